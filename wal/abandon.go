@@ -13,7 +13,7 @@ func (l *Log) Abandon() error {
 	if l.act == nil || was == ErrClosed {
 		return nil
 	}
-	err := l.act.file.Close()
+	err := l.act.close()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.err = ErrClosed

@@ -25,6 +25,7 @@ type appender struct {
 	alloc    int64 // the file has zeros from end to here
 	step     int64
 	full     bool // the last attempt to preallocate found no space
+	tail     tail // a window over the zeros
 }
 
 var zeros [256 << 10]byte // never written to
@@ -33,9 +34,16 @@ var zeros [256 << 10]byte // never written to
 var errNothingWritten = errors.New("nothing of the group was written")
 
 // append writes b at the end. errNothingWritten: no space, and the file is as it was.
-func (a *appender) append(b []byte) error {
+func (a *appender) append(b []byte) error { return a.put(b, false) }
+
+// put is append; with unsynced, b is not about to be synced.
+func (a *appender) put(b []byte, unsynced bool) error {
 	if err := a.reserve(int64(len(b))); err != nil {
 		return err
+	}
+	if unsynced && a.tail.copyIn(a.file, b, a.end, a.alloc) {
+		a.end += int64(len(b))
+		return nil
 	}
 	if _, err := a.file.WriteAt(b, a.end); err != nil {
 		return fmt.Errorf("write %s: %w", a.path, err)
@@ -77,6 +85,12 @@ var errNoSpace error = syscall.ENOSPC
 
 func noSpace(err error) bool {
 	return (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !errors.Is(err, errNamed)
+}
+
+// close ends the window and closes the file. Nobody may append meanwhile.
+func (a *appender) close() error {
+	a.tail.close(a.file)
+	return a.file.Close()
 }
 
 // trim gives preallocated space back, except keep bytes.

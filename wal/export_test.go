@@ -29,3 +29,13 @@ var (
 	Torn      = errTorn
 	Senseless = errSenseless
 )
+
+// Window says whether groups that are not about to be synced go through a window of memory.
+func (l *Log) Window() bool {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	return l.act.tail.mem != nil && !l.act.tail.no
+}
+
+// CopyOrFault is the copy into the window.
+var CopyOrFault = copyOrFault

@@ -2,9 +2,39 @@ package wal
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
+
+// mmap implements mapper. A file system that is not in the list may keep what is written through
+// memory apart from what is written by calls.
+func (f osFile) mmap(off, n int64) (mem []byte, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		var st unix.Statfs_t
+		if err = unix.Fstatfs(int(fd), &st); err != nil {
+			return
+		}
+		switch int64(st.Type) {
+		case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC:
+			mem, err = unix.Mmap(int(fd), off, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		default:
+			err = fmt.Errorf("a file system of type %#x has no window", st.Type)
+		}
+	})
+	if err == nil {
+		err = cerr
+	}
+	return mem, err
+}
+
+func (f osFile) munmap(mem []byte) error { return unix.Munmap(mem) }
 
 // nextData is where the next byte at or behind off stands that is no hole of the file, -1 if none
 // does; off where the file system knows of no holes.

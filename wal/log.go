@@ -426,7 +426,7 @@ func (l *Log) flush(begin bool) error {
 	var err error
 	if len(group) > 0 || full {
 		finishGroup(group, l.act.key, synced)
-		err = l.act.append(group)
+		err = l.act.put(group, !begin)
 		l.actEnd.Store(l.act.end)
 	}
 

@@ -328,7 +328,7 @@ func (l *Log) swap(next *appender) {
 	l.gen, l.first = next.gen, next.first
 	l.note()
 	l.actEnd.Store(next.end)
-	old.file.Close() // synced, so an error could lose nothing
+	old.close() // synced, so an error could lose nothing
 }
 
 // DropBefore removes whole segments, oldest first, whose records are all below seq, and returns how
@@ -404,7 +404,7 @@ func (l *Log) Close(kind Kind, body []byte) error {
 	if err == nil || lost {
 		err = l.writeClose(kind, body, lost)
 	}
-	if cerr := l.act.file.Close(); err == nil {
+	if cerr := l.act.close(); err == nil {
 		err = cerr
 	}
 	l.mu.Lock()
