@@ -40,7 +40,7 @@ const (
 
 // wire is a Record with what its bytes need beside it.
 type wire struct {
-	Record
+	*Record // what is written, or filled in; never nil and never changed by writing
 	version uint64
 	flags   uint64
 	reasons []string                   // distinct reasons of pages and exclusions; rows name them by place + 1
@@ -132,7 +132,7 @@ func Encode(r *Record) ([]byte, error) {
 	enc := encodings.Get().(*encoding)
 	defer enc.release()
 	w := &enc.wire
-	*w = wire{Record: *r, version: leafVersion, flags: flagsOf(r), reasons: reasonsOf(r), buf: w.buf}
+	w.Record, w.version, w.flags, w.reasons = r, leafVersion, flagsOf(r), reasonsOf(r)
 	if len(w.reasons) > maxReasons {
 		return nil, fmt.Errorf("manifest: %d different reasons in one leaf; a reason is one of a few short codes", len(w.reasons))
 	}
@@ -165,11 +165,10 @@ var encodings = sync.Pool{New: func() any { return new(encoding) }}
 const encodingMost = 64 << 10 // bytes of what is kept of a large leaf
 
 func (enc *encoding) release() {
-	buf := enc.buf
-	if cap(enc.out) > encodingMost || cap(buf.rows)+cap(buf.row) > encodingMost {
+	if cap(enc.out) > encodingMost || cap(enc.buf.rows)+cap(enc.buf.row) > encodingMost {
 		return
 	}
-	enc.wire = wire{buf: buf} // and not the texts of the leaf
+	enc.wire = wire{buf: enc.buf} // and not the texts of the leaf
 	encodings.Put(enc)
 }
 
@@ -178,7 +177,7 @@ func (enc *encoding) release() {
 // does not fit is a corrupt.Error. Memory stays within a small multiple of
 // len(body), which may not exceed MaxBody.
 func Decode(index uint64, body []byte) (*Record, error) {
-	w := wire{}
+	w := wire{Record: new(Record)}
 	if err := decode(&w, body, len(fields)); err != nil {
 		return nil, leafError(index, err)
 	}
@@ -188,7 +187,7 @@ func Decode(index uint64, body []byte) (*Record, error) {
 	r.ServeStale = w.flags&flagServeStale != 0
 	r.Review = w.flags&flagReview != 0
 	r.QuestionKept = w.flags&flagQuestion != 0
-	return &r, nil
+	return r, nil
 }
 
 // leafError says which leaf could not be read. A newer format is no damage.
@@ -200,14 +199,15 @@ func leafError(index uint64, err error) error {
 }
 
 // wires are idle wires: recovery peeks into every leaf of the log.
-var wires = sync.Pool{New: func() any { return new(wire) }}
+var wires = sync.Pool{New: func() any { return &wire{Record: new(Record)} }}
 
 // peek calls fn with the elements that an index row is made from; the rest is
 // not read. w is valid until fn returns.
 func peek(body []byte, fn func(w *wire)) error {
 	w := wires.Get().(*wire)
 	defer wires.Put(w)
-	*w = wire{}
+	*w.Record = Record{}
+	*w = wire{Record: w.Record}
 	err := decode(w, body, peekFields)
 	if err == nil {
 		fn(w)

@@ -291,7 +291,7 @@ func TestDecodeAcceptsGrowth(t *testing.T) {
 	require.False(t, r.Type.Known())
 	require.Equal(t, "type-77", r.Type.String())
 
-	w := wire{}
+	w := wire{Record: new(Record)}
 	row := appendRow(nil, &w, &Page{Num: 5, Version: 1, Via: 9, Form: FormRange, Ranges: [][2]uint32{{1, 2}}, Vector: 8, LexLevel: 7})
 	row = append(row, 1, 2, 3)
 	pages, err := w.readPages(append([]byte{byte(len(row))}, row...))
