@@ -39,8 +39,8 @@ var bucketNames = [...][]byte{
 }
 
 // fill is how full the pages of a bucket are made if its keys only grow; 0: bbolt's half, or what
-// growth decides.
-var fill = [engine.TableQuestion + 1]float64{engine.TableContent: .9, engine.TableSeg: .95, engine.TableQuestion: .9}
+// growth decides. A text never changes and no key comes between two others, so its pages need no room.
+var fill = [engine.TableQuestion + 1]float64{engine.TableContent: 1, engine.TableSeg: 1, engine.TableQuestion: 1}
 
 // growth records where the keys of one transaction lie in a table whose keys may grow. Heads of new
 // artefacts and outcomes of new batches come behind all others: half-full pages would stay half
@@ -57,9 +57,10 @@ type growth struct {
 	behind, within int
 }
 
-// grownFill is how full pages are made while at most one key in grownShare comes between others.
+// grownFill is how full pages are made while at most one key in grownShare comes between others. A row that comes
+// between others later splits its page, whether a tenth of it was free or not, so room is not kept for it.
 const (
-	grownFill  = .9
+	grownFill  = .98
 	grownShare = 8
 )
 

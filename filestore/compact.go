@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -101,7 +102,7 @@ func copyRows(ctx context.Context, from *bbolt.Tx, to *bbolt.DB, change func(buc
 		if err != nil {
 			return err
 		}
-		into.FillPercent = compactFill
+		into.FillPercent = compactFillOf(name)
 		return b.ForEach(func(k, v []byte) error {
 			if size > compactBytes {
 				if err := errors.Join(ctx.Err(), tx.Commit()); err != nil {
@@ -111,7 +112,7 @@ func copyRows(ctx context.Context, from *bbolt.Tx, to *bbolt.DB, change func(buc
 					return err
 				}
 				into, size = tx.Bucket(name), 0
-				into.FillPercent = compactFill
+				into.FillPercent = compactFillOf(name)
 				report("compact", min(done, total), total)
 			}
 			if change != nil {
@@ -133,6 +134,16 @@ func copyRows(ctx context.Context, from *bbolt.Tx, to *bbolt.DB, change func(buc
 
 // compactFill leaves a little room in pages: rows that grow must not split each of them.
 const compactFill = 0.9
+
+// compactFillOf is how full the pages of a bucket are copied: those of a bucket whose keys only grow need no room.
+func compactFillOf(bucket []byte) float64 {
+	for t, name := range bucketNames {
+		if bytes.Equal(name, bucket) && fill[t] != 0 {
+			return fill[t]
+		}
+	}
+	return compactFill
+}
 
 // putInPlace gives the new file the name of the old one, and lets readers use it.
 func (s *Store) putInPlace(db *bbolt.DB, file *os.File) error {

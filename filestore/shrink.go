@@ -49,14 +49,14 @@ func (s *Store) shrinkPlan(ctx context.Context, progress store.Progress) (rep st
 		rep.Before = tx.Size()
 		size, whole := int64(tx.DB().Info().PageSize), uint64(tx.Size())
 		pages, used, seen := int64(4), int64(4), uint64(0) // two meta pages, the free list, the root of the buckets
-		err := tx.ForEach(func(_ []byte, b *bbolt.Bucket) error {
+		err := tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 			st := b.Stats()
 			pages += int64(st.BranchPageN + st.BranchOverflowN)
 			used += int64(st.BranchPageN + st.BranchOverflowN + st.LeafPageN + st.LeafOverflowN)
-			pages += packed(&st, size)
+			pages += packed(&st, size, compactFillOf(name))
 			seen += uint64(st.LeafInuse)
 			progress("compact", min(seen, whole), whole)
 			return nil
@@ -69,8 +69,8 @@ func (s *Store) shrinkPlan(ctx context.Context, progress store.Progress) (rep st
 
 // packed is about how many leaf pages the rows of a bucket take once they are copied. Rows that fill pages of their own
 // (LeafOverflowN) take them in the copy as well.
-func packed(st *bbolt.BucketStats, size int64) int64 {
-	full := int64(float64(size) * compactFill)
+func packed(st *bbolt.BucketStats, size int64, fill float64) int64 {
+	full := int64(float64(size) * fill)
 	rows := max(0, int64(st.LeafInuse)-int64(st.LeafOverflowN)*size)
 	return int64(st.LeafOverflowN) + (rows+full-1)/full
 }
