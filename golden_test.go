@@ -25,7 +25,7 @@ var updateGolden = flag.Bool("update", false, "write the golden database anew; o
 const goldenTrace = "01JZZZZZZZ0000000000000000"
 
 // goldenFormat is the format that -update writes; those before it are kept as they are.
-const goldenFormat = 3
+const goldenFormat = 4
 
 // goldenTool and goldenPart are artefacts with most fields set; goldenWords is what the second one's text is.
 func goldenTool() Artefact {

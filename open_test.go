@@ -329,7 +329,7 @@ func TestNewerFormat(t *testing.T) {
 		require.Equal(t, before, fingerprint(t, path))
 	}
 	setFormat(func(v []byte) { v[3], v[7] = FormatVersion+1, ^byte(FormatVersion+1) })
-	refuses(ErrNewerFormat, "format 4", "up to 3")
+	refuses(ErrNewerFormat, "format 5", "up to 4")
 	setFormat(func(v []byte) { v[7] = ^byte(FormatVersion) })
 	refuses(ErrCorrupt) // not the complement of that version
 	setFormat(func(v []byte) { v[3] = FormatVersion })

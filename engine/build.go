@@ -13,7 +13,6 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // From a judged batch to a record. Everything here is computed for the place at the tail of the log
@@ -64,9 +63,7 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 		return nil, err
 	}
 	leaf.Status = p.outcome.Status.String()
-	if rec.Result, err = msgpack.Marshal(&outcomeRow{p.outcome, b.Bound}); err != nil {
-		return nil, fmt.Errorf("ctxpage: encode outcome: %w", err)
-	}
+	rec.Result = (&outcomeRow{Outcome: p.outcome, Bound: b.Bound}).encode()
 	if p.leaf, err = manifest.NewLeaf(&leaf); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode leaf: %w", err)
 	}

@@ -195,5 +195,5 @@ func (s *Engine) belowFloor(row []byte, k format.HeadKey) []byte {
 	}
 	h = h.Below(k.Version)
 	h.Provenance = t.Provenance
-	return (&format.Proof{}).Append(format.EncodeHead(nil, h, t.Scope, format.EncodeCold(h)))
+	return (&format.Proof{}).AppendHead(format.EncodeHead(nil, h, t.Scope, format.EncodeCold(h)))
 }

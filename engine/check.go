@@ -298,7 +298,10 @@ func (c *invariantWalk) small() error {
 	})
 }
 
-func outcomeDecodes(row []byte) error { return codec.Unpack(row, new(outcomeRow)) }
+func outcomeDecodes(row []byte) error {
+	_, err := decodeOutcome(row)
+	return err
+}
 
 func heldDecodes(row []byte) error {
 	_, err := format.DecodeHeld(row)

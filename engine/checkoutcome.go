@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -27,8 +26,8 @@ type outcomeWalk struct {
 
 // row takes an outcome of the file, which decodes.
 func (w *outcomeWalk) row(id, row []byte) {
-	var r outcomeRow
-	if len(id) != len(ulid.ULID{}) || codec.Unpack(row, &r) != nil {
+	r, err := decodeOutcome(row)
+	if len(id) != len(ulid.ULID{}) || err != nil {
 		return
 	}
 	if w.rows == nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // An erase with Names leaves no row that has a name of what it took:
@@ -78,17 +77,16 @@ func (s *Engine) dropGroup(num uint64) {
 func (s *Engine) EraseOutcomes(leaves []manifest.Span) error {
 	rows := map[ulid.ULID][]byte{}
 	take := func(id ulid.ULID, row []byte) error {
-		var r outcomeRow
-		if err := codec.Unpack(row, &r); err != nil {
+		r, err := decodeOutcome(row)
+		if err != nil {
 			return s.Corrupt("outcome of "+id.String(), err)
 		}
 		if !manifest.Covered(leaves, r.Leaf) || len(r.Refs)+len(r.Repeats)+len(r.Stale)+len(r.Reason) == 0 {
 			return nil
 		}
 		r.Refs, r.Repeats, r.Stale, r.Reason = nil, nil, nil, ""
-		row, err := msgpack.Marshal(&r)
-		rows[id] = row
-		return err
+		rows[id] = r.encode()
+		return nil
 	}
 	err := s.rows.View(func(tx Reader) error {
 		return each(tx, TableTxn, func(k, v []byte) error {

@@ -83,15 +83,17 @@ const (
 
 // ofRow returns the number of the combination in a row. The decoder stands behind the page rows.
 // Other fields are not decoded: an open reads a million rows.
-func (f *facts) ofRow(version byte, d codec.Decoder) (uint32, error) {
-	if version != format.RowVersion {
+func (f *facts) ofRow(t *format.Hot, d codec.Decoder) (uint32, error) {
+	if t.HasFields() {
+		if t.CutTail(&d); d.Err != nil {
+			return 0, d.Err
+		}
+	} else {
 		var h store.Head
-		if err := format.DecodeCold(version, &d, &h); err != nil {
+		if err := format.DecodeCold(t, &d, &h); err != nil {
 			return 0, err
 		}
 		d.B = format.EncodeCold(&h)
-	} else {
-		d.B = d.B[:max(0, len(d.B)-format.ProofSize)]
 	}
 	var subject, tags, meta []byte
 	eachField(d.B, func(tag uint64, artefact []byte) {

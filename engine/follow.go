@@ -220,7 +220,7 @@ func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err erro
 		h := &c.Heads[i]
 		d := codec.Decoder{B: h.Row}
 		t := format.DecodeHot(&d)
-		rows := format.DecodeRows(&d, nil)
+		rows := format.DecodeRows(&d, &t, nil)
 		if d.Err != nil {
 			return nil, d.Err
 		}
@@ -247,7 +247,7 @@ func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err erro
 			ended = append(ended, s.cat.nums(t.Art)...)
 		}
 		var err error
-		if t.Facts, err = s.cat.facts.ofRow(h.Row[0], d); err != nil {
+		if t.Facts, err = s.cat.facts.ofRow(&t, d); err != nil {
 			return nil, err
 		}
 		s.cat.install(&t, rows)

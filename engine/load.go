@@ -272,7 +272,7 @@ func lastNumber(key []byte, letter byte) uint64 {
 func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersession) ([]store.PageRow, []supersession, error) {
 	d := codec.Decoder{B: row}
 	t := format.DecodeHot(&d)
-	rows = format.DecodeRows(&d, rows)
+	rows = format.DecodeRows(&d, &t, rows)
 	if d.Err != nil {
 		return rows, later, d.Err
 	}
@@ -280,7 +280,7 @@ func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersessi
 		return rows, later, err
 	}
 	var err error
-	if t.Facts, err = s.cat.facts.ofRow(row[0], d); err != nil {
+	if t.Facts, err = s.cat.facts.ofRow(&t, d); err != nil {
 		return rows, later, err
 	}
 	s.cat.install(&t, rows)
@@ -291,7 +291,7 @@ func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersessi
 		return rows, later, nil
 	}
 	var h store.Head
-	if err := format.DecodeCold(row[0], &d, &h); err != nil {
+	if err := format.DecodeCold(&t, &d, &h); err != nil {
 		return rows, later, err
 	}
 	s.cat.addSummary(&t, h.DerivedFrom)

@@ -33,7 +33,8 @@ import (
 // same scope, to learn how it ended.
 type outcomeRow struct {
 	store.Outcome
-	Bound []byte `msgpack:",omitempty"`
+	Bound   []byte `msgpack:",omitempty"`
+	Unknown []byte `msgpack:"-"` // fields of a later release
 }
 
 // answer returns the outcome to a batch if it is the batch that the outcome was made for. Another
@@ -54,7 +55,7 @@ func (s *Engine) answer(row []byte, b *store.Batch) (*store.Outcome, error) {
 // outcomeOf reads the outcome of an id together with the leaf that proves it; the leaf is nil if
 // rows are trusted (tests).
 func (s *Engine) outcomeOf(row []byte, id ulid.ULID) (r outcomeRow, leaf *manifest.Record, err error) {
-	if err := codec.Unpack(row, &r); err != nil {
+	if r, err = decodeOutcome(row); err != nil {
 		return r, nil, s.Corrupt("outcome of "+id.String(), err)
 	}
 	if s.opts.Trust {

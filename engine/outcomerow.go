@@ -1,68 +1,137 @@
 package engine
 
 import (
+	"fmt"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
-// EncodeMsgpack writes the bytes that the encoder makes of the fields by reflection: every commit has an outcome, and it is
-// encoded under the sequencer's lock, where all other writers wait. A row is decoded by field names, so a field that is
-// missing here would be lost without an error; TestOutcomeRow compares the two for every field.
-func (r *outcomeRow) EncodeMsgpack(e *msgpack.Encoder) error {
-	n := 8
-	if len(r.Bound) == 0 {
-		n--
-	}
-	w := outcomeWriter{e: e}
-	w.do(e.EncodeMapLen(n))
-	w.name("Status")
-	w.do(e.EncodeUint8(uint8(r.Status)))
-	w.name("LSN")
-	w.do(e.EncodeUint64(r.LSN))
-	w.name("Leaf")
-	w.do(e.EncodeUint64(r.Leaf))
-	w.refs("Refs", r.Refs)
-	w.name("Reason")
-	w.do(e.EncodeString(r.Reason))
-	w.refs("Stale", r.Stale)
-	w.refs("Repeats", r.Repeats)
-	if len(r.Bound) > 0 {
-		w.name("Bound")
-		w.do(e.EncodeBytes(r.Bound))
-	}
-	return w.err
+// The row of an outcome is a record of fields (codec.Record). A transaction of 500 puts has 500 references, which differ in a few letters
+// of their ids, so a list of references says of each only what is not as in the one before. Rows of older programs are
+// msgpack maps by field names; they are read for ever. An outcome is encoded under the sequencer's lock, where all other
+// writers wait, so nothing here reflects.
+
+const outcomeVersion = 1
+
+var outcomeFields = codec.Record[outcomeRow]{
+	Name: "an outcome", Unknown: func(r *outcomeRow) *[]byte { return &r.Unknown },
+	Fields: []codec.Field[outcomeRow]{
+		codec.Uint(1, "Status", func(r *outcomeRow) *store.Status { return &r.Status }),
+		codec.Uint(2, "LSN", func(r *outcomeRow) *uint64 { return &r.LSN }),
+		codec.Uint(3, "Leaf", func(r *outcomeRow) *uint64 { return &r.Leaf }),
+		refsField(4, "Refs", func(r *outcomeRow) *[]store.Ref { return &r.Refs }),
+		codec.Text(5, "Reason", func(r *outcomeRow) *string { return &r.Reason }),
+		refsField(6, "Stale", func(r *outcomeRow) *[]store.Ref { return &r.Stale }),
+		refsField(7, "Repeats", func(r *outcomeRow) *[]store.Ref { return &r.Repeats }),
+		codec.Blob(8, "Bound", func(r *outcomeRow) *[]byte { return &r.Bound }),
+	},
 }
 
-// outcomeWriter keeps the first error.
-type outcomeWriter struct {
-	e   *msgpack.Encoder
-	err error
+// encode is the row; its unknown fields stay in it.
+func (r *outcomeRow) encode() []byte {
+	return outcomeFields.Row(outcomeVersion, r, 64+8*len(r.Refs))
 }
 
-func (w *outcomeWriter) do(err error) {
-	if w.err == nil {
-		w.err = err
+// decodeOutcome reads the row of an outcome of any version.
+func decodeOutcome(row []byte) (r outcomeRow, err error) {
+	old, err := outcomeFields.ReadRow(row, outcomeVersion, &r)
+	if old {
+		err = codec.Unpack(row, &r)
+	}
+	return r, err
+}
+
+// What a reference in a list does not have as the one before it. The first one follows one of no scope, no id, page 0 and version 1.
+const (
+	refScope   = 1 << iota // another scope
+	refPage                // another page than 0
+	refVersion             // another version than 1
+
+	refBits = 1<<iota - 1
+)
+
+func refsField(tag uint64, name string, at func(*outcomeRow) *[]store.Ref) codec.Field[outcomeRow] {
+	return codec.Field[outcomeRow]{
+		Tag: tag, Name: name,
+		Write: func(e *codec.Encoder, r *outcomeRow) { writeRefs(e, *at(r)) },
+		Read:  func(d *codec.Decoder, r *outcomeRow) { *at(r) = readRefs(d) },
 	}
 }
 
-func (w *outcomeWriter) name(s string) { w.do(w.e.EncodeString(s)) }
-
-func (w *outcomeWriter) refs(name string, refs []store.Ref) {
-	w.name(name)
-	if refs == nil {
-		w.do(w.e.EncodeNil())
+func writeRefs(e *codec.Encoder, refs []store.Ref) {
+	if len(refs) == 0 {
 		return
 	}
-	w.do(w.e.EncodeArrayLen(len(refs)))
+	e.Count(len(refs))
+	var last store.Ref
 	for i := range refs {
-		w.do(w.e.EncodeMapLen(4))
-		w.name("Scope")
-		w.do(w.e.EncodeString(refs[i].Scope))
-		w.name("ID")
-		w.do(w.e.EncodeString(refs[i].ID))
-		w.name("Page")
-		w.do(w.e.EncodeInt(int64(refs[i].Page)))
-		w.name("Version")
-		w.do(w.e.EncodeUint32(refs[i].Version))
+		r, bits := &refs[i], uint8(0)
+		if r.Scope != last.Scope {
+			bits |= refScope
+		}
+		if r.Page != 0 {
+			bits |= refPage
+		}
+		if r.Version != 1 {
+			bits |= refVersion
+		}
+		e.U8(bits)
+		if bits&refScope != 0 {
+			e.Str(r.Scope)
+		}
+		same := commonPrefix(last.ID, r.ID)
+		e.Count(same)
+		e.Str(r.ID[same:])
+		if bits&refPage != 0 {
+			e.Varint(int64(r.Page))
+		}
+		if bits&refVersion != 0 {
+			e.Uvarint(uint64(r.Version))
+		}
+		last = *r
 	}
+}
+
+func readRefs(d *codec.Decoder) []store.Ref {
+	const least = 3 // bytes of a reference
+	refs := make([]store.Ref, d.Count(least))
+	last := store.Ref{}
+	for i := range refs {
+		bits := d.U8()
+		if bits > refBits {
+			d.FailAs(fmt.Errorf("%w: a reference with bits %#x", codec.ErrNewer, bits))
+		}
+		r := store.Ref{Scope: last.Scope, Version: 1}
+		if bits&refScope != 0 {
+			r.Scope = d.Str()
+		}
+		same := d.Uvarint()
+		if same > uint64(len(last.ID)) {
+			d.Fail()
+		}
+		rest := d.Bytes()
+		if d.Err != nil {
+			return nil
+		}
+		r.ID = last.ID[:same] + string(rest)
+		if bits&refPage != 0 {
+			r.Page = int(d.Varint())
+		}
+		if bits&refVersion != 0 {
+			v := d.Uvarint()
+			if r.Version = uint32(v); uint64(r.Version) != v {
+				d.Fail()
+			}
+		}
+		refs[i], last = r, r
+	}
+	return refs
+}
+
+func commonPrefix(a, b string) (n int) {
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
 }

@@ -5,7 +5,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // What tests of this module reach of an engine: see peek.Engine, which is the only way to these
@@ -49,8 +48,8 @@ func editHead(row []byte, change func(h *store.Head, scope *uint32)) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	_, p, err := format.CutProof(row)
-	return p.Append(format.EncodeHead(nil, h, scope, cold)), err
+	_, p, err := format.CutHeadProof(row)
+	return p.AppendHead(format.EncodeHead(nil, h, scope, cold)), err
 }
 
 func editAsOld(row []byte, change func(h *store.Head, scope *uint32)) ([]byte, error) {
@@ -62,13 +61,11 @@ func editAsOld(row []byte, change func(h *store.Head, scope *uint32)) ([]byte, e
 	if err != nil {
 		return nil, err
 	}
-	b := format.EncodeHead(nil, h, scope, cold)
-	b[0] = format.RowVersionOld
-	return b, nil
+	return format.EncodeFixed(nil, format.RowVersionOld, h, scope, cold), nil
 }
 
 func editedHead(row []byte, change func(h *store.Head, scope *uint32)) (h *store.Head, scope uint32, cold []byte, err error) {
-	h, err = format.DecodeHead(row, func(n uint32) string { scope = n; return "" })
+	h, err = format.DecodeHead(row, func(n uint32) string { scope = n; return "of that number" })
 	if err != nil {
 		return nil, 0, nil, err
 	}
@@ -111,10 +108,10 @@ func moveState(key, sealed, to []byte) ([]byte, error) {
 }
 
 func editOutcome(row []byte, change func(*store.Outcome)) ([]byte, error) {
-	var r outcomeRow
-	if err := codec.Unpack(row, &r); err != nil {
+	r, err := decodeOutcome(row)
+	if err != nil {
 		return nil, err
 	}
 	change(&r.Outcome)
-	return msgpack.Marshal(&r)
+	return r.encode(), nil
 }

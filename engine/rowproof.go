@@ -41,7 +41,7 @@ func (s *Engine) addHead(rec *format.Commit, leaf *manifest.Record, hr format.He
 	row := format.EncodeHead(make([]byte, 0, format.HeadRowSize(h, cold)), h, scope, cold)
 	d := format.HeadDigest(p.Salt[:], h.Scope, group, row)
 	leaf.Rows = append(leaf.Rows, d[:])
-	hr.Row = p.Append(row)
+	hr.Row = p.AppendHead(row)
 	rec.Heads = append(rec.Heads, hr)
 	return nil
 }
@@ -58,7 +58,7 @@ func (s *Engine) provedHead(k format.HeadKey, row []byte, name func(*format.Hot)
 	if len(row) > 0 && row[0] == format.RowVersionOld {
 		return s.unproved(t.LSN)
 	}
-	rest, p, err := format.CutProof(row)
+	rest, p, err := format.CutHeadProof(row)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ import (
 
 // FormatVersion is the version of the file. A file with a higher one is refused with
 // ErrNewerFormat. A file with a lower one is raised to it when it is opened for writing.
-const FormatVersion = 3
+const FormatVersion = 4
 
 // Buckets of bbolt. The byte is part of each row's checksum.
 var (

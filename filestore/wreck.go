@@ -618,7 +618,7 @@ func (w *wreck) nameless() map[uint64]uint32 {
 		if w.scopes[t.Scope] != "" {
 			continue
 		}
-		for _, r := range format.DecodeRows(&d, nil) {
+		for _, r := range format.DecodeRows(&d, &t, nil) {
 			out[r.Num] = t.Scope
 		}
 	}

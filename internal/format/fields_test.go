@@ -82,7 +82,7 @@ func TestFieldsComplete(t *testing.T) {
 }
 
 func headRow(h *store.Head) []byte {
-	return (&Proof{}).Append(EncodeHead(nil, h, 1, EncodeCold(h)))
+	return (&Proof{}).AppendHead(EncodeHead(nil, h, 1, EncodeCold(h)))
 }
 
 // A head row has all of a head, in its fixed part, its page rows or its fields, and keeps what is unknown of it.
@@ -195,7 +195,7 @@ func TestRowsOfALaterRelease(t *testing.T) {
 		a.Fields = slices.Insert(slices.Clone(a.Fields), 0, codec.List(5, "Parts", &part, func(a *store.Artefact) *[]store.Part { return &a.Parts }))
 		e := codec.Encoder{}
 		headFieldsOf(a).Append(&e, &h)
-		return (&Proof{}).Append(EncodeHead(nil, &h, 1, e.B))
+		return (&Proof{}).AppendHead(EncodeHead(nil, &h, 1, e.B))
 	})
 	row := (&Proof{}).Append([]byte{HeldMark, heldVersion + 1, 1, 1, 1})
 	_, err := DecodeHeld(row)
@@ -259,33 +259,39 @@ func ordinary(i int) *store.Head {
 func packedRow(t testing.TB, h *store.Head) []byte {
 	c, err := EncodePacked(h)
 	require.NoError(t, err)
-	b := EncodeHead(nil, h, 1, append(binary.AppendUvarint(nil, uint64(len(c))), c...))
-	b[0] = rowVersionPacked
-	return (&Proof{}).Append(b)
+	return (&Proof{}).Append(EncodeFixed(nil, rowVersionPacked, h, 1, append(binary.AppendUvarint(nil, uint64(len(c))), c...)))
 }
 
-// A row with tags is no larger than the row of format 2 with the same head, and both are read the same.
+// fixedRow is the row of format 3.
+func fixedRow(h *store.Head) []byte {
+	return (&Proof{}).Append(EncodeFixed(nil, rowVersionFixed, h, 1, EncodeFixedCold(h)))
+}
+
+// A row is smaller by 80 bytes than the row of format 3 with the same head, that one is no larger than the row of format 2, and all are
+// read the same.
 func TestRowsDoNotGrow(t *testing.T) {
-	var was, is [3]int
+	var was, fixed, is [3]int
 	for i := 1; i <= 10_000; i++ {
 		h := ordinary(i)
-		old, row := packedRow(t, h), headRow(h)
+		old, third, row := packedRow(t, h), fixedRow(h), headRow(h)
 		was[i%3] += len(old)
+		fixed[i%3] += len(third)
 		is[i%3] += len(row)
-		for _, b := range [][]byte{old, row} {
+		for _, b := range [][]byte{old, third, row} {
 			got, err := DecodeHead(b, func(uint32) string { return h.Scope })
 			require.NoError(t, err)
 			require.Equal(t, h, got)
 		}
 	}
 	for kind, name := range []string{"notes", "chunks of files", "turns with a call"} {
-		t.Logf("%s: %d bytes a row, %d in format 2", name, is[kind]*3/10_000, was[kind]*3/10_000)
-		require.Less(t, is[kind], was[kind])
+		t.Logf("%s: %d bytes a row, %d in format 3, %d in format 2", name, is[kind]*3/10_000, fixed[kind]*3/10_000, was[kind]*3/10_000)
+		require.Less(t, fixed[kind], was[kind])
+		require.Less(t, is[kind]+80*10_000/3, fixed[kind])
 	}
 }
 
 func BenchmarkDecodeHead(b *testing.B) {
-	for name, row := range map[string]func(h *store.Head) []byte{"now": headRow, "packed": func(h *store.Head) []byte { return packedRow(b, h) }} {
+	for name, row := range map[string]func(h *store.Head) []byte{"now": headRow, "fixed": fixedRow, "packed": func(h *store.Head) []byte { return packedRow(b, h) }} {
 		for i, kind := range []string{"note", "chunk", "turn"} {
 			h := ordinary(i)
 			bytes := row(h)

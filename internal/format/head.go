@@ -17,7 +17,8 @@ import (
 const (
 	RowVersionOld    = 1 // ends with its cold part, msgpack, and the audit has no digest of it
 	rowVersionPacked = 2 // has a cold part with a length, msgpack, then its proof
-	RowVersion       = 3 // has tagged fields, then its proof
+	rowVersionFixed  = 3 // has tagged fields, then its proof; numbers have their whole width (oldrow.go)
+	RowVersion       = 4 // the same in the fewest bytes
 )
 
 // Flags of a head row.
@@ -33,8 +34,21 @@ const (
 	flagsKnown = 1<<iota - 1
 )
 
+// What a row implies instead of saying it: almost all rows would say the same.
+const (
+	impliedActor   = 1 << iota // the actor is called as the scope
+	impliedCounter             // the counter is defaultCounter
+
+	impliedKnown = 1<<iota - 1
+)
+
+// defaultCounter is the token counter of databases that set none. The name is part of the format.
+const defaultCounter = "est/1"
+
 // Hot is the part of a head row that the catalogue keeps.
 type Hot struct {
+	row        uint8 // version of the row
+	implied    uint8
 	Kind       store.Kind
 	Provenance store.Provenance
 	priority   store.Priority
@@ -55,9 +69,9 @@ type Hot struct {
 // PageRowBytes is the length of a page row.
 const PageRowBytes = 8 + 4 + 8 + 4 + 4 + 4 + 8 + store.DigestSaltSize + 32
 
-// HeadRowSize is at least the size of a head's row, bytes.
+// HeadRowSize is at least the size of a head's row with its proof, bytes.
 func HeadRowSize(h *store.Head, coldBytes []byte) int {
-	return 90 + len(h.ID) + len(h.Rows)*PageRowBytes + len(coldBytes) + ProofSize
+	return 64 + len(h.ID) + len(h.Rows)*PageRowBytes + len(coldBytes) + ProofSize
 }
 
 // EncodeHead appends the row of a head without its proof. coldBytes is what EncodeCold gave before the sequencer was
@@ -69,22 +83,36 @@ func EncodeHead(b []byte, h *store.Head, scope uint32, coldBytes []byte) []byte 
 	e.U8(uint8(h.Provenance))
 	e.U8(uint8(h.Priority))
 	e.U8(flagsOf(h))
-	e.U32(scope)
-	e.U64(h.Art)
-	e.U32(h.Version)
-	e.U64(h.LSN)
-	e.I64(codec.Micros(h.PutAt))
-	e.I64(codec.Micros(h.CurrentAsOf))
-	e.I64(codec.Micros(h.ExpiresAt))
-	e.U64(h.GroupNum)
-	e.I64(h.Seq)
+	e.U8(impliedBy(h))
+	e.Uvarint(uint64(scope))
+	e.Uvarint(h.Art)
+	e.Uvarint(uint64(h.Version))
+	e.Uvarint(h.LSN)
+	put := codec.Micros(h.PutAt)
+	e.Varint(put)
+	e.Varint(codec.Micros(h.CurrentAsOf) - put)
+	e.Varint(codec.Micros(h.ExpiresAt))
+	e.Uvarint(h.GroupNum)
+	e.Varint(h.Seq)
 	e.Str(h.ID)
 	e.Count(len(h.Rows))
-	for i := range h.Rows {
-		encodePageRow(&e, &h.Rows[i])
+	for i, num := 0, uint64(0); i < len(h.Rows); i++ {
+		encodePageRow(&e, h, &h.Rows[i], num)
+		num = h.Rows[i].Num
 	}
 	e.Raw(coldBytes)
 	return e.B
+}
+
+// impliedBy is what the row of a head leaves out. EncodeCold and EncodeHead ask both, before and after the head got its numbers.
+func impliedBy(h *store.Head) (bits uint8) {
+	if h.Actor == h.Scope && h.Actor != "" {
+		bits |= impliedActor
+	}
+	if h.Counter == defaultCounter {
+		bits |= impliedCounter
+	}
+	return bits
 }
 
 // flagsOf returns the flags of a head. It runs for every put, so it makes no table of them.
@@ -113,38 +141,85 @@ func flagsOf(h *store.Head) (flags uint8) {
 	return flags
 }
 
-func encodePageRow(e *codec.Encoder, r *store.PageRow) {
-	e.U64(r.Num)
-	e.U32(r.Version)
-	e.U64(r.LSN)
-	e.U32(r.Tokens)
-	e.U32(r.Bytes)
-	e.U32(0) // was the number of terms; nobody reads it
-	e.U64(r.Hash)
-	e.Raw(r.Salt[:])
-	e.Raw(r.Digest[:])
+// What a page row has that others do not.
+const (
+	pageContent = 1 << iota // hash, salt and digest: it was not erased
+	pageVersion             // it is of an earlier version of the artefact
+	pageLSN                 // and so of another commit
+
+	pageBits = 1<<iota - 1
+)
+
+// leastPageRow is the length of the shortest page row: its number, bits, tokens and bytes.
+const leastPageRow = 4
+
+// encodePageRow writes a page row; num is that of the page before it. Differences wrap around, so any number has one.
+func encodePageRow(e *codec.Encoder, h *store.Head, r *store.PageRow, num uint64) {
+	bits := uint8(0)
+	if r.Hash != 0 || r.Salt != ([store.DigestSaltSize]byte{}) || r.Digest != ([32]byte{}) {
+		bits |= pageContent
+	}
+	if r.Version != h.Version {
+		bits |= pageVersion
+	}
+	if r.LSN != h.LSN {
+		bits |= pageLSN
+	}
+	e.Varint(int64(r.Num - num))
+	e.U8(bits)
+	if bits&pageVersion != 0 {
+		e.Varint(int64(h.Version) - int64(r.Version))
+	}
+	if bits&pageLSN != 0 {
+		e.Varint(int64(h.LSN - r.LSN))
+	}
+	e.Uvarint(uint64(r.Tokens))
+	e.Uvarint(uint64(r.Bytes))
+	if bits&pageContent != 0 {
+		e.U64(r.Hash)
+		e.Raw(r.Salt[:])
+		e.Raw(r.Digest[:])
+	}
 }
 
-func decodePageRow(d *codec.Decoder) (r store.PageRow) {
-	r.Num = d.U64()
-	r.Version = d.U32()
-	r.LSN = d.U64()
-	r.Tokens = d.U32()
-	r.Bytes = d.U32()
-	d.U32() // see encodePageRow
-	r.Hash = d.U64()
-	copy(r.Salt[:], d.Take(store.DigestSaltSize))
-	copy(r.Digest[:], d.Take(32))
-	return r
+// decodePageRow reads what encodePageRow wrote, into r, which is zero.
+func decodePageRow(d *codec.Decoder, t *Hot, r *store.PageRow, num uint64) {
+	r.Num, r.Version, r.LSN = num+uint64(d.Varint()), t.Version, t.LSN
+	bits := d.U8()
+	if bits > pageBits {
+		d.FailAs(fmt.Errorf("%w: page row with bits %#x", codec.ErrNewer, bits))
+	}
+	if bits&pageVersion != 0 {
+		r.Version = narrow[uint32](d, uint64(int64(t.Version)-d.Varint()))
+	}
+	if bits&pageLSN != 0 {
+		r.LSN = t.LSN - uint64(d.Varint())
+	}
+	r.Tokens = narrow[uint32](d, d.Uvarint())
+	r.Bytes = narrow[uint32](d, d.Uvarint())
+	if bits&pageContent != 0 {
+		r.Hash = d.U64()
+		copy(r.Salt[:], d.Take(store.DigestSaltSize))
+		copy(r.Digest[:], d.Take(32))
+	}
+}
+
+// narrow refuses a number that its field has no room for.
+func narrow[T uint32](d *codec.Decoder, v uint64) T {
+	if uint64(T(v)) != v {
+		d.Fail()
+	}
+	return T(v)
 }
 
 // DecodeHot reads the part that the catalogue keeps and leaves the decoder before the page rows.
 func DecodeHot(d *codec.Decoder) (h Hot) {
-	switch v := d.U8(); {
-	case v > RowVersion:
-		d.FailAs(fmt.Errorf("%w: head row of version %d, this program reads up to %d", codec.ErrNewer, v, RowVersion))
+	h.row = d.U8()
+	switch {
+	case h.row > RowVersion:
+		d.FailAs(fmt.Errorf("%w: head row of version %d, this program reads up to %d", codec.ErrNewer, h.row, RowVersion))
 		return h
-	case v == 0:
+	case h.row == 0:
 		d.Fail()
 		return h
 	}
@@ -154,25 +229,37 @@ func DecodeHot(d *codec.Decoder) (h Hot) {
 	if h.Flags = d.U8(); h.Flags > flagsKnown {
 		d.FailAs(fmt.Errorf("%w: head row with flags %#x", codec.ErrNewer, h.Flags))
 	}
-	h.Scope = d.U32()
-	h.Art = d.U64()
-	h.Version = d.U32()
-	h.LSN = d.U64()
-	h.PutAt = d.I64()
-	h.AsOf = d.I64()
-	h.Expires = d.I64()
-	h.Group = d.U64()
-	h.Seq = d.I64()
+	if h.row < RowVersion {
+		decodeFixed(d, &h)
+		return h
+	}
+	if h.implied = d.U8(); h.implied > impliedKnown {
+		d.FailAs(fmt.Errorf("%w: head row that implies %#x", codec.ErrNewer, h.implied))
+	}
+	h.Scope = narrow[uint32](d, d.Uvarint())
+	h.Art = d.Uvarint()
+	h.Version = narrow[uint32](d, d.Uvarint())
+	h.LSN = d.Uvarint()
+	h.PutAt = d.Varint()
+	h.AsOf = h.PutAt + d.Varint()
+	h.Expires = d.Varint()
+	h.Group = d.Uvarint()
+	h.Seq = d.Varint()
 	h.ID = d.Bytes()
 	return h
 }
 
-// DecodeRows reads the page rows, into the memory of rows.
-func DecodeRows(d *codec.Decoder, rows []store.PageRow) []store.PageRow {
-	n := d.Count(PageRowBytes)
-	rows = slices.Grow(rows[:0], n)
-	for range n {
-		rows = append(rows, decodePageRow(d))
+// DecodeRows reads the page rows, into the memory of rows. The decoder stands where DecodeHot left it.
+func DecodeRows(d *codec.Decoder, t *Hot, rows []store.PageRow) []store.PageRow {
+	if t.row < RowVersion {
+		return decodeFixedRows(d, rows)
+	}
+	n := d.Count(leastPageRow)
+	rows = slices.Grow(rows[:0], n)[:n]
+	clear(rows)
+	for i, num := 0, uint64(0); i < n && d.Err == nil; i++ {
+		decodePageRow(d, t, &rows[i], num)
+		num = rows[i].Num
 	}
 	return rows
 }
@@ -181,7 +268,7 @@ func DecodeRows(d *codec.Decoder, rows []store.PageRow) []store.PageRow {
 func DecodeHead(b []byte, scopeName func(uint32) string) (*store.Head, error) {
 	d := codec.Decoder{B: b}
 	t := DecodeHot(&d)
-	rows := DecodeRows(&d, nil)
+	rows := DecodeRows(&d, &t, nil)
 	if d.Err != nil {
 		return nil, d.Err
 	}
@@ -194,29 +281,60 @@ func DecodeHead(b []byte, scopeName func(uint32) string) (*store.Head, error) {
 			CurrentAsOf: codec.FromMicros(t.AsOf), Seq: t.Seq, Pinned: t.Flags&FlagPinned != 0,
 		},
 	}
-	if err := DecodeCold(b[0], &d, h); err != nil {
+	if err := DecodeCold(&t, &d, h); err != nil {
 		return nil, err
 	}
 	return h, nil
 }
 
-// DecodeCold reads what follows the page rows, where the decoder stands.
-func DecodeCold(version byte, d *codec.Decoder, h *store.Head) error {
-	if version != RowVersion {
-		return decodePacked(version, d, h)
+// DecodeCold reads what follows the page rows, where the decoder stands. h has its scope.
+func DecodeCold(t *Hot, d *codec.Decoder, h *store.Head) error {
+	if t.row < rowVersionFixed {
+		return decodePacked(t.row, d, h)
 	}
-	if len(d.B) < ProofSize {
-		return codec.ErrMalformed
-	}
-	d.B = d.B[:len(d.B)-ProofSize]
+	t.CutTail(d)
 	coldFields.Read(d, h)
+	if t.implied&impliedActor != 0 {
+		h.Actor = h.Scope
+	}
+	if t.implied&impliedCounter != 0 {
+		h.Counter = defaultCounter
+	}
 	return d.Err
+}
+
+// HasFields says whether tagged fields follow the page rows.
+func (t *Hot) HasFields() bool { return t.row >= rowVersionFixed }
+
+// CutTail takes the proof off what follows the page rows of a row with fields.
+func (t *Hot) CutTail(d *codec.Decoder) {
+	n := ProofSize
+	if t.row == RowVersion {
+		n = tailSize(d.B)
+	}
+	if n > len(d.B) {
+		d.Fail()
+		n = len(d.B)
+	}
+	d.B = d.B[:len(d.B)-n]
 }
 
 // EncodeCold makes the fields of a row that follow its page rows.
 func EncodeCold(h *store.Head) []byte {
 	e := codec.Encoder{B: make([]byte, 0, 64)}
-	coldFields.Append(&e, h)
+	switch implied := impliedBy(h); implied {
+	case 0:
+		coldFields.Append(&e, h)
+	default:
+		said := *h
+		if implied&impliedActor != 0 {
+			said.Actor = ""
+		}
+		if implied&impliedCounter != 0 {
+			said.Counter = ""
+		}
+		coldFields.Append(&e, &said)
+	}
 	return e.B
 }
 

@@ -37,6 +37,68 @@ func CutProof(row []byte) (rest []byte, p Proof, err error) {
 	return row[:n:n], p, nil
 }
 
+// AppendHead appends the proof to a head row that EncodeHead made. The salt of a head with pages is that of its first page, and
+// its leaf is near its LSN, so a few bytes tell them:
+//
+//	salt (16), if tailSalt is set · uvarint place · varint leaf − LSN · u8 bytes before this one, + tailSalt
+func (p *Proof) AppendHead(row []byte) []byte {
+	from := len(row)
+	lsn, salt, err := headSalt(row)
+	own := uint8(0)
+	if err != nil || salt != p.Salt {
+		own = tailSalt
+		row = append(row, p.Salt[:]...)
+	}
+	row = binary.AppendUvarint(row, uint64(p.Place))
+	row = binary.AppendVarint(row, int64(p.Leaf-lsn))
+	return append(row, uint8(len(row)-from)|own)
+}
+
+const tailSalt = 0x80
+
+// tailSize is the length of the proof at the end of a row of RowVersion; more than there is if it has none.
+func tailSize(row []byte) int {
+	if len(row) == 0 {
+		return 1
+	}
+	return 1 + int(row[len(row)-1]&^tailSalt)
+}
+
+// headSalt gives the LSN of a head row and the salt of its first page, zeros where it has none.
+func headSalt(row []byte) (lsn uint64, salt [store.DigestSaltSize]byte, err error) {
+	d := codec.Decoder{B: row}
+	t := DecodeHot(&d)
+	if d.Count(leastPageRow) > 0 {
+		var first store.PageRow
+		decodePageRow(&d, &t, &first, 0)
+		salt = first.Salt
+	}
+	return t.LSN, salt, d.Err
+}
+
+// CutHeadProof parts a head row from its proof. The row is not of RowVersionOld.
+func CutHeadProof(row []byte) (rest []byte, p Proof, err error) {
+	if len(row) == 0 || row[0] != RowVersion {
+		return CutProof(row)
+	}
+	n := len(row) - tailSize(row)
+	if n < 1 {
+		return nil, p, codec.ErrMalformed
+	}
+	rest = row[:n:n]
+	lsn, salt, err := headSalt(rest)
+	if err != nil {
+		return nil, p, err
+	}
+	d := codec.Decoder{B: row[n : len(row)-1]}
+	if p.Salt = salt; row[len(row)-1]&tailSalt != 0 {
+		copy(p.Salt[:], d.Take(store.DigestSaltSize))
+	}
+	p.Place = narrow[uint32](&d, d.Uvarint())
+	p.Leaf = lsn + uint64(d.Varint())
+	return rest, p, d.Done()
+}
+
 // readProof reads the proof at the beginning of b, which has room for one.
 func readProof(b []byte) (p Proof) {
 	d := codec.Decoder{B: b}
@@ -91,7 +153,7 @@ func (p Proofs) Head(row []byte, h *store.Head) error {
 	if row[0] == RowVersionOld {
 		return p.withoutProof(h.LSN)
 	}
-	rest, at, err := CutProof(row)
+	rest, at, err := CutHeadProof(row)
 	if err != nil {
 		return err
 	}

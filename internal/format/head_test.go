@@ -1,0 +1,112 @@
+package format
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+func anyTime(t *rapid.T, name string) time.Time {
+	return codec.FromMicros(rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1_700_000_000_000_000, 1_900_000_000_000_000), rapid.Int64()).Draw(t, name))
+}
+
+func anyHead(t *rapid.T) *store.Head {
+	h := &store.Head{
+		Artefact: store.Artefact{
+			ID: rapid.StringN(1, 30, -1).Draw(t, "id"), Kind: store.KindFact, Provenance: store.Validated, Priority: store.PriorityHigh,
+			CurrentAsOf: anyTime(t, "as of"), ExpiresAt: anyTime(t, "expires"), Seq: rapid.Int64().Draw(t, "seq"),
+			Role: rapid.SampledFrom([]string{"", "user"}).Draw(t, "role"),
+		},
+		Scope: "acme/support", Art: rapid.Uint64().Draw(t, "art"), Version: rapid.Uint32().Draw(t, "version"), LSN: rapid.Uint64().Draw(t, "lsn"),
+		PutAt: anyTime(t, "put at"), GroupNum: rapid.Uint64().Draw(t, "group"),
+		Actor:   rapid.SampledFrom([]string{"", "acme/support", "agent"}).Draw(t, "actor"),
+		Counter: rapid.SampledFrom([]string{"", defaultCounter, "bpe"}).Draw(t, "counter"),
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "pages") {
+		r := store.PageRow{
+			Num: rapid.Uint64().Draw(t, "num"), Version: rapid.SampledFrom([]uint32{h.Version, 1, math.MaxUint32}).Draw(t, "page version"),
+			LSN: rapid.SampledFrom([]uint64{h.LSN, 0, math.MaxUint64}).Draw(t, "page lsn"), Tokens: rapid.Uint32().Draw(t, "tokens"), Bytes: rapid.Uint32().Draw(t, "bytes"),
+		}
+		if rapid.Bool().Draw(t, "whole") {
+			r.Hash, r.Salt, r.Digest = rapid.Uint64().Draw(t, "hash"), [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "salt")), [32]byte(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "digest"))
+		}
+		h.Rows = append(h.Rows, r)
+	}
+	return h
+}
+
+// A row gives back its head and its proof, whatever the numbers; rows of format 3 do too. A row cut anywhere, is
+// refused or has another proof, and never a panic.
+func TestHeadRow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := anyHead(t)
+		p := Proof{Leaf: rapid.OneOf(rapid.Uint64(), rapid.Just(h.LSN-1)).Draw(t, "leaf"), Place: rapid.Uint32().Draw(t, "place")}
+		if rapid.Bool().Draw(t, "own salt") {
+			p.Salt = [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "proof salt"))
+		} else if len(h.Rows) > 0 {
+			p.Salt = h.Rows[0].Salt
+		}
+		head := EncodeHead(nil, h, 7, EncodeCold(h))
+		third := EncodeFixed(nil, rowVersionFixed, h, 7, EncodeFixedCold(h))
+		for row, rest := range map[string][]byte{string(p.AppendHead(slices.Clone(head))): head, string(p.Append(slices.Clone(third))): third} {
+			got, err := DecodeHead([]byte(row), func(uint32) string { return h.Scope })
+			require.NoError(t, err)
+			if h.Rows == nil {
+				got.Rows = nil
+			}
+			require.Equal(t, h, got)
+			cut, is, err := CutHeadProof([]byte(row))
+			require.NoError(t, err)
+			require.Equal(t, rest, cut)
+			require.Equal(t, p, is)
+		}
+		row := p.AppendHead(head)
+		short := row[:rapid.IntRange(0, len(row)-1).Draw(t, "cut")]
+		_, err := DecodeHead(short, func(uint32) string { return h.Scope })
+		_, is, cutErr := CutHeadProof(short)
+		require.False(t, err == nil && cutErr == nil && is == p && len(h.Rows) > 0 && h.Rows[0].Digest != [32]byte{}, "a row that was cut is not the whole one")
+	})
+}
+
+// A row of the usual kind says neither who wrote it nor what counted it, and its proof takes three bytes.
+func TestHeadRowImplies(t *testing.T) {
+	h := ordinary(0)
+	p := Proof{Salt: h.Rows[0].Salt, Leaf: h.LSN + 1}
+	base := len(p.AppendHead(EncodeHead(nil, h, 1, EncodeCold(h))))
+	h.Actor, h.Counter = h.Scope, defaultCounter
+	require.Empty(t, EncodeCold(h))
+	row := p.AppendHead(EncodeHead(nil, h, 1, nil))
+	require.Less(t, len(row), base)
+	rest, _, err := CutHeadProof(row)
+	require.NoError(t, err)
+	require.Equal(t, 3, len(row)-len(rest))
+	row[5] |= impliedKnown + 1
+	_, err = DecodeHead(row, func(uint32) string { return h.Scope })
+	require.ErrorIs(t, err, codec.ErrNewer)
+}
+
+func FuzzHeadRow(f *testing.F) {
+	f.Add(headRow(ordinary(1)))
+	f.Add(fixedRow(ordinary(2)))
+	f.Fuzz(func(t *testing.T, row []byte) {
+		h, err := DecodeHead(row, func(uint32) string { return "s" })
+		if err != nil || len(row) == 0 || row[0] != RowVersion {
+			return
+		}
+		_, p, err := CutHeadProof(row)
+		if err != nil {
+			return
+		}
+		again := p.AppendHead(EncodeHead(nil, h, 1, EncodeCold(h)))
+		back, err := DecodeHead(again, func(uint32) string { return "s" })
+		require.NoError(t, err)
+		require.Equal(t, h, back)
+	})
+}
