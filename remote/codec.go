@@ -73,7 +73,7 @@ func pack(v any) ([]byte, error) {
 
 // unpack decodes what pack made into what v points to.
 func unpack(b []byte, v any) error {
-	r := &reader{b}
+	r := &reader{b: b}
 	if err := get(r, reflect.ValueOf(v).Elem()); err != nil {
 		return fmt.Errorf("ctxpage: decode from the socket: %w", err)
 	}
@@ -121,7 +121,7 @@ func put(e *writer, v reflect.Value) error {
 			e.null()
 			return nil
 		}
-		return putError(e, v.Interface().(error), 0)
+		return putError(e, v.Interface().(error))
 	default:
 		return fmt.Errorf("a %s is no plain data", v.Type())
 	}
@@ -275,7 +275,7 @@ func get(d *reader, v reflect.Value) error {
 		if v.Type() != errorType {
 			break
 		}
-		err, bad := getError(d, 0)
+		err, bad := getError(d)
 		if bad == nil && err != nil {
 			v.Set(reflect.ValueOf(err))
 		}

@@ -153,6 +153,7 @@ func FuzzUnpack(f *testing.F) {
 		require.NoError(f, err)
 		f.Add(b)
 	}
+	f.Add(deepError(4 * maxDepth))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, v := range []any{&store.Batch{}, &store.ScanPage{}, &manifest.Record{}, &struct{ Err error }{}} {
 			if unpack(b, v) == nil {
@@ -161,6 +162,46 @@ func FuzzUnpack(f *testing.F) {
 			}
 		}
 	})
+}
+
+// deepError is a message of an error that has so many others in its fields, one in the other.
+func deepError(levels int) []byte {
+	w := &writer{}
+	w.dict(1)
+	w.text("Err")
+	for range levels {
+		w.list(errorElements)
+		w.text("store.CorruptError")
+		w.text("x")
+		w.dict(1)
+		w.text("Err")
+	}
+	w.null()
+	for range levels {
+		w.null()
+	}
+	return w.b
+}
+
+// Errors in the fields of errors are bounded like errors that wrap others: read, they would use up the stack, and written,
+// they cost the square of their depth, in which a fuzz test stalled.
+func TestErrorsAreBounded(t *testing.T) {
+	t.Parallel()
+	var got struct{ Err error }
+	require.NoError(t, unpack(deepError(maxDepth), &got), "the control")
+	require.ErrorIs(t, got.Err, store.ErrCorrupt)
+	require.ErrorContains(t, unpack(deepError(maxDepth+2), &got), "at most 16")
+	require.ErrorContains(t, unpack(deepError(1<<20), &got), "at most 16")
+
+	deep := error(fs.ErrPermission)
+	for n := range 200 {
+		if deep = (&store.CorruptError{File: "f", Err: deep}); n%2 == 0 {
+			deep = fmt.Errorf("wrapped: %w", deep)
+		}
+	}
+	back := cross(t, deep)
+	require.ErrorIs(t, back, store.ErrCorrupt)
+	require.ErrorIs(t, back, fs.ErrPermission, "what is too deep to be described still matches what it is")
 }
 
 // cross sends an error to the other side.

@@ -181,15 +181,22 @@ type sent struct {
 func (e *sent) Error() string   { return e.text }
 func (e *sent) Unwrap() []error { return e.is }
 
-// maxDepth bounds how far down an error is described.
+// maxDepth bounds how far down an error is described, whatever the types on the way: an error tells the texts of those it
+// wraps, so a deep one costs the square of its depth, and a message must not use up the stack.
 const maxDepth = 16
 
 // An error is four elements: the name of its type, or "", its text, then, of a type that has a name, its fields and nil;
 // of another one, or of a sentinel, the names of the sentinels that it matches, and the errors that it wraps.
 const errorElements = 4
 
-func putError(e *writer, err error, depth int) error {
+func putError(e *writer, err error) error {
+	e.depth++
+	defer func() { e.depth-- }()
+	deep := e.depth > maxDepth
 	name := typeNames[reflect.TypeOf(err)]
+	if deep { // its fields may have an error
+		name = ""
+	}
 	e.list(errorElements)
 	e.text(name)
 	e.text(err.Error())
@@ -208,12 +215,12 @@ func putError(e *writer, err error, depth int) error {
 		return bad
 	}
 	wraps := unwrap(err)
-	if depth == maxDepth {
+	if deep {
 		wraps = nil
 	}
 	e.list(len(wraps))
 	for _, w := range wraps {
-		if bad := putError(e, w, depth+1); bad != nil {
+		if bad := putError(e, w); bad != nil {
 			return bad
 		}
 	}
@@ -231,13 +238,15 @@ func unwrap(err error) (out []error) {
 }
 
 // getError reads an error; bad says that it could not.
-func getError(d *reader, depth int) (err, bad error) {
+func getError(d *reader) (err, bad error) {
+	d.depth++
+	defer func() { d.depth-- }()
 	n, bad := d.list()
 	switch {
 	case bad != nil || n < 0: // nil
 		return nil, bad
-	case n != errorElements || depth > maxDepth:
-		return nil, fmt.Errorf("an error of %d elements at depth %d, expected %d", n, depth, errorElements)
+	case n != errorElements || d.depth > maxDepth+1:
+		return nil, fmt.Errorf("an error of %d elements at depth %d, expected %d elements and at most %d errors around it", n, d.depth-1, errorElements, maxDepth)
 	}
 	name, bad1 := d.text()
 	text, bad2 := d.text()
@@ -245,7 +254,7 @@ func getError(d *reader, depth int) (err, bad error) {
 		return nil, bad
 	}
 	if name == "" {
-		return getUntyped(d, text, depth)
+		return getUntyped(d, text)
 	}
 	t, ok := typed[name]
 	if !ok { // of a later release
@@ -258,7 +267,7 @@ func getError(d *reader, depth int) (err, bad error) {
 	return v.Interface().(error), nil
 }
 
-func getUntyped(d *reader, text string, depth int) (err, bad error) {
+func getUntyped(d *reader, text string) (err, bad error) {
 	var names []string
 	if bad := get(d, reflect.ValueOf(&names).Elem()); bad != nil {
 		return nil, bad
@@ -274,7 +283,7 @@ func getUntyped(d *reader, text string, depth int) (err, bad error) {
 	n, bad := d.list()
 	for i := 0; bad == nil && i < n; i++ {
 		var w error
-		if w, bad = getError(d, depth+1); w != nil {
+		if w, bad = getError(d); w != nil {
 			out.is = append(out.is, w)
 		}
 	}

@@ -48,7 +48,10 @@ const (
 )
 
 // writer is a message being written.
-type writer struct{ b []byte }
+type writer struct {
+	b     []byte
+	depth int // of errors in errors
+}
 
 func (w *writer) null() { w.b = append(w.b, codeNil) }
 
@@ -146,7 +149,10 @@ func (w *writer) length(n int, code16, code32 byte) {
 }
 
 // reader is a message being read. What it returns shares no memory with the message, unless it says so.
-type reader struct{ b []byte }
+type reader struct {
+	b     []byte
+	depth int // of errors in errors
+}
 
 // take is the next n bytes, in the memory of the message.
 func (r *reader) take(n int) ([]byte, error) {

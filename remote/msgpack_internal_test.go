@@ -51,7 +51,7 @@ func TestMsgpackIsTheLibrarys(t *testing.T) {
 	require.NoError(t, lib.EncodeMulti(true, false, nil))
 	require.True(t, bytes.Equal(b.Bytes(), own.b))
 
-	r := &reader{own.b}
+	r := &reader{b: own.b}
 	for _, n := range ints {
 		i, err := r.int()
 		require.NoError(t, err)
@@ -103,16 +103,16 @@ func TestMsgpackSkips(t *testing.T) {
 		nil, true, -7, uint64(math.MaxUint64), 1.5, float32(2), "text", strings.Repeat("x", 300), []byte("b"), []int{1, 2}, map[string]any{"a": []any{nil, map[string]int{"b": 1}}},
 		make([]int, 20), map[string]int{},
 	))
-	r := &reader{b.Bytes()}
+	r := &reader{b: b.Bytes()}
 	for n := 0; len(r.b) > 0; n++ {
 		value := r.b
 		require.NoError(t, r.skip(), n)
 		whole := len(value) - len(r.b)
 		for cut := 0; cut < whole; cut += max(1, whole/50) {
-			require.Error(t, (&reader{value[:cut]}).skip(), "value %d, %d bytes of %d", n, cut, whole)
+			require.Error(t, (&reader{b: value[:cut]}).skip(), "value %d, %d bytes of %d", n, cut, whole)
 		}
 	}
-	deep := &reader{bytes.Repeat([]byte{fixArray | 1}, 1<<20)}
+	deep := &reader{b: bytes.Repeat([]byte{fixArray | 1}, 1<<20)}
 	require.Error(t, deep.skip(), "lists in lists do not use up the stack")
-	require.Error(t, (&reader{[]byte{0xc1}}).skip(), "a code that msgpack does not have")
+	require.Error(t, (&reader{b: []byte{0xc1}}).skip(), "a code that msgpack does not have")
 }
