@@ -84,14 +84,14 @@ func (c *Client) call(ctx context.Context, name string, q any, h how) ([]byte, e
 	if !h.waited {
 		defer context.AfterFunc(c.ended, func() { cancel(store.ErrClosed) })()
 	}
-	message, err := pack(q)
+	message, err := packFrame(frameEnd, q)
 	if err != nil {
 		return nil, err
 	}
 	if len(message) > maxRequest {
 		return nil, store.Invalid(name, fmt.Sprintf("%d bytes", len(message)), fmt.Sprintf("at most %d", maxRequest))
 	}
-	t := &try{c: c, name: name, message: framed(frameEnd, message), number: c.calls.Add(1), how: h}
+	t := &try{c: c, name: name, message: message, number: c.calls.Add(1), how: h}
 	return t.untilAnswered(ctx)
 }
 
@@ -361,11 +361,11 @@ func (c *Client) holdAgain(ctx context.Context, s *welcome) error {
 	c.mu.Unlock()
 	slices.SortFunc(asks, func(a, b holdAsk) int { return cmp.Compare(a.Ticket, b.Ticket) })
 	for _, q := range asks {
-		message, err := pack(q)
+		message, err := packFrame(frameEnd, q)
 		if err != nil {
 			return err
 		}
-		t := &try{c: c, name: "Hold", message: framed(frameEnd, message), number: c.calls.Add(1)}
+		t := &try{c: c, name: "Hold", message: message, number: c.calls.Add(1)}
 		if _, err := t.send(ctx, s); err != nil {
 			return err
 		}

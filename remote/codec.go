@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/manifest"
 )
 
 // What crosses the socket is the plain data of package store, as msgpack. A struct is a map of its fields by name without
@@ -23,6 +25,8 @@ var (
 	timeType     = reflect.TypeFor[time.Time]()
 	errorType    = reflect.TypeFor[error]()
 	analysisType = reflect.TypeFor[*lexical.Analysis]() // derived data: the other side makes it anew
+	tableType    = reflect.TypeFor[table]()
+	pagesType    = reflect.TypeFor[[]manifest.Page]()
 )
 
 // member is a field of a struct that is sent.
@@ -62,13 +66,33 @@ func membersOf(t reflect.Type) []member {
 	return out
 }
 
+// writers are used again, and a message is copied out of one: a buffer that grows with each message is garbage of four times
+// its size.
+var writers = sync.Pool{New: func() any { return &writer{b: make([]byte, 0, 4<<10)} }}
+
+// maxWriter is the size of a buffer that is used again.
+const maxWriter = 1 << 20
+
 // pack encodes a value.
-func pack(v any) ([]byte, error) {
-	w := &writer{b: make([]byte, 0, 1<<10)}
+func pack(v any) ([]byte, error) { return packWith(v, bytes.Clone) }
+
+// packFrame encodes a value as a message in frames, the last of a kind.
+func packFrame(kind byte, v any) ([]byte, error) {
+	return packWith(v, func(message []byte) []byte { return framed(kind, message) })
+}
+
+func packWith(v any, out func([]byte) []byte) ([]byte, error) {
+	w := writers.Get().(*writer)
+	defer func() {
+		if cap(w.b) <= maxWriter {
+			*w = writer{b: w.b[:0]}
+			writers.Put(w)
+		}
+	}()
 	if err := put(w, reflect.ValueOf(v)); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode for the socket: %w", err)
 	}
-	return w.b, nil
+	return out(w.b), nil
 }
 
 // unpack decodes what pack made into what v points to.
@@ -77,8 +101,8 @@ func unpack(b []byte, v any) error {
 	if err := get(r, reflect.ValueOf(v).Elem()); err != nil {
 		return fmt.Errorf("ctxpage: decode from the socket: %w", err)
 	}
-	if len(r.b) > 0 {
-		return fmt.Errorf("ctxpage: decode from the socket: %d bytes follow the value", len(r.b))
+	if r.left() > 0 {
+		return fmt.Errorf("ctxpage: decode from the socket: %d bytes follow the value", r.left())
 	}
 	return nil
 }
@@ -141,6 +165,10 @@ func putTime(e *writer, v reflect.Value) {
 }
 
 func putList(e *writer, v reflect.Value) error {
+	if v.Type() == tableType {
+		putTable(e, v.Interface().(table))
+		return nil
+	}
 	if v.Kind() == reflect.Slice && v.IsNil() {
 		e.null()
 		return nil
@@ -161,12 +189,14 @@ func putList(e *writer, v reflect.Value) error {
 	return nil
 }
 
-// putScalars writes the elements of the lists that tables are made of, without asking each what it is.
+// putScalars writes the elements of lists that are long, without asking each what it is.
 func putScalars(e *writer, v reflect.Value) (known bool) {
-	if v.Kind() != reflect.Slice || v.Type().Elem().Kind() == reflect.Struct {
+	if v.Kind() != reflect.Slice || v.Type().Elem().Kind() == reflect.Struct && v.Type() != pagesType {
 		return false
 	}
 	switch list := v.Interface().(type) {
+	case []manifest.Page:
+		putPages(e, list)
 	case []bool:
 		for _, el := range list {
 			e.flag(el)
@@ -339,6 +369,11 @@ const atOnce = 4096
 
 func getList(d *reader, v reflect.Value) error {
 	t := v.Type()
+	if t == tableType {
+		rows, err := getTable(d)
+		v.Set(reflect.ValueOf(rows))
+		return err
+	}
 	if t.Kind() == reflect.Slice && d.null() {
 		v.SetZero()
 		return nil
@@ -384,14 +419,10 @@ func getList(d *reader, v reflect.Value) error {
 		*list, err = getScalars(n, d.float64)
 		return err
 	case *[]string:
-		last := ""
-		*list, err = getScalars(n, func() (string, error) { // names of scopes repeat, row by row
-			b, err := d.shared()
-			if string(b) != last {
-				last = string(b)
-			}
-			return last, err
-		})
+		*list, err = getScalars(n, d.repeated)
+		return err
+	case *[]manifest.Page:
+		*list, err = getPages(d, n)
 		return err
 	case *[]bool:
 		*list, err = getScalars(n, d.flag)

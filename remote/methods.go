@@ -20,7 +20,7 @@ type request struct {
 	progress func(what string, done, total uint64)
 }
 
-// method runs a call: from the bytes of what is asked to the bytes of the answer.
+// method runs a call: from the bytes of what is asked to the frames of the answer.
 type method struct {
 	run func(r *request, body []byte) ([]byte, error)
 	// once: a call that is sent again gets the answer of the first.
@@ -41,7 +41,7 @@ func on[Q, A any](do func(r *request, q Q) (A, error)) method {
 		if err != nil {
 			return nil, err
 		}
-		return pack(answer[A]{LSN: r.store.Mark().LSN, Value: a})
+		return packFrame(frameEnd, answer[A]{LSN: r.store.Mark().LSN, Value: a})
 	}}
 }
 
@@ -144,11 +144,13 @@ func servePrepare(r *request, q prepareAsk) (out prepared, err error) {
 
 // with adds candidates. What the store gave stays as it is.
 func (p prepared) with(found store.Candidates) prepared {
-	p.Hits = tableOf(found.Hits)
+	if len(found.Hits) > 0 {
+		p.Hits = found.Hits
+	}
 	p.Candidates = found
 	p.Candidates.Hits, p.Candidates.Excluded = nil, slices.Clone(found.Excluded)
 	for i := range found.Excluded {
-		p.Nearest, p.Candidates.Excluded[i].Nearest = append(p.Nearest, tableOf(found.Excluded[i].Nearest)), nil
+		p.Nearest, p.Candidates.Excluded[i].Nearest = append(p.Nearest, found.Excluded[i].Nearest), nil
 	}
 	p.Whole = true
 	return p
@@ -157,16 +159,12 @@ func (p prepared) with(found store.Candidates) prepared {
 // candidates are those that with added.
 func (p *prepared) candidates() (found store.Candidates, err error) {
 	found = p.Candidates
-	if found.Hits, err = rowsOf(p.Hits); err != nil {
-		return found, err
-	}
+	found.Hits = p.Hits
 	if len(p.Nearest) != len(found.Excluded) {
 		return found, fmt.Errorf("ctxpage: decode from the socket: %d tables for %d exclusions", len(p.Nearest), len(found.Excluded))
 	}
 	for i := range found.Excluded {
-		if found.Excluded[i].Nearest, err = rowsOf(p.Nearest[i]); err != nil {
-			return found, err
-		}
+		found.Excluded[i].Nearest = p.Nearest[i]
 	}
 	return found, nil
 }

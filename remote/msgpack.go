@@ -149,27 +149,34 @@ func (w *writer) length(n int, code16, code32 byte) {
 }
 
 // reader is a message being read. What it returns shares no memory with the message, unless it says so.
+// It moves an offset, not the slice: a pointer that moves costs a write barrier for each value while the collector works.
 type reader struct {
 	b     []byte
-	depth int // of errors in errors
+	at    int
+	last  string // that repeated read
+	depth int    // of errors in errors
 }
+
+// left is how many bytes are left.
+func (r *reader) left() int { return len(r.b) - r.at }
 
 // take is the next n bytes, in the memory of the message.
 func (r *reader) take(n int) ([]byte, error) {
-	if n < 0 || n > len(r.b) {
+	if n < 0 || n > r.left() {
 		return nil, io.ErrUnexpectedEOF
 	}
-	out := r.b[:n]
-	r.b = r.b[n:]
+	out := r.b[r.at : r.at+n]
+	r.at += n
 	return out, nil
 }
 
 func (r *reader) code() (byte, error) {
-	b, err := r.take(1)
-	if err != nil {
-		return 0, err
+	if r.at == len(r.b) {
+		return 0, io.ErrUnexpectedEOF
 	}
-	return b[0], nil
+	c := r.b[r.at]
+	r.at++
+	return c, nil
 }
 
 // big is a number of n bytes.
@@ -191,10 +198,10 @@ func (r *reader) big(n int) (uint64, error) {
 
 // null reads a nil, if one is next.
 func (r *reader) null() bool {
-	if len(r.b) == 0 || r.b[0] != codeNil {
+	if r.left() == 0 || r.b[r.at] != codeNil {
 		return false
 	}
-	r.b = r.b[1:]
+	r.at++
 	return true
 }
 
@@ -277,6 +284,15 @@ func (r *reader) text() (string, error) {
 	return string(b), err
 }
 
+// repeated reads a text, which shares memory with the last one that it read if that was equal.
+func (r *reader) repeated() (string, error) {
+	b, err := r.shared()
+	if string(b) != r.last {
+		r.last = string(b)
+	}
+	return r.last, err
+}
+
 // shared reads a text or bytes, in the memory of the message; nil for nil.
 func (r *reader) shared() ([]byte, error) {
 	c, err := r.code()
@@ -329,6 +345,22 @@ func (r *reader) many(fix, code16, code32 byte, expected string) (int, error) {
 	return 0, wrong(c, expected)
 }
 
+// find returns a reader of the value that the map which follows has under a key. It reads nothing.
+func (r *reader) find(key string) (value *reader, ok bool) {
+	at := *r
+	n, err := at.dict()
+	for i := 0; err == nil && i < n; i++ {
+		var name []byte
+		if name, err = at.shared(); err == nil && string(name) == key {
+			return &at, true
+		}
+		if err == nil {
+			err = at.skip()
+		}
+	}
+	return nil, false
+}
+
 // skip passes over a value of any kind, however deep.
 func (r *reader) skip() error {
 	for left := 1; left > 0; left-- {
@@ -343,10 +375,10 @@ func (r *reader) skip() error {
 
 // skipOne passes over a value but for its elements, and returns how many those are.
 func (r *reader) skipOne() (elements int, err error) {
-	if len(r.b) == 0 {
+	if r.left() == 0 {
 		return 0, io.ErrUnexpectedEOF
 	}
-	c := r.b[0]
+	c := r.b[r.at]
 	switch {
 	case c >= fixArray && c < fixStr || c == codeArray16 || c == codeArray32:
 		return r.list()

@@ -121,9 +121,9 @@ func (b *body) progress(what string, done, total uint64) {
 	} else {
 		b.told = now
 	}
-	message, err := pack(progress{what, done, total})
+	message, err := packFrame(frameProgress, progress{what, done, total})
 	if err == nil {
-		_ = b.write(framed(frameProgress, message), false)
+		_ = b.write(message, false)
 	}
 }
 
@@ -133,7 +133,7 @@ func (b *body) end(given []byte, err error) {
 	var bad *malformed
 	switch {
 	case err == nil:
-		_ = b.write(framed(frameEnd, given), true)
+		_ = b.write(given, true)
 		return
 	case errors.As(err, &no) && !b.begun:
 		refuse(b.e, no)
@@ -142,11 +142,11 @@ func (b *body) end(given []byte, err error) {
 		refuse(b.e, &refused{400, refusal{Code: refusedBody, Message: bad.Error()}})
 		return
 	}
-	message, failed := pack(struct{ Err error }{err})
+	message, failed := packFrame(frameError, struct{ Err error }{err})
 	if failed != nil {
-		message, _ = pack(struct{ Err error }{&sent{text: err.Error()}})
+		message, _ = packFrame(frameError, struct{ Err error }{&sent{text: err.Error()}})
 	}
-	_ = b.write(framed(frameError, message), true)
+	_ = b.write(message, true)
 }
 
 // write sends bytes, part by part under a deadline, so that a client that does not read is cut off. All: nothing was

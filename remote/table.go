@@ -6,33 +6,15 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// table is a list of candidates as columns: each has the name of a field once and its values in the order of the rows, and
-// a field that is zero everywhere has none. A field of a nested struct has the name Outer.Inner. A column that the reader
-// does not know is left out.
-type table struct {
-	Rows    int
-	Columns []column
-}
+// table is a list of candidates that is sent as columns:
+//
+//	{Rows, Columns: [{Name, Flags | Ints | Uints | Reals | Texts}, …]}
+//
+// Each column has the name of a field once and its values in the order of the rows; a field that is zero everywhere has
+// none. A field of a nested struct has the name Outer.Inner. A column that the reader does not know is left out.
+type table []store.Candidate
 
-// column is one field: one of the lists has a value for each row, the others are nil. A *float64 has two, Flags and Reals.
-type column struct {
-	Name  string
-	Flags []bool
-	Ints  []int64
-	Uints []uint64
-	Reals []float64
-	Texts []string
-}
-
-// field is how a field of a candidate gets into a column and out of it. They are written out, because reflection took
-// more time than the search that found the candidates; TestTableKeepsEverything fails where one is missing.
-type field struct {
-	name string
-	put  func(rows []store.Candidate, c *column) (zero bool)
-	get  func(rows []store.Candidate, c *column) error
-}
-
-var candidateFields = []field{
+var candidateFields = []accessor[store.Candidate]{
 	uints("Key.Num", func(c *store.Candidate) *uint64 { return &c.Key.Num }),
 	uints("Key.Version", func(c *store.Candidate) *uint32 { return &c.Key.Version }),
 	texts("Ref.Scope", func(c *store.Candidate) *string { return &c.Ref.Scope }),
@@ -60,154 +42,192 @@ var candidateFields = []field{
 	reals("Lexical.Level", func(c *store.Candidate) *float64 { return &c.Lexical.Level }),
 	uints("Lexical.Via", func(c *store.Candidate) *uint64 { return &c.Lexical.Via }),
 	flags("Near", func(c *store.Candidate) *bool { return &c.Near }),
-	maybe("Cosine", func(c *store.Candidate) **float64 { return &c.Cosine }),
+	{name: cosineColumn, zero: func(c *store.Candidate) bool { return c.Cosine == nil }},
 	reals("Beside", func(c *store.Candidate) *float64 { return &c.Beside }),
 	texts("Excluded", func(c *store.Candidate) *string { return &c.Excluded }),
 }
 
-// scalar makes a field of a value that one of the lists of a column holds; to and from convert it, and from may refuse.
-func scalar[T comparable, E any](name string, at func(*store.Candidate) *T, list func(*column) *[]E, to func(T) E, from func(E) (T, bool)) field {
-	var zero T
-	return field{
-		name: name,
-		put: func(rows []store.Candidate, c *column) bool {
-			i := 0
-			for i < len(rows) && *at(&rows[i]) == zero {
-				i++
-			}
-			if i == len(rows) {
-				return true
-			}
-			out := make([]E, len(rows))
-			for i := range rows {
-				out[i] = to(*at(&rows[i]))
-			}
-			*list(c) = out
-			return false
-		},
-		get: func(rows []store.Candidate, c *column) error {
-			in := *list(c)
-			if len(in) != len(rows) {
-				return fmt.Errorf("ctxpage: decode from the socket: column %s has %d values of its kind, expected %d", name, len(in), len(rows))
-			}
-			for i := range rows {
-				v, ok := from(in[i])
-				if !ok {
-					return fmt.Errorf("ctxpage: decode from the socket: column %s: %v in row %d does not fit a %T", name, in[i], i, zero)
-				}
-				*at(&rows[i]) = v
-			}
-			return nil
-		},
-	}
-}
+// cosineColumn is a number that may be absent: Flags say whether it is there, Reals what it is.
+const cosineColumn = "Cosine"
 
-func same[T any](v T) T          { return v }
-func known[T any](v T) (T, bool) { return v, true }
-
-func flags(name string, at func(*store.Candidate) *bool) field {
-	return scalar(name, at, func(c *column) *[]bool { return &c.Flags }, same[bool], known[bool])
-}
-
-func texts(name string, at func(*store.Candidate) *string) field {
-	return scalar(name, at, func(c *column) *[]string { return &c.Texts }, same[string], known[string])
-}
-
-func reals(name string, at func(*store.Candidate) *float64) field {
-	return scalar(name, at, func(c *column) *[]float64 { return &c.Reals }, same[float64], known[float64])
-}
-
-func ints[T ~int | ~int64](name string, at func(*store.Candidate) *T) field {
-	return scalar(name, at, func(c *column) *[]int64 { return &c.Ints }, func(v T) int64 { return int64(v) }, func(v int64) (T, bool) { return T(v), int64(T(v)) == v })
-}
-
-func uints[T ~uint8 | ~uint32 | ~uint64](name string, at func(*store.Candidate) *T) field {
-	return scalar(name, at, func(c *column) *[]uint64 { return &c.Uints }, func(v T) uint64 { return uint64(v) }, func(v uint64) (T, bool) { return T(v), uint64(T(v)) == v })
-}
-
-// maybe is a number that may be absent: Flags say whether it is there, Reals what it is.
-func maybe(name string, at func(*store.Candidate) **float64) field {
-	return field{
-		name: name,
-		put: func(rows []store.Candidate, c *column) bool {
-			flags, reals, zero := make([]bool, len(rows)), make([]float64, len(rows)), true
-			for i := range rows {
-				if v := *at(&rows[i]); v != nil {
-					flags[i], reals[i], zero = true, *v, false
-				}
-			}
-			if !zero {
-				c.Flags, c.Reals = flags, reals
-			}
-			return zero
-		},
-		get: func(rows []store.Candidate, c *column) error {
-			if len(c.Flags) != len(rows) || len(c.Reals) != len(rows) {
-				return fmt.Errorf("ctxpage: decode from the socket: column %s has %d and %d values, expected %d", name, len(c.Flags), len(c.Reals), len(rows))
-			}
-			for i := range rows {
-				if c.Flags[i] {
-					*at(&rows[i]) = &c.Reals[i]
-				}
-			}
-			return nil
-		},
-	}
-}
-
-// tableOf makes a table of candidates.
-func tableOf(rows []store.Candidate) table {
-	out := table{Rows: len(rows)}
+// putTable writes a table as the struct that its comment shows.
+func putTable(w *writer, rows table) {
+	sent := make([]*accessor[store.Candidate], 0, 24)
 	for i := range candidateFields {
 		f := &candidateFields[i]
-		c := column{Name: f.name}
-		if !f.put(rows, &c) {
-			out.Columns = append(out.Columns, c)
+		for j := range rows {
+			if !f.zero(&rows[j]) {
+				sent = append(sent, f)
+				break
+			}
 		}
 	}
-	return out
+	switch {
+	case len(rows) == 0:
+		w.dict(0)
+		return
+	case len(sent) == 0:
+		w.dict(1)
+	default:
+		w.dict(2)
+	}
+	w.text("Rows")
+	w.int(int64(len(rows)))
+	if len(sent) == 0 {
+		return
+	}
+	w.text("Columns")
+	w.list(len(sent))
+	for _, f := range sent {
+		putColumn(w, rows, f)
+	}
 }
 
-// rowsOf makes the candidates of a table.
-func rowsOf(t table) ([]store.Candidate, error) {
-	if t.Rows == 0 {
-		return nil, nil
+func putColumn(w *writer, rows table, f *accessor[store.Candidate]) {
+	if f.name == cosineColumn {
+		putCosines(w, rows)
+		return
 	}
-	for i := range t.Columns {
-		if n := t.Columns[i].rows(); n != t.Rows {
-			return nil, fmt.Errorf("ctxpage: decode from the socket: column %.40q has %d values, expected %d", t.Columns[i].Name, n, t.Rows)
+	w.dict(2)
+	w.text("Name")
+	w.b = append(w.b, f.raw...)
+	w.text(f.list)
+	w.list(len(rows))
+	for i := range rows {
+		f.put(w, &rows[i])
+	}
+}
+
+func putCosines(w *writer, rows table) {
+	w.dict(3)
+	w.text("Name")
+	w.text(cosineColumn)
+	w.text("Flags")
+	w.list(len(rows))
+	for i := range rows {
+		w.flag(rows[i].Cosine != nil)
+	}
+	w.text("Reals")
+	w.list(len(rows))
+	for i := range rows {
+		var v float64
+		if c := rows[i].Cosine; c != nil {
+			v = *c
 		}
+		w.float64(v)
 	}
-	if len(t.Columns) == 0 && (t.Rows < 0 || t.Rows > atOnce) { // rows of zeros cost nothing to send
-		return nil, fmt.Errorf("ctxpage: decode from the socket: a table of %d rows without columns, expected at most %d", t.Rows, atOnce)
-	}
-	rows := make([]store.Candidate, t.Rows)
-	at := 0 // columns come in the order of the fields, mostly
-	for i := range t.Columns {
-		c := &t.Columns[i]
-		f := fieldAt(at, c.Name)
-		if f < 0 {
-			continue
-		}
-		if err := candidateFields[f].get(rows, c); err != nil {
+}
+
+// getTable reads a table. Rows without columns cost nothing to send; those with columns take at least a byte each.
+func getTable(r *reader) (table, error) {
+	n := int64(0)
+	if at, ok := r.find("Rows"); ok {
+		var err error
+		if n, err = at.int(); err != nil {
 			return nil, err
 		}
-		at = f + 1
+	}
+	if n < 0 || n > int64(max(atOnce, r.left())) {
+		return nil, fmt.Errorf("a table of %d rows in %d bytes", n, r.left())
+	}
+	fields, err := r.dict()
+	if err != nil {
+		return nil, err
+	}
+	var rows table
+	if n > 0 {
+		rows = make(table, n)
+	}
+	for range fields {
+		name, err := r.member()
+		if err == nil && string(name) == "Columns" {
+			err = getColumns(r, rows)
+		} else if err == nil {
+			err = r.skip()
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	return rows, nil
 }
 
-// fieldAt finds a field by its name, first behind the one before; -1: this program does not know it.
-func fieldAt(at int, name string) int {
-	for n := range candidateFields {
-		if i := (at + n) % len(candidateFields); candidateFields[i].name == name {
-			return i
+func getColumns(r *reader, rows table) error {
+	n, err := r.list()
+	at := 0 // columns come in the order of the fields, mostly
+	for i := 0; err == nil && i < n; i++ {
+		name := []byte(nil)
+		if named, ok := r.find("Name"); ok {
+			if name, err = named.member(); err != nil {
+				return err
+			}
+		}
+		f := accessorAt(candidateFields, at, name)
+		if f < 0 {
+			err = r.skip()
+			continue
+		}
+		at = f + 1
+		if err = getColumn(r, rows, &candidateFields[f]); err != nil {
+			err = fmt.Errorf("column %s: %w", name, err)
 		}
 	}
-	return -1
+	return err
 }
 
-// rows is the number of values.
-func (c *column) rows() int {
-	return max(len(c.Flags), len(c.Ints), len(c.Uints), len(c.Reals), len(c.Texts))
+// getColumn reads the list that has the values of a field, and skips the others.
+func getColumn(r *reader, rows table, f *accessor[store.Candidate]) error {
+	fields, err := r.dict()
+	if err != nil {
+		return err
+	}
+	var have []bool
+	found := false
+	for range fields {
+		list, err := r.member()
+		switch {
+		case err != nil:
+			return err
+		case f.name == cosineColumn && string(list) == "Flags":
+			have = make([]bool, len(rows))
+			err = getValues(r, len(rows), func(i int) (err error) { have[i], err = r.flag(); return err })
+		case f.name == cosineColumn && string(list) == "Reals":
+			values := make([]float64, len(rows))
+			found = true
+			err = getValues(r, len(rows), func(i int) (err error) {
+				values[i], err = r.float64()
+				rows[i].Cosine = &values[i]
+				return err
+			})
+		case f.name != cosineColumn && string(list) == f.list:
+			found = true
+			err = getValues(r, len(rows), func(i int) error { return f.get(r, &rows[i]) })
+		default:
+			err = r.skip()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if !found || f.name == cosineColumn && have == nil {
+		return fmt.Errorf("it has no values of its kind")
+	}
+	for i := range have {
+		if !have[i] {
+			rows[i].Cosine = nil
+		}
+	}
+	return nil
+}
+
+// getValues reads a list with a value for each row.
+func getValues(r *reader, rows int, get func(i int) error) error {
+	n, err := r.list()
+	if err == nil && n != rows {
+		err = fmt.Errorf("%d values, expected %d", n, rows)
+	}
+	for i := 0; err == nil && i < n; i++ {
+		err = get(i)
+	}
+	return err
 }

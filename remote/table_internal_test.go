@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -41,17 +42,84 @@ func TestTableKeepsEverything(t *testing.T) {
 	require.Equal(t, store.Candidates{}, back)
 }
 
+// wireTable and wireColumn are a table as a map of its parts, of which any may be wrong.
+type wireTable struct {
+	Rows    int
+	Columns []wireColumn
+}
+
+type wireColumn struct {
+	Name  string
+	Flags []bool
+	Ints  []int64
+	Uints []uint64
+	Reals []float64
+	Texts []string
+}
+
+func tableFrom(t *testing.T, w any) (got table, err error) {
+	t.Helper()
+	b, err := pack(w)
+	require.NoError(t, err)
+	return got, unpack(b, &got)
+}
+
 // A table that does not fit its rows is an error, and takes no memory.
 func TestTableOfAnother(t *testing.T) {
 	t.Parallel()
-	for _, bad := range []table{
-		{Rows: 1 << 40}, {Rows: -1, Columns: []column{{Name: "Tokens", Ints: []int64{1}}}}, {Rows: 2, Columns: []column{{Name: "Tokens", Ints: []int64{1}}}},
-		{Rows: 1, Columns: []column{{Name: "Tokens", Texts: []string{"x"}}}}, {Rows: 1, Columns: []column{{Name: "Kind", Uints: []uint64{1 << 40}}}},
+	for _, bad := range []wireTable{
+		{Rows: 1 << 40}, {Rows: -1, Columns: []wireColumn{{Name: "Tokens", Ints: []int64{1}}}}, {Rows: 2, Columns: []wireColumn{{Name: "Tokens", Ints: []int64{1}}}},
+		{Rows: 1, Columns: []wireColumn{{Name: "Tokens", Texts: []string{"x"}}}}, {Rows: 1, Columns: []wireColumn{{Name: "Kind", Uints: []uint64{1 << 40}}}},
+		{Rows: 1, Columns: []wireColumn{{Name: "Cosine", Flags: []bool{true}}}}, {Rows: 1, Columns: []wireColumn{{Name: "Cosine", Reals: []float64{1}}}},
+		{Columns: []wireColumn{{Name: "Tokens", Ints: []int64{1}}}},
 	} {
-		_, err := rowsOf(bad)
+		_, err := tableFrom(t, bad)
 		require.Error(t, err, "%+v", bad)
 	}
-	rows, err := rowsOf(table{Rows: 1, Columns: []column{{Name: "Later", Texts: []string{"x"}}, {Name: "Tokens", Ints: []int64{5}}}})
-	require.NoError(t, err, "a column of a later release is left out")
-	require.Equal(t, []store.Candidate{{Tokens: 5}}, rows)
+	rows, err := tableFrom(t, wireTable{Rows: 1, Columns: []wireColumn{{Name: "Later", Texts: []string{"x"}}, {Name: "Tokens", Ints: []int64{5}, Reals: []float64{1}}}})
+	require.NoError(t, err, "a column of a later release is left out, and so is a list of another kind")
+	require.Equal(t, table{{Tokens: 5}}, rows)
+	rows, err = tableFrom(t, struct { // in another order, with a field of a later release
+		Columns []struct {
+			Texts []string
+			Name  string
+		}
+		More string
+		Rows int
+	}{Rows: 2, More: "x", Columns: []struct {
+		Texts []string
+		Name  string
+	}{{[]string{"a", "a"}, "Ref.ID"}}})
+	require.NoError(t, err)
+	require.Equal(t, table{{Ref: store.Ref{ID: "a"}}, {Ref: store.Ref{ID: "a"}}}, rows)
+}
+
+// A list of pages has the bytes that reflection writes, and every field survives.
+func TestPagesKeepEverything(t *testing.T) {
+	t.Parallel()
+	type plainly manifest.Page // reflection writes it: its lists are no lists of pages
+	n := 0
+	pages := make([]manifest.Page, 40)
+	for i := range pages {
+		if i%3 > 0 {
+			fill(reflect.ValueOf(&pages[i]).Elem(), &n)
+		}
+	}
+	pages[4].Ranges = [][2]uint32{}
+	var other []plainly
+	for _, p := range pages {
+		other = append(other, plainly(p))
+	}
+	want, err := pack(other)
+	require.NoError(t, err)
+	b, err := pack(pages)
+	require.NoError(t, err)
+	require.Equal(t, want, b)
+	var got []manifest.Page
+	require.NoError(t, unpack(b, &got))
+	require.Equal(t, pages, got)
+	require.Error(t, unpack(b[:len(b)-1], &got))
+	wide, err := pack([]struct{ Version uint64 }{{1 << 40}})
+	require.NoError(t, err)
+	require.ErrorContains(t, unpack(wide, &got), "does not fit")
 }

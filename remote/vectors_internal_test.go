@@ -42,7 +42,7 @@ func vectors() map[string]any {
 		"Commit answer": answer[store.Outcome]{LSN: 42, Value: store.Outcome{LSN: 42, Leaf: 8, Refs: []store.Ref{ref}}},
 		"State answer":  answer[store.StateRow]{LSN: 42, Value: store.StateRow{Key: "k", Value: []byte{0, 255}}},
 		"Prepare answer": answer[prepared]{LSN: 42, Value: prepared{
-			Whole: true, Candidates: store.Candidates{LSN: 42}, Hits: table{Rows: 2, Columns: []column{{Name: "Key.Num", Uints: []uint64{7, 9}}, {Name: "Ref.ID", Texts: []string{"policy", "house"}}}},
+			Whole: true, Candidates: store.Candidates{LSN: 42}, Hits: table{{Key: store.PageKey{Num: 7}, Ref: store.Ref{ID: "policy"}}, {Key: store.PageKey{Num: 9}, Ref: store.Ref{ID: "house"}}},
 		}},
 		"progress":       progress{What: "copy", Done: 3, Total: 9},
 		"failed":         failure{store.ErrNotFound},

@@ -1,0 +1,224 @@
+package remote
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// Accessors of the structs that come in hundreds: candidates, and the pages of a manifest. Each field is written out,
+// because reflection took more time than the search that found the candidates. The bytes are those that reflection writes.
+// TestTableKeepsEverything and TestPagesKeepEverything fail where a field is missing.
+
+// accessor writes and reads one field of a T.
+type accessor[T any] struct {
+	name string
+	raw  []byte // the name as msgpack
+	list string // of a column: which of its lists has the values
+	zero func(*T) bool
+	put  func(*writer, *T)
+	get  func(*reader, *T) error
+}
+
+func newAccessor[T any, F comparable](name, list string, at func(*T) *F, put func(*writer, F), get func(*reader) (F, error)) accessor[T] {
+	var zero F
+	var raw writer
+	raw.text(name)
+	return accessor[T]{
+		name: name, raw: raw.b, list: list,
+		zero: func(v *T) bool { return *at(v) == zero },
+		put:  func(w *writer, v *T) { put(w, *at(v)) },
+		get: func(r *reader, v *T) (err error) {
+			*at(v), err = get(r)
+			return err
+		},
+	}
+}
+
+func flags[T any](name string, at func(*T) *bool) accessor[T] {
+	return newAccessor(name, "Flags", at, (*writer).flag, (*reader).flag)
+}
+
+func reals[T any](name string, at func(*T) *float64) accessor[T] {
+	return newAccessor(name, "Reals", at, (*writer).float64, (*reader).float64)
+}
+
+// texts reads a text that repeats that of the value before it, such as the name of a scope, without a copy.
+func texts[T any](name string, at func(*T) *string) accessor[T] {
+	return newAccessor(name, "Texts", at, (*writer).text, (*reader).repeated)
+}
+
+func ints[T any, N ~int | ~int64](name string, at func(*T) *N) accessor[T] {
+	return newAccessor(name, "Ints", at, func(w *writer, n N) { w.int(int64(n)) }, func(r *reader) (N, error) {
+		n, err := r.int()
+		if err == nil && int64(N(n)) != n {
+			err = misfit[N](n)
+		}
+		return N(n), err
+	})
+}
+
+func uints[T any, N ~uint8 | ~uint16 | ~uint32 | ~uint64](name string, at func(*T) *N) accessor[T] {
+	return newAccessor(name, "Uints", at, func(w *writer, n N) { w.uint(uint64(n)) }, func(r *reader) (N, error) {
+		n, err := r.uint()
+		if err == nil && uint64(N(n)) != n {
+			err = misfit[N](n)
+		}
+		return N(n), err
+	})
+}
+
+// spans is the only field of a page that is a list.
+func spans[T any](name string, at func(*T) *[][2]uint32) accessor[T] {
+	var raw writer
+	raw.text(name)
+	return accessor[T]{
+		name: name, raw: raw.b,
+		zero: func(v *T) bool { return *at(v) == nil },
+		put: func(w *writer, v *T) {
+			w.list(len(*at(v)))
+			for _, span := range *at(v) {
+				w.list(2)
+				w.uint(uint64(span[0]))
+				w.uint(uint64(span[1]))
+			}
+		},
+		get: func(r *reader, v *T) (err error) {
+			if r.null() {
+				return nil
+			}
+			n, err := r.list()
+			if err == nil {
+				*at(v), err = getScalars(n, r.span)
+			}
+			return err
+		},
+	}
+}
+
+func (r *reader) span() (span [2]uint32, err error) {
+	n, err := r.list()
+	if err == nil && n != len(span) {
+		err = fmt.Errorf("%d numbers for a range of bytes, expected %d", n, len(span))
+	}
+	for i := 0; err == nil && i < len(span); i++ {
+		var v uint64
+		if v, err = r.uint(); err == nil && v > math.MaxUint32 {
+			err = misfit[uint32](v)
+		}
+		span[i] = uint32(v)
+	}
+	return span, err
+}
+
+func misfit[N any](n any) error {
+	var fits N
+	return fmt.Errorf("%v does not fit a %T", n, fits)
+}
+
+// putFields writes a struct as reflection would: a map of the fields that are not zero. A T has at most 64 fields.
+func putFields[T any](w *writer, all []accessor[T], v *T) {
+	n, sent := 0, uint64(0)
+	for i := range all {
+		if !all[i].zero(v) {
+			n++
+			sent |= 1 << i
+		}
+	}
+	w.dict(n)
+	for ; sent != 0; sent &= sent - 1 {
+		f := &all[bits.TrailingZeros64(sent)]
+		w.b = append(w.b, f.raw...)
+		f.put(w, v)
+	}
+}
+
+// getFields reads a struct whose fields are zero, and skips what this program does not know.
+func getFields[T any](r *reader, all []accessor[T], v *T) error {
+	n, err := r.dict()
+	if err != nil {
+		return err
+	}
+	at := 0 // fields come in their order, mostly
+	for range n {
+		name, err := r.member()
+		if err != nil {
+			return err
+		}
+		i := accessorAt(all, at, name)
+		if i < 0 {
+			if err := r.skip(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := all[i].get(r, v); err != nil {
+			return fmt.Errorf("%s: %w", all[i].name, err)
+		}
+		at = i + 1
+	}
+	return nil
+}
+
+// accessorAt finds a field by its name, first behind the one before; -1: this program does not know it.
+func accessorAt[T any](all []accessor[T], at int, name []byte) int {
+	for i := at; i < len(all); i++ {
+		if all[i].name == string(name) {
+			return i
+		}
+	}
+	for i := range min(at, len(all)) {
+		if all[i].name == string(name) {
+			return i
+		}
+	}
+	return -1
+}
+
+var pageFields = []accessor[manifest.Page]{
+	uints("Num", func(p *manifest.Page) *uint64 { return &p.Num }),
+	uints("Version", func(p *manifest.Page) *uint32 { return &p.Version }),
+	uints("Form", func(p *manifest.Page) *manifest.Form { return &p.Form }),
+	spans("Ranges", func(p *manifest.Page) *[][2]uint32 { return &p.Ranges }),
+	ints("Tokens", func(p *manifest.Page) *int { return &p.Tokens }),
+	uints("Score", func(p *manifest.Page) *manifest.Score { return &p.Score }),
+	uints("R", func(p *manifest.Page) *manifest.Score { return &p.R }),
+	uints("P", func(p *manifest.Page) *manifest.Score { return &p.P }),
+	uints("S", func(p *manifest.Page) *manifest.Score { return &p.S }),
+	uints("LexOwn", func(p *manifest.Page) *manifest.Score { return &p.LexOwn }),
+	uints("LexNear", func(p *manifest.Page) *manifest.Score { return &p.LexNear }),
+	uints("LexGroup", func(p *manifest.Page) *manifest.Score { return &p.LexGroup }),
+	uints("LexSpeaker", func(p *manifest.Page) *manifest.Score { return &p.LexSpeaker }),
+	uints("LexFirst", func(p *manifest.Page) *manifest.Score { return &p.LexFirst }),
+	uints("LexDate", func(p *manifest.Page) *manifest.Score { return &p.LexDate }),
+	uints("LexForms", func(p *manifest.Page) *manifest.Score { return &p.LexForms }),
+	uints("LexLevel", func(p *manifest.Page) *manifest.Score { return &p.LexLevel }),
+	uints("Vector", func(p *manifest.Page) *manifest.Score { return &p.Vector }),
+	uints("Tag", func(p *manifest.Page) *manifest.Tag { return &p.Tag }),
+	texts("Reason", func(p *manifest.Page) *string { return &p.Reason }),
+	flags("Dirty", func(p *manifest.Page) *bool { return &p.Dirty }),
+	flags("Refetched", func(p *manifest.Page) *bool { return &p.Refetched }),
+	flags("Stale", func(p *manifest.Page) *bool { return &p.Stale }),
+	uints("Via", func(p *manifest.Page) *uint64 { return &p.Via }),
+}
+
+// putPages writes the elements of a list of pages.
+func putPages(w *writer, pages []manifest.Page) {
+	for i := range pages {
+		putFields(w, pageFields, &pages[i])
+	}
+}
+
+// getPages reads n pages. Memory is taken as they come, not as they are announced.
+func getPages(r *reader, n int) ([]manifest.Page, error) {
+	pages := make([]manifest.Page, 0, min(n, atOnce, r.left()))
+	for range n {
+		pages = append(pages, manifest.Page{})
+		if err := getFields(r, pageFields, &pages[len(pages)-1]); err != nil {
+			return nil, err
+		}
+	}
+	return pages, nil
+}
