@@ -203,7 +203,7 @@ func unsent(err error) bool {
 
 // send sends the call to a session and reads the answer.
 func (t *try) send(ctx context.Context, s *welcome) (b []byte, err error) {
-	h := http1.Header{"content-type": packType, headerSession: s.Session, headerCall: strconv.FormatUint(t.number, 10)}
+	h := http1.Header{{Name: "content-type", Value: packType}, {Name: headerSession, Value: s.Session}, {Name: headerCall, Value: strconv.FormatUint(t.number, 10)}}
 	err = t.c.watch(ctx, "POST", "/v1/"+t.name, h, t.message, func(res *http1.Response) error {
 		b, err = t.read(res)
 		return err
@@ -213,7 +213,7 @@ func (t *try) send(ctx context.Context, s *welcome) (b []byte, err error) {
 
 // read reads the answer.
 func (t *try) read(res *http1.Response) ([]byte, error) {
-	if res.Status != 200 || res.Header["content-type"] != packType {
+	if res.Status != 200 || res.Header.Get("content-type") != packType {
 		return nil, readRefusal(res)
 	}
 	kind, b, err := readMessage(res.Body, maxAnswer, func(b []byte) error {
@@ -380,7 +380,7 @@ func (c *Client) sayHello(ctx context.Context) (*welcome, error) {
 		return nil, fmt.Errorf("ctxpage: hello: %w", err)
 	}
 	w := &welcome{}
-	err = c.watch(ctx, "POST", "/hello", http1.Header{"content-type": jsonType}, b, func(res *http1.Response) error {
+	err = c.watch(ctx, "POST", "/hello", http1.Header{{Name: "content-type", Value: jsonType}}, b, func(res *http1.Response) error {
 		if res.Status != 200 {
 			return readRefusal(res)
 		}

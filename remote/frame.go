@@ -53,9 +53,9 @@ func framed(kind byte, message []byte) []byte {
 // gets what comes before. Memory is taken as bytes arrive, not as they are announced.
 func readMessage(r io.Reader, limit int, progress func(b []byte) error) (kind byte, message []byte, err error) {
 	var b bytes.Buffer
+	h := make([]byte, frameHeader)
 	for {
-		var h [frameHeader]byte
-		if _, err := io.ReadFull(r, h[:]); err != nil {
+		if _, err := io.ReadFull(r, h); err != nil {
 			return 0, nil, fmt.Errorf("%w: %w", errCut, err)
 		}
 		n := int(binary.BigEndian.Uint32(h[1:]))
@@ -63,6 +63,13 @@ func readMessage(r io.Reader, limit int, progress func(b []byte) error) (kind by
 			return 0, nil, fmt.Errorf("ctxpage: a frame of %d bytes after %d, expected at most %d and %d in all", n, b.Len(), MaxFrame, limit)
 		}
 		at := b.Len()
+		if n <= atOnceBytes && at == 0 && (h[0] == frameEnd || h[0] == frameError) { // most messages
+			message = make([]byte, n)
+			if _, err := io.ReadFull(r, message); err != nil {
+				return 0, nil, fmt.Errorf("%w: %w", errCut, err)
+			}
+			return h[0], message, nil
+		}
 		if n <= atOnceBytes {
 			b.Grow(n)
 		}

@@ -25,13 +25,13 @@ func (s *Server) serveCall(e *http1.Exchange, name string) {
 		refuse(e, &refused{404, refusal{Code: refusedMethod, Message: fmt.Sprintf("there is no call %q", name)}})
 		return
 	}
-	if s.find(e.Header[headerSession]) == nil && s.drained.Err() == nil { // a long request need not be read for that
+	if s.find(e.Header.Get(headerSession)) == nil && s.drained.Err() == nil { // a long request need not be read for that
 		refuse(e, noSession())
 		return
 	}
 	out := &body{e: e}
 	ask, err := out.read()
-	number, bad := strconv.ParseUint(e.Header[headerCall], 10, 64)
+	number, bad := strconv.ParseUint(e.Header.Get(headerCall), 10, 64)
 	if err = errors.Join(err, bad); err != nil {
 		refuse(e, &refused{400, refusal{Code: refusedBody, Message: err.Error()}})
 		return
@@ -45,7 +45,7 @@ func (s *Server) makeCall(e *http1.Exchange, m method, number uint64, ask []byte
 		return nil, closing()
 	}
 	defer s.calls.Done()
-	sess := s.find(e.Header[headerSession])
+	sess := s.find(e.Header.Get(headerSession))
 	if sess == nil || !sess.enter() {
 		return nil, noSession()
 	}
@@ -149,7 +149,7 @@ func (b *body) end(given []byte, err error) {
 	_ = b.write(message, true)
 }
 
-// write sends bytes, part by part under a deadline, so that a client that does not read is cut off. All: nothing was
+// write sends bytes, part by part, each under a deadline (http1.Server.Reading), so that a client that does not read is cut off. All: nothing was
 // written before, and nothing follows.
 func (b *body) write(p []byte, all bool) error {
 	if !b.begun {
@@ -164,13 +164,10 @@ func (b *body) write(p []byte, all bool) error {
 	}
 	for len(p) > 0 {
 		n := min(len(p), 1<<20)
-		if err := b.e.SetWriteDeadline(time.Now().Add(frameTime)); err != nil {
-			return err
-		}
 		if _, err := b.e.Write(p[:n]); err != nil {
 			return err
 		}
 		p = p[n:]
 	}
-	return b.e.SetWriteDeadline(time.Time{})
+	return nil
 }

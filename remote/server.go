@@ -104,7 +104,7 @@ func Prepare(opts ServerOptions) (*Server, error) {
 		Min: opts.protocol[0], Max: opts.protocol[1], PID: os.Getpid(), Program: opts.Program, Since: opts.Now().UTC(), Lease: opts.Lease, State: stateOpening,
 	}}
 	s.drained, s.drain = context.WithCancel(background)
-	s.http = &http1.Server{Handle: s.answer, Patience: frameTime}
+	s.http = &http1.Server{Handle: s.answer, Patience: frameTime, Reading: frameTime}
 	return s, nil
 }
 
@@ -199,16 +199,23 @@ func (s *Server) answer(e *http1.Exchange) {
 		return
 	}
 	name, call := strings.CutPrefix(e.Path, "/v1/")
-	do, ok := map[string]func(*http1.Exchange){
-		"GET /status": func(e *http1.Exchange) { writeJSON(e, 200, s.status()) }, "GET /wait": s.serveWait,
-		"POST /stop": s.serveStop, "POST /hello": s.serveHello, "POST /bye": s.serveBye,
-		"POST /backup": s.serveBackup,
-	}[e.Method+" "+e.Path]
-	switch {
-	case ok:
-		do(e)
-	case call && e.Method == "POST":
+	if call && e.Method == "POST" {
 		s.serveCall(e, name)
+		return
+	}
+	switch e.Method + " " + e.Path {
+	case "GET /status":
+		writeJSON(e, 200, s.status())
+	case "GET /wait":
+		s.serveWait(e)
+	case "POST /stop":
+		s.serveStop(e)
+	case "POST /hello":
+		s.serveHello(e)
+	case "POST /bye":
+		s.serveBye(e)
+	case "POST /backup":
+		s.serveBackup(e)
 	default:
 		refuse(e, &refused{404, refusal{Code: refusedMethod, Message: fmt.Sprintf("there is no %s %s", e.Method, e.Path)}})
 	}
@@ -364,7 +371,7 @@ func (s *Server) find(id string) *session {
 }
 
 func (s *Server) serveBye(e *http1.Exchange) {
-	if sess := s.find(e.Header[headerSession]); sess != nil {
+	if sess := s.find(e.Header.Get(headerSession)); sess != nil {
 		s.forget(sess)
 	}
 	_ = e.Reply(204, "", nil)

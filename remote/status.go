@@ -44,7 +44,7 @@ func Backup(ctx context.Context, path, out string, opts ClientOptions) (bytes in
 	c := &Client{path: path, opts: opts, http: &http1.Client{Dial: dialer(opts)}}
 	defer c.http.CloseIdle()
 	var done backupDone
-	err = c.watch(ctx, "POST", "/backup", http1.Header{"content-type": jsonType}, ask, func(res *http1.Response) error {
+	err = c.watch(ctx, "POST", "/backup", http1.Header{{Name: "content-type", Value: jsonType}}, ask, func(res *http1.Response) error {
 		if res.Status != 200 {
 			return readRefusal(res)
 		}

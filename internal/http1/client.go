@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,7 +27,8 @@ type Client struct {
 // conn is a connection and what was read of it ahead.
 type conn struct {
 	net.Conn
-	r *bufio.Reader
+	r   *bufio.Reader
+	out []byte // the last request, for the memory
 }
 
 // Response is an answer whose body is still to be read. Close must be called.
@@ -71,18 +70,19 @@ func (c *Client) Do(ctx context.Context, method, path string, h Header, body []b
 }
 
 func exchange(on *conn, method, path string, h Header, body []byte) (*Response, error) {
-	head := append(make([]byte, 0, 512), method+" "+path+" HTTP/1.1\r\nHost: ctxpage\r\n"...)
-	for _, name := range slices.Sorted(maps.Keys(h)) {
-		head = append(append(append(append(head, name...), ": "...), h[name]...), "\r\n"...)
+	head := append(append(append(append(on.out[:0], method...), ' '), path...), " HTTP/1.1\r\nHost: ctxpage\r\n"...)
+	for _, f := range h {
+		head = append(append(append(append(head, f.Name...), ": "...), f.Value...), "\r\n"...)
 	}
 	head = append(strconv.AppendInt(append(head, "Content-Length: "...), int64(len(body)), 10), "\r\n\r\n"...)
-	parts := net.Buffers{head, body}
-	if n, err := parts.WriteTo(on.Conn); err != nil {
+	n, out, err := writeMessage(on.Conn, head, body)
+	if err != nil {
 		if n == 0 {
 			err = fmt.Errorf("%w: %w", ErrUnsent, err)
 		}
 		return nil, err
 	}
+	on.out = out
 	for {
 		first, fields, err := readHead(on.r)
 		if err != nil {
@@ -124,14 +124,14 @@ func (c *Client) take(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{raw, bufio.NewReaderSize(raw, buffer)}, nil
+	return &conn{Conn: raw, r: bufio.NewReaderSize(raw, buffer)}, nil
 }
 
 // Close ends the answer. The connection is kept where its body was read to the end.
 func (r *Response) Close() {
 	var b [1]byte
 	n, err := r.Body.Read(b[:])
-	again := n == 0 && errors.Is(err, io.EOF) && !strings.EqualFold(r.Header["connection"], "close")
+	again := n == 0 && errors.Is(err, io.EOF) && !strings.EqualFold(r.Header.Get("connection"), "close")
 	if !r.detach() || !again {
 		_ = r.on.Close()
 		return

@@ -5,15 +5,35 @@ package http1
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strconv"
 	"strings"
 )
 
-// Header are the fields of a message, by their names in lower case.
-type Header map[string]string
+// Header are the fields of a message, their names in lower case. There are few, so a list is quicker than a map.
+type Header []Field
+
+// Field is one of them.
+type Field struct{ Name, Value string }
+
+// Get returns the value of a field, the last one where there are several; "": there is none.
+func (h Header) Get(name string) string {
+	v, _ := h.get(name)
+	return v
+}
+
+func (h Header) get(name string) (value string, ok bool) {
+	for i := len(h) - 1; i >= 0; i-- {
+		if h[i].Name == name {
+			return h[i].Value, true
+		}
+	}
+	return "", false
+}
 
 // Limits of a message's head, and of a line that says how long a chunk is.
 const (
@@ -21,8 +41,30 @@ const (
 	maxChunk = 64
 )
 
-// buffer is what is read at once: most messages, whole.
+// buffer is what is read at once: most messages, whole. A body of at most as much is written with its head.
 const buffer = 16 << 10
+
+// writeMessage writes a head and what comes behind it, where they are short as one piece. scratch is kept for the next one.
+func writeMessage(to net.Conn, head []byte, parts ...[]byte) (n int64, scratch []byte, err error) {
+	size := len(head)
+	for _, p := range parts {
+		size += len(p)
+	}
+	if size > buffer {
+		all := append(net.Buffers{head}, parts...)
+		n, err = all.WriteTo(to)
+		return n, head, err
+	}
+	scratch = head
+	for _, p := range parts {
+		scratch = append(scratch, p...)
+	}
+	if len(scratch) == 0 {
+		return 0, scratch, nil // the kernel need not be asked
+	}
+	wrote, err := to.Write(scratch)
+	return int64(wrote), scratch, err
+}
 
 // errMalformed means that what came is not HTTP/1.1 as this package speaks it.
 var errMalformed = errors.New("malformed HTTP message")
@@ -49,12 +91,17 @@ func readLine(r *bufio.Reader, limit int) (string, error) {
 	}
 }
 
-// readHead reads the first line and the fields of a message.
+// readHead reads the first line and the fields of a message. Mostly it is here as a whole, and is read as one text.
 func readHead(r *bufio.Reader) (first string, h Header, err error) {
+	here, _ := r.Peek(r.Buffered())
+	if n := headEnd(here); n > 0 && n <= maxHead {
+		text := string(here[:n])
+		_, _ = r.Discard(n) // it is buffered
+		return parseHead(text)
+	}
 	if first, err = readLine(r, maxHead); err != nil {
 		return "", nil, err
 	}
-	h = Header{}
 	for left := maxHead - len(first); ; {
 		line, err := readLine(r, left)
 		if errors.Is(err, io.EOF) {
@@ -64,19 +111,56 @@ func readHead(r *bufio.Reader) (first string, h Header, err error) {
 			return first, h, err
 		}
 		left -= len(line)
-		name, value, ok := strings.Cut(line, ":")
-		name = strings.ToLower(name)
-		if _, twice := h[name]; !ok || name == "" || strings.ContainsAny(name, " \t") || twice && (name == "content-length" || name == "transfer-encoding") {
-			return "", nil, fmt.Errorf("%w: field %.100q", errMalformed, line)
+		if h, err = h.with(line); err != nil {
+			return "", nil, err
 		}
-		h[name] = strings.TrimSpace(value)
 	}
+}
+
+// headEnd is where a head ends that is here as a whole, behind its empty line; 0: it is not.
+func headEnd(here []byte) int {
+	for at, lines := 0, 0; ; lines++ {
+		n := bytes.IndexByte(here[at:], '\n')
+		if n < 0 {
+			return 0
+		}
+		empty := len(bytes.TrimRight(here[at:at+n], "\r")) == 0
+		if at += n + 1; empty && lines > 0 {
+			return at
+		}
+	}
+}
+
+func parseHead(text string) (first string, h Header, err error) {
+	first, text, _ = strings.Cut(text, "\n")
+	h = make(Header, 0, 8)
+	for {
+		var line string
+		line, text, _ = strings.Cut(text, "\n")
+		if line = strings.TrimRight(line, "\r"); line == "" {
+			return strings.TrimRight(first, "\r"), h, nil
+		}
+		if h, err = h.with(line); err != nil {
+			return "", nil, err
+		}
+	}
+}
+
+// with adds the field of a line.
+func (h Header) with(line string) (Header, error) {
+	name, value, ok := strings.Cut(line, ":")
+	name = strings.ToLower(name)
+	_, twice := h.get(name)
+	if !ok || name == "" || strings.ContainsAny(name, " \t") || twice && (name == "content-length" || name == "transfer-encoding") {
+		return nil, fmt.Errorf("%w: field %.100q", errMalformed, line)
+	}
+	return append(h, Field{name, strings.TrimSpace(value)}), nil
 }
 
 // bodyOf is the body that a head announces. Without a length and without chunks it is empty.
 func bodyOf(r *bufio.Reader, h Header) (io.Reader, error) {
-	coding, chunks := h["transfer-encoding"]
-	length, sized := h["content-length"]
+	coding, chunks := h.get("transfer-encoding")
+	length, sized := h.get("content-length")
 	switch {
 	case chunks && (!strings.EqualFold(coding, "chunked") || sized):
 		return nil, fmt.Errorf("%w: transfer encoding %.100q, length %.100q", errMalformed, coding, length)

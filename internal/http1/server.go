@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,6 +21,8 @@ type Server struct {
 	Handle func(*Exchange)
 	// Patience is for how long the head of a request may be on its way, once its first byte came.
 	Patience time.Duration
+	// Reading is for how long the peer may take to read what one Write of an answer wrote; 0: for ever.
+	Reading time.Duration
 
 	mu        sync.Mutex
 	closed    bool
@@ -103,6 +107,7 @@ func (s *Server) Close() error {
 // serve answers the requests of a connection, one after the other.
 func (s *Server) serve(c net.Conn) {
 	r := bufio.NewReaderSize(c, buffer)
+	out := &outlet{conn: c, within: s.Reading}
 	for {
 		if _, err := r.Peek(1); err != nil {
 			return
@@ -119,7 +124,7 @@ func (s *Server) serve(c net.Conn) {
 		if err != nil {
 			return
 		}
-		e := &Exchange{conn: c, r: r, Header: h}
+		e := &Exchange{conn: c, out: out, r: r, Header: h}
 		if e.Body, err = bodyOf(r, h); err == nil {
 			err = e.parse(first)
 		}
@@ -143,6 +148,7 @@ type Exchange struct {
 	Body   io.Reader // of the request; Listen only after its end
 
 	conn  net.Conn
+	out   *outlet
 	r     *bufio.Reader
 	end   context.CancelFunc
 	ear   *time.Timer   // starts to listen; nil: nobody wants to know
@@ -165,8 +171,8 @@ func (e *Exchange) parse(first string) error {
 	}
 	e.Method = method
 	e.Path, _, _ = strings.Cut(target, "?")
-	e.last = version == "HTTP/1.0" || strings.EqualFold(e.Header["connection"], "close")
-	if strings.EqualFold(e.Header["expect"], "100-continue") {
+	e.last = version == "HTTP/1.0" || strings.EqualFold(e.Header.Get("connection"), "close")
+	if strings.EqualFold(e.Header.Get("expect"), "100-continue") {
 		e.Body = &awaited{e, e.Body}
 	}
 	return nil
@@ -180,7 +186,7 @@ type awaited struct {
 
 func (a *awaited) Read(p []byte) (int, error) {
 	if a.e != nil && !a.e.begun {
-		if _, err := io.WriteString(a.e.conn, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+		if err := a.e.out.write([]byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
 			return 0, err
 		}
 	}
@@ -200,10 +206,32 @@ func (e *Exchange) run(handle func(*Exchange)) bool {
 	if e.chunk {
 		e.head = append(e.head, "0\r\n\r\n"...)
 	}
-	if _, err := e.conn.Write(e.head); err != nil {
-		return false
+	return e.out.write(e.head) == nil && !e.last
+}
+
+// outlet is the writing side of a connection.
+type outlet struct {
+	conn    net.Conn
+	within  time.Duration
+	until   time.Time // the deadline of a write
+	scratch []byte    // the last message, for the memory
+}
+
+// outletSlack is how much longer than within a write may take: the deadline is not moved for each of them.
+const outletSlack = time.Second
+
+func (o *outlet) write(head []byte, parts ...[]byte) error {
+	if o.within > 0 {
+		if now := time.Now(); o.until.Sub(now) < o.within {
+			o.until = now.Add(o.within + outletSlack)
+			if err := o.conn.SetWriteDeadline(o.until); err != nil {
+				return err
+			}
+		}
 	}
-	return !e.last
+	_, scratch, err := writeMessage(o.conn, head, parts...)
+	o.scratch = scratch
+	return err
 }
 
 // drain reads what is left of the request, else its sender waits until it is read, and does not see the answer. Who waits
@@ -281,9 +309,6 @@ func (e *Exchange) Cut() { e.cut = true; _ = e.conn.Close() }
 // SetReadDeadline is for what is left of the request.
 func (e *Exchange) SetReadDeadline(t time.Time) error { return e.conn.SetReadDeadline(t) }
 
-// SetWriteDeadline is for what is written from now on.
-func (e *Exchange) SetWriteDeadline(t time.Time) error { return e.conn.SetWriteDeadline(t) }
-
 // Begin begins the answer; what is left of the request is read and dropped. Its body is what Write gets: length bytes, or below 0 as many as come.
 func (e *Exchange) Begin(status int, contentType string, length int64) error {
 	if e.begun {
@@ -291,25 +316,42 @@ func (e *Exchange) Begin(status int, contentType string, length int64) error {
 	}
 	e.drain()
 	e.begun = true
-	var h strings.Builder
-	fmt.Fprintf(&h, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, reasons[status], time.Now().UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT"))
+	h := append(strconv.AppendInt(append(e.out.scratch[:0], "HTTP/1.1 "...), int64(status), 10), ' ')
+	h = append(appendDate(append(append(h, reasons[status]...), "\r\nDate: "...)), "\r\n"...)
 	if contentType != "" {
-		fmt.Fprintf(&h, "Content-Type: %s\r\n", contentType)
+		h = append(append(append(h, "Content-Type: "...), contentType...), "\r\n"...)
 	}
 	switch {
 	case length >= 0 && status != 204:
 		e.left = length
-		fmt.Fprintf(&h, "Content-Length: %d\r\n", length)
+		h = append(strconv.AppendInt(append(h, "Content-Length: "...), length, 10), "\r\n"...)
 	case length < 0 && !e.last:
 		e.chunk = true
-		h.WriteString("Transfer-Encoding: chunked\r\n")
+		h = append(h, "Transfer-Encoding: chunked\r\n"...)
 	}
 	if e.last {
-		h.WriteString("Connection: close\r\n")
+		h = append(h, "Connection: close\r\n"...)
 	}
-	h.WriteString("\r\n")
-	e.head = []byte(h.String())
+	e.head = append(h, "\r\n"...)
 	return nil
+}
+
+// dates is the last date that was written.
+var dates atomic.Pointer[dated]
+
+type dated struct {
+	second int64
+	text   string
+}
+
+func appendDate(b []byte) []byte {
+	now := time.Now()
+	d := dates.Load()
+	if d == nil || d.second != now.Unix() {
+		d = &dated{now.Unix(), now.UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT")}
+		dates.Store(d)
+	}
+	return append(b, d.text...)
 }
 
 // Write writes a part of the answer, at once.
@@ -317,18 +359,18 @@ func (e *Exchange) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil // a chunk of no bytes is the end
 	}
-	before, after := e.head, []byte(nil)
+	head := e.head
 	e.head = nil
+	var err error
 	if e.chunk {
-		before, after = fmt.Appendf(before, "%x\r\n", len(p)), []byte("\r\n")
+		err = e.out.write(fmt.Appendf(head, "%x\r\n", len(p)), p, []byte("\r\n"))
+	} else {
+		err = e.out.write(head, p)
+		e.left -= int64(len(p))
 	}
-	parts := net.Buffers{before, p, after}
-	if _, err := parts.WriteTo(e.conn); err != nil {
+	if err != nil {
 		e.cut = true
 		return 0, err
-	}
-	if !e.chunk {
-		e.left -= int64(len(p))
 	}
 	return len(p), nil
 }
