@@ -221,8 +221,9 @@ func (c *Client) heard(lsn uint64, at time.Time) {
 	}
 }
 
-// letGo is how long releases are collected before they are sent. Only a job that drops versions waits for them.
-const letGo = 2 * time.Millisecond
+// letGo is how long releases are collected before they are sent, so that an agent that assembles one context after the other
+// makes no call for each of them. Only a job that drops versions waits for them.
+const letGo = 20 * time.Millisecond
 
 // renew keeps the session alive while it has holds, and sends released ones.
 func (c *Client) renew() {

@@ -84,6 +84,7 @@ func exchange(on *conn, method, path string, h Header, body []byte) (*Response, 
 	}
 	on.out = out
 	for {
+		_, _ = on.r.Peek(1) // then the head is here as a whole, mostly; readHead gives the error
 		first, fields, err := readHead(on.r)
 		if err != nil {
 			return nil, err
