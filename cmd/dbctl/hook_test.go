@@ -103,6 +103,67 @@ func roles(turns []ctxpage.Turn) (all []string) {
 	return all
 }
 
+// A session in the events and the transcript of Claude Code, field by field as its hooks give them: each event adds as many
+// turns as its line says, whatever else it carries, and an event that is not known does not block the host.
+func TestHookRealEvents(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	transcript, err := filepath.Abs("testdata/hooks/transcript.jsonl")
+	require.NoError(t, err)
+	session, err := os.ReadFile("testdata/hooks/session.jsonl")
+	require.NoError(t, err)
+	before, kinds := 0, map[string]int{}
+	for line := range strings.Lines(string(session)) {
+		var recorded struct {
+			Adds  int
+			Event json.RawMessage
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &recorded))
+		in := strings.Replace(string(recorded.Event), "TRANSCRIPT", transcript, 1)
+		v := asJSON(t, in, "hook", file, "--scope", "acme/dev", "--actor", "claude", "--strict")
+		kind := v["event"].(string)
+		kinds[kind]++
+		if before == 0 && recorded.Adds == 0 {
+			require.NoFileExists(t, file, "an event that adds nothing opens nothing")
+			continue
+		}
+		now := len(conversation(t, file))
+		require.Equal(t, recorded.Adds, now-before, "%s", in)
+		before = now
+	}
+	for _, kind := range []string{"UserPromptSubmit", "PostToolUse", "PostToolUseFailure", "Stop", "SubagentStop", "SessionStart", "SessionEnd", "PreCompact", "Notification"} {
+		require.NotZero(t, kinds[kind], kind)
+	}
+	turns := conversation(t, file)
+	require.Equal(t, []string{"user", "assistant", "tool", "assistant", "tool", "assistant", "tool", "assistant", "tool", "assistant", "assistant"}, roles(turns))
+	require.Equal(t, "What may I refund?", turns[0].Text)
+	require.Equal(t, "Write", turns[3].ToolCalls[0].Name)
+	require.JSONEq(t, `{"file_path":"/home/ann/shop/note.txt","content":"call Lee"}`, turns[3].ToolCalls[0].Arguments)
+	require.Contains(t, turns[6].Text, "up to $400")
+	require.Equal(t, "error: Exit code 1", turns[8].Text)
+	require.Equal(t, []string{"I read the policy first.", "Up to $400, without approval."}, []string{turns[9].Text, turns[10].Text})
+	for _, secret := range []string{"4111", "0170", "ubagent", "think", "typed by the user", "Rate limit"} {
+		require.NotContains(t, fmt.Sprint(turns), secret)
+		require.NotContains(t, bytesStored(t, file), secret)
+	}
+	require.Contains(t, bytesStored(t, file), "without approval", "the control")
+}
+
+// bytesStored are the bytes of a database and its log.
+func bytesStored(t *testing.T, file string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, pattern := range []string{file, file + "-wal/*", file + "-manifest/*"} {
+		paths, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, path := range paths {
+			b, err := os.ReadFile(path)
+			require.NoError(t, err)
+			all.Write(b)
+		}
+	}
+	return all.String()
+}
+
 // Hosts differ: no tool_use_id, a failure, a long output, a name that no provider takes, an answer without a transcript.
 func TestHookHostsDiffer(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.ctx")

@@ -23,6 +23,7 @@ type hookEvent struct {
 	SessionID  string          `json:"session_id"`
 	Transcript string          `json:"transcript_path"`
 	Event      string          `json:"hook_event_name"`
+	Agent      string          `json:"agent_id"`               // of a subagent, in whose conversation the event happened
 	Prompt     string          `json:"prompt"`                 // UserPromptSubmit
 	Tool       string          `json:"tool_name"`              // PostToolUse
 	ToolUseID  string          `json:"tool_use_id"`            // of recent hosts
@@ -59,6 +60,9 @@ func readHook(in io.Reader) (*hookEvent, error) {
 
 // turns are what an event adds to the conversation; none: it is not about something that was said.
 func (e *hookEvent) turns(maxBytes int) ([]ctxpage.Turn, error) {
+	if e.Agent != "" { // it has the session's id, and yet a conversation of its own
+		return nil, nil
+	}
 	switch e.Event {
 	case "UserPromptSubmit":
 		if text := public(e.Prompt); text != "" {
