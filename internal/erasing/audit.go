@@ -35,8 +35,8 @@ func (f *finder) audit() error {
 	return err
 }
 
-// context notes a read that showed what goes. Its question goes as well: it was asked about it. So does what was asked in a
-// session or a scope that goes.
+// context notes a read that showed what goes, or a draft of it. Its question goes as well: it was asked about it. So does what
+// was asked in a session or a scope that goes.
 func (f *finder) context(r *manifest.Record) {
 	if !r.Type.Reads() && r.Type != manifest.TypeHandoff {
 		return
@@ -54,10 +54,9 @@ func (f *finder) context(r *manifest.Record) {
 			Trace: r.Trace, Type: r.Type.String(), Scope: r.Scope, Session: r.Session, Actor: r.Actor, At: time.UnixMicro(r.Time).UTC(), Pages: n,
 		})
 	}
-	if (n > 0 || ours) && r.QuestionKept && f.asked(r) {
+	if drafts := f.draftsOf(r, ours); (n > 0 || ours || drafts) && r.QuestionKept && f.asked(r) {
 		f.job.Questions = append(f.job.Questions, r.Index)
 	}
-	f.draftsOf(r, ours)
 }
 
 // asked says whether the text of a question is still there.
@@ -66,8 +65,8 @@ func (f *finder) asked(r *manifest.Record) bool {
 	return err == nil
 }
 
-// draftsOf takes the drafts that a context showed.
-func (f *finder) draftsOf(r *manifest.Record, ours bool) {
+// draftsOf takes the drafts that a context showed, and says whether there were any to take.
+func (f *finder) draftsOf(r *manifest.Record, ours bool) (taken bool) {
 	var stay []draft
 	for _, d := range f.drafts[r.Trace] {
 		goes := ours
@@ -76,7 +75,7 @@ func (f *finder) draftsOf(r *manifest.Record, ours bool) {
 			goes = f.putWhy(r.Scope, &d.puts[i].Artefact) != "" || f.cascade != erase.Keep && f.contexts[r.Trace]
 		}
 		if goes {
-			f.job.State = append(f.job.State, store.StateRow{Key: d.key})
+			f.job.State, taken = append(f.job.State, store.StateRow{Key: d.key}), true
 		} else {
 			stay = append(stay, d)
 		}
@@ -84,6 +83,7 @@ func (f *finder) draftsOf(r *manifest.Record, ours bool) {
 	if f.drafts[r.Trace] != nil {
 		f.drafts[r.Trace] = stay
 	}
+	return taken
 }
 
 // answer notes what was written from a context that showed what goes.

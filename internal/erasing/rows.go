@@ -104,17 +104,11 @@ func (f *finder) directoryRow(r store.StateRow) error {
 	return nil
 }
 
-// draftRow keeps the drafts until the audit says of which scope their context is. One that holds what goes by itself goes.
+// draftRow keeps the drafts until the audit says of which scope and session their context is.
 func (f *finder) draftRow(r store.StateRow) error {
 	trace, puts, err := shown.DraftsOf(r)
 	if err != nil {
 		return fmt.Errorf("ctxpage: erase: drafts of context %s: %w", trace, err)
-	}
-	for i := range puts {
-		if f.req.Subject != "" && puts[i].Artefact.Subject == f.req.Subject {
-			f.gone(r)
-			return nil
-		}
 	}
 	f.drafts[trace] = append(f.drafts[trace], draft{key: r.Key, puts: puts})
 	return nil
