@@ -11,6 +11,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/erasing"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -106,6 +107,13 @@ func (x *exporter) begin() (*Header, error) {
 		return nil, err
 	}
 	head.Head = signed.String()
+	done, err := erasing.Reports(x.ctx, x.st, true)
+	if err != nil {
+		return nil, err
+	}
+	for i := range done {
+		head.Erasures = append(head.Erasures, done[i].Trace)
+	}
 	x.rep = Exported{Database: head.Database, LSN: head.LSN, Scope: head.Scope, Subject: head.Subject}
 	return head, x.out.line(head)
 }

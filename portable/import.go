@@ -10,6 +10,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/erasing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -23,6 +25,10 @@ type ImportOptions struct {
 	// Now and Rand are the clock and the randomness of batch ids.
 	Now  func() time.Time
 	Rand io.Reader
+	// Receipts are those of erases that came after the export was made. What they took is left out, by the rules of those
+	// erases. Receipts of erases that the export knows are passed over. A database knows its own erases: no receipts are needed
+	// to import an export of it.
+	Receipts []*erase.Receipt
 	// DryRun reads and compares everything, and writes nothing.
 	DryRun bool
 	// Progress, if not nil, is called from the calling goroutine.
@@ -44,7 +50,9 @@ type Imported struct {
 	Versions Tally  `json:"versions"`
 	State    Tally  `json:"state"`
 	Held     Tally  `json:"held"`
-	Erased   uint64 `json:"erased"` // versions left out, and rows with them: they were erased here
+	Erased   uint64 `json:"erased"` // versions left out, and rows with them: they were erased
+	// Erasures are the traces of the erases after the export that were looked for in it.
+	Erasures []string `json:"erasures"`
 	// Others are up to 100 names of what is there as something else.
 	Others []string `json:"others"`
 	DryRun bool     `json:"dry_run,omitempty"`
@@ -69,6 +77,9 @@ type importer struct {
 	head *Header
 	want Counts // 0: not known
 
+	began int64            // where the file begins, if it can seek
+	gone  *erasing.Earlier // what erases took after the export; nil: nothing
+
 	batch    []store.Carried
 	lsn      uint64 // of the last version in it, there
 	bytes    int
@@ -91,7 +102,10 @@ type importer struct {
 // the same import finds what is there and goes on behind it. What the database has under the same name as something else stays
 // as it is and is counted; it is not an error. If r can seek, the whole file is verified before anything is written.
 //
-// Errors: *LineError with line and field for what is wrong in the file, ErrNewerFormat, ErrConflict if somebody writes to the
+// What was erased after the export was made is left out: by this database, if the export is of it, or by Receipts. For that the
+// file is read twice, so r must be able to seek then.
+//
+// Errors: *LineError with line and field for what is wrong in the file, erase.ErrReceipt, ErrNewerFormat, ErrConflict if somebody writes to the
 // same artefacts meanwhile (repeat it), and those of the store.
 func Import(ctx context.Context, st store.Store, r io.Reader, opts ImportOptions) (*Imported, error) {
 	if err := store.CheckID("by", opts.By); err != nil {
@@ -102,7 +116,7 @@ func Import(ctx context.Context, st store.Store, r io.Reader, opts ImportOptions
 	}
 	m := &importer{
 		ctx: ctx, st: st, opts: opts, inBatch: map[store.Ref]bool{}, replaced: map[store.Ref]bool{}, others: map[store.Ref]bool{},
-		erased: map[store.Ref]bool{}, sessions: map[string]bool{}, lost: map[string]bool{}, stays: map[string]bool{}, dry: map[store.Ref]uint32{}, rep: Imported{Others: []string{}, DryRun: opts.DryRun},
+		erased: map[store.Ref]bool{}, sessions: map[string]bool{}, lost: map[string]bool{}, stays: map[string]bool{}, dry: map[store.Ref]uint32{}, rep: Imported{Others: []string{}, Erasures: []string{}, DryRun: opts.DryRun},
 	}
 	if s, ok := r.(io.ReadSeeker); ok {
 		at, err := s.Seek(0, io.SeekCurrent)
@@ -113,6 +127,7 @@ func Import(ctx context.Context, st store.Store, r io.Reader, opts ImportOptions
 			if _, err = s.Seek(at, io.SeekStart); err != nil {
 				return nil, fmt.Errorf("ctxpage: import: %w", err)
 			}
+			m.began = at
 		}
 	}
 	m.in = newLineReader(r)
@@ -121,6 +136,9 @@ func Import(ctx context.Context, st store.Store, r io.Reader, opts ImportOptions
 		return nil, err
 	}
 	m.rep.Header, m.rep.Database, m.rep.LSN = *m.head, m.head.Database, m.head.LSN
+	if err := m.findErased(r); err != nil {
+		return nil, err
+	}
 	err = m.lines()
 	return &m.rep, errors.Join(err, m.wait())
 }
@@ -202,6 +220,10 @@ func (m *importer) version(b []byte) error {
 	}
 	all = append(all, c)
 	ref := store.Ref{Scope: line.Scope, ID: line.ID}
+	if m.gone != nil && m.gone.Takes(ref) {
+		m.rep.Erased += uint64(len(all))
+		return nil
+	}
 	if m.inBatch[ref] {
 		if err := m.flush(); err != nil {
 			return err

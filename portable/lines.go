@@ -36,6 +36,8 @@ type Header struct {
 	At       time.Time `json:"at"`
 	Scope    string    `json:"scope,omitempty"`   // it has what is held of this scope and those below
 	Subject  string    `json:"subject,omitempty"` // it has what is held of this person
+	// Erasures are the traces of the erases that the database knew: the file has nothing of what they took.
+	Erasures []string `json:"erasures,omitempty"`
 	// Secret keys the fences of contexts; only whole exports have it, and not those that were asked to leave it out.
 	Secret []byte `json:"secret,omitempty"`
 }

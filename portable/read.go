@@ -19,6 +19,9 @@ import (
 // maxLine bounds one line: the texts of the largest batch, as JSON, and that of the largest artefact even if it is all escapes.
 const maxLine = 128 << 20
 
+// maxHeader bounds the first line, which names the erases of the database: some 30 bytes each.
+const maxHeader = 16 << 20
+
 // lineReader reads lines of JSON, digests them and counts them.
 type lineReader struct {
 	r     *bufio.Reader
@@ -130,7 +133,7 @@ func (l *lineReader) header() (*Header, error) {
 // ReadHeader reads the first line of an export. The error matches ErrInvalid where it is none.
 func ReadHeader(r io.Reader) (*Header, error) {
 	l := newLineReader(r)
-	l.limit = 64 << 10
+	l.limit = maxHeader
 	return l.header()
 }
 

@@ -32,6 +32,15 @@ func (m *importer) stateLine(b []byte) error {
 		return nil
 	}
 	value := line.Value
+	if m.gone != nil {
+		if value, gone, err = m.gone.Row(store.StateRow{Key: key, Value: value}); err != nil {
+			return fieldError("value", err)
+		}
+		if gone {
+			m.rep.Erased++
+			return nil
+		}
+	}
 	if kind != nil && kind.Renumber != nil {
 		to, err := m.numbers(line.Pages)
 		if err != nil {
@@ -170,6 +179,10 @@ func (m *importer) heldLine(b []byte) error {
 	batch, err := m.heldBatch(id, &line)
 	if err != nil {
 		return err
+	}
+	if m.gone != nil && m.gone.Held(batch) {
+		m.rep.Erased++
+		return nil
 	}
 	if gone, err := m.heldErased(batch); gone || err != nil {
 		m.rep.Erased++

@@ -76,6 +76,26 @@ func TestExportSubject(t *testing.T) {
 	require.Equal(t, exitUsage, dbctl("", "export", file, "--subject", "ann", "--scope", "acme").code)
 }
 
+// An export from before an erase does not bring back what was erased: not into the database, and with the receipt into no other.
+func TestImportErased(t *testing.T) {
+	file, tmp := newDB(t), t.TempDir()
+	ok(t, "", "put", file, "acme/support", "likes", "Ann likes tea", "--subject", "ann")
+	old, receipt := exportOf(t, file), filepath.Join(tmp, "receipt.json")
+	ok(t, "", "erase", file, "--subject", "ann", "--names", "--by", "desk", "--reason", "request 4711", "--receipt", receipt)
+	require.Contains(t, ok(t, "", "import", file, old), "left out: they were erased")
+	require.NotContains(t, ok(t, "", "ls", file, "acme/support"), "likes")
+	to := filepath.Join(tmp, "to.ctx")
+	require.Contains(t, ok(t, "", "import", to, old, "--receipt", receipt), "left out: they were erased")
+	require.NotContains(t, ok(t, "", "ls", to, "acme/support"), "likes")
+	bare := filepath.Join(tmp, "bare.ctx")
+	ok(t, "", "import", bare, old)
+	require.Contains(t, ok(t, "", "ls", bare, "acme/support"), "likes", "control: without the receipt")
+	other := exportOf(t, newDB(t))
+	none := filepath.Join(tmp, "none.ctx")
+	require.Contains(t, dbctl("", "import", none, other, "--erased", receipt).err, "it is of database")
+	require.NoFileExists(t, none)
+}
+
 // Files of other systems come in as scratch; what cannot be told is said, and nothing of a wrong file is written.
 func TestImportForeign(t *testing.T) {
 	file, dir := newDB(t), t.TempDir()

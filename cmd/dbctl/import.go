@@ -30,6 +30,7 @@ type importCmd struct {
 	Session  string            `help:"Session for messages of a file that names no conversation. Default: the name of the file."`
 	Branches bool              `help:"For ChatGPT: also take turns that were regenerated or edited away."`
 	By       string            `help:"Who vouches for an export, for the audit." default:"operator"`
+	Erased   []string          `aliases:"receipt" help:"Receipt of an erase that came after the export was made; may be given several times. What it took is left out." placeholder:"RECEIPT" sep:"none"`
 	Prefix   string            `help:"Prefix for each id. The id is the path below DIR."`
 	MaxSize  int64             `help:"Skip files larger than this, in bytes." default:"1048576"`
 	Delete   bool              `help:"Delete the artefacts of files that no longer exist or no longer match."`
@@ -42,7 +43,7 @@ func (importCmd) Help() string {
 
 With files of another system: imports chats and memories as scratch, whatever the file says of them. No context shows them until they are approved or verified. An item that was imported before is left alone.
 
-With an export: brings a database, or a part of it, back as it was. A file that does not exist is created with the identity of the exported database. What is here under the same name as something else stays as it is and is listed, and the exit code is 1.
+With an export: brings a database, or a part of it, back as it was. A file that does not exist is created with the identity of the exported database. What is here under the same name as something else stays as it is and is listed, and the exit code is 1. What was erased since the export was made is left out: by FILE, if the export is of it, and by the receipts of --erased.
 
 A second run writes only changes. Ctrl-C stops between two transactions; run the command again to continue. A file of a directory that changes during the import is refetched by the next read.
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/portable"
 	"github.com/ctxpage/ctxpage/portable/foreign"
 )
@@ -27,6 +28,10 @@ func (c *importCmd) target() (scope string, paths []string, err error) {
 
 // exported brings an export into a database, which is made if there is none.
 func (c *importCmd) exported(a *app, path string) error {
+	receipts, err := readReceipts("import", c.Erased)
+	if err != nil {
+		return err
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return failed("import: %v", err)
@@ -42,11 +47,16 @@ func (c *importCmd) exported(a *app, path string) error {
 	if _, _, err := portable.Verify(a.ctx, rewound(f), a.progress()); err != nil { // before there is a database
 		return fmt.Errorf("import %s: %w", path, err)
 	}
+	for i, r := range receipts {
+		if r.DB != head.Database {
+			return fmt.Errorf("import: --erased %s: %w: it is of database %s, the export of %s", c.Erased[i], erase.ErrReceipt, r.DB, head.Database)
+		}
+	}
 	db, made, err := c.make(a, head)
 	if err != nil {
 		return err
 	}
-	rep, err := db.Import(a.ctx, struct{ io.Reader }{rewound(f)}, portable.ImportOptions{By: c.By, DryRun: c.DryRun, Progress: a.progress()})
+	rep, err := db.Import(a.ctx, rewound(f), portable.ImportOptions{By: c.By, Receipts: receipts, DryRun: c.DryRun, Progress: a.progress()})
 	if err = errors.Join(err, db.Close()); err != nil {
 		return fmt.Errorf("import %s: %w; run it again to finish it", path, err)
 	}
@@ -97,7 +107,7 @@ func (v importedView) print(w io.Writer) {
 		fmt.Fprintf(w, "%d were there already\n", n)
 	}
 	if v.Erased > 0 {
-		fmt.Fprintf(w, "%d left out: they were erased here\n", v.Erased)
+		fmt.Fprintf(w, "%d left out: they were erased\n", v.Erased)
 	}
 	if n := v.Versions.Other + v.State.Other + v.Held.Other; n > 0 {
 		fmt.Fprintf(w, "%d left out: something else is here under the same name\n", n)
@@ -132,6 +142,9 @@ func (c *importCmd) foreign(a *app, scope string, paths []string) error {
 	}
 	if c.Delete || c.Prefix != "" {
 		return usage("--delete and --prefix are for directories")
+	}
+	if len(c.Erased) > 0 {
+		return usage("--erased is for an export that dbctl export wrote")
 	}
 	if len(c.Map) > 0 && opts.Format != foreign.JSONL {
 		return usage("--map is for --from jsonl")

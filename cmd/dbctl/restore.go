@@ -46,7 +46,7 @@ func (c *restoreCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	receipts, err := c.receipts()
+	receipts, err := readReceipts("restore", c.Erased)
 	if err != nil {
 		return err
 	}
@@ -106,15 +106,15 @@ func (c *restoreCmd) Run(a *app) error {
 	})
 }
 
-// receipts reads and checks those of --erased.
-func (c *restoreCmd) receipts() (list []*erase.Receipt, err error) {
-	for _, path := range c.Erased {
+// readReceipts reads and checks those of --erased.
+func readReceipts(verb string, paths []string) (list []*erase.Receipt, err error) {
+	for _, path := range paths {
 		r, err := readReceipt(path, nil)
 		if err == nil {
 			err = r.Verify(nil)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("restore: --erased %s: %w", path, err)
+			return nil, fmt.Errorf("%s: --erased %s: %w", verb, path, err)
 		}
 		list = append(list, r)
 	}

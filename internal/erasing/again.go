@@ -3,6 +3,7 @@ package erasing
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -80,6 +81,25 @@ func Again(ctx context.Context, st store.Store, receipts []*erase.Receipt, dryRu
 		}
 	}
 	return out, nil
+}
+
+// Reports are those of all erases that a store knows and that were asked for by name, oldest first. done: only those of which
+// no commit is missing.
+func Reports(ctx context.Context, st store.Store, done bool) (list []store.EraseReport, err error) {
+	err = staterows.Walk(ctx, st, store.EraseRows, func(r store.StateRow) error {
+		var row struct {
+			Report store.EraseReport `json:"report"`
+			Job    json.RawMessage   `json:"job"` // while commits are missing
+		}
+		if err := json.Unmarshal(r.Value, &row); err != nil {
+			return &store.CorruptError{File: "state row " + r.Key, Err: err}
+		}
+		if len(row.Report.Asked) > 0 && (!done || len(row.Job) == 0) {
+			list = append(list, row.Report)
+		}
+		return nil
+	})
+	return list, err
 }
 
 // has says whether the audit of a store has the leaf of a receipt.

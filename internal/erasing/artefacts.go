@@ -78,7 +78,7 @@ func (f *finder) artefact(newest *store.Head) error {
 			break
 		}
 	}
-	if f.named[x.artefact] {
+	if f.isNamed(x.artefact) {
 		x.why = "asked for"
 	}
 	switch {
@@ -97,7 +97,7 @@ func (f *finder) version(x *found, h *store.Head) {
 	}
 	turn := h.Kind == store.KindMessage && h.Group != ""
 	switch {
-	case f.req.Subject != "" && h.Subject == f.req.Subject:
+	case f.isSubject(h.Subject):
 		x.why = "its subject"
 	case f.inScope(h.Scope):
 		x.why = "of the scope"

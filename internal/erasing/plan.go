@@ -57,19 +57,26 @@ func StateKind() store.StateKind { return store.StateKind{Prefix: store.EraseRow
 
 // Find searches a store for what a request asks for. Nothing is found: the report is empty.
 func Find(ctx context.Context, st store.Store, req *erase.Request) (*Plan, error) {
-	f := &finder{
-		ctx: ctx, st: st, req: req, progress: req.Progress, cascade: cmp.Or(req.Cascade, erase.Keep), named: map[artefact]bool{}, arts: map[artefact]*found{}, nums: map[uint64]bool{},
-		sessions: map[session]bool{}, touched: map[session]bool{}, contexts: map[string]bool{}, drafts: map[string][]draft{}, scopes: map[string]bool{}, failed: map[string]bool{},
-	}
-	if f.progress == nil {
-		f.progress = func(string, uint64, uint64) {}
-	}
+	f := newFinder(req)
+	f.ctx, f.st = ctx, st
 	for _, step := range []func() error{req.Check, f.artefacts, f.state, f.held, f.collectNames, f.audit} {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
 	return f.plan(), nil
+}
+
+// newFinder is a search that has not begun.
+func newFinder(req *erase.Request) *finder {
+	f := &finder{
+		req: req, progress: req.Progress, cascade: cmp.Or(req.Cascade, erase.Keep), named: map[artefact]bool{}, arts: map[artefact]*found{}, nums: map[uint64]bool{},
+		sessions: map[session]bool{}, touched: map[session]bool{}, contexts: map[string]bool{}, drafts: map[string][]draft{}, scopes: map[string]bool{}, failed: map[string]bool{},
+	}
+	if f.progress == nil {
+		f.progress = func(string, uint64, uint64) {}
+	}
+	return f
 }
 
 type artefact struct{ scope, id string }
@@ -104,6 +111,8 @@ type finder struct {
 	failed map[string]bool    // traces of those that failed
 	names  *nameSet           // of what goes; nil: they stay
 	seen   func(*store.Head)  // hears of every version; nil: nobody
+
+	past func(kind, name string) bool // whether an earlier erase was asked for a name (Earlier); nil: only req is asked for
 }
 
 // found is an artefact with what all of its versions say.
@@ -121,12 +130,25 @@ type found struct {
 
 // inScope says whether a scope is the one that is erased, or below it.
 func (f *finder) inScope(scope string) bool {
+	if f.past != nil {
+		return slices.ContainsFunc(store.ScopeChain(scope), func(s string) bool { return f.past(askedScope, s) })
+	}
 	return f.req.Scope != "" && (scope == f.req.Scope || strings.HasPrefix(scope, f.req.Scope+"/"))
 }
 
 // inSession says whether a session goes as a whole.
 func (f *finder) inSession(scope, id string) bool {
-	return id != "" && (f.inScope(scope) || f.req.Session == store.Ref{Scope: scope, ID: id})
+	return id != "" && (f.inScope(scope) || f.req.Session == store.Ref{Scope: scope, ID: id} || f.past != nil && f.past(askedSession, scope+"\x00"+id))
+}
+
+// isSubject says whether everything about a person goes.
+func (f *finder) isSubject(who string) bool {
+	return who != "" && (f.req.Subject == who || f.past != nil && f.past(askedSubject, who))
+}
+
+// isNamed says whether an artefact was asked for by its name.
+func (f *finder) isNamed(a artefact) bool {
+	return f.named[a] || f.past != nil && f.past(askedRef, a.scope+"\x00"+a.id)
 }
 
 // plan puts together what was found, in an order that depends on nothing else.

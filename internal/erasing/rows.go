@@ -24,9 +24,7 @@ func (f *finder) state() error {
 	if f.req.Session != (store.Ref{}) {
 		f.touched[session{f.req.Session.Scope, f.req.Session.ID}] = true
 	}
-	looks := map[string]func(store.StateRow) error{
-		"session/": f.sessionRow, journal.StateKind().Prefix: f.directiveRow, folder.Rows(): f.directoryRow, shown.DraftsKind().Prefix: f.draftRow,
-	}
+	looks := f.looks()
 	if f.req.Names {
 		looks["quota/"], looks["retention/"] = f.policyRow, f.policyRow
 	}
@@ -47,6 +45,13 @@ func (f *finder) state() error {
 		}
 	}
 	return nil
+}
+
+// looks are by prefix the rows that may go.
+func (f *finder) looks() map[string]func(store.StateRow) error {
+	return map[string]func(store.StateRow) error{
+		"session/": f.sessionRow, journal.StateKind().Prefix: f.directiveRow, folder.Rows(): f.directoryRow, shown.DraftsKind().Prefix: f.draftRow,
+	}
 }
 
 // gone notes that a row goes.
@@ -168,9 +173,9 @@ func (f *finder) heldWhy(h *store.HeldBatch) string {
 // putWhy says why an artefact that waits, or was a draft, goes.
 func (f *finder) putWhy(scope string, a *store.Artefact) string {
 	switch {
-	case f.req.Subject != "" && a.Subject == f.req.Subject:
+	case f.isSubject(a.Subject):
 		return "its subject"
-	case f.arts[artefact{scope, a.ID}] != nil || f.named[artefact{scope, a.ID}]:
+	case f.arts[artefact{scope, a.ID}] != nil || f.isNamed(artefact{scope, a.ID}):
 		return "a version of " + store.Ref{Scope: scope, ID: a.ID}.String()
 	case f.inSession(scope, a.Group):
 		return "of the session"
