@@ -101,6 +101,7 @@ type Engine struct {
 	heldOpen, heldChanges int
 	heldKnown             bool
 	quotas                quotas
+	bodies                bodies // of audit leaves; a lock of its own
 
 	seq sequencer
 

@@ -449,6 +449,7 @@ func (s *Engine) EraseFiles(ctx context.Context, trace string) (leaves []manifes
 
 // EraseDone notes that no file of the store has what a run erased.
 func (s *Engine) EraseDone(ctx context.Context, rep store.EraseReport) error {
+	s.bodiesChanged()
 	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
 	if err != nil {
 		return err

@@ -26,7 +26,10 @@ type prepared struct {
 	held     *store.HeldBatch
 	releases uint64
 	known    *store.Outcome
-	spent    bool // the audit has its id and no outcome is kept: it is in flight, or long ago; ended tells which
+	// overBodies is the quota of bodies that refuses it, if it adds anything; nil: none
+	overBodies *store.QuotaError
+
+	spent bool // the audit has its id and no outcome is kept: it is in flight, or long ago; ended tells which
 }
 
 // decidedMeanwhile reports whether a held batch was decided after it was prepared for review. If
@@ -120,6 +123,9 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 		return nil, err
 	}
 	if err = s.readQuotas(ctx); err != nil {
+		return nil, err
+	}
+	if pre.overBodies, err = s.overBodies(ctx, b.Scope); err != nil {
 		return nil, err
 	}
 	pre.keys = writeKeys(b)

@@ -13,7 +13,8 @@ import (
 )
 
 // Quotas. What is stored is counted by scope and kind in the catalogue; a commit that adds to it is compared at the tail of
-// the log, after it was built, with what is installed and what is in flight. A commit that is being installed may be counted
+// the log, after it was built, with what is installed and what is in flight (bodies of the audit: with what there was when the
+// batch was prepared, see bodies.go). A commit that is being installed may be counted
 // twice for a moment: where that decides, the judged one waits for it and is judged again.
 //
 // Rows of quotas are read when a batch is prepared, and read again after a commit wrote one.
@@ -81,7 +82,7 @@ func (by *kindSpaces) list() []store.KindSpace {
 }
 
 // addSpace says what scopes take. It looks at every page once.
-func (c *catalogue) addSpace(list []store.ScopeInfo) {
+func (c *catalogue) addSpace(list []store.ScopeInfo, bodies map[string]int64) {
 	by := make([]kindSpaces, len(c.scopes))
 	for i := range c.pages {
 		if p := &c.pages[i]; p.art != 0 && !p.gone() {
@@ -89,7 +90,10 @@ func (c *catalogue) addSpace(list []store.ScopeInfo) {
 		}
 	}
 	for i := range list {
-		list[i].Space = by[c.byName[list[i].Name]-1].list()
+		list[i].Space, list[i].Bodies = []store.KindSpace{}, bodies[list[i].Name]
+		if at := c.byName[list[i].Name]; at != 0 {
+			list[i].Space = by[at-1].list()
+		}
 	}
 }
 
@@ -199,9 +203,12 @@ func (c *Commit) setUse(b *Request) {
 
 // overQuota compares a commit that was built with the quotas above its scope. behind: one in flight decides, and must be
 // installed first. The caller has the tail.
-func (s *Engine) overQuota(c *Commit) (over *store.QuotaError, behind *Commit) {
+func (s *Engine) overQuota(c *Commit, pre *prepared) (over *store.QuotaError, behind *Commit) {
 	if c.use.pages+c.held == 0 {
 		return nil, nil
+	}
+	if pre.overBodies != nil {
+		return pre.overBodies, nil
 	}
 	flying := s.seq.adding() // before the catalogue: what is installed since is counted twice, never not at all
 	s.cat.mu.RLock()
@@ -262,7 +269,7 @@ func (q *sequencer) adding() (list []*Commit) {
 
 // explainQuota adds to a refusal by what the space is used. It looks at every page, so it is not done at the tail.
 func (s *Engine) explainQuota(e *store.QuotaError) {
-	if e.What == "held" {
+	if e.What == "held" || e.What == store.QuotaBodies {
 		return
 	}
 	s.cat.mu.RLock()

@@ -57,7 +57,7 @@ func (s *Engine) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, e
 	case store.ScanSourced:
 		return s.scanSourced(q), nil
 	case store.ScanScopes:
-		return s.scanScopes(q), nil
+		return s.scanScopes(ctx, q)
 	case store.ScanUnembedded:
 		return s.scanUnembedded(ctx, q)
 	}
@@ -305,12 +305,26 @@ func (s *Engine) scanSummaries(q store.ScanQuery) (out store.ScanPage, err error
 	return out, nil
 }
 
-func (s *Engine) scanScopes(q store.ScanQuery) (out store.ScanPage) {
+// scanScopes lists scopes. With Space it has also those that nothing was written to, where the audit has reads of them.
+func (s *Engine) scanScopes(ctx context.Context, q store.ScanQuery) (out store.ScanPage, err error) {
+	names := map[string]int{}
+	var bodies map[string]int64
+	if q.Space {
+		if bodies, err = s.bodiesByScope(ctx, q.Prefix); err != nil {
+			return out, err
+		}
+		for name := range bodies {
+			names[name] = 0
+		}
+	}
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	out.LSN = s.cat.lsn
-	for _, name := range slices.Sorted(maps.Keys(s.cat.byName)) {
-		info := store.ScopeInfo{Name: name, Artefacts: s.cat.scopes[s.cat.byName[name]-1].arts}
+	for name, num := range s.cat.byName {
+		names[name] = s.cat.scopes[num-1].arts
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		info := store.ScopeInfo{Name: name, Artefacts: names[name]}
 		if name <= q.Cursor || !strings.HasPrefix(name, q.Prefix) || name == store.OperatorScope && info.Artefacts == 0 {
 			continue
 		}
@@ -321,7 +335,7 @@ func (s *Engine) scanScopes(q store.ScanQuery) (out store.ScanPage) {
 		out.Names = append(out.Names, info)
 	}
 	if q.Space {
-		s.cat.addSpace(out.Names)
+		s.cat.addSpace(out.Names, bodies)
 	}
-	return out
+	return out, nil
 }

@@ -360,7 +360,7 @@ func (s *Engine) atTail(ctx context.Context, b *Request, pre *prepared) (r seque
 	if r.commit, err = s.build(b, pre, v, tail.Next()); err != nil {
 		return r, nil, err
 	}
-	if over, behind := s.overQuota(r.commit); over != nil {
+	if over, behind := s.overQuota(r.commit, pre); over != nil {
 		v.err, v.at = over, tail.Next().LSN-1
 		return sequenced{}, &v, nil
 	} else if behind != nil {

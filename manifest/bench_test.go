@@ -137,3 +137,14 @@ func BenchmarkArchived(b *testing.B) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/leaf")
 	})
 }
+
+// BenchmarkBodies counts the bodies of 100,000 archived leaves, as a quota of bodies does once after an open.
+func BenchmarkBodies(b *testing.B) {
+	l := diskLog(b, 100_000)
+	for b.Loop() {
+		n := 0
+		require.NoError(b, l.Bodies(ctx, 0, l.Size(), func(string, int) { n++ }))
+		require.Equal(b, 100_000, n)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100_000, "ns/leaf")
+}

@@ -106,6 +106,7 @@ func (k *Keeper) All(ctx context.Context) (list []Usage, err error) {
 		for _, s := range spaces {
 			if store.Below(s.Name, u.Scope) {
 				u.Space = Sum(u.Space, s.Space)
+				u.Used.Bodies += s.Bodies
 			}
 		}
 		for _, s := range u.Space {
@@ -135,7 +136,8 @@ func (k *Keeper) held(ctx context.Context, list []Usage) error {
 	}
 }
 
-// Spaces returns the space used by each scope, by name and kind.
+// Spaces returns the space used by each scope, by name and kind, with the bodies of its audit leaves. The first call after an
+// open reads the whole audit.
 func (k *Keeper) Spaces(ctx context.Context) (list []store.ScopeInfo, err error) {
 	for q := (store.ScanQuery{What: store.ScanScopes, Space: true, Limit: 10_000}); ; {
 		page, err := k.Store.Scan(ctx, q)

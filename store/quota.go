@@ -15,6 +15,10 @@ type Quota struct {
 	Bytes int64 `json:"bytes,omitempty"` // of text in all stored page versions, including old ones
 	Pages int   `json:"pages,omitempty"` // stored page versions, including old ones
 	Held  int   `json:"held,omitempty"`  // batches awaiting review
+	// Bodies limits the bytes of audit leaves whose bodies are kept. Reads are recorded whatever it is, so they can exceed
+	// it: no page is served without a leaf. From then on commits that add pages or hold a batch are refused, until bodies are
+	// pruned (package retention).
+	Bodies int64 `json:"bodies,omitempty"`
 }
 
 // StoredQuota is the quota that was set for one scope.
@@ -31,8 +35,8 @@ const QuotaRows = "quota/"
 
 // Check rejects negative limits.
 func (q *Quota) Check() error {
-	if q.Bytes < 0 || q.Pages < 0 || q.Held < 0 {
-		return Invalid("quota", fmt.Sprintf("%d bytes, %d pages, %d held", q.Bytes, q.Pages, q.Held), "numbers above zero, or zero for no bound")
+	if q.Bytes < 0 || q.Pages < 0 || q.Held < 0 || q.Bodies < 0 {
+		return Invalid("quota", fmt.Sprintf("%d bytes, %d pages, %d held, %d bytes of bodies", q.Bytes, q.Pages, q.Held, q.Bodies), "numbers above zero, or zero for no bound")
 	}
 	return nil
 }
@@ -66,16 +70,19 @@ type KindSpace struct {
 // Below reports whether a scope equals another one or lies below it.
 func Below(scope, of string) bool { return scope == of || strings.HasPrefix(scope, of+"/") }
 
+// QuotaBodies is what a QuotaError says of a quota of manifest bodies.
+const QuotaBodies = "bodies"
+
 // ErrQuota is matched by the *QuotaError of a commit that a quota refused. Nothing was written.
 var ErrQuota = errors.New("ctxpage: over quota")
 
 // QuotaError says which quota refused a commit, how much is used, and by which kinds.
 type QuotaError struct {
 	Scope string // that has the quota
-	What  string // bytes, pages or held
+	What  string // bytes, pages, held or bodies
 	Limit int64
 	Used  int64
-	Asked int64 // by the commit
+	Asked int64 // by the commit; 0 of bodies
 	Old   int64 // part of Used that belongs to old versions; gc may drop them
 	Kinds []KindSpace
 }
@@ -96,6 +103,10 @@ func (e *QuotaError) Error() string {
 	room := fmt.Sprintf("delete what is not needed (dbctl rm) and drop old versions (dbctl gc FILE --keep-for 0s), or raise the quota (dbctl quota set FILE %s)", e.Scope)
 	if e.What == "held" {
 		room = fmt.Sprintf("decide some (dbctl review ls FILE), or raise the quota (dbctl quota set FILE %s)", e.Scope)
+	}
+	if e.What == QuotaBodies {
+		return fmt.Sprintf("ctxpage: the quota of %s is %d bytes of manifest bodies: %d are kept; reads go on and are recorded, writes wait until old bodies are pruned (dbctl retention set FILE %s --prune AGE, then dbctl retention run FILE), or raise the quota (dbctl quota set FILE %s --bodies N)",
+			e.Scope, e.Limit, e.Used, e.Scope, e.Scope)
 	}
 	return fmt.Sprintf("ctxpage: the quota of %s is %d %s: %d are used%s, the commit adds %d; %s", e.Scope, e.Limit, e.What, e.Used, what, e.Asked, room)
 }

@@ -548,6 +548,8 @@ type ScopeInfo struct {
 	Artefacts int    `json:"artefacts"` // live ones
 	// Space is what its stored page versions take, by kind; nil unless ScanQuery.Space asks for it.
 	Space []KindSpace `json:"space,omitempty"`
+	// Bodies is how many bytes the kept bodies of its audit leaves have; 0 unless ScanQuery.Space asks for it.
+	Bodies int64 `json:"bodies,omitempty"`
 }
 
 // JobKind is a kind of maintenance.

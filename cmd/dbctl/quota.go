@@ -17,7 +17,7 @@ type quotaCmd struct {
 }
 
 func (quotaCmd) Help() string {
-	return `A quota bounds what a scope and those below it hold: bytes and pages of all stored versions, old ones too, and batches that wait for review. A commit that would pass one is refused and says what is used, and by what. Reads, deletes, gc and erase always work. All quotas above a scope count.
+	return `A quota bounds what a scope and those below it hold: bytes and pages of all stored versions, old ones too, batches that wait for review, and bytes of manifest bodies. A commit that would pass one is refused and says what is used, and by what. Reads, deletes, gc and erase always work; reads are recorded even when the quota of bodies is full, and only writes are refused then. All quotas above a scope count.
 
 Example: dbctl quota set agent.ctx acme --bytes 500M --held 100 --by ann`
 }
@@ -28,6 +28,7 @@ type quotaSetCmd struct {
 	Bytes  *string `help:"Bytes of text, such as 500M or 2G; 0: no bound." placeholder:"N"`
 	Pages  *int    `help:"Page versions; 0: no bound." placeholder:"N"`
 	Held   *int    `help:"Batches that wait for review; 0: no bound." placeholder:"N"`
+	Bodies *string `help:"Bytes of manifest bodies, such as 100M; 0: no bound." placeholder:"N"`
 	By     string  `help:"Name of the operator, for the manifest." default:"operator"`
 	DryRun bool    `help:"Show the quota that would be stored."`
 }
@@ -39,26 +40,35 @@ Example: dbctl quota set agent.ctx acme/support --pages 100000`
 }
 
 func (c *quotaSetCmd) Run(a *app) error {
-	if c.Bytes == nil && c.Pages == nil && c.Held == nil {
-		return usage("quota set: expected --bytes, --pages or --held")
+	if c.Bytes == nil && c.Pages == nil && c.Held == nil && c.Bodies == nil {
+		return usage("quota set: expected --bytes, --pages, --held or --bodies")
 	}
-	bytes := int64(0)
-	if c.Bytes != nil {
+	var sizes [2]int64
+	for i, f := range []struct {
+		name string
+		is   *string
+	}{{"bytes", c.Bytes}, {"bodies", c.Bodies}} {
 		var err error
-		if bytes, err = bytesOf(*c.Bytes); err != nil {
-			return usage("quota set: --bytes: %v", err)
+		if f.is == nil {
+			continue
+		}
+		if sizes[i], err = bytesOf(*f.is); err != nil {
+			return usage("quota set: --%s: %v", f.name, err)
 		}
 	}
 	var now store.Quota
 	change := func(q store.Quota) store.Quota {
 		if c.Bytes != nil {
-			q.Bytes = bytes
+			q.Bytes = sizes[0]
 		}
 		if c.Pages != nil {
 			q.Pages = *c.Pages
 		}
 		if c.Held != nil {
 			q.Held = *c.Held
+		}
+		if c.Bodies != nil {
+			q.Bodies = sizes[1]
 		}
 		now = q
 		return q
@@ -69,7 +79,11 @@ func (c *quotaSetCmd) Run(a *app) error {
 		}
 		v := store.StoredQuota{Scope: c.Scope, By: c.By, At: a.now().UTC(), Quota: now}
 		return a.emit(v, func(w io.Writer) {
-			fmt.Fprintf(w, "%s: %s bytes, %s pages, %s held\n", line(c.Scope), bound(now.Bytes), bound(int64(now.Pages)), bound(int64(now.Held)))
+			fmt.Fprintf(w, "%s: %s bytes, %s pages, %s held", line(c.Scope), bound(now.Bytes), bound(int64(now.Pages)), bound(int64(now.Held)))
+			if c.Bodies != nil {
+				fmt.Fprintf(w, ", %s bytes of bodies", bound(now.Bodies))
+			}
+			fmt.Fprintln(w)
 		})
 	})
 }
@@ -148,9 +162,9 @@ func (c *quotaShowCmd) Run(a *app) error {
 				fmt.Fprintln(w, "no quota is set")
 				return
 			}
-			table(w, "SCOPE BYTES OF PAGES OF HELD OF", func(row func(...any)) {
+			table(w, "SCOPE BYTES OF PAGES OF HELD OF BODIES OF", func(row func(...any)) {
 				for _, u := range show {
-					row(u.Scope, u.Used.Bytes, bound(u.Bytes), u.Used.Pages, bound(int64(u.Pages)), u.Used.Held, bound(int64(u.Held)))
+					row(u.Scope, u.Used.Bytes, bound(u.Bytes), u.Used.Pages, bound(int64(u.Pages)), u.Used.Held, bound(int64(u.Held)), u.Used.Bodies, bound(u.Bodies))
 				}
 			})
 		})

@@ -13,7 +13,7 @@ import (
 
 type statCmd struct {
 	File  string `arg:"" help:"Database."`
-	Space bool   `help:"Also show what each scope takes, by kind, and how much of it is old versions."`
+	Space bool   `help:"Also show what each scope takes, by kind, how much of it is old versions, and the bodies of its manifests."`
 }
 
 func (statCmd) Help() string {
@@ -126,6 +126,9 @@ func (v statView) print(w io.Writer) {
 		for _, s := range v.Space {
 			for _, k := range s.Space {
 				row(s.Name, k.Kind, k.Pages, k.Bytes, k.OldPages, k.OldBytes)
+			}
+			if s.Bodies > 0 {
+				row(s.Name, "manifest bodies", "-", s.Bodies, "-", "-")
 			}
 		}
 	})

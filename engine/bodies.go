@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// bodies counts what the bodies of audit leaves take, by scope. Nobody needs the counts but quotas of bodies and who asks for
+// the space of scopes, so nothing is counted before one of them asks; then the audit is read once, and later only what was
+// added. A prune takes bodies away anywhere: it begins the count anew.
+//
+// Rejected: to count where leaves are installed. Every read would pay for it, and an open would read the whole audit.
+type bodies struct {
+	mu   sync.Mutex // held while leaves are read; taken before no other lock
+	upTo uint64
+	by   map[string]int64
+}
+
+// countBodies brings the counts up to date and calls fn with them.
+func (s *Engine) countBodies(ctx context.Context, fn func(by map[string]int64)) error {
+	b := &s.bodies
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.by == nil {
+		b.upTo, b.by = 0, map[string]int64{}
+	}
+	to := s.Leaves.Size()
+	err := s.Leaves.Bodies(ctx, b.upTo, to, func(scope string, size int) { b.by[scope] += int64(size) })
+	if err != nil {
+		b.by = nil // a part of it was counted
+		return AuditError(err)
+	}
+	b.upTo = to
+	fn(b.by)
+	return nil
+}
+
+// bodiesChanged begins the count anew.
+func (s *Engine) bodiesChanged() {
+	s.bodies.mu.Lock()
+	defer s.bodies.mu.Unlock()
+	s.bodies.by = nil
+}
+
+// overBodies returns the quota of bodies that refuses a batch; nil: none does. What is in flight is not counted: reads are not
+// refused, so the limit is passed in any case.
+func (s *Engine) overBodies(ctx context.Context, scope string) (over *store.QuotaError, err error) {
+	s.cat.mu.RLock()
+	limits := map[string]int64{}
+	for _, at := range store.ScopeChain(scope) {
+		if q := s.quotas.by[at]; q.Bodies > 0 {
+			limits[at] = q.Bodies
+		}
+	}
+	s.cat.mu.RUnlock()
+	if len(limits) == 0 || s.Leaves == nil {
+		return nil, nil
+	}
+	err = s.countBodies(ctx, func(by map[string]int64) {
+		for _, at := range store.ScopeChain(scope) {
+			limit, ok := limits[at]
+			if !ok || over != nil {
+				continue
+			}
+			used := int64(0)
+			for name, n := range by {
+				if store.Below(name, at) {
+					used += n
+				}
+			}
+			if used >= limit {
+				over = &store.QuotaError{Scope: at, What: store.QuotaBodies, Limit: limit, Used: used}
+			}
+		}
+	})
+	return over, err
+}
+
+// bodiesByScope are the counts of scopes with a prefix, for a listing.
+func (s *Engine) bodiesByScope(ctx context.Context, prefix string) (list map[string]int64, err error) {
+	list = map[string]int64{}
+	if s.Leaves == nil {
+		return list, nil
+	}
+	err = s.countBodies(ctx, func(by map[string]int64) {
+		for name, n := range by {
+			if name != "" && name != store.OperatorScope && strings.HasPrefix(name, prefix) {
+				list[name] = n
+			}
+		}
+	})
+	return list, err
+}

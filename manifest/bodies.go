@@ -1,0 +1,28 @@
+package manifest
+
+import "context"
+
+// scopeField is the element of a leaf's body that names its scope.
+const scopeField = 6
+
+// Bodies calls fn for the leaves [from, to) that still have their bodies, in order, with the scope and the bytes of each. It
+// reads no further into a body than its scope.
+func (l *Log) Bodies(ctx context.Context, from, to uint64, fn func(scope string, size int)) error {
+	v, err := l.view()
+	if err != nil {
+		return err
+	}
+	return v.each(ctx, from, min(to, v.size()), false, func(s slot) error {
+		if s.err != nil || s.row.pruned {
+			return s.err
+		}
+		w := wires.Get().(*wire)
+		defer wires.Put(w)
+		*w = wire{}
+		if err := decode(w, s.body, scopeField+1); err != nil {
+			return leafError(s.index, err)
+		}
+		fn(w.Scope, len(s.body))
+		return nil
+	})
+}

@@ -1,0 +1,104 @@
+package quota_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/retention"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// bodiesOf is what the quotas and the space of scopes say of the bodies of a scope, which must be the same.
+func bodiesOf(t *testing.T, db *ctxpage.DB, scope string) int64 {
+	t.Helper()
+	all, err := db.Quotas().All(t.Context())
+	require.NoError(t, err)
+	spaces, err := db.Quotas().Spaces(t.Context())
+	require.NoError(t, err)
+	sum := int64(0)
+	for _, s := range spaces {
+		if store.Below(s.Name, scope) {
+			sum += s.Bodies
+		}
+	}
+	for _, u := range all {
+		if u.Scope == scope {
+			require.Equal(t, sum, u.Used.Bodies)
+		}
+	}
+	return sum
+}
+
+// TestBodies: when the bodies of manifests are over their quota, reads and deletes go on and are recorded, writes wait until
+// old bodies are pruned.
+func TestBodies(t *testing.T) {
+	path := t.TempDir() + "/agent.ctx"
+	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	reopen := func() *ctxpage.DB {
+		db, err := ctxpage.Open(path, ctxpage.Options{Exclusive: true, Audit: ctxpage.AuditSync, Clock: func() time.Time { return now }})
+		require.NoError(t, err)
+		return db
+	}
+	db := reopen()
+	s := db.Scope("acme/a", ctxpage.WithActor("agent"))
+	ask := func(scope string) {
+		_, err := db.Scope(scope).Assemble(t.Context(), ctxpage.Query{Text: "kettle", Budget: 2000})
+		require.NoError(t, err)
+	}
+	require.NoError(t, db.Quotas().Set(t.Context(), "acme", store.Quota{Bodies: 4000}, "ann"))
+	for i := range 5 {
+		require.NoError(t, put(t, db, "acme/a", fmt.Sprint("k", i), "a kettle "+strings.Repeat("word ", i)))
+	}
+	ask("other")
+	require.Less(t, bodiesOf(t, db, "acme"), int64(4000))
+	require.Positive(t, bodiesOf(t, db, "other"), "a scope that was only read")
+	n := 0
+	for ; bodiesOf(t, db, "acme") < 4000; n++ {
+		ask("acme/b") // nothing was ever written there
+	}
+	require.Greater(t, n, 3)
+
+	err := put(t, db, "acme/a", "late", "a kettle")
+	var over *store.QuotaError
+	require.ErrorAs(t, err, &over)
+	require.Equal(t, []any{"acme", store.QuotaBodies, int64(4000)}, []any{over.Scope, over.What, over.Limit})
+	require.GreaterOrEqual(t, over.Used, int64(4000))
+	require.ErrorContains(t, err, "dbctl retention set FILE acme --prune AGE")
+	tx, err := s.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(t.Context(), ctxpage.Artefact{ID: "held", Text: "held"}))
+	require.ErrorIs(t, tx.Commit(t.Context(), ctxpage.Verdict{Confidence: 0.1, By: "judge"}), store.ErrQuota)
+	before, err := db.Head(t.Context())
+	require.NoError(t, err)
+	ask("acme/a")
+	after, err := db.Head(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, after.Size, before.Size, "the read is recorded")
+	require.NoError(t, s.Delete(t.Context(), "k0"))
+	require.NoError(t, put(t, db, "else", "x", "another scope"))
+	was := bodiesOf(t, db, "acme")
+	require.NoError(t, db.Close())
+
+	now = now.Add(48 * time.Hour)
+	db = reopen()
+	require.Equal(t, was, bodiesOf(t, db, "acme"), "counted anew after a reopen")
+	require.ErrorIs(t, put(t, db, "acme/a", "late", "a kettle"), store.ErrQuota)
+	require.NoError(t, db.Retention().Set(t.Context(), "acme", retention.Policy{Prune: retention.Age(24 * time.Hour)}, "ann"))
+	_, err = db.Retention().Run(t.Context(), retention.Options{By: "ann"})
+	require.NoError(t, err)
+	require.Less(t, bodiesOf(t, db, "acme"), int64(4000))
+	require.NoError(t, put(t, db, "acme/a", "late", "a kettle"), "a prune made room")
+	require.NoError(t, db.Quotas().Set(t.Context(), "acme", store.Quota{Bodies: 1}, "ann"))
+	require.ErrorIs(t, put(t, db, "acme/a", "later", "a kettle"), store.ErrQuota)
+	require.NoError(t, db.Quotas().Set(t.Context(), "acme", store.Quota{}, "ann"))
+	require.NoError(t, put(t, db, "acme/a", "later", "a kettle"), "control: without the quota")
+	problems, err := db.Check(t.Context(), nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.NoError(t, db.Close())
+}
