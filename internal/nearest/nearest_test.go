@@ -227,9 +227,9 @@ func TestRecallOfReal(t *testing.T) {
 	var took []float64
 	for _, v := range questions {
 		v = beside(rng, vecs[rng.IntN(len(vecs))], .7)
-		q, begun := NewQuestion(v), cpu()
+		q, begun := NewQuestion(v), cpuTime()
 		hits := f.Search([]*Set{s}, q, 50, Visible{})
-		took = append(took, 1000*(cpu()-begun))
+		took = append(took, 1000*(cpuTime()-begun))
 		want := exact(vecs, v, 50, nil)
 		for _, h := range hits {
 			if slices.Contains(want, h.Num) {
@@ -250,8 +250,8 @@ func beside(rng *rand.Rand, v []float32, cosine float64) []float32 {
 	return noise
 }
 
-// cpu is the time of the process's processors, in seconds.
-func cpu() float64 {
+// cpuTime is the time of the process's processors, in seconds.
+func cpuTime() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		panic(err)
@@ -269,9 +269,9 @@ func BenchmarkSearch(b *testing.B) {
 			q := NewQuestion(gauss(rand.New(rand.NewPCG(1, 1)), 384, nil, 1))
 			took := make([]float64, 0, b.N)
 			for b.Loop() {
-				begun := cpu()
+				begun := cpuTime()
 				f.Search([]*Set{s}, q, 100, Visible{})
-				took = append(took, 1000*(cpu()-begun))
+				took = append(took, 1000*(cpuTime()-begun))
 			}
 			slices.Sort(took)
 			b.ReportMetric(took[len(took)/2], "cpu-ms-p50")
@@ -294,4 +294,47 @@ func filled(n int) (*Set, *Finder) {
 		s.Put(uint64(i+1), v)
 	}
 	return s, &Finder{}
+}
+
+// TestWide: the wide instructions count what the loop counts, and a loop that counts otherwise is told.
+func TestWide(t *testing.T) {
+	if !wide {
+		t.Skip("the processor has no wide instructions")
+	}
+	rng := rand.New(rand.NewPCG(11, 12))
+	s := setOf(clustered(rng, 301, 384, 10, .7))
+	counts := func(q *Question, from, to int) []uint16 {
+		out := make([]uint16, to-from)
+		s.differing(q, from, out)
+		return out
+	}
+	told := 0
+	for n := range 80 {
+		a, b := make([]int16, n), make([]int8, n)
+		for i := range n {
+			a[i], b[i] = int16(rng.IntN(1<<16)-1<<15), int8(rng.IntN(256)-128)
+		}
+		got := dot(a, b)
+		wide = false
+		require.Equal(t, dot(a, b), got, n)
+		if n > 0 {
+			b[n-1] ^= 1
+			require.Equal(t, a[n-1] == 0, dot(a, b) == got, n)
+		}
+		wide = true
+	}
+	for i := range 200 {
+		q := NewQuestion(gauss(rng, 384, nil, 1))
+		from := rng.IntN(300)
+		to := from + rng.IntN(302-from)
+		got := counts(q, from, to)
+		wide = false
+		require.Equal(t, counts(q, from, to), got, i)
+		q.great[5] ^= 1 << 63
+		if !slices.Equal(counts(q, from, to), got) {
+			told++
+		}
+		wide = true
+	}
+	require.Greater(t, told, 100)
 }

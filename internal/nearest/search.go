@@ -8,7 +8,7 @@ import (
 // A search of few vectors computes the cosine of each. Of many it goes coarse to fine:
 //
 //	signs     of all: how many differ from the question's, which has two bits a dimension (count)
-//	codes     of the hundredth that differs least, but of many: both have two bits a dimension (refine)
+//	codes     of the fiftieth that differs least, but of many: both have two bits a dimension (refine)
 //	cosines   of the depth nearest by code (closest)
 //
 // Each step counts in small integers, so a histogram finds where the nearest end without sorting, and takes all that are as
@@ -17,10 +17,12 @@ import (
 // Excluded pages take no place among these. What a bit can tell (Live, Only) is asked while signs are counted; Shown, which
 // costs more, of those that are near, and the range is widened until enough are shown.
 const (
-	// exactly is how many vectors are few: their cosines take about as long as the signs of all that a large set has.
-	exactly = 2048
+	// exactly is how many vectors are few: their cosines take about as long as the coarse steps do at least.
+	exactly = 4096
 	// refined is how many codes are compared at least. Of 100,000 vectors the nearest 5,000 by signs have .99 of the nearest 50.
 	refined = 5000
+	// share is the part of many vectors whose codes are compared.
+	share = 50
 	// part is how many slots are counted before their counts are looked at, while the processor still has them at hand.
 	part = 4096
 	// furthest is above every count; a slot that is free or excluded has it.
@@ -28,7 +30,7 @@ const (
 )
 
 // depth is how many cosines are computed for k results (bench/README.md has the recall).
-func depth(k int) int { return 10*k + 500 }
+func depth(k, total int) int { return 10*k + 500 + total/400 }
 
 // Hit is a vector that was found, and its cosine with the question's.
 type Hit struct {
@@ -57,6 +59,7 @@ type Finder struct {
 	coarse []place  // of what is refined
 	far    []int    // histogram of their codes
 	hits   []Hit
+	read   uint64 // see touch
 }
 
 // place is a slot, and how far its code is from the question's.
@@ -84,7 +87,7 @@ func (f *Finder) Search(sets []*Set, q *Question, k int, v Visible) []Hit {
 		f.all(sets, q, &v)
 	default:
 		f.count(sets, q, total, &v)
-		f.closest(sets, q, total, depth(k), &v)
+		f.closest(sets, q, total, depth(k, total), &v)
 	}
 	slices.SortFunc(f.hits, func(a, b Hit) int { return cmp.Or(cmp.Compare(b.Cosine, a.Cosine), cmp.Compare(b.Num, a.Num)) })
 	return f.hits[:min(k, len(f.hits))]
@@ -154,7 +157,7 @@ func (v *Visible) hide(nums []uint64, counts []uint16) {
 // shown or none is left.
 func (f *Finder) closest(sets []*Set, q *Question, total, enough int, v *Visible) {
 	for from := 0; from < furthest && len(f.hits) < enough; {
-		left, to := max(total/100, refined, 2*enough), from
+		left, to := max(total/share, refined, 2*enough), from
 		for ; to < furthest && left > 0; to++ {
 			left -= f.seen[to]
 		}
@@ -166,26 +169,61 @@ func (f *Finder) closest(sets []*Set, q *Question, total, enough int, v *Visible
 
 // refine lists the slots whose signs differ from the question's in so many, with how far their codes are, and the histogram.
 func (f *Finder) refine(sets []*Set, q *Question, from, to int) {
-	f.coarse, f.far = f.coarse[:0], slices.Grow(f.far[:0], furthest+1)[:furthest+1]
+	f.list(sets, q, from, to)
+	f.far = slices.Grow(f.far[:0], furthest+1)[:furthest+1]
 	clear(f.far)
 	shift := 0
 	for 18*len(q.large)>>shift >= furthest {
 		shift++
 	}
-	rest := f.counts
+	for some := range slices.Chunk(f.coarse, together) {
+		for _, p := range some {
+			f.read += sets[p.set].touch(int(p.at))
+		}
+		for i := range some {
+			p := &some[i]
+			p.code = uint16(sets[p.set].coarse(q, int(p.at)) >> shift)
+			f.far[p.code]++
+		}
+	}
+}
+
+// list lists the slots whose signs differ in at least from and less than to.
+func (f *Finder) list(sets []*Set, q *Question, from, to int) {
+	f.coarse = f.coarse[:0]
+	rest, least, span := f.counts, uint16(from), uint16(to-from)
 	for i, s := range sets {
 		if s.dims != len(q.large) {
 			continue
 		}
 		for at, n := range rest[:len(s.nums)] {
-			if int(n) < to && int(n) >= from {
-				code := uint16(s.coarse(q, at) >> shift)
-				f.coarse = append(f.coarse, place{int32(i), uint32(at), code})
-				f.far[code]++
+			if n-least < span {
+				f.coarse = append(f.coarse, place{int32(i), uint32(at), 0})
 			}
 		}
 		rest = rest[len(s.nums):]
 	}
+}
+
+// together is how many slots are read at once. They lie far apart: one by one each waits for memory, of these all wait at
+// once.
+const together = 32
+
+// touch reads the codes of a slot, so that they are at hand soon. The result says nothing: it keeps the reads from being
+// left out.
+func (s *Set) touch(at int) uint64 {
+	first, last := at*s.words, at*s.words+s.words-1
+	return s.signs[first] + s.signs[last] + s.great[first] + s.great[last]
+}
+
+// touchSmall reads the numbers of a slot, as touch its codes.
+func (s *Set) touchSmall(at int) (read uint64) {
+	const line = 64 // bytes that come from memory together
+	numbers := s.small[at*s.dims:][:s.dims]
+	for i := 0; i < len(numbers); i += line {
+		read += uint64(numbers[i])
+	}
+	return read
 }
 
 // nearest computes the cosines of the nearest by code that are shown, until there are enough.
@@ -195,11 +233,26 @@ func (f *Finder) nearest(sets []*Set, q *Question, enough int, v *Visible) {
 		for ; to < furthest && left > 0; to++ {
 			left -= f.far[to]
 		}
-		for _, p := range f.coarse {
-			if int(p.code) < to && int(p.code) >= from {
-				f.take(sets[p.set], q, int(p.at), v)
-			}
-		}
+		f.takeCoded(sets, q, from, to, v)
 		from = to
+	}
+}
+
+// takeCoded takes the slots whose codes are at least from and less than to away.
+func (f *Finder) takeCoded(sets []*Set, q *Question, from, to int, v *Visible) {
+	for rest := f.coarse; len(rest) > 0; {
+		var some [together]place
+		n := 0
+		for n < together && len(rest) > 0 {
+			if p := rest[0]; int(p.code) < to && int(p.code) >= from {
+				some[n] = p
+				n++
+				f.read += sets[p.set].touchSmall(int(p.at))
+			}
+			rest = rest[1:]
+		}
+		for _, p := range some[:n] {
+			f.take(sets[p.set], q, int(p.at), v)
+		}
 	}
 }
