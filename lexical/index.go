@@ -42,6 +42,9 @@ type Index struct {
 	commonPages uint64 // the constants; tests make them small
 	stageDepth  int
 	stepTerms   int
+	roomPages   uint64
+	oneByOne    bool    // word by word, also where pages stand alone
+	stretch     float64 // of the bar; above 1 it does not hold
 }
 
 // Open reads the list of segments and the columns of their pages. The owner then
@@ -56,7 +59,7 @@ func Open(rows Rows) (*Index, error) {
 
 // openList is Open without the columns.
 func openList(rows Rows) (*Index, error) {
-	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, stageDepth: stageDepth, stepTerms: stepTerms}
+	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, stageDepth: stageDepth, stepTerms: stepTerms, roomPages: roomPages, stretch: 1}
 	key := []byte{rowList}
 	row := rows.Get(key)
 	if row == nil {

@@ -98,6 +98,7 @@ func (w Weights) clean() Weights {
 type saturations struct {
 	ranker  [2]Ranker                         // of pages that are no turns, and of turns
 	average [2]float64                        // length
+	bound   [tableTF]float64                  // what a page that is no turn scores at most, by count; of 0: whatever the count
 	known   [tableTF][2 * tableLength]float64 // by shape; 0: not asked yet
 }
 
@@ -109,6 +110,20 @@ const (
 func (s *saturations) reset(r [2]Ranker, average [2]float64) {
 	s.ranker, s.average = r, average
 	s.known = [tableTF][2 * tableLength]float64{}
+	for tf := range uint64(tableTF) {
+		s.bound[tf] = r[0].Most()
+		if b, ok := r[0].(BM25); ok && tf > 0 && b.K1 >= 0 && b.B >= 0 && b.B <= 1 {
+			s.bound[tf] = positive(b.Saturation(tf, tf, average[0])) // a longer page scores less
+		}
+	}
+}
+
+// most bounds what so many occurrences score on a page that is no turn.
+func (s *saturations) most(tf uint32) float64 {
+	if tf >= tableTF {
+		tf = 0
+	}
+	return s.bound[tf]
 }
 
 func (s *saturations) of(tf uint32, text shape) float64 {

@@ -33,6 +33,8 @@ type work struct {
 	slot    []uint32  // for top
 	seen    []uint64  // a bit for each of touched: unlike own it stays in the cache
 
+	lone *lone // nil until the first question of pages without neighbours
+
 	// What follows is of turns.
 	speaks    []bool           // by speaker: he is named
 	where     []uint64         // by page: how often it has the lenders, each in lendBits
@@ -83,6 +85,9 @@ func (x *Index) release(w *work) {
 	w.touched, w.list, w.hit, w.groupTouch = w.touched[:0], w.list[:0], w.hit[:0], w.groupTouch[:0]
 	clear(w.lists) // they point into the owner's transaction
 	clear(w.tails)
+	if w.lone != nil {
+		clear(w.lone.readings)
+	}
 	w.lists, w.tails, w.start = w.lists[:0], w.tails[:0], w.start[:0]
 	w.x, w.corpus, w.only, w.ranker, w.sat.ranker = nil, nil, nil, [2]Ranker{}, [2]Ranker{}
 	w.heaps[0], w.best = w.best, top{}

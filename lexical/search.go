@@ -141,11 +141,9 @@ func (w *work) run(rows Rows, q Query) error {
 		return err
 	}
 	st.DF, st.Names = st.DF[:len(q.Terms)], w.name
-	floor, err := w.hits(newPlan(w.ranker[0], st, w.x.commonPages), st, total)
-	if err != nil {
+	if err := w.choose(newPlan(w.ranker[0], st, w.x.commonPages), st, total); err != nil {
 		return err
 	}
-	w.selectBest(floor)
 	if w.turns && (w.weights.Fill || w.spoken > 0 && w.name == nil) {
 		w.fillUp(scopes)
 	}
@@ -154,6 +152,18 @@ func (w *work) run(rows Rows, q Query) error {
 		w.rescore()
 	}
 	return nil
+}
+
+// choose finds the best pages; those of turns are of the first stage.
+func (w *work) choose(p plan, st Stats, total scopeStats) error {
+	if w.standAlone() {
+		return w.selectAlone(p)
+	}
+	floor, err := w.hits(p, st, total)
+	if err == nil {
+		w.selectBest(floor)
+	}
+	return err
 }
 
 func (w *work) prepare(st Stats) {

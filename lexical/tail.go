@@ -305,3 +305,24 @@ func (l *tailList) next(buf *[blockSize]posting) []posting {
 	}
 	return buf[:n]
 }
+
+// until puts up to blockSize postings of pages below end into buf, of removed pages too. next is the page of the posting
+// that follows, or done where none does.
+func (l *tailList) until(buf *[blockSize]posting, end uint64) (block []posting, next uint64) {
+	n := 0
+	for posts := l.p.lists.posts; l.at != l.end; {
+		w := posts[l.at]
+		if w&link != 0 {
+			l.at = uint32(w)
+			continue
+		}
+		num := l.p.docs[w>>32].num
+		if num >= end || n == blockSize {
+			return buf[:n], num
+		}
+		buf[n] = posting{num, uint32(w)}
+		n++
+		l.at++
+	}
+	return buf[:n], done
+}
