@@ -89,6 +89,7 @@ type DB struct {
 	lexer     *lexical.Analyzer
 	steps     chan struct{} // capacity 1: held by the step of directives in flight
 	fence     string        // seed of the fences around pages in a rendered context
+	host      string        // whose files file: sources are, where a database is used by several hosts
 	secret    []byte
 }
 

@@ -89,7 +89,7 @@ func (db *DB) openStore() (err error) {
 		MakePut: func(a Artefact) (store.Put, error) { return db.makePut(a, store.Validator{}) },
 	})
 	info, err := db.store.Info(context.Background())
-	db.secret, db.fence = info.Secret, info.ID
+	db.secret, db.fence, db.host = info.Secret, info.ID, info.Host
 	return err
 }
 
@@ -110,6 +110,7 @@ func (db *DB) openFiles() (Store, error) {
 // never page:, which the database reads itself.
 func (db *DB) openSources() error {
 	files := freshness.NewFiles(MaxText, db.opts.Clock)
+	files.Host = db.host
 	for _, r := range db.opts.FileRoots {
 		if err := checkFileRoot("Options.FileRoots", r); err != nil {
 			return err

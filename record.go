@@ -95,7 +95,7 @@ func (it *item) leafPage(best float64) manifest.Page {
 		p.Vector = manifest.Quantise(triage.Semantic(*it.cosine))
 	}
 	p.Tag = shown.Tag(it.scored.tag)
-	p.Reason = cmp.Or(it.reason, note)
+	p.Reason = cmp.Or(it.reason, note, it.fresh.Note())
 	if it.via != 0 {
 		p.Via = it.via
 	}

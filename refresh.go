@@ -37,10 +37,11 @@ type RefreshReport struct {
 	Scope     string           `json:"scope"`
 	Sources   int              `json:"sources"` // artefacts whose source was probed
 	Unchanged int              `json:"unchanged"`
-	Changed   []string         `json:"changed"`   // fetched again
-	New       []string         `json:"new"`       // new files of recorded directories
-	Vanished  []string         `json:"vanished"`  // the source is gone
-	NotTaken  []string         `json:"not_taken"` // the file exists, but the rules of its directory exclude it
+	Elsewhere int              `json:"elsewhere,omitempty"` // file: sources of other hosts, which were not probed
+	Changed   []string         `json:"changed"`             // fetched again
+	New       []string         `json:"new"`                 // new files of recorded directories
+	Vanished  []string         `json:"vanished"`            // the source is gone
+	NotTaken  []string         `json:"not_taken"`           // the file exists, but the rules of its directory exclude it
 	Deleted   []string         `json:"deleted"`
 	Failed    []RefreshFailure `json:"failed"`
 	DryRun    bool             `json:"dry_run,omitempty"`
@@ -75,7 +76,7 @@ func (s *Scope) Refresh(ctx context.Context, o RefreshOptions) (RefreshReport, e
 		h.View = s.view.Looking()
 	}
 	r, err := refresh.Run(ctx, h, refresh.Rules{DryRun: o.DryRun, Delete: o.Delete, FilesOnly: o.FilesOnly, Check: time.Duration(o.Check), Progress: o.Progress})
-	out.Sources, out.Unchanged, out.Changed, out.New, out.Vanished, out.NotTaken, out.Deleted = r.Sources, r.Unchanged, r.Changed, r.New, r.Vanished, r.NotTaken, r.Deleted
+	out.Sources, out.Unchanged, out.Elsewhere, out.Changed, out.New, out.Vanished, out.NotTaken, out.Deleted = r.Sources, r.Unchanged, r.Elsewhere, r.Changed, r.New, r.Vanished, r.NotTaken, r.Deleted
 	for _, f := range r.Failed {
 		out.Failed = append(out.Failed, RefreshFailure(f))
 	}

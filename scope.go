@@ -192,14 +192,14 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 		} else if f.Reason != "" && !o.stale {
 			return nil, nil, dirtyError(ref.ID, f)
 		}
-		v.Stale = f.Reason != ""
+		v.Stale, v.Elsewhere = f.Reason != "", f.Elsewhere
 	}
 	leaf := &manifest.Record{Type: manifest.TypeGet, LSN: l.LSN, Tokens: v.Tokens, ServeStale: o.stale, Counter: s.db.opts.Counter.Name()}
 	leaf.Pages = make([]manifest.Page, 0, len(v.Pages))
 	for i := range v.Pages {
 		p := &v.Pages[i]
 		leaf.Pages = append(leaf.Pages, manifest.Page{
-			Num: p.Num, Version: v.Version, Tokens: p.Tokens, Dirty: f.Dirty, Refetched: f.Refetched, Stale: v.Stale,
+			Num: p.Num, Version: v.Version, Tokens: p.Tokens, Dirty: f.Dirty, Refetched: f.Refetched, Stale: v.Stale, Reason: f.Note(),
 		})
 	}
 	return v, leaf, nil

@@ -23,8 +23,11 @@ type Version struct {
 	// has it. If that artefact was deleted, nothing answers until this one is put again.
 	SupersededBy string `json:"superseded_by,omitempty"`
 	// Stale: the source changed, and the reader asked for the page all the same.
-	Stale  bool `json:"stale,omitempty"`
-	Tokens int  `json:"tokens"` // of all pages, by Counter
+	Stale bool `json:"stale,omitempty"`
+	// Elsewhere is the host that has the file of its source, if that is another one: the source was not probed.
+	Elsewhere string `json:"elsewhere,omitempty"`
+
+	Tokens int `json:"tokens"` // of all pages, by Counter
 	// SourceHash is xxhash64 of what the source held when it was loaded; 0: no source. It is not salted, and an erased
 	// text could be guessed from it, so it is kept out of JSON.
 	SourceHash uint64 `json:"-"`

@@ -565,5 +565,5 @@ func (s *Engine) row(t Table, tag byte, key []byte) (out []byte, err error) {
 
 // Info implements store.Store.
 func (s *Engine) Info(context.Context) (store.Info, error) {
-	return store.Info{ID: s.info.ID, Secret: slices.Clone(s.info.Secret)}, nil
+	return store.Info{ID: s.info.ID, Secret: slices.Clone(s.info.Secret), Host: s.info.Host}, nil
 }

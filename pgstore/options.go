@@ -3,11 +3,13 @@ package pgstore
 import (
 	"cmp"
 	"crypto/rand"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/filestore"
@@ -20,7 +22,8 @@ type Options struct {
 	// Name is the database in the schema; "": "main". It is made if it does not exist, unless MustExist is set.
 	Name      string
 	MustExist bool
-	// Host is what operators see this follower as; "": the name of the machine.
+	// Host is the name of this machine: operators see the follower under it, and file: sources are checked only on the host whose
+	// name they have. At most 200 bytes, printable, and the same at each start; "": the name that the system has.
 	Host string
 	// CacheDir is the directory of the local cache. "": a temporary one, removed by Close. A directory that is kept makes the
 	// next Open on this host fast. One process uses it at a time.
@@ -99,6 +102,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if len(o.Name) > 200 {
 		return o, store.Invalid("Options.Name", o.Name[:20]+"…", "a name of at most 200 bytes")
+	}
+	if len(o.Host) > 200 || strings.ContainsFunc(o.Host, unicode.IsControl) {
+		return o, store.Invalid("Options.Host", fmt.Sprintf("%.20q", o.Host), "a printable name of at most 200 bytes")
 	}
 	if strings.HasSuffix(o.Name, copySuffix) {
 		return o, store.Invalid("Options.Name", o.Name, "the name of a database that is not being copied; repeat the copy to finish it")

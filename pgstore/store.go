@@ -98,7 +98,7 @@ func Open(ctx context.Context, dsn string, opts Options) (st *Store, err error) 
 	if err := s.follow(ctx); err != nil {
 		return nil, err
 	}
-	s.eng.Start(store.Info{ID: s.db.id, Secret: s.db.secret})
+	s.eng.Start(store.Info{ID: s.db.id, Secret: s.db.secret, Host: s.opts.Host})
 	s.background(running)
 	if err := s.adopt(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -234,7 +234,7 @@ func (s *Store) fromCache(ctx context.Context, dir string, temp bool) (err error
 	})
 	s.served = s.eng
 	s.eng.Attach(s.log)
-	s.eng.Identify(store.Info{ID: s.db.id, Secret: s.db.secret})
+	s.eng.Identify(store.Info{ID: s.db.id, Secret: s.db.secret, Host: s.opts.Host})
 	if err := s.load(ctx); err != nil {
 		return err
 	}

@@ -253,6 +253,7 @@ type pageOut struct {
 	Deleted      bool              `json:"deleted,omitempty"`
 	Gone         bool              `json:"gone,omitempty"`
 	Stale        bool              `json:"stale,omitempty"`
+	Elsewhere    string            `json:"elsewhere,omitempty" jsonschema:"the host that has the file of its source: it could not be checked here"`
 }
 
 func pageOf(v *ctxpage.Version) pageOut {
@@ -260,7 +261,7 @@ func pageOf(v *ctxpage.Version) pageOut {
 		Ref: v.Ref.String(), Scope: v.Ref.Scope, ID: v.ID, Version: v.Version, LSN: v.LSN, Kind: v.Kind.String(), Provenance: v.Provenance.String(), Text: v.Text,
 		Role: v.Role, Name: v.Name, ToolCallID: v.ToolCallID, Source: v.Source, Tokens: v.Tokens, PutAt: utc(v.PutAt), CurrentAsOf: utc(v.CurrentAsOf),
 		ExpiresAt: utc(v.ExpiresAt), Actor: v.Actor, Group: v.Group, Seq: v.Seq, Subject: v.Subject, Supersedes: v.Supersedes, SupersededBy: v.SupersededBy,
-		Pinned: v.Pinned, Tags: v.Tags, Meta: v.Meta, Deleted: v.Deleted, Gone: v.Gone, Stale: v.Stale,
+		Pinned: v.Pinned, Tags: v.Tags, Meta: v.Meta, Deleted: v.Deleted, Gone: v.Gone, Stale: v.Stale, Elsewhere: v.Elsewhere,
 	}
 	for _, p := range v.Parts {
 		out.Parts = append(out.Parts, part(p))

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -109,6 +110,9 @@ type Ticket uint64
 type Info struct {
 	ID     string // never changes, unique
 	Secret []byte // key of the fences of contexts and of the digests of questions; never leaves the database
+	// Host names the machine whose files the file: sources of this handle are; "": the database is of one machine, and none is
+	// recorded. Handles of one database on several machines have different names.
+	Host string
 }
 
 // Progress is told how far long work has come. It is called from the goroutine of the call and must not call
@@ -168,6 +172,17 @@ type Validator struct {
 	At    time.Time `json:"at,omitzero"`     // when it was taken
 }
 
+// hostMark ends the stamp of a file where a host is recorded; its name follows.
+const hostMark = "\nhost "
+
+// StampOf is the stamp of a file of a host; with host "" it is the stamp alone.
+func StampOf(stamp, host string) string {
+	if host == "" {
+		return stamp
+	}
+	return stamp + hostMark + host
+}
+
 // PageRow is what the store keeps of one page version.
 type PageRow struct {
 	Num     uint64
@@ -209,6 +224,15 @@ type Head struct {
 
 	// Unknown holds fields of this version that a later release stored, beside those of the artefact.
 	Unknown []byte
+}
+
+// SourceHost names the host that read the file: source of a version; "": none is recorded, or it has no such source.
+func (h *Head) SourceHost() string {
+	if !strings.HasPrefix(h.Artefact.Source, "file:") {
+		return ""
+	}
+	_, host, _ := strings.Cut(h.Source.Stamp, hostMark)
+	return host
 }
 
 // Loaded is one page version. Err matches ErrGone if gc or an erase took it, or is a *CorruptError. With

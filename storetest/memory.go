@@ -436,7 +436,8 @@ func (m *Memory) saysAt(old *store.Head, i int, text string) bool {
 	return p.gone == 0 && p.text == text
 }
 
-// sameHead: a put repeats what is current when all but who wrote it, when, and the stamp of the source is the same.
+// sameHead: a put repeats what is current when all but who wrote it, when, and the stamp of the source is the same. A source
+// that another host read is another source.
 func sameHead(old, h *store.Head, asOf bool) bool {
 	plain := func(h *store.Head) store.Head {
 		c := own(*h)
@@ -447,7 +448,7 @@ func sameHead(old, h *store.Head, asOf bool) bool {
 		}
 		return c
 	}
-	return reflect.DeepEqual(plain(old), plain(h))
+	return old.SourceHost() == h.SourceHost() && reflect.DeepEqual(plain(old), plain(h))
 }
 
 // number gives a name its number, the next one where it has none.

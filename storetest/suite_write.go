@@ -19,6 +19,7 @@ var writing = []clause{
 	{"Conflict", "a batch that expects another LSN is refused whole, and its id stays free", checkConflict},
 	{"LostUpdate", "of writers who read the same version, one commits and the others conflict", checkLostUpdate},
 	{"Repeat", "a put that says what stands makes no version and is named in Repeats", checkRepeat},
+	{"SourceHost", "a version keeps the host that read its file, and the put of another host repeats nothing", checkSourceHost},
 	{"Delete", "a deleted artefact is not found, keeps its history, and goes on counting when it is put again", checkDelete},
 	{"State", "state rows travel with their batch: all or nothing, and nil deletes", checkState},
 	{"ExpectState", "a state row tells the LSN of its last change, and a batch that expects another one is refused whole", checkExpectState},
@@ -159,6 +160,30 @@ func checkLostUpdate(b *bench) {
 		require.Equal(b, fmt.Sprintf("%d by %d", round, winner), b.text("counter"))
 		require.Equal(b, was.Version+1, b.find("counter").Version)
 	}
+}
+
+func checkSourceHost(b *bench) {
+	from := func(stamp, host string) store.Put {
+		p := b.fact("rule", "the text of a file")
+		p.Artefact.Source = "file:/rules/one.md"
+		p.Source = store.Validator{Stamp: store.StampOf(stamp, host), Hash: store.ContentHash("the text of a file"), At: b.time()}
+		return p
+	}
+	for n, c := range []struct {
+		stamp, host string
+		repeats     bool
+	}{{"1/2/3/4", "", false}, {"1/2/3/5", "", true}, {"1/2/3/5", "a", false}, {"1/2/3/6", "a", true}, {"1/2/3/6", "b", false}} {
+		out := b.commit(b.batch(from(c.stamp, c.host)))
+		require.Equal(b, c.repeats, len(out.Repeats) == 1, n)
+		h := b.load(b.find("rule")).Head
+		require.Equal(b, c.host, h.SourceHost(), n)
+	}
+	b.crash()
+	require.Equal(b, "b", b.load(b.find("rule")).Head.SourceHost())
+	web := b.fact("web", "words")
+	web.Artefact.Source, web.Source = "http://rules/one", store.Validator{Stamp: store.StampOf("etag x", "a"), Hash: 1}
+	b.commit(b.batch(web))
+	require.Empty(b, b.load(b.find("web")).Head.SourceHost(), "a file alone has a host")
 }
 
 func checkRepeat(b *bench) {

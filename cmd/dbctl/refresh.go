@@ -111,6 +111,9 @@ func (c *refreshCmd) print(w io.Writer, v *refreshView) {
 	for i := range v.Scopes {
 		r := &v.Scopes[i]
 		fmt.Fprintf(w, "%s: %s, %d unchanged\n", line(r.Scope), plural(r.Sources, "source", "sources"), r.Unchanged)
+		if r.Elsewhere > 0 {
+			fmt.Fprintf(w, "  not asked, because the file is on another host: %d\n", r.Elsewhere)
+		}
 		fetched, deleted := "fetched anew", "deleted"
 		if v.DryRun {
 			fetched, deleted = "changed", "would be deleted"

@@ -34,12 +34,13 @@ func SameTexts(prev *store.Head, put *store.Put) bool {
 	return len(prev.Rows) == len(put.Pages)
 }
 
-// SameHead says whether a put changes nothing but the time of its writing and the stamp of its source.
+// SameHead says whether a put changes nothing but the time of its writing and the stamp of its source. The host of the source is
+// no mere stamp: the put of another host makes a version, which that host can check.
 func SameHead(prev, h *store.Head, asOf bool) bool {
 	fields := sameFields
 	if asOf {
 		fields = sameFieldsAsOf
 	}
 	told := len(h.Artefact.Unknown) == 0 || bytes.Equal(prev.Artefact.Unknown, h.Artefact.Unknown) // silence changes nothing
-	return told && prev.Source.Hash == h.Source.Hash && fields.Same(prev, h)
+	return told && prev.Source.Hash == h.Source.Hash && prev.SourceHost() == h.SourceHost() && fields.Same(prev, h)
 }

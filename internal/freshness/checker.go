@@ -115,6 +115,15 @@ func (c *Checker) AsksOf(scope string) store.ScanQuery {
 // OwnFiles says whether file: sources are read by this package, and not by one of the host's.
 func (c *Checker) OwnFiles() bool { return c.Sources["file"] == source.Source(c.Files) }
 
+// Elsewhere names the host that has the file an artefact comes from, if that is not this one. A file of the same path may be
+// here: it says nothing about the artefact. "": the source can be asked here.
+func (c *Checker) Elsewhere(h *store.Head) string {
+	if c.Files == nil || !c.Files.isElsewhere(h.SourceHost()) || !c.OwnFiles() {
+		return ""
+	}
+	return h.SourceHost()
+}
+
 // BeginSweep numbers a look at all files of an assembly; SeenClean tells what it found clean.
 func (c *Checker) BeginSweep() uint64 { return c.memory.sweeps.Add(1) }
 

@@ -26,6 +26,10 @@ const racy = 2 * time.Second
 
 // Files is the source of file: artefacts. It reads files below one of its roots, through os.Root: no path, link or .. leads out of them.
 type Files struct {
+	// Host names the machine whose files they are, where a database is used by several; "": it is not recorded. It is set
+	// before the first call.
+	Host string
+
 	mu    sync.RWMutex
 	roots []string
 	limit int64
@@ -40,6 +44,9 @@ func (s *Files) Allowed(path string) error {
 	_, _, err := s.nearest(path)
 	return err
 }
+
+// isElsewhere says whether a file that a host read is on another host. Where nobody recorded hosts it is taken to be here.
+func (s *Files) isElsewhere(host string) bool { return host != "" && s.Host != "" && host != s.Host }
 
 // AddRoot allows a directory. Longer roots are tried first, so that the nearest one answers.
 func (s *Files) AddRoot(dir string) error {
@@ -166,7 +173,7 @@ func (s *Files) unchanged(root *os.Root, rel string, have store.Validator) bool 
 	}
 	var buf [96]byte
 	fi, err := root.Stat(rel)
-	return err == nil && fi.Mode().IsRegular() && fi.Size() <= s.limit && string(appendStamp(buf[:0], fi)) == have.Stamp && have.At.Sub(fi.ModTime()) > racy
+	return err == nil && fi.Mode().IsRegular() && fi.Size() <= s.limit && store.StampOf(string(appendStamp(buf[:0], fi)), s.Host) == have.Stamp && have.At.Sub(fi.ModTime()) > racy
 }
 
 // Probe compares stamps, and hashes only when they differ or were too fresh to prove anything.
@@ -183,7 +190,7 @@ func (s *Files) Probe(ctx context.Context, key string, have store.Validator) (st
 		return store.Validator{}, err
 	}
 	defer f.Close()
-	v := store.Validator{Stamp: fileStamp(fi), At: s.now()}
+	v := store.Validator{Stamp: store.StampOf(fileStamp(fi), s.Host), At: s.now()}
 	h := xxhash.New()
 	if _, err := io.Copy(h, io.LimitReader(f, s.limit+1)); err != nil {
 		return store.Validator{}, err
@@ -209,7 +216,7 @@ func (s *Files) Fetch(_ context.Context, key string) (source.Fetched, error) {
 	}
 	return source.Fetched{
 		Text: string(b), AsOf: fi.ModTime(),
-		Validator: store.Validator{Stamp: fileStamp(fi), Hash: xxhash.Sum64(b), At: at},
+		Validator: store.Validator{Stamp: store.StampOf(fileStamp(fi), s.Host), Hash: xxhash.Sum64(b), At: at},
 	}, nil
 }
 

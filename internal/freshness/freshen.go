@@ -33,6 +33,7 @@ import (
 type Finding struct {
 	Dirty     bool   // its source moved on
 	Refetched bool   // and was fetched anew: resolve it again
+	Elsewhere string // another host has the file of its source, or of something that it was made from: nothing was asked
 	pending   bool   // it was fetched anew, or what it was made from, but nothing is written yet
 	Reason    string // why it cannot be served, "": it can
 	Err       error
@@ -155,6 +156,10 @@ func (s *View) glance(ctx context.Context, heads []*store.Head, policy time.Dura
 		if h == nil || !Ages(h) {
 			continue
 		}
+		if host := s.Elsewhere(h); host != "" && len(h.DerivedFrom) == 0 {
+			out[i].Elsewhere = host
+			continue
+		}
 		key, ok := strings.CutPrefix(h.Artefact.Source, "file:")
 		if !ok || len(h.DerivedFrom) > 0 || !s.OwnFiles() {
 			open = append(open, i)
@@ -207,6 +212,9 @@ func (s *View) owner(h *store.Head) *View {
 
 // ask probes the source of an artefact and fetches it when it changed. Nothing is written yet.
 func (s *View) ask(ctx context.Context, h *store.Head, policy time.Duration, c *round) Finding {
+	if host := s.Elsewhere(h); host != "" {
+		return Finding{Elsewhere: host}
+	}
 	k := KeyOf(h)
 	last, known := s.memory.get(k)
 	now := s.Clock()

@@ -1,6 +1,7 @@
 package freshness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -281,7 +282,9 @@ func (g *ancestry) judge(ctx context.Context, n *ancestor) Finding {
 	g.trail = append(g.trail, n)
 	n.verdict = g.lineage(ctx, n)
 	if n.verdict.Reason == "" && !n.verdict.pending {
+		made := n.verdict.Elsewhere
 		n.verdict = g.own(ctx, n)
+		n.verdict.Elsewhere = cmp.Or(n.verdict.Elsewhere, made)
 	}
 	switch {
 	case n.verdict.Reason != "" || n.low == n.index:
@@ -342,6 +345,8 @@ func (g *ancestry) lineage(ctx context.Context, n *ancestor) (out Finding) {
 			out.pending = true
 		case r.Reason != "":
 			return Finding{Dirty: true, Reason: r.Reason, Err: derivedErr(ln.ref, r.Err)}
+		default:
+			out.Elsewhere = cmp.Or(out.Elsewhere, r.Elsewhere)
 		}
 	}
 	if n.base == nil || out.pending {
@@ -352,6 +357,8 @@ func (g *ancestry) lineage(ctx context.Context, n *ancestor) (out Finding) {
 		return Finding{Dirty: true, Reason: reasonOf(r.Err), Err: r.Err}
 	case r.pending:
 		out.pending = true
+	default:
+		out.Elsewhere = cmp.Or(out.Elsewhere, r.Elsewhere)
 	}
 	return out
 }

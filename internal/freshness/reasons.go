@@ -11,3 +11,12 @@ const (
 	ReasonNoScheme    = string(triage.NoScheme)
 	ReasonDerived     = "dirty: derived from a page that changed"
 )
+
+// Note is what a manifest says of a page whose source was not asked because another host has the file; "": it was asked, or the
+// page has none.
+func (f *Finding) Note() string {
+	if f.Elsewhere == "" {
+		return ""
+	}
+	return "unchecked: its file is on host " + f.Elsewhere
+}

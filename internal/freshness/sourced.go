@@ -47,6 +47,7 @@ type File struct {
 	key     VersionKey
 	Path    string
 	have    store.Validator
+	host    string // that read it
 	expires int64
 	Pages   int
 	lone    bool // derived from nothing else: the file alone decides whether it is clean
@@ -140,7 +141,7 @@ func listSourced(ctx context.Context, st store.Store, scope string, known []File
 			path = ""
 		}
 		have[missing[i]] = &File{
-			Page: missing[i], key: KeyOf(h), Path: path, have: h.Source, expires: codec.Micros(h.ExpiresAt), Pages: len(h.Rows), lone: len(h.DerivedFrom) == 0,
+			Page: missing[i], key: KeyOf(h), Path: path, have: h.Source, host: h.SourceHost(), expires: codec.Micros(h.ExpiresAt), Pages: len(h.Rows), lone: len(h.DerivedFrom) == 0,
 		}
 	}
 	list := make([]File, 0, len(keys))
@@ -160,7 +161,7 @@ func (s *View) LookAt(ctx context.Context, files []File, policy time.Duration, n
 	memory.mu.Lock()
 	for i := range files {
 		f := &files[i]
-		if f.expires != 0 && f.expires <= codec.Micros(now) {
+		if f.expires != 0 && f.expires <= codec.Micros(now) || s.Files.isElsewhere(f.host) {
 			continue
 		}
 		have := f.have

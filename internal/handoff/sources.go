@@ -106,6 +106,9 @@ func (f Facts) look(ctx context.Context, name string, h *store.Head, page int) s
 	}
 	scheme, _, _ := strings.Cut(h.Artefact.Source, ":")
 	out := session.SourceFact{Source: name, Type: scheme, Digest: fmt.Sprintf("xxhash64:%016x", h.Source.Hash)}
+	if f.View.Elsewhere(h) != "" {
+		return out
+	}
 	// Without a stamp to go by the source has to look at its content. The page's own scope says what the source names.
 	v, err := f.View.ProbeAgain(ctx, h, store.Validator{Hash: h.Source.Hash})
 	if out.Gone = err != nil; !out.Gone {

@@ -47,7 +47,7 @@ type Rules struct {
 
 // Report says what a refresh found, see ctxpage.RefreshReport.
 type Report struct {
-	Sources, Unchanged                        int
+	Sources, Unchanged, Elsewhere             int
 	Changed, New, Vanished, NotTaken, Deleted []string
 	Failed                                    []Failure
 }
@@ -65,13 +65,14 @@ type run struct {
 	out   Report
 	have  map[string]string // id → source of the scope's live artefacts
 	gone  map[string]bool   // ids whose source vanished
+	far   map[string]bool   // ids whose file is on another host
 	known map[string]bool   // new ids of this run
 }
 
 // Run refreshes the scope of the host. It may be used for different scopes at the same time. The report says what was
 // done, also beside an error; its lists are never nil.
 func Run(ctx context.Context, h Host, rules Rules) (Report, error) {
-	r := &run{Host: h, Rules: rules, have: map[string]string{}, gone: map[string]bool{}, known: map[string]bool{}}
+	r := &run{Host: h, Rules: rules, have: map[string]string{}, gone: map[string]bool{}, far: map[string]bool{}, known: map[string]bool{}}
 	r.out = Report{Changed: []string{}, New: []string{}, Vanished: []string{}, NotTaken: []string{}, Deleted: []string{}, Failed: []Failure{}}
 	err := r.sources(ctx)
 	if err == nil {
@@ -138,6 +139,11 @@ func (r *run) probe(ctx context.Context, keys []store.PageKey) error {
 
 // note files what the check of an artefact found.
 func (r *run) note(id string, f *freshness.Finding) {
+	if f.Elsewhere != "" {
+		r.out.Elsewhere++
+		r.far[id] = true
+		return
+	}
 	r.out.Sources++
 	switch {
 	case f.Refetched, f.Reason == freshness.ReasonReadOnly:
@@ -179,6 +185,7 @@ func (r *run) directories(ctx context.Context) error {
 //	not taken     of this file                 NotTaken, deleted with Delete
 //	gone          of this file                 Vanished (its probe said so), deleted with Delete
 //	not readable  of this file                 kept: what cannot be read is unknown, not gone
+//	any           of this path on another host nothing to do: that host refreshes it
 func (r *run) directory(ctx context.Context, d folder.Recorded) error {
 	w := &folder.Walker{Dir: d.Dir, MaxSize: d.MaxSize, Except: []string{r.File}}
 	err := r.View.Files.Allowed(d.Dir + "/x")
@@ -261,7 +268,7 @@ func (r *run) lost(ctx context.Context, d folder.Recorded, w *folder.Walker, tak
 	for _, id := range slices.Sorted(maps.Keys(r.have)) {
 		rel, ok := below(&d, id, r.have[id])
 		switch {
-		case !ok || taken[rel] || w.Unknown(rel):
+		case !ok || taken[rel] || w.Unknown(rel) || r.far[id]:
 			continue
 		case !r.gone[id]:
 			r.out.NotTaken = append(r.out.NotTaken, id)

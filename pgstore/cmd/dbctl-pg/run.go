@@ -34,6 +34,7 @@ type globals struct {
 	JSON     bool   `help:"Print JSON with stable fields instead of tables. Errors are one JSON line on standard error."`
 	Progress bool   `help:"Show progress on standard error."`
 	Name     string `name:"database" help:"Database in the schema." default:"main" env:"CTXPAGE_DATABASE"`
+	Host     string `help:"Name of this host, the same at each start: file: sources are checked only on the host that read them. Default: that of the machine. For dbctl's verbs set CTXPAGE_HOST." env:"CTXPAGE_HOST"`
 }
 
 type cli struct {
@@ -193,5 +194,5 @@ func (a *app) progress() store.Progress {
 
 // open follows a database that exists.
 func (a *app) open(dsn string) (*pgstore.Store, error) {
-	return pgstore.Open(a.ctx, dsn, pgstore.Options{Name: a.Name, MustExist: true, ImageBytes: -1})
+	return pgstore.Open(a.ctx, dsn, pgstore.Options{Name: a.Name, Host: a.Host, MustExist: true, ImageBytes: -1})
 }

@@ -29,7 +29,7 @@ Example: dbctl-pg serve postgres://ctx@db/agents --socket /run/user/1000/support
 }
 
 func (c *serveCmd) Run(a *app) error {
-	st, err := pgstore.Open(a.ctx, c.DSN, pgstore.Options{Name: a.Name, MustExist: !c.Create, CacheDir: c.Cache})
+	st, err := pgstore.Open(a.ctx, c.DSN, pgstore.Options{Name: a.Name, Host: a.Host, MustExist: !c.Create, CacheDir: c.Cache})
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (a *app) passOn(args []string) int {
 	if err != nil {
 		return a.report(err)
 	}
-	a.Name = os.Getenv("CTXPAGE_DATABASE")
+	a.Name, a.Host = os.Getenv("CTXPAGE_DATABASE"), os.Getenv("CTXPAGE_HOST")
 	a.JSON = slices.Contains(args, "--json")
 	args, a.Name = takeName(args, a.Name)
 	at = slices.IndexFunc(args, isURL)
