@@ -10,7 +10,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,6 +33,7 @@ type job struct {
 	Process   int
 	Stale     bool // a control: reads do not refresh
 	Credulous bool // a control: see Options
+	StopAt    int  // it stops itself when it is about to write its group of that number; 0: never
 }
 
 // event is the call of an operation, or its answer.
@@ -62,7 +65,17 @@ func work(env string) {
 	if err := json.Unmarshal([]byte(env), &j); err != nil {
 		panic(err)
 	}
-	st, err := Open(context.Background(), j.DSN, Options{Name: j.Name, credulous: j.Credulous, NoNotify: j.Stale})
+	var groups atomic.Int64
+	o := Options{Name: j.Name, credulous: j.Credulous, NoNotify: j.Stale, hook: func(step string) error {
+		if step == "write" && groups.Add(1) == int64(j.StopAt) {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		}
+		return nil
+	}}
+	st, err := Open(context.Background(), j.DSN, o)
+	for begun := time.Now(); err != nil && time.Since(begun) < time.Minute; st, err = Open(context.Background(), j.DSN, o) {
+		time.Sleep(100 * time.Millisecond) // a fault of the test met it
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "worker: open:", err)
 		os.Exit(1)
@@ -164,6 +177,8 @@ type fleet struct {
 	next int
 	seen []event
 	all  sync.WaitGroup
+
+	through []string // the program, with arguments, that starts the processes; nil: none
 }
 
 type process struct {
@@ -180,7 +195,8 @@ func (f *fleet) spawn() *process {
 	f.mu.Unlock()
 	env, err := json.Marshal(j)
 	require.NoError(f.t, err)
-	cmd := exec.Command(os.Args[0])
+	line := append(slices.Clone(f.through), os.Args[0])
+	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env = append(os.Environ(), jobEnv+"="+string(env))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

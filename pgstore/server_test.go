@@ -22,10 +22,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// long has the tests run in their long form, as `make nightly` does.
+var long = os.Getenv("CTXPAGE_LONG") != ""
+
 // server is a PostgreSQL server that the tests start from the installed programs, in a temporary directory.
 type server struct {
 	bin, dir string
 	port     int
+	args     []string // more of its command line
 	cmd      *exec.Cmd
 	as       *syscall.Credential // postgres does not run as root
 }
@@ -101,8 +105,8 @@ func (s *server) command(name string, args ...string) *exec.Cmd {
 
 func (s *server) start() error {
 	var out bytes.Buffer
-	s.cmd = s.command("postgres", "-D", s.data(), "-p", strconv.Itoa(s.port), "-k", s.dir, "-c", "listen_addresses=127.0.0.1",
-		"-c", "max_connections=400", "-c", "shared_buffers=64MB", "-c", "log_min_messages=fatal")
+	s.cmd = s.command("postgres", append([]string{"-D", s.data(), "-p", strconv.Itoa(s.port), "-k", s.dir, "-c", "listen_addresses=127.0.0.1",
+		"-c", "max_connections=400", "-c", "shared_buffers=64MB", "-c", "log_min_messages=fatal"}, s.args...)...)
 	s.cmd.Stderr = &out
 	if err := s.cmd.Start(); err != nil {
 		return err
@@ -214,6 +218,9 @@ func TestMain(m *testing.M) {
 	}
 	if env := os.Getenv(copyEnv); env != "" {
 		copyAndStop(env) // likewise
+	}
+	if env := os.Getenv(newcomerEnv); env != "" {
+		arrive(env) // likewise
 	}
 	code := m.Run()
 	if shared.s != nil && shared.s.cmd != nil {

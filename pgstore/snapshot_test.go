@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -32,7 +33,7 @@ func lockBuffers(t *testing.T, dsn, table string, db int) int {
 }
 
 // Commits beside a snapshot that is open for long, as that of a pg_dump, do not make the turn slower: the row that is locked is
-// never updated. The control is a row that every turn updates, as a counter would be.
+// never updated. The control is a row that every turn updates, as a counter would be. CTXPAGE_LONG=1 makes 100,000 commits.
 func TestLongSnapshot(t *testing.T) {
 	srv := ownServer(t)
 	ctx, dsn := t.Context(), srv.dsn("postgres")
@@ -51,9 +52,28 @@ func TestLongSnapshot(t *testing.T) {
 		_, err = turns.Exec(ctx, "UPDATE counter SET n = n + 1")
 		require.NoError(t, err)
 	}
-	for n := range 500 {
-		mustPut(t, st, fmt.Sprint("a", n), "words")
+	commits, writers := 500, 4
+	if long {
+		commits, writers = 100_000, 64
 	}
+	var all sync.WaitGroup
+	for w := range writers {
+		all.Go(func() {
+			for n := w; n < commits; n += writers {
+				b, err := factBatch(st, fmt.Sprint("a", n%1000), fmt.Sprint("words ", n))
+				if err == nil {
+					_, err = st.Commit(ctx, b)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, commits, st.Mark().LSN)
+	t.Logf("after %d commits: %d buffers to lock the turn, %d for the control", commits, lockBuffers(t, dsn, "ctxpage_turn", st.db.num), lockBuffers(t, dsn, "counter", 1))
 	require.LessOrEqual(t, lockBuffers(t, dsn, "ctxpage_turn", st.db.num), 10)
 	require.Greater(t, lockBuffers(t, dsn, "counter", 1), 10, "the control: it proves nothing")
 }
