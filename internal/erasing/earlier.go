@@ -17,8 +17,14 @@ import (
 //
 // It has memory for what goes and for what was derived from something, not for the rest of the file.
 type Earlier struct {
-	finders []*finder // one for erases that keep what was derived, one for those that take it
+	finders []*finder // one for each rule
 	made    []map[artefact]*found
+}
+
+// rule is what an erase did beyond what it was asked for: took what was derived, and took names.
+type rule struct {
+	cascade erase.Cascade
+	names   bool
 }
 
 // memoNames bounds the names whose comparison is remembered.
@@ -26,32 +32,32 @@ const memoNames = 4096
 
 // NewEarlier looks for what erases took. Those that do not say what was asked for are passed over.
 func NewEarlier(secret []byte, done []store.EraseReport) *Earlier {
-	wanted := map[erase.Cascade]map[string]bool{}
+	wanted := map[rule]map[string]bool{}
 	for i := range done {
-		c := erase.Keep
+		r := rule{erase.Keep, done[i].Bodies > 0}
 		if d := erase.Cascade(done[i].Cascade); d == erase.Rederive || d == erase.Erase {
-			c = erase.Erase
+			r.cascade = erase.Erase
 		}
-		if wanted[c] == nil {
-			wanted[c] = map[string]bool{}
+		if wanted[r] == nil {
+			wanted[r] = map[string]bool{}
 		}
 		for _, a := range done[i].Asked {
-			wanted[c][a] = true
+			wanted[r][a] = true
 		}
 	}
 	e := &Earlier{}
-	for _, c := range []erase.Cascade{erase.Keep, erase.Erase} {
-		if len(wanted[c]) == 0 {
+	for _, r := range []rule{{erase.Keep, false}, {erase.Keep, true}, {erase.Erase, false}, {erase.Erase, true}} {
+		if len(wanted[r]) == 0 {
 			continue
 		}
 		memo := map[[2]string]bool{} // of names that recur
-		f := newFinder(&erase.Request{Cascade: c})
+		f := newFinder(&erase.Request{Cascade: r.cascade, Names: r.names})
 		f.past = func(kind, name string) bool {
 			is, known := memo[[2]string{kind, name}]
 			if known {
 				return is
 			}
-			is = wanted[c][store.AskedOf(secret, kind, name)]
+			is = wanted[r][store.AskedOf(secret, kind, name)]
 			if len(memo) >= memoNames {
 				clear(memo)
 			}
@@ -115,6 +121,7 @@ func (e *Earlier) Row(r store.StateRow) (value []byte, gone bool, err error) {
 			if err := look(r); err != nil {
 				return nil, false, err
 			}
+			f.draftsWithoutAudit(r)
 			if len(f.job.State) == 0 {
 				continue
 			}
@@ -124,6 +131,19 @@ func (e *Earlier) Row(r store.StateRow) (value []byte, gone bool, err error) {
 		}
 	}
 	return r.Value, false, nil
+}
+
+// draftsWithoutAudit takes a row of drafts that has one that goes. An export has no audit to say of which scope their
+// context was, so drafts are taken by their subject and by what they were derived from.
+func (f *finder) draftsWithoutAudit(r store.StateRow) {
+	for _, list := range f.drafts {
+		for _, d := range list {
+			if slices.ContainsFunc(d.puts, func(p store.Put) bool { return f.putWhy("", &p.Artefact) != "" }) {
+				f.job.State = []store.StateRow{{Key: r.Key}}
+			}
+		}
+	}
+	clear(f.drafts)
 }
 
 // Held reports whether a held batch goes.

@@ -135,7 +135,7 @@ func (f *finder) policyRow(r store.StateRow) error {
 // batchNames says whether a held batch names what goes.
 func (f *finder) batchNames(b *store.Batch) bool {
 	named := func(scope, id string) bool {
-		return f.arts[artefact{scope, id}] != nil || f.named[artefact{scope, id}] || f.inScope(scope)
+		return f.arts[artefact{scope, id}] != nil || f.isNamed(artefact{scope, id}) || f.inScope(scope)
 	}
 	for _, c := range b.Context {
 		if named(c.Scope, c.ID) {
