@@ -112,6 +112,9 @@ type Options struct {
 	// Exclusive keeps the files to this process: Open serves no other one, and fails with a *LockedError while another
 	// one has them.
 	Exclusive bool
+	// Stop is called once, in its own goroutine, when another process asks this one to end while it owns the files (dbctl
+	// stop, whatever its version). It should have the database closed. nil: such requests are refused.
+	Stop func()
 	// LockTimeout is how long Open waits for another process that keeps the files to itself; 0: it does not wait.
 	LockTimeout time.Duration
 	// Store holds the database instead of files at the path; the path is then only a name in errors and Stats. Open the
@@ -194,7 +197,7 @@ func (o Options) checkStore() error {
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"ReadOnly", o.ReadOnly}, {"MustExist", o.MustExist}, {"Exclusive", o.Exclusive}, {"LockTimeout", o.LockTimeout != 0}, {"Identity", o.Identity.ID != ""}, {"Key", o.Key != nil}, {"Keyring", o.Keyring != ""}} {
+	}{{"ReadOnly", o.ReadOnly}, {"MustExist", o.MustExist}, {"Exclusive", o.Exclusive}, {"Stop", o.Stop != nil}, {"LockTimeout", o.LockTimeout != 0}, {"Identity", o.Identity.ID != ""}, {"Key", o.Key != nil}, {"Keyring", o.Keyring != ""}} {
 		if f.set {
 			errs = append(errs, store.Invalid("Options."+f.name, "a value beside Options.Store", "nothing: tell the store when you open it"))
 		}

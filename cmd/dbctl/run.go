@@ -87,6 +87,7 @@ type cli struct {
 	Watch   watchCmd   `cmd:"" help:"Keep headroom in a session's window, or show what that would do."`
 	MCP     mcpCmd     `cmd:"" name:"mcp" help:"Serve a scope to an MCP client."`
 	Serve   serveCmd   `cmd:"" help:"Serve a database to programs in any language: JSON over a unix socket or a loopback address."`
+	Stop    stopCmd    `cmd:"" help:"End a dbctl serve of any version that has a database open."`
 	Hook    hookCmd    `cmd:"" help:"Append what an agent host's hook reports to a conversation."`
 	Handoff handoffCmd `cmd:"" help:"Package a session for another agent."`
 

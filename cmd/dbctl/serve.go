@@ -38,7 +38,7 @@ func (serveCmd) Help() string {
 
 If an agent has the database open, serve asks it, as every verb does. If not, serve owns the files, and agents that start later ask serve. When serve ends, one of them takes its place.
 
-It ends on Ctrl-C, by POST /v1/stop of an operator, and as --idle, --parent and --stdin say.
+It ends on Ctrl-C, by dbctl stop, by POST /v1/stop of an operator, and as --idle, --parent and --stdin say.
 
 Example: dbctl serve agent.ctx --idle 30m`
 }
@@ -60,11 +60,16 @@ func (c *serveCmd) Run(a *app) error {
 	if err := c.allow(a); err != nil {
 		return err
 	}
-	db, err := ctxpage.Open(c.File, ctxpage.Options{Key: a.key, Keyring: a.Keyring, MustExist: c.MustExist, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots})
+	ctx, cancel := context.WithCancelCause(a.ctx)
+	defer cancel(nil)
+	opts.Stop = func() { cancel(errEnough) }
+	db, err := ctxpage.Open(c.File, ctxpage.Options{
+		Key: a.key, Keyring: a.Keyring, MustExist: c.MustExist, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots, Stop: opts.Stop,
+	})
 	if err != nil {
 		return err
 	}
-	err = c.serve(a, db, opts)
+	err = c.serve(ctx, cancel, a, db, opts)
 	return cmpErr(err, db.Close())
 }
 
@@ -139,11 +144,8 @@ func readTokens(path string) (map[string]serve.Role, error) {
 	return tokens, nil
 }
 
-// serve listens, says where, and serves until something ends it.
-func (c *serveCmd) serve(a *app, db *ctxpage.DB, opts serve.Options) error {
-	ctx, cancel := context.WithCancelCause(a.ctx)
-	defer cancel(nil)
-	opts.Stop = func() { cancel(errEnough) }
+// serve listens, says where, and serves until something ends ctx, as cancel does.
+func (c *serveCmd) serve(ctx context.Context, cancel context.CancelCauseFunc, a *app, db *ctxpage.DB, opts serve.Options) error {
 	srv, err := serve.New(db, opts)
 	if err != nil {
 		return err

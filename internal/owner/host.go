@@ -22,8 +22,8 @@ type Host struct {
 	once   sync.Once
 }
 
-// host takes the lock, binds the socket, and opens the files. Clients that come meanwhile wait.
-func host(files filestore.Options) (st *Host, err error) {
+// host takes the lock, binds the socket, and opens the files. stop may be nil (Options.Stop). Clients that come meanwhile wait.
+func host(files filestore.Options, stop func()) (st *Host, err error) {
 	lock, err := filestore.TakeLock(files)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func host(files filestore.Options) (st *Host, err error) {
 			err = errors.Join(err, h.leave())
 		}
 	}()
-	if h.server, err = remote.Prepare(remote.ServerOptions{Now: files.Now}); err != nil {
+	if h.server, err = remote.Prepare(remote.ServerOptions{Now: files.Now, Stop: stop}); err != nil {
 		return nil, err
 	}
 	if h.socket, err = bind(files.Path); err != nil {

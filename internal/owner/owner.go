@@ -27,6 +27,9 @@ type Options struct {
 	Exclusive bool
 	// Answer is how long another process may be silent before it is said not to answer; 0: 2 s.
 	Answer time.Duration
+	// Stop is called when another process asks this one to end, while it owns the files. nil: that is refused, because the
+	// process has other work.
+	Stop func()
 
 	network func(path string) string // of a test
 }
@@ -103,7 +106,7 @@ func (o Options) own() (store.Store, error) {
 		}
 		return st, nil
 	}
-	h, err := host(files)
+	h, err := host(files, o.Stop)
 	if err != nil {
 		return nil, err
 	}
