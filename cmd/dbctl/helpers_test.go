@@ -65,6 +65,12 @@ func writeForever(path string) {
 			fmt.Println("failed", err)
 			os.Exit(1)
 		}
+		if i%10 == 0 {
+			if _, err := s.Session("chat").Append(ctx, ctxpage.Turn{Role: "user", Text: fmt.Sprint("how long is paper ", i, "?")}); err != nil {
+				fmt.Println("failed", err)
+				os.Exit(1)
+			}
+		}
 		if i%20 == 0 {
 			if _, err := db.Checkpoint(ctx); err != nil {
 				fmt.Println("failed", err)

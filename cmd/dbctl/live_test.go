@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -79,6 +80,78 @@ func TestVerbsBesideALiveAgent(t *testing.T) {
 	ok(t, "", "replay", file, trace)
 	ok(t, "", "diff", file, trace, trace)
 	ok(t, "", "manifest", "show", file, trace)
+}
+
+// at is a value in decoded JSON: a key of a map, or a number of a list, for each part of the path.
+func at(t *testing.T, v any, path ...any) any {
+	t.Helper()
+	for _, p := range path {
+		switch p := p.(type) {
+		case string:
+			require.Contains(t, v, p)
+			v = v.(map[string]any)[p]
+		case int:
+			require.Greater(t, len(v.([]any)), p, "%v", v)
+			v = v.([]any)[p]
+		}
+	}
+	return v
+}
+
+// Every verb that reads says beside an agent that goes on writing what it would say alone, also when it opens the file read-only,
+// and sees what the agent wrote a moment ago.
+func TestReadersBesideALiveAgent(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	agent := liveWriter(t, file)
+	ok(t, "", "put", file, "acme/live", "by-hand", "the zebra is white")
+	ok(t, "", "put", file, "acme/live", "by-hand", "the zebra is striped")
+	size := func() float64 { return asJSON(t, "", "manifest", "head", file)["size"].(float64) }
+	begun := size()
+	read := func(args ...string) map[string]any {
+		t.Helper()
+		r := dbctl("", append(args, "--wait", "0s", "--json")...)
+		require.Equal(t, exitOK, r.code, "%v: %s", args, r.err)
+		var v map[string]any
+		require.NoError(t, json.Unmarshal([]byte(r.out), &v), r.out)
+		return v
+	}
+	for _, readOnly := range [][]string{nil, {"--read-only"}} {
+		with := func(args ...string) map[string]any { t.Helper(); return read(append(args, readOnly...)...) }
+		require.Equal(t, "the zebra is striped", with("get", file, "acme/live", "by-hand")["text"])
+		require.Equal(t, "the zebra is white", with("get", file, "acme/live", "by-hand@1")["text"])
+		require.Equal(t, "the zebra is striped", at(t, with("search", file, "acme/live", "zebra"), "hits", 0, "text"))
+		require.Contains(t, at(t, with("assemble", file, "acme/live", "which zebra is striped?"), "text"), "the zebra is striped")
+	}
+	require.Equal(t, "acme/live:by-hand#1@2", at(t, read("search", file, "acme/live", "zebra"), "hits", 0, "ref"))
+	first := read("assemble", file, "acme/live", "which zebra is striped?", "--budget", "2000")
+	trace := first["trace"].(string)
+	second := read("assemble", file, "acme/live", "what is note 7?")["trace"].(string)
+	require.Equal(t, true, read("why", file, trace, "acme/live:by-hand")["in"])
+	replayed := read("replay", file, trace)
+	require.Equal(t, true, replayed["same"])
+	require.Equal(t, first["text"], replayed["text"], "byte for byte, whatever was written since")
+	require.Equal(t, false, read("diff", file, trace, second)["same"])
+	require.Equal(t, true, read("diff", file, trace, trace)["same"], "the control")
+	require.Equal(t, trace, at(t, read("manifest", "show", file, trace), "leaves", 0, "trace"))
+	require.Equal(t, true, read("manifest", "verify", file)["ok"])
+	require.Len(t, at(t, read("manifest", "ls", file, "--limit", "3"), "leaves"), 3)
+
+	pages := read("stat", file)["pages"].(float64)
+	require.Greater(t, pages, 30.0)
+	require.Equal(t, "acme/live", at(t, read("ls", file), "scopes", 0, "name"))
+	require.GreaterOrEqual(t, len(at(t, read("ls", file, "acme/live", "--limit", "60")).(map[string]any)["items"].([]any)), 31)
+	require.EqualValues(t, 1, at(t, read("history", file, "acme/live", "by-hand"), "items", 1, "version"))
+	require.Contains(t, read("session", "ls", file, "acme/live")["sessions"], "chat")
+	turn := at(t, read("session", "show", file, "acme/live", "chat", "--text"), "turns", 0)
+	require.Equal(t, "how long is paper 0?", at(t, turn, "text"))
+	require.Equal(t, "how long is paper 0?", read("session", "recall", file, "acme/live", "chat", at(t, turn, "id").(string))["text"])
+	require.Equal(t, true, read("check", file, "--online")["ok"])
+	require.Contains(t, read("review", "ls", file), "held")
+	out := filepath.Join(t.TempDir(), "saved.ctx")
+	require.NotZero(t, read("backup", file, out)["bytes"])
+	require.Equal(t, "the zebra is striped", read("get", out, "acme/live", "by-hand")["text"])
+	require.Greater(t, size(), begun, "the agent wrote all the time")
+	require.NoError(t, agent.Signal(syscall.Signal(0)), "and lives")
 }
 
 // What needs the files for itself names who has them.
