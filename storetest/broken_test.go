@@ -136,6 +136,48 @@ type silent struct{ store.Store }
 
 func (silent) Append(context.Context, []*manifest.Record, store.Durability) error { return nil }
 
+// hasty is a store that shows leaves to those who wait before they are kept: a sync keeps them, and a crash takes them.
+type hasty struct {
+	store.Store
+	late *[]*manifest.Record
+}
+
+func (h hasty) Append(ctx context.Context, leaves []*manifest.Record, how store.Durability) error {
+	if how == store.Written {
+		*h.late = append(*h.late, leaves...)
+		return ctx.Err()
+	}
+	leaves = append(*h.late, leaves...)
+	*h.late = nil
+	return h.Store.Append(ctx, leaves, how)
+}
+
+func (h hasty) Audit() store.Audit { return hastyAudit{h.Store.Audit(), h.late} }
+
+type hastyAudit struct {
+	store.Audit
+	late *[]*manifest.Record
+}
+
+func (a hastyAudit) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error) {
+	if n, err := a.Size(ctx); err != nil || len(*a.late) > 0 {
+		return n + uint64(len(*a.late)), err
+	}
+	return a.Audit.Wait(ctx, size, wait)
+}
+
+// sleepy is a store whose waits see nothing new.
+type sleepy struct{ store.Store }
+
+func (s sleepy) Audit() store.Audit { return sleepyAudit{s.Store.Audit()} }
+
+type sleepyAudit struct{ store.Audit }
+
+func (a sleepyAudit) Wait(ctx context.Context, size uint64, _ time.Duration) (uint64, error) {
+	time.Sleep(50 * time.Millisecond)
+	return size, context.Cause(ctx)
+}
+
 // resolves, loads, asks, scans and jobs are stores with another Resolve, Load, Candidates, Scan or Maintain: each is given
 // the answer to change it.
 type resolves struct {
@@ -263,14 +305,16 @@ var broken = map[string]struct {
 			}
 		})
 	}},
-	"ends listings early":  {"Scans", func(st store.Store) store.Store { return cut{st} }},
-	"drops what is read":   {"Hold", func(st store.Store) store.Store { return forgetful{st} }},
-	"knows no outcome":     {"Outcome", func(st store.Store) store.Store { return unsure{st} }},
-	"promises what is not": {"Refresh", func(st store.Store) store.Store { return eager{st} }},
-	"filters too late":     {"Filter", func(st store.Store) store.Store { return unfiltered{st} }},
-	"lists by id only":     {"Newest", func(st store.Store) store.Store { return unordered{st} }},
-	"keeps no questions":   {"Questions", func(st store.Store) store.Store { return deaf{st} }},
-	"loses leaves":         {"Audit", func(st store.Store) store.Store { return silent{st} }},
+	"ends listings early":                {"Scans", func(st store.Store) store.Store { return cut{st} }},
+	"drops what is read":                 {"Hold", func(st store.Store) store.Store { return forgetful{st} }},
+	"knows no outcome":                   {"Outcome", func(st store.Store) store.Store { return unsure{st} }},
+	"promises what is not":               {"Refresh", func(st store.Store) store.Store { return eager{st} }},
+	"filters too late":                   {"Filter", func(st store.Store) store.Store { return unfiltered{st} }},
+	"lists by id only":                   {"Newest", func(st store.Store) store.Store { return unordered{st} }},
+	"keeps no questions":                 {"Questions", func(st store.Store) store.Store { return deaf{st} }},
+	"loses leaves":                       {"Audit", func(st store.Store) store.Store { return silent{st} }},
+	"shows leaves that it does not keep": {"AuditWait", func(st store.Store) store.Store { return hasty{st, new([]*manifest.Record)} }},
+	"tells of no leaf":                   {"AuditWait", func(st store.Store) store.Store { return sleepy{st} }},
 	"writes an artefact twice": {"OneID", func(st store.Store) store.Store {
 		return changed(st, func(b *store.Batch) { // the last write counts
 			ids := map[string]bool{}

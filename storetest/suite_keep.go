@@ -17,6 +17,7 @@ import (
 
 var keeping = []clause{
 	{"Audit", "leaves stand in the order they were appended, and are found by trace and by parent", checkAudit},
+	{"AuditWait", "who waits for the audit sees a leaf that was appended, and what was seen is there after a crash, though nobody asked for a sync", checkAuditWait},
 	{"AuditOfCommits", "each commit, hold, review and refusal leaves a leaf that says what it wrote", checkAuditOfCommits},
 	{"Head", "a head that was given stays provable, whatever is appended later", checkHead},
 	{"GC", "gc drops versions that ended and nothing names, as its plan said, and they answer ErrGone", checkGC},
