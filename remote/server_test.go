@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -96,6 +98,57 @@ func TestServerOfALaterProtocol(t *testing.T) {
 	_, _, err = remote.Backup(ctx, path, filepath.Join(dir, "never.ctx"), remote.ClientOptions{})
 	var gone *remote.UnavailableError
 	require.ErrorAs(t, err, &gone)
+}
+
+// The lines for curl of PROTOCOL.md do at the socket of a store what it says, each request among them.
+func TestProtocolPageOfTheStore(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../PROTOCOL.md")
+	require.NoError(t, err)
+	_, of, ok := strings.Cut(string(page), "\n# The store\n")
+	require.True(t, ok)
+	script := regexp.MustCompile("(?s)```sh\n(.*?)```").FindStringSubmatch(of)
+	require.NotNil(t, script)
+	for _, path := range []string{"/status", "/hello", "/bye", "/stop", "/backup", "/v1/"} {
+		require.Contains(t, script[1], "http://ctxpage"+path)
+	}
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("curl is not here")
+	}
+	dir, err := os.MkdirTemp("", "p")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	st, err := filestore.Open(filestore.Options{Path: filepath.Join(dir, "agent.ctx")})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, st.Close()) })
+	stopped := make(chan struct{})
+	serve(t, st, filepath.Join(dir, "agent.ctx.sock"), remote.ServerOptions{Program: "owner", Stop: func() { close(stopped) }})
+	checked := 0
+	var told strings.Builder
+	var expected []string
+	for line := range strings.Lines(script[1]) {
+		line, want, _ := strings.Cut(line, "# ")
+		fmt.Fprintf(&told, "%s\necho; echo ----\n", strings.TrimSpace(line))
+		expected = append(expected, strings.TrimSpace(want))
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", told.String())
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	answers := strings.Split(string(out), "\n----\n")
+	require.GreaterOrEqual(t, len(answers), len(expected), "%s", out)
+	for i, want := range expected {
+		require.Contains(t, answers[i], want)
+		if want != "" {
+			checked++
+		}
+	}
+	require.GreaterOrEqual(t, checked, 5)
+	<-stopped
+	size, err := os.ReadFile(filepath.Join(dir, "size.bin"))
+	require.NoError(t, err)
+	require.Equal(t, "r", string(size[:1]), "a frame")
+	require.FileExists(t, filepath.Join(dir, "saved.ctx"))
 }
 
 // A server that would ignore a filter is not asked with one: every page would seem to pass.

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -498,7 +499,11 @@ func TestProtocolPage(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not here")
 	}
-	d := opened(t, serve.Options{Grant: serve.Operator})
+	d := opened(t, serve.Options{Grant: serve.Operator, Stop: func() {}})
+	called := regexp.MustCompile(`(?:http://x/v1/|\bas \w+ )([\w/]+)`).FindAllSubmatch(script[1], -1)
+	for _, c := range schema.Calls {
+		require.True(t, slices.ContainsFunc(called, func(m [][]byte) bool { return "/v1/"+string(m[1]) == c.Path }), "no line for %s", c.Path)
+	}
 	var told strings.Builder
 	expected := []string{}
 	for line := range strings.Lines(string(script[1])) {
@@ -519,7 +524,7 @@ func TestProtocolPage(t *testing.T) {
 			checked++
 		}
 	}
-	require.Greater(t, checked, 10)
+	require.Greater(t, checked, 30)
 }
 
 // Every error of the library has a code of its own, so that no program has to read messages.
