@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/oklog/ulid/v2"
 )
 
 // The path of a record that was not judged here: it was written before this process began, or by
@@ -280,8 +278,8 @@ func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err erro
 		return nil, err
 	}
 	for i, r := range c.State {
-		if id, ok := strings.CutPrefix(r.Key, reviewGonePrefix); ok && len(id) == len(ulid.ULID{}) {
-			o.held[ulid.ULID([]byte(id))] = []byte{}
+		if id, ok := format.GoneReview(r.Key); ok {
+			o.held[id] = []byte{}
 			s.heldChanges, s.heldKnown = s.heldChanges+1, false // whether it waited for review is not looked up
 			continue
 		}

@@ -39,8 +39,7 @@ import (
 // audit (usedBefore).
 const outcomesKept = 10_000
 
-// reviewGonePrefix begins the keys of state rows, always without a value, that delete a held batch.
-const reviewGonePrefix = "\x00held/"
+const reviewGonePrefix = format.ReviewGonePrefix
 
 // forgotten is an artefact of which the rows below a version go, or all rows.
 type forgotten struct {

@@ -455,6 +455,10 @@ func (w *wreck) record(r wal.Record) error {
 			delete(w.asked, leaf)
 			continue
 		}
+		if id, ok := format.GoneReview(s.Key); ok {
+			delete(w.held, id)
+			continue
+		}
 		w.state[s.Key] = s.Value
 		delete(w.sealed, s.Key)
 	}

@@ -300,7 +300,7 @@ func (s *state) eraseArtefact(a *art, req *erase.Request) {
 		v := &s.versions[i]
 		s.forget(v.word)
 		if v.erased == "" {
-			v.erased, v.told = req.By, true
+			v.erased, v.told = req.By, !v.gone // of what gc dropped only the number may be left
 		}
 	}
 	a.nameless = a.nameless || req.Names

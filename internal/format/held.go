@@ -2,9 +2,11 @@ package format
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 )
 
 // The row of a held batch.
@@ -106,4 +108,16 @@ func HeldDigest(salt, id, row []byte) [32]byte {
 		e.Raw(row)
 		return e.B
 	})
+}
+
+// ReviewGonePrefix begins the keys of state rows, always without a value, that delete a held batch.
+const ReviewGonePrefix = "\x00held/"
+
+// GoneReview is the batch that a state row deletes.
+func GoneReview(key string) (id ulid.ULID, ok bool) {
+	rest, ok := strings.CutPrefix(key, ReviewGonePrefix)
+	if !ok || len(rest) != len(id) {
+		return id, false
+	}
+	return ulid.ULID([]byte(rest)), true
 }
