@@ -280,7 +280,7 @@ func (s *state) forget(words ...string) {
 func (s *state) touched(req *erase.Request, goes map[name]bool) map[name]bool {
 	out := map[name]bool{{req.Session.Scope, req.Session.ID}: true}
 	for k := range goes {
-		if a := s.arts[k]; a.session != "" {
+		if a := s.arts[k]; a.session != "" && s.content(a) { // what was noted after the turn went stays
 			out[name{a.scope, a.session}] = true
 		}
 	}
