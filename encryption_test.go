@@ -330,7 +330,7 @@ func TestKeyFits(t *testing.T) {
 	require.NoError(t, db.Close())
 	_, err = Open(plain, Options{Key: testKey(1)})
 	require.ErrorIs(t, err, ErrKey)
-	require.ErrorContains(t, err, "is not encrypted, and stays so")
+	require.ErrorContains(t, err, "is not encrypted; open it without a key, or encrypt it first")
 	require.NoFileExists(t, plain+".keys")
 
 	require.NoError(t, filestore.Rotate(filestore.Options{Path: path, Key: testKey(1)}, testKey(3)))

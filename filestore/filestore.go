@@ -194,8 +194,14 @@ func Open(opts Options) (st *Store, err error) {
 	case opts.ReadOnly && swapping(opts.Path):
 		return nil, halfRestored(opts.Path)
 	case !opts.ReadOnly:
-		if err := finishSwap(opts.Path, func(string) error { return nil }); err != nil {
-			return nil, err
+		if swapping(opts.Path) {
+			if err := finishSwap(opts.Path, func(string) error { return nil }); err != nil {
+				return nil, err
+			}
+			opts.ring = nil // the swap may have brought a keyring
+			if err := opts.readRing(); err != nil {
+				return nil, err
+			}
 		}
 		if err := os.Remove(opts.Path + compactSuffix); err != nil && !errors.Is(err, os.ErrNotExist) { // a crash left it
 			return nil, fmt.Errorf("ctxpage: open: %w", err)

@@ -28,8 +28,8 @@ import (
 //
 // Everything above this package works on plain values, so it does the same with a key and without.
 //
-// The keyring is made before the database, and changes in two cases only: Rotate wraps it anew, and an erase destroys the keys
-// of what it took (destroy). Both write a new file and rename it over the old one, which is then overwritten.
+// The keyring is made before the database, or before the encrypted copy of a plain one (rekey.go), and changes in two cases only:
+// Rotate wraps it anew, and an erase destroys the keys of what it took (destroy). Both write a new file and rename it over the old one, which is then overwritten.
 //
 // Rejected: to encrypt whole pages of the file below bbolt, which maps it; and a stream over the log, in which a torn end that is
 // written again would use the key stream twice.
@@ -99,7 +99,7 @@ func noRing(path string) error {
 
 // notSealed is the error for a plain database that was opened with a key.
 func notSealed(path string) error {
-	return fmt.Errorf("%w: %s is not encrypted, and stays so; open it without a key, or import an export of it into a new database that has one (dbctl export, dbctl import --key-file)", store.ErrKey, path)
+	return fmt.Errorf("%w: %s is not encrypted; open it without a key, or encrypt it first (dbctl key add)", store.ErrKey, path)
 }
 
 // keysFor decides at the format of the file whether the keys fit.

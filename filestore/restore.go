@@ -285,13 +285,13 @@ func finishSwap(path string, at func(step string) error) error {
 	if err := syncDirectory(filepath.Dir(path)); err != nil {
 		return swapError(path, err)
 	}
+	removeDatabase(path + replacedSuffix) // before the mark: where the copy is encrypted, no crash may leave the plain files
 	if err := os.Remove(path + swapSuffix); err != nil {
 		return swapError(path, err)
 	}
 	if err := at("mark removed"); err != nil {
 		return err
 	}
-	removeDatabase(path + replacedSuffix)
 	removeDatabase(path + restoringSuffix) // only its lock file is left
 	return syncDirectory(filepath.Dir(path))
 }

@@ -17,6 +17,8 @@ const keySize = 32
 
 type keyCmd struct {
 	New    keyNewCmd    `cmd:"" help:"Print a new key."`
+	Add    keyAddCmd    `cmd:"" help:"Encrypt a database that is not."`
+	Remove keyRemoveCmd `cmd:"" help:"Make a plain database of an encrypted one."`
 	Rotate keyRotateCmd `cmd:"" help:"Wrap the keyring of a database by another key."`
 }
 
@@ -43,6 +45,68 @@ func (c *keyNewCmd) Run(a *app) error {
 		Key string `json:"key"`
 	}{base64.StdEncoding.EncodeToString(b)}
 	return a.emit(v, func(w io.Writer) { fmt.Fprintln(w, v.Key) })
+}
+
+type keyAddCmd struct {
+	File   string `arg:"" help:"Database."`
+	By     string `help:"Name of the operator, for the manifest." default:"operator"`
+	DryRun bool   `help:"Say how much there is to write, and write nothing."`
+}
+
+func (keyAddCmd) Help() string {
+	return `Writes the files anew, encrypted with the key of --key-file, checks the copy, and puts it in the place of the plain files. Ids, versions, references, contexts and the audit stay as they are, and every head verifies. It takes the space of a second copy, and no other process may have the database open. After a crash the database is either as it was, and the verb can be repeated, or the next open finishes it.
+
+The plain files are removed, not overwritten: their blocks stay on the disk until it uses them again. Backups and exports from before stay plain; the answer names the backups that the database knows. Keep copies of the key and of FILE.keys.
+
+Example: (umask 077; dbctl key new >agent.key); dbctl key add agent.ctx --key-file agent.key`
+}
+
+func (c *keyAddCmd) Run(a *app) error {
+	if a.key == nil {
+		return usage("key add: name the key with --key-file FILE (dbctl key new makes one)")
+	}
+	if a.Keyring != "" {
+		return usage("key add: --keyring is for reading; the keyring of a database that is written is beside it")
+	}
+	rep, err := filestore.AddKey(a.ctx, filestore.Options{Path: c.File, Key: a.key, LockWait: a.Wait}, filestore.RekeyOptions{By: c.By, DryRun: c.DryRun, Progress: a.progress()})
+	if err != nil {
+		return err
+	}
+	return a.emit(rep, func(w io.Writer) { printRekeyed(w, rep, "encrypted", "are not encrypted") })
+}
+
+type keyRemoveCmd struct {
+	File   string `arg:"" help:"Database."`
+	By     string `help:"Name of the operator, for the manifest." default:"operator"`
+	DryRun bool   `help:"Say how much there is to write, and write nothing."`
+}
+
+func (keyRemoveCmd) Help() string {
+	return `Writes the files anew in plain text, as key add does in the other direction. The keyring FILE.keys stays: it opens the backups from before. Anybody who can read the files can read the database afterwards.
+
+Example: dbctl key remove agent.ctx --key-file agent.key`
+}
+
+func (c *keyRemoveCmd) Run(a *app) error {
+	if a.key == nil {
+		return usage("key remove: name the key of now with --key-file FILE")
+	}
+	rep, err := filestore.RemoveKey(a.ctx, filestore.Options{Path: c.File, Key: a.key, Keyring: a.Keyring, LockWait: a.Wait}, filestore.RekeyOptions{By: c.By, DryRun: c.DryRun, Progress: a.progress()})
+	if err != nil {
+		return err
+	}
+	return a.emit(rep, func(w io.Writer) { printRekeyed(w, rep, "in plain text", "are encrypted") })
+}
+
+func printRekeyed(w io.Writer, r *filestore.Rekeyed, how, backups string) {
+	if r.DryRun {
+		fmt.Fprintf(w, "%s would be written anew, %s: %d bytes; %d are free on its disk\n", r.Path, how, r.Before, r.Free)
+	} else {
+		fmt.Fprintf(w, "%s is %s now: %d bytes, it had %d\n", r.Path, how, r.After, r.Before)
+	}
+	for _, name := range r.Backups {
+		fmt.Fprintf(w, "backups from before %s: %s\n", backups, line(name))
+	}
 }
 
 type keyRotateCmd struct {

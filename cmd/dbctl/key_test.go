@@ -48,3 +48,25 @@ func TestKeyVerbs(t *testing.T) {
 	require.NoError(t, os.Chmod(next, 0o600))
 	says(exitFailed, "in hex or base64", "get", file, "acme", "a")
 }
+
+// A plain database is encrypted in place and made plain again.
+func TestKeyAdd(t *testing.T) {
+	file, dir := newDB(t), t.TempDir()
+	key := filepath.Join(dir, "a.key")
+	require.NoError(t, os.WriteFile(key, []byte(ok(t, "", "key", "new")), 0o600))
+	ok(t, "", "backup", file, filepath.Join(dir, "b.ctx"))
+	before := ok(t, "", "ls", file, "acme/support")
+	require.Equal(t, exitUsage, dbctl("", "key", "add", file).code)
+	require.Contains(t, ok(t, "", "key", "add", file, "--key-file", key, "--dry-run"), "would be written anew, encrypted")
+	require.Equal(t, before, ok(t, "", "ls", file, "acme/support"), "a dry run changes nothing")
+	got := ok(t, "", "key", "add", file, "--key-file", key, "--by", "ann")
+	require.Contains(t, got, "is encrypted now")
+	require.Contains(t, got, "backups from before are not encrypted: b.ctx")
+	require.Contains(t, dbctl("", "ls", file, "acme/support").err, "is encrypted; give its key")
+	require.Equal(t, before, ok(t, "", "ls", file, "acme/support", "--key-file", key))
+	require.Contains(t, ok(t, "", "check", file, "--key-file", key), "no damage")
+	require.Contains(t, ok(t, "", "manifest", "ls", file, "--key-file", key, "--json"), "written anew, encrypted")
+	require.Contains(t, dbctl("", "key", "add", file, "--key-file", key).err, "is encrypted")
+	require.Contains(t, ok(t, "", "key", "remove", file, "--key-file", key), "is in plain text now")
+	require.Equal(t, before, ok(t, "", "ls", file, "acme/support"))
+}

@@ -1,0 +1,154 @@
+package filestore
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// TestRekeyCrash copies the files at each step of AddKey and RemoveKey, as a crash leaves them. Before the swap the copy opens as
+// the database was, from the mark on as it will be; everything is there, and no plain file is left of an encrypted one. A run
+// that ended there and is repeated does the rest.
+func TestRekeyCrash(t *testing.T) {
+	key := bytes.Repeat([]byte{7}, 32)
+	other := bytes.Repeat([]byte{8}, 32)
+	const commits = 30
+	for _, add := range []bool{true, false} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "agent.ctx")
+		first := Options{Path: path}
+		run := AddKey
+		if !add {
+			first.Key, run = key, RemoveKey
+		}
+		st, err := Open(first)
+		require.NoError(t, err)
+		for n := uint64(1); n <= commits; n++ {
+			_, err := st.Commit(t.Context(), liveBatch(t, st, n))
+			require.NoError(t, err)
+		}
+		head, err := st.Head(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, st.Close())
+		needle := "says word"
+		if !add {
+			require.False(t, contains(t, dir, needle), "control: encrypted")
+		} else {
+			require.True(t, contains(t, dir, needle), "control: plain")
+		}
+
+		type copied struct {
+			step, dir string
+			marked    bool
+		}
+		var copies []copied
+		o := RekeyOptions{By: "ann", hook: func(step string) error {
+			c := copied{step, t.TempDir(), swapping(path)}
+			require.NoError(t, os.CopyFS(c.dir, os.DirFS(dir)))
+			copies = append(copies, c)
+			return nil
+		}}
+		opened := func(at string, key []byte) (*Store, error) {
+			return Open(Options{Path: filepath.Join(at, "agent.ctx"), Key: key, MustExist: true, Blind: true})
+		}
+		whole := func(st *Store, err error, step string) {
+			t.Helper()
+			require.NoError(t, err, step)
+			require.EqualValues(t, commits, st.Mark().LSN, step)
+			_, err = st.eng.Leaves.Verify(t.Context(), &head, nil)
+			require.NoError(t, err, step)
+			rep, err := st.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil)
+			require.NoError(t, err, step)
+			require.Empty(t, rep.Problems, step)
+			_, err = st.Commit(t.Context(), liveBatch(t, st, commits+1))
+			require.NoError(t, err, step)
+			require.NoError(t, st.Close(), step)
+		}
+		opts := Options{Path: path, Key: key}
+		_, err = run(t.Context(), opts, o)
+		require.NoError(t, err)
+		require.Greater(t, len(copies), 10)
+		marked := 0
+		for _, c := range copies {
+			encrypted := add == (c.marked || c.step == "mark removed")
+			is, not := []byte(nil), key
+			if encrypted {
+				is, not = key, nil
+			}
+			st, err := opened(c.dir, is)
+			whole(st, err, c.step)
+			_, err = opened(c.dir, not)
+			require.ErrorIs(t, err, store.ErrKey, c.step)
+			if add && encrypted {
+				marked++
+				require.False(t, contains(t, c.dir, needle), c.step)
+			}
+			if !encrypted && add { // what was left beside it is no obstacle
+				_, err := AddKey(t.Context(), Options{Path: filepath.Join(c.dir, "agent.ctx"), Key: key}, RekeyOptions{By: "ann"})
+				require.NoError(t, err, c.step)
+				require.False(t, contains(t, c.dir, needle), c.step)
+			}
+		}
+		require.True(t, !add || marked > 3)
+		_, err = AddKey(t.Context(), Options{Path: path, Key: other}, RekeyOptions{By: "ann"})
+		require.ErrorIs(t, err, store.ErrKey, "encrypted already, or beside the keyring of another key")
+	}
+}
+
+// TestRekeyFails: an error before the swap leaves the database as it was, and nothing beside it.
+func TestRekeyFails(t *testing.T) {
+	key := bytes.Repeat([]byte{7}, 32)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "agent.ctx")
+	st, err := Open(Options{Path: path})
+	require.NoError(t, err)
+	_, err = st.Commit(t.Context(), liveBatch(t, st, 1))
+	require.NoError(t, err)
+	_, err = AddKey(t.Context(), Options{Path: path, Key: key}, RekeyOptions{By: "ann"})
+	require.ErrorIs(t, err, store.ErrLocked, "it is open")
+	require.NoError(t, st.Close())
+	errStop := errors.New("stop")
+	for _, at := range []string{"rekey keyring", "rekey log", "rekey rows", "before the mark"} {
+		_, err := AddKey(t.Context(), Options{Path: path, Key: key}, RekeyOptions{By: "ann", hook: func(step string) error {
+			if step == at {
+				return errStop
+			}
+			return nil
+		}})
+		require.ErrorIs(t, err, errStop, at)
+		names, err := filepath.Glob(path + ".restoring*")
+		require.NoError(t, err)
+		require.Empty(t, names, at)
+		st, err := Open(Options{Path: path, MustExist: true})
+		require.NoError(t, err, at)
+		require.NoError(t, st.Close())
+	}
+	_, err = AddKey(t.Context(), Options{Path: path, Key: key[:5]}, RekeyOptions{By: "ann"})
+	require.ErrorIs(t, err, store.ErrInvalid)
+	_, err = AddKey(t.Context(), Options{Path: path + "none", Key: key}, RekeyOptions{By: "ann"})
+	require.ErrorIs(t, err, store.ErrNotExist)
+	_, err = AddKey(t.Context(), Options{Path: path, Key: key}, RekeyOptions{By: "ann"})
+	require.NoError(t, err, "control")
+}
+
+// contains reports whether a file below a directory has a text.
+func contains(t *testing.T, dir, text string) (found bool) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() || strings.HasSuffix(path, ".lock") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		found = found || bytes.Contains(b, []byte(text))
+		return err
+	}))
+	return found
+}
