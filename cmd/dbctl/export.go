@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/portable"
+	"github.com/ctxpage/ctxpage/portable/foreign"
 )
 
 type exportCmd struct {
@@ -16,7 +19,8 @@ type exportCmd struct {
 	Scope    string `help:"Export only what is held of this scope and the scopes below it."`
 	Subject  string `help:"Export only what is held about this person: what dbctl erase --subject would take."`
 	Out      string `short:"o" help:"File to write. It must not exist. Default: standard output."`
-	Format   string `help:"jsonl can be imported; md is for people to read." enum:"jsonl,md" default:"jsonl"`
+	Format   string `help:"jsonl can be imported; md is for people to read; pam is Portable AI Memory 1.0, for other systems." enum:"jsonl,md,pam" default:"jsonl"`
+	Owner    string `help:"For --format pam: the owner's id. Default: the subject, the scope or the id of the database."`
 	Resume   bool   `help:"Go on with the file of --out, which was cut off."`
 	NoSecret bool   `help:"Leave out the secret that fences of contexts are made of. Contexts of an import then have other fences."`
 	ReadOnly bool   `help:"Open the file for reading. The audit then does not record the export."`
@@ -28,6 +32,8 @@ func (exportCmd) Help() string {
 
 An export contains everything in clear text, and a whole export also the secret of the database. Keep it as you keep the database.
 
+--format pam writes live facts, chunks and summaries as memories for other systems. Versions, conversations, directives, held batches and lineage have no place there and are left out.
+
 Example: dbctl export agent.ctx --out agent.jsonl
 
   dbctl export agent.ctx --subject ann --format md --out ann.md`
@@ -38,12 +44,17 @@ type exportView struct {
 	Out    string `json:"out,omitempty"`
 	Format string `json:"format"`
 	DryRun bool   `json:"dry_run,omitempty"`
+
+	Memories int            `json:"memories,omitempty"` // of Portable AI Memory
+	Left     map[string]int `json:"left,omitempty"`     // likewise: what is no memory, by kind
 }
 
 func (c *exportCmd) check(a *app) error {
 	switch {
-	case c.Scope != "" && c.Subject != "":
+	case c.Scope != "" && c.Subject != "" && c.Format != "pam":
 		return usage("--scope and --subject: expected one of them")
+	case c.Owner != "" && c.Format != "pam":
+		return usage("--owner: expected --format pam")
 	case c.Resume && (c.Out == "" || c.Format != "jsonl" || c.DryRun):
 		return usage("--resume: expected --out FILE and format jsonl")
 	case a.JSON && c.Out == "" && !c.DryRun:
@@ -64,7 +75,12 @@ func (c *exportCmd) Run(a *app) (err error) {
 			return err
 		}
 		opts.Resume = at
-		rep, err := c.write(a, db, out, opts)
+		var rep *portable.Exported
+		if c.Format == "pam" {
+			rep, err = c.pam(a, db, out, &v)
+		} else {
+			rep, err = c.write(a, db, out, opts)
+		}
 		if f, ok := out.(*os.File); ok && c.Out != "" && !c.DryRun { // else it is standard output
 			err = errors.Join(err, f.Sync(), f.Close())
 		}
@@ -139,6 +155,16 @@ func (c *exportCmd) write(a *app, db *ctxpage.DB, out io.Writer, opts portable.E
 	return rep, err
 }
 
+// pam exports for other systems.
+func (c *exportCmd) pam(a *app, db *ctxpage.DB, out io.Writer, v *exportView) (*portable.Exported, error) {
+	rep, err := foreign.ExportPAM(a.ctx, db, out, foreign.PAMOptions{Scope: c.Scope, Subject: c.Subject, Owner: c.Owner, At: a.now(), Progress: a.progress()})
+	if err != nil {
+		return nil, err
+	}
+	v.Memories, v.Left = rep.Memories, rep.Left
+	return &portable.Exported{Scope: c.Scope, Subject: c.Subject}, nil
+}
+
 // left says what to do with a file that was cut off.
 func (c *exportCmd) left(err error) error {
 	if c.Out == "" || c.DryRun {
@@ -159,6 +185,14 @@ func (v exportView) print(w io.Writer) {
 	did := "exported"
 	if v.DryRun {
 		did = "would export"
+	}
+	if v.Format == "pam" {
+		fmt.Fprintf(w, "%s %s", did, plural(v.Memories, "memory", "memories"))
+		for _, kind := range slices.Sorted(maps.Keys(v.Left)) {
+			fmt.Fprintf(w, "; left out %d of kind %s", v.Left[kind], kind)
+		}
+		fmt.Fprintln(w)
+		return
 	}
 	fmt.Fprintf(w, "%s %s in %s, %s, %s and %s as of lsn %d", did, plural(int(v.Artefacts), "artefact", "artefacts"), plural(int(v.Versions), "version", "versions"),
 		plural(int(v.State), "row of state", "rows of state"), plural(int(v.Held), "held batch", "held batches"), plural(int(v.Questions), "question", "questions"), v.LSN)

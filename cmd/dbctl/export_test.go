@@ -96,6 +96,21 @@ func TestImportErased(t *testing.T) {
 	require.NoFileExists(t, none)
 }
 
+// Memories go out for other systems, and come in again as scratch.
+func TestExportPAM(t *testing.T) {
+	file, tmp := newDB(t), t.TempDir()
+	ok(t, "", "put", file, "acme/support", "likes", "Ann likes tea", "--subject", "ann")
+	ok(t, "", "session", "append", file, "acme/support", "chat", "hello")
+	out := filepath.Join(tmp, "ann.json")
+	require.Contains(t, ok(t, "", "export", file, "--format", "pam", "--subject", "ann", "-o", out), "exported 1 memory")
+	require.Contains(t, ok(t, "", "import", file, "acme/else", out), "format pam (found out by")
+	require.Contains(t, ok(t, "", "ls", file, "acme/else"), "scratch")
+	require.Contains(t, ok(t, "", "export", file, "--format", "pam", "--dry-run"), "left out 1 of kind message")
+	require.Contains(t, ok(t, "", "export", file, "--format", "pam", "--scope", "acme", "--owner", "ann"), `"owner":{"id":"ann"}`)
+	require.Equal(t, exitUsage, dbctl("", "export", file, "--owner", "ann").code)
+	require.Equal(t, exitUsage, dbctl("", "export", file, "--format", "pam", "--resume", "-o", out).code)
+}
+
 // Files of other systems come in as scratch; what cannot be told is said, and nothing of a wrong file is written.
 func TestImportForeign(t *testing.T) {
 	file, dir := newDB(t), t.TempDir()
