@@ -2,11 +2,13 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -141,7 +143,7 @@ func (g *grouped) insert(row []byte) error {
 	return <-done
 }
 
-// BenchmarkSearch is a search with its manifest, of 5,000 pages: on a follower, and on a file.
+// BenchmarkSearch is a search and an assembly with their manifests, of 5,000 pages: on a follower, and on a file.
 func BenchmarkSearch(b *testing.B) {
 	dsn := onServer(b)
 	file, err := ctxpage.Open(filepath.Join(b.TempDir(), "agent.ctx"), ctxpage.Options{Exclusive: true})
@@ -167,28 +169,61 @@ func BenchmarkSearch(b *testing.B) {
 			require.NoError(b, err)
 		}
 	}
-	for _, v := range []struct {
+	for _, op := range []struct {
 		name string
-		db   *ctxpage.DB
-	}{{"file", file}, {"pgstore", follower}} {
-		b.Run("v="+v.name, func(b *testing.B) {
-			s := v.db.Scope("acme")
-			for n := 0; b.Loop(); n++ {
-				hits, err := s.Search(b.Context(), fmt.Sprintf("refunded customer %d", n%37), 10)
-				if err != nil || len(hits.Hits) == 0 {
-					b.Fatal(len(hits.Hits), err)
-				}
+		do   func(s *ctxpage.Scope, n int) error
+	}{
+		{"search", func(s *ctxpage.Scope, n int) error {
+			hits, err := s.Search(b.Context(), fmt.Sprintf("refunded customer %d", n%37), 10)
+			if err == nil && len(hits.Hits) == 0 {
+				err = errors.New("nothing was found")
 			}
-		})
-		b.Run("op=assemble/v="+v.name, func(b *testing.B) {
-			s := v.db.Scope("acme")
-			for n := 0; b.Loop(); n++ {
-				if _, err := s.Assemble(b.Context(), ctxpage.Query{Text: fmt.Sprintf("refunded customer %d", n%37), Budget: 1000}); err != nil {
+			return err
+		}},
+		{"assemble", func(s *ctxpage.Scope, n int) error {
+			_, err := s.Assemble(b.Context(), ctxpage.Query{Text: fmt.Sprintf("refunded customer %d", n%37), Budget: 1000})
+			return err
+		}},
+	} {
+		b.Run("op="+op.name, func(b *testing.B) { byTurns(b, file.Scope("acme"), follower.Scope("acme"), op.do) })
+	}
+}
+
+// byTurns runs an operation on a file and on a follower by turns, so that both meet the same machine. It reports the medians, and the
+// ratios of the medians and of the CPU time of this process, which has the client's side of the server's work and not the server's.
+func byTurns(b *testing.B, file, follower *ctxpage.Scope, do func(*ctxpage.Scope, int) error) {
+	const turn = 25
+	var took [2][]time.Duration
+	var cpu [2]time.Duration
+	for n := 0; n < b.N; n += turn {
+		for i, s := range []*ctxpage.Scope{file, follower} {
+			before := cpuTime()
+			for k := range turn {
+				begun := time.Now()
+				if err := do(s, n+k); err != nil {
 					b.Fatal(err)
 				}
+				took[i] = append(took[i], time.Since(begun))
 			}
-		})
+			cpu[i] += cpuTime() - before
+		}
 	}
+	var p50 [2]float64
+	for i := range took {
+		slices.Sort(took[i])
+		p50[i] = float64(took[i][len(took[i])/2].Microseconds())
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(p50[0], "file-p50-µs")
+	b.ReportMetric(p50[1], "follower-p50-µs")
+	b.ReportMetric(p50[1]/p50[0], "p50-ratio")
+	b.ReportMetric(float64(cpu[1])/float64(cpu[0]), "cpu-ratio")
+}
+
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkSeen is how long after the answer another host sees a commit.
