@@ -26,7 +26,8 @@ const module = "github.com/ctxpage/ctxpage"
 var importMap = map[string]string{
 	"corrupt":             "",
 	"wal":                 "corrupt",
-	"manifest":            "corrupt wal",
+	"manifest":            "corrupt internal/dense wal",
+	"internal/dense":      "",
 	"lexical":             "internal/numbers",
 	"internal/numbers":    "",
 	"token":               "",
@@ -97,7 +98,7 @@ var importMap = map[string]string{
 	"internal/refresh":      "internal/codec internal/folder internal/freshness store",
 	"internal/faultfs":      "wal",
 	"internal/filled":       "",
-	"internal/dbtest":       "",
+	"internal/dbtest":       "internal/dense",
 	"internal/budgetcli":    "budget token token/bpe",
 	"internal/directivecli": "directive",
 	"internal/pagercli":     "session",

@@ -31,7 +31,7 @@ func holds(t testing.TB, dir, word string) bool {
 			return err
 		}
 		b, err := os.ReadFile(path)
-		found = found || strings.Contains(strings.ToLower(string(b)), word)
+		found = found || strings.Contains(strings.ToLower(string(dbtest.Readable(path, b))), word)
 		return err
 	}))
 	return found

@@ -150,7 +150,7 @@ func filesHave(t *testing.T, path, text string) (found bool) {
 				return err
 			}
 			b, err := os.ReadFile(p)
-			found = found || bytes.Contains(b, []byte(text))
+			found = found || bytes.Contains(dbtest.Readable(p, b), []byte(text))
 			return err
 		}))
 	}

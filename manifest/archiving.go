@@ -7,6 +7,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/ctxpage/ctxpage/internal/dense"
 	"golang.org/x/mod/sumdb/tlog"
 )
 
@@ -97,13 +98,14 @@ type bodyWriter struct {
 	segs []segment
 	made int // how many of segs are new
 	rows []byte
+	form dense.Writer
 	buf  []byte // frames of the last segment that are not written yet; they end at its end
 }
 
 func (w *bodyWriter) bodies(ctx context.Context, x added) error {
 	for k, leaf := range x.leaves {
 		i := x.from + uint64(k)
-		body, err := w.a.sealed(i, leaf.body)
+		body, r, err := w.a.stored(i, leaf.body, leaf.row, &w.form)
 		if err != nil {
 			return err
 		}
@@ -111,8 +113,7 @@ func (w *bodyWriter) bodies(ctx context.Context, x added) error {
 			return err
 		}
 		last := &w.segs[len(w.segs)-1]
-		r := leaf.row
-		r.off, r.size = uint32(last.end), uint32(len(body))
+		r.off = uint32(last.end)
 		w.rows = r.append(w.rows, i)
 		w.buf = appendFrame(w.buf, i, body)
 		last.end = r.end()

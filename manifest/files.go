@@ -10,6 +10,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/corrupt"
+	"github.com/ctxpage/ctxpage/internal/dense"
 	"golang.org/x/mod/sumdb/tlog"
 )
 
@@ -154,16 +155,22 @@ type Sealer interface {
 // sealRoom is how much longer a sealed body may be.
 const sealRoom = 1 << 10
 
-// sealed is the body of a leaf as the files have it.
-func (a *archive) sealed(i uint64, body []byte) ([]byte, error) {
-	if a.seal == nil {
-		return body, nil
+// stored is a leaf as the files have it, borrowed from body or w, and its row but for the place.
+func (a *archive) stored(i uint64, body []byte, r row, w *dense.Writer) ([]byte, row, error) {
+	r.dense = false
+	if a.seal != nil {
+		b, err := a.seal.Seal(i, body)
+		if err != nil {
+			return nil, r, fmt.Errorf("manifest: seal leaf %d: %w", i, err)
+		}
+		body = b
+	} else if !r.pruned {
+		if b, shorter := denseBody(w, body, r); shorter {
+			body, r.dense = b, true
+		}
 	}
-	b, err := a.seal.Seal(i, body)
-	if err != nil {
-		return nil, fmt.Errorf("manifest: seal leaf %d: %w", i, err)
-	}
-	return b, nil
+	r.size = uint32(len(body))
+	return body, r, nil
 }
 
 // errTornHeader: the file ends within its header, as after a crash while it was
@@ -205,18 +212,20 @@ func (a *archive) checkHeader(name string, b []byte, kind byte, first uint64) er
 // unread: type, flags and hashes of the traces.
 type row struct {
 	pruned        bool // the frame has a stub
+	dense         bool // the frame has the body in its dense form (internal/dense)
 	typ           Type
 	writes        bool   // the leaf has Writes
 	rows          bool   // the leaf ends in Rows
-	size          uint32 // of the body
+	size          uint32 // of what the frame has
 	off           uint32 // of the frame in its segment
 	trace, parent uint32 // traceHash of both
 }
 
-// The states of a row: its frame has the body, or a stub (prune.go).
+// The states of a row: its frame has the body, a stub (prune.go), or the body in its dense form.
 const (
 	rowWhole  = 1
 	rowPruned = 2
+	rowDense  = 3
 )
 
 func traceHash(s string) uint32 { return uint32(xxhash.Sum64String(s)) }
@@ -245,8 +254,11 @@ func (r row) append(b []byte, i uint64) []byte {
 		bits |= 2
 	}
 	state := byte(rowWhole)
-	if r.pruned {
+	switch {
+	case r.pruned:
 		state = rowPruned
+	case r.dense:
+		state = rowDense
 	}
 	b = append(b, state, byte(r.typ), bits, 0)
 	for _, v := range [...]uint32{r.size, r.off, r.trace, r.parent, 0} {
@@ -260,11 +272,11 @@ func parseRow(b []byte, i uint64) (row, error) {
 	if binary.LittleEndian.Uint64(b[24:]) != sum(i, b[:24]) {
 		return row{}, corruptAt(indexName, rowOffset(i), int64(i), errors.New("wrong checksum of an index row"))
 	}
-	if b[0] != rowWhole && b[0] != rowPruned {
+	if b[0] < rowWhole || b[0] > rowDense {
 		return row{}, fmt.Errorf("leaf %d is in state %d: %w", i, b[0], ErrNewerFormat)
 	}
 	u := binary.LittleEndian.Uint32
-	r := row{pruned: b[0] == rowPruned, typ: Type(b[1]), writes: b[2]&1 != 0, rows: b[2]&2 != 0, size: u(b[4:]), off: u(b[8:]), trace: u(b[12:]), parent: u(b[16:])}
+	r := row{pruned: b[0] == rowPruned, dense: b[0] == rowDense, typ: Type(b[1]), writes: b[2]&1 != 0, rows: b[2]&2 != 0, size: u(b[4:]), off: u(b[8:]), trace: u(b[12:]), parent: u(b[16:])}
 	if r.size > MaxBody+sealRoom || r.off < headerSize {
 		return row{}, corruptAt(indexName, rowOffset(i), int64(i), fmt.Errorf("a leaf of %d bytes at %d", r.size, r.off))
 	}
@@ -311,10 +323,14 @@ func (a *archive) checkFrame(name string, frame []byte, i uint64, r row) ([]byte
 	if binary.LittleEndian.Uint64(frame[4:]) != sum(i, body) {
 		return nil, corruptAt(name, int64(r.off), int64(i), errors.New("wrong checksum of a leaf"))
 	}
-	if a.seal == nil {
+	if a.seal == nil && !r.dense {
 		return body, nil
 	}
-	plain, err := a.seal.Open(i, body)
+	open := dense.Plain
+	if a.seal != nil {
+		open = func(b []byte) ([]byte, error) { return a.seal.Open(i, b) }
+	}
+	plain, err := open(body)
 	if err != nil {
 		return nil, corruptAt(name, int64(r.off), int64(i), err)
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/dense"
 	"github.com/oklog/ulid/v2"
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -475,15 +476,15 @@ func (w *pruner) rewrite(ctx context.Context, s segment, to uint64) error {
 		return err
 	}
 	var buf []byte
+	var form dense.Writer
 	err = w.v.each(ctx, s.first, to, false, func(x slot) error {
 		r, body, err := w.left(x)
 		if err == nil {
-			body, err = w.next.sealed(x.index, body)
+			body, r, err = w.next.stored(x.index, body, r, &form)
 		}
 		if err != nil {
 			return err
 		}
-		r.size = uint32(len(body))
 		if out.end+frameSize+int64(len(body)) > math.MaxUint32 {
 			return fmt.Errorf("segment %s is too large for its stubs", out.name())
 		}

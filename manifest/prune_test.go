@@ -3,6 +3,7 @@ package manifest
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/dense"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 )
 
@@ -26,13 +28,34 @@ func planned(t testing.TB, l *Log, leaves ...uint64) *Record {
 	return p
 }
 
-// held counts the files in which the scope of the sample leaves, or the reference of leaf 5, can be read.
+// held counts where the scope of the sample leaves, or the reference of leaf 5, can be read in the files, also in bodies in their
+// dense form.
 func held(t testing.TB, f *faultfs.FS, what string) (n int) {
 	t.Helper()
-	for _, b := range files(t, f) {
+	for name, b := range files(t, f) {
+		if _, _, leaves := parseSegmentName(name); leaves {
+			b = bodiesOf(b)
+		}
 		n += bytes.Count(b, []byte(what))
 	}
 	return n
+}
+
+// bodiesOf is a segment with the bodies of its leaves behind it, if they are dense.
+func bodiesOf(segment []byte) []byte {
+	all := bytes.Clone(segment)
+	for at := headerSize; at+frameSize <= len(segment); {
+		body := segment[at+frameSize:]
+		n := int(binary.LittleEndian.Uint32(segment[at:]))
+		if n > len(body) {
+			break
+		}
+		if plain, err := dense.Plain(body[:n]); err == nil {
+			all = append(all, plain...)
+		}
+		at += frameSize + n
+	}
+	return all
 }
 
 // TestPrune: the bodies are in no file, the hashes stay, what names nobody stays, and all proofs hold; also after more leaves

@@ -293,8 +293,8 @@ func (c *verifier) place(s slot) {
 	i := int64(s.index)
 	want, err := rowIn(s)
 	want.off = s.row.off
-	if s.index < c.v.archived && c.v.arch.seal != nil { // the row has the size of the sealed body
-		want.size = s.row.size
+	if s.index < c.v.archived && (c.v.arch.seal != nil || s.row.dense) { // the row has the size of the sealed or dense body
+		want.size, want.dense = s.row.size, s.row.dense
 	}
 	if err != nil && !errors.Is(err, ErrNewerFormat) {
 		c.problem(i, leafError(s.index, err))
