@@ -256,3 +256,49 @@ func TestRefusedBeforeRead(t *testing.T) {
 		require.Equal(t, "no", ask(t, c, "/", bodies[3]))
 	}
 }
+
+// Who does not read an answer, or does not send the head of a request to its end, is cut off; who waits between requests for
+// longer than that is not.
+func TestSlowPeers(t *testing.T) {
+	t.Parallel()
+	const short = 50 * time.Millisecond
+	l, dial := listen(t)
+	wrote := make(chan error, 1)
+	s := &http1.Server{Patience: short, Reading: short, Handle: func(e *http1.Exchange) {
+		if e.Path != "/long" {
+			echo(e)
+			return
+		}
+		wrote <- e.Reply(200, "", []byte(bodies[3]))
+	}}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		require.ErrorIs(t, <-served, http1.ErrClosed)
+	})
+	begin := func(said string) net.Conn {
+		conn, err := dial(context.Background())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		_, err = io.WriteString(conn, said)
+		require.NoError(t, err)
+		return conn
+	}
+	begun := time.Now()
+	_ = begin("GET /long HTTP/1.1\r\n\r\n")
+	half := begin("GET /whole HTTP/1.1\r\nConte")
+	require.ErrorIs(t, <-wrote, os.ErrDeadlineExceeded)
+	require.GreaterOrEqual(t, time.Since(begun), short)
+	got, err := io.ReadAll(half)
+	require.NoError(t, err)
+	require.Empty(t, got)
+
+	c := &http1.Client{Dial: dial}
+	defer c.CloseIdle()
+	require.Equal(t, "a", ask(t, c, "/whole", "a"))
+	time.Sleep(2*short + time.Second) // the deadline of the write before is over
+	require.Equal(t, bodies[2], ask(t, c, "/7", bodies[2]))
+	go func() { <-wrote }()
+	require.Equal(t, bodies[3], ask(t, c, "/long", ""), "the control: a peer that reads")
+}
