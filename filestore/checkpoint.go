@@ -24,6 +24,7 @@ const (
 	syncEvery       = 50 * time.Millisecond // audit leaves are synced within 100 ms
 	checkpointBytes = 16 << 20              // this many unflushed bytes start a checkpoint
 	checkpointAge   = 10 * time.Second      // an unflushed row of this age starts one
+	redoneBytes     = 256 << 10             // this many that an open had to redo start one at once, see background
 
 	markEvery        = 1024     // leaves
 	archiveLeaves    = 16 << 10 // this many unarchived leaves start one: they are in memory
@@ -31,9 +32,11 @@ const (
 )
 
 // background syncs what reads wrote, and makes checkpoints. It ends with Close, or with the first
-// failure.
+// failure. What an open had to redo goes into the file soon: where owner after owner is killed before
+// a checkpoint is due, each would redo more than the one before, and agents wait for that.
 func (s *Store) background() {
 	defer s.done.Done()
+	redone := s.eng.Waiting().Bytes > redoneBytes
 	tick := time.NewTicker(syncEvery)
 	defer tick.Stop()
 	var retryAt time.Time // after a full disk: no checkpoint before it
@@ -53,7 +56,8 @@ func (s *Store) background() {
 			}
 		}
 		full := s.log.Full()
-		if time.Now().After(retryAt) && (full || s.due()) {
+		if time.Now().After(retryAt) && (full || redone || s.due()) {
+			redone = false
 			// A failed checkpoint leaves everything in the log. The next commit or Close returns
 			// the error.
 			var err error
