@@ -101,9 +101,9 @@ type Report struct {
 	Done *store.EraseReport `json:"done,omitempty"`
 }
 
-// Empty says that nothing is held of what was asked for.
+// Empty says that nothing is held of what was asked for, and with Names that nothing names it.
 func (r *Report) Empty() bool {
-	return len(r.Erased)+len(r.Held)+r.Questions+r.Rows == 0
+	return len(r.Erased)+len(r.Held)+r.Questions+r.Rows == 0 && r.Bodies == 0
 }
 
 // Item is an artefact that goes.

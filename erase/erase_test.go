@@ -40,7 +40,7 @@ func TestRequestCheck(t *testing.T) {
 func TestReportEmpty(t *testing.T) {
 	require.True(t, (&erase.Report{}).Empty())
 	require.True(t, (&erase.Report{Contexts: []erase.Context{{}}}).Empty(), "a context by itself is nothing that goes")
-	for _, r := range []erase.Report{{Erased: []erase.Item{{}}}, {Held: []erase.HeldItem{{}}}, {Questions: 1}, {Rows: 1}} {
+	for _, r := range []erase.Report{{Erased: []erase.Item{{}}}, {Held: []erase.HeldItem{{}}}, {Questions: 1}, {Rows: 1}, {Bodies: 1}} {
 		require.False(t, r.Empty())
 	}
 }

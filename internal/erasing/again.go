@@ -121,6 +121,11 @@ func requests(ctx context.Context, st store.Store, secret []byte, done *store.Er
 	if err := n.find(); err != nil {
 		return nil, err
 	}
+	if done.Bodies > 0 {
+		if err := n.audit(); err != nil {
+			return nil, err
+		}
+	}
 	refs := []store.Ref{}
 	base := erase.Request{By: done.By, Reason: done.Reason, Cascade: erase.Cascade(done.Cascade), Names: done.Bodies > 0}
 	keys := slices.SortedFunc(maps.Keys(n.all), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) })
@@ -158,7 +163,7 @@ type names struct {
 }
 
 func (n *names) find() error {
-	f := &finder{ctx: n.ctx, st: n.st, req: &erase.Request{}, progress: func(string, uint64, uint64) {}, seen: n.head}
+	f := &finder{ctx: n.ctx, st: n.st, req: &erase.Request{Names: true}, progress: func(string, uint64, uint64) {}, seen: n.head}
 	if err := f.artefacts(); err != nil {
 		return err
 	}
@@ -179,6 +184,28 @@ func (n *names) find() error {
 			return nil
 		}
 	}
+}
+
+// audit notes what leaves name: an erase with Names takes it also where no row has it any more.
+func (n *names) audit() error {
+	a := n.st.Audit()
+	size, err := a.Size(n.ctx)
+	if err != nil {
+		return err
+	}
+	return store.EachRecord(n.ctx, a, 0, size, false, func(r *manifest.Record) error {
+		n.scope(r.Scope)
+		if r.Session != "" {
+			n.all[[2]string{askedSession, r.Scope + "\x00" + r.Session}] = true
+		}
+		for _, w := range r.Writes {
+			if ref, err := store.ParseRef(w.Ref); err == nil {
+				n.scope(ref.Scope)
+				n.all[[2]string{askedRef, ref.Scope + "\x00" + ref.ID}] = true
+			}
+		}
+		return nil
+	})
 }
 
 func (n *names) scope(scope string) {

@@ -2,6 +2,7 @@ package erasing_test
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -9,6 +10,8 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/erasing"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -144,6 +147,53 @@ func TestAgain(t *testing.T) {
 		_, err = erasing.Again(ctx, old, []*erase.Receipt{r}, true, nil)
 		require.ErrorIs(t, err, erase.ErrReceipt)
 	}
+}
+
+// TestNamesOfForgotten: a name that only the audit has goes as well, and goes again from a backup. The control: without Names
+// nothing is held of it.
+func TestNamesOfForgotten(t *testing.T) {
+	path, old := dbtest.MemoryPath(t), filepath.Join(t.TempDir(), "old.ctx")
+	db, err := openFiles(path, nil, nil, nil)
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	for _, id := range []string{"zq7x000001x", "stays"} {
+		_, err = s.Put(ctx, ctxpage.Artefact{ID: id, Text: "kettle"})
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Delete(ctx, "zq7x000001x"))
+	for range 2 {
+		_, err = db.GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepNames: -1})
+		require.NoError(t, err)
+	}
+	_, err = db.Backup(ctx, old, nil)
+	require.NoError(t, err)
+	req := erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7x000001x"}}, By: "desk", Reason: "asked"}
+	_, err = db.Erase(ctx, req)
+	require.ErrorIs(t, err, ctxpage.ErrNotFound)
+	require.Error(t, none(filepath.Dir(path)), "control: the audit names it")
+	req.Names = true
+	rep, err := db.Erase(ctx, req)
+	require.NoError(t, err)
+	require.NotZero(t, rep.Done.Bodies)
+	require.NoError(t, none(filepath.Dir(path)))
+	_, err = db.Erase(ctx, req)
+	require.ErrorIs(t, err, ctxpage.ErrNotFound, "a second run finds nothing")
+	head, err := db.Head(ctx)
+	require.NoError(t, err)
+	r, err := erase.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
+	require.NoError(t, err)
+	_, err = s.Get(ctx, "stays")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+
+	to := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), "agent.ctx")
+	_, err = filestore.Restore(ctx, old, to, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
+		again, err := erasing.Again(ctx, st, []*erase.Receipt{r}, false, nil)
+		require.Len(t, again, 1)
+		return err
+	}})
+	require.NoError(t, err)
+	require.NoError(t, none(filepath.Dir(to)))
 }
 
 // before is a database as it was: content and audit are those of another store that was made alike.
