@@ -333,7 +333,7 @@ func (s *state) eraseContext(c *assembled, req *erase.Request, goes map[name]boo
 	case draft: // gc may have dropped the draft before, and nothing says what the context showed
 		c.unsure = true
 	}
-	c.taken = c.taken || ours && c.directed()
+	c.taken = c.taken || ours && req.Scope != "" && c.directed()
 	if req.Names && ours {
 		c.pruned = req.By
 	}
