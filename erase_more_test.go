@@ -170,6 +170,15 @@ func TestEraseInParts(t *testing.T) {
 	db, err = Open(crash, Options{noSync: true})
 	require.NoError(t, err)
 	require.False(t, holds(t, filepath.Dir(crash), "zqseven"))
+	leaves, err := db.Manifests().ByTrace(ctx, rep.Done.Trace)
+	require.NoError(t, err)
+	last := ""
+	for _, l := range leaves {
+		if l.Type == manifest.TypeErase {
+			last = l.Note
+		}
+	}
+	require.Contains(t, last, fmt.Sprintf("artefacts %d, versions %d", artefacts, artefacts), "also those of the commit before the crash")
 	st, err := db.Stats(ctx)
 	require.NoError(t, err)
 	require.Zero(t, st.Artefacts)

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -25,7 +26,10 @@ func BenchmarkErase(b *testing.B) {
 				cpu := cpuTime()
 				compact := timed(b, func() error { _, err := db.Compact(ctx, false, nil); return err })
 				compactCPU := cpuTime() - cpu
-				must(b, warm(db)) // the first read after an open holds all rows against the audit
+				must(b, warm(db))             // the first read after an open holds all rows against the audit
+				idle := readers(b, db, pages) // what they wait anyway: on a busy machine it is not nothing
+				time.Sleep(2 * compact)
+				alone := idle("")
 				waits := readers(b, db, pages)
 				parts := map[string]time.Duration{}
 				last, at := "search", time.Now()
@@ -34,6 +38,7 @@ func BenchmarkErase(b *testing.B) {
 					rep, err := db.Erase(ctx, erase.Request{Subject: "ann", By: "bench", Reason: "asked", Progress: func(what string, _, _ uint64) {
 						if what == "erase" || what == "compact" && last != what {
 							parts[last] += time.Since(at)
+							waits(last)
 							last, at = what, time.Now()
 						}
 					}})
@@ -44,11 +49,13 @@ func BenchmarkErase(b *testing.B) {
 				})
 				parts[last] += time.Since(at)
 				cpu = cpuTime() - cpu
-				longest := waits()
+				waits(last)
+				longest := waits("")
 				return figures{
 					"compact-s": compact.Seconds(), "erase-s": took.Seconds(), "erase/compact": took.Seconds() / compact.Seconds(), "erase/compact-cpu": cpu.Seconds() / compactCPU.Seconds(),
-					"longest-read-ms": float64(longest) / 1e6,
-					"search-s":        parts["search"].Seconds(), "index+log-s": parts["erase"].Seconds(), "copy-s": parts["compact"].Seconds(),
+					"longest-read-ms": ms(longest["search"], longest["erase"], longest["compact"]), "idle-read-ms": ms(alone[""]),
+					"search-read-ms": ms(longest["search"]), "commit-read-ms": ms(longest["erase"]), "copy-read-ms": ms(longest["compact"]),
+					"search-s": parts["search"].Seconds(), "index+log-s": parts["erase"].Seconds(), "copy-s": parts["compact"].Seconds(),
 				}
 			})
 		})
@@ -93,12 +100,17 @@ func timed(tb testing.TB, do func() error) time.Duration {
 	return time.Since(start)
 }
 
-// readers read until they are told to stop, which gives the longest time that one of them waited. They read pages of nobody.
-func readers(tb testing.TB, db *ctxpage.DB, pages int) (stop func() time.Duration) {
+func ms(of ...time.Duration) float64 { return float64(slices.Max(of)) / 1e6 }
+
+// readers read pages of nobody until they are told to stop. They are told the name of each phase at its end, "" to stop, and
+// give the longest time that one of them waited in each.
+func readers(tb testing.TB, db *ctxpage.DB, pages int) (ended func(phase string) map[string]time.Duration) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	longest := make([]time.Duration, 2)
-	for g := range longest {
+	var mu sync.Mutex
+	var longest time.Duration
+	phases := map[string]time.Duration{}
+	for g := range 2 {
 		wg.Go(func() {
 			for i := g; ; i += 7 {
 				select {
@@ -115,13 +127,21 @@ func readers(tb testing.TB, db *ctxpage.DB, pages int) (stop func() time.Duratio
 					tb.Error(err)
 					return
 				}
-				longest[g] = max(longest[g], time.Since(from))
+				mu.Lock()
+				longest = max(longest, time.Since(from))
+				mu.Unlock()
 			}
 		})
 	}
-	return func() time.Duration {
-		close(done)
-		wg.Wait()
-		return max(longest[0], longest[1])
+	return func(phase string) map[string]time.Duration {
+		if phase == "" {
+			close(done)
+			wg.Wait()
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		phases[phase] = max(phases[phase], longest)
+		longest = 0
+		return phases
 	}
 }

@@ -23,7 +23,8 @@ import (
 //	purge     the owner writes it into its rows, cuts the log behind it and writes the rows to a new file
 //	done      the row of the run says so                                                                       EraseDone
 //
-// The row of the run is in the first of these commits and says what is still to do. After a crash
+// The row of the run is in the first of these commits and says what is still to do; the last one replaces it. The commits
+// between them do not write it: it has the whole job, which is as long as what it erases. After a crash
 // the next open goes on from it (EraseRest): in stage "commits" with the commits that are missing,
 // in stage "purge" with the files. A follower of the log installs the same commits; it purges its
 // own files.
@@ -43,7 +44,7 @@ const (
 
 // eraseVersions and eraseState are about how many versions and state rows one commit takes.
 const (
-	eraseVersions = 512 // readers append their leaves behind it, and wait
+	eraseVersions = 128 // readers append their leaves behind it, and wait
 	eraseState    = 4096
 )
 
@@ -108,7 +109,7 @@ func (s *Engine) eraseAll(ctx context.Context, row *eraseRow, progress store.Pro
 		if i == len(parts)-1 {
 			row.Stage = erasePurge
 		}
-		if err := s.eraseCommit(ctx, b, row); err != nil {
+		if err := s.eraseCommit(ctx, b, row, i == 0); err != nil {
 			return err
 		}
 		progress("erase", uint64(i+1), uint64(len(parts)))
@@ -217,8 +218,8 @@ func eraseStateRows(job *store.EraseJob) (rows []store.StateRow) {
 	return append(rows, job.State...)
 }
 
-// eraseCommit commits one part, and with it the row that says how far the run has come.
-func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow) error {
+// eraseCommit commits one part, and with the first and the last of them the row that says how far the run has come.
+func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow, first bool) error {
 	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
 	if err != nil {
 		return err
@@ -232,11 +233,13 @@ func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow) err
 		e.tail.Held, e.tail.Questions, e.tail.State = len(e.job.Held), len(e.job.Questions), len(e.job.State)
 		e.tail.Bodies = manifest.CountOf(e.job.Leaves)
 	}
-	value, err := row.encode()
-	if err != nil {
-		return err
+	if first || row.Stage == erasePurge {
+		value, err := row.encode()
+		if err != nil {
+			return err
+		}
+		b.State = append(b.State, store.StateRow{Key: store.EraseRows + e.run, Value: value})
 	}
-	b.State = append(b.State, store.StateRow{Key: store.EraseRows + e.run, Value: value})
 	if b.forget, err = s.forgets(e.forget); err != nil {
 		return err
 	}
@@ -381,6 +384,9 @@ func (s *Engine) EraseRest(ctx context.Context) (rest []store.EraseReport, err e
 		if row.Stage == eraseCommits && row.Job != nil {
 			for i := range row.Job.State { // the run itself may have written some; no other caller could since
 				row.Job.State[i].LSN = 0
+			}
+			if err := s.eraseTold(ctx, &row.Report); err != nil { // the commits that are there
+				return err
 			}
 			if err := s.eraseAll(ctx, row, func(string, uint64, uint64) {}); err != nil {
 				return err

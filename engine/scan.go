@@ -88,15 +88,18 @@ func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error
 		arts = arts[:q.Limit]
 		out.Next = s.cat.cursor(arts[q.Limit-1], q.Newest)
 	}
-	for _, art := range arts {
-		h, err := s.headLocked(format.HeadKey{Art: art, Version: s.cat.art(art).version})
-		if err != nil {
-			return out, err
+	err = s.rows.View(func(tx Reader) error { // one for all: a snapshot for each was a seventh of a long listing
+		for _, art := range arts {
+			h, err := s.headWithin(tx, format.HeadKey{Art: art, Version: s.cat.art(art).version})
+			if err != nil {
+				return err
+			}
+			h.Superseded = s.cat.supersededBy(s.cat.art(art))
+			out.Heads = append(out.Heads, h)
 		}
-		h.Superseded = s.cat.supersededBy(s.cat.art(art))
-		out.Heads = append(out.Heads, h)
-	}
-	return out, nil
+		return nil
+	})
+	return out, err
 }
 
 // scanHistory lists the versions of the artefact in the nearest scope that has it. The cursor names

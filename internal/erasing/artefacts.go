@@ -9,8 +9,9 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// scanRows is how much is listed at a time.
-const scanRows = 500
+// scanRows is how much is listed at a time. A commit waits until a page of the listing is read, and readers behind it, so that
+// pages are small.
+const scanRows = 128
 
 // artefacts looks at all of them, then follows what was derived from those that go.
 func (f *finder) artefacts() error {
