@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -199,9 +200,24 @@ func decode(e element, v any) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
 		out.Line += bytes.Count(e.raw[:min(int(kind.Offset), len(e.raw))], []byte("\n"))
-		out.Field, out.Err = kind.Field, store.Invalid("value", "a "+kind.Value, "a "+kind.Type.String())
+		out.Field, out.Err = kind.Field, store.Invalid("value", "a "+kind.Value, expected(kind.Type))
 	}
 	return out
+}
+
+// expected is a type in the words of JSON.
+func expected(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Pointer:
+		return expected(t.Elem())
+	case reflect.Float64, reflect.Int, reflect.Int64:
+		return "a number"
+	}
+	return "a " + t.String()
 }
 
 // wrong is an error in a field of an element.

@@ -78,23 +78,31 @@ func (s *scanner) byte() (byte, error) {
 	return b, s.read(1)
 }
 
-// skip gives the next byte that is no blank, without taking it.
+// skip gives the next byte that is no blank, without taking it. It goes through what the reader has buffered: a file may be a
+// gigabyte of blanks.
 func (s *scanner) skip() (byte, error) {
 	for {
 		b, err := s.r.Peek(1)
 		if err != nil {
 			return 0, err
 		}
-		switch b[0] {
-		case ' ', '\t', '\r', '\n':
-			if _, err := s.byte(); err != nil {
-				return 0, err
-			}
-		default:
+		if !blank(b[0]) {
 			return b[0], nil
+		}
+		part, _ := s.r.Peek(s.r.Buffered())
+		n := 1
+		for n < len(part) && blank(part[n]) {
+			n++
+		}
+		s.line += bytes.Count(part[:n], []byte{'\n'})
+		_, _ = s.r.Discard(n)
+		if err := s.read(n); err != nil {
+			return 0, err
 		}
 	}
 }
+
+func blank(b byte) bool { return b == ' ' || b == '\t' || b == '\r' || b == '\n' }
 
 // take skips blanks and takes the byte that is expected.
 func (s *scanner) take(want byte) error {
@@ -299,14 +307,10 @@ func (v *nesting) through(b []byte) (n int, done bool) {
 				return i + 1, true
 			}
 		case v.quoted:
-			next := bytes.IndexByte(b[i:], '"')
-			if next < 0 {
-				next = len(b) - i
+			// Not IndexByte, which would look for the quote up to the end of b again behind each escape.
+			for i+1 < len(b) && b[i+1] != '"' && b[i+1] != '\\' {
+				i++
 			}
-			if esc := bytes.IndexByte(b[i:i+next], '\\'); esc >= 0 {
-				next = esc
-			}
-			i += max(next-1, 0)
 		case v.scalar && bytes.IndexByte([]byte(" \t\r\n,]}:"), c) >= 0:
 			return i, true
 		case c == '"':
