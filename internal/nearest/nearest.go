@@ -10,6 +10,7 @@ package nearest
 import (
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // Set holds vectors of one length, each under a page number. Its owner has one lock for it: Put and Remove run under the
@@ -96,30 +97,59 @@ func (c *code) set(i, n, dims, square int) {
 
 // quantise fills in the code and the small numbers of a vector and gives what makes a product of the latter a cosine.
 func quantise(small []int8, c code, v []float32) float32 {
-	clear(c.signs)
-	clear(c.great)
 	unit := 127 / float64(largestOf(v))
 	if math.IsInf(unit, 0) {
 		clear(small)
+		clear(c.signs)
+		clear(c.great)
 		return 0
 	}
 	square := 0
 	for i, f := range v {
-		n := int(math.RoundToEven(float64(f) * unit))
+		// Adding magic leaves the nearest integer, of two the even one, in the lowest bits.
+		n := int32(math.Float64bits(float64(float64(f)*unit) + magic))
 		small[i] = int8(n)
-		square += n * n
+		square += int(n * n)
 	}
-	for i, n := range small {
-		c.set(i, int(n), len(v), square)
-	}
+	c.fill(small, greatest(24*square/(25*len(v))))
 	return float32(1 / math.Sqrt(float64(square)))
 }
 
-func largestOf(v []float32) (largest float32) {
-	for _, f := range v {
-		largest = max(largest, float32(math.Abs(float64(f))))
+const magic = 3 << 51
+
+// greatest is the greatest number whose square is not above one.
+func greatest(square int) int {
+	n := int(math.Sqrt(float64(square)))
+	for n*n > square {
+		n--
 	}
-	return largest
+	for (n+1)*(n+1) <= square {
+		n++
+	}
+	return n
+}
+
+// fill sets the bits of all numbers, those above limit as large: what set does for each, without a branch.
+func (c *code) fill(small []int8, limit int) {
+	for w := range c.signs {
+		var signs, great uint64
+		for _, n := range slices.Backward(small[64*w : min(64*w+64, len(small))]) {
+			n := int64(n)
+			size := (n ^ n>>63) - n>>63
+			signs = signs<<1 | uint64(-n)>>63
+			great = great<<1 | uint64(int64(limit)-size)>>63
+		}
+		c.signs[w], c.great[w] = signs, great
+	}
+}
+
+// largestOf is the greatest size of a number. Sizes are in the order of their bits.
+func largestOf(v []float32) float32 {
+	largest := uint32(0)
+	for _, f := range v {
+		largest = max(largest, math.Float32bits(f)&^(1<<31))
+	}
+	return math.Float32frombits(largest)
 }
 
 // Question is the vector of a question, prepared for searches. It is never changed.

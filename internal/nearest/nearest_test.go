@@ -338,3 +338,42 @@ func TestWide(t *testing.T) {
 	}
 	require.Greater(t, told, 100)
 }
+
+// TestQuantise: codes and numbers are those of their definition.
+func TestQuantise(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	for i := range 400 {
+		v := gauss(rng, 1+rng.IntN(400), nil, 1)
+		if i%4 == 0 {
+			for j := range v { // halves and equal numbers
+				v[j] = float32(rng.IntN(255)-127) / 2
+			}
+			v[0] = 63.5
+		}
+		s := NewSet(len(v))
+		s.Put(1, v)
+		unit, square := 127/float64(largestOf(v)), 0
+		for j, f := range v {
+			n := int(math.RoundToEven(float64(f) * unit))
+			require.EqualValues(t, n, s.small[j])
+			square += n * n
+		}
+		want := code{make([]uint64, s.words), make([]uint64, s.words)}
+		for j, n := range s.small {
+			want.set(j, int(n), len(v), square)
+		}
+		require.Equal(t, want, code{s.signs, s.great})
+	}
+}
+
+// BenchmarkPut is what a vector costs that is read from the file.
+func BenchmarkPut(b *testing.B) {
+	v := gauss(rand.New(rand.NewPCG(15, 16)), 384, nil, 1)
+	s := NewSet(384)
+	num, begun := uint64(0), cpuTime()
+	for b.Loop() {
+		num++
+		s.Put(1+num%10_000, v)
+	}
+	b.ReportMetric(1e9*(cpuTime()-begun)/float64(b.N), "cpu-ns/op")
+}
