@@ -222,7 +222,7 @@ func dot(a []int16, b []int8) int32 {
 
 // differing counts the signs in which the vectors of slots, from one on, differ from the question, those where the question
 // is large three times. Six words, of 384 dimensions, is the length of most small models; written out it takes half the time,
-// and a sixth with wide instructions.
+// and with wide instructions half of that.
 func (s *Set) differing(q *Question, from int, out []uint16) {
 	at := s.signs[from*s.words:]
 	if s.words == 6 {
