@@ -12,11 +12,12 @@ import (
 	"github.com/ctxpage/ctxpage/engine"
 )
 
-// take installs records that follow what the engine has. The first row must be the record that the engine has last: if it is
-// gone or another one, this is not the order it followed. It gives how many rows there were.
-func (l *serverLog) take(rows pgx.Rows) (n int, err error) {
+// take installs records that follow what the engine has, of which limit were asked for. Rows that were installed since are passed over.
+// The first of the others must be the record that the engine has last: if it is gone or another one, this is not the order it
+// followed. It gives how many rows there were.
+func (l *serverLog) take(rows pgx.Rows, limit int) (n int, err error) {
 	defer rows.Close()
-	bytesRead := 0
+	bytesRead, met := 0, false
 	defer func() { l.adapt(n, bytesRead) }()
 	for rows.Next() {
 		var seq, kind int64
@@ -28,7 +29,11 @@ func (l *serverLog) take(rows pgx.Rows) (n int, err error) {
 		}
 		n++
 		bytesRead += len(body)
-		if n == 1 {
+		if uint64(seq) < l.pos.seq {
+			continue
+		}
+		if !met {
+			met = true
 			is, err := l.continues(uint64(seq), sum)
 			if err != nil {
 				return n, err
@@ -49,7 +54,7 @@ func (l *serverLog) take(rows pgx.Rows) (n int, err error) {
 	if err := rows.Err(); err != nil {
 		return n, err
 	}
-	if n == 0 && l.pos.seq > 0 {
+	if !met && n < limit && l.pos.seq > 0 {
 		return n, followError{fmt.Errorf("%w: it ends before record %d, which this host has", ErrForked, l.pos.seq)}
 	}
 	return n, nil
@@ -187,7 +192,7 @@ func (l *serverLog) part(ctx context.Context, limit int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return l.take(rows)
+	return l.take(rows, limit)
 }
 
 // hear notes that readers see everything that was answered before a time.
@@ -237,6 +242,9 @@ func (l *serverLog) poll(ctx context.Context) {
 		}
 		if l.s.whyDead() != nil {
 			return
+		}
+		if l.waits.Load() { // who waits for the turn looks
+			continue
 		}
 		if err := l.look(ctx); err != nil && ctx.Err() == nil {
 			l.silent.Store(&err)

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -87,6 +88,9 @@ func (s *Store) keep(ctx context.Context) {
 // channel is where hosts tell each other of commits.
 func (s *Store) channel() string { return fmt.Sprintf("ctxpage_%d", s.db.num) }
 
+// self is how this host signs what it tells the others: it does not look for its own commits.
+func (s *Store) self() string { return hex.EncodeToString(s.log.host[:]) }
+
 // notify has the other hosts told that this one committed. Many commits become one notification.
 func (s *Store) notify() {
 	select {
@@ -107,7 +111,7 @@ func (s *Store) notifyOthers(ctx context.Context) {
 			continue
 		}
 		ask, cancel := context.WithTimeout(ctx, replyTimeout)
-		_, err := s.pool.Exec(ask, "SELECT pg_notify($1, '')", s.channel())
+		_, err := s.pool.Exec(ask, "SELECT pg_notify($1, $2)", s.channel(), s.self())
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			s.opts.Logger.Debug("pgstore: notify", "database", s.opts.Name, "error", err)
@@ -147,12 +151,18 @@ func (s *Store) hearOthers(ctx context.Context) error {
 		return err
 	}
 	for {
-		if _, err := conn.WaitForNotification(ctx); err != nil {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
 			return err
 		}
-		select {
-		case s.told <- struct{}{}:
-		default:
+		if n.Payload == s.self() {
+			continue
+		}
+		for _, who := range []chan struct{}{s.told, s.log.told} {
+			select {
+			case who <- struct{}{}:
+			default:
+			}
 		}
 	}
 }

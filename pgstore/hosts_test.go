@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -532,4 +533,56 @@ func TestRefreshDoesNotTrustATurn(t *testing.T) {
 	require.NoError(t, <-lost)
 	require.NoError(t, err)
 	require.Equal(t, out.LSN, m.LSN)
+}
+
+// A host that waits for the turn installs what the others commit meanwhile, and its reads stay fresh. With the lock in hand there is
+// little left to do.
+func TestFollowsWhileItWaits(t *testing.T) {
+	t.Parallel()
+	ctx, dsn := t.Context(), onServer(t)
+	a := quiet(t, dsn, ownName(t), func(o *Options) { o.Poll = 5 * time.Millisecond })
+	b := quiet(t, dsn, ownName(t), nil)
+	l := a.log
+	require.NoError(t, l.lock(ctx))
+	defer l.unlock()
+	locked, done := make(chan error, 1), make(chan error, 1)
+	go func() { done <- l.followUntil(ctx, locked) }()
+	for n := range 5 {
+		out := mustPut(t, b, fmt.Sprint("page ", n), "words")
+		before := l.heard.Load()
+		require.Eventually(t, func() bool { return a.Mark().LSN == out.LSN && l.heard.Load() > before }, 20*time.Second, time.Millisecond)
+	}
+	locked <- nil
+	require.NoError(t, <-done)
+	refused := errors.New("refused")
+	locked <- refused
+	require.ErrorIs(t, l.followUntil(ctx, locked), refused)
+}
+
+// A host that some hundred records of others are ahead of keeps the turn it waited for; further behind, it gives the turn back and
+// catches up first.
+func TestTurnsKept(t *testing.T) {
+	t.Parallel()
+	dsn := onServer(t)
+	var begun atomic.Int64
+	a := quiet(t, dsn, ownName(t), func(o *Options) {
+		o.hook = func(step string) error {
+			if step == "begin" {
+				begun.Add(1)
+			}
+			return nil
+		}
+	})
+	b := quiet(t, dsn, ownName(t), nil)
+	for _, c := range []struct {
+		records int
+		turns   int64
+	}{{beginRows / 2, 1}, {beginRows + 10, 2}} {
+		for n := range c.records {
+			mustPut(t, b, fmt.Sprint("page ", n), fmt.Sprint("words ", c.records))
+		}
+		begun.Store(0)
+		mustPut(t, a, "own", fmt.Sprint("words ", c.records))
+		require.Equal(t, c.turns, begun.Load())
+	}
 }

@@ -51,6 +51,9 @@ type serverLog struct {
 	ticket  int64
 	commits map[uint64]chain // of the records that have commits and are not in the rows yet
 
+	waits atomic.Bool   // this host waits for the turn, and follows meanwhile
+	told  chan struct{} // another host says that it committed; for who waits for the turn
+
 	writing sync.Mutex    // one writer to the inbox at a time
 	kick    chan struct{} // asks the worker for a turn
 	grown   atomic.Int64  // bytes of records since the newest image
@@ -98,7 +101,7 @@ const maxRecord = 64 << 20
 func (l *serverLog) uuid() pgtype.UUID { return pgtype.UUID{Bytes: l.host, Valid: true} }
 
 func newLog(s *Store, pool *pgxpool.Pool, db int, host [16]byte) *serverLog {
-	return &serverLog{s: s, pool: pool, db: db, host: host, tail: semaphore.NewWeighted(1), kick: make(chan struct{}, 1), rows: beginRows, commits: map[uint64]chain{}}
+	return &serverLog{s: s, pool: pool, db: db, host: host, tail: semaphore.NewWeighted(1), kick: make(chan struct{}, 1), told: make(chan struct{}, 1), rows: beginRows, commits: map[uint64]chain{}}
 }
 
 // lock takes the tail, for at most Options.Patience.
