@@ -1,11 +1,15 @@
 package pgstore
 
 import (
+	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/remote"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
 )
@@ -36,5 +40,53 @@ func TestContract(t *testing.T) {
 	dsn := onServer(t)
 	storetest.Run(t, func(t testing.TB, cfg storetest.Config) storetest.Database {
 		return &onPostgres{dsn: dsn, name: ownName(t), cfg: cfg}
+	})
+}
+
+// onSocket is such a database as the agents of a host have it: through the socket of the host's follower.
+type onSocket struct {
+	*onPostgres
+	end map[store.Store]func(kill bool)
+}
+
+func (p *onSocket) Open(t testing.TB) store.Store {
+	st := p.onPostgres.Open(t).(*Store)
+	dir, err := os.MkdirTemp("", "pgstore-agents-") // a socket's path is short
+	require.NoError(t, err)
+	srv, err := remote.NewServer(t.Context(), st, remote.ServerOptions{})
+	require.NoError(t, err)
+	socket := filepath.Join(dir, "s")
+	l, err := remote.Listen(socket)
+	require.NoError(t, err)
+	served := make(chan struct{})
+	go func() { defer close(served); _ = srv.Serve(l) }()
+	client, err := remote.Dial(t.Context(), socket, remote.ClientOptions{})
+	require.NoError(t, err)
+	var once sync.Once
+	end := func(kill bool) {
+		once.Do(func() {
+			if kill {
+				p.onPostgres.Crash(t, st)
+			}
+			_ = l.Close()
+			_ = srv.Close()
+			<-served
+			_ = st.Close()
+			_ = os.RemoveAll(dir)
+		})
+	}
+	p.end[client] = end
+	t.Cleanup(func() { end(false) })
+	return client
+}
+
+func (p *onSocket) Crash(t testing.TB, st store.Store) { p.end[st](true); _ = st.Close() }
+
+// The contract, as an agent has it that connects to the follower of its host.
+func TestContractThroughSocket(t *testing.T) {
+	t.Parallel()
+	dsn := onServer(t)
+	storetest.Run(t, func(t testing.TB, cfg storetest.Config) storetest.Database {
+		return &onSocket{&onPostgres{dsn: dsn, name: ownName(t), cfg: cfg}, map[store.Store]func(bool){}}
 	})
 }
