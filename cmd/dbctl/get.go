@@ -77,6 +77,9 @@ func (c *getCmd) Run(a *app) error {
 		if v.SupersededBy != "" && !a.JSON {
 			a.warn(fmt.Sprintf("%s is superseded by %s", v.Ref, v.SupersededBy))
 		}
+		if v.Elsewhere != "" && !a.JSON {
+			a.warn(fmt.Sprintf("%s comes from a file on host %s, which cannot be checked here", v.Ref, v.Elsewhere))
+		}
 		return a.emit(viewOf(v), func(w io.Writer) {
 			text := printable(w, textOf(v))
 			fmt.Fprint(w, text)

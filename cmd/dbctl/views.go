@@ -40,6 +40,7 @@ type versionView struct {
 	// SupersededBy is the id of the artefact that answers for it.
 	SupersededBy string `json:"superseded_by,omitempty"`
 	Stale        bool   `json:"stale,omitempty"`
+	Elsewhere    string `json:"elsewhere,omitempty"` // host that has the file of its source
 	Text         string `json:"text,omitempty"`
 }
 
@@ -55,7 +56,7 @@ func viewOf(v *ctxpage.Version) versionView {
 		Ref: v.Ref.String(), Scope: v.Ref.Scope, ID: v.ID, Version: v.Version, LSN: v.LSN, Kind: v.Kind.String(), Provenance: v.Provenance.String(),
 		Tokens: v.Tokens, Pages: []pageView{}, PutAt: v.PutAt, CurrentAsOf: v.CurrentAsOf, ExpiresAt: v.ExpiresAt, Actor: v.Actor, Source: v.Source,
 		Group: v.Group, Seq: v.Seq, Subject: v.Subject, Role: v.Role, DerivedFrom: refStrings(v.DerivedFrom), Supersedes: v.Supersedes,
-		Pinned: v.Pinned, Tags: v.Tags, Meta: v.Meta, Deleted: v.Deleted, Gone: v.Gone, GoneBy: v.GoneBy, SupersededBy: v.SupersededBy, Stale: v.Stale, Text: textOf(v),
+		Pinned: v.Pinned, Tags: v.Tags, Meta: v.Meta, Deleted: v.Deleted, Gone: v.Gone, GoneBy: v.GoneBy, SupersededBy: v.SupersededBy, Stale: v.Stale, Elsewhere: v.Elsewhere, Text: textOf(v),
 	}
 	for _, p := range v.Pages {
 		out.Pages = append(out.Pages, pageView{p.Ref.String(), p.Num, p.Tokens, p.Digest[:]})
