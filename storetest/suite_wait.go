@@ -23,9 +23,12 @@ func checkAuditWait(b *bench) {
 		grown := make(chan uint64, 1)
 		go func() {
 			defer close(grown)
-			for begun, now, err := time.Now(), size, error(nil); err == nil && time.Since(begun) < 10*time.Second; {
-				if now, err = b.st.Audit().Wait(b.ctx, size, time.Minute); err == nil && now > size {
+			for begun := time.Now(); time.Since(begun) < 10*time.Second; {
+				now, err := b.st.Audit().Wait(b.ctx, size, time.Minute)
+				if err == nil && now > size {
 					grown <- now
+				}
+				if err != nil || now > size {
 					return
 				}
 			}
