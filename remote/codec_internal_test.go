@@ -184,7 +184,7 @@ func deepError(levels int) []byte {
 }
 
 // Errors in the fields of errors are bounded like errors that wrap others: read, they would use up the stack, and written,
-// they cost the square of their depth, in which a fuzz test stalled.
+// they cost the square of their depth.
 func TestErrorsAreBounded(t *testing.T) {
 	t.Parallel()
 	var got struct{ Err error }
