@@ -380,7 +380,7 @@ func (t *stocktaking) doubt(scope, id string, key store.PageKey) {
 // removed. Digests of held batches do not belong to heads, and what gc drops is never the newest
 // version.
 func (t *stocktaking) missing() error {
-	gone := map[store.Ref]store.PageKey{} // without a row; a later leaf may say that it was deleted
+	gone := lost{map[store.Ref]store.PageKey{}, map[uint64]store.Ref{}}
 	for i := uint64(0); i < t.scan.Size(); i++ {
 		if i%inventoryRows == 0 && t.ctx.Err() != nil {
 			return t.ctx.Err()
@@ -404,20 +404,30 @@ func (t *stocktaking) missing() error {
 			return err
 		}
 	}
-	for ref, key := range gone {
+	for ref, key := range gone.keys {
 		t.doubt(ref.Scope, ref.ID, key)
 	}
 	slices.SortFunc(t.doubts, func(a, b doubt) int { return cmp.Or(strings.Compare(a.scope, b.scope), strings.Compare(a.id, b.id)) })
 	return nil
 }
 
+// lost is what has no row; a later leaf may say that it was deleted. The stub of such a leaf names nothing: then the number of
+// a page tells what it was about.
+type lost struct {
+	keys map[store.Ref]store.PageKey
+	refs map[uint64]store.Ref // by number of a page
+}
+
 // unclaimed decides what a leaf wrote is: replaced, deleted, or missing.
-func (t *stocktaking) unclaimed(leaf *manifest.Record, gone map[store.Ref]store.PageKey) error {
+func (t *stocktaking) unclaimed(leaf *manifest.Record, gone lost) error {
 	s := t.s
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	sound := uint64(0) // the artefact whose head was read last: a leaf names each of its pages, and the head has all of them
 	for _, w := range leaf.Writes {
+		if w.Ref == "" && w.Deleted && w.Num != 0 {
+			delete(gone.keys, gone.refs[w.Num])
+		}
 		ref, err := store.ParseRef(w.Ref)
 		if err != nil || w.Touch || w.Gone {
 			continue
@@ -435,9 +445,12 @@ func (t *stocktaking) unclaimed(leaf *manifest.Record, gone map[store.Ref]store.
 		}
 		if art == 0 {
 			if w.Deleted {
-				delete(gone, ref)
-			} else if _, known := gone[ref]; !known {
-				gone[ref] = store.PageKey{Num: w.Num, Version: w.Version}
+				delete(gone.keys, ref)
+				continue
+			}
+			gone.refs[w.Num] = ref
+			if _, known := gone.keys[ref]; !known {
+				gone.keys[ref] = store.PageKey{Num: w.Num, Version: w.Version}
 			}
 			continue
 		}

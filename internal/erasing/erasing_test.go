@@ -2,6 +2,8 @@ package erasing_test
 
 import (
 	"context"
+	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -194,6 +196,41 @@ func TestNamesOfForgotten(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	require.NoError(t, none(filepath.Dir(to)))
+}
+
+// TestPrunedDeletion: a leaf that says that artefacts were deleted loses its body, because it names one of them. The other,
+// whose rows gc took, is not taken for one that somebody hid.
+func TestPrunedDeletion(t *testing.T) {
+	path := dbtest.MemoryPath(t)
+	db, err := openFiles(path, nil, nil, nil)
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	for _, id := range []string{"zq7x000001x", "other"} {
+		_, err = s.Put(ctx, ctxpage.Artefact{ID: id, Text: "kettle"})
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Update(ctx, func(tx *ctxpage.Txn) error { // one leaf for both
+		return errors.Join(tx.Delete(ctx, "zq7x000001x"), tx.Delete(ctx, "other"))
+	}))
+	for range 2 {
+		_, err = db.GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepNames: -1})
+		require.NoError(t, err)
+	}
+	_, err = s.Put(ctx, ctxpage.Artefact{ID: "stays", Text: "kettle"})
+	require.NoError(t, err)
+	_, err = db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7x000001x"}}, Names: true, By: "desk", Reason: "asked"})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	require.NoError(t, os.Remove(path+".columns")) // so that all rows are compared with the audit
+	db, err = openFiles(path, nil, nil, nil)
+	require.NoError(t, err)
+	list, _, err := db.Scope("acme").List(ctx, "", "", 10)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.NoError(t, db.Close())
 }
 
 // before is a database as it was: content and audit are those of another store that was made alike.
