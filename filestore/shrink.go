@@ -64,6 +64,10 @@ func (s *Store) shrinkPlan(ctx context.Context, progress store.Progress) (rep st
 		rep.After, rep.Free = min(pages*size, rep.Before), max(0, rep.Before-used*size)
 		return err
 	})
+	if st, serr := s.file.Load().Stat(); serr == nil && st.Size() > rep.Before { // the file grows ahead of its pages
+		rep.Free += st.Size() - rep.Before
+		rep.Before = st.Size()
+	}
 	return rep, err
 }
 

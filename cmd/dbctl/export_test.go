@@ -152,6 +152,13 @@ func TestSessionMessages(t *testing.T) {
 	md := ok(t, "", "session", "export", file, "acme/ann", "one", "--format", "md")
 	require.Equal(t, 4, strings.Count(md, "## "))
 	require.Len(t, asJSON(t, "", "session", "export", file, "acme/ann", "one")["messages"], 4)
+	failed := `{"role":"user","content":[{"text":"go","type":"text"}]}
+{"role":"assistant","content":[{"id":"t","input":{},"name":"x","type":"tool_use"}]}
+{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"boom","is_error":true}]}
+`
+	ok(t, failed, "session", "append", file, "acme/ann", "failed", "--jsonl")
+	require.Equal(t, failed, ok(t, "", "session", "export", file, "acme/ann", "failed", "--format", "anthropic"), "that a tool failed is kept")
+	require.Contains(t, ok(t, "", "session", "export", file, "acme/ann", "failed"), `"content":[{"text":"boom","type":"text"}],"tool_call_id":"t"`)
 	bad := dbctl(`{"role":"user","content":"x","content":"y"}`, "session", "append", file, "acme/ann", "three", "--jsonl")
 	require.Equal(t, exitUsage, bad.code)
 	require.Contains(t, bad.err, "field content")

@@ -3,6 +3,7 @@ package foreign
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/render"
@@ -53,6 +54,7 @@ type rawBlock struct {
 	Input    json.RawMessage `json:"input"`
 	ToolID   string          `json:"tool_use_id"`
 	Content  json.RawMessage `json:"content"`
+	IsError  bool            `json:"is_error"`
 	ImageURL json.RawMessage `json:"image_url"`
 	Source   struct {
 		Type string `json:"type"`
@@ -115,7 +117,7 @@ func (r *rawMessage) turns(e element) (out []Message, err error) {
 			return nil, e.wrong(fmt.Sprintf("content.%d", i), store.Invalid("block", cut(string(raw), 40), "an object with a type"))
 		}
 		if b.Type == "tool_result" {
-			out = append(out, Message{Role: render.RoleTool, ToolCallID: b.ToolID, Text: words(b.Content)})
+			out = append(out, b.result(raw))
 			continue
 		}
 		m.block(&b, raw)
@@ -145,6 +147,18 @@ func (m *Message) block(b *rawBlock, raw json.RawMessage) {
 	default:
 		m.Parts = append(m.Parts, carried(b.Type, raw))
 	}
+}
+
+// result is the turn of a tool result. One that is an error, or has more than words, is kept as it is beside its words.
+func (b *rawBlock) result(raw json.RawMessage) Message {
+	m := Message{Role: render.RoleTool, ToolCallID: b.ToolID, Text: words(b.Content)}
+	var inner []rawBlock
+	_ = json.Unmarshal(b.Content, &inner) // a string: none
+	more := slices.ContainsFunc(inner, func(x rawBlock) bool { return x.Type != "text" })
+	if m.Text != "" && (b.IsError || more) && len(raw) <= maxCarried {
+		m.Parts, m.Text = []store.Part{{Type: "text", Text: m.Text}, carried(b.Type, raw)}, ""
+	}
+	return m
 }
 
 // image is an image that has an address.

@@ -125,6 +125,7 @@ func openAIMessage(v *ctxpage.Version) any {
 					image["detail"] = p.Detail
 				}
 				parts = append(parts, map[string]any{"type": "image_url", "image_url": image})
+			case p.Type == toolResult: // its words are told already
 			default:
 				parts = append(parts, asItWas(p))
 			}
@@ -136,6 +137,9 @@ func openAIMessage(v *ctxpage.Version) any {
 	return m
 }
 
+// toolResult is the type of a part that is an Anthropic tool result as it came.
+const toolResult = "tool_result"
+
 type anthropicTurn struct {
 	Role    string `json:"role"`
 	Content []any  `json:"content"`
@@ -145,6 +149,12 @@ func anthropicMessage(v *ctxpage.Version) any {
 	m := &anthropicTurn{Role: spoken(v), Content: []any{}}
 	if v.Role == render.RoleTool {
 		m.Role = render.RoleUser
+		for _, p := range v.Parts {
+			if p.Type == toolResult {
+				m.Content = append(m.Content, asItWas(p))
+				return m
+			}
+		}
 		m.Content = append(m.Content, map[string]any{"type": "tool_result", "tool_use_id": v.ToolCallID, "content": whole(v)})
 		return m
 	}
