@@ -80,8 +80,8 @@ func TestForgedNumbers(t *testing.T) {
 				return err
 			}
 			at := len(row) - len(bytes.SplitN(row, []byte("forged-id"), 2)[1]) + 1 // after the count of rows
-			binary.BigEndian.PutUint64(row[at:], 1<<39)
-			return meta.Put(key, codec.Seal('m', key, row))
+			require.EqualValues(t, 2, row[at], "page 1, as a signed number")
+			return meta.Put(key, codec.Seal('m', key, slices.Replace(row, at, at+1, binary.AppendVarint(nil, 1<<39)...)))
 		},
 		"artefact": func(meta *bbolt.Bucket) error {
 			key := headKey(1, 1)
@@ -89,8 +89,9 @@ func TestForgedNumbers(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			binary.BigEndian.PutUint64(row[9:], 1<<31)
-			return meta.Put(key, codec.Seal('m', key, row))
+			at := 7 // after version, kind, provenance, priority, flags, what is implied, and the scope
+			require.EqualValues(t, 1, row[at])
+			return meta.Put(key, codec.Seal('m', key, slices.Replace(row, at, at+1, binary.AppendUvarint(nil, 1<<31)...)))
 		},
 		"scope": func(meta *bbolt.Bucket) error {
 			if err := meta.Delete(scopeKey(1)); err != nil {

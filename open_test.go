@@ -397,6 +397,25 @@ func TestNotADatabase(t *testing.T) {
 	require.Equal(t, "buy milk\n", string(b))
 }
 
+// lastPage returns the number of the last page that bbolt uses in a file.
+func lastPage(t *testing.T, path string) (last int) {
+	raw, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, PreLoadFreelist: true})
+	require.NoError(t, err)
+	defer raw.Close()
+	require.NoError(t, raw.View(func(tx *bbolt.Tx) error {
+		for id := 0; ; id++ {
+			p, err := tx.Page(id)
+			if p == nil || err != nil {
+				return err
+			}
+			if p.Type != "free" {
+				last = id
+			}
+		}
+	}))
+	return last
+}
+
 // TestHalfMade: a database whose maker was killed is made anew; a file that lost its bytes beside a log is not.
 func TestHalfMade(t *testing.T) {
 	t.Parallel()
@@ -422,7 +441,7 @@ func TestHalfMade(t *testing.T) {
 		require.NoError(t, os.RemoveAll(fresh+"-wal"))
 		require.NoError(t, os.RemoveAll(fresh+"-manifest"))
 	}
-	for _, b := range [][]byte{nil, first[:4096], first, whole[:6*4096], whole[:4096]} {
+	for _, b := range [][]byte{nil, first[:4096], first, whole[:lastPage(t, path)*4096], whole[:4096]} {
 		require.NoError(t, os.WriteFile(path, b, 0o600))
 		_, err := Open(path, Options{})
 		require.ErrorIs(t, err, ErrCorrupt, len(b))

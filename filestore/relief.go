@@ -34,7 +34,7 @@ const (
 	openSpace         = 1 << 20   // bytes that a new database takes; a recovery takes less
 	checkpointSpace   = 256 << 10 // bytes that puts leave on the disk: for audit and log of deletes, gc and checkpoints
 	auditSpace        = 64 << 10  // this part of it must be on the disk, not inside the file
-	keepShare         = 8         // puts leave this fraction of the file's size, too
+	keepShare         = 6         // puts leave this fraction of the file's size, too; what deletes leave in the audit is that much of small pages
 	keepMost          = 16 << 20  // but at most this many bytes
 	rowsFactor        = 3         // bytes that a byte of a row may take: pages half full, and the index
 	relieveEvery      = time.Second

@@ -16,13 +16,9 @@ func (l *Log) Bodies(ctx context.Context, from, to uint64, fn func(scope string,
 		if s.err != nil || s.row.pruned {
 			return s.err
 		}
-		w := wires.Get().(*wire)
-		defer wires.Put(w)
-		*w = wire{}
-		if err := decode(w, s.body, scopeField+1); err != nil {
+		if err := peek(s.body, scopeField+1, func(w *wire) { fn(w.Scope, len(s.body)) }); err != nil {
 			return leafError(s.index, err)
 		}
-		fn(w.Scope, len(s.body))
 		return nil
 	})
 }

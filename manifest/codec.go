@@ -201,14 +201,14 @@ func leafError(index uint64, err error) error {
 // wires are idle wires: recovery peeks into every leaf of the log.
 var wires = sync.Pool{New: func() any { return &wire{Record: new(Record)} }}
 
-// peek calls fn with the elements that an index row is made from; the rest is
-// not read. w is valid until fn returns.
-func peek(body []byte, fn func(w *wire)) error {
+// peek calls fn with the first elements of a leaf; the rest is not read. w is
+// valid until fn returns.
+func peek(body []byte, elements int, fn func(w *wire)) error {
 	w := wires.Get().(*wire)
 	defer wires.Put(w)
 	*w.Record = Record{}
 	*w = wire{Record: w.Record}
-	err := decode(w, body, peekFields)
+	err := decode(w, body, elements)
 	if err == nil {
 		fn(w)
 	}

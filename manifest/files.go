@@ -233,7 +233,7 @@ func traceHash(s string) uint32 { return uint32(xxhash.Sum64String(s)) }
 // rowOf makes the row of a leaf. The archive fills in its place.
 func rowOf(body []byte) (row, error) {
 	r := row{size: uint32(len(body))}
-	err := peek(body, func(w *wire) {
+	err := peek(body, peekFields, func(w *wire) {
 		r.typ, r.writes, r.rows, r.trace, r.parent = w.Type, w.flags&flagWrites != 0, w.flags&flagRows != 0, traceHash(w.Trace), traceHash(w.Parent)
 	})
 	return r, err
