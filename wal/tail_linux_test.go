@@ -134,7 +134,11 @@ func killedAfter(t *testing.T, dir, control string, records uint64) (said uint64
 	require.NoError(t, cmd.Start())
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
-		if said, err = strconv.ParseUint(lines.Text(), 10, 64); said == records {
+		n, err := strconv.ParseUint(lines.Text(), 10, 64)
+		if err != nil {
+			break // the line that the kill cut
+		}
+		if said = n; n == records {
 			require.NoError(t, cmd.Process.Kill())
 		}
 	}
