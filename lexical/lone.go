@@ -1,8 +1,10 @@
 package lexical
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // Where there are no turns, or no weight says otherwise, a page gets nothing from others: its own words alone decide. Then
@@ -75,20 +77,38 @@ func (w *work) beginReading(p plan) *lone {
 		w.lone = new(lone)
 	}
 	l := w.lone
-	l.readings, l.starts, l.follow = l.readings[:0], l.starts[:0], l.follow[:0]
-	for i, t := range p.order {
-		l.starts, l.follow = append(l.starts, len(l.readings)), append(l.follow, w.most(p, p.order[i:]))
+	l.readings, l.starts = l.readings[:0], l.starts[:0]
+	l.follow = w.mostFrom(p, l.follow)
+	for _, t := range p.order {
+		l.starts = append(l.starts, len(l.readings))
 		for _, o := range w.lists[w.start[t]:w.start[t+1]] {
 			l.readings = append(l.readings, reading{cursor: o.cursor(), next: o.segment.first, segment: o.segment.id, filtered: o.removed})
 		}
-		for _, ref := range w.tails {
-			if ref.term == t {
-				l.readings = append(l.readings, reading{tail: ref.part.list(ref.at), next: ref.part.docs[0].num, filtered: ref.part.removed > 0})
-			}
+		for _, ref := range w.tailsOf(t) {
+			l.readings = append(l.readings, reading{tail: ref.part.list(ref.at), next: ref.part.docs[0].num, filtered: ref.part.removed > 0})
 		}
 	}
-	l.starts, l.follow = append(l.starts, len(l.readings)), append(l.follow, 0)
+	l.starts = append(l.starts, len(l.readings))
 	return l
+}
+
+// tailsOf returns the lists of a word that are in no segment. They were found word by word, so they stand in that order.
+func (w *work) tailsOf(t int) []tailRef {
+	from, _ := slices.BinarySearchFunc(w.tails, t, func(r tailRef, t int) int { return cmp.Compare(r.term, t) })
+	to, _ := slices.BinarySearchFunc(w.tails, t+1, func(r tailRef, t int) int { return cmp.Compare(r.term, t) })
+	return w.tails[from:to]
+}
+
+// mostFrom puts into most what the words of the plan from each place on can add to a page; 0 behind the last.
+func (w *work) mostFrom(p plan, most []float64) []float64 {
+	most = slices.Grow(most[:0], len(p.order)+1)[:len(p.order)+1]
+	most[len(p.order)] = 0
+	each, sum := w.mostOf(), 0.0
+	for i := len(p.order) - 1; i >= 0; i-- {
+		sum += p.weight[p.order[i]] * each
+		most[i] = sum * slack
+	}
+	return most
 }
 
 // readWhole reports the list that did not end as it should.
