@@ -75,23 +75,23 @@ func TestWindowFaults(t *testing.T) {
 
 // The copy makes a fault of the window an error. The control: without that, it ends the process.
 func TestCopyOrFault(t *testing.T) {
-	if os.Getenv("WAL_FAULT") != "" {
-		copy(hole(t), "x")
+	if dir := os.Getenv("WAL_FAULT"); dir != "" {
+		copy(hole(t, dir), "x")
 		return
 	}
-	require.ErrorContains(t, wal.CopyOrFault(hole(t), []byte("x")), "write to the window")
+	require.ErrorContains(t, wal.CopyOrFault(hole(t, t.TempDir()), []byte("x")), "write to the window")
 	require.NoError(t, wal.CopyOrFault(make([]byte, 1), []byte("x")))
 
 	control := exec.Command(os.Args[0], "-test.run=^TestCopyOrFault$")
-	control.Env = append(os.Environ(), "WAL_FAULT=1")
+	control.Env = append(os.Environ(), "WAL_FAULT="+t.TempDir()) // which the parent removes
 	out, err := control.CombinedOutput()
 	require.Error(t, err)
 	require.Contains(t, string(out), "SIGBUS")
 }
 
 // hole returns memory over the missing bytes of a file.
-func hole(t *testing.T) []byte {
-	f, err := os.Create(filepath.Join(t.TempDir(), "short"))
+func hole(t *testing.T, dir string) []byte {
+	f, err := os.Create(filepath.Join(dir, "short"))
 	require.NoError(t, err)
 	defer f.Close()
 	mem, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
