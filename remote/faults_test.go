@@ -323,7 +323,7 @@ func (w *waiting) Changes(ctx context.Context, _ uint64, _ time.Duration) (store
 
 func (w *waiting) Maintain(ctx context.Context, _ store.Job, p store.Progress) (store.JobReport, error) {
 	for i := range uint64(10) {
-		time.Sleep(25 * time.Millisecond)
+		time.Sleep(150 * time.Millisecond)
 		p("pages", i+1, 10)
 	}
 	return store.JobReport{Rows: 10}, ctx.Err()
@@ -334,7 +334,7 @@ func TestProgress(t *testing.T) {
 	t.Parallel()
 	path := socket(t)
 	serve(t, &waiting{Store: newMemory(t)}, path, remote.ServerOptions{})
-	c := dial(t, path, remote.ClientOptions{Answer: 100 * time.Millisecond})
+	c := dial(t, path, remote.ClientOptions{Answer: time.Second})
 	var told []uint64
 	rep, err := c.Maintain(ctx, store.Job{Kind: store.JobCheck}, func(what string, done, total uint64) {
 		require.Equal(t, "pages", what)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -139,29 +140,54 @@ func (silent) Append(context.Context, []*manifest.Record, store.Durability) erro
 // hasty is a store that shows leaves to those who wait before they are kept: a sync keeps them, and a crash takes them.
 type hasty struct {
 	store.Store
-	late *[]*manifest.Record
+	late *lateLeaves
+}
+
+// lateLeaves are leaves that were shown and are not kept yet.
+type lateLeaves struct {
+	mu   sync.Mutex
+	list []*manifest.Record
+}
+
+func (l *lateLeaves) add(leaves []*manifest.Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, leaves...)
+}
+
+func (l *lateLeaves) take() []*manifest.Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := l.list
+	l.list = nil
+	return list
+}
+
+func (l *lateLeaves) count() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return uint64(len(l.list))
 }
 
 func (h hasty) Append(ctx context.Context, leaves []*manifest.Record, how store.Durability) error {
 	if how == store.Written {
-		*h.late = append(*h.late, leaves...)
+		h.late.add(leaves)
 		return ctx.Err()
 	}
-	leaves = append(*h.late, leaves...)
-	*h.late = nil
-	return h.Store.Append(ctx, leaves, how)
+	return h.Store.Append(ctx, append(h.late.take(), leaves...), how)
 }
 
 func (h hasty) Audit() store.Audit { return hastyAudit{h.Store.Audit(), h.late} }
 
 type hastyAudit struct {
 	store.Audit
-	late *[]*manifest.Record
+	late *lateLeaves
 }
 
 func (a hastyAudit) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error) {
-	if n, err := a.Size(ctx); err != nil || len(*a.late) > 0 {
-		return n + uint64(len(*a.late)), err
+	late := a.late.count()
+	if n, err := a.Size(ctx); err != nil || late > 0 {
+		return n + late, err
 	}
 	return a.Audit.Wait(ctx, size, wait)
 }
@@ -313,7 +339,7 @@ var broken = map[string]struct {
 	"lists by id only":                   {"Newest", func(st store.Store) store.Store { return unordered{st} }},
 	"keeps no questions":                 {"Questions", func(st store.Store) store.Store { return deaf{st} }},
 	"loses leaves":                       {"Audit", func(st store.Store) store.Store { return silent{st} }},
-	"shows leaves that it does not keep": {"AuditWait", func(st store.Store) store.Store { return hasty{st, new([]*manifest.Record)} }},
+	"shows leaves that it does not keep": {"AuditWait", func(st store.Store) store.Store { return hasty{st, new(lateLeaves)} }},
 	"tells of no leaf":                   {"AuditWait", func(st store.Store) store.Store { return sleepy{st} }},
 	"writes an artefact twice": {"OneID", func(st store.Store) store.Store {
 		return changed(st, func(b *store.Batch) { // the last write counts

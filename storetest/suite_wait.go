@@ -21,18 +21,19 @@ func checkAuditWait(b *bench) {
 		require.Equal(b, size, now, "nothing came")
 		trace := fmt.Sprint("waited-", n)
 		grown := make(chan uint64, 1)
-		go func() {
+		go func(audit store.Audit, size uint64) {
 			defer close(grown)
 			for begun := time.Now(); time.Since(begun) < 10*time.Second; {
-				now, err := b.st.Audit().Wait(b.ctx, size, time.Minute)
-				if err == nil && now > size {
-					grown <- now
+				now, err := audit.Wait(b.ctx, size, time.Second)
+				if err != nil {
+					return
 				}
-				if err != nil || now > size {
+				if now > size {
+					grown <- now
 					return
 				}
 			}
-		}()
+		}(b.st.Audit(), size)
 		leaf := &manifest.Record{Type: manifest.TypeAssemble, Trace: trace, Time: b.time().UnixMicro(), Scope: scope}
 		require.NoError(b, b.st.Append(b.ctx, []*manifest.Record{leaf}, store.Written))
 		now, ok := <-grown
