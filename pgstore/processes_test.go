@@ -69,6 +69,7 @@ func work(env string) {
 	o := Options{Name: j.Name, credulous: j.Credulous, NoNotify: j.Stale, hook: func(step string) error {
 		if step == "write" && groups.Add(1) == int64(j.StopAt) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			time.Sleep(time.Second) // the signal may reach another thread first; this one must not write meanwhile
 		}
 		return nil
 	}}
