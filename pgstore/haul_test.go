@@ -278,6 +278,23 @@ func TestHaulControl(t *testing.T) {
 	require.NotZero(t, lost, "the test of a long haul proves nothing")
 }
 
+// unanswered is which writes of a process have no answer yet.
+func (f *fleet) unanswered(process int) map[int]bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	open := map[int]bool{}
+	for _, e := range f.seen {
+		switch {
+		case e.Process != process:
+		case e.Call == nil:
+			delete(open, e.Op)
+		case e.Call.Write:
+			open[e.Op] = true
+		}
+	}
+	return open
+}
+
 // stopped waits until a process stands still.
 func stopped(t *testing.T, p *process) {
 	t.Helper()
@@ -303,8 +320,18 @@ func holderStopped(t *testing.T, credulous bool) porcupine.CheckResult {
 		more := f.spawn()
 		time.Sleep(time.Second) // the others go on, over what the stopped one was writing
 		seen := f.count()
+		waiting := f.unanswered(1)
+		require.NotEmpty(t, waiting, "it stopped while nobody waited for its commit")
 		require.NoError(t, ps[0].cmd.Process.Signal(syscall.SIGCONT))
-		require.Eventually(t, func() bool { return f.count() > seen+50 }, 30*time.Second, 20*time.Millisecond)
+		require.Eventually(t, func() bool {
+			open := f.unanswered(1)
+			for op := range waiting {
+				if open[op] {
+					return false // a process that ends before it tells its answer shows nothing
+				}
+			}
+			return f.count() > seen+50
+		}, 30*time.Second, 20*time.Millisecond)
 		_ = more.in.Close()
 	})
 	t.Logf("another host waited %v for the turn of a host that stood still", stood.Round(time.Millisecond))
