@@ -38,7 +38,7 @@ type Hit struct {
 }
 
 const (
-	pagesPerHit = 3 // pages that are proposed for each hit, so that those of a few long documents leave enough others
+	pagesPerHit = 3 // pages that are proposed for each hit where documents are long, so that those of a few leave enough others
 	morePages   = 3 // pages that a hit names in More
 )
 
@@ -180,29 +180,27 @@ func served(ranked []*item) (n int) {
 // scored with the statistics of the store, so they compare with stored pages.
 func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
-	q := store.CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, Dates: lexical.DatesOf(a.q.Text), K: a.widen(min(pagesPerHit*a.q.TopK, MaxTopK)), Weights: &weights, Filter: &a.q.Filter, Strict: true}
+	q := store.CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, Dates: lexical.DatesOf(a.q.Text), Weights: &weights, Filter: &a.q.Filter, Strict: true}
 	if a.tx != nil {
 		q.Mask = a.tx.mask()
 	}
 	preset := triage.Preset{Floor: a.q.Floor}
-	enough := q.K
-	if err := a.near(ctx, &q, preset); err != nil {
+	if err := a.proposePages(ctx, &q, preset); err != nil {
 		return err
 	}
-	if a.cands, err = a.s.db.store.Candidates(ctx, q); err != nil {
-		return err
-	}
-	a.full = len(a.cands.Hits) >= enough
 	items := appendItems(append(a.scratch.items[:0], a.drafts(&q)...), a.cands.Hits)
 	a.scratch.items = items
 	if err := a.compare(ctx, preset, items); err != nil {
 		return err
 	}
-	relevance := triage.Relevance(a.triage(items))
+	var relevance []float64
+	if a.embedder != "" {
+		relevance = triage.Relevance(a.triage(items))
+	}
 	a.scratch.order = a.scratch.order[:0]
 	for i := range items {
 		it := &items[i]
-		if a.embedder != "" {
+		if relevance != nil {
 			it.scored.score, it.scored.semantic = relevance[i], relevance[i]
 		}
 		if (it.cand.Lexical.Score > 0 || it.cand.Near || it.own != nil && it.cosine != nil) && it.cand.Excluded == "" {
@@ -218,6 +216,30 @@ func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	a.ranked = upTo(all, a.q.TopK)
 	a.full = a.full || len(a.ranked) < len(all)
 	return nil
+}
+
+// proposePages proposes enough pages for a.q.TopK hits. Pages of short artefacts are a hit each, and mostly there are no others:
+// pagesPerHit times as many, which cost about as many times more, are asked for only where an artefact of several pages matches.
+// With an embedder, how much a page is worth depends on the pages beside it, so there are always as many.
+func (a *assembling) proposePages(ctx context.Context, q *store.CandidateQuery, preset triage.Preset) (err error) {
+	each := pagesPerHit
+	if a.s.db.opts.Embedder == nil {
+		each = 1
+	}
+	for ; ; each = pagesPerHit {
+		q.K = a.widen(min(each*a.q.TopK, MaxTopK))
+		enough := q.K
+		if err := a.near(ctx, q, preset); err != nil {
+			return err
+		}
+		if a.cands, err = a.s.db.store.Candidates(ctx, *q); err != nil {
+			return err
+		}
+		a.full = len(a.cands.Hits) >= enough
+		if each == pagesPerHit || !a.full || !slices.ContainsFunc(a.cands.Hits, func(c store.Candidate) bool { return c.Pages != 1 }) {
+			return nil
+		}
+	}
 }
 
 // worth is what a search orders pages by: their words, or words and meaning joined.
@@ -248,6 +270,9 @@ func (a *assembling) hits(ctx context.Context) (Found, error) {
 	a.s.db.ask(leaf, a.q.Text)
 	best := a.bestLexical()
 	out := Found{Trace: a.q.Trace, Degraded: a.degraded()}
+	if n := served(a.ranked); n > 0 {
+		out.Hits, leaf.Pages = make([]Hit, 0, n), make([]manifest.Page, 0, n)
+	}
 	for i := range a.ranked {
 		it := a.ranked[i]
 		if it.reason != "" {

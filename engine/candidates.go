@@ -478,6 +478,7 @@ func (c *catalogue) describe(out *store.Candidate, num uint64) (id []byte) {
 	out.Key = store.PageKey{Num: num, Version: p.head}
 	out.Ref.Scope, out.Ref.Page, out.Ref.Version = c.scopeName(p.scope), int(p.page), p.version
 	out.Kind, out.Provenance, out.AsOf, out.Tokens = p.kind, p.prov, p.asOf, int(p.tokens)
+	out.Pages = int(a.pages)
 	out.Pinned, out.Group, out.Seq = p.flags&format.FlagPinned != 0, a.group, p.seq
 	if a.group != 0 {
 		out.GroupName = c.groups[a.group-1].name

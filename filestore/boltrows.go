@@ -22,7 +22,7 @@ type boltRows struct {
 	tx      *bbolt.Tx
 	buckets [engine.TableQuestion + 1]*bbolt.Bucket // nil: not there, or not looked up yet
 	cursors [engine.TableQuestion + 1]*bbolt.Cursor // of tables with manyReads; nil: no row was read yet
-	growth  [engine.TableQuestion + 1]growth
+	growth  *[engine.TableQuestion + 1]growth       // nil: the transaction only reads
 	ring    *seal.Ring // opens and seals the values; nil: they are plain
 }
 
@@ -121,10 +121,21 @@ func (g *growth) fill(b *bbolt.Bucket) {
 const metaHead = 'h'
 
 func newBoltRows(tx *bbolt.Tx, ring *seal.Ring) engine.Writer {
+	r := rowsOf(tx)
 	if ring == nil {
-		return &boltRows{tx: tx}
+		return r
 	}
-	return sealedRows{&boltRows{tx: tx, ring: ring}}
+	r.ring = ring
+	return sealedRows{r}
+}
+
+// rowsOf shows plain rows.
+func rowsOf(tx *bbolt.Tx) *boltRows {
+	r := &boltRows{tx: tx}
+	if tx.Writable() {
+		r.growth = new([engine.TableQuestion + 1]growth)
+	}
+	return r
 }
 
 // sealedRows are rows whose values are sealed, each bound to its bucket and key. The words of the index are masked in its keys.

@@ -18,7 +18,7 @@ func TestReadsOfManyRows(t *testing.T) {
 	const rows = 2000
 	key := func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
-		r := &boltRows{tx: tx}
+		r := rowsOf(tx)
 		for _, table := range []engine.Table{engine.TableSeg, engine.TableHeld} {
 			for n := 1; n < rows; n += 2 {
 				require.NoError(t, r.Put(table, key(n), key(n*n)))
@@ -30,7 +30,7 @@ func TestReadsOfManyRows(t *testing.T) {
 		return nil
 	}))
 	require.NoError(t, db.View(func(tx *bbolt.Tx) error {
-		r := &boltRows{tx: tx}
+		r := rowsOf(tx)
 		read := func(table engine.Table) float64 {
 			keys := make([][]byte, 100)
 			for i := range keys {
@@ -56,7 +56,7 @@ func TestReadsOfManyRows(t *testing.T) {
 	}))
 	allocs := map[engine.Table]float64{}
 	require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
-		r := &boltRows{tx: tx}
+		r := rowsOf(tx)
 		for _, table := range []engine.Table{engine.TableSeg, engine.TableHeld} {
 			require.NoError(t, r.Delete(table, key(2)), "not there")
 			require.NoError(t, r.Delete(table, key(rows+9)), "behind all")

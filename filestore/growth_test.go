@@ -25,7 +25,7 @@ func headsIn(t *testing.T, table engine.Table, half bool, arts, versions int) fl
 	}
 	for at := 0; at < arts+versions; at += 500 {
 		require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
-			rows := &boltRows{tx: tx}
+			rows := rowsOf(tx)
 			require.NoError(t, rows.Put(table, []byte{'s', 0, 0, 0, 1}, []byte("acme/support")))
 			for i := at; i < at+500; i++ {
 				k := key(i, 1)
@@ -64,7 +64,7 @@ func TestGrowthCountsWhatLiesBetween(t *testing.T) {
 	defer db.Close()
 	put := func(table engine.Table, keys ...string) (fill float64) {
 		require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
-			rows := &boltRows{tx: tx}
+			rows := rowsOf(tx)
 			for _, k := range keys {
 				require.NoError(t, rows.Put(table, []byte(k), []byte("x")))
 			}
@@ -90,7 +90,7 @@ func turnsIn(t *testing.T, half bool, conversations, checkpoints, turns int) flo
 	defer db.Close()
 	for at := range checkpoints {
 		require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
-			rows := &boltRows{tx: tx}
+			rows := rowsOf(tx)
 			for c := range conversations {
 				for i := range turns {
 					require.NoError(t, rows.Put(engine.TableState, fmt.Appendf(nil, "turn/%06d/%09d", c*7919%conversations, at*turns+i+1), make([]byte, 180)))
@@ -127,7 +127,7 @@ func TestGrowthOfStateCountsRuns(t *testing.T) {
 	defer db.Close()
 	put := func(keys ...string) (g growth) {
 		require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
-			rows := &boltRows{tx: tx}
+			rows := rowsOf(tx)
 			for _, k := range keys {
 				require.NoError(t, rows.Put(engine.TableState, []byte(k), []byte("x")))
 			}

@@ -25,6 +25,7 @@ var candidateFields = []accessor[store.Candidate]{
 	uints("Provenance", func(c *store.Candidate) *store.Provenance { return &c.Provenance }),
 	ints("AsOf", func(c *store.Candidate) *int64 { return &c.AsOf }),
 	ints("Tokens", func(c *store.Candidate) *int { return &c.Tokens }),
+	ints("Pages", func(c *store.Candidate) *int { return &c.Pages }),
 	flags("Pinned", func(c *store.Candidate) *bool { return &c.Pinned }),
 	flags("Recent", func(c *store.Candidate) *bool { return &c.Recent }),
 	uints("Group", func(c *store.Candidate) *uint64 { return &c.Group }),

@@ -278,6 +278,7 @@ type Candidate struct {
 	Provenance Provenance
 	AsOf       int64 // unix µs
 	Tokens     int
+	Pages      int // of its artefact's newest version; 0: not known
 	Pinned     bool
 	Recent     bool
 	Group      uint64

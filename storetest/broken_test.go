@@ -398,6 +398,13 @@ var broken = map[string]struct {
 			}
 		}}
 	}},
+	"counts the pages of a match alone": {"CandidatePages", func(st store.Store) store.Store {
+		return asks{st, func(_ *store.CandidateQuery, out *store.Candidates) {
+			for i := range out.Hits {
+				out.Hits[i].Pages = 1
+			}
+		}}
+	}},
 	"counts without what is masked": {"MaskedCount", func(st store.Store) store.Store {
 		return asks{st, func(q *store.CandidateQuery, out *store.Candidates) {
 			if len(q.Mask) > 0 {

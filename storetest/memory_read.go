@@ -417,7 +417,9 @@ func (m *Memory) candidate(num uint64) store.Candidate {
 	if h.CurrentAsOf.IsZero() {
 		c.AsOf = h.PutAt.UnixMicro()
 	}
-	if is := m.at(p.of, now); is.GroupNum != 0 {
+	is := m.at(p.of, now)
+	c.Pages = len(is.Rows)
+	if is.GroupNum != 0 {
 		c.Group, c.GroupName = is.GroupNum, cmp.Or(is.Group, "\x00"+is.ID)
 	}
 	return c

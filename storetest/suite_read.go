@@ -20,6 +20,7 @@ var reading = []clause{
 	{"Group", "a group is listed in the order of Seq, and its members are live pages", checkGroup},
 	{"Summaries", "the summaries of an artefact are the live ones that derive from it and nothing else", checkSummaries},
 	{"Candidates", "words find the pages of the chain that say them, but for what a rule keeps out", checkCandidates},
+	{"CandidatePages", "a candidate says how many pages its artefact has now", checkCandidatePages},
 	{"Standing", "pinned and verified pages, and the newest, are candidates whatever they say", checkStanding},
 	{"AsOf", "a question as of an LSN finds what stood then", checkAsOf},
 	{"Supersedes", "a superseded artefact names its successor, whose page its words find, until it is put again", checkSupersedes},
@@ -294,6 +295,23 @@ func checkCandidates(b *bench) {
 	require.ElementsMatch(b, []string{"low", "rule"}, b.hits(q))
 	b.crash()
 	require.ElementsMatch(b, []string{"low", "rule", "plain"}, b.hits(b.ask("zebra")))
+}
+
+func checkCandidatePages(b *bench) {
+	b.commit(b.batch(b.fact("long", "zebra", "okapi", "zebra again"), b.fact("short", "zebra"), b.fact("cut", "zebra", "gnu")))
+	b.put("cut", "zebra")
+	look := func() {
+		out, err := b.st.Candidates(b.ctx, b.ask("zebra"))
+		require.NoError(b, err)
+		pages := map[string]int{}
+		for _, c := range out.Hits {
+			pages[c.Ref.ID] = c.Pages
+		}
+		require.Equal(b, map[string]int{"long": 3, "short": 1, "cut": 1}, pages)
+	}
+	look()
+	b.crash()
+	look()
 }
 
 func checkStanding(b *bench) {
