@@ -81,7 +81,7 @@ func recounted(s EvictionStrategy, msgs []Message, n, limit int, counter TokenCo
 	if err != nil {
 		return nil, err
 	}
-	out := c.rest(k)
+	out, _ := c.rest(k)
 	if t.least > 0 && len(out) < t.least {
 		return nil, nil
 	}

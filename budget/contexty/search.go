@@ -5,38 +5,57 @@ import (
 	"fmt"
 )
 
-// cuts are the states that truncation goes through, of a counter that must be asked for whole lists. State k is the block
-// after k removals; each takes one message or a pair. Only protected messages stay before the last one removed.
+// cuts are the states that truncation goes through. State k is the block after k removals; each takes one message or a
+// pair. Only protected messages stay before the last one removed.
 type cuts struct {
+	*truncate
 	all     []Message
-	order   []int // messages in the order in which they go
-	ends    []int // ends[k] messages of order are gone in state k
-	sizes   []int // sizes[k] is the text gone in state k: where counts are expected, never what they are
-	size    int   // of the whole block
+	order   []int32 // messages in the order in which they go, as far as it is known; small, for they are most of what a cut costs
+	ends    []int32 // ends[k] messages of order are gone in state k
 	counter TokenCounter
+
+	sizes []int // sizes[k] is the text gone in state k: where counts are expected, never what they are
+	size  int   // of the whole block
 }
 
 func (t *truncate) cuts(msgs []Message, counter TokenCounter) *cuts {
-	c := &cuts{all: msgs, ends: []int{0}, sizes: []int{0}, counter: counter}
+	return &cuts{truncate: t, all: msgs, order: make([]int32, 0, len(msgs)), ends: append(make([]int32, 0, len(msgs)+1), 0), counter: counter}
+}
+
+// cut adds the state after the last one known, and returns the messages that it takes; none: there is no further state.
+func (c *cuts) cut() []int32 {
+	from := len(c.order)
+	i := 0
+	if from > 0 {
+		i = int(c.order[from-1]) + 1
+	}
+	for i < len(c.all) && c.protects(&c.all[i]) {
+		i++
+	}
+	if i == len(c.all) {
+		return nil
+	}
+	c.order = append(c.order, int32(i))
+	if c.pairAt(c.all, i) {
+		c.order = append(c.order, int32(i+1))
+	}
+	c.ends = append(c.ends, int32(len(c.order)))
+	return c.order[from:]
+}
+
+// measure finds all states, and the sizes.
+func (c *cuts) measure() {
 	gone := 0
-	take := func(i int) {
-		c.order = append(c.order, i)
-		gone += extent(&msgs[i])
-	}
-	for i := 0; i < len(msgs); i++ {
-		if t.protects(&msgs[i]) {
-			c.size += extent(&msgs[i])
-			continue
+	c.sizes = make([]int, 1, len(c.all)+1)
+	for went := c.cut(); went != nil; went = c.cut() {
+		for _, i := range went {
+			gone += extent(&c.all[i])
 		}
-		take(i)
-		if t.pairAt(msgs, i) {
-			i++
-			take(i)
-		}
-		c.ends, c.sizes = append(c.ends, len(c.order)), append(c.sizes, gone)
+		c.sizes = append(c.sizes, gone)
 	}
-	c.size += gone
-	return c
+	for i := range c.all {
+		c.size += extent(&c.all[i])
+	}
 }
 
 // extent is how long a message is, roughly.
@@ -52,29 +71,30 @@ func extent(m *Message) int {
 }
 
 // rest is the block in state k. It is borrowed from the block where nothing protected stays behind.
-func (c *cuts) rest(k int) []Message {
-	end := c.ends[k]
+func (c *cuts) rest(k int) (out []Message, borrowed bool) {
+	end := int(c.ends[k])
 	if end == 0 {
-		return c.all
+		return c.all, true
 	}
-	if last := c.order[end-1]; last == end-1 { // a prefix is gone
-		return c.all[end:len(c.all):len(c.all)]
+	if int(c.order[end-1]) == end-1 { // a prefix is gone
+		return c.all[end:len(c.all):len(c.all)], true
 	}
-	out := make([]Message, 0, len(c.all)-end)
+	out = make([]Message, 0, len(c.all)-end)
 	next := 0
 	for i := range c.all {
-		if next < end && c.order[next] == i {
+		if next < end && int(c.order[next]) == i {
 			next++
 			continue
 		}
 		out = append(out, c.all[i])
 	}
-	return out
+	return out, false
 }
 
 // count asks the counter for state k.
 func (c *cuts) count(ctx context.Context, k, whole int) (int, error) {
-	n, err := c.counter.Count(ctx, c.rest(k))
+	left, _ := c.rest(k)
+	n, err := c.counter.Count(ctx, left)
 	if err != nil {
 		return 0, fmt.Errorf("contexty: truncate: %w", err)
 	}
@@ -94,6 +114,7 @@ func grew(whole, n int) error {
 // bracket whatever the counts are. A counter whose counts follow the texts is asked two or three times, any other one at
 // most about four times the logarithm. A counter that is seen to count more of fewer messages is walked.
 func (c *cuts) search(ctx context.Context, whole, limit int) (int, error) {
+	c.measure()
 	lo, hi := 0, len(c.ends)-1
 	nLo, nHi := whole, 0
 	if c.size > 0 {
@@ -151,10 +172,8 @@ func (c *cuts) subtract(w weigher, whole, limit int) (int, error) {
 	for i := range c.all {
 		sum = sum.plus(w.weigh(&c.all[i]))
 	}
-	k := 0
-	for k < len(c.ends)-1 {
-		k++
-		for _, i := range c.order[c.ends[k-1]:c.ends[k]] {
+	for went := c.cut(); went != nil; went = c.cut() {
+		for _, i := range went {
 			sum = sum.minus(w.weigh(&c.all[i]))
 		}
 		n := w.tokens(sum)
@@ -165,12 +184,12 @@ func (c *cuts) subtract(w weigher, whole, limit int) (int, error) {
 			break
 		}
 	}
-	return k, nil
+	return len(c.ends) - 1, nil
 }
 
 // walk asks for every state in turn. It is what defines the answer, and is quadratic.
 func (c *cuts) walk(ctx context.Context, whole, limit int) (int, error) {
-	for k := 1; k < len(c.ends); k++ {
+	for k := 1; k < len(c.ends) || c.cut() != nil; k++ {
 		n, err := c.count(ctx, k, whole)
 		if err != nil || n <= limit {
 			return k, err

@@ -147,11 +147,14 @@ func (t *truncate) Apply(ctx context.Context, msgs []Message, n, limit int, coun
 			return nil, err
 		}
 	}
-	out := c.rest(k)
+	out, borrowed := c.rest(k)
 	if len(out) == 0 || t.least > 0 && len(out) < t.least {
 		return nil, nil
 	}
-	return slices.Clone(out), nil
+	if borrowed {
+		out = slices.Clone(out)
+	}
+	return out, nil
 }
 
 func (t *truncate) protects(m *Message) bool { return slices.Contains(t.protected, m.Role) }
