@@ -3,6 +3,8 @@ package engine
 import (
 	"sync"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -110,11 +112,12 @@ func (q *sequencer) trace(trace, parent string, n int) {
 		if t == "" { // flying counts leaves then
 			continue
 		}
-		if q.traces[t] += n; q.traces[t] == 0 {
-			delete(q.traces, t)
-		}
+		q.traces[slotOf(t)] += n
 	}
 }
+
+// slotOf is where leaves of a trace are counted.
+func slotOf(trace string) uint64 { return xxhash.Sum64String(trace) % traceSlots }
 
 // Lost implements Follower. It takes back commits that the log will never have. No reader has seen
 // them, and the log gives their numbers to the next commits.
