@@ -16,6 +16,8 @@ const (
 	removedShare = 4
 	// stepTerms lists are about what one step writes, and deletes.
 	stepTerms = 1 << 15
+	// stepBytes of packed parts are the most that one step writes, unless one part has more.
+	stepBytes = 4 << 20
 )
 
 // Swap is what a checkpoint changed. It takes effect with Apply, after the
@@ -101,12 +103,22 @@ func (x *Index) Rest(w Writer) (Swap, error) {
 	return c.swap(), nil
 }
 
-// some is how many of the parts one step writes.
+// some is how many of the parts one step writes: those that become about as many lists as a step has, or one.
 func (c *checkpoint) some() int {
-	n, terms := 0, 0
-	for n < len(c.parts) && (n == 0 || terms+c.parts[n].terms() <= c.step) {
-		terms += c.parts[n].terms()
-		n++
+	n, sum, size, words := 0, 0, 0, sketch{}
+	for ; n < len(c.parts); n++ {
+		p := c.parts[n]
+		if p.packed == nil { // closed before it was full: the last
+			if n == 0 || words.estimate(sum)+p.terms() <= c.step {
+				n++
+			}
+			break
+		}
+		words.join(p.packed.words)
+		sum, size = sum+p.packed.terms, size+len(p.packed.data)
+		if n > 0 && (words.estimate(sum) > c.step || size > stepBytes) {
+			break
+		}
 	}
 	return n
 }

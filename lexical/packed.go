@@ -21,6 +21,7 @@ type packed struct {
 	at     []uint32 // where each block begins in data
 	data   []byte
 	terms  int
+	words  *sketch // its terms, for an estimate
 }
 
 // packedScope is a scope of the part; its blocks end where the next one's begin.
@@ -34,7 +35,7 @@ const blockTerms = 16
 // pack gives the lists of a part in their order.
 func (w *packer) pack(l *lists, docs []docRow) *packed {
 	w.p = packed{
-		pages: segment{first: docs[0].num, last: docs[len(docs)-1].num, docs: uint64(len(docs))}, terms: len(l.terms),
+		pages: segment{first: docs[0].num, last: docs[len(docs)-1].num, docs: uint64(len(docs))}, terms: len(l.terms), words: new(sketch),
 		heads: w.p.heads[:0], at: w.p.at[:0], data: w.p.data[:0],
 	}
 	w.l, w.docs = l, docs
@@ -47,7 +48,7 @@ func (w *packer) pack(l *lists, docs []docRow) *packed {
 	}
 	p := w.p
 	p.heads, p.at, p.data = exact(p.heads), exact(p.at), exact(p.data)
-	w.p.scopes, w.l, w.docs = nil, nil, nil
+	w.p.scopes, w.p.words, w.l, w.docs = nil, nil, nil, nil
 	return &p
 }
 
@@ -78,6 +79,7 @@ func (w *packer) add(t *tailTerm) {
 	}
 	w.n++
 	w.last = append(w.last[:0], term...)
+	p.words.add(t.scope, term)
 	w.list = postings{body: w.list.body[:0], last: p.pages.first}
 	w.l.each(t, func(doc, n uint32) { w.list.add(w.docs[doc].num, n) })
 	d := binary.AppendUvarint(double(p.data, len(term)+len(w.list.body)+4*binary.MaxVarintLen32), uint64(common))
