@@ -17,13 +17,15 @@ import (
 // write lock, everything else under the read lock.
 //
 // Each vector is kept three times, coarse to fine. Its signs, a bit for each dimension, are what a search of many looks at
-// first: how many differ tells roughly how large the angle is. A second bit says which numbers are large: with the signs that
+// first: where they differ from the question's tells roughly how large the angle is. Where the processor has wide
+// instructions they are kept once more, in the order that the scan reads them (lanes). A second bit says which numbers are large: with the signs that
 // is two bits a dimension, which tell the angle well. Its numbers as int8, relative to the largest of them, give the cosine,
 // to about .001 for the vectors of text models.
 type Set struct {
 	dims, words int
 	nums        []uint64 // by slot; 0: free
 	signs       []uint64 // words of each slot
+	lanes       []byte   // the signs once more, for the scan
 	great       []uint64 // words of each slot
 	small       []int8   // dims of each slot
 	scale       []float32
@@ -48,7 +50,7 @@ func (s *Set) Has(num uint64) bool {
 // Bytes is the memory that the vectors take, without the spare capacity of the arrays.
 func (s *Set) Bytes() int {
 	const slot = 16 + 8 // of the map, about
-	return len(s.nums)*(8+4+16*s.words+s.dims) + slot*len(s.slots)
+	return len(s.nums)*(8+4+16*s.words+s.dims) + len(s.lanes) + slot*len(s.slots)
 }
 
 // Put keeps a vector of the set's length under a number above 0, instead of the one before. A vector of zeros points
@@ -70,6 +72,7 @@ func (s *Set) Put(num uint64, v []float32) {
 	s.slots[num], s.nums[at] = at, num
 	c := code{s.signs[int(at)*s.words:][:s.words], s.great[int(at)*s.words:][:s.words]}
 	s.scale[at] = quantise(s.small[int(at)*s.dims:][:s.dims], c, v)
+	s.lay(int(at), c.signs)
 }
 
 // Remove forgets a number.
@@ -155,6 +158,7 @@ func largestOf(v []float32) float32 {
 // Question is the vector of a question, prepared for searches. It is never changed.
 type Question struct {
 	code
+	sketch
 	greats int     // bits of great
 	large  []int16 // so small that no product with a small vector overflows
 	scale  float64
@@ -181,6 +185,7 @@ func NewQuestion(v []float32) *Question {
 	for _, w := range q.great {
 		q.greats += bits.OnesCount64(w)
 	}
+	q.sketch = newSketch(q.large, q.signs, square)
 	q.scale = 1 / math.Sqrt(float64(square))
 	return q
 }
@@ -218,35 +223,6 @@ func dot(a []int16, b []int8) int32 {
 		s0 += int32(a[i]) * int32(b[i])
 	}
 	return s0 + s1 + s2 + s3
-}
-
-// differing counts the signs in which the vectors of slots, from one on, differ from the question, those where the question
-// is large three times. Six words, of 384 dimensions, is the length of most small models; written out it takes half the time,
-// and with wide instructions half of that.
-func (s *Set) differing(q *Question, from int, out []uint16) {
-	at := s.signs[from*s.words:]
-	if s.words == 6 {
-		done := q.differingWide(at, out)
-		at, out = at[6*done:], out[done:]
-		a, g := (*[6]uint64)(q.signs), (*[6]uint64)(q.great)
-		for i := range out {
-			b := (*[6]uint64)(at[6*i:])
-			x0, x1, x2, x3, x4, x5 := a[0]^b[0], a[1]^b[1], a[2]^b[2], a[3]^b[3], a[4]^b[4], a[5]^b[5]
-			n := bits.OnesCount64(x0) + bits.OnesCount64(x1) + bits.OnesCount64(x2) + bits.OnesCount64(x3) + bits.OnesCount64(x4) + bits.OnesCount64(x5)
-			m := bits.OnesCount64(x0&g[0]) + bits.OnesCount64(x1&g[1]) + bits.OnesCount64(x2&g[2]) + bits.OnesCount64(x3&g[3]) + bits.OnesCount64(x4&g[4]) + bits.OnesCount64(x5&g[5])
-			out[i] = uint16(n + 2*m)
-		}
-		return
-	}
-	for i := range out {
-		n, m := 0, 0
-		for w, b := range at[:s.words] {
-			x := q.signs[w] ^ b
-			n += bits.OnesCount64(x)
-			m += bits.OnesCount64(x & q.great[w])
-		}
-		out[i], at = uint16(min(n+2*m, furthest-1)), at[s.words:]
-	}
 }
 
 // coarse is how far a slot's code is from the question's: 0 is the same, nine times the dimensions the most that a product of

@@ -302,13 +302,6 @@ func TestWide(t *testing.T) {
 		t.Skip("the processor has no wide instructions")
 	}
 	rng := rand.New(rand.NewPCG(11, 12))
-	s := setOf(clustered(rng, 301, 384, 10, .7))
-	counts := func(q *Question, from, to int) []uint16 {
-		out := make([]uint16, to-from)
-		s.differing(q, from, out)
-		return out
-	}
-	told := 0
 	for n := range 80 {
 		a, b := make([]int16, n), make([]int8, n)
 		for i := range n {
@@ -323,20 +316,86 @@ func TestWide(t *testing.T) {
 		}
 		wide = true
 	}
-	for i := range 200 {
-		q := NewQuestion(gauss(rng, 384, nil, 1))
-		from := rng.IntN(300)
-		to := from + rng.IntN(302-from)
-		got := counts(q, from, to)
-		wide = false
-		require.Equal(t, counts(q, from, to), got, i)
-		q.great[5] ^= 1 << 63
-		if !slices.Equal(counts(q, from, to), got) {
-			told++
+	told := 0
+	for i, dims := range []int{384, 1, 63, 64, 65, 256, 384, 1000, 4096, 5000} {
+		s := setOf(clustered(rng, 301, dims, 10, .7))
+		for range 20 {
+			q := NewQuestion(gauss(rng, dims, nil, 1))
+			from, bound := block*rng.IntN(4), rng.IntN(q.limit())
+			n := 1 + rng.IntN(301-from)
+			away := func() ([]uint16, []uint64) {
+				out, near := make([]uint16, n), make([]uint64, (n+63)/64)
+				s.away(q, from, bound, out, near)
+				near[len(near)-1] &= 1<<((n-1)%64+1) - 1 // bits after the last slot mean nothing
+				return out, near
+			}
+			out, near := away()
+			wide = false
+			narrowOut, narrowNear := away()
+			require.Equal(t, narrowOut, out, i)
+			require.Equal(t, narrowNear, near, i)
+			q.planes[0][0] ^= 1
+			if wrong, _ := away(); !slices.Equal(wrong, out) {
+				told++
+			}
+			wide = true
 		}
-		wide = true
 	}
 	require.Greater(t, told, 100)
+}
+
+var hasWide = wide
+
+// TestScan: what the scan lists is what a look at all says, from any distance on.
+func TestScan(t *testing.T) {
+	rng := rand.New(rand.NewPCG(17, 18))
+	vecs := clustered(rng, 9000, 128, 40, .7)
+	sets := []*Set{setOf(vecs[:5000]), NewSet(64), NewSet(128)}
+	for i, v := range vecs[5000:] {
+		sets[2].Put(uint64(i+5001), v)
+	}
+	for i := range 400 {
+		sets[i%2*2].Remove(uint64(i%2*5000 + 7*i + 1))
+	}
+	even := make([]uint64, 9000/64+1)
+	for i := range even {
+		even[i] = 0x5555555555555555
+	}
+	var f Finder
+	for i := range 20 {
+		q, v, from, left := NewQuestion(vecs[i*300]), Visible{}, 0, 1+rng.IntN(3000)
+		if i%2 > 0 {
+			v.Only, from = even, 150+rng.IntN(20)
+		}
+		to := f.scan(sets, q, 9000*(1+i%2*99), from, left, &v) // the larger total makes it guess
+		got, want, last := map[uint64]bool{}, map[uint64]bool{}, 0
+		for _, p := range f.coarse {
+			got[sets[p.set].nums[p.at]] = true
+			last = max(last, int(p.code))
+		}
+		for _, s := range sets {
+			for at, num := range s.nums {
+				if s.dims != 128 || num == 0 || i%2 > 0 && num%2 > 0 {
+					continue
+				}
+				var out [1]uint16
+				if wide = false; at >= 0 {
+					one := &Set{dims: s.dims, words: s.words, signs: s.signs[at*s.words:]}
+					one.away(q, 0, 0, out[:], make([]uint64, 1))
+				}
+				wide = hasWide
+				if n := int(out[0]); n >= from && n < to {
+					want[num] = true
+				}
+			}
+		}
+		require.Equal(t, want, got)
+		require.GreaterOrEqual(t, len(got), min(left, 1))
+		if len(got) >= left {
+			require.Equal(t, to-1, last, "the bound is that of the last")
+		}
+		require.Less(t, len(got)-left, 400, "no more than those as near as the last")
+	}
 }
 
 // TestQuantise: codes and numbers are those of their definition.

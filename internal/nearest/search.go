@@ -7,30 +7,31 @@ import (
 
 // A search of few vectors computes the cosine of each. Of many it goes coarse to fine:
 //
-//	signs     of all: how many differ from the question's, which has two bits a dimension (count)
-//	codes     of the fiftieth that differs least, but of many: both have two bits a dimension (refine)
+//	signs     of all: what the question weighs where they differ from its own (scan.go)
+//	codes     of the part that is nearest by signs, but of many: both have two bits a dimension (refine)
 //	cosines   of the depth nearest by code (closest)
 //
 // Each step counts in small integers, so a histogram finds where the nearest end without sorting, and takes all that are as
 // near as the last.
 //
-// Excluded pages take no place among these. What a bit can tell (Live, Only) is asked while signs are counted; Shown, which
-// costs more, of those that are near, and the range is widened until enough are shown.
+// Excluded pages take no place among these. What a bit can tell (Live, Only) is asked of those that are near by signs; Shown,
+// which costs more, of those that are near by code, and the range is widened until enough are shown.
 const (
 	// exactly is how many vectors are few: their cosines take about as long as the coarse steps do at least.
 	exactly = 4096
-	// refined is how many codes are compared at least. Of 100,000 vectors the nearest 5,000 by signs have .99 of the nearest 50.
+	// refined is how many codes are compared at least. Of 100,000 vectors of a model the nearest 3,500 by signs have .997 of the nearest 50.
 	refined = 5000
-	// share is the part of many vectors whose codes are compared.
-	share = 50
-	// part is how many slots are counted before their counts are looked at, while the processor still has them at hand.
+	// share is the part of many vectors whose codes are compared. A hundredth is enough for vectors of a model; the rest is for
+	// vectors without structure.
+	share = 75
+	// part is how many slots are scanned before their distances are looked at, while the processor still has them at hand.
 	part = 4096
-	// furthest is above every count; a slot that is free or excluded has it.
+	// furthest is above every distance by signs.
 	furthest = 1 << 15
 )
 
 // depth is how many cosines are computed for k results (bench/README.md has the recall).
-func depth(k, total int) int { return 10*k + 500 + total/400 }
+func depth(k, total int) int { return 10*k + 500 + total/800 }
 
 // Hit is a vector that was found, and its cosine with the question's.
 type Hit struct {
@@ -54,10 +55,11 @@ func has(bits []uint64, num uint64) bool {
 
 // Finder has the memory of searches. It is not safe for concurrent use; its zero value is ready.
 type Finder struct {
-	counts []uint16 // by slot, set after set
-	seen   []int    // histogram of counts
-	coarse []place  // of what is refined
-	far    []int    // histogram of their codes
+	counts [part]uint16      // of the slots that are scanned
+	near   [part / 64]uint64 // which of them are near
+	seen   []int32           // histogram of how far those are that the scan listed
+	coarse []place           // what the scan listed
+	far    []int32           // histogram of their codes
 	hits   []Hit
 	read   uint64 // see touch
 }
@@ -86,7 +88,6 @@ func (f *Finder) Search(sets []*Set, q *Question, k int, v Visible) []Hit {
 	case total <= exactly:
 		f.all(sets, q, &v)
 	default:
-		f.count(sets, q, total, &v)
 		f.closest(sets, q, total, depth(k, total), &v)
 	}
 	slices.SortFunc(f.hits, func(a, b Hit) int { return cmp.Or(cmp.Compare(b.Cosine, a.Cosine), cmp.Compare(b.Num, a.Num)) })
@@ -117,65 +118,24 @@ func (f *Finder) take(s *Set, q *Question, at int, v *Visible) {
 	f.hits = append(f.hits, Hit{num, s.cosine(q, at)})
 }
 
-// count fills in the counts of all slots and their histogram.
-func (f *Finder) count(sets []*Set, q *Question, total int, v *Visible) {
-	f.counts = slices.Grow(f.counts[:0], total)[:total]
-	f.seen = slices.Grow(f.seen[:0], furthest+1)[:furthest+1]
-	clear(f.seen)
-	rest := f.counts
-	for _, s := range sets {
-		if s.dims != len(q.large) {
-			continue
-		}
-		plain := v.Live == nil && v.Only == nil && len(s.free) == 0
-		for from := 0; from < len(s.nums); from += part {
-			to := min(from+part, len(s.nums))
-			counts := rest[from:to]
-			s.differing(q, from, counts)
-			if !plain {
-				v.hide(s.nums[from:to], counts)
-			}
-			for _, n := range counts {
-				f.seen[n]++
-			}
-		}
-		rest = rest[len(s.nums):]
-	}
-	f.seen[furthest] = 0
-}
-
-// hide makes slots that are free or excluded the furthest.
-func (v *Visible) hide(nums []uint64, counts []uint16) {
-	for at, num := range nums {
-		if num == 0 || !v.may(num) {
-			counts[at] = furthest
-		}
-	}
-}
-
-// closest computes the cosines of those whose codes are nearest, of those that differ in the fewest signs, until enough are
-// shown or none is left.
+// closest computes the cosines of those whose codes are nearest, of those whose signs are, until enough are shown or none is
+// left. Each round takes twice as many as the one before, since it scans anew.
 func (f *Finder) closest(sets []*Set, q *Question, total, enough int, v *Visible) {
-	for from := 0; from < furthest && len(f.hits) < enough; {
-		left, to := max(total/share, refined, 2*enough), from
-		for ; to < furthest && left > 0; to++ {
-			left -= f.seen[to]
-		}
-		f.refine(sets, q, from, to)
+	left := max(total/share, refined, 2*enough)
+	for from := 0; from < q.limit() && len(f.hits) < enough; left *= 2 {
+		from = f.scan(sets, q, total, from, left, v)
+		f.refine(sets, q)
 		f.nearest(sets, q, enough, v)
-		from = to
 	}
 }
 
-// refine lists the slots whose signs differ from the question's in so many, with how far their codes are, and the histogram.
-func (f *Finder) refine(sets []*Set, q *Question, from, to int) {
-	f.list(sets, q, from, to)
-	f.far = slices.Grow(f.far[:0], furthest+1)[:furthest+1]
-	clear(f.far)
+// refine tells of the slots that were listed how far their codes are, and makes the histogram.
+func (f *Finder) refine(sets []*Set, q *Question) {
 	shift := 0
 	for 18*len(q.large)>>shift >= furthest {
 		shift++
 	}
+	f.far = cleared(f.far, 18*len(q.large)>>shift+1)
 	for some := range slices.Chunk(f.coarse, together) {
 		for _, p := range some {
 			f.read += sets[p.set].touch(int(p.at))
@@ -185,23 +145,6 @@ func (f *Finder) refine(sets []*Set, q *Question, from, to int) {
 			p.code = uint16(sets[p.set].coarse(q, int(p.at)) >> shift)
 			f.far[p.code]++
 		}
-	}
-}
-
-// list lists the slots whose signs differ in at least from and less than to.
-func (f *Finder) list(sets []*Set, q *Question, from, to int) {
-	f.coarse = f.coarse[:0]
-	rest, least, span := f.counts, uint16(from), uint16(to-from)
-	for i, s := range sets {
-		if s.dims != len(q.large) {
-			continue
-		}
-		for at, n := range rest[:len(s.nums)] {
-			if n-least < span {
-				f.coarse = append(f.coarse, place{int32(i), uint32(at), 0})
-			}
-		}
-		rest = rest[len(s.nums):]
 	}
 }
 
@@ -228,10 +171,10 @@ func (s *Set) touchSmall(at int) (read uint64) {
 
 // nearest computes the cosines of the nearest by code that are shown, until there are enough.
 func (f *Finder) nearest(sets []*Set, q *Question, enough int, v *Visible) {
-	for from := 0; from < furthest && len(f.hits) < enough; {
+	for from := 0; from < len(f.far) && len(f.hits) < enough; {
 		left, to := enough-len(f.hits), from
-		for ; to < furthest && left > 0; to++ {
-			left -= f.far[to]
+		for ; to < len(f.far) && left > 0; to++ {
+			left -= int(f.far[to])
 		}
 		f.takeCoded(sets, q, from, to, v)
 		from = to

@@ -8,32 +8,33 @@ import "golang.org/x/sys/cpu"
 // wide says that the processor has the instructions.
 var wide = cpu.X86.HasAVX2
 
-// pairs is a question beside which two slots of six words are laid at once: its signs twice, and what is large twice.
-type pairs [24]uint64
-
-// differingPairs is Set.differing for n pairs of slots of six words each.
+// awayBlocks is Set.away for n blocks: columns of tables, the first bound that is too far, the distances, a bit for each slot.
 //
 //go:noescape
-func differingPairs(signs *uint64, q *pairs, out *uint16, n int)
+func awayBlocks(lanes, tables *byte, columns, beyond int, out *uint16, near *uint64, n int)
 
 // dotSixteens is the product of n times sixteen numbers.
 //
 //go:noescape
 func dotSixteens(a *int16, b *int8, n int) int32
 
-// differingWide counts for the first slots of out and reports for how many: for none where the processor cannot.
-func (q *Question) differingWide(signs []uint64, out []uint16) int {
-	n := len(out) / 2
-	if !wide || n == 0 || len(q.signs) != 6 || len(signs) < 12*n {
-		return 0
+// awayWide is Set.away with wide instructions; false where the processor has none, or where the sums are too large. What it
+// says of slots after the last of the set means nothing.
+func (s *Set) awayWide(q *Question, from, bound int, out []uint16, near []uint64) bool {
+	columns := 8 * s.words
+	if !wide || q.most+1 >= furthest || len(s.lanes) < (from+len(out))*columns || len(out) == 0 {
+		return false
 	}
-	var p pairs
-	for at := range 6 {
-		p[at], p[at+6] = q.signs[at], q.signs[at]
-		p[at+12], p[at+18] = q.great[at], q.great[at]
+	whole := len(out) / block
+	if whole > 0 {
+		awayBlocks(&s.lanes[from*columns], &q.tables[0], columns, bound+1, &out[0], &near[0], whole)
 	}
-	differingPairs(&signs[0], &p, &out[0], n)
-	return 2 * n
+	if rest := out[whole*block:]; len(rest) > 0 {
+		var last [block]uint16
+		awayBlocks(&s.lanes[(from+whole*block)*columns], &q.tables[0], columns, bound+1, &last[0], &near[whole], 1)
+		copy(rest, last[:])
+	}
+	return true
 }
 
 // dotWide multiplies the first numbers of two vectors and reports how many they were.

@@ -1,77 +1,92 @@
 #include "textflag.h"
 
-// Bits set in a half byte, and twice as many.
-DATA ones<>+0(SB)/8, $0x0302020102010100
-DATA ones<>+8(SB)/8, $0x0403030203020201
-DATA ones<>+16(SB)/8, $0x0302020102010100
-DATA ones<>+24(SB)/8, $0x0403030203020201
-GLOBL ones<>(SB), RODATA|NOPTR, $32
-
 DATA half<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
 DATA half<>+8(SB)/8, $0x0f0f0f0f0f0f0f0f
 DATA half<>+16(SB)/8, $0x0f0f0f0f0f0f0f0f
 DATA half<>+24(SB)/8, $0x0f0f0f0f0f0f0f0f
 GLOBL half<>(SB), RODATA|NOPTR, $32
 
-// COUNT sums, in each of four words at off(SI), the bits that differ from signs, those of great three times.
-#define COUNT(off, signs, great, sum) \
-	VPXOR   off(SI), signs, Y0 \
-	VPAND   great, Y0, Y1      \
-	VPAND   Y15, Y0, Y2        \
-	VPSRLW  $4, Y0, Y0         \
-	VPAND   Y15, Y0, Y0        \
-	VPSHUFB Y2, Y14, Y2        \
-	VPSHUFB Y0, Y14, Y0        \
-	VPADDB  Y0, Y2, Y2         \
-	VPAND   Y15, Y1, Y0        \
-	VPSRLW  $4, Y1, Y1         \
-	VPAND   Y15, Y1, Y1        \
-	VPSHUFB Y0, Y7, Y0         \
-	VPSHUFB Y1, Y7, Y1         \
-	VPADDB  Y0, Y2, Y2         \
-	VPADDB  Y1, Y2, Y2         \
-	VPSADBW Y6, Y2, sum
+// COLUMN adds to the bytes of Y6 and Y7 what eight dimensions of 64 slots add: 64 bytes at off(SI), two tables at tab(DX).
+#define COLUMN(off, tab) \
+	VBROADCASTI128 tab(DX), Y0       \
+	VBROADCASTI128 (tab+16)(DX), Y1  \
+	VMOVDQU        off(SI), Y2       \
+	VMOVDQU        (off+32)(SI), Y4  \
+	VPSRLW         $4, Y2, Y3        \
+	VPSRLW         $4, Y4, Y5        \
+	VPAND          Y14, Y2, Y2       \
+	VPAND          Y14, Y3, Y3       \
+	VPAND          Y14, Y4, Y4       \
+	VPAND          Y14, Y5, Y5       \
+	VPSHUFB        Y2, Y0, Y2        \
+	VPSHUFB        Y3, Y1, Y3        \
+	VPSHUFB        Y4, Y0, Y4        \
+	VPSHUFB        Y5, Y1, Y5        \
+	VPADDB         Y2, Y6, Y6        \
+	VPADDB         Y4, Y7, Y7        \
+	VPADDB         Y3, Y6, Y6        \
+	VPADDB         Y5, Y7, Y7
 
-// func differingPairs(signs *uint64, q *pairs, out *uint16, n int)
-TEXT ·differingPairs(SB), NOSPLIT, $0-32
-	MOVQ    signs+0(FP), SI
-	MOVQ    q+8(FP), DX
-	MOVQ    out+16(FP), DI
-	MOVQ    n+24(FP), CX
-	VMOVDQU (DX), Y8
-	VMOVDQU 32(DX), Y9
-	VMOVDQU 64(DX), Y10
-	VMOVDQU 96(DX), Y11
-	VMOVDQU 128(DX), Y12
-	VMOVDQU 160(DX), Y13
-	VMOVDQU ones<>(SB), Y14
-	VMOVDQU half<>(SB), Y15
-	VPADDB  Y14, Y14, Y7
-	VPXOR   Y6, Y6, Y6
+// WIDEN adds bytes to two sums of words: of slots 0-7 and 16-23, and of 8-15 and 24-31.
+#define WIDEN(bytes, low, high) \
+	VPUNPCKLBW Y13, bytes, Y0 \
+	VPUNPCKHBW Y13, bytes, Y1 \
+	VPADDW     Y0, low, low   \
+	VPADDW     Y1, high, high
+
+// GIVE stores the words of 32 slots in their order, and a bit for each that is below Y15.
+#define GIVE(low, high, out, near) \
+	VPERM2I128 $0x20, high, low, Y0 \
+	VPERM2I128 $0x31, high, low, Y1 \
+	VMOVDQU    Y0, out(DI)          \
+	VMOVDQU    Y1, (out+32)(DI)     \
+	VPCMPGTW   low, Y15, Y0         \
+	VPCMPGTW   high, Y15, Y1        \
+	VPACKSSWB  Y1, Y0, Y0           \
+	VPMOVMSKB  Y0, AX               \
+	MOVL       AX, near(R10)
+
+// func awayBlocks(lanes, tables *byte, columns, beyond int, out *uint16, near *uint64, n int)
+TEXT ·awayBlocks(SB), NOSPLIT, $0-56
+	MOVQ         lanes+0(FP), SI
+	MOVQ         tables+8(FP), R8
+	MOVQ         columns+16(FP), R9
+	MOVQ         beyond+24(FP), AX
+	MOVQ         out+32(FP), DI
+	MOVQ         near+40(FP), R10
+	MOVQ         n+48(FP), CX
+	VMOVD        AX, X15
+	VPBROADCASTW X15, Y15
+	VMOVDQU      half<>(SB), Y14
+	VPXOR        Y13, Y13, Y13
 
 loop:
-	TESTQ CX, CX
-	JZ    done
-	COUNT(0, Y8, Y11, Y3)
-	COUNT(32, Y9, Y12, Y4)
-	COUNT(64, Y10, Y13, Y5)
+	MOVQ  R8, DX
+	MOVQ  R9, BX
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	VPXOR Y11, Y11, Y11
 
-	// The first slot has all of Y3 and the lower half of Y4, the second the rest.
-	VPERM2I128   $0x20, Y5, Y3, Y0
-	VPERM2I128   $0x31, Y5, Y3, Y1
-	VPADDQ       Y0, Y1, Y0
-	VPADDQ       Y4, Y0, Y0
-	VPSRLDQ      $8, Y0, Y1
-	VPADDQ       Y1, Y0, Y0
-	VEXTRACTI128 $1, Y0, X1
-	VPUNPCKLWD   X1, X0, X0
-	VMOVD        X0, (DI)
-	ADDQ         $96, SI
-	ADDQ         $4, DI
-	DECQ         CX
-	JMP          loop
-
-done:
+four:
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	COLUMN(0, 0)
+	COLUMN(64, 32)
+	COLUMN(128, 64)
+	COLUMN(192, 96)
+	WIDEN(Y6, Y8, Y9)
+	WIDEN(Y7, Y10, Y11)
+	ADDQ  $256, SI
+	ADDQ  $128, DX
+	SUBQ  $4, BX
+	JNZ   four
+	GIVE(Y8, Y9, 0, 0)
+	GIVE(Y10, Y11, 64, 4)
+	ADDQ  $128, DI
+	ADDQ  $8, R10
+	DECQ  CX
+	JNZ   loop
 	VZEROUPPER
 	RET
 

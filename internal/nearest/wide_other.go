@@ -6,6 +6,6 @@ package nearest
 
 var wide = false
 
-func (q *Question) differingWide([]uint64, []uint16) int { return 0 }
+func (s *Set) awayWide(*Question, int, int, []uint16, []uint64) bool { return false }
 
 func dotWide([]int16, []int8) (product int32, done int) { return 0, 0 }
