@@ -59,7 +59,9 @@ func eraser(args []string) error {
 			return err
 		}
 	}
-	fmt.Println("done")
+	if fmt.Println("done"); stop == "done" {
+		select {} // until the kill
+	}
 	return db.Close()
 }
 
