@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/ctxpage/ctxpage/manifest"
 )
@@ -12,7 +13,8 @@ import (
 // because reflection took more time than the search that found the candidates. The bytes are those that reflection writes.
 // TestTableKeepsEverything and TestPagesKeepEverything fail where a field is missing.
 
-// accessor writes and reads one field of a T.
+// accessor writes and reads one field of a T, and the column of it in a table. A column has a loop of its own: a call of a
+// function for each value took longer than the value.
 type accessor[T any] struct {
 	name string
 	raw  []byte // the name as msgpack
@@ -20,6 +22,16 @@ type accessor[T any] struct {
 	zero func(*T) bool
 	put  func(*writer, *T)
 	get  func(*reader, *T) error
+	none func([]T) bool // all of a column are zero
+	puts func(*writer, []T)
+	gets func(*reader, []T) error
+	odd  *oddColumn[T] // nil: a column has one list
+}
+
+// oddColumn writes and reads a column that is more than one list.
+type oddColumn[T any] struct {
+	put func(*writer, []T)
+	get func(*reader, []T) error
 }
 
 func newAccessor[T any, F comparable](name, list string, at func(*T) *F, put func(*writer, F), get func(*reader) (F, error)) accessor[T] {
@@ -34,6 +46,27 @@ func newAccessor[T any, F comparable](name, list string, at func(*T) *F, put fun
 			*at(v), err = get(r)
 			return err
 		},
+		none: func(rows []T) bool {
+			for i := range rows {
+				if *at(&rows[i]) != zero {
+					return false
+				}
+			}
+			return true
+		},
+		puts: func(w *writer, rows []T) {
+			for i := range rows {
+				put(w, *at(&rows[i]))
+			}
+		},
+		gets: func(r *reader, rows []T) (err error) {
+			for i := range rows {
+				if *at(&rows[i]), err = get(r); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
 	}
 }
 
@@ -47,7 +80,45 @@ func reals[T any](name string, at func(*T) *float64) accessor[T] {
 
 // texts reads a text that repeats that of the value before it, such as the name of a scope, without a copy.
 func texts[T any](name string, at func(*T) *string) accessor[T] {
-	return newAccessor(name, "Texts", at, (*writer).text, (*reader).repeated)
+	a := newAccessor(name, "Texts", at, (*writer).text, (*reader).repeated)
+	a.gets = func(r *reader, rows []T) error {
+		begun := *r
+		for range rows {
+			if _, err := r.shared(); err != nil {
+				return err
+			}
+		}
+		if r.at-begun.at > oneText { // a text that is kept would keep all the others
+			*r = begun
+			return getTexts(r, rows, at)
+		}
+		all, from := string(r.b[begun.at:r.at]), begun.at
+		*r = begun
+		for i := range rows {
+			b, err := r.shared()
+			if err != nil {
+				return err
+			}
+			if end := r.at - from; string(b) != r.last {
+				r.last = all[end-len(b) : end]
+			}
+			*at(&rows[i]) = r.last
+		}
+		return nil
+	}
+	return a
+}
+
+// oneText is up to how many bytes the texts of a column share one memory.
+const oneText = 16 << 10
+
+func getTexts[T any](r *reader, rows []T, at func(*T) *string) (err error) {
+	for i := range rows {
+		if *at(&rows[i]), err = r.repeated(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func ints[T any, N ~int | ~int64](name string, at func(*T) *N) accessor[T] {
@@ -61,30 +132,42 @@ func ints[T any, N ~int | ~int64](name string, at func(*T) *N) accessor[T] {
 }
 
 func uints[T any, N ~uint8 | ~uint16 | ~uint32 | ~uint64](name string, at func(*T) *N) accessor[T] {
-	return newAccessor(name, "Uints", at, func(w *writer, n N) { w.uint(uint64(n)) }, func(r *reader) (N, error) {
+	a := newAccessor(name, "Uints", at, func(w *writer, n N) { w.uint(uint64(n)) }, func(r *reader) (N, error) {
 		n, err := r.uint()
 		if err == nil && uint64(N(n)) != n {
 			err = misfit[N](n)
 		}
 		return N(n), err
 	})
+	a.puts = func(w *writer, rows []T) {
+		for i := range rows {
+			w.uint(uint64(*at(&rows[i])))
+		}
+	}
+	a.gets = func(r *reader, rows []T) error {
+		for i := range rows {
+			n, err := r.uint()
+			if err == nil && uint64(N(n)) != n {
+				err = misfit[N](n)
+			}
+			if err != nil {
+				return err
+			}
+			*at(&rows[i]) = N(n)
+		}
+		return nil
+	}
+	return a
 }
 
 // spans is the only field of a page that is a list.
 func spans[T any](name string, at func(*T) *[][2]uint32) accessor[T] {
 	var raw writer
 	raw.text(name)
-	return accessor[T]{
-		name: name, raw: raw.b,
+	a := accessor[T]{
+		name: name, raw: raw.b, list: "Spans",
 		zero: func(v *T) bool { return *at(v) == nil },
-		put: func(w *writer, v *T) {
-			w.list(len(*at(v)))
-			for _, span := range *at(v) {
-				w.list(2)
-				w.uint(uint64(span[0]))
-				w.uint(uint64(span[1]))
-			}
-		},
+		put:  func(w *writer, v *T) { w.spans(*at(v)) },
 		get: func(r *reader, v *T) (err error) {
 			if r.null() {
 				return nil
@@ -95,6 +178,34 @@ func spans[T any](name string, at func(*T) *[][2]uint32) accessor[T] {
 			}
 			return err
 		},
+		none: func(rows []T) bool { return !slices.ContainsFunc(rows, func(v T) bool { return *at(&v) != nil }) },
+		puts: func(w *writer, rows []T) {
+			for i := range rows {
+				w.spans(*at(&rows[i]))
+			}
+		},
+	}
+	a.gets = func(r *reader, rows []T) error {
+		for i := range rows {
+			if err := a.get(r, &rows[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return a
+}
+
+func (w *writer) spans(all [][2]uint32) {
+	if all == nil { // of a column: there is none
+		w.null()
+		return
+	}
+	w.list(len(all))
+	for _, span := range all {
+		w.list(2)
+		w.uint(uint64(span[0]))
+		w.uint(uint64(span[1]))
 	}
 }
 

@@ -176,13 +176,13 @@ func (t *try) once(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.how.bound && t.sentTo != "" && t.sentTo != s.Session {
+		return nil, errElsewhere
+	}
 	if s.Protocol < t.how.needs {
 		return nil, &SkewError{
 			Min: s.Min, Max: s.Protocol, ClientMin: t.how.needs, ClientMax: MaxProtocol, PID: s.PID, Program: s.Program, Since: s.Since, Path: t.c.path, Needs: t.how.needsIt,
 		}
-	}
-	if t.how.bound && t.sentTo != "" && t.sentTo != s.Session {
-		return nil, errElsewhere
 	}
 	b, err := t.send(ctx, s)
 	var no *refused

@@ -201,7 +201,7 @@ func (c *Client) Append(ctx context.Context, leaves []*manifest.Record, d store.
 }
 
 func (c *Client) append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
-	got, err := ask[[]appended](ctx, c, "Append", appendAsk{leaves, d}, how{bound: true, writes: true, waited: true})
+	got, err := c.sendLeaves(ctx, appendAsk{Leaves: leaves, Durability: d})
 	if err != nil {
 		return err
 	}
@@ -209,6 +209,22 @@ func (c *Client) append(ctx context.Context, leaves []*manifest.Record, d store.
 		leaves[i].Index, leaves[i].Query, leaves[i].QuestionKept = got[i].Index, got[i].Query, got[i].QuestionKept
 	}
 	return nil
+}
+
+// sendLeaves sends the pages of the leaves as tables, unless the server is an older program.
+func (c *Client) sendLeaves(ctx context.Context, q appendAsk) ([]appended, error) {
+	h := how{bound: true, writes: true, waited: true}
+	if s := c.current(); s == nil || s.Protocol < pagesProtocol {
+		return ask[[]appended](ctx, c, "Append", q, h)
+	}
+	tables := h
+	tables.needs, tables.needsIt = pagesProtocol, "tables of pages"
+	got, err := ask[[]appended](ctx, c, "Append", q.withTables(), tables)
+	var older *SkewError
+	if errors.As(err, &older) && older.Needs == tables.needsIt { // it took the place of the one before, and got nothing
+		return ask[[]appended](ctx, c, "Append", q, h)
+	}
+	return got, err
 }
 
 // Missing returns the leaves that the audit of a store lacks, for a caller that does not know whether they were appended.

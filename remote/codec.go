@@ -26,6 +26,7 @@ var (
 	errorType    = reflect.TypeFor[error]()
 	analysisType = reflect.TypeFor[*lexical.Analysis]() // derived data: the other side makes it anew
 	tableType    = reflect.TypeFor[table]()
+	pageTabType  = reflect.TypeFor[pageTable]()
 	pagesType    = reflect.TypeFor[[]manifest.Page]()
 )
 
@@ -166,7 +167,11 @@ func putTime(e *writer, v reflect.Value) {
 
 func putList(e *writer, v reflect.Value) error {
 	if v.Type() == tableType {
-		putTable(e, v.Interface().(table))
+		putTable(e, candidateFields, v.Interface().(table))
+		return nil
+	}
+	if v.Type() == pageTabType {
+		putTable(e, pageFields, v.Interface().(pageTable))
 		return nil
 	}
 	if v.Kind() == reflect.Slice && v.IsNil() {
@@ -370,8 +375,13 @@ const atOnce = 4096
 func getList(d *reader, v reflect.Value) error {
 	t := v.Type()
 	if t == tableType {
-		rows, err := getTable(d)
-		v.Set(reflect.ValueOf(rows))
+		rows, err := getTable(d, candidateFields)
+		v.Set(reflect.ValueOf(table(rows)))
+		return err
+	}
+	if t == pageTabType {
+		rows, err := getTable(d, pageFields)
+		v.Set(reflect.ValueOf(pageTable(rows)))
 		return err
 	}
 	if t.Kind() == reflect.Slice && d.null() {

@@ -169,7 +169,46 @@ func (p *prepared) candidates() (found store.Candidates, err error) {
 	return found, nil
 }
 
+// withTables moves the pages of leaves into tables, which are read and written in a fraction of the time. The caller's
+// leaves stay as they are.
+func (q appendAsk) withTables() appendAsk {
+	leaves := make([]*manifest.Record, len(q.Leaves))
+	q.Pages = make([]pageTable, len(q.Leaves))
+	for i, leaf := range q.Leaves {
+		if leaves[i] = leaf; len(leaf.Pages) > 0 {
+			bare := *leaf
+			bare.Pages = nil
+			leaves[i], q.Pages[i] = &bare, leaf.Pages
+		}
+	}
+	q.Leaves = leaves
+	return q
+}
+
+// whole gives leaves the pages that withTables took.
+func (q appendAsk) whole() error {
+	if q.Pages == nil {
+		return nil
+	}
+	if len(q.Pages) != len(q.Leaves) {
+		return &malformed{fmt.Errorf("%d tables of pages for %d leaves", len(q.Pages), len(q.Leaves))}
+	}
+	for i, leaf := range q.Leaves {
+		if len(q.Pages[i]) == 0 {
+			continue
+		}
+		if leaf == nil || leaf.Pages != nil {
+			return &malformed{fmt.Errorf("leaf %d is missing, or has pages beside its table", i)}
+		}
+		leaf.Pages = q.Pages[i]
+	}
+	return nil
+}
+
 func serveAppend(r *request, q appendAsk) ([]appended, error) {
+	if err := q.whole(); err != nil {
+		return nil, err
+	}
 	if err := r.store.Append(r.ctx, q.Leaves, q.Durability); err != nil {
 		return nil, err
 	}

@@ -257,6 +257,10 @@ func (r *reader) intOf(c byte) (int64, error) {
 }
 
 func (r *reader) uint() (uint64, error) {
+	if r.at < len(r.b) && r.b[r.at] < fixMap { // most of them
+		r.at++
+		return uint64(r.b[r.at-1]), nil
+	}
 	n, err := r.int()
 	return uint64(n), err
 }

@@ -15,9 +15,10 @@ import (
 //	1  the first
 //	2  a query may have a filter, an erase may take names and leaves, and a gc vectors, which a server of 1 would ignore;
 //	   Prepare
+//	3  the pages of leaves come to Append as tables, which a server of 2 would ignore
 const (
 	MinProtocol = 1
-	MaxProtocol = 2
+	MaxProtocol = 3
 )
 
 // The first protocols that have them.
@@ -25,6 +26,7 @@ const (
 	filterProtocol  = 2
 	prepareProtocol = 2
 	eraseProtocol   = 2
+	pagesProtocol   = 3
 )
 
 // Headers of a call, which are not case-sensitive.
@@ -170,6 +172,7 @@ type (
 	appendAsk struct {
 		Leaves     []*manifest.Record
 		Durability store.Durability
+		Pages      []pageTable // since protocol 3: of each leaf, whose own Pages are left out
 	}
 	// appended is what a store puts into a leaf that it takes.
 	appended struct {

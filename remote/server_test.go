@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -53,6 +54,33 @@ func TestSkew(t *testing.T) {
 	_, err = remote.Stop(ctx, path, newer)
 	require.NoError(t, err)
 	<-stopped
+}
+
+// A leaf has its pages in the audit whichever protocol a client and a server have in common, also where an older server
+// takes the place of a newer one.
+func TestLeavesOfEveryProtocol(t *testing.T) {
+	t.Parallel()
+	mem := newMemory(t)
+	path := socket(t)
+	end := serve(t, mem, path, remote.ServerOptions{})
+	clients := map[string]*remote.Client{"newest": dial(t, path, remote.ClientOptions{}), "older": dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 2))}
+	leave := func(trace string, c *remote.Client) {
+		leaf := &manifest.Record{Type: manifest.TypeAssemble, Trace: trace, Scope: "acme", Actor: "acme", Pages: []manifest.Page{{Num: 7, Version: 1, Tokens: 5, Form: manifest.FormRange, Ranges: [][2]uint32{{1, 2}}}, {Num: 9, Version: 1}}}
+		want := slices.Clone(leaf.Pages)
+		require.NoError(t, c.Append(ctx, []*manifest.Record{leaf}, store.Synced))
+		require.Equal(t, want, leaf.Pages)
+		kept, err := mem.Audit().ByTrace(ctx, trace)
+		require.NoError(t, err)
+		require.Len(t, kept, 1)
+		require.Equal(t, want, kept[0].Pages)
+	}
+	for name, c := range clients {
+		leave(name, c)
+	}
+	end()
+	serve(t, mem, path, remote.ServerSpeaks(remote.ServerOptions{}, 1, 2))
+	leave("replaced", clients["newest"])
+	leave("and after", clients["newest"])
 }
 
 // Under a server of a later release a client is told so, and the status, a backup and the order to stop work.

@@ -1,8 +1,11 @@
 package remote
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -13,6 +16,9 @@ import (
 // Each column has the name of a field once and its values in the order of the rows; a field that is zero everywhere has
 // none. A field of a nested struct has the name Outer.Inner. A column that the reader does not know is left out.
 type table []store.Candidate
+
+// pageTable is a list of the pages of a leaf, sent likewise. Ranges are Spans.
+type pageTable []manifest.Page
 
 var candidateFields = []accessor[store.Candidate]{
 	uints("Key.Num", func(c *store.Candidate) *uint64 { return &c.Key.Num }),
@@ -43,7 +49,7 @@ var candidateFields = []accessor[store.Candidate]{
 	reals("Lexical.Level", func(c *store.Candidate) *float64 { return &c.Lexical.Level }),
 	uints("Lexical.Via", func(c *store.Candidate) *uint64 { return &c.Lexical.Via }),
 	flags("Near", func(c *store.Candidate) *bool { return &c.Near }),
-	{name: cosineColumn, zero: func(c *store.Candidate) bool { return c.Cosine == nil }},
+	cosines(),
 	reals("Beside", func(c *store.Candidate) *float64 { return &c.Beside }),
 	texts("Excluded", func(c *store.Candidate) *string { return &c.Excluded }),
 }
@@ -51,25 +57,33 @@ var candidateFields = []accessor[store.Candidate]{
 // cosineColumn is a number that may be absent: Flags say whether it is there, Reals what it is.
 const cosineColumn = "Cosine"
 
-// putTable writes a table as the struct that its comment shows.
-func putTable(w *writer, rows table) {
-	sent := make([]*accessor[store.Candidate], 0, 24)
-	for i := range candidateFields {
-		f := &candidateFields[i]
-		for j := range rows {
-			if !f.zero(&rows[j]) {
-				sent = append(sent, f)
-				break
-			}
-		}
+func cosines() accessor[store.Candidate] {
+	var raw writer
+	raw.text(cosineColumn)
+	return accessor[store.Candidate]{
+		name: cosineColumn, raw: raw.b,
+		none: func(rows []store.Candidate) bool {
+			return !slices.ContainsFunc(rows, func(c store.Candidate) bool { return c.Cosine != nil })
+		},
+		odd: &oddColumn[store.Candidate]{putCosines, getCosines},
 	}
-	switch {
-	case len(rows) == 0:
+}
+
+// putTable writes a table as the struct that the comment of table shows.
+func putTable[T any](w *writer, fields []accessor[T], rows []T) {
+	if len(rows) == 0 {
 		w.dict(0)
 		return
-	case len(sent) == 0:
+	}
+	sent := make([]*accessor[T], 0, 24)
+	for i := range fields {
+		if !fields[i].none(rows) {
+			sent = append(sent, &fields[i])
+		}
+	}
+	if len(sent) == 0 {
 		w.dict(1)
-	default:
+	} else {
 		w.dict(2)
 	}
 	w.text("Rows")
@@ -80,26 +94,20 @@ func putTable(w *writer, rows table) {
 	w.text("Columns")
 	w.list(len(sent))
 	for _, f := range sent {
-		putColumn(w, rows, f)
+		if f.odd != nil {
+			f.odd.put(w, rows)
+			continue
+		}
+		w.dict(2)
+		w.text("Name")
+		w.b = append(w.b, f.raw...)
+		w.text(f.list)
+		w.list(len(rows))
+		f.puts(w, rows)
 	}
 }
 
-func putColumn(w *writer, rows table, f *accessor[store.Candidate]) {
-	if f.name == cosineColumn {
-		putCosines(w, rows)
-		return
-	}
-	w.dict(2)
-	w.text("Name")
-	w.b = append(w.b, f.raw...)
-	w.text(f.list)
-	w.list(len(rows))
-	for i := range rows {
-		f.put(w, &rows[i])
-	}
-}
-
-func putCosines(w *writer, rows table) {
+func putCosines(w *writer, rows []store.Candidate) {
 	w.dict(3)
 	w.text("Name")
 	w.text(cosineColumn)
@@ -120,7 +128,7 @@ func putCosines(w *writer, rows table) {
 }
 
 // getTable reads a table. Rows without columns cost nothing to send; those with columns take at least a byte each.
-func getTable(r *reader) (table, error) {
+func getTable[T any](r *reader, fields []accessor[T]) ([]T, error) {
 	n := int64(0)
 	if at, ok := r.find("Rows"); ok {
 		var err error
@@ -131,18 +139,18 @@ func getTable(r *reader) (table, error) {
 	if n < 0 || n > int64(max(atOnce, r.left())) {
 		return nil, fmt.Errorf("a table of %d rows in %d bytes", n, r.left())
 	}
-	fields, err := r.dict()
+	parts, err := r.dict()
 	if err != nil {
 		return nil, err
 	}
-	var rows table
+	var rows []T
 	if n > 0 {
-		rows = make(table, n)
+		rows = make([]T, n)
 	}
-	for range fields {
+	for range parts {
 		name, err := r.member()
 		if err == nil && string(name) == "Columns" {
-			err = getColumns(r, rows)
+			err = getColumns(r, fields, rows)
 		} else if err == nil {
 			err = r.skip()
 		}
@@ -153,7 +161,7 @@ func getTable(r *reader) (table, error) {
 	return rows, nil
 }
 
-func getColumns(r *reader, rows table) error {
+func getColumns[T any](r *reader, fields []accessor[T], rows []T) error {
 	n, err := r.list()
 	at := 0 // columns come in the order of the fields, mostly
 	for i := 0; err == nil && i < n; i++ {
@@ -163,46 +171,44 @@ func getColumns(r *reader, rows table) error {
 				return err
 			}
 		}
-		f := accessorAt(candidateFields, at, name)
+		f := accessorAt(fields, at, name)
 		if f < 0 {
 			err = r.skip()
 			continue
 		}
 		at = f + 1
-		if err = getColumn(r, rows, &candidateFields[f]); err != nil {
+		if odd := fields[f].odd; odd != nil {
+			err = odd.get(r, rows)
+		} else {
+			err = getColumn(r, rows, &fields[f])
+		}
+		if err != nil {
 			err = fmt.Errorf("column %s: %w", name, err)
 		}
 	}
 	return err
 }
 
+// errNoValues is of a column without a list of its kind.
+var errNoValues = errors.New("it has no values of its kind")
+
 // getColumn reads the list that has the values of a field, and skips the others.
-func getColumn(r *reader, rows table, f *accessor[store.Candidate]) error {
-	fields, err := r.dict()
+func getColumn[T any](r *reader, rows []T, f *accessor[T]) error {
+	lists, err := r.dict()
 	if err != nil {
 		return err
 	}
-	var have []bool
 	found := false
-	for range fields {
+	for range lists {
 		list, err := r.member()
 		switch {
 		case err != nil:
 			return err
-		case f.name == cosineColumn && string(list) == "Flags":
-			have = make([]bool, len(rows))
-			err = getValues(r, len(rows), func(i int) (err error) { have[i], err = r.flag(); return err })
-		case f.name == cosineColumn && string(list) == "Reals":
-			values := make([]float64, len(rows))
+		case string(list) == f.list:
 			found = true
-			err = getValues(r, len(rows), func(i int) (err error) {
-				values[i], err = r.float64()
-				rows[i].Cosine = &values[i]
-				return err
-			})
-		case f.name != cosineColumn && string(list) == f.list:
-			found = true
-			err = getValues(r, len(rows), func(i int) error { return f.get(r, &rows[i]) })
+			if err = ofEach(r, len(rows)); err == nil {
+				err = f.gets(r, rows)
+			}
 		default:
 			err = r.skip()
 		}
@@ -210,25 +216,55 @@ func getColumn(r *reader, rows table, f *accessor[store.Candidate]) error {
 			return err
 		}
 	}
-	if !found || f.name == cosineColumn && have == nil {
-		return fmt.Errorf("it has no values of its kind")
+	if !found {
+		return errNoValues
 	}
-	for i := range have {
-		if !have[i] {
-			rows[i].Cosine = nil
+	return nil
+}
+
+// getCosines reads the values, and then removes those that are absent.
+func getCosines(r *reader, rows []store.Candidate) error {
+	lists, err := r.dict()
+	if err != nil {
+		return err
+	}
+	var have []bool
+	var values []float64
+	for range lists {
+		list, err := r.member()
+		switch {
+		case err != nil:
+		case string(list) == "Flags":
+			if err = ofEach(r, len(rows)); err == nil {
+				have, err = getScalars(len(rows), r.flag)
+			}
+		case string(list) == "Reals":
+			if err = ofEach(r, len(rows)); err == nil {
+				values, err = getScalars(len(rows), r.float64)
+			}
+		default:
+			err = r.skip()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if have == nil || values == nil {
+		return errNoValues
+	}
+	for i := range rows {
+		if rows[i].Cosine = nil; have[i] {
+			rows[i].Cosine = &values[i]
 		}
 	}
 	return nil
 }
 
-// getValues reads a list with a value for each row.
-func getValues(r *reader, rows int, get func(i int) error) error {
+// ofEach reads how long a list is that has a value for each row.
+func ofEach(r *reader, rows int) error {
 	n, err := r.list()
 	if err == nil && n != rows {
 		err = fmt.Errorf("%d values, expected %d", n, rows)
-	}
-	for i := 0; err == nil && i < n; i++ {
-		err = get(i)
 	}
 	return err
 }

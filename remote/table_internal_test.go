@@ -123,3 +123,37 @@ func TestPagesKeepEverything(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, unpack(wide, &got), "does not fit")
 }
+
+// Leaves survive with their pages in tables, and the sender's stay as they are.
+func TestLeavesKeepTheirPages(t *testing.T) {
+	t.Parallel()
+	n := 0
+	pages := make([]manifest.Page, 40)
+	for i := range pages {
+		if i%3 > 0 {
+			fill(reflect.ValueOf(&pages[i]).Elem(), &n)
+		}
+	}
+	pages[4].Ranges = [][2]uint32{}
+	given := []*manifest.Record{{Trace: "many", Pages: pages}, {Trace: "none"}, {Trace: "empty", Pages: []manifest.Page{}}}
+	q := appendAsk{Leaves: given}.withTables()
+	require.Len(t, given[0].Pages, 40)
+	b, err := pack(q)
+	require.NoError(t, err)
+	var got appendAsk
+	require.NoError(t, unpack(b, &got))
+	require.NotEqual(t, given, got.Leaves, "the control: the pages are elsewhere")
+	require.NoError(t, got.whole())
+	require.Equal(t, given, got.Leaves)
+	plainly, err := pack(appendAsk{Leaves: given})
+	require.NoError(t, err)
+	require.Less(t, len(b), len(plainly)*4/5)
+
+	for _, bad := range []appendAsk{
+		{Leaves: []*manifest.Record{{}}, Pages: []pageTable{}}, {Leaves: []*manifest.Record{nil}, Pages: []pageTable{pages}},
+		{Leaves: []*manifest.Record{{Pages: pages}}, Pages: []pageTable{pages}},
+	} {
+		require.Error(t, bad.whole())
+	}
+	require.Error(t, unpack(b[:len(b)-1], &got))
+}

@@ -39,6 +39,9 @@ func vectors() map[string]any {
 		"Outcome asked": outcomeAsk{ID: [16]byte{1, 2, 3}, GiveUp: []uint64{5}},
 		"Scan asked":    store.ScanQuery{Limit: 10, Filter: &store.Filter{IDPrefix: "p", TagsAll: []string{"open"}, Meta: store.Conditions{{Key: "team", Op: store.OpEqual, Value: "red"}}}},
 		"Commit asked":  store.Batch{ID: [16]byte{9}, Scope: "acme", Actor: "bot", Now: at, Leaf: manifest.Record{Type: manifest.TypeCommit, By: "host"}},
+		"Append asked": appendAsk{Leaves: []*manifest.Record{{Type: manifest.TypeAssemble, Trace: "t", Pages: []manifest.Page{
+			{Num: 7, Version: 1, Form: 1, Tokens: 75, Score: 3308}, {Num: 9, Version: 2, Ranges: [][2]uint32{{0, 300}}, Reason: "duplicate"},
+		}}, {Type: manifest.TypeGet}}}.withTables(),
 		"Commit answer": answer[store.Outcome]{LSN: 42, Value: store.Outcome{LSN: 42, Leaf: 8, Refs: []store.Ref{ref}}},
 		"State answer":  answer[store.StateRow]{LSN: 42, Value: store.StateRow{Key: "k", Value: []byte{0, 255}}},
 		"Prepare answer": answer[prepared]{LSN: 42, Value: prepared{
@@ -54,7 +57,7 @@ func vectors() map[string]any {
 type failure struct{ Err error }
 
 var vectorOrder = []string{
-	"Resolve asked", "Load asked", "State asked", "Refresh asked", "Hold asked", "Changes asked", "Outcome asked", "Scan asked", "Commit asked",
+	"Resolve asked", "Load asked", "State asked", "Refresh asked", "Hold asked", "Changes asked", "Outcome asked", "Scan asked", "Commit asked", "Append asked",
 	"Commit answer", "State answer", "Prepare answer", "progress", "failed", "failed, fields",
 }
 
