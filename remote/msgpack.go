@@ -257,15 +257,28 @@ func (r *reader) intOf(c byte) (int64, error) {
 }
 
 func (r *reader) uint() (uint64, error) {
-	if r.at < len(r.b) && r.b[r.at] < fixMap { // most of them
-		r.at++
-		return uint64(r.b[r.at-1]), nil
+	if b := r.b[r.at:]; len(b) > 8 { // it is here, whatever its width
+		switch c := b[0]; {
+		case c < fixMap:
+			r.at++
+			return uint64(c), nil
+		case c == codeUint8:
+			r.at += 2
+			return uint64(b[1]), nil
+		case c == codeUint16:
+			r.at += 3
+			return uint64(binary.BigEndian.Uint16(b[1:])), nil
+		}
 	}
 	n, err := r.int()
 	return uint64(n), err
 }
 
 func (r *reader) float64() (float64, error) {
+	if b := r.b[r.at:]; len(b) > 8 && b[0] == codeFloat64 {
+		r.at += 9
+		return math.Float64frombits(binary.BigEndian.Uint64(b[1:])), nil
+	}
 	c, err := r.code()
 	if err != nil {
 		return 0, err

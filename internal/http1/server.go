@@ -107,7 +107,7 @@ func (s *Server) Close() error {
 // serve answers the requests of a connection, one after the other.
 func (s *Server) serve(c net.Conn) {
 	r := bufio.NewReaderSize(c, buffer)
-	out := &outlet{conn: c, within: s.Reading}
+	out, ear := &outlet{conn: c, within: s.Reading}, &ear{conn: c, r: r}
 	for {
 		if _, err := r.Peek(1); err != nil {
 			return
@@ -124,7 +124,7 @@ func (s *Server) serve(c net.Conn) {
 		if err != nil {
 			return
 		}
-		e := &Exchange{conn: c, out: out, r: r, Header: h}
+		e := &Exchange{conn: c, out: out, r: r, ear: ear, Header: h}
 		if e.Body, err = bodyOf(r, h); err == nil {
 			err = e.parse(first)
 		}
@@ -151,11 +151,9 @@ type Exchange struct {
 	out   *outlet
 	r     *bufio.Reader
 	end   context.CancelFunc
-	ear   *time.Timer   // starts to listen; nil: nobody wants to know
-	mu    sync.Mutex    // of heard and over
-	heard chan struct{} // closed when the ear is off; nil: it is not on
-	over  bool          // the answer was given: the ear stays off
-	last  bool          // no request follows
+	ear   *ear // of the connection
+	read  bool // Listen was called
+	last  bool // no request follows
 	begun bool
 	head  []byte // of the answer, until it is written with what comes first
 	chunk bool
@@ -199,7 +197,7 @@ func (e *Exchange) run(handle func(*Exchange)) bool {
 	e.Ctx, e.end = context.WithCancel(context.Background())
 	defer e.end()
 	handle(e)
-	e.deafen()
+	e.ear.over()
 	if e.cut || !e.begun || e.left > 0 {
 		return false
 	}
@@ -241,8 +239,8 @@ func (e *Exchange) drain() {
 		e.last = true
 		return
 	}
-	if e.ear != nil {
-		return // it was read
+	if e.read {
+		return
 	}
 	if e.Arrived() {
 		_, _ = io.Copy(io.Discard, e.Body)
@@ -260,41 +258,80 @@ const (
 	drainTime = 30 * time.Second
 )
 
+// ear notices that the peer of a connection leaves while its request is answered. Most answers are given before it listens.
+//
+// Its timer is set once for all answers of a while, and is not stopped when one is given: a timer for each of them woke a
+// thread that slept until a later one.
+type ear struct {
+	conn net.Conn
+	r    *bufio.Reader
+
+	mu    sync.Mutex
+	timer *time.Timer
+	set   bool               // the timer is running
+	since time.Time          // when the answer was begun
+	end   context.CancelFunc // of the answer; nil: there is none
+	heard chan struct{}      // closed when nobody listens any more; nil: nobody did
+}
+
 // earAfter is how long an answer may take before anybody listens: most are given at once, and a goroutine that waits for
 // the peer costs them more than the answer.
 const earAfter = 2 * time.Millisecond
 
-// Listen ends Ctx when the peer leaves, within a few milliseconds. Call it once the request was read to its end.
-func (e *Exchange) Listen() {
-	e.ear = time.AfterFunc(earAfter, func() {
-		e.mu.Lock()
-		if e.over {
-			e.mu.Unlock()
-			return
-		}
-		e.heard = make(chan struct{})
-		defer close(e.heard)
-		e.mu.Unlock()
-		if _, err := e.r.Peek(1); err != nil { // a byte is of the next request
-			e.end()
-		}
-	})
+func (l *ear) begin(end context.CancelFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end, l.since = end, time.Now()
+	switch {
+	case l.set:
+		return
+	case l.timer == nil:
+		l.timer = time.AfterFunc(earAfter, l.look)
+	default:
+		l.timer.Reset(earAfter)
+	}
+	l.set = true
 }
 
-// deafen stops the ear.
-func (e *Exchange) deafen() {
-	if e.ear == nil || e.ear.Stop() {
+// look listens if the answer has taken long enough, and is called again if it has not.
+func (l *ear) look() {
+	l.mu.Lock()
+	if left := earAfter - time.Since(l.since); l.end != nil && left > 0 {
+		l.timer.Reset(left)
+		l.mu.Unlock()
 		return
 	}
-	e.mu.Lock()
-	e.over = true
-	heard := e.heard
-	e.mu.Unlock()
-	if heard != nil { // it stops: its deadline has passed
-		_ = e.conn.SetReadDeadline(time.Unix(1, 0))
-		<-heard
-		_ = e.conn.SetReadDeadline(time.Time{})
+	l.set = false
+	if l.end == nil {
+		l.mu.Unlock()
+		return
 	}
+	end, heard := l.end, make(chan struct{})
+	l.heard = heard
+	l.mu.Unlock()
+	defer close(heard)
+	if _, err := l.r.Peek(1); err != nil { // a byte is of the next request
+		end()
+	}
+}
+
+// over is called when the answer was given. Nobody reads from the connection afterwards.
+func (l *ear) over() {
+	l.mu.Lock()
+	heard := l.heard
+	l.end, l.heard = nil, nil
+	l.mu.Unlock()
+	if heard != nil { // it stops: its deadline has passed
+		_ = l.conn.SetReadDeadline(time.Unix(1, 0))
+		<-heard
+		_ = l.conn.SetReadDeadline(time.Time{})
+	}
+}
+
+// Listen ends Ctx when the peer leaves, within a few milliseconds. Call it once the request was read to its end.
+func (e *Exchange) Listen() {
+	e.read = true
+	e.ear.begin(e.end)
 }
 
 // Arrived tells that the whole request is here: reading it waits for nobody.
