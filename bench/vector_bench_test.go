@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"hash/maphash"
 	"testing"
+	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // hashed is an embedder without meaning and without a network: what remains is what ctxpage itself spends.
@@ -62,4 +64,32 @@ func BenchmarkAssembleVectors(b *testing.B) {
 			b.ReportMetric(float64(h.texts)/float64(b.N), "texts/op")
 		})
 	}
+}
+
+// BenchmarkFirstNear opens a database and asks the first question by meaning, which reads the vectors of the file.
+func BenchmarkFirstNear(b *testing.B) {
+	const pages, width = 100_000, 384
+	h := &hashed{seed: maphash.MakeSeed(), width: width}
+	path := fresh(b)
+	db := open(b, path, ctxpage.Options{Embedder: h})
+	fill(b, db.Scope("acme/bench"), pages, shortPage)
+	_, err := db.Embed(ctx, store.EmbedOptions{})
+	must(b, err)
+	must(b, db.Close())
+	var first, second time.Duration
+	for b.Loop() {
+		db := open(b, path, ctxpage.Options{Embedder: h})
+		s := db.Scope("acme/bench")
+		for _, took := range []*time.Duration{&first, &second} {
+			before := cpu(b)
+			found, err := s.Search(ctx, fmt.Sprint("question ", took), 10)
+			must(b, err)
+			if found.Degraded != "" {
+				b.Fatal(found.Degraded)
+			}
+			*took += cpu(b) - before
+		}
+		must(b, db.Close())
+	}
+	b.ReportMetric(float64((first-second).Nanoseconds())/float64(b.N)/pages, "cpu-ns/vector")
 }

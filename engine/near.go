@@ -191,6 +191,7 @@ func (c *catalogue) scopesOf() []uint32 {
 // read puts the rows of a model into its sets. Damaged rows count as none, and so do those of pages that are not there.
 func (m *nearModel) read(ctx context.Context, tx Reader, hash uint64, scopes []uint32, stop <-chan struct{}) error {
 	n := 0
+	var buf []float32
 	for k, sealed := range tx.From(TableVec, nil) {
 		if n++; n%1024 == 0 {
 			select {
@@ -205,13 +206,26 @@ func (m *nearModel) read(ctx context.Context, tx Reader, hash uint64, scopes []u
 		if !ok || model != hash || num == 0 || num > uint64(len(scopes)) || scopes[num-1] == 0 {
 			continue
 		}
-		if row, err := codec.Unseal('v', k, sealed); err == nil {
-			if v := vectorOf(m.name, row); v != nil {
-				m.put(scopes[num-1], num, v)
-			}
+		row, err := codec.Unseal('v', k, sealed)
+		if err != nil {
+			continue
+		}
+		if name, v, err := decodeVectorTo(buf, row); err == nil && name == m.name {
+			buf = v
+			m.put(scopes[num-1], num, v)
+			m.expect(nearKey{scopes[num-1], len(v)}, num, uint64(len(scopes)))
 		}
 	}
 	return nil
+}
+
+// expect makes room for the vectors of a set that are still to be read, when it has the first few thousand: rows come in the
+// order of their pages. To copy a growing set was a quarter of the time.
+func (m *nearModel) expect(k nearKey, num, last uint64) {
+	const few = 4096
+	if s := m.sets[k]; s.Len() == few {
+		s.Reserve(int(few * last / num * 17 / 16))
+	}
 }
 
 // forgetGone takes out what was dropped while the rows were read.

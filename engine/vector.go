@@ -54,14 +54,17 @@ func encodeVector(model string, v []float32) []byte {
 	return e.B
 }
 
-func decodeVector(row []byte) (model string, v []float32, err error) {
+func decodeVector(row []byte) (model string, v []float32, err error) { return decodeVectorTo(nil, row) }
+
+// decodeVectorTo uses the memory of into where it suffices.
+func decodeVectorTo(into []float32, row []byte) (model string, v []float32, err error) {
 	d := codec.Decoder{B: row}
 	version := d.U8()
 	model = d.Str()
 	if d.Err != nil || version != vectorVersion || len(d.B) == 0 || len(d.B)%4 != 0 {
 		return "", nil, fmt.Errorf("%w: vector", codec.ErrMalformed)
 	}
-	v = make([]float32, len(d.B)/4)
+	v = slices.Grow(into[:0], len(d.B)/4)[:len(d.B)/4]
 	for i := range v {
 		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(d.B[4*i:]))
 	}

@@ -53,6 +53,17 @@ func (s *Set) Bytes() int {
 	return len(s.nums)*(8+4+16*s.words+s.dims) + len(s.lanes) + slot*len(s.slots)
 }
 
+// Reserve makes room for as many vectors in all.
+func (s *Set) Reserve(n int) {
+	more := max(n-len(s.nums), 0)
+	s.nums, s.scale = slices.Grow(s.nums, more), slices.Grow(s.scale, more)
+	s.signs, s.great = slices.Grow(s.signs, more*s.words), slices.Grow(s.great, more*s.words)
+	s.small = slices.Grow(s.small, more*s.dims)
+	if wide {
+		s.lanes = slices.Grow(s.lanes, more*8*s.words)
+	}
+}
+
 // Put keeps a vector of the set's length under a number above 0, instead of the one before. A vector of zeros points
 // nowhere and is never found.
 func (s *Set) Put(num uint64, v []float32) {
