@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"time"
 )
 
 // Abandon ends a client as a killed process ends.
@@ -18,6 +19,12 @@ func Speaks(o ClientOptions, from, to int) ClientOptions {
 // ServerSpeaks gives options of a server that speaks another range of protocols.
 func ServerSpeaks(o ServerOptions, from, to int) ServerOptions {
 	o.protocol = [2]int{from, to}
+	return o
+}
+
+// Patient gives options of a server that waits for so long for the rest of a request.
+func Patient(o ServerOptions, d time.Duration) ServerOptions {
+	o.patience = d
 	return o
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // One call at the server: find the session, read the whole request, run the method, write the answer. Requests are read
-// before a method runs, so a client that sends slowly holds a connection and nothing else. Deadlines are for single frames:
-// a call may take hours, a frame frameTime.
+// before a method runs, so a client that sends slowly holds a connection and nothing else. Deadlines are for what passes over the
+// socket: a call may take hours, its request frameTime, and so may each part of its answer.
 //
 // Until a method runs, an error is an HTTP status with a refusal in JSON, and the client knows that nothing was done. From
 // then on the answer is a stream of frames that ends in the result or an error.
@@ -84,15 +84,9 @@ type body struct {
 	told  time.Time // when progress was written last
 }
 
-// read takes the request. While it arrives there is a deadline; none when the method runs, so that the connection tells
-// when the client leaves.
+// read takes the request. While it arrives there is a deadline (http1.Server.Patience); none when the method runs, so that
+// the connection tells when the client leaves.
 func (b *body) read() ([]byte, error) {
-	slow := !b.e.Arrived()
-	if slow {
-		if err := b.e.SetReadDeadline(time.Now().Add(frameTime)); err != nil {
-			return nil, err
-		}
-	}
 	kind, ask, err := readMessage(b.e.Body, maxRequest, nil)
 	if err == nil && kind != frameEnd {
 		err = fmt.Errorf("a request ends in a frame %q", kind)
@@ -102,11 +96,6 @@ func (b *body) read() ([]byte, error) {
 	}
 	if n, _ := b.e.Body.Read(make([]byte, 1)); n > 0 {
 		return nil, errors.New("bytes follow the request")
-	}
-	if slow {
-		if err := b.e.SetReadDeadline(time.Time{}); err != nil {
-			return nil, err
-		}
 	}
 	b.e.Listen()
 	return ask, nil

@@ -35,13 +35,14 @@ type ServerOptions struct {
 	// Rand is the source of session ids; nil means crypto/rand. It is read by one goroutine at a time.
 	Rand io.Reader
 
-	protocol [2]int // of a test: the range it says it speaks
+	protocol [2]int        // of a test: the range it says it speaks
+	patience time.Duration // of a test: frameTime
 }
 
 const (
 	defaultLease   = 10 * time.Second
 	defaultClients = 256
-	// frameTime bounds the transfer of one frame. Slower peers are disconnected.
+	// frameTime bounds the transfer of a request, and of each part of an answer. Slower peers are disconnected.
 	frameTime = 30 * time.Second
 )
 
@@ -97,6 +98,9 @@ func Prepare(opts ServerOptions) (*Server, error) {
 	if opts.protocol == [2]int{} {
 		opts.protocol = [2]int{MinProtocol, MaxProtocol}
 	}
+	if opts.patience == 0 {
+		opts.patience = frameTime
+	}
 	if opts.Lease < 0 || opts.MaxClients < 0 {
 		return nil, store.Invalid("ServerOptions", "a negative lease or number of clients", "zero or more")
 	}
@@ -104,7 +108,7 @@ func Prepare(opts ServerOptions) (*Server, error) {
 		Min: opts.protocol[0], Max: opts.protocol[1], PID: os.Getpid(), Program: opts.Program, Since: opts.Now().UTC(), Lease: opts.Lease, State: stateOpening,
 	}}
 	s.drained, s.drain = context.WithCancel(background)
-	s.http = &http1.Server{Handle: s.answer, Patience: frameTime, Reading: frameTime}
+	s.http = &http1.Server{Handle: s.answer, Patience: opts.patience, Reading: frameTime}
 	return s, nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/filestore"
@@ -81,6 +84,59 @@ func TestLeavesOfEveryProtocol(t *testing.T) {
 	serve(t, mem, path, remote.ServerSpeaks(remote.ServerOptions{}, 1, 2))
 	leave("replaced", clients["newest"])
 	leave("and after", clients["newest"])
+}
+
+// A request that stops in the middle is cut off, whatever it asks for; nothing waits for it, and the server can end.
+func TestRequestsThatStop(t *testing.T) {
+	t.Parallel()
+	const short = 300 * time.Millisecond
+	path := socket(t)
+	end := serve(t, newMemory(t), path, remote.Patient(remote.ServerOptions{}, short))
+	c := dial(t, path, remote.ClientOptions{})
+	c2 := remote.HTTPClient(path)
+	res, err := c2.Post("http://x/hello", "application/json", strings.NewReader(`{"min":1,"max":3,"pid":1,"program":"x"}`))
+	require.NoError(t, err)
+	var session struct{ Session string }
+	require.NoError(t, json.NewDecoder(res.Body).Decode(&session))
+	require.NoError(t, res.Body.Close())
+	const rest = "Host: x\r\nContent-Length: 100\r\n\r\n"
+	begun := time.Now()
+	var all sync.WaitGroup
+	for _, said := range []string{
+		"POST /hello HTTP/1.1\r\n" + rest + "{", "POST /backup HTTP/1.1\r\n" + rest + "{", "POST /stop HTTP/1.1\r\n" + rest, "POST /nothing HTTP/1.1\r\n" + rest + "{",
+		"POST /v1/Stat HTTP/1.1\r\nCtxpage-Call: 1\r\nCtxpage-Session: " + session.Session + "\r\n" + rest + "r\x00\x00",
+	} {
+		all.Go(func() {
+			conn, err := net.Dial("unix", path)
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer conn.Close()
+			_, err = io.WriteString(conn, said)
+			assert.NoError(t, err)
+			assert.NoError(t, conn.SetReadDeadline(begun.Add(20*time.Second)))
+			got, err := io.ReadAll(conn)
+			assert.NotErrorIs(t, err, os.ErrDeadlineExceeded, said)
+			assert.NotContains(t, string(got), "200 OK", said)
+			assert.GreaterOrEqual(t, time.Since(begun), short, said)
+		})
+	}
+	for n := 0; time.Since(begun) < short; n++ {
+		_, err := c.Commit(ctx, fact(t, fmt.Sprint("fact-", n), "zebra"))
+		require.NoError(t, err, "others are served meanwhile")
+	}
+	all.Wait()
+	for range 3 { // the connections of others are not cut when they are quiet for longer
+		time.Sleep(short)
+		_, err := c.Stat(ctx)
+		require.NoError(t, err)
+	}
+	stops, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	defer stops.Close()
+	_, err = io.WriteString(stops, "POST /hello HTTP/1.1\r\n"+rest+"{")
+	require.NoError(t, err)
+	end()
 }
 
 // Under a server of a later release a client is told so, and the status, a backup and the order to stop work.

@@ -12,9 +12,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/internal/http1"
@@ -37,8 +39,12 @@ func listen(t *testing.T) (net.Listener, func(context.Context) (net.Conn, error)
 // served serves a handler with this package.
 func served(t *testing.T, handle func(*http1.Exchange)) (*http1.Server, func(context.Context) (net.Conn, error)) {
 	t.Helper()
+	return servedBy(t, &http1.Server{Handle: handle, Patience: 5 * time.Second})
+}
+
+func servedBy(t *testing.T, s *http1.Server) (*http1.Server, func(context.Context) (net.Conn, error)) {
+	t.Helper()
 	l, dial := listen(t)
-	s := &http1.Server{Handle: handle, Patience: 5 * time.Second}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -301,4 +307,94 @@ func TestSlowPeers(t *testing.T) {
 	require.Equal(t, bodies[2], ask(t, c, "/7", bodies[2]))
 	go func() { <-wrote }()
 	require.Equal(t, bodies[3], ask(t, c, "/long", ""), "the control: a peer that reads")
+}
+
+// Who sends a body a byte at a time, or stops in the middle of it, is cut off once its time is over, whether or not the
+// handler reads it, and nobody else waits meanwhile. Who sends one slowly within its time is answered.
+func TestSlowBodies(t *testing.T) {
+	t.Parallel()
+	const short = 300 * time.Millisecond
+	l, dial := listen(t)
+	s := &http1.Server{Patience: short, Handle: func(e *http1.Exchange) {
+		if e.Path == "/unread" {
+			_ = e.Reply(200, "", []byte("no"))
+			return
+		}
+		echo(e)
+	}}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		require.ErrorIs(t, <-served, http1.ErrClosed)
+	})
+	// cut sends a part of a request, and then a byte each time until it is cut off.
+	cut := func(said string, every time.Duration) (took time.Duration, got string) {
+		conn, err := dial(context.Background())
+		require.NoError(t, err)
+		defer conn.Close()
+		begun := time.Now()
+		_, err = io.WriteString(conn, said)
+		require.NoError(t, err)
+		done := make(chan struct{})
+		defer close(done)
+		if every > 0 {
+			go func() {
+				for err := error(nil); err == nil; _, err = io.WriteString(conn, "x") {
+					select {
+					case <-done:
+						return
+					case <-time.After(every):
+					}
+				}
+			}()
+		}
+		b, _ := io.ReadAll(conn) // a reset is an end, too
+		return time.Since(begun), string(b)
+	}
+	const sized, chunks = " HTTP/1.1\r\nContent-Length: 100000\r\n\r\n{", " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\nx"
+	var all sync.WaitGroup
+	for _, said := range []string{"POST /whole" + sized, "POST /whole" + chunks, "POST /unread" + sized, "POST /unread" + chunks} {
+		for _, every := range []time.Duration{0, 10 * time.Millisecond} {
+			all.Go(func() {
+				took, got := cut(said, every)
+				assert.GreaterOrEqual(t, took, short, said)
+				assert.Less(t, took, short+10*time.Second, said)
+				assert.Equal(t, strings.Contains(said, "unread"), strings.Contains(got, "no"), "%s: %s", said, got)
+			})
+		}
+	}
+	c := &http1.Client{Dial: dial}
+	defer c.CloseIdle()
+	for begun := time.Now(); time.Since(begun) < short; {
+		require.Equal(t, "a", ask(t, c, "/whole", "a"), "others are answered meanwhile")
+	}
+	all.Wait()
+
+	conn, err := dial(context.Background())
+	require.NoError(t, err)
+	defer conn.Close()
+	r := bufio.NewReader(conn)
+	for range 3 { // longer in all than one request may take
+		for _, part := range []string{"POST /whole HTTP/1.1\r\nContent-Length: 2\r\n\r\n", "a", "b"} {
+			_, err := io.WriteString(conn, part)
+			require.NoError(t, err)
+			time.Sleep(short / 6)
+		}
+		res, err := http.ReadResponse(r, nil)
+		require.NoError(t, err, "the control: slow, but in time")
+		got, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		require.Equal(t, "ab", string(got))
+	}
+
+	_, dial = servedBy(t, &http1.Server{Handle: echo})
+	conn, err = dial(context.Background())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "POST /whole"+sized)
+	require.NoError(t, err)
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(2*short)))
+	_, err = conn.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "the negative control: a server without a deadline cuts nobody off")
 }

@@ -19,7 +19,8 @@ import (
 type Server struct {
 	// Handle answers one request. It is called in a goroutine of its connection.
 	Handle func(*Exchange)
-	// Patience is for how long the head of a request may be on its way, once its first byte came.
+	// Patience is for how long the head of a request may be on its way, once its first byte came, and then the rest of it;
+	// 0: for ever. A request that is here as a whole has no deadline.
 	Patience time.Duration
 	// Reading is for how long the peer may take to read what one Write of an answer wrote; 0: for ever.
 	Reading time.Duration
@@ -113,7 +114,7 @@ func (s *Server) serve(c net.Conn) {
 			return
 		}
 		here, _ := r.Peek(r.Buffered())
-		slow := !bytes.Contains(here, []byte("\r\n\r\n")) // mostly the head came as a whole
+		slow := s.Patience > 0 && !bytes.Contains(here, []byte("\r\n\r\n")) // mostly the head came as a whole
 		if slow {
 			_ = c.SetReadDeadline(time.Now().Add(s.Patience))
 		}
@@ -133,6 +134,9 @@ func (s *Server) serve(c net.Conn) {
 			_ = e.Reply(400, "text/plain", []byte(err.Error()+"\n"))
 			return
 		}
+		if s.Patience > 0 && !e.Arrived() {
+			e.expect(time.Now().Add(s.Patience))
+		}
 		if !e.run(s.Handle) {
 			return
 		}
@@ -151,9 +155,10 @@ type Exchange struct {
 	out   *outlet
 	r     *bufio.Reader
 	end   context.CancelFunc
-	ear   *ear // of the connection
-	read  bool // Listen was called
-	last  bool // no request follows
+	ear   *ear      // of the connection
+	read  bool      // Listen was called
+	until time.Time // by which the rest of the request must be here; zero: any time
+	last  bool      // no request follows
 	begun bool
 	head  []byte // of the answer, until it is written with what comes first
 	chunk bool
@@ -198,6 +203,7 @@ func (e *Exchange) run(handle func(*Exchange)) bool {
 	defer e.end()
 	handle(e)
 	e.ear.over()
+	e.expect(time.Time{})
 	if e.cut || !e.begun || e.left > 0 {
 		return false
 	}
@@ -246,17 +252,24 @@ func (e *Exchange) drain() {
 		_, _ = io.Copy(io.Discard, e.Body)
 		return
 	}
-	_ = e.conn.SetReadDeadline(time.Now().Add(drainTime))
+	if !e.until.IsZero() && !time.Now().Before(e.until) {
+		e.last = true // who sent it a byte at a time is not waited for twice
+		return
+	}
 	n, err := io.Copy(io.Discard, io.LimitReader(e.Body, maxDrain))
 	e.last = e.last || err != nil || n == maxDrain // the rest would be taken for the next request
-	_ = e.conn.SetReadDeadline(time.Time{})
 }
 
-// What is read of a request that nobody wants.
-const (
-	maxDrain  = 256 << 20
-	drainTime = 30 * time.Second
-)
+// expect sets the time by which the rest of the request must be here; zero: there is none to be expected.
+func (e *Exchange) expect(until time.Time) {
+	if !e.until.Equal(until) {
+		e.until = until
+		_ = e.conn.SetReadDeadline(until)
+	}
+}
+
+// maxDrain is what is read of a request that nobody wants.
+const maxDrain = 256 << 20
 
 // ear notices that the peer of a connection leaves while its request is answered. Most answers are given before it listens.
 //
@@ -331,6 +344,7 @@ func (l *ear) over() {
 // Listen ends Ctx when the peer leaves, within a few milliseconds. Call it once the request was read to its end.
 func (e *Exchange) Listen() {
 	e.read = true
+	e.expect(time.Time{})
 	e.ear.begin(e.end)
 }
 
@@ -342,9 +356,6 @@ func (e *Exchange) Arrived() bool {
 
 // Cut closes the connection without an answer, or in the middle of one.
 func (e *Exchange) Cut() { e.cut = true; _ = e.conn.Close() }
-
-// SetReadDeadline is for what is left of the request.
-func (e *Exchange) SetReadDeadline(t time.Time) error { return e.conn.SetReadDeadline(t) }
 
 // Begin begins the answer; what is left of the request is read and dropped. Its body is what Write gets: length bytes, or below 0 as many as come.
 func (e *Exchange) Begin(status int, contentType string, length int64) error {
