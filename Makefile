@@ -1,5 +1,5 @@
 # `make` prints its targets.
-.PHONY: help test race nightly nightly-pg check fuzz crash torture failover soak-clients kills golden bench bench-compare walk demo
+.PHONY: help test race nightly nightly-processes nightly-pg check fuzz crash torture failover soak-clients kills golden bench bench-compare walk demo
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 test: ## all tests, in shuffled order (≤ 60 s on 2 cores)
@@ -13,6 +13,7 @@ check: ## gofmt, vet, staticcheck, import map and package docs
 	go test -count=1 -run 'TestImportMap|TestPackageDocs|TestErrorsWrap' .
 nightly: ## all tests in their long form: every seed, every operation, every kind of text
 	CTXPAGE_LONG=1 go test -timeout 90m ./...
+nightly-processes: failover soak-clients kills ## the long tests of many processes at one file (35 minutes)
 nightly-pg: ## the long tests of pgstore: 20,000 operations through kills, cuts and a failover; a partition (root, Linux); 100,000 commits beside a snapshot; a million pages (30 minutes)
 	cd pgstore && CTXPAGE_LONG=1 go test -count=1 -timeout 90m -v -run 'TestHaul|TestPartition|TestLongSnapshot|TestNewcomers' .
 fuzz: ## every fuzz target for 30 s
