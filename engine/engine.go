@@ -25,6 +25,8 @@ type Options struct {
 	State    []store.StateKind
 	Hook     func(step string) error // tests; nil: none
 	Trust    bool                    // negative control of tests: rows are not compared with the audit
+	// Sealed says that the rows are encrypted: then some may stand for what was erased after a backup (destroyed.go).
+	Sealed bool
 	// Checkpoint frees the space of what gc dropped. It is called under gcMu and no other lock.
 	Checkpoint func(context.Context) error
 	// Repeat judges a commit anew that the log lost before it was durable: the log is on a server, and another host may have

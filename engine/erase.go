@@ -56,6 +56,8 @@ type eraseRow struct {
 	// Leaves and Names are those of the job, until the files are purged. They name nobody.
 	Leaves []manifest.Span `json:"leaves,omitempty"`
 	Names  bool            `json:"names,omitempty"`
+	// Pages are numbers of the pages that go, where the rows are encrypted and none stays that has them.
+	Pages []manifest.Span `json:"pages,omitempty"`
 }
 
 // erasure is what one commit erases.
@@ -83,9 +85,21 @@ func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.
 	if n := len(job.Leaves); n > 0 && job.Leaves[n-1][1] > s.Leaves.Size() {
 		return store.EraseReport{}, store.Invalid("erase", fmt.Sprintf("leaf %d", job.Leaves[n-1][1]-1), fmt.Sprintf("leaves of the audit, which has %d", s.Leaves.Size()))
 	}
+	all := *job // a caller's job is not changed
+	if job = &all; s.opts.Sealed {
+		job.State, job.Held, job.Questions = slices.Clip(job.State), slices.Clip(job.Held), slices.Clip(job.Questions)
+	}
+	if err := s.takeDestroyed(ctx, job); err != nil {
+		return store.EraseReport{}, err
+	}
 	row := eraseRow{Leaves: job.Leaves, Names: job.Names, Report: store.EraseReport{
 		Trace: run.String(), At: s.opts.Now().UTC(), By: job.By, Reason: job.Reason, Asked: job.Asked, Cascade: job.Cascade, Backups: job.Backups,
 	}, Job: job}
+	if s.opts.Sealed && job.Names {
+		if row.Pages, err = s.pagesOf(job.Refs); err != nil {
+			return store.EraseReport{}, err
+		}
+	}
 	err = s.eraseAll(ctx, &row, progress)
 	return row.Report, err
 }

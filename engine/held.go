@@ -104,7 +104,7 @@ func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err
 			}
 			upTo(k)
 			id := ulid.ULID(k)
-			if !more || newer[id] != nil || id.Compare(after) <= 0 {
+			if !more || newer[id] != nil || id.Compare(after) <= 0 || codec.IsDestroyed(v) {
 				continue
 			}
 			row, err := codec.Unseal('d', k, v)
@@ -181,7 +181,11 @@ func (s *Engine) Held(ctx context.Context, id ulid.ULID) (h store.HeldBatch, err
 	}
 	row := s.overlayRow(func(o *Overlay) ([]byte, bool) { r, ok := o.held[id]; return r, ok })
 	if row == nil {
-		if row, err = s.row(TableHeld, 'd', id[:]); err != nil {
+		row, err = s.row(TableHeld, 'd', id[:])
+		if errors.Is(err, codec.ErrDestroyed) {
+			return h, fmt.Errorf("%w: held batch %s: %w after this backup was made", store.ErrNotFound, id, store.ErrErased)
+		}
+		if err != nil {
 			return h, err
 		}
 	}

@@ -294,6 +294,9 @@ func (t *stocktaking) read(tx Reader, from, to []byte, p *headPart) (next []byte
 			continue
 		}
 		rest, proof, err := format.CutHeadProof(row)
+		if err == nil && t.s.destroyed(proof) {
+			continue
+		}
 		if err != nil || h.Art != key.Art || h.Version != key.Version || proof.Leaf < t.scan.Size() && (int(h.Scope) > len(t.scopes) || h.Group > uint64(len(t.groups))) {
 			p.wrong = append(p.wrong, key)
 			continue

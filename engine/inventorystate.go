@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 )
@@ -78,6 +79,10 @@ func (t *stocktaking) readStates(tx Reader, from []byte) (claims []stateClaim, n
 	for k, v := range tx.From(TableState, from) {
 		if n++; n > inventoryRows {
 			return claims, slices.Clone(k), nil
+		}
+		if codec.IsDestroyed(v) { // it was there
+			t.hold(k, stateAt{ours: true, key: string(k)})
+			continue
 		}
 		body, err := format.StateBodyOf(k, v)
 		if err != nil {

@@ -104,7 +104,11 @@ func (s *Engine) questionRow(leaf uint64) ([]byte, error) {
 	if row != nil || erased {
 		return row, nil
 	}
-	return s.row(TableQuestion, 'q', format.QuestionKey(leaf))
+	row, err := s.row(TableQuestion, 'q', format.QuestionKey(leaf))
+	if errors.Is(err, codec.ErrDestroyed) {
+		return nil, nil
+	}
+	return row, err
 }
 
 // EraseQuestion erases the text of one question; by names who wanted it. The leaf stays, and a leaf
@@ -171,6 +175,9 @@ func (c *invariantWalk) questions() error {
 		err := each(tx, TableQuestion, func(k, v []byte) error {
 			n++
 			where := fmt.Sprintf("question %x", k)
+			if codec.IsDestroyed(v) {
+				return nil
+			}
 			row, err := codec.Unseal('q', k, v)
 			if err != nil || len(k) != 8 {
 				c.bad("I1", where, "%v", errors.Join(err, codec.ErrMalformed))

@@ -62,6 +62,9 @@ func (s *Engine) provedHead(k format.HeadKey, row []byte, name func(*format.Hot)
 	if err != nil {
 		return err
 	}
+	if s.destroyed(p) {
+		return nil
+	}
 	scope, group := name(&t)
 	return s.proved(p, format.HeadDigest(p.Salt[:], scope, group, rest))
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/store"
@@ -257,7 +258,7 @@ func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
 			if left == 0 || !bytes.HasPrefix(k, []byte(q.Prefix)) {
 				break
 			}
-			if _, known := rows[string(k)]; known || string(k) <= q.Cursor {
+			if _, known := rows[string(k)]; known || string(k) <= q.Cursor || codec.IsDestroyed(v) {
 				continue
 			}
 			row, err := s.readState(k, v)

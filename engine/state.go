@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -155,6 +156,9 @@ func (s *Engine) filedRow(key string) (row store.StateRow, err error) {
 		sealed := tx.Get(TableState, []byte(key))
 		if sealed == nil {
 			return s.stateGone(key)
+		}
+		if codec.IsDestroyed(sealed) {
+			return nil
 		}
 		r, err := s.readState([]byte(key), sealed)
 		if err == nil {

@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"iter"
 
@@ -155,15 +156,33 @@ var spaceOf = [...]seal.Space{
 // opened is the value of a row. One that does not open becomes one that has no valid checksum, so that it is treated like any
 // other damage of a row.
 func (r *boltRows) opened(t engine.Table, key, v []byte) []byte {
-	if r.ring == nil || v == nil {
-		return v
+	if v == nil {
+		return nil
 	}
-	value, err := r.ring.Open(spaceOf[t], key, v)
+	var err error
+	if r.ring != nil {
+		v, err = r.ring.Open(spaceOf[t], key, v)
+	}
 	switch {
+	case err == nil && codec.IsDestroyed(v): // only a ring says so
+		return codec.Unopened
 	case err == nil:
-		return value
+		return v
 	case errors.Is(err, seal.ErrDestroyed):
+		return destroyedRow(t, v)
+	}
+	return codec.Unopened
+}
+
+// destroyedRow is what stays of a row whose key was destroyed: see under.go.
+func destroyedRow(t engine.Table, stays []byte) []byte {
+	switch {
+	case stays == nil:
 		return codec.Destroyed
+	case t == engine.TableMeta:
+		return stays
+	case len(stays) == 8:
+		return codec.DestroyedRow(binary.BigEndian.Uint64(stays))
 	}
 	return codec.Unopened
 }

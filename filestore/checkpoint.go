@@ -485,7 +485,7 @@ func (s *Store) copySealed(ctx context.Context, path string, progress func(strin
 	}
 	db.AllocSize = allocSize
 	err = s.view(func(from *bbolt.Tx) error {
-		err := copyRows(ctx, from, db, withoutIndex, func(_ string, done, total uint64) { progress("copy pages", done, total) })
+		err := copyRows(ctx, from, db, s.forBackup(), func(_ string, done, total uint64) { progress("copy pages", done, total) })
 		progress("copy pages", uint64(from.Size()), uint64(from.Size()))
 		return err
 	})

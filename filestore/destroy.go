@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,33 +19,50 @@ import (
 //	destroy    the keyring without those keys takes the place of the one before
 //
 // The pages are computed from the file as it is after the commits of the erase, so a run that a crash interrupted needs no list
-// of what it has to destroy, and to do it twice changes nothing.
+// of what it has to destroy, and to do it twice changes nothing. Of an erase that takes names no row stays that has them: the
+// row of the run does.
 //
 // The new file takes its place before the new keyring does. A crash between the two leaves a file that both keyrings open.
 //
-// What stays readable in a copy with the key: heads (names, tags, Meta), questions, held batches, state rows, and the log and
-// index of a copy of the files that no backup made; docs/encryption.md says so. To take these as well was tried: a row whose key
-// is gone is then missing in counts and sums by which an open finds hidden rows, so each of those would need to know.
+// Heads, state rows, held batches and questions of a backup are under keys of numbers, too (under.go). Those that an erase took
+// are in the entries of its leaves.
+//
+// What stays readable in a copy with the key: outcomes, names of scopes and groups, bodies of leaves, and all of a copy of the
+// files that no backup made; docs/encryption.md says so.
 
-// doom computes the keyring without the keys of what was erased.
-func (s *Store) doom() error {
+// doom computes the keyring without the keys of what a run erased, and of what any run before it did.
+func (s *Store) doom(ctx context.Context, trace string) error {
 	ring := s.ring.Load()
 	if ring == nil {
 		return nil
 	}
+	tags, err := s.eng.ErasedTags(ctx, trace)
+	if err != nil {
+		return err
+	}
+	pages, err := s.eng.ErasedPages(ctx, trace)
+	if err != nil {
+		return err
+	}
 	return s.viewRows(func(tx engine.Reader) error {
-		pages, err := erasedPages(tx, ring)
+		nums, err := erasedPages(tx, ring)
 		if err != nil {
 			return err
 		}
-		if len(pages) > 0 {
-			s.destroys = ring.Without(seal.Pages, pages)
+		nums = append(nums, pages...)
+		for _, tag := range tags {
+			if num, ok := ring.TagNumber(tag); ok {
+				nums = append(nums, num)
+			}
+		}
+		if len(nums) > 0 {
+			s.destroys = ring.Without(seal.Pages, rising(nums))
 		}
 		return nil
 	})
 }
 
-// erasedPages are the pages of versions that were erased and whose keys are still there, rising.
+// erasedPages are the pages of versions that were erased and whose keys are still there.
 func erasedPages(tx engine.Reader, ring *seal.Ring) ([]uint64, error) {
 	var nums []uint64
 	for k, v := range tx.From(engine.TableMeta, []byte{metaHead}) {
@@ -68,7 +86,7 @@ func erasedPages(tx engine.Reader, ring *seal.Ring) ([]uint64, error) {
 			}
 		}
 	}
-	return rising(nums), nil
+	return nums, nil
 }
 
 // destroy puts the keyring in the place of the one before.
@@ -88,12 +106,12 @@ func (s *Store) destroy() error {
 
 // resealed is the value of a row in the file that is written anew.
 func (s *Store) resealed(bucket string, k, v []byte) ([]byte, error) {
-	if s.destroys == nil || !seal.Destructible(v) {
+	if s.destroys == nil || !seal.Destructible(v) && !seal.IsUnder(v) {
 		return v, nil
 	}
 	for t, name := range bucketNames {
 		space := spaceOf[t]
-		if tree := seal.TreeOf(space); string(name) != bucket || tree == 0 || s.destroys.Has(tree, seal.Number(k)) {
+		if string(name) != bucket || !s.loses(space, k, v) {
 			continue
 		}
 		value, err := s.ring.Load().Open(space, k, v)
@@ -108,12 +126,14 @@ func (s *Store) resealed(bucket string, k, v []byte) ([]byte, error) {
 	return v, nil
 }
 
-// withoutIndex leaves the index out of a copy: its rows are under keys that no erase destroys, and it is made again from the pages.
-func withoutIndex(bucket string, _, v []byte) ([]byte, error) {
-	if bucket == string(bucketSeg) {
-		return nil, nil
+// loses says whether the key of a value is to be destroyed.
+func (s *Store) loses(space seal.Space, k, v []byte) bool {
+	if seal.IsUnder(v) {
+		num, ok := s.ring.Load().Under(space, k, v)
+		return ok && !s.destroys.Has(seal.Pages, num)
 	}
-	return v, nil
+	tree := seal.TreeOf(space)
+	return tree != 0 && !s.destroys.Has(tree, seal.Number(k))
 }
 
 func rising(nums []uint64) []uint64 {

@@ -98,7 +98,7 @@ func (s *Store) purgeFiles(ctx context.Context, rep *store.EraseReport, progress
 	if len(bodies) > 0 && rep.Artefacts+rep.Held+rep.State == 0 && !names {
 		return nil // a prune by age: what is free in the file is used again
 	}
-	if err := s.doom(); err != nil {
+	if err := s.doom(ctx, rep.Trace); err != nil {
 		return err
 	}
 	defer func() { s.destroys = nil }()

@@ -275,7 +275,7 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	st := &Store{opts: opts}
 	st.ring.Store(opts.ring)
 	st.eng = engine.New(engine.Options{
-		Path: opts.Path, ReadOnly: opts.ReadOnly, Now: opts.Now, Rand: opts.Rand, Analyzer: opts.Analyzer, State: opts.State, Hook: opts.Hook, Trust: opts.Trust,
+		Path: opts.Path, ReadOnly: opts.ReadOnly, Now: opts.Now, Rand: opts.Rand, Analyzer: opts.Analyzer, State: opts.State, Hook: opts.Hook, Trust: opts.Trust, Sealed: opts.Key != nil,
 		Space: disk{st}, Checkpoint: func(ctx context.Context) error { _, err := st.checkpoint(ctx); return err },
 	})
 	st.line = &fileLog{s: st}

@@ -39,7 +39,9 @@ const (
 	keysTemp   = ".keys.tmp"
 	// sealedBit is set in the format of a sealed file, so that programs without this package take it for a newer one.
 	sealedBit = 1 << 16
-	maxRing   = 1 << 30
+	// underBit is set in the format of a backup that has rows under keys of numbers (under.go), and stays in what it becomes.
+	underBit = 1 << 17
+	maxRing  = 1 << 30
 )
 
 func (o *Options) keysPath() string { return cmp.Or(o.Keyring, o.Path+keysSuffix) }

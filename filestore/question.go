@@ -101,6 +101,9 @@ func questionInFile(path string, ring *seal.Ring, leaf uint64) (row []byte, err 
 			return nil
 		}
 		r, err := codec.Unseal('q', key, unsealRow(ring, engine.TableQuestion, key, v))
+		if errors.Is(err, codec.ErrDestroyed) {
+			return nil
+		}
 		row = bytes.Clone(r)
 		return err
 	})

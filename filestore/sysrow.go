@@ -56,6 +56,7 @@ type sysRow struct {
 	Origin string `msgpack:"-"` // the file it was written for (origin.go); "": an older program wrote it; Leaves and Rows.Sum are not valid
 	Leaves uint64 `msgpack:"-"` // leaves of the audit up to Seq
 
+	Under   bool `msgpack:"-"` // some rows are under keys of numbers; it is a bit of the format
 	AskedOK bool `msgpack:"-"` // Rows.AskedSum is valid; it is in a row of its own, which older programs do not write
 }
 
@@ -112,7 +113,11 @@ func (s *Store) decodeSys(v []byte) error {
 	}
 	f := binary.BigEndian.Uint32(v)
 	sealed := f&sealedBit != 0
-	if f &^= sealedBit; f > FormatVersion {
+	s.sys.Under = sealed && f&underBit != 0
+	if f &^= sealedBit; s.sys.Under {
+		f &^= underBit
+	}
+	if f > FormatVersion {
 		return fmt.Errorf("%w: %s has format %d, this program reads up to %d; use a newer release", store.ErrNewerFormat, s.opts.Path, f, FormatVersion)
 	}
 	if err := s.keysFor(sealed); err != nil {
@@ -151,6 +156,9 @@ func encodeSys(ring *seal.Ring, row sysRow) ([]byte, error) {
 	b = codec.Seal('y', sysKey, b)
 	if ring != nil {
 		f |= sealedBit
+		if row.Under {
+			f |= underBit
+		}
 	}
 	head := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, f), ^f)
 	if ring != nil {

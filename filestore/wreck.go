@@ -357,6 +357,8 @@ func (w *wreck) opened(bucket string, k, v []byte) []byte {
 // existed.
 func (w *wreck) damagedRow(bucket string, k []byte, err error) {
 	switch {
+	case errors.Is(err, codec.ErrDestroyed):
+		return // it was erased
 	case bucket == "content":
 		return // reported with its artefact
 	case bucket == "meta" && len(k) == 13 && k[0] == 'h':

@@ -118,8 +118,11 @@ func (c *walk) page(ctx context.Context, scope string) (string, error) {
 	}
 	var text strings.Builder
 	for i := range loaded {
-		if loaded[i].Err != nil {
-			return "", loaded[i].Err
+		switch err := loaded[i].Err; {
+		case errors.Is(err, store.ErrErased): // after this backup was made, with the rows of the scope
+			return "", nil
+		case err != nil:
+			return "", err
 		}
 		text.WriteString(loaded[i].Text)
 	}

@@ -3,6 +3,7 @@
 //	ring.go   the keys of a database, and the file in which they are wrapped by the key of its owner
 //	tree.go   a key for each number, of which single ones can be destroyed
 //	seal.go   values: sealed and opened, bound to their place
+//	under.go  values under the key of any number, and what stays of them once it is destroyed
 //
 // It is pure: files, clocks and the choice of what is sealed are the caller's.
 //
@@ -66,6 +67,7 @@ var treeOf = [spaces]Tree{Content: Pages, Vector: Pages}
 const (
 	formShared = 1 // under a key of the database
 	formNumber = 2 // under the key of its number, which can be destroyed
+	formUnder  = 3 // under the key of a number that the value names, within a value under a key of the database (under.go)
 )
 
 // Errors of Open.
@@ -138,8 +140,12 @@ func (r *Ring) Seal(b []byte, s Space, name, value []byte) ([]byte, error) {
 	return a.Seal(b, nonce, value, bound(s, form, name)), nil
 }
 
-// Open returns the value, in memory of its own. It matches ErrSealed or ErrDestroyed where it cannot.
+// Open returns the value, in memory of its own. It matches ErrSealed or ErrDestroyed where it cannot. Beside ErrDestroyed it
+// returns what SealUnder was told to keep; nil: nothing.
 func (r *Ring) Open(s Space, name, sealed []byte) ([]byte, error) {
+	if len(sealed) > 0 && sealed[0] == formUnder {
+		return r.openUnder(s, name, sealed)
+	}
 	if len(sealed) < Overhead {
 		return nil, ErrSealed
 	}

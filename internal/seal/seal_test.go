@@ -204,3 +204,49 @@ func BenchmarkSeal(b *testing.B) {
 		}
 	})
 }
+
+// A value under the key of a number opens until that key is destroyed; then what was to stay is there and nothing else, also
+// for a ring that was wrapped since. A tag gets the next number once its own is destroyed.
+func TestSealUnder(t *testing.T) {
+	t.Parallel()
+	r, err := NewRing("db", rand.Reader)
+	require.NoError(t, err)
+	tag := [8]byte{1, 2, 3}
+	num, ok := r.TagNumber(tag)
+	require.True(t, ok)
+	v, err := r.SealUnder([]byte("in front"), State, name(7), num, []byte("stays"), []byte("the needle"))
+	require.NoError(t, err)
+	v = v[len("in front"):]
+	require.NotContains(t, string(v), "stays")
+	got, err := r.Open(State, name(7), v)
+	require.NoError(t, err)
+	require.Equal(t, "the needle", string(got))
+	is, ok := r.Under(State, name(7), v)
+	require.True(t, ok)
+	require.Equal(t, num, is)
+	_, err = r.Open(State, name(8), v)
+	require.ErrorIs(t, err, ErrSealed, "moved to another name")
+	_, err = r.Open(Held, name(7), v)
+	require.ErrorIs(t, err, ErrSealed, "moved to another space")
+
+	b, err := r.Without(Pages, []uint64{num}).Wrap(key(3))
+	require.NoError(t, err)
+	less, err := Unwrap(key(3), b, rand.Reader)
+	require.NoError(t, err)
+	got, err = less.Open(State, name(7), v)
+	require.ErrorIs(t, err, ErrDestroyed)
+	require.Equal(t, "stays", string(got))
+	_, err = less.SealUnder(nil, State, name(7), num, nil, []byte("x"))
+	require.ErrorIs(t, err, ErrDestroyed)
+	next, ok := less.TagNumber(tag)
+	require.True(t, ok)
+	require.NotEqual(t, num, next)
+	for i := range 8 * len(v) {
+		v[i/8] ^= 1 << (i % 8)
+		_, err = r.Open(State, name(7), v)
+		require.ErrorIs(t, err, ErrSealed, "bit %d", i)
+		_, err = less.Open(State, name(7), v)
+		require.ErrorIs(t, err, ErrSealed, "nobody makes a row look erased: bit %d", i)
+		v[i/8] ^= 1 << (i % 8)
+	}
+}
