@@ -18,7 +18,7 @@ nightly-pg: ## the long tests of pgstore: 20,000 operations through kills, cuts 
 	cd pgstore && CTXPAGE_LONG=1 go test -count=1 -timeout 90m -v -run 'TestHaul|TestPartition|TestLongSnapshot|TestNewcomers' .
 fuzz: ## every fuzz target for 30 s
 	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
-		echo "== $$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime 30s -fuzzminimizetime 2s $$p || exit 1; done; done
+		echo "== $$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime 30s -fuzzminimizetime 20x $$p || exit 1; done; done
 crash: ## the kill and crash tests alone, verbose
 	go test -count=1 -v -run 'Kill|Crash|Cut' . ./filestore ./wal ./manifest
 torture: ## linearizability, power cuts (root, Linux) and a short soak, in a module of their own
