@@ -57,7 +57,7 @@ func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.
 	if err != nil {
 		return s.syncError(ctx, err)
 	}
-	if d == store.Synced || !s.opts.Repeat { // a log on a server has not numbered them before they are durable
+	if !s.opts.Repeat { // a log on a server numbers them later
 		for i, l := range own {
 			leaves[i].Index = l.Index
 		}

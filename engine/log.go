@@ -44,13 +44,14 @@ type Log interface {
 	// wait. An embedded log has no others. ErrTooOld, ErrForked.
 	Follow(ctx context.Context, wait time.Duration) error
 	// Leave puts audit leaves of reads into the order, without the tail: a read must not wait for a writer. It sets their
-	// Seq and does not wait for the disk; seq is that of the last one. Their Index is set before Sync of that seq returns: a
-	// log on a server numbers them when it has the tail. ErrLogFull, ErrLogTooLarge, ErrLogBroken.
+	// Seq and does not wait for the disk; seq is that of the last one. An embedded log sets their Index at once, a log on a
+	// server when it has the tail: that may be after they are durable. ErrLogFull, ErrLogTooLarge, ErrLogBroken.
 	Leave(ctx context.Context, leaves []*Leaf) (seq uint64, err error)
 	// Write hands what is in flight to the operating system: a killed process does not lose it.
 	Write() error
 	// Sync returns when a record, and all before it, is durable and Durable has returned; or when heard is closed. Record 0
-	// stands for the newest. An end of ctx ends the waiting only. ErrNothing: it never will be, and nothing happened. An error
+	// stands for the newest. Of a seq that Leave gave, a log on a server makes the leaves of that call durable, which may be
+	// installed later; record 0 waits for that, too. An end of ctx ends the waiting only. ErrNothing: it never will be, and nothing happened. An error
 	// that matches store.ErrOutcomeUnknown ends the waiting as well; any other means that the log has failed for good.
 	Sync(ctx context.Context, seq uint64, heard <-chan struct{}) error
 	// Outcome returns the row of the outcome of a batch id; nil: there is none. ErrTooOld: all

@@ -143,69 +143,96 @@ func (g *grouped) insert(row []byte) error {
 	return <-done
 }
 
-// BenchmarkSearch is a search and an assembly with their manifests, of 5,000 pages: on a follower, and on a file.
+// BenchmarkSearch is a search and an assembly with their manifests, of 5,000 pages: on a follower, and on a file, by one reader and by
+// eight; with manifests that are handed over before the answer (the default), and with manifests that are on the disk before it.
 func BenchmarkSearch(b *testing.B) {
 	dsn := onServer(b)
-	file, err := ctxpage.Open(filepath.Join(b.TempDir(), "agent.ctx"), ctxpage.Options{Exclusive: true})
-	require.NoError(b, err)
-	defer file.Close()
-	follower, err := ctxpage.Open("follower", ctxpage.Options{Store: benchStore(b, dsn, fmt.Sprint(b.Name(), time.Now().UnixNano()))})
-	require.NoError(b, err)
-	defer follower.Close()
-	for _, v := range []struct {
+	for _, audit := range []struct {
 		name string
-		db   *ctxpage.DB
-	}{{"file", file}, {"pgstore", follower}} {
-		s := v.db.Scope("acme")
-		for n := range 50 {
-			err := s.Update(b.Context(), func(tx *ctxpage.Txn) error {
-				for i := range 100 {
-					if err := tx.Put(b.Context(), ctxpage.Artefact{ID: fmt.Sprint("a", n*100+i), Text: fmt.Sprintf("Order %d of customer %d was refunded by agent %d.", n*100+i, i%37, i%7)}); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-			require.NoError(b, err)
+		mode ctxpage.AuditMode
+	}{{"written", ctxpage.AuditAsync}, {"synced", ctxpage.AuditSync}} {
+		file, err := ctxpage.Open(filepath.Join(b.TempDir(), "agent.ctx"), ctxpage.Options{Exclusive: true, Audit: audit.mode})
+		require.NoError(b, err)
+		defer file.Close()
+		st := benchStore(b, dsn, fmt.Sprint(b.Name(), time.Now().UnixNano()))
+		follower, err := ctxpage.Open("follower", ctxpage.Options{Store: st, Audit: audit.mode})
+		require.NoError(b, err)
+		defer follower.Close()
+		scopes := []*ctxpage.Scope{file.Scope("acme"), follower.Scope("acme")}
+		for _, s := range scopes {
+			orders(b, s)
 		}
-	}
-	for _, op := range []struct {
-		name string
-		do   func(s *ctxpage.Scope, n int) error
-	}{
-		{"search", func(s *ctxpage.Scope, n int) error {
-			hits, err := s.Search(b.Context(), fmt.Sprintf("refunded customer %d", n%37), 10)
-			if err == nil && len(hits.Hits) == 0 {
-				err = errors.New("nothing was found")
+		for _, op := range []struct {
+			name string
+			do   func(s *ctxpage.Scope, n int) error
+		}{{"search", searchOrders}, {"assemble", assembleOrders}} {
+			for _, readers := range []int{1, 8} {
+				b.Run(fmt.Sprintf("audit=%s/op=%s/readers=%d", audit.name, op.name, readers), func(b *testing.B) { byTurns(b, scopes, readers, op.do) })
 			}
-			return err
-		}},
-		{"assemble", func(s *ctxpage.Scope, n int) error {
-			_, err := s.Assemble(b.Context(), ctxpage.Query{Text: fmt.Sprintf("refunded customer %d", n%37), Budget: 1000})
-			return err
-		}},
-	} {
-		b.Run("op="+op.name, func(b *testing.B) { byTurns(b, file.Scope("acme"), follower.Scope("acme"), op.do) })
+		}
 	}
 }
 
-// byTurns runs an operation on a file and on a follower by turns, so that both meet the same machine. It reports the medians, and the
-// ratios of the medians and of the CPU time of this process, which has the client's side of the server's work and not the server's.
-func byTurns(b *testing.B, file, follower *ctxpage.Scope, do func(*ctxpage.Scope, int) error) {
-	const turn = 25
-	var took [2][]time.Duration
-	var cpu [2]time.Duration
-	for n := 0; n < b.N; n += turn {
-		for i, s := range []*ctxpage.Scope{file, follower} {
-			before := cpuTime()
-			for k := range turn {
-				begun := time.Now()
-				if err := do(s, n+k); err != nil {
-					b.Fatal(err)
+// orders puts 5,000 pages.
+func orders(b *testing.B, s *ctxpage.Scope) {
+	for n := range 50 {
+		err := s.Update(b.Context(), func(tx *ctxpage.Txn) error {
+			for i := range 100 {
+				if err := tx.Put(b.Context(), ctxpage.Artefact{ID: fmt.Sprint("a", n*100+i), Text: fmt.Sprintf("Order %d of customer %d was refunded by agent %d.", n*100+i, i%37, i%7)}); err != nil {
+					return err
 				}
-				took[i] = append(took[i], time.Since(begun))
 			}
+			return nil
+		})
+		require.NoError(b, err)
+	}
+}
+
+func searchOrders(s *ctxpage.Scope, n int) error {
+	hits, err := s.Search(context.Background(), fmt.Sprintf("refunded customer %d", n%37), 10)
+	if err == nil && len(hits.Hits) == 0 {
+		err = errors.New("nothing was found")
+	}
+	return err
+}
+
+func assembleOrders(s *ctxpage.Scope, n int) error {
+	_, err := s.Assemble(context.Background(), ctxpage.Query{Text: fmt.Sprintf("refunded customer %d", n%37), Budget: 1000})
+	return err
+}
+
+// byTurns runs an operation on a file and on a follower by turns, so that both meet the same machine. It reports the medians, and the
+// ratios of the medians, of the whole time, and of the CPU time of this process, which has the client's side of the server's work and
+// not the server's. Of several readers the whole time tells more: those of a file wait for a processor before they begin, those of a
+// follower in the middle of an operation as well.
+func byTurns(b *testing.B, scopes []*ctxpage.Scope, readers int, do func(*ctxpage.Scope, int) error) {
+	const turn = 24
+	var mu sync.Mutex
+	var took [2][]time.Duration
+	var cpu, clock [2]time.Duration
+	for n := 0; n < b.N; n += turn {
+		for i, s := range scopes {
+			before, from := cpuTime(), time.Now()
+			var all sync.WaitGroup
+			for r := range readers {
+				all.Go(func() {
+					for k := r; k < turn; k += readers {
+						begun := time.Now()
+						err := do(s, n+k)
+						d := time.Since(begun)
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						mu.Lock()
+						took[i] = append(took[i], d)
+						mu.Unlock()
+					}
+				})
+			}
+			all.Wait()
 			cpu[i] += cpuTime() - before
+			clock[i] += time.Since(from)
 		}
 	}
 	var p50 [2]float64
@@ -217,6 +244,7 @@ func byTurns(b *testing.B, file, follower *ctxpage.Scope, do func(*ctxpage.Scope
 	b.ReportMetric(p50[0], "file-p50-µs")
 	b.ReportMetric(p50[1], "follower-p50-µs")
 	b.ReportMetric(p50[1]/p50[0], "p50-ratio")
+	b.ReportMetric(float64(clock[1])/float64(clock[0]), "clock-ratio")
 	b.ReportMetric(float64(cpu[1])/float64(cpu[0]), "cpu-ratio")
 }
 

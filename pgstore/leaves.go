@@ -13,14 +13,17 @@ import (
 )
 
 // Audit leaves of reads must not queue for the turn: a search would take as long as a commit. So a leaf is left here, written
-// to the inbox without waiting for the disk (a killed process does not lose it), and numbered by a later turn, of this host or
-// of any other.
+// to the inbox (a killed process does not lose it), and numbered by a later turn, of this host or of any other.
 //
 //	new       left; a turn of this host may take it as it is
 //	writing   on its way to the inbox
 //	written   in the inbox. A server that crashed may have lost it there; the next turn of this host sees that and takes it
 //	unsure    the inbox may have it. Likewise
 //	placed    in the turn that is open
+//
+// A reader who waits for the disk (store.Synced) waits for neither the turn nor the number: the server keeps a row of the inbox as
+// it keeps a commit, so one insert that waits for the disk is enough. Readers who wait share it, as all writers to the inbox do.
+// Before, such a reader asked for a turn: two trips, behind whichever host had it.
 //
 // Whose it was (host, ticket) stays with the record. So a leaf that got into the log and into the inbox is told from a new one,
 // and a host finds its own among those that another host moved.
@@ -29,10 +32,13 @@ import (
 type leaf struct {
 	of     *engine.Leaf
 	ticket int64
+	last   int64 // ticket of the last leaf that was left with it
 	state  leafState
-	// inboxed: the server said that the inbox has it.
-	inboxed bool
-	done    chan struct{} // closed when it is durable and installed
+	// inboxed: the server said that the inbox has it. synced: that it has it on its disk.
+	inboxed, synced bool
+	// wanted: somebody waits until it is on the disk.
+	wanted bool
+	done   chan struct{} // closed when it is durable and installed
 }
 
 type leafState uint8
@@ -62,10 +68,11 @@ func (l *serverLog) Leave(_ context.Context, leaves []*engine.Leaf) (seq uint64,
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	last := l.ticket + int64(len(leaves))
 	for _, f := range leaves {
 		l.ticket++
 		f.Seq = uint64(l.ticket) | ticketBit
-		l.leaves = append(l.leaves, &leaf{of: f, ticket: l.ticket, done: make(chan struct{})})
+		l.leaves = append(l.leaves, &leaf{of: f, ticket: l.ticket, last: last, done: make(chan struct{})})
 		seq = f.Seq
 	}
 	return seq, nil
@@ -99,55 +106,125 @@ func (l *serverLog) pending() bool {
 	return len(l.leaves) > 0
 }
 
-// sqlLeave is a transaction of its own, whose commit does not wait for the disk: the condition says so to the server in the one
-// statement, where BEGIN, SET LOCAL and COMMIT would be three more.
+// sqlLeave is a transaction of its own. Whether its commit waits for the disk is said to the server in the one statement, by the
+// condition, where BEGIN, SET LOCAL and COMMIT would be three more.
 const sqlLeave = `INSERT INTO ctxpage_inbox (db, host, ticket, question, body) SELECT $1, $2, * FROM unnest($3::bigint[], $4::bytea[], $5::bytea[])
-	WHERE set_config('synchronous_commit', 'off', true) = 'off'`
+	WHERE set_config('synchronous_commit', $6, true) = $6`
 
-// Write puts what was left into the inbox. See engine.Log. Callers that come while another one writes share the next write.
+// Write puts what was left into the inbox. See engine.Log.
 func (l *serverLog) Write() error {
-	l.writing.Lock()
-	defer l.writing.Unlock()
-	out, placed := l.unwritten()
-	if len(out) > 0 {
-		err := l.insert(out)
-		l.mu.Lock()
-		for _, f := range out {
-			f.inboxed = err == nil
-			switch {
-			case f.state != leafWriting: // a turn found it in the inbox meanwhile
-			case err == nil:
-				f.state = leafWritten
-			default:
-				f.state = leafUnsure
-			}
-		}
-		l.mu.Unlock()
-		if err != nil {
-			l.s.opts.Logger.Warn("pgstore: write audit leaves", "database", l.s.opts.Name, "error", err)
-			if !passing(err) {
-				return fmt.Errorf("%w: write an audit leaf: %w", store.ErrOutcomeUnknown, err)
-			}
-			placed = append(placed, out...)
-		}
+	rest, err := l.fill()
+	if err != nil {
+		return err
 	}
-	return l.viaTurn(placed)
+	return l.viaTurn(rest)
 }
 
-// unwritten marks the new leaves as being written, and gives them with those that only a turn has, which is under way.
-func (l *serverLog) unwritten() (out, placed []*leaf) {
+// syncLeaves makes durable what was left together, up to a ticket: by the inbox, or by the turn that has it already.
+func (l *serverLog) syncLeaves(ctx context.Context, ticket int64) error {
+	if len(l.wanting(ticket)) > 0 {
+		if _, err := l.fill(); err != nil {
+			return err
+		}
+	}
+	waits := l.wanting(ticket)
+	if len(waits) > 0 {
+		l.ask()
+	}
+	return l.await(ctx, waits, nil)
+}
+
+// wanting marks what was left together as wanted on the disk, and says when each leaf that is not there yet will be.
+func (l *serverLog) wanting(ticket int64) (waits []<-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for _, f := range l.leaves {
+		if f.last == ticket && !f.synced {
+			f.wanted = true
+			waits = append(waits, f.done)
+		}
+	}
+	return waits
+}
+
+// share is one write to the inbox, and what it became.
+type share struct {
+	done chan struct{}
+	rest []*leaf // set before done is closed, as is err
+	err  error
+}
+
+// fill writes the new leaves to the inbox, and gives those that only a turn can write. Callers that come while another one writes
+// share the next write; if one of them waits for the disk, all do. Whose leaf was written by another caller returns at once: with a
+// mutex, where it queued for its turn to find that out, it waited for writes that came later, and eight readers took ten times as long.
+func (l *serverLog) fill() (rest []*leaf, err error) {
+	l.mu.Lock()
+	if l.shared == nil {
+		l.shared = &share{done: make(chan struct{})}
+	}
+	s := l.shared
+	l.mu.Unlock()
+	select {
+	case <-s.done:
+		return s.rest, s.err
+	case l.writing <- struct{}{}:
+	}
+	defer func() { <-l.writing }()
+	select {
+	case <-s.done:
+	default:
+		s.rest, s.err = l.fillShared()
+		close(s.done)
+	}
+	return s.rest, s.err
+}
+
+// fillShared writes for all who share the next write. Only one caller at a time may.
+func (l *serverLog) fillShared() (rest []*leaf, err error) {
+	out, rest, sync := l.unwritten()
+	if len(out) == 0 {
+		return rest, nil
+	}
+	err = l.insert(out, sync)
+	l.mu.Lock()
+	for _, f := range out {
+		f.inboxed, f.synced = err == nil, err == nil && sync
+		switch {
+		case f.state != leafWriting: // a turn found it in the inbox meanwhile
+		case err == nil:
+			f.state = leafWritten
+		default:
+			f.state = leafUnsure
+		}
+	}
+	l.mu.Unlock()
+	if err == nil {
+		return rest, nil
+	}
+	l.s.opts.Logger.Warn("pgstore: write audit leaves", "database", l.s.opts.Name, "error", err)
+	if !passing(err) {
+		return nil, fmt.Errorf("%w: write an audit leaf: %w", store.ErrOutcomeUnknown, err)
+	}
+	return append(rest, out...), nil
+}
+
+// unwritten marks the new leaves as being written, says whether somebody waits until they are on the disk, and gives the leaves that
+// the inbox may not have, which only a turn can write.
+func (l *serverLog) unwritten() (out, rest []*leaf, sync bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shared = nil // who comes now is not in it
 	for _, f := range l.leaves {
 		switch {
 		case f.state == leafNew:
 			f.state = leafWriting
 			out = append(out, f)
-		case f.state == leafPlaced && !f.inboxed:
-			placed = append(placed, f)
+			sync = sync || f.wanted
+		case (f.state == leafPlaced || f.state == leafUnsure) && !f.inboxed:
+			rest = append(rest, f)
 		}
 	}
-	return out, placed
+	return out, rest, sync
 }
 
 // viaTurn waits until a turn made leaves durable that the inbox may not have.
@@ -170,9 +247,8 @@ func (l *serverLog) viaTurn(leaves []*leaf) error {
 	return nil
 }
 
-// insert writes leaves to the inbox. The commit does not wait for the disk: a later commit makes them durable, too, because the
-// server has one log.
-func (l *serverLog) insert(leaves []*leaf) error {
+// insert writes leaves to the inbox. Without sync a later commit makes them durable, because the server has one log.
+func (l *serverLog) insert(leaves []*leaf, sync bool) error {
 	if err := l.s.step("inbox"); err != nil {
 		return err
 	}
@@ -183,7 +259,11 @@ func (l *serverLog) insert(leaves []*leaf) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), replyTimeout)
 	defer cancel()
-	_, err := l.pool.Exec(ctx, sqlLeave, l.db, l.uuid(), tickets, questions, bodies)
+	setting := "off"
+	if sync {
+		setting = l.s.opts.SynchronousCommit
+	}
+	_, err := l.pool.Exec(ctx, sqlLeave, l.db, l.uuid(), tickets, questions, bodies, setting)
 	return err
 }
 

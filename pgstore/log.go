@@ -49,12 +49,13 @@ type serverLog struct {
 	group   *group  // of what is in flight; nil: nothing is
 	leaves  []*leaf // left, and not durable yet, in the order of their tickets
 	ticket  int64
+	shared  *share           // the next write to the inbox; nil: nobody waits for it
 	commits map[uint64]chain // of the records that have commits and are not in the rows yet
 
 	waits atomic.Bool   // this host waits for the turn, and follows meanwhile
 	told  chan struct{} // another host says that it committed; for who waits for the turn
 
-	writing sync.Mutex    // one writer to the inbox at a time
+	writing chan struct{} // one writer to the inbox at a time
 	kick    chan struct{} // asks the worker for a turn
 	grown   atomic.Int64  // bytes of records since the newest image
 	applied atomic.Uint64 // pos.seq, for those who must not wait for the tail
@@ -101,7 +102,7 @@ const maxRecord = 64 << 20
 func (l *serverLog) uuid() pgtype.UUID { return pgtype.UUID{Bytes: l.host, Valid: true} }
 
 func newLog(s *Store, pool *pgxpool.Pool, db int, host [16]byte) *serverLog {
-	return &serverLog{s: s, pool: pool, db: db, host: host, tail: semaphore.NewWeighted(1), kick: make(chan struct{}, 1), told: make(chan struct{}, 1), rows: beginRows, commits: map[uint64]chain{}}
+	return &serverLog{s: s, pool: pool, db: db, host: host, tail: semaphore.NewWeighted(1), kick: make(chan struct{}, 1), writing: make(chan struct{}, 1), told: make(chan struct{}, 1), rows: beginRows, commits: map[uint64]chain{}}
 }
 
 // lock takes the tail, for at most Options.Patience.
@@ -231,26 +232,39 @@ func (l *serverLog) Follow(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// Sync: see engine.Log. Record 0 stands for all commits and leaves that are in flight.
+// Sync: see engine.Log. Record 0 stands for all commits and leaves that are in flight; leaves have their numbers then.
 func (l *serverLog) Sync(ctx context.Context, seq uint64, heard <-chan struct{}) error {
+	if ticket, is := ticketOf(seq); is {
+		return l.syncLeaves(ctx, ticket)
+	}
 	var waits []<-chan struct{}
-	var g *group
 	l.mu.Lock()
-	if ticket, is := ticketOf(seq); is || seq == 0 {
+	if seq == 0 {
 		for _, f := range l.leaves {
-			if seq == 0 || f.ticket <= ticket {
-				waits = append(waits, f.done)
-			}
+			waits = append(waits, f.done)
 		}
 	}
 	if len(waits) > 0 {
 		l.ask()
 	}
-	if _, is := ticketOf(seq); !is && l.group != nil {
-		g = l.group
+	g := l.group
+	if g != nil {
 		waits = append(waits, g.done)
 	}
 	l.mu.Unlock()
+	if err := l.await(ctx, waits, heard); err != nil || g == nil {
+		return err
+	}
+	select {
+	case <-g.done:
+		return g.err
+	default: // heard of it
+		return nil
+	}
+}
+
+// await waits for all that is to happen, or until heard is closed.
+func (l *serverLog) await(ctx context.Context, waits []<-chan struct{}, heard <-chan struct{}) error {
 	t := time.NewTimer(l.s.opts.Patience)
 	defer t.Stop()
 	for _, done := range waits {
@@ -265,9 +279,6 @@ func (l *serverLog) Sync(ctx context.Context, seq uint64, heard <-chan struct{})
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}
-	if g != nil {
-		return g.err
 	}
 	return nil
 }

@@ -75,8 +75,8 @@ type Store interface {
 	// at most wait, and may return nothing then. It may be called at any time: only caches depend on it.
 	Changes(ctx context.Context, after uint64, wait time.Duration) (Changes, error)
 	// Append writes audit leaves in order. The Question of a leaf is kept as a row beside it, which can be erased, and
-	// its salted digest as Query. It sets Query and QuestionKept of the leaves it is given, with Synced also Index, and
-	// keeps none of them.
+	// its salted digest as Query. It sets Query and QuestionKept of the leaves it is given, and keeps none of them. Index is set
+	// by stores that number a leaf at once; on a server that happens later, so ask Audit by trace, which waits for it.
 	Append(ctx context.Context, leaves []*manifest.Record, d Durability) error
 	// Audit returns the audit log for reading.
 	Audit() Audit

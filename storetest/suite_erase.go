@@ -26,6 +26,7 @@ func checkErase(b *bench) {
 	b.commit(b.state("kept", "v"))
 	asked := &manifest.Record{Type: manifest.TypeAssemble, Trace: "asked", Time: b.time().UnixMicro(), Scope: scope, Question: "who is ann?"}
 	require.NoError(b, b.st.Append(b.ctx, []*manifest.Record{asked}, store.Synced))
+	b.number(asked)
 	num := b.find("secret").Pages[0].Num
 	ticket := b.keep()
 	defer b.st.Release(ticket)
