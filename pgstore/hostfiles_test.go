@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,8 +14,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// agentOn gives what an agent of a host has: a database through a socket of the host's follower.
-func agentOn(t *testing.T, st *Store, roots ...string) *ctxpage.DB {
+// behindSocket gives a follower as the agents of its host have it: through a socket. end ends the serving, once.
+func behindSocket(t testing.TB, st *Store) (client *remote.Client, end func()) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pgstore-agents-") // a socket's path is short
 	require.NoError(t, err)
@@ -23,19 +24,27 @@ func agentOn(t *testing.T, st *Store, roots ...string) *ctxpage.DB {
 	socket := filepath.Join(dir, "s")
 	l, err := remote.Listen(socket)
 	require.NoError(t, err)
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = srv.Serve(l) }()
-	client, err := remote.Dial(t.Context(), socket, remote.ClientOptions{})
+	served := make(chan struct{})
+	go func() { defer close(served); _ = srv.Serve(l) }()
+	client, err = remote.Dial(t.Context(), socket, remote.ClientOptions{})
 	require.NoError(t, err)
-	db, err := ctxpage.Open("agents", ctxpage.Options{Store: client, FileRoots: roots})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_ = db.Close()
+	end = sync.OnceFunc(func() {
 		_ = l.Close()
 		_ = srv.Close()
-		<-ended
+		<-served
 		_ = os.RemoveAll(dir)
 	})
+	return client, end
+}
+
+// agentOn gives what an agent of a host has: a database through a socket of the host's follower.
+func agentOn(t *testing.T, st *Store, roots ...string) *ctxpage.DB {
+	t.Helper()
+	client, end := behindSocket(t, st)
+	t.Cleanup(end)
+	db, err := ctxpage.Open("agents", ctxpage.Options{Store: client, FileRoots: roots})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
 

@@ -1,15 +1,12 @@
 package pgstore
 
 import (
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/remote"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
 )
@@ -51,28 +48,15 @@ type onSocket struct {
 
 func (p *onSocket) Open(t testing.TB) store.Store {
 	st := p.onPostgres.Open(t).(*Store)
-	dir, err := os.MkdirTemp("", "pgstore-agents-") // a socket's path is short
-	require.NoError(t, err)
-	srv, err := remote.NewServer(t.Context(), st, remote.ServerOptions{})
-	require.NoError(t, err)
-	socket := filepath.Join(dir, "s")
-	l, err := remote.Listen(socket)
-	require.NoError(t, err)
-	served := make(chan struct{})
-	go func() { defer close(served); _ = srv.Serve(l) }()
-	client, err := remote.Dial(t.Context(), socket, remote.ClientOptions{})
-	require.NoError(t, err)
+	client, unserve := behindSocket(t, st)
 	var once sync.Once
 	end := func(kill bool) {
 		once.Do(func() {
 			if kill {
 				p.onPostgres.Crash(t, st)
 			}
-			_ = l.Close()
-			_ = srv.Close()
-			<-served
+			unserve()
 			_ = st.Close()
-			_ = os.RemoveAll(dir)
 		})
 	}
 	p.end[client] = end
