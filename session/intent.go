@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // Intent is what the conversation is about now: a set of tokens. The zero
@@ -34,7 +32,7 @@ func NewIntent(texts ...string) Intent {
 	slices.Sort(in.words)
 	in.words = slices.Compact(in.words)
 	for _, w := range in.words {
-		in.hashes = append(in.hashes, xxhash.Sum64String(w))
+		in.hashes = append(in.hashes, hash(w))
 	}
 	slices.Sort(in.hashes)
 	in.hashes = slices.Compact(in.hashes)

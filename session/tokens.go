@@ -34,7 +34,13 @@ func asciiWord(c byte) bool {
 	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_'
 }
 
-// TokenSet returns the hashes of a message's distinct tokens, sorted. A Block keeps them so that a pass needs no text.
+// hashShift leaves 32 bits of a token's hash, because a conversation keeps the hashes of every word of every turn. Two
+// different words have the same hash once in 2^32 pairs, and a turn then counts as one word nearer to an intent than it is.
+const hashShift = 32
+
+func hash(token string) uint64 { return xxhash.Sum64String(token) >> hashShift }
+
+// TokenSet returns the hashes of a message's distinct tokens, sorted: numbers below 2^32. A Block keeps them so that a pass needs no text.
 // Pass the header of a message as well, above all its author: on LoCoMo questions that alone lowers evicted evidence
 // under the recommended parameters from 26 to 2 in a hundred. Tokens are runs of letters, marks, digits and underscore
 // after NFKC and Lower, English words by their stem. Scripts written without spaces give pairs of neighbouring
@@ -48,7 +54,7 @@ func TokenSet(texts ...string) []uint64 {
 			continue
 		}
 		for _, w := range words(t) {
-			set = append(set, xxhash.Sum64String(stem(w)))
+			set = append(set, hash(stem(w)))
 		}
 	}
 	slices.Sort(set)
@@ -75,9 +81,9 @@ func appendASCII(set []uint64, text string) []uint64 {
 			word, plain = append(word, c), false
 		case len(word) == 0:
 		case plain:
-			set, word = append(set, xxhash.Sum64String(lexical.Stem(word))), word[:0]
+			set, word = append(set, hash(lexical.Stem(word))), word[:0]
 		default:
-			set, word, plain = append(set, xxhash.Sum64(word)), word[:0], true
+			set, word, plain = append(set, xxhash.Sum64(word)>>hashShift), word[:0], true
 		}
 	}
 	return set

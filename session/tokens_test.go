@@ -19,7 +19,7 @@ func plainSet(texts ...string) (set []uint64) {
 			if strings.Trim(w, "abcdefghijklmnopqrstuvwxyz") == "" {
 				w = english.Stem(w, true)
 			}
-			set = append(set, xxhash.Sum64String(w))
+			set = append(set, xxhash.Sum64String(w)>>32)
 		}
 	}
 	slices.Sort(set)

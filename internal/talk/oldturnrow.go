@@ -72,7 +72,7 @@ func oldHashes(x *codec.Fields) []uint64 {
 	if x.Err == nil && len(b)%8 != 0 {
 		x.Err = fmt.Errorf("%d bytes of token hashes", len(b))
 	}
-	return unpackHashes(b)
+	return shortHashes(unpackHashes(b))
 }
 
 func unpackHashes(b []byte) []uint64 {

@@ -1,8 +1,6 @@
 package talk
 
 import (
-	"encoding/binary"
-
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/session"
 )
@@ -42,7 +40,9 @@ type turnSignals struct {
 	LastRead                            int64
 }
 
-const turnVersion, placeVersion = 1, 1
+// Rows of turns of version 1 had hashes of 64 bits. A program that reads no others would take a later row for one of a turn
+// without words.
+const turnVersion, placeVersion = 2, 1
 
 // turnFields is the row of a turn. Tags are never given twice.
 var turnFields = codec.Record[TurnRow]{
@@ -55,7 +55,7 @@ var turnFields = codec.Record[TurnRow]{
 		codec.Uint(5, "Made", func(r *TurnRow) *uint8 { return &r.Made }),
 		codec.Uint(6, "Traits", func(r *TurnRow) *uint16 { return &r.Traits }),
 		codec.Text(7, "Title", func(r *TurnRow) *string { return &r.Title }),
-		hashesField(8),
+		oldHashesField(8),
 		codec.Text(9, "Signals.Source", func(r *TurnRow) *string { return &r.Signals.Source }),
 		codec.Fixed64(10, "Signals.Version", func(r *TurnRow) *uint64 { return &r.Signals.Version }),
 		codec.Text(11, "Signals.Call", func(r *TurnRow) *string { return &r.Signals.Call }),
@@ -69,6 +69,7 @@ var turnFields = codec.Record[TurnRow]{
 		levelField(19),
 		codec.Text(20, "Because", func(r *TurnRow) *string { return &r.Because }),
 		codec.Flag(21, "Pinned", func(r *TurnRow) *bool { return &r.Pinned }),
+		wordsField(22),
 	},
 }
 
@@ -105,21 +106,27 @@ func sizesField(tag uint64) codec.Field[TurnRow] {
 		}}
 }
 
-// hashesField is the token set, 8 bytes each.
-func hashesField(tag uint64) codec.Field[TurnRow] {
-	return codec.Field[TurnRow]{Tag: tag, Name: "Hashes",
-		Write: func(e *codec.Encoder, r *TurnRow) {
-			for _, h := range r.Hashes {
-				e.B = binary.LittleEndian.AppendUint64(e.B, h)
-			}
-		},
+// oldHashesField is the token set of rows of version 1, 8 bytes each.
+func oldHashesField(tag uint64) codec.Field[TurnRow] {
+	return codec.Field[TurnRow]{Tag: tag, Name: "Hashes", Write: func(*codec.Encoder, *TurnRow) {},
 		Read: func(d *codec.Decoder, r *TurnRow) {
 			if len(d.B)%8 != 0 {
 				d.Fail()
 				return
 			}
-			r.Hashes = unpackHashes(d.Rest())
+			r.Hashes = shortHashes(unpackHashes(d.Rest()))
 		}}
+}
+
+// wordsField is the token set.
+func wordsField(tag uint64) codec.Field[TurnRow] {
+	return codec.Field[TurnRow]{Tag: tag, Name: "Hashes",
+		Write: func(e *codec.Encoder, r *TurnRow) {
+			if len(r.Hashes) > 0 {
+				e.B = packWords(e.B, r.Hashes)
+			}
+		},
+		Read: func(d *codec.Decoder, r *TurnRow) { r.Hashes = readWords(d) }}
 }
 
 // levelField is a level that there is.
@@ -136,7 +143,7 @@ func levelField(tag uint64) codec.Field[TurnRow] {
 
 // encode is the row, in a buffer of the right size from the start.
 func (r *TurnRow) encode() ([]byte, error) {
-	size := 128 + len(r.Counter) + len(r.Title) + len(r.Signals.Source) + len(r.Signals.Call) + len(r.Because) + 8*len(r.Hashes) + len(r.unknown)
+	size := 128 + len(r.Counter) + len(r.Title) + len(r.Signals.Source) + len(r.Signals.Call) + len(r.Because) + 4*len(r.Hashes) + len(r.unknown)
 	return turnFields.Row(turnVersion, r, size), nil
 }
 

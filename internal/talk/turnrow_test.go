@@ -46,7 +46,7 @@ func TestTurnRows(t *testing.T) {
 		r := TurnRow{
 			Hash: rapid.Uint64().Draw(t, "hash"), Content: rapid.Uint64().Draw(t, "content"), Counter: text.Draw(t, "counter"),
 			Made: rapid.Uint8().Draw(t, "made"), Traits: rapid.Uint16().Draw(t, "traits"), Title: text.Draw(t, "title"),
-			Hashes: rapid.SliceOfN(rapid.Uint64(), 0, 40).Draw(t, "hashes"), Level: rapid.Uint8Max(uint8(session.Cold)).Draw(t, "level"),
+			Hashes: wordSets.Draw(t, "hashes"), Level: rapid.Uint8Max(uint8(session.Cold)).Draw(t, "level"),
 			Because: text.Draw(t, "because"), Pinned: flag.Draw(t, "pinned"),
 			Signals: turnSignals{
 				Source: text.Draw(t, "source"), Version: rapid.Uint64().Draw(t, "version"), Call: text.Draw(t, "call"), Stale: flag.Draw(t, "stale"),
@@ -67,7 +67,7 @@ func TestTurnRows(t *testing.T) {
 		s.LastRead = r.Signals.LastRead
 		w.Hashes = nil
 		for _, h := range r.Hashes {
-			w.Hashes = binary.LittleEndian.AppendUint64(w.Hashes, h)
+			w.Hashes = binary.LittleEndian.AppendUint64(w.Hashes, h<<32|uint64(rapid.Uint32().Draw(t, "lower half")))
 		}
 		older, err := msgpack.Marshal(&w)
 		require.NoError(t, err)
