@@ -132,17 +132,15 @@ func copyRows(ctx context.Context, from *bbolt.Tx, to *bbolt.DB, change func(buc
 	return err
 }
 
-// compactFill leaves a little room in pages: rows that grow must not split each of them.
-const compactFill = 0.9
-
-// compactFillOf is how full the pages of a bucket are copied: those of a bucket whose keys only grow need no room.
+// compactFillOf is how full the pages of a bucket are copied: those of a bucket whose keys only grow need no room, and the
+// others get no more than a checkpoint leaves them (grownFill). A tenth, as before, was more than a filled file kept free.
 func compactFillOf(bucket []byte) float64 {
 	for t, name := range bucketNames {
 		if bytes.Equal(name, bucket) && fill[t] != 0 {
 			return fill[t]
 		}
 	}
-	return compactFill
+	return grownFill
 }
 
 // putInPlace gives the new file the name of the old one, and lets readers use it.
