@@ -109,8 +109,8 @@ func manPages(t *testing.T, dir string) (questions, texts []string) {
 
 // typeDocs makes a document of what is said of each type of Go's own packages with its functions and methods, and of the
 // other functions of a package. The questions are
-// the first sentences, which are left out of it.
-func typeDocs(t *testing.T) (questions, texts []string, of []int) {
+// the first sentences, which are left out of it; the passages are what follows them.
+func typeDocs(t *testing.T) (questions, passages, texts []string, of []int) {
 	for _, pkg := range knownPackages {
 		for _, symbols := range symbolDocs(t, filepath.Join(build.Default.GOROOT, "src", pkg)) {
 			var doc strings.Builder
@@ -118,19 +118,19 @@ func typeDocs(t *testing.T) (questions, texts []string, of []int) {
 				question, rest, ok := strings.Cut(text, ". ")
 				name, question, _ := strings.Cut(question, " ")
 				if ok && len(strings.Fields(question)) >= 4 && len(strings.Fields(rest)) >= 12 {
-					questions, of = append(questions, question), append(of, len(texts))
+					questions, passages, of = append(questions, question), append(passages, rest), append(of, len(texts))
 				}
 				fmt.Fprintf(&doc, "# %s\n\n%s\n\n", name, rest)
 			}
 			texts = append(texts, doc.String())
 		}
 	}
-	return questions, texts, of
+	return questions, passages, texts, of
 }
 
 // TestKnownDocuments asks for long documents: the first 200, or all with CTXPAGE_LONG=1. KNOWN_MAN names a folder of manual pages to ask for, too.
 func TestKnownDocuments(t *testing.T) {
-	questions, texts, of := typeDocs(t)
+	questions, _, texts, of := typeDocs(t)
 	asked := dbtest.Times(200, len(questions))
 	if os.Getenv("KNOWN_PEER") != "" {
 		asked = len(questions)
@@ -154,16 +154,7 @@ func documents(t *testing.T, name string, questions, texts []string, of []int) f
 	require.NoError(t, err)
 	defer db.Close()
 	ctx, s, pages := context.Background(), db.Scope("docs"), 0
-	for part := range slices.Chunk(numbers(len(texts)), 100) {
-		require.NoError(t, s.Update(ctx, func(tx *ctxpage.Txn) error {
-			for _, i := range part {
-				if err := tx.Put(ctx, ctxpage.Artefact{ID: strconv.Itoa(i), Kind: ctxpage.KindChunk, Text: texts[i]}); err != nil {
-					return err
-				}
-			}
-			return nil
-		}))
-	}
+	putDocuments(t, s, texts)
 	for v, err := range s.Artefacts(ctx, "") {
 		require.NoError(t, err)
 		pages += len(v.Pages)
@@ -180,6 +171,20 @@ func documents(t *testing.T, name string, questions, texts []string, of []int) f
 		t.Logf("%s: nDCG@10 of the peer %.3f", name, peerDocuments(t, peer, questions, texts, of))
 	}
 	return got
+}
+
+func putDocuments(t *testing.T, s *ctxpage.Scope, texts []string) {
+	ctx := context.Background()
+	for part := range slices.Chunk(numbers(len(texts)), 100) {
+		require.NoError(t, s.Update(ctx, func(tx *ctxpage.Txn) error {
+			for _, i := range part {
+				if err := tx.Put(ctx, ctxpage.Artefact{ID: strconv.Itoa(i), Kind: ctxpage.KindChunk, Text: texts[i]}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
 }
 
 func numbers(n int) []int {
