@@ -29,6 +29,10 @@ import (
 // Worth: the allocator weighs worth per token, and a page is worth its score for each of its tokens, so pages are taken
 // in the order of their scores. Two other ways lost evidence on conversations: short pages first (recall .46 for .80 at
 // 512 tokens), and leaving out a better page to fill the last tokens with two others (.01 less).
+//
+// Extracts: chunks of documents leave the last quarter of the room to their extracts, so that more of them have a place
+// (shortShare). Extracts everywhere lost the passage that answers too often. Messages, facts and tool results are cut only
+// where nothing whole fits. In a session the shares of turns decide instead.
 
 // fit decides which winners go into the context.
 func (a *assembling) fit(ctx context.Context) error {
@@ -43,6 +47,8 @@ func (a *assembling) fit(ctx context.Context) error {
 		req := budget.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.Overflow, InOrder: a.q.Session == ""}
 		if a.q.Session != "" { // a share for the newest pages helps in a conversation; elsewhere it only costs recall
 			req.RecentShare = recentShare
+		} else if a.s.db.opts.Summarizer == nil { // each short form would be a call
+			req.ShortShare = shortShare
 		}
 		at := a.winners()
 		req.Items = slices.Grow(a.scratch.offered[:0], len(at))[:len(at)]
@@ -151,7 +157,7 @@ func (a *assembling) offer(i int, b *budget.Item) {
 	it.name = it.refText()
 	*b = budget.Item{
 		Key: it.name, Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text),
-		Pinned: c.Pinned, Core: c.Provenance == HumanVerified, Recent: c.Recent,
+		Pinned: c.Pinned, Core: c.Provenance == HumanVerified, Recent: c.Recent, Short: c.Kind == KindChunk,
 	}
 	b.Score = it.scored.score * float64(b.Tokens)
 	if c.Kind == KindMessage && a.q.Session != "" && c.GroupName == a.q.Session {

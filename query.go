@@ -24,6 +24,7 @@ const (
 	DefaultTopK = 50
 	MaxTopK     = 2000
 	recentTail  = 10            // this many of the newest pages are always candidates
+	shortShare  = .25           // share of a context that chunks enter as extracts when not all fit (bench/README.md, Extracts)
 	recentShare = .10           // share of the budget tried first for those
 	newestTurns = .50           // the same for turns of a window that no pass has judged, less what the newest turn takes
 	foundShare  = .25           // share tried next for what the question found outside the window of a session

@@ -496,3 +496,40 @@ func TestHeldIsNotCounted(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, [3]int{before[0] + 1, before[1] + 1, before[2] + 1}, count())
 }
+
+// TestExtractsMakeRoom: where chunks do not all fit, the last quarter of a context has extracts, so more pages are in it than
+// whole ones would be. Facts stay whole, and so do chunks where a summarizer would be asked for each.
+func TestExtractsMakeRoom(t *testing.T) {
+	fill := func(kind Kind, o Options) (*DB, *Assembly) {
+		db := open(t, WithoutSync(o))
+		s := db.Scope("acme")
+		for i := range 24 {
+			put(t, s, Artefact{ID: fmt.Sprintf("doc-%02d", i), Kind: kind, Text: doc(i, 120)})
+		}
+		return db, assemble(t, s, Query{Text: "parcel rule", Budget: 2000})
+	}
+	db, chunks := fill(KindChunk, Options{})
+	_, facts := fill(KindFact, Options{})
+	_, asked := fill(KindChunk, Options{Summarizer: mute{}})
+	require.Equal(t, budget.TierCore, chunks.Tier)
+	require.GreaterOrEqual(t, forms(chunks)[manifest.FormRange], 4)
+	require.LessOrEqual(t, forms(facts)[manifest.FormRange], 2, "only what no whole one can take")
+	require.Equal(t, forms(facts), forms(asked))
+	require.Greater(t, len(chunks.Blocks), len(facts.Blocks)+1)
+	require.Less(t, chunks.Tokens, 2001)
+	replays(t, db, chunks)
+	for _, b := range chunks.Blocks {
+		if b.Form == manifest.FormRange {
+			require.Contains(t, b.Text, "parcel", "the extract answers")
+		}
+	}
+}
+
+// mute is a summarizer that has no answer.
+type mute struct{}
+
+func (mute) Name() string { return "mute" }
+
+func (mute) Summarize(context.Context, string, int) (string, error) {
+	return "", errors.New("no answer")
+}

@@ -48,6 +48,7 @@ type Item struct {
 	Core       bool    // human-verified: protected likewise
 	Recent     bool    // member of the recent tail: a slice of the budget is tried for these first
 	MustStub   bool    // never in full, only as a stub when there is room
+	Short      bool    // compressed instead of in full where it would take of the room that Request.ShortShare keeps
 }
 
 // Request is the input of Fit.
@@ -56,6 +57,7 @@ type Request struct {
 	Reserve     int      // tokens of it kept free for the answer; negative counts as 0
 	Overflow    Overflow // what to do when not everything fits
 	RecentShare float64  // share of Budget − Reserve tried for Recent items first; 0 = none, capped at 1
+	ShortShare  float64  // share of Budget − Reserve that Short items may not take in full when not all fit; Fill in order only
 	InOrder     bool     // the scored are taken best first, whoever fits; else the set is searched for that is worth most
 	Items       []Item   // read only; nothing of it is kept
 }
@@ -246,7 +248,11 @@ func (f *fitting) restore() bool {
 
 // chooseRest fills the room beside the protected units: full forms by score per token, then compressed ones.
 func (f *fitting) chooseRest() bool {
-	f.upgrade(f.scored)
+	if f.req.InOrder && f.req.ShortShare > 0 {
+		f.shorten(f.scored)
+	} else {
+		f.upgrade(f.scored)
+	}
 	left := make([]int, 0, len(f.scored))
 	for _, i := range f.scored {
 		if f.picks[i] == out && f.units[i].small < f.units[i].full {
@@ -267,6 +273,21 @@ func (f *fitting) upgrade(units []int) {
 	for i, yes := range f.choose(opts) {
 		if yes {
 			f.take(opts[i].unit, inFull)
+		}
+	}
+}
+
+// shorten is upgrade in order of score, but items that may be short leave a share of the limit free and enter it compressed:
+// there they make room for others.
+func (f *fitting) shorten(units []int) {
+	f.recentSlice(units)
+	kept := share(f.req.ShortShare, f.limit)
+	for _, o := range f.options(units, inFull) {
+		u := &f.units[o.unit]
+		if u.short && u.small < u.full && addSat(f.used, o.cost) > f.limit-kept {
+			f.take(o.unit, inSmall)
+		} else {
+			f.take(o.unit, inFull)
 		}
 	}
 }

@@ -437,3 +437,43 @@ func TestNames(t *testing.T) {
 	require.Equal(t, "fill ladder full compressed stub newest truncate",
 		fmt.Sprint(Fill, " ", Ladder, " ", Full, " ", Compressed, " ", Stub, " ", PlaceNewest, " ", Truncate))
 }
+
+// TestShortShare: short items leave a share of the limit and enter it compressed, so that more of them have a place. Without
+// the share, or where they may not be short, they are taken whole.
+func TestShortShare(t *testing.T) {
+	items := func(short bool) (out []Item) {
+		for i := range 20 {
+			out = append(out, Item{Key: fmt.Sprintf("%02d", i), Class: RAG, Position: -i, Tokens: 100, Compressed: 30, Score: float64(100 * (20 - i)), Short: short})
+		}
+		return out
+	}
+	forms := func(share float64, short bool) (full, compressed int) {
+		r, err := Fit(Request{Budget: 400, ShortShare: share, InOrder: true, Items: items(short)})
+		require.NoError(t, err)
+		require.LessOrEqual(t, r.Used, 400)
+		require.Equal(t, TierCore, r.Tier)
+		for _, p := range r.Placed {
+			if p.Form == Compressed {
+				compressed++
+				require.GreaterOrEqual(t, p.Index, int(4*(1-share)), "the best are whole")
+			} else {
+				full++
+			}
+		}
+		return full, compressed
+	}
+	for _, c := range []struct {
+		share            float64
+		short            bool
+		full, compressed int
+	}{{.25, true, 3, 3}, {.5, true, 2, 6}, {1, true, 0, 13}, {0, true, 4, 0}, {.25, false, 4, 0}} {
+		full, compressed := forms(c.share, c.short)
+		require.Equal(t, []int{c.full, c.compressed}, []int{full, compressed}, "%+v", c)
+	}
+	protected := items(true)
+	protected[19].Core = true
+	r, err := Fit(Request{Budget: 400, ShortShare: 1, InOrder: true, Items: protected})
+	require.NoError(t, err)
+	at := slices.IndexFunc(r.Placed, func(p Placed) bool { return p.Index == 19 })
+	require.Equal(t, Full, r.Placed[at].Form, "what is protected is whole")
+}

@@ -35,7 +35,8 @@ type unit struct {
 	stub    int // 0 when a member has no stub
 	score   float64
 	recent  bool
-	newest  int // highest position of a member
+	short   bool // all members may be
+	newest  int  // highest position of a member
 }
 
 func (u *unit) cost(p pick) int {
@@ -74,7 +75,7 @@ func makeUnits(items []Item) []unit {
 func newUnit(it *Item, members []int) unit {
 	full, small, stub := it.costs()
 	return unit{members: members, rank: it.rank(), class: it.Class, full: full, small: small, stub: stub,
-		score: it.worth(), recent: it.Recent, newest: it.Position}
+		score: it.worth(), recent: it.Recent, short: it.Short, newest: it.Position}
 }
 
 // join adds a member: the group is held as its strongest member is, and costs what all of them cost.
@@ -91,6 +92,7 @@ func (u *unit) join(it *Item, i int) {
 	}
 	u.score += it.worth()
 	u.recent = u.recent || it.Recent
+	u.short = u.short && it.Short
 	u.newest = max(u.newest, it.Position)
 }
 
@@ -181,7 +183,7 @@ func (it *Item) compare(o *Item) int {
 }
 
 func (it *Item) flags() (n int) {
-	for _, b := range []bool{it.Pinned, it.Core, it.Recent, it.MustStub} {
+	for _, b := range []bool{it.Pinned, it.Core, it.Recent, it.MustStub, it.Short} {
 		n <<= 1
 		if b {
 			n |= 1
