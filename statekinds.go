@@ -23,6 +23,7 @@ func StateKinds() []store.StateKind {
 		journal.StateKind(),
 		shown.DraftsKind(),
 		erasing.StateKind(),
+		erasing.ReceiptKind(),
 		retention.StateKind(),
 		quota.StateKind(),
 	)

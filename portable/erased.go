@@ -13,7 +13,7 @@ import (
 )
 
 // An export that was made before an erase has what the erase took. The header names the erases that the database knew. Those
-// that came later are known from receipts, and from this database if the export is of it. What they took is found in the file
+// that came later are known from receipts, which the database remembers, and from this database if the export is of it. What they took is found in the file
 // before anything is written, by the rules of the erase itself, and is left out.
 
 // later are the erases that came after the export was made. The error matches erase.ErrReceipt for a receipt that proves nothing.
@@ -34,6 +34,12 @@ func (m *importer) later() (secret []byte, list []store.EraseReport, err error) 
 		}
 		list = append(list, r.Done)
 	}
+	m.given = slices.Clone(list)
+	remembered, err := erasing.Remembered(m.ctx, m.st, m.head.Database)
+	if err != nil {
+		return nil, nil, err
+	}
+	list = append(list, remembered...)
 	if info.ID == m.head.Database {
 		own, err := erasing.Reports(m.ctx, m.st, false)
 		if err != nil {
@@ -91,6 +97,28 @@ func (m *importer) findErased(r io.Reader) error {
 		m.rep.Erasures = append(m.rep.Erasures, list[i].Trace)
 	}
 	return nil
+}
+
+// remember writes the receipts that the database does not have, before anything that they leave out could come in.
+func (m *importer) remember() error {
+	var b store.Batch
+	for i := range m.given {
+		row, err := erasing.ReceiptRow(m.head.Database, &m.given[i])
+		if err != nil {
+			return err
+		}
+		is, err := m.st.State(m.ctx, row.Key)
+		if err != nil {
+			return err
+		}
+		if is.Value == nil && !slices.ContainsFunc(b.State, func(r store.StateRow) bool { return r.Key == row.Key }) {
+			b.State, b.ExpectState = append(b.State, row), append(b.ExpectState, store.StatePre{Key: row.Key})
+		}
+	}
+	if len(b.State) == 0 || m.opts.DryRun {
+		return nil
+	}
+	return m.commit(b)
 }
 
 // eachVersion calls fn for what each version in a file says of itself, without its texts.

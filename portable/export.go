@@ -111,6 +111,11 @@ func (x *exporter) begin() (*Header, error) {
 	if err != nil {
 		return nil, err
 	}
+	given, err := erasing.Remembered(x.ctx, x.st, "") // what they left out of an import is not here either
+	if err != nil {
+		return nil, err
+	}
+	done = append(done, given...)
 	for i := range done {
 		head.Erasures = append(head.Erasures, done[i].Trace)
 	}

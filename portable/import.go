@@ -26,7 +26,8 @@ type ImportOptions struct {
 	Now  func() time.Time
 	Rand io.Reader
 	// Receipts are those of erases that came after the export was made. What they took is left out, by the rules of those
-	// erases. Receipts of erases that the export knows are passed over. A database knows its own erases: no receipts are needed
+	// erases. Receipts of erases that the export knows are passed over. The database remembers them for later imports of exports
+	// of the same database. A database knows its own erases: no receipts are needed
 	// to import an export of it.
 	Receipts []*erase.Receipt
 	// DryRun reads and compares everything, and writes nothing.
@@ -77,8 +78,9 @@ type importer struct {
 	head *Header
 	want Counts // 0: not known
 
-	began int64            // where the file begins, if it can seek
-	gone  *erasing.Earlier // what erases took after the export; nil: nothing
+	began int64               // where the file begins, if it can seek
+	gone  *erasing.Earlier    // what erases took after the export; nil: nothing
+	given []store.EraseReport // by receipts
 
 	batch    []store.Carried
 	lsn      uint64 // of the last version in it, there
@@ -136,7 +138,10 @@ func Import(ctx context.Context, st store.Store, r io.Reader, opts ImportOptions
 		return nil, err
 	}
 	m.rep.Header, m.rep.Database, m.rep.LSN = *m.head, m.head.Database, m.head.LSN
-	if err := m.findErased(r); err != nil {
+	if err = m.findErased(r); err == nil {
+		err = m.remember()
+	}
+	if err != nil {
 		return nil, err
 	}
 	err = m.lines()

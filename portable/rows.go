@@ -19,7 +19,7 @@ func (m *importer) stateLine(b []byte) error {
 		return err
 	}
 	key := string(line.Key)
-	if key == "" || line.Value == nil || strings.HasPrefix(key, store.EraseRows) {
+	if key == "" || line.Value == nil || strings.HasPrefix(key, store.EraseRows) || strings.HasPrefix(key, store.ReceiptRows) {
 		return fieldError("key", store.Invalid("key", fmt.Sprintf("%q", line.Name), "a row of state with a value"))
 	}
 	kind := kindOf(m.opts.State, key)

@@ -113,6 +113,10 @@ func AskedDigest(asked []string, cascade string) []byte {
 // EraseRows is the key prefix of the state rows that record, by trace, how far each erase has come.
 const EraseRows = "erase/"
 
+// ReceiptRows is the key prefix of the state rows that remember, by database and trace, the erases of other databases whose
+// receipts an import was given.
+const ReceiptRows = "receipt/"
+
 // Check rejects a job that erases nothing, or that lacks By or Reason.
 func (j *EraseJob) Check() error {
 	if j == nil || len(j.Refs)+len(j.Held)+len(j.Questions)+len(j.State)+len(j.Leaves) == 0 {
