@@ -40,8 +40,12 @@ func (s *Store) compact(ctx context.Context, report func(string, uint64, uint64)
 		os.Remove(s.opts.Path + compactSuffix)
 		return before, 0, fmt.Errorf("ctxpage: compact %s: %w", s.opts.Path, err)
 	}
-	st, err := file.Stat()
-	if err == nil {
+	// The last close of a file without a name frees its space, which takes 1 ms for each MB or two, and bbolt closes it under
+	// locks that a reader waits for who was about to begin. So it stays open here until bbolt has closed it.
+	was, err := os.OpenFile(s.opts.Path, os.O_RDONLY|oNoFollow, 0)
+	st, serr := file.Stat()
+	if err = errors.Join(err, serr); err == nil {
+		defer was.Close()
 		err = s.putInPlace(db, file)
 	}
 	if err != nil {
