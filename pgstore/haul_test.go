@@ -261,18 +261,20 @@ func TestHaul(t *testing.T) {
 
 // The control: a standby that is not synchronous and was down misses acknowledged writes when it is promoted.
 func TestHaulControl(t *testing.T) {
-	if !long {
-		t.Skip("skipped: CTXPAGE_LONG=1 runs the control of the long haul")
+	t.Parallel()
+	with, without := 40, 100
+	if long {
+		with, without = 100, 300
 	}
 	h := newHaul(t, false)
-	h.until(100)
+	h.until(with)
 	require.NoError(t, h.b.stop(syscall.SIGINT))
-	h.until(400)
+	h.until(with + without)
 	h.r.cut("")
 	require.NoError(t, h.a.stop(syscall.SIGQUIT))
 	require.NoError(t, h.b.start())
 	h.promote()
-	h.until(500)
+	h.until(h.count() + with)
 	_, _, _ = h.end()
 	lost, _, _ := h.lostAndTwice(values(t, onHost(t, h.b.dsn("postgres"), "main", nil)))
 	require.NotZero(t, lost, "the test of a long haul proves nothing")
