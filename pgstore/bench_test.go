@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // size is what a commit of these benchmarks has, about what a turn of a conversation has.
@@ -283,4 +285,42 @@ func BenchmarkSeen(b *testing.B) {
 			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 		})
 	}
+}
+
+// BenchmarkSyncedBesideWriters is a manifest that is on the disk before the answer, while two other hosts with 16 writers each hand the
+// turn to each other.
+func BenchmarkSyncedBesideWriters(b *testing.B) {
+	dsn := onServer(b)
+	name := fmt.Sprint(b.Name(), time.Now().UnixNano())
+	reader := benchStore(b, dsn, name)
+	ctx, end := context.WithCancel(context.Background())
+	done := make(chan struct{}, 64)
+	for h := range 2 {
+		st := benchStore(b, dsn, name)
+		for w := range 16 {
+			go func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					_, _ = st.Commit(context.Background(), fact(b, st, fmt.Sprint("a", h, w, n), words))
+				}
+				done <- struct{}{}
+			}()
+		}
+	}
+	time.Sleep(500 * time.Millisecond)
+	b.ResetTimer()
+	var took []time.Duration
+	for n := 0; n < b.N; n++ {
+		at := time.Now()
+		if err := reader.Append(ctx, []*manifest.Record{{Type: manifest.TypeGet, Trace: fmt.Sprint("t", n), Scope: "acme", Time: 1}}, store.Synced); err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(at))
+	}
+	end()
+	for range 32 {
+		<-done
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*95/100].Microseconds())/1000, "p95-ms")
 }
