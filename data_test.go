@@ -1,6 +1,7 @@
 package ctxpage_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -103,6 +104,26 @@ func TestAnyTextComesBack(t *testing.T) {
 	db = reopen(t, db, opts)
 	for id, text := range texts {
 		require.Equal(t, text, get(t, db.Scope("acme"), id).Text)
+	}
+}
+
+// A text of one byte, of each value that is text, comes back: its row is as short as what stands for a row that was destroyed.
+func TestTextOfOneByte(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string][]byte{"plain": nil, "encrypted": bytes.Repeat([]byte{7}, 32)} {
+		t.Run(name, func(t *testing.T) {
+			opts := WithoutSync(Options{Key: key})
+			db := open(t, opts)
+			for c := range 128 {
+				put(t, db.Scope("acme"), Artefact{ID: fmt.Sprint(c), Text: string(rune(c))})
+			}
+			_, err := db.Checkpoint(ctx)
+			require.NoError(t, err)
+			db = reopen(t, db, opts) // it is checked there
+			for c := range 128 {
+				require.Equal(t, string(rune(c)), get(t, db.Scope("acme"), fmt.Sprint(c)).Text)
+			}
+		})
 	}
 }
 

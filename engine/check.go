@@ -267,7 +267,7 @@ func (c *invariantWalk) small() error {
 			check func(row []byte) error
 		}{{TableTxn, 't', outcomeDecodes}, {TableHeld, 'd', heldDecodes}, {table: TableState}} {
 			err := each(tx, b.table, func(k, v []byte) error {
-				if codec.IsDestroyed(v) {
+				if b.table != TableTxn && codec.IsDestroyed(v) {
 					return nil
 				}
 				if b.table == TableState { // what is in it is the pipeline's

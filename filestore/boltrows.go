@@ -24,7 +24,7 @@ type boltRows struct {
 	buckets [engine.TableQuestion + 1]*bbolt.Bucket // nil: not there, or not looked up yet
 	cursors [engine.TableQuestion + 1]*bbolt.Cursor // of tables with manyReads; nil: no row was read yet
 	growth  *[engine.TableQuestion + 1]growth       // nil: the transaction only reads
-	ring    *seal.Ring // opens and seals the values; nil: they are plain
+	ring    *seal.Ring                              // opens and seals the values; nil: they are plain
 }
 
 // manyReads names the tables of which one transaction reads dozens of rows: a search reads those of
@@ -153,6 +153,9 @@ var spaceOf = [...]seal.Space{
 	engine.TableState: seal.State, engine.TableVec: seal.Vector, engine.TableQuestion: seal.Question,
 }
 
+// keepsSum names the tables of which a row whose key was destroyed becomes a codec.DestroyedRow.
+var keepsSum = [engine.TableQuestion + 1]bool{engine.TableHeld: true, engine.TableState: true, engine.TableQuestion: true}
+
 // opened is the value of a row. One that does not open becomes one that has no valid checksum, so that it is treated like any
 // other damage of a row.
 func (r *boltRows) opened(t engine.Table, key, v []byte) []byte {
@@ -164,7 +167,7 @@ func (r *boltRows) opened(t engine.Table, key, v []byte) []byte {
 		v, err = r.ring.Open(spaceOf[t], key, v)
 	}
 	switch {
-	case err == nil && codec.IsDestroyed(v): // only a ring says so
+	case err == nil && keepsSum[t] && codec.IsDestroyed(v): // only a ring says so
 		return codec.Unopened
 	case err == nil:
 		return v
@@ -181,7 +184,7 @@ func destroyedRow(t engine.Table, stays []byte) []byte {
 		return codec.Destroyed
 	case t == engine.TableMeta:
 		return stays
-	case len(stays) == 8:
+	case keepsSum[t] && len(stays) == 8:
 		return codec.DestroyedRow(binary.BigEndian.Uint64(stays))
 	}
 	return codec.Unopened

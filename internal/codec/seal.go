@@ -25,14 +25,20 @@ func Seal(bucket byte, key, value []byte) []byte {
 // was destroyed. Unseal recognises them by their address: no row has these bytes.
 var Unopened, Destroyed = []byte{0}, []byte{1}
 
-// destroyedSize is longer than any value above and shorter than any row: no row of less than 9 bytes is ever sealed, and those
-// that rows of a file pretend are refused where they are read (package filestore).
+// destroyedSize is that of a sealed value of one byte. State rows, held batches and questions are longer, and only they have
+// a DestroyedRow in their place; a text may be one byte. What rows of a file pretend is refused where they are read (package
+// filestore).
 const destroyedSize = 9
+
+// keepsSum says whether a DestroyedRow may stand for rows of a bucket: held batches, questions, state of both forms.
+func keepsSum(bucket byte) bool {
+	return bucket == 'd' || bucket == 'q' || bucket == 'S' || bucket == 's'
+}
 
 // DestroyedRow stands for a row whose key was destroyed and of which its checksum is still counted.
 func DestroyedRow(sum uint64) []byte { return binary.BigEndian.AppendUint64([]byte{1}, sum) }
 
-// IsDestroyed says whether a value is a DestroyedRow.
+// IsDestroyed says whether a value of such a bucket is a DestroyedRow.
 func IsDestroyed(v []byte) bool { return len(v) == destroyedSize && v[0] == 1 }
 
 // ErrDestroyed says that a row is there and its key is not: it was erased, and this is a copy that was made before.
@@ -40,7 +46,7 @@ var ErrDestroyed = fmt.Errorf("%w: its key was destroyed when it was erased; thi
 
 // Unseal checks and strips the checksum; the result is borrowed from v.
 func Unseal(bucket byte, key, v []byte) ([]byte, error) {
-	if len(v) == 1 && &v[0] == &Destroyed[0] || IsDestroyed(v) {
+	if len(v) == 1 && &v[0] == &Destroyed[0] || keepsSum(bucket) && IsDestroyed(v) {
 		return nil, ErrDestroyed
 	}
 	if len(v) == 1 && &v[0] == &Unopened[0] {
