@@ -77,7 +77,7 @@ func (w *work) beginReading(p plan) *lone {
 		w.lone = new(lone)
 	}
 	l := w.lone
-	l.readings, l.starts = l.readings[:0], l.starts[:0]
+	l.readings, l.starts = slices.Grow(l.readings[:0], len(w.lists)+len(w.tails)), slices.Grow(l.starts[:0], len(p.order)+1)
 	l.follow = w.mostFrom(p, l.follow)
 	for _, t := range p.order {
 		l.starts = append(l.starts, len(l.readings))
