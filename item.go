@@ -46,6 +46,7 @@ type assembling struct {
 	unprobed int                                    // sources that were not looked at ahead
 	full     bool                                   // a search may find more
 	passed   map[Ref]bool                           // pages that a search could not serve: the next of their artefacts take their places
+	long     bool                                   // an artefact of several pages matches a search
 
 	vector   []float32 // of the question; nil: words alone
 	embedBy  time.Time // when the embedder must have answered everything

@@ -180,7 +180,10 @@ func served(ranked []*item) (n int) {
 // scored with the statistics of the store, so they compare with stored pages.
 func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	weights := lexical.DefaultWeights()
-	q := store.CandidateQuery{Scopes: a.s.chain, Terms: a.s.db.lexer.Terms(a.q.Text), Floor: a.q.Floor, Now: a.now, Dates: lexical.DatesOf(a.q.Text), Weights: &weights, Filter: &a.q.Filter, Strict: true}
+	if a.terms == nil {
+		a.terms = a.s.db.lexer.Terms(a.q.Text)
+	}
+	q := store.CandidateQuery{Scopes: a.s.chain, Terms: a.terms, Floor: a.q.Floor, Now: a.now, Dates: lexical.DatesOf(a.q.Text), Weights: &weights, Filter: &a.q.Filter, Strict: true}
 	if a.tx != nil {
 		q.Mask = a.tx.mask()
 	}
@@ -223,7 +226,7 @@ func (a *assembling) proposeHits(ctx context.Context) (err error) {
 // With an embedder, how much a page is worth depends on the pages beside it, so there are always as many.
 func (a *assembling) proposePages(ctx context.Context, q *store.CandidateQuery, preset triage.Preset) (err error) {
 	each := pagesPerHit
-	if a.s.db.opts.Embedder == nil {
+	if a.s.db.opts.Embedder == nil && !a.long {
 		each = 1
 	}
 	for ; ; each = pagesPerHit {
@@ -239,6 +242,7 @@ func (a *assembling) proposePages(ctx context.Context, q *store.CandidateQuery, 
 		if each == pagesPerHit || !a.full || !slices.ContainsFunc(a.cands.Hits, func(c store.Candidate) bool { return c.Pages != 1 }) {
 			return nil
 		}
+		a.long = true
 	}
 }
 
