@@ -119,24 +119,8 @@ func (s *Engine) pagesOf(refs []store.Ref) (spans []manifest.Span, err error) {
 	return spans, nil
 }
 
-// ErasedPages returns the numbers of the pages that a run erased with their names, while its files are not purged yet.
-func (s *Engine) ErasedPages(ctx context.Context, run string) (nums []uint64, err error) {
-	err = s.eraseRows(ctx, func(row *eraseRow) error {
-		if row.Report.Trace != run {
-			return nil
-		}
-		for _, p := range row.Pages {
-			for num := p[0]; num < p[1]; num++ {
-				nums = append(nums, num)
-			}
-		}
-		return nil
-	})
-	return nums, err
-}
-
-// ErasedTags returns the tags of the rows that a run erased or wrote anew.
-func (s *Engine) ErasedTags(ctx context.Context, run string) (tags [][8]byte, err error) {
+// erasedTags returns the tags of the rows that a run erased or wrote anew.
+func (s *Engine) erasedTags(ctx context.Context, run string) (tags [][8]byte, err error) {
 	leaves, err := s.Leaves.ByTrace(ctx, run)
 	if err != nil {
 		return nil, AuditError(err)

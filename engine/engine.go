@@ -171,10 +171,8 @@ func (s *Engine) Fail(err error) error {
 // Identify names the database, before anything is compared with its audit.
 func (s *Engine) Identify(info store.Info) { s.info = info }
 
-// Start names the database and takes the next numbers from what was loaded and followed. Commits
-// may come from now on.
-func (s *Engine) Start(info store.Info) {
-	s.info = info
+// Start takes the next numbers from what was loaded and followed. Commits may come from now on.
+func (s *Engine) Start() {
 	s.seq.name(s.cat)
 	s.changes.start(s.cat.lsn)
 }

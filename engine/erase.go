@@ -456,15 +456,35 @@ func (s *Engine) eraseRows(ctx context.Context, fn func(*eraseRow) error) error 
 	}
 }
 
-// EraseFiles returns the leaves whose bodies a run still has to prune, and whether it takes names.
-func (s *Engine) EraseFiles(ctx context.Context, trace string) (leaves []manifest.Span, names bool, err error) {
+// Purge is what the owner of the files removes from them for one run.
+type Purge struct {
+	Leaves []manifest.Span // the audit leaves whose bodies are pruned
+	Names  bool            // the run takes names, too
+	// Pages and Tags tell an encrypted store whose keys to destroy. Pages are numbers of pages of which no row stays; Tags name
+	// the rows of TableState, TableHeld and TableQuestion that the run erased or wrote anew (ErasedTag). Nil if the rows are
+	// not encrypted.
+	Pages []uint64
+	Tags  [][8]byte
+}
+
+// Purge returns what is to be removed for a run. It is asked before EraseDone: the row that says so keeps none of it.
+func (s *Engine) Purge(ctx context.Context, trace string) (p Purge, err error) {
 	err = s.eraseRows(ctx, func(row *eraseRow) error {
-		if row.Report.Trace == trace {
-			leaves, names = row.Leaves, row.Names
+		if row.Report.Trace != trace {
+			return nil
+		}
+		p.Leaves, p.Names = row.Leaves, row.Names
+		for _, span := range row.Pages {
+			for num := span[0]; num < span[1]; num++ {
+				p.Pages = append(p.Pages, num)
+			}
 		}
 		return nil
 	})
-	return leaves, names, err
+	if err == nil && s.opts.Sealed {
+		p.Tags, err = s.erasedTags(ctx, trace)
+	}
+	return p, err
 }
 
 // EraseDone notes that no file of the store has what a run erased.

@@ -113,7 +113,8 @@ func (o *shared) join(t testing.TB, now func() time.Time) *memory {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = m.Leaves.Close() })
 	require.NoError(t, m.host.Follow(t.Context(), 0))
-	m.Start(store.Info{ID: "memory"})
+	m.Identify(store.Info{ID: "memory"})
+	m.Start()
 	return m
 }
 
@@ -189,7 +190,7 @@ func (h *host) Leave(ctx context.Context, leaves []*Leaf) (seq uint64, err error
 	for _, l := range leaves {
 		l.Index, l.Seq = h.Next().Leaf, h.seq()
 		seq = l.Seq
-		h.flying = append(h.flying, flying{Entry{Leaf: l}, memoryRecord{KindLeaf, slices.Concat(l.Head(), l.Body())}})
+		h.flying = append(h.flying, flying{Entry{Leaf: l}, memoryRecord{KindLeaf, slices.Concat(LeafHead(l.Index, l.Question()), l.Body())}})
 	}
 	return seq, h.flush() // nobody may sync it for long, and others wait for the tail
 }

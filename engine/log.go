@@ -130,17 +130,14 @@ type Leaf struct {
 	trace, parent string
 }
 
-// Head is the beginning of its record, Body the rest. Index must be set.
-func (l *Leaf) Head() []byte { return format.AuditBody(l.Index, l.question) }
-
-// Body is the encoded leaf.
+// Body is the encoded leaf: the end of its record, behind LeafHead.
 func (l *Leaf) Body() []byte { return l.leaf.Body() }
 
-// Question is the row of its question; nil: it has none. With Body it is all that LeafHead needs to make the record elsewhere.
+// Question is the row of the leaf's question; nil: it has none.
 func (l *Leaf) Question() []byte { return l.question }
 
-// LeafHead is the beginning of the record of a leaf, to be followed by its Body. A log that numbers the leaves of a process
-// that has ended makes their records with it.
+// LeafHead is the beginning of the record of a leaf; its Body follows. It needs no Leaf, because a log on a server also
+// numbers the leaves of a process that has ended.
 func LeafHead(index uint64, question []byte) []byte { return format.AuditBody(index, question) }
 
 // Kind says what a record of the log is.

@@ -1,7 +1,6 @@
 package filestore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,26 +30,18 @@ import (
 // files that no backup made; docs/encryption.md says so.
 
 // doom computes the keyring without the keys of what a run erased, and of what any run before it did.
-func (s *Store) doom(ctx context.Context, trace string) error {
+func (s *Store) doom(p *engine.Purge) error {
 	ring := s.ring.Load()
 	if ring == nil {
 		return nil
-	}
-	tags, err := s.eng.ErasedTags(ctx, trace)
-	if err != nil {
-		return err
-	}
-	pages, err := s.eng.ErasedPages(ctx, trace)
-	if err != nil {
-		return err
 	}
 	return s.viewRows(func(tx engine.Reader) error {
 		nums, err := erasedPages(tx, ring)
 		if err != nil {
 			return err
 		}
-		nums = append(nums, pages...)
-		for _, tag := range tags {
+		nums = append(nums, p.Pages...)
+		for _, tag := range p.Tags {
 			if num, ok := ring.TagNumber(tag); ok {
 				nums = append(nums, num)
 			}

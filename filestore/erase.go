@@ -88,17 +88,17 @@ func (s *Store) purgeFiles(ctx context.Context, rep *store.EraseReport, progress
 	if err := s.eng.At("erase cut"); err != nil {
 		return err
 	}
-	bodies, names, err := s.eng.EraseFiles(ctx, rep.Trace)
+	p, err := s.eng.Purge(ctx, rep.Trace)
 	if err != nil {
 		return err
 	}
-	if err := s.pruneBodies(ctx, rep, bodies, names); err != nil {
+	if err := s.pruneBodies(ctx, rep, p.Leaves, p.Names); err != nil {
 		return err
 	}
-	if len(bodies) > 0 && rep.Artefacts+rep.Held+rep.State == 0 && !names {
+	if len(p.Leaves) > 0 && rep.Artefacts+rep.Held+rep.State == 0 && !p.Names {
 		return nil // a prune by age: what is free in the file is used again
 	}
-	if err := s.doom(ctx, rep.Trace); err != nil {
+	if err := s.doom(&p); err != nil {
 		return err
 	}
 	defer func() { s.destroys = nil }()

@@ -309,7 +309,7 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	}
 	st.eng.LimitPages(0)
 	st.line.begin()
-	st.eng.Start(store.Info{ID: st.sys.ID, Secret: st.sys.Secret})
+	st.eng.Start()
 	if err := cmp.Or(st.stamp(), st.tidyColumns()); err != nil {
 		return nil, rec, err
 	}

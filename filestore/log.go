@@ -132,7 +132,7 @@ func (l *fileLog) Leave(_ context.Context, leaves []*engine.Leaf) (seq uint64, e
 
 // leave puts one leaf into the log. On a full disk it may use part of the reserve.
 func (l *fileLog) leave(leaf *engine.Leaf) (seq uint64, err error) {
-	head, body := leaf.Head(), leaf.Body()
+	head, body := engine.LeafHead(leaf.Index, leaf.Question()), leaf.Body()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	seq, err = l.append(wal.KindAudit, false, head, body)

@@ -98,7 +98,7 @@ func Open(ctx context.Context, dsn string, opts Options) (st *Store, err error) 
 	if err := s.follow(ctx); err != nil {
 		return nil, err
 	}
-	s.eng.Start(store.Info{ID: s.db.id, Secret: s.db.secret, Host: s.opts.Host})
+	s.eng.Start()
 	s.background(running)
 	if err := s.adopt(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
