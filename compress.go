@@ -38,9 +38,10 @@ const noteNoSummary = "the summarizer gave nothing that fits; cut to sentences"
 // form of the summary.
 const reasonSummed = "the page it sums up was chosen itself"
 
-// compress offers the allocator a short form of a page.
+// compress offers the allocator a short form of a page. Turns keep the form that the window gave them, but the newest one:
+// where nothing else helps, a question that is cut short is better than none.
 func (a *assembling) compress(ctx context.Context, it *item, b *budget.Item) error {
-	if it.whole || it.fixed() != manifest.FormFull || it.turn != nil && it.turn.Managed || len(it.head.Rows) == 0 {
+	if it.whole || it.fixed() != manifest.FormFull || it.turn != nil && it.turn.Managed && !it.turn.Newest || len(it.head.Rows) == 0 {
 		return nil
 	}
 	if it.sum == nil && it.own == nil {

@@ -214,7 +214,7 @@ func (a *assembling) place(res budget.Result, at []int) {
 	for _, l := range res.Left {
 		a.ranked[at[l.Index]].reason = l.Reason
 	}
-	for _, p := range res.Placed {
+	for _, p := range a.besideCalls(res.Placed, at) {
 		it := a.ranked[at[p.Index]]
 		text := it.text
 		switch {

@@ -50,10 +50,11 @@ type Query struct {
 	// Floor is the lowest provenance that may enter; 0: Tool, which excludes drafts and notes.
 	Floor Provenance
 	// Session is the conversation that asks. Its turns enter whatever their provenance, as its window shows them:
-	// retained turns whole, paged ones as stubs, evicted ones left out and counted, and the newest turn last. If the
-	// window is larger than the budget, half of the budget goes to the newest turns first, and a quarter is tried for
-	// what the question found. Before a session has had a pass, a window or a pin, and with AsOf, its turns compete as
-	// other pages do. ErrNotFound if the scope itself has no such session: append the turn first.
+	// retained turns whole, paged ones as stubs, evicted ones left out and counted, and the newest turn last. The
+	// results of tools stand behind their calls, even those that came late. If the window is larger than the
+	// budget, half of the budget goes to the newest turns first, and a quarter is tried for what the question found. Before
+	// a session has had a pass, a window or a pin, and with AsOf, its turns compete as other pages do. ErrNotFound if the
+	// scope itself has no such session: append the turn first.
 	Session string
 	// Vector is the vector of the question by the model of Options.Embedder, for hosts that have it; nil: the embedder
 	// is asked, if there is one and Text is not empty.

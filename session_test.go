@@ -874,6 +874,80 @@ func TestUnpairedTurnsAreLeftOut(t *testing.T) {
 	}
 }
 
+// A question that is larger than the budget of a context is cut short, with a window and without one, and so is the result
+// of a call. A context without them would have the model answer nothing.
+func TestNewestTurnIsCutShort(t *testing.T) {
+	ctx := context.Background()
+	var long strings.Builder
+	for i := range 80 {
+		fmt.Fprintf(&long, "Line %d of the report says rain over Oslo. ", i)
+	}
+	for _, total := range []int{0, 8000} {
+		db, chat := openTalk(t)
+		if total > 0 {
+			require.NoError(t, chat.SetWindow(ctx, session.Config{Total: total}))
+		}
+		_, err := chat.Append(ctx, Turn{Role: "user", Text: "hello"}, Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: "c", Name: "rain"}}},
+			Turn{Role: "tool", ToolCallID: "c", Text: long.String()})
+		require.NoError(t, err)
+		for _, role := range []string{"tool", "user"} {
+			if role == "user" {
+				_, err := chat.Append(ctx, Turn{Role: "user", Text: long.String()})
+				require.NoError(t, err)
+			}
+			a, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "what about line 33", Session: chat.ID(), Budget: 512})
+			require.NoError(t, err)
+			require.LessOrEqual(t, a.Tokens, 512)
+			require.Contains(t, a.Text(), "Line 33 of the report", "%s, window %d", role, total)
+			require.True(t, a.Review)
+			_, err = render.OpenAI(a.Messages())
+			require.NoError(t, err)
+			again, err := db.Replay(ctx, a.Trace)
+			require.NoError(t, err)
+			require.Equal(t, a.Text(), again.Text)
+		}
+	}
+}
+
+// A user may go on talking while a tool runs. Results that come late stand behind their call, and a call of which a result
+// is missing when something else was said is left out. Without that no provider takes the conversation any more.
+func TestLateResults(t *testing.T) {
+	ctx := context.Background()
+	call := Turn{Role: "assistant", Text: "look", ToolCalls: []ToolCall{{ID: "c1", Name: "grep"}, {ID: "c2", Name: "grep"}}}
+	result := func(id string) Turn { return Turn{Role: "tool", ToolCallID: id, Text: "result of " + id} }
+	user := Turn{Role: "user", Text: "and the other thing?"}
+	for name, c := range map[string]struct {
+		turns []Turn
+		shows bool
+	}{
+		"both late":           {[]Turn{call, user, result("c1"), result("c2")}, true},
+		"one late":            {[]Turn{call, result("c1"), user, result("c2"), user}, true},
+		"one late, one never": {[]Turn{call, user, result("c1")}, false},
+		"long ago":            {append(append([]Turn{call}, slices.Repeat([]Turn{user}, 30)...), result("c2"), result("c1")), true},
+	} {
+		for _, managed := range []bool{false, true} {
+			db, chat := openTalk(t)
+			if managed {
+				require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 8000}))
+			}
+			_, err := chat.Append(ctx, append([]Turn{user}, c.turns...)...)
+			require.NoError(t, err)
+			for _, budget := range []int{4000, 1200} {
+				a, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "thing", Session: chat.ID(), Budget: budget})
+				require.NoError(t, err)
+				for _, write := range []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini} {
+					_, err := write(a.Messages())
+					require.NoError(t, err, "%s, managed %v", name, managed)
+				}
+				require.True(t, budget < 4000 || c.shows == strings.Contains(a.Text(), "result of c1"), "%s:\n%s", name, a.Text())
+				again, err := db.Replay(ctx, a.Trace)
+				require.NoError(t, err)
+				require.Equal(t, a.Text(), again.Text)
+			}
+		}
+	}
+}
+
 // A plain put of any role can be rendered with the turns of its session. What no provider takes for a role is data.
 func TestRolesThatCanBeRendered(t *testing.T) {
 	ctx := context.Background()

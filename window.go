@@ -29,8 +29,8 @@ import (
 // Until a session has had a pass, a window or a pin nothing has judged its turns, and they compete as other pages do.
 //
 // Invariants: the turns are read under the lock of the session and at the LSN of the candidates, so a context never
-// mixes two states of a session. A call and its results enter together or not at all (Group, leaveUnpaired), because no
-// provider takes one without the other.
+// mixes two states of a session. A call and its results enter together or not at all (Group, leaveUnpaired), and the
+// results stand behind it even if they came late (besideCalls), because no provider takes anything else.
 
 // candidates queries the store while nothing of the session can change.
 func (a *assembling) candidates(ctx context.Context, q store.CandidateQuery) (err error) {
@@ -179,6 +179,28 @@ func (a *assembling) leaveUnpaired() {
 			it.reason = reasonUnpaired
 		}
 	}
+}
+
+// besideCalls puts each result behind its call (talk.Beside).
+func (a *assembling) besideCalls(placed []budget.Placed, at []int) []budget.Placed {
+	heads, tools := make([]*store.Head, len(placed)), false
+	for n, p := range placed {
+		if it := a.ranked[at[p.Index]]; it.head != nil && shown.IsTurn(it.head, a.q.Session) {
+			heads[n], tools = it.head, tools || talk.UsesTools(it.head)
+		}
+	}
+	if !tools {
+		return placed
+	}
+	order := talk.Beside(heads)
+	if order == nil {
+		return placed
+	}
+	out := make([]budget.Placed, len(placed))
+	for n, i := range order {
+		out[n] = placed[i]
+	}
+	return out
 }
 
 // fitTurn describes a turn to the allocator. The turn keeps its place in the conversation.

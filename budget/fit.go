@@ -231,10 +231,17 @@ func (f *fitting) take(i int, p pick) bool {
 	return true
 }
 
-// placeNewest keeps the user's question in the last tier: in full, else cut short, else not at all.
+// placeNewest keeps the newest turns in the last tier, the newest of them first: in full, else cut short, else not at all.
 func (f *fitting) placeNewest() {
+	var turns []int
 	for i := range f.units {
-		if f.units[i].rank == rankNewest && !f.take(i, inFull) {
+		if f.units[i].rank == rankNewest {
+			turns = append(turns, i)
+		}
+	}
+	slices.SortStableFunc(turns, func(a, b int) int { return cmp.Compare(f.units[b].newest, f.units[a].newest) })
+	for _, i := range turns {
+		if !f.take(i, inFull) {
 			f.take(i, inSmall)
 		}
 	}
