@@ -139,6 +139,8 @@ func (a *assembling) degraded() string {
 		return fmt.Sprintf("by meaning, %d pages could not be found: they have no vector by %s yet", a.unseen, a.s.db.opts.Embedder.Model())
 	case a.wordsErr == nil:
 		return ""
+	case errors.Is(a.wordsErr, vectors.ErrReading):
+		return "relevance by words alone: the vectors by " + a.s.db.opts.Embedder.Model() + " are still being read"
 	case errors.Is(a.wordsErr, context.DeadlineExceeded):
 		kind = "took too long"
 	case errors.Is(a.wordsErr, vectors.ErrAnswer):

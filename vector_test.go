@@ -18,6 +18,7 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/storetest"
 )
 
 // meanings is an embedder that knows a few words: each of its dimensions is a meaning.
@@ -317,6 +318,43 @@ func TestEmbedderFails(t *testing.T) {
 			require.Empty(t, assemble(t, s, Query{Text: howMuch}).Degraded, "it recovers by itself")
 		})
 	}
+}
+
+// readingStore takes as long as somebody wants to read the vectors of a model.
+type readingStore struct {
+	store.Store
+	read chan struct{}
+}
+
+func (s *readingStore) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
+	if q.What == store.ScanUnembedded {
+		select {
+		case <-s.read:
+		case <-ctx.Done():
+			return store.ScanPage{}, ctx.Err()
+		}
+	}
+	return s.Store.Scan(ctx, q)
+}
+
+// TestVectorsStillBeingRead: the question is answered by words in time, and says why.
+func TestVectorsStillBeingRead(t *testing.T) {
+	mem, err := storetest.NewMemory(storetest.Config{State: StateKinds()})
+	require.NoError(t, err)
+	slow := &readingStore{Store: mem, read: make(chan struct{})}
+	db, err := Open("in memory", Options{Store: slow, Embedder: &meanings{}, EmbedTimeout: 50 * time.Millisecond})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	s := library(t, db)
+	found, err := s.Search(ctx, howMuch, 10)
+	require.NoError(t, err)
+	require.NotEmpty(t, found.Hits)
+	require.Equal(t, "relevance by words alone: the vectors by meanings-5 are still being read", found.Degraded)
+	a := assemble(t, s, Query{Text: howMuch})
+	require.Equal(t, found.Degraded, a.Manifest.Note)
+	require.Contains(t, a.Degraded, "still being read")
+	close(slow.read)
+	require.Empty(t, assemble(t, s, Query{Text: howMuch}).Degraded)
 }
 
 func errIf(fail bool) error {

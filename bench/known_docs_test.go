@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -16,11 +17,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 var (
@@ -30,7 +33,8 @@ var (
 
 // Known items among long documents. Each question is what somebody said of a document in a line, which is taken out of it;
 // the document is to be found. KNOWN_PEER names a program that speaks the protocol of bench/evidence (bench/peers/evidence
-// is bleve) and is asked the same.
+// is bleve) and is asked the same. EVIDENCE_MODEL names a model, as for bench/evidence. KNOWN_MOST is how many manual pages
+// are taken, spread over all.
 
 // manText is the plain text of a manual page, and its NAME line.
 func manText(raw string) (name, text string) {
@@ -104,7 +108,13 @@ func manPages(t *testing.T, dir string) (questions, texts []string) {
 		}
 		questions, texts = append(questions, said), append(texts, text)
 	}
-	return
+	most, err := strconv.Atoi(cmp.Or(os.Getenv("KNOWN_MOST"), strconv.Itoa(len(texts))))
+	require.NoError(t, err)
+	for i := range min(most, len(texts)) {
+		from := i * len(texts) / most
+		questions[i], texts[i] = questions[from], texts[from]
+	}
+	return questions[:min(most, len(texts))], texts[:min(most, len(texts))]
 }
 
 // typeDocs makes a document of what is said of each type of Go's own packages with its functions and methods, and of the
@@ -150,7 +160,8 @@ func documents(t *testing.T, name string, questions, texts []string, of []int) f
 			of = append(of, i)
 		}
 	}
-	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "known.ctx"), ctxpage.Options{})
+	model := knownModel(t)
+	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "known.ctx"), ctxpage.Options{Embedder: model, EmbedTimeout: time.Hour})
 	require.NoError(t, err)
 	defer db.Close()
 	ctx, s, pages := context.Background(), db.Scope("docs"), 0
@@ -159,10 +170,15 @@ func documents(t *testing.T, name string, questions, texts []string, of []int) f
 		require.NoError(t, err)
 		pages += len(v.Pages)
 	}
+	if model != nil {
+		_, err := db.Embed(ctx, store.EmbedOptions{})
+		require.NoError(t, err)
+	}
 	sum := 0.0
 	for i, q := range questions {
 		found, err := s.Search(ctx, q, 10)
 		require.NoError(t, err)
+		require.Empty(t, found.Degraded)
 		sum += gain(slices.IndexFunc(found.Hits, func(h ctxpage.Hit) bool { return h.Ref.ID == strconv.Itoa(of[i]) }))
 	}
 	got := sum / float64(len(questions))

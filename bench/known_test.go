@@ -84,16 +84,10 @@ func TestKnownItems(t *testing.T) {
 // TestKnownItemsByMeaning asks Search for the same pages, by words and by words and meaning. EVIDENCE_MODEL names the model,
 // as for bench/evidence.
 func TestKnownItemsByMeaning(t *testing.T) {
-	name := os.Getenv("EVIDENCE_MODEL")
-	if name == "" {
+	model := knownModel(t)
+	if model == nil {
 		t.Skip("EVIDENCE_MODEL names no model")
 	}
-	var model ctxpage.Embedder
-	model, err := static.Load(name)
-	if strings.HasPrefix(name, "http://") {
-		model, err = embed.New(embed.Options{URL: name, Model: "all-MiniLM-L6-v2", CacheBytes: 64 << 20})
-	}
-	require.NoError(t, err)
 	questions, texts := knownItems(t)
 	ctx := context.Background()
 	for _, with := range []ctxpage.Embedder{nil, model} {
@@ -122,6 +116,20 @@ func TestKnownItemsByMeaning(t *testing.T) {
 		}
 		t.Logf("%d pages: nDCG@10 %.4f, by meaning: %v", len(texts), sum/float64(len(questions)), with != nil)
 	}
+}
+
+// knownModel is the model that EVIDENCE_MODEL names; nil: none.
+func knownModel(t *testing.T) (model ctxpage.Embedder) {
+	name := os.Getenv("EVIDENCE_MODEL")
+	if name == "" {
+		return nil
+	}
+	model, err := static.Load(name)
+	if strings.HasPrefix(name, "http://") {
+		model, err = embed.New(embed.Options{URL: name, Model: "all-MiniLM-L6-v2", CacheBytes: 64 << 20})
+	}
+	require.NoError(t, err)
+	return model
 }
 
 // lexNothing is a store without segments.

@@ -68,7 +68,11 @@ func BenchmarkAssembleVectors(b *testing.B) {
 
 // BenchmarkFirstNear opens a database and asks the first question by meaning, which reads the vectors of the file.
 func BenchmarkFirstNear(b *testing.B) {
-	const pages, width = 100_000, 384
+	const width = 384
+	pages := 100_000
+	if *big {
+		pages = 1_000_000
+	}
 	h := &hashed{seed: maphash.MakeSeed(), width: width}
 	path := fresh(b)
 	db := open(b, path, ctxpage.Options{Embedder: h})
@@ -76,20 +80,23 @@ func BenchmarkFirstNear(b *testing.B) {
 	_, err := db.Embed(ctx, store.EmbedOptions{})
 	must(b, err)
 	must(b, db.Close())
-	var first, second time.Duration
+	var first, second, clock time.Duration
 	for b.Loop() {
 		db := open(b, path, ctxpage.Options{Embedder: h})
 		s := db.Scope("acme/bench")
 		for _, took := range []*time.Duration{&first, &second} {
-			before := cpu(b)
+			before, begun := cpu(b), time.Now()
 			found, err := s.Search(ctx, fmt.Sprint("question ", took), 10)
 			must(b, err)
 			if found.Degraded != "" {
 				b.Fatal(found.Degraded)
 			}
-			*took += cpu(b) - before
+			if *took += cpu(b) - before; took == &first {
+				clock += time.Since(begun)
+			}
 		}
 		must(b, db.Close())
 	}
-	b.ReportMetric(float64((first-second).Nanoseconds())/float64(b.N)/pages, "cpu-ns/vector")
+	b.ReportMetric(float64(clock.Milliseconds())/float64(b.N), "first-ms")
+	b.ReportMetric(float64((first-second).Nanoseconds())/float64(b.N)/float64(pages), "cpu-ns/vector")
 }

@@ -130,7 +130,7 @@ func New(opts Options) *Engine {
 	if opts.Space == nil {
 		opts.Space = endless{}
 	}
-	e := &Engine{opts: opts, cat: newCatalogue(), overlay: newOverlay(), stop: make(chan struct{}), inventory: inventory{busy: make(chan struct{}, 1)}, near: nearModels{loading: make(chan struct{}, 1)}}
+	e := &Engine{opts: opts, cat: newCatalogue(), overlay: newOverlay(), stop: make(chan struct{}), inventory: inventory{busy: make(chan struct{}, 1)}}
 	e.seq.init()
 	return e
 }

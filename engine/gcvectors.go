@@ -86,7 +86,7 @@ func (s *Engine) dropVectors(keys []vecKey) {
 func (s *Engine) forgetModels(names []string, keep map[uint64]bool, rep *store.GCReport) {
 	s.cat.mu.Lock()
 	defer s.cat.mu.Unlock()
-	s.near.last = slices.DeleteFunc(s.near.last, func(m *nearModel) bool { return m.ready && !slices.Contains(names, m.name) })
+	s.near.last = slices.DeleteFunc(s.near.last, func(m *nearModel) bool { return m.ready() && !slices.Contains(names, m.name) })
 	for k, row := range s.overlay.vecs {
 		if !keep[k.model] {
 			delete(s.overlay.vecs, k)

@@ -15,29 +15,36 @@ import (
 // for each scope, so that a question costs what its scopes have and not what the file has. The first question by a model
 // reads its rows; from then on PutVectors and gc keep the sets right.
 //
-// Loading reads rows without a lock, which takes seconds for a million. Before it begins the model is listed as loading:
-// what is put or dropped meanwhile is noted, and wins over what was read. The overlays are copied at the same moment, and
-// the snapshot of the rows is taken after it, so a vector that a checkpoint moves is seen at least once.
+// Reading the rows takes seconds for a million, so it is nobody's call: a goroutine reads, and questions wait for it as long
+// as they may. One that gave up has lost nothing: the next finds the vectors read, or further on. It reads without a lock.
+// Before it begins the model is listed: what is put or dropped meanwhile is noted, and wins over what was read. The overlays
+// are copied at the same moment, and the snapshot of the rows is taken after it, so a vector that a checkpoint moves is seen
+// at least once.
+//
+// Rejected: to store the quantised codes. A clean close would write 400 MB for a million vectors, or else rows of codes would
+// be one more copy of what a text says for erase, gc, encryption and check to know. Quantising is .3 µs of what reading a
+// vector takes; the rest is to fetch its row from the file and to compare its checksum.
 
 // nearKept is how many models stay in memory. A host has one; a server may have hosts with several.
 const nearKept = 4
 
-// nearModels are the models in memory. The list and what the models have are under cat.mu; loading is a lock of its own,
-// taken before it.
-type nearModels struct {
-	loading chan struct{} // capacity 1: held by whoever loads a model
-	last    []*nearModel  // oldest first
-}
+// nearModels are the models in memory, oldest first. The list and what the models have are under cat.mu.
+type nearModels struct{ last []*nearModel }
 
 // nearModel is what is in memory of one model's vectors.
 type nearModel struct {
-	name  string
-	sets  map[nearKey]*nearest.Set
-	has   bits // by page number
-	ready bool
-	// While it is loaded: vectors that were put, and pages that were dropped (nil).
+	name string
+	sets map[nearKey]*nearest.Set
+	has  bits // by page number
+	// read is closed when all are read, or err says why not.
+	read chan struct{}
+	err  error
+	// While they are read: vectors that were put, and pages that were dropped (nil). Then it is nil.
 	since map[uint64][]float32
 }
+
+// ready says that all vectors are there. The caller holds cat.mu.
+func (m *nearModel) ready() bool { return m.since == nil }
 
 type nearKey struct {
 	scope uint32
@@ -58,7 +65,7 @@ func (n *nearModels) model(name string) *nearModel {
 func (n *nearModels) put(name string, scope uint32, num uint64, v []float32) {
 	switch m := n.model(name); {
 	case m == nil:
-	case !m.ready:
+	case !m.ready():
 		m.since[num] = slices.Clone(v)
 	default:
 		m.put(scope, num, v)
@@ -69,7 +76,7 @@ func (n *nearModels) put(name string, scope uint32, num uint64, v []float32) {
 func (n *nearModels) remove(nums []uint64) {
 	for _, m := range n.last {
 		for _, num := range nums {
-			if !m.ready {
+			if !m.ready() {
 				m.since[num] = nil
 				continue
 			}
@@ -99,39 +106,40 @@ func (m *nearModel) put(scope uint32, num uint64, v []float32) {
 	m.has.set(num, true)
 }
 
-// nearModel gives a model that is in memory, loading it if need be.
+// nearModel gives a model whose vectors are in memory. The first caller has them read.
 func (s *Engine) nearModel(ctx context.Context, name string) (*nearModel, error) {
-	ready := func() *nearModel {
-		s.cat.mu.RLock()
-		defer s.cat.mu.RUnlock()
-		if m := s.near.model(name); m != nil && m.ready {
-			return m
-		}
-		return nil
-	}
-	if m := ready(); m != nil {
-		return m, nil
+	m := s.nearListed(name)
+	select {
+	case <-m.read:
+		return m, m.err
+	default:
 	}
 	select {
-	case s.near.loading <- struct{}{}:
+	case <-m.read:
+		return m, m.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-s.stop:
 		return nil, store.ErrClosed
 	}
-	defer func() { <-s.near.loading }()
-	if m := ready(); m != nil {
-		return m, nil
-	}
-	return s.loadNear(ctx, name)
 }
 
-// loadNear reads the vectors of a model. The caller holds loading.
-func (s *Engine) loadNear(ctx context.Context, name string) (m *nearModel, err error) {
-	hash := modelHash(name)
-	m = &nearModel{name: name, sets: map[nearKey]*nearest.Set{}, since: map[uint64][]float32{}}
+// nearListed finds a model in the list, or lists it and begins to read its vectors.
+func (s *Engine) nearListed(name string) *nearModel {
+	s.cat.mu.RLock()
+	m := s.near.model(name)
+	s.cat.mu.RUnlock()
+	if m != nil {
+		return m
+	}
 	s.cat.mu.Lock()
-	unfiled := map[uint64][]byte{}
+	defer s.cat.mu.Unlock()
+	if m := s.near.model(name); m != nil {
+		return m
+	}
+	m = &nearModel{name: name, sets: map[nearKey]*nearest.Set{}, read: make(chan struct{}), since: map[uint64][]float32{}}
+	s.near.last = append(s.near.last, m)
+	hash, unfiled := modelHash(name), map[uint64][]byte{}
 	for _, o := range []*Overlay{s.frozen, s.overlay} {
 		if o == nil {
 			continue
@@ -142,24 +150,26 @@ func (s *Engine) loadNear(ctx context.Context, name string) (m *nearModel, err e
 			}
 		}
 	}
-	s.near.last = append(s.near.last, m)
 	scopes := s.cat.scopesOf()
-	s.cat.mu.Unlock()
-	defer func() {
-		if err != nil {
-			s.cat.mu.Lock()
-			defer s.cat.mu.Unlock()
-			s.near.last = slices.DeleteFunc(s.near.last, func(x *nearModel) bool { return x == m })
-		}
+	go func() {
+		defer close(m.read)
+		m.err = s.rows.View(func(tx Reader) error { return m.load(tx, hash, scopes, s.stop) })
+		s.cat.mu.Lock()
+		defer s.cat.mu.Unlock()
+		s.nearLoaded(m, unfiled)
 	}()
-	err = s.rows.View(func(tx Reader) error { return m.read(ctx, tx, hash, scopes, s.stop) })
-	if err != nil {
-		return nil, err
+	return m
+}
+
+// nearLoaded adds to what was read of a model what the overlays had, and what was put and dropped since. The caller holds
+// cat.mu for writing.
+func (s *Engine) nearLoaded(m *nearModel, unfiled map[uint64][]byte) {
+	if m.err != nil {
+		s.near.last = slices.DeleteFunc(s.near.last, func(x *nearModel) bool { return x == m })
+		return
 	}
-	s.cat.mu.Lock()
-	defer s.cat.mu.Unlock()
 	for num, row := range unfiled {
-		if v := vectorOf(name, row); v != nil {
+		if v := vectorOf(m.name, row); v != nil {
 			m.put(s.cat.page(num).scope, num, v)
 		}
 	}
@@ -168,13 +178,13 @@ func (s *Engine) loadNear(ctx context.Context, name string) (m *nearModel, err e
 			m.put(s.cat.page(num).scope, num, v)
 		}
 	}
-	m.ready = true
 	m.forgetGone(s.cat)
 	m.since = nil
-	if over := len(s.near.last) - nearKept; over > 0 {
-		s.near.last = slices.Delete(s.near.last, 0, over)
-	}
-	return m, nil
+	over := len(s.near.last) - nearKept
+	s.near.last = slices.DeleteFunc(s.near.last, func(x *nearModel) bool {
+		over--
+		return over >= 0 && x.ready() && x != m
+	})
 }
 
 // scopesOf copies the scope of each page by number-1; 0: the page is not there.
@@ -188,15 +198,13 @@ func (c *catalogue) scopesOf() []uint32 {
 	return out
 }
 
-// read puts the rows of a model into its sets. Damaged rows count as none, and so do those of pages that are not there.
-func (m *nearModel) read(ctx context.Context, tx Reader, hash uint64, scopes []uint32, stop <-chan struct{}) error {
+// load puts the rows of a model into its sets. Damaged rows count as none, and so do those of pages that are not there.
+func (m *nearModel) load(tx Reader, hash uint64, scopes []uint32, stop <-chan struct{}) error {
 	n := 0
 	var buf []float32
 	for k, sealed := range tx.From(TableVec, nil) {
 		if n++; n%1024 == 0 {
 			select {
-			case <-ctx.Done():
-				return ctx.Err()
 			case <-stop:
 				return store.ErrClosed
 			default:

@@ -65,10 +65,14 @@ func decodeVectorTo(into []float32, row []byte) (model string, v []float32, err 
 		return "", nil, fmt.Errorf("%w: vector", codec.ErrMalformed)
 	}
 	v = slices.Grow(into[:0], len(d.B)/4)[:len(d.B)/4]
+	const sign = 1 << 31
+	largest := uint32(0) // sizes are in the order of their bits, and what is not finite comes last
 	for i := range v {
-		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(d.B[4*i:]))
+		bits := binary.LittleEndian.Uint32(d.B[4*i : 4*i+4])
+		largest = max(largest, bits&^sign)
+		v[i] = math.Float32frombits(bits)
 	}
-	if !store.Finite(v) {
+	if largest >= math.Float32bits(float32(math.Inf(1))) {
 		return "", nil, fmt.Errorf("%w: vector is not finite", codec.ErrMalformed)
 	}
 	return model, v, nil

@@ -118,11 +118,11 @@ func quantise(small []int8, c code, v []float32) float32 {
 		clear(c.great)
 		return 0
 	}
-	square := 0
-	for i, f := range v {
+	square, done := quantiseWide(small, v, unit)
+	for i, f := range v[done:] {
 		// Adding magic leaves the nearest integer, of two the even one, in the lowest bits.
 		n := int32(math.Float64bits(float64(float64(f)*unit) + magic))
-		small[i] = int8(n)
+		small[done+i] = int8(n)
 		square += int(n * n)
 	}
 	c.fill(small, greatest(24*square/(25*len(v))))
@@ -145,7 +145,7 @@ func greatest(square int) int {
 
 // fill sets the bits of all numbers, those above limit as large: what set does for each, without a branch.
 func (c *code) fill(small []int8, limit int) {
-	for w := range c.signs {
+	for w := c.fillWide(small, limit); w < len(c.signs); w++ {
 		var signs, great uint64
 		for _, n := range slices.Backward(small[64*w : min(64*w+64, len(small))]) {
 			n := int64(n)
@@ -159,8 +159,8 @@ func (c *code) fill(small []int8, limit int) {
 
 // largestOf is the greatest size of a number. Sizes are in the order of their bits.
 func largestOf(v []float32) float32 {
-	largest := uint32(0)
-	for _, f := range v {
+	largest, done := largestWide(v)
+	for _, f := range v[done:] {
 		largest = max(largest, math.Float32bits(f)&^(1<<31))
 	}
 	return math.Float32frombits(largest)

@@ -131,3 +131,102 @@ sum:
 	MOVL         AX, ret+24(FP)
 	VZEROUPPER
 	RET
+
+DATA sizes<>+0(SB)/8, $0x7fffffff7fffffff
+GLOBL sizes<>(SB), RODATA|NOPTR, $8
+
+// func largestBits(v *float32, n int) uint32
+TEXT ·largestBits(SB), NOSPLIT, $0-20
+	MOVQ         v+0(FP), SI
+	MOVQ         n+8(FP), CX
+	VPBROADCASTQ sizes<>(SB), Y15
+	VPXOR        Y0, Y0, Y0
+	VPXOR        Y1, Y1, Y1
+
+sixteen:
+	VPAND   (SI), Y15, Y2
+	VPAND   32(SI), Y15, Y3
+	VPMAXUD Y2, Y0, Y0
+	VPMAXUD Y3, Y1, Y1
+	ADDQ    $64, SI
+	DECQ    CX
+	JNZ     sixteen
+	VPMAXUD      Y1, Y0, Y0
+	VEXTRACTI128 $1, Y0, X1
+	VPMAXUD      X1, X0, X0
+	VPSHUFD      $0x4e, X0, X1
+	VPMAXUD      X1, X0, X0
+	VPSHUFD      $0xb1, X0, X1
+	VPMAXUD      X1, X0, X0
+	VMOVD        X0, AX
+	MOVL         AX, ret+16(FP)
+	VZEROUPPER
+	RET
+
+// FOUR makes integers of four numbers, times Y15; of two as near it takes the even one.
+#define FOUR(off, out, low) \
+	VCVTPS2PD  off(SI), out    \
+	VMULPD     Y15, out, out   \
+	VCVTPD2DQY out, low
+
+// func quantiseSixteens(v *float32, small *int8, unit float64, n int) int32
+TEXT ·quantiseSixteens(SB), NOSPLIT, $0-36
+	MOVQ         v+0(FP), SI
+	MOVQ         small+8(FP), DI
+	VBROADCASTSD unit+16(FP), Y15
+	MOVQ         n+24(FP), CX
+	VPXOR        Y8, Y8, Y8
+
+numbers:
+	FOUR(0, Y0, X0)
+	FOUR(16, Y1, X1)
+	FOUR(32, Y2, X2)
+	FOUR(48, Y3, X3)
+	VPACKSSDW X1, X0, X0
+	VPACKSSDW X3, X2, X2
+	VPMADDWD  X0, X0, X4
+	VPMADDWD  X2, X2, X5
+	VPADDD    X4, X8, X8
+	VPADDD    X5, X8, X8
+	VPACKSSWB X2, X0, X0
+	VMOVDQU   X0, (DI)
+	ADDQ      $64, SI
+	ADDQ      $16, DI
+	DECQ      CX
+	JNZ       numbers
+	VPSHUFD   $0x4e, X8, X1
+	VPADDD    X1, X8, X8
+	VPSHUFD   $0xb1, X8, X1
+	VPADDD    X1, X8, X8
+	VMOVD     X8, AX
+	MOVL      AX, ret+32(FP)
+	VZEROUPPER
+	RET
+
+// func fillHalves(small *int8, signs, great *uint64, limit, n int)
+TEXT ·fillHalves(SB), NOSPLIT, $0-40
+	MOVQ         small+0(FP), SI
+	MOVQ         signs+8(FP), DI
+	MOVQ         great+16(FP), DX
+	MOVQ         limit+24(FP), AX
+	MOVQ         n+32(FP), CX
+	VMOVD        AX, X15
+	VPBROADCASTB X15, Y15
+	VPXOR        Y14, Y14, Y14
+
+halves:
+	VMOVDQU   (SI), Y0
+	VPCMPGTB  Y14, Y0, Y1
+	VPMOVMSKB Y1, AX
+	MOVL      AX, (DI)
+	VPABSB    Y0, Y0
+	VPCMPGTB  Y15, Y0, Y0
+	VPMOVMSKB Y0, AX
+	MOVL      AX, (DX)
+	ADDQ      $32, SI
+	ADDQ      $4, DI
+	ADDQ      $4, DX
+	DECQ      CX
+	JNZ       halves
+	VZEROUPPER
+	RET

@@ -3,6 +3,7 @@ package vectors
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 
@@ -32,6 +33,9 @@ type behind struct {
 // returns how many are left.
 func (m *Maker) Ahead(ctx context.Context, scopes store.Scopes, length int) (left int, err error) {
 	page, err := m.lacking(ctx, scopes, "", aheadPages)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return 0, fmt.Errorf("%w: %w", ErrReading, err)
+	}
 	if err != nil || page.Count == 0 || m.ReadOnly {
 		return page.Count, err
 	}

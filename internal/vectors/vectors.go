@@ -27,6 +27,9 @@ const (
 // ErrAnswer means that an embedder answered, but not with one vector of one length for each text.
 var ErrAnswer = errors.New("ctxpage: embedder answered wrongly")
 
+// ErrReading means that the store had not yet read the vectors of the model when the question had to go on.
+var ErrReading = errors.New("ctxpage: vectors are still being read")
+
 // Embedder turns texts into vectors.
 type Embedder interface {
 	Model() string

@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+)
+
+// slowRows are rows whose vectors are read only when somebody lets them.
+type slowRows struct {
+	Rows
+	begun, may chan struct{}
+}
+
+func (r slowRows) View(fn func(Reader) error) error {
+	return r.Rows.View(func(tx Reader) error {
+		close(r.begun)
+		<-r.may
+		return fn(tx)
+	})
+}
+
+// TestVectorsAreReadOnce: a question waits for the vectors of a model as long as it may. When it gives up they are read to
+// the end for the next one, with what was put and dropped meanwhile.
+func TestVectorsAreReadOnce(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory(t, time.Now)
+	m.fill("acme", 100, func(i int) store.Artefact {
+		return store.Artefact{ID: fmt.Sprint("p-", i), Text: fmt.Sprint("text ", i), Kind: store.KindFact}
+	})
+	vector := func(i int) []float32 { return []float32{float32(i), 100, 1} }
+	for i := range uint64(40) {
+		require.NoError(t, m.PutVectors(ctx, "model", []uint64{i + 1}, [][]float32{vector(int(i + 1))}))
+		if i == 19 {
+			require.NoError(t, m.checkpoint())
+		}
+	}
+	own := m.rows
+	slow := slowRows{own, make(chan struct{}), make(chan struct{})}
+	m.rows = slow
+	near := store.CandidateQuery{Scopes: store.Scopes{"acme"}, Now: time.Now(), Near: &store.Near{Model: "model", Vector: vector(50), K: 100}}
+	early, cancel := context.WithTimeout(ctx, time.Millisecond)
+	defer cancel()
+	_, err := m.nearModel(early, "model")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	<-slow.begun
+	m.rows = own // who reads again would be let through, and would close begun twice
+	require.NoError(t, m.PutVectors(ctx, "model", []uint64{50, 7}, [][]float32{vector(50), vector(51)}))
+	m.cat.mu.Lock()
+	m.cat.pages[8].art = 0 // as a drop does
+	m.near.remove([]uint64{9})
+	m.cat.mu.Unlock()
+	_, err = m.nearModel(early, "model")
+	require.ErrorIs(t, err, context.DeadlineExceeded, "control: they are still being read")
+	close(slow.may)
+	got, err := m.Candidates(ctx, near)
+	require.NoError(t, err)
+	found := map[uint64]bool{}
+	for _, c := range got.Hits {
+		found[c.Key.Num] = c.Near
+	}
+	require.Len(t, found, 40, "40 and the one that was put, without the one that was dropped")
+	require.True(t, found[50] && found[1] && found[40])
+	require.False(t, found[9])
+	known, err := m.nearModel(ctx, "model")
+	require.NoError(t, err)
+	for s, set := range known.sets {
+		require.Equal(t, 3, s.dims)
+		require.Equal(t, 40, set.Len())
+	}
+}
+
+// TestVectorsThatCannotBeRead: the error is that of all who wait, and the next question begins anew.
+func TestVectorsThatCannotBeRead(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory(t, time.Now)
+	m.put("acme", store.Artefact{ID: "a", Text: "text", Kind: store.KindFact})
+	own := m.rows
+	m.rows = failingRows{own}
+	_, err := m.nearModel(ctx, "model")
+	require.ErrorIs(t, err, store.ErrCorrupt)
+	m.rows = own
+	known, err := m.nearModel(ctx, "model")
+	require.NoError(t, err)
+	require.Empty(t, known.sets)
+	require.NoError(t, m.PutVectors(ctx, "model", []uint64{1}, [][]float32{{1, 2}}))
+	require.Len(t, known.sets, 1, "it is kept up to date")
+	m.Shut()
+	_, err = m.nearModel(ctx, "another")
+	require.ErrorIs(t, err, store.ErrClosed)
+}
+
+type failingRows struct{ Rows }
+
+func (failingRows) View(func(Reader) error) error { return store.ErrCorrupt }
