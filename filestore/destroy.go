@@ -42,9 +42,7 @@ func (s *Store) doom(p *engine.Purge) error {
 		}
 		nums = append(nums, p.Pages...)
 		for _, tag := range p.Tags {
-			if num, ok := ring.TagNumber(tag); ok {
-				nums = append(nums, num)
-			}
+			nums = append(nums, ring.TagNumbers(tag)...)
 		}
 		if len(nums) > 0 {
 			s.destroys = ring.Without(seal.Pages, rising(nums))

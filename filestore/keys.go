@@ -28,8 +28,9 @@ import (
 //
 // Everything above this package works on plain values, so it does the same with a key and without.
 //
-// The keyring is made before the database, or before the encrypted copy of a plain one (rekey.go), and changes in two cases only:
-// Rotate wraps it anew, and an erase destroys the keys of what it took (destroy). Both write a new file and rename it over the old one, which is then overwritten.
+// The keyring is made before the database, or before the encrypted copy of a plain one (rekey.go), and changes in three cases only:
+// Rotate wraps it anew, an erase destroys the keys of what it took (destroy), and the first backup by this release makes a
+// keyring of version 1 one of version 2 (widenRing). Each writes a new file and renames it over the old one, which is then overwritten.
 //
 // Rejected: to encrypt whole pages of the file below bbolt, which maps it; and a stream over the log, in which a torn end that is
 // written again would use the key stream twice.

@@ -3,6 +3,7 @@ package filestore
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 
 	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -36,6 +37,20 @@ type backupRows struct {
 func (s *Store) forBackup() func(bucket string, k, v []byte) ([]byte, error) {
 	b := &backupRows{ring: s.ring.Load(), tag: s.eng.ErasedTag}
 	return b.row
+}
+
+// widenRing writes a keyring of version 1 anew before the first backup that has wide numbers of tags. The caller holds ckptMu.
+func (s *Store) widenRing() error {
+	ring := s.ring.Load()
+	if !ring.Short() {
+		return nil
+	}
+	ring = ring.Widened()
+	if err := writeRing(s.opts.FS, s.opts.keysPath(), ring, s.opts.Key); err != nil {
+		return fmt.Errorf("ctxpage: write the keyring for a backup: %w", err)
+	}
+	s.ring.Store(ring)
+	return nil
 }
 
 func (b *backupRows) row(bucket string, k, v []byte) ([]byte, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -154,8 +155,8 @@ func TestWrap(t *testing.T) {
 		require.Error(t, err)
 	}
 	newer := bytes.Clone(b)
-	binary.BigEndian.PutUint32(newer[8:], 2)
-	binary.BigEndian.PutUint32(newer[12:], ^uint32(2))
+	binary.BigEndian.PutUint32(newer[8:], ringVersion+1)
+	binary.BigEndian.PutUint32(newer[12:], ^uint32(ringVersion+1))
 	_, err = Unwrap(key(1), newer, rand.Reader)
 	require.ErrorIs(t, err, ErrNewer)
 	require.Error(t, CheckKey(make([]byte, KeySize)))
@@ -164,12 +165,14 @@ func TestWrap(t *testing.T) {
 func FuzzUnwrap(f *testing.F) {
 	r, err := NewRing("db", rand.Reader)
 	require.NoError(f, err)
-	b := r.encode()
-	f.Add(b)
-	f.Fuzz(func(t *testing.T, b []byte) {
+	f.Add(r.encode(), uint32(ringVersion))
+	r.tags = tagsShort
+	f.Add(r.encode(), uint32(ringShort))
+	f.Fuzz(func(t *testing.T, b []byte, version uint32) {
 		var r Ring
-		if r.decode(b) {
+		if r.decode(b, version) {
 			require.Equal(t, b, r.encode())
+			require.Equal(t, version == ringShort, r.Short())
 		}
 	})
 }
@@ -249,4 +252,52 @@ func TestSealUnder(t *testing.T) {
 		require.ErrorIs(t, err, ErrSealed, "nobody makes a row look erased: bit %d", i)
 		v[i/8] ^= 1 << (i % 8)
 	}
+}
+
+// Two tags whose numbers are the same in 40 bits have numbers of their own. The control is a ring of version 1: to destroy the
+// key of one destroys that of the other. Once it is widened, an erase destroys both numbers of a tag, whichever a backup has.
+func TestTagsApart(t *testing.T) {
+	t.Parallel()
+	a, b := [8]byte(name(252488)), [8]byte(name(1004160))
+	r, err := NewRing("db", rand.Reader)
+	require.NoError(t, err)
+	less := func(r *Ring, tag [8]byte) *Ring {
+		nums := r.TagNumbers(tag)
+		slices.Sort(nums)
+		return unwrapped(t, r.Without(Pages, nums))
+	}
+	under := func(r *Ring, tag [8]byte) []byte {
+		num, ok := r.TagNumber(tag)
+		require.True(t, ok)
+		v, err := r.SealUnder(nil, State, tag[:], num, nil, []byte("value"))
+		require.NoError(t, err)
+		return v
+	}
+	require.Len(t, r.TagNumbers(a), 1)
+	va, vb := under(r, a), under(r, b)
+	_, err = less(r, a).Open(State, a[:], va)
+	require.ErrorIs(t, err, ErrDestroyed)
+	_, err = less(r, a).Open(State, b[:], vb)
+	require.NoError(t, err)
+
+	r.tags = tagsShort
+	r = unwrapped(t, r)
+	require.True(t, r.Short())
+	sa, sb := under(r, a), under(r, b)
+	for _, v := range [][]byte{sa, va} {
+		_, err = less(r, a).Open(State, a[:], v)
+		require.ErrorIs(t, err, ErrDestroyed)
+	}
+	_, err = less(r, a).Open(State, b[:], sb)
+	require.ErrorIs(t, err, ErrDestroyed, "control")
+
+	r = unwrapped(t, r.Widened())
+	require.False(t, r.Short())
+	require.Len(t, r.TagNumbers(a), 2)
+	for _, v := range [][]byte{sa, va, under(r, a)} {
+		_, err = less(r, a).Open(State, a[:], v)
+		require.ErrorIs(t, err, ErrDestroyed)
+	}
+	_, err = less(r, a).Open(State, b[:], under(r, b))
+	require.NoError(t, err)
 }

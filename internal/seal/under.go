@@ -17,10 +17,11 @@ import (
 //
 // A database does not write its own rows like this: only what is copied must become unreadable where nobody can reach it.
 
-// tagBits is how long the numbers of tags are: a key that is destroyed leaves about as many nodes in the ring, less the
-// binary logarithm of how many there are. Of a million rows and a thousand that were erased two have one number with a
-// probability of a thousandth.
-const tagBits = 40
+// Numbers of tags have all bits below firstTag: two of a million rows and of a thousand that were erased have one number with a
+// probability of 10⁻¹⁰. A key that is destroyed leaves about 63 nodes in the ring, less the binary logarithm of how many there
+// are. Rings of version 1 have shortBits of them, a third less of nodes, and a probability of a thousandth: an erase of one of
+// two such rows took both from the backup.
+const shortBits = 40
 
 // firstTag is above the numbers of all pages.
 const firstTag = 1 << 63
@@ -30,8 +31,30 @@ const tries = 16
 
 // TagNumber returns the number for a tag: the first whose key was not destroyed. !ok: all were.
 func (r *Ring) TagNumber(tag [8]byte) (num uint64, ok bool) {
+	bits := levels - 1
+	if r.Short() {
+		bits = shortBits
+	}
+	return r.tagNumber(tag, bits)
+}
+
+// TagNumbers returns every number under which a backup may have the row of a tag: those whose keys an erase destroys.
+func (r *Ring) TagNumbers(tag [8]byte) (nums []uint64) {
+	if num, ok := r.tagNumber(tag, levels-1); ok {
+		nums = append(nums, num)
+	}
+	if r.tags == tagsWide {
+		return nums
+	}
+	if num, ok := r.tagNumber(tag, shortBits); ok {
+		nums = append(nums, num)
+	}
+	return nums
+}
+
+func (r *Ring) tagNumber(tag [8]byte, bits int) (num uint64, ok bool) {
 	for i := range uint8(tries) {
-		num = firstTag | xxhash.Sum64(append(tag[:], i))>>(levels-tagBits)
+		num = firstTag | xxhash.Sum64(append(tag[:], i))>>(levels-bits)
 		if r.Has(Pages, num) {
 			return num, true
 		}
