@@ -34,10 +34,18 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// eraser is told a path, at which step to stop for its end ("": nowhere), and the scope to erase ("": it only opens the
-// database, which finishes what another one began). It says each step that it comes to.
+// What a process does to a scope.
+const (
+	erases   = "content"
+	names    = "names"  // erases it with its names
+	seals    = "sealed" // erases it from an encrypted database
+	compacts = "compact"
+)
+
+// eraser is told a path, at which step to stop for its end ("": nowhere), the scope to erase ("": it only opens the database,
+// which finishes what another one began), and what to do to it. It says each step that it comes to.
 func eraser(args []string) error {
-	path, stop, scope, names := args[0], args[1], args[2], args[3] == "names"
+	path, stop, scope, mode := args[0], args[1], args[2], args[3]
 	seen := map[string]int{}
 	hook := func(step string) error {
 		seen[step]++
@@ -48,14 +56,18 @@ func eraser(args []string) error {
 		}
 		return nil
 	}
-	db, err := openFiles(path, nil, nil, hook)
+	db, err := openFiles(path, nil, keyOf(mode), hook)
 	if err != nil {
 		return err
 	}
 	if scope != "" {
 		clear(seen)
-		g := garden{scope: scope, names: names}
-		if _, err := db.Erase(ctx, g.request()); err != nil {
+		if mode == compacts {
+			_, err = db.Compact(ctx, false, nil)
+		} else {
+			_, err = db.Erase(ctx, (&garden{scope: scope, names: mode == names}).request())
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -66,8 +78,7 @@ func eraser(args []string) error {
 }
 
 // life runs an eraser until it stops at a step, or for a time (0: to its end), and kills it. It gives the steps.
-func life(path, stop, scope string, names bool, after time.Duration) (steps []string, err error) {
-	mode := map[bool]string{true: "names", false: "content"}[names]
+func life(path, stop, scope, mode string, after time.Duration) (steps []string, err error) {
 	cmd := exec.Command(os.Args[0], path, stop, scope, mode)
 	cmd.Env, cmd.Stderr = append(os.Environ(), childEnv+"=1"), os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -96,6 +107,13 @@ func life(path, stop, scope string, names bool, after time.Duration) (steps []st
 		return steps, end
 	}
 	return steps, nil
+}
+
+func (g *garden) mode() string {
+	if g.names {
+		return names
+	}
+	return erases
 }
 
 // planted makes a database to be erased, once; the tests work on copies of it.
@@ -178,10 +196,10 @@ func (g *garden) whole(db *ctxpage.DB, heads []manifest.Head) error {
 // TestKilledErase kills a process that erases, at each of its steps and at random moments, and one that finishes the erase of
 // another. After the next open no file has any of 1,000 needles. The control: before it, files have them.
 func TestKilledErase(t *testing.T) {
-	for _, names := range []bool{false, true} {
-		t.Run(map[bool]string{true: "names", false: "content"}[names], func(t *testing.T) {
+	for _, mode := range []string{erases, names} {
+		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			g := &garden{needles: &needles{}, names: names}
+			g := &garden{needles: &needles{}, names: mode == names}
 			base, heads := g.database(t)
 			require.Greater(t, g.n, 1000)
 			n, err := hits(filepath.Dir(base))
@@ -189,7 +207,7 @@ func TestKilledErase(t *testing.T) {
 			require.Greater(t, n, 1000, "control: they are there")
 			path := copyOf(t, base)
 			began := time.Now()
-			steps, err := life(path, "", g.scope, names, 0)
+			steps, err := life(path, "", g.scope, g.mode(), 0)
 			took := time.Since(began)
 			require.NoError(t, err)
 			require.NoError(t, none(filepath.Dir(path)))
@@ -208,10 +226,10 @@ func (g *garden) killedAt(t *testing.T, base string, heads []manifest.Head, step
 			continue
 		}
 		path := copyOf(t, base)
-		_, err := life(path, step, g.scope, g.names, 0)
+		_, err := life(path, step, g.scope, g.mode(), 0)
 		require.NoError(t, err)
 		if dbtest.Long || i%3 == 0 { // the next process is killed, too: while it finishes, if it comes so far
-			_, err = life(path, "compact synced 1", "", false, wait/10)
+			_, err = life(path, "compact synced 1", "", erases, wait/10)
 			if err != nil {
 				require.ErrorContains(t, err, "it never came to", step)
 			}
@@ -235,10 +253,10 @@ func (g *garden) killedAnyTime(t *testing.T, base string, heads []manifest.Head,
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	for range dbtest.Times(5, 60) {
 		path, after := copyOf(t, base), time.Duration(rng.Int64N(int64(took)))
-		steps, err := life(path, "", g.scope, g.names, after)
+		steps, err := life(path, "", g.scope, g.mode(), after)
 		require.NoError(t, err)
 		if rng.IntN(2) == 0 { // the next process is killed, too
-			more, err := life(path, "", "", false, time.Duration(1+rng.Int64N(int64(took))))
+			more, err := life(path, "", "", erases, time.Duration(1+rng.Int64N(int64(took))))
 			require.NoError(t, err)
 			steps = append(steps, more...)
 		}
@@ -264,7 +282,7 @@ func TestSalvageAfterErase(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 5))
 	for i, step := range append([]string{"erase committed 1", "erase cut 1", "compact copied 1", "compact renamed 1"}, make([]string, dbtest.Times(8, 80))...) {
 		path := copyOf(t, base)
-		_, err := life(path, step, g.scope, false, 0)
+		_, err := life(path, step, g.scope, erases, 0)
 		require.NoError(t, err)
 		if step == "" {
 			b, err := os.ReadFile(path)

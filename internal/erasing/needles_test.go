@@ -17,6 +17,7 @@ import (
 	"github.com/ctxpage/ctxpage/retention"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
 )
 
 // needles are words that stand nowhere but where they are planted.
@@ -77,7 +78,11 @@ func hits(dir string) (n int, err error) {
 
 // openFiles opens a database of files whose steps a hook hears.
 func openFiles(path string, embed ctxpage.Embedder, key []byte, hook func(step string) error) (*ctxpage.DB, error) {
-	st, err := filestore.Open(filestore.Options{Path: path, State: ctxpage.StateKinds(), Columns: 1, Key: key, Hook: hook})
+	opts := filestore.Options{Path: path, State: ctxpage.StateKinds(), Columns: 1, Key: key, Hook: hook}
+	if hook != nil {
+		opts.FS = &keyringSteps{FS: wal.OS(), hook: hook}
+	}
+	st, err := filestore.Open(opts)
 	if err != nil {
 		return nil, err
 	}
