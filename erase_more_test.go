@@ -411,3 +411,76 @@ func TestForgottenNameIsPutAgain(t *testing.T) {
 	require.Len(t, list, 1)
 	require.NoError(t, db.Close())
 }
+
+// A packet that another session received has titles of the turns and the notes of the session that handed it on. It goes
+// with them, and so does a packet that was made of it; the control is a packet of a session that stays.
+func TestEraseReachesPackets(t *testing.T) {
+	ctx := t.Context()
+	day := Ref{Scope: "acme", ID: "day"}
+	for name, ask := range map[string]func() erase.Request{
+		"session": func() erase.Request { return erase.Request{Session: day} },
+		"turn":    func() erase.Request { return erase.Request{Refs: []Ref{{Scope: "acme", ID: "turn-60"}}} },
+		"scope":   func() erase.Request { return erase.Request{Scope: "acme"} },
+	} {
+		for _, turns := range []int{2, 80} { // a packet that is pinned, and one that has a brief
+			n := &needles{}
+			path := filepath.Join(t.TempDir(), "agent.ctx")
+			db := openTest(t, path, Options{})
+			talk := db.Scope("acme").Session("day")
+			for i := range turns {
+				_, err := talk.Append(ctx, Turn{ID: fmt.Sprintf("turn-%d", i+60), Role: []string{"user", "assistant"}[i%2], Text: n.words(8)})
+				require.NoError(t, err)
+			}
+			require.NoError(t, talk.Record(ctx, session.Notes{Goal: n.next(), Open: []string{n.next()}}))
+			other := db.Scope("acme").Session("other")
+			_, err := other.Append(ctx, Turn{ID: "another", Role: "user", Text: "words of another session"})
+			require.NoError(t, err)
+			p, err := talk.Handoff(ctx, "night")
+			require.NoError(t, err)
+			night := db.Scope("other/agent").Session("night")
+			_, err = night.Receive(ctx, p)
+			require.NoError(t, err)
+			p, err = night.Handoff(ctx, "morning")
+			require.NoError(t, err)
+			_, err = db.Scope("other").Session("morning").Receive(ctx, p)
+			require.NoError(t, err)
+			p, err = other.Handoff(ctx, "night")
+			require.NoError(t, err)
+			stays, err := night.Receive(ctx, p)
+			require.NoError(t, err)
+			_, err = night.Append(ctx, Turn{Role: "user", Text: "go on"})
+			require.NoError(t, err)
+			_, err = db.Checkpoint(ctx)
+			require.NoError(t, err)
+			require.NotEmpty(t, n.hits(t, filepath.Dir(path)))
+
+			req := ask()
+			req.By, req.Reason = "operator", "asked for"
+			rep, err := db.Erase(ctx, req)
+			require.NoError(t, err)
+			if name == "turn" { // the other turns have needles, too
+				for _, x := range rep.Erased {
+					require.True(t, x.Ref == "acme:turn-60" || x.Why == "handed on from what goes", "%+v", x)
+				}
+				require.Greater(t, len(rep.Erased), 2)
+				_, err = db.Erase(ctx, erase.Request{Session: day, By: "operator", Reason: "asked for"})
+				require.NoError(t, err)
+			}
+			require.Empty(t, n.hits(t, filepath.Dir(path)), "%s, %d turns: %+v", name, turns, rep.Erased)
+			w, err := night.Window(ctx)
+			require.NoError(t, err)
+			if name == "scope" {
+				stays = nil
+			}
+			require.Len(t, w.Turns, len(stays)+1)
+			a, err := db.Scope("other/agent").Assemble(ctx, Query{Text: "words", Session: "night", Budget: 2000})
+			require.NoError(t, err)
+			require.Contains(t, a.Text(), "go on")
+			require.Equal(t, name != "scope", strings.Contains(a.Text(), "words of another session"))
+			problems, err := db.Check(ctx, nil)
+			require.NoError(t, err)
+			require.Empty(t, problems)
+			require.NoError(t, db.Close())
+		}
+	}
+}

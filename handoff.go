@@ -241,7 +241,7 @@ func (a *appending) receive(ctx context.Context, p session.Packet) error {
 	if a.c.Find(name) >= 0 {
 		return store.Invalid("packet", "one that was received before", "another packet")
 	}
-	packet := Artefact{ID: name, Text: whole, Meta: map[string]string{"handoff": "packet"}}
+	packet := Artefact{ID: name, Text: whole, Meta: talk.PacketMeta(false, p.SessionOrProject)}
 	if len(whole) <= session.MaxBrief {
 		if err := a.receiveOne(ctx, packet, talk.TurnRow{Pinned: true}); err != nil {
 			return err
@@ -251,7 +251,7 @@ func (a *appending) receive(ctx context.Context, p session.Packet) error {
 	if err := a.receiveOne(ctx, packet, talk.TurnRow{Level: uint8(session.Stub), Because: "its brief stands for it"}); err != nil {
 		return err
 	}
-	brief := Artefact{ID: name + "-brief", Text: string(got.Brief(name)), Meta: map[string]string{"handoff": "brief"}}
+	brief := Artefact{ID: talk.BriefID(name), Text: string(got.Brief(name)), Meta: talk.PacketMeta(true, p.SessionOrProject)}
 	if err := a.receiveOne(ctx, brief, talk.TurnRow{Pinned: true}); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -85,18 +86,29 @@ func (f *finder) artefact(newest *store.Head) error {
 	switch {
 	case x.why != "":
 		f.take(x)
-	case len(x.parents)+len(x.replaced) > 0:
-		f.linked = append(f.linked, x)
+	default:
+		if x.packet != "" {
+			f.packets = append(f.packets, x)
+		}
+		if len(x.parents)+len(x.replaced) > 0 {
+			f.linked = append(f.linked, x)
+		}
 	}
 	return nil
 }
 
-// version notes what one version says. Only a message is a turn of the session that its group names.
+// version notes what one version says. A message is a turn of the session that its group names, and so is a page of a packet.
 func (f *finder) version(x *found, h *store.Head) {
 	if f.seen != nil {
 		f.seen(h)
 	}
 	turn := h.Kind == store.KindMessage && h.Group != ""
+	if base, from, ref := talk.Received(h); base != "" {
+		turn, x.packet, x.from = true, base, from
+		if ref != (store.Ref{}) {
+			x.handed = append(x.handed, artefact{ref.Scope, ref.ID})
+		}
+	}
 	switch {
 	case f.isSubject(h.Subject):
 		x.why = "its subject"
@@ -162,7 +174,7 @@ func (f *finder) take(x *found) {
 // follow takes what holds the content of what goes, and by the cascade what was derived from it, until nothing is added.
 func (f *finder) follow() {
 	for again := true; again; {
-		again = false
+		again = f.followPackets()
 		f.linked = slices.DeleteFunc(f.linked, func(x *found) bool {
 			from, _ := f.split(x.parents)
 			if len(from) == 0 || !f.follows(x.kind, x.copies) {
@@ -187,6 +199,32 @@ func (f *finder) follow() {
 		}
 	}
 	slices.SortFunc(f.report.Derived, func(a, b erase.Derived) int { return strings.Compare(a.Ref, b.Ref) })
+}
+
+// followPackets takes packets that a session received from one that goes or loses turns: a packet has their titles, and the
+// notes of the session. All pages of such a packet go. It reports whether it took any.
+func (f *finder) followPackets() (again bool) {
+	goes := map[artefact]bool{}
+	for _, x := range f.packets {
+		handed := slices.ContainsFunc(x.handed, func(a artefact) bool { return f.arts[a] != nil })
+		from := session{x.from.Scope, x.from.ID}
+		if x.from != (store.Ref{}) && (f.touched[from] || f.inSession(from.scope, from.id) || f.inScope(from.scope)) || handed {
+			goes[artefact{x.scope, x.packet}] = true
+		}
+	}
+	f.packets = slices.DeleteFunc(f.packets, func(x *found) bool {
+		if !goes[artefact{x.scope, x.packet}] {
+			return false
+		}
+		if f.arts[x.artefact] == nil {
+			x.why = "handed on from what goes"
+			f.take(x)
+		}
+		again = true
+		return true
+	})
+	f.linked = slices.DeleteFunc(f.linked, func(x *found) bool { return f.arts[x.artefact] != nil })
+	return again
 }
 
 // follows says whether what was derived goes with its parent: a summary and a copy hold its words.

@@ -94,6 +94,7 @@ type finder struct {
 	named    map[artefact]bool   // by the request
 	arts     map[artefact]*found // that go
 	linked   []*found            // that were made from others, and may follow them
+	packets  []*found            // pages of packets that sessions received
 	nums     map[uint64]bool     // pages of arts
 	sessions map[session]bool    // that go as a whole
 	touched  map[session]bool    // that lose turns
@@ -125,6 +126,9 @@ type found struct {
 	parents  []store.Ref
 	replaced []store.Ref // with Names: what its versions superseded
 	copies   bool        // one of its versions has another artefact as its source
+	packet   string      // of a page of a packet that a session received: the id of the packet
+	from     store.Ref   // the session that handed it on, if the page says so
+	handed   []artefact  // the turns that it names
 	why      string
 }
 
