@@ -866,3 +866,37 @@ func TestConfidenceOfAnotherScale(t *testing.T) {
 		}
 	}
 }
+
+// A draft that supersedes an artefact which somebody writes, verifies or supersedes before it is committed would replace
+// something else than its writer meant: it is held, and nobody approves it unknowingly.
+func TestWhatADraftSupersedesHasChanged(t *testing.T) {
+	db := open(t, WithoutSync(Options{}))
+	host, agent := db.Scope("acme"), db.Scope("acme", WithActor("agent"))
+	draft := func(id string) *Txn {
+		tx, err := agent.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: "the limit is " + id, Supersedes: []string{"limit"}}))
+		return tx
+	}
+	good := Verdict{Confidence: .9, By: "checker"}
+	_, err := host.Put(ctx, Artefact{ID: "limit", Text: "the limit is perhaps 400"})
+	require.NoError(t, err)
+	var held *HeldError
+	require.ErrorAs(t, draft("900").Commit(ctx, Verdict{}), &held)
+	waits := draft("700")
+	_, err = db.PutVerified(ctx, "acme", "kim", Artefact{ID: "limit", Text: "the limit is 500"})
+	require.NoError(t, err)
+	heldAs(t, waits.Commit(ctx, good), ReasonStaleContext)
+	shown, err := db.Review().Show(ctx, held.Batch)
+	require.NoError(t, err)
+	require.Equal(t, []Ref{{Scope: "acme", ID: "limit", Page: 1}}, shown.StaleNow)
+	_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "lee"})
+	require.ErrorIs(t, err, ErrStaleContext)
+
+	first, second := draft("510"), draft("520") // of two that replace the same fact one would be lost
+	require.NoError(t, first.Commit(ctx, good))
+	heldAs(t, second.Commit(ctx, good), ReasonStaleContext)
+	require.NoError(t, draft("510").Commit(ctx, good), "a new version of what supersedes it already")
+	_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "lee", Stale: true})
+	require.NoError(t, err)
+}

@@ -226,6 +226,9 @@ func (tx *Txn) add(ctx context.Context, put store.Put) error {
 	if err := tx.expecting(ctx, id); err != nil {
 		return err
 	}
+	if err := tx.seeReplaced(ctx, &put.Artefact); err != nil {
+		return err
+	}
 	if tx.writes[id] == nil {
 		tx.order = append(tx.order, id)
 	}
@@ -260,6 +263,28 @@ func (tx *Txn) expecting(ctx context.Context, id string) error {
 		l.LSN = 0
 	}
 	set(&tx.expect, id, l.LSN)
+	return nil
+}
+
+// seeReplaced counts what a speculative write supersedes as seen: if somebody writes it again, verifies it or supersedes it
+// before the commit, or before a held draft is approved, the draft replaces something else than its writer meant. What was
+// superseded already, perhaps by an older version of this draft, is passed over.
+func (tx *Txn) seeReplaced(ctx context.Context, a *Artefact) error {
+	if tx.managed {
+		return nil
+	}
+	for _, id := range a.Supersedes {
+		l, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})
+		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrGone) || err == nil && l.By != 0 {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for n, k := range l.Pages {
+			tx.see(&store.Head{Artefact: Artefact{ID: id}, Scope: tx.s.name, LSN: l.LSN}, n+1, k.Num)
+		}
+	}
 	return nil
 }
 

@@ -47,8 +47,9 @@ type Held struct {
 	DecidedNote string    `json:"decided_note,omitempty"` // from DecidedBy
 	Writes      []Version `json:"writes"`
 	Deletes     []string  `json:"deletes,omitempty"`
-	// Stale names pages that the draft was written from and that had changed when it was held. StaleNow names those
-	// that have changed by now, and Conflicts the artefacts it would overwrite that have. Only Show fills the last two.
+	// Stale names pages that the draft was written from, or supersedes, and that had changed when it was held. StaleNow
+	// names those that have changed by now, and Conflicts the artefacts it would overwrite that have. Only Show fills the
+	// last two.
 	Stale     []Ref `json:"stale,omitempty"`
 	StaleNow  []Ref `json:"stale_now,omitempty"`
 	Conflicts []Ref `json:"conflicts,omitempty"`
