@@ -78,18 +78,11 @@ func (s *Engine) LoadRows(tx Reader, b Base) error {
 // IndexAnew reads every page into an empty index. It takes as long as analysing all texts.
 func (s *Engine) IndexAnew(tx Reader) (err error) {
 	s.unread = nil
-	if s.index, err = lexical.Open(noRows{}); err != nil {
+	if s.index, err = lexical.Open(lexical.NoRows{}); err != nil {
 		return err
 	}
 	return s.loadTail(tx)
 }
-
-// noRows is an empty store of segments.
-type noRows struct{}
-
-func (noRows) Get([]byte) []byte { return nil }
-
-func (noRows) Scan(_, _ []byte, _ func(_, _ []byte) bool) {}
 
 // countRows compares the number of rows in a bucket with the count that was kept, and checks that
 // keys rise. A damaged page of bbolt can hide rows or show some twice, and hidden rows have no
