@@ -12,10 +12,10 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// What a checkpoint writes, in one transaction of the rows, so that a crash leaves the file at one
-// LSN or the other.
+// A checkpoint writes an overlay into the rows in one transaction, so a crash leaves the file at the LSN before it or at
+// the one after it.
 //
-// The order within it has reasons:
+// The order of the writes matters:
 //
 //   - Names come first, because heads name them by number.
 //   - Rows that gc forgets are deleted before heads are counted.

@@ -28,9 +28,8 @@ import (
 // The order of apply is part of the format: a leaf refers to rows by their place in it
 // (rowProof.place), and redo installs heads in the order of the record.
 //
-// Ownership: the sequencer owns the record until it is in the log. From then on the installer and
-// redo read it, and nobody changes it, except analyses and the index built of them, which
-// Commit.analysed guards.
+// Ownership: the sequencer owns the record until it is in the log. From then on the installer and redo only read it. The
+// exception is the analyses and the index built from them, which Commit.analysed guards.
 
 // build makes a commit of a judged batch: its record, its leaf and its outcome, with the numbers
 // from next on. It changes nothing, so a later failure leaves no gap. The one exception is
@@ -72,8 +71,8 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 	return p, nil
 }
 
-// analyseBehind lets those go first who are on their way to the log: their group is complete sooner, and the analyses are
-// made while the disk works. Begun at once each stood between two members of a group.
+// analyseBehind yields before it analyses, so that other commits reach the log first. Their group is complete sooner, and
+// the analysis runs while the disk is busy. Without the yield, each analysis delayed the next member of the group.
 func (s *Engine) analyseBehind(p *Commit) {
 	runtime.Gosched()
 	s.analyse(p)

@@ -30,14 +30,14 @@ import (
 //
 // The memory of a question is used again (finding). Nothing in it may be given to the caller.
 
-// Counts by which a proposal is bounded.
+// The limits of a proposal.
 const (
 	nearestMisses = 5   // excluded pages that are named for each reason
 	verifiedPages = 200 // newest human-verified pages that are always candidates
 )
 
-// corpus answers the lexical index for one query, under cat.mu. The index knows words and numbers
-// only; which page answers, who may see it and who its neighbours are, it asks here.
+// corpus answers the lexical index for one query, under cat.mu. The index knows only words and page numbers. It asks the
+// corpus which page answers for a number, whether the question may see it, and which pages are its neighbours.
 type corpus struct {
 	c       *catalogue
 	q       *store.CandidateQuery
@@ -329,8 +329,8 @@ func (s *Engine) nameSuperseded(hits []lexical.Hit, out *store.Candidates) {
 	}
 }
 
-// nameUnread names the pages whose words could not be read at open, so that the question could not
-// be asked of them. One that is a candidate anyway is found damaged when it is loaded.
+// nameUnread names the pages whose words could not be read at open, so that the question could not be asked of them. A
+// candidate with a damaged row is reported when it is loaded.
 func (s *Engine) nameUnread(v *corpus, q *store.CandidateQuery, found []proposal, out *store.Candidates) {
 	n := 0
 	for _, num := range s.unread {

@@ -482,9 +482,8 @@ func (c *catalogue) listed(p *pageCol, cl *class) bool {
 	return !c.ownTurn(p) && (p.expires == 0 || p.expires > cl.swept)
 }
 
-// What may stay in the lists of recent pages although it expired: pages of the last minute, so that
-// clocks that differ a little do not move pages to and fro, and so many pages that a write lock
-// does not pay.
+// Expired pages that may stay in the lists of recent pages: those that expired in the last minute, so that clocks that
+// differ a little do not move pages back and forth, and a number too small to be worth a write lock.
 const (
 	sweepAfter = int64(time.Minute / time.Microsecond)
 	sweepMany  = 256

@@ -9,12 +9,11 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// What ended, for callers that keep pages of their own (frames of a page table). A caller that
-// falls further behind than is remembered is told to forget everything, which is always correct:
-// nothing depends on changes but memory.
+// changes tells callers that cache pages (the frames of a page table) which page versions ended. A caller that falls too
+// far behind is told to forget everything. That is always correct: only caches depend on changes.
 //
-// The caller asks, and the installer calls nothing. It could not call a caller in another process,
-// and a caller in this process would make a group of commits wait for its answer.
+// Callers poll; the installer notifies none of them. It could not reach a caller in another process, and a slow caller in
+// this process would delay a group of commits.
 
 // keptChanges is how many groups of commits are remembered. A caller that asks less often is told
 // to forget everything.

@@ -10,8 +10,9 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// I19. An outcome has no digest: all of it that matters is in its leaf (toldBy). One that was taken away lets its batch be
-// applied again, if the id is ahead of the clock: for any other id the audit is asked (usedBefore).
+// I19. An outcome has no digest: all of it that matters is in its leaf (toldBy). If an outcome is removed from the file,
+// its batch can be applied a second time, but only if its id is ahead of the clock: for every other id the audit is asked
+// (usedBefore).
 //
 // Which outcomes may be missing follows from the audit alone. A checkpoint drops the outcomes with the smallest ids, those
 // beyond the newest outcomesKept and those older by outcomeDays and a day than the newest. So an outcome is due if fewer

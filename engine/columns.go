@@ -35,13 +35,13 @@ import (
 //	state      the snapshot has the place in the audit of every state row, so a row that is put back, edited or removed is
 //	           found when its key is asked for (statePlaces)
 //
-// Who can write the files can also append a leaf of his own that names a snapshot of his own, as he
-// can append a commit of his own. No older head tells, and the audit has the leaf with its time. A
-// check compares the columns with the rows and the rows with the audit in any case (I16, I17).
-// Rejected: a key kept in the file, because who can edit the file can read it.
+// An attacker who can write the files can append a leaf that names a forged snapshot, just as he can append a forged
+// commit. No older head reveals it, but the audit has the leaf with its time. A check compares the columns with the rows
+// and the rows with the audit in any case (I16, I17). Rejected: a key kept in the file. An attacker who can edit the file
+// can read it.
 //
-// What was erased must not come back through it. So facts, ids and names are numbered anew when it
-// is written, and only what a column still names is in it.
+// Erased content must not come back through a snapshot. So facts, ids and names are renumbered when it is written, and it
+// holds only those that a column still names.
 
 // Columns is a snapshot of the columns in parts, which can be read in any order.
 type Columns struct {

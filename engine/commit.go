@@ -73,7 +73,7 @@ func (s *Engine) enter(tail Tail, c *Commit) error {
 func (q *sequencer) take(c *Commit) bool {
 	q.flight.Lock()
 	defer q.flight.Unlock()
-	if q.broken { // since the caller looked: nobody would close its done
+	if q.broken { // since the caller looked: its done would never be closed
 		return false
 	}
 	c.analysed.Add(1)

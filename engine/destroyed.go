@@ -12,15 +12,15 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Rows of an encrypted backup whose keys a later erase destroyed. Its store gives for each what was to stay of it (package
-// filestore, under.go):
+// In an encrypted backup, a later erase may have destroyed the keys of some rows. The store then returns the remainder of
+// each (package filestore, under.go):
 //
 //	head                              a row that names the version and its pages, and no more; its proof names no leaf
 //	state row, held batch, question   codec.DestroyedRow: there is no row, but its checksum is counted
 //
 // Texts of the pages do not open either, so a read of one finds that it was erased.
 
-// destroyed says that a proof is of a head whose key was destroyed. Without the keys nobody makes such a row.
+// destroyed says that a proof is of a head whose key was destroyed. Such a row cannot be made without the keys.
 func (s *Engine) destroyed(p format.Proof) bool { return s.opts.Sealed && p.Leaf == format.NoLeaf }
 
 // DestroyedHead returns what stays of a head row once its key is destroyed, the artefact it is of, and the first of its pages;
@@ -50,7 +50,8 @@ func DestroyedHead(key, sealed []byte) (stays []byte, art, page uint64, err erro
 	return codec.Seal('m', key, p.AppendHead(format.EncodeHead(nil, &left, scope, format.EncodeCold(&left)))), h.Art, page, nil
 }
 
-// takeDestroyed adds to a job the rows whose keys were destroyed: what an erase of this copy takes, and nobody can name any more.
+// takeDestroyed adds to a job the rows whose keys were destroyed: an erase takes them from this copy too, although their
+// names are lost.
 func (s *Engine) takeDestroyed(ctx context.Context, job *store.EraseJob) error {
 	if !s.opts.Sealed {
 		return nil

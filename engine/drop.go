@@ -144,7 +144,7 @@ func (s *Engine) locateGone(scope string, h *store.Head, ref store.Ref) (store.L
 	return store.Located{}, store.GoneError(h, ref.Page)
 }
 
-// replacedRows counts the stored head rows in whose place come those that say that the version is gone.
+// replacedRows counts the stored head rows that a tombstone in the overlay replaces.
 func replacedRows(tx Reader, o *Overlay, rows map[format.HeadKey][]byte) (n int) {
 	keys := map[format.HeadKey]bool{}
 	for _, d := range o.gone {

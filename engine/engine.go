@@ -158,9 +158,8 @@ func (s *Engine) Failure() error {
 	return nil
 }
 
-// Fail ends commits after a failed write or sync, and returns the first failure. What was under way
-// has an unknown outcome, and no later write may build on it. Reads go on. Reopening the store
-// reads what the disk has.
+// Fail ends commits after a failed write or sync, and returns the first failure. Commits in flight have an unknown outcome,
+// and no later write may build on them. Reads go on. Reopening the store reads what the disk has.
 func (s *Engine) Fail(err error) error {
 	unknown := fmt.Errorf("%w: %w; reopen the database and repeat with the same id", store.ErrOutcomeUnknown, err)
 	s.failed.CompareAndSwap(nil, &unknown)

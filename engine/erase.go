@@ -15,7 +15,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// What an erase does here, and what it leaves to the owner of the files:
+// The engine commits an erase; the owner of the files purges them:
 //
 //	commit    a new version says that the artefact is deleted; each version before it gets a row that only names it, with no
 //	          salt and no digest; held batches, questions and state rows go. It is one batch, or several where one would be too
@@ -53,7 +53,7 @@ type eraseRow struct {
 	Stage  string            `json:"stage"`
 	Report store.EraseReport `json:"report"`
 	Job    *store.EraseJob   `json:"job,omitempty"` // only while some commits are missing
-	// Leaves and Names are those of the job, until the files are purged. They name nobody.
+	// Leaves and Names are those of the job, until the files are purged. They name no person.
 	Leaves []manifest.Span `json:"leaves,omitempty"`
 	Names  bool            `json:"names,omitempty"`
 	// Pages are numbers of the pages that go, where the rows are encrypted and none stays that has them.
@@ -171,8 +171,8 @@ func (s *Engine) eraseParts(job *store.EraseJob) (parts []Request) {
 	return append(parts, part)
 }
 
-// forgets gives the head rows by which no row of erased artefacts stays. One whose rows keep something else from coming
-// back, or that was put again meanwhile, keeps them.
+// forgets returns the head rows that make a checkpoint delete all rows of erased artefacts. An artefact keeps its rows if
+// it was put again since, or if one of them supersedes another artefact, which would come back without it.
 func (s *Engine) forgets(refs []store.Ref) (out []*store.Head, err error) {
 	for _, ref := range refs {
 		h, err := s.newest(ref.Scope, ref.ID)
@@ -196,7 +196,7 @@ func (s *Engine) forgets(refs []store.Ref) (out []*store.Head, err error) {
 	return out, nil
 }
 
-// replaces says whether what a version replaced would come back without its row.
+// replaces reports whether a version supersedes an artefact that would become current again without the row.
 func (s *Engine) replaces(h *store.Head) bool {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -261,7 +261,7 @@ func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow, fir
 		b.unname, b.ungroup = e.job.Scopes, e.job.Groups
 	}
 	out, err := s.Submit(context.WithoutCancel(ctx), *b)
-	if errors.Is(err, errNoneLeft) { // somebody wrote there again: the names stay
+	if errors.Is(err, errNoneLeft) { // a scope or an artefact was written to again: the names stay
 		b.forget, b.unname = nil, nil
 		out, err = s.Submit(context.WithoutCancel(ctx), *b)
 	}

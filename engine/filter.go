@@ -57,7 +57,7 @@ func newMatcher(f *store.Filter) *matcher {
 	return m
 }
 
-// holds reports whether a page passes. One goroutine at a time may call it.
+// holds reports whether a page passes. It is not safe for concurrent use.
 func (m *matcher) holds(c *catalogue, p *pageCol) bool {
 	if len(m.kinds) > 0 && !slices.Contains(m.kinds, p.kind) {
 		return false

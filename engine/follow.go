@@ -11,17 +11,17 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The path of a record that was not judged here: it was written before this process began, or by
-// another host on the same order.
+// Follow takes records that were not judged here: they were written before this process began, or by another host on the
+// same order.
 //
 //	mark      size and root of the audit as its writer had it: the leaves up to here must hash to it
 //	leaf      into the audit, its question into the overlay
 //	commit    its leaf into the audit. Below the LSN of the rows nothing else; at that LSN it is compared with the rows;
 //	          above it, it goes into catalogue, index and overlay as if it had been installed here
 //
-// A record decides nothing. What it says was judged when it was written; judging it again could end
-// in another way after a rule changed. So redo checks that a record is possible (numbers are the
-// next ones, rows decode and have the digests that its leaf says), and never whether it was right.
+// Following a record decides nothing. The commit was judged when it was written; judging it again could give another result
+// after a rule changed. So redo checks that a record is possible (numbers are the next ones, rows decode and have the
+// digests that its leaf says), and never whether it was right.
 //
 // Recovery calls Follow from one goroutine before there are readers. A host that follows others
 // calls it while readers run: each record takes cat.mu once, so a reader sees whole commits.

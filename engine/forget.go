@@ -18,7 +18,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// What gc leaves behind is bounded too:
+// The rows that gc leaves behind are bounded too:
 //
 //	records   the newest few rows of dropped versions of an artefact stay; the oldest of these is its floor
 //	names     the newest of the deleted and dropped artefacts keep their rows; the others are forgotten
@@ -336,8 +336,7 @@ func (c *collector) forgettable(h *store.Head) bool {
 	return true
 }
 
-// forgetRows commits what trim planned. Of the deleted and dropped artefacts the newest KeepNames
-// keep their rows.
+// forgetRows commits what trim planned. The newest KeepNames of the deleted and dropped artefacts keep their rows.
 func (c *collector) forgetRows() error {
 	slices.SortFunc(c.deleted, func(a, b *store.Head) int { return cmp.Compare(a.LSN, b.LSN) })
 	for _, h := range c.deleted[:max(0, len(c.deleted)-c.job.KeepNames)] {

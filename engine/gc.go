@@ -29,9 +29,8 @@ import (
 // Whether a version is named is decided in the sequencer, at the tail of the log: whatever names a
 // version in a record before that of its drop keeps it.
 //
-// A crash or an end of ctx between two commits of a run leaves the commits that are done. There is
-// nothing to resume: the next run plans anew and finds less to do. gcMu keeps a second run, and an
-// erase, away for the whole run; commits and reads go on.
+// If a run crashes or its context ends, its completed commits stay. The next run does not resume: it makes a new plan and
+// finds less to do. gcMu keeps a second run, and an erase, away for the whole run; commits and reads go on.
 
 // drop is a version to be dropped. kept says why it was not; the sequencer sets it.
 type drop struct {
@@ -43,7 +42,7 @@ type drop struct {
 	from  *version
 }
 
-// How much one commit drops, and after how many commits a checkpoint frees what they dropped.
+// Limits of a run: what one commit may drop, and after how many commits a checkpoint frees the space.
 const (
 	dropVersions = 256
 	dropPages    = 4096 // page rows in one commit, shared ones too: they are the bulk of its record
@@ -295,8 +294,7 @@ func (c *collector) parents(art uint64) error {
 	return nil
 }
 
-// artefact plans what goes of one artefact. One with a single version that has not expired has
-// nothing to drop.
+// artefact plans what goes of one artefact. An artefact with a single version that has not expired has nothing to drop.
 func (c *collector) artefact(art uint64) error {
 	scope, newest, live, expires := c.state(art)
 	expired := live && expires != 0 && expires <= c.now
@@ -408,8 +406,8 @@ func (c *collector) passed(heads []*store.Head, vs []*version) {
 	}
 }
 
-// keeps says why a version stays; "": it goes. newer is the number of newer versions of its
-// artefact. What a reader in flight may read stays too (holds).
+// keeps says why a version stays; "": it goes. newer is the number of newer versions of its artefact. Versions that a
+// reader in flight may read stay too (holds).
 func (c *collector) keeps(v *version, newer int) string {
 	switch {
 	case v.why == "":

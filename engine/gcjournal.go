@@ -15,8 +15,8 @@ import (
 // the same. A row goes by the rule for versions: it was replaced longer ago than KeepFor, it is not
 // among the newest, and it is not named.
 //
-// What names rows is the head row of the journal. The commit that drops rows expects the head as gc
-// saw it. So a row that comes into use meanwhile stays, and the next run looks again.
+// The head row of a journal names the rows that are in use. The commit that drops rows expects the head as gc saw it. So a
+// row that comes into use meanwhile stays, and the next run looks again.
 
 // oldJournal is what goes of one journal.
 type oldJournal struct {

@@ -28,7 +28,7 @@ import (
 //	install   catalogue and sequencer let go of the name                              dropScopes, named
 //	apply     the rows of scope and groups are deleted with the checkpoint            applyGoneNames
 //
-// Numbers are never used again: what is forgotten may still be on a page of the file that nobody has overwritten. The
+// Numbers are never used again: a forgotten name may still be on a page of the file that was not overwritten yet. The
 // system row keeps the highest. A scope that comes back is another one, with a number of its own.
 
 // scopeGonePrefix begins the keys of state rows, always without a value, that delete the row of a scope. The number

@@ -7,9 +7,9 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Vectors of models that nobody uses any more. Vectors are derived and never in the log, so neither is their end: a part of
-// their keys goes into the overlay, and the checkpoint deletes the rows. A crash leaves the rest to the next run. A vector
-// that is put meanwhile is written behind the deletion.
+// gc drops the vectors of models that are no longer used. Vectors are derived data and never in the log, so their removal
+// is not logged either: batches of their keys go into the overlay, and the checkpoint deletes the rows. After a crash the
+// next run deletes the rest. A vector that is put during the run is written after the deletion.
 
 const (
 	dropVectors      = 4096 // keys in the overlay at a time

@@ -15,15 +15,15 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Held batches. A row is written when a batch is held, and once more when it is decided, under the
-// same key. There are two states and no way back:
+// Held batches. A row is written when a batch is held, and once more when it is decided, under the same key. A batch moves
+// down these states and never up:
 //
 //	waits     Decided is empty; gc keeps what its Context and its puts name
 //	decided   "approved" or "rejected", with the reviewer, a note, and the outcome that a repeated decision gets
 //	gone      gc dropped the row, KeepFor after the batch was held; the audit still has its leaves
 //
-// A damaged row ends neither a listing nor a count: the caller gets the others, and an error that
-// names it. Only gc stops there, because what the damaged one keeps is not known.
+// A damaged row ends neither a listing nor a count: the caller gets the others, and an error that names it. Only gc stops
+// at it, because it cannot know which versions the damaged batch keeps.
 
 // scanHeld lists held batches by id, which is by time. Rows are read from the cursor on, up to the
 // limit. The error names damaged rows, beside a list of the others.

@@ -13,9 +13,8 @@ package engine
 // goroutine may wait for the log while it holds a lock that the installer needs (flight,
 // catalogue.mu and what follows them).
 //
-// Crash: what is durable and not installed at a crash is installed by redo. What is installed was
-// durable. A caller that was answered can therefore never lose its commit, and a reader never saw a
-// page that is gone after a restart.
+// Crash: what is durable and not installed at a crash is installed by redo. Every installed commit was durable. A caller
+// that was answered can therefore never lose its commit, and a reader never saw a page that is gone after a restart.
 //
 // Failure: there is no way back from an install that stopped half way, so the engine fails and
 // takes no more commits. Readers go on with what is installed.
@@ -51,8 +50,8 @@ func (s *Engine) Durable(entries []Entry) {
 	}
 }
 
-// failInstall ends the engine: the memory no longer follows the log. What is durable and cannot be
-// installed is a bug of ours, or the log of another database.
+// failInstall ends the engine: the memory no longer follows the log. A durable commit that cannot be installed is a bug of
+// ours, or comes from the log of another database.
 func (s *Engine) failInstall(err error, left []*Commit) {
 	_ = s.Fail(err)
 	for _, c := range left { // the installer has them, so abandon did not close them

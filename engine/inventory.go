@@ -19,11 +19,10 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A row is compared with the audit when its page is loaded (rowproof.go). A page that a context
-// leaves out is not loaded. So an attacker could hide a page by editing its row, to make it count
-// as expired, distrusted, deleted, replaced or of another scope, or by removing the row. What is
-// left out follows from the catalogue, and the catalogue from the head rows. So all head rows are
-// compared with the audit once, by the first question or listing after an open.
+// A row is compared with the audit when its page is loaded (rowproof.go). A page that a context leaves out is not loaded.
+// So an attacker could hide a page by editing its row, to make it count as expired, distrusted, deleted, replaced or of
+// another scope, or by removing the row. The catalogue decides which pages are left out, and it is built from the head
+// rows. So all head rows are compared with the audit once, by the first question or listing after an open.
 //
 //	rows      every head row has the digest in the leaf that it names; each claims one digest                  claim
 //	leaves    what a digest that no row claims was written for is deleted, or has a newer row; or is missing    missing
@@ -202,9 +201,9 @@ type headPart struct {
 	err    error
 }
 
-// heads holds all head rows against the audit. Most of the time goes into digests, so several goroutines read, each the rows
-// of inventoryRows artefacts at a time. What they read is compared here in the order of the rows: what is found does not
-// depend on who was first. The last part has no end: rows of numbers that no artefact has are found, too.
+// heads holds all head rows against the audit. Most of the time goes into digests, so several goroutines read, each the
+// rows of inventoryRows artefacts at a time. The rows are then compared here in their order, so the findings do not depend
+// on which goroutine was first. The last part has no end: rows of numbers that no artefact has are found, too.
 func (t *stocktaking) heads() error {
 	ctx, stop := context.WithCancel(t.ctx)
 	var reading sync.WaitGroup
@@ -378,10 +377,9 @@ func (t *stocktaking) doubt(scope, id string, key store.PageKey) {
 	}
 }
 
-// missing goes through the leaves that have digests no row claims, oldest first. What such a leaf
-// wrote was written anew since, or deleted and forgotten. If it was neither, its row was edited or
-// removed. Digests of held batches do not belong to heads, and what gc drops is never the newest
-// version.
+// missing goes through the leaves that have digests no row claims, oldest first. The row that such a leaf wrote was
+// rewritten since, or deleted and forgotten. If it was neither, its row was edited or removed. Digests of held batches do
+// not belong to heads, and what gc drops is never the newest version.
 func (t *stocktaking) missing() error {
 	gone := lost{map[store.Ref]store.PageKey{}, map[uint64]store.Ref{}}
 	for i := uint64(0); i < t.scan.Size(); i++ {
@@ -480,8 +478,8 @@ func (c *catalogue) hasPage(art, num uint64) bool {
 	return num > 0 && num <= uint64(len(c.pages)) && c.page(num).art == art
 }
 
-// nameDoubted counts as damaged what the rows hide from the scopes of a question. What is a
-// candidate anyway is found damaged when it is loaded. The caller holds cat.mu.
+// nameDoubted reports artefacts as damaged that the rows hide from the scopes of a question. Damage of a candidate is found
+// when it is loaded. The caller holds cat.mu.
 func (s *Engine) nameDoubted(doubts []doubt, q *store.CandidateQuery, found []proposal, out *store.Candidates) {
 	var e *store.Excluded
 	for i := range doubts {

@@ -86,7 +86,7 @@ func (t *stocktaking) readStates(tx Reader, from []byte) (claims []stateClaim, n
 		}
 		body, err := format.StateBodyOf(k, v)
 		if err != nil {
-			continue // told by who reads it
+			continue // reported when it is read
 		}
 		p := format.StateProof(body)
 		at := stateAt{leaf: p.Leaf, place: p.Place, key: string(k)}

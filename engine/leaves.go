@@ -66,7 +66,7 @@ func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.
 }
 
 // leave puts leaves into the log, each with the row of its question; asked nil: none has one. They are encoded and hashed
-// before anybody waits for their places.
+// before the log is asked for their places, so that no other caller waits for that.
 func (s *Engine) leave(ctx context.Context, leaves []*manifest.Record, asked [][]byte) (own []*Leaf, last uint64, err error) {
 	own = make([]*Leaf, len(leaves))
 	for i, leaf := range leaves {

@@ -50,9 +50,10 @@ type Log interface {
 	// Write hands what is in flight to the operating system: a killed process does not lose it.
 	Write() error
 	// Sync returns when a record, and all before it, is durable and Durable has returned; or when heard is closed. Record 0
-	// stands for the newest. Of a seq that Leave gave, a log on a server makes the leaves of that call durable, which may be
-	// installed later; record 0 waits for that, too. An end of ctx ends the waiting only. ErrNothing: it never will be, and nothing happened. An error
-	// that matches store.ErrOutcomeUnknown ends the waiting as well; any other means that the log has failed for good.
+	// stands for the newest. For a seq that Leave returned, a log on a server makes the leaves of that call durable and may
+	// install them later; record 0 waits for that too. If ctx ends, only the waiting ends. ErrNothing: the record never
+	// will be durable, and nothing happened. An error that matches store.ErrOutcomeUnknown ends the waiting as well; any
+	// other means that the log has failed for good.
 	Sync(ctx context.Context, seq uint64, heard <-chan struct{}) error
 	// Outcome returns the row of the outcome of a batch id; nil: there is none. ErrTooOld: all
 	// outcomes that are kept are newer.
@@ -100,8 +101,8 @@ type Position struct {
 	Root   manifest.Hash // of the tree over them: an order that had another root there is another order
 }
 
-// Counters are the numbers of a commit, or those that the next commit starts from. No number is
-// given twice, except those of a commit that was Lost: nobody ever saw them.
+// Counters are the numbers of a commit, or those that the next commit starts from. No number is given twice, except those
+// of a commit that was Lost, which no reader ever saw.
 type Counters struct {
 	LSN, Leaf, Art, Num, Group uint64
 }

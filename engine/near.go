@@ -250,7 +250,7 @@ func (m *nearModel) forgetGone(c *catalogue) {
 	}
 }
 
-// addNear proposes the pages with the nearest vectors. What is excluded takes none of their places.
+// addNear proposes the pages with the nearest vectors. Excluded pages are skipped and take no place among them.
 func (f *finding) addNear(m *nearModel) {
 	v, near := &f.corpus, f.q.Near
 	f.asks = nearest.NewQuestion(near.Vector)
@@ -314,8 +314,8 @@ func (f *finding) beside(num uint64) (lent float64) {
 	return lent
 }
 
-// scanUnembedded lists the pages of a chain that have no vector yet. Of a small chain it looks at all pages, else at all
-// pages of the file that have none: a word of bits is 64 pages.
+// scanUnembedded lists the pages of a chain that have no vector yet. In a small chain it looks at all pages of the chain.
+// In a large one it looks at all pages of the file that have no vector, 64 pages with each word of bits.
 func (s *Engine) scanUnembedded(ctx context.Context, q store.ScanQuery) (out store.ScanPage, err error) {
 	m, err := s.nearModel(ctx, q.Model)
 	if err != nil {

@@ -15,18 +15,19 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// How a batch ended, by its id. A caller that lost the answer asks again with the id and never applies the batch twice.
+// The outcome of a batch is found by its id. A caller that lost the answer asks again with the id and never applies the
+// batch twice.
 //
 // 	in flight     the sequencer has the commit: wait for it
 // 	overlay       installed, not yet in the rows
 // 	rows          the newest outcomesKept, at most outcomeDays old
 // 	audit         every id ever used, without its outcome: enough to refuse it (usedBefore)
 //
-// The places are asked in this order, because a batch moves down the list and never up: whoever looked in the other order
-// could miss it between two places.
+// The places are asked in this order, because a batch moves down the list and never up: a caller that looked in the other
+// order could miss it between two places.
 //
-// Trust: an outcome row has no digest of its own. It is compared with its leaf (toldBy) before anybody acts on it, so an
-// edited row is damage and not an answer.
+// Trust: an outcome row has no digest of its own. It is compared with its leaf (toldBy) before it is used, so an edited row
+// is damage and not an answer.
 
 // outcomeRow is an outcome as it is stored. Bound is the digest of the batch's content
 // (Batch.Bound). An id is no secret, so a caller that repeats it must also repeat the batch, in the

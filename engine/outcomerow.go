@@ -42,7 +42,8 @@ func decodeOutcome(row []byte) (r outcomeRow, err error) {
 	return r, err
 }
 
-// What a reference in a list does not have as the one before it. The first one follows one of no scope, no id, page 0 and version 1.
+// These bits say which parts of a reference differ from the reference before it in the list. The first one is compared with
+// a reference of no scope, no id, page 0 and version 1.
 const (
 	refScope   = 1 << iota // another scope
 	refPage                // another page than 0

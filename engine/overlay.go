@@ -22,9 +22,8 @@ import (
 // At most two exist. A checkpoint that failed leaves the frozen one, which the next checkpoint
 // writes first. It is not merged with the newer one, because a checkpoint reads it without a lock.
 //
-// An entry can also say that a row goes: nil or an empty value in state, held and asked, and the
-// lists gone and forgot. So a lookup that finds an entry ends there, and never goes on to an older
-// row (overlayRow).
+// An entry can also delete a row: nil or an empty value in state, held and asked, and the lists gone and forgot. So a
+// lookup ends at the first entry it finds, and never goes on to an older row (overlayRow).
 //
 // The overlay has no limit of its own. Writers are slowed down as it grows (throttle), and the
 // store starts a checkpoint when it has many bytes or an old row.

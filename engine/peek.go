@@ -7,8 +7,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// What tests of this module reach of an engine: see peek.Engine, which is the only way to these
-// functions from outside.
+// Tests of this module reach into an engine through peek.Engine only.
 func init() {
 	p := &peek.Engine
 	p.Bounds = func() peek.Bounds {

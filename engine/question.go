@@ -111,9 +111,9 @@ func (s *Engine) questionRow(leaf uint64) ([]byte, error) {
 	return row, err
 }
 
-// EraseQuestion erases the text of one question; by names who wanted it. The leaf stays, and a leaf
-// of its own says that it was done. The bytes are gone from file and log after the next two
-// checkpoints. manifest.ErrNoQuestion: there is no text; manifest.ErrNoLeaf: there is no such leaf.
+// EraseQuestion erases the text of one question; by names the person who asked for it. The leaf stays, and a leaf of its
+// own says that it was done. The bytes are gone from file and log after the next two checkpoints. manifest.ErrNoQuestion:
+// there is no text; manifest.ErrNoLeaf: there is no such leaf.
 func (s *Engine) EraseQuestion(ctx context.Context, leaf uint64, by string) error {
 	r, err := s.Audit().Leaf(ctx, leaf)
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Quotas. What is stored is counted by scope and kind in the catalogue; a commit that adds to it is compared at the tail of
-// the log, after it was built, with what is installed and what is in flight (bodies of the audit: with what there was when the
-// batch was prepared, see bodies.go). A commit that is being installed may be counted
-// twice for a moment: where that decides, the judged one waits for it and is judged again.
+// Quotas. The catalogue counts stored versions by scope and kind. A commit that adds some is compared with its quotas at
+// the tail of the log, after it was built: the installed versions and those in flight count. (Bodies of the audit count as
+// of when the batch was prepared, see bodies.go.) A commit that is being installed may be counted twice for a moment. If
+// that decides the case, the judged commit waits for it and is judged again.
 //
 // Rows of quotas are read when a batch is prepared, and read again after a commit wrote one.
 
-// reservedIDs begin the ids of artefacts that the database writes by itself; those are not counted against anybody.
+// reservedIDs is the prefix of the ids of artefacts that the database itself writes. No quota counts them.
 const reservedIDs = "ctxpage:"
 
 // use is what page versions take.

@@ -24,9 +24,8 @@ import (
 // applied in between. A version below the floor of its artefact has no row at all; the row of the
 // floor answers for it as gone.
 //
-// What is read from the rows is compared with the audit (rowproof.go) before it is given out, and
-// texts with the digest in their head. What comes from an overlay was written by this process, or
-// compared when the log was redone.
+// A row is compared with the audit (rowproof.go) before it is returned, and a text with the digest in its head. An entry of
+// an overlay needs no comparison: this process wrote it, or compared it when the log was redone.
 //
 // Errors: a version that is not in the catalogue is ErrNotFound, also for a page outside the
 // caller's scopes, so that the error does not tell that it exists. A version that gc or an erase

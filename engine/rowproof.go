@@ -14,11 +14,10 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// A checksum finds what a disk did. It does not find an edit by another program that made the
-// checksums right again. So the leaf of the commit that wrote a head row, or the row of a held
-// batch, has a salted digest of it, and the leaves are under a tree whose head is kept elsewhere. A
-// row says which leaf has its digest. A row that is edited to name another leaf names one that does
-// not have the digest of the edited row.
+// A checksum finds damage by the disk. It does not find an edit by a program that recomputes the checksum. So the leaf of
+// the commit that wrote a head row, or the row of a held batch, has a salted digest of it, and the leaves are under a tree
+// whose head is kept elsewhere. A row says which leaf has its digest. A row that is edited to name another leaf names one
+// that does not have the digest of the edited row.
 //
 //	written    sequencer: rows get their place in the leaf, the leaf their digests                    addHead, setHeld
 //	compared   when a row is read from the file, and for each row of the log when it is redone         proved

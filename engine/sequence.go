@@ -237,10 +237,9 @@ func (s *Engine) admit(ctx context.Context, b *Request) (done func(), err error)
 	return s.opts.Space.Admit(ctx, b.Bytes(), len(b.Puts) > 0)
 }
 
-// settle waits until a commit is installed. The caller syncs the log itself: there is no background
-// goroutine that syncs, so a lone writer pays no goroutine switch. After an error of Sync other
-// than ErrNothing nobody knows whether the commit is on disk, and the engine takes no more commits
-// (Fail).
+// settle waits until a commit is installed. The caller syncs the log itself: there is no background goroutine that syncs,
+// so a lone writer pays no goroutine switch. After an error of Sync other than ErrNothing it is unknown whether the commit
+// is on disk, and the engine takes no more commits (Fail).
 func (s *Engine) settle(ctx context.Context, c *Commit) (store.Outcome, error) {
 	go s.analyseBehind(c)
 	err := s.log.Sync(ctx, c.Seq, c.done)
@@ -280,9 +279,8 @@ func (s *Engine) syncError(ctx context.Context, err error) error {
 	return s.Fail(err)
 }
 
-// wait waits for a batch in flight. We sync here because the goroutine that entered the batch may
-// have given up (its context ended), and then nobody else would sync. The batch may have been lost,
-// which is as good: it is out of the way.
+// wait waits for a batch in flight. We sync here because the goroutine that entered the batch may have given up (its
+// context ended), and then no other caller would sync it. If the log lost the batch, it no longer stands in the way either.
 func (s *Engine) wait(ctx context.Context, c *Commit) error {
 	err := s.log.Sync(ctx, 0, c.done) // record 0: c may not have its record yet
 	switch {

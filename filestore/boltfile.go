@@ -17,10 +17,9 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// What bbolt's file must be like before bbolt may map it. bbolt trusts its pages. With a high-water
-// mark beyond the end of the file, or a damaged free list, it dies in a goroutine of ours by
-// SIGBUS, hangs, or hands out pages in use. So the two meta pages, and the pages that the valid one
-// names, are read with ReadAt first.
+// The file is inspected before bbolt may map it, because bbolt trusts its pages. If the high-water mark lies beyond the end
+// of the file, or the free list is damaged, it kills the process with SIGBUS, hangs, or hands out pages in use. So the two
+// meta pages, and the pages that the valid one names, are read with ReadAt first.
 //
 //	inspect    before every open: meta pages, size of the file, root page, free list
 //	walkBolt   the whole tree and the free list: for checks, and for a copy before it is opened

@@ -95,7 +95,7 @@ func (r *boltRows) grow(t engine.Table, b *bbolt.Bucket, key []byte) {
 	g.fill(b)
 }
 
-// growState counts a state row. One that replaces a row takes its place and does not count.
+// growState counts a state row. A row that replaces another takes its place and does not count.
 func (r *boltRows) growState(b *bbolt.Bucket, g *growth, key []byte) {
 	if g.known && bytes.Compare(key, g.last) > 0 && (g.next == nil || bytes.Compare(key, g.next) < 0) {
 		g.behind++
@@ -156,8 +156,8 @@ var spaceOf = [...]seal.Space{
 // keepsSum names the tables of which a row whose key was destroyed becomes a codec.DestroyedRow.
 var keepsSum = [engine.TableQuestion + 1]bool{engine.TableHeld: true, engine.TableState: true, engine.TableQuestion: true}
 
-// opened is the value of a row. One that does not open becomes one that has no valid checksum, so that it is treated like any
-// other damage of a row.
+// opened is the value of a row. A row that cannot be decrypted becomes one without a valid checksum, so that it is treated
+// like any other damaged row.
 func (r *boltRows) opened(t engine.Table, key, v []byte) []byte {
 	if v == nil {
 		return nil

@@ -31,9 +31,9 @@ const (
 	rotateAfterBytes = 8 << 20  // a log larger than this starts a new segment at a checkpoint
 )
 
-// background syncs what reads wrote, and makes checkpoints. It ends with Close, or with the first
-// failure. What an open had to redo goes into the file soon: where owner after owner is killed before
-// a checkpoint is due, each would redo more than the one before, and agents wait for that.
+// background syncs the leaves of reads, and makes checkpoints. It ends with Close, or with the first failure. Commits that
+// the open had to redo are checkpointed soon: if one owner after another is killed before a checkpoint is due, each redoes
+// more than the one before, while agents wait.
 func (s *Store) background() {
 	defer s.done.Done()
 	redone := s.eng.Waiting().Bytes > redoneBytes
@@ -103,7 +103,7 @@ func (s *Store) due() bool {
 //
 // ckptMu is held throughout; "no lock" means that commits and reads go on.
 //
-// What a crash leaves, by the step it comes after:
+// A crash after each step leaves:
 //
 //	freeze    nothing on disk changed
 //	archive   leaves are in archive and log; redo compares them
@@ -473,8 +473,8 @@ func (s *Store) copyBolt(path string, progress func(string, uint64, uint64)) (n 
 	})
 }
 
-// copySealed copies the rows of an encrypted file, without the index and without what bbolt freed: keys of what was erased are
-// destroyed by number, and of what lies between the rows nobody knows the number.
+// copySealed copies the rows of an encrypted file, without the index and without what bbolt freed: the keys of erased rows
+// are destroyed by number, and bytes between the rows have no known number.
 func (s *Store) copySealed(ctx context.Context, path string, progress func(string, uint64, uint64)) (n int64, err error) {
 	open := func(name string, flag int, perm os.FileMode) (*os.File, error) {
 		return os.OpenFile(name, flag|os.O_EXCL|oNoFollow|syscall.O_CREAT, perm)

@@ -74,7 +74,7 @@ type columnsStat struct {
 	read  bool // by this open
 }
 
-// errColumns says why a snapshot is not used. Nobody is told: the rows have everything.
+// errColumns means that a snapshot is not used. It is not reported: the rows have everything.
 var errColumns = errors.New("the columns are not used")
 
 // loadColumns builds catalogue and index from the snapshot. false: it is not used.

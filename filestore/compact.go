@@ -12,15 +12,15 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// The rows in a new file: what bbolt freed, and what it left behind the rows of its pages, is not in it.
+// A compaction writes the rows to a new file, without freed pages and without the old bytes that bbolt leaves between rows.
 //
-//	copy     the rows, in the order of their keys, to path.compact; nobody reads it
+//	copy     the rows, in the order of their keys, to path.compact, which no reader opens
 //	name     the system row, twice: bbolt falls back to the older of two meta pages, and either must lead to all rows
 //	rename   path.compact takes the place of path, and the directory is synced
-//	change   who reads from now on reads the new file; who reads the old one ends first
+//	change   new readers get the new file; readers of the old one end first
 //
 // A crash before the rename leaves path as it was, and path.compact, which the next open for writing removes. Checkpoints
-// wait meanwhile: nobody else writes the file.
+// wait meanwhile, so nothing else writes the file.
 
 const compactSuffix = ".compact"
 
@@ -40,8 +40,8 @@ func (s *Store) compact(ctx context.Context, report func(string, uint64, uint64)
 		os.Remove(s.opts.Path + compactSuffix)
 		return before, 0, fmt.Errorf("ctxpage: compact %s: %w", s.opts.Path, err)
 	}
-	// The last close of a file without a name frees its space, which takes 1 ms for each MB or two, and bbolt closes it under
-	// locks that a reader waits for who was about to begin. So it stays open here until bbolt has closed it.
+	// Closing an unlinked file for the last time frees its space, which takes 1 ms for each MB or two. bbolt would do that
+	// under locks that new readers wait for. So we keep the file open here until bbolt has closed it.
 	was, err := os.OpenFile(s.opts.Path, os.O_RDONLY|oNoFollow, 0)
 	st, serr := file.Stat()
 	if err = errors.Join(err, serr); err == nil {

@@ -7,7 +7,7 @@
 //	agent.ctx             rows in bbolt, as of the applied LSN
 //	agent.ctx-wal/        the log: every commit above that LSN, and one checkpoint more
 //	agent.ctx-manifest/   the archive of the audit: leaves that checkpoints moved out of the log
-//	agent.ctx.lock        who has the database open
+//	agent.ctx.lock        names the process that has the database open
 //
 // Other names exist for a while only: agent.ctx.compact (an erase writes a new file),
 // agent.ctx.restoring, agent.ctx.replaced and agent.ctx.swap (a restore). The next open for writing

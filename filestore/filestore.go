@@ -320,8 +320,8 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	return st, rec, nil
 }
 
-// limitPages allows one page for the fewest bytes that a page takes: its number and its length in
-// the log. Holes do not count. What gc has forgotten still has its bytes in the audit.
+// limitPages allows one page for the fewest bytes that a page takes: its number and its length in the log. Holes do not
+// count. Artefacts that gc has forgotten still have bytes in the audit.
 func (s *Store) limitPages(context.Context) error {
 	st, err := s.file.Load().Stat()
 	if err != nil {

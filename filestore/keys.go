@@ -19,7 +19,7 @@ import (
 	"github.com/ctxpage/ctxpage/wal"
 )
 
-// Encryption of the files. What is sealed, under which name, and who opens it:
+// Encryption of the files. These are sealed, each under its own name:
 //
 //	rows of bbolt     each value, under its key (boltrows.go); words in keys of the index are masked; the system row
 //	records           commits and leaves, under kind and number; marks are plain: counts and hashes
@@ -32,8 +32,8 @@ import (
 // Rotate wraps it anew, an erase destroys the keys of what it took (destroy), and the first backup by this release makes a
 // keyring of version 1 one of version 2 (widenRing). Each writes a new file and renames it over the old one, which is then overwritten.
 //
-// Rejected: to encrypt whole pages of the file below bbolt, which maps it; and a stream over the log, in which a torn end that is
-// written again would use the key stream twice.
+// Rejected: encrypting whole pages below bbolt, which maps the file; and a stream cipher over the log, because rewriting a
+// torn end would use the key stream twice.
 
 const (
 	keysSuffix = ".keys"
@@ -126,8 +126,8 @@ func (s *Store) keysFit() error {
 	return nil
 }
 
-// makeRing makes the keyring of a new database, and before anything is sealed with it. One that is there already was left by a
-// creation that was killed, or has the keys of backups: it is used, and the database gets its name.
+// makeRing makes the keyring of a new database, and before anything is sealed with it. An existing keyring was left by a
+// creation that was killed, or has the keys of backups. It is used, and the database takes its name.
 func (s *Store) makeRing() error {
 	if s.opts.Key == nil {
 		return nil
@@ -190,7 +190,7 @@ func writeRing(fsys wal.FS, path string, ring *seal.Ring, key []byte) error {
 		return nil
 	}
 	defer old.Close()
-	if st, err := old.Stat(); err == nil && !linked(st) { // a copy that somebody made by a link is his
+	if st, err := old.Stat(); err == nil && !linked(st) { // a hard link is a copy that the user made, and is left alone
 		_, _ = old.WriteAt(make([]byte, st.Size()), 0)
 		_ = old.Sync()
 	}

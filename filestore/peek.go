@@ -49,7 +49,7 @@ type Names struct {
 	Leaf                          func(wal.Record) (index uint64, leaf []byte, err error) // of a record; nil: it has none
 	// Recount gives a system row that counts n rows more of a table.
 	Recount func(v []byte, t engine.Table, n int) ([]byte, error)
-	// Resum writes the sums of the rows as they are now, as who edits them would.
+	// Resum writes the sums of the rows as they are now, as an attacker who edited them would.
 	Resum  func(path string) error
 	Asked  []byte // bucket of questions
 	AskSum []byte // key of the row with their sum

@@ -191,8 +191,8 @@ func (s *Store) rekeyed(ctx context.Context, to string, key []byte, o RekeyOptio
 	return cmp.Or(o.hook("rekey rows"), s.opts.FS.SyncDir(filepath.Dir(to)))
 }
 
-// ringFor is the keyring of the copy; nil: it is plain. One that is beside the database opens its encrypted backups, so it is used
-// again.
+// ringFor is the keyring of the copy; nil: it is plain. A keyring that is beside the database opens its encrypted backups,
+// so it is reused.
 func (s *Store) ringFor(key []byte) (*seal.Ring, error) {
 	if key == nil {
 		return nil, nil

@@ -14,16 +14,15 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A full disk. A database that cannot write cannot free space either, so some is kept back at every
-// level:
+// A full disk. A database that cannot write cannot free space either, so some space is reserved at every level:
 //
 //	disk   puts leave checkpointSpace and a share of the file, so that this database alone never fills the disk
 //	log    has a reserve of preallocated zeros, for deletes, what gc drops, marks, a clean end, and some reads
 //	file   pages that bbolt freed count as space for rows
 //
-// To free space a checkpoint must go through, which needs some itself: it gets most of the log's
-// reserve (checkpointKeep stays). Then the log begins a new segment and the old ones go. What gc
-// dropped becomes free inside the file, not on the disk.
+// Space is freed by a checkpoint, which needs some space itself: it gets most of the log's reserve (all but
+// checkpointKeep). Then the log begins a new segment and the old ones go. Space that gc frees is free inside the file, not
+// on the disk.
 //
 // Order on a full disk: relieve takes ckptMu, so no caller may hold a lock that comes after it. A
 // relief that failed is not repeated within relieveEvery.
@@ -115,12 +114,12 @@ func (s *Store) squeezeLog(ctx context.Context) error {
 	}
 }
 
-// What a checkpoint does to free the log.
+// How a checkpoint lets the log be cut.
 const (
 	squeezeNot  = iota
 	squeezeAnew // begins a new segment
 	squeezeNext // moves on the record down to which the log is kept
-	squeezeLast // likewise
+	squeezeLast // the same, for the last time
 )
 
 // checkpointLocked makes a checkpoint; on a full disk it tries once more with the space that the

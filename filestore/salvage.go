@@ -67,19 +67,17 @@ type Loss struct {
 // is right and the audit, as far as it can be read, has its digest; a text if its digest is right;
 // and an artefact in its newest version.
 //
-// If commits are lost and nothing says which artefacts they wrote, the copy is the newest state
-// that can be proved. What was written after the gap is copied as it was in the end. The rest is
-// copied as it was before the gap, and each artefact of the rest is listed, because it may have
-// been changed or deleted since.
+// If commits are lost and nothing says which artefacts they wrote, the copy is the newest state that can be proved.
+// Artefacts written after the gap are copied in their last state. The others are copied as they were before the gap, and
+// each of them is listed, because it may have been changed or deleted since.
 //
 //	rows    bbolt's tree as far as it can be walked; heads and texts, which never change, also from pages that no
 //	        tree leads to any more; then the log, past damaged records
 //	judge   the newest version of each artefact, by the rows and by the audit, which names every version
 //	copy    in the order of the old commits, so that supersessions come out the same
 //
-// The copy is another database: versions begin at 1, older versions and the audit are not copied,
-// and sessions keep their turns but not the decisions about them. What is derived from a version
-// that is not the copied one counts as changed.
+// The copy is another database: versions begin at 1, older versions and the audit are not copied, and sessions keep their
+// turns but not the decisions about them. An artefact derived from a version that was not copied counts as changed.
 //
 // Errors mean that nothing can be salvaged: ErrLocked, ErrNotExist, ErrNotDatabase, or an error of
 // the file system. On a full disk the error says how much space the copy needs and how much was
@@ -356,7 +354,7 @@ func (c *copier) supersede() {
 	}
 }
 
-// artefacts commits what was chosen. What was one commit is one again.
+// artefacts commits what was chosen. Artefacts of one old commit are committed together.
 func (c *copier) artefacts(ctx context.Context) error {
 	for rest := c.byCommit; len(rest) > 0; {
 		first, n := rest[0].head, 1
@@ -475,8 +473,8 @@ func (c *copier) unitLost(u store.StateUnit) bool {
 	return slices.ContainsFunc(c.w.lost, func(l Loss) bool { return strings.HasPrefix(l.What, name) })
 }
 
-// held copies the drafts that wait for review. What they overwrite is compared by the versions in
-// the copy. What they were written from cannot be compared, and their reason says so.
+// held copies the drafts that wait for review. Their preconditions are compared with the versions in the copy. Their
+// contexts cannot be compared, and their reason says so.
 func (c *copier) held(ctx context.Context) error {
 	ids := make([]ulid.ULID, 0, len(c.w.held))
 	for id := range c.w.held {

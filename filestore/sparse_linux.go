@@ -12,14 +12,14 @@ const (
 	seekHole = 4
 )
 
-// dataBytes counts the bytes of the first size ones that are no holes of the file. A file system
-// that knows of no holes says that all is data.
+// dataBytes counts how many of the first size bytes of a file are data and not holes. A file system without holes reports
+// everything as data.
 func dataBytes(r io.ReaderAt, size int64) (n int64) {
 	f, ok := r.(*os.File)
 	if !ok {
 		return size
 	}
-	fd := int(f.Fd()) // its place in the file is nobody's: all reads are ReadAt
+	fd := int(f.Fd()) // seeking disturbs no reader: all reads are ReadAt
 	for at := int64(0); at < size; {
 		data, err := syscall.Seek(fd, at, seekData)
 		if err == syscall.ENXIO || err == nil && data >= size {

@@ -188,7 +188,7 @@ func (s *Store) create(ctx context.Context) error {
 	if err := s.makeRing(); err != nil {
 		return err
 	}
-	if err := os.Chmod(s.opts.Path, 0o600); err != nil { // somebody else may have made the empty file
+	if err := os.Chmod(s.opts.Path, 0o600); err != nil { // another program may have made the empty file
 		return fmt.Errorf("ctxpage: create: %w", err)
 	}
 	log, made, err := s.openLog(ctx, false, s.redo)

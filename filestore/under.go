@@ -10,19 +10,20 @@ import (
 	"github.com/ctxpage/ctxpage/internal/seal"
 )
 
-// What an erase takes must become unreadable in the backups from before it as well. Pages and vectors are under keys of their
-// numbers wherever they are. The other rows that hold content are written anew for a backup, each under the key of a number:
+// An erase must also make the erased rows unreadable in earlier backups. Pages and vectors are always encrypted under keys
+// of their numbers. The other rows that hold content are encrypted again for a backup, each under the key of a number:
 //
 //	row                                  number                      what stays of it once the key is destroyed
 //	head                                 of its first page           the row that an erase leaves of it, without a proof
 //	state row, held batch, question      of its tag in the audit     its checksum, which is a part of the sum of the rows
 //	outcome, scope, group                none                        all
 //
-// The leaves of an erase have the tag of each row that it took, so a run that a crash interrupted needs no list of them. The
-// tag is that of a key, not of a value: an old version of a row in a backup goes, too, and so does one that the erase wrote anew.
+// The leaves of an erase have the tag of each row that it took, so a run that a crash interrupted needs no list of them.
+// The tag stands for a key, not for a value: an old version of a row in a backup goes too, and so does a row that the erase
+// rewrote.
 //
-// An engine reads what stays as what it is: a version that was erased, or no row. It is counted all the same, because the
-// system row of the backup counts it. Only a row that opens with the keys of the database can say that it was erased.
+// An engine reads the remainder of such a row as an erased version, or as no row. It still counts it, because the system
+// row of the backup does. Only a row that opens with the keys of the database can say that it was erased.
 
 // backupRows writes the rows of a backup.
 type backupRows struct {

@@ -154,7 +154,7 @@ func (w *warming) leaves(root uint64) {
 	w.ids = append(w.ids, level...)
 }
 
-// read reads the pages in the order of the file. What it reads it throws away: the page cache has it.
+// read reads the pages in the order of the file. It discards the bytes: the page cache has them now.
 func (w *warming) read() {
 	slices.Sort(w.ids)
 	buf := make([]byte, warmRead)

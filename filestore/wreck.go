@@ -34,16 +34,15 @@ func (w *wreck) nothing() bool {
 // wreck is what can be read of a damaged database, and what is known to be lost. Salvage fills it
 // (gather), and copies from it what the audit confirms.
 //
-// What a damaged database can still prove, and what each source is good for:
+// Each source can still prove a part:
 //
 //	rows that the tree leads to    the newest state as of the applied LSN, if the system row was read
 //	rows on stray pages            heads and texts, which are never written twice; not state, which has newer versions
 //	records of the log             everything above the applied LSN, except in holes
 //	leaves of the audit            the newest version of every artefact, and the digest of every row
 //
-// A row is taken only if its checksum is right. If the audit has a digest of it, that must match
-// too. What is missing is either known to be missing (lost), or may be missing without a trace:
-// missed for heads, cut for commits and their leaves.
+// A row is taken only if its checksum is right. If the audit has a digest of it, that must match too. A row is either known
+// to be lost (lost), or may be missing without a trace: missed says so for heads, cut for commits and their leaves.
 type wreck struct {
 	path    string
 	key     []byte
@@ -179,7 +178,7 @@ func (w *wreck) noCommit(h wal.Hole) bool {
 	return (w.system || before != 0) && after != 0 && after <= before+1
 }
 
-// cutAt notes a hole that has commits. What a later commit in the log wrote is newer than they are.
+// cutAt notes a hole that has commits. Rows of a later commit in the log are newer than they are.
 func (w *wreck) cutAt(h wal.Hole) {
 	w.cut = true
 	if _, after := w.around(h); after != 0 {
@@ -523,7 +522,7 @@ func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole
 			}
 			name := artefactKey(ref.Scope, ref.ID)
 			was := newest[name]
-			again := was.deleted && !x.Gone && !x.Touch // gc forgot it: who puts it anew begins with version 1
+			again := was.deleted && !x.Gone && !x.Touch // gc forgot it: the next put begins with version 1
 			if err == nil && x.Version > 0 && (x.Version >= was.version || again) {
 				newest[name] = committed{x.Version, x.Deleted}
 			}

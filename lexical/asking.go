@@ -5,21 +5,20 @@ import (
 	"slices"
 )
 
-// asking is what is known of a question where turns are among what it looks at. The zero value is that of a scope
-// without turns.
+// asking is what a question says about speakers and dates, by which turns are scored. It is zero in a scope without turns.
 type asking struct {
-	name   []bool   // by term: it is of the name of a speaker who is named, and so no word that a turn must have
+	name   []bool   // by term: it is part of the name of a named speaker, so a turn need not contain it
 	named  []uint32 // speakers that the terms name, ascending
-	spoken float64  // what a turn of theirs gets; 0: nobody is named
+	spoken float64  // the score of a turn by one of them; 0: the question names no speaker
 	dates  Dates
 }
 
-// namesakes is how many speakers of a scope one word may name. One that more of them share, as user-1 and user-2 do, is a
-// word like any other.
+// namesakes is how many speakers of a scope one word may name. A word that more speakers share, as user-1 and user-2 do, is
+// a word like any other.
 const namesakes = 64
 
-// understand finds who is named. Of two speakers whose names share a word the one is meant of whom more words are there:
-// Anna Smith, and not Anna Jones. A question of names alone looks for these words, too.
+// understand finds the speakers that a question names. If two names share a word, the question means the speaker with more
+// of the name in it: Anna Smith, and not Anna Jones. If a question has only names, their words are searched for as well.
 func (c *columns) understand(scopes []uint32, total scopeStats, terms []string, dates Dates) (a asking) {
 	if total.turns == 0 {
 		return a
@@ -57,7 +56,7 @@ func (c *columns) understand(scopes []uint32, total scopeStats, terms []string, 
 	return a
 }
 
-// lessNamed says whether more of somebody else's name is there, these words among it.
+// lessNamed reports whether the question has more words of another speaker's name, including all of these.
 func lessNamed(words map[uint32]uint64, w uint64) bool {
 	for _, o := range words {
 		if o != w && o&w == w {
@@ -67,7 +66,7 @@ func lessNamed(words map[uint32]uint64, w uint64) bool {
 	return false
 }
 
-// isName says whether a term is of the name of a speaker who is named.
+// isName reports whether a term is part of the name of a named speaker.
 func (a *asking) isName(t int) bool { return t < len(a.name) && a.name[t] }
 
 // alsoForms gives the terms, and behind them the forms of which they do not tell; of gives the term of each of those.

@@ -15,11 +15,11 @@ type columns struct {
 	speaker []uint32 // index into speakers
 	said    []said
 
-	scopes    []scopeStats // element 0 is nobody's
+	scopes    []scopeStats // element 0 is unused
 	scopeAt   map[uint32]uint32
 	groups    []groupStats // element 0: no group
 	groupAt   map[groupKey]uint32
-	speakers  []speakerStats // element 0 is nobody
+	speakers  []speakerStats // element 0 is unused
 	speakerAt map[speakerKey]uint32
 }
 
@@ -65,7 +65,7 @@ type groupStats struct {
 	turns         uint64
 }
 
-// speakerStats is somebody who speaks in a scope.
+// speakerStats counts the turns of one speaker in a scope.
 type speakerStats struct {
 	name  string
 	words []string // of the name, analysed

@@ -16,10 +16,9 @@ const maxSpan = 1 << 32
 // Index is the inverted index of one database. See the package comment for the
 // lock that its owner holds.
 type Index struct {
-	// mu guards the tail against those who change it without the owner's lock:
-	// Checkpoint takes a snapshot of it, and Invert enters what Add left. A reader
-	// needs it for that alone: while it holds the owner's lock nothing is added, so
-	// once nothing is left nobody changes the tail.
+	// mu guards the tail against changes without the owner's lock: Checkpoint takes a snapshot of it, and Invert enters the
+	// pages that Add left. A reader needs it only to finish that: while it holds the owner's lock no page is added, so the
+	// tail does not change once all of them are entered.
 	mu sync.Mutex
 
 	manifest manifest
@@ -203,7 +202,7 @@ type Built struct {
 // Add takes a page of the batch; numbers ascend.
 func (b *Built) Add(d Doc) { b.parts.add(&b.tail, d) }
 
-// End says that no page follows. What is added then takes no more memory than necessary.
+// End says that no page follows, and lets go of spare memory.
 func (b *Built) End() {
 	if n := len(b.tail); n > 0 && !b.tail[n-1].closed {
 		b.parts.pack(b.tail[n-1])
@@ -275,8 +274,9 @@ type Stats struct {
 	Length uint64   // terms in those pages
 	DF     []uint64 // pages with a term, in the order of the terms asked for
 
-	// Of the pages those that are turns, and their terms. Where there are some, what the terms say of speakers: who is
-	// named, ascending, what a turn of theirs gets for it, and which terms are no words of turns because of it.
+	// Turns counts the pages that are turns, TurnLength their terms. If there are any, the rest says which speakers the
+	// terms name, ascending, what a turn by one of them scores for that, and which terms are names and so no words of
+	// turns.
 	Turns, TurnLength uint64
 	Named             []string
 	Spoken            float64
@@ -304,14 +304,12 @@ func (x *Index) Stats(scopes []uint32, rows Rows, terms []string) (Stats, error)
 	return st, err
 }
 
-// ScoreDoc scores a page that is not in the index, e.g. a transaction's own
-// write, with the statistics that Stats returned for the terms of the query: its
-// own words, and what it gets for who says it and when. For a page that is in the
-// index Own is exactly that of its Hit. Neighbours, groups and forms are not asked.
+// ScoreDoc scores a page that is not in the index, e.g. a transaction's own write, with the statistics that Stats returned
+// for the terms of the query: its own words, its speaker and its date. For a page that is in the index Own is exactly that
+// of its Hit. Neighbours, groups and forms do not count.
 func (x *Index) ScoreDoc(st Stats, d Doc, q Query) Hit { return scoreDoc(st, d, q, x.commonPages) }
 
-// ScoreDoc is Index.ScoreDoc for those who have the statistics and not the index: it
-// may stand in another process.
+// ScoreDoc is Index.ScoreDoc for a caller that has the statistics but not the index, which may be in another process.
 func ScoreDoc(st Stats, d Doc, q Query) Hit { return scoreDoc(st, d, q, commonPages) }
 
 func scoreDoc(st Stats, d Doc, q Query, common uint64) Hit {

@@ -2,9 +2,9 @@ package lexical
 
 import "slices"
 
-// Turns of a conversation are scored in two stages. A turn is short and says little by itself: what answers a question is
-// known by who says it and when, by the turns around it and by its conversation. The first stage keeps the stageDepth
-// best by
+// Turns of a conversation are scored in two stages. A turn is short and says little by itself. Whether it answers a
+// question depends also on its speaker and date, on the turns around it and on its conversation. The first stage keeps the
+// stageDepth best by
 //
 //	own + .45·(±1) + .4·(±2) + 1.2·group + spoken + forms
 //
@@ -15,15 +15,15 @@ import "slices"
 //	own     BM25 of the words of the question in what was said, but for names of speakers
 //	cov     Σ over the words: the most of c(i), .6·c(i±1), .5·c(i±2), .35·c(i±3), where c is what a word scores there
 //	group   BM25 of the conversation as one text
-//	spoken  2.5 + 3.6·ln(turns / turns of who is named), where its speaker is named
-//	date    1 in a month that is named, .3 where it is so in another year than the one named
-//	first   1 where its author tells of himself
+//	spoken  2.5 + 3.6·ln(turns / turns of the named speakers), if its speaker is one of them
+//	date    1 in a month that is named, .3 if only the month matches and the year does not
+//	first   1 if its author speaks in the first person
 //	forms   Σ over the words: the most that an irregular form of it scores (bought for buy)
 //
-// A word counts once, where it says most: cov looks for different words around a turn, and not for one of them again and
-// again. The division makes a turn that stands alone score what its words score, as other pages do. Those get for being
-// no turn what a turn of the named speaker and month gets, in both stages: turns are compared among each other by who
-// says them, and with other pages by their words.
+// A word counts once, at the place where it scores most: cov looks for different words around a turn, not for repetitions
+// of one. The division makes a turn without context score like its words, as other pages do. A page that is no turn gets
+// the full score for speaker and month in both stages. So turns compete with each other by speaker, and with other pages by
+// their words.
 const (
 	stageDepth = 500
 
@@ -53,7 +53,7 @@ const (
 // TurnRanker is BM25 with k1 = 0.9 and b = 0.4, which suits turns: they are short, and a long one says more.
 func TurnRanker() Ranker { return BM25{K1: .9, B: .4} }
 
-// bonus is what a page gets in the first stage for who speaks.
+// bonus is the score of a page for its speaker in the first stage.
 func (w *work) bonus(v uint32) float64 {
 	if w.spoken == 0 || w.x.cols.shape[v].turn() && !w.speaks[w.x.cols.speaker[v]] {
 		return 0
@@ -121,8 +121,8 @@ func (w *work) touch(at uint32) {
 	}
 }
 
-// fillUp adds turns without a word of the question where fewer than asked for have one: those of the conversations that
-// the words are in, of who is named, and of the month.
+// fillUp adds turns without a word of the question where fewer than asked for have one: turns of the conversations that
+// contain the words, of the named speakers, and of the month.
 func (w *work) fillUp(scopes []uint32) {
 	free := w.k - len(w.best.hits)
 	if free <= 0 {
@@ -157,7 +157,7 @@ func (w *work) fillFrom(more *top, g *groupStats) {
 	}
 }
 
-// fillAll looks for turns of who is named and of the month, newest first.
+// fillAll adds turns of the named speakers and of the month, newest first.
 func (w *work) fillAll(more *top, scopes []uint32) {
 	c := w.x.cols
 	most := w.spoken

@@ -79,7 +79,7 @@ type Weights struct {
 	Near1 float64 // share of the score of the page before and the page after
 	Near2 float64 // the same, two places away
 	Group float64 // share of the score of the group as one text
-	Turns bool    // turns are scored by who says them, when and where, too; see Search
+	Turns bool    // turns are also scored by speaker, date and conversation; see Search
 	Fill  bool    // turns without a word of the question are found, too, where fewer than Query.K pages have one
 }
 
@@ -118,7 +118,7 @@ func (s *saturations) reset(r [2]Ranker, average [2]float64) {
 	}
 }
 
-// most bounds what so many occurrences score on a page that is no turn.
+// most bounds the score of tf occurrences on a page that is no turn.
 func (s *saturations) most(tf uint32) float64 {
 	if tf >= tableTF {
 		tf = 0

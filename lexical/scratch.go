@@ -35,7 +35,7 @@ type work struct {
 
 	lone *lone // nil until the first question of pages without neighbours
 
-	// What follows is of turns.
+	// The following fields serve turns.
 	speaks    []bool           // by speaker: he is named
 	where     []uint64         // by page: how often it has the lenders, each in lendBits
 	lender    [lenders]float64 // weights

@@ -25,8 +25,8 @@ type Hit struct {
 	Score            float64
 	Own, Near, Group float64
 
-	// Of a turn: its speaker is named, it is of the month, its author tells of himself, it has irregular forms of the
-	// words. Level is what a page that is no turn gets instead.
+	// The other parts of a turn's score: for its speaker, its date, the first person, and irregular forms of the words. A
+	// page that is no turn gets Level instead.
 	Speaker, Date, First, Forms, Level float64
 
 	Via uint64 // the superseded version that was hit, 0: the page itself
@@ -39,12 +39,10 @@ type Hit struct {
 //
 //	own(i) + near1·(s(i−1) + s(i+1)) + near2·(s(i−2) + s(i+2)) + group·BM25(group)
 //
-// where i is its position in its group, own is the BM25 of its words, s the part
-// of own that comes from words that are not common, and the group is scored as
-// one text of all its page versions. A group alone brings nobody in: a page with
-// neither own nor neighbours' words is no hit. A hit on a superseded version gives its
-// successor what that version scores by its own words and its group; the
-// successor keeps the greatest, and nothing is summed over versions.
+// where i is its position in its group, own is the BM25 of its words, s the part of own that comes from words that are not
+// common, and the group is scored as one text of all its page versions. A group alone adds no page: a page with neither own
+// nor neighbours' words is no hit. A hit on a superseded version gives its successor what that version scores by its own
+// words and its group; the successor keeps the greatest, and nothing is summed over versions.
 //
 // With Weights.Turns only turns get something from neighbours and groups, and they
 // are scored by the recipe in recipe.go. A page of a document says what it says: with
@@ -118,8 +116,8 @@ func newPlan(r Ranker, st Stats, commonPages uint64) plan {
 	return p
 }
 
-// run collects the scores of words that are not common, finds out who can still
-// be among the best, reads the common words for those, and scores them in full.
+// run collects the scores of words that are not common, finds the pages that can still be among the best, reads the common
+// words for those, and scores them in full.
 func (w *work) run(rows Rows, q Query) error {
 	scopes := distinct(q.Scopes)
 	total := w.x.cols.total(scopes)
@@ -426,9 +424,8 @@ func (w *work) want(v uint32) {
 	}
 }
 
-// wantWindow wants a live page and its neighbours where they can reach floor. Of a
-// neighbour it is known that none lends it more than this page, or it is wanted for
-// the one that does or for itself.
+// wantWindow wants a live page and its neighbours where they can reach floor. A neighbour is safe to judge by this page's
+// score: if another page lends it more, it is wanted because of that page.
 func (w *work) wantWindow(v uint32, floor, extra float64) {
 	near, most := 0.0, float64(w.own[v]*2*(w.weights.Near1+w.weights.Near2))
 	group, pos := w.corpus.Group(w.number(v))
@@ -478,10 +475,9 @@ func (w *work) addCommon(x word, least float64) error {
 	})
 }
 
-// selectBest scores the candidates in full. What is below floor is not offered:
-// it would only pass through the heap. Nor is what the heap would refuse; of a
-// page without neighbours that is known before it is resolved, and to resolve is
-// most of the time of a search in a large scope.
+// selectBest scores the candidates in full. Pages below floor are not offered, because the heap would only drop them later.
+// Pages that the heap would refuse are skipped too. For a page without neighbours this is known before it is resolved, and
+// resolving takes most of the time of a search in a large scope.
 func (w *work) selectBest(floor float64) {
 	w.best = w.top(&w.heaps[0])
 	for _, v := range w.list {
@@ -501,7 +497,7 @@ func (w *work) selectBest(floor float64) {
 			h.Via = w.number(v)
 		}
 		if h.Own == 0 && h.Near == 0 && h.Forms == 0 {
-			continue // a group alone brings nobody in
+			continue // a group alone adds no page
 		}
 		h.Score = h.Own + h.Near + h.Group + h.Forms + h.Speaker
 		if h.Score > 0 && h.Score >= floor {

@@ -15,10 +15,9 @@ const (
 	wayStems = 4
 )
 
-// stemCache remembers the stem of lower-case English words: stemming is nine
-// tenths of the time of an analysis without it. A word stands in the first of its
-// places that was free; when none is, it takes the first from whoever is there.
-// There is no lock: what stands in a place never changes.
+// stemCache remembers the stem of lower-case English words: stemming is nine tenths of the time of an analysis without it.
+// A word is in the first of its places that was free. If none is free, it replaces the word in the first. No lock is
+// needed: an entry never changes, it is only replaced.
 type stemCache [maxStems]atomic.Pointer[stemmed]
 
 // stems serves all analyzers of the process: a word has one stem, and a table of
@@ -54,8 +53,8 @@ func (s *stemmed) term() string {
 	return s.text[:s.stem]
 }
 
-// waiting are words of a–z whose stems nobody has asked for yet. The table is larger than a cache of the processor: of
-// words looked up one by one each waits for memory, of these all wait at once.
+// waiting are words of a–z whose stems were not asked for yet. The table is larger than a cache of the processor: of words
+// looked up one by one each waits for memory, of these all wait at once.
 type waiting struct {
 	text []byte // the words, one behind the other
 	ends [lookups]int

@@ -37,7 +37,7 @@ func (t table) put(e entry) {
 	t[i] = e
 }
 
-// hashSeed: nobody can choose words that fall into one place of a table.
+// hashSeed: an attacker cannot choose words that all fall into one place of a table.
 var hashSeed = maphash.MakeSeed()
 
 func hash(s string) uint32 { return uint32(maphash.String(hashSeed, s)) }

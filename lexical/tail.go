@@ -27,8 +27,8 @@ type part struct {
 	packed  *packed  // when it is full
 }
 
-// lists are the postings of an open part. There are a handful of arrays without pointers in them, however many terms
-// and postings they hold: a page is entered at every commit, and the collector has nothing to follow.
+// lists are the postings of an open part. They are a handful of arrays without pointers, however many terms and postings
+// they hold. Pages are entered at every commit, and the garbage collector has nothing to follow.
 type lists struct {
 	dictionary
 	posts []uint64 // pieces of lists; see post
@@ -44,7 +44,8 @@ const (
 	link                  = 1 << 63
 )
 
-// partWriter enters pages into parts. Its lists are used again for the next part: nobody else reads them once a part is packed.
+// partWriter enters pages into parts. Its lists are used again for the next part: nothing else reads them once a part is
+// packed.
 type partWriter struct {
 	spare  *lists
 	packer packer

@@ -10,7 +10,7 @@ import (
 
 // Turn is what the index keeps of a message beside its words.
 type Turn struct {
-	Speaker string // who says it; "": nobody knows
+	Speaker string // its speaker; "": not known
 	Month   Month  // when
 }
 
@@ -104,7 +104,7 @@ func number(w string) (n int) {
 	return 0
 }
 
-// firstWithin bytes of a text are looked at for a word of the first person: who tells of himself says so soon, and a page
+// firstWithin bytes of a text are looked at for a word of the first person: a first-person text shows it early, and a page
 // may have megabytes.
 const firstWithin = 4 << 10
 

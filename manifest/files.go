@@ -22,10 +22,9 @@ import (
 //	hashes    the stored hashes of the tree, as tlog numbers them
 //	mark      up to which leaf all of it was synced, and the root there
 //
-// leaves, index and hashes are only ever appended to; mark is replaced by a
-// rename, after the others are synced. A prune writes an index and segments of
-// a new generation, and the mark says that they count (prune.go). What lies behind the mark is the rest of
-// an archiving that did not finish, and is written again from the log.
+// leaves, index and hashes are only ever appended to; mark is replaced by a rename, after the others are synced. A prune
+// writes an index and segments of a new generation, and the mark says that they count (prune.go). Bytes behind the mark are
+// left over from an archiving that did not finish. They are written again from the log.
 const (
 	indexName  = "index"
 	hashesName = "hashes"

@@ -54,7 +54,7 @@ type Log struct {
 	failed error        // the first failed write of the archive
 	closed bool
 	unlike map[uint64]error // in a reader: leaves whose bytes differ in log and archive
-	grown  chan struct{}    // closed with the next leaf, or with the log; nil: nobody waits
+	grown  chan struct{}    // closed with the next leaf, or with the log; nil: no caller waits
 
 	comparing sync.Mutex // taken before mu
 	traces    traces

@@ -19,7 +19,7 @@ const (
 	openedBytes = 16 << 10 // of a leaf in a slot: 2 MiB, when all are in use
 )
 
-// body is that of an archived leaf. Nobody may change it.
+// body returns the body of an archived leaf. Callers must not change it.
 func (o *openedLeaves) body(v *view, i uint64, r row) ([]byte, error) {
 	slot := &o.slots[i%openedSlots]
 	for _, at := range [...]*atomic.Pointer[openedLeaf]{slot, &o.large} {

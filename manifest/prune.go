@@ -16,10 +16,11 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// A prune removes the bodies of leaves and keeps their hashes, so the tree, every head and every proof stay as they were.
-// In the place of a body stands a stub: the trace of the prune, then what of the leaf names nobody (StubOf). A leaf of type
-// prune, under the tree like any other, names the leaves it covers and has a digest of their stubs. So a stub that no prune
-// leaf vouches for, or one that was edited, is found by Verify: nobody can hide a leaf by making a stub of it.
+// A prune removes the bodies of leaves and keeps their hashes, so the tree, every head and every proof stay as they were. A
+// stub replaces the body: the trace of the prune, then the fields of the leaf that name no person and no content (StubOf).
+// A leaf of type prune, under the tree like any other, names the leaves it covers and has a digest of their stubs. So
+// Verify finds a stub that was edited or that no prune leaf vouches for, and an attacker cannot hide a leaf by making a
+// stub of it.
 //
 //	plan      Log.PlanPrune makes the prune leaf from the bodies                            nothing changed
 //	vouch     the caller writes that leaf into the log and syncs it                         the bodies are still there
@@ -27,13 +28,13 @@ import (
 //	mark      names the generation, and replaces the old mark by a rename                   all of it counts, or nothing
 //	remove    the files of the generation before                                            leftovers; open removes them
 //
-// A stub depends on nothing but the body and the trace of the prune leaf. So whoever finds a prune leaf that was not carried
-// out does it by that leaf.
+// A stub depends only on the body and the trace of the prune leaf. So an interrupted prune can be finished from its prune
+// leaf alone.
 
 // Span is a range of leaves, half open.
 type Span [2]uint64
 
-// Pruned says who removed the body of a leaf, as the prune leaf does.
+// Pruned says when the body of a leaf was removed and by whom, as its prune leaf has it.
 type Pruned struct {
 	Trace  string `json:"trace"`        // of the prune leaf
 	Leaf   uint64 `json:"leaf"`         // its index
@@ -59,8 +60,8 @@ const (
 // MaxCovers is how many leaves one prune leaf covers.
 const MaxCovers = 1 << 20
 
-// Prunable reports whether leaves of a type may lose their bodies. The others say what became of the database and of its
-// audit.
+// Prunable reports whether leaves of a type may lose their bodies. The other types record the history of the database and
+// of its audit.
 func Prunable(t Type) bool {
 	switch t {
 	case TypePrune, TypeBackup, TypeRecovered, TypeRestored, TypeColumns:
@@ -69,8 +70,8 @@ func Prunable(t Type) bool {
 	return t.Known()
 }
 
-// StubOf returns what stays of a leaf: its type, time and LSN, the ids that the program made, how the batch ended, and the
-// numbers and salted digests that rows are compared with. An erase keeps who did it and why: that stands for ever.
+// StubOf returns the stub of a leaf: its type, time and LSN, the ids that the program made, the status of the batch, and
+// the numbers and salted digests that rows are compared with. The stub of an erase keeps its operator and reason.
 func StubOf(r *Record) *Record {
 	s := &Record{
 		Type: r.Type, Trace: ownID(r.Trace), Parent: ownID(r.Parent), Time: r.Time, LSN: r.LSN, ReadOnly: r.ReadOnly, ServeStale: r.ServeStale, Review: r.Review,
@@ -338,7 +339,8 @@ func (l *Log) Prune(ctx context.Context, p *Record) error {
 	l.mu.Lock()
 	l.now.arch, l.now.segs = next, next.segs
 	l.mu.Unlock()
-	// The old files are not closed here: views may still read them. The runtime closes a file that nobody refers to.
+	// The old files are not closed here: views may still read them. The runtime closes a file when the last reference to it
+	// is gone.
 	_, err = next.cut(v.archived)
 	return err
 }

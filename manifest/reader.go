@@ -11,7 +11,7 @@ import (
 type Reader struct {
 	log   *Log
 	asked Asked
-	close func() error // nil: the log belongs to somebody else
+	close func() error // nil: the log has another owner, who closes it
 }
 
 // Asked returns the text that a leaf was asked; see Reader.Question.

@@ -223,7 +223,7 @@ type Record struct {
 	ServeStale bool `json:"serve_stale,omitempty"` // dirty pages whose fetch failed might be served
 	Review     bool `json:"review,omitempty"`      // tier 4: a person should look
 
-	// What a read was asked and what it served.
+	// The question of a read, and what the read served.
 	Query Digest `json:"query,omitempty"` // digest of the question: salted where its text is kept, else keyed
 	// QuestionKept: the text of the question was kept in a row beside the leaf,
 	// which can be erased. Question is that text where the reader has it; it is
@@ -250,7 +250,7 @@ type Record struct {
 	// nothing. Unlike a question it cannot be erased.
 	Filter string `json:"filter,omitempty"`
 
-	// How a transaction ended.
+	// The end of a transaction.
 	Batch      string     `json:"batch,omitempty"` // id of the batch
 	From       string     `json:"from,omitempty"`  // held batch that was approved or rejected
 	Status     string     `json:"status,omitempty"`
@@ -278,8 +278,8 @@ type Record struct {
 
 	// Covers are the leaves whose bodies a prune removed. Size counts them.
 	Covers []Span `json:"covers,omitempty"`
-	// Pruned says that the body was removed, and who did it. Of the leaf only the fields are left that a stub keeps
-	// (StubOf). It is no part of the bytes of a leaf.
+	// Pruned says that the body was removed, and who did it. Only the fields that a stub keeps are left of the leaf
+	// (StubOf). Pruned is not part of the bytes of a leaf.
 	Pruned *Pruned `json:"pruned,omitempty"`
 }
 

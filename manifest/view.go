@@ -11,9 +11,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// view is the log at one moment. What it points at never changes, so it is read
-// without a lock. Files that a later archiving appends to are read only below
-// archived.
+// view is the log at one moment. The data it points at never changes, so it is read without a lock. Files that a later
+// archiving appends to are read only below archived.
 type view struct {
 	arch     *archive
 	segs     []segment

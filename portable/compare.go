@@ -90,7 +90,8 @@ func lsnOf(ctx context.Context, st store.Store, ref store.Ref) (uint64, error) {
 	return h.LSN, nil
 }
 
-// sameVersion compares a version of the file with the one that is here. What is gone here, or there, cannot be told from it.
+// sameVersion compares a version of the file with the one in the database. If either has lost its content, the two count as
+// the same.
 func (m *importer) sameVersion(newest *store.Head, h *store.Head) (bool, error) {
 	if m.opts.DryRun && m.dry[store.Ref{Scope: h.Scope, ID: h.ID}] != 0 {
 		return true, nil

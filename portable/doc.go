@@ -8,7 +8,7 @@
 // The first line is the header, the last one the end, which has counts and a digest of all lines before it: a file that was
 // cut off, or edited, is refused before anything is written. In between stand, in this order:
 //
-//	version   a version of an artefact: its fields, pages with texts, salts and digests, who put it and when. Those that gc
+//	version   a version of an artefact: its fields, pages with texts, salts and digests, writer and time. Those that gc
 //	          dropped or an erase took stand in it as "before", without content. In the order of the commits
 //	state     a row of state: sessions, passes, windows, notes, directives and their history, recorded directories, file roots
 //	held      a held batch, waiting or decided
@@ -21,11 +21,12 @@
 // Fences of contexts are made of the id and secret of a database, so contexts are the same byte for byte where the new
 // database was created with those of the header (ctxpage.Options.Identity; dbctl import does so for a new file).
 //
-// The audit stays behind: it is of what happened in the other database, so past contexts are explained and replayed there.
-// Vectors are made anew. What an erase took in either database never comes back. To keep all of it, make a backup.
+// The audit is not exported. It records what happened in the other database, so past contexts are explained and replayed
+// there. Vectors are made anew. Content that an erase took in either database never comes back. To keep all of it, make a
+// backup.
 //
 // # Trust
 //
-// An export has what was human-verified as such, and its import restores that: the operator who imports it vouches for the
-// file. What comes from other systems is another matter; package portable/foreign makes it scratch.
+// An export keeps the provenance human-verified, and an import restores it: the operator who imports the file vouches for
+// it. Data from other systems is not trusted like that; package portable/foreign imports it as scratch.
 package portable

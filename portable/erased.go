@@ -12,9 +12,10 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// An export that was made before an erase has what the erase took. The header names the erases that the database knew. Those
-// that came later are known from receipts, which the database remembers, and from this database if the export is of it. What they took is found in the file
-// before anything is written, by the rules of the erase itself, and is left out.
+// An export that was made before an erase has what the erase took. The header names the erases that the database knew.
+// Those that came later are known from receipts, which the database remembers, and from this database if the export is of
+// it. The import finds the erased content in the file before it writes anything, by the rules of the erase itself, and
+// leaves it out.
 
 // later are the erases that came after the export was made. The error matches erase.ErrReceipt for a receipt that proves nothing.
 func (m *importer) later() (secret []byte, list []store.EraseReport, err error) {
@@ -62,7 +63,7 @@ func (m *importer) later() (secret []byte, list []store.EraseReport, err error) 
 	case info.ID == m.head.Database:
 		secret = info.Secret
 	case len(list) > 0:
-		return nil, nil, store.Invalid("receipts", "an export without the secret of its database", "a whole export with the secret, or an import into that database: receipts name nothing, and without the secret nobody can tell what they stand for")
+		return nil, nil, store.Invalid("receipts", "an export without the secret of its database", "a whole export with the secret, or an import into that database: receipts have no names, only digests that are keyed with the secret")
 	}
 	return secret, list, nil
 }

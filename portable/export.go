@@ -165,7 +165,7 @@ func (x *exporter) versions(head *Header) error {
 	return nil
 }
 
-// How much is read at a time.
+// The limits of one read.
 const (
 	loadVersions = 512
 	loadBytes    = 8 << 20

@@ -25,10 +25,9 @@ type ImportOptions struct {
 	// Now and Rand are the clock and the randomness of batch ids.
 	Now  func() time.Time
 	Rand io.Reader
-	// Receipts are those of erases that came after the export was made. What they took is left out, by the rules of those
-	// erases. Receipts of erases that the export knows are passed over. The database remembers them for later imports of exports
-	// of the same database. A database knows its own erases: no receipts are needed
-	// to import an export of it.
+	// Receipts are those of erases that came after the export was made. The import leaves out what they took, by the rules
+	// of those erases. It skips receipts of erases that the export knows. The database remembers receipts for later imports
+	// of exports of the same database. A database knows its own erases, so an export of it needs no receipts there.
 	Receipts []*erase.Receipt
 	// DryRun reads and compares everything, and writes nothing.
 	DryRun bool
@@ -59,7 +58,7 @@ type Imported struct {
 	DryRun bool     `json:"dry_run,omitempty"`
 }
 
-// How much one commit brings.
+// The limits of one commit.
 const (
 	batchVersions = 1000
 	batchBytes    = 8 << 20
@@ -100,15 +99,15 @@ type importer struct {
 	dry      map[store.Ref]uint32 // newest version, as a dry run would have made it
 }
 
-// Import brings an export into a database. Each commit brings up to a thousand versions, whole; after a crash, or a second time,
-// the same import finds what is there and goes on behind it. What the database has under the same name as something else stays
-// as it is and is counted; it is not an error. If r can seek, the whole file is verified before anything is written.
+// Import brings an export into a database, up to a thousand versions with each commit. After a crash, or a second time, the
+// same import finds what is there and continues behind it. If the database has something else under the same name, it stays
+// as it is and is counted; that is not an error. If r can seek, the whole file is verified before anything is written.
 //
-// What was erased after the export was made is left out: by this database, if the export is of it, or by Receipts. For that the
-// file is read twice, so r must be able to seek then.
+// Content that was erased after the export was made is left out. Import knows of it from this database, if the export is of
+// it, or from Receipts. It then reads the file twice, so r must be able to seek.
 //
-// Errors: *LineError with line and field for what is wrong in the file, erase.ErrReceipt, ErrNewerFormat, ErrConflict if somebody writes to the
-// same artefacts meanwhile (repeat it), and those of the store.
+// Errors: *LineError with line and field for what is wrong in the file, erase.ErrReceipt, ErrNewerFormat, ErrConflict if
+// the same artefacts are written during the import (repeat it), and those of the store.
 func Import(ctx context.Context, st store.Store, r io.Reader, opts ImportOptions) (*Imported, error) {
 	if err := store.CheckID("by", opts.By); err != nil {
 		return nil, err
@@ -194,7 +193,7 @@ func (m *importer) lines() error {
 	}
 }
 
-// typeOf is the type of a line. Export writes it first; a line that somebody else wrote is decoded.
+// typeOf is the type of a line. Export writes it first; a line by another program is decoded.
 func typeOf(b []byte) (string, error) {
 	if rest, ok := bytes.CutPrefix(b, []byte(`{"type":"`)); ok {
 		if name, _, ok := bytes.Cut(rest[:min(len(rest), 16)], []byte(`"`)); ok {
@@ -248,8 +247,8 @@ func (m *importer) version(b []byte) error {
 	return m.add(ref, all, line.LSN)
 }
 
-// add puts versions of an artefact into the batch. What was one commit there is one here. Of two commits of which one replaces
-// what the other puts nobody could tell which came first if they were one, so they are two here as well.
+// add puts versions of an artefact into the batch. Versions of one old commit go into one commit. If a commit replaces what
+// another put, the two are not joined, because their order would be lost.
 func (m *importer) add(ref store.Ref, all []store.Carried, lsn uint64) error {
 	full := len(m.batch)+len(all) > batchVersions || m.bytes > batchBytes || m.leaf > batchLeaf || m.replaced[ref]
 	for i := range all {
@@ -280,7 +279,7 @@ func (m *importer) add(ref store.Ref, all []store.Carried, lsn uint64) error {
 	return nil
 }
 
-// flush commits the versions gathered, while the next lines are read. One commit is under way at a time.
+// flush commits the versions gathered, while the next lines are read. At most one commit is in flight.
 func (m *importer) flush() error {
 	if err := m.wait(); err != nil || len(m.batch) == 0 {
 		return err
@@ -312,7 +311,7 @@ func (m *importer) wait() error {
 	return err
 }
 
-// commit writes a batch of the operator's. A batch whose outcome nobody knows is repeated under its id.
+// commit writes a batch of the operator's. A batch whose outcome is unknown is repeated under its id.
 func (m *importer) commit(b store.Batch) (err error) {
 	if b.Now.IsZero() {
 		b.Now = m.opts.Now()

@@ -96,7 +96,7 @@ type pageLine struct {
 	Bytes   uint32  `json:"bytes"`
 	Salt    []byte  `json:"salt"`
 	Digest  []byte  `json:"digest"`
-	Text    *string `json:"text,omitempty"` // null: an earlier line has it, or nobody
+	Text    *string `json:"text,omitempty"` // null: an earlier line has it, or it is lost
 	Hash    uint64  `json:"hash,omitempty"` // of a text that is not here
 }
 
@@ -148,7 +148,7 @@ type expectLine struct {
 	Elsewhere bool   `json:"changed_since,omitempty"`
 }
 
-// expectRow expects a row as it is in the export, or not at all; Elsewhere: it changed since.
+// expectRow expects a row as it is in the export, or not at all; Elsewhere: it changed after the batch was held.
 type expectRow struct {
 	Key       []byte `json:"key"`
 	Absent    bool   `json:"absent,omitempty"`

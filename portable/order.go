@@ -14,7 +14,7 @@ const scanRows = 1000
 // entry is one version that gets a line, 40 bytes of it: an export holds one for each version, and no more.
 type entry struct {
 	lsn, art uint64
-	put      int64  // µs. Of one commit only an import has several, each that of the commit it came with
+	put      int64  // µs. Only an import has several in one commit: those of the old commits
 	num      uint64 // of its first page, 0: it has none
 	version  uint32
 	odd      uint32 // place in order.odd, from 1; 0: it is neither deleted, nor has it versions before it without content

@@ -137,8 +137,8 @@ func ReadHeader(r io.Reader) (*Header, error) {
 	return l.header()
 }
 
-// Verify reads a whole export and compares it with its last line: nothing is missing and nothing was changed by accident. It
-// does not prove who wrote it.
+// Verify reads a whole export and compares it with its last line: nothing is missing and nothing was changed by accident.
+// It does not prove the origin of the file.
 func Verify(ctx context.Context, r io.Reader, progress store.Progress) (*Header, Counts, error) {
 	l := newLineReader(r)
 	head, err := l.header()
@@ -196,7 +196,7 @@ type Position struct {
 	sum      hash.Hash
 }
 
-// ReadPosition finds out where an export that was cut off is to go on. What follows the versions is short, and is written
+// ReadPosition finds where to continue an export that was cut off. The lines after the versions are few, and are written
 // again. An *InvalidError: it is complete, or no export.
 func ReadPosition(r io.Reader) (*Position, error) {
 	l := newLineReader(r)

@@ -86,8 +86,8 @@ func (m *importer) rowErased(kind *store.StateKind, key string) (bool, error) {
 	return err == nil && h != nil && h.Deleted && h.ErasedBy != "" && !m.erased[store.Ref{Scope: of.Scope, ID: of.ID}], err
 }
 
-// ofSession says whether a row is of a session that lost turns to an erase here, or a directory of a scope that was erased. What
-// is left of such a session here holds; no more of it comes back.
+// ofSession says whether a row is of a session that lost turns to an erase here, or a directory of a scope that was erased.
+// Of such a session, what is left here stays, and nothing is imported.
 func (m *importer) ofSession(key string) bool {
 	if strings.HasPrefix(key, folder.Rows()) {
 		scope := folder.ScopeOf(key)
@@ -102,7 +102,7 @@ func (m *importer) ofSession(key string) bool {
 	return len(part) > 1 && m.sessions[part[0]+"\x00"+part[1]]
 }
 
-// numbers says which numbers pages have here. One that is not here has none.
+// numbers says which numbers pages have here. A page that is not here has none.
 func (m *importer) numbers(pages []pageName) (map[uint64]uint64, error) {
 	to := make(map[uint64]uint64, len(pages))
 	for i, p := range pages {

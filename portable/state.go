@@ -20,7 +20,7 @@ type selection struct {
 	questions []uint64
 }
 
-// choose finds what an erase of the same would take: who asks what is held of them gets that.
+// choose selects what an erase with the same arguments would take, which is what a person gets who asks for their data.
 func (x *exporter) choose(*Header) error {
 	if x.opts.Scope == "" && x.opts.Subject == "" {
 		return nil
@@ -85,7 +85,7 @@ func (x *exporter) stateRow(r *store.StateRow, upTo uint64) error {
 		return nil
 	}
 	if r.LSN > upTo {
-		return fmt.Errorf("%w: the row %q was written while the database was exported; export it again while nobody writes, or make a backup and export that", store.ErrConflict, printable(r.Key))
+		return fmt.Errorf("%w: the row %q was written while the database was exported; export it again while there are no writes, or make a backup and export that", store.ErrConflict, printable(r.Key))
 	}
 	line := stateLine{Type: typeState, Key: []byte(r.Key), Name: printable(r.Key), Value: r.Value}
 	if kind != nil && kind.Renumber != nil {

@@ -18,12 +18,12 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// One call of a client, until it has an answer.
+// The life of one call of a client:
 //
 // 	greet ─▶ send ─▶ answer                                        returned to the caller
 // 	  ▲        ├───▶ refused "session": say hello, send again      the server made nothing of it
 // 	  │        ├───▶ connection lost: pause, send again            the number keeps it from being made twice
-// 	  └────────┤     server is closing, or nobody serves: pause    Vacant may take the database over
+// 	  └────────┤     server is closing, or no server: pause        Vacant may take the database over
 // 	           └───▶ silent for Answer: *UnavailableError          never sent elsewhere: the owner may only be slow
 //
 // Invariant: a call has one number for all attempts, and a session remembers the answers of its numbers. So an attempt
@@ -37,16 +37,17 @@ import (
 // how a call is made.
 type how struct {
 	progress func(progress)
-	// bound: another server cannot tell whether the call was made, so it is not sent to one after it may have been.
+	// bound: another server cannot tell whether the call was made, so the call is not sent to another once it may have been
+	// made.
 	bound bool
-	// writes: when nobody knows whether the call was made, that is store.ErrOutcomeUnknown.
+	// writes: if it is unknown whether the call was made, it returns store.ErrOutcomeUnknown.
 	writes bool
 	// waited: Close waits for the call.
 	waited bool
 	// needs is the least protocol in which the server obeys the call, and what for; 0: any.
 	needs   int
 	needsIt string
-	// giveUp: a call of which nobody knows is named in the next question for an outcome.
+	// giveUp: if it is unknown whether the call was made, the next call of Outcome names it.
 	giveUp bool
 }
 

@@ -26,9 +26,9 @@ type ClientOptions struct {
 	Answer time.Duration
 	// Again is how long a call is retried while connections fail; 0 means 2 s.
 	Again time.Duration
-	// Vacant is called while nobody serves at the socket, or the server is closing. It returns true if it took the database
-	// over; then this call and all later ones return a *TakenError. If nil, the client waits for another server. With
-	// Vacant set the client notices the end of its server even between calls.
+	// Vacant is called while no server listens at the socket, or the server is closing. It returns true if it took the
+	// database over; then this call and all later ones return a *TakenError. If nil, the client waits for another server.
+	// With Vacant set the client notices the end of its server even between calls.
 	Vacant func(context.Context) bool
 	// Socket returns the current path of the socket; nil means the path given to Dial.
 	Socket func() string
@@ -68,8 +68,8 @@ func (o ClientOptions) withDefaults() (ClientOptions, error) {
 // Client is a store.Store that another process serves. Its methods are safe for concurrent use.
 //
 // A call whose connection fails is retried (see the package comment). In addition to the errors of store.Store, a call
-// returns an *UnavailableError if nobody answers, and a *SkewError if the current server speaks another protocol. A Commit
-// or Append whose outcome is not known returns store.ErrOutcomeUnknown.
+// returns an *UnavailableError if no server answers, and a *SkewError if the current server speaks another protocol. A
+// Commit or Append whose outcome is not known returns store.ErrOutcomeUnknown.
 //
 // Mark is taken from the last answer, and Heard is when that call was made; reads may see more.
 type Client struct {
@@ -79,7 +79,7 @@ type Client struct {
 
 	calls  atomic.Uint64
 	ticket atomic.Uint64
-	door   chan struct{} // of one: held by who says hello
+	door   chan struct{} // of one: held by the goroutine that says hello
 
 	mu      sync.Mutex
 	closed  bool
@@ -88,7 +88,7 @@ type Client struct {
 	mark    store.Mark
 	holds   map[store.Ticket]store.Moment
 	freed   []store.Ticket // to be released
-	givenUp []uint64       // calls of Commit that nobody waits for
+	givenUp []uint64       // calls of Commit that no caller waits for
 
 	let     chan struct{}   // of one: there are holds to be released
 	ended   context.Context // when the client is closed
@@ -303,7 +303,7 @@ func (c *Client) unavailable(err error) error {
 	c.mu.Unlock()
 	e := &UnavailableError{Path: c.path, PID: is.PID, Program: is.Program, Since: is.Since, Err: err}
 	var dial *dialError
-	if errors.As(err, &dial) { // nobody listens
+	if errors.As(err, &dial) { // no server listens
 		e.PID = 0
 	} else if e.PID == 0 {
 		e.PID = holderOf(c.path, c.opts.peer)

@@ -55,7 +55,7 @@ func filtered(f *store.Filter) how {
 }
 
 // Commit: see store.Store. If the connection fails, the batch is sent again under its id. It returns ErrOutcomeUnknown if
-// nobody answers after it was sent.
+// it was sent and no server answers.
 func (c *Client) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
 	return ask[store.Outcome](ctx, c, "Commit", b, how{writes: true, waited: true, giveUp: true})
 }
@@ -185,7 +185,7 @@ func (c *Client) Changes(ctx context.Context, after uint64, wait time.Duration) 
 }
 
 // Append: see store.Store. If the server was replaced during the call, the audit tells whether the leaves were written. It
-// returns ErrOutcomeUnknown if nobody answers.
+// returns ErrOutcomeUnknown if no server answers.
 func (c *Client) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
 	err := c.append(ctx, leaves, d)
 	var taken *TakenError

@@ -14,12 +14,12 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-// What crosses the socket is the plain data of package store, as msgpack. A struct is a map of its fields by name without
-// those that are zero, so that either side may have fields that the other does not know. Nil and empty differ, as they do
-// for a state row. A time is its seconds and nanoseconds and comes back in UTC. An error keeps its types (errors.go).
+// The plain data of package store crosses the socket as msgpack. A struct is a map of its fields by name without those that
+// are zero, so that either side may have fields that the other does not know. Nil and empty differ, as they do for a state
+// row. A time is its seconds and nanoseconds and comes back in UTC. An error keeps its types (errors.go).
 //
-// The struct tags of package store are not asked: they say what is stored, and a stored batch leaves out what a sent one
-// needs (Batch.Bound), and has one name for two fields (Head.Unknown).
+// The struct tags of package store are ignored. They describe stored rows, which leave out a field that a sent batch needs
+// (Batch.Bound) and have one name for two fields (Head.Unknown).
 
 var (
 	timeType     = reflect.TypeFor[time.Time]()

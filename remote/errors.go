@@ -39,8 +39,8 @@ func (e *SkewError) Error() string {
 		e.Path, e.PID, cmp.Or(e.Program, "unknown program"), e.Since.UTC().Format(time.RFC3339), e.Min, e.Max, e.ClientMin, e.ClientMax)
 }
 
-// UnavailableError means that nobody answers at the socket: the process that holds the database is stopped or hangs (PID is
-// known), or it no longer exists. It matches store.ErrLocked: the database is never taken from its holder.
+// UnavailableError means that no process answers at the socket: the process that holds the database is stopped or hangs
+// (PID is known), or it no longer exists. It matches store.ErrLocked: the database is never taken from its holder.
 type UnavailableError struct {
 	Path    string // of the socket
 	PID     int    // 0: not known
@@ -51,7 +51,7 @@ type UnavailableError struct {
 
 func (e *UnavailableError) Error() string {
 	if e.PID == 0 {
-		return fmt.Sprintf("ctxpage: nobody answers at %s: %v", e.Path, e.Err)
+		return fmt.Sprintf("ctxpage: no process answers at %s: %v", e.Path, e.Err)
 	}
 	since := ""
 	if !e.Since.IsZero() {
@@ -72,7 +72,7 @@ type TakenError struct{ Sent bool }
 
 func (e *TakenError) Error() string { return "ctxpage: this process has the database itself now" }
 
-// Gone reports whether an error of Dial means that nobody serves, or that the server has ended or is closing. A retry finds
+// Gone reports whether an error of Dial means that there is no server, or that it has ended or is closing. A retry finds
 // the next server, or the database free. Gone is false if a process is there and does not answer.
 func Gone(err error) bool {
 	var no *refused

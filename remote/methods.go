@@ -142,7 +142,7 @@ func servePrepare(r *request, q prepareAsk) (out prepared, err error) {
 	return out.with(found), nil
 }
 
-// with adds candidates. What the store gave stays as it is.
+// with adds candidates. The slices that the store returned are not changed.
 func (p prepared) with(found store.Candidates) prepared {
 	if len(found.Hits) > 0 {
 		p.Hits = found.Hits
@@ -219,7 +219,7 @@ func serveAppend(r *request, q appendAsk) ([]appended, error) {
 	return out, nil
 }
 
-// A part of a listing of leaves ends after so many bytes, or so many leaves.
+// The limits of one part of a listing of leaves.
 const (
 	recordsBytes = 4 << 20
 	recordsStep  = 16

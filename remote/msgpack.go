@@ -148,8 +148,8 @@ func (w *writer) length(n int, code16, code32 byte) {
 	}
 }
 
-// reader is a message being read. What it returns shares no memory with the message, unless it says so.
-// It moves an offset, not the slice: a pointer that moves costs a write barrier for each value while the collector works.
+// reader is a message being read. Its results share no memory with the message, unless a method says so. It moves an
+// offset, not the slice: a pointer that moves costs a write barrier for each value while the collector works.
 type reader struct {
 	b     []byte
 	at    int
@@ -220,7 +220,8 @@ func (r *reader) flag() (bool, error) {
 	return false, wrong(c, "true or false")
 }
 
-// int reads a whole number of any width, and nil as 0. One above the greatest int64 becomes negative, as uint reads it back.
+// int reads a whole number of any width, and nil as 0. A number above the greatest int64 becomes negative; uint turns it
+// back.
 func (r *reader) int() (int64, error) {
 	c, err := r.code()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerOf asks the kernel who is at the other end.
+// peerOf asks the kernel for the user and process at the other end.
 func peerOf(c *net.UnixConn) (who peerID, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

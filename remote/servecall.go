@@ -10,9 +10,10 @@ import (
 	"github.com/ctxpage/ctxpage/internal/http1"
 )
 
-// One call at the server: find the session, read the whole request, run the method, write the answer. Requests are read
-// before a method runs, so a client that sends slowly holds a connection and nothing else. Deadlines are for what passes over the
-// socket: a call may take hours, its request frameTime, and so may each part of its answer.
+// The server handles one call in four steps: find the session, read the whole request, run the method, write the answer.
+// Requests are read before a method runs, so a client that sends slowly holds a connection and nothing else. Deadlines
+// apply to transfers over the socket, not to the work: a call may take hours, but reading its request or writing one part
+// of its answer at most frameTime.
 //
 // Until a method runs, an error is an HTTP status with a refusal in JSON, and the client knows that nothing was done. From
 // then on the answer is a stream of frames that ends in the result or an error.
@@ -101,7 +102,7 @@ func (b *body) read() ([]byte, error) {
 	return ask, nil
 }
 
-// progressEvery keeps a fast job from being slowed by who listens.
+// progressEvery limits reports of progress, so that a slow listener does not slow a fast job.
 const progressEvery = 20 * time.Millisecond
 
 func (b *body) progress(what string, done, total uint64) {

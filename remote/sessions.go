@@ -8,16 +8,16 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// What a server remembers of one client. It exists so that a call sent twice is made once, and so that what a vanished
-// client held does not stay for ever.
+// A session is the server's memory of one client. It makes a call that is sent twice run once, and it ends the holds of a
+// client that vanished.
 //
 // 	hello ─▶ live ─▶ goodbye, or silent for the lease ─▶ gone: its holds are released, its numbers are unknown
 //
 // Locks: mu is held while fields change and never while the store is called, except by end and release, whose store calls
 // (Release) take no lock of this package. A session in use (busy > 0) never lapses.
 //
-// Bounds: keptCalls answers are kept. A number that was forgotten is refused and not made, because nobody can tell any more
-// whether it was.
+// Bounds: keptCalls answers are kept. A call with a forgotten number is refused, because the server cannot tell whether it
+// was made.
 
 // session is what a server knows of a client: the holds it has, and the calls that must not be made twice. It ends with
 // the client's goodbye, or when the client was silent for longer than the lease.
@@ -145,7 +145,7 @@ func (s *session) once(ctx context.Context, number uint64, run func() ([]byte, e
 		c := s.calls[number]
 		if c == nil && number <= s.forgot {
 			s.mu.Unlock()
-			return nil, errGivenUp // whether it was made nobody knows any more
+			return nil, errGivenUp // whether it was made is forgotten
 		}
 		if c == nil {
 			c = &onceCall{done: make(chan struct{})}

@@ -97,7 +97,7 @@ func private(dir string) error {
 }
 
 // Listen makes the socket, readable and writable by this user alone. A socket that is there is removed: only the process
-// that has the database locked may call it, and then nobody serves at the old one. What is there and is no socket stays,
+// that has the database locked may call it, so no process serves at the old one. Any other file at the path is left alone,
 // and is an error. Connections of other users are closed.
 func Listen(path string) (net.Listener, error) {
 	return listen(path, peerOf)
@@ -112,7 +112,7 @@ func listen(path string, peer func(*net.UnixConn) (peerID, error)) (net.Listener
 	case err != nil:
 		return nil, fmt.Errorf("ctxpage: socket: %w", err)
 	case st.Mode().Type() != fs.ModeSocket:
-		return nil, store.Invalid("socket", path+", which is "+st.Mode().Type().String(), "no file, or a socket that nobody serves")
+		return nil, store.Invalid("socket", path+", which is "+st.Mode().Type().String(), "no file, or a socket without a server")
 	default:
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("ctxpage: socket: %w", err)

@@ -52,7 +52,7 @@ const (
 	headerTimeout = "Ctxpage-Timeout" // seconds
 )
 
-// caller is who makes a call. It does not change.
+// caller is the identity under which a call is made. It does not change.
 type caller struct {
 	key   string // "": named by headers
 	scope string
@@ -99,7 +99,7 @@ func localHost(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// callerOf finds who makes a call: the owner of its key, or whom its headers name.
+// callerOf finds the caller: the owner of the key, or the one that the headers name.
 func (s *Server) callerOf(r *http.Request, most Role) (*caller, error) {
 	h := r.Header
 	if id := h.Get(headerKey); id != "" {
@@ -130,7 +130,7 @@ func (s *Server) holder(id string, h http.Header, most Role) (*caller, error) {
 
 type helloIn struct {
 	Scope string `json:"scope" jsonschema:"the scope to work in; its ancestors can be read too"`
-	Actor string `json:"actor,omitempty" jsonschema:"who calls, for manifests and reviews; default: the scope"`
+	Actor string `json:"actor,omitempty" jsonschema:"name of the caller, for manifests and reviews; default: the scope"`
 	Role  string `json:"role,omitempty" jsonschema:"agent (default), host or operator"`
 }
 

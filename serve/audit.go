@@ -15,9 +15,9 @@ import (
 
 var auditCalls = []call{
 	unary("why", Agent, "Why a page was in a past context, or was not.", why),
-	unary("replay", Agent, "A past context again, byte for byte.", replay),
-	unary("manifest", Agent, "What a context had, and what came of it: the audit leaves of a trace.", showManifest),
-	stream("changes", Agent, "What happens in the scope, a line for each audit leaf, until the caller leaves.", changes),
+	unary("replay", Agent, "Render a past context again, byte for byte.", replay),
+	unary("manifest", Agent, "The audit leaves of a trace: what a context showed, and how its transactions ended.", showManifest),
+	stream("changes", Agent, "A stream of the audit leaves of the scope, one line each, until the caller disconnects.", changes),
 }
 
 // serves says whether callers may work in a scope.
@@ -179,9 +179,9 @@ func showManifest(ctx context.Context, r *request, in traceIn) (manifestOut, err
 
 type changesIn struct {
 	From  *uint64  `json:"from,omitempty" jsonschema:"index of the first leaf, such as next of the last line; default: what comes from now on"`
-	Limit int      `json:"limit,omitempty" jsonschema:"end after so many leaves"`
+	Limit int      `json:"limit,omitempty" jsonschema:"end after this many leaves"`
 	Types []string `json:"types,omitempty" jsonschema:"only leaves of these types, such as commit, held, assemble"`
-	Idle  int      `json:"idle_s,omitempty" jsonschema:"end after so many seconds without a leaf; default: never"`
+	Idle  int      `json:"idle_s,omitempty" jsonschema:"end after this many seconds without a leaf; default: never"`
 }
 
 // changeLine is a leaf, or a sign of life without one.
@@ -190,7 +190,7 @@ type changeLine struct {
 	Leaf *leafOut `json:"leaf,omitempty" jsonschema:"absent in a sign of life, which comes every 15 seconds"`
 }
 
-// How often a stream without a leaf says that it is alive, and how many leaves are read at once.
+// The interval of signs of life in a stream without leaves, and how many leaves are read at once.
 const (
 	signEvery = 15 * time.Second
 	askAtOnce = 256 // leaves
@@ -207,7 +207,7 @@ func changes(ctx context.Context, r *request, in changesIn, line func(changeLine
 	}
 	switch {
 	case f.next > size:
-		return store.Invalid("from", fmt.Sprint(f.next), fmt.Sprintf("at most %d: the audit has so many leaves", size))
+		return store.Invalid("from", fmt.Sprint(f.next), fmt.Sprintf("at most %d, the number of leaves in the audit", size))
 	case in.Limit < 0 || in.Idle < 0:
 		return store.Invalid("limit, idle_s", "below zero", "zero or more")
 	}

@@ -309,7 +309,7 @@ func flow(ctx context.Context, w http.ResponseWriter, c *call, req *request, bod
 	return nil
 }
 
-// limited is a listener that serves so many connections at once. The others are told, and closed.
+// limited is a listener with a limit on open connections. Connections above it get an error and are closed.
 type limited struct {
 	net.Listener
 	room chan struct{}

@@ -12,12 +12,12 @@ import (
 
 var conversationCalls = []call{
 	unary("session/append", Host, "Append turns to a conversation, in one transaction.", appendTurns),
-	unary("session/window", Agent, "What the window of a conversation shows, without texts.", window),
+	unary("session/window", Agent, "The window of a conversation, without texts.", window),
 	unary("session/limit", Host, "Set the size of the window in tokens; 0 removes the limit.", limitWindow),
 	unary("session/pass", Host, "Decide which turns stay whole, become stubs or leave the window.", pass),
 	unary("session/undo", Host, "Undo a pass.", undo),
-	unary("session/pin", Host, "Show a turn whole whatever a pass decides, or stop doing so.", pin),
-	unary("session/recall", Agent, "One turn in full, whatever the window shows of it.", recall),
+	unary("session/pin", Host, "Pin a turn, so that passes leave it whole, or unpin it.", pin),
+	unary("session/recall", Agent, "Read one turn in full, even if the window shows a stub or nothing of it.", recall),
 	unary("session/history", Agent, "The turns in full, in order.", history),
 	unary("session/list", Agent, "The conversations of the scope.", listSessions),
 }

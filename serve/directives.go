@@ -7,8 +7,8 @@ import (
 )
 
 var directiveCalls = []call{
-	unary("directives/show", Agent, "What the user of the scope has decided, joined with its ancestors.", showDirectives),
-	unary("directives/step", Host, "Judge one input of the user and keep the outcome. Only what the user says, never what a model says.", stepDirectives),
+	unary("directives/show", Agent, "The user's directives of the scope, joined with those of its ancestors.", showDirectives),
+	unary("directives/step", Host, "Judge one input of the user and keep the outcome. Pass only the user's words, never a model's.", stepDirectives),
 }
 
 type directivesOut struct {

@@ -71,7 +71,7 @@ var coded = []struct {
 	{ctxpage.ErrTxnDone, "txn_done", http.StatusConflict, "begin another transaction"},
 	{ctxpage.ErrTxnExpired, "txn_expired", http.StatusGone, "the manifest has the outcome"},
 	{ctxpage.ErrTxnFailed, "txn_failed", http.StatusConflict, "roll back and begin again"},
-	{ctxpage.ErrSelfCertified, "self_certified", http.StatusForbidden, "somebody else must judge it"},
+	{ctxpage.ErrSelfCertified, "self_certified", http.StatusForbidden, "another actor must give the verdict"},
 	{ctxpage.ErrReviewed, "reviewed", http.StatusConflict, ""},
 	{session.ErrUndo, "undo", http.StatusConflict, ""},
 	{ctxpage.ErrGated, "gated", http.StatusForbidden, "say hello as host for what the host vouches for"},

@@ -12,9 +12,9 @@ import (
 )
 
 var pageCalls = []call{
-	unary("put", Agent, "Write pages, all or none. A host vouches for them. Of an agent the gate decides: committed, or the error held.", put),
-	unary("delete", Agent, "Mark pages of the scope as deleted; their versions stay. For an agent the gate decides.", remove),
-	unary("get", Agent, "One page in full. A changed source is fetched again first.", get),
+	unary("put", Agent, "Write pages, all or none. A host vouches for them. An agent's write passes the gate or returns the error held.", put),
+	unary("delete", Agent, "Mark pages of the scope as deleted; their versions stay. An agent's delete must pass the gate.", remove),
+	unary("get", Agent, "Read one page in full. If its source changed, it is fetched again first.", get),
 	unary("list", Agent, "The scope's own pages by id, without text.", list),
 	unary("versions", Agent, "The versions of a page, newest first, without text.", versions),
 	unary("search", Agent, "Pages that match words, best first.", search),

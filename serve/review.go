@@ -9,8 +9,8 @@ import (
 
 var reviewCalls = []call{
 	unary("review/list", Operator, "Batches that the gate held, oldest first.", listHeld),
-	unary("review/show", Operator, "One held batch, with what has changed around it since.", showHeld),
-	unary("review/approve", Operator, "Commit a held batch. The actor of the caller approves; it cannot be who wrote it.", approve),
+	unary("review/show", Operator, "One held batch, with the changes since that affect it.", showHeld),
+	unary("review/approve", Operator, "Commit a held batch. The caller approves as its actor, which must not be the writer of the batch.", approve),
 	unary("review/reject", Operator, "Record that a held batch will not be committed.", reject),
 }
 
@@ -21,7 +21,7 @@ type heldOut struct {
 	Trace      string    `json:"trace,omitempty"`
 	Reason     string    `json:"reason"`
 	Confidence float64   `json:"confidence"`
-	By         string    `json:"by,omitempty" jsonschema:"who gave the verdict"`
+	By         string    `json:"by,omitempty" jsonschema:"name of the reviewer"`
 	Note       string    `json:"note,omitempty"`
 	At         time.Time `json:"at"`
 	Decided    string    `json:"decided,omitempty" jsonschema:"approved or rejected"`

@@ -49,7 +49,7 @@ type callSchema struct {
 // arguments and answers, the headers, and the codes of errors.
 func Schema() (any, error) {
 	out := schemas{Version: Version, Headers: map[string]string{
-		headerKey: "the key from hello", headerScope: "instead of a key: the scope of this call", headerActor: "with " + headerScope + ": who calls",
+		headerKey: "the key from hello", headerScope: "instead of a key: the scope of this call", headerActor: "with " + headerScope + ": name of the caller",
 		headerRole: "with " + headerScope + ": agent, host or operator", headerTimeout: "seconds that the call may take",
 	}}
 	var err error
@@ -59,7 +59,7 @@ func Schema() (any, error) {
 	open := []call{
 		{name: "hello", about: "Fix scope, actor and role. Returns a key for the other calls.", in: schemaOf[helloIn], out: schemaOf[helloOut]},
 		{name: "bye", about: "End the key of the header, and its open transactions.", in: schemaOf[struct{}], out: schemaOf[struct{}]},
-		{name: "status", about: "What the server is. GET; needs no key.", in: schemaOf[struct{}], out: schemaOf[statusOut]},
+		{name: "status", about: "Describe the server. GET; needs no key.", in: schemaOf[struct{}], out: schemaOf[statusOut]},
 		{name: "stop", least: Operator, about: "End a server that exists only to serve.", in: schemaOf[struct{}], out: schemaOf[struct{}]},
 	}
 	for _, c := range slices.Concat(open, calls) {

@@ -7,7 +7,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 )
 
-// statusOut is what a server tells everybody who may connect.
+// statusOut is the answer to status, which needs no key.
 type statusOut struct {
 	Version  int       `json:"version" jsonschema:"of the calls"`
 	Database string    `json:"database" jsonschema:"its id"`

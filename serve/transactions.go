@@ -16,7 +16,7 @@ import (
 
 var contextCalls = []call{
 	unary("assemble", Agent, "The context for a question within a token budget, and a trace to cite in begin or commit.", assemble),
-	unary("begin", Agent, "Begin a transaction, of the context of a trace if one is given. Its writes are seen by nobody else until commit.", begin),
+	unary("begin", Agent, "Begin a transaction, of the context of a trace if one is given. No one else sees its writes until commit.", begin),
 	unary("commit", Agent, "Commit an open transaction, or writes from the context of a trace, through the gate: committed, or the error held, conflict or stale_context.", commit),
 	unary("rollback", Agent, "Drop an open transaction, or record that the answer to a context was discarded.", rollback),
 }
@@ -147,7 +147,7 @@ func begin(ctx context.Context, r *request, in beginIn) (beginOut, error) {
 
 type verdictIn struct {
 	Confidence float64 `json:"confidence" jsonschema:"0 to 1"`
-	By         string  `json:"by" jsonschema:"who judged; not the writer"`
+	By         string  `json:"by" jsonschema:"the judge of the answer; not its writer"`
 	Note       string  `json:"note,omitempty"`
 }
 

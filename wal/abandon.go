@@ -1,8 +1,7 @@
 package wal
 
-// Abandon closes the files without a final record, as if the process had been killed: for an owner
-// that failed between Open and first use, and for one that must not write any more. What was synced
-// stays.
+// Abandon closes the files without a final record, as if the process had been killed: for an owner that failed between Open
+// and first use, and for one that must not write any more. Synced records stay.
 func (l *Log) Abandon() error {
 	<-l.lead
 	defer l.giveLead()

@@ -87,7 +87,7 @@ func noSpace(err error) bool {
 	return (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !errors.Is(err, errNamed)
 }
 
-// close ends the window and closes the file. Nobody may append meanwhile.
+// close ends the window and closes the file. No other goroutine may append meanwhile.
 func (a *appender) close() error {
 	a.tail.close(a.file)
 	return a.file.Close()

@@ -13,8 +13,8 @@
 //   - Numbers have no gap and no repetition, over all records; call order is log order.
 //   - After Sync returned nil for a record, every later Open finds it, or says corrupt.Error.
 //   - What Open finds is a prefix of what was enqueued, and is durable when Open returns.
-//   - After a failed write or sync nothing more is written and nothing is promised about what was under
-//     way: ErrPoisoned, until the log is opened anew. A sync is never retried.
+//   - After a failed write or sync the log writes nothing more and promises nothing about records in
+//     flight: ErrPoisoned, until the log is opened again. A sync is never retried.
 //
 // Assumed of the system: a sync that succeeds is true; rename is atomic; a directory sync makes the
 // entries before it durable; a write tears anywhere, but leaves bytes outside its range alone. One

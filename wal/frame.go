@@ -177,7 +177,7 @@ func allZero(b []byte) bool {
 	return true
 }
 
-// window reads a file in large pieces and returns small ones. One goroutine at a time may use it.
+// window reads a file in large pieces and returns small ones. It is not safe for concurrent use.
 type window struct {
 	f    File
 	size int64

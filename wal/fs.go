@@ -42,7 +42,7 @@ type File interface {
 	Close() error
 }
 
-// Modes of what a log creates: nobody but the owner reads an agent's memory.
+// Modes of what a log creates: only the owner may read an agent's memory.
 const (
 	filePerm os.FileMode = 0o600
 	dirPerm  os.FileMode = 0o700

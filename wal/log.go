@@ -104,7 +104,7 @@ type Log struct {
 	storage
 	opts Options
 
-	lead chan struct{} // holds the token while nobody leads
+	lead chan struct{} // holds the token while no caller leads
 	wmu  sync.Mutex
 	act  *appender // guarded by wmu; nil when read-only. Its file is synced by the leader without wmu.
 	drop sync.Mutex

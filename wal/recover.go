@@ -150,7 +150,7 @@ func (r *reader) hand(seg *segment, f *frame) error {
 	return nil
 }
 
-// How reading a segment ends where no frame can be read.
+// ending says why reading a segment stopped.
 type ending int
 
 const (

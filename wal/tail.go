@@ -5,10 +5,10 @@ import (
 	"runtime/debug"
 )
 
-// tail is a window of memory over bytes that the appender has written ahead. A leaf of a read is
-// copied into it instead of being written by a call of the system, which was a third of a read that
-// found its page in memory. What is in the window is in the operating system's page cache at once,
-// as after a write: a killed process loses none of it, and the next sync makes it durable.
+// tail is a window of memory over bytes that the appender has written ahead. A leaf of a read is copied into it instead of
+// being written by a call of the system, which was a third of a read that found its page in memory. Bytes in the window are
+// in the operating system's page cache at once, as after a write: a killed process loses none of them, and the next sync
+// makes them durable.
 //
 // A group that is about to be synced does not go through the window. A sync protects the pages
 // again, so that the next copy into one costs a fault, which is as much as a write.
