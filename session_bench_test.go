@@ -182,6 +182,55 @@ func growTalk(b *testing.B, chat *Session, w *Watcher, r *rand.Rand, have, want 
 	return have
 }
 
+// BenchmarkAppendBesidePut compares durable appends to a conversation whose window is full with durable puts of the same
+// texts, by turns of ten in one database. An append also writes the row of its turn and makes room in the window.
+func BenchmarkAppendBesidePut(b *testing.B) {
+	ctx := context.Background()
+	db, err := Open(filepath.Join(b.TempDir(), "agent.ctx"), Options{})
+	require.NoError(b, err)
+	defer db.Close()
+	chat := db.Scope("acme/agent").Session("chat")
+	require.NoError(b, chat.SetWindow(ctx, session.Config{Total: 128_000}))
+	w, err := chat.Watch(ctx)
+	require.NoError(b, err)
+	r := rand.New(rand.NewPCG(1, 2))
+	growTalk(b, chat, w, r, 0, 8_000)
+	took := map[string]*struct {
+		clock []time.Duration
+		cpu   time.Duration
+	}{"append": {}, "put": {}}
+	turn := func(name string, op func(text string) error) {
+		t := took[name]
+		cpu := cpuTime(b)
+		for range 10 {
+			text := prose(r, 25)
+			begun := time.Now()
+			require.NoError(b, op(text))
+			t.clock = append(t.clock, time.Since(begun))
+		}
+		t.cpu += cpuTime(b) - cpu
+	}
+	n := 0
+	for b.Loop() {
+		turn("append", func(text string) error {
+			_, err := chat.Append(ctx, Turn{Role: "assistant", Text: text})
+			return err
+		})
+		turn("put", func(text string) error {
+			n++
+			_, err := db.Scope("acme/notes").Put(ctx, Artefact{ID: fmt.Sprint("note-", n), Text: text})
+			return err
+		})
+	}
+	for name, t := range took {
+		slices.Sort(t.clock)
+		b.ReportMetric(float64(t.clock[len(t.clock)/2].Nanoseconds())/1e3, name+"-p50-µs")
+	}
+	median := func(name string) float64 { return float64(took[name].clock[len(took[name].clock)/2]) }
+	b.ReportMetric(median("append")/median("put"), "×put")
+	b.ReportMetric(float64(took["append"].cpu)/float64(took["put"].cpu), "×put-cpu")
+}
+
 // cpuTime is what this process has used of the processors.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
