@@ -44,7 +44,7 @@ func TestScopeInFlightKeepsItsName(t *testing.T) {
 	r, _, err := m.atTail(t.Context(), &b, pre)
 	require.NoError(t, err)
 	require.Empty(t, m.unname(names))
-	_, err = m.settle(t.Context(), r.commit)
+	_, err = m.awaitInstall(t.Context(), r.commit)
 	require.NoError(t, err)
 	require.Empty(t, m.unname(names))
 	require.Zero(t, m.collect(store.GCJob{By: "test"}).Scopes)

@@ -15,7 +15,14 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// prepared is what can be done for a batch outside the sequencer.
+// Judging has two halves. prepare runs without an order and may wait for the disk: it reads the heads, state rows and outcomes
+// that the batch depends on. judge runs at the tail of the log and reads memory only, so it is short and final. Between the
+// two, other commits may be installed. judge notices that by version numbers (moved), by Engine.releases if a checkpoint moved
+// rows, and by blocker for commits in flight, and the batch is prepared again.
+//
+// Invariant: judge changes nothing, so a batch that is refused after it leaves no trace but its leaf.
+
+// prepared is what prepare read and encoded for a batch.
 type prepared struct {
 	prev     []*store.Head // newest head of each artefact put; nil: there is none
 	heads    []*store.Head // the head that each put makes, its numbers still open
@@ -56,7 +63,7 @@ func writeKeys(b *Request) []string {
 	for i := range b.Puts {
 		a := &b.Puts[i].Artefact
 		keys = append(keys, flightKey(b.Scope, a.ID))
-		for _, id := range a.Supersedes { // whoever saw those goes stale
+		for _, id := range a.Supersedes { // a batch that saw those is stale
 			keys = append(keys, flightKey(b.Scope, id))
 		}
 	}
@@ -165,7 +172,7 @@ type judgement struct {
 	refs  []store.Ref      // the same, for the caller
 }
 
-// replacing says how a put meets supersession, by the catalogue.
+// replacing says whether a put supersedes an artefact, or brings back one that was superseded.
 type replacing struct {
 	superseded bool // another artefact superseded this one; the put makes it current again
 	supersedes bool // the put takes the place of another artefact that is current
@@ -284,7 +291,7 @@ func afterStale(b *Request, stale []store.Ref) (hold string, err error) {
 	return store.ReasonStaleContext, nil
 }
 
-// replacing says of each put how it meets supersession.
+// replacing judges the supersessions of each put.
 func (c *catalogue) replacing(b *Request) []replacing {
 	out := make([]replacing, len(b.Puts))
 	n := c.byName[b.Scope]

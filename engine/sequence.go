@@ -195,7 +195,7 @@ func (s *Engine) Submit(ctx context.Context, b Request) (store.Outcome, error) {
 		case r.known != nil:
 			return *r.known, nil
 		case r.commit != nil:
-			out, err := s.settle(ctx, r.commit)
+			out, err := s.awaitInstall(ctx, r.commit)
 			if s.opts.Repeat && errors.Is(err, ErrNothing) && ctx.Err() == nil {
 				continue
 			}
@@ -237,10 +237,10 @@ func (s *Engine) admit(ctx context.Context, b *Request) (done func(), err error)
 	return s.opts.Space.Admit(ctx, b.Bytes(), len(b.Puts) > 0)
 }
 
-// settle waits until a commit is installed. The caller syncs the log itself: there is no background goroutine that syncs,
+// awaitInstall waits until a commit is installed. The caller syncs the log itself: there is no background goroutine that syncs,
 // so a lone writer pays no goroutine switch. After an error of Sync other than ErrNothing it is unknown whether the commit
 // is on disk, and the engine takes no more commits (Fail).
-func (s *Engine) settle(ctx context.Context, c *Commit) (store.Outcome, error) {
+func (s *Engine) awaitInstall(ctx context.Context, c *Commit) (store.Outcome, error) {
 	go s.analyseBehind(c)
 	err := s.log.Sync(ctx, c.Seq, c.done)
 	switch {
@@ -362,8 +362,8 @@ func (s *Engine) atTail(ctx context.Context, b *Request, pre *prepared) (r seque
 	if r.commit, err = s.build(b, pre, v, tail.Next()); err != nil {
 		return r, nil, err
 	}
-	if over, behind := s.overQuota(r.commit, pre); over != nil {
-		v.err, v.at = over, tail.Next().LSN-1
+	if exceeded, behind := s.overQuota(r.commit, pre); exceeded != nil {
+		v.err, v.at = exceeded, tail.Next().LSN-1
 		return sequenced{}, &v, nil
 	} else if behind != nil {
 		return sequenced{behind: behind}, nil, nil

@@ -8,6 +8,16 @@ import (
 	"slices"
 )
 
+// Merging keeps the number of segments logarithmic in the number of pages: mergeFactor neighbours of one size class become one
+// of the next class. A segment of which many pages were removed is written again alone, and in a purge every segment with a
+// removed page is.
+//
+// A merge of large segments takes many steps, because a transaction keeps its rows in memory. Between two steps the index
+// answers from the old segments; the new one enters the list when it is whole. What the steps wrote so far is known from
+// merging.written alone, so a step that failed is repeated. After a crash the merge begins anew: its rows are among the dead.
+//
+// Only neighbours are merged, so the ranges of numbers stay disjoint and rising.
+
 // merging is a merge of segments that takes more than one step. Its segment is not in the list before it is whole;
 // until then its number stands among the dead, so that after a crash its rows go like theirs. A merging is never
 // changed: each step makes the next one.

@@ -5,6 +5,8 @@ import (
 	"slices"
 )
 
+// Ties are broken by page number, the greater first, so the best k do not depend on the order in which pages are offered.
+
 // top keeps the best k hits of distinct pages. They stay where they came to; a heap
 // of their places has the worst on top, for hits are large and a heap moves what
 // it holds many times.

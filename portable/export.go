@@ -206,7 +206,7 @@ func (x *exporter) some(o *order, part []entry) error {
 func (x *exporter) heads(o *order, part []entry) ([]pending, error) {
 	var keys []store.PageKey
 	for _, e := range part {
-		if e.odd == 0 {
+		if e.refAt == 0 {
 			keys = append(keys, store.PageKey{Num: e.num, Version: e.version})
 		}
 	}
@@ -217,8 +217,8 @@ func (x *exporter) heads(o *order, part []entry) ([]pending, error) {
 	out := make([]pending, len(part))
 	for i, e := range part {
 		p := &out[i]
-		if e.odd > 0 {
-			if p.head, p.before, err = x.oddHead(o.odd[e.odd-1], e.version); err != nil {
+		if e.refAt > 0 {
+			if p.head, p.before, err = x.headOf(o.refs[e.refAt-1], e.version); err != nil {
 				return nil, err
 			}
 			continue
@@ -233,8 +233,8 @@ func (x *exporter) heads(o *order, part []entry) ([]pending, error) {
 	return out, nil
 }
 
-// oddHead finds a version in the history of its artefact, and the ones right before it that are gone.
-func (x *exporter) oddHead(ref store.Ref, version uint32) (head *store.Head, before []*store.Head, err error) {
+// headOf finds a version in the history of its artefact, and the ones right before it that are gone.
+func (x *exporter) headOf(ref store.Ref, version uint32) (head *store.Head, before []*store.Head, err error) {
 	err = history(x.ctx, x.st, ref.Scope, ref.ID, func(h *store.Head) {
 		switch {
 		case h.Version == version:

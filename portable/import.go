@@ -16,6 +16,21 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// An import reads lines and commits in the order of the file: versions in the order of the old commits, then rows of state,
+// then held batches. Each kind is committed in full before the next begins (lines), because later lines name versions of
+// earlier ones.
+//
+//	version   collected into a batch; flush commits it while the next lines are read (done, flying)
+//	state     collected into rows
+//	held      one commit each
+//
+// Repeating is safe. A version, row or batch that is in the database already is compared and skipped, so an import that was
+// stopped at any line is finished by running it again. importer belongs to one goroutine; the one that commits a batch touches
+// only the store and done.
+//
+// Two old commits may share a new one. But a batch has at most one line of an artefact, and never an artefact beside one
+// that supersedes it: their order would be lost.
+
 // ImportOptions say how an export is brought in.
 type ImportOptions struct {
 	// By names the operator who vouches for the file; the audit has it.

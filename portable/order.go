@@ -8,6 +8,10 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// An export writes versions in the order of their commits, so that an import meets a version after those it supersedes. The
+// store lists artefacts, not commits, so all versions are collected first as small entries and sorted. Heads and texts are
+// read later, some hundred at a time.
+
 // scanRows is how much is listed at a time.
 const scanRows = 1000
 
@@ -17,13 +21,13 @@ type entry struct {
 	put      int64  // µs. Only an import has several in one commit: those of the old commits
 	num      uint64 // of its first page, 0: it has none
 	version  uint32
-	odd      uint32 // place in order.odd, from 1; 0: it is neither deleted, nor has it versions before it without content
+	refAt    uint32 // place in order.refs, from 1; 0: it is neither deleted, nor has it versions before it without content
 }
 
 // order is what an export writes, in the order of the commits.
 type order struct {
 	entries   []entry
-	odd       []store.Ref
+	refs      []store.Ref
 	artefacts uint64
 }
 
@@ -105,8 +109,8 @@ func (o *order) artefact(ctx context.Context, st store.Store, newest *store.Head
 			e.num = h.Rows[0].Num
 		}
 		if h.Deleted || i+1 < len(heads) && heads[i+1].Gone { // its history is read again
-			o.odd = append(o.odd, store.Ref{Scope: h.Scope, ID: h.ID})
-			e.odd = uint32(len(o.odd))
+			o.refs = append(o.refs, store.Ref{Scope: h.Scope, ID: h.ID})
+			e.refAt = uint32(len(o.refs))
 		}
 		o.entries = append(o.entries, e)
 	}

@@ -16,6 +16,10 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// A file is read in one pass, a line at a time, and its size does not matter. It is not trusted: lines are bounded, fields that
+// this program does not know are refused, and each error names line and field. The last line has counts and a digest of all
+// lines before it, so a file that was cut off is told from one that is damaged.
+
 // maxLine bounds one line: the texts of the largest batch, as JSON, and that of the largest artefact even if it is all escapes.
 const maxLine = 128 << 20
 

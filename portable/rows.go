@@ -12,6 +12,12 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// Rows of state and held batches are written only where the database has none: an import never replaces a row. Rows that name
+// pages by number are renumbered (StateKind.Renumber); a page that was not imported is left out of them.
+//
+// A row of an artefact, session or scope that was erased in this database is skipped. Otherwise an old export would bring back
+// what the erase took.
+
 // stateLine takes a row of state. It is written where there is none.
 func (m *importer) stateLine(b []byte) error {
 	var line stateLine

@@ -12,6 +12,9 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// State is exported as of the LSN of the header. The store has no snapshot of all rows at once, so an export that meets a
+// row written after that LSN fails with a conflict. Rows of kinds that Stay are left out.
+
 // selection is what is held of a scope or a person.
 type selection struct {
 	refs      map[store.Ref]bool

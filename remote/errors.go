@@ -17,6 +17,13 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// An error keeps its meaning across the socket: errors.Is and errors.As answer at the client as at the server. A sentinel
+// crosses by name (sentinels), a type with its fields (typed), and every error with its text and those that it wraps. An error
+// that the other side does not know keeps its text and the sentinels that it matches.
+//
+// The two tables are part of the protocol. A name is never reused. A sentinel that is missing from the table arrives as
+// text only.
+
 // SkewError means that the server and this program share no protocol version, or none that supports the call (Needs).
 // Status and Stop still work: end the older program, or open the file after it has ended.
 type SkewError struct {

@@ -12,6 +12,15 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// The methods of the server, each a call of store.Store or Audit. Three marks say what a retry and a lost connection do to a
+// call:
+//
+//	once    the session keeps the answer under the number of the call, and a retry gets it
+//	whole   the call runs to its end even if its connection is lost, because the store cannot be asked for its outcome
+//	long    the call may run for hours, and ends when the server closes; the client makes it again at the next server
+//
+// A read has no mark: a retry reads again. Holds are not of the store but of the session, so that they end with it.
+
 // request is one call at the server.
 type request struct {
 	ctx      context.Context
@@ -123,7 +132,7 @@ func serveHold(r *request, q holdAsk) (none, error) {
 	return none{}, r.session.hold(r.ctx, r.store, q)
 }
 
-// servePrepare takes a hold and asks, in this order: what the answers name stays.
+// servePrepare takes a hold first and reads then, so that gc keeps the pages that the answers name.
 func servePrepare(r *request, q prepareAsk) (out prepared, err error) {
 	if err := r.session.hold(r.ctx, r.store, q.Hold); err != nil {
 		return out, err

@@ -14,6 +14,15 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// Access has three layers, and each can only lower what the one before allows:
+//
+//	connection   a unix socket is open to its user alone; over TCP a bearer token gives the highest role (granted)
+//	caller       hello binds scope, actor and role to a key, which later headers cannot change (holder)
+//	call         each call names the least role that may make it (call.least)
+//
+// The scope of a caller is fixed by hello or by its headers, both of which the program sends. No argument of an agent's
+// call changes it, so a model cannot reach another scope by what it writes.
+
 // Role says what a caller may do. Each role may do what the roles below it may.
 type Role uint8
 

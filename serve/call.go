@@ -17,6 +17,17 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
+// The server answers a request in these steps:
+//
+//	enter      refused while the server is closing; Close waits for those that entered
+//	granted    the highest role that the connection may have
+//	dispatch   finds the call by its path; hello, bye, status, stop and schema need no caller
+//	caller     by the key from hello, or by headers; the role must suffice for the call
+//	run        decodes the argument strictly, works, and returns one value; or flow writes a line for each event
+//
+// An error before the first byte of an answer is an HTTP status with a body of JSON (errors.go). A stream that fails later ends
+// with a line that has the error, because its status was sent.
+
 // request is a call under way.
 type request struct {
 	*caller

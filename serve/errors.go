@@ -27,7 +27,7 @@ type errorBody struct {
 	Ref     string `json:"ref,omitempty" jsonschema:"of conflict: what has a newer version"`
 }
 
-// refused is an error of the door itself. Nothing was done.
+// refused is an error of the server itself: it refused the call before it did anything.
 type refused struct{ code, message, hint string }
 
 func (e *refused) Error() string { return "ctxpage: " + e.message }

@@ -11,6 +11,10 @@ import (
 	"github.com/ctxpage/ctxpage/triage"
 )
 
+// Calls that read and write pages. Each decodes its argument into the types of the library, calls the Scope of the caller and
+// encodes the answer; no rule is decided here. An agent's Scope is gated and a host's is not, so the same call commits for one
+// and is held for the other.
+
 var pageCalls = []call{
 	unary("put", Agent, "Write pages, all or none. A host vouches for them. An agent's write passes the gate or returns the error held.", put),
 	unary("delete", Agent, "Mark pages of the scope as deleted; their versions stay. An agent's delete must pass the gate.", remove),
