@@ -10,9 +10,9 @@ import (
 // Versions that another database had (store.Carried). They come with number, time, writer, salts and digests, and get what
 // belongs to this database: the number of the artefact, of its pages and of its group, and an LSN.
 //
-// Versions without content, dropped by gc or erased there, come in one commit with the next version that has some, so that
-// an artefact whose newest version cannot be read is never seen. They have the same LSN as that one (I3). install takes them
-// as a load of the rows does.
+// Versions without content, which gc dropped or an erase took there, are committed together with the next version that has
+// content. So no reader sees an artefact whose newest version cannot be read. They share the LSN of that version (I3).
+// install enters them as a load of the rows does.
 
 // newestCarried reads the newest head of each artefact that a batch carries versions of; nil: it has none.
 func (s *Engine) newestCarried(b *Request) (map[string]*store.Head, error) {
@@ -59,7 +59,7 @@ func carriedConflict(b *Request, prev map[string]*store.Head) *store.ConflictErr
 	for i := range b.Carry {
 		h := &b.Carry[i].Head
 		key := flightKey(h.Scope, h.ID)
-		if last[key] { // checkCarried looked at those
+		if last[key] { // checkCarried compared those
 			continue
 		}
 		last[key] = true

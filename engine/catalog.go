@@ -17,7 +17,7 @@ import (
 // rest stay in the rows.
 //
 //	arts     by number; the newest version, and what supersedes it
-//	pages    by number, also those that ended: end and next say when, and which page answers for it
+//	pages    by number, also ended ones: end and next say when, and which page answers for it
 //	table    open addressing from (scope, id) to the number of an artefact; ids lie in one arena (keys)
 //	classes  by scope and provenance: counts, and the lists of recent and expiring pages
 //	groups   members in the order of Seq
@@ -140,8 +140,8 @@ type pageCol struct {
 	bytes   uint32 // of its text
 }
 
-// gone says that gc dropped every version that had the page. The column keeps its place: what it was followed by, from
-// when to when it stood, and of what it was a page.
+// gone says that gc dropped every version that had the page. The column keeps its place: the page that followed it, the
+// span in which it was current, and its artefact.
 func (p *pageCol) gone() bool { return p.flags&format.FlagGone != 0 }
 
 // unconditional says that a page is a candidate whatever a question says: it is pinned, or of kind system.
@@ -370,7 +370,7 @@ func (c *catalogue) setPage(t *format.Hot, r *store.PageRow, page uint32) {
 	}
 	p := c.page(r.Num)
 	if t.Flags&format.FlagGone != 0 {
-		if p.art == 0 { // else an older version has it, which stays or is gone as well
+		if p.art == 0 { // otherwise an older version has it, which stays or is gone as well
 			*p = goneCol(t.Art, t.Scope, r, page)
 			c.dropped++
 		}
@@ -413,9 +413,8 @@ func (c *catalogue) end(lsn uint64, prev []uint64, rows []store.PageRow) {
 	}
 }
 
-// supersede retires an artefact in favour of another one of its scope, written with it or after it.
-// This holds until the retired one is put again, even if its successor is deleted: what was
-// replaced does not come back by itself.
+// supersede retires an artefact in favour of another one of its scope, written with it or after it. This holds until the
+// retired one is put again, even if its successor is deleted: a superseded artefact does not come back by itself.
 func (c *catalogue) supersede(num, by, lsn uint64) {
 	for _, n := range c.nums(num) {
 		c.unlink(n)

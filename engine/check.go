@@ -43,9 +43,8 @@ import (
 //	I18 every text of a question has the digest that its leaf says
 //	I19 every outcome says how the batch ended by its leaf, and each of the newest batches that the audit names has one
 //
-// Rows of the overlay are checked after a checkpoint has written them into the file. Each walk goes
-// on past what it finds, so that one damaged row does not hide another problem; a walk that cannot
-// go on reports I1 and leaves the others to run.
+// Rows of the overlay are checked after a checkpoint has written them into the file. A walk continues after a problem, so
+// that one damaged row does not hide another; a walk that cannot go on reports I1 and leaves the others to run.
 type invariantWalk struct {
 	s          *Engine
 	base       Base
@@ -59,7 +58,7 @@ type invariantWalk struct {
 	proved     map[store.Ref]bool   // versions of artefacts in the file: whether their rows have a digest
 	newest     map[store.Ref]uint32 // newest version of each artefact in the file
 	outcomes   outcomeWalk
-	failed     error // a read that failed, which says nothing of what is there
+	failed     error // a read that failed, which says nothing about the rows
 }
 
 // MaxProblems is how many problems a check lists. The walk goes on without listing more.
@@ -270,7 +269,7 @@ func (c *invariantWalk) small() error {
 				if b.table != TableTxn && codec.IsDestroyed(v) {
 					return nil
 				}
-				if b.table == TableState { // what is in it is the pipeline's
+				if b.table == TableState { // its content belongs to the pipeline
 					body, err := format.StateBodyOf(k, v)
 					if err != nil {
 						c.bad("I1", fmt.Sprintf("%s %x", b.table, k), "%v", err)

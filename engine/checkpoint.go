@@ -9,8 +9,8 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// A checkpoint writes into the rows what only the log has. The store that owns the rows drives it;
-// what is in memory changes here:
+// A checkpoint writes into the rows what only the log has. The store that owns the rows drives it; the part in memory is
+// here:
 //
 //	Freeze      the overlay becomes the old one, new commits fill a new one     cat.mu, briefly
 //	FlushIndex  segments of the index, while many are due                       no lock; cat.mu briefly at the end of each
@@ -24,7 +24,7 @@ import (
 // repeats; redo skips commits up to the LSN of the rows. A step of FlushIndex that is durable
 // before a crash is not undone either: install adds only pages above those the index has (Through).
 
-// Waiting is what is neither in the rows nor in a checkpoint under way.
+// Waiting counts the rows that are neither in the file nor in a checkpoint under way.
 type Waiting struct {
 	Rows, Bytes int
 	Since       time.Time // when the oldest row came; valid if Rows is not 0

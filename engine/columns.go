@@ -29,7 +29,7 @@ import (
 //	named      its digest is in a leaf of the audit (manifest.TypeColumns), as those of rows are. The store compares digest,
 //	           database and LSN before a byte of it is decoded
 //	edited     a snapshot that was edited has another digest; a leaf that was edited changes the root of every later head
-//	old        one that was put back names an LSN that is not that of the rows
+//	old        an old snapshot that was put back names an LSN other than that of the rows
 //	rows       a row that is edited or removed under a good snapshot hides nothing: the columns decide what is left out, and
 //	           the row is compared with its own leaf when it is read; a missing one is damage
 //	state      the snapshot has the place in the audit of every state row, so a row that is put back, edited or removed is
@@ -120,8 +120,7 @@ func setPageTraits(p *pageCol, v uint64) {
 	p.kind, p.prov, p.flags, p.retired = store.Kind(v), store.Provenance(v>>8), uint8(v>>16), v>>24&1 == 1
 }
 
-// appendRows appends the columns of some rows, block by block: what is read into one row after the other stays in the
-// cache.
+// appendRows appends the columns of some rows, block by block, so that the rows of a block stay in the cache.
 func appendRows[T any](b []byte, rows []T, cols []column[T]) []byte {
 	for from := 0; from < len(rows); from += numbers.Rows {
 		some := rows[from:min(from+numbers.Rows, len(rows))]
@@ -150,8 +149,7 @@ func readRows[T any](b []byte, rows []T, cols []column[T]) (rest []byte, ok bool
 }
 
 // Columns makes a snapshot, if everything in memory is proved and as of the LSN of the rows; nil: it is not, and none may
-// be kept. It makes the inventory if no question has. No commit is installed meanwhile, for about a tenth of a
-// microsecond a page.
+// be kept. It makes the inventory if no question has. It blocks installs for about a tenth of a microsecond a page.
 func (s *Engine) Columns(ctx context.Context, applied uint64) (*Columns, error) {
 	doubts, err := s.doubts(ctx)
 	known := s.inventory.found.Load()
@@ -673,7 +671,7 @@ func (p *statePlaces) missing(tag stateTag) bool {
 // delete notes that a commit deleted a row.
 func (p *statePlaces) delete(tag stateTag) { p.gone.Store(tag, true) }
 
-// placesNow takes the places of the state rows of the file. false: they are not those that were proved.
+// placesNow takes the places of the state rows of the file. false: they differ from the ones that were proved.
 func (s *Engine) placesNow(tx Reader, known *found) (*statePlaces, bool) {
 	type place struct {
 		tag   stateTag

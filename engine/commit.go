@@ -29,8 +29,8 @@ type Commit struct {
 	keys    []string      // see writeKeys
 	outcome store.Outcome
 	scope   string
-	use     use // what it adds
-	held    int // likewise: batches that wait
+	use     use // what it adds to its quotas
+	held    int // how many batches it adds to those that wait for review
 	done    chan struct{}
 	// analysed ends when analyse has finished; the installer waits for it.
 	analysed sync.WaitGroup
@@ -60,7 +60,7 @@ func (s *Engine) enter(tail Tail, c *Commit) error {
 		q.drop(c)
 		q.nameLocked(s.cat)
 		c.lost = true
-		if !q.broken { // else abandon did
+		if !q.broken { // otherwise abandon closed it
 			close(c.done)
 		}
 		return enqueueError(err)
@@ -137,7 +137,7 @@ func (s *Engine) Lost(entries []Entry) {
 	q.nameLocked(s.cat)
 }
 
-// inFlight adds leaves without a commit to what is in flight (n = 1), or takes them out (n = -1).
+// inFlight counts leaves without a commit into flight (n = 1) or out of it (n = -1).
 func (q *sequencer) inFlight(leaves []*Leaf, n int) {
 	q.flight.Lock()
 	defer q.flight.Unlock()

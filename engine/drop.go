@@ -20,7 +20,7 @@ import (
 //
 // Invariants: the newest version is never dropped, so every number in the catalogue still answers. A page goes with the
 // newest version that has it, so a page that is gone here is gone for every version. A text that is still in the overlay is
-// taken out of it: else the checkpoint would write what the same transaction deletes.
+// taken out of it: otherwise the checkpoint would write a text that the same transaction deletes.
 //
 // Rejected: deleting the row too. History, lineage and old manifests name the version, and "dropped by gc" would look like
 // "never existed".
@@ -99,8 +99,8 @@ func (s *Engine) installGone(t *format.Hot, rows []store.PageRow, row []byte, en
 	return nil
 }
 
-// goneCol returns the column of a page that no version has any more. It does not depend on what the
-// page was, because after a reopen nothing else is known of it.
+// goneCol returns the column of a page that no version has any more. It depends only on fields that are still known after a
+// reopen.
 func goneCol(art uint64, scope uint32, r *store.PageRow, page uint32) pageCol {
 	return pageCol{art: art, lsn: r.LSN, page: page, version: r.Version, scope: scope, flags: format.FlagGone}
 }

@@ -25,7 +25,8 @@ type Options struct {
 	State    []store.StateKind
 	Hook     func(step string) error // tests; nil: none
 	Trust    bool                    // negative control of tests: rows are not compared with the audit
-	// Sealed says that the rows are encrypted: then some may stand for what was erased after a backup (destroyed.go).
+	// Sealed says that the rows are encrypted: then some may be the remainders of rows that were erased after a backup
+	// (destroyed.go).
 	Sealed bool
 	// Checkpoint frees the space of what gc dropped. It is called under gcMu and no other lock.
 	Checkpoint func(context.Context) error
@@ -46,8 +47,7 @@ type Space interface {
 	Relieve(ctx context.Context) error
 	// Tight reports whether the disk is full or nearly full.
 	Tight() bool
-	// NoSpace turns the error of a batch of n bytes that found the disk full into one that says
-	// what would help.
+	// NoSpace adds advice to the error of a batch of n bytes that found the disk full.
 	NoSpace(err error, n int64) error
 }
 
@@ -59,10 +59,9 @@ func (endless) Relieve(context.Context) error                      { return ErrL
 func (endless) Tight() bool                                        { return false }
 func (endless) NoSpace(err error, _ int64) error                   { return err }
 
-// Engine is the state machine of every store: the catalogue, the index and what is not yet in the
-// rows, built from an ordered stream of commits. It judges new commits and answers reads. Its
-// methods are safe for concurrent use, except those that its store calls before commits may come
-// (LoadRows, Follow, Identify, Start, LimitPages).
+// Engine is the state machine of every store: the catalogue, the index and the rows that are not in the file yet, built
+// from an ordered stream of commits. It judges new commits and answers reads. Its methods are safe for concurrent use,
+// except those that its store calls before commits may come (LoadRows, Follow, Identify, Start, LimitPages).
 //
 // Life of an engine:
 //

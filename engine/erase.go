@@ -24,10 +24,9 @@ import (
 //	done      the row of the run says so                                                                       EraseDone
 //
 // The row of the run is in the first of these commits and says what is still to do; the last one replaces it. The commits
-// between them do not write it: it has the whole job, which is as long as what it erases. After a crash
-// the next open goes on from it (EraseRest): in stage "commits" with the commits that are missing,
-// in stage "purge" with the files. A follower of the log installs the same commits; it purges its
-// own files.
+// between them do not write it: it holds the whole job, which grows with the number of erased artefacts. After a crash the
+// next open goes on from it (EraseRest): in stage "commits" with the commits that are missing, in stage "purge" with the
+// files. A follower of the log installs the same commits; it purges its own files.
 //
 // Unlike gc an erase does not ask whether a version is named. A version that a held batch, a
 // session or a transaction names goes all the same, and readers of it get ErrErased.
@@ -376,9 +375,8 @@ func (s *Engine) addErased(p *Commit, leaf *manifest.Record, h *store.Head) erro
 	return s.addHead(&p.record, leaf, format.HeadRecord{Head: h}, s.seq.scope(h.Scope), group, format.EncodeCold(h))
 }
 
-// erasedHead returns what stays of a version: what names it and its pages, and what it replaced,
-// which stays replaced. Sizes go, and so do unknown fields: this program cannot tell them from
-// content.
+// erasedHead returns the remainder of a version: the names of the version and its pages, and Supersedes, so that superseded
+// artefacts do not come back. Sizes go, and so do unknown fields: this program cannot tell them from content.
 func erasedHead(h *store.Head, e *erasure) *store.Head {
 	rows := make([]store.PageRow, len(h.Rows))
 	for i, r := range h.Rows {

@@ -172,7 +172,7 @@ func newAsked(f *store.Filter) (a asked, any bool) {
 	return a, len(a.subject)+len(a.tagsAny)+len(a.tagsAll)+len(a.meta) > 0
 }
 
-// holds reports whether a combination has what is asked for.
+// holds reports whether a combination meets the conditions.
 func (a *asked) holds(b []byte) bool {
 	d := codec.Decoder{B: b}
 	var subject []byte

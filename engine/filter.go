@@ -238,7 +238,7 @@ type narrowing struct {
 	f       *store.Filter
 	strict  bool
 	session uint64
-	set     bool // pass is filled; else match decides
+	set     bool // pass is filled; otherwise match decides
 	pass    bits
 	n       int                    // live pages in pass, with those that are exempt
 	match   *matcher               // of this question, if there is no set
@@ -292,8 +292,8 @@ func (w *narrowing) fill(c *catalogue, chain []uint32) {
 	w.set = true
 }
 
-// cutTimes removes what is outside the times, and counts what is left. If both ends of a block are
-// within the ranges, none of its pages is looked at.
+// cutTimes removes the pages outside the times, and counts the rest. If both ends of a block are within the ranges, none of
+// its pages is looked at.
 func (w *narrowing) cutTimes(c *catalogue) (n int) {
 	const words = blockPages / 64
 	for at := 0; at*words < len(w.pass); at++ {

@@ -69,7 +69,7 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	case KindMark:
 		var wrong *store.CorruptError
 		if err := s.Leaves.CheckMark(body); err != nil && !errors.As(err, &wrong) {
-			return err // the archive could not be read, which says nothing of what is in it
+			return err // the archive could not be read, which is no damage of its content
 		} else if err != nil {
 			return &RecordError{Err: err, Hint: "the audit log differs from its mark; restore a backup"}
 		}
@@ -225,7 +225,7 @@ func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err erro
 		if err := s.validateHot(&t, rows); err != nil {
 			return nil, err
 		}
-		came := s.cat.isNew(&t) // else it takes away of what is there
+		came := s.cat.isNew(&t) // otherwise it takes something away
 		if !came && t.Flags&(format.FlagFloor|format.FlagForgotten) != 0 {
 			if err := s.installForget(&t, rows, h.Row); err != nil {
 				return nil, err
@@ -305,8 +305,8 @@ func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err erro
 		o.held[c.HeldID] = c.Held
 		o.Bytes += len(c.Held)
 		s.heldChanges++
-		if c.HeldID == c.Batch { // held; else one is decided, and only once
-			if st, err := format.HeldState(c.Held); err == nil && st.Decided == "" { // else it was, in another database
+		if c.HeldID == c.Batch { // held; otherwise it decides one, and only once
+			if st, err := format.HeldState(c.Held); err == nil && st.Decided == "" { // otherwise it was decided in another database
 				s.heldOpen++
 			}
 		} else {

@@ -49,7 +49,8 @@ type forgotten struct {
 	whole bool
 }
 
-// highest are the highest numbers given, as of a checkpoint: what is forgotten must not give its number away.
+// highest are the highest numbers given, as of a checkpoint: the number of a forgotten artefact must not be given to
+// another.
 type highest struct{ art, num, group, scope uint64 }
 
 func (h *highest) add(o highest) {
@@ -171,7 +172,8 @@ func (l *idList) remove(art uint64) {
 	}
 }
 
-// applyForgotten deletes the rows of what is forgotten and gives the head rows of the overlay that are still to be written.
+// applyForgotten deletes the rows of forgotten artefacts and returns the head rows of the overlay that are still to be
+// written.
 func applyForgotten(tx Writer, o *Overlay, n *RowCounts) (heads map[format.HeadKey][]byte, err error) {
 	if len(o.forgot) == 0 {
 		return o.heads, nil
@@ -255,8 +257,7 @@ func (s *Engine) usedBefore(id ulid.ULID) (bool, error) {
 	return false, AuditError(err)
 }
 
-// enqueueForget makes head records of what is forgotten, except for artefacts that were put again
-// since the plan.
+// enqueueForget makes head records that forget artefacts, except those that were put again since the plan.
 func (s *Engine) enqueueForget(b *Request, p *Commit, leaf *manifest.Record) error {
 	if len(b.forget) == 0 {
 		return nil
@@ -323,7 +324,7 @@ func (c *collector) forgettable(h *store.Head) bool {
 	cat := c.s.cat
 	cat.mu.RLock()
 	defer cat.mu.RUnlock()
-	for _, id := range h.Supersedes { // what it replaced must not come back
+	for _, id := range h.Supersedes { // the artefact that it superseded must not come back
 		if art := cat.lookup(cat.byName[h.Scope], id); art != 0 && cat.art(art).by == h.Art {
 			return false
 		}
@@ -451,8 +452,8 @@ func (c *collector) past(k *store.StateKind, limit int64, rows []store.StateRow,
 	}
 }
 
-// deletedRows drops the rows of deleted artefacts. The commit expects each of them to be absent, so
-// one that is put again meanwhile keeps its rows.
+// deletedRows drops the rows of deleted artefacts. The commit expects each of them to be absent, so an artefact that is put
+// again during the run keeps its rows.
 func (c *collector) deletedRows(rows map[store.Ref][]store.StateRow) error {
 	if c.dry {
 		return nil

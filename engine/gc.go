@@ -22,9 +22,9 @@ import (
 //	drop      some hundred at a time, in a commit: each head row is replaced by one that only says what the version was
 //	apply     a checkpoint writes those rows and deletes texts and vectors, in the transaction that moves the applied LSN
 //
-// A drop has an LSN. So the log orders it among commits, redo repeats it, and a crash leaves it
-// done or not done. The rows of what is gone stay because the past needs them: when each version
-// was current, what answers for it, what it replaced.
+// A drop has an LSN. So the log orders it among commits, redo repeats it, and a crash leaves it done or not done. The rows
+// of dropped versions stay because questions about the past need them: when each version was current, which page answers
+// for it, and which artefacts it superseded.
 //
 // Whether a version is named is decided in the sequencer, at the tail of the log: whatever names a
 // version in a record before that of its drop keeps it.
@@ -64,8 +64,8 @@ type version struct {
 	expect uint64 // the artefact must have this LSN when it is deleted first; 0: no delete is needed
 }
 
-// collector is one run. It holds one part of the drops at a time, so its memory does not grow with
-// what it drops; names grow with what is named.
+// collector is one run. It holds one part of the drops at a time, so its memory does not grow with their number. The names
+// grow with the number of references.
 type collector struct {
 	s        *Engine
 	ctx      context.Context
@@ -91,9 +91,8 @@ type collector struct {
 	kept    map[string]*tally
 }
 
-// Collect runs gc, or only plans it. The report says what was dropped even if the run ended with an
-// error. A last checkpoint frees the space of what was dropped, also after an error, unless the
-// store is closed.
+// Collect runs gc, or only plans it. The report says what was dropped even if the run ended with an error. A last
+// checkpoint frees the space of the dropped versions, even after an error, unless the store is closed.
 func (s *Engine) Collect(ctx context.Context, job store.Job, progress store.Progress) (store.JobReport, error) {
 	s.gcMu.Lock()
 	defer s.gcMu.Unlock()
@@ -107,7 +106,7 @@ func (s *Engine) Collect(ctx context.Context, job store.Job, progress store.Prog
 		c.run, err = store.NewID(s.opts.Now(), s.opts.Rand)
 	}
 	if err == nil && !c.dry && s.opts.Space.Tight() {
-		_ = s.opts.Space.Relieve(ctx) // the log repeats what is in the file, in the space that gc needs
+		_ = s.opts.Space.Relieve(ctx) // the log repeats rows of the file, and takes the space that gc needs
 	}
 	if err == nil {
 		err = c.walk()
@@ -119,8 +118,8 @@ func (s *Engine) Collect(ctx context.Context, job store.Job, progress store.Prog
 	return store.JobReport{GC: c.report()}, err
 }
 
-// walk does the steps of a run. Names are complete before the first version is planned: what is
-// stored is read after watch, so a commit is seen by one of the two.
+// walk does the steps of a run. Names are complete before the first version is planned: stored rows are read after watch
+// begins, so each commit is seen by one of the two.
 func (c *collector) walk() error {
 	if c.job.Reviews != nil {
 		return c.reviews()
@@ -182,8 +181,8 @@ func (s *Engine) unwatch() {
 	s.seq.watch = nil
 }
 
-// eachHeldBatch shows fn every held batch, decoded and compared with the audit. A damaged one ends
-// the walk: what it names is not known, so no version may be dropped.
+// eachHeldBatch shows fn every held batch, decoded and compared with the audit. A damaged one ends the walk: its references
+// are not known, so no version may be dropped.
 func (c *collector) eachHeldBatch(fn func(id ulid.ULID, h *store.HeldBatch)) error {
 	var damage error
 	_, err := c.s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {

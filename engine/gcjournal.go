@@ -16,7 +16,7 @@ import (
 // among the newest, and it is not named.
 //
 // The head row of a journal names the rows that are in use. The commit that drops rows expects the head as gc saw it. So a
-// row that comes into use meanwhile stays, and the next run looks again.
+// row that comes into use during the run stays, and the next run looks again.
 
 // oldJournal is what goes of one journal.
 type oldJournal struct {
@@ -113,8 +113,8 @@ func (c *collector) replaced(j *store.StateJournal, name string, rows []journalR
 	return o, nil
 }
 
-// dropJournals commits what goes, some journals at a time. A journal whose head changed meanwhile
-// is left to the next run.
+// dropJournals commits what goes, some journals at a time. A journal whose head changed during the run is left to the next
+// one.
 func (c *collector) dropJournals(old []oldJournal) error {
 	for len(old) > 0 {
 		part, n := 0, 0

@@ -20,7 +20,7 @@ import (
 // forgotten its last artefact. It goes with the rows of its groups.
 //
 // A scope that a held batch or a state row names keeps its row all the same, because it would not be listed without one.
-// That is a matter of what is shown, not of what is sound: such a row may come between the plan and the commit.
+// That only affects listings, not correctness: such a row may come between the plan and the commit.
 //
 //	plan      scopes without an artefact that no held batch and no state row names   emptyScopes
 //	decide    at the tail of the log: nothing was put into it since                   unname
@@ -90,8 +90,8 @@ func (c *collector) forgetScopes() error {
 	return nil
 }
 
-// emptyScopes lists the scopes without an artefact, or, in a dry run, without one but those that would be forgotten, but
-// for scopes that a held batch or a state row names.
+// emptyScopes lists the scopes without an artefact that no held batch and no state row names. In a dry run, artefacts that
+// would be forgotten do not count.
 func (c *collector) emptyScopes() ([]string, error) {
 	empty := c.withoutArtefacts()
 	if len(empty) == 0 {
@@ -99,7 +99,7 @@ func (c *collector) emptyScopes() ([]string, error) {
 	}
 	limit := c.now - c.job.KeepFor.Microseconds()
 	if err := c.eachHeldBatch(func(_ ulid.ULID, h *store.HeldBatch) {
-		if h.Decided == "" || codec.Micros(h.At) > limit { // else this run drops it
+		if h.Decided == "" || codec.Micros(h.At) > limit { // otherwise this run drops it
 			delete(empty, h.Batch.Scope)
 		}
 	}); err != nil {
@@ -181,7 +181,7 @@ func (s *Engine) unname(names []string) (rows []store.StateRow) {
 	return rows
 }
 
-// empty says that a scope has no artefact, not even one that was deleted and is still known.
+// empty reports whether a scope has no artefact, not even a deleted one that is still known.
 func (sc *scopeCol) empty() bool { return len(sc.byID.all()) == 0 }
 
 // unnamed lets go of the names of scopes that a record deletes, and of those of their groups. The caller holds flight.
@@ -225,7 +225,7 @@ func (s *Engine) dropScopes(gone map[uint32]string) error {
 	return nil
 }
 
-// applyGoneNames deletes the rows of scopes and groups that went, behind those that came.
+// applyGoneNames deletes the rows of scopes and groups that were removed, after the new ones are written.
 func applyGoneNames(tx Writer, o *Overlay, n *RowCounts) error {
 	slices.SortFunc(o.noNames, bytes.Compare)
 	for _, key := range o.noNames {

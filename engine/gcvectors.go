@@ -16,7 +16,7 @@ const (
 	vectorsCheckedAt = 16   // parts after which a checkpoint takes them out of memory
 )
 
-// vectors drops the vectors of all models but those that the job names.
+// vectors drops the vectors of all models except those that the job names.
 func (c *collector) vectors() error {
 	if c.job.Models == nil || c.job.Only() {
 		return nil
@@ -76,7 +76,7 @@ func (s *Engine) dropVectors(keys []vecKey) {
 	s.cat.mu.Lock()
 	defer s.cat.mu.Unlock()
 	for _, k := range keys {
-		if s.overlay.vecs[k] == nil { // else it was made again since the run began
+		if s.overlay.vecs[k] == nil { // otherwise it was made again since the run began
 			s.overlay.noVecs[k] = true
 		}
 	}

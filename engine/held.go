@@ -91,7 +91,7 @@ func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err
 	more := true
 	upTo := func(k []byte) { // rows of the overlays up to k
 		for more && len(ids) > 0 && (k == nil || bytes.Compare(ids[0][:], k) <= 0) {
-			if row := newer[ids[0]]; len(row) > 0 { // else gc dropped it
+			if row := newer[ids[0]]; len(row) > 0 { // otherwise gc dropped it
 				more = fn(ids[0], row, nil)
 			}
 			ids = ids[1:]

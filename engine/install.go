@@ -1,8 +1,7 @@
 package engine
 
-// The installer makes visible what is durable, in the order of the log. Leaves enter the tree here
-// and nowhere else. So a head, a proof or the archive never contains a leaf that a failed sync
-// could take away.
+// The installer makes durable commits visible, in the order of the log. Leaves enter the tree here and nowhere else. So a
+// head, a proof or the archive never contains a leaf that a failed sync could take away.
 //
 //	leaf         its question into the overlay, then the leaf into the tree: a reader that finds the leaf finds the question
 //	commit       its leaf first, then its pages: a reader that sees a page finds the record of who wrote it
@@ -13,11 +12,11 @@ package engine
 // goroutine may wait for the log while it holds a lock that the installer needs (flight,
 // catalogue.mu and what follows them).
 //
-// Crash: what is durable and not installed at a crash is installed by redo. Every installed commit was durable. A caller
-// that was answered can therefore never lose its commit, and a reader never saw a page that is gone after a restart.
+// Crash: a commit that is durable and not installed at a crash is installed by redo. Every installed commit was durable. A
+// caller that was answered can therefore never lose its commit, and a reader never saw a page that is gone after a restart.
 //
-// Failure: there is no way back from an install that stopped half way, so the engine fails and
-// takes no more commits. Readers go on with what is installed.
+// Failure: there is no way back from an install that stopped half way, so the engine fails and takes no more commits.
+// Readers go on with the installed commits.
 
 // installAtOnce is how many commits are made visible under one lock. The callers of the first
 // commits of a large group are at work again while the rest is installed.

@@ -42,7 +42,7 @@ import (
 type doubt struct {
 	scope, id string
 	key       store.PageKey // of its first page, as the audit or the row has it
-	lsn       uint64        // what is put after this LSN is not in doubt
+	lsn       uint64        // versions put after this LSN are not in doubt
 }
 
 // inventory is made once, by the first caller of doubts.
@@ -54,7 +54,7 @@ type inventory struct {
 // found is what an inventory found. It does not change.
 type found struct {
 	doubts []doubt
-	lsn    uint64            // it looked at what was written up to here
+	lsn    uint64            // it compared everything written up to here
 	state  map[string]bool   // state rows that are not the newest of their keys, or were never committed
 	tags   map[stateTag]bool // the tags of missing state rows
 	places *statePlaces      // of the snapshot that stood for it; nil: rows were looked at
@@ -70,7 +70,7 @@ const inventoryRows = 4096
 const inventoryReaders = 4
 
 // doubts are the artefacts that an edit of the rows changed or hides. The first caller waits until all rows were compared,
-// about a microsecond each; the others get what it found.
+// about a microsecond each; the others get its findings.
 func (s *Engine) doubts(ctx context.Context) ([]doubt, error) {
 	if s.opts.Trust {
 		return nil, nil
@@ -95,8 +95,7 @@ func (s *Engine) doubts(ctx context.Context) ([]doubt, error) {
 	return f.doubts, nil
 }
 
-// takeStock makes an inventory. Rows that a checkpoint moved meanwhile may look missing; then it
-// begins anew.
+// takeStock makes an inventory. Rows that a checkpoint moved during the walk may look missing; then it begins anew.
 func (s *Engine) takeStock(ctx context.Context) (*found, error) {
 	for try := 0; ; try++ {
 		released := s.releases.Load()
@@ -125,8 +124,7 @@ func (s *Engine) doubted(scope, id string) error {
 	return nil
 }
 
-// doubtHolds reports whether nothing was put since in place of what is doubted. The caller holds
-// cat.mu.
+// doubtHolds reports whether the doubted artefact was not put again since. The caller holds cat.mu.
 func (s *Engine) doubtHolds(d *doubt) bool {
 	art := s.cat.lookup(s.cat.byName[d.scope], d.id)
 	return art == 0 || s.cat.art(art).lsn <= d.lsn
@@ -351,7 +349,7 @@ func (t *stocktaking) edited() error {
 	defer s.cat.mu.RUnlock()
 	for _, k := range t.wrong {
 		if k.Art == 0 || k.Art > uint64(len(s.cat.arts)) || s.cat.art(k.Art).keyLen == 0 {
-			continue // gc forgot it meanwhile
+			continue // gc forgot it during the walk
 		}
 		_, err := s.headLocked(k) // it may have been replaced since it was read
 		if err == nil {
@@ -412,8 +410,8 @@ func (t *stocktaking) missing() error {
 	return nil
 }
 
-// lost is what has no row; a later leaf may say that it was deleted. The stub of such a leaf names nothing: then the number of
-// a page tells what it was about.
+// lost describes a version without a row; a later leaf may say that it was deleted. The stub of such a leaf names nothing:
+// then the number of a page tells what it was about.
 type lost struct {
 	keys map[store.Ref]store.PageKey
 	refs map[uint64]store.Ref // by number of a page

@@ -20,10 +20,9 @@ import (
 // a key without a row is good if its newest entry says "deleted". Rows that were written since the inventory began are
 // ours and are not judged.
 
-// State rows are written anew under the same key, so a genuine row may still be an old one that was
-// put back. The inventory follows each key, by its tag, through the leaves. The row in the file
-// must be from the newest leaf that names its key, and if that leaf deleted the row there must be
-// none.
+// State rows are rewritten under the same key, so a genuine row may still be an old one that was put back. The inventory
+// follows each key, by its tag, through the leaves. The row in the file must be from the newest leaf that names its key,
+// and if that leaf deleted the row there must be none.
 
 // stateAt is where the audit has the entry of a row.
 type stateAt struct {

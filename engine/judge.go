@@ -111,7 +111,7 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 	for i := range b.Puts {
 		p := &b.Puts[i]
 		if err := format.ArtefactFields.CheckUnknown(p.Artefact.Unknown); err != nil {
-			return nil, store.Invalid("unknown", fmt.Sprintf("%d bytes that are no fields of a later release", len(p.Artefact.Unknown)), "what was read with the artefact, as it is")
+			return nil, store.Invalid("unknown", fmt.Sprintf("%d bytes that are no fields of a later release", len(p.Artefact.Unknown)), "the bytes that were read with the artefact, unchanged")
 		}
 		prev, err := s.newest(b.Scope, p.Artefact.ID)
 		if err == nil {
@@ -182,7 +182,7 @@ type replacing struct {
 //
 //	moved          is what prepare read still the newest?              no: prepare again
 //	conflict       Expect: did an artefact change since it was read?   yes: ConflictError, nothing is applied
-//	stateConflict  ExpectState: did a state row?                       likewise
+//	stateConflict  ExpectState: did a state row?                       yes: the same
 //	staleness      Context: is what the batch was written from current?
 //	afterStale     OnStale and Action: apply, hold or fail
 //

@@ -51,7 +51,7 @@ func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.
 	if d != store.Synced {
 		err = s.log.Write()
 	}
-	if d == store.Synced || errors.Is(err, ErrLogClosed) { // Close syncs what is in the log before it closes it
+	if d == store.Synced || errors.Is(err, ErrLogClosed) { // Close syncs the log before it closes it
 		err = s.log.Sync(ctx, last, nil)
 	}
 	if err != nil {

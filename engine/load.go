@@ -151,7 +151,7 @@ func (s *Engine) loadNames(w *rowWalk, high highest) error {
 		if err != nil || len(k) != 5 {
 			return s.Corrupt("scope row", errors.Join(err, codec.ErrMalformed))
 		}
-		if num, n := uint64(binary.BigEndian.Uint32(k[1:])), uint64(len(s.cat.scopes)); num <= n || num > max(n+1, high.scope) { // likewise
+		if num, n := uint64(binary.BigEndian.Uint32(k[1:])), uint64(len(s.cat.scopes)); num <= n || num > max(n+1, high.scope) { // gc leaves gaps here too
 			return s.Corrupt("scope row", fmt.Errorf("number %d after %d", num, n))
 		}
 		s.cat.addScope(binary.BigEndian.Uint32(k[1:]), string(v))
@@ -318,7 +318,8 @@ func (s *Engine) loadTail(tx Reader) error {
 		if p.art == 0 || p.gone() {
 			continue
 		}
-		// By the head it came with, as install did it: a later one of the same text may differ in what is not indexed.
+		// By the head it came with, as install did it: a later head with the same text may differ in fields that are not
+		// indexed.
 		head, err := s.headIn(tx, format.HeadKey{Art: p.art, Version: p.version})
 		if errors.Is(err, store.ErrGone) { // a scan has just found it: a branch of the tree leads astray
 			err = s.Corrupt(fmt.Sprintf("head row of page %d", num), err)

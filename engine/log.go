@@ -19,7 +19,7 @@ import (
 //
 //	Acquire       the caller has the tail, alone and caught up: Follower.Follow got what others committed
 //	Tail.Commit   the record has its place; it is not durable yet, and no reader sees it
-//	Tail.Release  another caller may judge the next batch, on top of what is in flight
+//	Tail.Release  another caller may judge the next batch, on top of those in flight
 //	Sync          one caller makes the whole group durable
 //	Durable       the engine installs the group: leaves into the tree, pages into the catalogue
 //	Lost          or the engine takes the group back: it never became durable
@@ -47,7 +47,7 @@ type Log interface {
 	// Seq and does not wait for the disk; seq is that of the last one. An embedded log sets their Index at once, a log on a
 	// server when it has the tail: that may be after they are durable. ErrLogFull, ErrLogTooLarge, ErrLogBroken.
 	Leave(ctx context.Context, leaves []*Leaf) (seq uint64, err error)
-	// Write hands what is in flight to the operating system: a killed process does not lose it.
+	// Write hands records in flight to the operating system, so that a killed process does not lose them.
 	Write() error
 	// Sync returns when a record, and all before it, is durable and Durable has returned; or when heard is closed. Record 0
 	// stands for the newest. For a seq that Leave returned, a log on a server makes the leaves of that call durable and may
@@ -163,7 +163,7 @@ var (
 	// ErrNothing: the record is not in the log and will not be. Nothing happened; the batch may be
 	// repeated.
 	ErrNothing = errors.New("engine: the log lost the record before it was durable")
-	// ErrTooOld: the log does not reach back to what is asked for.
+	// ErrTooOld: the log does not reach back that far.
 	ErrTooOld = errors.New("engine: the log no longer has what follows")
 	// ErrForked: the follower is at a place that this order never had.
 	ErrForked = errors.New("engine: the log is of another history")

@@ -15,11 +15,11 @@ import (
 // for each scope, so that a question costs what its scopes have and not what the file has. The first question by a model
 // reads its rows; from then on PutVectors and gc keep the sets right.
 //
-// Reading the rows takes seconds for a million, so it is nobody's call: a goroutine reads, and questions wait for it as long
-// as they may. One that gave up has lost nothing: the next finds the vectors read, or further on. It reads without a lock.
-// Before it begins the model is listed: what is put or dropped meanwhile is noted, and wins over what was read. The overlays
-// are copied at the same moment, and the snapshot of the rows is taken after it, so a vector that a checkpoint moves is seen
-// at least once.
+// Reading the rows takes seconds for a million, so no question does it itself: a goroutine reads, and questions wait for it
+// until their deadline. A question that gives up loses nothing: the next one finds the vectors read, or further on. The
+// goroutine reads without a lock. Before it begins, the model is listed: vectors that are put or dropped during the read
+// are noted, and replace those that were read. The overlays are copied at the same moment, and the snapshot of the rows is
+// taken after it, so a vector that a checkpoint moves is seen at least once.
 //
 // Rejected: to store the quantised codes. A clean close would write 400 MB for a million vectors, or else rows of codes would
 // be one more copy of what a text says for erase, gc, encryption and check to know. Quantising is .3 µs of what reading a
@@ -31,7 +31,7 @@ const nearKept = 4
 // nearModels are the models in memory, oldest first. The list and what the models have are under cat.mu.
 type nearModels struct{ last []*nearModel }
 
-// nearModel is what is in memory of one model's vectors.
+// nearModel holds the vectors of one model in memory.
 type nearModel struct {
 	name string
 	sets map[nearKey]*nearest.Set
@@ -236,7 +236,7 @@ func (m *nearModel) expect(k nearKey, num, last uint64) {
 	}
 }
 
-// forgetGone takes out what was dropped while the rows were read.
+// forgetGone removes the vectors of pages that were dropped while the rows were read.
 func (m *nearModel) forgetGone(c *catalogue) {
 	for i, word := range m.has {
 		for ; word != 0; word &= word - 1 {
@@ -265,7 +265,7 @@ func (f *finding) addNear(m *nearModel) {
 		return ok && live == num
 	}}
 	if v.past == nil && see.Only != nil {
-		see.Live = v.c.current // what is not live has a bit of Only
+		see.Live = v.c.current // pages that are not live have a bit in Only
 	}
 	for _, h := range f.finder.Search(f.sets, f.asks, near.K, see) {
 		f.found = append(f.found, proposal{num: h.Num, near: true})

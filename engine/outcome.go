@@ -66,7 +66,7 @@ func (s *Engine) outcomeOf(row []byte, id ulid.ULID) (r outcomeRow, leaf *manife
 	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
 		return r, nil, AuditError(err)
 	}
-	if err == nil && leaf.Pruned != nil && len(r.Bound) > 0 { // what is left of a leaf does not name its scope; the digest binds that
+	if err == nil && leaf.Pruned != nil && len(r.Bound) > 0 { // a stub does not name its scope; the digest binds that
 		leaf.Scope, leaf.From = "", cmp.Or(leaf.From, leaf.Trace)
 	}
 	if err != nil || !toldBy(&r.Outcome, leaf, id.String()) {
@@ -105,9 +105,9 @@ const outcomeDays = 7 * 24 * time.Hour
 // what forgetOutcomes keeps beyond outcomeDays, so no id in use is ever forgotten.
 const idAhead = 12 * time.Hour
 
-// outcome looks up the id of a batch; nil: it is new, or spent. spent: the audit has the id and no
-// row has its outcome. That is so for an old id, and for one that is in flight or was a moment ago;
-// only the owner of the log's tail can tell the two apart.
+// outcome looks up the id of a batch; nil: it is new, or spent. spent: the audit has the id and no row has its outcome.
+// That holds for an old id, and for one that is in flight or was until a moment ago; only the owner of the log's tail can
+// tell the two apart.
 func (s *Engine) outcome(ctx context.Context, b *store.Batch) (out *store.Outcome, spent bool, err error) {
 	row, spent, err := s.outcomeRow(ctx, b.ID)
 	if row == nil || err != nil {

@@ -7,10 +7,10 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The row of an outcome is a record of fields (codec.Record). A transaction of 500 puts has 500 references, which differ in a few letters
-// of their ids, so a list of references says of each only what is not as in the one before. Rows of older programs are
-// msgpack maps by field names; they are read for ever. An outcome is encoded under the sequencer's lock, where all other
-// writers wait, so nothing here reflects.
+// The row of an outcome is a record of fields (codec.Record). A transaction of 500 puts has 500 references, which differ in
+// a few letters of their ids, so a list of references stores of each only the difference from the one before. Rows of older
+// programs are msgpack maps by field names; they are read for ever. An outcome is encoded under the sequencer's lock, where
+// all other writers wait, so nothing here reflects.
 
 const outcomeVersion = 1
 

@@ -11,8 +11,8 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// The overlay is what is durable in the log and not yet in the rows. After a crash it is rebuilt
-// from the log, so it needs no file of its own.
+// The overlay holds the commits that are durable in the log and not yet in the rows. After a crash it is rebuilt from the
+// log, so it needs no file of its own.
 //
 //	filled    by the installer and by redo                               under cat.mu
 //	frozen    it takes no more rows; readers still look into it          Freeze, under cat.mu
@@ -86,7 +86,7 @@ func (o *Overlay) AskedTo() uint64 { return o.askedTo }
 func (s *Engine) Freeze() (o *Overlay, retry bool) {
 	s.cat.mu.Lock()
 	defer s.cat.mu.Unlock()
-	if retry = s.frozen != nil; !retry { // else a failed checkpoint left one, which must be written first
+	if retry = s.frozen != nil; !retry { // otherwise a failed checkpoint left one, which must be written first
 		s.frozen, s.overlay = s.overlay, newOverlay()
 		s.overlay.LSN, s.overlay.Seq, s.overlay.Leaves, s.overlay.high = s.frozen.LSN, s.frozen.Seq, s.frozen.Leaves, s.frozen.high
 	}
@@ -161,8 +161,8 @@ func (n *RowCounts) DecodeMsgpack(d *msgpack.Decoder) error {
 	return d.DecodeMulti(fields[:have]...)
 }
 
-// Overlay holds what is durable in the log and not yet in bbolt, and vectors, which are not in the
-// log because they can be computed again. All maps are by the keys of the rows.
+// Overlay holds the rows of commits that are durable in the log and not yet in the store's tables. It also holds vectors,
+// which are not in the log because they can be computed again. All maps are by the keys of the rows.
 type Overlay struct {
 	LSN     uint64
 	Seq     uint64

@@ -28,7 +28,7 @@ type use struct {
 	bytes int64
 }
 
-// quotas is what is known of them; under cat.mu.
+// quotas holds the limits and the usage that are known; under cat.mu.
 type quotas struct {
 	known   bool
 	changes int // rows of quotas that were written
@@ -180,7 +180,7 @@ func (s *Engine) quotaInstalled(c *format.Commit) {
 	}
 }
 
-// setUse says what a commit adds to what is stored.
+// setUse computes what a commit adds to the usage.
 func (c *Commit) setUse(b *Request) {
 	c.scope = b.Scope
 	if b.Carried || b.Leaf.Type == manifest.TypeRefetch {
@@ -210,7 +210,7 @@ func (s *Engine) overQuota(c *Commit, pre *prepared) (over *store.QuotaError, be
 	if pre.overBodies != nil {
 		return pre.overBodies, nil
 	}
-	flying := s.seq.adding() // before the catalogue: what is installed since is counted twice, never not at all
+	flying := s.seq.adding() // before the catalogue: a commit installed since is counted twice, but never missed
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	if len(s.quotas.by) == 0 {

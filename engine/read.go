@@ -499,8 +499,7 @@ func (s *Engine) Mark() store.Mark {
 	return store.Mark{LSN: s.cat.lsn}
 }
 
-// Refresh implements store.Store. It waits for what is in flight here, and takes what other hosts
-// committed.
+// Refresh implements store.Store. It waits for the commits in flight here, and follows those of other hosts.
 func (s *Engine) Refresh(ctx context.Context, atLeast uint64) (store.Mark, error) {
 	if err := s.Readable(ctx); err != nil {
 		return store.Mark{}, err

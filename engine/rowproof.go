@@ -16,8 +16,8 @@ import (
 
 // A checksum finds damage by the disk. It does not find an edit by a program that recomputes the checksum. So the leaf of
 // the commit that wrote a head row, or the row of a held batch, has a salted digest of it, and the leaves are under a tree
-// whose head is kept elsewhere. A row says which leaf has its digest. A row that is edited to name another leaf names one
-// that does not have the digest of the edited row.
+// whose head is kept elsewhere. A row says which leaf has its digest. If a row is edited to name another leaf, that leaf
+// does not have its digest.
 //
 //	written    sequencer: rows get their place in the leaf, the leaf their digests                    addHead, setHeld
 //	compared   when a row is read from the file, and for each row of the log when it is redone         proved
@@ -32,7 +32,7 @@ import (
 func (s *Engine) addHead(rec *format.Commit, leaf *manifest.Record, hr format.HeadRecord, scope uint32, group string, cold []byte) error {
 	h := hr.Head
 	p := format.Proof{Leaf: rec.Leaf, Place: uint32(len(leaf.Rows))}
-	if len(h.Rows) > 0 && h.ErasedBy == "" { // with what was erased went its salt
+	if len(h.Rows) > 0 && h.ErasedBy == "" { // the salt of an erased row is gone
 		p.Salt = h.Rows[0].Salt
 	} else if _, err := io.ReadFull(s.opts.Rand, p.Salt[:]); err != nil {
 		return fmt.Errorf("ctxpage: randomness: %w", err)

@@ -6,8 +6,8 @@ import (
 )
 
 // foundOtherwise says whether a question finds a page under another head in another way: by its date, its author or its
-// neighbours. A date counts when a caller gave the same words another one: a text that was edited later keeps what was
-// not edited, as of when it was written.
+// neighbours. A date counts when a caller gave the same words another one: in a text that was edited later, unedited pages
+// keep the date at which they were written.
 func foundOtherwise(prev, h *store.Head, put *store.Put) bool {
 	if prev.GroupNum != h.GroupNum {
 		return true

@@ -124,7 +124,7 @@ func (s *Engine) scanHistory(q store.ScanQuery) (out store.ScanPage, err error) 
 			}
 			return out, s.versionsLocked(&out, q, name, art, from)
 		case ours:
-			return out, nil // gc dropped what was left
+			return out, nil // gc dropped the rest
 		}
 	}
 	if q.Cursor != "" {
@@ -309,7 +309,7 @@ func (s *Engine) scanSummaries(q store.ScanQuery) (out store.ScanPage, err error
 	return out, nil
 }
 
-// scanScopes lists scopes. With Space it has also those that nothing was written to, where the audit has reads of them.
+// scanScopes lists scopes. With Space it also lists scopes that were never written to but have reads in the audit.
 func (s *Engine) scanScopes(ctx context.Context, q store.ScanQuery) (out store.ScanPage, err error) {
 	names := map[string]int{}
 	var bodies map[string]int64

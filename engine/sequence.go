@@ -36,10 +36,9 @@ import (
 // catalogue, and a commit taken back (Lost) would take back every commit that was judged on top of
 // it.
 //
-// Locks: the tail of the log comes after ckptMu in the lock order (db.go). flight comes after the
-// tail, and the installer takes it too, without the tail. The maps hold what is in flight, so they
-// are short, except scopes and groups, which repeat the names of the catalogue together with those
-// in flight.
+// Locks: the tail of the log comes after ckptMu in the lock order (db.go). flight comes after the tail, and the installer
+// takes it too, without the tail. The maps hold commits in flight, so they are short. The exceptions are scopes and groups,
+// which repeat the names of the catalogue together with those in flight.
 //
 // Crash: everything here is memory. A batch in flight at a crash is either in the log as a whole,
 // and redo installs it, or not at all. Its caller never got an answer, and learns the outcome by
@@ -50,7 +49,7 @@ type sequencer struct {
 	flight sync.Mutex // guards the following
 	scopes map[string]uint32
 	last   uint32            // number of a scope that was given, of those of catalogue and flight the highest
-	groups map[artKey]uint64 // names of the catalogue and of what is in flight
+	groups map[artKey]uint64 // names of the catalogue and of commits in flight
 	arts   map[string]*Commit
 	states map[string]*Commit // by the key of a state row that it writes
 	ids    map[ulid.ULID]*Commit
@@ -68,9 +67,8 @@ func (q *sequencer) init() {
 	q.arts, q.states, q.ids = map[string]*Commit{}, map[string]*Commit{}, map[ulid.ULID]*Commit{}
 }
 
-// name replaces the names by those of the catalogue and of what is in flight. It runs at the start,
-// and again when commits were lost: names that only they had must go, because the log will give
-// their numbers to others.
+// name replaces the names by those of the catalogue and of commits in flight. It runs at the start, and again when commits
+// were lost: names that only they had must go, because the log will give their numbers to others.
 func (q *sequencer) name(c *catalogue) {
 	q.flight.Lock()
 	defer q.flight.Unlock()
@@ -94,7 +92,7 @@ func (q *sequencer) nameLocked(c *catalogue) {
 	}
 }
 
-// named takes the names that a commit brings, and lets go of those that it forgets. The caller holds flight.
+// named adds the names that a commit brings, and removes those that it forgets. The caller holds flight.
 func (q *sequencer) named(c *format.Commit) {
 	for _, n := range c.Scopes {
 		q.scopes[n.Name], q.last = n.Num, max(q.last, n.Num)
@@ -144,7 +142,7 @@ func (q *sequencer) abandon() {
 	defer q.flight.Unlock()
 	q.broken = true
 	for id, c := range q.ids {
-		if !c.installing { // else the installer does
+		if !c.installing { // otherwise the installer does
 			close(c.done)
 			delete(q.ids, id)
 		}
@@ -248,7 +246,7 @@ func (s *Engine) awaitInstall(ctx context.Context, c *Commit) (store.Outcome, er
 		return store.Outcome{}, s.syncError(ctx, err)
 	case c.lost:
 		return store.Outcome{}, fmt.Errorf("ctxpage: log: %w", ErrNothing)
-	case !c.installed: // the store failed meanwhile, or its log ended: never visible here
+	case !c.installed: // the store failed during the wait, or its log was closed: never visible here
 		return store.Outcome{}, cmp.Or(s.Failure(), store.ErrOutcomeUnknown)
 	}
 	return c.outcome, nil

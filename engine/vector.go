@@ -66,7 +66,7 @@ func decodeVectorTo(into []float32, row []byte) (model string, v []float32, err 
 	}
 	v = slices.Grow(into[:0], len(d.B)/4)[:len(d.B)/4]
 	const sign = 1 << 31
-	largest := uint32(0) // sizes are in the order of their bits, and what is not finite comes last
+	largest := uint32(0) // sizes are in the order of their bits, and values that are not finite come last
 	for i := range v {
 		bits := binary.LittleEndian.Uint32(d.B[4*i : 4*i+4])
 		largest = max(largest, bits&^sign)

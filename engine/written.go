@@ -67,16 +67,15 @@ func (n *numbering) pages(w *written) {
 	}
 }
 
-// goesOn returns the old version if the new one may share pages with it; nil: all its pages are
-// new. Pages are not shared when the artefact becomes current again (recency and supersession count
-// from now on), unless a source repeats what it said, nor when the index would find them in another
-// way (foundOtherwise).
+// goesOn returns the old version if the new one may share pages with it; nil: all its pages are new. Pages are not shared
+// when the artefact becomes current again (recency and supersession count from now on), unless a source repeats its text,
+// nor when the index would find them in another way (foundOtherwise).
 func (w *written) goesOn() *store.Head {
 	switch {
 	case w.prev == nil:
 		return nil
 	case w.superseded && (w.head.Artefact.Source == "" || !format.Repeats(w.prev, w.head, w.put)):
-		return nil // it is current again, from now on; a source that says what it said has put nothing
+		return nil // it is current again, from now on; a source that repeats its text has put nothing
 	case foundOtherwise(w.prev, w.head, w.put) && !format.Repeats(w.prev, w.head, w.put):
 		return nil // the index holds a page by the head it came with
 	}
@@ -89,7 +88,7 @@ func (w *written) touches() bool {
 	return w.prev != nil && len(w.texts) == 0 && len(w.prev.Rows) == len(w.head.Rows) && !w.supersedes && format.SameHead(w.prev, w.head, w.put.AsOfGiven)
 }
 
-// report tells the caller and the leaf what was written. touch is true if nothing was.
+// report adds a put to the outcome and to the leaf. touch is true if nothing was.
 func (w *written) report(out *store.Outcome, leaf *manifest.Record) (touch bool) {
 	h := w.head
 	ref := store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
