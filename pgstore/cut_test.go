@@ -265,3 +265,17 @@ func TestLostLeaves(t *testing.T) {
 	require.Equal(t, a.Root, b.Root)
 	t.Logf("%d cuts", cuts)
 }
+
+// The control: a store that takes a leaf for written without an answer answers a read whose leaf is nowhere.
+func TestLostLeavesControl(t *testing.T) {
+	t.Parallel()
+	dsn := onServer(t)
+	proxy := newCutter(t, shared.s.address())
+	st := quiet(t, proxy.dsn(), ownName(t), func(o *Options) { o.credulous, o.Patience = true, time.Second })
+	proxy.arm(0, false)
+	require.NoError(t, st.Append(t.Context(), read("read"), store.Written))
+	require.True(t, proxy.fired())
+	require.Error(t, st.log.Sync(t.Context(), 0, nil))
+	_, err := onHost(t, dsn, ownName(t), nil).Audit().ByTrace(t.Context(), "read")
+	require.ErrorIs(t, err, manifest.ErrNoLeaf, "the test of lost leaves proves nothing")
+}

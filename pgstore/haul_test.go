@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -352,76 +351,4 @@ func TestHolderStopped(t *testing.T) {
 func TestHolderStoppedControl(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, porcupine.Illegal, holderStopped(t, true), "the test of a stopped holder proves nothing")
-}
-
-// namespace is a network of its own that reaches this one by a link.
-func namespace(t *testing.T) (name, host string) {
-	t.Helper()
-	if !long {
-		t.Skip("skipped: CTXPAGE_LONG=1 makes network namespaces")
-	}
-	name, host = fmt.Sprintf("ctxpage%d", os.Getpid()%10000), "10.213.77.1"
-	link := fmt.Sprintf("ctx%d", os.Getpid()%10000)
-	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
-	for _, line := range []string{
-		"netns add " + name,
-		"link add " + link + " type veth peer name eth0 netns " + name,
-		"addr add 10.213.77.1/30 dev " + link,
-		"link set " + link + " up",
-		"netns exec " + name + " ip addr add 10.213.77.2/30 dev eth0",
-		"netns exec " + name + " ip link set eth0 up",
-	} {
-		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
-			t.Skipf("skipped: ip %s: %v: %s", line, err, out)
-		}
-	}
-	return name, host
-}
-
-// A host whose network swallows everything: its packets are not refused, they vanish. The other hosts go on after at most the time
-// that the server waits for it; it acknowledges nothing meanwhile, and goes on when the network is back.
-func TestPartition(t *testing.T) {
-	name, at := namespace(t)
-	dsn := onServer(t)
-	r := newRouter(t, at+":0", shared.s.address())
-	own := ownName(t)
-	other := onHost(t, dsn, own, nil)
-	link := func(state string) {
-		out, err := exec.Command("ip", "netns", "exec", name, "ip", "link", "set", "eth0", state).CombinedOutput()
-		require.NoError(t, err, string(out))
-	}
-	var cut, healed time.Time
-	f := &fleet{t: t, job: job{DSN: r.dsn(), Name: own}, through: []string{"ip", "netns", "exec", name}}
-	p := f.spawn()
-	require.Eventually(t, func() bool { return f.count() > 200 }, time.Minute, 20*time.Millisecond)
-	for range 3 {
-		link("down")
-		cut = time.Now()
-		longest := time.Duration(0)
-		for n := 0; time.Since(cut) < 7*time.Second; n++ {
-			begun := time.Now()
-			mustPut(t, other, fmt.Sprint("of the other host ", n), "words")
-			longest = max(longest, time.Since(begun))
-			time.Sleep(20 * time.Millisecond)
-		}
-		t.Logf("the other host waited at most %v", longest.Round(time.Millisecond))
-		require.Less(t, longest, idleTimeout+lockTimeout)
-		link("up")
-		healed = time.Now()
-		f.mu.Lock()
-		for _, e := range f.seen {
-			if e.At > cut.Add(200*time.Millisecond).UnixNano() && e.At < healed.UnixNano() && e.Answer != nil {
-				require.True(t, e.Answer.Unknown, "it acknowledged something without a network")
-			}
-		}
-		f.mu.Unlock()
-		seen := f.count()
-		require.Eventually(t, func() bool { return f.count() > seen+100 }, time.Minute, 20*time.Millisecond, "it goes on")
-	}
-	_ = p.in.Close()
-	f.all.Wait()
-	ops, unknown := f.history()
-	result, _ := porcupine.CheckOperationsVerbose(register, ops, time.Minute)
-	t.Logf("%d operations, %d of unknown outcome, %v", len(ops), unknown, result)
-	require.Equal(t, porcupine.Ok, result)
 }

@@ -461,6 +461,36 @@ func TestHolderStandsStill(t *testing.T) {
 	require.EqualValues(t, 1, mustFind(t, b, "of the sleeper").Version)
 }
 
+// The controls of the two tests before: a store that takes a commit without an answer for done tells its caller of a commit that is
+// not there, when the server stops in the middle of it, and when the server ends a turn that stood still.
+func TestServerStopsControl(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(t *testing.T, srv *server){
+		"stopped":      func(t *testing.T, srv *server) { require.NoError(t, srv.stop(syscall.SIGQUIT)) },
+		"stands still": func(*testing.T, *server) { time.Sleep(idleTimeout + time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := ownServer(t)
+			var once sync.Once
+			st := quiet(t, srv.dsn("postgres"), "main", func(o *Options) {
+				o.credulous = true
+				o.hook = func(step string) error {
+					if step == "write" {
+						once.Do(func() { meanwhile(t, srv) })
+					}
+					return nil
+				}
+			})
+			mustPut(t, st, "acknowledged", "words")
+			if name == "stopped" {
+				require.NoError(t, srv.start())
+			}
+			_, err := onHost(t, srv.dsn("postgres"), "main", nil).Resolve(t.Context(), acme, store.Ref{ID: "acknowledged"})
+			require.ErrorIs(t, err, store.ErrNotFound, "the tests of a server that stops prove nothing")
+		})
+	}
+}
+
 // The schema is made by Migrate alone; several at once make it once, and a dry run makes nothing.
 func TestMigrate(t *testing.T) {
 	t.Parallel()

@@ -264,6 +264,9 @@ func (l *serverLog) insert(leaves []*leaf, sync bool) error {
 		setting = l.s.opts.SynchronousCommit
 	}
 	_, err := l.pool.Exec(ctx, sqlLeave, l.db, l.uuid(), tickets, questions, bodies, setting)
+	if l.s.opts.credulous {
+		return nil
+	}
 	return err
 }
 
@@ -321,7 +324,7 @@ func (l *serverLog) place(t *turn, inbox pgx.Rows, written map[int64]bool) error
 	if err := inbox.Err(); err != nil {
 		return err
 	}
-	if n < inboxRows { // else what is missing may be in the rest of it
+	if n < inboxRows && !l.s.opts.credulous { // else what is missing may be in the rest of it
 		for _, f := range l.claim(func(f *leaf) bool { return written[f.ticket] }) {
 			t.addLeaf(f, ticket{l.host, f.ticket}, f.of.Question(), f.of.Body())
 		}

@@ -52,7 +52,7 @@ type Options struct {
 	Now       func() time.Time   // nil: time.Now. Deadlines use the system's clock in any case
 	Rand      io.Reader          // nil: crypto/rand
 	hook      func(string) error // tests: called at steps of a turn
-	credulous bool               // tests, a control: a commit without an answer is taken for done
+	credulous bool               // tests, a control: a commit or a leaf without an answer is taken for done
 	progress  store.Progress     // of the image that Open fetches; CopyToFile
 	beat      time.Duration      // tests: how often a host says that it is there; 0: heartbeat
 }

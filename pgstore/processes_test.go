@@ -34,14 +34,19 @@ type job struct {
 	Stale     bool // a control: reads do not refresh
 	Credulous bool // a control: see Options
 	StopAt    int  // it stops itself when it is about to write its group of that number; 0: never
+	Hold      int  // each time it is about to write so many groups more, it tells so and waits for holdFor; 0: never
 }
 
-// event is the call of an operation, or its answer.
+// holdFor is long enough for a test to do something while a process has the lock, and shorter than the server waits.
+const holdFor = 700 * time.Millisecond
+
+// event is the call of an operation, or its answer, or that a process has the lock.
 type event struct {
 	Process, Op int
 	At          int64   // unix ns: the processes share a clock
 	Call        *call   `json:",omitempty"`
 	Answer      *answer `json:",omitempty"`
+	Holds       bool    `json:",omitempty"` // it has the lock and waits; see job.Hold
 }
 
 // call is a read, or a write that expects a value.
@@ -65,11 +70,19 @@ func work(env string) {
 	if err := json.Unmarshal([]byte(env), &j); err != nil {
 		panic(err)
 	}
+	w := &worker{job: j, out: json.NewEncoder(os.Stdout)}
 	var groups atomic.Int64
 	o := Options{Name: j.Name, credulous: j.Credulous, NoNotify: j.Stale, hook: func(step string) error {
-		if step == "write" && groups.Add(1) == int64(j.StopAt) {
+		if step != "write" {
+			return nil
+		}
+		n := int(groups.Add(1))
+		if n == j.StopAt {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 			time.Sleep(time.Second) // the signal may reach another thread first; this one must not write meanwhile
+		}
+		if j.Hold > 0 && n%j.Hold == 0 {
+			w.hold()
 		}
 		return nil
 	}}
@@ -82,7 +95,7 @@ func work(env string) {
 		os.Exit(1)
 	}
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); os.Exit(0) }()
-	w := &worker{job: j, st: st, out: json.NewEncoder(os.Stdout)}
+	w.st = st
 	for g := range 3 {
 		go w.loop(g)
 	}
@@ -104,10 +117,22 @@ func (w *worker) tell(op int, c *call, a *answer) int {
 		w.n++
 		op = w.n
 	}
-	if err := w.out.Encode(event{w.job.Process, op, time.Now().UnixNano(), c, a}); err != nil {
+	w.encode(event{Process: w.job.Process, Op: op, Call: c, Answer: a})
+	return op
+}
+
+func (w *worker) encode(e event) {
+	e.At = time.Now().UnixNano()
+	if err := w.out.Encode(e); err != nil {
 		os.Exit(0)
 	}
-	return op
+}
+
+func (w *worker) hold() {
+	w.mu.Lock()
+	w.encode(event{Process: w.job.Process, Holds: true})
+	w.mu.Unlock()
+	time.Sleep(holdFor)
 }
 
 const keys = 6
