@@ -150,7 +150,7 @@ func (s *Store) update(fn func(tx *bbolt.Tx) error) error {
 	return &unsureError{s.opts.Path, err}
 }
 
-// resizeError is of a file that could not grow. bbolt keeps only the text of what the system said; its number is found by
+// resizeError is of a file that could not grow. bbolt keeps only the text of the system's error; its number is found by
 // that.
 type resizeError struct {
 	err   error
@@ -205,7 +205,7 @@ func (s *Store) within(run func(*bbolt.DB, func(*bbolt.Tx) error) error, fn func
 		if !errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 			return resized(err)
 		}
-		if db == s.bolt.Load() { // else compact replaced the file
+		if db == s.bolt.Load() { // otherwise compact replaced the file
 			return store.ErrClosed
 		}
 	}

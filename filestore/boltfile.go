@@ -46,7 +46,7 @@ const (
 	sparseBytes = 64 << 20 // files up to this size may have holes
 )
 
-// boltMeta is what a meta page says.
+// boltMeta is the content of a meta page.
 type boltMeta struct {
 	pageSize             int64
 	root, freelist, high uint64
@@ -376,10 +376,9 @@ func (m *boltMeta) freePages(f io.ReaderAt) error {
 	return nil
 }
 
-// boltWalk checks the structure of the whole file: each page is of the expected type and is reached
-// once, keys rise, and each page is either in the tree or free. bbolt's own check walks mapped
-// memory in its own goroutine, where a damaged page ends the process; this walk reads. The file
-// must not be written meanwhile.
+// boltWalk checks the structure of the whole file: each page is of the expected type and is reached once, keys rise, and
+// each page is either in the tree or free. bbolt's own check walks mapped memory in its own goroutine, where a damaged page
+// ends the process; this walk reads. The file must not be written during the walk.
 type boltWalk struct {
 	f    io.ReaderAt
 	m    boltMeta
@@ -502,7 +501,7 @@ func (w *boltWalk) inBucket(id uint64, name, v []byte, off int64) {
 	}
 }
 
-// free marks the pages of the free list and those that it lists.
+// free marks the pages of the free list and the pages that it lists.
 func (w *boltWalk) free() {
 	if w.m.freelist == boltNoPage {
 		w.bad("the free list is missing")

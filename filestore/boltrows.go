@@ -14,9 +14,9 @@ import (
 
 // The engine's tables in a transaction of bbolt.
 //
-// Ownership: keys and values from a Reader are bbolt's memory and end with the transaction; clone
-// what is kept. bbolt keeps the values that a Writer is given, without a copy, until the
-// transaction ends, so they must not change before (see sealBuffer in package engine).
+// Ownership: keys and values from a Reader are bbolt's memory and end with the transaction; clone a value that is kept.
+// bbolt keeps the values that a Writer is given, without a copy, until the transaction ends, so they must not change before
+// (see sealBuffer in package engine).
 
 // boltRows shows the engine the buckets of a transaction of bbolt as tables.
 type boltRows struct {
@@ -111,7 +111,7 @@ func (r *boltRows) growState(b *bbolt.Bucket, g *growth, key []byte) {
 	g.fill(b)
 }
 
-// fill sets how full pages are made by what was counted.
+// fill sets how full bbolt makes pages, from the counts.
 func (g *growth) fill(b *bbolt.Bucket) {
 	if b.FillPercent = bbolt.DefaultFillPercent; grownShare*g.within <= g.behind {
 		b.FillPercent = grownFill
@@ -147,7 +147,7 @@ func (r sealedRows) Word(b []byte, scope uint32, word []byte) []byte {
 	return r.ring.Word(b, scope, word)
 }
 
-// spaces says as what the values of a table are sealed.
+// spaces gives the name under which the values of a table are sealed.
 var spaceOf = [...]seal.Space{
 	engine.TableMeta: seal.Meta, engine.TableContent: seal.Content, engine.TableSeg: seal.Index, engine.TableHeld: seal.Held, engine.TableTxn: seal.Outcome,
 	engine.TableState: seal.State, engine.TableVec: seal.Vector, engine.TableQuestion: seal.Question,

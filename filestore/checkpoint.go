@@ -108,7 +108,7 @@ func (s *Store) due() bool {
 //	freeze    nothing on disk changed
 //	archive   leaves are in archive and log; redo compares them
 //	steps     the index has pages that the rows do not have yet; redo leaves those out of its part in memory
-//	apply     the log repeats what the rows have; redo skips it by LSN
+//	apply     the log repeats commits that the rows have; redo skips them by LSN
 //	cut       nothing is missing: the log still has everything above the LSN that bbolt names, and one checkpoint more,
 //	          because bbolt falls back in silence to its older meta page when the newest is damaged
 //
@@ -233,8 +233,8 @@ func (s *Store) indexSteps(ctx context.Context) error {
 	return nil
 }
 
-// syncRead syncs what a reader found in the log: the process that wrote it may have been killed
-// before its sync. A disk that is mounted read-only has nothing to sync.
+// syncRead syncs the records that a reader found in the log: the process that wrote it may have been killed before its
+// sync. A disk that is mounted read-only has nothing to sync.
 func (s *Store) syncRead() error {
 	dir := s.opts.Path + "-wal"
 	names, err := s.opts.FS.ReadDir(dir)
@@ -330,7 +330,7 @@ func (s *Store) headSize(ctx context.Context) (uint64, error) {
 	return s.eng.Leaves.Size(), nil
 }
 
-// syncLog makes what is in flight durable and installs it.
+// syncLog makes the records in flight durable and installs them.
 func (s *Store) syncLog(ctx context.Context) error {
 	err := s.log.Sync(ctx, s.log.Last())
 	switch {
@@ -395,7 +395,7 @@ func (s *Store) backup(ctx context.Context, to string, progress store.Progress) 
 		return rep, err
 	}
 	defer s.ckptMu.Unlock()
-	if err := mayReplace("backup", to, false); err != nil { // a failure below removes what is there
+	if err := mayReplace("backup", to, false); err != nil { // a failure below removes the files at the path
 		return rep, err
 	}
 	failed := func() {}
@@ -567,7 +567,7 @@ func copyFile(fsys wal.FS, from, to string) (n int64, err error) {
 
 func syncDirectory(dir string) error { return wal.OS().SyncDir(dir) }
 
-// removeDatabase removes what a failed copy left at a path that was free before.
+// removeDatabase removes the files that a failed copy left at a path that was free before.
 func removeDatabase(path string) {
 	os.Remove(path)
 	os.RemoveAll(path + "-wal")

@@ -60,11 +60,11 @@ const (
 	columnsFrom = 4096
 )
 
-// columnFile is what the store knows of the file.
+// columnFile describes the snapshot on disk.
 type columnFile struct {
 	lsn   uint64 // of the file at its place, if it was read or written
 	bytes int64
-	stale bool                        // there is one that is of no use
+	stale bool                        // there is a useless one
 	audit *manifest.Log               // opened to look for the leaf
 	state atomic.Pointer[columnsStat] // for Stat
 }
@@ -139,7 +139,7 @@ func (s *Store) readColumns(ctx context.Context) (*engine.Columns, int64, error)
 	return cols, st.Size(), readParts(f, cols, d.B, columnsHead+n, st.Size())
 }
 
-// columnsDigest is what the leaf has of a snapshot.
+// columnsDigest is the digest of a snapshot in its leaf.
 func columnsDigest(directory []byte) [sha256.Size]byte {
 	h := sha256.New()
 	h.Write([]byte(columnsMagic))
@@ -204,7 +204,7 @@ func readParts(f interface {
 	return errors.Join(errs...)
 }
 
-// tidyColumns removes a snapshot that is of no use, and what a crash left of one. It comes last in an open.
+// tidyColumns removes a useless snapshot, and the remains of one that a crash left. It comes last in an open.
 func (s *Store) tidyColumns() error {
 	if s.opts.ReadOnly {
 		return nil

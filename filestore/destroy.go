@@ -29,7 +29,7 @@ import (
 // In a copy, the key still opens outcomes, names of scopes and groups, and bodies of leaves; in a copy of the files that no
 // backup made it opens everything. docs/encryption.md says so.
 
-// doom computes the keyring without the keys of what a run erased, and of what any run before it did.
+// doom computes the keyring without the keys of the pages and rows that this run, or an earlier one, erased.
 func (s *Store) doom(p *engine.Purge) error {
 	ring := s.ring.Load()
 	if ring == nil {

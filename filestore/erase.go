@@ -10,7 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// An erase ends when no file of the database has a byte of what was erased:
+// An erase ends when no file of the database has a byte of the erased content:
 //
 //	commits   the engine's: what goes is deleted, in the log and in memory                         engine.Erase
 //	index     segments with a removed page are written anew, without its words                     cutBefore
@@ -60,7 +60,7 @@ func (s *Store) finishErase(ctx context.Context) error {
 	return err
 }
 
-// purge removes what was erased from the files.
+// purge removes the erased content from the files.
 func (s *Store) purge(ctx context.Context, rep *store.EraseReport, progress store.Progress) error {
 	if err := s.purgeFiles(ctx, rep, progress); err != nil {
 		return noSpaceError(s.opts.Path, err, rep.FileBefore)
@@ -96,7 +96,7 @@ func (s *Store) purgeFiles(ctx context.Context, rep *store.EraseReport, progress
 		return err
 	}
 	if len(p.Leaves) > 0 && rep.Artefacts+rep.Held+rep.State == 0 && !p.Names {
-		return nil // a prune by age: what is free in the file is used again
+		return nil // a prune by age: the file reuses its free space
 	}
 	if err := s.doom(&p); err != nil {
 		return err

@@ -68,18 +68,18 @@ var (
 	allBuckets    = [][]byte{bucketSys, bucketMeta, bucketContent, bucketSeg, bucketHeld, bucketTxn, bucketState}
 )
 
-// Options is what the store needs from the Options of its caller.
+// Options configure the store.
 type Options struct {
 	Path     string
 	ReadOnly bool
-	// Key encrypts the files: 32 random bytes. A database keeps what it was made with: one that was made with a key opens with
-	// that key only, one without only without. nil: no encryption. Errors match ErrKey.
+	// Key encrypts the files: 32 random bytes. A database keeps what it was made with: a database made with a key opens
+	// with that key only, one made without a key only without. nil: no encryption. Errors match ErrKey.
 	Key []byte
 	// Keyring is the path of the keyring, with ReadOnly: of a backup, which has none. "": Path with .keys behind it. A writer has
 	// its keyring there, because an erase changes it, and page numbers of a copy are not those of the original for long.
 	Keyring string
-	// Identity is what a database that is made here is called, and the secret it has: those of the one it is an import of. The
-	// zero Info makes new ones. A database that exists keeps its own.
+	// Identity is the id and secret of a database that is made here: those of the one it is an import of. The zero Info
+	// makes new ones. A database that exists keeps its own.
 	Identity store.Info
 	// MustExist refuses to make a database; lockWait is how long to wait for another process to let go.
 	MustExist bool
@@ -163,8 +163,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Open takes the process lock of path, finishes what a killed restore left, and opens or makes the
-// database there. After an unclean end a leaf says so. Close releases the lock.
+// Open takes the process lock of path, finishes an interrupted restore, and opens or makes the database there. After an
+// unclean end a leaf says so. Close releases the lock.
 //
 // Errors: *store.LockedError names the process that has it; ErrNotExist, with ReadOnly or
 // MustExist; ErrNotDatabase; ErrNewerFormat; ErrCorrupt; ErrNoSpace.
@@ -254,7 +254,7 @@ func (s *Store) tellRecovery(rec wal.Recovery) error {
 		return nil
 	}
 	if err != nil {
-		s.eng.Fail(err) // else Close would mark this end as clean, and no open would ever write the leaf
+		s.eng.Fail(err) // otherwise Close would mark this end as clean, and no open would ever write the leaf
 	}
 	return err
 }
@@ -411,7 +411,7 @@ func (s *Store) loadFile() error {
 	return s.line.Snapshot(context.Background(), s.eng.LoadRows)
 }
 
-// snapshot shows fn the rows of the file, and what they are of.
+// snapshot shows fn the rows of the file, and the LSN and counts that they belong to.
 func (s *Store) snapshot(fn func(engine.Reader, engine.Base) error) error {
 	return s.view(func(tx *bbolt.Tx) error {
 		if tx.Bucket(bucketMeta) == nil {
@@ -465,7 +465,7 @@ func (s *Store) openLog(ctx context.Context, mustExist bool, replay func(wal.Rec
 		SegmentBytes: s.opts.Segment, Sealed: s.ring.Load() != nil,
 	}, replay)
 	if errors.Is(err, wal.ErrMissing) {
-		return nil, rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: errors.New("the log is missing: what was committed since the last checkpoint is only in it"),
+		return nil, rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: errors.New("the log is missing: only the log has the commits since the last checkpoint"),
 			Hint: "it was removed, or not copied with the file: put it back; or " + store.HintSalvage}
 	}
 	return log, rec, LogError(err)
@@ -515,8 +515,8 @@ func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 	return rec, nil
 }
 
-// LogError turns an error of the log or the archive into the one that store.Store promises. Damage
-// has the right type already.
+// LogError turns an error of the log or the archive into the error that store.Store promises. Damage has the right type
+// already.
 func LogError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrCorrupt):
@@ -565,7 +565,7 @@ func (s *Store) Close() error {
 	if !s.opts.ReadOnly && err == nil {
 		err = s.closeClean()
 	}
-	if !s.opts.ReadOnly && s.eng.IndexDamaged() { // even if a checkpoint failed because of it: else each one would
+	if !s.opts.ReadOnly && s.eng.IndexDamaged() { // even if a checkpoint failed because of it: otherwise each one would
 		err = errors.Join(err, s.update(func(tx *bbolt.Tx) error { return lexical.Reset(engine.SegRows{Reader: s.rows(tx)}) }))
 	}
 	err = errors.Join(err, s.closeFiles())

@@ -32,7 +32,7 @@ type fileLog struct {
 	s *Store
 
 	tail    sync.Mutex      // held from Acquire to Release
-	next    engine.Counters // the numbers after what is in the log and in flight
+	next    engine.Counters // the numbers after those in the log and in flight
 	record  []byte          // memory for the next record
 	reserve int             // bytes of leaves in the log's reserve
 
@@ -164,8 +164,8 @@ func (l *fileLog) append(kind wal.Kind, urgent bool, parts ...[]byte) (uint64, e
 	return seq, engineError(err)
 }
 
-// durable gives the engine what a sync covered. The log reports one group at a time. mu is not held
-// while the engine installs: it takes its own locks, and commits go on.
+// durable gives the engine the records that a sync covered. The log reports one group at a time. mu is not held while the
+// engine installs: it takes its own locks, and commits go on.
 func (l *fileLog) durable(seq uint64) {
 	l.mu.Lock()
 	n := 0

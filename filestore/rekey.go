@@ -30,7 +30,7 @@ import (
 // RekeyOptions configure AddKey and RemoveKey.
 type RekeyOptions struct {
 	By       string // the operator, for the manifest
-	DryRun   bool   // opens the database and says what it would take; writes nothing
+	DryRun   bool   // opens the database and computes the space that it would take; writes nothing
 	Progress store.Progress
 
 	hook func(step string) error // tests copy the files at a step, or end there
@@ -152,7 +152,7 @@ func (s *Store) rekeyPlan(ctx context.Context) (*Rekeyed, error) {
 	return rep, LogError(err)
 }
 
-// bytesAt is what the files of a database take.
+// bytesAt returns the bytes that the files of a database take.
 func bytesAt(path string) int64 { return copySpaceFor(path, path).needed }
 
 // rekeyed writes the copy.
@@ -268,7 +268,7 @@ func resealTo(was, next *seal.Ring, bucket string, k, v []byte) ([]byte, error) 
 	return nil, fmt.Errorf("ctxpage: bucket %q is not known", bucket)
 }
 
-// checkRekeyed opens the copy, tells the audit what was done, and checks all of it.
+// checkRekeyed opens the copy, adds the leaf about the change, and checks all of it.
 func checkRekeyed(ctx context.Context, to Options, o RekeyOptions) (err error) {
 	st, err := Open(to)
 	if err != nil {

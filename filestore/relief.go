@@ -75,14 +75,14 @@ func (a *ample) found(now time.Time, free int64) bool {
 	return true
 }
 
-// inJob marks the context of what is written under ckptMu: a leaf that finds the log full cannot wait for a checkpoint,
-// which would wait for ckptMu. The job ends with the error.
+// inJob marks the context of writes under ckptMu: a leaf that finds the log full cannot wait for a checkpoint, which would
+// wait for ckptMu. The job ends with the error.
 func inJob(ctx context.Context) context.Context { return context.WithValue(ctx, jobKey{}, true) }
 
 type jobKey struct{}
 
-// relieve frees what it can on a full disk: it makes a checkpoint, starts a new segment of the log
-// and drops what is applied.
+// relieve frees space on a full disk: it makes a checkpoint, starts a new segment of the log and drops the segments that
+// are applied.
 func (s *Store) relieve(ctx context.Context) error {
 	if ctx.Value(jobKey{}) != nil {
 		return engine.ErrLogFull
@@ -217,7 +217,7 @@ func (s disk) Tight() bool {
 	return s.log.Full() || free >= 0 && free < 2*s.keepFree()
 }
 
-// noSpaceError turns the error of a full disk into one that says how much space is needed.
+// noSpaceError adds the needed space to the error of a full disk.
 func noSpaceError(path string, err error, need int64) error {
 	if !noSpace(err) || errors.Is(err, store.ErrNoSpace) || errors.Is(err, store.ErrOutcomeUnknown) {
 		return err

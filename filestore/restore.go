@@ -29,8 +29,8 @@ type RestoreOptions struct {
 	Progress func(what string, done, total uint64)
 	// Clock as in Options.
 	Clock func() time.Time
-	// Prepare, if given, changes the copy before it takes its place, such as to erase again what was erased after the backup
-	// was made. Its error ends the restore, and path is as it was.
+	// Prepare, if given, changes the copy before it takes its place, for example to repeat erases that came after the
+	// backup. Its error ends the restore, and path is as it was.
 	Prepare func(ctx context.Context, st store.Store) error
 
 	keyring string
@@ -268,7 +268,7 @@ func finishSwap(path string, at func(step string) error) error {
 			return swapError(path, err)
 		}
 	}
-	for _, suffix := range databaseFiles { // if parts of the copy were removed, what was moved aside must stay
+	for _, suffix := range databaseFiles { // if parts of the copy were removed, the files that were moved aside must stay
 		if _, err := os.Lstat(path + suffix); err != nil {
 			return swapError(path, fmt.Errorf("%w: the database at the path is incomplete; the one that was there before is at %s: move it back and remove %s", err, path+replacedSuffix, path+swapSuffix))
 		}
@@ -296,7 +296,7 @@ func finishSwap(path string, at func(step string) error) error {
 	return syncDirectory(filepath.Dir(path))
 }
 
-// removeCopy removes what a restore made beside its path, with the copy of the keyring.
+// removeCopy removes the files that a restore made beside its path, with the copy of the keyring.
 func removeCopy(path string) {
 	removeDatabase(path)
 	os.Remove(path + keysSuffix)
@@ -319,7 +319,7 @@ func recordRestore(ctx context.Context, path string, head manifest.Head, opts Re
 	defer func() { err = errors.Join(err, st.Close()) }()
 	err = st.note(ctx, store.Synced, &manifest.Record{
 		Type: manifest.TypeRestored, By: opts.By, Size: head.Size, Root: head.Root[:],
-		Reason: "what was written after the backup is not here",
+		Reason: "data written after the backup is not here",
 	})
 	if err != nil || opts.Prepare == nil {
 		return err

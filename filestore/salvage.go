@@ -127,7 +127,7 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	space := copySpaceFor(path, to)
 	st, err := Open(Options{Path: to, Key: opts.Key, Now: opts.Clock, State: opts.State})
 	if err != nil {
-		if !errors.Is(err, store.ErrLocked) { // else another process has made a database there
+		if !errors.Is(err, store.ErrLocked) { // otherwise another process has made a database there
 			removeDatabase(to)
 		}
 		return rep, space.explain("salvage", err)
@@ -141,8 +141,8 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	return c.rep, space.explain("salvage", err)
 }
 
-// copier writes what was gathered into the new database. Its steps build on each other: what was
-// chosen decides which supersessions, state units and held batches can follow.
+// copier writes the gathered rows into the new database. Its steps build on each other: what was chosen decides which
+// supersessions, state units and held batches can follow.
 type copier struct {
 	w        *wreck
 	st       *Store // the copy
@@ -354,7 +354,7 @@ func (c *copier) supersede() {
 	}
 }
 
-// artefacts commits what was chosen. Artefacts of one old commit are committed together.
+// artefacts commits the chosen versions. Artefacts of one old commit are committed together.
 func (c *copier) artefacts(ctx context.Context) error {
 	for rest := c.byCommit; len(rest) > 0; {
 		first, n := rest[0].head, 1
@@ -405,8 +405,8 @@ func (c *copier) put(t *taken) store.Put {
 	return p
 }
 
-// derived names the parents as they are in the copy. A version that is not the copied one is
-// replaced by a version that never existed, so that what was derived from it counts as changed.
+// derived names the parents as they are in the copy. A version that is not the copied one is replaced by a version that
+// never existed, so that artefacts derived from it count as changed.
 func (c *copier) derived(from []store.Ref) []store.Ref {
 	out := slices.Clone(from)
 	for i := range out {
@@ -497,7 +497,7 @@ func (c *copier) held(ctx context.Context) error {
 		b := engine.Request{Batch: h.Batch, Carried: true}
 		b.Action, b.Reason, b.Now = store.ActHold, h.Reason, h.At
 		if len(b.Context) > 0 {
-			b.Context, b.Reason = nil, h.Reason+"; salvaged, so what it was written from cannot be compared"
+			b.Context, b.Reason = nil, h.Reason+"; salvaged, so its context cannot be compared"
 		}
 		for i := range b.Expect {
 			e := &b.Expect[i]

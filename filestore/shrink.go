@@ -9,7 +9,7 @@ import (
 )
 
 // shrink gives the free space of the file back to the disk (compact.go), or says how much that would be. Checkpoints come
-// first, so that what was freed lately counts, and the log is as short as it can be.
+// first, so that space freed lately counts, and the log is as short as it can be.
 func (s *Store) shrink(ctx context.Context, dry bool, progress store.Progress) (rep store.JobReport, err error) {
 	rep.Compact.DryRun = dry
 	if !dry {

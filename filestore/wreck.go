@@ -31,8 +31,8 @@ func (w *wreck) nothing() bool {
 	return !w.system && len(w.heads)+len(w.texts)+len(w.logged)+len(w.held)+len(w.state) == 0
 }
 
-// wreck is what can be read of a damaged database, and what is known to be lost. Salvage fills it
-// (gather), and copies from it what the audit confirms.
+// wreck holds everything that can be read of a damaged database, and the list of known losses. Salvage fills it (gather),
+// and copies from it the rows that the audit confirms.
 //
 // Each source can still prove a part:
 //
@@ -62,7 +62,7 @@ type wreck struct {
 	last    uint64            // the last record of the log that was read
 	lsn     uint64            // the last commit of the log that was read
 	commits []logged
-	gapTo   uint64 // commits up to this LSN are lost, without a trace of what they wrote; newer ones are complete
+	gapTo   uint64 // commits up to this LSN are lost, and their writes are not known; newer ones are complete
 	missed  bool   // rows of heads may be missing without a trace; the audit may know of them
 	cut     bool   // commits and their leaves may be missing
 	newest  map[uint64]uint32
@@ -416,7 +416,7 @@ func (w *wreck) strays(ctx context.Context, tree *boltWalk) error {
 	return nil
 }
 
-// record takes what a record of the log has.
+// record takes the rows of a record of the log.
 func (w *wreck) record(r wal.Record) error {
 	w.last = r.Seq
 	if r.Kind != wal.KindCommit {
@@ -499,7 +499,7 @@ type committed struct {
 	deleted bool
 }
 
-// audited reads what was committed, by artefactKey, and says whether all of the audit can be read.
+// audited reads from the audit which versions were committed, by artefactKey, and reports whether all of it can be read.
 func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole bool) {
 	newest = map[string]committed{}
 	l, rep, err := manifest.OpenSealedReader(ctx, w.path+"-manifest", nil, sealerOf(w.ring), func(add func(uint64, []byte) error) error {

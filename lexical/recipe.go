@@ -39,7 +39,7 @@ const (
 	unit    = ofOwn + 1
 )
 
-// lends is what a word is worth one, two and three turns away.
+// lends gives the weight of a word one, two and three turns away.
 var lends = [...]float64{.6, .5, .35}
 
 // lenders is how many words of a question, the rarest, lend to neighbours in cov: where a page has them is kept in four
@@ -61,7 +61,7 @@ func (w *work) bonus(v uint32) float64 {
 	return w.spoken
 }
 
-// levelOf is what a page that is no turn gets in the second stage.
+// levelOf is the second-stage score, for speaker and date, of a page that is no turn.
 func levelOf(spoken float64, dates Dates) float64 {
 	if dates.Months == 0 {
 		return spoken / unit
@@ -187,7 +187,7 @@ func (w *work) fill(more *top, v uint32) {
 	}
 }
 
-// rescore scores anew what the first stage kept.
+// rescore applies the second stage to the turns that the first kept.
 func (w *work) rescore() {
 	for i := range w.best.hits {
 		h := &w.best.hits[i]
@@ -210,7 +210,7 @@ func (w *work) rescore() {
 	}
 }
 
-// turn fills in what a turn gets beside what its words and their neighbours do.
+// turn fills in the parts of a turn's score that do not come from words.
 func (h *Hit) turn(spoken, date float64, first bool, forms float64) {
 	h.Speaker, h.Date, h.First, h.Forms = spoken/unit, float64(ofDate*date)/unit, 0, float64(ofForms*forms)/unit
 	if first {

@@ -26,7 +26,7 @@ type work struct {
 
 	lists    []list    // of all terms; starts tells whose
 	start    []int     // lists[start[t]:start[t+1]] belong to term t
-	tails    []tailRef // likewise the lists in the tail
+	tails    []tailRef // the same in the tail
 	key      []byte
 	unmasked []byte // a word, see rowKey
 	sat      saturations
@@ -175,7 +175,7 @@ func (w *work) find(rows Rows, t int, scope uint32, term string) (uint64, error)
 	return df + n, err
 }
 
-// findTail is find for what is in no segment.
+// findTail is find for pages that are in no segment yet.
 func (w *work) findTail(t int, scope uint32, term string) (df uint64, err error) {
 	for _, p := range w.x.tail {
 		if p.packed == nil {

@@ -15,7 +15,7 @@ type Query struct {
 	Weights Weights // zero: no neighbours, no groups, turns are pages like others; see DefaultWeights
 	Ranker  Ranker  // nil: DefaultRanker, and TurnRanker for turns
 	// Only has a bit for each page number, from 0, that may be looked at; nil: all. A number without one must be of a page
-	// that Corpus.Resolve refuses. It makes a search for few pages of many cheap; what is found is the same without it.
+	// that Corpus.Resolve refuses. It makes a search for few pages of many cheap; the results are the same without it.
 	Only []uint64
 }
 
@@ -191,7 +191,7 @@ type word struct {
 // hits collects what can still be among the best, and returns a score that the last of them has at least.
 func (w *work) hits(p plan, st Stats, total scopeStats) (floor float64, err error) {
 	extra := w.extra(p)
-	alone := total.groupLength < total.length/2 // else looking for the bar is in vain
+	alone := total.groupLength < total.length/2 // otherwise looking for the bar is in vain
 	w.groups = w.weights.Group > 0 && total.groups > 0
 	lender := 0
 	for i, t := range p.order[:p.strong] {
@@ -222,10 +222,9 @@ func (w *work) hits(p plan, st Stats, total scopeStats) (floor float64, err erro
 	return floor, nil
 }
 
-// collect adds a word to own and, when grouped, counts it in its groups. A page
-// that has none of the rarer words, and no neighbours to lend to, is passed over
-// unless it gets more than over from this one: what is still to come would not
-// bring it among the best.
+// collect adds a word to own and, when grouped, counts it in its groups. A page that has none of the rarer words, and no
+// neighbours to lend to, is passed over unless it gets more than over from this one: the remaining words could not bring it
+// among the best.
 func (w *work) collect(x word, over float64, grouped bool) error {
 	return w.eachBlock(x.term, func(block []posting) {
 		if x.name {
@@ -273,7 +272,7 @@ func (w *work) addOwn(block []posting, weight, over float64) {
 	}
 }
 
-// may says that a page number is among those that may be looked at.
+// may reports whether the query may look at a page.
 func (w *work) may(num uint64) bool {
 	return num/64 < uint64(len(w.only)) && w.only[num/64]&(1<<(num%64)) != 0
 }
@@ -282,7 +281,7 @@ func (w *work) may(num uint64) bool {
 func (w *work) lend(block []posting, lender int) {
 	where, base, shift := w.where, w.x.cols.base, lendBits*lender
 	for _, p := range block {
-		if w.only == nil || w.may(p.num) { // else it may stay out of touched, and would not be wiped
+		if w.only == nil || w.may(p.num) { // otherwise it may stay out of touched, and would not be wiped
 			where[p.num-base] |= min(uint64(p.tf), lendMost) << shift
 		}
 	}
@@ -347,10 +346,10 @@ func (w *work) most(p plan, terms []int) float64 {
 	return sum * slack
 }
 
-// mostOf bounds what a word of weight 1 scores.
+// mostOf bounds the score of a word of weight 1.
 func (w *work) mostOf() float64 { return max(w.ranker[0].Most(), w.ranker[1].Most()) }
 
-// leaders are the best pages by what is known of them, without their neighbours.
+// leaders are the best pages by their scores so far, without their neighbours.
 func (w *work) leaders() top {
 	first := w.top(&w.heaps[0])
 	for _, v := range w.touched {
@@ -508,7 +507,7 @@ func (w *work) selectBest(floor float64) {
 
 func (w *work) number(v uint32) uint64 { return uint64(v) + w.x.cols.base }
 
-// plain is what a page version scores by itself, without common words.
+// plain is the score of a page version by itself, without common words.
 func (w *work) plain(v uint32) float64 {
 	return w.own[v] + w.groupPart(v) + w.formPart(v) + w.bonus(v)
 }
@@ -537,7 +536,7 @@ func (w *work) resolve(v uint32) (uint64, bool) {
 	return live, ok && w.x.cols.has(live)
 }
 
-// near is what the neighbours lend to a live page.
+// near is the score that its neighbours lend to a live page.
 func (w *work) near(live uint64) float64 {
 	if w.weights.Near1 == 0 && w.weights.Near2 == 0 || !w.lentTo(uint32(live-w.x.cols.base)) {
 		return 0

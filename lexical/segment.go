@@ -22,7 +22,7 @@ type segment struct {
 	docs        uint64
 }
 
-// manifest is the list row: what is in the store.
+// manifest is the list row: which segments the store has.
 type manifest struct {
 	next     uint32    // id of the next segment
 	through  uint64    // every page up to here is in a segment, or gone

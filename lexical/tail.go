@@ -5,10 +5,10 @@ import (
 	"sort"
 )
 
-// tail is what is not in segments yet, in parts. A part takes pages until it has flushDocs of them or partPosts
-// postings, or until others must follow; then it is packed, and never changes again. A checkpoint writes whole parts,
-// so that Apply lets go of them and need not enter anything again: it runs under the owner's lock, and pages come while
-// a checkpoint runs.
+// tail holds the pages that are not in segments yet, in parts. A part takes pages until it has flushDocs of them or
+// partPosts postings, or until others must follow; then it is packed, and never changes again. A checkpoint writes whole
+// parts, so that Apply lets go of them and need not enter anything again: it runs under the owner's lock, and pages come
+// while a checkpoint runs.
 //
 //	open ──full──▶ packed ──written──▶ gone
 //	 └──closed (a forced checkpoint, or a Built behind it)──▶ written as it is
@@ -81,7 +81,7 @@ func (w *partWriter) lists() *lists {
 func (w *partWriter) pack(p *part) {
 	p.docs = exact(p.docs)
 	p.packed, p.closed = w.packer.pack(p.lists, p.docs), true
-	if p.lists.n <= 2*partPosts { // else a page was as large as none before or after it is likely to be
+	if p.lists.n <= 2*partPosts { // otherwise a page was larger than any before or after it is likely to be
 		p.lists.reset()
 		w.spare = p.lists
 	} else {

@@ -35,7 +35,7 @@ type Dates struct {
 	Years  []int  // ascending
 }
 
-// match is 1 where the month is named, less where a year is named and it is another one, and else 0.
+// match is 1 if the month matches, less if only the month of the year does, and otherwise 0.
 func (d *Dates) match(m Month) float64 {
 	switch {
 	case m == 0 || d.Months>>m.month()&1 == 0:

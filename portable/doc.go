@@ -1,6 +1,6 @@
 // Package portable takes databases out of ctxpage and into it, as text.
 //
-// Export writes all of a database, or what is held of a scope or of a person, as lines of JSON. Import brings such a file into
+// Export writes all of a database, or the data of a scope or of a person, as lines of JSON. Import brings such a file into
 // a database, new or not. It reads a store.Store and writes through it; ctxpage.DB.Export and DB.Import are the way in.
 //
 // # What a file has

@@ -12,10 +12,10 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// An export that was made before an erase has what the erase took. The header names the erases that the database knew.
-// Those that came later are known from receipts, which the database remembers, and from this database if the export is of
-// it. The import finds the erased content in the file before it writes anything, by the rules of the erase itself, and
-// leaves it out.
+// An export that was made before an erase has the erased content. The header names the erases that the database knew. Those
+// that came later are known from receipts, which the database remembers, and from this database if the export is of it. The
+// import finds the erased content in the file before it writes anything, by the rules of the erase itself, and leaves it
+// out.
 
 // later are the erases that came after the export was made. The error matches erase.ErrReceipt for a receipt that proves nothing.
 func (m *importer) later() (secret []byte, list []store.EraseReport, err error) {
@@ -68,7 +68,7 @@ func (m *importer) later() (secret []byte, list []store.EraseReport, err error) 
 	return secret, list, nil
 }
 
-// findErased reads the file once more, for what the erases after it took.
+// findErased reads the file once more, for the content that later erases took.
 func (m *importer) findErased(r io.Reader) error {
 	secret, list, err := m.later()
 	if err != nil || len(list) == 0 {
@@ -154,7 +154,7 @@ func (m *importer) eachVersion(r io.Reader, fn func(*store.Head)) error {
 	}
 }
 
-// named is what a line says of a version but its texts.
+// named holds the fields of a version line without its texts.
 type named struct {
 	Scope    string         `json:"scope"`
 	ID       string         `json:"id"`

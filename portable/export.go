@@ -70,7 +70,7 @@ func Export(ctx context.Context, st store.Store, w io.Writer, opts ExportOptions
 	if err != nil {
 		return nil, err
 	}
-	ticket, err := st.Hold(ctx, store.Moment{}) // gc drops no version meanwhile, old ones neither
+	ticket, err := st.Hold(ctx, store.Moment{}) // gc drops no version during the export, not even old ones
 	if err != nil {
 		return nil, err
 	}
@@ -369,5 +369,5 @@ func (l *lineWriter) flush() error {
 	return nil
 }
 
-// resume goes on behind what is written already.
+// resume continues after the lines that are written already.
 func (l *lineWriter) resume(at *Position) { l.sum, l.lines, l.bytes = at.sum, at.lines, at.Bytes }

@@ -68,7 +68,7 @@ type Imported struct {
 	Erased   uint64 `json:"erased"` // versions left out, and rows with them: they were erased
 	// Erasures are the traces of the erases after the export that were looked for in it.
 	Erasures []string `json:"erasures"`
-	// Others are up to 100 names of what is there as something else.
+	// Others are up to 100 names under which the database has something else.
 	Others []string `json:"others"`
 	DryRun bool     `json:"dry_run,omitempty"`
 }
@@ -348,7 +348,7 @@ func (m *importer) commit(b store.Batch) (err error) {
 	return err
 }
 
-// other notes that something else is here under a name.
+// other counts a name under which the database has something else.
 func (m *importer) other(t *Tally, n uint64, name string) {
 	t.Other += n
 	if len(m.rep.Others) < maxOthers {

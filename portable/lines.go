@@ -34,8 +34,8 @@ type Header struct {
 	LSN      uint64    `json:"lsn"`      // of the newest commit in it
 	Head     string    `json:"head,omitempty"`
 	At       time.Time `json:"at"`
-	Scope    string    `json:"scope,omitempty"`   // it has what is held of this scope and those below
-	Subject  string    `json:"subject,omitempty"` // it has what is held of this person
+	Scope    string    `json:"scope,omitempty"`   // it has the data of this scope and of those below it
+	Subject  string    `json:"subject,omitempty"` // it has the data of this person
 	// Erasures are the traces of the erases that the database knew: the file has nothing of what they took.
 	Erasures []string `json:"erasures,omitempty"`
 	// Secret keys the fences of contexts; only whole exports have it, and not those that were asked to leave it out.
@@ -109,7 +109,7 @@ type stateLine struct {
 	Pages []pageName `json:"pages,omitempty"`
 }
 
-// pageName is what a number stands for.
+// pageName names the page of a number.
 type pageName struct {
 	Num uint64 `json:"num"`
 	Ref string `json:"ref"`
@@ -174,7 +174,7 @@ type putLine struct {
 	Pages     []pageLine       `json:"pages"`
 }
 
-// questionLine is a question that showed what is held of a person, or was asked in their session.
+// questionLine is a question whose answer showed data of a person, or that was asked in their session.
 type questionLine struct {
 	Type  string    `json:"type"`
 	Trace string    `json:"trace"`

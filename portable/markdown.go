@@ -144,7 +144,7 @@ func (m *mdWriter) version(v *versionLine) {
 	}
 }
 
-// fields lists what is set of an artefact.
+// fields lists the fields of an artefact that are set.
 func (m *mdWriter) fields(a *store.Artefact) {
 	m.printf("- kind %s, trust %s\n", a.Kind, a.Provenance)
 	for _, f := range []struct{ name, v string }{
@@ -252,7 +252,7 @@ func mdTime(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
-// visible makes characters that a terminal, or an eye, would take for something else visible.
+// visible escapes characters that a terminal or a reader would mistake for others.
 func visible(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || r == 0x200d || unicode.IsPrint(r) {

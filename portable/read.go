@@ -176,7 +176,7 @@ func (l *lineReader) cutOff(err error) error {
 	return &LineError{Line: l.line + 1, Err: store.Invalid("file", "its end, before the last line of an export", "the whole export; finish it with --resume, or make it again")}
 }
 
-// end reads the last line and compares it with what was read.
+// end reads the last line and compares it with the lines before it.
 func (l *lineReader) end(b []byte) (end endLine, err error) {
 	if err := l.decode(b, &end); err != nil {
 		return end, err

@@ -73,7 +73,7 @@ func (m *importer) stateLine(b []byte) error {
 	return nil
 }
 
-// rowErased says whether a row is of what was erased here.
+// rowErased reports whether a row belongs to something that was erased here.
 func (m *importer) rowErased(kind *store.StateKind, key string) (bool, error) {
 	if kind == nil {
 		return m.ofSession(key), nil
@@ -203,7 +203,7 @@ func (m *importer) heldLine(b []byte) error {
 	return nil
 }
 
-// heldErased says whether a held batch would write what was erased here.
+// heldErased reports whether a held batch would write something that was erased here.
 func (m *importer) heldErased(b *store.Batch) (bool, error) {
 	for i := range b.Puts {
 		ref := store.Ref{Scope: b.Scope, ID: b.Puts[i].Artefact.ID}

@@ -15,7 +15,7 @@ import (
 // State is exported as of the LSN of the header. The store has no snapshot of all rows at once, so an export that meets a
 // row written after that LSN fails with a conflict. Rows of kinds that Stay are left out.
 
-// selection is what is held of a scope or a person.
+// selection is the data of a scope or a person.
 type selection struct {
 	refs      map[store.Ref]bool
 	held      map[ulid.ULID]bool
@@ -226,7 +226,7 @@ func refStrings(refs []store.Ref) (out []string) {
 	return out
 }
 
-// questions writes what was asked, in an export of a person or a scope.
+// questions writes the questions, in an export of a person or a scope.
 func (x *exporter) questions(*Header) error {
 	if x.pick == nil {
 		return nil
@@ -239,7 +239,7 @@ func (x *exporter) questions(*Header) error {
 		}
 		text, err := audit.Question(x.ctx, leaf)
 		if err != nil {
-			continue // erased meanwhile
+			continue // erased during the export
 		}
 		line := questionLine{Type: typeQuestion, Trace: leaf.Trace, At: time.UnixMicro(leaf.Time).UTC(), Scope: leaf.Scope, Actor: leaf.Actor, Text: text}
 		x.rep.Questions++

@@ -179,7 +179,7 @@ func (c *Client) Close() error {
 	if session != nil {
 		ctx, cancel := context.WithTimeout(background, min(byeTime, c.opts.Answer))
 		defer cancel()
-		if res, err := c.http.Do(ctx, "POST", "/bye", http1.Header{{Name: headerSession, Value: session.Session}}, nil); err == nil { // else the lease ends them
+		if res, err := c.http.Do(ctx, "POST", "/bye", http1.Header{{Name: headerSession, Value: session.Session}}, nil); err == nil { // otherwise the lease ends them
 			res.Close()
 		}
 	}

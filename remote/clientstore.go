@@ -117,7 +117,7 @@ func (c *Client) Refresh(ctx context.Context, atLeast uint64) (store.Mark, error
 func (c *Client) Hold(ctx context.Context, at store.Moment) (store.Ticket, error) {
 	t := store.Ticket(c.ticket.Add(1))
 	c.mu.Lock()
-	c.holds[t] = at // before the call: a session that begins meanwhile must take it too
+	c.holds[t] = at // before the call: a session that begins at the same moment must take it too
 	c.mu.Unlock()
 	if err := c.takeHold(ctx, holdAsk{t, at}); err != nil {
 		c.mu.Lock()
@@ -129,7 +129,8 @@ func (c *Client) Hold(ctx context.Context, at store.Moment) (store.Ticket, error
 	return t, nil
 }
 
-// takeHold asks for a hold and, in the same call, for what the context says will be asked next (package plan).
+// takeHold asks for a hold. In the same call it asks for the data that the caller will need next, which the context
+// announces (package plan).
 func (c *Client) takeHold(ctx context.Context, q holdAsk) error {
 	p := plan.Of(ctx)
 	if s := c.current(); p == nil || s == nil || s.Protocol < prepareProtocol {

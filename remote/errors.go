@@ -70,7 +70,7 @@ func (e *UnavailableError) Error() string {
 // Is makes errors.Is(err, store.ErrLocked) true if the process that holds the database is known.
 func (e *UnavailableError) Is(target error) bool { return target == store.ErrLocked && e.PID != 0 }
 
-// Unwrap returns what the connection said.
+// Unwrap returns the error of the connection.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // TakenError means that this process took the database over (ClientOptions.Vacant): repeat the call on the opened store.
@@ -179,7 +179,7 @@ var typeNames = func() map[reflect.Type]string {
 	return out
 }()
 
-// sent is an error that another process returned: what it said, and what it is.
+// sent is an error that another process returned: its text, and the errors that it matches.
 type sent struct {
 	text string
 	is   []error

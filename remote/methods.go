@@ -29,7 +29,7 @@ type request struct {
 	progress func(what string, done, total uint64)
 }
 
-// method runs a call: from the bytes of what is asked to the frames of the answer.
+// method runs a call: from the bytes of the request to the frames of the answer.
 type method struct {
 	run func(r *request, body []byte) ([]byte, error)
 	// once: a call that is sent again gets the answer of the first.

@@ -68,7 +68,7 @@ type welcome struct {
 	LSN      uint64 `json:"lsn"`
 }
 
-// Status is what a server says of itself to everybody, whatever version they speak.
+// Status describes a server to any client, of any protocol version.
 type Status struct {
 	Min      int           `json:"min"` // protocol
 	Max      int           `json:"max"`
@@ -106,7 +106,7 @@ const (
 	refusedBackup  = "backup"  // the backup could not be made
 )
 
-// answer is what a call returns, and how far readers had come then.
+// answer is the result of a call, and the LSN that readers had reached.
 type answer[A any] struct {
 	LSN   uint64
 	Value A

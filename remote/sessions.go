@@ -41,7 +41,7 @@ type onceCall struct {
 	done   chan struct{}
 	answer []byte
 	err    error
-	given  bool // it is over, and answer and err are what it returned
+	given  bool // it is over, and answer and err are its results
 }
 
 // keptCalls is how many answers a session keeps. A client has few calls under way at once.
@@ -86,7 +86,7 @@ func (s *session) leave() {
 	s.waited.Done()
 }
 
-// end lets go of what the session has; the calls under way end first.
+// end releases the holds of the session; the calls under way end first.
 func (s *session) end(st store.Store) {
 	s.mu.Lock()
 	s.gone = true

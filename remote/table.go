@@ -17,7 +17,7 @@ import (
 // none. A field of a nested struct has the name Outer.Inner. A column that the reader does not know is left out.
 type table []store.Candidate
 
-// pageTable is a list of the pages of a leaf, sent likewise. Ranges are Spans.
+// pageTable is a list of the pages of a leaf, sent in the same way. Ranges are Spans.
 type pageTable []manifest.Page
 
 var candidateFields = []accessor[store.Candidate]{

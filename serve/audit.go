@@ -26,8 +26,8 @@ func (s *Server) serves(scope string) bool {
 	return w == "" || scope == w || strings.HasPrefix(scope, w+"/")
 }
 
-// recorded finds the leaves of a trace that the caller may see: those of its scope, or of every scope that is served, for an
-// operator. A trace of another scope is not found, as one that does not exist.
+// recorded finds the leaves of a trace that the caller may see: those of its scope, or of every scope that is served, for
+// an operator. A trace of another scope is reported as not found.
 func (r *request) recorded(ctx context.Context, trace string) ([]*manifest.Record, error) {
 	leaves, err := r.srv.db.Manifests().ByTrace(ctx, trace)
 	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
@@ -239,7 +239,7 @@ type follower struct {
 	heard time.Time // when the last leaf was told
 }
 
-// over says whether the caller has what it asked for.
+// over reports whether the stream has reached the caller's limit.
 func (f *follower) over() bool {
 	return f.given > 0 && f.given == f.in.Limit || f.in.Idle > 0 && time.Since(f.heard) >= time.Duration(f.in.Idle)*time.Second
 }

@@ -107,7 +107,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// dispatch finds what a request asks for, and answers it unless it returns an error.
+// dispatch finds the call of a request, and answers it unless it returns an error.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, most Role) error {
 	name, ok := strings.CutPrefix(r.URL.Path, "/v1/")
 	switch {

@@ -114,7 +114,7 @@ func errorOf(err error) (int, errorOut) {
 	return status, errorOut{out}
 }
 
-// fill adds what the error names.
+// fill adds the fields of the error's type.
 func (b *errorBody) fill(err error) {
 	var held *store.HeldError
 	var conflict *store.ConflictError

@@ -99,7 +99,7 @@ type Server struct {
 	randLock sync.Mutex
 }
 
-// about is what a server says of itself.
+// about describes the server.
 type about struct {
 	PID     int
 	Program string

@@ -238,7 +238,7 @@ func (w *window) fill(off int64, n int) error {
 	return err
 }
 
-// refresh forgets what was read: the next at sees the file as it is now.
+// refresh drops the buffered bytes: the next at sees the file as it is now.
 func (w *window) refresh() { w.buf = w.buf[:0] }
 
 // contentEnd returns the offset behind the last byte from off on that is not zero; off if all are

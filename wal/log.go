@@ -253,7 +253,7 @@ func (l *Log) start(ctx context.Context, ls *listing, tail int, r *reader) (err 
 	}
 	l.first = l.act.first
 	l.actEnd.Store(l.act.end)
-	if l.act.alloc > segHead || len(ls.segs) > 0 { // else the first write finds out whether there is a reserve
+	if l.act.alloc > segHead || len(ls.segs) > 0 { // otherwise the first write finds out whether there is a reserve
 		err := l.act.reserve(0)
 		if err != nil && !errors.Is(err, errNothingWritten) {
 			return fmt.Errorf("wal: open: %w", err)
@@ -356,8 +356,8 @@ func (l *Log) Unused() int64 {
 	return l.unused - int64(len(l.buf))
 }
 
-// Shrink gives back what is preallocated, except keep bytes, for a caller that needs the space to
-// free more. The next write preallocates again.
+// Shrink frees the preallocated space, except keep bytes, for a caller that needs it to free more. The next write
+// preallocates again.
 func (l *Log) Shrink(keep int64) error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
@@ -378,7 +378,7 @@ func (l *Log) Shrink(keep int64) error {
 	return nil
 }
 
-// note copies what the appender knows of its space. wmu and mu are held.
+// note copies the appender's counts of space. wmu and mu are held.
 func (l *Log) note() {
 	l.unused = l.act.alloc - l.act.end
 	l.full = l.unused < l.act.step/2
@@ -398,9 +398,9 @@ func (l *Log) checkRecord(kind Kind, body [][]byte) error {
 	return nil
 }
 
-// Write hands what is buffered to the operating system: it then survives a killed process, but not
-// a power cut. It waits for other writes and for a rotation, not for a running sync. On a full disk
-// (ErrFull) it tries whether there is space now.
+// Write hands the buffered records to the operating system: it then survives a killed process, but not a power cut. It
+// waits for other writes and for a rotation, not for a running sync. On a full disk (ErrFull) it tries whether there is
+// space now.
 func (l *Log) Write() error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
