@@ -151,18 +151,47 @@ func (x *exporter) versions(head *Header) error {
 			return store.Invalid("resume", fmt.Sprintf("an export with %d versions", done), fmt.Sprintf("at most %d; gc ran since: begin anew", total))
 		}
 	}
-	for done < total {
-		if err := x.ctx.Err(); err != nil {
+	parts := make(chan loadedPart, 1)
+	ctx, cancel := context.WithCancel(x.ctx)
+	go x.load(ctx, o, o.entries[done:], parts)
+	defer func() {
+		cancel()
+		for range parts { // nothing reads the store once this returns
+		}
+	}()
+	for part := range parts {
+		if part.err != nil {
+			return part.err
+		}
+		if err := x.some(part.all); err != nil {
 			return err
 		}
-		n := min(loadVersions, total-done)
-		if err := x.some(o, o.entries[done:done+n]); err != nil {
-			return err
-		}
-		done += n
+		done += len(part.all)
 		x.opts.Progress("versions", uint64(done), uint64(total))
 	}
-	return nil
+	return x.ctx.Err()
+}
+
+// loadedPart are versions with the texts of their first pages.
+type loadedPart struct {
+	all []pending
+	err error
+}
+
+// load reads the versions part by part while the parts before are written, on another core. One that is read waits.
+func (x *exporter) load(ctx context.Context, o *order, entries []entry, to chan<- loadedPart) {
+	defer close(to)
+	for len(entries) > 0 && ctx.Err() == nil {
+		n := min(loadVersions, len(entries))
+		all, err := x.heads(o, entries[:n])
+		select {
+		case to <- loadedPart{all, err}:
+		case <-ctx.Done():
+		}
+		if entries = entries[n:]; err != nil {
+			return
+		}
+	}
 }
 
 // The limits of one read.
@@ -180,11 +209,7 @@ type pending struct {
 }
 
 // some writes the lines of some versions.
-func (x *exporter) some(o *order, part []entry) error {
-	all, err := x.heads(o, part)
-	if err != nil {
-		return err
-	}
+func (x *exporter) some(all []pending) error {
 	for len(all) > 0 {
 		n, size := 0, 0
 		for n < len(all) && (n == 0 || size < loadBytes) {
