@@ -60,19 +60,30 @@ var sealedSpaces = map[string]seal.Space{
 
 // opened counts, by bucket, the needles in the values of a file that a keyring opens.
 func opened(path, keyring string) (n map[string]int, err error) {
+	n = map[string]int{}
+	err = eachOpened(path, keyring, func(bucket string, words []string) error {
+		if len(words) > 0 {
+			n[bucket] += len(words)
+		}
+		return nil
+	})
+	return n, err
+}
+
+// eachOpened calls fn with the words that are planted in a value, for all of them.
+func eachOpened(path, keyring string, fn func(bucket string, words []string) error) error {
 	b, err := os.ReadFile(keyring)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	ring, err := seal.Unwrap(keyOf(seals), b, rand.Reader)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	file, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	n = map[string]int{}
 	err = file.View(func(tx *bbolt.Tx) error {
 		return tx.ForEach(func(name []byte, bucket *bbolt.Bucket) error {
 			space, ok := sealedSpaces[string(name)]
@@ -84,14 +95,11 @@ func opened(path, keyring string) (n map[string]int, err error) {
 				if err != nil && !errors.Is(err, seal.ErrDestroyed) {
 					return fmt.Errorf("%s %x: %w", name, k, err)
 				}
-				if found := len(plantedIn(plain)); found > 0 {
-					n[string(name)] += found
-				}
-				return nil
+				return fn(string(name), plantedIn(plain))
 			})
 		})
 	})
-	return n, errors.Join(err, file.Close())
+	return errors.Join(err, file.Close())
 }
 
 func copySealed(t *testing.T, path string) string {

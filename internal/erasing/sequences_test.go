@@ -7,7 +7,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +30,7 @@ var (
 const sequenceSteps = 30
 
 // run makes one sequence. An error is a difference between the database and its model.
-func run(dir string, seed uint64, d defect, done map[string]int) (err error) {
+func run(dir string, seed uint64, key []byte, d defect, done map[string]int) (err error) {
 	path, beside := filepath.Join(dir, "db", "agent.ctx"), filepath.Join(dir, "beside")
 	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.Mkdir(beside, 0o700)); err != nil {
 		return err
@@ -38,7 +41,7 @@ func run(dir string, seed uint64, d defect, done map[string]int) (err error) {
 		}
 	}()
 	w := &walk{
-		state: newState(), dice: dice{rand.New(rand.NewPCG(seed, 17))}, seed: seed, dir: beside, path: path,
+		state: newState(), dice: dice{rand.New(rand.NewPCG(seed, 17))}, seed: seed, key: key, dir: beside, path: path,
 		now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC), defect: d, done: done,
 		random: &filestore.LockedReader{R: rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})},
 	}
@@ -59,27 +62,92 @@ func run(dir string, seed uint64, d defect, done map[string]int) (err error) {
 	if len(problems) > 0 {
 		err = fmt.Errorf("seed %d: the check finds %+v", seed, problems)
 	}
-	return errors.Join(err, w.db.Close())
+	if err = errors.Join(err, w.db.Close()); err == nil && key != nil {
+		err = w.rows()
+	}
+	return err
+}
+
+// rows looks in the rows that the keyring opens for words that none may have.
+func (w *walk) rows() error {
+	kept := w.kept()
+	return eachOpened(w.path, w.path+".keys", func(bucket string, words []string) error {
+		for _, word := range words {
+			if w.never[word] && !kept[word] {
+				return fmt.Errorf("seed %d: a row of %s has %s", w.seed, bucket, word)
+			}
+		}
+		return nil
+	})
+}
+
+// sealedEvery is the key of a sequence: one of three databases is encrypted.
+func sealedEvery(seed uint64) []byte {
+	if seed%3 == 0 {
+		return keyOf(seals)
+	}
+	return nil
 }
 
 // TestSequences makes random sequences of puts, deletes, turns, notes, drafts that are held and reviewed, assemblies, gc,
 // retention with its prune, checkpoints, compactions, backups, restores with receipts, reopens and erases, and compares each
 // with a model after every erase and at its end.
 func TestSequences(t *testing.T) {
-	dir := t.TempDir()
-	until, n := time.Now().Add(2*time.Second), *sequences
+	n := *sequences
 	if n == 0 && dbtest.Long {
 		n = 10_000
 	}
-	done, seed := map[string]int{}, *firstSequence
-	for ; n > 0 && seed < *firstSequence+n || n == 0 && (seed < *firstSequence+3 || time.Now().Before(until)); seed++ {
-		if err := run(dir, seed, nil, done); err != nil {
-			dbtest.Keep(t, filepath.Join(dir, "db", "agent.ctx"))
-			require.NoError(t, err)
+	if n == 0 {
+		n = 3
+	}
+	r := &sequencer{t: t, until: time.Now().Add(2 * time.Second), end: *firstSequence + n, atLeast: *sequences == 0 && !dbtest.Long, done: map[string]int{}}
+	r.next.Store(*firstSequence)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		dir := t.TempDir()
+		workers.Go(func() { r.work(dir) })
+	}
+	workers.Wait()
+	t.Logf("%d sequences from seed %d on: %v", r.ran.Load(), *firstSequence, r.done)
+	require.NoError(t, r.err)
+	require.NotZero(t, r.done["erase"])
+}
+
+// sequencer makes sequences on all cores, each in a database of its own.
+type sequencer struct {
+	t         *testing.T
+	until     time.Time
+	end       uint64 // the seed behind the last
+	atLeast   bool   // more of them until the time is over
+	next, ran atomic.Uint64
+	mu        sync.Mutex // guards the rest
+	done      map[string]int
+	err       error
+}
+
+func (r *sequencer) work(dir string) {
+	for {
+		seed := r.next.Add(1) - 1
+		if seed >= r.end && (!r.atLeast || time.Now().After(r.until)) {
+			return
+		}
+		done := map[string]int{}
+		err := run(dir, seed, sealedEvery(seed), nil, done)
+		r.ran.Add(1)
+		r.mu.Lock()
+		for step, n := range done {
+			r.done[step] += n
+		}
+		failed := r.err != nil
+		if err != nil && !failed {
+			r.err = err
+			dbtest.Keep(r.t, filepath.Join(dir, "db", "agent.ctx"))
+		}
+		r.mu.Unlock()
+		if err != nil || failed {
+			return
 		}
 	}
-	t.Logf("seeds %d to %d: %v", *firstSequence, seed-1, done)
-	require.NotZero(t, done["erase"])
 }
 
 // TestSequencesControl: an erase that leaves out one kind of what it should take is told.
@@ -98,7 +166,7 @@ func TestSequencesControl(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
 			for seed := uint64(1); seed <= 60; seed++ {
-				err := run(dir, seed, d, map[string]int{})
+				err := run(dir, seed, nil, d, map[string]int{})
 				if err != nil {
 					t.Logf("told: %v", err)
 					return

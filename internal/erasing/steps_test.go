@@ -29,6 +29,7 @@ type walk struct {
 	*state
 	dice
 	seed   uint64
+	key    []byte // nil: it is not encrypted
 	dir    string
 	path   string
 	db     *ctxpage.DB
@@ -68,8 +69,8 @@ func (s spoiled) Maintain(ctx context.Context, job store.Job, p store.Progress) 
 	return s.Store.Maintain(ctx, job, p)
 }
 
-func openAt(path string, clock func() time.Time, random io.Reader, d defect) (*ctxpage.DB, error) {
-	st, err := filestore.Open(filestore.Options{Path: path, Now: clock, Rand: random, NoSync: true, State: ctxpage.StateKinds(), Columns: 1})
+func openAt(path string, key []byte, clock func() time.Time, random io.Reader, d defect) (*ctxpage.DB, error) {
+	st, err := filestore.Open(filestore.Options{Path: path, Key: key, Now: clock, Rand: random, NoSync: true, State: ctxpage.StateKinds(), Columns: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func openAt(path string, clock func() time.Time, random io.Reader, d defect) (*c
 func (w *walk) clock() time.Time { return w.now }
 
 func (w *walk) open() (err error) {
-	w.db, err = openAt(w.path, w.clock, w.random, w.defect)
+	w.db, err = openAt(w.path, w.key, w.clock, w.random, w.defect)
 	return err
 }
 
@@ -415,8 +416,17 @@ func (w *walk) restore() error {
 		return err
 	}
 	defer os.RemoveAll(to)
+	if w.key != nil { // the keyring of now: what was erased since opens no more
+		ring, err := os.ReadFile(w.path + ".keys")
+		if err == nil {
+			err = os.WriteFile(c.path+".keys", ring, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	var again []*erase.Report
-	opts := filestore.RestoreOptions{Clock: w.clock, Prepare: func(ctx context.Context, st store.Store) (err error) {
+	opts := filestore.RestoreOptions{Clock: w.clock, Key: w.key, Prepare: func(ctx context.Context, st store.Store) (err error) {
 		again, err = erasing.Again(ctx, st, w.erased, false, nil)
 		return err
 	}}
@@ -426,7 +436,7 @@ func (w *walk) restore() error {
 	if err := c.model.again(w.asked[c.after:], again); err != nil {
 		return err
 	}
-	db, err := openAt(filepath.Join(to, "agent.ctx"), w.clock, w.random, nil)
+	db, err := openAt(filepath.Join(to, "agent.ctx"), w.key, w.clock, w.random, nil)
 	if err != nil {
 		return err
 	}
