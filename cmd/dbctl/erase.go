@@ -225,6 +225,11 @@ func (c *eraseVerifyCmd) Run(a *app) error {
 	}
 	return a.emit(receiptView{r.DB, r.Done, r.Head, r.Limits}, func(w io.Writer) {
 		fmt.Fprintf(w, "database %s has recorded, at %s: erased by %s, %s\n%s\nleaf %d stands under %s\n", r.DB, r.Done.At.Format("2006-01-02T15:04:05Z"), line(r.Done.By), line(r.Done.Reason), r.Done.Counts(), r.Done.Leaf, line(r.Head))
+		if head == nil {
+			fmt.Fprintln(w, "that head came with the receipt, so whoever made one could make both; give the head that you keep elsewhere (--head)")
+		} else {
+			fmt.Fprintln(w, "it is the head that you gave")
+		}
 		printBackups(w, r.Done.Backups)
 		for _, l := range r.Limits {
 			fmt.Fprintln(w, "not proved:", line(l))

@@ -51,6 +51,7 @@ func TestErase(t *testing.T) {
 	require.Contains(t, ok(t, "", "manifest", "ls", file, "--type", "erase"), "erase")
 
 	require.Contains(t, ok(t, "", "erase", "verify", receipt), "erased by desk, request 4711")
+	require.Contains(t, ok(t, "", "erase", "verify", receipt), "that head came with the receipt")
 	b, err := os.ReadFile(receipt)
 	require.NoError(t, err)
 	require.Equal(t, exitFailed, dbctl(strings.Replace(string(b), `"versions": 2`, `"versions": 3`, 1), "erase", "verify", "-").code, "control: an edited receipt")

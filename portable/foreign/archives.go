@@ -49,8 +49,11 @@ func chatGPT(e element, branches bool) (out []store.Artefact, err error) {
 	if v.ID == "" {
 		v.ID = v.Other
 	}
-	if v.ID == "" || v.Mapping == nil {
-		return nil, e.wrong("conversation_id", store.Invalid("conversation", "no conversation_id, or no mapping", "both"))
+	switch {
+	case v.ID == "":
+		return nil, e.wrong("conversation_id", store.Invalid("conversation_id", "none, and no id", "one of them, which names the session"))
+	case v.Mapping == nil:
+		return nil, e.wrong("mapping", store.Invalid("mapping", "none", "the nodes of the conversation"))
 	}
 	order, err := v.path(e, branches)
 	if err != nil {
