@@ -233,3 +233,22 @@ func TestUnchangedOfWhatCannotBeCommitted(t *testing.T) {
 	require.ErrorIs(t, err, ErrTxnFailed)
 	require.NoError(t, tx.Rollback())
 }
+
+// What reads the audit of a closed database says that it is closed, as every other method does.
+func TestAuditOfAClosedDatabase(t *testing.T) {
+	db := open(t, Options{})
+	ref, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "zebra"})
+	require.NoError(t, err)
+	a := db.Manifests()
+	require.NoError(t, db.Close())
+	one := func(_ any, err error) error { return err }
+	for name, err := range map[string]error{
+		"size": one(a.Size(ctx)), "leaf": one(a.Leaf(ctx, 0)), "body": one(a.Body(ctx, 0)), "records": one(a.Records(ctx, 0, 1, false, 1)),
+		"trace": one(a.ByTrace(ctx, "x")), "names": one(a.Names(ctx)), "root": one(a.Root(ctx, 1)), "inclusion": one(a.ProveInclusion(ctx, 0, 1)),
+		"verify": one(a.Verify(ctx, nil, nil)), "why": one(db.Why(ctx, "01M8ACCQ45MK2DHG4K854PVE35", ref)),
+	} {
+		if err != nil || name == "records" { // what is in memory may still be told
+			require.ErrorIs(t, err, ErrClosed, name)
+		}
+	}
+}

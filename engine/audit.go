@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/ctxpage/ctxpage/manifest"
@@ -19,6 +20,14 @@ type audit struct {
 
 // Audit: see store.Store.
 func (s *Engine) Audit() store.Audit { return audit{s.Leaves.Reader(s.Question), s} }
+
+// closing adds the error of a closed store, as every read of one gives it, to that of a closed log.
+func closing[T any](v T, err error) (T, error) {
+	if errors.Is(err, manifest.ErrClosed) {
+		err = fmt.Errorf("%w: %w", store.ErrClosed, err)
+	}
+	return v, err
+}
 
 // landed waits until leaves in flight are durable; trace "" stands for all of them. An error is
 // ignored: what is durable is then the answer.
@@ -41,14 +50,14 @@ func (q *sequencer) flying(trace string) bool {
 // Size: see store.Audit.
 func (a audit) Size(ctx context.Context) (uint64, error) {
 	a.landed(ctx, "")
-	return a.Reader.Size(ctx)
+	return closing(a.Reader.Size(ctx))
 }
 
 // Wait: see store.Audit. A leaf in flight is made durable first; the goroutine that appends a later leaf makes that one
 // durable soon.
 func (a audit) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error) {
 	a.landed(ctx, "")
-	return a.Reader.Wait(ctx, size, wait)
+	return closing(a.Reader.Wait(ctx, size, wait))
 }
 
 // Body: see store.Audit.
@@ -58,7 +67,7 @@ func (a audit) Body(ctx context.Context, i uint64) ([]byte, error) {
 		a.landed(ctx, "")
 		b, err = a.Reader.Body(ctx, i)
 	}
-	return b, err
+	return closing(b, err)
 }
 
 // Leaf: see store.Audit.
@@ -68,19 +77,19 @@ func (a audit) Leaf(ctx context.Context, i uint64) (*manifest.Record, error) {
 		a.landed(ctx, "")
 		r, err = a.Reader.Leaf(ctx, i)
 	}
-	return r, err
+	return closing(r, err)
 }
 
 // Records: see store.Audit.
 func (a audit) Records(ctx context.Context, from, to uint64, reverse bool, limit int) ([]*manifest.Record, error) {
 	a.landed(ctx, "")
-	return a.Reader.Records(ctx, from, to, reverse, limit)
+	return closing(a.Reader.Records(ctx, from, to, reverse, limit))
 }
 
 // ByTrace: see store.Audit.
 func (a audit) ByTrace(ctx context.Context, trace string) ([]*manifest.Record, error) {
 	a.landed(ctx, trace)
-	return a.Reader.ByTrace(ctx, trace)
+	return closing(a.Reader.ByTrace(ctx, trace))
 }
 
 // Named implements store.Audit. A leaf in flight is a yes without waiting.
@@ -88,17 +97,49 @@ func (a audit) Named(ctx context.Context, trace string) (bool, error) {
 	if a.s.seq.flying(trace) { // asked first: a leaf is taken out of flight only after it is in the tree
 		return true, nil
 	}
-	return a.Reader.Named(ctx, trace)
+	return closing(a.Reader.Named(ctx, trace))
 }
 
 // Names: see store.Audit.
 func (a audit) Names(ctx context.Context) (manifest.Names, error) {
 	a.landed(ctx, "")
-	return a.Reader.Names(ctx)
+	return closing(a.Reader.Names(ctx))
 }
 
 // Verify: see store.Audit.
 func (a audit) Verify(ctx context.Context, against *manifest.Head, progress manifest.Progress) (manifest.Verification, error) {
 	a.landed(ctx, "")
-	return a.Reader.Verify(ctx, against, progress)
+	return closing(a.Reader.Verify(ctx, against, progress))
+}
+
+// Root: see store.Audit.
+func (a audit) Root(ctx context.Context, size uint64) (manifest.Hash, error) {
+	return closing(a.Reader.Root(ctx, size))
+}
+
+// Head: see store.Audit.
+func (a audit) Head(ctx context.Context, size uint64, now int64) (manifest.Head, error) {
+	return closing(a.Reader.Head(ctx, size, now))
+}
+
+// Question: see store.Audit.
+func (a audit) Question(ctx context.Context, leaf *manifest.Record) (string, error) {
+	return closing(a.Reader.Question(ctx, leaf))
+}
+
+// Written: see store.Audit.
+func (a audit) Written(ctx context.Context, num uint64, version uint32) (*manifest.Record, manifest.Write, error) {
+	r, w, err := a.Reader.Written(ctx, num, version)
+	r, err = closing(r, err)
+	return r, w, err
+}
+
+// ProveInclusion: see store.Audit.
+func (a audit) ProveInclusion(ctx context.Context, i, size uint64) (manifest.Inclusion, error) {
+	return closing(a.Reader.ProveInclusion(ctx, i, size))
+}
+
+// ProveConsistency: see store.Audit.
+func (a audit) ProveConsistency(ctx context.Context, old, size uint64) (manifest.Consistency, error) {
+	return closing(a.Reader.ProveConsistency(ctx, old, size))
 }

@@ -115,7 +115,7 @@ type Engine struct {
 	holds   holds
 
 	findings  sync.Pool     // of *finding
-	gcMu      sync.Mutex    // one gc or erase at a time; before filestore's ckptMu
+	gcMu      JobLock       // one gc or erase at a time; before filestore's ckptMu
 	releases  atomic.Uint64 // how many overlays were released: rows read before a release may be out of date
 	unflushed atomic.Int64  // bytes in overlay and frozen, for throttle
 	failed    atomic.Pointer[error]

@@ -105,7 +105,9 @@ func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.
 
 // eraseAll commits a run part by part. An end of ctx is noticed between two parts.
 func (s *Engine) eraseAll(ctx context.Context, row *eraseRow, progress store.Progress) error {
-	s.gcMu.Lock()
+	if err := s.gcMu.Take(ctx); err != nil {
+		return err
+	}
 	defer s.gcMu.Unlock()
 	parts := s.eraseParts(row.Job)
 	for i := range parts {

@@ -94,7 +94,9 @@ type collector struct {
 // Collect runs gc, or only plans it. The report says what was dropped even if the run ended with an error. A last
 // checkpoint frees the space of the dropped versions, even after an error, unless the store is closed.
 func (s *Engine) Collect(ctx context.Context, job store.Job, progress store.Progress) (store.JobReport, error) {
-	s.gcMu.Lock()
+	if err := s.gcMu.Take(ctx); err != nil {
+		return store.JobReport{}, err
+	}
 	defer s.gcMu.Unlock()
 	c := &collector{s: s, ctx: ctx, job: job.GC, dry: job.Kind == store.JobGCPlan, progress: progress, names: newNames(s.opts.State),
 		now: codec.Micros(s.opts.Now()), gone: map[string]*tally{}, kept: map[string]*tally{}}
@@ -113,7 +115,9 @@ func (s *Engine) Collect(ctx context.Context, job store.Job, progress store.Prog
 	}
 	if c.wrote && !s.closed.Load() { // after an error too
 		cerr := s.opts.Checkpoint(context.WithoutCancel(ctx))
-		err = errors.Join(err, cerr)
+		if !errors.Is(cerr, store.ErrClosed) { // Close makes the checkpoint
+			err = errors.Join(err, cerr)
+		}
 	}
 	return store.JobReport{GC: c.report()}, err
 }

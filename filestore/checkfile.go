@@ -11,7 +11,7 @@ import (
 
 // check walks the invariants of the whole database: bbolt's own pages here, everything else in the engine.
 func (s *Store) check(ctx context.Context, progress store.Progress) (rep store.JobReport, err error) {
-	if err := s.startJob(); err != nil {
+	if err := s.startJob(ctx); err != nil {
 		return rep, err
 	}
 	defer s.ckptMu.Unlock()

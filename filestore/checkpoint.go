@@ -115,16 +115,29 @@ func (s *Store) due() bool {
 // The archive comes before the cut, because the log is the only other place of those leaves. The
 // cut comes last, because until then the log is the only other copy.
 func (s *Store) checkpoint(ctx context.Context) (store.JobReport, error) {
-	if err := s.startJob(); err != nil {
+	if err := s.startJob(ctx); err != nil {
 		return store.JobReport{}, err
 	}
 	defer s.ckptMu.Unlock()
 	return s.checkpointLocked(ctx)
 }
 
-// startJob takes ckptMu for a job on the whole file. ErrClosed: Close has begun; it makes the last
-// checkpoint, and after that there is no log.
-func (s *Store) startJob() error {
+// startJob takes ckptMu for a job on the whole file that somebody asked for. It waits no longer than ctx, and not when
+// Close has begun (ErrClosed): Close would have to wait for all that were asked for before it.
+func (s *Store) startJob(ctx context.Context) error {
+	if err := s.ckptMu.Take(ctx); err != nil {
+		return err
+	}
+	if s.ending.Load() || s.eng.Closed() {
+		s.ckptMu.Unlock()
+		return store.ErrClosed
+	}
+	return nil
+}
+
+// mustJob takes ckptMu for what has to be done whoever waits: the end of an erase, relief of a full disk. ErrClosed: the
+// store is shut; Close makes the last checkpoint, and after that there is no log.
+func (s *Store) mustJob() error {
 	s.ckptMu.Lock()
 	if s.eng.Closed() {
 		s.ckptMu.Unlock()
@@ -391,7 +404,7 @@ func (s *Store) tellBackup(ctx context.Context, to string) (failed func(), err e
 // archive and the front of the log do not change. Commits go on, the log only grows, and the copy
 // ends with some whole prefix of them.
 func (s *Store) backup(ctx context.Context, to string, progress store.Progress) (rep store.JobReport, err error) {
-	if err := s.startJob(); err != nil {
+	if err := s.startJob(ctx); err != nil {
 		return rep, err
 	}
 	defer s.ckptMu.Unlock()

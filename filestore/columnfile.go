@@ -242,7 +242,7 @@ func removeIfThere(fsys interface {
 // end of the store, because the leaf is a leaf like others. It may fail: then there is no snapshot, and the next open
 // reads the rows.
 func (s *Store) keepColumns(ctx context.Context) {
-	if s.opts.ReadOnly || s.opts.Columns < 0 || s.ring.Load() != nil || s.eng.Failure() != nil || s.startJob() != nil {
+	if s.opts.ReadOnly || s.opts.Columns < 0 || s.ring.Load() != nil || s.eng.Failure() != nil || s.mustJob() != nil {
 		return
 	}
 	defer s.ckptMu.Unlock()

@@ -72,7 +72,7 @@ func (s *Store) purge(ctx context.Context, rep *store.EraseReport, progress stor
 }
 
 func (s *Store) purgeFiles(ctx context.Context, rep *store.EraseReport, progress store.Progress) error {
-	if err := s.startJob(); err != nil {
+	if err := s.mustJob(); err != nil {
 		return err
 	}
 	defer s.ckptMu.Unlock()

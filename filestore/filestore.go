@@ -130,16 +130,17 @@ type Store struct {
 	nameless bool   // it is so damaged that nothing says whether it is a copy
 	archived uint64 // leaves in the archive when it was opened
 
-	ckptMu  sync.Mutex   // one checkpoint, backup, check or purge at a time; after gcMu, before the log's tail
-	bulk    atomic.Int64 // bytes of batches in progress
-	purging bool         // a checkpoint begins a new segment whatever its size; under ckptMu
-	squeeze int          // what a checkpoint does to free the log whatever its size; under ckptMu
+	ckptMu  engine.JobLock // one checkpoint, backup, check or purge at a time; after gcMu, before the log's tail
+	bulk    atomic.Int64   // bytes of batches in progress
+	purging bool           // a checkpoint begins a new segment whatever its size; under ckptMu
+	squeeze int            // what a checkpoint does to free the log whatever its size; under ckptMu
 	relief  relief
 	ample   ample
 	untold  atomic.Pointer[manifest.Record] // the leaf of a recovery that found no space on the disk
 
 	broken atomic.Pointer[error] // bbolt panicked with its locks held
 	done   sync.WaitGroup
+	ending atomic.Bool // Close has begun: jobs that still wait end
 
 	columns columnFile // under ckptMu once it is open
 }
@@ -554,6 +555,7 @@ func (s *Store) redo(r wal.Record) error {
 // end was clean. A store that has failed is closed without these, and Close returns the failure.
 func (s *Store) Close() error {
 	if !s.eng.Closed() {
+		s.ending.Store(true)
 		s.tellLater()
 		s.keepColumns(context.Background())
 	}

@@ -433,7 +433,7 @@ func TestJobDoesNotRelieveItself(t *testing.T) {
 	st, err := Open(Options{Path: dbtest.MemoryPath(t), NoSync: true})
 	require.NoError(t, err)
 	ctx := context.Background()
-	require.NoError(t, st.startJob())
+	require.NoError(t, st.mustJob())
 	require.ErrorIs(t, st.relieve(inJob(ctx)), engine.ErrLogFull)
 	control := make(chan error, 1)
 	go func() { control <- st.relieve(ctx) }()

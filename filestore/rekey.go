@@ -157,7 +157,7 @@ func bytesAt(path string) int64 { return copySpaceFor(path, path).needed }
 
 // rekeyed writes the copy.
 func (s *Store) rekeyed(ctx context.Context, to string, key []byte, o RekeyOptions) error {
-	if err := s.startJob(); err != nil {
+	if err := s.startJob(ctx); err != nil {
 		return err
 	}
 	defer s.ckptMu.Unlock()

@@ -87,7 +87,7 @@ func (s *Store) relieve(ctx context.Context) error {
 	if ctx.Value(jobKey{}) != nil {
 		return engine.ErrLogFull
 	}
-	if err := s.startJob(); err != nil {
+	if err := s.mustJob(); err != nil {
 		return err
 	}
 	defer s.ckptMu.Unlock()

@@ -17,7 +17,7 @@ func (s *Store) shrink(ctx context.Context, dry bool, progress store.Progress) (
 			return rep, err
 		}
 	}
-	if err := s.startJob(); err != nil {
+	if err := s.startJob(ctx); err != nil {
 		return rep, err
 	}
 	defer s.ckptMu.Unlock()
