@@ -80,11 +80,6 @@ func (c *Client) call(ctx context.Context, name string, q any, h how) ([]byte, e
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	if !h.waited {
-		defer context.AfterFunc(c.ended, func() { cancel(store.ErrClosed) })()
-	}
 	message, err := packFrame(frameEnd, q)
 	if err != nil {
 		return nil, err
@@ -93,7 +88,19 @@ func (c *Client) call(ctx context.Context, name string, q any, h how) ([]byte, e
 		return nil, store.Invalid(name, fmt.Sprintf("%d bytes", len(message)), fmt.Sprintf("at most %d", maxRequest))
 	}
 	t := &try{c: c, name: name, message: message, number: c.calls.Add(1), how: h}
-	return t.untilAnswered(ctx)
+	b, tried, err := t.first(ctx)
+	if tried && err == nil {
+		return b, nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if !h.waited {
+		defer context.AfterFunc(c.ended, func() { cancel(store.ErrClosed) })()
+	}
+	if !tried {
+		b, err = t.once(ctx)
+	}
+	return t.untilAnswered(ctx, b, err)
 }
 
 // ended is why a context is over: the client was closed, or what the caller did.
@@ -120,10 +127,10 @@ const (
 	longPause  = 25 * time.Millisecond
 )
 
-func (t *try) untilAnswered(ctx context.Context) ([]byte, error) {
+// untilAnswered repeats the attempt that gave b or err.
+func (t *try) untilAnswered(ctx context.Context, b []byte, err error) ([]byte, error) {
 	deadline := time.Now().Add(t.c.opts.Again)
-	for pause := firstPause; ; pause = min(2*pause, longPause) {
-		b, err := t.once(ctx)
+	for pause := firstPause; ; b, err = t.once(ctx) {
 		var said *answered
 		var no *refused
 		var skew *SkewError
@@ -150,6 +157,7 @@ func (t *try) untilAnswered(ctx context.Context) ([]byte, error) {
 		case <-ctx.Done():
 		case <-time.After(pause/2 + rand.N(pause)):
 		}
+		pause = min(2*pause, longPause)
 	}
 }
 
@@ -186,6 +194,11 @@ func (t *try) once(ctx context.Context) ([]byte, error) {
 		}
 	}
 	b, err := t.send(ctx, s)
+	return b, t.made(s, err)
+}
+
+// made notes what the error of an attempt says: the server does not know the session, or it may have got the call.
+func (t *try) made(s *welcome, err error) error {
 	var no *refused
 	switch {
 	case errors.As(err, &no) && no.Code == refusedSession:
@@ -193,7 +206,7 @@ func (t *try) once(ctx context.Context) ([]byte, error) {
 	case err != nil && t.sentTo == "" && !errors.As(err, &no) && !unsent(err) && !errors.Is(err, errClosing):
 		t.sentTo = s.Session
 	}
-	return b, err
+	return err
 }
 
 // unsent tells that a server got nothing of a request.
@@ -204,6 +217,9 @@ func unsent(err error) bool {
 
 // send sends the call to a session and reads the answer.
 func (t *try) send(ctx context.Context, s *welcome) (b []byte, err error) {
+	if s.Protocol >= streamSince {
+		return t.onStream(ctx, s)
+	}
 	h := http1.Header{{Name: "content-type", Value: packType}, {Name: headerSession, Value: s.Session}, {Name: headerCall, Value: strconv.FormatUint(t.number, 10)}}
 	err = t.c.watch(ctx, "POST", "/v1/"+t.name, h, t.message, func(res *http1.Response) error {
 		b, err = t.read(res)
@@ -217,7 +233,12 @@ func (t *try) read(res *http1.Response) ([]byte, error) {
 	if res.Status != 200 || res.Header.Get("content-type") != packType {
 		return nil, readRefusal(res)
 	}
-	kind, b, err := readMessage(res.Body, maxAnswer, func(b []byte) error {
+	return t.readAnswer(res.Body)
+}
+
+// readAnswer reads the frames of the answer.
+func (t *try) readAnswer(from io.Reader) ([]byte, error) {
+	kind, b, err := readMessage(from, maxAnswer, func(b []byte) error {
 		var p progress
 		if err := unpack(b, &p); err != nil {
 			return err
@@ -230,6 +251,9 @@ func (t *try) read(res *http1.Response) ([]byte, error) {
 	if err != nil || kind == frameEnd {
 		return b, err
 	}
+	if kind == frameRefused {
+		return nil, parseRefusal(0, b)
+	}
 	var failed struct{ Err error }
 	if err := unpack(b, &failed); err != nil {
 		return nil, err
@@ -241,20 +265,28 @@ func (t *try) read(res *http1.Response) ([]byte, error) {
 }
 
 func readRefusal(res *http1.Response) error {
-	no := &refused{status: res.Status}
 	b, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errCut, err)
 	}
-	if err := json.Unmarshal(b, &no.refusal); err != nil || no.Code == "" {
-		return fmt.Errorf("ctxpage: an answer of status %d that is none of ours: %.200q", res.Status, b)
-	}
-	return no
+	return parseRefusal(res.Status, b)
 }
 
-// watch sends a request and has the answer read. When the server is silent for half of the time it may be, it is asked
-// for its status; when that is not answered in the other half, the request ends with errSilent.
+// watch sends a request and has the answer read, both watched.
 func (c *Client) watch(ctx context.Context, method, path string, h http1.Header, body []byte, read func(*http1.Response) error) error {
+	return c.watched(ctx, func(ctx context.Context) error {
+		res, err := c.http.Do(ctx, method, path, h, body)
+		if err == nil {
+			defer res.Close()
+			err = read(res)
+		}
+		return err
+	})
+}
+
+// watched does something that waits for the server. When the server is silent for half of the time it may be, it is asked
+// for its status; when that is not answered in the other half, this ends with errSilent.
+func (c *Client) watched(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := &watcher{half: c.opts.Answer / 2}
@@ -266,11 +298,7 @@ func (c *Client) watch(ctx context.Context, method, path string, h http1.Header,
 		}
 	})
 	defer w.end()
-	res, err := c.http.Do(ctx, method, path, h, body)
-	if err == nil {
-		defer res.Close()
-		err = read(res)
-	}
+	err := do(ctx)
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
 		return errSilent
 	}

@@ -89,6 +89,7 @@ type Client struct {
 	holds   map[store.Ticket]store.Moment
 	freed   []store.Ticket // to be released
 	givenUp []uint64       // calls of Commit that no caller waits for
+	streams []*stream      // idle ones, the latest used last
 
 	let     chan struct{}   // of one: there are holds to be released
 	ended   context.Context // when the client is closed

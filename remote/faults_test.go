@@ -139,17 +139,22 @@ func (c *counting) Append(ctx context.Context, leaves []*manifest.Record, d stor
 }
 
 // A connection that is cut anywhere in a request or its answer is not noticed: each commit is applied once, each leaf
-// stands once, each answer is that of the first.
+// stands once, each answer is that of the first. The bytes of HTTP are more than those of a stream.
 func TestCutsApplyOnce(t *testing.T) {
 	t.Parallel()
+	t.Run("http", func(t *testing.T) { cutsApplyOnce(t, remote.Speaks(remote.ClientOptions{}, 1, 3), 900, 23, 300) })
+	t.Run("stream", func(t *testing.T) { cutsApplyOnce(t, remote.ClientOptions{}, 360, 9, 40) })
+}
+
+func cutsApplyOnce(t *testing.T, opts remote.ClientOptions, asks, step, answers int64) {
 	mem := newMemory(t)
 	st := &counting{Store: mem}
 	path := socket(t)
 	serve(t, st, path, remote.ServerOptions{})
 	p, through := newProxy(t, path)
-	c := dial(t, through, remote.ClientOptions{})
+	c := dial(t, through, opts)
 	n := int64(0)
-	step := func(which *atomic.Int64, at int64) {
+	cut := func(which *atomic.Int64, at int64) {
 		which.Store(at)
 		batch := fact(t, fmt.Sprint("fact ", n), "zebra")
 		out, err := c.Commit(ctx, batch)
@@ -168,9 +173,9 @@ func TestCutsApplyOnce(t *testing.T) {
 		require.Equal(t, out, got)
 		which.Store(-1)
 	}
-	for at := int64(0); at < 900; at += 23 {
-		step(&p.cutAsk, at)
-		step(&p.cutAns, at%300)
+	for at := int64(0); at < asks; at += step {
+		cut(&p.cutAsk, at)
+		cut(&p.cutAns, at%answers)
 	}
 	require.Greater(t, p.cuts.Load(), int64(80), "the proxy cut")
 	require.EqualValues(t, n, st.appends.Load(), "the server knew the repeated calls")
@@ -184,6 +189,8 @@ func TestCutsApplyOnceControl(t *testing.T) {
 	serve(t, mem, path, remote.ServerOptions{})
 	p, through := newProxy(t, path)
 	c := dial(t, through, remote.ClientOptions{Again: 1})
+	_, err := c.Info(ctx) // makes the stream
+	require.NoError(t, err)
 	leaf := &manifest.Record{Type: manifest.TypeGet, Trace: "read", Time: 1}
 	p.cutAns.Store(0)
 	require.ErrorIs(t, c.Append(ctx, []*manifest.Record{leaf}, store.Written), store.ErrOutcomeUnknown)
@@ -399,9 +406,11 @@ func TestSilentServer(t *testing.T) {
 	serve(t, newMemory(t), path, remote.ServerOptions{Program: "owner"})
 	stuck, through := newStuck(t, path)
 	c := dial(t, through, remote.ClientOptions{Answer: 400 * time.Millisecond})
+	_, err := c.Info(ctx) // makes the stream
+	require.NoError(t, err)
 	stuck.Store(true)
 	began := time.Now()
-	_, err := c.Commit(ctx, fact(t, "fact", "zebra"))
+	_, err = c.Commit(ctx, fact(t, "fact", "zebra"))
 	took := time.Since(began)
 	var silent *remote.UnavailableError
 	require.ErrorAs(t, err, &silent)

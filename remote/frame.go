@@ -78,7 +78,7 @@ func readMessage(r io.Reader, limit int, progress func(b []byte) error) (kind by
 		}
 		switch h[0] {
 		case framePart:
-		case frameEnd, frameError:
+		case frameEnd, frameError, frameRefused:
 			return h[0], b.Bytes(), nil
 		case frameProgress:
 			if progress == nil {

@@ -16,9 +16,10 @@ import (
 //	2  a query may have a filter, an erase may take names and leaves, and a gc vectors, which a server of 1 would ignore;
 //	   Prepare
 //	3  the pages of leaves come to Append as tables, which a server of 2 would ignore
+//	4  calls may come on a stream (stream.go)
 const (
 	MinProtocol = 1
-	MaxProtocol = 3
+	MaxProtocol = 4
 )
 
 // The first protocols that have them.
@@ -27,6 +28,7 @@ const (
 	prepareProtocol = 2
 	eraseProtocol   = 2
 	pagesProtocol   = 3
+	streamSince     = 4
 )
 
 // Headers of a call, which are not case-sensitive.

@@ -23,7 +23,7 @@ func TestProtocolIsDocumented(t *testing.T) {
 	for _, code := range []string{refusedSkew, refusedSession, refusedMethod, refusedBody, refusedCall, refusedFull, refusedStop, refusedBackup, refusedClosing} {
 		require.Contains(t, doc, "| `"+code+"` |")
 	}
-	for _, kind := range []byte{frameEnd, framePart, frameError, frameProgress} {
+	for _, kind := range []byte{frameEnd, framePart, frameError, frameProgress, frameCall, frameRefused} {
 		require.Contains(t, doc, "| `"+string(kind)+"` |")
 	}
 	for _, header := range []string{headerSession, headerCall} {

@@ -23,35 +23,42 @@ import (
 func (s *Server) serveCall(e *http1.Exchange, name string) {
 	m, ok := methods[name]
 	if !ok {
-		refuse(e, &refused{404, refusal{Code: refusedMethod, Message: fmt.Sprintf("there is no call %q", name)}})
+		refuse(e, noMethod(name))
 		return
 	}
-	if s.find(e.Header.Get(headerSession)) == nil && s.drained.Err() == nil { // a long request need not be read for that
+	h := callHead{name: name, session: e.Header.Get(headerSession)}
+	if s.find(h.session) == nil && s.drained.Err() == nil { // a long request need not be read for that
 		refuse(e, noSession())
 		return
 	}
-	out := &body{e: e}
-	ask, err := out.read()
-	number, bad := strconv.ParseUint(e.Header.Get(headerCall), 10, 64)
+	ask, err := readAsk(e)
+	var bad error
+	h.number, bad = strconv.ParseUint(e.Header.Get(headerCall), 10, 64)
 	if err = errors.Join(err, bad); err != nil {
 		refuse(e, &refused{400, refusal{Code: refusedBody, Message: err.Error()}})
 		return
 	}
-	out.end(s.makeCall(e, m, number, ask, out.progress))
+	out := &reply{write: (&body{e: e}).write}
+	out.end(s.makeCall(e.Ctx, m, h, ask, out.progress))
+}
+
+func noMethod(name string) *refused {
+	return &refused{404, refusal{Code: refusedMethod, Message: fmt.Sprintf("there is no call %q", name)}}
 }
 
 // makeCall runs a method in its session. A server that drains waits for it, not for the client that reads the answer.
-func (s *Server) makeCall(e *http1.Exchange, m method, number uint64, ask []byte, progress func(string, uint64, uint64)) ([]byte, error) {
+// alive ends when the client leaves.
+func (s *Server) makeCall(alive context.Context, m method, h callHead, ask []byte, progress func(string, uint64, uint64)) ([]byte, error) {
 	if !s.begins() {
 		return nil, closing()
 	}
 	defer s.calls.Done()
-	sess := s.find(e.Header.Get(headerSession))
+	sess := s.find(h.session)
 	if sess == nil || !sess.enter() {
 		return nil, noSession()
 	}
 	defer sess.leave()
-	ctx := e.Ctx
+	ctx := alive
 	if m.whole {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -69,7 +76,7 @@ func (s *Server) makeCall(e *http1.Exchange, m method, number uint64, ask []byte
 		return b, err
 	}
 	if m.once {
-		return sess.once(e.Ctx, number, run)
+		return sess.once(alive, h.number, run)
 	}
 	return run()
 }
@@ -78,70 +85,94 @@ func noSession() *refused {
 	return &refused{410, refusal{Code: refusedSession, Message: "the session is not known or has lapsed: say hello again"}}
 }
 
-// body is the answer to a call on its way.
-type body struct {
-	e     *http1.Exchange
-	begun bool
-	told  time.Time // when progress was written last
-}
-
-// read takes the request. While it arrives there is a deadline (http1.Server.Patience); none when the method runs, so that
+// readAsk takes the request. While it arrives there is a deadline (http1.Server.Patience); none when the method runs, so that
 // the connection tells when the client leaves.
-func (b *body) read() ([]byte, error) {
-	kind, ask, err := readMessage(b.e.Body, maxRequest, nil)
+func readAsk(e *http1.Exchange) ([]byte, error) {
+	kind, ask, err := readMessage(e.Body, maxRequest, nil)
 	if err == nil && kind != frameEnd {
 		err = fmt.Errorf("a request ends in a frame %q", kind)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if n, _ := b.e.Body.Read(make([]byte, 1)); n > 0 {
+	if n, _ := e.Body.Read(make([]byte, 1)); n > 0 {
 		return nil, errors.New("bytes follow the request")
 	}
-	b.e.Listen()
+	e.Listen()
 	return ask, nil
+}
+
+// reply is the answer to a call on its way.
+type reply struct {
+	// write sends frames, or refuses the call, which is for the first write only. all: nothing was written before, and
+	// nothing follows.
+	write  func(frames []byte, no *refused, all bool) error
+	begun  bool
+	failed error     // of the last write
+	told   time.Time // when progress was written last
+}
+
+func (r *reply) send(frames []byte, no *refused, last bool) {
+	all := last && !r.begun
+	r.begun = true
+	if err := r.write(frames, no, all); r.failed == nil {
+		r.failed = err
+	}
 }
 
 // progressEvery limits reports of progress, so that a slow listener does not slow a fast job.
 const progressEvery = 20 * time.Millisecond
 
-func (b *body) progress(what string, done, total uint64) {
-	if now := time.Now(); done != total && now.Sub(b.told) < progressEvery {
+func (r *reply) progress(what string, done, total uint64) {
+	if now := time.Now(); done != total && now.Sub(r.told) < progressEvery {
 		return
 	} else {
-		b.told = now
+		r.told = now
 	}
 	message, err := packFrame(frameProgress, progress{what, done, total})
 	if err == nil {
-		_ = b.write(message, false)
+		r.send(message, nil, false)
 	}
 }
 
 // end writes the answer, or the error. A call that was refused by its session, or cannot be read, was not made.
-func (b *body) end(given []byte, err error) {
+func (r *reply) end(given []byte, err error) {
 	var no *refused
 	var bad *malformed
 	switch {
 	case err == nil:
-		_ = b.write(given, true)
+		r.send(given, nil, true)
 		return
-	case errors.As(err, &no) && !b.begun:
-		refuse(b.e, no)
+	case errors.As(err, &no) && !r.begun:
+		r.send(nil, no, true)
 		return
-	case errors.As(err, &bad) && !b.begun:
-		refuse(b.e, &refused{400, refusal{Code: refusedBody, Message: bad.Error()}})
+	case errors.As(err, &bad) && !r.begun:
+		r.send(nil, &refused{400, refusal{Code: refusedBody, Message: bad.Error()}}, true)
 		return
 	}
 	message, failed := packFrame(frameError, struct{ Err error }{err})
 	if failed != nil {
 		message, _ = packFrame(frameError, struct{ Err error }{&sent{text: err.Error()}})
 	}
-	_ = b.write(message, true)
+	r.send(message, nil, true)
+}
+
+// writePart is what is written under one deadline.
+const writePart = 1 << 20
+
+// body is an answer as the body of an answer of HTTP.
+type body struct {
+	e     *http1.Exchange
+	begun bool
 }
 
 // write sends bytes, part by part, each under a deadline (http1.Server.Reading), so that a client that does not read is cut off. All: nothing was
 // written before, and nothing follows.
-func (b *body) write(p []byte, all bool) error {
+func (b *body) write(p []byte, no *refused, all bool) error {
+	if no != nil {
+		refuse(b.e, no)
+		return nil
+	}
 	if !b.begun {
 		length := int64(-1)
 		if all {
@@ -153,7 +184,7 @@ func (b *body) write(p []byte, all bool) error {
 		b.begun = true
 	}
 	for len(p) > 0 {
-		n := min(len(p), 1<<20)
+		n := min(len(p), writePart)
 		if _, err := b.e.Write(p[:n]); err != nil {
 			return err
 		}

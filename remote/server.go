@@ -218,6 +218,8 @@ func (s *Server) answer(e *http1.Exchange) {
 		s.serveHello(e)
 	case "POST /bye":
 		s.serveBye(e)
+	case "POST " + streamPath:
+		s.serveStream(e)
 	case "POST /backup":
 		s.serveBackup(e)
 	default:

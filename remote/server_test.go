@@ -66,7 +66,7 @@ func TestLeavesOfEveryProtocol(t *testing.T) {
 	mem := newMemory(t)
 	path := socket(t)
 	end := serve(t, mem, path, remote.ServerOptions{})
-	clients := map[string]*remote.Client{"newest": dial(t, path, remote.ClientOptions{}), "older": dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 2))}
+	clients := map[string]*remote.Client{"newest": dial(t, path, remote.ClientOptions{}), "http": dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 3)), "older": dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 2))}
 	leave := func(trace string, c *remote.Client) {
 		leaf := &manifest.Record{Type: manifest.TypeAssemble, Trace: trace, Scope: "acme", Actor: "acme", Pages: []manifest.Page{{Num: 7, Version: 1, Tokens: 5, Form: manifest.FormRange, Ranges: [][2]uint32{{1, 2}}}, {Num: 9, Version: 1}}}
 		want := slices.Clone(leaf.Pages)

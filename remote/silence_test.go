@@ -121,6 +121,13 @@ func TestSilentServerTime(t *testing.T) {
 			if answer == 0 {
 				expected = 2 * time.Second
 			}
+			p.stuck.Store(true)
+			_, err := c.Commit(ctx, fact(t, "fact", "zebra"))
+			require.ErrorIs(t, err, store.ErrLocked)
+			require.NotErrorIs(t, err, store.ErrOutcomeUnknown, "there was no stream yet, and none could be made: nothing was sent")
+			p.stuck.Store(false)
+			_, err = c.Commit(ctx, fact(t, "fact", "zebra"))
+			require.NoError(t, err)
 			for range 3 { // wherever it stands in its pings
 				p.stuck.Store(true)
 				began := time.Now()

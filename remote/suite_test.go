@@ -78,12 +78,13 @@ func (s *served) Close() error {
 type overSocket struct {
 	storetest.Database
 	path string
+	opts remote.ClientOptions
 }
 
 func (o *overSocket) Open(t testing.TB) store.Store {
 	st := o.Database.Open(t)
 	end := serve(t, st, o.path, remote.ServerOptions{Program: "suite"})
-	return &served{dial(t, o.path, remote.ClientOptions{}), end, st}
+	return &served{dial(t, o.path, o.opts), end, st}
 }
 
 func (o *overSocket) Crash(t testing.TB, st store.Store) {
@@ -93,9 +94,9 @@ func (o *overSocket) Crash(t testing.TB, st store.Store) {
 	o.Database.Crash(t, s.store)
 }
 
-func overSocketTo(f storetest.Factory) storetest.Factory {
+func overSocketTo(f storetest.Factory, opts remote.ClientOptions) storetest.Factory {
 	return func(t testing.TB, cfg storetest.Config) storetest.Database {
-		return &overSocket{f(t, cfg), socket(t)}
+		return &overSocket{f(t, cfg), socket(t), opts}
 	}
 }
 
@@ -144,7 +145,13 @@ func (f *onFiles) Crash(t testing.TB, st store.Store) {
 // The contract of store.Store holds over a socket to the reference store.
 func TestSuiteOverMemory(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, overSocketTo(newInMemory))
+	storetest.Run(t, overSocketTo(newInMemory, remote.ClientOptions{}))
+}
+
+// It holds for a client that has no streams and speaks HTTP.
+func TestSuiteOverHTTP(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, overSocketTo(newInMemory, remote.Speaks(remote.ClientOptions{}, 1, 3)))
 }
 
 // The contract of store.Store holds over a socket to the embedded store.
@@ -152,5 +159,5 @@ func TestSuiteOverFiles(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, overSocketTo(func(t testing.TB, cfg storetest.Config) storetest.Database {
 		return &onFiles{path: dbtest.MemoryPath(t), cfg: cfg}
-	}))
+	}, remote.ClientOptions{}))
 }

@@ -3,6 +3,7 @@ package remote_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"os"
@@ -25,14 +26,26 @@ type asked struct {
 
 var callLine = regexp.MustCompile(`POST /v1/(\S+) HTTP`)
 
+// callsIn are the calls that one write begins: of HTTP, or on a stream, where a call is one write.
+func callsIn(p []byte) (names []string) {
+	if len(p) > 5+9 && p[0] == 'c' {
+		head := p[5 : 5+binary.BigEndian.Uint32(p[1:])]
+		return []string{string(head[9+int(head[8]):])}
+	}
+	for _, m := range callLine.FindAllSubmatch(p[:min(len(p), 256)], -1) {
+		names = append(names, string(m[1]))
+	}
+	return names
+}
+
 type overheard struct {
 	net.Conn
 	by *asked
 }
 
 func (o overheard) Write(p []byte) (int, error) {
-	for _, m := range callLine.FindAllSubmatch(p[:min(len(p), 256)], -1) {
-		if name := string(m[1]); name != "Renew" {
+	for _, name := range callsIn(p) {
+		if name != "Renew" {
 			o.by.mu.Lock()
 			o.by.calls = append(o.by.calls, name)
 			o.by.mu.Unlock()

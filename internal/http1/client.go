@@ -95,7 +95,7 @@ func exchange(on *conn, method, path string, h Header, body []byte) (*Response, 
 		if err != nil || !strings.HasPrefix(version, "HTTP/1.") {
 			return nil, fmt.Errorf("%w: answer %.100q", errMalformed, first)
 		}
-		if status < 200 {
+		if status < 200 && status != 101 {
 			continue
 		}
 		res := &Response{Status: status, Header: fields}

@@ -250,6 +250,6 @@ func (c *chunked) next() {
 
 // reasons are the texts of the statuses that this project's servers give.
 var reasons = map[int]string{
-	200: "OK", 202: "Accepted", 204: "No Content", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
+	101: "Switching Protocols", 200: "OK", 202: "Accepted", 204: "No Content", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
 	409: "Conflict", 410: "Gone", 500: "Internal Server Error", 503: "Service Unavailable",
 }

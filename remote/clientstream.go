@@ -1,0 +1,268 @@
+package remote
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/ctxpage/ctxpage/internal/http1"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// A stream at the client: idle ─begin▶ busy ─end▶ idle, or closed for ever with the reason why.
+//
+// What watches a call belongs to the stream and lives as long: a timer that is set once for many calls, and one function
+// for the end of the client. Contexts and timers of each call took longer than its bytes. Only a call whose own context
+// can end adds a function to that.
+//
+// Locks: Client.mu for the idle list; stream.mu for the state. Neither is held while the connection is used.
+
+// maxStreams is how many idle streams a client keeps.
+const maxStreams = 32
+
+// stream is a connection that carries one call at a time.
+type stream struct {
+	c      *Client
+	conn   net.Conn
+	r      *bufio.Reader
+	out    []byte // the last request, for the memory
+	detach func() bool
+
+	mu     sync.Mutex
+	busy   bool
+	waited bool               // Close of the client waits for the call
+	calls  uint64             // begun
+	since  time.Time          // when the call was begun
+	why    error              // the stream was closed for it; nil: it is open
+	timer  *time.Timer        // of the watch
+	set    bool               // it is running
+	asking context.CancelFunc // ends a question for the status; nil: there is none
+}
+
+// idleStream takes a stream that is open, as far as anybody knows; nil: there is none.
+func (c *Client) idleStream(waited bool) *stream {
+	for {
+		c.mu.Lock()
+		n := len(c.streams)
+		if n == 0 {
+			c.mu.Unlock()
+			return nil
+		}
+		st := c.streams[n-1]
+		c.streams = c.streams[:n-1]
+		c.mu.Unlock()
+		if st.r.Buffered() == 0 && st.begin(waited) {
+			return st
+		}
+		st.close(nil)
+	}
+}
+
+// openStream makes a stream that is busy. Its errors say that no call was sent.
+func (c *Client) openStream(ctx context.Context, waited bool) (st *stream, err error) {
+	err = c.watched(ctx, func(ctx context.Context) error {
+		conn, r, res, err := c.http.Upgrade(ctx, streamPath, streamProtocol, nil)
+		if err != nil {
+			return err
+		}
+		if res != nil {
+			defer res.Close()
+			return readRefusal(res)
+		}
+		st = &stream{c: c, conn: conn, r: r}
+		return nil
+	})
+	var no *refused
+	switch {
+	case errors.As(err, &no) && no.Code == refusedMethod: // an older program took the place of the one that said welcome
+		return nil, noSession()
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", http1.ErrUnsent, err)
+	}
+	st.begin(waited)
+	st.detach = context.AfterFunc(c.ended, st.clientEnded)
+	return st, nil
+}
+
+// begin makes an idle stream busy; false: it was closed.
+func (st *stream) begin(waited bool) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.why != nil {
+		return false
+	}
+	st.busy, st.waited, st.since = true, waited, time.Now()
+	st.calls++
+	switch half := st.c.opts.Answer / 2; {
+	case st.set:
+		return true
+	case st.timer == nil:
+		st.timer = time.AfterFunc(half, st.look)
+	default:
+		st.timer.Reset(half)
+	}
+	st.set = true
+	return true
+}
+
+// end makes the stream idle again; why is the reason for which it was closed meanwhile.
+func (st *stream) end(usable bool) (why error) {
+	st.mu.Lock()
+	st.busy = false
+	if st.asking != nil {
+		st.asking()
+	}
+	why = st.why
+	st.mu.Unlock()
+	c := st.c
+	c.mu.Lock()
+	keep := usable && why == nil && !c.closed && len(c.streams) < maxStreams
+	if keep {
+		c.streams = append(c.streams, st)
+	}
+	c.mu.Unlock()
+	if !keep {
+		st.close(nil)
+	}
+	return why
+}
+
+// close closes the stream. The first reason stays.
+func (st *stream) close(why error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.closeLocked(why)
+}
+
+func (st *stream) closeLocked(why error) {
+	if st.why != nil {
+		return
+	}
+	if st.why = why; why == nil {
+		st.why = net.ErrClosed
+	}
+	_ = st.conn.Close()
+	st.timer.Stop()
+	if st.detach != nil {
+		st.detach()
+	}
+}
+
+// clientEnded closes the stream unless it carries a call that Close waits for.
+func (st *stream) clientEnded() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if !st.busy || !st.waited {
+		st.closeLocked(store.ErrClosed)
+	}
+}
+
+// look asks a server for its status that has been silent for half of the time it may be. When that is not answered in the
+// other half, the call ends with errSilent.
+func (st *stream) look() {
+	half := st.c.opts.Answer / 2
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.set = st.busy && st.why == nil; !st.set {
+		return
+	}
+	if left := half - time.Since(st.since); left > 0 {
+		st.timer.Reset(left)
+		return
+	}
+	call := st.calls
+	short, stop := context.WithTimeout(background, half)
+	defer stop()
+	st.asking = stop
+	st.mu.Unlock()
+	_, err := status(short, st.c.http)
+	st.mu.Lock()
+	st.asking = nil
+	if st.busy && st.calls == call && err != nil && errors.Is(short.Err(), context.DeadlineExceeded) {
+		st.closeLocked(errSilent)
+	}
+	if st.set = st.why == nil; st.set {
+		st.timer.Reset(half)
+	}
+}
+
+// first makes an attempt on a stream that is there, which is what nearly all calls take. tried is false where there is none.
+func (t *try) first(ctx context.Context) (b []byte, tried bool, err error) {
+	s := t.c.current()
+	if s == nil || s.Protocol < max(streamSince, t.how.needs) {
+		return nil, false, nil
+	}
+	if b, tried, err = t.onIdle(ctx, s); tried {
+		err = t.made(s, err)
+	}
+	return b, tried, err
+}
+
+// onIdle makes the call on the first idle stream that takes it. From others the server has left.
+func (t *try) onIdle(ctx context.Context, s *welcome) (b []byte, tried bool, err error) {
+	for {
+		st := t.c.idleStream(t.how.waited)
+		if st == nil {
+			return nil, false, nil
+		}
+		if b, err = t.carry(ctx, st, s); !unsent(err) || ctx.Err() != nil {
+			return b, true, err
+		}
+	}
+}
+
+// onStream makes the call on an idle stream or on a new one.
+func (t *try) onStream(ctx context.Context, s *welcome) ([]byte, error) {
+	if b, tried, err := t.onIdle(ctx, s); tried {
+		return b, err
+	}
+	st, err := t.c.openStream(ctx, t.how.waited)
+	if err != nil {
+		return nil, err
+	}
+	return t.carry(ctx, st, s)
+}
+
+// carry makes the call on a stream that is busy with it.
+func (t *try) carry(ctx context.Context, st *stream, s *welcome) (b []byte, err error) {
+	quiet := func() bool { return true }
+	if ctx.Done() != nil {
+		quiet = context.AfterFunc(ctx, func() { st.close(ctx.Err()) })
+	}
+	b, err = t.exchange(st, s)
+	var said *answered
+	var no *refused
+	usable := quiet() && (err == nil || errors.As(err, &said) || errors.As(err, &no) && no.status == 0)
+	if why := st.end(usable); err != nil && !usable && why != nil && !errors.Is(why, net.ErrClosed) {
+		err = fmt.Errorf("%w: %w", why, err)
+	}
+	return b, err
+}
+
+// exchange writes the request and reads the answer.
+func (t *try) exchange(st *stream, s *welcome) ([]byte, error) {
+	head := appendCall(st.out[:0], callHead{t.number, s.Session, t.name})
+	n, err := int64(0), error(nil)
+	if len(t.message) <= keptRequest {
+		st.out = append(head, t.message...)
+		var wrote int
+		wrote, err = st.conn.Write(st.out)
+		n = int64(wrote)
+	} else {
+		n, err = (&net.Buffers{head, t.message}).WriteTo(st.conn)
+	}
+	if err != nil {
+		if n == 0 {
+			err = fmt.Errorf("%w: %w", http1.ErrUnsent, err)
+		}
+		return nil, err
+	}
+	return t.readAnswer(st.r)
+}
+
+// keptRequest is up to how many bytes the memory of a request is kept.
+const keptRequest = 64 << 10

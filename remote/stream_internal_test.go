@@ -1,0 +1,138 @@
+package remote
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/http1"
+	"github.com/ctxpage/ctxpage/storetest"
+)
+
+// rawStream is a stream that a test writes byte by byte, and a session on its server.
+type rawStream struct {
+	net.Conn
+	r       *bufio.Reader
+	session string
+}
+
+func newRawStream(t *testing.T, opts ServerOptions) *rawStream {
+	t.Helper()
+	mem, err := storetest.NewMemory(storetest.Config{Now: time.Now})
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp("", "ctxpage") // short enough for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	srv, err := NewServer(context.Background(), mem, opts)
+	require.NoError(t, err)
+	l, err := Listen(path)
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(l) }()
+	t.Cleanup(func() { require.NoError(t, srv.Close()); require.NoError(t, <-done) })
+	sess, err := srv.begin()
+	require.NoError(t, err)
+	hc := &http1.Client{Dial: func(context.Context) (net.Conn, error) { return net.Dial("unix", path) }}
+	conn, r, res, err := hc.Upgrade(context.Background(), streamPath, streamProtocol, nil)
+	require.NoError(t, err)
+	require.Nil(t, res)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+	return &rawStream{conn, r, sess.id}
+}
+
+// says sends a call and gives the answer: its kind, and a refusal's code.
+func (s *rawStream) says(t *testing.T, h callHead, body []byte) (kind byte, code string) {
+	t.Helper()
+	_, err := s.Write(append(appendCall(nil, h), framed(frameEnd, body)...))
+	require.NoError(t, err)
+	kind, b, err := readMessage(s.r, maxAnswer, nil)
+	require.NoError(t, err)
+	if kind == frameRefused {
+		return kind, parseRefusal(0, b).(*refused).Code
+	}
+	return kind, ""
+}
+
+// What is refused on a stream leaves it usable: only bytes that are no call end it.
+func TestStreamRefuses(t *testing.T) {
+	t.Parallel()
+	s := newRawStream(t, ServerOptions{})
+	empty := []byte{fixMap}
+	for n, c := range []struct {
+		h    callHead
+		body []byte
+		kind byte
+		code string
+	}{
+		{callHead{1, s.session, "Stat"}, empty, frameEnd, ""},
+		{callHead{2, s.session, "Nothing"}, empty, frameRefused, refusedMethod},
+		{callHead{3, "none", "Stat"}, empty, frameRefused, refusedSession},
+		{callHead{4, s.session, "State"}, []byte{codeMap16}, frameRefused, refusedBody},
+		{callHead{5, s.session, "Held"}, append([]byte{codeBin8, 16}, make([]byte, 16)...), frameError, ""}, // there is no such batch
+		{callHead{6, s.session, "Stat"}, empty, frameEnd, ""},
+	} {
+		kind, code := s.says(t, c.h, c.body)
+		require.Equal(t, string(c.kind)+c.code, string(kind)+code, "call %d", n)
+	}
+}
+
+// Bytes that are no call end a stream.
+func TestStreamOfNoCalls(t *testing.T) {
+	t.Parallel()
+	long := append([]byte{frameCall}, binary.BigEndian.AppendUint32(nil, maxCallHead+1)...)
+	short := append([]byte{frameCall}, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1, 200) // a session of 200 bytes in none
+	for name, said := range map[string]string{
+		"http":         "POST /v1/Stat HTTP/1.1\r\n\r\n",
+		"no head":      "r\x00\x00\x00\x01\x80",
+		"long head":    string(long),
+		"short head":   string(short),
+		"endless body": string(appendCall(nil, callHead{1, "x", "Stat"})) + "d\xff\xff\xff\xff",
+		"no request":   string(appendCall(nil, callHead{1, "x", "Stat"})) + "e\x00\x00\x00\x00",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newRawStream(t, ServerOptions{})
+			_, err := io.WriteString(s, said)
+			require.NoError(t, err)
+			_, err = io.Copy(io.Discard, s.r)
+			if err != nil { // the server closed it before it read everything
+				require.ErrorContains(t, err, "reset")
+			}
+		})
+	}
+}
+
+// A call that stops in the middle ends its stream after the patience of the server; a stream that is quiet between calls
+// stays.
+func TestStreamThatStops(t *testing.T) {
+	t.Parallel()
+	const short = 200 * time.Millisecond
+	whole := string(appendCall(nil, callHead{1, strings.Repeat("x", 32), "Stat"})) + "r\x00\x00\x00\x01\x80"
+	for _, n := range []int{1, frameHeader, frameHeader + 3, len(whole) - 3, len(whole) - 1} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			s := newRawStream(t, ServerOptions{patience: short})
+			time.Sleep(2 * short)
+			kind, _ := s.says(t, callHead{1, s.session, "Stat"}, []byte{fixMap})
+			require.EqualValues(t, frameEnd, kind, "it was quiet")
+			begun := time.Now()
+			_, err := io.WriteString(s, whole[:n])
+			require.NoError(t, err)
+			_, err = io.Copy(io.Discard, s.r)
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+			require.GreaterOrEqual(t, time.Since(begun), short)
+		})
+	}
+}
