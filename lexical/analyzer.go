@@ -61,9 +61,14 @@ func (a *Analyzer) Visit(fn func(Analysis), parts ...string) {
 	fn(Analysis{Terms: s.terms, Length: s.length})
 }
 
-// Terms returns the terms of a query, each once, ascending.
+// Terms returns the terms of a query, each once, ascending. What is said around a question (frame.go) is left out, unless
+// there is nothing else.
 func (a *Analyzer) Terms(query string) []string {
-	s := a.scan(query)
+	s := a.scan(unframed(query))
+	if len(s.terms) == 0 {
+		a.release(s)
+		s = a.scan(query)
+	}
 	defer a.release(s)
 	var terms []string
 	for _, t := range s.terms {
