@@ -128,10 +128,10 @@ func (l *look) findings(scope string) {
 	l.out.Findings = []Finding{
 		{What: Duplicate, Meaning: "says byte for byte what an earlier artefact says", Mend: rm},
 		{What: NearDuplicate, Meaning: "says what an earlier artefact says, but for spaces, capitals, punctuation or a header", Mend: rm},
-		{What: Contradiction, Meaning: "has the subject and the metadata " + KeyField + " of a later artefact, which says something else", Mend: "dbctl put FILE " + scope + " WITH --supersedes ID"},
+		{What: Contradiction, Meaning: "has the subject and the metadata " + KeyField + " of a later artefact, which says something else", Mend: rm},
 		{What: NeverServed, Meaning: "was in none of the contexts that were looked at, though it is older than all of them", Mend: rm},
 		{What: Expired, Meaning: "has expired and is served no more", Mend: rm},
-		{What: Superseded, Meaning: "another artefact supersedes it", Mend: rm},
+		{What: Superseded, Meaning: "is superseded by another artefact", Mend: rm},
 		{What: Orphan, Meaning: "was made from an artefact that is deleted", Mend: rm},
 	}
 	for i := range l.out.Findings {

@@ -273,7 +273,7 @@ func (w *Answer) explainOut(leaf *manifest.Record, reason string) {
 		return
 	}
 	if w.Twin != "" {
-		w.say("fit: left out: it says the same as %s, which was chosen", w.Twin)
+		w.say("fit: left out: it says the same as %s, which stands for both", w.Twin)
 		return
 	}
 	w.say("fit: left out: %s; its text alone takes %d tokens, the context took %d of %d (tier %d)",
