@@ -38,9 +38,11 @@ func lowBits(n int) uint { return uint(max(0, 32-bits.Len(uint(n)))) }
 
 // readWords takes what packWords wrote, and nothing else.
 func readWords(d *codec.Decoder) []uint64 {
+	size := len(d.B)
 	n := d.Uvarint()
+	size -= len(d.B)
 	r := bitReader{b: d.Rest()}
-	if n == 0 || n > 8*uint64(len(r.b)) { // each takes a bit
+	if n == 0 || n > 8*uint64(len(r.b)) || size > 1 && n < 1<<(7*size-7) { // each takes a bit; a count has one form
 		d.Fail()
 		return nil
 	}

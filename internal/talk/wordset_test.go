@@ -47,6 +47,14 @@ func TestWordSets(t *testing.T) {
 	})
 }
 
+// A count that is written in more bytes than it needs is another form of the same set, and refused.
+func TestWordSetCountHasOneForm(t *testing.T) {
+	b := packWords(nil, []uint64{0, 0xffffffeb})
+	d := codec.Decoder{B: append([]byte{b[0] | 0x80, 0}, b[1:]...)}
+	readWords(&d)
+	require.Error(t, d.Err)
+}
+
 // A turn of twenty words takes less than half of what its hashes of 64 bits took.
 func TestWordSetIsSmall(t *testing.T) {
 	words := make([]uint64, 20)
