@@ -3,6 +3,7 @@ package bench
 import (
 	"cmp"
 	"context"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,7 +22,8 @@ import (
 // Whether long pages should enter a context whole or as the extract that answers. Each question of TestKnownDocuments is
 // given the pages that Assemble ranks for it, and a context is filled with them by score: whole, or those above some tokens
 // as their extract. It tells how many contexts hold a page of the document that is asked for, and how many hold the passage
-// that the question was taken from: its first words, and half of its words.
+// that the question was taken from (of a manual page the first paragraph of its description): its first words, and half of
+// its words.
 
 // inContext is what one way of filling held.
 type inContext struct{ document, begins, half int }
@@ -49,8 +51,22 @@ func TestKnownContexts(t *testing.T) {
 	require.Greater(t, got[packings[1]][8192].document, asked*6/10)
 	if dir := os.Getenv("KNOWN_MAN"); dir != "" {
 		questions, texts := manPages(t, dir)
-		contexts(t, "manual pages", questions[:asked], nil, texts, numbers(len(texts)))
+		var described, passages []string
+		var of []int
+		for i, text := range texts {
+			if passage := description(text); len(strings.Fields(passage)) >= 12 {
+				described, passages, of = append(described, questions[i]), append(passages, passage), append(of, i)
+			}
+		}
+		contexts(t, "manual pages", described[:min(300, len(described))], passages, texts, of)
 	}
+}
+
+// description is the first paragraph of what a manual page describes.
+func description(text string) string {
+	_, after, _ := strings.Cut(text, "# DESCRIPTION\n")
+	paragraph, _, _ := strings.Cut(strings.TrimSpace(after), "\n\n")
+	return paragraph
 }
 
 func contexts(t *testing.T, name string, questions, passages, texts []string, of []int) map[packing]map[int]*inContext {
@@ -71,17 +87,13 @@ func contexts(t *testing.T, name string, questions, passages, texts []string, of
 		slices.SortStableFunc(blocks, func(a, b ctxpage.Block) int { return cmp.Compare(b.Score, a.Score) })
 		for _, p := range packings {
 			for budget, in := range out[p] {
-				passage := ""
-				if passages != nil {
-					passage = passages[i]
-				}
 				filled := p.fill(blocks, q, analyzer, budget)
 				if p == packings[0] {
 					real, err := s.Assemble(context.Background(), ctxpage.Query{Text: q, Budget: budget})
 					require.NoError(t, err)
 					filled = real.Blocks
 				}
-				in.count(filled, strconv.Itoa(of[i]), passage, analyzer)
+				in.count(filled, strconv.Itoa(of[i]), passages[i], analyzer)
 			}
 		}
 	}
@@ -125,10 +137,7 @@ func (in *inContext) count(blocks []ctxpage.Block, id, passage string, an *lexic
 		return
 	}
 	in.document++
-	if passage == "" {
-		return
-	}
-	if strings.Contains(text.String(), firstWords(passage, 6)) {
+	if strings.Contains(firstWords(text.String(), math.MaxInt), firstWords(passage, 6)) {
 		in.begins++
 	}
 	has, held := map[string]bool{}, 0
