@@ -101,6 +101,9 @@ func migrated(ctx context.Context, ping func(context.Context) error, query func(
 	if errors.As(err, &pg) && pg.Code == "42P01" { // no such table
 		return 0, nil
 	}
+	if errors.As(err, &pg) && pg.Code == "42501" { // made by another role, and no rights were given
+		return 0, fmt.Errorf("pgstore: this login has no rights on the tables; the role that migrated must GRANT them (docs/postgres.md has the statements): %w", err)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("pgstore: read the version of the schema: %w", err)
 	}

@@ -145,3 +145,19 @@ func TestTenants(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, listed)
 }
+
+// A login that was given no rights is told what is missing.
+func TestLoginWithoutRights(t *testing.T) {
+	t.Parallel()
+	onServer(t)
+	role := ownName(t)
+	_, err := shared.exec(t.Context(), "CREATE ROLE "+pgx.Identifier{role}.Sanitize()+" LOGIN")
+	require.NoError(t, err)
+	u, err := url.Parse(shared.s.dsn("postgres"))
+	require.NoError(t, err)
+	u.User = url.User(role)
+	_, err = Open(t.Context(), u.String(), Options{Name: role})
+	require.ErrorContains(t, err, "GRANT")
+	_, err = List(t.Context(), u.String())
+	require.ErrorContains(t, err, "GRANT")
+}

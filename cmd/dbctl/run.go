@@ -196,7 +196,11 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	a.globals = c.globals
 	if err != nil {
 		a.JSON = slices.Contains(args, "--json") // a line that does not parse may not have got that far
-		code := a.report(usage("%s; dbctl %s--help says more", err, verbOf(err)))
+		more := fmt.Sprintf("dbctl %s--help says more", verbOf(err))
+		if slices.ContainsFunc(args, onServer) { // migrate, copy and others are verbs of dbctl-pg alone
+			more = "databases on PostgreSQL are for dbctl-pg; dbctl-pg --help says more"
+		}
+		code := a.report(usage("%s; %s", err, more))
 		if spares(args) {
 			code = exitOK
 		}

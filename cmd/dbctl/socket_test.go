@@ -121,3 +121,16 @@ func (p pipe) line(t *testing.T) string {
 		return ""
 	}
 }
+
+// dbctl has no driver for a server, and says which program has one: for its own verbs and for those that only the other has. A URL in
+// a question is a question.
+func TestServerURL(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	ok(t, "", "init", file)
+	for _, line := range [][]string{{"search", "postgres://ctx@db/agents", "acme", "refund"}, {"copy", file, "postgresql://ctx@db/agents"}, {"migrate", "postgres://ctx@db/agents"}} {
+		r := dbctl("", line...)
+		require.Equal(t, exitUsage, r.code, "%v", line)
+		require.Contains(t, r.err, "dbctl-pg", "%v", line)
+	}
+	ok(t, "", "search", file, "acme", "postgres://ctx@db/agents")
+}
