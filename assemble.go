@@ -381,7 +381,7 @@ func (a *assembling) orderProtected() {
 // load reads the winners into memory in one call. A page that gc dropped, or that is damaged, is left out with that
 // reason. Without the directives there is no context.
 func (a *assembling) load(ctx context.Context, keys []store.PageKey, at []int) error {
-	frames, errs, err := a.s.db.table.load(ctx, a.s.chain, keys)
+	frames, errs, err := a.s.db.table.load(ctx, a.s.chain, keys, nil)
 	if err != nil {
 		return err
 	}

@@ -84,6 +84,7 @@ type DB struct {
 	closing   sync.Once
 	scratches sync.Pool    // of *scratch
 	macs      sync.Pool    // of hash.Hash: see keyed
+	leaves    sync.Pool    // of *readLeaf
 	traces    sync.Map     // traces given to assemblies in flight: see takeTrace
 	begins    atomic.Int64 // see preamble
 	lexer     *lexical.Analyzer
@@ -98,23 +99,28 @@ func (db *DB) Path() string { return db.path }
 
 // append writes one leaf that belongs to no commit.
 func (db *DB) append(ctx context.Context, leaf *manifest.Record) error {
+	return db.appendAll(ctx, []*manifest.Record{leaf})
+}
+
+// appendAll is append for a caller that has the list; it has one leaf.
+func (db *DB) appendAll(ctx context.Context, leaves []*manifest.Record) error {
+	leaf, now := leaves[0], db.opts.Clock()
+	if err := store.CheckClock(now); err != nil {
+		return err
+	}
 	if leaf.Trace == "" {
-		id, err := db.newID()
+		id, err := store.NewID(now, db.opts.Rand)
 		if err != nil {
 			return err
 		}
 		leaf.Trace = id.String()
-	}
-	now := db.opts.Clock()
-	if err := store.CheckClock(now); err != nil {
-		return err
 	}
 	leaf.Time = codec.Micros(now)
 	d := store.Written
 	if db.opts.Audit == AuditSync {
 		d = store.Synced
 	}
-	return db.store.Append(ctx, []*manifest.Record{leaf}, d)
+	return db.store.Append(ctx, leaves, d)
 }
 
 // newID makes a ULID from the clock and the randomness of Options, so that a test decides every id.

@@ -180,7 +180,7 @@ func TestFaultOfASilentStore(t *testing.T) {
 	silent := &silentStore{}
 	table := newPageTable(silent, 1<<20)
 	table.seen.Store(3)
-	_, _, err := table.load(context.Background(), store.Scopes{"acme"}, []store.PageKey{{Num: 1, Version: 1}})
+	_, _, err := table.load(context.Background(), store.Scopes{"acme"}, []store.PageKey{{Num: 1, Version: 1}}, nil)
 	require.ErrorIs(t, err, store.ErrLocked)
 	require.Equal(t, 1, silent.asked)
 }

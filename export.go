@@ -23,7 +23,7 @@ func (s *Scope) Recall(ctx context.Context, ref Ref, opts ...ReadOption) (*Versi
 		return nil, err
 	}
 	leaf.Type = manifest.TypeRecall
-	return v, s.emit(ctx, leaf)
+	return v, s.emitRead(ctx, leaf)
 }
 
 // Reads that hand out whole contents leave a leaf like any other read. An export writes the leaf of a batch before its

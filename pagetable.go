@@ -2,6 +2,7 @@ package ctxpage
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -96,9 +97,10 @@ func (t *pageTable) hit(key store.PageKey) *frame {
 }
 
 // load returns the frames of pages, pinned, in order: hits as they are, the rest in one fault. A page that could not be
-// loaded leaves a nil frame and its error; without a failure the errors are nil. The caller unpins.
-func (t *pageTable) load(ctx context.Context, scopes store.Scopes, keys []store.PageKey) ([]*frame, []error, error) {
-	out := make([]*frame, len(keys))
+// loaded leaves a nil frame and its error; without a failure the errors are nil. They are in out if they fit, which must be
+// empty. The caller unpins.
+func (t *pageTable) load(ctx context.Context, scopes store.Scopes, keys []store.PageKey, out []*frame) ([]*frame, []error, error) {
+	out = slices.Grow(out, len(keys))[:len(keys)]
 	var miss []int
 	for i, k := range keys {
 		if out[i] = t.hit(k); out[i] == nil {

@@ -105,7 +105,7 @@ func (c *Session) Recall(ctx context.Context, id string) (*Version, error) {
 	if w := conv.Watcher(); w != nil && compacted {
 		w.Expanded(ctx)
 	}
-	return v, c.s.emit(ctx, leaf)
+	return v, c.s.emitRead(ctx, leaf)
 }
 
 // Pin shows a turn whole, with its calls and results, whatever a pass or the watcher decides, until Unpin. ErrHeadroom

@@ -140,7 +140,7 @@ func (s *Scope) Get(ctx context.Context, id string, opts ...ReadOption) (*Versio
 	if err != nil {
 		return nil, err
 	}
-	return v, s.emit(ctx, leaf)
+	return v, s.emitRead(ctx, leaf)
 }
 
 // GetRef reads the version, or the page, that a reference names, if its scope is visible from here. An old version is
@@ -153,14 +153,14 @@ func (s *Scope) GetRef(ctx context.Context, ref Ref, opts ...ReadOption) (*Versi
 	if err != nil {
 		return nil, err
 	}
-	return v, s.emit(ctx, leaf)
+	return v, s.emitRead(ctx, leaf)
 }
 
 // read does the work of a Get and prepares its leaf. A version that gc dropped between Resolve and the load was
 // replaced before, so the artefact is resolved once more. An expired artefact is refused from the catalogue, which
 // nothing has compared with the audit yet; its head is read first, so that an edit of the file which makes it look
 // expired is reported as damage.
-func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *manifest.Record, error) {
+func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *readLeaf, error) {
 	l, err := s.db.store.Resolve(ctx, s.chain, ref)
 	if err != nil {
 		return nil, nil, err
@@ -181,7 +181,7 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 	}
 	var f freshness.Finding
 	if l.Current {
-		f = s.view.Freshen(ctx, []*store.Head{v.head()}, time.Duration(o.check))[0]
+		f = s.view.FreshenOne(ctx, v.head(), time.Duration(o.check))
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
@@ -194,8 +194,8 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 		}
 		v.Stale, v.Elsewhere = f.Reason != "", f.Elsewhere
 	}
-	leaf := &manifest.Record{Type: manifest.TypeGet, LSN: l.LSN, Tokens: v.Tokens, ServeStale: o.stale, Counter: s.db.opts.Counter.Name()}
-	leaf.Pages = make([]manifest.Page, 0, len(v.Pages))
+	leaf := s.db.readLeaf()
+	leaf.Type, leaf.LSN, leaf.Tokens, leaf.ServeStale, leaf.Counter = manifest.TypeGet, l.LSN, v.Tokens, o.stale, s.db.opts.Counter.Name()
 	for i := range v.Pages {
 		p := &v.Pages[i]
 		leaf.Pages = append(leaf.Pages, manifest.Page{
@@ -204,6 +204,38 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *ma
 	}
 	return v, leaf, nil
 }
+
+// readLeaf is the leaf of a read in memory that the next read uses again: a Record is a kilobyte, and a store keeps nothing
+// of it. It belongs to one goroutine, from readLeaf to emitRead.
+type readLeaf struct {
+	manifest.Record
+	list [1]*manifest.Record // of itself
+}
+
+// readLeaf returns an empty leaf with memory for pages.
+func (db *DB) readLeaf() *readLeaf {
+	if l, _ := db.leaves.Get().(*readLeaf); l != nil {
+		return l
+	}
+	l := new(readLeaf)
+	l.list[0] = &l.Record
+	return l
+}
+
+// emitRead is emit for the leaf of a read, which the caller must not use any more. After an error nobody else does.
+func (s *Scope) emitRead(ctx context.Context, leaf *readLeaf) error {
+	if err := s.emitAll(ctx, leaf.list[:]); err != nil {
+		return err
+	}
+	if cap(leaf.Pages) <= maxKeptPages {
+		leaf.Record = manifest.Record{Pages: leaf.Pages[:0]}
+		s.db.leaves.Put(leaf)
+	}
+	return nil
+}
+
+// maxKeptPages bounds the memory kept for the leaf of a read.
+const maxKeptPages = 64
 
 // headsRead reads the stored head of an artefact that is refused because of its catalogue entry. The read compares it
 // with the audit.
@@ -235,9 +267,15 @@ func (s *Scope) reread(ctx context.Context, ref Ref) (*Version, store.Located, e
 
 // emit signs a leaf and writes it. A read that cannot be audited fails.
 func (s *Scope) emit(ctx context.Context, leaf *manifest.Record) error {
+	return s.emitAll(ctx, []*manifest.Record{leaf})
+}
+
+// emitAll is emit for a caller that has the list; it has one leaf.
+func (s *Scope) emitAll(ctx context.Context, leaves []*manifest.Record) error {
+	leaf := leaves[0]
 	leaf.Scope, leaf.Actor = s.name, s.actor
 	leaf.ReadOnly = s.db.opts.ReadOnly
-	if err := s.db.append(ctx, leaf); err != nil {
+	if err := s.db.appendAll(ctx, leaves); err != nil {
 		return fmt.Errorf("ctxpage: the read could not be audited: %w", err)
 	}
 	return nil
@@ -245,7 +283,8 @@ func (s *Scope) emit(ctx context.Context, leaf *manifest.Record) error {
 
 // version builds an artefact from its pages.
 func (db *DB) version(ctx context.Context, scopes store.Scopes, l store.Located) (*Version, error) {
-	frames, errs, err := db.table.load(ctx, scopes, l.Pages)
+	var few [4]*frame // of most artefacts it stays on the stack
+	frames, errs, err := db.table.load(ctx, scopes, l.Pages, few[:0])
 	if err != nil {
 		return nil, err
 	}
@@ -253,10 +292,10 @@ func (db *DB) version(ctx context.Context, scopes store.Scopes, l store.Located)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	v := versionOf(frames[0].head)
+	v := newVersion(len(frames))
+	v.fill(frames[0].head)
 	v.Ref.Scope, v.SupersededBy = l.Scope, l.ByID
-	v.Pages = make([]Page, 0, len(frames))
-	texts := make([]string, 0, 8) // of most artefacts it stays on the stack
+	texts := make([]string, 0, 8) // likewise
 	for i, f := range frames {
 		r := &f.head.Rows[f.page-1]
 		v.Pages = append(v.Pages, Page{
@@ -272,7 +311,7 @@ func (db *DB) version(ctx context.Context, scopes store.Scopes, l store.Located)
 
 // texts reads the texts of pages through the working set.
 func (db *DB) texts(ctx context.Context, scopes store.Scopes, keys []store.PageKey) ([]string, error) {
-	frames, errs, err := db.table.load(ctx, scopes, keys)
+	frames, errs, err := db.table.load(ctx, scopes, keys, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +336,28 @@ func (db *DB) tokens(h *store.Head, page int, text string) int {
 
 // versionOf copies a head into a version that the caller may change.
 func versionOf(h *store.Head) *Version {
-	v := &Version{Artefact: h.Artefact, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, Actor: h.Actor, Deleted: h.Deleted, Gone: h.Gone, GoneBy: h.GoneBy, SourceHash: h.Source.Hash, SupersededBy: h.Superseded}
+	v := new(Version)
+	v.fill(h)
+	return v
+}
+
+// newVersion makes an empty version with memory for its pages, in one piece for one page.
+func newVersion(pages int) *Version {
+	if pages == 1 {
+		one := new(struct {
+			v    Version
+			page [1]Page
+		})
+		one.v.Pages = one.page[:0]
+		return &one.v
+	}
+	return &Version{Pages: make([]Page, 0, pages)}
+}
+
+// fill is versionOf for an empty version.
+func (v *Version) fill(h *store.Head) {
+	v.Artefact, v.Version, v.LSN, v.PutAt, v.Actor = h.Artefact, h.Version, h.LSN, h.PutAt, h.Actor
+	v.Deleted, v.Gone, v.GoneBy, v.SourceHash, v.SupersededBy = h.Deleted, h.Gone, h.GoneBy, h.Source.Hash, h.Superseded
 	v.Ref = Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
 	v.Parts = append([]Part(nil), h.Parts...)
 	v.ToolCalls = append([]ToolCall(nil), h.ToolCalls...)
@@ -316,7 +376,6 @@ func versionOf(h *store.Head) *Version {
 			v.Meta[k] = x
 		}
 	}
-	return v
 }
 
 // head is the stored head that the version was copied from; nil for a version of the caller's own.

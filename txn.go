@@ -207,7 +207,7 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 		tx.see(v.head(), p.Ref.Page, p.Num)
 	}
 	leaf.Parent = tx.trace
-	return v, tx.s.emit(ctx, leaf)
+	return v, tx.s.emitRead(ctx, leaf)
 }
 
 // own shows a write of the transaction itself.

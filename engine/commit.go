@@ -3,8 +3,6 @@ package engine
 import (
 	"sync"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -116,8 +114,17 @@ func (q *sequencer) trace(trace, parent string, n int) {
 	}
 }
 
+// leaf is trace for a leaf without a commit, which has the hashes of both. The caller holds flight.
+func (q *sequencer) leaf(l *Leaf, n int) {
+	q.leaves += n
+	q.traces[l.leaf.Trace()%traceSlots] += n
+	if parent, ok := l.leaf.Parent(); ok {
+		q.traces[parent%traceSlots] += n
+	}
+}
+
 // slotOf is where leaves of a trace are counted.
-func slotOf(trace string) uint64 { return xxhash.Sum64String(trace) % traceSlots }
+func slotOf(trace string) uint32 { return manifest.HashTrace(trace) % traceSlots }
 
 // Lost implements Follower. It takes back commits that the log will never have. No reader has seen
 // them, and the log gives their numbers to the next commits.
@@ -127,7 +134,7 @@ func (s *Engine) Lost(entries []Entry) {
 	defer q.flight.Unlock()
 	for _, e := range entries {
 		if e.Commit == nil {
-			q.trace(e.Leaf.trace, e.Leaf.parent, -1)
+			q.leaf(e.Leaf, -1)
 			continue
 		}
 		q.drop(e.Commit)
@@ -142,6 +149,6 @@ func (q *sequencer) inFlight(leaves []*Leaf, n int) {
 	q.flight.Lock()
 	defer q.flight.Unlock()
 	for _, l := range leaves {
-		q.trace(l.trace, l.parent, n)
+		q.leaf(l, n)
 	}
 }

@@ -190,7 +190,7 @@ func (h *host) Leave(ctx context.Context, leaves []*Leaf) (seq uint64, err error
 	for _, l := range leaves {
 		l.Index, l.Seq = h.Next().Leaf, h.seq()
 		seq = l.Seq
-		h.flying = append(h.flying, flying{Entry{Leaf: l}, memoryRecord{KindLeaf, slices.Concat(LeafHead(l.Index, l.Question()), l.Body())}})
+		h.flying = append(h.flying, flying{Entry{Leaf: l}, memoryRecord{KindLeaf, slices.Concat(AppendLeafHead(nil, l.Index, l.Question()), l.Body())}})
 	}
 	return seq, h.flush() // nobody may sync it for long, and others wait for the tail
 }

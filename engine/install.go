@@ -1,5 +1,7 @@
 package engine
 
+import "github.com/ctxpage/ctxpage/manifest"
+
 // The installer makes durable commits visible, in the order of the log. Leaves enter the tree here and nowhere else. So a
 // head, a proof or the archive never contains a leaf that a failed sync could take away.
 //
@@ -32,14 +34,15 @@ func (s *Engine) Durable(entries []Entry) {
 	for len(entries) > 0 {
 		n := 0
 		for n < len(entries) && len(some) < installAtOnce {
-			if err := s.installLeaf(entries[n]); err != nil {
+			reads := readsOf(entries[n:])
+			if err := s.installLeaves(entries[n : n+max(reads, 1)]); err != nil {
 				s.failInstall(err, append(some, commits(entries[n:])...))
 				return
 			}
-			if c := entries[n].Commit; c != nil {
-				some = append(some, c)
+			if reads == 0 {
+				some = append(some, entries[n].Commit)
 			}
-			n++
+			n += max(reads, 1)
 		}
 		if err := s.installSome(some); err != nil {
 			s.failInstall(err, append(some, commits(entries[n:])...))
@@ -83,27 +86,42 @@ func (q *sequencer) installing(entries []Entry) bool {
 	return true
 }
 
-// installLeaf takes the leaf of an entry into the audit. It waits for the analysis of a commit
-// first: the analysis takes about as long as a sync, and waiting for it later would hold
-// catalogue.mu meanwhile.
-func (s *Engine) installLeaf(e Entry) error {
-	if c := e.Commit; c != nil {
+// leavesAtOnce is how many leaves of reads enter the tree under one lock: readers of the audit wait for it.
+const leavesAtOnce = 64
+
+// readsOf counts the leaves of reads that entries begin with, up to leavesAtOnce.
+func readsOf(entries []Entry) (n int) {
+	for n < min(len(entries), leavesAtOnce) && entries[n].Commit == nil {
+		n++
+	}
+	return n
+}
+
+// installLeaves takes into the audit the leaf of a commit, or those of some reads. It waits for the analysis of a commit
+// first: the analysis takes about as long as a sync, and waiting for it later would hold catalogue.mu meanwhile.
+func (s *Engine) installLeaves(entries []Entry) error {
+	if c := entries[0].Commit; c != nil {
 		c.analysed.Wait()
 		return s.Leaves.AddNew(c.record.Leaf, c.leaf)
 	}
-	l := e.Leaf
-	if l.question != nil {
-		s.cat.mu.Lock()
-		s.addQuestion(l.Index, l.question)
-		s.countUnflushed()
-		s.cat.mu.Unlock()
+	var run [leavesAtOnce]*manifest.Leaf
+	for i, e := range entries {
+		if l := e.Leaf; l.question != nil {
+			s.cat.mu.Lock()
+			s.addQuestion(l.Index, l.question)
+			s.countUnflushed()
+			s.cat.mu.Unlock()
+		}
+		run[i] = &e.Leaf.leaf
 	}
-	if err := s.Leaves.AddNew(l.Index, l.leaf); err != nil {
+	if err := s.Leaves.AddRun(entries[0].Leaf.Index, run[:len(entries)]); err != nil {
 		return err
 	}
 	s.seq.flight.Lock()
 	defer s.seq.flight.Unlock()
-	s.seq.trace(l.trace, l.parent, -1)
+	for _, e := range entries {
+		s.seq.leaf(e.Leaf, -1)
+	}
 	return nil
 }
 

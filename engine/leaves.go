@@ -65,16 +65,14 @@ func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.
 	return nil
 }
 
-// leave puts leaves into the log, each with the row of its question; asked nil: none has one. They are encoded and hashed
-// before the log is asked for their places, so that no other caller waits for that.
+// leave puts leaves into the log, each with the row of its question; asked nil: none has one. They are encoded before the
+// log is asked for their places, so that no other caller waits for that, and hashed when they enter the tree.
 func (s *Engine) leave(ctx context.Context, leaves []*manifest.Record, asked [][]byte) (own []*Leaf, last uint64, err error) {
-	own = make([]*Leaf, len(leaves))
+	own = newLeaves(len(leaves))
 	for i, leaf := range leaves {
-		made, err := manifest.NewLeaf(leaf)
-		if err != nil {
+		if own[i].leaf, err = manifest.EncodeLeaf(leaf); err != nil {
 			return nil, 0, fmt.Errorf("ctxpage: encode leaf: %w", err)
 		}
-		own[i] = &Leaf{leaf: made, trace: leaf.Trace, parent: leaf.Parent}
 		if asked != nil {
 			own[i].question = asked[i]
 		}
@@ -91,4 +89,21 @@ func (s *Engine) leave(ctx context.Context, leaves []*manifest.Record, asked [][
 		err = enqueueError(err)
 	}
 	return own, last, err
+}
+
+// newLeaves makes leaves. One alone, as a read has, takes one piece of memory with its list.
+func newLeaves(n int) []*Leaf {
+	if n == 1 {
+		one := new(struct {
+			leaf Leaf
+			list [1]*Leaf
+		})
+		one.list[0] = &one.leaf
+		return one.list[:]
+	}
+	own := make([]*Leaf, n)
+	for i := range own {
+		own[i] = new(Leaf)
+	}
+	return own
 }

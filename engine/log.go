@@ -126,20 +126,21 @@ type Leaf struct {
 	Index uint64 // set by the Log, before it is durable
 	Seq   uint64 // set by Leave
 
-	leaf          manifest.Leaf
-	question      []byte
-	trace, parent string
+	leaf     manifest.Leaf
+	question []byte
 }
 
-// Body is the encoded leaf: the end of its record, behind LeafHead.
+// Body is the encoded leaf: the end of its record, behind AppendLeafHead.
 func (l *Leaf) Body() []byte { return l.leaf.Body() }
 
 // Question is the row of the leaf's question; nil: it has none.
 func (l *Leaf) Question() []byte { return l.question }
 
-// LeafHead is the beginning of the record of a leaf; its Body follows. It needs no Leaf, because a log on a server also
-// numbers the leaves of a process that has ended.
-func LeafHead(index uint64, question []byte) []byte { return format.AuditBody(index, question) }
+// AppendLeafHead appends the beginning of the record of a leaf to b; its Body follows. It needs no Leaf, because a log on a
+// server also numbers the leaves of a process that has ended.
+func AppendLeafHead(b []byte, index uint64, question []byte) []byte {
+	return format.AppendAuditBody(b, index, question)
+}
 
 // Kind says what a record of the log is.
 type Kind uint8

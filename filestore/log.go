@@ -38,6 +38,8 @@ type fileLog struct {
 
 	mu     sync.Mutex
 	flying []engine.Entry // in the order of their records
+	head   []byte         // memory for the beginning of the next leaf's record
+	parts  [2][]byte      // and for its parts
 	filed  ulid.ULID      // no outcome in the rows has a greater batch id
 
 	marked atomic.Uint64 // how many leaves the last mark covers, at least
@@ -45,6 +47,9 @@ type fileLog struct {
 
 // maxKeptRecord bounds the memory kept for the next record, bytes.
 const maxKeptRecord = 1 << 20
+
+// maxKeptFlying bounds the memory kept for entries in flight: 256 KiB, as many as a fast reader leaves between two syncs.
+const maxKeptFlying = 16 << 10
 
 // readReserve is how many bytes of leaves may go into the log's reserve on a full disk: a quarter
 // of it. So reads go on for a while, and deletes and a clean end always find the rest. After that
@@ -132,16 +137,17 @@ func (l *fileLog) Leave(_ context.Context, leaves []*engine.Leaf) (seq uint64, e
 
 // leave puts one leaf into the log. On a full disk it may use part of the reserve.
 func (l *fileLog) leave(leaf *engine.Leaf) (seq uint64, err error) {
-	head, body := engine.LeafHead(leaf.Index, leaf.Question()), leaf.Body()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	seq, err = l.append(wal.KindAudit, false, head, body)
-	switch size := len(head) + len(body) + 64; {
+	l.head = engine.AppendLeafHead(l.head[:0], leaf.Index, leaf.Question())
+	l.parts = [2][]byte{l.head, leaf.Body()}
+	seq, err = l.append(wal.KindAudit, false, l.parts[:]...)
+	switch size := len(l.head) + len(leaf.Body()) + 64; {
 	case err == nil:
 		l.reserve = 0
 	case errors.Is(err, engine.ErrLogFull) && l.reserve+size <= readReserve:
 		l.reserve += size
-		seq, err = l.append(wal.KindAudit, true, head, body)
+		seq, err = l.append(wal.KindAudit, true, l.parts[:]...)
 	}
 	if err == nil {
 		leaf.Seq = seq
@@ -152,15 +158,17 @@ func (l *fileLog) leave(leaf *engine.Leaf) (seq uint64, err error) {
 
 // append puts a record into the log's buffer. An urgent record may use the reserve for a full disk.
 func (l *fileLog) append(kind wal.Kind, urgent bool, parts ...[]byte) (uint64, error) {
-	enqueue := l.s.log.Enqueue
+	if ring := l.s.ring.Load(); ring != nil {
+		var err error
+		if parts, err = sealRecord(ring, kind, l.s.log.Last()+1, parts); err != nil { // mu is held: the next record is this one
+			return 0, err
+		}
+	}
 	if urgent {
-		enqueue = l.s.log.EnqueueReserve
+		seq, err := l.s.log.EnqueueReserve(kind, parts...)
+		return seq, engineError(err)
 	}
-	parts, err := sealRecord(l.s.ring.Load(), kind, l.s.log.Last()+1, parts) // mu is held: the next record is this one
-	if err != nil {
-		return 0, err
-	}
-	seq, err := enqueue(kind, parts...)
+	seq, err := l.s.log.Enqueue(kind, parts...)
 	return seq, engineError(err)
 }
 
@@ -177,8 +185,13 @@ func (l *fileLog) durable(seq uint64) {
 	l.s.eng.Durable(group)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	clear(group) // entries are large, and the next group may be long in coming
-	if l.flying = l.flying[n:]; len(l.flying) == 0 {
+	clear(l.flying[:n]) // entries are large, and the next group may be long in coming
+	switch left := l.flying[n:]; {
+	case len(left) > 0:
+		l.flying = left
+	case cap(l.flying) <= maxKeptFlying:
+		l.flying = l.flying[:0]
+	default:
 		l.flying = nil
 	}
 }
@@ -277,6 +290,9 @@ func (l *fileLog) mark(audit *manifest.Log) error {
 
 // engineError adds the engine's name for an error of the log.
 func engineError(err error) error {
+	if err == nil {
+		return nil
+	}
 	for _, e := range [...]struct{ of, is error }{
 		{wal.ErrFull, engine.ErrLogFull}, {wal.ErrPoisoned, engine.ErrLogBroken}, {wal.ErrTooLarge, engine.ErrLogTooLarge}, {wal.ErrClosed, engine.ErrLogClosed},
 	} {

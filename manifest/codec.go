@@ -126,38 +126,81 @@ const peekFields = 5
 // a form or tag out of range, ranges that do not ascend, and a leaf over
 // MaxBody or MaxPages.
 func Encode(r *Record) ([]byte, error) {
+	enc := encodings.Get().(*encoding)
+	defer enc.release()
+	out, err := enc.encode(r)
+	if err != nil {
+		return nil, err
+	}
+	return bytes.Clone(out), nil // a leaf stays in memory until it is archived: no byte more than it has
+}
+
+// encode returns the bytes of a leaf, borrowed until the next call.
+func (enc *encoding) encode(r *Record) ([]byte, error) {
 	if !r.Type.Known() {
 		return nil, fmt.Errorf("manifest: leaf without a known type (%d)", r.Type)
 	}
-	enc := encodings.Get().(*encoding)
-	defer enc.release()
 	w := &enc.wire
 	w.Record, w.version, w.flags, w.reasons = r, leafVersion, flagsOf(r), reasonsOf(r)
 	if len(w.reasons) > maxReasons {
 		return nil, fmt.Errorf("manifest: %d different reasons in one leaf; a reason is one of a few short codes", len(w.reasons))
 	}
-	n := len(fields)
-	for fields[n-1].empty(w) {
-		n--
-	}
-	out := appendArrayLen(enc.out[:0], n)
-	for i := range fields[:n] {
-		var err error
-		if out, err = fields[i].enc(out, w); err != nil {
-			return nil, fmt.Errorf("manifest: encode element %d of a %s leaf: %w", i, r.Type, err)
-		}
+	out, err := w.append(enc.out[:0])
+	if err != nil {
+		return nil, err
 	}
 	enc.out = out
 	if len(out) > MaxBody {
 		return nil, fmt.Errorf("manifest: %s leaf of %d bytes; the limit is %d: split the call", r.Type, len(out), MaxBody)
 	}
-	return bytes.Clone(out), nil // a leaf stays in memory until it is archived: no byte more than it has
+	return out, nil
+}
+
+// append appends the elements, those of most reads without the table.
+func (w *wire) append(out []byte) ([]byte, error) {
+	if w.served() {
+		return w.appendServed(out)
+	}
+	return w.appendFields(out)
+}
+
+func (w *wire) appendFields(out []byte) ([]byte, error) {
+	n := len(fields)
+	for fields[n-1].empty(w) {
+		n--
+	}
+	out = appendArrayLen(out, n)
+	for i := range fields[:n] {
+		var err error
+		if out, err = fields[i].enc(out, w); err != nil {
+			return nil, fmt.Errorf("manifest: encode element %d of a %s leaf: %w", i, w.Type, err)
+		}
+	}
+	return out, nil
 }
 
 // encoding is the memory that a leaf is made in. Every read makes one.
 type encoding struct {
 	wire
-	out []byte
+	out  []byte
+	slab []byte // what is left of it takes the next bodies
+}
+
+// slabBytes is how much memory is made for bodies at once: some twenty of those of a read. A body stays in memory until it
+// is archived, and those of one slab are archived together, or nearly.
+const slabBytes = 4 << 10
+
+// keep copies a body to memory that stays as it is.
+func (enc *encoding) keep(body []byte) []byte {
+	if len(body) > slabBytes/4 {
+		return bytes.Clone(body)
+	}
+	if cap(enc.slab)-len(enc.slab) < len(body) {
+		enc.slab = make([]byte, 0, slabBytes)
+	}
+	at := len(enc.slab)
+	enc.slab = append(enc.slab, body...)
+	return enc.slab[at:len(enc.slab):len(enc.slab)]
 }
 
 var encodings = sync.Pool{New: func() any { return new(encoding) }}
@@ -289,14 +332,16 @@ func text(at func(*wire) *string) field {
 func ident(at func(*wire) *string) field {
 	return field{
 		func(w *wire) bool { return *at(w) == "" },
-		func(b []byte, w *wire) ([]byte, error) {
-			if id, err := ulid.ParseStrict(*at(w)); err == nil && prints(id, *at(w)) {
-				return appendBytes(b, id[:]), nil
-			}
-			return appendString(b, *at(w)), nil
-		},
+		func(b []byte, w *wire) ([]byte, error) { return appendIdent(b, *at(w)), nil },
 		func(d *msgpack.Decoder, w *wire) (err error) { *at(w), err = decIdent(d); return err },
 	}
+}
+
+func appendIdent(b []byte, s string) []byte {
+	if id, err := ulid.ParseStrict(s); err == nil && prints(id, s) {
+		return appendBytes(b, id[:])
+	}
+	return appendString(b, s)
 }
 
 // prints reports whether an id prints as s.

@@ -217,7 +217,7 @@ type row struct {
 	rows          bool   // the leaf ends in Rows
 	size          uint32 // of what the frame has
 	off           uint32 // of the frame in its segment
-	trace, parent uint32 // traceHash of both
+	trace, parent uint32 // HashTrace of both
 }
 
 // The states of a row: its frame has the body, a stub (prune.go), or the body in its dense form.
@@ -227,20 +227,21 @@ const (
 	rowDense  = 3
 )
 
-func traceHash(s string) uint32 { return uint32(xxhash.Sum64String(s)) }
+// HashTrace is the hash by which the index finds the leaves of a trace. Several traces may share it.
+func HashTrace(s string) uint32 { return uint32(xxhash.Sum64String(s)) }
 
 // rowOf makes the row of a leaf. The archive fills in its place.
 func rowOf(body []byte) (row, error) {
 	r := row{size: uint32(len(body))}
 	err := peek(body, peekFields, func(w *wire) {
-		r.typ, r.writes, r.rows, r.trace, r.parent = w.Type, w.flags&flagWrites != 0, w.flags&flagRows != 0, traceHash(w.Trace), traceHash(w.Parent)
+		r.typ, r.writes, r.rows, r.trace, r.parent = w.Type, w.flags&flagWrites != 0, w.flags&flagRows != 0, HashTrace(w.Trace), HashTrace(w.Parent)
 	})
 	return r, err
 }
 
 // row is rowOf for a record whose encoding has size bytes.
 func (r *Record) row(size int) row {
-	return row{typ: r.Type, writes: len(r.Writes) > 0, rows: len(r.Rows)+len(r.State) > 0, size: uint32(size), trace: traceHash(r.Trace), parent: traceHash(r.Parent)}
+	return row{typ: r.Type, writes: len(r.Writes) > 0, rows: len(r.Rows)+len(r.State) > 0, size: uint32(size), trace: HashTrace(r.Trace), parent: HashTrace(r.Parent)}
 }
 
 func (r row) append(b []byte, i uint64) []byte {

@@ -237,33 +237,68 @@ func (l *Log) Add(index uint64, body []byte) error {
 	if err != nil {
 		return leafError(index, err)
 	}
-	return l.add(index, Leaf{tailLeaf{row: r, body: bytes.Clone(body)}, LeafHash(body)})
+	leaf := Leaf{leaf: tailLeaf{row: r, body: bytes.Clone(body)}}
+	return l.AddRun(index, []*Leaf{leaf.hashed()})
 }
 
-// Leaf is an encoded and hashed leaf, ready to be added. It shares no memory
-// with the record it was made from.
+// Leaf is an encoded leaf, ready to be added. It shares no memory with the
+// record it was made from.
 type Leaf struct {
 	leaf tailLeaf
-	hash Hash
+	hash Hash // of the body, if has is set
+	has  bool
+	part bool // it has a parent
 }
 
 // NewLeaf encodes and hashes a leaf, before the caller waits for its place.
 // Errors: those of Encode.
 func NewLeaf(r *Record) (Leaf, error) {
-	body, err := Encode(r)
+	l, err := EncodeLeaf(r)
+	if err != nil {
+		return l, err
+	}
+	return *l.hashed(), nil
+}
+
+// EncodeLeaf is NewLeaf for a caller that has no time to hash: AddRun does it
+// then. A read is answered when its leaf is with the operating system, and the
+// hash was an eighth of what that took.
+func EncodeLeaf(r *Record) (Leaf, error) {
+	enc := encodings.Get().(*encoding)
+	defer enc.release()
+	out, err := enc.encode(r)
 	if err != nil {
 		return Leaf{}, err
 	}
-	return Leaf{tailLeaf{row: r.row(len(body)), body: body}, LeafHash(body)}, nil
+	body := enc.keep(out)
+	return Leaf{leaf: tailLeaf{row: r.row(len(body)), body: body}, part: r.Parent != ""}, nil
+}
+
+// hashed is the leaf with its hash.
+func (l *Leaf) hashed() *Leaf {
+	if !l.has {
+		l.hash, l.has = LeafHash(l.leaf.body), true
+	}
+	return l
 }
 
 // Body returns the encoded leaf. It must not be changed.
 func (l *Leaf) Body() []byte { return l.leaf.body }
 
-// AddNew is Add for a leaf that the log does not have yet.
-func (l *Log) AddNew(index uint64, leaf Leaf) error { return l.add(index, leaf) }
+// Trace is the hash of the leaf's trace (HashTrace).
+func (l *Leaf) Trace() uint32 { return l.leaf.row.trace }
 
-func (l *Log) add(index uint64, leaf Leaf) error {
+// Parent is the hash of the trace of its parent; false: it has none.
+func (l *Leaf) Parent() (uint32, bool) { return l.leaf.row.parent, l.part }
+
+// AddNew is Add for a leaf that the log does not have yet.
+func (l *Log) AddNew(index uint64, leaf Leaf) error { return l.AddRun(index, []*Leaf{&leaf}) }
+
+// AddRun is AddNew for leaves that follow each other.
+func (l *Log) AddRun(index uint64, leaves []*Leaf) error {
+	for _, leaf := range leaves {
+		leaf.hashed()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -272,7 +307,12 @@ func (l *Log) add(index uint64, leaf Leaf) error {
 	if size := l.now.size(); index != size {
 		return fmt.Errorf("%w: leaf %d was given, the next is %d", ErrGap, index, size)
 	}
-	return l.push(leaf.leaf, leaf.hash)
+	for _, leaf := range leaves {
+		if err := l.push(leaf.leaf, leaf.hash); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // push appends; the caller holds mu. An archive that lost synced leaves gets

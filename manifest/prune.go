@@ -144,7 +144,7 @@ func (v *view) pruner(trace string) (*Pruned, error) {
 		return p.(*Pruned), nil
 	}
 	out := &Pruned{Trace: trace, Action: "pruned"}
-	h := traceHash(trace)
+	h := HashTrace(trace)
 	err := v.find(context.Background(), func(r row) bool { return r.typ == TypePrune && r.trace == h && !r.pruned }, func(i uint64) (bool, error) {
 		r, err := v.leaf(i)
 		if err != nil || r.Trace != trace {

@@ -60,7 +60,7 @@ func (l *Log) ByTrace(ctx context.Context, trace string) ([]*Record, error) {
 		return nil, fmt.Errorf("%w: an empty trace was asked for", ErrNoLeaf)
 	}
 	var out []*Record
-	h := traceHash(trace)
+	h := HashTrace(trace)
 	match := func(r row) bool { return r.trace == h || r.parent == h }
 	err = v.find(ctx, match, func(i uint64) (bool, error) {
 		r, err := v.leaf(i)
@@ -153,7 +153,7 @@ func (l *Log) Decided(ctx context.Context, batch string, lsn uint64) (decided bo
 	if err != nil {
 		return false, err
 	}
-	h := traceHash(batch)
+	h := HashTrace(batch)
 	match := func(r row) bool {
 		return r.typ == TypeApprove || r.typ == TypeReject || r.typ == TypeHeld && r.trace == h
 	}

@@ -93,7 +93,7 @@ func TestByTraceCollision(t *testing.T) {
 	l, _ := openLog(t, f, Options{})
 	fill(t, l, 4)
 	for k := range l.now.tail {
-		l.now.tail[k].row.trace = traceHash(testTrace(2))
+		l.now.tail[k].row.trace = HashTrace(testTrace(2))
 	}
 	got, err := l.ByTrace(ctx, testTrace(2))
 	require.NoError(t, err)

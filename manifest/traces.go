@@ -28,12 +28,12 @@ func (l *Log) Named(ctx context.Context, trace string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	known, err := l.traces.has(ctx, v, traceHash(trace))
+	known, err := l.traces.has(ctx, v, HashTrace(trace))
 	if err != nil || !known {
 		return false, err
 	}
 	found := false
-	h := traceHash(trace)
+	h := HashTrace(trace)
 	err = v.find(ctx, func(r row) bool { return r.trace == h }, func(i uint64) (bool, error) {
 		r, err := v.leaf(i)
 		found = err == nil && r.Trace == trace

@@ -55,7 +55,7 @@ func (t *turn) add(it item) uint64 {
 
 // addLeaf numbers a leaf.
 func (t *turn) addLeaf(own *leaf, from ticket, question, body []byte) {
-	record := append(engine.LeafHead(t.next.Leaf, question), body...)
+	record := append(engine.AppendLeafHead(nil, t.next.Leaf, question), body...)
 	it := item{kind: engine.KindLeaf, body: record, leaf: own, from: &from}
 	if own != nil {
 		own.of.Index = t.next.Leaf

@@ -31,13 +31,13 @@ func QuestionDigest(salt []byte, text string) [32]byte {
 	})
 }
 
-// AuditBody is the beginning of the body of an A record: the index of the leaf, and the row of its question if it has one.
-// The leaf follows.
-func AuditBody(index uint64, question []byte) []byte {
+// AppendAuditBody appends the beginning of the body of an A record: the index of the leaf, and the row of its question if
+// it has one. The leaf follows.
+func AppendAuditBody(b []byte, index uint64, question []byte) []byte {
 	if question == nil {
-		return binary.BigEndian.AppendUint64(nil, index)
+		return binary.BigEndian.AppendUint64(b, index)
 	}
-	e := codec.Encoder{B: make([]byte, 0, 8+binary.MaxVarintLen64+len(question))}
+	e := codec.Encoder{B: b}
 	e.U64(index | questionBit)
 	e.Bytes(question)
 	return e.B

@@ -115,6 +115,14 @@ func (s *View) Freshen(ctx context.Context, heads []*store.Head, policy time.Dur
 	return out
 }
 
+// FreshenOne is Freshen for one head. Most were made from nothing that changes.
+func (s *View) FreshenOne(ctx context.Context, h *store.Head, policy time.Duration) Finding {
+	if h == nil || policy < 0 || !Ages(h) {
+		return Finding{}
+	}
+	return s.Freshen(ctx, []*store.Head{h}, policy)[0]
+}
+
 // BringUpToDate is Freshen, and says whether anything was written, be it of what a head was made from.
 func (s *View) BringUpToDate(ctx context.Context, heads []*store.Head, policy time.Duration) (out []Finding, wrote bool) {
 	out = make([]Finding, len(heads))
