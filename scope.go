@@ -165,8 +165,7 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *re
 	if err != nil {
 		return nil, nil, err
 	}
-	now := s.db.opts.Clock()
-	if l.Current && l.Expires != 0 && l.Expires <= codec.Micros(now) {
+	if l.Current && l.Expires != 0 && l.Expires <= codec.Micros(s.db.opts.Clock()) {
 		if err := s.db.headsRead(ctx, s.chain, l); err != nil {
 			return nil, nil, err
 		}
