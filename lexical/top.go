@@ -67,51 +67,52 @@ func (t *top) offer(n *Hit) {
 	}
 	if len(t.heap) < t.k {
 		t.hits, t.heap = append(t.hits, *n), append(t.heap, uint32(len(t.hits)))
-		i := len(t.heap) - 1
-		t.place(i, uint32(i+1))
-		t.up(i)
+		t.up(len(t.heap) - 1)
 		return
 	}
 	if worse(t.at(0), n) {
 		t.place(0, 0)
 		*t.at(0) = *n
-		t.place(0, 1)
 		t.down(0)
 	}
 }
 
-func (t *top) swap(i, j int) {
-	t.heap[i], t.heap[j] = t.heap[j], t.heap[i]
-	t.place(i, uint32(i+1))
-	t.place(j, uint32(j+1))
-}
+// up and down move a hit through the heap. What it passes moves by one place, and it is put down once.
 
 func (t *top) up(i int) {
+	moved := t.heap[i]
 	for i > 0 {
 		p := (i - 1) / 2
-		if !worse(t.at(i), t.at(p)) {
-			return
+		if !worse(&t.hits[moved], t.at(p)) {
+			break
 		}
-		t.swap(i, p)
+		t.heap[i] = t.heap[p]
+		t.place(i, uint32(i+1))
 		i = p
 	}
+	t.heap[i] = moved
+	t.place(i, uint32(i+1))
 }
 
 func (t *top) down(i int) {
+	moved := t.heap[i]
 	for {
 		c := 2*i + 1
 		if c >= len(t.heap) {
-			return
+			break
 		}
 		if c+1 < len(t.heap) && worse(t.at(c+1), t.at(c)) {
 			c++
 		}
-		if !worse(t.at(c), t.at(i)) {
-			return
+		if !worse(t.at(c), &t.hits[moved]) {
+			break
 		}
-		t.swap(i, c)
+		t.heap[i] = t.heap[c]
+		t.place(i, uint32(i+1))
 		i = c
 	}
+	t.heap[i] = moved
+	t.place(i, uint32(i+1))
 }
 
 // sorted returns the best n hits, best first.

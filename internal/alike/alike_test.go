@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 const refund = "Refunds are made within 30 days of the purchase, to the card that was charged; vouchers are not refunded."
@@ -102,4 +103,45 @@ func TestSeenIsBounded(t *testing.T) {
 	_, found := s.First(a, func(int) bool { compared++; return false })
 	require.False(t, found)
 	require.Equal(t, mostCompared, compared)
+}
+
+// What Seen finds is what a map of the parts finds, through rounds, growth and parts that share a place.
+func TestSeenIsAMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var seen Seen[int]
+		for range rapid.IntRange(1, 4).Draw(t, "rounds") {
+			at, links := map[uint64][]int{}, []int{}
+			for of := range rapid.IntRange(0, 400).Draw(t, "texts") {
+				var sketch Sketch
+				for k := range sketch.parts { // few places, so that they meet
+					sketch.parts[k] = rapid.Uint64Range(0, 60).Draw(t, "part") * 128 % 1000
+				}
+				modulo := rapid.IntRange(1, 5).Draw(t, "same")
+				same := func(o int) bool { return o%modulo == of%modulo }
+				first, left := len(links), mostCompared
+				for _, p := range sketch.parts {
+					for i := len(at[p]) - 1; i >= 0 && left > 0 && p != 0; i-- {
+						if at[p][i] >= first {
+							continue
+						}
+						if left--; same(links[at[p][i]]) {
+							first = at[p][i]
+						}
+					}
+				}
+				got, found := seen.First(&sketch, same)
+				require.Equal(t, first < len(links), found)
+				if found {
+					require.Equal(t, links[first], got)
+				}
+				seen.Add(&sketch, of)
+				for _, p := range sketch.parts {
+					if p != 0 {
+						at[p], links = append(at[p], len(links)), append(links, of)
+					}
+				}
+			}
+			seen.Clear()
+		}
+	})
 }
