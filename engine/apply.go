@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"maps"
@@ -118,8 +119,12 @@ func applySmall(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) error {
 			ids = append(ids, id)
 		}
 		slices.SortFunc(ids, ulid.ULID.Compare)
+		last := bytes.Clone(tx.Last(r.table)) // nearly all ids are greater, so their rows are not looked up
 		for _, id := range ids {
-			before := tx.Get(r.table, id[:])
+			var before []byte
+			if bytes.Compare(id[:], last) <= 0 {
+				before = tx.Get(r.table, id[:])
+			}
 			was := before != nil
 			n.Sum -= rowSum(before)
 			if len(r.rows[id]) == 0 { // gc dropped it
@@ -171,7 +176,7 @@ func forgetOutcomes(tx Writer, o *Overlay, n *RowCounts) error {
 
 // dropOutcomes deletes outcomes, oldest first, as long as goes returns true for the next one;
 // dropped is how many went before it. Rows are deleted after the walk, which would not survive a
-// change of the table.
+// change of the table, and the newest first: bbolt moves the rows behind a deleted one in their page.
 func dropOutcomes(tx Writer, n *RowCounts, goes func(id ulid.ULID, dropped int) bool) error {
 	var drop [][]byte
 	for k, v := range tx.From(TableTxn, nil) {
@@ -181,7 +186,7 @@ func dropOutcomes(tx Writer, n *RowCounts, goes func(id ulid.ULID, dropped int) 
 		drop = append(drop, slices.Clone(k))
 		n.Sum -= rowSum(v)
 	}
-	for _, k := range drop {
+	for _, k := range slices.Backward(drop) {
 		if err := tx.Delete(TableTxn, k); err != nil {
 			return err
 		}

@@ -48,6 +48,9 @@ func (s *Engine) bodiesChanged() {
 // overBodies returns the quota of bodies that refuses a batch; nil: none does. Leaves in flight are not counted: reads are
 // not refused, so the limit is passed in any case.
 func (s *Engine) overBodies(ctx context.Context, scope string) (over *store.QuotaError, err error) {
+	if s.Leaves == nil || !s.anyQuota() {
+		return nil, nil
+	}
 	s.cat.mu.RLock()
 	limits := map[string]int64{}
 	for _, at := range store.ScopeChain(scope) {
@@ -56,7 +59,7 @@ func (s *Engine) overBodies(ctx context.Context, scope string) (over *store.Quot
 		}
 	}
 	s.cat.mu.RUnlock()
-	if len(limits) == 0 || s.Leaves == nil {
+	if len(limits) == 0 {
 		return nil, nil
 	}
 	err = s.countBodies(ctx, func(by map[string]int64) {

@@ -210,12 +210,12 @@ func (s *Engine) overQuota(c *Commit, pre *prepared) (over *store.QuotaError, be
 	if pre.overBodies != nil {
 		return pre.overBodies, nil
 	}
+	if !s.anyQuota() {
+		return nil, nil
+	}
 	flying := s.seq.adding() // before the catalogue: a commit installed since is counted twice, but never missed
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
-	if len(s.quotas.by) == 0 {
-		return nil, nil
-	}
 	for _, scope := range store.ScopeChain(c.scope) {
 		q, ok := s.quotas.by[scope]
 		if !ok {
@@ -252,6 +252,13 @@ func (s *Engine) overQuota(c *Commit, pre *prepared) (over *store.QuotaError, be
 		}
 	}
 	return nil, nil
+}
+
+// anyQuota spares commits the walk over those in flight where no scope has a quota.
+func (s *Engine) anyQuota() bool {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	return len(s.quotas.by) > 0
 }
 
 // adding are the commits in flight that add something.
