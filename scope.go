@@ -508,14 +508,15 @@ func (db *DB) makePages(a Artefact, v store.Validator, size int) (store.Put, err
 	if (a.Role != "" || a.Kind == KindSummary) && size < MaxPageTokens {
 		size = MaxPageTokens // a message, or the summary of one, stays one page if it can
 	}
-	for _, c := range cut.Pages(text, size, db.opts.Counter.Count) {
-		t := c.Text
-		np := store.NewPage{Text: t, Tokens: c.Tokens, Hash: store.ContentHash(t)}
+	pages := cut.Pages(text, size, db.opts.Counter.Count)
+	p.Pages = make([]store.NewPage, len(pages))
+	for i, c := range pages {
+		np := &p.Pages[i]
+		np.Text, np.Tokens, np.Hash = c.Text, c.Tokens, store.ContentHash(c.Text)
 		if _, err := io.ReadFull(db.opts.Rand, np.Salt[:]); err != nil {
 			return p, fmt.Errorf("ctxpage: randomness: %w", err)
 		}
-		np.Digest = store.SaltedDigest(np.Salt[:], t)
-		p.Pages = append(p.Pages, np)
+		np.Digest = store.SaltedDigest(np.Salt[:], np.Text)
 	}
 	return p, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
@@ -41,7 +42,9 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 	rec := &p.record
 	s.seq.watch.commit(&b.Batch, v.hold != "")
 	rec.LSN, rec.Batch, rec.At, rec.Leaf = next.LSN, b.ID, codec.Micros(b.Now), next.Leaf
-	leaf := b.Leaf
+	leaf := leaves.Get().(*manifest.Record)
+	*leaf = b.Leaf
+	defer func() { *leaf = manifest.Record{}; leaves.Put(leaf) }()
 	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = id, b.Trace, b.Scope, b.Actor, rec.At
 	leaf.LSN, leaf.Batch, leaf.Stale = rec.LSN, id, v.stale
 	p.outcome = store.Outcome{LSN: rec.LSN, Leaf: rec.Leaf, Stale: v.refs, Reason: v.hold}
@@ -50,12 +53,12 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 	var err error
 	switch {
 	case v.hold != "":
-		err = s.enqueueHold(b, v, p, &leaf)
+		err = s.enqueueHold(b, v, p, leaf)
 	case b.Action == store.ActReject:
-		err = s.enqueueReview(b, pre, p, &leaf, "rejected")
+		err = s.enqueueReview(b, pre, p, leaf, "rejected")
 	default:
-		if err = s.enqueueApply(b, pre, v, n, p, &leaf); err == nil && b.Action == store.ActApprove {
-			err = s.enqueueReview(b, pre, p, &leaf, "approved")
+		if err = s.enqueueApply(b, pre, v, n, p, leaf); err == nil && b.Action == store.ActApprove {
+			err = s.enqueueReview(b, pre, p, leaf, "approved")
 		}
 	}
 	if err != nil {
@@ -63,13 +66,16 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 	}
 	leaf.Status = p.outcome.Status.String()
 	rec.Result = (&outcomeRow{Outcome: p.outcome, Bound: b.Bound}).encode()
-	if p.leaf, err = manifest.NewLeaf(&leaf); err != nil {
+	if p.leaf, err = manifest.NewLeaf(leaf); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode leaf: %w", err)
 	}
 	rec.Body, p.After = p.leaf.Body(), n.after()
 	p.setUse(b)
 	return p, nil
 }
+
+// leaves are records that are encoded once: each commit needs a large one for a moment.
+var leaves = sync.Pool{New: func() any { return new(manifest.Record) }}
 
 // analyseBehind yields before it analyses, so that other commits reach the log first. Their group is complete sooner, and
 // the analysis runs while the disk is busy. Without the yield, each analysis delayed the next member of the group.
@@ -90,7 +96,7 @@ func (s *Engine) analyse(p *Commit) {
 	for i := range heads {
 		for j := range heads[i].Texts {
 			if t := &heads[i].Texts[j]; t.Analysis == nil {
-				an := store.Analyse(s.opts.Analyzer, &heads[i].Head.Artefact, t.Text)
+				an := store.LendAnalysis(s.opts.Analyzer, &heads[i].Head.Artefact, t.Text)
 				t.Analysis = &an
 			}
 		}

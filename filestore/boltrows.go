@@ -22,17 +22,21 @@ import (
 type boltRows struct {
 	tx      *bbolt.Tx
 	buckets [engine.TableQuestion + 1]*bbolt.Bucket // nil: not there, or not looked up yet
-	cursors [engine.TableQuestion + 1]*bbolt.Cursor // of tables with manyReads; nil: no row was read yet
+	cursors [engine.TableQuestion + 1]*bbolt.Cursor // of tables with manyReads or manyDeletes; nil: there was none of either yet
 	growth  *[engine.TableQuestion + 1]growth       // nil: the transaction only reads
 	ring    *seal.Ring                              // opens and seals the values; nil: they are plain
 }
 
 // manyReads names the tables of which one transaction reads dozens of rows: a search reads those of
 // its words in each segment, an assembly the texts of its pages. Get keeps a cursor for them,
-// because Bucket.Get allocates a cursor and its stack for each row. Delete uses the cursor too,
-// because a step of the index deletes tens of thousands. The other tables use Bucket.Get: a cursor
-// that finds no row steps on to the next leaf, so damage there would reach a reader of another row.
+// because Bucket.Get allocates a cursor and its stack for each row. The other tables use Bucket.Get:
+// a cursor that finds no row steps on to the next leaf, so damage there would reach a reader of
+// another row.
 var manyReads = [engine.TableQuestion + 1]bool{engine.TableContent: true, engine.TableSeg: true}
+
+// manyDeletes names the tables of which one transaction deletes thousands of rows: a step of the
+// index those of merged segments, a checkpoint the oldest outcomes. Delete keeps a cursor for them.
+var manyDeletes = [engine.TableQuestion + 1]bool{engine.TableContent: true, engine.TableSeg: true, engine.TableTxn: true}
 
 var bucketNames = [...][]byte{
 	engine.TableMeta: bucketMeta, engine.TableContent: bucketContent, engine.TableSeg: bucketSeg, engine.TableHeld: bucketHeld, engine.TableTxn: bucketTxn, engine.TableState: bucketState, engine.TableVec: bucketVec,
@@ -300,7 +304,7 @@ func (r *boltRows) Delete(t engine.Table, key []byte) error {
 	switch {
 	case b == nil:
 		return nil
-	case !manyReads[t]:
+	case !manyDeletes[t]:
 		return b.Delete(key)
 	}
 	if _, ok := r.row(t, b, key); !ok { // it leaves the cursor at the row

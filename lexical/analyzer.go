@@ -18,6 +18,15 @@ type Analysis struct {
 	Terms  []TermCount // in the order of their first occurrence, no term twice
 	Length int         // number of terms in the text, repetitions counted
 	First  bool        // of a turn: its author tells of himself; see FirstPerson
+
+	lender *Analyzer // takes back the memory of Terms; nil: nobody does
+}
+
+// done gives the memory of the terms back, if it was lent.
+func (a *Analysis) done() {
+	if a.lender != nil {
+		a.lender.giveBack(a.Terms)
+	}
 }
 
 // TermCount is a term and how often it occurs.
@@ -40,6 +49,7 @@ func (c *TermCount) hashed() uint32 {
 type Analyzer struct {
 	stems    *stemCache
 	scanners sync.Pool // of *scanner
+	lent     sync.Pool // of *[]TermCount, empty
 }
 
 // NewAnalyzer returns an analyzer.
@@ -52,6 +62,34 @@ func (a *Analyzer) Analyze(parts ...string) Analysis {
 	s := a.scan(parts...)
 	defer a.release(s)
 	return Analysis{Terms: slices.Clone(s.terms), Length: s.length}
+}
+
+// Lend returns what Analyze returns, for an Index and for nobody else: once the Index has entered the terms, their memory
+// is used again.
+func (a *Analyzer) Lend(parts ...string) Analysis {
+	s := a.scan(parts...)
+	defer a.release(s)
+	if len(s.terms) > maxScanner {
+		return Analysis{Terms: slices.Clone(s.terms), Length: s.length}
+	}
+	out := Analysis{Terms: s.terms, Length: s.length, lender: a}
+	s.terms = a.borrowed()
+	return out
+}
+
+// borrowed is an empty list of terms, of memory that was given back if there is any.
+func (a *Analyzer) borrowed() []TermCount {
+	if l, _ := a.lent.Get().(*[]TermCount); l != nil {
+		return *l
+	}
+	return make([]TermCount, 0, 64)
+}
+
+// giveBack takes a list of terms that nobody reads any more.
+func (a *Analyzer) giveBack(terms []TermCount) {
+	clear(terms)
+	terms = terms[:0]
+	a.lent.Put(&terms)
 }
 
 // Visit passes to fn what Analyze returns. The memory is used again, so fn must not keep it.
@@ -146,7 +184,12 @@ func (s *scanner) text(text string) {
 	}
 	s.reset()
 	for i := 0; i < len(text); {
-		if n := lower(text[i:]); n > 0 { // most of a text
+		if n, key := lower(text[i:]); n > 0 { // most of a text
+			if len(s.word) == 0 && n <= keyLetters && s.prev == "" && endsWord(text[i+n:]) {
+				s.key(key)
+				i += n + 1
+				continue
+			}
 			s.letters(text[i : i+n])
 			i += n
 			continue
@@ -200,13 +243,33 @@ func (s *scanner) rune(r rune, text string, at, end int) {
 	}
 }
 
-// lower is how many letters a–z a text begins with.
-func lower(text string) int {
-	n := 0
+// lower is how many letters a–z a text begins with, and their key if they are few enough.
+func lower(text string) (n int, key uint64) {
 	for n < len(text) && 'a' <= text[n] && text[n] <= 'z' {
+		key = key<<letterBits | uint64(text[n]-'a'+1)
 		n++
 	}
-	return n
+	return n, key
+}
+
+// endsWord says that the first byte of a text ends the word before it, and does nothing else. The end of the text is left
+// to others.
+func endsWord(text string) bool {
+	if text == "" {
+		return false
+	}
+	switch c := text[0]; {
+	case c >= utf8.RuneSelf, '0' <= c && c <= '9', 'A' <= c && c <= 'Z', c == '\'', c == '`':
+		return false
+	}
+	return true
+}
+
+// key takes a word of a–z that has a key.
+func (s *scanner) key(key uint64) {
+	if s.words.key(key); s.words.n == lookups {
+		s.stem()
+	}
 }
 
 // letters takes letters a–z.

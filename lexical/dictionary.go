@@ -3,7 +3,6 @@ package lexical
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"slices"
 )
 
@@ -27,10 +26,24 @@ type tailTerm struct {
 }
 
 // head is the first headSize bytes of a term. They tell most terms apart, and sort as the terms do.
-func head(term string) uint64 {
-	var b [headSize]byte
-	copy(b[:], term)
-	return binary.BigEndian.Uint64(b[:])
+func head(term string) (h uint64) {
+	switch n := len(term); {
+	case n >= headSize:
+		return uint64(four(term))<<32 | uint64(four(term[4:]))
+	case n >= 4:
+		return uint64(four(term))<<32 | uint64(four(term[n-4:])<<(8*(headSize-n)))
+	default:
+		for i := range n {
+			h |= uint64(term[i]) << (56 - 8*i)
+		}
+		return h
+	}
+}
+
+// four are the first four bytes of a text, the first the highest.
+func four(s string) uint32 {
+	_ = s[3]
+	return uint32(s[0])<<24 | uint32(s[1])<<16 | uint32(s[2])<<8 | uint32(s[3])
 }
 
 const headSize = 8
@@ -94,21 +107,26 @@ func (v *dictionary) is(at, scope uint32, text string) bool {
 
 func (v *dictionary) bytes(t *tailTerm) []byte { return v.text[t.at : t.at+t.size] }
 
-// sorted returns the numbers of the terms in the order of scope and text, in the place of those in order.
-func (v *dictionary) sorted(order []uint32) []uint32 {
+// inOrder is what the order of terms nearly always depends on, beside each other in memory.
+type inOrder struct {
+	head      uint64
+	scope, at uint32 // at: the number of the term
+}
+
+// sorted returns the terms in the order of scope and text, in the place of those in order.
+func (v *dictionary) sorted(order []inOrder) []inOrder {
 	order = slices.Grow(order[:0], len(v.terms))
 	for i := range v.terms {
-		order = append(order, uint32(i))
+		order = append(order, inOrder{v.terms[i].head, v.terms[i].scope, uint32(i)})
 	}
-	slices.SortFunc(order, func(a, b uint32) int {
-		s, t := &v.terms[a], &v.terms[b]
+	slices.SortFunc(order, func(a, b inOrder) int {
 		switch {
-		case s.scope != t.scope:
-			return cmp.Compare(s.scope, t.scope)
-		case s.head != t.head:
-			return cmp.Compare(s.head, t.head)
+		case a.scope != b.scope:
+			return cmp.Compare(a.scope, b.scope)
+		case a.head != b.head:
+			return cmp.Compare(a.head, b.head)
 		}
-		return bytes.Compare(v.bytes(s), v.bytes(t))
+		return bytes.Compare(v.bytes(&v.terms[a.at]), v.bytes(&v.terms[b.at]))
 	})
 	return order
 }

@@ -30,6 +30,7 @@ type Index struct {
 
 	freshMu sync.Mutex // after mu
 	fresh   []Doc      // added, not in the tail yet
+	spare   []Doc      // empty: memory for fresh
 	waiting int        // terms in fresh
 	behind  atomic.Bool
 	removed map[uint64]struct{} // not in cols, but still in a segment or in the tail
@@ -180,15 +181,20 @@ func (x *Index) invert() {
 	for {
 		x.freshMu.Lock()
 		docs := x.fresh
-		x.fresh, x.waiting = nil, 0
+		x.fresh, x.spare, x.waiting = x.spare, nil, 0
 		x.behind.Store(len(docs) > 0) // only when they are in the tail is nothing left
 		x.freshMu.Unlock()
 		if len(docs) == 0 {
 			return
 		}
-		for _, d := range docs {
-			x.parts.add(&x.tail, d)
+		for i := range docs {
+			x.parts.add(&x.tail, docs[i])
+			docs[i].Analysis.done()
 		}
+		clear(docs)
+		x.freshMu.Lock()
+		x.spare = docs[:0]
+		x.freshMu.Unlock()
 	}
 }
 

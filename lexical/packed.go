@@ -42,8 +42,8 @@ func (w *packer) pack(l *lists, docs []docRow) *packed {
 	w.order = l.sorted(w.order)
 	for some := range slices.Chunk(w.order, together) {
 		w.read += l.ahead(some)
-		for _, at := range some {
-			w.add(&l.terms[at])
+		for i := range some {
+			w.add(&l.terms[some[i].at])
 		}
 	}
 	p := w.p
@@ -57,7 +57,7 @@ type packer struct {
 	p     packed
 	l     *lists
 	docs  []docRow
-	order []uint32
+	order []inOrder
 	n     int    // terms in the last block
 	last  []byte // the term before
 	list  postings

@@ -2,6 +2,8 @@ package lexical
 
 import (
 	"hash/maphash"
+	"math/bits"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 
@@ -27,19 +29,39 @@ var stems stemCache
 // Stem returns the stem of a word of letters a–z, a stop word's too. It is remembered with those of the analyzers: text
 // that is indexed and read by another rule as well is stemmed once.
 func Stem(word []byte) string {
-	if len(word) > maxTerm {
+	switch {
+	case len(word) > maxTerm:
 		return english.Stem(string(word), true)
+	case len(word) > keyLetters:
+		return stems.long(word).term()
 	}
-	first := maphash.Bytes(hashSeed, word) % maxStems
-	if s := stems[first].Load(); s != nil && s.of(word) {
+	key := keyOf(word)
+	first := placeOf(key)
+	if s := stems[first].Load(); s != nil && s.key == key {
 		return s.term()
 	}
-	return stems.stem(word, first).term()
+	return stems.short(key, first).term()
+}
+
+// The key of a word of at most keyLetters letters is the word itself, letterBits a letter, so that words are told apart
+// without a look at their text, which lies elsewhere in memory. Longer words have the key 0.
+const (
+	keyLetters = 12
+	letterBits = 5
+)
+
+// keyOf is the key of a word of at most keyLetters letters.
+func keyOf(word []byte) (key uint64) {
+	for _, c := range word {
+		key = key<<letterBits | uint64(c-'a'+1)
+	}
+	return key
 }
 
 // stemmed is a word and its stem. It is as small as it can be: there are many, and whoever asks for one waits for
 // memory.
 type stemmed struct {
+	key        uint64
 	text       string // the word; the stem behind it, when it is not what the word begins with
 	hash       uint32 // of the stem
 	word, stem uint8  // bytes
@@ -53,68 +75,109 @@ func (s *stemmed) term() string {
 	return s.text[:s.stem]
 }
 
-// waiting are words of a–z whose stems were not asked for yet. The table is larger than a cache of the processor: of words
-// looked up one by one each waits for memory, of these all wait at once.
+// waiting are the keys of words whose stems were not asked for yet. The table is larger than a cache of the processor: of
+// words looked up one by one each waits for memory, of these all wait at once.
 type waiting struct {
-	text []byte // the words, one behind the other
-	ends [lookups]int
+	keys [lookups]uint64
 	n    int
+	text []byte // the words without a key, one behind the other
+	ends []int  // where each of them ends
 }
 
 const lookups = 32
 
+// add takes a word of a–z; it is not empty.
 func (w *waiting) add(word []byte) {
-	w.text = append(w.text, word...)
-	w.ends[w.n] = len(w.text)
+	if len(word) > keyLetters {
+		w.text = append(w.text, word...)
+		w.ends = append(w.ends, len(w.text))
+		w.key(0)
+	} else {
+		w.key(keyOf(word))
+	}
+}
+
+// key takes the key of a word.
+func (w *waiting) key(key uint64) {
+	w.keys[w.n] = key
 	w.n++
 }
 
 // stems puts the stems of the words into out, and forgets them.
 func (w *waiting) stems(c *stemCache, out *[lookups]*stemmed) []*stemmed {
-	var first [lookups]uint64
-	at := 0
-	for i, end := range w.ends[:w.n] {
-		first[i] = maphash.Bytes(hashSeed, w.text[at:end]) % maxStems
+	var first [lookups]uint32
+	for i, key := range w.keys[:w.n] {
+		first[i] = placeOf(key)
 		out[i] = c[first[i]].Load()
-		at = end
 	}
-	at = 0
-	for i, end := range w.ends[:w.n] {
-		if word := w.text[at:end]; out[i] == nil || !out[i].of(word) {
-			out[i] = c.stem(word, first[i])
+	at, long := 0, w.ends
+	for i, key := range w.keys[:w.n] {
+		switch {
+		case key == 0:
+			out[i] = c.long(w.text[at:long[0]])
+			at, long = long[0], long[1:]
+		case out[i] == nil || out[i].key != key:
+			out[i] = c.short(key, first[i])
 		}
-		at = end
 	}
 	found := out[:w.n]
-	w.text, w.n = w.text[:0], 0
+	w.text, w.ends, w.n = w.text[:0], w.ends[:0], 0
 	return found
 }
 
-// stem returns the stem of a word of a–z whose first place is known.
-func (c *stemCache) stem(word []byte, first uint64) *stemmed {
+// keySeed: nobody can choose words that have their places together.
+var keySeed = [2]uint64{rand.Uint64(), rand.Uint64() | 1}
+
+// placeOf is the first place of a word with a key.
+func placeOf(key uint64) uint32 {
+	high, low := bits.Mul64(key^keySeed[0], keySeed[1])
+	return uint32(high^low) % maxStems
+}
+
+// short returns the stem of a word that has a key.
+func (c *stemCache) short(key uint64, first uint32) *stemmed {
+	return c.stem(first, func(s *stemmed) bool { return s.key == key }, func() string {
+		var word [keyLetters]byte
+		at := keyLetters
+		for ; key > 0; key >>= letterBits {
+			at--
+			word[at] = byte(key&(1<<letterBits-1)) + 'a' - 1
+		}
+		return string(word[at:])
+	})
+}
+
+// long returns the stem of a word that is too long for a key.
+func (c *stemCache) long(word []byte) *stemmed {
+	return c.stem(uint32(maphash.Bytes(hashSeed, word)%maxStems), func(s *stemmed) bool {
+		return int(s.word) == len(word) && s.text[:len(word)] == string(word)
+	}, func() string { return string(word) })
+}
+
+// stem returns the stem of a word of a–z whose first place is known. It is in one of its places, or the word is stemmed.
+func (c *stemCache) stem(first uint32, is func(*stemmed) bool, word func() string) *stemmed {
 	place := &c[first]
-	for i := range uint64(wayStems) {
+	for i := range uint32(wayStems) {
 		p := &c[first^i]
 		s := p.Load()
 		if s == nil {
 			place = p
 			break
 		}
-		if s.of(word) {
+		if is(s) {
 			return s
 		}
 	}
-	s := newStemmed(string(word))
+	s := newStemmed(word())
 	place.Store(s)
 	return s
 }
 
-func (s *stemmed) of(word []byte) bool {
-	return int(s.word) == len(word) && s.text[:len(word)] == string(word)
-}
-
 func newStemmed(word string) *stemmed {
 	s := &stemmed{text: word, word: uint8(len(word)), stop: isStopWord(word)}
+	if len(word) <= keyLetters {
+		s.key = keyOf([]byte(word))
+	}
 	stem := english.Stem(word, true)
 	if s.stem = uint8(len(stem)); !strings.HasPrefix(word, stem) {
 		s.text = word + stem

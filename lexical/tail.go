@@ -254,11 +254,12 @@ func (l *lists) each(t *tailTerm, fn func(doc, n uint32)) {
 // ahead reads the first words of the pieces of some lists, those of one level at once. Lists that are walked one after the
 // other wait for memory at each piece, as in add; after ahead they find it in the cache. The result says nothing: it
 // keeps the reads from being left out. A list whose pieces do not lie as expected is left alone.
-func (l *lists) ahead(terms []uint32) (read uint64) {
+func (l *lists) ahead(terms []inOrder) (read uint64) {
 	var at, end [together]uint32
 	n := 0
-	for _, i := range terms {
-		at[n], end[n] = l.terms[i].first, l.terms[i].end
+	for i := range terms {
+		t := &l.terms[terms[i].at]
+		at[n], end[n] = t.first, t.end
 		n++
 	}
 	for power := firstPiece; n > 0; power = min(power+1, lastPiece) {

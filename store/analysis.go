@@ -11,11 +11,20 @@ import (
 // beside it (TurnOf). The header of other pages is indexed as text: date, author and source are asked for like any other
 // word. The month stands by name, as people ask for it; the kind is left out, for it is the same word on most pages.
 func Analyse(an *lexical.Analyzer, a *Artefact, text string) lexical.Analysis {
+	return analyse(a, text, an.Analyze)
+}
+
+// LendAnalysis returns what Analyse returns, for an index alone: see lexical.Analyzer.Lend.
+func LendAnalysis(an *lexical.Analyzer, a *Artefact, text string) lexical.Analysis {
+	return analyse(a, text, an.Lend)
+}
+
+func analyse(a *Artefact, text string, with func(parts ...string) lexical.Analysis) lexical.Analysis {
 	if a.Kind != KindMessage {
-		return an.Analyze(IndexHeader(a), text)
+		return with(IndexHeader(a), text)
 	}
 	text = said(a, text)
-	out := an.Analyze(text)
+	out := with(text)
 	out.First = lexical.FirstPerson(text)
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
@@ -319,22 +320,28 @@ func (t *Hot) CutTail(d *codec.Decoder) {
 	d.B = d.B[:len(d.B)-n]
 }
 
+// saids are heads without what is implied: nearly every put needs one, and a head is large.
+var saids = sync.Pool{New: func() any { return new(store.Head) }}
+
 // EncodeCold makes the fields of a row that follow its page rows.
 func EncodeCold(h *store.Head) []byte {
 	e := codec.Encoder{B: make([]byte, 0, 64)}
-	switch implied := impliedBy(h); implied {
-	case 0:
+	implied := impliedBy(h)
+	if implied == 0 {
 		coldFields.Append(&e, h)
-	default:
-		said := *h
-		if implied&impliedActor != 0 {
-			said.Actor = ""
-		}
-		if implied&impliedCounter != 0 {
-			said.Counter = ""
-		}
-		coldFields.Append(&e, &said)
+		return e.B
 	}
+	said := saids.Get().(*store.Head)
+	*said = *h
+	if implied&impliedActor != 0 {
+		said.Actor = ""
+	}
+	if implied&impliedCounter != 0 {
+		said.Counter = ""
+	}
+	coldFields.Append(&e, said)
+	*said = store.Head{}
+	saids.Put(said)
 	return e.B
 }
 
