@@ -2,6 +2,8 @@ package lexical
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -38,4 +40,38 @@ func TestListsAreUsedAgain(t *testing.T) {
 		require.Equal(t, len(once.posts), len(again.posts), "round %d", round)
 		again.reset()
 	}
+}
+
+// An index that is given lent analyses is the same as one that is given analyses of its own, though their memory is used
+// again. The control gives one back too early.
+func TestLentAnalyses(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	var texts []string
+	for range 3 * mostFresh {
+		texts = append(texts, randomText(r))
+	}
+	a := NewAnalyzer()
+	filled := func(analyse func(...string) Analysis) tail {
+		x := &Index{cols: newColumns()}
+		for i, text := range texts {
+			x.Add(Doc{Num: uint64(i + 1), Scope: 1, Analysis: analyse(text)})
+			if i%7 == 0 {
+				x.Invert()
+			}
+		}
+		x.Invert()
+		return x.tail
+	}
+	want := filled(a.Analyze)
+	require.Equal(t, want, filled(a.Lend))
+	broken := func() (broken bool) {
+		defer func() { broken = recover() != nil || broken }() // a page may have no term twice
+		return !reflect.DeepEqual(want, filled(func(parts ...string) Analysis {
+			early := a.Lend(parts...)
+			early.done()
+			early.lender = nil
+			return early
+		}))
+	}
+	require.True(t, broken(), "the control")
 }
