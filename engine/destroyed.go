@@ -36,8 +36,9 @@ func DestroyedHead(key, sealed []byte) (stays []byte, art, page uint64, err erro
 		return nil, 0, 0, err
 	}
 	left := store.Head{
-		Artefact: store.Artefact{ID: h.ID, Kind: h.Kind, Provenance: h.Provenance, Supersedes: h.Supersedes, CurrentAsOf: h.CurrentAsOf, ExpiresAt: h.ExpiresAt},
-		Art:      h.Art, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, GroupNum: h.GroupNum, Deleted: h.Deleted, Gone: h.Gone, GoneBy: h.GoneBy, ErasedBy: h.ErasedBy, Floor: h.Floor,
+		Artefact: store.Artefact{ID: h.ID, Kind: h.Kind, Provenance: h.Provenance, Supersedes: h.Supersedes, CurrentAsOf: h.CurrentAsOf, ExpiresAt: h.ExpiresAt,
+			Group: h.Group}, // the session of a turn: an erase with a receipt finds the turns by it
+		Art: h.Art, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, GroupNum: h.GroupNum, Deleted: h.Deleted, Gone: h.Gone, GoneBy: h.GoneBy, ErasedBy: h.ErasedBy, Floor: h.Floor,
 	}
 	left.Rows = make([]store.PageRow, len(h.Rows))
 	for i, r := range h.Rows {

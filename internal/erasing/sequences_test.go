@@ -81,11 +81,9 @@ func (w *walk) rows() error {
 	})
 }
 
-// sealedEvery is the key of a sequence: one of three databases is encrypted. In the short form only the first are: seed 20484
-// differs from its model. A restore with receipts of an encrypted backup does not find the turns of a session that was erased
-// since; it seems that their rows, of which nobody has the key, no longer say of which session they are.
+// sealedEvery is the key of a sequence: one of three databases is encrypted.
 func sealedEvery(seed uint64) []byte {
-	if seed%3 == 0 && (seed <= 30 || dbtest.Long || *sequences > 0) {
+	if seed%3 == 0 {
 		return keyOf(seals)
 	}
 	return nil
@@ -177,4 +175,10 @@ func TestSequencesControl(t *testing.T) {
 			t.Fatal("nobody noticed")
 		})
 	}
+}
+
+// TestSessionErasedAfterBackup is a sequence that failed: a restore with a receipt did not find the turns of a session that was
+// erased after the backup, because all rows that named the session had lost their keys.
+func TestSessionErasedAfterBackup(t *testing.T) {
+	require.NoError(t, run(t.TempDir(), 20484, keyOf(seals), nil, map[string]int{}))
 }
