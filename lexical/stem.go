@@ -3,7 +3,6 @@ package lexical
 import (
 	"hash/maphash"
 	"math/bits"
-	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 
@@ -125,8 +124,9 @@ func (w *waiting) stems(c *stemCache, out *[lookups]*stemmed) []*stemmed {
 	return found
 }
 
-// keySeed: nobody can choose words that have their places together.
-var keySeed = [2]uint64{rand.Uint64(), rand.Uint64() | 1}
+// keySeed differs in each process, like hashSeed, so nobody can choose words that share their places. Answers do not depend
+// on it.
+var keySeed = [2]uint64{maphash.String(hashSeed, "add"), maphash.String(hashSeed, "multiply") | 1}
 
 // placeOf is the first place of a word with a key.
 func placeOf(key uint64) uint32 {
