@@ -97,13 +97,8 @@ type DB struct {
 // Path returns the absolute path of the file. With Options.Store it returns the path as Open got it.
 func (db *DB) Path() string { return db.path }
 
-// append writes one leaf that belongs to no commit.
-func (db *DB) append(ctx context.Context, leaf *manifest.Record) error {
-	return db.appendAll(ctx, []*manifest.Record{leaf})
-}
-
-// appendAll is append for a caller that has the list; it has one leaf.
-func (db *DB) appendAll(ctx context.Context, leaves []*manifest.Record) error {
+// append writes one leaf that belongs to no commit. The caller passes it as a list, which it may use again.
+func (db *DB) append(ctx context.Context, leaves []*manifest.Record) error {
 	leaf, now := leaves[0], db.opts.Clock()
 	if err := store.CheckClock(now); err != nil {
 		return err

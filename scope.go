@@ -274,7 +274,7 @@ func (s *Scope) emitAll(ctx context.Context, leaves []*manifest.Record) error {
 	leaf := leaves[0]
 	leaf.Scope, leaf.Actor = s.name, s.actor
 	leaf.ReadOnly = s.db.opts.ReadOnly
-	if err := s.db.appendAll(ctx, leaves); err != nil {
+	if err := s.db.append(ctx, leaves); err != nil {
 		return fmt.Errorf("ctxpage: the read could not be audited: %w", err)
 	}
 	return nil
