@@ -390,10 +390,11 @@ func (w *work) floor() float64 {
 // own or with them: a page that was hit, and the pages that it lends to. Pages
 // that only common words hit are added by addCommon. A page without neighbours
 // lends to none, and is not resolved before its score says that it can win.
+// The page that it lends to may get more for their group than it gets itself.
 func (w *work) candidates(floor, extra float64) {
 	window := 1 + 2*w.weights.Near1 + 2*w.weights.Near2
 	for _, v := range w.touched {
-		if slack*(w.own[v]*window+w.groupPart(v)+w.mostForms+w.spoken)+extra < floor {
+		if slack*(w.own[v]*window+w.groupMost(v)+w.mostForms+w.spoken)+extra < floor {
 			continue
 		}
 		if w.corpus.Alone(w.number(v)) {
@@ -513,6 +514,11 @@ func (w *work) plain(v uint32) float64 {
 }
 
 func (w *work) groupPart(v uint32) float64 { return float64(w.weights.Group * w.groupOf(v)) }
+
+// groupMost is the groupPart of the pages in the group of v that get the most for it.
+func (w *work) groupMost(v uint32) float64 {
+	return float64(w.weights.Group * w.groupScore[w.x.cols.group[v]])
+}
 
 func (w *work) groupOf(v uint32) float64 {
 	if len(w.groupTouch) == 0 || !w.lentTo(v) {

@@ -556,3 +556,49 @@ func TestInvertBesideSearch(t *testing.T) {
 	others.Wait()
 	require.Equal(t, uint64(pages), s.stats(t, x, []uint32{1}, []string{"all"}).DF[0])
 }
+
+// A page that gets nothing from its group may still lend to a turn that does: here it scores less than the turn, and only
+// with what it lends is the turn the best. Both stay below the bar by their own words.
+func TestLentByADocument(t *testing.T) {
+	for _, lends := range []bool{true, false} {
+		w := newWorld()
+		x := memStore{}.open(t)
+		x.stageDepth = 1
+		add := func(group uint64, turn *Turn, words ...string) {
+			d := Doc{Num: uint64(len(w.docs) + 1), Scope: 1, Group: group, Turn: turn}
+			for _, v := range words {
+				d.Analysis.Terms = append(d.Analysis.Terms, TermCount{Term: v, N: 1})
+			}
+			d.Analysis.Length = len(words)
+			w.add(d)
+			x.Add(d)
+		}
+		for range 35 {
+			add(0, nil, "go", "é")
+		}
+		for range 5 {
+			add(0, nil, "go")
+		}
+		for g := range uint64(3) {
+			add(g+2, &Turn{Speaker: "x"}, "other")
+		}
+		around := func() {
+			for range 2 {
+				if lends {
+					add(1, nil, "é")
+				}
+			}
+		}
+		around()
+		add(1, &Turn{Speaker: "é"}, "go")
+		turn := uint64(len(w.docs))
+		around()
+		q := Query{Scopes: []uint32{1}, Terms: []string{"é", "go"}, K: 1, Weights: Weights{Near1: .45, Near2: .4, Group: 1.2, Turns: true}}
+		n := newNaive(w, nil, q, commonPages)
+		n.depth = 1
+		want := visibleHits(n, visible{w, q.Scopes, nil})
+		require.Len(t, want, 1)
+		require.Equal(t, turn, want[0].Num)
+		require.Equal(t, want, memStore{}.search(t, x, visible{w, q.Scopes, nil}, q), "lends: %v", lends)
+	}
+}
