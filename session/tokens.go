@@ -120,6 +120,9 @@ var stopWords = strings.Fields(`a about after all also am an and any are as at b
 // words splits a text into tokens, in order, with repetitions.
 func words(text string) []string {
 	text = Lower(norm.NFKC.String(text))
+	if !norm.NFKC.IsNormalString(text) { // a small letter may compose with a mark that its capital left alone, as alpha does with iota
+		text = norm.NFKC.String(text)
+	}
 	var out []string
 	start, dense := -1, false
 	flush := func(end int) {
