@@ -13,17 +13,17 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// A checkpoint writes an overlay into the rows in one transaction, so a crash leaves the file at the LSN before it or at
-// the one after it.
+// A checkpoint writes an overlay into the rows in one transaction, so a crash leaves the file at
+// the LSN before it or at the one after it.
 //
 // The order of the writes matters:
 //
 //   - Names come first, because heads name them by number.
 //   - Rows that gc forgets are deleted before heads are counted.
-//   - Each table is written in the order of its keys: bbolt then fills its pages from left to right and
-//     rewrites each page once.
-//   - Counts and the sum of the small tables (RowCounts) move with the rows they count, and the caller writes
-//     them in the same transaction.
+//   - Each table is written in the order of its keys: bbolt then fills its pages from left to right
+//     and rewrites each page once.
+//   - Counts and the sum of the small tables (RowCounts) move with the rows they count, and the
+//     caller writes them in the same transaction.
 //
 // A head, a text or a name is written once. An outcome, a held batch, a state row or a question may
 // replace a row, so those are looked up before they are counted.
@@ -176,7 +176,8 @@ func forgetOutcomes(tx Writer, o *Overlay, n *RowCounts) error {
 
 // dropOutcomes deletes outcomes, oldest first, as long as goes returns true for the next one;
 // dropped is how many went before it. Rows are deleted after the walk, which would not survive a
-// change of the table, and the newest first: bbolt moves the rows behind a deleted one in their page.
+// change of the table, and the newest first: bbolt moves the rows behind a deleted one in their
+// page.
 func dropOutcomes(tx Writer, n *RowCounts, goes func(id ulid.ULID, dropped int) bool) error {
 	var drop [][]byte
 	for k, v := range tx.From(TableTxn, nil) {

@@ -10,9 +10,10 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// audit is what hosts read of the audit. The tree has durable leaves only, and a read returns before its own leaf is
-// durable. So a caller that asks for leaves in flight makes them durable first: for a trace, if a leaf of that trace is in
-// flight; otherwise, if any leaf is. After a failure it returns what was durable before.
+// audit is what hosts read of the audit. The tree has durable leaves only, and a read returns
+// before its own leaf is durable. So a caller that asks for leaves in flight makes them durable
+// first: for a trace, if a leaf of that trace is in flight; otherwise, if any leaf is. After a
+// failure it returns what was durable before.
 type audit struct {
 	*manifest.Reader
 	s *Engine
@@ -53,8 +54,8 @@ func (a audit) Size(ctx context.Context) (uint64, error) {
 	return closing(a.Reader.Size(ctx))
 }
 
-// Wait: see store.Audit. A leaf in flight is made durable first; the goroutine that appends a later leaf makes that one
-// durable soon.
+// Wait: see store.Audit. A leaf in flight is made durable first; the goroutine that appends a later
+// leaf makes that one durable soon.
 func (a audit) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error) {
 	a.landed(ctx, "")
 	return closing(a.Reader.Wait(ctx, size, wait))

@@ -8,11 +8,13 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// bodies counts what the bodies of audit leaves take, by scope. Only quotas of bodies and listings of the space of scopes
-// need the counts, so nothing is counted until one of them asks. The first call reads the whole audit, later calls only the
-// leaves added since. A prune can remove bodies anywhere in the audit, so it discards the counts.
+// bodies counts what the bodies of audit leaves take, by scope. Only quotas of bodies and listings
+// of the space of scopes need the counts, so nothing is counted until one of them asks. The first
+// call reads the whole audit, later calls only the leaves added since. A prune can remove bodies
+// anywhere in the audit, so it discards the counts.
 //
-// Rejected: counting when leaves are installed. Every read would pay for it, and every open would read the whole audit.
+// Rejected: counting when leaves are installed. Every read would pay for it, and every open would
+// read the whole audit.
 type bodies struct {
 	mu   sync.Mutex // held while leaves are read; taken before no other lock
 	upTo uint64
@@ -45,8 +47,8 @@ func (s *Engine) bodiesChanged() {
 	s.bodies.by = nil
 }
 
-// overBodies returns the quota of bodies that refuses a batch; nil: none does. Leaves in flight are not counted: reads are
-// not refused, so the limit is passed in any case.
+// overBodies returns the quota of bodies that refuses a batch; nil: none does. Leaves in flight are
+// not counted: reads are not refused, so the limit is passed in any case.
 func (s *Engine) overBodies(ctx context.Context, scope string) (over *store.QuotaError, err error) {
 	if s.Leaves == nil || !s.anyQuota() {
 		return nil, nil

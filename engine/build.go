@@ -29,8 +29,9 @@ import (
 // The order of apply is part of the format: a leaf refers to rows by their place in it
 // (rowProof.place), and redo installs heads in the order of the record.
 //
-// Ownership: the sequencer owns the record until it is in the log. From then on the installer and redo only read it. The
-// exception is the analyses and the index built from them, which Commit.analysed guards.
+// Ownership: the sequencer owns the record until it is in the log. From then on the installer and
+// redo only read it. The exception is the analyses and the index built from them, which
+// Commit.analysed guards.
 
 // build makes a commit of a judged batch: its record, its leaf and its outcome, with the numbers
 // from next on. It changes nothing, so a later failure leaves no gap. The one exception is
@@ -77,8 +78,9 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 // leaves are records that are encoded once: each commit needs a large one for a moment.
 var leaves = sync.Pool{New: func() any { return new(manifest.Record) }}
 
-// analyseBehind yields before it analyses, so that other commits reach the log first. Their group is complete sooner, and
-// the analysis runs while the disk is busy. Without the yield, each analysis delayed the next member of the group.
+// analyseBehind yields before it analyses, so that other commits reach the log first. Their group
+// is complete sooner, and the analysis runs while the disk is busy. Without the yield, each
+// analysis delayed the next member of the group.
 func (s *Engine) analyseBehind(p *Commit) {
 	runtime.Gosched()
 	s.analyse(p)

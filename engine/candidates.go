@@ -36,8 +36,9 @@ const (
 	verifiedPages = 200 // newest human-verified pages that are always candidates
 )
 
-// corpus answers the lexical index for one query, under cat.mu. The index knows only words and page numbers. It asks the
-// corpus which page answers for a number, whether the question may see it, and which pages are its neighbours.
+// corpus answers the lexical index for one query, under cat.mu. The index knows only words and page
+// numbers. It asks the corpus which page answers for a number, whether the question may see it, and
+// which pages are its neighbours.
 type corpus struct {
 	c       *catalogue
 	q       *store.CandidateQuery
@@ -175,7 +176,8 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 	return out, nil
 }
 
-// understand fills in what a question names: its session, its moment in the past, what its transaction replaces.
+// understand fills in what a question names: its session, its moment in the past, what its
+// transaction replaces.
 func (s *Engine) understand(v *corpus, lsn uint64) {
 	q := v.q
 	if q.Session != "" {
@@ -329,8 +331,8 @@ func (s *Engine) nameSuperseded(hits []lexical.Hit, out *store.Candidates) {
 	}
 }
 
-// nameUnread names the pages whose words could not be read at open, so that the question could not be asked of them. A
-// candidate with a damaged row is reported when it is loaded.
+// nameUnread names the pages whose words could not be read at open, so that the question could not
+// be asked of them. A candidate with a damaged row is reported when it is loaded.
 func (s *Engine) nameUnread(v *corpus, q *store.CandidateQuery, found []proposal, out *store.Candidates) {
 	n := 0
 	for _, num := range s.unread {

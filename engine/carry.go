@@ -7,14 +7,16 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Versions that another database had (store.Carried). They come with number, time, writer, salts and digests, and get what
-// belongs to this database: the number of the artefact, of its pages and of its group, and an LSN.
+// Versions that another database had (store.Carried). They come with number, time, writer, salts
+// and digests, and get what belongs to this database: the number of the artefact, of its pages and
+// of its group, and an LSN.
 //
-// Versions without content, which gc dropped or an erase took there, are committed together with the next version that has
-// content. So no reader sees an artefact whose newest version cannot be read. They share the LSN of that version (I3).
-// install enters them as a load of the rows does.
+// Versions without content, which gc dropped or an erase took there, are committed together with
+// the next version that has content. So no reader sees an artefact whose newest version cannot be
+// read. They share the LSN of that version (I3). install enters them as a load of the rows does.
 
-// newestCarried reads the newest head of each artefact that a batch carries versions of; nil: it has none.
+// newestCarried reads the newest head of each artefact that a batch carries versions of; nil: it
+// has none.
 func (s *Engine) newestCarried(b *Request) (map[string]*store.Head, error) {
 	if len(b.Carry) == 0 {
 		return nil, nil
@@ -35,7 +37,8 @@ func (s *Engine) newestCarried(b *Request) (map[string]*store.Head, error) {
 	return out, nil
 }
 
-// movedCarried says whether one of the artefacts got another version since its head was read. The caller holds mu.
+// movedCarried says whether one of the artefacts got another version since its head was read. The
+// caller holds mu.
 func (c *catalogue) movedCarried(prev map[string]*store.Head) bool {
 	for key, h := range prev {
 		scope, id := cutFlightKey(key)
@@ -53,7 +56,8 @@ func (c *catalogue) movedCarried(prev map[string]*store.Head) bool {
 	return false
 }
 
-// carriedConflict is the first artefact that the carried versions do not continue; nil: there is none.
+// carriedConflict is the first artefact that the carried versions do not continue; nil: there is
+// none.
 func carriedConflict(b *Request, prev map[string]*store.Head) *store.ConflictError {
 	last := map[string]bool{}
 	for i := range b.Carry {
@@ -180,7 +184,8 @@ func carriedWrites(h, prev *store.Head, leaf *manifest.Record) {
 	}
 }
 
-// isNew says whether a head row is of a version that is not known yet. The caller holds mu, or is recovery.
+// isNew says whether a head row is of a version that is not known yet. The caller holds mu, or is
+// recovery.
 func (c *catalogue) isNew(t *format.Hot) bool {
 	return t.Art == 0 || t.Art > uint64(len(c.arts)) || t.Version > c.art(t.Art).version
 }

@@ -140,11 +140,12 @@ type pageCol struct {
 	bytes   uint32 // of its text
 }
 
-// gone says that gc dropped every version that had the page. The column keeps its place: the page that followed it, the
-// span in which it was current, and its artefact.
+// gone says that gc dropped every version that had the page. The column keeps its place: the page
+// that followed it, the span in which it was current, and its artefact.
 func (p *pageCol) gone() bool { return p.flags&format.FlagGone != 0 }
 
-// unconditional says that a page is a candidate whatever a question says: it is pinned, or of kind system.
+// unconditional says that a page is a candidate whatever a question says: it is pinned, or of kind
+// system.
 func (p *pageCol) unconditional() bool {
 	return p.flags&format.FlagPinned != 0 || p.kind == store.KindSystem
 }
@@ -295,7 +296,8 @@ func (c *catalogue) nums(num uint64) []uint64 {
 	return nil
 }
 
-// install makes a head the newest version of its artefact. Heads of one artefact come in the order of their versions.
+// install makes a head the newest version of its artefact. Heads of one artefact come in the order
+// of their versions.
 func (c *catalogue) install(t *format.Hot, rows []store.PageRow) {
 	for uint64(len(c.arts)) < t.Art {
 		c.arts = append(c.arts, artCol{})
@@ -336,8 +338,8 @@ func (c *catalogue) install(t *format.Hot, rows []store.PageRow) {
 	}
 }
 
-// addSummary notes what a summary stands for, if that is one artefact. Notes are never taken back: who reads them looks
-// at the summary as it is.
+// addSummary notes what a summary stands for, if that is one artefact. Notes are never taken back:
+// who reads them looks at the summary as it is.
 func (c *catalogue) addSummary(t *format.Hot, from []store.Ref) {
 	if t.Kind != store.KindSummary || len(from) != 1 {
 		return
@@ -413,8 +415,9 @@ func (c *catalogue) end(lsn uint64, prev []uint64, rows []store.PageRow) {
 	}
 }
 
-// supersede retires an artefact in favour of another one of its scope, written with it or after it. This holds until the
-// retired one is put again, even if its successor is deleted: a superseded artefact does not come back by itself.
+// supersede retires an artefact in favour of another one of its scope, written with it or after it.
+// This holds until the retired one is put again, even if its successor is deleted: a superseded
+// artefact does not come back by itself.
 func (c *catalogue) supersede(num, by, lsn uint64) {
 	for _, n := range c.nums(num) {
 		c.unlink(n)
@@ -481,8 +484,9 @@ func (c *catalogue) listed(p *pageCol, cl *class) bool {
 	return !c.ownTurn(p) && (p.expires == 0 || p.expires > cl.swept)
 }
 
-// Expired pages that may stay in the lists of recent pages: those that expired in the last minute, so that clocks that
-// differ a little do not move pages back and forth, and a number too small to be worth a write lock.
+// Expired pages that may stay in the lists of recent pages: those that expired in the last minute,
+// so that clocks that differ a little do not move pages back and forth, and a number too small to
+// be worth a write lock.
 const (
 	sweepAfter = int64(time.Minute / time.Microsecond)
 	sweepMany  = 256

@@ -9,11 +9,12 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// changes tells callers that cache pages (the frames of a page table) which page versions ended. A caller that falls too
-// far behind is told to forget everything. That is always correct: only caches depend on changes.
+// changes tells callers that cache pages (the frames of a page table) which page versions ended. A
+// caller that falls too far behind is told to forget everything. That is always correct: only
+// caches depend on changes.
 //
-// Callers poll; the installer notifies none of them. It could not reach a caller in another process, and a slow caller in
-// this process would delay a group of commits.
+// Callers poll; the installer notifies none of them. It could not reach a caller in another
+// process, and a slow caller in this process would delay a group of commits.
 
 // keptChanges is how many groups of commits are remembered. A caller that asks less often is told
 // to forget everything.

@@ -43,8 +43,9 @@ import (
 //	I18 every text of a question has the digest that its leaf says
 //	I19 every outcome says how the batch ended by its leaf, and each of the newest batches that the audit names has one
 //
-// Rows of the overlay are checked after a checkpoint has written them into the file. A walk continues after a problem, so
-// that one damaged row does not hide another; a walk that cannot go on reports I1 and leaves the others to run.
+// Rows of the overlay are checked after a checkpoint has written them into the file. A walk
+// continues after a problem, so that one damaged row does not hide another; a walk that cannot go
+// on reports I1 and leaves the others to run.
 type invariantWalk struct {
 	s          *Engine
 	base       Base

@@ -10,13 +10,14 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// I19. An outcome has no digest: all of it that matters is in its leaf (toldBy). If an outcome is removed from the file,
-// its batch can be applied a second time, but only if its id is ahead of the clock: for every other id the audit is asked
-// (usedBefore).
+// I19. An outcome has no digest: all of it that matters is in its leaf (toldBy). If an outcome is
+// removed from the file, its batch can be applied a second time, but only if its id is ahead of the
+// clock: for every other id the audit is asked (usedBefore).
 //
-// Which outcomes may be missing follows from the audit alone. A checkpoint drops the outcomes with the smallest ids, those
-// beyond the newest outcomesKept and those older by outcomeDays and a day than the newest. So an outcome is due if fewer
-// than outcomesKept batches with greater ids were ever committed, and none of them is that much younger.
+// Which outcomes may be missing follows from the audit alone. A checkpoint drops the outcomes with
+// the smallest ids, those beyond the newest outcomesKept and those older by outcomeDays and a day
+// than the newest. So an outcome is due if fewer than outcomesKept batches with greater ids were
+// ever committed, and none of them is that much younger.
 
 // outcomeWalk is what a check knows of outcomes.
 type outcomeWalk struct {

@@ -9,8 +9,8 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// A checkpoint writes into the rows what only the log has. The store that owns the rows drives it; the part in memory is
-// here:
+// A checkpoint writes into the rows what only the log has. The store that owns the rows drives it;
+// the part in memory is here:
 //
 //	Freeze      the overlay becomes the old one, new commits fill a new one     cat.mu, briefly
 //	FlushIndex  segments of the index, while many are due                       no lock; cat.mu briefly at the end of each

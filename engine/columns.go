@@ -35,13 +35,13 @@ import (
 //	state      the snapshot has the place in the audit of every state row, so a row that is put back, edited or removed is
 //	           found when its key is asked for (statePlaces)
 //
-// An attacker who can write the files can append a leaf that names a forged snapshot, just as he can append a forged
-// commit. No older head reveals it, but the audit has the leaf with its time. A check compares the columns with the rows
-// and the rows with the audit in any case (I16, I17). Rejected: a key kept in the file. An attacker who can edit the file
-// can read it.
+// An attacker who can write the files can append a leaf that names a forged snapshot, just as he
+// can append a forged commit. No older head reveals it, but the audit has the leaf with its time. A
+// check compares the columns with the rows and the rows with the audit in any case (I16, I17).
+// Rejected: a key kept in the file. An attacker who can edit the file can read it.
 //
-// Erased content must not come back through a snapshot. So facts, ids and names are renumbered when it is written, and it
-// holds only those that a column still names.
+// Erased content must not come back through a snapshot. So facts, ids and names are renumbered when
+// it is written, and it holds only those that a column still names.
 
 // Columns is a snapshot of the columns in parts, which can be read in any order.
 type Columns struct {
@@ -120,7 +120,8 @@ func setPageTraits(p *pageCol, v uint64) {
 	p.kind, p.prov, p.flags, p.retired = store.Kind(v), store.Provenance(v>>8), uint8(v>>16), v>>24&1 == 1
 }
 
-// appendRows appends the columns of some rows, block by block, so that the rows of a block stay in the cache.
+// appendRows appends the columns of some rows, block by block, so that the rows of a block stay in
+// the cache.
 func appendRows[T any](b []byte, rows []T, cols []column[T]) []byte {
 	for from := 0; from < len(rows); from += numbers.Rows {
 		some := rows[from:min(from+numbers.Rows, len(rows))]
@@ -148,8 +149,9 @@ func readRows[T any](b []byte, rows []T, cols []column[T]) (rest []byte, ok bool
 	return b, true
 }
 
-// Columns makes a snapshot, if everything in memory is proved and as of the LSN of the rows; nil: it is not, and none may
-// be kept. It makes the inventory if no question has. It blocks installs for about a tenth of a microsecond a page.
+// Columns makes a snapshot, if everything in memory is proved and as of the LSN of the rows; nil:
+// it is not, and none may be kept. It makes the inventory if no question has. It blocks installs
+// for about a tenth of a microsecond a page.
 func (s *Engine) Columns(ctx context.Context, applied uint64) (*Columns, error) {
 	doubts, err := s.doubts(ctx)
 	known := s.inventory.found.Load()
@@ -347,8 +349,8 @@ func (e *imageEncoder) group(g *groupCol, named bool) {
 	}
 }
 
-// LoadColumns is LoadRows from a snapshot that the caller has proved. false: it is of other rows or of another program,
-// nothing was changed, and LoadRows is to be called.
+// LoadColumns is LoadRows from a snapshot that the caller has proved. false: it is of other rows or
+// of another program, nothing was changed, and LoadRows is to be called.
 func (s *Engine) LoadColumns(tx Reader, b Base, of *Columns) (bool, error) {
 	c, places, ok := readColumns(of)
 	if !ok || of.LSN != b.Applied {
@@ -671,7 +673,8 @@ func (p *statePlaces) missing(tag stateTag) bool {
 // delete notes that a commit deleted a row.
 func (p *statePlaces) delete(tag stateTag) { p.gone.Store(tag, true) }
 
-// placesNow takes the places of the state rows of the file. false: they differ from the ones that were proved.
+// placesNow takes the places of the state rows of the file. false: they differ from the ones that
+// were proved.
 func (s *Engine) placesNow(tx Reader, known *found) (*statePlaces, bool) {
 	type place struct {
 		tag   stateTag

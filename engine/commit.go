@@ -41,7 +41,8 @@ type Commit struct {
 // Frees says that it only takes away: deletes and what gc drops must get through on a full disk.
 func (c *Commit) Frees() bool { return c.record.Frees() }
 
-// Append gives b with the body of the record behind it. It is for Tail.Commit: later the commit is the engine's.
+// Append gives b with the body of the record behind it. It is for Tail.Commit: later the commit is
+// the engine's.
 func (c *Commit) Append(b []byte) []byte { return c.record.Encode(b) }
 
 // enter puts a commit into flight and into the log. Its names count as taken from here on, its
@@ -103,7 +104,8 @@ func (q *sequencer) drop(c *Commit) {
 	q.trace(c.trace, c.parent, -1)
 }
 
-// trace counts a leaf in flight under what the audit finds it by. Most reads have no parent. The caller holds flight.
+// trace counts a leaf in flight under what the audit finds it by. Most reads have no parent. The
+// caller holds flight.
 func (q *sequencer) trace(trace, parent string, n int) {
 	q.leaves += n
 	for _, t := range [...]string{trace, parent} {

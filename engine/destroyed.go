@@ -12,19 +12,20 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// In an encrypted backup, a later erase may have destroyed the keys of some rows. The store then returns the remainder of
-// each (package filestore, under.go):
+// In an encrypted backup, a later erase may have destroyed the keys of some rows. The store then
+// returns the remainder of each (package filestore, under.go):
 //
 //	head                              a row that names the version and its pages, and no more; its proof names no leaf
 //	state row, held batch, question   codec.DestroyedRow: there is no row, but its checksum is counted
 //
 // Texts of the pages do not open either, so a read of one finds that it was erased.
 
-// destroyed says that a proof is of a head whose key was destroyed. Such a row cannot be made without the keys.
+// destroyed says that a proof is of a head whose key was destroyed. Such a row cannot be made
+// without the keys.
 func (s *Engine) destroyed(p format.Proof) bool { return s.opts.Sealed && p.Leaf == format.NoLeaf }
 
-// DestroyedHead returns what stays of a head row once its key is destroyed, the artefact it is of, and the first of its pages;
-// 0: it has none.
+// DestroyedHead returns what stays of a head row once its key is destroyed, the artefact it is of,
+// and the first of its pages; 0: it has none.
 func DestroyedHead(key, sealed []byte) (stays []byte, art, page uint64, err error) {
 	row, err := codec.Unseal('m', key, sealed)
 	if err != nil {
@@ -51,8 +52,8 @@ func DestroyedHead(key, sealed []byte) (stays []byte, art, page uint64, err erro
 	return codec.Seal('m', key, p.AppendHead(format.EncodeHead(nil, &left, scope, format.EncodeCold(&left)))), h.Art, page, nil
 }
 
-// takeDestroyed adds to a job the rows whose keys were destroyed: an erase takes them from this copy too, although their
-// names are lost.
+// takeDestroyed adds to a job the rows whose keys were destroyed: an erase takes them from this
+// copy too, although their names are lost.
 func (s *Engine) takeDestroyed(ctx context.Context, job *store.EraseJob) error {
 	if !s.opts.Sealed {
 		return nil
@@ -78,7 +79,8 @@ func (s *Engine) takeDestroyed(ctx context.Context, job *store.EraseJob) error {
 	})
 }
 
-// ErasedTag is the tag by which leaves of erases name a row of TableState, TableHeld or TableQuestion.
+// ErasedTag is the tag by which leaves of erases name a row of TableState, TableHeld or
+// TableQuestion.
 func (s *Engine) ErasedTag(t Table, key []byte) [8]byte {
 	switch t {
 	case TableHeld:
@@ -89,7 +91,8 @@ func (s *Engine) ErasedTag(t Table, key []byte) [8]byte {
 	return s.stateTag(key)
 }
 
-// pagesOf returns the numbers of all pages of artefacts: an erase that takes names leaves no row that has them.
+// pagesOf returns the numbers of all pages of artefacts: an erase that takes names leaves no row
+// that has them.
 func (s *Engine) pagesOf(refs []store.Ref) (spans []manifest.Span, err error) {
 	var nums []uint64
 	for _, ref := range refs {

@@ -12,18 +12,20 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A drop, from the sequencer to the rows. A dropped version keeps its row as a tombstone; its texts and vectors go.
+// A drop, from the sequencer to the rows. A dropped version keeps its row as a tombstone; its texts
+// and vectors go.
 //
 // 	enqueueDrops  at the tail: whatever was named since the plan stays, and with it the rest of its artefact in this commit
 // 	installGone   the catalogue learns which pages no version has any more; index and vectors forget them
 // 	applyGone     the checkpoint deletes their texts and vectors, in the transaction that writes the tombstone
 //
-// Invariants: the newest version is never dropped, so every number in the catalogue still answers. A page goes with the
-// newest version that has it, so a page that is gone here is gone for every version. A text that is still in the overlay is
-// taken out of it: otherwise the checkpoint would write a text that the same transaction deletes.
+// Invariants: the newest version is never dropped, so every number in the catalogue still answers.
+// A page goes with the newest version that has it, so a page that is gone here is gone for every
+// version. A text that is still in the overlay is taken out of it: otherwise the checkpoint would
+// write a text that the same transaction deletes.
 //
-// Rejected: deleting the row too. History, lineage and old manifests name the version, and "dropped by gc" would look like
-// "never existed".
+// Rejected: deleting the row too. History, lineage and old manifests name the version, and "dropped
+// by gc" would look like "never existed".
 
 // tombstone returns what stays of a dropped version: what names it and its pages, what it replaced
 // (which stays replaced), and what the index knows its pages by, because newer versions may have
@@ -99,14 +101,14 @@ func (s *Engine) installGone(t *format.Hot, rows []store.PageRow, row []byte, en
 	return nil
 }
 
-// goneCol returns the column of a page that no version has any more. It depends only on fields that are still known after a
-// reopen.
+// goneCol returns the column of a page that no version has any more. It depends only on fields that
+// are still known after a reopen.
 func goneCol(art uint64, scope uint32, r *store.PageRow, page uint32) pageCol {
 	return pageCol{art: art, lsn: r.LSN, page: page, version: r.Version, scope: scope, flags: format.FlagGone}
 }
 
-// drop takes a version that is not the newest out of the catalogue, and gives its pages that no version has any more:
-// those for which it was the newest that had them (share).
+// drop takes a version that is not the newest out of the catalogue, and gives its pages that no
+// version has any more: those for which it was the newest that had them (share).
 func (c *catalogue) drop(t *format.Hot, rows []store.PageRow) (gone []uint64, err error) {
 	if t.Art > uint64(len(c.arts)) || t.Version >= c.art(t.Art).version {
 		return nil, codec.ErrMalformed

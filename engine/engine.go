@@ -25,13 +25,14 @@ type Options struct {
 	State    []store.StateKind
 	Hook     func(step string) error // tests; nil: none
 	Trust    bool                    // negative control of tests: rows are not compared with the audit
-	// Sealed says that the rows are encrypted: then some may be the remainders of rows that were erased after a backup
-	// (destroyed.go).
+	// Sealed says that the rows are encrypted: then some may be the remainders of rows that were
+	// erased after a backup (destroyed.go).
 	Sealed bool
 	// Checkpoint frees the space of what gc dropped. It is called under gcMu and no other lock.
 	Checkpoint func(context.Context) error
-	// Repeat judges a commit anew that the log lost before it was durable: the log is on a server, and another host may have
-	// had the tail meanwhile. A log on a disk that failed would fail again.
+	// Repeat judges a commit anew that the log lost before it was durable: the log is on a server,
+	// and another host may have had the tail meanwhile. A log on a disk that failed would fail
+	// again.
 	Repeat bool
 	// Space is asked when the disk may be full; nil: it never is.
 	Space Space
@@ -59,9 +60,10 @@ func (endless) Relieve(context.Context) error                      { return ErrL
 func (endless) Tight() bool                                        { return false }
 func (endless) NoSpace(err error, _ int64) error                   { return err }
 
-// Engine is the state machine of every store: the catalogue, the index and the rows that are not in the file yet, built
-// from an ordered stream of commits. It judges new commits and answers reads. Its methods are safe for concurrent use,
-// except those that its store calls before commits may come (LoadRows, Follow, Identify, Start, LimitPages).
+// Engine is the state machine of every store: the catalogue, the index and the rows that are not in
+// the file yet, built from an ordered stream of commits. It judges new commits and answers reads.
+// Its methods are safe for concurrent use, except those that its store calls before commits may
+// come (LoadRows, Follow, Identify, Start, LimitPages).
 //
 // Life of an engine:
 //
@@ -157,8 +159,9 @@ func (s *Engine) Failure() error {
 	return nil
 }
 
-// Fail ends commits after a failed write or sync, and returns the first failure. Commits in flight have an unknown outcome,
-// and no later write may build on them. Reads go on. Reopening the store reads what the disk has.
+// Fail ends commits after a failed write or sync, and returns the first failure. Commits in flight
+// have an unknown outcome, and no later write may build on them. Reads go on. Reopening the store
+// reads what the disk has.
 func (s *Engine) Fail(err error) error {
 	unknown := fmt.Errorf("%w: %w; reopen the database and repeat with the same id", store.ErrOutcomeUnknown, err)
 	s.failed.CompareAndSwap(nil, &unknown)

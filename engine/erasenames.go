@@ -19,11 +19,11 @@ import (
 //	groups      the names of sessions, once nothing is in them                         ungroup, dropGroup
 //	outcomes    of batches whose leaf is pruned keep status and LSN, and no reference  EraseOutcomes
 //
-// The bodies of leaves are the owner's of the archive (manifest.Log.Prune). They go last, because an outcome with references
-// is compared with the body of its leaf.
+// The bodies of leaves are the owner's of the archive (manifest.Log.Prune). They go last, because
+// an outcome with references is compared with the body of its leaf.
 
-// groupGonePrefix begins the keys of state rows, always without a value, that delete the row of a group. The number follows
-// in eight bytes. A program that does not know the key keeps the name.
+// groupGonePrefix begins the keys of state rows, always without a value, that delete the row of a
+// group. The number follows in eight bytes. A program that does not know the key keeps the name.
 const groupGonePrefix = "\x00group/"
 
 func goneGroup(key string) (num uint64, ok bool) {
@@ -34,7 +34,8 @@ func goneGroup(key string) (num uint64, ok bool) {
 	return binary.BigEndian.Uint64([]byte(rest)), true
 }
 
-// ungroup gives the state rows by which groups go in which nothing is. The caller has the tail of the log.
+// ungroup gives the state rows by which groups go in which nothing is. The caller has the tail of
+// the log.
 func (s *Engine) ungroup(refs []store.Ref) (rows []store.StateRow) {
 	if len(refs) == 0 {
 		return nil
@@ -60,7 +61,8 @@ func (s *Engine) ungroup(refs []store.Ref) (rows []store.StateRow) {
 	return rows
 }
 
-// dropGroup takes a group out of the catalogue and has its row deleted. The caller holds cat.mu, or is recovery.
+// dropGroup takes a group out of the catalogue and has its row deleted. The caller holds cat.mu, or
+// is recovery.
 func (s *Engine) dropGroup(num uint64) {
 	c := s.cat
 	if num == 0 || num > uint64(len(c.groups)) || c.groups[num-1].scope == 0 {
@@ -72,8 +74,9 @@ func (s *Engine) dropGroup(num uint64) {
 	*g = groupCol{}
 }
 
-// EraseOutcomes takes the references out of the outcomes of batches whose leaves are to be pruned. The rows are written with
-// the next checkpoint. The owner of the files keeps checkpoints out meanwhile.
+// EraseOutcomes takes the references out of the outcomes of batches whose leaves are to be pruned.
+// The rows are written with the next checkpoint. The owner of the files keeps checkpoints out
+// meanwhile.
 func (s *Engine) EraseOutcomes(leaves []manifest.Span) error {
 	rows := map[ulid.ULID][]byte{}
 	take := func(id ulid.ULID, row []byte) error {

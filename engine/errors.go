@@ -8,7 +8,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// AuditError turns an error of the audit into the error that store.Store promises. Damage has the right type already.
+// AuditError turns an error of the audit into the error that store.Store promises. Damage has the
+// right type already.
 func AuditError(err error) error {
 	switch {
 	case errors.Is(err, manifest.ErrNewerFormat):

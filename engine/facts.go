@@ -73,7 +73,8 @@ func (f *facts) grow() {
 	}
 }
 
-// Tags of the fields that filters ask for, in the fields of a head and of its artefact (internal/format, fields.go).
+// Tags of the fields that filters ask for, in the fields of a head and of its artefact
+// (internal/format, fields.go).
 const (
 	tagArtefact = 1
 	tagSubject  = 18

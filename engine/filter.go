@@ -292,8 +292,8 @@ func (w *narrowing) fill(c *catalogue, chain []uint32) {
 	w.set = true
 }
 
-// cutTimes removes the pages outside the times, and counts the rest. If both ends of a block are within the ranges, none of
-// its pages is looked at.
+// cutTimes removes the pages outside the times, and counts the rest. If both ends of a block are
+// within the ranges, none of its pages is looked at.
 func (w *narrowing) cutTimes(c *catalogue) (n int) {
 	const words = blockPages / 64
 	for at := 0; at*words < len(w.pass); at++ {

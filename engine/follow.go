@@ -11,17 +11,18 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Follow takes records that were not judged here: they were written before this process began, or by another host on the
-// same order.
+// Follow takes records that were not judged here: they were written before this process began, or
+// by another host on the same order.
 //
 //	mark      size and root of the audit as its writer had it: the leaves up to here must hash to it
 //	leaf      into the audit, its question into the overlay
 //	commit    its leaf into the audit. Below the LSN of the rows nothing else; at that LSN it is compared with the rows;
 //	          above it, it goes into catalogue, index and overlay as if it had been installed here
 //
-// Following a record decides nothing. The commit was judged when it was written; judging it again could give another result
-// after a rule changed. So redo checks that a record is possible (numbers are the next ones, rows decode and have the
-// digests that its leaf says), and never whether it was right.
+// Following a record decides nothing. The commit was judged when it was written; judging it again
+// could give another result after a rule changed. So redo checks that a record is possible (numbers
+// are the next ones, rows decode and have the digests that its leaf says), and never whether it was
+// right.
 //
 // Recovery calls Follow from one goroutine before there are readers. A host that follows others
 // calls it while readers run: each record takes cat.mu once, so a reader sees whole commits.
@@ -125,8 +126,8 @@ func (s *Engine) followLeaf(index uint64, leaf []byte) error {
 	return s.Leaves.Add(index, leaf)
 }
 
-// sameHistory compares the newest commit that rows and log both have: a log does not say whose it is, and its numbers
-// may fit by chance. A head has random salts.
+// sameHistory compares the newest commit that rows and log both have: a log does not say whose it
+// is, and its numbers may fit by chance. A head has random salts.
 func (s *Engine) sameHistory(c *format.Commit) error {
 	forgotten := map[uint64]bool{} // one commit may fold rows of an artefact and then remove them all
 	for i := range c.Heads {
@@ -204,8 +205,8 @@ func (c *catalogue) addNames(r *format.Commit) {
 	}
 }
 
-// install makes a durable commit visible: catalogue, overlay, lexical tail. The caller holds cat.mu.
-// It returns the page versions that stopped being current.
+// install makes a durable commit visible: catalogue, overlay, lexical tail. The caller holds
+// cat.mu. It returns the page versions that stopped being current.
 func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err error) {
 	s.cat.addNames(c)
 	o := s.overlay
@@ -261,7 +262,8 @@ func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err erro
 		for j, x := range h.Texts {
 			o.texts[x.Num] = x.Text
 			o.Bytes += len(x.Text)
-			// A checkpoint may have flushed postings of commits above the LSN it applied; redo must not add them twice.
+			// A checkpoint may have flushed postings of commits above the LSN it applied; redo must
+			// not add them twice.
 			if c.Built == nil && x.Num > s.index.Through() {
 				s.index.Add(s.doc(x.Num, t.Scope, h.Head, x.Text, x.Analysis))
 				h.Texts[j].Analysis = nil // it is large, and the record is kept for a while

@@ -49,8 +49,8 @@ type forgotten struct {
 	whole bool
 }
 
-// highest are the highest numbers given, as of a checkpoint: the number of a forgotten artefact must not be given to
-// another.
+// highest are the highest numbers given, as of a checkpoint: the number of a forgotten artefact
+// must not be given to another.
 type highest struct{ art, num, group, scope uint64 }
 
 func (h *highest) add(o highest) {
@@ -90,8 +90,9 @@ func (c *catalogue) highest() highest {
 	return highest{uint64(len(c.arts)), uint64(len(c.pages)), uint64(len(c.groups)), uint64(len(c.scopes))}
 }
 
-// installForget makes it visible that rows go. The caller holds cat.mu, or is recovery. The columns of the pages of an
-// artefact that is forgotten are the caller's: to find them takes a walk over all, which is made once for a record.
+// installForget makes it visible that rows go. The caller holds cat.mu, or is recovery. The columns
+// of the pages of an artefact that is forgotten are the caller's: to find them takes a walk over
+// all, which is made once for a record.
 func (s *Engine) installForget(t *format.Hot, rows []store.PageRow, row []byte) error {
 	c, o := s.cat, s.overlay
 	if t.Art == 0 || t.Art > uint64(len(c.arts)) || c.art(t.Art).version < t.Version {
@@ -172,8 +173,8 @@ func (l *idList) remove(art uint64) {
 	}
 }
 
-// applyForgotten deletes the rows of forgotten artefacts and returns the head rows of the overlay that are still to be
-// written.
+// applyForgotten deletes the rows of forgotten artefacts and returns the head rows of the overlay
+// that are still to be written.
 func applyForgotten(tx Writer, o *Overlay, n *RowCounts) (heads map[format.HeadKey][]byte, err error) {
 	if len(o.forgot) == 0 {
 		return o.heads, nil
@@ -257,7 +258,8 @@ func (s *Engine) usedBefore(id ulid.ULID) (bool, error) {
 	return false, AuditError(err)
 }
 
-// enqueueForget makes head records that forget artefacts, except those that were put again since the plan.
+// enqueueForget makes head records that forget artefacts, except those that were put again since
+// the plan.
 func (s *Engine) enqueueForget(b *Request, p *Commit, leaf *manifest.Record) error {
 	if len(b.forget) == 0 {
 		return nil
@@ -337,7 +339,8 @@ func (c *collector) forgettable(h *store.Head) bool {
 	return true
 }
 
-// forgetRows commits what trim planned. The newest KeepNames of the deleted and dropped artefacts keep their rows.
+// forgetRows commits what trim planned. The newest KeepNames of the deleted and dropped artefacts
+// keep their rows.
 func (c *collector) forgetRows() error {
 	slices.SortFunc(c.deleted, func(a, b *store.Head) int { return cmp.Compare(a.LSN, b.LSN) })
 	for _, h := range c.deleted[:max(0, len(c.deleted)-c.job.KeepNames)] {
@@ -452,8 +455,8 @@ func (c *collector) past(k *store.StateKind, limit int64, rows []store.StateRow,
 	}
 }
 
-// deletedRows drops the rows of deleted artefacts. The commit expects each of them to be absent, so an artefact that is put
-// again during the run keeps its rows.
+// deletedRows drops the rows of deleted artefacts. The commit expects each of them to be absent, so
+// an artefact that is put again during the run keeps its rows.
 func (c *collector) deletedRows(rows map[store.Ref][]store.StateRow) error {
 	if c.dry {
 		return nil

@@ -22,15 +22,16 @@ import (
 //	drop      some hundred at a time, in a commit: each head row is replaced by one that only says what the version was
 //	apply     a checkpoint writes those rows and deletes texts and vectors, in the transaction that moves the applied LSN
 //
-// A drop has an LSN. So the log orders it among commits, redo repeats it, and a crash leaves it done or not done. The rows
-// of dropped versions stay because questions about the past need them: when each version was current, which page answers
-// for it, and which artefacts it superseded.
+// A drop has an LSN. So the log orders it among commits, redo repeats it, and a crash leaves it
+// done or not done. The rows of dropped versions stay because questions about the past need them:
+// when each version was current, which page answers for it, and which artefacts it superseded.
 //
 // Whether a version is named is decided in the sequencer, at the tail of the log: whatever names a
 // version in a record before that of its drop keeps it.
 //
-// If a run crashes or its context ends, its completed commits stay. The next run does not resume: it makes a new plan and
-// finds less to do. gcMu keeps a second run, and an erase, away for the whole run; commits and reads go on.
+// If a run crashes or its context ends, its completed commits stay. The next run does not resume:
+// it makes a new plan and finds less to do. gcMu keeps a second run, and an erase, away for the
+// whole run; commits and reads go on.
 
 // drop is a version to be dropped. kept says why it was not; the sequencer sets it.
 type drop struct {
@@ -42,7 +43,8 @@ type drop struct {
 	from  *version
 }
 
-// Limits of a run: what one commit may drop, and after how many commits a checkpoint frees the space.
+// Limits of a run: what one commit may drop, and after how many commits a checkpoint frees the
+// space.
 const (
 	dropVersions = 256
 	dropPages    = 4096 // page rows in one commit, shared ones too: they are the bulk of its record
@@ -64,8 +66,8 @@ type version struct {
 	expect uint64 // the artefact must have this LSN when it is deleted first; 0: no delete is needed
 }
 
-// collector is one run. It holds one part of the drops at a time, so its memory does not grow with their number. The names
-// grow with the number of references.
+// collector is one run. It holds one part of the drops at a time, so its memory does not grow with
+// their number. The names grow with the number of references.
 type collector struct {
 	s        *Engine
 	ctx      context.Context
@@ -91,8 +93,9 @@ type collector struct {
 	kept    map[string]*tally
 }
 
-// Collect runs gc, or only plans it. The report says what was dropped even if the run ended with an error. A last
-// checkpoint frees the space of the dropped versions, even after an error, unless the store is closed.
+// Collect runs gc, or only plans it. The report says what was dropped even if the run ended with an
+// error. A last checkpoint frees the space of the dropped versions, even after an error, unless the
+// store is closed.
 func (s *Engine) Collect(ctx context.Context, job store.Job, progress store.Progress) (store.JobReport, error) {
 	if err := s.gcMu.Take(ctx); err != nil {
 		return store.JobReport{}, err
@@ -122,8 +125,8 @@ func (s *Engine) Collect(ctx context.Context, job store.Job, progress store.Prog
 	return store.JobReport{GC: c.report()}, err
 }
 
-// walk does the steps of a run. Names are complete before the first version is planned: stored rows are read after watch
-// begins, so each commit is seen by one of the two.
+// walk does the steps of a run. Names are complete before the first version is planned: stored rows
+// are read after watch begins, so each commit is seen by one of the two.
 func (c *collector) walk() error {
 	if c.job.Reviews != nil {
 		return c.reviews()
@@ -185,8 +188,8 @@ func (s *Engine) unwatch() {
 	s.seq.watch = nil
 }
 
-// eachHeldBatch shows fn every held batch, decoded and compared with the audit. A damaged one ends the walk: its references
-// are not known, so no version may be dropped.
+// eachHeldBatch shows fn every held batch, decoded and compared with the audit. A damaged one ends
+// the walk: its references are not known, so no version may be dropped.
 func (c *collector) eachHeldBatch(fn func(id ulid.ULID, h *store.HeldBatch)) error {
 	var damage error
 	_, err := c.s.eachHeld(ulid.ULID{}, func(id ulid.ULID, row []byte, err error) bool {
@@ -297,7 +300,8 @@ func (c *collector) parents(art uint64) error {
 	return nil
 }
 
-// artefact plans what goes of one artefact. An artefact with a single version that has not expired has nothing to drop.
+// artefact plans what goes of one artefact. An artefact with a single version that has not expired
+// has nothing to drop.
 func (c *collector) artefact(art uint64) error {
 	scope, newest, live, expires := c.state(art)
 	expired := live && expires != 0 && expires <= c.now
@@ -409,8 +413,8 @@ func (c *collector) passed(heads []*store.Head, vs []*version) {
 	}
 }
 
-// keeps says why a version stays; "": it goes. newer is the number of newer versions of its artefact. Versions that a
-// reader in flight may read stay too (holds).
+// keeps says why a version stays; "": it goes. newer is the number of newer versions of its
+// artefact. Versions that a reader in flight may read stay too (holds).
 func (c *collector) keeps(v *version, newer int) string {
 	switch {
 	case v.why == "":

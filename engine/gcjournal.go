@@ -15,8 +15,9 @@ import (
 // the same. A row goes by the rule for versions: it was replaced longer ago than KeepFor, it is not
 // among the newest, and it is not named.
 //
-// The head row of a journal names the rows that are in use. The commit that drops rows expects the head as gc saw it. So a
-// row that comes into use during the run stays, and the next run looks again.
+// The head row of a journal names the rows that are in use. The commit that drops rows expects the
+// head as gc saw it. So a row that comes into use during the run stays, and the next run looks
+// again.
 
 // oldJournal is what goes of one journal.
 type oldJournal struct {
@@ -113,8 +114,8 @@ func (c *collector) replaced(j *store.StateJournal, name string, rows []journalR
 	return o, nil
 }
 
-// dropJournals commits what goes, some journals at a time. A journal whose head changed during the run is left to the next
-// one.
+// dropJournals commits what goes, some journals at a time. A journal whose head changed during the
+// run is left to the next one.
 func (c *collector) dropJournals(old []oldJournal) error {
 	for len(old) > 0 {
 		part, n := 0, 0

@@ -9,12 +9,14 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// names collects the references that keep versions from gc. It collects them twice: from what is stored, and then from
-// every commit while gc runs (sequencer.watch), because a batch may name a version between the plan and the drop.
-// enqueueDrops asks for the last time, at the tail of the log, where no other commit can come in between. So gc needs no
-// lock that keeps commits out for as long as it walks.
+// names collects the references that keep versions from gc. It collects them twice: from what is
+// stored, and then from every commit while gc runs (sequencer.watch), because a batch may name a
+// version between the plan and the drop. enqueueDrops asks for the last time, at the tail of the
+// log, where no other commit can come in between. So gc needs no lock that keeps commits out for as
+// long as it walks.
 //
-// A name is only ever added during a run. A version whose last name goes away during the run stays until the next run.
+// A name is only ever added during a run. A version whose last name goes away during the run stays
+// until the next run.
 
 // names is what names versions, and so keeps them: by reference, by the LSN of a commit, or by the
 // number of a page. The values are the reasons in the report.
@@ -60,7 +62,8 @@ func (n *names) commit(b *store.Batch, held bool) {
 	}
 }
 
-// followed adds what a commit of another host names. A log has the tail when it calls Follow; nil: no gc runs.
+// followed adds what a commit of another host names. A log has the tail when it calls Follow; nil:
+// no gc runs.
 func (n *names) followed(c *format.Commit) {
 	if n == nil {
 		return

@@ -8,8 +8,9 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The report of one run, and the list of drops that becomes a commit when it is long enough. A plan (dry run) counts the
-// same versions as a run, but cannot know what is named between plan and drop, so a run may drop less.
+// The report of one run, and the list of drops that becomes a commit when it is long enough. A plan
+// (dry run) counts the same versions as a run, but cannot know what is named between plan and drop,
+// so a run may drop less.
 //
 // tally is a line of the report while it is made.
 type tally struct {

@@ -15,12 +15,14 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// A scope has a row with its number from its first put on. Head rows and the rows of groups name it by that number; held
-// batches, state rows and the audit name it by its name. So the row may go once no head row names the scope: when gc has
-// forgotten its last artefact. It goes with the rows of its groups.
+// A scope has a row with its number from its first put on. Head rows and the rows of groups name it
+// by that number; held batches, state rows and the audit name it by its name. So the row may go
+// once no head row names the scope: when gc has forgotten its last artefact. It goes with the rows
+// of its groups.
 //
-// A scope that a held batch or a state row names keeps its row all the same, because it would not be listed without one.
-// That only affects listings, not correctness: such a row may come between the plan and the commit.
+// A scope that a held batch or a state row names keeps its row all the same, because it would not
+// be listed without one. That only affects listings, not correctness: such a row may come between
+// the plan and the commit.
 //
 //	plan      scopes without an artefact that no held batch and no state row names   emptyScopes
 //	decide    at the tail of the log: nothing was put into it since                   unname
@@ -28,11 +30,12 @@ import (
 //	install   catalogue and sequencer let go of the name                              dropScopes, named
 //	apply     the rows of scope and groups are deleted with the checkpoint            applyGoneNames
 //
-// Numbers are never used again: a forgotten name may still be on a page of the file that was not overwritten yet. The
-// system row keeps the highest. A scope that comes back is another one, with a number of its own.
+// Numbers are never used again: a forgotten name may still be on a page of the file that was not
+// overwritten yet. The system row keeps the highest. A scope that comes back is another one, with a
+// number of its own.
 
-// scopeGonePrefix begins the keys of state rows, always without a value, that delete the row of a scope. The number
-// follows in four bytes, then the name.
+// scopeGonePrefix begins the keys of state rows, always without a value, that delete the row of a
+// scope. The number follows in four bytes, then the name.
 const scopeGonePrefix = "\x00scope/"
 
 func goneScopeKey(num uint32, name string) string {
@@ -90,8 +93,8 @@ func (c *collector) forgetScopes() error {
 	return nil
 }
 
-// emptyScopes lists the scopes without an artefact that no held batch and no state row names. In a dry run, artefacts that
-// would be forgotten do not count.
+// emptyScopes lists the scopes without an artefact that no held batch and no state row names. In a
+// dry run, artefacts that would be forgotten do not count.
 func (c *collector) emptyScopes() ([]string, error) {
 	empty := c.withoutArtefacts()
 	if len(empty) == 0 {
@@ -154,8 +157,8 @@ func (c *collector) namedByState(k *store.StateKind, empty map[string]bool) erro
 	return nil
 }
 
-// unname gives the state rows by which scopes go, without those into which something was put since they were planned. The
-// caller has the tail of the log.
+// unname gives the state rows by which scopes go, without those into which something was put since
+// they were planned. The caller has the tail of the log.
 func (s *Engine) unname(names []string) (rows []store.StateRow) {
 	if len(names) == 0 {
 		return nil
@@ -184,7 +187,8 @@ func (s *Engine) unname(names []string) (rows []store.StateRow) {
 // empty reports whether a scope has no artefact, not even a deleted one that is still known.
 func (sc *scopeCol) empty() bool { return len(sc.byID.all()) == 0 }
 
-// unnamed lets go of the names of scopes that a record deletes, and of those of their groups. The caller holds flight.
+// unnamed lets go of the names of scopes that a record deletes, and of those of their groups. The
+// caller holds flight.
 func (q *sequencer) unnamed(gone map[uint32]string) {
 	if len(gone) == 0 {
 		return
@@ -197,7 +201,8 @@ func (q *sequencer) unnamed(gone map[uint32]string) {
 	maps.DeleteFunc(q.groups, func(k artKey, _ uint64) bool { return gone[k.scope] != "" })
 }
 
-// dropScopes takes scopes out of the catalogue and has their rows deleted. The caller holds cat.mu, or is recovery.
+// dropScopes takes scopes out of the catalogue and has their rows deleted. The caller holds cat.mu,
+// or is recovery.
 func (s *Engine) dropScopes(gone map[uint32]string) error {
 	if len(gone) == 0 {
 		return nil
@@ -225,7 +230,8 @@ func (s *Engine) dropScopes(gone map[uint32]string) error {
 	return nil
 }
 
-// applyGoneNames deletes the rows of scopes and groups that were removed, after the new ones are written.
+// applyGoneNames deletes the rows of scopes and groups that were removed, after the new ones are
+// written.
 func applyGoneNames(tx Writer, o *Overlay, n *RowCounts) error {
 	slices.SortFunc(o.noNames, bytes.Compare)
 	for _, key := range o.noNames {

@@ -7,9 +7,10 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// gc drops the vectors of models that are no longer used. Vectors are derived data and never in the log, so their removal
-// is not logged either: batches of their keys go into the overlay, and the checkpoint deletes the rows. After a crash the
-// next run deletes the rest. A vector that is put during the run is written after the deletion.
+// gc drops the vectors of models that are no longer used. Vectors are derived data and never in the
+// log, so their removal is not logged either: batches of their keys go into the overlay, and the
+// checkpoint deletes the rows. After a crash the next run deletes the rest. A vector that is put
+// during the run is written after the deletion.
 
 const (
 	dropVectors      = 4096 // keys in the overlay at a time
@@ -53,7 +54,8 @@ func (c *collector) vectors() error {
 	}
 }
 
-// vectorsOfOthers lists the keys of a part of the rows, and where the next part begins; nil: there is none.
+// vectorsOfOthers lists the keys of a part of the rows, and where the next part begins; nil: there
+// is none.
 func (s *Engine) vectorsOfOthers(part []vecKey, from []byte, keep map[uint64]bool) (_ []vecKey, next []byte, err error) {
 	err = s.rows.View(func(tx Reader) error {
 		read := 0

@@ -15,15 +15,15 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Held batches. A row is written when a batch is held, and once more when it is decided, under the same key. A batch moves
-// down these states and never up:
+// Held batches. A row is written when a batch is held, and once more when it is decided, under the
+// same key. A batch moves down these states and never up:
 //
 //	waits     Decided is empty; gc keeps what its Context and its puts name
 //	decided   "approved" or "rejected", with the reviewer, a note, and the outcome that a repeated decision gets
 //	gone      gc dropped the row, KeepFor after the batch was held; the audit still has its leaves
 //
-// A damaged row ends neither a listing nor a count: the caller gets the others, and an error that names it. Only gc stops
-// at it, because it cannot know which versions the damaged batch keeps.
+// A damaged row ends neither a listing nor a count: the caller gets the others, and an error that
+// names it. Only gc stops at it, because it cannot know which versions the damaged batch keeps.
 
 // scanHeld lists held batches by id, which is by time. Rows are read from the cursor on, up to the
 // limit. The error names damaged rows, beside a list of the others.
@@ -149,7 +149,8 @@ func (s *Engine) Undecided() (n int, err error) {
 	return n, errors.Join(err, damage)
 }
 
-// heldAbsent says of a held batch that is not there whether it was erased. The leaf of an erase has an entry for each batch.
+// heldAbsent says of a held batch that is not there whether it was erased. The leaf of an erase has
+// an entry for each batch.
 func (s *Engine) heldAbsent(ctx context.Context, id ulid.ULID) error {
 	tag := s.stateTag([]byte(reviewGonePrefix + string(id[:])))
 	var by *store.EraseReport
@@ -204,8 +205,8 @@ func (s *Engine) Held(ctx context.Context, id ulid.ULID) (h store.HeldBatch, err
 	return h, nil
 }
 
-// approvable refuses a batch that says more than this program understands: applied without it, that would be lost. Fields
-// of its artefacts are kept with them (store.Artefact.Unknown).
+// approvable refuses a batch that says more than this program understands: applied without it, that
+// would be lost. Fields of its artefacts are kept with them (store.Artefact.Unknown).
 func approvable(b *store.Batch) error {
 	unknown := len(b.Unknown)
 	for i := range b.Puts {

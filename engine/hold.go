@@ -48,8 +48,8 @@ func (s *Engine) Release(t store.Ticket) {
 	delete(s.holds.at, t)
 }
 
-// OldestHold is the earliest LSN and the earliest time that readers in flight read at; false: there are none. A store of several
-// hosts tells it the others, whose gc takes it for a hold of its own.
+// OldestHold is the earliest LSN and the earliest time that readers in flight read at; false: there
+// are none. A store of several hosts tells it the others, whose gc takes it for a hold of its own.
 func (s *Engine) OldestHold() (at store.Moment, any bool) {
 	h := &s.holds
 	h.mu.Lock()
@@ -66,7 +66,8 @@ func (s *Engine) OldestHold() (at store.Moment, any bool) {
 	return at, any
 }
 
-// keep says whether a reader in flight may read what a commit ended, or what ended by expiry (lsn 0) at a time.
+// keep says whether a reader in flight may read what a commit ended, or what ended by expiry (lsn
+// 0) at a time.
 func (h *holds) keep(lsn uint64, expired int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -2,8 +2,9 @@ package engine
 
 import "github.com/ctxpage/ctxpage/manifest"
 
-// The installer makes durable commits visible, in the order of the log. Leaves enter the tree here and nowhere else. So a
-// head, a proof or the archive never contains a leaf that a failed sync could take away.
+// The installer makes durable commits visible, in the order of the log. Leaves enter the tree here
+// and nowhere else. So a head, a proof or the archive never contains a leaf that a failed sync
+// could take away.
 //
 //	leaf         its question into the overlay, then the leaf into the tree: a reader that finds the leaf finds the question
 //	commit       its leaf first, then its pages: a reader that sees a page finds the record of who wrote it
@@ -14,11 +15,12 @@ import "github.com/ctxpage/ctxpage/manifest"
 // goroutine may wait for the log while it holds a lock that the installer needs (flight,
 // catalogue.mu and what follows them).
 //
-// Crash: a commit that is durable and not installed at a crash is installed by redo. Every installed commit was durable. A
-// caller that was answered can therefore never lose its commit, and a reader never saw a page that is gone after a restart.
+// Crash: a commit that is durable and not installed at a crash is installed by redo. Every
+// installed commit was durable. A caller that was answered can therefore never lose its commit, and
+// a reader never saw a page that is gone after a restart.
 //
-// Failure: there is no way back from an install that stopped half way, so the engine fails and takes no more commits.
-// Readers go on with the installed commits.
+// Failure: there is no way back from an install that stopped half way, so the engine fails and
+// takes no more commits. Readers go on with the installed commits.
 
 // installAtOnce is how many commits are made visible under one lock. The callers of the first
 // commits of a large group are at work again while the rest is installed.
@@ -52,8 +54,8 @@ func (s *Engine) Durable(entries []Entry) {
 	}
 }
 
-// failInstall ends the engine: the memory no longer follows the log. A durable commit that cannot be installed is a bug of
-// ours, or comes from the log of another database.
+// failInstall ends the engine: the memory no longer follows the log. A durable commit that cannot
+// be installed is a bug of ours, or comes from the log of another database.
 func (s *Engine) failInstall(err error, left []*Commit) {
 	_ = s.Fail(err)
 	for _, c := range left { // the installer has them, so abandon did not close them
@@ -86,7 +88,8 @@ func (q *sequencer) installing(entries []Entry) bool {
 	return true
 }
 
-// leavesAtOnce is how many leaves of reads enter the tree under one lock: readers of the audit wait for it.
+// leavesAtOnce is how many leaves of reads enter the tree under one lock: readers of the audit wait
+// for it.
 const leavesAtOnce = 64
 
 // readsOf counts the leaves of reads that entries begin with, up to leavesAtOnce.
@@ -97,8 +100,9 @@ func readsOf(entries []Entry) (n int) {
 	return n
 }
 
-// installLeaves takes into the audit the leaf of a commit, or those of some reads. It waits for the analysis of a commit
-// first: the analysis takes about as long as a sync, and waiting for it later would hold catalogue.mu meanwhile.
+// installLeaves takes into the audit the leaf of a commit, or those of some reads. It waits for the
+// analysis of a commit first: the analysis takes about as long as a sync, and waiting for it later
+// would hold catalogue.mu meanwhile.
 func (s *Engine) installLeaves(entries []Entry) error {
 	if c := entries[0].Commit; c != nil {
 		c.analysed.Wait()

@@ -19,10 +19,11 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A row is compared with the audit when its page is loaded (rowproof.go). A page that a context leaves out is not loaded.
-// So an attacker could hide a page by editing its row, to make it count as expired, distrusted, deleted, replaced or of
-// another scope, or by removing the row. The catalogue decides which pages are left out, and it is built from the head
-// rows. So all head rows are compared with the audit once, by the first question or listing after an open.
+// A row is compared with the audit when its page is loaded (rowproof.go). A page that a context
+// leaves out is not loaded. So an attacker could hide a page by editing its row, to make it count
+// as expired, distrusted, deleted, replaced or of another scope, or by removing the row. The
+// catalogue decides which pages are left out, and it is built from the head rows. So all head rows
+// are compared with the audit once, by the first question or listing after an open.
 //
 //	rows      every head row has the digest in the leaf that it names; each claims one digest                  claim
 //	leaves    what a digest that no row claims was written for is deleted, or has a newer row; or is missing    missing
@@ -69,8 +70,8 @@ const inventoryRows = 4096
 // inventoryReaders is the most goroutines that read rows for it: the host has work of its own.
 const inventoryReaders = 4
 
-// doubts are the artefacts that an edit of the rows changed or hides. The first caller waits until all rows were compared,
-// about a microsecond each; the others get its findings.
+// doubts are the artefacts that an edit of the rows changed or hides. The first caller waits until
+// all rows were compared, about a microsecond each; the others get its findings.
 func (s *Engine) doubts(ctx context.Context) ([]doubt, error) {
 	if s.opts.Trust {
 		return nil, nil
@@ -95,7 +96,8 @@ func (s *Engine) doubts(ctx context.Context) ([]doubt, error) {
 	return f.doubts, nil
 }
 
-// takeStock makes an inventory. Rows that a checkpoint moved during the walk may look missing; then it begins anew.
+// takeStock makes an inventory. Rows that a checkpoint moved during the walk may look missing; then
+// it begins anew.
 func (s *Engine) takeStock(ctx context.Context) (*found, error) {
 	for try := 0; ; try++ {
 		released := s.releases.Load()
@@ -199,9 +201,10 @@ type headPart struct {
 	err    error
 }
 
-// heads holds all head rows against the audit. Most of the time goes into digests, so several goroutines read, each the
-// rows of inventoryRows artefacts at a time. The rows are then compared here in their order, so the findings do not depend
-// on which goroutine was first. The last part has no end: rows of numbers that no artefact has are found, too.
+// heads holds all head rows against the audit. Most of the time goes into digests, so several
+// goroutines read, each the rows of inventoryRows artefacts at a time. The rows are then compared
+// here in their order, so the findings do not depend on which goroutine was first. The last part
+// has no end: rows of numbers that no artefact has are found, too.
 func (t *stocktaking) heads() error {
 	ctx, stop := context.WithCancel(t.ctx)
 	var reading sync.WaitGroup
@@ -248,7 +251,8 @@ func (t *stocktaking) heads() error {
 	return nil
 }
 
-// readPart reads the rows of a part, in snapshots of a bounded length: an artefact may have any number of versions.
+// readPart reads the rows of a part, in snapshots of a bounded length: an artefact may have any
+// number of versions.
 func (t *stocktaking) readPart(ctx context.Context, i int, last bool) (p headPart) {
 	p.claims = make([]claim, 0, inventoryRows)
 	from, to := format.HeadRowKey(format.HeadKey{Art: uint64(i) * inventoryRows}), format.HeadRowKey(format.HeadKey{Art: uint64(i+1) * inventoryRows})
@@ -267,7 +271,8 @@ func (t *stocktaking) readPart(ctx context.Context, i int, last bool) (p headPar
 	return p
 }
 
-// read takes the claims of some rows below a key, and gives the key of the next one; nil: there is none.
+// read takes the claims of some rows below a key, and gives the key of the next one; nil: there is
+// none.
 func (t *stocktaking) read(tx Reader, from, to []byte, p *headPart) (next []byte) {
 	n := 0
 	for k, v := range tx.From(TableMeta, from) {
@@ -375,9 +380,10 @@ func (t *stocktaking) doubt(scope, id string, key store.PageKey) {
 	}
 }
 
-// missing goes through the leaves that have digests no row claims, oldest first. The row that such a leaf wrote was
-// rewritten since, or deleted and forgotten. If it was neither, its row was edited or removed. Digests of held batches do
-// not belong to heads, and what gc drops is never the newest version.
+// missing goes through the leaves that have digests no row claims, oldest first. The row that such
+// a leaf wrote was rewritten since, or deleted and forgotten. If it was neither, its row was edited
+// or removed. Digests of held batches do not belong to heads, and what gc drops is never the newest
+// version.
 func (t *stocktaking) missing() error {
 	gone := lost{map[store.Ref]store.PageKey{}, map[uint64]store.Ref{}}
 	for i := uint64(0); i < t.scan.Size(); i++ {
@@ -410,8 +416,8 @@ func (t *stocktaking) missing() error {
 	return nil
 }
 
-// lost describes a version without a row; a later leaf may say that it was deleted. The stub of such a leaf names nothing:
-// then the number of a page tells what it was about.
+// lost describes a version without a row; a later leaf may say that it was deleted. The stub of
+// such a leaf names nothing: then the number of a page tells what it was about.
 type lost struct {
 	keys map[store.Ref]store.PageKey
 	refs map[uint64]store.Ref // by number of a page
@@ -476,8 +482,8 @@ func (c *catalogue) hasPage(art, num uint64) bool {
 	return num > 0 && num <= uint64(len(c.pages)) && c.page(num).art == art
 }
 
-// nameDoubted reports artefacts as damaged that the rows hide from the scopes of a question. Damage of a candidate is found
-// when it is loaded. The caller holds cat.mu.
+// nameDoubted reports artefacts as damaged that the rows hide from the scopes of a question. Damage
+// of a candidate is found when it is loaded. The caller holds cat.mu.
 func (s *Engine) nameDoubted(doubts []doubt, q *store.CandidateQuery, found []proposal, out *store.Candidates) {
 	var e *store.Excluded
 	for i := range doubts {

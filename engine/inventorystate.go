@@ -11,18 +11,20 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-// The part of the inventory that compares state rows with the audit. See inventory.go for when it runs and what it costs.
+// The part of the inventory that compares state rows with the audit. See inventory.go for when it
+// runs and what it costs.
 //
 // 	held   tag → the entry that the row in the file claims       from the rows
 // 	named  tag → the newest entry that any leaf has for the key   from the leaves, oldest first
 //
-// A tag stands for a key without telling it (its first 8 bytes of an HMAC). A row is good if its claim is the newest entry;
-// a key without a row is good if its newest entry says "deleted". Rows that were written since the inventory began are
-// ours and are not judged.
+// A tag stands for a key without telling it (its first 8 bytes of an HMAC). A row is good if its
+// claim is the newest entry; a key without a row is good if its newest entry says "deleted". Rows
+// that were written since the inventory began are ours and are not judged.
 
-// State rows are rewritten under the same key, so a genuine row may still be an old one that was put back. The inventory
-// follows each key, by its tag, through the leaves. The row in the file must be from the newest leaf that names its key,
-// and if that leaf deleted the row there must be none.
+// State rows are rewritten under the same key, so a genuine row may still be an old one that was
+// put back. The inventory follows each key, by its tag, through the leaves. The row in the file
+// must be from the newest leaf that names its key, and if that leaf deleted the row there must be
+// none.
 
 // stateAt is where the audit has the entry of a row.
 type stateAt struct {

@@ -15,12 +15,14 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Judging has two halves. prepare runs without an order and may wait for the disk: it reads the heads, state rows and outcomes
-// that the batch depends on. judge runs at the tail of the log and reads memory only, so it is short and final. Between the
-// two, other commits may be installed. judge notices that by version numbers (moved), by Engine.releases if a checkpoint moved
-// rows, and by blocker for commits in flight, and the batch is prepared again.
+// Judging has two halves. prepare runs without an order and may wait for the disk: it reads the
+// heads, state rows and outcomes that the batch depends on. judge runs at the tail of the log and
+// reads memory only, so it is short and final. Between the two, other commits may be installed.
+// judge notices that by version numbers (moved), by Engine.releases if a checkpoint moved rows, and
+// by blocker for commits in flight, and the batch is prepared again.
 //
-// Invariant: judge changes nothing, so a batch that is refused after it leaves no trace but its leaf.
+// Invariant: judge changes nothing, so a batch that is refused after it leaves no trace but its
+// leaf.
 
 // prepared is what prepare read and encoded for a batch.
 type prepared struct {

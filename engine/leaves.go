@@ -65,8 +65,9 @@ func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.
 	return nil
 }
 
-// leave puts leaves into the log, each with the row of its question; asked nil: none has one. They are encoded before the
-// log is asked for their places, so that no other caller waits for that, and hashed when they enter the tree.
+// leave puts leaves into the log, each with the row of its question; asked nil: none has one. They
+// are encoded before the log is asked for their places, so that no other caller waits for that, and
+// hashed when they enter the tree.
 func (s *Engine) leave(ctx context.Context, leaves []*manifest.Record, asked [][]byte) (own []*Leaf, last uint64, err error) {
 	own = newLeaves(len(leaves))
 	for i, leaf := range leaves {

@@ -294,7 +294,8 @@ func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersessi
 	return rows, append(later, supersession{t.Scope, h.Supersedes, t.Art, t.LSN}), nil
 }
 
-// validateHot keeps a damaged row that has a right checksum (a bug, or a forger) from reaching outside the tables.
+// validateHot keeps a damaged row that has a right checksum (a bug, or a forger) from reaching
+// outside the tables.
 func (s *Engine) validateHot(t *format.Hot, rows []store.PageRow) error {
 	if s.cat.scopeName(t.Scope) == "" || t.Group > uint64(len(s.cat.groups)) ||
 		t.Art == 0 || t.Art > min(1<<32-1, uint64(len(s.cat.arts))+1) || !t.Provenance.Valid() || len(t.ID) == 0 || len(t.ID) > store.MaxID {
@@ -318,8 +319,8 @@ func (s *Engine) loadTail(tx Reader) error {
 		if p.art == 0 || p.gone() {
 			continue
 		}
-		// By the head it came with, as install did it: a later head with the same text may differ in fields that are not
-		// indexed.
+		// By the head it came with, as install did it: a later head with the same text may differ
+		// in fields that are not indexed.
 		head, err := s.headIn(tx, format.HeadKey{Art: p.art, Version: p.version})
 		if errors.Is(err, store.ErrGone) { // a scan has just found it: a branch of the tree leads astray
 			err = s.Corrupt(fmt.Sprintf("head row of page %d", num), err)

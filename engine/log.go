@@ -43,17 +43,20 @@ type Log interface {
 	// Follow gives the Follower what others committed. If there is nothing, it waits for at most
 	// wait. An embedded log has no others. ErrTooOld, ErrForked.
 	Follow(ctx context.Context, wait time.Duration) error
-	// Leave puts audit leaves of reads into the order, without the tail: a read must not wait for a writer. It sets their
-	// Seq and does not wait for the disk; seq is that of the last one. An embedded log sets their Index at once, a log on a
-	// server when it has the tail: that may be after they are durable. ErrLogFull, ErrLogTooLarge, ErrLogBroken.
+	// Leave puts audit leaves of reads into the order, without the tail: a read must not wait for a
+	// writer. It sets their Seq and does not wait for the disk; seq is that of the last one. An
+	// embedded log sets their Index at once, a log on a server when it has the tail: that may be
+	// after they are durable. ErrLogFull, ErrLogTooLarge, ErrLogBroken.
 	Leave(ctx context.Context, leaves []*Leaf) (seq uint64, err error)
-	// Write hands records in flight to the operating system, so that a killed process does not lose them.
+	// Write hands records in flight to the operating system, so that a killed process does not lose
+	// them.
 	Write() error
-	// Sync returns when a record, and all before it, is durable and Durable has returned; or when heard is closed. Record 0
-	// stands for the newest. For a seq that Leave returned, a log on a server makes the leaves of that call durable and may
-	// install them later; record 0 waits for that too. If ctx ends, only the waiting ends. ErrNothing: the record never
-	// will be durable, and nothing happened. An error that matches store.ErrOutcomeUnknown ends the waiting as well; any
-	// other means that the log has failed for good.
+	// Sync returns when a record, and all before it, is durable and Durable has returned; or when
+	// heard is closed. Record 0 stands for the newest. For a seq that Leave returned, a log on a
+	// server makes the leaves of that call durable and may install them later; record 0 waits for
+	// that too. If ctx ends, only the waiting ends. ErrNothing: the record never will be durable,
+	// and nothing happened. An error that matches store.ErrOutcomeUnknown ends the waiting as well;
+	// any other means that the log has failed for good.
 	Sync(ctx context.Context, seq uint64, heard <-chan struct{}) error
 	// Outcome returns the row of the outcome of a batch id; nil: there is none. ErrTooOld: all
 	// outcomes that are kept are newer.
@@ -101,8 +104,8 @@ type Position struct {
 	Root   manifest.Hash // of the tree over them: an order that had another root there is another order
 }
 
-// Counters are the numbers of a commit, or those that the next commit starts from. No number is given twice, except those
-// of a commit that was Lost, which no reader ever saw.
+// Counters are the numbers of a commit, or those that the next commit starts from. No number is
+// given twice, except those of a commit that was Lost, which no reader ever saw.
 type Counters struct {
 	LSN, Leaf, Art, Num, Group uint64
 }
@@ -136,8 +139,8 @@ func (l *Leaf) Body() []byte { return l.leaf.Body() }
 // Question is the row of the leaf's question; nil: it has none.
 func (l *Leaf) Question() []byte { return l.question }
 
-// AppendLeafHead appends the beginning of the record of a leaf to b; its Body follows. It needs no Leaf, because a log on a
-// server also numbers the leaves of a process that has ended.
+// AppendLeafHead appends the beginning of the record of a leaf to b; its Body follows. It needs no
+// Leaf, because a log on a server also numbers the leaves of a process that has ended.
 func AppendLeafHead(b []byte, index uint64, question []byte) []byte {
 	return format.AppendAuditBody(b, index, question)
 }

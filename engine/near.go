@@ -11,24 +11,28 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Vectors as candidates. The vectors of a model that is asked for are kept in memory, quantised (internal/nearest), in a set
-// for each scope, so that a question costs what its scopes have and not what the file has. The first question by a model
-// reads its rows; from then on PutVectors and gc keep the sets right.
+// Vectors as candidates. The vectors of a model that is asked for are kept in memory, quantised
+// (internal/nearest), in a set for each scope, so that a question costs what its scopes have and
+// not what the file has. The first question by a model reads its rows; from then on PutVectors and
+// gc keep the sets right.
 //
-// Reading the rows takes seconds for a million, so no question does it itself: a goroutine reads, and questions wait for it
-// until their deadline. A question that gives up loses nothing: the next one finds the vectors read, or further on. The
-// goroutine reads without a lock. Before it begins, the model is listed: vectors that are put or dropped during the read
-// are noted, and replace those that were read. The overlays are copied at the same moment, and the snapshot of the rows is
-// taken after it, so a vector that a checkpoint moves is seen at least once.
+// Reading the rows takes seconds for a million, so no question does it itself: a goroutine reads,
+// and questions wait for it until their deadline. A question that gives up loses nothing: the next
+// one finds the vectors read, or further on. The goroutine reads without a lock. Before it begins,
+// the model is listed: vectors that are put or dropped during the read are noted, and replace those
+// that were read. The overlays are copied at the same moment, and the snapshot of the rows is taken
+// after it, so a vector that a checkpoint moves is seen at least once.
 //
-// Rejected: to store the quantised codes. A clean close would write 400 MB for a million vectors, or else rows of codes would
-// be one more copy of what a text says for erase, gc, encryption and check to know. Quantising is .3 µs of what reading a
-// vector takes; the rest is to fetch its row from the file and to compare its checksum.
+// Rejected: to store the quantised codes. A clean close would write 400 MB for a million vectors,
+// or else rows of codes would be one more copy of what a text says for erase, gc, encryption and
+// check to know. Quantising is .3 µs of what reading a vector takes; the rest is to fetch its row
+// from the file and to compare its checksum.
 
 // nearKept is how many models stay in memory. A host has one; a server may have hosts with several.
 const nearKept = 4
 
-// nearModels are the models in memory, oldest first. The list and what the models have are under cat.mu.
+// nearModels are the models in memory, oldest first. The list and what the models have are under
+// cat.mu.
 type nearModels struct{ last []*nearModel }
 
 // nearModel holds the vectors of one model in memory.
@@ -39,7 +43,8 @@ type nearModel struct {
 	// read is closed when all are read, or err says why not.
 	read chan struct{}
 	err  error
-	// While they are read: vectors that were put, and pages that were dropped (nil). Then it is nil.
+	// While they are read: vectors that were put, and pages that were dropped (nil). Then it is
+	// nil.
 	since map[uint64][]float32
 }
 
@@ -161,8 +166,8 @@ func (s *Engine) nearListed(name string) *nearModel {
 	return m
 }
 
-// nearLoaded adds to what was read of a model what the overlays had, and what was put and dropped since. The caller holds
-// cat.mu for writing.
+// nearLoaded adds to what was read of a model what the overlays had, and what was put and dropped
+// since. The caller holds cat.mu for writing.
 func (s *Engine) nearLoaded(m *nearModel, unfiled map[uint64][]byte) {
 	if m.err != nil {
 		s.near.last = slices.DeleteFunc(s.near.last, func(x *nearModel) bool { return x == m })
@@ -198,7 +203,8 @@ func (c *catalogue) scopesOf() []uint32 {
 	return out
 }
 
-// load puts the rows of a model into its sets. Damaged rows count as none, and so do those of pages that are not there.
+// load puts the rows of a model into its sets. Damaged rows count as none, and so do those of pages
+// that are not there.
 func (m *nearModel) load(tx Reader, hash uint64, scopes []uint32, stop <-chan struct{}) error {
 	n := 0
 	var buf []float32
@@ -227,8 +233,8 @@ func (m *nearModel) load(tx Reader, hash uint64, scopes []uint32, stop <-chan st
 	return nil
 }
 
-// expect makes room for the vectors of a set that are still to be read, when it has the first few thousand: rows come in the
-// order of their pages. To copy a growing set was a quarter of the time.
+// expect makes room for the vectors of a set that are still to be read, when it has the first few
+// thousand: rows come in the order of their pages. To copy a growing set was a quarter of the time.
 func (m *nearModel) expect(k nearKey, num, last uint64) {
 	const few = 4096
 	if s := m.sets[k]; s.Len() == few {
@@ -250,7 +256,8 @@ func (m *nearModel) forgetGone(c *catalogue) {
 	}
 }
 
-// addNear proposes the pages with the nearest vectors. Excluded pages are skipped and take no place among them.
+// addNear proposes the pages with the nearest vectors. Excluded pages are skipped and take no place
+// among them.
 func (f *finding) addNear(m *nearModel) {
 	v, near := &f.corpus, f.q.Near
 	f.asks = nearest.NewQuestion(near.Vector)
@@ -272,7 +279,8 @@ func (f *finding) addNear(m *nearModel) {
 	}
 }
 
-// compare gives all candidates the cosines of their vectors, however they were found, and what their neighbours lend.
+// compare gives all candidates the cosines of their vectors, however they were found, and what
+// their neighbours lend.
 func (f *finding) compare(hits []store.Candidate) {
 	cosines := make([]float64, len(hits))
 	for i := range hits {
@@ -314,8 +322,9 @@ func (f *finding) beside(num uint64) (lent float64) {
 	return lent
 }
 
-// scanUnembedded lists the pages of a chain that have no vector yet. In a small chain it looks at all pages of the chain.
-// In a large one it looks at all pages of the file that have no vector, 64 pages with each word of bits.
+// scanUnembedded lists the pages of a chain that have no vector yet. In a small chain it looks at
+// all pages of the chain. In a large one it looks at all pages of the file that have no vector, 64
+// pages with each word of bits.
 func (s *Engine) scanUnembedded(ctx context.Context, q store.ScanQuery) (out store.ScanPage, err error) {
 	m, err := s.nearModel(ctx, q.Model)
 	if err != nil {

@@ -15,19 +15,19 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// The outcome of a batch is found by its id. A caller that lost the answer asks again with the id and never applies the
-// batch twice.
+// The outcome of a batch is found by its id. A caller that lost the answer asks again with the id
+// and never applies the batch twice.
 //
 // 	in flight     the sequencer has the commit: wait for it
 // 	overlay       installed, not yet in the rows
 // 	rows          the newest outcomesKept, at most outcomeDays old
 // 	audit         every id ever used, without its outcome: enough to refuse it (usedBefore)
 //
-// The places are asked in this order, because a batch moves down the list and never up: a caller that looked in the other
-// order could miss it between two places.
+// The places are asked in this order, because a batch moves down the list and never up: a caller
+// that looked in the other order could miss it between two places.
 //
-// Trust: an outcome row has no digest of its own. It is compared with its leaf (toldBy) before it is used, so an edited row
-// is damage and not an answer.
+// Trust: an outcome row has no digest of its own. It is compared with its leaf (toldBy) before it
+// is used, so an edited row is damage and not an answer.
 
 // outcomeRow is an outcome as it is stored. Bound is the digest of the batch's content
 // (Batch.Bound). An id is no secret, so a caller that repeats it must also repeat the batch, in the
@@ -105,9 +105,9 @@ const outcomeDays = 7 * 24 * time.Hour
 // what forgetOutcomes keeps beyond outcomeDays, so no id in use is ever forgotten.
 const idAhead = 12 * time.Hour
 
-// outcome looks up the id of a batch; nil: it is new, or spent. spent: the audit has the id and no row has its outcome.
-// That holds for an old id, and for one that is in flight or was until a moment ago; only the owner of the log's tail can
-// tell the two apart.
+// outcome looks up the id of a batch; nil: it is new, or spent. spent: the audit has the id and no
+// row has its outcome. That holds for an old id, and for one that is in flight or was until a
+// moment ago; only the owner of the log's tail can tell the two apart.
 func (s *Engine) outcome(ctx context.Context, b *store.Batch) (out *store.Outcome, spent bool, err error) {
 	row, spent, err := s.outcomeRow(ctx, b.ID)
 	if row == nil || err != nil {

@@ -7,10 +7,11 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The row of an outcome is a record of fields (codec.Record). A transaction of 500 puts has 500 references, which differ in
-// a few letters of their ids, so a list of references stores of each only the difference from the one before. Rows of older
-// programs are msgpack maps by field names; they are read for ever. An outcome is encoded under the sequencer's lock, where
-// all other writers wait, so nothing here reflects.
+// The row of an outcome is a record of fields (codec.Record). A transaction of 500 puts has 500
+// references, which differ in a few letters of their ids, so a list of references stores of each
+// only the difference from the one before. Rows of older programs are msgpack maps by field names;
+// they are read for ever. An outcome is encoded under the sequencer's lock, where all other writers
+// wait, so nothing here reflects.
 
 const outcomeVersion = 1
 
@@ -42,8 +43,8 @@ func decodeOutcome(row []byte) (r outcomeRow, err error) {
 	return r, err
 }
 
-// These bits say which parts of a reference differ from the reference before it in the list. The first one is compared with
-// a reference of no scope, no id, page 0 and version 1.
+// These bits say which parts of a reference differ from the reference before it in the list. The
+// first one is compared with a reference of no scope, no id, page 0 and version 1.
 const (
 	refScope   = 1 << iota // another scope
 	refPage                // another page than 0

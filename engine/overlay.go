@@ -11,8 +11,8 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// The overlay holds the commits that are durable in the log and not yet in the rows. After a crash it is rebuilt from the
-// log, so it needs no file of its own.
+// The overlay holds the commits that are durable in the log and not yet in the rows. After a crash
+// it is rebuilt from the log, so it needs no file of its own.
 //
 //	filled    by the installer and by redo                               under cat.mu
 //	frozen    it takes no more rows; readers still look into it          Freeze, under cat.mu
@@ -22,8 +22,9 @@ import (
 // At most two exist. A checkpoint that failed leaves the frozen one, which the next checkpoint
 // writes first. It is not merged with the newer one, because a checkpoint reads it without a lock.
 //
-// An entry can also delete a row: nil or an empty value in state, held and asked, and the lists gone and forgot. So a
-// lookup ends at the first entry it finds, and never goes on to an older row (overlayRow).
+// An entry can also delete a row: nil or an empty value in state, held and asked, and the lists
+// gone and forgot. So a lookup ends at the first entry it finds, and never goes on to an older row
+// (overlayRow).
 //
 // The overlay has no limit of its own. Writers are slowed down as it grows (throttle), and the
 // store starts a checkpoint when it has many bytes or an old row.
@@ -161,8 +162,9 @@ func (n *RowCounts) DecodeMsgpack(d *msgpack.Decoder) error {
 	return d.DecodeMulti(fields[:have]...)
 }
 
-// Overlay holds the rows of commits that are durable in the log and not yet in the store's tables. It also holds vectors,
-// which are not in the log because they can be computed again. All maps are by the keys of the rows.
+// Overlay holds the rows of commits that are durable in the log and not yet in the store's tables.
+// It also holds vectors, which are not in the log because they can be computed again. All maps are
+// by the keys of the rows.
 type Overlay struct {
 	LSN     uint64
 	Seq     uint64

@@ -30,7 +30,8 @@ import (
 // Leaves have no LSN that says whether the file has their row. So the file says up to which leaf it
 // has the rows, and the record of an older leaf does not bring an erased row back.
 
-// askedRows makes the rows of the questions of leaves, and puts their digests into the leaves; nil: there are none.
+// askedRows makes the rows of the questions of leaves, and puts their digests into the leaves; nil:
+// there are none.
 func (s *Engine) askedRows(leaves []*manifest.Record) (rows [][]byte, err error) {
 	for i, leaf := range leaves {
 		if leaf.Question == "" || leaf.QuestionKept {
@@ -111,9 +112,10 @@ func (s *Engine) questionRow(leaf uint64) ([]byte, error) {
 	return row, err
 }
 
-// EraseQuestion erases the text of one question; by names the person who asked for it. The leaf stays, and a leaf of its
-// own says that it was done. The bytes are gone from file and log after the next two checkpoints. manifest.ErrNoQuestion:
-// there is no text; manifest.ErrNoLeaf: there is no such leaf.
+// EraseQuestion erases the text of one question; by names the person who asked for it. The leaf
+// stays, and a leaf of its own says that it was done. The bytes are gone from file and log after
+// the next two checkpoints. manifest.ErrNoQuestion: there is no text; manifest.ErrNoLeaf: there is
+// no such leaf.
 func (s *Engine) EraseQuestion(ctx context.Context, leaf uint64, by string) error {
 	r, err := s.Audit().Leaf(ctx, leaf)
 	if err != nil {

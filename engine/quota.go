@@ -12,14 +12,16 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Quotas. The catalogue counts stored versions by scope and kind. A commit that adds some is compared with its quotas at
-// the tail of the log, after it was built: the installed versions and those in flight count. (Bodies of the audit count as
-// of when the batch was prepared, see bodies.go.) A commit that is being installed may be counted twice for a moment. If
-// that decides the case, the judged commit waits for it and is judged again.
+// Quotas. The catalogue counts stored versions by scope and kind. A commit that adds some is
+// compared with its quotas at the tail of the log, after it was built: the installed versions and
+// those in flight count. (Bodies of the audit count as of when the batch was prepared, see
+// bodies.go.) A commit that is being installed may be counted twice for a moment. If that decides
+// the case, the judged commit waits for it and is judged again.
 //
 // Rows of quotas are read when a batch is prepared, and read again after a commit wrote one.
 
-// reservedIDs is the prefix of the ids of artefacts that the database itself writes. No quota counts them.
+// reservedIDs is the prefix of the ids of artefacts that the database itself writes. No quota
+// counts them.
 const reservedIDs = "ctxpage:"
 
 // use is what page versions take.
@@ -201,8 +203,8 @@ func (c *Commit) setUse(b *Request) {
 	}
 }
 
-// overQuota compares a commit that was built with the quotas above its scope. behind: one in flight decides, and must be
-// installed first. The caller has the tail.
+// overQuota compares a commit that was built with the quotas above its scope. behind: one in flight
+// decides, and must be installed first. The caller has the tail.
 func (s *Engine) overQuota(c *Commit, pre *prepared) (over *store.QuotaError, behind *Commit) {
 	if c.use.pages+c.held == 0 {
 		return nil, nil
@@ -274,7 +276,8 @@ func (q *sequencer) adding() (list []*Commit) {
 	return list
 }
 
-// explainQuota adds to a refusal by what the space is used. It looks at every page, so it is not done at the tail.
+// explainQuota adds to a refusal by what the space is used. It looks at every page, so it is not
+// done at the tail.
 func (s *Engine) explainQuota(e *store.QuotaError) {
 	if e.What == "held" || e.What == store.QuotaBodies {
 		return

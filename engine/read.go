@@ -24,8 +24,9 @@ import (
 // applied in between. A version below the floor of its artefact has no row at all; the row of the
 // floor answers for it as gone.
 //
-// A row is compared with the audit (rowproof.go) before it is returned, and a text with the digest in its head. An entry of
-// an overlay needs no comparison: this process wrote it, or compared it when the log was redone.
+// A row is compared with the audit (rowproof.go) before it is returned, and a text with the digest
+// in its head. An entry of an overlay needs no comparison: this process wrote it, or compared it
+// when the log was redone.
 //
 // Errors: a version that is not in the catalogue is ErrNotFound, also for a page outside the
 // caller's scopes, so that the error does not tell that it exists. A version that gc or an erase
@@ -135,7 +136,8 @@ func (s *Engine) head(k format.HeadKey) (*store.Head, error) {
 	return s.headLocked(k)
 }
 
-// headLocked reads a head: overlay first, then bbolt. The other order would miss a row applied in between.
+// headLocked reads a head: overlay first, then bbolt. The other order would miss a row applied in
+// between.
 func (s *Engine) headLocked(k format.HeadKey) (h *store.Head, err error) {
 	if row := s.overlayHead(k); row != nil {
 		return format.DecodeHead(row, s.cat.scopeName)
@@ -147,8 +149,8 @@ func (s *Engine) headLocked(k format.HeadKey) (h *store.Head, err error) {
 	return h, err
 }
 
-// headWithin is headLocked while a snapshot is open; nil: none is. A second snapshot inside the first would wait for a
-// checkpoint that must remap the file, and that waits for the first to end.
+// headWithin is headLocked while a snapshot is open; nil: none is. A second snapshot inside the
+// first would wait for a checkpoint that must remap the file, and that waits for the first to end.
 func (s *Engine) headWithin(tx Reader, k format.HeadKey) (*store.Head, error) {
 	if tx == nil {
 		return s.headLocked(k)
@@ -363,8 +365,8 @@ func (l *loading) headIn(tx Reader, i int) {
 	}
 }
 
-// prove compares a row with its digest. An older version may have been in another group than its artefact is now: its
-// name is asked for when the transaction of bbolt is over.
+// prove compares a row with its digest. An older version may have been in another group than its
+// artefact is now: its name is asked for when the transaction of bbolt is over.
 func (l *loading) prove(k format.HeadKey, row []byte) error {
 	t := format.DecodeHot(&codec.Decoder{B: row})
 	if _, known := l.groups[t.Group]; t.Group != 0 && !known {
@@ -499,7 +501,8 @@ func (s *Engine) Mark() store.Mark {
 	return store.Mark{LSN: s.cat.lsn}
 }
 
-// Refresh implements store.Store. It waits for the commits in flight here, and follows those of other hosts.
+// Refresh implements store.Store. It waits for the commits in flight here, and follows those of
+// other hosts.
 func (s *Engine) Refresh(ctx context.Context, atLeast uint64) (store.Mark, error) {
 	if err := s.Readable(ctx); err != nil {
 		return store.Mark{}, err

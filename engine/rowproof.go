@@ -14,10 +14,11 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// A checksum finds damage by the disk. It does not find an edit by a program that recomputes the checksum. So the leaf of
-// the commit that wrote a head row, or the row of a held batch, has a salted digest of it, and the leaves are under a tree
-// whose head is kept elsewhere. A row says which leaf has its digest. If a row is edited to name another leaf, that leaf
-// does not have its digest.
+// A checksum finds damage by the disk. It does not find an edit by a program that recomputes the
+// checksum. So the leaf of the commit that wrote a head row, or the row of a held batch, has a
+// salted digest of it, and the leaves are under a tree whose head is kept elsewhere. A row says
+// which leaf has its digest. If a row is edited to name another leaf, that leaf does not have its
+// digest.
 //
 //	written    sequencer: rows get their place in the leaf, the leaf their digests                    addHead, setHeld
 //	compared   when a row is read from the file, and for each row of the log when it is redone         proved
@@ -45,7 +46,8 @@ func (s *Engine) addHead(rec *format.Commit, leaf *manifest.Record, hr format.He
 	return nil
 }
 
-// provedHead compares a head row with the digest in its leaf. The names are those of its scope and its group.
+// provedHead compares a head row with the digest in its leaf. The names are those of its scope and
+// its group.
 func (s *Engine) provedHead(k format.HeadKey, row []byte, name func(*format.Hot) (scope, group string)) error {
 	if s.Leaves == nil || s.opts.Trust { // the index alone is made before the audit is open
 		return nil
@@ -86,7 +88,8 @@ func entered(equal bool, err error) error {
 	return nil
 }
 
-// firstEntry is the LSN from which all rows of a kind have a place in the audit; 0: none has. It is looked up once.
+// firstEntry is the LSN from which all rows of a kind have a place in the audit; 0: none has. It is
+// looked up once.
 type firstEntry struct {
 	once sync.Once
 	lsn  uint64

@@ -30,9 +30,9 @@ func (t Table) String() string {
 // Rows are the rows of a store beside its log: the effect of all commits up to some LSN. They may
 // have more than the engine loaded, never less: a checkpoint only moves them forward.
 type Rows interface {
-	// View shows fn one snapshot. The rows that fn reads are borrowed and are valid until fn returns. fn must take no lock
-	// of the engine except a leaf, because the snapshot may block a writer that the lock's holder waits for; for the same
-	// reason it must not call View.
+	// View shows fn one snapshot. The rows that fn reads are borrowed and are valid until fn
+	// returns. fn must take no lock of the engine except a leaf, because the snapshot may block a
+	// writer that the lock's holder waits for; for the same reason it must not call View.
 	View(fn func(Reader) error) error
 }
 
@@ -77,7 +77,8 @@ func (r SegRows) Scan(prefix, from []byte, fn func(k, v []byte) bool) {
 	}
 }
 
-// Word appends what stands for a word in the key of its list: the word, unless the store masks words.
+// Word appends what stands for a word in the key of its list: the word, unless the store masks
+// words.
 func (r SegRows) Word(b []byte, scope uint32, word []byte) []byte {
 	if m, ok := r.Reader.(lexical.Masked); ok {
 		return m.Word(b, scope, word)

@@ -16,9 +16,10 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Listings. Each page of a listing is one snapshot; the listing as a whole is not. A cursor names a place, not a moment, so
-// a row that is written between two pages is listed if it comes after the cursor. Rejected: a listing as of its first LSN.
-// It would let its caller hold versions against gc for as long as it takes.
+// Listings. Each page of a listing is one snapshot; the listing as a whole is not. A cursor names a
+// place, not a moment, so a row that is written between two pages is listed if it comes after the
+// cursor. Rejected: a listing as of its first LSN. It would let its caller hold versions against gc
+// for as long as it takes.
 //
 //	artefacts        the id of the last row           by id, from the sorted list of the scope (idList)
 //	history          scope and version                bound to the artefact, so that it never goes on in another scope
@@ -282,8 +283,8 @@ func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
 	return out, err
 }
 
-// scanSummaries returns the live summaries of one artefact that the chain can see. An artefact has few of them, so they are
-// not paged.
+// scanSummaries returns the live summaries of one artefact that the chain can see. An artefact has
+// few of them, so they are not paged.
 func (s *Engine) scanSummaries(q store.ScanQuery) (out store.ScanPage, err error) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -309,7 +310,8 @@ func (s *Engine) scanSummaries(q store.ScanQuery) (out store.ScanPage, err error
 	return out, nil
 }
 
-// scanScopes lists scopes. With Space it also lists scopes that were never written to but have reads in the audit.
+// scanScopes lists scopes. With Space it also lists scopes that were never written to but have
+// reads in the audit.
 func (s *Engine) scanScopes(ctx context.Context, q store.ScanQuery) (out store.ScanPage, err error) {
 	names := map[string]int{}
 	var bodies map[string]int64

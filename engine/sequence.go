@@ -36,9 +36,10 @@ import (
 // catalogue, and a commit taken back (Lost) would take back every commit that was judged on top of
 // it.
 //
-// Locks: the tail of the log comes after ckptMu in the lock order (db.go). flight comes after the tail, and the installer
-// takes it too, without the tail. The maps hold commits in flight, so they are short. The exceptions are scopes and groups,
-// which repeat the names of the catalogue together with those in flight.
+// Locks: the tail of the log comes after ckptMu in the lock order (db.go). flight comes after the
+// tail, and the installer takes it too, without the tail. The maps hold commits in flight, so they
+// are short. The exceptions are scopes and groups, which repeat the names of the catalogue together
+// with those in flight.
 //
 // Crash: everything here is memory. A batch in flight at a crash is either in the log as a whole,
 // and redo installs it, or not at all. Its caller never got an answer, and learns the outcome by
@@ -58,8 +59,9 @@ type sequencer struct {
 	broken bool            // abandoned: nothing is taken into flight any more
 }
 
-// traceSlots is how many counts there are of leaves in flight. Two traces that share one cost a reader of the audit a sync that
-// it did not need. A map of the traces themselves was a fourteenth of a read.
+// traceSlots is how many counts there are of leaves in flight. Two traces that share one cost a
+// reader of the audit a sync that it did not need. A map of the traces themselves was a fourteenth
+// of a read.
 const traceSlots = 256
 
 func (q *sequencer) init() {
@@ -67,8 +69,9 @@ func (q *sequencer) init() {
 	q.arts, q.states, q.ids = map[string]*Commit{}, map[string]*Commit{}, map[ulid.ULID]*Commit{}
 }
 
-// name replaces the names by those of the catalogue and of commits in flight. It runs at the start, and again when commits
-// were lost: names that only they had must go, because the log will give their numbers to others.
+// name replaces the names by those of the catalogue and of commits in flight. It runs at the start,
+// and again when commits were lost: names that only they had must go, because the log will give
+// their numbers to others.
 func (q *sequencer) name(c *catalogue) {
 	q.flight.Lock()
 	defer q.flight.Unlock()
@@ -92,7 +95,8 @@ func (q *sequencer) nameLocked(c *catalogue) {
 	}
 }
 
-// named adds the names that a commit brings, and removes those that it forgets. The caller holds flight.
+// named adds the names that a commit brings, and removes those that it forgets. The caller holds
+// flight.
 func (q *sequencer) named(c *format.Commit) {
 	for _, n := range c.Scopes {
 		q.scopes[n.Name], q.last = n.Num, max(q.last, n.Num)
@@ -164,7 +168,8 @@ type Request struct {
 	forget []*store.Head
 	// unname are scopes whose names gc takes away, if nothing is in them by then.
 	unname []string
-	// ungroup are groups, by scope and name, whose names an erase takes away, if nothing is in them by then.
+	// ungroup are groups, by scope and name, whose names an erase takes away, if nothing is in them
+	// by then.
 	ungroup []store.Ref
 	// erase is what leaves the database for good; nil: nothing does.
 	erase *erasure
@@ -235,9 +240,10 @@ func (s *Engine) admit(ctx context.Context, b *Request) (done func(), err error)
 	return s.opts.Space.Admit(ctx, b.Bytes(), len(b.Puts) > 0)
 }
 
-// awaitInstall waits until a commit is installed. The caller syncs the log itself: there is no background goroutine that syncs,
-// so a lone writer pays no goroutine switch. After an error of Sync other than ErrNothing it is unknown whether the commit
-// is on disk, and the engine takes no more commits (Fail).
+// awaitInstall waits until a commit is installed. The caller syncs the log itself: there is no
+// background goroutine that syncs, so a lone writer pays no goroutine switch. After an error of
+// Sync other than ErrNothing it is unknown whether the commit is on disk, and the engine takes no
+// more commits (Fail).
 func (s *Engine) awaitInstall(ctx context.Context, c *Commit) (store.Outcome, error) {
 	go s.analyseBehind(c)
 	err := s.log.Sync(ctx, c.Seq, c.done)
@@ -277,8 +283,9 @@ func (s *Engine) syncError(ctx context.Context, err error) error {
 	return s.Fail(err)
 }
 
-// wait waits for a batch in flight. We sync here because the goroutine that entered the batch may have given up (its
-// context ended), and then no other caller would sync it. If the log lost the batch, it no longer stands in the way either.
+// wait waits for a batch in flight. We sync here because the goroutine that entered the batch may
+// have given up (its context ended), and then no other caller would sync it. If the log lost the
+// batch, it no longer stands in the way either.
 func (s *Engine) wait(ctx context.Context, c *Commit) error {
 	err := s.log.Sync(ctx, 0, c.done) // record 0: c may not have its record yet
 	switch {

@@ -27,8 +27,8 @@ import (
 // read before it, because that may wait for the disk; Engine.releases tells whether an overlay was
 // moved into the rows since.
 
-// stateTag stands for a key in the audit. It is keyed so that a caller who chooses the names cannot find two keys with the
-// same tag.
+// stateTag stands for a key in the audit. It is keyed so that a caller who chooses the names cannot
+// find two keys with the same tag.
 func (s *Engine) stateTag(key []byte) (tag [8]byte) {
 	d := store.SaltedMAC(s.stateSecret(), func(b []byte) []byte { return append(append(b, "state"...), key...) })
 	return [8]byte(d[:])

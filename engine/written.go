@@ -67,9 +67,10 @@ func (n *numbering) pages(w *written) {
 	}
 }
 
-// goesOn returns the old version if the new one may share pages with it; nil: all its pages are new. Pages are not shared
-// when the artefact becomes current again (recency and supersession count from now on), unless a source repeats its text,
-// nor when the index would find them in another way (foundOtherwise).
+// goesOn returns the old version if the new one may share pages with it; nil: all its pages are
+// new. Pages are not shared when the artefact becomes current again (recency and supersession count
+// from now on), unless a source repeats its text, nor when the index would find them in another way
+// (foundOtherwise).
 func (w *written) goesOn() *store.Head {
 	switch {
 	case w.prev == nil:

@@ -27,9 +27,10 @@ import (
 // it.
 const scanAgain = 3
 
-// OpenManifests opens the audit of the database at path for reading, beside a process that may have it open for writing:
-// archive and log are read as files, without the database file and without the lock. It sees the leaves that were written
-// when it last looked; later leaves need another call. Close the log when done.
+// OpenManifests opens the audit of the database at path for reading, beside a process that may have
+// it open for writing: archive and log are read as files, without the database file and without the
+// lock. It sees the leaves that were written when it last looked; later leaves need another call.
+// Close the log when done.
 //
 // Errors: ErrNotExist, ErrNewerFormat, ErrCorrupt. Damage of synced bytes that still leaves a
 // readable prefix is in the report, not in the error.
@@ -37,7 +38,8 @@ func OpenManifests(ctx context.Context, path string) (*manifest.Reader, manifest
 	return OpenManifestsKey(ctx, path, nil, "")
 }
 
-// OpenManifestsKey is OpenManifests for a database that is encrypted; a nil key: it is not. ErrKey: the key does not fit.
+// OpenManifestsKey is OpenManifests for a database that is encrypted; a nil key: it is not. ErrKey:
+// the key does not fit.
 func OpenManifestsKey(ctx context.Context, path string, key []byte, keyring string) (*manifest.Reader, manifest.Report, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -151,9 +153,9 @@ func leafOf(r wal.Record) (uint64, []byte, error) {
 	return 0, nil, nil
 }
 
-// FollowManifests gives fn the audit leaves from an index on, in order, and goes on as another process writes more, until
-// ctx ends or fn fails. It looks every so often (0: four times a second) and reads only the new leaves. Like OpenManifests
-// it takes no lock.
+// FollowManifests gives fn the audit leaves from an index on, in order, and goes on as another
+// process writes more, until ctx ends or fn fails. It looks every so often (0: four times a second)
+// and reads only the new leaves. Like OpenManifests it takes no lock.
 func FollowManifests(ctx context.Context, path string, from uint64, every time.Duration, fn func(*manifest.Record) error) error {
 	return FollowManifestsKey(ctx, path, nil, "", from, every, fn)
 }
@@ -191,8 +193,8 @@ type follower struct {
 
 var errGap = errors.New("a checkpoint moved leaves to the archive")
 
-// look reads the new leaves: from the log alone, or, at the start and after a checkpoint cut the log under it, from the
-// archive too.
+// look reads the new leaves: from the log alone, or, at the start and after a checkpoint cut the
+// log under it, from the archive too.
 func (f *follower) look(ctx context.Context) error {
 	if f.seq != 0 {
 		err := f.readLog(ctx)

@@ -150,8 +150,8 @@ func (s *Store) update(fn func(tx *bbolt.Tx) error) error {
 	return &unsureError{s.opts.Path, err}
 }
 
-// resizeError is of a file that could not grow. bbolt keeps only the text of the system's error; its number is found by
-// that.
+// resizeError is of a file that could not grow. bbolt keeps only the text of the system's error;
+// its number is found by that.
 type resizeError struct {
 	err   error
 	errno syscall.Errno
@@ -161,7 +161,8 @@ func (e *resizeError) Error() string { return e.err.Error() }
 
 func (e *resizeError) Unwrap() error { return e.errno }
 
-// resized gives an error of bbolt's grow its number back. The file is as it was: bbolt grows before it writes.
+// resized gives an error of bbolt's grow its number back. The file is as it was: bbolt grows before
+// it writes.
 func resized(err error) error {
 	if err == nil || !strings.HasPrefix(err.Error(), "file resize error: ") && !strings.HasPrefix(err.Error(), "file sync error: ") {
 		return err
@@ -174,8 +175,8 @@ func resized(err error) error {
 	return err
 }
 
-// unsureError is of a commit of the file that is written and perhaps not on the disk. It is no full disk that a second try
-// could get over, so it matches store.ErrNoSpace alone.
+// unsureError is of a commit of the file that is written and perhaps not on the disk. It is no full
+// disk that a second try could get over, so it matches store.ErrNoSpace alone.
 type unsureError struct {
 	path string
 	err  error

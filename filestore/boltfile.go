@@ -17,9 +17,10 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The file is inspected before bbolt may map it, because bbolt trusts its pages. If the high-water mark lies beyond the end
-// of the file, or the free list is damaged, it kills the process with SIGBUS, hangs, or hands out pages in use. So the two
-// meta pages, and the pages that the valid one names, are read with ReadAt first.
+// The file is inspected before bbolt may map it, because bbolt trusts its pages. If the high-water
+// mark lies beyond the end of the file, or the free list is damaged, it kills the process with
+// SIGBUS, hangs, or hands out pages in use. So the two meta pages, and the pages that the valid one
+// names, are read with ReadAt first.
 //
 //	inspect    before every open: meta pages, size of the file, root page, free list
 //	walkBolt   the whole tree and the free list: for checks, and for a copy before it is opened
@@ -376,9 +377,10 @@ func (m *boltMeta) freePages(f io.ReaderAt) error {
 	return nil
 }
 
-// boltWalk checks the structure of the whole file: each page is of the expected type and is reached once, keys rise, and
-// each page is either in the tree or free. bbolt's own check walks mapped memory in its own goroutine, where a damaged page
-// ends the process; this walk reads. The file must not be written during the walk.
+// boltWalk checks the structure of the whole file: each page is of the expected type and is reached
+// once, keys rise, and each page is either in the tree or free. bbolt's own check walks mapped
+// memory in its own goroutine, where a damaged page ends the process; this walk reads. The file
+// must not be written during the walk.
 type boltWalk struct {
 	f    io.ReaderAt
 	m    boltMeta

@@ -14,9 +14,9 @@ import (
 
 // The engine's tables in a transaction of bbolt.
 //
-// Ownership: keys and values from a Reader are bbolt's memory and end with the transaction; clone a value that is kept.
-// bbolt keeps the values that a Writer is given, without a copy, until the transaction ends, so they must not change before
-// (see sealBuffer in package engine).
+// Ownership: keys and values from a Reader are bbolt's memory and end with the transaction; clone a
+// value that is kept. bbolt keeps the values that a Writer is given, without a copy, until the
+// transaction ends, so they must not change before (see sealBuffer in package engine).
 
 // boltRows shows the engine the buckets of a transaction of bbolt as tables.
 type boltRows struct {
@@ -29,9 +29,9 @@ type boltRows struct {
 
 // manyReads names the tables of which one transaction reads dozens of rows: a search reads those of
 // its words in each segment, an assembly the texts of its pages. Get keeps a cursor for them,
-// because Bucket.Get allocates a cursor and its stack for each row. The other tables use Bucket.Get:
-// a cursor that finds no row steps on to the next leaf, so damage there would reach a reader of
-// another row.
+// because Bucket.Get allocates a cursor and its stack for each row. The other tables use
+// Bucket.Get: a cursor that finds no row steps on to the next leaf, so damage there would reach a
+// reader of another row.
 var manyReads = [engine.TableQuestion + 1]bool{engine.TableContent: true, engine.TableSeg: true}
 
 // manyDeletes names the tables of which one transaction deletes thousands of rows: a step of the
@@ -44,7 +44,8 @@ var bucketNames = [...][]byte{
 }
 
 // fill is how full the pages of a bucket are made if its keys only grow; 0: bbolt's half, or what
-// growth decides. A text never changes and no key comes between two others, so its pages need no room.
+// growth decides. A text never changes and no key comes between two others, so its pages need no
+// room.
 var fill = [engine.TableQuestion + 1]float64{engine.TableContent: 1, engine.TableSeg: 1, engine.TableQuestion: 1}
 
 // growth records where the keys of one transaction lie in a table whose keys may grow. Heads of new
@@ -52,9 +53,10 @@ var fill = [engine.TableQuestion + 1]float64{engine.TableContent: 1, engine.Tabl
 // full for good, and meta is the largest bucket. New versions of artefacts come between others and
 // need the space: each would split a full page.
 //
-// State rows of a conversation come behind those before them, but between those of other conversations.
-// A checkpoint puts them in order, so a run of new keys with none of the table between them fills its
-// pages as if it stood at the end. A key that begins a run counts as one between others.
+// State rows of a conversation come behind those before them, but between those of other
+// conversations. A checkpoint puts them in order, so a run of new keys with none of the table
+// between them fills its pages as if it stood at the end. A key that begins a run counts as one
+// between others.
 type growth struct {
 	known          bool
 	last           []byte // the greatest key before the transaction; of state the last new one
@@ -62,8 +64,9 @@ type growth struct {
 	behind, within int
 }
 
-// grownFill is how full pages are made while at most one key in grownShare comes between others. A row that comes
-// between others later splits its page, whether a tenth of it was free or not, so room is not kept for it.
+// grownFill is how full pages are made while at most one key in grownShare comes between others. A
+// row that comes between others later splits its page, whether a tenth of it was free or not, so
+// room is not kept for it.
 const (
 	grownFill  = .98
 	grownShare = 8
@@ -143,7 +146,8 @@ func rowsOf(tx *bbolt.Tx) *boltRows {
 	return r
 }
 
-// sealedRows are rows whose values are sealed, each bound to its bucket and key. The words of the index are masked in its keys.
+// sealedRows are rows whose values are sealed, each bound to its bucket and key. The words of the
+// index are masked in its keys.
 type sealedRows struct{ *boltRows }
 
 // Word implements lexical.Masked.
@@ -160,8 +164,8 @@ var spaceOf = [...]seal.Space{
 // keepsSum names the tables of which a row whose key was destroyed becomes a codec.DestroyedRow.
 var keepsSum = [engine.TableQuestion + 1]bool{engine.TableHeld: true, engine.TableState: true, engine.TableQuestion: true}
 
-// opened is the value of a row. A row that cannot be decrypted becomes one without a valid checksum, so that it is treated
-// like any other damaged row.
+// opened is the value of a row. A row that cannot be decrypted becomes one without a valid
+// checksum, so that it is treated like any other damaged row.
 func (r *boltRows) opened(t engine.Table, key, v []byte) []byte {
 	if v == nil {
 		return nil
@@ -313,6 +317,7 @@ func (r *boltRows) Delete(t engine.Table, key []byte) error {
 	return r.cursors[t].Delete()
 }
 
-// Rows shows the engine the rows that a transaction of bbolt has, in buckets by the names of the tables. A read-only
-// transaction takes no Put and no Delete. Other stores keep a cache of their rows with it.
+// Rows shows the engine the rows that a transaction of bbolt has, in buckets by the names of the
+// tables. A read-only transaction takes no Put and no Delete. Other stores keep a cache of their
+// rows with it.
 func Rows(tx *bbolt.Tx) engine.Writer { return newBoltRows(tx, nil) }

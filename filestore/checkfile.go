@@ -9,7 +9,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// check walks the invariants of the whole database: bbolt's own pages here, everything else in the engine.
+// check walks the invariants of the whole database: bbolt's own pages here, everything else in the
+// engine.
 func (s *Store) check(ctx context.Context, progress store.Progress) (rep store.JobReport, err error) {
 	if err := s.startJob(ctx); err != nil {
 		return rep, err

@@ -31,9 +31,10 @@ const (
 	rotateAfterBytes = 8 << 20  // a log larger than this starts a new segment at a checkpoint
 )
 
-// background syncs the leaves of reads, and makes checkpoints. It ends with Close, or with the first failure. Commits that
-// the open had to redo are checkpointed soon: if one owner after another is killed before a checkpoint is due, each redoes
-// more than the one before, while agents wait.
+// background syncs the leaves of reads, and makes checkpoints. It ends with Close, or with the
+// first failure. Commits that the open had to redo are checkpointed soon: if one owner after
+// another is killed before a checkpoint is due, each redoes more than the one before, while agents
+// wait.
 func (s *Store) background() {
 	defer s.done.Done()
 	redone := s.eng.Waiting().Bytes > redoneBytes
@@ -122,8 +123,9 @@ func (s *Store) checkpoint(ctx context.Context) (store.JobReport, error) {
 	return s.checkpointLocked(ctx)
 }
 
-// startJob takes ckptMu for a job on the whole file that somebody asked for. It waits no longer than ctx, and not when
-// Close has begun (ErrClosed): Close would have to wait for all that were asked for before it.
+// startJob takes ckptMu for a job on the whole file that somebody asked for. It waits no longer
+// than ctx, and not when Close has begun (ErrClosed): Close would have to wait for all that were
+// asked for before it.
 func (s *Store) startJob(ctx context.Context) error {
 	if err := s.ckptMu.Take(ctx); err != nil {
 		return err
@@ -135,8 +137,9 @@ func (s *Store) startJob(ctx context.Context) error {
 	return nil
 }
 
-// mustJob takes ckptMu for what has to be done whoever waits: the end of an erase, relief of a full disk. ErrClosed: the
-// store is shut; Close makes the last checkpoint, and after that there is no log.
+// mustJob takes ckptMu for what has to be done whoever waits: the end of an erase, relief of a full
+// disk. ErrClosed: the store is shut; Close makes the last checkpoint, and after that there is no
+// log.
 func (s *Store) mustJob() error {
 	s.ckptMu.Lock()
 	if s.eng.Closed() {
@@ -246,8 +249,8 @@ func (s *Store) indexSteps(ctx context.Context) error {
 	return nil
 }
 
-// syncRead syncs the records that a reader found in the log: the process that wrote it may have been killed before its
-// sync. A disk that is mounted read-only has nothing to sync.
+// syncRead syncs the records that a reader found in the log: the process that wrote it may have
+// been killed before its sync. A disk that is mounted read-only has nothing to sync.
 func (s *Store) syncRead() error {
 	dir := s.opts.Path + "-wal"
 	names, err := s.opts.FS.ReadDir(dir)
@@ -385,8 +388,8 @@ func (s *Store) maintain(ctx context.Context, job store.Job, progress store.Prog
 	return store.JobReport{}, store.Invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup, check, gc, erase or compaction")
 }
 
-// tellBackup writes the leaf of a backup that begins, so that an erase can name it. The copy has the leaf as well, so a head
-// that is taken after the backup is one of the copy, too.
+// tellBackup writes the leaf of a backup that begins, so that an erase can name it. The copy has
+// the leaf as well, so a head that is taken after the backup is one of the copy, too.
 func (s *Store) tellBackup(ctx context.Context, to string) (failed func(), err error) {
 	leaf := &manifest.Record{Type: manifest.TypeBackup, Note: filepath.Base(to), LSN: s.eng.Mark().LSN}
 	if err := s.note(ctx, store.Synced, leaf); err != nil {
@@ -486,8 +489,8 @@ func (s *Store) copyBolt(path string, progress func(string, uint64, uint64)) (n 
 	})
 }
 
-// copySealed copies the rows of an encrypted file, without the index and without what bbolt freed: the keys of erased rows
-// are destroyed by number, and bytes between the rows have no known number.
+// copySealed copies the rows of an encrypted file, without the index and without what bbolt freed:
+// the keys of erased rows are destroyed by number, and bytes between the rows have no known number.
 func (s *Store) copySealed(ctx context.Context, path string, progress func(string, uint64, uint64)) (n int64, err error) {
 	open := func(name string, flag int, perm os.FileMode) (*os.File, error) {
 		return os.OpenFile(name, flag|os.O_EXCL|oNoFollow|syscall.O_CREAT, perm)

@@ -30,20 +30,22 @@ import (
 //	directory    database, LSN, and of each part kind, length and SHA-256; its digest is in the leaf
 //	parts        as the engine makes them
 //
-// It is written when the database is closed, if commits came since it was written last: the leaf first, synced and
-// archived, then the file under another name, synced, renamed. An open believes it if it names this database, the LSN
-// of the rows and an archived leaf that has its digest, and if every part has the digest in the directory, before a byte
-// of a part is decoded. Anything else means that it is not used, and the next open for writing removes it:
+// It is written when the database is closed, if commits came since it was written last: the leaf
+// first, synced and archived, then the file under another name, synced, renamed. An open believes
+// it if it names this database, the LSN of the rows and an archived leaf that has its digest, and
+// if every part has the digest in the directory, before a byte of a part is decoded. Anything else
+// means that it is not used, and the next open for writing removes it:
 //
 //	absent, cut, damaged, edited     a digest differs
 //	old, or rows from before it      another LSN. An older program that commits moves the LSN of the rows
 //	of another database or history   another id; or the leaf at its place is another one
 //	a copy of the database           is checked as a whole, and has no such file (origin.go)
 //
-// A crash leaves the file from before, whose LSN is not that of the rows, or the new one whole. An erase removes it
-// before anything else goes from the files: it has ids, tags and metadata.
+// A crash leaves the file from before, whose LSN is not that of the rows, or the new one whole. An
+// erase removes it before anything else goes from the files: it has ids, tags and metadata.
 //
-// Rejected: to write it beside commits. It must be of the LSN of the rows, and commits would wait while it is made.
+// Rejected: to write it beside commits. It must be of the LSN of the rows, and commits would wait
+// while it is made.
 
 const (
 	columnsSuffix  = ".columns"
@@ -104,7 +106,8 @@ func (s *Store) loadColumns(ctx context.Context) (bool, error) {
 	return used, err
 }
 
-// readColumns reads the snapshot of this database at the LSN of the rows, and compares it with its leaf.
+// readColumns reads the snapshot of this database at the LSN of the rows, and compares it with its
+// leaf.
 func (s *Store) readColumns(ctx context.Context) (*engine.Columns, int64, error) {
 	f, err := s.opts.FS.OpenFile(s.opts.Path+columnsSuffix, os.O_RDONLY, 0)
 	if err != nil {
@@ -148,7 +151,8 @@ func columnsDigest(directory []byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// provedColumns looks for the leaf that has a digest. Only an archived leaf counts: the log is read after the columns.
+// provedColumns looks for the leaf that has a digest. Only an archived leaf counts: the log is read
+// after the columns.
 func (s *Store) provedColumns(ctx context.Context, leaf, lsn uint64, digest [sha256.Size]byte) error {
 	if err := s.openManifest(ctx); err != nil {
 		return err // the step that opens it says so
@@ -165,7 +169,8 @@ func (s *Store) provedColumns(ctx context.Context, leaf, lsn uint64, digest [sha
 	return nil
 }
 
-// readParts reads the parts and compares each with its digest, several at a time: to hash is most of the work.
+// readParts reads the parts and compares each with its digest, several at a time: to hash is most
+// of the work.
 func readParts(f interface {
 	ReadAt([]byte, int64) (int, error)
 }, cols *engine.Columns, entries []byte, at, size int64) error {
@@ -204,7 +209,8 @@ func readParts(f interface {
 	return errors.Join(errs...)
 }
 
-// tidyColumns removes a useless snapshot, and the remains of one that a crash left. It comes last in an open.
+// tidyColumns removes a useless snapshot, and the remains of one that a crash left. It comes last
+// in an open.
 func (s *Store) tidyColumns() error {
 	if s.opts.ReadOnly {
 		return nil
@@ -238,9 +244,9 @@ func removeIfThere(fsys interface {
 	return nil
 }
 
-// keepColumns writes the snapshot, if the database is large and has commits that the file has not. It comes before the
-// end of the store, because the leaf is a leaf like others. It may fail: then there is no snapshot, and the next open
-// reads the rows.
+// keepColumns writes the snapshot, if the database is large and has commits that the file has not.
+// It comes before the end of the store, because the leaf is a leaf like others. It may fail: then
+// there is no snapshot, and the next open reads the rows.
 func (s *Store) keepColumns(ctx context.Context) {
 	if s.opts.ReadOnly || s.opts.Columns < 0 || s.ring.Load() != nil || s.eng.Failure() != nil || s.mustJob() != nil {
 		return

@@ -12,15 +12,16 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// A compaction writes the rows to a new file, without freed pages and without the old bytes that bbolt leaves between rows.
+// A compaction writes the rows to a new file, without freed pages and without the old bytes that
+// bbolt leaves between rows.
 //
 //	copy     the rows, in the order of their keys, to path.compact, which no reader opens
 //	name     the system row, twice: bbolt falls back to the older of two meta pages, and either must lead to all rows
 //	rename   path.compact takes the place of path, and the directory is synced
 //	change   new readers get the new file; readers of the old one end first
 //
-// A crash before the rename leaves path as it was, and path.compact, which the next open for writing removes. Checkpoints
-// wait meanwhile, so nothing else writes the file.
+// A crash before the rename leaves path as it was, and path.compact, which the next open for
+// writing removes. Checkpoints wait meanwhile, so nothing else writes the file.
 
 const compactSuffix = ".compact"
 
@@ -40,8 +41,9 @@ func (s *Store) compact(ctx context.Context, report func(string, uint64, uint64)
 		os.Remove(s.opts.Path + compactSuffix)
 		return before, 0, fmt.Errorf("ctxpage: compact %s: %w", s.opts.Path, err)
 	}
-	// Closing an unlinked file for the last time frees its space, which takes 1 ms for each MB or two. bbolt would do that
-	// under locks that new readers wait for. So we keep the file open here until bbolt has closed it.
+	// Closing an unlinked file for the last time frees its space, which takes 1 ms for each MB or
+	// two. bbolt would do that under locks that new readers wait for. So we keep the file open here
+	// until bbolt has closed it.
 	was, err := os.OpenFile(s.opts.Path, os.O_RDONLY|oNoFollow, 0)
 	st, serr := file.Stat()
 	if err = errors.Join(err, serr); err == nil {
@@ -91,8 +93,8 @@ func (s *Store) compacted(ctx context.Context, report func(string, uint64, uint6
 	return db, file, nil
 }
 
-// copyRows writes every row of every bucket, rising, so that pages are full. change, if given, decides what becomes of a value:
-// nil, and the row is left out.
+// copyRows writes every row of every bucket, rising, so that pages are full. change, if given,
+// decides what becomes of a value: nil, and the row is left out.
 func copyRows(ctx context.Context, from *bbolt.Tx, to *bbolt.DB, change func(bucket string, k, v []byte) ([]byte, error), report func(string, uint64, uint64)) (err error) {
 	tx, err := to.Begin(true)
 	if err != nil {
@@ -136,8 +138,9 @@ func copyRows(ctx context.Context, from *bbolt.Tx, to *bbolt.DB, change func(buc
 	return err
 }
 
-// compactFillOf is how full the pages of a bucket are copied: those of a bucket whose keys only grow need no room, and the
-// others get no more than a checkpoint leaves them (grownFill). A tenth, as before, was more than a filled file kept free.
+// compactFillOf is how full the pages of a bucket are copied: those of a bucket whose keys only
+// grow need no room, and the others get no more than a checkpoint leaves them (grownFill). A tenth,
+// as before, was more than a filled file kept free.
 func compactFillOf(bucket []byte) float64 {
 	for t, name := range bucketNames {
 		if bytes.Equal(name, bucket) && fill[t] != 0 {

@@ -11,25 +11,29 @@ import (
 	"github.com/ctxpage/ctxpage/internal/seal"
 )
 
-// An erase destroys the keys of the rows that it took, so that they can no longer be decrypted in earlier copies:
+// An erase destroys the keys of the rows that it took, so that they can no longer be decrypted in
+// earlier copies:
 //
 //	doom       the pages of every version that is marked as erased: texts and vectors
 //	reseal     a row that lives although its key is to go gets one of the database while the file is written anew
 //	destroy    the keyring without those keys takes the place of the one before
 //
-// The pages are computed from the file as it is after the commits of the erase, so a run that a crash interrupted needs no
-// list of what it has to destroy, and doing it twice changes nothing. After an erase that takes names, no row of a page is
-// left that has its number, so the row of the run lists the numbers.
+// The pages are computed from the file as it is after the commits of the erase, so a run that a
+// crash interrupted needs no list of what it has to destroy, and doing it twice changes nothing.
+// After an erase that takes names, no row of a page is left that has its number, so the row of the
+// run lists the numbers.
 //
-// The new file takes its place before the new keyring does. A crash between the two leaves a file that both keyrings open.
+// The new file takes its place before the new keyring does. A crash between the two leaves a file
+// that both keyrings open.
 //
-// Heads, state rows, held batches and questions of a backup are under keys of numbers, too (under.go). Those that an erase took
-// are in the entries of its leaves.
+// Heads, state rows, held batches and questions of a backup are under keys of numbers, too
+// (under.go). Those that an erase took are in the entries of its leaves.
 //
-// In a copy, the key still opens outcomes, names of scopes and groups, and bodies of leaves; in a copy of the files that no
-// backup made it opens everything. docs/encryption.md says so.
+// In a copy, the key still opens outcomes, names of scopes and groups, and bodies of leaves; in a
+// copy of the files that no backup made it opens everything. docs/encryption.md says so.
 
-// doom computes the keyring without the keys of the pages and rows that this run, or an earlier one, erased.
+// doom computes the keyring without the keys of the pages and rows that this run, or an earlier
+// one, erased.
 func (s *Store) doom(p *engine.Purge) error {
 	ring := s.ring.Load()
 	if ring == nil {

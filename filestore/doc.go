@@ -9,7 +9,7 @@
 //	agent.ctx-manifest/   the archive of the audit: leaves that checkpoints moved out of the log
 //	agent.ctx.lock        names the process that has the database open
 //
-// Other names exist for a while only: agent.ctx.compact (an erase writes a new file), agent.ctx.restoring,
-// agent.ctx.replaced and agent.ctx.swap (a restore). If a crash leaves one, the next open for writing finishes the work or
-// removes it.
+// Other names exist for a while only: agent.ctx.compact (an erase writes a new file),
+// agent.ctx.restoring, agent.ctx.replaced and agent.ctx.swap (a restore). If a crash leaves one,
+// the next open for writing finishes the work or removes it.
 package filestore

@@ -21,8 +21,9 @@ import (
 //	destroy   of an encrypted database: the keyring loses the keys of what went, so no backup opens it  destroy.go
 //	done      the row of the run says so; until it does, the next open continues here              engine.EraseDone
 //
-// The archive of the audit has no content: only digests, under salts that went with the texts. Names are in it; an erase that
-// takes them, or a prune by age, removes the bodies of leaves. A prune by age leaves the file as it is.
+// The archive of the audit has no content: only digests, under salts that went with the texts.
+// Names are in it; an erase that takes them, or a prune by age, removes the bodies of leaves. A
+// prune by age leaves the file as it is.
 //
 // Locks: the commits are made under the engine's gcMu, which is released before the purge takes
 // ckptMu. Between the two, and after a crash, readers already get ErrErased, and only the files
@@ -110,8 +111,8 @@ func (s *Store) purgeFiles(ctx context.Context, rep *store.EraseReport, progress
 	return s.destroy()
 }
 
-// pruneBodies removes the bodies of leaves from the archive. A prune leaf of an earlier try is carried out as it is. The
-// caller holds ckptMu, and the log begins behind those leaves.
+// pruneBodies removes the bodies of leaves from the archive. A prune leaf of an earlier try is
+// carried out as it is. The caller holds ckptMu, and the log begins behind those leaves.
 func (s *Store) pruneBodies(ctx context.Context, rep *store.EraseReport, bodies []manifest.Span, names bool) error {
 	if len(bodies) == 0 {
 		return nil

@@ -21,8 +21,9 @@ type Copy struct {
 	Audit   string // directory of its archive, which has all of them
 }
 
-// Export brings everything into the file and its archive, and shows fn a snapshot of the rows with what they are of.
-// Commits go on during that time; they are not in the snapshot; checkpoints wait. fn must not call the store.
+// Export brings everything into the file and its archive, and shows fn a snapshot of the rows with
+// what they are of. Commits go on during that time; they are not in the snapshot; checkpoints wait.
+// fn must not call the store.
 func Export(ctx context.Context, s *Store, fn func(*bbolt.Tx, Copy) error) error {
 	if err := s.startJob(ctx); err != nil {
 		return err

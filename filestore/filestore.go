@@ -72,16 +72,19 @@ var (
 type Options struct {
 	Path     string
 	ReadOnly bool
-	// Key encrypts the files: 32 random bytes. A database keeps what it was made with: a database made with a key opens
-	// with that key only, one made without a key only without. nil: no encryption. Errors match ErrKey.
+	// Key encrypts the files: 32 random bytes. A database keeps what it was made with: a database
+	// made with a key opens with that key only, one made without a key only without. nil: no
+	// encryption. Errors match ErrKey.
 	Key []byte
-	// Keyring is the path of the keyring, with ReadOnly: of a backup, which has none. "": Path with .keys behind it. A writer has
-	// its keyring there, because an erase changes it, and page numbers of a copy are not those of the original for long.
+	// Keyring is the path of the keyring, with ReadOnly: of a backup, which has none. "": Path with
+	// .keys behind it. A writer has its keyring there, because an erase changes it, and page
+	// numbers of a copy are not those of the original for long.
 	Keyring string
-	// Identity is the id and secret of a database that is made here: those of the one it is an import of. The zero Info
-	// makes new ones. A database that exists keeps its own.
+	// Identity is the id and secret of a database that is made here: those of the one it is an
+	// import of. The zero Info makes new ones. A database that exists keeps its own.
 	Identity store.Info
-	// MustExist refuses to make a database; lockWait is how long to wait for another process to let go.
+	// MustExist refuses to make a database; lockWait is how long to wait for another process to let
+	// go.
 	MustExist bool
 	LockWait  time.Duration
 	Lock      *Lock            // of Path, held by the caller, who releases it after Close; nil: Open takes it. Not with ReadOnly
@@ -164,8 +167,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Open takes the process lock of path, finishes an interrupted restore, and opens or makes the database there. After an
-// unclean end a leaf says so. Close releases the lock.
+// Open takes the process lock of path, finishes an interrupted restore, and opens or makes the
+// database there. After an unclean end a leaf says so. Close releases the lock.
 //
 // Errors: *store.LockedError names the process that has it; ErrNotExist, with ReadOnly or
 // MustExist; ErrNotDatabase; ErrNewerFormat; ErrCorrupt; ErrNoSpace.
@@ -321,8 +324,8 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	return st, rec, nil
 }
 
-// limitPages allows one page for the fewest bytes that a page takes: its number and its length in the log. Holes do not
-// count. Artefacts that gc has forgotten still have bytes in the audit.
+// limitPages allows one page for the fewest bytes that a page takes: its number and its length in
+// the log. Holes do not count. Artefacts that gc has forgotten still have bytes in the audit.
 func (s *Store) limitPages(context.Context) error {
 	st, err := s.file.Load().Stat()
 	if err != nil {
@@ -516,8 +519,8 @@ func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 	return rec, nil
 }
 
-// LogError turns an error of the log or the archive into the error that store.Store promises. Damage has the right type
-// already.
+// LogError turns an error of the log or the archive into the error that store.Store promises.
+// Damage has the right type already.
 func LogError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrCorrupt):

@@ -14,9 +14,10 @@ import (
 	"github.com/ctxpage/ctxpage/wal"
 )
 
-// Import makes a database at path of what another store exported: the archive of the audit in c.Audit, which has c.Leaves
-// leaves, and the rows that from has in buckets by the names of the tables. The copy has the id and the secret of the original,
-// so it must not be used beside it. Nothing may stand at path; on an error nothing does.
+// Import makes a database at path of what another store exported: the archive of the audit in
+// c.Audit, which has c.Leaves leaves, and the rows that from has in buckets by the names of the
+// tables. The copy has the id and the secret of the original, so it must not be used beside it.
+// Nothing may stand at path; on an error nothing does.
 func Import(ctx context.Context, path string, c Copy, from *bbolt.Tx, progress func(what string, done, total uint64)) (err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return fmt.Errorf("ctxpage: import: %w", err)
@@ -70,7 +71,8 @@ func Import(ctx context.Context, path string, c Copy, from *bbolt.Tx, progress f
 	return fsys.SyncDir(filepath.Dir(path))
 }
 
-// importSys writes the system row, in place of that of the other store, and makes the buckets that it had no rows for.
+// importSys writes the system row, in place of that of the other store, and makes the buckets that
+// it had no rows for.
 func importSys(tx *bbolt.Tx, row sysRow) error {
 	if tx.Bucket(bucketSys) != nil {
 		if err := tx.DeleteBucket(bucketSys); err != nil {

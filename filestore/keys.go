@@ -28,26 +28,30 @@ import (
 //
 // Everything above this package works on plain values, so it does the same with a key and without.
 //
-// The keyring is made before the database, or before the encrypted copy of a plain one (rekey.go), and changes in three cases only:
-// Rotate wraps it anew, an erase destroys the keys of what it took (destroy), and the first backup by this release makes a
-// keyring of version 1 one of version 2 (widenRing). Each writes a new file and renames it over the old one, which is then overwritten.
+// The keyring is made before the database, or before the encrypted copy of a plain one (rekey.go),
+// and changes in three cases only: Rotate wraps it anew, an erase destroys the keys of what it took
+// (destroy), and the first backup by this release makes a keyring of version 1 one of version 2
+// (widenRing). Each writes a new file and renames it over the old one, which is then overwritten.
 //
-// Rejected: encrypting whole pages below bbolt, which maps the file; and a stream cipher over the log, because rewriting a
-// torn end would use the key stream twice.
+// Rejected: encrypting whole pages below bbolt, which maps the file; and a stream cipher over the
+// log, because rewriting a torn end would use the key stream twice.
 
 const (
 	keysSuffix = ".keys"
 	keysTemp   = ".keys.tmp"
-	// sealedBit is set in the format of a sealed file, so that programs without this package take it for a newer one.
+	// sealedBit is set in the format of a sealed file, so that programs without this package take
+	// it for a newer one.
 	sealedBit = 1 << 16
-	// underBit is set in the format of a backup that has rows under keys of numbers (under.go), and stays in what it becomes.
+	// underBit is set in the format of a backup that has rows under keys of numbers (under.go), and
+	// stays in what it becomes.
 	underBit = 1 << 17
 	maxRing  = 1 << 30
 )
 
 func (o *Options) keysPath() string { return cmp.Or(o.Keyring, o.Path+keysSuffix) }
 
-// readRing reads the keyring, if there is a key. Nothing else was opened yet, so a wrong key changes nothing.
+// readRing reads the keyring, if there is a key. Nothing else was opened yet, so a wrong key
+// changes nothing.
 func (o *Options) readRing() (err error) {
 	if o.Keyring != "" && !o.ReadOnly {
 		return store.Invalid("keyring", o.Keyring, "none for writing: an erase changes the keyring, so a writer has its own beside the file; copy it to "+o.Path+keysSuffix+", or open read-only")
@@ -126,8 +130,9 @@ func (s *Store) keysFit() error {
 	return nil
 }
 
-// makeRing makes the keyring of a new database, and before anything is sealed with it. An existing keyring was left by a
-// creation that was killed, or has the keys of backups. It is used, and the database takes its name.
+// makeRing makes the keyring of a new database, and before anything is sealed with it. An existing
+// keyring was left by a creation that was killed, or has the keys of backups. It is used, and the
+// database takes its name.
 func (s *Store) makeRing() error {
 	if s.opts.Key == nil {
 		return nil
@@ -153,8 +158,9 @@ func (s *Store) makeRing() error {
 	return nil
 }
 
-// writeRing puts a keyring in the place of another, durably, and overwrites the old file: a key that was destroyed must not be
-// found on blocks that the file system gave back. Where it copies on write, or a disk moves blocks, that is a wish.
+// writeRing puts a keyring in the place of another, durably, and overwrites the old file: a key
+// that was destroyed must not be found on blocks that the file system gave back. Where it copies on
+// write, or a disk moves blocks, that is a wish.
 func writeRing(fsys wal.FS, path string, ring *seal.Ring, key []byte) error {
 	b, err := ring.Wrap(key)
 	if err != nil {
@@ -202,8 +208,9 @@ func linked(st os.FileInfo) bool {
 	return ok && sys.Nlink > 0 // its name is gone already
 }
 
-// Rotate wraps the keyring of a database by another key. The data stays as it is, so it takes no time; whoever has the old key
-// and a copy of the old keyring can still read. The database must not be open.
+// Rotate wraps the keyring of a database by another key. The data stays as it is, so it takes no
+// time; whoever has the old key and a copy of the old keyring can still read. The database must not
+// be open.
 func Rotate(opts Options, key []byte) error {
 	lock, err := TakeLock(opts)
 	if err != nil {
@@ -299,7 +306,8 @@ func sealerOf(ring *seal.Ring) manifest.Sealer {
 	return leafSeal{ring}
 }
 
-// unsealRow is for readers of the file without an engine: the value of a row, which they check as ever.
+// unsealRow is for readers of the file without an engine: the value of a row, which they check as
+// ever.
 func unsealRow(ring *seal.Ring, t engine.Table, key, v []byte) []byte {
 	return (&boltRows{ring: ring}).opened(t, key, v)
 }

@@ -22,8 +22,8 @@ import (
 //	reader   shared flock; appends a line, and blanks it when it ends, because other readers have lines too
 //	waiter   tries a shared flock: if it gets one, readers have the file, and their lines count; else the writer's line does
 //
-// A process that was killed releases its flock and leaves its line. Such a line names no process: it is of the wrong kind,
-// or its process is not alive.
+// A process that was killed releases its flock and leaves its line. Such a line names no process:
+// it is of the wrong kind, or its process is not alive.
 //
 // The file is never removed. Otherwise two processes could lock two files of one name.
 type processLock struct {
@@ -151,7 +151,8 @@ func (h lockHolder) line() ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// signReader appends a line, if it can: a reader needs no permission to write, and no space on the disk.
+// signReader appends a line, if it can: a reader needs no permission to write, and no space on the
+// disk.
 func (l *processLock) signReader(name string, holder lockHolder) {
 	b, err := holder.line()
 	if err != nil {

@@ -48,7 +48,8 @@ type fileLog struct {
 // maxKeptRecord bounds the memory kept for the next record, bytes.
 const maxKeptRecord = 1 << 20
 
-// maxKeptFlying bounds the memory kept for entries in flight: 256 KiB, as many as a fast reader leaves between two syncs.
+// maxKeptFlying bounds the memory kept for entries in flight: 256 KiB, as many as a fast reader
+// leaves between two syncs.
 const maxKeptFlying = 16 << 10
 
 // readReserve is how many bytes of leaves may go into the log's reserve on a full disk: a quarter
@@ -172,8 +173,8 @@ func (l *fileLog) append(kind wal.Kind, urgent bool, parts ...[]byte) (uint64, e
 	return seq, engineError(err)
 }
 
-// durable gives the engine the records that a sync covered. The log reports one group at a time. mu is not held while the
-// engine installs: it takes its own locks, and commits go on.
+// durable gives the engine the records that a sync covered. The log reports one group at a time. mu
+// is not held while the engine installs: it takes its own locks, and commits go on.
 func (l *fileLog) durable(seq uint64) {
 	l.mu.Lock()
 	n := 0

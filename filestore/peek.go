@@ -54,8 +54,9 @@ type Names struct {
 	Asked  []byte // bucket of questions
 	AskSum []byte // key of the row with their sum
 	Newest func(f io.ReaderAt, size int64) (Meta, error)
-	// Walk checks the structure of a whole file of bbolt. bad is called with each problem; row, if not nil, is given every
-	// row with the name of its bucket and where its value stands in the file.
+	// Walk checks the structure of a whole file of bbolt. bad is called with each problem; row, if
+	// not nil, is given every row with the name of its bucket and where its value stands in the
+	// file.
 	Walk func(f io.ReaderAt, size int64, row func(bucket string, k, v []byte, at int64), bad func(format string, args ...any))
 }
 

@@ -21,12 +21,13 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// A reader of the audit that has not opened the database finds the text of a question in the log or in the file. The log is
-// asked first: it has the questions that no checkpoint moved yet, and the erases that no checkpoint carried out. A question
-// that the log erases is not looked for in the file.
+// A reader of the audit that has not opened the database finds the text of a question in the log or
+// in the file. The log is asked first: it has the questions that no checkpoint moved yet, and the
+// erases that no checkpoint carried out. A question that the log erases is not looked for in the
+// file.
 //
-// The file is opened with bbolt's lock shared, and only for one row. A damaged page can make bbolt panic or fault; that is an
-// error of this one question.
+// The file is opened with bbolt's lock shared, and only for one row. A damaged page can make bbolt
+// panic or fault; that is an error of this one question.
 
 // questionWait is how long a reader of the audit waits for the lock of the file.
 const questionWait = 50 * time.Millisecond

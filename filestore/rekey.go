@@ -17,15 +17,16 @@ import (
 	"github.com/ctxpage/ctxpage/wal"
 )
 
-// A database is encrypted, or not, as a whole. To change that the files are written anew, and swapped as those of a restore are:
+// A database is encrypted, or not, as a whole. To change that the files are written anew, and
+// swapped as those of a restore are:
 //
 //	cut      everything is brought into rows and archive: the log has nothing that they have not
 //	copy     rows, archive and keyring are written beside the path, sealed or plain; the log is a new one without records
 //	check    the copy is opened, a leaf tells what was done, and the whole copy is checked
 //	swap     restore.go: a crash before its mark leaves the database as it was, one after it is finished by the next open
 //
-// Commits keep their LSNs, leaves their places, so every head verifies afterwards. The index is left out and made anew when the
-// copy is opened: its words are masked in an encrypted file.
+// Commits keep their LSNs, leaves their places, so every head verifies afterwards. The index is
+// left out and made anew when the copy is opened: its words are masked in an encrypted file.
 
 // RekeyOptions configure AddKey and RemoveKey.
 type RekeyOptions struct {
@@ -47,11 +48,11 @@ type Rekeyed struct {
 	DryRun  bool     `json:"dry_run,omitempty"`
 }
 
-// AddKey encrypts a plain database with opts.Key. No other process may have it open. It takes the space of a second copy while it
-// runs. The plain files are removed, not overwritten.
+// AddKey encrypts a plain database with opts.Key. No other process may have it open. It takes the
+// space of a second copy while it runs. The plain files are removed, not overwritten.
 //
-// Errors: ErrKey if the database is encrypted already, or if the keyring beside it is of another database or key; ErrNoSpace;
-// those of Open. The database is as it was then.
+// Errors: ErrKey if the database is encrypted already, or if the keyring beside it is of another
+// database or key; ErrNoSpace; those of Open. The database is as it was then.
 func AddKey(ctx context.Context, opts Options, o RekeyOptions) (*Rekeyed, error) {
 	if err := seal.CheckKey(opts.Key); err != nil {
 		return nil, store.Invalid("key", err.Error(), fmt.Sprintf("%d random bytes (dbctl key new)", seal.KeySize))
@@ -61,8 +62,8 @@ func AddKey(ctx context.Context, opts Options, o RekeyOptions) (*Rekeyed, error)
 	return rekey(ctx, from, opts.Key, o)
 }
 
-// RemoveKey makes an encrypted database, which opts.Key opens, a plain one. The keyring stays beside it: it opens the backups that
-// were made before. Otherwise as AddKey.
+// RemoveKey makes an encrypted database, which opts.Key opens, a plain one. The keyring stays
+// beside it: it opens the backups that were made before. Otherwise as AddKey.
 func RemoveKey(ctx context.Context, opts Options, o RekeyOptions) (*Rekeyed, error) {
 	if opts.Key == nil {
 		return nil, store.Invalid("key", "none", "the key of the database")
@@ -191,8 +192,8 @@ func (s *Store) rekeyed(ctx context.Context, to string, key []byte, o RekeyOptio
 	return cmp.Or(o.hook("rekey rows"), s.opts.FS.SyncDir(filepath.Dir(to)))
 }
 
-// ringFor is the keyring of the copy; nil: it is plain. A keyring that is beside the database opens its encrypted backups,
-// so it is reused.
+// ringFor is the keyring of the copy; nil: it is plain. A keyring that is beside the database opens
+// its encrypted backups, so it is reused.
 func (s *Store) ringFor(key []byte) (*seal.Ring, error) {
 	if key == nil {
 		return nil, nil
@@ -240,8 +241,9 @@ func (s *Store) copyRekeyed(ctx context.Context, path string, ring *seal.Ring, p
 	return db.Sync()
 }
 
-// resealTo is the value of a row under another keyring. Rows of the index and the system row are left out. A value whose key an
-// erase destroyed, in a copy from before it, has no plain form: the erase must be done in the copy first.
+// resealTo is the value of a row under another keyring. Rows of the index and the system row are
+// left out. A value whose key an erase destroyed, in a copy from before it, has no plain form: the
+// erase must be done in the copy first.
 func resealTo(was, next *seal.Ring, bucket string, k, v []byte) ([]byte, error) {
 	if bucket == string(bucketSeg) || bucket == string(bucketSys) {
 		return nil, nil

@@ -14,15 +14,16 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A full disk. A database that cannot write cannot free space either, so some space is reserved at every level:
+// A full disk. A database that cannot write cannot free space either, so some space is reserved at
+// every level:
 //
 //	disk   puts leave checkpointSpace and a share of the file, so that this database alone never fills the disk
 //	log    has a reserve of preallocated zeros, for deletes, what gc drops, marks, a clean end, and some reads
 //	file   pages that bbolt freed count as space for rows
 //
-// Space is freed by a checkpoint, which needs some space itself: it gets most of the log's reserve (all but
-// checkpointKeep). Then the log begins a new segment and the old ones go. Space that gc frees is free inside the file, not
-// on the disk.
+// Space is freed by a checkpoint, which needs some space itself: it gets most of the log's reserve
+// (all but checkpointKeep). Then the log begins a new segment and the old ones go. Space that gc
+// frees is free inside the file, not on the disk.
 //
 // Order on a full disk: relieve takes ckptMu, so no caller may hold a lock that comes after it. A
 // relief that failed is not repeated within relieveEvery.
@@ -75,14 +76,14 @@ func (a *ample) found(now time.Time, free int64) bool {
 	return true
 }
 
-// inJob marks the context of writes under ckptMu: a leaf that finds the log full cannot wait for a checkpoint, which would
-// wait for ckptMu. The job ends with the error.
+// inJob marks the context of writes under ckptMu: a leaf that finds the log full cannot wait for a
+// checkpoint, which would wait for ckptMu. The job ends with the error.
 func inJob(ctx context.Context) context.Context { return context.WithValue(ctx, jobKey{}, true) }
 
 type jobKey struct{}
 
-// relieve frees space on a full disk: it makes a checkpoint, starts a new segment of the log and drops the segments that
-// are applied.
+// relieve frees space on a full disk: it makes a checkpoint, starts a new segment of the log and
+// drops the segments that are applied.
 func (s *Store) relieve(ctx context.Context) error {
 	if ctx.Value(jobKey{}) != nil {
 		return engine.ErrLogFull

@@ -24,13 +24,14 @@ type RestoreOptions struct {
 	Head *manifest.Head
 	// By is the name of the operator, for the manifest.
 	By string
-	// Key is that of an encrypted backup. The keyring is the one beside path, or, if there is none, the one beside the backup.
+	// Key is that of an encrypted backup. The keyring is the one beside path, or, if there is none,
+	// the one beside the backup.
 	Key      []byte
 	Progress func(what string, done, total uint64)
 	// Clock as in Options.
 	Clock func() time.Time
-	// Prepare, if given, changes the copy before it takes its place, for example to repeat erases that came after the
-	// backup. Its error ends the restore, and path is as it was.
+	// Prepare, if given, changes the copy before it takes its place, for example to repeat erases
+	// that came after the backup. Its error ends the restore, and path is as it was.
 	Prepare func(ctx context.Context, st store.Store) error
 
 	keyring string

@@ -35,7 +35,8 @@ type SalvageOptions struct {
 
 	State []store.StateKind
 
-	// Key is that of the damaged database, whose keyring must be beside it, and of the copy, which gets a keyring of its own.
+	// Key is that of the damaged database, whose keyring must be beside it, and of the copy, which
+	// gets a keyring of its own.
 	Key     []byte
 	Keyring string // of the damaged one; "": beside it
 
@@ -67,17 +68,19 @@ type Loss struct {
 // is right and the audit, as far as it can be read, has its digest; a text if its digest is right;
 // and an artefact in its newest version.
 //
-// If commits are lost and nothing says which artefacts they wrote, the copy is the newest state that can be proved.
-// Artefacts written after the gap are copied in their last state. The others are copied as they were before the gap, and
-// each of them is listed, because it may have been changed or deleted since.
+// If commits are lost and nothing says which artefacts they wrote, the copy is the newest state
+// that can be proved. Artefacts written after the gap are copied in their last state. The others
+// are copied as they were before the gap, and each of them is listed, because it may have been
+// changed or deleted since.
 //
 //	rows    bbolt's tree as far as it can be walked; heads and texts, which never change, also from pages that no
 //	        tree leads to any more; then the log, past damaged records
 //	judge   the newest version of each artefact, by the rows and by the audit, which names every version
 //	copy    in the order of the old commits, so that supersessions come out the same
 //
-// The copy is another database: versions begin at 1, older versions and the audit are not copied, and sessions keep their
-// turns but not the decisions about them. An artefact derived from a version that was not copied counts as changed.
+// The copy is another database: versions begin at 1, older versions and the audit are not copied,
+// and sessions keep their turns but not the decisions about them. An artefact derived from a
+// version that was not copied counts as changed.
 //
 // Errors mean that nothing can be salvaged: ErrLocked, ErrNotExist, ErrNotDatabase, or an error of
 // the file system. On a full disk the error says how much space the copy needs and how much was
@@ -141,8 +144,8 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	return c.rep, space.explain("salvage", err)
 }
 
-// copier writes the gathered rows into the new database. Its steps build on each other: what was chosen decides which
-// supersessions, state units and held batches can follow.
+// copier writes the gathered rows into the new database. Its steps build on each other: what was
+// chosen decides which supersessions, state units and held batches can follow.
 type copier struct {
 	w        *wreck
 	st       *Store // the copy
@@ -232,8 +235,8 @@ func (w *wreck) lastOfName() map[string]uint64 {
 	return out
 }
 
-// loseUnnamed tells of artefacts of which no row is left and that no audit names: their numbers are missing among the
-// others, and there may have been higher ones.
+// loseUnnamed tells of artefacts of which no row is left and that no audit names: their numbers are
+// missing among the others, and there may have been higher ones.
 func (w *wreck) loseUnnamed() {
 	next := uint64(1)
 	for _, art := range slices.Sorted(maps.Keys(w.newest)) {
@@ -405,8 +408,8 @@ func (c *copier) put(t *taken) store.Put {
 	return p
 }
 
-// derived names the parents as they are in the copy. A version that is not the copied one is replaced by a version that
-// never existed, so that artefacts derived from it count as changed.
+// derived names the parents as they are in the copy. A version that is not the copied one is
+// replaced by a version that never existed, so that artefacts derived from it count as changed.
 func (c *copier) derived(from []store.Ref) []store.Ref {
 	out := slices.Clone(from)
 	for i := range out {
@@ -473,8 +476,8 @@ func (c *copier) unitLost(u store.StateUnit) bool {
 	return slices.ContainsFunc(c.w.lost, func(l Loss) bool { return strings.HasPrefix(l.What, name) })
 }
 
-// held copies the drafts that wait for review. Their preconditions are compared with the versions in the copy. Their
-// contexts cannot be compared, and their reason says so.
+// held copies the drafts that wait for review. Their preconditions are compared with the versions
+// in the copy. Their contexts cannot be compared, and their reason says so.
 func (c *copier) held(ctx context.Context) error {
 	ids := make([]ulid.ULID, 0, len(c.w.held))
 	for id := range c.w.held {

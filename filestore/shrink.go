@@ -8,8 +8,9 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// shrink gives the free space of the file back to the disk (compact.go), or says how much that would be. Checkpoints come
-// first, so that space freed lately counts, and the log is as short as it can be.
+// shrink gives the free space of the file back to the disk (compact.go), or says how much that
+// would be. Checkpoints come first, so that space freed lately counts, and the log is as short as
+// it can be.
 func (s *Store) shrink(ctx context.Context, dry bool, progress store.Progress) (rep store.JobReport, err error) {
 	rep.Compact.DryRun = dry
 	if !dry {
@@ -71,8 +72,8 @@ func (s *Store) shrinkPlan(ctx context.Context, progress store.Progress) (rep st
 	return rep, err
 }
 
-// packed is about how many leaf pages the rows of a bucket take once they are copied. Rows that fill pages of their own
-// (LeafOverflowN) take them in the copy as well.
+// packed is about how many leaf pages the rows of a bucket take once they are copied. Rows that
+// fill pages of their own (LeafOverflowN) take them in the copy as well.
 func packed(st *bbolt.BucketStats, size int64, fill float64) int64 {
 	full := int64(float64(size) * fill)
 	rows := max(0, int64(st.LeafInuse)-int64(st.LeafOverflowN)*size)

@@ -12,8 +12,8 @@ const (
 	seekHole = 4
 )
 
-// dataBytes counts how many of the first size bytes of a file are data and not holes. A file system without holes reports
-// everything as data.
+// dataBytes counts how many of the first size bytes of a file are data and not holes. A file system
+// without holes reports everything as data.
 func dataBytes(r io.ReaderAt, size int64) (n int64) {
 	f, ok := r.(*os.File)
 	if !ok {

@@ -10,20 +10,22 @@ import (
 	"github.com/ctxpage/ctxpage/internal/seal"
 )
 
-// An erase must also make the erased rows unreadable in earlier backups. Pages and vectors are always encrypted under keys
-// of their numbers. The other rows that hold content are encrypted again for a backup, each under the key of a number:
+// An erase must also make the erased rows unreadable in earlier backups. Pages and vectors are
+// always encrypted under keys of their numbers. The other rows that hold content are encrypted
+// again for a backup, each under the key of a number:
 //
 //	row                                  number                      what stays of it once the key is destroyed
 //	head                                 of its first page           the row that an erase leaves of it, without a proof
 //	state row, held batch, question      of its tag in the audit     its checksum, which is a part of the sum of the rows
 //	outcome, scope, group                none                        all
 //
-// The leaves of an erase have the tag of each row that it took, so a run that a crash interrupted needs no list of them.
-// The tag stands for a key, not for a value: an old version of a row in a backup goes too, and so does a row that the erase
-// rewrote.
+// The leaves of an erase have the tag of each row that it took, so a run that a crash interrupted
+// needs no list of them. The tag stands for a key, not for a value: an old version of a row in a
+// backup goes too, and so does a row that the erase rewrote.
 //
-// An engine reads the remainder of such a row as an erased version, or as no row. It still counts it, because the system
-// row of the backup does. Only a row that opens with the keys of the database can say that it was erased.
+// An engine reads the remainder of such a row as an erased version, or as no row. It still counts
+// it, because the system row of the backup does. Only a row that opens with the keys of the
+// database can say that it was erased.
 
 // backupRows writes the rows of a backup.
 type backupRows struct {
@@ -33,14 +35,15 @@ type backupRows struct {
 	page uint64 // its first page; 0: it has none yet
 }
 
-// forBackup decides what becomes of the rows of a backup. The index stays out: its rows are under keys that no erase destroys,
-// and it is made again from the pages.
+// forBackup decides what becomes of the rows of a backup. The index stays out: its rows are under
+// keys that no erase destroys, and it is made again from the pages.
 func (s *Store) forBackup() func(bucket string, k, v []byte) ([]byte, error) {
 	b := &backupRows{ring: s.ring.Load(), tag: s.eng.ErasedTag}
 	return b.row
 }
 
-// widenRing writes a keyring of version 1 anew before the first backup that has wide numbers of tags. The caller holds ckptMu.
+// widenRing writes a keyring of version 1 anew before the first backup that has wide numbers of
+// tags. The caller holds ckptMu.
 func (s *Store) widenRing() error {
 	ring := s.ring.Load()
 	if !ring.Short() {
@@ -85,8 +88,8 @@ func markUnder(v []byte) []byte {
 	return v
 }
 
-// head seals the row of a version under the key of its first page; a tombstone, which has none, under that of the version
-// before. A damaged row stays as it is, and is told where it is read.
+// head seals the row of a version under the key of its first page; a tombstone, which has none,
+// under that of the version before. A damaged row stays as it is, and is told where it is read.
 func (b *backupRows) head(k, v []byte) ([]byte, error) {
 	plain, err := b.ring.Open(seal.Meta, k, v)
 	if err != nil {

@@ -7,20 +7,22 @@ import (
 	"slices"
 )
 
-// After a boot nothing of the file is in the page cache. An open that walks the rows through bbolt's mapping then faults
-// one page of 4 KiB after the other, each a request to the disk that nothing else overlaps. So the pages that every open
-// walks are read first, in the order of the file and in large requests:
+// After a boot nothing of the file is in the page cache. An open that walks the rows through
+// bbolt's mapping then faults one page of 4 KiB after the other, each a request to the disk that
+// nothing else overlaps. So the pages that every open walks are read first, in the order of the
+// file and in large requests:
 //
 //	cached    is the file in the page cache? A sample tells; then nothing is read
 //	leaves    page numbers of a bucket's leaves, from its branches alone, which are one page in a hundred
 //	runs      pages near each other become one read; what lies between costs less than another request
 //
-// It is only a hint: nothing that it reads is kept or trusted. The first error ends it silently, because the open that
-// follows finds the same damage and can report it.
+// It is only a hint: nothing that it reads is kept or trusted. The first error ends it silently,
+// because the open that follows finds the same damage and can report it.
 //
-// Measured at 100,000 pages of 130 bytes with the page cache dropped: an open takes .77 s without it and .19 with (medians of six
-// by turns; .1 when all is in the cache). Rejected: fadvise WILLNEED for the whole
-// file, which the kernel serves in part (1.1 times), and to read the whole file, most of which is text that no open needs.
+// Measured at 100,000 pages of 130 bytes with the page cache dropped: an open takes .77 s without
+// it and .19 with (medians of six by turns; .1 when all is in the cache). Rejected: fadvise
+// WILLNEED for the whole file, which the kernel serves in part (1.1 times), and to read the whole
+// file, most of which is text that no open needs.
 
 const (
 	warmSample = 32      // places of the file that are asked for
@@ -30,7 +32,8 @@ const (
 	warmDepth  = 16      // levels of a tree; two pages a level are a file of 256 MiB
 )
 
-// warmed are the buckets that every open walks whole, and the rows of the index that make its columns.
+// warmed are the buckets that every open walks whole, and the rows of the index that make its
+// columns.
 var warmed = []string{string(bucketMeta), string(bucketHeld), string(bucketState), string(bucketSeg)}
 
 // warm brings what an open reads into the page cache, if it is not there.
@@ -123,8 +126,8 @@ func (w *warming) buckets() map[string]uint64 {
 	return roots
 }
 
-// leaves adds the leaves below a page. All leaves of a tree are at one depth, so the first way down says how many levels of
-// branches there are, and no leaf is read to learn that it is one.
+// leaves adds the leaves below a page. All leaves of a tree are at one depth, so the first way down
+// says how many levels of branches there are, and no leaf is read to learn that it is one.
 func (w *warming) leaves(root uint64) {
 	depth := 0
 	for id := root; ; depth++ {
@@ -154,7 +157,8 @@ func (w *warming) leaves(root uint64) {
 	w.ids = append(w.ids, level...)
 }
 
-// read reads the pages in the order of the file. It discards the bytes: the page cache has them now.
+// read reads the pages in the order of the file. It discards the bytes: the page cache has them
+// now.
 func (w *warming) read() {
 	slices.Sort(w.ids)
 	buf := make([]byte, warmRead)

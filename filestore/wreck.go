@@ -31,8 +31,8 @@ func (w *wreck) nothing() bool {
 	return !w.system && len(w.heads)+len(w.texts)+len(w.logged)+len(w.held)+len(w.state) == 0
 }
 
-// wreck holds everything that can be read of a damaged database, and the list of known losses. Salvage fills it (gather),
-// and copies from it the rows that the audit confirms.
+// wreck holds everything that can be read of a damaged database, and the list of known losses.
+// Salvage fills it (gather), and copies from it the rows that the audit confirms.
 //
 // Each source can still prove a part:
 //
@@ -41,8 +41,9 @@ func (w *wreck) nothing() bool {
 //	records of the log             everything above the applied LSN, except in holes
 //	leaves of the audit            the newest version of every artefact, and the digest of every row
 //
-// A row is taken only if its checksum is right. If the audit has a digest of it, that must match too. A row is either known
-// to be lost (lost), or may be missing without a trace: missed says so for heads, cut for commits and their leaves.
+// A row is taken only if its checksum is right. If the audit has a digest of it, that must match
+// too. A row is either known to be lost (lost), or may be missing without a trace: missed says so
+// for heads, cut for commits and their leaves.
 type wreck struct {
 	path    string
 	key     []byte
@@ -253,8 +254,8 @@ func (w *wreck) belongs(r wal.Record) error {
 	return nil
 }
 
-// keep takes a head row beside others of the same key, in front of them or behind. Which of them was committed, the audit
-// tells; without it the first counts.
+// keep takes a head row beside others of the same key, in front of them or behind. Which of them
+// was committed, the audit tells; without it the first counts.
 func (w *wreck) keep(k format.HeadKey, row []byte, front bool) {
 	is := w.heads[k]
 	switch {
@@ -499,7 +500,8 @@ type committed struct {
 	deleted bool
 }
 
-// audited reads from the audit which versions were committed, by artefactKey, and reports whether all of it can be read.
+// audited reads from the audit which versions were committed, by artefactKey, and reports whether
+// all of it can be read.
 func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole bool) {
 	newest = map[string]committed{}
 	l, rep, err := manifest.OpenSealedReader(ctx, w.path+"-manifest", nil, sealerOf(w.ring), func(add func(uint64, []byte) error) error {

@@ -26,9 +26,9 @@ const (
 // which Log keeps apart (Log.archiving). The files are read at any time without
 // a lock, below what the mark covers.
 //
-// Damage is judged by the mark. Everything that the mark covers was synced, so anything missing or wrong there is damage: a
-// writer refuses the archive, or takes the leaves from the log if the log still has them; a reader reports it and reads the
-// prefix. Bytes behind the mark are never damage.
+// Damage is judged by the mark. Everything that the mark covers was synced, so anything missing or
+// wrong there is damage: a writer refuses the archive, or takes the leaves from the log if the log
+// still has them; a reader reports it and reads the prefix. Bytes behind the mark are never damage.
 type archive struct {
 	dir      string
 	fs       FS
@@ -300,8 +300,8 @@ func (a *archive) openFile(name string, kind byte, first uint64, create bool) (F
 	return f, err
 }
 
-// openSegments lists the segment files. A segment without a good header stays in the list, so that its leaves count as
-// missing and are not looked for elsewhere.
+// openSegments lists the segment files. A segment without a good header stays in the list, so that
+// its leaves count as missing and are not looked for elsewhere.
 func (a *archive) openSegments(rep *Report) error {
 	names, err := a.fs.ReadDir(a.dir)
 	if err != nil {
@@ -338,9 +338,9 @@ func (a *archive) openSegments(rep *Report) error {
 	return nil
 }
 
-// prefix returns the largest n ≤ limit such that the first n leaves can be there: index and hashes are long enough, and no
-// segment is missing or short. It reads one leaf of each segment. Damage of the others is found by Verify, or when they are
-// read.
+// prefix returns the largest n ≤ limit such that the first n leaves can be there: index and hashes
+// are long enough, and no segment is missing or short. It reads one leaf of each segment. Damage of
+// the others is found by Verify, or when they are read.
 func (a *archive) prefix(ctx context.Context, limit uint64, rep *Report) (uint64, error) {
 	n, err := a.fixedPrefix(limit)
 	if err != nil || n == 0 {

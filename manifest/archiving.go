@@ -11,7 +11,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Archiving: leaves move from the tail in memory into the files. The second column says what a crash after the step leaves:
+// Archiving: leaves move from the tail in memory into the files. The second column says what a
+// crash after the step leaves:
 //
 //	bodies    frames into the last segment and new ones, synced      bytes behind the mark; the next open cuts them off
 //	rows      into index, synced                                     the same

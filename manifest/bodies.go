@@ -5,8 +5,8 @@ import "context"
 // scopeField is the element of a leaf's body that names its scope.
 const scopeField = 6
 
-// Bodies calls fn for the leaves [from, to) that still have their bodies, in order, with the scope and the bytes of each. It
-// reads no further into a body than its scope.
+// Bodies calls fn for the leaves [from, to) that still have their bodies, in order, with the scope
+// and the bytes of each. It reads no further into a body than its scope.
 func (l *Log) Bodies(ctx context.Context, from, to uint64, fn func(scope string, size int)) error {
 	v, err := l.view()
 	if err != nil {

@@ -186,8 +186,8 @@ type encoding struct {
 	slab []byte // what is left of it takes the next bodies
 }
 
-// slabBytes is how much memory is made for bodies at once: some twenty of those of a read. A body stays in memory until it
-// is archived, and those of one slab are archived together, or nearly.
+// slabBytes is how much memory is made for bodies at once: some twenty of those of a read. A body
+// stays in memory until it is archived, and those of one slab are archived together, or nearly.
 const slabBytes = 4 << 10
 
 // keep copies a body to memory that stays as it is.

@@ -9,7 +9,8 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
-// The covered leaves of a prune are pairs of varints: leaves since the end of the range before, and how many.
+// The covered leaves of a prune are pairs of varints: leaves since the end of the range before, and
+// how many.
 
 func emptyCovers(w *wire) bool { return len(w.Covers) == 0 }
 

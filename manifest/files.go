@@ -22,9 +22,10 @@ import (
 //	hashes    the stored hashes of the tree, as tlog numbers them
 //	mark      up to which leaf all of it was synced, and the root there
 //
-// leaves, index and hashes are only ever appended to; mark is replaced by a rename, after the others are synced. A prune
-// writes an index and segments of a new generation, and the mark says that they count (prune.go). Bytes behind the mark are
-// left over from an archiving that did not finish. They are written again from the log.
+// leaves, index and hashes are only ever appended to; mark is replaced by a rename, after the
+// others are synced. A prune writes an index and segments of a new generation, and the mark says
+// that they count (prune.go). Bytes behind the mark are left over from an archiving that did not
+// finish. They are written again from the log.
 const (
 	indexName  = "index"
 	hashesName = "hashes"
@@ -145,7 +146,8 @@ func (a *archive) headerOf(kind byte, version uint16, first uint64) []byte {
 	return headerOf(kind, version, first)
 }
 
-// Sealer seals the bodies of leaves and opens them, each bound to the index of its leaf. It is called concurrently.
+// Sealer seals the bodies of leaves and opens them, each bound to the index of its leaf. It is
+// called concurrently.
 type Sealer interface {
 	Seal(index uint64, body []byte) ([]byte, error)
 	Open(index uint64, sealed []byte) ([]byte, error)
@@ -227,7 +229,8 @@ const (
 	rowDense  = 3
 )
 
-// HashTrace is the hash by which the index finds the leaves of a trace. Several traces may share it.
+// HashTrace is the hash by which the index finds the leaves of a trace. Several traces may share
+// it.
 func HashTrace(s string) uint32 { return uint32(xxhash.Sum64String(s)) }
 
 // rowOf makes the row of a leaf. The archive fills in its place.

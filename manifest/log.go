@@ -18,8 +18,9 @@ import (
 type Options struct {
 	ReadOnly bool   // create, cut and write nothing; Add works in memory
 	DB       string // database id, at most 255 bytes; an archive of another is refused. Empty: not compared
-	// Seal, if given, seals the bodies of leaves in the files. The tree is over the plain bodies all the same: heads and
-	// proofs do not tell a sealed archive from another one. An archive is sealed as a whole or not at all.
+	// Seal, if given, seals the bodies of leaves in the files. The tree is over the plain bodies
+	// all the same: heads and proofs do not tell a sealed archive from another one. An archive is
+	// sealed as a whole or not at all.
 	Seal        Sealer
 	SegmentSize int64 // bytes after which a segment file is followed by the next; 0 means 64 MiB, the limit is 1 GiB
 }

@@ -2,8 +2,9 @@ package manifest
 
 import "sync/atomic"
 
-// openedLeaves has leaves of a sealed archive that were opened lately. Every row that is served is compared with its digest
-// in a leaf (digests.go), neighbours mostly with the same one, and of a sealed leaf no part can be read without the rest.
+// openedLeaves has leaves of a sealed archive that were opened lately. Every row that is served is
+// compared with its digest in a leaf (digests.go), neighbours mostly with the same one, and of a
+// sealed leaf no part can be read without the rest.
 type openedLeaves struct {
 	slots [openedSlots]atomic.Pointer[openedLeaf]
 	large atomic.Pointer[openedLeaf] // one of any size

@@ -8,9 +8,10 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
-// Elements of a leaf in msgpack, appended to memory. Each value takes the shortest form of its type, as msgpack.Encoder
-// writes it, so leaves keep their bytes and hashes (TestPack compares the two). The Encoder itself writes through an
-// interface, byte by byte; every read makes a leaf, and half of the time of making one went there.
+// Elements of a leaf in msgpack, appended to memory. Each value takes the shortest form of its
+// type, as msgpack.Encoder writes it, so leaves keep their bytes and hashes (TestPack compares the
+// two). The Encoder itself writes through an interface, byte by byte; every read makes a leaf, and
+// half of the time of making one went there.
 
 func appendUint(b []byte, n uint64) []byte {
 	switch {

@@ -16,11 +16,12 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// A prune removes the bodies of leaves and keeps their hashes, so the tree, every head and every proof stay as they were. A
-// stub replaces the body: the trace of the prune, then the fields of the leaf that name no person and no content (StubOf).
-// A leaf of type prune, under the tree like any other, names the leaves it covers and has a digest of their stubs. So
-// Verify finds a stub that was edited or that no prune leaf vouches for, and an attacker cannot hide a leaf by making a
-// stub of it.
+// A prune removes the bodies of leaves and keeps their hashes, so the tree, every head and every
+// proof stay as they were. A stub replaces the body: the trace of the prune, then the fields of the
+// leaf that name no person and no content (StubOf). A leaf of type prune, under the tree like any
+// other, names the leaves it covers and has a digest of their stubs. So Verify finds a stub that
+// was edited or that no prune leaf vouches for, and an attacker cannot hide a leaf by making a stub
+// of it.
 //
 //	plan      Log.PlanPrune makes the prune leaf from the bodies                            nothing changed
 //	vouch     the caller writes that leaf into the log and syncs it                         the bodies are still there
@@ -28,8 +29,8 @@ import (
 //	mark      names the generation, and replaces the old mark by a rename                   all of it counts, or nothing
 //	remove    the files of the generation before                                            leftovers; open removes them
 //
-// A stub depends only on the body and the trace of the prune leaf. So an interrupted prune can be finished from its prune
-// leaf alone.
+// A stub depends only on the body and the trace of the prune leaf. So an interrupted prune can be
+// finished from its prune leaf alone.
 
 // Span is a range of leaves, half open.
 type Span [2]uint64
@@ -60,8 +61,8 @@ const (
 // MaxCovers is how many leaves one prune leaf covers.
 const MaxCovers = 1 << 20
 
-// Prunable reports whether leaves of a type may lose their bodies. The other types record the history of the database and
-// of its audit.
+// Prunable reports whether leaves of a type may lose their bodies. The other types record the
+// history of the database and of its audit.
 func Prunable(t Type) bool {
 	switch t {
 	case TypePrune, TypeBackup, TypeRecovered, TypeRestored, TypeColumns:
@@ -70,8 +71,9 @@ func Prunable(t Type) bool {
 	return t.Known()
 }
 
-// StubOf returns the stub of a leaf: its type, time and LSN, the ids that the program made, the status of the batch, and
-// the numbers and salted digests that rows are compared with. The stub of an erase keeps its operator and reason.
+// StubOf returns the stub of a leaf: its type, time and LSN, the ids that the program made, the
+// status of the batch, and the numbers and salted digests that rows are compared with. The stub of
+// an erase keeps its operator and reason.
 func StubOf(r *Record) *Record {
 	s := &Record{
 		Type: r.Type, Trace: ownID(r.Trace), Parent: ownID(r.Parent), Time: r.Time, LSN: r.LSN, ReadOnly: r.ReadOnly, ServeStale: r.ServeStale, Review: r.Review,
@@ -255,9 +257,10 @@ func Covered(spans []Span, i uint64) bool {
 	return found
 }
 
-// PlanPrune makes the prune leaf for archived leaves, at most MaxCovers of them; leaves that are stubs already, or not
-// Prunable, are passed over. r has its Trace (a ULID), Time, By and Action. The caller writes the leaf into the log, syncs it, and calls Prune. A
-// Size of 0: there is nothing to prune.
+// PlanPrune makes the prune leaf for archived leaves, at most MaxCovers of them; leaves that are
+// stubs already, or not Prunable, are passed over. r has its Trace (a ULID), Time, By and Action.
+// The caller writes the leaf into the log, syncs it, and calls Prune. A Size of 0: there is nothing
+// to prune.
 func (l *Log) PlanPrune(ctx context.Context, r Record, leaves []Span) (*Record, error) {
 	by, err := ulid.ParseStrict(r.Trace)
 	if err != nil || r.By == "" {
@@ -300,12 +303,13 @@ func (l *Log) PlanPrune(ctx context.Context, r Record, leaves []Span) (*Record, 
 	return &r, nil
 }
 
-// Prune carries out a prune leaf, which must be durable in the log. Covered leaves that are stubs already are left alone, so
-// a prune that a crash interrupted is called again. When it returns nil no file of the archive has a body of a covered leaf.
-// Readers that began before go on with the old files, whose space is free once they end.
+// Prune carries out a prune leaf, which must be durable in the log. Covered leaves that are stubs
+// already are left alone, so a prune that a crash interrupted is called again. When it returns nil
+// no file of the archive has a body of a covered leaf. Readers that began before go on with the old
+// files, whose space is free once they end.
 //
-// Errors: corrupt.Error if the prune leaf does not vouch for the stubs of what it covers; nothing is changed then. Otherwise
-// those of Archive.
+// Errors: corrupt.Error if the prune leaf does not vouch for the stubs of what it covers; nothing
+// is changed then. Otherwise those of Archive.
 func (l *Log) Prune(ctx context.Context, p *Record) error {
 	l.archiving.Lock()
 	defer l.archiving.Unlock()
@@ -339,8 +343,8 @@ func (l *Log) Prune(ctx context.Context, p *Record) error {
 	l.mu.Lock()
 	l.now.arch, l.now.segs = next, next.segs
 	l.mu.Unlock()
-	// The old files are not closed here: views may still read them. The runtime closes a file when the last reference to it
-	// is gone.
+	// The old files are not closed here: views may still read them. The runtime closes a file when
+	// the last reference to it is gone.
 	_, err = next.cut(v.archived)
 	return err
 }
@@ -364,7 +368,8 @@ func newPruner(v *view, p *Record) (*pruner, error) {
 	return &pruner{v: v, p: p, by: by, next: &archive{dir: a.dir, fs: a.fs, segSize: a.segSize, seal: a.seal, hashes: a.hashes, mark: a.mark, uncut: true}}, nil
 }
 
-// vouched compares what the prune leaf vouches for with the bodies, before anything is written. todo: there are some.
+// vouched compares what the prune leaf vouches for with the bodies, before anything is written.
+// todo: there are some.
 func (w *pruner) vouched(ctx context.Context) (todo bool, err error) {
 	var c vouching
 	err = EachOf(w.p.Covers, func(i uint64) error {

@@ -278,8 +278,8 @@ type Record struct {
 
 	// Covers are the leaves whose bodies a prune removed. Size counts them.
 	Covers []Span `json:"covers,omitempty"`
-	// Pruned says that the body was removed, and who did it. Only the fields that a stub keeps are left of the leaf
-	// (StubOf). Pruned is not part of the bytes of a leaf.
+	// Pruned says that the body was removed, and who did it. Only the fields that a stub keeps are
+	// left of the leaf (StubOf). Pruned is not part of the bytes of a leaf.
 	Pruned *Pruned `json:"pruned,omitempty"`
 }
 

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Reseal writes the archived leaves into a new archive in dir, whose bodies are sealed by seal, or plain if seal is nil. Leaves,
-// stubs and tree are the same, so every head verifies there, too. dir must be empty or not exist. On an error it has a part of
-// an archive, without a mark.
+// Reseal writes the archived leaves into a new archive in dir, whose bodies are sealed by seal, or
+// plain if seal is nil. Leaves, stubs and tree are the same, so every head verifies there, too. dir
+// must be empty or not exist. On an error it has a part of an archive, without a mark.
 func (l *Log) Reseal(ctx context.Context, dir string, fs FS, seal Sealer) error {
 	l.archiving.Lock()
 	defer l.archiving.Unlock()

@@ -1,8 +1,8 @@
 package manifest
 
-// Most leaves are of reads of one artefact, and say what was served and nothing else. They are written in one go: asking
-// the table of elements, which calls two functions for each, took half of the time of making one. The bytes are the same
-// (TestServed compares the two).
+// Most leaves are of reads of one artefact, and say what was served and nothing else. They are
+// written in one go: asking the table of elements, which calls two functions for each, took half of
+// the time of making one. The bytes are the same (TestServed compares the two).
 
 // servedFields is how many elements such a leaf has: those up to the name of the counter.
 const servedFields = 22
@@ -16,7 +16,8 @@ func (w *wire) served() bool {
 		len(r.Excluded) == 0 && len(r.Query) == 0 && len(r.Rendered) == 0 && r.transient()
 }
 
-// transient says whether a leaf has nothing that ends of transactions and events of the database say.
+// transient says whether a leaf has nothing that ends of transactions and events of the database
+// say.
 func (r *Record) transient() bool {
 	return r.Batch == "" && r.From == "" && r.Status == "" && r.Reason == "" && r.By == "" && r.Evaluator == "" && r.Note == "" &&
 		r.Confidence == 0 && r.Gate == 0 && r.Action == "" && r.Cut == 0 && r.Lost == 0 && r.Size == 0 && r.Pruned == nil &&

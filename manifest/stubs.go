@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// stubCheck collects, during a Verify, what stubs say of themselves and what prune leaves vouch for.
+// stubCheck collects, during a Verify, what stubs say of themselves and what prune leaves vouch
+// for.
 type stubCheck struct {
 	groups map[string]*stubGroup // by the trace of the prune leaf
 	prunes map[string]*Record    // likewise; few, because each covers many leaves

@@ -11,16 +11,18 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Readers of the audit take a copy of the view under Log.mu and then read without a lock, for as long as they like. That is
-// safe because archiving and appending never change what a copy points at: leaves are appended behind the length of its slices,
-// and files only grow behind archived. A prune replaces archive and segments by others, and the old files stay open for the
-// views that have them.
+// Readers of the audit take a copy of the view under Log.mu and then read without a lock, for as
+// long as they like. That is safe because archiving and appending never change what a copy points
+// at: leaves are appended behind the length of its slices, and files only grow behind archived. A
+// prune replaces archive and segments by others, and the old files stay open for the views that
+// have them.
 //
-// Reads of an archived leaf go through the index row and then the frame, each with its own checksum. Listings read leaves in
-// blocks, because a system call for each leaf took most of the time.
+// Reads of an archived leaf go through the index row and then the frame, each with its own
+// checksum. Listings read leaves in blocks, because a system call for each leaf took most of the
+// time.
 
-// view is the log at one moment. The data it points at never changes, so it is read without a lock. Files that a later
-// archiving appends to are read only below archived.
+// view is the log at one moment. The data it points at never changes, so it is read without a lock.
+// Files that a later archiving appends to are read only below archived.
 type view struct {
 	arch     *archive
 	segs     []segment

@@ -7,9 +7,10 @@ import (
 	"github.com/ctxpage/ctxpage/lexical"
 )
 
-// Analyse makes ready what the index keeps of a page. Of a message that is what was said: who says it and when are kept
-// beside it (TurnOf). The header of other pages is indexed as text: date, author and source are asked for like any other
-// word. The month stands by name, as people ask for it; the kind is left out, for it is the same word on most pages.
+// Analyse makes ready what the index keeps of a page. Of a message that is what was said: who says
+// it and when are kept beside it (TurnOf). The header of other pages is indexed as text: date,
+// author and source are asked for like any other word. The month stands by name, as people ask for
+// it; the kind is left out, for it is the same word on most pages.
 func Analyse(an *lexical.Analyzer, a *Artefact, text string) lexical.Analysis {
 	return analyse(a, text, an.Analyze)
 }
@@ -37,7 +38,8 @@ func TurnOf(a *Artefact) *lexical.Turn {
 	return &lexical.Turn{Speaker: a.Name, Month: lexical.MonthOf(a.CurrentAsOf)}
 }
 
-// said is a message without the name of its speaker, where that stands before it as in a transcript.
+// said is a message without the name of its speaker, where that stands before it as in a
+// transcript.
 func said(a *Artefact, text string) string {
 	if rest, ok := strings.CutPrefix(text, a.Name); ok && a.Name != "" && strings.HasPrefix(rest, ":") {
 		return rest[1:]
@@ -58,7 +60,8 @@ func VisitAnalysis(an *lexical.Analyzer, a *Artefact, text string, fn func(lexic
 	}, text)
 }
 
-// IndexHeader is what a page is found by beside its text. A page whose header changed cannot go on under its number.
+// IndexHeader is what a page is found by beside its text. A page whose header changed cannot go on
+// under its number.
 func IndexHeader(a *Artefact) string {
 	header := a.CurrentAsOf.UTC().Format("2 January 2006 ") + a.Name
 	if a.Source != "" {

@@ -9,23 +9,24 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-// Audit reads the audit log: one leaf for each read and each end of a transaction, under a tree. No method writes, and
-// nothing that a method returns does. Every method may be called concurrently. A context that ended gives its error, and a
-// store that cannot answer gives an error, never an older answer.
+// Audit reads the audit log: one leaf for each read and each end of a transaction, under a tree. No
+// method writes, and nothing that a method returns does. Every method may be called concurrently. A
+// context that ended gives its error, and a store that cannot answer gives an error, never an older
+// answer.
 type Audit interface {
 	// DB is the database id. It never changes, so it needs no context.
 	DB() string
 	// Size is the number of leaves.
 	Size(ctx context.Context) (uint64, error)
-	// Wait is Size, but while there are no more than size leaves it waits for one, at most for as long as wait. It may
-	// return early without one: compare.
+	// Wait is Size, but while there are no more than size leaves it waits for one, at most for as
+	// long as wait. It may return early without one: compare.
 	Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error)
 	// Body is the bytes of leaf i, a copy. ErrNoLeaf.
 	Body(ctx context.Context, i uint64) ([]byte, error)
 	// Leaf is leaf i. ErrNoLeaf.
 	Leaf(ctx context.Context, i uint64) (*manifest.Record, error)
-	// Records are the leaves [from, min(to, Size)), the last first if reverse, at most limit of them; fewer are all there
-	// are. See the function Records.
+	// Records are the leaves [from, min(to, Size)), the last first if reverse, at most limit of
+	// them; fewer are all there are. See the function Records.
 	Records(ctx context.Context, from, to uint64, reverse bool, limit int) ([]*manifest.Record, error)
 	// ByTrace is every leaf whose Trace or Parent is trace, in log order. ErrNoLeaf.
 	ByTrace(ctx context.Context, trace string) ([]*manifest.Record, error)
@@ -33,14 +34,15 @@ type Audit interface {
 	Named(ctx context.Context, trace string) (bool, error)
 	// Written finds the newest leaf that wrote this version of a page, with its digest. ErrNoLeaf.
 	Written(ctx context.Context, num uint64, version uint32) (*manifest.Record, manifest.Write, error)
-	// Question is the text that a leaf was asked, compared with the digest in the leaf. manifest.ErrNoQuestion: it was
-	// erased, or only its digest was kept.
+	// Question is the text that a leaf was asked, compared with the digest in the leaf.
+	// manifest.ErrNoQuestion: it was erased, or only its digest was kept.
 	Question(ctx context.Context, leaf *manifest.Record) (string, error)
 	// Names maps page numbers to references.
 	Names(ctx context.Context) (manifest.Names, error)
 	// Root is the root over the first size leaves. ErrNoLeaf.
 	Root(ctx context.Context, size uint64) (manifest.Hash, error)
-	// Head is Root as a line to be kept elsewhere; now in unix µs. Ask for synced sizes only (Store.Head).
+	// Head is Root as a line to be kept elsewhere; now in unix µs. Ask for synced sizes only
+	// (Store.Head).
 	Head(ctx context.Context, size uint64, now int64) (manifest.Head, error)
 	// ProveInclusion proves leaf i among the first size leaves. ErrNoLeaf.
 	ProveInclusion(ctx context.Context, i, size uint64) (manifest.Inclusion, error)
@@ -53,9 +55,10 @@ type Audit interface {
 // recordsAtOnce is how many leaves Records asks for at a time.
 const recordsAtOnce = 256
 
-// Records ranges over the leaves [from, min(to, Size)) of an audit, the last first if reverse. Size is that at the
-// start of the range, so leaves that are added meanwhile are not listed. An error is yielded once, last, and the end of
-// ctx is one; the leaves before it are good. Breaking out of the loop reads no further leaf.
+// Records ranges over the leaves [from, min(to, Size)) of an audit, the last first if reverse. Size
+// is that at the start of the range, so leaves that are added meanwhile are not listed. An error is
+// yielded once, last, and the end of ctx is one; the leaves before it are good. Breaking out of the
+// loop reads no further leaf.
 func Records(ctx context.Context, a Audit, from, to uint64, reverse bool) iter.Seq2[*manifest.Record, error] {
 	type span struct{ from, to uint64 }
 	return func(yield func(*manifest.Record, error) bool) {

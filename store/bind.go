@@ -15,8 +15,9 @@ import (
 // boundBytes is how much of the digest of a batch its outcome keeps.
 const boundBytes = 16
 
-// Bind digests what a batch asks for. What the clock, the salts, the gate and the state of the database put into it is
-// left out, so that a host that repeats the batch after a crash gives the same digest.
+// Bind digests what a batch asks for. What the clock, the salts, the gate and the state of the
+// database put into it is left out, so that a host that repeats the batch after a crash gives the
+// same digest.
 func (b *Batch) Bind() error {
 	w := binders.Get().(*binder)
 	defer w.done()
@@ -64,8 +65,9 @@ func (b *Batch) Bind() error {
 	return nil
 }
 
-// binder is the memory of one Bind, which the next one uses again: every commit makes a digest. The encoder writes into a
-// buffer, not into the hash, which takes no single bytes and no strings without an allocation for each.
+// binder is the memory of one Bind, which the next one uses again: every commit makes a digest. The
+// encoder writes into a buffer, not into the hash, which takes no single bytes and no strings
+// without an allocation for each.
 type binder struct {
 	said bytes.Buffer
 	enc  *msgpack.Encoder
@@ -99,8 +101,9 @@ func plain(a *Artefact) bool {
 // zeroTime is what the encoder makes of the zero time.
 const zeroTime = "\xc7\x0c\xff\x00\x00\x00\x00\xff\xff\xff\xf1\x88n\x09\x00"
 
-// artefact writes what the encoder makes of an artefact by reflection, byte by byte the same: outcomes that are stored
-// have digests of it. Reflection took most of a Bind; it is left what has one of the rarer fields.
+// artefact writes what the encoder makes of an artefact by reflection, byte by byte the same:
+// outcomes that are stored have digests of it. Reflection took most of a Bind; it is left what has
+// one of the rarer fields.
 func (w *binder) artefact(a *Artefact) error {
 	kind, err := a.Kind.MarshalText()
 	if err != nil || !plain(a) {

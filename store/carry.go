@@ -2,19 +2,21 @@ package store
 
 import "strconv"
 
-// Carried is a version of an artefact from another database. An import keeps its version number, time and writer, and the
-// salts and digests of its pages. The store assigns its own numbers (Art, LSN, GroupNum, and those in Rows).
+// Carried is a version of an artefact from another database. An import keeps its version number,
+// time and writer, and the salts and digests of its pages. The store assigns its own numbers (Art,
+// LSN, GroupNum, and those in Rows).
 type Carried struct {
-	// Head is the version. Deleted: the artefact was deleted with it. Gone: its content is not kept; with ErasedBy it has no
-	// Rows either. Floor: earlier versions are not kept; otherwise version numbers are consecutive.
+	// Head is the version. Deleted: the artefact was deleted with it. Gone: its content is not
+	// kept; with ErasedBy it has no Rows either. Floor: earlier versions are not kept; otherwise
+	// version numbers are consecutive.
 	Head Head
-	// Texts holds the texts of Rows, by index. A page that the previous version already has (same salt and digest) keeps
-	// its number and needs no text.
+	// Texts holds the texts of Rows, by index. A page that the previous version already has (same
+	// salt and digest) keeps its number and needs no text.
 	Texts []string
 }
 
-// CarriedHold makes ActHold store a batch that another database held, decided or not, as it was there. Expect and Context
-// are not checked: the reviewer who approves the batch does that.
+// CarriedHold makes ActHold store a batch that another database held, decided or not, as it was
+// there. Expect and Context are not checked: the reviewer who approves the batch does that.
 type CarriedHold struct {
 	Stale   []Ref
 	Decided string // as in HeldBatch
@@ -23,8 +25,8 @@ type CarriedHold struct {
 	Outcome Outcome // of the decision; LSN and Leaf are those of the other database, 0 where they mean nothing here
 }
 
-// checkCarried rejects what no database can have had. A version that is gone must be followed by a later one of its
-// artefact in the same batch: otherwise the artefact could not be read in between.
+// checkCarried rejects what no database can have had. A version that is gone must be followed by a
+// later one of its artefact in the same batch: otherwise the artefact could not be read in between.
 func (b *Batch) checkCarried() error {
 	if b.Hold != nil && (b.Action != ActHold || b.Reason == "") {
 		return Invalid("batch", "a hold of another database that is not held", "ActHold and a Reason")
@@ -95,14 +97,16 @@ func (c *Carried) text(i int) string {
 	return ""
 }
 
-// Text returns the text of page i, counted from 0. ok reports whether it matches the digest in its row.
+// Text returns the text of page i, counted from 0. ok reports whether it matches the digest in its
+// row.
 func (c *Carried) Text(i int) (text string, ok bool) {
 	r := &c.Head.Rows[i]
 	text = c.text(i)
 	return text, int(r.Bytes) == len(text) && r.Hash == ContentHash(text) && r.Digest == SaltedDigest(r.Salt[:], text)
 }
 
-// SamePage reports whether two rows describe the same page. Salts are random, so an equal salt means the same page.
+// SamePage reports whether two rows describe the same page. Salts are random, so an equal salt
+// means the same page.
 func SamePage(a, b *PageRow) bool {
 	return a.Salt == b.Salt && a.Digest == b.Digest && a.Salt != [DigestSaltSize]byte{}
 }

@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// macs are HMAC-SHA256 states that nobody uses. A fault makes two digests; hmac.New makes four objects for each.
+// macs are HMAC-SHA256 states that nobody uses. A fault makes two digests; hmac.New makes four
+// objects for each.
 var macs = sync.Pool{New: func() any { return &mac{h: sha256.New()} }}
 
 type mac struct {

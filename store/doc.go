@@ -1,125 +1,137 @@
-// Package store is the seam between the pipeline, which runs in the agent's process, and the place where pages
-// live: the Store interface, the plain data that crosses it, references, limits and errors. Users of the
-// library meet these names in package ctxpage. To write another store, read this package; package storetest
-// checks what it says, and has a reference store in memory.
+// Package store is the seam between the pipeline, which runs in the agent's process, and the place
+// where pages live: the Store interface, the plain data that crosses it, references, limits and
+// errors. Users of the library meet these names in package ctxpage. To write another store, read
+// this package; package storetest checks what it says, and has a reference store in memory.
 //
 // These rules belong to no single method:
 //
 // # Numbers
 //
-// A commit gets the next LSN, from 1. So does a commit that holds a batch, decides a review, or drops versions;
-// no other call gets one. Artefacts, pages, scopes and groups have numbers of their own, dense, from 1, in the
-// order of the commits that first wrote them. A number is never used again. Versions of an artefact are 1, 2, 3
-// and so on. A deletion is a version without pages. It has the fields of the version before it, without
-// Supersedes, and its own Version, LSN, PutAt and Actor.
+// A commit gets the next LSN, from 1. So does a commit that holds a batch, decides a review, or
+// drops versions; no other call gets one. Artefacts, pages, scopes and groups have numbers of their
+// own, dense, from 1, in the order of the commits that first wrote them. A number is never used
+// again. Versions of an artefact are 1, 2, 3 and so on. A deletion is a version without pages. It
+// has the fields of the version before it, without Supersedes, and its own Version, LSN, PutAt and
+// Actor.
 //
-// A batch writes an artefact once: a batch that puts or deletes an id twice is an InvalidError, whatever its
-// Action. The time in a batch id may be up to 7 days before Batch.Now (beyond that: ErrTxnExpired) and up to 12
-// hours after it (beyond that: InvalidError), because the clocks of writers differ.
+// A batch writes an artefact once: a batch that puts or deletes an id twice is an InvalidError,
+// whatever its Action. The time in a batch id may be up to 7 days before Batch.Now (beyond that:
+// ErrTxnExpired) and up to 12 hours after it (beyond that: InvalidError), because the clocks of
+// writers differ.
 //
-// A reference that names a deletion, by version or by scope, returns ErrNotFound and the zero Located, and no
-// ancestor is searched. A PageKey of version 0 means the newest version that has the page; Loaded.Key then
-// names it.
+// A reference that names a deletion, by version or by scope, returns ErrNotFound and the zero
+// Located, and no ancestor is searched. A PageKey of version 0 means the newest version that has
+// the page; Loaded.Key then names it.
 //
 // # What a put becomes
 //
-// A put repeats the newest version if its texts and fields are the same. Actor, PutAt and the stamp of the
-// source are not compared, and CurrentAsOf only with AsOfGiven. A repeat makes no version: the outcome names it
-// in Refs and Repeats, and the leaf has a Write with Touch. A put is no repeat while its artefact is
-// superseded, unless its text comes from a source, and it is no repeat if it supersedes an artefact that is
-// current.
+// A put repeats the newest version if its texts and fields are the same. Actor, PutAt and the stamp
+// of the source are not compared, and CurrentAsOf only with AsOfGiven. A repeat makes no version:
+// the outcome names it in Refs and Repeats, and the leaf has a Write with Touch. A put is no repeat
+// while its artefact is superseded, unless its text comes from a source, and it is no repeat if it
+// supersedes an artefact that is current.
 //
-// In a new version, a page whose text equals that of the page in the same place keeps its number, with three
-// exceptions: the artefact was superseded, its group changed, or the index would find the page differently
-// (FoundAlike). The index knows a page by the words and the group it was added with. Groups are those of
-// Artefact.Group. An artefact of several pages without a group gets one of its own, named by a zero byte and
-// the id.
+// In a new version, a page whose text equals that of the page in the same place keeps its number,
+// with three exceptions: the artefact was superseded, its group changed, or the index would find
+// the page differently (FoundAlike). The index knows a page by the words and the group it was added
+// with. Groups are those of Artefact.Group. An artefact of several pages without a group gets one
+// of its own, named by a zero byte and the id.
 //
 // # What is current
 //
-// An artefact is current until it is deleted or superseded: a later version of another artefact of its scope,
-// or one of the same batch, names it in Supersedes. Putting it again makes it current again.
+// An artefact is current until it is deleted or superseded: a later version of another artefact of
+// its scope, or one of the same batch, names it in Supersedes. Putting it again makes it current
+// again.
 //
-// Every page version that ended has at most one page that answers for it. If its artefact has a current
-// version, it is the page in the same place, or the last page if there are fewer. If its artefact is
-// superseded, it is the first page of the artefact that superseded it. If its artefact was deleted since, it is
-// none, even if the artefact is put again. So the words of an old version find what replaced it
-// (CandidateQuery), and a Seen page is stale as "replaced", "deleted" or "expired". A Seen page with number 0
-// (a draft), or with a number that no page has, makes nothing stale: a batch that was held in another database,
-// or salvaged, has numbers of that database.
+// Every page version that ended has at most one page that answers for it. If its artefact has a
+// current version, it is the page in the same place, or the last page if there are fewer. If its
+// artefact is superseded, it is the first page of the artefact that superseded it. If its artefact
+// was deleted since, it is none, even if the artefact is put again. So the words of an old version
+// find what replaced it (CandidateQuery), and a Seen page is stale as "replaced", "deleted" or
+// "expired". A Seen page with number 0 (a draft), or with a number that no page has, makes nothing
+// stale: a batch that was held in another database, or salvaged, has numbers of that database.
 //
 // # Candidates
 //
-// A question sees the chain of its Scopes except Mask, as of AsOf. A page may enter if it was current then and
-// no rule keeps it out. The rules, of which the first that applies is reported:
+// A question sees the chain of its Scopes except Mask, as of AsOf. A page may enter if it was
+// current then and no rule keeps it out. The rules, of which the first that applies is reported:
 //
 //   - it is expired by Now; the other rules never keep out pages of kind system
 //   - it is below Floor, unless it is a turn of Session in the nearest scope
 //   - it is a turn of another session and trusted no more than a tool
 //   - it is not of Kinds
 //
-// Hits are the K best by words (package lexical scores them, under Weights), and whatever their words: pinned,
-// system and human-verified pages, the Recent newest pages, and the Newest newest of each provenance and scope.
-// Excluded counts what each rule keeps out, with superseded artefacts as one of them, and names up to 20 of
-// those that the words asked for. It counts pages that are live now, whatever AsOf and Mask say.
+// Hits are the K best by words (package lexical scores them, under Weights), and whatever their
+// words: pinned, system and human-verified pages, the Recent newest pages, and the Newest newest of
+// each provenance and scope. Excluded counts what each rule keeps out, with superseded artefacts as
+// one of them, and names up to 20 of those that the words asked for. It counts pages that are live
+// now, whatever AsOf and Mask say.
 //
-// In a hit, Lexical.Via is the ended page by whose words it was found; 0: its own words. The same holds in
-// Excluded.Nearest, except for a superseded page, which is named itself: its Via is 0, and Lexical.Own is the
-// score of its words. Stats are returned with a Mask. They describe the index as it is now, with all page
-// versions of the chain, also under AsOf: they weigh words, and are not part of the snapshot.
+// In a hit, Lexical.Via is the ended page by whose words it was found; 0: its own words. The same
+// holds in Excluded.Nearest, except for a superseded page, which is named itself: its Via is 0, and
+// Lexical.Own is the score of its words. Stats are returned with a Mask. They describe the index as
+// it is now, with all page versions of the chain, also under AsOf: they weigh words, and are not
+// part of the snapshot.
 //
 // # The audit
 //
-// A commit has one leaf: the Leaf of its batch with Trace and Batch (its id), Parent (Batch.Trace), Scope,
-// Actor, Time, LSN, From, Status ("applied", "held", "rejected"), Stale and Writes. Its Type is the batch's,
-// except TypeHeld for a held batch, and TypeApprove and TypeReject for a review. A refused batch leaves a leaf
-// of TypeConflict with Status "conflict" and Conflicts, or with Status "stale". Each new page is a Write with
-// its digest; each page of a deleted artefact is a Write with Deleted; a version that kept its pages is a Write
-// without a digest. A commit and its leaf are durable together.
+// A commit has one leaf: the Leaf of its batch with Trace and Batch (its id), Parent (Batch.Trace),
+// Scope, Actor, Time, LSN, From, Status ("applied", "held", "rejected"), Stale and Writes. Its Type
+// is the batch's, except TypeHeld for a held batch, and TypeApprove and TypeReject for a review. A
+// refused batch leaves a leaf of TypeConflict with Status "conflict" and Conflicts, or with Status
+// "stale". Each new page is a Write with its digest; each page of a deleted artefact is a Write
+// with Deleted; a version that kept its pages is a Write without a digest. A commit and its leaf
+// are durable together.
 //
 // # GC
 //
-// A version ended when the next one was written or, with GCJob.Expired, when it expired. It goes when that is
-// longer ago than KeepFor, when there are KeepVersions newer ones, and when nothing keeps it: a Hold of an
-// earlier moment, a held batch that waits, a row whose StateKind says it names the version's pages, a live
-// artefact that was derived from it or has it as its source. A page stays as long as any version that has it
-// stays. What remains of a version is a Head with Gone and GoneBy, which reads as ErrGone. It keeps scope, id,
-// kind, provenance, Art, Version, LSN, PutAt, Supersedes and Rows, and no content.
+// A version ended when the next one was written or, with GCJob.Expired, when it expired. It goes
+// when that is longer ago than KeepFor, when there are KeepVersions newer ones, and when nothing
+// keeps it: a Hold of an earlier moment, a held batch that waits, a row whose StateKind says it
+// names the version's pages, a live artefact that was derived from it or has it as its source. A
+// page stays as long as any version that has it stays. What remains of a version is a Head with
+// Gone and GoneBy, which reads as ErrGone. It keeps scope, id, kind, provenance, Art, Version, LSN,
+// PutAt, Supersedes and Rows, and no content.
 //
-// A run that drops something is one commit or several. Each has an LSN and a leaf of TypeGC, which ByTrace
-// finds under GCReport.Trace; GoneBy is that trace. A plan, or a run that drops nothing, makes no commit and
-// has no trace. What expired while it was current is deleted first, in a version of its own by OperatorScope;
-// GCJob.By is in the leaf. Nothing else of an artefact changes: its LSN, which Expect compares, stays. Runs
-// over all scopes also drop what StateKind.Past and StateKind.Journal name, and reviews that were decided as
-// long ago.
+// A run that drops something is one commit or several. Each has an LSN and a leaf of TypeGC, which
+// ByTrace finds under GCReport.Trace; GoneBy is that trace. A plan, or a run that drops nothing,
+// makes no commit and has no trace. What expired while it was current is deleted first, in a
+// version of its own by OperatorScope; GCJob.By is in the leaf. Nothing else of an artefact
+// changes: its LSN, which Expect compares, stays. Runs over all scopes also drop what
+// StateKind.Past and StateKind.Journal name, and reviews that were decided as long ago.
 //
-// GCJob.Scopes restricts a run to scopes, each with what it keeps itself. GCJob.Reviews are decided held batches that go,
-// whatever their age, and then nothing else does.
+// GCJob.Scopes restricts a run to scopes, each with what it keeps itself. GCJob.Reviews are decided
+// held batches that go, whatever their age, and then nothing else does.
 //
 // # Quotas
 //
-// A store that keeps quotas reads them from the rows under QuotaRows. It judges a commit by those of its scope and of the
-// scopes above, last of all and in the order of commits, by what is stored and what is in flight: a QuotaError refuses it,
-// with a leaf of TypeConflict and Status "quota". Page versions count until gc or an erase takes them. A commit of
-// TypeRefetch, artefacts whose ids begin with "ctxpage:", and what adds no page and no held batch are never refused.
+// A store that keeps quotas reads them from the rows under QuotaRows. It judges a commit by those
+// of its scope and of the scopes above, last of all and in the order of commits, by what is stored
+// and what is in flight: a QuotaError refuses it, with a leaf of TypeConflict and Status "quota".
+// Page versions count until gc or an erase takes them. A commit of TypeRefetch, artefacts whose ids
+// begin with "ctxpage:", and what adds no page and no held batch are never refused.
 //
 // # Erase
 //
-// An erase takes every version of the artefacts it names, even if they are held or named elsewhere, and the
-// held batches, questions and state rows. A live artefact is deleted. What remains of a version is a Head with
-// Gone, GoneBy and ErasedBy: its name, numbers and times, without any field of content, salt or digest. It
-// reads as ErrErased. The leaves have type erase, with By, Reason and, as Note, counts. When Maintain returns,
-// no byte of what was erased is in what the store keeps on disk, old logs and free space included. If it was
-// stopped before, the next open for writing finishes it. An artefact that was erased before is left alone, so a
-// second run with the same job takes nothing.
+// An erase takes every version of the artefacts it names, even if they are held or named elsewhere,
+// and the held batches, questions and state rows. A live artefact is deleted. What remains of a
+// version is a Head with Gone, GoneBy and ErasedBy: its name, numbers and times, without any field
+// of content, salt or digest. It reads as ErrErased. The leaves have type erase, with By, Reason
+// and, as Note, counts. When Maintain returns, no byte of what was erased is in what the store
+// keeps on disk, old logs and free space included. If it was stopped before, the next open for
+// writing finishes it. An artefact that was erased before is left alone, so a second run with the
+// same job takes nothing.
 //
 // # Carry
 //
-// Batch.Carry brings versions that another database had. They keep version, put time, writer, provenance, salts and digests,
-// and get the numbers and the LSN of here. Each continues what is here of its artefact: the next version, or the first where
-// there is none, or one whose Floor says that nothing is kept of those before. Else the batch is a ConflictError. A page that
-// the version before has too, by salt and digest, goes on under its number. A version that is gone comes in one batch, and so
-// under one LSN, with the next one that is not. The leaf is that of the import; what is carried repeats nothing.
+// Batch.Carry brings versions that another database had. They keep version, put time, writer,
+// provenance, salts and digests, and get the numbers and the LSN of here. Each continues what is
+// here of its artefact: the next version, or the first where there is none, or one whose Floor says
+// that nothing is kept of those before. Else the batch is a ConflictError. A page that the version
+// before has too, by salt and digest, goes on under its number. A version that is gone comes in one
+// batch, and so under one LSN, with the next one that is not. The leaf is that of the import; what
+// is carried repeats nothing.
 //
-// Batch.Hold with ActHold stores a held batch as another database had it, decided or not. Nothing of it is judged.
+// Batch.Hold with ActHold stores a held batch as another database had it, decided or not. Nothing
+// of it is judged.
 package store

@@ -12,32 +12,36 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// EraseJob lists what to erase for good. The caller has already collected everything to erase: the store follows no
-// references.
+// EraseJob lists what to erase for good. The caller has already collected everything to erase: the
+// store follows no references.
 type EraseJob struct {
 	Refs      []Ref       // artefacts, by scope and id: all versions, and the tombstones that gc or a deletion left
 	Held      []ulid.ULID // held batches, decided or not
 	Questions []uint64    // leaves whose question texts are erased
-	// State lists rows to delete, or, with a Value, to replace. If LSN is set, the row must still have it.
+	// State lists rows to delete, or, with a Value, to replace. If LSN is set, the row must still
+	// have it.
 	State []StateRow
 	// By and Reason are written to the audit, so they must not contain what is erased.
 	By, Reason string
-	// Asked identifies the request under the database's secret (AskedOf). Cascade says what to do with derived pages.
-	// Restoring an older backup uses both to repeat the erase.
+	// Asked identifies the request under the database's secret (AskedOf). Cascade says what to do
+	// with derived pages. Restoring an older backup uses both to repeat the erase.
 	Asked   []string
 	Cascade string
 	// Backups are those named in the audit; the report repeats them.
 	Backups []Backup
-	// Leaves are those of the audit whose bodies go; their hashes stay (manifest.Log.Prune). Alone they are a prune by age.
+	// Leaves are those of the audit whose bodies go; their hashes stay (manifest.Log.Prune). Alone
+	// they are a prune by age.
 	Leaves []manifest.Span
-	// Names takes the names of Refs, too: no row of them stays, and what their leaves said of outcomes goes. Scopes and Groups
-	// (sessions, by scope and id) lose their names if nothing is left in them.
+	// Names takes the names of Refs, too: no row of them stays, and what their leaves said of
+	// outcomes goes. Scopes and Groups (sessions, by scope and id) lose their names if nothing is
+	// left in them.
 	Names  bool
 	Scopes []string
 	Groups []Ref
 }
 
-// Only reports whether a job removes bodies of leaves, with the questions they were asked, and nothing else.
+// Only reports whether a job removes bodies of leaves, with the questions they were asked, and
+// nothing else.
 func (j *EraseJob) Only() bool {
 	return !j.Names && len(j.Leaves) > 0 && len(j.Refs)+len(j.Held)+len(j.State) == 0
 }
@@ -61,9 +65,11 @@ type EraseReport struct {
 	// Asked and Cascade are copied from the job. The leaf has their digest.
 	Asked   []string `json:"asked,omitempty"`
 	Cascade string   `json:"cascade,omitempty"`
-	// Backups are those named in the audit. They were made before the erase, so they still contain what was erased.
+	// Backups are those named in the audit. They were made before the erase, so they still contain
+	// what was erased.
 	Backups []Backup `json:"backups,omitempty"`
-	// FileBefore and FileAfter are the sizes, in bytes, of the file before and after it was rewritten.
+	// FileBefore and FileAfter are the sizes, in bytes, of the file before and after it was
+	// rewritten.
 	FileBefore int64 `json:"file_before,omitempty"`
 	FileAfter  int64 `json:"file_after,omitempty"`
 }
@@ -94,14 +100,15 @@ type Backup struct {
 	LSN  uint64    `json:"lsn"` // of the newest commit when it began
 }
 
-// AskedOf returns a keyed digest of a name that was erased; kind is, for example, "subject". Without the database's secret
-// nobody can test a guess against it.
+// AskedOf returns a keyed digest of a name that was erased; kind is, for example, "subject".
+// Without the database's secret nobody can test a guess against it.
 func AskedOf(secret []byte, kind, name string) string {
 	d := SaltedMAC(secret[:min(len(secret), 32)], func(b []byte) []byte { return append(append(append(append(b, "asked"...), kind...), 0), name...) })
 	return kind + ":" + hex.EncodeToString(d[:16])
 }
 
-// AskedDigest returns the digest of Asked and Cascade for the leaf of an erase; nil if both are empty.
+// AskedDigest returns the digest of Asked and Cascade for the leaf of an erase; nil if both are
+// empty.
 func AskedDigest(asked []string, cascade string) []byte {
 	if len(asked) == 0 {
 		return nil
@@ -113,8 +120,8 @@ func AskedDigest(asked []string, cascade string) []byte {
 // EraseRows is the key prefix of the state rows that record, by trace, how far each erase has come.
 const EraseRows = "erase/"
 
-// ReceiptRows is the key prefix of the state rows that remember, by database and trace, the erases of other databases whose
-// receipts an import was given.
+// ReceiptRows is the key prefix of the state rows that remember, by database and trace, the erases
+// of other databases whose receipts an import was given.
 const ReceiptRows = "receipt/"
 
 // Check rejects a job that erases nothing, or that lacks By or Reason.
@@ -150,7 +157,8 @@ func timeOf(trace string) string {
 	return ulid.Time(id.Time()).UTC().Format(time.RFC3339)
 }
 
-// erasedSentinel is ErrErased. It matches ErrGone without wrapping it, so that it crosses to another process as itself.
+// erasedSentinel is ErrErased. It matches ErrGone without wrapping it, so that it crosses to
+// another process as itself.
 type erasedSentinel struct{}
 
 func (erasedSentinel) Error() string { return ErrGone.Error() + ": erased" }

@@ -19,11 +19,12 @@ var (
 	ErrNewerFormat = errors.New("ctxpage: file has a newer format")
 	// ErrCorrupt is matched by every *CorruptError.
 	ErrCorrupt = corrupt.ErrCorrupt
-	// ErrNotDatabase means that the file at the path is something else: it does not begin as a database does, and there is
-	// no log and no audit beside it. Nothing in it was changed.
+	// ErrNotDatabase means that the file at the path is something else: it does not begin as a
+	// database does, and there is no log and no audit beside it. Nothing in it was changed.
 	ErrNotDatabase = errors.New("ctxpage: not a ctxpage database")
-	// ErrKey means that a database is encrypted and does not open with the key that was given, or without one, or that it is
-	// not encrypted and a key was given. The error says which, and what to do. Nothing in it was changed.
+	// ErrKey means that a database is encrypted and does not open with the key that was given, or
+	// without one, or that it is not encrypted and a key was given. The error says which, and what
+	// to do. Nothing in it was changed.
 	ErrKey = errors.New("ctxpage: the key does not fit the database")
 	// ErrReadOnly is returned by every write on a database opened with Options.ReadOnly.
 	ErrReadOnly = errors.New("ctxpage: database is open read-only")
@@ -31,58 +32,66 @@ var (
 	ErrNotExist = errors.New("ctxpage: no database at this path")
 	// ErrClosed is returned after Close, by every method but Close itself.
 	ErrClosed = errors.New("ctxpage: database is closed")
-	// ErrOutcomeUnknown means that a write or a sync failed while a commit was under way, or that the caller's
-	// context ended while it waited. The commit may or may not have happened: open the database again (after a
-	// failed write the handle stays unusable) and repeat with the same id, which never applies twice.
+	// ErrOutcomeUnknown means that a write or a sync failed while a commit was under way, or that
+	// the caller's context ended while it waited. The commit may or may not have happened: open the
+	// database again (after a failed write the handle stays unusable) and repeat with the same id,
+	// which never applies twice.
 	ErrOutcomeUnknown = errors.New("ctxpage: outcome unknown")
 )
 
 // Putting and reading.
 var (
-	// ErrNotFound means that no live artefact of that name is visible from the scope. A page of another scope
-	// gives the same error, so that existence does not leak.
+	// ErrNotFound means that no live artefact of that name is visible from the scope. A page of
+	// another scope gives the same error, so that existence does not leak.
 	ErrNotFound = errors.New("ctxpage: not found")
-	// ErrGone means that the version existed and gc dropped it; the error names the version and the run. For verdicts of a
-	// session it means that they are no longer kept.
+	// ErrGone means that the version existed and gc dropped it; the error names the version and the
+	// run. For verdicts of a session it means that they are no longer kept.
 	ErrGone = errors.New("ctxpage: version is gone")
-	// ErrErased means that an operator erased the version; the error says who and when. It also matches ErrGone.
+	// ErrErased means that an operator erased the version; the error says who and when. It also
+	// matches ErrGone.
 	ErrErased error = erasedSentinel{}
 	// ErrExpired means that the artefact's expiry has passed.
 	ErrExpired = errors.New("ctxpage: expired")
 	// ErrDirty means that the source of the artefact changed and could not be fetched again.
 	ErrDirty = errors.New("ctxpage: dirty")
-	// ErrFileRoot is matched by the *FileRootError of a file: source that this process may not read.
+	// ErrFileRoot is matched by the *FileRootError of a file: source that this process may not
+	// read.
 	ErrFileRoot = errors.New("ctxpage: no file root allows the source")
-	// ErrVanished means that a source no longer exists. A Source returns an error that matches it to distinguish this from
-	// being unreachable; a file: source does so if its root exists and the file does not. Such errors also match ErrDirty.
+	// ErrVanished means that a source no longer exists. A Source returns an error that matches it
+	// to distinguish this from being unreachable; a file: source does so if its root exists and the
+	// file does not. Such errors also match ErrDirty.
 	ErrVanished = errors.New("ctxpage: source vanished")
 	// ErrInvalid is matched by every *InvalidError: an input broke a rule or a limit.
 	ErrInvalid = errors.New("ctxpage: invalid input")
-	// ErrGated means that a gated handle asked for what only its host may do; the error says what and how to do it.
+	// ErrGated means that a gated handle asked for what only its host may do; the error says what
+	// and how to do it.
 	ErrGated = errors.New("ctxpage: not for a gated handle")
 	// ErrProvenance means that a scope handle asked for a trust only the operator can give.
 	ErrProvenance = errors.New("ctxpage: provenance not allowed")
 
-	// ErrBudget is matched by the *budget.BudgetError of an assembly whose system part alone does not fit.
+	// ErrBudget is matched by the *budget.BudgetError of an assembly whose system part alone does
+	// not fit.
 	ErrBudget = errors.New("ctxpage: budget too small")
 )
 
 // Ending a transaction.
 var (
-	// ErrConflict means that an artefact the transaction overwrites has a newer version. Nothing was applied.
+	// ErrConflict means that an artefact the transaction overwrites has a newer version. Nothing
+	// was applied.
 	ErrConflict = errors.New("ctxpage: conflict")
-	// ErrStaleContext means that a page version the transaction saw was replaced, expired or deleted, and the
-	// transaction was told to fail on it.
+	// ErrStaleContext means that a page version the transaction saw was replaced, expired or
+	// deleted, and the transaction was told to fail on it.
 	ErrStaleContext = errors.New("ctxpage: stale context")
-	// ErrHeld is matched by the *HeldError of a commit that the gate held for review: durable, invisible, listed.
+	// ErrHeld is matched by the *HeldError of a commit that the gate held for review: durable,
+	// invisible, listed.
 	ErrHeld = errors.New("ctxpage: held for review")
 	// ErrTxnDone means that the transaction has already been committed or rolled back.
 	ErrTxnDone = errors.New("ctxpage: transaction is done")
-	// ErrTxnFailed means that a Put or Delete of the transaction failed before, so that a Commit would keep a part of what
-	// was meant. It wraps that error. Roll back and begin again.
+	// ErrTxnFailed means that a Put or Delete of the transaction failed before, so that a Commit
+	// would keep a part of what was meant. It wraps that error. Roll back and begin again.
 	ErrTxnFailed = errors.New("ctxpage: a write of the transaction failed")
-	// ErrTxnExpired means that the id of the batch is older than the time outcomes are remembered (7 days), or was
-	// used before the newest 10,000 commits: the manifest has its outcome.
+	// ErrTxnExpired means that the id of the batch is older than the time outcomes are remembered
+	// (7 days), or was used before the newest 10,000 commits: the manifest has its outcome.
 	ErrTxnExpired = errors.New("ctxpage: transaction id has expired")
 	// ErrSelfCertified means that the actor who wrote a held batch tried to approve it.
 	ErrSelfCertified = errors.New("ctxpage: writer cannot approve its own batch")
@@ -90,12 +99,13 @@ var (
 	ErrReviewed = errors.New("ctxpage: batch was already reviewed")
 )
 
-// ErrMisfit is matched by the *CorruptError of a database whose log and file do not belong together: a part is missing, or
-// the files were copied while the database was being written. Copy with Backup, or see what Salvage recovers.
+// ErrMisfit is matched by the *CorruptError of a database whose log and file do not belong
+// together: a part is missing, or the files were copied while the database was being written. Copy
+// with Backup, or see what Salvage recovers.
 var ErrMisfit = errors.New("the file and its log do not fit together")
 
-// ErrNoSpace is matched by the *NoSpaceError of an operation that found the disk full. Nothing was written. Reads, deletes
-// and gc still work, and writes resume once there is space.
+// ErrNoSpace is matched by the *NoSpaceError of an operation that found the disk full. Nothing was
+// written. Reads, deletes and gc still work, and writes resume once there is space.
 var ErrNoSpace = errors.New("ctxpage: disk is full")
 
 // NoSpaceError says how much disk space a database lacks.
@@ -121,8 +131,8 @@ func (e *NoSpaceError) Is(target error) bool { return target == ErrNoSpace || ta
 // Unwrap returns the cause.
 func (e *NoSpaceError) Unwrap() error { return e.Err }
 
-// LockedError says which process has the file: a writer, or, if Reading is set, one of the readers. PID is 0 if the process
-// is not known.
+// LockedError says which process has the file: a writer, or, if Reading is set, one of the readers.
+// PID is 0 if the process is not known.
 type LockedError struct {
 	Path    string
 	PID     int
@@ -178,13 +188,14 @@ type missing struct {
 
 func (e *missing) Unwrap() []error { return []error{e.InvalidError, e.cause} }
 
-// InvalidMissing is Invalid for an input that names what is not there; cause says so, and is matched as well.
+// InvalidMissing is Invalid for an input that names what is not there; cause says so, and is
+// matched as well.
 func InvalidMissing(cause error, field, got, expected string) error {
 	return &missing{&InvalidError{Field: field, Got: got, Expected: expected}, cause}
 }
 
-// FileRootError names a file that a source wants to read and that lies below none of the allowed directories: those of
-// Options.FileRoots and, with Options.RecordedRoots, of DB.AddFileRoot.
+// FileRootError names a file that a source wants to read and that lies below none of the allowed
+// directories: those of Options.FileRoots and, with Options.RecordedRoots, of DB.AddFileRoot.
 type FileRootError struct {
 	Path string
 }
@@ -196,8 +207,9 @@ func (e *FileRootError) Error() string {
 // Is makes errors.Is(err, ErrFileRoot) true.
 func (e *FileRootError) Is(target error) bool { return target == ErrFileRoot }
 
-// HeldError is what a commit below the gate returns. The drafts are durable and can be reviewed under Batch.
-// It is an error on purpose: a caller who ignored a mere status would believe that the answer was kept.
+// HeldError is what a commit below the gate returns. The drafts are durable and can be reviewed
+// under Batch. It is an error on purpose: a caller who ignored a mere status would believe that the
+// answer was kept.
 type HeldError struct {
 	Batch  string
 	Trace  string
@@ -212,7 +224,8 @@ func (e *HeldError) Error() string {
 // Is makes errors.Is(err, ErrHeld) true.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// ConflictError names the artefact that has a newer version, or the state row that was written since.
+// ConflictError names the artefact that has a newer version, or the state row that was written
+// since.
 type ConflictError struct {
 	Ref  Ref
 	Key  string // of a state row; then Ref is zero
@@ -222,7 +235,8 @@ type ConflictError struct {
 	Held bool // of a held batch: what it was written from does not change any more
 }
 
-// LsnElsewhere is expected by what was written from a version that this database never had: a salvage does not copy it.
+// LsnElsewhere is expected by what was written from a version that this database never had: a
+// salvage does not copy it.
 const LsnElsewhere = math.MaxUint64
 
 func (e *ConflictError) Error() string {

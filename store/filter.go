@@ -16,15 +16,16 @@ const (
 	MaxFilterValue = 256     // bytes of a key or a value that is compared; a stored one may be longer
 )
 
-// Filter restricts a read to artefacts with given properties. All fields that are set must hold. The zero Filter restricts
-// nothing. A filter never widens what a scope sees.
+// Filter restricts a read to artefacts with given properties. All fields that are set must hold.
+// The zero Filter restricts nothing. A filter never widens what a scope sees.
 //
-// A page has the properties of the newest version of its artefact that contains it; a read of the past (AsOf) uses the
-// same ones. Times are compared in microseconds, finer parts are cut off.
+// A page has the properties of the newest version of its artefact that contains it; a read of the
+// past (AsOf) uses the same ones. Times are compared in microseconds, finer parts are cut off.
 type Filter struct {
 	// IDPrefix is the prefix of the id: at most MaxID bytes, compared byte for byte.
 	IDPrefix string `json:"id_prefix,omitempty"`
-	// TagsAny: at least one of these tags; TagsAll: every one of them. Tags are compared byte for byte.
+	// TagsAny: at least one of these tags; TagsAll: every one of them. Tags are compared byte for
+	// byte.
 	TagsAny []string `json:"tags_any,omitempty"`
 	TagsAll []string `json:"tags_all,omitempty"`
 	// Subject must equal the artefact's subject.
@@ -33,8 +34,8 @@ type Filter struct {
 	Meta Conditions `json:"meta,omitempty"`
 	// Kinds: one of these.
 	Kinds []Kind `json:"kinds,omitempty"`
-	// Since and Until bound Artefact.CurrentAsOf, when the content was true: not before Since, and before Until. Zero: no
-	// bound.
+	// Since and Until bound Artefact.CurrentAsOf, when the content was true: not before Since, and
+	// before Until. Zero: no bound.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 	// WrittenSince and WrittenUntil bound the time of the put in the same way.
@@ -45,9 +46,10 @@ type Filter struct {
 // Operator compares a metadata value with that of a Condition.
 type Operator string
 
-// The operators. OpEqual and OpNotEqual compare bytes; OpNotEqual also holds where the key is absent. The orders hold only
-// where the key is present: two decimal numbers are compared as numbers, anything else byte for byte, so that times in
-// RFC 3339 of one time zone are in order. OpExists has the value "true" or "false".
+// The operators. OpEqual and OpNotEqual compare bytes; OpNotEqual also holds where the key is
+// absent. The orders hold only where the key is present: two decimal numbers are compared as
+// numbers, anything else byte for byte, so that times in RFC 3339 of one time zone are in order.
+// OpExists has the value "true" or "false".
 const (
 	OpEqual          Operator = "$eq"
 	OpNotEqual       Operator = "$ne"
@@ -68,8 +70,8 @@ type Condition struct {
 	Value string
 }
 
-// Conditions are written in JSON as an object, as document databases do: {"team": "red", "priority": {"$gte": "3"}}. An
-// operator may appear once per key.
+// Conditions are written in JSON as an object, as document databases do: {"team": "red",
+// "priority": {"$gte": "3"}}. An operator may appear once per key.
 type Conditions []Condition
 
 // IsZero reports whether the filter restricts nothing.
@@ -78,8 +80,8 @@ func (f *Filter) IsZero() bool {
 		f.Since.IsZero() && f.Until.IsZero() && f.WrittenSince.IsZero() && f.WrittenUntil.IsZero()
 }
 
-// Check rejects a filter that breaks a limit or that can never match. The *InvalidError names the field and what was
-// expected.
+// Check rejects a filter that breaks a limit or that can never match. The *InvalidError names the
+// field and what was expected.
 func (f *Filter) Check() error {
 	if f.IDPrefix != "" {
 		if err := CheckID("filter.id_prefix", f.IDPrefix); err != nil {
@@ -187,9 +189,9 @@ func order(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// decimal parses a decimal number: sign, digits, point, exponent. Infinity, hexadecimal, and anything longer than
-// MaxFilterValue bytes is text; the last so that a store which keeps only the beginning of a value compares it the same
-// way.
+// decimal parses a decimal number: sign, digits, point, exponent. Infinity, hexadecimal, and
+// anything longer than MaxFilterValue bytes is text; the last so that a store which keeps only the
+// beginning of a value compares it the same way.
 func decimal(s string) (float64, bool) {
 	if s == "" || len(s) > MaxFilterValue || strings.Trim(s, "+-.eE0123456789") != "" || !strings.ContainsAny(s, "0123456789") {
 		return 0, false
@@ -201,8 +203,8 @@ func decimal(s string) (float64, bool) {
 // Match reports whether a version matches the filter.
 func (f *Filter) Match(h *Head) bool { return f.Mismatch(h) == "" }
 
-// Mismatch names the first condition that a version does not meet; "" means that it matches. It defines the filter:
-// stores that filter by columns must give the same result.
+// Mismatch names the first condition that a version does not meet; "" means that it matches. It
+// defines the filter: stores that filter by columns must give the same result.
 func (f *Filter) Mismatch(h *Head) string {
 	if f == nil {
 		return ""
@@ -239,7 +241,8 @@ func (f *Filter) Mismatch(h *Head) string {
 	return ""
 }
 
-// LeavesOut reports whether the filter excludes a version that has not been put yet, as of the given time.
+// LeavesOut reports whether the filter excludes a version that has not been put yet, as of the
+// given time.
 func (q *CandidateQuery) LeavesOut(h *Head, now time.Time) bool {
 	if q.Filter.IsZero() || !q.Strict && h.Kind == KindSystem || q.Session != "" && h.Group == q.Session {
 		return false

@@ -9,7 +9,8 @@ import (
 	"strconv"
 )
 
-// MarshalJSON writes an object by key: the value alone for one equality, else an object by operator.
+// MarshalJSON writes an object by key: the value alone for one equality, else an object by
+// operator.
 func (cs Conditions) MarshalJSON() ([]byte, error) {
 	var keys []string
 	by := map[string][]Condition{}
@@ -59,8 +60,8 @@ func writeJSON(b *bytes.Buffer, s string) {
 	b.Write(text)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. A value may be a string, a number or a boolean, which stands for its text.
-// The conditions are in the order of their keys and operators.
+// UnmarshalJSON reads what MarshalJSON writes. A value may be a string, a number or a boolean,
+// which stands for its text. The conditions are in the order of their keys and operators.
 func (cs *Conditions) UnmarshalJSON(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -73,8 +74,8 @@ func (cs *Conditions) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// ConditionsOf makes conditions of a decoded JSON object: {"team": "red", "priority": {"$gte": 3}}. The error is an
-// InvalidError.
+// ConditionsOf makes conditions of a decoded JSON object: {"team": "red", "priority": {"$gte": 3}}.
+// The error is an InvalidError.
 func ConditionsOf(by map[string]any) (Conditions, error) {
 	var out Conditions
 	for _, k := range slices.Sorted(maps.Keys(by)) {
@@ -110,7 +111,8 @@ func scalar(key string, v any) (string, error) {
 	return "", Invalid("filter.meta."+strconv.Quote(key), fmt.Sprintf("a %T", v), "a string, a number or a boolean")
 }
 
-// JSON is the filter as a manifest records it: always the same bytes for the same filter. "": it restricts nothing.
+// JSON is the filter as a manifest records it: always the same bytes for the same filter. "": it
+// restricts nothing.
 func (f *Filter) JSON() string {
 	if f.IsZero() {
 		return ""

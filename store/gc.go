@@ -7,8 +7,8 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// GCJob configures a gc run. KeepVersions does not count deletions. KeepRecords and KeepNames bound how many tombstones
-// stay; a store may keep more.
+// GCJob configures a gc run. KeepVersions does not count deletions. KeepRecords and KeepNames bound
+// how many tombstones stay; a store may keep more.
 type GCJob struct {
 	KeepVersions int
 	KeepFor      time.Duration
@@ -17,14 +17,15 @@ type GCJob struct {
 	Expired      bool
 	Scope        string // "": all
 	By           string
-	// Scopes, if not nil, restricts the job to these scopes. Each has its own values in place of KeepFor and
-	// KeepVersions.
+	// Scopes, if not nil, restricts the job to these scopes. Each has its own values in place of
+	// KeepFor and KeepVersions.
 	Scopes map[string]GCKeep
-	// Reviews, if not nil, lists decided held batches to drop. Nothing else is dropped, and batches that still await review
-	// are kept.
+	// Reviews, if not nil, lists decided held batches to drop. Nothing else is dropped, and batches
+	// that still await review are kept.
 	Reviews []ulid.ULID
-	// Models, if not nil, names the models whose vectors are kept; those of other models are dropped. They are derived and
-	// can be made again. A job that is restricted to scopes drops none.
+	// Models, if not nil, names the models whose vectors are kept; those of other models are
+	// dropped. They are derived and can be made again. A job that is restricted to scopes drops
+	// none.
 	Models []string
 	// Why is recorded as the reason in the leaves of the run.
 	Why string
@@ -36,7 +37,8 @@ type GCKeep struct {
 	Versions int
 }
 
-// Only reports whether the job is restricted to scopes, and so skips data that belongs to no single scope.
+// Only reports whether the job is restricted to scopes, and so skips data that belongs to no single
+// scope.
 func (j *GCJob) Only() bool { return j.Scope != "" || j.Scopes != nil }
 
 // KeepIn returns what the job keeps in a scope; false means that the job does not touch the scope.
@@ -54,7 +56,8 @@ const DefaultKeepRecords = 4
 // DefaultKeepNames is for the whole database.
 const DefaultKeepNames = 1024
 
-// GCReport says what gc dropped, or would drop, and why the rest was kept. After an early end it covers what was done.
+// GCReport says what gc dropped, or would drop, and why the rest was kept. After an early end it
+// covers what was done.
 type GCReport struct {
 	DryRun  bool      `json:"dry_run,omitempty"`
 	Trace   string    `json:"trace,omitempty"` // of the run; its leaves and every ErrGone name it. Empty if nothing was dropped
@@ -105,7 +108,8 @@ const (
 	KeptChanged = "its artefact was written to meanwhile"
 )
 
-// GoneError says which version is gone, when, and by which run of gc or erase. page 0 means the whole artefact.
+// GoneError says which version is gone, when, and by which run of gc or erase. page 0 means the
+// whole artefact.
 func GoneError(h *Head, page int) error {
 	if h.ErasedBy != "" {
 		return erasedError(h, page)

@@ -31,8 +31,8 @@ func (h *Head) Below(version uint32) *Head {
 	return &Head{Artefact: Artefact{ID: h.ID, Kind: h.Kind}, Scope: h.Scope, Art: h.Art, Version: version, Gone: true, GoneBy: h.GoneBy}
 }
 
-// CheckIDs refuses a batch that writes an artefact twice, by puts or deletes: there would be no telling which of the two is
-// the version that readers see.
+// CheckIDs refuses a batch that writes an artefact twice, by puts or deletes: there would be no
+// telling which of the two is the version that readers see.
 func (b *Batch) CheckIDs() error {
 	if err := b.checkCarried(); err != nil {
 		return err

@@ -8,8 +8,9 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// CheckClock refuses a time that cannot be stored or shown: rows hold the zero time for "never", and dates in JSON and
-// in head lines have four digits. Whoever takes a time from Options.Clock to keep it asks here, or makes an id of it.
+// CheckClock refuses a time that cannot be stored or shown: rows hold the zero time for "never",
+// and dates in JSON and in head lines have four digits. Whoever takes a time from Options.Clock to
+// keep it asks here, or makes an id of it.
 func CheckClock(now time.Time) error {
 	if y, utc := now.Year(), now.UTC().Year(); now.IsZero() || min(y, utc) < 1 || max(y, utc) > 9999 {
 		return Invalid("Options.Clock", fmt.Sprintf("a time in the year %d", y), "a time from the year 1, which is not the zero time, to the year 9999")
@@ -17,7 +18,8 @@ func CheckClock(now time.Time) error {
 	return nil
 }
 
-// NewID makes an id that sorts by time. The randomness is the caller's, so that a test can repeat it.
+// NewID makes an id that sorts by time. The randomness is the caller's, so that a test can repeat
+// it.
 func NewID(now time.Time, rand io.Reader) (ulid.ULID, error) {
 	if err := CheckClock(now); err != nil {
 		return ulid.ULID{}, err

@@ -44,7 +44,8 @@ const (
 // Kind says what an artefact is. It gives the defaults of class, provenance and priority.
 type Kind uint8
 
-// The kinds. KindAuto picks message for an artefact with a role, chunk for one with a source, else fact.
+// The kinds. KindAuto picks message for an artefact with a role, chunk for one with a source, else
+// fact.
 const (
 	KindAuto Kind = iota
 	KindSystem
@@ -85,7 +86,8 @@ func ParseKind(s string) (Kind, error) {
 	return 0, Invalid("kind", strconv.Quote(s), "one of "+strings.Join(KindNames[1:], ", "))
 }
 
-// Provenance is an order of trust: who wrote an artefact. Zero on an Artefact means the default of its kind.
+// Provenance is an order of trust: who wrote an artefact. Zero on an Artefact means the default of
+// its kind.
 type Provenance = triage.Provenance
 
 // The provenances, from most to least trusted.
@@ -109,7 +111,8 @@ const (
 	PriorityCritical
 )
 
-// Part is one part of a message that is not only text. Text parts are joined into the artefact's text, in order.
+// Part is one part of a message that is not only text. Text parts are joined into the artefact's
+// text, in order.
 type Part struct {
 	Type   string `json:"type"` // "text" is text; anything else is carried as it is
 	Text   string `json:"text,omitempty"`
@@ -127,45 +130,52 @@ type ToolCall struct {
 
 // Artefact is what a caller puts. It is stored as one or more pages.
 type Artefact struct {
-	// ID is the caller's key, unique in its scope: 1 to 512 bytes of UTF-8 without control characters.
+	// ID is the caller's key, unique in its scope: 1 to 512 bytes of UTF-8 without control
+	// characters.
 	ID   string `json:"id"`
 	Kind Kind   `json:"kind"`
-	// Provenance: zero takes the default of the kind. A scope handle cannot give HumanVerified (ErrProvenance).
+	// Provenance: zero takes the default of the kind. A scope handle cannot give HumanVerified
+	// (ErrProvenance).
 	Provenance Provenance `json:"provenance"`
-	// Text is the content. Empty with a Source: it is fetched from there. Empty with Parts: their text parts.
+	// Text is the content. Empty with a Source: it is fetched from there. Empty with Parts: their
+	// text parts.
 	Text  string `json:"text,omitempty"`
 	Parts []Part `json:"parts,omitempty"`
-	// Role of a message: system, developer (another name of system), user, assistant or tool. No provider takes another
-	// one, so a page with another word, or none, stands among the data of a context and not among its messages.
+	// Role of a message: system, developer (another name of system), user, assistant or tool. No
+	// provider takes another one, so a page with another word, or none, stands among the data of a
+	// context and not among its messages.
 	Role       string     `json:"role,omitempty"`
 	Name       string     `json:"name,omitempty"`
 	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`
 	ToolCallID string     `json:"tool_call_id,omitempty"`
-	// Source is where the text comes from, scheme first: "file:…", "page:…", or a scheme of Options.Sources. The source is
-	// probed before the text is served; a change makes the artefact dirty.
+	// Source is where the text comes from, scheme first: "file:…", "page:…", or a scheme of
+	// Options.Sources. The source is probed before the text is served; a change makes the artefact
+	// dirty.
 	Source string `json:"source,omitempty"`
-	// ExpiresAt zero: never. After it the artefact is never served. TTL is the same counted from the put; giving
-	// both is an error.
+	// ExpiresAt zero: never. After it the artefact is never served. TTL is the same counted from
+	// the put; giving both is an error.
 	ExpiresAt time.Time     `json:"expires_at,omitzero"`
 	TTL       time.Duration `json:"ttl,omitempty"`
-	// CurrentAsOf is when the content was true; recency is measured from it. Zero means the time of the put.
+	// CurrentAsOf is when the content was true; recency is measured from it. Zero means the time of
+	// the put.
 	CurrentAsOf time.Time `json:"current_as_of,omitzero"`
 	Priority    Priority  `json:"priority,omitempty"`
 	Relevance   *float64  `json:"relevance,omitempty"` // 0 to 1, for the watcher
-	// Group names a conversation, file or thread, and Seq the order within it. Members next to each other are neighbours.
-	// Without a group the pages of an artefact are neighbours of each other.
+	// Group names a conversation, file or thread, and Seq the order within it. Members next to each
+	// other are neighbours. Without a group the pages of an artefact are neighbours of each other.
 	Group   string `json:"group,omitempty"`
 	Seq     int64  `json:"seq,omitempty"`
 	Subject string `json:"subject,omitempty"` // the person or thing it is about
-	// DerivedFrom lists what the artefact was made from. Its trust is at most the lowest of theirs, and it becomes dirty
-	// when one of them changes, ends, or is superseded by another artefact.
+	// DerivedFrom lists what the artefact was made from. Its trust is at most the lowest of theirs,
+	// and it becomes dirty when one of them changes, ends, or is superseded by another artefact.
 	DerivedFrom []Ref    `json:"derived_from,omitempty"`
 	Supersedes  []string `json:"supersedes,omitempty"` // ids of the same scope that this one replaces
 	Pinned      bool     `json:"pinned,omitempty"`
 	// Tags and Meta belong to the caller and are stored unchanged.
 	Tags []string          `json:"tags,omitempty"`
 	Meta map[string]string `json:"meta,omitempty"`
-	// Unknown holds fields that a later release stored. Keep it when you put the artefact again, so that they survive.
+	// Unknown holds fields that a later release stored. Keep it when you put the artefact again, so
+	// that they survive.
 	Unknown []byte `json:"unknown,omitempty" msgpack:",omitempty"`
 }
 
@@ -203,8 +213,8 @@ func (a *Artefact) KindDefaults() {
 	}
 }
 
-// defaultProvenance is what a host-vouched write of a kind is worth (DESIGN: a user's words count as chunk, an agent's
-// as validated once somebody answers for them).
+// defaultProvenance is what a host-vouched write of a kind is worth (DESIGN: a user's words count
+// as chunk, an agent's as validated once somebody answers for them).
 func defaultProvenance(k Kind, role string) Provenance {
 	switch k {
 	case KindChunk, KindSystem:
@@ -364,8 +374,8 @@ func validUTF8(field string, texts ...string) error {
 	return nil
 }
 
-// CheckID rejects an id that is empty, longer than MaxID, not UTF-8, or has control characters. field is the name in the
-// *InvalidError.
+// CheckID rejects an id that is empty, longer than MaxID, not UTF-8, or has control characters.
+// field is the name in the *InvalidError.
 func CheckID(field, s string) error {
 	switch {
 	case s == "":
@@ -413,12 +423,12 @@ func ScopeChain(s string) []string {
 	return chain
 }
 
-// ContentHash is a fast hash that detects changed pages. It never leaves the file or enters the audit: without a salt it
-// would let an erased text be guessed.
+// ContentHash is a fast hash that detects changed pages. It never leaves the file or enters the
+// audit: without a salt it would let an erased text be guessed.
 func ContentHash(text string) uint64 { return xxhash.Sum64String(text) }
 
-// SaltedDigest returns the HMAC-SHA256 of a text under a salt. The audit holds only this, so an erased text cannot be
-// guessed.
+// SaltedDigest returns the HMAC-SHA256 of a text under a salt. The audit holds only this, so an
+// erased text cannot be guessed.
 func SaltedDigest(salt []byte, text string) [32]byte {
 	return SaltedMAC(salt, func(b []byte) []byte { return append(b, text...) })
 }

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// JoinParts joins the text parts of a message, and gives the length of each part's text, 0 for one that is no text.
+// JoinParts joins the text parts of a message, and gives the length of each part's text, 0 for one
+// that is no text.
 func JoinParts(parts []Part) (string, []int) {
 	var b strings.Builder
 	sizes := make([]int, len(parts))

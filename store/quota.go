@@ -8,16 +8,17 @@ import (
 	"time"
 )
 
-// Quota limits what a scope and the scopes below it hold. Zero means no limit. Each commit is checked in commit order, so
-// concurrent writers cannot exceed it together. Reads, deletes, gc, erase, refetches of sources and the database's own
-// writes are never refused. A quota below current use refuses new writes and deletes nothing.
+// Quota limits what a scope and the scopes below it hold. Zero means no limit. Each commit is
+// checked in commit order, so concurrent writers cannot exceed it together. Reads, deletes, gc,
+// erase, refetches of sources and the database's own writes are never refused. A quota below
+// current use refuses new writes and deletes nothing.
 type Quota struct {
 	Bytes int64 `json:"bytes,omitempty"` // of text in all stored page versions, including old ones
 	Pages int   `json:"pages,omitempty"` // stored page versions, including old ones
 	Held  int   `json:"held,omitempty"`  // batches awaiting review
-	// Bodies limits the bytes of audit leaves whose bodies are kept. Reads are recorded whatever it is, so they can exceed
-	// it: no page is served without a leaf. From then on commits that add pages or hold a batch are refused, until bodies are
-	// pruned (package retention).
+	// Bodies limits the bytes of audit leaves whose bodies are kept. Reads are recorded whatever it
+	// is, so they can exceed it: no page is served without a leaf. From then on commits that add
+	// pages or hold a batch are refused, until bodies are pruned (package retention).
 	Bodies int64 `json:"bodies,omitempty"`
 }
 
@@ -29,8 +30,8 @@ type StoredQuota struct {
 	Quota
 }
 
-// QuotaRows is the key prefix of the state rows that hold quotas, by scope. Stores read them; write them with
-// ExpectState.
+// QuotaRows is the key prefix of the state rows that hold quotas, by scope. Stores read them; write
+// them with ExpectState.
 const QuotaRows = "quota/"
 
 // Check rejects negative limits.

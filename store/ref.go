@@ -11,8 +11,9 @@ import (
 //
 //	scope:id#page@version
 //
-// with scope and id percent-encoded, so that every legal name survives the round trip. Page counts from 1; 0 names
-// the artefact as a whole. Version 0 names the version that is current when the reference is read.
+// with scope and id percent-encoded, so that every legal name survives the round trip. Page counts
+// from 1; 0 names the artefact as a whole. Version 0 names the version that is current when the
+// reference is read.
 type Ref struct {
 	Scope   string
 	ID      string
@@ -38,7 +39,8 @@ func (r Ref) String() string {
 	return b.String()
 }
 
-// ParseRef reads the text form of a reference. The error matches ErrInvalid and says which part is wrong.
+// ParseRef reads the text form of a reference. The error matches ErrInvalid and says which part is
+// wrong.
 func ParseRef(s string) (Ref, error) {
 	bad := func(why string) (Ref, error) {
 		return Ref{}, Invalid("reference", strconv.Quote(s), "scope:id, scope:id#page or scope:id#page@version ("+why+")")
@@ -86,7 +88,8 @@ func parsePositive(s string) (int, error) {
 	return int(v), nil
 }
 
-// escapeName percent-encodes everything but unreserved bytes; a scope keeps its slashes, which no name may contain.
+// escapeName percent-encodes everything but unreserved bytes; a scope keeps its slashes, which no
+// name may contain.
 func escapeName(s string, slash bool) string {
 	plain := func(c byte) bool {
 		return c == '-' || c == '_' || c == '.' || c == '~' || slash && c == '/' ||

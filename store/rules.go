@@ -18,8 +18,9 @@ func (q *CandidateQuery) own(h *Head) bool {
 	return q.Session != "" && h.Group == q.Session && h.Scope == q.Scopes[0]
 }
 
-// Excludes names the first rule that keeps a live version out of the candidates; "" means that none does. It defines the
-// rules: stores that judge by columns must give the same result. The filter is apart from them, see Passes.
+// Excludes names the first rule that keeps a live version out of the candidates; "" means that none
+// does. It defines the rules: stores that judge by columns must give the same result. The filter is
+// apart from them, see Passes.
 func (q *CandidateQuery) Excludes(h *Head) string {
 	switch own := q.own(h); {
 	case h.Expired(q.Now):
@@ -36,8 +37,8 @@ func (q *CandidateQuery) Excludes(h *Head) string {
 	return ""
 }
 
-// Passes reports whether a version passes the filter. Turns of the session pass any filter, and system pages one that is not
-// Strict.
+// Passes reports whether a version passes the filter. Turns of the session pass any filter, and
+// system pages one that is not Strict.
 func (q *CandidateQuery) Passes(h *Head) bool {
 	return q.own(h) || h.Kind == KindSystem && !q.Strict || q.Filter.Match(h)
 }

@@ -12,77 +12,90 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-// Store is the seam between the pipeline, which runs in the agent's process, and the place where pages live.
-// Plain data goes in and comes out: no callbacks, no database transaction, no borrowed memory. So the store can
-// be in another process, or in another database. The embedded file is one (package filestore); storetest.Memory
-// is the contract in code. The package comment has the rules that span several methods.
+// Store is the seam between the pipeline, which runs in the agent's process, and the place where
+// pages live. Plain data goes in and comes out: no callbacks, no database transaction, no borrowed
+// memory. So the store can be in another process, or in another database. The embedded file is one
+// (package filestore); storetest.Memory is the contract in code. The package comment has the rules
+// that span several methods.
 //
-// Every method may be called concurrently. The end of a context ends waiting, never a commit that has started.
+// Every method may be called concurrently. The end of a context ends waiting, never a commit that
+// has started.
 type Store interface {
 	// Info returns which database this is.
 	Info(ctx context.Context) (Info, error)
-	// Resolve returns the version of an artefact that a reference names, in the first scope of the chain that has it.
-	// A deleted artefact does not hide an ancestor's, unless the reference names its scope or version: then it is
-	// ErrNotFound. With an error, Located is zero. It reads the catalogue only. ErrNotFound, ErrGone.
+	// Resolve returns the version of an artefact that a reference names, in the first scope of the
+	// chain that has it. A deleted artefact does not hide an ancestor's, unless the reference names
+	// its scope or version: then it is ErrNotFound. With an error, Located is zero. It reads the
+	// catalogue only. ErrNotFound, ErrGone.
 	Resolve(ctx context.Context, scopes Scopes, ref Ref) (Located, error)
-	// Load reads immutable page versions by number: heads and, if wanted, texts. Nil scopes, and nothing else, stand
-	// for the operator, who sees everything.
+	// Load reads immutable page versions by number: heads and, if wanted, texts. Nil scopes, and
+	// nothing else, stand for the operator, who sees everything.
 	Load(ctx context.Context, scopes Scopes, pages []PageKey, want Want) ([]Loaded, error)
-	// Candidates proposes pages for an assembly or a search: one snapshot, all as of Candidates.LSN.
+	// Candidates proposes pages for an assembly or a search: one snapshot, all as of
+	// Candidates.LSN.
 	Candidates(ctx context.Context, q CandidateQuery) (Candidates, error)
-	// Scan lists artefacts, versions of one, a group, or held batches, in order, a page at a time, each page one
-	// snapshot. A cursor that did not come from such a page is an InvalidError where that can be recognised.
+	// Scan lists artefacts, versions of one, a group, or held batches, in order, a page at a time,
+	// each page one snapshot. A cursor that did not come from such a page is an InvalidError where
+	// that can be recognised.
 	Scan(ctx context.Context, q ScanQuery) (ScanPage, error)
-	// Commit applies, holds or reviews a batch: all or nothing; durable, then visible, then answered. The same id
-	// returns the same outcome; another batch under it is an InvalidError. A batch is judged in this order: Expect,
-	// then ExpectState, either of which returns a ConflictError; Context, as OnStale says; then what Action asks. It is
-	// judged and numbered as one step, so of two batches that expect the same LSN one is refused. A refused batch
-	// leaves its id free and an audit leaf. The store keeps none of the caller's memory.
+	// Commit applies, holds or reviews a batch: all or nothing; durable, then visible, then
+	// answered. The same id returns the same outcome; another batch under it is an InvalidError. A
+	// batch is judged in this order: Expect, then ExpectState, either of which returns a
+	// ConflictError; Context, as OnStale says; then what Action asks. It is judged and numbered as
+	// one step, so of two batches that expect the same LSN one is refused. A refused batch leaves
+	// its id free and an audit leaf. The store keeps none of the caller's memory.
 	Commit(ctx context.Context, b Batch) (Outcome, error)
 	// Held reads one held batch.
 	Held(ctx context.Context, id ulid.ULID) (HeldBatch, error)
-	// Vectors reads the stored vectors that a model made of pages, by number; nil if there is none, and for a page
-	// outside the chain.
+	// Vectors reads the stored vectors that a model made of pages, by number; nil if there is none,
+	// and for a page outside the chain.
 	Vectors(ctx context.Context, scopes Scopes, model string, nums []uint64) ([][]float32, error)
-	// PutVectors stores vectors of page versions, each with its number. They are derived data: a crash may lose the
-	// latest, which are then computed again. No LSN changes and no leaf is written.
+	// PutVectors stores vectors of page versions, each with its number. They are derived data: a
+	// crash may lose the latest, which are then computed again. No LSN changes and no leaf is
+	// written.
 	PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error
-	// State reads a state row (directives, sessions, file roots) with the LSN of the commit that last wrote it. A row
-	// that does not exist has LSN 0 and a nil Value, and is no error. The row may be older than a commit that is not
-	// answered yet, never older than one that is answered.
+	// State reads a state row (directives, sessions, file roots) with the LSN of the commit that
+	// last wrote it. A row that does not exist has LSN 0 and a nil Value, and is no error. The row
+	// may be older than a commit that is not answered yet, never older than one that is answered.
 	State(ctx context.Context, key string) (StateRow, error)
-	// Outcome returns how the batch of an id ended, by the id alone: ask for your own. It is for a caller of Commit
-	// that got ErrOutcomeUnknown, and waits while the batch is in flight. ErrNotFound is final: of the calls to Commit
-	// with this id that have returned, none was applied or ever will be, and the id is still free. It is returned for
-	// ids that are within what is remembered (see type Outcome). For an older id, used or not, it is ErrTxnExpired.
-	// ErrOutcomeUnknown: this store cannot tell, and the error says why; open the store again and ask that.
+	// Outcome returns how the batch of an id ended, by the id alone: ask for your own. It is for a
+	// caller of Commit that got ErrOutcomeUnknown, and waits while the batch is in flight.
+	// ErrNotFound is final: of the calls to Commit with this id that have returned, none was
+	// applied or ever will be, and the id is still free. It is returned for ids that are within
+	// what is remembered (see type Outcome). For an older id, used or not, it is ErrTxnExpired.
+	// ErrOutcomeUnknown: this store cannot tell, and the error says why; open the store again and
+	// ask that.
 	Outcome(ctx context.Context, id ulid.ULID) (Outcome, error)
 	// Mark returns how far readers have come. It does not wait and asks no other process.
 	Mark() Mark
-	// Refresh returns when readers see every commit that any process was answered before the call, those that were
-	// in flight here, and at least the commit atLeast (0: none). An LSN that no commit has is an
-	// InvalidError that names the newest.
+	// Refresh returns when readers see every commit that any process was answered before the call,
+	// those that were in flight here, and at least the commit atLeast (0: none). An LSN that no
+	// commit has is an InvalidError that names the newest.
 	Refresh(ctx context.Context, atLeast uint64) (Mark, error)
-	// Hold keeps gc from dropping what was current at a moment, or later, until Release. What was dropped before stays
-	// gone. Every read of several steps takes and releases a hold, so it must be cheap: a store of several hosts keeps
-	// the holds of a host on that host and tells the others the oldest. Holds end with the store's Close, and must not
-	// outlive their client: if that is another process that was silent for longer than the store's lease, they lapse.
-	// The embedded file has no lease: it is open in one process, and holds end with it.
+	// Hold keeps gc from dropping what was current at a moment, or later, until Release. What was
+	// dropped before stays gone. Every read of several steps takes and releases a hold, so it must
+	// be cheap: a store of several hosts keeps the holds of a host on that host and tells the
+	// others the oldest. Holds end with the store's Close, and must not outlive their client: if
+	// that is another process that was silent for longer than the store's lease, they lapse. The
+	// embedded file has no lease: it is open in one process, and holds end with it.
 	Hold(ctx context.Context, at Moment) (Ticket, error)
 	// Release ends a hold. A ticket that was released, or has lapsed, is ignored.
 	Release(t Ticket)
-	// Changes returns the page versions that commits after an LSN ended. Without a newer commit it waits for one,
-	// at most wait, and may return nothing then. It may be called at any time: only caches depend on it.
+	// Changes returns the page versions that commits after an LSN ended. Without a newer commit it
+	// waits for one, at most wait, and may return nothing then. It may be called at any time: only
+	// caches depend on it.
 	Changes(ctx context.Context, after uint64, wait time.Duration) (Changes, error)
-	// Append writes audit leaves in order. The Question of a leaf is kept as a row beside it, which can be erased, and
-	// its salted digest as Query. It sets Query and QuestionKept of the leaves it is given, and keeps none of them. Index is set
-	// by stores that number a leaf at once; on a server that happens later, so ask Audit by trace, which waits for it.
+	// Append writes audit leaves in order. The Question of a leaf is kept as a row beside it, which
+	// can be erased, and its salted digest as Query. It sets Query and QuestionKept of the leaves
+	// it is given, and keeps none of them. Index is set by stores that number a leaf at once; on a
+	// server that happens later, so ask Audit by trace, which waits for it.
 	Append(ctx context.Context, leaves []*manifest.Record, d Durability) error
 	// Audit returns the audit log for reading.
 	Audit() Audit
 	// Head syncs the log and returns the head of what is durable.
 	Head(ctx context.Context) (manifest.Head, error)
-	// Maintain runs a job: checkpoint, backup, check, gc and its plan, erase, compaction and its plan. A nil progress is allowed.
+	// Maintain runs a job: checkpoint, backup, check, gc and its plan, erase, compaction and its
+	// plan. A nil progress is allowed.
 	Maintain(ctx context.Context, job Job, progress Progress) (JobReport, error)
 	Stat(ctx context.Context) (StoreStats, error)
 	Close() error
@@ -91,13 +104,13 @@ type Store interface {
 // Mark is how far readers have come.
 type Mark struct {
 	LSN uint64 // the newest commit that they see
-	// Heard is when readers last surely saw everything that was answered; zero: they always do, because
-	// commits are made here.
+	// Heard is when readers last surely saw everything that was answered; zero: they always do,
+	// because commits are made here.
 	Heard time.Time
 }
 
-// Moment is what a reader reads at: it sees what was current after the commit LSN, and treats as expired what
-// expired by Time. The zero moment is before everything.
+// Moment is what a reader reads at: it sees what was current after the commit LSN, and treats as
+// expired what expired by Time. The zero moment is before everything.
 type Moment struct {
 	LSN  uint64
 	Time time.Time
@@ -110,13 +123,14 @@ type Ticket uint64
 type Info struct {
 	ID     string // never changes, unique
 	Secret []byte // key of the fences of contexts and of the digests of questions; never leaves the database
-	// Host names the machine whose files the file: sources of this handle are; "": the database is of one machine, and none is
-	// recorded. Handles of one database on several machines have different names.
+	// Host names the machine whose files the file: sources of this handle are; "": the database is
+	// of one machine, and none is recorded. Handles of one database on several machines have
+	// different names.
 	Host string
 }
 
-// Progress is told how far long work has come. It is called from the goroutine of the call and must not call
-// the store.
+// Progress is told how far long work has come. It is called from the goroutine of the call and must
+// not call the store.
 type Progress func(what string, done, total uint64)
 
 // Scopes is a visible chain: a scope and its ancestors, nearest first.
@@ -134,13 +148,15 @@ const (
 // Durability says when an appended leaf is on disk.
 type Durability uint8
 
-// A leaf is written before Append returns either way; it is synced within 100 ms, or before Append returns.
+// A leaf is written before Append returns either way; it is synced within 100 ms, or before Append
+// returns.
 const (
 	Written Durability = iota
 	Synced
 )
 
-// PageKey names a page as part of one version of its artefact: page contents outlive changes of the artefact's head.
+// PageKey names a page as part of one version of its artefact: page contents outlive changes of the
+// artefact's head.
 type PageKey struct {
 	Num     uint64
 	Version uint32 // of the artefact; in Load, 0: the newest that has the page
@@ -222,11 +238,13 @@ type Head struct {
 
 	Superseded string // id of the artefact that supersedes it; only in listings
 
-	// Unknown holds fields of this version that a later release stored, beside those of the artefact.
+	// Unknown holds fields of this version that a later release stored, beside those of the
+	// artefact.
 	Unknown []byte
 }
 
-// SourceHost names the host that read the file: source of a version; "": none is recorded, or it has no such source.
+// SourceHost names the host that read the file: source of a version; "": none is recorded, or it
+// has no such source.
 func (h *Head) SourceHost() string {
 	if !strings.HasPrefix(h.Artefact.Source, "file:") {
 		return ""
@@ -235,8 +253,8 @@ func (h *Head) SourceHost() string {
 	return host
 }
 
-// Loaded is one page version. Err matches ErrGone if gc or an erase took it, or is a *CorruptError. With
-// ErrGone there still is a Head, if the version is known.
+// Loaded is one page version. Err matches ErrGone if gc or an erase took it, or is a *CorruptError.
+// With ErrGone there still is a Head, if the version is known.
 type Loaded struct {
 	Key  PageKey
 	Head *Head
@@ -260,13 +278,14 @@ type CandidateQuery struct {
 	Newest  int              // the same for each provenance and scope: two passes by recency and provenance need them
 	Mask    []Ref            // artefacts of the nearest scope that a transaction overwrites or deletes
 	Weights *lexical.Weights // nil: the zero Weights, a page scores by its own words alone
-	// Filter restricts the candidates before the best are chosen; nil: nothing is restricted. System pages and the
-	// turns of Session pass it, unless Strict. How many live pages of the chain that no other artefact supersedes do
-	// not pass is Excluded.Count of ReasonFilter, whatever other rules say of them. Pages that do not pass lend no
-	// score to neighbours.
+	// Filter restricts the candidates before the best are chosen; nil: nothing is restricted.
+	// System pages and the turns of Session pass it, unless Strict. How many live pages of the
+	// chain that no other artefact supersedes do not pass is Excluded.Count of ReasonFilter,
+	// whatever other rules say of them. Pages that do not pass lend no score to neighbours.
 	Filter *Filter
 	Strict bool
-	// Near adds the pages whose vectors are nearest to a vector, under the same rules as pages found by words; nil: none.
+	// Near adds the pages whose vectors are nearest to a vector, under the same rules as pages
+	// found by words; nil: none.
 	Near *Near
 }
 
@@ -287,14 +306,15 @@ type Candidate struct {
 	Lexical    lexical.Hit // zero where the text did not match
 	Near       bool        // among the K nearest of CandidateQuery.Near
 	Cosine     *float64    // of its vector and that of Near, to about .001; nil: it has none, was not asked for, or points nowhere
-	// Beside is what its neighbours in its group lend it: the greatest of their cosines, that of the next ones times
-	// LendNext, of those after them times LendAfter. 0: none is above 0. What is excluded lends nothing.
+	// Beside is what its neighbours in its group lend it: the greatest of their cosines, that of
+	// the next ones times LendNext, of those after them times LendAfter. 0: none is above 0. What
+	// is excluded lends nothing.
 	Beside   float64
 	Excluded string // reason, empty: may enter
 }
 
-// Excluded counts the live pages that one rule keeps out, and names the nearest misses: those that the words
-// asked for. Matched counts those, as far as the store looked.
+// Excluded counts the live pages that one rule keeps out, and names the nearest misses: those that
+// the words asked for. Matched counts those, as far as the store looked.
 type Excluded struct {
 	Reason  string
 	Count   int
@@ -324,7 +344,8 @@ const (
 // OnStale says what happens when the context a batch was written from has changed.
 type OnStale uint8
 
-// HoldStale is the default. The decision is made together with the commit, so that a crash cannot lose the draft.
+// HoldStale is the default. The decision is made together with the commit, so that a crash cannot
+// lose the draft.
 const (
 	HoldStale OnStale = iota
 	FailStale
@@ -350,8 +371,8 @@ type Put struct {
 	Artefact Artefact // Text moved into Pages
 	Source   Validator
 	Pages    []NewPage // at least one
-	// AsOfGiven: the caller gave CurrentAsOf; otherwise it is the time of the put, and a repeated put does not change
-	// it.
+	// AsOfGiven: the caller gave CurrentAsOf; otherwise it is the time of the put, and a repeated
+	// put does not change it.
 	AsOfGiven bool
 	// PartBytes and Counter as in Head.
 	PartBytes []int
@@ -370,61 +391,68 @@ type NewPage struct {
 	Analysis *lexical.Analysis `msgpack:"-"` // nil: made when it is needed
 }
 
-// StateRow is a row of state that travels with a batch. In a batch a nil Value deletes the row, and LSN is ignored; a
-// row that is read has the LSN of the commit that last wrote it. A row of a file that does not tell has LSN 1: it is
-// above 0, which means absent, and below that of every later write.
+// StateRow is a row of state that travels with a batch. In a batch a nil Value deletes the row, and
+// LSN is ignored; a row that is read has the LSN of the commit that last wrote it. A row of a file
+// that does not tell has LSN 1: it is above 0, which means absent, and below that of every later
+// write.
 type StateRow struct {
 	Key   string
 	Value []byte
 	LSN   uint64
 }
 
-// StatePre expects a state row to have this LSN still; 0: not to exist. It is what keeps two writers of one row, or of
-// several rows under one that each of them writes, from overwriting each other.
+// StatePre expects a state row to have this LSN still; 0: not to exist. It is what keeps two
+// writers of one row, or of several rows under one that each of them writes, from overwriting each
+// other.
 type StatePre struct {
 	Key string
 	LSN uint64
 }
 
-// StateKind is what a store must know of the state rows under a prefix. The pipeline writes those rows and registers
-// their kinds when it opens a store; the store does not know their formats.
+// StateKind is what a store must know of the state rows under a prefix. The pipeline writes those
+// rows and registers their kinds when it opens a store; the store does not know their formats.
 type StateKind struct {
 	Prefix string
-	// Names gives the numbers of the page versions that a row names; gc keeps those. Nil: rows name none. It must not
-	// call the store.
+	// Names gives the numbers of the page versions that a row names; gc keeps those. Nil: rows name
+	// none. It must not call the store.
 	Names func(value []byte) ([]uint64, error)
-	// Past says from when on a row serves only the past, in microseconds, or the artefact with whose deletion it does.
-	// GC drops it when that is long enough ago. Nil, 0 and no artefact: never.
+	// Past says from when on a row serves only the past, in microseconds, or the artefact with
+	// whose deletion it does. GC drops it when that is long enough ago. Nil, 0 and no artefact:
+	// never.
 	Past func(key string) (at int64, of Ref)
-	// Journal says which rows are numbered as they come, each in the place of the one before; nil: none. GC drops those
-	// that were replaced long enough ago.
+	// Journal says which rows are numbered as they come, each in the place of the one before; nil:
+	// none. GC drops those that were replaced long enough ago.
 	Journal *StateJournal
-	// Scope gives the scope that a row is about, from its key; "": of none. GC keeps the names of those scopes. Nil: the
-	// rows are about none.
+	// Scope gives the scope that a row is about, from its key; "": of none. GC keeps the names of
+	// those scopes. Nil: the rows are about none.
 	Scope func(key string) string
-	// Copy lets Salvage copy the rows to another database. Rows that name pages by number cannot be copied.
+	// Copy lets Salvage copy the rows to another database. Rows that name pages by number cannot be
+	// copied.
 	Copy bool
-	// Unit says what a row is part of, nil: each row stands alone. Salvage copies a unit whole or not at all.
+	// Unit says what a row is part of, nil: each row stands alone. Salvage copies a unit whole or
+	// not at all.
 	Unit func(key string) StateUnit
 	// Stays keeps the rows out of exports: they are of no use in another database.
 	Stays bool
-	// Renumber gives a row with other page numbers, for another database; one that is not in the map is left out. Nil: rows
-	// name no pages by number.
+	// Renumber gives a row with other page numbers, for another database; one that is not in the
+	// map is left out. Nil: rows name no pages by number.
 	Renumber func(value []byte, to map[uint64]uint64) ([]byte, error)
-	// Lost and Why are the entry in the list of losses for rows that Salvage does not copy; "": it says nothing of them.
+	// Lost and Why are the entry in the list of losses for rows that Salvage does not copy; "": it
+	// says nothing of them.
 	Lost, Why string
 }
 
-// StateJournal describes rows that are numbered as they come, such as the steps that led to a state. GC drops a row
-// when the next one was written longer than GCJob.KeepFor ago, unless it is among the newest max(Keep,
-// GCJob.KeepVersions) of its journal, or the head row names it. The functions must not call the store.
+// StateJournal describes rows that are numbered as they come, such as the steps that led to a
+// state. GC drops a row when the next one was written longer than GCJob.KeepFor ago, unless it is
+// among the newest max(Keep, GCJob.KeepVersions) of its journal, or the head row names it. The
+// functions must not call the store.
 type StateJournal struct {
 	// Entry gives the journal of a row and its number in it; 0: the row is of none.
 	Entry func(key string) (journal string, number uint64)
 	// At tells when a row was written, in microseconds.
 	At func(value []byte) (int64, error)
-	// Head is the key of the row that changes with every row of the journal. GC drops nothing of a journal whose head
-	// row changed since it looked.
+	// Head is the key of the row that changes with every row of the journal. GC drops nothing of a
+	// journal whose head row changed since it looked.
 	Head func(journal string) (key string)
 	// Needs gives the numbers of the rows that the head row names; nil: it names none.
 	Needs func(head []byte) ([]uint64, error)
@@ -448,7 +476,8 @@ type Batch struct {
 	Action Action
 	Reason string // of a hold
 	Expect []Precondition
-	// ExpectState are preconditions on state rows. One of a held batch is judged again when the batch is approved.
+	// ExpectState are preconditions on state rows. One of a held batch is judged again when the
+	// batch is approved.
 	ExpectState []StatePre
 	Context     []Seen
 	OnStale     OnStale
@@ -456,16 +485,17 @@ type Batch struct {
 	Puts        []Put
 	Deletes     []string // ids of Scope
 	State       []StateRow
-	// Carry are versions that another database had, of whatever scopes, each continuing what is here of its artefact: else
-	// it is a ConflictError. Only an operator's import carries any.
+	// Carry are versions that another database had, of whatever scopes, each continuing what is
+	// here of its artefact: else it is a ConflictError. Only an operator's import carries any.
 	Carry []Carried `msgpack:"-"`
 	// Hold says that the batch was held in another database.
 	Hold  *CarriedHold    `msgpack:"-"`
 	Raise bool            // approve as human-verified
 	Force bool            // approve although the context went stale
 	Leaf  manifest.Record // Type, Confidence, By, Note, Evaluator; the store fills what it decides
-	// Bound is what the id stands for: a digest of scope and content as the caller asked for them. The outcome answers to
-	// a batch with the same one. nil: the store makes it of the batch as it is.
+	// Bound is what the id stands for: a digest of scope and content as the caller asked for them.
+	// The outcome answers to a batch with the same one. nil: the store makes it of the batch as it
+	// is.
 	Bound []byte `msgpack:"-"`
 	// Unknown holds fields of a held batch that a later release stored.
 	Unknown []byte `msgpack:",omitempty"`
@@ -528,14 +558,15 @@ const (
 	ScanMembers                   // keys of the live pages of a group, in order, all at once
 	ScanState                     // state rows whose keys have Prefix, by key
 	ScanSourced                   // first page of each live artefact of a scope that has a source, by id, all at once
-	// ScanUnembedded lists the live pages of a chain that have no vector by Model yet, by number: those that no other artefact
-	// supersedes, without system pages and without what is trusted less than Tool. Cursor is the number of a page.
+	// ScanUnembedded lists the live pages of a chain that have no vector by Model yet, by number:
+	// those that no other artefact supersedes, without system pages and without what is trusted
+	// less than Tool. Cursor is the number of a page.
 	ScanUnembedded
 )
 
-// ScanQuery lists a page of rows after Cursor, which is opaque and comes from the page before. A cursor of versions is
-// bound to the artefact that they are of: the list goes on there also when a nearer scope has the id by then, and a
-// query that cannot mean that artefact is refused.
+// ScanQuery lists a page of rows after Cursor, which is opaque and comes from the page before. A
+// cursor of versions is bound to the artefact that they are of: the list goes on there also when a
+// nearer scope has the id by then, and a query that cannot mean that artefact is refused.
 type ScanQuery struct {
 	What    ScanKind
 	Scopes  Scopes
@@ -573,7 +604,8 @@ type ScopeInfo struct {
 	Artefacts int    `json:"artefacts"` // live ones
 	// Space is what its stored page versions take, by kind; nil unless ScanQuery.Space asks for it.
 	Space []KindSpace `json:"space,omitempty"`
-	// Bodies is how many bytes the kept bodies of its audit leaves have; 0 unless ScanQuery.Space asks for it.
+	// Bodies is how many bytes the kept bodies of its audit leaves have; 0 unless ScanQuery.Space
+	// asks for it.
 	Bodies int64 `json:"bodies,omitempty"`
 }
 
@@ -608,7 +640,8 @@ type JobReport struct {
 	Bytes    int64
 	Segments int // log segments removed
 	Problems []Problem
-	// Unverified counts rows, found in a check, that programs wrote which kept no digests of them in the audit.
+	// Unverified counts rows, found in a check, that programs wrote which kept no digests of them
+	// in the audit.
 	Unverified int
 	GC         GCReport
 	Erase      EraseReport

@@ -3,18 +3,19 @@
 //
 // # Use
 //
-// Open replays the existing records. Enqueue appends a record to a buffer and gives it the next number; Write hands the
-// buffer to the operating system (survives kill -9); Sync returns when a record, and all before it, survive a power cut.
-// DropBefore removes segments that are no longer needed, Close ends the log so that the next Open knows that nothing is
-// missing. Scan reads beside a live writer.
+// Open replays the existing records. Enqueue appends a record to a buffer and gives it the next
+// number; Write hands the buffer to the operating system (survives kill -9); Sync returns when a
+// record, and all before it, survive a power cut. DropBefore removes segments that are no longer
+// needed, Close ends the log so that the next Open knows that nothing is missing. Scan reads beside
+// a live writer.
 //
 // # What is promised
 //
 //   - Numbers have no gap and no repetition, over all records; call order is log order.
 //   - After Sync returned nil for a record, every later Open finds it, or says corrupt.Error.
 //   - What Open finds is a prefix of what was enqueued, and is durable when Open returns.
-//   - After a failed write or sync the log writes nothing more and promises nothing about records in
-//     flight: ErrPoisoned, until the log is opened again. A sync is never retried.
+//   - After a failed write or sync the log writes nothing more and promises nothing about records
+//     in flight: ErrPoisoned, until the log is opened again. A sync is never retried.
 //
 // Assumed of the system: a sync that succeeds is true; rename is atomic; a directory sync makes the
 // entries before it durable; a write tears anywhere, but leaves bytes outside its range alone. One

@@ -13,11 +13,12 @@ type Hole struct {
 	Err      error
 }
 
-// ScanIntact gives fn every whole record of the log in dir, in order, past any damage: salvage takes the rest. Where
-// records cannot be read, it goes on with the next whole one and reports the hole. A log that Open reads completely has no
-// hole except a torn end. A log without a segment is one hole, of ErrMissing. A file that could be a segment and has
-// another name is a hole with From 0. ScanIntact changes nothing. The log must not be written during the scan. An error of
-// fn ends it and is returned; a nil fsys is OS().
+// ScanIntact gives fn every whole record of the log in dir, in order, past any damage: salvage
+// takes the rest. Where records cannot be read, it goes on with the next whole one and reports the
+// hole. A log that Open reads completely has no hole except a torn end. A log without a segment is
+// one hole, of ErrMissing. A file that could be a segment and has another name is a hole with From
+// 0. ScanIntact changes nothing. The log must not be written during the scan. An error of fn ends
+// it and is returned; a nil fsys is OS().
 func ScanIntact(ctx context.Context, dir string, fsys FS, fn func(Record) error) (holes []Hole, err error) {
 	if fsys == nil {
 		fsys = OS()

@@ -356,8 +356,8 @@ func (l *Log) Unused() int64 {
 	return l.unused - int64(len(l.buf))
 }
 
-// Shrink frees the preallocated space, except keep bytes, for a caller that needs it to free more. The next write
-// preallocates again.
+// Shrink frees the preallocated space, except keep bytes, for a caller that needs it to free more.
+// The next write preallocates again.
 func (l *Log) Shrink(keep int64) error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
@@ -398,9 +398,9 @@ func (l *Log) checkRecord(kind Kind, body [][]byte) error {
 	return nil
 }
 
-// Write hands the buffered records to the operating system: it then survives a killed process, but not a power cut. It
-// waits for other writes and for a rotation, not for a running sync. On a full disk (ErrFull) it tries whether there is
-// space now.
+// Write hands the buffered records to the operating system: it then survives a killed process, but
+// not a power cut. It waits for other writes and for a rotation, not for a running sync. On a full
+// disk (ErrFull) it tries whether there is space now.
 func (l *Log) Write() error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()

@@ -184,10 +184,11 @@ func (a *appender) rewriteTail(off int64, sync func(File) error) (err error) {
 	return sync(a.file)
 }
 
-// inPlace is the repair on a full disk, which has no room for a second copy of the tail. Writing the same bytes over
-// themselves makes their pages dirty, so that the sync is an honest one, and no crash can tear what does not change.
-// Everything behind the last record, even a seal, becomes zeros and is synced before anything is written there. Only then
-// do the empty segments behind the tail go: until then a seal may promise one.
+// inPlace is the repair on a full disk, which has no room for a second copy of the tail. Writing
+// the same bytes over themselves makes their pages dirty, so that the sync is an honest one, and no
+// crash can tear what does not change. Everything behind the last record, even a seal, becomes
+// zeros and is synced before anything is written there. Only then do the empty segments behind the
+// tail go: until then a seal may promise one.
 func (st *storage) inPlace(ctx context.Context, ls *listing, tail int) (*appender, error) {
 	if err := st.remove(ls.stale...); err != nil {
 		return nil, err

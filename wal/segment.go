@@ -14,12 +14,13 @@ import (
 	"github.com/ctxpage/ctxpage/corrupt"
 )
 
-// A segment is made whole before it has a name: its header is written to a temporary file and synced, the file is renamed, and
-// the directory is synced. So a segment under its final name always has a valid header, and one without it is damage and not
-// the work of a crash.
+// A segment is made whole before it has a name: its header is written to a temporary file and
+// synced, the file is renamed, and the directory is synced. So a segment under its final name
+// always has a valid header, and one without it is damage and not the work of a crash.
 //
-// Segments are chained. Each header names the first record and the salt of the segment before it (prevSalt), so a file that
-// was restored from an older copy of the log does not fit between its neighbours.
+// Segments are chained. Each header names the first record and the salt of the segment before it
+// (prevSalt), so a file that was restored from an older copy of the log does not fit between its
+// neighbours.
 
 // The segment header; doc.go has the table.
 const (

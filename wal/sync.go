@@ -10,10 +10,11 @@ import (
 
 // Sync returns when record seq, and every record before it, is durable.
 //
-// One of the callers takes the lead, writes what all of them enqueued, syncs once, reports to OnDurable and wakes them.
-// Callers that arrive during the sync form the next round, and one of them leads it. The log has no goroutine of its own,
-// so a lone writer pays a write and a sync and no goroutine switch. The lead is a token in a channel: an idle log has it,
-// and a waiter of the next round takes it as soon as it is put back, which is after the sync. So OnDurable hears of one
+// One of the callers takes the lead, writes what all of them enqueued, syncs once, reports to
+// OnDurable and wakes them. Callers that arrive during the sync form the next round, and one of
+// them leads it. The log has no goroutine of its own, so a lone writer pays a write and a sync and
+// no goroutine switch. The lead is a token in a channel: an idle log has it, and a waiter of the
+// next round takes it as soon as it is put back, which is after the sync. So OnDurable hears of one
 // round while the disk works for the next.
 //
 // The end of ctx ends the waiting, never a write that has started: after its error the record may
@@ -215,9 +216,9 @@ func (l *Log) poison(err error) error {
 	return l.err
 }
 
-// Rotate starts a new segment now, so that DropBefore can later remove the old one. Every record enqueued before is durable
-// when it returns. A log whose active segment is empty is left as it is. ErrFull: there is no space for another segment,
-// and the old one keeps growing.
+// Rotate starts a new segment now, so that DropBefore can later remove the old one. Every record
+// enqueued before is durable when it returns. A log whose active segment is empty is left as it is.
+// ErrFull: there is no space for another segment, and the old one keeps growing.
 func (l *Log) Rotate() error {
 	<-l.lead
 	defer l.giveLead()
@@ -375,11 +376,11 @@ func (l *Log) oldest(seq uint64) (span, bool, error) {
 	return l.sealed[0], next <= seq, nil
 }
 
-// Close makes everything enqueued durable, appends a final record flagged Close, makes that durable too, and closes.
-// OnDurable hears of all but the final record. A poisoned log is closed without a final record, and Close returns the
-// poison. The exception is a log that was poisoned because the disk was full before anything of the last group was written:
-// that group is forgotten, and the log is closed cleanly from the reserve. A read-only log just closes. ErrClosed the
-// second time.
+// Close makes everything enqueued durable, appends a final record flagged Close, makes that durable
+// too, and closes. OnDurable hears of all but the final record. A poisoned log is closed without a
+// final record, and Close returns the poison. The exception is a log that was poisoned because the
+// disk was full before anything of the last group was written: that group is forgotten, and the log
+// is closed cleanly from the reserve. A read-only log just closes. ErrClosed the second time.
 func (l *Log) Close(kind Kind, body []byte) error {
 	if err := l.checkRecord(kind, [][]byte{body}); err != nil {
 		return err
