@@ -235,6 +235,7 @@ func sealed[V string | []byte](s *sealBuffer, tag byte, key []byte, value V) []b
 	return s.chunk[at:len(s.chunk):len(s.chunk)]
 }
 
+// putRow seals a value and writes it.
 func putRow(tx Writer, t Table, tag byte, key, value []byte) error {
 	return tx.Put(t, key, codec.Seal(tag, key, value))
 }

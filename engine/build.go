@@ -111,6 +111,8 @@ func (s *Engine) analyse(p *Commit) {
 // commit would wait for the installer at once.
 const builtBytes = 256 << 10
 
+// buildIndex inverts the texts of a commit into a piece of index that install adds as a whole. Only
+// one analysis is in memory at a time.
 func (s *Engine) buildIndex(heads []format.HeadRecord) *lexical.Built {
 	b := &lexical.Built{}
 	for i := range heads {
@@ -128,6 +130,10 @@ func (s *Engine) buildIndex(heads []format.HeadRecord) *lexical.Built {
 }
 
 // numbering hands out numbers for one batch without moving the sequencer.
+//
+// It works on copies of the counters. The Log takes after() for the next commit when it has the
+// record, so a batch that fails on the way has used up nothing. A name that the same batch brought
+// earlier is found in rec.
 type numbering struct {
 	q        *sequencer
 	rec      *format.Commit
@@ -135,6 +141,7 @@ type numbering struct {
 	group    uint64
 }
 
+// numbering starts from the numbers that are next.
 func (s *Engine) numbering(rec *format.Commit, next Counters) *numbering {
 	return &numbering{q: &s.seq, rec: rec, art: next.Art, num: next.Num, group: next.Group}
 }

@@ -39,6 +39,9 @@ const (
 // corpus answers the lexical index for one query, under cat.mu. The index knows only words and page
 // numbers. It asks the corpus which page answers for a number, whether the question may see it, and
 // which pages are its neighbours.
+//
+// It is used in two modes. With misses false it shows what the question may see. With misses true
+// it shows the opposite, the pages that a rule keeps out, and notes the rule of each in reasons.
 type corpus struct {
 	c       *catalogue
 	q       *store.CandidateQuery
@@ -223,6 +226,9 @@ func (s *Engine) search(v *corpus, q *store.CandidateQuery, out *store.Candidate
 }
 
 // proposal is a page that was found by its words, or that is always a candidate.
+//
+// The same page may be proposed several times, by its words, by its vector and as recent;
+// candidates joins the proposals of a page.
 type proposal struct {
 	num    uint64
 	hit    *lexical.Hit // nil: its words did not find it
@@ -350,6 +356,8 @@ func (s *Engine) nameUnread(v *corpus, q *store.CandidateQuery, found []proposal
 	}
 }
 
+// addMiss notes a page under the rule that keeps it out: always in the number matched, by name only
+// if fewer than nearestMisses are named.
 func addMiss(o *store.Candidates, c store.Candidate) {
 	e := excludedFor(o, c.Excluded)
 	if e.Matched++; len(e.Nearest) < nearestMisses {
@@ -465,6 +473,7 @@ func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
 	}
 }
 
+// candidate describes one page, with an id of its own.
 func (c *catalogue) candidate(num uint64) store.Candidate {
 	var out store.Candidate
 	out.Ref.ID = string(c.describe(&out, num))

@@ -186,6 +186,8 @@ func carriedWrites(h, prev *store.Head, leaf *manifest.Record) {
 
 // isNew says whether a head row is of a version that is not known yet. The caller holds mu, or is
 // recovery.
+//
+// A row of a version that is known takes something away from it: its content, or the rows below it.
 func (c *catalogue) isNew(t *format.Hot) bool {
 	return t.Art == 0 || t.Art > uint64(len(c.arts)) || t.Version > c.art(t.Art).version
 }

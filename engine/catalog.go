@@ -45,6 +45,13 @@ import (
 // so that a million pages cost the garbage collector nothing. It is rebuilt at open from the head
 // rows of bbolt and the redo of the log, and changed only by install, in LSN order. mu is never
 // held while code of the host runs.
+//
+// The sizes that matter are those of artCol and pageCol: every artefact and every page version that
+// was ever written has one, also when it ended long ago. Eight bytes more in pageCol are eight
+// megabytes for a million page versions.
+//
+// Numbers begin at 1, so that 0 can say "none" in a field, in a map and in the table. A column is
+// therefore at its number minus one; art and page do the subtraction.
 type catalogue struct {
 	mu      sync.RWMutex
 	lsn     uint64
@@ -92,6 +99,13 @@ type scopeCol struct {
 
 // class is the live pages of one scope and provenance. Its counts let a question say how many pages
 // a rule left out without a look at them.
+//
+//	n         = live pages that are not superseded
+//	recent    = n, without own turns, without what expired up to swept
+//	expiry    = those of n that have an expiry, expired or not, until they end
+//	retired   = live pages that are superseded; they are in none of the lists
+//
+// A page moves between n and retired when its artefact is superseded or put again.
 type class struct {
 	n       int        // those that no other artefact supersedes
 	recent  sortedList // of n by current-as-of, without turns (their session lists them) and without what expired up to swept
@@ -166,7 +180,8 @@ func newCatalogue() *catalogue {
 	return &catalogue{byName: map[string]uint32{}, many: map[uint64][]uint64{}, named: map[artKey]uint64{}, sums: map[artKey][]uint64{}, table: make([]uint32, 64)}
 }
 
-// reserve allocates columns for that many artefacts and page versions.
+// reserve allocates columns for that many artefacts and page versions. It is for a catalogue that
+// is still empty: the table of ids is replaced without moving its entries.
 func (c *catalogue) reserve(arts, pages uint64) {
 	c.arts = slices.Grow(c.arts, int(arts))
 	c.pages = slices.Grow(c.pages, int(pages))
@@ -175,6 +190,8 @@ func (c *catalogue) reserve(arts, pages uint64) {
 	}
 }
 
+// addScope gives a scope its number. A gap before it stays nil: gc dropped the names of those
+// scopes. A scope that is there already keeps its counts.
 func (c *catalogue) addScope(num uint32, name string) {
 	for len(c.scopes) < int(num) {
 		c.scopes = append(c.scopes, nil)
@@ -185,6 +202,8 @@ func (c *catalogue) addScope(num uint32, name string) {
 	c.byName[name] = num
 }
 
+// addGroup gives a group its number. Group numbers have gaps where gc forgot artefacts that had a
+// group of their own pages; such a column has scope 0 and no name.
 func (c *catalogue) addGroup(num uint64, scope uint32, name string) {
 	for uint64(len(c.groups)) < num {
 		c.groups = append(c.groups, groupCol{})
@@ -193,6 +212,7 @@ func (c *catalogue) addGroup(num uint64, scope uint32, name string) {
 	c.named[artKey{scope, name}] = num
 }
 
+// scopeName returns the name of a scope; "": the number is not in use, or gc dropped the name.
 func (c *catalogue) scopeName(num uint32) string {
 	if num == 0 || int(num) > len(c.scopes) || c.scopes[num-1] == nil {
 		return ""
@@ -208,6 +228,7 @@ func (c *catalogue) names(t *format.Hot) (scope, group string) {
 	return c.scopeName(t.Scope), group
 }
 
+// namesOf is names for a caller that does not hold cat.mu.
 func (s *Engine) namesOf(t *format.Hot) (scope, group string) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -219,6 +240,8 @@ func (c *catalogue) chain(scopes store.Scopes) []uint32 {
 	return c.appendChain(make([]uint32, 0, len(scopes)), scopes)
 }
 
+// appendChain is chain in the memory of nums. Scopes that were never written to have no number and
+// are left out.
 func (c *catalogue) appendChain(nums []uint32, scopes store.Scopes) []uint32 {
 	for _, s := range scopes {
 		if n := c.byName[s]; n != 0 {
@@ -228,13 +251,18 @@ func (c *catalogue) appendChain(nums []uint32, scopes store.Scopes) []uint32 {
 	return nums
 }
 
+// art and page return the column of a number that exists. The pointers are valid until the next
+// install: an append may move the columns.
 func (c *catalogue) art(num uint64) *artCol   { return &c.arts[num-1] }
 func (c *catalogue) page(num uint64) *pageCol { return &c.pages[num-1] }
 
+// id returns a copy of the id; idBytes borrows it.
 func (c *catalogue) id(a *artCol) string {
 	return string(c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)])
 }
 
+// keyHash is where (scope, id) belongs in the table. It decides nothing but places in memory and in
+// a snapshot of the columns, so an attacker who makes ids collide only slows lookups down.
 func keyHash(scope uint32, id string) uint64 {
 	var d xxhash.Digest
 	d.ResetWithSeed(uint64(scope))
@@ -254,6 +282,8 @@ func (c *catalogue) lookup(scope uint32, id string) uint64 {
 	return 0
 }
 
+// addKey enters the id of a new artefact: into the arena, into the table, which is at most three
+// quarters full, and into the list of its scope.
 func (c *catalogue) addKey(num uint64, scope uint32, id string) {
 	if 4*(c.used+1) > 3*len(c.table) {
 		c.grow()
@@ -266,6 +296,8 @@ func (c *catalogue) addKey(num uint64, scope uint32, id string) {
 	c.used++
 }
 
+// place puts a number into the first free place at or after the one of its hash. The key must not
+// be in the table yet.
 func (c *catalogue) place(num, hash uint64) {
 	mask := uint64(len(c.table) - 1)
 	i := hash & mask
@@ -275,6 +307,8 @@ func (c *catalogue) place(num, hash uint64) {
 	c.table[i] = uint32(num)
 }
 
+// grow doubles the table and places every artefact anew. A column without an id is a number that gc
+// forgot.
 func (c *catalogue) grow() {
 	c.table = make([]uint32, 2*len(c.table))
 	for i := range c.arts {
@@ -298,6 +332,11 @@ func (c *catalogue) nums(num uint64) []uint64 {
 
 // install makes a head the newest version of its artefact. Heads of one artefact come in the order
 // of their versions.
+//
+// The order of its steps keeps the lists right. The old pages are unlinked first, while the
+// artefact still has the group, expiry and provenance by which link entered them. Then the artefact
+// and its pages change, the old pages that do not continue are ended, and the new ones are linked.
+// A page that continues is unlinked and linked again: its head may have moved it to another list.
 func (c *catalogue) install(t *format.Hot, rows []store.PageRow) {
 	for uint64(len(c.arts)) < t.Art {
 		c.arts = append(c.arts, artCol{})
@@ -350,6 +389,8 @@ func (c *catalogue) addSummary(t *format.Hot, from []store.Ref) {
 	}
 }
 
+// setNums notes the pages of the newest version. Most artefacts have one page, which is kept in the
+// artefact itself; longer ones have a list in many.
 func (c *catalogue) setNums(art uint64, rows []store.PageRow) {
 	a := c.art(art)
 	delete(c.many, art)
@@ -366,6 +407,10 @@ func (c *catalogue) setNums(art uint64, rows []store.PageRow) {
 	}
 }
 
+// setPage fills the column of a page version from a head and one of its page rows. A page that
+// continues in a new version keeps its number, so its column is filled again with the fields of the
+// new head. The page of a version without content (gone) gets a column only if no version before it
+// had the page.
 func (c *catalogue) setPage(t *format.Hot, r *store.PageRow, page uint32) {
 	for uint64(len(c.pages)) < r.Num {
 		c.pages = append(c.pages, pageCol{})
@@ -436,6 +481,8 @@ func (c *catalogue) supersede(num, by, lsn uint64) {
 }
 
 // isCurrent reports whether such an artefact exists, is not deleted, and is not superseded.
+//
+// The caller holds mu.
 func (c *catalogue) isCurrent(scope uint32, id string) bool {
 	num := c.lookup(scope, id)
 	return num != 0 && c.art(num).by == 0 && c.art(num).flags&format.FlagDeleted == 0
@@ -561,6 +608,8 @@ func (c *catalogue) ownTurn(p *pageCol) bool {
 	return g != 0 && !strings.HasPrefix(c.groups[g-1].name, "\x00") // the pages of an artefact alone are no conversation
 }
 
+// unlink takes a live page out of the lists that link entered it into. It must see the same expiry,
+// provenance and group as link did, or an entry is left behind.
 func (c *catalogue) unlink(num uint64) {
 	p := c.page(num)
 	s := c.scopes[p.scope-1]

@@ -9,6 +9,14 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// Answers from the columns: which page answers for another one, which rule keeps a page out, how
+// many pages each rule keeps out, and the artefacts of a scope in order. Everything here runs under
+// catalogue.mu and reads no row.
+//
+// The rules are decided in two ways that must agree. excluded decides for one page, with a look at
+// its column. count decides for all pages of a chain, from the counts of each class, because the
+// cost of a question must not grow with what it leaves out.
+
 // resolve follows a page version to the live page that answers for it as of an LSN (0: now). That
 // is its successor, or, if the artefact was superseded as a whole, the first page of the one that
 // replaced it. past has that first page as of the LSN, where it has changed since. 0: no page
@@ -142,6 +150,7 @@ func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint6
 	return e
 }
 
+// idBytes returns the id of an artefact, borrowed from the arena: valid while the caller holds mu.
 func (c *catalogue) idBytes(num uint32) []byte {
 	a := c.art(uint64(num))
 	return c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)]
@@ -169,6 +178,8 @@ func (l *idList) all() []uint32 {
 	return l.arts
 }
 
+// add appends a new artefact. The caller holds mu of the catalogue for writing, so no reader sorts
+// meanwhile.
 func (l *idList) add(art uint64) { l.arts = append(l.arts, uint32(art)) }
 
 // sorted returns the artefacts in order. New ones are sorted apart and merged, so that listings

@@ -22,6 +22,11 @@ const keptChanges = 4096
 
 // changes are the page versions that stopped being current, newest last. mu is a leaf of the lock
 // order.
+//
+//	from  <  lsn of every entry of ended  ≤  lsn
+//
+// Commits that ended no page have no entry; only lsn says that they happened. A caller that asks
+// for what came after an LSN below from cannot be answered and gets All.
 type changes struct {
 	mu    sync.Mutex
 	lsn   uint64        // the newest installed commit
@@ -30,6 +35,7 @@ type changes struct {
 	next  chan struct{} // closed by the next commit; nil: no caller waits
 }
 
+// endedPages are the page versions that a group of commits ended, under the LSN of the last one.
 type endedPages struct {
 	lsn  uint64
 	nums []uint64
@@ -81,7 +87,9 @@ func (c *changes) after(lsn uint64) (store.Changes, <-chan struct{}) {
 	return out, nil
 }
 
-// Changes implements store.Store.
+// Changes implements store.Store. It waits until there is a commit after that LSN, until wait is
+// over, or until ctx ends or the engine is shut. A wait that is over is no error: the caller gets
+// what there is, which may be nothing.
 func (s *Engine) Changes(ctx context.Context, after uint64, wait time.Duration) (store.Changes, error) {
 	if err := s.Readable(ctx); err != nil {
 		return store.Changes{}, err

@@ -240,6 +240,7 @@ func (c *invariantWalk) byHead() [][]uint64 {
 	return out
 }
 
+// content compares a text with what its page row says: length, hash and salted digest.
 func (c *invariantWalk) content(r *store.PageRow, h *store.Head, text string) {
 	if int(r.Bytes) != len(text) || r.Hash != store.ContentHash(text) || r.Digest != store.SaltedDigest(r.Salt[:], text) {
 		c.bad("I4", fmt.Sprintf("content %d", r.Num), "differs from the length, hash or digest in %s", store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version})
@@ -496,6 +497,7 @@ func (c *invariantWalk) rowsOf(last map[store.Ref]named) {
 	}
 }
 
+// shortDigest is the first four bytes of a digest for a message; zeros where there is none.
 func shortDigest(d []byte) []byte {
 	return binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(append(append([]byte(nil), d...), 0, 0, 0, 0)))
 }

@@ -71,6 +71,9 @@ const (
 const partRows = 64 * numbers.Rows
 
 // column is a column of the artefacts or the pages.
+//
+// Every value goes through uint64, signed ones too, because the encoding (internal/numbers) knows
+// nothing else. The order of the columns is part of the format of a snapshot.
 type column[T any] struct {
 	get func(*T) uint64
 	set func(*T, uint64)
@@ -116,6 +119,7 @@ func pageTraits(p *pageCol) uint64 {
 	return v
 }
 
+// setPageTraits is the reverse of pageTraits.
 func setPageTraits(p *pageCol, v uint64) {
 	p.kind, p.prov, p.flags, p.retired = store.Kind(v), store.Provenance(v>>8), uint8(v>>16), v>>24&1 == 1
 }
@@ -132,6 +136,8 @@ func appendRows[T any](b []byte, rows []T, cols []column[T]) []byte {
 	return b
 }
 
+// readRows is the reverse of appendRows. It fills rows that were allocated before and returns what
+// follows them; false: the bytes are not of that many rows.
 func readRows[T any](b []byte, rows []T, cols []column[T]) (rest []byte, ok bool) {
 	var buf numbers.Buffer
 	for from := 0; from < len(rows); from += numbers.Rows {
@@ -202,7 +208,9 @@ func (o *Columns) one(kind uint8) []byte {
 	return nil
 }
 
-// image appends the parts of the catalogue. The caller holds mu.
+// image appends the parts of the catalogue: sizes, artefacts with their ids, pages, the table of
+// ids, and the lists. Facts are renumbered on the way (used), and ids are written one after the
+// other, so the arena of the reader has no gap where gc forgot one. The caller holds mu.
 func (c *catalogue) image(out *Columns) {
 	ids := 0
 	for i := range c.arts {
@@ -291,11 +299,13 @@ func (c *catalogue) lists(f *facts) []byte {
 // imageEncoder writes the lists of a snapshot.
 type imageEncoder struct{ codec.Encoder }
 
+// numbers writes a count and that many numbers in blocks.
 func (e *imageEncoder) numbers(n int, at func(i int) uint64) {
 	e.Count(n)
 	e.B = numbers.AppendAll(e.B, n, at)
 }
 
+// nums writes a list of page numbers.
 func (e *imageEncoder) nums(v []uint64) { e.numbers(len(v), func(i int) uint64 { return v[i] }) }
 
 // sorted writes the pages of a list in its order. Their keys are in their columns.
@@ -309,6 +319,7 @@ func (e *imageEncoder) sorted(o *sortedList) {
 	e.nums(all)
 }
 
+// scope writes a scope with its classes; a name of "" stands for a number that is not in use.
 func (e *imageEncoder) scope(s *scopeCol) {
 	if s == nil {
 		e.Str("")
@@ -336,6 +347,8 @@ func (e *imageEncoder) scope(s *scopeCol) {
 	}
 }
 
+// group writes a group. named says whether its name leads to it; false for a number that is not in
+// use.
 func (e *imageEncoder) group(g *groupCol, named bool) {
 	e.Uvarint(uint64(g.scope))
 	e.Str(g.name)
@@ -401,7 +414,13 @@ func together(all ...func() bool) bool {
 	return !bad.Load()
 }
 
-// readColumns builds a catalogue.
+// readColumns builds a catalogue from a snapshot, with the places of its state rows. Sizes come
+// first, so that all columns are allocated once and their parts can be read on several processors.
+// ok is false for a snapshot that does not decode; it is then ignored, because everything in it can
+// be loaded from the rows.
+//
+// A snapshot is read only after its digest was compared with the audit, so the decoder guards
+// against damage and other programs, not against forgers.
 func readColumns(of *Columns) (c *catalogue, places *statePlaces, ok bool) {
 	c = newCatalogue()
 	d := &codec.Decoder{B: of.one(partSizes)}
@@ -450,6 +469,8 @@ func readColumns(of *Columns) (c *catalogue, places *statePlaces, ok bool) {
 	return c, places, c.readLists(of.one(partLists))
 }
 
+// readArts reads the columns of some artefacts, and their ids into the arena. Parts are read at the
+// same time, so each begins with the place of its first id.
 func (c *catalogue) readArts(b []byte, from, to int) bool {
 	d := &codec.Decoder{B: b}
 	at := d.Uvarint()
@@ -467,6 +488,8 @@ func (c *catalogue) readArts(b []byte, from, to int) bool {
 	return at <= uint64(len(c.keys))
 }
 
+// readLists reads everything that is no column. The columns must have been read: lists are sorted
+// by times that are in the columns of their pages.
 func (c *catalogue) readLists(b []byte) bool {
 	d := &imageDecoder{Decoder: codec.Decoder{B: b}, c: c}
 	c.facts.arena = d.Own()
@@ -528,6 +551,7 @@ func (d *imageDecoder) nums() (out []uint64) {
 	return out
 }
 
+// small reads a list of 32-bit numbers; nil: it is empty.
 func (d *imageDecoder) small() (out []uint32) {
 	n := d.length()
 	if n == 0 {
@@ -542,6 +566,7 @@ func (d *imageDecoder) small() (out []uint32) {
 	return out
 }
 
+// read reads n numbers in blocks and calls set with each block and the place of its first number.
 func (d *imageDecoder) read(n int, set func(from int, v []uint64)) {
 	rest, ok := d.buf.ReadAll(d.B, n, set)
 	if !ok {
@@ -577,6 +602,7 @@ func (d *imageDecoder) sorted(o *sortedList, key func(*pageCol) int64) {
 func pageAsOf(p *pageCol) int64    { return p.asOf }
 func pageExpires(p *pageCol) int64 { return p.expires }
 
+// scope reads a scope; nil: the number is not in use.
 func (d *imageDecoder) scope() *scopeCol {
 	s := &scopeCol{name: d.Str(), byID: &idList{}}
 	if s.name == "" {
@@ -596,6 +622,7 @@ func (d *imageDecoder) scope() *scopeCol {
 	return s
 }
 
+// group reads the group of a number into its column.
 func (d *imageDecoder) group(num uint64) {
 	g := &d.c.groups[num-1]
 	g.scope, g.name = uint32(d.Uvarint()), d.Str()
@@ -610,6 +637,10 @@ func (d *imageDecoder) group(num uint64) {
 }
 
 // statePlaces are the places in the audit of all state rows of a snapshot, by tag.
+//
+// The three lists are parallel and sorted by tag. They do not change after they were read or taken;
+// rows that commits delete later are noted in gone. A row that a commit writes later has a greater
+// LSN and is not compared with the snapshot.
 type statePlaces struct {
 	tags   []stateTag
 	leaves []uint64
@@ -617,6 +648,7 @@ type statePlaces struct {
 	gone   sync.Map // tags of the rows that commits deleted since
 }
 
+// append writes the lists behind b.
 func (p *statePlaces) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(p.tags)))
 	b = numbers.AppendAll(b, len(p.tags), func(i int) uint64 { return binary.BigEndian.Uint64(p.tags[i][:]) })

@@ -16,6 +16,14 @@ import (
 // index built of them go to the index, and are cleared because the record is kept for a while.
 // Exactly one of installer, Lost, enter and abandon closes done; installing and broken, both under
 // flight, decide which.
+//
+// A commit goes through these fields in order. before and after take are told apart by the maps of
+// the sequencer, not by a field:
+//
+//	built        build has filled record, leaf, keys, outcome and use; nobody else sees it
+//	in flight    take has entered it into the maps; Seq is set by Tail.Commit
+//	installing   Durable has it
+//	done closed  installed, or lost, or neither: the engine failed and the outcome is unknown
 type Commit struct {
 	Seq   uint64   // its record in the log; set by the Log before anyone else sees the commit
 	After Counters // the numbers for the next commit

@@ -14,6 +14,42 @@
 // and followers enter the same path at install (Follow), so there is one function that changes what
 // readers see.
 //
+// # Numbers
+//
+// Each number counts one kind of thing, from 1 where nothing else is said. A number is never used
+// twice; where commits were Lost, no reader saw theirs.
+//
+//	LSN      commits. A reader that reads "as of" an LSN sees that commit and all before it
+//	Seq      records of the log: commits, leaves of reads, marks
+//	Leaf     leaves of the audit, from 0. A commit has one, and so has each read
+//	Art      artefacts. Scope, Group: scopes, and groups of neighbouring pages
+//	Num      page versions. A page keeps its number while its content stays in its place
+//	Version  versions of one artefact
+//	times    microseconds since 1970 in UTC (codec.Micros); 0: none
+//
+// # Who guards what
+//
+// In lock order, outermost first. db.go has the order of all locks of a process:
+//
+//	gcMu                one gc or erase at a time; commits and reads go on
+//	inventory.busy      the inventory while it is made; what it found does not change
+//	tail of the Log     the order of commits; sequencer.watch
+//	sequencer.flight    commits and leaves in flight, and the names of scopes and groups with theirs
+//	catalogue.mu        what readers see: catalogue, overlay and frozen, index, vectors in memory, quotas,
+//	                    how many held batches wait
+//	leaves              changes.mu, holds.mu, names.mu, sieves.mu, idList.mu, bodies.mu
+//
+// A frozen Overlay may be read without a lock, and so may a row that an overlay has, what the
+// inventory found, and whatever the Rows show in a snapshot.
+//
+// # What a crash leaves
+//
+// Everything here is memory. A commit exists when its record is durable in the Log, as a whole or
+// not at all; an open loads the rows and follows the Log from their LSN on, and comes to the state
+// that readers saw, or to one with the commits that were durable and not yet answered. Lost without
+// a trace are only leaves of reads that were not synced yet, and vectors that no checkpoint had
+// written; both are derived or bounded (leaves.go, vector.go).
+//
 // # What a host calls
 //
 // A host is a store that owns a Log and Rows. Besides the methods of store.Store it calls:

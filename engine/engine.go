@@ -152,6 +152,9 @@ func (s *Engine) Corrupt(where string, err error) error {
 }
 
 // Failure returns what Fail was given first; nil: the engine has not failed.
+//
+// Reads ask for it too where an answer would hide a commit that is in the log and was not installed
+// (Outcome, Refresh).
 func (s *Engine) Failure() error {
 	if p := s.failed.Load(); p != nil {
 		return *p
@@ -170,6 +173,9 @@ func (s *Engine) Fail(err error) error {
 }
 
 // Identify names the database, before anything is compared with its audit.
+//
+// The secret in info keys the tags of state rows, so no state row is read before. Call it before
+// LoadRows.
 func (s *Engine) Identify(info store.Info) { s.info = info }
 
 // Start takes the next numbers from what was loaded and followed. Commits may come from now on.

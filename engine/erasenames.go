@@ -26,6 +26,7 @@ import (
 // group. The number follows in eight bytes. A program that does not know the key keeps the name.
 const groupGonePrefix = "\x00group/"
 
+// goneGroup reads such a key.
 func goneGroup(key string) (num uint64, ok bool) {
 	rest, ok := strings.CutPrefix(key, groupGonePrefix)
 	if !ok || len(rest) != 8 {

@@ -25,6 +25,7 @@ type facts struct {
 	made  []byte   // memory of encode
 }
 
+// factBytes is how much of a key or a value is kept, in bytes.
 const factBytes = store.MaxFilterValue + 1
 
 // get returns a combination: subject, tags, then keys and values.
@@ -66,6 +67,7 @@ func (f *facts) slot(b []byte) uint64 {
 	return i
 }
 
+// grow doubles the table and places every combination anew.
 func (f *facts) grow() {
 	f.table = make([]uint32, max(64, 2*len(f.table)))
 	for n := range f.at {
@@ -138,6 +140,7 @@ func (f *facts) encode(subject, tags, meta []byte) []byte {
 	return b
 }
 
+// appendText appends a length and at most most bytes of a text.
 func appendText(b, text []byte, most int) []byte {
 	text = text[:min(len(text), most)]
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
@@ -165,6 +168,8 @@ type asked struct {
 	keys             map[string]bool // the keys in meta
 }
 
+// newAsked takes from a filter what facts decide; false: it asks for nothing of the kind, and no
+// combination needs a look.
 func newAsked(f *store.Filter) (a asked, any bool) {
 	a = asked{subject: []byte(f.Subject), tagsAny: f.TagsAny, tagsAll: f.TagsAll, meta: f.Meta, keys: map[string]bool{}}
 	for i := range f.Meta {
@@ -186,6 +191,8 @@ func (a *asked) holds(b []byte) bool {
 	return a.holdTags(&d) && a.holdMeta(&d)
 }
 
+// holdTags reads the tags of a combination: one of tagsAny must be among them, and all of tagsAll.
+// It leaves the decoder behind the tags, where the metadata begins.
 func (a *asked) holdTags(d *codec.Decoder) bool {
 	n, some, found := uint64(0), len(a.tagsAny) == 0, 0
 	if len(d.B) > 0 {
@@ -205,6 +212,8 @@ func (a *asked) holdTags(d *codec.Decoder) bool {
 	return some && found == len(a.tagsAll)
 }
 
+// holdMeta reads the metadata of a combination and compares the keys that the filter names. A key
+// that the page does not have is compared as absent.
 func (a *asked) holdMeta(d *codec.Decoder) bool {
 	if len(a.meta) == 0 {
 		return true

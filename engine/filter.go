@@ -28,6 +28,7 @@ import (
 // in the processor's cache where the columns do not.
 type bits []uint64
 
+// set puts a number into the set or takes it out. The set grows as far as the number.
 func (b *bits) set(num uint64, in bool) {
 	for uint64(len(*b)) <= num/64 {
 		*b = append(*b, 0)
@@ -39,6 +40,7 @@ func (b *bits) set(num uint64, in bool) {
 	}
 }
 
+// has reports whether a number is in the set. Numbers beyond its length are not.
 func (b bits) has(num uint64) bool { return num/64 < uint64(len(b)) && b[num/64]&(1<<(num%64)) != 0 }
 
 // matcher decides by columns whether a page passes a filter, apart from its times. It remembers the
@@ -51,6 +53,7 @@ type matcher struct {
 	known  []uint8 // by number of facts: 0 not compared yet, 1 no, 2 yes
 }
 
+// newMatcher makes a matcher of a filter, which it does not change and of which it keeps slices.
 func newMatcher(f *store.Filter) *matcher {
 	m := &matcher{kinds: f.Kinds, prefix: f.IDPrefix}
 	m.asked, m.any = newAsked(f)
@@ -68,6 +71,7 @@ func (m *matcher) holds(c *catalogue, p *pageCol) bool {
 	return m.prefix == "" || strings.HasPrefix(string(c.idBytes(uint32(p.art))), m.prefix)
 }
 
+// holdFacts compares a combination once, and remembers the answer under its number.
 func (m *matcher) holdFacts(c *catalogue, n uint32) bool {
 	if int(n) >= len(m.known) {
 		m.known = append(m.known, make([]uint8, len(c.facts.at)+1-len(m.known))...)
@@ -91,6 +95,12 @@ type sieves struct {
 // commit.
 const sievesKept = 16
 
+// sieve is the set of the live pages of a chain that pass a filter without its times. n is how many
+// pages are in it.
+//
+//	made      by the first question that asks for it (take), and filled by it under the same read lock of cat.mu
+//	kept      enter and leave correct it with every commit, under the write lock; every set in the list is filled by then
+//	dropped   other sets were asked for since; questions that still use it hold cat.mu, so no commit comes in between
 type sieve struct {
 	key   string
 	f     *store.Filter
@@ -112,6 +122,8 @@ func (c *catalogue) sieve(f *store.Filter, chain []uint32) *sieve {
 	return s
 }
 
+// take returns the set of a key and a chain and moves it to the end of the list. If there is none,
+// it makes an empty one, and the set that was asked for longest ago goes.
 func (l *sieves) take(key string, chain []uint32, f *store.Filter) *sieve {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,6 +219,7 @@ func (l *sieves) enter(c *catalogue, num uint64) {
 	}
 }
 
+// leave takes a page that is no longer current out of all sets.
 func (l *sieves) leave(num uint64) {
 	for _, s := range l.last {
 		if s.pages.has(num) {
@@ -233,7 +246,9 @@ func (c *catalogue) date(num uint64, asOf, put int64) {
 	b.put = [2]int64{min(b.put[0], put), max(b.put[1], put)}
 }
 
-// narrowing is a filter as one question applies it.
+// narrowing is a filter as one question applies it. strict takes away the exemption of system
+// pages. session is the number of the group whose members pass whatever the filter says; 0: there
+// is none.
 type narrowing struct {
 	f       *store.Filter
 	strict  bool
@@ -247,6 +262,7 @@ type narrowing struct {
 	lists   []sortedList           // of a small set: by place in the chain and provenance, instead of the catalogue's lists
 }
 
+// timed reports whether a filter has a limit on times.
 func timed(f *store.Filter) bool {
 	return !f.Since.IsZero() || !f.Until.IsZero() || !f.WrittenSince.IsZero() || !f.WrittenUntil.IsZero()
 }

@@ -65,6 +65,9 @@ func (s *Engine) Counters() Counters {
 
 // Follow implements Follower: it takes the next record of the log. A *RecordError says what is
 // wrong with the record; other errors mean that something could not be read.
+//
+// A record that is wrong ends the walk of its caller. What to do about it is decided there:
+// recovery of an embedded log refuses to open, because records behind a wrong one may depend on it.
 func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	switch kind {
 	case KindMark:
@@ -153,6 +156,10 @@ func (s *Engine) sameHistory(c *format.Commit) error {
 	})
 }
 
+// redoCommit installs a commit of the log. Before it changes anything that readers see, it checks
+// that the names of the record are the next ones, that each head decodes, and that heads and state
+// rows have the digests that the leaf says. Rows of programs that wrote no proof are taken as they
+// are.
 func (s *Engine) redoCommit(c *format.Commit, seq uint64) (ended []uint64, err error) {
 	s.cat.mu.Lock()
 	defer s.cat.mu.Unlock()
@@ -196,6 +203,8 @@ func (c *catalogue) namesFollow(r *format.Commit) bool {
 	return true
 }
 
+// addNames gives the new scopes and groups of a record their numbers. Names that are there already
+// are left as they are, so install may call it again after redoCommit did.
 func (c *catalogue) addNames(r *format.Commit) {
 	for _, n := range r.Scopes {
 		c.addScope(n.Num, n.Name)
@@ -207,6 +216,17 @@ func (c *catalogue) addNames(r *format.Commit) {
 
 // install makes a durable commit visible: catalogue, overlay, lexical tail. The caller holds
 // cat.mu. It returns the page versions that stopped being current.
+//
+// Its steps, in order; nothing is taken back if one fails, and then the engine fails as a whole:
+//
+//	names       new scopes and groups
+//	heads       each is a new version, or takes something away: content (gone), rows below it (floor), all rows (forgotten)
+//	retire      supersessions, when all heads of the commit are known
+//	clear       columns of pages that forgotten artefacts had, in one walk for the whole commit
+//	state       rows, and the keys that stand for deletions of reviews, questions, scopes and groups
+//	held        the row of a held batch, and how many wait for review
+//	result      the outcome, by the id of the batch
+//	position    LSN, record and leaf of the overlay; then the LSN that readers see
 func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err error) {
 	s.cat.addNames(c)
 	o := s.overlay

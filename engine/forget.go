@@ -53,12 +53,16 @@ type forgotten struct {
 // must not be given to another.
 type highest struct{ art, num, group, scope uint64 }
 
+// add raises the numbers to those of another moment.
 func (h *highest) add(o highest) {
 	h.art, h.num, h.group, h.scope = max(h.art, o.art), max(h.num, o.num), max(h.group, o.group), max(h.scope, o.scope)
 }
 
+// String is the form in the system row: artefact, page, group, scope.
 func (h highest) String() string { return fmt.Sprintf("%d %d %d %d", h.art, h.num, h.group, h.scope) }
 
+// parseHighest reads that form, and that of programs that dropped no scopes. "" is all zeros: the
+// numbers are those of the rows.
 func parseHighest(s string) (h highest, err error) {
 	switch strings.Count(s, " ") {
 	case 3:
@@ -86,6 +90,8 @@ func (s *Engine) pad(h highest) error {
 	return nil
 }
 
+// highest returns the numbers given so far: the lengths of the tables, because no number is ever
+// taken back.
 func (c *catalogue) highest() highest {
 	return highest{uint64(len(c.arts)), uint64(len(c.pages)), uint64(len(c.groups)), uint64(len(c.scopes))}
 }
@@ -204,6 +210,7 @@ func applyForgotten(tx Writer, o *Overlay, n *RowCounts) (heads map[format.HeadK
 	return heads, nil
 }
 
+// deleteHeads deletes the head rows of an artefact below a version.
 func deleteHeads(tx Writer, f forgotten, n *RowCounts) error {
 	var keys [][]byte
 	prefix := format.HeadRowKey(format.HeadKey{Art: f.art, Version: 0})[:9]

@@ -68,6 +68,17 @@ type version struct {
 
 // collector is one run. It holds one part of the drops at a time, so its memory does not grow with
 // their number. The names grow with the number of references.
+//
+// Life of a run (walk); each step commits its own part, and an error or an end of ctx leaves what
+// was committed:
+//
+//	watch          the sequencer reports what new commits name
+//	stored         names of held batches and state rows
+//	parents        names of live artefacts
+//	artefact       plans versions, and commits full parts of drops (goes, flush)
+//	forgetRows     rows of dropped versions and of deleted artefacts
+//	forgetState    drafts, reviews, rows of deleted turns, journals, names of scopes
+//	vectors        rows of models that are not used any more
 type collector struct {
 	s        *Engine
 	ctx      context.Context

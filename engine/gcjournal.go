@@ -131,6 +131,8 @@ func (c *collector) dropJournals(old []oldJournal) error {
 	return nil
 }
 
+// dropPart commits the rows that go of some journals, together. A journal whose head was written
+// since gc looked is a conflict: it is left out, and the others are tried again.
 func (c *collector) dropPart(part []oldJournal) error {
 	for len(part) > 0 {
 		b := Request{Batch: store.Batch{Scope: store.OperatorScope, Leaf: manifest.Record{Action: "drop replaced records"}}}

@@ -37,6 +37,7 @@ type writtenAt struct {
 	lsn       uint64
 }
 
+// newNames makes an empty set. kinds are the state rows whose values name pages.
 func newNames(kinds []store.StateKind) *names {
 	return &names{kinds: kinds, refs: map[store.Ref]string{}, lsns: map[writtenAt]string{}, nums: map[uint64]string{}, passed: map[store.Ref][]uint64{}}
 }
@@ -83,6 +84,8 @@ func (n *names) followed(c *format.Commit) {
 	}
 }
 
+// held adds what a batch that waits for review was written from: the pages of its context, and the
+// versions that it expects to find unchanged. Its reviewer must be able to see both.
 func (n *names) held(b *store.Batch) {
 	for _, c := range b.Context {
 		n.nums[c.Num] = store.KeptHeld

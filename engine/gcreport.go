@@ -18,6 +18,7 @@ type tally struct {
 	ended []int64 // of Nearest: when each ended, rising
 }
 
+// count adds a version to the line of a reason, and returns the line.
 func count(by map[string]*tally, reason string, v *version) *tally {
 	t := by[reason]
 	if t == nil {
@@ -28,6 +29,8 @@ func count(by map[string]*tally, reason string, v *version) *tally {
 	return t
 }
 
+// addVersion adds a version with what it would free: pages that no newer version has, and the bytes
+// of their texts.
 func addVersion(t *store.GCTally, v *version) {
 	t.Versions++
 	t.Pages += v.pages

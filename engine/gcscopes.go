@@ -38,6 +38,7 @@ import (
 // scope. The number follows in four bytes, then the name.
 const scopeGonePrefix = "\x00scope/"
 
+// goneScopeKey makes such a key.
 func goneScopeKey(num uint32, name string) string {
 	return string(binary.BigEndian.AppendUint32([]byte(scopeGonePrefix), num)) + name
 }
@@ -116,6 +117,8 @@ func (c *collector) emptyScopes() ([]string, error) {
 	return slices.Sorted(maps.Keys(empty)), nil
 }
 
+// withoutArtefacts returns the scopes that have no artefact, not even a deleted one whose rows are
+// still there.
 func (c *collector) withoutArtefacts() map[string]bool {
 	planned := map[string]int{}
 	if c.dry {

@@ -12,6 +12,10 @@ import (
 // before it plans to drop a version, and again before it commits the drop. A reader that begins
 // later reads at a later moment and does not need the version.
 //
+// A hold is a ticket: Hold gives it, Release ends it, and whoever reads between the two finds every
+// version that was current at the moment. The engine never ends a hold by itself; a server ends
+// those of a client that is gone (package remote).
+//
 // A hold is memory only. After a crash there is no reader that could need it.
 type holds struct {
 	mu   sync.Mutex // a leaf
@@ -25,7 +29,9 @@ type held struct {
 	at  int64 // microseconds
 }
 
-// Hold implements store.Store.
+// Hold implements store.Store. It takes no lock but its own, so it never waits for a commit. It
+// does not check whether the moment is still readable: gc may have dropped versions before this
+// hold was taken, and a read of one of them gives ErrGone.
 func (s *Engine) Hold(ctx context.Context, at store.Moment) (store.Ticket, error) {
 	if err := s.Readable(ctx); err != nil {
 		return 0, err
@@ -41,7 +47,7 @@ func (s *Engine) Hold(ctx context.Context, at store.Moment) (store.Ticket, error
 	return h.last, nil
 }
 
-// Release implements store.Store.
+// Release implements store.Store. A ticket that is unknown or was released is ignored.
 func (s *Engine) Release(t store.Ticket) {
 	s.holds.mu.Lock()
 	defer s.holds.mu.Unlock()

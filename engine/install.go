@@ -63,6 +63,7 @@ func (s *Engine) failInstall(err error, left []*Commit) {
 	}
 }
 
+// commits returns the commits among entries, in their order.
 func commits(entries []Entry) (out []*Commit) {
 	for _, e := range entries {
 		if e.Commit != nil {

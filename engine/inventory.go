@@ -61,6 +61,7 @@ type found struct {
 	places *statePlaces      // of the snapshot that stood for it; nil: rows were looked at
 }
 
+// stateTag stands for the key of a state row in the audit; see Engine.stateTag.
 type stateTag [8]byte
 
 // inventoryRows is how many rows are read in one snapshot: a longer snapshot would hold up a
@@ -135,6 +136,9 @@ func (s *Engine) doubtHolds(d *doubt) bool {
 var errMissing = errors.New("they are not the rows that the audit says were committed")
 
 // stocktaking is an inventory in progress.
+//
+// The rows are read first and then the leaves, each in one pass. claimed joins the two passes: a
+// leaf whose digests are all claimed by rows needs no second look, and that is nearly every leaf.
 type stocktaking struct {
 	s   *Engine
 	ctx context.Context
@@ -156,6 +160,8 @@ type claim struct {
 	is    [32]byte
 }
 
+// take does the steps in order. scan fixes the leaves that count before any row is read, so a row
+// that names a later leaf was written since and is ours.
 func (t *stocktaking) take() (err error) {
 	if t.scan, err = t.s.Leaves.ScanRows(); err != nil {
 		return AuditError(err)
@@ -374,6 +380,7 @@ func (t *stocktaking) edited() error {
 	return nil
 }
 
+// doubt notes an artefact once.
 func (t *stocktaking) doubt(scope, id string, key store.PageKey) {
 	if !slices.ContainsFunc(t.doubts, func(d doubt) bool { return d.scope == scope && d.id == id }) {
 		t.doubts = append(t.doubts, doubt{scope, id, key, t.lsn})

@@ -75,6 +75,8 @@ func (t *stocktaking) stateRows() error {
 	return nil
 }
 
+// readStates takes the claims of some state rows, and gives the key of the next one; nil: there is
+// none. Rows that do not decode are left to the reader who meets them.
 func (t *stocktaking) readStates(tx Reader, from []byte) (claims []stateClaim, next []byte, err error) {
 	n := 0
 	for k, v := range tx.From(TableState, from) {
@@ -115,6 +117,8 @@ func (t *stocktaking) hold(key []byte, at stateAt) {
 	}
 }
 
+// compareStates looks the claims up in the audit, in the order of its leaves, and notes the rows
+// whose entry says something else.
 func (t *stocktaking) compareStates(claims []stateClaim) error {
 	slices.SortFunc(claims, func(a, b stateClaim) int {
 		return cmp.Or(cmp.Compare(a.at.leaf, b.at.leaf), cmp.Compare(a.at.place, b.at.place))

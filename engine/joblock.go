@@ -13,6 +13,7 @@ type JobLock struct {
 	held chan struct{}
 }
 
+// place makes the channel at first use, so that the zero value works. A token in it is the lock.
 func (l *JobLock) place() chan struct{} {
 	l.once.Do(func() { l.held = make(chan struct{}, 1) })
 	return l.held

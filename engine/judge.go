@@ -51,6 +51,8 @@ func (s *Engine) decidedMeanwhile(ctx context.Context, b *Request) (bool, error)
 	return h.Decided != "", err
 }
 
+// flightKey names an artefact in the sequencer's maps: no scope has a zero byte. The key of a held
+// batch that is decided begins with one, so it never is that of an artefact.
 func flightKey(scope, id string) string { return scope + "\x00" + id }
 
 func cutFlightKey(key string) (scope, id string) {

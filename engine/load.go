@@ -363,6 +363,9 @@ func (s *Engine) recoverRow(num uint64, err *error) {
 	}
 }
 
+// headIn reads the head of a version from a snapshot and compares it with the audit. A version
+// below the floor of its artefact has no row; the row of the floor answers for it as gone. Any
+// other missing row is damage, because the catalogue knows the version.
 func (s *Engine) headIn(tx Reader, k format.HeadKey) (*store.Head, error) {
 	key := format.HeadRowKey(k)
 	v := tx.Get(TableMeta, key)

@@ -35,6 +35,16 @@ import (
 //
 // A Log serves one engine, its Follower, which it is given when it is made. Its methods are safe
 // for concurrent use.
+//
+// What the engine relies on:
+//
+//	order      records become durable in the order of their numbers; a durable record has all before it
+//	once       Durable or Lost reports each entry exactly once, in order, unless the log fails for good
+//	whole      a crash leaves a record whole or not at all; what recovery gives to Follow is a prefix of the order
+//	reports    Durable has returned before Sync returns for a record of its group
+//
+// Sequence numbers (seq) count records, LSNs count commits. A leaf of a read has a record and takes
+// no LSN.
 type Log interface {
 	Rows
 	// Acquire waits until no other caller extends the order and the Follower has everything in it.
@@ -97,7 +107,8 @@ type Follower interface {
 }
 
 // Position is a place in an order. Two orders are the same up to a position if all three fields
-// agree; the root makes sure of it, because LSN and leaf count can agree by chance.
+// agree; the root makes sure of it, because LSN and leaf count can agree by chance. It is what a
+// follower shows when it asks a log on a server to go on from there.
 type Position struct {
 	LSN    uint64        // of the newest commit
 	Leaves uint64        // of the audit
@@ -106,11 +117,17 @@ type Position struct {
 
 // Counters are the numbers of a commit, or those that the next commit starts from. No number is
 // given twice, except those of a commit that was Lost, which no reader ever saw.
+//
+//	LSN    commits, from 1
+//	Leaf   index of the commit's leaf in the audit, from 0
+//	Art    artefacts, from 1
+//	Num    page versions, from 1
+//	Group  groups, from 1
 type Counters struct {
 	LSN, Leaf, Art, Num, Group uint64
 }
 
-// Entry is a commit or a leaf on its way through a log.
+// Entry is a commit or a leaf on its way through a log. Exactly one of the two fields is set.
 type Entry struct {
 	Commit *Commit
 	Leaf   *Leaf // if Commit is nil

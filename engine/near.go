@@ -33,9 +33,16 @@ const nearKept = 4
 
 // nearModels are the models in memory, oldest first. The list and what the models have are under
 // cat.mu.
+//
+// More than nearKept may be in the list while several are being read at once: a model that is being
+// read is not dropped.
 type nearModels struct{ last []*nearModel }
 
 // nearModel holds the vectors of one model in memory.
+//
+//	listed    since is a map; puts and drops are noted there        the goroutine reads the rows
+//	ready     since is nil; puts and drops change the sets          read is closed
+//	failed    not in the list any more; err says why                read is closed, and the next question lists it anew
 type nearModel struct {
 	name string
 	sets map[nearKey]*nearest.Set
@@ -51,6 +58,8 @@ type nearModel struct {
 // ready says that all vectors are there. The caller holds cat.mu.
 func (m *nearModel) ready() bool { return m.since == nil }
 
+// nearKey names a set. Vectors of one model may differ in length, and those that differ cannot be
+// compared.
 type nearKey struct {
 	scope uint32
 	dims  int
@@ -93,6 +102,8 @@ func (n *nearModels) remove(nums []uint64) {
 	}
 }
 
+// put keeps the vector of a page in the set of its scope and length. The caller holds cat.mu for
+// writing, or is the only one that knows m.
 func (m *nearModel) put(scope uint32, num uint64, v []float32) {
 	if m.has.has(num) {
 		for k, s := range m.sets { // the one before may have had another length
@@ -292,6 +303,8 @@ func (f *finding) compare(hits []store.Candidate) {
 	}
 }
 
+// cosine returns the cosine between the question and the vector of a page; false: the page has none
+// in the sets of this question.
 func (f *finding) cosine(num uint64) (float64, bool) {
 	for _, s := range f.sets {
 		if c, ok := s.Cosine(f.asks, num); ok {

@@ -32,6 +32,9 @@ import (
 // outcomeRow is an outcome as it is stored. Bound is the digest of the batch's content
 // (Batch.Bound). An id is no secret, so a caller that repeats it must also repeat the batch, in the
 // same scope, to learn how it ended.
+//
+// The row is written in the record of its commit (format.Commit.Result) and in no other way, except
+// by an erase that takes names (EraseOutcomes).
 type outcomeRow struct {
 	store.Outcome
 	Bound   []byte `msgpack:",omitempty"`

@@ -13,6 +13,7 @@ import (
 // they are read for ever. An outcome is encoded under the sequencer's lock, where all other writers
 // wait, so nothing here reflects.
 
+// outcomeVersion is the first byte of the row.
 const outcomeVersion = 1
 
 var outcomeFields = codec.Record[outcomeRow]{
@@ -53,6 +54,7 @@ const (
 	refBits = 1<<iota - 1
 )
 
+// refsField is a list of references as a field of the record.
 func refsField(tag uint64, name string, at func(*outcomeRow) *[]store.Ref) codec.Field[outcomeRow] {
 	return codec.Field[outcomeRow]{
 		Tag: tag, Name: name,
@@ -61,6 +63,16 @@ func refsField(tag uint64, name string, at func(*outcomeRow) *[]store.Ref) codec
 	}
 }
 
+// writeRefs writes a list of references:
+//
+//	count                             varint
+//	bits                              one byte, for each reference, and then for each:
+//	scope                             if refScope: length and text; otherwise that of the reference before
+//	shared, rest                      how many bytes of the id are those of the id before; length and text of the rest
+//	page                              if refPage: signed varint
+//	version                           if refVersion: varint
+//
+// An empty list is not written at all.
 func writeRefs(e *codec.Encoder, refs []store.Ref) {
 	if len(refs) == 0 {
 		return
@@ -95,6 +107,8 @@ func writeRefs(e *codec.Encoder, refs []store.Ref) {
 	}
 }
 
+// readRefs is the reverse of writeRefs. It fails on bits of a later release rather than guess what
+// they mean (codec.ErrNewer).
 func readRefs(d *codec.Decoder) []store.Ref {
 	const least = 3 // bytes of a reference
 	refs := make([]store.Ref, d.Count(least))
@@ -131,6 +145,7 @@ func readRefs(d *codec.Decoder) []store.Ref {
 	return refs
 }
 
+// commonPrefix returns how many bytes two strings begin with in common.
 func commonPrefix(a, b string) (n int) {
 	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++

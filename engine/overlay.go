@@ -165,6 +165,11 @@ func (n *RowCounts) DecodeMsgpack(d *msgpack.Decoder) error {
 // Overlay holds the rows of commits that are durable in the log and not yet in the store's tables.
 // It also holds vectors, which are not in the log because they can be computed again. All maps are
 // by the keys of the rows.
+//
+// Guarded by catalogue.mu while it grows; read without a lock once it is frozen. LSN, Seq and
+// Leaves say what it ends with: the newest commit, the record of the log it came in, and the number
+// of leaves of the audit up to there. A checkpoint writes these three with the rows. Bytes
+// estimates the memory and decides when a checkpoint is due.
 type Overlay struct {
 	LSN     uint64
 	Seq     uint64
@@ -190,6 +195,8 @@ type Overlay struct {
 	high    highest
 }
 
+// newOverlay makes an empty overlay. Freeze gives it the LSN, Seq and Leaves of the one before, so
+// that it always says how far it reaches.
 func newOverlay() *Overlay {
 	return &Overlay{
 		heads: map[format.HeadKey][]byte{}, floors: map[uint64]uint32{}, texts: map[uint64]string{}, state: map[string][]byte{},
@@ -197,6 +204,8 @@ func newOverlay() *Overlay {
 	}
 }
 
+// Rows counts the entries, including those that delete a row. 0 means that a checkpoint has nothing
+// to write.
 func (o *Overlay) Rows() int {
 	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result) + len(o.vecs) + len(o.noVecs) + len(o.forgot) + len(o.noNames) + len(o.asked)
 }

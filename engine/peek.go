@@ -22,6 +22,7 @@ func init() {
 	p.EditOutcome = editOutcome
 }
 
+// peekNumbers returns the highest numbers that were ever given.
 func (s *Engine) peekNumbers() (arts, pages, groups, scopes uint64) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -29,6 +30,8 @@ func (s *Engine) peekNumbers() (arts, pages, groups, scopes uint64) {
 	return h.art, h.num, h.group, h.scope
 }
 
+// peekGone makes the catalogue say that gc dropped a page, as a wrong catalogue would, until undo
+// is called.
 func (s *Engine) peekGone(num uint64) (undo func()) {
 	set := func(p pageCol) {
 		s.cat.mu.Lock()
@@ -42,6 +45,9 @@ func (s *Engine) peekGone(num uint64) (undo func()) {
 	return func() { set(was) }
 }
 
+// editHead changes a head row as an attacker would who can write the file: the proof at its end
+// stays, so the row no longer has the digest that its leaf says. The caller seals the result. The
+// other edit functions do the same to other rows.
 func editHead(row []byte, change func(h *store.Head, scope *uint32)) ([]byte, error) {
 	h, scope, cold, err := editedHead(row, change)
 	if err != nil {
@@ -51,6 +57,7 @@ func editHead(row []byte, change func(h *store.Head, scope *uint32)) ([]byte, er
 	return p.AppendHead(format.EncodeHead(nil, h, scope, cold)), err
 }
 
+// editAsOld also gives the row the version of programs that wrote no proof.
 func editAsOld(row []byte, change func(h *store.Head, scope *uint32)) ([]byte, error) {
 	h, scope, _, err := editedHead(row, change)
 	if err != nil {
@@ -63,6 +70,7 @@ func editAsOld(row []byte, change func(h *store.Head, scope *uint32)) ([]byte, e
 	return format.EncodeFixed(nil, format.RowVersionOld, h, scope, cold), nil
 }
 
+// editedHead decodes a row, lets change edit it, and returns the parts from which a row is encoded.
 func editedHead(row []byte, change func(h *store.Head, scope *uint32)) (h *store.Head, scope uint32, cold []byte, err error) {
 	h, err = format.DecodeHead(row, func(n uint32) string { scope = n; return "of that number" })
 	if err != nil {
@@ -72,6 +80,7 @@ func editedHead(row []byte, change func(h *store.Head, scope *uint32)) (h *store
 	return h, scope, format.EncodeCold(h), nil
 }
 
+// editHeld changes the row of a held batch and keeps its proof.
 func editHeld(row []byte, change func(*store.HeldBatch)) ([]byte, error) {
 	h, err := format.DecodeHeld(row)
 	if err != nil {
@@ -85,6 +94,8 @@ func editHeld(row []byte, change func(*store.HeldBatch)) ([]byte, error) {
 	return p.Append(append([]byte{format.HeldMark}, format.EncodeHeld(&h)...)), err
 }
 
+// editState gives a state row another value; proof false also takes away its place in the audit, as
+// a row of an older program has none.
 func editState(key, sealed, value []byte, proof bool) ([]byte, error) {
 	body, err := format.StateBodyOf(key, sealed)
 	if err != nil {
@@ -97,15 +108,18 @@ func editState(key, sealed, value []byte, proof bool) ([]byte, error) {
 	return codec.Seal(format.TagState, key, format.StateBody(format.StateLSN(body), p, value)), nil
 }
 
+// editStateAsOld makes a state row as older programs wrote it: the value alone.
 func editStateAsOld(key, value []byte) []byte {
 	return codec.Seal(format.TagStateOld, key, value)
 }
 
+// moveState makes the row of one key the row of another.
 func moveState(key, sealed, to []byte) ([]byte, error) {
 	body, err := format.StateBodyOf(key, sealed)
 	return codec.Seal(format.TagState, to, body), err
 }
 
+// editOutcome changes the row of an outcome.
 func editOutcome(row []byte, change func(*store.Outcome)) ([]byte, error) {
 	r, err := decodeOutcome(row)
 	if err != nil {

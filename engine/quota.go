@@ -19,18 +19,34 @@ import (
 // the case, the judged commit waits for it and is judged again.
 //
 // Rows of quotas are read when a batch is prepared, and read again after a commit wrote one.
+//
+// The quota of a scope covers the scope and all scopes below it, so a commit is compared with the
+// quota of each scope on the way up. Three things are limited, each by itself: bytes of texts, page
+// versions, and held batches that wait for review; bodies of the audit are a fourth (bodies.go). 0
+// means no limit.
+//
+//	refused    what is stored and what the batch adds pass the limit: QuotaError, a leaf says so, the batch id stays free
+//	behind     only commits in flight make them pass it: the batch waits for one of these and is judged again
+//	enters     otherwise
+//
+// Old versions count until gc drops them: they take space. Versions that a source brings by a refetch
+// are never refused, nor are the held batches that a salvage brings along; both count as stored.
 
 // reservedIDs is the prefix of the ids of artefacts that the database itself writes. No quota
 // counts them.
 const reservedIDs = "ctxpage:"
 
 // use is what page versions take.
+//
+// pages counts page versions; bytes is the length of their texts.
 type use struct {
 	pages int
 	bytes int64
 }
 
-// quotas holds the limits and the usage that are known; under cat.mu.
+// quotas holds the limits and the usage that are known; under cat.mu. by has the limits by scope
+// name. known is false before the first batch was prepared and after a commit wrote a row of a
+// quota; the next prepare reads the rows again.
 type quotas struct {
 	known   bool
 	changes int // rows of quotas that were written
@@ -64,6 +80,7 @@ func (c *catalogue) usedBelow(scope string) (u use) {
 // kindSpaces is what pages take, by kind, old versions apart.
 type kindSpaces [len(store.KindNames)]store.KindSpace
 
+// add counts a page version. One that has ended also counts as old.
 func (by *kindSpaces) add(p *pageCol) {
 	k := &by[min(int(p.kind), len(by)-1)]
 	k.Pages, k.Bytes = k.Pages+1, k.Bytes+int64(p.bytes)
@@ -99,7 +116,8 @@ func (c *catalogue) addSpace(list []store.ScopeInfo, bodies map[string]int64) {
 	}
 }
 
-// readQuotas reads the rows, if they are not known.
+// readQuotas reads the rows, if they are not known. It reads without a lock and begins again if a
+// row of a quota was written meanwhile, or, where batches are counted, if one was held or decided.
 func (s *Engine) readQuotas(ctx context.Context) error {
 	for {
 		s.cat.mu.RLock()

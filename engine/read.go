@@ -130,6 +130,7 @@ func (s *Engine) resolveOld(scope string, art uint64, ref store.Ref) (store.Loca
 	return l, nil
 }
 
+// head reads the head of a version, which must exist. It takes cat.mu.
 func (s *Engine) head(k format.HeadKey) (*store.Head, error) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -166,6 +167,15 @@ func (s *Engine) headWithin(tx Reader, k format.HeadKey) (*store.Head, error) {
 // parties: a reader in a transaction that waits for the lock, a checkpoint that waits for readers
 // to end so that it can remap the file, and a search that holds the lock and waits for the
 // checkpoint.
+//
+// A Load runs in four steps, and each step leaves the lock of the one before:
+//
+//	look        under cat.mu for reading: columns, names, and the rows and texts of the overlays
+//	fromFile    in a snapshot of the rows: what the overlays did not have
+//	proveLater  under cat.mu again: rows of versions whose group had another name
+//	texts       no lock: texts are compared with the digests in their heads
+//
+// The slices arts, newest, rows and out are parallel to the keys that were asked for.
 type loading struct {
 	s       *Engine
 	want    store.Want
@@ -443,6 +453,7 @@ func (l *loading) nameGroup(p *pageCol) {
 	}
 }
 
+// scopeName is the catalogue's scopeName for a caller that does not hold cat.mu.
 func (s *Engine) scopeName(n uint32) string {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()

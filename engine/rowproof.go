@@ -70,6 +70,7 @@ func (s *Engine) provedHead(k format.HeadKey, row []byte, name func(*format.Hot)
 	return s.proved(p, format.HeadDigest(p.Salt[:], scope, group, rest))
 }
 
+// proved compares a digest with the one at its place in the audit.
 func (s *Engine) proved(p format.Proof, is [32]byte) error {
 	was, err := s.Leaves.RowDigest(p.Leaf, int(p.Place))
 	return entered(was == is, err)

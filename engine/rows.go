@@ -7,6 +7,14 @@ import (
 	"github.com/ctxpage/ctxpage/lexical"
 )
 
+// The rows of a store, as the engine sees them: eight tables of bytes by key, read in snapshots and
+// written by checkpoints. Keys are in the order of their bytes; numbers in keys are big-endian, so
+// that this is the order of the numbers too. FORMAT.md has the keys and the values of each table.
+//
+// Each value ends with a checksum over the tag of its table, its key and itself (codec.Seal), so a
+// row that is found under another key, or in another table, does not verify. The engine seals and
+// unseals; Rows moves bytes. Only the rows of the index are sealed by package lexical.
+
 // Table is a set of rows, ordered by key. A store keeps each table where it likes; bbolt has a
 // bucket for each.
 type Table uint8
@@ -23,6 +31,7 @@ const (
 	TableQuestion              // texts of questions; may be absent
 )
 
+// String is the name of the table in errors and in the file: bbolt's buckets have these names.
 func (t Table) String() string {
 	return [...]string{"meta", "content", "seg", "held", "txn", "state", "vec", "question"}[t]
 }
@@ -36,7 +45,8 @@ type Rows interface {
 	View(fn func(Reader) error) error
 }
 
-// Reader reads a snapshot.
+// Reader reads a snapshot. Everything that it returns is borrowed: it must be copied to outlive the
+// snapshot, and must not be changed.
 type Reader interface {
 	// Get returns the row of a key; nil: there is none.
 	Get(t Table, key []byte) []byte

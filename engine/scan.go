@@ -73,6 +73,8 @@ func (s *Engine) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, e
 	return out, s.listedWhole(doubts, q.Scopes[0])
 }
 
+// scanArtefacts lists the newest versions of the artefacts of one scope, by id or latest first.
+// Only artefacts that a filter and the cursor let through are read.
 func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -156,6 +158,8 @@ func (s *Engine) versionsLocked(out *store.ScanPage, q store.ScanQuery, scope st
 	return nil
 }
 
+// scanGroup lists the heads of the members of a group, each artefact once. The cursor is a place
+// among the members, so a member that comes before it during the listing shifts the rest by one.
 func (s *Engine) scanGroup(q store.ScanQuery) (out store.ScanPage, err error) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()

@@ -78,6 +78,7 @@ func (q *sequencer) name(c *catalogue) {
 	q.nameLocked(c)
 }
 
+// nameLocked is name for a caller that holds flight.
 func (q *sequencer) nameLocked(c *catalogue) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

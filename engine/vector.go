@@ -27,8 +27,12 @@ import (
 // vecKey names a vector.
 type vecKey struct{ num, model uint64 }
 
+// modelHash stands for the name of a model in keys. Two names may have one hash: the row has the
+// name as well.
 func modelHash(model string) uint64 { return xxhash.Sum64String(model) }
 
+// row returns the key of the row: page number, then the hash of the model, eight bytes each. So the
+// vectors of a page stand together and go with it (deletePrefix).
 func (k vecKey) row() []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, k.num), k.model)
 }
@@ -41,6 +45,8 @@ func vecKeyOf(key []byte) (num, model uint64, ok bool) {
 	return binary.BigEndian.Uint64(key), binary.BigEndian.Uint64(key[8:]), true
 }
 
+// vectorVersion is the first byte of a row. Then come the name of the model, with its length, and
+// the components as little-endian float32.
 const vectorVersion = 1
 
 // encodeVector makes a row. It contains the name of the model, because two names may have one hash.
@@ -54,6 +60,8 @@ func encodeVector(model string, v []float32) []byte {
 	return e.B
 }
 
+// decodeVector returns the model and the vector in a row. It refuses components that are not
+// finite: no cosine with them would be.
 func decodeVector(row []byte) (model string, v []float32, err error) { return decodeVectorTo(nil, row) }
 
 // decodeVectorTo uses the memory of into where it suffices.
@@ -133,6 +141,8 @@ func (s *Engine) Vectors(ctx context.Context, scopes store.Scopes, model string,
 	})
 }
 
+// overlayVector returns the row of a vector in an overlay; nil: it is in neither. The caller holds
+// cat.mu.
 func (s *Engine) overlayVector(k vecKey) []byte {
 	if row := s.overlay.vecs[k]; row != nil || s.frozen == nil {
 		return row

@@ -230,6 +230,8 @@ func (f *follower) look(ctx context.Context) error {
 	return err
 }
 
+// readLog gives fn the leaves of the log behind the last record that was read. errGap: the log no
+// longer has the next one, so the archive must have it.
 func (f *follower) readLog(ctx context.Context) error {
 	var failed error // an error of fn: no reason to start over
 	rec, err := wal.Scan(ctx, f.path+"-wal", nil, f.seq+1, func(r wal.Record) error {

@@ -81,6 +81,8 @@ func (s *Store) openBolt(context.Context) (err error) {
 // database.
 const allocSize = 1 << 20
 
+// boltOptions are those with which this store opens bbolt's file. The free list is a map: an
+// allocation does not search a sorted list.
 func (s *Store) boltOptions(open func(string, int, os.FileMode) (*os.File, error)) *bbolt.Options {
 	return &bbolt.Options{
 		Timeout: time.Second, ReadOnly: s.opts.ReadOnly, FreelistType: bbolt.FreelistMapType, NoSync: s.opts.NoSync,
@@ -121,6 +123,8 @@ func (s *Store) recoverWalk(err *error) {
 	}
 }
 
+// panicked makes the error for a panic: damage of the file, whatever bbolt or our walk stumbled
+// over.
 func (s *Store) panicked(r any) error {
 	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("%v", r), Hint: store.HintSalvage}
 }
@@ -157,8 +161,10 @@ type resizeError struct {
 	errno syscall.Errno
 }
 
+// Error is bbolt's text.
 func (e *resizeError) Error() string { return e.err.Error() }
 
+// Unwrap is the number of the system's error, so that noSpace recognises a full disk.
 func (e *resizeError) Unwrap() error { return e.errno }
 
 // resized gives an error of bbolt's grow its number back. The file is as it was: bbolt grows before
@@ -182,6 +188,7 @@ type unsureError struct {
 	err  error
 }
 
+// Error says what to do.
 func (e *unsureError) Error() string {
 	return fmt.Sprintf("ctxpage: %s was written, and perhaps not to the disk: %v; free space on the disk, close the database and open it again", e.path, e.err)
 }

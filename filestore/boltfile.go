@@ -204,6 +204,8 @@ func foreign(path string) error {
 	return notDatabase(path)
 }
 
+// notDatabase is the error for a file that no database can be, with nothing of a database beside
+// it.
 func notDatabase(path string) error {
 	return fmt.Errorf("%w: %s: it does not begin as a database does, and no log or audit lies beside it; name another path; if it is a database that was copied without them, copy its -wal and -manifest directories too, or run Salvage", store.ErrNotDatabase, path)
 }
@@ -230,6 +232,7 @@ func unfinished(f io.ReaderAt, size int64) bool {
 	return true
 }
 
+// sectorBytes is the unit in which a power cut leaves a disk written or not.
 const sectorBytes = 512
 
 // firstPages returns what bbolt writes first into a new file: two meta pages, an empty free list,

@@ -38,6 +38,7 @@ var manyReads = [engine.TableQuestion + 1]bool{engine.TableContent: true, engine
 // index those of merged segments, a checkpoint the oldest outcomes. Delete keeps a cursor for them.
 var manyDeletes = [engine.TableQuestion + 1]bool{engine.TableContent: true, engine.TableSeg: true, engine.TableTxn: true}
 
+// bucketNames are the buckets by table.
 var bucketNames = [...][]byte{
 	engine.TableMeta: bucketMeta, engine.TableContent: bucketContent, engine.TableSeg: bucketSeg, engine.TableHeld: bucketHeld, engine.TableTxn: bucketTxn, engine.TableState: bucketState, engine.TableVec: bucketVec,
 	engine.TableQuestion: bucketAsked,
@@ -128,6 +129,8 @@ func (g *growth) fill(b *bbolt.Bucket) {
 // metaHead begins the keys of heads.
 const metaHead = 'h'
 
+// newBoltRows shows a transaction as rows of plain values, whether they are sealed in the file or
+// not.
 func newBoltRows(tx *bbolt.Tx, ring *seal.Ring) engine.Writer {
 	r := rowsOf(tx)
 	if ring == nil {
@@ -198,6 +201,8 @@ func destroyedRow(t engine.Table, stays []byte) []byte {
 	return codec.Unopened
 }
 
+// bucket returns the bucket of a table; nil: the file has none yet. It is looked up once in a
+// transaction.
 func (r *boltRows) bucket(t engine.Table) *bbolt.Bucket {
 	if r.buckets[t] == nil {
 		b := r.tx.Bucket(bucketNames[t])

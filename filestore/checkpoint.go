@@ -151,6 +151,12 @@ func (s *Store) mustJob() error {
 
 // checkpointOnce makes one checkpoint. The caller holds ckptMu. If the engine still has the overlay
 // of a failed checkpoint, only that one is written; the next checkpoint writes the newer rows.
+//
+// What is covered. The rows that Flush writes are those of the frozen overlay, so the new Applied,
+// Seq and Leaves are the overlay's. covered is the last record that was installed before the
+// freeze; it may be later than the overlay's Seq, because leaves of reads have records without
+// rows. A log that only reads made long is cut by moving Seq on to covered, with the LSN where it
+// was.
 func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err error) {
 	if s.opts.ReadOnly {
 		return rep, store.ErrReadOnly
@@ -330,6 +336,8 @@ func (s *Store) Head(ctx context.Context) (manifest.Head, error) {
 	return manifest.Head{DB: s.eng.Leaves.DB(), Size: size, Root: root, Time: codec.Micros(now)}, LogError(err)
 }
 
+// headSize returns how many leaves are durable. A writer syncs what is in flight; a reader syncs
+// the log that it found, because the writer may have been killed before its sync.
 func (s *Store) headSize(ctx context.Context) (uint64, error) {
 	if s.eng.Closed() {
 		return 0, store.ErrClosed
@@ -478,6 +486,8 @@ func (s *Store) copyLog(ctx context.Context, to string, progress func(string, ui
 	return n, LogError(err)
 }
 
+// copyBolt copies the pages of the file as one snapshot. The copy keeps the system row, which names
+// the original as its origin, so the first open of the copy checks it as a whole.
 func (s *Store) copyBolt(path string, progress func(string, uint64, uint64)) (n int64, err error) {
 	return newFile(s.opts.FS, path, func(to *fileWriter) (n int64, err error) {
 		err = s.view(func(tx *bbolt.Tx) (err error) {
@@ -537,6 +547,7 @@ type fileWriter struct {
 	err error
 }
 
+// Write appends to the file.
 func (w *fileWriter) Write(b []byte) (n int, err error) {
 	n, w.err = w.to.WriteAt(b, w.off)
 	w.off += int64(n)
@@ -570,6 +581,8 @@ func copyDir(ctx context.Context, fsys wal.FS, from, to string, progress func(do
 	return total, fsys.SyncDir(to)
 }
 
+// copyFile copies the bytes that a file has when it is opened, and what is appended while it is
+// copied. It does not follow a symbolic link.
 func copyFile(fsys wal.FS, from, to string) (n int64, err error) {
 	src, err := os.OpenFile(from, os.O_RDONLY|oNoFollow, 0)
 	if err != nil {
@@ -581,6 +594,7 @@ func copyFile(fsys wal.FS, from, to string) (n int64, err error) {
 	})
 }
 
+// syncDirectory makes names in a directory durable: a file that was made, renamed or removed.
 func syncDirectory(dir string) error { return wal.OS().SyncDir(dir) }
 
 // removeDatabase removes the files that a failed copy left at a path that was free before.

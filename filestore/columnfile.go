@@ -63,6 +63,9 @@ const (
 )
 
 // columnFile describes the snapshot on disk.
+//
+// state is for Stat, which takes no lock. audit is handed to the engine by the step of the open that
+// comes after (openManifest), so the archive is opened once.
 type columnFile struct {
 	lsn   uint64 // of the file at its place, if it was read or written
 	bytes int64
@@ -71,6 +74,7 @@ type columnFile struct {
 	state atomic.Pointer[columnsStat] // for Stat
 }
 
+// columnsStat is what Stat reports: the size of the snapshot, and whether this open read it.
 type columnsStat struct {
 	bytes int64
 	read  bool // by this open
@@ -235,6 +239,7 @@ func (s *Store) dropColumns() error {
 	return nil
 }
 
+// removeIfThere removes a file; one that is not there is no error.
 func removeIfThere(fsys interface {
 	Remove(string) error
 }, path string) error {
@@ -247,6 +252,10 @@ func removeIfThere(fsys interface {
 // keepColumns writes the snapshot, if the database is large and has commits that the file has not.
 // It comes before the end of the store, because the leaf is a leaf like others. It may fail: then
 // there is no snapshot, and the next open reads the rows.
+//
+// The order: a checkpoint, so that the rows have everything; the rest of the index; the columns in
+// memory; the leaf with their digest, synced and archived; the file. A crash before the rename
+// leaves a leaf that names a file nobody has, which is harmless.
 func (s *Store) keepColumns(ctx context.Context) {
 	if s.opts.ReadOnly || s.opts.Columns < 0 || s.ring.Load() != nil || s.eng.Failure() != nil || s.mustJob() != nil {
 		return
@@ -286,6 +295,8 @@ func (s *Store) columnsDue() bool {
 	return st.PageVersions >= from && st.LSN != s.columns.lsn && s.untold.Load() == nil
 }
 
+// writeColumns writes the snapshot in its place. It gives up where the disk has no room beyond what
+// puts leave free (keepFree): a snapshot is not worth a full disk.
 func (s *Store) writeColumns(ctx context.Context, cols *engine.Columns) error {
 	e := &codec.Encoder{}
 	e.U64(cols.LSN)

@@ -95,6 +95,10 @@ func (s *Store) compacted(ctx context.Context, report func(string, uint64, uint6
 
 // copyRows writes every row of every bucket, rising, so that pages are full. change, if given,
 // decides what becomes of a value: nil, and the row is left out.
+//
+// One transaction of the new file has about compactBytes of rows, so memory does not grow with the
+// database. The old file is read in one transaction of the caller, so what is copied is one
+// snapshot.
 func copyRows(ctx context.Context, from *bbolt.Tx, to *bbolt.DB, change func(bucket string, k, v []byte) ([]byte, error), report func(string, uint64, uint64)) (err error) {
 	tx, err := to.Begin(true)
 	if err != nil {

@@ -129,6 +129,7 @@ func (s *Store) loses(space seal.Space, k, v []byte) bool {
 	return tree != 0 && !s.destroys.Has(tree, seal.Number(k))
 }
 
+// rising sorts numbers and removes those that are there twice.
 func rising(nums []uint64) []uint64 {
 	slices.Sort(nums)
 	return slices.Compact(nums)

@@ -9,7 +9,38 @@
 //	agent.ctx-manifest/   the archive of the audit: leaves that checkpoints moved out of the log
 //	agent.ctx.lock        names the process that has the database open
 //
-// Other names exist for a while only: agent.ctx.compact (an erase writes a new file),
-// agent.ctx.restoring, agent.ctx.replaced and agent.ctx.swap (a restore). If a crash leaves one,
-// the next open for writing finishes the work or removes it.
+// Two more stand beside some databases:
+//
+//	agent.ctx.keys        the keyring of an encrypted database; without it nothing can be read
+//	agent.ctx.columns     of a large plain one: what an open would build from the rows. Derived, and
+//	                      believed only if the audit has its digest
+//
+// Other names exist for a while only: agent.ctx.compact (a new file while the rows are written
+// anew), agent.ctx.columns.new, agent.ctx.keys.tmp, and agent.ctx.restoring, agent.ctx.replaced and
+// agent.ctx.swap (a restore). If a crash leaves one, the next open for writing finishes the work or
+// removes it.
+//
+// # How the parts follow each other
+//
+// One number orders them: the record of the log. Rows are behind the log, never ahead of it, and
+// the archive is between the two:
+//
+//	log        ------------------------------->|        last record, durable
+//	archive    -------------------------->|             leaves up to a checkpoint; never behind the rows
+//	rows       ------------------>|                     the record that carries the applied LSN (sysRow.Seq)
+//	kept log                 |---------------->|        begins at or before the checkpoint before that one
+//
+// So every open can close the gap by reading the log from there on, and a log that begins after
+// sysRow.Seq, or ends before it, belongs to another file or lacks segments.
+//
+// # Who guards what
+//
+//	path.lock          the files: one process for writing, or several for reading
+//	ckptMu             bbolt's file, the front of the log, the system row, the keyring: one job at a time
+//	fileLog.tail       the end of the log: who commits next
+//	fileLog.mu         entries in flight and the order in which they enter the log's buffer
+//	bbolt's locks      a transaction; taken last, and never nested
+//
+// A job on whole files (checkpoint, backup, check, purge, compaction) holds ckptMu from its begin to
+// its end and the others for moments only, so commits and reads go on while it works.
 package filestore

@@ -72,6 +72,9 @@ func (s *Store) purge(ctx context.Context, rep *store.EraseReport, progress stor
 	return s.eng.EraseDone(ctx, *rep)
 }
 
+// purgeFiles does the steps of an erase in the files, in the order of the table above. Each is safe
+// to do twice, because an open after a crash begins with the first of them. The columns go first:
+// they have ids, tags and metadata of what was erased, and no later step would miss them.
 func (s *Store) purgeFiles(ctx context.Context, rep *store.EraseReport, progress store.Progress) error {
 	if err := s.mustJob(); err != nil {
 		return err

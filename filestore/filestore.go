@@ -114,6 +114,17 @@ type Options struct {
 // It owns the files from Open to Close. In between, only the goroutine that holds ckptMu writes
 // bbolt's file, cuts the log or replaces a file. sys is written under ckptMu and, in a checkpoint,
 // under the engine's cat.mu as well, so that Stat sees one row and not parts of two.
+//
+// States. Each failure moves to the right only; reopening is the way back:
+//
+//	open      commits and reads; the background goroutine syncs and makes checkpoints
+//	failed    eng.Failure is set: no commits, no checkpoints; reads go on from memory and bbolt
+//	broken    bbolt panicked: its locks are taken for ever, so reads that need the file fail too
+//	ending    Close was called: jobs that wait for ckptMu end with ErrClosed
+//	closed    everything returns ErrClosed
+//
+// The files are read at open and not watched afterwards. Before a checkpoint writes, it looks whether
+// the path still leads to the open file (sameFile) and whether the log is still in its place.
 type Store struct {
 	served // answered by eng
 	eng    *engine.Engine
@@ -373,6 +384,8 @@ func (s *Store) leftBehind() (bool, error) {
 	return false, fmt.Errorf("ctxpage: open: %w", err)
 }
 
+// putSys writes the system row and the rows beside it that older programs do not know. All of them
+// belong to one moment, so they are always written together, in one transaction.
 func putSys(tx *bbolt.Tx, ring *seal.Ring, row sysRow) error {
 	b, err := encodeSys(ring, row)
 	if err != nil {
@@ -396,6 +409,8 @@ func putSys(tx *bbolt.Tx, ring *seal.Ring, row sysRow) error {
 	return tx.Bucket(bucketSys).Put(askedKey, b)
 }
 
+// loadCatalogue fills the engine from the file. A damaged index, or one of another analyzer, is no
+// reason to refuse a database: it is made again from the pages. Any other damage ends the open.
 func (s *Store) loadCatalogue(context.Context) error {
 	s.eng.Identify(store.Info{ID: s.sys.ID, Secret: s.sys.Secret})
 	err := s.loadFile()
@@ -405,6 +420,8 @@ func (s *Store) loadCatalogue(context.Context) error {
 	return err
 }
 
+// loadFile loads from the snapshot of the columns, or else from the rows, after it has asked the
+// system to read the file ahead.
 func (s *Store) loadFile() error {
 	if used, err := s.loadColumns(context.Background()); used || err != nil {
 		return err
@@ -430,6 +447,7 @@ func (s *Store) viewRows(fn func(engine.Reader) error) error {
 	return s.view(func(tx *bbolt.Tx) error { return fn(s.rows(tx)) })
 }
 
+// base says what the rows of the file are of. size is that of the file, in bytes.
 func (s *Store) base(size int64) engine.Base {
 	return engine.Base{Applied: s.sys.Applied, Rows: s.sys.Rows, Summed: s.sys.Origin != "", AskedOK: s.sys.AskedOK, High: s.sys.High, Size: size}
 }
@@ -448,6 +466,8 @@ func (s *Store) rebuildIndex() error {
 	return s.viewRows(s.eng.IndexAnew)
 }
 
+// openManifest opens the archive of the audit, unless loadColumns has opened it already to look for
+// a leaf.
 func (s *Store) openManifest(ctx context.Context) error {
 	var err error
 	if s.columns.audit != nil {
@@ -556,6 +576,9 @@ func (s *Store) redo(r wal.Record) error {
 
 // Close stops the background work, makes a checkpoint, and ends the log with a mark that says the
 // end was clean. A store that has failed is closed without these, and Close returns the failure.
+//
+// Close waits for a job that holds ckptMu. It may be called more than once: later calls return
+// ErrClosed and wait for nothing.
 func (s *Store) Close() error {
 	if !s.eng.Closed() {
 		s.ending.Store(true)

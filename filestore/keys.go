@@ -48,6 +48,7 @@ const (
 	maxRing  = 1 << 30
 )
 
+// keysPath is where the keyring is.
 func (o *Options) keysPath() string { return cmp.Or(o.Keyring, o.Path+keysSuffix) }
 
 // readRing reads the keyring, if there is a key. Nothing else was opened yet, so a wrong key
@@ -203,6 +204,7 @@ func writeRing(fsys wal.FS, path string, ring *seal.Ring, key []byte) error {
 	return nil
 }
 
+// linked reports whether an open file that lost its name still has another one.
 func linked(st os.FileInfo) bool {
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	return ok && sys.Nlink > 0 // its name is gone already
@@ -262,6 +264,8 @@ func sealRecord(ring *seal.Ring, kind wal.Kind, seq uint64, parts [][]byte) ([][
 	return [][]byte{b}, err
 }
 
+// recordName is what the sealed body of a record is bound to: a record that is moved to another
+// place of the log, or given another kind, does not open.
 func recordName(kind wal.Kind, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{byte(kind)}, seq)
 }
@@ -290,10 +294,12 @@ func openRecord(ring *seal.Ring, r wal.Record) (wal.Record, error) {
 // leafSeal seals the bodies of leaves for package manifest.
 type leafSeal struct{ ring *seal.Ring }
 
+// Seal encrypts the body of a leaf, bound to its index.
 func (l leafSeal) Seal(index uint64, body []byte) ([]byte, error) {
 	return l.ring.Seal(make([]byte, 0, len(body)+seal.Overhead), seal.Leaf, binary.BigEndian.AppendUint64(nil, index), body)
 }
 
+// Open decrypts it. A body that was moved to another index does not open.
 func (l leafSeal) Open(index uint64, sealed []byte) ([]byte, error) {
 	return l.ring.Open(seal.Leaf, binary.BigEndian.AppendUint64(nil, index), sealed)
 }

@@ -176,6 +176,7 @@ func (l *processLock) signReader(name string, holder lockHolder) {
 	}
 }
 
+// sign makes the lock file say who the writer is, in place of what it said.
 func (l *processLock) sign(holder lockHolder) error {
 	b, err := holder.line()
 	if err != nil {

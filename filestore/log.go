@@ -28,6 +28,17 @@ import (
 //
 // Crash: nothing here is on disk. begin computes next again from what was recovered, so the numbers
 // of records that were torn off are given again; no reader or caller ever saw them.
+//
+// How a commit passes (the names of package engine on the left):
+//
+//	Acquire       tail
+//	Tail.Commit   the record is encoded under tail, put into the log's buffer and into flying under mu
+//	Tail.Release  the next caller may judge
+//	Sync          the caller syncs the log, or finds that another one is syncing for the group
+//	Durable       wal calls durable with the last record that the sync covered; what the engine installed leaves flying
+//
+// flying is in the order of the records, and everything before its first entry is installed. settled
+// relies on that.
 type fileLog struct {
 	s *Store
 
@@ -307,6 +318,7 @@ func engineError(err error) error {
 // namedError has the text of its cause and matches its name.
 type namedError struct{ name, cause error }
 
+// Error, Unwrap and Is let callers match both the name and the cause.
 func (e *namedError) Error() string        { return e.cause.Error() }
 func (e *namedError) Unwrap() error        { return e.cause }
 func (e *namedError) Is(target error) bool { return target == e.name }

@@ -42,6 +42,7 @@ type originRow struct {
 
 var originKey = []byte("origin")
 
+// encodeOrigin makes the origin row of a system row.
 func encodeOrigin(row sysRow) ([]byte, error) {
 	b, err := msgpack.Marshal(&originRow{Origin: row.Origin, Applied: row.Applied, Seq: row.Seq, Leaves: row.Leaves, Sum: row.Rows.Sum})
 	if err != nil {
@@ -79,6 +80,7 @@ type askedRow struct {
 
 var askedKey = []byte("asked")
 
+// encodeAsked makes the row with the sum of the questions.
 func encodeAsked(row sysRow) ([]byte, error) {
 	b, err := msgpack.Marshal(&askedRow{Applied: row.Applied, Seq: row.Seq, Sum: row.Rows.AskedSum})
 	if err != nil {

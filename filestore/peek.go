@@ -77,6 +77,7 @@ func PeekNames(peek.Token) Names {
 	}
 }
 
+// recount makes the system row count n rows more of a table.
 func recount(v []byte, t engine.Table, n int) ([]byte, error) {
 	var s Store
 	if err := s.decodeSys(v); err != nil {
@@ -86,6 +87,7 @@ func recount(v []byte, t engine.Table, n int) ([]byte, error) {
 	return encodeSys(nil, s.sys)
 }
 
+// resum opens a plain file and runs resumIn.
 func resum(path string) error {
 	db, err := bbolt.Open(path, 0o600, nil)
 	if err != nil {
@@ -94,6 +96,7 @@ func resum(path string) error {
 	return errors.Join(db.Update(resumIn), db.Close())
 }
 
+// resumIn writes the sums of the rows as they are now.
 func resumIn(tx *bbolt.Tx) error {
 	var s Store
 	b := tx.Bucket(bucketSys)

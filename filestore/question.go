@@ -53,6 +53,8 @@ func questionIn(ctx context.Context, path string, ring *seal.Ring, leaf *manifes
 	return text, err
 }
 
+// questionInLog looks for the row of a question in the log. erased: a later record of the log
+// erases it.
 func questionInLog(ctx context.Context, path string, ring *seal.Ring, leaf uint64) (row []byte, erased bool, err error) {
 	_, err = wal.Scan(ctx, path+"-wal", nil, 0, func(r wal.Record) error {
 		r, err := openRecord(ring, r)
@@ -78,6 +80,8 @@ func questionInLog(ctx context.Context, path string, ring *seal.Ring, leaf uint6
 	return row, erased, LogError(err)
 }
 
+// questionInFile reads the row of a question from the file of the database; nil: it has none. It
+// opens the file for this one row.
 func questionInFile(path string, ring *seal.Ring, leaf uint64) (row []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {

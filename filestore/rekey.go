@@ -102,6 +102,9 @@ func rekey(ctx context.Context, from Options, key []byte, o RekeyOptions) (rep *
 	return rep, errors.Join(err, lock.Release())
 }
 
+// rekeyLocked is rekey for a caller that has the process lock. It goes through the steps at the
+// head of this file; until the mark of the swap stands, an error removes the copy and leaves the
+// database as it was.
 func rekeyLocked(ctx context.Context, from Options, key []byte, o RekeyOptions) (rep *Rekeyed, err error) {
 	st, err := Open(from) // finishes a swap that was interrupted
 	if err != nil {

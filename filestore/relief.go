@@ -80,6 +80,7 @@ func (a *ample) found(now time.Time, free int64) bool {
 // checkpoint, which would wait for ckptMu. The job ends with the error.
 func inJob(ctx context.Context) context.Context { return context.WithValue(ctx, jobKey{}, true) }
 
+// jobKey is the key of inJob.
 type jobKey struct{}
 
 // relieve frees space on a full disk: it makes a checkpoint, starts a new segment of the log and

@@ -126,6 +126,7 @@ type copySpace struct {
 	needed, free int64 // bytes; free -1: not known
 }
 
+// copySpaceFor measures the files at from and the free space where to is.
 func copySpaceFor(from, to string) copySpace {
 	r := copySpace{dir: filepath.Dir(to), free: freeBytes(filepath.Dir(to))}
 	for _, suffix := range databaseFiles {
@@ -168,6 +169,7 @@ func mayReplace(job, path string, replace bool) error {
 	return nil
 }
 
+// directoryThere refuses to make a database in a directory that does not exist.
 func directoryThere(job, path string) error {
 	dir := filepath.Dir(path)
 	st, err := os.Stat(dir)
@@ -203,6 +205,8 @@ func copyBackup(ctx context.Context, backup, to string, opts RestoreOptions) (he
 	return head, err
 }
 
+// databaseFiles are the suffixes of the parts that make a database, in the order in which a swap
+// moves them.
 var databaseFiles = [...]string{"", "-wal", "-manifest"}
 
 // swapDatabase puts path.restoring, which is complete and durable, in the place of path. Once the
@@ -308,10 +312,14 @@ func halfRestored(path string) error {
 	return fmt.Errorf("ctxpage: a restore of %s is running or was interrupted; if none is running, open the database once for writing or run the restore again: either finishes it", path)
 }
 
+// swapError is the error of a swap that began and did not end: it says what finishes it.
 func swapError(path string, err error) error {
 	return fmt.Errorf("ctxpage: restore: replacing %s by %s did not finish; opening the database for writing finishes it: %w", path, path+restoringSuffix, err)
 }
 
+// recordRestore opens the copy, writes the leaf that says what the backup vouched for, and lets
+// Prepare change it. The copy still stands beside the path, so any failure leaves the database as
+// it was.
 func recordRestore(ctx context.Context, path string, head manifest.Head, opts RestoreOptions) (err error) {
 	st, err := Open(Options{Path: path, MustExist: true, Now: opts.Clock, FS: opts.fs, Columns: -1, Key: opts.Key})
 	if err != nil {

@@ -165,6 +165,7 @@ type taken struct {
 // artefactKey names an artefact in the maps of a salvage: no scope has a zero byte.
 func artefactKey(scope, id string) string { return scope + "\x00" + id }
 
+// key is the artefactKey of the artefact.
 func (t *taken) key() string { return artefactKey(t.head.Scope, t.head.ID) }
 
 // copy makes the copy, and ends it with a leaf that says where it came from.
@@ -306,6 +307,8 @@ func (c *copier) chooseOne(art uint64, newest uint32, proved uint64) {
 	}
 }
 
+// head decodes a head row that was read; nil: there is none, its scope is not known, or it stands
+// under the wrong key.
 func (w *wreck) head(k format.HeadKey) *store.Head {
 	h, err := format.DecodeHead(w.heads[k], func(n uint32) string { return w.scopes[n] })
 	if err != nil || h.Scope == "" || h.Art != k.Art || h.Version != k.Version {
@@ -381,6 +384,7 @@ func (c *copier) artefacts(ctx context.Context) error {
 	return nil
 }
 
+// commit submits a batch to the copy, under a new id unless it has one.
 func (c *copier) commit(ctx context.Context, b engine.Request) (out store.Outcome, err error) {
 	if b.ID == (ulid.ULID{}) {
 		if b.ID, err = store.NewID(b.Now, c.st.opts.Rand); err != nil {

@@ -11,6 +11,10 @@ import (
 // shrink gives the free space of the file back to the disk (compact.go), or says how much that
 // would be. Checkpoints come first, so that space freed lately counts, and the log is as short as
 // it can be.
+//
+// Two numbers are reported: Log is what cutting the log gave back, Before minus After what the new
+// file does. The file is written anew whole, so a compaction needs the space of a second one while
+// it runs.
 func (s *Store) shrink(ctx context.Context, dry bool, progress store.Progress) (rep store.JobReport, err error) {
 	rep.Compact.DryRun = dry
 	if !dry {

@@ -105,6 +105,8 @@ func notMade(path string) error {
 	return fmt.Errorf("%w: %s is empty; open it once for writing", store.ErrNotExist, path)
 }
 
+// decodeSys reads the system row, in the order of who may be believed: the format first, then
+// whether the keys fit, then the checksum, then the content.
 func (s *Store) decodeSys(v []byte) error {
 	// The format comes before checksum and row, so that a newer file is never taken for a damaged
 	// one. It is there twice, once inverted, so that a damaged file is never taken for a newer one.
@@ -147,6 +149,11 @@ func (s *Store) decodeSys(v []byte) error {
 	return s.keysFit()
 }
 
+// encodeSys makes the row:
+//
+//	format, ^format    4 bytes each, big-endian; bits of the format say that the file is encrypted
+//	id of the keyring  if encrypted
+//	row                msgpack array with a checksum; sealed if encrypted
 func encodeSys(ring *seal.Ring, row sysRow) ([]byte, error) {
 	b, err := msgpack.Marshal(&row)
 	if err != nil {
@@ -211,6 +218,7 @@ func (s *Store) create(ctx context.Context) error {
 	return s.opts.FS.SyncDir(filepath.Dir(s.opts.Path))
 }
 
+// putSys writes the rows of the moment that the store has in memory.
 func (s *Store) putSys(tx *bbolt.Tx) error {
 	return putSys(tx, s.ring.Load(), s.sys)
 }

@@ -57,6 +57,7 @@ func (s *Store) widenRing() error {
 	return nil
 }
 
+// row returns the value of a row as the backup has it; nil: the backup does not have the row.
 func (b *backupRows) row(bucket string, k, v []byte) ([]byte, error) {
 	switch bucket {
 	case string(bucketSeg):
@@ -111,6 +112,8 @@ func (b *backupRows) head(k, v []byte) ([]byte, error) {
 	return b.ring.SealUnder(nil, seal.Meta, k, b.page, stays, plain)
 }
 
+// tagged seals a state row, a held batch or a question under the key of its tag, with its checksum
+// as what stays. Keys of a keyring that has no number for the tag leave the row as it is.
 func (b *backupRows) tagged(t engine.Table, k, v []byte) ([]byte, error) {
 	plain, err := b.ring.Open(spaceOf[t], k, v)
 	if err != nil || len(plain) <= 8 || codec.IsDestroyed(plain) {

@@ -14,6 +14,7 @@ import (
 // oNoFollow keeps a symbolic link in a file's place from being followed.
 const oNoFollow = syscall.O_NOFOLLOW
 
+// unlockFile drops the lock of a file that bbolt keeps open and can no longer close.
 func unlockFile(f *os.File) {
 	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 	_ = f.Close()
@@ -41,6 +42,7 @@ type LockedReader struct {
 	R  io.Reader
 }
 
+// Read implements io.Reader.
 func (l *LockedReader) Read(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -43,6 +43,7 @@ func warm(f *os.File, size int64) {
 	}
 }
 
+// readRows reads the pages of the buckets that every open walks.
 func readRows(f *os.File, size int64) {
 	m, err := newestMeta(f, size)
 	if err != nil {

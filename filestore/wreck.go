@@ -88,6 +88,7 @@ type span struct {
 	n  int // bytes, with the checksum; sealed, if the database is
 }
 
+// newWreck makes the wreck of the database at path, with nothing read yet.
 func newWreck(path string) *wreck {
 	return &wreck{
 		path: path, scopes: map[uint32]string{}, heads: map[format.HeadKey][]byte{}, texts: map[uint64]span{}, logged: map[uint64]string{},
