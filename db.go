@@ -39,7 +39,7 @@ import (
 // THE LOCK ORDER. Take a lock only while holding locks above it in this list:
 //
 //	DB.steps, Conversation.lock, Txn.mu    of the pipeline, in this order
-//	guest.taking, Client.door              a process that does not own the files: becoming the owner, saying hello
+//	guest.taking, Client.helloLock         a process that does not own the files: becoming the owner, saying hello
 //	Engine.gcMu                            one gc or erase
 //	filestore ckptMu                       one checkpoint, backup, check or purge
 //	inventory.busy                         the first comparison of all rows with the audit; a token

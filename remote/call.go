@@ -32,10 +32,10 @@ import (
 // errElsewhere.
 //
 // Time: silence is measured by asking for the status beside the call (watch), so work may take hours and a stopped server
-// is named within Answer. Again bounds the attempts while connections fail.
+// is named within Answer. RetryFor bounds the attempts while connections fail.
 
-// how a call is made.
-type how struct {
+// callOptions say how a call is made.
+type callOptions struct {
 	progress func(progress)
 	// bound: another server cannot tell whether the call was made, so the call is not sent to another once it may have been
 	// made.
@@ -58,7 +58,7 @@ var errSilent = errors.New("no answer in time")
 type answered struct{ error }
 
 // ask makes a call and gives the answer.
-func ask[A any](ctx context.Context, c *Client, name string, q any, h how) (A, error) {
+func ask[A any](ctx context.Context, c *Client, name string, q any, h callOptions) (A, error) {
 	var a answer[A]
 	at := c.opts.Now()
 	b, err := c.call(ctx, name, q, h)
@@ -72,7 +72,7 @@ func ask[A any](ctx context.Context, c *Client, name string, q any, h how) (A, e
 }
 
 // call makes a call. While connections fail it is sent again under the same number, after a pause that grows and is drawn.
-func (c *Client) call(ctx context.Context, name string, q any, h how) ([]byte, error) {
+func (c *Client) call(ctx context.Context, name string, q any, h callOptions) ([]byte, error) {
 	if err := c.enter(); err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (c *Client) call(ctx context.Context, name string, q any, h how) ([]byte, e
 	if len(message) > maxRequest {
 		return nil, store.Invalid(name, fmt.Sprintf("%d bytes", len(message)), fmt.Sprintf("at most %d", maxRequest))
 	}
-	t := &try{c: c, name: name, message: message, number: c.calls.Add(1), how: h}
+	t := &pendingCall{c: c, name: name, message: message, number: c.calls.Add(1), opts: h}
 	b, tried, err := t.first(ctx)
 	if tried && err == nil {
 		return b, nil
@@ -111,13 +111,13 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// try is a call under way.
-type try struct {
+// pendingCall is a call under way.
+type pendingCall struct {
 	c       *Client
 	name    string
 	message []byte
 	number  uint64
-	how     how
+	opts    callOptions
 	sentTo  string // session of the first attempt that may have reached a store; "": none did
 }
 
@@ -128,8 +128,8 @@ const (
 )
 
 // untilAnswered repeats the attempt that gave b or err.
-func (t *try) untilAnswered(ctx context.Context, b []byte, err error) ([]byte, error) {
-	deadline := time.Now().Add(t.c.opts.Again)
+func (t *pendingCall) untilAnswered(ctx context.Context, b []byte, err error) ([]byte, error) {
+	deadline := time.Now().Add(t.c.opts.RetryFor)
 	for pause := firstPause; ; b, err = t.once(ctx) {
 		var said *answered
 		var no *refused
@@ -144,7 +144,7 @@ func (t *try) untilAnswered(ctx context.Context, b []byte, err error) ([]byte, e
 		case errors.As(err, &no) && no.Code == refusedSession:
 			continue // at once: it was not made
 		case errors.Is(err, errClosing) || no != nil && no.Code == refusedClosing:
-			deadline = time.Now().Add(t.c.opts.Again) // it answers
+			deadline = time.Now().Add(t.c.opts.RetryFor) // it answers
 		case errors.As(err, &no) || errors.As(err, &skew) || errors.Is(err, ErrForeign) || errors.Is(err, errElsewhere) || errors.Is(err, store.ErrClosed):
 			return nil, t.lost(err)
 		case errors.Is(err, errSilent) || time.Now().After(deadline):
@@ -162,11 +162,11 @@ func (t *try) untilAnswered(ctx context.Context, b []byte, err error) ([]byte, e
 }
 
 // lost is the error of a call that got no answer.
-func (t *try) lost(err error) error {
-	if t.sentTo == "" || !t.how.writes {
+func (t *pendingCall) lost(err error) error {
+	if t.sentTo == "" || !t.opts.writes {
 		return err
 	}
-	if t.how.giveUp {
+	if t.opts.giveUp {
 		t.c.mu.Lock()
 		if s := t.c.session; s != nil && s.Session == t.sentTo { // another session has no calls of this one
 			t.c.givenUp = append(t.c.givenUp, t.number)
@@ -180,17 +180,17 @@ func (t *try) lost(err error) error {
 var errElsewhere = errors.New("ctxpage: the server was replaced while the call was under way")
 
 // once makes one attempt.
-func (t *try) once(ctx context.Context) ([]byte, error) {
+func (t *pendingCall) once(ctx context.Context) ([]byte, error) {
 	s, err := t.c.greet(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if t.how.bound && t.sentTo != "" && t.sentTo != s.Session {
+	if t.opts.bound && t.sentTo != "" && t.sentTo != s.Session {
 		return nil, errElsewhere
 	}
-	if s.Protocol < t.how.needs {
+	if s.Protocol < t.opts.needs {
 		return nil, &SkewError{
-			Min: s.Min, Max: s.Protocol, ClientMin: t.how.needs, ClientMax: MaxProtocol, PID: s.PID, Program: s.Program, Since: s.Since, Path: t.c.path, Needs: t.how.needsIt,
+			Min: s.Min, Max: s.Protocol, ClientMin: t.opts.needs, ClientMax: MaxProtocol, PID: s.PID, Program: s.Program, Since: s.Since, Path: t.c.path, Needs: t.opts.needsIt,
 		}
 	}
 	b, err := t.send(ctx, s)
@@ -198,7 +198,7 @@ func (t *try) once(ctx context.Context) ([]byte, error) {
 }
 
 // made notes what the error of an attempt says: the server does not know the session, or it may have got the call.
-func (t *try) made(s *welcome, err error) error {
+func (t *pendingCall) made(s *welcome, err error) error {
 	var no *refused
 	switch {
 	case errors.As(err, &no) && no.Code == refusedSession:
@@ -216,7 +216,7 @@ func unsent(err error) bool {
 }
 
 // send sends the call to a session and reads the answer.
-func (t *try) send(ctx context.Context, s *welcome) (b []byte, err error) {
+func (t *pendingCall) send(ctx context.Context, s *welcome) (b []byte, err error) {
 	if s.Protocol >= streamSince {
 		return t.onStream(ctx, s)
 	}
@@ -229,7 +229,7 @@ func (t *try) send(ctx context.Context, s *welcome) (b []byte, err error) {
 }
 
 // read reads the answer.
-func (t *try) read(res *http1.Response) ([]byte, error) {
+func (t *pendingCall) read(res *http1.Response) ([]byte, error) {
 	if res.Status != 200 || res.Header.Get("content-type") != packType {
 		return nil, readRefusal(res)
 	}
@@ -237,14 +237,14 @@ func (t *try) read(res *http1.Response) ([]byte, error) {
 }
 
 // readAnswer reads the frames of the answer.
-func (t *try) readAnswer(from io.Reader) ([]byte, error) {
+func (t *pendingCall) readAnswer(from io.Reader) ([]byte, error) {
 	kind, b, err := readMessage(from, maxAnswer, func(b []byte) error {
 		var p progress
 		if err := unpack(b, &p); err != nil {
 			return err
 		}
-		if t.how.progress != nil {
-			t.how.progress(p)
+		if t.opts.progress != nil {
+			t.opts.progress(p)
 		}
 		return nil
 	})
@@ -290,7 +290,7 @@ func (c *Client) watched(ctx context.Context, do func(context.Context) error) er
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := &watcher{half: c.opts.Answer / 2}
-	w.again(func() {
+	w.schedule(func() {
 		short, stop := context.WithTimeout(ctx, w.half)
 		defer stop()
 		if _, err := status(short, c.http); err != nil && ctx.Err() == nil && short.Err() != nil {
@@ -313,11 +313,11 @@ type watcher struct {
 	ended bool
 }
 
-func (w *watcher) again(look func()) {
+func (w *watcher) schedule(look func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.ended {
-		w.timer = time.AfterFunc(w.half, func() { look(); w.again(look) })
+		w.timer = time.AfterFunc(w.half, func() { look(); w.schedule(look) })
 	}
 }
 
@@ -334,8 +334,8 @@ func (c *Client) greet(ctx context.Context) (*welcome, error) {
 		return s, nil
 	}
 	select {
-	case c.door <- struct{}{}:
-		defer func() { <-c.door }()
+	case c.helloLock <- struct{}{}:
+		defer func() { <-c.helloLock }()
 	case <-ctx.Done():
 		return nil, ended(ctx)
 	}
@@ -355,7 +355,7 @@ func (c *Client) greet(ctx context.Context) (*welcome, error) {
 	if known != "" && known != s.Database {
 		return nil, fmt.Errorf("%w: %s has database %s now, expected %s; open it anew", store.ErrClosed, c.path, s.Database, known)
 	}
-	if err := c.holdAgain(ctx, s); err != nil {
+	if err := c.retakeHolds(ctx, s); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
@@ -380,8 +380,8 @@ func (c *Client) forget(s *welcome) {
 	}
 }
 
-// holdAgain takes the holds of the client in a new session: those of the one before ended with it, or with its server.
-func (c *Client) holdAgain(ctx context.Context, s *welcome) error {
+// retakeHolds takes the holds of the client in a new session: those of the one before ended with it, or with its server.
+func (c *Client) retakeHolds(ctx context.Context, s *welcome) error {
 	c.mu.Lock()
 	asks := make([]holdAsk, 0, len(c.holds))
 	for t, at := range c.holds {
@@ -394,7 +394,7 @@ func (c *Client) holdAgain(ctx context.Context, s *welcome) error {
 		if err != nil {
 			return err
 		}
-		t := &try{c: c, name: "Hold", message: message, number: c.calls.Add(1)}
+		t := &pendingCall{c: c, name: "Hold", message: message, number: c.calls.Add(1)}
 		if _, err := t.send(ctx, s); err != nil {
 			return err
 		}

@@ -24,8 +24,8 @@ type ClientOptions struct {
 	// Answer is how long a server may be silent before it is considered stopped or hung; 0 means 2 s. Long work does not
 	// count as silence: the server is asked for its status in the meantime.
 	Answer time.Duration
-	// Again is how long a call is retried while connections fail; 0 means 2 s.
-	Again time.Duration
+	// RetryFor is how long a call is retried while connections fail; 0 means 2 s.
+	RetryFor time.Duration
 	// Vacant is called while no server listens at the socket, or the server is closing. It returns true if it took the
 	// database over; then this call and all later ones return a *TakenError. If nil, the client waits for another server.
 	// With Vacant set the client notices the end of its server even between calls.
@@ -47,8 +47,8 @@ func (o ClientOptions) withDefaults() (ClientOptions, error) {
 	if o.Answer == 0 {
 		o.Answer = 2 * time.Second
 	}
-	if o.Again == 0 {
-		o.Again = 2 * time.Second
+	if o.RetryFor == 0 {
+		o.RetryFor = 2 * time.Second
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -59,7 +59,7 @@ func (o ClientOptions) withDefaults() (ClientOptions, error) {
 	if o.peer == nil {
 		o.peer = peerOf
 	}
-	if o.Answer < 0 || o.Again < 0 {
+	if o.Answer < 0 || o.RetryFor < 0 {
 		return o, store.Invalid("ClientOptions", "a negative time", "zero or more")
 	}
 	return o, nil
@@ -77,9 +77,9 @@ type Client struct {
 	opts ClientOptions
 	http *http1.Client
 
-	calls  atomic.Uint64
-	ticket atomic.Uint64
-	door   chan struct{} // of one: held by the goroutine that says hello
+	calls     atomic.Uint64
+	ticket    atomic.Uint64
+	helloLock chan struct{} // of one: held by the goroutine that says hello
 
 	mu      sync.Mutex
 	closed  bool
@@ -91,10 +91,10 @@ type Client struct {
 	givenUp []uint64       // calls of Commit that no caller waits for
 	streams []*stream      // idle ones, the latest used last
 
-	let     chan struct{}   // of one: there are holds to be released
-	ended   context.Context // when the client is closed
-	end     context.CancelFunc
-	running sync.WaitGroup
+	releases chan struct{}   // of one: there are holds to be released
+	ended    context.Context // when the client is closed
+	end      context.CancelFunc
+	running  sync.WaitGroup
 }
 
 var _ store.Store = (*Client)(nil)
@@ -105,7 +105,7 @@ func Dial(ctx context.Context, path string, opts ClientOptions) (*Client, error)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{path: path, opts: opts, door: make(chan struct{}, 1), let: make(chan struct{}, 1), holds: map[store.Ticket]store.Moment{}}
+	c := &Client{path: path, opts: opts, helloLock: make(chan struct{}, 1), releases: make(chan struct{}, 1), holds: map[store.Ticket]store.Moment{}}
 	if c.opts.Socket == nil {
 		c.opts.Socket = func() string { return path }
 	}
@@ -222,9 +222,9 @@ func (c *Client) heard(lsn uint64, at time.Time) {
 	}
 }
 
-// letGo is how long releases are collected before they are sent, so that an agent that assembles one context after the other
+// releaseDelay is how long releases are collected before they are sent, so that an agent that assembles one context after the other
 // makes no call for each of them. Only a job that drops versions waits for them.
-const letGo = 20 * time.Millisecond
+const releaseDelay = 20 * time.Millisecond
 
 // renew keeps the session alive while it has holds, and sends released ones.
 func (c *Client) renew() {
@@ -237,11 +237,11 @@ func (c *Client) renew() {
 		case <-c.ended.Done():
 			return
 		case <-time.After(max(every, time.Millisecond)):
-		case <-c.let:
+		case <-c.releases:
 			select {
 			case <-c.ended.Done():
 				return
-			case <-time.After(letGo):
+			case <-time.After(releaseDelay):
 			}
 		}
 		c.mu.Lock()
@@ -267,7 +267,7 @@ func (c *Client) attend() {
 		if err == nil || c.ended.Err() != nil { // an answer: this server does not know the request
 			return
 		}
-		_, err = ask[none](c.ended, c, "Renew", renewAsk{}, how{})
+		_, err = ask[none](c.ended, c, "Renew", renewAsk{}, callOptions{})
 		var taken *TakenError
 		if errors.As(err, &taken) || c.ended.Err() != nil {
 			return
@@ -290,7 +290,7 @@ func (c *Client) tellReleased() {
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(background, c.opts.Answer)
 	defer cancel()
-	if _, err := ask[none](ctx, c, "Renew", renewAsk{freed}, how{}); err != nil { // the next turn of renew tries again
+	if _, err := ask[none](ctx, c, "Renew", renewAsk{freed}, callOptions{}); err != nil { // the next turn of renew tries again
 		c.mu.Lock()
 		c.freed = append(freed, c.freed...)
 		c.mu.Unlock()

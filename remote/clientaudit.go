@@ -21,13 +21,13 @@ func (a audit) DB() string {
 }
 
 func (a audit) Size(ctx context.Context) (uint64, error) {
-	return ask[uint64](ctx, a.c, "Audit.Size", none{}, how{})
+	return ask[uint64](ctx, a.c, "Audit.Size", none{}, callOptions{})
 }
 
 // Wait asks a server of an earlier release, which cannot wait, again and again.
 func (a audit) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error) {
 	begun := time.Now()
-	now, err := ask[uint64](ctx, a.c, "Audit.Wait", auditWaitAsk{size, wait}, how{})
+	now, err := ask[uint64](ctx, a.c, "Audit.Wait", auditWaitAsk{size, wait}, callOptions{})
 	var no *refused
 	if !errors.As(err, &no) || no.Code != refusedMethod {
 		return now, err
@@ -46,17 +46,17 @@ func (a audit) Wait(ctx context.Context, size uint64, wait time.Duration) (uint6
 const askEvery = 50 * time.Millisecond
 
 func (a audit) Body(ctx context.Context, i uint64) ([]byte, error) {
-	return ask[[]byte](ctx, a.c, "Audit.Body", i, how{})
+	return ask[[]byte](ctx, a.c, "Audit.Body", i, callOptions{})
 }
 
 func (a audit) Leaf(ctx context.Context, i uint64) (*manifest.Record, error) {
-	return ask[*manifest.Record](ctx, a.c, "Audit.Leaf", i, how{})
+	return ask[*manifest.Record](ctx, a.c, "Audit.Leaf", i, callOptions{})
 }
 
 // Records asks again where the server gave a part.
 func (a audit) Records(ctx context.Context, from, to uint64, reverse bool, limit int) (out []*manifest.Record, err error) {
 	for {
-		part, err := ask[records](ctx, a.c, "Audit.Records", recordsAsk{from, to, reverse, limit - len(out)}, how{})
+		part, err := ask[records](ctx, a.c, "Audit.Records", recordsAsk{from, to, reverse, limit - len(out)}, callOptions{})
 		out = append(out, part.Records...)
 		if err != nil || !part.More || len(part.Records) == 0 {
 			return out, err
@@ -70,44 +70,44 @@ func (a audit) Records(ctx context.Context, from, to uint64, reverse bool, limit
 }
 
 func (a audit) ByTrace(ctx context.Context, trace string) ([]*manifest.Record, error) {
-	return ask[[]*manifest.Record](ctx, a.c, "Audit.ByTrace", trace, how{})
+	return ask[[]*manifest.Record](ctx, a.c, "Audit.ByTrace", trace, callOptions{})
 }
 
 func (a audit) Named(ctx context.Context, trace string) (bool, error) {
-	return ask[bool](ctx, a.c, "Audit.Named", trace, how{})
+	return ask[bool](ctx, a.c, "Audit.Named", trace, callOptions{})
 }
 
 func (a audit) Written(ctx context.Context, num uint64, version uint32) (*manifest.Record, manifest.Write, error) {
-	w, err := ask[written](ctx, a.c, "Audit.Written", writtenAsk{num, version}, how{})
+	w, err := ask[written](ctx, a.c, "Audit.Written", writtenAsk{num, version}, callOptions{})
 	return w.Leaf, w.Write, err
 }
 
 func (a audit) Question(ctx context.Context, leaf *manifest.Record) (string, error) {
-	return ask[string](ctx, a.c, "Audit.Question", leaf, how{})
+	return ask[string](ctx, a.c, "Audit.Question", leaf, callOptions{})
 }
 
 func (a audit) Names(ctx context.Context) (manifest.Names, error) {
-	return ask[manifest.Names](ctx, a.c, "Audit.Names", none{}, how{})
+	return ask[manifest.Names](ctx, a.c, "Audit.Names", none{}, callOptions{})
 }
 
 func (a audit) Root(ctx context.Context, size uint64) (manifest.Hash, error) {
-	return ask[manifest.Hash](ctx, a.c, "Audit.Root", size, how{})
+	return ask[manifest.Hash](ctx, a.c, "Audit.Root", size, callOptions{})
 }
 
 func (a audit) Head(ctx context.Context, size uint64, now int64) (manifest.Head, error) {
-	return ask[manifest.Head](ctx, a.c, "Audit.Head", sizesAsk{Size: size, Now: now}, how{})
+	return ask[manifest.Head](ctx, a.c, "Audit.Head", sizesAsk{Size: size, Now: now}, callOptions{})
 }
 
 func (a audit) ProveInclusion(ctx context.Context, i, size uint64) (manifest.Inclusion, error) {
-	return ask[manifest.Inclusion](ctx, a.c, "Audit.ProveInclusion", sizesAsk{I: i, Size: size}, how{})
+	return ask[manifest.Inclusion](ctx, a.c, "Audit.ProveInclusion", sizesAsk{I: i, Size: size}, callOptions{})
 }
 
 func (a audit) ProveConsistency(ctx context.Context, old, size uint64) (manifest.Consistency, error) {
-	return ask[manifest.Consistency](ctx, a.c, "Audit.ProveConsistency", sizesAsk{I: old, Size: size}, how{})
+	return ask[manifest.Consistency](ctx, a.c, "Audit.ProveConsistency", sizesAsk{I: old, Size: size}, callOptions{})
 }
 
 func (a audit) Verify(ctx context.Context, against *manifest.Head, p manifest.Progress) (manifest.Verification, error) {
-	h := how{}
+	h := callOptions{}
 	if p != nil {
 		h.progress = func(is progress) { p(is.Done, is.Total) }
 	}

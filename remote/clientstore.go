@@ -17,17 +17,17 @@ import (
 
 // Info: see store.Store.
 func (c *Client) Info(ctx context.Context) (store.Info, error) {
-	return ask[store.Info](ctx, c, "Info", none{}, how{})
+	return ask[store.Info](ctx, c, "Info", none{}, callOptions{})
 }
 
 // Resolve: see store.Store.
 func (c *Client) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref) (store.Located, error) {
-	return ask[store.Located](ctx, c, "Resolve", resolveAsk{scopes, ref}, how{})
+	return ask[store.Located](ctx, c, "Resolve", resolveAsk{scopes, ref}, callOptions{})
 }
 
 // Load: see store.Store.
 func (c *Client) Load(ctx context.Context, scopes store.Scopes, pages []store.PageKey, want store.Want) ([]store.Loaded, error) {
-	return ask[[]store.Loaded](ctx, c, "Load", loadAsk{scopes, pages, want}, how{})
+	return ask[[]store.Loaded](ctx, c, "Load", loadAsk{scopes, pages, want}, callOptions{})
 }
 
 // Candidates: see store.Store.
@@ -47,38 +47,38 @@ func (c *Client) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, e
 }
 
 // filtered makes a query with a filter fail on servers that would ignore the filter.
-func filtered(f *store.Filter) how {
+func filtered(f *store.Filter) callOptions {
 	if f.IsZero() {
-		return how{}
+		return callOptions{}
 	}
-	return how{needs: filterProtocol, needsIt: "a filter"}
+	return callOptions{needs: filterProtocol, needsIt: "a filter"}
 }
 
 // Commit: see store.Store. If the connection fails, the batch is sent again under its id. It returns ErrOutcomeUnknown if
 // it was sent and no server answers.
 func (c *Client) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
-	return ask[store.Outcome](ctx, c, "Commit", b, how{writes: true, waited: true, giveUp: true})
+	return ask[store.Outcome](ctx, c, "Commit", b, callOptions{writes: true, waited: true, giveUp: true})
 }
 
 // Held: see store.Store.
 func (c *Client) Held(ctx context.Context, id ulid.ULID) (store.HeldBatch, error) {
-	return ask[store.HeldBatch](ctx, c, "Held", id, how{})
+	return ask[store.HeldBatch](ctx, c, "Held", id, callOptions{})
 }
 
 // Vectors: see store.Store.
 func (c *Client) Vectors(ctx context.Context, scopes store.Scopes, model string, nums []uint64) ([][]float32, error) {
-	return ask[[][]float32](ctx, c, "Vectors", vectorsAsk{Scopes: scopes, Model: model, Nums: nums}, how{})
+	return ask[[][]float32](ctx, c, "Vectors", vectorsAsk{Scopes: scopes, Model: model, Nums: nums}, callOptions{})
 }
 
 // PutVectors: see store.Store.
 func (c *Client) PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error {
-	_, err := ask[none](ctx, c, "PutVectors", vectorsAsk{Model: model, Nums: nums, Vecs: vecs}, how{})
+	_, err := ask[none](ctx, c, "PutVectors", vectorsAsk{Model: model, Nums: nums, Vecs: vecs}, callOptions{})
 	return err
 }
 
 // State: see store.Store.
 func (c *Client) State(ctx context.Context, key string) (store.StateRow, error) {
-	return ask[store.StateRow](ctx, c, "State", key, how{})
+	return ask[store.StateRow](ctx, c, "State", key, callOptions{})
 }
 
 // Outcome: see store.Store. The server first makes sure that no Commit which returned here without an answer can still
@@ -87,7 +87,7 @@ func (c *Client) Outcome(ctx context.Context, id ulid.ULID) (store.Outcome, erro
 	c.mu.Lock()
 	q := outcomeAsk{ID: id, GiveUp: slices.Clone(c.givenUp)}
 	c.mu.Unlock()
-	out, err := ask[store.Outcome](ctx, c, "Outcome", q, how{})
+	out, err := ask[store.Outcome](ctx, c, "Outcome", q, callOptions{})
 	if err == nil || errors.Is(err, store.ErrNotFound) {
 		c.mu.Lock()
 		c.givenUp = slices.DeleteFunc(c.givenUp, func(n uint64) bool { return slices.Contains(q.GiveUp, n) })
@@ -106,7 +106,7 @@ func (c *Client) Mark() store.Mark {
 // Refresh: see store.Store.
 func (c *Client) Refresh(ctx context.Context, atLeast uint64) (store.Mark, error) {
 	at := c.opts.Now()
-	m, err := ask[store.Mark](ctx, c, "Refresh", atLeast, how{})
+	m, err := ask[store.Mark](ctx, c, "Refresh", atLeast, callOptions{})
 	if m.Heard.IsZero() && err == nil {
 		m.Heard = at
 	}
@@ -134,14 +134,14 @@ func (c *Client) Hold(ctx context.Context, at store.Moment) (store.Ticket, error
 func (c *Client) takeHold(ctx context.Context, q holdAsk) error {
 	p := plan.Of(ctx)
 	if s := c.current(); p == nil || s == nil || s.Protocol < prepareProtocol {
-		_, err := ask[none](ctx, c, "Hold", q, how{})
+		_, err := ask[none](ctx, c, "Hold", q, callOptions{})
 		return err
 	}
 	at := c.opts.Now()
-	b, err := c.call(ctx, "Prepare", prepareAsk{q, p.Scans, p.Candidates}, how{})
+	b, err := c.call(ctx, "Prepare", prepareAsk{q, p.Scans, p.Candidates}, callOptions{})
 	var no *refused
 	if errors.As(err, &no) && no.Code == refusedMethod { // an older server took the place of the one before
-		_, err := ask[none](ctx, c, "Hold", q, how{})
+		_, err := ask[none](ctx, c, "Hold", q, callOptions{})
 		return err
 	}
 	var a answer[prepared]
@@ -175,14 +175,14 @@ func (c *Client) Release(t store.Ticket) {
 		return
 	}
 	select {
-	case c.let <- struct{}{}:
+	case c.releases <- struct{}{}:
 	default: // it is known that there are some
 	}
 }
 
 // Changes: see store.Store.
 func (c *Client) Changes(ctx context.Context, after uint64, wait time.Duration) (store.Changes, error) {
-	return ask[store.Changes](ctx, c, "Changes", changesAsk{after, wait}, how{})
+	return ask[store.Changes](ctx, c, "Changes", changesAsk{after, wait}, callOptions{})
 }
 
 // Append: see store.Store. If the server was replaced during the call, the audit tells whether the leaves were written. It
@@ -214,7 +214,7 @@ func (c *Client) append(ctx context.Context, leaves []*manifest.Record, d store.
 
 // sendLeaves sends the pages of the leaves as tables, unless the server is an older program.
 func (c *Client) sendLeaves(ctx context.Context, q appendAsk) ([]appended, error) {
-	h := how{bound: true, writes: true, waited: true}
+	h := callOptions{bound: true, writes: true, waited: true}
 	if s := c.current(); s == nil || s.Protocol < pagesProtocol {
 		return ask[[]appended](ctx, c, "Append", q, h)
 	}
@@ -277,12 +277,12 @@ func bareLeaf(leaf *manifest.Record) ([]byte, error) {
 
 // Head: see store.Store.
 func (c *Client) Head(ctx context.Context) (manifest.Head, error) {
-	return ask[manifest.Head](ctx, c, "Head", none{}, how{})
+	return ask[manifest.Head](ctx, c, "Head", none{}, callOptions{})
 }
 
 // Maintain: see store.Store. Paths of backups are on the server's file system.
 func (c *Client) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
-	h := how{writes: job.Kind == store.JobGC || job.Kind == store.JobBackup || job.Kind == store.JobErase || job.Kind == store.JobCompact}
+	h := callOptions{writes: job.Kind == store.JobGC || job.Kind == store.JobBackup || job.Kind == store.JobErase || job.Kind == store.JobCompact}
 	h.bound = h.writes
 	if job.Erase != nil && (job.Erase.Names || len(job.Erase.Leaves) > 0) {
 		h.needs, h.needsIt = eraseProtocol, "an erase of names, or of leaves"
@@ -304,5 +304,5 @@ func (c *Client) Maintain(ctx context.Context, job store.Job, p store.Progress) 
 
 // Stat: see store.Store.
 func (c *Client) Stat(ctx context.Context) (store.StoreStats, error) {
-	return ask[store.StoreStats](ctx, c, "Stat", none{}, how{})
+	return ask[store.StoreStats](ctx, c, "Stat", none{}, callOptions{})
 }

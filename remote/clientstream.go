@@ -191,9 +191,9 @@ func (st *stream) look() {
 }
 
 // first makes an attempt on a stream that is there, which is what nearly all calls take. tried is false where there is none.
-func (t *try) first(ctx context.Context) (b []byte, tried bool, err error) {
+func (t *pendingCall) first(ctx context.Context) (b []byte, tried bool, err error) {
 	s := t.c.current()
-	if s == nil || s.Protocol < max(streamSince, t.how.needs) {
+	if s == nil || s.Protocol < max(streamSince, t.opts.needs) {
 		return nil, false, nil
 	}
 	if b, tried, err = t.onIdle(ctx, s); tried {
@@ -203,9 +203,9 @@ func (t *try) first(ctx context.Context) (b []byte, tried bool, err error) {
 }
 
 // onIdle makes the call on the first idle stream that takes it. From others the server has left.
-func (t *try) onIdle(ctx context.Context, s *welcome) (b []byte, tried bool, err error) {
+func (t *pendingCall) onIdle(ctx context.Context, s *welcome) (b []byte, tried bool, err error) {
 	for {
-		st := t.c.idleStream(t.how.waited)
+		st := t.c.idleStream(t.opts.waited)
 		if st == nil {
 			return nil, false, nil
 		}
@@ -216,11 +216,11 @@ func (t *try) onIdle(ctx context.Context, s *welcome) (b []byte, tried bool, err
 }
 
 // onStream makes the call on an idle stream or on a new one.
-func (t *try) onStream(ctx context.Context, s *welcome) ([]byte, error) {
+func (t *pendingCall) onStream(ctx context.Context, s *welcome) ([]byte, error) {
 	if b, tried, err := t.onIdle(ctx, s); tried {
 		return b, err
 	}
-	st, err := t.c.openStream(ctx, t.how.waited)
+	st, err := t.c.openStream(ctx, t.opts.waited)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +228,7 @@ func (t *try) onStream(ctx context.Context, s *welcome) ([]byte, error) {
 }
 
 // carry makes the call on a stream that is busy with it.
-func (t *try) carry(ctx context.Context, st *stream, s *welcome) (b []byte, err error) {
+func (t *pendingCall) carry(ctx context.Context, st *stream, s *welcome) (b []byte, err error) {
 	quiet := func() bool { return true }
 	if ctx.Done() != nil {
 		quiet = context.AfterFunc(ctx, func() { st.close(ctx.Err()) })
@@ -244,7 +244,7 @@ func (t *try) carry(ctx context.Context, st *stream, s *welcome) (b []byte, err 
 }
 
 // exchange writes the request and reads the answer.
-func (t *try) exchange(st *stream, s *welcome) ([]byte, error) {
+func (t *pendingCall) exchange(st *stream, s *welcome) ([]byte, error) {
 	head := appendCall(st.out[:0], callHead{t.number, s.Session, t.name})
 	n, err := int64(0), error(nil)
 	if len(t.message) <= keptRequest {

@@ -188,7 +188,7 @@ func TestCutsApplyOnceControl(t *testing.T) {
 	path := socket(t)
 	serve(t, mem, path, remote.ServerOptions{})
 	p, through := newProxy(t, path)
-	c := dial(t, through, remote.ClientOptions{Again: 1})
+	c := dial(t, through, remote.ClientOptions{RetryFor: 1})
 	_, err := c.Info(ctx) // makes the stream
 	require.NoError(t, err)
 	leaf := &manifest.Record{Type: manifest.TypeGet, Trace: "read", Time: 1}
@@ -242,7 +242,7 @@ func TestOtherDatabase(t *testing.T) {
 	t.Parallel()
 	path := socket(t)
 	end := serve(t, newMemory(t), path, remote.ServerOptions{})
-	c := dial(t, path, remote.ClientOptions{Again: 50 * time.Millisecond})
+	c := dial(t, path, remote.ClientOptions{RetryFor: 50 * time.Millisecond})
 	end()
 	serve(t, newMemory(t), path, remote.ServerOptions{})
 	_, err := c.Stat(ctx)
@@ -273,7 +273,7 @@ func TestOutcomeIsAskedFor(t *testing.T) {
 	path := socket(t)
 	end := serve(t, st, path, remote.ServerOptions{})
 	p, through := newProxy(t, path)
-	c := dial(t, through, remote.ClientOptions{Again: 100 * time.Millisecond})
+	c := dial(t, through, remote.ClientOptions{RetryFor: 100 * time.Millisecond})
 	gone := func() { p.to.Store("/nowhere"); p.cutAll() }
 	st.lose.Store(&gone)
 	batch := fact(t, "fact", "zebra")

@@ -76,9 +76,9 @@ type writer struct {
 }
 
 func (w *writer) run(t *testing.T, who int, path string, stop <-chan struct{}) {
-	opts := remote.ClientOptions{Again: 20 * time.Second, Answer: time.Minute}
+	opts := remote.ClientOptions{RetryFor: 20 * time.Second, Answer: time.Minute}
 	if w.fresh {
-		opts.Again = 1
+		opts.RetryFor = 1
 	}
 	c, err := remote.Dial(ctx, path, opts)
 	for err != nil && w.fresh { // the owner was killed meanwhile
