@@ -40,7 +40,7 @@ func imageOf(rows Rows) [sha256.Size]byte {
 // Image makes the columns of the pages in segments. The owner holds its lock, and rows are those
 // that the index would be opened from now.
 func (x *Index) Image(rows Rows) Image {
-	x.settle()
+	x.invertAll()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.cols.filed(x.tail, x.manifest.through)

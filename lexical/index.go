@@ -154,7 +154,7 @@ func (x *Index) Add(d Doc) {
 	x.behind.Store(true)
 	x.freshMu.Unlock()
 	if many {
-		x.settle()
+		x.invertAll()
 	}
 }
 
@@ -167,8 +167,8 @@ func (x *Index) Invert() {
 	}
 }
 
-// settle enters what was added before the call.
-func (x *Index) settle() {
+// invertAll enters what was added before the call.
+func (x *Index) invertAll() {
 	if x.behind.Load() {
 		x.mu.Lock()
 		defer x.mu.Unlock()

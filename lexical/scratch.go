@@ -64,7 +64,7 @@ type tailRef struct {
 }
 
 func (x *Index) borrow() *work {
-	x.settle()
+	x.invertAll()
 	w, _ := x.work.Get().(*work)
 	if w == nil {
 		w = &work{}

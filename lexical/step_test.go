@@ -129,7 +129,7 @@ func TestTailTakesLittle(t *testing.T) {
 		for num := uint64(1); num <= pages; num++ {
 			x.Add(uniquePage(num, each))
 		}
-		x.settle()
+		x.invertAll()
 		return x
 	})
 	t.Logf("%.1f bytes a word in the tail", added)
