@@ -209,7 +209,7 @@ func TestEncryptedEraseCrash(t *testing.T) {
 	require.NoError(t, err)
 	hook = func(string) error { return nil }
 	require.NoError(t, db.Close())
-	require.Contains(t, steps, "keys doomed")
+	require.Contains(t, steps, "keys planned")
 	require.Contains(t, steps, "keys destroyed")
 	begun := false
 	for i, step := range steps {

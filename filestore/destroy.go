@@ -14,7 +14,7 @@ import (
 // An erase destroys the keys of the rows that it took, so that they can no longer be decrypted in
 // earlier copies:
 //
-//	doom       the pages of every version that is marked as erased: texts and vectors
+//	plan       the pages of every version that is marked as erased: texts and vectors
 //	reseal     a row that lives although its key is to go gets one of the database while the file is written anew
 //	destroy    the keyring without those keys takes the place of the one before
 //
@@ -32,9 +32,9 @@ import (
 // In a copy, the key still opens outcomes, names of scopes and groups, and bodies of leaves; in a
 // copy of the files that no backup made it opens everything. docs/encryption.md says so.
 
-// doom computes the keyring without the keys of the pages and rows that this run, or an earlier
+// planDestroy computes the keyring without the keys of the pages and rows that this run, or an earlier
 // one, erased.
-func (s *Store) doom(p *engine.Purge) error {
+func (s *Store) planDestroy(p *engine.Purge) error {
 	ring := s.ring.Load()
 	if ring == nil {
 		return nil
@@ -49,7 +49,7 @@ func (s *Store) doom(p *engine.Purge) error {
 			nums = append(nums, ring.TagNumbers(tag)...)
 		}
 		if len(nums) > 0 {
-			s.destroys = ring.Without(seal.Pages, rising(nums))
+			s.nextRing = ring.Without(seal.Pages, rising(nums))
 		}
 		return nil
 	})
@@ -84,22 +84,22 @@ func erasedPages(tx engine.Reader, ring *seal.Ring) ([]uint64, error) {
 
 // destroy puts the keyring in the place of the one before.
 func (s *Store) destroy() error {
-	if s.destroys == nil {
+	if s.nextRing == nil {
 		return nil
 	}
-	if err := s.eng.At("keys doomed"); err != nil {
+	if err := s.eng.At("keys planned"); err != nil {
 		return err
 	}
-	if err := writeRing(s.opts.FS, s.opts.keysPath(), s.destroys, s.opts.Key); err != nil {
+	if err := writeRing(s.opts.FS, s.opts.keysPath(), s.nextRing, s.opts.Key); err != nil {
 		return fmt.Errorf("ctxpage: destroy the keys of what was erased: %w", err)
 	}
-	s.ring.Store(s.destroys)
+	s.ring.Store(s.nextRing)
 	return s.eng.At("keys destroyed")
 }
 
 // resealed is the value of a row in the file that is written anew.
 func (s *Store) resealed(bucket string, k, v []byte) ([]byte, error) {
-	if s.destroys == nil || !seal.Destructible(v) && !seal.IsUnder(v) {
+	if s.nextRing == nil || !seal.Destructible(v) && !seal.IsUnder(v) {
 		return v, nil
 	}
 	for t, name := range bucketNames {
@@ -114,7 +114,7 @@ func (s *Store) resealed(bucket string, k, v []byte) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("row %x of %s: %w", k, bucket, err)
 		}
-		return s.destroys.Seal(nil, space, k, value)
+		return s.nextRing.Seal(nil, space, k, value)
 	}
 	return v, nil
 }
@@ -123,10 +123,10 @@ func (s *Store) resealed(bucket string, k, v []byte) ([]byte, error) {
 func (s *Store) loses(space seal.Space, k, v []byte) bool {
 	if seal.IsUnder(v) {
 		num, ok := s.ring.Load().Under(space, k, v)
-		return ok && !s.destroys.Has(seal.Pages, num)
+		return ok && !s.nextRing.Has(seal.Pages, num)
 	}
 	tree := seal.TreeOf(space)
-	return tree != 0 && !s.destroys.Has(tree, seal.Number(k))
+	return tree != 0 && !s.nextRing.Has(tree, seal.Number(k))
 }
 
 // rising sorts numbers and removes those that are there twice.

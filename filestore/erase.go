@@ -102,10 +102,10 @@ func (s *Store) purgeFiles(ctx context.Context, rep *store.EraseReport, progress
 	if len(p.Leaves) > 0 && rep.Artefacts+rep.Held+rep.State == 0 && !p.Names {
 		return nil // a prune by age: the file reuses its free space
 	}
-	if err := s.doom(&p); err != nil {
+	if err := s.planDestroy(&p); err != nil {
 		return err
 	}
-	defer func() { s.destroys = nil }()
+	defer func() { s.nextRing = nil }()
 	before, after, err := s.compact(ctx, progress)
 	rep.FileBefore, rep.FileAfter = before, after
 	if err != nil {

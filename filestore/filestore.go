@@ -138,7 +138,7 @@ type Store struct {
 	line   *fileLog     // log and rows as the engine has them
 	made   wal.Recovery // of the log, if the file was just made
 
-	destroys *seal.Ring // the keyring after the erase whose files are written anew; under ckptMu
+	nextRing *seal.Ring // the keyring after the erase whose files are written anew; under ckptMu
 	copied   bool       // the file is a copy of the one that was written; valid if asked
 	asked    bool
 	nameless bool   // it is so damaged that nothing says whether it is a copy

@@ -150,7 +150,7 @@ func TestKilledSealedErase(t *testing.T) {
 		require.NoError(t, os.RemoveAll(filepath.Dir(path)))
 	}
 	t.Logf("needles of state rows that the keyring opens after a kill: %v", left)
-	for _, step := range []string{"erase committed 1", "erase cut 1", "keys doomed 1", "keyring written 1"} {
+	for _, step := range []string{"erase committed 1", "erase cut 1", "keys planned 1", "keyring written 1"} {
 		require.NotZero(t, left[step], "control: %s", step)
 	}
 	for _, step := range []string{"keyring renamed 1", "keyring synced 1", "keys destroyed 1", "erase purged 1"} {
