@@ -13,8 +13,11 @@ import (
 // because reflection took more time than the search that found the candidates. The bytes are those that reflection writes.
 // TestTableKeepsEverything and TestPagesKeepEverything fail where a field is missing.
 
-// accessor writes and reads one field of a T, and the column of it in a table. A column has a loop of its own: a call of a
-// function for each value took longer than the value.
+// accessor writes and reads one field of a T, and the column of it in a table. A column has a loop
+// of its own: a call of a function for each value took longer than the value.
+//
+//	zero, put, get    of a struct that is a map of its fields: zero fields are not sent
+//	none, puts, gets  of a table: a column that is zero everywhere is not sent; the others have a value for each row
 type accessor[T any] struct {
 	name string
 	raw  []byte // the name as msgpack
@@ -34,6 +37,8 @@ type oddColumn[T any] struct {
 	get func(*reader, []T) error
 }
 
+// newAccessor makes an accessor of the field that at points to, from how one value of it is written
+// and read.
 func newAccessor[T any, F comparable](name, list string, at func(*T) *F, put func(*writer, F), get func(*reader) (F, error)) accessor[T] {
 	var zero F
 	var raw writer
@@ -70,10 +75,13 @@ func newAccessor[T any, F comparable](name, list string, at func(*T) *F, put fun
 	}
 }
 
+// flags, reals, texts, ints, uints and spans are accessors by the kind of the field. The kind names
+// the list that a column has its values in.
 func flags[T any](name string, at func(*T) *bool) accessor[T] {
 	return newAccessor(name, "Flags", at, (*writer).flag, (*reader).flag)
 }
 
+// reals: see flags.
 func reals[T any](name string, at func(*T) *float64) accessor[T] {
 	return newAccessor(name, "Reals", at, (*writer).float64, (*reader).float64)
 }
@@ -112,6 +120,7 @@ func texts[T any](name string, at func(*T) *string) accessor[T] {
 // oneText is up to how many bytes the texts of a column share one memory.
 const oneText = 16 << 10
 
+// getTexts reads a column of texts, each in memory of its own.
 func getTexts[T any](r *reader, rows []T, at func(*T) *string) (err error) {
 	for i := range rows {
 		if *at(&rows[i]), err = r.repeated(); err != nil {
@@ -121,6 +130,7 @@ func getTexts[T any](r *reader, rows []T, at func(*T) *string) (err error) {
 	return nil
 }
 
+// ints: see flags. A number that does not fit the field is an error, not a wrong number.
 func ints[T any, N ~int | ~int64](name string, at func(*T) *N) accessor[T] {
 	return newAccessor(name, "Ints", at, func(w *writer, n N) { w.int(int64(n)) }, func(r *reader) (N, error) {
 		n, err := r.int()
@@ -131,6 +141,7 @@ func ints[T any, N ~int | ~int64](name string, at func(*T) *N) accessor[T] {
 	})
 }
 
+// uints: see flags. Its loops are written out.
 func uints[T any, N ~uint8 | ~uint16 | ~uint32 | ~uint64](name string, at func(*T) *N) accessor[T] {
 	a := newAccessor(name, "Uints", at, func(w *writer, n N) { w.uint(uint64(n)) }, func(r *reader) (N, error) {
 		n, err := r.uint()
@@ -196,6 +207,7 @@ func spans[T any](name string, at func(*T) *[][2]uint32) accessor[T] {
 	return a
 }
 
+// spans writes a list of ranges of bytes; nil is not an empty one.
 func (w *writer) spans(all [][2]uint32) {
 	if all == nil { // of a column: there is none
 		w.null()
@@ -209,6 +221,7 @@ func (w *writer) spans(all [][2]uint32) {
 	}
 }
 
+// span reads one range.
 func (r *reader) span() (span [2]uint32, err error) {
 	n, err := r.list()
 	if err == nil && n != len(span) {
@@ -224,6 +237,7 @@ func (r *reader) span() (span [2]uint32, err error) {
 	return span, err
 }
 
+// misfit is the error for a number that does not fit its field.
 func misfit[N any](n any) error {
 	var fits N
 	return fmt.Errorf("%v does not fit a %T", n, fits)

@@ -264,6 +264,7 @@ func (t *pendingCall) readAnswer(from io.Reader) ([]byte, error) {
 	return nil, &answered{failed.Err}
 }
 
+// readRefusal reads the body of an answer that is no answer to a call.
 func readRefusal(res *http1.Response) error {
 	b, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	if err != nil {
@@ -313,6 +314,7 @@ type watcher struct {
 	ended bool
 }
 
+// schedule runs look after half of the time that a server may be silent, and after each run again.
 func (w *watcher) schedule(look func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -321,6 +323,8 @@ func (w *watcher) schedule(look func()) {
 	}
 }
 
+// end stops it. A look that is under way goes on; what it does to the context has no effect any
+// more.
 func (w *watcher) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -329,6 +333,10 @@ func (w *watcher) end() {
 }
 
 // greet gives the session, and says hello where there is none.
+//
+// One goroutine says hello at a time; the others wait for what it gets. A new session is refused if
+// its database is another one than before, or has fewer commits: an older copy of the files was put
+// in their place, and what this client has seen is no longer true.
 func (c *Client) greet(ctx context.Context) (*welcome, error) {
 	if s := c.current(); s != nil {
 		return s, nil
@@ -365,6 +373,7 @@ func (c *Client) greet(ctx context.Context) (*welcome, error) {
 	return s, nil
 }
 
+// current returns the session; nil: the client must say hello.
 func (c *Client) current() *welcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -402,6 +411,7 @@ func (c *Client) retakeHolds(ctx context.Context, s *welcome) error {
 	return nil
 }
 
+// sayHello asks for a session. A *SkewError says that no protocol is common to both.
 func (c *Client) sayHello(ctx context.Context) (*welcome, error) {
 	h := hello{Min: c.opts.protocol[0], Max: c.opts.protocol[1], PID: os.Getpid(), Program: c.opts.Program}
 	b, err := json.Marshal(h)

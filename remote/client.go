@@ -40,6 +40,7 @@ type ClientOptions struct {
 	dial     func(ctx context.Context) (net.Conn, error) // of a test: connects without a socket
 }
 
+// withDefaults fills in what is zero, and refuses negative times.
 func (o ClientOptions) withDefaults() (ClientOptions, error) {
 	if o.Program == "" {
 		o.Program = programName()
@@ -72,6 +73,13 @@ func (o ClientOptions) withDefaults() (ClientOptions, error) {
 // Commit or Append whose outcome is not known returns store.ErrOutcomeUnknown.
 //
 // Mark is taken from the last answer, and Heard is when that call was made; reads may see more.
+//
+// Two goroutines run beside the calls. renew keeps the session alive while there are holds, and
+// sends releases. attend, with Vacant set, notices the end of the server. Both end with Close.
+//
+// Fields: mu guards what follows it, down to streams. calls and ticket are counted on and never
+// reused, so a number that the client gave up is never sent for another call. helloLock and
+// releases are channels that hold one token.
 type Client struct {
 	path string
 	opts ClientOptions

@@ -12,6 +12,8 @@ import (
 // Audit reads the audit log of the server's store.
 func (c *Client) Audit() store.Audit { return audit{c} }
 
+// audit is store.Audit at the server. It has no state: each method is one call, except Records,
+// which asks for one part after the other, and DB, which is known from the handshake.
 type audit struct{ c *Client }
 
 func (a audit) DB() string {

@@ -201,6 +201,7 @@ func (c *Client) Append(ctx context.Context, leaves []*manifest.Record, d store.
 	return err
 }
 
+// append sends leaves and fills in what the store put into them.
 func (c *Client) append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
 	got, err := c.sendLeaves(ctx, appendAsk{Leaves: leaves, Durability: d})
 	if err != nil {
@@ -265,6 +266,7 @@ func kept(ctx context.Context, st store.Store, leaf *manifest.Record, used map[u
 	return nil, err
 }
 
+// bareLeaf encodes a leaf without what the store fills in, for comparison.
 func bareLeaf(leaf *manifest.Record) ([]byte, error) {
 	own := *leaf
 	own.Index, own.Query, own.QuestionKept, own.Question = 0, manifest.Digest{}, false, ""

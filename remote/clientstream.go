@@ -138,6 +138,7 @@ func (st *stream) close(why error) {
 	st.closeLocked(why)
 }
 
+// closeLocked is close for a caller that holds mu.
 func (st *stream) closeLocked(why error) {
 	if st.why != nil {
 		return

@@ -51,6 +51,8 @@ func (d *reader) member() ([]byte, error) {
 
 var members sync.Map // by reflect.Type: []member
 
+// membersOf returns the fields of a struct type that are sent, found by reflection once for each
+// type.
 func membersOf(t reflect.Type) []member {
 	if known, ok := members.Load(t); ok {
 		return known.([]member)
@@ -82,6 +84,7 @@ func packFrame(kind byte, v any) ([]byte, error) {
 	return packWith(v, func(message []byte) []byte { return framed(kind, message) })
 }
 
+// packWith encodes a value in a pooled buffer and gives it to out, which copies it.
 func packWith(v any, out func([]byte) []byte) ([]byte, error) {
 	w := writers.Get().(*writer)
 	defer func() {
@@ -108,6 +111,8 @@ func unpack(b []byte, v any) error {
 	return nil
 }
 
+// put writes a value of any type of plain data: no functions, channels, or interfaces other than
+// error.
 func put(e *writer, v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Bool:
@@ -153,6 +158,7 @@ func put(e *writer, v reflect.Value) error {
 	return nil
 }
 
+// putTime writes seconds and nanoseconds. The zone is lost; the time comes back in UTC.
 func putTime(e *writer, v reflect.Value) {
 	var t time.Time
 	if v.CanAddr() { // a copy by Interface is one in memory
@@ -165,6 +171,7 @@ func putTime(e *writer, v reflect.Value) {
 	e.int(int64(t.Nanosecond()))
 }
 
+// putList writes a list, bytes, or a table. Nil differs from empty.
 func putList(e *writer, v reflect.Value) error {
 	if v.Type() == tableType {
 		putTable(e, candidateFields, v.Interface().(table))
@@ -288,6 +295,8 @@ func putStruct(e *writer, v reflect.Value) error {
 	return nil
 }
 
+// get reads what put wrote. It takes what a peer sent for what it is: lengths are checked against
+// what is there, numbers against the type, and unknown fields are skipped.
 func get(d *reader, v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -319,6 +328,7 @@ func get(d *reader, v reflect.Value) error {
 	return getScalar(d, v)
 }
 
+// getScalar reads a bool, a number or a text.
 func getScalar(d *reader, v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.Bool:
@@ -355,6 +365,7 @@ func getScalar(d *reader, v reflect.Value) error {
 	return fmt.Errorf("a %s is no plain data", v.Type())
 }
 
+// getTime reads a time.
 func getTime(d *reader, v reflect.Value) error {
 	n, err := d.list()
 	if err != nil {
@@ -372,6 +383,7 @@ func getTime(d *reader, v reflect.Value) error {
 // atOnce bounds what is reserved for a list by its announced length, before its elements came.
 const atOnce = 4096
 
+// getList reads a list. Long lists of simple elements are read without reflection on each.
 func getList(d *reader, v reflect.Value) error {
 	t := v.Type()
 	if t == tableType {
@@ -466,6 +478,7 @@ func getScalars[E any](n int, next func() (E, error)) ([]E, error) {
 	return list, nil
 }
 
+// getMap reads a map.
 func getMap(d *reader, v reflect.Value) error {
 	if d.null() {
 		v.SetZero()

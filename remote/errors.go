@@ -37,6 +37,7 @@ type SkewError struct {
 	Needs     string // what ClientMin is needed for, such as a filter; "": for any call
 }
 
+// Error says which program to end.
 func (e *SkewError) Error() string {
 	if e.Needs != "" {
 		return fmt.Sprintf("ctxpage: %s needs protocol %d, and %s is served by pid %d (%s, since %s) in protocol %d; end that program, and open the file with a newer one",
@@ -56,6 +57,7 @@ type UnavailableError struct {
 	Err     error
 }
 
+// Error names the process that holds the database, if it is known.
 func (e *UnavailableError) Error() string {
 	if e.PID == 0 {
 		return fmt.Sprintf("ctxpage: no process answers at %s: %v", e.Path, e.Err)
@@ -77,6 +79,7 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 // Sent means that the previous server may already have made it.
 type TakenError struct{ Sent bool }
 
+// Error says what happened; the caller repeats the call on the opened store.
 func (e *TakenError) Error() string { return "ctxpage: this process has the database itself now" }
 
 // Gone reports whether an error of Dial means that there is no server, or that it has ended or is closing. A retry finds
@@ -196,6 +199,7 @@ const maxDepth = 16
 // of another one, or of a sentinel, the names of the sentinels that it matches, and the errors that it wraps.
 const errorElements = 4
 
+// putError writes an error as errorElements elements. Below maxDepth it keeps the text alone.
 func putError(e *writer, err error) error {
 	e.depth++
 	defer func() { e.depth-- }()
@@ -234,6 +238,7 @@ func putError(e *writer, err error) error {
 	return nil
 }
 
+// unwrap returns the errors that an error wraps, of either kind of Unwrap.
 func unwrap(err error) (out []error) {
 	switch err := err.(type) {
 	case interface{ Unwrap() error }:
@@ -274,6 +279,8 @@ func getError(d *reader) (err, bad error) {
 	return v.Interface().(error), nil
 }
 
+// getUntyped reads the rest of an error that has no type in the table. If it is one of the
+// sentinels and nothing more, the sentinel itself is returned, so that == holds as well.
 func getUntyped(d *reader, text string) (err, bad error) {
 	var names []string
 	if bad := get(d, reflect.ValueOf(&names).Elem()); bad != nil {

@@ -8,6 +8,19 @@ import (
 	"io"
 )
 
+// Layout of a body:
+//
+//	kind     1 byte
+//	length   4 bytes, big-endian, at most MaxFrame
+//	content  that many bytes
+//
+//	progress*  part*  end       the answer to a call: any number of reports, then the message in parts
+//	part*  end                  a request
+//	part*  error                a call that failed; the message is the error
+//
+// Memory is not taken for a length that was only announced: a peer that claims a frame of 16 MiB and
+// sends nothing costs at most 64 KiB.
+
 // A body is frames: a byte that says what it is, the length in four bytes, big-endian, and that many bytes. A message that
 // is longer than a frame is cut into parts, the last of which is an end. A body that has no end was cut on its way.
 const (
@@ -29,6 +42,7 @@ const (
 // errCut means that a body ended before its message did.
 var errCut = errors.New("ctxpage: the connection was cut")
 
+// appendFrame appends one frame of at most MaxFrame bytes.
 func appendFrame(b *bytes.Buffer, kind byte, part []byte) {
 	var h [frameHeader]byte
 	h[0] = kind

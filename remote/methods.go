@@ -40,6 +40,9 @@ type method struct {
 	long bool
 }
 
+// on makes a method: it decodes the request, calls do, and encodes the answer with the LSN that
+// readers have reached. The LSN is read after the work, so the Mark of a client is never behind an
+// answer that it has.
 func on[Q, A any](do func(r *request, q Q) (A, error)) method {
 	return method{run: func(r *request, body []byte) ([]byte, error) {
 		var q Q
@@ -128,6 +131,7 @@ func serveOutcome(r *request, q outcomeAsk) (store.Outcome, error) {
 	return r.store.Outcome(r.ctx, q.ID)
 }
 
+// serveHold takes a hold for the session.
 func serveHold(r *request, q holdAsk) (none, error) {
 	return none{}, r.session.hold(r.ctx, r.store, q)
 }
@@ -214,6 +218,7 @@ func (q appendAsk) whole() error {
 	return nil
 }
 
+// serveAppend appends leaves and returns what the store filled in.
 func serveAppend(r *request, q appendAsk) ([]appended, error) {
 	if err := q.whole(); err != nil {
 		return nil, err

@@ -53,6 +53,8 @@ type writer struct {
 	depth int // of errors in errors
 }
 
+// null, flag, uint, int, float32, float64, text and bytes append one value each; list and dict
+// append how many elements or pairs follow.
 func (w *writer) null() { w.b = append(w.b, codeNil) }
 
 func (w *writer) flag(v bool) {
@@ -140,6 +142,7 @@ func (w *writer) dict(n int) {
 	w.length(n, codeMap16, codeMap32)
 }
 
+// length appends a length in two or four bytes, behind the code that says which.
 func (w *writer) length(n int, code16, code32 byte) {
 	if n <= math.MaxUint16 {
 		w.b = binary.BigEndian.AppendUint16(append(w.b, code16), uint16(n))
@@ -170,6 +173,7 @@ func (r *reader) take(n int) ([]byte, error) {
 	return out, nil
 }
 
+// code reads the byte that a value begins with.
 func (r *reader) code() (byte, error) {
 	if r.at == len(r.b) {
 		return 0, io.ErrUnexpectedEOF
@@ -205,10 +209,12 @@ func (r *reader) null() bool {
 	return true
 }
 
+// wrong is the error for a value of another kind than expected.
 func wrong(code byte, expected string) error {
 	return fmt.Errorf("msgpack code %#x, expected %s", code, expected)
 }
 
+// flag reads true or false, and nil as false.
 func (r *reader) flag() (bool, error) {
 	c, err := r.code()
 	switch {
@@ -230,6 +236,7 @@ func (r *reader) int() (int64, error) {
 	return r.intOf(c)
 }
 
+// intOf is int behind its code.
 func (r *reader) intOf(c byte) (int64, error) {
 	switch {
 	case c < fixMap || c >= fixNeg:
@@ -257,6 +264,7 @@ func (r *reader) intOf(c byte) (int64, error) {
 	return 0, wrong(c, "a whole number")
 }
 
+// uint reads a whole number. The usual widths are read here, because a table has thousands of them.
 func (r *reader) uint() (uint64, error) {
 	if b := r.b[r.at:]; len(b) > 8 { // it is here, whatever its width
 		switch c := b[0]; {
@@ -275,6 +283,7 @@ func (r *reader) uint() (uint64, error) {
 	return uint64(n), err
 }
 
+// float64 reads a number of either width, and a whole number as one.
 func (r *reader) float64() (float64, error) {
 	if b := r.b[r.at:]; len(b) > 8 && b[0] == codeFloat64 {
 		r.at += 9
@@ -344,6 +353,7 @@ func (r *reader) list() (int, error) {
 // dict reads how many pairs follow; -1: nil. There may be fewer.
 func (r *reader) dict() (int, error) { return r.many(fixMap, codeMap16, codeMap32, "a map") }
 
+// many reads the length of a list or a map, whose codes are given.
 func (r *reader) many(fix, code16, code32 byte, expected string) (int, error) {
 	c, err := r.code()
 	switch {

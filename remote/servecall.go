@@ -42,6 +42,7 @@ func (s *Server) serveCall(e *http1.Exchange, name string) {
 	out.end(s.makeCall(e.Ctx, m, h, ask, out.progress))
 }
 
+// noMethod is the refusal of a call that this server does not know, as a newer client gets it.
 func noMethod(name string) *refused {
 	return &refused{404, refusal{Code: refusedMethod, Message: fmt.Sprintf("there is no call %q", name)}}
 }
@@ -81,6 +82,7 @@ func (s *Server) makeCall(alive context.Context, m method, h callHead, ask []byt
 	return run()
 }
 
+// noSession is the refusal that makes a client say hello and send the call again.
 func noSession() *refused {
 	return &refused{410, refusal{Code: refusedSession, Message: "the session is not known or has lapsed: say hello again"}}
 }
@@ -112,6 +114,8 @@ type reply struct {
 	told   time.Time // when progress was written last
 }
 
+// send writes frames or a refusal. After a failed write nothing that follows can arrive, so only
+// the first error is kept.
 func (r *reply) send(frames []byte, no *refused, last bool) {
 	all := last && !r.begun
 	r.begun = true
@@ -123,6 +127,7 @@ func (r *reply) send(frames []byte, no *refused, last bool) {
 // progressEvery limits reports of progress, so that a slow listener does not slow a fast job.
 const progressEvery = 20 * time.Millisecond
 
+// progress sends a report of a job, unless one was sent a moment ago.
 func (r *reply) progress(what string, done, total uint64) {
 	if now := time.Now(); done != total && now.Sub(r.told) < progressEvery {
 		return

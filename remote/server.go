@@ -52,6 +52,9 @@ const (
 //
 // It reports its status in every state before closed, so clients wait for an owner that is still opening its files, or
 // closing them.
+//
+// mu guards sessions, the status and closed. It is not held while a session ends or the store is
+// called. store may be read once ready is closed.
 type Server struct {
 	opts    ServerOptions
 	http    *http1.Server
@@ -156,6 +159,7 @@ func (s *Server) begins() bool {
 	return true
 }
 
+// programName is the name of the executable without its directory.
 func programName() string {
 	name, err := os.Executable()
 	if err != nil {
@@ -227,12 +231,14 @@ func (s *Server) answer(e *http1.Exchange) {
 	}
 }
 
+// isClosed reports whether Close was called.
 func (s *Server) isClosed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed
 }
 
+// status returns what any client may know of the server.
 func (s *Server) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,6 +247,8 @@ func (s *Server) status() Status {
 	return is
 }
 
+// serveStop calls Options.Stop once, whoever asks how often. The answer goes out before the server
+// ends.
 func (s *Server) serveStop(e *http1.Exchange) {
 	if s.opts.Stop == nil {
 		refuse(e, &refused{403, refusal{Code: refusedStop, Message: "this process serves the database beside its own work: end it there"}})
@@ -257,6 +265,8 @@ func (s *Server) serveWait(e *http1.Exchange) {
 	e.Cut()
 }
 
+// serveHello begins a session, when the store is there. A client without a protocol in common gets
+// the status, from which it says which program to end.
 func (s *Server) serveHello(e *http1.Exchange) {
 	var h hello
 	b, err := io.ReadAll(io.LimitReader(e.Body, maxHello))
@@ -339,6 +349,7 @@ const maxHello = 64 << 10
 // errClosing is returned for a call that arrived while the server was closing, or was cancelled by that. It was not made.
 var errClosing = errors.New("ctxpage: the server is closing")
 
+// closing is the refusal of a server that is about to end.
 func closing() *refused {
 	return &refused{503, refusal{Code: refusedClosing, Message: errClosing.Error()}}
 }
@@ -370,12 +381,14 @@ func (s *Server) forget(sess *session) {
 	sess.end(s.store)
 }
 
+// find returns a session; nil: it is not known, or has ended.
 func (s *Server) find(id string) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sessions[id]
 }
 
+// serveBye ends the session of the client, and with it the holds.
 func (s *Server) serveBye(e *http1.Exchange) {
 	if sess := s.find(e.Header.Get(headerSession)); sess != nil {
 		s.forget(sess)
@@ -391,6 +404,8 @@ type refused struct {
 
 func (e *refused) Error() string { return "ctxpage: refused: " + e.Message }
 
+// refuse answers a request that did not become a call. An error that is no refusal is one of the
+// server itself.
 func refuse(e *http1.Exchange, err error) {
 	var no *refused
 	if !errors.As(err, &no) {
@@ -399,6 +414,7 @@ func refuse(e *http1.Exchange, err error) {
 	writeJSON(e, no.status, no.refusal)
 }
 
+// writeJSON answers with JSON, as everything does that must be understood across versions.
 func writeJSON(e *http1.Exchange, status int, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -47,6 +47,8 @@ type onceCall struct {
 // keptCalls is how many answers a session keeps. A client has few calls under way at once.
 const keptCalls = 256
 
+// newSession begins a session. lapse is called once, by the timer, when the client was silent for
+// the lease.
 func newSession(id string, lease time.Duration, lapse func(*session)) *session {
 	s := &session{id: id, lease: lease, lapse: lapse, holds: map[store.Ticket]store.Ticket{}, calls: map[uint64]*onceCall{}}
 	s.timer = time.AfterFunc(lease, s.expire)
@@ -77,6 +79,7 @@ func (s *session) enter() bool {
 	return true
 }
 
+// leave ends a call. The lease begins anew when no call is under way.
 func (s *session) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,6 +126,7 @@ func (s *session) hold(ctx context.Context, st store.Store, q holdAsk) error {
 	return nil
 }
 
+// release ends holds by the client's numbers. Numbers that are not known were released before.
 func (s *session) release(st store.Store, tickets []store.Ticket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,6 +169,7 @@ func (s *session) once(ctx context.Context, number uint64, run func() ([]byte, e
 	}
 }
 
+// run makes a call and keeps its answer. Callers of the same number wait for done.
 func (s *session) run(ctx context.Context, number uint64, c *onceCall, run func() ([]byte, error)) ([]byte, error) {
 	c.answer, c.err = run()
 	s.mu.Lock()

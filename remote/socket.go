@@ -40,6 +40,8 @@ func ShortSocketPath(path string) (string, error) {
 	return shortPath(abs)
 }
 
+// resolved is the absolute path without links. The file need not be there: then the links of its
+// directory are resolved.
 func resolved(path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -53,6 +55,8 @@ func resolved(path string) (string, error) {
 	return abs, nil
 }
 
+// shortPath names the socket by device and inode of the lock file, so that every path that leads to
+// the database leads to one socket.
 func shortPath(path string) (string, error) {
 	st, err := os.Stat(path + ".lock")
 	if err != nil {
@@ -84,6 +88,7 @@ func runtimeDir() (string, error) {
 	return dir, private(dir)
 }
 
+// private refuses a directory that another user owns or can enter.
 func private(dir string) error {
 	st, err := os.Lstat(dir)
 	if err != nil {
@@ -103,6 +108,7 @@ func Listen(path string) (net.Listener, error) {
 	return listen(path, peerOf)
 }
 
+// listen is Listen with the way to ask who connects, which tests replace.
 func listen(path string, peer func(*net.UnixConn) (peerID, error)) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, store.Invalid("socket", fmt.Sprintf("a path of %d bytes", len(path)), fmt.Sprintf("at most %d: see SocketPath", maxSocketPath))

@@ -74,10 +74,12 @@ func bare(ctx context.Context, path string, opts ClientOptions, do func(context.
 	return is, err
 }
 
+// status asks for the status.
 func status(ctx context.Context, h *http1.Client) (Status, error) {
 	return plain(ctx, h, "GET", "status", 200)
 }
 
+// plain makes a request that every version of the server answers with its status.
 func plain(ctx context.Context, h *http1.Client, verb, path string, want int) (is Status, err error) {
 	res, err := h.Do(ctx, verb, "/"+path, nil, nil)
 	if err != nil {

@@ -57,6 +57,7 @@ var candidateFields = []accessor[store.Candidate]{
 // cosineColumn is a number that may be absent: Flags say whether it is there, Reals what it is.
 const cosineColumn = "Cosine"
 
+// cosines is the column of Candidate.Cosine.
 func cosines() accessor[store.Candidate] {
 	var raw writer
 	raw.text(cosineColumn)
@@ -107,6 +108,8 @@ func putTable[T any](w *writer, fields []accessor[T], rows []T) {
 	}
 }
 
+// putCosines writes the column: whether each candidate has a cosine, and the cosines, 0 where there
+// is none.
 func putCosines(w *writer, rows []store.Candidate) {
 	w.dict(3)
 	w.text("Name")
@@ -161,6 +164,7 @@ func getTable[T any](r *reader, fields []accessor[T]) ([]T, error) {
 	return rows, nil
 }
 
+// getColumns reads the columns into the rows. A column that this program does not know is skipped.
 func getColumns[T any](r *reader, fields []accessor[T], rows []T) error {
 	n, err := r.list()
 	at := 0 // columns come in the order of the fields, mostly

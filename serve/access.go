@@ -37,6 +37,7 @@ const (
 
 var roleNames = [...]string{"agent", "host", "operator"}
 
+// String is the name of a role, as hello and headers have it.
 func (r Role) String() string { return roleNames[r] }
 
 // ParseRole reads the name of a role. ErrInvalid.
@@ -99,6 +100,7 @@ func (s *Server) granted(r *http.Request) (Role, error) {
 	return role, nil
 }
 
+// localHost reports whether a name with or without a port stands for this machine.
 func localHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -168,6 +168,7 @@ func (s *Server) make(w http.ResponseWriter, r *http.Request, c *call, req *requ
 	return flow(ctx, w, c, req, body)
 }
 
+// timeout is how long a call may take, from its header.
 func timeout(given string) (time.Duration, error) {
 	if given == "" {
 		return DefaultTimeout, nil
@@ -188,10 +189,12 @@ func only(w http.ResponseWriter, r *http.Request, method string, do func() (any,
 	return give(w, v, err)
 }
 
+// wrongMethod is the refusal of a request by another method of HTTP.
 func wrongMethod(r *http.Request, method string) error {
 	return refuse("method", fmt.Sprintf("%s %.100s", r.Method, r.URL.Path), "use "+method)
 }
 
+// withBody reads the argument, and answers with what do returns.
 func (s *Server) withBody(w http.ResponseWriter, r *http.Request, do func([]byte) (any, error)) error {
 	body, err := readBody(w, r)
 	if err != nil {
@@ -228,6 +231,7 @@ func give(w http.ResponseWriter, v any, err error) error {
 	return writeJSON(w, http.StatusOK, v)
 }
 
+// writeError answers with an error, unless the answer was cut.
 func writeError(w http.ResponseWriter, err error) {
 	if errors.Is(err, errCut) {
 		return
@@ -265,6 +269,7 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// writeParts writes bytes, a MiB at a time, each under a deadline.
 func writeParts(w http.ResponseWriter, b []byte) error {
 	c := http.NewResponseController(w)
 	for len(b) > 0 {
@@ -326,6 +331,7 @@ type limited struct {
 	room chan struct{}
 }
 
+// Accept returns the next connection for which there is room.
 func (l *limited) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -359,6 +365,7 @@ type counted struct {
 	leave func()
 }
 
+// Close closes the connection and gives its place back, once.
 func (c *counted) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(c.leave)

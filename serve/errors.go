@@ -17,6 +17,7 @@ type errorOut struct {
 	Error errorBody `json:"error"`
 }
 
+// errorBody is an error. Programs compare Code, which is stable; people read Message and Hint.
 type errorBody struct {
 	Code    string `json:"code" jsonschema:"stable: programs compare it"`
 	Message string `json:"message" jsonschema:"for people: what was expected"`
@@ -81,7 +82,7 @@ var coded = []struct {
 	{manifest.ErrNoLeaf, "not_found", http.StatusNotFound, ""},
 }
 
-// refusals are the statuses of the door's own codes.
+// refusals are the statuses of the codes with which the server itself refuses a request.
 var refusals = map[string]int{
 	"unauthorized": http.StatusUnauthorized, "host": http.StatusForbidden, "scope": http.StatusForbidden, "role": http.StatusForbidden, "key": http.StatusGone,
 	"call": http.StatusNotFound, "method": http.StatusMethodNotAllowed, "body": http.StatusBadRequest, "too_large": http.StatusRequestEntityTooLarge,

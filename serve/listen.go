@@ -46,6 +46,8 @@ type listener struct {
 	once sync.Once
 }
 
+// Close removes the socket and releases the lock, in this order: the next process that gets the
+// lock finds no socket of ours.
 func (l *listener) Close() error {
 	err := net.ErrClosed
 	l.once.Do(func() { err = errors.Join(l.Listener.Close(), l.lock.Release()) })

@@ -15,6 +15,10 @@ import (
 // encodes the answer; no rule is decided here. An agent's Scope is gated and a host's is not, so the same call commits for one
 // and is held for the other.
 
+// Names: an xIn is the argument of a call, an xOut its answer, a line of it, or a part of one.
+// Their tags are the documentation of the fields: GET /v1/schema shows them, and a field without a
+// sentence says what its name says. A list in an answer is absent or an array, never null.
+
 var pageCalls = []call{
 	unary("put", Agent, "Write pages, all or none. A host vouches for them. An agent's write passes the gate or returns the error held.", put),
 	unary("delete", Agent, "Mark pages of the scope as deleted; their versions stay. An agent's delete must pass the gate.", remove),
@@ -31,6 +35,7 @@ const (
 	maxList     = 1000
 )
 
+// toolCall and part are those of the library, with the names that they have in JSON.
 type toolCall struct {
 	ID        string `json:"id"`
 	Type      string `json:"type,omitempty"`
@@ -68,6 +73,7 @@ type writeIn struct {
 	Meta        map[string]string `json:"meta,omitempty"`
 }
 
+// artefact is the page as the library takes it. Kind and provenance are names here.
 func (w *writeIn) artefact() (a ctxpage.Artefact, err error) {
 	a = ctxpage.Artefact{
 		ID: w.ID, Text: w.Text, Parts: partsOf(w.Parts), Role: w.Role, Name: w.Name, Source: w.Source, ExpiresAt: w.ExpiresAt, TTL: time.Duration(w.TTL) * time.Second,
@@ -99,6 +105,7 @@ func (w *writeIn) artefact() (a ctxpage.Artefact, err error) {
 // maxSeconds is a hundred years, far below what a duration holds.
 const maxSeconds = 100 * 366 * 24 * 3600
 
+// partsOf copies parts.
 func partsOf(in []part) (out []ctxpage.Part) {
 	for _, p := range in {
 		out = append(out, ctxpage.Part(p))
@@ -106,6 +113,7 @@ func partsOf(in []part) (out []ctxpage.Part) {
 	return out
 }
 
+// artefacts converts pages. The error names the one that is wrong by its place.
 func artefacts(writes []writeIn) ([]ctxpage.Artefact, error) {
 	arts := make([]ctxpage.Artefact, len(writes))
 	for i := range writes {
@@ -216,6 +224,7 @@ func committed(tx *ctxpage.Txn, err error) (writtenOut, error) {
 	return writtenOut{Status: "committed", Refs: refsOf(out.Refs), Batch: tx.ID(), Trace: tx.Trace(), LSN: out.LSN}, nil
 }
 
+// refsOf are references as text; never null.
 func refsOf(refs []ctxpage.Ref) []string {
 	out := []string{}
 	for _, r := range refs {
@@ -260,6 +269,8 @@ type pageOut struct {
 	Elsewhere    string            `json:"elsewhere,omitempty" jsonschema:"the host that has the file of its source: it could not be checked here"`
 }
 
+// pageOf is a version as JSON shows it. A page of parts has their texts in Text as well, so that a
+// caller who reads only Text misses no words.
 func pageOf(v *ctxpage.Version) pageOut {
 	out := pageOut{
 		Ref: v.Ref.String(), Scope: v.Ref.Scope, ID: v.ID, Version: v.Version, LSN: v.LSN, Kind: v.Kind.String(), Provenance: v.Provenance.String(), Text: v.Text,
@@ -282,6 +293,7 @@ func pageOf(v *ctxpage.Version) pageOut {
 	return out
 }
 
+// utc is a time in UTC; a zero time stays zero, so that it is left out.
 func utc(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -351,6 +363,7 @@ type filterIn struct {
 	WrittenUntil time.Time      `json:"written_until,omitzero" jsonschema:"written before this time"`
 }
 
+// filter is the filter as the library takes it; nil lets everything through.
 func (in *filterIn) filter() (f ctxpage.Filter, err error) {
 	if in == nil {
 		return f, nil

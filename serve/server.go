@@ -79,6 +79,15 @@ type Options struct {
 
 // Server answers calls on one database. It is an http.Handler, to be mounted in a server of the caller's, or run by Serve.
 // All methods may be called concurrently.
+//
+// A call passes through enter and leave, which count it; Close waits for those that entered.
+//
+//	serving    calls enter
+//	closing    closed is set: calls are refused, streams end (ended), calls under way have closeTime
+//	closed     keys and open transactions are dropped; what is not committed is rolled back
+//
+// mu guards the fields below it, down to servers, and is not held while a call works. randLock guards
+// Options.Rand.
 type Server struct {
 	db      *ctxpage.DB
 	opts    Options
@@ -134,6 +143,7 @@ func New(db *ctxpage.DB, opts Options) (*Server, error) {
 	return s, nil
 }
 
+// check refuses options that cannot be meant: no database, a short token, a scope that is none.
 func (o *Options) check(db *ctxpage.DB) error {
 	switch {
 	case db == nil:
@@ -236,6 +246,7 @@ func (s *Server) enter() error {
 	return nil
 }
 
+// leave ends what enter began, and notes when the server was last at work (Quiet).
 func (s *Server) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

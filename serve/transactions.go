@@ -48,6 +48,7 @@ type openTxn struct {
 	once  sync.Once
 }
 
+// used begins the lease anew.
 func (t *openTxn) used() { t.timer.Reset(t.lease) }
 
 // drop rolls it back. It is called once it cannot be found any more.
@@ -56,6 +57,7 @@ func (t *openTxn) drop() {
 	t.once.Do(func() { _ = t.tx.Rollback() }) // nothing of it is stored
 }
 
+// named is the name under which the caller has a transaction.
 func (r *request) named(trace string) txnName {
 	return txnName{r.key, r.scope, r.actor, r.role, trace}
 }
@@ -172,6 +174,9 @@ type commitIn struct {
 	OnStale string     `json:"on_stale,omitempty" jsonschema:"as in begin"`
 }
 
+// commit ends an open transaction of the trace, with the writes of this call added; or makes one of
+// these writes alone, from the context of the trace. The transaction is out of reach before it is
+// judged, so two commits at once cannot both end it.
 func commit(ctx context.Context, r *request, in commitIn) (writtenOut, error) {
 	verdict := ctxpage.Verdict{}
 	if v := in.Verdict; v != nil {
@@ -226,6 +231,7 @@ type rollbackOut struct {
 	Trace string `json:"trace"`
 }
 
+// rollback ends an open transaction, or records that the answer to a context was discarded.
 func rollback(ctx context.Context, r *request, in rollbackIn) (rollbackOut, error) {
 	if t := r.take(r.named(in.Trace)); t != nil {
 		t.timer.Stop()
