@@ -29,6 +29,15 @@ const (
 // Damage is judged by the mark. Everything that the mark covers was synced, so anything missing or
 // wrong there is damage: a writer refuses the archive, or takes the leaves from the log if the log
 // still has them; a reader reports it and reads the prefix. Bytes behind the mark are never damage.
+//
+// What counts, in three layers. A reader needs all three to agree:
+//
+//	mark     how many leaves are synced, their root, and which generation of files counts
+//	index    row i: where the frame of leaf i is, what type it has, the hashes of its traces
+//	leaves   frame i: index, length and checksum, then the bytes
+//
+// A prune replaces the archive by another one, with files of the next generation, under Log.mu.
+// Views that have the old one go on with it.
 type archive struct {
 	dir      string
 	fs       FS
@@ -53,8 +62,10 @@ type segment struct {
 	end   int64  // the end of its last leaf that counts; the file may be longer
 }
 
+// name is the name of the file.
 func (s segment) name() string { return segmentName(s.first, s.gen) }
 
+// path is the path of a file of the archive.
 func (a *archive) path(name string) string { return filepath.Join(a.dir, name) }
 
 // open finds out how many leaves count. Steps: directory, mark, index and
@@ -95,6 +106,8 @@ func (rep *Report) damage(err error) {
 	}
 }
 
+// openDir makes the directory, if this is a writer. A reader takes a missing one for an archive
+// without leaves.
 func (a *archive) openDir() error {
 	st, err := a.fs.Stat(a.dir)
 	switch {
@@ -148,6 +161,8 @@ func (a *archive) openMark(rep *Report, db string) (known bool, err error) {
 	return false, nil
 }
 
+// readMark reads the mark as it is on the disk now: a writer may have replaced it since the archive
+// was opened.
 func (a *archive) readMark() (stamp, error) {
 	f, err := a.fs.OpenFile(a.path(markName), os.O_RDONLY, 0)
 	if err != nil {
@@ -502,6 +517,8 @@ func (a *archive) cut(n uint64) (cut int64, err error) {
 	return cut, nil
 }
 
+// removeBehind removes segments that begin at leaf n or later, unfinished marks, and leftovers of
+// prunes.
 func (a *archive) removeBehind(n uint64) (removed int, err error) {
 	names, err := a.fs.ReadDir(a.dir)
 	for _, name := range names {
@@ -538,6 +555,7 @@ func (a *archive) mendHeaders() error {
 	return nil
 }
 
+// close closes the files. Views that still read them get an error of the system.
 func (a *archive) close() error {
 	var errs []error
 	for _, f := range [...]File{a.index, a.hashes} {

@@ -74,6 +74,7 @@ func noSpace(err error) bool {
 	return (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !errors.Is(err, errRenamed)
 }
 
+// writeSync writes bytes at an offset and makes them durable.
 func writeSync(f File, b []byte, off int64) error {
 	if _, err := f.WriteAt(b, off); err != nil {
 		return fmt.Errorf("manifest: write the archive: %w", err)
@@ -84,6 +85,7 @@ func writeSync(f File, b []byte, off int64) error {
 	return nil
 }
 
+// hashBytes are hashes one after the other, as the file has them.
 func hashBytes(hashes []Hash) []byte {
 	b := make([]byte, 0, len(hashes)*tlog.HashSize)
 	for _, h := range hashes {
@@ -102,6 +104,8 @@ type bodyWriter struct {
 	buf  []byte // frames of the last segment that are not written yet; they end at its end
 }
 
+// bodies writes the frames of leaves, in segments of a bounded size, and collects their rows. The
+// end of ctx is noticed between two writes.
 func (w *bodyWriter) bodies(ctx context.Context, x added) error {
 	for k, leaf := range x.leaves {
 		i := x.from + uint64(k)
@@ -144,6 +148,7 @@ func (w *bodyWriter) segmentFor(i uint64, frame int64) error {
 	return nil
 }
 
+// flush writes the frames that are buffered.
 func (w *bodyWriter) flush() error {
 	if len(w.buf) == 0 {
 		return nil

@@ -22,6 +22,7 @@ const (
 	blockSlots = 512 // 2 MiB, when all are in use
 )
 
+// fileBlock is a block of a file that was read. It does not change after it is in its slot.
 type fileBlock struct {
 	of   uint64 // first leaf of the segment, or ofIndex
 	at   int64  // offset of the first byte

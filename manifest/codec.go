@@ -164,6 +164,7 @@ func (w *wire) append(out []byte) ([]byte, error) {
 	return w.appendFields(out)
 }
 
+// appendFields appends the elements by the table, without the empty ones at the end.
 func (w *wire) appendFields(out []byte) ([]byte, error) {
 	n := len(fields)
 	for fields[n-1].empty(w) {
@@ -207,6 +208,7 @@ var encodings = sync.Pool{New: func() any { return new(encoding) }}
 
 const encodingMost = 64 << 10 // bytes of what is kept of a large leaf
 
+// release gives the memory to the next leaf, unless a large leaf made it large.
 func (enc *encoding) release() {
 	if cap(enc.out) > encodingMost || cap(enc.buf.rows)+cap(enc.buf.row) > encodingMost {
 		return
@@ -288,6 +290,7 @@ func decode(w *wire, body []byte, limit int) error {
 	return nil
 }
 
+// flagsOf are the flags of a record, in the order of the bits.
 func flagsOf(r *Record) (f uint64) {
 	for i, on := range [...]bool{r.ReadOnly, r.ServeStale, r.Review, len(r.Writes) > 0, len(r.Rows)+len(r.State) > 0, r.QuestionKept} {
 		if on {
@@ -337,6 +340,7 @@ func ident(at func(*wire) *string) field {
 	}
 }
 
+// appendIdent appends an identifier; see ident.
 func appendIdent(b []byte, s string) []byte {
 	if id, err := ulid.ParseStrict(s); err == nil && prints(id, s) {
 		return appendBytes(b, id[:])
@@ -350,6 +354,7 @@ func prints(id ulid.ULID, s string) bool {
 	return id.MarshalTextTo(b[:]) == nil && string(b[:]) == s
 }
 
+// decIdent reads one.
 func decIdent(d *msgpack.Decoder) (string, error) {
 	code, err := d.PeekCode()
 	if err != nil {

@@ -9,6 +9,9 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
+// Two late elements of a leaf: what a prune covers, and what is known of the prune that took a
+// body.
+
 // The covered leaves of a prune are pairs of varints: leaves since the end of the range before, and
 // how many.
 

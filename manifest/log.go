@@ -45,6 +45,13 @@ type Report struct {
 //
 // For its users the whole Log is a leaf in the order of locks. Reading leaves
 // takes no lock beyond the copy of a view.
+//
+// A leaf goes through these places. In each of them it can be read, and its index never changes:
+//
+//	tail        AddNew, AddRun, Add: in memory and in the tree; the log has it
+//	both        Archive has written it and not yet returned: the copy in memory still answers
+//	archive     archivedUpTo has dropped it from the tail
+//	stub        Prune has removed the body; hash and index stay
 type Log struct {
 	archiving sync.Mutex // one Archive, Prune or Close at a time; taken before mu
 
@@ -100,6 +107,7 @@ func (a *archive) settled() bool {
 	return err != nil || now.gen == a.mark.gen
 }
 
+// open opens an archive and puts a log over it. The tree continues from the stored hashes.
 func open(ctx context.Context, a *archive, db string) (*Log, Report, error) {
 	rep, err := a.open(ctx, db)
 	if err != nil {
@@ -334,6 +342,8 @@ func (l *Log) push(leaf tailLeaf, hash Hash) error {
 // time of opening a file whose log is still there.
 const compareLeaves = 32
 
+// compare refuses a leaf of the log that differs from the one that is there. Of a pruned leaf only
+// the hash is left to compare with.
 func (l *Log) compare(index uint64, body []byte) error {
 	have, err := l.stored(index)
 	if err != nil {

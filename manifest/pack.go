@@ -13,6 +13,8 @@ import (
 // two). The Encoder itself writes through an interface, byte by byte; every read makes a leaf, and
 // half of the time of making one went there.
 
+// appendUint, appendInt, appendFloat, appendNil, appendArrayLen and appendString append one value
+// each.
 func appendUint(b []byte, n uint64) []byte {
 	switch {
 	case n <= math.MaxInt8:

@@ -100,6 +100,7 @@ func ownID(s string) string {
 // stubHead is the trace of the prune leaf, before the record of a stub.
 const stubHead = 16
 
+// stubBytes makes the stub of a leaf: the trace of the prune, then the encoded record of StubOf.
 func stubBytes(i uint64, body []byte, by ulid.ULID) ([]byte, error) {
 	r, err := Decode(i, body)
 	if err != nil {
@@ -161,6 +162,7 @@ func (v *view) pruner(trace string) (*Pruned, error) {
 	return out, err
 }
 
+// prunedError says when and by whom the body of a leaf was removed.
 func (v *view) prunedError(i uint64, stub []byte) error {
 	r, err := v.stub(i, stub)
 	if err != nil {
@@ -178,6 +180,7 @@ type vouching struct {
 	n   uint64
 }
 
+// add takes in the next stub: its index, its length, the hash of the leaf and its bytes.
 func (c *vouching) add(i uint64, leaf Hash, stub []byte) {
 	if c.sum == nil {
 		c.sum = sha256.New()
@@ -359,6 +362,8 @@ type pruner struct {
 	next *archive
 }
 
+// newPruner prepares a Prune. It refuses a leaf that is no prune, or that covers leaves which are
+// not archived.
 func newPruner(v *view, p *Record) (*pruner, error) {
 	by, err := ulid.ParseStrict(p.Trace)
 	if n := len(p.Covers); err != nil || p.Type != TypePrune || n > 0 && p.Covers[n-1][1] > v.archived {
@@ -429,6 +434,8 @@ func (w *pruner) run(ctx context.Context) (*archive, error) {
 	return next, nil
 }
 
+// files writes the segments that have covered leaves, takes over the others, and writes the index
+// of all.
 func (w *pruner) files(ctx context.Context) error {
 	for k, s := range w.v.segs {
 		to := w.v.archived
@@ -451,6 +458,8 @@ func (w *pruner) files(ctx context.Context) error {
 	return writeSync(f, w.rows, headerSize)
 }
 
+// make makes a file of the next generation, and notes its name so that a failed prune can remove
+// it.
 func (w *pruner) make(name string, kind byte, first uint64) (File, error) {
 	w.made = append(w.made, name)
 	return w.next.make(name, kind, first)

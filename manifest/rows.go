@@ -38,6 +38,7 @@ func (w *wire) reasonPlace(s string) uint64 {
 	return uint64(slices.Index(w.reasons, s) + 1)
 }
 
+// reason is the inverse of reasonPlace.
 func (w *wire) reason(place uint64) (string, error) {
 	switch {
 	case place == 0:
@@ -66,6 +67,7 @@ func (w *wire) appendPages(pages []Page) ([]byte, error) {
 	return b, nil
 }
 
+// checkPage refuses what a row could not be read back from.
 func checkPage(p *Page) error {
 	if p.Form > FormStub || p.Tag > TagBlack || p.Tokens < 0 {
 		return fmt.Errorf("form %d, tag %d or token count %d out of range", p.Form, p.Tag, p.Tokens)
@@ -118,6 +120,7 @@ func appendRow(b []byte, w *wire, p *Page) []byte {
 	return b[:end]
 }
 
+// bitsOf are the small fields of a page in one number.
 func bitsOf(p *Page) uint64 {
 	v := uint64(p.Form) | uint64(p.Tag)<<rowTagShift
 	if p.Dirty {
@@ -138,6 +141,7 @@ type rowReader struct {
 	err error
 }
 
+// num reads a varint of at most limit; 0 past the end of the row.
 func (r *rowReader) num(limit uint64) uint64 {
 	if len(r.b) == 0 || r.err != nil {
 		return 0
@@ -155,6 +159,7 @@ func (r *rowReader) num(limit uint64) uint64 {
 	return v
 }
 
+// score reads two bytes; 0 past the end of the row.
 func (r *rowReader) score() Score {
 	if len(r.b) == 0 || r.err != nil {
 		return 0
@@ -168,6 +173,7 @@ func (r *rowReader) score() Score {
 	return Score(v)
 }
 
+// readPages reads the rows of a byte string. Memory is reserved by the bytes that are there.
 func (w *wire) readPages(rows []byte) ([]Page, error) {
 	if len(rows) == 0 {
 		return nil, nil
@@ -191,6 +197,7 @@ func (w *wire) readPages(rows []byte) ([]Page, error) {
 	return out, nil
 }
 
+// readRow reads the fields of one row. Bytes behind the known fields are those of a later program.
 func (w *wire) readRow(row []byte) (Page, error) {
 	r := rowReader{b: row}
 	p := Page{Num: r.num(math.MaxUint64), Version: uint32(r.num(math.MaxUint32))}

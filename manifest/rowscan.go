@@ -86,6 +86,8 @@ func digestsAt(body []byte, i uint64) (RowDigests, error) {
 	return RowDigests{Rows: body[:n:n], State: body[n : n+t.state*StateSize : n+t.state*StateSize], Any: true, Told: t.tail == tallySize}, nil
 }
 
+// row returns the index row of a leaf. It reads a block of rows from that leaf on, so rising
+// indexes cost one read for 512.
 func (s *RowScan) row(i uint64) (row, error) {
 	if i < s.first || i >= s.first+uint64(len(s.rows)/rowSize) {
 		b, err := readUpTo(s.v.arch.index, rowOffset(i), min(scanRows, int(s.v.archived-i)*rowSize))
@@ -102,6 +104,7 @@ func (s *RowScan) row(i uint64) (row, error) {
 	return parseRow(s.rows[at:at+rowSize], i)
 }
 
+// body returns the bytes of a leaf, from the window if it has them.
 func (s *RowScan) body(i uint64, r row) ([]byte, error) {
 	seg, err := s.v.segment(i)
 	if err != nil {

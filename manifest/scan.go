@@ -122,6 +122,7 @@ func many(b []byte, width int, pairs bool) (int, uint64, error) {
 	return 1 + width, n, nil
 }
 
+// bigEndian reads a number of 1, 2 or 4 bytes; false: there are fewer.
 func bigEndian(b []byte, width int) (uint64, bool) {
 	if len(b) < width {
 		return 0, false

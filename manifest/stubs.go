@@ -19,6 +19,7 @@ type stubGroup struct {
 	leaves []Span
 }
 
+// stub notes a stub under the prune leaf that it names.
 func (k *stubCheck) stub(c *verifier, s slot, hash Hash) {
 	trace, _, err := openStub(s.index, s.body)
 	if err != nil {

@@ -109,6 +109,7 @@ func ParseMark(b []byte) (Mark, error) {
 	return m, nil
 }
 
+// parseMark is ParseMark without the types of its errors.
 func parseMark(b []byte) (m Mark, err error) {
 	const fixed = 1 + 8 + tlog.HashSize
 	if len(b) < fixed || b[0] != markVersion {

@@ -129,6 +129,7 @@ func (c *verifier) wantRoots(db string, against *Head) {
 	c.want = append(c.want, wantRoot{against.Size, against.Root, fmt.Errorf("%w: the first %d leaves give another root", ErrHead, against.Size)})
 }
 
+// mark compares the mark on the disk with the number of leaves, and wants its root.
 func (c *verifier) mark() {
 	a := c.v.arch
 	something, err := a.holdsSomething()

@@ -37,6 +37,7 @@ type tailLeaf struct {
 	body []byte
 }
 
+// size is the number of leaves.
 func (v *view) size() uint64 { return v.archived + uint64(len(v.tail)) }
 
 // ReadHashes makes a view a tlog.HashReader.

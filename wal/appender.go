@@ -20,6 +20,14 @@ import (
 //
 // The zeros are also the reserve: when the disk is full, half a step of them is still there to be
 // written to.
+//
+// The file, from its beginning:
+//
+//	0 ...... end ............. alloc
+//	 frames      zeros
+//
+// end only grows, by whole groups. alloc - end is what a full disk leaves to write to. Guarded by
+// Log.wmu.
 type appender struct {
 	*segment       // end: where the next frame goes
 	alloc    int64 // the file has zeros from end to here
@@ -69,6 +77,8 @@ func (a *appender) reserve(n int64) error {
 	return nil
 }
 
+// extend writes zeros up to target, and counts those that reached the file even if an error ends
+// it.
 func (a *appender) extend(target int64) error {
 	for a.alloc < target {
 		n, err := a.file.WriteAt(zeros[:min(int64(len(zeros)), target-a.alloc)], a.alloc)
@@ -83,6 +93,8 @@ func (a *appender) extend(target int64) error {
 // errNoSpace is what an operating system says when the disk is full.
 var errNoSpace error = syscall.ENOSPC
 
+// noSpace reports whether an error means a full disk, or a quota. A new segment that has its name
+// already is not taken back for it (errNamed).
 func noSpace(err error) bool {
 	return (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && !errors.Is(err, errNamed)
 }

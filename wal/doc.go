@@ -35,7 +35,7 @@
 //	segment header, 64 bytes
 //	off  size  field
 //	  0     8  magic      "ctxpgwal"
-//	  8     4  version    1; read before anything but the magic
+//	  8     4  version    1, or 2 if the owner seals the bodies; read before anything but the magic
 //	 12     4  ^version   so that a flipped bit in it is damage and not a newer format
 //	 16     8  generation
 //	 24     8  salt       random

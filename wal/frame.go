@@ -57,6 +57,7 @@ var errTorn = errors.New("checksum does not match")
 // tore them, but they cannot be at this place. They are never cut away.
 var errSenseless = errors.New("checksum is right, but")
 
+// frameSize is how many bytes a frame with a body of that length takes, with its padding.
 func frameSize(body int) int64 {
 	return (int64(frameHead) + int64(body) + frAlign - 1) &^ (frAlign - 1)
 }
@@ -166,8 +167,10 @@ func (f *frame) sense() error {
 	return nil
 }
 
+// known reports whether this program writes records of a kind.
 func (k Kind) known() bool { return k == KindCommit || k == KindAudit || k == KindMark }
 
+// allZero reports whether bytes are padding as it is written.
 func allZero(b []byte) bool {
 	for _, c := range b {
 		if c != 0 {
@@ -200,6 +203,7 @@ func newWindow(f File) (*window, error) {
 	return w, err
 }
 
+// release gives the buffer to the next window. What at returned must not be used any more.
 func (w *window) release() {
 	if buf := w.buf; cap(buf) <= windowBytes { // a single record may be far larger
 		windowBufs.Put(&buf)
@@ -220,6 +224,7 @@ func (w *window) at(off int64, n int) ([]byte, error) {
 	return w.buf[off-w.off : off-w.off+int64(n)], nil
 }
 
+// fill reads from off on, at least n bytes, up to a buffer full.
 func (w *window) fill(off int64, n int) error {
 	want := int(min(int64(max(n, windowBytes)), w.size-off))
 	if cap(w.buf) < want {

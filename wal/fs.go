@@ -51,6 +51,7 @@ const (
 // OS returns the operating system's file system.
 func OS() FS { return osFS{} }
 
+// osFS is the file system of the operating system; see FS for what each method promises.
 type osFS struct{}
 
 func (osFS) OpenFile(name string, flag int, perm os.FileMode) (File, error) {
@@ -99,6 +100,7 @@ func (osFS) MkdirAll(dir string, perm os.FileMode) error { return os.MkdirAll(di
 func (osFS) Stat(name string) (fs.FileInfo, error)       { return os.Lstat(name) }
 func (osFS) SyncDir(dir string) error                    { return syncDir(filepath.Clean(dir)) }
 
+// osFile is one of its files.
 type osFile struct{ *os.File }
 
 func (f osFile) Sync() error { return datasync(f.File) }

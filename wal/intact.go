@@ -105,6 +105,8 @@ type intact struct {
 	holes []Hole
 }
 
+// scan walks the segment. Behind damage it tries each eighth byte, where a frame can begin; a frame
+// is taken only if both of its sums are right.
 func (s *intact) scan() error {
 	w, err := newWindow(s.seg.file)
 	if err != nil {

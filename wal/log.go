@@ -52,6 +52,7 @@ const (
 	minStep, maxStep    = 4 << 10, 512 << 10 // of preallocation; see appender for the measurement
 )
 
+// withDefaults fills in what is zero, and refuses what the format cannot hold.
 func (o Options) withDefaults() (Options, error) {
 	if o.FS == nil {
 		o.FS = OS()
@@ -100,6 +101,15 @@ type Recovery struct {
 // drop is apart: DropBefore holds it around the removal of files, and takes mu inside.
 //
 // Four numbers only rise, and say how far a record has come: durable ≤ synced ≤ written ≤ last.
+//
+// Why a round has two ends: synced says that the disk has its records, durable that OnDurable was
+// told. The lead is given back between the two, so the disk works on the next round while the owner
+// installs this one.
+//
+//	Enqueue  last      in buf: lost with the process
+//	Write    written   with the operating system: lost with the machine
+//	sync     synced    on the disk
+//	report   durable   the owner has installed it; its waiters are woken
 type Log struct {
 	storage
 	opts Options
@@ -151,6 +161,8 @@ type round struct {
 	finished bool
 }
 
+// wait returns a channel that the end of the round closes. Log.mu is held. A round for which nobody
+// waits never makes one.
 func (r *round) wait() <-chan struct{} {
 	if r.done == nil {
 		r.done = make(chan struct{})
@@ -161,6 +173,7 @@ func (r *round) wait() <-chan struct{} {
 	return r.done
 }
 
+// wake ends the round for all that wait. Log.mu is held. A second call does nothing.
 func (r *round) wake() {
 	if r.done != nil && !r.finished {
 		close(r.done)
@@ -210,6 +223,7 @@ func Open(ctx context.Context, dir string, opts Options, replay func(Record) err
 	return l, r.rec, nil
 }
 
+// newLog makes a log that has read nothing. The lead is free.
 func newLog(dir string, opts Options) *Log {
 	step := min(max(opts.SegmentBytes/128, minStep), maxStep)
 	l := &Log{
@@ -263,6 +277,7 @@ func (l *Log) start(ctx context.Context, ls *listing, tail int, r *reader) (err 
 	return nil
 }
 
+// keep counts segments that are no longer written.
 func (l *Log) keep(segs []*segment) {
 	for _, s := range segs {
 		l.sealed = append(l.sealed, span{path: s.path, first: s.first, size: s.end})
@@ -282,6 +297,8 @@ func (l *Log) EnqueueReserve(kind Kind, body ...[]byte) (uint64, error) {
 	return l.enqueue(kind, true, body)
 }
 
+// enqueue puts a record into buf and gives it its number. Sums and the durable field are filled in
+// when the group is written.
 func (l *Log) enqueue(kind Kind, reserve bool, body [][]byte) (uint64, error) {
 	if err := l.checkRecord(kind, body); err != nil {
 		return 0, err
@@ -384,6 +401,7 @@ func (l *Log) note() {
 	l.full = l.unused < l.act.step/2
 }
 
+// checkRecord refuses a record that could not be read back.
 func (l *Log) checkRecord(kind Kind, body [][]byte) error {
 	if !kind.known() {
 		return fmt.Errorf("wal: enqueue: expected kind C, A or M, got %#x", byte(kind))

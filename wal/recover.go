@@ -58,6 +58,8 @@ func (r *reader) walk(segs []*segment) (tail int, out outcome, err error) {
 	return tail, out, nil
 }
 
+// findTail returns the last segment that has anything: empty ones behind it are left over from a
+// rotation.
 func findTail(segs []*segment) (int, error) {
 	for i := len(segs) - 1; i > 0; i-- {
 		if empty, err := segs[i].empty(); err != nil || !empty {
@@ -137,6 +139,8 @@ func (r *reader) frame(f *frame, w *window, seg *segment) error {
 	return err
 }
 
+// hand gives a record to the callback, unless it is below what was asked for, and goes on to the
+// next.
 func (r *reader) hand(seg *segment, f *frame) error {
 	if r.next >= r.from && r.fn != nil {
 		rec := Record{Seq: f.seq, Kind: f.kind, Durable: f.durable, Close: f.flags == flagClose,

@@ -19,6 +19,7 @@ type storage struct {
 	step   int64 // space is preallocated in multiples of it; half of it is the reserve
 }
 
+// syncDir makes the names in a directory durable, unless syncs are off for a test.
 func (st *storage) syncDir(dir string) error {
 	if st.noSync {
 		return nil
@@ -26,6 +27,7 @@ func (st *storage) syncDir(dir string) error {
 	return st.fs.SyncDir(dir)
 }
 
+// sync makes a file durable, unless syncs are off for a test.
 func (st *storage) sync(f File) error {
 	if st.noSync {
 		return nil
@@ -33,6 +35,7 @@ func (st *storage) sync(f File) error {
 	return f.Sync()
 }
 
+// randomSalt is the salt of a new segment. It tells segments of two logs apart.
 func randomSalt() uint64 {
 	var b [8]byte
 	rand.Read(b[:]) // never fails

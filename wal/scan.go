@@ -49,6 +49,7 @@ func rotated(fsys FS, dir string, seg *segment, next uint64) error {
 	return nil
 }
 
+// missingNext is the error for a segment whose seal promises a successor that is not there.
 func missingNext(seg *segment, next uint64) error {
 	return seg.corrupt(seg.end, next, errors.New("it is sealed, but the segment after it is missing"))
 }

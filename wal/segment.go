@@ -65,6 +65,7 @@ func segName(first, gen uint64) string {
 	return fmt.Sprintf("%020d-%08d%s", first, gen, segSuffix)
 }
 
+// parseSegName reads the name of a segment; ok is false for any other name.
 func parseSegName(name string) (first, gen uint64, ok bool) {
 	base, isSeg := strings.CutSuffix(name, segSuffix)
 	a, b, both := strings.Cut(base, "-")
@@ -76,6 +77,7 @@ func parseSegName(name string) (first, gen uint64, ok bool) {
 	return first, gen, err1 == nil && err2 == nil && segName(first, gen) == name
 }
 
+// header makes the first bytes of the file.
 func (s *segment) header() []byte {
 	b := make([]byte, segHead)
 	copy(b, segMagic)
@@ -142,6 +144,7 @@ func checkHeader(b []byte) error {
 	return nil
 }
 
+// corrupt is the error for damage in this segment.
 func (s *segment) corrupt(off int64, seq uint64, err error) error {
 	e := &corrupt.Error{
 		File: s.path, Offset: off, Err: err,
@@ -196,6 +199,8 @@ func listAll(fsys FS, dir string) (listing, error) {
 	return ls, nil
 }
 
+// add takes in a name. Of two generations with the same first record the higher one stays, the
+// other is stale.
 func (ls *listing) add(path, name string) {
 	first, gen, ok := parseSegName(name)
 	if !ok || first == 0 {
@@ -232,6 +237,7 @@ func (ls *listing) open(fsys FS, from uint64) error {
 	return nil
 }
 
+// close closes the files that open opened.
 func (ls *listing) close() {
 	for _, s := range ls.segs {
 		if s.file != nil {

@@ -113,6 +113,7 @@ func (l *Log) idle() bool {
 	return l.last == l.synced
 }
 
+// giveLead puts the token back. Only its holder calls it.
 func (l *Log) giveLead() { l.lead <- struct{}{} }
 
 // passLead gives the lead back and lets a goroutine that waits for it begin before this one goes

@@ -68,6 +68,7 @@ func (t *tail) move(f File, off, alloc int64) error {
 	return err
 }
 
+// close ends the window.
 func (t *tail) close(f File) {
 	if t.mem != nil {
 		f.(mapper).munmap(t.mem) // it fails for memory that is no window, which this is
