@@ -9,6 +9,18 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
+// From text to terms, in one pass over the bytes:
+//
+//	text         NFKC, if it is not normal already
+//	words        runs of letters, digits and marks, lower-cased; apostrophes inside a word are dropped
+//	             in scripts without spaces: each letter, and each pair of neighbours
+//	stop words   dropped
+//	stems        of words of a–z, looked up many at a time (stem.go)
+//	terms        counted, in the order in which they first came
+//
+// The rules have a version (AnalyzerVersion). In an index made by other rules a question would look
+// for terms that are not there, so it is made again.
+
 // maxTerm bounds a term in bytes. Longer runs (keys, base64) are cut there, so
 // that a hostile page cannot make long rows.
 const maxTerm = 64
@@ -131,6 +143,7 @@ func (a *Analyzer) scan(parts ...string) *scanner {
 // maxScanner is how many terms a scanner may hold that is kept for the next text.
 const maxScanner = 4096
 
+// release keeps a scanner for the next text, unless a large text made it large.
 func (a *Analyzer) release(s *scanner) {
 	if len(s.terms) > maxScanner {
 		return
@@ -178,6 +191,7 @@ func (s *scanner) count(term string, hash uint32) {
 	}
 }
 
+// text reads one part of a text. A word does not go on into the next part.
 func (s *scanner) text(text string) {
 	if !isASCII(text) && !norm.NFKC.IsNormalString(text) {
 		text = norm.NFKC.String(text)
@@ -207,8 +221,10 @@ func (s *scanner) text(text string) {
 	s.stem()
 }
 
+// reset forgets the word that was begun.
 func (s *scanner) reset() { s.word, s.plain, s.quote, s.prev = s.word[:0], true, -1, "" }
 
+// ascii takes a byte that is no letter a–z; rest is the text behind it.
 func (s *scanner) ascii(c byte, rest string) {
 	switch {
 	case 'A' <= c && c <= 'Z':
@@ -280,6 +296,7 @@ func (s *scanner) letters(run string) {
 	s.word = append(s.word, run...)
 }
 
+// byte adds a byte to the word.
 func (s *scanner) byte(c byte) {
 	if s.prev != "" {
 		s.flush()
@@ -314,6 +331,7 @@ func (s *scanner) letter(text string, at, end int) {
 	s.prev = letter
 }
 
+// flush ends the word, if there is one, and the run of letters without spaces.
 func (s *scanner) flush() {
 	if len(s.word) > 0 {
 		s.emit()
@@ -321,6 +339,7 @@ func (s *scanner) flush() {
 	s.reset()
 }
 
+// emit takes the word that has ended.
 func (s *scanner) emit() {
 	if s.quote >= 0 {
 		s.contraction()
@@ -373,6 +392,7 @@ func cut(w []byte) []byte {
 	return w[:n]
 }
 
+// isASCII reports whether a text has only bytes below 128; such a text is normal as it is.
 func isASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {

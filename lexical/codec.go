@@ -31,10 +31,12 @@ const (
 	docsKeySize = segPrefix + 8
 )
 
+// segmentKey begins the keys of a segment's rows of a kind.
 func segmentKey(kind byte, segment uint32) []byte {
 	return binary.BigEndian.AppendUint32([]byte{kind}, segment)
 }
 
+// docsKey is the key of a row of pages, by the first of them.
 func docsKey(segment uint32, first uint64) []byte {
 	return binary.BigEndian.AppendUint64(segmentKey(rowDocs, segment), first)
 }
@@ -64,6 +66,7 @@ func unseal(key, row []byte) ([]byte, error) {
 	return row[:n], nil
 }
 
+// sum is the checksum of a row: a row under another key has another one.
 func sum(key, value []byte) uint32 {
 	var d xxhash.Digest
 	d.Reset()
@@ -72,6 +75,7 @@ func sum(key, value []byte) uint32 {
 	return uint32(d.Sum64())
 }
 
+// corrupt is the error for a damaged row. It wraps ErrCorrupt.
 func corrupt(key []byte, format string, args ...any) error {
 	return fmt.Errorf("%w: row %q: %s", ErrCorrupt, key, fmt.Sprintf(format, args...))
 }
@@ -151,6 +155,8 @@ type list struct {
 	removed bool // some pages of segment or part were, and are to be left out
 }
 
+// parseList checks the row of a term and reads how many postings it has. The postings are checked
+// as they are read.
 func parseList(s segment, key, row []byte) (list, error) {
 	value, err := unseal(key, row)
 	if err != nil {
@@ -185,6 +191,7 @@ func (l list) each(fn func(num uint64, tf uint32)) bool {
 // them are two small loops then, without a call for each posting.
 const blockSize = 128
 
+// posting says that a page has a term, and how often.
 type posting struct {
 	num uint64
 	tf  uint32

@@ -29,6 +29,7 @@ type shape uint32
 
 const maxLength = 1<<31 - 1
 
+// shapeOf is the shape of a text. A length beyond 2^31 counts as that.
 func shapeOf(length uint32, turn bool) shape {
 	s := shape(min(length, maxLength)) << 1
 	if turn {
@@ -48,6 +49,8 @@ const firstPerson = 1 << 15
 func (s said) month() Month { return Month(s &^ firstPerson) }
 func (s said) first() bool  { return s&firstPerson != 0 }
 
+// scopeStats sums the pages of a scope. The sums of a chain of scopes are added for each question
+// (total), so that a score depends on nothing that the question may not see.
 type scopeStats struct {
 	id                uint32
 	pages, length     uint64
@@ -58,6 +61,7 @@ type scopeStats struct {
 	called map[string][]uint32 // word of a name → speakers with a turn, in no order
 }
 
+// groupStats counts the pages of a group: all versions, as they are scored as one text.
 type groupStats struct {
 	scope         uint32 // index into scopes
 	id            uint64 // the owner's number
@@ -72,6 +76,7 @@ type speakerStats struct {
 	turns uint64
 }
 
+// speakerKey names a speaker. The same name in another scope is another speaker.
 type speakerKey struct {
 	scope uint32 // index into scopes
 	name  string
@@ -123,6 +128,8 @@ func (c *columns) add(d docRow) {
 	}
 }
 
+// addTurn notes what only turns have. The first turn of a speaker makes the words of his name mean
+// him.
 func (c *columns) addTurn(at int, scope uint32, d docRow) {
 	c.scopes[scope].turns++
 	c.scopes[scope].turnLength += uint64(d.length)
@@ -160,6 +167,7 @@ func (c *columns) removeTurn(at uint64, scope uint32) {
 // names analyses the names of speakers.
 var names = NewAnalyzer()
 
+// speakerIndex returns the number of a speaker, a new one if there is none; 0 is no speaker.
 func (c *columns) speakerIndex(scope uint32, name string) uint32 {
 	if name == "" {
 		return 0
@@ -218,10 +226,12 @@ func (c *columns) remove(num uint64) bool {
 	return true
 }
 
+// has reports whether a page version is in the index and was not removed.
 func (c *columns) has(num uint64) bool {
 	return num >= c.base && num-c.base < uint64(len(c.scope)) && c.scope[num-c.base] != 0
 }
 
+// scopeIndex returns the number of a scope here, a new one if there is none.
 func (c *columns) scopeIndex(id uint32) uint32 {
 	at, ok := c.scopeAt[id]
 	if !ok {
@@ -232,6 +242,7 @@ func (c *columns) scopeIndex(id uint32) uint32 {
 	return at
 }
 
+// groupIndex returns the number of a group here, a new one if there is none; 0 is no group.
 func (c *columns) groupIndex(scope uint32, group uint64) uint32 {
 	if group == 0 {
 		return 0

@@ -144,6 +144,7 @@ func (w *work) fillUp(scopes []uint32) {
 // fillSteps bounds how many turns of one conversation are looked at, in rooms: of a huge one the newest.
 const fillSteps = 8
 
+// fillFrom adds turns of one conversation, newest first.
 func (w *work) fillFrom(more *top, g *groupStats) {
 	if g.turns == 0 {
 		return
@@ -173,6 +174,7 @@ func (w *work) fillAll(more *top, scopes []uint32) {
 	}
 }
 
+// fill offers a turn that no word found.
 func (w *work) fill(more *top, v uint32) {
 	num := w.number(v)
 	if !w.x.cols.shape[v].turn() || w.slot[num-more.base] != 0 {

@@ -88,6 +88,7 @@ type Weights struct {
 // about equally. The figures change slowly around them.
 func DefaultWeights() Weights { return Weights{Near1: .45, Near2: .4, Group: 1.2, Turns: true} }
 
+// clean maps weights that make no sense to zero.
 func (w Weights) clean() Weights {
 	w.Near1, w.Near2, w.Group = positive(w.Near1), positive(w.Near2), positive(w.Group)
 	return w
@@ -107,6 +108,7 @@ const (
 	tableLength = 512
 )
 
+// reset prepares the table for a question.
 func (s *saturations) reset(r [2]Ranker, average [2]float64) {
 	s.ranker, s.average = r, average
 	s.known = [tableTF][2 * tableLength]float64{}
@@ -126,6 +128,7 @@ func (s *saturations) most(tf uint32) float64 {
 	return s.bound[tf]
 }
 
+// of is what tf occurrences of a word of weight 1 score in a text.
 func (s *saturations) of(tf uint32, text shape) float64 {
 	if tf >= tableTF || text >= 2*tableLength {
 		return s.ask(tf, text)
@@ -137,6 +140,7 @@ func (s *saturations) of(tf uint32, text shape) float64 {
 	return *v
 }
 
+// ask computes it.
 func (s *saturations) ask(tf uint32, text shape) float64 {
 	kind := text & 1
 	return positive(s.ranker[kind].Saturation(uint64(tf), uint64(text.length()), s.average[kind]))

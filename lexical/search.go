@@ -164,6 +164,7 @@ func (w *work) choose(p plan, st Stats, total scopeStats) error {
 	return err
 }
 
+// prepare makes the dense arrays long enough for this question.
 func (w *work) prepare(st Stats) {
 	c := w.x.cols
 	pages, groups := len(c.scope), len(c.groups)
@@ -245,6 +246,8 @@ func (w *work) noTurns(block []posting) []posting {
 	return slices.DeleteFunc(block, func(p posting) bool { return c.shape[p.num-c.base].turn() })
 }
 
+// addOwn adds the word at hand to the pages that have it; see collect for those that it passes
+// over.
 func (w *work) addOwn(block []posting, weight, over float64) {
 	shape, own, seen := w.x.cols.shape, w.own, w.seen
 	hopeless := weight*w.mostOf() <= over
@@ -292,6 +295,7 @@ func (w *work) alone(num uint64) bool {
 	return w.corpus.Alone(num) && (!w.groups || w.x.cols.group[num-w.x.cols.base] == 0)
 }
 
+// addTF counts the word at hand in the groups of the pages that have it.
 func (w *work) addTF(block []posting) {
 	group, tf := w.x.cols.group, w.tf
 	for _, p := range block {
@@ -417,6 +421,7 @@ func (w *work) candidates(floor, extra float64) {
 	}
 }
 
+// want makes a page a candidate, once.
 func (w *work) want(v uint32) {
 	if !w.wanted[v] {
 		w.wanted[v] = true
@@ -506,6 +511,7 @@ func (w *work) selectBest(floor float64) {
 	}
 }
 
+// number is the page number of a place in the columns.
 func (w *work) number(v uint32) uint64 { return uint64(v) + w.x.cols.base }
 
 // plain is the score of a page version by itself, without common words.
@@ -537,6 +543,7 @@ func (w *work) formPart(v uint32) float64 {
 	return w.forms[v]
 }
 
+// resolve returns the live page that answers for a page version, if the question may see it.
 func (w *work) resolve(v uint32) (uint64, bool) {
 	live, ok := w.corpus.Resolve(w.number(v))
 	return live, ok && w.x.cols.has(live)
@@ -556,6 +563,8 @@ func (w *work) near(live uint64) float64 {
 	return float64(w.weights.Near1*one) + float64(w.weights.Near2*two)
 }
 
+// ownAt is what the page at a position of a group scores by words that are not common; 0 if the
+// question may not see it.
 func (w *work) ownAt(group uint64, pos int) float64 {
 	v, ok := w.at(group, pos)
 	if !ok || w.own[v] == 0 || !w.corpus.Shown(w.number(v)) { // most neighbours have none of the words
@@ -564,6 +573,7 @@ func (w *work) ownAt(group uint64, pos int) float64 {
 	return w.own[v]
 }
 
+// at returns the place in the columns of the page at a position of a group.
 func (w *work) at(group uint64, pos int) (uint32, bool) {
 	live, ok := w.corpus.At(group, pos)
 	if !ok || !w.x.cols.has(live) {

@@ -85,6 +85,8 @@ func decodeManifest(key, row []byte) (manifest, error) {
 	return m, nil
 }
 
+// sound reports whether segments could be as the list says: ranges rise and do not overlap, none is
+// empty, ids were given before.
 func (m manifest) sound() bool {
 	end := uint64(0)
 	for _, s := range m.segments {
@@ -101,6 +103,7 @@ func (m manifest) sound() bool {
 // turn, 1, plus 2 in the first person, its month, and its speaker's place among the
 // names from 1, 0 for none.
 
+// docRow is what the index keeps of a page beside its terms.
 type docRow struct {
 	num      uint64
 	scope    uint32
@@ -273,6 +276,7 @@ func eachDoc(rows Rows, s segment, fn func(docRow)) error {
 	return err
 }
 
+// encodeRemoved writes rising numbers by their distances.
 func encodeRemoved(nums []uint64) []byte {
 	var b []byte
 	last := uint64(0)

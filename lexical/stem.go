@@ -67,6 +67,7 @@ type stemmed struct {
 	stop       bool   // the word says nothing about what a text is about
 }
 
+// term is the stem.
 func (s *stemmed) term() string {
 	if int(s.word) < len(s.text) {
 		return s.text[s.word:]
@@ -173,6 +174,7 @@ func (c *stemCache) stem(first uint32, is func(*stemmed) bool, word func() strin
 	return s
 }
 
+// newStemmed stems a word.
 func newStemmed(word string) *stemmed {
 	s := &stemmed{text: word, word: uint8(len(word)), stop: isStopWord(word)}
 	if len(word) <= keyLetters {

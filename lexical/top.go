@@ -24,6 +24,7 @@ func (w *work) top(buf *top) top {
 	return top{k: w.k, hits: buf.hits[:0], heap: buf.heap[:0], base: w.x.cols.base, slot: w.slot}
 }
 
+// end gives the slots back.
 func (t *top) end() {
 	for i := range t.heap {
 		t.place(i, 0)
@@ -43,6 +44,7 @@ func (t *top) floor() float64 {
 	return t.at(0).Score
 }
 
+// worse orders hits so that of any two distinct ones exactly one is worse.
 func worse(a, b *Hit) bool {
 	if a.Score != b.Score {
 		return a.Score < b.Score

@@ -128,6 +128,7 @@ func FirstPerson(text string) bool {
 	return saysI(word)
 }
 
+// saysI reports whether a word is of the first person.
 func saysI(word []byte) bool {
 	switch string(word) {
 	case "i", "my", "me", "im", "ive", "we", "our", "id", "ill":
