@@ -30,8 +30,8 @@
 //	rows       ------------------>|                     the record that carries the applied LSN (sysRow.Seq)
 //	kept log                 |---------------->|        begins at or before the checkpoint before that one
 //
-// So every open can close the gap by reading the log from there on, and a log that begins after
-// sysRow.Seq, or ends before it, belongs to another file or lacks segments.
+// So every open can close the gap by reading the log from there on. A log that begins above
+// sysRow.Seq + 1, or ends below sysRow.Seq, belongs to another file or lacks segments.
 //
 // # Who guards what
 //

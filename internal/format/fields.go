@@ -220,8 +220,8 @@ func readLeaf(d *codec.Decoder, leaf *manifest.Record) {
 	d.FailAs(errors.Join(codec.ErrMalformed, err))
 }
 
-// outcomeFields are the fields of an outcome inside a held batch. The row of an outcome itself is
-// msgpack (outcomeRow).
+// outcomeFields are the fields of an outcome inside a held batch. The row of an outcome has its own
+// fields, with shorter lists of references (engine, outcomeRow).
 var outcomeFields = codec.Record[store.Outcome]{Name: "an outcome", Fields: []codec.Field[store.Outcome]{
 	codec.Uint(1, "Status", func(o *store.Outcome) *store.Status { return &o.Status }),
 	codec.Uint(2, "LSN", func(o *store.Outcome) *uint64 { return &o.LSN }),
