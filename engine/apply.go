@@ -29,7 +29,7 @@ import (
 // replace a row, so those are looked up before they are counted.
 
 // applyOverlay writes the rows of an overlay, and counts those that are new.
-func applyOverlay(tx Writer, o *Overlay, n *RowCounts) error {
+func applyOverlay(tx Writer, o *overlay, n *RowCounts) error {
 	var seals sealBuffer
 	for _, n := range o.scopes {
 		if err := putRow(tx, TableMeta, 'm', format.ScopeRowKey(n.Num), []byte(n.Name)); err != nil {
@@ -85,7 +85,7 @@ func applyOverlay(tx Writer, o *Overlay, n *RowCounts) error {
 
 // applySmall writes the tables whose rows can be replaced: state, held batches, outcomes,
 // questions.
-func applySmall(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) error {
+func applySmall(tx Writer, seals *sealBuffer, o *overlay, n *RowCounts) error {
 	for _, k := range slices.Sorted(maps.Keys(o.state)) {
 		before := tx.Get(TableState, []byte(k))
 		was := before != nil
@@ -155,7 +155,7 @@ func applySmall(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) error {
 // forgetOutcomes drops the outcomes of ids that are refused by now anyway (outcomeDays), and the
 // oldest beyond outcomesKept. The clock is the newest id in the overlay, so that the result depends
 // on the commits only, not on when a checkpoint ran.
-func forgetOutcomes(tx Writer, o *Overlay, n *RowCounts) error {
+func forgetOutcomes(tx Writer, o *overlay, n *RowCounts) error {
 	var newest uint64
 	for id := range o.result {
 		newest = max(newest, id.Time())

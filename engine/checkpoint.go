@@ -12,17 +12,17 @@ import (
 // A checkpoint writes into the rows what only the log has. The store that owns the rows drives it;
 // the part in memory is here:
 //
-//	Freeze      the overlay becomes the old one, new commits fill a new one     cat.mu, briefly
-//	FlushIndex  segments of the index, while many are due                       no lock; cat.mu briefly at the end of each
-//	Flush       index and old overlay into the rows, in one transaction          no lock: the old overlay does not change
-//	Thaw        the old overlay goes, the index takes its new segments          cat.mu, briefly
+//	Checkpoint  the overlay is frozen, new commits fill a new one               cat.mu, briefly
+//	Steps       segments of the index, while many are due                       no lock; cat.mu briefly at the end of each
+//	Write       index and frozen overlay into the rows, in one transaction       no lock: a frozen overlay does not change
+//	Done        the frozen overlay goes, the index takes its new segments       cat.mu, briefly
 //
-// Readers look at the overlay, the old one, then the rows. So between Flush and Thaw they find a
+// Readers look at the overlay, the frozen one, then the rows. So between Write and Done they find a
 // row twice, and never not at all.
 //
-// A crash during Flush leaves the rows as they were. A crash after it leaves rows that the log
-// repeats; redo skips commits up to the LSN of the rows. A step of FlushIndex that is durable
-// before a crash is not undone either: install adds only pages above those the index has (Through).
+// A crash during Write leaves the rows as they were. A crash after it leaves rows that the log
+// repeats; redo skips commits up to the LSN of the rows. A step that is durable before a crash is
+// not undone either: install adds only pages above those the index has (Through).
 
 // Waiting counts the rows that are neither in the file nor in a checkpoint under way.
 type Waiting struct {
@@ -37,44 +37,61 @@ func (s *Engine) Waiting() Waiting {
 	return Waiting{s.overlay.Rows(), s.overlay.Bytes, s.overlay.since}
 }
 
-// Flushed is what Flush wrote, for Thaw.
-type Flushed struct {
+// Checkpoint is one checkpoint: the frozen rows, and what they end with. It is not safe for
+// concurrent use, and an engine has one at a time: the store holds a lock from Engine.Checkpoint to
+// Done.
+//
+// LSN, Seq and Leaves are the newest commit in the rows, the record of the log it came in, and the
+// number of leaves of the audit up to there; they stay those of the checkpoint before if no commit
+// came since. The store writes them with the rows.
+type Checkpoint struct {
+	LSN, Seq, Leaves uint64
+	Rows, Bytes      int  // what Write writes; Bytes is an estimate. 0 rows: there is nothing to write
+	Retry            bool // it has the rows of a checkpoint that failed: newer commits wait for the next one
+
+	eng    *Engine
+	rows   *overlay
 	swap   lexical.Swap
-	Newest ulid.ULID // the greatest batch id with an outcome in the rows
+	newest ulid.ULID // the greatest batch id with an outcome in the rows
+	wrote  bool
 }
 
-// Numbers returns the highest numbers in use up to an overlay that is about to be flushed, for
-// Base.High.
-func (s *Engine) Numbers(o *Overlay) string {
-	s.high.add(o.high)
-	return s.high.String()
+// Checkpoint begins a checkpoint: it freezes the overlay, and new commits fill a new one. If the
+// checkpoint before failed, its rows must be written first, and this one has them again (Retry).
+func (s *Engine) Checkpoint() *Checkpoint {
+	o, retry := s.freeze()
+	return &Checkpoint{LSN: o.LSN, Seq: o.Seq, Leaves: o.Leaves, Rows: o.Rows(), Bytes: o.Bytes, Retry: retry, eng: s, rows: o}
 }
 
-// Flush writes the index and a frozen overlay into rows, and counts the rows that are new.
-func (s *Engine) Flush(tx Writer, o *Overlay, n *RowCounts) (f Flushed, err error) {
-	if f.swap, err = s.index.Checkpoint(SegRows{Reader: tx}, false); errors.Is(err, lexical.ErrCorrupt) {
-		return f, s.badIndex(err)
+// Write writes the index and the frozen overlay into rows, and brings n up to date: the counts of
+// rows, and up to which leaf the questions are complete. It returns the highest numbers in use, for
+// Base.High. If it or its transaction fails, the checkpoint has failed.
+func (c *Checkpoint) Write(tx Writer, n *RowCounts) (high string, err error) {
+	c.eng.high.add(c.rows.high)
+	n.Asked = max(n.Asked, c.rows.askedTo)
+	if c.swap, err = c.eng.index.Checkpoint(SegRows{Reader: tx}, false); errors.Is(err, lexical.ErrCorrupt) {
+		return "", c.eng.badIndex(err)
 	}
 	if err == nil {
-		err = applyOverlay(tx, o, n)
+		err = applyOverlay(tx, c.rows, n)
 	}
-	f.Newest = NewestOutcome(tx)
-	return f, err
+	c.newest, c.wrote = NewestOutcome(tx), true
+	return c.eng.high.String(), err
 }
 
-// FlushIndex writes much of the index into rows, in one bounded transaction after another, because
-// a transaction keeps every row that it writes in memory. update runs one: it commits if fn returns
-// nil, and returns fn's error. after is called after each.
-func (s *Engine) FlushIndex(update func(fn func(Writer) error) error, after func() error) error {
+// Steps writes much of the index into rows before Write, in one bounded transaction after another,
+// because a transaction keeps every row that it writes in memory. update runs one: it commits if fn
+// returns nil, and returns fn's error. after is called after each.
+func (c *Checkpoint) Steps(update func(fn func(Writer) error) error, after func() error) error {
 	done := errors.New("nothing is left to do")
 	for {
 		var swap lexical.Swap
 		err := update(func(tx Writer) (err error) {
 			var more bool
-			swap, more, err = s.index.Step(SegRows{Reader: tx})
+			swap, more, err = c.eng.index.Step(SegRows{Reader: tx})
 			switch {
 			case errors.Is(err, lexical.ErrCorrupt):
-				return s.badIndex(err)
+				return c.eng.badIndex(err)
 			case err == nil && !more:
 				return done // and nothing is written
 			}
@@ -86,17 +103,33 @@ func (s *Engine) FlushIndex(update func(fn func(Writer) error) error, after func
 		case err != nil:
 			return err
 		}
-		s.cat.mu.Lock()
-		s.index.Apply(swap)
-		s.cat.mu.Unlock()
+		c.eng.cat.mu.Lock()
+		c.eng.index.Apply(swap)
+		c.eng.cat.mu.Unlock()
 		if err := after(); err != nil {
 			return err
 		}
 	}
 }
 
-// FlushTail writes what FlushIndex and Flush leave in memory of the index, so that an open need not
-// analyse it again. It comes after a checkpoint; update is that of FlushIndex.
+// Done ends the checkpoint. If its rows were written, readers turn to those, and with runs at the
+// same moment for readers: under their lock. with gets the greatest batch id that has an outcome in
+// the rows. Do not call Done after a failure: the rows stay frozen for the next checkpoint.
+func (c *Checkpoint) Done(with func(newest ulid.ULID)) {
+	s := c.eng
+	s.cat.mu.Lock()
+	defer s.cat.mu.Unlock()
+	if c.wrote {
+		with(c.newest)
+		s.index.Apply(c.swap)
+		s.releases.Add(1) // a batch that read rows before prepares again
+	}
+	s.frozen = nil
+	s.countUnflushed()
+}
+
+// FlushTail writes what a checkpoint leaves in memory of the index, so that an open need not analyse
+// it again. It comes after a checkpoint; update is that of Checkpoint.Steps.
 func (s *Engine) FlushTail(update func(fn func(Writer) error) error) error {
 	var swap lexical.Swap
 	err := update(func(tx Writer) (err error) {
@@ -111,21 +144,6 @@ func (s *Engine) FlushTail(update func(fn func(Writer) error) error) error {
 		s.index.Apply(swap)
 	}
 	return err
-}
-
-// Thaw releases the frozen overlay once its rows are written. f is nil if there were none. with
-// runs at the same moment for readers: under their lock. releases is counted up, so that a batch
-// that read rows before prepares again.
-func (s *Engine) Thaw(f *Flushed, with func()) {
-	s.cat.mu.Lock()
-	defer s.cat.mu.Unlock()
-	if f != nil {
-		with()
-		s.index.Apply(f.swap)
-		s.releases.Add(1)
-	}
-	s.frozen = nil
-	s.countUnflushed()
 }
 
 // Count fills in the counts of the catalogue. with runs under its lock.

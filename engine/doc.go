@@ -39,7 +39,7 @@
 //	                    how many held batches wait
 //	leaves              changes.mu, holds.mu, names.mu, sieves.mu, idList.mu, bodies.mu
 //
-// A frozen Overlay may be read without a lock, and so may a row that an overlay has, what the
+// A frozen overlay may be read without a lock, and so may a row that an overlay has, what the
 // inventory found, and whatever the Rows show in a snapshot.
 //
 // # What a crash leaves
@@ -56,7 +56,7 @@
 //
 //	open         New, Attach, Identify, then LoadRows or LoadColumns (IndexAnew if only the index is damaged), Follow, Start
 //	the order    Position, Counters, Follow, Durable, Lost: the engine as its Log sees it (Follower)
-//	checkpoint   Waiting, Freeze, Numbers, FlushIndex, Flush, FlushTail, Thaw; Columns for a snapshot of the columns
+//	checkpoint   Waiting, Checkpoint, FlushTail; Columns for a snapshot of the columns
 //	gc           Collect, OldestHold
 //	erase        Erase, then for each run: Purge, Purging, EraseOutcomes, EraseDone; EraseRest after an open
 //	check        Check, MarkIndexDamaged, IndexDamaged

@@ -147,7 +147,7 @@ func (s *Engine) locateGone(scope string, h *store.Head, ref store.Ref) (store.L
 }
 
 // replacedRows counts the stored head rows that a tombstone in the overlay replaces.
-func replacedRows(tx Reader, o *Overlay, rows map[format.HeadKey][]byte) (n int) {
+func replacedRows(tx Reader, o *overlay, rows map[format.HeadKey][]byte) (n int) {
 	keys := map[format.HeadKey]bool{}
 	for _, d := range o.gone {
 		keys[d.key] = true
@@ -165,7 +165,7 @@ func replacedRows(tx Reader, o *Overlay, rows map[format.HeadKey][]byte) (n int)
 
 // applyGone deletes the texts of the pages that no version has any more, and their vectors,
 // including vectors that were put after the drop.
-func applyGone(tx Writer, o *Overlay, n *RowCounts) error {
+func applyGone(tx Writer, o *overlay, n *RowCounts) error {
 	for _, d := range o.gone {
 		for _, num := range d.nums {
 			key := format.TextRowKey(num)

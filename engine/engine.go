@@ -95,8 +95,8 @@ type Engine struct {
 
 	near nearModels // vectors in memory
 
-	overlay *Overlay // under cat.mu
-	frozen  *Overlay // being written by a checkpoint; under cat.mu
+	overlay *overlay // under cat.mu
+	frozen  *overlay // being written by a checkpoint; under cat.mu
 	high    highest  // numbers of the catalogue when the rows were written; under cat.mu
 
 	// heldOpen is how many held batches wait for review, if heldKnown. heldChanges counts holds and

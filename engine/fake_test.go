@@ -284,17 +284,15 @@ func (h *host) View(fn func(Reader) error) error {
 
 // checkpoint brings the overlay into the rows.
 func (m *memory) checkpoint() error {
-	o, _ := m.Freeze()
-	high := m.Numbers(o)
+	c := m.Checkpoint()
 	m.mu.Lock()
-	m.base.Rows.Asked = max(m.base.Rows.Asked, o.AskedTo())
-	flushed, err := m.Flush(memoryRows{m.shared}, o, &m.base.Rows)
-	m.base.Applied, m.base.High = o.LSN, high
+	high, err := c.Write(memoryRows{m.shared}, &m.base.Rows)
+	m.base.Applied, m.base.High = c.LSN, high
 	m.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	m.Thaw(&flushed, func() {})
+	c.Done(func(ulid.ULID) {})
 	return nil
 }
 

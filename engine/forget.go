@@ -181,7 +181,7 @@ func (l *idList) remove(art uint64) {
 
 // applyForgotten deletes the rows of forgotten artefacts and returns the head rows of the overlay
 // that are still to be written.
-func applyForgotten(tx Writer, o *Overlay, n *RowCounts) (heads map[format.HeadKey][]byte, err error) {
+func applyForgotten(tx Writer, o *overlay, n *RowCounts) (heads map[format.HeadKey][]byte, err error) {
 	if len(o.forgot) == 0 {
 		return o.heads, nil
 	}

@@ -235,7 +235,7 @@ func (s *Engine) dropScopes(gone map[uint32]string) error {
 
 // applyGoneNames deletes the rows of scopes and groups that were removed, after the new ones are
 // written.
-func applyGoneNames(tx Writer, o *Overlay, n *RowCounts) error {
+func applyGoneNames(tx Writer, o *overlay, n *RowCounts) error {
 	slices.SortFunc(o.noNames, bytes.Compare)
 	for _, key := range o.noNames {
 		if tx.Get(TableMeta, key) == nil {

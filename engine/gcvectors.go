@@ -99,7 +99,7 @@ func (s *Engine) forgetModels(names []string, keep map[uint64]bool, rep *store.G
 }
 
 // applyNoVectors deletes the rows of vectors that went.
-func applyNoVectors(tx Writer, o *Overlay) error {
+func applyNoVectors(tx Writer, o *overlay) error {
 	keys := make([][]byte, 0, len(o.noVecs))
 	for k := range o.noVecs {
 		keys = append(keys, k.row())

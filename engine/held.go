@@ -75,7 +75,7 @@ func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err
 	var ids []ulid.ULID
 	s.cat.mu.RLock()
 	lsn = s.cat.lsn
-	for _, o := range []*Overlay{s.frozen, s.overlay} {
+	for _, o := range []*overlay{s.frozen, s.overlay} {
 		if o == nil {
 			continue
 		}
@@ -180,7 +180,7 @@ func (s *Engine) Held(ctx context.Context, id ulid.ULID) (h store.HeldBatch, err
 	if err := s.Readable(ctx); err != nil {
 		return h, err
 	}
-	row := s.overlayRow(func(o *Overlay) ([]byte, bool) { r, ok := o.held[id]; return r, ok })
+	row := s.overlayRow(func(o *overlay) ([]byte, bool) { r, ok := o.held[id]; return r, ok })
 	if row == nil {
 		row, err = s.row(TableHeld, 'd', id[:])
 		if errors.Is(err, codec.ErrDestroyed) {

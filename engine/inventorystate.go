@@ -38,7 +38,7 @@ type stateAt struct {
 // unfiled collects the rows that are not in the file yet; those are ours. The caller holds cat.mu.
 func (t *stocktaking) unfiled() {
 	t.held, t.named = map[stateTag]stateAt{}, map[stateTag]stateAt{}
-	for _, o := range []*Overlay{t.s.frozen, t.s.overlay} {
+	for _, o := range []*overlay{t.s.frozen, t.s.overlay} {
 		if o == nil {
 			continue
 		}

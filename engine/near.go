@@ -156,7 +156,7 @@ func (s *Engine) nearListed(name string) *nearModel {
 	m = &nearModel{name: name, sets: map[nearKey]*nearest.Set{}, read: make(chan struct{}), since: map[uint64][]float32{}}
 	s.near.last = append(s.near.last, m)
 	hash, unfiled := modelHash(name), map[uint64][]byte{}
-	for _, o := range []*Overlay{s.frozen, s.overlay} {
+	for _, o := range []*overlay{s.frozen, s.overlay} {
 		if o == nil {
 			continue
 		}

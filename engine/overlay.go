@@ -15,9 +15,9 @@ import (
 // it is rebuilt from the log, so it needs no file of its own.
 //
 //	filled    by the installer and by redo                               under cat.mu
-//	frozen    it takes no more rows; readers still look into it          Freeze, under cat.mu
+//	frozen    it takes no more rows; readers still look into it          freeze, under cat.mu
 //	written   into the rows, in one transaction of theirs                no lock: a frozen overlay does not change
-//	released  readers find the same rows in the file                     Thaw, under cat.mu
+//	released  readers find the same rows in the file                     Checkpoint.Done, under cat.mu
 //
 // At most two exist. A checkpoint that failed leaves the frozen one, which the next checkpoint
 // writes first. It is not merged with the newer one, because a checkpoint reads it without a lock.
@@ -77,14 +77,10 @@ func (s *Engine) countUnflushed() {
 	s.unflushed.Store(int64(n))
 }
 
-// AskedTo returns the index after the last leaf whose question is in the overlay; 0: it has none.
-// Later overlays have none before it.
-func (o *Overlay) AskedTo() uint64 { return o.askedTo }
-
-// Freeze freezes the overlay and starts a new one. The frozen one does not change any more, so it
+// freeze freezes the overlay and starts a new one. The frozen one does not change any more, so it
 // may be read without a lock. retry says that it is the overlay of a checkpoint that failed, and
 // that newer commits are in another one.
-func (s *Engine) Freeze() (o *Overlay, retry bool) {
+func (s *Engine) freeze() (o *overlay, retry bool) {
 	s.cat.mu.Lock()
 	defer s.cat.mu.Unlock()
 	if retry = s.frozen != nil; !retry { // otherwise a failed checkpoint left one, which must be written first
@@ -162,7 +158,7 @@ func (n *RowCounts) DecodeMsgpack(d *msgpack.Decoder) error {
 	return d.DecodeMulti(fields[:have]...)
 }
 
-// Overlay holds the rows of commits that are durable in the log and not yet in the store's tables.
+// overlay holds the rows of commits that are durable in the log and not yet in the store's tables.
 // It also holds vectors, which are not in the log because they can be computed again. All maps are
 // by the keys of the rows.
 //
@@ -170,7 +166,7 @@ func (n *RowCounts) DecodeMsgpack(d *msgpack.Decoder) error {
 // Leaves say what it ends with: the newest commit, the record of the log it came in, and the number
 // of leaves of the audit up to there. A checkpoint writes these three with the rows. Bytes
 // estimates the memory and decides when a checkpoint is due.
-type Overlay struct {
+type overlay struct {
 	LSN     uint64
 	Seq     uint64
 	Leaves  uint64 // of the audit, up to Seq
@@ -195,10 +191,10 @@ type Overlay struct {
 	high    highest
 }
 
-// newOverlay makes an empty overlay. Freeze gives it the LSN, Seq and Leaves of the one before, so
+// newOverlay makes an empty overlay. freeze gives it the LSN, Seq and Leaves of the one before, so
 // that it always says how far it reaches.
-func newOverlay() *Overlay {
-	return &Overlay{
+func newOverlay() *overlay {
+	return &overlay{
 		heads: map[format.HeadKey][]byte{}, floors: map[uint64]uint32{}, texts: map[uint64]string{}, state: map[string][]byte{},
 		held: map[ulid.ULID][]byte{}, result: map[ulid.ULID][]byte{}, vecs: map[vecKey][]byte{}, noVecs: map[vecKey]bool{}, asked: map[uint64][]byte{},
 	}
@@ -206,6 +202,6 @@ func newOverlay() *Overlay {
 
 // Rows counts the entries, including those that delete a row. 0 means that a checkpoint has nothing
 // to write.
-func (o *Overlay) Rows() int {
+func (o *overlay) Rows() int {
 	return len(o.heads) + len(o.texts) + len(o.state) + len(o.held) + len(o.result) + len(o.vecs) + len(o.noVecs) + len(o.forgot) + len(o.noNames) + len(o.asked)
 }

@@ -97,7 +97,7 @@ func (s *Engine) Question(ctx context.Context, r *manifest.Record) (string, erro
 // questionRow returns the row of a leaf; nil: it has none.
 func (s *Engine) questionRow(leaf uint64) ([]byte, error) {
 	erased := false
-	row := s.overlayRow(func(o *Overlay) ([]byte, bool) {
+	row := s.overlayRow(func(o *overlay) ([]byte, bool) {
 		r, ok := o.asked[leaf]
 		erased = erased || ok && r == nil
 		return r, ok
@@ -142,7 +142,7 @@ func (s *Engine) EraseQuestion(ctx context.Context, leaf uint64, by string) erro
 }
 
 // applyQuestions writes the rows of questions and removes the erased ones.
-func applyQuestions(tx Writer, seals *sealBuffer, o *Overlay, n *RowCounts) error {
+func applyQuestions(tx Writer, seals *sealBuffer, o *overlay, n *RowCounts) error {
 	for _, leaf := range slices.Sorted(maps.Keys(o.asked)) {
 		key, row := format.QuestionKey(leaf), o.asked[leaf]
 		old := tx.Get(TableQuestion, key)

@@ -19,7 +19,7 @@ import (
 //	frozen     the overlay that a checkpoint is writing
 //	rows       what checkpoints wrote
 //
-// Freeze and Thaw move rows down this list under cat.mu. So a reader that holds cat.mu, or that
+// A checkpoint moves rows down this list under cat.mu. So a reader that holds cat.mu, or that
 // goes from top to bottom, finds a row at least once. The other direction would miss a row that is
 // applied in between. A version below the floor of its artefact has no row at all; the row of the
 // floor answers for it as gone.
@@ -478,7 +478,7 @@ func (c *catalogue) visible(num uint64, chain []uint32) (*pageCol, error) {
 
 // overlayHead is the row of a head, or what stands for one below a floor; nil: it is in the rows.
 func (s *Engine) overlayHead(k format.HeadKey) []byte {
-	for _, o := range [...]*Overlay{s.overlay, s.frozen} {
+	for _, o := range [...]*overlay{s.overlay, s.frozen} {
 		if o == nil {
 			continue
 		}
@@ -548,7 +548,7 @@ func (s *Engine) Readable(ctx context.Context) error {
 
 // overlayRow looks a row up in the newer overlay, then in the older one. The first that has the key
 // answers, even with a row that says deleted.
-func (s *Engine) overlayRow(get func(*Overlay) ([]byte, bool)) []byte {
+func (s *Engine) overlayRow(get func(*overlay) ([]byte, bool)) []byte {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	if row, ok := get(s.overlay); ok || s.frozen == nil {

@@ -245,7 +245,7 @@ func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
 	rows := map[string]store.StateRow{}
 	s.cat.mu.RLock()
 	out.LSN = s.cat.lsn
-	for _, o := range []*Overlay{s.frozen, s.overlay} {
+	for _, o := range []*overlay{s.frozen, s.overlay} {
 		if o == nil {
 			continue
 		}

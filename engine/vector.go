@@ -180,7 +180,7 @@ func (s *Engine) PutVectors(ctx context.Context, model string, nums []uint64, ve
 }
 
 // applyVectors writes the vectors of an overlay in key order.
-func applyVectors(tx Writer, o *Overlay) error {
+func applyVectors(tx Writer, o *overlay) error {
 	if len(o.vecs) == 0 {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
+	"github.com/oklog/ulid/v2"
 	"go.etcd.io/bbolt"
 )
 
@@ -152,7 +153,7 @@ func (s *Store) mustJob() error {
 // checkpointOnce makes one checkpoint. The caller holds ckptMu. If the engine still has the overlay
 // of a failed checkpoint, only that one is written; the next checkpoint writes the newer rows.
 //
-// What is covered. The rows that Flush writes are those of the frozen overlay, so the new Applied,
+// What is covered. The rows that are written are those of the frozen overlay, so the new Applied,
 // Seq and Leaves are the overlay's. covered is the last record that was installed before the
 // freeze; it may be later than the overlay's Seq, because leaves of reads have records without
 // rows. A log that only reads made long is cut by moving Seq on to covered, with the LSN where it
@@ -166,8 +167,8 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	}
 	_ = s.line.Sync(context.Background(), 0, nil) // covers everything before this call; after an error it covers less
 	covered := s.line.settled()
-	o, retry := s.eng.Freeze()
-	if retry { // the overlay was frozen before some of the log was written
+	c := s.eng.Checkpoint()
+	if c.Retry { // its rows were frozen before some of the log was written
 		covered = 0
 	}
 	leaves := s.eng.Leaves.Size()
@@ -181,31 +182,28 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	// cut.
 	long := (covered > s.sys.Seq && s.log.Size() > cmp.Or(s.opts.Rotate, rotateAfterBytes) || s.squeeze > squeezeAnew && covered > s.sys.PrevSeq) &&
 		s.log.Durable() >= covered
-	if o.Rows() == 0 && !long {
-		s.eng.Thaw(nil, nil)
+	if c.Rows == 0 && !long {
+		c.Done(nil)
 		return rep, s.cutLog(&rep)
 	}
 	if err := s.sameFile(); err != nil {
 		return rep, err
 	}
-	if err := s.indexSteps(ctx); err != nil {
+	if err := s.indexSteps(ctx, c); err != nil {
 		return rep, s.unsure(err)
 	}
 	next := s.sys
-	next.High = s.eng.Numbers(o)
-	next.Rows.Asked = max(next.Rows.Asked, o.AskedTo())
 	switch { // vectors alone change neither: they are in no record of the log
-	case o.LSN > s.sys.Applied:
-		next.PrevSeq, next.Applied, next.Seq, next.Leaves = s.sys.Seq, o.LSN, o.Seq, o.Leaves
+	case c.LSN > s.sys.Applied:
+		next.PrevSeq, next.Applied, next.Seq, next.Leaves = s.sys.Seq, c.LSN, c.Seq, c.Leaves
 	case long:
 		next.PrevSeq, next.Seq, next.Leaves = s.sys.Seq, covered, leaves
 	}
 	if err := s.eng.At("before bbolt"); err != nil {
 		return rep, err
 	}
-	var flushed engine.Flushed
 	err = s.update(func(tx *bbolt.Tx) (err error) {
-		if flushed, err = s.eng.Flush(s.rows(tx), o, &next.Rows); err != nil {
+		if next.High, err = c.Write(s.rows(tx), &next.Rows); err != nil {
 			return err
 		}
 		return putSys(tx, s.ring.Load(), next)
@@ -213,14 +211,14 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	if err != nil {
 		return rep, s.unsure(fmt.Errorf("ctxpage: checkpoint: %w", err))
 	}
-	s.eng.Thaw(&flushed, func() {
+	c.Done(func(newest ulid.ULID) {
 		s.sys = next
-		s.line.file(flushed.Newest)
+		s.line.file(newest)
 	})
 	if err := s.eng.At("after bbolt"); err != nil {
 		return rep, err
 	}
-	rep.Applied, rep.Rows, rep.Bytes = next.Applied, o.Rows(), int64(o.Bytes)
+	rep.Applied, rep.Rows, rep.Bytes = next.Applied, c.Rows, int64(c.Bytes)
 	if err := s.cutLog(&rep); err != nil {
 		return rep, err
 	}
@@ -242,14 +240,14 @@ func (s *Store) unsure(err error) error {
 // bounded size, because a transaction keeps every row it writes in memory. Each leaves the file
 // whole: the system row is still that of the last checkpoint, and redo leaves out what the index
 // has already.
-func (s *Store) indexSteps(ctx context.Context) error {
+func (s *Store) indexSteps(ctx context.Context, c *engine.Checkpoint) error {
 	update := func(fn func(engine.Writer) error) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		return s.update(func(tx *bbolt.Tx) error { return fn(s.rows(tx)) })
 	}
-	if err := s.eng.FlushIndex(update, func() error { return s.eng.At("after a step") }); err != nil {
+	if err := c.Steps(update, func() error { return s.eng.At("after a step") }); err != nil {
 		return fmt.Errorf("ctxpage: checkpoint: %w", err)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -289,31 +290,28 @@ func (s *Store) checkpointLocked(ctx context.Context) (rep store.JobReport, err 
 	if err := s.whyDead(); err != nil {
 		return rep, err
 	}
-	o, _ := s.eng.Freeze()
+	c := s.eng.Checkpoint()
 	if err := s.eng.Leaves.Archive(ctx, s.eng.Leaves.Size()); err != nil {
 		return rep, err
 	}
-	if o.Rows() == 0 {
-		s.eng.Thaw(nil, nil)
+	if c.Rows == 0 {
+		c.Done(nil)
 		rep.Applied = s.cache.now().Applied
 		return rep, nil
 	}
-	if err := s.eng.FlushIndex(s.updateRows(ctx), func() error { return nil }); err != nil {
+	if err := c.Steps(s.updateRows(ctx), func() error { return nil }); err != nil {
 		return rep, fmt.Errorf("pgstore: checkpoint: %w", err)
 	}
 	next := s.cache.now()
-	next.High = s.eng.Numbers(o)
-	next.Rows.Asked = max(next.Rows.Asked, o.AskedTo())
-	if o.LSN > next.Applied {
-		c, ok := s.log.chainAt(o.Seq)
+	if c.LSN > next.Applied {
+		chain, ok := s.log.chainAt(c.Seq)
 		if !ok {
-			return rep, fmt.Errorf("pgstore: checkpoint: the chain of record %d is not known", o.Seq)
+			return rep, fmt.Errorf("pgstore: checkpoint: the chain of record %d is not known", c.Seq)
 		}
-		next.Applied, next.Seq, next.Chain = o.LSN, o.Seq, c
+		next.Applied, next.Seq, next.Chain = c.LSN, c.Seq, chain
 	}
-	var flushed engine.Flushed
 	err = s.cache.update(func(tx *bbolt.Tx) (err error) {
-		if flushed, err = s.eng.Flush(filestore.Rows(tx), o, &next.Rows); err != nil {
+		if next.High, err = c.Write(filestore.Rows(tx), &next.Rows); err != nil {
 			return err
 		}
 		return s.cache.put(tx, next)
@@ -321,12 +319,12 @@ func (s *Store) checkpointLocked(ctx context.Context) (rep store.JobReport, err 
 	if err != nil {
 		return rep, fmt.Errorf("pgstore: checkpoint: %w", err)
 	}
-	s.eng.Thaw(&flushed, func() {
+	c.Done(func(ulid.ULID) {
 		s.cache.mu.Lock()
 		defer s.cache.mu.Unlock()
 		s.cache.sys = next
 	})
-	rep.Applied, rep.Rows, rep.Bytes = next.Applied, o.Rows(), int64(o.Bytes)
+	rep.Applied, rep.Rows, rep.Bytes = next.Applied, c.Rows, int64(c.Bytes)
 	return rep, nil
 }
 
