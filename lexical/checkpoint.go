@@ -16,9 +16,14 @@ const (
 	removedShare = 4
 	// stepTerms lists are about what one step writes, and deletes.
 	stepTerms = 1 << 15
-	// stepBytes of packed parts are the most that one step writes, unless one part has more.
+	// stepBytes of lists are about the most that one step writes.
 	stepBytes = 4 << 20
 )
+
+// atMost is about how much one step may write of a segment.
+type atMost struct{ lists, bytes int }
+
+var everything = atMost{math.MaxInt, math.MaxInt}
 
 // Swap is what a checkpoint changed. It takes effect with Apply, after the
 // transaction that the checkpoint wrote to is committed.
@@ -31,27 +36,27 @@ type Swap struct {
 }
 
 // Step does a bounded part of the pending work, because a transaction keeps all rows that it writes in memory. It
-// writes some of the tail's whole parts as a segment, or, when one such step is all that is left of the tail, continues
-// a merge. It reports whether it did something. The owner commits it, calls Apply, repeats until nothing is done, and
-// then calls Checkpoint. Neither changes the index, so a failed transaction has no effect and the next one repeats the
-// work. Rows of merged segments are deleted in a later step, because readers may still use the old list. Only one of
-// the two may run at a time.
+// continues the segment that the steps before it began. If there is none, it begins one: of the tail's whole parts if they
+// are more than one step writes, else of segments that are to be merged. It reports whether it did something. The owner
+// commits it, calls Apply, repeats until nothing is done, and then calls Checkpoint. Neither changes the index, so a
+// failed transaction has no effect and the next one repeats the work. Rows of merged segments are deleted in a later step,
+// because readers may still use the old list. Only one of the two may run at a time.
 func (x *Index) Step(w Writer) (Swap, bool, error) {
 	c := x.snapshot(false)
 	c.w = w
-	some := c.some()
-	if some == len(c.parts) && !c.merges() && !c.manyDead() {
+	whole := c.merging == nil && !c.oneStep()
+	if !whole && !c.merges() && !c.manyDead() {
 		return Swap{}, false, nil
 	}
 	if err := c.deleteDead(c.step); err != nil {
 		return Swap{}, false, err
 	}
 	var err error
-	switch {
-	case some < len(c.parts):
-		err = c.flush(c.parts[:some])
+	switch most := (atMost{c.step, stepBytes}); {
+	case whole:
+		err = c.flush(c.parts, most)
 	case c.merges():
-		err = c.merge(c.step)
+		err = c.merge(most)
 	}
 	if err == nil {
 		err = c.save()
@@ -68,18 +73,20 @@ func (x *Index) Step(w Writer) (Swap, bool, error) {
 func (x *Index) Checkpoint(w Writer, force bool) (Swap, error) {
 	c := x.snapshot(force)
 	c.w = w
-	most, parts := c.step, c.parts[:c.some()]
+	dead, most := c.step, everything
 	if force {
-		most, parts = math.MaxInt, c.parts
+		dead = math.MaxInt
+	} else if !c.oneStep() { // pages came since the last step
+		most = atMost{c.step, stepBytes}
 	}
-	if err := c.deleteDead(most); err != nil {
+	if err := c.deleteDead(dead); err != nil {
 		return Swap{}, err
 	}
-	if err := c.flush(parts); err != nil {
+	if err := c.flushRest(most, force); err != nil {
 		return Swap{}, err
 	}
 	for force && c.merges() {
-		if err := c.merge(most); err != nil {
+		if err := c.merge(everything); err != nil {
 			return Swap{}, err
 		}
 	}
@@ -94,7 +101,7 @@ func (x *Index) Checkpoint(w Writer, force bool) (Swap, error) {
 func (x *Index) Rest(w Writer) (Swap, error) {
 	c := x.snapshot(true)
 	c.w = w
-	if err := c.flush(c.parts); err != nil {
+	if err := c.flushRest(everything, true); err != nil {
 		return Swap{}, err
 	}
 	if err := c.save(); err != nil {
@@ -103,24 +110,16 @@ func (x *Index) Rest(w Writer) (Swap, error) {
 	return c.swap(), nil
 }
 
-// some is how many of the parts one step writes: those that become about as many lists as a step has, or one.
-func (c *checkpoint) some() int {
-	n, sum, size, words := 0, 0, 0, sketch{}
-	for ; n < len(c.parts); n++ {
-		p := c.parts[n]
-		if p.packed == nil { // closed before it was full: the last
-			if n == 0 || words.estimate(sum)+p.terms() <= c.step {
-				n++
-			}
-			break
-		}
-		words.join(p.packed.words)
-		sum, size = sum+p.packed.terms, size+len(p.packed.data)
-		if n > 0 && (words.estimate(sum) > c.step || size > stepBytes) {
-			break
+// oneStep says whether the parts are no more than one step may write, whatever words they share.
+func (c *checkpoint) oneStep() bool {
+	lists, bytes := 0, 0
+	for _, p := range c.parts {
+		lists += p.terms()
+		if p.packed != nil {
+			bytes += len(p.packed.data)
 		}
 	}
-	return n
+	return lists <= c.step && bytes <= stepBytes
 }
 
 func (c *checkpoint) swap() Swap {
@@ -242,48 +241,44 @@ func deletePrefix(w Writer, prefix []byte, most int) (n int, err error) {
 	return n, nil
 }
 
-// flush writes parts of the tail, the oldest, as a segment.
-func (c *checkpoint) flush(parts []*part) error {
+// flushRest writes the parts that steps left. all: also what belongs to a segment that they did not end; otherwise it
+// waits, and what came behind it.
+func (c *checkpoint) flushRest(most atMost, all bool) error {
+	switch m := c.merging; {
+	case m == nil:
+	case all && m.old == nil:
+		if err := c.merge(everything); err != nil {
+			return err
+		}
+		c.parts = tail(c.parts).after(c.manifest.through)
+	case !all && (m.old == nil || most != everything):
+		return nil
+	}
+	return c.flush(c.parts, most)
+}
+
+// flush writes parts of the tail as a segment. A step that does not come to its end leaves a merging.
+func (c *checkpoint) flush(parts []*part, most atMost) error {
 	if len(parts) == 0 {
 		return nil
 	}
 	c.changed = true
-	c.manifest.through = parts[len(parts)-1].last()
+	m := &merging{parts: make([]*packed, len(parts)), through: parts[len(parts)-1].last(), gone: map[uint64]struct{}{}}
 	rows := docRows{id: c.manifest.next}
-	var gone []uint64
-	for _, p := range parts {
+	for i, p := range parts {
+		m.parts[i] = p.inOrder()
 		for _, row := range p.docs {
 			if c.gone(row.num) {
-				gone = append(gone, row.num)
+				m.gone[row.num] = struct{}{}
 			} else {
 				rows.add(row)
 			}
 		}
 	}
-	if s, err := rows.write(c.w); err != nil {
+	if err := c.begin(m, &rows); err != nil {
 		return err
-	} else if s.docs > 0 {
-		c.manifest.next++
-		c.manifest.segments = append(c.manifest.segments, s)
-		mask, _ := c.w.(Masked)
-		if _, err := c.join(s, c.packed(parts), c.gone, math.MaxInt, mask); err != nil {
-			return err
-		}
 	}
-	for _, num := range gone {
-		c.drop(num)
-	}
-	return nil
-}
-
-// packed gives the lists of parts.
-func (c *checkpoint) packed(parts []*part) []*source {
-	var from []*source
-	for _, p := range parts {
-		filter := slices.ContainsFunc(p.docs, func(d docRow) bool { return c.gone(d.num) })
-		from = append(from, p.inOrder().source(filter))
-	}
-	return from
+	return c.goOn(m, most)
 }
 
 func (c *checkpoint) drop(num uint64) {

@@ -301,7 +301,6 @@ func TestInvertInPieces(t *testing.T) {
 	rows := func(step int, disturb bool) memStore {
 		s, w := memStore{}, newWorld()
 		x := s.open(t)
-		x.stepTerms = step
 		for num := uint64(1); num <= pages; num++ {
 			d := Doc{Num: num, Scope: uint32(num%3 + 1), Analysis: words("all", 1, fmt.Sprintf("m%d", num%17), int(num%4+1), fmt.Sprintf("alone%d", num%500), 2)}
 			x.Add(d)
@@ -316,6 +315,7 @@ func TestInvertInPieces(t *testing.T) {
 			}
 		}
 		require.Len(t, x.manifest.segments, 8)
+		x.stepTerms = step
 		x.Remove(5, 17, flushDocs+1)
 		q := Query{Scopes: []uint32{1, 2, 3}, Terms: []string{"all", "m3", "alone40"}, K: 20}
 		want := s.search(t, x, w, q)

@@ -152,7 +152,8 @@ type list struct {
 	segment segment // or the part of the tail: number 0
 	df      uint64
 	body    []byte
-	removed bool // some pages of segment or part were, and are to be left out
+	last    uint64 // number of its last page, in a part of the tail that knows it; 0: reading the list tells
+	removed bool   // some pages of segment or part were, and are to be left out
 }
 
 // parseList checks the row of a term and reads how many postings it has. The postings are checked
@@ -292,26 +293,40 @@ func slow(b []byte) (v uint64, tf uint32, rest []byte) {
 	return v, uint32(t), b[n+m:]
 }
 
-// append adds a whole list. Only its first distance depends on where it stands;
-// the rest is copied once its end is known.
+// append adds a whole list; false: it is not sound. Only its first distance depends on where it stands; the rest is copied.
 func (p *postings) append(l list) bool {
-	var buf [blockSize]posting
-	c := l.cursor()
-	block := c.next(&buf)
-	if len(block) == 0 {
-		return false
+	last, ok := l.last, l.last > 0
+	if !ok {
+		if last, ok = l.end(); !ok {
+			return false
+		}
 	}
-	p.add(block[0].num, block[0].tf)
-	p.body = append(p.body, l.body[l.firstSize():]...)
-	for len(block) > 0 {
-		block = c.next(&buf)
-	}
-	p.df, p.last = p.df+l.df-1, c.num
-	return c.end()
+	v, tf, rest := slow(l.body)
+	p.add(l.segment.first+v>>1, tf)
+	p.body = append(p.body, rest...)
+	p.df, p.last = p.df+l.df-1, last
+	return true
 }
 
-// firstSize is the size of the first posting of a sound list.
-func (l list) firstSize() int {
-	_, _, rest := slow(l.body)
-	return len(l.body) - len(rest)
+// end reads a list for the number of its last page; false: it is not sound.
+func (l list) end() (num uint64, ok bool) {
+	num, room := l.segment.first, l.segment.last-l.segment.first
+	b := l.body
+	for n := range l.df {
+		if len(b) == 0 {
+			return 0, false
+		}
+		v, tf := uint64(b[0]), uint32(1)
+		if v&0x81 == 0 {
+			b = b[1:]
+		} else if v, tf, b = slow(b); tf == 0 {
+			return 0, false
+		}
+		d := v >> 1
+		if d > room || d == 0 && n > 0 {
+			return 0, false
+		}
+		num, room = num+d, room-d
+	}
+	return num, l.df > 0 && len(b) == 0
 }

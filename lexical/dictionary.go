@@ -2,7 +2,6 @@ package lexical
 
 import (
 	"bytes"
-	"cmp"
 	"slices"
 )
 
@@ -21,8 +20,8 @@ type tailTerm struct {
 	size  uint32
 
 	df    uint32 // pages, removed ones too
-	first uint32 // its list
-	end   uint32 // where the next posting goes
+	first uint32 // its list; see post
+	end   uint32 // where the next posting goes; 0: there is none yet
 }
 
 // head is the first headSize bytes of a term. They tell most terms apart, and sort as the terms do.
@@ -60,17 +59,17 @@ func (v *dictionary) room(n int) {
 	}
 }
 
-// enter returns the number of a term and whether it was known; there is room for it.
-func (v *dictionary) enter(hash, scope uint32, text string) (at uint32, known bool) {
+// enter returns the number of a term; there is room for it.
+func (v *dictionary) enter(hash, scope uint32, text string) (at uint32) {
 	slot := v.slot(hash, scope, text)
 	if e := v.table[slot]; e > 0 {
-		return e.at(), true
+		return e.at()
 	}
 	at = uint32(len(v.terms))
 	v.terms = append(double(v.terms, 1), tailTerm{head: head(text), scope: scope, at: uint32(len(v.text)), size: uint32(len(text))})
 	v.text = append(double(v.text, len(text)), text...)
 	v.table[slot] = newEntry(hash, at)
-	return at, false
+	return at
 }
 
 // find returns the number of a term that is known.
@@ -113,20 +112,59 @@ type inOrder struct {
 	scope, at uint32 // at: the number of the term
 }
 
-// sorted returns the terms in the order of scope and text, in the place of those in order.
-func (v *dictionary) sorted(order []inOrder) []inOrder {
-	order = slices.Grow(order[:0], len(v.terms))
+// order sorts terms. The zero value is ready.
+type order struct{ terms, spare []inOrder }
+
+// sort gives the terms in the order of scope and text. They are sorted by the bytes of head and scope, from the last on; a
+// byte that is the same in all of them is passed over. Then only terms are left to compare that are alike so far.
+func (o *order) sort(v *dictionary) []inOrder {
+	o.terms, o.spare = slices.Grow(o.terms[:0], len(v.terms)), slices.Grow(o.spare[:0], len(v.terms))[:len(v.terms)]
+	var count [headSize + scopeSize][256]uint32
 	for i := range v.terms {
-		order = append(order, inOrder{v.terms[i].head, v.terms[i].scope, uint32(i)})
-	}
-	slices.SortFunc(order, func(a, b inOrder) int {
-		switch {
-		case a.scope != b.scope:
-			return cmp.Compare(a.scope, b.scope)
-		case a.head != b.head:
-			return cmp.Compare(a.head, b.head)
+		t := &v.terms[i]
+		o.terms = append(o.terms, inOrder{t.head, t.scope, uint32(i)})
+		for d := range headSize {
+			count[d][byte(t.head>>(8*d))]++
 		}
-		return bytes.Compare(v.bytes(&v.terms[a.at]), v.bytes(&v.terms[b.at]))
-	})
-	return order
+		for d := range scopeSize {
+			count[headSize+d][byte(t.scope>>(8*d))]++
+		}
+	}
+	for d := range count {
+		o.by(d, &count[d])
+	}
+	for from, to := 0, 0; from < len(o.terms); from = to {
+		for to = from + 1; to < len(o.terms) && o.terms[from].like(o.terms[to]); to++ {
+		}
+		if to > from+1 {
+			slices.SortFunc(o.terms[from:to], func(a, b inOrder) int { return bytes.Compare(v.bytes(&v.terms[a.at]), v.bytes(&v.terms[b.at])) })
+		}
+	}
+	return o.terms
+}
+
+func (a inOrder) like(b inOrder) bool { return a.head == b.head && a.scope == b.scope }
+
+func (a inOrder) byte(d int) byte {
+	if d < headSize {
+		return byte(a.head >> (8 * d))
+	}
+	return byte(a.scope >> (8 * (d - headSize)))
+}
+
+// by sorts the terms by one byte, of which count says how often it has which value. Terms that have the same keep their order.
+func (o *order) by(d int, count *[256]uint32) {
+	if len(o.terms) == 0 || count[o.terms[0].byte(d)] == uint32(len(o.terms)) {
+		return
+	}
+	sum := uint32(0)
+	for i, n := range count {
+		count[i], sum = sum, sum+n
+	}
+	for _, t := range o.terms {
+		at := &count[t.byte(d)]
+		o.spare[*at] = t
+		*at++
+	}
+	o.terms, o.spare = o.spare, o.terms
 }

@@ -33,6 +33,7 @@ type Index struct {
 	spare   []Doc      // empty: memory for fresh
 	waiting int        // terms in fresh
 	behind  atomic.Bool
+	unread  atomic.Bool         // pages of the tail may not be in lists yet
 	removed map[uint64]struct{} // not in cols, but still in a segment or in the tail
 	pending map[uint32]uint64   // segment id → removed numbers in it
 	saved   int                 // numbers in the removed row
@@ -176,6 +177,22 @@ func (x *Index) invertAll() {
 	}
 }
 
+// invertToRead is invertAll for a caller that reads the lists of open parts.
+func (x *Index) invertToRead() {
+	if !x.behind.Load() && !x.unread.Load() { // behind comes first: invert sets unread before it says that nothing is left
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.invert()
+	for _, p := range x.tail {
+		if p.packed == nil {
+			p.lists.forReaders()
+		}
+	}
+	x.unread.Store(false)
+}
+
 // invert is called with mu held.
 func (x *Index) invert() {
 	for {
@@ -187,6 +204,7 @@ func (x *Index) invert() {
 		if len(docs) == 0 {
 			return
 		}
+		x.unread.Store(true)
 		for i := range docs {
 			x.parts.add(&x.tail, docs[i])
 			docs[i].Analysis.done()

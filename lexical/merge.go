@@ -18,12 +18,14 @@ import (
 //
 // Only neighbours are merged, so the ranges of numbers stay disjoint and rising.
 
-// merging is a merge of segments that takes more than one step. Its segment is not in the list before it is whole;
-// until then its number stands among the dead, so that after a crash its rows go like theirs. A merging is never
-// changed: each step makes the next one.
+// merging is a segment that takes more than one step to write. It replaces segments, or it is made of parts of the tail.
+// It is not in the list before it is whole; until then its number stands among the dead, so that after a crash its rows go
+// like theirs. A merging is never changed: each step makes the next one.
 type merging struct {
 	segment segment
-	old     []segment
+	old     []segment // nil: it is made of parts
+	parts   []*packed
+	through uint64              // of parts: the number of their last page
 	gone    map[uint64]struct{} // pages that had been removed when it began; later ones stay in it, and are left out by readers
 	written []byte              // scope and term of the last list that is written; nil: none
 }
@@ -62,8 +64,8 @@ func (c *checkpoint) due() (from, to int) {
 // sizeClass is the logarithm to the base of mergeFactor.
 func sizeClass(docs uint64) int { return (bits.Len64(docs) - 1) / 3 }
 
-// merge writes about most lists of the merge that goes on, or of the next one.
-func (c *checkpoint) merge(most int) error {
+// merge continues the segment that goes on, or begins the next merge.
+func (c *checkpoint) merge(most atMost) error {
 	c.changed = true
 	m := c.merging
 	if m == nil {
@@ -72,23 +74,8 @@ func (c *checkpoint) merge(most int) error {
 			return err
 		}
 	}
-	if m.segment.docs > 0 {
-		gone := func(num uint64) bool { _, gone := m.gone[num]; return gone }
-		var from []*source
-		for _, o := range m.old {
-			from = append(from, o.source(c.w, m.written, len(m.gone) > 0))
-		}
-		written, err := c.join(m.segment, from, gone, most, nil)
-		if err != nil {
-			return err
-		}
-		if written != nil {
-			c.merging = &merging{segment: m.segment, old: m.old, gone: m.gone, written: written}
-			return nil
-		}
-	}
-	c.endMerge(m)
-	return nil
+	c.merging = nil
+	return c.goOn(m, most)
 }
 
 // beginMerge writes the pages of the new segment.
@@ -108,18 +95,58 @@ func (c *checkpoint) beginMerge() (*merging, error) {
 			return nil, err
 		}
 	}
-	var err error
+	return m, c.begin(m, &rows)
+}
+
+// begin writes the pages of a segment and gives it its number.
+func (c *checkpoint) begin(m *merging, rows *docRows) (err error) {
 	if m.segment, err = rows.write(c.w); err != nil {
-		return nil, err
+		return err
 	}
 	c.manifest.next++
 	c.manifest.dead = append(c.manifest.dead, m.segment.id)
-	return m, nil
+	return nil
 }
 
-// endMerge puts the new segment in the place of the old ones; none when no page is left.
-func (c *checkpoint) endMerge(m *merging) {
-	at := slices.IndexFunc(c.manifest.segments, func(s segment) bool { return s.id == m.old[0].id })
+// goOn writes about as many lists as it may, and ends the segment when it is whole.
+func (c *checkpoint) goOn(m *merging, most atMost) error {
+	if m.segment.docs > 0 {
+		gone := func(num uint64) bool { _, gone := m.gone[num]; return gone }
+		var mask Masked // of segments the words in the keys are masked already
+		if m.old == nil {
+			mask, _ = c.w.(Masked)
+		}
+		written, err := c.join(m.segment, m.sources(c.w), gone, most, mask)
+		if err != nil {
+			return err
+		}
+		if written != nil {
+			next := *m
+			next.written, c.merging = written, &next
+			return nil
+		}
+	}
+	c.end(m)
+	return nil
+}
+
+func (m *merging) sources(rows Rows) (from []*source) {
+	filter := len(m.gone) > 0
+	for _, o := range m.old {
+		from = append(from, o.source(rows, m.written, filter))
+	}
+	for _, p := range m.parts {
+		from = append(from, p.source(m.written, filter))
+	}
+	return from
+}
+
+// end puts the new segment in the place of the old ones, or behind all; none when no page is left.
+func (c *checkpoint) end(m *merging) {
+	at := len(c.manifest.segments)
+	if m.old != nil {
+		at = slices.IndexFunc(c.manifest.segments, func(s segment) bool { return s.id == m.old[0].id })
+	}
 	var whole []segment
 	if m.segment.docs > 0 {
 		whole = []segment{m.segment}
@@ -129,10 +156,10 @@ func (c *checkpoint) endMerge(m *merging) {
 	for _, o := range m.old {
 		c.manifest.dead = append(c.manifest.dead, o.id)
 	}
+	c.manifest.through = max(c.manifest.through, m.through)
 	for num := range m.gone {
 		c.drop(num)
 	}
-	c.merging = nil
 }
 
 // source gives the lists of a part or a segment in the order of scope and term.
@@ -143,21 +170,20 @@ type source struct {
 	more   func(*source) (bool, error)
 }
 
-// source gives the lists of a packed part.
-func (p *packed) source(filter bool) *source {
+// source gives the lists of a packed part behind a scope and term; nil: all.
+func (p *packed) source(behind []byte, filter bool) *source {
 	s := &source{filter: filter}
-	if p.terms == 0 {
-		s.more = func(*source) (bool, error) { return false, nil }
-		return s
-	}
-	w := p.walk(0, 0)
+	w, ok := p.from(behind)
 	s.more = func(s *source) (bool, error) {
-		if !w.next() {
-			return false, nil
+		for ok && w.next() {
+			s.key = append(binary.BigEndian.AppendUint32(s.key[:0], p.scopes[w.scope].id), w.term...)
+			if behind != nil && bytes.Compare(s.key, behind) <= 0 {
+				continue
+			}
+			behind, s.list = nil, w.list
+			return true, nil
 		}
-		s.key = append(binary.BigEndian.AppendUint32(s.key[:0], p.scopes[w.scope].id), w.term...)
-		s.list = w.list
-		return true, nil
+		return false, nil
 	}
 	return s
 }
@@ -232,24 +258,17 @@ func (r *rowLists) portion() (err error) {
 }
 
 // join writes the lists of sources as those of one segment, whose pages are those of the sources in their order. After
-// most lists it stops, and gives scope and term of the last one. mask puts what stands for a word in its place; nil: it is
+// most of them it stops, and gives scope and term of the last one. mask puts what stands for a word in its place; nil: it is
 // there already, or the word itself is.
-func (c *checkpoint) join(s segment, from []*source, gone func(uint64) bool, most int, mask Masked) (written []byte, err error) {
-	q := queue{}
-	for i, f := range from {
-		if ok, err := f.more(f); err != nil {
-			return nil, err
-		} else if ok {
-			q = append(q, queued{f, i})
-		}
-	}
-	for i := len(q)/2 - 1; i >= 0; i-- {
-		q.down(i)
+func (c *checkpoint) join(s segment, from []*source, gone func(uint64) bool, most atMost, mask Masked) (written []byte, err error) {
+	q, err := newQueue(from)
+	if err != nil {
+		return nil, err
 	}
 	var p postings
 	var key, masked []byte
-	for n := 0; len(q) > 0; n++ {
-		if n == most {
+	for n, size := 0, 0; len(q) > 0; n++ {
+		if n == most.lists || size >= most.bytes {
 			return key, nil
 		}
 		key = append(key[:0], q[0].key...)
@@ -270,6 +289,7 @@ func (c *checkpoint) join(s segment, from []*source, gone func(uint64) bool, mos
 			masked = mask.Word(append(masked[:0], key[:scopeSize]...), binary.BigEndian.Uint32(key), key[scopeSize:])
 			row = masked
 		}
+		size += len(p.body)
 		if err := c.put(s, row, &p); err != nil {
 			return nil, err
 		}
@@ -292,20 +312,51 @@ func (p *postings) take(s *source, gone func(uint64) bool) bool {
 // queue is a heap of sources, the one with the least key at its top, of equal ones the first.
 type queue []queued
 
+// queued is a source with the first bytes of its key as numbers: they nearly always tell which of two is less.
 type queued struct {
 	*source
-	place int
+	place        int
+	first, later uint64
 }
 
-func (q queue) less(i, j int) bool {
-	return cmp.Or(bytes.Compare(q[i].key, q[j].key), cmp.Compare(q[i].place, q[j].place)) < 0
+func newQueue(from []*source) (queue, error) {
+	q := queue{}
+	for i, f := range from {
+		if ok, err := f.more(f); err != nil {
+			return nil, err
+		} else if ok {
+			q = append(q, queued{source: f, place: i})
+			q[len(q)-1].look()
+		}
+	}
+	for i := len(q)/2 - 1; i >= 0; i-- {
+		q.down(i)
+	}
+	return q, nil
+}
+
+// look reads the first bytes of the key.
+func (o *queued) look() {
+	var b [2 * headSize]byte
+	copy(b[:], o.key)
+	o.first, o.later = binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[headSize:])
+}
+
+func (o *queued) less(p *queued) bool {
+	switch {
+	case o.first != p.first:
+		return o.first < p.first
+	case o.later != p.later:
+		return o.later < p.later
+	}
+	return cmp.Or(bytes.Compare(o.key, p.key), cmp.Compare(o.place, p.place)) < 0
 }
 
 func (q queue) down(i int) {
 	for {
 		least := i
 		for c := 2*i + 1; c <= 2*i+2 && c < len(q); c++ {
-			if q.less(c, least) {
+			if q[c].less(&q[least]) {
 				least = c
 			}
 		}
@@ -319,11 +370,14 @@ func (q queue) down(i int) {
 
 // advance takes the next list of the source at the top.
 func (q *queue) advance() error {
-	ok, err := (*q)[0].more((*q)[0].source)
+	first := &(*q)[0]
+	ok, err := first.more(first.source)
 	if err != nil {
 		return err
 	}
-	if !ok {
+	if ok {
+		first.look()
+	} else {
 		n := len(*q) - 1
 		(*q)[0] = (*q)[n]
 		*q = (*q)[:n]

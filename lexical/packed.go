@@ -13,7 +13,8 @@ import (
 //
 // Its terms lie in blocks of blockTerms. The first of a block is whole, each later one says how many bytes it has in
 // common with the one before, and which follow. An entry is: bytes in common, bytes that follow, these, count of
-// postings, bytes of the list, the list.
+// postings, if there are several the distance from the first page of the part to the last of the list, bytes of the list,
+// the list.
 type packed struct {
 	pages  segment // number 0: of no segment
 	scopes []packedScope
@@ -21,7 +22,6 @@ type packed struct {
 	at     []uint32 // where each block begins in data
 	data   []byte
 	terms  int
-	words  *sketch // its terms, for an estimate
 }
 
 // packedScope is a scope of the part; its blocks end where the next one's begin.
@@ -32,40 +32,61 @@ type packedScope struct {
 
 const blockTerms = 16
 
-// pack gives the lists of a part in their order.
-func (w *packer) pack(l *lists, docs []docRow) *packed {
-	w.p = packed{
-		pages: segment{first: docs[0].num, last: docs[len(docs)-1].num, docs: uint64(len(docs))}, terms: len(l.terms), words: new(sketch),
-		heads: w.p.heads[:0], at: w.p.at[:0], data: w.p.data[:0],
-	}
-	w.l, w.docs = l, docs
-	w.order = l.sorted(w.order)
-	for some := range slices.Chunk(w.order, together) {
-		w.read += l.ahead(some)
-		for i := range some {
-			w.add(&l.terms[some[i].at])
-		}
-	}
-	p := w.p
-	p.heads, p.at, p.data = exact(p.heads), exact(p.at), exact(p.data)
-	w.p.scopes, w.p.words, w.l, w.docs = nil, nil, nil, nil
-	return &p
-}
-
 // packer makes packed parts, one after the other, in memory that it uses again.
 type packer struct {
 	p     packed
-	l     *lists
-	docs  []docRow
-	order []inOrder
-	n     int    // terms in the last block
-	last  []byte // the term before
+	order order
+	next  []uint32 // by term: where its next posting goes in posts
+	posts []uint64 // the lists in their order: distance from the first page of the part, above the count
+	n     int      // terms in the last block
+	last  []byte   // the term before
 	list  postings
-	read  uint64 // see ahead
 }
 
-func (w *packer) add(t *tailTerm) {
-	p, term := &w.p, w.l.bytes(t)
+// pack gives the lists of a part in their order.
+func (w *packer) pack(l *lists, docs []docRow) *packed {
+	w.p = packed{
+		pages: segment{first: docs[0].num, last: docs[len(docs)-1].num, docs: uint64(len(docs))}, terms: len(l.terms),
+		heads: w.p.heads[:0], at: w.p.at[:0], data: w.p.data[:0],
+	}
+	terms := w.order.sort(&l.dictionary)
+	w.invert(l, docs, terms)
+	posts := w.posts
+	for i := range terms {
+		t := &l.terms[terms[i].at]
+		w.add(t, l.bytes(t), posts[:t.df])
+		posts = posts[t.df:]
+	}
+	p := w.p
+	p.heads, p.at, p.data = exact(p.heads), exact(p.at), exact(p.data)
+	w.p.scopes = nil
+	return &p
+}
+
+// invert brings what stands page after page into the order of terms.
+func (w *packer) invert(l *lists, docs []docRow, terms []inOrder) {
+	w.next = slices.Grow(w.next[:0], len(terms))[:len(terms)]
+	at := uint32(0)
+	for i := range terms {
+		t := terms[i].at
+		w.next[t] = at
+		at += l.terms[t].df
+	}
+	w.posts = slices.Grow(w.posts[:0], len(l.uses))[:len(l.uses)]
+	from := uint32(0)
+	for i, to := range l.ends {
+		page := (docs[i].num - docs[0].num) << 32
+		for _, u := range l.uses[from:to] {
+			next := &w.next[u.term]
+			w.posts[*next] = page | uint64(u.n)
+			*next++
+		}
+		from = to
+	}
+}
+
+func (w *packer) add(t *tailTerm, term []byte, posts []uint64) {
+	p := &w.p
 	newScope := len(p.scopes) == 0 || p.scopes[len(p.scopes)-1].id != t.scope
 	if newScope {
 		p.scopes = append(p.scopes, packedScope{t.scope, len(p.heads)})
@@ -79,13 +100,17 @@ func (w *packer) add(t *tailTerm) {
 	}
 	w.n++
 	w.last = append(w.last[:0], term...)
-	p.words.add(t.scope, term)
-	w.list = postings{body: w.list.body[:0], last: p.pages.first}
-	w.l.each(t, func(doc, n uint32) { w.list.add(w.docs[doc].num, n) })
-	d := binary.AppendUvarint(double(p.data, len(term)+len(w.list.body)+4*binary.MaxVarintLen32), uint64(common))
+	w.list = postings{body: w.list.body[:0]}
+	for _, x := range posts {
+		w.list.add(x>>32, uint32(x))
+	}
+	d := binary.AppendUvarint(double(p.data, len(term)+len(w.list.body)+5*binary.MaxVarintLen64), uint64(common))
 	d = binary.AppendUvarint(d, uint64(len(term)-common))
 	d = append(d, term[common:]...)
 	d = binary.AppendUvarint(d, w.list.df)
+	if w.list.df > 1 {
+		d = binary.AppendUvarint(d, w.list.last)
+	}
 	d = binary.AppendUvarint(d, uint64(len(w.list.body)))
 	p.data = append(d, w.list.body...)
 }
@@ -127,28 +152,23 @@ func (w *walk) next() bool {
 	r := reader{b: w.rest}
 	common := r.uvarint()
 	w.term = append(w.term[:common], r.bytes()...)
-	df := r.uvarint()
-	w.list = list{segment: w.p.pages, df: df, body: r.bytes()}
+	w.list = list{segment: w.p.pages, df: r.uvarint()}
+	if w.list.df > 1 {
+		w.list.last = w.p.pages.first + r.uvarint()
+	}
+	w.list.body = r.bytes()
 	w.rest = r.b
 	return true
 }
 
 // find returns the list of a term.
 func (p *packed) find(scope uint32, term string) (list, bool) {
-	at, ok := slices.BinarySearchFunc(p.scopes, scope, func(s packedScope, id uint32) int { return cmp.Compare(s.id, id) })
+	at, ok := p.scope(scope)
 	if !ok {
 		return list{}, false
 	}
-	from, to := p.scopes[at].block, len(p.heads)
-	if at+1 < len(p.scopes) {
-		to = p.scopes[at+1].block
-	}
-	first := head(term)
-	block := from + sort.Search(to-from, func(i int) bool {
-		h := p.heads[from+i]
-		return h > first || h == first && string(p.first(from+i)) > term
-	}) - 1
-	if block < from {
+	block := p.block(at, term)
+	if block < p.scopes[at].block {
 		return list{}, false
 	}
 	w := p.walk(at, block)
@@ -160,6 +180,42 @@ func (p *packed) find(scope uint32, term string) (list, bool) {
 		}
 	}
 	return list{}, false
+}
+
+// scope returns where a scope is in scopes, or would be.
+func (p *packed) scope(id uint32) (at int, known bool) {
+	return slices.BinarySearchFunc(p.scopes, id, func(s packedScope, id uint32) int { return cmp.Compare(s.id, id) })
+}
+
+// block returns the last block of a scope that begins with a term or with one before it; if none does, the one before the
+// scope's first.
+func (p *packed) block(at int, term string) int {
+	from, to := p.scopes[at].block, len(p.heads)
+	if at+1 < len(p.scopes) {
+		to = p.scopes[at+1].block
+	}
+	first := head(term)
+	return from + sort.Search(to-from, func(i int) bool {
+		h := p.heads[from+i]
+		return h > first || h == first && string(p.first(from+i)) > term
+	}) - 1
+}
+
+// from is a walk that begins at or shortly before a scope and term; nil: at the first. false: all terms are before it.
+func (p *packed) from(key []byte) (walk, bool) {
+	at, block := 0, 0
+	if key != nil {
+		var known bool
+		if at, known = p.scope(binary.BigEndian.Uint32(key)); known {
+			block = max(p.scopes[at].block, p.block(at, string(key[scopeSize:])))
+		} else if at < len(p.scopes) {
+			block = p.scopes[at].block
+		}
+	}
+	if at == len(p.scopes) {
+		return walk{}, false
+	}
+	return p.walk(at, block), true
 }
 
 // first is the first term of a block.

@@ -64,7 +64,7 @@ type tailRef struct {
 }
 
 func (x *Index) borrow() *work {
-	x.invertAll()
+	x.invertToRead()
 	w, _ := x.work.Get().(*work)
 	if w == nil {
 		w = &work{}
@@ -206,11 +206,10 @@ func (w *work) liveTail(p *part, term uint32) uint64 {
 	if p.removed == 0 {
 		return n
 	}
-	p.lists.each(&p.lists.terms[term], func(doc, _ uint32) {
-		if !w.x.cols.has(p.docs[doc].num) {
-			n--
-		}
-	})
+	l := p.list(term)
+	for block := l.next(&w.block); len(block) > 0; block = l.next(&w.block) {
+		n -= uint64(len(block) - len(w.present(block)))
+	}
 	return n
 }
 

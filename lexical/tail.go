@@ -29,11 +29,19 @@ type part struct {
 
 // lists are the postings of an open part. They are a handful of arrays without pointers, however many terms and postings
 // they hold. Pages are entered at every commit, and the garbage collector has nothing to follow.
+//
+// A page is entered by noting which terms it uses, which is all that packing needs. A question needs lists: it brings posts up
+// to date before it reads them. So pages that nobody asks for before their part is full are never put into lists.
 type lists struct {
 	dictionary
+	uses  []use    // page after page
+	ends  []uint32 // by page: where its uses end
 	posts []uint64 // pieces of lists; see post
-	n     int      // postings
+	read  int      // pages that are in posts
 }
+
+// use says how often a page has a term.
+type use struct{ term, n uint32 }
 
 // A list lies in posts in pieces, each twice as long as the one before up to
 // 1<<lastPiece words. A word is a posting, the page's index in docs above its count;
@@ -64,7 +72,7 @@ func (w *partWriter) add(t *tail, d Doc) {
 	}
 	p := (*t)[n-1]
 	p.add(d)
-	if len(p.docs) >= flushDocs || p.lists.n >= partPosts {
+	if len(p.docs) >= flushDocs || len(p.lists.uses) >= partPosts {
 		w.pack(p)
 	}
 }
@@ -81,7 +89,7 @@ func (w *partWriter) lists() *lists {
 func (w *partWriter) pack(p *part) {
 	p.docs = exact(p.docs)
 	p.packed, p.closed = w.packer.pack(p.lists, p.docs), true
-	if p.lists.n <= 2*partPosts { // otherwise a page was larger than any before or after it is likely to be
+	if len(p.lists.uses) <= 2*partPosts { // otherwise a page was larger than any before or after it is likely to be
 		p.lists.reset()
 		w.spare = p.lists
 	} else {
@@ -91,7 +99,7 @@ func (w *partWriter) pack(p *part) {
 }
 
 func (l *lists) reset() {
-	l.terms, l.text, l.posts, l.n = l.terms[:0], l.text[:0], l.posts[:0], 0
+	l.terms, l.text, l.uses, l.ends, l.posts, l.read = l.terms[:0], l.text[:0], l.uses[:0], l.ends[:0], l.posts[:0], 0
 	clear(l.table)
 }
 
@@ -104,53 +112,67 @@ func exact[T any](s []T) []T {
 
 func (p *part) add(d Doc) {
 	p.docs = append(p.docs, d.row())
-	terms := d.Analysis.Terms
-	p.lists.room(len(terms))
-	for some := range slices.Chunk(terms, together) {
-		p.lists.add(uint32(len(p.docs)-1), d.Scope, some)
-	}
+	p.lists.add(d.Scope, d.Analysis.Terms)
 }
 
 // together is how many terms are looked up at once. A part is larger than a cache of the processor: of terms that are
 // looked up one by one each waits for memory, of these all wait at once.
 const together = 32
 
-// add enters terms of a page; each occurs once.
-func (l *lists) add(page, scope uint32, terms []TermCount) {
+// add enters the terms of the next page; each occurs once.
+func (l *lists) add(scope uint32, terms []TermCount) {
+	l.room(len(terms))
+	l.uses = double(l.uses, len(terms))
+	for some := range slices.Chunk(terms, together) {
+		l.use(scope, some)
+	}
+	l.ends = append(l.ends, uint32(len(l.uses)))
+}
+
+func (l *lists) use(scope uint32, terms []TermCount) {
 	var hashes [together]uint32
 	var found [together]entry
-	var next [together]uint64
 	for i := range terms {
 		hashes[i] = inScope(terms[i].hashed(), scope)
 		found[i] = l.candidate(hashes[i])
 	}
 	for i := range terms {
-		if e := found[i]; e > 0 {
-			next[i] = l.posts[l.terms[e.at()].end]
-		}
-	}
-	doc := uint64(page) << 32
-	for i := range terms {
 		c, at := &terms[i], found[i].at()
 		if found[i] == 0 || !l.is(at, scope, c.Term) {
 			at = l.enter(hashes[i], scope, c.Term)
-			next[i] = l.posts[l.terms[at].end]
 		}
-		l.post(&l.terms[at], next[i], doc|uint64(c.N))
+		l.terms[at].df++
+		l.uses = append(l.uses, use{at, c.N})
 	}
-	l.n += len(terms)
 }
 
-// post appends a posting to the list of a term; next is the word where it goes.
-func (l *lists) post(t *tailTerm, next, posting uint64) {
-	if next&link != 0 {
+// forReaders puts the pages into lists that are not in lists yet.
+func (l *lists) forReaders() {
+	from := uint32(0)
+	if l.read > 0 {
+		from = l.ends[l.read-1]
+	}
+	for ; l.read < len(l.ends); l.read++ {
+		to := l.ends[l.read]
+		for _, u := range l.uses[from:to] {
+			l.post(&l.terms[u.term], uint64(l.read)<<32|uint64(u.n))
+		}
+		from = to
+	}
+}
+
+// post appends a posting to the list of a term.
+func (l *lists) post(t *tailTerm, posting uint64) {
+	if t.end == 0 { // a list never ends at the first word
+		t.first = l.piece(firstPiece)
+		t.end = t.first
+	} else if next := l.posts[t.end]; next&link != 0 {
 		piece := l.piece(min(int(next&^link)+1, lastPiece))
 		l.posts[t.end] = link | uint64(piece)
 		t.end = piece
 	}
 	l.posts[t.end] = posting
 	t.end++
-	t.df++
 }
 
 // piece returns where a new piece of 1<<power words begins.
@@ -160,16 +182,6 @@ func (l *lists) piece(power int) uint32 {
 	clear(l.posts[at : at+size-1]) // the memory was another part's: what was a link there is none here
 	l.posts[at+size-1] = link | uint64(power)
 	return uint32(at)
-}
-
-// enter returns the index of a term; the table has room for it.
-func (l *lists) enter(hash, scope uint32, text string) uint32 {
-	at, known := l.dictionary.enter(hash, scope, text)
-	if !known {
-		first := l.piece(firstPiece)
-		l.terms[at].first, l.terms[at].end = first, first
-	}
-	return at
 }
 
 // double makes room for n more elements. A large slice grows by append in steps
@@ -249,35 +261,6 @@ func (l *lists) each(t *tailTerm, fn func(doc, n uint32)) {
 		fn(uint32(w>>32), uint32(w))
 		at++
 	}
-}
-
-// ahead reads the first words of the pieces of some lists, those of one level at once. Lists that are walked one after the
-// other wait for memory at each piece, as in add; after ahead they find it in the cache. The result says nothing: it
-// keeps the reads from being left out. A list whose pieces do not lie as expected is left alone.
-func (l *lists) ahead(terms []inOrder) (read uint64) {
-	var at, end [together]uint32
-	n := 0
-	for i := range terms {
-		t := &l.terms[terms[i].at]
-		at[n], end[n] = t.first, t.end
-		n++
-	}
-	for power := firstPiece; n > 0; power = min(power+1, lastPiece) {
-		more := 0
-		for i := range n {
-			last := at[i] + 1<<power - 1
-			if end[i] >= at[i] && end[i] <= last || int(last) >= len(l.posts) {
-				read += l.posts[at[i]]
-				continue
-			}
-			if w := l.posts[last]; w&link != 0 && uint32(w) > last { // pieces come one after the other: this ends
-				at[more], end[more] = uint32(w), end[i]
-				more++
-			}
-		}
-		n = more
-	}
-	return read
 }
 
 // tailList walks the postings of a term of an open part in the order of pages.
