@@ -12,6 +12,7 @@ import (
 	"time"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -97,6 +98,40 @@ func TestRefreshDirectory(t *testing.T) {
 	require.ErrorIs(t, s.RemoveDirectory(ctx, Directory{Dir: dir, Prefix: "d/"}), ErrNotFound)
 	writeFile(t, filepath.Join(dir, "newer.md"), "epsilon")
 	require.Empty(t, refresh(t, s, RefreshOptions{}).New, "it is forgotten")
+}
+
+// TestEraseTellsOfFiles: an erase reports the file that an artefact was imported from, because the next refresh imports it
+// again. The control: once it is removed, or excluded, nothing comes back, and where no directory is recorded nothing is
+// reported.
+func TestEraseTellsOfFiles(t *testing.T) {
+	dir := docs(t)
+	db := open(t, WithoutSync(Options{FileRoots: []string{dir}}))
+	s := db.Scope("acme/docs")
+	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir, Prefix: "d/", MaxSize: 4000}))
+	put(t, s, Artefact{ID: "own", Source: "file:" + filepath.Join(dir, "a.md")})
+	refresh(t, s, RefreshOptions{})
+	erased := func(id string, dry bool) []erase.File {
+		t.Helper()
+		r, err := db.Erase(ctx, erase.Request{Refs: []Ref{{Scope: "acme/docs", ID: id}}, By: "desk", Reason: "asked", DryRun: dry})
+		require.NoError(t, err)
+		return r.Files
+	}
+	want := []erase.File{{Ref: "acme/docs:d%2Fa.md", Path: filepath.Join(dir, "a.md"), Dir: dir}}
+	require.Equal(t, want, erased("d/a.md", true))
+	require.Equal(t, want, erased("d/a.md", false))
+	require.Equal(t, []string{"d/a.md"}, refresh(t, s, RefreshOptions{}).New, "it comes back")
+	require.Equal(t, []erase.File{}, erased("own", false), "no refresh makes it again")
+
+	require.Equal(t, want, erased("d/a.md", false))
+	require.NoError(t, os.Remove(filepath.Join(dir, "a.md")))
+	require.Len(t, erased("d/b.md", false), 1)
+	writeFile(t, filepath.Join(dir, ".gitignore"), "*.tmp\nb.md\n")
+	require.Empty(t, refresh(t, s, RefreshOptions{}).New)
+
+	r, err := db.Erase(ctx, erase.Request{Scope: "acme", By: "desk", Reason: "asked", DryRun: true})
+	require.NoError(t, err)
+	require.NotEmpty(t, r.Erased)
+	require.Empty(t, r.Files, "the recorded directory goes as well")
 }
 
 // A new file does not replace what the host put under its id, and a directory that no root allows is not read.

@@ -94,9 +94,12 @@ func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.
 	row := eraseRow{Leaves: job.Leaves, Names: job.Names, Report: store.EraseReport{
 		Trace: run.String(), At: s.opts.Now().UTC(), By: job.By, Reason: job.Reason, Asked: job.Asked, Cascade: job.Cascade, Backups: job.Backups,
 	}, Job: job}
-	if s.opts.Sealed && job.Names {
-		if row.Pages, err = s.pagesOf(job.Refs); err != nil {
+	if s.opts.Sealed {
+		if row.Report.Numbers, err = s.pagesOf(job.Refs); err != nil {
 			return store.EraseReport{}, err
+		}
+		if job.Names {
+			row.Pages = row.Report.Numbers
 		}
 	}
 	err = s.eraseAll(ctx, &row, progress)

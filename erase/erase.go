@@ -95,6 +95,9 @@ type Report struct {
 	Rows      int        `json:"rows"`               // of state: sessions, directives, drafts
 	Bodies    uint64     `json:"bodies,omitempty"`   // of leaves that go with Names
 	NamedBy   []string   `json:"named_by,omitempty"` // artefacts that stay and name what goes, with Names: their rows still have the names
+	// Files are where what goes came from. An erase touches no file, and the next Refresh imports each of them again, unless it
+	// is removed, or excluded by a .gitignore of its directory, or the directory is forgotten (Scope.RemoveDirectory).
+	Files []File `json:"files"`
 	// Backups are those that the database knows of: they were made before, and have what was there then.
 	Backups []store.Backup `json:"backups"`
 	// Done says what was erased; nil of a dry run.
@@ -120,6 +123,13 @@ type Derived struct {
 	From  []string `json:"from"`  // what goes of its sources
 	Left  []string `json:"left"`  // its other sources
 	Stays bool     `json:"stays"` // else it goes, and may be made again from what is left
+}
+
+// File is a file of a recorded directory that an artefact was imported from.
+type File struct {
+	Ref  string `json:"ref"`  // the artefact that goes
+	Path string `json:"path"` // of the file; whether it is still there nobody looked
+	Dir  string `json:"dir"`  // the recorded directory
 }
 
 // HeldItem is a held batch that goes.

@@ -64,6 +64,9 @@ func fileProblem(path string) error {
 	if err != nil {
 		return fmt.Errorf("ctxpage: open: %w", err)
 	}
+	if st.IsDir() {
+		return store.Invalid("path", path+", which is a directory", "the file of a database, or a name that is not taken")
+	}
 	if !st.Mode().IsRegular() {
 		return store.Invalid("path", fmt.Sprintf("%s, which is %v", path, st.Mode().Type()), "a regular file, or nothing; symbolic links are not followed")
 	}

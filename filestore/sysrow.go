@@ -102,7 +102,7 @@ func (s *Store) loadSys(ctx context.Context) error {
 
 // notMade is the error for a file whose creation was killed before anything was in it.
 func notMade(path string) error {
-	return fmt.Errorf("%w: %s is empty; open it once for writing", store.ErrNotExist, path)
+	return fmt.Errorf("%w: %s is empty; expected the file of a database; open it once for writing to make one", store.ErrNotExist, path)
 }
 
 // decodeSys reads the system row, in the order of who may be believed: the format first, then

@@ -159,6 +159,9 @@ func (v eraseView) print(w io.Writer) {
 	for _, x := range v.Answers {
 		fmt.Fprintf(w, "%s was written from context %s (%s): %s\n", x.Trace, x.Context, x.Status, line(strings.Join(x.Refs, ", ")))
 	}
+	for _, f := range v.Files {
+		fmt.Fprintf(w, "not erased: file %s of the imported directory %s; the next refresh imports it again as %s: remove it, or exclude it by a .gitignore there\n", line(f.Path), line(f.Dir), line(f.Ref))
+	}
 	printBackups(w, v.Backups)
 	if v.Done != nil {
 		fmt.Fprintf(w, "trace %s, leaf %d; the file has %d bytes, it had %d\n", v.Done.Trace, v.Done.Leaf, v.Done.FileAfter, v.Done.FileBefore)

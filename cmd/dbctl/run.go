@@ -354,7 +354,9 @@ func kindOf(err error, code int) string {
 var said = strings.NewReplacer(": ctxpage: ", ": ", "\nctxpage: ", "\n",
 	"name one in Options.FileRoots", "--root DIR allows one",
 	"file, page or one of Options.Sources", "file or page",
-	"see what Salvage finds", "see what dbctl salvage finds")
+	"see what Salvage finds", "see what dbctl salvage finds",
+	"the file of a database, or a name that is not taken", "the file of a database; make one with: dbctl init FILE, where no FILE is yet",
+	"open it once for writing to make one", "make one with: dbctl init FILE")
 
 // hint adds what to do where the library, which knows no command line, cannot say it.
 func hint(err error) string {
@@ -364,7 +366,7 @@ func hint(err error) string {
 		return msg + "; get --serve-stale prints what is stored"
 	case strings.HasPrefix(msg, "lock: ") && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)):
 		return msg + "; --read-only of get, search and assemble needs no right to write"
-	case errors.Is(err, ctxpage.ErrNotExist) && !strings.Contains(msg, "is empty"): // init refuses a path where something is
+	case errors.Is(err, ctxpage.ErrNotExist) && !strings.Contains(msg, "dbctl init"):
 		return msg + "; make one with: dbctl init FILE"
 	case errors.Is(err, ctxpage.ErrLocked):
 		return msg + "; the manifest verbs read beside it, --wait waits for it"

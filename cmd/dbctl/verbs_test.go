@@ -542,8 +542,13 @@ func TestErrorsThatHelp(t *testing.T) {
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	r = dbctl("", "stat", empty)
 	require.Equal(t, exitFailed, r.code)
-	require.NotContains(t, r.err, "dbctl init", "which refuses a path where something is")
-	require.Contains(t, dbctl("", "stat", empty+"2").err, "dbctl init", "control")
+	require.Contains(t, r.err, "is empty; expected the file of a database; make one with: dbctl init FILE")
+	require.Contains(t, dbctl("", "stat", empty+"2").err, "dbctl init")
+	r = dbctl("", "stat", filepath.Dir(empty))
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.err, "which is a directory, expected the file of a database; make one with: dbctl init FILE, where no FILE is yet")
+	ok(t, "", "init", empty)
+	ok(t, "", "stat", empty)
 }
 
 // What the library says of a file that may not be written leads to the flag that needs no right to.

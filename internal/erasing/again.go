@@ -73,7 +73,9 @@ func Again(ctx context.Context, st store.Store, receipts []*erase.Receipt, dryRu
 		}
 		for _, req := range reqs {
 			req.DryRun, req.Progress = dryRun, progress
-			rep, err := Run(ctx, st, &req)
+			f := newFinder(&req)
+			f.lost = r.Done.Numbers
+			rep, err := run(ctx, st, f, &r.Done)
 			if err != nil && !errors.Is(err, store.ErrNotFound) { // one request may have taken what the next asks for
 				return out, err
 			}
@@ -115,9 +117,18 @@ func has(ctx context.Context, st store.Store, r *erase.Receipt) (bool, error) {
 	return err == nil && bytes.Equal(body, r.Body), err
 }
 
-// requests are those that a receipt stands for, of the names that a store has.
+// lostTo says whether the key of a version was destroyed by an erase that took the pages with these numbers. In an encrypted
+// backup such a row keeps the id of its artefact and the numbers of its pages; subject, lineage and salts are gone, so that
+// what the receipt asked for may stand nowhere any more. The numbers alone would not do: a copy that was written to gives
+// numbers to pages of its own. The receipt does not prove them, but nothing is taken by them that anybody could read.
+func lostTo(spans []manifest.Span, h *store.Head) bool {
+	return len(h.Rows) > 0 && !h.Gone && h.Rows[0].Salt == [store.DigestSaltSize]byte{} && manifest.Covered(spans, h.Rows[0].Num)
+}
+
+// requests are those that a receipt stands for, of the names that a store has. If it has none of them, but artefacts whose keys
+// that erase destroyed, those are asked for.
 func requests(ctx context.Context, st store.Store, secret []byte, done *store.EraseReport) (reqs []erase.Request, err error) {
-	n := &names{ctx: ctx, st: st, all: map[[2]string]bool{}}
+	n := &names{ctx: ctx, st: st, all: map[[2]string]bool{}, spans: done.Numbers, lost: map[artefact]bool{}}
 	if err := n.find(); err != nil {
 		return nil, err
 	}
@@ -148,6 +159,11 @@ func requests(ctx context.Context, st store.Store, secret []byte, done *store.Er
 		}
 		reqs = append(reqs, req)
 	}
+	if len(reqs)+len(refs) == 0 {
+		for _, a := range slices.SortedFunc(maps.Keys(n.lost), compare) {
+			refs = append(refs, store.Ref{Scope: a.scope, ID: a.id})
+		}
+	}
 	if len(refs) > 0 {
 		base.Refs = refs
 		reqs = append(reqs, base)
@@ -160,6 +176,9 @@ type names struct {
 	ctx context.Context
 	st  store.Store
 	all map[[2]string]bool
+
+	spans []manifest.Span   // pages of the erase that is repeated
+	lost  map[artefact]bool // artefacts whose keys it destroyed
 }
 
 func (n *names) find() error {
@@ -225,6 +244,9 @@ func (n *names) artefact(scope string, a *store.Artefact) {
 }
 
 func (n *names) head(h *store.Head) {
+	if lostTo(n.spans, h) {
+		n.lost[artefact{h.Scope, h.ID}] = true
+	}
 	n.scope(h.Scope)
 	n.artefact(h.Scope, &h.Artefact)
 }

@@ -116,9 +116,14 @@ func (f *finder) version(x *found, h *store.Head) {
 		x.why = "of the scope"
 	case h.Group != "" && f.inSession(h.Scope, h.Group):
 		x.why = "of the session"
+	case lostTo(f.lost, h):
+		x.why = "its key was destroyed by the erase"
 	}
 	if turn && !slices.Contains(x.sessions, h.Group) {
 		x.sessions = append(x.sessions, h.Group)
+	}
+	if strings.HasPrefix(h.Artefact.Source, "file:") && !slices.Contains(x.files, h.Artefact.Source) {
+		x.files = append(x.files, h.Artefact.Source)
 	}
 	for _, r := range h.Rows {
 		x.nums = append(x.nums, r.Num)

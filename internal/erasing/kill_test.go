@@ -39,6 +39,8 @@ const (
 	erases   = "content"
 	names    = "names"  // erases it with its names
 	seals    = "sealed" // erases it from an encrypted database
+	unnames  = "sealed names"
+	turns    = "turn" // erases one turn of its session from an encrypted database
 	compacts = "compact"
 )
 
@@ -62,10 +64,13 @@ func eraser(args []string) error {
 	}
 	if scope != "" {
 		clear(seen)
-		if mode == compacts {
+		switch mode {
+		case compacts:
 			_, err = db.Compact(ctx, false, nil)
-		} else {
-			_, err = db.Erase(ctx, (&garden{scope: scope, names: mode == names}).request())
+		case turns:
+			_, err = db.Erase(ctx, turnRequest(scope))
+		default:
+			_, err = db.Erase(ctx, (&garden{scope: scope, names: mode == names || mode == unnames}).request())
 		}
 		if err != nil {
 			return err
@@ -110,17 +115,50 @@ func life(path, stop, scope, mode string, after time.Duration) (steps []string, 
 }
 
 func (g *garden) mode() string {
-	if g.names {
+	switch {
+	case g.names && g.key != nil:
+		return unnames
+	case g.names:
 		return names
+	case g.key != nil:
+		return seals
 	}
 	return erases
+}
+
+// finish is the mode of a process that only opens the database.
+func (g *garden) finish() string {
+	if g.key != nil {
+		return seals
+	}
+	return erases
+}
+
+// hits counts the needles in the files of a database; of an encrypted one those in the rows that its keyring opens.
+func (g *garden) hits(path string) (n int, err error) {
+	if g.key == nil {
+		return hits(filepath.Dir(path))
+	}
+	in, err := opened(path, path+".keys")
+	for _, k := range in {
+		n += k
+	}
+	return n, err
+}
+
+func (g *garden) none(path string) error {
+	n, err := g.hits(path)
+	if n > 0 {
+		err = fmt.Errorf("%d needles in %s", n, path)
+	}
+	return err
 }
 
 // planted makes a database to be erased, once; the tests work on copies of it.
 func (g *garden) database(t *testing.T) (path string, heads []manifest.Head) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "agent.ctx")
-	db, err := openFiles(path, g, nil, nil)
+	db, err := openFiles(path, g, g.key, nil)
 	require.NoError(t, err)
 	require.NoError(t, g.plant(db))
 	for range 2 {
@@ -140,6 +178,9 @@ func copyOf(t *testing.T, path string) string {
 	require.NoError(t, os.Mkdir(filepath.Dir(to), 0o700))
 	require.NoError(t, dbtest.Copy(path, to))
 	columns, err := os.ReadFile(path + ".columns")
+	if errors.Is(err, os.ErrNotExist) { // of an encrypted one
+		return to
+	}
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(to+".columns", columns, 0o600))
 	return to
@@ -148,16 +189,17 @@ func copyOf(t *testing.T, path string) string {
 // clean opens a database as the next process would, and looks at all of it: no needle, what is bob's, the heads of before. It
 // gives how many needles there were before.
 func (g *garden) clean(path string, heads []manifest.Head) (before int, err error) {
-	dir := filepath.Dir(path)
-	if before, err = hits(dir); err != nil {
+	if before, err = g.hits(path); err != nil {
 		return before, err
 	}
-	db, err := openFiles(path, nil, nil, nil)
+	db, err := openFiles(path, nil, g.key, nil)
 	if err != nil {
 		return before, err
 	}
-	err = errors.Join(none(dir), g.whole(db, heads))
-	return before, errors.Join(err, db.Close(), none(dir))
+	if g.key == nil {
+		err = g.none(path)
+	}
+	return before, errors.Join(err, g.whole(db, heads), db.Close(), g.none(path))
 }
 
 func none(dir string) error {
@@ -194,23 +236,27 @@ func (g *garden) whole(db *ctxpage.DB, heads []manifest.Head) error {
 }
 
 // TestKilledErase kills a process that erases, at each of its steps and at random moments, and one that finishes the erase of
-// another. After the next open no file has any of 1,000 needles. The control: before it, files have them.
+// another. After the next open no file has any of 1,000 needles. The control: before it, files have them. Of an encrypted
+// database no row that the keyring opens has any; TestKilledSealedErase looks at its backups.
 func TestKilledErase(t *testing.T) {
-	for _, mode := range []string{erases, names} {
+	for _, mode := range []string{erases, names, seals, unnames} {
+		if keyOf(mode) != nil && !dbtest.Long {
+			continue
+		}
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			g := &garden{needles: &needles{}, names: mode == names}
+			g := &garden{needles: &needles{}, names: mode == names || mode == unnames, key: keyOf(mode)}
 			base, heads := g.database(t)
 			require.Greater(t, g.n, 1000)
-			n, err := hits(filepath.Dir(base))
+			n, err := g.hits(base)
 			require.NoError(t, err)
-			require.Greater(t, n, 1000, "control: they are there")
+			require.Greater(t, n, 500, "control: they are there")
 			path := copyOf(t, base)
 			began := time.Now()
 			steps, err := life(path, "", g.scope, g.mode(), 0)
 			took := time.Since(began)
 			require.NoError(t, err)
-			require.NoError(t, none(filepath.Dir(path)))
+			require.NoError(t, g.none(path))
 			g.killedAt(t, base, heads, steps)
 			g.killedAnyTime(t, base, heads, took)
 		})
@@ -229,7 +275,7 @@ func (g *garden) killedAt(t *testing.T, base string, heads []manifest.Head, step
 		_, err := life(path, step, g.scope, g.mode(), 0)
 		require.NoError(t, err)
 		if dbtest.Long || i%3 == 0 { // the next process is killed, too: while it finishes, if it comes so far
-			_, err = life(path, "compact synced 1", "", erases, wait/10)
+			_, err = life(path, "compact synced 1", "", g.finish(), wait/10)
 			if err != nil {
 				require.ErrorContains(t, err, "it never came to", step)
 			}
@@ -240,7 +286,9 @@ func (g *garden) killedAt(t *testing.T, base string, heads []manifest.Head, step
 	}
 	t.Logf("needles left by a kill: %v", left)
 	require.NotZero(t, left["erase committed 1"], "control: without the rest of the erase the files have them")
-	require.NotZero(t, left["erase cut 1"], "control: without the compaction the file has them")
+	if g.key == nil { // free pages of an encrypted file nobody opens
+		require.NotZero(t, left["erase cut 1"], "control: without the compaction the file has them")
+	}
 	require.Contains(t, left, "compact renamed 1")
 	require.Contains(t, left, "erase purged 1")
 	if g.names {
@@ -256,11 +304,11 @@ func (g *garden) killedAnyTime(t *testing.T, base string, heads []manifest.Head,
 		steps, err := life(path, "", g.scope, g.mode(), after)
 		require.NoError(t, err)
 		if rng.IntN(2) == 0 { // the next process is killed, too
-			more, err := life(path, "", "", erases, time.Duration(1+rng.Int64N(int64(took))))
+			more, err := life(path, "", "", g.finish(), time.Duration(1+rng.Int64N(int64(took))))
 			require.NoError(t, err)
 			steps = append(steps, more...)
 		}
-		db, err := openFiles(path, nil, nil, nil)
+		db, err := openFiles(path, nil, g.key, nil)
 		require.NoError(t, err)
 		_, err = db.Erase(ctx, g.request())
 		if err != nil {
@@ -274,36 +322,65 @@ func (g *garden) killedAnyTime(t *testing.T, base string, heads []manifest.Head,
 }
 
 // TestSalvageAfterErase: of an erased database that is damaged then, and of one that was killed on the way, a salvage brings
-// nothing back.
+// nothing back. The control: of one that was not erased it brings needles back.
 func TestSalvageAfterErase(t *testing.T) {
-	t.Parallel()
-	g := &garden{needles: &needles{}}
-	base, _ := g.database(t)
-	rng := rand.New(rand.NewPCG(3, 5))
-	for i, step := range append([]string{"erase committed 1", "erase cut 1", "compact copied 1", "compact renamed 1"}, make([]string, dbtest.Times(8, 80))...) {
-		path := copyOf(t, base)
-		_, err := life(path, step, g.scope, erases, 0)
-		require.NoError(t, err)
-		if step == "" {
-			b, err := os.ReadFile(path)
-			require.NoError(t, err)
-			for range 1 + i%4 { // a page of the file, of 4 KiB
-				at := rng.IntN(len(b)/4096) * 4096
-				for j := range 64 {
-					b[at+rng.IntN(4096)] ^= byte(1 + j)
+	for _, mode := range []string{erases, seals} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			g := &garden{needles: &needles{}, key: keyOf(mode)}
+			base, _ := g.database(t)
+			_, n := g.salvaged(t, base)
+			require.NotZero(t, n, "control")
+			rng := rand.New(rand.NewPCG(3, 5))
+			for i, step := range append([]string{"erase committed 1", "erase cut 1", "compact copied 1", "compact renamed 1"}, make([]string, dbtest.Times(8, 80))...) {
+				path := copyOf(t, base)
+				_, err := life(path, step, g.scope, g.mode(), 0)
+				require.NoError(t, err)
+				if step == "" {
+					spoil(t, path, rng, 1+i%4)
 				}
+				rep, n := g.salvaged(t, path)
+				require.Zero(t, n, "%s %d", step, i)
+				if step != "" {
+					require.Equal(t, pans, rep.Artefacts, step)
+				}
+				require.NoError(t, os.RemoveAll(filepath.Dir(path)))
 			}
-			require.NoError(t, os.WriteFile(path, b, 0o600))
-		}
-		to := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), "saved", "agent.ctx")
-		require.NoError(t, os.Mkdir(filepath.Dir(to), 0o700))
-		rep, err := filestore.Salvage(ctx, path, to, filestore.SalvageOptions{State: ctxpage.StateKinds()})
-		if step != "" {
-			require.NoError(t, err)
-			require.Equal(t, pans, rep.Artefacts, step)
-		}
-		require.NoError(t, none(filepath.Dir(to)), "%s %d", step, i)
-		require.NoError(t, os.RemoveAll(filepath.Dir(path)))
-		require.NoError(t, os.RemoveAll(filepath.Dir(to)))
+		})
 	}
+}
+
+// spoil damages pages of a file, of 4 KiB.
+func spoil(t *testing.T, path string, rng *rand.Rand, pages int) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for range pages {
+		at := rng.IntN(len(b)/4096) * 4096
+		for j := range 64 {
+			b[at+rng.IntN(4096)] ^= byte(1 + j)
+		}
+	}
+	require.NoError(t, os.WriteFile(path, b, 0o600))
+}
+
+// salvaged salvages a database and counts the needles in the copy. What cannot be salvaged has none.
+func (g *garden) salvaged(t *testing.T, path string) (rep filestore.Salvaged, n int) {
+	t.Helper()
+	to := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), "saved", "agent.ctx")
+	require.NoError(t, os.Mkdir(filepath.Dir(to), 0o700))
+	rep, failed := filestore.Salvage(ctx, path, to, filestore.SalvageOptions{State: ctxpage.StateKinds(), Key: g.key})
+	if _, err := os.Stat(to); err == nil && g.key != nil { // all of it into rows
+		db, err := openFiles(to, nil, g.key, nil)
+		require.NoError(t, err)
+		_, err = db.Checkpoint(ctx)
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+	}
+	n, err := g.hits(to)
+	if failed == nil || g.key == nil {
+		require.NoError(t, err)
+	}
+	require.NoError(t, os.RemoveAll(filepath.Dir(to)))
+	return rep, n
 }

@@ -22,7 +22,7 @@ import (
 
 // keyOf is the key of a database in a mode; nil: it is not encrypted.
 func keyOf(mode string) []byte {
-	if mode == seals {
+	if mode == seals || mode == unnames || mode == turns {
 		return bytes.Repeat([]byte{9}, seal.KeySize)
 	}
 	return nil

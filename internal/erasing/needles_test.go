@@ -93,6 +93,7 @@ func openFiles(path string, embed ctxpage.Embedder, key []byte, hook func(step s
 type garden struct {
 	*needles
 	names   bool // ids, scope and session are needles, too
+	key     []byte
 	scope   string
 	session string
 	ids     []string

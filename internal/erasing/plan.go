@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -29,7 +30,14 @@ type Plan struct {
 
 // Run finds what a request asks for and erases it, or with DryRun tells it. ErrNotFound: nothing is held of it.
 func Run(ctx context.Context, st store.Store, req *erase.Request) (*erase.Report, error) {
-	plan, err := Find(ctx, st, req)
+	return run(ctx, st, newFinder(req), nil)
+}
+
+// run carries out what a finder looks for. was is the erase that is repeated, nil if none is: what was asked for then is what
+// its receipt says, even if the names are lost by which the finder knows the artefacts.
+func run(ctx context.Context, st store.Store, f *finder, was *store.EraseReport) (*erase.Report, error) {
+	req := f.req
+	plan, err := f.find(ctx, st)
 	if err != nil {
 		return nil, err
 	}
@@ -38,6 +46,9 @@ func Run(ctx context.Context, st store.Store, req *erase.Request) (*erase.Report
 		return nil, err
 	}
 	plan.Job.Asked, plan.Job.Cascade = asked(info.Secret, req), string(cmp.Or(req.Cascade, erase.Keep))
+	if was != nil {
+		plan.Job.Asked = was.Asked
+	}
 	rep := &plan.Report
 	switch {
 	case req.DryRun:
@@ -57,9 +68,12 @@ func StateKind() store.StateKind { return store.StateKind{Prefix: store.EraseRow
 
 // Find searches a store for what a request asks for. Nothing is found: the report is empty.
 func Find(ctx context.Context, st store.Store, req *erase.Request) (*Plan, error) {
-	f := newFinder(req)
+	return newFinder(req).find(ctx, st)
+}
+
+func (f *finder) find(ctx context.Context, st store.Store) (*Plan, error) {
 	f.ctx, f.st = ctx, st
-	for _, step := range []func() error{req.Check, f.artefacts, f.state, f.held, f.collectNames, f.audit} {
+	for _, step := range []func() error{f.req.Check, f.artefacts, f.state, f.held, f.collectNames, f.audit} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -82,6 +96,12 @@ func newFinder(req *erase.Request) *finder {
 type artefact struct{ scope, id string }
 
 type session struct{ scope, id string }
+
+// directory is one that a scope has recorded.
+type directory struct {
+	scope string
+	folder.Recorded
+}
 
 // finder is a search under way.
 type finder struct {
@@ -108,11 +128,13 @@ type finder struct {
 	bodies    []uint64 // leaves whose bodies go
 	allScopes []string // that were seen
 
+	dirs   []directory        // that are recorded and stay
 	copies []*manifest.Record // leaves of backups
 	failed map[string]bool    // traces of those that failed
 	names  *nameSet           // of what goes; nil: they stay
 	seen   func(*store.Head)  // hears of every version; nil: nobody
 
+	lost []manifest.Span              // pages of the erase that is repeated (lostTo)
 	past func(kind, name string) bool // whether an earlier erase was asked for a name (Earlier); nil: only req is asked for
 }
 
@@ -127,6 +149,7 @@ type found struct {
 	replaced []store.Ref // with Names: what its versions superseded
 	copies   bool        // one of its versions has another artefact as its source
 	packet   string      // of a page of a packet that a session received: the id of the packet
+	files    []string    // sources of its versions that are files
 	from     store.Ref   // the session that handed it on, if the page says so
 	handed   []artefact  // the turns that it names
 	why      string
@@ -175,7 +198,7 @@ func (f *finder) plan() *Plan {
 	r.Questions, r.Rows, r.DryRun = len(f.job.Questions), len(f.job.State), f.req.DryRun
 	f.takeNames()
 	f.job.By, f.job.Reason, f.job.Backups = f.req.By, f.req.Reason, f.backups()
-	r.Backups = f.job.Backups
+	r.Backups, r.Files = f.job.Backups, some(f.comeBack())
 	r.Erased, r.Derived, r.Held, r.Contexts = some(r.Erased), some(r.Derived), some(r.Held), some(r.Contexts)
 	r.Answers, r.Sessions, r.Scopes, r.Backups = some(r.Answers), some(r.Sessions), some(r.Scopes), some(r.Backups)
 	return &Plan{Report: *r, Job: f.job}

@@ -1,7 +1,9 @@
 package erasing
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/erase"
@@ -103,10 +105,32 @@ func (f *finder) directiveRow(r store.StateRow) error {
 }
 
 func (f *finder) directoryRow(r store.StateRow) error {
-	if f.inScope(folder.ScopeOf(r.Key)) {
+	scope := folder.ScopeOf(r.Key)
+	if f.inScope(scope) {
 		f.gone(r)
+		return nil
 	}
-	return nil
+	if f.past != nil { // a row of an export, of which nobody asks for files
+		return nil
+	}
+	d, err := folder.Read(r)
+	f.dirs = append(f.dirs, directory{scope, d})
+	return err
+}
+
+// comeBack are files of recorded directories that the next refresh would import again.
+func (f *finder) comeBack() (list []erase.File) {
+	for _, d := range f.dirs {
+		for a, x := range f.arts {
+			for _, source := range x.files {
+				if _, is := d.Holds(a.id, source); is && a.scope == d.scope {
+					list = append(list, erase.File{Ref: store.Ref{Scope: a.scope, ID: a.id}.String(), Path: strings.TrimPrefix(source, "file:"), Dir: d.Dir})
+				}
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b erase.File) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Ref, b.Ref)) })
+	return list
 }
 
 // draftRow keeps the drafts until the audit says of which scope and session their context is.

@@ -266,7 +266,7 @@ func (r *run) take(ctx context.Context, fresh []store.Artefact) error {
 func (r *run) lost(ctx context.Context, d folder.Recorded, w *folder.Walker, taken map[string]bool) error {
 	var drop []string
 	for _, id := range slices.Sorted(maps.Keys(r.have)) {
-		rel, ok := below(&d, id, r.have[id])
+		rel, ok := d.Holds(id, r.have[id])
 		switch {
 		case !ok || taken[rel] || w.Unknown(rel) || r.far[id]:
 			continue
@@ -287,14 +287,4 @@ func (r *run) lost(ctx context.Context, d folder.Recorded, w *folder.Walker, tak
 		r.out.Deleted = append(r.out.Deleted, part...)
 	}
 	return nil
-}
-
-// below returns the path below a directory of an artefact that was imported from it.
-func below(d *folder.Recorded, id, source string) (string, bool) {
-	path, ok := strings.CutPrefix(source, "file:")
-	if !ok {
-		return "", false
-	}
-	rel, ok := freshness.Below(d.Dir, path)
-	return rel, ok && id == d.ID(rel)
 }
