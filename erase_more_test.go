@@ -31,6 +31,9 @@ func holds(t testing.TB, dir, word string) bool {
 			return err
 		}
 		b, err := os.ReadFile(path)
+		if os.IsNotExist(err) && filepath.Ext(path) == ".tmp" { // a checkpoint has renamed it meanwhile
+			return nil
+		}
 		found = found || strings.Contains(strings.ToLower(string(dbtest.Readable(path, b))), word)
 		return err
 	}))

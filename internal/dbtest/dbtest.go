@@ -152,11 +152,7 @@ func Copy(from, to string) error {
 			return err
 		}
 		for _, e := range entries {
-			err := copyFile(filepath.Join(from+suffix, e.Name()), filepath.Join(to+suffix, e.Name()))
-			if os.IsNotExist(err) && filepath.Ext(e.Name()) == ".tmp" { // a checkpoint beside the copy has renamed it
-				continue
-			}
-			if err != nil {
+			if err := copyFile(filepath.Join(from+suffix, e.Name()), filepath.Join(to+suffix, e.Name())); err != nil {
 				return err
 			}
 		}
