@@ -133,7 +133,7 @@ func TestKilledWhileStateKeysGo(t *testing.T) {
 				require.NoError(t, os.RemoveAll(filepath.Dir(path)))
 			}
 			t.Logf("words of the backup that the keyring opens after a kill: %v", was)
-			require.Equal(t, len(w.gone), was["keys doomed 1"], "control")
+			require.Equal(t, len(w.gone), was["keys planned 1"], "control")
 			require.Contains(t, was, "keyring written 1")
 			require.Zero(t, was["keys destroyed 1"])
 		})
