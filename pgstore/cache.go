@@ -236,7 +236,11 @@ func removeAbandoned(in string) {
 			continue
 		}
 		if f, err := lockCache(filepath.Dir(path)); err == nil {
-			_ = os.RemoveAll(filepath.Dir(path))
+			if dir := filepath.Dir(path); hasSpool(dir) { // leaves of another database; see adoptSpools
+				_ = emptyDir(dir)
+			} else {
+				_ = os.RemoveAll(dir)
+			}
 			_ = f.Close()
 		}
 	}

@@ -236,7 +236,7 @@ func TestLostLeaves(t *testing.T) {
 	dsn := onServer(t)
 	host := strings.TrimSuffix(strings.TrimPrefix(dsn, "postgres://postgres@"), "/postgres?sslmode=disable")
 	proxy := newCutter(t, host)
-	st := quiet(t, proxy.dsn(), ownName(t), nil)
+	st := quiet(t, proxy.dsn(), ownName(t), spoolless)
 	witness := quiet(t, dsn, ownName(t), nil)
 	cuts := 0
 	for _, after := range []bool{false, true} {
@@ -271,7 +271,10 @@ func TestLostLeavesControl(t *testing.T) {
 	t.Parallel()
 	dsn := onServer(t)
 	proxy := newCutter(t, shared.s.address())
-	st := quiet(t, proxy.dsn(), ownName(t), func(o *Options) { o.credulous, o.Patience = true, time.Second })
+	st := quiet(t, proxy.dsn(), ownName(t), func(o *Options) {
+		spoolless(o)
+		o.credulous, o.Patience = true, time.Second
+	})
 	proxy.arm(0, false)
 	require.NoError(t, st.Append(t.Context(), read("read"), store.Written))
 	require.True(t, proxy.fired())

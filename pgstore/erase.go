@@ -120,6 +120,9 @@ func (s *Store) purgeCache(ctx context.Context) (did bool, err error) {
 	if err != nil || newest <= s.purged.Load() {
 		return false, err
 	}
+	if err := s.log.emptySpool(ctx); err != nil { // first: it waits for a turn, and a turn may wait for a checkpoint
+		return false, err
+	}
 	s.ckptMu.Lock()
 	defer s.ckptMu.Unlock()
 	s.eng.Purging(true)

@@ -1,19 +1,24 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Audit leaves of reads must not queue for the turn: a search would take as long as a commit. So a leaf is left here, written
-// to the inbox (a killed process does not lose it), and numbered by a later turn, of this host or of any other.
+// Audit leaves of reads must not queue for the turn: a search would take as long as a commit. So a leaf is left here and written to
+// the spool (a killed process does not lose it); in the background it goes to the inbox, and a later turn, of this host or of any other,
+// numbers it.
 //
 //	new       left; a turn of this host may take it as it is
 //	writing   on its way to the inbox
@@ -38,6 +43,7 @@ type leaf struct {
 	inboxed, synced bool
 	// wanted: somebody waits until it is on the disk.
 	wanted bool
+	in     *spoolFile    // nil: it is not in the spool
 	done   chan struct{} // closed when it is durable and installed
 }
 
@@ -90,13 +96,21 @@ func (l *serverLog) ask() {
 func (l *serverLog) settled(f *leaf) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, x := range l.leaves {
-		if x == f {
-			l.leaves = append(l.leaves[:i], l.leaves[i+1:]...)
-			close(f.done)
-			return
-		}
+	i, is := l.find(f.ticket)
+	if !is {
+		return
 	}
+	l.leaves = slices.Delete(l.leaves, i, i+1)
+	if f.in != nil {
+		f.in.left--
+		f.in = nil
+	}
+	close(f.done)
+}
+
+// find is the place of a ticket in leaves. mu is held.
+func (l *serverLog) find(ticket int64) (int, bool) {
+	return slices.BinarySearchFunc(l.leaves, ticket, func(f *leaf, n int64) int { return cmp.Compare(f.ticket, n) })
 }
 
 // pending says whether leaves of this host wait for a turn.
@@ -111,8 +125,15 @@ func (l *serverLog) pending() bool {
 const sqlLeave = `INSERT INTO ctxpage_inbox (db, host, ticket, question, body) SELECT $1, $2, * FROM unnest($3::bigint[], $4::bytea[], $5::bytea[])
 	WHERE set_config('synchronous_commit', $6, true) = $6`
 
-// Write puts what was left into the inbox. See engine.Log.
+// Write puts what was left into the spool, or, if that is not possible, into the inbox. See engine.Log.
 func (l *serverLog) Write() error {
+	err := l.spoolNew()
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, errSpoolFull) {
+		l.s.opts.Logger.Warn("pgstore: an audit leaf waits for the server: the local file for it cannot be written", "dir", l.spool.dir, "error", err)
+	}
 	rest, err := l.fill()
 	if err != nil {
 		return err
@@ -284,14 +305,50 @@ func (l *serverLog) written() map[int64]bool {
 	return out
 }
 
+// sqlResend adds leaves of a process that ended, unless the server has them.
+const sqlResend = `INSERT INTO ctxpage_inbox (db, host, ticket, question, body)
+	SELECT $1, $2, l.* FROM unnest($3::bigint[], $4::bytea[], $5::bytea[]) AS l (ticket, question, body)
+	WHERE NOT EXISTS (SELECT FROM ctxpage_records r WHERE r.db = $1 AND r.host = $2 AND r.ticket = l.ticket)
+	ON CONFLICT DO NOTHING`
+
+// resend puts leaves of a process that ended into the inbox.
+func (l *serverLog) resend(ctx context.Context, s spooled) error {
+	if len(s.tickets) == 0 {
+		return nil
+	}
+	_, err := l.pool.Exec(ctx, sqlResend, l.db, pgtype.UUID{Bytes: s.host, Valid: true}, s.tickets, s.questions, s.bodies)
+	return err
+}
+
+// fillInbox sends what is in the spool to the inbox, so that little is lost if this machine is.
+func (l *serverLog) fillInbox(ctx context.Context) {
+	tick := time.NewTicker(inboxEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		l.mu.Lock()
+		n := len(l.leaves)
+		some := n > 0 && l.leaves[n-1].state == leafNew
+		l.mu.Unlock()
+		if some && l.s.whyDead() == nil {
+			_, _ = l.fill() // what fails goes with the next turn
+		}
+	}
+}
+
+// inboxEvery is how often leaves of reads are sent to the inbox.
+const inboxEvery = 20 * time.Millisecond
+
 // own is the leaf of a ticket of this host that is not durable yet; nil: there is none.
 func (l *serverLog) own(n int64) *leaf {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, f := range l.leaves {
-		if f.ticket == n {
-			return f
-		}
+	if i, is := l.find(n); is {
+		return l.leaves[i]
 	}
 	return nil
 }

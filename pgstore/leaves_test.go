@@ -3,6 +3,9 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -26,16 +29,31 @@ func heldTurn(t *testing.T, srv *server) {
 	require.NoError(t, err)
 }
 
-// survivor appends a leaf while another host has the turn, cuts the power of the server, and says whether a new host finds the leaf.
-func survivor(t *testing.T, srv *server, name string, d store.Durability) bool {
+// spoolless is a host whose disk does not take leaves: reads wait for the inbox.
+func spoolless(o *Options) {
+	o.hook = func(step string) error {
+		if step == "spool" {
+			return errors.New("the disk is full")
+		}
+		return nil
+	}
+}
+
+// survivor appends a leaf while another host has the turn, cuts the power of the server, ends the host, and says whether a new host
+// finds the leaf. lost: the disk of the machine is lost, too.
+func survivor(t *testing.T, srv *server, name string, d store.Durability, lost bool) bool {
 	st := quiet(t, srv.dsn("postgres"), name, nil)
 	mustPut(t, st, "first", "words")
 	heldTurn(t, srv)
 	begun := time.Now()
 	require.NoError(t, st.Append(t.Context(), read("read"), d))
 	require.Less(t, time.Since(begun), lockTimeout, "it waited for the turn")
+	time.Sleep(5 * inboxEvery)
 	require.NoError(t, srv.stop(syscall.SIGQUIT))
 	st.kill() // or it would write the leaf once more
+	if lost {
+		require.NoError(t, os.RemoveAll(st.dir))
+	}
 	require.NoError(t, srv.start())
 	_, err := onHost(t, srv.dsn("postgres"), name, nil).Audit().ByTrace(t.Context(), "read")
 	if err != nil {
@@ -45,15 +63,123 @@ func survivor(t *testing.T, srv *server, name string, d store.Durability) bool {
 }
 
 // A reader who waits for the disk does not wait for the turn, and its leaf is there after a power cut of the server and the end of its
-// host. The control: a leaf that nobody waited for is not.
+// host. The leaf of a reader who does not wait is there if the disk of the machine is. The control: without that disk it is not.
 func TestSyncedLeaf(t *testing.T) {
 	t.Parallel()
 	srv := ownServer(t)
 	require.NoError(t, srv.stop(syscall.SIGINT))
 	srv.args = []string{"-c", "wal_writer_delay=10s"} // what nobody waits for is not on the disk
 	require.NoError(t, srv.start())
-	require.False(t, survivor(t, srv, "written", store.Written), "the power cut takes nothing, so the test proves nothing")
-	require.True(t, survivor(t, srv, "synced", store.Synced))
+	require.False(t, survivor(t, srv, "lost", store.Written, true), "the power cut takes nothing, so the test proves nothing")
+	require.True(t, survivor(t, srv, "written", store.Written, false))
+	require.True(t, survivor(t, srv, "synced", store.Synced, true))
+}
+
+// A process that is killed before the server has its leaves: the next one on the machine sends them, once, with a cache that is kept and
+// with a temporary one, also those that the server did get. Leaves of other databases stay. The control: without the files they are lost.
+func TestSpool(t *testing.T) {
+	t.Parallel()
+	dsn := onServer(t)
+	for _, c := range []struct {
+		name       string
+		kept, lost bool
+		inbox      bool // the server has the leaf, too
+	}{{name: "kept", kept: true}, {name: "temporary"}, {name: "inbox", kept: true, inbox: true}, {name: "control", lost: true}} {
+		t.Run(c.name, func(t *testing.T) {
+			name, dir := ownName(t), ""
+			if c.kept {
+				dir = t.TempDir()
+			}
+			st := quiet(t, dsn, name, func(o *Options) {
+				o.CacheDir = dir
+				o.hook = func(step string) error {
+					if step == "inbox" && !c.inbox || step == "begin" {
+						return errors.New("the server is away")
+					}
+					return nil
+				}
+			})
+			for n := range 3 {
+				require.NoError(t, st.Append(t.Context(), read(fmt.Sprint("read ", n)), store.Written))
+			}
+			time.Sleep(5 * inboxEvery)
+			st.kill()
+			require.True(t, hasSpool(st.dir))
+			other := onHost(t, dsn, name+" other", nil)
+			require.True(t, hasSpool(st.dir), "a host of another database takes them")
+			require.NoError(t, other.Close())
+			if c.lost {
+				require.NoError(t, os.RemoveAll(st.dir))
+			}
+			next := onHost(t, dsn, name, func(o *Options) { o.CacheDir = dir })
+			head, err := next.Head(t.Context())
+			require.NoError(t, err)
+			if c.lost {
+				require.Zero(t, head.Size, "they are not only there, so the test proves nothing")
+				return
+			}
+			require.EqualValues(t, 3, head.Size)
+			require.False(t, hasSpool(st.dir))
+			require.Equal(t, c.kept, isDir(st.dir), "a temporary directory goes, a kept one stays")
+		})
+	}
+}
+
+func isDir(path string) bool {
+	fi, err := os.Stat(path)
+	return err == nil && fi.IsDir()
+}
+
+// The files of a spool have only what the server may not have: they are emptied when a turn has the leaves, and in an erase. Reads wait
+// when the server takes none for long.
+func TestSpoolBounded(t *testing.T) {
+	t.Parallel()
+	var away atomic.Bool
+	st := quiet(t, onServer(t), ownName(t), func(o *Options) {
+		o.Patience, o.MaxLag = time.Second, -1
+		o.hook = func(step string) error {
+			if away.Load() && (step == "inbox" || step == "begin") {
+				return errors.New("the server is away")
+			}
+			return nil
+		}
+	})
+	away.Store(true)
+	require.NoError(t, st.Append(t.Context(), read("read"), store.Written))
+	require.True(t, hasSpool(st.dir))
+	many := make([]*manifest.Record, spoolMost)
+	for i := range many {
+		many[i] = read("many")[0]
+	}
+	require.ErrorIs(t, st.Append(t.Context(), many, store.Written), store.ErrOutcomeUnknown)
+	away.Store(false)
+	require.Eventually(t, func() bool { return st.log.emptySpool(t.Context()) == nil }, time.Minute, 10*time.Millisecond)
+	require.False(t, hasSpool(st.dir))
+	require.NoError(t, st.Append(t.Context(), read("later"), store.Written))
+	require.Eventually(t, func() bool { return !hasSpool(st.dir) }, 20*time.Second, 10*time.Millisecond, "an idle host keeps leaves on its disk")
+	require.EqualValues(t, spoolMost+2, st.eng.Leaves.Size())
+}
+
+// What stands behind the last whole frame of a spool was never answered.
+func TestSpoolTorn(t *testing.T) {
+	t.Parallel()
+	sp := newSpool("", "an id", [16]byte{7})
+	whole := appendFrame(slices.Clone(sp.head), 1, []byte("question"), []byte("body"))
+	b := appendFrame(slices.Clone(whole), 2, nil, []byte("second"))
+	got, ok := readSpool(b)
+	require.True(t, ok)
+	require.Equal(t, spooled{"an id", [16]byte{7}, []int64{1, 2}, [][]byte{[]byte("question"), nil}, [][]byte{[]byte("body"), []byte("second")}}, got)
+	for n := range b {
+		got, ok := readSpool(b[:n])
+		require.Equal(t, n >= len(sp.head), ok)
+		require.Len(t, got.tickets, map[bool]int{true: 1}[n >= len(whole)])
+	}
+	for n := len(whole); n < len(b); n++ {
+		bad := slices.Clone(b)
+		bad[n] ^= 1
+		got, _ := readSpool(bad)
+		require.Len(t, got.tickets, 1)
+	}
 }
 
 // Readers whose leaves share a write that fails are not answered before a turn has their leaves: not the one who wrote, and not those
@@ -63,13 +189,13 @@ func TestSharedWriteFails(t *testing.T) {
 	var down atomic.Bool
 	st := quiet(t, onServer(t), ownName(t), func(o *Options) {
 		o.hook = func(step string) error {
-			if down.Load() && (step == "inbox" || step == "begin") {
+			if step == "spool" || down.Load() && (step == "inbox" || step == "begin") {
 				return errors.New("the server is away")
 			}
 			return nil
 		}
 	})
-	for _, d := range []store.Durability{store.Written, store.Synced} {
+	for _, d := range []store.Durability{store.Written, store.Synced} { // written: without a spool
 		l, answers := st.log, make(chan error, 3)
 		l.writing <- struct{}{}
 		for _, trace := range []string{"one", "two", "three"} {

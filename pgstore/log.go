@@ -49,6 +49,7 @@ type serverLog struct {
 	group   *group  // of what is in flight; nil: nothing is
 	leaves  []*leaf // left, and not durable yet, in the order of their tickets
 	ticket  int64
+	spool   *spool           // leaves of reads, on the disk of this machine
 	shared  *share           // the next write to the inbox; nil: nobody waits for it
 	commits map[uint64]chain // of the records that have commits and are not in the rows yet
 
@@ -102,7 +103,7 @@ const maxRecord = 64 << 20
 func (l *serverLog) uuid() pgtype.UUID { return pgtype.UUID{Bytes: l.host, Valid: true} }
 
 func newLog(s *Store, pool *pgxpool.Pool, db int, host [16]byte) *serverLog {
-	return &serverLog{s: s, pool: pool, db: db, host: host, tail: semaphore.NewWeighted(1), kick: make(chan struct{}, 1), writing: make(chan struct{}, 1), told: make(chan struct{}, 1), rows: beginRows, commits: map[uint64]chain{}}
+	return &serverLog{s: s, spool: newSpool(s.dir, s.db.id, host), pool: pool, db: db, host: host, tail: semaphore.NewWeighted(1), kick: make(chan struct{}, 1), writing: make(chan struct{}, 1), told: make(chan struct{}, 1), rows: beginRows, commits: map[uint64]chain{}}
 }
 
 // lock takes the tail, for at most Options.Patience.

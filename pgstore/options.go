@@ -25,8 +25,8 @@ type Options struct {
 	// Host is the name of this machine: operators see the follower under it, and file: sources are checked only on the host whose
 	// name they have. At most 200 bytes, printable, and the same at each start; "": the name that the system has.
 	Host string
-	// CacheDir is the directory of the local cache. "": a temporary one, removed by Close. A directory that is kept makes the
-	// next Open on this host fast. One process uses it at a time.
+	// CacheDir is the directory of the local cache, and of audit leaves of reads on their way to the server. "": a temporary one,
+	// removed by Close. A directory that is kept makes the next Open on this host fast. One process uses it at a time.
 	CacheDir string
 	// MaxLag is how long reads go on without hearing from the server; 0: 5 s, negative: without limit. Then they fail with
 	// ErrBehind.

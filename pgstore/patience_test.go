@@ -44,7 +44,7 @@ func TestPatience(t *testing.T) {
 	_, err = st.Outcome(ctx, sent.ID)
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 	read := &manifest.Record{Type: manifest.TypeGet, Trace: "read", Scope: "acme", Time: 1}
-	require.ErrorIs(t, st.Append(ctx, []*manifest.Record{read}, store.Written), store.ErrOutcomeUnknown)
+	require.ErrorIs(t, st.Append(ctx, []*manifest.Record{read}, store.Synced), store.ErrOutcomeUnknown)
 	_, err = st.Refresh(ctx, 0)
 	require.Error(t, err)
 	mustFind(t, st, "first") // without a limit of lag reads go on

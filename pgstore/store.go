@@ -174,7 +174,6 @@ func (s *Store) follow(ctx context.Context) error {
 	if _, err := io.ReadFull(s.opts.Rand, host[:]); err != nil {
 		return fmt.Errorf("pgstore: randomness: %w", err)
 	}
-	s.log = newLog(s, s.pool, s.db.num, host)
 	dir, temp, err := s.cacheDir()
 	if err != nil {
 		return fmt.Errorf("pgstore: cache: %w", err)
@@ -184,6 +183,7 @@ func (s *Store) follow(ctx context.Context) error {
 		s.temp = false
 		return err
 	}
+	s.log = newLog(s, s.pool, s.db.num, host)
 	for try := 1; ; try++ {
 		err = s.fromCache(ctx, dir, temp)
 		if err == nil || !stale(err) || try == 3 {
@@ -250,6 +250,9 @@ func (s *Store) fromCache(ctx context.Context, dir string, temp bool) (err error
 	if err := s.log.catchUp(ctx); err != nil {
 		return err
 	}
+	if err := s.adoptSpools(ctx); err != nil {
+		return err
+	}
 	return s.register(ctx)
 }
 
@@ -286,7 +289,7 @@ func (s *Store) adopt(ctx context.Context) error {
 
 // background starts what goes on until Close.
 func (s *Store) background(ctx context.Context) {
-	for _, task := range []func(context.Context){s.log.poll, s.log.takeTurns, s.keep, s.notifyOthers, s.listen} {
+	for _, task := range []func(context.Context){s.log.poll, s.log.takeTurns, s.log.fillInbox, s.keep, s.notifyOthers, s.listen} {
 		s.start(func() { task(ctx) })
 	}
 }
@@ -376,8 +379,8 @@ func (s *Store) fresh() error {
 	return e
 }
 
-// Close numbers the audit leaves that wait, stops following, and removes a temporary cache. If the server does not answer,
-// the leaves stay in its inbox, and the next host that opens the database numbers them.
+// Close numbers the audit leaves that wait, stops following, and removes a temporary cache. If the server does not answer, leaves stay
+// in its inbox, where the next host that opens the database finds them, or on this machine, for the next Open here.
 func (s *Store) Close() error {
 	if !s.eng.Shut() {
 		return store.ErrClosed
@@ -417,7 +420,11 @@ func (s *Store) release() (err error) {
 	if s.cache != nil {
 		err = errors.Join(err, s.cache.bolt.Close())
 	}
-	if s.temp {
+	stays := s.log != nil && s.log.closeSpool()
+	switch {
+	case s.temp && stays:
+		err = errors.Join(err, emptyDir(s.dir))
+	case s.temp:
 		err = errors.Join(err, os.RemoveAll(s.dir))
 	}
 	if s.lock != nil {

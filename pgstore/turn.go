@@ -414,6 +414,7 @@ func (l *serverLog) install(t *turn) {
 			l.settled(f)
 		}
 	}
+	l.tidy()
 	if t.group != nil {
 		t.group.durable = true
 	}
