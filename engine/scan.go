@@ -91,8 +91,13 @@ func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error
 		arts = arts[:q.Limit]
 		out.Next = s.cat.cursor(arts[q.Limit-1], q.Newest)
 	}
+	out.Heads = make([]*store.Head, 0, len(arts))
 	err = s.rows.View(func(tx Reader) error { // one for all: a snapshot for each was a seventh of a long listing
 		for _, art := range arts {
+			if q.Brief && s.cat.art(art).pages > 0 {
+				out.Heads = append(out.Heads, s.cat.brief(q.Scopes[0], art))
+				continue
+			}
 			h, err := s.headWithin(tx, format.HeadKey{Art: art, Version: s.cat.art(art).version})
 			if err != nil {
 				return err
@@ -103,6 +108,17 @@ func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error
 		return nil
 	})
 	return out, err
+}
+
+// brief is what the catalogue knows of a live artefact.
+func (c *catalogue) brief(scope string, art uint64) *store.Head {
+	a := c.art(art)
+	h := &struct {
+		store.Head
+		row [1]store.PageRow
+	}{Head: store.Head{Scope: scope, Art: art, Version: a.version, LSN: a.lsn, PutAt: codec.FromMicros(a.putAt), Artefact: store.Artefact{ID: c.id(a)}}}
+	h.row[0].Num, h.Rows = a.first, h.row[:]
+	return &h.Head
 }
 
 // scanHistory lists the versions of the artefact in the nearest scope that has it. The cursor names

@@ -40,7 +40,7 @@ func collect(ctx context.Context, st store.Store, upTo uint64, only map[store.Re
 	}
 	for i, scope := range scopes {
 		progress("scopes", uint64(i), uint64(len(scopes)))
-		err := eachHead(ctx, st, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Deleted: true}, func(h *store.Head) error {
+		err := eachHead(ctx, st, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Deleted: true, Brief: true}, func(h *store.Head) error {
 			if only != nil && !only[store.Ref{Scope: h.Scope, ID: h.ID}] {
 				return nil
 			}

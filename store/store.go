@@ -578,6 +578,7 @@ type ScanQuery struct {
 	Deleted bool
 	Filter  *Filter // artefacts: only those that pass it; nil: all
 	Newest  bool    // artefacts: by the commit of their newest version, latest first; of one commit by id
+	Brief   bool    // artefacts: of a live one Scope, ID, Art, Version, LSN, PutAt and its first page's number will do; a store may leave out the rest
 	Model   string  // without vector: the model
 	All     bool    // held: decided ones too
 	Space   bool    // scopes: with what they take

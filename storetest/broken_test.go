@@ -36,6 +36,19 @@ func (c cut) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error
 	return page, err
 }
 
+// terse is a store whose brief listings leave out the commits.
+type terse struct{ store.Store }
+
+func (t terse) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
+	page, err := t.Store.Scan(ctx, q)
+	for _, h := range page.Heads {
+		if q.Brief {
+			h.LSN = 0
+		}
+	}
+	return page, err
+}
+
 // unfiltered is a store that filters what it proposed, and not what it chooses from.
 type unfiltered struct{ store.Store }
 
@@ -332,6 +345,7 @@ var broken = map[string]struct {
 		})
 	}},
 	"ends listings early":                {"Scans", func(st store.Store) store.Store { return cut{st} }},
+	"says too little in brief":           {"Brief", func(st store.Store) store.Store { return terse{st} }},
 	"drops what is read":                 {"Hold", func(st store.Store) store.Store { return forgetful{st} }},
 	"knows no outcome":                   {"Outcome", func(st store.Store) store.Store { return unsure{st} }},
 	"promises what is not":               {"Refresh", func(st store.Store) store.Store { return eager{st} }},

@@ -16,6 +16,7 @@ var reading = []clause{
 	{"Versions", "a version is immutable: it reads as it did after later ones were written", checkVersions},
 	{"HalfBatch", "no read sees a part of a batch", checkHalfBatch},
 	{"Scans", "a listing read page by page is the listing read at once, in its order", checkScans},
+	{"Brief", "a brief listing names the versions of the whole one, with their commits and first pages", checkBrief},
 	{"Cursors", "a cursor that no page gave is an InvalidError; one of versions goes on in the scope where it began", checkCursors},
 	{"Group", "a group is listed in the order of Seq, and its members are live pages", checkGroup},
 	{"Summaries", "the summaries of an artefact are the live ones that derive from it and nothing else", checkSummaries},
@@ -165,6 +166,39 @@ func checkScans(b *bench) {
 			require.Equal(b, all, b.scan(c.q), "%+v", c.q)
 		}
 	}
+}
+
+func checkBrief(b *bench) {
+	for i := range 5 {
+		b.put(fmt.Sprint("fact ", i), fmt.Sprint("text ", i))
+		b.pass(time.Millisecond)
+	}
+	b.put("fact 1", "another text")
+	b.commit(b.batch(b.fact("long", "page one", "page two")))
+	del := b.batch()
+	del.Deletes = []string{"fact 3"}
+	b.commit(del)
+	heads := func(q store.ScanQuery) (out []string) {
+		for q.Limit = 2; ; {
+			page, err := b.st.Scan(b.ctx, q)
+			require.NoError(b, err)
+			for _, h := range page.Heads {
+				first := uint64(0)
+				if len(h.Rows) > 0 {
+					first = h.Rows[0].Num
+				}
+				out = append(out, fmt.Sprint(h.Scope, " ", h.ID, " ", h.Art, " ", h.Version, " ", h.LSN, " ", h.PutAt.UnixMicro(), " ", h.Deleted, " ", first))
+			}
+			if q.Cursor = page.Next; q.Cursor == "" {
+				return out
+			}
+		}
+	}
+	q := store.ScanQuery{What: store.ScanArtefacts, Scopes: chain, Deleted: true}
+	whole := heads(q)
+	require.Len(b, whole, 6)
+	q.Brief = true
+	require.Equal(b, whole, heads(q))
 }
 
 func checkCursors(b *bench) {
