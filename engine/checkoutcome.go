@@ -10,7 +10,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// I19. An outcome has no digest: all of it that matters is in its leaf (toldBy). If an outcome is
+// I19. An outcome has no digest: all of it that matters is in its leaf (confirmedBy). If an outcome is
 // removed from the file, its batch can be applied a second time, but only if its id is ahead of the
 // clock: for every other id the audit is asked (usedBefore).
 //
@@ -70,7 +70,7 @@ func (c *invariantWalk) outcome(r *manifest.Record) {
 		return
 	}
 	w.seen[id] = true
-	if !toldBy(&out, r, r.Batch) {
+	if !confirmedBy(&out, r, r.Batch) {
 		c.bad("I19", "outcome of "+r.Batch, "%v", errOutcome)
 	}
 }

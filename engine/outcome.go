@@ -26,7 +26,7 @@ import (
 // The places are asked in this order, because a batch moves down the list and never up: a caller
 // that looked in the other order could miss it between two places.
 //
-// Trust: an outcome row has no digest of its own. It is compared with its leaf (toldBy) before it
+// Trust: an outcome row has no digest of its own. It is compared with its leaf (confirmedBy) before it
 // is used, so an edited row is damage and not an answer.
 
 // outcomeRow is an outcome as it is stored. Bound is the digest of the batch's content
@@ -72,7 +72,7 @@ func (s *Engine) outcomeOf(row []byte, id ulid.ULID) (r outcomeRow, leaf *manife
 	if err == nil && leaf.Pruned != nil && len(r.Bound) > 0 { // a stub does not name its scope; the digest binds that
 		leaf.Scope, leaf.From = "", cmp.Or(leaf.From, leaf.Trace)
 	}
-	if err != nil || !toldBy(&r.Outcome, leaf, id.String()) {
+	if err != nil || !confirmedBy(&r.Outcome, leaf, id.String()) {
 		return r, nil, s.Corrupt("outcome of "+id.String(), errOutcome)
 	}
 	return r, leaf, nil
@@ -80,9 +80,9 @@ func (s *Engine) outcomeOf(row []byte, id ulid.ULID) (r outcomeRow, leaf *manife
 
 var errOutcome = errors.New("it is not how the batch ended: its audit leaf says something else")
 
-// toldBy reports whether a leaf says what an outcome says. An outcome has no digest of its own,
+// confirmedBy reports whether a leaf says what an outcome says. An outcome has no digest of its own,
 // because everything a caller acts upon is in its leaf: status, LSN, and what was written.
-func toldBy(out *store.Outcome, leaf *manifest.Record, id string) bool {
+func confirmedBy(out *store.Outcome, leaf *manifest.Record, id string) bool {
 	if leaf.Batch != id || leaf.LSN != out.LSN || leaf.Status != out.Status.String() {
 		return false
 	}

@@ -79,7 +79,7 @@ func (s *Store) background() {
 			if err != nil { // a full disk: everything stays in the log
 				retryAt = time.Now().Add(relieveEvery)
 			} else {
-				s.tellLater()
+				s.recordLater()
 			}
 		}
 	}
@@ -166,7 +166,7 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 		return rep, err
 	}
 	_ = s.line.Sync(context.Background(), 0, nil) // covers everything before this call; after an error it covers less
-	covered := s.line.settled()
+	covered := s.line.installedTo()
 	c := s.eng.Checkpoint()
 	if c.Retry { // its rows were frozen before some of the log was written
 		covered = 0
@@ -394,9 +394,9 @@ func (s *Store) maintain(ctx context.Context, job store.Job, progress store.Prog
 	return store.JobReport{}, store.Invalid("job", fmt.Sprint(job.Kind), "checkpoint, backup, check, gc, erase or compaction")
 }
 
-// tellBackup writes the leaf of a backup that begins, so that an erase can name it. The copy has
+// recordBackup writes the leaf of a backup that begins, so that an erase can name it. The copy has
 // the leaf as well, so a head that is taken after the backup is one of the copy, too.
-func (s *Store) tellBackup(ctx context.Context, to string) (failed func(), err error) {
+func (s *Store) recordBackup(ctx context.Context, to string) (failed func(), err error) {
 	leaf := &manifest.Record{Type: manifest.TypeBackup, Note: filepath.Base(to), LSN: s.eng.Mark().LSN}
 	if err := s.note(ctx, store.Synced, leaf); err != nil {
 		return nil, err
@@ -430,7 +430,7 @@ func (s *Store) backup(ctx context.Context, to string, progress store.Progress) 
 				return rep, err
 			}
 		}
-		if failed, err = s.tellBackup(ctx, to); err != nil {
+		if failed, err = s.recordBackup(ctx, to); err != nil {
 			return rep, err
 		}
 		if err := s.syncLog(ctx); err != nil {

@@ -292,7 +292,7 @@ func (s *Store) columnsDue() bool {
 	if s.opts.Columns > 0 {
 		from = s.opts.Columns
 	}
-	return st.PageVersions >= from && st.LSN != s.columns.lsn && s.untold.Load() == nil
+	return st.PageVersions >= from && st.LSN != s.columns.lsn && s.unrecorded.Load() == nil
 }
 
 // writeColumns writes the snapshot in its place. It gives up where the disk has no room beyond what

@@ -144,13 +144,13 @@ type Store struct {
 	nameless bool   // it is so damaged that nothing says whether it is a copy
 	archived uint64 // leaves in the archive when it was opened
 
-	ckptMu  engine.JobLock // one checkpoint, backup, check or purge at a time; after gcMu, before the log's tail
-	bulk    atomic.Int64   // bytes of batches in progress
-	purging bool           // a checkpoint begins a new segment whatever its size; under ckptMu
-	squeeze int            // what a checkpoint does to free the log whatever its size; under ckptMu
-	relief  relief
-	ample   ample
-	untold  atomic.Pointer[manifest.Record] // the leaf of a recovery that found no space on the disk
+	ckptMu     engine.JobLock // one checkpoint, backup, check or purge at a time; after gcMu, before the log's tail
+	bulk       atomic.Int64   // bytes of batches in progress
+	purging    bool           // a checkpoint begins a new segment whatever its size; under ckptMu
+	squeeze    int            // what a checkpoint does to free the log whatever its size; under ckptMu
+	relief     relief
+	ample      ample
+	unrecorded atomic.Pointer[manifest.Record] // the leaf of a recovery that found no space on the disk
 
 	broken atomic.Pointer[error] // bbolt panicked with its locks held
 	done   sync.WaitGroup
@@ -226,7 +226,7 @@ func Open(opts Options) (st *Store, err error) {
 	if err != nil {
 		return nil, noSpaceError(opts.Path, err, openSpace)
 	}
-	err = st.tellRecovery(rec)
+	err = st.recordRecovery(rec)
 	if err == nil {
 		err = st.finishErase(context.Background())
 	}
@@ -252,9 +252,9 @@ func (o *Options) mayOpen() error {
 	return directoryThere("open", o.Path)
 }
 
-// tellRecovery writes the leaf of an open after an unclean end. If the disk is full, the leaf is
+// recordRecovery writes the leaf of an open after an unclean end. If the disk is full, the leaf is
 // written when there is space, and until then no end counts as clean, so a later open writes it.
-func (s *Store) tellRecovery(rec wal.Recovery) error {
+func (s *Store) recordRecovery(rec wal.Recovery) error {
 	if rec.Fresh || rec.Clean || s.opts.ReadOnly {
 		return nil
 	}
@@ -265,7 +265,7 @@ func (s *Store) tellRecovery(rec wal.Recovery) error {
 	}
 	err := s.note(context.Background(), s.opts.Audit, leaf)
 	if noSpace(err) && s.eng.Failure() == nil {
-		s.untold.Store(leaf)
+		s.unrecorded.Store(leaf)
 		return nil
 	}
 	if err != nil {
@@ -582,7 +582,7 @@ func (s *Store) redo(r wal.Record) error {
 func (s *Store) Close() error {
 	if !s.eng.Closed() {
 		s.ending.Store(true)
-		s.tellLater()
+		s.recordLater()
 		s.keepColumns(context.Background())
 	}
 	if !s.eng.Shut() {
@@ -617,7 +617,7 @@ func (s *Store) closeClean() error {
 	if _, err := s.checkpointLocked(context.Background()); err != nil && !noSpace(err) {
 		return err
 	}
-	if s.untold.Load() != nil {
+	if s.unrecorded.Load() != nil {
 		return nil // no clean end: the next open writes the leaf of the recovery
 	}
 	mark, err := s.eng.Leaves.Mark(s.eng.Leaves.Size())

@@ -37,7 +37,7 @@ import (
 //	Sync          the caller syncs the log, or finds that another one is syncing for the group
 //	Durable       wal calls durable with the last record that the sync covered; what the engine installed leaves flying
 //
-// flying is in the order of the records, and everything before its first entry is installed. settled
+// flying is in the order of the records, and everything before its first entry is installed. installedTo
 // relies on that.
 type fileLog struct {
 	s *Store
@@ -208,9 +208,9 @@ func (l *fileLog) durable(seq uint64) {
 	}
 }
 
-// settled returns a record of the log up to which everything is installed. A checkpoint that
+// installedTo returns a record of the log up to which everything is installed. A checkpoint that
 // freezes the overlay after that covers it.
-func (l *fileLog) settled() uint64 {
+func (l *fileLog) installedTo() uint64 {
 	l.tail.Lock()
 	defer l.tail.Unlock()
 	l.mu.Lock()

@@ -122,7 +122,7 @@ func (s *Store) inspectCopy() error {
 	}
 	s.asked = true
 	if !s.opts.Blind {
-		s.copied, s.nameless = s.elsewhere(f, st.Size())
+		s.copied, s.nameless = s.isCopy(f, st.Size())
 	}
 	if !s.copied {
 		return nil
@@ -139,10 +139,10 @@ func (s *Store) inspectCopy() error {
 	return &store.CorruptError{File: s.opts.Path, Err: fmt.Errorf("%w: %w", store.ErrMisfit, first), Hint: hintMisfit}
 }
 
-// elsewhere reports whether the file was written as another one. It asks the row that the tree
+// isCopy reports whether the file was written as another one. It asks the row that the tree
 // leads to. If the tree leads to no system row, it asks whatever is left of one on any page.
 // nameless: nothing is left, so it is not known.
-func (s *Store) elsewhere(f *os.File, size int64) (is, nameless bool) {
+func (s *Store) isCopy(f *os.File, size int64) (is, nameless bool) {
 	here, found := originOf(f), false
 	nameless = true
 	ask := func(v []byte) {

@@ -227,10 +227,10 @@ func noSpaceError(path string, err error, need int64) error {
 	return &store.NoSpaceError{Path: path, Needed: need, Free: freeBytes(filepath.Dir(path)), Err: err}
 }
 
-// tellLater writes the leaf of a recovery that found the disk full, if there is space by now.
-func (s *Store) tellLater() {
-	leaf := s.untold.Load()
+// recordLater writes the leaf of a recovery that found the disk full, if there is space by now.
+func (s *Store) recordLater() {
+	leaf := s.unrecorded.Load()
 	if leaf != nil && s.note(context.Background(), s.opts.Audit, leaf) == nil {
-		s.untold.CompareAndSwap(leaf, nil)
+		s.unrecorded.CompareAndSwap(leaf, nil)
 	}
 }

@@ -96,7 +96,7 @@ func (a *archive) open(ctx context.Context, db string) (Report, error) {
 		return rep, err
 	}
 	rep.Marked = a.mark.size
-	return rep, a.settle(&rep)
+	return rep, a.dropUncovered(&rep)
 }
 
 // damage notes the first problem that a reader can live with.
@@ -443,12 +443,12 @@ func (a *archive) checkRoot(known bool, rep *Report) error {
 	return nil
 }
 
-// settle forgets what is behind the leaves that count. A writer also syncs the
+// dropUncovered forgets what is behind the leaves that count. A writer also syncs the
 // directory, because the process that renamed the mark may have been killed
 // before its sync, and cuts off what is behind. If synced leaves are missing it
 // does not cut: what is left may still be useful, and is cut when the log has
 // filled the gap and the archive is written again.
-func (a *archive) settle(rep *Report) error {
+func (a *archive) dropUncovered(rep *Report) error {
 	if err := a.trimSegments(rep.Archived); err != nil {
 		return err
 	}

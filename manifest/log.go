@@ -90,7 +90,7 @@ func Open(ctx context.Context, dir string, fs FS, opts Options) (*Log, Report, e
 	}
 	a := &archive{dir: dir, fs: fs, readOnly: opts.ReadOnly, segSize: opts.SegmentSize, seal: opts.Seal}
 	l, rep, err := open(ctx, a, opts.DB)
-	if opts.ReadOnly && !a.settled() && ctx.Err() == nil { // a prune changed files meanwhile
+	if opts.ReadOnly && !a.sameGeneration() && ctx.Err() == nil { // a prune changed files meanwhile
 		a.close()
 		return Open(ctx, dir, fs, opts)
 	}
@@ -101,8 +101,8 @@ func Open(ctx context.Context, dir string, fs FS, opts Options) (*Log, Report, e
 	return l, rep, nil
 }
 
-// settled reports whether the mark is still of the generation that was opened.
-func (a *archive) settled() bool {
+// sameGeneration reports whether the mark is still of the generation that was opened.
+func (a *archive) sameGeneration() bool {
 	now, err := a.readMark()
 	return err != nil || now.gen == a.mark.gen
 }

@@ -256,7 +256,7 @@ func (c *Client) renew() {
 		needed := len(c.holds)+len(c.freed) > 0
 		c.mu.Unlock()
 		if needed {
-			c.tellReleased()
+			c.sendReleases()
 		}
 	}
 }
@@ -290,8 +290,8 @@ func (c *Client) attend() {
 	}
 }
 
-// tellReleased sends the releases that the server has not heard of. If that fails, they are sent with the next ones.
-func (c *Client) tellReleased() {
+// sendReleases sends the releases that the server has not heard of. If that fails, they are sent with the next ones.
+func (c *Client) sendReleases() {
 	c.mu.Lock()
 	freed := c.freed
 	c.freed = nil

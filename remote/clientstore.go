@@ -299,7 +299,7 @@ func (c *Client) Maintain(ctx context.Context, job store.Job, p store.Progress) 
 	freed := len(c.freed) > 0
 	c.mu.Unlock()
 	if freed {
-		c.tellReleased()
+		c.sendReleases()
 	}
 	return ask[store.JobReport](ctx, c, "Maintain", job, h)
 }

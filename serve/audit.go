@@ -196,12 +196,15 @@ const (
 	askAtOnce = 256 // leaves
 )
 
+// changes streams the leaves that the caller may see, from a leaf on, as they are written. The first line comes at once and
+// has no leaf: it says from where the stream goes on. While nothing happens, such a line is repeated as a sign of life. The
+// stream ends after Limit leaves, after Idle seconds without one, or when the caller goes.
 func changes(ctx context.Context, r *request, in changesIn, line func(changeLine) error) error {
 	size, err := r.srv.db.Manifests().Size(ctx)
 	if err != nil {
 		return err
 	}
-	f := &follower{r: r, in: in, line: line, next: size, told: time.Now(), heard: time.Now()}
+	f := &follower{r: r, in: in, line: line, next: size, sent: time.Now(), lastLeaf: time.Now()}
 	if in.From != nil {
 		f.next = *in.From
 	}
@@ -216,13 +219,13 @@ func changes(ctx context.Context, r *request, in changesIn, line func(changeLine
 	}
 	for {
 		n, err := f.pass(ctx)
-		if err != nil || f.over() {
+		if err != nil || f.atLimit() {
 			return err
 		}
 		if n > 0 {
 			continue
 		}
-		if _, err := r.srv.db.Manifests().Wait(ctx, f.next, f.patience()); err != nil {
+		if _, err := r.srv.db.Manifests().Wait(ctx, f.next, f.waitMost()); err != nil {
 			return err
 		}
 	}
@@ -230,30 +233,30 @@ func changes(ctx context.Context, r *request, in changesIn, line func(changeLine
 
 // follower is a stream of changes on its way.
 type follower struct {
-	r     *request
-	in    changesIn
-	line  func(changeLine) error
-	next  uint64 // leaf to be read
-	given int    // leaves that were told
-	told  time.Time
-	heard time.Time // when the last leaf was told
+	r        *request
+	in       changesIn
+	line     func(changeLine) error
+	next     uint64    // leaf to be read
+	given    int       // leaves that were sent
+	sent     time.Time // when anything was sent last, also a line without a leaf
+	lastLeaf time.Time // when a leaf was sent last
 }
 
-// over reports whether the stream has reached the caller's limit.
-func (f *follower) over() bool {
-	return f.given > 0 && f.given == f.in.Limit || f.in.Idle > 0 && time.Since(f.heard) >= time.Duration(f.in.Idle)*time.Second
+// atLimit reports whether the stream has reached the caller's limit.
+func (f *follower) atLimit() bool {
+	return f.given > 0 && f.given == f.in.Limit || f.in.Idle > 0 && time.Since(f.lastLeaf) >= time.Duration(f.in.Idle)*time.Second
 }
 
-// patience is how long there may be nothing to say.
-func (f *follower) patience() time.Duration {
-	wait := signEvery - time.Since(f.told)
+// waitMost is how long to wait for a leaf: until the next sign of life, or the end of the stream.
+func (f *follower) waitMost() time.Duration {
+	wait := signEvery - time.Since(f.sent)
 	if f.in.Idle > 0 {
-		wait = min(wait, time.Duration(f.in.Idle)*time.Second-time.Since(f.heard))
+		wait = min(wait, time.Duration(f.in.Idle)*time.Second-time.Since(f.lastLeaf))
 	}
 	return max(wait, 0)
 }
 
-// pass tells what came since the last one, and returns how many leaves it read.
+// pass sends what came since the pass before, and returns how many leaves it read.
 func (f *follower) pass(ctx context.Context) (int, error) {
 	leaves, err := f.r.srv.db.Manifests().Records(ctx, f.next, f.next+askAtOnce, false, askAtOnce)
 	if err != nil {
@@ -268,13 +271,13 @@ func (f *follower) pass(ctx context.Context) (int, error) {
 		if err := f.line(changeLine{f.next, &out}); err != nil {
 			return 0, err
 		}
-		f.told, f.heard = time.Now(), time.Now()
-		if f.given++; f.over() {
+		f.sent, f.lastLeaf = time.Now(), time.Now()
+		if f.given++; f.atLimit() {
 			break
 		}
 	}
-	if len(leaves) == 0 && time.Since(f.told) >= signEvery {
-		f.told = time.Now()
+	if len(leaves) == 0 && time.Since(f.sent) >= signEvery {
+		f.sent = time.Now()
 		return 0, f.line(changeLine{Next: f.next})
 	}
 	return len(leaves), nil

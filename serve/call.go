@@ -142,11 +142,11 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, most Role) err
 	if who.role < c.least {
 		return refuse("role", fmt.Sprintf("%s is for the role %s, and this caller is %s", name, c.least, who.role), "say hello as "+c.least.String()+", if that is granted to you")
 	}
-	return s.make(w, r, c, &request{who, s})
+	return s.run(w, r, c, &request{who, s})
 }
 
-// make runs a call of a caller.
-func (s *Server) make(w http.ResponseWriter, r *http.Request, c *call, req *request) error {
+// run runs a call for a caller who may make it.
+func (s *Server) run(w http.ResponseWriter, r *http.Request, c *call, req *request) error {
 	limit, err := timeout(r.Header.Get(headerTimeout))
 	if err != nil {
 		return err

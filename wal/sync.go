@@ -27,7 +27,7 @@ func (l *Log) SyncOr(ctx context.Context, seq uint64, heard <-chan struct{}) err
 	var joined *round
 	for {
 		l.mu.Lock()
-		if err, done := l.settled(ctx, seq); done {
+		if err, done := l.answer(ctx, seq); done {
 			l.mu.Unlock()
 			return err
 		}
@@ -63,8 +63,8 @@ func (l *Log) SyncOr(ctx context.Context, seq uint64, heard <-chan struct{}) err
 	}
 }
 
-// settled reports whether there is nothing to wait for. mu is held.
-func (l *Log) settled(ctx context.Context, seq uint64) (error, bool) {
+// answer returns what a wait for a record would, if that is known without waiting. mu is held.
+func (l *Log) answer(ctx context.Context, seq uint64) (error, bool) {
 	switch {
 	case seq <= l.durable:
 		return nil, true
@@ -94,18 +94,18 @@ func (l *Log) round() {
 	}
 	err = l.sync(f)
 	if l.actEnd.Load() < l.opts.SegmentBytes {
-		_ = l.settle(err, l.passLead)
+		_ = l.endRound(err, l.passLead)
 		return
 	}
 	defer l.giveLead()
-	if l.settle(err, nil) == nil {
+	if l.endRound(err, nil) == nil {
 		l.wmu.Lock()
 		defer l.wmu.Unlock()
 		_ = l.rotate() // without space the old segment keeps growing; any other error poisoned the log
 	}
 }
 
-// idle reports whether there is nothing to sync: the caller's record was settled while it took the
+// idle reports whether there is nothing to sync: the caller's record was answered while it took the
 // lead.
 func (l *Log) idle() bool {
 	l.mu.Lock()
@@ -155,14 +155,14 @@ const gatherTries = 1 << 10
 // syncHere ends the running round, with a sync if it covers anything. lead and wmu are held.
 func (l *Log) syncHere() error {
 	if l.target == l.synced {
-		return l.settle(nil, nil)
+		return l.endRound(nil, nil)
 	}
-	return l.settle(l.sync(l.act.file), nil)
+	return l.endRound(l.sync(l.act.file), nil)
 }
 
-// settle ends the running round with the outcome of its sync. The lead is held. handOver, if not
+// endRound ends the running round with the outcome of its sync. The lead is held. handOver, if not
 // nil, gives the lead back as soon as another round may begin.
-func (l *Log) settle(err error, handOver func()) error {
+func (l *Log) endRound(err error, handOver func()) error {
 	if handOver == nil {
 		handOver = func() {}
 	}
@@ -241,7 +241,7 @@ func (l *Log) RotateReserve() error {
 	// Nothing is buffered now: a write between here and the new segment would take the freed space
 	// for the old one.
 	if err := l.act.trim(sealSpace); err != nil {
-		return l.settle(err, nil)
+		return l.endRound(err, nil)
 	}
 	err := l.rotateFlushed()
 	if errors.Is(err, ErrFull) {
@@ -285,7 +285,7 @@ func (l *Log) rotateFlushed() error {
 	if err == nil {
 		err = l.seal(next.first)
 	}
-	if err := l.settle(err, nil); err != nil {
+	if err := l.endRound(err, nil); err != nil {
 		if next != nil {
 			next.file.Close()
 		}

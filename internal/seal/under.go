@@ -65,7 +65,7 @@ func (r *Ring) tagNumber(tag [8]byte, bits int) (num uint64, ok bool) {
 // SealUnder appends a value sealed under the key of a number, which must be there. Open returns it, or, once that key is
 // destroyed, stays and ErrDestroyed.
 func (r *Ring) SealUnder(b []byte, s Space, name []byte, num uint64, stays, value []byte) ([]byte, error) {
-	a, ok := r.under(s, num)
+	a, ok := r.numberCipher(s, num)
 	if !ok {
 		return nil, fmt.Errorf("number %x: %w", num, ErrDestroyed)
 	}
@@ -90,7 +90,7 @@ func (r *Ring) SealUnder(b []byte, s Space, name []byte, num uint64, stays, valu
 
 // Under returns the number under whose key a value is. !ok: it is under none of that kind, or does not open.
 func (r *Ring) Under(s Space, name, sealed []byte) (num uint64, ok bool) {
-	in, err := r.within(s, name, sealed)
+	in, err := r.openOuter(s, name, sealed)
 	if err != nil {
 		return 0, false
 	}
@@ -101,7 +101,7 @@ func (r *Ring) Under(s Space, name, sealed []byte) (num uint64, ok bool) {
 func IsUnder(sealed []byte) bool { return len(sealed) > 0 && sealed[0] == formUnder }
 
 func (r *Ring) openUnder(s Space, name, sealed []byte) ([]byte, error) {
-	in, err := r.within(s, name, sealed)
+	in, err := r.openOuter(s, name, sealed)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (r *Ring) openUnder(s Space, name, sealed []byte) ([]byte, error) {
 		return nil, ErrSealed
 	}
 	stays, nonce, rest := in[:n:n], in[n:n+nonceSize], in[n+nonceSize:]
-	a, ok := r.under(s, num)
+	a, ok := r.numberCipher(s, num)
 	if !ok {
 		return stays, ErrDestroyed
 	}
@@ -121,8 +121,8 @@ func (r *Ring) openUnder(s Space, name, sealed []byte) ([]byte, error) {
 	return value, nil
 }
 
-// within opens the outer seal.
-func (r *Ring) within(s Space, name, sealed []byte) ([]byte, error) {
+// openOuter opens the outer seal of a value of SealUnder.
+func (r *Ring) openOuter(s Space, name, sealed []byte) ([]byte, error) {
 	if !IsUnder(sealed) || len(sealed) < Overhead {
 		return nil, ErrSealed
 	}
@@ -133,8 +133,8 @@ func (r *Ring) within(s Space, name, sealed []byte) ([]byte, error) {
 	return in, nil
 }
 
-// under is the cipher of a number.
-func (r *Ring) under(s Space, num uint64) (cipher.AEAD, bool) {
+// numberCipher is the cipher under the key of a number; !ok: that key was destroyed.
+func (r *Ring) numberCipher(s Space, num uint64) (cipher.AEAD, bool) {
 	key, ok := r.trees[Pages].key(num)
 	if !ok {
 		return nil, false
