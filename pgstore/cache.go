@@ -227,12 +227,23 @@ func lockCache(dir string) (*os.File, error) {
 	return f, nil
 }
 
+// private says whether a directory is one, not a link to one, and belongs to this user alone. What others can put into the temporary
+// directory of the machine is neither read nor removed.
+func private(dir string) bool {
+	fi, err := os.Lstat(dir)
+	if err != nil || !fi.IsDir() || fi.Mode().Perm()&0o077 != 0 {
+		return false
+	}
+	sys, ok := fi.Sys().(*syscall.Stat_t)
+	return ok && int(sys.Uid) == os.Geteuid()
+}
+
 // removeAbandoned removes the temporary caches of processes that were killed: nobody has their lock. One that was just made may
 // not be locked yet.
 func removeAbandoned(in string) {
 	files, _ := filepath.Glob(filepath.Join(in, tempPrefix+"*", lockFile))
 	for _, path := range files {
-		if fi, err := os.Stat(path); err != nil || time.Since(fi.ModTime()) < time.Minute {
+		if fi, err := os.Stat(path); err != nil || time.Since(fi.ModTime()) < time.Minute || !private(filepath.Dir(path)) {
 			continue
 		}
 		if f, err := lockCache(filepath.Dir(path)); err == nil {

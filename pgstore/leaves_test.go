@@ -130,6 +130,65 @@ func isDir(path string) bool {
 	return err == nil && fi.IsDir()
 }
 
+// The spool of a killed process may be older than an erase: its leaves come without their questions. And a directory that others can
+// write to is not looked into: they could put leaves there. The controls: without an erase the question comes with its leaf, and from a
+// directory of this user alone.
+func TestSpoolTrusted(t *testing.T) {
+	t.Parallel()
+	dsn := onServer(t)
+	for _, c := range []struct {
+		name          string
+		erased, other bool
+	}{{name: "control"}, {name: "erased", erased: true}, {name: "others", other: true}} {
+		t.Run(c.name, func(t *testing.T) {
+			name := ownName(t)
+			st := quiet(t, dsn, name, func(o *Options) {
+				o.hook = func(step string) error {
+					if step == "inbox" || step == "begin" {
+						return errors.New("the server is away")
+					}
+					return nil
+				}
+			})
+			leaf := read("asked")
+			leaf[0].Question = "where does the okapi live?"
+			require.NoError(t, st.Append(t.Context(), leaf, store.Written))
+			st.kill()
+			if c.erased {
+				lock, err := lockCache(st.dir) // or the second host would send what is there
+				require.NoError(t, err)
+				second := onHost(t, dsn, name, nil)
+				_, err = second.pool.Exec(t.Context(), "DELETE FROM ctxpage_hosts WHERE host = $1", st.log.uuid()) // or the erase would wait for the killed one
+				require.NoError(t, err)
+				mustPut(t, second, "secret", "the okapi lives in Ituri")
+				_, err = second.Maintain(t.Context(), store.Job{Kind: store.JobErase, Erase: &store.EraseJob{
+					Refs: []store.Ref{{Scope: "acme", ID: "secret"}}, By: "operator", Reason: "asked by the person"}}, nil)
+				require.NoError(t, err)
+				require.NoError(t, errors.Join(second.Close(), lock.Close()))
+			}
+			if c.other {
+				require.NoError(t, os.Chmod(st.dir, 0o777))
+				t.Cleanup(func() { _ = os.RemoveAll(st.dir) })
+			}
+			next := onHost(t, dsn, name, func(o *Options) { o.CacheDir = t.TempDir() })
+			found, err := next.Audit().ByTrace(t.Context(), "asked")
+			if c.other {
+				require.ErrorIs(t, err, manifest.ErrNoLeaf)
+				require.True(t, hasSpool(st.dir))
+				return
+			}
+			require.NoError(t, err)
+			text, err := next.Audit().Question(t.Context(), found[0])
+			if c.erased {
+				require.ErrorIs(t, err, manifest.ErrNoQuestion)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, "where does the okapi live?", text)
+		})
+	}
+}
+
 // The files of a spool have only what the server may not have: they are emptied when a turn has the leaves, and in an erase. Reads wait
 // when the server takes none for long.
 func TestSpoolBounded(t *testing.T) {
@@ -164,14 +223,14 @@ func TestSpoolBounded(t *testing.T) {
 func TestSpoolTorn(t *testing.T) {
 	t.Parallel()
 	sp := newSpool("", "an id", [16]byte{7})
-	whole := appendFrame(slices.Clone(sp.head), 1, []byte("question"), []byte("body"))
+	whole := appendFrame(sp.head(5), 1, []byte("question"), []byte("body"))
 	b := appendFrame(slices.Clone(whole), 2, nil, []byte("second"))
 	got, ok := readSpool(b)
 	require.True(t, ok)
-	require.Equal(t, spooled{"an id", [16]byte{7}, []int64{1, 2}, [][]byte{[]byte("question"), nil}, [][]byte{[]byte("body"), []byte("second")}}, got)
+	require.Equal(t, spooled{"an id", [16]byte{7}, 5, []int64{1, 2}, [][]byte{[]byte("question"), nil}, [][]byte{[]byte("body"), []byte("second")}}, got)
 	for n := range b {
 		got, ok := readSpool(b[:n])
-		require.Equal(t, n >= len(sp.head), ok)
+		require.Equal(t, n >= len(sp.head(5)), ok)
 		require.Len(t, got.tickets, map[bool]int{true: 1}[n >= len(whole)])
 	}
 	for n := len(whole); n < len(b); n++ {

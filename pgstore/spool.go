@@ -22,14 +22,18 @@ import (
 // Open looks for the spools of processes that were killed, in its cache directory and in temporary ones, and sends their leaves. A
 // leaf keeps the host and the ticket it was left with, so one that the server already has is not added twice.
 //
-//	file    magic, host (16 bytes), length of the database's id (1 byte), id; then frames
+//	file    magic, host (16 bytes), LSN of the last erase that the host had followed (8), length of the database's id (1), id; then frames
 //	frame   length of the rest (4), CRC-32C of the rest (4), ticket (8), 1 + length of the question, 0 without one (4), question, body
 //
 // Integers are big-endian. A frame that is incomplete ends the file: it was being written when the machine stopped.
+//
+// A live host empties its spool when it follows an erase. The spool of a killed one may be older than an erase, and its questions may
+// quote what was erased: then the leaves are sent without them.
 type spool struct {
 	dir  string
-	head []byte
-	host string
+	db   string
+	id   [16]byte // of the host
+	host string   // the same in hexadecimal
 
 	mu   sync.Mutex // before serverLog.mu
 	n    int        // files made so far
@@ -56,9 +60,14 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func newSpool(dir, db string, host [16]byte) *spool {
-	head := append([]byte(spoolMagic), host[:]...)
-	head = append(append(head, byte(len(db))), db...)
-	return &spool{dir: dir, head: head, host: hex.EncodeToString(host[:])}
+	return &spool{dir: dir, db: db, id: host, host: hex.EncodeToString(host[:])}
+}
+
+// head is what a file begins with.
+func (sp *spool) head(purged uint64) []byte {
+	b := append([]byte(spoolMagic), sp.id[:]...)
+	b = binary.BigEndian.AppendUint64(b, purged)
+	return append(append(b, byte(len(sp.db))), sp.db...)
 }
 
 // errSpoolFull: the server has not taken leaves for long. A read then waits for it, and fails if it does not answer.
@@ -78,7 +87,7 @@ func (l *serverLog) spoolNew() error {
 	}
 	b := sp.buf[:0]
 	if sp.file.size == 0 {
-		b = append(b, sp.head...)
+		b = append(b, sp.head(l.s.purged.Load())...)
 	}
 	for _, f := range fresh {
 		b = appendFrame(b, f.ticket, f.of.Question(), f.of.Body())
@@ -227,6 +236,7 @@ func appendFrame(b []byte, ticket int64, question, body []byte) []byte {
 type spooled struct {
 	db                string
 	host              [16]byte
+	purged            uint64 // LSN of the last erase that the host had followed
 	tickets           []int64
 	questions, bodies [][]byte
 }
@@ -234,12 +244,15 @@ type spooled struct {
 // readSpool decodes a file of a spool, up to the first frame that is not whole.
 func readSpool(b []byte) (s spooled, ok bool) {
 	b, ok = bytes.CutPrefix(b, []byte(spoolMagic))
-	if !ok || len(b) < 17 || len(b) < 17+int(b[16]) {
+	const fixed = 16 + 8 + 1
+	if !ok || len(b) < fixed || len(b) < fixed+int(b[fixed-1]) {
 		return s, false
 	}
 	copy(s.host[:], b)
-	s.db = string(b[17 : 17+int(b[16])])
-	for b = b[17+int(b[16]):]; len(b) >= 20; {
+	s.purged = binary.BigEndian.Uint64(b[16:])
+	id := fixed + int(b[fixed-1])
+	s.db = string(b[fixed:id])
+	for b = b[id:]; len(b) >= 20; {
 		n := int(binary.BigEndian.Uint32(b))
 		if n < 12 || n > len(b)-8 || crc32.Checksum(b[8:8+n], castagnoli) != binary.BigEndian.Uint32(b[4:]) {
 			break
@@ -261,22 +274,26 @@ func readSpool(b []byte) (s spooled, ok bool) {
 }
 
 // adoptSpools sends what killed processes of this machine left in their spools: those in the cache directory, and those in temporary
-// directories that nobody has locked.
+// directories of this user that nobody has locked.
 func (s *Store) adoptSpools(ctx context.Context) error {
-	if err := s.adoptIn(ctx, s.dir); err != nil {
+	newest, err := s.newestErase(ctx)
+	if err == nil {
+		err = s.adoptIn(ctx, s.dir, newest)
+	}
+	if err != nil {
 		return err
 	}
 	files, _ := filepath.Glob(filepath.Join(os.TempDir(), tempPrefix+"*", spoolPrefix+"*"))
 	for i, path := range files {
 		dir := filepath.Dir(path)
-		if dir == s.dir || i > 0 && filepath.Dir(files[i-1]) == dir {
+		if dir == s.dir || i > 0 && filepath.Dir(files[i-1]) == dir || !private(dir) {
 			continue
 		}
 		lock, err := lockCache(dir)
 		if err != nil {
-			continue // it is in use, or of another user
+			continue // it is in use
 		}
-		err = s.adoptIn(ctx, dir)
+		err = s.adoptIn(ctx, dir, newest)
 		if err == nil && !hasSpool(dir) {
 			err = os.RemoveAll(dir)
 		}
@@ -287,8 +304,8 @@ func (s *Store) adoptSpools(ctx context.Context) error {
 	return nil
 }
 
-// adoptIn sends the leaves of this database that the files in dir have, and removes those files.
-func (s *Store) adoptIn(ctx context.Context, dir string) error {
+// adoptIn sends the leaves of this database that the files in dir have, and removes those files. newest is the LSN of the newest erase.
+func (s *Store) adoptIn(ctx context.Context, dir string, newest uint64) error {
 	files, _ := filepath.Glob(filepath.Join(dir, spoolPrefix+"*"))
 	for _, path := range files {
 		if strings.HasPrefix(filepath.Base(path), spoolPrefix+s.log.spool.host) {
@@ -301,6 +318,9 @@ func (s *Store) adoptIn(ctx context.Context, dir string) error {
 		found, is := readSpool(b)
 		if is && found.db != s.db.id {
 			continue
+		}
+		if found.purged < newest {
+			clear(found.questions)
 		}
 		if err := s.log.resend(ctx, found); err != nil {
 			return fmt.Errorf("pgstore: audit leaves of a process that ended, in %s: %w", path, err)
