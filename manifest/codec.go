@@ -322,6 +322,7 @@ func reasonsOf(r *Record) (out []string) {
 
 // The kinds of elements.
 
+// text is a string. An empty one counts as missing, so it is left off at the end of a leaf.
 func text(at func(*wire) *string) field {
 	return field{
 		func(w *wire) bool { return *at(w) == "" },
@@ -373,6 +374,7 @@ func decIdent(d *msgpack.Decoder) (string, error) {
 	return ulid.ULID(b).String(), nil
 }
 
+// unsigned is a number that takes one to nine bytes.
 func unsigned(at func(*wire) *uint64) field {
 	return field{
 		func(w *wire) bool { return *at(w) == 0 },
@@ -381,6 +383,7 @@ func unsigned(at func(*wire) *uint64) field {
 	}
 }
 
+// signed is a number of either sign: the times, in µs.
 func signed(at func(*wire) *int64) field {
 	return field{
 		func(w *wire) bool { return *at(w) == 0 },
@@ -440,6 +443,7 @@ func float(at func(*wire) *float64) field {
 	}
 }
 
+// digest is a byte string, nil where it is empty.
 func digest(at func(*wire) *Digest) field {
 	return field{
 		func(w *wire) bool { return len(*at(w)) == 0 },
@@ -457,6 +461,7 @@ func list[T any](at func(*wire) *[]T, enc func([]byte, *wire, *T) ([]byte, error
 	}
 }
 
+// appendList appends an array of items, nil if there are none. enc appends one item.
 func appendList[T any](b []byte, w *wire, items []T, enc func([]byte, *wire, *T) ([]byte, error)) ([]byte, error) {
 	if len(items) == 0 {
 		return appendNil(b), nil
@@ -495,6 +500,7 @@ func decString(d *msgpack.Decoder, _ *wire, s *string) (err error) {
 	return err
 }
 
+// encWrite appends a write as a tuple of five. A reader needs the first four.
 func encWrite(b []byte, _ *wire, x *Write) ([]byte, error) {
 	var flags uint64
 	if x.Deleted {
@@ -517,6 +523,8 @@ func decWrite(d *msgpack.Decoder, _ *wire, x *Write) error {
 	return err
 }
 
+// encStale appends a page that had changed under a batch: number, version seen, version found,
+// reason.
 func encStale(b []byte, _ *wire, x *Stale) ([]byte, error) {
 	b = appendUint(appendUint(appendArrayLen(b, 4), x.Num), uint64(x.Seen))
 	return appendString(appendUint(b, uint64(x.Now)), x.Reason), nil
@@ -534,6 +542,8 @@ func decConflict(d *msgpack.Decoder, _ *wire, x *Conflict) error {
 	return decTuple(d, 3, &x.Ref, &x.Expect, &x.Found)
 }
 
+// encExclusion appends a reason for which pages were left out, how many, and rows of those that
+// came nearest.
 func encExclusion(b []byte, w *wire, x *Exclusion) ([]byte, error) {
 	if x.Count < 0 {
 		return b, fmt.Errorf("count %d is negative", x.Count)
@@ -546,6 +556,7 @@ func encExclusion(b []byte, w *wire, x *Exclusion) ([]byte, error) {
 	return appendBytes(appendUint(b, uint64(x.Count)), rows), nil
 }
 
+// decExclusion reads what encExclusion wrote. The rows count against MaxPages of the leaf.
 func decExclusion(d *msgpack.Decoder, w *wire, x *Exclusion) error {
 	var reason, n uint64
 	var rows Digest
@@ -566,6 +577,7 @@ func decExclusion(d *msgpack.Decoder, w *wire, x *Exclusion) error {
 
 func emptyPages(w *wire) bool { return len(w.Pages) == 0 }
 
+// encPages appends the page rows as one byte string (rows.go).
 func encPages(b []byte, w *wire) ([]byte, error) {
 	rows, err := w.appendPages(w.Pages)
 	return appendBytes(b, rows), err
@@ -609,6 +621,7 @@ func decTuple(d *msgpack.Decoder, least int, items ...any) error {
 	return err
 }
 
+// decUint reads a number and refuses one above limit.
 func decUint(d *msgpack.Decoder, limit uint64) (uint64, error) {
 	n, err := d.DecodeUint64()
 	if err == nil && n > limit {
@@ -617,6 +630,8 @@ func decUint(d *msgpack.Decoder, limit uint64) (uint64, error) {
 	return n, err
 }
 
+// decBytes reads a byte string, nil if it is empty: nil and empty have the same bytes, and a Record
+// that was read must equal the one that was written.
 func decBytes(d *msgpack.Decoder) ([]byte, error) {
 	b, err := d.DecodeBytes()
 	if len(b) == 0 {

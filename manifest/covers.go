@@ -17,6 +17,7 @@ import (
 
 func emptyCovers(w *wire) bool { return len(w.Covers) == 0 }
 
+// encCovers appends the ranges. They must ascend and be disjoint, and may touch.
 func encCovers(out []byte, w *wire) ([]byte, error) {
 	var b []byte
 	at, n := uint64(0), uint64(0)
@@ -33,6 +34,7 @@ func encCovers(out []byte, w *wire) ([]byte, error) {
 	return appendBytes(out, b), nil
 }
 
+// decCovers reads the ranges. Its limits keep every sum within 64 bits.
 func decCovers(d *msgpack.Decoder, w *wire) error {
 	b, err := decBytes(d)
 	for at := uint64(0); err == nil && len(b) > 0; {
@@ -52,6 +54,8 @@ func decCovers(d *msgpack.Decoder, w *wire) error {
 
 func emptyPruned(w *wire) bool { return w.Pruned == nil }
 
+// encPruned appends what is known of a prune, for another process. It never goes into a file: there
+// a stub names its prune leaf, and that leaf says the rest.
 func encPruned(b []byte, w *wire) ([]byte, error) {
 	p := w.Pruned
 	b = appendUint(appendUint(appendString(appendArrayLen(b, 5), p.Trace), p.Leaf), uint64(p.At))

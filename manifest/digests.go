@@ -34,6 +34,8 @@ const rowsBit = 1 << 31
 
 func emptyRows(w *wire) bool { return len(w.Rows)+len(w.State) == 0 }
 
+// encRows appends the digests and then their numbers. It refuses a leaf that has elements behind
+// this one, because digests are found at their distance from the end of the leaf.
 func encRows(b []byte, w *wire) ([]byte, error) {
 	if len(w.Rows) > MaxPages || len(w.State) > MaxState {
 		return b, fmt.Errorf("%d rows, %d state rows; the limits are %d and %d: split the call", len(w.Rows), len(w.State), MaxPages, MaxState)
@@ -60,6 +62,7 @@ func encRows(b []byte, w *wire) ([]byte, error) {
 	return binary.BigEndian.AppendUint32(b, uint32(len(w.Rows))|rowsBit), nil
 }
 
+// decRows reads what encRows wrote. The numbers must account for every byte.
 func decRows(d *msgpack.Decoder, w *wire) error {
 	b, err := d.DecodeBytes()
 	if err != nil || len(b) == 0 {
@@ -181,6 +184,9 @@ func (e *leafEnd) open(l *Log, i uint64) (t tally, err error) {
 	return t, err
 }
 
+// find looks up leaf i and reads its last bytes into tail. A leaf that is not archived is in memory
+// as a whole; a sealed one must be opened as a whole; of any other the last bytes are read from the
+// file. The dense form keeps them as they are.
 func (e *leafEnd) find(v *view, i uint64) (err error) {
 	e.i = i
 	if i >= v.archived {
@@ -233,6 +239,7 @@ func (e *leafEnd) read(b []byte, before int64) error {
 	return e.readAt(b, before)
 }
 
+// readAt fills b with the bytes of an archived leaf that begin before bytes ahead of its end.
 func (e *leafEnd) readAt(b []byte, before int64) error {
 	at := e.r.end() - before
 	if err := e.blocks.readAt(e.segment.first, e.segment.file, b, at, max(e.segment.end, e.r.end())); err != nil {

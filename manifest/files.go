@@ -113,6 +113,8 @@ func parseIndexFile(name string) (gen uint32, ok bool) {
 	return parseGeneration(rest)
 }
 
+// parseGeneration reads the end of a name of segment or index: nothing for generation 0, or a
+// hyphen and eight digits.
 func parseGeneration(s string) (gen uint32, ok bool) {
 	if s == "" {
 		return 0, true
@@ -125,6 +127,7 @@ func parseGeneration(s string) (gen uint32, ok bool) {
 // segment and 0 elsewhere.
 func header(kind byte, first uint64) []byte { return headerOf(kind, archiveVersion, first) }
 
+// headerOf is header for a version of its own: the mark of a pruned archive has one.
 func headerOf(kind byte, version uint16, first uint64) []byte {
 	b := make([]byte, 0, headerSize)
 	b = append(b, "CTXM"...)
@@ -139,6 +142,8 @@ func (a *archive) header(kind byte, first uint64) []byte {
 	return a.headerOf(kind, archiveVersion, first)
 }
 
+// headerOf is the same for a file of this archive: if bodies are sealed, every file says so in its
+// version.
 func (a *archive) headerOf(kind byte, version uint16, first uint64) []byte {
 	if a.seal != nil {
 		version |= sealedFlag
@@ -247,6 +252,7 @@ func (r *Record) row(size int) row {
 	return row{typ: r.Type, writes: len(r.Writes) > 0, rows: len(r.Rows)+len(r.State) > 0, size: uint32(size), trace: HashTrace(r.Trace), parent: HashTrace(r.Parent)}
 }
 
+// append appends the 32 bytes of the index row of leaf i.
 func (r row) append(b []byte, i uint64) []byte {
 	start := len(b)
 	bits := byte(0)
@@ -311,6 +317,8 @@ func sum(i uint64, b []byte) uint64 {
 	return d.Sum64()
 }
 
+// appendFrame appends length, checksum and body of leaf i, as a segment has them. body is in the
+// form that is stored: plain, dense or sealed.
 func appendFrame(b []byte, i uint64, body []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(body)))
 	b = binary.LittleEndian.AppendUint64(b, sum(i, body))
@@ -350,6 +358,8 @@ type stamp struct {
 	gen  uint32
 }
 
+// encode makes the mark file. Only the mark of a pruned archive has version 2 and a generation, so
+// that older programs open an archive that was never pruned.
 func (s stamp) encode(a *archive) []byte {
 	version := uint16(archiveVersion)
 	if s.gen > 0 {
@@ -366,6 +376,7 @@ func (s stamp) encode(a *archive) []byte {
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
 }
 
+// parseStamp reads the mark file. Header and checksum are compared before any number is believed.
 func (a *archive) parseStamp(b []byte) (s stamp, err error) {
 	if err := a.checkHeader(markName, b, kindMark, 0); err != nil {
 		return s, err

@@ -54,6 +54,7 @@ func ParseHead(line string) (Head, error) {
 	return h, nil
 }
 
+// parseHead reads the words of a head line of form 1. Its error says which word is wrong.
 func parseHead(words []string) (h Head, err error) {
 	if len(words) < 4 || len(words) > 5 || words[0] != headTag+"1" {
 		return h, fmt.Errorf("%d words", len(words))

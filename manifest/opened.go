@@ -10,6 +10,8 @@ type openedLeaves struct {
 	large atomic.Pointer[openedLeaf] // one of any size
 }
 
+// openedLeaf is a leaf and its index. It is never changed after it was stored, so readers need no
+// lock.
 type openedLeaf struct {
 	index uint64
 	body  []byte

@@ -42,6 +42,8 @@ func (l *Log) Named(ctx context.Context, trace string) (bool, error) {
 	return found, err
 }
 
+// has reports whether a leaf has a trace with this hash. true may be a collision: Named reads the
+// leaves to be sure. false is certain.
 func (t *traces) has(ctx context.Context, v *view, hash uint32) (bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -102,6 +102,8 @@ type wantRoot struct {
 	err  error // the problem if it has another
 }
 
+// problem counts a problem and keeps the first maxProblems of them. First is the lowest damaged
+// leaf.
 func (c *verifier) problem(leaf int64, err error) {
 	if leaf >= 0 && (c.out.First < 0 || leaf < c.out.First) {
 		c.out.First = leaf

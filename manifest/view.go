@@ -71,6 +71,8 @@ func readError(name string, off, leaf int64, err error) error {
 	return fmt.Errorf("manifest: read %s at byte %d: %w", name, off, err)
 }
 
+// root is the root of the tree over the first size leaves. It reads one stored hash for each full
+// subtree, at most 64.
 func (v *view) root(size uint64) (Hash, error) {
 	f, err := frontierAt(size, v)
 	if err != nil {
@@ -98,6 +100,7 @@ func (v *view) body(i uint64) ([]byte, error) {
 	return body, nil
 }
 
+// leaf decodes leaf i. Of a leaf whose body was pruned it gives what the stub says.
 func (v *view) leaf(i uint64) (*Record, error) {
 	if i >= v.archived {
 		body, err := v.body(i)
@@ -124,6 +127,7 @@ func (v *view) record(s slot) (*Record, error) {
 	return Decode(s.index, s.body)
 }
 
+// row reads the index row of an archived leaf.
 func (v *view) row(i uint64) (row, error) {
 	b := make([]byte, rowSize)
 	if _, err := v.arch.index.ReadAt(b, rowOffset(i)); err != nil {
@@ -132,6 +136,8 @@ func (v *view) row(i uint64) (row, error) {
 	return parseRow(b, i)
 }
 
+// archivedBody reads an archived leaf through its index row. What it returns of a pruned leaf is
+// the stub.
 func (v *view) archivedBody(i uint64) (row, []byte, error) {
 	r, err := v.row(i)
 	if err != nil {
@@ -153,6 +159,8 @@ func (v *view) segment(i uint64) (segment, error) {
 	return v.segs[k], nil
 }
 
+// frame reads the frame that a row of the index points at, and returns the body in it, opened and
+// plain.
 func (v *view) frame(i uint64, r row) ([]byte, error) {
 	s, err := v.segment(i)
 	if err != nil {
@@ -199,6 +207,8 @@ func (v *view) block(from, to uint64) []slot {
 	return out
 }
 
+// blockRows reads the index rows of the slots in one read. A row that is damaged is an error of its
+// own slot.
 func (v *view) blockRows(slots []slot) {
 	first := slots[0].index
 	b, err := readUpTo(v.arch.index, rowOffset(first), len(slots)*rowSize)
@@ -215,6 +225,7 @@ func (v *view) blockRows(slots []slot) {
 	}
 }
 
+// blockBodies reads the bodies of the slots, one read for each run of neighbours.
 func (v *view) blockBodies(slots []slot) {
 	for len(slots) > 0 {
 		n := v.run(slots)

@@ -85,6 +85,7 @@ func Diff(a, b *Record) Difference {
 	return d
 }
 
+// diffFields compares what two leaves say of a call as a whole, in a fixed order.
 func diffFields(a, b *Record) (out []FieldChange) {
 	for _, f := range []struct {
 		name string
@@ -136,6 +137,8 @@ func diffQuestion(a, b *Record) (x, y string, differs bool) {
 	return x, y, a.Question == "" || b.Question == "" || a.Question != b.Question
 }
 
+// diffPage names what two leaves say differently of one page: what the caller saw, and the parts of
+// the score that decided it.
 func diffPage(a, b *Page) (what []string) {
 	note := func(differs bool, name string) {
 		if differs {

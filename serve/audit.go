@@ -40,6 +40,8 @@ func (r *request) recorded(ctx context.Context, trace string) ([]*manifest.Recor
 	return leaves, nil
 }
 
+// maySee reports whether the caller may see a leaf: one of the scope that it named, or, for an
+// operator, of any scope that is served.
 func (r *request) maySee(l *manifest.Record) bool {
 	return l.Scope == r.scope || r.role == Operator && r.srv.serves(l.Scope)
 }
@@ -58,6 +60,8 @@ type whyOut struct {
 	Steps    []string `json:"steps" jsonschema:"in plain words, in order"`
 }
 
+// why explains one page of one read. recorded refuses a trace that the caller may not see, so
+// nobody can learn from Why which pages another scope was served.
 func why(ctx context.Context, r *request, in whyIn) (whyOut, error) {
 	if _, err := r.recorded(ctx, in.Trace); err != nil {
 		return whyOut{}, err
@@ -91,6 +95,7 @@ type replayOut struct {
 	Missing []string `json:"missing,omitempty" jsonschema:"pages that gc dropped"`
 }
 
+// replay renders a recorded assembly again. Same says whether the bytes are the recorded ones.
 func replay(ctx context.Context, r *request, in traceIn) (replayOut, error) {
 	if _, err := r.recorded(ctx, in.Trace); err != nil {
 		return replayOut{}, err
@@ -147,6 +152,8 @@ type changeOut struct {
 	Touch   bool   `json:"touch,omitempty" jsonschema:"it repeated what was there"`
 }
 
+// leaf is a leaf as JSON. Page numbers become references, which costs a look-up in the catalogue
+// for each page.
 func (r *request) leaf(ctx context.Context, l *manifest.Record) leafOut {
 	out := leafOut{
 		Index: l.Index, Type: l.Type.String(), At: time.UnixMicro(l.Time).UTC(), Trace: l.Trace, Parent: l.Parent, Scope: l.Scope, Actor: l.Actor, LSN: l.LSN,
@@ -165,6 +172,7 @@ func (r *request) leaf(ctx context.Context, l *manifest.Record) leafOut {
 	return out
 }
 
+// showManifest lists the leaves of a trace in the order in which they were written.
 func showManifest(ctx context.Context, r *request, in traceIn) (manifestOut, error) {
 	leaves, err := r.recorded(ctx, in.Trace)
 	if err != nil {

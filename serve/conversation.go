@@ -22,6 +22,8 @@ var conversationCalls = []call{
 	unary("session/list", Agent, "The conversations of the scope.", listSessions),
 }
 
+// turnIn is a turn to append. The id makes an append safe to repeat after a lost answer: a turn
+// that is there already, with the same content, changes nothing.
 type turnIn struct {
 	ID         string            `json:"id,omitempty" jsonschema:"appending the same turn again under its id changes nothing; default: a new id"`
 	Role       string            `json:"role" jsonschema:"user, assistant or tool"`
@@ -61,6 +63,8 @@ type appendOut struct {
 	Freed     int      `json:"freed,omitempty" jsonschema:"of a dry run: tokens they would free"`
 }
 
+// appendTurns appends turns in one commit, or, for a dry run, says what would have to be compacted
+// first.
 func appendTurns(ctx context.Context, r *request, in appendIn) (appendOut, error) {
 	if len(in.Turns) == 0 {
 		return appendOut{}, store.Invalid("turns", "none", "at least one turn")
@@ -82,6 +86,7 @@ type sessionIn struct {
 	Session string `json:"session"`
 }
 
+// windowOut is a conversation as the next assembly shows it, without texts: history has them.
 type windowOut struct {
 	Session string    `json:"session"`
 	LSN     uint64    `json:"lsn"`
@@ -129,6 +134,9 @@ type limitIn struct {
 	KeepLast      int    `json:"keep_last,omitempty" jsonschema:"newest turns that are never touched; default 6"`
 }
 
+// limitWindow sets the size of the window and returns the window as it is then. If it was above the
+// limit, older turns are compacted in the same transaction; if that does not make enough room,
+// nothing changes.
 func limitWindow(ctx context.Context, r *request, in limitIn) (windowOut, error) {
 	cfg := session.Config{Total: in.Total, OutputReserve: in.OutputReserve, KeepLast: in.KeepLast}
 	if in.Total < 0 || in.OutputReserve < 0 {
@@ -164,6 +172,8 @@ type verdictOut struct {
 	Why    string  `json:"why"`
 }
 
+// pass decides over the turns anew. A pass that finds nothing changed since the one in force writes
+// nothing and says so (Repeated).
 func pass(ctx context.Context, r *request, in passIn) (passOut, error) {
 	q := session.PassQuery{Keywords: in.Keywords, Params: session.RecommendedParams(), DryRun: in.DryRun}
 	if in.KeepLast != nil {
@@ -191,6 +201,7 @@ type undoOut struct {
 	Kind string `json:"kind"`
 }
 
+// undo undoes a pass: the window shows again what it showed before.
 func undo(ctx context.Context, r *request, in undoIn) (undoOut, error) {
 	p, err := r.s.Session(in.Session).Undo(ctx, in.Pass)
 	return undoOut{p.Number, p.Kind}, err
@@ -202,6 +213,7 @@ type pinIn struct {
 	Pinned  bool   `json:"pinned"`
 }
 
+// pin sets or removes a pin, and answers with its input.
 func pin(ctx context.Context, r *request, in pinIn) (pinIn, error) {
 	c := r.s.Session(in.Session)
 	if in.Pinned {
@@ -215,6 +227,8 @@ type recallIn struct {
 	ID      string `json:"id"`
 }
 
+// recall reads a turn whole, whatever the window shows of it. The read has a leaf in the audit,
+// like every other.
 func recall(ctx context.Context, r *request, in recallIn) (pageOut, error) {
 	v, err := r.s.Session(in.Session).Recall(ctx, in.ID)
 	if err != nil {
@@ -234,6 +248,7 @@ type historyOut struct {
 	Next  int64     `json:"next,omitempty" jsonschema:"from of the turns that follow, if the limit was reached"`
 }
 
+// history reads turns whole, by sequence number. Next is set if the limit was reached.
 func history(ctx context.Context, r *request, in historyIn) (historyOut, error) {
 	limit, err := within(in.Limit, defaultList, maxList)
 	if err != nil {
@@ -260,6 +275,8 @@ type sessionsOut struct {
 	Next     string   `json:"next,omitempty" jsonschema:"after of the names that follow"`
 }
 
+// listSessions pages through the names of the conversations of the scope, in ascending order. The
+// store has no cursor for them, so the names before After are passed over here.
 func listSessions(ctx context.Context, r *request, in sessionsIn) (sessionsOut, error) {
 	limit, err := within(in.Limit, defaultList, maxList)
 	if err != nil {

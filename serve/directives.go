@@ -30,6 +30,8 @@ type policyOut struct {
 	Polarity string `json:"polarity"`
 }
 
+// showDirectives returns the directives in force: those of the scope and of the scopes above it,
+// each with the scope that set it.
 func showDirectives(ctx context.Context, r *request, _ struct{}) (directivesOut, error) {
 	st, err := r.s.Directives().State(ctx)
 	if err != nil {
@@ -63,6 +65,8 @@ type stepOut struct {
 	DryRun  bool     `json:"dry_run,omitempty"`
 }
 
+// stepDirectives runs one message of a user through the directive machine. A dry run decides the
+// same and stores nothing.
 func stepDirectives(ctx context.Context, r *request, in stepIn) (stepOut, error) {
 	var d directive.Decision
 	var err error

@@ -140,6 +140,8 @@ type writtenOut struct {
 	LSN    uint64   `json:"lsn,omitempty"`
 }
 
+// put writes pages: into an open transaction if Trace names one, otherwise in a transaction of its
+// own.
 func put(ctx context.Context, r *request, in putIn) (writtenOut, error) {
 	if len(in.Writes) == 0 {
 		return writtenOut{}, store.Invalid("writes", "none", "at least one page")
@@ -151,6 +153,8 @@ func put(ctx context.Context, r *request, in putIn) (writtenOut, error) {
 	return r.write(ctx, in.Trace, in.Batch, func(tx *ctxpage.Txn) error { return putAll(ctx, tx, arts) })
 }
 
+// putAll puts artefacts into a transaction. Its error names the one that was refused by its place
+// in the call.
 func putAll(ctx context.Context, tx *ctxpage.Txn, arts []ctxpage.Artefact) error {
 	for i := range arts {
 		if err := tx.Put(ctx, arts[i]); err != nil {
@@ -166,6 +170,7 @@ type deleteIn struct {
 	Batch string   `json:"batch,omitempty" jsonschema:"a ULID that names this call; a repeated one is applied once"`
 }
 
+// remove deletes artefacts by id, in the same two ways as put.
 func remove(ctx context.Context, r *request, in deleteIn) (writtenOut, error) {
 	if len(in.IDs) == 0 {
 		return writtenOut{}, store.Invalid("ids", "none", "at least one id")
@@ -301,6 +306,7 @@ func utc(t time.Time) time.Time {
 	return t.UTC()
 }
 
+// pagesOf is a list of pages as JSON: empty and not null if there are none.
 func pagesOf(all []*ctxpage.Version) []pageOut {
 	out := []pageOut{}
 	for _, v := range all {
@@ -316,6 +322,8 @@ type getIn struct {
 	ServeStale bool   `json:"serve_stale,omitempty" jsonschema:"return what is stored although its source changed and cannot be fetched"`
 }
 
+// get reads one page: by id, by reference, or by id within an open transaction. A transaction takes
+// no reference, because it reads what is current and a reference may name an old version.
 func get(ctx context.Context, r *request, in getIn) (pageOut, error) {
 	if (in.ID == "") == (in.Ref == "") {
 		return pageOut{}, store.Invalid("id, ref", "both or none", "one of them")
@@ -387,6 +395,7 @@ func (in *filterIn) filter() (f ctxpage.Filter, err error) {
 	return f, f.Check()
 }
 
+// kindsOf reads names of kinds; nil stands for all.
 func kindsOf(names []string) (out []ctxpage.Kind, err error) {
 	for _, name := range names {
 		k, err := ctxpage.ParseKind(name)
@@ -422,6 +431,7 @@ func within(n, otherwise, most int) (int, error) {
 	return n, nil
 }
 
+// list pages through the scope's own artefacts, by id or latest first, without their texts.
 func list(ctx context.Context, r *request, in listIn) (listOut, error) {
 	limit, err := within(in.Limit, defaultList, maxList)
 	if err != nil {
@@ -445,6 +455,7 @@ type versionsIn struct {
 	Limit  int    `json:"limit,omitempty" jsonschema:"at most 1000; default 100"`
 }
 
+// versions pages through the versions of one artefact, newest first, without their texts.
 func versions(ctx context.Context, r *request, in versionsIn) (listOut, error) {
 	limit, err := within(in.Limit, defaultList, maxList)
 	if err != nil {
@@ -475,6 +486,8 @@ type hitOut struct {
 	More   []string `json:"more,omitempty" jsonschema:"further pages of the artefact that match"`
 }
 
+// search finds pages by words and meaning. What matched and was left out is counted by reason, so
+// that a caller can tell "nothing was found" from "nothing may be served".
 func search(ctx context.Context, r *request, in searchIn) (searchOut, error) {
 	limit, err := within(in.Limit, 10, maxList)
 	if err != nil {
@@ -526,6 +539,8 @@ type failureOut struct {
 	Error string `json:"error"`
 }
 
+// refresh probes the sources of the scope and writes what changed. A source that fails is reported
+// beside the others and stops nothing.
 func refresh(ctx context.Context, r *request, in refreshIn) (refreshOut, error) {
 	rep, err := r.s.Refresh(ctx, ctxpage.RefreshOptions{DryRun: in.DryRun, Delete: in.Delete, FilesOnly: in.FilesOnly})
 	if err != nil {

@@ -14,6 +14,8 @@ var reviewCalls = []call{
 	unary("review/reject", Operator, "Record that a held batch will not be committed.", reject),
 }
 
+// heldOut is a held batch with all that a reviewer needs for a decision: what it writes, what it
+// was written from, and what has changed since.
 type heldOut struct {
 	Batch      string    `json:"batch"`
 	Scope      string    `json:"scope"`
@@ -58,6 +60,7 @@ type heldList struct {
 	Next    string    `json:"next,omitempty"`
 }
 
+// listHeld pages through the held batches of a scope, or of all scopes if the server serves all.
 func listHeld(ctx context.Context, r *request, in heldIn) (heldList, error) {
 	limit, err := within(in.Limit, defaultList, maxList)
 	if err != nil {
@@ -116,6 +119,7 @@ type approveIn struct {
 	Stale         bool   `json:"stale,omitempty" jsonschema:"approve although pages that it was written from have changed"`
 }
 
+// approve commits a held batch. The reviewer in the audit is the actor of the caller.
 func approve(ctx context.Context, r *request, in approveIn) (writtenOut, error) {
 	if _, err := r.reviewable(ctx, in.Batch); err != nil {
 		return writtenOut{}, err
@@ -137,6 +141,7 @@ type rejectOut struct {
 	Status string `json:"status"`
 }
 
+// reject closes a held batch without a commit. It stays in the audit and can still be listed.
 func reject(ctx context.Context, r *request, in rejectIn) (rejectOut, error) {
 	if _, err := r.reviewable(ctx, in.Batch); err != nil {
 		return rejectOut{}, err

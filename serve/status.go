@@ -28,6 +28,8 @@ type statusOut struct {
 	Calls    int       `json:"calls" jsonschema:"under way, this one included"`
 }
 
+// status describes database and server. Its counts are of one moment each, not of one moment
+// together.
 func (s *Server) status(ctx context.Context, most Role) (statusOut, error) {
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()

@@ -148,6 +148,8 @@ func (r *request) speculate(ctx context.Context, in beginIn) (*ctxpage.Txn, erro
 	return r.s.Resume(ctx, in.Trace, opts...)
 }
 
+// begin opens a transaction and keeps it for later calls. If it cannot be kept, because too many
+// are open or the server is closing, it is rolled back at once: nobody could name it.
 func begin(ctx context.Context, r *request, in beginIn) (beginOut, error) {
 	tx, err := r.speculate(ctx, in)
 	if err != nil {
@@ -165,6 +167,8 @@ type verdictIn struct {
 	Note       string  `json:"note,omitempty"`
 }
 
+// commitIn ends a transaction, or makes one of a single call. Only a host may give a verdict; see
+// commit.
 type commitIn struct {
 	Trace   string     `json:"trace,omitempty" jsonschema:"trace of an open transaction, or of the assembly that is answered"`
 	Writes  []writeIn  `json:"writes,omitempty"`
@@ -244,6 +248,7 @@ func rollback(ctx context.Context, r *request, in rollbackIn) (rollbackOut, erro
 	return rollbackOut(in), tx.Rollback()
 }
 
+// assembleIn asks for a context. What is zero gets the default of the database.
 type assembleIn struct {
 	Query    string    `json:"query" jsonschema:"the question; it finds pages and is not part of the context"`
 	Budget   int       `json:"budget,omitempty" jsonschema:"tokens the context may take; may be left out for a session with a window"`
@@ -297,6 +302,8 @@ func (in *assembleIn) query() (q ctxpage.Query, err error) {
 // shapes write the messages of a provider.
 var shapes = map[string]func([]render.Message) ([]byte, error){"openai": render.OpenAI, "anthropic": render.Anthropic, "gemini": render.Gemini}
 
+// assemble builds a context for a question. Within an open transaction it sees the drafts, and what
+// it serves counts as read by the transaction.
 func assemble(ctx context.Context, r *request, in assembleIn) (assembleOut, error) {
 	q, err := in.query()
 	if err != nil {

@@ -22,6 +22,7 @@ type Fields struct {
 	Err error
 }
 
+// Value reads one value with a method of msgpack.Decoder, unless an earlier read failed.
 func Value[T any](x *Fields, read func(*msgpack.Decoder) (T, error)) (v T) {
 	if x.Err == nil {
 		v, x.Err = read(x.D)
@@ -29,6 +30,7 @@ func Value[T any](x *Fields, read func(*msgpack.Decoder) (T, error)) (v T) {
 	return v
 }
 
+// Uint, Int, Text and Bool read one element each; zero after an error.
 func (x *Fields) Uint() uint64 { return Value(x, (*msgpack.Decoder).DecodeUint64) }
 
 func (x *Fields) Int() int64 { return Value(x, (*msgpack.Decoder).DecodeInt64) }
@@ -53,6 +55,7 @@ func (x *Fields) Null() bool {
 	return x.Err != nil
 }
 
+// Texts reads a list of strings; nil where the row has a nil.
 func (x *Fields) Texts() (out []string) {
 	if x.Null() {
 		return nil

@@ -17,6 +17,8 @@ func Sum(bucket byte, key, value []byte) uint64 {
 	return h.Sum64()
 }
 
+// Seal returns a copy of value with its checksum behind it, as bbolt has it. It encrypts nothing:
+// that is package seal.
 func Seal(bucket byte, key, value []byte) []byte {
 	return binary.BigEndian.AppendUint64(append(make([]byte, 0, len(value)+8), value...), Sum(bucket, key, value))
 }

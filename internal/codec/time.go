@@ -15,6 +15,7 @@ func Micros(t time.Time) int64 {
 	return 1 // the epoch itself is a time like any other
 }
 
+// FromMicros is the inverse of Micros, in UTC; 0 is the zero time.
 func FromMicros(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}

@@ -206,6 +206,7 @@ func List[T, E any](tag uint64, name string, of *Record[E], at func(*T) *[]E) Fi
 		}}
 }
 
+// texts writes a list of strings, and nothing if there are none: a field without bytes is left out.
 func (e *Encoder) texts(list []string) {
 	if len(list) == 0 {
 		return

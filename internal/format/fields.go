@@ -98,6 +98,8 @@ var (
 	sameFieldsAsOf = headFieldsOf(headArtefact.Known()).But("Source", "Actor", "GoneBy", "ErasedBy").Known()
 )
 
+// headFieldsOf lists the fields of a head whose artefact has the given ones. There are several such
+// lists, because a row leaves out what its fixed part has.
 func headFieldsOf(artefact *codec.Record[store.Artefact]) *codec.Record[store.Head] {
 	return &codec.Record[store.Head]{
 		Name: "a head", Unknown: func(h *store.Head) *[]byte { return &h.Unknown },

@@ -75,6 +75,8 @@ func DecodeHeldState(rest []byte) (h store.HeldBatch, err error) {
 	return h, err
 }
 
+// readHeld reads version and fields of the row of a held batch, all of them or the few that fields
+// lists.
 func readHeld(rest []byte, fields *codec.Record[store.HeldBatch]) (h store.HeldBatch, err error) {
 	d := codec.Decoder{B: rest}
 	switch v := d.U8(); {

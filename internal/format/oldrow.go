@@ -71,6 +71,8 @@ func decodeFixed(d *codec.Decoder, h *Hot) {
 	h.ID = d.Bytes()
 }
 
+// decodeFixedRows reads the page rows of head rows of versions 1 to 3, 88 bytes each, into the
+// memory of rows.
 func decodeFixedRows(d *codec.Decoder, rows []store.PageRow) []store.PageRow {
 	n := d.Count(PageRowBytes)
 	rows = slices.Grow(rows[:0], n)

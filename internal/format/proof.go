@@ -188,6 +188,8 @@ func (p Proofs) State(key, sealed []byte) error {
 	return p.same(at, err == nil && StateEntered(was, key, body), err)
 }
 
+// withoutProof judges a row that names no leaf. It is good only if it is older than the first leaf
+// that has digests of rows; otherwise somebody removed the proof.
 func (p Proofs) withoutProof(lsn uint64) error {
 	if p.from != 0 && lsn >= p.from {
 		return ErrEdited

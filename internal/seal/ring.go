@@ -95,6 +95,8 @@ func NewRing(db string, rand io.Reader) (*Ring, error) {
 	return r.ready(rand), nil
 }
 
+// ready gives a ring its source of nonces and its caches. The caches hold keys that follow from the
+// data key.
 func (r *Ring) ready(rand io.Reader) *Ring {
 	r.rand, r.shared = rand, new([spaces]laneKeys)
 	key := r.derive("ctxpage words")
@@ -226,6 +228,8 @@ func (r *Ring) encode() []byte {
 	return append(b, byte(r.tags))
 }
 
+// decode is the inverse of encode. It accepts nothing that encode does not make: every node lies
+// behind the one before, and no byte is left.
 func (r *Ring) decode(b []byte, version uint32) bool {
 	if len(b) < 1 || len(b) < 1+int(b[0])+KeySize {
 		return false

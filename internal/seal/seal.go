@@ -98,6 +98,8 @@ func (r *Ring) aead(s Space, name []byte) cipher.AEAD {
 // derive gives the key of a purpose.
 func (r *Ring) derive(purpose string) []byte { return expand(r.data[:], purpose) }
 
+// expand derives a key for one purpose. The key that is given is uniformly random, so HKDF needs no
+// extract step.
 func expand(key []byte, purpose string) []byte {
 	b, err := hkdf.Expand(sha256.New, key, purpose, KeySize)
 	if err != nil { // of a length that HKDF does not have
@@ -106,6 +108,7 @@ func expand(key []byte, purpose string) []byte {
 	return b
 }
 
+// newAEAD is AES-256-GCM under a key of KeySize bytes.
 func newAEAD(key []byte) cipher.AEAD {
 	block, err := aes.NewCipher(key)
 	if err != nil { // of a wrong length

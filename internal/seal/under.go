@@ -52,6 +52,7 @@ func (r *Ring) TagNumbers(tag [8]byte) (nums []uint64) {
 	return nums
 }
 
+// tagNumber returns the first number of a tag whose key is there, among those of so many bits.
 func (r *Ring) tagNumber(tag [8]byte, bits int) (num uint64, ok bool) {
 	for i := range uint8(tries) {
 		num = firstTag | xxhash.Sum64(append(tag[:], i))>>(levels-bits)
@@ -100,6 +101,8 @@ func (r *Ring) Under(s Space, name, sealed []byte) (num uint64, ok bool) {
 // IsUnder says whether a value has the form of SealUnder.
 func IsUnder(sealed []byte) bool { return len(sealed) > 0 && sealed[0] == formUnder }
 
+// openUnder opens both seals. If the key of the number was destroyed, it returns what was to stay,
+// and ErrDestroyed.
 func (r *Ring) openUnder(s Space, name, sealed []byte) ([]byte, error) {
 	in, err := r.openOuter(s, name, sealed)
 	if err != nil {
