@@ -163,6 +163,9 @@ type checkpoint struct {
 	room []byte // see put
 }
 
+// snapshot takes what a run of Step or Checkpoint works on, so that it holds mu for a moment only:
+// pages that come meanwhile are left for the next run. Removed pages and counts are copied; parts
+// are shared, because a whole part does not change.
 func (x *Index) snapshot(force bool) *checkpoint {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -173,6 +176,7 @@ func (x *Index) snapshot(force bool) *checkpoint {
 	}
 }
 
+// gone reports whether a page was removed before the snapshot.
 func (c *checkpoint) gone(num uint64) bool {
 	_, gone := c.removed[num]
 	return gone
@@ -281,6 +285,7 @@ func (c *checkpoint) flush(parts []*part, most atMost) error {
 	return c.goOn(m, most)
 }
 
+// drop notes that no segment has a removed page any more: its number need not be kept.
 func (c *checkpoint) drop(num uint64) {
 	c.dropped = append(c.dropped, num)
 	delete(c.removed, num)

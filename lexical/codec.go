@@ -87,6 +87,8 @@ type reader struct {
 	bad bool
 }
 
+// uvarint reads an unsigned number. Its fault empties the value, so that a loop over what is left
+// ends.
 func (r *reader) uvarint() uint64 {
 	v, n := binary.Uvarint(r.b)
 	if n <= 0 {
@@ -97,6 +99,7 @@ func (r *reader) uvarint() uint64 {
 	return v
 }
 
+// uint32 reads a number of 32 bits and refuses a larger one.
 func (r *reader) uint32() uint32 {
 	v := r.uvarint()
 	if v > math.MaxUint32 {
@@ -117,6 +120,7 @@ func (r *reader) count() int {
 	return int(v)
 }
 
+// bytes reads a length and so many bytes, borrowed from the value.
 func (r *reader) bytes() []byte {
 	n := r.count()
 	out := r.b[:n]
@@ -135,6 +139,7 @@ type postings struct {
 	last uint64
 }
 
+// add appends a posting. Numbers rise; a count of 1, which most postings have, takes no byte.
 func (p *postings) add(num uint64, tf uint32) {
 	d := (num - p.last) << 1
 	if tf != 1 {

@@ -89,6 +89,8 @@ type groupKey struct {
 	group uint64
 }
 
+// newColumns makes empty columns. Places of scopes, groups and speakers begin at 1: 0 stands for
+// none.
 func newColumns() *columns {
 	return &columns{
 		scopes: make([]scopeStats, 1), scopeAt: map[uint32]uint32{},

@@ -145,6 +145,8 @@ func (o *order) sort(v *dictionary) []inOrder {
 
 func (a inOrder) like(b inOrder) bool { return a.head == b.head && a.scope == b.scope }
 
+// byte is the digit of the radix sort: those of the head first, from the least significant, then
+// those of the scope.
 func (a inOrder) byte(d int) byte {
 	if d < headSize {
 		return byte(a.head >> (8 * d))

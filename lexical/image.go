@@ -111,6 +111,8 @@ func (c *columns) spoken() (as []uint32, kept []speakerKey) {
 	return as, kept
 }
 
+// part encodes the columns of the rows from..to, in blocks that hold one column of up to
+// numbers.Rows rows. speakers renumbers them, since those without a turn are left out.
 func (c *columns) part(from, to int, speakers []uint32) (b []byte) {
 	for at := from; at < to; at += numbers.Rows {
 		n := min(numbers.Rows, to-at)
@@ -198,6 +200,8 @@ func (c *columns) readSums(b []byte) (n int, ok bool) {
 	return int(rows), len(rest) == 0
 }
 
+// readPart is the inverse of part. It writes to the rows from..to alone, so parts can be read at
+// the same time.
 func (c *columns) readPart(b []byte, from, to int) bool {
 	var buf numbers.Buffer
 	for at := from; at < to; at += numbers.Rows {
@@ -211,6 +215,7 @@ func (c *columns) readPart(b []byte, from, to int) bool {
 	return len(b) == 0
 }
 
+// readColumn reads one block into a column and moves b behind it; false: it is damaged.
 func readColumn[T ~uint32 | ~uint16](b *[]byte, to []T, buf *numbers.Buffer) (ok bool) {
 	*b, ok = buf.ReadAll(*b, len(to), func(from int, v []uint64) {
 		for i, x := range v {

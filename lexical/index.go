@@ -74,6 +74,7 @@ func openList(rows Rows) (*Index, error) {
 	return x, x.openRemoved(rows)
 }
 
+// openRemoved reads the numbers that were removed and are still in a segment.
 func (x *Index) openRemoved(rows Rows) error {
 	key := []byte{rowRemoved}
 	row := rows.Get(key)
@@ -92,6 +93,8 @@ func (x *Index) openRemoved(rows Rows) error {
 	return nil
 }
 
+// openColumns reads the pages of all segments. The span of their numbers is bounded first, because
+// the columns have a place for every number in it.
 func (x *Index) openColumns(rows Rows) error {
 	m := x.manifest
 	if n := len(m.segments); n > 0 && m.segments[n-1].last-m.segments[0].first >= maxSpan {
@@ -281,6 +284,8 @@ func (m manifest) find(num uint64) (segment, bool) {
 	return m.segments[i], true
 }
 
+// countPending counts the removed pages of each segment: when there are many, the segment is
+// merged.
 func (x *Index) countPending() {
 	clear(x.pending)
 	for n := range x.removed {
@@ -336,6 +341,8 @@ func (x *Index) ScoreDoc(st Stats, d Doc, q Query) Hit { return scoreDoc(st, d, 
 // ScoreDoc is Index.ScoreDoc for a caller that has the statistics but not the index, which may be in another process.
 func ScoreDoc(st Stats, d Doc, q Query) Hit { return scoreDoc(st, d, q, commonPages) }
 
+// scoreDoc adds up what Search would: rarer words and common words apart and in the order of the
+// plan, so that the sums are the same to the last bit.
 func scoreDoc(st Stats, d Doc, q Query, common uint64) Hit {
 	r := rankers(q.Ranker)
 	sat := saturations{ranker: r, average: st.averages()}
@@ -391,6 +398,8 @@ func (x *Index) Check(rows Rows) error {
 	return nil
 }
 
+// checkSegment takes the occurrences in all lists of a segment off the lengths of its pages:
+// nothing may be left of any, and no list may name a page of another scope.
 func checkSegment(rows Rows, s segment) error {
 	left := make(map[uint64]uint64, s.docs)
 	scope := make(map[uint64]uint32, s.docs)

@@ -130,6 +130,8 @@ func (c *checkpoint) goOn(m *merging, most atMost) error {
 	return nil
 }
 
+// sources are the lists of what is merged, from behind the last one that an earlier step wrote.
+// Their order is that of page numbers, so equal terms are joined by appending.
 func (m *merging) sources(rows Rows) (from []*source) {
 	filter := len(m.gone) > 0
 	for _, o := range m.old {
@@ -209,6 +211,7 @@ type rowLists struct {
 	end          bool   // nothing follows what was read
 }
 
+// readList is a list that was read ahead, as places in the memory that all of a portion share.
 type readList struct {
 	key, body, end int // in room
 	df             uint64
@@ -216,6 +219,7 @@ type readList struct {
 
 const portionBytes = 32 << 10
 
+// next gives s the list after the one before, and reads another portion if there is none left.
 func (r *rowLists) next(s *source) (bool, error) {
 	if r.at == len(r.read) {
 		if r.end {
@@ -232,6 +236,7 @@ func (r *rowLists) next(s *source) (bool, error) {
 	return true, nil
 }
 
+// portion reads lists until they take portionBytes. What it gave before is overwritten.
 func (r *rowLists) portion() (err error) {
 	r.read, r.room, r.at, r.end = r.read[:0], r.room[:0], 0, true
 	r.rows.Scan(r.prefix, r.from, func(k, v []byte) bool {
@@ -319,6 +324,7 @@ type queued struct {
 	first, later uint64
 }
 
+// newQueue makes the heap of the sources that have a list.
 func newQueue(from []*source) (queue, error) {
 	q := queue{}
 	for i, f := range from {
@@ -342,6 +348,8 @@ func (o *queued) look() {
 	o.first, o.later = binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[headSize:])
 }
 
+// less orders by key, and by place where keys are equal: the lists of one term come in the order of
+// their pages.
 func (o *queued) less(p *queued) bool {
 	switch {
 	case o.first != p.first:
@@ -352,6 +360,7 @@ func (o *queued) less(p *queued) bool {
 	return cmp.Or(bytes.Compare(o.key, p.key), cmp.Compare(o.place, p.place)) < 0
 }
 
+// down moves the source at i to where no source below it is less.
 func (q queue) down(i int) {
 	for {
 		least := i

@@ -85,6 +85,8 @@ func (w *packer) invert(l *lists, docs []docRow, terms []inOrder) {
 	}
 }
 
+// add appends a term and its postings. A term shares the beginning of the one before it in its
+// block; the first of a block, and of a scope, is whole, because a search begins there.
 func (w *packer) add(t *tailTerm, term []byte, posts []uint64) {
 	p := &w.p
 	newScope := len(p.scopes) == 0 || p.scopes[len(p.scopes)-1].id != t.scope

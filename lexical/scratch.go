@@ -57,12 +57,14 @@ type work struct {
 	groupTouch []uint32
 }
 
+// tailRef is a term of the question in a part of the tail.
 type tailRef struct {
 	term int // of the query
 	part *part
 	at   uint32 // the term in the part
 }
 
+// borrow takes the memory of a question from the pool. It is zero in all that release wipes.
 func (x *Index) borrow() *work {
 	x.invertToRead()
 	w, _ := x.work.Get().(*work)
@@ -73,6 +75,9 @@ func (x *Index) borrow() *work {
 	return w
 }
 
+// release wipes what the question touched, and nothing else: the slices are as long as the columns,
+// and most questions touch little of them. It keeps no pointer to the rows, the corpus or the
+// index.
 func (x *Index) release(w *work) {
 	for _, v := range w.touched {
 		w.own[v], w.seen[v/64] = 0, 0
@@ -104,6 +109,7 @@ func (x *Index) release(w *work) {
 	x.work.Put(w)
 }
 
+// wipe sets the elements at the given places to zero.
 func wipe[T any](dense []T, at []uint32) {
 	var zero T
 	for _, i := range at {

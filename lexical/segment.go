@@ -30,12 +30,14 @@ type manifest struct {
 	dead     []uint32  // merged out; their rows go in the next checkpoint
 }
 
+// clone is a copy that shares nothing with m.
 func (m manifest) clone() manifest {
 	m.segments = slices.Clone(m.segments)
 	m.dead = slices.Clone(m.dead)
 	return m
 }
 
+// encode makes the value of the list row, without its checksum.
 func (m manifest) encode() []byte {
 	b := []byte{rowVersion}
 	b = binary.AppendUvarint(b, uint64(len(AnalyzerVersion)))
@@ -56,6 +58,8 @@ func (m manifest) encode() []byte {
 	return b
 }
 
+// decodeManifest reads the list row. ErrAnalyzer means that the rows are sound and of another
+// analyzer or an older layout, which is not damage: the index is built again.
 func decodeManifest(key, row []byte) (manifest, error) {
 	var m manifest
 	value, err := unseal(key, row)
@@ -116,6 +120,8 @@ type docRow struct {
 	speaker string
 }
 
+// appendDoc appends a page of a row of pages; last is the number before it in the row, speaker its
+// place among the names of the row.
 func appendDoc(b []byte, last uint64, d docRow, speaker int) []byte {
 	b = binary.AppendUvarint(b, d.num-last)
 	b = binary.AppendUvarint(b, uint64(d.scope))
@@ -145,6 +151,7 @@ type docRows struct {
 	speakers map[string]int
 }
 
+// add puts a page into the row that grows, and begins another one when that has docsInRow.
 func (r *docRows) add(d docRow) {
 	if r.all.docs == 0 {
 		r.all.first = d.num
@@ -161,6 +168,7 @@ func (r *docRows) add(d docRow) {
 	}
 }
 
+// end ends the row that grows: the names stand before the pages, and they are known only now.
 func (r *docRows) end() {
 	if r.n == 0 {
 		return
@@ -287,6 +295,7 @@ func encodeRemoved(nums []uint64) []byte {
 	return b
 }
 
+// decodeRemoved reads what encodeRemoved wrote. Numbers that do not ascend are damage.
 func decodeRemoved(key, row []byte) ([]uint64, error) {
 	value, err := unseal(key, row)
 	if err != nil {

@@ -29,6 +29,8 @@ func (t table) grown() table {
 	return g
 }
 
+// put enters an element that is not there, into the first free place. The table has one: its owner
+// keeps it from getting full.
 func (t table) put(e entry) {
 	i := t.first(e.hash())
 	for t[i] > 0 {

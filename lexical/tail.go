@@ -77,6 +77,7 @@ func (w *partWriter) add(t *tail, d Doc) {
 	}
 }
 
+// lists gives empty lists, those of the part before if they are free.
 func (w *partWriter) lists() *lists {
 	l := w.spare
 	if w.spare = nil; l == nil {
@@ -98,6 +99,7 @@ func (w *partWriter) pack(p *part) {
 	p.lists = nil
 }
 
+// reset empties lists and keeps their memory.
 func (l *lists) reset() {
 	l.terms, l.text, l.uses, l.ends, l.posts, l.read = l.terms[:0], l.text[:0], l.uses[:0], l.ends[:0], l.posts[:0], 0
 	clear(l.table)
@@ -110,6 +112,7 @@ func exact[T any](s []T) []T {
 	return c
 }
 
+// add enters a page. Its terms stand page after page until the part is packed or read.
 func (p *part) add(d Doc) {
 	p.docs = append(p.docs, d.row())
 	p.lists.add(d.Scope, d.Analysis.Terms)
@@ -129,6 +132,8 @@ func (l *lists) add(scope uint32, terms []TermCount) {
 	l.ends = append(l.ends, uint32(len(l.uses)))
 }
 
+// use enters up to together terms of a page. All of them are looked up before the first is
+// compared, so that the memory they are in is fetched at the same time.
 func (l *lists) use(scope uint32, terms []TermCount) {
 	var hashes [together]uint32
 	var found [together]entry
@@ -269,6 +274,7 @@ type tailList struct {
 	at, end uint32
 }
 
+// list walks the postings of a term of this part.
 func (p *part) list(term uint32) tailList {
 	t := &p.lists.terms[term]
 	return tailList{p: p, at: t.first, end: t.end}
