@@ -17,6 +17,9 @@ import (
 
 // newestCarried reads the newest head of each artefact that a batch carries versions of; nil: it
 // has none.
+//
+// It runs before the sequencer is entered, since it reads rows. movedCarried then says, under the
+// lock, whether what it read still holds; if not, the batch is prepared again.
 func (s *Engine) newestCarried(b *Request) (map[string]*store.Head, error) {
 	if len(b.Carry) == 0 {
 		return nil, nil
@@ -103,6 +106,9 @@ func (s *Engine) enqueueCarried(b *Request, pre *prepared, n *numbering, p *Comm
 }
 
 // carry gives a carried version the numbers it has here. prev is the version before it.
+//
+// A page that the version before has too keeps its number and its text, so that the same content is
+// stored once, as for a put here. Its text is needed again only if the version before was dropped.
 func (n *numbering) carry(c *store.Carried, prev *store.Head, scope uint32) (*store.Head, []format.PageText, error) {
 	h := c.Head
 	h.LSN, h.Art, h.GroupNum, h.Superseded = n.rec.LSN, n.art, 0, ""
@@ -142,6 +148,9 @@ func (n *numbering) carry(c *store.Carried, prev *store.Head, scope uint32) (*st
 }
 
 // pageOf finds a page in the version before.
+//
+// Pages are the same if salt and digest are (store.SamePage): salts come along with a carried
+// version.
 func pageOf(prev *store.Head, r *store.PageRow) *store.PageRow {
 	if prev == nil {
 		return nil
@@ -155,6 +164,9 @@ func pageOf(prev *store.Head, r *store.PageRow) *store.PageRow {
 }
 
 // carriedWrites names in the leaf what a carried version wrote.
+//
+// Each new page is a write with its digest. A version that has no new page still needs a write,
+// since the audit would not know of it otherwise.
 func carriedWrites(h, prev *store.Head, leaf *manifest.Record) {
 	ref, from := store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}, len(leaf.Writes)
 	if h.Deleted {

@@ -68,6 +68,10 @@ const MaxProblems = 1000
 // Check walks the invariants over the rows, which are those of one LSN, and over what is in memory.
 // The caller keeps checkpoints away: the walks take cat.mu inside a snapshot of the rows, which
 // only that makes safe (see loading).
+//
+// The order of the walks matters. heads collects the pages, digests and newest versions that
+// contents, vectors and audit compare with; a walk that runs without them would report what is not
+// there. catalogue, vectors and index compare the rows with memory, under cat.mu.
 func (s *Engine) Check(ctx context.Context, base Base, progress store.Progress) (problems []store.Problem, unverified int, err error) {
 	c := &invariantWalk{s: s, base: base, ctx: ctx, progress: progress, nums: map[uint64]format.HeadKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, proved: map[store.Ref]bool{}, newest: map[store.Ref]uint32{}}
 	for _, walk := range []func() error{c.heads, c.contents, c.small, c.catalogue, c.vectors, c.index, c.questions, c.inventory, c.audit} {
@@ -124,6 +128,9 @@ func (c *invariantWalk) heads() error {
 }
 
 // head checks one head row; last is the row before it.
+//
+// The rows of an artefact stand together and ascend by version, so the row before is enough for I3.
+// A head that does not decode is passed over: its successor is compared with the last one that did.
 func (c *invariantWalk) head(k, row []byte, last *store.Head) *store.Head {
 	where := fmt.Sprintf("head %x", k[1:])
 	h, err := format.DecodeHead(row, c.s.scopeName)
@@ -226,6 +233,9 @@ func (c *invariantWalk) contents() error {
 
 // byHead groups the pages by the newest head that names them, in the order of their first pages, so
 // that a head of many pages is decoded once.
+//
+// nums has the newest head that names a page, because heads walks versions upwards and later ones
+// overwrite earlier ones. A page that a later version drops keeps its entry.
 func (c *invariantWalk) byHead() [][]uint64 {
 	var out [][]uint64
 	at := map[format.HeadKey]int{}
@@ -248,6 +258,9 @@ func (c *invariantWalk) content(r *store.PageRow, h *store.Head, text string) {
 }
 
 // small walks I13, and I1 and I10 over the other buckets.
+//
+// The counts say nothing about which rows there are. That an old row was put back under its key
+// shows in the sum alone (Summed), which files of older programs lack.
 func (c *invariantWalk) small() error {
 	return c.s.rows.View(func(tx Reader) error {
 		n := c.base.Rows
@@ -323,6 +336,9 @@ func (c *invariantWalk) held(id, row []byte) {
 
 // catalogue walks I7: it builds a second catalogue from the file and compares. While the overlay
 // has rows the two may differ, and the comparison is left out.
+//
+// Columns are compared as they are. Places in the buffer of ids and numbers of facts depend on the
+// order in which rows came, so their contents are compared instead.
 func (c *invariantWalk) catalogue() error {
 	other := New(c.s.opts)
 	err := c.s.rows.View(func(tx Reader) error {
@@ -430,6 +446,8 @@ func (c *invariantWalk) indexed(rows SegRows) error {
 }
 
 // audit walks I8 and I9.
+//
+// The rest is only compared if the tree verifies: otherwise the leaves prove nothing about the rows.
 func (c *invariantWalk) audit() error {
 	v, err := c.s.Leaves.Verify(c.ctx, nil, func(done, total uint64) { c.progress("audit", done, total) })
 	if err != nil && v.Found == 0 {

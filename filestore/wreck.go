@@ -110,6 +110,11 @@ func (w *wreck) lose(what, format string, args ...any) {
 // gather reads file and log. The log is read twice: first only to find out whether it belongs to
 // this database, then for what it has. The holes of the log come out with what they can have
 // contained: only reads, a torn end that was never acknowledged, or commits.
+//
+// The order of the sources decides which of two rows counts. The file comes first, so that the log
+// can be compared with it: a log of another database says nothing about this one, and has rows for
+// the same numbers. The rows of the log then replace those of the file where their commit is above
+// the applied LSN.
 func (w *wreck) gather(ctx context.Context) error {
 	if err := w.readFile(ctx); err != nil {
 		return err
@@ -162,6 +167,8 @@ func (w *wreck) gather(ctx context.Context) error {
 }
 
 // around returns the LSNs of the commits before and after a hole; after 0: there is none.
+//
+// w.commits ascends in both numbers, because ScanIntact reads the segments in the order of the log.
 func (w *wreck) around(h wal.Hole) (before, after uint64) {
 	i, _ := slices.BinarySearchFunc(w.commits, h.From, func(c logged, seq uint64) int { return cmp.Compare(c.seq, seq) })
 	before = w.applied
@@ -175,6 +182,9 @@ func (w *wreck) around(h wal.Hole) (before, after uint64) {
 }
 
 // noCommit reports whether the commits around a hole follow each other, so that the hole has none.
+//
+// LSNs count commits only. So two that are neighbours prove that every record between them was a
+// read, even where none of those records can be read.
 func (w *wreck) noCommit(h wal.Hole) bool {
 	before, after := w.around(h)
 	return (w.system || before != 0) && after != 0 && after <= before+1
@@ -195,6 +205,8 @@ func (w *wreck) cutAll() { w.cut, w.gapTo = true, math.MaxUint64 }
 
 // proved returns the LSN above which all commits were read. Below it rows of heads may be missing
 // whose commits no audit names.
+//
+// Below it a missing row cannot be told from one that never was.
 func (w *wreck) proved(whole bool) uint64 {
 	switch {
 	case whole || !w.missed:
@@ -257,6 +269,9 @@ func (w *wreck) belongs(r wal.Record) error {
 
 // keep takes a head row beside others of the same key, in front of them or behind. Which of them
 // was committed, the audit tells; without it the first counts.
+//
+// Several rows of one key are normal: gc and erase rewrite the row of a version, and the old bytes
+// stay on free pages and in the log.
 func (w *wreck) keep(k format.HeadKey, row []byte, front bool) {
 	is := w.heads[k]
 	switch {
@@ -271,6 +286,9 @@ func (w *wreck) keep(k format.HeadKey, row []byte, front bool) {
 }
 
 // readFile reads the rows of bbolt's file.
+//
+// If no meta page can be read, the tree is lost but the pages are not: every page is then looked at
+// as a stray one, with the page size of this system.
 func (w *wreck) readFile(ctx context.Context) (err error) {
 	if w.file, err = os.OpenFile(w.path, os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0); err != nil {
 		w.file, w.missed = nil, true
@@ -306,6 +324,10 @@ func (w *wreck) readFile(ctx context.Context) (err error) {
 }
 
 // row takes a row that the tree leads to.
+//
+// The system row is read through a Store of its own, because decodeSys checks format, keyring and
+// checksum in the right order. Outcomes, vectors and the index are not taken: the copy is another
+// database, and the last two can be computed again.
 func (w *wreck) row(bucket string, k, v []byte, at int64) {
 	if bucket == string(bucketSys) {
 		s := &Store{opts: Options{Path: w.path, Key: w.key}}
@@ -356,6 +378,9 @@ func (w *wreck) opened(bucket string, k, v []byte) []byte {
 
 // damagedRow notes a row that cannot be read. The key of a head still says that its version
 // existed.
+//
+// A row whose key is none of these may have been a head with a damaged key, so heads may be missing
+// (missed).
 func (w *wreck) damagedRow(bucket string, k []byte, err error) {
 	switch {
 	case errors.Is(err, codec.ErrDestroyed):
@@ -379,6 +404,8 @@ func (w *wreck) damagedRow(bucket string, k []byte, err error) {
 }
 
 // fixed takes a row of a kind that is never written twice.
+//
+// Rows of versions rewritten by gc or erase are the exception; keep and proveHead sort those out.
 func (w *wreck) fixed(tag byte, k, value []byte, at span) {
 	switch {
 	case tag == 'c' && len(k) == 8:
@@ -393,6 +420,9 @@ func (w *wreck) fixed(tag byte, k, value []byte, at span) {
 // strays looks at the pages that no tree leads to: those below a damaged branch, and free ones. A
 // row has the checksum of its bucket, key and value, so it is recognised anywhere. Only rows that
 // never change are taken.
+//
+// State rows and held batches change under one key, and nothing on a free page tells the newest
+// from an older one, so they are not taken from there.
 func (w *wreck) strays(ctx context.Context, tree *boltWalk) error {
 	walk := &boltWalk{f: w.file, m: tree.m, used: map[uint64]bool{}, bad: func(string, ...any) {}, row: func(_ string, k, v []byte, at int64) {
 		for tag, bucket := range map[byte]string{'c': string(bucketContent), 'm': string(bucketMeta)} {
@@ -419,6 +449,10 @@ func (w *wreck) strays(ctx context.Context, tree *boltWalk) error {
 }
 
 // record takes the rows of a record of the log.
+//
+// A head of a commit that the file does not have yet goes in front of what the file has; one that
+// the file has goes behind it, as another candidate. State and held batches of the log replace
+// those of the file, because the log is newer there.
 func (w *wreck) record(r wal.Record) error {
 	w.last = r.Seq
 	if r.Kind != wal.KindCommit {
@@ -472,6 +506,9 @@ func (w *wreck) record(r wal.Record) error {
 }
 
 // text reads the text of a page and compares it with its row: length, hash and digest.
+//
+// The log is asked first, because its texts are in memory. Which source a text is from does not
+// matter: a page number names one text for ever, and the digest in the row proves it.
 func (w *wreck) text(r *store.PageRow) (string, error) {
 	text, ok := w.logged[r.Num]
 	if s, inFile := w.texts[r.Num]; !ok && inFile {
@@ -503,6 +540,9 @@ type committed struct {
 
 // audited reads from the audit which versions were committed, by artefactKey, and reports whether
 // all of it can be read.
+//
+// The answer is by name, because a leaf names artefacts by scope and id. Leaves are walked in
+// order, so the last write of a name is its newest.
 func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole bool) {
 	newest = map[string]committed{}
 	l, rep, err := manifest.OpenSealedReader(ctx, w.path+"-manifest", nil, sealerOf(w.ring), func(add func(uint64, []byte) error) error {
