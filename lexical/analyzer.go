@@ -76,8 +76,8 @@ func (a *Analyzer) Analyze(parts ...string) Analysis {
 	return Analysis{Terms: slices.Clone(s.terms), Length: s.length}
 }
 
-// Lend returns what Analyze returns, for an Index and for nobody else: once the Index has entered the terms, their memory
-// is used again.
+// Lend returns what Analyze returns, for an Index and for nobody else: once the Index has entered
+// the terms, their memory is used again.
 func (a *Analyzer) Lend(parts ...string) Analysis {
 	s := a.scan(parts...)
 	defer a.release(s)
@@ -111,8 +111,8 @@ func (a *Analyzer) Visit(fn func(Analysis), parts ...string) {
 	fn(Analysis{Terms: s.terms, Length: s.length})
 }
 
-// Terms returns the terms of a query, each once, ascending. What is said around a question (frame.go) is left out, unless
-// there is nothing else.
+// Terms returns the terms of a query, each once, ascending. What is said around a question
+// (frame.go) is left out, unless there is nothing else.
 func (a *Analyzer) Terms(query string) []string {
 	s := a.scan(unframed(query))
 	if len(s.terms) == 0 {
@@ -268,8 +268,8 @@ func lower(text string) (n int, key uint64) {
 	return n, key
 }
 
-// endsWord says that the first byte of a text ends the word before it, and does nothing else. The end of the text is left
-// to others.
+// endsWord says that the first byte of a text ends the word before it, and does nothing else. The
+// end of the text is left to others.
 func endsWord(text string) bool {
 	if text == "" {
 		return false
@@ -315,8 +315,8 @@ func (s *scanner) apostrophe(rest string) {
 	s.word = append(s.word, '\'')
 }
 
-// letter takes the letter text[at:end] of a script without spaces. Its terms are pieces of the text where they can be: in
-// such a script each letter makes two, and most pairs are new.
+// letter takes the letter text[at:end] of a script without spaces. Its terms are pieces of the text
+// where they can be: in such a script each letter makes two, and most pairs are new.
 func (s *scanner) letter(text string, at, end int) {
 	if len(s.word) > 0 {
 		s.flush()

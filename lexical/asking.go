@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// asking is what a question says about speakers and dates, by which turns are scored. It is zero in a scope without turns.
+// asking is what a question says about speakers and dates, by which turns are scored. It is zero in
+// a scope without turns.
 type asking struct {
 	name   []bool   // by term: it is part of the name of a named speaker, so a turn need not contain it
 	named  []uint32 // speakers that the terms name, ascending
@@ -13,12 +14,13 @@ type asking struct {
 	dates  Dates
 }
 
-// namesakes is how many speakers of a scope one word may name. A word that more speakers share, as user-1 and user-2 do, is
-// a word like any other.
+// namesakes is how many speakers of a scope one word may name. A word that more speakers share, as
+// user-1 and user-2 do, is a word like any other.
 const namesakes = 64
 
-// understand finds the speakers that a question names. If two names share a word, the question means the speaker with more
-// of the name in it: Anna Smith, and not Anna Jones. If a question has only names, their words are searched for as well.
+// understand finds the speakers that a question names. If two names share a word, the question
+// means the speaker with more of the name in it: Anna Smith, and not Anna Jones. If a question has
+// only names, their words are searched for as well.
 func (c *columns) understand(scopes []uint32, total scopeStats, terms []string, dates Dates) (a asking) {
 	if total.turns == 0 {
 		return a
@@ -56,7 +58,8 @@ func (c *columns) understand(scopes []uint32, total scopeStats, terms []string, 
 	return a
 }
 
-// lessNamed reports whether the question has more words of another speaker's name, including all of these.
+// lessNamed reports whether the question has more words of another speaker's name, including all of
+// these.
 func lessNamed(words map[uint32]uint64, w uint64) bool {
 	for _, o := range words {
 		if o != w && o&w == w {
@@ -69,7 +72,8 @@ func lessNamed(words map[uint32]uint64, w uint64) bool {
 // isName reports whether a term is part of the name of a named speaker.
 func (a *asking) isName(t int) bool { return t < len(a.name) && a.name[t] }
 
-// alsoForms gives the terms, and behind them the forms of which they do not tell; of gives the term of each of those.
+// alsoForms gives the terms, and behind them the forms of which they do not tell; of gives the term
+// of each of those.
 func (a *asking) alsoForms(terms []string) (all []string, of []int) {
 	all = terms
 	for t, term := range terms {

@@ -35,12 +35,14 @@ type Swap struct {
 	changed  bool
 }
 
-// Step does a bounded part of the pending work, because a transaction keeps all rows that it writes in memory. It
-// continues the segment that the steps before it began. If there is none, it begins one: of the tail's whole parts if they
-// are more than one step writes, else of segments that are to be merged. It reports whether it did something. The owner
-// commits it, calls Apply, repeats until nothing is done, and then calls Checkpoint. Neither changes the index, so a
-// failed transaction has no effect and the next one repeats the work. Rows of merged segments are deleted in a later step,
-// because readers may still use the old list. Only one of the two may run at a time.
+// Step does a bounded part of the pending work, because a transaction keeps all rows that it writes
+// in memory. It continues the segment that the steps before it began. If there is none, it begins
+// one: of the tail's whole parts if they are more than one step writes, else of segments that are
+// to be merged. It reports whether it did something. The owner commits it, calls Apply, repeats
+// until nothing is done, and then calls Checkpoint. Neither changes the index, so a failed
+// transaction has no effect and the next one repeats the work. Rows of merged segments are deleted
+// in a later step, because readers may still use the old list. Only one of the two may run at a
+// time.
 func (x *Index) Step(w Writer) (Swap, bool, error) {
 	c := x.snapshot(false)
 	c.w = w
@@ -67,9 +69,9 @@ func (x *Index) Step(w Writer) (Swap, bool, error) {
 	return c.swap(), true, nil
 }
 
-// Checkpoint writes what Step leaves to the owner's last transaction: whole parts of the tail, no more than a step
-// writes, and the numbers of removed pages. When force is set it writes everything at once: the rest of the tail and
-// all merges.
+// Checkpoint writes what Step leaves to the owner's last transaction: whole parts of the tail, no
+// more than a step writes, and the numbers of removed pages. When force is set it writes everything
+// at once: the rest of the tail and all merges.
 func (x *Index) Checkpoint(w Writer, force bool) (Swap, error) {
 	c := x.snapshot(force)
 	c.w = w
@@ -222,8 +224,8 @@ func (c *checkpoint) deleteDead(most int) error {
 	return nil
 }
 
-// deletePrefix deletes up to most rows and says how many there were. It does it in batches: the store must not change
-// under a scan.
+// deletePrefix deletes up to most rows and says how many there were. It does it in batches: the
+// store must not change under a scan.
 func deletePrefix(w Writer, prefix []byte, most int) (n int, err error) {
 	const batch = 4096
 	for n < most {
@@ -245,8 +247,8 @@ func deletePrefix(w Writer, prefix []byte, most int) (n int, err error) {
 	return n, nil
 }
 
-// flushRest writes the parts that steps left. all: also what belongs to a segment that they did not end; otherwise it
-// waits, and what came behind it.
+// flushRest writes the parts that steps left. all: also what belongs to a segment that they did not
+// end; otherwise it waits, and what came behind it.
 func (c *checkpoint) flushRest(most atMost, all bool) error {
 	switch m := c.merging; {
 	case m == nil:
@@ -261,7 +263,8 @@ func (c *checkpoint) flushRest(most atMost, all bool) error {
 	return c.flush(c.parts, most)
 }
 
-// flush writes parts of the tail as a segment. A step that does not come to its end leaves a merging.
+// flush writes parts of the tail as a segment. A step that does not come to its end leaves a
+// merging.
 func (c *checkpoint) flush(parts []*part, most atMost) error {
 	if len(parts) == 0 {
 		return nil

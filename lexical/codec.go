@@ -248,8 +248,8 @@ func (c *cursor) next(buf *[blockSize]posting) []posting {
 	return buf[:n]
 }
 
-// until decodes up to blockSize postings of pages below end into buf. next is the page of the posting that follows, or
-// done where none does.
+// until decodes up to blockSize postings of pages below end into buf. next is the page of the
+// posting that follows, or done where none does.
 func (c *cursor) until(buf *[blockSize]posting, end uint64) (block []posting, next uint64) {
 	n, limit := 0, int(min(blockSize, c.left))
 	for b := c.b; n < limit; n++ {
@@ -298,7 +298,8 @@ func slow(b []byte) (v uint64, tf uint32, rest []byte) {
 	return v, uint32(t), b[n+m:]
 }
 
-// append adds a whole list; false: it is not sound. Only its first distance depends on where it stands; the rest is copied.
+// append adds a whole list; false: it is not sound. Only its first distance depends on where it
+// stands; the rest is copied.
 func (p *postings) append(l list) bool {
 	last, ok := l.last, l.last > 0
 	if !ok {

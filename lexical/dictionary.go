@@ -115,8 +115,9 @@ type inOrder struct {
 // order sorts terms. The zero value is ready.
 type order struct{ terms, spare []inOrder }
 
-// sort gives the terms in the order of scope and text. They are sorted by the bytes of head and scope, from the last on; a
-// byte that is the same in all of them is passed over. Then only terms are left to compare that are alike so far.
+// sort gives the terms in the order of scope and text. They are sorted by the bytes of head and
+// scope, from the last on; a byte that is the same in all of them is passed over. Then only terms
+// are left to compare that are alike so far.
 func (o *order) sort(v *dictionary) []inOrder {
 	o.terms, o.spare = slices.Grow(o.terms[:0], len(v.terms)), slices.Grow(o.spare[:0], len(v.terms))[:len(v.terms)]
 	var count [headSize + scopeSize][256]uint32
@@ -154,7 +155,8 @@ func (a inOrder) byte(d int) byte {
 	return byte(a.scope >> (8 * (d - headSize)))
 }
 
-// by sorts the terms by one byte, of which count says how often it has which value. Terms that have the same keep their order.
+// by sorts the terms by one byte, of which count says how often it has which value. Terms that have
+// the same keep their order.
 func (o *order) by(d int, count *[256]uint32) {
 	if len(o.terms) == 0 || count[o.terms[0].byte(d)] == uint32(len(o.terms)) {
 		return

@@ -8,9 +8,9 @@ import (
 	"github.com/kljensen/snowball/english"
 )
 
-// irregular lists words of which the stemmer does not see that they are one: a line is one word in its forms. Forms that
-// the stemmer joins by itself (buys, buying) are left out, and so are words whose forms mean something else more often
-// than not (found: to found, lay: to lay).
+// irregular lists words of which the stemmer does not see that they are one: a line is one word in
+// its forms. Forms that the stemmer joins by itself (buys, buying) are left out, and so are words
+// whose forms mean something else more often than not (found: to found, lay: to lay).
 const irregular = `
 arise arose arisen
 awake awoke awoken
@@ -247,7 +247,8 @@ grieve grief
 advise advice
 `
 
-// formsOf gives the other stems of the word that a stem stands for, ascending; nil for nearly all stems.
+// formsOf gives the other stems of the word that a stem stands for, ascending; nil for nearly all
+// stems.
 func formsOf(stem string) []string { return forms()[stem] }
 
 var forms = sync.OnceValue(func() map[string][]string {

@@ -7,12 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// What people say around a question is not asked for: "could you please tell me how to …". Some of these words are rare in
-// documents, so that a short question would find the pages that have them. They are taken off as whole phrases, and only
-// from the beginning and the end: "way", "find" and "want" are words like others everywhere else.
+// What people say around a question is not asked for: "could you please tell me how to …". Some of
+// these words are rare in documents, so that a short question would find the pages that have them.
+// They are taken off as whole phrases, and only from the beginning and the end: "way", "find" and
+// "want" are words like others everywhere else.
 
-// opening lists how questions begin, a phrase a line. Stop words decide nothing and are only there to join the others; a
-// phrase ends where the question proper may begin.
+// opening lists how questions begin, a phrase a line. Stop words decide nothing and are only there
+// to join the others; a phrase ends where the question proper may begin.
 const opening = `
 please
 can you

@@ -127,8 +127,8 @@ func (c *columns) part(from, to int, speakers []uint32) (b []byte) {
 	return b
 }
 
-// OpenImage is Open with the columns of an image. It calls do with functions that may run at the same time, and waits
-// for them. false: the image is of other rows, or damaged; then use Open.
+// OpenImage is Open with the columns of an image. It calls do with functions that may run at the
+// same time, and waits for them. false: the image is of other rows, or damaged; then use Open.
 func OpenImage(rows Rows, im Image, do func(...func() bool) bool) (*Index, bool, error) {
 	of := imageOf(rows)
 	if !bytes.HasPrefix(im.Sums, of[:]) {

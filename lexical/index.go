@@ -16,9 +16,10 @@ const maxSpan = 1 << 32
 // Index is the inverted index of one database. See the package comment for the
 // lock that its owner holds.
 type Index struct {
-	// mu guards the tail against changes without the owner's lock: Checkpoint takes a snapshot of it, and Invert enters the
-	// pages that Add left. A reader needs it only to finish that: while it holds the owner's lock no page is added, so the
-	// tail does not change once all of them are entered.
+	// mu guards the tail against changes without the owner's lock: Checkpoint takes a snapshot of
+	// it, and Invert enters the pages that Add left. A reader needs it only to finish that: while
+	// it holds the owner's lock no page is added, so the tail does not change once all of them are
+	// entered.
 	mu sync.Mutex
 
 	manifest manifest
@@ -132,7 +133,8 @@ func Reset(w Writer) error {
 	return nil
 }
 
-// Through is the last page number that segments contain. After Open the owner adds the pages above it again.
+// Through is the last page number that segments contain. After Open the owner adds the pages above
+// it again.
 func (x *Index) Through() uint64 { return x.manifest.through }
 
 // mostFresh pages, of mostWaiting terms, are kept for Invert; more are entered by Add.
@@ -162,8 +164,8 @@ func (x *Index) Add(d Doc) {
 	}
 }
 
-// Invert enters the terms of pages that were added, unless another call is doing it. It may be called under no lock, at
-// any time.
+// Invert enters the terms of pages that were added, unless another call is doing it. It may be
+// called under no lock, at any time.
 func (x *Index) Invert() {
 	if x.behind.Load() && x.mu.TryLock() {
 		defer x.mu.Unlock()
@@ -219,8 +221,9 @@ func (x *Index) invert() {
 	}
 }
 
-// Built is a batch of pages that is inverted before it is added, under no lock and in little memory: the analysis of
-// one page need not be kept while those of the others are made. The zero value is ready.
+// Built is a batch of pages that is inverted before it is added, under no lock and in little
+// memory: the analysis of one page need not be kept while those of the others are made. The zero
+// value is ready.
 type Built struct {
 	tail  tail
 	parts partWriter
@@ -237,7 +240,8 @@ func (b *Built) End() {
 	b.parts = partWriter{}
 }
 
-// AddBuilt adds a batch that has ended. Its numbers are above all before; no page of it may be added again.
+// AddBuilt adds a batch that has ended. Its numbers are above all before; no page of it may be
+// added again.
 func (x *Index) AddBuilt(b *Built) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -303,9 +307,9 @@ type Stats struct {
 	Length uint64   // terms in those pages
 	DF     []uint64 // pages with a term, in the order of the terms asked for
 
-	// Turns counts the pages that are turns, TurnLength their terms. If there are any, the rest says which speakers the
-	// terms name, ascending, what a turn by one of them scores for that, and which terms are names and so no words of
-	// turns.
+	// Turns counts the pages that are turns, TurnLength their terms. If there are any, the rest
+	// says which speakers the terms name, ascending, what a turn by one of them scores for that,
+	// and which terms are names and so no words of turns.
 	Turns, TurnLength uint64
 	Named             []string
 	Spoken            float64
@@ -333,12 +337,14 @@ func (x *Index) Stats(scopes []uint32, rows Rows, terms []string) (Stats, error)
 	return st, err
 }
 
-// ScoreDoc scores a page that is not in the index, e.g. a transaction's own write, with the statistics that Stats returned
-// for the terms of the query: its own words, its speaker and its date. For a page that is in the index Own is exactly that
-// of its Hit. Neighbours, groups and forms do not count.
+// ScoreDoc scores a page that is not in the index, e.g. a transaction's own write, with the
+// statistics that Stats returned for the terms of the query: its own words, its speaker and its
+// date. For a page that is in the index Own is exactly that of its Hit. Neighbours, groups and
+// forms do not count.
 func (x *Index) ScoreDoc(st Stats, d Doc, q Query) Hit { return scoreDoc(st, d, q, x.commonPages) }
 
-// ScoreDoc is Index.ScoreDoc for a caller that has the statistics but not the index, which may be in another process.
+// ScoreDoc is Index.ScoreDoc for a caller that has the statistics but not the index, which may be
+// in another process.
 func ScoreDoc(st Stats, d Doc, q Query) Hit { return scoreDoc(st, d, q, commonPages) }
 
 // scoreDoc adds up what Search would: rarer words and common words apart and in the order of the

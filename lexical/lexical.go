@@ -2,10 +2,10 @@
 // index, and a score that joins BM25 of a page with that of its neighbours and
 // of its group.
 //
-// The index is a tail in memory above a list of immutable segments. Segments are rows of a key-value store that the owner
-// gives at each call; the package opens no file, starts no goroutine and reads no clock. The results of Search depend only
-// on the pages that were added and removed: not on the moment of a checkpoint, not on merges, not on the order of the
-// batches.
+// The index is a tail in memory above a list of immutable segments. Segments are rows of a
+// key-value store that the owner gives at each call; the package opens no file, starts no goroutine
+// and reads no clock. The results of Search depend only on the pages that were added and removed:
+// not on the moment of a checkpoint, not on merges, not on the order of the batches.
 //
 // An Index has one owner with one read-write lock: Add, AddBuilt, Remove and Apply run
 // under its write lock, Search, Stats and Check under its read lock. Step and Checkpoint
@@ -36,9 +36,9 @@ type Rows interface {
 	Scan(prefix, from []byte, fn func(k, v []byte) bool)
 }
 
-// Masked are Rows whose keys do not show the words of the index. Word appends what stands for a word of a scope in the key
-// of its list: always the same, and in any order. The lists of a segment are merged by their masked keys, so the word
-// itself is never needed again.
+// Masked are Rows whose keys do not show the words of the index. Word appends what stands for a
+// word of a scope in the key of its list: always the same, and in any order. The lists of a segment
+// are merged by their masked keys, so the word itself is never needed again.
 type Masked interface {
 	Word(b []byte, scope uint32, word []byte) []byte
 }

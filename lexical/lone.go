@@ -7,15 +7,17 @@ import (
 	"slices"
 )
 
-// Where there are no turns, or no weight says otherwise, a page gets nothing from others: its own words alone decide. Then
-// the lists of all words are read side by side, room by room: the pages of a room are scored in full, rarest word
-// first, before the next room is looked at. The scores of a room stay in the cache of the processor, where those of all
-// pages do not, and each room begins with the bar that the best K pages of the rooms before it set. A page that has none of
-// the rarer words is passed over if this word and those that follow cannot bring it over the bar; mostly that is known
-// from how often it has the word, without a look at its length.
+// Where there are no turns, or no weight says otherwise, a page gets nothing from others: its own
+// words alone decide. Then the lists of all words are read side by side, room by room: the pages of
+// a room are scored in full, rarest word first, before the next room is looked at. The scores of a
+// room stay in the cache of the processor, where those of all pages do not, and each room begins
+// with the bar that the best K pages of the rooms before it set. A page that has none of the rarer
+// words is passed over if this word and those that follow cannot bring it over the bar; mostly that
+// is known from how often it has the word, without a look at its length.
 //
-// Invariant: what is passed over scores less than K other pages. Bounds are sums of what words score at most, with slack
-// for rounding; a score that decides is summed from the rarest word on, as ever.
+// Invariant: what is passed over scores less than K other pages. Bounds are sums of what words
+// score at most, with slack for rounding; a score that decides is summed from the rarest word on,
+// as ever.
 type lone struct {
 	readings []reading
 	starts   []int // readings[starts[i]:starts[i+1]] are of the i-th word of the plan
@@ -92,14 +94,16 @@ func (w *work) beginReading(p plan) *lone {
 	return l
 }
 
-// tailsOf returns the lists of a word that are in no segment. They were found word by word, so they stand in that order.
+// tailsOf returns the lists of a word that are in no segment. They were found word by word, so they
+// stand in that order.
 func (w *work) tailsOf(t int) []tailRef {
 	from, _ := slices.BinarySearchFunc(w.tails, t, func(r tailRef, t int) int { return cmp.Compare(r.term, t) })
 	to, _ := slices.BinarySearchFunc(w.tails, t+1, func(r tailRef, t int) int { return cmp.Compare(r.term, t) })
 	return w.tails[from:to]
 }
 
-// mostFrom puts into most what the words of the plan from each place on can add to a page; 0 behind the last.
+// mostFrom puts into most what the words of the plan from each place on can add to a page; 0 behind
+// the last.
 func (w *work) mostFrom(p plan, most []float64) []float64 {
 	most = slices.Grow(most[:0], len(p.order)+1)[:len(p.order)+1]
 	most[len(p.order)] = 0
@@ -138,7 +142,8 @@ func (w *work) readRoom(r *reading, room uint64, weight, over float64, scores *[
 	}
 }
 
-// addRoom adds a word to the pages of a room that have a rarer one, and to others that get more than over from it.
+// addRoom adds a word to the pages of a room that have a rarer one, and to others that get more
+// than over from it.
 func (w *work) addRoom(block []posting, room uint64, weight, over float64, scores *[roomPages]float64) {
 	shape, hit, first := w.x.cols.shape, &w.lone.hitBits, w.x.cols.base+room
 	for _, p := range block {

@@ -8,19 +8,21 @@ import (
 	"slices"
 )
 
-// Merging keeps the number of segments logarithmic in the number of pages: mergeFactor neighbours of one size class become one
-// of the next class. A segment of which many pages were removed is written again alone, and in a purge every segment with a
-// removed page is.
+// Merging keeps the number of segments logarithmic in the number of pages: mergeFactor neighbours
+// of one size class become one of the next class. A segment of which many pages were removed is
+// written again alone, and in a purge every segment with a removed page is.
 //
-// A merge of large segments takes many steps, because a transaction keeps its rows in memory. Between two steps the index
-// answers from the old segments; the new one enters the list when it is whole. What the steps wrote so far is known from
-// merging.written alone, so a step that failed is repeated. After a crash the merge begins anew: its rows are among the dead.
+// A merge of large segments takes many steps, because a transaction keeps its rows in memory.
+// Between two steps the index answers from the old segments; the new one enters the list when it is
+// whole. What the steps wrote so far is known from merging.written alone, so a step that failed is
+// repeated. After a crash the merge begins anew: its rows are among the dead.
 //
 // Only neighbours are merged, so the ranges of numbers stay disjoint and rising.
 
-// merging is a segment that takes more than one step to write. It replaces segments, or it is made of parts of the tail.
-// It is not in the list before it is whole; until then its number stands among the dead, so that after a crash its rows go
-// like theirs. A merging is never changed: each step makes the next one.
+// merging is a segment that takes more than one step to write. It replaces segments, or it is made
+// of parts of the tail. It is not in the list before it is whole; until then its number stands
+// among the dead, so that after a crash its rows go like theirs. A merging is never changed: each
+// step makes the next one.
 type merging struct {
 	segment segment
 	old     []segment // nil: it is made of parts
@@ -39,9 +41,9 @@ func (c *checkpoint) merges() bool {
 	return from < to
 }
 
-// due returns which segments are to become one: the oldest mergeFactor of those at the end of the list that are of one
-// size class or smaller, or one of which many pages were removed, or in a purge
-// any. Neighbours only, so numbers stay ascending.
+// due returns which segments are to become one: the oldest mergeFactor of those at the end of the
+// list that are of one size class or smaller, or one of which many pages were removed, or in a
+// purge any. Neighbours only, so numbers stay ascending.
 func (c *checkpoint) due() (from, to int) {
 	segments := c.manifest.segments
 	for class := 0; class <= 22; class++ {
@@ -199,8 +201,8 @@ func (o segment) source(rows Rows, behind []byte, filter bool) *source {
 	return &source{filter: filter, more: r.next}
 }
 
-// rowLists reads lists of a segment in portions: of a store that is written to nothing is kept, and no segment is in
-// memory as a whole.
+// rowLists reads lists of a segment in portions: of a store that is written to nothing is kept, and
+// no segment is in memory as a whole.
 type rowLists struct {
 	rows         Rows
 	segment      segment
@@ -262,9 +264,9 @@ func (r *rowLists) portion() (err error) {
 	return err
 }
 
-// join writes the lists of sources as those of one segment, whose pages are those of the sources in their order. After
-// most of them it stops, and gives scope and term of the last one. mask puts what stands for a word in its place; nil: it is
-// there already, or the word itself is.
+// join writes the lists of sources as those of one segment, whose pages are those of the sources in
+// their order. After most of them it stops, and gives scope and term of the last one. mask puts
+// what stands for a word in its place; nil: it is there already, or the word itself is.
 func (c *checkpoint) join(s segment, from []*source, gone func(uint64) bool, most atMost, mask Masked) (written []byte, err error) {
 	q, err := newQueue(from)
 	if err != nil {
@@ -317,7 +319,8 @@ func (p *postings) take(s *source, gone func(uint64) bool) bool {
 // queue is a heap of sources, the one with the least key at its top, of equal ones the first.
 type queue []queued
 
-// queued is a source with the first bytes of its key as numbers: they nearly always tell which of two is less.
+// queued is a source with the first bytes of its key as numbers: they nearly always tell which of
+// two is less.
 type queued struct {
 	*source
 	place        int

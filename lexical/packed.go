@@ -7,14 +7,14 @@ import (
 	"sort"
 )
 
-// packed is a part of the tail that takes no more pages: its lists in the order of scope and term, in the form that
-// they have in a segment. A word that occurs once takes about as much of it as of a text, where the lists of an open
-// part take four times as much. It never changes.
+// packed is a part of the tail that takes no more pages: its lists in the order of scope and term,
+// in the form that they have in a segment. A word that occurs once takes about as much of it as of
+// a text, where the lists of an open part take four times as much. It never changes.
 //
-// Its terms lie in blocks of blockTerms. The first of a block is whole, each later one says how many bytes it has in
-// common with the one before, and which follow. An entry is: bytes in common, bytes that follow, these, count of
-// postings, if there are several the distance from the first page of the part to the last of the list, bytes of the list,
-// the list.
+// Its terms lie in blocks of blockTerms. The first of a block is whole, each later one says how
+// many bytes it has in common with the one before, and which follow. An entry is: bytes in common,
+// bytes that follow, these, count of postings, if there are several the distance from the first
+// page of the part to the last of the list, bytes of the list, the list.
 type packed struct {
 	pages  segment // number 0: of no segment
 	scopes []packedScope
@@ -189,8 +189,8 @@ func (p *packed) scope(id uint32) (at int, known bool) {
 	return slices.BinarySearchFunc(p.scopes, id, func(s packedScope, id uint32) int { return cmp.Compare(s.id, id) })
 }
 
-// block returns the last block of a scope that begins with a term or with one before it; if none does, the one before the
-// scope's first.
+// block returns the last block of a scope that begins with a term or with one before it; if none
+// does, the one before the scope's first.
 func (p *packed) block(at int, term string) int {
 	from, to := p.scopes[at].block, len(p.heads)
 	if at+1 < len(p.scopes) {
@@ -203,7 +203,8 @@ func (p *packed) block(at int, term string) int {
 	}) - 1
 }
 
-// from is a walk that begins at or shortly before a scope and term; nil: at the first. false: all terms are before it.
+// from is a walk that begins at or shortly before a scope and term; nil: at the first. false: all
+// terms are before it.
 func (p *packed) from(key []byte) (walk, bool) {
 	at, block := 0, 0
 	if key != nil {

@@ -2,9 +2,9 @@ package lexical
 
 import "slices"
 
-// Turns of a conversation are scored in two stages. A turn is short and says little by itself. Whether it answers a
-// question depends also on its speaker and date, on the turns around it and on its conversation. The first stage keeps the
-// stageDepth best by
+// Turns of a conversation are scored in two stages. A turn is short and says little by itself.
+// Whether it answers a question depends also on its speaker and date, on the turns around it and on
+// its conversation. The first stage keeps the stageDepth best by
 //
 //	own + .45·(±1) + .4·(±2) + 1.2·group + spoken + forms
 //
@@ -20,10 +20,10 @@ import "slices"
 //	first   1 if its author speaks in the first person
 //	forms   Σ over the words: the most that an irregular form of it scores (bought for buy)
 //
-// A word counts once, at the place where it scores most: cov looks for different words around a turn, not for repetitions
-// of one. The division makes a turn without context score like its words, as other pages do. A page that is no turn gets
-// the full score for speaker and month in both stages. So turns compete with each other by speaker, and with other pages by
-// their words.
+// A word counts once, at the place where it scores most: cov looks for different words around a
+// turn, not for repetitions of one. The division makes a turn without context score like its words,
+// as other pages do. A page that is no turn gets the full score for speaker and month in both
+// stages. So turns compete with each other by speaker, and with other pages by their words.
 const (
 	stageDepth = 500
 
@@ -42,15 +42,16 @@ const (
 // lends gives the weight of a word one, two and three turns away.
 var lends = [...]float64{.6, .5, .35}
 
-// lenders is how many words of a question, the rarest, lend to neighbours in cov: where a page has them is kept in four
-// bits each. Longer questions have rare words enough.
+// lenders is how many words of a question, the rarest, lend to neighbours in cov: where a page has
+// them is kept in four bits each. Longer questions have rare words enough.
 const (
 	lenders  = 16
 	lendBits = 64 / lenders
 	lendMost = 1<<lendBits - 1
 )
 
-// TurnRanker is BM25 with k1 = 0.9 and b = 0.4, which suits turns: they are short, and a long one says more.
+// TurnRanker is BM25 with k1 = 0.9 and b = 0.4, which suits turns: they are short, and a long one
+// says more.
 func TurnRanker() Ranker { return BM25{K1: .9, B: .4} }
 
 // bonus is the score of a page for its speaker in the first stage.
@@ -69,8 +70,8 @@ func levelOf(spoken float64, dates Dates) float64 {
 	return (spoken + ofDate) / unit
 }
 
-// addForms scores the irregular forms of words in turns. It is done before anything else, so that a page which has one is
-// never passed over.
+// addForms scores the irregular forms of words in turns. It is done before anything else, so that a
+// page which has one is never passed over.
 func (w *work) addForms(st Stats, first int, of []int) error {
 	for i := 0; i < len(of); {
 		next := i + 1
@@ -121,8 +122,8 @@ func (w *work) touch(at uint32) {
 	}
 }
 
-// fillUp adds turns without a word of the question where fewer than asked for have one: turns of the conversations that
-// contain the words, of the named speakers, and of the month.
+// fillUp adds turns without a word of the question where fewer than asked for have one: turns of
+// the conversations that contain the words, of the named speakers, and of the month.
 func (w *work) fillUp(scopes []uint32) {
 	free := w.k - len(w.best.hits)
 	if free <= 0 {
@@ -141,7 +142,8 @@ func (w *work) fillUp(scopes []uint32) {
 	w.heaps[1] = more
 }
 
-// fillSteps bounds how many turns of one conversation are looked at, in rooms: of a huge one the newest.
+// fillSteps bounds how many turns of one conversation are looked at, in rooms: of a huge one the
+// newest.
 const fillSteps = 8
 
 // fillFrom adds turns of one conversation, newest first.

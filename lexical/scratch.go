@@ -2,12 +2,13 @@ package lexical
 
 import "slices"
 
-// The memory of a query is used again for the next one. Its dense arrays are as long as the numbers of pages go, so clearing
-// them would cost more than most queries. So each query remembers the places that it wrote and clears those on release.
+// The memory of a query is used again for the next one. Its dense arrays are as long as the numbers
+// of pages go, so clearing them would cost more than most queries. So each query remembers the
+// places that it wrote and clears those on release.
 //
-// Invariant: between two queries every dense array is all zero. A query that forgets to record a place spoils the next one.
-// A work belongs to one goroutine from borrow to release. release drops every slice that points into a transaction of the
-// owner, whose memory ends with it.
+// Invariant: between two queries every dense array is all zero. A query that forgets to record a
+// place spoils the next one. A work belongs to one goroutine from borrow to release. release drops
+// every slice that points into a transaction of the owner, whose memory ends with it.
 
 // work is one query and its scratch memory. The dense arrays are all zero
 // between queries; what was touched is remembered and wiped on release.

@@ -14,8 +14,9 @@ type Query struct {
 	K       int
 	Weights Weights // zero: no neighbours, no groups, turns are pages like others; see DefaultWeights
 	Ranker  Ranker  // nil: DefaultRanker, and TurnRanker for turns
-	// Only has a bit for each page number, from 0, that may be looked at; nil: all. A number without one must be of a page
-	// that Corpus.Resolve refuses. It makes a search for few pages of many cheap; the results are the same without it.
+	// Only has a bit for each page number, from 0, that may be looked at; nil: all. A number
+	// without one must be of a page that Corpus.Resolve refuses. It makes a search for few pages of
+	// many cheap; the results are the same without it.
 	Only []uint64
 }
 
@@ -25,8 +26,8 @@ type Hit struct {
 	Score            float64
 	Own, Near, Group float64
 
-	// The other parts of a turn's score: for its speaker, its date, the first person, and irregular forms of the words. A
-	// page that is no turn gets Level instead.
+	// The other parts of a turn's score: for its speaker, its date, the first person, and irregular
+	// forms of the words. A page that is no turn gets Level instead.
 	Speaker, Date, First, Forms, Level float64
 
 	Via uint64 // the superseded version that was hit, 0: the page itself
@@ -39,10 +40,11 @@ type Hit struct {
 //
 //	own(i) + near1·(s(i−1) + s(i+1)) + near2·(s(i−2) + s(i+2)) + group·BM25(group)
 //
-// where i is its position in its group, own is the BM25 of its words, s the part of own that comes from words that are not
-// common, and the group is scored as one text of all its page versions. A group alone adds no page: a page with neither own
-// nor neighbours' words is no hit. A hit on a superseded version gives its successor what that version scores by its own
-// words and its group; the successor keeps the greatest, and nothing is summed over versions.
+// where i is its position in its group, own is the BM25 of its words, s the part of own that comes
+// from words that are not common, and the group is scored as one text of all its page versions. A
+// group alone adds no page: a page with neither own nor neighbours' words is no hit. A hit on a
+// superseded version gives its successor what that version scores by its own words and its group;
+// the successor keeps the greatest, and nothing is summed over versions.
 //
 // With Weights.Turns only turns get something from neighbours and groups, and they
 // are scored by the recipe in recipe.go. A page of a document says what it says: with
@@ -116,8 +118,8 @@ func newPlan(r Ranker, st Stats, commonPages uint64) plan {
 	return p
 }
 
-// run collects the scores of words that are not common, finds the pages that can still be among the best, reads the common
-// words for those, and scores them in full.
+// run collects the scores of words that are not common, finds the pages that can still be among the
+// best, reads the common words for those, and scores them in full.
 func (w *work) run(rows Rows, q Query) error {
 	scopes := distinct(q.Scopes)
 	total := w.x.cols.total(scopes)
@@ -189,7 +191,8 @@ type word struct {
 	lender int  // -1: none
 }
 
-// hits collects what can still be among the best, and returns a score that the last of them has at least.
+// hits collects what can still be among the best, and returns a score that the last of them has at
+// least.
 func (w *work) hits(p plan, st Stats, total scopeStats) (floor float64, err error) {
 	extra := w.extra(p)
 	alone := total.groupLength < total.length/2 // otherwise looking for the bar is in vain
@@ -223,9 +226,9 @@ func (w *work) hits(p plan, st Stats, total scopeStats) (floor float64, err erro
 	return floor, nil
 }
 
-// collect adds a word to own and, when grouped, counts it in its groups. A page that has none of the rarer words, and no
-// neighbours to lend to, is passed over unless it gets more than over from this one: the remaining words could not bring it
-// among the best.
+// collect adds a word to own and, when grouped, counts it in its groups. A page that has none of
+// the rarer words, and no neighbours to lend to, is passed over unless it gets more than over from
+// this one: the remaining words could not bring it among the best.
 func (w *work) collect(x word, over float64, grouped bool) error {
 	return w.eachBlock(x.term, func(block []posting) {
 		if x.name {
@@ -429,8 +432,8 @@ func (w *work) want(v uint32) {
 	}
 }
 
-// wantWindow wants a live page and its neighbours where they can reach floor. A neighbour is safe to judge by this page's
-// score: if another page lends it more, it is wanted because of that page.
+// wantWindow wants a live page and its neighbours where they can reach floor. A neighbour is safe
+// to judge by this page's score: if another page lends it more, it is wanted because of that page.
 func (w *work) wantWindow(v uint32, floor, extra float64) {
 	near, most := 0.0, float64(w.own[v]*2*(w.weights.Near1+w.weights.Near2))
 	group, pos := w.corpus.Group(w.number(v))
@@ -480,9 +483,10 @@ func (w *work) addCommon(x word, least float64) error {
 	})
 }
 
-// selectBest scores the candidates in full. Pages below floor are not offered, because the heap would only drop them later.
-// Pages that the heap would refuse are skipped too. For a page without neighbours this is known before it is resolved, and
-// resolving takes most of the time of a search in a large scope.
+// selectBest scores the candidates in full. Pages below floor are not offered, because the heap
+// would only drop them later. Pages that the heap would refuse are skipped too. For a page without
+// neighbours this is known before it is resolved, and resolving takes most of the time of a search
+// in a large scope.
 func (w *work) selectBest(floor float64) {
 	w.best = w.top(&w.heaps[0])
 	for _, v := range w.list {

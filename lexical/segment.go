@@ -5,14 +5,16 @@ import (
 	"slices"
 )
 
-// The list of segments is one row, and the only place that says which rows count. It changes in the transaction that
-// completes a segment, so a crash leaves the old list or the new one, each with all of its rows.
+// The list of segments is one row, and the only place that says which rows count. It changes in the
+// transaction that completes a segment, so a crash leaves the old list or the new one, each with
+// all of its rows.
 //
 //	segments   cover rising, disjoint ranges of page numbers; every page up to through is in one, or was removed
 //	dead       segments that a merge replaced, and the one that it writes. Readers may still use a list that names them, so a
 //	           later step deletes their rows, not the one that replaced them
 //
-// A segment is never changed. A removed page stays in it until it is merged, and readers leave it out.
+// A segment is never changed. A removed page stays in it until it is merged, and readers leave it
+// out.
 
 // segment is an immutable part of the index: the rows of the page numbers from
 // first to last that were not removed when it was written.
@@ -139,7 +141,8 @@ func appendDoc(b []byte, last uint64, d docRow, speaker int) []byte {
 	return binary.AppendUvarint(b, uint64(speaker))
 }
 
-// docRows cuts the pages of a segment into rows. They wait for write: the store is not written to while it is read.
+// docRows cuts the pages of a segment into rows. They wait for write: the store is not written to
+// while it is read.
 type docRows struct {
 	id       uint32
 	rows     [][2][]byte // key and value

@@ -16,17 +16,17 @@ const (
 	wayStems = 4
 )
 
-// stemCache remembers the stem of lower-case English words: stemming is nine tenths of the time of an analysis without it.
-// A word is in the first of its places that was free. If none is free, it replaces the word in the first. No lock is
-// needed: an entry never changes, it is only replaced.
+// stemCache remembers the stem of lower-case English words: stemming is nine tenths of the time of
+// an analysis without it. A word is in the first of its places that was free. If none is free, it
+// replaces the word in the first. No lock is needed: an entry never changes, it is only replaced.
 type stemCache [maxStems]atomic.Pointer[stemmed]
 
 // stems serves all analyzers of the process: a word has one stem, and a table of
 // its own would cost each database that is opened half a megabyte.
 var stems stemCache
 
-// Stem returns the stem of a word of letters a–z, a stop word's too. It is remembered with those of the analyzers: text
-// that is indexed and read by another rule as well is stemmed once.
+// Stem returns the stem of a word of letters a–z, a stop word's too. It is remembered with those of
+// the analyzers: text that is indexed and read by another rule as well is stemmed once.
 func Stem(word []byte) string {
 	switch {
 	case len(word) > maxTerm:
@@ -42,8 +42,9 @@ func Stem(word []byte) string {
 	return stems.short(key, first).term()
 }
 
-// The key of a word of at most keyLetters letters is the word itself, letterBits a letter, so that words are told apart
-// without a look at their text, which lies elsewhere in memory. Longer words have the key 0.
+// The key of a word of at most keyLetters letters is the word itself, letterBits a letter, so that
+// words are told apart without a look at their text, which lies elsewhere in memory. Longer words
+// have the key 0.
 const (
 	keyLetters = 12
 	letterBits = 5
@@ -57,8 +58,8 @@ func keyOf(word []byte) (key uint64) {
 	return key
 }
 
-// stemmed is a word and its stem. It is as small as it can be: there are many, and whoever asks for one waits for
-// memory.
+// stemmed is a word and its stem. It is as small as it can be: there are many, and whoever asks for
+// one waits for memory.
 type stemmed struct {
 	key        uint64
 	text       string // the word; the stem behind it, when it is not what the word begins with
@@ -75,8 +76,9 @@ func (s *stemmed) term() string {
 	return s.text[:s.stem]
 }
 
-// waiting are the keys of words whose stems were not asked for yet. The table is larger than a cache of the processor: of
-// words looked up one by one each waits for memory, of these all wait at once.
+// waiting are the keys of words whose stems were not asked for yet. The table is larger than a
+// cache of the processor: of words looked up one by one each waits for memory, of these all wait at
+// once.
 type waiting struct {
 	keys [lookups]uint64
 	n    int
@@ -125,8 +127,8 @@ func (w *waiting) stems(c *stemCache, out *[lookups]*stemmed) []*stemmed {
 	return found
 }
 
-// keySeed differs in each process, like hashSeed, so nobody can choose words that share their places. Answers do not depend
-// on it.
+// keySeed differs in each process, like hashSeed, so nobody can choose words that share their
+// places. Answers do not depend on it.
 var keySeed = [2]uint64{maphash.String(hashSeed, "add"), maphash.String(hashSeed, "multiply") | 1}
 
 // placeOf is the first place of a word with a key.
@@ -155,7 +157,8 @@ func (c *stemCache) long(word []byte) *stemmed {
 	}, func() string { return string(word) })
 }
 
-// stem returns the stem of a word of a–z whose first place is known. It is in one of its places, or the word is stemmed.
+// stem returns the stem of a word of a–z whose first place is known. It is in one of its places, or
+// the word is stemmed.
 func (c *stemCache) stem(first uint32, is func(*stemmed) bool, word func() string) *stemmed {
 	place := &c[first]
 	for i := range uint32(wayStems) {

@@ -5,17 +5,17 @@ import (
 	"sort"
 )
 
-// tail holds the pages that are not in segments yet, in parts. A part takes pages until it has flushDocs of them or
-// partPosts postings, or until others must follow; then it is packed, and never changes again. A checkpoint writes whole
-// parts, so that Apply lets go of them and need not enter anything again: it runs under the owner's lock, and pages come
-// while a checkpoint runs.
+// tail holds the pages that are not in segments yet, in parts. A part takes pages until it has
+// flushDocs of them or partPosts postings, or until others must follow; then it is packed, and
+// never changes again. A checkpoint writes whole parts, so that Apply lets go of them and need not
+// enter anything again: it runs under the owner's lock, and pages come while a checkpoint runs.
 //
 //	open ──full──▶ packed ──written──▶ gone
 //	 └──closed (a forced checkpoint, or a Built behind it)──▶ written as it is
 type tail []*part
 
-// partPosts postings fill a part, however few pages have them: pages of words that are new each time take ten times as
-// much as others do, and wait in memory until their part is written.
+// partPosts postings fill a part, however few pages have them: pages of words that are new each
+// time take ten times as much as others do, and wait in memory until their part is written.
 const partPosts = 1 << 16
 
 // part is some pages of the tail, in one of two forms.
@@ -27,11 +27,13 @@ type part struct {
 	packed  *packed  // when it is full
 }
 
-// lists are the postings of an open part. They are a handful of arrays without pointers, however many terms and postings
-// they hold. Pages are entered at every commit, and the garbage collector has nothing to follow.
+// lists are the postings of an open part. They are a handful of arrays without pointers, however
+// many terms and postings they hold. Pages are entered at every commit, and the garbage collector
+// has nothing to follow.
 //
-// A page is entered by noting which terms it uses, which is all that packing needs. A question needs lists: it brings posts up
-// to date before it reads them. So pages that nobody asks for before their part is full are never put into lists.
+// A page is entered by noting which terms it uses, which is all that packing needs. A question
+// needs lists: it brings posts up to date before it reads them. So pages that nobody asks for
+// before their part is full are never put into lists.
 type lists struct {
 	dictionary
 	uses  []use    // page after page
@@ -52,8 +54,8 @@ const (
 	link                  = 1 << 63
 )
 
-// partWriter enters pages into parts. Its lists are used again for the next part: nothing else reads them once a part is
-// packed.
+// partWriter enters pages into parts. Its lists are used again for the next part: nothing else
+// reads them once a part is packed.
 type partWriter struct {
 	spare  *lists
 	packer packer
@@ -118,8 +120,8 @@ func (p *part) add(d Doc) {
 	p.lists.add(d.Scope, d.Analysis.Terms)
 }
 
-// together is how many terms are looked up at once. A part is larger than a cache of the processor: of terms that are
-// looked up one by one each waits for memory, of these all wait at once.
+// together is how many terms are looked up at once. A part is larger than a cache of the processor:
+// of terms that are looked up one by one each waits for memory, of these all wait at once.
 const together = 32
 
 // add enters the terms of the next page; each occurs once.
@@ -201,8 +203,8 @@ func double[T any](s []T, n int) []T {
 // last is the greatest number in a part.
 func (p *part) last() uint64 { return p.docs[len(p.docs)-1].num }
 
-// remove notes that a page is gone. Its postings and the page stay where they are, because a running checkpoint may
-// read them.
+// remove notes that a page is gone. Its postings and the page stay where they are, because a
+// running checkpoint may read them.
 func (t tail) remove(num uint64) {
 	at := sort.Search(len(t), func(i int) bool { return t[i].last() >= num })
 	if at == len(t) {
@@ -297,8 +299,8 @@ func (l *tailList) next(buf *[blockSize]posting) []posting {
 	return buf[:n]
 }
 
-// until puts up to blockSize postings of pages below end into buf, of removed pages too. next is the page of the posting
-// that follows, or done where none does.
+// until puts up to blockSize postings of pages below end into buf, of removed pages too. next is
+// the page of the posting that follows, or done where none does.
 func (l *tailList) until(buf *[blockSize]posting, end uint64) (block []posting, next uint64) {
 	n := 0
 	for posts := l.p.lists.posts; l.at != l.end; {

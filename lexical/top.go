@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Ties are broken by page number, the greater first, so the best k do not depend on the order in which pages are offered.
+// Ties are broken by page number, the greater first, so the best k do not depend on the order in
+// which pages are offered.
 
 // top keeps the best k hits of distinct pages. They stay where they came to; a heap
 // of their places has the worst on top, for hits are large and a heap moves what
@@ -79,7 +80,8 @@ func (t *top) offer(n *Hit) {
 	}
 }
 
-// up and down move a hit through the heap. What it passes moves by one place, and it is put down once.
+// up and down move a hit through the heap. What it passes moves by one place, and it is put down
+// once.
 
 func (t *top) up(i int) {
 	moved := t.heap[i]

@@ -52,8 +52,9 @@ var months = map[string]int{
 	"jan": 0, "feb": 1, "mar": 2, "apr": 3, "jun": 5, "jul": 6, "aug": 7, "sep": 8, "sept": 8, "oct": 9, "nov": 10, "dec": 11,
 }
 
-// DatesOf finds the months and years that a question names. A word that usually means something else, such as may or
-// march, counts as a month if its neighbours say so: "in May", "May 2023", "May 5".
+// DatesOf finds the months and years that a question names. A word that usually means something
+// else, such as may or march, counts as a month if its neighbours say so: "in May", "May 2023",
+// "May 5".
 func DatesOf(question string) Dates {
 	var d Dates
 	words := strings.FieldsFunc(question, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
@@ -88,7 +89,8 @@ func besideDate(words []string, i int) bool {
 	return unicode.IsUpper(capital) && number(words[i-1]) > 0
 }
 
-// number reads up to four digits, with or without an ending like that of 5th; 0 where there are none.
+// number reads up to four digits, with or without an ending like that of 5th; 0 where there are
+// none.
 func number(w string) (n int) {
 	digits := 0
 	for digits < len(w) && '0' <= w[digits] && w[digits] <= '9' {
@@ -104,11 +106,12 @@ func number(w string) (n int) {
 	return 0
 }
 
-// firstWithin bytes of a text are looked at for a word of the first person: a first-person text shows it early, and a page
-// may have megabytes.
+// firstWithin bytes of a text are looked at for a word of the first person: a first-person text
+// shows it early, and a page may have megabytes.
 const firstWithin = 4 << 10
 
-// FirstPerson reports whether the author of a text speaks about themselves. Apostrophes are dropped: I'm is im.
+// FirstPerson reports whether the author of a text speaks about themselves. Apostrophes are
+// dropped: I'm is im.
 func FirstPerson(text string) bool {
 	var word []byte
 	for i, r := range text {

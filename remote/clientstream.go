@@ -15,11 +15,12 @@ import (
 
 // A stream at the client: idle ─begin▶ busy ─end▶ idle, or closed for ever with the reason why.
 //
-// What watches a call belongs to the stream and lives as long: a timer that is set once for many calls, and one function
-// for the end of the client. Contexts and timers of each call took longer than its bytes. Only a call whose own context
-// can end adds a function to that.
+// What watches a call belongs to the stream and lives as long: a timer that is set once for many
+// calls, and one function for the end of the client. Contexts and timers of each call took longer
+// than its bytes. Only a call whose own context can end adds a function to that.
 //
-// Locks: Client.mu for the idle list; stream.mu for the state. Neither is held while the connection is used.
+// Locks: Client.mu for the idle list; stream.mu for the state. Neither is held while the connection
+// is used.
 
 // maxStreams is how many idle streams a client keeps.
 const maxStreams = 32
@@ -162,8 +163,8 @@ func (st *stream) clientEnded() {
 	}
 }
 
-// look asks a server for its status that has been silent for half of the time it may be. When that is not answered in the
-// other half, the call ends with errSilent.
+// look asks a server for its status that has been silent for half of the time it may be. When that
+// is not answered in the other half, the call ends with errSilent.
 func (st *stream) look() {
 	half := st.c.opts.Answer / 2
 	st.mu.Lock()
@@ -191,7 +192,8 @@ func (st *stream) look() {
 	}
 }
 
-// first makes an attempt on a stream that is there, which is what nearly all calls take. tried is false where there is none.
+// first makes an attempt on a stream that is there, which is what nearly all calls take. tried is
+// false where there is none.
 func (t *pendingCall) first(ctx context.Context) (b []byte, tried bool, err error) {
 	s := t.c.current()
 	if s == nil || s.Protocol < max(streamSince, t.opts.needs) {

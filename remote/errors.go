@@ -17,15 +17,17 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// An error keeps its meaning across the socket: errors.Is and errors.As answer at the client as at the server. A sentinel
-// crosses by name (sentinels), a type with its fields (typed), and every error with its text and those that it wraps. An error
-// that the other side does not know keeps its text and the sentinels that it matches.
+// An error keeps its meaning across the socket: errors.Is and errors.As answer at the client as at
+// the server. A sentinel crosses by name (sentinels), a type with its fields (typed), and every
+// error with its text and those that it wraps. An error that the other side does not know keeps its
+// text and the sentinels that it matches.
 //
-// The two tables are part of the protocol. A name is never reused. A sentinel that is missing from the table arrives as
-// text only.
+// The two tables are part of the protocol. A name is never reused. A sentinel that is missing from
+// the table arrives as text only.
 
-// SkewError means that the server and this program share no protocol version, or none that supports the call (Needs).
-// Status and Stop still work: end the older program, or open the file after it has ended.
+// SkewError means that the server and this program share no protocol version, or none that supports
+// the call (Needs). Status and Stop still work: end the older program, or open the file after it
+// has ended.
 type SkewError struct {
 	Min, Max  int // what the server speaks
 	ClientMin int // what the client speaks
@@ -47,8 +49,9 @@ func (e *SkewError) Error() string {
 		e.Path, e.PID, cmp.Or(e.Program, "unknown program"), e.Since.UTC().Format(time.RFC3339), e.Min, e.Max, e.ClientMin, e.ClientMax)
 }
 
-// UnavailableError means that no process answers at the socket: the process that holds the database is stopped or hangs
-// (PID is known), or it no longer exists. It matches store.ErrLocked: the database is never taken from its holder.
+// UnavailableError means that no process answers at the socket: the process that holds the database
+// is stopped or hangs (PID is known), or it no longer exists. It matches store.ErrLocked: the
+// database is never taken from its holder.
 type UnavailableError struct {
 	Path    string // of the socket
 	PID     int    // 0: not known
@@ -75,15 +78,16 @@ func (e *UnavailableError) Is(target error) bool { return target == store.ErrLoc
 // Unwrap returns the error of the connection.
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// TakenError means that this process took the database over (ClientOptions.Vacant): repeat the call on the opened store.
-// Sent means that the previous server may already have made it.
+// TakenError means that this process took the database over (ClientOptions.Vacant): repeat the call
+// on the opened store. Sent means that the previous server may already have made it.
 type TakenError struct{ Sent bool }
 
 // Error says what happened; the caller repeats the call on the opened store.
 func (e *TakenError) Error() string { return "ctxpage: this process has the database itself now" }
 
-// Gone reports whether an error of Dial means that there is no server, or that it has ended or is closing. A retry finds
-// the next server, or the database free. Gone is false if a process is there and does not answer.
+// Gone reports whether an error of Dial means that there is no server, or that it has ended or is
+// closing. A retry finds the next server, or the database free. Gone is false if a process is there
+// and does not answer.
 func Gone(err error) bool {
 	var no *refused
 	var skew *SkewError
@@ -98,8 +102,8 @@ func Gone(err error) bool {
 	return true
 }
 
-// sentinels are the errors that are told by their identity, by the names they cross the socket under. A name is never
-// given to another error.
+// sentinels are the errors that are told by their identity, by the names they cross the socket
+// under. A name is never given to another error.
 var sentinels = []struct {
 	name string
 	err  error
@@ -191,12 +195,14 @@ type sent struct {
 func (e *sent) Error() string   { return e.text }
 func (e *sent) Unwrap() []error { return e.is }
 
-// maxDepth bounds how far down an error is described, whatever the types on the way: an error tells the texts of those it
-// wraps, so a deep one costs the square of its depth, and a message must not use up the stack.
+// maxDepth bounds how far down an error is described, whatever the types on the way: an error tells
+// the texts of those it wraps, so a deep one costs the square of its depth, and a message must not
+// use up the stack.
 const maxDepth = 16
 
-// An error is four elements: the name of its type, or "", its text, then, of a type that has a name, its fields and nil;
-// of another one, or of a sentinel, the names of the sentinels that it matches, and the errors that it wraps.
+// An error is four elements: the name of its type, or "", its text, then, of a type that has a
+// name, its fields and nil; of another one, or of a sentinel, the names of the sentinels that it
+// matches, and the errors that it wraps.
 const errorElements = 4
 
 // putError writes an error as errorElements elements. Below maxDepth it keeps the text alone.

@@ -18,11 +18,12 @@ import (
 //	part*  end                  a request
 //	part*  error                a call that failed; the message is the error
 //
-// Memory is not taken for a length that was only announced: a peer that claims a frame of 16 MiB and
-// sends nothing costs at most 64 KiB.
+// Memory is not taken for a length that was only announced: a peer that claims a frame of 16 MiB
+// and sends nothing costs at most 64 KiB.
 
-// A body is frames: a byte that says what it is, the length in four bytes, big-endian, and that many bytes. A message that
-// is longer than a frame is cut into parts, the last of which is an end. A body that has no end was cut on its way.
+// A body is frames: a byte that says what it is, the length in four bytes, big-endian, and that
+// many bytes. A message that is longer than a frame is cut into parts, the last of which is an end.
+// A body that has no end was cut on its way.
 const (
 	frameEnd      = 'r' // the last part of a message
 	framePart     = 'd' // a part of a message, and more follow
@@ -63,8 +64,9 @@ func framed(kind byte, message []byte) []byte {
 	return b.Bytes()
 }
 
-// readMessage reads frames until a message ends, and says which kind its last frame is. Progress, nil: none is expected,
-// gets what comes before. Memory is taken as bytes arrive, not as they are announced.
+// readMessage reads frames until a message ends, and says which kind its last frame is. Progress,
+// nil: none is expected, gets what comes before. Memory is taken as bytes arrive, not as they are
+// announced.
 func readMessage(r io.Reader, limit int, progress func(b []byte) error) (kind byte, message []byte, err error) {
 	var b bytes.Buffer
 	h := make([]byte, frameHeader)

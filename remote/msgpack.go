@@ -7,11 +7,13 @@ import (
 	"math"
 )
 
-// The part of msgpack that crosses the socket, written to and read from memory. A message is whole before it is written or
-// read, so the streams of a library (an interface call for each byte) are not needed: they took half of the time of a message.
-// The bytes are those of github.com/vmihailenco/msgpack (TestMsgpackIsTheLibrarys): the shortest form of each number.
+// The part of msgpack that crosses the socket, written to and read from memory. A message is whole
+// before it is written or read, so the streams of a library (an interface call for each byte) are
+// not needed: they took half of the time of a message. The bytes are those of
+// github.com/vmihailenco/msgpack (TestMsgpackIsTheLibrarys): the shortest form of each number.
 
-// The codes of msgpack that are not a small number, text, list or map with its length in the same byte.
+// The codes of msgpack that are not a small number, text, list or map with its length in the same
+// byte.
 const (
 	codeNil     = 0xc0
 	codeFalse   = 0xc2
@@ -151,8 +153,9 @@ func (w *writer) length(n int, code16, code32 byte) {
 	}
 }
 
-// reader is a message being read. Its results share no memory with the message, unless a method says so. It moves an
-// offset, not the slice: a pointer that moves costs a write barrier for each value while the collector works.
+// reader is a message being read. Its results share no memory with the message, unless a method
+// says so. It moves an offset, not the slice: a pointer that moves costs a write barrier for each
+// value while the collector works.
 type reader struct {
 	b     []byte
 	at    int
@@ -226,8 +229,8 @@ func (r *reader) flag() (bool, error) {
 	return false, wrong(c, "true or false")
 }
 
-// int reads a whole number of any width, and nil as 0. A number above the greatest int64 becomes negative; uint turns it
-// back.
+// int reads a whole number of any width, and nil as 0. A number above the greatest int64 becomes
+// negative; uint turns it back.
 func (r *reader) int() (int64, error) {
 	c, err := r.code()
 	if err != nil {

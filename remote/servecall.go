@@ -10,16 +10,19 @@ import (
 	"github.com/ctxpage/ctxpage/internal/http1"
 )
 
-// The server handles one call in four steps: find the session, read the whole request, run the method, write the answer.
-// Requests are read before a method runs, so a client that sends slowly holds a connection and nothing else. Deadlines
-// apply to transfers over the socket, not to the work: a call may take hours, but reading its request or writing one part
-// of its answer at most frameTime.
+// The server handles one call in four steps: find the session, read the whole request, run the
+// method, write the answer. Requests are read before a method runs, so a client that sends slowly
+// holds a connection and nothing else. Deadlines apply to transfers over the socket, not to the
+// work: a call may take hours, but reading its request or writing one part of its answer at most
+// frameTime.
 //
-// Until a method runs, an error is an HTTP status with a refusal in JSON, and the client knows that nothing was done. From
-// then on the answer is a stream of frames that ends in the result or an error.
+// Until a method runs, an error is an HTTP status with a refusal in JSON, and the client knows that
+// nothing was done. From then on the answer is a stream of frames that ends in the result or an
+// error.
 
-// serveCall answers one call: its session is found, its body read, the method run, the answer written. Until the method
-// runs a call is refused as a whole, in JSON; from then on it ends in a frame.
+// serveCall answers one call: its session is found, its body read, the method run, the answer
+// written. Until the method runs a call is refused as a whole, in JSON; from then on it ends in a
+// frame.
 func (s *Server) serveCall(e *http1.Exchange, name string) {
 	m, ok := methods[name]
 	if !ok {
@@ -47,8 +50,8 @@ func noMethod(name string) *refused {
 	return &refused{404, refusal{Code: refusedMethod, Message: fmt.Sprintf("there is no call %q", name)}}
 }
 
-// makeCall runs a method in its session. A server that drains waits for it, not for the client that reads the answer.
-// alive ends when the client leaves.
+// makeCall runs a method in its session. A server that drains waits for it, not for the client that
+// reads the answer. alive ends when the client leaves.
 func (s *Server) makeCall(alive context.Context, m method, h callHead, ask []byte, progress func(string, uint64, uint64)) ([]byte, error) {
 	if !s.begins() {
 		return nil, closing()
@@ -87,8 +90,8 @@ func noSession() *refused {
 	return &refused{410, refusal{Code: refusedSession, Message: "the session is not known or has lapsed: say hello again"}}
 }
 
-// readAsk takes the request. While it arrives there is a deadline (http1.Server.Patience); none when the method runs, so that
-// the connection tells when the client leaves.
+// readAsk takes the request. While it arrives there is a deadline (http1.Server.Patience); none
+// when the method runs, so that the connection tells when the client leaves.
 func readAsk(e *http1.Exchange) ([]byte, error) {
 	kind, ask, err := readMessage(e.Body, maxRequest, nil)
 	if err == nil && kind != frameEnd {
@@ -106,8 +109,8 @@ func readAsk(e *http1.Exchange) ([]byte, error) {
 
 // reply is the answer to a call on its way.
 type reply struct {
-	// write sends frames, or refuses the call, which is for the first write only. all: nothing was written before, and
-	// nothing follows.
+	// write sends frames, or refuses the call, which is for the first write only. all: nothing was
+	// written before, and nothing follows.
 	write  func(frames []byte, no *refused, all bool) error
 	begun  bool
 	failed error     // of the last write
@@ -140,7 +143,8 @@ func (r *reply) progress(what string, done, total uint64) {
 	}
 }
 
-// end writes the answer, or the error. A call that was refused by its session, or cannot be read, was not made.
+// end writes the answer, or the error. A call that was refused by its session, or cannot be read,
+// was not made.
 func (r *reply) end(given []byte, err error) {
 	var no *refused
 	var bad *malformed
@@ -171,8 +175,8 @@ type body struct {
 	begun bool
 }
 
-// write sends bytes, part by part, each under a deadline (http1.Server.Reading), so that a client that does not read is cut off. All: nothing was
-// written before, and nothing follows.
+// write sends bytes, part by part, each under a deadline (http1.Server.Reading), so that a client
+// that does not read is cut off. All: nothing was written before, and nothing follows.
 func (b *body) write(p []byte, no *refused, all bool) error {
 	if no != nil {
 		refuse(b.e, no)

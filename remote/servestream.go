@@ -7,11 +7,13 @@ import (
 	"github.com/ctxpage/ctxpage/internal/http1"
 )
 
-// A stream at the server: one goroutine reads a call, runs it and writes the answer, so nobody is woken in between. What
-// bounds a connection of HTTP bounds a stream: a request has frameTime to arrive once its first byte came, so has each part
-// of an answer to be read, and a client that leaves ends the context of its call.
+// A stream at the server: one goroutine reads a call, runs it and writes the answer, so nobody is
+// woken in between. What bounds a connection of HTTP bounds a stream: a request has frameTime to
+// arrive once its first byte came, so has each part of an answer to be read, and a client that
+// leaves ends the context of its call.
 
-// serveStream turns a connection into a stream and answers its calls until the client leaves or the server ends.
+// serveStream turns a connection into a stream and answers its calls until the client leaves or the
+// server ends.
 func (s *Server) serveStream(e *http1.Exchange) {
 	if !e.Wants(streamProtocol) {
 		refuse(e, &refused{400, refusal{Code: refusedBody, Message: "expected the field Upgrade: " + streamProtocol}})
@@ -33,7 +35,8 @@ type served struct {
 	scratch [frameHeader + maxCallHead]byte
 }
 
-// call answers one call. After an error the stream cannot be used: nobody knows where the next call begins.
+// call answers one call. After an error the stream cannot be used: nobody knows where the next call
+// begins.
 func (st *served) call() error {
 	h, err := readCall(st.u, &st.scratch)
 	if err != nil {

@@ -16,10 +16,11 @@ import (
 // maxSocketPath is how many bytes of a path every system takes for a socket: macOS 103, Linux 107.
 const maxSocketPath = 103
 
-// SocketPath is where the process that has a database locked serves it: path + ".sock", links resolved; where that is
-// longer than a system takes, a name made of the device and inode of the database's lock file, in $XDG_RUNTIME_DIR or else
-// in /tmp/ctxpage-UID. A directory that others can write, or that is another user's, is an error. The lock file, path +
-// ".lock", must be there in that case: it is never deleted, so its inode stays.
+// SocketPath is where the process that has a database locked serves it: path + ".sock", links
+// resolved; where that is longer than a system takes, a name made of the device and inode of the
+// database's lock file, in $XDG_RUNTIME_DIR or else in /tmp/ctxpage-UID. A directory that others
+// can write, or that is another user's, is an error. The lock file, path + ".lock", must be there
+// in that case: it is never deleted, so its inode stays.
 func SocketPath(path string) (string, error) {
 	abs, err := resolved(path)
 	if err != nil {
@@ -31,7 +32,8 @@ func SocketPath(path string) (string, error) {
 	return shortPath(abs)
 }
 
-// ShortSocketPath returns the short form of SocketPath, for directories in which no socket can be created.
+// ShortSocketPath returns the short form of SocketPath, for directories in which no socket can be
+// created.
 func ShortSocketPath(path string) (string, error) {
 	abs, err := resolved(path)
 	if err != nil {
@@ -101,9 +103,10 @@ func private(dir string) error {
 	return nil
 }
 
-// Listen makes the socket, readable and writable by this user alone. A socket that is there is removed: only the process
-// that has the database locked may call it, so no process serves at the old one. Any other file at the path is left alone,
-// and is an error. Connections of other users are closed.
+// Listen makes the socket, readable and writable by this user alone. A socket that is there is
+// removed: only the process that has the database locked may call it, so no process serves at the
+// old one. Any other file at the path is left alone, and is an error. Connections of other users
+// are closed.
 func Listen(path string) (net.Listener, error) {
 	return listen(path, peerOf)
 }
@@ -162,5 +165,6 @@ func (l *listener) Accept() (net.Conn, error) {
 // peerID identifies the process at the other end of a socket.
 type peerID struct{ uid, pid int }
 
-// ErrForeign means that the process at the other end of the socket belongs to another user. Nothing was sent to it.
+// ErrForeign means that the process at the other end of the socket belongs to another user. Nothing
+// was sent to it.
 var ErrForeign = errors.New("ctxpage: the socket is served by another user")

@@ -10,23 +10,24 @@ import (
 	"github.com/ctxpage/ctxpage/internal/http1"
 )
 
-// GetStatus asks the server at a socket for its status. It works with every protocol version. Errors: *UnavailableError,
-// ErrForeign.
+// GetStatus asks the server at a socket for its status. It works with every protocol version.
+// Errors: *UnavailableError, ErrForeign.
 func GetStatus(ctx context.Context, path string, opts ClientOptions) (Status, error) {
 	return bare(ctx, path, opts, status)
 }
 
-// Stop asks the server at a socket to end and returns its last status. It returns before the server has ended. A server
-// inside a program with other work refuses.
+// Stop asks the server at a socket to end and returns its last status. It returns before the server
+// has ended. A server inside a program with other work refuses.
 func Stop(ctx context.Context, path string, opts ClientOptions) (Status, error) {
 	return bare(ctx, path, opts, func(ctx context.Context, h *http1.Client) (Status, error) {
 		return plain(ctx, h, "POST", "stop", 202)
 	})
 }
 
-// Backup has the server at a socket copy its database to a file that does not exist, and gives the size of the copy and the
-// head of the audit. It works whatever protocol the server speaks, from protocol 2 on; a Client has Maintain. A server that
-// does not answer within Answer is asked for its status, as in any call.
+// Backup has the server at a socket copy its database to a file that does not exist, and gives the
+// size of the copy and the head of the audit. It works whatever protocol the server speaks, from
+// protocol 2 on; a Client has Maintain. A server that does not answer within Answer is asked for
+// its status, as in any call.
 func Backup(ctx context.Context, path, out string, opts ClientOptions) (bytes int64, head string, err error) {
 	out, err = filepath.Abs(out)
 	if err != nil {

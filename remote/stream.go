@@ -9,8 +9,8 @@ import (
 	"io"
 )
 
-// A stream is a connection between two programs of this project that left HTTP (protocol 4): the same frames, without a
-// head of fields around each call. One call is under way at a time.
+// A stream is a connection between two programs of this project that left HTTP (protocol 4): the
+// same frames, without a head of fields around each call. One call is under way at a time.
 //
 //	client   c (number, session, name) and the frames of the request, written as one
 //	server   the frames of the answer, or n: the call was refused, and nothing was done

@@ -20,8 +20,8 @@ import (
 //	caller       hello binds scope, actor and role to a key, which later headers cannot change (holder)
 //	call         each call names the least role that may make it (call.least)
 //
-// The scope of a caller is fixed by hello or by its headers, both of which the program sends. No argument of an agent's
-// call changes it, so a model cannot reach another scope by what it writes.
+// The scope of a caller is fixed by hello or by its headers, both of which the program sends. No
+// argument of an agent's call changes it, so a model cannot reach another scope by what it writes.
 
 // Role says what a caller may do. Each role may do what the roles below it may.
 type Role uint8
@@ -78,8 +78,9 @@ type key struct {
 	timer *time.Timer
 }
 
-// granted is the highest role of whoever sends a request. A request over TCP must name a local host, so that a page in a
-// browser cannot reach the server under a name that it bound to this machine.
+// granted is the highest role of whoever sends a request. A request over TCP must name a local
+// host, so that a page in a browser cannot reach the server under a name that it bound to this
+// machine.
 func (s *Server) granted(r *http.Request) (Role, error) {
 	if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && strings.HasPrefix(addr.Network(), "tcp") && !localHost(r.Host) {
 		return 0, refuse("host", fmt.Sprintf("host %.100q is not local", r.Host), "call 127.0.0.1 or localhost")

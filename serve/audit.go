@@ -26,8 +26,8 @@ func (s *Server) serves(scope string) bool {
 	return w == "" || scope == w || strings.HasPrefix(scope, w+"/")
 }
 
-// recorded finds the leaves of a trace that the caller may see: those of its scope, or of every scope that is served, for
-// an operator. A trace of another scope is reported as not found.
+// recorded finds the leaves of a trace that the caller may see: those of its scope, or of every
+// scope that is served, for an operator. A trace of another scope is reported as not found.
 func (r *request) recorded(ctx context.Context, trace string) ([]*manifest.Record, error) {
 	leaves, err := r.srv.db.Manifests().ByTrace(ctx, trace)
 	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
@@ -204,9 +204,10 @@ const (
 	askAtOnce = 256 // leaves
 )
 
-// changes streams the leaves that the caller may see, from a leaf on, as they are written. The first line comes at once and
-// has no leaf: it says from where the stream goes on. While nothing happens, such a line is repeated as a sign of life. The
-// stream ends after Limit leaves, after Idle seconds without one, or when the caller goes.
+// changes streams the leaves that the caller may see, from a leaf on, as they are written. The
+// first line comes at once and has no leaf: it says from where the stream goes on. While nothing
+// happens, such a line is repeated as a sign of life. The stream ends after Limit leaves, after
+// Idle seconds without one, or when the caller goes.
 func changes(ctx context.Context, r *request, in changesIn, line func(changeLine) error) error {
 	size, err := r.srv.db.Manifests().Size(ctx)
 	if err != nil {

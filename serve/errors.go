@@ -35,7 +35,8 @@ func (e *refused) Error() string { return "ctxpage: " + e.message }
 
 func refuse(code, message, hint string) error { return &refused{code, message, hint} }
 
-// coded gives errors of the library their codes; the first that matches counts. A code never changes its meaning.
+// coded gives errors of the library their codes; the first that matches counts. A code never
+// changes its meaning.
 var coded = []struct {
 	err    error
 	code   string

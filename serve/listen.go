@@ -10,16 +10,19 @@ import (
 	"github.com/ctxpage/ctxpage/remote"
 )
 
-// suffix sets the socket of this protocol apart from the one of the store, whose owner may be another process.
+// suffix sets the socket of this protocol apart from the one of the store, whose owner may be
+// another process.
 const suffix = ".api"
 
-// SocketPath is where Listen serves a database: path + ".api.sock", links resolved, or a short name in the user's runtime
-// directory where that is longer than systems take (remote.SocketPath). For a short name, path + ".api.lock" must exist.
+// SocketPath is where Listen serves a database: path + ".api.sock", links resolved, or a short name
+// in the user's runtime directory where that is longer than systems take (remote.SocketPath). For a
+// short name, path + ".api.lock" must exist.
 func SocketPath(path string) (string, error) { return remote.SocketPath(path + suffix) }
 
-// Listen makes the socket of a database, for this user alone. One process at a time serves JSON for a database. The lock
-// file path + ".api.lock" names it, and a second process gets a *store.LockedError. The process need not own the files of
-// the database: Listen also works in a client. Closing the listener removes the socket.
+// Listen makes the socket of a database, for this user alone. One process at a time serves JSON for
+// a database. The lock file path + ".api.lock" names it, and a second process gets a
+// *store.LockedError. The process need not own the files of the database: Listen also works in a
+// client. Closing the listener removes the socket.
 func Listen(path string) (net.Listener, error) {
 	lock, err := filestore.TakeLock(filestore.Options{Path: path + suffix})
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package serve offers a database to programs that are not written in Go: JSON over HTTP/1.1, at a unix socket or a
-// loopback address. PROTOCOL.md describes the calls, with lines for curl; GET /v1/schema returns their JSON schemas.
+// Package serve offers a database to programs that are not written in Go: JSON over HTTP/1.1, at a
+// unix socket or a loopback address. PROTOCOL.md describes the calls, with lines for curl; GET
+// /v1/schema returns their JSON schemas.
 //
 // A program that has a database open serves it beside its own work:
 //
@@ -13,10 +14,11 @@
 //
 // # Who may do what
 //
-// Each call is made by a caller: a scope, an actor and a role, which are fixed when the caller says hello, or by the headers
-// of one call. No call has an argument for a scope or an actor. An Agent reads, and its writes pass the commit gate; it
-// cannot give a verdict. A Host also writes what it vouches for: pages, turns, directives and verdicts. An Operator also
-// reviews held batches and sees the manifests of all scopes. A role is asked for in the hello and limited by Options.Grant
+// Each call is made by a caller: a scope, an actor and a role, which are fixed when the caller says
+// hello, or by the headers of one call. No call has an argument for a scope or an actor. An Agent
+// reads, and its writes pass the commit gate; it cannot give a verdict. A Host also writes what it
+// vouches for: pages, turns, directives and verdicts. An Operator also reviews held batches and
+// sees the manifests of all scopes. A role is asked for in the hello and limited by Options.Grant
 // or by the token that the caller shows.
 package serve
 
@@ -58,27 +60,30 @@ const (
 type Options struct {
 	// Grant is the highest role that a caller without a token can have. Zero: Agent.
 	Grant Role
-	// Tokens are bearer tokens and the highest role of each. If there are any, a caller must show one, and Grant does not
-	// apply. A server on a TCP address needs them: any program of the machine can connect to it.
+	// Tokens are bearer tokens and the highest role of each. If there are any, a caller must show
+	// one, and Grant does not apply. A server on a TCP address needs them: any program of the
+	// machine can connect to it.
 	Tokens map[string]Role
 	// Within restricts callers to this scope and the scopes below it; "": any scope.
 	Within string
-	// Evaluator judges what agents write; nil: Options.Evaluator of the database, and without one their writes are held.
+	// Evaluator judges what agents write; nil: Options.Evaluator of the database, and without one
+	// their writes are held.
 	Evaluator ctxpage.Evaluator
 	// MaxCalls bounds the calls under way at once; 0: DefaultMaxCalls.
 	MaxCalls int
-	// Lease ends a key or an open transaction that was not used for this long; 0: DefaultLease. It is in real time.
+	// Lease ends a key or an open transaction that was not used for this long; 0: DefaultLease. It
+	// is in real time.
 	Lease time.Duration
-	// Stop is called, once and in a goroutine of its own, when an operator asks the server to end. nil: such a call is
-	// refused.
+	// Stop is called, once and in a goroutine of its own, when an operator asks the server to end.
+	// nil: such a call is refused.
 	Stop func()
 	// Now and Rand are the clock of status and the randomness of keys; nil: the system's.
 	Now  func() time.Time
 	Rand io.Reader
 }
 
-// Server answers calls on one database. It is an http.Handler, to be mounted in a server of the caller's, or run by Serve.
-// All methods may be called concurrently.
+// Server answers calls on one database. It is an http.Handler, to be mounted in a server of the
+// caller's, or run by Serve. All methods may be called concurrently.
 //
 // A call passes through enter and leave, which count it; Close waits for those that entered.
 //
@@ -86,8 +91,8 @@ type Options struct {
 //	closing    closed is set: calls are refused, streams end (ended), calls under way have closeTime
 //	closed     keys and open transactions are dropped; what is not committed is rolled back
 //
-// mu guards the fields below it, down to servers, and is not held while a call works. randLock guards
-// Options.Rand.
+// mu guards the fields below it, down to servers, and is not held while a call works. randLock
+// guards Options.Rand.
 type Server struct {
 	db      *ctxpage.DB
 	opts    Options
@@ -168,8 +173,8 @@ func (o *Options) check(db *ctxpage.DB) error {
 // ServeHTTP answers one call.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Serve answers callers at a listener until Close; then it returns nil. It closes the listener. A connection beyond 512 is
-// told that the server is full.
+// Serve answers callers at a listener until Close; then it returns nil. It closes the listener. A
+// connection beyond 512 is told that the server is full.
 func (s *Server) Serve(l net.Listener) error {
 	srv := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	s.mu.Lock()
@@ -186,8 +191,8 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Close ends the server: streams end, calls under way have five seconds, and transactions that are still open are rolled
-// back. The database stays open. A second Close does nothing.
+// Close ends the server: streams end, calls under way have five seconds, and transactions that are
+// still open are rolled back. The database stays open. A second Close does nothing.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {

@@ -14,17 +14,17 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A transaction stays open between the calls of its caller. The server holds it under the caller's key, scope, actor, role and
-// trace (txnName), so no other caller can use it.
+// A transaction stays open between the calls of its caller. The server holds it under the caller's
+// key, scope, actor, role and trace (txnName), so no other caller can use it.
 //
 //	keep     begin puts it into Server.txns
 //	open     a call uses it, and its lease starts again
 //	take     commit and rollback remove it from txns first, then end it
 //	expire   the timer removes it if no call used it for the lease, and rolls it back
 //
-// Server.mu guards txns and is never held while a transaction works. The one that removes an entry from txns ends the
-// transaction: so a commit and an expiry at the same moment do not both end it. A transaction that is dropped has stored
-// nothing; its caller begins another one.
+// Server.mu guards txns and is never held while a transaction works. The one that removes an entry
+// from txns ends the transaction: so a commit and an expiry at the same moment do not both end it.
+// A transaction that is dropped has stored nothing; its caller begins another one.
 
 var contextCalls = []call{
 	unary("assemble", Agent, "The context for a question within a token budget, and a trace to cite in begin or commit.", assemble),

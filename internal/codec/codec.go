@@ -39,8 +39,9 @@ func (e *Encoder) Str(v string) {
 // Count appends the number of the things that follow. See Decoder.Count.
 func (e *Encoder) Count(n int) { e.B = binary.AppendUvarint(e.B, uint64(n)) }
 
-// Decoder reads what enc wrote. The first short read sets err, after which every read gives zero: check err once.
-// Lengths are compared with the bytes that are left before anything is made, so that a damaged row costs no memory.
+// Decoder reads what enc wrote. The first short read sets err, after which every read gives zero:
+// check err once. Lengths are compared with the bytes that are left before anything is made, so
+// that a damaged row costs no memory.
 type Decoder struct {
 	B   []byte
 	Err error

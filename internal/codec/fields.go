@@ -8,7 +8,8 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
-// Unpack decodes msgpack that came from a file: checksum (the caller's), then lengths and depth, then decode.
+// Unpack decodes msgpack that came from a file: checksum (the caller's), then lengths and depth,
+// then decode.
 func Unpack(b []byte, v any) error {
 	if err := manifest.Scan(b); err != nil {
 		return err

@@ -8,28 +8,29 @@ import (
 	"slices"
 )
 
-// ErrNewer means that a row is sound and that a later release wrote it. Nothing may be read from it, because this program
-// could not write it back as it is.
+// ErrNewer means that a row is sound and that a later release wrote it. Nothing may be read from
+// it, because this program could not write it back as it is.
 var ErrNewer = errors.New("a newer release wrote it")
 
 // A record is the part of a row that can grow: fields with numbers.
 //
 //	field    uvarint tag · uvarint length · value     tags rise; a field that is zero is left out
 //
-// So a row of an older program, which has fewer fields, is read by a newer one: what is not there is zero. A row of a newer
-// program has tags that an older one does not know. It keeps those fields as they are and writes them back, where the
-// struct has a place for them (Unknown); else it refuses the row, ErrNewer. A change that an older program must not carry
-// along blindly therefore raises the version of the row instead of adding a tag.
+// So a row of an older program, which has fewer fields, is read by a newer one: what is not there
+// is zero. A row of a newer program has tags that an older one does not know. It keeps those fields
+// as they are and writes them back, where the struct has a place for them (Unknown); else it
+// refuses the row, ErrNewer. A change that an older program must not carry along blindly therefore
+// raises the version of the row instead of adding a tag.
 //
-// The list of fields is the only place that names them: encoding, decoding, comparing and the tests walk it. A tag is
-// never given twice, also not after its field is gone.
+// The list of fields is the only place that names them: encoding, decoding, comparing and the tests
+// walk it. A tag is never given twice, also not after its field is gone.
 
 // Record is the list of fields of T.
 type Record[T any] struct {
 	Name   string // in errors: what T is called
 	Fields []Field[T]
-	// Unknown gives the place for fields with tags that are not listed, nil: a record that has some is refused. What is kept
-	// there is well-formed, and has no listed tag.
+	// Unknown gives the place for fields with tags that are not listed, nil: a record that has some
+	// is refused. What is kept there is well-formed, and has no listed tag.
 	Unknown func(*T) *[]byte
 }
 
@@ -125,7 +126,8 @@ func (r *Record[T]) keep(d *Decoder, v *T, tag uint64, field []byte) {
 	*at = append(*at, field...)
 }
 
-// CheckUnknown says whether b may stand in the place for unknown fields: fields in order, none of them listed.
+// CheckUnknown says whether b may stand in the place for unknown fields: fields in order, none of
+// them listed.
 func (r *Record[T]) CheckUnknown(b []byte) error {
 	last := uint64(0)
 	for d := (Decoder{B: b}); len(d.B) > 0; {
@@ -140,7 +142,8 @@ func (r *Record[T]) CheckUnknown(b []byte) error {
 	return nil
 }
 
-// But is the record without some of its fields. Fields that it does not list any more are unknown to it.
+// But is the record without some of its fields. Fields that it does not list any more are unknown
+// to it.
 func (r *Record[T]) But(names ...string) *Record[T] {
 	out := *r
 	out.Fields = slices.DeleteFunc(slices.Clone(r.Fields), func(f Field[T]) bool { return slices.Contains(names, f.Name) })

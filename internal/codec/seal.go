@@ -7,7 +7,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Sum is the checksum of a row in bbolt: it covers the key, so that a value can never answer for another key.
+// Sum is the checksum of a row in bbolt: it covers the key, so that a value can never answer for
+// another key.
 func Sum(bucket byte, key, value []byte) uint64 {
 	var h xxhash.Digest
 	h.Reset()
@@ -23,16 +24,18 @@ func Seal(bucket byte, key, value []byte) []byte {
 	return binary.BigEndian.AppendUint64(append(make([]byte, 0, len(value)+8), value...), Sum(bucket, key, value))
 }
 
-// Unopened stands for the value of a row that does not open with the keys of its database, and Destroyed for one whose key
-// was destroyed. Unseal recognises them by their address: no row has these bytes.
+// Unopened stands for the value of a row that does not open with the keys of its database, and
+// Destroyed for one whose key was destroyed. Unseal recognises them by their address: no row has
+// these bytes.
 var Unopened, Destroyed = []byte{0}, []byte{1}
 
-// destroyedSize is that of a sealed value of one byte. State rows, held batches and questions are longer, and only they have
-// a DestroyedRow in their place; a text may be one byte. What rows of a file pretend is refused where they are read (package
-// filestore).
+// destroyedSize is that of a sealed value of one byte. State rows, held batches and questions are
+// longer, and only they have a DestroyedRow in their place; a text may be one byte. What rows of a
+// file pretend is refused where they are read (package filestore).
 const destroyedSize = 9
 
-// keepsSum says whether a DestroyedRow may stand for rows of a bucket: held batches, questions, state of both forms.
+// keepsSum says whether a DestroyedRow may stand for rows of a bucket: held batches, questions,
+// state of both forms.
 func keepsSum(bucket byte) bool {
 	return bucket == 'd' || bucket == 'q' || bucket == 'S' || bucket == 's'
 }
@@ -43,7 +46,8 @@ func DestroyedRow(sum uint64) []byte { return binary.BigEndian.AppendUint64([]by
 // IsDestroyed says whether a value of such a bucket is a DestroyedRow.
 func IsDestroyed(v []byte) bool { return len(v) == destroyedSize && v[0] == 1 }
 
-// ErrDestroyed says that a row is there and its key is not: it was erased, and this is a copy that was made before.
+// ErrDestroyed says that a row is there and its key is not: it was erased, and this is a copy that
+// was made before.
 var ErrDestroyed = fmt.Errorf("%w: its key was destroyed when it was erased; this database is from before that: erase it here as well (dbctl restore --erased RECEIPT)", ErrMalformed)
 
 // Unseal checks and strips the checksum; the result is borrowed from v.

@@ -1,13 +1,14 @@
-// Package dense has the dense form of the body of an audit leaf. Half of the leaf of a commit is what every such leaf has, or
-// what it has itself said before: the scope as the actor, the trace as the batch, the reference of the page before. So a body is
-// stored as what is new in it and copies of what was. The tree, proofs and heads are over the body as it was; only the file has
-// the dense form.
+// Package dense has the dense form of the body of an audit leaf. Half of the leaf of a commit is
+// what every such leaf has, or what it has itself said before: the scope as the actor, the trace as
+// the batch, the reference of the page before. So a body is stored as what is new in it and copies
+// of what was. The tree, proofs and heads are over the body as it was; only the file has the dense
+// form.
 //
 //	uvarint bytes of the front of the body · uvarint bytes of its form · that · the last bytes of the body as they are
 //
-// The last bytes are the digests of rows and their numbers: they are random, and one of them is read at its distance from
-// the end without anything before it. A leaf is dense on its own, because a prune replaces leaves one by one, and because a leaf
-// is read alone. The form of the front is
+// The last bytes are the digests of rows and their numbers: they are random, and one of them is
+// read at its distance from the end without anything before it. A leaf is dense on its own, because
+// a prune replaces leaves one by one, and because a leaf is read alone. The form of the front is
 //
 //	0 to 127     so many bytes and one more follow as they are
 //	128 to 255   copy so many bytes less 124 from as far back as a uvarint says, at least 1; words lies before the body
@@ -57,8 +58,9 @@ type Writer struct {
 	out  []byte
 }
 
-// Form is the dense form of a body, borrowed until the next call. The last bytes of the body stay as they are. Tried: to
-// note the places that a body takes and to give those back, instead of a copy of all of wordsSeen: noting took longer.
+// Form is the dense form of a body, borrowed until the next call. The last bytes of the body stay
+// as they are. Tried: to note the places that a body takes and to give those back, instead of a
+// copy of all of wordsSeen: noting took longer.
 func (d *Writer) Form(body []byte, last int) []byte {
 	front := body[:len(body)-last]
 	d.seen = wordsSeen
@@ -74,8 +76,8 @@ func (d *Writer) Form(body []byte, last int) []byte {
 	return d.out[heads-n:]
 }
 
-// front appends the dense form of what follows words in text. Where nothing was found for long it looks at fewer places:
-// digests are random.
+// front appends the dense form of what follows words in text. Where nothing was found for long it
+// looks at fewer places: digests are random.
 func (d *Writer) front() {
 	text, from, missed := d.text, len(words), 0
 	for at := from; at+least <= len(text); {
@@ -121,7 +123,8 @@ func (d *Writer) asItIs(b []byte) {
 	}
 }
 
-// copies appends a copy of n bytes. A remainder too short for a copy of its own is left to the one before it.
+// copies appends a copy of n bytes. A remainder too short for a copy of its own is left to the one
+// before it.
 func (d *Writer) copies(n, back int) {
 	for n > 0 {
 		k := min(n, most)

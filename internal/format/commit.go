@@ -10,8 +10,9 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Commit is the body of a C record: what a redo needs, and the audit leaf in the same frame, so that a crash cannot part
-// them. Built, and the heads and analyses below, are what its maker had in hand; they are not written.
+// Commit is the body of a C record: what a redo needs, and the audit leaf in the same frame, so
+// that a crash cannot part them. Built, and the heads and analyses below, are what its maker had in
+// hand; they are not written.
 type Commit struct {
 	LSN    uint64
 	Leaf   uint64 // index of the leaf
@@ -203,7 +204,8 @@ func (c *Commit) StateProof(i int) (p Proof) {
 	return p
 }
 
-// Frees says that a record only takes away: deletes and what gc drops must get through on a full disk.
+// Frees says that a record only takes away: deletes and what gc drops must get through on a full
+// disk.
 func (c *Commit) Frees() bool {
 	keeps := func(h HeadRecord) bool { return !h.Head.Deleted && !h.Head.Gone && !h.Head.Forgotten && !h.Head.Floor }
 	sets := func(r store.StateRow) bool { return r.Value != nil }

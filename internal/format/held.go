@@ -43,8 +43,8 @@ func DecodeHeld(row []byte) (h store.HeldBatch, err error) {
 	return readHeld(rest, &heldFields)
 }
 
-// HeldState reads what a list needs to know of a held batch that it may not show, the scope and whether it is decided:
-// reading the drafts takes much longer.
+// HeldState reads what a list needs to know of a held batch that it may not show, the scope and
+// whether it is decided: reading the drafts takes much longer.
 func HeldState(row []byte) (h store.HeldBatch, err error) {
 	rest, _, _, err := CutHeld(row)
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// Head rows of formats 1 to 3 are read for ever and never written again. They must stay decodable byte
-// for byte: the audit has digests of rows of formats 2 and 3, and a golden file of each format is opened
-// by a test.
+// Head rows of formats 1 to 3 are read for ever and never written again. They must stay decodable
+// byte for byte: the audit has digests of rows of formats 2 and 3, and a golden file of each format
+// is opened by a test.
 
-// EncodeFixed appends the row of a head of versions 1 to 3 without its proof: numbers have their whole width. Tests make
-// rows of older programs with it.
+// EncodeFixed appends the row of a head of versions 1 to 3 without its proof: numbers have their
+// whole width. Tests make rows of older programs with it.
 func EncodeFixed(b []byte, version uint8, h *store.Head, scope uint32, coldBytes []byte) []byte {
 	e := codec.Encoder{B: b}
 	e.U8(version)

@@ -31,8 +31,8 @@ func QuestionDigest(salt []byte, text string) [32]byte {
 	})
 }
 
-// AppendAuditBody appends the beginning of the body of an A record: the index of the leaf, and the row of its question if
-// it has one. The leaf follows.
+// AppendAuditBody appends the beginning of the body of an A record: the index of the leaf, and the
+// row of its question if it has one. The leaf follows.
 func AppendAuditBody(b []byte, index uint64, question []byte) []byte {
 	if question == nil {
 		return binary.BigEndian.AppendUint64(b, index)
@@ -43,7 +43,8 @@ func AppendAuditBody(b []byte, index uint64, question []byte) []byte {
 	return e.B
 }
 
-// DecodeLeaf reads the body of an A record; question is nil where it has none. All of it is borrowed.
+// DecodeLeaf reads the body of an A record; question is nil where it has none. All of it is
+// borrowed.
 func DecodeLeaf(b []byte) (index uint64, leaf, question []byte, err error) {
 	d := codec.Decoder{B: b}
 	if index = d.U64(); index&questionBit != 0 {

@@ -6,8 +6,9 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// SamePage finds the page of the prev version that a new page repeats word for word. The fast hash only proposes: a
-// text made to collide with it must not pass for the prev one, so the salted digest decides.
+// SamePage finds the page of the prev version that a new page repeats word for word. The fast hash
+// only proposes: a text made to collide with it must not pass for the prev one, so the salted
+// digest decides.
 func SamePage(prev *store.Head, i int, np *store.NewPage) *store.PageRow {
 	if prev == nil || i >= len(prev.Rows) {
 		return nil
@@ -34,8 +35,9 @@ func SameTexts(prev *store.Head, put *store.Put) bool {
 	return len(prev.Rows) == len(put.Pages)
 }
 
-// SameHead says whether a put changes nothing but the time of its writing and the stamp of its source. The host of the source is
-// no mere stamp: the put of another host makes a version, which that host can check.
+// SameHead says whether a put changes nothing but the time of its writing and the stamp of its
+// source. The host of the source is no mere stamp: the put of another host makes a version, which
+// that host can check.
 func SameHead(prev, h *store.Head, asOf bool) bool {
 	fields := sameFields
 	if asOf {

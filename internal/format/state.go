@@ -23,7 +23,8 @@ const (
 	NoLeaf    = 1<<64 - 1     // leaf of a row without an entry
 )
 
-// StateBody is a row without its checksum; nil: a row that is deleted. The value is copied: it is the caller's.
+// StateBody is a row without its checksum; nil: a row that is deleted. The value is copied: it is
+// the caller's.
 func StateBody(lsn uint64, p Proof, value []byte) []byte {
 	if value == nil {
 		return nil
@@ -73,7 +74,8 @@ func StateLSN(body []byte) uint64 {
 	return binary.BigEndian.Uint64(body)
 }
 
-// UnsealState checks and reads a stored state row, without comparing it with the audit. The value is a copy.
+// UnsealState checks and reads a stored state row, without comparing it with the audit. The value
+// is a copy.
 func UnsealState(key, sealed []byte) (store.StateRow, error) {
 	body, err := StateBodyOf(key, sealed)
 	if err != nil {

@@ -19,16 +19,19 @@ import (
 //
 // 	client of another process ──(its owner is gone, we got the lock)──▶ owner
 //
-// A call reads the role once and goes to that store. If it fails because the role changed meanwhile, it is made again at
-// the new store (do); what cannot simply be repeated has its own way: leaves are looked up in the audit, jobs that may have
-// run end with ErrOutcomeUnknown, and a batch has its id.
+// A call reads the role once and goes to that store. If it fails because the role changed
+// meanwhile, it is made again at the new store (do); what cannot simply be repeated has its own
+// way: leaves are looked up in the audit, jobs that may have run end with ErrOutcomeUnknown, and a
+// batch has its id.
 //
-// Holds have numbers of the guest. takeOver takes each of them again in the opened files before anybody else may use that
-// store, so gc never drops what a reader of this process still reads.
+// Holds have numbers of the guest. takeOver takes each of them again in the opened files before
+// anybody else may use that store, so gc never drops what a reader of this process still reads.
 //
-// Locks: taking, then mu. mu is never held while a store is called, except in become, when nobody else has that store yet.
+// Locks: taking, then mu. mu is never held while a store is called, except in become, when nobody
+// else has that store yet.
 
-// guest is a store that began as a client of another process. When that ends, it may become the owner; it never goes back.
+// guest is a store that began as a client of another process. When that ends, it may become the
+// owner; it never goes back.
 type guest struct {
 	opts   Options
 	client *remote.Client
@@ -65,8 +68,8 @@ func (g *guest) find(locked *store.LockedError) {
 	g.socket.Store(where)
 }
 
-// readerWaits is how long a reader leaves the place of an owner to those that write. The owner it then becomes keeps
-// writers out.
+// readerWaits is how long a reader leaves the place of an owner to those that write. The owner it
+// then becomes keeps writers out.
 const readerWaits = time.Second
 
 // takeOver tries to take the place of the owner. It is called while nobody serves.
@@ -143,7 +146,8 @@ func (g *guest) become(r *role) error {
 	return nil
 }
 
-// do asks the store that the guest is. A call that ends because the guest became the owner is made again.
+// do asks the store that the guest is. A call that ends because the guest became the owner is made
+// again.
 func do[A any](g *guest, call func(store.Store) (A, error)) (A, error) {
 	for {
 		r := g.is.Load()
@@ -155,7 +159,8 @@ func do[A any](g *guest, call func(store.Store) (A, error)) (A, error) {
 	}
 }
 
-// moved tells of a call that the guest became the owner meanwhile; sent: the owner before may have made it.
+// moved tells of a call that the guest became the owner meanwhile; sent: the owner before may have
+// made it.
 func (g *guest) moved(r *role, err error) (again, sent bool) {
 	var taken *remote.TakenError
 	if errors.As(err, &taken) {
@@ -164,7 +169,8 @@ func (g *guest) moved(r *role, err error) (again, sent bool) {
 	return errors.Is(err, store.ErrClosed) && g.is.Load() != r, false
 }
 
-// explained adds to an error of a call that nobody answered why this process could not take the place of the owner.
+// explained adds to an error of a call that nobody answered why this process could not take the
+// place of the owner.
 func (g *guest) explained(err error) error {
 	var un *remote.UnavailableError
 	if why := g.failed.Load(); err != nil && errors.As(err, &un) && un.PID == 0 && why != nil && *why != nil {
@@ -244,7 +250,8 @@ func (g *guest) Append(ctx context.Context, leaves []*manifest.Record, d store.D
 	return st.Append(ctx, leaves, d)
 }
 
-// Maintain: see store.Store. Of a gc or a backup that the owner before was asked for nobody can tell.
+// Maintain: see store.Store. Of a gc or a backup that the owner before was asked for nobody can
+// tell.
 func (g *guest) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
 	r := g.is.Load()
 	rep, err := r.st.Maintain(ctx, job, p)
@@ -340,7 +347,8 @@ func (g *guest) Stat(ctx context.Context) (store.StoreStats, error) {
 // Audit: see store.Store.
 func (g *guest) Audit() store.Audit { return audit{g} }
 
-// sealed is a guest of a database opened read-only: it asks, and changes nothing, and its reads are not in the audit.
+// sealed is a guest of a database opened read-only: it asks, and changes nothing, and its reads are
+// not in the audit.
 type sealed struct{ *guest }
 
 // Commit refuses.

@@ -12,7 +12,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Host is a store of files that it serves to other processes. What this process asks of it, it asks of the files.
+// Host is a store of files that it serves to other processes. What this process asks of it, it asks
+// of the files.
 type Host struct {
 	*filestore.Store
 	lock   *filestore.Lock
@@ -22,7 +23,8 @@ type Host struct {
 	once   sync.Once
 }
 
-// host takes the lock, binds the socket, and opens the files. stop may be nil (Options.Stop). Clients that come meanwhile wait.
+// host takes the lock, binds the socket, and opens the files. stop may be nil (Options.Stop).
+// Clients that come meanwhile wait.
 func host(files filestore.Options, stop func()) (st *Host, err error) {
 	lock, err := filestore.TakeLock(files)
 	if err != nil {
@@ -54,7 +56,8 @@ func host(files filestore.Options, stop func()) (st *Host, err error) {
 	return h, nil
 }
 
-// bind makes the socket beside the database. On a full disk it is made where the user's sockets are.
+// bind makes the socket beside the database. On a full disk it is made where the user's sockets
+// are.
 func bind(path string) (net.Listener, error) {
 	where, err := remote.SocketPath(path)
 	if err != nil {
@@ -70,8 +73,8 @@ func bind(path string) (net.Listener, error) {
 	return remote.Listen(where)
 }
 
-// Close lets clients wait, closes the files, and then lets go of the socket and of the lock: whoever takes the lock finds
-// no socket, or makes it anew.
+// Close lets clients wait, closes the files, and then lets go of the socket and of the lock:
+// whoever takes the lock finds no socket, or makes it anew.
 func (h *Host) Close() error {
 	err := store.ErrClosed
 	h.once.Do(func() {

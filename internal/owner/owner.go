@@ -1,9 +1,10 @@
-// Package owner opens a database that several processes of one user share. The first opener takes the process lock, opens
-// the files and serves them at a socket; the others ask it there. When it ends, one of them takes its place, and nobody
-// notices: a store that was a client goes on as the owner, with its holds.
+// Package owner opens a database that several processes of one user share. The first opener takes
+// the process lock, opens the files and serves them at a socket; the others ask it there. When it
+// ends, one of them takes its place, and nobody notices: a store that was a client goes on as the
+// owner, with its holds.
 //
-// The lock decides who owns the files, never the socket. Only the holder of the lock removes the socket and makes it. The
-// lock file is never deleted.
+// The lock decides who owns the files, never the socket. Only the holder of the lock removes the
+// socket and makes it. The lock file is never deleted.
 package owner
 
 import (
@@ -23,12 +24,13 @@ import (
 // Options are those of the files, and of how they are shared.
 type Options struct {
 	Files filestore.Options
-	// Exclusive keeps the files to this process: nothing is served, and a database that another process has is refused.
+	// Exclusive keeps the files to this process: nothing is served, and a database that another
+	// process has is refused.
 	Exclusive bool
 	// Answer is how long another process may be silent before it is said not to answer; 0: 2 s.
 	Answer time.Duration
-	// Stop is called when another process asks this one to end, while it owns the files. nil: that is refused, because the
-	// process has other work.
+	// Stop is called when another process asks this one to end, while it owns the files. nil: that
+	// is refused, because the process has other work.
 	Stop func()
 
 	network func(path string) string // of a test
@@ -37,12 +39,14 @@ type Options struct {
 // answerTime is how long nobody may answer, while the lock is held and while it is not.
 const answerTime = 2 * time.Second
 
-// graceTime is how long an opener tries in any case: whoever has the lock may be about to let go of it.
+// graceTime is how long an opener tries in any case: whoever has the lock may be about to let go of
+// it.
 const graceTime = 100 * time.Millisecond
 
-// Open opens the files, or asks the process that has them. The errors are those of filestore.Open. *store.LockedError:
-// another process has the files to itself. *remote.UnavailableError, which matches store.ErrLocked: it serves them and
-// does not answer. *remote.SkewError: it speaks another protocol. remote.ErrForeign: it is another user's.
+// Open opens the files, or asks the process that has them. The errors are those of filestore.Open.
+// *store.LockedError: another process has the files to itself. *remote.UnavailableError, which
+// matches store.ErrLocked: it serves them and does not answer. *remote.SkewError: it speaks another
+// protocol. remote.ErrForeign: it is another user's.
 func Open(opts Options) (store.Store, error) {
 	if opts.Answer == 0 {
 		opts.Answer = answerTime

@@ -14,14 +14,14 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Ring is the keys of a database. Its methods are safe for concurrent use if its randomness is. It is never changed: Without
-// makes another one.
+// Ring is the keys of a database. Its methods are safe for concurrent use if its randomness is. It
+// is never changed: Without makes another one.
 //
 //	owner's key ── wraps ──▶ ring ─┬─ data key ──▶ keys of spaces and lanes, of words of the index
 //	                               └─ nodes of trees ──▶ keys of numbers
 //
-// The ring is a file of its own, because a key that is to be destroyed must not be in any backup: what a backup has for good
-// is what the ring opens.
+// The ring is a file of its own, because a key that is to be destroyed must not be in any backup:
+// what a backup has for good is what the ring opens.
 type Ring struct {
 	DB     string // id of the database
 	data   [KeySize]byte
@@ -107,8 +107,9 @@ func (r *Ring) ready(rand io.Reader) *Ring {
 // WordSize is the length of what stands for a word.
 const WordSize = 12
 
-// Word appends what stands for a word of the index. It is the same each time, so that the word is found again: whoever has
-// the files without the keys sees which words of a scope are the same, and how many pages have them, and not which they are.
+// Word appends what stands for a word of the index. It is the same each time, so that the word is
+// found again: whoever has the files without the keys sees which words of a scope are the same, and
+// how many pages have them, and not which they are.
 func (r *Ring) Word(b []byte, scope uint32, word []byte) []byte {
 	h, _ := r.words.Get().(hash.Hash)
 	defer r.words.Put(h)
@@ -121,15 +122,16 @@ func (r *Ring) Word(b []byte, scope uint32, word []byte) []byte {
 	return append(b, h.Sum(sum[:0])[:WordSize]...)
 }
 
-// Without is the ring less the keys of some numbers, which must rise. Both open what has other keys.
+// Without is the ring less the keys of some numbers, which must rise. Both open what has other
+// keys.
 func (r *Ring) Without(t Tree, nums []uint64) *Ring {
 	next := *r
 	next.trees[t] = r.trees[t].without(nums)
 	return &next
 }
 
-// Short says that the ring is of version 1. It stays so until Widened: a program that knows no other version would not destroy
-// the keys of wide numbers.
+// Short says that the ring is of version 1. It stays so until Widened: a program that knows no
+// other version would not destroy the keys of wide numbers.
 func (r *Ring) Short() bool { return r.tags == tagsShort }
 
 // Widened is the ring with wide numbers for the backups that are made from now on.
@@ -209,8 +211,9 @@ func Unwrap(key, b []byte, rand io.Reader) (*Ring, error) {
 	return r.ready(rand), nil
 }
 
-// encode: length of the id (u8), id, data key; of each tree the count of its nodes (u32), of each node level (u8), first
-// number (u64), key. Since version 2 tags (u8): 1 if backups may have short numbers, too.
+// encode: length of the id (u8), id, data key; of each tree the count of its nodes (u32), of each
+// node level (u8), first number (u64), key. Since version 2 tags (u8): 1 if backups may have short
+// numbers, too.
 func (r *Ring) encode() []byte {
 	b := append([]byte{byte(len(r.DB))}, r.DB...)
 	b = append(b, r.data[:]...)

@@ -7,9 +7,10 @@
 //
 // It is pure: files, clocks and the choice of what is sealed are the caller's.
 //
-// AES-256-GCM of the standard library does all of it. Tink was considered: its keysets rotate data keys, which nothing here
-// needs (the owner's key wraps the ring, so a rotation rewrites the ring alone), it brings protobuf into every program that
-// links the library, and a reader would have to audit its formats beside ours. What is here is one AEAD, HKDF and SHA-256.
+// AES-256-GCM of the standard library does all of it. Tink was considered: its keysets rotate data
+// keys, which nothing here needs (the owner's key wraps the ring, so a rotation rewrites the ring
+// alone), it brings protobuf into every program that links the library, and a reader would have to
+// audit its formats beside ours. What is here is one AEAD, HKDF and SHA-256.
 package seal
 
 import (
@@ -37,8 +38,8 @@ const (
 	tagSize   = 16
 )
 
-// Space is a set of names. A value that was sealed in one space does not open in another one, and a value of one name not
-// under another.
+// Space is a set of names. A value that was sealed in one space does not open in another one, and a
+// value of one name not under another.
 type Space uint8
 
 // The spaces.
@@ -59,8 +60,8 @@ const (
 
 var spaceNames = [spaces]string{"sys", "meta", "content", "index", "held", "outcome", "state", "vector", "question", "record", "leaf"}
 
-// treeOf says under which tree of keys a space stands; 0: under the keys of the database alone. The first 8 bytes of a name
-// are the number in the tree.
+// treeOf says under which tree of keys a space stands; 0: under the keys of the database alone. The
+// first 8 bytes of a name are the number in the tree.
 var treeOf = [spaces]Tree{Content: Pages, Vector: Pages}
 
 // Forms of a sealed value: its first byte.
@@ -72,14 +73,15 @@ const (
 
 // Errors of Open.
 var (
-	// ErrSealed says that a value is not what was sealed at its place: it was changed, moved, or sealed by another database.
+	// ErrSealed says that a value is not what was sealed at its place: it was changed, moved, or
+	// sealed by another database.
 	ErrSealed = errors.New("it does not open with the keys of this database: it was changed, moved here from elsewhere, or belongs to another database")
 	// ErrDestroyed says that the key of a value was destroyed: what it held was erased.
 	ErrDestroyed = errors.New("its key was destroyed when it was erased")
 )
 
-// lanes is how many keys share the values of a space. Nonces are random, and one key must not see more than 2^32 of them;
-// 256 keys are good for 2^40 values of a space.
+// lanes is how many keys share the values of a space. Nonces are random, and one key must not see
+// more than 2^32 of them; 256 keys are good for 2^40 values of a space.
 const lanes = 256
 
 type laneKeys [lanes]atomic.Pointer[cipher.AEAD]
@@ -121,8 +123,8 @@ func newAEAD(key []byte) cipher.AEAD {
 	return a
 }
 
-// Seal appends a sealed value to b. The name is bound to it and must be given to Open again. A value in a tree gets the key
-// of its number, or, if that was destroyed, one of the database.
+// Seal appends a sealed value to b. The name is bound to it and must be given to Open again. A
+// value in a tree gets the key of its number, or, if that was destroyed, one of the database.
 func (r *Ring) Seal(b []byte, s Space, name, value []byte) ([]byte, error) {
 	form, a := byte(formShared), cipher.AEAD(nil)
 	if t := treeOf[s]; t != 0 {
@@ -143,8 +145,8 @@ func (r *Ring) Seal(b []byte, s Space, name, value []byte) ([]byte, error) {
 	return a.Seal(b, nonce, value, bound(s, form, name)), nil
 }
 
-// Open returns the value, in memory of its own. It matches ErrSealed or ErrDestroyed where it cannot. Beside ErrDestroyed it
-// returns what SealUnder was told to keep; nil: nothing.
+// Open returns the value, in memory of its own. It matches ErrSealed or ErrDestroyed where it
+// cannot. Beside ErrDestroyed it returns what SealUnder was told to keep; nil: nothing.
 func (r *Ring) Open(s Space, name, sealed []byte) ([]byte, error) {
 	if len(sealed) > 0 && sealed[0] == formUnder {
 		return r.openUnder(s, name, sealed)
@@ -176,8 +178,8 @@ func (r *Ring) Open(s Space, name, sealed []byte) ([]byte, error) {
 // Destructible says whether a value is under a key that can be destroyed.
 func Destructible(sealed []byte) bool { return len(sealed) > 0 && sealed[0] == formNumber }
 
-// bound is what is authenticated beside a value. The keys differ by space as well; that the space is bound too costs
-// nothing and needs no thought of what the keys share.
+// bound is what is authenticated beside a value. The keys differ by space as well; that the space
+// is bound too costs nothing and needs no thought of what the keys share.
 func bound(s Space, form byte, name []byte) []byte {
 	return append(append(make([]byte, 0, 2+len(name)), byte(s), form), name...)
 }

@@ -7,14 +7,17 @@ import (
 	"sync/atomic"
 )
 
-// A tree has a key for every number, and keeps few of them: the key of a node gives those of its two children, down to the
-// numbers at level 64, and from the key of a child nobody gets back to its parent. To destroy the key of a number, the nodes
-// above it go, and their other children stay in their place. So a ring of a million pages of which none was erased has one
-// key of them; each number that is destroyed adds at most as many as the tree has levels, and neighbours share theirs.
+// A tree has a key for every number, and keeps few of them: the key of a node gives those of its
+// two children, down to the numbers at level 64, and from the key of a child nobody gets back to
+// its parent. To destroy the key of a number, the nodes above it go, and their other children stay
+// in their place. So a ring of a million pages of which none was erased has one key of them; each
+// number that is destroyed adds at most as many as the tree has levels, and neighbours share
+// theirs.
 //
-// The way that was rejected is a random key for each subject, made with its first page: the ring would have to be written
-// and synced before the commits that need a new key, and every page without a subject would be left out. Here the ring
-// changes when something is erased, and never else, and what is erased may be any set of pages.
+// The way that was rejected is a random key for each subject, made with its first page: the ring
+// would have to be written and synced before the commits that need a new key, and every page
+// without a subject would be left out. Here the ring changes when something is erased, and never
+// else, and what is erased may be any set of pages.
 
 // Tree names a tree of keys.
 type Tree uint8
@@ -27,7 +30,8 @@ const (
 
 const levels = 64
 
-// node is a node that a tree keeps: the first level bits of its numbers, the rest zero, and its key.
+// node is a node that a tree keeps: the first level bits of its numbers, the rest zero, and its
+// key.
 type node struct {
 	first uint64
 	level uint8
@@ -53,7 +57,8 @@ func child(key [KeySize]byte, bit byte) [KeySize]byte {
 // keys are the nodes of a tree, none below another, by number. They are never changed.
 type keys struct {
 	nodes []node
-	// near has nodes above numbers that were asked for lately: a walk over rows goes down from there.
+	// near has nodes above numbers that were asked for lately: a walk over rows goes down from
+	// there.
 	near *[nearSlots]atomic.Pointer[node]
 }
 

@@ -9,18 +9,21 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// The rows of a backup that are no pages have no number of their own in a tree. Each is sealed under the key of a number that
-// the caller chooses, and that once more under a key of the database, together with the number and with what stays once the key
-// is destroyed: nobody without the keys of the database can make a row that looks erased.
+// The rows of a backup that are no pages have no number of their own in a tree. Each is sealed
+// under the key of a number that the caller chooses, and that once more under a key of the
+// database, together with the number and with what stays once the key is destroyed: nobody without
+// the keys of the database can make a row that looks erased.
 //
 //	number u64 · length of what stays u32 · what stays · nonce · the value under the key of the number
 //
-// A database does not write its own rows like this: only what is copied must become unreadable where nobody can reach it.
+// A database does not write its own rows like this: only what is copied must become unreadable
+// where nobody can reach it.
 
-// Numbers of tags have all bits below firstTag: two of a million rows and of a thousand that were erased have one number with a
-// probability of 10⁻¹⁰. A key that is destroyed leaves about 63 nodes in the ring, less the binary logarithm of how many there
-// are. Rings of version 1 have shortBits of them, a third less of nodes, and a probability of a thousandth: an erase of one of
-// two such rows took both from the backup.
+// Numbers of tags have all bits below firstTag: two of a million rows and of a thousand that were
+// erased have one number with a probability of 10⁻¹⁰. A key that is destroyed leaves about 63 nodes
+// in the ring, less the binary logarithm of how many there are. Rings of version 1 have shortBits
+// of them, a third less of nodes, and a probability of a thousandth: an erase of one of two such
+// rows took both from the backup.
 const shortBits = 40
 
 // firstTag is above the numbers of all pages.
@@ -38,7 +41,8 @@ func (r *Ring) TagNumber(tag [8]byte) (num uint64, ok bool) {
 	return r.tagNumber(tag, bits)
 }
 
-// TagNumbers returns every number under which a backup may have the row of a tag: those whose keys an erase destroys.
+// TagNumbers returns every number under which a backup may have the row of a tag: those whose keys
+// an erase destroys.
 func (r *Ring) TagNumbers(tag [8]byte) (nums []uint64) {
 	if num, ok := r.tagNumber(tag, levels-1); ok {
 		nums = append(nums, num)
@@ -63,8 +67,8 @@ func (r *Ring) tagNumber(tag [8]byte, bits int) (num uint64, ok bool) {
 	return 0, false
 }
 
-// SealUnder appends a value sealed under the key of a number, which must be there. Open returns it, or, once that key is
-// destroyed, stays and ErrDestroyed.
+// SealUnder appends a value sealed under the key of a number, which must be there. Open returns it,
+// or, once that key is destroyed, stays and ErrDestroyed.
 func (r *Ring) SealUnder(b []byte, s Space, name []byte, num uint64, stays, value []byte) ([]byte, error) {
 	a, ok := r.numberCipher(s, num)
 	if !ok {
@@ -89,7 +93,8 @@ func (r *Ring) SealUnder(b []byte, s Space, name []byte, num uint64, stays, valu
 	return r.aead(s, name).Seal(out, nonce, in, bound(s, formUnder, name)), nil
 }
 
-// Under returns the number under whose key a value is. !ok: it is under none of that kind, or does not open.
+// Under returns the number under whose key a value is. !ok: it is under none of that kind, or does
+// not open.
 func (r *Ring) Under(s Space, name, sealed []byte) (num uint64, ok bool) {
 	in, err := r.openOuter(s, name, sealed)
 	if err != nil {
