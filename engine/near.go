@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/nearest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -16,12 +15,12 @@ import (
 // not what the file has. The first question by a model reads its rows; from then on PutVectors and
 // gc keep the sets right.
 //
-// Reading the rows takes seconds for a million, so no question does it itself: a goroutine reads,
-// and questions wait for it until their deadline. A question that gives up loses nothing: the next
-// one finds the vectors read, or further on. The goroutine reads without a lock. Before it begins,
-// the model is listed: vectors that are put or dropped during the read are noted, and replace those
-// that were read. The overlays are copied at the same moment, and the snapshot of the rows is taken
-// after it, so a vector that a checkpoint moves is seen at least once.
+// Reading the rows takes seconds for a million, so no question does it itself: goroutines read
+// (nearload.go), and questions wait for them until their deadline. A question that gives up loses
+// nothing: the next one finds the vectors read, or further on. They read without a lock. Before
+// they begin, the model is listed: vectors that are put or dropped during the read are noted, and
+// replace those that were read. The overlays are copied at the same moment, and the snapshots of
+// the rows are taken after it, so a vector that a checkpoint moves is seen at least once.
 //
 // Rejected: to store the quantised codes. A clean close would write 400 MB for a million vectors,
 // or else rows of codes would be one more copy of what a text says for erase, gc, encryption and
@@ -112,13 +111,7 @@ func (m *nearModel) put(scope uint32, num uint64, v []float32) {
 			}
 		}
 	}
-	k := nearKey{scope, len(v)}
-	s := m.sets[k]
-	if s == nil {
-		s = nearest.NewSet(len(v))
-		m.sets[k] = s
-	}
-	s.Put(num, v)
+	setOf(m.sets, nearKey{scope, len(v)}).Put(num, v)
 	m.has.set(num, true)
 }
 
@@ -169,7 +162,7 @@ func (s *Engine) nearListed(name string) *nearModel {
 	scopes := s.cat.scopesOf()
 	go func() {
 		defer close(m.read)
-		m.err = s.rows.View(func(tx Reader) error { return m.load(tx, hash, scopes, s.stop) })
+		m.err = m.load(s.rows.View, hash, scopes, s.stop)
 		s.cat.mu.Lock()
 		defer s.cat.mu.Unlock()
 		s.nearLoaded(m, unfiled)
@@ -212,45 +205,6 @@ func (c *catalogue) scopesOf() []uint32 {
 		}
 	}
 	return out
-}
-
-// load puts the rows of a model into its sets. Damaged rows count as none, and so do those of pages
-// that are not there.
-func (m *nearModel) load(tx Reader, hash uint64, scopes []uint32, stop <-chan struct{}) error {
-	n := 0
-	var buf []float32
-	for k, sealed := range tx.From(TableVec, nil) {
-		if n++; n%1024 == 0 {
-			select {
-			case <-stop:
-				return store.ErrClosed
-			default:
-			}
-		}
-		num, model, ok := vecKeyOf(k)
-		if !ok || model != hash || num == 0 || num > uint64(len(scopes)) || scopes[num-1] == 0 {
-			continue
-		}
-		row, err := codec.Unseal('v', k, sealed)
-		if err != nil {
-			continue
-		}
-		if name, v, err := decodeVectorTo(buf, row); err == nil && name == m.name {
-			buf = v
-			m.put(scopes[num-1], num, v)
-			m.expect(nearKey{scopes[num-1], len(v)}, num, uint64(len(scopes)))
-		}
-	}
-	return nil
-}
-
-// expect makes room for the vectors of a set that are still to be read, when it has the first few
-// thousand: rows come in the order of their pages. To copy a growing set was a quarter of the time.
-func (m *nearModel) expect(k nearKey, num, last uint64) {
-	const few = 4096
-	if s := m.sets[k]; s.Len() == few {
-		s.Reserve(int(few * last / num * 17 / 16))
-	}
 }
 
 // forgetGone removes the vectors of pages that were dropped while the rows were read.

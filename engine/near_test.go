@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/nearest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -14,11 +16,12 @@ import (
 type slowRows struct {
 	Rows
 	begun, may chan struct{}
+	once       *sync.Once
 }
 
 func (r slowRows) View(fn func(Reader) error) error {
 	return r.Rows.View(func(tx Reader) error {
-		close(r.begun)
+		r.once.Do(func() { close(r.begun) })
 		<-r.may
 		return fn(tx)
 	})
@@ -40,7 +43,7 @@ func TestVectorsAreReadOnce(t *testing.T) {
 		}
 	}
 	own := m.rows
-	slow := slowRows{own, make(chan struct{}), make(chan struct{})}
+	slow := slowRows{own, make(chan struct{}), make(chan struct{}), new(sync.Once)}
 	m.rows = slow
 	near := store.CandidateQuery{Scopes: store.Scopes{"acme"}, Now: time.Now(), Near: &store.Near{Model: "model", Vector: vector(50), K: 100}}
 	early, cancel := context.WithTimeout(ctx, time.Millisecond)
@@ -97,3 +100,48 @@ func TestVectorsThatCannotBeRead(t *testing.T) {
 type failingRows struct{ Rows }
 
 func (failingRows) View(func(Reader) error) error { return store.ErrCorrupt }
+
+// TestVectorsReadInParts: what several goroutines read in parts is what the rows have. A damaged row counts as none.
+func TestVectorsReadInParts(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory(t, time.Now)
+	const pages, damaged = 2*nearPart + 100, nearPart + 7
+	for _, scope := range []string{"acme", "other"} {
+		m.fill(scope, pages/2, func(i int) store.Artefact {
+			return store.Artefact{ID: fmt.Sprint("p-", i), Text: fmt.Sprint("text ", i), Kind: store.KindFact}
+		})
+	}
+	vector := func(num uint64) []float32 {
+		return []float32{float32(num % 101), float32(num % 103), float32(num % 107), 1, 2}[:3+num%3]
+	}
+	var nums []uint64
+	var vecs [][]float32
+	for num := uint64(1); num <= pages; num++ {
+		if num%5 != 0 {
+			nums, vecs = append(nums, num), append(vecs, vector(num))
+		}
+	}
+	require.NoError(t, m.PutVectors(ctx, "model", nums, vecs))
+	require.NoError(t, m.PutVectors(ctx, "other", []uint64{5}, [][]float32{{1}}))
+	require.NoError(t, m.checkpoint())
+	m.tables[TableVec][string(vecKey{damaged, modelHash("model")}.row())][20] ^= 1
+	known, err := m.nearModel(ctx, "model")
+	require.NoError(t, err)
+	found := 0
+	for num := uint64(1); num <= pages; num++ {
+		want := num%5 != 0 && num != damaged
+		require.Equal(t, want, known.has.has(num), num)
+		for k, s := range known.sets {
+			v := vector(num)
+			in := want && k.scope == m.cat.page(num).scope && k.dims == len(v)
+			require.Equal(t, in, s.Has(num), num)
+			if in {
+				c, ok := s.Cosine(nearest.NewQuestion(v), num)
+				require.True(t, ok)
+				require.InDelta(t, 1, c, .001, num)
+				found++
+			}
+		}
+	}
+	require.Equal(t, len(nums)-1, found)
+}

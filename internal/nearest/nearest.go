@@ -8,6 +8,7 @@
 package nearest
 
 import (
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
@@ -62,6 +63,34 @@ func (s *Set) Reserve(n int) {
 	if wide {
 		s.lanes = slices.Grow(s.lanes, more*8*s.words)
 	}
+	if more > len(s.slots) {
+		slots := make(map[uint64]uint32, n)
+		maps.Copy(slots, s.slots)
+		s.slots = slots
+	}
+}
+
+// Join adds the vectors of a set of the same length. Their numbers are new to this one.
+func (s *Set) Join(from *Set) {
+	first := len(s.nums)
+	s.nums, s.scale = append(s.nums, from.nums...), append(s.scale, from.scale...)
+	s.signs, s.great = append(s.signs, from.signs...), append(s.great, from.great...)
+	s.small = append(s.small, from.small...)
+	for i, num := range from.nums {
+		at := first + i
+		if s.lay(at, s.signs[at*s.words:][:s.words]); num == 0 {
+			s.free = append(s.free, uint32(at))
+		} else {
+			s.slots[num] = uint32(at)
+		}
+	}
+}
+
+// Clear forgets all vectors and keeps the memory.
+func (s *Set) Clear() {
+	s.nums, s.scale, s.signs, s.great = s.nums[:0], s.scale[:0], s.signs[:0], s.great[:0]
+	s.small, s.lanes, s.free = s.small[:0], s.lanes[:0], s.free[:0]
+	clear(s.slots)
 }
 
 // Put keeps a vector of the set's length under a number above 0, instead of the one before. A vector of zeros points

@@ -465,3 +465,27 @@ func BenchmarkPut(b *testing.B) {
 	}
 	b.ReportMetric(1e9*(cpuTime()-begun)/float64(b.N), "cpu-ns/op")
 }
+
+// TestJoin: sets that were filled apart give what one set gives that was filled with all.
+func TestJoin(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 9))
+	vecs := clustered(rng, 7000, 70, 50, .5)
+	whole, joined, part := setOf(vecs), NewSet(70), NewSet(70)
+	for i, v := range vecs {
+		if part.Put(uint64(i+1), v); (i+1)%701 == 0 {
+			joined.Join(part)
+			part.Clear()
+			require.Zero(t, part.Len())
+		}
+	}
+	joined.Join(part)
+	require.Equal(t, whole.Len(), joined.Len())
+	require.Equal(t, whole.Bytes(), joined.Bytes())
+	joined.Remove(6)
+	joined.Put(6, vecs[5])
+	var a, b Finder
+	for _, v := range vecs[:20] {
+		q := NewQuestion(v)
+		require.Equal(t, a.Search([]*Set{whole}, q, 30, Visible{}), b.Search([]*Set{joined}, q, 30, Visible{}))
+	}
+}
