@@ -3,6 +3,7 @@ package ctxpage_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,4 +65,63 @@ func TestHealth(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 	_, err = db.Scope("acme", Gated()).Health(ctx, health.Options{})
 	require.ErrorIs(t, err, ErrGated)
+}
+
+// Only a whole artefact repeats another: a page that two documents share makes neither worth deleting.
+func TestHealthOfDocuments(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{PageTokens: 40})
+	s := db.Scope("acme")
+	para := func(about string) string {
+		return "This paragraph of the handbook is about " + about + " and says at some length what everybody who works here should know of it before the first day.\n\n"
+	}
+	put(t, s, Artefact{ID: "a", Text: para("the licence") + para("refunds") + para("vouchers")})
+	put(t, s, Artefact{ID: "b", Text: para("the licence") + para("holidays") + para("sickness")})
+	v, err := s.Get(ctx, "a")
+	require.NoError(t, err)
+	require.Greater(t, len(v.Pages), 1, "control: the documents have several pages, of which they share the first")
+	find := func() map[string]health.Finding {
+		r, err := s.Health(ctx, health.Options{})
+		require.NoError(t, err)
+		out := map[string]health.Finding{}
+		for _, f := range r.Findings {
+			if f.Count > 0 {
+				out[f.What] = f
+			}
+		}
+		return out
+	}
+	require.Empty(t, find())
+	put(t, s, Artefact{ID: "a again", Text: para("the licence") + para("refunds") + para("vouchers")})
+	put(t, s, Artefact{ID: "a nearly", Text: para("the licence") + strings.Replace(para("refunds"), "handbook", "Handbook", 1) + para("vouchers")})
+	got := find()
+	require.Len(t, got, 2)
+	require.Equal(t, []health.Example{{ID: "a again", With: "a"}}, got[health.Duplicate].Examples)
+	require.Equal(t, []health.Example{{ID: "a nearly", With: "a"}}, got[health.NearDuplicate].Examples)
+	require.Equal(t, 1, got[health.Duplicate].Count, "one artefact, however many pages it has")
+}
+
+// What people say twice in a conversation is no duplicate, and its turns are not advised to be deleted one by one.
+func TestHealthOfConversations(t *testing.T) {
+	t.Parallel()
+	now := &clock{t: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
+	db := open(t, Options{Clock: now.now})
+	s := db.Scope("acme")
+	for range 3 {
+		_, err := s.Session("chat").Append(ctx, Turn{Role: "user", Text: "Thank you very much, that is all I wanted to know for today."})
+		require.NoError(t, err)
+	}
+	put(t, s, Artefact{ID: "fact", Text: "something else"})
+	now.add(time.Hour)
+	_, err := s.Assemble(ctx, Query{Text: "nothing", Budget: 60, Kinds: []Kind{KindSystem}})
+	require.NoError(t, err)
+	r, err := s.Health(ctx, health.Options{})
+	require.NoError(t, err)
+	for _, f := range r.Findings {
+		if f.What == health.NeverServed {
+			require.Equal(t, []health.Example{{ID: "fact"}}, f.Examples, "control: what is no turn is found")
+		} else {
+			require.Zero(t, f.Count, f.What)
+		}
+	}
 }

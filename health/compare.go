@@ -9,29 +9,30 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// compared bounds how many different texts of one sketch a page is compared with.
+// compared bounds how many different texts of one sketch an artefact is compared with.
 const compared = 8
 
-// duplicates finds pages that repeat an earlier one: first by their bytes, then those of one sketch by reading both.
+// duplicates finds artefacts that repeat an earlier one: first by their bytes, then those of one sketch by reading both. Only
+// a whole artefact repeats another. One page that two documents share, such as a licence, says nothing about the rest.
 func (l *look) duplicates(ctx context.Context) error {
-	slices.SortFunc(l.pages, func(a, b row) int {
+	slices.SortFunc(l.rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.exact, b.exact), cmp.Compare(a.num, b.num))
 	})
-	for at := 0; at < len(l.pages); {
+	for at := 0; at < len(l.rows); {
 		end := at + 1
-		for end < len(l.pages) && l.pages[end].key == l.pages[at].key {
+		for end < len(l.rows) && l.rows[end].key == l.rows[at].key {
 			end++
 		}
-		if err := l.alike(ctx, l.pages[at:end]); err != nil {
+		if err := l.alike(ctx, l.rows[at:end]); err != nil {
 			return err
 		}
 		at = end
-		l.progress("duplicates", at, len(l.pages))
+		l.progress("duplicates", at, len(l.rows))
 	}
 	return nil
 }
 
-// alike compares the pages of one sketch. Texts too short to repeat another have sketch 0: of these only equal bytes count.
+// alike compares the artefacts of one sketch. Texts too short to repeat another have sketch 0: of these only equal bytes count.
 func (l *look) alike(ctx context.Context, same []row) error {
 	var first []row // one of each text
 	for i, p := range same {
@@ -43,7 +44,7 @@ func (l *look) alike(ctx context.Context, same []row) error {
 		}
 		first = append(first, p)
 	}
-	if first[0].key == 0 {
+	if first[0].key == 0 || len(first) == 1 {
 		return ctx.Err()
 	}
 	slices.SortFunc(first, func(a, b row) int { return cmp.Compare(a.num, b.num) })
@@ -64,24 +65,44 @@ func (l *look) alike(ctx context.Context, same []row) error {
 	return ctx.Err()
 }
 
+// like finds an artefact among those kept that says what another one says, page by page.
 func (l *look) like(ctx context.Context, p row, kept []row) (of row, err error) {
 	if len(kept) == 0 {
 		return of, nil
 	}
-	mine, err := l.load(ctx, p, store.WantText)
-	if err != nil || mine.Err != nil {
+	mine, err := l.whole(ctx, p)
+	if err != nil || mine == nil {
 		return of, err
 	}
 	for _, k := range kept {
-		other, err := l.load(ctx, k, store.WantText)
+		other, err := l.whole(ctx, k)
 		if err != nil {
 			return of, err
 		}
-		if other.Err == nil && alike.Same(mine.Text, other.Text) {
+		if slices.EqualFunc(mine, other, func(a, b string) bool { return a == b || alike.Same(a, b) }) {
 			return k, nil
 		}
 	}
 	return of, nil
+}
+
+// whole loads the texts of an artefact; nil: one of them cannot be read.
+func (l *look) whole(ctx context.Context, p row) (texts []string, err error) {
+	first, err := l.load(ctx, p, store.WantHead)
+	if err != nil || first.Err != nil {
+		return nil, err
+	}
+	loaded, err := l.st.Load(ctx, l.scopes, keysOf(first.Head), store.WantText)
+	if err != nil {
+		return nil, err
+	}
+	for i := range loaded {
+		if loaded[i].Err != nil {
+			return nil, nil
+		}
+		texts = append(texts, loaded[i].Text)
+	}
+	return texts, nil
 }
 
 func (l *look) load(ctx context.Context, p row, want store.Want) (store.Loaded, error) {
@@ -92,15 +113,14 @@ func (l *look) load(ctx context.Context, p row, want store.Want) (store.Loaded, 
 	return got[0], nil
 }
 
-// repeats counts a page. Its artefact is named while there is room for examples; two pages of one artefact may repeat each
-// other, and are no duplicates.
+// repeats counts an artefact that repeats another.
 func (l *look) repeats(ctx context.Context, what string, p, of row) error {
 	a, err := l.load(ctx, p, store.WantHead)
 	if err != nil || a.Err != nil {
 		return err
 	}
 	b, err := l.load(ctx, of, store.WantHead)
-	if err != nil || b.Err != nil || a.Head.ID == b.Head.ID {
+	if err != nil || b.Err != nil {
 		return err
 	}
 	l.found(what, a.Head.ID, b.Head.ID)

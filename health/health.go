@@ -1,7 +1,7 @@
 // Package health reports what in a scope is of no use, or misleads: what is stored twice, contradicts, is never served, or
 // answers no more. It reads a store and its audit, and writes nothing.
 //
-// Memory is a few numbers for each page of the scope (about 40 bytes) and one text at a time; no text is kept.
+// Memory is a few numbers for each artefact of the scope (about 40 bytes) and two texts at a time; no text is kept.
 package health
 
 import (
@@ -78,10 +78,10 @@ type Example struct {
 	With string `json:"with,omitempty"` // the artefact it repeats, contradicts or depends on
 }
 
-// row is what is kept of a page between the listing and its end.
+// row is what is kept of an artefact between the listing and the comparison.
 type row struct {
 	key, exact uint64 // of its sketch, of its bytes
-	num        uint64
+	num        uint64 // of its first page
 	version    uint32
 }
 
@@ -97,7 +97,7 @@ type look struct {
 	by     map[string]*Finding
 	served map[uint64]bool // page numbers of the scope in the contexts looked at
 	since  time.Time       // of the oldest of them
-	pages  []row
+	rows   []row
 	facts  []fact
 }
 
@@ -230,11 +230,18 @@ func (l *look) artefact(ctx context.Context, h *store.Head) error {
 	if from != "" {
 		l.found(Orphan, h.ID, from)
 	}
+	if isTurn(h) {
+		return ctx.Err()
+	}
 	if l.out.Assemblies > 0 && h.PutAt.Before(l.since) && h.Kind != store.KindSystem && !slices.ContainsFunc(h.Rows, func(r store.PageRow) bool { return l.served[r.Num] }) {
 		l.found(NeverServed, h.ID, "")
 	}
 	return l.texts(ctx, h)
 }
+
+// isTurn reports whether an artefact is part of a conversation. People repeat themselves, and most turns are served in their
+// own conversation only, so a turn is neither a duplicate nor never served; without it the conversation would have a hole.
+func isTurn(h *store.Head) bool { return h.Kind == store.KindMessage && h.Group != "" }
 
 // lost names an artefact that this one was made from and that is deleted.
 func (l *look) lost(ctx context.Context, h *store.Head) (string, error) {
@@ -250,28 +257,39 @@ func (l *look) lost(ctx context.Context, h *store.Head) (string, error) {
 	return "", nil
 }
 
-// texts takes the sketches of an artefact's pages. A page that cannot be read is left to dbctl check.
+// texts takes the sketch of an artefact. One that cannot be read as a whole is left to dbctl check.
 func (l *look) texts(ctx context.Context, h *store.Head) error {
+	if len(h.Rows) == 0 {
+		return nil
+	}
+	loaded, err := l.st.Load(ctx, l.scopes, keysOf(h), store.WantText)
+	if err != nil {
+		return err
+	}
+	own := row{num: h.Rows[0].Num, version: h.Version}
+	for i := range loaded {
+		if loaded[i].Err != nil {
+			return nil
+		}
+		s := alike.Of(loaded[i].Text)
+		exact, key := store.ContentHash(loaded[i].Text), s.Key()
+		if key == 0 && len(loaded) > 1 {
+			key = exact // a short page, such as the last one, must be the same in both
+		}
+		own.key, own.exact = own.key*31+key, own.exact*31+exact
+	}
+	l.rows = append(l.rows, own)
+	if key, ok := h.Meta[KeyField]; ok {
+		l.facts = append(l.facts, fact{store.ContentHash(h.Subject + "\x00" + key), own.exact, own.num})
+	}
+	return nil
+}
+
+// keysOf names the pages of an artefact.
+func keysOf(h *store.Head) []store.PageKey {
 	keys := make([]store.PageKey, len(h.Rows))
 	for i, r := range h.Rows {
 		keys[i] = store.PageKey{Num: r.Num, Version: h.Version}
 	}
-	loaded, err := l.st.Load(ctx, l.scopes, keys, store.WantText)
-	if err != nil {
-		return err
-	}
-	all := uint64(0)
-	for i := range loaded {
-		if loaded[i].Err != nil {
-			continue
-		}
-		s := alike.Of(loaded[i].Text)
-		exact := store.ContentHash(loaded[i].Text)
-		all = all*31 + exact
-		l.pages = append(l.pages, row{key: s.Key(), exact: exact, num: keys[i].Num, version: keys[i].Version})
-	}
-	if key, ok := h.Meta[KeyField]; ok && len(h.Rows) > 0 {
-		l.facts = append(l.facts, fact{store.ContentHash(h.Subject + "\x00" + key), all, h.Rows[0].Num})
-	}
-	return nil
+	return keys
 }

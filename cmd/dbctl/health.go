@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/health"
@@ -18,7 +20,7 @@ type healthCmd struct {
 func (healthCmd) Help() string {
 	return `Reads every text of the scope and the newest contexts in the audit. Read-only; writes no manifest.
 
-Two artefacts contradict each other if they have the same subject and the same metadata "key", and different texts.
+Two artefacts contradict each other if they have the same subject and the same metadata "key", and different texts. The commands that mend delete the artefacts that are named; --examples names more of them.
 
 Example: dbctl health agent.ctx acme/support`
 }
@@ -47,9 +49,29 @@ func (c *healthCmd) Run(a *app) error {
 					}
 				}
 				if f.Count > 0 {
-					fmt.Fprintf(w, "    it %s; mend: %s\n", f.Meaning, line(f.Mend))
+					fmt.Fprintf(w, "    it %s; mend: %s\n", f.Meaning, line(mending(c.File, c.Scope, f.Examples)))
 				}
 			}
 		})
 	})
 }
+
+// mending is the command that deletes what a finding names, as a shell takes it.
+func mending(file, scope string, of []health.Example) string {
+	words := []string{"dbctl", "rm", file, scope}
+	for _, e := range of {
+		words = append(words, e.ID)
+	}
+	for i, w := range words {
+		if strings.Trim(w, plain) != "" {
+			words[i] = shellQuoted(w)
+		}
+	}
+	if slices.ContainsFunc(of, func(e health.Example) bool { return strings.HasPrefix(e.ID, "-") }) {
+		words = slices.Insert(words, 2, "--")
+	}
+	return strings.Join(words, " ")
+}
+
+// plain are the characters that mean nothing to a shell.
+const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+="
