@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -81,9 +83,38 @@ func decode(body []byte, in any) error {
 		err = errors.New("more follows the object")
 	}
 	if err != nil {
-		return refuse("body", "expected one JSON object with the fields of the call: "+err.Error(), "GET /v1/schema lists them")
+		return refuse("body", "expected one JSON object with the fields of the call: "+inJSON(err), "GET /v1/schema lists them")
 	}
 	return nil
+}
+
+// inJSON says what is wrong with an argument in the words of JSON, where the decoder names types of Go.
+func inJSON(err error) string {
+	var kind *json.UnmarshalTypeError
+	var moment *time.ParseError
+	switch {
+	case errors.As(err, &kind):
+		return fmt.Sprintf("%s: got a %s, expected %s", cmp.Or(kind.Field, "the argument"), kind.Value, jsonName(kind.Type))
+	case errors.As(err, &moment):
+		return fmt.Sprintf("got %q, expected a time such as 2026-03-01T09:00:00Z", moment.Value)
+	}
+	return err.Error()
+}
+
+func jsonName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Slice:
+		return "a list"
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	case reflect.Pointer:
+		return jsonName(t.Elem())
+	}
+	return "a number (" + t.Kind().String() + ")"
 }
 
 const (

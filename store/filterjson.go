@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -108,7 +107,18 @@ func scalar(key string, v any) (string, error) {
 	case float64:
 		return strconv.FormatFloat(v, 'f', -1, 64), nil
 	}
-	return "", Invalid("filter.meta."+strconv.Quote(key), fmt.Sprintf("a %T", v), "a string, a number or a boolean")
+	return "", Invalid("filter.meta."+strconv.Quote(key), notScalar(v), "a string, a number or a boolean")
+}
+
+// notScalar names a decoded JSON value as JSON does.
+func notScalar(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case []any:
+		return "a list"
+	}
+	return "an object"
 }
 
 // JSON is the filter as a manifest records it: always the same bytes for the same filter. "": it

@@ -47,3 +47,15 @@ func TestFilters(t *testing.T) {
 		}
 	}
 }
+
+// The audit shows what a read was restricted to, not only how much was excluded.
+func TestManifestShowsTheFilter(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	ok(t, "", "init", file)
+	ok(t, "", "put", file, "acme", "a", "refunds", "--tag", "open")
+	trace := asJSON(t, "", "assemble", file, "acme", "refunds", "--tag", "closed")["trace"].(string)
+	require.Regexp(t, `(?m)^filter +\{"tags_all":\["closed"\]\}$`, ok(t, "", "manifest", "show", file, trace))
+	trace = asJSON(t, "", "assemble", file, "acme", "refunds")["trace"].(string)
+	require.NotContains(t, ok(t, "", "manifest", "show", file, trace), "filter", "control: nothing was restricted")
+}

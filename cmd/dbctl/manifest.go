@@ -375,7 +375,7 @@ func (v *leafView) print(w io.Writer, names manifest.Names) {
 		row("trace", r.Trace)
 		for _, f := range []struct{ name, text string }{
 			{"parent", r.Parent}, {"scope", r.Scope}, {"actor", r.Actor}, {"batch", r.From}, {"status", r.Status}, {"reason", r.Reason},
-			{"evaluator", r.Evaluator}, {"note", r.Note}, {"action", r.Action}, {"question", or(r.Question, v.Asked)}, {"query digest", r.Query.String()}, {"rendered", r.Rendered.String()},
+			{"evaluator", r.Evaluator}, {"note", r.Note}, {"action", r.Action}, {"question", or(r.Question, v.Asked)}, {"filter", r.Filter}, {"query digest", r.Query.String()}, {"rendered", r.Rendered.String()},
 		} {
 			if f.text != "" {
 				row(f.name, f.text)
