@@ -386,7 +386,7 @@ func (in *filterIn) filter() (f ctxpage.Filter, err error) {
 			err = f.Meta.UnmarshalJSON(text)
 		}
 		if err != nil {
-			return f, fmt.Errorf("filter.meta: %w", err)
+			return f, err
 		}
 	}
 	if f.Kinds, err = kindsOf(in.Kinds); err != nil {
@@ -475,6 +475,8 @@ type searchOut struct {
 	Trace   string         `json:"trace"`
 	Hits    []hitOut       `json:"hits" jsonschema:"best first"`
 	LeftOut map[string]int `json:"left_out" jsonschema:"pages that match and are not served, counted by reason"`
+
+	Degraded string `json:"degraded,omitempty" jsonschema:"why words alone decided, or meaning did not see all pages"`
 }
 
 type hitOut struct {
@@ -501,7 +503,7 @@ func search(ctx context.Context, r *request, in searchIn) (searchOut, error) {
 	if err != nil {
 		return searchOut{}, err
 	}
-	out := searchOut{Trace: found.Trace, Hits: []hitOut{}, LeftOut: map[string]int{}}
+	out := searchOut{Trace: found.Trace, Hits: []hitOut{}, LeftOut: map[string]int{}, Degraded: found.Degraded}
 	for _, h := range found.Hits {
 		hit := hitOut{Ref: h.Ref.String(), Text: h.Text, Score: h.Score, Tokens: h.Tokens, Stale: h.Stale}
 		for _, ref := range h.More {

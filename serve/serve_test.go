@@ -435,6 +435,33 @@ func TestOneServer(t *testing.T) {
 	require.Equal(t, os.Getpid(), locked.PID)
 }
 
+// What is wrong with a filter is said in the words of JSON, not in those of a decoder.
+func TestFilterErrors(t *testing.T) {
+	d := opened(t, serve.Options{})
+	for says, filter := range map[string]any{
+		`got "yesterdayish", expected a time such as 2026-03-01T09:00:00Z`:        m{"since": "yesterdayish"},
+		`filter.tags_any: got a string, expected a list`:                          m{"tags_any": "open"},
+		`ctxpage: filter.meta."year": got a list, expected a string, a number`:    m{"meta": m{"year": []int{1}}},
+		`ctxpage: filter.meta."year": got null, expected a string, a number`:      m{"meta": m{"year": nil}},
+		`ctxpage: filter.meta."year": got an object, expected a string, a number`: m{"meta": m{"year": m{"$gt": m{}}}},
+		`ctxpage: filter.meta."year": got "$in", expected one of $eq, $ne, $gt`:   m{"meta": m{"year": m{"$in": 1}}},
+		`unknown field "tag"`: m{"tag": "open"},
+	} {
+		for _, call := range []string{"list", "search", "assemble"} {
+			in := m{"filter": filter}
+			if call != "list" {
+				in["query"] = "refunds"
+			}
+			status, out := d.send(agent, call, in)
+			require.Equal(t, 400, status, says)
+			message := out["error"].(map[string]any)["message"].(string)
+			require.Contains(t, message, says)
+			require.NotContains(t, message, "interface")
+			require.NotContains(t, message, "Go ")
+		}
+	}
+}
+
 // The schemas are a contract: a field may be added; one that goes or changes breaks programs.
 func TestSchemaIsPinned(t *testing.T) {
 	v, err := serve.Schema()

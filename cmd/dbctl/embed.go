@@ -21,12 +21,17 @@ type modelFlags struct {
 	Model string `help:"Also compare by meaning: the folder of a static model, or an endpoint with the name of a model, like http://localhost:11434/v1#nomic-embed-text. CTXPAGE_EMBED_KEY has the key of an endpoint." env:"CTXPAGE_MODEL" placeholder:"DIR|URL"`
 }
 
+// endpoint says that the model is at a server.
+func (f *modelFlags) endpoint() bool {
+	return strings.HasPrefix(f.Model, "http://") || strings.HasPrefix(f.Model, "https://")
+}
+
 // embedWith makes the embedder of the databases that this call opens.
 func (f *modelFlags) embedWith(a *app) error {
 	switch {
 	case f.Model == "":
 		return nil
-	case strings.HasPrefix(f.Model, "http://"), strings.HasPrefix(f.Model, "https://"):
+	case f.endpoint():
 		base, name, _ := strings.Cut(f.Model, "#")
 		if name, err := url.PathUnescape(name); err != nil || name == "" {
 			return usage("--model %s: expected the name of the model behind a #, like http://localhost:11434/v1#nomic-embed-text", base)

@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 )
 
@@ -95,4 +97,50 @@ func TestEmbedWithAnEndpoint(t *testing.T) {
 		require.Contains(t, r.err, c.says)
 		require.NotContains(t, strings.ToLower(r.err), "sk-secret")
 	}
+}
+
+// TestServersFindByMeaning: what dbctl serves to other programs finds by meaning, too, and says when it could not.
+func TestServersFindByMeaning(t *testing.T) {
+	t.Setenv("CTXPAGE_MODEL", "")
+	file, dir := filepath.Join(t.TempDir(), "agent.ctx"), aModel(t)
+	ok(t, "", "init", file)
+	ok(t, "", "put", file, "acme", "a", "Allergic to peanuts")
+
+	s := startServe(t, file, "--stdin")
+	require.NotContains(t, s.post(t, "search", `{"query":"food"}`), "Allergic", "control: by words alone")
+	require.NoError(t, s.in.Close())
+	s.ends(t, "standard input ended")
+	s = startServe(t, file, "--stdin", "--model", dir)
+	require.Contains(t, s.post(t, "search", `{"query":"food"}`), "Allergic")
+	require.Contains(t, s.post(t, "assemble", `{"query":"food","budget":500}`), "Allergic")
+	require.NoError(t, s.in.Close())
+	s.ends(t, "standard input ended")
+
+	ask := func(tool string, args ...string) string {
+		cmd := exec.Command(os.Args[0], append([]string{"mcp", file, "--scope", "acme"}, args...)...)
+		cmd.Env = append(os.Environ(), childEnv+"=1")
+		host, err := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+		require.NoError(t, err)
+		res, err := host.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: map[string]any{"query": "food"}})
+		require.NoError(t, err)
+		require.NoError(t, host.Close())
+		b, err := json.Marshal(res)
+		require.NoError(t, err)
+		return string(b)
+	}
+	require.NotContains(t, ask("search"), "Allergic", "control")
+	require.Contains(t, ask("search", "--model", dir), "Allergic")
+	require.Contains(t, ask("assemble", "--model", dir), "Allergic")
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for _, tool := range []string{"search", "assemble"} {
+		require.Regexp(t, `"degraded":"[^"]*embedder gone`, ask(tool, "--model", gone.URL+"/v1#gone"))
+	}
+
+	t.Chdir(filepath.Dir(dir))
+	config := []string{"mcp", "config", "cursor", file, "--scope", "acme", "--model"}
+	require.Contains(t, ok(t, "", append(config, filepath.Base(dir))...), "--model="+dir, "a client starts it from any directory")
+	require.Contains(t, ok(t, "", append(config, "http://127.0.0.1:1/v1#m")...), "--model=http://127.0.0.1:1/v1#m")
+	require.Equal(t, exitFailed, dbctl("", append(config, "nowhere")...).code)
+	require.Equal(t, exitUsage, dbctl("", "serve", file, "--model", "http://127.0.0.1:1/v1").code)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -36,6 +37,7 @@ type mcpFlags struct {
 	Confirm   string `help:"Name of the person whom the client asks before each write is committed." placeholder:"NAME"`
 	Evaluator string `help:"Program that judges writes. It reads the draft as JSON from standard input and prints {\"confidence\": 0 to 1, \"note\": TEXT}." placeholder:"PROGRAM" type:"path"`
 	HTTP      string `help:"Serve streamable HTTP on this loopback address, at /mcp, instead of standard input and output. CTXPAGE_MCP_TOKEN, if set, is required as a bearer token." placeholder:"127.0.0.1:PORT"`
+	modelFlags
 }
 
 func (f *mcpFlags) check() error {
@@ -55,7 +57,7 @@ type mcpServeCmd struct {
 }
 
 func (mcpServeCmd) Help() string {
-	return `Serves until standard input ends, the parent process ends, or Ctrl-C. Without --write the model can only read. With --write, what the gate does not pass is held for dbctl review, unless --evaluator judges it or --confirm names a person to ask.
+	return `Serves until standard input ends, the parent process ends, or Ctrl-C. Without --write the model can only read. With --write, what the gate does not pass is held for dbctl review, unless --evaluator judges it or --confirm names a person to ask. With --model the tools assemble and search find pages by their meaning, too.
 
 Other processes may use the database while it runs: agents, other servers, dbctl.
 
@@ -66,7 +68,7 @@ func (c *mcpServeCmd) Run(a *app) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	if err := c.allow(a); err != nil {
+	if err := errors.Join(c.allow(a), c.embedWith(a)); err != nil {
 		return err
 	}
 	db, err := c.open(a)
@@ -87,7 +89,7 @@ func cmpErr(err, closing error) error {
 
 func (c *mcpServeCmd) open(a *app) (*ctxpage.DB, error) {
 	if _, err := os.Stat(c.File); c.Write && os.IsNotExist(err) {
-		return ctxpage.Open(c.File, ctxpage.Options{Key: a.key, Keyring: a.Keyring, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots})
+		return ctxpage.Open(c.File, ctxpage.Options{Key: a.key, Keyring: a.Keyring, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder})
 	}
 	return a.open(c.File, true)
 }

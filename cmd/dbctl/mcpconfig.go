@@ -124,7 +124,11 @@ func (c *mcpConfigCmd) entry() (e serverEntry, err error) {
 	if client.typed {
 		e.Type = "stdio"
 	}
-	e.Args = append([]string{"mcp", "serve", file}, c.mcpFlags.args()...)
+	args, err := c.mcpFlags.args()
+	if err != nil {
+		return e, err
+	}
+	e.Args = append([]string{"mcp", "serve", file}, args...)
 	for _, dir := range c.Root {
 		abs, err := filepath.Abs(dir)
 		if err != nil {
@@ -136,8 +140,14 @@ func (c *mcpConfigCmd) entry() (e serverEntry, err error) {
 }
 
 // args are the flags as the client's program gets them. --flag=value keeps a value that begins with a dash one.
-func (f *mcpFlags) args() (out []string) {
-	for _, v := range []struct{ flag, value string }{{"--scope", f.Scope}, {"--actor", f.Actor}, {"--confirm", f.Confirm}, {"--evaluator", f.Evaluator}} {
+func (f *mcpFlags) args() (out []string, err error) {
+	model := f.Model
+	if model != "" && !f.endpoint() {
+		if model, err = filepath.Abs(model); err != nil {
+			return nil, err
+		}
+	}
+	for _, v := range []struct{ flag, value string }{{"--scope", f.Scope}, {"--actor", f.Actor}, {"--confirm", f.Confirm}, {"--evaluator", f.Evaluator}, {"--model", model}} {
 		if v.value != "" {
 			out = append(out, v.flag+"="+v.value)
 		}
@@ -145,7 +155,7 @@ func (f *mcpFlags) args() (out []string) {
 	if f.Write {
 		out = append(out, "--write")
 	}
-	return out
+	return out, nil
 }
 
 // configView is what mcp config says.
@@ -177,6 +187,11 @@ func (c *mcpConfigCmd) Run(a *app) error {
 	v := configView{Client: c.Client, Config: path, DryRun: c.DryRun}
 	edit := client.remove(c.Name)
 	if !c.Uninstall {
+		if c.HTTP == "" {
+			if err := c.embedWith(a); err != nil { // what the server would refuse
+				return err
+			}
+		}
 		e, err := c.entry()
 		if err != nil {
 			return err

@@ -30,6 +30,7 @@ type serveCmd struct {
 	Lease     time.Duration `help:"End a caller's key, and roll back an open transaction, after this time without a call." default:"10m"`
 	Parent    int           `help:"End when this process ends." placeholder:"PID"`
 	Stdin     bool          `help:"End when standard input ends."`
+	modelFlags
 	rootFlags
 }
 
@@ -57,14 +58,14 @@ func (c *serveCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := c.allow(a); err != nil {
+	if err := errors.Join(c.allow(a), c.embedWith(a)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(a.ctx)
 	defer cancel(nil)
 	opts.Stop = func() { cancel(errEnough) }
 	db, err := ctxpage.Open(c.File, ctxpage.Options{
-		Key: a.key, Keyring: a.Keyring, MustExist: c.MustExist, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots, Stop: opts.Stop,
+		Key: a.key, Keyring: a.Keyring, MustExist: c.MustExist, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Stop: opts.Stop,
 	})
 	if err != nil {
 		return err

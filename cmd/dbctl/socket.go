@@ -39,7 +39,7 @@ func (a *app) dial(socket string, exclusive bool) (*ctxpage.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := ctxpage.Open(socketScheme+socket, ctxpage.Options{Store: c, RecordedRoots: !a.NoRoots, Clock: a.now, FileRoots: a.roots})
+	db, err := ctxpage.Open(socketScheme+socket, ctxpage.Options{Store: c, RecordedRoots: !a.NoRoots, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder})
 	if err != nil {
 		_ = c.Close()
 	}

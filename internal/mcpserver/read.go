@@ -39,6 +39,8 @@ type assembleOut struct {
 	Tokens  int            `json:"tokens"`
 	Blocks  []blockOut     `json:"blocks" jsonschema:"the pages of the context, in order"`
 	LeftOut map[string]int `json:"left_out" jsonschema:"pages that were considered and left out, counted by reason"`
+
+	Degraded string `json:"degraded,omitempty" jsonschema:"why words alone decided, or meaning did not see all pages"`
 }
 
 type blockOut struct {
@@ -73,7 +75,7 @@ func (s *server) assemble(ctx context.Context, _ *mcp.CallToolRequest, in assemb
 	if err != nil {
 		return nil, assembleOut{}, err
 	}
-	out := assembleOut{Text: a.Text(), Trace: a.Trace, Tier: int(a.Tier), Tokens: a.Tokens, Blocks: []blockOut{}, LeftOut: map[string]int{}}
+	out := assembleOut{Text: a.Text(), Trace: a.Trace, Tier: int(a.Tier), Tokens: a.Tokens, Blocks: []blockOut{}, LeftOut: map[string]int{}, Degraded: a.Degraded}
 	served := map[uint64]*manifest.Page{}
 	for i := range a.Manifest.Pages {
 		served[a.Manifest.Pages[i].Num] = &a.Manifest.Pages[i]
@@ -113,6 +115,8 @@ type searchIn struct {
 type searchOut struct {
 	Hits    []hitOut       `json:"hits" jsonschema:"best first"`
 	LeftOut map[string]int `json:"left_out" jsonschema:"pages that match and are not served, counted by reason"`
+
+	Degraded string `json:"degraded,omitempty" jsonschema:"why words alone decided, or meaning did not see all pages"`
 }
 
 type hitOut struct {
@@ -135,7 +139,7 @@ func (s *server) search(ctx context.Context, _ *mcp.CallToolRequest, in searchIn
 	if err != nil {
 		return nil, searchOut{}, err
 	}
-	out := searchOut{Hits: []hitOut{}, LeftOut: map[string]int{}}
+	out := searchOut{Hits: []hitOut{}, LeftOut: map[string]int{}, Degraded: f.Degraded}
 	for _, h := range f.Hits {
 		out.Hits = append(out.Hits, hitOut{h.Ref.String(), render.Escape(h.Text), h.Score, h.Stale})
 	}
