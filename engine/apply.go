@@ -174,14 +174,14 @@ func forgetOutcomes(tx Writer, o *overlay, n *RowCounts) error {
 	return dropOutcomes(tx, n, func(_ ulid.ULID, dropped int) bool { return n.txn-dropped > outcomesKept }) // see usedBefore
 }
 
-// dropOutcomes deletes outcomes, oldest first, as long as goes returns true for the next one;
+// dropOutcomes deletes outcomes, oldest first, as long as drops returns true for the next one;
 // dropped is how many went before it. Rows are deleted after the walk, which would not survive a
 // change of the table, and the newest first: bbolt moves the rows behind a deleted one in their
 // page.
-func dropOutcomes(tx Writer, n *RowCounts, goes func(id ulid.ULID, dropped int) bool) error {
+func dropOutcomes(tx Writer, n *RowCounts, drops func(id ulid.ULID, dropped int) bool) error {
 	var drop [][]byte
 	for k, v := range tx.From(TableTxn, nil) {
-		if !goes(ulid.ULID(k), len(drop)) {
+		if !drops(ulid.ULID(k), len(drop)) {
 			break
 		}
 		drop = append(drop, slices.Clone(k))

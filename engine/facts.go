@@ -41,6 +41,9 @@ func (f *facts) get(n uint32) []byte {
 }
 
 // number returns the number of a combination, a new one if it is not known.
+//
+// The caller holds cat.mu for writing, or is an open. The bytes are copied into the arena, so the
+// caller may use b again.
 func (f *facts) number(b []byte) uint32 {
 	if len(b) == 0 {
 		return 0
@@ -129,6 +132,9 @@ func eachField(b []byte, fn func(tag uint64, value []byte)) {
 }
 
 // encode makes a combination from its fields as a row has them.
+//
+// It reads the fields as they are in the row, without making strings of them. The result is valid
+// until the next call.
 func (f *facts) encode(subject, tags, meta []byte) []byte {
 	if len(subject)+len(tags)+len(meta) == 0 {
 		return nil
@@ -179,6 +185,9 @@ func newAsked(f *store.Filter) (a asked, any bool) {
 }
 
 // holds reports whether a combination meets the conditions.
+//
+// It walks the bytes in the order in which encode wrote them. The caller remembers the answer by
+// number, so a combination is compared once for a filter and not once for a page.
 func (a *asked) holds(b []byte) bool {
 	d := codec.Decoder{B: b}
 	var subject []byte

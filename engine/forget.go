@@ -267,6 +267,9 @@ func (s *Engine) usedBefore(id ulid.ULID) (bool, error) {
 
 // enqueueForget makes head records that forget artefacts, except those that were put again since
 // the plan.
+//
+// It runs at the tail of the log, so no commit can come between its look at the catalogue and its
+// record.
 func (s *Engine) enqueueForget(b *Request, p *Commit, leaf *manifest.Record) error {
 	if len(b.forget) == 0 {
 		return nil
@@ -292,9 +295,12 @@ func (s *Engine) enqueueForget(b *Request, p *Commit, leaf *manifest.Record) err
 	return nil
 }
 
-// trim plans which rows of dropped versions of an artefact go. heads are all of its rows, oldest
-// first.
-func (c *collector) trim(heads []*store.Head) {
+// planRows plans which rows of dropped versions of an artefact go. heads are all of its rows,
+// oldest first.
+//
+// A floor is the row of a dropped version, never that of a deletion. At least one of these rows
+// stays, whatever KeepRecords says.
+func (c *collector) planRows(heads []*store.Head) {
 	last := len(heads) - 1
 	droppable := 0 // this many, from the oldest on, are dropped and needed by nothing
 	for droppable < last && c.forgettable(heads[droppable]) {
@@ -346,8 +352,8 @@ func (c *collector) forgettable(h *store.Head) bool {
 	return true
 }
 
-// forgetRows commits what trim planned. The newest KeepNames of the deleted and dropped artefacts
-// keep their rows.
+// forgetRows commits what planRows planned. The newest KeepNames of the deleted and dropped
+// artefacts keep their rows.
 func (c *collector) forgetRows() error {
 	slices.SortFunc(c.deleted, func(a, b *store.Head) int { return cmp.Compare(a.LSN, b.LSN) })
 	for _, h := range c.deleted[:max(0, len(c.deleted)-c.job.KeepNames)] {
@@ -441,6 +447,9 @@ func (c *collector) oldReviews(limit int64) (rows []store.StateRow, err error) {
 
 // past adds the rows of a kind that belong to the past since before a time, and sorts out the rows
 // of artefacts that were deleted before it.
+//
+// The time of a row is in its key, or in that of the artefact it belongs to, so no value is
+// decoded.
 func (c *collector) past(k *store.StateKind, limit int64, rows []store.StateRow, deleted map[store.Ref][]store.StateRow) ([]store.StateRow, error) {
 	for q := (store.ScanQuery{What: store.ScanState, Prefix: k.Prefix, Limit: 1000}); ; {
 		page, err := c.s.Scan(c.ctx, q)

@@ -53,7 +53,7 @@ const (
 )
 
 // version is one version of an artefact, as gc judges it. kept and why are never both empty once
-// keeps has run.
+// whyKept has run.
 type version struct {
 	head   *store.Head
 	ended  int64  // when it stopped being current, microseconds
@@ -73,9 +73,9 @@ type version struct {
 // was committed:
 //
 //	watch          the sequencer reports what new commits name
-//	stored         names of held batches and state rows
-//	parents        names of live artefacts
-//	artefact       plans versions, and commits full parts of drops (goes, flush)
+//	nameStored     names of held batches and state rows
+//	nameLineage    names of live artefacts
+//	planArtefact   plans versions, and commits full parts of drops (addDrop, flush)
 //	forgetRows     rows of dropped versions and of deleted artefacts
 //	forgetState    drafts, reviews, rows of deleted turns, journals, names of scopes
 //	vectors        rows of models that are not used any more
@@ -97,7 +97,7 @@ type collector struct {
 	}
 	commits int           // that dropped something
 	wrote   bool          // a commit of this run succeeded
-	forget  []*store.Head // rows that go, planned by trim
+	forget  []*store.Head // rows that go, planned by planRows
 	deleted []*store.Head // artefacts that are deleted and dropped
 	rep     store.GCReport
 	gone    map[string]*tally
@@ -148,13 +148,13 @@ func (c *collector) walk() error {
 			return err
 		}
 	}
-	if err := c.stored(); err != nil {
+	if err := c.nameStored(); err != nil {
 		return err
 	}
-	if err := c.each("what names versions", c.parents); err != nil {
+	if err := c.each("what names versions", c.nameLineage); err != nil {
 		return err
 	}
-	if err := c.each("versions", c.artefact); err != nil {
+	if err := c.each("versions", c.planArtefact); err != nil {
 		return err
 	}
 	if err := c.flush(); err != nil {
@@ -171,6 +171,9 @@ func (c *collector) walk() error {
 
 // watch makes the sequencer report what commits name from now on, and waits for the commits that
 // were in flight before.
+//
+// Commits in flight are waited for, because their references went into the sequencer before it
+// reported any; once they are installed, the walk over what is stored sees them.
 func (s *Engine) watch(ctx context.Context, n *names) error {
 	tail, err := s.log.Acquire(ctx)
 	if err != nil {
@@ -221,8 +224,8 @@ func (c *collector) eachHeldBatch(fn func(id ulid.ULID, h *store.HeldBatch)) err
 	return errors.Join(err, damage)
 }
 
-// stored collects what held batches and session rows name.
-func (c *collector) stored() error {
+// nameStored collects what held batches and session rows name.
+func (c *collector) nameStored() error {
 	err := c.eachHeldBatch(func(_ ulid.ULID, h *store.HeldBatch) {
 		if h.Decided == "" {
 			c.names.commit(&h.Batch, true)
@@ -264,6 +267,9 @@ func (c *collector) stateRows(k *store.StateKind) error {
 
 // each calls fn for every artefact, in the order of their numbers. Artefacts that come later are
 // not visited: what they name was reported by the sequencer.
+//
+// It takes cat.mu for moments only, so commits go on. The number of artefacts only grows, so a
+// number that was valid stays valid.
 func (c *collector) each(what string, fn func(art uint64) error) error {
 	c.s.cat.mu.RLock()
 	total := uint64(len(c.s.cat.arts))
@@ -284,6 +290,8 @@ func (c *collector) each(what string, fn func(art uint64) error) error {
 }
 
 // state returns what the catalogue says of an artefact.
+//
+// expires is that of the newest version; it is in the column of each of its pages.
 func (c *collector) state(art uint64) (scope string, newest uint32, live bool, expires int64) {
 	cat := c.s.cat
 	cat.mu.RLock()
@@ -295,8 +303,8 @@ func (c *collector) state(art uint64) (scope string, newest uint32, live bool, e
 	return cat.scopeName(a.scope), a.version, live, expires
 }
 
-// parents adds what a live artefact was made from.
-func (c *collector) parents(art uint64) error {
+// nameLineage adds what a live artefact was made from.
+func (c *collector) nameLineage(art uint64) error {
 	_, newest, live, _ := c.state(art)
 	if !live {
 		return nil
@@ -311,9 +319,13 @@ func (c *collector) parents(art uint64) error {
 	return nil
 }
 
-// artefact plans what goes of one artefact. An artefact with a single version that has not expired
-// has nothing to drop.
-func (c *collector) artefact(art uint64) error {
+// planArtefact plans what goes of one artefact. An artefact with a single version that has not
+// expired has nothing to drop.
+//
+// The rows of versions that lost their content earlier are planned first (planRows), then the
+// versions that still have it. Only whole artefacts are planned at once, because keepShared must
+// see every version that may share a page.
+func (c *collector) planArtefact(art uint64) error {
 	scope, newest, live, expires := c.state(art)
 	expired := live && expires != 0 && expires <= c.now
 	keep, ours := c.job.KeepIn(scope)
@@ -325,19 +337,19 @@ func (c *collector) artefact(art uint64) error {
 	if err != nil || newest == 0 {
 		return err
 	}
-	c.trim(heads)
+	c.planRows(heads)
 	vs := c.versions(heads, expired)
-	c.passed(heads, vs)
+	c.passNames(heads, vs)
 	for i := range vs {
-		vs[i].kept = c.keeps(vs[i], len(vs)-1-i)
+		vs[i].kept = c.whyKept(vs[i], len(vs)-1-i)
 	}
-	share(vs)
+	keepShared(vs)
 	for _, v := range vs {
 		switch {
 		case v.kept != "":
-			c.stays(v)
+			c.countKept(v)
 		default:
-			if err := c.goes(v); err != nil {
+			if err := c.addDrop(v); err != nil {
 				return err
 			}
 		}
@@ -363,6 +375,9 @@ func (s *Engine) heads(art uint64, newest uint32) (heads []*store.Head, err erro
 
 // versions returns the versions that still have content, oldest first. A version ended with the
 // commit of the next one, or when it expired if that was earlier and expired versions may go.
+//
+// The pages and bytes of a version are those that go if all older versions go too: pages that no
+// newer version has. So the sums in the report count each page once.
 func (c *collector) versions(heads []*store.Head, expired bool) (vs []*version) {
 	last := len(heads) - 1
 	for i, h := range heads {
@@ -396,9 +411,9 @@ func (c *collector) versions(heads []*store.Head, expired bool) (vs []*version) 
 	return vs
 }
 
-// passed tells names which pages of dropped versions still belong to later versions: a reference to
-// such a page keeps those.
-func (c *collector) passed(heads []*store.Head, vs []*version) {
+// passNames tells names which pages of dropped versions still belong to later versions: a reference
+// to such a page keeps those.
+func (c *collector) passNames(heads []*store.Head, vs []*version) {
 	if len(vs) == len(heads) {
 		return
 	}
@@ -424,9 +439,9 @@ func (c *collector) passed(heads []*store.Head, vs []*version) {
 	}
 }
 
-// keeps says why a version stays; "": it goes. newer is the number of newer versions of its
+// whyKept says why a version stays; "": it goes. newer is the number of newer versions of its
 // artefact. Versions that a reader in flight may read stay too (holds).
-func (c *collector) keeps(v *version, newer int) string {
+func (c *collector) whyKept(v *version, newer int) string {
 	switch {
 	case v.why == "":
 		return store.KeptNewest
@@ -446,10 +461,13 @@ func (c *collector) keeps(v *version, newer int) string {
 	return ""
 }
 
-// share keeps versions that share pages with versions that stay. A page is known by the newest
+// keepShared keeps versions that share pages with versions that stay. A page is known by the newest
 // version that has it, so that one stays if any of them does. And a version whose pages all stay
 // would free nothing, so it stays too.
-func share(vs []*version) {
+//
+// Its time grows as the number of page rows does: one walk down the ages is enough, because a
+// version that is made to stay is never older than the one that made it stay.
+func keepShared(vs []*version) {
 	newest := map[uint64]*version{} // by page
 	for _, v := range vs {
 		for _, r := range v.head.Rows {
@@ -470,8 +488,8 @@ func share(vs []*version) {
 	}
 }
 
-// stays counts a version that has ended and is kept, and names those that ended first.
-func (c *collector) stays(v *version) {
+// countKept counts a version that has ended and is kept, and names those that ended first.
+func (c *collector) countKept(v *version) {
 	if v.live && v.why == "" {
 		return // it has not ended
 	}
@@ -517,10 +535,10 @@ func (c *collector) flush() error {
 	for _, d := range c.part {
 		if d.from.kept = d.kept; d.kept != "" {
 			c.stuck.art, c.stuck.why = d.head.Art, d.kept
-			c.stays(d.from)
+			c.countKept(d.from)
 			continue
 		}
-		c.went(d.from)
+		c.countDropped(d.from)
 	}
 	c.part, c.size = nil, 0
 	if err == nil {

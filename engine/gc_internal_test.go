@@ -16,7 +16,7 @@ func TestGCShareMany(t *testing.T) {
 	}
 	last := len(vs) - 1
 	vs[last/2].kept = store.KeptHeld
-	share(vs)
+	keepShared(vs)
 	kept := func(v *version) bool { return v.kept != "" }
 	require.Equal(t, last/2, slices.IndexFunc(vs, kept))
 	require.False(t, slices.ContainsFunc(vs[last/2:], func(v *version) bool { return v.kept == "" }))

@@ -37,16 +37,16 @@ func addVersion(t *store.GCTally, v *version) {
 	t.Bytes += v.bytes
 }
 
-// goes puts a version on the list of the next commit, and commits the list when it is long. If a
+// addDrop puts a version on the list of the next commit, and commits the list when it is long. If a
 // version of the same artefact stayed in an earlier part, this one stays as well.
-func (c *collector) goes(v *version) error {
+func (c *collector) addDrop(v *version) error {
 	if c.dry {
-		c.went(v)
+		c.countDropped(v)
 		return nil
 	}
 	if v.head.Art == c.stuck.art {
 		v.kept = c.stuck.why
-		c.stays(v)
+		c.countKept(v)
 		return nil
 	}
 	d := &drop{head: tombstone(v.head, c.run.String()), from: v, group: format.GroupName(v.head)}
@@ -69,8 +69,8 @@ func (c *collector) most() int {
 	return 1
 }
 
-// went counts a version that is dropped, or would be.
-func (c *collector) went(v *version) {
+// countDropped counts a version that is dropped, or would be.
+func (c *collector) countDropped(v *version) {
 	count(c.gone, v.why, v)
 	addVersion(&c.rep.Dropped, v)
 	if len(c.rep.Refs) < gcRefs {

@@ -20,6 +20,9 @@ import (
 
 // listed returns the artefacts of a scope that a query lists, one more than its limit. The caller
 // holds cat.mu for reading.
+//
+// One more than the limit tells whether there is a next page. By id, the walk ends at the first id
+// without the prefix; by age, ids with the prefix are anywhere, so it goes on to the end.
 func (s *Engine) listed(scope uint32, q *store.ScanQuery) (out []uint64, err error) {
 	c := s.cat
 	prefix := q.Prefix
