@@ -27,7 +27,7 @@ import (
 //	leaf        the audit record, made last: it has the digests of all rows above
 //
 // The order of apply is part of the format: a leaf refers to rows by their place in it
-// (rowProof.place), and redo installs heads in the order of the record.
+// (format.Proof.Place), and redo installs heads in the order of the record.
 //
 // Ownership: the sequencer owns the record until it is in the log. From then on the installer and
 // redo only read it. The exception is the analyses and the index built from them, which

@@ -27,7 +27,7 @@ import (
 //	journals  records of passes and directives that newer ones replaced (gcjournal.go)
 //	scopes    names of scopes in which nothing is left (gcscopes.go)
 //
-// The first two travel as head rows with a flag of their own (flagFloor, flagForgotten), the others
+// The first two travel as head rows with a flag of their own (format.FlagFloor, FlagForgotten), the others
 // as state rows. So the log orders and repeats them like any commit.
 //
 // Invariant: a number is never used again. After an artefact is forgotten nothing in the rows says

@@ -150,8 +150,6 @@ func (s *Engine) unfiledState(key string) (body []byte, known bool) {
 	return body, known
 }
 
-// filedRow reads a state row from the rows.
-//
 // filedRow reads a state row from the rows. A row that the audit says should be there and is not is
 // damage; a row whose key was destroyed is absent.
 func (s *Engine) filedRow(key string) (row store.StateRow, err error) {

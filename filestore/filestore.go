@@ -83,8 +83,8 @@ type Options struct {
 	// Identity is the id and secret of a database that is made here: those of the one it is an
 	// import of. The zero Info makes new ones. A database that exists keeps its own.
 	Identity store.Info
-	// MustExist refuses to make a database; lockWait is how long to wait for another process to let
-	// go.
+	// MustExist refuses to make a database. LockWait is how long to wait for another process to let
+	// go of it.
 	MustExist bool
 	LockWait  time.Duration
 	Lock      *Lock            // of Path, held by the caller, who releases it after Close; nil: Open takes it. Not with ReadOnly

@@ -220,7 +220,7 @@ func (e *LineError) Error() string {
 // Unwrap returns the cause.
 func (e *LineError) Unwrap() error { return e.Err }
 
-// head is the line of a version. An artefact that was erased has its names and times only.
+// of makes the line of the version h. An artefact that was erased has its names and times only.
 func (o *oneVersion) of(h *store.Head) {
 	*o = oneVersion{
 		Scope: h.Scope, ID: h.ID, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt.UTC(), Actor: h.Actor, Deleted: h.Deleted, Gone: h.Gone, GoneBy: h.GoneBy,

@@ -12,7 +12,7 @@ import (
 // is a name where it is none of the words that the language keeps for itself,
 // no number and no date.
 
-// sort of a word.
+// wordSort is the sort of a word.
 type wordSort uint8
 
 const (

@@ -200,7 +200,7 @@ func (b *bench) seen(id string) store.Seen {
 	return store.Seen{Scope: l.Scope, ID: id, Page: 1, Num: l.Pages[0].Num}
 }
 
-// terms are those of a question in words that no stemmer changes.
+// ask makes a query of words that no stemmer changes.
 func (b *bench) ask(words ...string) store.CandidateQuery {
 	return store.CandidateQuery{Scopes: chain, Terms: words, Now: b.time(), K: 50}
 }

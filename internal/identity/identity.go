@@ -124,7 +124,7 @@ func isASCII(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
 }
 
-// Check is checkID for the name of a person or a program: it must show something.
+// Check is store.CheckID for the name of a person or a program: it must show something.
 func Check(field, s string) error {
 	if err := store.CheckID(field, s); err != nil {
 		return err
