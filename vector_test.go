@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -616,4 +617,46 @@ func TestEmbedReportsWhatFails(t *testing.T) {
 	m.fail = func(context.Context, int, []string) ([][]float32, error) { return nil, errors.New("down") }
 	_, err = db.Embed(ctx, store.EmbedOptions{Scope: "other"})
 	require.ErrorContains(t, err, "no page could be embedded")
+}
+
+// listingStore counts how often pages without a vector are listed.
+type listingStore struct {
+	store.Store
+	listed atomic.Int64
+}
+
+func (s *listingStore) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
+	if q.What == store.ScanUnembedded {
+		s.listed.Add(1)
+	}
+	return s.Store.Scan(ctx, q)
+}
+
+// TestEmbedListsPagesOnce: each listing counts all pages without a vector, so one for each call of the embedder would cost
+// the square of their number.
+func TestEmbedListsPagesOnce(t *testing.T) {
+	mem, err := storetest.NewMemory(storetest.Config{State: StateKinds()})
+	require.NoError(t, err)
+	counted, m := &listingStore{Store: mem}, &meanings{}
+	db, err := Open("in memory", Options{Store: counted, Embedder: m})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	require.NoError(t, batchOf(db.Scope("acme"), 900))
+	rep, err := db.Embed(ctx, store.EmbedOptions{})
+	require.NoError(t, err)
+	require.Equal(t, 900, rep.Made)
+	m.mu.Lock()
+	require.Greater(t, m.calls, 28, "control: the embedder was called for parts")
+	m.mu.Unlock()
+	require.LessOrEqual(t, counted.listed.Load(), int64(2), "one to count, one to list")
+
+	require.NoError(t, batchOf(db.Scope("other"), 2000))
+	counted.listed.Store(0)
+	_, err = db.Scope("other").Search(ctx, "lunch", 1)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		st, err := db.Stats(ctx)
+		return err == nil && !st.Embedding.Running && st.Embedding.Left == 0
+	}, 10*time.Second, 5*time.Millisecond)
+	require.LessOrEqual(t, counted.listed.Load(), int64(2), "one by the question, one in the background")
 }

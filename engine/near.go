@@ -307,7 +307,7 @@ func (s *Engine) scanUnembedded(ctx context.Context, q store.ScanQuery) (out sto
 	defer s.cat.mu.RUnlock()
 	out.LSN = s.cat.lsn
 	chain := s.cat.chain(q.Scopes)
-	last := uint64(0)
+	last, more := uint64(0), false
 	for num := range s.cat.unembedded(m, chain) {
 		out.Count++
 		switch {
@@ -316,8 +316,11 @@ func (s *Engine) scanUnembedded(ctx context.Context, q store.ScanQuery) (out sto
 			out.Keys = append(out.Keys, store.PageKey{Num: num, Version: s.cat.page(num).head})
 			last = num
 		default:
-			out.Next = strconv.FormatUint(last, 10)
+			more = true
 		}
+	}
+	if more {
+		out.Next = strconv.FormatUint(last, 10)
 	}
 	return out, nil
 }

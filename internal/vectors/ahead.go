@@ -20,6 +20,10 @@ import (
 // aheadPages is how many pages a question has embedded before it is asked.
 const aheadPages = 256
 
+// listed is how many pages without a vector are listed at once where all are made. Each listing
+// counts all of them, so to list a chunk at a time cost the square of their number.
+const listed = 8192
+
 // behind is the work in the background.
 type behind struct {
 	mu   sync.Mutex
@@ -141,7 +145,7 @@ func (m *Maker) inBackground(scopes store.Scopes, length int) {
 // makeAll makes all that pages of a chain lack. A page that cannot be read is passed over.
 func (m *Maker) makeAll(ctx context.Context, scopes store.Scopes, length int) error {
 	for cursor := ""; ; {
-		page, err := m.lacking(ctx, scopes, cursor, aheadPages)
+		page, err := m.lacking(ctx, scopes, cursor, listed)
 		if err != nil {
 			return err
 		}

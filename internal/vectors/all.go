@@ -3,6 +3,7 @@ package vectors
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -60,19 +61,21 @@ func (m *Maker) scopes(ctx context.Context, only string) (names []string, err er
 func (m *Maker) allOf(ctx context.Context, out *store.EmbedReport, in *store.EmbeddedIn, progress store.Progress, total int) error {
 	chain := store.Scopes{in.Scope}
 	for cursor := ""; ; {
-		page, err := m.lacking(ctx, chain, cursor, chunk)
+		page, err := m.lacking(ctx, chain, cursor, listed)
 		if err != nil {
 			return err
 		}
-		made, err := m.makeSome(ctx, chain, page.Keys, 0)
-		if err != nil {
-			if made, err = m.oneByOne(ctx, out, chain, page.Keys, err); err != nil {
-				return err
+		for keys := range slices.Chunk(page.Keys, chunk) {
+			made, err := m.makeSome(ctx, chain, keys, 0)
+			if err != nil {
+				if made, err = m.oneByOne(ctx, out, chain, keys, err); err != nil {
+					return err
+				}
 			}
-		}
-		in.Made, out.Made, out.Left = in.Made+made, out.Made+made, out.Left-made
-		if progress != nil {
-			progress("embed", uint64(out.Made+len(out.Failed)), uint64(total))
+			in.Made, out.Made, out.Left = in.Made+made, out.Made+made, out.Left-made
+			if progress != nil {
+				progress("embed", uint64(out.Made+len(out.Failed)), uint64(total))
+			}
 		}
 		if cursor = page.Next; cursor == "" {
 			return nil
