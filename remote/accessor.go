@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"slices"
 
 	"github.com/ctxpage/ctxpage/manifest"
 )
@@ -29,6 +28,12 @@ type accessor[T any] struct {
 	puts func(*writer, []T)
 	gets func(*reader, []T) error
 	odd  *oddColumn[T] // nil: a column has one list
+
+	// Of a packed column (packed.go).
+	same   func([]T) bool // all rows have the value of the first; nil: values cannot be compared
+	spread func([]T)      // gives all rows that value
+	pack   func([]byte, []T) []byte
+	unpack func([]byte, []T) ([]byte, error) // returns what is left
 }
 
 // oddColumn writes and reads a column that is more than one list.
@@ -72,23 +77,43 @@ func newAccessor[T any, F comparable](name, list string, at func(*T) *F, put fun
 			}
 			return nil
 		},
+		same: func(rows []T) bool {
+			first := *at(&rows[0])
+			for i := range rows {
+				if *at(&rows[i]) != first {
+					return false
+				}
+			}
+			return true
+		},
+		spread: func(rows []T) {
+			first := *at(&rows[0])
+			for i := range rows {
+				*at(&rows[i]) = first
+			}
+		},
 	}
 }
 
 // flags, reals, texts, ints, uints and spans are accessors by the kind of the field. The kind names
 // the list that a column has its values in.
 func flags[T any](name string, at func(*T) *bool) accessor[T] {
-	return newAccessor(name, "Flags", at, (*writer).flag, (*reader).flag)
+	a := newAccessor(name, "Flags", at, (*writer).flag, (*reader).flag)
+	a.pack, a.unpack = packFlags(at), unpackFlags(at)
+	return a
 }
 
 // reals: see flags.
 func reals[T any](name string, at func(*T) *float64) accessor[T] {
-	return newAccessor(name, "Reals", at, (*writer).float64, (*reader).float64)
+	a := newAccessor(name, "Reals", at, (*writer).float64, (*reader).float64)
+	a.pack, a.unpack = packReals(at), unpackReals(at)
+	return a
 }
 
 // texts reads a text that repeats that of the value before it, such as the name of a scope, without a copy.
 func texts[T any](name string, at func(*T) *string) accessor[T] {
 	a := newAccessor(name, "Texts", at, (*writer).text, (*reader).repeated)
+	a.pack, a.unpack = packTexts(at), unpackTexts(at)
 	a.gets = func(r *reader, rows []T) error {
 		begun := *r
 		for range rows {
@@ -132,13 +157,15 @@ func getTexts[T any](r *reader, rows []T, at func(*T) *string) (err error) {
 
 // ints: see flags. A number that does not fit the field is an error, not a wrong number.
 func ints[T any, N ~int | ~int64](name string, at func(*T) *N) accessor[T] {
-	return newAccessor(name, "Ints", at, func(w *writer, n N) { w.int(int64(n)) }, func(r *reader) (N, error) {
+	a := newAccessor(name, "Ints", at, func(w *writer, n N) { w.int(int64(n)) }, func(r *reader) (N, error) {
 		n, err := r.int()
 		if err == nil && int64(N(n)) != n {
 			err = misfit[N](n)
 		}
 		return N(n), err
 	})
+	a.pack, a.unpack = packWhole(at), unpackWhole(at)
+	return a
 }
 
 // uints: see flags. Its loops are written out.
@@ -150,6 +177,7 @@ func uints[T any, N ~uint8 | ~uint16 | ~uint32 | ~uint64](name string, at func(*
 		}
 		return N(n), err
 	})
+	a.pack, a.unpack = packWhole(at), unpackWhole(at)
 	a.puts = func(w *writer, rows []T) {
 		for i := range rows {
 			w.uint(uint64(*at(&rows[i])))
@@ -189,12 +217,20 @@ func spans[T any](name string, at func(*T) *[][2]uint32) accessor[T] {
 			}
 			return err
 		},
-		none: func(rows []T) bool { return !slices.ContainsFunc(rows, func(v T) bool { return *at(&v) != nil }) },
+		none: func(rows []T) bool {
+			for i := range rows { // slices.ContainsFunc would copy each row to the heap
+				if *at(&rows[i]) != nil {
+					return false
+				}
+			}
+			return true
+		},
 		puts: func(w *writer, rows []T) {
 			for i := range rows {
 				w.spans(*at(&rows[i]))
 			}
 		},
+		pack: packSpans(at), unpack: unpackSpans(at),
 	}
 	a.gets = func(r *reader, rows []T) error {
 		for i := range rows {

@@ -138,7 +138,7 @@ func (c *Client) takeHold(ctx context.Context, q holdAsk) error {
 		return err
 	}
 	at := c.opts.Now()
-	b, err := c.call(ctx, "Prepare", prepareAsk{q, p.Scans, p.Candidates}, callOptions{})
+	b, err := c.call(ctx, "Prepare", prepareAsk{Hold: q, Scans: p.Scans, Candidates: p.Candidates, Packed: true}, callOptions{})
 	var no *refused
 	if errors.As(err, &no) && no.Code == refusedMethod { // an older server took the place of the one before
 		_, err := ask[none](ctx, c, "Hold", q, callOptions{})
@@ -213,20 +213,35 @@ func (c *Client) append(ctx context.Context, leaves []*manifest.Record, d store.
 	return nil
 }
 
-// sendLeaves sends the pages of the leaves as tables, unless the server is an older program.
+// sendLeaves sends leaves in the form that the server knows: packed, with tables, or plain. A server of an older program may
+// take the place of the one before; it gets nothing of a form that it does not know.
 func (c *Client) sendLeaves(ctx context.Context, q appendAsk) ([]appended, error) {
-	h := callOptions{bound: true, writes: true, waited: true}
-	if s := c.current(); s == nil || s.Protocol < pagesProtocol {
-		return ask[[]appended](ctx, c, "Append", q, h)
+	speaks := 0
+	if s := c.current(); s != nil {
+		speaks = s.Protocol
 	}
-	tables := h
-	tables.needs, tables.needsIt = pagesProtocol, "tables of pages"
-	got, err := ask[[]appended](ctx, c, "Append", q.withTables(), tables)
-	var older *SkewError
-	if errors.As(err, &older) && older.Needs == tables.needsIt { // it took the place of the one before, and got nothing
-		return ask[[]appended](ctx, c, "Append", q, h)
+	for _, form := range leafForms {
+		if speaks < form.since {
+			continue
+		}
+		h := callOptions{bound: true, writes: true, waited: true, needs: form.since, needsIt: form.name}
+		got, err := ask[[]appended](ctx, c, "Append", form.of(q), h)
+		var older *SkewError
+		if !errors.As(err, &older) || older.Needs != form.name {
+			return got, err
+		}
 	}
-	return got, err
+	return ask[[]appended](ctx, c, "Append", q, callOptions{bound: true, writes: true, waited: true})
+}
+
+// leafForms are the forms in which leaves are sent, the newest first.
+var leafForms = []struct {
+	since int
+	name  string
+	of    func(appendAsk) appendAsk
+}{
+	{packedProtocol, "packed tables of pages", appendAsk.packed},
+	{pagesProtocol, "tables of pages", appendAsk.withTables},
 }
 
 // Missing returns the leaves that the audit of a store lacks, for a caller that does not know whether they were appended.

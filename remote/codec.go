@@ -27,6 +27,8 @@ var (
 	analysisType = reflect.TypeFor[*lexical.Analysis]() // derived data: the other side makes it anew
 	tableType    = reflect.TypeFor[table]()
 	pageTabType  = reflect.TypeFor[pageTable]()
+	packedType   = reflect.TypeFor[packedTable]()
+	packedPType  = reflect.TypeFor[packedPages]()
 	pagesType    = reflect.TypeFor[[]manifest.Page]()
 )
 
@@ -173,12 +175,8 @@ func putTime(e *writer, v reflect.Value) {
 
 // putList writes a list, bytes, or a table. Nil differs from empty.
 func putList(e *writer, v reflect.Value) error {
-	if v.Type() == tableType {
-		putTable(e, candidateFields, v.Interface().(table))
-		return nil
-	}
-	if v.Type() == pageTabType {
-		putTable(e, pageFields, v.Interface().(pageTable))
+	if isTable(v.Type()) {
+		putAnyTable(e, v.Interface())
 		return nil
 	}
 	if v.Kind() == reflect.Slice && v.IsNil() {
@@ -199,6 +197,39 @@ func putList(e *writer, v reflect.Value) error {
 		}
 	}
 	return nil
+}
+
+// isTable tells lists that are sent by columns.
+func isTable(t reflect.Type) bool {
+	return t == tableType || t == pageTabType || t == packedType || t == packedPType
+}
+
+func putAnyTable(e *writer, v any) {
+	switch rows := v.(type) {
+	case table:
+		putTable(e, candidateFields, rows)
+	case pageTable:
+		putTable(e, pageFields, rows)
+	case packedTable:
+		putPacked(e, candidateFields, rows)
+	case packedPages:
+		putPacked(e, pageFields, rows)
+	}
+}
+
+// getAnyTable reads into a pointer to one.
+func getAnyTable(d *reader, to any) (err error) {
+	switch rows := to.(type) {
+	case *table:
+		*rows, err = getTable(d, candidateFields)
+	case *pageTable:
+		*rows, err = getTable(d, pageFields)
+	case *packedTable:
+		*rows, err = getPacked(d, candidateFields)
+	case *packedPages:
+		*rows, err = getPacked(d, pageFields)
+	}
+	return err
 }
 
 // putScalars writes the elements of lists that are long, without asking each what it is.
@@ -386,15 +417,8 @@ const atOnce = 4096
 // getList reads a list. Long lists of simple elements are read without reflection on each.
 func getList(d *reader, v reflect.Value) error {
 	t := v.Type()
-	if t == tableType {
-		rows, err := getTable(d, candidateFields)
-		v.Set(reflect.ValueOf(table(rows)))
-		return err
-	}
-	if t == pageTabType {
-		rows, err := getTable(d, pageFields)
-		v.Set(reflect.ValueOf(pageTable(rows)))
-		return err
+	if isTable(t) {
+		return getAnyTable(d, v.Addr().Interface())
 	}
 	if t.Kind() == reflect.Slice && d.null() {
 		v.SetZero()

@@ -152,18 +152,27 @@ func servePrepare(r *request, q prepareAsk) (out prepared, err error) {
 	if err != nil {
 		return prepared{}, nil
 	}
-	return out.with(found), nil
+	return out.with(found, q.Packed), nil
 }
 
 // with adds candidates. The slices that the store returned are not changed.
-func (p prepared) with(found store.Candidates) prepared {
-	if len(found.Hits) > 0 {
-		p.Hits = found.Hits
-	}
+func (p prepared) with(found store.Candidates, packed bool) prepared {
 	p.Candidates = found
 	p.Candidates.Hits, p.Candidates.Excluded = nil, slices.Clone(found.Excluded)
+	switch {
+	case len(found.Hits) == 0:
+	case packed:
+		p.Packed = found.Hits
+	default:
+		p.Hits = found.Hits
+	}
 	for i := range found.Excluded {
-		p.Nearest, p.Candidates.Excluded[i].Nearest = append(p.Nearest, found.Excluded[i].Nearest), nil
+		if nearest := found.Excluded[i].Nearest; packed {
+			p.PackedNearest = append(p.PackedNearest, nearest)
+		} else {
+			p.Nearest = append(p.Nearest, nearest)
+		}
+		p.Candidates.Excluded[i].Nearest = nil
 	}
 	p.Whole = true
 	return p
@@ -172,50 +181,21 @@ func (p prepared) with(found store.Candidates) prepared {
 // candidates are those that with added.
 func (p *prepared) candidates() (found store.Candidates, err error) {
 	found = p.Candidates
-	found.Hits = p.Hits
-	if len(p.Nearest) != len(found.Excluded) {
-		return found, fmt.Errorf("ctxpage: decode from the socket: %d tables for %d exclusions", len(p.Nearest), len(found.Excluded))
+	if found.Hits = p.Hits; len(p.Packed) > 0 {
+		found.Hits = p.Packed
 	}
-	for i := range found.Excluded {
+	if n := len(p.Nearest) + len(p.PackedNearest); n != len(found.Excluded) {
+		return found, fmt.Errorf("ctxpage: decode from the socket: %d tables for %d exclusions", n, len(found.Excluded))
+	}
+	for i := range p.Nearest {
 		found.Excluded[i].Nearest = p.Nearest[i]
 	}
+	for i, nearest := range p.PackedNearest {
+		if len(nearest) > 0 {
+			found.Excluded[i].Nearest = nearest
+		}
+	}
 	return found, nil
-}
-
-// withTables moves the pages of leaves into tables, which are read and written in a fraction of the time. The caller's
-// leaves stay as they are.
-func (q appendAsk) withTables() appendAsk {
-	leaves := make([]*manifest.Record, len(q.Leaves))
-	q.Pages = make([]pageTable, len(q.Leaves))
-	for i, leaf := range q.Leaves {
-		if leaves[i] = leaf; len(leaf.Pages) > 0 {
-			bare := *leaf
-			bare.Pages = nil
-			leaves[i], q.Pages[i] = &bare, leaf.Pages
-		}
-	}
-	q.Leaves = leaves
-	return q
-}
-
-// whole gives leaves the pages that withTables took.
-func (q appendAsk) whole() error {
-	if q.Pages == nil {
-		return nil
-	}
-	if len(q.Pages) != len(q.Leaves) {
-		return &malformed{fmt.Errorf("%d tables of pages for %d leaves", len(q.Pages), len(q.Leaves))}
-	}
-	for i, leaf := range q.Leaves {
-		if len(q.Pages[i]) == 0 {
-			continue
-		}
-		if leaf == nil || leaf.Pages != nil {
-			return &malformed{fmt.Errorf("leaf %d is missing, or has pages beside its table", i)}
-		}
-		leaf.Pages = q.Pages[i]
-	}
-	return nil
 }
 
 // serveAppend appends leaves and returns what the store filled in.

@@ -17,9 +17,10 @@ import (
 //	   Prepare
 //	3  the pages of leaves come to Append as tables, which a server of 2 would ignore
 //	4  calls may come on a stream (stream.go)
+//	5  the pages of leaves come to Append packed (packed.go), which a server of 4 would ignore
 const (
 	MinProtocol = 1
-	MaxProtocol = 4
+	MaxProtocol = 5
 )
 
 // The first protocols that have them.
@@ -29,6 +30,7 @@ const (
 	eraseProtocol   = 2
 	pagesProtocol   = 3
 	streamSince     = 4
+	packedProtocol  = 5
 )
 
 // Headers of a call, which are not case-sensitive.
@@ -152,6 +154,7 @@ type (
 		Hold       holdAsk
 		Scans      []store.ScanQuery
 		Candidates store.CandidateQuery
+		Packed     bool // the tables of the answer may be packed
 	}
 	// prepared are the answers, none of them unless Whole: what failed is asked for alone, and fails again.
 	prepared struct {
@@ -160,6 +163,9 @@ type (
 		Candidates store.Candidates // but for Hits and Nearest, which are tables
 		Hits       table
 		Nearest    []table // of each of Candidates.Excluded
+
+		Packed        packedTable // in place of Hits and Nearest, if that was asked for
+		PackedNearest []packedTable
 	}
 	// renewAsk keeps a session, and releases holds.
 	renewAsk   struct{ Release []store.Ticket }
@@ -175,6 +181,12 @@ type (
 		Leaves     []*manifest.Record
 		Durability store.Durability
 		Pages      []pageTable // since protocol 3: of each leaf, whose own Pages are left out
+		Packed     []leafPages // since protocol 5, in place of Pages
+	}
+	// leafPages are the pages of a leaf, and those of each of its Excluded.
+	leafPages struct {
+		Pages   packedPages
+		Nearest []packedPages
 	}
 	// appended is what a store puts into a leaf that it takes.
 	appended struct {

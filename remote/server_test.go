@@ -66,24 +66,30 @@ func TestLeavesOfEveryProtocol(t *testing.T) {
 	mem := newMemory(t)
 	path := socket(t)
 	end := serve(t, mem, path, remote.ServerOptions{})
-	clients := map[string]*remote.Client{"newest": dial(t, path, remote.ClientOptions{}), "http": dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 3)), "older": dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 2))}
+	clients := map[string]*remote.Client{"newest": dial(t, path, remote.ClientOptions{}), "tables": dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 4)), "http": dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 3)), "older": dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 2))}
 	leave := func(trace string, c *remote.Client) {
 		leaf := &manifest.Record{Type: manifest.TypeAssemble, Trace: trace, Scope: "acme", Actor: "acme", Pages: []manifest.Page{{Num: 7, Version: 1, Tokens: 5, Form: manifest.FormRange, Ranges: [][2]uint32{{1, 2}}}, {Num: 9, Version: 1}}}
-		want := slices.Clone(leaf.Pages)
+		leaf.Excluded = []manifest.Exclusion{{Reason: "budget", Count: 2, Nearest: []manifest.Page{{Num: 11, Version: 1, Score: 9}}}}
+		want, left := slices.Clone(leaf.Pages), slices.Clone(leaf.Excluded[0].Nearest)
 		require.NoError(t, c.Append(ctx, []*manifest.Record{leaf}, store.Synced))
 		require.Equal(t, want, leaf.Pages)
 		kept, err := mem.Audit().ByTrace(ctx, trace)
 		require.NoError(t, err)
 		require.Len(t, kept, 1)
 		require.Equal(t, want, kept[0].Pages)
+		require.Equal(t, left, kept[0].Excluded[0].Nearest)
 	}
 	for name, c := range clients {
 		leave(name, c)
 	}
 	end()
-	serve(t, mem, path, remote.ServerSpeaks(remote.ServerOptions{}, 1, 2))
+	end = serve(t, mem, path, remote.ServerSpeaks(remote.ServerOptions{}, 1, 4))
 	leave("replaced", clients["newest"])
 	leave("and after", clients["newest"])
+	end()
+	serve(t, mem, path, remote.ServerSpeaks(remote.ServerOptions{}, 1, 2))
+	leave("replaced again", clients["newest"])
+	leave("and after that", clients["newest"])
 }
 
 // A request that stops in the middle is cut off, whatever it asks for; nothing waits for it, and the server can end.

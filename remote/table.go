@@ -3,7 +3,6 @@ package remote
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -64,9 +63,15 @@ func cosines() accessor[store.Candidate] {
 	return accessor[store.Candidate]{
 		name: cosineColumn, raw: raw.b,
 		none: func(rows []store.Candidate) bool {
-			return !slices.ContainsFunc(rows, func(c store.Candidate) bool { return c.Cosine != nil })
+			for i := range rows {
+				if rows[i].Cosine != nil {
+					return false
+				}
+			}
+			return true
 		},
-		odd: &oddColumn[store.Candidate]{putCosines, getCosines},
+		odd:  &oddColumn[store.Candidate]{putCosines, getCosines},
+		pack: packCosines, unpack: unpackCosines,
 	}
 }
 

@@ -21,7 +21,7 @@ func TestTableKeepsEverything(t *testing.T) {
 		}
 	}
 	found := store.Candidates{LSN: 7, Hits: rows, Excluded: []store.Excluded{{Reason: "expired", Count: 3, Nearest: rows[:5]}, {Reason: "none"}}}
-	p := prepared{}.with(found)
+	p := prepared{}.with(found, false)
 	require.Len(t, found.Excluded[0].Nearest, 5, "what the store gave stays as it is")
 	b, err := pack(answer[prepared]{LSN: 7, Value: p})
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func TestTableKeepsEverything(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, len(b), len(plainly)*4/5, "which is why there are tables")
 
-	p = prepared{}.with(store.Candidates{})
+	p = prepared{}.with(store.Candidates{}, false)
 	back, err = p.candidates()
 	require.NoError(t, err)
 	require.NoError(t, err)

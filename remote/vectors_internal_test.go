@@ -47,6 +47,13 @@ func vectors() map[string]any {
 		"Prepare answer": answer[prepared]{LSN: 42, Value: prepared{
 			Whole: true, Candidates: store.Candidates{LSN: 42}, Hits: table{{Key: store.PageKey{Num: 7}, Ref: store.Ref{ID: "policy"}}, {Key: store.PageKey{Num: 9}, Ref: store.Ref{ID: "house"}}},
 		}},
+		"Append asked, packed": appendAsk{Leaves: []*manifest.Record{{Type: manifest.TypeAssemble, Trace: "t", Pages: []manifest.Page{
+			{Num: 7, Version: 1, Form: 1, Tokens: 75, Score: 3308}, {Num: 9, Version: 2, Ranges: [][2]uint32{{0, 300}}, Reason: "duplicate"},
+		}, Excluded: []manifest.Exclusion{{Reason: "budget", Count: 1, Nearest: []manifest.Page{{Num: 3, Version: 1}}}}}, {Type: manifest.TypeGet}}}.packed(),
+		"Prepare answer, packed": answer[prepared]{LSN: 42, Value: prepared{
+			Whole: true, Candidates: store.Candidates{LSN: 42},
+			Packed: packedTable{{Key: store.PageKey{Num: 7, Version: 1}, Ref: store.Ref{ID: "policy"}, Near: true, Cosine: new(float64)}, {Key: store.PageKey{Num: 300, Version: 1}, Ref: store.Ref{ID: "house"}, Beside: .5}},
+		}},
 		"progress":       progress{What: "copy", Done: 3, Total: 9},
 		"failed":         failure{store.ErrNotFound},
 		"failed, fields": failure{&store.ConflictError{Ref: ref, Have: 41, Now: 42}},
@@ -58,7 +65,7 @@ type failure struct{ Err error }
 
 var vectorOrder = []string{
 	"Resolve asked", "Load asked", "State asked", "Refresh asked", "Hold asked", "Changes asked", "Outcome asked", "Scan asked", "Commit asked", "Append asked",
-	"Commit answer", "State answer", "Prepare answer", "progress", "failed", "failed, fields",
+	"Commit answer", "State answer", "Prepare answer", "progress", "failed", "failed, fields", "Append asked, packed", "Prepare answer, packed",
 }
 
 // The bytes of messages stay what they were: those in the file are read into today's types and written again.
