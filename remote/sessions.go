@@ -29,6 +29,7 @@ type session struct {
 	busy   int // calls under way
 	gone   bool
 	timer  *time.Timer
+	last   time.Time                     // when the last call ended
 	holds  map[store.Ticket]store.Ticket // the client's number → the store's
 	calls  map[uint64]*onceCall
 	order  []uint64 // of calls, the oldest first
@@ -50,16 +51,28 @@ const keptCalls = 256
 // newSession begins a session. lapse is called once, by the timer, when the client was silent for
 // the lease.
 func newSession(id string, lease time.Duration, lapse func(*session)) *session {
-	s := &session{id: id, lease: lease, lapse: lapse, holds: map[store.Ticket]store.Ticket{}, calls: map[uint64]*onceCall{}}
+	s := &session{id: id, lease: lease, lapse: lapse, last: time.Now(), holds: map[store.Ticket]store.Ticket{}, calls: map[uint64]*onceCall{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.timer = time.AfterFunc(lease, s.expire)
 	return s
 }
 
-// expire ends a silent session. A lease is in real time, whatever the database's clock says.
+// expire ends a session that was silent for its lease, or looks again when it may have been. Calls do not move the timer:
+// that woke a thread for each of them. A lease is in real time, whatever the database's clock says.
 func (s *session) expire() {
 	s.mu.Lock()
-	silent := s.busy == 0 && !s.gone
-	s.gone = s.gone || silent
+	left := s.lease - time.Since(s.last)
+	if s.busy > 0 {
+		left = s.lease
+	}
+	silent := !s.gone && left <= 0
+	switch {
+	case silent:
+		s.gone = true
+	case !s.gone:
+		s.timer.Reset(left)
+	}
 	s.mu.Unlock()
 	if silent {
 		s.lapse(s)
@@ -75,7 +88,6 @@ func (s *session) enter() bool {
 	}
 	s.busy++
 	s.waited.Add(1)
-	s.timer.Stop()
 	return true
 }
 
@@ -83,9 +95,8 @@ func (s *session) enter() bool {
 func (s *session) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.busy--; s.busy == 0 && !s.gone {
-		s.timer.Reset(s.lease)
-	}
+	s.busy--
+	s.last = time.Now()
 	s.waited.Done()
 }
 

@@ -50,6 +50,10 @@ func writeMessage(to net.Conn, head []byte, parts ...[]byte) (n int64, scratch [
 	for _, p := range parts {
 		size += len(p)
 	}
+	if size > 0 && len(head) == 0 && len(parts) == 1 {
+		wrote, err := to.Write(parts[0])
+		return int64(wrote), head, err
+	}
 	if size > buffer {
 		all := append(net.Buffers{head}, parts...)
 		n, err = all.WriteTo(to)
