@@ -177,6 +177,8 @@ func ends(text string) int {
 	return 0
 }
 
+// backwards is the words of a text's end in the order in which they stand: ends collects the last
+// one first.
 func backwards(words []string) []string {
 	out := slices.Clone(words)
 	slices.Reverse(out)

@@ -6,6 +6,26 @@ import (
 	"slices"
 )
 
+// How a search scores few pages in full:
+//
+//	gather       the lists of all terms, and the integers behind the scores
+//	hits         words that are not common into own, rarest first; after each word the groups that have it
+//	floor        a score that the K-th best page has at least
+//	candidates   pages that can still reach the floor, by themselves or by what neighbours and group add
+//	addCommon    common words, for the candidates, and for pages that can become one by those and their group
+//	selectBest   the full scores of the candidates
+//	rescore      turns only: the second stage (recipe.go), over the best of the first
+//
+// Where pages get nothing from others there is a shorter way (lone.go).
+//
+// Invariant: a page that is passed over scores less than K others. A bound is what is known of a
+// page plus the most that the rest can add, times slack for sums in another order. So the result
+// does not depend on what was passed over, nor on which segment or part of the tail has the
+// postings.
+//
+// Cost: the arrays of work have a place for each page version, so adding to a score is one write;
+// touched and list name the places in use, and release wipes those alone.
+
 // Query asks for the best K pages of a chain of scopes.
 type Query struct {
 	Scopes  []uint32
@@ -244,6 +264,8 @@ func (w *work) collect(x word, over float64, grouped bool) error {
 	})
 }
 
+// noTurns takes turns out of a block: a word that is part of the name of a speaker is no word of
+// his turns.
 func (w *work) noTurns(block []posting) []posting {
 	c := w.x.cols
 	return slices.DeleteFunc(block, func(p posting) bool { return c.shape[p.num-c.base].turn() })
@@ -357,6 +379,9 @@ func (w *work) most(p plan, terms []int) float64 {
 func (w *work) mostOf() float64 { return max(w.ranker[0].Most(), w.ranker[1].Most()) }
 
 // leaders are the best pages by their scores so far, without their neighbours.
+//
+// A score so far is a lower bound of the score, because words only add. Pages that the question may
+// not see are left out, because they must not raise the bar.
 func (w *work) leaders() top {
 	first := w.top(&w.heaps[0])
 	for _, v := range w.touched {
@@ -461,6 +486,9 @@ func (w *work) wantWindow(v uint32, floor, extra float64) {
 
 // addCommon adds a common word to the candidates, and to pages that can become
 // one by common words and their group alone.
+
+// least is what group and bonus of such a page must add at least; the common words are allowed for
+// in it already.
 func (w *work) addCommon(x word, least float64) error {
 	c := w.x.cols
 	return w.eachBlock(x.term, func(block []posting) {
@@ -530,6 +558,8 @@ func (w *work) groupMost(v uint32) float64 {
 	return float64(w.weights.Group * w.groupScore[w.x.cols.group[v]])
 }
 
+// groupOf is the score of the group of a page as one text; 0 for a page that gets nothing from
+// others.
 func (w *work) groupOf(v uint32) float64 {
 	if len(w.groupTouch) == 0 || !w.lentTo(v) {
 		return 0
@@ -540,6 +570,7 @@ func (w *work) groupOf(v uint32) float64 {
 // lentTo reports whether a page gets something from its neighbours and its group.
 func (w *work) lentTo(v uint32) bool { return !w.turns || w.x.cols.shape[v].turn() }
 
+// formPart is what irregular forms of the words add to a page; see addForms.
 func (w *work) formPart(v uint32) float64 {
 	if w.mostForms == 0 {
 		return 0
