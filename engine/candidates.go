@@ -388,7 +388,7 @@ func (s *Engine) addUnconditional(f *finding) {
 		return true
 	}
 	if q.AsOf != 0 && q.AsOf < s.cat.lsn {
-		s.cat.stood(v.chain, q.AsOf, func(num uint64) { add(num, false) })
+		s.cat.unconditionalAsOf(v.chain, q.AsOf, func(num uint64) { add(num, false) })
 	}
 	f.lists.reset()
 	for at, n := range v.chain {
@@ -462,12 +462,12 @@ func (s *Engine) readSwept(chain []uint32, q *store.CandidateQuery) []uint32 {
 	}
 }
 
-// stood gives the pinned and system pages of a chain that were current as of an LSN and no longer
+// unconditionalAsOf gives the pinned and system pages of a chain that were current as of an LSN and no longer
 // are; the catalogue's lists have only today's. It looks at every column; questions about the past
 // are rare enough for that.
-func (c *catalogue) stood(chain []uint32, asOf uint64, fn func(num uint64)) {
+func (c *catalogue) unconditionalAsOf(chain []uint32, asOf uint64, fn func(num uint64)) {
 	for i := range c.pages {
-		if p := &c.pages[i]; p.art != 0 && (p.end > asOf || c.stoodUntil(p, asOf)) && p.lsn <= asOf && p.unconditional() && slices.Contains(chain, p.scope) {
+		if p := &c.pages[i]; p.art != 0 && (p.end > asOf || c.supersededAfter(p, asOf)) && p.lsn <= asOf && p.unconditional() && slices.Contains(chain, p.scope) {
 			fn(uint64(i + 1))
 		}
 	}

@@ -36,7 +36,7 @@ func (c *catalogue) resolve(num, asOf uint64, past map[uint64]uint64) uint64 {
 			continue
 		case p.gone():
 			return 0
-		case !p.retired || c.stoodUntil(p, asOf):
+		case !p.retired || c.supersededAfter(p, asOf):
 			return num
 		}
 		by := c.art(p.art).by
@@ -60,8 +60,8 @@ func (c *catalogue) firstAt(asOf uint64) map[uint64]uint64 {
 	return past
 }
 
-// stoodUntil reports whether a page that is superseded now was not yet superseded at an LSN.
-func (c *catalogue) stoodUntil(p *pageCol, asOf uint64) bool {
+// supersededAfter reports whether a page that is superseded now was not yet superseded at an LSN.
+func (c *catalogue) supersededAfter(p *pageCol, asOf uint64) bool {
 	return p.retired && asOf != 0 && c.art(p.art).since > asOf
 }
 

@@ -104,7 +104,7 @@ func (s *Store) resealed(bucket string, k, v []byte) ([]byte, error) {
 	}
 	for t, name := range bucketNames {
 		space := spaceOf[t]
-		if string(name) != bucket || !s.loses(space, k, v) {
+		if string(name) != bucket || !s.losesKey(space, k, v) {
 			continue
 		}
 		value, err := s.ring.Load().Open(space, k, v)
@@ -119,8 +119,8 @@ func (s *Store) resealed(bucket string, k, v []byte) ([]byte, error) {
 	return v, nil
 }
 
-// loses says whether the key of a value is to be destroyed.
-func (s *Store) loses(space seal.Space, k, v []byte) bool {
+// losesKey says whether the key of a value is to be destroyed.
+func (s *Store) losesKey(space seal.Space, k, v []byte) bool {
 	if seal.IsUnder(v) {
 		num, ok := s.ring.Load().Under(space, k, v)
 		return ok && !s.nextRing.Has(seal.Pages, num)

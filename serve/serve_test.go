@@ -182,7 +182,7 @@ func TestTransactions(t *testing.T) {
 	d.fails(host, "get", m{"id": "draft"}, "not_found")
 	d.fails(agent, "put", m{"trace": trace, "writes": []m{{"id": "draft", "text": "another's"}}}, "not_found")
 	require.NotEmpty(t, d.ok(host, "assemble", m{"txn": trace, "query": "refunds", "budget": 900})["blocks"])
-	require.Equal(t, time.Duration(0), d.srv.Quiet(), "a transaction is open")
+	require.Equal(t, time.Duration(0), d.srv.Idle(), "a transaction is open")
 	out := d.ok(host, "commit", m{"trace": trace, "verdict": m{"confidence": 0.9, "by": "checker"}})
 	require.Equal(t, []any{"acme/support:draft@1"}, out["refs"])
 	d.fails(host, "commit", m{"trace": trace}, "invalid")
@@ -193,7 +193,7 @@ func TestTransactions(t *testing.T) {
 	d.fails(host, "put", m{"trace": trace, "writes": []m{{"id": "dropped", "text": "x"}}}, "not_found")
 
 	trace = d.ok(host, "begin", m{})["trace"].(string)
-	require.Eventually(t, func() bool { return d.srv.Quiet() > 0 }, time.Minute, 20*time.Millisecond, "the lease ends it")
+	require.Eventually(t, func() bool { return d.srv.Idle() > 0 }, time.Minute, 20*time.Millisecond, "the lease ends it")
 	d.fails(host, "put", m{"trace": trace, "writes": []m{{"id": "late", "text": "x"}}}, "not_found")
 
 	// A batch that is sent again is applied once.

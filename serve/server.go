@@ -105,7 +105,7 @@ type Server struct {
 	mu       sync.Mutex
 	closed   bool
 	busy     int
-	quiet    time.Time // when the last call ended
+	lastBusy time.Time // when the last call ended
 	calls    sync.WaitGroup
 	keys     map[string]*key
 	txns     map[txnName]*openTxn
@@ -137,7 +137,7 @@ func New(db *ctxpage.DB, opts Options) (*Server, error) {
 	if err := opts.check(db); err != nil {
 		return nil, err
 	}
-	s := &Server{db: db, opts: opts, quiet: time.Now(), keys: map[string]*key{}, txns: map[txnName]*openTxn{}}
+	s := &Server{db: db, opts: opts, lastBusy: time.Now(), keys: map[string]*key{}, txns: map[txnName]*openTxn{}}
 	program, err := os.Executable()
 	if err != nil {
 		program = os.Args[0]
@@ -226,14 +226,14 @@ func (s *Server) waitCalls(ctx context.Context) {
 	}
 }
 
-// Quiet returns how long no call has been under way and no transaction open; 0 while one is.
-func (s *Server) Quiet() time.Duration {
+// Idle returns for how long no call has run and no transaction has been open; 0 while one is.
+func (s *Server) Idle() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.busy > 0 || len(s.txns) > 0 {
 		return 0
 	}
-	return time.Since(s.quiet)
+	return time.Since(s.lastBusy)
 }
 
 // enter counts a call. The error says why none is taken.
@@ -251,11 +251,11 @@ func (s *Server) enter() error {
 	return nil
 }
 
-// leave ends what enter began, and notes when the server was last at work (Quiet).
+// leave ends what enter began, and notes when the server was last at work (Idle).
 func (s *Server) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy--
-	s.quiet = time.Now()
+	s.lastBusy = time.Now()
 	s.calls.Done()
 }

@@ -211,7 +211,7 @@ func (c *serveCmd) say(a *app, v servingView) error {
 func (c *serveCmd) watch(ctx context.Context, a *app, srv *serve.Server, end context.CancelCauseFunc, all *sync.WaitGroup) {
 	if c.Idle > 0 {
 		all.Go(func() {
-			every(ctx, min(max(c.Idle/8, time.Millisecond), time.Second), func() bool { return srv.Quiet() >= c.Idle }, end)
+			every(ctx, min(max(c.Idle/8, time.Millisecond), time.Second), func() bool { return srv.Idle() >= c.Idle }, end)
 		})
 	}
 	if c.Parent > 0 {
