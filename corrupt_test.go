@@ -213,7 +213,7 @@ func harm(path string, seed uint64) (string, error) {
 		return "", err
 	}
 	used := max(1, len(bytes.TrimRight(b, "\x00")))
-	page := rng.IntN((used + 4095) / 4096)
+	page := rng.IntN((used + names.PageSize - 1) / names.PageSize)
 	bit := byte(1) << rng.IntN(8)
 	what := ""
 	switch kind := rng.IntN(10); {
@@ -222,11 +222,11 @@ func harm(path string, seed uint64) (string, error) {
 		b[at] ^= bit
 		what = fmt.Sprintf("flip %d/%d", at, bit)
 	case kind < 7:
-		at := min(page*4096+rng.IntN(64), used-1)
+		at := min(page*names.PageSize+rng.IntN(64), used-1)
 		b[at] ^= bit
 		what = fmt.Sprintf("flip %d/%d, in a page's head", at, bit)
 	case kind < 9:
-		clear(b[page*4096 : min(len(b), page*4096+4096)])
+		clear(b[page*names.PageSize : min(len(b), (page+1)*names.PageSize)])
 		what = fmt.Sprintf("zero page %d", page)
 	default:
 		b = b[:rng.IntN(used)]
@@ -436,7 +436,7 @@ func TestBoltWalk(t *testing.T) {
 		if free[id] {
 			continue
 		}
-		page := b[id*4096 : id*4096+4096]
+		page := b[id*names.PageSize : (id+1)*names.PageSize]
 		if overflow--; overflow >= 0 {
 			continue // the rest of a large page: its rows have checksums
 		}

@@ -264,7 +264,7 @@ func checkpointWindows(t *testing.T, r *rig) (out []window) {
 // withMetas takes the two meta pages of another copy.
 func (c boltCopy) withMetas(from boltCopy) boltCopy {
 	used := slices.Clone(c.used)
-	copy(used[:2*os.Getpagesize()], from.used)
+	copy(used[:2*names.PageSize], from.used)
 	return boltCopy{used, c.size}
 }
 

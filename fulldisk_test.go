@@ -17,7 +17,7 @@ import (
 
 // levels are sizes of a disk. The least is the least on which anything can be stored: of a smaller one the log, the first
 // pages of the file and what puts leave to deletes are all.
-var levels = []int64{1024, 1536, 2560, 2752, 4608, 7680} // KiB
+var levels = []int64{1024, 1280, 1536, 1792, 2048, 2560, 2752, 3584, 4608, 7680} // KiB
 
 // TestFullDiskLevels: at many sizes of disk a database fills it up alone. Whatever it acknowledged can be read, before
 // and after an unclean and a clean end; deletes and gc go through, and then puts do again, on the same disk. In the control

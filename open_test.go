@@ -423,12 +423,12 @@ func TestHalfMade(t *testing.T) {
 	whole, err := os.ReadFile(path)
 	require.NoError(t, err)
 	fresh := filepath.Join(t.TempDir(), "agent.ctx")
-	raw, err := bbolt.Open(fresh, 0o600, nil)
+	raw, err := bbolt.Open(fresh, 0o600, &bbolt.Options{PageSize: names.PageSize})
 	require.NoError(t, err)
 	require.NoError(t, raw.Close())
 	first, err := os.ReadFile(fresh)
 	require.NoError(t, err)
-	for _, n := range []int{0, 4096, 8192, 12288, len(first)} {
+	for _, n := range []int{0, names.PageSize, 2 * names.PageSize, 3 * names.PageSize, len(first)} {
 		require.NoError(t, os.WriteFile(fresh, first[:n], 0o600))
 		require.NoError(t, os.Chmod(fresh, 0o644))
 		_, err := Open(fresh, Options{ReadOnly: true})
@@ -441,7 +441,7 @@ func TestHalfMade(t *testing.T) {
 		require.NoError(t, os.RemoveAll(fresh+"-wal"))
 		require.NoError(t, os.RemoveAll(fresh+"-manifest"))
 	}
-	for _, b := range [][]byte{nil, first[:4096], first, whole[:lastPage(t, path)*4096], whole[:4096]} {
+	for _, b := range [][]byte{nil, first[:names.PageSize], first, whole[:lastPage(t, path)*names.PageSize], whole[:names.PageSize]} {
 		require.NoError(t, os.WriteFile(path, b, 0o600))
 		_, err := Open(path, Options{})
 		require.ErrorIs(t, err, ErrCorrupt, len(b))

@@ -67,13 +67,19 @@ func TestRecoveredIsToldLater(t *testing.T) {
 // TestCreationCut: whatever a power cut leaves of bbolt's first write into a new file, the database is made anew; of any
 // other small file not a byte is touched.
 func TestCreationCut(t *testing.T) {
+	for _, size := range []int{names.PageSize, os.Getpagesize()} { // older programs made pages as the machine has them
+		t.Run(fmt.Sprint("pages of ", size), func(t *testing.T) { creationCut(t, size) })
+	}
+}
+
+func creationCut(t *testing.T, pageSize int) {
 	path := dbtest.MemoryPath(t)
-	raw, err := bbolt.Open(path, 0o600, nil)
+	raw, err := bbolt.Open(path, 0o600, &bbolt.Options{PageSize: pageSize})
 	require.NoError(t, err)
 	require.NoError(t, raw.Close())
 	first, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, first, names.FirstPages(os.Getpagesize()), "what bbolt writes")
+	require.Equal(t, first, names.FirstPages(pageSize), "what bbolt writes")
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := range 40 {
 		left := bytes.Clone(first)
@@ -96,7 +102,7 @@ func TestCreationCut(t *testing.T) {
 	// are made when the first write is on the disk.
 	begun, other := bytes.Clone(first), make([]byte, 8192)
 	begun[5000], other[5000] = 1, 1
-	clear(begun[os.Getpagesize():][:names.MetaHead+names.MetaSize])
+	clear(begun[pageSize:][:names.MetaHead+names.MetaSize])
 	clear(begun[names.MetaHead+8:][:8]) // both meta pages: neither is one that can be read
 	for _, c := range []struct {
 		name, beside string
@@ -187,7 +193,7 @@ func TestSparseGiant(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(path, good, 0o600))
 	require.NoError(t, os.Truncate(path, 1<<40))
-	setHigh(t, path, 1<<28)
+	setHigh(t, path, 1<<40/uint64(names.PageSize))
 	bytesBefore := allocated()
 	for _, opts := range []Options{{}, {ReadOnly: true}} {
 		_, err = Open(path, opts)
@@ -204,15 +210,19 @@ func setHigh(t *testing.T, path string, high uint64) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(t, err)
 	defer f.Close()
+	st, err := f.Stat()
+	require.NoError(t, err)
+	m, err := names.Newest(f, st.Size())
+	require.NoError(t, err)
 	for id := range int64(2) {
 		b := make([]byte, names.MetaSize)
-		_, err = f.ReadAt(b, id*int64(os.Getpagesize())+names.MetaHead)
+		_, err = f.ReadAt(b, id*m.PageSize+names.MetaHead)
 		require.NoError(t, err)
 		binary.NativeEndian.PutUint64(b[40:], high)
 		h := fnv.New64a()
 		h.Write(b[:names.MetaSize-8])
 		binary.NativeEndian.PutUint64(b[names.MetaSize-8:], h.Sum64())
-		_, err = f.WriteAt(b, id*int64(os.Getpagesize())+names.MetaHead)
+		_, err = f.WriteAt(b, id*m.PageSize+names.MetaHead)
 		require.NoError(t, err)
 	}
 }

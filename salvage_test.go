@@ -127,13 +127,13 @@ func TestDamagedTree(t *testing.T) {
 	require.NoError(t, err)
 	raw, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
 	require.NoError(t, err)
-	var leaf uint64
+	var leaf, size uint64
 	require.NoError(t, raw.View(func(tx *bbolt.Tx) error {
-		leaf = uint64(tx.Bucket(names.Content).Root())
+		leaf, size = uint64(tx.Bucket(names.Content).Root()), uint64(raw.Info().PageSize)
 		return nil
 	}))
 	require.NoError(t, raw.Close())
-	clear(good[leaf*4096 : leaf*4096+4096])
+	clear(good[leaf*size : leaf*size+size])
 	require.NoError(t, os.WriteFile(path, good, 0o600))
 	db := openTest(t, path, Options{ReadOnly: true, blind: true})
 	defer db.Close()

@@ -65,6 +65,7 @@ func (s *Store) openBolt(context.Context) (err error) {
 	case err == nil:
 		db.AllocSize = allocSize
 		s.bolt.Store(db)
+		s.pageSize = int64(db.Info().PageSize)
 		if s.opts.onBolt != nil {
 			s.opts.onBolt(db)
 		}
@@ -81,6 +82,10 @@ func (s *Store) openBolt(context.Context) (err error) {
 // database.
 const allocSize = 1 << 20
 
+// boltPage is the size of bbolt's pages in a new file. Of texts of 1 KiB seven fill a page, and of
+// 4 KiB only three: such a text takes a tenth less. A file keeps the size it was made with.
+const boltPage = 8 << 10
+
 // boltOptions are those with which this store opens bbolt's file. The free list is a map: an
 // allocation does not search a sorted list.
 func (s *Store) boltOptions(open func(string, int, os.FileMode) (*os.File, error)) *bbolt.Options {
@@ -88,6 +93,7 @@ func (s *Store) boltOptions(open func(string, int, os.FileMode) (*os.File, error
 		Timeout: time.Second, ReadOnly: s.opts.ReadOnly, FreelistType: bbolt.FreelistMapType, NoSync: s.opts.NoSync,
 		InitialMmapSize: 1 << 28, // a remap waits for readers; start above the size most files reach
 		OpenFile:        open,
+		PageSize:        boltPage,
 	}
 }
 

@@ -215,9 +215,14 @@ func notDatabase(path string) error {
 
 // unfinished recognises a file whose creation did not get through bbolt's first write, of four
 // pages: the process was killed, or the power went, and each sector has what was to be written
-// there, or zeros. Any other file is left alone, however small.
+// there, or zeros. Any other file is left alone, however small. Older programs made pages as the
+// machine has them.
 func unfinished(f io.ReaderAt, size int64) bool {
-	first := firstPages(os.Getpagesize())
+	return unfinishedPages(f, size, boltPage) || unfinishedPages(f, size, os.Getpagesize())
+}
+
+func unfinishedPages(f io.ReaderAt, size int64, pageSize int) bool {
+	first := firstPages(pageSize)
 	if size > int64(len(first)) {
 		return false
 	}
@@ -334,6 +339,26 @@ func readMeta(f io.ReaderAt, off int64) (m boltMeta, err error) {
 		return m, fmt.Errorf("the page size is %d; expected a power of two from %d to %d", m.pageSize, boltMinPage, boltMaxPage)
 	}
 	return m, nil
+}
+
+// likelyPageSize tells the size of the pages of a file without a meta page: by it most of the first pages stand where their
+// heads say.
+func likelyPageSize(f io.ReaderAt, size int64) int64 {
+	const looked = 256
+	best, most := int64(boltPage), 0
+	head := make([]byte, 8)
+	for n := int64(boltMinPage); n <= boltMaxPage; n *= 2 {
+		placed := 0
+		for id := int64(2); id < looked && id*n < size; id++ {
+			if _, err := f.ReadAt(head, id*n); err == nil && binary.NativeEndian.Uint64(head) == uint64(id) {
+				placed++
+			}
+		}
+		if placed > most {
+			best, most = n, placed
+		}
+	}
+	return best
 }
 
 // page reads the head of a page and checks that it is the expected page, of the expected type,

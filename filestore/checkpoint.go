@@ -503,7 +503,9 @@ func (s *Store) copySealed(ctx context.Context, path string, progress func(strin
 	open := func(name string, flag int, perm os.FileMode) (*os.File, error) {
 		return os.OpenFile(name, flag|os.O_EXCL|oNoFollow|syscall.O_CREAT, perm)
 	}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, NoSync: true, NoGrowSync: true, OpenFile: open})
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
+		FreelistType: bbolt.FreelistMapType, NoSync: true, NoGrowSync: true, OpenFile: open, PageSize: int(s.pageSize),
+	})
 	if err != nil {
 		return 0, fmt.Errorf("ctxpage: copy: %w", err)
 	}

@@ -68,7 +68,7 @@ func (s *Store) compacted(ctx context.Context, report func(string, uint64, uint6
 		return file, err
 	}
 	opts := s.boltOptions(open)
-	opts.NoSync, opts.NoGrowSync = true, true
+	opts.NoSync, opts.NoGrowSync, opts.PageSize = true, true, int(s.pageSize)
 	if db, err = bbolt.Open(path, 0o600, opts); err != nil {
 		return nil, nil, err
 	}

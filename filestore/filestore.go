@@ -142,6 +142,7 @@ type Store struct {
 	copied   bool       // the file is a copy of the one that was written; valid if asked
 	asked    bool
 	nameless bool   // it is so damaged that nothing says whether it is a copy
+	pageSize int64  // of bbolt's file, and of the one that compact makes
 	archived uint64 // leaves in the archive when it was opened
 
 	ckptMu     engine.JobLock // one checkpoint, backup, check or purge at a time; after gcMu, before the log's tail

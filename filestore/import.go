@@ -46,7 +46,7 @@ func Import(ctx context.Context, path string, c Copy, from *bbolt.Tx, progress f
 		file, err = os.OpenFile(name, flag|os.O_EXCL|oNoFollow, perm)
 		return file, err
 	}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, NoSync: true, OpenFile: open})
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, NoSync: true, OpenFile: open, PageSize: boltPage})
 	if err != nil {
 		return fmt.Errorf("ctxpage: import: %w", err)
 	}

@@ -42,6 +42,7 @@ type Names struct {
 	Sys, SysKey, Content, Vectors []byte                    // buckets, and the key of the system row
 	Meta, Seg, Held, State, Txn   []byte                    // buckets
 	FirstPages                    func(pageSize int) []byte // of a file that bbolt just made
+	PageSize                      int                       // of a new file
 	Sector                        int
 	Swapping                      func(path string) bool
 	NoSpace                       func(error) bool
@@ -67,7 +68,7 @@ func PeekNames(peek.Token) Names {
 		MetaHead: boltPageHead, MetaSize: boltMetaSize, LockBytes: maxLockFile,
 		Sys: bucketSys, SysKey: sysKey, Content: bucketContent, Vectors: bucketVec,
 		Meta: bucketMeta, Seg: bucketSeg, Held: bucketHeld, State: bucketState, Txn: bucketTxn,
-		FirstPages: firstPages, Sector: sectorBytes, Swapping: swapping, NoSpace: noSpace, Remove: removeDatabase, Leaf: leafOf, Recount: recount, Resum: resum,
+		FirstPages: firstPages, PageSize: boltPage, Sector: sectorBytes, Swapping: swapping, NoSpace: noSpace, Remove: removeDatabase, Leaf: leafOf, Recount: recount, Resum: resum,
 		Asked: bucketAsked, AskSum: askedKey,
 		Newest: func(f io.ReaderAt, size int64) (Meta, error) {
 			m, err := newestMeta(f, size)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/store"
+	"go.etcd.io/bbolt"
 )
 
 // A full disk. A database that cannot write cannot free space either, so some space is reserved at
@@ -30,11 +31,12 @@ import (
 const (
 	checkpointKeep    = 64 << 10  // bytes of the log's reserve that a checkpoint without space leaves for deletes
 	checkpointReserve = 160 << 10 // below this many bytes of the log's reserve a checkpoint goes before deletes
-	tightRows         = 48        // this many waiting rows start a checkpoint on a nearly full disk
+	tightBytes        = 192 << 10 // rows waiting for so many bytes of pages of the file start a checkpoint on a nearly full disk
 	openSpace         = 1 << 20   // bytes that a new database takes; a recovery takes less
 	checkpointSpace   = 256 << 10 // bytes that puts leave on the disk: for audit and log of deletes, gc and checkpoints
+	checkpointPages   = 48        // and at least so many pages of the file: a checkpoint writes a changed page anew before it frees the old one
 	auditSpace        = 64 << 10  // this part of it must be on the disk, not inside the file
-	keepShare         = 6         // puts leave this fraction of the file's size, too; what deletes leave in the audit is that much of small pages
+	keepShare         = 6         // puts leave this fraction of what the file has in use, too; what deletes leave in the audit is that much of small pages
 	keepMost          = 16 << 20  // but at most this many bytes
 	rowsFactor        = 3         // bytes that a byte of a row may take: pages half full, and the index
 	relieveEvery      = time.Second
@@ -175,7 +177,7 @@ func (s *Store) space(puts bool, under int64) error {
 	if now := time.Now(); puts && !s.opts.Greedy && !s.ample.at(now) {
 		if free := freeBytes(filepath.Dir(s.opts.Path)); !s.ample.found(now, free) {
 			st := s.bolt.Load().Stats()
-			inside := int64(st.FreePageN+st.PendingPageN) * int64(s.bolt.Load().Info().PageSize)
+			inside := int64(st.FreePageN+st.PendingPageN) * s.pageSize
 			rows := rowsFactor * (s.eng.Unflushed() + under)
 			// Pages that are free inside the file count, except for what audit and log take from
 			// the disk.
@@ -196,11 +198,12 @@ func (s *Store) space(puts bool, under int64) error {
 // keepFree returns how many bytes puts leave on the disk. Deletes and gc write before they free,
 // more where there is more to delete.
 func (s *Store) keepFree() int64 {
-	st, err := s.file.Load().Stat()
-	if err != nil {
-		return checkpointSpace
-	}
-	return checkpointSpace + min(st.Size()/keepShare, keepMost)
+	used := int64(0)
+	_ = s.view(func(tx *bbolt.Tx) error { // the file grows ahead of its pages
+		used = tx.Size() - s.freePages()
+		return nil
+	})
+	return max(checkpointSpace, checkpointPages*s.pageSize) + min(max(used, 0)/keepShare, keepMost)
 }
 
 // early reports whether a checkpoint should go before the next delete: while the log still has the
@@ -210,7 +213,7 @@ func (s *Store) early() bool {
 	if !(disk{s}).Tight() {
 		return false
 	}
-	return s.eng.Waiting().Rows >= tightRows || s.log.Full() && s.log.Unused() < checkpointReserve
+	return int64(s.eng.Waiting().Rows)*s.pageSize >= tightBytes || s.log.Full() && s.log.Unused() < checkpointReserve
 }
 
 // Tight implements engine.Space.

@@ -44,7 +44,7 @@ func (s *Store) shrink(ctx context.Context, dry bool, progress store.Progress) (
 func (s *Store) freePages() int64 {
 	db := s.bolt.Load()
 	st := db.Stats()
-	return int64(st.FreePageN+st.PendingPageN) * int64(db.Info().PageSize)
+	return int64(st.FreePageN+st.PendingPageN) * s.pageSize
 }
 
 // shrinkPlan reads every row of the file once.

@@ -25,11 +25,11 @@ import (
 // file, most of which is text that no open needs.
 
 const (
-	warmSample = 32      // places of the file that are asked for
-	warmFrom   = 4 << 20 // bytes; a smaller file is read fast enough by faults
-	warmGap    = 64      // pages between two that are read as one run
-	warmRead   = 1 << 20 // bytes of one read
-	warmDepth  = 16      // levels of a tree; two pages a level are a file of 256 MiB
+	warmSample = 32        // places of the file that are asked for
+	warmFrom   = 4 << 20   // bytes; a smaller file is read fast enough by faults
+	warmGap    = 256 << 10 // bytes between two pages that are read as one run
+	warmRead   = 1 << 20   // bytes of one read
+	warmDepth  = 16        // levels of a tree; two pages a level are a file of 256 MiB
 )
 
 // warmed are the buckets that every open walks whole, and the rows of the index that make its
@@ -162,10 +162,10 @@ func (w *warming) leaves(root uint64) {
 // now.
 func (w *warming) read() {
 	slices.Sort(w.ids)
-	buf := make([]byte, warmRead)
+	buf, gap := make([]byte, warmRead), uint64(warmGap/w.m.pageSize)
 	for i := 0; i < len(w.ids); {
 		first, last := w.ids[i], w.ids[i]
-		for i < len(w.ids) && w.ids[i] <= last+warmGap {
+		for i < len(w.ids) && w.ids[i] <= last+gap {
 			last = w.ids[i]
 			i++
 		}

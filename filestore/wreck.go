@@ -309,7 +309,7 @@ func (w *wreck) readFile(ctx context.Context) (err error) {
 	walk.m, err = newestMeta(w.file, st.Size())
 	if err != nil {
 		walk.bad("%v", err)
-		walk.m = boltMeta{pageSize: int64(os.Getpagesize())}
+		walk.m = boltMeta{pageSize: likelyPageSize(w.file, st.Size())}
 	}
 	walk.m.high = uint64(st.Size() / walk.m.pageSize)
 	if err == nil {
