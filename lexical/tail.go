@@ -257,19 +257,6 @@ func (p *part) inOrder() *packed {
 	return w.pack(p.lists, p.docs)
 }
 
-// each calls fn for the postings of a term, by the index of their page.
-func (l *lists) each(t *tailTerm, fn func(doc, n uint32)) {
-	for at := t.first; at != t.end; {
-		w := l.posts[at]
-		if w&link != 0 {
-			at = uint32(w)
-			continue
-		}
-		fn(uint32(w>>32), uint32(w))
-		at++
-	}
-}
-
 // tailList walks the postings of a term of an open part in the order of pages.
 type tailList struct {
 	p       *part
