@@ -9,7 +9,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/oklog/ulid/v2"
 )
 
 // In an encrypted backup, a later erase may have destroyed the keys of some rows. The store then
@@ -52,21 +51,21 @@ func DestroyedHead(key, sealed []byte) (stays []byte, art, page uint64, err erro
 	return codec.Seal('m', key, p.AppendHead(format.EncodeHead(nil, &left, scope, format.EncodeCold(&left)))), h.Art, page, nil
 }
 
-// takeDestroyed adds to a job the rows whose keys were destroyed: an erase takes them from this
-// copy too, although their names are lost.
+// takeDestroyed adds to a job the state rows and questions whose keys were destroyed: an erase takes
+// them from this copy too, although their names are lost. Nothing says who erased such a row, so it
+// does not matter which erase takes it. Heads and held batches say so, and the caller names those of
+// one erase (EraseReport.Numbers, Batches).
 func (s *Engine) takeDestroyed(ctx context.Context, job *store.EraseJob) error {
 	if !s.opts.Sealed {
 		return nil
 	}
 	return s.rows.View(func(tx Reader) error {
-		for _, t := range []Table{TableState, TableHeld, TableQuestion} {
+		for _, t := range []Table{TableState, TableQuestion} {
 			for k, v := range tx.From(t, nil) {
 				switch {
 				case !codec.IsDestroyed(v):
 				case t == TableState:
 					job.State = append(job.State, store.StateRow{Key: string(k)})
-				case t == TableHeld && len(k) == len(ulid.ULID{}):
-					job.Held = append(job.Held, ulid.ULID(k))
 				case t == TableQuestion && len(k) == 8:
 					job.Questions = append(job.Questions, binary.BigEndian.Uint64(k))
 				}

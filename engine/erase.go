@@ -86,7 +86,7 @@ func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.
 	}
 	all := *job // a caller's job is not changed
 	if job = &all; s.opts.Sealed {
-		job.State, job.Held, job.Questions = slices.Clip(job.State), slices.Clip(job.Held), slices.Clip(job.Questions)
+		job.State, job.Questions = slices.Clip(job.State), slices.Clip(job.Questions)
 	}
 	if err := s.takeDestroyed(ctx, job); err != nil {
 		return store.EraseReport{}, err
@@ -95,6 +95,7 @@ func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.
 		Trace: run.String(), At: s.opts.Now().UTC(), By: job.By, Reason: job.Reason, Asked: job.Asked, Cascade: job.Cascade, Backups: job.Backups,
 	}, Job: job}
 	if s.opts.Sealed {
+		row.Report.Batches = slices.Clone(job.Held)
 		if row.Report.Numbers, err = s.pagesOf(job.Refs); err != nil {
 			return store.EraseReport{}, err
 		}

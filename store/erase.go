@@ -68,10 +68,11 @@ type EraseReport struct {
 	// Backups are those named in the audit. They were made before the erase, so they still contain
 	// what was erased.
 	Backups []Backup `json:"backups,omitempty"`
-	// Numbers are those of the pages that went, if the store is encrypted; the leaf does not have
-	// them. In an earlier backup, rows of these pages lost their keys, and with them their names. The
-	// numbers tell which erase took such a row.
+	// Numbers are those of the pages that went, and Batches the ids of the held batches, if the store
+	// is encrypted; the leaf does not have them. In an earlier backup, the rows of these lost their
+	// keys, and with them their names. Numbers and Batches tell which erase took such a row.
 	Numbers []manifest.Span `json:"numbers,omitempty"`
+	Batches []ulid.ULID     `json:"batches,omitempty"`
 	// FileBefore and FileAfter are the sizes, in bytes, of the file before and after it was
 	// rewritten.
 	FileBefore int64 `json:"file_before,omitempty"`

@@ -11,7 +11,9 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/shown"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -71,13 +73,17 @@ func Again(ctx context.Context, st store.Store, receipts []*erase.Receipt, dryRu
 		if err != nil {
 			return out, err
 		}
-		for _, req := range reqs {
+		for i := range reqs {
+			req := &reqs[i]
 			req.DryRun, req.Progress = dryRun, progress
-			f := newFinder(&req)
-			f.lost = r.Done.Numbers
-			rep, err := run(ctx, st, f, &r.Done)
+			f := newFinder(req)
+			f.was = &r.Done
+			rep, err := run(ctx, st, f)
 			if err != nil && !errors.Is(err, store.ErrNotFound) { // one request may have taken what the next asks for
 				return out, err
+			}
+			if rep.Empty() && nameless(req) {
+				continue
 			}
 			out = append(out, rep)
 		}
@@ -117,18 +123,42 @@ func has(ctx context.Context, st store.Store, r *erase.Receipt) (bool, error) {
 	return err == nil && bytes.Equal(body, r.Body), err
 }
 
-// lostTo says whether the key of a version was destroyed by an erase that took the pages with these numbers. In an encrypted
-// backup such a row keeps the id of its artefact and the numbers of its pages; subject, lineage and salts are gone, so that
-// what the receipt asked for may stand nowhere any more. The numbers alone would not do: a copy that was written to gives
-// numbers to pages of its own. The receipt does not prove them, but nothing is taken by them that anybody could read.
-func lostTo(spans []manifest.Span, h *store.Head) bool {
-	return len(h.Rows) > 0 && !h.Gone && h.Rows[0].Salt == [store.DigestSaltSize]byte{} && manifest.Covered(spans, h.Rows[0].Num)
+// lost says whether the key of a version was destroyed by the erase that is repeated. In an encrypted backup such a row keeps the
+// id of its artefact and the numbers of its pages. Subject, lineage and salts are gone, so that what the receipt asked for may
+// stand nowhere any more. The numbers alone would not do: a copy that was written to gives numbers to pages of its own. The
+// receipt does not prove them, but nothing is taken by them that anybody could read.
+func (f *finder) lost(h *store.Head) bool {
+	return f.was != nil && len(h.Rows) > 0 && !h.Gone && h.Rows[0].Salt == [store.DigestSaltSize]byte{} && manifest.Covered(f.was.Numbers, h.Rows[0].Num)
 }
 
-// requests are those that a receipt stands for, of the names that a store has. If it has none of them, but artefacts whose keys
-// that erase destroyed, those are asked for.
+// lostBatches takes the held batches whose keys the erase destroyed that is repeated.
+func (f *finder) lostBatches() error {
+	for _, id := range f.was.Batches {
+		if slices.Contains(f.job.Held, id) {
+			continue
+		}
+		switch h, err := f.st.Held(f.ctx, id); {
+		case errors.Is(err, store.ErrErased):
+			f.job.Held = append(f.job.Held, id)
+			f.report.Held = append(f.report.Held, erase.HeldItem{ID: id.String(), Scope: h.Batch.Scope, Why: lostWhy})
+		case err != nil && !errors.Is(err, store.ErrNotFound):
+			return err
+		}
+	}
+	return nil
+}
+
+const lostWhy = "its key was destroyed by the erase"
+
+// nameless says whether a request has no name. It takes what was lost.
+func nameless(r *erase.Request) bool {
+	return r.Subject == "" && r.Scope == "" && r.Session == (store.Ref{}) && len(r.Refs) == 0
+}
+
+// requests are those that a receipt stands for, of the names that a store has. If it has none of them, one without a name takes
+// what lost its keys.
 func requests(ctx context.Context, st store.Store, secret []byte, done *store.EraseReport) (reqs []erase.Request, err error) {
-	n := &names{ctx: ctx, st: st, all: map[[2]string]bool{}, spans: done.Numbers, lost: map[artefact]bool{}}
+	n := &names{ctx: ctx, st: st, all: map[[2]string]bool{}}
 	if err := n.find(); err != nil {
 		return nil, err
 	}
@@ -159,12 +189,7 @@ func requests(ctx context.Context, st store.Store, secret []byte, done *store.Er
 		}
 		reqs = append(reqs, req)
 	}
-	if len(reqs)+len(refs) == 0 {
-		for _, a := range slices.SortedFunc(maps.Keys(n.lost), compare) {
-			refs = append(refs, store.Ref{Scope: a.scope, ID: a.id})
-		}
-	}
-	if len(refs) > 0 {
+	if len(refs) > 0 || len(reqs) == 0 && len(done.Numbers)+len(done.Batches) > 0 {
 		base.Refs = refs
 		reqs = append(reqs, base)
 	}
@@ -176,9 +201,6 @@ type names struct {
 	ctx context.Context
 	st  store.Store
 	all map[[2]string]bool
-
-	spans []manifest.Span   // pages of the erase that is repeated
-	lost  map[artefact]bool // artefacts whose keys it destroyed
 }
 
 func (n *names) find() error {
@@ -186,8 +208,10 @@ func (n *names) find() error {
 	if err := f.artefacts(); err != nil {
 		return err
 	}
-	for _, prefix := range []string{"session/", journal.StateKind().Prefix} {
-		if err := staterows.Walk(n.ctx, n.st, prefix, n.row); err != nil {
+	for prefix, look := range map[string]func(store.StateRow) error{
+		"session/": n.row, journal.StateKind().Prefix: n.row, folder.Rows(): n.directory, shown.DraftsKind().Prefix: n.drafts,
+	} {
+		if err := staterows.Walk(n.ctx, n.st, prefix, look); err != nil {
 			return err
 		}
 	}
@@ -244,9 +268,6 @@ func (n *names) artefact(scope string, a *store.Artefact) {
 }
 
 func (n *names) head(h *store.Head) {
-	if lostTo(n.spans, h) {
-		n.lost[artefact{h.Scope, h.ID}] = true
-	}
 	n.scope(h.Scope)
 	n.artefact(h.Scope, &h.Artefact)
 }
@@ -261,6 +282,35 @@ func (n *names) row(r store.StateRow) error {
 		return nil
 	}
 	n.scope(journal.ScopeOf(r.Key))
+	return nil
+}
+
+func (n *names) directory(r store.StateRow) error {
+	n.scope(folder.ScopeOf(r.Key))
+	return nil
+}
+
+// drafts notes what a context showed of drafts. The batch that they were in may have lost its key, and they may not: gc drops
+// their row while the batch waits, and an erase then does not find it. Their scope is that of their context; without one nobody
+// can ask for them.
+func (n *names) drafts(r store.StateRow) error {
+	trace, puts, err := shown.DraftsOf(r)
+	if err != nil {
+		return fmt.Errorf("ctxpage: erase: drafts of context %s: %w", trace, err)
+	}
+	leaves, err := n.st.Audit().ByTrace(n.ctx, trace)
+	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
+		return err
+	}
+	for _, l := range leaves {
+		if l.Trace != trace || l.Scope == "" {
+			continue
+		}
+		n.scope(l.Scope)
+		for i := range puts {
+			n.artefact(l.Scope, &puts[i].Artefact)
+		}
+	}
 	return nil
 }
 

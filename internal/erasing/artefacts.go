@@ -116,8 +116,8 @@ func (f *finder) version(x *found, h *store.Head) {
 		x.why = "of the scope"
 	case h.Group != "" && f.inSession(h.Scope, h.Group):
 		x.why = "of the session"
-	case lostTo(f.lost, h):
-		x.why = "its key was destroyed by the erase"
+	case f.lost(h):
+		x.why = lostWhy
 	}
 	if turn && !slices.Contains(x.sessions, h.Group) {
 		x.sessions = append(x.sessions, h.Group)

@@ -30,12 +30,12 @@ type Plan struct {
 
 // Run finds what a request asks for and erases it, or with DryRun tells it. ErrNotFound: nothing is held of it.
 func Run(ctx context.Context, st store.Store, req *erase.Request) (*erase.Report, error) {
-	return run(ctx, st, newFinder(req), nil)
+	return run(ctx, st, newFinder(req))
 }
 
-// run carries out what a finder looks for. was is the erase that is repeated, nil if none is: what was asked for then is what
-// its receipt says, even if the names are lost by which the finder knows the artefacts.
-func run(ctx context.Context, st store.Store, f *finder, was *store.EraseReport) (*erase.Report, error) {
+// run carries out what a finder looks for. What was asked for in an erase that is repeated is what its receipt says, even if the
+// names are lost.
+func run(ctx context.Context, st store.Store, f *finder) (*erase.Report, error) {
 	req := f.req
 	plan, err := f.find(ctx, st)
 	if err != nil {
@@ -46,8 +46,8 @@ func run(ctx context.Context, st store.Store, f *finder, was *store.EraseReport)
 		return nil, err
 	}
 	plan.Job.Asked, plan.Job.Cascade = asked(info.Secret, req), string(cmp.Or(req.Cascade, erase.Keep))
-	if was != nil {
-		plan.Job.Asked = was.Asked
+	if f.was != nil {
+		plan.Job.Asked = f.was.Asked
 	}
 	rep := &plan.Report
 	switch {
@@ -73,12 +73,20 @@ func Find(ctx context.Context, st store.Store, req *erase.Request) (*Plan, error
 
 func (f *finder) find(ctx context.Context, st store.Store) (*Plan, error) {
 	f.ctx, f.st = ctx, st
-	for _, step := range []func() error{f.req.Check, f.artefacts, f.state, f.held, f.collectNames, f.audit} {
+	for _, step := range []func() error{f.check, f.artefacts, f.state, f.held, f.collectNames, f.audit} {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
 	return f.plan(), nil
+}
+
+// check refuses a bad request. One that repeats an erase may have no name (requests).
+func (f *finder) check() error {
+	if f.was != nil && nameless(f.req) {
+		return nil
+	}
+	return f.req.Check()
 }
 
 // newFinder is a search that has not begun.
@@ -134,7 +142,7 @@ type finder struct {
 	names  *nameSet           // of what goes; nil: they stay
 	seen   func(*store.Head)  // hears of every version; nil: nobody
 
-	lost []manifest.Span              // pages of the erase that is repeated (lostTo)
+	was  *store.EraseReport           // the erase that is repeated, as a receipt has it; nil: none is
 	past func(kind, name string) bool // whether an earlier erase was asked for a name (Earlier); nil: only req is asked for
 }
 

@@ -20,7 +20,7 @@ func ReceiptKind() store.StateKind { return store.StateKind{Prefix: store.Receip
 // ReceiptRow is the row that remembers an erase of a database.
 func ReceiptRow(db string, done *store.EraseReport) (store.StateRow, error) {
 	row := *done
-	row.Numbers = nil // of rows of a backup; an export has none whose key is destroyed
+	row.Numbers, row.Batches = nil, nil // of rows of a backup; an export has none whose key is destroyed
 	value, err := json.Marshal(row)
 	if err != nil {
 		return store.StateRow{}, fmt.Errorf("ctxpage: encode the row of a receipt: %w", err)

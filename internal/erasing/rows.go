@@ -159,9 +159,13 @@ func (f *finder) held() error {
 			}
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
+			break
 		}
 	}
+	if f.was == nil {
+		return nil
+	}
+	return f.lostBatches()
 }
 
 func (f *finder) heldWhy(h *store.HeldBatch) string {

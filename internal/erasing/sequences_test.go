@@ -183,8 +183,11 @@ func TestSessionErasedAfterBackup(t *testing.T) {
 	require.NoError(t, run(t.TempDir(), 20484, keyOf(seals), nil, map[string]int{}))
 }
 
-// TestSubjectErasedAfterBackup is another one: no row of the backup had the subject any more, so the receipt of an erase by
-// subject was not found to stand for anything, and the restored copy still listed the artefact.
+// TestSubjectErasedAfterBackup are others: no row of the backup had the subject any more, so the receipt of an erase by subject
+// was not found to stand for anything. The restored copy still listed the artefact (93), or a held batch that was all that the
+// erase had taken; or it still had a draft whose row gc had dropped before the erase, so that it kept its key (7578).
 func TestSubjectErasedAfterBackup(t *testing.T) {
-	require.NoError(t, run(t.TempDir(), 93, keyOf(seals), nil, map[string]int{}))
+	for _, seed := range []uint64{93, 4065, 4941, 6657, 7578} {
+		require.NoError(t, run(t.TempDir(), seed, keyOf(seals), nil, map[string]int{}))
+	}
 }
