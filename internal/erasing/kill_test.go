@@ -274,13 +274,15 @@ func (g *garden) killedAt(t *testing.T, base string, heads []manifest.Head, step
 		path := copyOf(t, base)
 		_, err := life(path, step, g.scope, g.mode(), 0)
 		require.NoError(t, err)
+		left[step], err = g.hits(path)
+		require.NoError(t, err)
 		if dbtest.Long || i%3 == 0 { // the next process is killed, too: while it finishes, if it comes so far
 			_, err = life(path, "compact synced 1", "", g.finish(), wait/10)
 			if err != nil {
 				require.ErrorContains(t, err, "it never came to", step)
 			}
 		}
-		left[step], err = g.clean(path, heads)
+		_, err = g.clean(path, heads)
 		require.NoError(t, err, step)
 		require.NoError(t, os.RemoveAll(filepath.Dir(path)))
 	}
