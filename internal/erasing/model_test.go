@@ -360,11 +360,11 @@ func (s *state) eraseHeld(h *held, req *erase.Request, goes map[name]bool) {
 }
 
 // kept are the words that one thing lost and another has: a draft is in its context, in the batch that waited, and in the
-// artefact that it became.
+// artefact that it became. Of a version that gc dropped a record remains, with its tags, until it is erased.
 func (s *state) kept() map[string]bool {
 	words := map[string]bool{}
 	for _, v := range s.versions {
-		words[v.word] = words[v.word] || v.readable()
+		words[v.word] = words[v.word] || v.erased == ""
 	}
 	for _, h := range s.batches {
 		words[h.word] = words[h.word] || !h.taken
