@@ -8,9 +8,10 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-// Accessors of the structs that come in hundreds: candidates, and the pages of a manifest. Each field is written out,
-// because reflection took more time than the search that found the candidates. The bytes are those that reflection writes.
-// TestTableKeepsEverything and TestPagesKeepEverything fail where a field is missing.
+// Accessors of the structs that come in hundreds: candidates, and the pages of a manifest. Each
+// field is written out, because reflection took more time than the search that found the
+// candidates. The bytes are those that reflection writes. TestTableKeepsEverything and
+// TestPagesKeepEverything fail where a field is missing.
 
 // accessor writes and reads one field of a T, and the column of it in a table. A column has a loop
 // of its own: a call of a function for each value took longer than the value.
@@ -110,7 +111,8 @@ func reals[T any](name string, at func(*T) *float64) accessor[T] {
 	return a
 }
 
-// texts reads a text that repeats that of the value before it, such as the name of a scope, without a copy.
+// texts reads a text that repeats that of the value before it, such as the name of a scope, without
+// a copy.
 func texts[T any](name string, at func(*T) *string) accessor[T] {
 	a := newAccessor(name, "Texts", at, (*writer).text, (*reader).repeated)
 	a.pack, a.unpack = packTexts(at), unpackTexts(at)
@@ -279,7 +281,8 @@ func misfit[N any](n any) error {
 	return fmt.Errorf("%v does not fit a %T", n, fits)
 }
 
-// putFields writes a struct as reflection would: a map of the fields that are not zero. A T has at most 64 fields.
+// putFields writes a struct as reflection would: a map of the fields that are not zero. A T has at
+// most 64 fields.
 func putFields[T any](w *writer, all []accessor[T], v *T) {
 	n, sent := 0, uint64(0)
 	for i := range all {
@@ -323,7 +326,8 @@ func getFields[T any](r *reader, all []accessor[T], v *T) error {
 	return nil
 }
 
-// accessorAt finds a field by its name, first behind the one before; -1: this program does not know it.
+// accessorAt finds a field by its name, first behind the one before; -1: this program does not know
+// it.
 func accessorAt[T any](all []accessor[T], at int, name []byte) int {
 	for i := at; i < len(all); i++ {
 		if all[i].name == string(name) {

@@ -54,8 +54,8 @@ func filtered(f *store.Filter) callOptions {
 	return callOptions{needs: filterProtocol, needsIt: "a filter"}
 }
 
-// Commit: see store.Store. If the connection fails, the batch is sent again under its id. It returns ErrOutcomeUnknown if
-// it was sent and no server answers.
+// Commit: see store.Store. If the connection fails, the batch is sent again under its id. It
+// returns ErrOutcomeUnknown if it was sent and no server answers.
 func (c *Client) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
 	return ask[store.Outcome](ctx, c, "Commit", b, callOptions{writes: true, waited: true, giveUp: true})
 }
@@ -81,8 +81,8 @@ func (c *Client) State(ctx context.Context, key string) (store.StateRow, error) 
 	return ask[store.StateRow](ctx, c, "State", key, callOptions{})
 }
 
-// Outcome: see store.Store. The server first makes sure that no Commit which returned here without an answer can still
-// arrive; only then is ErrNotFound final.
+// Outcome: see store.Store. The server first makes sure that no Commit which returned here without
+// an answer can still arrive; only then is ErrNotFound final.
 func (c *Client) Outcome(ctx context.Context, id ulid.ULID) (store.Outcome, error) {
 	c.mu.Lock()
 	q := outcomeAsk{ID: id, GiveUp: slices.Clone(c.givenUp)}
@@ -113,7 +113,8 @@ func (c *Client) Refresh(ctx context.Context, atLeast uint64) (store.Mark, error
 	return m, err
 }
 
-// Hold: see store.Store. The hold ends if the server does not hear from this client for longer than the lease.
+// Hold: see store.Store. The hold ends if the server does not hear from this client for longer than
+// the lease.
 func (c *Client) Hold(ctx context.Context, at store.Moment) (store.Ticket, error) {
 	t := store.Ticket(c.ticket.Add(1))
 	c.mu.Lock()
@@ -129,8 +130,8 @@ func (c *Client) Hold(ctx context.Context, at store.Moment) (store.Ticket, error
 	return t, nil
 }
 
-// takeHold asks for a hold. In the same call it asks for the data that the caller will need next, which the context
-// announces (package plan).
+// takeHold asks for a hold. In the same call it asks for the data that the caller will need next,
+// which the context announces (package plan).
 func (c *Client) takeHold(ctx context.Context, q holdAsk) error {
 	p := plan.Of(ctx)
 	if s := c.current(); p == nil || s == nil || s.Protocol < prepareProtocol {
@@ -162,8 +163,8 @@ func (c *Client) takeHold(ctx context.Context, q holdAsk) error {
 	return err
 }
 
-// Release: see store.Store. Another goroutine tells the server soon afterwards, and always before a job of this client that
-// drops versions.
+// Release: see store.Store. Another goroutine tells the server soon afterwards, and always before a
+// job of this client that drops versions.
 func (c *Client) Release(t store.Ticket) {
 	c.mu.Lock()
 	_, ok := c.holds[t]
@@ -185,8 +186,8 @@ func (c *Client) Changes(ctx context.Context, after uint64, wait time.Duration) 
 	return ask[store.Changes](ctx, c, "Changes", changesAsk{after, wait}, callOptions{})
 }
 
-// Append: see store.Store. If the server was replaced during the call, the audit tells whether the leaves were written. It
-// returns ErrOutcomeUnknown if no server answers.
+// Append: see store.Store. If the server was replaced during the call, the audit tells whether the
+// leaves were written. It returns ErrOutcomeUnknown if no server answers.
 func (c *Client) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
 	err := c.append(ctx, leaves, d)
 	var taken *TakenError
@@ -213,8 +214,9 @@ func (c *Client) append(ctx context.Context, leaves []*manifest.Record, d store.
 	return nil
 }
 
-// sendLeaves sends leaves in the form that the server knows: packed, with tables, or plain. A server of an older program may
-// take the place of the one before; it gets nothing of a form that it does not know.
+// sendLeaves sends leaves in the form that the server knows: packed, with tables, or plain. A
+// server of an older program may take the place of the one before; it gets nothing of a form that
+// it does not know.
 func (c *Client) sendLeaves(ctx context.Context, q appendAsk) ([]appended, error) {
 	speaks := 0
 	if s := c.current(); s != nil {
@@ -244,8 +246,8 @@ var leafForms = []struct {
 	{pagesProtocol, "tables of pages", appendAsk.withTables},
 }
 
-// Missing returns the leaves that the audit of a store lacks, for a caller that does not know whether they were appended.
-// Leaves that are there get the fields that the store fills in.
+// Missing returns the leaves that the audit of a store lacks, for a caller that does not know
+// whether they were appended. Leaves that are there get the fields that the store fills in.
 func Missing(ctx context.Context, st store.Store, leaves []*manifest.Record) (missing []*manifest.Record, err error) {
 	used := map[uint64]bool{}
 	for _, leaf := range leaves {
@@ -265,7 +267,7 @@ func Missing(ctx context.Context, st store.Store, leaves []*manifest.Record) (mi
 
 // kept finds a leaf in the audit, ignoring the fields that the store fills in.
 func kept(ctx context.Context, st store.Store, leaf *manifest.Record, used map[uint64]bool) (*manifest.Record, error) {
-	want, err := bareLeaf(leaf)
+	want, err := comparableLeaf(leaf)
 	if err != nil {
 		return nil, err
 	}
@@ -274,15 +276,15 @@ func kept(ctx context.Context, st store.Store, leaf *manifest.Record, used map[u
 		return nil, nil
 	}
 	for _, r := range there {
-		if b, bad := bareLeaf(r); bad == nil && bytes.Equal(b, want) && !used[r.Index] {
+		if b, bad := comparableLeaf(r); bad == nil && bytes.Equal(b, want) && !used[r.Index] {
 			return r, nil
 		}
 	}
 	return nil, err
 }
 
-// bareLeaf encodes a leaf without what the store fills in, for comparison.
-func bareLeaf(leaf *manifest.Record) ([]byte, error) {
+// comparableLeaf encodes a leaf without what the store fills in, for comparison.
+func comparableLeaf(leaf *manifest.Record) ([]byte, error) {
 	own := *leaf
 	own.Index, own.Query, own.QuestionKept, own.Question = 0, manifest.Digest{}, false, ""
 	b, err := manifest.Encode(&own)

@@ -14,12 +14,13 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-// The plain data of package store crosses the socket as msgpack. A struct is a map of its fields by name without those that
-// are zero, so that either side may have fields that the other does not know. Nil and empty differ, as they do for a state
-// row. A time is its seconds and nanoseconds and comes back in UTC. An error keeps its types (errors.go).
+// The plain data of package store crosses the socket as msgpack. A struct is a map of its fields by
+// name without those that are zero, so that either side may have fields that the other does not
+// know. Nil and empty differ, as they do for a state row. A time is its seconds and nanoseconds and
+// comes back in UTC. An error keeps its types (errors.go).
 //
-// The struct tags of package store are ignored. They describe stored rows, which leave out a field that a sent batch needs
-// (Batch.Bound) and have one name for two fields (Head.Unknown).
+// The struct tags of package store are ignored. They describe stored rows, which leave out a field
+// that a sent batch needs (Batch.Bound) and have one name for two fields (Head.Unknown).
 
 var (
 	timeType     = reflect.TypeFor[time.Time]()
@@ -71,8 +72,8 @@ func membersOf(t reflect.Type) []member {
 	return out
 }
 
-// writers are used again, and a message is copied out of one: a buffer that grows with each message is garbage of four times
-// its size.
+// writers are used again, and a message is copied out of one: a buffer that grows with each message
+// is garbage of four times its size.
 var writers = sync.Pool{New: func() any { return &writer{b: make([]byte, 0, 4<<10)} }}
 
 // maxWriter is the size of a buffer that is used again.
@@ -266,7 +267,8 @@ func putScalars(e *writer, v reflect.Value) (known bool) {
 	return true
 }
 
-// bytesOf gives an array or slice of bytes of whatever named type as []byte, without a copy where that can be.
+// bytesOf gives an array or slice of bytes of whatever named type as []byte, without a copy where
+// that can be.
 func bytesOf(v reflect.Value) []byte {
 	if v.Kind() == reflect.Slice || v.CanAddr() {
 		return v.Bytes()
@@ -555,7 +557,8 @@ func getStruct(d *reader, v reflect.Value) error {
 	return nil
 }
 
-// memberAt finds a field by its name, first behind the one before; -1: this program does not know it.
+// memberAt finds a field by its name, first behind the one before; -1: this program does not know
+// it.
 func memberAt(all []member, at int, name []byte) int {
 	for i := at; i < len(all); i++ {
 		if all[i].name == string(name) {

@@ -7,8 +7,8 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-// How leaves go to Append: their pages are moved into tables, which are read and written in a fraction of the time, and are
-// put back at the server. The caller's leaves stay as they are.
+// How leaves go to Append: their pages are moved into tables, which are read and written in a
+// fraction of the time, and are put back at the server. The caller's leaves stay as they are.
 
 // withTables moves the pages of leaves into tables, for a server of protocol 3 or 4.
 func (q appendAsk) withTables() appendAsk {

@@ -12,14 +12,15 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The methods of the server, each a call of store.Store or Audit. Three marks say what a retry and a lost connection do to a
-// call:
+// The methods of the server, each a call of store.Store or Audit. Three marks say what a retry and
+// a lost connection do to a call:
 //
 //	once    the session keeps the answer under the number of the call, and a retry gets it
 //	whole   the call runs to its end even if its connection is lost, because the store cannot be asked for its outcome
 //	long    the call may run for hours, and ends when the server closes; the client makes it again at the next server
 //
-// A read has no mark: a retry reads again. Holds are not of the store but of the session, so that they end with it.
+// A read has no mark: a retry reads again. Holds are not of the store but of the session, so that
+// they end with it.
 
 // request is one call at the server.
 type request struct {
@@ -34,16 +35,18 @@ type method struct {
 	run func(r *request, body []byte) ([]byte, error)
 	// once: a call that is sent again gets the answer of the first.
 	once bool
-	// whole: the call is not ended by a connection that is, because the store cannot be asked how it ended.
+	// whole: the call is not ended by a connection that is, because the store cannot be asked how
+	// it ended.
 	whole bool
-	// long: the call may take its time, and ends when the server is closing. The client makes it again elsewhere.
+	// long: the call may take its time, and ends when the server is closing. The client makes it
+	// again elsewhere.
 	long bool
 }
 
-// on makes a method: it decodes the request, calls do, and encodes the answer with the LSN that
+// handler makes a method: it decodes the request, calls do, and encodes the answer with the LSN that
 // readers have reached. The LSN is read after the work, so the Mark of a client is never behind an
 // answer that it has.
-func on[Q, A any](do func(r *request, q Q) (A, error)) method {
+func handler[Q, A any](do func(r *request, q Q) (A, error)) method {
 	return method{run: func(r *request, body []byte) ([]byte, error) {
 		var q Q
 		if err := unpack(body, &q); err != nil {
@@ -66,59 +69,59 @@ func (m method) isWhole() method { m.whole = true; return m }
 
 // methods are the calls, by the names of PROTOCOL.md.
 var methods = map[string]method{
-	"Info":    on(func(r *request, _ none) (store.Info, error) { return r.store.Info(r.ctx) }),
-	"Resolve": on(func(r *request, q resolveAsk) (store.Located, error) { return r.store.Resolve(r.ctx, q.Scopes, q.Ref) }),
-	"Load": on(func(r *request, q loadAsk) ([]store.Loaded, error) {
+	"Info":    handler(func(r *request, _ none) (store.Info, error) { return r.store.Info(r.ctx) }),
+	"Resolve": handler(func(r *request, q resolveAsk) (store.Located, error) { return r.store.Resolve(r.ctx, q.Scopes, q.Ref) }),
+	"Load": handler(func(r *request, q loadAsk) ([]store.Loaded, error) {
 		return r.store.Load(r.ctx, q.Scopes, q.Pages, q.Want)
 	}),
-	"Candidates": on(func(r *request, q store.CandidateQuery) (store.Candidates, error) {
+	"Candidates": handler(func(r *request, q store.CandidateQuery) (store.Candidates, error) {
 		return r.store.Candidates(r.ctx, q)
 	}),
-	"Scan":   on(func(r *request, q store.ScanQuery) (store.ScanPage, error) { return r.store.Scan(r.ctx, q) }),
-	"Commit": on(func(r *request, q store.Batch) (store.Outcome, error) { return r.store.Commit(r.ctx, q) }).isOnce(),
-	"Held":   on(func(r *request, q ulid.ULID) (store.HeldBatch, error) { return r.store.Held(r.ctx, q) }),
-	"Vectors": on(func(r *request, q vectorsAsk) ([][]float32, error) {
+	"Scan":   handler(func(r *request, q store.ScanQuery) (store.ScanPage, error) { return r.store.Scan(r.ctx, q) }),
+	"Commit": handler(func(r *request, q store.Batch) (store.Outcome, error) { return r.store.Commit(r.ctx, q) }).isOnce(),
+	"Held":   handler(func(r *request, q ulid.ULID) (store.HeldBatch, error) { return r.store.Held(r.ctx, q) }),
+	"Vectors": handler(func(r *request, q vectorsAsk) ([][]float32, error) {
 		return r.store.Vectors(r.ctx, q.Scopes, q.Model, q.Nums)
 	}),
-	"PutVectors": on(func(r *request, q vectorsAsk) (none, error) {
+	"PutVectors": handler(func(r *request, q vectorsAsk) (none, error) {
 		return none{}, r.store.PutVectors(r.ctx, q.Model, q.Nums, q.Vecs)
 	}),
-	"State":    on(func(r *request, q string) (store.StateRow, error) { return r.store.State(r.ctx, q) }),
-	"Outcome":  on(serveOutcome),
-	"Refresh":  on(func(r *request, q uint64) (store.Mark, error) { return r.store.Refresh(r.ctx, q) }),
-	"Hold":     on(serveHold),
-	"Prepare":  on(servePrepare),
-	"Renew":    on(func(r *request, q renewAsk) (none, error) { r.session.release(r.store, q.Release); return none{}, nil }),
-	"Changes":  on(func(r *request, q changesAsk) (store.Changes, error) { return r.store.Changes(r.ctx, q.After, q.Wait) }).isLong(),
-	"Append":   on(serveAppend).isOnce().isWhole(),
-	"Head":     on(func(r *request, _ none) (manifest.Head, error) { return r.store.Head(r.ctx) }),
-	"Maintain": on(func(r *request, q store.Job) (store.JobReport, error) { return r.store.Maintain(r.ctx, q, r.progress) }).isOnce().isLong(),
-	"Stat":     on(func(r *request, _ none) (store.StoreStats, error) { return r.store.Stat(r.ctx) }),
+	"State":    handler(func(r *request, q string) (store.StateRow, error) { return r.store.State(r.ctx, q) }),
+	"Outcome":  handler(serveOutcome),
+	"Refresh":  handler(func(r *request, q uint64) (store.Mark, error) { return r.store.Refresh(r.ctx, q) }),
+	"Hold":     handler(serveHold),
+	"Prepare":  handler(servePrepare),
+	"Renew":    handler(func(r *request, q renewAsk) (none, error) { r.session.release(r.store, q.Release); return none{}, nil }),
+	"Changes":  handler(func(r *request, q changesAsk) (store.Changes, error) { return r.store.Changes(r.ctx, q.After, q.Wait) }).isLong(),
+	"Append":   handler(serveAppend).isOnce().isWhole(),
+	"Head":     handler(func(r *request, _ none) (manifest.Head, error) { return r.store.Head(r.ctx) }),
+	"Maintain": handler(func(r *request, q store.Job) (store.JobReport, error) { return r.store.Maintain(r.ctx, q, r.progress) }).isOnce().isLong(),
+	"Stat":     handler(func(r *request, _ none) (store.StoreStats, error) { return r.store.Stat(r.ctx) }),
 
-	"Audit.Size": on(func(r *request, _ none) (uint64, error) { return r.store.Audit().Size(r.ctx) }),
-	"Audit.Wait": on(func(r *request, q auditWaitAsk) (uint64, error) {
+	"Audit.Size": handler(func(r *request, _ none) (uint64, error) { return r.store.Audit().Size(r.ctx) }),
+	"Audit.Wait": handler(func(r *request, q auditWaitAsk) (uint64, error) {
 		return r.store.Audit().Wait(r.ctx, q.Size, q.Wait)
 	}).isLong(),
-	"Audit.Body":    on(func(r *request, q uint64) ([]byte, error) { return r.store.Audit().Body(r.ctx, q) }),
-	"Audit.Leaf":    on(func(r *request, q uint64) (*manifest.Record, error) { return r.store.Audit().Leaf(r.ctx, q) }),
-	"Audit.Records": on(serveRecords),
-	"Audit.ByTrace": on(func(r *request, q string) ([]*manifest.Record, error) { return r.store.Audit().ByTrace(r.ctx, q) }),
-	"Audit.Named":   on(func(r *request, q string) (bool, error) { return r.store.Audit().Named(r.ctx, q) }),
-	"Audit.Written": on(func(r *request, q writtenAsk) (w written, err error) {
+	"Audit.Body":    handler(func(r *request, q uint64) ([]byte, error) { return r.store.Audit().Body(r.ctx, q) }),
+	"Audit.Leaf":    handler(func(r *request, q uint64) (*manifest.Record, error) { return r.store.Audit().Leaf(r.ctx, q) }),
+	"Audit.Records": handler(serveRecords),
+	"Audit.ByTrace": handler(func(r *request, q string) ([]*manifest.Record, error) { return r.store.Audit().ByTrace(r.ctx, q) }),
+	"Audit.Named":   handler(func(r *request, q string) (bool, error) { return r.store.Audit().Named(r.ctx, q) }),
+	"Audit.Written": handler(func(r *request, q writtenAsk) (w written, err error) {
 		w.Leaf, w.Write, err = r.store.Audit().Written(r.ctx, q.Num, q.Version)
 		return w, err
 	}),
-	"Audit.Question": on(func(r *request, q *manifest.Record) (string, error) { return r.store.Audit().Question(r.ctx, q) }),
-	"Audit.Names":    on(func(r *request, _ none) (manifest.Names, error) { return r.store.Audit().Names(r.ctx) }),
-	"Audit.Root":     on(func(r *request, q uint64) (manifest.Hash, error) { return r.store.Audit().Root(r.ctx, q) }),
-	"Audit.Head":     on(func(r *request, q sizesAsk) (manifest.Head, error) { return r.store.Audit().Head(r.ctx, q.Size, q.Now) }),
-	"Audit.ProveInclusion": on(func(r *request, q sizesAsk) (manifest.Inclusion, error) {
+	"Audit.Question": handler(func(r *request, q *manifest.Record) (string, error) { return r.store.Audit().Question(r.ctx, q) }),
+	"Audit.Names":    handler(func(r *request, _ none) (manifest.Names, error) { return r.store.Audit().Names(r.ctx) }),
+	"Audit.Root":     handler(func(r *request, q uint64) (manifest.Hash, error) { return r.store.Audit().Root(r.ctx, q) }),
+	"Audit.Head":     handler(func(r *request, q sizesAsk) (manifest.Head, error) { return r.store.Audit().Head(r.ctx, q.Size, q.Now) }),
+	"Audit.ProveInclusion": handler(func(r *request, q sizesAsk) (manifest.Inclusion, error) {
 		return r.store.Audit().ProveInclusion(r.ctx, q.I, q.Size)
 	}),
-	"Audit.ProveConsistency": on(func(r *request, q sizesAsk) (manifest.Consistency, error) {
+	"Audit.ProveConsistency": handler(func(r *request, q sizesAsk) (manifest.Consistency, error) {
 		return r.store.Audit().ProveConsistency(r.ctx, q.I, q.Size)
 	}),
-	"Audit.Verify": on(func(r *request, q verifyAsk) (manifest.Verification, error) {
+	"Audit.Verify": handler(func(r *request, q verifyAsk) (manifest.Verification, error) {
 		return r.store.Audit().Verify(r.ctx, q.Against, func(done, total uint64) { r.progress("", done, total) })
 	}).isLong(),
 }

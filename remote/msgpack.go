@@ -67,6 +67,7 @@ func (w *writer) flag(v bool) {
 	}
 }
 
+// uint takes the shortest form, so that equal numbers have equal bytes.
 func (w *writer) uint(v uint64) {
 	switch {
 	case v < fixMap:
@@ -82,6 +83,7 @@ func (w *writer) uint(v uint64) {
 	}
 }
 
+// int takes the shortest form too; a number from 0 on is written as an unsigned one.
 func (w *writer) int(v int64) {
 	switch {
 	case v >= 0:
@@ -107,6 +109,7 @@ func (w *writer) float64(v float64) {
 	w.b = binary.BigEndian.AppendUint64(append(w.b, codeFloat64), math.Float64bits(v))
 }
 
+// text appends a string. bytes has codes of its own, so a reader tells the two apart.
 func (w *writer) text(s string) {
 	switch n := len(s); {
 	case n < 32:
@@ -128,6 +131,7 @@ func (w *writer) bytes(b []byte) {
 	w.b = append(w.b, b...)
 }
 
+// list appends how many elements follow, and dict how many pairs.
 func (w *writer) list(n int) {
 	if n < 16 {
 		w.b = append(w.b, fixArray|byte(n))
@@ -212,8 +216,8 @@ func (r *reader) null() bool {
 	return true
 }
 
-// wrong is the error for a value of another kind than expected.
-func wrong(code byte, expected string) error {
+// wrongType is the error for a value of another kind than expected.
+func wrongType(code byte, expected string) error {
 	return fmt.Errorf("msgpack code %#x, expected %s", code, expected)
 }
 
@@ -226,7 +230,7 @@ func (r *reader) flag() (bool, error) {
 	case c == codeTrue || c == codeFalse || c == codeNil:
 		return c == codeTrue, nil
 	}
-	return false, wrong(c, "true or false")
+	return false, wrongType(c, "true or false")
 }
 
 // int reads a whole number of any width, and nil as 0. A number above the greatest int64 becomes
@@ -264,7 +268,7 @@ func (r *reader) intOf(c byte) (int64, error) {
 		n, err := r.big(8)
 		return int64(n), err
 	}
-	return 0, wrong(c, "a whole number")
+	return 0, wrongType(c, "a whole number")
 }
 
 // uint reads a whole number. The usual widths are read here, because a table has thousands of them.
@@ -340,7 +344,7 @@ func (r *reader) shared() ([]byte, error) {
 	case c >= codeStr8 && c <= codeStr32:
 		n, err = r.big(1 << (c - codeStr8))
 	default:
-		return nil, wrong(c, "a text or bytes")
+		return nil, wrongType(c, "a text or bytes")
 	}
 	if err != nil {
 		return nil, err
@@ -373,7 +377,7 @@ func (r *reader) many(fix, code16, code32 byte, expected string) (int, error) {
 		n, err := r.big(4)
 		return int(n), err
 	}
-	return 0, wrong(c, expected)
+	return 0, wrongType(c, expected)
 }
 
 // find returns a reader of the value that the map which follows has under a key. It reads nothing.

@@ -10,14 +10,15 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A packed table has the rows and columns of a table (table.go) in fewer bytes, which take a fraction of the time to write
-// and to read. It is one byte string (protocol 5):
+// A packed table has the rows and columns of a table (table.go) in fewer bytes, which take a
+// fraction of the time to write and to read. It is one byte string (protocol 5):
 //
 //	rows      uvarint
 //	columns   each: length of the name (a byte), name, form (a byte), length of the values (four bytes, big-endian), values
 //
-// In the form "each" there is a value for each row; in the form "same" there is one value, which all rows have. A column
-// of zeros is left out, as in a table, and a column that the reader does not know is skipped.
+// In the form "each" there is a value for each row; in the form "same" there is one value, which
+// all rows have. A column of zeros is left out, as in a table, and a column that the reader does
+// not know is skipped.
 //
 //	whole numbers   uvarint of the difference from the value before, the first from 0: zigzag, 64 bits, with overflow
 //	flags           a byte: 0 or 1
@@ -49,8 +50,8 @@ func putPacked[T any](w *writer, fields []accessor[T], rows []T) {
 	binary.BigEndian.PutUint32(w.b[at-4:], uint32(len(w.b)-at))
 }
 
-// packTable appends a packed table. Many rows never have a column in the form "same": then a reader can hold the number of
-// rows against the number of bytes before it takes memory for them.
+// packTable appends a packed table. Many rows never have a column in the form "same": then a reader
+// can hold the number of rows against the number of bytes before it takes memory for them.
 func packTable[T any](b []byte, fields []accessor[T], rows []T) []byte {
 	b = binary.AppendUvarint(b, uint64(len(rows)))
 	if len(rows) == 0 {
@@ -252,7 +253,8 @@ func packTexts[T any](at func(*T) *string) func([]byte, []T) []byte {
 	}
 }
 
-// unpackTexts makes one string of all texts while they are few bytes: a text that is kept keeps all the others.
+// unpackTexts makes one string of all texts while they are few bytes: a text that is kept keeps all
+// the others.
 func unpackTexts[T any](at func(*T) *string) func([]byte, []T) ([]byte, error) {
 	return func(b []byte, rows []T) ([]byte, error) {
 		bytes := b

@@ -9,8 +9,9 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The versions of the protocol that this program speaks. The range moves when a call means something else, not when a
-// field or a call is added, unless ignoring the field would give a wrong answer.
+// The versions of the protocol that this program speaks. The range moves when a call means
+// something else, not when a field or a call is added, unless ignoring the field would give a wrong
+// answer.
 //
 //	1  the first
 //	2  a query may have a filter, an erase may take names and leaves, and a gc vectors, which a server of 1 would ignore;
@@ -44,8 +45,8 @@ const (
 	packType = "application/msgpack"
 )
 
-// hello asks for a session. It is JSON, like all that must be understood across versions: the handshake, the status, the
-// order to stop, and refusals.
+// hello asks for a session. It is JSON, like all that must be understood across versions: the
+// handshake, the status, the order to stop, and refusals.
 type hello struct {
 	Min     int    `json:"min"`
 	Max     int    `json:"max"`
@@ -53,12 +54,13 @@ type hello struct {
 	Program string `json:"program"`
 }
 
-// backupAsk and backupDone are a backup that every version can ask for: a program that cannot talk to a server can still
-// save what the server has, before one of them is replaced.
+// backupAsk and backupDone are a backup that every version can ask for: a program that cannot talk
+// to a server can still save what the server has, before one of them is replaced.
 type backupAsk struct {
 	Path string `json:"path"` // absolute, of a file that does not exist
 }
 
+// backupDone is the answer: how large the copy is, and the head to compare it with later.
 type backupDone struct {
 	Bytes int64  `json:"bytes"`
 	Head  string `json:"head"` // of the audit, after the copy
@@ -140,7 +142,8 @@ type (
 		Nums   []uint64
 		Vecs   [][]float32 // of PutVectors
 	}
-	// outcomeAsk gives up calls of this session first: a Commit among them that did not come yet never will be made.
+	// outcomeAsk gives up calls of this session first: a Commit among them that did not come yet
+	// never will be made.
 	outcomeAsk struct {
 		ID     ulid.ULID
 		GiveUp []uint64
@@ -156,7 +159,8 @@ type (
 		Candidates store.CandidateQuery
 		Packed     bool // the tables of the answer may be packed
 	}
-	// prepared are the answers, none of them unless Whole: what failed is asked for alone, and fails again.
+	// prepared are the answers, none of them unless Whole: what failed is asked for alone, and
+	// fails again.
 	prepared struct {
 		Whole      bool
 		Scans      []store.ScanPage

@@ -8,19 +8,21 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A session is the server's memory of one client. It makes a call that is sent twice run once, and it ends the holds of a
-// client that vanished.
+// A session is the server's memory of one client. It makes a call that is sent twice run once, and
+// it ends the holds of a client that vanished.
 //
 // 	hello ─▶ live ─▶ goodbye, or silent for the lease ─▶ gone: its holds are released, its numbers are unknown
 //
-// Locks: mu is held while fields change and never while the store is called, except by end and release, whose store calls
-// (Release) take no lock of this package. A session in use (busy > 0) never lapses.
+// Locks: mu is held while fields change and never while the store is called, except by end and
+// release, whose store calls (Release) take no lock of this package. A session in use (busy > 0)
+// never lapses.
 //
-// Bounds: keptCalls answers are kept. A call with a forgotten number is refused, because the server cannot tell whether it
-// was made.
+// Bounds: keptCalls answers are kept. A call with a forgotten number is refused, because the server
+// cannot tell whether it was made.
 
-// session is what a server knows of a client: the holds it has, and the calls that must not be made twice. It ends with
-// the client's goodbye, or when the client was silent for longer than the lease.
+// session is what a server knows of a client: the holds it has, and the calls that must not be made
+// twice. It ends with the client's goodbye, or when the client was silent for longer than the
+// lease.
 type session struct {
 	id     string
 	lease  time.Duration
@@ -58,8 +60,9 @@ func newSession(id string, lease time.Duration, lapse func(*session)) *session {
 	return s
 }
 
-// expire ends a session that was silent for its lease, or looks again when it may have been. Calls do not move the timer:
-// that woke a thread for each of them. A lease is in real time, whatever the database's clock says.
+// expire ends a session that was silent for its lease, or looks again when it may have been. Calls
+// do not move the timer: that woke a thread for each of them. A lease is in real time, whatever the
+// database's clock says.
 func (s *session) expire() {
 	s.mu.Lock()
 	left := s.lease - time.Since(s.last)
@@ -115,7 +118,8 @@ func (s *session) end(st store.Store) {
 	clear(s.holds)
 }
 
-// hold takes a hold under the client's number for it; a number that has one is the same call, sent again.
+// hold takes a hold under the client's number for it; a number that has one is the same call, sent
+// again.
 func (s *session) hold(ctx context.Context, st store.Store, q holdAsk) error {
 	s.mu.Lock()
 	_, known := s.holds[q.Ticket]
@@ -152,8 +156,8 @@ func (s *session) release(st store.Store, tickets []store.Ticket) {
 // errGivenUp is of a call that came after its client had given it up.
 var errGivenUp = &refused{status: 409, refusal: refusal{Code: refusedCall, Message: "the client gave this call up before it came"}}
 
-// once runs a call unless it was run before, and gives the answer. A call that was ended by its connection has no answer
-// to keep: the next one of its number is made.
+// once runs a call unless it was run before, and gives the answer. A call that was ended by its
+// connection has no answer to keep: the next one of its number is made.
 func (s *session) once(ctx context.Context, number uint64, run func() ([]byte, error)) ([]byte, error) {
 	for {
 		s.mu.Lock()
@@ -207,8 +211,8 @@ func (s *session) keep(number uint64, c *onceCall) {
 	}
 }
 
-// giveUp makes sure that calls which their client does not wait for are over when it returns: those under way are waited
-// for, and those that are still to come will be refused.
+// giveUp makes sure that calls which their client does not wait for are over when it returns: those
+// under way are waited for, and those that are still to come will be refused.
 func (s *session) giveUp(ctx context.Context, numbers []uint64) error {
 	for _, n := range numbers {
 		for over := false; !over; {

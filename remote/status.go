@@ -13,13 +13,13 @@ import (
 // GetStatus asks the server at a socket for its status. It works with every protocol version.
 // Errors: *UnavailableError, ErrForeign.
 func GetStatus(ctx context.Context, path string, opts ClientOptions) (Status, error) {
-	return bare(ctx, path, opts, status)
+	return withoutSession(ctx, path, opts, status)
 }
 
 // Stop asks the server at a socket to end and returns its last status. It returns before the server
 // has ended. A server inside a program with other work refuses.
 func Stop(ctx context.Context, path string, opts ClientOptions) (Status, error) {
-	return bare(ctx, path, opts, func(ctx context.Context, h *http1.Client) (Status, error) {
+	return withoutSession(ctx, path, opts, func(ctx context.Context, h *http1.Client) (Status, error) {
 		return plain(ctx, h, "POST", "stop", 202)
 	})
 }
@@ -57,8 +57,8 @@ func Backup(ctx context.Context, path, out string, opts ClientOptions) (bytes in
 	return done.Bytes, done.Head, err
 }
 
-// bare makes a request without a session.
-func bare(ctx context.Context, path string, opts ClientOptions, do func(context.Context, *http1.Client) (Status, error)) (Status, error) {
+// withoutSession makes a request without a session.
+func withoutSession(ctx context.Context, path string, opts ClientOptions, do func(context.Context, *http1.Client) (Status, error)) (Status, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return Status{}, err

@@ -12,8 +12,9 @@ import (
 //
 //	{Rows, Columns: [{Name, Flags | Ints | Uints | Reals | Texts}, …]}
 //
-// Each column has the name of a field once and its values in the order of the rows; a field that is zero everywhere has
-// none. A field of a nested struct has the name Outer.Inner. A column that the reader does not know is left out.
+// Each column has the name of a field once and its values in the order of the rows; a field that is
+// zero everywhere has none. A field of a nested struct has the name Outer.Inner. A column that the
+// reader does not know is left out.
 type table []store.Candidate
 
 // pageTable is a list of the pages of a leaf, sent in the same way. Ranges are Spans.
@@ -135,7 +136,8 @@ func putCosines(w *writer, rows []store.Candidate) {
 	}
 }
 
-// getTable reads a table. Rows without columns cost nothing to send; those with columns take at least a byte each.
+// getTable reads a table. Rows without columns cost nothing to send; those with columns take at
+// least a byte each.
 func getTable[T any](r *reader, fields []accessor[T]) ([]T, error) {
 	n := int64(0)
 	if at, ok := r.find("Rows"); ok {
@@ -215,7 +217,7 @@ func getColumn[T any](r *reader, rows []T, f *accessor[T]) error {
 			return err
 		case string(list) == f.list:
 			found = true
-			if err = ofEach(r, len(rows)); err == nil {
+			if err = checkRows(r, len(rows)); err == nil {
 				err = f.gets(r, rows)
 			}
 		default:
@@ -244,11 +246,11 @@ func getCosines(r *reader, rows []store.Candidate) error {
 		switch {
 		case err != nil:
 		case string(list) == "Flags":
-			if err = ofEach(r, len(rows)); err == nil {
+			if err = checkRows(r, len(rows)); err == nil {
 				have, err = getScalars(len(rows), r.flag)
 			}
 		case string(list) == "Reals":
-			if err = ofEach(r, len(rows)); err == nil {
+			if err = checkRows(r, len(rows)); err == nil {
 				values, err = getScalars(len(rows), r.float64)
 			}
 		default:
@@ -269,8 +271,8 @@ func getCosines(r *reader, rows []store.Candidate) error {
 	return nil
 }
 
-// ofEach reads how long a list is that has a value for each row.
-func ofEach(r *reader, rows int) error {
+// checkRows reads the length of a list that must have a value for each row.
+func checkRows(r *reader, rows int) error {
 	n, err := r.list()
 	if err == nil && n != rows {
 		err = fmt.Errorf("%d values, expected %d", n, rows)

@@ -27,8 +27,8 @@ import (
 //	caller     by the key from hello, or by headers; the role must suffice for the call
 //	run        decodes the argument strictly, works, and returns one value; or flow writes a line for each event
 //
-// An error before the first byte of an answer is an HTTP status with a body of JSON (errors.go). A stream that fails later ends
-// with a line that has the error, because its status was sent.
+// An error before the first byte of an answer is an HTTP status with a body of JSON (errors.go). A
+// stream that fails later ends with a line that has the error, because its status was sent.
 
 // request is a call under way.
 type request struct {
@@ -70,8 +70,8 @@ func stream[In, Line any](name string, least Role, about string, do func(context
 	}}
 }
 
-// decode reads the argument of a call. A field that the call does not know is an error: it may be one that was meant to
-// restrict something.
+// decode reads the argument of a call. A field that the call does not know is an error: it may be
+// one that was meant to restrict something.
 func decode(body []byte, in any) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		body = []byte("{}")
@@ -88,7 +88,8 @@ func decode(body []byte, in any) error {
 	return nil
 }
 
-// inJSON says what is wrong with an argument in the words of JSON, where the decoder names types of Go.
+// inJSON says what is wrong with an argument in the words of JSON, where the decoder names types of
+// Go.
 func inJSON(err error) string {
 	var kind *json.UnmarshalTypeError
 	var moment *time.ParseError
@@ -277,7 +278,8 @@ func writeError(w http.ResponseWriter, err error) {
 // errCut is of an answer that could not be written to its end: nothing more can be.
 var errCut = errors.New("serve: the answer was cut")
 
-// writeJSON writes an answer, part by part under a deadline, so that a caller that does not read is cut off.
+// writeJSON writes an answer, part by part under a deadline, so that a caller that does not read is
+// cut off.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	b, err := encode(v)
 	if err != nil {
@@ -315,8 +317,8 @@ func writeParts(w http.ResponseWriter, b []byte) error {
 	return nil
 }
 
-// flow answers with lines, each written at once. An error before the first line is an answer of its own; a later one is a
-// last line with an error.
+// flow answers with lines, each written at once. An error before the first line is an answer of its
+// own; a later one is a last line with an error.
 func flow(ctx context.Context, w http.ResponseWriter, c *call, req *request, body []byte) error {
 	begun := false
 	out := http.NewResponseController(w)
@@ -356,7 +358,8 @@ func flow(ctx context.Context, w http.ResponseWriter, c *call, req *request, bod
 	return nil
 }
 
-// limited is a listener with a limit on open connections. Connections above it get an error and are closed.
+// limited is a listener with a limit on open connections. Connections above it get an error and are
+// closed.
 type limited struct {
 	net.Listener
 	room chan struct{}

@@ -11,9 +11,9 @@ import (
 	"github.com/ctxpage/ctxpage/triage"
 )
 
-// Calls that read and write pages. Each decodes its argument into the types of the library, calls the Scope of the caller and
-// encodes the answer; no rule is decided here. An agent's Scope is gated and a host's is not, so the same call commits for one
-// and is held for the other.
+// Calls that read and write pages. Each decodes its argument into the types of the library, calls
+// the Scope of the caller and encodes the answer; no rule is decided here. An agent's Scope is
+// gated and a host's is not, so the same call commits for one and is held for the other.
 
 // Names: an xIn is the argument of a call, an xOut its answer, a line of it, or a part of one.
 // Their tags are the documentation of the fields: GET /v1/schema shows them, and a field without a
@@ -187,7 +187,8 @@ func deleteAll(ctx context.Context, tx *ctxpage.Txn, ids []string) error {
 	return nil
 }
 
-// write lets writes join an open transaction, or makes one of them: a host vouches for it, an agent leaves it to the gate.
+// write lets writes join an open transaction, or makes one of them: a host vouches for it, an agent
+// leaves it to the gate.
 func (r *request) write(ctx context.Context, trace, batch string, do func(*ctxpage.Txn) error) (writtenOut, error) {
 	if trace != "" {
 		if batch != "" {
