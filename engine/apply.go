@@ -119,6 +119,9 @@ func applySmall(tx Writer, seals *sealBuffer, o *overlay, n *RowCounts) error {
 			ids = append(ids, id)
 		}
 		slices.SortFunc(ids, ulid.ULID.Compare)
+		if r.table == TableTxn {
+			ids = lasting(ids, r.rows)
+		}
 		last := bytes.Clone(tx.Last(r.table)) // nearly all ids are greater, so their rows are not looked up
 		for _, id := range ids {
 			var before []byte
@@ -160,18 +163,35 @@ func forgetOutcomes(tx Writer, o *overlay, n *RowCounts) error {
 	for id := range o.result {
 		newest = max(newest, id.Time())
 	}
-	keep := uint64((outcomeDays + 24*time.Hour) / time.Millisecond)
-	if newest < keep {
+	if newest < outcomeAge {
 		return nil
 	}
 	var limit ulid.ULID
-	if err := limit.SetTime(newest - keep); err != nil {
+	if err := limit.SetTime(newest - outcomeAge); err != nil {
 		return err
 	}
 	if err := dropOutcomes(tx, n, func(id ulid.ULID, _ int) bool { return id.Compare(limit) < 0 }); err != nil {
 		return err
 	}
 	return dropOutcomes(tx, n, func(_ ulid.ULID, dropped int) bool { return n.txn-dropped > outcomesKept }) // see usedBefore
+}
+
+// outcomeAge is the age of an outcome in milliseconds at which it is dropped.
+const outcomeAge = uint64((outcomeDays + 24*time.Hour) / time.Millisecond)
+
+// lasting returns the ids of outcomes that are worth writing: forgetOutcomes would drop those before them again at once, with
+// what the rows have under these ids. To delete thousands of rows from those that were just put was a thirtieth of a put.
+func lasting(ids []ulid.ULID, rows map[ulid.ULID][]byte) []ulid.ULID {
+	if len(ids) <= outcomesKept || ids[len(ids)-1].Time() < outcomeAge {
+		return ids
+	}
+	from := len(ids)
+	for kept := 0; from > 0 && kept < outcomesKept; {
+		if from--; len(rows[ids[from]]) > 0 {
+			kept++
+		}
+	}
+	return ids[from:]
 }
 
 // dropOutcomes deletes outcomes, oldest first, as long as drops returns true for the next one;

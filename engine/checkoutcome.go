@@ -3,7 +3,6 @@ package engine
 import (
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -46,7 +45,7 @@ func (w *outcomeWalk) newest() (from uint64) {
 	if len(w.told) == 0 {
 		return 0
 	}
-	return w.told[0].Time() - min(w.told[0].Time(), uint64((outcomeDays+24*time.Hour)/time.Millisecond))
+	return w.told[0].Time() - min(w.told[0].Time(), outcomeAge)
 }
 
 // outcomeStatuses are the statuses of leaves whose batch has an outcome.

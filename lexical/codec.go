@@ -142,7 +142,9 @@ type postings struct {
 // add appends a posting. Numbers rise; a count of 1, which most postings have, takes no byte.
 func (p *postings) add(num uint64, tf uint32) {
 	d := (num - p.last) << 1
-	if tf != 1 {
+	if tf == 1 && d < 0x80 { // nine of ten
+		p.body = append(p.body, byte(d))
+	} else if tf != 1 {
 		p.body = binary.AppendUvarint(p.body, d|1)
 		p.body = binary.AppendUvarint(p.body, uint64(tf))
 	} else {
