@@ -489,3 +489,29 @@ func TestJoin(t *testing.T) {
 		require.Equal(t, a.Search([]*Set{whole}, q, 30, Visible{}), b.Search([]*Set{joined}, q, 30, Visible{}))
 	}
 }
+
+// TestSlots: the table finds what a map finds, whatever comes and goes.
+func TestSlots(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var table slotTable
+	want := map[uint64]uint32{}
+	for range 20_000 {
+		num := rng.Uint64N(400) * (1 + rng.Uint64N(2)*1000)
+		at, ok := want[num]
+		got, found := table.find(num)
+		require.Equal(t, ok, found)
+		require.Equal(t, at, got)
+		if ok {
+			delete(want, num)
+			table.remove(num)
+		} else {
+			want[num] = rng.Uint32N(1000)
+			table.put(num, want[num])
+		}
+		require.Equal(t, len(want), table.n)
+	}
+	for num := range want {
+		table.remove(num)
+	}
+	require.Empty(t, table.runs, "what is empty takes no memory")
+}
