@@ -22,10 +22,11 @@ import (
 // replace those that were read. The overlays are copied at the same moment, and the snapshots of
 // the rows are taken after it, so a vector that a checkpoint moves is seen at least once.
 //
-// Rejected: to store the quantised codes. A clean close would write 400 MB for a million vectors,
-// or else rows of codes would be one more copy of what a text says for erase, gc, encryption and
-// check to know. Quantising is .3 µs of what reading a vector takes; the rest is to fetch its row
-// from the file and to compare its checksum.
+// Not stored: the quantised codes. A file of them is read in a fraction of the time
+// (bench/README.md), but a process that added vectors would write 400 MB of it for a million when
+// it closes, and it would be one more copy of what a text says for erase, gc and restore to know.
+// Vectors do not move the LSN, so nothing in the database tells yet whether such a file is of the
+// rows that are there.
 
 // nearKept is how many models stay in memory. A host has one; a server may have hosts with several.
 const nearKept = 4
