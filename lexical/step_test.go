@@ -2,6 +2,7 @@ package lexical
 
 import (
 	"fmt"
+	"hash/fnv"
 	"runtime"
 	"testing"
 
@@ -248,5 +249,57 @@ func TestTailInSteps(t *testing.T) {
 			x = s.open(t)
 			same("opened")
 		})
+	}
+}
+
+// masking is a transaction whose keys do not show words, in another order than theirs.
+type masking struct{ Writer }
+
+func (masking) Word(b []byte, scope uint32, word []byte) []byte {
+	h := fnv.New64a()
+	fmt.Fprint(h, scope, " ", string(word))
+	return h.Sum(b)
+}
+
+// TestMaskedTailInSteps: a segment of the tail goes on behind the word that was written last, also where its key says
+// something else. The index without masks is the control.
+func TestMaskedTailInSteps(t *testing.T) {
+	const pages, each = 2 * flushDocs, 4
+	s, none, w := memStore{}, memStore{}, newWorld()
+	x, y := s.open(t), none.open(t)
+	for num := uint64(1); num <= pages; num++ {
+		d := uniquePage(num, each)
+		x.Add(d)
+		y.Add(d)
+		w.add(d)
+	}
+	x.stepTerms = flushDocs
+	steps := 0
+	for more := true; more; {
+		var swap Swap
+		s.update(func(w Writer) bool {
+			var err error
+			swap, more, err = x.Step(masking{w})
+			require.NoError(t, err)
+			return more
+		})
+		x.Apply(swap)
+		steps++
+	}
+	none.checkpoint(t, y, true)
+	require.Greater(t, steps, each)
+	require.Equal(t, none.count("T"), s.count("T"))
+	for _, term := range []string{"all", fmt.Sprintf("w%x", each), fmt.Sprintf("w%x", 17*each+3), fmt.Sprintf("w%x", pages*each+1)} {
+		q := Query{Scopes: []uint32{1, 2}, Terms: []string{term}, K: 50}
+		var got []Hit
+		s.update(func(r Writer) bool {
+			require.Nil(t, r.Get(appendTermKey(nil, 0, 1, term)))
+			var err error
+			got, err = x.Search(masking{r}, w, q)
+			require.NoError(t, err)
+			return false
+		})
+		require.NotEmpty(t, got)
+		require.Equal(t, none.search(t, y, w, q), got, term)
 	}
 }
