@@ -28,13 +28,18 @@ import (
 type Waiting struct {
 	Rows, Bytes int
 	Since       time.Time // when the oldest row came; valid if Rows is not 0
+	Vectors     int       // rows that are not in the log either, also those of a checkpoint under way
 }
 
 // Waiting returns how much a checkpoint would have to write.
 func (s *Engine) Waiting() Waiting {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
-	return Waiting{s.overlay.Rows(), s.overlay.Bytes, s.overlay.since}
+	w := Waiting{s.overlay.Rows(), s.overlay.Bytes, s.overlay.since, len(s.overlay.vecs)}
+	if s.frozen != nil {
+		w.Vectors += len(s.frozen.vecs)
+	}
+	return w
 }
 
 // Checkpoint is one checkpoint: the frozen rows, and what they end with. It is not safe for

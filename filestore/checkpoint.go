@@ -25,7 +25,7 @@ const (
 	syncEvery       = 50 * time.Millisecond // audit leaves are synced within 100 ms
 	checkpointBytes = 16 << 20              // this many unflushed bytes start a checkpoint
 	checkpointAge   = 10 * time.Second      // an unflushed row of this age starts one
-	redoneBytes     = 256 << 10             // this many that an open had to redo start one at once, see background
+	redoneBytes     = 16 << 10              // this many that an open had to redo start one at once, see background
 
 	markEvery        = 1024     // leaves
 	archiveLeaves    = 16 << 10 // this many unarchived leaves start one: they are in memory

@@ -262,7 +262,7 @@ func (s *Store) keepColumns(ctx context.Context) {
 	}
 	defer s.ckptMu.Unlock()
 	ctx = inJob(ctx)
-	if !s.columnsDue() {
+	if s.leavesToNext() || !s.columnsDue() {
 		return
 	}
 	if _, err := s.checkpointLocked(ctx); err != nil {

@@ -604,6 +604,20 @@ func (s *Store) Close() error {
 	return noSpaceError(s.opts.Path, err, checkpointSpace)
 }
 
+// handOverBytes is up to how many bytes of rows are left in the log for the next owner to redo.
+const handOverBytes = 4 << 20
+
+// leavesToNext reports whether Close leaves the checkpoint, and the snapshot of the columns, to the next owner. To redo a short
+// log takes no longer than to checkpoint it, and the snapshot of the last close stays that of the rows. Vectors are in no
+// log: without a checkpoint they would have to be computed again. The caller holds ckptMu.
+func (s *Store) leavesToNext() bool {
+	if !s.opts.Lock.isWanted() {
+		return false
+	}
+	w := s.eng.Waiting()
+	return w.Vectors == 0 && w.Bytes <= handOverBytes && (s.columns.lsn == s.sys.Applied || !s.columnsDue())
+}
+
 // closeClean ends a store that has not failed: log synced, checkpoint, mark. On a full disk
 // everything stays in the log, which has a reserve for its end.
 func (s *Store) closeClean() error {
@@ -615,8 +629,10 @@ func (s *Store) closeClean() error {
 	}
 	s.ckptMu.Lock()
 	defer s.ckptMu.Unlock()
-	if _, err := s.checkpointLocked(context.Background()); err != nil && !noSpace(err) {
-		return err
+	if !s.leavesToNext() {
+		if _, err := s.checkpointLocked(context.Background()); err != nil && !noSpace(err) {
+			return err
+		}
 	}
 	if s.unrecorded.Load() != nil {
 		return nil // no clean end: the next open writes the leaf of the recovery

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -46,8 +47,9 @@ type lockHolder struct {
 // Lock is the process lock of a database, held for writing by a caller that does something before
 // the files are opened and after they are closed. Pass it to Open as Options.Lock.
 type Lock struct {
-	l     *processLock
-	since time.Time
+	l      *processLock
+	since  time.Time
+	wanted atomic.Bool
 }
 
 // TakeLock takes the process lock of opts.Path for writing. Its errors are those that Open returns
@@ -66,8 +68,14 @@ func TakeLock(opts Options) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Lock{l, since}, nil
+	return &Lock{l: l, since: since}, nil
 }
+
+// Wanted says that another process waits for the lock. Close of the store then leaves to that process what it can do for
+// itself in no more time: the checkpoint of a short log.
+func (l *Lock) Wanted() { l.wanted.Store(true) }
+
+func (l *Lock) isWanted() bool { return l != nil && l.wanted.Load() }
 
 // Serve writes into the lock file at which socket the holder serves the database, for processes
 // that find it locked.

@@ -130,6 +130,7 @@ const (
 // untilAnswered repeats the attempt that gave b or err.
 func (t *pendingCall) untilAnswered(ctx context.Context, b []byte, err error) ([]byte, error) {
 	deadline := time.Now().Add(t.c.opts.RetryFor)
+	left, closed := t.c.leaves(), t.c.ended.Done()
 	for pause := firstPause; ; b, err = t.once(ctx) {
 		var said *answered
 		var no *refused
@@ -155,6 +156,11 @@ func (t *pendingCall) untilAnswered(ctx context.Context, b []byte, err error) ([
 		}
 		select {
 		case <-ctx.Done():
+		case <-closed: // this process may have become the owner
+			closed = nil
+		case <-left:
+			pause, left = firstPause, t.c.leaves()
+			continue
 		case <-time.After(pause/2 + rand.N(pause)):
 		}
 		pause = min(2*pause, longPause)

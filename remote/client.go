@@ -98,6 +98,7 @@ type Client struct {
 	freed   []store.Ticket // to be released
 	givenUp []uint64       // calls of Commit that no caller waits for
 	streams []*stream      // idle ones, the latest used last
+	left    chan struct{}  // closed when a server left, see attend; the next one is for the next server
 
 	releases chan struct{}   // of one: there are holds to be released
 	ended    context.Context // when the client is closed
@@ -113,7 +114,7 @@ func Dial(ctx context.Context, path string, opts ClientOptions) (*Client, error)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{path: path, opts: opts, helloLock: make(chan struct{}, 1), releases: make(chan struct{}, 1), holds: map[store.Ticket]store.Moment{}}
+	c := &Client{path: path, opts: opts, helloLock: make(chan struct{}, 1), releases: make(chan struct{}, 1), left: make(chan struct{}), holds: map[store.Ticket]store.Moment{}}
 	if c.opts.Socket == nil {
 		c.opts.Socket = func() string { return path }
 	}
@@ -275,6 +276,10 @@ func (c *Client) attend() {
 		if err == nil || c.ended.Err() != nil { // an answer: this server does not know the request
 			return
 		}
+		c.mu.Lock()
+		close(c.left) // calls that wait for this server to close go on
+		c.left = make(chan struct{})
+		c.mu.Unlock()
 		_, err = ask[none](c.ended, c, "Renew", renewAsk{}, callOptions{})
 		var taken *TakenError
 		if errors.As(err, &taken) || c.ended.Err() != nil {
@@ -288,6 +293,13 @@ func (c *Client) attend() {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// leaves returns a channel that is closed when the server of now has left, if attend hears of that.
+func (c *Client) leaves() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left
 }
 
 // sendReleases sends the releases that the server has not heard of. If that fails, they are sent with the next ones.

@@ -134,8 +134,9 @@ func (s *Server) Offer(ctx context.Context, st store.Store) error {
 }
 
 // Drain stops accepting calls, waits for those in progress and ends all sessions. The server still reports that it is
-// closing, so clients wait and retry. Waiting reads are cancelled; commits are completed.
-func (s *Server) Drain() {
+// closing, so clients wait and retry. Waiting reads are cancelled; commits are completed. It returns how many clients there
+// were: they will look for the next owner.
+func (s *Server) Drain() (clients int) {
 	s.mu.Lock()
 	all := s.sessions
 	s.sessions = map[string]*session{}
@@ -146,6 +147,7 @@ func (s *Server) Drain() {
 	for _, sess := range all {
 		sess.end(s.store)
 	}
+	return len(all)
 }
 
 // begins counts a call; false means that the server is closing.

@@ -78,7 +78,9 @@ func bind(path string) (net.Listener, error) {
 func (h *Host) Close() error {
 	err := store.ErrClosed
 	h.once.Do(func() {
-		h.server.Drain()
+		if h.server.Drain() > 0 {
+			h.lock.Wanted() // one of them is the next owner
+		}
 		err = errors.Join(h.Store.Close(), h.leave())
 	})
 	return err

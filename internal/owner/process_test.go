@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,7 +30,11 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-var kills = flag.Int("kills", 40, "how often TestOwnersKilled kills the owner")
+var (
+	kills     = flag.Int("kills", 40, "how often TestOwnersKilled kills the owner")
+	handOvers = flag.Int("handovers", 12, "how often TestHandOverOfProcesses ends the owner")
+	stored    = flag.Int("stored", 0, "how many pages there are before TestHandOverOfProcesses begins")
+)
 
 var ctx = context.Background()
 
@@ -46,10 +51,14 @@ var roles = map[string]func(db *ctxpage.DB, name string, end <-chan struct{}) er
 			default:
 			}
 			id := fmt.Sprintf("%s-%d", name, n)
+			begun := time.Now()
 			if _, err := db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: id, Text: "the zebra " + id}); err != nil {
 				return fmt.Errorf("put %s: %w", id, err)
 			}
 			fmt.Println("acked", id)
+			if took := time.Since(begun); took > 10*time.Millisecond {
+				fmt.Println("slow", int64(took))
+			}
 			time.Sleep(5 * time.Millisecond) // no owner lives for long enough to checkpoint, and each reads the whole log
 		}
 	},
@@ -86,7 +95,9 @@ func TestMain(m *testing.M) {
 	db, err := ctxpage.Open(path, ctxpage.Options{})
 	if err == nil {
 		fmt.Println("open")
-		err = errors.Join(roles[role](db, name, end), db.Close())
+		err = roles[role](db, name, end)
+		fmt.Println("closing", time.Now().UnixNano())
+		err = errors.Join(err, db.Close())
 	}
 	if err != nil {
 		fmt.Println("failed", err)
@@ -103,11 +114,13 @@ type agent struct {
 	mu     sync.Mutex
 	acked  []string
 	failed string
+	slow   time.Duration  // its longest write since somebody looked
+	closes chan time.Time // when it began to close the database
 }
 
 func start(t *testing.T, role, name, path string) *agent {
 	t.Helper()
-	a := &agent{Cmd: exec.Command(os.Args[0]), open: make(chan struct{}), done: make(chan struct{})}
+	a := &agent{Cmd: exec.Command(os.Args[0]), open: make(chan struct{}), done: make(chan struct{}), closes: make(chan time.Time, 1)}
 	a.Env = append(os.Environ(), roleEnv+"="+role+" "+name+" "+path)
 	a.Stderr = os.Stderr
 	out, err := a.StdoutPipe()
@@ -128,6 +141,12 @@ func start(t *testing.T, role, name, path string) *agent {
 				a.acked = append(a.acked, rest)
 			case "failed":
 				a.failed = rest
+			case "slow":
+				ns, _ := strconv.ParseInt(rest, 10, 64)
+				a.slow = max(a.slow, time.Duration(ns))
+			case "closing":
+				ns, _ := strconv.ParseInt(rest, 10, 64)
+				a.closes <- time.Unix(0, ns)
 			}
 			a.mu.Unlock()
 		}
@@ -232,6 +251,84 @@ func TestOwnersKilled(t *testing.T) {
 	}
 	require.Less(t, half.whole, 2*time.Second, "an owner is not missed for as long as a silent one")
 	require.Less(t, longest.whole, 2*time.Second)
+}
+
+// longest takes the longest write of some agents.
+func longest(agents []*agent) (most time.Duration) {
+	for _, a := range agents {
+		a.mu.Lock()
+		most, a.slow = max(most, a.slow), 0
+		a.mu.Unlock()
+	}
+	return most
+}
+
+// The owner ends again and again while four agents write: how long the others are without an owner, from the moment it begins
+// to close the database, and how long the longest write beside that takes. Nothing acknowledged is lost.
+func TestHandOverOfProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	path := dbtest.Path(t) // of a real file system: its syncs are what an end takes
+	fillPages(t, path, *stored)
+	var live []*agent
+	var acked []string
+	var gone, waited []time.Duration
+	for n := range 5 {
+		live = append(live, start(t, "puts", fmt.Sprint("agent", n), path).ready(t))
+	}
+	for n := range *handOvers {
+		time.Sleep(150 * time.Millisecond)
+		pid := serving(t, path, 0)
+		i := slices.IndexFunc(live, func(a *agent) bool { return a.Process.Pid == pid })
+		require.GreaterOrEqual(t, i, 0, "the owner is one of the agents")
+		ends := live[i]
+		live = slices.Delete(live, i, i+1)
+		_ = longest(live)
+		require.NoError(t, ends.in.Close())
+		begun := <-ends.closes
+		served(t, path, pid)
+		gone = append(gone, time.Since(begun))
+		acked = append(acked, ends.finish(t)...)
+		time.Sleep(100 * time.Millisecond) // until the writes of that time have ended
+		waited = append(waited, longest(live))
+		live = append(live, start(t, "puts", fmt.Sprint("agent", 5+n), path).ready(t))
+	}
+	for _, a := range live {
+		require.NoError(t, a.in.Close())
+	}
+	for _, a := range live {
+		acked = append(acked, a.finish(t)...)
+	}
+	require.NoError(t, judge(t, path, acked))
+	slices.Sort(gone)
+	slices.Sort(waited)
+	half := len(gone) / 2
+	t.Logf("%d ends beside four writers, %d pages: another owner after %v (median), %v (longest)", *handOvers, *stored+len(acked), gone[half], gone[len(gone)-1])
+	t.Logf("the longest write beside each: %v (median), %v (longest)", waited[half], waited[len(waited)-1])
+	require.LessOrEqual(t, gone[half], 2*time.Second, "it is not waited for as for a silent owner")
+}
+
+// fillPages makes a database of as many pages.
+func fillPages(t *testing.T, path string, pages int) {
+	t.Helper()
+	if pages == 0 {
+		return
+	}
+	db, err := ctxpage.Open(path, ctxpage.Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	for n := 0; n < pages; n += 500 {
+		require.NoError(t, db.Scope("acme/stored").Update(ctx, func(tx *ctxpage.Txn) error {
+			for i := n; i < min(n+500, pages); i++ {
+				text := fmt.Sprintf("page %d of the zoo: %d zebras, and what they eat in month %d", i, i%97, i%12)
+				if err := tx.Put(ctx, ctxpage.Artefact{ID: fmt.Sprint("stored-", i), Text: text}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
 }
 
 // judge holds the database against what was acknowledged: each is there, and was applied once.
