@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +32,7 @@ type Copied struct {
 	Database string        `json:"database"` // id
 	LSN      uint64        `json:"lsn"`
 	Head     manifest.Head `json:"-"`
-	Bytes    int64         `json:"bytes"`
+	Bytes    int64         `json:"bytes"` // size of the copy: of the image on the server, or of the file with its log and audit
 }
 
 // CopyFile copies an embedded database to a server, as a database that must not exist there. The copy is then opened, compared
@@ -416,6 +417,9 @@ func CopyToFile(ctx context.Context, dsn, path string, opts Options, progress st
 	if err := verifyFile(ctx, made, c, st.opts, progress); err != nil {
 		return c, err
 	}
+	if c.Bytes, err = sizeOf(made); err != nil {
+		return c, fmt.Errorf("pgstore: copy to %s: %w", path, err)
+	}
 	text := fmt.Sprintf("%s\n%s\n%d %d", st.opts.Name, c.Head.String(), c.LSN, c.Bytes)
 	if err := writeWhole(filepath.Join(dir, movableFile), text); err != nil {
 		return c, fmt.Errorf("pgstore: copy to %s: %w", path, err)
@@ -512,8 +516,28 @@ func (s *Store) export(ctx context.Context, path string, progress store.Progress
 	defer s.cache.file.RUnlock()
 	err = s.cache.bolt.View(func(tx *bbolt.Tx) error {
 		from := filestore.Copy{Info: store.Info{ID: s.db.id, Secret: s.db.secret}, Created: s.db.created, Base: base, Leaves: leaves, Audit: filepath.Join(s.dir, archiveDir)}
-		c = Copied{Database: s.db.id, LSN: base.Applied, Head: head, Bytes: tx.Size()}
+		c = Copied{Database: s.db.id, LSN: base.Applied, Head: head}
 		return filestore.Import(ctx, path, from, tx, progress)
 	})
 	return c, err
+}
+
+// sizeOf is how many bytes the files of an embedded database have.
+func sizeOf(path string) (n int64, err error) {
+	for _, suffix := range copiedFiles {
+		err := filepath.WalkDir(path+suffix, func(_ string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			fi, err := d.Info()
+			if err == nil {
+				n += fi.Size()
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return n, err
+		}
+	}
+	return n, nil
 }

@@ -44,6 +44,9 @@ func TestCopyFile(t *testing.T) {
 	got, err := CopyFile(ctx, path, dsn, Options{Name: ownName(t)}, func(string, uint64, uint64) { told++ })
 	require.NoError(t, err)
 	require.Equal(t, stats.LSN, got.LSN)
+	var takesThere int64
+	require.NoError(t, connectTo(t, shared.s).QueryRow(ctx, "SELECT sum(length(body)) FROM ctxpage_image_parts p JOIN ctxpage_db d USING (db) WHERE d.name = $1", ownName(t)).Scan(&takesThere))
+	require.Equal(t, takesThere, got.Bytes)
 	require.NotZero(t, told)
 	_, err = CopyFile(ctx, path, dsn, Options{Name: ownName(t)}, nil)
 	require.ErrorIs(t, err, store.ErrInvalid)
@@ -76,6 +79,9 @@ func TestCopyFile(t *testing.T) {
 	returned, err := CopyToFile(ctx, dsn, back, Options{Name: ownName(t)}, nil)
 	require.NoError(t, err)
 	require.Equal(t, now.LSN, returned.LSN)
+	takes, err := sizeOf(back)
+	require.NoError(t, err)
+	require.Equal(t, takes, returned.Bytes)
 	_, err = CopyToFile(ctx, dsn, back, Options{Name: ownName(t)}, nil)
 	require.ErrorContains(t, err, "already exists")
 	for range 2 { // the second open finds what the first left

@@ -69,6 +69,10 @@ func TestVerbsOnAServer(t *testing.T) {
 	for _, line := range []string{"check @", "verify @", "head @", "manifest verify @", "image @", "ls @", "finish-erase @"} {
 		ok(line)
 	}
+	// dbctl starts dbctl-pg, which starts dbctl: the one that was called.
+	out, err := exec.CommandContext(t.Context(), filepath.Join(bin, "dbctl"), "get", "--database", name, dsn, "acme", "a").CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Contains(t, string(out), "30 days")
 	// The others as dbctl-pg runs them, but with one follower for all.
 	socket := filepath.Join(bin, "s")
 	srv := exec.CommandContext(t.Context(), filepath.Join(bin, "dbctl-pg"), "serve", dsn, "--socket", socket, "--database", name)

@@ -108,7 +108,7 @@ Exit codes: 0 ok, 1 failed, 2 usage error, 3 damage found, 4 held for review, 5 
 
 One process owns the files of a database. While an agent has it open, the verbs ask that agent over a socket and see what it sees; check, restore and salvage need the files for themselves and are refused with the agent's pid, program and start time (check --online is done by the agent). The manifest verbs read the files without a lock. They show what was written when they started; the last 100 ms may not be on disk yet, and counts may grow between two calls.
 
-A database can also be named by the socket of a process that serves it: unix:PATH. dbctl-pg serves databases on PostgreSQL that way, and runs dbctl's verbs on postgres:// URLs. Such a process records every read. Verbs that need files are refused there; check works with --online.
+A database can also be named by the socket of a process that serves it: unix:PATH. dbctl-pg serves databases on PostgreSQL that way. With a postgres:// URL in place of FILE, dbctl starts dbctl-pg, which must be beside it or in PATH. Such a process records every read. Verbs that need files are refused there; check works with --online.
 
 ` + namesHelp + `
 
@@ -196,22 +196,29 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	a.globals = c.globals
 	if err != nil {
 		a.JSON = slices.Contains(args, "--json") // a line that does not parse may not have got that far
-		more := fmt.Sprintf("dbctl %s--help says more", verbOf(err))
-		if slices.ContainsFunc(args, onServer) { // migrate, copy and others are verbs of dbctl-pg alone
-			more = "databases on PostgreSQL are for dbctl-pg; dbctl-pg --help says more"
+		if forServer(verbOf(err), args) {
+			return a.startServer(args)
 		}
+		more := fmt.Sprintf("dbctl %s--help says more", verbOf(err))
 		code := a.report(usage("%s; %s", err, more))
 		if spares(args) {
 			code = exitOK
 		}
 		return code
 	}
+	if namesServer(kctx) {
+		return a.startServer(args)
+	}
 	if a.KeyFile != "" {
 		if a.key, err = readKey(a.KeyFile); err != nil {
 			return a.report(err)
 		}
 	}
-	return a.ends(a.report(kctx.Run(a)))
+	err = kctx.Run(a)
+	if errors.Is(err, errOnServer) {
+		return a.startServer(args)
+	}
+	return a.ends(a.report(err))
 }
 
 // ends tells SIGTERM from Ctrl-C.

@@ -12,22 +12,13 @@ import (
 
 const socketScheme = "unix:"
 
-// served says whether a name is that of a socket. A URL of a database server is refused here, not taken for a path.
+// served says whether a name is that of a socket. errOnServer: it is the URL of a database server.
 func served(name string) (socket string, is bool, err error) {
 	if onServer(name) {
-		return "", false, usage("dbctl has no driver for PostgreSQL; run dbctl-pg with the same arguments (go install %s@latest)", serverProgram)
+		return "", false, errOnServer
 	}
 	socket, is = strings.CutPrefix(name, socketScheme)
 	return socket, is, nil
-}
-
-// serverProgram is where to get the program that has the driver.
-const serverProgram = "github.com/ctxpage/ctxpage/pgstore/cmd/dbctl-pg"
-
-// onServer says whether a name is the URL of a PostgreSQL server.
-func onServer(name string) bool {
-	scheme, _, ok := strings.Cut(name, "://")
-	return ok && (scheme == "postgres" || scheme == "postgresql")
 }
 
 // dial opens a database at a socket. exclusive: the verb needs files of its own.

@@ -122,15 +122,32 @@ func (p pipe) line(t *testing.T) string {
 	}
 }
 
-// dbctl has no driver for a server, and says which program has one: for its own verbs and for those that only the other has. A URL in
-// a question is a question.
+// dbctl has no driver for a server. It starts the program that has one, with the same arguments, for its own verbs and for those that
+// only the other has, and ends as it does; without that program it says how to get it. A URL in a question is a question.
 func TestServerURL(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.ctx")
 	ok(t, "", "init", file)
-	for _, line := range [][]string{{"search", "postgres://ctx@db/agents", "acme", "refund"}, {"copy", file, "postgresql://ctx@db/agents"}, {"migrate", "postgres://ctx@db/agents"}} {
+	const url = "postgres://ctx@db/agents"
+	lines := [][]string{
+		{"search", url, "acme", "refund"}, {"search", "--database", "support", url, "acme", "refund"}, {"manifest", "head", url}, {"directive", url, "acme"},
+		{"init", url}, {"check", "--online", url}, {"backup", url, file + "2"}, {"serve", url, "--socket", "s"},
+		{"copy", file, "postgresql://ctx@db/agents"}, {"migrate", url}, {"verify", url, "--head", "x"},
+	}
+	for _, line := range lines {
 		r := dbctl("", line...)
 		require.Equal(t, exitUsage, r.code, "%v", line)
-		require.Contains(t, r.err, "dbctl-pg", "%v", line)
+		require.Contains(t, r.err, "go install "+serverProgram, "%v", line)
 	}
-	ok(t, "", "search", file, "acme", "postgres://ctx@db/agents")
+	bin := t.TempDir()
+	script := "#!/bin/sh\nfor a in \"$@\"; do echo \"$a\"; done\necho said >&2\n[ -z \"$DBCTL\" ] && exit 1\ncat\nexit 4\n"
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "dbctl-pg"), []byte(script), 0o700))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	for _, line := range lines {
+		r := dbctl("of its input", line...)
+		require.Equal(t, result{4, strings.Join(line, "\n") + "\nof its input", "said\n"}, r, "%v", line)
+	}
+	ok(t, "", "search", file, "acme", url)
+	require.Contains(t, dbctl("", "search", file, "acme", url, "--bogus").err, "--bogus")
+	t.Setenv(startedEnv, "1") // dbctl-pg started it
+	require.Contains(t, dbctl("", "search", url, "acme", "refund").err, serverProgram)
 }

@@ -209,12 +209,14 @@ Example: dbctl-pg copy agent.ctx postgres://ctx@db/agents --database support`
 func (c *copyCmd) Run(a *app) error {
 	var got pgstore.Copied
 	var err error
+	where := "on the server"
 	switch from, to := isURL(c.From), isURL(c.To); {
 	case from == to:
 		return usageError{fmt.Errorf("copy: got %q and %q, expected a file and a postgres:// URL", c.From, c.To)}
 	case to:
 		got, err = pgstore.CopyFile(a.ctx, c.From, c.To, pgstore.Options{Name: a.Name}, a.progress())
 	default:
+		where = "in the file with its log and audit"
 		got, err = pgstore.CopyToFile(a.ctx, c.From, c.To, pgstore.Options{Name: a.Name, ImageBytes: -1}, a.progress())
 	}
 	if err != nil {
@@ -225,7 +227,7 @@ func (c *copyCmd) Run(a *app) error {
 		Head string `json:"head"`
 	}{got, got.Head.String()}
 	return a.emit(v, func(w io.Writer) {
-		fmt.Fprintf(w, "copied and verified up to LSN %d, %d leaves, %d bytes\n%s\n", got.LSN, got.Head.Size, got.Bytes, v.Head)
+		fmt.Fprintf(w, "copied and verified up to LSN %d, %d leaves; the copy takes %d bytes %s\n%s\n", got.LSN, got.Head.Size, got.Bytes, where, v.Head)
 	})
 }
 
