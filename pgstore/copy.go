@@ -209,7 +209,10 @@ func (s *Store) claim(ctx context.Context, tx pgx.Tx, c filestore.Copy, token st
 			s.db.num = f.db
 			return true, nil
 		case f.name != s.opts.Name+copySuffix:
-			return false, store.Invalid("name", s.opts.Name, "a name that the server does not have, for a database it does not have: it has "+f.name)
+			if f.name == s.opts.Name {
+				return false, store.Invalid("name", s.opts.Name, "the name of a database that the server does not have yet; choose another one (--database)")
+			}
+			return false, store.Invalid("database", c.Info.ID, fmt.Sprintf("one that the server does not have: it has this one already, under the name %q, and two copies would part", f.name))
 		case same:
 			s.db.num = f.db
 			return false, nil

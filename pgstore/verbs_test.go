@@ -69,6 +69,13 @@ func TestVerbsOnAServer(t *testing.T) {
 	for _, line := range []string{"check @", "verify @", "head @", "manifest verify @", "image @", "ls @", "finish-erase @"} {
 		ok(line)
 	}
+	// A reader that ends before the output does is no error.
+	var said bytes.Buffer
+	piped := exec.CommandContext(t.Context(), "sh", "-c", `"$0" get "$1" acme long | head -c 1`, filepath.Join(bin, "dbctl-pg"), dsn)
+	piped.Env, piped.Stderr = append(os.Environ(), "CTXPAGE_DATABASE="+name), &said
+	ok("put @ acme long " + strings.Repeat("Refunds.", 10_000))
+	require.NoError(t, piped.Run())
+	require.Empty(t, said.String())
 	// dbctl starts dbctl-pg, which starts dbctl: the one that was called.
 	out, err := exec.CommandContext(t.Context(), filepath.Join(bin, "dbctl"), "get", "--database", name, dsn, "acme", "a").CombinedOutput()
 	require.NoError(t, err, string(out))
@@ -76,10 +83,10 @@ func TestVerbsOnAServer(t *testing.T) {
 	// The others as dbctl-pg runs them, but with one follower for all.
 	socket := filepath.Join(bin, "s")
 	srv := exec.CommandContext(t.Context(), filepath.Join(bin, "dbctl-pg"), "serve", dsn, "--socket", socket, "--database", name)
-	said, err := srv.StdoutPipe()
+	served, err := srv.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, srv.Start())
-	line, err := bufio.NewReader(said).ReadString('\n')
+	line, err := bufio.NewReader(served).ReadString('\n')
 	require.NoError(t, err)
 	require.Contains(t, line, "serving")
 	for _, line := range []string{

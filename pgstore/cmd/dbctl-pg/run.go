@@ -28,6 +28,7 @@ const (
 	exitUsage       = 2
 	exitDamaged     = 3
 	exitInterrupted = 130
+	exitPipe        = 141 // as a shell says of a program that wrote to a closed pipe
 )
 
 type globals struct {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/ctxpage/ctxpage/pgstore"
 	"github.com/ctxpage/ctxpage/remote"
@@ -165,6 +166,11 @@ func (a *app) through(dbctl string, args []string, at int) (code int, err error)
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() >= 0 {
 		return exit.ExitCode(), nil
+	}
+	if errors.As(err, &exit) {
+		if status, is := exit.Sys().(syscall.WaitStatus); is && status.Signal() == syscall.SIGPIPE {
+			return exitPipe, nil // whoever read the output has ended, as head does
+		}
 	}
 	return 0, err
 }
