@@ -137,7 +137,7 @@ func (f *fleet) count() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range f.seen {
-		if e.Answer != nil {
+		if e.Answer != nil && !e.Answer.Unknown { // a read that failed is no operation that anything is known of
 			n++
 		}
 	}
