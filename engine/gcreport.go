@@ -64,7 +64,7 @@ func (c *collector) addDrop(v *version) error {
 // rows is written anew.
 func (c *collector) most() int {
 	if !c.dry && c.s.opts.Space.Tight() {
-		return 16
+		return 32
 	}
 	return 1
 }

@@ -52,7 +52,7 @@ var fill = [engine.TableQuestion + 1]float64{engine.TableContent: 1, engine.Tabl
 // merged is how full bbolt is told to make pages of texts; it makes them full. It merges a page that lost rows with its
 // neighbour when the page is less than half as full as it was told: by half of 1, gc of every second artefact freed two fifths
 // of the pages, and a full disk took no puts.
-const merged = 1.5
+const merged = 1.8
 
 // growth records where the keys of one transaction lie in a table whose keys may grow. Heads of new
 // artefacts and outcomes of new batches come behind all others: half-full pages would stay half
