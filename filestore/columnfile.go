@@ -30,7 +30,8 @@ import (
 //	directory    database, LSN, and of each part kind, length and SHA-256; its digest is in the leaf
 //	parts        as the engine makes them
 //
-// It is written when the database is closed, if commits came since it was written last: the leaf
+// It is written when the database is closed, if commits came since it was written last, and unless
+// the next owner redoes them from the log (leavesToNext): the leaf
 // first, synced and archived, then the file under another name, synced, renamed. An open believes
 // it if it names this database, the LSN of the rows and an archived leaf that has its digest, and
 // if every part has the digest in the directory, before a byte of a part is decoded. Anything else
