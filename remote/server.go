@@ -141,8 +141,8 @@ func (s *Server) Drain() (clients int) {
 	all := s.sessions
 	s.sessions = map[string]*session{}
 	s.is.State = stateClosing
+	s.drain() // under mu, as begins asks: a call that was let in is counted before the wait
 	s.mu.Unlock()
-	s.drain()
 	s.calls.Wait()
 	for _, sess := range all {
 		sess.end(s.store)
