@@ -217,12 +217,7 @@ func TestTailInSteps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, none, w := memStore{}, memStore{}, newWorld()
 			x, y := s.open(t), none.open(t)
-			for num := uint64(1); num <= pages; num++ {
-				d := uniquePage(num, each)
-				x.Add(d)
-				y.Add(d)
-				w.add(d)
-			}
+			addUnique(w, pages, each, x, y)
 			same := func(when string) {
 				t.Helper()
 				for _, term := range []string{"all", "w1", fmt.Sprintf("w%x", 17*each+3), fmt.Sprintf("w%x", 3*each), fmt.Sprintf("w%x", pages*each+1)} {
@@ -252,6 +247,17 @@ func TestTailInSteps(t *testing.T) {
 	}
 }
 
+// addUnique adds the same pages to a world and to indexes.
+func addUnique(w *world, pages uint64, each int, to ...*Index) {
+	for num := uint64(1); num <= pages; num++ {
+		d := uniquePage(num, each)
+		w.add(d)
+		for _, x := range to {
+			x.Add(d)
+		}
+	}
+}
+
 // masking is a transaction whose keys do not show words, in another order than theirs.
 type masking struct{ Writer }
 
@@ -267,12 +273,7 @@ func TestMaskedTailInSteps(t *testing.T) {
 	const pages, each = 2 * flushDocs, 4
 	s, none, w := memStore{}, memStore{}, newWorld()
 	x, y := s.open(t), none.open(t)
-	for num := uint64(1); num <= pages; num++ {
-		d := uniquePage(num, each)
-		x.Add(d)
-		y.Add(d)
-		w.add(d)
-	}
+	addUnique(w, pages, each, x, y)
 	x.stepTerms = flushDocs
 	steps := 0
 	for more := true; more; {

@@ -231,9 +231,11 @@ func lockCache(dir string) (*os.File, error) {
 // directory of the machine is neither read nor removed.
 func private(dir string) bool {
 	fi, err := os.Lstat(dir)
-	if err != nil || !fi.IsDir() || fi.Mode().Perm()&0o077 != 0 {
-		return false
-	}
+	return err == nil && fi.IsDir() && fi.Mode().Perm()&0o077 == 0 && ours(fi)
+}
+
+// ours says whether a file belongs to this user.
+func ours(fi os.FileInfo) bool {
 	sys, ok := fi.Sys().(*syscall.Stat_t)
 	return ok && int(sys.Uid) == os.Geteuid()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -139,8 +140,12 @@ func TestSpoolTrusted(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		erased, other bool
-	}{{name: "control"}, {name: "erased", erased: true}, {name: "others", other: true}} {
+		owner         bool // the file is of another user, in a directory of this one
+	}{{name: "control"}, {name: "erased", erased: true}, {name: "others", other: true}, {name: "owner", owner: true}} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.owner && os.Geteuid() != 0 {
+				t.Skip("only root can give a file to another user")
+			}
 			name := ownName(t)
 			st := quiet(t, dsn, name, func(o *Options) {
 				o.hook = func(step string) error {
@@ -170,9 +175,16 @@ func TestSpoolTrusted(t *testing.T) {
 				require.NoError(t, os.Chmod(st.dir, 0o777))
 				t.Cleanup(func() { _ = os.RemoveAll(st.dir) })
 			}
+			if c.owner {
+				files, err := filepath.Glob(filepath.Join(st.dir, spoolPrefix+"*"))
+				require.NoError(t, err)
+				require.Len(t, files, 1)
+				require.NoError(t, os.Chown(files[0], 12345, -1))
+				t.Cleanup(func() { _ = os.RemoveAll(st.dir) })
+			}
 			next := onHost(t, dsn, name, func(o *Options) { o.CacheDir = t.TempDir() })
 			found, err := next.Audit().ByTrace(t.Context(), "asked")
-			if c.other {
+			if c.other || c.owner {
 				require.ErrorIs(t, err, manifest.ErrNoLeaf)
 				require.True(t, hasSpool(st.dir))
 				return

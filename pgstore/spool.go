@@ -311,6 +311,9 @@ func (s *Store) adoptIn(ctx context.Context, dir string, newest uint64) error {
 		if strings.HasPrefix(filepath.Base(path), spoolPrefix+s.log.spool.host) {
 			continue // our own
 		}
+		if fi, err := os.Lstat(path); err != nil || !fi.Mode().IsRegular() || !ours(fi) {
+			continue // a cache directory that others can write to: they could put leaves there
+		}
 		b, err := os.ReadFile(path)
 		if err != nil {
 			return fmt.Errorf("pgstore: audit leaves of a process that ended: %w", err)

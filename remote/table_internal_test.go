@@ -38,7 +38,6 @@ func TestTableKeepsEverything(t *testing.T) {
 	p = prepared{}.with(store.Candidates{}, false)
 	back, err = p.candidates()
 	require.NoError(t, err)
-	require.NoError(t, err)
 	require.Equal(t, store.Candidates{}, back)
 }
 
