@@ -130,7 +130,7 @@ func (a *assembling) settled(h *store.Head) (f freshness.Finding, ok bool) {
 	return freshness.Finding{}, a.s.db.checker.SeenClean(h, a.sweep)
 }
 
-// widen asks for as many more candidates as are known to be left out, so that those take nobody's place.
+// widen asks for more candidates, as many as are known to be left out, so that those do not displace others.
 func (a *assembling) widen(k int) int { return min(k+a.lost, max(k, MaxTopK)) }
 
 // leaveLost leaves out what is known to be dirty before places are given away.

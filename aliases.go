@@ -11,7 +11,7 @@ import (
 
 // The names of other packages that a user of the library writes. Their contracts are in package store.
 // Each name has a line of its own and all lines one shape, because Go exports names of another package in no other way,
-// and go doc shows what stands here.
+// and go doc shows what is here.
 
 type (
 	Artefact      = store.Artefact      // what a caller puts; stored as one or more pages

@@ -218,13 +218,12 @@ func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 	if err != nil {
 		return err
 	}
+	b := a.c.FreshBlock(&put, &talk.TurnRow{Signals: talk.SignalsOf(&t.Signals)})
 	if err := a.tx.add(ctx, put); err != nil {
 		return err
 	}
 	set(&a.tx.expect, put.Artefact.ID, 0) // a page that somebody puts under this id before the commit is not overwritten
-	b := a.c.FreshBlock(&put)
-	b.Row.Signals = talk.SignalsOf(&t.Signals)
-	a.Bring(i, b)
+	a.Bring(i, b, put.Turn != nil)
 	return nil
 }
 
@@ -401,9 +400,12 @@ func (a *appending) commit(ctx context.Context, trace string) error {
 		a.c.Failed(err)
 		return err
 	}
+	pages := 0
 	for i, f := range a.Fresh {
 		a.refs[f.At] = a.tx.out.Refs[i]
+		pages += len(a.tx.writes[f.Block.ID].Pages)
 	}
+	a.Stored(pages)
 	a.c.Committed(a.tx.out.LSN)
 	return nil
 }

@@ -227,9 +227,9 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 	if err := a.compare(ctx, preset, items); err != nil {
 		return err
 	}
-	a.scratch.order = append(a.scratch.order[:0], turns...)
+	a.scratch.best = append(a.scratch.best[:0], turns...)
 	a.rank(preset, items)
-	a.ranked = a.scratch.order
+	a.ranked = a.scratch.best
 	a.leaveLost(a.ranked)
 	return nil
 }
@@ -261,7 +261,7 @@ func presetOf(name string) (triage.Preset, error) {
 // mask names the artefacts whose committed pages the transaction's drafts replace.
 func (tx *Txn) mask() []Ref {
 	var refs []Ref
-	for _, id := range tx.order {
+	for _, id := range tx.putOrder {
 		refs = append(refs, Ref{Scope: tx.s.name, ID: id})
 	}
 	for _, id := range sortedKeys(tx.drop) {
@@ -306,7 +306,7 @@ func (a *assembling) rank(preset triage.Preset, items []item) {
 		it := &items[sc.ID]
 		it.scored = judged{sc.Score, sc.Recency, sc.Trust, sc.Semantic, sc.Tag}
 		it.reason = string(sc.Reason)
-		a.scratch.order = append(a.scratch.order, it)
+		a.scratch.best = append(a.scratch.best, it)
 	}
 }
 

@@ -265,9 +265,16 @@ func TestLeftTurnsAreCounted(t *testing.T) {
 	a, err := db.Scope(chatScope).Assemble(ctx, Query{Text: "w17", Session: "chat", Budget: 8000})
 	require.NoError(t, err)
 	replayed(t, db, a)
-	in, left, cold := map[string]bool{}, 0, 0
+	in, left, cold, back := map[string]bool{}, 0, 0, 0
 	for _, b := range a.Blocks {
-		in[b.Ref.ID] = true
+		if in[b.Ref.ID] = true; levelOf(t, chat, b.Ref.ID).Level == session.Cold {
+			back++ // the question found it
+		}
+	}
+	for _, l := range a.Left {
+		if l.Reason == "over budget" && levelOf(t, chat, l.Ref.ID).Level == session.Cold {
+			back++ // likewise, and found no room
+		}
 	}
 	for _, x := range a.Manifest.Excluded {
 		switch x.Reason {
@@ -279,7 +286,158 @@ func TestLeftTurnsAreCounted(t *testing.T) {
 		}
 	}
 	require.Equal(t, turns, len(in)+left+cold, "%v", a.Manifest.Excluded)
-	require.Equal(t, levels[session.Cold], cold)
+	require.Equal(t, levels[session.Cold], cold+back)
+}
+
+// A fact that the user told long before the window began enters the context when a question asks for it, beside the
+// newest turns. Controls: a question with other words does not find it, and neither does one after a pass that evicted it.
+func TestQuestionFindsWhatLeftTheWindow(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
+	fact, err := chat.Append(ctx, Turn{Role: "user", Text: "By the way, the code of my locker is crimson-4711. " + prose(rand.New(rand.NewPCG(5, 6)), 40)})
+	require.NoError(t, err)
+	said, err := chat.Append(ctx, Turn{Role: "assistant", Text: "I put the spare key below the flowerpot. " + prose(rand.New(rand.NewPCG(7, 8)), 40)})
+	require.NoError(t, err)
+	r := rand.New(rand.NewPCG(2, 3))
+	newest := ""
+	for i := range 200 {
+		refs, err := chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: prose(r, 40)})
+		require.NoError(t, err)
+		newest = refs[0].ID
+	}
+	require.Equal(t, session.Cold, levelOf(t, chat, fact[0].ID).Level)
+	ask := func(text string) (ids []string) {
+		a, err := db.Scope(chatScope).Assemble(ctx, Query{Text: text, Session: "chat"})
+		require.NoError(t, err)
+		replayed(t, db, a)
+		require.LessOrEqual(t, a.Tokens, a.Limit)
+		for _, b := range a.Blocks {
+			ids = append(ids, b.Ref.ID)
+		}
+		require.Equal(t, newest, ids[len(ids)-1])
+		require.Greater(t, len(ids), 15, "the newest turns stay")
+		return ids
+	}
+	require.Contains(t, ask("What is the code of my locker?"), fact[0].ID)
+	require.Contains(t, ask("Where is the spare key?"), said[0].ID)
+	require.NotContains(t, ask("Which colour has the sky?"), fact[0].ID)
+
+	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"w17"}})
+	require.NoError(t, err)
+	require.Equal(t, "evict", levelOf(t, chat, said[0].ID).Verdict)
+	require.NotContains(t, ask("Where is the spare key?"), said[0].ID)
+}
+
+// A fact in a window that is larger than the budget of the context enters it when a question asks for it, whether the window
+// shows it whole or as a stub. Control: a question with other words does not find it.
+func TestQuestionFindsWhatTheWindowHolds(t *testing.T) {
+	ctx := context.Background()
+	for at, window := range map[session.Level]int{session.Raw: 128_000, session.Stub: 20_000} {
+		db, chat := openTalk(t)
+		require.NoError(t, chat.SetWindow(ctx, session.Config{Total: window}))
+		r := rand.New(rand.NewPCG(2, 3))
+		fact, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 60+80*int(at)) + " The code of your locker is crimson-4711."})
+		require.NoError(t, err)
+		newest := ""
+		for i := 0; i < 200 && at == session.Raw || levelOf(t, chat, fact[0].ID).Level < at; i++ {
+			require.Less(t, i, 2000)
+			refs, err := chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: prose(r, 60)})
+			require.NoError(t, err)
+			newest = refs[0].ID
+		}
+		require.Equal(t, at, levelOf(t, chat, fact[0].ID).Level)
+		ask := func(text string, budget int) string {
+			a, err := db.Scope(chatScope).Assemble(ctx, Query{Text: text, Session: "chat", Budget: budget})
+			require.NoError(t, err)
+			replayed(t, db, a)
+			require.LessOrEqual(t, a.Tokens, a.Limit)
+			require.Equal(t, newest, a.Blocks[len(a.Blocks)-1].Ref.ID)
+			return a.Text()
+		}
+		for _, budget := range []int{5000, 10_000} {
+			require.Contains(t, ask("What is the code of the locker?", budget), "crimson-4711", "%v, %d tokens", at, budget)
+			require.NotContains(t, ask("Which colour has the sky?", budget), "crimson-4711")
+		}
+	}
+}
+
+// In a conversation whose window is larger than its contexts the requests begin alike, whatever is asked, and an old turn
+// that a question found is quoted after the history instead of standing in it.
+func TestRequestsBeginAlike(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 128_000}))
+	r := rand.New(rand.NewPCG(2, 3))
+	secret := func(n int) string { return fmt.Sprintf("The painting%d hangs in crimson-%d.", n, n) }
+	for n := range 150 {
+		_, err := chat.Append(ctx, Turn{Role: "user", Text: secret(n)}, Turn{Role: "assistant", Text: prose(r, 30)})
+		require.NoError(t, err)
+	}
+	last, same, sent, quoted := "", 0, 0, 0
+	for n := range 150 {
+		question := "About " + prose(r, 12)
+		if n%5 == 4 {
+			question = fmt.Sprintf("Where does painting%d hang?", n)
+		}
+		_, err := chat.Append(ctx, Turn{Role: "user", Text: question})
+		require.NoError(t, err)
+		a, err := db.Scope(chatScope).Assemble(ctx, Query{Text: question, Session: "chat", Budget: 4000})
+		require.NoError(t, err)
+		require.LessOrEqual(t, a.Tokens, 4000)
+		msgs := a.Messages()
+		require.Equal(t, question, msgs[len(msgs)-1].Text())
+		if n >= 60 {
+			replayed(t, db, a)
+			var request strings.Builder
+			for _, m := range msgs {
+				require.NotEqual(t, secret(n), m.Text(), "it would seem to be said just now")
+				fmt.Fprintln(&request, m.Role, m.Text())
+			}
+			if n%5 == 4 {
+				require.Contains(t, request.String(), secret(n))
+				quoted++
+			}
+			k := 0
+			for k < min(len(last), request.Len()) && last[k] == request.String()[k] {
+				k++
+			}
+			same, sent, last = same+k, sent+request.Len(), request.String()
+		}
+		_, err = chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 12), Trace: a.Trace})
+		require.NoError(t, err)
+	}
+	require.Equal(t, 18, quoted)
+	share := float64(same) / float64(sent)
+	t.Logf("%.1f %% of the bytes of 90 requests are an unchanged prefix of the request before", 100*share)
+	require.Greater(t, share, .25)
+}
+
+// The newest turns take what the question leaves of the budget: a window that fits is there whole, and a question that finds
+// nothing leaves a third empty at most.
+func TestHistoryTakesWhatNothingFills(t *testing.T) {
+	ctx := context.Background()
+	db, chat := openTalk(t)
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 8000}))
+	r := rand.New(rand.NewPCG(4, 5))
+	for n := range 150 {
+		_, err := chat.Append(ctx, Turn{Role: "user", Text: prose(r, 20)}, Turn{Role: "assistant", Text: prose(r, 20)})
+		require.NoError(t, err)
+		if n%10 != 9 {
+			continue
+		}
+		whole, err := db.Scope(chatScope).Assemble(ctx, Query{Text: "zzyzx", Session: "chat", Budget: 100_000})
+		require.NoError(t, err)
+		require.NotEmpty(t, whole.Blocks)
+		fits, err := db.Scope(chatScope).Assemble(ctx, Query{Text: "zzyzx", Session: "chat", Budget: whole.Tokens * 21 / 20})
+		require.NoError(t, err)
+		require.Len(t, fits.Blocks, len(whole.Blocks), "%d turns", 2*n+2)
+		less := whole.Tokens * 9 / 10
+		part, err := db.Scope(chatScope).Assemble(ctx, Query{Text: "zzyzx", Session: "chat", Budget: less})
+		require.NoError(t, err)
+		require.Less(t, len(part.Blocks), len(whole.Blocks), "control")
+		require.Greater(t, part.Tokens, less*6/10, "%d turns", 2*n+2)
+	}
 }
 
 // A turn that alone exceeds the window is refused by name, and nothing else is.

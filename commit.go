@@ -37,10 +37,10 @@ type Verdict struct {
 
 // Commit ends the transaction. It decides in this order:
 //
-// 1. An artefact that it overwrites has a newer version: ErrConflict, and nothing is applied.
-// 2. A page that it saw was replaced, expired or deleted: the draft is held as stale, or as WithOnStale says.
-// 3. There is no verdict, the writer judged itself, or the confidence is below the gate: the draft is held.
-// 4. Otherwise the writes are durable and visible.
+//  1. An artefact that it overwrites has a newer version: ErrConflict, and nothing is applied.
+//  2. A page that it saw was replaced, expired or deleted: the draft is held as stale, or as WithOnStale says.
+//  3. There is no verdict, the writer judged itself, or the confidence is below the gate: the draft is held.
+//  4. Otherwise the writes are durable and visible.
 //
 // Held drafts are durable, invisible, and listed by DB.Review; Commit then returns a *HeldError, which matches ErrHeld.
 func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
@@ -95,7 +95,7 @@ func (tx *Txn) Judge(v Verdict) string { return tx.s.gateReason(v) }
 func (tx *Txn) evaluate(ctx context.Context) (Verdict, error) {
 	e := tx.s.evaluator()
 	d := Draft{Scope: tx.s.name, Actor: tx.s.actor, Trace: tx.trace, Deletes: sortedKeys(tx.drop)}
-	for _, id := range tx.order {
+	for _, id := range tx.putOrder {
 		d.Writes = append(d.Writes, tx.own(tx.writes[id]).Artefact)
 	}
 	confidence, note, err := e.Evaluate(ctx, d)
@@ -245,7 +245,7 @@ func (tx *Txn) mayCommit(ctx context.Context, v Verdict) error {
 	if e := tx.s.evaluator(); e != nil && v != (Verdict{}) {
 		return gatedError("Commit with a verdict by "+v.By, "evaluator "+e.Name()+" judges: commit with Verdict{}")
 	}
-	for _, id := range tx.order {
+	for _, id := range tx.putOrder {
 		if err := tx.s.mayReplace(ctx, tx.writes[id].Artefact.Supersedes...); err != nil {
 			return err
 		}

@@ -356,7 +356,7 @@ func TestDamage(t *testing.T) {
 				trials /= 6
 			}
 			path := dbtest.MemoryPath(t)
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a hang
+			ctx, cancel := context.WithTimeout(context.Background(), each*4*time.Second) // a hang; a trial takes .3 s on an idle machine
 			defer cancel()
 			out, err := childCommandContext(ctx, "damaged", base, path, fmt.Sprint(from), fmt.Sprint(from+uint64(trials))).Output()
 			lines := strings.Split(strings.TrimSpace(string(out)), "\n")

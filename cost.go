@@ -46,9 +46,9 @@ func (a *assembling) count(it *item, text string) int {
 }
 
 // shownAs is a page as the model will see it. It depends only on what is stored and on the leaf, so that a replay gives
-// the same bytes.
+// the same bytes. Steady does not: it is a hint for cache marks, which no text shows.
 func (a *assembling) shownAs(it *item, text string) shown.Page {
-	return shown.Page{Head: it.head, Ref: it.name, Text: text, Page: it.page, Form: it.form, Stale: it.stale}
+	return shown.Page{Head: it.head, Ref: it.name, Text: text, Page: it.page, Form: it.form, Stale: it.stale, Steady: it.steady}
 }
 
 // costAs returns what a page takes in another form.

@@ -16,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -37,7 +39,8 @@ func TestMain(m *testing.M) {
 		os.Exit(child(role, os.Args[1:]))
 	}
 	dbtest.CollectLess()
-	goleak.VerifyTestMain(m)
+	filestore.PeekAge(peek.Token{}, time.Hour)
+	dbtest.NoLeaks(m, func() error { return goleak.Find() })
 }
 
 // children are what this binary can be started as, by role.

@@ -49,7 +49,8 @@ import (
 //	catalogue.mu                           what readers see: catalogue, overlays and lexical index
 //	bbolt's own locks                      a transaction
 //	leaves                                 pageTable.mu, fileLog.mu, the wal's mu, manifest.Log, lexical.Index, changes.mu,
-//	                                       holds.mu, names.mu, sieves.mu, idList.mu, guest.mu, Client.mu, live.Sessions.mu
+//	                                       holds.mu, names.mu, sieves.mu, idList.mu, behind.mu, guest.mu, Client.mu,
+//	                                       live.Sessions.mu
 //
 //   - The tail makes the order of commits. It is held while the log's buffer takes a record, and during I/O only to read
 //     an old row. A caller that holds it never waits for the log.

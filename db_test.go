@@ -14,9 +14,10 @@ import (
 func openTest(t *testing.T, path string, opts Options) *DB {
 	t.Helper()
 	opts = ShortLog(opts)
-	OwnedElsewhere(t, path, opts)
+	elsewhere := OwnedElsewhere(t, path, opts)
 	db, err := Open(path, opts)
 	require.NoError(t, err)
+	elsewhere(db)
 	return db
 }
 

@@ -41,7 +41,8 @@ var importMap = map[string]string{
 	"store":               "corrupt internal/listing lexical manifest render triage",
 	"internal/codec":      "manifest",
 	"internal/format":     "internal/codec lexical manifest store",
-	"engine":              "internal/codec internal/format internal/listing internal/numbers internal/peek lexical manifest store internal/nearest",
+	"internal/rules":      "internal/codec store",
+	"engine":              "internal/codec internal/format internal/listing internal/numbers internal/peek internal/rules lexical manifest store internal/nearest",
 	"filestore":           "corrupt engine internal/codec internal/format internal/peek lexical manifest store wal internal/seal",
 	"internal/nearest":    "",
 	"internal/peek":       "store",
@@ -64,6 +65,7 @@ var importMap = map[string]string{
 	"quota":               "internal/staterows manifest store",
 	"retention":           "internal/journal internal/staterows internal/talk manifest store",
 	"internal/bounded":    "",
+	"internal/jsontext":   "",
 	"internal/alike":      "",
 	"internal/listing":    "",
 	"health":              "internal/alike manifest store",
@@ -72,9 +74,9 @@ var importMap = map[string]string{
 	".":                   "erase filestore source store budget directive lexical manifest render session token triage wal health internal/alike internal/bounded internal/codec internal/cut internal/erasing internal/explain internal/folder internal/format internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/owner internal/refresh internal/shown internal/staterows internal/succession internal/talk internal/vectors retention quota portable internal/plan",
 
 	"embed":               "internal/retry triage",
-	"serve":               ". directive filestore manifest remote render session store triage",
+	"serve":               ". directive filestore internal/jsontext internal/places manifest remote render session store triage",
 	"httpsource":          ". internal/retry source",
-	"cmd/dbctl":           ". budget directive embed erase filestore health httpsource internal/budgetcli internal/directivecli internal/erasing internal/folder internal/mcpserver internal/pagercli manifest quota remote render retention session store token triage portable portable/foreign serve embed/static",
+	"cmd/dbctl":           ". budget directive embed erase filestore health httpsource internal/budgetcli internal/directivecli internal/erasing internal/folder internal/jsontext internal/mcpserver internal/pagercli manifest quota remote render retention session store token triage portable portable/foreign serve embed/static",
 	"portable/foreign":    ". portable render store",
 	"embed/static":        "",
 	"bench":               ". budget directive lexical manifest render session store token triage wal erase",
@@ -84,13 +86,14 @@ var importMap = map[string]string{
 	"examples/agent":      ". manifest session",
 	"examples/chat":       ". session",
 
-	"storetest": "internal/listing lexical manifest store",
-	"remote":    "internal/http1 internal/plan lexical manifest store",
+	"storetest": "internal/listing internal/rules lexical manifest store",
+	"remote":    "internal/http1 internal/jsontext internal/plan lexical manifest store",
 
 	"internal/retry":     "",
 	"internal/http1":     "",
+	"internal/places":    "",
 	"internal/owner":     "filestore manifest remote store",
-	"internal/mcpserver": ". manifest render",
+	"internal/mcpserver": ". internal/jsontext internal/places manifest render",
 
 	"internal/mcpserver/fixture": "internal/mcpserver",
 
@@ -106,7 +109,7 @@ var importMap = map[string]string{
 }
 
 // leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
-var leaves = []string{"lexical", "token", "budget", "budget/contexty", "render", "triage", "session", "directive", "internal/alike", "internal/nearest", "internal/seal", "internal/cut", "internal/journal", "internal/talk"}
+var leaves = []string{"lexical", "token", "budget", "budget/contexty", "render", "triage", "session", "directive", "internal/alike", "internal/nearest", "internal/seal", "internal/cut", "internal/journal", "internal/rules", "internal/talk"}
 
 // parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
 // every change of them.

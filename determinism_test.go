@@ -13,6 +13,7 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // archive writes a hundred and some artefacts of every kind: batch of them in a transaction, a checkpoint after so many
@@ -157,7 +158,7 @@ func TestBatchingDoesNotMatter(t *testing.T) {
 	var leaves []manifest.Record
 	for _, c := range []struct{ batch, checkpoint int }{{1, 0}, {1, 1}, {1, 9}, {7, 0}, {7, 2}, {40, 1}} {
 		clk := newClock()
-		opts := WithoutSync(Options{Clock: clk.now, Rand: seeded(1)}) // the same id, so the same fence
+		opts := WithoutSync(Options{Clock: clk.now, Rand: seeded(1), Identity: store.Info{ID: "01KJMGW6W0PFJ1X8EKYMKH1C7P", Secret: make([]byte, 32)}}) // the same fence
 		db := open(t, opts)
 		archive(t, db, clk, c.batch, c.checkpoint)
 		var got []string

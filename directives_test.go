@@ -529,6 +529,8 @@ func TestDirectivesCrash(t *testing.T) {
 	to, err := os.ReadFile(log)
 	require.NoError(t, err)
 	end := changedUpTo(from, to)
+	killed := filepath.Join(t.TempDir(), "agent.ctx")
+	require.NoError(t, dbtest.Copy(path, killed))
 	start := 0
 	for start < len(from) && from[start] == to[start] {
 		start++
@@ -536,11 +538,7 @@ func TestDirectivesCrash(t *testing.T) {
 	seen := map[string]int{}
 	for cut := start; cut <= end; cut += max(1, (end-start)/12) {
 		copyTo := filepath.Join(t.TempDir(), "agent.ctx")
-		require.NoError(t, os.CopyFS(copyTo+"-wal", os.DirFS(path+"-wal")))
-		require.NoError(t, os.CopyFS(copyTo+"-manifest", os.DirFS(path+"-manifest")))
-		file, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(copyTo, file, 0o600))
+		require.NoError(t, dbtest.Copy(killed, copyTo))
 		torn := slices.Clone(to)
 		if cut+max(1, (end-start)/12) <= end { // the last one is whole
 			clear(torn[cut:])

@@ -12,7 +12,7 @@ import (
 )
 
 // A context may show drafts of its transaction, which have no page number and are not in the store. A replay, a review
-// and a Resume need their texts, so the drafts that stand in a context are stored as one state row before the leaf that
+// and a Resume need their texts, so the drafts that a context shows are stored as one state row before the leaf that
 // names them is written. The row belongs to the assembly: it shares its trace, and gc drops it with the manifests that
 // are old enough. Storing a draft here does not commit it: no read finds it.
 

@@ -266,17 +266,11 @@ func smallEncrypted(t *testing.T) string {
 }
 
 // allFiles are the files beside a path, without the lock.
-func allFiles(t *testing.T, path string) map[string]string {
+func allFiles(t *testing.T, path string) map[string][]byte {
 	t.Helper()
-	all := map[string]string{}
-	require.NoError(t, filepath.WalkDir(filepath.Dir(path), func(name string, e os.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() || filepath.Ext(name) == ".lock" {
-			return err
-		}
-		b, err := os.ReadFile(name)
-		all[name] = string(b)
-		return err
-	}))
+	all, err := dbtest.Files(filepath.Dir(path))
+	require.NoError(t, err)
+	delete(all, path+".lock")
 	return all
 }
 
@@ -381,9 +375,7 @@ func TestEncryptedFlips(t *testing.T) {
 	path := smallEncrypted(t)
 	at := filepath.Join(t.TempDir(), "agent.ctx")
 	damaged, tried := 0, 0
-	for name := range allFiles(t, path) {
-		b, err := os.ReadFile(name)
-		require.NoError(t, err)
+	for name, b := range allFiles(t, path) {
 		step := max(1, len(b)/dbtest.Times(12, 400))
 		for i := step / 2; i < len(b); i += step {
 			if b[i] == 0 { // most of it is space that nobody reads
@@ -451,4 +443,45 @@ func TestEncryptedEraseNames(t *testing.T) {
 		require.True(t, replay.Same)
 		require.NoError(t, db.Close())
 	}
+}
+
+// TestSalvageAsksForTheRightKey: a database that was decrypted is salvaged without its key, although its keyring stays beside
+// it. An encrypted one asks for its key, with its keyring and without, and also where its system row is lost.
+func TestSalvageAsksForTheRightKey(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	dir := t.TempDir()
+	path, key := filepath.Join(dir, "agent.ctx"), testKey(9)
+	db, err := Open(path, Options{Key: key})
+	require.NoError(t, err)
+	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "tea", Text: "the kettle is warm"})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	salvage := func(name string, key []byte) (filestore.Salvaged, error) {
+		return Salvage(ctx, path, filepath.Join(dir, name), filestore.SalvageOptions{Key: key})
+	}
+	_, err = salvage("a", nil)
+	require.ErrorIs(t, err, ErrKey)
+	require.ErrorContains(t, err, "give its key")
+	ring, err := os.ReadFile(path + ".keys")
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(path+".keys"))
+	_, err = salvage("b", nil)
+	require.ErrorIs(t, err, ErrKey)
+	file, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, make([]byte, len(file)), 0o600))
+	_, err = salvage("c", nil)
+	require.ErrorIs(t, err, ErrKey, "the log tells")
+	require.NoError(t, os.WriteFile(path, file, 0o600))
+	require.NoError(t, os.WriteFile(path+".keys", ring, 0o600))
+
+	_, err = filestore.RemoveKey(ctx, filestore.Options{Path: path, Key: key, State: StateKinds()}, filestore.RekeyOptions{By: "ops"})
+	require.NoError(t, err)
+	_, err = salvage("d", key)
+	require.ErrorIs(t, err, ErrKey)
+	require.ErrorContains(t, err, "is not encrypted")
+	rep, err := salvage("e", nil)
+	require.NoError(t, err, "it is plain")
+	require.Equal(t, 1, rep.Artefacts)
 }

@@ -22,24 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// holds says whether a file of a directory has a word.
-func holds(t testing.TB, dir, word string) bool {
-	t.Helper()
-	found := false
-	require.NoError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() { // a socket holds nothing
-			return err
-		}
-		b, err := os.ReadFile(path)
-		if os.IsNotExist(err) && filepath.Ext(path) == ".tmp" { // a checkpoint has renamed it meanwhile
-			return nil
-		}
-		found = found || strings.Contains(strings.ToLower(string(dbtest.Readable(path, b))), word)
-		return err
-	}))
-	return found
-}
-
 // TestEraseCascade: what was derived stays and is dirty, or goes, as asked; a summary and a copy go in any case.
 func TestEraseCascade(t *testing.T) {
 	ctx := context.Background()
@@ -70,7 +52,7 @@ func TestEraseCascade(t *testing.T) {
 				gone = append(gone, strings.TrimPrefix(e.Ref, "acme:"))
 			}
 			dir := filepath.Dir(path)
-			require.False(t, holds(t, dir, "zqone") || holds(t, dir, "zqtwo"))
+			require.False(t, filesHave(t, "zqone", dir) || filesHave(t, "zqtwo", dir))
 			switch c {
 			case erase.Keep:
 				require.Equal(t, []string{"a", "copy", "sum"}, gone)
@@ -84,7 +66,7 @@ func TestEraseCascade(t *testing.T) {
 				require.Equal(t, "kettle other", v.Text)
 			default:
 				require.Equal(t, []string{"a", "child", "copy", "grandchild", "sum"}, gone)
-				require.False(t, holds(t, dir, "zqthree") || holds(t, dir, "zqfour"))
+				require.False(t, filesHave(t, "zqthree", dir) || filesHave(t, "zqfour", dir))
 			}
 			if c == erase.Rederive {
 				require.Equal(t, []erase.Derived{{Ref: "acme:child", From: []string{"acme:a"}, Left: []string{"acme:b"}}}, rep.Derived)
@@ -123,7 +105,7 @@ func TestEraseTurn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"acme/talk"}, rep.Sessions)
 	for _, word := range []string{"zqfive", "zqsix"} {
-		require.False(t, holds(t, filepath.Dir(path), word), word)
+		require.False(t, filesHave(t, word, filepath.Dir(path)), word)
 	}
 	turns, err := talk.Read(ctx, 0, 10)
 	require.NoError(t, err)
@@ -132,7 +114,7 @@ func TestEraseTurn(t *testing.T) {
 	require.NoError(t, err)
 	_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{"pan"}})
 	require.NoError(t, err)
-	require.False(t, holds(t, filepath.Dir(path), "zqfive"), "the session in memory writes none of it back")
+	require.False(t, filesHave(t, "zqfive", filepath.Dir(path)), "the session in memory writes none of it back")
 	require.NoError(t, db.Close())
 }
 
@@ -166,13 +148,13 @@ func TestEraseInParts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, artefacts, rep.Done.Artefacts)
 	require.Greater(t, commits, 1)
-	require.False(t, holds(t, filepath.Dir(path), "zqseven"))
+	require.False(t, filesHave(t, "zqseven", filepath.Dir(path)))
 	require.NoError(t, db.Close())
 
-	require.True(t, holds(t, filepath.Dir(crash), "zqseven"), "control")
+	require.True(t, filesHave(t, "zqseven", filepath.Dir(crash)), "control")
 	db, err = Open(crash, Options{noSync: true})
 	require.NoError(t, err)
-	require.False(t, holds(t, filepath.Dir(crash), "zqseven"))
+	require.False(t, filesHave(t, "zqseven", filepath.Dir(crash)))
 	leaves, err := db.Manifests().ByTrace(ctx, rep.Done.Trace)
 	require.NoError(t, err)
 	last := ""
@@ -335,7 +317,7 @@ func (m *eraseModel) erase(ctx context.Context, id string) error {
 	delete(m.live, id)
 	delete(m.words, id)
 	for _, w := range m.gone {
-		require.False(m, holds(m, filepath.Dir(m.path), w), "seed %d: %s", m.seed, w)
+		require.False(m, filesHave(m, w, filepath.Dir(m.path)), "seed %d: %s", m.seed, w)
 	}
 	return err
 }

@@ -456,7 +456,7 @@ func TestBackgroundSyncFails(t *testing.T) {
 	r.fs.Inject(faultfs.Fault{Op: faultfs.OpSync, Sticky: true})
 	_, err = db.Scope("acme").Get(ctx, "page") // its manifest is synced later
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return db.inside().Failure != nil }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return db.inside().Failure != nil }, time.Minute, 5*time.Millisecond)
 	_, err = db.Scope("acme").Get(ctx, "page")
 	require.ErrorIs(t, err, ErrOutcomeUnknown)
 	require.Error(t, db.Close())

@@ -1,9 +1,11 @@
 package ctxpage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/ctxpage/ctxpage/budget"
@@ -31,7 +33,8 @@ import (
 // 512 tokens), and leaving out a better page to fill the last tokens with two others (.01 less).
 //
 // Extracts: chunks of documents leave the last quarter of the room to their extracts, so that more of them have a place
-// (shortShare). Extracts everywhere lost the passage that answers too often. Messages, facts and tool results are cut only
+// (shortShare). Extracts everywhere lost the passage that answers too often. What room is left makes extracts whole again
+// before pages enter that match nothing of the question, such as recent ones (Unasked). Messages, facts and tool results are cut only
 // where nothing whole fits. In a session the shares of turns decide instead.
 
 // fit decides which winners go into the context.
@@ -56,7 +59,7 @@ func (a *assembling) fit(ctx context.Context) error {
 			a.offer(i, &req.Items[j])
 		}
 		if a.window.Managed() { // otherwise turns compete as pages do
-			a.shareOut(&req, at)
+			at = a.shareOut(&req, at)
 		}
 		a.scratch.offered = req.Items
 		res, err := budget.Fit(req)
@@ -94,23 +97,158 @@ func (a *assembling) fit(ctx context.Context) error {
 	}
 }
 
-// shareOut divides a budget between the turns of a window and what the question found outside it. A window is often
-// larger than the budget of one context, and its turns outscore every page. Without shares they would keep every page
-// out, and one large old turn would keep out the newest ones.
-func (a *assembling) shareOut(req *budget.Request, at []int) {
+// shareOut divides a budget between the newest turns of a window and what the question found, outside the window and in it.
+// A window is often larger than the budget of one context, and its turns outscore every page. Without shares they would
+// keep every page out, one large old turn would keep out the newest ones, and the turn that answers would give way to
+// newer ones that do not. It returns at without the turns that are left out.
+func (a *assembling) shareOut(req *budget.Request, at []int) []int {
+	at, turns := a.cutHistory(req, at)
 	limit := req.Budget - req.Reserve
-	turns, found := int(newestTurns*float64(limit)), int(foundShare*float64(limit))
+	share := limit / foundPart
+	best, found := 0.0, make([]int, 0, len(at)) // places in at
 	for j, i := range at {
-		it, b := a.ranked[i], &req.Items[j]
-		switch {
-		case it.turn != nil && it.turn.Newest:
-			turns -= b.Tokens
-		case it.turn == nil && it.scored.semantic > 0 && b.Tokens <= found:
-			found -= b.Tokens
+		it := a.ranked[i]
+		if it.turn == nil && it.scored.semantic > 0 || it.cand.Lexical.Score > 0 && !it.steady && (it.turn == nil || !it.turn.Newest) {
+			best, found = max(best, it.cand.Lexical.Score), append(found, j)
+		}
+	}
+	worth := func(j int) float64 { // pages and turns are judged apart, so their scores do not compare
+		it := a.ranked[at[j]]
+		if it.cand.Lexical.Score > 0 {
+			return it.cand.Lexical.Score / best
+		}
+		return it.scored.semantic
+	}
+	slices.SortStableFunc(found, func(x, y int) int { return cmp.Compare(worth(y), worth(x)) })
+	for _, j := range found {
+		b := &req.Items[j]
+		if a.ranked[at[j]].quoted && b.Tokens > 0 {
+			b.Score = worth(j) * float64(b.Tokens)
+		}
+		if b.Tokens <= share {
+			share -= b.Tokens
 			b.Score += talk.MaxTurnScore * float64(b.Tokens)
 		}
 	}
 	req.RecentShare = max(recentShare, float64(turns)/float64(max(limit, 1)))
+	return at
+}
+
+// cutHistory chooses where the history of a context begins, if the turns of the window are more than the budget holds, less
+// what the question found. Providers cache the beginning of a request, so the history must begin with the same turn in as
+// many calls as possible, whatever they ask. Of the user turns whose history takes between historyLeast and all of that
+// share it takes the one whose number divides by the highest power of two: the choice stays the same until that turn leaves
+// the range. Of older turns, and of turns larger than half of the share, those that the question found come after the
+// history as quoted pages, and the others are left out. Turns that a pass has judged compete by its scores instead. It
+// returns at without the turns that are left out, and the share of the history.
+func (a *assembling) cutHistory(req *budget.Request, at []int) (kept []int, most int) {
+	limit, groups := max(req.Budget-req.Reserve, 0), map[string]*turnGroup{}
+	var turns []int // places in at
+	for j, i := range at {
+		it, b := a.ranked[i], &req.Items[j]
+		it.steady, it.quoted = false, false
+		switch {
+		case b.Class == budget.System || b.Pinned || b.Core || it.turn != nil && it.turn.Newest:
+			limit -= b.Tokens
+		case it.turn == nil:
+			if it.quoted = a.quotes(it); it.quoted {
+				b.Class, b.Place, b.Position = budget.RAG, budget.PlaceChunks, b.Position-quotedFirst
+			}
+		case it.turn.Score == talk.MaxTurnScore:
+			turns = append(turns, j)
+			g := groups[cmp.Or(b.Group, b.Key)]
+			if g == nil {
+				g = &turnGroup{first: it.turn.Index}
+				groups[cmp.Or(b.Group, b.Key)] = g
+			}
+			g.first, g.tokens = min(g.first, it.turn.Index), g.tokens+b.Tokens
+		}
+	}
+	slices.SortStableFunc(turns, func(x, y int) int { return cmp.Compare(req.Items[y].Position, req.Items[x].Position) })
+	limit = max(limit, 0)
+	most = historyShare(limit, a.foundBeside(req, at, turns, limit))
+	fits := func(j int) bool { return groups[cmp.Or(req.Items[j].Group, req.Items[j].Key)].tokens <= most/2 }
+	begin := a.historyFrom(req, at, slices.DeleteFunc(slices.Clone(turns), func(j int) bool { return !fits(j) }), most)
+	for _, j := range turns {
+		it, b := a.ranked[at[j]], &req.Items[j]
+		switch {
+		case fits(j) && groups[cmp.Or(b.Group, b.Key)].first >= begin:
+			it.steady = true
+		case !it.turn.Found:
+			it.reason = budget.ReasonBudget
+		default:
+			if it.quoted = !talk.UsesTools(it.head); it.quoted {
+				b.Class, b.Place, b.Position, b.Recent = budget.RAG, budget.PlaceChunks, b.Position-quotedFirst, false
+			}
+		}
+	}
+	items, kept := req.Items[:0], at[:0]
+	for j, i := range at {
+		if a.ranked[i].reason == "" {
+			items, kept = append(items, req.Items[j]), append(kept, i)
+		}
+	}
+	req.Items = items
+	return kept, most
+}
+
+// foundBeside is what the question found beside the longest history that a limit holds. turns are places in at, newest first.
+func (a *assembling) foundBeside(req *budget.Request, at, turns []int, limit int) (tokens int) {
+	for j, i := range at {
+		if it := a.ranked[i]; it.turn == nil && (it.scored.semantic > 0 || it.cand.Lexical.Score > 0) {
+			tokens += req.Items[j].Tokens
+		}
+	}
+	for _, j := range turns {
+		if limit -= req.Items[j].Tokens; limit < 0 && a.ranked[at[j]].turn.Found {
+			tokens += req.Items[j].Tokens
+		}
+	}
+	return tokens
+}
+
+// historyShare is what the history may take: all, less what the question found, which takes a quarter at most. That is
+// rounded up to an eighth of the limit: with each other share the history may begin with another turn.
+func historyShare(limit, found int) int {
+	step := limit / (2 * foundPart)
+	if step == 0 {
+		return limit
+	}
+	return limit - min((found+step-1)/step, 2)*step
+}
+
+// turnGroup is what enters together: a turn with its calls, their results and all of its pages.
+type turnGroup struct {
+	first  int // index of its first turn
+	tokens int
+}
+
+// historyFrom returns the index of the turn with which the history begins. turns are places in at, newest first.
+func (a *assembling) historyFrom(req *budget.Request, at, turns []int, most int) (begin int) {
+	size, best := 0, -1
+	for _, j := range turns {
+		it := a.ranked[at[j]]
+		if size += req.Items[j].Tokens; size > most {
+			if best < 0 && begin == 0 {
+				begin = it.turn.Index + 1
+			}
+			return begin
+		}
+		if size < int(historyLeast*float64(most)) {
+			begin = 0
+			continue
+		}
+		if n := bits.TrailingZeros64(uint64(it.head.Seq) >> 1); it.head.Role == render.RoleUser && it.page == 1 && n >= best {
+			best, begin = n, it.turn.Index
+		}
+	}
+	return 0
+}
+
+// quotes reports whether a turn of the session that competes with pages is shown as a quotation after the history. Calls
+// and results keep their places, because providers accept them there only.
+func (a *assembling) quotes(it *item) bool {
+	return it.own == nil && shown.IsTurn(it.head, a.q.Session) && !talk.UsesTools(it.head) && it.head.Provenance != HumanVerified
 }
 
 // preamble is what the fixed beginning of a context costs.
@@ -158,6 +296,7 @@ func (a *assembling) offer(i int, b *budget.Item) {
 	*b = budget.Item{
 		Key: it.name, Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text),
 		Pinned: c.Pinned, Core: c.Provenance == HumanVerified, Recent: c.Recent, Short: c.Kind == KindChunk,
+		Unasked: it.scored.semantic == 0,
 	}
 	b.Score = it.scored.score * float64(b.Tokens)
 	if c.Kind == KindMessage && a.q.Session != "" && c.GroupName == a.q.Session {

@@ -9,11 +9,12 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/peek"
+	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/engine"
 	"go.etcd.io/bbolt"
 )
 
@@ -36,7 +37,7 @@ func churn(t *testing.T, db *DB, round int) {
 		require.NoError(t, err)
 		require.NoError(t, s.Delete(ctx, id))
 	}
-	refs, err := s.Session("chat").Append(ctx, Turn{Role: "user", Text: fmt.Sprintf("harbour %d", round)})
+	refs, err := s.Session("chat").Append(ctx, Turn{Role: "user", Text: fmt.Sprintf("harbour %d", round), Signals: session.Signals{Finding: true}})
 	require.NoError(t, err)
 	require.NoError(t, s.Delete(ctx, refs[0].ID))
 	for _, end := range []float64{0, .1} {
@@ -200,7 +201,7 @@ func TestOutcomesAreBounded(t *testing.T) {
 	for range 2 {
 		_, err = db.Checkpoint(ctx)
 		require.NoError(t, err)
-		require.Equal(t, bounds.Outcomes, db.inside().Rows.Of(engine.TableTxn))
+		require.Equal(t, bounds.Outcomes, peek.Engine.Outcomes(db.inside().Rows))
 		require.ErrorIs(t, put(used), ErrTxnExpired)
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{noSync: true})
@@ -313,4 +314,35 @@ func TestForgetPowerCutControl(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, failed, 2)
+}
+
+// An artefact was superseded by another one that gc has forgotten. The rows then only tell of what came later: it was put again,
+// or superseded by a third. A check finds nothing wrong with that.
+func TestCheckAfterWhatSupersededIsForgotten(t *testing.T) {
+	t.Parallel()
+	for name, later := range map[string]Artefact{"put again": {ID: "old", Text: "horse"}, "superseded again": {ID: "third", Text: "zebra as well", Supersedes: []string{"old"}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			db, _ := openForget(t, Options{})
+			s := db.Scope("acme")
+			for _, a := range []Artefact{{ID: "old", Text: "zebra"}, {ID: "new", Text: "zebra too", Supersedes: []string{"old"}}, later} {
+				_, err := s.Put(ctx, a)
+				require.NoError(t, err)
+			}
+			require.NoError(t, s.Delete(ctx, "new"))
+			for range 2 {
+				_, err := db.GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: 5})
+				require.NoError(t, err)
+			}
+			_, err := s.Get(ctx, "new")
+			require.NotErrorIs(t, err, ErrGone, "it is forgotten")
+			_, err = db.Checkpoint(ctx)
+			require.NoError(t, err)
+			problems, err := db.Check(ctx, nil)
+			require.NoError(t, err)
+			require.Empty(t, problems)
+			require.NoError(t, db.Close())
+		})
+	}
 }

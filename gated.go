@@ -50,7 +50,7 @@ func (s *Scope) hostOnly(what string) error {
 	return s.err
 }
 
-// evaluator returns who judges commits of the handle that come without a verdict; nil: nobody.
+// evaluator returns the judge of commits of the handle that come without a verdict; nil: there is none.
 func (s *Scope) evaluator() Evaluator {
 	if s.judge != nil {
 		return s.judge

@@ -98,7 +98,7 @@ func TestGatedSurface(t *testing.T) {
 		(*Scope)(nil):      "AddDirectory AllDirectories AllSessions Artefacts Assemble Begin Delete Directives Directories Export Get GetRef Health History List Name Put Recall Refresh RemoveDirectory Resume Search Session Sessions Update Versions",
 		(*Session)(nil):    "Append Contract Explain Handoff HandoffContract ID InForce Notes Observe Pass Passes Pin Read Recall Receive Record SetWindow Try Turns Undo Unpin Watch Window",
 		(*Directives)(nil): "Apply Entries History Import Preview Restore State Step",
-		(*Txn)(nil):        "Assemble Commit Delete Get ID Judge Outcome Put Rollback Search Trace Unchanged",
+		(*Txn)(nil):        "Assemble Commit Delete Done Get ID Judge Outcome Put Rollback Search Trace Unchanged",
 	}
 	for v, names := range known {
 		typ := reflect.TypeOf(v)

@@ -42,16 +42,16 @@ type GCOptions struct {
 	Progress func(what string, done, total uint64)
 }
 
-// GC drops versions that nothing names any more. Only the operator can call it, no scope.
+// GC drops versions that nothing names any more. Only the operator can call it.
 //
 // A version is dropped if it was replaced or deleted (or expired, with Expired) longer ago than KeepFor, is not among
 // the KeepVersions newest, and is not named: by a held batch, as the parent or the source of a live artefact, or by the
 // verdicts of a session. Versions that a transaction or an assembly in flight may read stay too.
 //
-// Its texts and vectors go, and its words find nothing any more, not even the artefact that superseded it. Its name,
-// number, dates and salted digest stay; the digest proves a copy of its text against the manifest. So gc is not erase.
-// Reading the version, or replaying a context that had it, is ErrGone with the trace of the gc run. History lists it,
-// manifests stay, and Why answers from them.
+// The texts and vectors of a dropped version are deleted, and its words no longer find anything, not even the artefact
+// that superseded it. Its name, number, dates and salted digest stay, and the digest can still prove that a copy of the
+// text is genuine. So gc is no substitute for Erase. Reading the version, or replaying a context that had it, is
+// ErrGone with the trace of the gc run. History lists it, manifests stay, and Why answers from them.
 //
 // A run over all scopes also drops, when older than KeepFor: drafts that contexts showed, held batches that were
 // approved or rejected, the state of deleted turns, and the names of scopes in which nothing is left. KeepRecords and

@@ -151,7 +151,7 @@ func TestGCKeeps(t *testing.T) {
 			require.NoError(t, s.Delete(ctx, "a"))
 			return func() {}
 		}, GCOptions{}},
-		{"young", "ended too lately", GCOptions{KeepFor: time.Hour + time.Microsecond}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
+		{"young", "ended too recently", GCOptions{KeepFor: time.Hour + time.Microsecond}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
 			history(t, clk, s, "a", "one", "two")
 			return func() {}
 		}, GCOptions{KeepFor: time.Hour}},
@@ -374,6 +374,7 @@ func TestGCSharedPages(t *testing.T) {
 // A page of a dropped version that later ones have can be named by it still, and is kept by that: also where a commit
 // names it between the plan and the drop.
 func TestGCPageOfADroppedVersion(t *testing.T) {
+	AloneHere(t, "progress comes to a client beside the job, not in the middle of it")
 	for _, when := range []string{"", "what names versions", "versions"} {
 		clk := newClock()
 		opts := WithoutSync(Options{Clock: clk.now, PageTokens: 16})
@@ -415,7 +416,7 @@ func TestGCExpired(t *testing.T) {
 	clk.add(2 * time.Hour)
 	rep := gc(t, db, GCOptions{Expired: true, KeepFor: 90 * time.Minute})
 	require.Empty(t, rep.Refs)
-	require.Equal(t, []string{"acme:a@1"}, because(rep)["ended too lately"], "since the expiry, not since the put")
+	require.Equal(t, []string{"acme:a@1"}, because(rep)["ended too recently"], "since the expiry, not since the put")
 	rep = gc(t, db, GCOptions{Expired: true, KeepFor: time.Hour})
 	require.Equal(t, []string{"acme:a@1"}, refStrings(rep.Refs))
 	require.Equal(t, "expired", rep.Reasons[0].Reason)
@@ -514,6 +515,7 @@ func TestGCDefaults(t *testing.T) {
 
 // Many versions go in many commits; an end of ctx leaves whole ones of them, and the next run does the rest.
 func TestGCManyAndCancelled(t *testing.T) {
+	AloneHere(t, "progress comes to a client beside the job, not in the middle of it")
 	db, clk, opts := openGC(t)
 	s := db.Scope("acme")
 	const arts, versions = 10, 101

@@ -25,7 +25,7 @@ var updateGolden = flag.Bool("update", false, "write the golden database anew; o
 const goldenTrace = "01JZZZZZZZ0000000000000000"
 
 // goldenFormat is the format that -update writes; those before it are kept as they are.
-const goldenFormat = 4
+const goldenFormat = 6
 
 // goldenTool and goldenPart are artefacts with most fields set; goldenWords is what the second one's text is.
 func goldenTool() Artefact {
@@ -231,10 +231,14 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// openGolden copies a golden database to a place where it can be written.
+// openGolden copies the golden database of a format to a place where it can be written.
 func openGolden(t *testing.T, format int) (path string) {
 	t.Helper()
-	dir := goldenDir(format)
+	return openGoldenAt(t, goldenDir(format))
+}
+
+func openGoldenAt(t *testing.T, dir string) (path string) {
+	t.Helper()
 	path = filepath.Join(t.TempDir(), "agent.ctx")
 	require.NoError(t, os.CopyFS(path+"-wal", os.DirFS(filepath.Join(dir, "golden.db-wal"))))
 	require.NoError(t, os.CopyFS(path+"-manifest", os.DirFS(filepath.Join(dir, "golden.db-manifest"))))

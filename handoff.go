@@ -157,12 +157,14 @@ func (c *Session) Handoff(ctx context.Context, to string) (session.Packet, error
 	in.Decisions, in.Corrections = handoff.Directives(st.Effective)
 	leaf := &manifest.Record{Type: manifest.TypeHandoff, Session: c.id, Note: to}
 	var turns []manifest.Page
+	var pages []store.PageKey
 	err = conv.Exclusively(ctx, func() error {
 		in.Intent, err = conv.Intent()
 		for i := range conv.Blocks {
 			b := &conv.Blocks[i]
 			in.Window = append(in.Window, conv.WindowItem(i))
 			turns = append(turns, manifest.Page{Num: b.Nums[0], Version: b.Version, Form: manifest.FormStub})
+			pages = append(pages, store.PageKey{Num: b.Nums[0], Version: b.Version})
 		}
 		leaf.LSN = conv.LSN
 		return err
@@ -178,10 +180,9 @@ func (c *Session) Handoff(ctx context.Context, to string) (session.Packet, error
 	if in.Sources, leaf.Pages, err = facts.Of(ctx, was); err != nil {
 		return session.Packet{}, err
 	}
-	p := session.Handoff(in)
-	named := map[string]bool{}
-	for _, r := range p.References() {
-		named[r.Ref] = true
+	p, named, err := c.packet(ctx, in, pages)
+	if err != nil {
+		return session.Packet{}, err
 	}
 	var served []manifest.Page // a range serves nothing of its turns
 	for i, w := range in.Window {
@@ -191,6 +192,36 @@ func (c *Session) Handoff(ctx context.Context, to string) (session.Packet, error
 	}
 	leaf.Pages = append(served, leaf.Pages...)
 	return p, c.s.emit(ctx, leaf)
+}
+
+// packet makes the packet, and says which turns it names one by one. Only these have titles, the first lines of their pages. A
+// title takes room, so a packet that has more of them names no turn that one with fewer would have passed over.
+func (c *Session) packet(ctx context.Context, in session.HandoffInput, pages []store.PageKey) (session.Packet, map[string]bool, error) {
+	titled := map[int]bool{}
+	for {
+		p := session.Handoff(in)
+		named := map[string]bool{}
+		for _, r := range p.References() {
+			named[r.Ref] = true
+		}
+		var at []int
+		var keys []store.PageKey
+		for i, w := range in.Window {
+			if named[w.Ref] && !titled[i] {
+				at, keys, titled[i] = append(at, i), append(keys, pages[i]), true
+			}
+		}
+		if len(at) == 0 {
+			return p, named, nil
+		}
+		loaded, err := c.s.db.store.Load(ctx, c.s.chain[:1], keys, store.WantText)
+		if err != nil {
+			return p, nil, err
+		}
+		for j, i := range at { // without a title where the text cannot be read
+			in.Window[i].Title = session.Title(loaded[j].Text)
+		}
+	}
 }
 
 // Receive takes over a session that another agent handed on. The packet, and a reference for each turn that it names
@@ -286,11 +317,10 @@ func (a *appending) receiveOne(ctx context.Context, art Artefact, row talk.TurnR
 	if err != nil {
 		return err
 	}
+	b := a.c.FreshBlock(&put, &row)
 	if err := a.tx.add(ctx, put); err != nil {
 		return err
 	}
-	b := a.c.FreshBlock(&put)
-	b.Row.Pinned, b.Row.Level, b.Row.Because = row.Pinned, row.Level, row.Because
-	a.Bring(len(a.Fresh), b)
+	a.Bring(len(a.Fresh), b, put.Turn != nil)
 	return nil
 }

@@ -214,6 +214,51 @@ func TestHandoff(t *testing.T) {
 	}
 }
 
+// TestHandoffTitles: a packet has the titles of the turns that it names one by one, and is the one that had all titles.
+func TestHandoffTitles(t *testing.T) {
+	ctx := context.Background()
+	_, chat := openTalk(t)
+	texts := map[string]string{}
+	for i := range 120 {
+		id := fmt.Sprint("turn-", i)
+		texts[id] = fmt.Sprintf("Question %d %s\nand more of it", i, strings.Repeat("on the refund limit ", i%7))
+		if i%3 == 0 {
+			texts[id] = fmt.Sprintf("%d: how is the weather in Oslo %s?", i, strings.Repeat("and Rome ", i%40))
+		}
+		texts[id] += "\n" + strings.Repeat("It has more to say, so a stub is shorter. ", 12)
+		_, err := chat.Append(ctx, Turn{ID: id, Role: "user", Text: texts[id]})
+		require.NoError(t, err)
+	}
+	_, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather", "Oslo"}, Params: session.Params{Alpha: .6, Beta: .4, RetainCut: .65, EvictCut: .3}})
+	require.NoError(t, err)
+	require.NoError(t, chat.Pin(ctx, "turn-7"))
+	p, err := chat.Handoff(ctx, "night shift")
+	require.NoError(t, err)
+
+	conv, err := chat.conversation()
+	require.NoError(t, err)
+	var in session.HandoffInput
+	forms := map[session.Action]int{}
+	require.NoError(t, conv.Exclusively(ctx, func() error {
+		for i := range conv.Blocks {
+			w := conv.WindowItem(i)
+			require.Empty(t, w.Title, "no row has it")
+			w.Title = session.Title(texts[conv.Blocks[i].ID])
+			in.Window = append(in.Window, w)
+			forms[w.Action]++
+		}
+		return nil
+	}))
+	require.Len(t, forms, 3, "the control: turns of all forms")
+	require.Equal(t, session.Handoff(in).Context, p.Context)
+	bare := in
+	bare.Window = slices.Clone(in.Window)
+	for i := range bare.Window {
+		bare.Window[i].Title = ""
+	}
+	require.Greater(t, len(session.Handoff(bare).References()), len(p.References()), "the control: titles take room")
+}
+
 // A session of any length is handed over in a packet that can be read, and one that receives it still has its contexts.
 func TestHandoffOfALongSession(t *testing.T) {
 	t.Parallel()

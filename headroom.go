@@ -48,7 +48,8 @@ func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
 }
 
 // Observe tells the session what a provider counted where the database had estimated. Turns are then budgeted by it,
-// never below the estimate. ErrHeadroom when the window is too full by the new count; the observation is kept.
+// never below the estimate. ErrHeadroom when the turns exceed the window by the new count; the observation is kept all
+// the same.
 func (c *Session) Observe(ctx context.Context, estimated, actual int) error {
 	conv, err := c.hostConversation("Observe")
 	if err != nil {

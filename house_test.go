@@ -50,9 +50,10 @@ func open(t testing.TB, opts Options) *DB {
 func openAt(t testing.TB, path string, opts Options) *DB {
 	t.Helper()
 	opts = ShortLog(opts)
-	OwnedElsewhere(t, path, opts)
+	elsewhere := OwnedElsewhere(t, path, opts)
 	db, err := Open(path, opts)
 	require.NoError(t, err)
+	elsewhere(db)
 	t.Cleanup(func() { checkAndClose(t, db) })
 	return db
 }

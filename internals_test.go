@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -45,27 +47,85 @@ func ShortLog(o Options) Options {
 }
 
 // remoteTests makes tests that open a database with openAt or openTest clients of another owner: what they expect does not
-// depend on who has the files. It is for tests that look at nothing but answers.
+// depend on who has the files. The owner ends with the last of its clients, so a test that closes its database finds the files
+// as they would be had it owned them.
 var remoteTests = os.Getenv("CTXPAGE_TEST_REMOTE") == "1"
 
-// owners are the databases that remoteTests made owners, by path.
-var owners sync.Map
-
-// OwnedElsewhere opens the database as another process would, before the test does, where remoteTests is set.
-func OwnedElsewhere(t testing.TB, path string, o Options) {
-	if !remoteTests || o.Store != nil || o.ReadOnly || o.Exclusive {
-		return
+// AloneHere skips a test where remoteTests is set: it looks at what only the process that has the files sees.
+func AloneHere(t testing.TB, why string) {
+	t.Helper()
+	if remoteTests {
+		t.Skip("not through a client: " + why)
 	}
-	elsewhere, err := Open(path, Options{Clock: o.Clock, LockTimeout: time.Second, segment: o.segment, noSync: o.noSync})
+}
+
+// owners are the databases that remoteTests made owners, by path.
+var owners struct {
+	sync.Mutex
+	by map[string]*ownedElsewhere
+}
+
+type ownedElsewhere struct {
+	*DB
+	clients int
+}
+
+// OwnedElsewhere opens the database as another process would, before the test does, where remoteTests is set. The test gives
+// what it opened to the function that is returned.
+func OwnedElsewhere(t testing.TB, path string, o Options) func(*DB) *DB {
+	if !remoteTests || o.Store != nil || o.ReadOnly || o.Exclusive {
+		return func(db *DB) *DB { return db }
+	}
+	owners.Lock()
+	defer owners.Unlock()
+	if owners.by == nil {
+		owners.by = map[string]*ownedElsewhere{}
+	}
+	path, err := filepath.Abs(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	owners.LoadOrStore(elsewhere.path, elsewhere)
-	t.Cleanup(func() { // after the test's own
-		owners.CompareAndDelete(elsewhere.path, elsewhere)
-		_ = elsewhere.Close()
-	})
+	e := owners.by[path]
+	if e == nil {
+		db, err := Open(path, Options{
+			Clock: o.Clock, LockTimeout: 20 * time.Second, Key: o.Key, Keyring: o.Keyring, MustExist: o.MustExist, Identity: o.Identity,
+			segment: o.segment, rotate: o.rotate, columns: o.columns, noSync: o.noSync, trust: o.trust, blind: o.blind, hook: o.hook, fs: o.fs,
+		})
+		if err != nil { // the test is told the same
+			return func(db *DB) *DB { return db }
+		}
+		e = &ownedElsewhere{DB: db}
+		owners.by[path] = e
+	}
+	e.clients++
+	var once sync.Once
+	left := func() (err error) {
+		once.Do(func() {
+			owners.Lock()
+			defer owners.Unlock()
+			if e.clients--; e.clients == 0 {
+				delete(owners.by, path)
+				err = e.Close()
+			}
+		})
+		return err
+	}
+	t.Cleanup(func() { _ = left() })
+	return func(db *DB) *DB {
+		if db != nil {
+			db.store = leaving{db.store, left}
+		}
+		return db
+	}
 }
+
+// leaving is the store of a client whose owner ends with it.
+type leaving struct {
+	store.Store
+	left func() error
+}
+
+func (l leaving) Close() error { return errors.Join(l.Store.Close(), l.left()) }
 
 // FrameBytes gives the bytes the working set believes it keeps, and the sum over the frames on its list. Without a pin
 // the two are equal.
@@ -112,11 +172,20 @@ func (db *DB) inside() filestore.Inside { return db.files().Peek(peek.Token{}) }
 
 // files are the files of a database that this process owns.
 func (db *DB) files() *filestore.Store {
-	st, ok := owner.Files(db.store)
-	if elsewhere, is := owners.Load(db.path); !ok && is {
-		return elsewhere.(*DB).files()
+	st := db.store
+	if l, is := st.(leaving); is {
+		st = l.Store
 	}
-	return st
+	if files, ok := owner.Files(st); ok {
+		return files
+	}
+	owners.Lock()
+	elsewhere := owners.by[db.path]
+	owners.Unlock()
+	if elsewhere == nil {
+		return nil
+	}
+	return elsewhere.files()
 }
 
 // bounds are those of the engine.

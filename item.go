@@ -65,7 +65,7 @@ type scratch struct {
 	items    []item
 	triaged  []triage.Candidate
 	ranker   triage.Ranker
-	order    []*item
+	best     []*item
 	keys     []store.PageKey
 	paged    []int
 	offered  []budget.Item
@@ -113,7 +113,9 @@ type item struct {
 	text   string
 	form   manifest.Form
 	tokens int
-	place  int // among the protected pages
+	place  int  // among the protected pages
+	steady bool // a turn of the history, which the next contexts begin with, too
+	quoted bool // a turn from before the history: it comes after it, as a page
 
 	sourced
 	shortened
@@ -235,7 +237,7 @@ func (a *assembling) left() []LeftOut {
 	return out
 }
 
-// summary is a page that stands in for another one.
+// summary is a page that is shown in place of another one.
 type summary struct {
 	num    uint64
 	head   *store.Head

@@ -25,8 +25,8 @@ import (
 // listedAtOnce is how many items a sequence reads at a time.
 const listedAtOnce = 256
 
-// listed makes the sequence of a listing by cursor. A part with both a cursor and an error left damaged items out.
-func listed[T any](ctx context.Context, read func(cursor string) ([]T, string, error)) iter.Seq2[T, error] {
+// sequenceOf makes the sequence of a listing by cursor. A part with both a cursor and an error left damaged items out.
+func sequenceOf[T any](ctx context.Context, read func(cursor string) ([]T, string, error)) iter.Seq2[T, error] {
 	return listing.All(ctx, "", func(cursor string) ([]T, string, bool, error) {
 		part, next, err := read(cursor)
 		return part, next, next != "", err
@@ -37,7 +37,7 @@ func listed[T any](ctx context.Context, read func(cursor string) ([]T, string, e
 // a sequence. An error is yielded once, last. Artefacts that are put or deleted meanwhile may or may not be listed; no
 // id comes twice. It leaves no manifest.
 func (s *Scope) Artefacts(ctx context.Context, prefix string) iter.Seq2[*Version, error] {
-	return listed(ctx, func(cursor string) ([]*Version, string, error) {
+	return sequenceOf(ctx, func(cursor string) ([]*Version, string, error) {
 		return s.List(ctx, prefix, cursor, listedAtOnce)
 	})
 }
@@ -46,11 +46,12 @@ func (s *Scope) Artefacts(ctx context.Context, prefix string) iter.Seq2[*Version
 // is yielded once, last; ErrNotFound if no visible scope has the artefact. Versions that are put meanwhile are not
 // listed, even in a nearer scope.
 func (s *Scope) Versions(ctx context.Context, id string) iter.Seq2[*Version, error] {
-	return listed(ctx, func(cursor string) ([]*Version, string, error) { return s.History(ctx, id, cursor, listedAtOnce) })
+	return sequenceOf(ctx, func(cursor string) ([]*Version, string, error) { return s.History(ctx, id, cursor, listedAtOnce) })
 }
 
-// Health reports what in the scope itself is stored twice, contradicts, is never served, or answers no more, and the
-// command that mends each. It reads every text of the scope and writes nothing. Options.Now is set to the clock.
+// Health reports which pages of the scope itself are stored twice, contradict each other, are never served or no longer
+// answer anything, and names the command that mends each. It reads every text of the scope and writes nothing.
+// Options.Now is set to the clock.
 func (s *Scope) Health(ctx context.Context, o health.Options) (*health.Report, error) {
 	if err := s.hostOnly("Health"); err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ func (s *Scope) Health(ctx context.Context, o health.Options) (*health.Report, e
 // AllScopes ranges over the scopes that were written to, by name: Scopes as a sequence. An error is yielded once, last.
 // Scopes that are first written to meanwhile may or may not be listed.
 func (db *DB) AllScopes(ctx context.Context, prefix string) iter.Seq2[store.ScopeInfo, error] {
-	return listed(ctx, func(cursor string) ([]store.ScopeInfo, string, error) {
+	return sequenceOf(ctx, func(cursor string) ([]store.ScopeInfo, string, error) {
 		return db.Scopes(ctx, prefix, cursor, 4*listedAtOnce) // each part sorts all names
 	})
 }
@@ -83,7 +84,7 @@ func (s *Scope) AllDirectories(ctx context.Context) iter.Seq2[Directory, error] 
 
 // stateRows makes the sequence of the state rows of a scope that begin with prefix.
 func stateRows[T any](ctx context.Context, s *Scope, prefix string, read func(store.StateRow) (T, error)) iter.Seq2[T, error] {
-	return listed(ctx, func(cursor string) (out []T, next string, err error) {
+	return sequenceOf(ctx, func(cursor string) (out []T, next string, err error) {
 		if s.err != nil {
 			return nil, "", s.err
 		}
@@ -106,7 +107,7 @@ func stateRows[T any](ctx context.Context, s *Scope, prefix string, read func(st
 // once, last. Damaged batches are left out; the error, an ErrCorrupt, names them after all the others. The loop may
 // approve and reject the batches it gets.
 func (r *Review) Batches(ctx context.Context, scope string, all bool) iter.Seq2[Held, error] {
-	return listed(ctx, func(cursor string) ([]Held, string, error) {
+	return sequenceOf(ctx, func(cursor string) ([]Held, string, error) {
 		return r.List(ctx, scope, all, cursor, listedAtOnce)
 	})
 }
@@ -114,7 +115,7 @@ func (r *Review) Batches(ctx context.Context, scope string, all bool) iter.Seq2[
 // Entries ranges over the versions of the scope's own directives, newest first: History as a sequence. An error is
 // yielded once, last. Versions that are made meanwhile are not listed.
 func (d *Directives) Entries(ctx context.Context) iter.Seq2[DirectiveEntry, error] {
-	return listed(ctx, func(cursor string) ([]DirectiveEntry, string, error) {
+	return sequenceOf(ctx, func(cursor string) ([]DirectiveEntry, string, error) {
 		return d.History(ctx, cursor, listedAtOnce)
 	})
 }

@@ -118,7 +118,7 @@ func TestCloseTwice(t *testing.T) {
 			if err := db.Close(); err != nil {
 				t.Error(err)
 			}
-			again, err := Open(path, Options{LockTimeout: 5 * time.Second})
+			again, err := Open(path, Options{LockTimeout: time.Minute})
 			if err != nil {
 				t.Error(err)
 				return

@@ -92,7 +92,7 @@ func (l *frames) add(f *frame) (out []*frame) {
 	return l.trim(f)
 }
 
-// trim evicts the oldest frames while there are too many bytes. newest gets no second chance: nobody can have hit it
+// trim evicts the oldest frames while there are too many bytes. newest gets no second chance: nothing can have hit it
 // yet.
 func (l *frames) trim(newest *frame) (out []*frame) {
 	for l.bytes > l.limit {

@@ -133,7 +133,7 @@ func TestAnErasedQuestionPutBack(t *testing.T) {
 		key, row = slices.Clone(k), slices.Clone(v)
 	})
 	db = openTest(t, path, Options{noSync: true})
-	require.NoError(t, db.inside().Engine.EraseQuestion(ctx, gone.Index, "ann"))
+	eraseQuestion(t, db, gone)
 	require.NoError(t, db.Close())
 	for _, told := range []bool{true, false} {
 		db := e.edit(false, func(tx *bbolt.Tx) {

@@ -151,7 +151,7 @@ func TestPanicInBolt(t *testing.T) {
 			}
 			refused++
 			require.ErrorIs(t, err, ErrCorrupt, name)
-			require.Less(t, time.Since(start), 10*time.Second, name)
+			require.Less(t, time.Since(start), time.Minute, name)
 		}
 		require.NoError(t, os.WriteFile(path, good, 0o600))
 	}
@@ -329,7 +329,7 @@ func TestNewerFormat(t *testing.T) {
 		require.Equal(t, before, fingerprint(t, path))
 	}
 	setFormat(func(v []byte) { v[3], v[7] = FormatVersion+1, ^byte(FormatVersion+1) })
-	refuses(ErrNewerFormat, "format 5", "up to 4")
+	refuses(ErrNewerFormat, "format 7", "up to 6")
 	setFormat(func(v []byte) { v[7] = ^byte(FormatVersion) })
 	refuses(ErrCorrupt) // not the complement of that version
 	setFormat(func(v []byte) { v[3] = FormatVersion })
@@ -469,29 +469,40 @@ func TestModes(t *testing.T) {
 	backup := filepath.Join(t.TempDir(), "copy.ctx")
 	_, err := db.Backup(context.Background(), backup, nil)
 	require.NoError(t, err)
-	seen := 0
-	for _, p := range []string{path, backup} {
-		names, err := filepath.Glob(p + "*")
-		require.NoError(t, err)
-		for _, name := range names {
-			require.NoError(t, filepath.WalkDir(name, func(name string, e os.DirEntry, err error) error {
-				require.NoError(t, err)
-				st, err := e.Info()
-				require.NoError(t, err)
-				want := os.FileMode(0o600)
-				switch e.Type() {
-				case os.ModeDir:
-					want = os.ModeDir | 0o700
-				case os.ModeSocket:
-					want |= os.ModeSocket
+	modes := map[string]os.FileMode{}
+	require.NoError(t, dbtest.Again(func() error {
+		clear(modes)
+		for _, p := range []string{path, backup} {
+			names, err := filepath.Glob(p + "*")
+			require.NoError(t, err)
+			for _, name := range names {
+				if err := filepath.WalkDir(name, func(name string, e os.DirEntry, err error) error {
+					if err != nil {
+						return err
+					}
+					st, err := e.Info()
+					if err == nil {
+						modes[name] = st.Mode()
+					}
+					return err
+				}); err != nil {
+					return err
 				}
-				require.Equal(t, want, st.Mode(), name)
-				seen++
-				return nil
-			}))
+			}
 		}
+		return nil
+	}))
+	for name, mode := range modes {
+		want := os.FileMode(0o600)
+		switch mode.Type() {
+		case os.ModeDir:
+			want = os.ModeDir | 0o700
+		case os.ModeSocket:
+			want |= os.ModeSocket
+		}
+		require.Equal(t, want, mode, name)
 	}
-	require.Greater(t, seen, 14)
+	require.Greater(t, len(modes), 14)
 }
 
 // TestReplacedFile: a file that was exchanged while it was open is not written to, for a second writer may have it.

@@ -90,11 +90,11 @@ func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) 
 	if err != nil {
 		return Ref{}, err
 	}
-	return db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypePromote, By: by, Reason: "promoted from " + v.Ref.String()})
+	return db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypePromote, By: by, Reason: erasing.PromotedFrom + v.Ref.String()})
 }
 
-// Scopes lists the scopes that were written to, but for those whose names gc dropped, by name: those after cursor, at
-// most limit (0: 100). It returns the cursor of the next part, empty at the end.
+// Scopes lists the scopes that were written to, by name: those after cursor, at most limit (0: 100). Scopes whose names
+// gc dropped are not listed. It returns the cursor of the next part, empty at the end.
 func (db *DB) Scopes(ctx context.Context, prefix, cursor string, limit int) ([]store.ScopeInfo, string, error) {
 	page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanScopes, Prefix: prefix, Cursor: cursor, Limit: limit})
 	return page.Names, page.Next, err
@@ -233,6 +233,12 @@ func (db *DB) Erase(ctx context.Context, req erase.Request) (*erase.Report, erro
 	return erasing.Run(ctx, db.store, &req)
 }
 
+// Erasures lists the erases that are finished, oldest first, so that erase.NewReceipt can make their receipts again: that of an
+// erase which was interrupted, and finished by a later open, was never made.
+func (db *DB) Erasures(ctx context.Context) ([]store.EraseReport, error) {
+	return erasing.Finished(ctx, db.store)
+}
+
 // swept forgets what is in memory of artefacts and sessions that went.
 func (db *DB) swept(ctx context.Context) {
 	_ = db.table.dropEnded(ctx) // else the next fault does
@@ -249,9 +255,10 @@ func (db *DB) Quotas() *quota.Keeper {
 	return &quota.Keeper{Store: db.store, Now: db.opts.Clock, NewID: db.newID}
 }
 
-// EraseAgain erases what receipts say was erased after this database was copied: after a restore of an older backup. Receipts
-// that the audit has already are passed over. Errors: erase.ErrReceipt for one that does not hold, and those of Erase.
-func (db *DB) EraseAgain(ctx context.Context, receipts []*erase.Receipt, dryRun bool, progress func(what string, done, total uint64)) ([]*erase.Report, error) {
+// RepeatErase erases what receipts say was erased after this database was copied: after a restore of an older backup.
+// Receipts that are in the audit already are skipped. Errors: erase.ErrReceipt for one that is not valid, and those of
+// Erase.
+func (db *DB) RepeatErase(ctx context.Context, receipts []*erase.Receipt, dryRun bool, progress func(what string, done, total uint64)) ([]*erase.Report, error) {
 	defer db.swept(ctx)
-	return erasing.Again(ctx, db.store, receipts, dryRun, progress)
+	return erasing.Repeat(ctx, db.store, receipts, dryRun, progress)
 }

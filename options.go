@@ -16,7 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage/wal"
 )
 
-// What a host plugs in stands here beside the options that name it: Counter and Source come from their packages;
+// The interfaces that a host implements are here, beside the options that name them: Counter and Source come from their packages;
 // Embedder, Evaluator and Summarizer are declared below. All of them are called concurrently and under no lock of the
 // database, so they may be slow, may be a network, and must not call the database.
 
@@ -95,7 +95,8 @@ type Options struct {
 	// outside the years 1 to 9999 gives an *InvalidError.
 	Clock func() time.Time
 	Rand  io.Reader
-	// Logger gets recoveries and failures of background work; nil: nobody does. Errors are returned, not logged.
+	// Logger gets recoveries and failures of background work; nil: they are not logged. Errors are returned, not
+	// logged.
 	Logger   *slog.Logger
 	ReadOnly bool
 	// Identity is the id and secret of a database that Open creates; zero: new ones. An import into a new file takes those of

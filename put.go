@@ -81,7 +81,7 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (store.Put, error) {
 		if a.Kind == KindSystem || a.Role == "system" || a.Role == store.RoleDeveloper {
 			return store.Put{}, fmt.Errorf("%w: %s: a speculative write cannot be of kind or role system", ErrProvenance, a.ID)
 		}
-		a.Provenance = speculative(a.Provenance)
+		a.Provenance = gatedProvenance(a.Provenance)
 	}
 	if err := tx.supersedable(ctx, &a); err != nil {
 		return store.Put{}, err
@@ -125,7 +125,7 @@ func (tx *Txn) supersedesNothing() error {
 	if len(tx.unknown) == 0 {
 		return nil
 	}
-	for _, by := range tx.order {
+	for _, by := range tx.putOrder {
 		for _, id := range tx.writes[by].Artefact.Supersedes {
 			if tx.unknown[id] && tx.writes[id] == nil {
 				return store.InvalidMissing(ErrNotFound, "supersedes", strconv.Quote(id)+", which scope "+tx.s.name+" has never had",
@@ -143,8 +143,8 @@ func (s *Scope) supersededBefore(ctx context.Context, id, other string) bool {
 	return err == nil && len(page.Heads) > 0 && slices.Contains(page.Heads[0].Supersedes, other)
 }
 
-// speculative bounds the provenance that a model's write gets when the gate lets it pass.
-func speculative(p Provenance) Provenance {
+// gatedProvenance returns the provenance that a model's write gets when the gate lets it pass.
+func gatedProvenance(p Provenance) Provenance {
 	return min(p, Validated)
 }
 
@@ -230,7 +230,7 @@ func (tx *Txn) add(ctx context.Context, put store.Put) error {
 		return err
 	}
 	if tx.writes[id] == nil {
-		tx.order = append(tx.order, id)
+		tx.putOrder = append(tx.putOrder, id)
 	}
 	delete(tx.drop, id)
 	tx.replaced.Forget(tx.writes[id])
@@ -266,7 +266,7 @@ func (tx *Txn) expecting(ctx context.Context, id string) error {
 	return nil
 }
 
-// seeReplaced counts what a speculative write supersedes as seen: if somebody writes it again, verifies it or supersedes it
+// seeReplaced counts what a speculative write supersedes as seen: if another writer puts it again, verifies it or supersedes it
 // before the commit, or before a held draft is approved, the draft replaces something else than its writer meant. What was
 // superseded already, perhaps by an older version of this draft, is passed over.
 func (tx *Txn) seeReplaced(ctx context.Context, a *Artefact) error {
@@ -327,7 +327,7 @@ func (tx *Txn) remove(ctx context.Context, id string) error {
 		tx.bytes -= putBytes(tx.writes[id])
 		tx.replaced.Forget(tx.writes[id])
 		delete(tx.writes, id)
-		tx.order = slices.DeleteFunc(tx.order, func(x string) bool { return x == id })
+		tx.putOrder = slices.DeleteFunc(tx.putOrder, func(x string) bool { return x == id })
 	}
 	if err == nil {
 		set(&tx.drop, id, true)

@@ -16,19 +16,21 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The shares of a budget. recentShare applies in a conversation only, because elsewhere it costs recall. newestTurns
-// and foundShare apply when the window of a session is larger than the budget (shareOut).
+// The shares of a budget. recentShare applies in a conversation only, because elsewhere it costs recall. foundPart and
+// historyLeast apply when the window of a session is larger than the budget (shareOut).
 
 // Defaults and limits of a query.
 const (
 	DefaultTopK = 50
 	MaxTopK     = 2000
-	recentTail  = 10            // this many of the newest pages are always candidates
-	shortShare  = .25           // share of a context that chunks enter as extracts when not all fit (bench/README.md, Extracts)
-	recentShare = .10           // share of the budget tried first for those
-	newestTurns = .50           // the same for turns of a window that no pass has judged, less what the newest turn takes
-	foundShare  = .25           // share tried next for what the question found outside the window of a session
-	namedLeft   = talk.MaxNamed // left-out pages named per reason; winners are all named
+	recentTail  = 10  // this many of the newest pages are always candidates
+	shortShare  = .25 // share of a context that chunks enter as extracts when not all fit (bench/README.md, Extracts)
+	recentShare = .10 // share of the budget tried first for those
+	foundPart   = 4   // a quarter is tried for what the question found beside the history of a session
+
+	historyLeast = 2. / 3        // of its share, when the window is larger (cutHistory); so half of the budget or more
+	quotedFirst  = 1 << 50       // brings quoted turns before other pages, in their order
+	namedLeft    = talk.MaxNamed // left-out pages named per reason; winners are all named
 )
 
 // Query asks for a context. Budget is required unless the session has a window; every other field has a default.
@@ -50,11 +52,14 @@ type Query struct {
 	// Floor is the lowest provenance that may enter; 0: Tool, which excludes drafts and notes.
 	Floor Provenance
 	// Session is the conversation that asks. Its turns enter whatever their provenance, as its window shows them:
-	// retained turns whole, paged ones as stubs, evicted ones left out and counted, and the newest turn last. The
-	// results of tools stand behind their calls, even those that came late. If the window is larger than the
-	// budget, half of the budget goes to the newest turns first, and a quarter is tried for what the question found. Before
-	// a session has had a pass, a window or a pin, and with AsOf, its turns compete as other pages do. ErrNotFound if the
-	// scope itself has no such session: append the turn first.
+	// retained turns whole, paged ones as stubs, evicted ones left out and counted, and the newest turn last. Turns that
+	// became stubs or left the window for want of room enter whole where the question finds them, in at most a quarter
+	// of the budget. Results of tools follow their calls, even those that came late. If the window does not fit into the
+	// budget beside what the question found, for which at most a quarter is kept, the newest turns take between two
+	// thirds and all of the rest: they begin with the same turn in as many contexts as possible, whatever is asked,
+	// because providers cache the beginning of a request. Older turns that the question found come after them, as quoted
+	// pages. Before a session has had a pass, a window or a pin, and with AsOf, its turns compete as other pages do.
+	// ErrNotFound if the scope itself has no such session: append the turn first.
 	Session string
 	// Vector is the vector of the question by the model of Options.Embedder, for hosts that have it; nil: the embedder
 	// is asked, if there is one and Text is not empty.

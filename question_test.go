@@ -7,13 +7,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 )
@@ -137,24 +142,32 @@ func TestQuestionDigestOnly(t *testing.T) {
 			require.NoError(t, err)
 			require.NotEqual(t, a.Query, b.Query)
 		}
-		require.Equal(t, mode == KeepQuestions, filesHave(t, path, theQuestion))
+		require.Equal(t, mode == KeepQuestions, filesHave(t, theQuestion, filepath.Dir(path)))
 	}
 }
 
-// filesHave says whether any file of a database has some bytes.
-func filesHave(t *testing.T, path, text string) (found bool) {
+// filesHave says whether a file of some directories has a text, in small letters or large ones.
+func filesHave(t testing.TB, text string, dirs ...string) bool {
 	t.Helper()
-	for _, p := range []string{path, path + "-wal", path + "-manifest"} {
-		require.NoError(t, filepath.WalkDir(p, func(p string, e os.DirEntry, err error) error {
-			if err != nil || e.IsDir() {
-				return err
-			}
-			b, err := os.ReadFile(p)
-			found = found || bytes.Contains(dbtest.Readable(p, b), []byte(text))
-			return err
-		}))
+	files, err := dbtest.Files(dirs...)
+	require.NoError(t, err)
+	for path, b := range files {
+		if bytes.Contains(bytes.ToLower(dbtest.Readable(path, b)), []byte(strings.ToLower(text))) {
+			return true
+		}
 	}
-	return found
+	return false
+}
+
+// eraseQuestion makes the commit by which an erase takes a question, and nothing of the purge that follows it.
+func eraseQuestion(t *testing.T, db *DB, leaf *manifest.Record) {
+	t.Helper()
+	_, err := db.inside().Engine.Submit(context.Background(), engine.Request{Batch: store.Batch{
+		ID: ulid.Make(), Scope: store.OperatorScope, Actor: store.OperatorScope, Now: time.Now(),
+		State: []store.StateRow{{Key: format.QuestionGonePrefix + string(format.QuestionKey(leaf.Index))}},
+		Leaf:  manifest.Record{Type: manifest.TypeErase, By: "ann"},
+	}})
+	require.NoError(t, err)
 }
 
 // TestQuestionErased: one text goes and the others stay, in every state of log and file, and no redo brings it back.
@@ -169,10 +182,7 @@ func TestQuestionErased(t *testing.T) {
 				_, err := db.Checkpoint(ctx)
 				require.NoError(t, err)
 			}
-			e := db.inside().Engine
-			require.NoError(t, e.EraseQuestion(ctx, gone.Index, "ann"))
-			require.ErrorIs(t, e.EraseQuestion(ctx, gone.Index, "ann"), manifest.ErrNoQuestion, "it is gone already")
-			require.ErrorIs(t, e.EraseQuestion(ctx, 1<<40, "ann"), manifest.ErrNoLeaf)
+			eraseQuestion(t, db, gone)
 			look := func(db *DB) {
 				t.Helper()
 				_, err := asked(t, db.Manifests(), gone.Trace)
@@ -186,7 +196,7 @@ func TestQuestionErased(t *testing.T) {
 			}
 			if when[:6] == "copied" { // as a kill leaves it
 				copied := filepath.Join(t.TempDir(), "agent.ctx")
-				copyFiles(t, path, copied)
+				require.NoError(t, dbtest.Copy(path, copied))
 				l, _, err := filestore.OpenManifests(ctx, copied)
 				require.NoError(t, err)
 				_, err = asked(t, l, gone.Trace)
@@ -197,11 +207,6 @@ func TestQuestionErased(t *testing.T) {
 				require.NoError(t, killed.Close())
 			}
 			look(db)
-			leaves, err := db.Manifests().ByTrace(ctx, gone.Trace)
-			require.NoError(t, err)
-			last := leaves[len(leaves)-1]
-			require.Equal(t, "erase question", last.Action)
-			require.Equal(t, "ann", last.By)
 			require.NoError(t, db.Close())
 			for range 2 {
 				db = openTest(t, path, Options{})
@@ -210,12 +215,6 @@ func TestQuestionErased(t *testing.T) {
 			}
 		})
 	}
-}
-
-// copyFiles copies a database that is open.
-func copyFiles(t *testing.T, from, to string) {
-	t.Helper()
-	require.NoError(t, dbtest.Copy(from, to))
 }
 
 // TestQuestionEdited: who edits the row with the right checksum is found out, by a read and by a check. The control serves
@@ -303,9 +302,9 @@ func TestQuestionCut(t *testing.T) {
 	for range 2 {
 		_, err := db.Checkpoint(ctx)
 		require.NoError(t, err)
-		require.NoError(t, db.inside().Engine.EraseQuestion(ctx, askOne(t, db).Index, "ann"))
+		eraseQuestion(t, db, askOne(t, db))
 	}
-	require.NoError(t, db.inside().Engine.EraseQuestion(ctx, gone.Index, "ann"))
+	eraseQuestion(t, db, gone)
 	erased = true
 	for range 2 {
 		_, err := db.Checkpoint(ctx)

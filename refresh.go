@@ -21,8 +21,8 @@ type RefreshOptions struct {
 	// DryRun probes and reports. It fetches and writes nothing.
 	DryRun bool
 	// Delete deletes artefacts of recorded directories whose file is gone, or is no longer taken. Without it they stay
-	// in the store, and those whose file is gone are left out of every context with that reason. Artefacts of a
-	// directory that cannot be read are never deleted.
+	// in the store, and those whose file is gone are left out of every context with that reason. Before it deletes, it
+	// looks a second time, 250 ms later. Artefacts of a directory that cannot be read are never deleted.
 	Delete bool
 	// FilesOnly skips sources other than file:, which may be a network.
 	FilesOnly bool

@@ -129,17 +129,10 @@ func smallDisk(t *testing.T) (dir string, resize func(bytes int64)) {
 }
 
 // everyFile is what stands below a directory, by path.
-func everyFile(t *testing.T, dir string) map[string]string {
+func everyFile(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
-	files := map[string]string{}
-	require.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		files[path] = string(b)
-		return err
-	}))
+	files, err := dbtest.Files(dir)
+	require.NoError(t, err)
 	return files
 }
 

@@ -23,10 +23,9 @@ import (
 // count; traces of other scopes are not found. Reading the current versions instead was rejected: a change between
 // assembly and commit would pass unnoticed.
 
-// Resume starts a speculative transaction whose read set is a recorded assembly of this scope. The answer can so be
-// committed by another process or tool than the one that assembled the context. Only pages that the assembly served
-// count, in the version that it served. Later reads under its trace neither join nor update the read set: after a
-// change, assemble again.
+// Resume starts a speculative transaction whose read set is a recorded assembly of this scope. So a process or tool can
+// commit an answer to a context that another one assembled. Only pages that the assembly served count, in the version
+// that it served. Later reads under its trace neither join nor update the read set: after a change, assemble again.
 //
 // ErrNotFound when the scope recorded no assembly under the trace.
 func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*Txn, error) {

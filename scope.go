@@ -103,7 +103,8 @@ type readOptions struct {
 // Where restricts a Search or a List to what passes a filter, system pages included. Other reads ignore it.
 func Where(f Filter) ReadOption { return func(o *readOptions) { o.filter = f } }
 
-// NewestFirst orders a List by the commits of the newest versions, latest first. A cursor is good in the same order only.
+// NewestFirst orders a List by the commits of the newest versions, latest first. A cursor is valid only in the order
+// that it came from.
 func NewestFirst() ReadOption { return func(o *readOptions) { o.newest = true } }
 
 // WithCheck says when a read probes the sources of what it reads. Default: CheckAlways.

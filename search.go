@@ -112,7 +112,7 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 			return Found{}, err
 		}
 	}
-	a.ranked = upTo(a.ranked, limit)
+	a.ranked = firstServable(a.ranked, limit)
 	return a.hits(ctx)
 }
 
@@ -120,7 +120,7 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 // looked at. It asks each source once.
 func (a *assembling) lookFurther(ctx context.Context) error {
 	a.dropDuplicates()
-	for limit := a.q.TopK; a.q.TopK < MaxTopK && served(a.ranked) < limit && (a.pass() || a.full); {
+	for limit := a.q.TopK; a.q.TopK < MaxTopK && countServable(a.ranked) < limit && (a.pass() || a.full); {
 		a.q.TopK = min(2*a.q.TopK, MaxTopK)
 		if err := a.proposeHits(ctx); err != nil {
 			return err
@@ -166,8 +166,8 @@ func (a *assembling) oneEach(ranked []*item) []*item {
 	})
 }
 
-// served counts the matches that can be served.
-func served(ranked []*item) (n int) {
+// countServable counts the matches that can be served.
+func countServable(ranked []*item) (n int) {
 	for _, it := range ranked {
 		if it.reason == "" {
 			n++
@@ -200,23 +200,23 @@ func (a *assembling) proposeHits(ctx context.Context) (err error) {
 	if a.embedder != "" {
 		relevance = triage.Relevance(a.triage(items))
 	}
-	a.scratch.order = a.scratch.order[:0]
+	a.scratch.best = a.scratch.best[:0]
 	for i := range items {
 		it := &items[i]
 		if relevance != nil {
 			it.scored.score, it.scored.semantic = relevance[i], relevance[i]
 		}
 		if (it.cand.Lexical.Score > 0 || it.cand.Near || it.own != nil && it.cosine != nil) && it.cand.Excluded == "" {
-			a.scratch.order = append(a.scratch.order, it)
+			a.scratch.best = append(a.scratch.best, it)
 		}
 	}
-	a.ranked = a.scratch.order
+	a.ranked = a.scratch.best
 	slices.SortFunc(a.ranked, func(x, y *item) int {
 		return cmp.Or(cmp.Compare(a.worth(y), a.worth(x)), cmp.Compare(y.cand.Key.Num, x.cand.Key.Num))
 	})
 	a.leaveLost(a.ranked)
 	all := a.oneEach(a.ranked)
-	a.ranked = upTo(all, a.q.TopK)
+	a.ranked = firstServable(all, a.q.TopK)
 	a.full = a.full || len(a.ranked) < len(all)
 	return nil
 }
@@ -254,8 +254,8 @@ func (a *assembling) worth(it *item) float64 {
 	return it.cand.Lexical.Score
 }
 
-// upTo cuts the list after the first limit matches that may be served.
-func upTo(ranked []*item, limit int) []*item {
+// firstServable cuts the list after the first limit matches that may be served.
+func firstServable(ranked []*item, limit int) []*item {
 	for i, it := range ranked {
 		if it.reason != "" {
 			continue
@@ -274,7 +274,7 @@ func (a *assembling) hits(ctx context.Context) (Found, error) {
 	a.s.db.ask(leaf, a.q.Text)
 	best := a.bestLexical()
 	out := Found{Trace: a.q.Trace, Degraded: a.degraded()}
-	if n := served(a.ranked); n > 0 {
+	if n := countServable(a.ranked); n > 0 {
 		out.Hits, leaf.Pages = make([]Hit, 0, n), make([]manifest.Page, 0, n)
 	}
 	for i := range a.ranked {

@@ -16,6 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/shown"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -263,6 +264,39 @@ func TestPassPagesTurnsOfMiddleLength(t *testing.T) {
 	require.Less(t, 2*turn.Tokens, turn.Stored)
 	require.Equal(t, session.Page, p.Verdicts[at("short")].Action)
 	require.Equal(t, session.Raw, w.Turns[at("short")].Level, "a stub of it would be longer")
+}
+
+// TestStubOfADamagedTurn: a stub has the first words of its turn. Where these cannot be read it is left out, and the manifest says
+// why.
+func TestStubOfADamagedTurn(t *testing.T) {
+	ctx := context.Background()
+	opts := talkOptions()
+	opts.WorkingSet = -1 // every text is read from the file
+	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), opts)
+	defer db.Close()
+	chat := db.Scope("acme/agent").Session("chat")
+	_, err := chat.Append(ctx, Turn{ID: "middle", Role: "user", Text: "Oslo tomorrow?\n" + strings.Repeat("talk about the weather ", 20)})
+	require.NoError(t, err)
+	dialogue(t, chat, 20)
+	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}})
+	require.NoError(t, err)
+	_, err = db.Checkpoint(ctx)
+	require.NoError(t, err)
+
+	q := Query{Text: "refund limit", Budget: 12000, Session: "chat"}
+	a, err := chat.s.Assemble(ctx, q)
+	require.NoError(t, err)
+	replayed(t, db, a)
+	at := slices.IndexFunc(a.Blocks, func(b Block) bool { return b.Ref.ID == "middle" })
+	require.GreaterOrEqual(t, at, 0, "the control: it is a stub")
+	require.Equal(t, manifest.FormStub, a.Blocks[at].Form)
+	require.True(t, strings.HasSuffix(a.Blocks[at].Text, "] Oslo tomorrow?"), a.Blocks[at].Text)
+
+	damage(t, db, "Oslo tomorrow?")
+	a, err = chat.s.Assemble(ctx, q)
+	require.NoError(t, err)
+	require.False(t, slices.ContainsFunc(a.Blocks, func(b Block) bool { return b.Ref.ID == "middle" }))
+	require.True(t, slices.ContainsFunc(a.Left, func(l LeftOut) bool { return l.Ref.ID == "middle" && l.Reason == store.ReasonDamaged }), a.Left)
 }
 
 // A result stays with its call, whatever the verdicts say.

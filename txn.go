@@ -62,7 +62,7 @@ type Txn struct {
 	first   bool // the trace has not been given to an assembly yet
 	onStale OnStale
 
-	order    []string
+	putOrder []string
 	writes   map[string]*store.Put
 	replaced succession.Writes     // who supersedes whom among the writes
 	worth    map[string]Provenance // provenance of a gated handle's drafts once the gate let them pass; nil: none
@@ -166,6 +166,13 @@ func (tx *Txn) ID() string { return tx.id.String() }
 // Trace returns the id that links the transaction's reads and its end in the manifest.
 func (tx *Txn) Trace() string { return tx.trace }
 
+// Done reports whether the transaction has ended. After a Commit that failed it tells whether another Commit may follow.
+func (tx *Txn) Done() bool {
+	tx.mu.Lock()
+	defer tx.mu.Unlock()
+	return tx.state == txnDone
+}
+
 // Outcome returns the result of the Commit that ended the transaction.
 func (tx *Txn) Outcome() Outcome {
 	tx.mu.Lock()
@@ -251,7 +258,7 @@ func (tx *Txn) batch() store.Batch {
 // ownDocs returns the transaction's own pages, analysed, so that they can be ranked beside what the store proposes.
 func (tx *Txn) ownDocs() []ownPage {
 	var out []ownPage
-	for _, id := range tx.order {
+	for _, id := range tx.putOrder {
 		w := tx.writes[id]
 		for i := range w.Pages {
 			p := &w.Pages[i]
@@ -274,8 +281,8 @@ type ownPage struct {
 // beyondGate returns the writes as they are stored when the gate lets them pass, or when somebody approves the held
 // batch.
 func (tx *Txn) beyondGate() []store.Put {
-	puts := make([]store.Put, 0, len(tx.order))
-	for _, id := range tx.order {
+	puts := make([]store.Put, 0, len(tx.putOrder))
+	for _, id := range tx.putOrder {
 		p := *tx.writes[id]
 		if worth, ok := tx.worth[id]; ok {
 			p.Artefact.Provenance = worth

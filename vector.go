@@ -151,9 +151,9 @@ func (a *assembling) degraded() string {
 	return "relevance by words alone: embedder " + a.s.db.opts.Embedder.Model() + " " + kind
 }
 
-// Embed makes the vectors that pages lack by the model of Options.Embedder, so that questions find them by their meaning.
-// What is made is stored part by part: a run that ended early goes on with the next. Pages that the embedder refuses are in
-// the report. ErrReadOnly, and an *InvalidError without an embedder.
+// Embed makes the vectors that pages lack by the model of Options.Embedder, so that questions find them by their
+// meaning. The vectors are stored part by part, so a run that was interrupted is continued by the next. Pages that the
+// embedder refuses are in the report. Errors: ErrReadOnly, and an *InvalidError without an embedder.
 func (db *DB) Embed(ctx context.Context, o store.EmbedOptions) (store.EmbedReport, error) {
 	switch {
 	case db.opts.Embedder == nil:

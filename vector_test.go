@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -258,8 +259,12 @@ func TestTwoPassesEmbedTwentyTexts(t *testing.T) {
 	require.Len(t, m.take(), 100, "in one pass every page of the scope may be the nearest, so all get vectors")
 }
 
+// Each case has a clock of its own, which stands still while anybody works: a busy machine takes nothing of the deadline.
 func TestEmbedderFails(t *testing.T) {
-	want := assemble(t, library(t, open(t, Options{Rand: seeded(1)})), Query{Text: howMuch})
+	var want *Assembly
+	synctest.Test(t, func(t *testing.T) {
+		want = assemble(t, library(t, open(t, Options{Exclusive: true, Rand: seeded(1)})), Query{Text: howMuch})
+	})
 	right := func(texts []string) [][]float32 {
 		var out [][]float32
 		for _, text := range texts {
@@ -300,23 +305,25 @@ func TestEmbedderFails(t *testing.T) {
 		}, "answered wrongly"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &meanings{fail: c.fail}
-			db := open(t, Options{Embedder: m, EmbedTimeout: 100 * time.Millisecond, Rand: seeded(1)})
-			s := library(t, db)
-			a := assemble(t, s, Query{Text: howMuch})
-			require.Equal(t, ids(want), ids(a), "as without an embedder")
-			require.NotEmpty(t, a.Degraded)
-			require.Empty(t, a.Manifest.Embedder)
-			require.Equal(t, "relevance by words alone: embedder meanings-5 "+c.note, a.Manifest.Note)
-			for i, p := range a.Manifest.Pages {
-				require.Zero(t, p.Vector)
-				require.Equal(t, want.Manifest.Pages[i].Score, p.Score)
-			}
-			w, err := db.Why(ctx, a.Trace, Ref{ID: "ceiling"})
-			require.NoError(t, err)
-			require.Contains(t, strings.Join(w.Steps, "\n"), "relevance by words alone")
-			m.work()
-			require.Empty(t, assemble(t, s, Query{Text: howMuch}).Degraded, "it recovers by itself")
+			synctest.Test(t, func(t *testing.T) {
+				m := &meanings{fail: c.fail}
+				db := open(t, Options{Exclusive: true, Embedder: m, EmbedTimeout: 100 * time.Millisecond, Rand: seeded(1)})
+				s := library(t, db)
+				a := assemble(t, s, Query{Text: howMuch})
+				require.Equal(t, ids(want), ids(a), "as without an embedder")
+				require.NotEmpty(t, a.Degraded)
+				require.Empty(t, a.Manifest.Embedder)
+				require.Equal(t, "relevance by words alone: embedder meanings-5 "+c.note, a.Manifest.Note)
+				for i, p := range a.Manifest.Pages {
+					require.Zero(t, p.Vector)
+					require.Equal(t, want.Manifest.Pages[i].Score, p.Score)
+				}
+				w, err := db.Why(ctx, a.Trace, Ref{ID: "ceiling"})
+				require.NoError(t, err)
+				require.Contains(t, strings.Join(w.Steps, "\n"), "relevance by words alone")
+				m.work()
+				require.Empty(t, assemble(t, s, Query{Text: howMuch}).Degraded, "it recovers by itself")
+			})
 		})
 	}
 }
@@ -339,7 +346,9 @@ func (s *readingStore) Scan(ctx context.Context, q store.ScanQuery) (store.ScanP
 }
 
 // TestVectorsStillBeingRead: the question is answered by words in time, and says why.
-func TestVectorsStillBeingRead(t *testing.T) {
+func TestVectorsStillBeingRead(t *testing.T) { synctest.Test(t, vectorsStillBeingRead) }
+
+func vectorsStillBeingRead(t *testing.T) {
 	mem, err := storetest.NewMemory(storetest.Config{State: StateKinds()})
 	require.NoError(t, err)
 	slow := &readingStore{Store: mem, read: make(chan struct{})}
@@ -548,7 +557,7 @@ func TestMorePagesThanOneQuestionEmbeds(t *testing.T) {
 	require.Eventually(t, func() bool {
 		st, err := db.Stats(ctx)
 		return err == nil && !st.Embedding.Running && st.Embedding.Left == 0
-	}, 10*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	st, err := db.Stats(ctx)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, st.Embedding.Made, 680, "the newest ten were embedded for the question itself")
@@ -657,6 +666,6 @@ func TestEmbedListsPagesOnce(t *testing.T) {
 	require.Eventually(t, func() bool {
 		st, err := db.Stats(ctx)
 		return err == nil && !st.Embedding.Running && st.Embedding.Left == 0
-	}, 10*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	require.LessOrEqual(t, counted.listed.Load(), int64(2), "one by the question, one in the background")
 }

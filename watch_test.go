@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/session"
 )
@@ -563,7 +564,7 @@ func TestWatchWithoutWindowOrDatabase(t *testing.T) {
 	require.Eventually(t, func() bool {
 		st, _ := w.Stats(ctx)
 		return !st.Running
-	}, 20*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // drained takes n events away.
@@ -763,12 +764,7 @@ func copyCut(t *testing.T, from, to string, cut int) {
 	t.Helper()
 	require.NoError(t, os.RemoveAll(to+"-wal"))
 	require.NoError(t, os.RemoveAll(to+"-manifest"))
-	raw, err := os.ReadFile(from)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(to, raw, 0o600))
-	for _, dir := range []string{"-wal", "-manifest"} {
-		require.NoError(t, os.CopyFS(to+dir, os.DirFS(from+dir)))
-	}
+	require.NoError(t, dbtest.Copy(from, to))
 	log := logFile(t, to)
 	b, err := os.ReadFile(log)
 	require.NoError(t, err)

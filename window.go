@@ -24,13 +24,16 @@ import (
 //	raw                    whole, its pages as items with the newest turn last
 //	trimmed, summary       the derived page that was made of the turn (formText); the turn itself if that is gone
 //	stub                   one line with the title
-//	cold                   left out and counted; a turn that the question finds may enter again
+//	cold                   left out and counted
+//
+// The best of the stubs and cold turns that the question found compete whole, as pages do, unless the pass in force gave
+// them their level. What it found with its words in the window enters wherever it is (talk.Offer).
 //
 // Until a session has had a pass, a window or a pin nothing has judged its turns, and they compete as other pages do.
 //
 // Invariants: the turns are read under the lock of the session and at the LSN of the candidates, so a context never
 // mixes two states of a session. A call and its results enter together or not at all (Group, leaveUnpaired), and the
-// results stand behind it even if they came late (besideCalls), because no provider takes anything else.
+// results follow it even if they came late (besideCalls), because no provider accepts anything else.
 
 // candidates queries the store while nothing of the session can change.
 func (a *assembling) candidates(ctx context.Context, q store.CandidateQuery) (err error) {
@@ -75,7 +78,7 @@ func (a *assembling) enter(hits []store.Candidate) (turns []*item, rest []store.
 	return turns, rest
 }
 
-// turnItems returns the pages of a turn, or the one item that stands for it.
+// turnItems returns the pages of a turn, or the one item of its short form.
 func (a *assembling) turnItems(t *talk.TurnIn) []*item {
 	scored := judged{score: t.Score, recency: t.Recency, semantic: t.Similar, tag: triage.Red}
 	note := cmp.Or(t.Why, "in the window of the session")
@@ -91,11 +94,47 @@ func (a *assembling) turnItems(t *talk.TurnIn) []*item {
 	return out
 }
 
-// loadForms loads what stands for compacted turns: heads for stubs, derived pages for the others. If a derived page is
+// loadStubs loads the turns that stubs stand for: a stub has the first words of its turn. A turn that cannot be read has none.
+func (a *assembling) loadStubs(ctx context.Context, at []int) error {
+	if len(at) == 0 {
+		return nil
+	}
+	keys := make([]store.PageKey, len(at))
+	for j, i := range at {
+		keys[j] = a.ranked[i].cand.Key
+	}
+	frames, errs, err := a.s.db.table.load(ctx, a.s.chain[:1], keys, nil)
+	if err != nil {
+		return err
+	}
+	defer a.s.db.table.unpin(frames)
+	for j, i := range at {
+		it := a.ranked[i]
+		switch f := frames[j]; {
+		case f != nil:
+			it.head, it.page, it.text = f.head, 1, shown.Stub(f.head, f.text)
+		case errors.Is(errs[j], ErrCorrupt):
+			it.reason = store.ReasonDamaged
+		default:
+			it.reason = store.ReasonGone
+		}
+	}
+	return nil
+}
+
+// loadForms loads the short forms of compacted turns: the turns of stubs, derived pages for the others. If a derived page is
 // gone, the turn itself takes its place (whole).
-func (a *assembling) loadForms(ctx context.Context, at []int) (whole []int, err error) {
-	if len(at) == 0 { // a store elsewhere need not be asked
-		return nil, nil
+func (a *assembling) loadForms(ctx context.Context, forms []int) (whole []int, err error) {
+	var stubs, at []int
+	for _, i := range forms {
+		if a.ranked[i].fixed() == manifest.FormStub {
+			stubs = append(stubs, i)
+		} else {
+			at = append(at, i)
+		}
+	}
+	if err := a.loadStubs(ctx, stubs); err != nil || len(at) == 0 { // a store elsewhere need not be asked
+		return nil, err
 	}
 	keys := make([]store.PageKey, len(at))
 	for j, i := range at {
@@ -112,10 +151,6 @@ func (a *assembling) loadForms(ctx context.Context, at []int) (whole []int, err 
 			continue
 		}
 		it.head, it.page = heads[j].Head, 1
-		if it.turn.fixed == manifest.FormStub {
-			it.text = shown.Stub(it.head, it.turn.Row.Title)
-			continue
-		}
 		num, text, err := a.s.db.formText(ctx, a.s.chain[:1], it.turn.Form)
 		switch {
 		case errors.Is(err, ErrNotFound), errors.Is(err, ErrGone):
@@ -130,7 +165,7 @@ func (a *assembling) loadForms(ctx context.Context, at []int) (whole []int, err 
 	return whole, nil
 }
 
-// formText reads the derived page that stands for a turn.
+// formText reads the derived page that is shown in place of a turn.
 func (db *DB) formText(ctx context.Context, scopes store.Scopes, id string) (num uint64, text string, err error) {
 	l, err := db.store.Resolve(ctx, scopes, Ref{ID: id})
 	if err != nil {

@@ -77,12 +77,13 @@ func enterRandom(t *testing.T, seed uint64) {
 	require.Greater(t, looked.turns, 1000)
 	require.Greater(t, looked.reasons, 1000)
 	require.Greater(t, looked.found, 200, "turns out of the window that were found")
+	require.Greater(t, looked.back, 200, "of those, which compete")
 	require.Greater(t, looked.more, 10_000, "turns that were only counted")
 	require.Greater(t, looked.whole, 50, "sessions that nothing has judged")
 }
 
 // entered counts what was compared.
-type entered struct{ turns, reasons, found, more, whole int }
+type entered struct{ turns, reasons, found, back, more, whole int }
 
 func (e *entered) compare(ctx context.Context, t *testing.T, k *randomTalk) {
 	s := k.chat.s
@@ -111,14 +112,14 @@ func (e *entered) compare(ctx context.Context, t *testing.T, k *randomTalk) {
 	turns, rest := a.enter(a.cands.Hits)
 	wantTurns, wantRest := all.enter(all.cands.Hits)
 	require.Equal(t, wantRest, rest)
-	require.Equal(t, all.cands.Excluded, a.cands.Excluded)
+	all.sameLeft(t, a)
 	require.Equal(t, len(wantTurns), len(turns))
 	for i, want := range wantTurns {
 		require.Equal(t, want, turns[i])
 	}
 	for i := range rest {
 		require.Equal(t, all.positionOf(&rest[i]), a.positionOf(&rest[i]))
-		if k, ok := all.turnOf[rest[i].Key.Num]; ok {
+		if k, ok := all.placeByPage[rest[i].Key.Num]; ok {
 			require.Equal(t, all.turns[k].Group, a.window.Found(rest[i].Key.Num).Group)
 		}
 	}
@@ -128,13 +129,18 @@ func (e *entered) compare(ctx context.Context, t *testing.T, k *randomTalk) {
 
 func (e *entered) count(all *everyTurn, a *assembling, turns int, rest []store.Candidate) {
 	e.turns += turns
+	for i := range all.turns {
+		if t := &all.turns[i]; !t.Managed && a.window.Managed() {
+			e.back++
+		}
+	}
 	e.reasons += len(a.cands.Excluded)
 	e.more += len(all.turns) - len(a.window.Turns)
 	if len(rest) > 0 && !a.window.Managed() {
 		e.whole++
 	}
 	for _, h := range all.cands.Hits {
-		if i, ok := all.turnOf[h.Key.Num]; ok && all.turns[i].Level == session.Cold {
+		if i, ok := all.placeByPage[h.Key.Num]; ok && all.turns[i].Level == session.Cold {
 			e.found++
 		}
 	}
@@ -143,14 +149,14 @@ func (e *entered) count(all *everyTurn, a *assembling, turns int, rest []store.C
 // everyTurn is an assembly that looks at all turns of its session.
 type everyTurn struct {
 	*assembling
-	turns   []talk.TurnIn
-	turnOf  map[uint64]int
-	talkLen int
-	talkSeq int64
+	turns       []talk.TurnIn
+	placeByPage map[uint64]int
+	talkLen     int
+	talkSeq     int64
 }
 
 func (a *everyTurn) turnsIn(c *live.Conversation) {
-	a.turnOf, a.turns = make(map[uint64]int, len(c.Blocks)), make([]talk.TurnIn, 0, len(c.Blocks))
+	a.placeByPage, a.turns = make(map[uint64]int, len(c.Blocks)), make([]talk.TurnIn, 0, len(c.Blocks))
 	for i := range c.Blocks {
 		b := &c.Blocks[i]
 		u := &c.Units[b.Unit]
@@ -170,7 +176,7 @@ func (a *everyTurn) turnsIn(c *live.Conversation) {
 			t.Form = c.FormID(b, t.Level)
 		}
 		for _, n := range b.Nums {
-			a.turnOf[n] = i
+			a.placeByPage[n] = i
 		}
 		a.turns = append(a.turns, t)
 	}
@@ -191,12 +197,70 @@ func (a *everyTurn) turnsIn(c *live.Conversation) {
 		tail := c.Units[t.Unit].Members[0] >= from && a.turns[from].Role == "user" && size <= a.q.Budget/talk.NewestShare
 		t.Newest = (tail || t.Unit == last) && t.Level != session.Cold
 	}
+	a.answers(c)
+}
+
+// answers lets in what the question found: whole turns of the window wherever they are, and of those that want of room
+// shortened or left out the best, as much as a quarter of the budget holds.
+func (a *everyTurn) answers(c *live.Conversation) {
+	var hits []store.Candidate
+	for _, h := range a.cands.Hits {
+		if i, ok := a.placeByPage[h.Key.Num]; ok && h.Lexical.Score > 0 && a.turns[i].Managed {
+			hits = append(hits, h)
+		}
+	}
+	slices.SortStableFunc(hits, func(x, y store.Candidate) int {
+		return cmp.Or(cmp.Compare(y.Lexical.Score, x.Lexical.Score), a.turns[a.placeByPage[y.Key.Num]].Unit-a.turns[a.placeByPage[x.Key.Num]].Unit)
+	})
+	room, done := a.q.Budget/talk.ReturnShare, map[int]bool{}
+	for _, h := range hits {
+		unit := a.turns[a.placeByPage[h.Key.Num]].Unit
+		members, size, judged, whole := c.Units[unit].Members, 0, false, true
+		for _, i := range members {
+			b := &c.Blocks[i]
+			size += c.Size(b, session.Raw) + talk.TurnHeader
+			judged = judged || b.Judged && b.Verdict.Action != session.Retain
+			whole = whole && a.turns[i].Level < session.Stub
+		}
+		if done[unit] || judged || !whole && size > room {
+			continue
+		}
+		if done[unit] = true; !whole {
+			room -= size
+		}
+		for _, i := range members {
+			if t := &a.turns[i]; !t.Newest && !t.Pinned {
+				if t.Found = true; t.Level >= session.Stub {
+					t.Managed, t.Level = false, session.Raw
+				}
+			}
+		}
+	}
+}
+
+// sameLeft compares what is left out, and why. Of turns outside the window few are described, and some of those may
+// return, so that others are named than the very best.
+func (a *everyTurn) sameLeft(t *testing.T, got *assembling) {
+	require.Len(t, got.cands.Excluded, len(a.cands.Excluded))
+	for i, want := range a.cands.Excluded {
+		left := got.cands.Excluded[i]
+		require.Equal(t, []any{want.Reason, want.Count}, []any{left.Reason, left.Count})
+		if !slices.ContainsFunc(a.turns, func(t talk.TurnIn) bool { return t.Found }) {
+			require.Equal(t, want.Nearest, left.Nearest)
+			continue
+		}
+		for _, c := range left.Nearest {
+			if k, ok := a.placeByPage[c.Key.Num]; ok {
+				require.Equal(t, want.Reason, cmp.Or(a.refuse(&a.turns[k]), string(budget.ReasonBudget)))
+			}
+		}
+	}
 }
 
 func (a *everyTurn) enter(hits []store.Candidate) (turns []*item, rest []store.Candidate) {
 	found := map[uint64]*store.Candidate{}
 	for i, c := range hits {
-		t, ok := a.turnOf[c.Key.Num]
+		t, ok := a.placeByPage[c.Key.Num]
 		if ok {
 			found[c.Key.Num] = &hits[i]
 		}
@@ -211,7 +275,7 @@ func (a *everyTurn) enter(hits []store.Candidate) (turns []*item, rest []store.C
 			continue
 		}
 		reason := a.refuse(t)
-		if reason == "" && !t.Newest && !t.Pinned && room < 0 {
+		if reason == "" && !t.Newest && !t.Pinned && !t.Found && room < 0 {
 			reason = string(budget.ReasonBudget)
 		}
 		if reason != "" {
@@ -239,7 +303,7 @@ func (a *everyTurn) items(t *talk.TurnIn, found map[uint64]*store.Candidate) []*
 
 // positionOf orders a page of the session that competes.
 func (a *everyTurn) positionOf(c *store.Candidate) int {
-	if i, ok := a.turnOf[c.Key.Num]; ok {
+	if i, ok := a.placeByPage[c.Key.Num]; ok {
 		return position(a.turns[i].Index, c.Ref.Page)
 	}
 	if a.talkLen == 0 {

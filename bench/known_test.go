@@ -59,7 +59,7 @@ func gain(at int) float64 {
 
 // TestKnownItems holds the constants for documents against those for turns, and tells nDCG@10 of both.
 func TestKnownItems(t *testing.T) {
-	index, err := lexical.Open(lexNothing{})
+	index, err := lexical.Open(lexical.NoRows{})
 	require.NoError(t, err)
 	analyzer := lexical.NewAnalyzer()
 	questions, texts := knownItems(t)
@@ -68,7 +68,7 @@ func TestKnownItems(t *testing.T) {
 	}
 	ndcg := func(r lexical.Ranker) (sum float64) {
 		for i, q := range questions {
-			hits, err := index.Search(lexNothing{}, lexCorpus{pages: uint64(len(questions))}, lexical.Query{
+			hits, err := index.Search(lexical.NoRows{}, lexCorpus{pages: uint64(len(questions))}, lexical.Query{
 				Scopes: []uint32{1}, Terms: analyzer.Terms(q), K: 10, Weights: lexical.DefaultWeights(), Ranker: r,
 			})
 			require.NoError(t, err)
@@ -131,12 +131,6 @@ func knownModel(t *testing.T) (model ctxpage.Embedder) {
 	require.NoError(t, err)
 	return model
 }
-
-// lexNothing is a store without segments.
-type lexNothing struct{}
-
-func (lexNothing) Get([]byte) []byte                          { return nil }
-func (lexNothing) Scan(_, _ []byte, _ func(k, v []byte) bool) {}
 
 // symbolDocs gives what is said of the exported symbols of a package, type by type with its functions and methods, then the
 // other functions, in the order of their names.

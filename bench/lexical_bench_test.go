@@ -23,10 +23,14 @@ import (
 // lexRows is the store of the index: one bbolt bucket, as in the database.
 type lexRows struct {
 	b       *bbolt.Bucket
+	cursor  *bbolt.Cursor // that is used again
 	written *int
 }
 
-func (r lexRows) Get(k []byte) []byte   { return r.b.Get(k) }
+func (r lexRows) Get(k []byte) []byte { return r.b.Get(k) }
+
+func (r lexRows) Next(k []byte) (key, value []byte) { return r.cursor.Seek(k) }
+
 func (r lexRows) Delete(k []byte) error { return r.b.Delete(k) }
 func (r lexRows) Put(k, v []byte) error {
 	*r.written += len(k) + len(v)
@@ -146,7 +150,7 @@ func (s *lexStore) update(b testing.TB, fn func(lexRows)) {
 		bucket, err := tx.CreateBucketIfNotExists(lexBucket)
 		require.NoError(b, err)
 		bucket.FillPercent = .95
-		fn(lexRows{bucket, &s.written})
+		fn(lexRows{bucket, bucket.Cursor(), &s.written})
 		return nil
 	}))
 }
@@ -189,7 +193,8 @@ func (s *lexStore) checkpoint(b testing.TB) {
 func (s *lexStore) search(b testing.TB, terms []string, weights lexical.Weights) (hits []lexical.Hit) {
 	require.NoError(b, s.db.View(func(tx *bbolt.Tx) error {
 		var err error
-		hits, err = s.index.Search(lexRows{tx.Bucket(lexBucket), nil}, s.corpus, lexical.Query{
+		bucket := tx.Bucket(lexBucket)
+		hits, err = s.index.Search(lexRows{bucket, bucket.Cursor(), nil}, s.corpus, lexical.Query{
 			Scopes: []uint32{1}, Terms: terms, K: 50, Weights: weights,
 		})
 		return err

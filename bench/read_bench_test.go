@@ -5,7 +5,6 @@ import (
 	"math/rand"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -299,11 +298,7 @@ func BenchmarkOpen(b *testing.B) {
 		name := "pages=" + named(pages)
 		b.Run(name+"/v=ctxpage", func(b *testing.B) {
 			path := closedCopy(b, filled(b, pages, shortPage))
-			heap := heapOf(b, path)
 			measure(b, 1, func(int, uint64) error { return openOnce(path, pages) })
-			if pages >= 100_000 { // below, it drowns in the rest of the heap
-				b.ReportMetric(float64(heap)/float64(pages), "heap-B/page")
-			}
 		})
 		b.Run(name+"/v=bbolt", func(b *testing.B) {
 			path := boltOf(b, pages, shortPage).db.Path()
@@ -328,18 +323,6 @@ func BenchmarkOpenWithLog(b *testing.B) {
 	must(b, db.Close())
 	must(b, openOnce(path, puts))
 	measure(b, 1, func(int, uint64) error { return openOnce(path, puts) })
-}
-
-// heapOf is what an open database holds in memory while nothing is asked of it.
-func heapOf(b *testing.B, path string) int64 {
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	db := open(b, path, ctxpage.Options{})
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	must(b, db.Close())
-	return int64(after.HeapAlloc) - int64(before.HeapAlloc)
 }
 
 func closedCopy(b *testing.B, d *database) string {

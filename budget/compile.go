@@ -137,7 +137,7 @@ type Evicted struct {
 // malformed block is ErrBlock. In both cases the report says what happened to each block.
 func Compile(cfg Config, blocks []Block) (Compiled, error) {
 	c := newCompilation(cfg, blocks)
-	err := c.check()
+	err := c.checkBlocks()
 	if err == nil {
 		c.index()
 		err = c.serve()
@@ -217,7 +217,7 @@ func (p *part) strategy() Strategy {
 	return Drop
 }
 
-func (c *compilation) check() error {
+func (c *compilation) checkBlocks() error {
 	seen := map[string]bool{}
 	for i := range c.blocks {
 		b := &c.blocks[i]

@@ -48,6 +48,7 @@ type Item struct {
 	Core       bool    // human-verified: protected likewise
 	Recent     bool    // member of the recent tail: a slice of the budget is tried for these first
 	MustStub   bool    // never in full, only as a stub when there is room
+	Unasked    bool    // does not match the question: enters once what matches is as whole as Short and the room allow
 	Short      bool    // compressed instead of in full where it would take of the room that Request.ShortShare keeps
 }
 
@@ -95,7 +96,8 @@ type Result struct {
 //
 //	tier           Ladder: demand / (Budget − Reserve)            Fill
 //	1 full         [0, .80)      everything in full               everything fits in full
-//	2 summarised   [.80, .95)    everything scored compressed     it fits once compressed; what room is left restores full forms
+//	2 summarised   [.80, .95)    everything scored compressed     it fits once compressed; what room is left restores full forms,
+//	                                                              of all that matches if there is a ShortShare
 //	3 core         [.95, 1.10]   system, newest turn, protected   the same, the best of the rest, stubs
 //	4 minimal      above 1.10    system only                      system and the newest turn, cut short if it must be
 //
@@ -191,7 +193,7 @@ func (f *fitting) try(t Tier) bool {
 	case TierFull:
 		return f.place(rankScored, inFull) && f.stubs()
 	case TierSummarised:
-		return f.place(rankScored, inSmall) && (!fill || f.restore()) && f.stubs()
+		return f.place(rankScored, inSmall) && (!fill || f.restore() && !f.cutsForUnasked()) && f.stubs()
 	case TierCore:
 		return f.place(rankProtected, inFull) && (!fill || f.chooseRest() && f.stubs())
 	}
@@ -253,9 +255,27 @@ func (f *fitting) restore() bool {
 	return true
 }
 
+// cutsForUnasked says whether what matches the question stays cut so that something else has a place. The next tier decides
+// better then.
+func (f *fitting) cutsForUnasked() bool {
+	if !f.keepsShort() {
+		return false
+	}
+	cut, unasked := false, false
+	for _, i := range f.scored {
+		u := &f.units[i]
+		cut = cut || !u.unasked && f.picks[i] == inSmall
+		unasked = unasked || u.unasked
+	}
+	return cut && unasked
+}
+
+// keepsShort says whether a share of the limit is kept for short items.
+func (f *fitting) keepsShort() bool { return f.req.InOrder && f.req.ShortShare > 0 }
+
 // chooseRest fills the room beside the protected units: full forms by score per token, then compressed ones.
 func (f *fitting) chooseRest() bool {
-	if f.req.InOrder && f.req.ShortShare > 0 {
+	if f.keepsShort() {
 		f.shorten(f.scored)
 	} else {
 		f.upgrade(f.scored)
@@ -284,10 +304,30 @@ func (f *fitting) upgrade(units []int) {
 	}
 }
 
-// shorten is upgrade in order of score, but items that may be short leave a share of the limit free and enter it compressed:
-// there they make room for others.
+// shorten is upgrade in order of score, but items that may be short leave a share of the limit free and enter it
+// compressed: there they make room for others. What the others leave makes them whole, the best first, before anything
+// enters that was not asked for.
 func (f *fitting) shorten(units []int) {
 	f.recentSlice(units)
+	var asked, unasked []int
+	for _, i := range units {
+		if f.units[i].unasked {
+			unasked = append(unasked, i)
+		} else {
+			asked = append(asked, i)
+		}
+	}
+	f.enterShort(asked)
+	for _, o := range f.options(asked, inFull) {
+		if f.picks[o.unit] == inSmall {
+			f.take(o.unit, inFull)
+		}
+	}
+	f.enterShort(unasked)
+}
+
+// enterShort takes units in order of score, short ones compressed in the share that is kept for them.
+func (f *fitting) enterShort(units []int) {
 	kept := share(f.req.ShortShare, f.limit)
 	for _, o := range f.options(units, inFull) {
 		u := &f.units[o.unit]

@@ -477,3 +477,37 @@ func TestShortShare(t *testing.T) {
 	at := slices.IndexFunc(r.Placed, func(p Placed) bool { return p.Index == 19 })
 	require.Equal(t, Full, r.Placed[at].Form, "what is protected is whole")
 }
+
+// TestUnasked: what matches the question becomes whole before anything else enters, even where all would fit once the
+// former is cut. The control is the same set in which everything matches.
+func TestUnasked(t *testing.T) {
+	for _, c := range []struct {
+		others                      int
+		unasked                     bool
+		full, compressed, unrelated int
+	}{{10, true, 5, 0, 1}, {10, false, 4, 1, 2}, {6, true, 5, 0, 1}, {6, false, 1, 4, 6}} {
+		var items []Item
+		for i := range 5 + c.others {
+			it := Item{Key: fmt.Sprintf("%02d", i), Class: RAG, Position: -i, Tokens: 100, Compressed: 30, Short: true}
+			if i >= 5 {
+				it.Tokens, it.Compressed, it.Unasked = 60, 0, c.unasked
+			}
+			it.Score = float64(it.Tokens * (20 - i))
+			items = append(items, it)
+		}
+		r, err := Fit(Request{Budget: 580, ShortShare: .25, InOrder: true, Items: items})
+		require.NoError(t, err)
+		full, compressed, unrelated := 0, 0, 0
+		for _, p := range r.Placed {
+			switch {
+			case p.Index >= 5:
+				unrelated++
+			case p.Form == Compressed:
+				compressed++
+			default:
+				full++
+			}
+		}
+		require.Equal(t, []int{c.full, c.compressed, c.unrelated}, []int{full, compressed, unrelated}, "%+v", c)
+	}
+}

@@ -36,6 +36,7 @@ type unit struct {
 	score   float64
 	recent  bool
 	short   bool // all members may be
+	unasked bool // all members are
 	newest  int  // highest position of a member
 }
 
@@ -75,7 +76,7 @@ func makeUnits(items []Item) []unit {
 func newUnit(it *Item, members []int) unit {
 	full, small, stub := it.costs()
 	return unit{members: members, rank: it.rank(), class: it.Class, full: full, small: small, stub: stub,
-		score: it.worth(), recent: it.Recent, short: it.Short, newest: it.Position}
+		score: it.worth(), recent: it.Recent, short: it.Short, unasked: it.Unasked, newest: it.Position}
 }
 
 // join adds a member: the group is held as its strongest member is, and costs what all of them cost.
@@ -93,6 +94,7 @@ func (u *unit) join(it *Item, i int) {
 	u.score += it.worth()
 	u.recent = u.recent || it.Recent
 	u.short = u.short && it.Short
+	u.unasked = u.unasked && it.Unasked
 	u.newest = max(u.newest, it.Position)
 }
 

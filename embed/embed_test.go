@@ -16,12 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { dbtest.NoLeaks(m, func() error { return goleak.Find() }) }
 
 const secret = "sk-very-secret-key"
 

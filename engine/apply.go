@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/oklog/ulid/v2"
 )
 
@@ -28,7 +29,9 @@ import (
 // A head, a text or a name is written once. An outcome, a held batch, a state row or a question may
 // replace a row, so those are looked up before they are counted.
 
-// applyOverlay writes the rows of an overlay, and counts those that are new.
+// applyOverlay writes the rows of an overlay, and counts those that are new. An error leaves the
+// transaction to its caller, who rolls it back; the overlay is not changed, so the next checkpoint
+// writes the same rows.
 func applyOverlay(tx Writer, o *overlay, n *RowCounts) error {
 	var seals sealBuffer
 	for _, n := range o.scopes {
@@ -57,14 +60,15 @@ func applyOverlay(tx Writer, o *overlay, n *RowCounts) error {
 		return cmp.Or(cmp.Compare(a.Art, b.Art), cmp.Compare(a.Version, b.Version))
 	})
 	n.meta -= replacedRows(tx, o, rows)
+	var key []byte // the rows keep no key
 	for _, k := range heads {
-		key := format.HeadRowKey(k)
+		key = format.AppendHeadKey(key[:0], k)
 		if err := tx.Put(TableMeta, key, sealed(&seals, 'm', key, rows[k])); err != nil {
 			return err
 		}
 	}
 	for _, num := range slices.Sorted(maps.Keys(o.texts)) {
-		key := format.TextRowKey(num)
+		key = binary.BigEndian.AppendUint64(key[:0], num)
 		if err := tx.Put(TableContent, key, sealed(&seals, 'c', key, o.texts[num])); err != nil {
 			return err
 		}
@@ -84,7 +88,8 @@ func applyOverlay(tx Writer, o *overlay, n *RowCounts) error {
 }
 
 // applySmall writes the tables whose rows can be replaced: state, held batches, outcomes,
-// questions.
+// questions. A row is looked up before it is replaced, for two reasons: the count goes up only for
+// a new row, and the checksum of the old one leaves the sum.
 func applySmall(tx Writer, seals *sealBuffer, o *overlay, n *RowCounts) error {
 	for _, k := range slices.Sorted(maps.Keys(o.state)) {
 		before := tx.Get(TableState, []byte(k))
@@ -120,7 +125,7 @@ func applySmall(tx Writer, seals *sealBuffer, o *overlay, n *RowCounts) error {
 		}
 		slices.SortFunc(ids, ulid.ULID.Compare)
 		if r.table == TableTxn {
-			ids = lasting(ids, r.rows)
+			ids = worthWriting(ids, r.rows)
 		}
 		last := bytes.Clone(tx.Last(r.table)) // nearly all ids are greater, so their rows are not looked up
 		for _, id := range ids {
@@ -155,7 +160,7 @@ func applySmall(tx Writer, seals *sealBuffer, o *overlay, n *RowCounts) error {
 	return forgetOutcomes(tx, o, n)
 }
 
-// forgetOutcomes drops the outcomes of ids that are refused by now anyway (outcomeDays), and the
+// forgetOutcomes drops the outcomes of ids that are refused by now anyway (OutcomeDays), and the
 // oldest beyond outcomesKept. The clock is the newest id in the overlay, so that the result depends
 // on the commits only, not on when a checkpoint ran.
 func forgetOutcomes(tx Writer, o *overlay, n *RowCounts) error {
@@ -177,11 +182,12 @@ func forgetOutcomes(tx Writer, o *overlay, n *RowCounts) error {
 }
 
 // outcomeAge is the age of an outcome in milliseconds at which it is dropped.
-const outcomeAge = uint64((outcomeDays + 24*time.Hour) / time.Millisecond)
+const outcomeAge = uint64((rules.OutcomeDays + 24*time.Hour) / time.Millisecond)
 
-// lasting returns the ids of outcomes that are worth writing: forgetOutcomes would drop those before them again at once, with
-// what the rows have under these ids. To delete thousands of rows from those that were just put was a thirtieth of a put.
-func lasting(ids []ulid.ULID, rows map[ulid.ULID][]byte) []ulid.ULID {
+// worthWriting returns the ids of outcomes that are worth writing. forgetOutcomes would at once
+// drop the earlier ones, together with their rows; deleting thousands of rows that were just put
+// took a thirtieth of a put.
+func worthWriting(ids []ulid.ULID, rows map[ulid.ULID][]byte) []ulid.ULID {
 	if len(ids) <= outcomesKept || ids[len(ids)-1].Time() < outcomeAge {
 		return ids
 	}
@@ -199,16 +205,16 @@ func lasting(ids []ulid.ULID, rows map[ulid.ULID][]byte) []ulid.ULID {
 // change of the table, and the newest first: bbolt moves the rows behind a deleted one in their
 // page.
 func dropOutcomes(tx Writer, n *RowCounts, drops func(id ulid.ULID, dropped int) bool) error {
-	var drop [][]byte
+	var drop []ulid.ULID
 	for k, v := range tx.From(TableTxn, nil) {
 		if !drops(ulid.ULID(k), len(drop)) {
 			break
 		}
-		drop = append(drop, slices.Clone(k))
+		drop = append(drop, ulid.ULID(k))
 		n.Sum -= rowSum(v)
 	}
-	for _, k := range slices.Backward(drop) {
-		if err := tx.Delete(TableTxn, k); err != nil {
+	for _, id := range slices.Backward(drop) {
+		if err := tx.Delete(TableTxn, id[:]); err != nil {
 			return err
 		}
 		n.txn--

@@ -20,10 +20,11 @@ type audit struct {
 }
 
 // Audit: see store.Store.
-func (s *Engine) Audit() store.Audit { return audit{s.Leaves.Reader(s.Question), s} }
+func (s *Engine) Audit() store.Audit { return audit{s.Leaves.Reader(s.question), s} }
 
-// closing adds the error of a closed store, as every read of one gives it, to that of a closed log.
-func closing[T any](v T, err error) (T, error) {
+// withClosedError turns the error of a closed log into that of a closed store, which every read
+// returns.
+func withClosedError[T any](v T, err error) (T, error) {
 	if errors.Is(err, manifest.ErrClosed) {
 		err = fmt.Errorf("%w: %w", store.ErrClosed, err)
 	}
@@ -51,14 +52,15 @@ func (q *sequencer) flying(trace string) bool {
 // Size: see store.Audit.
 func (a audit) Size(ctx context.Context) (uint64, error) {
 	a.landed(ctx, "")
-	return closing(a.Reader.Size(ctx))
+	return withClosedError(a.Reader.Size(ctx))
 }
 
 // Wait: see store.Audit. A leaf in flight is made durable first; the goroutine that appends a later
-// leaf makes that one durable soon.
+// leaf makes that one durable soon. It may return before there is a new leaf: the caller compares
+// the size.
 func (a audit) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error) {
 	a.landed(ctx, "")
-	return closing(a.Reader.Wait(ctx, size, wait))
+	return withClosedError(a.Reader.Wait(ctx, size, wait))
 }
 
 // Body: see store.Audit.
@@ -68,7 +70,7 @@ func (a audit) Body(ctx context.Context, i uint64) ([]byte, error) {
 		a.landed(ctx, "")
 		b, err = a.Reader.Body(ctx, i)
 	}
-	return closing(b, err)
+	return withClosedError(b, err)
 }
 
 // Leaf: see store.Audit.
@@ -78,19 +80,19 @@ func (a audit) Leaf(ctx context.Context, i uint64) (*manifest.Record, error) {
 		a.landed(ctx, "")
 		r, err = a.Reader.Leaf(ctx, i)
 	}
-	return closing(r, err)
+	return withClosedError(r, err)
 }
 
 // Records: see store.Audit.
 func (a audit) Records(ctx context.Context, from, to uint64, reverse bool, limit int) ([]*manifest.Record, error) {
 	a.landed(ctx, "")
-	return closing(a.Reader.Records(ctx, from, to, reverse, limit))
+	return withClosedError(a.Reader.Records(ctx, from, to, reverse, limit))
 }
 
 // ByTrace: see store.Audit.
 func (a audit) ByTrace(ctx context.Context, trace string) ([]*manifest.Record, error) {
 	a.landed(ctx, trace)
-	return closing(a.Reader.ByTrace(ctx, trace))
+	return withClosedError(a.Reader.ByTrace(ctx, trace))
 }
 
 // Named implements store.Audit. A leaf in flight is a yes without waiting.
@@ -98,49 +100,49 @@ func (a audit) Named(ctx context.Context, trace string) (bool, error) {
 	if a.s.seq.flying(trace) { // asked first: a leaf is taken out of flight only after it is in the tree
 		return true, nil
 	}
-	return closing(a.Reader.Named(ctx, trace))
+	return withClosedError(a.Reader.Named(ctx, trace))
 }
 
 // Names: see store.Audit.
 func (a audit) Names(ctx context.Context) (manifest.Names, error) {
 	a.landed(ctx, "")
-	return closing(a.Reader.Names(ctx))
+	return withClosedError(a.Reader.Names(ctx))
 }
 
 // Verify: see store.Audit.
-func (a audit) Verify(ctx context.Context, against *manifest.Head, progress manifest.Progress) (manifest.Verification, error) {
+func (a audit) Verify(ctx context.Context, head *manifest.Head, progress manifest.Progress) (manifest.Verification, error) {
 	a.landed(ctx, "")
-	return closing(a.Reader.Verify(ctx, against, progress))
+	return withClosedError(a.Reader.Verify(ctx, head, progress))
 }
 
 // Root: see store.Audit.
 func (a audit) Root(ctx context.Context, size uint64) (manifest.Hash, error) {
-	return closing(a.Reader.Root(ctx, size))
+	return withClosedError(a.Reader.Root(ctx, size))
 }
 
 // Head: see store.Audit.
 func (a audit) Head(ctx context.Context, size uint64, now int64) (manifest.Head, error) {
-	return closing(a.Reader.Head(ctx, size, now))
+	return withClosedError(a.Reader.Head(ctx, size, now))
 }
 
 // Question: see store.Audit.
 func (a audit) Question(ctx context.Context, leaf *manifest.Record) (string, error) {
-	return closing(a.Reader.Question(ctx, leaf))
+	return withClosedError(a.Reader.Question(ctx, leaf))
 }
 
 // Written: see store.Audit.
 func (a audit) Written(ctx context.Context, num uint64, version uint32) (*manifest.Record, manifest.Write, error) {
 	r, w, err := a.Reader.Written(ctx, num, version)
-	r, err = closing(r, err)
+	r, err = withClosedError(r, err)
 	return r, w, err
 }
 
 // ProveInclusion: see store.Audit.
 func (a audit) ProveInclusion(ctx context.Context, i, size uint64) (manifest.Inclusion, error) {
-	return closing(a.Reader.ProveInclusion(ctx, i, size))
+	return withClosedError(a.Reader.ProveInclusion(ctx, i, size))
 }
 
 // ProveConsistency: see store.Audit.
 func (a audit) ProveConsistency(ctx context.Context, old, size uint64) (manifest.Consistency, error) {
-	return closing(a.Reader.ProveConsistency(ctx, old, size))
+	return withClosedError(a.Reader.ProveConsistency(ctx, old, size))
 }

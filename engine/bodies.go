@@ -47,9 +47,10 @@ func (s *Engine) bodiesChanged() {
 	s.bodies.by = nil
 }
 
-// overBodies returns the quota of bodies that refuses a batch; nil: none does. Leaves in flight are
-// not counted: reads are not refused, so the limit is passed in any case.
-func (s *Engine) overBodies(ctx context.Context, scope string) (over *store.QuotaError, err error) {
+// bodiesQuota returns the quota of bodies that refuses a batch; nil: none does. Leaves in flight are
+// not counted: reads are not refused, so the limit is passed in any case. It is asked when a batch
+// is prepared and not at the tail, because it may read the whole audit once.
+func (s *Engine) bodiesQuota(ctx context.Context, scope string) (exceeded *store.QuotaError, err error) {
 	if s.Leaves == nil || !s.anyQuota() {
 		return nil, nil
 	}
@@ -67,7 +68,7 @@ func (s *Engine) overBodies(ctx context.Context, scope string) (over *store.Quot
 	err = s.countBodies(ctx, func(by map[string]int64) {
 		for _, at := range store.ScopeChain(scope) {
 			limit, ok := limits[at]
-			if !ok || over != nil {
+			if !ok || exceeded != nil {
 				continue
 			}
 			used := int64(0)
@@ -77,11 +78,11 @@ func (s *Engine) overBodies(ctx context.Context, scope string) (over *store.Quot
 				}
 			}
 			if used >= limit {
-				over = &store.QuotaError{Scope: at, What: store.QuotaBodies, Limit: limit, Used: used}
+				exceeded = &store.QuotaError{Scope: at, What: store.QuotaBodies, Limit: limit, Used: used}
 			}
 		}
 	})
-	return over, err
+	return exceeded, err
 }
 
 // bodiesByScope are the counts of scopes with a prefix, for a listing.

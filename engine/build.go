@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -43,9 +44,9 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 	rec := &p.record
 	s.seq.watch.commit(&b.Batch, v.hold != "")
 	rec.LSN, rec.Batch, rec.At, rec.Leaf = next.LSN, b.ID, codec.Micros(b.Now), next.Leaf
-	leaf := leaves.Get().(*manifest.Record)
-	*leaf = b.Leaf
-	defer func() { *leaf = manifest.Record{}; leaves.Put(leaf) }()
+	scratch := leaves.Get().(*leafScratch)
+	defer scratch.release()
+	leaf := scratch.leaf(&b.Leaf)
 	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = id, b.Trace, b.Scope, b.Actor, rec.At
 	leaf.LSN, leaf.Batch, leaf.Stale = rec.LSN, id, v.stale
 	p.outcome = store.Outcome{LSN: rec.LSN, Leaf: rec.Leaf, Stale: v.refs, Reason: v.hold}
@@ -56,13 +57,16 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 	case v.hold != "":
 		err = s.enqueueHold(b, v, p, leaf)
 	case b.Action == store.ActReject:
-		err = s.enqueueReview(b, pre, p, leaf, "rejected")
+		err = s.enqueueReview(b, pre, p, leaf)
 	default:
 		if err = s.enqueueApply(b, pre, v, n, p, leaf); err == nil && b.Action == store.ActApprove {
-			err = s.enqueueReview(b, pre, p, leaf, "approved")
+			err = s.enqueueReview(b, pre, p, leaf)
 		}
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := n.possible(); err != nil {
 		return nil, err
 	}
 	leaf.Status = p.outcome.Status.String()
@@ -75,25 +79,114 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 	return p, nil
 }
 
-// leaves are records that are encoded once: each commit needs a large one for a moment.
-var leaves = sync.Pool{New: func() any { return new(manifest.Record) }}
-
-// analyseBehind yields before it analyses, so that other commits reach the log first. Their group
-// is complete sooner, and the analysis runs while the disk is busy. Without the yield, each
-// analysis delayed the next member of the group.
-//
-// Afterwards it enters into the index what earlier commits added, and nobody waits for that: once in
-// 1<<16 terms it packs a part of the index, for some milliseconds, and a lone writer of 1 KiB had
-// that wait at each 485th put. The index itself makes writers wait when too much is left.
-func (s *Engine) analyseBehind(p *Commit) {
-	runtime.Gosched()
-	s.analyse(p)
-	s.index.Invert()
+// leafScratch is a record that is encoded once, and the memory of its lists: each commit needs a large
+// one for a moment.
+type leafScratch struct {
+	record manifest.Record
+	writes []manifest.Write
+	rows   []manifest.Digest
 }
 
-// analyse prepares what install gives to the index while the log syncs. It takes about as long as a
-// sync, and no record needs it. The installer waits for it before it takes a lock.
+var leaves = sync.Pool{New: func() any { return new(leafScratch) }}
+
+// leaf is a copy of a record. What follows in its lists goes into their memory here, so the other
+// record's is not written to.
+func (r *leafScratch) leaf(of *manifest.Record) *manifest.Record {
+	r.record = *of
+	r.record.Writes = append(r.writes, of.Writes...)
+	r.record.Rows = append(r.rows, of.Rows...)
+	return &r.record
+}
+
+// release gives the memory back: the record is encoded.
+func (r *leafScratch) release() {
+	r.writes, r.rows = reusable(r.record.Writes), reusable(r.record.Rows)
+	r.record = manifest.Record{}
+	leaves.Put(r)
+}
+
+// reusable returns an empty list in the memory of another one; nil if that memory is large.
+func reusable[T any](list []T) []T {
+	if cap(list) > 16 {
+		return nil
+	}
+	clear(list)
+	return list[:0]
+}
+
+// behind are the commits that wait to be analysed. One goroutine does that for all, and ends when
+// none is left: one for each commit was a fortieth of a put of 1 KiB.
+type behind struct {
+	mu           sync.Mutex
+	queue, spare []*Commit
+	running      bool
+}
+
+// analyseBehind analyses a commit while its caller waits for the log. The installer analyses what it
+// comes to first.
+func (s *Engine) analyseBehind(c *Commit) {
+	q := &s.behind
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queue = append(q.queue, c)
+	if !q.running {
+		q.running = true
+		go s.analyseQueue()
+	}
+}
+
+// analyseQueue yields before each commit, so that other commits reach the log first. Their group is
+// complete sooner, and the analysis runs while the disk is busy. Without the yield, each analysis
+// delayed the next member of the group.
+//
+// Afterwards it enters into the index what earlier commits added, and nobody waits for that: once in
+// 1<<18 postings it packs a part of the index, for some milliseconds, and a lone writer of 1 KiB
+// had that wait at each 485th put, when a part had fewer. The index itself makes writers wait when
+// too much is left.
+func (s *Engine) analyseQueue() {
+	for {
+		runtime.Gosched()
+		some := s.behind.take()
+		if some == nil {
+			return
+		}
+		for i, c := range some {
+			if i > 0 {
+				runtime.Gosched()
+			}
+			s.analyse(c)
+		}
+		s.index.Invert()
+		s.behind.giveBack(some)
+	}
+}
+
+// take gives what waits; nil: nothing does, and the goroutine has ended.
+func (q *behind) take() (some []*Commit) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running = len(q.queue) > 0; !q.running {
+		return nil
+	}
+	some, q.queue, q.spare = q.queue, q.spare, nil
+	return some
+}
+
+// giveBack takes the memory of a list that take gave.
+func (q *behind) giveBack(some []*Commit) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	clear(some)
+	q.spare = some[:0]
+}
+
+// analyse prepares what install gives to the index while the log syncs, unless another goroutine
+// does. It takes about as long as a sync, and no record needs it. The installer waits for it before
+// it takes a lock.
 func (s *Engine) analyse(p *Commit) {
+	if !p.analysing.CompareAndSwap(false, true) {
+		return
+	}
 	defer p.analysed.Done()
 	if p.record.TextBytes() >= builtBytes {
 		p.record.Built = s.buildIndex(p.record.Heads)
@@ -153,6 +246,20 @@ func (s *Engine) numbering(rec *format.Commit, next Counters) *numbering {
 // after returns the numbers for the next batch.
 func (n *numbering) after() Counters {
 	return Counters{LSN: n.rec.LSN + 1, Leaf: n.rec.Leaf + 1, Art: n.art, Num: n.num, Group: n.group}
+}
+
+// possible refuses a batch that would need a number above mostNumber: nothing was given out yet.
+func (n *numbering) possible() error {
+	for _, x := range [...]struct {
+		what string
+		next uint64
+	}{{"artefacts", n.art}, {"page versions", n.num}, {"groups", n.group}} {
+		if x.next > mostNumber+1 {
+			return store.Invalid("transaction", fmt.Sprintf("%d %s in the life of the database", x.next-1, x.what),
+				fmt.Sprintf("at most %d: export what is live and import it into a new database", uint64(mostNumber)))
+		}
+	}
+	return nil
 }
 
 // scope returns the number of a scope, a new one if there is none.
@@ -217,7 +324,7 @@ func (s *Engine) enqueueApply(b *Request, pre *prepared, v judgement, n *numberi
 	if len(b.unname) > 0 && len(gone) == 0 {
 		return errNoneLeft
 	}
-	gone = append(gone, s.ungroup(b.ungroup)...)
+	gone = append(gone, s.ungroup(b.ungroup, &b.grouped)...)
 	if err := s.addState(rec, leaf, append(b.State, gone...)); err != nil {
 		return err
 	}
@@ -241,15 +348,13 @@ func (s *Engine) applyDelete(b *Request, id string, scope uint32, p *Commit, lea
 	if prev == nil || prev.Deleted {
 		return nil
 	}
-	h := *prev
-	h.Deleted, h.Version, h.LSN, h.PutAt, h.Actor, h.Rows = true, prev.Version+1, p.record.LSN, b.Now, b.Actor, nil
-	h.Supersedes = nil // a delete replaces nothing; else it would retire what was put again since
+	h := rules.Deletion(prev, &b.Batch, p.record.LSN)
 	ref := store.Ref{Scope: b.Scope, ID: id, Version: h.Version}
 	p.outcome.Refs = append(p.outcome.Refs, ref)
 	for i, r := range prev.Rows {
 		leaf.Writes = append(leaf.Writes, manifest.Write{Num: r.Num, Ref: store.Ref{Scope: b.Scope, ID: id, Page: i + 1, Version: h.Version}.String(), Version: h.Version, Deleted: true})
 	}
-	return s.addHead(&p.record, leaf, format.HeadRecord{Head: &h}, scope, format.GroupName(&h), format.EncodeCold(&h))
+	return s.addHead(&p.record, leaf, format.HeadRecord{Head: h}, scope, format.GroupName(h), format.EncodeCold(h))
 }
 
 // enqueueHold stores the whole batch as one row. Nothing of it is visible until a review applies
@@ -257,11 +362,7 @@ func (s *Engine) applyDelete(b *Request, id string, scope uint32, p *Commit, lea
 func (s *Engine) enqueueHold(b *Request, v judgement, p *Commit, leaf *manifest.Record) error {
 	p.outcome.Status = store.StatusHeld
 	leaf.Type, leaf.Reason = manifest.TypeHeld, v.hold
-	held := store.HeldBatch{Batch: b.Batch, Reason: v.hold, Stale: v.refs, At: b.Now, LSN: p.record.LSN}
-	if was := b.Hold; was != nil {
-		held.Decided, held.By, held.Note, held.Outcome = was.Decided, was.By, was.Note, was.Outcome
-	}
-	return s.setHeld(&p.record, leaf, b.ID, held)
+	return s.setHeld(&p.record, leaf, b.ID, rules.Hold(&b.Batch, v.hold, v.refs, p.record.LSN))
 }
 
 // setHeld adds the row of a held batch to a commit, and its digest to the leaf.
@@ -279,14 +380,14 @@ func (s *Engine) setHeld(c *format.Commit, leaf *manifest.Record, id ulid.ULID, 
 }
 
 // enqueueReview marks a held batch as decided.
-func (s *Engine) enqueueReview(b *Request, pre *prepared, p *Commit, leaf *manifest.Record, decided string) error {
+func (s *Engine) enqueueReview(b *Request, pre *prepared, p *Commit, leaf *manifest.Record) error {
 	leaf.From = b.From.String()
 	leaf.Type = manifest.TypeApprove
-	if decided == "rejected" {
+	if b.Action == store.ActReject {
 		leaf.Type, p.outcome.Status = manifest.TypeReject, store.StatusRejected
 	}
 	h := *pre.held
-	h.Decided, h.By, h.Note, h.Outcome = decided, leaf.By, leaf.Note, p.outcome
+	h.Decided, h.By, h.Note, h.Outcome = rules.Decision(b.Action), leaf.By, leaf.Note, p.outcome
 	return s.setHeld(&p.record, leaf, b.From, h)
 }
 
@@ -302,13 +403,8 @@ func (s *Engine) prepareReview(ctx context.Context, b *Request, pre *prepared) e
 	if err != nil {
 		return err
 	}
-	want := map[store.Action]string{store.ActApprove: "approved", store.ActReject: "rejected"}[b.Action]
-	if h.Decided == want {
-		pre.known = &h.Outcome
-		return nil
-	}
-	if h.Decided != "" {
-		return fmt.Errorf("%w: %s was %s by %s", store.ErrReviewed, b.From, h.Decided, h.By)
+	if pre.known, err = rules.Decided(&b.Batch, &h); err != nil || pre.known != nil {
+		return err
 	}
 	if decided, err := s.Leaves.Decided(ctx, b.From.String(), lsn); decided && !s.opts.Trust {
 		return s.Corrupt("held batch "+b.From.String(), errors.New("the audit says it was decided, its row says it was not"))
@@ -321,19 +417,9 @@ func (s *Engine) prepareReview(ctx context.Context, b *Request, pre *prepared) e
 		}
 	}
 	pre.held = &h
-	b.Scope, b.Actor, b.Trace = h.Batch.Scope, h.Batch.Actor, h.Batch.Trace
+	rules.TakeOver(&b.Batch, &h.Batch)
 	if b.Action == store.ActReject {
 		return nil
 	}
-	b.Expect, b.ExpectState, b.Context = h.Batch.Expect, h.Batch.ExpectState, h.Batch.Context
-	b.Puts, b.Deletes, b.State = h.Batch.Puts, h.Batch.Deletes, h.Batch.State
-	if err := b.CheckIDs(); err != nil { // it may have been held by a release that accepted such ids
-		return err
-	}
-	if b.Raise {
-		for i := range b.Puts {
-			b.Puts[i].Artefact.Provenance = store.HumanVerified
-		}
-	}
-	return nil
+	return b.CheckIDs() // it may have been held by a release that accepted such ids
 }

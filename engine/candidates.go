@@ -41,7 +41,9 @@ const (
 // which pages are its neighbours.
 //
 // It is used in two modes. With misses false it shows what the question may see. With misses true
-// it shows the opposite, the pages that a rule keeps out, and notes the rule of each in reasons.
+// it shows the opposite, the pages that a rule keeps out, and notes the rule of each in reasons. It
+// belongs to one question, and every method runs under cat.mu for reading; the index calls Resolve
+// for each page whose words could win, so shown is the hot path of a search.
 type corpus struct {
 	c       *catalogue
 	q       *store.CandidateQuery
@@ -58,7 +60,7 @@ type corpus struct {
 // shown reports whether the question may see a live page.
 func (v *corpus) shown(live uint64) bool {
 	p := v.c.page(live)
-	if !slices.Contains(v.chain, p.scope) || v.masked != nil && v.masked[p.art] {
+	if !slices.Contains(v.chain, p.scope) || v.masked != nil && v.masked[uint64(p.art)] {
 		return false
 	}
 	if v.narrow != nil && !v.narrow.passes(v.c, live, p) {
@@ -91,20 +93,20 @@ func (v *corpus) Group(live uint64) (uint64, int) {
 	if !v.c.grouped.has(live) {
 		return 0, 0
 	}
-	g := v.c.art(v.c.page(live).art).group
+	g := v.c.pageArt(v.c.page(live)).group
 	if g == 0 { // a version of the past, whose artefact has left its group since
 		return 0, 0
 	}
 	// Members mostly come in their order, so their numbers rise too. Then no column is read.
 	members := v.c.groups[g-1].members
-	at, found := slices.BinarySearch(members, live)
+	at, found := slices.BinarySearch(members, uint32(live))
 	if !found {
-		at, found = slices.BinarySearchFunc(members, live, v.c.compareMembers)
+		at, found = slices.BinarySearchFunc(members, uint32(live), v.c.compareMembers)
 	}
 	if !found {
 		return 0, 0
 	}
-	return g, at
+	return uint64(g), at
 }
 
 // At returns the member at a place of a group.
@@ -113,13 +115,15 @@ func (v *corpus) At(group uint64, pos int) (uint64, bool) {
 	if pos < 0 || pos >= len(m) {
 		return 0, false
 	}
-	return m[pos], true
+	return uint64(m[pos]), true
 }
 
 // Shown is shown, for the index.
 func (v *corpus) Shown(live uint64) bool { return v.shown(live) }
 
 // Candidates implements store.Store. All of it is read under one read lock, so it is one snapshot.
+// doubts and the vectors of a model are waited for before cat.mu is taken: both may read all rows,
+// and no commit must wait for that.
 func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out store.Candidates, err error) {
 	if err := s.Readable(ctx); err != nil {
 		return out, err
@@ -270,7 +274,7 @@ func (c *catalogue) candidates(found []proposal) []store.Candidate {
 	}
 	all := ids.String()
 	for i := range out {
-		n := c.art(c.page(out[i].Key.Num).art).keyLen
+		n := c.pageArt(c.page(out[i].Key.Num)).idLen()
 		out[i].Ref.ID, all = all[:n], all[n:]
 	}
 	return out
@@ -284,7 +288,8 @@ func (s *Engine) badIndex(err error) error {
 }
 
 // searchMisses names the nearest of what each rule keeps out. One search for all rules mostly finds
-// some of each; a rule that others crowded out gets a search of its own.
+// some of each; a rule that others crowded out gets a search of its own. It costs one more search,
+// or a few, and only where a rule keeps something out (count).
 func (s *Engine) searchMisses(v *corpus, q *store.CandidateQuery, rows SegRows, weights lexical.Weights, out *store.Candidates) error {
 	e := s.cat.count(v.chain, q, v.session)
 	if e.expired+e.floor+e.turns == 0 && len(q.Kinds) == 0 {
@@ -326,7 +331,7 @@ func (s *Engine) searchMisses(v *corpus, q *store.CandidateQuery, rows SegRows, 
 func (s *Engine) nameSuperseded(hits []lexical.Hit, out *store.Candidates) {
 	left := nearestMisses
 	for _, h := range hits {
-		if h.Via == 0 || left == 0 || s.cat.art(s.cat.page(h.Via).art).by == 0 {
+		if h.Via == 0 || left == 0 || !s.cat.pageArt(s.cat.page(h.Via)).retired() {
 			continue
 		}
 		left--
@@ -466,9 +471,9 @@ func (s *Engine) readSwept(chain []uint32, q *store.CandidateQuery) []uint32 {
 // are; the catalogue's lists have only today's. It looks at every column; questions about the past
 // are rare enough for that.
 func (c *catalogue) unconditionalAsOf(chain []uint32, asOf uint64, fn func(num uint64)) {
-	for i := range c.pages {
-		if p := &c.pages[i]; p.art != 0 && (p.end > asOf || c.supersededAfter(p, asOf)) && p.lsn <= asOf && p.unconditional() && slices.Contains(chain, p.scope) {
-			fn(uint64(i + 1))
+	for num, p := range c.pages.all() {
+		if p.art != 0 && (c.end(p) > asOf || c.supersededAfter(p, asOf)) && p.lsn <= asOf && p.unconditional() && slices.Contains(chain, p.scope) {
+			fn(num)
 		}
 	}
 }
@@ -484,17 +489,17 @@ func (c *catalogue) candidate(num uint64) store.Candidate {
 // candidate is large, and making one to copy it takes as long as choosing the page.
 func (c *catalogue) describe(out *store.Candidate, num uint64) (id []byte) {
 	p := c.page(num)
-	a := c.art(p.art)
+	a := c.pageArt(p)
 	*out = store.Candidate{}
 	out.Key = store.PageKey{Num: num, Version: p.head}
 	out.Ref.Scope, out.Ref.Page, out.Ref.Version = c.scopeName(p.scope), int(p.page), p.version
 	out.Kind, out.Provenance, out.AsOf, out.Tokens = p.kind, p.prov, p.asOf, int(p.tokens)
-	out.Pages = int(a.pages)
-	out.Pinned, out.Group, out.Seq = p.flags&format.FlagPinned != 0, a.group, p.seq
+	out.Pages = c.pagesOf(uint64(p.art), a)
+	out.Pinned, out.Group, out.Seq = p.flags&format.FlagPinned != 0, uint64(a.group), p.seq
 	if a.group != 0 {
 		out.GroupName = c.groups[a.group-1].name
 	}
-	return c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)]
+	return c.idOf(a)
 }
 
 // countExcluded adds the counts, which need no look at the pages, and puts the reasons in a fixed

@@ -3,6 +3,7 @@ package engine
 import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -59,28 +60,6 @@ func (c *catalogue) movedCarried(prev map[string]*store.Head) bool {
 	return false
 }
 
-// carriedConflict is the first artefact that the carried versions do not continue; nil: there is
-// none.
-func carriedConflict(b *Request, prev map[string]*store.Head) *store.ConflictError {
-	last := map[string]bool{}
-	for i := range b.Carry {
-		h := &b.Carry[i].Head
-		key := flightKey(h.Scope, h.ID)
-		if last[key] { // checkCarried compared those
-			continue
-		}
-		last[key] = true
-		switch p := prev[key]; {
-		case p == nil && (h.Version == 1 || h.Floor):
-		case p == nil:
-			return &store.ConflictError{Ref: store.Ref{Scope: h.Scope, ID: h.ID}}
-		case p.Version+1 != h.Version || h.Floor:
-			return &store.ConflictError{Ref: store.Ref{Scope: h.Scope, ID: h.ID}, Now: p.LSN}
-		}
-	}
-	return nil
-}
-
 // enqueueCarried makes head records of the carried versions.
 func (s *Engine) enqueueCarried(b *Request, pre *prepared, n *numbering, p *Commit, leaf *manifest.Record) error {
 	last := make(map[string]*store.Head, len(b.Carry))
@@ -128,39 +107,21 @@ func (n *numbering) carry(c *store.Carried, prev *store.Head, scope uint32) (*st
 	for i := range h.Rows {
 		r := &h.Rows[i]
 		*r = c.Head.Rows[i]
-		known := pageOf(prev, r)
+		known, text, fresh, err := rules.CarriedPage(prev, c, i)
+		if err != nil {
+			return nil, nil, err
+		}
 		if known != nil {
 			r.Num, r.LSN, r.Version = known.Num, known.LSN, known.Version
 		} else {
 			r.Num, r.LSN = n.num, n.rec.LSN
 			n.num++
 		}
-		if h.Gone || known != nil && !prev.Gone {
-			continue
+		if fresh {
+			texts = append(texts, format.PageText{Num: r.Num, Text: text})
 		}
-		text, ok := c.Text(i)
-		if !ok {
-			return nil, nil, store.Invalid("carried version", h.PageRef(i+1).String()+", whose text is missing or is not that of its digest", "the text of each page that the version before does not have")
-		}
-		texts = append(texts, format.PageText{Num: r.Num, Text: text})
 	}
 	return &h, texts, nil
-}
-
-// pageOf finds a page in the version before.
-//
-// Pages are the same if salt and digest are (store.SamePage): salts come along with a carried
-// version.
-func pageOf(prev *store.Head, r *store.PageRow) *store.PageRow {
-	if prev == nil {
-		return nil
-	}
-	for i := range prev.Rows {
-		if store.SamePage(&prev.Rows[i], r) {
-			return &prev.Rows[i]
-		}
-	}
-	return nil
 }
 
 // carriedWrites names in the leaf what a carried version wrote.
@@ -181,7 +142,7 @@ func carriedWrites(h, prev *store.Head, leaf *manifest.Record) {
 		return
 	}
 	for i := range h.Rows {
-		if r := &h.Rows[i]; pageOf(prev, r) == nil {
+		if r := &h.Rows[i]; rules.PageOf(prev, r) == nil {
 			ref.Page = i + 1
 			leaf.Writes = append(leaf.Writes, manifest.Write{Num: r.Num, Ref: ref.String(), Version: h.Version, Digest: r.Digest[:]})
 		}
@@ -201,7 +162,7 @@ func carriedWrites(h, prev *store.Head, leaf *manifest.Record) {
 //
 // A row of a version that is known takes something away from it: its content, or the rows below it.
 func (c *catalogue) isNew(t *format.Hot) bool {
-	return t.Art == 0 || t.Art > uint64(len(c.arts)) || t.Version > c.art(t.Art).version
+	return t.Art == 0 || t.Art > uint64(c.arts.len()) || t.Version > c.art(t.Art).version
 }
 
 // belowFloor is a row for a version below a floor that is in an overlay; nil: it cannot be made.

@@ -16,8 +16,8 @@ import (
 // may read none of their rows. A column has what a question asks of every page; texts, tags and the
 // rest stay in the rows.
 //
-//	arts     by number; the newest version, and what supersedes it
-//	pages    by number, also ended ones: end and next say when, and which page answers for it
+//	arts     by number; the newest version, and in many and retired what few have: more pages, what supersedes it
+//	pages    by number, also ended ones; in rare when they end, and which page answers for them
 //	table    open addressing from (scope, id) to the number of an artefact; ids lie in one arena (keys)
 //	classes  by scope and provenance: counts, and the lists of recent and expiring pages
 //	groups   members in the order of Seq
@@ -48,7 +48,8 @@ import (
 //
 // The sizes that matter are those of artCol and pageCol: every artefact and every page version that
 // was ever written has one, also when it ended long ago. Eight bytes more in pageCol are eight
-// megabytes for a million page versions.
+// megabytes for a million page versions. So numbers of artefacts, pages and groups have 32 bits
+// (mostNumber), and what most rows do not have is kept apart (many, retired, rare).
 //
 // Numbers begin at 1, so that 0 can say "none" in a field, in a map and in the table. A column is
 // therefore at its number minus one; art and page do the subtraction.
@@ -57,17 +58,20 @@ type catalogue struct {
 	lsn     uint64
 	scopes  []*scopeCol // by number-1; nil: gc dropped its name
 	byName  map[string]uint32
-	arts    []artCol  // by number-1
-	pages   []pageCol // by number-1; art 0: there is none
-	grouped bits      // by number: the artefact of the page has a group
-	current bits      // by number: the page is live and no other artefact supersedes its own
+	arts    chunked[artCol]
+	ever    chunked[uint8]   // beside arts, whose rows have no byte left: what any version ever had (ever.go)
+	pages   chunked[pageCol] // art 0: there is none
+	rare    chunked[rareCol] // by pageCol.rare-1
+	grouped bits             // by number: the artefact of the page has a group
+	current bits             // by number: the page is live and no other artefact supersedes its own
 	facts   facts
 	periods []period // by number / blockPages
 	sieves  sieves
-	many    map[uint64][]uint64
-	groups  []groupCol // by number-1
-	keys    []byte     // arena of ids
-	table   []uint32   // open addressing: art numbers by hash of (scope, id)
+	many    map[uint32][]uint32   // by artefact of several pages: those of its newest version
+	retired map[uint32]succession // by artefact that another one supersedes
+	groups  []groupCol            // by number-1
+	keys    []byte                // arena of ids
+	table   []uint32              // open addressing: art numbers by hash of (scope, id)
 	used    int
 	named   map[artKey]uint64   // groups by scope and name
 	sums    map[artKey][]uint64 // by the artefact summarised: artefacts that were a summary of it once
@@ -88,7 +92,7 @@ type artKey struct {
 // scopeCol is a scope. arts counts its live artefacts.
 type scopeCol struct {
 	name          string
-	classes       [int(store.HumanVerified) + 1]class
+	classes       [provenances]class
 	unconditional []uint64 // pinned and system pages: candidates for every question
 	arts          int
 	sourced       uint64 // the LSN of the last change of an artefact that has or had a source
@@ -115,76 +119,36 @@ type class struct {
 	turns   int        // those of n that only their own session may see
 }
 
-// artCol is an artefact: its newest version, and what supersedes it. Times are in microseconds.
-type artCol struct {
-	keyAt   uint64
-	lsn     uint64
-	first   uint64 // number of page 1; the rest in many
-	group   uint64
-	by      uint64 // the artefact that supersedes it; 0: none
-	since   uint64 // the LSN from which it is superseded, perhaps by another artefact at first
-	putAt   int64
-	scope   uint32
-	version uint32
-	pages   uint32
-	keyLen  uint16
-	flags   uint8
-}
-
-// pageCol is a page version. The fields that a query reads for every page it hits come first. None
-// of them belongs to the artefact: reading another table would cost another cache miss.
-type pageCol struct {
-	art     uint64
-	end     uint64 // the LSN that ended it; 0: none did
-	expires int64
-	scope   uint32
-	kind    store.Kind
-	prov    store.Provenance
-	flags   uint8
-	retired bool // current, but another artefact supersedes its own
-	lsn     uint64
-	next    uint64 // the page that answers for it once it ended; 0: none
-	asOf    int64
-	seq     int64
-	page    uint32
-	version uint32 // the version of the artefact in which it appeared
-	head    uint32 // the newest version of the artefact that has it
-	tokens  uint32
-	facts   uint32 // see type facts
-	bytes   uint32 // of its text
-}
-
-// gone says that gc dropped every version that had the page. The column keeps its place: the page
-// that followed it, the span in which it was current, and its artefact.
-func (p *pageCol) gone() bool { return p.flags&format.FlagGone != 0 }
-
-// unconditional says that a page is a candidate whatever a question says: it is pinned, or of kind
-// system.
-func (p *pageCol) unconditional() bool {
-	return p.flags&format.FlagPinned != 0 || p.kind == store.KindSystem
-}
-
 // groupCol is a group: a conversation, a file, or the pages of one artefact.
 type groupCol struct {
 	scope   uint32
 	name    string
-	members []uint64 // live pages by (seq, artefact, page)
+	members []uint32 // live pages by (seq, artefact, page)
 	moved   uint64   // the LSN of the last commit that did more than append members
 	// By provenance: how many members no other artefact supersedes, and how many of these are
 	// turns.
-	live, turns [int(store.HumanVerified) + 1]int
-	recent      [int(store.HumanVerified) + 1]sortedList // the turns, by current-as-of
+	live, turns [provenances]uint32
+	recent      *[provenances]sortedList // the turns, by current-as-of; nil: there never was one
+}
+
+// noTurns is what recent stands for in a group without turns. It is never written to.
+var noTurns [provenances]sortedList
+
+// turnsOf returns the turns of a group to read.
+func (g *groupCol) turnsOf() *[provenances]sortedList {
+	if g.recent == nil {
+		return &noTurns
+	}
+	return g.recent
 }
 
 func newCatalogue() *catalogue {
-	return &catalogue{byName: map[string]uint32{}, many: map[uint64][]uint64{}, named: map[artKey]uint64{}, sums: map[artKey][]uint64{}, table: make([]uint32, 64)}
+	return &catalogue{byName: map[string]uint32{}, many: map[uint32][]uint32{}, retired: map[uint32]succession{}, named: map[artKey]uint64{}, sums: map[artKey][]uint64{}, table: make([]uint32, 64)}
 }
 
-// reserve allocates columns for that many artefacts and page versions. It is for a catalogue that
-// is still empty: the table of ids is replaced without moving its entries.
-func (c *catalogue) reserve(arts, pages uint64) {
-	c.arts = slices.Grow(c.arts, int(arts))
-	c.pages = slices.Grow(c.pages, int(pages))
+// reserve sizes the table of ids for that many artefacts. It is for a catalogue that is still
+// empty: the table is replaced without moving its entries.
+func (c *catalogue) reserve(arts uint64) {
 	for 4*(arts+1) > 3*uint64(len(c.table)) {
 		c.table = make([]uint32, 2*len(c.table))
 	}
@@ -251,16 +215,6 @@ func (c *catalogue) appendChain(nums []uint32, scopes store.Scopes) []uint32 {
 	return nums
 }
 
-// art and page return the column of a number that exists. The pointers are valid until the next
-// install: an append may move the columns.
-func (c *catalogue) art(num uint64) *artCol   { return &c.arts[num-1] }
-func (c *catalogue) page(num uint64) *pageCol { return &c.pages[num-1] }
-
-// id returns a copy of the id; idBytes borrows it.
-func (c *catalogue) id(a *artCol) string {
-	return string(c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)])
-}
-
 // keyHash is where (scope, id) belongs in the table. It decides nothing but places in memory and in
 // a snapshot of the columns, so an attacker who makes ids collide only slows lookups down.
 func keyHash(scope uint32, id string) uint64 {
@@ -275,7 +229,7 @@ func (c *catalogue) lookup(scope uint32, id string) uint64 {
 	mask := uint64(len(c.table) - 1)
 	for i := keyHash(scope, id) & mask; c.table[i] != 0; i = (i + 1) & mask {
 		a := c.art(uint64(c.table[i]))
-		if a.scope == scope && int(a.keyLen) == len(id) && string(c.keys[a.keyAt:a.keyAt+uint64(a.keyLen)]) == id {
+		if a.scope == scope && a.idLen() == len(id) && string(c.idOf(a)) == id {
 			return uint64(c.table[i])
 		}
 	}
@@ -289,7 +243,9 @@ func (c *catalogue) addKey(num uint64, scope uint32, id string) {
 		c.grow()
 	}
 	a := c.art(num)
-	a.scope, a.keyAt, a.keyLen = scope, uint64(len(c.keys)), uint16(len(id))
+	a.scope = scope
+	a.setIDAt(uint64(len(c.keys)))
+	a.setIDLen(len(id))
 	c.keys = append(c.keys, id...)
 	c.place(num, keyHash(scope, id))
 	c.scopes[scope-1].byID.add(num)
@@ -311,23 +267,11 @@ func (c *catalogue) place(num, hash uint64) {
 // forgot.
 func (c *catalogue) grow() {
 	c.table = make([]uint32, 2*len(c.table))
-	for i := range c.arts {
-		if a := &c.arts[i]; a.keyLen > 0 {
-			c.place(uint64(i+1), keyHash(a.scope, c.id(a)))
+	for num, a := range c.arts.all() {
+		if a.idLen() > 0 {
+			c.place(num, keyHash(a.scope, c.id(a)))
 		}
 	}
-}
-
-// nums returns the pages of an artefact's newest version. The slice belongs to the catalogue.
-func (c *catalogue) nums(num uint64) []uint64 {
-	a := c.art(num)
-	if a.pages > 1 {
-		return c.many[num]
-	}
-	if a.pages == 1 {
-		return []uint64{a.first}
-	}
-	return nil
 }
 
 // install makes a head the newest version of its artefact. Heads of one artefact come in the order
@@ -338,17 +282,14 @@ func (c *catalogue) nums(num uint64) []uint64 {
 // and its pages change, the old pages that do not continue are ended, and the new ones are linked.
 // A page that continues is unlinked and linked again: its head may have moved it to another list.
 func (c *catalogue) install(t *format.Hot, rows []store.PageRow) {
-	for uint64(len(c.arts)) < t.Art {
-		c.arts = append(c.arts, artCol{})
-	}
+	c.growArts(int(t.Art))
 	a := c.art(t.Art)
-	if a.keyLen == 0 {
+	if a.idLen() == 0 {
 		c.addKey(t.Art, t.Scope, string(t.ID))
-		a = c.art(t.Art)
 	}
-	prev := slices.Clone(c.nums(t.Art))
+	prev, was := slices.Clone(c.nums(t.Art)), c.beforeInstall(t.Art)
 	for _, n := range prev {
-		c.unlink(n)
+		c.unlink(uint64(n))
 	}
 	if wasLive := len(prev) > 0; wasLive != (len(rows) > 0) {
 		d := 1
@@ -362,19 +303,21 @@ func (c *catalogue) install(t *format.Hot, rows []store.PageRow) {
 		c.scopes[t.Scope-1].sourced = max(c.scopes[t.Scope-1].sourced, t.LSN)
 	}
 	ended := t.LSN
-	if a.by != 0 { // it did not answer any more
-		ended = a.since
+	if a.retired() { // it did not answer any more
+		ended = c.succession(t.Art).since
 	}
 	// A put after a supersession is newer than it: the artefact is current again.
-	a.version, a.lsn, a.flags, a.group, a.putAt, a.by, a.since = t.Version, t.LSN, t.Flags, t.Group, t.PutAt, 0, 0
+	c.setSuccession(t.Art, succession{})
+	a.version, a.lsn, a.flags, a.group, a.putAt = t.Version, t.LSN, t.Flags, uint32(t.Group), t.PutAt
 	c.setNums(t.Art, rows)
 	for i := range rows {
 		c.setPage(t, &rows[i], uint32(i+1))
 	}
-	c.end(ended, prev, rows)
+	c.endPages(ended, prev, rows)
 	for i := range rows {
 		c.link(rows[i].Num)
 	}
+	c.note(t, was)
 }
 
 // addSummary notes what a summary stands for, if that is one artefact. Notes are never taken back:
@@ -389,32 +332,12 @@ func (c *catalogue) addSummary(t *format.Hot, from []store.Ref) {
 	}
 }
 
-// setNums notes the pages of the newest version. Most artefacts have one page, which is kept in the
-// artefact itself; longer ones have a list in many.
-func (c *catalogue) setNums(art uint64, rows []store.PageRow) {
-	a := c.art(art)
-	delete(c.many, art)
-	a.pages, a.first = uint32(len(rows)), 0
-	if len(rows) > 0 {
-		a.first = rows[0].Num
-	}
-	if len(rows) > 1 {
-		nums := make([]uint64, len(rows))
-		for i := range rows {
-			nums[i] = rows[i].Num
-		}
-		c.many[art] = nums
-	}
-}
-
 // setPage fills the column of a page version from a head and one of its page rows. A page that
 // continues in a new version keeps its number, so its column is filled again with the fields of the
 // new head. The page of a version without content (gone) gets a column only if no version before it
 // had the page.
 func (c *catalogue) setPage(t *format.Hot, r *store.PageRow, page uint32) {
-	for uint64(len(c.pages)) < r.Num {
-		c.pages = append(c.pages, pageCol{})
-	}
+	c.pages.grow(int(r.Num))
 	p := c.page(r.Num)
 	if t.Flags&format.FlagGone != 0 {
 		if p.art == 0 { // otherwise an older version has it, which stays or is gone as well
@@ -431,9 +354,10 @@ func (c *catalogue) setPage(t *format.Hot, r *store.PageRow, page uint32) {
 	}
 	c.account(p, -1)
 	*p = pageCol{
-		art: t.Art, lsn: r.LSN, asOf: t.AsOf, expires: t.Expires, seq: t.Seq, page: page, version: r.Version, head: t.Version,
+		art: uint32(t.Art), rare: p.rare, lsn: r.LSN, asOf: t.AsOf, seq: t.Seq, page: page, version: r.Version, head: t.Version,
 		tokens: r.Tokens, scope: t.Scope, kind: t.Kind, prov: t.Provenance, flags: t.Flags, facts: t.Facts, bytes: r.Bytes,
 	}
+	c.setRare(p, rareCol{expires: t.Expires})
 	c.account(p, 1)
 	if p.asOf == 0 {
 		p.asOf = t.PutAt
@@ -442,21 +366,24 @@ func (c *catalogue) setPage(t *format.Hot, r *store.PageRow, page uint32) {
 	c.date(r.Num, p.asOf, t.PutAt)
 }
 
-// end closes the page versions that the new head no longer has, as of an LSN, and names their
+// endPages closes the page versions that the new head no longer has, as of an LSN, and names their
 // successors: the page in the same place, or the last one if the artefact got shorter.
-func (c *catalogue) end(lsn uint64, prev []uint64, rows []store.PageRow) {
+func (c *catalogue) endPages(lsn uint64, prev []uint32, rows []store.PageRow) {
 	for i, n := range prev {
-		if i < len(rows) && rows[i].Num == n {
+		num := uint64(n)
+		if i < len(rows) && rows[i].Num == num {
 			continue
 		}
-		if slices.ContainsFunc(rows, func(r store.PageRow) bool { return r.Num == n }) {
+		if slices.ContainsFunc(rows, func(r store.PageRow) bool { return r.Num == num }) {
 			continue
 		}
-		p := c.page(n)
-		p.end = lsn
+		p := c.page(num)
+		r := *c.rareOf(p)
+		r.end = lsn
 		if len(rows) > 0 {
-			p.next = rows[min(i, len(rows)-1)].Num
+			r.next = uint32(rows[min(i, len(rows)-1)].Num)
 		}
+		c.setRare(p, r)
 	}
 }
 
@@ -465,18 +392,19 @@ func (c *catalogue) end(lsn uint64, prev []uint64, rows []store.PageRow) {
 // artefact does not come back by itself.
 func (c *catalogue) supersede(num, by, lsn uint64) {
 	for _, n := range c.nums(num) {
-		c.unlink(n)
+		c.unlink(uint64(n))
 	}
-	a := c.art(num)
-	if a.by == 0 {
-		a.since = lsn
+	a, s := c.art(num), c.succession(num)
+	if s.by == 0 {
+		s.since = lsn
 	}
-	a.by = by
+	s.by = uint32(by)
+	c.setSuccession(num, s)
 	if a.flags&format.FlagSourced != 0 {
 		c.scopes[a.scope-1].sourced = max(c.scopes[a.scope-1].sourced, lsn)
 	}
 	for _, n := range c.nums(num) {
-		c.link(n)
+		c.link(uint64(n))
 	}
 }
 
@@ -485,15 +413,16 @@ func (c *catalogue) supersede(num, by, lsn uint64) {
 // The caller holds mu.
 func (c *catalogue) isCurrent(scope uint32, id string) bool {
 	num := c.lookup(scope, id)
-	return num != 0 && c.art(num).by == 0 && c.art(num).flags&format.FlagDeleted == 0
+	return num != 0 && !c.art(num).retired() && c.art(num).flags&format.FlagDeleted == 0
 }
 
-// supersededBy returns the id of the artefact that supersedes a; "": none does.
-func (c *catalogue) supersededBy(a *artCol) string {
-	if a.by == 0 {
+// supersededBy returns the id of the artefact that supersedes one; "": none does.
+func (c *catalogue) supersededBy(art uint64) string {
+	by := c.succession(art).by
+	if by == 0 {
 		return ""
 	}
-	return c.id(c.art(a.by))
+	return c.id(c.art(uint64(by)))
 }
 
 // link enters a live page into the lists of its class and group; unlink takes it out.
@@ -502,7 +431,7 @@ func (c *catalogue) link(num uint64) {
 	s := c.scopes[p.scope-1]
 	cl := &s.classes[p.prov]
 	c.livePages++
-	if p.retired = c.art(p.art).by != 0; p.retired {
+	if p.retired = c.pageArt(p).retired(); p.retired {
 		cl.retired++
 	} else {
 		cl.n++
@@ -512,23 +441,24 @@ func (c *catalogue) link(num uint64) {
 			cl.recent.insert(p.asOf, num)
 		}
 		c.countTurn(num, p, cl, 1)
-		if p.expires != 0 {
-			cl.expiry.insert(p.expires, num)
+		if at := c.expires(p); at != 0 {
+			cl.expiry.insert(at, num)
 		}
 		if p.unconditional() {
 			s.unconditional = append(s.unconditional, num)
 		}
 	}
-	if g := c.art(p.art).group; g != 0 {
+	if g := c.pageArt(p).group; g != 0 {
 		if m, at, found := c.member(g, num); !found {
-			*m = slices.Insert(*m, at, num)
+			*m = slices.Insert(*m, at, uint32(num))
 		}
 	}
 }
 
 // listed reports whether a page belongs in the recent list of its class.
 func (c *catalogue) listed(p *pageCol, cl *class) bool {
-	return !c.ownTurn(p) && (p.expires == 0 || p.expires > cl.swept)
+	at := c.expires(p)
+	return !c.ownTurn(p) && (at == 0 || at > cl.swept)
 }
 
 // Expired pages that may stay in the lists of recent pages: those that expired in the last minute,
@@ -582,16 +512,20 @@ func (c *catalogue) sweep(chain []uint32, now int64) {
 // countTurn keeps the counts and lists of the turns that only their own session may see. d is 1 or
 // -1.
 func (c *catalogue) countTurn(num uint64, p *pageCol, cl *class, d int) {
-	if c.art(p.art).group == 0 {
+	of := c.pageArt(p).group
+	if of == 0 {
 		return
 	}
-	g := &c.groups[c.art(p.art).group-1]
-	g.live[p.prov] += d
+	g := &c.groups[of-1]
+	g.live[p.prov] += uint32(d) // it wraps around: -1 takes one away
 	if !c.ownTurn(p) {
 		return
 	}
 	cl.turns += d
-	if g.turns[p.prov] += d; d > 0 {
+	if g.recent == nil {
+		g.recent = new([provenances]sortedList)
+	}
+	if g.turns[p.prov] += uint32(d); d > 0 {
 		g.recent[p.prov].insert(p.asOf, num)
 	} else {
 		g.recent[p.prov].remove(p.asOf, num)
@@ -604,7 +538,7 @@ func (c *catalogue) ownTurn(p *pageCol) bool {
 	if p.kind != store.KindMessage || p.prov > store.Tool || c.exemptFromRules(p) {
 		return false
 	}
-	g := c.art(p.art).group
+	g := c.pageArt(p).group
 	return g != 0 && !strings.HasPrefix(c.groups[g-1].name, "\x00") // the pages of an artefact alone are no conversation
 }
 
@@ -626,14 +560,14 @@ func (c *catalogue) unlink(num uint64) {
 			cl.recent.remove(p.asOf, num)
 		}
 		c.countTurn(num, p, cl, -1)
-		if p.expires != 0 {
-			cl.expiry.remove(p.expires, num)
+		if at := c.expires(p); at != 0 {
+			cl.expiry.remove(at, num)
 		}
 		if p.unconditional() {
 			s.unconditional = slices.DeleteFunc(s.unconditional, func(n uint64) bool { return n == num })
 		}
 	}
-	if g := c.art(p.art).group; g != 0 {
+	if g := c.pageArt(p).group; g != 0 {
 		if m, at, found := c.member(g, num); found {
 			*m = slices.Delete(*m, at, at+1)
 		}
@@ -641,16 +575,16 @@ func (c *catalogue) unlink(num uint64) {
 }
 
 // member returns the place of a page in a group that is about to change.
-func (c *catalogue) member(group, num uint64) (members *[]uint64, at int, found bool) {
+func (c *catalogue) member(group uint32, num uint64) (members *[]uint32, at int, found bool) {
 	g := &c.groups[group-1]
-	if at, found = slices.BinarySearchFunc(g.members, num, c.compareMembers); at < len(g.members) {
+	if at, found = slices.BinarySearchFunc(g.members, uint32(num), c.compareMembers); at < len(g.members) {
 		g.moved = c.lsn + 1 // the commit that is being installed
 	}
 	return &g.members, at, found
 }
 
 // compareMembers orders the members of a group: by Seq, then by artefact, page and number.
-func (c *catalogue) compareMembers(a, b uint64) int {
-	x, y := c.page(a), c.page(b)
+func (c *catalogue) compareMembers(a, b uint32) int {
+	x, y := c.page(uint64(a)), c.page(uint64(b))
 	return cmp.Or(cmp.Compare(x.seq, y.seq), cmp.Compare(x.art, y.art), cmp.Compare(x.page, y.page), cmp.Compare(a, b))
 }

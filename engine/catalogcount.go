@@ -24,24 +24,25 @@ import (
 // ends.
 func (c *catalogue) resolve(num, asOf uint64, past map[uint64]uint64) uint64 {
 	for hops := 0; hops < 1000; hops++ {
-		if num == 0 || num > uint64(len(c.pages)) {
+		if num == 0 || num > uint64(c.pages.len()) {
 			return 0
 		}
 		p := c.page(num)
+		r := c.rareOf(p)
 		switch {
 		case p.art == 0 || asOf != 0 && p.lsn > asOf:
 			return 0
-		case p.end != 0 && (asOf == 0 || p.end <= asOf):
-			num = p.next
+		case r.end != 0 && (asOf == 0 || r.end <= asOf):
+			num = uint64(r.next)
 			continue
 		case p.gone():
 			return 0
 		case !p.retired || c.supersededAfter(p, asOf):
 			return num
 		}
-		by := c.art(p.art).by
+		by := uint64(c.succession(uint64(p.art)).by)
 		if num = past[by]; num == 0 {
-			num = c.art(by).first
+			num = uint64(c.art(by).first)
 		}
 	}
 	return 0
@@ -52,9 +53,9 @@ func (c *catalogue) resolve(num, asOf uint64, past map[uint64]uint64) uint64 {
 // that.
 func (c *catalogue) firstAt(asOf uint64) map[uint64]uint64 {
 	past := map[uint64]uint64{}
-	for i := range c.pages {
-		if p := &c.pages[i]; p.art != 0 && p.page == 1 && p.lsn <= asOf && p.end > asOf {
-			past[p.art] = uint64(i + 1)
+	for num, p := range c.pages.all() {
+		if p.art != 0 && p.page == 1 && p.lsn <= asOf && c.end(p) > asOf {
+			past[uint64(p.art)] = num
 		}
 	}
 	return past
@@ -62,23 +63,23 @@ func (c *catalogue) firstAt(asOf uint64) map[uint64]uint64 {
 
 // supersededAfter reports whether a page that is superseded now was not yet superseded at an LSN.
 func (c *catalogue) supersededAfter(p *pageCol, asOf uint64) bool {
-	return p.retired && asOf != 0 && c.art(p.art).since > asOf
+	return p.retired && asOf != 0 && c.succession(uint64(p.art)).since > asOf
 }
 
 // excluded returns the rule that keeps a live page out of a context; "": none does. The rules are
 // in the order in which they are reported: a page that is expired and below the floor counts as
 // expired.
 func (c *catalogue) excluded(p *pageCol, q *store.CandidateQuery, session uint64) string {
-	if p.expires != 0 && p.expires <= codec.Micros(q.Now) {
+	if at := c.expires(p); at != 0 && at <= codec.Micros(q.Now) {
 		return store.ReasonExpired
 	}
 	if c.exemptFromRules(p) {
 		return ""
 	}
-	if p.prov < q.Floor && (session == 0 || c.art(p.art).group != session) {
+	if p.prov < q.Floor && (session == 0 || uint64(c.pageArt(p).group) != session) {
 		return store.ReasonFloor
 	}
-	if c.ownTurn(p) && c.art(p.art).group != session {
+	if c.ownTurn(p) && uint64(c.pageArt(p).group) != session {
 		return store.ReasonOther
 	}
 	if len(q.Kinds) > 0 && !slices.Contains(q.Kinds, p.kind) {
@@ -89,21 +90,22 @@ func (c *catalogue) excluded(p *pageCol, q *store.CandidateQuery, session uint64
 
 // ofSession returns, by provenance, the pages of a session that are not in the lists of their
 // classes, or that a question with this floor does not look for there.
-func (c *catalogue) ofSession(session uint64, floor store.Provenance) (own [int(store.HumanVerified) + 1]*sortedList) {
+func (c *catalogue) ofSession(session uint64, floor store.Provenance) (own [provenances]*sortedList) {
 	g := &c.groups[session-1]
 	for prov := range own {
-		own[prov] = &g.recent[prov]
+		own[prov] = &g.turnsOf()[prov]
 		if store.Provenance(prov) >= floor || g.live[prov] == g.turns[prov] {
 			continue
 		}
 		var all []entry // few ask for a floor above what the user says
 		for _, num := range g.members {
-			if p := c.page(num); !p.retired && int(p.prov) == prov {
-				all = append(all, entry{p.asOf, num})
+			if p := c.page(uint64(num)); !p.retired && int(p.prov) == prov {
+				all = append(all, entry{p.asOf, uint64(num)})
 			}
 		}
 		slices.SortFunc(all, compareEntries)
-		own[prov] = &sortedList{chunks: [][]entry{all}, n: len(all)}
+		list := sortedOf(all)
+		own[prov] = &list
 	}
 	return own
 }
@@ -141,9 +143,9 @@ func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint6
 		g := &c.groups[session-1]
 		for prov := range g.live {
 			if store.Provenance(prov) < q.Floor {
-				e.floor -= g.live[prov]
+				e.floor -= int(g.live[prov])
 			} else {
-				e.turns -= g.turns[prov]
+				e.turns -= int(g.turns[prov])
 			}
 		}
 	}
@@ -152,8 +154,7 @@ func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint6
 
 // idBytes returns the id of an artefact, borrowed from the arena: valid while the caller holds mu.
 func (c *catalogue) idBytes(num uint32) []byte {
-	a := c.art(uint64(num))
-	return c.keys[a.keyAt : a.keyAt+uint64(a.keyLen)]
+	return c.idOf(c.art(uint64(num)))
 }
 
 // idList is the artefacts of a scope by id, for listings. It is sorted when a listing asks and it

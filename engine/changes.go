@@ -67,7 +67,8 @@ func (c *changes) add(lsn uint64, nums []uint64) {
 }
 
 // after returns what ended after an LSN. If there was no commit since, it returns a channel that
-// the next commit closes.
+// the next commit closes. The newest come first, so the walk ends at the first group that the
+// caller knows.
 func (c *changes) after(lsn uint64) (store.Changes, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,7 +27,8 @@ import (
 //	I4  every page row has its content, of the length, hash and salted digest it says
 //	I5  page numbers are unique; a page keeps its number while its content stands
 //	I6  every scope and group a head names is there, and a group belongs to the scope of its members
-//	I7  the catalogue in memory says what a scan of the heads and the redo of the log say
+//	I7  the catalogue in memory says what a scan of the heads and the redo of the log say, and of each head what an erase
+//	    looks for
 //	I8  the audit verifies: every leaf hashes to its place in the tree
 //	I9  every committed page version has a write in the audit, with the same digest
 //	I10 outcomes, held batches and state decode
@@ -58,6 +59,7 @@ type invariantWalk struct {
 	unverified int                  // rows without a digest in the audit
 	proved     map[store.Ref]bool   // versions of artefacts in the file: whether their rows have a digest
 	newest     map[store.Ref]uint32 // newest version of each artefact in the file
+	forgotten  bool                 // gc forgot versions of an artefact in the file
 	outcomes   outcomeWalk
 	failed     error // a read that failed, which says nothing about the rows
 }
@@ -149,6 +151,7 @@ func (c *invariantWalk) head(k, row []byte, last *store.Head) *store.Head {
 	}
 	c.proved[store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}] = row[0] != format.RowVersionOld
 	c.newest[store.Ref{Scope: h.Scope, ID: h.ID}] = h.Version
+	c.forgotten = c.forgotten || h.Floor
 	if last != nil && last.Art == h.Art && (h.Version != last.Version+1 || h.LSN < last.LSN || h.LSN == last.LSN && !last.Gone) {
 		c.bad("I3", where, "follows version %d of lsn %d with lsn %d", last.Version, last.LSN, h.LSN)
 	}
@@ -177,12 +180,13 @@ func (c *invariantWalk) head(k, row []byte, last *store.Head) *store.Head {
 		}
 		c.nums[r.Num], c.gone[r.Num] = format.HeadKey{Art: h.Art, Version: h.Version}, false
 	}
-	if g := h.GroupNum; g != 0 {
-		c.s.cat.mu.RLock()
-		if g > uint64(len(c.s.cat.groups)) || c.s.cat.scopeName(c.s.cat.groups[g-1].scope) != h.Scope {
-			c.bad("I6", where, "group %d is not of its scope", g)
-		}
-		c.s.cat.mu.RUnlock()
+	c.s.cat.mu.RLock()
+	defer c.s.cat.mu.RUnlock()
+	if g := h.GroupNum; g != 0 && (g > uint64(len(c.s.cat.groups)) || c.s.cat.scopeName(c.s.cat.groups[g-1].scope) != h.Scope) {
+		c.bad("I6", where, "group %d is not of its scope", g)
+	}
+	if c.s.cat.overlooked(h) {
+		c.bad("I7", where, "an erase would not look at its artefact")
 	}
 	return h
 }
@@ -356,23 +360,27 @@ func (c *invariantWalk) catalogue() error {
 		return nil
 	}
 	a, b := c.s.cat, other.cat
-	if len(a.arts) != len(b.arts) || a.live != b.live || a.livePages != b.livePages || a.versions != b.versions {
-		c.bad("I7", "catalogue", "has %d artefacts, %d live, %d pages; the file gives %d, %d, %d", len(a.arts), a.live, a.livePages, len(b.arts), b.live, b.livePages)
+	if a.arts.len() != b.arts.len() || a.live != b.live || a.livePages != b.livePages || a.versions != b.versions {
+		c.bad("I7", "catalogue", "has %d artefacts, %d live, %d pages; the file gives %d, %d, %d", a.arts.len(), a.live, a.livePages, b.arts.len(), b.live, b.livePages)
 		return nil
 	}
-	for i := range a.arts {
-		x, y := a.arts[i], b.arts[i]
-		x.keyAt, y.keyAt = 0, 0
-		if x != y || a.id(&a.arts[i]) != b.id(&b.arts[i]) {
-			c.bad("I7", "catalogue", "artefact %d differs from the file: %+v, %+v", i+1, x, y)
+	forgot := c.forgotten || b.forgot()
+	for num := range a.arts.all() {
+		x, y := a.wholeArt(num), b.wholeArt(num)
+		if forgot && x.since > 0 && x.since < y.since {
+			x.since = y.since
+		}
+		if x != y {
+			c.bad("I7", "catalogue", "artefact %d differs from the file: %+v, %+v", num, x, y)
 		}
 	}
-	for i := range min(len(a.pages), len(b.pages)) {
-		x, y := a.pages[i], b.pages[i]
-		same := bytes.Equal(a.facts.get(x.facts), b.facts.get(y.facts))
-		x.facts, y.facts = 0, 0 // numbers are given in the order in which rows are seen
-		if x != y || !same || a.current.has(uint64(i+1)) != b.current.has(uint64(i+1)) {
-			c.bad("I7", "catalogue", "page %d differs from the file: %+v, %+v", i+1, x, y)
+	for num := range uint64(min(a.pages.len(), b.pages.len())) {
+		x, y := a.wholePage(num+1), b.wholePage(num+1)
+		if forgot && x.end > 0 && x.end < y.end {
+			x.end = y.end
+		}
+		if x != y {
+			c.bad("I7", "catalogue", "page %d differs from the file: %+v, %+v", num+1, x, y)
 		}
 	}
 	for i := range min(len(a.scopes), len(b.scopes)) {
@@ -387,6 +395,50 @@ func (c *invariantWalk) catalogue() error {
 		}
 	}
 	return nil
+}
+
+// forgot reports whether gc forgot an artefact, of which the file then has no row. It may have superseded another one for a
+// time, as may versions that gc forgot: memory still knows since when, and the rows only tell of a later moment, at which the
+// other one was put again or superseded by a third.
+func (c *catalogue) forgot() bool {
+	for _, a := range c.arts.all() {
+		if a.idLen() == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// wholeArt is what a catalogue knows of an artefact, without the places where it has it.
+type wholeArt struct {
+	artCol
+	succession
+	id    string
+	pages int
+}
+
+func (c *catalogue) wholeArt(num uint64) wholeArt {
+	a := *c.art(num)
+	w := wholeArt{id: c.id(&a), pages: c.pageCount(num), succession: c.succession(num)}
+	a.setIDAt(0)
+	w.artCol = a
+	return w
+}
+
+// wholePage is the same of a page.
+type wholePage struct {
+	pageCol
+	rareCol
+	facts   string
+	current bool
+}
+
+func (c *catalogue) wholePage(num uint64) wholePage {
+	p := *c.page(num)
+	w := wholePage{rareCol: *c.rareOf(&p), facts: string(c.facts.get(p.facts)), current: c.current.has(num)}
+	p.rare, p.facts = 0, 0 // places and numbers are given in the order in which rows are seen
+	w.pageCol = p
+	return w
 }
 
 // vectors walks I15, and I1 for their rows.
@@ -410,7 +462,7 @@ func (c *invariantWalk) vectors() error {
 				c.bad("I15", where, "%v", errors.Join(err, codec.ErrMalformed))
 			case binary.BigEndian.Uint64(k[8:]) != modelHash(model):
 				c.bad("I15", where, "the key is not of model %q", model)
-			case c.s.overlay.Rows() > 0 && binary.BigEndian.Uint64(k) <= uint64(len(c.s.cat.pages)): // gc may have dropped it since
+			case c.s.overlay.Rows() > 0 && binary.BigEndian.Uint64(k) <= uint64(c.s.cat.pages.len()): // gc may have dropped it since
 			case !c.s.cat.has(binary.BigEndian.Uint64(k)):
 				c.bad("I15", where, "there is no such page")
 			}

@@ -14,7 +14,7 @@ import (
 // clock: for every other id the audit is asked (usedBefore).
 //
 // Which outcomes may be missing follows from the audit alone. A checkpoint drops the outcomes with
-// the smallest ids, those beyond the newest outcomesKept and those older by outcomeDays and a day
+// the smallest ids, those beyond the newest outcomesKept and those older by OutcomeDays and a day
 // than the newest. So an outcome is due if fewer than outcomesKept batches with greater ids were
 // ever committed, and none of them is that much younger.
 

@@ -62,7 +62,12 @@ type Checkpoint struct {
 }
 
 // Checkpoint begins a checkpoint: it freezes the overlay, and new commits fill a new one. If the
-// checkpoint before failed, its rows must be written first, and this one has them again (Retry).
+// checkpoint before failed, its rows must be written first, and this one has them again (Retry). It
+// may run beside commits and reads, but not beside another checkpoint.
+//
+//	Checkpoint ──▶ Steps ──▶ Write ──the store commits──▶ Done
+//	               │           └─ failed: no Done; the overlay stays frozen, and Retry has it again
+//	               └─ failed: the steps that were committed stay; the next checkpoint goes on behind them
 func (s *Engine) Checkpoint() *Checkpoint {
 	o, retry := s.freeze()
 	return &Checkpoint{LSN: o.LSN, Seq: o.Seq, Leaves: o.Leaves, Rows: o.Rows(), Bytes: o.Bytes, Retry: retry, eng: s, rows: o}
@@ -73,7 +78,7 @@ func (s *Engine) Checkpoint() *Checkpoint {
 // Base.High. If it or its transaction fails, the checkpoint has failed.
 func (c *Checkpoint) Write(tx Writer, n *RowCounts) (high string, err error) {
 	c.eng.high.add(c.rows.high)
-	n.Asked = max(n.Asked, c.rows.askedTo)
+	n.asked = max(n.asked, c.rows.askedTo)
 	if c.swap, err = c.eng.index.Checkpoint(SegRows{Reader: tx}, false); errors.Is(err, lexical.ErrCorrupt) {
 		return "", c.eng.badIndex(err)
 	}

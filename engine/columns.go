@@ -14,7 +14,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/numbers"
 	"github.com/ctxpage/ctxpage/lexical"
-	"github.com/ctxpage/ctxpage/store"
 )
 
 // A snapshot of the columns: catalogue, facts and the columns of the index as of one LSN, in the
@@ -58,7 +57,7 @@ type ColumnPart struct {
 // Kinds of parts. A program ignores a snapshot with a kind that it does not know.
 const (
 	partSizes uint8 = iota + 1
-	partArts        // columns of partRows artefacts, then their ids
+	partArts        // columns of partRows artefacts, then their ids (appendIDs)
 	partPages       // columns of partRows page versions
 	partTable       // partRows places of the table of ids
 	partLists       // scopes, groups, lists, facts
@@ -69,91 +68,6 @@ const (
 
 // partRows is the most rows of a part.
 const partRows = 64 * numbers.Rows
-
-// column is a column of the artefacts or the pages.
-//
-// Every value goes through uint64, signed ones too, because the encoding (internal/numbers) knows
-// nothing else. The order of the columns is part of the format of a snapshot.
-type column[T any] struct {
-	get func(*T) uint64
-	set func(*T, uint64)
-}
-
-var artColumns = []column[artCol]{
-	{func(a *artCol) uint64 { return a.lsn }, func(a *artCol, v uint64) { a.lsn = v }},
-	{func(a *artCol) uint64 { return a.first }, func(a *artCol, v uint64) { a.first = v }},
-	{func(a *artCol) uint64 { return a.group }, func(a *artCol, v uint64) { a.group = v }},
-	{func(a *artCol) uint64 { return a.by }, func(a *artCol, v uint64) { a.by = v }},
-	{func(a *artCol) uint64 { return a.since }, func(a *artCol, v uint64) { a.since = v }},
-	{func(a *artCol) uint64 { return uint64(a.putAt) }, func(a *artCol, v uint64) { a.putAt = int64(v) }},
-	{func(a *artCol) uint64 { return uint64(a.scope) }, func(a *artCol, v uint64) { a.scope = uint32(v) }},
-	{func(a *artCol) uint64 { return uint64(a.version) }, func(a *artCol, v uint64) { a.version = uint32(v) }},
-	{func(a *artCol) uint64 { return uint64(a.pages) }, func(a *artCol, v uint64) { a.pages = uint32(v) }},
-	{func(a *artCol) uint64 { return uint64(a.keyLen)<<8 | uint64(a.flags) }, func(a *artCol, v uint64) { a.keyLen, a.flags = uint16(v>>8), uint8(v) }},
-}
-
-var pageColumns = []column[pageCol]{
-	{func(p *pageCol) uint64 { return p.art }, func(p *pageCol, v uint64) { p.art = v }},
-	{func(p *pageCol) uint64 { return p.end }, func(p *pageCol, v uint64) { p.end = v }},
-	{func(p *pageCol) uint64 { return uint64(p.expires) }, func(p *pageCol, v uint64) { p.expires = int64(v) }},
-	{func(p *pageCol) uint64 { return uint64(p.scope) }, func(p *pageCol, v uint64) { p.scope = uint32(v) }},
-	{pageTraits, setPageTraits},
-	{func(p *pageCol) uint64 { return p.lsn }, func(p *pageCol, v uint64) { p.lsn = v }},
-	{func(p *pageCol) uint64 { return p.next }, func(p *pageCol, v uint64) { p.next = v }},
-	{func(p *pageCol) uint64 { return uint64(p.asOf) }, func(p *pageCol, v uint64) { p.asOf = int64(v) }},
-	{func(p *pageCol) uint64 { return uint64(p.seq) }, func(p *pageCol, v uint64) { p.seq = int64(v) }},
-	{func(p *pageCol) uint64 { return uint64(p.page) }, func(p *pageCol, v uint64) { p.page = uint32(v) }},
-	{func(p *pageCol) uint64 { return uint64(p.version) }, func(p *pageCol, v uint64) { p.version = uint32(v) }},
-	{func(p *pageCol) uint64 { return uint64(p.head) }, func(p *pageCol, v uint64) { p.head = uint32(v) }},
-	{func(p *pageCol) uint64 { return uint64(p.tokens) }, func(p *pageCol, v uint64) { p.tokens = uint32(v) }},
-	{func(p *pageCol) uint64 { return uint64(p.facts) }, func(p *pageCol, v uint64) { p.facts = uint32(v) }},
-	{func(p *pageCol) uint64 { return uint64(p.bytes) }, func(p *pageCol, v uint64) { p.bytes = uint32(v) }},
-}
-
-// pageTraits are the small fields in one number.
-func pageTraits(p *pageCol) uint64 {
-	v := uint64(p.kind) | uint64(p.prov)<<8 | uint64(p.flags)<<16
-	if p.retired {
-		v |= 1 << 24
-	}
-	return v
-}
-
-// setPageTraits is the reverse of pageTraits.
-func setPageTraits(p *pageCol, v uint64) {
-	p.kind, p.prov, p.flags, p.retired = store.Kind(v), store.Provenance(v>>8), uint8(v>>16), v>>24&1 == 1
-}
-
-// appendRows appends the columns of some rows, block by block, so that the rows of a block stay in
-// the cache.
-func appendRows[T any](b []byte, rows []T, cols []column[T]) []byte {
-	for from := 0; from < len(rows); from += numbers.Rows {
-		some := rows[from:min(from+numbers.Rows, len(rows))]
-		for _, c := range cols {
-			b = numbers.AppendAll(b, len(some), func(i int) uint64 { return c.get(&some[i]) })
-		}
-	}
-	return b
-}
-
-// readRows is the reverse of appendRows. It fills rows that were allocated before and returns what
-// follows them; false: the bytes are not of that many rows.
-func readRows[T any](b []byte, rows []T, cols []column[T]) (rest []byte, ok bool) {
-	var buf numbers.Buffer
-	for from := 0; from < len(rows); from += numbers.Rows {
-		some := rows[from:min(from+numbers.Rows, len(rows))]
-		for _, c := range cols {
-			if b, ok = buf.ReadAll(b, len(some), func(_ int, v []uint64) {
-				for i, x := range v {
-					c.set(&some[i], x)
-				}
-			}); !ok {
-				return nil, false
-			}
-		}
-	}
-	return b, true
-}
 
 // Columns makes a snapshot, if everything in memory is proved and as of the LSN of the rows; nil:
 // it is not, and none may be kept. It makes the inventory if no question has. It blocks installs
@@ -213,47 +127,44 @@ func (o *Columns) one(kind uint8) []byte {
 // other, so the arena of the reader has no gap where gc forgot one. The caller holds mu.
 func (c *catalogue) image(out *Columns) {
 	ids := 0
-	for i := range c.arts {
-		ids += int(c.arts[i].keyLen)
+	for _, a := range c.arts.all() {
+		ids += a.idLen()
 	}
-	facts, as := c.facts.used(c.pages)
+	facts, as := c.facts.used(&c.pages)
 	e := &codec.Encoder{}
-	for _, n := range []int{len(c.arts), len(c.pages), ids, len(c.table), c.used, c.live, c.livePages, c.versions, c.dropped, c.unproved} {
+	for _, n := range []int{c.arts.len(), c.pages.len(), ids, len(c.table), c.used, c.live, c.livePages, c.versions, c.dropped, c.unproved} {
 		e.Uvarint(uint64(n))
 	}
 	out.add(partSizes, e.B)
 	at := 0
-	for from := 0; from < len(c.arts); from += partRows {
-		some := c.arts[from:min(from+partRows, len(c.arts))]
+	for from := 0; from < c.arts.len(); from += partRows {
+		to := min(from+partRows, c.arts.len())
 		b := binary.AppendUvarint(nil, uint64(at))
-		b = appendRows(b, some, artColumns)
-		for i := range some {
-			b = append(b, c.keys[some[i].keyAt:some[i].keyAt+uint64(some[i].keyLen)]...)
-			at += int(some[i].keyLen)
-		}
+		b = appendRows(b, c, &c.arts, from, to, artColumns)
+		b, n := c.appendIDs(b, from, to)
 		out.add(partArts, b)
+		at += n
 	}
 	cols := slices.Clone(pageColumns)
 	for i := range cols {
 		if get := cols[i].get; i == len(cols)-2 { // facts
-			cols[i].get = func(p *pageCol) uint64 { return uint64(as[get(p)]) }
+			cols[i].get = func(c *catalogue, num uint64, p *pageCol) uint64 { return uint64(as[get(c, num, p)]) }
 		}
 	}
-	for from := 0; from < len(c.pages); from += partRows {
-		out.add(partPages, appendRows(nil, c.pages[from:min(from+partRows, len(c.pages))], cols))
+	for from := 0; from < c.pages.len(); from += partRows {
+		out.add(partPages, appendRows(nil, c, &c.pages, from, min(from+partRows, c.pages.len()), cols))
 	}
 	for from := 0; from < len(c.table); from += partRows {
-		some := c.table[from:min(from+partRows, len(c.table))]
-		out.add(partTable, numbers.AppendAll(nil, len(some), func(i int) uint64 { return uint64(some[i]) }))
+		out.add(partTable, numbers.AppendSparse(nil, c.table[from:min(from+partRows, len(c.table))]))
 	}
 	out.add(partLists, c.lists(facts))
 }
 
 // used returns the combinations that pages have, and their numbers by those in f.
-func (f *facts) used(pages []pageCol) (kept *facts, as []uint32) {
+func (f *facts) used(pages *chunked[pageCol]) (kept *facts, as []uint32) {
 	kept, as = &facts{}, make([]uint32, len(f.at)+1)
-	for i := range pages {
-		if n := pages[i].facts; n != 0 && as[n] == 0 {
+	for _, p := range pages.all() {
+		if n := p.facts; n != 0 && as[n] == 0 {
 			as[n] = kept.number(f.get(n))
 		}
 	}
@@ -273,9 +184,9 @@ func (c *catalogue) lists(f *facts) []byte {
 		return uint64([4]int64{p.asOf[0], p.asOf[1], p.put[0], p.put[1]}[i%4])
 	})
 	many := slices.Sorted(maps.Keys(c.many))
-	e.numbers(len(many), func(i int) uint64 { return many[i] })
+	e.numbers(len(many), func(i int) uint64 { return uint64(many[i]) })
 	for _, art := range many {
-		e.nums(c.many[art])
+		e.small(c.many[art])
 	}
 	e.Count(len(c.scopes))
 	for _, s := range c.scopes {
@@ -307,16 +218,17 @@ func (e *imageEncoder) numbers(n int, at func(i int) uint64) {
 
 // nums writes a list of page numbers.
 func (e *imageEncoder) nums(v []uint64) { e.numbers(len(v), func(i int) uint64 { return v[i] }) }
+func (e *imageEncoder) small(v []uint32) {
+	e.numbers(len(v), func(i int) uint64 { return uint64(v[i]) })
+}
 
 // sorted writes the pages of a list in its order. Their keys are in their columns.
 func (e *imageEncoder) sorted(o *sortedList) {
-	all := make([]uint64, 0, o.n)
-	for _, c := range o.chunks {
-		for _, x := range c {
-			all = append(all, x.num)
-		}
+	all := make([]uint32, 0, o.n)
+	for i := range o.chunks {
+		all = append(all, o.chunks[i].nums...)
 	}
-	e.nums(all)
+	e.small(all)
 }
 
 // scope writes a scope with its classes; a name of "" stands for a number that is not in use.
@@ -340,7 +252,7 @@ func (e *imageEncoder) scope(s *scopeCol) {
 	e.Uvarint(s.sourced)
 	arts := s.byID.all()
 	e.Count(s.byID.done)
-	e.numbers(len(arts), func(i int) uint64 { return uint64(arts[i]) })
+	e.small(arts)
 	for _, u := range s.uses {
 		e.Count(u.pages)
 		e.Varint(u.bytes)
@@ -354,11 +266,11 @@ func (e *imageEncoder) group(g *groupCol, named bool) {
 	e.Str(g.name)
 	e.U8(map[bool]uint8{true: 1}[named])
 	e.Uvarint(g.moved)
-	e.nums(g.members)
+	e.small(g.members)
 	for i := range g.live {
-		e.Count(g.live[i])
-		e.Count(g.turns[i])
-		e.sorted(&g.recent[i])
+		e.Count(int(g.live[i]))
+		e.Count(int(g.turns[i]))
+		e.sorted(&g.turnsOf()[i])
 	}
 }
 
@@ -370,8 +282,11 @@ func (s *Engine) LoadColumns(tx Reader, b Base, of *Columns) (bool, error) {
 		return false, nil
 	}
 	high, err := parseHighest(b.High)
-	if err != nil || len(c.arts) < int(high.art) || len(c.pages) < int(high.num) || len(c.groups) < int(high.group) || len(c.scopes) < int(high.scope) {
+	if err != nil || c.arts.len() < int(high.art) || c.pages.len() < int(high.num) || len(c.groups) < int(high.group) || len(c.scopes) < int(high.scope) {
 		return false, nil // the open without it says what is wrong
+	}
+	if !s.opts.ReadOnly && !c.everKept() { // of an older program; the next close writes one with them
+		return false, nil
 	}
 	for _, t := range []struct {
 		table Table
@@ -381,13 +296,13 @@ func (s *Engine) LoadColumns(tx Reader, b Base, of *Columns) (bool, error) {
 			return false, err
 		}
 	}
-	s.cat, s.high, s.askedFrom = c, c.highest(), b.Rows.Asked
+	s.cat, s.high, s.askedFrom = c, c.highest(), b.Rows.asked
 	s.applied, c.lsn = b.Applied, b.Applied
 	if !s.opts.Trust {
 		s.inventory.found.Store(&found{lsn: b.Applied, places: places})
 	}
 	im := lexical.Image{Sums: of.one(partWords), Parts: of.of(partWordRows)}
-	if s.index, ok, err = lexical.OpenImage(SegRows{tx}, im, together); err == nil && !ok {
+	if s.index, ok, err = lexical.OpenImage(SegRows{tx}, im, runParallel); err == nil && !ok {
 		s.index, err = lexical.Open(SegRows{tx})
 	}
 	if err != nil {
@@ -396,8 +311,9 @@ func (s *Engine) LoadColumns(tx Reader, b Base, of *Columns) (bool, error) {
 	return true, s.loadTail(tx)
 }
 
-// together runs functions on several processors, until one returns false.
-func together(all ...func() bool) bool {
+// runParallel runs functions on several processors until one returns false. It reports whether all
+// returned true.
+func runParallel(all ...func() bool) bool {
 	var wait sync.WaitGroup
 	var next atomic.Int64
 	var bad atomic.Bool
@@ -433,59 +349,31 @@ func readColumns(of *Columns) (c *catalogue, places *statePlaces, ok bool) {
 	}
 	arts, pages, table := of.of(partArts), of.of(partPages), of.of(partTable)
 	parts := func(n int) int { return (n + partRows - 1) / partRows }
-	if d.Done() != nil || len(arts) != parts(n[0]) || len(pages) != parts(n[1]) || len(table) != parts(n[3]) || n[3]&(n[3]-1) != 0 || n[3] == 0 {
+	if d.Done() != nil || max(n[0], n[1]) > mostNumber || len(arts) != parts(n[0]) || len(pages) != parts(n[1]) || len(table) != parts(n[3]) || n[3]&(n[3]-1) != 0 || n[3] == 0 {
 		return nil, nil, false
 	}
-	c.arts, c.pages, c.keys, c.table = make([]artCol, n[0]), make([]pageCol, n[1]), make([]byte, n[2]), make([]uint32, n[3])
+	c.growArts(n[0])
+	c.pages.grow(n[1])
+	c.keys, c.table = make([]byte, n[2]), make([]uint32, n[3])
+	var mu sync.Mutex
 	var read []func() bool
 	for i, b := range arts {
-		read = append(read, func() bool { return c.readArts(b, i*partRows, min((i+1)*partRows, n[0])) })
+		read = append(read, func() bool { return c.readArts(&mu, b, i*partRows, min((i+1)*partRows, n[0])) })
 	}
 	for i, b := range pages {
-		read = append(read, func() bool {
-			rest, ok := readRows(b, c.pages[i*partRows:min((i+1)*partRows, n[1])], pageColumns)
-			return ok && len(rest) == 0
-		})
+		read = append(read, func() bool { return c.readPages(&mu, b, i*partRows, min((i+1)*partRows, n[1])) })
 	}
 	for i, b := range table {
-		read = append(read, func() bool {
-			some := c.table[i*partRows : min((i+1)*partRows, n[3])]
-			var buf numbers.Buffer
-			_, ok := buf.ReadAll(b, len(some), func(from int, v []uint64) {
-				for i, x := range v {
-					some[from+i] = uint32(x)
-				}
-			})
-			return ok
-		})
+		read = append(read, func() bool { return numbers.ReadSparse(b, c.table[i*partRows:min((i+1)*partRows, n[3])]) })
 	}
 	read = append(read, func() bool {
 		places = readPlaces(of.one(partState))
 		return places != nil
 	})
-	if !together(read...) {
+	if !runParallel(read...) {
 		return nil, nil, false
 	}
 	return c, places, c.readLists(of.one(partLists))
-}
-
-// readArts reads the columns of some artefacts, and their ids into the arena. Parts are read at the
-// same time, so each begins with the place of its first id.
-func (c *catalogue) readArts(b []byte, from, to int) bool {
-	d := &codec.Decoder{B: b}
-	at := d.Uvarint()
-	rest, ok := readRows(d.B, c.arts[from:to], artColumns)
-	if !ok || at > uint64(len(c.keys)) || len(rest) > len(c.keys)-int(at) {
-		return false
-	}
-	copy(c.keys[at:], rest)
-	for i := range c.arts[from:to] {
-		a := &c.arts[from+i]
-		if a.keyLen > 0 {
-			a.keyAt, at = at, at+uint64(a.keyLen)
-		}
-	}
-	return at <= uint64(len(c.keys))
 }
 
 // readLists reads everything that is no column. The columns must have been read: lists are sorted
@@ -501,8 +389,13 @@ func (c *catalogue) readLists(b []byte) bool {
 		t := times[i:]
 		c.periods = append(c.periods, period{[2]int64{int64(t[0]), int64(t[1])}, [2]int64{int64(t[2]), int64(t[3])}})
 	}
-	for _, art := range d.nums() {
-		c.many[art] = d.nums()
+	for _, art := range d.small() {
+		nums := d.small()
+		if art == 0 || int(art) > c.arts.len() {
+			return false
+		}
+		c.art(uint64(art)).mark(artMany, true)
+		c.many[art] = nums
 	}
 	for i := range d.Count(1) {
 		s := d.scope()
@@ -577,30 +470,30 @@ func (d *imageDecoder) read(n int, set func(from int, v []uint64)) {
 }
 
 // sorted reads a list of pages into chunks as appends leave them.
-func (d *imageDecoder) sorted(o *sortedList, key func(*pageCol) int64) {
+func (d *imageDecoder) sorted(o *sortedList, key func(*catalogue, *pageCol) int64) {
 	n := d.length()
 	if n == 0 {
 		return
 	}
-	all := make([]entry, n)
+	const full = sortedChunk - 1
 	d.read(n, func(from int, v []uint64) {
 		for i, x := range v {
-			if x == 0 || x > uint64(len(d.c.pages)) {
+			if x == 0 || x > uint64(d.c.pages.len()) {
 				d.Fail()
 				return
 			}
-			all[from+i] = entry{key(d.c.page(x)), x}
+			if (from+i)%full == 0 {
+				o.chunks = append(o.chunks, newRun(min(sortedChunk, n-from-i)))
+			}
+			c := &o.chunks[len(o.chunks)-1]
+			c.keys, c.nums = append(c.keys, key(d.c, d.c.page(x))), append(c.nums, uint32(x))
 		}
 	})
-	const full = sortedChunk - 1
-	for o.n = n; len(all) > full; all = all[full:] {
-		o.chunks = append(o.chunks, all[:full:full])
-	}
-	o.chunks = append(o.chunks, all)
+	o.n = n
 }
 
-func pageAsOf(p *pageCol) int64    { return p.asOf }
-func pageExpires(p *pageCol) int64 { return p.expires }
+func pageAsOf(_ *catalogue, p *pageCol) int64    { return p.asOf }
+func pageExpires(c *catalogue, p *pageCol) int64 { return c.expires(p) }
 
 // scope reads a scope; nil: the number is not in use.
 func (d *imageDecoder) scope() *scopeCol {
@@ -629,10 +522,17 @@ func (d *imageDecoder) group(num uint64) {
 	if d.U8() == 1 {
 		d.c.named[artKey{g.scope, g.name}] = num
 	}
-	g.moved, g.members = d.Uvarint(), d.nums()
+	g.moved, g.members = d.Uvarint(), d.small()
 	for i := range g.live {
-		g.live[i], g.turns[i] = int(d.Uvarint()), int(d.Uvarint())
-		d.sorted(&g.recent[i], pageAsOf)
+		g.live[i], g.turns[i] = uint32(d.Uvarint()), uint32(d.Uvarint())
+		var turns sortedList
+		if d.sorted(&turns, pageAsOf); turns.n == 0 {
+			continue
+		}
+		if g.recent == nil {
+			g.recent = new([provenances]sortedList)
+		}
+		g.recent[i] = turns
 	}
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -39,7 +40,8 @@ type Commit struct {
 	held    int // how many batches it adds to those that wait for review
 	done    chan struct{}
 	// analysed ends when analyse has finished; the installer waits for it.
-	analysed sync.WaitGroup
+	analysing atomic.Bool
+	analysed  sync.WaitGroup
 
 	installing bool // the installer has it and will close done; under flight
 	installed  bool
@@ -96,7 +98,8 @@ func (q *sequencer) take(c *Commit) bool {
 	return true
 }
 
-// drop takes a commit out of flight. The caller holds flight.
+// drop takes a commit out of flight. The caller holds flight. A later commit may write the same
+// artefact and stand in the map by now; then its entry stays.
 func (q *sequencer) drop(c *Commit) {
 	delete(q.ids, c.record.Batch)
 	for _, k := range c.keys {

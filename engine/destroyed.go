@@ -91,7 +91,8 @@ func (s *Engine) ErasedTag(t Table, key []byte) [8]byte {
 }
 
 // pagesOf returns the numbers of all pages of artefacts: an erase that takes names leaves no row
-// that has them.
+// that has them. The numbers are kept as spans, since pages of one artefact mostly follow each
+// other.
 func (s *Engine) pagesOf(refs []store.Ref) (spans []manifest.Span, err error) {
 	var nums []uint64
 	for _, ref := range refs {

@@ -54,11 +54,18 @@
 //
 // A host is a store that owns a Log and Rows. Besides the methods of store.Store it calls:
 //
-//	open         New, Attach, Identify, then LoadRows or LoadColumns (IndexAnew if only the index is damaged), Follow, Start
-//	the order    Position, Counters, Follow, Durable, Lost: the engine as its Log sees it (Follower)
-//	checkpoint   Waiting, Checkpoint, FlushTail; Columns for a snapshot of the columns
+//	open         New, Attach, Identify, then LoadRows or LoadColumns (IndexAnew if only the index is damaged), Follow, Start;
+//	             LimitPages bounds the numbers that are believed, Followed counts the leaves that Follow got
+//	the order    Position, Counters, Follow, Durable, Lost: the engine as its Log sees it (Follower);
+//	             AppendLeafHead and OutcomeIn for what the Log writes and answers
+//	commits      Submit: a batch with instructions of the host (Request)
+//	checkpoint   Waiting and Unflushed say when, then Checkpoint, FlushTail; Columns for a snapshot of the columns
 //	gc           Collect, OldestHold
-//	erase        Erase, then for each run: Purge, Purging, EraseOutcomes, EraseDone; EraseRest after an open
-//	check        Check, MarkIndexDamaged, IndexDamaged
+//	erase        Erase, then for each run: Purge, Purging, EraseOutcomes, EraseDone; EraseRest after an open;
+//	             ErasedTag and DestroyedHead for rows whose key is destroyed
+//	check        Check, MarkIndexDamaged, IndexDamaged; SumRows and NewestOutcome for what the host keeps about its rows
+//	figures      Count, Undecided
+//	errors       Corrupt, AuditError
 //	end          Fail and Failure, Shut, Closed and Stopped; Readable and Writable say why a call is refused
+//	tests        At
 package engine

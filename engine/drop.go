@@ -27,20 +27,6 @@ import (
 // Rejected: deleting the row too. History, lineage and old manifests name the version, and "dropped
 // by gc" would look like "never existed".
 
-// tombstone returns what stays of a dropped version: what names it and its pages, what it replaced
-// (which stays replaced), and what the index knows its pages by, because newer versions may have
-// them. Unknown fields stay: this program cannot tell whether they are content.
-func tombstone(h *store.Head, by string) *store.Head {
-	return &store.Head{
-		Artefact: store.Artefact{
-			ID: h.ID, Kind: h.Kind, Provenance: h.Provenance, Priority: h.Priority, CurrentAsOf: h.CurrentAsOf, ExpiresAt: h.ExpiresAt,
-			Seq: h.Seq, Name: h.Name, Source: h.Artefact.Source, Supersedes: h.Supersedes, Unknown: h.Artefact.Unknown,
-		},
-		Unknown: h.Unknown,
-		Scope:   h.Scope, Art: h.Art, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, GroupNum: h.GroupNum, Rows: h.Rows, Gone: true, GoneBy: by,
-	}
-}
-
 // errNoneLeft means that all that was to be dropped is named by now.
 var errNoneLeft = errors.New("ctxpage: nothing is left to drop")
 
@@ -104,18 +90,19 @@ func (s *Engine) installGone(t *format.Hot, rows []store.PageRow, row []byte, en
 // goneCol returns the column of a page that no version has any more. It depends only on fields that
 // are still known after a reopen.
 func goneCol(art uint64, scope uint32, r *store.PageRow, page uint32) pageCol {
-	return pageCol{art: art, lsn: r.LSN, page: page, version: r.Version, scope: scope, flags: format.FlagGone}
+	return pageCol{art: uint32(art), lsn: r.LSN, page: page, version: r.Version, scope: scope, flags: format.FlagGone}
 }
 
 // drop takes a version that is not the newest out of the catalogue, and gives its pages that no
-// version has any more: those for which it was the newest that had them (share).
+// version has any more: those for which it was the newest that had them (share). ErrMalformed: the
+// record names what this catalogue does not have, so it is damaged or of another history.
 func (c *catalogue) drop(t *format.Hot, rows []store.PageRow) (gone []uint64, err error) {
-	if t.Art > uint64(len(c.arts)) || t.Version >= c.art(t.Art).version {
+	if t.Art > uint64(c.arts.len()) || t.Version >= c.art(t.Art).version {
 		return nil, codec.ErrMalformed
 	}
 	for i := range rows {
 		num := rows[i].Num
-		if num > uint64(len(c.pages)) || c.page(num).art != t.Art {
+		if !c.hasPage(t.Art, num) {
 			return nil, codec.ErrMalformed
 		}
 		p := c.page(num)
@@ -123,9 +110,11 @@ func (c *catalogue) drop(t *format.Hot, rows []store.PageRow) (gone []uint64, er
 			continue
 		}
 		col := goneCol(t.Art, t.Scope, &rows[i], uint32(i+1))
-		col.end, col.next = p.end, p.next
+		ended := *c.rareOf(p)
+		ended.expires, col.rare = 0, p.rare
 		c.account(p, -1)
 		*p = col
+		c.setRare(p, ended)
 		c.grouped.set(num, false)
 		c.versions--
 		c.dropped++
@@ -140,7 +129,7 @@ func (s *Engine) locateGone(scope string, h *store.Head, ref store.Ref) (store.L
 	if ref.Page > 0 && ref.Page <= len(h.Rows) {
 		num := h.Rows[ref.Page-1].Num
 		if p := s.cat.page(num); !p.gone() {
-			return store.Located{Scope: scope, Version: p.head, LSN: h.LSN, Pages: []store.PageKey{{Num: num, Version: p.head}}, Expires: p.expires}, nil
+			return store.Located{Scope: scope, Version: p.head, LSN: h.LSN, Pages: []store.PageKey{{Num: num, Version: p.head}}, Expires: s.cat.expires(p)}, nil
 		}
 	}
 	return store.Located{}, store.GoneError(h, ref.Page)
@@ -208,13 +197,12 @@ func (s *Engine) nameGone(v *corpus, q *store.CandidateQuery, out *store.Candida
 		return
 	}
 	n := 0
-	for i := range s.cat.pages {
-		p := &s.cat.pages[i]
-		if !p.gone() || p.lsn > q.AsOf || p.end <= q.AsOf || v.masked[p.art] || !slices.Contains(v.chain, p.scope) {
+	for num, p := range s.cat.pages.all() {
+		if !p.gone() || p.lsn > q.AsOf || s.cat.end(p) <= q.AsOf || v.masked[uint64(p.art)] || !slices.Contains(v.chain, p.scope) {
 			continue
 		}
 		if n++; n <= nearestMisses {
-			c := s.cat.candidate(uint64(i + 1))
+			c := s.cat.candidate(num)
 			c.Excluded = store.ReasonGone
 			addMiss(out, c)
 		}

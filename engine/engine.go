@@ -48,7 +48,7 @@ type Space interface {
 	Relieve(ctx context.Context) error
 	// Tight reports whether the disk is full or nearly full.
 	Tight() bool
-	// NoSpace adds advice to the error of a batch of n bytes that found the disk full.
+	// NoSpace adds advice to the error of a batch of n bytes, or of leaves, that found the disk full.
 	NoSpace(err error, n int64) error
 }
 
@@ -74,6 +74,10 @@ func (endless) NoSpace(err error, _ int64) error                   { return err 
 //	Start     commits and reads may come
 //	Fail      a write failed or memory no longer follows the log: no more commits; reads go on
 //	Shut      neither commits nor reads
+//
+// Fields without a remark of their own: opts, rows, log and Leaves are set before Start and stay;
+// overlay, frozen, high and what counts held batches are under cat.mu; the rest is atomic, or has a
+// lock inside.
 type Engine struct {
 	opts      Options
 	info      store.Info
@@ -99,6 +103,8 @@ type Engine struct {
 	frozen  *overlay // being written by a checkpoint; under cat.mu
 	high    highest  // numbers of the catalogue when the rows were written; under cat.mu
 
+	pageRows []store.PageRow // memory of install; under cat.mu
+
 	// heldOpen is how many held batches wait for review, if heldKnown. heldChanges counts holds and
 	// decisions. Under cat.mu.
 	heldOpen, heldChanges int
@@ -106,7 +112,8 @@ type Engine struct {
 	quotas                quotas
 	bodies                bodies // of audit leaves; a lock of its own
 
-	seq sequencer
+	seq    sequencer
+	behind behind
 
 	provedFrom firstEntry // of head rows and held batches
 	stateFrom  firstEntry // of state rows
@@ -164,7 +171,8 @@ func (s *Engine) Failure() error {
 
 // Fail ends commits after a failed write or sync, and returns the first failure. Commits in flight
 // have an unknown outcome, and no later write may build on them. Reads go on. Reopening the store
-// reads what the disk has.
+// reads what the disk has. Fail may be called more than once and from any goroutine. Only the first
+// error counts, and every caller gets that one: what failed first is what a person must look at.
 func (s *Engine) Fail(err error) error {
 	unknown := fmt.Errorf("%w: %w; reopen the database and repeat with the same id", store.ErrOutcomeUnknown, err)
 	s.failed.CompareAndSwap(nil, &unknown)
@@ -200,7 +208,8 @@ func (s *Engine) MarkIndexDamaged() { s.reindex.Store(true) }
 func (s *Engine) IndexDamaged() bool { return s.reindex.Load() }
 
 // Shut refuses commits and reads from now on and wakes callers that wait to be admitted or for
-// changes. It returns false if it was called before.
+// changes. It returns false if it was called before. Shut does not wait: calls under way end with
+// what they have. The store that owns the files waits for its own jobs.
 func (s *Engine) Shut() bool {
 	first := s.closed.CompareAndSwap(false, true)
 	if first {

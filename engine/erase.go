@@ -11,6 +11,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -67,6 +68,7 @@ type erasure struct {
 	// forget are artefacts that were erased and of which no row stays; last: the names of scopes and groups go.
 	forget []store.Ref
 	last   bool
+	groups map[uint64]bool    // whose names go: the rows that stay do not need them
 	tail   store.EraseReport  // what this commit erased; the sequencer sets it
 	sum    *store.EraseReport // what the commits before it erased
 }
@@ -77,7 +79,8 @@ func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.
 	if err := cmp.Or(job.Check(), s.Writable()); err != nil {
 		return store.EraseReport{}, err
 	}
-	run, err := store.NewID(s.opts.Now(), s.opts.Rand)
+	now := s.opts.Now() // of the trace and of the report: whoever has the report can compare them
+	run, err := store.NewID(now, s.opts.Rand)
 	if err != nil {
 		return store.EraseReport{}, err
 	}
@@ -92,7 +95,7 @@ func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.
 		return store.EraseReport{}, err
 	}
 	row := eraseRow{Leaves: job.Leaves, Names: job.Names, Report: store.EraseReport{
-		Trace: run.String(), At: s.opts.Now().UTC(), By: job.By, Reason: job.Reason, Asked: job.Asked, Cascade: job.Cascade, Backups: job.Backups,
+		Trace: run.String(), At: now.UTC(), By: job.By, Reason: job.Reason, Asked: job.Asked, Cascade: job.Cascade, Backups: job.Backups,
 	}, Job: job}
 	if s.opts.Sealed {
 		row.Report.Batches = slices.Clone(job.Held)
@@ -207,7 +210,7 @@ func (s *Engine) replaces(h *store.Head) bool {
 	defer s.cat.mu.RUnlock()
 	return slices.ContainsFunc(h.Supersedes, func(id string) bool {
 		art := s.cat.lookup(s.cat.byName[h.Scope], id)
-		return art != 0 && s.cat.art(art).by == h.Art
+		return art != 0 && uint64(s.cat.succession(art).by) == h.Art
 	})
 }
 
@@ -247,7 +250,7 @@ func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow, fir
 	b.ID, b.Trace, b.Now = id, row.Report.Trace, s.opts.Now()
 	b.Leaf = manifest.Record{Type: manifest.TypeErase, Action: "erase", By: row.Report.By, Reason: row.Report.Reason,
 		Query: store.AskedDigest(row.Report.Asked, row.Report.Cascade)}
-	e.run, e.sum = row.Report.Trace, &row.Report
+	e.run, e.sum, e.groups = row.Report.Trace, &row.Report, s.groupNumbers(e.job.Groups)
 	if row.Stage == erasePurge {
 		e.tail.Held, e.tail.Questions, e.tail.State = len(e.job.Held), len(e.job.Questions), len(e.job.State)
 		e.tail.Bodies = manifest.CountOf(e.job.Leaves)
@@ -263,7 +266,10 @@ func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow, fir
 		return err
 	}
 	if e.last {
-		b.unname, b.ungroup = e.job.Scopes, e.job.Groups
+		b.unname, b.ungroup = e.job.Scopes, s.groupsBeside(e.job)
+		if b.grouped, err = s.pastGroups(b.ungroup); err != nil {
+			return err
+		}
 	}
 	out, err := s.Submit(context.WithoutCancel(ctx), *b)
 	if errors.Is(err, errNoneLeft) { // a scope or an artefact was written to again: the names stay
@@ -325,35 +331,21 @@ func (s *Engine) eraseArtefact(e *erasure, ref store.Ref, p *Commit, leaf *manif
 	if err != nil {
 		return err
 	}
-	e.tail.Artefacts++
-	end := erasedHead(newest, e)
-	end.Version, end.LSN, end.PutAt, end.Deleted, end.Gone, end.Rows, end.Supersedes, end.Floor = newest.Version+1, p.record.LSN, codec.FromMicros(p.record.At), true, false, nil, nil, false
-	end.Actor = "operator"
+	e.tail.Trace, e.tail.By = e.run, e.job.By
+	rest := rules.Erase(heads, p.record.LSN, codec.FromMicros(p.record.At), &e.tail)
 	for i, num := range lastPages(heads) {
-		r := store.Ref{Scope: ref.Scope, ID: ref.ID, Page: i + 1, Version: end.Version}
-		w := manifest.Write{Num: num, Ref: r.String(), Version: end.Version, Deleted: true}
+		r := store.Ref{Scope: ref.Scope, ID: ref.ID, Page: i + 1, Version: rest[0].Version}
+		w := manifest.Write{Num: num, Ref: r.String(), Version: r.Version, Deleted: true}
 		if e.job.Names {
 			w.Ref = ""
 		}
 		leaf.Writes = append(leaf.Writes, w)
 	}
-	if err := s.addErased(p, leaf, end); err != nil {
-		return err
-	}
-	for _, h := range heads {
-		if !h.Gone && !h.Deleted {
-			e.tail.Versions++
-			for i := range h.Rows {
-				if h.Rows[i].Version == h.Version {
-					e.tail.Pages++
-					e.tail.Bytes += int64(h.Rows[i].Bytes)
-				}
-			}
+	for _, h := range rest {
+		if e.groups[h.GroupNum] {
+			h.GroupNum, h.Group = 0, ""
 		}
-		if h.ErasedBy != "" {
-			continue
-		}
-		if err := s.addErased(p, leaf, erasedHead(h, e)); err != nil {
+		if err := s.addErased(p, leaf, h); err != nil {
 			return err
 		}
 	}
@@ -379,20 +371,6 @@ func (s *Engine) addErased(p *Commit, leaf *manifest.Record, h *store.Head) erro
 	_, group := s.cat.names(&format.Hot{Group: h.GroupNum})
 	s.cat.mu.RUnlock()
 	return s.addHead(&p.record, leaf, format.HeadRecord{Head: h}, s.seq.scope(h.Scope), group, format.EncodeCold(h))
-}
-
-// erasedHead returns the remainder of a version: the names of the version and its pages, and Supersedes, so that superseded
-// artefacts do not come back. Sizes go, and so do unknown fields: this program cannot tell them from content.
-func erasedHead(h *store.Head, e *erasure) *store.Head {
-	rows := make([]store.PageRow, len(h.Rows))
-	for i, r := range h.Rows {
-		rows[i] = store.PageRow{Num: r.Num, Version: r.Version, LSN: r.LSN}
-	}
-	return &store.Head{
-		Artefact: store.Artefact{ID: h.ID, Kind: h.Kind, Provenance: h.Provenance, Supersedes: h.Supersedes},
-		Scope:    h.Scope, Art: h.Art, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt, GroupNum: h.GroupNum, Rows: rows,
-		Deleted: h.Deleted, Floor: h.Floor, Gone: true, GoneBy: e.run, ErasedBy: e.job.By,
-	}
 }
 
 // EraseRest finishes the commits of runs that a crash interrupted, and returns the runs whose files

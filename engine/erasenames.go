@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -16,7 +17,7 @@ import (
 //
 //	artefacts   all of their rows go, as gc forgets one                                forgets, installForget
 //	scopes      as when gc finds them empty                                            unname, dropScopes
-//	groups      the names of sessions, once nothing is in them                         ungroup, dropGroup
+//	groups      the names of sessions and other groups, once no row is in them         ungroup, dropGroup
 //	outcomes    of batches whose leaf is pruned keep status and LSN, and no reference  EraseOutcomes
 //
 // The bodies of leaves are the owner's of the archive (manifest.Log.Prune). They go last, because
@@ -35,9 +36,82 @@ func goneGroup(key string) (num uint64, ok bool) {
 	return binary.BigEndian.Uint64([]byte(rest)), true
 }
 
-// ungroup gives the state rows by which groups go in which nothing is. The caller has the tail of
-// the log.
-func (s *Engine) ungroup(refs []store.Ref) (rows []store.StateRow) {
+// groupNumbers returns the numbers of groups that are there; nil: none is.
+func (s *Engine) groupNumbers(refs []store.Ref) (nums map[uint64]bool) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	for _, r := range refs {
+		if num := s.cat.named[artKey{s.cat.byName[r.Scope], r.ID}]; num != 0 {
+			if nums == nil {
+				nums = map[uint64]bool{}
+			}
+			nums[num] = true
+		}
+	}
+	return nums
+}
+
+// groupsBeside returns the groups of a job, and with Names all those of the scopes in which it erases: a row of which gc or an
+// earlier erase left little does not say of which group it was. Which of them are empty is seen at the tail (ungroup).
+func (s *Engine) groupsBeside(job *store.EraseJob) []store.Ref {
+	if !job.Names {
+		return job.Groups
+	}
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	in := map[uint32]string{}
+	for _, r := range slices.Concat(job.Refs, job.Groups) {
+		in[s.cat.byName[r.Scope]] = r.Scope
+	}
+	delete(in, 0)
+	var all []store.Ref
+	for i := range s.cat.groups {
+		if g := &s.cat.groups[i]; in[g.scope] != "" {
+			all = append(all, store.Ref{Scope: in[g.scope], ID: g.name})
+		}
+	}
+	return all
+}
+
+// pastGroups are groups that rows of past versions are in, as of an LSN. Such a row is proved with
+// the name of its group, so the name stays as long as the row does.
+type pastGroups struct {
+	nums map[uint64]bool
+	lsn  uint64
+}
+
+// pastGroups reads the rows of artefacts that were in more than one group; of the others the
+// catalogue knows the group. It runs before the tail is taken, because it reads rows.
+func (s *Engine) pastGroups(refs []store.Ref) (p pastGroups, err error) {
+	p.nums = map[uint64]bool{}
+	var moved []format.HeadKey
+	s.cat.mu.RLock()
+	p.lsn = s.cat.lsn
+	scopes := map[uint32]bool{}
+	for _, r := range refs {
+		scopes[s.cat.byName[r.Scope]] = true
+	}
+	for num, a := range s.cat.arts.all() {
+		if ever := *s.cat.ever.at(num - 1); a.version > 0 && scopes[a.scope] && (ever&everKnown == 0 || ever&everMoved != 0) {
+			moved = append(moved, format.HeadKey{Art: num, Version: a.version})
+		}
+	}
+	s.cat.mu.RUnlock()
+	for _, k := range moved {
+		heads, err := s.heads(k.Art, k.Version)
+		if err != nil {
+			return p, err
+		}
+		for _, h := range heads {
+			p.nums[h.GroupNum] = true
+		}
+	}
+	return p, nil
+}
+
+// ungroup gives the state rows by which groups go that no row is in, and that no version left since
+// past was read. The caller has the tail of the log.
+func (s *Engine) ungroup(refs []store.Ref, past *pastGroups) (rows []store.StateRow) {
 	if len(refs) == 0 {
 		return nil
 	}
@@ -51,11 +125,11 @@ func (s *Engine) ungroup(refs []store.Ref) (rows []store.StateRow) {
 	}
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
-	for i := range s.cat.arts {
-		busy[s.cat.arts[i].group] = true
+	for _, a := range s.cat.arts.all() {
+		busy[uint64(a.group)] = true
 	}
 	for _, r := range refs {
-		if num := s.cat.named[artKey{s.cat.byName[r.Scope], r.ID}]; num != 0 && !busy[num] {
+		if num := s.cat.named[artKey{s.cat.byName[r.Scope], r.ID}]; num != 0 && !busy[num] && !past.nums[num] && s.cat.groups[num-1].moved <= past.lsn {
 			rows = append(rows, store.StateRow{Key: string(binary.BigEndian.AppendUint64([]byte(groupGonePrefix), num))})
 		}
 	}

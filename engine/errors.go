@@ -9,7 +9,8 @@ import (
 )
 
 // AuditError turns an error of the audit into the error that store.Store promises. Damage has the
-// right type already.
+// right type already. Errors that are about one leaf (manifest.ErrNoLeaf, ErrNoQuestion) pass as
+// they are: they are part of the interface.
 func AuditError(err error) error {
 	switch {
 	case errors.Is(err, manifest.ErrNewerFormat):

@@ -87,21 +87,21 @@ const (
 	tagMeta     = 23
 )
 
-// ofRow returns the number of the combination in a row. The decoder stands behind the page rows.
-// Other fields are not decoded: an open reads a million rows.
-func (f *facts) ofRow(t *format.Hot, d codec.Decoder) (uint32, error) {
+// ofRow sets t.Facts to the number of the combination in a row, and t.Ever. The decoder stands
+// behind the page rows. Other fields are not decoded: an open reads a million rows.
+func (f *facts) ofRow(t *format.Hot, d codec.Decoder) error {
 	if t.HasFields() {
 		if t.CutTail(&d); d.Err != nil {
-			return 0, d.Err
+			return d.Err
 		}
 	} else {
 		var h store.Head
 		if err := format.DecodeCold(t, &d, &h); err != nil {
-			return 0, err
+			return err
 		}
 		d.B = format.EncodeCold(&h)
 	}
-	var subject, tags, meta []byte
+	var subject, tags, meta, source, group, derived []byte
 	eachField(d.B, func(tag uint64, artefact []byte) {
 		if tag == tagArtefact {
 			eachField(artefact, func(tag uint64, v []byte) {
@@ -112,11 +112,18 @@ func (f *facts) ofRow(t *format.Hot, d codec.Decoder) (uint32, error) {
 					tags = v
 				case tagMeta:
 					meta = v
+				case tagSource:
+					source = v
+				case tagGroup:
+					group = v
+				case tagDerived:
+					derived = v
 				}
 			})
 		}
 	})
-	return f.number(f.encode(subject, tags, meta)), nil
+	t.Facts, t.Ever = f.number(f.encode(subject, tags, meta)), everOf(t, subject, meta, source, group, derived)
+	return nil
 }
 
 // eachField calls fn with the fields of a record. Damage ends it; decoding the row reports the

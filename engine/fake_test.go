@@ -315,6 +315,13 @@ func (r memoryRows) From(t Table, key []byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
+func (r memoryRows) Next(t Table, key []byte) (k, v []byte) {
+	for k, v := range r.From(t, key) {
+		return k, v
+	}
+	return nil, nil
+}
+
 func (r memoryRows) Before(t Table, key []byte) []byte {
 	keys := r.keys(t)
 	if at, _ := slices.BinarySearch(keys, string(key)); at > 0 {

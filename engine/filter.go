@@ -44,7 +44,8 @@ func (b *bits) set(num uint64, in bool) {
 func (b bits) has(num uint64) bool { return num/64 < uint64(len(b)) && b[num/64]&(1<<(num%64)) != 0 }
 
 // matcher decides by columns whether a page passes a filter, apart from its times. It remembers the
-// answer for each combination of tags and metadata, of which there are far fewer than pages.
+// answer for each combination of tags and metadata, of which there are far fewer than pages. So a
+// filter on tags costs each page a look-up by number, not a comparison.
 type matcher struct {
 	kinds  []store.Kind
 	prefix string
@@ -68,7 +69,7 @@ func (m *matcher) holds(c *catalogue, p *pageCol) bool {
 	if m.any && !m.holdFacts(c, p.facts) {
 		return false
 	}
-	return m.prefix == "" || strings.HasPrefix(string(c.idBytes(uint32(p.art))), m.prefix)
+	return m.prefix == "" || strings.HasPrefix(string(c.idBytes(p.art)), m.prefix)
 }
 
 // holdFacts compares a combination once, and remembers the answer under its number.
@@ -159,8 +160,8 @@ func (s *sieve) stray(c *catalogue) uint64 {
 	s.build.Do(func() { s.fill(c) })
 	fresh := newSieve(s.key, s.f, s.chain)
 	fresh.fill(c)
-	for i := range c.pages {
-		if num := uint64(i + 1); s.pages.has(num) != fresh.pages.has(num) {
+	for num := range c.pages.all() {
+		if s.pages.has(num) != fresh.pages.has(num) {
 			return num
 		}
 	}
@@ -175,22 +176,22 @@ func (s *sieve) fill(c *catalogue) {
 		if slices.Contains(s.chain[:i], n) || c.scopes[n-1] == nil { // nil: its name went, so nothing is in it
 			continue
 		}
-		if arts := c.scopes[n-1].byID.all(); 8*len(arts) > len(c.pages) {
+		if arts := c.scopes[n-1].byID.all(); 8*len(arts) > c.pages.len() {
 			large = append(large, n)
 		} else {
 			for _, art := range arts {
 				for _, num := range c.nums(uint64(art)) {
-					s.enter(c, num)
+					s.enter(c, uint64(num))
 				}
 			}
 		}
 	}
-	for i := range c.pages {
-		if len(large) == 0 {
-			break
-		}
-		if c.current.has(uint64(i+1)) && slices.Contains(large, c.pages[i].scope) {
-			s.enter(c, uint64(i+1))
+	if len(large) == 0 {
+		return
+	}
+	for num, p := range c.pages.all() {
+		if c.current.has(num) && slices.Contains(large, p.scope) {
+			s.enter(c, num)
 		}
 	}
 }
@@ -249,6 +250,10 @@ func (c *catalogue) date(num uint64, asOf, put int64) {
 // narrowing is a filter as one question applies it. strict takes away the exemption of system
 // pages. session is the number of the group whose members pass whatever the filter says; 0: there
 // is none.
+//
+//	set false   a question of the past: each page that words find is matched by itself
+//	set true    pass has a bit for each page that may be found: the sieve, cut by times, with what is
+//	            exempt and with what is not live
 type narrowing struct {
 	f       *store.Filter
 	strict  bool
@@ -271,7 +276,7 @@ func timed(f *store.Filter) bool {
 // are not live are set too: the index must find their words, and Resolve decides.
 func (w *narrowing) fill(c *catalogue, chain []uint32) {
 	s := c.sieve(w.f, chain)
-	words := len(c.pages)/64 + 1
+	words := c.pages.len()/64 + 1
 	w.pass = append(w.pass[:0], s.pages[:min(words, len(s.pages))]...)
 	for len(w.pass) < words {
 		w.pass = append(w.pass, 0)
@@ -294,7 +299,7 @@ func (w *narrowing) fill(c *catalogue, chain []uint32) {
 	}
 	if w.session != 0 {
 		for _, num := range c.groups[w.session-1].members {
-			exempt(num)
+			exempt(uint64(num))
 		}
 	}
 	w.sortSparse(c, chain)
@@ -323,7 +328,7 @@ func (w *narrowing) cutTimes(c *catalogue) (n int) {
 			for left := set; left != 0 && !(first && last); left &= left - 1 {
 				bit := uint64(mathbits.TrailingZeros64(left))
 				p := c.page(uint64(at)*blockPages + uint64(i)*64 + bit)
-				if !w.within(p.asOf, c.art(p.art).putAt) {
+				if !w.within(p.asOf, c.pageArt(p).putAt) {
 					block[i] &^= 1 << bit
 				}
 			}
@@ -344,7 +349,7 @@ func (w *narrowing) passes(c *catalogue, num uint64, p *pageCol) bool {
 	switch {
 	case w.set && !p.retired: // a superseded page is no candidate, but may be the neighbour of one
 		return w.pass.has(num)
-	case !w.strict && c.exemptFromRules(p), w.session != 0 && c.art(p.art).group == w.session:
+	case !w.strict && c.exemptFromRules(p), w.session != 0 && uint64(c.pageArt(p).group) == w.session:
 		return true
 	}
 	if w.match == nil {
@@ -379,11 +384,7 @@ func (w *narrowing) sortSparse(c *catalogue, chain []uint32) {
 	}
 	for _, list := range by {
 		slices.SortFunc(list, compareEntries)
-		o := sortedList{n: len(list)}
-		if len(list) > 0 {
-			o.chunks = [][]entry{list}
-		}
-		w.lists = append(w.lists, o)
+		w.lists = append(w.lists, sortedOf(list))
 	}
 }
 
@@ -407,10 +408,11 @@ func (s *Engine) narrowed(f *finding) {
 	*w = narrowing{f: q.Filter, strict: q.Strict, session: v.session, pass: w.pass, lists: w.lists[:0]}
 	w.put = func(num uint64) int64 {
 		p := s.cat.page(num)
-		if p.head == s.cat.art(p.art).version {
-			return s.cat.art(p.art).putAt
+		a := s.cat.pageArt(p)
+		if p.head == a.version {
+			return a.putAt
 		}
-		h, err := s.headWithin(w.tx, format.HeadKey{Art: p.art, Version: p.head})
+		h, err := s.headWithin(w.tx, format.HeadKey{Art: uint64(p.art), Version: p.head})
 		if err != nil { // whoever loads the page is told
 			return 0
 		}
@@ -445,9 +447,8 @@ func (v *corpus) filteredOut() (n int) {
 		}
 		return n - w.n
 	}
-	for i := range c.pages {
-		p := &c.pages[i]
-		if p.art != 0 && !p.gone() && slices.Contains(v.chain, p.scope) && c.resolve(uint64(i+1), v.q.AsOf, v.past) == uint64(i+1) && !w.passes(c, uint64(i+1), p) {
+	for num, p := range c.pages.all() {
+		if p.art != 0 && !p.gone() && slices.Contains(v.chain, p.scope) && c.resolve(num, v.q.AsOf, v.past) == num && !w.passes(c, num, p) {
 			n++
 		}
 	}

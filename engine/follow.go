@@ -60,7 +60,7 @@ func (s *Engine) Counters() Counters {
 	c := s.cat
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return Counters{LSN: c.lsn + 1, Leaf: s.Leaves.Size(), Art: uint64(len(c.arts)) + 1, Num: uint64(len(c.pages)) + 1, Group: uint64(len(c.groups)) + 1}
+	return Counters{LSN: c.lsn + 1, Leaf: s.Leaves.Size(), Art: uint64(c.arts.len()) + 1, Num: uint64(c.pages.len()) + 1, Group: uint64(len(c.groups)) + 1}
 }
 
 // Follow implements Follower: it takes the next record of the log. A *RecordError says what is
@@ -239,7 +239,8 @@ func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err erro
 		h := &c.Heads[i]
 		d := codec.Decoder{B: h.Row}
 		t := format.DecodeHot(&d)
-		rows := format.DecodeRows(&d, &t, nil)
+		rows := format.DecodeRows(&d, &t, s.pageRows) // nobody keeps them
+		s.pageRows = rows[:0]
 		if d.Err != nil {
 			return nil, d.Err
 		}
@@ -262,11 +263,12 @@ func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err erro
 			}
 			continue
 		}
-		if t.Art <= uint64(len(s.cat.arts)) {
-			ended = append(ended, s.cat.nums(t.Art)...)
+		if t.Art <= uint64(s.cat.arts.len()) {
+			for _, num := range s.cat.nums(t.Art) {
+				ended = append(ended, uint64(num))
+			}
 		}
-		var err error
-		if t.Facts, err = s.cat.facts.ofRow(&t, d); err != nil {
+		if err := s.cat.facts.ofRow(&t, d); err != nil {
 			return nil, err
 		}
 		s.cat.install(&t, rows)

@@ -77,14 +77,16 @@ func parseHighest(s string) (h highest, err error) {
 	return h, err
 }
 
-// pad gives the tables of the catalogue the length they had when the file was written.
+// pad gives the tables of the catalogue the length they had when the file was written. Both bounds
+// are of hostile numbers: artefacts and scopes have 32 bits, and pageLimit is what files of this
+// size can have.
 func (s *Engine) pad(h highest) error {
-	if max(h.art, h.scope) > 1<<32-1 || s.pageLimit != 0 && max(h.art, h.num, h.group, h.scope) > s.pageLimit {
+	if max(h.art, h.num, h.group, h.scope) > mostNumber || s.pageLimit != 0 && max(h.art, h.num, h.group, h.scope) > s.pageLimit {
 		return fmt.Errorf("highest numbers %v are not possible in files of this size", h)
 	}
 	c := s.cat
-	c.arts = append(c.arts, make([]artCol, max(0, int(h.art)-len(c.arts)))...)
-	c.pages = append(c.pages, make([]pageCol, max(0, int(h.num)-len(c.pages)))...)
+	c.growArts(int(h.art))
+	c.pages.grow(int(h.num))
 	c.groups = append(c.groups, make([]groupCol, max(0, int(h.group)-len(c.groups)))...)
 	c.scopes = append(c.scopes, make([]*scopeCol, max(0, int(h.scope)-len(c.scopes)))...)
 	return nil
@@ -93,7 +95,7 @@ func (s *Engine) pad(h highest) error {
 // highest returns the numbers given so far: the lengths of the tables, because no number is ever
 // taken back.
 func (c *catalogue) highest() highest {
-	return highest{uint64(len(c.arts)), uint64(len(c.pages)), uint64(len(c.groups)), uint64(len(c.scopes))}
+	return highest{uint64(c.arts.len()), uint64(c.pages.len()), uint64(len(c.groups)), uint64(len(c.scopes))}
 }
 
 // installForget makes it visible that rows go. The caller holds cat.mu, or is recovery. The columns
@@ -101,7 +103,7 @@ func (c *catalogue) highest() highest {
 // all, which is made once for a record.
 func (s *Engine) installForget(t *format.Hot, rows []store.PageRow, row []byte) error {
 	c, o := s.cat, s.overlay
-	if t.Art == 0 || t.Art > uint64(len(c.arts)) || c.art(t.Art).version < t.Version {
+	if t.Art == 0 || t.Art > uint64(c.arts.len()) || c.art(t.Art).version < t.Version {
 		return codec.ErrMalformed
 	}
 	f := forgotten{art: t.Art, below: t.Version, whole: t.Flags&format.FlagForgotten != 0}
@@ -113,7 +115,7 @@ func (s *Engine) installForget(t *format.Hot, rows []store.PageRow, row []byte) 
 		c.clear(map[uint64]uint32{t.Art: t.Version}, rows)
 		return nil
 	}
-	if a := c.art(t.Art); a.pages > 0 || a.version != t.Version {
+	if a := c.art(t.Art); a.live() || a.version != t.Version {
 		return codec.ErrMalformed
 	}
 	own := artKey{t.Scope, "\x00" + string(t.ID)}
@@ -132,12 +134,12 @@ func (c *catalogue) clear(arts map[uint64]uint32, but []store.PageRow) {
 	if len(arts) == 0 {
 		return
 	}
-	for i := range c.pages {
-		p := &c.pages[i]
-		if upTo := arts[p.art]; p.art == 0 || !p.gone() || p.version > upTo {
+	for num, p := range c.pages.all() {
+		if upTo := arts[uint64(p.art)]; p.art == 0 || !p.gone() || p.version > upTo {
 			continue
 		}
-		if !slices.ContainsFunc(but, func(r store.PageRow) bool { return r.Num == uint64(i+1) }) {
+		if !slices.ContainsFunc(but, func(r store.PageRow) bool { return r.Num == num }) {
+			c.setRare(p, nothing)
 			*p = pageCol{}
 			c.dropped--
 		}
@@ -145,7 +147,8 @@ func (c *catalogue) clear(arts map[uint64]uint32, but []store.PageRow) {
 }
 
 // forget takes a deleted artefact out of the tables. Its column stays, empty, so that no number
-// moves.
+// moves. The table is open addressing without marks for removed places: the entries behind are
+// moved up instead, so a search never gets longer by what was forgotten.
 func (c *catalogue) forget(num uint64) {
 	a := c.art(num)
 	mask := uint64(len(c.table) - 1)
@@ -162,7 +165,8 @@ func (c *catalogue) forget(num uint64) {
 	c.table[i] = 0
 	c.used--
 	c.scopes[a.scope-1].byID.remove(num)
-	*a = artCol{}
+	c.setSuccession(num, succession{})
+	*a, *c.ever.at(num - 1) = artCol{}, 0
 }
 
 // remove makes a new slice, because readers may hold the old one.
@@ -229,7 +233,8 @@ func deleteHeads(tx Writer, f forgotten, n *RowCounts) error {
 	return nil
 }
 
-// floorOf reads the row that stands for a version and all before it; nil: there is none.
+// floorOf reads the row that stands for a version and all before it; nil: there is none. It reads
+// the first row of the artefact: rows below a floor are gone, so the floor is the first.
 func floorOf(tx Reader, k format.HeadKey) ([]byte, error) {
 	prefix := format.HeadRowKey(format.HeadKey{Art: k.Art, Version: 0})[:9]
 	var key, v []byte
@@ -281,7 +286,7 @@ func (s *Engine) enqueueForget(b *Request, p *Commit, leaf *manifest.Record) err
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	for i, h := range b.forget {
-		if a := s.cat.art(h.Art); h.Forgotten && (a.version != h.Version || a.pages > 0) {
+		if a := s.cat.art(h.Art); h.Forgotten && (a.version != h.Version || a.live()) {
 			continue
 		}
 		_, group := s.cat.names(&format.Hot{Group: h.GroupNum})
@@ -306,7 +311,8 @@ func (c *collector) planRows(heads []*store.Head) {
 	for droppable < last && c.forgettable(heads[droppable]) {
 		droppable++
 	}
-	if h := heads[last]; droppable == last && h.Deleted && c.forgettable(h) && codec.Micros(h.PutAt) <= c.now-c.keep.For.Microseconds() && !c.s.holds.keep(h.LSN, 0) {
+	keep, _ := c.job.KeepIn(heads[last].Scope)
+	if h := heads[last]; droppable == last && h.Deleted && c.forgettable(h) && codec.Micros(h.PutAt) <= c.now-keep.For.Microseconds() && !c.s.holds.keep(h.LSN, 0) {
 		f := *h
 		f.Forgotten = true
 		c.deleted = append(c.deleted, &f)
@@ -331,7 +337,7 @@ func (c *collector) forgettable(h *store.Head) bool {
 		return false
 	}
 	c.names.mu.Lock()
-	named := c.names.refs[store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}] != ""
+	named := c.names.Refs[store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}] != ""
 	c.names.mu.Unlock()
 	if named {
 		return false
@@ -340,7 +346,7 @@ func (c *collector) forgettable(h *store.Head) bool {
 	cat.mu.RLock()
 	defer cat.mu.RUnlock()
 	for _, id := range h.Supersedes { // the artefact that it superseded must not come back
-		if art := cat.lookup(cat.byName[h.Scope], id); art != 0 && cat.art(art).by == h.Art {
+		if art := cat.lookup(cat.byName[h.Scope], id); art != 0 && uint64(cat.succession(art).by) == h.Art {
 			return false
 		}
 	}
@@ -505,5 +511,5 @@ func (c *collector) deletedBy(ref store.Ref, limit int64) bool {
 	cat.mu.RLock()
 	defer cat.mu.RUnlock()
 	art := cat.lookup(cat.byName[ref.Scope], ref.ID)
-	return art == 0 || cat.art(art).pages == 0 && cat.art(art).putAt <= limit
+	return art == 0 || !cat.art(art).live() && cat.art(art).putAt <= limit
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -34,13 +35,17 @@ import (
 // whole run; commits and reads go on.
 
 // drop is a version to be dropped. kept says why it was not; the sequencer sets it.
+//
+//	planned ──addDrop──▶ in a part ──flush──▶ dropped (a tombstone in the log)
+//	                        ├─ a reader holds it (holds) ──▶ kept, in use
+//	                        └─ something names it by now (enqueueDrops) ──▶ kept, with that reason
 type drop struct {
 	head *store.Head // the row that stays of it
 	kept string
 
 	cold  []byte
 	group string // the name of the group Head.GroupNum in the catalogue
-	from  *version
+	from  *rules.Version
 }
 
 // Limits of a run: what one commit may drop, and after how many commits a checkpoint frees the
@@ -51,20 +56,6 @@ const (
 	dropCommits  = 32
 	gcRefs       = 100 // references in a report
 )
-
-// version is one version of an artefact, as gc judges it. kept and why are never both empty once
-// whyKept has run.
-type version struct {
-	head   *store.Head
-	ended  int64  // when it stopped being current, microseconds
-	by     uint64 // the LSN of the commit that ended it; 0: it expired
-	why    string // why it may go
-	kept   string // why it stays; "": it goes
-	live   bool   // it is the newest, and its artefact is not deleted
-	pages  int    // how many go with it: those that no newer version has
-	bytes  int64
-	expect uint64 // the artefact must have this LSN when it is deleted first; 0: no delete is needed
-}
 
 // collector is one run. It holds one part of the drops at a time, so its memory does not grow with
 // their number. The names grow with the number of references.
@@ -83,7 +74,6 @@ type collector struct {
 	s        *Engine
 	ctx      context.Context
 	job      *store.GCJob
-	keep     store.GCKeep // in the scope of the artefact at hand
 	dry      bool
 	progress store.Progress
 	names    *names
@@ -100,8 +90,8 @@ type collector struct {
 	forget  []*store.Head // rows that go, planned by planRows
 	deleted []*store.Head // artefacts that are deleted and dropped
 	rep     store.GCReport
-	gone    map[string]*tally
-	kept    map[string]*tally
+	gone    rules.Tallies
+	kept    rules.Tallies
 }
 
 // Collect runs gc, or only plans it. The report says what was dropped even if the run ended with an
@@ -113,7 +103,7 @@ func (s *Engine) Collect(ctx context.Context, job store.Job, progress store.Prog
 	}
 	defer s.gcMu.Unlock()
 	c := &collector{s: s, ctx: ctx, job: job.GC, dry: job.Kind == store.JobGCPlan, progress: progress, names: newNames(s.opts.State),
-		now: codec.Micros(s.opts.Now()), gone: map[string]*tally{}, kept: map[string]*tally{}}
+		now: codec.Micros(s.opts.Now()), gone: rules.Tallies{}, kept: rules.Tallies{}}
 	err := s.Readable(ctx)
 	if err == nil && !c.dry {
 		err = s.Writable()
@@ -253,7 +243,7 @@ func (c *collector) stateRows(k *store.StateKind) error {
 		}
 		for _, r := range page.State {
 			c.names.mu.Lock()
-			err := c.names.state(k, r.Value)
+			err := c.names.State(k, r.Value)
 			c.names.mu.Unlock()
 			if err != nil {
 				return c.s.Corrupt(fmt.Sprintf("state row %q", r.Key), err)
@@ -272,7 +262,7 @@ func (c *collector) stateRows(k *store.StateKind) error {
 // number that was valid stays valid.
 func (c *collector) each(what string, fn func(art uint64) error) error {
 	c.s.cat.mu.RLock()
-	total := uint64(len(c.s.cat.arts))
+	total := uint64(c.s.cat.arts.len())
 	c.s.cat.mu.RUnlock()
 	for art := uint64(1); art <= total; art++ {
 		if art%1024 == 0 {
@@ -297,8 +287,8 @@ func (c *collector) state(art uint64) (scope string, newest uint32, live bool, e
 	cat.mu.RLock()
 	defer cat.mu.RUnlock()
 	a := cat.art(art)
-	if live = a.pages > 0; live {
-		expires = cat.page(cat.nums(art)[0]).expires
+	if live = a.live(); live {
+		expires = cat.expires(cat.page(uint64(a.first)))
 	}
 	return cat.scopeName(a.scope), a.version, live, expires
 }
@@ -315,7 +305,7 @@ func (c *collector) nameLineage(art uint64) error {
 	}
 	c.names.mu.Lock()
 	defer c.names.mu.Unlock()
-	c.names.lineage(h.Scope, &h.Artefact, false)
+	c.names.Lineage(h.Scope, &h.Artefact)
 	return nil
 }
 
@@ -328,30 +318,21 @@ func (c *collector) nameLineage(art uint64) error {
 func (c *collector) planArtefact(art uint64) error {
 	scope, newest, live, expires := c.state(art)
 	expired := live && expires != 0 && expires <= c.now
-	keep, ours := c.job.KeepIn(scope)
+	_, ours := c.job.KeepIn(scope)
 	if newest == 1 && !expired || !ours {
 		return nil
 	}
-	c.keep = keep
 	heads, err := c.s.heads(art, newest)
 	if err != nil || newest == 0 {
 		return err
 	}
 	c.planRows(heads)
-	vs := c.versions(heads, expired)
-	c.passNames(heads, vs)
-	for i := range vs {
-		vs[i].kept = c.whyKept(vs[i], len(vs)-1-i)
-	}
-	keepShared(vs)
-	for _, v := range vs {
-		switch {
-		case v.kept != "":
-			c.countKept(v)
-		default:
-			if err := c.addDrop(v); err != nil {
-				return err
-			}
+	c.passNames(heads)
+	for _, v := range rules.Judge(heads, c.job, codec.FromMicros(c.now), c.whyNamed) {
+		if v.Kept != "" {
+			c.kept.AddKept(v)
+		} else if err := c.addDrop(v); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -373,54 +354,16 @@ func (s *Engine) heads(art uint64, newest uint32) (heads []*store.Head, err erro
 	return heads, nil
 }
 
-// versions returns the versions that still have content, oldest first. A version ended with the
-// commit of the next one, or when it expired if that was earlier and expired versions may go.
-//
-// The pages and bytes of a version are those that go if all older versions go too: pages that no
-// newer version has. So the sums in the report count each page once.
-func (c *collector) versions(heads []*store.Head, expired bool) (vs []*version) {
-	last := len(heads) - 1
-	for i, h := range heads {
-		if h.Gone || len(h.Rows) == 0 {
-			continue
-		}
-		v := &version{head: h, live: i == last}
-		switch {
-		case v.live && expired:
-			v.ended, v.why, v.expect = codec.Micros(h.ExpiresAt), store.GoneExpired, h.LSN
-		case !v.live:
-			next := heads[i+1]
-			v.ended, v.by, v.why = codec.Micros(next.PutAt), next.LSN, store.GoneSuperseded
-			if next.Deleted {
-				v.why = store.GoneDeleted
-			}
-			if at := codec.Micros(h.ExpiresAt); c.job.Expired && at != 0 && at < v.ended {
-				v.ended = at
-			}
-		}
-		vs = append(vs, v)
-	}
-	for i, v := range vs {
-		for j, r := range v.head.Rows { // a page keeps its place (samePage)
-			if i == len(vs)-1 || j >= len(vs[i+1].head.Rows) || vs[i+1].head.Rows[j].Num != r.Num {
-				v.pages++
-				v.bytes += int64(r.Bytes)
-			}
-		}
-	}
-	return vs
-}
-
 // passNames tells names which pages of dropped versions still belong to later versions: a reference
 // to such a page keeps those.
-func (c *collector) passNames(heads []*store.Head, vs []*version) {
-	if len(vs) == len(heads) {
+func (c *collector) passNames(heads []*store.Head) {
+	if !slices.ContainsFunc(heads, func(h *store.Head) bool { return h.Gone }) {
 		return
 	}
 	still := map[uint64]bool{}
-	for _, v := range vs {
-		for _, r := range v.head.Rows {
-			still[r.Num] = true
+	for _, h := range heads {
+		for i := 0; i < len(h.Rows) && !h.Gone; i++ {
+			still[h.Rows[i].Num] = true
 		}
 	}
 	for _, h := range heads {
@@ -439,77 +382,18 @@ func (c *collector) passNames(heads []*store.Head, vs []*version) {
 	}
 }
 
-// whyKept says why a version stays; "": it goes. newer is the number of newer versions of its
-// artefact. Versions that a reader in flight may read stay too (holds).
-func (c *collector) whyKept(v *version, newer int) string {
-	switch {
-	case v.why == "":
-		return store.KeptNewest
-	case newer < c.keep.Versions:
-		return store.KeptNewest
-	case v.why == store.GoneExpired && !c.job.Expired:
-		return store.KeptExpired
-	case v.ended > c.now-c.keep.For.Microseconds():
-		return store.KeptYoung
-	}
-	if why := c.names.why(v.head); why != "" {
+// whyNamed says what names a version, or that a reader in flight may read it.
+func (c *collector) whyNamed(v *rules.Version) string {
+	if why := c.names.why(v.Head); why != "" || !c.s.holds.keep(v.By, v.Ended) {
 		return why
 	}
-	if c.s.holds.keep(v.by, v.ended) {
-		return store.KeptInUse
-	}
-	return ""
-}
-
-// keepShared keeps versions that share pages with versions that stay. A page is known by the newest
-// version that has it, so that one stays if any of them does. And a version whose pages all stay
-// would free nothing, so it stays too.
-//
-// Its time grows as the number of page rows does: one walk down the ages is enough, because a
-// version that is made to stay is never older than the one that made it stay.
-func keepShared(vs []*version) {
-	newest := map[uint64]*version{} // by page
-	for _, v := range vs {
-		for _, r := range v.head.Rows {
-			newest[r.Num] = v
-		}
-	}
-	for _, v := range vs { // oldest first: what one makes stay is not older
-		for i := 0; i < len(v.head.Rows) && v.kept != ""; i++ {
-			if n := newest[v.head.Rows[i].Num]; n.kept == "" {
-				n.kept = store.KeptShared
-			}
-		}
-	}
-	for _, v := range vs {
-		if v.kept == "" && !slices.ContainsFunc(v.head.Rows, func(r store.PageRow) bool { return newest[r.Num].kept == "" }) {
-			v.kept = store.KeptShared
-		}
-	}
-}
-
-// countKept counts a version that has ended and is kept, and names those that ended first.
-func (c *collector) countKept(v *version) {
-	if v.live && v.why == "" {
-		return // it has not ended
-	}
-	t := count(c.kept, v.kept, v)
-	at, _ := slices.BinarySearch(t.ended, v.ended+1)
-	if at < nearestMisses {
-		t.ended, t.Nearest = slices.Insert(t.ended, at, v.ended), slices.Insert(t.Nearest, at, v.ref())
-		n := min(len(t.ended), nearestMisses)
-		t.ended, t.Nearest = t.ended[:n], t.Nearest[:n]
-	}
-}
-
-func (v *version) ref() store.Ref {
-	return store.Ref{Scope: v.head.Scope, ID: v.head.ID, Version: v.head.Version}
+	return store.KeptInUse
 }
 
 // flush commits the part. Readers in flight are asked again first: one may have begun since the
 // plan. The two test steps around that question pin its place. Versions that the sequencer kept are
 // counted as kept, and the rest of their artefact stays in this run (stuck), because its pages may
-// be shared.
+// be shared. The drop is one commit, so a part that failed dropped nothing.
 func (c *collector) flush() error {
 	if len(c.part) == 0 {
 		return nil
@@ -518,7 +402,7 @@ func (c *collector) flush() error {
 		return err
 	}
 	for _, d := range c.part {
-		if c.s.holds.keep(d.from.by, d.from.ended) {
+		if c.s.holds.keep(d.from.By, d.from.Ended) {
 			d.kept = store.KeptInUse
 		}
 	}
@@ -533,9 +417,9 @@ func (c *collector) flush() error {
 		return err
 	}
 	for _, d := range c.part {
-		if d.from.kept = d.kept; d.kept != "" {
+		if d.from.Kept = d.kept; d.kept != "" {
 			c.stuck.art, c.stuck.why = d.head.Art, d.kept
-			c.countKept(d.from)
+			c.kept.AddKept(d.from)
 			continue
 		}
 		c.countDropped(d.from)
@@ -562,7 +446,7 @@ func (c *collector) flush() error {
 func (c *collector) deleteExpired() error {
 	byScope := map[string][]*drop{}
 	for _, d := range c.part {
-		if d.from.expect != 0 && d.kept == "" {
+		if d.from.Why == store.GoneExpired && d.kept == "" {
 			byScope[d.head.Scope] = append(byScope[d.head.Scope], d)
 		}
 	}
@@ -572,7 +456,7 @@ func (c *collector) deleteExpired() error {
 			for _, d := range byScope[scope] {
 				if d.kept == "" {
 					b.Deletes = append(b.Deletes, d.head.ID)
-					b.Expect = append(b.Expect, store.Precondition{Ref: store.Ref{Scope: scope, ID: d.head.ID}, LSN: d.from.expect})
+					b.Expect = append(b.Expect, store.Precondition{Ref: store.Ref{Scope: scope, ID: d.head.ID}, LSN: d.from.Head.LSN})
 				}
 			}
 			if len(b.Deletes) == 0 {

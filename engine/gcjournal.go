@@ -1,11 +1,11 @@
 package engine
 
 import (
-	"cmp"
 	"errors"
 	"maps"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -24,13 +24,6 @@ type oldJournal struct {
 	name string
 	head store.StatePre
 	rows []store.StateRow // their keys
-}
-
-// journalRow is a row of a journal.
-type journalRow struct {
-	key    string
-	number uint64
-	at     int64
 }
 
 // forgetJournals drops the rows of journals that were replaced before a time.
@@ -62,8 +55,8 @@ func (c *collector) forgetJournals(limit int64) error {
 }
 
 // journals returns the rows of a kind without their values: some dozen bytes each.
-func (c *collector) journals(k *store.StateKind) (map[string][]journalRow, error) {
-	out := map[string][]journalRow{}
+func (c *collector) journals(k *store.StateKind) (map[string][]rules.JournalRow, error) {
+	out := map[string][]rules.JournalRow{}
 	for q := (store.ScanQuery{What: store.ScanState, Prefix: k.Prefix, Limit: 1000}); ; {
 		page, err := c.s.Scan(c.ctx, q)
 		if err != nil {
@@ -78,7 +71,7 @@ func (c *collector) journals(k *store.StateKind) (map[string][]journalRow, error
 			if err != nil {
 				return nil, c.s.Corrupt("state row "+r.Key, err)
 			}
-			out[name] = append(out[name], journalRow{r.Key, number, at})
+			out[name] = append(out[name], rules.JournalRow{Key: r.Key, Number: number, At: at})
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
 			return out, nil
@@ -86,32 +79,21 @@ func (c *collector) journals(k *store.StateKind) (map[string][]journalRow, error
 	}
 }
 
-// replaced returns the rows of a journal that go. They are the oldest, without a gap, except for
-// those that the head names.
-func (c *collector) replaced(j *store.StateJournal, name string, rows []journalRow, limit int64) (oldJournal, error) {
+// replaced returns the rows of a journal that go. The head is read after the rows: what came since
+// can only keep more of them.
+func (c *collector) replaced(j *store.StateJournal, name string, rows []rules.JournalRow, limit int64) (oldJournal, error) {
 	o := oldJournal{name: name, head: store.StatePre{Key: j.Head(name)}}
-	slices.SortFunc(rows, func(a, b journalRow) int { return cmp.Compare(a.number, b.number) })
-	last := len(rows) - max(1, j.Keep, c.job.KeepVersions)
-	if last <= 0 || rows[1].at > limit {
-		return o, nil
+	var read bool
+	var err error
+	o.rows, err = rules.Replaced(j, rows, limit, c.job.KeepVersions, func() ([]byte, error) {
+		head, err := c.s.State(c.ctx, o.head.Key)
+		o.head.LSN, read = head.LSN, err == nil
+		return head.Value, err
+	})
+	if err != nil && read { // it is not what the journal understands
+		err = c.s.Corrupt("state row "+o.head.Key, err)
 	}
-	head, err := c.s.State(c.ctx, o.head.Key) // after the rows: what came since can only keep more of them
-	if err != nil {
-		return o, err
-	}
-	o.head.LSN = head.LSN
-	var needs []uint64
-	if j.Needs != nil && head.Value != nil {
-		if needs, err = j.Needs(head.Value); err != nil {
-			return o, c.s.Corrupt("state row "+o.head.Key, err)
-		}
-	}
-	for i := 0; i < last && rows[i+1].at <= limit; i++ {
-		if !slices.Contains(needs, rows[i].number) {
-			o.rows = append(o.rows, store.StateRow{Key: rows[i].key})
-		}
-	}
-	return o, nil
+	return o, err
 }
 
 // dropJournals commits what goes, some journals at a time. A journal whose head changed during the
@@ -132,7 +114,8 @@ func (c *collector) dropJournals(old []oldJournal) error {
 }
 
 // dropPart commits the rows that go of some journals, together. A journal whose head was written
-// since gc looked is a conflict: it is left out, and the others are tried again.
+// since gc looked is a conflict: it is left out, and the others are tried again. The conflict names
+// the head row of one of them, so each round has one journal less and the loop ends.
 func (c *collector) dropPart(part []oldJournal) error {
 	for len(part) > 0 {
 		b := Request{Batch: store.Batch{Scope: store.OperatorScope, Leaf: manifest.Record{Action: "drop replaced records"}}}

@@ -55,7 +55,8 @@ func (c *collector) vectors() error {
 }
 
 // vectorsOfOthers lists the keys of a part of the rows, and where the next part begins; nil: there
-// is none.
+// is none. A part ends after dropVectors keys, or after 16 times as many rows were looked at: a
+// snapshot that stays open keeps pages of the file from being reused.
 func (s *Engine) vectorsOfOthers(part []vecKey, from []byte, keep map[uint64]bool) (_ []vecKey, next []byte, err error) {
 	err = s.rows.View(func(tx Reader) error {
 		read := 0
@@ -84,7 +85,8 @@ func (s *Engine) dropVectors(keys []vecKey) {
 	}
 }
 
-// forgetModels takes what models have out of memory, and vectors that no checkpoint has written.
+// forgetModels takes what models have out of memory, and vectors that no checkpoint has written. A
+// model that is still being loaded stays: its loader writes into it.
 func (s *Engine) forgetModels(names []string, keep map[uint64]bool, rep *store.GCReport) {
 	s.cat.mu.Lock()
 	defer s.cat.mu.Unlock()

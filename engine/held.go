@@ -26,7 +26,8 @@ import (
 // names it. Only gc stops at it, because it cannot know which versions the damaged batch keeps.
 
 // scanHeld lists held batches by id, which is by time. Rows are read from the cursor on, up to the
-// limit. The error names damaged rows, beside a list of the others.
+// limit. The error names damaged rows, beside a list of the others. A batch that cannot be decoded
+// has no state and no scope to select by, so it is named whatever q asks for.
 func (s *Engine) scanHeld(q store.ScanQuery) (out store.ScanPage, err error) {
 	var after ulid.ULID
 	if q.Cursor != "" {
@@ -69,7 +70,10 @@ func (s *Engine) scanHeld(q store.ScanQuery) (out store.ScanPage, err error) {
 
 // eachHeld calls fn with the rows of held batches above an id, rising, until it returns false. A
 // row with a wrong checksum comes with its error. Rows of the overlays are merged in: fn sees each
-// batch once, in its newest state.
+// batch once, in its newest state. The overlays are read before the rows: a row that a checkpoint
+// moves from the one to the other in between is in newer already, and is not shown twice. An empty
+// row in an overlay is one that gc dropped; it hides that of the file. lsn is of the overlays, and
+// a batch that is held after it may be seen.
 func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err error) bool) (lsn uint64, err error) {
 	newer := map[ulid.ULID][]byte{}
 	var ids []ulid.ULID
@@ -150,7 +154,8 @@ func (s *Engine) Undecided() (n int, err error) {
 }
 
 // heldAbsent says of a held batch that is not there whether it was erased. The leaf of an erase has
-// an entry for each batch.
+// an entry for each batch. It reads the leaves of every erase, but only after the batch was not
+// found, which is rare.
 func (s *Engine) heldAbsent(ctx context.Context, id ulid.ULID) error {
 	tag := s.stateTag([]byte(reviewGonePrefix + string(id[:])))
 	var by *store.EraseReport
@@ -175,7 +180,8 @@ func (s *Engine) heldAbsent(ctx context.Context, id ulid.ULID) error {
 	return fmt.Errorf("%w: no held batch %s", store.ErrNotFound, id)
 }
 
-// Held reads one held batch.
+// Held reads one held batch. Errors: ErrNotFound, which also matches ErrErased when an erase took
+// it; CorruptError for a row that is damaged or is not the one that the audit names.
 func (s *Engine) Held(ctx context.Context, id ulid.ULID) (h store.HeldBatch, err error) {
 	if err := s.Readable(ctx); err != nil {
 		return h, err

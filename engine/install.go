@@ -55,7 +55,9 @@ func (s *Engine) Durable(entries []Entry) {
 }
 
 // failInstall ends the engine: the memory no longer follows the log. A durable commit that cannot
-// be installed is a bug of ours, or comes from the log of another database.
+// be installed is a bug of ours, or comes from the log of another database. The commits before the
+// one that failed are installed and answered. left has not been answered: their callers learn that
+// the outcome is unknown, which is true, since the log has them.
 func (s *Engine) failInstall(err error, left []*Commit) {
 	_ = s.Fail(err)
 	for _, c := range left { // the installer has them, so abandon did not close them
@@ -106,6 +108,7 @@ func readsOf(entries []Entry) (n int) {
 // would hold catalogue.mu meanwhile.
 func (s *Engine) installLeaves(entries []Entry) error {
 	if c := entries[0].Commit; c != nil {
+		s.analyse(c)
 		c.analysed.Wait()
 		return s.Leaves.AddNew(c.record.Leaf, c.leaf)
 	}

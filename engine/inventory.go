@@ -39,7 +39,8 @@ import (
 // Locks: busy is a token, taken before cat.mu and before any snapshot, and never while either is
 // held. So a question waits for the inventory without blocking commits.
 
-// doubt is an artefact whose rows and whose leaves do not agree.
+// doubt is an artefact whose rows and whose leaves do not agree. A put of the artefact ends it: the
+// newest version is then one that this process wrote (doubtHolds).
 type doubt struct {
 	scope, id string
 	key       store.PageKey // of its first page, as the audit or the row has it
@@ -72,7 +73,8 @@ const inventoryRows = 4096
 const inventoryReaders = 4
 
 // doubts are the artefacts that an edit of the rows changed or hides. The first caller waits until
-// all rows were compared, about a microsecond each; the others get its findings.
+// all rows were compared, about a microsecond each; the others get its findings. An error is of
+// ctx, or of reading; it is not kept, and the next caller begins again.
 func (s *Engine) doubts(ctx context.Context) ([]doubt, error) {
 	if s.opts.Trust {
 		return nil, nil
@@ -189,7 +191,7 @@ func (t *stocktaking) names() {
 	c := t.s.cat
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	t.lsn, t.arts = c.lsn, uint64(len(c.arts))
+	t.lsn, t.arts = c.lsn, uint64(c.arts.len())
 	t.unfiled()
 	for i := range c.scopes {
 		t.scopes = append(t.scopes, c.scopeName(uint32(i+1)))
@@ -359,7 +361,7 @@ func (t *stocktaking) edited() error {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	for _, k := range t.wrong {
-		if k.Art == 0 || k.Art > uint64(len(s.cat.arts)) || s.cat.art(k.Art).keyLen == 0 {
+		if k.Art == 0 || k.Art > uint64(s.cat.arts.len()) || s.cat.art(k.Art).idLen() == 0 {
 			continue // gc forgot it during the walk
 		}
 		_, err := s.headLocked(k) // it may have been replaced since it was read
@@ -370,10 +372,13 @@ func (t *stocktaking) edited() error {
 			return err
 		}
 		a := s.cat.art(k.Art)
-		t.doubt(s.cat.scopeName(a.scope), s.cat.id(a), store.PageKey{Num: a.first, Version: k.Version})
-		for i := range s.cat.arts {
-			if x := &s.cat.arts[i]; x.by == k.Art && a.flags&format.FlagSupersedes != 0 {
-				t.doubt(s.cat.scopeName(x.scope), s.cat.id(x), store.PageKey{Num: x.first, Version: x.version})
+		t.doubt(s.cat.scopeName(a.scope), s.cat.id(a), store.PageKey{Num: uint64(a.first), Version: k.Version})
+		if a.flags&format.FlagSupersedes == 0 {
+			continue
+		}
+		for num, x := range s.cat.arts.all() {
+			if uint64(s.cat.succession(num).by) == k.Art {
+				t.doubt(s.cat.scopeName(x.scope), s.cat.id(x), store.PageKey{Num: uint64(x.first), Version: x.version})
 			}
 		}
 	}
@@ -486,7 +491,7 @@ func (t *stocktaking) unclaimed(leaf *manifest.Record, gone lost) error {
 // hasPage reports whether a page ever belonged to an artefact. The numbers of a forgotten artefact
 // belong to none.
 func (c *catalogue) hasPage(art, num uint64) bool {
-	return num > 0 && num <= uint64(len(c.pages)) && c.page(num).art == art
+	return num > 0 && num <= uint64(c.pages.len()) && uint64(c.page(num).art) == art
 }
 
 // nameDoubted reports artefacts as damaged that the rows hide from the scopes of a question. Damage
@@ -499,7 +504,7 @@ func (s *Engine) nameDoubted(doubts []doubt, q *store.CandidateQuery, found []pr
 			continue
 		}
 		art := s.cat.lookup(s.cat.byName[d.scope], d.id)
-		if art != 0 && slices.ContainsFunc(found, func(p proposal) bool { return s.cat.page(p.num).art == art }) {
+		if art != 0 && slices.ContainsFunc(found, func(p proposal) bool { return uint64(s.cat.page(p.num).art) == art }) {
 			continue
 		}
 		if e == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -35,10 +36,17 @@ type prepared struct {
 	held     *store.HeldBatch
 	releases uint64
 	known    *store.Outcome
-	// overBodies is the quota of bodies that refuses it, if it adds anything; nil: none
-	overBodies *store.QuotaError
+	// bodiesQuota is the quota of bodies that refuses it, if it adds anything; nil: none
+	bodiesQuota *store.QuotaError
 
 	spent bool // the audit has its id and no outcome is kept: it is in flight, or long ago; ended tells which
+
+	// of a batch of one put, that of the lists above: nearly every batch is one
+	one struct {
+		heads [2]*store.Head
+		cold  [1][]byte
+		keys  [1]string
+	}
 }
 
 // decidedMeanwhile reports whether a held batch was decided after it was prepared for review. If
@@ -60,10 +68,10 @@ func cutFlightKey(key string) (scope, id string) {
 	return scope, id
 }
 
-// writeKeys returns the keys of everything that a batch writes or retires: artefacts, and the held
+// writeKeys appends the keys of everything that a batch writes or retires: artefacts, and the held
 // batch that it decides.
-func writeKeys(b *Request) []string {
-	keys := make([]string, 0, len(b.Puts)+len(b.Deletes)+1)
+func writeKeys(keys []string, b *Request) []string {
+	keys = slices.Grow(keys, len(b.Puts)+len(b.Deletes))
 	for i := range b.Puts {
 		a := &b.Puts[i].Artefact
 		keys = append(keys, flightKey(b.Scope, a.ID))
@@ -112,6 +120,9 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 			return pre, err
 		}
 	}
+	if one := &pre.one; len(b.Puts) == 1 {
+		pre.prev, pre.heads, pre.cold, pre.keys = one.heads[:0:1], one.heads[1:1], one.cold[:0], one.keys[:0]
+	}
 	for i := range b.Puts {
 		p := &b.Puts[i]
 		if err := format.ArtefactFields.CheckUnknown(p.Artefact.Unknown); err != nil {
@@ -136,16 +147,22 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 	if err = s.readQuotas(ctx); err != nil {
 		return nil, err
 	}
-	if pre.overBodies, err = s.overBodies(ctx, b.Scope); err != nil {
+	if pre.bodiesQuota, err = s.bodiesQuota(ctx, b.Scope); err != nil {
 		return nil, err
 	}
-	pre.keys = writeKeys(b)
+	pre.keys = writeKeys(pre.keys, b)
 	return pre, nil
 }
 
-// headOf returns the head that a put makes, its numbers still open.
+// headOf returns the head that a put makes, its numbers still open. The row of a page lies beside it.
 func (s *Engine) headOf(b *Request, p *store.Put) *store.Head {
-	return &store.Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Source: p.Source, PartBytes: p.PartBytes, Counter: p.Counter}
+	h := new(struct {
+		store.Head
+		page [1]store.PageRow
+	})
+	h.Head = store.Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Source: p.Source, PartBytes: p.PartBytes, Counter: p.Counter, Turn: p.Turn}
+	h.Rows = h.page[:0]
+	return &h.Head
 }
 
 // newest reads the newest head of an artefact; nil: there is none.
@@ -188,7 +205,7 @@ type replacing struct {
 //	conflict       Expect: did an artefact change since it was read?   yes: ConflictError, nothing is applied
 //	stateConflict  ExpectState: did a state row?                       yes: the same
 //	staleness      Context: is what the batch was written from current?
-//	afterStale     OnStale and Action: apply, hold or fail
+//	AfterStale     OnStale and Action: apply, hold or fail
 //
 // It reads the catalogue and changes nothing. The caller has the tail, and nothing in flight
 // touches the same artefacts (blocker). So the commit is installed on exactly what judge sees.
@@ -203,14 +220,14 @@ func (s *Engine) judge(b *Request, pre *prepared) (v judgement) {
 		v.hold, v.refs = b.Reason, b.Hold.Stale
 		return v
 	}
-	if v.conflict = cmp.Or(c.conflict(b), carriedConflict(b, pre.carried)); v.conflict != nil {
+	if v.conflict = cmp.Or(c.conflict(b), rules.CarriedConflict(&b.Batch, func(scope, id string) *store.Head { return pre.carried[flightKey(scope, id)] })); v.conflict != nil {
 		return v
 	}
 	if v.conflict = s.stateConflict(b, pre.state); v.conflict != nil {
 		return v
 	}
 	v.stale, v.refs = c.staleness(b)
-	if v.hold, v.err = afterStale(b, v.refs); v.err != nil {
+	if v.hold, v.err = rules.AfterStale(&b.Batch, v.refs); v.err != nil {
 		return v
 	}
 	v.puts = c.replacing(b)
@@ -255,13 +272,14 @@ func (c *catalogue) conflict(b *Request) *store.ConflictError {
 func (c *catalogue) staleness(b *Request) (stale []manifest.Stale, refs []store.Ref) {
 	now := codec.Micros(b.Now)
 	for _, seen := range b.Context {
-		if seen.Num == 0 || seen.Num > uint64(len(c.pages)) {
+		if seen.Num == 0 || seen.Num > uint64(c.pages.len()) {
 			continue
 		}
 		p := c.page(seen.Num)
 		st := manifest.Stale{Num: seen.Num, Seen: p.version}
+		expires := c.expires(p)
 		switch live := c.resolve(seen.Num, 0, nil); {
-		case live == seen.Num && (p.expires == 0 || p.expires > now):
+		case live == seen.Num && (expires == 0 || expires > now):
 			continue
 		case live == seen.Num:
 			st.Reason = "expired"
@@ -276,25 +294,6 @@ func (c *catalogue) staleness(b *Request) (stale []manifest.Stale, refs []store.
 	return stale, refs
 }
 
-// afterStale returns the reason to hold a batch, or the error that refuses it. If both are zero the
-// batch is applied. A rejection ignores staleness, because it writes nothing. An approval must name
-// it (Force), so that the reviewer has seen it.
-func afterStale(b *Request, stale []store.Ref) (hold string, err error) {
-	switch {
-	case b.Action == store.ActReject:
-		return "", nil
-	case b.Action == store.ActHold:
-		return b.Reason, nil
-	case len(stale) == 0 || b.OnStale == store.AllowStale || b.Force:
-		return "", nil
-	case b.Action == store.ActApprove:
-		return "", fmt.Errorf("%w: %v; look at them, and approve them as stale if they do not matter", store.ErrStaleContext, stale)
-	case b.OnStale == store.FailStale:
-		return "", fmt.Errorf("%w: %v", store.ErrStaleContext, stale)
-	}
-	return store.ReasonStaleContext, nil
-}
-
 // replacing judges the supersessions of each put.
 func (c *catalogue) replacing(b *Request) []replacing {
 	out := make([]replacing, len(b.Puts))
@@ -305,7 +304,7 @@ func (c *catalogue) replacing(b *Request) []replacing {
 	for i := range b.Puts {
 		a := &b.Puts[i].Artefact
 		if art := c.lookup(n, a.ID); art != 0 {
-			out[i].superseded = c.art(art).by != 0
+			out[i].superseded = c.art(art).retired()
 		}
 		out[i].supersedes = slices.ContainsFunc(a.Supersedes, func(id string) bool { return c.isCurrent(n, id) })
 	}
@@ -325,7 +324,7 @@ func (c *catalogue) artOf(scope, id string) uint64 {
 // precondition of 0 therefore means "create": it holds for a deleted artefact too.
 func (c *catalogue) lsnOf(r store.Ref) uint64 {
 	art := c.artOf(r.Scope, r.ID)
-	if art == 0 || c.art(art).pages == 0 {
+	if art == 0 || !c.art(art).live() {
 		return 0
 	}
 	return c.art(art).lsn
@@ -341,10 +340,10 @@ func (s *Engine) refuse(ctx context.Context, b *Request, v judgement) error {
 	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = b.ID.String(), b.Trace, b.Scope, b.Actor, codec.Micros(b.Now)
 	leaf.LSN = v.at
 	why := v.err
-	var over *store.QuotaError
-	if errors.As(why, &over) {
-		s.explainQuota(over)
-		leaf.Status, leaf.Reason = "quota", fmt.Sprintf("the quota of %s is %d %s, %d are used, %d were asked for", over.Scope, over.Limit, over.What, over.Used, over.Asked)
+	var quotaErr *store.QuotaError
+	if errors.As(why, &quotaErr) {
+		s.explainQuota(quotaErr)
+		leaf.Status, leaf.Reason = "quota", fmt.Sprintf("the quota of %s is %d %s, %d are used, %d were asked for", quotaErr.Scope, quotaErr.Limit, quotaErr.What, quotaErr.Used, quotaErr.Asked)
 	} else if v.conflict != nil {
 		why = v.conflict
 		leaf.Conflicts = []manifest.Conflict{{Ref: v.conflict.Name(), Expect: v.conflict.Have, Found: v.conflict.Now}}

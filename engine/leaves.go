@@ -46,7 +46,7 @@ func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.
 		own, last, err = s.leave(ctx, leaves, asked)
 	}
 	if err != nil {
-		return err
+		return s.opts.Space.NoSpace(err, 0)
 	}
 	if d != store.Synced {
 		err = s.log.Write()

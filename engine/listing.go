@@ -18,12 +18,12 @@ import (
 // A cursor names a place in an order, not a row: the artefact it was made at may be gone when the
 // next page is asked for.
 
-// listed returns the artefacts of a scope that a query lists, one more than its limit. The caller
-// holds cat.mu for reading.
+// listed returns the artefacts of a scope that a query lists, and the one behind which the next
+// page begins; 0: there is none. The caller holds cat.mu for reading.
 //
-// One more than the limit tells whether there is a next page. By id, the walk ends at the first id
-// without the prefix; by age, ids with the prefix are anywhere, so it goes on to the end.
-func (s *Engine) listed(scope uint32, q *store.ScanQuery) (out []uint64, err error) {
+// By id, the walk ends at the first id without the prefix; by age, ids with the prefix are anywhere,
+// so it goes on to the end. With Ever it ends after everAtOnce artefacts: few of them may pass.
+func (s *Engine) listed(scope uint32, q *store.ScanQuery) (out []uint64, last uint64, err error) {
 	c := s.cat
 	prefix := q.Prefix
 	if q.Filter != nil && strings.HasPrefix(q.Filter.IDPrefix, prefix) {
@@ -33,14 +33,15 @@ func (s *Engine) listed(scope uint32, q *store.ScanQuery) (out []uint64, err err
 	if !q.Filter.IsZero() {
 		match = newMatcher(q.Filter)
 	}
+	ever := c.newEverMatch(scope, q.Ever)
 	rows, err := c.after(scope, prefix, q)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	for _, num := range rows {
+	for i, num := range rows {
 		art := uint64(num)
-		if len(out) == q.Limit+1 {
-			break
+		if ever != nil && i == everAtOnce {
+			return out, uint64(rows[i-1]), nil
 		}
 		if !strings.HasPrefix(string(c.idBytes(num)), prefix) {
 			if q.Newest {
@@ -48,31 +49,38 @@ func (s *Engine) listed(scope uint32, q *store.ScanQuery) (out []uint64, err err
 			}
 			break
 		}
-		if !q.Deleted && c.art(art).pages == 0 {
+		if !q.Deleted && !c.art(art).live() {
+			continue
+		}
+		if ever != nil && !ever.holds(c, art) {
 			continue
 		}
 		ok := match == nil
 		if !ok {
 			if ok, err = s.artPasses(art, q.Filter, match); err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 		}
-		if ok {
-			out = append(out, art)
+		if !ok {
+			continue
 		}
+		if len(out) == q.Limit {
+			return out, out[q.Limit-1], nil
+		}
+		out = append(out, art)
 	}
-	return out, nil
+	return out, 0, nil
 }
 
 // artPasses reports whether an artefact passes a filter, by the columns of its first page. A
 // deleted artefact has no page, so its head is read.
 func (s *Engine) artPasses(art uint64, f *store.Filter, match *matcher) (bool, error) {
 	a := s.cat.art(art)
-	if a.pages == 0 {
+	if !a.live() {
 		h, err := s.headLocked(format.HeadKey{Art: art, Version: a.version})
 		return err == nil && f.Match(h), err
 	}
-	p := s.cat.page(a.first)
+	p := s.cat.page(uint64(a.first))
 	w := narrowing{f: f}
 	return match.holds(s.cat, p) && (!timed(f) || w.within(p.asOf, a.putAt)), nil
 }

@@ -23,8 +23,9 @@ func TestListing(t *testing.T) {
 			if slices.Contains(ids[scope], id) {
 				continue
 			}
-			c.arts = append(c.arts, artCol{pages: 1})
-			c.addKey(uint64(len(c.arts)), scope, id)
+			c.growArts(c.arts.len() + 1)
+			c.art(uint64(c.arts.len())).first = 1
+			c.addKey(uint64(c.arts.len()), scope, id)
 			ids[scope] = append(ids[scope], id)
 			if rapid.IntRange(0, 3).Draw(t, "ask") == 0 {
 				checkListing(t, c, scope, ids[scope], rapid.StringMatching(`[ab]{0,2}`).Draw(t, "prefix"), rapid.IntRange(1, 5).Draw(t, "limit"))
@@ -38,15 +39,16 @@ func checkListing(t *rapid.T, c *catalogue, scope uint32, ids []string, prefix s
 	want = slices.DeleteFunc(want, func(id string) bool { return !strings.HasPrefix(id, prefix) })
 	got, after := []string{}, ""
 	for {
-		page, err := (&Engine{cat: c}).listed(scope, &store.ScanQuery{Prefix: prefix, Cursor: after, Limit: limit - 1}) // one more than the limit
+		page, last, err := (&Engine{cat: c}).listed(scope, &store.ScanQuery{Prefix: prefix, Cursor: after, Limit: limit})
 		require.NoError(t, err)
+		require.LessOrEqual(t, len(page), limit)
 		for _, num := range page {
 			got = append(got, c.id(c.art(num)))
 		}
-		if len(page) < limit {
+		if last == 0 {
 			break
 		}
-		after = got[len(got)-1]
+		after = c.id(c.art(last))
 	}
 	require.Equal(t, want, got)
 }

@@ -58,7 +58,7 @@ func (s *Engine) LoadRows(tx Reader, b Base) error {
 	if err := s.loadMeta(tx, b); err != nil {
 		return err
 	}
-	s.askedFrom = b.Rows.Asked
+	s.askedFrom = b.Rows.asked
 	s.applied, s.cat.lsn = b.Applied, b.Applied // after the heads: loading them must not look like a change at this LSN
 	for _, t := range []struct {
 		table Table
@@ -193,11 +193,14 @@ func (c *catalogue) retire(later []supersession) {
 			}
 		}
 	}
-	for i := 0; i < len(c.pages) && len(writtenSince) > 0; i++ {
-		p := &c.pages[i]
-		for _, lsn := range writtenSince[p.art] {
-			if p.lsn <= lsn && lsn < p.end { // as install had it
-				p.end = lsn
+	if len(writtenSince) == 0 {
+		return
+	}
+	for _, p := range c.pages.all() {
+		for _, lsn := range writtenSince[uint64(p.art)] {
+			if r := *c.rareOf(p); p.lsn <= lsn && lsn < r.end { // as install had it
+				r.end = lsn
+				c.setRare(p, r)
 			}
 		}
 	}
@@ -235,14 +238,7 @@ func (s *Engine) loadMeta(tx Reader, b Base) error {
 // the file has space for.
 func (s *Engine) reserve(tx Reader, size int64) {
 	most := uint64(size / format.PageRowBytes)
-	s.cat.reserve(min(lastNumber(tx.Before(TableMeta, []byte{'s'}), 'h'), most), min(lastText(tx), most))
-}
-
-// lastText returns the number of the last text; 0: it cannot be read. A damaged page of the tree on
-// the way to it costs the texts below it, not the database.
-func lastText(tx Reader) (num uint64) {
-	defer func() { _ = recover() }()
-	return lastNumber(tx.Last(TableContent), 0)
+	s.cat.reserve(min(lastNumber(tx.Before(TableMeta, []byte{'s'}), 'h'), most))
 }
 
 // lastNumber returns the number at the beginning of a key, after its letter if it has one; 0: there
@@ -272,8 +268,7 @@ func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersessi
 	if err := s.validateHot(&t, rows); err != nil {
 		return rows, later, err
 	}
-	var err error
-	if t.Facts, err = s.cat.facts.ofRow(&t, d); err != nil {
+	if err := s.cat.facts.ofRow(&t, d); err != nil {
 		return rows, later, err
 	}
 	s.cat.install(&t, rows)
@@ -298,11 +293,11 @@ func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersessi
 // outside the tables.
 func (s *Engine) validateHot(t *format.Hot, rows []store.PageRow) error {
 	if s.cat.scopeName(t.Scope) == "" || t.Group > uint64(len(s.cat.groups)) ||
-		t.Art == 0 || t.Art > min(1<<32-1, uint64(len(s.cat.arts))+1) || !t.Provenance.Valid() || len(t.ID) == 0 || len(t.ID) > store.MaxID {
+		t.Art == 0 || t.Art > min(mostNumber, uint64(s.cat.arts.len())+1) || !t.Provenance.Valid() || len(t.ID) == 0 || len(t.ID) > store.MaxID {
 		return codec.ErrMalformed
 	}
 	for i := range rows {
-		if rows[i].Num == 0 || s.pageLimit != 0 && rows[i].Num > s.pageLimit {
+		if rows[i].Num == 0 || rows[i].Num > mostNumber || s.pageLimit != 0 && rows[i].Num > s.pageLimit {
 			return codec.ErrMalformed
 		}
 	}
@@ -314,14 +309,14 @@ func (s *Engine) validateHot(t *format.Hot, rows []store.PageRow) error {
 // questions name it as damaged. Its header is indexed all the same, so that the counts of the index
 // stay equal to those of the catalogue (I16).
 func (s *Engine) loadTail(tx Reader) error {
-	for num := s.index.Through() + 1; num <= uint64(len(s.cat.pages)); num++ {
+	for num := s.index.Through() + 1; num <= uint64(s.cat.pages.len()); num++ {
 		p := s.cat.page(num)
 		if p.art == 0 || p.gone() {
 			continue
 		}
 		// By the head it came with, as install did it: a later head with the same text may differ
 		// in fields that are not indexed.
-		head, err := s.headIn(tx, format.HeadKey{Art: p.art, Version: p.version})
+		head, err := s.headIn(tx, format.HeadKey{Art: uint64(p.art), Version: p.version})
 		if errors.Is(err, store.ErrGone) { // a scan has just found it: a branch of the tree leads astray
 			err = s.Corrupt(fmt.Sprintf("head row of page %d", num), err)
 		}

@@ -26,7 +26,7 @@ func TestLoadTakesNoLockInsideASnapshot(t *testing.T) {
 	select {
 	case err := <-done:
 		require.NoError(t, err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("a read of the rows waits for the catalogue")
 	}
 	require.Equal(t, "some words", l.out[0].Text)

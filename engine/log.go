@@ -179,8 +179,6 @@ var (
 	ErrLogTooLarge = errors.New("engine: the record is too large for the log")
 	ErrLogBroken   = errors.New("engine: the log failed and takes no more records")
 	ErrLogClosed   = errors.New("engine: the log is closed")
-	//
-	//
 	// ErrNothing: the record is not in the log and will not be. Nothing happened; the batch may be
 	// repeated.
 	ErrNothing = errors.New("engine: the log lost the record before it was durable")

@@ -145,7 +145,7 @@ func TestLeavesEnterAtInstall(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, named)
 	require.Zero(t, m.Leaves.Size())
-	go m.analyseBehind(r.commit)
+	m.analyseBehind(r.commit)
 	leaves, err := m.Audit().ByTrace(t.Context(), trace)
 	require.NoError(t, err)
 	require.Len(t, leaves, 1)

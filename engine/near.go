@@ -190,19 +190,19 @@ func (s *Engine) nearLoaded(m *nearModel, unfiled map[uint64][]byte) {
 	}
 	m.forgetGone(s.cat)
 	m.since = nil
-	over := len(s.near.last) - nearKept
+	surplus := len(s.near.last) - nearKept
 	s.near.last = slices.DeleteFunc(s.near.last, func(x *nearModel) bool {
-		over--
-		return over >= 0 && x.ready() && x != m
+		surplus--
+		return surplus >= 0 && x.ready() && x != m
 	})
 }
 
 // scopesOf copies the scope of each page by number-1; 0: the page is not there.
 func (c *catalogue) scopesOf() []uint32 {
-	out := make([]uint32, len(c.pages))
-	for i := range c.pages {
-		if c.has(uint64(i + 1)) {
-			out[i] = c.pages[i].scope
+	out := make([]uint32, c.pages.len())
+	for num, p := range c.pages.all() {
+		if c.has(num) {
+			out[num-1] = p.scope
 		}
 	}
 	return out
@@ -362,7 +362,8 @@ func (c *catalogue) without(m *nearModel, chain []uint32) (nums []uint64) {
 				continue
 			}
 			for _, art := range c.scopes[n-1].byID.all() {
-				for _, num := range c.nums(uint64(art)) {
+				for _, n := range c.nums(uint64(art)) {
+					num := uint64(n)
 					if c.current.has(num) && !m.has.has(num) {
 						nums = append(nums, num)
 					}

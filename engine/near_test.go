@@ -54,7 +54,7 @@ func TestVectorsAreReadOnce(t *testing.T) {
 	m.rows = own // who reads again would be let through, and would close begun twice
 	require.NoError(t, m.PutVectors(ctx, "model", []uint64{50, 7}, [][]float32{vector(50), vector(51)}))
 	m.cat.mu.Lock()
-	m.cat.pages[8].art = 0 // as a drop does
+	m.cat.page(9).art = 0 // as a drop does
 	m.near.remove([]uint64{9})
 	m.cat.mu.Unlock()
 	_, err = m.nearModel(early, "model")

@@ -17,7 +17,8 @@ const nearPart = 8192
 // load reads the vectors of a model. Several goroutines each take the next page numbers, read and
 // quantise their vectors into sets of their own, and add those to the sets of the model. The order
 // in which they finish decides only where a vector lies in its set; the answers do not depend on
-// that.
+// that. Memory: what the goroutines hold beside the sets is one part each. stop ends it between a
+// thousand rows.
 func (m *nearModel) load(view func(func(Reader) error) error, hash uint64, scopes []uint32, stop <-chan struct{}) error {
 	parts := (len(scopes) + nearPart - 1) / nearPart
 	var mu sync.Mutex // of m
@@ -53,7 +54,9 @@ type nearRead struct {
 }
 
 // load puts the vectors of some pages, from and to included, into the sets. Damaged rows count as
-// none, and so do those of pages that are not there.
+// none, and so do those of pages that are not there. scopes has the number of each page's scope, 0
+// where there is no page. hash is only 64 bits of the model's name, so the name in the row is
+// compared too.
 func (r *nearRead) load(tx Reader, hash, from, to uint64, scopes []uint32, stop <-chan struct{}) error {
 	n := 0
 	var buf []float32

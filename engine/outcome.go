@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -20,7 +20,7 @@ import (
 //
 // 	in flight     the sequencer has the commit: wait for it
 // 	overlay       installed, not yet in the rows
-// 	rows          the newest outcomesKept, at most outcomeDays old
+// 	rows          the newest outcomesKept, at most OutcomeDays old
 // 	audit         every id ever used, without its outcome: enough to refuse it (usedBefore)
 //
 // The places are asked in this order, because a batch moves down the list and never up: a caller
@@ -100,14 +100,6 @@ func confirmedBy(out *store.Outcome, leaf *manifest.Record, id string) bool {
 	return true
 }
 
-// outcomeDays is how long the outcome of a batch id is remembered. A batch with an older id is
-// refused, and so never applied twice.
-const outcomeDays = 7 * 24 * time.Hour
-
-// idAhead is how far the clock of the maker of a batch id may be ahead of ours. It is less than
-// what forgetOutcomes keeps beyond outcomeDays, so no id in use is ever forgotten.
-const idAhead = 12 * time.Hour
-
 // outcome looks up the id of a batch; nil: it is new, or spent. spent: the audit has the id and no
 // row has its outcome. That holds for an old id, and for one that is in flight or was until a
 // moment ago; only the owner of the log's tail can tell the two apart.
@@ -157,8 +149,8 @@ func (s *Engine) Outcome(ctx context.Context, id ulid.ULID) (store.Outcome, erro
 	if err := s.Failure(); err != nil { // it may be in the log without having become visible
 		return store.Outcome{}, err
 	}
-	if age := s.opts.Now().Sub(ulid.Time(id.Time())); spent || age > outcomeDays {
-		return store.Outcome{}, fmt.Errorf("%w: outcomes are kept for %s, and the newest %d; the manifest has it under that trace, if it was used", store.ErrTxnExpired, outcomeDays, outcomesKept)
+	if age := s.opts.Now().Sub(ulid.Time(id.Time())); spent || age > rules.OutcomeDays {
+		return store.Outcome{}, fmt.Errorf("%w: outcomes are kept for %s, and the newest %d; the manifest has it under that trace, if it was used", store.ErrTxnExpired, rules.OutcomeDays, outcomesKept)
 	}
 	return store.Outcome{}, fmt.Errorf("%w: no batch %s was applied, held or decided", store.ErrNotFound, id)
 }

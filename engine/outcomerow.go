@@ -37,8 +37,8 @@ func (r *outcomeRow) encode() []byte {
 
 // decodeOutcome reads the row of an outcome of any version.
 func decodeOutcome(row []byte) (r outcomeRow, err error) {
-	old, err := outcomeFields.ReadRow(row, outcomeVersion, &r)
-	if old {
+	legacy, err := outcomeFields.ReadRow(row, outcomeVersion, &r)
+	if legacy {
 		err = codec.Unpack(row, &r)
 	}
 	return r, err

@@ -42,7 +42,7 @@ const throttleMost = time.Second // the longest delay of a commit
 // Rejected: to stop writers at a limit. A prototype that did stalled for 0.3 s, while its p99
 // showed 3.5 ms. No lock is held. An end of ctx means that nothing happened.
 func (s *Engine) throttle(ctx context.Context, b *store.Batch) error {
-	d := throttled(s.unflushed.Load(), b.Bytes())
+	d := delayFor(s.unflushed.Load(), b.Bytes())
 	if d == 0 {
 		return nil
 	}
@@ -58,8 +58,8 @@ func (s *Engine) throttle(ctx context.Context, b *store.Batch) error {
 	}
 }
 
-// throttled returns how long a commit of that many bytes waits.
-func throttled(unflushed, bytes int64) time.Duration {
+// delayFor returns how long a commit of that many bytes waits.
+func delayFor(unflushed, bytes int64) time.Duration {
 	excess := float64(unflushed-throttleBytes) / throttleBytes
 	if excess <= 0 {
 		return 0
@@ -95,7 +95,7 @@ func (s *Engine) freeze() (o *overlay, retry bool) {
 // by a check; a missing content row is noticed when its page is read.
 type RowCounts struct {
 	meta, content, held, txn, state, question int
-	Asked                                     uint64 // TableQuestion has every row of leaves before this one, unless erased
+	asked                                     uint64 // TableQuestion has every row of leaves before this one, unless erased
 	// Sum is the sum of the checksums of held, txn and state rows, modulo 2^64. Rows of another
 	// moment under the same keys change it, and nothing else would show them. The store keeps it in
 	// a row of its own.
@@ -124,14 +124,6 @@ func (n *RowCounts) of(t Table) *int {
 	return nil
 }
 
-// Of returns how many rows a table has; 0 if its rows are not counted.
-func (n RowCounts) Of(t Table) int {
-	if c := n.of(t); c != nil {
-		return *c
-	}
-	return 0
-}
-
 // Add adds by to the count of a table, if its rows are counted.
 func (n *RowCounts) Add(t Table, by int) {
 	if c := n.of(t); c != nil {
@@ -141,7 +133,7 @@ func (n *RowCounts) Add(t Table, by int) {
 
 // EncodeMsgpack writes an array.
 func (n RowCounts) EncodeMsgpack(e *msgpack.Encoder) error {
-	return e.Encode([]any{n.meta, n.content, n.held, n.txn, n.state, n.question, n.Asked})
+	return e.Encode([]any{n.meta, n.content, n.held, n.txn, n.state, n.question, n.asked})
 }
 
 // DecodeMsgpack reads the array of this program, or a shorter one of an older program.
@@ -151,7 +143,7 @@ func (n *RowCounts) DecodeMsgpack(d *msgpack.Decoder) error {
 		return err
 	}
 	*n = RowCounts{}
-	fields := [...]any{&n.meta, &n.content, &n.held, &n.txn, &n.state, &n.question, &n.Asked}
+	fields := [...]any{&n.meta, &n.content, &n.held, &n.txn, &n.state, &n.question, &n.asked}
 	if have < 5 || have > len(fields) {
 		return codec.ErrMalformed
 	}

@@ -15,6 +15,7 @@ func init() {
 	}
 	p.Numbers = func(e any) (arts, pages, groups, scopes uint64) { return e.(*Engine).peekNumbers() }
 	p.Gone = func(e any, num uint64) (undo func()) { return e.(*Engine).peekGone(num) }
+	p.Outcomes = func(counts any) int { return counts.(RowCounts).txn }
 	p.Detach = func(e, rows any) { e.(*Engine).rows = rows.(Rows) }
 	p.WriteOverlay = func(e, rows any) error { return applyOverlay(rows.(Writer), e.(*Engine).overlay, &RowCounts{}) }
 	p.EditHead, p.EditAsOld, p.EditHeld = editHead, editAsOld, editHeld
@@ -41,7 +42,7 @@ func (s *Engine) peekGone(num uint64) (undo func()) {
 	s.cat.mu.RLock()
 	was := *s.cat.page(num)
 	s.cat.mu.RUnlock()
-	set(goneCol(was.art, was.scope, &store.PageRow{LSN: was.lsn, Version: was.version}, 1))
+	set(goneCol(uint64(was.art), was.scope, &store.PageRow{LSN: was.lsn, Version: was.version}, 1))
 	return func() { set(was) }
 }
 

@@ -25,13 +25,14 @@ import (
 //	written   in the record of its leaf, so that a crash cannot separate them       leave
 //	applied   by a checkpoint, with everything else in the overlay                 applyQuestions
 //	redone    from the log, if the file does not cover the leaf yet                followQuestion
-//	erased    by a commit of its own, so that redo keeps the order                 EraseQuestion
+//	erased    by a commit, so that redo keeps the order                            eraseStateRows
 //
 // Leaves have no LSN that says whether the file has their row. So the file says up to which leaf it
 // has the rows, and the record of an older leaf does not bring an erased row back.
 
 // askedRows makes the rows of the questions of leaves, and puts their digests into the leaves; nil:
-// there are none.
+// there are none. The salt is made here and never leaves the row: whoever erases the row leaves a
+// digest that nobody can try guesses against.
 func (s *Engine) askedRows(leaves []*manifest.Record) (rows [][]byte, err error) {
 	for i, leaf := range leaves {
 		if leaf.Question == "" || leaf.QuestionKept {
@@ -69,9 +70,9 @@ func (s *Engine) followQuestion(leaf uint64, row []byte) {
 	}
 }
 
-// Question returns the text that a leaf was asked. manifest.ErrNoQuestion: it was erased or not
+// question returns the text that a leaf was asked. manifest.ErrNoQuestion: it was erased or not
 // kept. CorruptError: it is not the text whose digest the leaf has.
-func (s *Engine) Question(ctx context.Context, r *manifest.Record) (string, error) {
+func (s *Engine) question(ctx context.Context, r *manifest.Record) (string, error) {
 	if err := s.Readable(ctx); err != nil {
 		return "", err
 	}
@@ -112,42 +113,13 @@ func (s *Engine) questionRow(leaf uint64) ([]byte, error) {
 	return row, err
 }
 
-// EraseQuestion erases the text of one question; by names the person who asked for it. The leaf
-// stays, and a leaf of its own says that it was done. The bytes are gone from file and log after
-// the next two checkpoints. manifest.ErrNoQuestion: there is no text; manifest.ErrNoLeaf: there is
-// no such leaf.
-func (s *Engine) EraseQuestion(ctx context.Context, leaf uint64, by string) error {
-	r, err := s.Audit().Leaf(ctx, leaf)
-	if err != nil {
-		return AuditError(err)
-	}
-	row, err := s.questionRow(leaf)
-	if err == nil && row == nil {
-		err = manifest.ErrNoQuestion
-	}
-	if err != nil {
-		return err
-	}
-	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
-	if err != nil {
-		return err
-	}
-	b := Request{Batch: store.Batch{
-		ID: id, Trace: r.Trace, Scope: r.Scope, Actor: "operator", Now: s.opts.Now(),
-		State: []store.StateRow{{Key: format.QuestionGonePrefix + string(format.QuestionKey(leaf))}},
-		Leaf:  manifest.Record{Type: manifest.TypeGC, By: by, Action: "erase question", Note: fmt.Sprintf("of leaf %d", leaf)},
-	}}
-	_, err = s.Submit(ctx, b)
-	return err
-}
-
 // applyQuestions writes the rows of questions and removes the erased ones.
 func applyQuestions(tx Writer, seals *sealBuffer, o *overlay, n *RowCounts) error {
 	for _, leaf := range slices.Sorted(maps.Keys(o.asked)) {
 		key, row := format.QuestionKey(leaf), o.asked[leaf]
-		old := tx.Get(TableQuestion, key)
-		was := old != nil
-		n.AskedSum -= rowSum(old)
+		previous := tx.Get(TableQuestion, key)
+		was := previous != nil
+		n.AskedSum -= rowSum(previous)
 		if row == nil {
 			if err := tx.Delete(TableQuestion, key); err != nil {
 				return err

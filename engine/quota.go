@@ -81,10 +81,10 @@ func (c *catalogue) usedBelow(scope string) (u use) {
 type kindSpaces [len(store.KindNames)]store.KindSpace
 
 // add counts a page version. One that has ended also counts as old.
-func (by *kindSpaces) add(p *pageCol) {
+func (by *kindSpaces) add(c *catalogue, p *pageCol) {
 	k := &by[min(int(p.kind), len(by)-1)]
 	k.Pages, k.Bytes = k.Pages+1, k.Bytes+int64(p.bytes)
-	if p.end != 0 {
+	if c.end(p) != 0 {
 		k.OldPages, k.OldBytes = k.OldPages+1, k.OldBytes+int64(p.bytes)
 	}
 }
@@ -103,9 +103,9 @@ func (by *kindSpaces) list() []store.KindSpace {
 // addSpace says what scopes take. It looks at every page once.
 func (c *catalogue) addSpace(list []store.ScopeInfo, bodies map[string]int64) {
 	by := make([]kindSpaces, len(c.scopes))
-	for i := range c.pages {
-		if p := &c.pages[i]; p.art != 0 && !p.gone() {
-			by[p.scope-1].add(p)
+	for _, p := range c.pages.all() {
+		if p.art != 0 && !p.gone() {
+			by[p.scope-1].add(c, p)
 		}
 	}
 	for i := range list {
@@ -118,6 +118,8 @@ func (c *catalogue) addSpace(list []store.ScopeInfo, bodies map[string]int64) {
 
 // readQuotas reads the rows, if they are not known. It reads without a lock and begins again if a
 // row of a quota was written meanwhile, or, where batches are counted, if one was held or decided.
+// Each round that finds a change begins again; a writer of quotas that never stops would keep it
+// here, so ctx ends it through Scan.
 func (s *Engine) readQuotas(ctx context.Context) error {
 	for {
 		s.cat.mu.RLock()
@@ -221,14 +223,16 @@ func (c *Commit) setUse(b *Request) {
 	}
 }
 
-// overQuota compares a commit that was built with the quotas above its scope. behind: one in flight
-// decides, and must be installed first. The caller has the tail.
-func (s *Engine) overQuota(c *Commit, pre *prepared) (over *store.QuotaError, behind *Commit) {
+// exceededQuota compares a commit that was built with the quotas above its scope. behind: one in flight
+// decides, and must be installed first. The caller has the tail. The scopes are asked from the
+// commit's own upwards, and the first that refuses is the answer: it is the nearest that an
+// operator can raise.
+func (s *Engine) exceededQuota(c *Commit, pre *prepared) (exceeded *store.QuotaError, behind *Commit) {
 	if c.use.pages+c.held == 0 {
 		return nil, nil
 	}
-	if pre.overBodies != nil {
-		return pre.overBodies, nil
+	if pre.bodiesQuota != nil {
+		return pre.bodiesQuota, nil
 	}
 	if !s.anyQuota() {
 		return nil, nil
@@ -303,9 +307,9 @@ func (s *Engine) explainQuota(e *store.QuotaError) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	var by kindSpaces
-	for i := range s.cat.pages {
-		if p := &s.cat.pages[i]; p.art != 0 && !p.gone() && store.Below(s.cat.scopeName(p.scope), e.Scope) {
-			by.add(p)
+	for _, p := range s.cat.pages.all() {
+		if p.art != 0 && !p.gone() && store.Below(s.cat.scopeName(p.scope), e.Scope) {
+			by.add(s.cat, p)
 		}
 	}
 	e.Kinds = by.list()

@@ -33,7 +33,9 @@ import (
 // took is ErrGone or ErrErased. Damage is a CorruptError of that one page; the other pages of a
 // Load are answered.
 
-// Resolve implements store.Store.
+// Resolve implements store.Store. Scopes are tried in their order, nearest first. An artefact that
+// is deleted in one of them lets the next answer, unless the reference names the scope or a
+// version: then the deletion is the answer.
 func (s *Engine) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref) (store.Located, error) {
 	if s.closed.Load() {
 		return store.Located{}, store.ErrClosed
@@ -62,7 +64,7 @@ func (s *Engine) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref
 		if ref.Version != 0 && ref.Version != a.version {
 			return s.resolveOld(name, art, ref)
 		}
-		if a.pages == 0 {
+		if !a.live() {
 			h, err := s.headLocked(format.HeadKey{Art: art, Version: a.version})
 			if err != nil { // a row that was edited may say so, too
 				return store.Located{}, err
@@ -92,13 +94,13 @@ func (s *Engine) locate(scope string, art uint64, ref store.Ref) (store.Located,
 	if ref.Page > 0 {
 		nums = nums[ref.Page-1 : ref.Page]
 	}
-	l := store.Located{Scope: scope, Version: a.version, LSN: a.lsn, Current: true, Expires: s.cat.page(nums[0]).expires}
-	if a.by != 0 {
-		l.By, l.ByID = s.cat.art(a.by).first, s.cat.supersededBy(a)
+	l := store.Located{Scope: scope, Version: a.version, LSN: a.lsn, Current: true, Expires: s.cat.expires(s.cat.page(uint64(nums[0])))}
+	if a.retired() {
+		l.By, l.ByID = uint64(s.cat.art(uint64(s.cat.succession(art).by)).first), s.cat.supersededBy(art)
 	}
 	l.Pages = make([]store.PageKey, len(nums))
 	for i, n := range nums {
-		l.Pages[i] = store.PageKey{Num: n, Version: a.version}
+		l.Pages[i] = store.PageKey{Num: uint64(n), Version: a.version}
 	}
 	return l, nil
 }
@@ -282,10 +284,10 @@ func (l *loading) look(scopes store.Scopes, keys []store.PageKey) {
 			continue
 		}
 		k.Version = cmp.Or(k.Version, p.head, p.version)
-		l.out[i], l.arts[i], l.names[p.scope] = store.Loaded{Key: k, Page: int(p.page)}, p.art, c.scopeName(p.scope)
-		l.newest[i] = c.art(p.art).version
+		l.out[i], l.arts[i], l.names[p.scope] = store.Loaded{Key: k, Page: int(p.page)}, uint64(p.art), c.scopeName(p.scope)
+		l.newest[i] = c.pageArt(p).version
 		l.nameGroup(p)
-		l.rows[i] = l.s.overlayHead(format.HeadKey{Art: p.art, Version: k.Version})
+		l.rows[i] = l.s.overlayHead(format.HeadKey{Art: uint64(p.art), Version: k.Version})
 		whole := l.rows[i] != nil
 		if l.want == store.WantText {
 			var ok bool
@@ -448,8 +450,8 @@ func (s *Engine) withoutLost(h *store.Head, pages []store.NewPage) (*store.Head,
 
 // nameGroup notes the name of the group of a page. The caller holds cat.mu.
 func (l *loading) nameGroup(p *pageCol) {
-	if g := l.s.cat.art(p.art).group; g != 0 {
-		l.groups[g] = l.s.cat.groups[g-1].name
+	if g := l.s.cat.pageArt(p).group; g != 0 {
+		l.groups[uint64(g)] = l.s.cat.groups[g-1].name
 	}
 }
 
@@ -463,7 +465,7 @@ func (s *Engine) scopeName(n uint32) string {
 // visible returns the column of a page, or an error for a page outside the chain. A nil chain sees
 // all scopes.
 func (c *catalogue) visible(num uint64, chain []uint32) (*pageCol, error) {
-	if num == 0 || num > uint64(len(c.pages)) {
+	if num == 0 || num > uint64(c.pages.len()) {
 		return nil, fmt.Errorf("%w: page %d", store.ErrNotFound, num)
 	}
 	p := c.page(num)
@@ -477,6 +479,8 @@ func (c *catalogue) visible(num uint64, chain []uint32) (*pageCol, error) {
 }
 
 // overlayHead is the row of a head, or what stands for one below a floor; nil: it is in the rows.
+// The caller holds cat.mu. The newer overlay goes first: it may have a tombstone of what the older
+// one has whole.
 func (s *Engine) overlayHead(k format.HeadKey) []byte {
 	for _, o := range [...]*overlay{s.overlay, s.frozen} {
 		if o == nil {
@@ -513,7 +517,8 @@ func (s *Engine) Mark() store.Mark {
 }
 
 // Refresh implements store.Store. It waits for the commits in flight here, and follows those of
-// other hosts.
+// other hosts. atLeast beyond the newest commit is an error of the caller: an LSN that was never
+// given cannot be waited for.
 func (s *Engine) Refresh(ctx context.Context, atLeast uint64) (store.Mark, error) {
 	if err := s.Readable(ctx); err != nil {
 		return store.Mark{}, err

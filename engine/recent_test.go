@@ -75,14 +75,13 @@ func recentByHand(c *catalogue, q store.CandidateQuery) (nums []uint64, expired 
 	chain := c.chain(q.Scopes)
 	var all []entry
 	session := c.named[artKey{scope: c.byName[q.Scopes[0]], id: q.Session}]
-	for i := range c.pages {
-		p := &c.pages[i]
-		if p.end != 0 || p.retired || !slices.Contains(chain, p.scope) {
+	for num, p := range c.pages.all() {
+		if c.end(p) != 0 || p.retired || !slices.Contains(chain, p.scope) {
 			continue
 		}
 		switch c.excluded(p, &q, session) {
 		case "":
-			all = append(all, entry{key: p.asOf, num: uint64(i + 1)})
+			all = append(all, entry{key: p.asOf, num: num})
 		case store.ReasonExpired:
 			expired++
 		}

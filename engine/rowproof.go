@@ -47,7 +47,8 @@ func (s *Engine) addHead(rec *format.Commit, leaf *manifest.Record, hr format.He
 }
 
 // provedHead compares a head row with the digest in its leaf. The names are those of its scope and
-// its group.
+// its group. nil means that the row is what was committed, or is older than all digests; ErrEdited
+// that it is not. Any other error says that row or audit could not be read.
 func (s *Engine) provedHead(k format.HeadKey, row []byte, name func(*format.Hot) (scope, group string)) error {
 	if s.Leaves == nil || s.opts.Trust { // the index alone is made before the audit is open
 		return nil
@@ -73,11 +74,12 @@ func (s *Engine) provedHead(k format.HeadKey, row []byte, name func(*format.Hot)
 // proved compares a digest with the one at its place in the audit.
 func (s *Engine) proved(p format.Proof, is [32]byte) error {
 	was, err := s.Leaves.RowDigest(p.Leaf, int(p.Place))
-	return entered(was == is, err)
+	return proofError(was == is, err)
 }
 
-// entered judges what a leaf has of a row; err is of reading the leaf.
-func entered(equal bool, err error) error {
+// proofError returns the error of comparing a row with its leaf: equal is the result, and err the
+// error of reading the leaf.
+func proofError(equal bool, err error) error {
 	switch {
 	case errors.Is(err, manifest.ErrNoLeaf):
 		return fmt.Errorf("%w (%w)", format.ErrEdited, err)

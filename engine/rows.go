@@ -52,6 +52,8 @@ type Reader interface {
 	Get(t Table, key []byte) []byte
 	// From yields the rows from a key on, in rising order.
 	From(t Table, key []byte) iter.Seq2[[]byte, []byte]
+	// Next returns the first row from a key on; nil: there is none.
+	Next(t Table, key []byte) (k, v []byte)
 	// Before returns the greatest key below another one; nil: there is none.
 	Before(t Table, key []byte) []byte
 	// Last returns the greatest key; nil: the table is empty.
@@ -61,7 +63,8 @@ type Reader interface {
 }
 
 // Writer changes rows, all or nothing. A value that was put must not change before the transaction
-// ends.
+// ends. Keys may be used again by the caller once Put or Delete has returned. Rows read before a
+// change of their table must not be relied on after it.
 type Writer interface {
 	Reader
 	Put(t Table, key, value []byte) error
@@ -87,6 +90,9 @@ func (r SegRows) Scan(prefix, from []byte, fn func(k, v []byte) bool) {
 	}
 }
 
+// Next returns the first row from a key on; nil: there is none.
+func (r SegRows) Next(key []byte) (k, v []byte) { return r.Reader.Next(TableSeg, key) }
+
 // Word appends what stands for a word in the key of its list: the word, unless the store masks
 // words.
 func (r SegRows) Word(b []byte, scope uint32, word []byte) []byte {
@@ -96,6 +102,14 @@ func (r SegRows) Word(b []byte, scope uint32, word []byte) []byte {
 	return append(b, word...)
 }
 
-// Put and Delete work in a checkpoint only, where the Reader is a Writer.
+// Masks says whether the store masks words.
+func (r SegRows) Masks() bool {
+	m, ok := r.Reader.(lexical.Masked)
+	return ok && m.Masks()
+}
+
+// Put writes a row. It works in a checkpoint only, where the Reader is a Writer.
 func (r SegRows) Put(k, v []byte) error { return r.Reader.(Writer).Put(TableSeg, k, v) }
+
+// Delete removes a row, in a checkpoint only, as Put.
 func (r SegRows) Delete(k []byte) error { return r.Reader.(Writer).Delete(TableSeg, k) }

@@ -83,18 +83,17 @@ func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error
 	if n == 0 {
 		return out, nil
 	}
-	arts, err := s.listed(n, &q)
+	arts, last, err := s.listed(n, &q)
 	if err != nil {
 		return out, err
 	}
-	if len(arts) > q.Limit {
-		arts = arts[:q.Limit]
-		out.Next = s.cat.cursor(arts[q.Limit-1], q.Newest)
+	if last != 0 {
+		out.Next = s.cat.cursor(last, q.Newest)
 	}
 	out.Heads = make([]*store.Head, 0, len(arts))
 	err = s.rows.View(func(tx Reader) error { // one for all: a snapshot for each was a seventh of a long listing
 		for _, art := range arts {
-			if q.Brief && s.cat.art(art).pages > 0 {
+			if q.Brief && s.cat.art(art).live() {
 				out.Heads = append(out.Heads, s.cat.brief(q.Scopes[0], art))
 				continue
 			}
@@ -102,7 +101,7 @@ func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error
 			if err != nil {
 				return err
 			}
-			h.Superseded = s.cat.supersededBy(s.cat.art(art))
+			h.Superseded = s.cat.supersededBy(art)
 			out.Heads = append(out.Heads, h)
 		}
 		return nil
@@ -117,7 +116,7 @@ func (c *catalogue) brief(scope string, art uint64) *store.Head {
 		store.Head
 		row [1]store.PageRow
 	}{Head: store.Head{Scope: scope, Art: art, Version: a.version, LSN: a.lsn, PutAt: codec.FromMicros(a.putAt), Artefact: store.Artefact{ID: c.id(a)}}}
-	h.row[0].Num, h.Rows = a.first, h.row[:]
+	h.row[0].Num, h.Rows = uint64(a.first), h.row[:]
 	return &h.Head
 }
 
@@ -164,7 +163,7 @@ func (s *Engine) versionsLocked(out *store.ScanPage, q store.ScanQuery, scope st
 			return err
 		}
 		if from == s.cat.art(art).version {
-			h.Superseded = s.cat.supersededBy(s.cat.art(art))
+			h.Superseded = s.cat.supersededBy(art)
 		}
 		out.Heads = append(out.Heads, h)
 		if h.Floor {
@@ -190,9 +189,9 @@ func (s *Engine) scanGroup(q store.ScanQuery) (out store.ScanPage, err error) {
 			return out, store.Invalid("cursor", q.Cursor, "a cursor from the page before")
 		}
 	}
-	last := uint64(0)
+	last := uint32(0)
 	for members := s.cat.groups[g-1].members; at < len(members); at++ {
-		p := s.cat.page(members[at])
+		p := s.cat.page(uint64(members[at]))
 		if p.art == last {
 			continue
 		}
@@ -201,7 +200,7 @@ func (s *Engine) scanGroup(q store.ScanQuery) (out store.ScanPage, err error) {
 			break
 		}
 		last = p.art
-		h, err := s.headLocked(format.HeadKey{Art: p.art, Version: p.head})
+		h, err := s.headLocked(format.HeadKey{Art: uint64(p.art), Version: p.head})
 		if err != nil {
 			return out, err
 		}
@@ -223,15 +222,15 @@ func (s *Engine) scanMembers(q store.ScanQuery) (out store.ScanPage) {
 	members := s.cat.groups[g-1].members
 	if out.Same = s.cat.groups[g-1].moved <= q.Known; out.Same {
 		from := len(members)
-		for from > 0 && s.cat.art(s.cat.page(members[from-1]).art).lsn > q.Known {
+		for from > 0 && s.cat.pageArt(s.cat.page(uint64(members[from-1]))).lsn > q.Known {
 			from--
 		}
 		members = members[from:]
 	}
 	out.Keys = make([]store.PageKey, 0, len(members))
 	for _, num := range members {
-		if p := s.cat.page(num); s.cat.art(p.art).by == 0 {
-			out.Keys = append(out.Keys, store.PageKey{Num: num, Version: p.head})
+		if p := s.cat.page(uint64(num)); !s.cat.pageArt(p).retired() {
+			out.Keys = append(out.Keys, store.PageKey{Num: uint64(num), Version: p.head})
 		}
 	}
 	return out
@@ -248,8 +247,8 @@ func (s *Engine) scanSourced(q store.ScanQuery) (out store.ScanPage) {
 	}
 	out.Same = false
 	for _, art := range s.cat.scopes[n-1].byID.sorted(s.cat) {
-		if a := s.cat.art(uint64(art)); a.flags&format.FlagSourced != 0 && a.pages > 0 && a.by == 0 {
-			out.Keys = append(out.Keys, store.PageKey{Num: a.first, Version: a.version})
+		if a := s.cat.art(uint64(art)); a.flags&format.FlagSourced != 0 && a.live() && !a.retired() {
+			out.Keys = append(out.Keys, store.PageKey{Num: uint64(a.first), Version: a.version})
 		}
 	}
 	return out
@@ -315,7 +314,7 @@ func (s *Engine) scanSummaries(q store.ScanQuery) (out store.ScanPage, err error
 	chain := s.cat.chain(q.Scopes)
 	for _, art := range s.cat.sums[artKey{s.cat.byName[q.Of.Scope], q.Of.ID}] {
 		a := s.cat.art(art)
-		if a.pages != 1 || a.by != 0 || !slices.Contains(chain, a.scope) || s.cat.page(a.first).kind != store.KindSummary {
+		if s.cat.pageCount(art) != 1 || a.retired() || !slices.Contains(chain, a.scope) || s.cat.page(uint64(a.first)).kind != store.KindSummary {
 			continue
 		}
 		h, err := s.headLocked(format.HeadKey{Art: art, Version: a.version})

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"sync"
-	"time"
 
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
@@ -45,7 +45,8 @@ import (
 // and redo installs it, or not at all. Its caller never got an answer, and learns the outcome by
 // sending the same id again.
 type sequencer struct {
-	watch *names // while gc runs: collects what new commits name; guarded by the tail
+	watch *names     // while gc runs: collects what new commits name; guarded by the tail
+	tags  recentTags // guarded by the tail
 
 	flight sync.Mutex // guards the following
 	scopes map[string]uint32
@@ -159,7 +160,8 @@ func (s *Engine) Commit(ctx context.Context, b store.Batch) (store.Outcome, erro
 	return s.Submit(ctx, Request{Batch: b})
 }
 
-// Request is a batch, with instructions that only this package gives.
+// Request is a batch, with instructions that only this package gives. Its fields decide what build
+// makes of it; a request with none of them is a caller's batch.
 type Request struct {
 	store.Batch
 	// drops are the versions that gc takes away. A version that is named by now stays, and its drop
@@ -172,6 +174,7 @@ type Request struct {
 	// ungroup are groups, by scope and name, whose names an erase takes away, if nothing is in them
 	// by then.
 	ungroup []store.Ref
+	grouped pastGroups
 	// erase is what leaves the database for good; nil: nothing does.
 	erase *erasure
 	// Carried: the batch was held in another database. Its preconditions are LSNs of that database,
@@ -213,27 +216,13 @@ func (s *Engine) Submit(ctx context.Context, b Request) (store.Outcome, error) {
 }
 
 // admit makes the checks that need no order, and waits while the file is far behind the log or the
-// disk is full. The caller calls done when the batch has ended. The two limits on the age of an id
-// belong together: an id is refused when it is older than outcomes are kept, so a repeated id is
-// never applied twice, and an id from the future is refused because the newest id is the clock by
-// which outcomes are forgotten (forgetOutcomes).
+// disk is full. The caller calls done when the batch has ended.
 func (s *Engine) admit(ctx context.Context, b *Request) (done func(), err error) {
-	if err := cmp.Or(s.Writable(), store.CheckClock(b.Now)); err != nil {
+	if err := s.Writable(); err != nil {
 		return nil, err
 	}
-	if age := b.Now.Sub(ulid.Time(b.ID.Time())); age > outcomeDays {
-		return nil, fmt.Errorf("%w: %s is %s old; use a new id", store.ErrTxnExpired, b.ID, age.Round(time.Hour))
-	}
-	if now := max(b.Now.UnixMilli(), 0); b.ID.Time() > uint64(now+idAhead.Milliseconds()) { // it would look like the present to what forgets old outcomes
-		return nil, store.Invalid("batch id", b.ID.String()+", of "+ulid.Time(b.ID.Time()).UTC().Format(time.DateOnly), "a ULID of about now")
-	}
-	if err := b.CheckIDs(); err != nil {
+	if err := rules.Admit(&b.Batch); err != nil {
 		return nil, err
-	}
-	if b.Bound == nil {
-		if err := b.Bind(); err != nil {
-			return nil, err
-		}
 	}
 	if err := s.throttle(ctx, &b.Batch); err != nil {
 		return nil, err
@@ -246,7 +235,7 @@ func (s *Engine) admit(ctx context.Context, b *Request) (done func(), err error)
 // Sync other than ErrNothing it is unknown whether the commit is on disk, and the engine takes no
 // more commits (Fail).
 func (s *Engine) awaitInstall(ctx context.Context, c *Commit) (store.Outcome, error) {
-	go s.analyseBehind(c)
+	s.analyseBehind(c)
 	err := s.log.Sync(ctx, c.Seq, c.done)
 	switch {
 	case err != nil:
@@ -272,6 +261,12 @@ func (s *Engine) Writable() error {
 }
 
 // syncError turns an error of Log.Sync into the error for the caller that waited.
+//
+//	error of Sync                the commit                      the engine
+//	of ctx                       may still become durable        goes on; the caller repeats the same id
+//	ErrNothing                   the log will never have it      goes on
+//	ErrOutcomeUnknown, closed    the log knows later             goes on
+//	any other                    unknown                         fails (Fail)
 func (s *Engine) syncError(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
@@ -368,7 +363,7 @@ func (s *Engine) atTail(ctx context.Context, b *Request, pre *prepared) (r seque
 	if r.commit, err = s.build(b, pre, v, tail.Next()); err != nil {
 		return r, nil, err
 	}
-	if exceeded, behind := s.overQuota(r.commit, pre); exceeded != nil {
+	if exceeded, behind := s.exceededQuota(r.commit, pre); exceeded != nil {
 		v.err, v.at = exceeded, tail.Next().LSN-1
 		return sequenced{}, &v, nil
 	} else if behind != nil {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -34,10 +36,27 @@ func (s *Engine) stateTag(key []byte) (tag [8]byte) {
 	return [8]byte(d[:])
 }
 
+// recentTags are the tags of keys that were written lately: each turn of a conversation writes one
+// row of it again.
+type recentTags [64]struct {
+	key string
+	tag [8]byte
+}
+
+// of returns the tag of a key.
+func (t *recentTags) of(s *Engine, key string) [8]byte {
+	at := &t[xxhash.Sum64String(key)%uint64(len(t))]
+	if at.key != key {
+		at.key, at.tag = strings.Clone(key), s.stateTag([]byte(key))
+	}
+	return at.tag
+}
+
 // stateSecret returns the secret, cut to the length of a salt.
 func (s *Engine) stateSecret() []byte { return s.info.Secret[:min(len(s.info.Secret), 32)] }
 
-// addState adds the state rows of a batch to a commit, and their entries to the leaf.
+// addState adds the state rows of a batch to a commit, and their entries to the leaf. The entries
+// of all rows are cut from one piece of memory.
 func (s *Engine) addState(rec *format.Commit, leaf *manifest.Record, rows []store.StateRow) error {
 	rec.State = rows
 	if len(rows) == 0 {
@@ -52,7 +71,7 @@ func (s *Engine) addState(rec *format.Commit, leaf *manifest.Record, rows []stor
 	}
 	entries := make([]byte, 0, len(rows)*manifest.StateSize)
 	for i := range rows {
-		tag := s.stateTag([]byte(rows[i].Key))
+		tag := s.seq.tags.of(s, rows[i].Key)
 		var mac [manifest.StateSize - 8]byte
 		if rows[i].Value != nil {
 			mac = format.StateMAC(rec.Salt(i), rec.LSN, []byte(rows[i].Key), rows[i].Value)
@@ -87,7 +106,7 @@ func (s *Engine) provedState(key, body []byte) error {
 		return s.unprovedState(format.StateLSN(body))
 	}
 	was, err := s.Leaves.StateEntry(p.Leaf, int(p.Place))
-	return entered(err == nil && format.StateEntered(was, key, body), err)
+	return proofError(err == nil && format.StateEntered(was, key, body), err)
 }
 
 // unprovedState refuses a row without an entry, unless it is older than all entries.
@@ -192,7 +211,8 @@ func (s *Engine) filedState(expect []store.StatePre) ([]uint64, error) {
 }
 
 // stateConflict returns the first state row that is not as the batch expects it; nil: all are. The
-// caller holds cat.mu, and nothing in flight writes the rows.
+// caller holds cat.mu, and nothing in flight writes the rows. 0 expects that there is no row; a
+// deleted row counts as none.
 func (s *Engine) stateConflict(b *Request, filed []uint64) *store.ConflictError {
 	for i, e := range b.ExpectState {
 		now := filed[i]

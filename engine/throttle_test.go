@@ -21,7 +21,7 @@ func TestThrottleGrows(t *testing.T) {
 		{throttleBytes * 2, 4 * throttleUnit, 4 * throttleDelay},
 		{throttleBytes * 9, 1 << 20, throttleMost},
 	} {
-		require.Equal(t, c.want, throttled(c.unflushed, c.bytes), c)
+		require.Equal(t, c.want, delayFor(c.unflushed, c.bytes), c)
 	}
 }
 

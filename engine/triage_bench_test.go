@@ -19,13 +19,13 @@ func BenchmarkTriage(b *testing.B) {
 	const pages = 1_000_000
 	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	for _, scopes := range []int{1, 20} {
-		s := &Engine{cat: newCatalogue()}
+		s := &Engine{cat: newCatalogue(), opts: Options{Trust: true}} // nothing to compare with
 		var chain store.Scopes
 		for i := range scopes {
 			chain = append(chain, fmt.Sprint("scope-", i))
 			s.cat.addScope(uint32(i+1), chain[i])
 		}
-		s.cat.reserve(pages, pages)
+		s.cat.reserve(pages)
 		for i := range uint64(pages) {
 			// The pages of a scope, and of a provenance, lie apart in time and in memory.
 			h := format.Hot{

@@ -64,7 +64,8 @@ func encodeVector(model string, v []float32) []byte {
 // finite: no cosine with them would be.
 func decodeVector(row []byte) (model string, v []float32, err error) { return decodeVectorTo(nil, row) }
 
-// decodeVectorTo uses the memory of into where it suffices.
+// decodeVectorTo uses the memory of into where it suffices. The loop is unrolled by four: reading a
+// million vectors is what the first question of a process waits for.
 func decodeVectorTo(into []float32, row []byte) (model string, v []float32, err error) {
 	d := codec.Decoder{B: row}
 	version := d.U8()
@@ -110,7 +111,7 @@ func vectorOf(model string, row []byte) []float32 {
 
 // has reports whether a page version exists.
 func (c *catalogue) has(num uint64) bool {
-	return num > 0 && num <= uint64(len(c.pages)) && c.page(num).art != 0 && !c.page(num).gone()
+	return num > 0 && num <= uint64(c.pages.len()) && c.page(num).art != 0 && !c.page(num).gone()
 }
 
 // Vectors implements store.Store. Overlays first, then the rows, as with heads.
@@ -159,7 +160,9 @@ func (s *Engine) overlayVector(k vecKey) []byte {
 	return s.frozen.vecs[k]
 }
 
-// PutVectors implements store.Store. A read-only database keeps none.
+// PutVectors implements store.Store. A read-only database keeps none. A page that is gone or
+// unknown is skipped without an error: its vector would be of no use. Vectors of a crash that came
+// before the next checkpoint are lost, and are computed again when asked for.
 func (s *Engine) PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error {
 	if err := cmp.Or(ctx.Err(), s.Failure()); err != nil || s.opts.ReadOnly {
 		return err

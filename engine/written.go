@@ -89,7 +89,8 @@ func (w *written) touches() bool {
 	return w.prev != nil && len(w.texts) == 0 && len(w.prev.Rows) == len(w.head.Rows) && !w.supersedes && format.SameHead(w.prev, w.head, w.put.AsOfGiven)
 }
 
-// report adds a put to the outcome and to the leaf. touch is true if nothing was.
+// report adds a put to the outcome and to the leaf. touch is true if nothing was. A leaf has a
+// write for each new page, with its digest: that is how the audit knows what was committed.
 func (w *written) report(out *store.Outcome, leaf *manifest.Record) (touch bool) {
 	h := w.head
 	ref := store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}

@@ -21,7 +21,7 @@ type Cascade string
 const (
 	// Keep leaves them. A context leaves them out as derived from a page that changed.
 	Keep Cascade = "keep"
-	// Rederive erases them, and the report names those that have other sources, for who derives them to do it again.
+	// Rederive erases them, and the report names those that have other sources, so that they can be derived again.
 	Rederive Cascade = "rederive"
 	// Erase erases them, and what was derived from them, and so on.
 	Erase Cascade = "erase"
@@ -40,8 +40,8 @@ type Request struct {
 	// By and Reason stand in the audit for ever, so they must not name what is erased.
 	By, Reason string
 	Cascade    Cascade // "": Keep
-	// Names takes ids, scopes and sessions of what goes out of the audit, and every row that has them: the bodies of leaves
-	// that name them are removed, their hashes stay.
+	// Names also removes the ids, scopes and sessions of what is erased from the audit, and every row that has them.
+	// Leaves that name them lose their bodies and keep their hashes.
 	Names bool
 	// DryRun makes the report and changes nothing.
 	DryRun bool
@@ -49,7 +49,7 @@ type Request struct {
 	Progress func(what string, done, total uint64)
 }
 
-// Check refuses a request that says not one thing to erase, or not who wants it and why.
+// Check refuses a request that does not name exactly one thing to erase, or does not say who asks for it and why.
 func (r *Request) Check() error {
 	n := 0
 	for _, is := range []bool{r.Subject != "", r.Scope != "", r.Session != (store.Ref{}), len(r.Refs) > 0} {
@@ -59,7 +59,7 @@ func (r *Request) Check() error {
 	}
 	switch {
 	case n != 1:
-		return store.Invalid("erase", fmt.Sprintf("%d kinds of things", n), "one of a subject, a scope, a session, and references")
+		return store.Invalid("request", fmt.Sprintf("%d things to erase", n), "one of a subject, a scope, a session, and references")
 	case !slices.Contains([]Cascade{"", Keep, Rederive, Erase}, r.Cascade):
 		return store.Invalid("cascade", string(r.Cascade), "keep, rederive or erase")
 	case r.Session != (store.Ref{}) && (r.Session.Scope == "" || r.Session.ID == ""):
@@ -95,6 +95,8 @@ type Report struct {
 	Rows      int        `json:"rows"`               // of state: sessions, directives, drafts
 	Bodies    uint64     `json:"bodies,omitempty"`   // of leaves that go with Names
 	NamedBy   []string   `json:"named_by,omitempty"` // artefacts that stay and name what goes, with Names: their rows still have the names
+	// Missing are references that were asked for and of which there is nothing: a name may be mistyped, or was erased before.
+	Missing []string `json:"missing,omitempty"`
 	// Files are where what goes came from. An erase touches no file, and the next Refresh imports each of them again, unless it
 	// is removed, or excluded by a .gitignore of its directory, or the directory is forgotten (Scope.RemoveDirectory).
 	Files []File `json:"files"`
@@ -104,7 +106,7 @@ type Report struct {
 	Done *store.EraseReport `json:"done,omitempty"`
 }
 
-// Empty says that nothing is held of what was asked for, and with Names that nothing names it.
+// Empty reports whether the database has nothing of what was asked for and, with Names, nothing that names it.
 func (r *Report) Empty() bool {
 	return len(r.Erased)+len(r.Held)+r.Questions+r.Rows == 0 && r.Bodies == 0
 }
@@ -120,7 +122,7 @@ type Item struct {
 // Derived is an artefact that was made from one that goes.
 type Derived struct {
 	Ref   string   `json:"ref"`
-	From  []string `json:"from"`  // what goes of its sources
+	From  []string `json:"from"`  // those of its sources that are erased
 	Left  []string `json:"left"`  // its other sources
 	Stays bool     `json:"stays"` // else it goes, and may be made again from what is left
 }
@@ -128,7 +130,7 @@ type Derived struct {
 // File is a file of a recorded directory that an artefact was imported from.
 type File struct {
 	Ref  string `json:"ref"`  // the artefact that goes
-	Path string `json:"path"` // of the file; whether it is still there nobody looked
+	Path string `json:"path"` // of the file; it was not checked whether the file still exists
 	Dir  string `json:"dir"`  // the recorded directory
 }
 

@@ -98,6 +98,7 @@ func TestReceipt(t *testing.T) {
 			r.Done.Asked = []string{store.AskedOf(info.Secret, "subject", "bob")}
 			return nil
 		},
+		"time":    func(r *erase.Receipt) *manifest.Head { r.Done.At = r.Done.At.Add(time.Hour); return nil },
 		"cascade": func(r *erase.Receipt) *manifest.Head { r.Done.Cascade = "erase"; return nil },
 	} {
 		r := read()

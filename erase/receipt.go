@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
+
+	"github.com/oklog/ulid/v2"
 
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -13,7 +17,7 @@ import (
 const ReceiptFormat = "ctxpage-erase/1"
 
 // ErrReceipt means that a receipt does not prove what it says.
-var ErrReceipt = errors.New("ctxpage: the receipt does not hold")
+var ErrReceipt = errors.New("ctxpage: the receipt is not valid")
 
 // Receipt proves to a third party that an erase is in the audit of a database: who, when, why and how much, as the leaf says.
 // It names nothing that was erased. It does not prove what the files of the database hold, or what was not in it.
@@ -33,7 +37,15 @@ var limits = []string{
 	"backups, copies and exports made before the erase have what it took; the database knows only of the backups that it made itself",
 	"the audit keeps names, times, digests and who did what",
 	"what was shown to a model, or fetched from a source, is there still",
+	"the list of backups, the sizes of the file and the time of the head are what the database said when it made the receipt; the audit does not have them",
 }
+
+// Limits say in words what no receipt proves. A receipt has them, too, for who reads it as it is; those there are proved by nothing.
+func Limits() []string { return slices.Clone(limits) }
+
+// atSlack is how far the time of a receipt may be from the one in its trace: they are of one moment, by a clock that may be set
+// between the two.
+const atSlack = time.Minute
 
 // NewReceipt makes the receipt of an erase from an audit, for a head whose leaves are on the disk.
 func NewReceipt(ctx context.Context, a store.Audit, done store.EraseReport, head manifest.Head) (*Receipt, error) {
@@ -85,6 +97,13 @@ func (r *Receipt) says(leaf *manifest.Record) error {
 		if c.said != c.is {
 			return fmt.Errorf("%w: its %s is %q, the leaf says %q", ErrReceipt, c.what, c.said, c.is)
 		}
+	}
+	run, err := ulid.ParseStrict(d.Trace)
+	if err != nil {
+		return fmt.Errorf("%w: its trace %q: %w", ErrReceipt, d.Trace, err)
+	}
+	if at := run.Timestamp(); d.At.Sub(at).Abs() > atSlack {
+		return fmt.Errorf("%w: its time is %s, its trace is of %s", ErrReceipt, d.At.UTC().Format(time.RFC3339), at.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

@@ -23,9 +23,9 @@ import (
 // to the archive between the two reads, and cut the log. The archive grows before the log is cut,
 // so a reader that misses a segment starts over, a few times, and finds the leaves in the archive.
 
-// scanAgain is how often a reader of the audit starts over because a checkpoint cut the log under
+// scanTries is how often a reader of the audit starts over because a checkpoint cut the log under
 // it.
-const scanAgain = 3
+const scanTries = 3
 
 // OpenManifests opens the audit of the database at path for reading, beside a process that may have
 // it open for writing: archive and log are read as files, without the database file and without the
@@ -100,11 +100,11 @@ func auditLost(path string) error {
 			return err
 		}
 	}
-	if err := foreign(path); err != nil {
+	if err := refuseForeign(path); err != nil {
 		return err
 	}
 	return &store.CorruptError{
-		File: path + "-manifest", Err: errors.New("neither it nor the log is there, so nothing of the audit is"),
+		File: path + "-manifest", Err: errors.New("neither it nor the log exists, so the audit is lost"),
 		Hint: "put " + filepath.Base(path) + "-manifest and " + filepath.Base(path) + "-wal in their place, or restore a backup",
 	}
 }
@@ -129,13 +129,14 @@ func scanLeaves(ctx context.Context, dir string, ring *seal.Ring, add func(uint6
 			return err
 		})
 		var damaged *store.CorruptError
-		if err == nil || failed != nil || try == scanAgain || errors.As(err, &damaged) || ctx.Err() != nil {
+		if err == nil || failed != nil || try == scanTries || errors.As(err, &damaged) || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-// leafOf returns the audit leaf in a record of the log; nil: it has none.
+// leafOf returns the audit leaf in a record of the log; nil: it has none. It reads no more of the
+// record than it must: a commit may have megabytes behind its leaf.
 func leafOf(r wal.Record) (uint64, []byte, error) {
 	var d codec.Decoder
 	switch r.Kind {
@@ -181,6 +182,11 @@ func FollowManifestsKey(ctx context.Context, path string, key []byte, keyring st
 }
 
 // follower is the place that a FollowManifests has reached.
+//
+//	start ──▶ archive and log ──▶ log alone ──next record is gone (errGap)──▶ archive and log ──▶ …
+//
+// It hears nothing of the writer: a checkpoint may move leaves away between two looks, and then the
+// archive has them. next never goes back, so fn gets each leaf once.
 type follower struct {
 	path    string
 	key     []byte

@@ -27,7 +27,8 @@ import (
 // remap waits for it, and an inner one would wait for that writer.
 
 // openBolt opens the file, or makes an empty one. Nothing is mapped before inspect has read what
-// bbolt will trust.
+// bbolt will trust. The order: nothing is made where readers or misfits forbid it, nothing is cut
+// where a log says that there was a database, nothing is mapped before it was inspected.
 func (s *Store) openBolt(context.Context) (err error) {
 	if _, err := os.Lstat(s.opts.Path); errors.Is(err, os.ErrNotExist) && s.opts.ReadOnly {
 		return fmt.Errorf("%w: %s", store.ErrNotExist, s.opts.Path)
@@ -136,14 +137,17 @@ func (s *Store) panicked(r any) error {
 }
 
 // view runs a bbolt read transaction. A fault in the mapped file (a page beyond its end) becomes an
-// error.
+// error. An error means damage of the file, or ErrClosed; fn's own error is passed on. It takes no
+// lock of ours, and must not be called within another transaction.
 func (s *Store) view(fn func(tx *bbolt.Tx) error) error {
 	return s.within((*bbolt.DB).View, fn)
 }
 
 // update runs a bbolt write transaction, with the same protection. A commit that failed after its
 // last write is an *unsureError: bbolt goes on with the new state, while the memory has that of the
-// commit before.
+// commit before. Whether the commit counts is asked of bbolt itself: a newer transaction than the
+// one before means that its meta page was written. The caller holds ckptMu, or is the only one at
+// an open.
 func (s *Store) update(fn func(tx *bbolt.Tx) error) error {
 	id := 0
 	err := s.within((*bbolt.DB).Update, func(tx *bbolt.Tx) error {
@@ -173,9 +177,9 @@ func (e *resizeError) Error() string { return e.err.Error() }
 // Unwrap is the number of the system's error, so that noSpace recognises a full disk.
 func (e *resizeError) Unwrap() error { return e.errno }
 
-// resized gives an error of bbolt's grow its number back. The file is as it was: bbolt grows before
-// it writes.
-func resized(err error) error {
+// withErrno adds the number of the system error to an error of bbolt that the file could not grow.
+// The file is unchanged, because bbolt grows it before it writes.
+func withErrno(err error) error {
 	if err == nil || !strings.HasPrefix(err.Error(), "file resize error: ") && !strings.HasPrefix(err.Error(), "file sync error: ") {
 		return err
 	}
@@ -217,7 +221,7 @@ func (s *Store) within(run func(*bbolt.DB, func(*bbolt.Tx) error) error, fn func
 			return fn(tx)
 		})
 		if !errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
-			return resized(err)
+			return withErrno(err)
 		}
 		if db == s.bolt.Load() { // otherwise compact replaced the file
 			return store.ErrClosed

@@ -137,7 +137,8 @@ func (o *Options) ownParts() error {
 	return nil
 }
 
-// inspect reads what bbolt will trust. It reports whether there is nothing in the file yet.
+// inspect reads what bbolt will trust. It reports whether there is nothing in the file yet. true:
+// openBolt makes a new database there, unless a log or archive says that one was lost.
 func (s *Store) inspect() (empty bool, err error) {
 	if err := cmp.Or(fileProblem(s.opts.Path), directoryProblem(s.opts.Path+"-wal"), directoryProblem(s.opts.Path+"-manifest")); err != nil {
 		return false, err
@@ -180,10 +181,12 @@ func (s *Store) inspect() (empty bool, err error) {
 // beside it.
 const hintForeign = "no log and no archive lie beside it, so it is another program's file, or a database that was copied without them; name another path, or move the file away to make a new database here"
 
-// foreign returns an error for a file that is something else: it has no page that begins as the
+// refuseForeign returns an error for a file that is something else: it has no page that begins as the
 // first two of a database do, and neither log nor audit beside it. A file that cannot be read here
-// is not refused; opening it reports the error.
-func foreign(path string) error {
+// is not refused; opening it reports the error. It looks for the magic at each place where a second
+// meta page can be, so a database whose first page is damaged is not taken for another program's
+// file.
+func refuseForeign(path string) error {
 	for _, dir := range []string{path + "-wal", path + "-manifest"} {
 		if names, _ := os.ReadDir(dir); len(names) > 0 {
 			return nil
@@ -221,6 +224,7 @@ func unfinished(f io.ReaderAt, size int64) bool {
 	return unfinishedPages(f, size, boltPage) || unfinishedPages(f, size, os.Getpagesize())
 }
 
+// A file longer than those four pages was used, so it is never taken for an unfinished one.
 func unfinishedPages(f io.ReaderAt, size int64, pageSize int) bool {
 	first := firstPages(pageSize)
 	if size > int64(len(first)) {
@@ -270,7 +274,9 @@ func firstPages(pageSize int) []byte {
 	return b
 }
 
-// inspectBolt checks meta pages, size, root and free list of a file.
+// inspectBolt checks meta pages, size, root and free list of a file. These are the numbers that
+// bbolt follows before any checksum of ours is read. A hostile file can therefore neither make
+// bbolt map more than it has nor make a check allocate for pages that are holes.
 func inspectBolt(f io.ReaderAt, size int64) error {
 	m, err := newestMeta(f, size)
 	if err != nil {
@@ -379,7 +385,9 @@ func (m *boltMeta) page(f io.ReaderAt, id uint64, flags uint16) ([]byte, error) 
 }
 
 // freePages checks the free list: rising page numbers inside the file, none of them the root or the
-// list itself.
+// list itself. It is read as a stream, because a list may have millions of entries. A page that is
+// listed although it is in use would be given away and overwritten: that is what the whole walk
+// (walkBolt) finds.
 func (m *boltMeta) freePages(f io.ReaderAt) error {
 	head, err := m.page(f, m.freelist, boltFreelist)
 	if err != nil {
@@ -445,7 +453,8 @@ func walkBolt(f io.ReaderAt, size int64, row func(bucket string, k, v []byte, at
 	}
 }
 
-// load reads a page with its overflow, and marks it.
+// load reads a page with its overflow, and marks it. Marking comes before the page is followed, so
+// pages that lead to each other end the walk: each page is read at most once.
 func (w *boltWalk) load(id uint64, flags uint16) []byte {
 	head, err := w.m.page(w.f, id, flags)
 	if err != nil {

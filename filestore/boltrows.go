@@ -163,6 +163,9 @@ func (r sealedRows) Word(b []byte, scope uint32, word []byte) []byte {
 	return r.ring.Word(b, scope, word)
 }
 
+// Masks implements lexical.Masked.
+func (sealedRows) Masks() bool { return true }
+
 // spaces gives the name under which the values of a table are sealed.
 var spaceOf = [...]seal.Space{
 	engine.TableMeta: seal.Meta, engine.TableContent: seal.Content, engine.TableSeg: seal.Index, engine.TableHeld: seal.Held, engine.TableTxn: seal.Outcome,
@@ -238,12 +241,30 @@ func (r *boltRows) Get(t engine.Table, key []byte) []byte {
 	return nil
 }
 
-// row moves the cursor of a table to a row, if it is there.
-func (r *boltRows) row(t engine.Table, b *bbolt.Bucket, key []byte) (v []byte, ok bool) {
+// Next: see Reader.
+func (r *boltRows) Next(t engine.Table, key []byte) (k, v []byte) {
+	b := r.bucket(t)
+	if b == nil {
+		return nil, nil
+	}
+	if k, v = r.cursor(t, b).Seek(key); k == nil {
+		return nil, nil
+	}
+	return k, r.opened(t, k, v)
+}
+
+// cursor is a cursor of a table that is used again.
+func (r *boltRows) cursor(t engine.Table, b *bbolt.Bucket) *bbolt.Cursor {
 	if r.cursors[t] == nil {
 		r.cursors[t] = b.Cursor()
 	}
-	k, v := r.cursors[t].Seek(key)
+	return r.cursors[t]
+}
+
+// row moves the cursor of a table to a row, if it is there. Each use seeks from the root, so puts
+// between two uses do not matter.
+func (r *boltRows) row(t engine.Table, b *bbolt.Bucket, key []byte) (v []byte, ok bool) {
+	k, v := r.cursor(t, b).Seek(key)
 	return v, bytes.Equal(k, key)
 }
 
@@ -288,7 +309,8 @@ func (r *boltRows) Last(t engine.Table) []byte {
 	return k
 }
 
-// Len: see Reader.
+// Len: see Reader. It walks the pages of the table, so it costs what the table has: for checks
+// only.
 func (r *boltRows) Len(t engine.Table) int {
 	if b := r.bucket(t); b != nil {
 		return b.Stats().KeyN
@@ -296,7 +318,7 @@ func (r *boltRows) Len(t engine.Table) int {
 	return 0
 }
 
-// Put: see Writer.
+// Put: see Writer. The key decides how full the pages become (grow) before the row is there.
 func (r *boltRows) Put(t engine.Table, key, value []byte) error {
 	b := r.bucket(t)
 	if b == nil {

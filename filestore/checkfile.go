@@ -10,7 +10,9 @@ import (
 )
 
 // check walks the invariants of the whole database: bbolt's own pages here, everything else in the
-// engine.
+// engine. A checkpoint comes first, so that what is checked is the newest state; damage that it
+// finds is the first problem. Problems are findings, not errors: at most MaxProblems are reported,
+// and an error means that the check itself could not go on.
 func (s *Store) check(ctx context.Context, progress store.Progress) (rep store.JobReport, err error) {
 	if err := s.startJob(ctx); err != nil {
 		return rep, err

@@ -24,21 +24,25 @@ import (
 const (
 	syncEvery       = 50 * time.Millisecond // audit leaves are synced within 100 ms
 	checkpointBytes = 16 << 20              // this many unflushed bytes start a checkpoint
-	checkpointAge   = 10 * time.Second      // an unflushed row of this age starts one
 	redoneBytes     = 16 << 10              // this many that an open had to redo start one at once, see background
 
-	markEvery        = 1024     // leaves
-	archiveLeaves    = 16 << 10 // this many unarchived leaves start one: they are in memory
-	rotateAfterBytes = 8 << 20  // a log larger than this starts a new segment at a checkpoint
+	markEvery        = 1024      // leaves
+	archiveLeaves    = 16 << 10  // this many unarchived leaves start one: they are in memory
+	rotateAfterBytes = 8 << 20   // a log larger than this starts a new segment at a checkpoint
+	rotateAfterRedo  = 256 << 10 // and one larger than this at that of an open that had to redo, see background
 )
+
+// checkpointAge is how old an unflushed row is that starts a checkpoint. Tests change it: see PeekAge.
+var checkpointAge = 10 * time.Second
 
 // background syncs the leaves of reads, and makes checkpoints. It ends with Close, or with the
 // first failure. Commits that the open had to redo are checkpointed soon: if one owner after
 // another is killed before a checkpoint is due, each redoes more than the one before, while agents
-// wait.
+// wait. That checkpoint also starts a new segment of a short log: the next owner reads all of a
+// segment, and compares what the archive has already, so with 2 MiB of old records a hand-over took
+// half as long again.
 func (s *Store) background() {
 	defer s.done.Done()
-	redone := s.eng.Waiting().Bytes > redoneBytes
 	tick := time.NewTicker(syncEvery)
 	defer tick.Stop()
 	var retryAt time.Time // after a full disk: no checkpoint before it
@@ -58,8 +62,7 @@ func (s *Store) background() {
 			}
 		}
 		full := s.log.Full()
-		if time.Now().After(retryAt) && (full || redone || s.due()) {
-			redone = false
+		if time.Now().After(retryAt) && (full || s.redone.Load() || s.due()) {
 			// A failed checkpoint leaves everything in the log. The next commit or Close returns
 			// the error.
 			var err error
@@ -69,6 +72,7 @@ func (s *Store) background() {
 			} else {
 				_, err = s.checkpoint(context.Background())
 			}
+			s.redone.Store(false)
 			if errors.Is(err, store.ErrClosed) {
 				return
 			}
@@ -165,6 +169,9 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	if err := s.eng.Failure(); err != nil {
 		return rep, err
 	}
+	if err := s.sameFile(); err != nil { // before anything is written under the path
+		return rep, err
+	}
 	_ = s.line.Sync(context.Background(), 0, nil) // covers everything before this call; after an error it covers less
 	covered := s.line.installedTo()
 	c := s.eng.Checkpoint()
@@ -185,9 +192,6 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	if c.Rows == 0 && !long {
 		c.Done(nil)
 		return rep, s.cutLog(&rep)
-	}
-	if err := s.sameFile(); err != nil {
-		return rep, err
 	}
 	if err := s.indexSteps(ctx, c); err != nil {
 		return rep, s.unsure(err)
@@ -275,8 +279,8 @@ func (s *Store) syncRead() error {
 	return nil
 }
 
-// sameFile returns an error if the path no longer leads to the open file: a second writer may have
-// the file that is there now.
+// sameFile returns an error if the path no longer leads to the open file. Another database may be at
+// the path now, with an owner of its own: nothing may be written, renamed or removed there.
 func (s *Store) sameFile() error {
 	open, err := s.file.Load().Stat()
 	if err != nil {
@@ -304,7 +308,11 @@ func (s *Store) cutLog(rep *store.JobReport) error {
 	if anew && !s.purging {
 		rotate = s.log.RotateReserve
 	}
-	if anew || s.log.Size() > cmp.Or(s.opts.Rotate, rotateAfterBytes) {
+	most := cmp.Or(s.opts.Rotate, rotateAfterBytes)
+	if s.redone.Load() {
+		most = min(most, rotateAfterRedo)
+	}
+	if anew || s.log.Size() > most {
 		if err := rotate(); err != nil && !errors.Is(err, wal.ErrFull) {
 			return s.eng.Fail(err)
 		}
@@ -521,7 +529,7 @@ func (s *Store) copySealed(ctx context.Context, path string, progress func(strin
 	if err == nil {
 		err = db.Sync()
 	}
-	return n, resized(errors.Join(err, db.Close()))
+	return n, withErrno(errors.Join(err, db.Close()))
 }
 
 // newFile makes a file and syncs it before it returns. It fails if the file exists.

@@ -31,7 +31,7 @@ import (
 //	parts        as the engine makes them
 //
 // It is written when the database is closed, if commits came since it was written last, and unless
-// the next owner redoes them from the log (leavesToNext): the leaf
+// another process waits to be the next owner (leavesToNext): the leaf
 // first, synced and archived, then the file under another name, synced, renamed. An open believes
 // it if it names this database, the LSN of the rows and an archived leaf that has its digest, and
 // if every part has the digest in the directory, before a byte of a part is decoded. Anything else
@@ -52,7 +52,7 @@ const (
 	columnsSuffix  = ".columns"
 	newSuffix      = ".columns.new" // until it is whole
 	columnsMagic   = "ctxcols\n"
-	columnsVersion = 1
+	columnsVersion = 2
 	columnsHead    = 8 + 4 + 4 + 8 + 8
 	columnsEntry   = 1 + 8 + sha256.Size
 	columnsMost    = 1 << 20 // bytes of a directory
@@ -113,6 +113,10 @@ func (s *Store) loadColumns(ctx context.Context) (bool, error) {
 
 // readColumns reads the snapshot of this database at the LSN of the rows, and compares it with its
 // leaf.
+//
+// The order is that of trust. The head bounds what is read next (columnsMost, the size of the
+// file); the directory names the database and the LSN; the leaf proves the directory; the directory
+// proves the parts. Nothing is decoded before it is proved.
 func (s *Store) readColumns(ctx context.Context) (*engine.Columns, int64, error) {
 	f, err := s.opts.FS.OpenFile(s.opts.Path+columnsSuffix, os.O_RDONLY, 0)
 	if err != nil {
@@ -175,7 +179,8 @@ func (s *Store) provedColumns(ctx context.Context, leaf, lsn uint64, digest [sha
 }
 
 // readParts reads the parts and compares each with its digest, several at a time: to hash is most
-// of the work.
+// of the work. The lengths must add up to the size of the file exactly, so a forged length cannot
+// allocate more than the file has bytes.
 func readParts(f interface {
 	ReadAt([]byte, int64) (int, error)
 }, cols *engine.Columns, entries []byte, at, size int64) error {
@@ -215,7 +220,8 @@ func readParts(f interface {
 }
 
 // tidyColumns removes a useless snapshot, and the remains of one that a crash left. It comes last
-// in an open.
+// in an open. A stale one would never be read again, and it has names and metadata of what may have
+// been erased since.
 func (s *Store) tidyColumns() error {
 	if s.opts.ReadOnly {
 		return nil

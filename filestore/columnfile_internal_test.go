@@ -189,6 +189,12 @@ func TestColumnsForged(t *testing.T) {
 	refused("an old one that names the new LSN", renamed)
 
 	refused("of another leaf", atLeaf(whole, 0))
+	for _, version := range []uint32{columnsVersion - 1, columnsVersion + 1} { // its parts would be read as what they are not
+		other := slices.Clone(whole)
+		binary.BigEndian.PutUint32(other[8:], version)
+		resealColumns(other)
+		refused("of another version", other)
+	}
 	control := slices.Clone(whole)
 	resealColumns(control)
 	require.NoError(t, os.WriteFile(path+columnsSuffix, control, 0o600))

@@ -23,12 +23,23 @@ import (
 // A crash before the rename leaves path as it was, and path.compact, which the next open for
 // writing removes. Checkpoints wait meanwhile, so nothing else writes the file.
 
+// What a crash leaves, step by step. At each, one whole file is at the path:
+//
+//	copy, name   path: the old file. path.compact: a part, removed by the next open for writing
+//	rename       path: the old or the new file; the directory was not synced yet. Both have the same rows
+//	synced       path: the new file
+//
+// A failure after the rename ends the store (Fail): nobody knows to which of the two files the name
+// leads after a crash, so nothing more may be written to either.
+
 const compactSuffix = ".compact"
 
 // compactBytes of rows are written in one transaction, which keeps them in memory.
 const compactBytes = 4 << 20
 
-// compact gives the sizes of the file before and after. The caller holds ckptMu.
+// compact gives the sizes of the file before and after, in bytes. The caller holds ckptMu, so the
+// rows that are copied are the newest of the file. On an error the old file is in use, except after
+// the rename (putInPlace).
 func (s *Store) compact(ctx context.Context, report func(string, uint64, uint64)) (before, after int64, err error) {
 	if err := s.sameFile(); err != nil {
 		return 0, 0, err
@@ -57,7 +68,9 @@ func (s *Store) compact(ctx context.Context, report func(string, uint64, uint64)
 	return before, st.Size(), s.eng.At("compact changed")
 }
 
-// compacted makes the new file, whole and synced.
+// compacted makes the new file, whole and synced. Its writes are not synced one by one: until
+// db.Sync has returned the file is nobody's, and a crash throws it away. After that it gets the
+// options of a file in use.
 func (s *Store) compacted(ctx context.Context, report func(string, uint64, uint64)) (db *bbolt.DB, file *os.File, err error) {
 	path := s.opts.Path + compactSuffix
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -154,7 +167,9 @@ func compactFillOf(bucket []byte) float64 {
 	return grownFill
 }
 
-// putInPlace gives the new file the name of the old one, and lets readers use it.
+// putInPlace gives the new file the name of the old one, and lets readers use it. Closing the old
+// file waits for its readers, while new transactions get the new one already: a read that found the
+// old file closed begins again (within).
 func (s *Store) putInPlace(db *bbolt.DB, file *os.File) error {
 	if err := s.eng.At("compact synced"); err != nil {
 		return err

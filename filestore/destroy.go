@@ -49,7 +49,7 @@ func (s *Store) planDestroy(p *engine.Purge) error {
 			nums = append(nums, ring.TagNumbers(tag)...)
 		}
 		if len(nums) > 0 {
-			s.nextRing = ring.Without(seal.Pages, rising(nums))
+			s.nextRing = ring.Without(seal.Pages, sortUnique(nums))
 		}
 		return nil
 	})
@@ -129,8 +129,8 @@ func (s *Store) losesKey(space seal.Space, k, v []byte) bool {
 	return tree != 0 && !s.nextRing.Has(tree, seal.Number(k))
 }
 
-// rising sorts numbers and removes those that are there twice.
-func rising(nums []uint64) []uint64 {
+// sortUnique sorts numbers and removes duplicates.
+func sortUnique(nums []uint64) []uint64 {
 	slices.Sort(nums)
 	return slices.Compact(nums)
 }

@@ -75,6 +75,16 @@ func (s *Store) purge(ctx context.Context, rep *store.EraseReport, progress stor
 // purgeFiles does the steps of an erase in the files, in the order of the table above. Each is safe
 // to do twice, because an open after a crash begins with the first of them. The columns go first:
 // they have ids, tags and metadata of what was erased, and no later step would miss them.
+//
+//	after           a crash or error leaves                                    readers get
+//	commits         the content in log, file, columns and archive              ErrErased
+//	columns, cut    the content in the pages of the file                       ErrErased
+//	bodies          the same; leaves are stubs                                 ErrErased
+//	compact         nothing; the keyring still opens it in backups             ErrErased
+//	destroy         nothing                                                    ErrErased
+//
+// At each the row of the run is still open, so finishErase begins again. compact comes before
+// destroy: the other way round, a crash would leave rows that live under keys that are gone.
 func (s *Store) purgeFiles(ctx context.Context, rep *store.EraseReport, progress store.Progress) error {
 	if err := s.mustJob(); err != nil {
 		return err
@@ -115,7 +125,8 @@ func (s *Store) purgeFiles(ctx context.Context, rep *store.EraseReport, progress
 }
 
 // pruneBodies removes the bodies of leaves from the archive. A prune leaf of an earlier try is
-// carried out as it is. The caller holds ckptMu, and the log begins behind those leaves.
+// carried out as it is. The caller holds ckptMu, and the log begins behind those leaves. The leaf
+// is durable before a body goes: a stub without a leaf that vouches for it would be damage.
 func (s *Store) pruneBodies(ctx context.Context, rep *store.EraseReport, bodies []manifest.Span, names bool) error {
 	if len(bodies) == 0 {
 		return nil
@@ -172,7 +183,9 @@ func (s *Store) pruneBodies(ctx context.Context, rep *store.EraseReport, bodies 
 // one that starts a segment, and two that move on the record down to which the log is kept.
 const cutRounds = 6
 
-// cutBefore makes checkpoints until the log begins behind a record. The caller holds ckptMu.
+// cutBefore makes checkpoints until the log begins behind a record. The caller holds ckptMu. More
+// than cutRounds would mean that a checkpoint no longer moves the front of the log: an error is
+// better than to go round for ever.
 func (s *Store) cutBefore(ctx context.Context, seq uint64) error {
 	defer func() { s.squeeze, s.purging = squeezeNot, false }()
 	s.squeeze, s.purging = squeezeAnew, true

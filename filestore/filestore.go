@@ -52,7 +52,7 @@ import (
 
 // FormatVersion is the version of the file. A file with a higher one is refused with
 // ErrNewerFormat. A file with a lower one is raised to it when it is opened for writing.
-const FormatVersion = 4
+const FormatVersion = 6
 
 // Buckets of bbolt. The byte is part of each row's checksum.
 var (
@@ -146,11 +146,12 @@ type Store struct {
 	archived uint64 // leaves in the archive when it was opened
 
 	ckptMu     engine.JobLock // one checkpoint, backup, check or purge at a time; after gcMu, before the log's tail
+	redone     atomic.Bool    // the open redid so much that the next checkpoint makes the log short, see background
 	bulk       atomic.Int64   // bytes of batches in progress
 	purging    bool           // a checkpoint begins a new segment whatever its size; under ckptMu
 	squeeze    int            // what a checkpoint does to free the log whatever its size; under ckptMu
 	relief     relief
-	ample      ample
+	spaceCache spaceCache
 	unrecorded atomic.Pointer[manifest.Record] // the leaf of a recovery that found no space on the disk
 
 	broken atomic.Pointer[error] // bbolt panicked with its locks held
@@ -184,6 +185,17 @@ func (o Options) withDefaults() Options {
 //
 // Errors: *store.LockedError names the process that has it; ErrNotExist, with ReadOnly or
 // MustExist; ErrNotDatabase; ErrNewerFormat; ErrCorrupt; ErrNoSpace.
+//
+// The steps, and what a later failure undoes: the lock of the process is released, and everything
+// that was opened is closed again. So an Open that failed may be repeated at once.
+//
+//	may it be opened    nothing else is at the path; nothing was changed yet
+//	lock                no other process writes from here on
+//	keyring             a wrong key ends here, before a file of the database is opened
+//	swap                a restore that crashed after its mark is finished: the path leads to one whole database
+//	path.compact        the remains of a compaction that crashed are removed
+//	files               openFileStore
+//	leaf, erase         an unclean end is recorded, an erase that a crash interrupted goes on
 func Open(opts Options) (st *Store, err error) {
 	opts = opts.withDefaults()
 	if opts.Path, err = filepath.Abs(opts.Path); err != nil {
@@ -239,13 +251,13 @@ func Open(opts Options) (st *Store, err error) {
 }
 
 // mayOpen returns an error if there is no database and none may be made, or if something else is at
-// the path.
+// the path. It follows no link and makes nothing, so it may run before the lock is taken.
 func (o *Options) mayOpen() error {
 	if swapping(o.Path) {
 		return nil // the swap will put one there
 	}
 	if _, err := os.Lstat(o.Path); !errors.Is(err, os.ErrNotExist) {
-		return cmp.Or(fileProblem(o.Path), foreign(o.Path))
+		return cmp.Or(fileProblem(o.Path), refuseForeign(o.Path))
 	}
 	if o.ReadOnly || o.MustExist {
 		return fmt.Errorf("%w: %s", store.ErrNotExist, o.Path)
@@ -275,7 +287,8 @@ func (s *Store) recordRecovery(rec wal.Recovery) error {
 	return err
 }
 
-// note writes one leaf of the database itself.
+// note writes one leaf of the database itself. It has an id of its own as its trace, and no scope:
+// it is about the files, not about what is in them.
 func (s *Store) note(ctx context.Context, d store.Durability, leaf *manifest.Record) error {
 	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
 	if err != nil {
@@ -286,7 +299,11 @@ func (s *Store) note(ctx context.Context, d store.Durability, leaf *manifest.Rec
 }
 
 // openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that
-// already.
+// already. It closes what it opened if a step fails.
+//
+// The limit on page numbers is lifted once the log was read: from then on this process gives the
+// numbers itself, and none of them is from a file. tidyColumns comes last, since only a file that
+// is this database's for certain may lose its snapshot.
 func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recovery, err error) {
 	st := &Store{opts: opts}
 	st.ring.Store(opts.ring)
@@ -330,6 +347,7 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 		return nil, rec, err
 	}
 	if !opts.ReadOnly {
+		st.redone.Store(st.eng.Waiting().Bytes > redoneBytes) // asked before the first commit, which is not redone
 		st.done.Add(1)
 		go st.background()
 	}
@@ -337,7 +355,8 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 }
 
 // limitPages allows one page for the fewest bytes that a page takes: its number and its length in
-// the log. Holes do not count. Artefacts that gc has forgotten still have bytes in the audit.
+// the log. Holes do not count. Artefacts that gc has forgotten still have bytes in the audit. So
+// what hostile files can make an open allocate is bounded by the bytes that they really have.
 func (s *Store) limitPages(context.Context) error {
 	st, err := s.file.Load().Stat()
 	if err != nil {
@@ -433,7 +452,8 @@ func (s *Store) loadFile() error {
 	return s.line.Snapshot(context.Background(), s.eng.LoadRows)
 }
 
-// snapshot shows fn the rows of the file, and the LSN and counts that they belong to.
+// snapshot shows fn the rows of the file, and the LSN and counts that they belong to. It is one
+// transaction of bbolt, so rows and counts are of one moment; fn must not begin another.
 func (s *Store) snapshot(fn func(engine.Reader, engine.Base) error) error {
 	return s.view(func(tx *bbolt.Tx) error {
 		if tx.Bucket(bucketMeta) == nil {
@@ -504,6 +524,14 @@ const hintCopy = "; a copy made while the database was written does not fit toge
 // LSN (Seq), so a log that begins after it or ends before it is another log, or lacks segments. The
 // archive must not have more leaves than log and file know of, nor fewer than the file's commits
 // need.
+//
+//	log      first ≤ Seq + 1                else segments are missing at its front
+//	log      last ≥ Seq                     else it was cut or replaced
+//	archive  at most what log and file name else the log was cut or replaced
+//	audit    at least what the file needs   else the archive was replaced
+//
+// A file of an older program has no Origin, and the last two are not known of it. ErrMisfit tells a
+// caller that each part may be sound and that they are of different moments.
 func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 	if s.log != nil { // made with the file
 		return s.made, nil
@@ -580,6 +608,15 @@ func (s *Store) redo(r wal.Record) error {
 //
 // Close waits for a job that holds ckptMu. It may be called more than once: later calls return
 // ErrClosed and wait for nothing.
+//
+//	ending   jobs that wait for ckptMu give up; a snapshot of the columns is written, if it is due
+//	shut     no commit and no read begins any more
+//	done     the background goroutine has ended
+//	clean    log synced, checkpoint, mark (closeClean); not after a failure
+//	closed   log, audit, bbolt, and the lock of the process last
+//
+// A crash before the mark is in the log loses nothing that was acknowledged: the next open redoes
+// the log and records an unclean end.
 func (s *Store) Close() error {
 	if !s.eng.Closed() {
 		s.ending.Store(true)
@@ -587,7 +624,7 @@ func (s *Store) Close() error {
 		s.keepColumns(context.Background())
 	}
 	if !s.eng.Shut() {
-		return store.ErrClosed
+		return nil
 	}
 	s.done.Wait()
 	err := s.eng.Failure()
@@ -608,18 +645,21 @@ func (s *Store) Close() error {
 const handOverBytes = 4 << 20
 
 // leavesToNext reports whether Close leaves the checkpoint, and the snapshot of the columns, to the next owner. To redo a short
-// log takes no longer than to checkpoint it, and the snapshot of the last close stays that of the rows. Vectors are in no
-// log: without a checkpoint they would have to be computed again. The caller holds ckptMu.
+// log takes no longer than to checkpoint it. The snapshot of an earlier close is read if it is still that of the rows; if a
+// checkpoint has made it outdated, the next owner reads the rows, which takes no longer than to write a new one while others
+// wait. Whoever closes last, when nobody waits, writes it. Vectors are in no log: without a checkpoint they would have to be
+// computed again. The caller holds ckptMu.
 func (s *Store) leavesToNext() bool {
 	if !s.opts.Lock.isWanted() {
 		return false
 	}
 	w := s.eng.Waiting()
-	return w.Vectors == 0 && w.Bytes <= handOverBytes && (s.columns.lsn == s.sys.Applied || !s.columnsDue())
+	return w.Vectors == 0 && w.Bytes <= handOverBytes
 }
 
 // closeClean ends a store that has not failed: log synced, checkpoint, mark. On a full disk
-// everything stays in the log, which has a reserve for its end.
+// everything stays in the log, which has a reserve for its end. The mark comes last: a log that
+// ends with it has lost nothing, so the next open records no recovery.
 func (s *Store) closeClean() error {
 	s.line.tail.Lock() // after this no caller holds the tail: Shut was called, so none takes it again
 	last := s.log.Last()
@@ -633,6 +673,7 @@ func (s *Store) closeClean() error {
 		if _, err := s.checkpointLocked(context.Background()); err != nil && !noSpace(err) {
 			return err
 		}
+		s.endAtPages()
 	}
 	if s.unrecorded.Load() != nil {
 		return nil // no clean end: the next open writes the leaf of the recovery

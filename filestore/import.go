@@ -18,6 +18,15 @@ import (
 // c.Audit, which has c.Leaves leaves, and the rows that from has in buckets by the names of the
 // tables. The copy has the id and the secret of the original, so it must not be used beside it.
 // Nothing may stand at path; on an error nothing does.
+//
+//	archive   the directory of the audit is copied
+//	log       an empty log is made: every record is in rows and archive
+//	rows      table by table, without syncs
+//	sys       the system row of this format, in place of the other store's
+//	sync      the file, then the directory
+//
+// A process that is killed in between leaves a part of this at path, and the next Import refuses
+// path until it is removed.
 func Import(ctx context.Context, path string, c Copy, from *bbolt.Tx, progress func(what string, done, total uint64)) (err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return fmt.Errorf("ctxpage: import: %w", err)

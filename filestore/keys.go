@@ -52,7 +52,8 @@ const (
 func (o *Options) keysPath() string { return cmp.Or(o.Keyring, o.Path+keysSuffix) }
 
 // readRing reads the keyring, if there is a key. Nothing else was opened yet, so a wrong key
-// changes nothing.
+// changes nothing. No keyring is no error here: the file is plain, or is made now, or keysFor
+// refuses it.
 func (o *Options) readRing() (err error) {
 	if o.Keyring != "" && !o.ReadOnly {
 		return store.Invalid("keyring", o.Keyring, "none for writing: an erase changes the keyring, so a writer has its own beside the file; copy it to "+o.Path+keysSuffix+", or open read-only")
@@ -162,6 +163,12 @@ func (s *Store) makeRing() error {
 // writeRing puts a keyring in the place of another, durably, and overwrites the old file: a key
 // that was destroyed must not be found on blocks that the file system gave back. Where it copies on
 // write, or a disk moves blocks, that is a wish.
+//
+//	temp written, synced ─▶ renamed ─▶ directory synced ─▶ old file overwritten
+//	crash: the old one      either      the new one          the new one; bytes of the old may be left
+//
+// Either keyring opens the database at each of them: an erase destroys keys only of rows that the
+// file no longer has (destroy.go).
 func writeRing(fsys wal.FS, path string, ring *seal.Ring, key []byte) error {
 	b, err := ring.Wrap(key)
 	if err != nil {
@@ -197,22 +204,23 @@ func writeRing(fsys wal.FS, path string, ring *seal.Ring, key []byte) error {
 		return nil
 	}
 	defer old.Close()
-	if st, err := old.Stat(); err == nil && !linked(st) { // a hard link is a copy that the user made, and is left alone
+	if st, err := old.Stat(); err == nil && !hasOtherLink(st) { // a hard link is a copy that the user made, and is left alone
 		_, _ = old.WriteAt(make([]byte, st.Size()), 0)
 		_ = old.Sync()
 	}
 	return nil
 }
 
-// linked reports whether an open file that lost its name still has another one.
-func linked(st os.FileInfo) bool {
+// hasOtherLink reports whether an open file that was removed still has another name.
+func hasOtherLink(st os.FileInfo) bool {
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	return ok && sys.Nlink > 0 // its name is gone already
 }
 
 // Rotate wraps the keyring of a database by another key. The data stays as it is, so it takes no
 // time; whoever has the old key and a copy of the old keyring can still read. The database must not
-// be open.
+// be open. Errors: ErrKey for the wrong old key or none, ErrLocked while a process has the database
+// open. A crash leaves the keyring under one of the two keys.
 func Rotate(opts Options, key []byte) error {
 	lock, err := TakeLock(opts)
 	if err != nil {
@@ -244,7 +252,8 @@ func Rotate(opts Options, key []byte) error {
 // rows shows the engine the rows of a transaction.
 func (s *Store) rows(tx *bbolt.Tx) engine.Writer { return newBoltRows(tx, s.ring.Load()) }
 
-// sealRecord gives the parts of a record as the log has them.
+// sealRecord gives the parts of a record as the log has them. Several parts are joined first: the
+// seal covers the record as a whole.
 func sealRecord(ring *seal.Ring, kind wal.Kind, seq uint64, parts [][]byte) ([][]byte, error) {
 	if ring == nil || kind == wal.KindMark {
 		return parts, nil
@@ -281,7 +290,7 @@ func openRecord(ring *seal.Ring, r wal.Record) (wal.Record, error) {
 	case ring == nil || r.Kind == wal.KindMark:
 		return r, nil
 	case !r.Sealed:
-		return r, bad(errors.New("it is not encrypted, and the database is: the log was exchanged"))
+		return r, bad(errors.New("it is not encrypted although the database is: the log was replaced"))
 	}
 	body, err := ring.Open(seal.Record, recordName(r.Kind, r.Seq), r.Body)
 	if err != nil {

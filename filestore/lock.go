@@ -34,7 +34,9 @@ type processLock struct {
 	size   int   // the length of that line; 0: there is none
 }
 
-// lockHolder is a line of the lock file.
+// lockHolder is a line of the lock file. Any program of the user can write it, so it is a hint for
+// an error text and never a permission: the flock decides. The two flags and Socket are what a
+// client needs to reach the owner.
 type lockHolder struct {
 	PID     int       `json:"pid"`
 	Program string    `json:"program"`
@@ -78,7 +80,8 @@ func (l *Lock) Wanted() { l.wanted.Store(true) }
 func (l *Lock) isWanted() bool { return l != nil && l.wanted.Load() }
 
 // Serve writes into the lock file at which socket the holder serves the database, for processes
-// that find it locked.
+// that find it locked. It replaces the line that said Opening. A process that reads the file in
+// between may find half of a line, which is no JSON, and names no holder then.
 func (l *Lock) Serve(socket string) error {
 	b, err := lockHolder{Since: l.since, Socket: socket}.line()
 	if err != nil {
@@ -94,7 +97,8 @@ func (l *Lock) Release() error { return l.l.release() }
 // line.
 const maxLockFile = 64 << 10
 
-// lockProcess takes the lock, shared if the holder is reading, and says who has it.
+// lockProcess takes the lock, shared if the holder is reading, and says who has it. wait 0 tries
+// once. A reader without the right to write takes the lock without a line.
 func lockProcess(path string, holder lockHolder, wait time.Duration, now func() time.Time) (*processLock, error) {
 	name, readOnly := path+".lock", holder.Reading
 	flag, mode := os.O_RDWR|os.O_CREATE, syscall.LOCK_EX
@@ -207,7 +211,8 @@ func (l *processLock) name(b []byte) error {
 }
 
 // holderOf returns the error that names the holder of the file. A reader is kept out by a writer
-// only. A writer is kept out by a writer, or by readers; then a shared lock succeeds.
+// only. A writer is kept out by a writer, or by readers; then a shared lock succeeds. At most
+// maxLockFile bytes and one line of a late reader are read, whatever somebody wrote into the file.
 func holderOf(path string, f *os.File, reader bool) error {
 	e := &store.LockedError{Path: path}
 	if !reader && syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil {

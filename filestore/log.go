@@ -37,8 +37,15 @@ import (
 //	Sync          the caller syncs the log, or finds that another one is syncing for the group
 //	Durable       wal calls durable with the last record that the sync covered; what the engine installed leaves flying
 //
-// flying is in the order of the records, and everything before its first entry is installed. installedTo
-// relies on that.
+// flying is in the order of the records, and everything before its first entry is installed.
+// installedTo relies on that.
+//
+// An entry is durable before anybody but its own commit can see it:
+//
+//	judged ──Commit──▶ flying (the log's buffer) ──sync──▶ durable ──Durable──▶ installed: reads see it
+//	   │                   │                                 │
+//	crash: it never was    crash: it may be lost or torn     crash: the next open redoes it
+//	                       off; its caller has no answer
 type fileLog struct {
 	s *Store
 
@@ -112,7 +119,8 @@ func (l *fileLog) Release() { l.tail.Unlock() }
 // Next implements engine.Tail.
 func (l *fileLog) Next() engine.Counters { return l.next }
 
-// Commit implements engine.Tail.
+// Commit implements engine.Tail. On an error nothing was taken: next is as it was, and the batch
+// may be judged again.
 func (l *fileLog) Commit(c *engine.Commit) error {
 	record := c.Append(l.record[:0])
 	if cap(record) <= maxKeptRecord {
@@ -147,7 +155,9 @@ func (l *fileLog) Leave(_ context.Context, leaves []*engine.Leaf) (seq uint64, e
 	return seq, nil
 }
 
-// leave puts one leaf into the log. On a full disk it may use part of the reserve.
+// leave puts one leaf into the log. On a full disk it may use part of the reserve. What the reserve
+// gave is counted until a leaf fits without it: then the log has space again, and the allowance
+// begins anew.
 func (l *fileLog) leave(leaf *engine.Leaf) (seq uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,7 +237,8 @@ func (l *fileLog) Follow(ctx context.Context, _ time.Duration) error { return ct
 // Write implements engine.Log.
 func (l *fileLog) Write() error { return engineError(l.s.log.Write()) }
 
-// Sync implements engine.Log.
+// Sync implements engine.Log. 0 means everything that was put in so far. heard ends the wait early:
+// somebody else has the answer already.
 func (l *fileLog) Sync(ctx context.Context, seq uint64, heard <-chan struct{}) error {
 	if seq == 0 {
 		seq = l.s.log.Last()
@@ -236,7 +247,8 @@ func (l *fileLog) Sync(ctx context.Context, seq uint64, heard <-chan struct{}) e
 }
 
 // Outcome implements engine.Log. Ids sort by time, so an id that was just made is greater than all
-// in the file, which is then not read.
+// in the file, which is then not read. nil: neither rows nor audit have it. ErrTooOld: the audit
+// names it while its row is gone, so it may not be applied once more.
 func (l *fileLog) Outcome(ctx context.Context, id ulid.ULID) (row []byte, err error) {
 	l.mu.Lock()
 	above := id.Compare(l.filed) > 0
@@ -244,6 +256,11 @@ func (l *fileLog) Outcome(ctx context.Context, id ulid.ULID) (row []byte, err er
 	if above {
 		return nil, nil
 	}
+	return l.filedOutcome(ctx, id)
+}
+
+// filedOutcome is Outcome for an id that may be in the file.
+func (l *fileLog) filedOutcome(ctx context.Context, id ulid.ULID) (row []byte, err error) {
 	err = l.View(func(tx engine.Reader) (err error) {
 		row, err = engine.OutcomeIn(tx, id)
 		return err
@@ -300,7 +317,8 @@ func (l *fileLog) mark(audit *manifest.Log) error {
 	return nil
 }
 
-// engineError adds the engine's name for an error of the log.
+// engineError adds the engine's name for an error of the log. The engine decides by these names
+// alone, so that it knows no package wal.
 func engineError(err error) error {
 	if err == nil {
 		return nil

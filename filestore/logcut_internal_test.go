@@ -234,6 +234,13 @@ func (t tables) From(of engine.Table, key []byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
+func (t tables) Next(of engine.Table, key []byte) (k, v []byte) {
+	for k, v := range t.From(of, key) {
+		return k, v
+	}
+	return nil, nil
+}
+
 func (t tables) Before(of engine.Table, key []byte) (last []byte) {
 	for k := range t.From(of, nil) {
 		if bytes.Compare(k, key) >= 0 {

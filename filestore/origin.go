@@ -169,7 +169,9 @@ func (s *Store) isCopy(f *os.File, size int64) (is, nameless bool) {
 }
 
 // strayOrigins gives row what may be an origin row anywhere in the file, also on pages that are not
-// in use.
+// in use. It reads the file in windows that overlap by the longest row, so one that crosses a
+// window is found. What it finds may be of an older moment; it is asked only whether the file is a
+// copy.
 func strayOrigins(f io.ReaderAt, size int64, row func(v []byte)) {
 	const window, longest = 1 << 20, 1 << 10
 	b := make([]byte, window+longest)
@@ -192,7 +194,8 @@ func strayOrigins(f io.ReaderAt, size int64, row func(v []byte)) {
 	}
 }
 
-// checkCopy walks all invariants of a copy before it is used.
+// checkCopy walks all invariants of a copy before it is used. It costs a read of all rows: once for
+// a writer, at every open for a reader.
 func (s *Store) checkCopy(ctx context.Context) error {
 	if !s.copied {
 		return nil
@@ -226,7 +229,9 @@ func (s *Store) misfit(err error) error {
 }
 
 // stamp makes the file one of its own and of this format. It runs before the first row that older
-// programs would take for damage is written.
+// programs would take for damage is written. A copy on a full disk may go on without its stamp: it
+// is taken for a copy once more, which costs a check. A raise of the format must not wait, because
+// rows of the new format follow.
 func (s *Store) stamp() error {
 	origin := originOf(s.file.Load())
 	if s.opts.ReadOnly || s.sys.Format == FormatVersion && s.sys.Origin == origin && s.sys.AskedOK {

@@ -54,7 +54,8 @@ func questionIn(ctx context.Context, path string, ring *seal.Ring, leaf *manifes
 }
 
 // questionInLog looks for the row of a question in the log. erased: a later record of the log
-// erases it.
+// erases it. Records come in their order, so an erase that follows the question in the log is met
+// later and wins.
 func questionInLog(ctx context.Context, path string, ring *seal.Ring, leaf uint64) (row []byte, erased bool, err error) {
 	_, err = wal.Scan(ctx, path+"-wal", nil, 0, func(r wal.Record) error {
 		r, err := openRecord(ring, r)
@@ -81,7 +82,8 @@ func questionInLog(ctx context.Context, path string, ring *seal.Ring, leaf uint6
 }
 
 // questionInFile reads the row of a question from the file of the database; nil: it has none. It
-// opens the file for this one row.
+// opens the file for this one row. A reader waits questionWait for the lock at most, so that
+// listing the audit beside a writer does not stand still for each question.
 func questionInFile(path string, ring *seal.Ring, leaf uint64) (row []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {

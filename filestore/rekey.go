@@ -159,7 +159,8 @@ func (s *Store) rekeyPlan(ctx context.Context) (*Rekeyed, error) {
 // bytesAt returns the bytes that the files of a database take.
 func bytesAt(path string) int64 { return copySpaceFor(path, path).needed }
 
-// rekeyed writes the copy.
+// rekeyed writes the copy. Nobody else has this store, so after the cut no record comes that rows
+// and archive do not have: the log of the copy is empty.
 func (s *Store) rekeyed(ctx context.Context, to string, key []byte, o RekeyOptions) error {
 	if err := s.startJob(ctx); err != nil {
 		return err
@@ -224,7 +225,7 @@ func (s *Store) copyRekeyed(ctx context.Context, path string, ring *seal.Ring, p
 	if err != nil {
 		return err
 	}
-	defer func() { err = resized(errors.Join(err, db.Close())) }()
+	defer func() { err = withErrno(errors.Join(err, db.Close())) }()
 	db.AllocSize = allocSize
 	was := s.ring.Load()
 	change := func(bucket string, k, v []byte) ([]byte, error) { return resealTo(was, ring, bucket, k, v) }
@@ -273,7 +274,8 @@ func resealTo(was, next *seal.Ring, bucket string, k, v []byte) ([]byte, error) 
 	return nil, fmt.Errorf("ctxpage: bucket %q is not known", bucket)
 }
 
-// checkRekeyed opens the copy, adds the leaf about the change, and checks all of it.
+// checkRekeyed opens the copy, adds the leaf about the change, and checks all of it. The original
+// is still in its place, so any problem here costs nothing but the copy.
 func checkRekeyed(ctx context.Context, to Options, o RekeyOptions) (err error) {
 	st, err := Open(to)
 	if err != nil {

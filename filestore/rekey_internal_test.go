@@ -3,14 +3,13 @@ package filestore
 import (
 	"bytes"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -142,13 +141,10 @@ func TestRekeyFails(t *testing.T) {
 // contains reports whether a file below a directory has a text.
 func contains(t *testing.T, dir, text string) (found bool) {
 	t.Helper()
-	require.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() || strings.HasSuffix(path, ".lock") {
-			return err
-		}
-		b, err := os.ReadFile(path)
+	files, err := dbtest.Files(dir)
+	require.NoError(t, err)
+	for _, b := range files {
 		found = found || bytes.Contains(b, []byte(text))
-		return err
-	}))
+	}
 	return found
 }

@@ -41,9 +41,9 @@ const (
 	rowsFactor        = 3         // bytes that a byte of a row may take: pages half full, and the index
 	relieveEvery      = time.Second
 	squeezeBytes      = 64 << 10  // a smaller log does not begin a new segment
-	amplySpace        = 128 << 20 // with this many bytes free, space is not counted for a while
+	spaceCacheAbove   = 128 << 20 // with this many bytes free, space is not counted for a while
 	fillRate          = 8 << 30   // bytes a second: no disk is filled faster
-	ampleFor          = 50 * time.Millisecond
+	spaceCacheFor     = 50 * time.Millisecond
 	bulkBytes         = 128 << 10 // from this many bytes of batches in progress, the log preallocates before it takes them
 )
 
@@ -53,28 +53,29 @@ type relief struct {
 	err error
 }
 
-// ample is until when the disk surely has space, whatever other processes write. Asking the disk
-// took a tenth of a put.
-type ample struct{ until atomic.Pointer[time.Time] }
+// spaceCache remembers until when the disk surely has space, whatever other processes write: asking
+// the disk took a tenth of a put. It errs to the safe side only if no program fills the disk faster
+// than fillRate.
+type spaceCache struct{ until atomic.Pointer[time.Time] }
 
-// at reports whether the disk need not be asked.
-func (a *ample) at(now time.Time) bool {
-	until := a.until.Load()
+// fresh reports whether the disk need not be asked.
+func (c *spaceCache) fresh(now time.Time) bool {
+	until := c.until.Load()
 	return until != nil && now.Before(*until)
 }
 
-// found takes in how many bytes are free (-1: not known) and reports whether that is enough for
-// now.
-func (a *ample) found(now time.Time, free int64) bool {
+// put takes in how many bytes are free (-1: not known, taken as plenty) and reports whether that is
+// enough to skip the exact count. Below spaceCacheAbove nothing is remembered: the next put asks.
+func (c *spaceCache) put(now time.Time, free int64) bool {
 	if free < 0 {
 		free = math.MaxInt64
 	}
-	if free < amplySpace {
+	if free < spaceCacheAbove {
 		return false
 	}
-	last := time.Duration(float64(free-amplySpace) / fillRate * float64(time.Second))
-	until := now.Add(min(last, ampleFor))
-	a.until.Store(&until)
+	last := time.Duration(float64(free-spaceCacheAbove) / fillRate * float64(time.Second))
+	until := now.Add(min(last, spaceCacheFor))
+	c.until.Store(&until)
 	return true
 }
 
@@ -144,7 +145,7 @@ type disk struct{ *Store }
 func (s disk) Admit(ctx context.Context, n int64, puts bool) (done func(), err error) {
 	under := s.bulk.Add(n)
 	done = func() { s.bulk.Add(-n) }
-	if !puts && s.early() {
+	if !puts && s.checkpointFirst() {
 		_ = s.relieve(ctx)
 	}
 	for try := 0; ; try++ {
@@ -174,8 +175,8 @@ func (s disk) NoSpace(err error, n int64) error {
 // space returns an error if a batch does not fit. under is the size of all batches in progress,
 // this one included.
 func (s *Store) space(puts bool, under int64) error {
-	if now := time.Now(); puts && !s.opts.Greedy && !s.ample.at(now) {
-		if free := freeBytes(filepath.Dir(s.opts.Path)); !s.ample.found(now, free) {
+	if now := time.Now(); puts && !s.opts.Greedy && !s.spaceCache.fresh(now) {
+		if free := freeBytes(filepath.Dir(s.opts.Path)); !s.spaceCache.put(now, free) {
 			st := s.bolt.Load().Stats()
 			inside := int64(st.FreePageN+st.PendingPageN) * s.pageSize
 			rows := rowsFactor * (s.eng.Unflushed() + under)
@@ -206,10 +207,10 @@ func (s *Store) keepFree() int64 {
 	return max(checkpointSpace, checkpointPages*s.pageSize) + min(max(used, 0)/keepShare, keepMost)
 }
 
-// early reports whether a checkpoint should go before the next delete: while the log still has the
+// checkpointFirst reports whether a checkpoint should go before the next delete: while the log still has the
 // reserve that the checkpoint mostly uses, and few pages of the file have changed, each of which it
 // writes anew.
-func (s *Store) early() bool {
+func (s *Store) checkpointFirst() bool {
 	if !(disk{s}).Tight() {
 		return false
 	}

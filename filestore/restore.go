@@ -24,9 +24,10 @@ type RestoreOptions struct {
 	Head *manifest.Head
 	// By is the name of the operator, for the manifest.
 	By string
-	// Key is that of an encrypted backup. The keyring is the one beside path, or, if there is none,
-	// the one beside the backup.
+	// Key is that of an encrypted backup. The keyring is the one beside path. If there is none, it is
+	// the one at Keyring or, where that is "", the one beside the backup.
 	Key      []byte
+	Keyring  string
 	Progress func(what string, done, total uint64)
 	// Clock as in Options.
 	Clock func() time.Time
@@ -95,8 +96,14 @@ func restoreLocked(ctx context.Context, backup, path string, opts RestoreOptions
 	}
 	copied := path + restoringSuffix
 	if opts.keyring = path + keysSuffix; opts.Key != nil {
-		if _, err := os.Lstat(opts.keyring); errors.Is(err, os.ErrNotExist) {
+		_, err := os.Lstat(opts.keyring)
+		switch beside := errors.Is(err, os.ErrNotExist); {
+		case beside && opts.Keyring != "":
+			opts.keyring = opts.Keyring
+		case beside:
 			opts.keyring = backup + keysSuffix
+		case opts.Keyring != "" && opts.Keyring != opts.keyring: // it could bring keys back that an erase destroyed
+			return manifest.Head{}, store.Invalid("keyring", opts.Keyring, "none: "+opts.keyring+" is there")
 		}
 	}
 	space := copySpaceFor(backup, copied)
@@ -126,7 +133,8 @@ type copySpace struct {
 	needed, free int64 // bytes; free -1: not known
 }
 
-// copySpaceFor measures the files at from and the free space where to is.
+// copySpaceFor measures the files at from and the free space where to is. The sum is an estimate:
+// the copy of a file with holes, or of one that grew ahead, takes less.
 func copySpaceFor(from, to string) copySpace {
 	r := copySpace{dir: filepath.Dir(to), free: freeBytes(filepath.Dir(to))}
 	for _, suffix := range databaseFiles {
@@ -217,6 +225,16 @@ var databaseFiles = [...]string{"", "-wal", "-manifest"}
 // moved, and the names alone tell which. The mark is needed because three parts cannot be renamed
 // in one step: without it, a crash between two of them would leave a file of one database beside
 // the log of another.
+//
+// The names at each step, for the file, the log and the archive in turn, and what a crash leads to:
+//
+//	step      path   .restoring   .replaced   .swap
+//	copied    old    new          –           –       the old database; the next Restore removes the copy
+//	marked    old    new          –           mark    from here the next open for writing finishes the swap
+//	aside     –      new          old         mark
+//	moved     new    –            old         mark
+//	removed   new    –            –           mark    only the mark is left to remove
+//	done      new    –            –           –       the new database
 func swapDatabase(fsys wal.FS, path string, at func(step string) error) error {
 	removeDatabase(path + replacedSuffix) // of a swap that was finished and not tidied up
 	if err := syncDirectory(filepath.Dir(path)); err != nil {
@@ -251,7 +269,9 @@ func swapping(path string) bool {
 }
 
 // finishSwap moves the parts of the copy that have not been moved yet, in any state that a crash
-// may leave, and then removes the mark. The caller has the lock of path.
+// may leave, and then removes the mark. The caller has the lock of path. Each step asks the names
+// what is left to do, so running it twice is harmless. The mark goes after the old files, since
+// without it nobody would look for them.
 func finishSwap(path string, at func(step string) error) error {
 	if !swapping(path) {
 		return nil
@@ -319,7 +339,8 @@ func swapError(path string, err error) error {
 
 // recordRestore opens the copy, writes the leaf that says what the backup vouched for, and lets
 // Prepare change it. The copy still stands beside the path, so any failure leaves the database as
-// it was.
+// it was. The leaf makes the restore visible in the audit for ever: a head that was taken after the
+// backup no longer verifies, and this is why.
 func recordRestore(ctx context.Context, path string, head manifest.Head, opts RestoreOptions) (err error) {
 	st, err := Open(Options{Path: path, MustExist: true, Now: opts.Clock, FS: opts.fs, Columns: -1, Key: opts.Key})
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -84,7 +83,8 @@ type Loss struct {
 //
 // Errors mean that nothing can be salvaged: ErrLocked, ErrNotExist, ErrNotDatabase, or an error of
 // the file system. On a full disk the error says how much space the copy needs and how much was
-// free, and nothing of the copy is left.
+// free, and nothing of the copy is left. Salvage holds the lock of a reader: no writer may change
+// the files meanwhile, and other readers may read on.
 func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Salvaged, err error) {
 	if opts.Clock == nil {
 		opts.Clock = time.Now
@@ -111,14 +111,14 @@ func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Sal
 	w := newWreck(path)
 	w.trust = opts.trust
 	defer w.close()
-	if w.key = opts.Key; w.key != nil {
-		if w.ring, err = readerRing(path, w.key, opts.Keyring); err != nil {
-			return rep, err
-		}
-	} else if _, err := os.Lstat(path + keysSuffix); err == nil {
-		return rep, needKey(path)
+	w.key = opts.Key
+	if w.ring, err = readerRing(path, w.key, opts.Keyring); err != nil {
+		return rep, err
 	}
 	if err := w.gather(ctx); err != nil {
+		return rep, err
+	}
+	if err := w.unopened(); err != nil {
 		return rep, err
 	}
 	if w.nothing() {
@@ -186,6 +186,11 @@ func (c *copier) copy(ctx context.Context) error {
 }
 
 // choose picks the version of each artefact to copy.
+//
+//	newest known version ──readable──▶ copied
+//	        │ not readable: an older one is copied if the caller asked for it (Older), and listed
+//	        │ deleted: nothing is copied
+//	        └ no version readable: listed as lost
 func (c *copier) choose(ctx context.Context) error {
 	w := c.w
 	audit, whole := w.audited(ctx)
@@ -360,7 +365,8 @@ func (c *copier) supersede() {
 	}
 }
 
-// artefacts commits the chosen versions. Artefacts of one old commit are committed together.
+// artefacts commits the chosen versions. Artefacts of one old commit are committed together. So
+// the copy has the order of the old commits, and half of one is never seen.
 func (c *copier) artefacts(ctx context.Context) error {
 	for rest := c.byCommit; len(rest) > 0; {
 		first, n := rest[0].head, 1
@@ -430,7 +436,7 @@ func (c *copier) derived(from []store.Ref) []store.Ref {
 }
 
 // state copies the state rows that may be copied. Rows that belong to a unit are copied only if the
-// unit is complete.
+// unit is complete. At most 500 rows go into one commit, so that memory and the record stay small.
 func (c *copier) state(ctx context.Context) error {
 	var rows []store.StateRow
 	left, lost := map[string]int{}, map[string]bool{}

@@ -40,6 +40,18 @@ func (s *Store) shrink(ctx context.Context, dry bool, progress store.Progress) (
 	return rep, noSpaceError(s.opts.Path, err, rep.Compact.Before)
 }
 
+// endAtPages takes what the file has behind its last page off its end: it grows by up to allocSize
+// more than its pages need, and copies of it would take that as well. An error costs nothing but
+// the space.
+func (s *Store) endAtPages() {
+	_ = s.view(func(tx *bbolt.Tx) error {
+		if st, err := s.file.Load().Stat(); err == nil && st.Size() > tx.Size() {
+			_ = s.file.Load().Truncate(tx.Size())
+		}
+		return nil
+	})
+}
+
 // freePages are the bytes of pages that no row uses.
 func (s *Store) freePages() int64 {
 	db := s.bolt.Load()
@@ -47,7 +59,8 @@ func (s *Store) freePages() int64 {
 	return int64(st.FreePageN+st.PendingPageN) * s.pageSize
 }
 
-// shrinkPlan reads every row of the file once.
+// shrinkPlan reads every row of the file once. After is an estimate: what the rows take at the fill
+// that compact gives each bucket, plus the branch pages as they are.
 func (s *Store) shrinkPlan(ctx context.Context, progress store.Progress) (rep store.CompactReport, err error) {
 	rep.DryRun = true
 	err = s.view(func(tx *bbolt.Tx) error {
@@ -61,7 +74,7 @@ func (s *Store) shrinkPlan(ctx context.Context, progress store.Progress) (rep st
 			st := b.Stats()
 			pages += int64(st.BranchPageN + st.BranchOverflowN)
 			used += int64(st.BranchPageN + st.BranchOverflowN + st.LeafPageN + st.LeafOverflowN)
-			pages += packed(&st, size, compactFillOf(name))
+			pages += packedPages(&st, size, compactFillOf(name))
 			seen += uint64(st.LeafInuse)
 			progress("compact", min(seen, whole), whole)
 			return nil
@@ -76,9 +89,9 @@ func (s *Store) shrinkPlan(ctx context.Context, progress store.Progress) (rep st
 	return rep, err
 }
 
-// packed is about how many leaf pages the rows of a bucket take once they are copied. Rows that
-// fill pages of their own (LeafOverflowN) take them in the copy as well.
-func packed(st *bbolt.BucketStats, size int64, fill float64) int64 {
+// packedPages estimates how many leaf pages the rows of a bucket take after they are copied. Rows
+// that fill pages of their own (LeafOverflowN) do so in the copy as well.
+func packedPages(st *bbolt.BucketStats, size int64, fill float64) int64 {
 	full := int64(float64(size) * fill)
 	rows := max(0, int64(st.LeafInuse)-int64(st.LeafOverflowN)*size)
 	return int64(st.LeafOverflowN) + (rows+full-1)/full

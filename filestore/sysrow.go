@@ -177,6 +177,9 @@ func encodeSys(ring *seal.Ring, row sysRow) ([]byte, error) {
 // create makes the log, and then the system row. So a file that has its row had a log, and a log
 // that is missing was lost, even if no checkpoint says how far it went. A crash between the two
 // leaves a log without records and an unfinished file, which the next open makes anew.
+//
+//	keyring ─▶ log (empty) ─▶ buckets and system row, in one transaction ─▶ directory synced
+//	crash:     no row: the open after it makes all of this anew, with the keyring that is there
 func (s *Store) create(ctx context.Context) error {
 	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
 	if err != nil {

@@ -32,6 +32,8 @@ func ioFailed(err error) bool {
 	return errors.As(err, &e) && slices.Contains(passing, e)
 }
 
+// passing are errors of the system that may be gone at the next try. They must never be reported as
+// damage: a person would restore a backup over a sound database.
 var passing = []syscall.Errno{
 	syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EINTR, syscall.EAGAIN, syscall.ETIMEDOUT, syscall.ESTALE,
 }

@@ -38,7 +38,7 @@ var warmed = []string{string(bucketMeta), string(bucketHeld), string(bucketState
 
 // warm brings what an open reads into the page cache, if it is not there.
 func warm(f *os.File, size int64) {
-	if size >= warmFrom && !cached(f, size) {
+	if size >= warmFrom && !inPageCache(f, size) {
 		readRows(f, size)
 	}
 }
@@ -80,11 +80,11 @@ func (w *warming) elements(id uint64) (all []boltElement, leaf bool) {
 	if err != nil {
 		return nil, false
 	}
-	over := int64(binary.NativeEndian.Uint32(head[12:]))
-	if over > warmRead/w.m.pageSize { // a row of this size is none of those that branches or buckets have
+	overflow := int64(binary.NativeEndian.Uint32(head[12:]))
+	if overflow > warmRead/w.m.pageSize { // a row of this size is none of those that branches or buckets have
 		return nil, true
 	}
-	b := make([]byte, (1+over)*w.m.pageSize)
+	b := make([]byte, (1+overflow)*w.m.pageSize)
 	if _, err := w.f.ReadAt(b, int64(id)*w.m.pageSize); err != nil {
 		return nil, false
 	}

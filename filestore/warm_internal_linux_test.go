@@ -27,7 +27,7 @@ func TestWarmReadsWhatOpensWalk(t *testing.T) {
 	f, size := coldFile(t)
 	_, err := io.Copy(io.Discard, io.NewSectionReader(f, 0, size))
 	require.NoError(t, err)
-	require.True(t, cached(f, size), "a file that was read")
+	require.True(t, inPageCache(f, size), "a file that was read")
 }
 
 // missingOf counts the leaves of meta and content that are not in the page cache after read.

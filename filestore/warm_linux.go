@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cached says whether at least half of a sample of the file is in the page cache. A file system
+// inPageCache says whether at least half of a sample of the file is in the page cache. A file system
 // that cannot tell is taken as one where it is: nothing would be won by a guess.
-func cached(f *os.File, size int64) bool {
+func inPageCache(f *os.File, size int64) bool {
 	missing, b := 0, [][]byte{make([]byte, 1)}
 	for i := range int64(warmSample) {
 		switch _, err := unix.Preadv2(int(f.Fd()), b, size/warmSample*i, unix.RWF_NOWAIT); err {

@@ -4,5 +4,5 @@ package filestore
 
 import "os"
 
-// cached: only Linux can tell what is in its page cache without reading it.
-func cached(*os.File, int64) bool { return true }
+// inPageCache: only Linux can tell what is in its page cache without reading it.
+func inPageCache(*os.File, int64) bool { return true }

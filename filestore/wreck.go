@@ -31,6 +31,24 @@ func (w *wreck) nothing() bool {
 	return !w.system && len(w.heads)+len(w.texts)+len(w.logged)+len(w.held)+len(w.state) == 0
 }
 
+// unopened returns the error for a database whose values need another key than the one that was
+// given, or a key at all. A keyring beside the file tells nothing by itself: it stays when a
+// database is decrypted.
+func (w *wreck) unopened() error {
+	switch {
+	case w.system: // it opened, so a sealed log beside it is another database's
+		return nil
+	case w.noKey != nil:
+		return w.noKey
+	case w.key != nil || !w.nothing():
+		return nil
+	}
+	if _, err := os.Lstat(w.path + keysSuffix); err == nil {
+		return needKey(w.path)
+	}
+	return nil
+}
+
 // wreck holds everything that can be read of a damaged database, and the list of known losses.
 // Salvage fills it (gather), and copies from it the rows that the audit confirms.
 //
@@ -44,6 +62,10 @@ func (w *wreck) nothing() bool {
 // A row is taken only if its checksum is right. If the audit has a digest of it, that must match
 // too. A row is either known to be lost (lost), or may be missing without a trace: missed says so
 // for heads, cut for commits and their leaves.
+//
+// It belongs to one goroutine, and nothing in it is written back: the damaged files stay as they
+// are. Everything but the texts of the file is kept in memory; of those only the place is (span),
+// since texts are most of a database.
 type wreck struct {
 	path    string
 	key     []byte
@@ -59,6 +81,7 @@ type wreck struct {
 	applied uint64            // the LSN up to which the file has the log's effect; 0: not known, or none
 	seq     uint64            // the record that carries it
 	system  bool              // the system row was read
+	noKey   error             // a value did not open for want of the right key; the first
 	id      string            // of the database
 	last    uint64            // the last record of the log that was read
 	lsn     uint64            // the last commit of the log that was read
@@ -226,9 +249,13 @@ func (w *wreck) count() {
 }
 
 // belongs compares a record with what the file has under the same numbers, because a log does not
-// say whose it is.
+// say whose it is. A single equal row is proof, since its salt is random. Different rows alone may
+// be edits: a log is foreign only if nothing in it fits (gather).
 func (w *wreck) belongs(r wal.Record) error {
 	r, err := openRecord(w.ring, r)
+	if errors.Is(err, store.ErrKey) {
+		w.noKey = cmp.Or(w.noKey, err)
+	}
 	if err != nil {
 		return nil // record reports it
 	}
@@ -332,8 +359,11 @@ func (w *wreck) row(bucket string, k, v []byte, at int64) {
 	if bucket == string(bucketSys) {
 		s := &Store{opts: Options{Path: w.path, Key: w.key}}
 		s.ring.Store(w.ring)
-		if err := s.decodeSys(v); err == nil {
+		switch err := s.decodeSys(v); {
+		case err == nil:
 			w.applied, w.seq, w.id, w.system = s.sys.Applied, s.sys.Seq, s.sys.ID, true
+		case errors.Is(err, store.ErrKey):
+			w.noKey = err
 		}
 		return
 	}
@@ -565,8 +595,8 @@ func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole
 			}
 			name := artefactKey(ref.Scope, ref.ID)
 			was := newest[name]
-			again := was.deleted && !x.Gone && !x.Touch // gc forgot it: the next put begins with version 1
-			if err == nil && x.Version > 0 && (x.Version >= was.version || again) {
+			restarted := was.deleted && !x.Gone && !x.Touch // gc forgot it: the next put begins with version 1
+			if err == nil && x.Version > 0 && (x.Version >= was.version || restarted) {
 				newest[name] = committed{x.Version, x.Deleted}
 			}
 		}

@@ -1,5 +1,6 @@
-// Package health reports what in a scope is of no use, or misleads: what is stored twice, contradicts, is never served, or
-// answers no more. It reads a store and its audit, and writes nothing.
+// Package health reports what in a scope is of no use, or misleads: what is stored twice,
+// contradicts, is never served, or no longer answers anything. It reads a store and its audit, and
+// writes nothing.
 //
 // Memory is a few numbers for each artefact of the scope (about 40 bytes) and two texts at a time; no text is kept.
 package health
@@ -38,7 +39,7 @@ type Options struct {
 	Examples int
 	// Now decides what has expired; zero: the caller must give it.
 	Now time.Time
-	// Progress hears how far it has come; nil: nobody does.
+	// Progress is told how far it has come; nil: it is not called.
 	Progress store.Progress
 }
 

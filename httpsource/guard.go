@@ -140,7 +140,7 @@ func transport(o Options, ask control) *http.Transport {
 	return t
 }
 
-// pool chooses the connections a hop may use. Who wrote the source plays no part: it may have been a model.
+// pool chooses the connections a hop may use. The author of the source makes no difference: it may have been a model.
 func (c *Client) pool(h *hop) *http.Transport {
 	host := hostName(h.url.Hostname())
 	if slices.ContainsFunc(c.opts.PrivateHosts, func(p string) bool { return p == "*" || p == host }) {

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/source"
 
 	"github.com/cespare/xxhash/v2"
@@ -26,7 +27,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { dbtest.NoLeaks(m, func() error { return goleak.Find() }) }
 
 // site is a server on loopback and a client for it.
 type site struct {
@@ -223,10 +224,10 @@ func TestRetryAfterTooLong(t *testing.T) {
 }
 
 func TestSlow(t *testing.T) {
-	for _, where := range []string{"header", "body"} {
+	for limit, where := 50*time.Millisecond, []string{"header", "body"}; len(where) > 0; {
 		release := make(chan struct{})
-		s := newSite(t, Options{Timeout: 50 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
-			if where == "body" {
+		s := newSite(t, Options{Timeout: limit}, func(w http.ResponseWriter, r *http.Request) {
+			if where[0] == "body" {
 				plain("first ")(w, r)
 				w.(http.Flusher).Flush()
 			}
@@ -236,9 +237,14 @@ func TestSlow(t *testing.T) {
 			}
 		})
 		_, err := s.fetch(t)
-		require.ErrorIs(t, err, context.DeadlineExceeded, where)
-		require.EqualValues(t, 1, s.asked.Load(), "a slow server is not asked again")
+		require.ErrorIs(t, err, context.DeadlineExceeded, where[0])
 		close(release)
+		if s.Close(); s.asked.Load() == 0 && limit < time.Minute { // on a busy machine the time was over before the server was asked
+			limit *= 4
+			continue
+		}
+		require.EqualValues(t, 1, s.asked.Load(), "a slow server is not asked again")
+		where = where[1:]
 	}
 }
 

@@ -46,6 +46,7 @@ type TermCount struct {
 	Term string
 	N    uint32
 	hash uint32 // of Term; 0: not known
+	stem uint32 // id of the stem that it was first; 0: of none
 }
 
 // hashed is the hash of the term.
@@ -114,7 +115,7 @@ func (a *Analyzer) Visit(fn func(Analysis), parts ...string) {
 // Terms returns the terms of a query, each once, ascending. What is said around a question
 // (frame.go) is left out, unless there is nothing else.
 func (a *Analyzer) Terms(query string) []string {
-	s := a.scan(unframed(query))
+	s := a.scan(stripPhrases(query))
 	if len(s.terms) == 0 {
 		a.release(s)
 		s = a.scan(query)
@@ -175,7 +176,7 @@ type scanner struct {
 }
 
 // count takes a term.
-func (s *scanner) count(term string, hash uint32) {
+func (s *scanner) count(term string, hash, stem uint32) {
 	s.length++
 	i := s.table.first(hash)
 	for ; s.table[i] > 0; i = s.table.next(i) {
@@ -185,7 +186,7 @@ func (s *scanner) count(term string, hash uint32) {
 		}
 	}
 	s.table[i] = newEntry(hash, uint32(len(s.terms)))
-	s.terms = append(s.terms, TermCount{Term: term, N: 1, hash: hash})
+	s.terms = append(s.terms, TermCount{Term: term, N: 1, hash: hash, stem: stem})
 	if len(s.terms) > len(s.table)/2 {
 		s.table = s.table.grown()
 	}
@@ -356,10 +357,10 @@ func (s *scanner) emit() {
 
 // stem takes the stems of the words that wait.
 func (s *scanner) stem() {
-	var room [lookups]*stemmed
-	for _, t := range s.words.stems(s.stems, &room) {
-		if !t.stop {
-			s.count(t.term(), t.hash)
+	var found [lookups]*stemmed
+	for _, t := range s.words.stems(s.stems, &found) {
+		if t.key&stopWord == 0 {
+			s.count(t.term(), t.hash, t.id)
 		}
 	}
 }
@@ -367,7 +368,7 @@ func (s *scanner) stem() {
 // other takes a term that is not the stem of a word.
 func (s *scanner) other(term string) {
 	s.stem() // those before it in the text
-	s.count(term, hash(term))
+	s.count(term, hash(term), 0)
 }
 
 // contraction drops an ending like 's or 'll and joins what is left over the
@@ -394,6 +395,13 @@ func cut(w []byte) []byte {
 
 // isASCII reports whether a text has only bytes below 128; such a text is normal as it is.
 func isASCII(s string) bool {
+	const high = 0x8080808080808080
+	for ; len(s) >= 8; s = s[8:] { // one load
+		if (uint64(s[0])|uint64(s[1])<<8|uint64(s[2])<<16|uint64(s[3])<<24|
+			uint64(s[4])<<32|uint64(s[5])<<40|uint64(s[6])<<48|uint64(s[7])<<56)&high != 0 {
+			return false
+		}
+	}
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
 			return false

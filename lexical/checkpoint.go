@@ -6,6 +6,24 @@ import (
 	"slices"
 )
 
+// The owner writes the index in steps, each in a transaction of its own:
+//
+//	Step ──commit──▶ Apply ──▶ Step ──commit──▶ Apply ──▶ … ──▶ false ──▶ Checkpoint ──commit──▶ Apply
+//	crash before a commit: the step never was, and the next run repeats it
+//	crash between commit and Apply: the rows have the new list, and the next Open reads it
+//
+// and a segment passes through these states, of which the list row (segment.go) has all but the
+// first:
+//
+//	parts of the tail, or segments to merge
+//	being written   its number is among the dead, so a crash leaves rows that a later step deletes
+//	listed          readers use it
+//	dead            a merge replaced it; readers of the list before may still use its rows
+//	deleted         a step after the one that replaced it took its rows
+//
+// Rejected: to delete the rows in the step that replaces them. A reader that began before has the
+// old list, and would miss rows of its own snapshot.
+
 const (
 	// flushDocs pages in the tail make a segment. Fewer would write more rows a
 	// page, more would keep more in memory and in the redo of an open.
@@ -20,7 +38,8 @@ const (
 	stepBytes = 4 << 20
 )
 
-// atMost is about how much one step may write of a segment.
+// atMost is about how much one step may write of a segment. bytes is a goal: a step ends behind the
+// list that passes it.
 type atMost struct{ lists, bytes int }
 
 var everything = atMost{math.MaxInt, math.MaxInt}
@@ -128,7 +147,9 @@ func (c *checkpoint) swap() Swap {
 	return Swap{manifest: c.manifest, merging: c.merging, dropped: c.dropped, saved: c.saved, changed: c.changed}
 }
 
-// Apply makes a committed checkpoint visible. The zero Swap changes nothing.
+// Apply makes a committed checkpoint visible. The zero Swap changes nothing. It runs under the
+// owner's write lock. What came since the snapshot stays: it only drops the parts up to through,
+// and the removed numbers that no segment has any more.
 func (x *Index) Apply(s Swap) {
 	if !s.changed {
 		return
@@ -147,7 +168,9 @@ func (x *Index) Apply(s Swap) {
 	x.countPending()
 }
 
-// checkpoint is one run of Step or Checkpoint: a snapshot of the index and its changes.
+// checkpoint is one run of Step or Checkpoint: a snapshot of the index and its changes. The maps
+// and the list are copies, the parts are shared and never change: nothing that comes while it runs
+// is seen by it. It belongs to one goroutine.
 type checkpoint struct {
 	w        Writer
 	step     int // lists
@@ -161,8 +184,9 @@ type checkpoint struct {
 	dropped  []uint64
 	changed  bool
 
-	key  []byte
-	room []byte // see put
+	key    []byte
+	values []byte // see endBlock
+	block  block
 }
 
 // snapshot takes what a run of Step or Checkpoint works on, so that it holds mu for a moment only:
@@ -193,7 +217,8 @@ func (c *checkpoint) deadNow() []uint32 {
 	return slices.DeleteFunc(dead, func(id uint32) bool { return id == c.merging.segment.id })
 }
 
-// manyDead says whether dead segments have more rows than a step deletes.
+// manyDead says whether dead segments have more rows than a step deletes. It counts to one more
+// than a step deletes, so it costs no more than the step.
 func (c *checkpoint) manyDead() bool {
 	n := 0
 	for _, id := range c.deadNow() {
@@ -228,19 +253,22 @@ func (c *checkpoint) deleteDead(most int) error {
 // store must not change under a scan.
 func deletePrefix(w Writer, prefix []byte, most int) (n int, err error) {
 	const batch = 4096
+	var keys []byte // one behind the other
+	var ends []int
 	for n < most {
-		keys := make([][]byte, 0, min(batch, most-n))
+		keys, ends = keys[:0], ends[:0]
 		w.Scan(prefix, nil, func(k, _ []byte) bool {
-			keys = append(keys, slices.Clone(k))
-			return len(keys) < cap(keys)
+			keys = append(keys, k...)
+			ends = append(ends, len(keys))
+			return len(ends) < min(batch, most-n)
 		})
-		for _, k := range keys {
-			if err := w.Delete(k); err != nil {
+		for at, from := 0, 0; at < len(ends); at, from = at+1, ends[at] {
+			if err := w.Delete(keys[from:ends[at]]); err != nil {
 				return n, err
 			}
 		}
-		n += len(keys)
-		if len(keys) < batch {
+		n += len(ends)
+		if len(ends) < batch {
 			break
 		}
 	}
@@ -264,7 +292,7 @@ func (c *checkpoint) flushRest(most atMost, all bool) error {
 }
 
 // flush writes parts of the tail as a segment. A step that does not come to its end leaves a
-// merging.
+// merging. Removed pages of the parts are left out here, so they never reach a segment.
 func (c *checkpoint) flush(parts []*part, most atMost) error {
 	if len(parts) == 0 {
 		return nil

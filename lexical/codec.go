@@ -13,7 +13,7 @@ import (
 //	"L"                          list: version, analyzer, next id, through, segments, dead segments
 //	"R"                          numbers removed, but still in a segment
 //	"D" segment first            pages of a segment, up to docsInRow a row, and who speaks in them
-//	"T" segment scope term       postings
+//	"T" segment scope term       postings of this term, and of some before it (block.go)
 //
 // Every value ends in the low half of xxhash64(key ‖ value). Numbers in values
 // are unsigned varints.
@@ -22,7 +22,8 @@ const (
 	rowRemoved  = 'R'
 	rowDocs     = 'D'
 	rowTerm     = 'T'
-	rowVersion  = 2
+	rowVersion  = 3
+	oldVersion  = 2 // without blocks: a row for each list
 	sumSize     = 4
 	docsInRow   = 1024
 	scopeSize   = 4
@@ -163,21 +164,6 @@ type list struct {
 	removed bool   // some pages of segment or part were, and are to be left out
 }
 
-// parseList checks the row of a term and reads how many postings it has. The postings are checked
-// as they are read.
-func parseList(s segment, key, row []byte) (list, error) {
-	value, err := unseal(key, row)
-	if err != nil {
-		return list{}, err
-	}
-	r := reader{b: value}
-	df := r.count()
-	if r.bad || df == 0 {
-		return list{}, corrupt(key, "count of postings does not fit %d bytes", len(value))
-	}
-	return list{segment: s, df: uint64(df), body: r.b}, nil
-}
-
 // each calls fn for every posting in ascending order of the number. It reports
 // whether the list was sound: as many postings as it says, numbers ascending and
 // inside the segment, no byte left over.
@@ -205,18 +191,21 @@ type posting struct {
 	tf  uint32
 }
 
-// cursor walks a list.
+// cursor walks a list. It can be given any bytes. num only rises and distance bounds it, so a page
+// outside the segment is never returned; left bounds how many there are; a fault stops it for good.
+// So callers ask end once, when next gave nothing.
 type cursor struct {
-	b      []byte
-	num    uint64 // of the posting before
-	room   uint64 // distance to the last number of the segment
-	left   uint64 // postings that must follow
-	first  bool
-	broken bool
+	b        []byte
+	num      uint64 // of the posting before
+	distance uint64 // distance to the last number of the segment
+	left     uint64 // postings that must follow
+	first    bool
+	broken   bool
 }
 
+// cursor walks the list from its first posting.
 func (l list) cursor() cursor {
-	return cursor{b: l.body, num: l.segment.first, room: l.segment.last - l.segment.first, left: l.df, first: true}
+	return cursor{b: l.body, num: l.segment.first, distance: l.segment.last - l.segment.first, left: l.df, first: true}
 }
 
 // end reports whether the list was sound; it is asked when next gave nothing.
@@ -224,7 +213,7 @@ func (c *cursor) end() bool { return !c.broken && c.left == 0 && len(c.b) == 0 }
 
 // next decodes up to blockSize postings into buf.
 func (c *cursor) next(buf *[blockSize]posting) []posting {
-	b, num, room := c.b, c.num, c.room
+	b, num, distance := c.b, c.num, c.distance
 	n := 0
 	for limit := int(min(blockSize, c.left)); n < limit; n++ {
 		if len(b) == 0 {
@@ -233,20 +222,20 @@ func (c *cursor) next(buf *[blockSize]posting) []posting {
 		v, tf := uint64(b[0]), uint32(1)
 		if v&0x81 == 0 { // one byte, one occurrence: nine of ten
 			b = b[1:]
-		} else if v, tf, b = slow(b); tf == 0 {
+		} else if v, tf, b = decodePosting(b); tf == 0 {
 			c.broken = true
 			break
 		}
 		d := v >> 1
-		if d > room || d == 0 && !c.first {
+		if d > distance || d == 0 && !c.first {
 			c.broken = true
 			break
 		}
 		c.first = false
-		num, room = num+d, room-d
+		num, distance = num+d, distance-d
 		buf[n] = posting{num, tf}
 	}
-	c.b, c.num, c.room, c.left = b, num, room, c.left-uint64(n)
+	c.b, c.num, c.distance, c.left = b, num, distance, c.left-uint64(n)
 	return buf[:n]
 }
 
@@ -262,12 +251,12 @@ func (c *cursor) until(buf *[blockSize]posting, end uint64) (block []posting, ne
 		v, tf := uint64(b[0]), uint32(1)
 		if v&0x81 == 0 {
 			b = b[1:]
-		} else if v, tf, b = slow(b); tf == 0 {
+		} else if v, tf, b = decodePosting(b); tf == 0 {
 			c.broken = true
 			break
 		}
 		d := v >> 1
-		if d > c.room || d == 0 && !c.first {
+		if d > c.distance || d == 0 && !c.first {
 			c.broken = true
 			break
 		}
@@ -275,7 +264,7 @@ func (c *cursor) until(buf *[blockSize]posting, end uint64) (block []posting, ne
 			c.left -= uint64(n)
 			return buf[:n], c.num + d
 		}
-		c.b, c.num, c.room, c.first = b, c.num+d, c.room-d, false
+		c.b, c.num, c.distance, c.first = b, c.num+d, c.distance-d, false
 		buf[n] = posting{c.num, tf}
 	}
 	if c.left -= uint64(n); c.broken || c.left == 0 {
@@ -284,8 +273,8 @@ func (c *cursor) until(buf *[blockSize]posting, end uint64) (block []posting, ne
 	return buf[:n], c.num
 }
 
-// slow decodes any posting; tf is 0 when there is none.
-func slow(b []byte) (v uint64, tf uint32, rest []byte) {
+// decodePosting decodes any posting; tf is 0 if there is none.
+func decodePosting(b []byte) (v uint64, tf uint32, rest []byte) {
 	v, n := binary.Uvarint(b)
 	if n <= 0 {
 		return 0, 0, nil
@@ -301,7 +290,7 @@ func slow(b []byte) (v uint64, tf uint32, rest []byte) {
 }
 
 // append adds a whole list; false: it is not sound. Only its first distance depends on where it
-// stands; the rest is copied.
+// stands; the rest is copied. It is decoded only where its last number is not known.
 func (p *postings) append(l list) bool {
 	last, ok := l.last, l.last > 0
 	if !ok {
@@ -309,7 +298,7 @@ func (p *postings) append(l list) bool {
 			return false
 		}
 	}
-	v, tf, rest := slow(l.body)
+	v, tf, rest := decodePosting(l.body)
 	p.add(l.segment.first+v>>1, tf)
 	p.body = append(p.body, rest...)
 	p.df, p.last = p.df+l.df-1, last
@@ -318,7 +307,7 @@ func (p *postings) append(l list) bool {
 
 // end reads a list for the number of its last page; false: it is not sound.
 func (l list) end() (num uint64, ok bool) {
-	num, room := l.segment.first, l.segment.last-l.segment.first
+	num, distance := l.segment.first, l.segment.last-l.segment.first
 	b := l.body
 	for n := range l.df {
 		if len(b) == 0 {
@@ -327,14 +316,14 @@ func (l list) end() (num uint64, ok bool) {
 		v, tf := uint64(b[0]), uint32(1)
 		if v&0x81 == 0 {
 			b = b[1:]
-		} else if v, tf, b = slow(b); tf == 0 {
+		} else if v, tf, b = decodePosting(b); tf == 0 {
 			return 0, false
 		}
 		d := v >> 1
-		if d > room || d == 0 && n > 0 {
+		if d > distance || d == 0 && n > 0 {
 			return 0, false
 		}
-		num, room = num+d, room-d
+		num, distance = num+d, distance-d
 	}
 	return num, l.df > 0 && len(b) == 0
 }

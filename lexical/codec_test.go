@@ -66,27 +66,35 @@ func FuzzPostings(f *testing.F) {
 	f.Add(uint64(1), uint64(200), []byte{2, 0, 6})
 	f.Add(uint64(1), uint64(200), []byte{2, 1, 5, 0x80, 1})
 	f.Add(uint64(7), uint64(7), []byte{1, 0})
+	f.Add(uint64(1), uint64(200), []byte{0, 2, 3, 'o', 'n', 'e', 2, 4, 1, 't', 5, 2, 6, 1, 1, 2})
 	f.Add(uint64(1), ^uint64(0), []byte{1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 2})
 	f.Fuzz(func(t *testing.T, first, last uint64, value []byte) {
 		if first == 0 || last < first {
 			return
 		}
 		s := segment{first: first, last: last}
-		key := []byte("key")
-		l, err := parseList(s, key, seal(key, value))
-		if err != nil {
+		key := appendTermKey(nil, 1, 1, "term")
+		var r blockReader
+		require.NoError(t, r.begin(s, key, seal(key, value)))
+		before := ""
+		for r.next() {
+			require.Greater(t, string(r.term), before)
+			before = string(r.term)
+			all, sound := decode(r.list)
+			require.Equal(t, sound, (&postings{last: first}).append(r.list))
+			if !sound {
+				continue
+			}
+			require.Len(t, all, int(r.list.df))
+			again, sound := decode(encode(s, all))
+			require.True(t, sound)
+			require.Equal(t, all, again)
+		}
+		if err := r.unsound(key); err != nil {
 			require.ErrorIs(t, err, ErrCorrupt)
-			return
+		} else {
+			require.Equal(t, "term", before)
 		}
-		all, sound := decode(l)
-		require.Equal(t, sound, (&postings{last: first}).append(l))
-		if !sound {
-			return
-		}
-		require.Len(t, all, int(l.df))
-		again, sound := decode(encode(s, all))
-		require.True(t, sound)
-		require.Equal(t, all, again)
 	})
 }
 

@@ -2,18 +2,23 @@ package lexical
 
 import "slices"
 
-// columns holds what a query asks of each page version in the index: its length,
-// its group, and of a turn its speaker and when it was said, by page number. Page
-// numbers are dense, so these are plain slices of 18 bytes a page; a number that
-// is not in the index has scope 0. The integer statistics of scopes, groups and
-// speakers are kept here too.
+// columns holds what a query asks of each page version in the index: its length, its group, and of
+// a turn its speaker and when it was said, by page number. Page numbers are dense, so these are
+// plain slices of 18 bytes a page, 8 without groups and turns; a number that is not in the index has
+// scope 0. The integer statistics of scopes, groups and speakers are kept here too.
+//
+// Everything in it follows from the pages that are there: add and remove are each other's inverse,
+// so the sums do not depend on the order in which pages came. Statistics are integers for the same
+// reason. The numbers of scopes, groups and speakers here are this process's own, and no score
+// depends on them. A page that was removed leaves its place in the slices, since numbers are never
+// used again.
 type columns struct {
 	base    uint64 // page number of element 0
 	shape   []shape
-	group   []uint32 // index into groups
 	scope   []uint32 // index into scopes
-	speaker []uint32 // index into speakers
-	said    []said
+	group   []uint32 // index into groups; nil before the first page of a group
+	speaker []uint32 // index into speakers; nil before the first turn
+	said    []said   // likewise
 
 	scopes    []scopeStats // element 0 is unused
 	scopeAt   map[uint32]uint32
@@ -61,7 +66,8 @@ type scopeStats struct {
 	called map[string][]uint32 // word of a name → speakers with a turn, in no order
 }
 
-// groupStats counts the pages of a group: all versions, as they are scored as one text.
+// groupStats counts the pages of a group: all versions, as they are scored as one text. Removed
+// pages no longer count; a group without pages keeps its place.
 type groupStats struct {
 	scope         uint32 // index into scopes
 	id            uint64 // the owner's number
@@ -69,7 +75,8 @@ type groupStats struct {
 	turns         uint64
 }
 
-// speakerStats counts the turns of one speaker in a scope.
+// speakerStats counts the turns of one speaker in a scope. The name is kept when the last turn of
+// the speaker is gone; an image leaves it out (image.go).
 type speakerStats struct {
 	name  string
 	words []string // of the name, analysed
@@ -105,12 +112,17 @@ func (c *columns) add(d docRow) {
 		c.base = d.num
 	}
 	at := int(d.num - c.base)
-	c.shape, c.group, c.scope = grow(c.shape, at+1), grow(c.group, at+1), grow(c.scope, at+1)
-	c.speaker, c.said = grow(c.speaker, at+1), grow(c.said, at+1)
-
+	c.shape, c.scope = grow(c.shape, at+1), grow(c.scope, at+1)
 	s := c.scopeIndex(d.scope)
 	g := c.groupIndex(s, d.group)
-	c.shape[at], c.group[at], c.scope[at] = shapeOf(d.length, d.turn), g, s
+	c.shape[at], c.scope[at] = shapeOf(d.length, d.turn), s
+	if g != 0 || c.group != nil {
+		c.group = grow(c.group, at+1)
+		c.group[at] = g
+	}
+	if d.turn || c.said != nil {
+		c.speaker, c.said = grow(c.speaker, at+1), grow(c.said, at+1)
+	}
 	c.scopes[s].pages++
 	c.scopes[s].length += uint64(d.length)
 	if d.turn {
@@ -205,7 +217,7 @@ func (c *columns) remove(num uint64) bool {
 		return false
 	}
 	at := num - c.base
-	length, s, g := uint64(c.shape[at].length()), c.scope[at], c.group[at]
+	length, s, g := uint64(c.shape[at].length()), c.scope[at], c.groupOf(int(at))
 	c.scope[at] = 0
 	c.scopes[s].pages--
 	c.scopes[s].length -= length
@@ -226,6 +238,14 @@ func (c *columns) remove(num uint64) bool {
 		c.scopes[s].groups--
 	}
 	return true
+}
+
+// groupOf returns the group of a place; 0: none.
+func (c *columns) groupOf(at int) uint32 {
+	if c.group == nil {
+		return 0
+	}
+	return c.group[at]
 }
 
 // has reports whether a page version is in the index and was not removed.

@@ -7,9 +7,10 @@ import (
 
 // dictionary numbers terms, each in its scope, in the order in which they came.
 type dictionary struct {
-	terms []tailTerm
-	text  []byte // of the terms, one behind the other
-	table table  // of terms
+	terms  []tailTerm
+	text   []byte    // of the terms, one behind the other
+	table  table     // of terms
+	sorted []inOrder // the terms, but for the newest; see inOrder
 }
 
 // tailTerm is a term; to whom it matters which pages have it notes that in the lower half.
@@ -19,7 +20,6 @@ type tailTerm struct {
 	at    uint32 // text[at:at+size]
 	size  uint32
 
-	df    uint32 // pages, removed ones too
 	first uint32 // its list; see post
 	end   uint32 // where the next posting goes; 0: there is none yet
 }
@@ -28,9 +28,9 @@ type tailTerm struct {
 func head(term string) (h uint64) {
 	switch n := len(term); {
 	case n >= headSize:
-		return uint64(four(term))<<32 | uint64(four(term[4:]))
+		return uint64(firstFour(term))<<32 | uint64(firstFour(term[4:]))
 	case n >= 4:
-		return uint64(four(term))<<32 | uint64(four(term[n-4:])<<(8*(headSize-n)))
+		return uint64(firstFour(term))<<32 | uint64(firstFour(term[n-4:])<<(8*(headSize-n)))
 	default:
 		for i := range n {
 			h |= uint64(term[i]) << (56 - 8*i)
@@ -39,8 +39,8 @@ func head(term string) (h uint64) {
 	}
 }
 
-// four are the first four bytes of a text, the first the highest.
-func four(s string) uint32 {
+// firstFour are the first four bytes of a text, the first the highest.
+func firstFour(s string) uint32 {
 	_ = s[3]
 	return uint32(s[0])<<24 | uint32(s[1])<<16 | uint32(s[2])<<8 | uint32(s[3])
 }
@@ -52,8 +52,8 @@ func newDictionary() dictionary { return dictionary{table: make(table, 256)} }
 // inScope is the hash of a term in a scope.
 func inScope(hash, scope uint32) uint32 { return hash ^ scope*0x9e3779b1 }
 
-// room makes room in the table for n more terms.
-func (v *dictionary) room(n int) {
+// growFor makes the table large enough for n more terms.
+func (v *dictionary) growFor(n int) {
 	for len(v.terms)+n > len(v.table)/4*3 {
 		v.table = v.table.grown()
 	}
@@ -112,16 +112,53 @@ type inOrder struct {
 	scope, at uint32 // at: the number of the term
 }
 
-// order sorts terms. The zero value is ready.
-type order struct{ terms, spare []inOrder }
+// inOrder gives all terms in the order of scope and text. Those that came since the last call are
+// sorted and then merged, from the end on, with the others.
+func (v *dictionary) inOrder(o *termSorter) []inOrder {
+	old := len(v.sorted)
+	added := o.sort(v, old)
+	v.sorted = double(v.sorted, len(added))[:old+len(added)]
+	for to := len(v.sorted) - 1; len(added) > 0; to-- {
+		if last := added[len(added)-1]; old == 0 || v.less(v.sorted[old-1], last) {
+			v.sorted[to], added = last, added[:len(added)-1]
+		} else {
+			old--
+			v.sorted[to] = v.sorted[old]
+		}
+	}
+	return v.sorted
+}
 
-// sort gives the terms in the order of scope and text. They are sorted by the bytes of head and
-// scope, from the last on; a byte that is the same in all of them is passed over. Then only terms
-// are left to compare that are alike so far.
-func (o *order) sort(v *dictionary) []inOrder {
-	o.terms, o.spare = slices.Grow(o.terms[:0], len(v.terms)), slices.Grow(o.spare[:0], len(v.terms))[:len(v.terms)]
+// less tells whether a term comes before another one.
+func (v *dictionary) less(a, b inOrder) bool {
+	switch {
+	case a.scope != b.scope:
+		return a.scope < b.scope
+	case a.head != b.head:
+		return a.head < b.head
+	}
+	return v.compare(a, b) < 0
+}
+
+// compare compares the texts of two terms.
+func (v *dictionary) compare(a, b inOrder) int {
+	return bytes.Compare(v.bytes(&v.terms[a.at]), v.bytes(&v.terms[b.at]))
+}
+
+// termSorter sorts terms. The zero value is ready.
+type termSorter struct{ terms, spare []inOrder }
+
+// sort gives the terms from one on in the order of scope and text. They are sorted by the bytes of
+// head and scope, from the last on; a byte that is the same in all of them is passed over. Then only
+// terms are left to compare that are alike so far.
+func (o *termSorter) sort(v *dictionary, from int) []inOrder {
+	n := len(v.terms) - from
+	o.terms, o.spare = slices.Grow(o.terms[:0], n), slices.Grow(o.spare[:0], n)[:n]
+	if n == 0 {
+		return nil
+	}
 	var count [headSize + scopeSize][256]uint32
-	for i := range v.terms {
+	for i := from; i < len(v.terms); i++ {
 		t := &v.terms[i]
 		o.terms = append(o.terms, inOrder{t.head, t.scope, uint32(i)})
 		for d := range headSize {
@@ -138,7 +175,7 @@ func (o *order) sort(v *dictionary) []inOrder {
 		for to = from + 1; to < len(o.terms) && o.terms[from].like(o.terms[to]); to++ {
 		}
 		if to > from+1 {
-			slices.SortFunc(o.terms[from:to], func(a, b inOrder) int { return bytes.Compare(v.bytes(&v.terms[a.at]), v.bytes(&v.terms[b.at])) })
+			slices.SortFunc(o.terms[from:to], v.compare)
 		}
 	}
 	return o.terms
@@ -157,8 +194,8 @@ func (a inOrder) byte(d int) byte {
 
 // by sorts the terms by one byte, of which count says how often it has which value. Terms that have
 // the same keep their order.
-func (o *order) by(d int, count *[256]uint32) {
-	if len(o.terms) == 0 || count[o.terms[0].byte(d)] == uint32(len(o.terms)) {
+func (o *termSorter) by(d int, count *[256]uint32) {
+	if count[o.terms[0].byte(d)] == uint32(len(o.terms)) {
 		return
 	}
 	sum := uint32(0)

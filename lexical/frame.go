@@ -99,7 +99,7 @@ thank you in advance
 
 var opens, closes = phrases(opening), phrases(closing)
 
-// phrases are the lines as words, longest first.
+// phrases are the lines as words, longest first: "to know" must be tried before "to".
 func phrases(lines string) (out [][]string) {
 	for line := range strings.Lines(strings.TrimSpace(lines)) {
 		out = append(out, strings.Fields(line))
@@ -108,8 +108,13 @@ func phrases(lines string) (out [][]string) {
 	return out
 }
 
-// unframed is a question without the phrases around it.
-func unframed(question string) string {
+// stripPhrases is a question without the phrases around it. Phrases are taken off again and again, so
+// that they may follow each other:
+//
+//	Could you please tell me how to find the log? Thanks!   ──▶   find the log?
+//
+// Of a question that is nothing but such phrases nothing is left: the caller then takes it whole.
+func stripPhrases(question string) string {
 	rest := question
 	for n := 1; n > 0; rest = rest[n:] {
 		n = begins(rest)
@@ -123,7 +128,9 @@ func unframed(question string) string {
 // longestPhrase is how many words a phrase has at most.
 const longestPhrase = 6
 
-// begins is the length of the phrase that a text begins with; 0: it begins with none.
+// begins is how many bytes of a text the longest phrase takes that it begins with, with what stands
+// before the phrase; 0: it begins with none. Each call looks at longestPhrase words, however long
+// the text is.
 func begins(text string) int {
 	var words [longestPhrase]string
 	var after [longestPhrase]int
@@ -148,7 +155,7 @@ func begins(text string) int {
 	return 0
 }
 
-// ends is the length of the phrase that a text ends with; 0: it ends with none.
+// ends is begins for the end of a text, with what stands behind the phrase.
 func ends(text string) int {
 	var words [longestPhrase]string // the last first
 	var before [longestPhrase]int
@@ -190,7 +197,8 @@ func inPhrase(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '\'' || r == '’' || r == '_'
 }
 
-// sameWord compares a word of a phrase with one of a text.
+// sameWord compares a word of a phrase with one of a text. Case is ignored, and a typographic
+// apostrophe is the plain one.
 func sameWord(phrase, word string) bool {
 	return strings.EqualFold(phrase, word) || strings.Contains(word, "’") && strings.EqualFold(phrase, strings.ReplaceAll(word, "’", "'"))
 }

@@ -29,7 +29,7 @@ func TestFrames(t *testing.T) {
 	}
 	require.Empty(t, an.Terms("how to"))
 	for _, odd := range []string{"", "’", "please\xff", "\xe2please", strings.Repeat("please ", 1000), strings.Repeat("’", 100)} {
-		_ = unframed(odd)
+		_ = stripPhrases(odd)
 	}
 }
 
@@ -37,11 +37,11 @@ func TestFrames(t *testing.T) {
 func TestPhrases(t *testing.T) {
 	for _, p := range opens {
 		require.LessOrEqual(t, len(p), longestPhrase, p)
-		require.Equal(t, " peanuts", unframed(strings.Join(p, " ")+" peanuts"))
+		require.Equal(t, " peanuts", stripPhrases(strings.Join(p, " ")+" peanuts"))
 	}
 	for _, p := range closes {
 		require.LessOrEqual(t, len(p), longestPhrase, p)
-		require.Equal(t, "peanuts, ", unframed("peanuts, "+strings.Join(p, " ")))
+		require.Equal(t, "peanuts, ", stripPhrases("peanuts, "+strings.Join(p, " ")))
 	}
 }
 

@@ -38,7 +38,9 @@ func imageOf(rows Rows) [sha256.Size]byte {
 }
 
 // Image makes the columns of the pages in segments. The owner holds its lock, and rows are those
-// that the index would be opened from now.
+// that the index would be opened from now. Its cost is a pass over the columns, and a copy of the
+// small ones. The index itself is not changed: the pages of the tail are taken out of the copy,
+// because the rows do not have them.
 func (x *Index) Image(rows Rows) Image {
 	x.invertAll()
 	x.mu.Lock()
@@ -116,10 +118,15 @@ func (c *columns) spoken() (as []uint32, kept []speakerKey) {
 func (c *columns) part(from, to int, speakers []uint32) (b []byte) {
 	for at := from; at < to; at += numbers.Rows {
 		n := min(numbers.Rows, to-at)
+		none := func(int) uint64 { return 0 }
+		speakerOf, saidOf := none, none
+		if c.said != nil {
+			speakerOf = func(i int) uint64 { return uint64(speakers[c.speaker[at+i]]) }
+			saidOf = func(i int) uint64 { return uint64(c.said[at+i]) }
+		}
 		for _, of := range []func(i int) uint64{
-			func(i int) uint64 { return uint64(c.shape[at+i]) }, func(i int) uint64 { return uint64(c.group[at+i]) },
-			func(i int) uint64 { return uint64(c.scope[at+i]) }, func(i int) uint64 { return uint64(speakers[c.speaker[at+i]]) },
-			func(i int) uint64 { return uint64(c.said[at+i]) },
+			func(i int) uint64 { return uint64(c.shape[at+i]) }, func(i int) uint64 { return uint64(c.groupOf(at + i)) },
+			func(i int) uint64 { return uint64(c.scope[at+i]) }, speakerOf, saidOf,
 		} {
 			b = numbers.AppendAll(b, n, of)
 		}
@@ -143,7 +150,13 @@ func OpenImage(rows Rows, im Image, do func(...func() bool) bool) (*Index, bool,
 		return nil, false, nil
 	}
 	c := x.cols
-	c.shape, c.group, c.scope, c.speaker, c.said = make([]shape, n), make([]uint32, n), make([]uint32, n), make([]uint32, n), make([]said, n)
+	c.shape, c.scope = make([]shape, n), make([]uint32, n)
+	if len(c.groups) > 1 {
+		c.group = make([]uint32, n)
+	}
+	if slices.ContainsFunc(c.scopes, func(s scopeStats) bool { return s.turns > 0 }) {
+		c.speaker, c.said = make([]uint32, n), make([]said, n)
+	}
 	var read []func() bool
 	for i, p := range im.Parts {
 		from := i * ImageRows
@@ -152,7 +165,9 @@ func OpenImage(rows Rows, im Image, do func(...func() bool) bool) (*Index, bool,
 	return x, do(read...), nil
 }
 
-// readSums reads all but the rows, and returns how many there are.
+// readSums reads all but the rows, and returns how many there are. An owner proves the bytes first.
+// Lengths are bounded here as well: a number of rows or groups beyond maxSpan is refused before
+// anything is made for them.
 func (c *columns) readSums(b []byte) (n int, ok bool) {
 	r := &reader{b: b}
 	c.base = r.uvarint()
@@ -206,8 +221,8 @@ func (c *columns) readPart(b []byte, from, to int) bool {
 	var buf numbers.Buffer
 	for at := from; at < to; at += numbers.Rows {
 		n := min(numbers.Rows, to-at)
-		ok := readColumn(&b, c.shape[at:at+n], &buf) && readColumn(&b, c.group[at:at+n], &buf) && readColumn(&b, c.scope[at:at+n], &buf) &&
-			readColumn(&b, c.speaker[at:at+n], &buf) && readColumn(&b, c.said[at:at+n], &buf)
+		ok := readColumn(&b, c.shape, at, n, &buf) && readColumn(&b, c.group, at, n, &buf) && readColumn(&b, c.scope, at, n, &buf) &&
+			readColumn(&b, c.speaker, at, n, &buf) && readColumn(&b, c.said, at, n, &buf)
 		if !ok {
 			return false
 		}
@@ -215,11 +230,15 @@ func (c *columns) readPart(b []byte, from, to int) bool {
 	return len(b) == 0
 }
 
-// readColumn reads one block into a column and moves b behind it; false: it is damaged.
-func readColumn[T ~uint32 | ~uint16](b *[]byte, to []T, buf *numbers.Buffer) (ok bool) {
-	*b, ok = buf.ReadAll(*b, len(to), func(from int, v []uint64) {
+// readColumn reads one block of n rows into a column at a place and moves b behind it; false: it is
+// damaged. Of a column that is nil only removed pages can have a value, and that is of no use.
+func readColumn[T ~uint32 | ~uint16](b *[]byte, to []T, at, n int, buf *numbers.Buffer) (ok bool) {
+	*b, ok = buf.ReadAll(*b, n, func(from int, v []uint64) {
+		if to == nil {
+			return
+		}
 		for i, x := range v {
-			to[from+i] = T(x)
+			to[at+from+i] = T(x)
 		}
 	})
 	return ok

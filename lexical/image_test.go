@@ -3,6 +3,7 @@ package lexical
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -85,6 +86,69 @@ func TestImage(t *testing.T) {
 
 // describe is what the columns say of a page, with names instead of numbers.
 func (c *columns) describe(i int) string {
-	g, s := c.groups[c.group[i]], c.speakers[c.speaker[i]]
-	return fmt.Sprint(c.shape[i], c.scopes[c.scope[i]].id, g.id, g.pages, g.length, g.turns, s.name, s.turns, s.words, c.said[i])
+	g, s, when := c.groups[c.groupOf(i)], c.speakers[0], said(0)
+	if c.said != nil {
+		s, when = c.speakers[c.speaker[i]], c.said[i]
+	}
+	return fmt.Sprint(c.shape[i], c.scopes[c.scope[i]].id, g.id, g.pages, g.length, g.turns, s.name, s.turns, s.words, when)
+}
+
+// TestPlainPagesTakeLess: pages without groups and turns have no columns for them, neither when they were added nor when they
+// were opened with an image; those columns come with the first page that needs them, and they are as long as the others.
+func TestPlainPagesTakeLess(t *testing.T) {
+	store := memStore{}
+	x := store.open(t)
+	for num := uint64(1); num <= 10; num++ {
+		x.Add(Doc{Num: num, Scope: 1, Analysis: words("kettle", int(num))})
+	}
+	x.Add(Doc{Num: 11, Scope: 1, Analysis: words("spoon", 1), Turn: &Turn{Speaker: "Ann", Month: 7}})
+	require.Len(t, x.cols.said, 11)
+	require.Len(t, x.cols.speaker, 11)
+	x.Remove(11) // of a page that was removed an image may have what nobody needs
+	x.Add(Doc{Num: 12, Scope: 1, Analysis: words("kettle", 3)})
+	store.checkpoint(t, x, true)
+	var im Image
+	var have *Index
+	store.view(func(rows Rows) {
+		im = x.Image(rows)
+		var ok bool
+		var err error
+		have, ok, err = OpenImage(rows, im, func(all ...func() bool) bool {
+			return !slices.ContainsFunc(all, func(f func() bool) bool { return !f() })
+		})
+		require.NoError(t, err)
+		require.True(t, ok)
+	})
+	require.Nil(t, have.cols.group)
+	require.Nil(t, have.cols.speaker)
+	require.Nil(t, have.cols.said)
+	require.Equal(t, x.cols.total([]uint32{1}), have.cols.total([]uint32{1}))
+	have.Add(Doc{Num: 13, Scope: 1, Group: 5, Analysis: words("kettle", 3)})
+	require.Len(t, have.cols.group, len(have.cols.shape))
+	require.Nil(t, have.cols.said)
+	have.Add(Doc{Num: 14, Scope: 1, Analysis: words("kettle", 3), Turn: &Turn{Speaker: "Ben", Month: 9}})
+	require.Len(t, have.cols.group, len(have.cols.shape))
+	require.Len(t, have.cols.said, len(have.cols.shape))
+	require.Equal(t, Month(9), have.cols.said[len(have.cols.said)-1].month())
+	require.Equal(t, "Ben", have.cols.speakers[have.cols.speaker[len(have.cols.speaker)-1]].name)
+	have.Remove(13, 14)
+	require.Equal(t, x.cols.total([]uint32{1}), have.cols.total([]uint32{1}))
+}
+
+// TestScratchOfPlainPages: a question of pages that stand alone takes no memory for the scores of all pages.
+func TestScratchOfPlainPages(t *testing.T) {
+	store := memStore{}
+	x := store.open(t)
+	for num := uint64(1); num <= 10; num++ {
+		x.Add(Doc{Num: num, Scope: 1, Analysis: words("kettle", int(num))})
+	}
+	for _, weights := range []Weights{{}, {Group: 1}} {
+		w := x.borrow()
+		w.weights, w.ranker = weights, rankers(nil)
+		w.prepare(Stats{Pages: 10, Length: 55})
+		require.NotEmpty(t, w.slot)
+		require.Equal(t, weights.Group == 0, w.own == nil && w.common == nil && w.wanted == nil, "%+v", weights)
+		x.release(w)
+		x.work = sync.Pool{}
+	}
 }

@@ -13,8 +13,23 @@ import (
 // an index: columns are dense, and a query counts pages in 32 bits.
 const maxSpan = 1 << 32
 
-// Index is the inverted index of one database. See the package comment for the
-// lock that its owner holds.
+// Index is the inverted index of one database. See the package comment for the lock that its owner
+// holds.
+//
+// The way of a page, and under which lock each step runs:
+//
+//	Add ──▶ fresh ──Invert──▶ open part ──full──▶ packed part ──Step, Apply──▶ segment
+//	 │      freshMu           mu                  mu             mu, and the owner's write lock
+//	 └────▶ cols, last: at once, under the owner's write lock
+//
+//	cols, last            the owner's lock alone
+//	manifest, merging     changed under the owner's write lock and mu, so either of them is enough to read
+//	removed, pending      the same
+//	tail, parts, purge    mu
+//	fresh, spare, waiting freshMu
+//
+// A crash loses what is in memory only: the rows have a list of segments that is whole, and the
+// owner adds the pages above Through again.
 type Index struct {
 	// mu guards the tail against changes without the owner's lock: Checkpoint takes a snapshot of
 	// it, and Invert enters the pages that Add left. A reader needs it only to finish that: while
@@ -44,13 +59,14 @@ type Index struct {
 	commonPages uint64 // the constants; tests make them small
 	stageDepth  int
 	stepTerms   int
-	roomPages   uint64
+	stripePages uint64
 	oneByOne    bool    // word by word, also where pages stand alone
 	stretch     float64 // of the bar; above 1 it does not hold
 }
 
-// Open reads the list of segments and the columns of their pages. The owner then
-// adds the pages above Through again. Errors wrap ErrCorrupt or ErrAnalyzer.
+// Open reads the list of segments and the columns of their pages. The owner then adds the pages
+// above Through again. Errors wrap ErrCorrupt or ErrAnalyzer. It reads every row of pages, so it
+// costs what there are pages, not words.
 func Open(rows Rows) (*Index, error) {
 	x, err := openList(rows)
 	if err != nil {
@@ -61,7 +77,7 @@ func Open(rows Rows) (*Index, error) {
 
 // openList is Open without the columns.
 func openList(rows Rows) (*Index, error) {
-	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, stageDepth: stageDepth, stepTerms: stepTerms, roomPages: roomPages, stretch: 1}
+	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, stageDepth: stageDepth, stepTerms: stepTerms, stripePages: stripePages, stretch: 1}
 	key := []byte{rowList}
 	row := rows.Get(key)
 	if row == nil {
@@ -95,7 +111,8 @@ func (x *Index) openRemoved(rows Rows) error {
 }
 
 // openColumns reads the pages of all segments. The span of their numbers is bounded first, because
-// the columns have a place for every number in it.
+// the columns have a place for every number in it. A damaged list of segments could otherwise ask
+// for the memory of 2^64 pages.
 func (x *Index) openColumns(rows Rows) error {
 	m := x.manifest
 	if n := len(m.segments); n > 0 && m.segments[n-1].last-m.segments[0].first >= maxSpan {
@@ -137,7 +154,8 @@ func Reset(w Writer) error {
 // it again.
 func (x *Index) Through() uint64 { return x.manifest.through }
 
-// mostFresh pages, of mostWaiting terms, are kept for Invert; more are entered by Add.
+// mostFresh pages, of mostWaiting terms, are kept for Invert; more are entered by Add itself: so
+// pages that nobody inverts take bounded memory, and a question that comes then waits for little.
 const (
 	mostFresh   = 256
 	mostWaiting = 1 << 16
@@ -182,7 +200,9 @@ func (x *Index) invertAll() {
 	}
 }
 
-// invertToRead is invertAll for a caller that reads the lists of open parts.
+// invertToRead is invertAll for a caller that reads the lists of open parts. Two flags spare most
+// questions the mutex: behind says that pages are not in the tail yet, unread that an open part has
+// pages that are not in its lists.
 func (x *Index) invertToRead() {
 	if !x.behind.Load() && !x.unread.Load() { // behind comes first: invert sets unread before it says that nothing is left
 		return
@@ -198,7 +218,8 @@ func (x *Index) invertToRead() {
 	x.unread.Store(false)
 }
 
-// invert is called with mu held.
+// invert is called with mu held. It empties fresh in rounds: pages that come while it works are
+// taken by the next round, and behind becomes false only when a round found none.
 func (x *Index) invert() {
 	for {
 		x.freshMu.Lock()
@@ -241,7 +262,7 @@ func (b *Built) End() {
 }
 
 // AddBuilt adds a batch that has ended. Its numbers are above all before; no page of it may be
-// added again.
+// added again. The open part is closed before it, since numbers must ascend from part to part.
 func (x *Index) AddBuilt(b *Built) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -279,7 +300,8 @@ func (x *Index) Remove(nums ...uint64) {
 	}
 }
 
-// find returns the segment that a page number falls into.
+// find returns the segment that a page number falls into. Segments lie between others without
+// overlap, so one comparison tells; a number between two of them, or in the tail, is in none.
 func (m manifest) find(num uint64) (segment, bool) {
 	i := sort.Search(len(m.segments), func(i int) bool { return m.segments[i].last >= num })
 	if i == len(m.segments) || m.segments[i].first > num {
@@ -405,7 +427,9 @@ func (x *Index) Check(rows Rows) error {
 }
 
 // checkSegment takes the occurrences in all lists of a segment off the lengths of its pages:
-// nothing may be left of any, and no list may name a page of another scope.
+// nothing may be left of any, and no list may name a page of another scope. It keeps two numbers
+// for each page of the segment while it runs, and subtracts: a page with a posting too many wraps
+// around and is not zero in the end, just as one with too few.
 func checkSegment(rows Rows, s segment) error {
 	left := make(map[uint64]uint64, s.docs)
 	scope := make(map[uint64]uint32, s.docs)

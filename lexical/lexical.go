@@ -31,6 +31,8 @@ var (
 type Rows interface {
 	// Get returns the value of key, nil when there is none.
 	Get(key []byte) []byte
+	// Next returns the first row from a key on; nil: there is none.
+	Next(key []byte) (k, v []byte)
 	// Scan calls fn for every key with the prefix, from a key on (nil: the first),
 	// in ascending order until fn returns false.
 	Scan(prefix, from []byte, fn func(k, v []byte) bool)
@@ -38,9 +40,11 @@ type Rows interface {
 
 // Masked are Rows whose keys do not show the words of the index. Word appends what stands for a
 // word of a scope in the key of its list: always the same, and in any order. The lists of a segment
-// are merged by their masked keys, so the word itself is never needed again.
+// are merged by their masked keys, so the word itself is never needed again. Masks says that Word
+// does not append the word itself.
 type Masked interface {
 	Word(b []byte, scope uint32, word []byte) []byte
+	Masks() bool
 }
 
 // Writer is a write transaction of the owner's store. The package never writes

@@ -8,27 +8,36 @@ import (
 )
 
 // Where there are no turns, or no weight says otherwise, a page gets nothing from others: its own
-// words alone decide. Then the lists of all words are read side by side, room by room: the pages of
-// a room are scored in full, rarest word first, before the next room is looked at. The scores of a
-// room stay in the cache of the processor, where those of all pages do not, and each room begins
-// with the bar that the best K pages of the rooms before it set. A page that has none of the rarer
-// words is passed over if this word and those that follow cannot bring it over the bar; mostly that
-// is known from how often it has the word, without a look at its length.
+// words alone decide. Then the lists of all words are read side by side, stripe by stripe. A stripe
+// is stripePages consecutive page numbers; its pages are scored in full, rarest word first, before
+// the next stripe begins. The scores of one stripe stay in the cache of the processor, where those
+// of all pages do not, and each stripe begins with the bar that the best K pages of the stripes
+// before it set. A page that has none of the rarer words is passed over if this word and those that
+// follow cannot bring it over the bar; mostly its number of occurrences decides that, without a look
+// at its length.
 //
-// Invariant: what is passed over scores less than K other pages. Bounds are sums of what words
-// score at most, with slack for rounding; a score that decides is summed from the rarest word on,
-// as ever.
+// Invariant: a page that is passed over scores less than K other pages. Bounds are sums of what
+// words score at most, with slack for rounding; a score that decides is summed from the rarest word
+// on, as everywhere.
+//
+//	for each stripe, from the first page that any list has:
+//	    for each word, rarest first:  add its postings in the stripe           readStripe
+//	    offer the pages of the stripe that reach the bar, clear the stripe     offerStripe
+//
+// follow[i] is the most that the words from the i-th on can add. The threshold of a word is the bar
+// less that: a page without a rarer word must get more from this one to matter. strong and frequent
+// are apart because the sum of a score is formed in the order of Search, to the last bit.
 type lone struct {
 	readings []reading
 	starts   []int // readings[starts[i]:starts[i+1]] are of the i-th word of the plan
 	follow   []float64
-	hitBits  [roomPages / 64]uint64
-	strong   [roomPages]float64 // from words that are not common
-	frequent [roomPages]float64 // from common words
+	hitBits  [stripePages / 64]uint64
+	strong   [stripePages]float64 // from words that are not common
+	frequent [stripePages]float64 // from common words
 }
 
-// roomPages is how many pages a room has; tests make rooms smaller.
-const roomPages = 4096
+// stripePages is how many pages a stripe has; tests make stripes smaller.
+const stripePages = 4096
 
 // reading is how far a list is read.
 type reading struct {
@@ -58,18 +67,18 @@ func (w *work) selectAlone(p plan) error {
 		if next == done {
 			return w.readWhole()
 		}
-		room := (max(next, w.x.cols.base) - w.x.cols.base) / w.x.roomPages * w.x.roomPages // a removed page may be before the first
-		over := w.best.floor() / slack * w.x.stretch
+		stripe := (max(next, w.x.cols.base) - w.x.cols.base) / w.x.stripePages * w.x.stripePages // a removed page may be before the first
+		bar := w.best.floor() / slack * w.x.stretch
 		for i, t := range p.order {
 			scores := &l.strong
 			if i >= p.strong {
 				scores = &l.frequent
 			}
 			for j := l.starts[i]; j < l.starts[i+1]; j++ {
-				w.readRoom(&l.readings[j], room, p.weight[t], over-l.follow[i+1], scores)
+				w.readStripe(&l.readings[j], stripe, p.weight[t], bar-l.follow[i+1], scores)
 			}
 		}
-		w.leaveRoom(room)
+		w.offerStripe(stripe)
 	}
 }
 
@@ -115,7 +124,8 @@ func (w *work) mostFrom(p plan, most []float64) []float64 {
 	return most
 }
 
-// readWhole reports the list that did not end as it should.
+// readWhole reports the list that did not end as it should. It comes last, because only a list that
+// was read to its end tells whether it was sound.
 func (w *work) readWhole() error {
 	for i := range w.lone.readings {
 		if r := &w.lone.readings[i]; r.tail.p == nil && !r.cursor.end() {
@@ -125,9 +135,9 @@ func (w *work) readWhole() error {
 	return nil
 }
 
-// readRoom adds a list to the scores of a room.
-func (w *work) readRoom(r *reading, room uint64, weight, over float64, scores *[roomPages]float64) {
-	end := w.x.cols.base + room + w.x.roomPages
+// readStripe adds a list to the scores of a stripe.
+func (w *work) readStripe(r *reading, stripe uint64, weight, threshold float64, scores *[stripePages]float64) {
+	end := w.x.cols.base + stripe + w.x.stripePages
 	for r.next < end {
 		var block []posting
 		if r.tail.p != nil {
@@ -138,23 +148,23 @@ func (w *work) readRoom(r *reading, room uint64, weight, over float64, scores *[
 		if r.filtered {
 			block = w.present(block)
 		}
-		w.addRoom(block, room, weight, over, scores)
+		w.addStripe(block, stripe, weight, threshold, scores)
 	}
 }
 
-// addRoom adds a word to the pages of a room that have a rarer one, and to others that get more
-// than over from it.
-func (w *work) addRoom(block []posting, room uint64, weight, over float64, scores *[roomPages]float64) {
-	shape, hit, first := w.x.cols.shape, &w.lone.hitBits, w.x.cols.base+room
+// addStripe adds a word to the pages of a stripe that have a rarer one, and to others that get more
+// than threshold from it.
+func (w *work) addStripe(block []posting, stripe uint64, weight, threshold float64, scores *[stripePages]float64) {
+	shape, hit, first := w.x.cols.shape, &w.lone.hitBits, w.x.cols.base+stripe
 	for _, p := range block {
-		at := (p.num - first) % roomPages
+		at := (p.num - first) % stripePages
 		bit := uint64(1) << (at % 64)
 		known := hit[at/64]&bit != 0
-		if !known && weight*w.sat.most(p.tf) <= over || w.only != nil && !w.may(p.num) {
+		if !known && weight*w.sat.most(p.tf) <= threshold || w.only != nil && !w.may(p.num) {
 			continue
 		}
-		v := float64(weight * w.sat.of(p.tf, shape[room+at]))
-		if v <= 0 || !known && v <= over {
+		v := float64(weight * w.sat.of(p.tf, shape[stripe+at]))
+		if v <= 0 || !known && v <= threshold {
 			continue
 		}
 		hit[at/64] |= bit
@@ -162,8 +172,8 @@ func (w *work) addRoom(block []posting, room uint64, weight, over float64, score
 	}
 }
 
-// leaveRoom keeps the best pages of a room and wipes it.
-func (w *work) leaveRoom(room uint64) {
+// offerStripe offers the pages of a stripe that reach the bar, and clears it.
+func (w *work) offerStripe(stripe uint64) {
 	l := w.lone
 	for i, set := range l.hitBits {
 		if set == 0 {
@@ -177,7 +187,7 @@ func (w *work) leaveRoom(room uint64) {
 			if own < w.best.floor() {
 				continue
 			}
-			w.offerAlone(uint32(room)+uint32(at), own)
+			w.offerAlone(uint32(stripe)+uint32(at), own)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"math"
 	"math/bits"
 	"slices"
 )
@@ -29,7 +30,7 @@ type merging struct {
 	parts   []*packed
 	through uint64              // of parts: the number of their last page
 	gone    map[uint64]struct{} // pages that had been removed when it began; later ones stay in it, and are left out by readers
-	written []byte              // scope and term of the last list that is written; nil: none
+	written []byte              // scope and term of the last list that is written, at the end of a block; nil: none
 }
 
 // merges says whether a merge goes on or is due.
@@ -43,7 +44,8 @@ func (c *checkpoint) merges() bool {
 
 // due returns which segments are to become one: the oldest mergeFactor of those at the end of the
 // list that are of one size class or smaller, or one of which many pages were removed, or in a
-// purge any. Neighbours only, so numbers stay ascending.
+// purge any. Neighbours only, so numbers stay ascending. Classes end at 22, more than any number of
+// 64 bits has (sizeClass). The smallest class is merged first; removed pages come last.
 func (c *checkpoint) due() (from, to int) {
 	segments := c.manifest.segments
 	for class := 0; class <= 22; class++ {
@@ -113,10 +115,10 @@ func (c *checkpoint) begin(m *merging, rows *docRows) (err error) {
 // goOn writes about as many lists as it may, and ends the segment when it is whole.
 func (c *checkpoint) goOn(m *merging, most atMost) error {
 	if m.segment.docs > 0 {
-		gone := func(num uint64) bool { _, gone := m.gone[num]; return gone }
+		gone := newPageBits(m.gone)
 		var mask Masked // of segments the words in the keys are masked already
-		if m.old == nil {
-			mask, _ = c.w.(Masked)
+		if w, ok := c.w.(Masked); ok && m.old == nil && w.Masks() {
+			mask = w
 		}
 		written, err := c.join(m.segment, m.sources(c.w), gone, most, mask)
 		if err != nil {
@@ -195,27 +197,31 @@ func (p *packed) source(behind []byte, filter bool) *source {
 // source gives the lists of a segment behind a scope and term.
 func (o segment) source(rows Rows, behind []byte, filter bool) *source {
 	r := rowLists{rows: rows, segment: o, prefix: segmentKey(rowTerm, o.id)}
-	if behind != nil {
-		r.from = append(slices.Concat(r.prefix, behind), 0)
+	if behind != nil { // the row may have lists that are written
+		r.behind, r.from = behind, append(slices.Concat(r.prefix, behind), 0)
 	}
 	return &source{filter: filter, more: r.next}
 }
 
 // rowLists reads lists of a segment in portions: of a store that is written to nothing is kept, and
-// no segment is in memory as a whole.
+// no segment is in memory as a whole. What it gives is valid until the portion after it is read, so
+// join copies the key and takes the list before it asks for more. Memory: portionBytes and one list
+// more for each source.
 type rowLists struct {
 	rows         Rows
 	segment      segment
 	prefix, from []byte
+	behind       []byte // lists up to this scope and term are passed over
+	row          blockReader
 	read         []readList
 	at           int
-	room         []byte // of what was read
+	data         []byte // of what was read
 	end          bool   // nothing follows what was read
 }
 
 // readList is a list that was read ahead, as places in the memory that all of a portion share.
 type readList struct {
-	key, body, end int // in room
+	key, body, end int // in data
 	df             uint64
 }
 
@@ -233,29 +239,19 @@ func (r *rowLists) next(s *source) (bool, error) {
 	}
 	l := &r.read[r.at]
 	r.at++
-	s.key = r.room[l.key:l.body]
-	s.list = list{segment: r.segment, df: l.df, body: r.room[l.body:l.end]}
+	s.key = r.data[l.key:l.body]
+	s.list = list{segment: r.segment, df: l.df, body: r.data[l.body:l.end]}
 	return true, nil
 }
 
 // portion reads lists until they take portionBytes. What it gave before is overwritten.
 func (r *rowLists) portion() (err error) {
-	r.read, r.room, r.at, r.end = r.read[:0], r.room[:0], 0, true
+	r.read, r.data, r.at, r.end = r.read[:0], r.data[:0], 0, true
 	r.rows.Scan(r.prefix, r.from, func(k, v []byte) bool {
-		if len(k) < termPrefix {
-			err = corrupt(k, "key has %d bytes, want at least %d", len(k), termPrefix)
+		if err = r.take(k, v); err != nil {
 			return false
 		}
-		var l list
-		if l, err = parseList(r.segment, k, v); err != nil {
-			return false
-		}
-		key := len(r.room)
-		r.room = append(r.room, k[segPrefix:]...)
-		body := len(r.room)
-		r.room = append(r.room, l.body...)
-		r.read = append(r.read, readList{key, body, len(r.room), l.df})
-		if len(r.room) < portionBytes {
+		if len(r.data) < portionBytes {
 			return true
 		}
 		r.from, r.end = append(append(r.from[:0], k...), 0), false
@@ -264,18 +260,44 @@ func (r *rowLists) portion() (err error) {
 	return err
 }
 
+// take reads the lists of a row.
+func (r *rowLists) take(k, v []byte) error {
+	if err := r.row.begin(r.segment, k, v); err != nil {
+		return err
+	}
+	for r.row.next() {
+		key := len(r.data)
+		r.data = append(append(r.data, k[segPrefix:termPrefix]...), r.row.term...)
+		if r.behind != nil {
+			if bytes.Compare(r.data[key:], r.behind) <= 0 {
+				r.data = r.data[:key]
+				continue
+			}
+			r.behind = nil
+		}
+		body := len(r.data)
+		r.data = append(r.data, r.row.list.body...)
+		r.read = append(r.read, readList{key, body, len(r.data), r.row.list.df})
+	}
+	return r.row.unsound(k)
+}
+
 // join writes the lists of sources as those of one segment, whose pages are those of the sources in
-// their order. After most of them it stops, and gives scope and term of the last one. mask puts
-// what stands for a word in its place; nil: it is there already, or the word itself is.
-func (c *checkpoint) join(s segment, from []*source, gone func(uint64) bool, most atMost, mask Masked) (written []byte, err error) {
+// their order. After most of them it stops at the next end of a block, and gives scope and term of
+// the last one. mask puts what stands for a word in its place, and then each list has a row of its
+// own, because they come in the order of the words; nil: it is there already, or the word itself
+// is. The lists of one key come in the order of their pages, because sources are in that order and
+// the queue keeps it: each is appended behind the one before (postings.append).
+func (c *checkpoint) join(s segment, from []*source, gone *pageBits, most atMost, mask Masked) (written []byte, err error) {
 	q, err := newQueue(from)
 	if err != nil {
 		return nil, err
 	}
 	var p postings
 	var key, masked []byte
+	c.block.reset()
 	for n, size := 0, 0; len(q) > 0; n++ {
-		if n == most.lists || size >= most.bytes {
+		if !c.block.some && n > 0 && (n >= most.lists || size >= most.bytes) {
 			return key, nil
 		}
 		key = append(key[:0], q[0].key...)
@@ -297,23 +319,61 @@ func (c *checkpoint) join(s segment, from []*source, gone func(uint64) bool, mos
 			row = masked
 		}
 		size += len(p.body)
-		if err := c.put(s, row, &p); err != nil {
+		if err := c.put(s, row, &p, mask != nil); err != nil {
 			return nil, err
 		}
 	}
-	return nil, nil
+	return nil, c.endBlock(s)
 }
 
 // take appends what is left of a source's list; it reports whether it was sound.
-func (p *postings) take(s *source, gone func(uint64) bool) bool {
+func (p *postings) take(s *source, gone *pageBits) bool {
 	if !s.filter {
 		return p.append(s.list)
 	}
-	return s.list.each(func(num uint64, tf uint32) {
-		if !gone(num) {
-			p.add(num, tf)
+	var buf [blockSize]posting
+	for c := s.list.cursor(); ; {
+		block := c.next(&buf)
+		if len(block) == 0 {
+			return c.end()
 		}
-	})
+		for _, x := range block {
+			if !gone.has(x.num) {
+				p.add(x.num, x.tf)
+			}
+		}
+	}
+}
+
+// pageBits is a set of pages to ask for every posting of a segment: a map took most of the time of
+// a purge.
+type pageBits struct {
+	first uint64
+	bits  []uint64
+}
+
+// newPageBits takes the pages of a map. They are of neighbouring segments, so the bits are no more
+// than the pages there.
+func newPageBits(pages map[uint64]struct{}) *pageBits {
+	if len(pages) == 0 {
+		return &pageBits{}
+	}
+	first, last := uint64(math.MaxUint64), uint64(0)
+	for num := range pages {
+		first, last = min(first, num), max(last, num)
+	}
+	b := &pageBits{first, make([]uint64, (last-first)/64+1)}
+	for num := range pages {
+		b.bits[(num-first)/64] |= 1 << ((num - first) % 64)
+	}
+	return b
+}
+
+// has reports whether a page is in the set. A number below the first wraps around and is beyond the
+// last.
+func (b *pageBits) has(num uint64) bool {
+	at := num - b.first
+	return at/64 < uint64(len(b.bits)) && b.bits[at/64]>>(at%64)&1 == 1
 }
 
 // queue is a heap of sources, the one with the least key at its top, of equal ones the first.
@@ -398,20 +458,38 @@ func (q *queue) advance() error {
 	return nil
 }
 
-// roomSize bytes hold the values of many lists, which are short.
-const roomSize = 64 << 10
+// valuesSize bytes hold the values of many lists, which are short.
+const valuesSize = 64 << 10
 
-// put writes the list of a scope and term. The store keeps the value until its transaction
-// ends, so it is cut from a piece of memory that is not used again.
-func (c *checkpoint) put(s segment, key []byte, p *postings) error {
-	c.key = append(binary.BigEndian.AppendUint32(append(c.key[:0], rowTerm), s.id), key...)
-	if most := binary.MaxVarintLen64 + len(p.body) + sumSize; cap(c.room)-len(c.room) < most {
-		c.room = make([]byte, 0, max(most, roomSize))
+// put adds the list of a scope and term to the block, and writes what is complete.
+func (c *checkpoint) put(s segment, key []byte, p *postings, alone bool) error {
+	if c.block.closes(key, p) {
+		if err := c.endBlock(s); err != nil {
+			return err
+		}
 	}
-	at := len(c.room)
-	c.room = append(binary.AppendUvarint(c.room, p.df), p.body...)
-	c.room = binary.BigEndian.AppendUint32(c.room, sum(c.key, c.room[at:]))
-	return c.w.Put(c.key, c.room[at:len(c.room):len(c.room)])
+	if c.block.add(key, p); alone || c.block.full() {
+		return c.endBlock(s)
+	}
+	return nil
+}
+
+// endBlock writes the block, if it has a list. The store keeps the value until its transaction
+// ends, so it is cut from a piece of memory that is not used again.
+func (c *checkpoint) endBlock(s segment) error {
+	b := &c.block
+	if !b.some {
+		return nil
+	}
+	c.key = append(binary.BigEndian.AppendUint32(append(c.key[:0], rowTerm), s.id), b.key...)
+	if most := b.size() + sumSize; cap(c.values)-len(c.values) < most {
+		c.values = make([]byte, 0, max(most, valuesSize))
+	}
+	at := len(c.values)
+	c.values = b.appendTo(c.values)
+	c.values = binary.BigEndian.AppendUint32(c.values, sum(c.key, c.values[at:]))
+	b.reset()
+	return c.w.Put(c.key, c.values[at:len(c.values):len(c.values)])
 }
 
 // eachList calls fn for every list of a segment; fn reports whether it was

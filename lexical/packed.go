@@ -34,31 +34,33 @@ const blockTerms = 16
 
 // packer makes packed parts, one after the other, in memory that it uses again.
 type packer struct {
-	p     packed
-	order order
-	next  []uint32 // by term: where its next posting goes in posts
-	posts []uint64 // the lists in their order: distance from the first page of the part, above the count
-	n     int      // terms in the last block
-	last  []byte   // the term before
-	list  postings
+	p      packed
+	sorter termSorter
+	next   []uint32 // by term: where its next posting goes in posts
+	posts  []uint64 // the lists in their order: distance from the first page of the part, above the count
+	n      int      // terms in the last block
+	last   []byte   // the term before
+	list   postings
 }
 
 // pack gives the lists of a part in their order.
 func (w *packer) pack(l *lists, docs []docRow) *packed {
 	w.p = packed{
-		pages: segment{first: docs[0].num, last: docs[len(docs)-1].num, docs: uint64(len(docs))}, terms: len(l.terms),
+		pages: segment{first: docs[0].num, last: docs[len(docs)-1].num, docs: uint64(len(docs))}, terms: l.used,
 		heads: w.p.heads[:0], at: w.p.at[:0], data: w.p.data[:0],
 	}
-	terms := w.order.sort(&l.dictionary)
+	terms := l.inOrder(&w.sorter)
 	w.invert(l, docs, terms)
 	posts := w.posts
 	for i := range terms {
-		t := &l.terms[terms[i].at]
-		w.add(t, l.bytes(t), posts[:t.df])
-		posts = posts[t.df:]
+		if df := l.df[terms[i].at]; df > 0 {
+			t := &l.terms[terms[i].at]
+			w.add(t, l.bytes(t), posts[:df])
+			posts = posts[df:]
+		}
 	}
 	p := w.p
-	p.heads, p.at, p.data = exact(p.heads), exact(p.at), exact(p.data)
+	p.heads, p.at, p.data = clip(p.heads), clip(p.at), clip(p.data)
 	w.p.scopes = nil
 	return &p
 }
@@ -70,7 +72,7 @@ func (w *packer) invert(l *lists, docs []docRow, terms []inOrder) {
 	for i := range terms {
 		t := terms[i].at
 		w.next[t] = at
-		at += l.terms[t].df
+		at += l.df[t]
 	}
 	w.posts = slices.Grow(w.posts[:0], len(l.uses))[:len(l.uses)]
 	from := uint32(0)
@@ -174,8 +176,8 @@ func (p *packed) find(scope uint32, term string) (list, bool) {
 		return list{}, false
 	}
 	w := p.walk(at, block)
-	var room [maxTerm]byte
-	w.term = room[:0]
+	var space [maxTerm]byte
+	w.term = space[:0]
 	for w.next() && w.block == block+1 && string(w.term) <= term {
 		if string(w.term) == term {
 			return w.list, true

@@ -142,8 +142,8 @@ func (w *work) fillUp(scopes []uint32) {
 	w.heaps[1] = more
 }
 
-// fillSteps bounds how many turns of one conversation are looked at, in rooms: of a huge one the
-// newest.
+// fillSteps bounds how many turns of one conversation are looked at, as a multiple of the hits that
+// are wanted. In a huge conversation only the newest turns are looked at.
 const fillSteps = 8
 
 // fillFrom adds turns of one conversation, newest first.
@@ -160,7 +160,8 @@ func (w *work) fillFrom(more *top, g *groupStats) {
 	}
 }
 
-// fillAll adds turns of the named speakers and of the month, newest first.
+// fillAll adds turns of the named speakers and of the month, newest first. It walks back over all
+// pages of the index, and ends once each that it keeps has the full score for speaker and date.
 func (w *work) fillAll(more *top, scopes []uint32) {
 	c := w.x.cols
 	most := w.spoken
@@ -223,7 +224,8 @@ func (h *Hit) turn(spoken, date float64, first bool, forms float64) {
 	h.Score = h.Own + h.Near + h.Group + h.Speaker + h.Date + h.First + h.Forms
 }
 
-// lent is what neighbours add to the words of a turn: cov without what its own words score.
+// lent is what neighbours add to the words of a turn: cov without what its own words score. The
+// window reaches three turns to either side. Turns that the question may not see lend nothing.
 func (w *work) lent(live uint64) float64 {
 	group, pos := w.corpus.Group(live)
 	if group == 0 {

@@ -15,7 +15,7 @@ import (
 // there is not taken for links. The lists are the same in any case.
 func TestListsAreUsedAgain(t *testing.T) {
 	fill := func(l *lists, round uint32) (docs []docRow) {
-		for d := uint32(0); len(l.uses) < partPosts; d++ {
+		for d := uint32(0); len(l.uses) < partPosts/4; d++ {
 			docs = append(docs, docRow{num: uint64(d + 1)})
 			var terms []TermCount
 			for i := range 50 + 25*round {
@@ -59,6 +59,7 @@ func TestLentAnalyses(t *testing.T) {
 			}
 		}
 		x.Invert()
+		x.tail[len(x.tail)-1].lists.memo = nil // words that the cache of stems lost have new ids
 		return x.tail
 	}
 	want := filled(a.Analyze)
@@ -73,4 +74,105 @@ func TestLentAnalyses(t *testing.T) {
 		}))
 	}
 	require.True(t, broken(), "the control")
+}
+
+// Terms that come with the ids of their stems get the numbers that they get without: though two ids share a place of the memo,
+// a term has several ids, and the memory was another part's. The control keeps what was remembered of the part before.
+func TestMemo(t *testing.T) {
+	const words = 3 * mostMemo / 2
+	pages := func(r *rand.Rand, withIDs bool) func(l *lists) {
+		return func(l *lists) {
+			for range 600 {
+				var terms []TermCount
+				for w := r.Uint32N(400); w < words; w += 1 + r.Uint32N(800) {
+					c := TermCount{Term: fmt.Sprint("w", w), N: 1 + w%3}
+					if id := 1 + w + words*r.Uint32N(3); withIDs && w%5 > 0 { // some are no stems
+						c.stem = id
+					}
+					terms = append(terms, c)
+				}
+				l.add(1+r.Uint32N(2), terms)
+			}
+		}
+	}
+	parts := func(withIDs bool, reset func(*lists)) (numbers [][]use) {
+		l := (&partWriter{}).lists()
+		for round := range uint64(3) {
+			pages(rand.New(rand.NewPCG(1, round)), withIDs)(l)
+			numbers = append(numbers, slices.Clone(l.uses))
+			require.Len(t, l.df, len(l.terms))
+			reset(l)
+		}
+		return numbers
+	}
+	want := parts(false, (*lists).reset)
+	require.Equal(t, want, parts(true, (*lists).reset))
+	broken := func() (broken bool) {
+		defer func() { broken = recover() != nil || broken }() // a number of more terms than there are
+		return !reflect.DeepEqual(want, parts(true, func(l *lists) {
+			memo := slices.Clone(l.memo)
+			l.reset()
+			copy(l.memo, memo)
+		}))
+	}
+	require.True(t, broken(), "the control")
+}
+
+// A part whose lists still have the terms of the parts before is packed as one with new lists, and terms that only those had
+// are not found in it; when there are too many terms they go. The control counts their pages, too.
+func TestTermsAreKept(t *testing.T) {
+	const vocabulary, many = 30_000, 5
+	fill := func(l *lists, round uint64) (docs []docRow) {
+		r := rand.New(rand.NewPCG(7, round))
+		for d := range 300 {
+			docs = append(docs, docRow{num: uint64(d + 1)})
+			var terms []TermCount
+			for w := r.IntN(100); w < vocabulary; w += 1 + r.IntN(400) {
+				terms = append(terms, TermCount{Term: fmt.Sprintf("%x", uint64(w+1000*int(round))*0x9e3779b97f4a7c15>>(w%48)), N: 1})
+			}
+			l.add(1+r.Uint32N(2), terms)
+		}
+		return docs
+	}
+	kept := 0
+	same := func(reset func(*lists)) bool {
+		var w packer
+		used := (&partWriter{}).lists()
+		for round := range uint64(many) {
+			fresh := (&partWriter{}).lists()
+			docs := fill(fresh, round)
+			before := len(used.terms)
+			fill(used, round)
+			if before > 0 {
+				kept++
+			}
+			for i := range used.terms {
+				c := &used.terms[i]
+				_, want := fresh.find(c.scope, string(used.bytes(c)))
+				if _, found := used.find(c.scope, string(used.bytes(c))); found != want {
+					return false
+				}
+			}
+			var v packer
+			if !reflect.DeepEqual(v.pack(fresh, docs), w.pack(used, docs)) {
+				return false
+			}
+			used.forReaders()
+			fresh.forReaders()
+			if !slices.Equal(fresh.posts, used.posts) {
+				return false
+			}
+			reset(used)
+			require.Less(t, len(used.terms), partTerms)
+		}
+		return true
+	}
+	require.True(t, same((*lists).reset))
+	require.Positive(t, kept)
+	require.Less(t, kept, many-1, "they went at least once")
+	require.False(t, same(func(l *lists) {
+		df := slices.Clone(l.df)
+		l.reset()
+		copy(l.df, df)
+	}), "the control")
 }

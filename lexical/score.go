@@ -94,8 +94,9 @@ func (w Weights) clean() Weights {
 	return w
 }
 
-// saturations remembers the values of the Rankers for small texts within one
-// query: the same few thousand pairs of count and length occur a million times.
+// saturations remembers the values of the Rankers for small texts within one query: the same few
+// thousand pairs of count and length occur a million times. It is 32 KiB of a query's scratch
+// memory; larger counts and longer texts are computed each time.
 type saturations struct {
 	ranker  [2]Ranker                         // of pages that are no turns, and of turns
 	average [2]float64                        // length

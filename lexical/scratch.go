@@ -1,6 +1,9 @@
 package lexical
 
-import "slices"
+import (
+	"bytes"
+	"slices"
+)
 
 // The memory of a query is used again for the next one. Its dense arrays are as long as the numbers
 // of pages go, so clearing them would cost more than most queries. So each query remembers the
@@ -30,6 +33,7 @@ type work struct {
 	tails    []tailRef // the same in the tail
 	key      []byte
 	unmasked []byte // a word, see rowKey
+	reader   blockReader
 	sat      saturations
 	block    [blockSize]posting
 
@@ -97,6 +101,7 @@ func (x *Index) release(w *work) {
 	wipe(w.groupScore, w.groupTouch)
 	w.touched, w.list, w.hit, w.groupTouch = w.touched[:0], w.list[:0], w.hit[:0], w.groupTouch[:0]
 	clear(w.lists) // they point into the owner's transaction
+	w.reader = blockReader{term: w.reader.term}
 	clear(w.tails)
 	if w.lone != nil {
 		clear(w.lone.readings)
@@ -147,7 +152,7 @@ func (w *work) gather(rows Rows, scopes []uint32, terms []string) (Stats, error)
 // rowKey is the key of the list of a term in a segment.
 func (w *work) rowKey(rows Rows, segment, scope uint32, term string) []byte {
 	m, ok := rows.(Masked)
-	if !ok {
+	if !ok || !m.Masks() {
 		return appendTermKey(w.key[:0], segment, scope, term)
 	}
 	w.unmasked = append(w.unmasked[:0], term...)
@@ -162,13 +167,12 @@ func (w *work) find(rows Rows, t int, scope uint32, term string) (uint64, error)
 	df := uint64(0)
 	for _, s := range w.x.manifest.segments {
 		w.key = w.rowKey(rows, s.id, scope, term)
-		row := rows.Get(w.key)
-		if row == nil {
-			continue
-		}
-		l, err := parseList(s, w.key, row)
+		l, ok, err := w.listIn(rows, s)
 		if err != nil {
 			return 0, err
+		}
+		if !ok {
+			continue
 		}
 		l.removed = w.x.pending[s.id] > 0
 		n, err := w.live(l)
@@ -180,6 +184,20 @@ func (w *work) find(rows Rows, t int, scope uint32, term string) (uint64, error)
 	}
 	n, err := w.findTail(t, scope, term)
 	return df + n, err
+}
+
+// listIn finds the list of the key in a segment: in the first row from the key on.
+func (w *work) listIn(rows Rows, s segment) (l list, ok bool, err error) {
+	k, v := rows.Next(w.key)
+	if !bytes.HasPrefix(k, w.key[:termPrefix]) {
+		return l, false, nil
+	}
+	r := &w.reader
+	if err := r.begin(s, k, v); err != nil {
+		return l, false, err
+	}
+	ok = r.find(w.key[termPrefix:])
+	return r.list, ok, r.unsound(k)
 }
 
 // findTail is find for pages that are in no segment yet.
@@ -209,7 +227,7 @@ func (w *work) findTail(t int, scope uint32, term string) (df uint64, err error)
 
 // liveTail is live for a list of an open part.
 func (w *work) liveTail(p *part, term uint32) uint64 {
-	n := uint64(p.lists.terms[term].df)
+	n := uint64(p.lists.df[term])
 	if p.removed == 0 {
 		return n
 	}

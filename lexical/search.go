@@ -93,7 +93,9 @@ func rankers(r Ranker) [2]Ranker {
 	return [2]Ranker{r, r}
 }
 
-// plan orders the terms of a query and tells which are common.
+// plan orders the terms of a query and tells which are common. It follows from counts alone, so the
+// same question has the same plan wherever its postings lie, and its sums are formed in the same
+// order.
 type plan struct {
 	order  []int     // of terms that occur: rarest first, of equal ones the first asked for
 	weight []float64 // by term
@@ -190,10 +192,14 @@ func (w *work) choose(p plan, st Stats, total scopeStats) error {
 func (w *work) prepare(st Stats) {
 	c := w.x.cols
 	pages, groups := len(c.scope), len(c.groups)
-	w.own, w.common, w.wanted = grown(w.own, pages), grown(w.common, pages), grown(w.wanted, pages)
-	w.slot, w.seen = grown(w.slot, pages), grown(w.seen, pages/64+1)
-	w.tf, w.groupScore = grown(w.tf, groups), grown(w.groupScore, groups)
+	w.slot = grown(w.slot, pages)
 	w.sat.reset(w.ranker, st.averages())
+	if w.standAlone() { // it needs no more: the scores of a stripe are enough
+		return
+	}
+	w.own, w.common, w.wanted = grown(w.own, pages), grown(w.common, pages), grown(w.wanted, pages)
+	w.seen = grown(w.seen, pages/64+1)
+	w.tf, w.groupScore = grown(w.tf, groups), grown(w.groupScore, groups)
 	if w.turns {
 		w.where, w.forms, w.form = grown(w.where, pages), grown(w.forms, pages), grown(w.form, pages)
 		w.speaks = grown(w.speaks, len(c.speakers))
@@ -212,7 +218,8 @@ type word struct {
 }
 
 // hits collects what can still be among the best, and returns a score that the last of them has at
-// least.
+// least. The bar is computed only where it can pay: when the next word has more pages than were hit
+// so far, and most of the text is in no group. It costs a pass over the touched pages.
 func (w *work) hits(p plan, st Stats, total scopeStats) (floor float64, err error) {
 	extra := w.extra(p)
 	alone := total.groupLength < total.length/2 // otherwise looking for the bar is in vain
@@ -220,16 +227,16 @@ func (w *work) hits(p plan, st Stats, total scopeStats) (floor float64, err erro
 	lender := 0
 	for i, t := range p.order[:p.strong] {
 		grouped := i < p.group && w.groups
-		over := math.Inf(-1)
+		threshold := math.Inf(-1)
 		if alone && st.DF[t] > uint64(len(w.touched)) {
-			over = w.bar() - w.most(p, p.order[i+1:p.strong]) - extra - w.spoken
+			threshold = w.bar() - w.most(p, p.order[i+1:p.strong]) - extra - w.spoken
 		}
 		x := word{term: t, weight: p.weight[t], name: w.isName(t), lender: -1}
 		if w.turns && !x.name && lender < lenders {
 			w.lender[lender], x.lender = x.weight, lender
 			lender++
 		}
-		if err := w.collect(x, over, grouped); err != nil {
+		if err := w.collect(x, threshold, grouped); err != nil {
 			return 0, err
 		}
 		if grouped {
@@ -247,14 +254,14 @@ func (w *work) hits(p plan, st Stats, total scopeStats) (floor float64, err erro
 }
 
 // collect adds a word to own and, when grouped, counts it in its groups. A page that has none of
-// the rarer words, and no neighbours to lend to, is passed over unless it gets more than over from
-// this one: the remaining words could not bring it among the best.
-func (w *work) collect(x word, over float64, grouped bool) error {
+// the rarer words, and no neighbours to lend to, is passed over unless it gets more than
+// threshold from this one: the remaining words could not bring it among the best.
+func (w *work) collect(x word, threshold float64, grouped bool) error {
 	return w.eachBlock(x.term, func(block []posting) {
 		if x.name {
 			block = w.noTurns(block)
 		}
-		w.addOwn(block, x.weight, over)
+		w.addOwn(block, x.weight, threshold)
 		if x.lender >= 0 {
 			w.lend(block, x.lender)
 		}
@@ -273,9 +280,9 @@ func (w *work) noTurns(block []posting) []posting {
 
 // addOwn adds the word at hand to the pages that have it; see collect for those that it passes
 // over.
-func (w *work) addOwn(block []posting, weight, over float64) {
+func (w *work) addOwn(block []posting, weight, threshold float64) {
 	shape, own, seen := w.x.cols.shape, w.own, w.seen
-	hopeless := weight*w.mostOf() <= over
+	hopeless := weight*w.mostOf() <= threshold
 	for _, p := range block {
 		at := p.num - w.x.cols.base
 		if w.only != nil && !w.may(p.num) {
@@ -290,7 +297,7 @@ func (w *work) addOwn(block []posting, weight, over float64) {
 			continue
 		}
 		if seen[at/64]&bit == 0 {
-			if v <= over && w.alone(p.num) {
+			if v <= threshold && w.alone(p.num) {
 				continue
 			}
 			seen[at/64] |= bit
@@ -315,7 +322,8 @@ func (w *work) lend(block []posting, lender int) {
 	}
 }
 
-// alone reports that a page version gets nothing from others and lends nothing.
+// alone reports that a page version gets nothing from others and lends nothing. Such a page may be
+// passed over by its own score; any other could raise the score of a neighbour or of its group.
 func (w *work) alone(num uint64) bool {
 	return w.corpus.Alone(num) && (!w.groups || w.x.cols.group[num-w.x.cols.base] == 0)
 }
@@ -485,10 +493,8 @@ func (w *work) wantWindow(v uint32, floor, extra float64) {
 }
 
 // addCommon adds a common word to the candidates, and to pages that can become
-// one by common words and their group alone.
-
-// least is what group and bonus of such a page must add at least; the common words are allowed for
-// in it already.
+// one by common words and their group alone. least is what group and bonus of such a page must add
+// at least; the common words are allowed for in it already.
 func (w *work) addCommon(x word, least float64) error {
 	c := w.x.cols
 	return w.eachBlock(x.term, func(block []posting) {
@@ -546,7 +552,8 @@ func (w *work) selectBest(floor float64) {
 // number is the page number of a place in the columns.
 func (w *work) number(v uint32) uint64 { return uint64(v) + w.x.cols.base }
 
-// plain is the score of a page version by itself, without common words.
+// plain is the score of a page version by itself, without common words. It is a lower bound of the
+// score in the first stage: common words and neighbours only add.
 func (w *work) plain(v uint32) float64 {
 	return w.own[v] + w.groupPart(v) + w.formPart(v) + w.bonus(v)
 }
@@ -555,7 +562,7 @@ func (w *work) groupPart(v uint32) float64 { return float64(w.weights.Group * w.
 
 // groupMost is the groupPart of the pages in the group of v that get the most for it.
 func (w *work) groupMost(v uint32) float64 {
-	return float64(w.weights.Group * w.groupScore[w.x.cols.group[v]])
+	return float64(w.weights.Group * w.groupScore[w.x.cols.groupOf(int(v))])
 }
 
 // groupOf is the score of the group of a page as one text; 0 for a page that gets nothing from

@@ -41,7 +41,7 @@ func newMachine(t *rapid.T) *machine {
 func (m *machine) tune() {
 	for _, x := range []*Index{m.plain, m.layered} {
 		x.commonPages, x.stageDepth = m.common, m.depth
-		x.roomPages = 64 // few pages are several rooms
+		x.stripePages = 64 // few pages are several stripes
 	}
 }
 
@@ -262,15 +262,15 @@ func TestPassedOver(t *testing.T) {
 	})
 }
 
-// In a scope of pages without neighbours what is passed over is told by a bar that rises from room to room. With it and
+// In a scope of pages without neighbours what is passed over is told by a bar that rises from stripe to stripe. With it and
 // without it the same pages are found, with the same scores to the last bit; with a bar that is too high they are not.
-func TestRooms(t *testing.T) {
+func TestStripes(t *testing.T) {
 	told := 0
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		w, store := newWorld(), memStore{}
 		x := store.open(t)
-		x.roomPages, x.commonPages = 64<<r.IntN(3), []uint64{4, commonPages}[r.IntN(2)]
+		x.stripePages, x.commonPages = 64<<r.IntN(3), []uint64{4, commonPages}[r.IntN(2)]
 		for num := uint64(1); num <= 1500; num++ {
 			d := Doc{Num: num, Scope: uint32(1 + r.IntN(5)/4), Group: uint64(r.IntN(3))}
 			for i, v := range vocabulary {

@@ -68,10 +68,10 @@ func decodeManifest(key, row []byte) (manifest, error) {
 	if err != nil {
 		return m, err
 	}
-	if len(value) > 0 && value[0] < rowVersion {
+	if len(value) > 0 && value[0] < oldVersion {
 		return m, ErrAnalyzer // rows of an older layout are made again, like those of an older analyzer
 	}
-	if len(value) == 0 || value[0] != rowVersion {
+	if len(value) == 0 || value[0] > rowVersion {
 		return m, corrupt(key, "layout of the rows is unknown, want version %d", rowVersion)
 	}
 	r := reader{b: value[1:]}
@@ -142,7 +142,8 @@ func appendDoc(b []byte, last uint64, d docRow, speaker int) []byte {
 }
 
 // docRows cuts the pages of a segment into rows. They wait for write: the store is not written to
-// while it is read.
+// while it is read. The names of the speakers of a row are in it once, since a conversation has
+// few. docsInRow pages a row bound what one decode takes.
 type docRows struct {
 	id       uint32
 	rows     [][2][]byte // key and value
@@ -234,7 +235,9 @@ func (r *reader) turn(d *docRow, speakers []string) {
 	}
 }
 
-// decodeDocs calls fn for every page of a row, in ascending order.
+// decodeDocs calls fn for every page of a row, in ascending order. Hostile bytes: the checksum is
+// no protection against someone who writes the file, so each number is held against the segment,
+// each speaker against the names, and lengths against the bytes that are left.
 func decodeDocs(s segment, key, row []byte, fn func(docRow)) error {
 	value, err := unseal(key, row)
 	if err != nil {

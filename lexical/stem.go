@@ -2,8 +2,8 @@ package lexical
 
 import (
 	"hash/maphash"
+	"math"
 	"math/bits"
-	"strings"
 	"sync/atomic"
 
 	"github.com/kljensen/snowball/english"
@@ -36,7 +36,7 @@ func Stem(word []byte) string {
 	}
 	key := keyOf(word)
 	first := placeOf(key)
-	if s := stems[first].Load(); s != nil && s.key == key {
+	if s := stems[first].Load(); s != nil && s.is(key) {
 		return s.term()
 	}
 	return stems.short(key, first).term()
@@ -58,22 +58,35 @@ func keyOf(word []byte) (key uint64) {
 	return key
 }
 
-// stemmed is a word and its stem. It is as small as it can be: there are many, and whoever asks for
-// one waits for memory.
+// stemmed is a word and its stem. It is as small as it can be, because there are many, and whoever
+// asks for one waits for memory: half a line of a cache.
 type stemmed struct {
-	key        uint64
-	text       string // the word; the stem behind it, when it is not what the word begins with
-	hash       uint32 // of the stem
-	word, stem uint8  // bytes
-	stop       bool   // the word says nothing about what a text is about
+	key  uint64 // of the word, with stopWord or longWord
+	text string // the stem; of a long word the word before it
+	hash uint32 // of the stem
+	id   uint32 // no other one of this process has it; 0: they have run out
 }
+
+// Of a key that has its word in it, keyLetters*letterBits bits are used.
+const (
+	stopWord = 1 << 63 // the word says nothing about what a text is about
+	longWord = 1 << 62 // the rest is how many bytes of text are the word
+)
 
 // term is the stem.
 func (s *stemmed) term() string {
-	if int(s.word) < len(s.text) {
-		return s.text[s.word:]
+	if s.key&longWord != 0 {
+		return s.text[s.key&^(longWord|stopWord):]
 	}
-	return s.text[:s.stem]
+	return s.text
+}
+
+// is tells whether this is the word with a key.
+func (s *stemmed) is(key uint64) bool { return s.key&^stopWord == key }
+
+// isLong is is for a word without a key.
+func (s *stemmed) isLong(word []byte) bool {
+	return s.is(longWord|uint64(len(word))) && s.text[:len(word)] == string(word)
 }
 
 // waiting are the keys of words whose stems were not asked for yet. The table is larger than a
@@ -118,7 +131,7 @@ func (w *waiting) stems(c *stemCache, out *[lookups]*stemmed) []*stemmed {
 		case key == 0:
 			out[i] = c.long(w.text[at:long[0]])
 			at, long = long[0], long[1:]
-		case out[i] == nil || out[i].key != key:
+		case out[i] == nil || !out[i].is(key):
 			out[i] = c.short(key, first[i])
 		}
 	}
@@ -139,7 +152,7 @@ func placeOf(key uint64) uint32 {
 
 // short returns the stem of a word that has a key.
 func (c *stemCache) short(key uint64, first uint32) *stemmed {
-	return c.stem(first, func(s *stemmed) bool { return s.key == key }, func() string {
+	return c.stem(first, func(s *stemmed) bool { return s.is(key) }, func() string {
 		var word [keyLetters]byte
 		at := keyLetters
 		for ; key > 0; key >>= letterBits {
@@ -152,9 +165,7 @@ func (c *stemCache) short(key uint64, first uint32) *stemmed {
 
 // long returns the stem of a word that is too long for a key.
 func (c *stemCache) long(word []byte) *stemmed {
-	return c.stem(uint32(maphash.Bytes(hashSeed, word)%maxStems), func(s *stemmed) bool {
-		return int(s.word) == len(word) && s.text[:len(word)] == string(word)
-	}, func() string { return string(word) })
+	return c.stem(uint32(maphash.Bytes(hashSeed, word)%maxStems), func(s *stemmed) bool { return s.isLong(word) }, func() string { return string(word) })
 }
 
 // stem returns the stem of a word of a–z whose first place is known. It is in one of its places, or
@@ -179,14 +190,32 @@ func (c *stemCache) stem(first uint32, is func(*stemmed) bool, word func() strin
 
 // newStemmed stems a word.
 func newStemmed(word string) *stemmed {
-	s := &stemmed{text: word, word: uint8(len(word)), stop: isStopWord(word)}
+	stem := english.Stem(word, true)
+	s := &stemmed{text: stem, hash: hash(stem), id: newStemID()}
 	if len(word) <= keyLetters {
 		s.key = keyOf([]byte(word))
+	} else {
+		s.key, s.text = longWord|uint64(len(word)), word+stem
 	}
-	stem := english.Stem(word, true)
-	if s.stem = uint8(len(stem)); !strings.HasPrefix(word, stem) {
-		s.text = word + stem
+	if isStopWord(word) {
+		s.key |= stopWord
 	}
-	s.hash = hash(stem)
 	return s
+}
+
+// stemIDs is the id that was given last.
+var stemIDs atomic.Uint32
+
+// newStemID gives an id that no other stem has had. There are enough for years of texts whose words
+// are all new; then there are no more.
+func newStemID() uint32 {
+	for {
+		last := stemIDs.Load()
+		if last == math.MaxUint32 {
+			return 0
+		}
+		if stemIDs.CompareAndSwap(last, last+1) {
+			return last + 1
+		}
+	}
 }

@@ -37,6 +37,11 @@ func (t *memTx) Get(k []byte) []byte {
 	return t.lend(v)
 }
 
+func (t *memTx) Next(key []byte) (k, v []byte) {
+	t.Scan(nil, key, func(a, b []byte) bool { k, v = a, b; return false })
+	return k, v
+}
+
 func (t *memTx) Scan(prefix, from []byte, fn func(k, v []byte) bool) {
 	t.scanning = true
 	defer func() { t.scanning = false }()

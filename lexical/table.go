@@ -2,9 +2,9 @@ package lexical
 
 import "hash/maphash"
 
-// table finds elements of a slice by their hash: open addressing, a power of two
-// long, never full. Its owner compares what it finds. It has no pointers in it, and its
-// order is not visible.
+// table finds elements of a slice by their hash: open addressing, a power of two long, never full.
+// Its owner compares what it finds. It has no pointers in it, and its order is not visible. The
+// hash is kept beside the place, so most comparisons with another element never touch it.
 type table []entry
 
 // entry is a hash above the index of its element plus one; 0: free.

@@ -5,18 +5,22 @@ import (
 	"sort"
 )
 
-// tail holds the pages that are not in segments yet, in parts. A part takes pages until it has
-// flushDocs of them or partPosts postings, or until others must follow; then it is packed, and
-// never changes again. A checkpoint writes whole parts, so that Apply lets go of them and need not
-// enter anything again: it runs under the owner's lock, and pages come while a checkpoint runs.
+// tail holds the pages that are not in segments yet, in parts. A part takes pages until it is full,
+// or until others must follow; then it is packed, and never changes again. A checkpoint writes whole
+// parts, so that Apply lets go of them and need not enter anything again: it runs under the owner's
+// lock, and pages come while a checkpoint runs.
 //
 //	open ──full──▶ packed ──written──▶ gone
 //	 └──closed (a forced checkpoint, or a Built behind it)──▶ written as it is
 type tail []*part
 
-// partPosts postings fill a part, however few pages have them: pages of words that are new each
+// What fills a part: flushDocs pages, partPosts postings or partTerms terms. A part is packed and
+// joined term by term, so it should have many pages with each; but pages of words that are new each
 // time take ten times as much as others do, and wait in memory until their part is written.
-const partPosts = 1 << 16
+const (
+	partPosts = 1 << 18
+	partTerms = 1 << 16
+)
 
 // part is some pages of the tail, in one of two forms.
 type part struct {
@@ -31,11 +35,18 @@ type part struct {
 // many terms and postings they hold. Pages are entered at every commit, and the garbage collector
 // has nothing to follow.
 //
+// They also keep the terms of the parts before that the same writer filled: nearly all of them come
+// again, and entering a term and finding its place among the others takes longer than all else. A
+// term without pages is not of this part.
+//
 // A page is entered by noting which terms it uses, which is all that packing needs. A question
 // needs lists: it brings posts up to date before it reads them. So pages that nobody asks for
 // before their part is full are never put into lists.
 type lists struct {
 	dictionary
+	memo  memo
+	df    []uint32 // by term: pages, removed ones too; 0: it is of an earlier part
+	used  int      // terms of this part
 	uses  []use    // page after page
 	ends  []uint32 // by page: where its uses end
 	posts []uint64 // pieces of lists; see post
@@ -74,7 +85,7 @@ func (w *partWriter) add(t *tail, d Doc) {
 	}
 	p := (*t)[n-1]
 	p.add(d)
-	if len(p.docs) >= flushDocs || len(p.lists.uses) >= partPosts {
+	if len(p.docs) >= flushDocs || len(p.lists.uses) >= partPosts || p.lists.used >= partTerms {
 		w.pack(p)
 	}
 }
@@ -90,7 +101,7 @@ func (w *partWriter) lists() *lists {
 
 // pack ends a part that is in the hands of this writer alone.
 func (w *partWriter) pack(p *part) {
-	p.docs = exact(p.docs)
+	p.docs = clip(p.docs)
 	p.packed, p.closed = w.packer.pack(p.lists, p.docs), true
 	if len(p.lists.uses) <= 2*partPosts { // otherwise a page was larger than any before or after it is likely to be
 		p.lists.reset()
@@ -101,14 +112,24 @@ func (w *partWriter) pack(p *part) {
 	p.lists = nil
 }
 
-// reset empties lists and keeps their memory.
+// reset empties lists and keeps their memory, and their terms unless they are many.
 func (l *lists) reset() {
-	l.terms, l.text, l.uses, l.ends, l.posts, l.read = l.terms[:0], l.text[:0], l.uses[:0], l.ends[:0], l.posts[:0], 0
-	clear(l.table)
+	if len(l.terms) >= partTerms {
+		l.terms, l.text, l.sorted, l.df = l.terms[:0], l.text[:0], l.sorted[:0], l.df[:0]
+		clear(l.table)
+		clear(l.memo)
+	}
+	if l.read > 0 {
+		for i := range l.terms {
+			l.terms[i].first, l.terms[i].end = 0, 0
+		}
+	}
+	clear(l.df)
+	l.used, l.uses, l.ends, l.posts, l.read = 0, l.uses[:0], l.ends[:0], l.posts[:0], 0
 }
 
-// exact returns a copy without room for more.
-func exact[T any](s []T) []T {
+// clip returns a copy without spare capacity.
+func clip[T any](s []T) []T {
 	c := make([]T, len(s))
 	copy(c, s)
 	return c
@@ -126,7 +147,8 @@ const together = 32
 
 // add enters the terms of the next page; each occurs once.
 func (l *lists) add(scope uint32, terms []TermCount) {
-	l.room(len(terms))
+	l.growFor(len(terms))
+	l.memo.grow(len(l.table))
 	l.uses = double(l.uses, len(terms))
 	for some := range slices.Chunk(terms, together) {
 		l.use(scope, some)
@@ -139,19 +161,69 @@ func (l *lists) add(scope uint32, terms []TermCount) {
 func (l *lists) use(scope uint32, terms []TermCount) {
 	var hashes [together]uint32
 	var found [together]entry
+	known := uint32(0) // by bit: found has the number
 	for i := range terms {
-		hashes[i] = inScope(terms[i].hashed(), scope)
-		found[i] = l.candidate(hashes[i])
+		c := &terms[i]
+		if m := l.memo.of(c.stem); m.stem == c.stem && m.scope == scope && c.stem != 0 {
+			found[i] = newEntry(0, m.term)
+			known |= 1 << i
+		} else {
+			hashes[i] = inScope(c.hashed(), scope)
+			found[i] = l.candidate(hashes[i])
+		}
 	}
 	for i := range terms {
 		c, at := &terms[i], found[i].at()
-		if found[i] == 0 || !l.is(at, scope, c.Term) {
-			at = l.enter(hashes[i], scope, c.Term)
+		if known&(1<<i) == 0 {
+			if found[i] == 0 || !l.is(at, scope, c.Term) {
+				at = l.number(hashes[i], scope, c.Term)
+			}
+			if c.stem != 0 {
+				*l.memo.of(c.stem) = remembered{c.stem, scope, at}
+			}
 		}
-		l.terms[at].df++
+		if l.df[at]++; l.df[at] == 1 {
+			l.used++
+		}
 		l.uses = append(l.uses, use{at, c.N})
 	}
 }
+
+// find returns the number of a term of this part.
+func (l *lists) find(scope uint32, text string) (uint32, bool) {
+	at, known := l.dictionary.find(scope, text)
+	return at, known && l.df[at] > 0
+}
+
+// number returns the number of a term, a new one if there is none.
+func (l *lists) number(hash, scope uint32, term string) uint32 {
+	at := l.enter(hash, scope, term)
+	if int(at) == len(l.df) {
+		l.df = append(double(l.df, 1), 0)
+	}
+	return at
+}
+
+// memo remembers the numbers that stems have in a part. A look into the dictionary waits for memory
+// three times, because of the table, the term and its text, and a part is larger than a cache of the
+// processor. Ids of stems are never given twice, so nothing has to be compared but them. Two ids may
+// share a place, and words of one stem have different ids; then the dictionary answers.
+type memo []remembered
+
+type remembered struct{ stem, scope, term uint32 }
+
+// mostMemo bounds the memory of a memo, 400 KB.
+const mostMemo = 1 << 15
+
+// grow makes the memo as long as the table of the terms. What it knew is forgotten.
+func (m *memo) grow(table int) {
+	if n := min(table, mostMemo); len(*m) < n {
+		*m = make(memo, n)
+	}
+}
+
+// of is the place of a stem.
+func (m memo) of(stem uint32) *remembered { return &m[stem&uint32(len(m)-1)] }
 
 // forReaders puts the pages into lists that are not in lists yet.
 func (l *lists) forReaders() {
@@ -245,7 +317,7 @@ func (p *part) terms() int {
 	if p.packed != nil {
 		return p.packed.terms
 	}
-	return len(p.lists.terms)
+	return p.lists.used
 }
 
 // inOrder gives a closed part in its packed form.

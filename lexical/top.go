@@ -8,9 +8,16 @@ import (
 // Ties are broken by page number, the greater first, so the best k do not depend on the order in
 // which pages are offered.
 
-// top keeps the best k hits of distinct pages. They stay where they came to; a heap
-// of their places has the worst on top, for hits are large and a heap moves what
-// it holds many times.
+// top keeps the best k hits of distinct pages. They stay where they came to; a heap of their places
+// has the worst on top, for hits are large and a heap moves what it holds many times.
+//
+//	hits   where a hit came to; never moved
+//	heap   places in hits, the worst first
+//	slot   by page: its place in the heap + 1
+//
+// Invariant: slot and heap agree, and every other slot is 0. slot is the query's, as long as the
+// columns. The tops of a query share it: one ends before the next begins, or they have no page in
+// common (fillUp). end gives it back all zero.
 type top struct {
 	k    int
 	hits []Hit
@@ -45,7 +52,8 @@ func (t *top) floor() float64 {
 	return t.at(0).Score
 }
 
-// worse orders hits so that of any two distinct ones exactly one is worse.
+// worse orders hits so that of any two distinct ones exactly one is worse. It is a total order, so
+// the best k are the same set in whatever order pages are offered.
 func worse(a, b *Hit) bool {
 	if a.Score != b.Score {
 		return a.Score < b.Score

@@ -29,7 +29,8 @@ func MonthOf(t time.Time) Month {
 func (m Month) year() int  { return int(m) / 12 }
 func (m Month) month() int { return int(m) % 12 }
 
-// Dates are the months and the years that a question names.
+// Dates are the months and the years that a question names. Days are not read: a turn is dated by
+// its month, which is what people name.
 type Dates struct {
 	Months uint16 // a bit for each, January the lowest
 	Years  []int  // ascending

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -70,4 +71,30 @@ func TestBlocksReadWhatTheFileHas(t *testing.T) {
 	other.data = other.data[:10]
 	require.ErrorIs(t, c.readAt(7, other, b, 8, blockSize), io.EOF)
 	require.NoError(t, c.readAt(7, other, b, 2, blockSize), "what was asked for is whole, the block is not")
+}
+
+// The cache holds at most a quarter of a small file, and of a large one as much as it has slots.
+func TestBlocksAreBoundedByTheFile(t *testing.T) {
+	for _, c := range []struct {
+		of           uint64
+		blocks, held int
+	}{
+		{0, 4, 4}, {0, 16, 16}, {0, 100, 16}, {0, 170, 32}, {0, 1000, 128}, {ofIndex, 1000, 128},
+		{0, 5000, blockSlots}, {7, 1000, blockSlots},
+	} {
+		f := &countedFile{data: make([]byte, c.blocks*blockSize)}
+		var cache blocks
+		b := make([]byte, 8)
+		for i := range c.blocks {
+			require.NoError(t, cache.readAt(c.of, f, b, int64(i*blockSize), int64(len(f.data))))
+		}
+		held := 0
+		for i := range cache.slots {
+			if cache.slots[i].Load() != nil {
+				held++
+			}
+		}
+		require.Equal(t, c.held, held, "%d blocks of %d", c.blocks, c.of)
+	}
+	require.LessOrEqual(t, unsafe.Sizeof(fileBlock{}), uintptr(4<<10), "a block takes one page of memory")
 }

@@ -158,8 +158,8 @@ type Sealer interface {
 	Open(index uint64, sealed []byte) ([]byte, error)
 }
 
-// sealRoom is how much longer a sealed body may be.
-const sealRoom = 1 << 10
+// sealOverhead is by how many bytes a sealed body may be longer.
+const sealOverhead = 1 << 10
 
 // stored is a leaf as the files have it, borrowed from body or w, and its row but for the place.
 func (a *archive) stored(i uint64, body []byte, r row, w *dense.Writer) ([]byte, row, error) {
@@ -206,7 +206,7 @@ func (a *archive) checkHeader(name string, b []byte, kind byte, first uint64) er
 	case isSealed && sound && a.seal == nil:
 		return fmt.Errorf("%s: %w", name, ErrSealed)
 	case !isSealed && sound && a.seal != nil:
-		return corruptAt(name, 4, noLeaf, errors.New("it is not encrypted, and the database is: it was exchanged"))
+		return corruptAt(name, 4, noLeaf, errors.New("it is not encrypted although the database is: it was replaced"))
 	}
 	if string(b[:headerSize]) != string(a.headerOf(kind, max(1, min(v, most)), first)) {
 		return corruptAt(name, 4, noLeaf, errors.New("the header belongs to another file"))
@@ -286,7 +286,7 @@ func parseRow(b []byte, i uint64) (row, error) {
 	}
 	u := binary.LittleEndian.Uint32
 	r := row{pruned: b[0] == rowPruned, dense: b[0] == rowDense, typ: Type(b[1]), writes: b[2]&1 != 0, rows: b[2]&2 != 0, size: u(b[4:]), off: u(b[8:]), trace: u(b[12:]), parent: u(b[16:])}
-	if r.size > MaxBody+sealRoom || r.off < headerSize {
+	if r.size > MaxBody+sealOverhead || r.off < headerSize {
 		return row{}, corruptAt(indexName, rowOffset(i), int64(i), fmt.Errorf("a leaf of %d bytes at %d", r.size, r.off))
 	}
 	return r, nil

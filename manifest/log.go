@@ -186,8 +186,8 @@ func (l *Log) Size() uint64 {
 // for as long as wait, or until the context or the log ends. Errors: ErrClosed,
 // that of the context.
 func (l *Log) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error) {
-	over := time.NewTimer(wait)
-	defer over.Stop()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	for {
 		now, grown, err := l.awaited(size)
 		if err != nil || now > size {
@@ -195,7 +195,7 @@ func (l *Log) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64
 		}
 		select {
 		case <-grown:
-		case <-over.C:
+		case <-timer.C:
 			return now, nil
 		case <-ctx.Done():
 			return now, ctx.Err()

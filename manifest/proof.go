@@ -55,7 +55,7 @@ func (p Consistency) Verify(old, head Head) error {
 	case p.Old == 0: // every log begins with nothing
 		empty := Frontier{}
 		if p.OldRoot != empty.Root() || len(p.Path) != 0 {
-			return fmt.Errorf("%w: the root of no leaves is another", ErrProof)
+			return fmt.Errorf("%w: an empty log has another root", ErrProof)
 		}
 		return nil
 	}

@@ -222,13 +222,13 @@ func EachOf(spans []Span, fn func(i uint64) error) error {
 // Parts cuts ranges into those that one prune leaf covers each.
 func Parts(spans []Span) (parts [][]Span) {
 	var part []Span
-	room := uint64(MaxCovers)
+	remaining := uint64(MaxCovers)
 	for _, s := range spans {
 		for s[0] < s[1] {
-			end := min(s[1], s[0]+room)
-			part, room = append(part, Span{s[0], end}), room-(end-s[0])
-			if s[0] = end; room == 0 {
-				parts, part, room = append(parts, part), nil, MaxCovers
+			end := min(s[1], s[0]+remaining)
+			part, remaining = append(part, Span{s[0], end}), remaining-(end-s[0])
+			if s[0] = end; remaining == 0 {
+				parts, part, remaining = append(parts, part), nil, MaxCovers
 			}
 		}
 	}

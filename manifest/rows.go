@@ -28,8 +28,8 @@ const (
 	rowStale     = 1 << 7
 )
 
-// rowRoom is the memory that is reserved for a row, in bytes; most take less.
-const rowRoom = 28
+// rowCapacity is the memory that is reserved for a row, in bytes; most take less.
+const rowCapacity = 28
 
 var errRow = errors.New("a page row ends within a field")
 
@@ -54,7 +54,7 @@ func (w *wire) appendPages(pages []Page) ([]byte, error) {
 	if w.pages += len(pages); w.pages > MaxPages {
 		return nil, fmt.Errorf("more than %d pages; split the call", MaxPages)
 	}
-	b, row := slices.Grow(w.buf.rows[:0], len(pages)*rowRoom), w.buf.row
+	b, row := slices.Grow(w.buf.rows[:0], len(pages)*rowCapacity), w.buf.row
 	for i := range pages {
 		if err := checkPage(&pages[i]); err != nil {
 			return nil, fmt.Errorf("page %d: %w", pages[i].Num, err)

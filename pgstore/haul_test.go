@@ -144,9 +144,9 @@ func (f *fleet) count() (n int) {
 	return n
 }
 
-// until waits until so many operations were answered, or nothing was for a minute.
+// until waits until so many operations were answered, or nothing was for as long as a busy machine takes to start a server again.
 func (h *haul) until(n int) {
-	for begun, seen := time.Now(), h.count(); seen < n && time.Since(begun) < time.Minute; time.Sleep(50 * time.Millisecond) {
+	for begun, seen := time.Now(), h.count(); seen < n && time.Since(begun) < 3*time.Minute; time.Sleep(50 * time.Millisecond) {
 		if now := h.count(); now > seen {
 			begun, seen = time.Now(), now
 		}
@@ -236,6 +236,7 @@ func TestHaul(t *testing.T) {
 		total = 20_000
 	}
 	h := newHaul(t, true)
+	h.until(1)
 	for h.count() < total {
 		seen := h.count()
 		if seen > total/2 && h.done["failover"] == 0 {
@@ -319,8 +320,9 @@ func holderStopped(t *testing.T, credulous bool) porcupine.CheckResult {
 		stood = time.Since(begun)
 		f.job.StopAt = 0
 		more := f.spawn()
-		time.Sleep(time.Second) // the others go on, over what the stopped one was writing
 		seen := f.count()
+		require.Eventually(t, func() bool { return f.count() > seen+50 }, 30*time.Second, 20*time.Millisecond, "the others do not go on, over what the stopped one was writing")
+		seen = f.count()
 		waiting := f.unanswered(1)
 		require.NotEmpty(t, waiting, "it stopped while nobody waited for its commit")
 		require.NoError(t, ps[0].cmd.Process.Signal(syscall.SIGCONT))

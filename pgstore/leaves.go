@@ -407,6 +407,18 @@ func (l *serverLog) mark(f *leaf) {
 	f.state = leafPlaced
 }
 
+// unplace takes the leaves of a turn that is given up out of it: a later turn looks for them in the inbox and in the log, and takes
+// those that are in neither.
+func (l *serverLog) unplace(t *turn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range t.items {
+		if f := t.items[i].leaf; f != nil && f.state == leafPlaced {
+			f.state = leafUnsure
+		}
+	}
+}
+
 // claim marks the leaves that which names, and gives them.
 func (l *serverLog) claim(which func(*leaf) bool) (out []*leaf) {
 	l.mu.Lock()

@@ -29,8 +29,8 @@ import (
 // is in it: so all who waited by then get into the group, and nobody has to decide how long a group may wait for more.
 //
 // If trip 2 fails, nobody knows whether it happened. The next turn tells (resolve), because it gets the lock only when the old
-// transaction has ended: the first record of the group is there, and with it all of them; or it is not, and the group is
-// written again; or another host was faster, and the engine judges the commits again.
+// transaction has ended: the last record of the group is there, and with it all of them; or nothing follows what the group was
+// built on, and the group is written again; or another host was faster, and the engine judges the commits again (see fate).
 //
 //	tail   pos, turn, and whatever the Follower is told
 //	mu     leaves and group; below tail

@@ -178,7 +178,7 @@ func partition(t *testing.T, net network, j job, wait bool) (p parted) {
 			p.longest = max(p.longest, time.Since(begun))
 			time.Sleep(20 * time.Millisecond)
 		}
-		p.within += f.answered(1, cut.Add(200*time.Millisecond), time.Now())
+		p.within += f.answered(1, cut.Add(time.Second), time.Now())
 		net.up()
 		healed := time.Now()
 		if wait {

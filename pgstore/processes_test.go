@@ -86,16 +86,19 @@ func work(env string) {
 		}
 		return nil
 	}}
-	st, err := Open(context.Background(), j.DSN, o)
-	for begun := time.Now(); err != nil && time.Since(begun) < time.Minute; st, err = Open(context.Background(), j.DSN, o) {
-		time.Sleep(100 * time.Millisecond) // a fault of the test met it
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "worker: open:", err)
-		os.Exit(1)
-	}
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); os.Exit(0) }()
+	st, err := Open(context.Background(), j.DSN, o)
+	for tries := 1; err != nil; st, err = Open(context.Background(), j.DSN, o) { // a fault of the test met it
+		if tries++; tries%300 == 0 {
+			fmt.Fprintf(os.Stderr, "worker %d: open: %v\n", j.Process, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 	w.st = st
+	go func() {
+		<-st.dead
+		fmt.Fprintf(os.Stderr, "worker %d: %v\n", j.Process, st.whyDead())
+	}()
 	for g := range 3 {
 		go w.loop(g)
 	}
@@ -368,11 +371,17 @@ func terminate(t *testing.T, dsn string) {
 	require.NoError(t, err)
 }
 
-// The control: reads that do not refresh are not linearizable, and the checker says so.
+// The control: reads that do not refresh are not linearizable, and the checker says so. Hosts that follow fast are seldom behind, so
+// there are several rounds.
 func TestProcessesStaleControl(t *testing.T) {
 	dsn := onServer(t)
-	result, _ := fleetRun(t, job{DSN: dsn, Name: ownName(t), Stale: true}, 3, func(*fleet, []*process) { time.Sleep(2 * time.Second) })
-	require.Equal(t, porcupine.Illegal, result, "the test of processes proves nothing")
+	for range 10 {
+		j := job{DSN: dsn, Name: fmt.Sprint(ownName(t), time.Now().UnixNano()), Stale: true}
+		if result, _ := fleetRun(t, j, 3, func(*fleet, []*process) { time.Sleep(2 * time.Second) }); result == porcupine.Illegal {
+			return
+		}
+	}
+	t.Fatal("the test of processes proves nothing")
 }
 
 // The control: a store that takes a lost answer for a commit is caught. A fast server is seldom met in the middle of a commit, so

@@ -111,15 +111,17 @@ func (s *server) start() error {
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}
-	for range 200 {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	// A server that starts after a power cut first syncs its files, and the processes of a test ask it to answer all the time. On a
+	// busy machine 10 s were not enough.
+	for begun := time.Now(); time.Since(begun) < 2*time.Minute; time.Sleep(25 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		conn, err := pgx.Connect(ctx, s.dsn("postgres"))
 		cancel()
 		if err == nil {
 			return conn.Close(context.Background())
 		}
-		time.Sleep(25 * time.Millisecond)
 	}
+	_ = s.stop(syscall.SIGQUIT) // out is ours then
 	return fmt.Errorf("the server does not start: %s", out.String())
 }
 

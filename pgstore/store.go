@@ -383,7 +383,7 @@ func (s *Store) fresh() error {
 // in its inbox, where the next host that opens the database finds them, or on this machine, for the next Open here.
 func (s *Store) Close() error {
 	if !s.eng.Shut() {
-		return store.ErrClosed
+		return nil
 	}
 	if s.whyDead() == nil && s.log.down.Load() == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)

@@ -116,6 +116,12 @@ func (l *serverLog) begin() (*turn, error) {
 	}
 }
 
+// errTurnEnded: the answer to the first trip is older than what this host installed while it waited for it. So others committed after
+// the server had given the lock: it took it back, because the answer was long on its way. What the order of the server is, the next
+// question tells; to take the old answer for the end of a log that has lost records ended a handle for good.
+var errTurnEnded = errors.New("pgstore: the server ended the turn before its answer came")
+
+// tryBegin is begin once. behind: there was more to install than a host may while it has the lock; t is over then.
 func (l *serverLog) tryBegin() (t *turn, behind bool, err error) {
 	if err := l.s.step("begin"); err != nil {
 		return nil, false, err
@@ -129,17 +135,18 @@ func (l *serverLog) tryBegin() (t *turn, behind bool, err error) {
 	t = &turn{conn: conn}
 	defer func() {
 		if err != nil {
+			l.unplace(t)
 			t.drop()
 			t = nil
 		}
 	}()
-	asked := time.Now()
+	asked, from := time.Now(), l.pos.seq
 	mine := l.written()
 	var b pgx.Batch
 	b.Queue("BEGIN")
 	b.Queue(sqlSettings, l.s.opts.SynchronousCommit, milliseconds(lockTimeout), milliseconds(statementTimeout), milliseconds(idleTimeout))
 	b.Queue("SELECT db FROM ctxpage_turn WHERE db = $1 FOR UPDATE", l.db)
-	b.Queue(sqlRecords, l.db, l.pos.seq, beginRows)
+	b.Queue(sqlRecords, l.db, from, beginRows)
 	b.Queue(sqlInbox, l.db, inboxRows)
 	res := conn.SendBatch(ctx, &b)
 	defer func() {
@@ -157,21 +164,24 @@ func (l *serverLog) tryBegin() (t *turn, behind bool, err error) {
 		return t, false, err
 	}
 	n, err := l.take(rows, beginRows)
+	if errors.Is(err, ErrForked) && l.pos.seq > from {
+		err = errTurnEnded
+	}
 	if err != nil {
 		return t, false, err
 	}
 	if n == beginRows {
-		if err = res.Close(); err == nil {
+		if err = errors.Join(res.Close(), l.s.step("behind")); err == nil {
 			t.rollback()
 		}
-		return nil, true, err
+		return t, true, err
 	}
 	l.hear(asked)
 	t.base, t.end, t.next = l.pos, l.pos, l.s.eng.Counters()
 	if rows, err = res.Query(); err != nil {
 		return t, false, err
 	}
-	return t, false, l.place(t, rows, mine)
+	return t, false, errors.Join(l.place(t, rows, mine), l.s.step("placed"))
 }
 
 // awaitLock reads the answers of the first trip up to that of the lock.
@@ -315,12 +325,12 @@ func (l *serverLog) outcome(t *turn) (known bool, err error) {
 		return false, err
 	}
 	t.conn = conn
-	first, err := l.relock(ctx, t)
+	f, err := l.relock(ctx, t)
 	switch {
 	case err != nil:
 		t.drop()
 		return false, err
-	case first == nil: // nothing happened, and nobody wrote since: once more, as it is
+	case f == fateNothing: // once more, as it is
 		if err := l.write(t); err != nil {
 			t.drop()
 			return false, err
@@ -330,7 +340,7 @@ func (l *serverLog) outcome(t *turn) (known bool, err error) {
 		return true, nil
 	}
 	t.rollback()
-	if len(t.items) > 0 && *first == t.items[0].end.chain {
+	if f == fateThere {
 		l.install(t)
 		return true, nil
 	}
@@ -339,42 +349,61 @@ func (l *serverLog) outcome(t *turn) (known bool, err error) {
 	return true, nil
 }
 
-// relock waits until the old transaction of a turn has ended, and reads the record that stands where its first should; nil:
-// there is none.
-func (l *serverLog) relock(ctx context.Context, t *turn) (first *chain, err error) {
+// fate is what became of a group whose transaction ended without an answer.
+type fate uint8
+
+const (
+	fateNothing fate = iota // nothing of it happened, and nobody wrote since
+	fateThere               // the log has it
+	fateOther               // another host wrote instead
+)
+
+// relock waits until the old transaction of a turn has ended, and reads the records that tell the fate of its group. The chain of the
+// group's last record stands for all of it. That of the first does not: two hosts that take the same leaf from the inbox begin their
+// groups with the same record. A host that looked at the first alone acknowledged commits that were nowhere.
+func (l *serverLog) relock(ctx context.Context, t *turn) (f fate, err error) {
 	var b pgx.Batch
 	b.Queue("BEGIN")
 	b.Queue(sqlSettings, l.s.opts.SynchronousCommit, milliseconds(lockTimeout), milliseconds(statementTimeout), milliseconds(idleTimeout))
 	b.Queue("SELECT db FROM ctxpage_turn WHERE db = $1 FOR UPDATE", l.db)
-	b.Queue("SELECT seq, chain FROM ctxpage_records WHERE db = $1 AND seq >= $2 ORDER BY seq LIMIT 2", l.db, int64(t.base.seq))
+	b.Queue("SELECT seq, chain FROM ctxpage_records WHERE db = $1 AND seq = ANY($2)", l.db, []int64{int64(t.base.seq), int64(t.base.seq) + 1, int64(t.end.seq)})
 	res := t.conn.SendBatch(ctx, &b)
 	defer func() { err = errors.Join(err, res.Close()) }()
 	for range 3 {
 		if _, err := res.Exec(); err != nil {
-			return nil, err
+			return 0, err
 		}
 	}
 	rows, err := res.Query()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	var seq int64
-	var c []byte
-	there := t.base.seq == 0
-	_, err = pgx.ForEachRow(rows, []any{&seq, &c}, func() error {
-		switch uint64(seq) {
-		case t.base.seq:
-			there = bytes.Equal(c, t.base.chain[:])
-		case t.base.seq + 1:
-			first = new(chain)
-			copy(first[:], c)
+	chains := map[uint64][]byte{}
+	for rows.Next() {
+		var seq int64
+		var c []byte
+		if err := rows.Scan(&seq, &c); err != nil {
+			return 0, err
 		}
-		return nil
-	})
-	if err == nil && !there {
-		err = followError{fmt.Errorf("%w: the server no longer has record %d, or has another one", ErrForked, t.base.seq)}
+		chains[uint64(seq)] = c
 	}
-	return first, err
+	if err := rows.Err(); err != nil {
+		return 0, err
+	}
+	return t.fate(chains)
+}
+
+// fate tells what became of the group from the chains of the records before it, of its first and of its last.
+func (t *turn) fate(chains map[uint64][]byte) (fate, error) {
+	switch {
+	case t.base.seq > 0 && !bytes.Equal(chains[t.base.seq], t.base.chain[:]):
+		return 0, followError{fmt.Errorf("%w: the server no longer has record %d, or has another one", ErrForked, t.base.seq)}
+	case chains[t.base.seq+1] == nil:
+		return fateNothing, nil
+	case len(t.items) > 0 && bytes.Equal(chains[t.end.seq], t.end.chain[:]):
+		return fateThere, nil
+	}
+	return fateOther, nil
 }
 
 // install hands a durable group to the engine, in its order.
@@ -425,15 +454,12 @@ func (l *serverLog) install(t *turn) {
 // lose gives a group back: nothing of it happened. Its leaves go into a later one.
 func (l *serverLog) lose(t *turn) {
 	var commits []engine.Entry
-	l.mu.Lock()
 	for i := range t.items {
 		if it := &t.items[i]; it.entry.Commit != nil {
 			commits = append(commits, it.entry)
-		} else if it.leaf != nil && it.leaf.state == leafPlaced {
-			it.leaf.state = leafUnsure
 		}
 	}
-	l.mu.Unlock()
+	l.unplace(t)
 	l.s.eng.Lost(commits)
 	l.settleGroup(t)
 }

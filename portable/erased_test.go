@@ -14,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/portable"
+	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -189,4 +190,28 @@ func TestImportReceiptRefused(t *testing.T) {
 	}
 	_, err := db.Import(t.Context(), struct{ io.Reader }{bytes.NewReader(file)}, portable.ImportOptions{By: "operator"})
 	require.ErrorIs(t, err, store.ErrInvalid, "a stream into the database that knows of an erase")
+}
+
+// A packet that a session received has titles and notes of the session that handed it on. It stays away with that session.
+func TestImportPacketOfErasedSession(t *testing.T) {
+	c := &clock{time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
+	db := open(t, filepath.Join(t.TempDir(), "a.ctx"), c, store.Info{})
+	ctx, s := t.Context(), db.Scope("acme/desk")
+	for _, id := range []string{"talk", "other"} {
+		_, err := s.Session(id).Append(ctx, ctxpage.Turn{Role: "user", Text: "okapi of " + id})
+		require.NoError(t, err)
+		require.NoError(t, s.Session(id).Record(ctx, session.Notes{Text: "gnu of " + id}))
+		p, err := s.Session(id).Handoff(ctx, "shift")
+		require.NoError(t, err)
+		_, err = s.Session("later").Receive(ctx, p)
+		require.NoError(t, err)
+	}
+	file := export(t, db, portable.ExportOptions{})
+	r := receiptOf(t, db, erase.Request{Session: store.Ref{Scope: "acme/desk", ID: "talk"}})
+	to := open(t, filepath.Join(t.TempDir(), "b.ctx"), c, store.Info{})
+	_, err := to.Import(ctx, bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{r}})
+	require.NoError(t, err)
+	left := string(export(t, to, portable.ExportOptions{}))
+	require.NotContains(t, left, "gnu of talk")
+	require.Contains(t, left, "gnu of other", "control")
 }

@@ -179,7 +179,7 @@ type loadedPart struct {
 }
 
 // load reads the versions part by part while the parts before are written, on another core. One that is read waits.
-func (x *exporter) load(ctx context.Context, o *order, entries []entry, to chan<- loadedPart) {
+func (x *exporter) load(ctx context.Context, o *plan, entries []entry, to chan<- loadedPart) {
 	defer close(to)
 	for len(entries) > 0 && ctx.Err() == nil {
 		n := min(loadVersions, len(entries))
@@ -228,7 +228,7 @@ func (x *exporter) some(all []pending) error {
 
 // heads reads the heads of some versions with the texts of their first pages, which are all that most have, and the versions
 // before them that have no content.
-func (x *exporter) heads(o *order, part []entry) ([]pending, error) {
+func (x *exporter) heads(o *plan, part []entry) ([]pending, error) {
 	var keys []store.PageKey
 	for _, e := range part {
 		if e.refAt == 0 {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -93,8 +94,24 @@ func (l *lineReader) jsonError(err error) error {
 		out.Field, out.Err = kind.Field, store.Invalid("value", "a "+kind.Value, "a "+kind.Type.String())
 	} else if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		out.Field, out.Err = strings.Trim(field, `"`), fmt.Errorf("%w: this program does not know the field; use a newer release", store.ErrNewerFormat)
+	} else {
+		out.Err = store.Invalid("line", "no JSON ("+err.Error()+")", "one JSON object")
 	}
 	return out
+}
+
+// FormatHint says what a file that is not JSON probably is, judging by its first byte: people
+// compress files, and some programs write UTF-16 or a byte order mark.
+func FormatHint(first byte) string {
+	switch first {
+	case 0x1f:
+		return "a file that is compressed; unpack it first"
+	case 0xfe, 0xff:
+		return "UTF-16; convert it to UTF-8 first"
+	case 0xef:
+		return "a byte order mark"
+	}
+	return strconv.QuoteRune(rune(first))
 }
 
 // in gives an error the line it was found in.
@@ -115,9 +132,16 @@ func (l *lineReader) header() (*Header, error) {
 	b, err := l.next()
 	if err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, errPartial) {
-			err = &LineError{Line: 1, Err: store.Invalid("file", "no line", "an export: its header")}
+			got := "no line"
+			if len(l.buf) > 0 && l.buf[0] != '{' {
+				got = FormatHint(l.buf[0])
+			}
+			err = &LineError{Line: 1, Err: store.Invalid("file", got, "an export: its header")}
 		}
 		return nil, err
+	}
+	if len(b) > 0 && b[0] != '{' {
+		return nil, l.in(store.Invalid("file", FormatHint(b[0]), "an export: its header"))
 	}
 	var is raw
 	if err := json.Unmarshal(b, &is); err != nil {

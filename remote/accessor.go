@@ -162,7 +162,7 @@ func ints[T any, N ~int | ~int64](name string, at func(*T) *N) accessor[T] {
 	a := newAccessor(name, "Ints", at, func(w *writer, n N) { w.int(int64(n)) }, func(r *reader) (N, error) {
 		n, err := r.int()
 		if err == nil && int64(N(n)) != n {
-			err = misfit[N](n)
+			err = misfitError[N](n)
 		}
 		return N(n), err
 	})
@@ -175,7 +175,7 @@ func uints[T any, N ~uint8 | ~uint16 | ~uint32 | ~uint64](name string, at func(*
 	a := newAccessor(name, "Uints", at, func(w *writer, n N) { w.uint(uint64(n)) }, func(r *reader) (N, error) {
 		n, err := r.uint()
 		if err == nil && uint64(N(n)) != n {
-			err = misfit[N](n)
+			err = misfitError[N](n)
 		}
 		return N(n), err
 	})
@@ -189,7 +189,7 @@ func uints[T any, N ~uint8 | ~uint16 | ~uint32 | ~uint64](name string, at func(*
 		for i := range rows {
 			n, err := r.uint()
 			if err == nil && uint64(N(n)) != n {
-				err = misfit[N](n)
+				err = misfitError[N](n)
 			}
 			if err != nil {
 				return err
@@ -268,15 +268,15 @@ func (r *reader) span() (span [2]uint32, err error) {
 	for i := 0; err == nil && i < len(span); i++ {
 		var v uint64
 		if v, err = r.uint(); err == nil && v > math.MaxUint32 {
-			err = misfit[uint32](v)
+			err = misfitError[uint32](v)
 		}
 		span[i] = uint32(v)
 	}
 	return span, err
 }
 
-// misfit is the error for a number that does not fit its field.
-func misfit[N any](n any) error {
+// misfitError is the error for a number that does not fit its field.
+func misfitError[N any](n any) error {
 	var fits N
 	return fmt.Errorf("%v does not fit a %T", n, fits)
 }
@@ -327,7 +327,7 @@ func getFields[T any](r *reader, all []accessor[T], v *T) error {
 }
 
 // accessorAt finds a field by its name, first behind the one before; -1: this program does not know
-// it.
+// it. Messages of this program have their fields in order, so the first loop ends at once.
 func accessorAt[T any](all []accessor[T], at int, name []byte) int {
 	for i := at; i < len(all); i++ {
 		if all[i].name == string(name) {

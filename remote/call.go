@@ -31,8 +31,8 @@ import (
 // nothing: batches are then recognised by their id, leaves by the audit (Missing), and calls that are bound end with
 // errElsewhere.
 //
-// Time: silence is measured by asking for the status beside the call (watch), so work may take hours and a stopped server
-// is named within Answer. RetryFor bounds the attempts while connections fail.
+// Time: silence is measured by asking for the status beside the call (limitSilence), so work may take hours and a stopped server
+// is named within Answer. RetryFor bounds the attempts while connections to one process fail.
 
 // callOptions say how a call is made.
 type callOptions struct {
@@ -54,24 +54,43 @@ type callOptions struct {
 // errSilent means that a server did not answer in time, and did not tell its status either.
 var errSilent = errors.New("no answer in time")
 
-// answered is an error that the store returned.
-type answered struct{ error }
+// answered is an error that the store returned, or errClosing, of a call that waited while its server drained.
+type answered struct {
+	error
+	value []byte // what the call gives beside its error
+}
+
+// Unwrap gives that error. Without it errClosing went to the caller, who met it at a hand-over when it looked for changes.
+func (a *answered) Unwrap() error { return a.error }
+
+// endedBy is the error for the caller. The server knows that the caller gave the call up, and not
+// why.
+func (a *answered) endedBy(ctx context.Context) error {
+	if why := endReason(ctx); why != nil && errors.Is(a.error, context.Canceled) && !errors.Is(a.error, store.ErrOutcomeUnknown) {
+		return why
+	}
+	return a.error
+}
 
 // ask makes a call and gives the answer.
 func ask[A any](ctx context.Context, c *Client, name string, q any, h callOptions) (A, error) {
 	var a answer[A]
 	at := c.opts.Now()
 	b, err := c.call(ctx, name, q, h)
-	if err == nil {
+	switch {
+	case err == nil:
 		err = unpack(b, &a)
+	case len(b) > 0:
+		err = errors.Join(err, unpack(b, &a.Value))
 	}
 	if err == nil {
-		c.heard(a.LSN, at)
+		c.advanceMark(a.LSN, at)
 	}
 	return a.Value, err
 }
 
-// call makes a call. While connections fail it is sent again under the same number, after a pause that grows and is drawn.
+// call makes a call. Beside an error that the store returned it gives the value that came with it,
+// which may be empty. While connections fail it is sent again under the same number, after a pause that grows and is drawn.
 func (c *Client) call(ctx context.Context, name string, q any, h callOptions) ([]byte, error) {
 	if err := c.enter(); err != nil {
 		return nil, err
@@ -103,8 +122,8 @@ func (c *Client) call(ctx context.Context, name string, q any, h callOptions) ([
 	return t.untilAnswered(ctx, b, err)
 }
 
-// ended is why a context is over: the client was closed, or what the caller did.
-func ended(ctx context.Context) error {
+// endReason returns why a context is over: the client was closed, or the reason of the caller.
+func endReason(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), store.ErrClosed) {
 		return store.ErrClosed
 	}
@@ -130,7 +149,8 @@ const (
 // untilAnswered repeats the attempt that gave b or err.
 func (t *pendingCall) untilAnswered(ctx context.Context, b []byte, err error) ([]byte, error) {
 	deadline := time.Now().Add(t.c.opts.RetryFor)
-	left, closed := t.c.leaves(), t.c.ended.Done()
+	owner := t.c.reached.Load()
+	left, closed := t.c.serverLeft(), t.c.ended.Done()
 	for pause := firstPause; ; b, err = t.once(ctx) {
 		var said *answered
 		var no *refused
@@ -139,27 +159,34 @@ func (t *pendingCall) untilAnswered(ctx context.Context, b []byte, err error) ([
 		case err == nil:
 			return b, nil
 		case errors.As(err, &said) && !errors.Is(err, errClosing):
-			return nil, said.error
+			return said.value, said.endedBy(ctx)
 		case ctx.Err() != nil:
-			return nil, t.lost(ended(ctx))
+			return nil, t.lost(endReason(ctx))
 		case errors.As(err, &no) && no.Code == refusedSession:
 			continue // at once: it was not made
 		case errors.Is(err, errClosing) || no != nil && no.Code == refusedClosing:
 			deadline = time.Now().Add(t.c.opts.RetryFor) // it answers
 		case errors.As(err, &no) || errors.As(err, &skew) || errors.Is(err, ErrForeign) || errors.Is(err, errElsewhere) || errors.Is(err, store.ErrClosed):
 			return nil, t.lost(err)
-		case errors.Is(err, errSilent) || time.Now().After(deadline):
+		case errors.Is(err, errSilent):
 			return nil, t.lost(t.c.unavailable(err))
+		}
+		expired := time.Now().After(deadline) // also where this process stood still meanwhile: the place is asked for all the same
+		if now := t.c.reached.Load(); now != owner {
+			owner, expired, deadline = now, false, time.Now().Add(t.c.opts.RetryFor)
 		}
 		if t.c.opts.Vacant != nil && t.c.opts.Vacant(ctx) {
 			return nil, &TakenError{Sent: t.sentTo != ""}
+		}
+		if expired {
+			return nil, t.lost(t.c.unavailable(err))
 		}
 		select {
 		case <-ctx.Done():
 		case <-closed: // this process may have become the owner
 			closed = nil
 		case <-left:
-			pause, left = firstPause, t.c.leaves()
+			pause, left = firstPause, t.c.serverLeft()
 			continue
 		case <-time.After(pause/2 + rand.N(pause)):
 		}
@@ -227,7 +254,7 @@ func (t *pendingCall) send(ctx context.Context, s *welcome) (b []byte, err error
 		return t.onStream(ctx, s)
 	}
 	h := http1.Header{{Name: "content-type", Value: packType}, {Name: headerSession, Value: s.Session}, {Name: headerCall, Value: strconv.FormatUint(t.number, 10)}}
-	err = t.c.watch(ctx, "POST", "/v1/"+t.name, h, t.message, func(res *http1.Response) error {
+	err = t.c.request(ctx, "POST", "/v1/"+t.name, h, t.message, func(res *http1.Response) error {
 		b, err = t.read(res)
 		return err
 	})
@@ -260,14 +287,14 @@ func (t *pendingCall) readAnswer(from io.Reader) ([]byte, error) {
 	if kind == frameRefused {
 		return nil, parseRefusal(0, b)
 	}
-	var failed struct{ Err error }
+	var failed callError
 	if err := unpack(b, &failed); err != nil {
 		return nil, err
 	}
 	if failed.Err == nil {
 		failed.Err = errors.New("ctxpage: an error without a text")
 	}
-	return nil, &answered{failed.Err}
+	return nil, &answered{failed.Err, failed.Value}
 }
 
 // readRefusal reads the body of an answer that is no answer to a call.
@@ -279,9 +306,9 @@ func readRefusal(res *http1.Response) error {
 	return parseRefusal(res.Status, b)
 }
 
-// watch sends a request and has the answer read, both watched.
-func (c *Client) watch(ctx context.Context, method, path string, h http1.Header, body []byte, read func(*http1.Response) error) error {
-	return c.watched(ctx, func(ctx context.Context) error {
+// request sends a request and has the answer read, within the time that a server may be silent.
+func (c *Client) request(ctx context.Context, method, path string, h http1.Header, body []byte, read func(*http1.Response) error) error {
+	return c.limitSilence(ctx, func(ctx context.Context) error {
 		res, err := c.http.Do(ctx, method, path, h, body)
 		if err == nil {
 			defer res.Close()
@@ -291,9 +318,9 @@ func (c *Client) watch(ctx context.Context, method, path string, h http1.Header,
 	})
 }
 
-// watched does something that waits for the server. When the server is silent for half of the time it may be, it is asked
+// limitSilence does something that waits for the server. When the server is silent for half of the time it may be, it is asked
 // for its status; when that is not answered in the other half, this ends with errSilent.
-func (c *Client) watched(ctx context.Context, do func(context.Context) error) error {
+func (c *Client) limitSilence(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := &watcher{half: c.opts.Answer / 2}
@@ -351,7 +378,7 @@ func (c *Client) greet(ctx context.Context) (*welcome, error) {
 	case c.helloLock <- struct{}{}:
 		defer func() { <-c.helloLock }()
 	case <-ctx.Done():
-		return nil, ended(ctx)
+		return nil, endReason(ctx)
 	}
 	if s := c.current(); s != nil {
 		return s, nil
@@ -375,7 +402,7 @@ func (c *Client) greet(ctx context.Context) (*welcome, error) {
 	c.mu.Lock()
 	c.session, c.server, c.givenUp = s, s.Status, nil
 	c.mu.Unlock()
-	c.heard(s.LSN, c.opts.Now())
+	c.advanceMark(s.LSN, c.opts.Now())
 	return s, nil
 }
 
@@ -425,7 +452,7 @@ func (c *Client) sayHello(ctx context.Context) (*welcome, error) {
 		return nil, fmt.Errorf("ctxpage: hello: %w", err)
 	}
 	w := &welcome{}
-	err = c.watch(ctx, "POST", "/hello", http1.Header{{Name: "content-type", Value: jsonType}}, b, func(res *http1.Response) error {
+	err = c.request(ctx, "POST", "/hello", http1.Header{{Name: "content-type", Value: jsonType}}, b, func(res *http1.Response) error {
 		if res.Status != 200 {
 			return readRefusal(res)
 		}

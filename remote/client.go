@@ -24,7 +24,8 @@ type ClientOptions struct {
 	// Answer is how long a server may be silent before it is considered stopped or hung; 0 means 2 s. Long work does not
 	// count as silence: the server is asked for its status in the meantime.
 	Answer time.Duration
-	// RetryFor is how long a call is retried while connections fail; 0 means 2 s.
+	// RetryFor is how long a call is retried while connections fail; 0 means 2 s. The time begins anew with each process that
+	// serves: owners that are killed one after the other are no reason to give a call up.
 	RetryFor time.Duration
 	// Vacant is called while no server listens at the socket, or the server is closing. It returns true if it took the
 	// database over; then this call and all later ones return a *TakenError. If nil, the client waits for another server.
@@ -75,7 +76,7 @@ func (o ClientOptions) withDefaults() (ClientOptions, error) {
 // Mark is taken from the last answer, and Heard is when that call was made; reads may see more.
 //
 // Two goroutines run beside the calls. renew keeps the session alive while there are holds, and
-// sends releases. attend, with Vacant set, notices the end of the server. Both end with Close.
+// sends releases. watchServer, with Vacant set, notices the end of the server. Both end with Close.
 //
 // Fields: mu guards what follows it, down to streams. calls and ticket are counted on and never
 // reused, so a number that the client gave up is never sent for another call. helloLock and
@@ -87,6 +88,7 @@ type Client struct {
 
 	calls     atomic.Uint64
 	ticket    atomic.Uint64
+	reached   atomic.Int64  // the process that was connected to last
 	helloLock chan struct{} // of one: held by the goroutine that says hello
 
 	mu      sync.Mutex
@@ -98,7 +100,7 @@ type Client struct {
 	freed   []store.Ticket // to be released
 	givenUp []uint64       // calls of Commit that no caller waits for
 	streams []*stream      // idle ones, the latest used last
-	left    chan struct{}  // closed when a server left, see attend; the next one is for the next server
+	left    chan struct{}  // closed when a server left, see watchServer; the next one is for the next server
 
 	releases chan struct{}   // of one: there are holds to be released
 	ended    context.Context // when the client is closed
@@ -118,7 +120,7 @@ func Dial(ctx context.Context, path string, opts ClientOptions) (*Client, error)
 	if c.opts.Socket == nil {
 		c.opts.Socket = func() string { return path }
 	}
-	c.http = &http1.Client{Dial: dialer(c.opts)}
+	c.http = &http1.Client{Dial: dialer(c.opts, &c.reached)}
 	c.ended, c.end = context.WithCancel(background)
 	if _, err := c.greet(ctx); err != nil {
 		c.end()
@@ -129,7 +131,7 @@ func Dial(ctx context.Context, path string, opts ClientOptions) (*Client, error)
 	go c.renew()
 	if opts.Vacant != nil {
 		c.running.Add(1)
-		go c.attend()
+		go c.watchServer()
 	}
 	return c, nil
 }
@@ -149,8 +151,9 @@ type dialError struct{ error }
 
 func (e *dialError) Unwrap() error { return e.error }
 
-// dialer connects to the socket and rejects a server that runs as another user.
-func dialer(opts ClientOptions) func(context.Context) (net.Conn, error) {
+// dialer connects to the socket and rejects a server that runs as another user. It notes the process
+// of the server.
+func dialer(opts ClientOptions, reached *atomic.Int64) func(context.Context) (net.Conn, error) {
 	if opts.dial != nil {
 		return opts.dial
 	}
@@ -169,6 +172,7 @@ func dialer(opts ClientOptions) func(context.Context) (net.Conn, error) {
 			_ = conn.Close()
 			return nil, &dialError{err}
 		}
+		reached.Store(int64(who.pid))
 		return conn, nil
 	}
 }
@@ -221,8 +225,8 @@ func (c *Client) enter() error {
 	return nil
 }
 
-// heard records the LSN of an answer, and when its call began.
-func (c *Client) heard(lsn uint64, at time.Time) {
+// advanceMark records the LSN of an answer, and when its call began.
+func (c *Client) advanceMark(lsn uint64, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mark.LSN = max(c.mark.LSN, lsn)
@@ -262,9 +266,9 @@ func (c *Client) renew() {
 	}
 }
 
-// attend keeps a connection open that ends with the server, and then looks for the next owner. So a database whose owner
+// watchServer keeps a connection open that ends with the server, and then looks for the next owner. So a database whose owner
 // ended has a new one before the next call.
-func (c *Client) attend() {
+func (c *Client) watchServer() {
 	defer c.running.Done()
 	const most = time.Second
 	for pause := time.Millisecond; ; {
@@ -295,8 +299,8 @@ func (c *Client) attend() {
 	}
 }
 
-// leaves returns a channel that is closed when the server of now has left, if attend hears of that.
-func (c *Client) leaves() <-chan struct{} {
+// serverLeft returns a channel that is closed when the current server ends, if watchServer runs.
+func (c *Client) serverLeft() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.left

@@ -57,7 +57,10 @@ func filtered(f *store.Filter) callOptions {
 // Commit: see store.Store. If the connection fails, the batch is sent again under its id. It
 // returns ErrOutcomeUnknown if it was sent and no server answers.
 func (c *Client) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
-	return ask[store.Outcome](ctx, c, "Commit", b, callOptions{writes: true, waited: true, giveUp: true})
+	if err := store.CheckClock(b.Now); err != nil { // a time goes without its zone
+		return store.Outcome{}, err
+	}
+	return ask[store.Outcome](ctx, c, "Commit", &b, callOptions{writes: true, waited: true, giveUp: true})
 }
 
 // Held: see store.Store.
@@ -152,7 +155,7 @@ func (c *Client) takeHold(ctx context.Context, q holdAsk) error {
 	if err != nil {
 		return err
 	}
-	c.heard(a.LSN, at)
+	c.advanceMark(a.LSN, at)
 	if !a.Value.Whole {
 		return nil
 	}

@@ -65,7 +65,7 @@ func (c *Client) idleStream(waited bool) *stream {
 
 // openStream makes a stream that is busy. Its errors say that no call was sent.
 func (c *Client) openStream(ctx context.Context, waited bool) (st *stream, err error) {
-	err = c.watched(ctx, func(ctx context.Context) error {
+	err = c.limitSilence(ctx, func(ctx context.Context) error {
 		conn, r, res, err := c.http.Upgrade(ctx, streamPath, streamProtocol, nil)
 		if err != nil {
 			return err
@@ -85,6 +85,8 @@ func (c *Client) openStream(ctx context.Context, waited bool) (st *stream, err e
 		return nil, fmt.Errorf("%w: %w", http1.ErrUnsent, err)
 	}
 	st.begin(waited)
+	st.mu.Lock() // the client may end at once
+	defer st.mu.Unlock()
 	st.detach = context.AfterFunc(c.ended, st.clientEnded)
 	return st, nil
 }
@@ -151,6 +153,18 @@ func (st *stream) closeLocked(why error) {
 	st.timer.Stop()
 	if st.detach != nil {
 		st.detach()
+	}
+}
+
+// leave ends the call that its caller gave up. Of a call that writes, the server is heard to the end,
+// which it comes to as soon as it sees that nobody sends any more: what became of the call would be
+// unknown otherwise, as it is not in the process that owns the files.
+func (st *stream) leave(why error, writes bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	half, ok := st.conn.(interface{ CloseWrite() error })
+	if !writes || !ok || st.why != nil || half.CloseWrite() != nil || st.conn.SetReadDeadline(time.Now().Add(st.c.opts.Answer/2)) != nil {
+		st.closeLocked(why)
 	}
 }
 
@@ -234,7 +248,7 @@ func (t *pendingCall) onStream(ctx context.Context, s *welcome) ([]byte, error) 
 func (t *pendingCall) carry(ctx context.Context, st *stream, s *welcome) (b []byte, err error) {
 	quiet := func() bool { return true }
 	if ctx.Done() != nil {
-		quiet = context.AfterFunc(ctx, func() { st.close(ctx.Err()) })
+		quiet = context.AfterFunc(ctx, func() { st.leave(ctx.Err(), t.opts.writes) })
 	}
 	b, err = t.exchange(st, s)
 	var said *answered

@@ -55,7 +55,8 @@ func (d *reader) member() ([]byte, error) {
 var members sync.Map // by reflect.Type: []member
 
 // membersOf returns the fields of a struct type that are sent, found by reflection once for each
-// type.
+// type. Two goroutines may make the list of a type at once; both lists are the same, and either may
+// stay.
 func membersOf(t reflect.Type) []member {
 	if known, ok := members.Load(t); ok {
 		return known.([]member)
@@ -87,7 +88,9 @@ func packFrame(kind byte, v any) ([]byte, error) {
 	return packWith(v, func(message []byte) []byte { return framed(kind, message) })
 }
 
-// packWith encodes a value in a pooled buffer and gives it to out, which copies it.
+// packWith encodes a value in a pooled buffer and gives it to out, which copies it. A writer is
+// back in the pool when out has returned, so out must not keep its argument. A buffer of more than
+// maxWriter bytes is left to the collector: one large answer must not stay in memory.
 func packWith(v any, out func([]byte) []byte) ([]byte, error) {
 	w := writers.Get().(*writer)
 	defer func() {
@@ -102,7 +105,8 @@ func packWith(v any, out func([]byte) []byte) ([]byte, error) {
 	return out(w.b), nil
 }
 
-// unpack decodes what pack made into what v points to.
+// unpack decodes what pack made into what v points to. Bytes behind the value are an error: they
+// mean that the message is not what its reader takes it for.
 func unpack(b []byte, v any) error {
 	r := &reader{b: b}
 	if err := get(r, reflect.ValueOf(v).Elem()); err != nil {
@@ -205,6 +209,7 @@ func isTable(t reflect.Type) bool {
 	return t == tableType || t == pageTabType || t == packedType || t == packedPType
 }
 
+// putAnyTable writes a table of one of the types that isTable tells.
 func putAnyTable(e *writer, v any) {
 	switch rows := v.(type) {
 	case table:
@@ -529,7 +534,8 @@ func getMap(d *reader, v reflect.Value) error {
 	return nil
 }
 
-// getStruct reads the fields that this program knows and skips the others.
+// getStruct reads the fields that this program knows and skips the others. A field that is absent
+// keeps what v has, so v must be zero.
 func getStruct(d *reader, v reflect.Value) error {
 	n, err := d.dict()
 	if err != nil {

@@ -387,3 +387,52 @@ func TestGiveUp(t *testing.T) {
 	require.Equal(t, errGivenUp, err, "also when nobody remembers it")
 	require.LessOrEqual(t, len(s.calls), keptCalls)
 }
+
+// A call that takes long keeps its own answer, and not those of all the calls that come after it.
+func TestLongCallKeepsNoOthers(t *testing.T) {
+	t.Parallel()
+	s := newSession("s", time.Minute, func(*session) {})
+	begun, free, over := make(chan struct{}), make(chan struct{}), make(chan error)
+	long := func() ([]byte, error) {
+		close(begun)
+		<-free
+		return []byte("long"), nil
+	}
+	go func() {
+		_, err := s.once(background, 1, long)
+		over <- err
+	}()
+	<-begun
+	for n := range uint64(4 * keptCalls) {
+		got, err := s.once(background, 2+n, func() ([]byte, error) { return []byte{byte(n)}, nil })
+		require.NoError(t, err)
+		require.Equal(t, []byte{byte(n)}, got)
+	}
+	require.LessOrEqual(t, len(s.calls), keptCalls)
+	require.LessOrEqual(t, len(s.callOrder), keptCalls)
+	close(free)
+	require.NoError(t, <-over)
+	got, err := s.once(background, 1, func() ([]byte, error) { t.Error("it was made twice"); return nil, nil })
+	require.NoError(t, err)
+	require.Equal(t, "long", string(got))
+	_, err = s.once(background, 3, func() ([]byte, error) { t.Error("it was made twice"); return nil, nil })
+	require.Equal(t, errGivenUp, err, "the oldest that ended is forgotten")
+}
+
+// A job reports to a client that has stopped reading once more than it can take, and then goes on.
+func TestReplyToStoppedClient(t *testing.T) {
+	t.Parallel()
+	stopped, writes := errors.New("i/o timeout"), 0
+	r := &reply{write: func([]byte, *refused, bool) error {
+		if writes++; writes < 3 {
+			return nil
+		}
+		return stopped
+	}}
+	for n := range uint64(10) {
+		r.progress("erase", n, n) // the last one is always sent
+	}
+	r.end(nil, nil)
+	require.Equal(t, 3, writes)
+	require.Equal(t, stopped, r.failed)
+}

@@ -79,7 +79,8 @@ func (e *UnavailableError) Is(target error) bool { return target == store.ErrLoc
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // TakenError means that this process took the database over (ClientOptions.Vacant): repeat the call
-// on the opened store. Sent means that the previous server may already have made it.
+// on the opened store. Sent means that the previous server may already have made it. A Commit that
+// was sent is repeated under its id, which never applies twice.
 type TakenError struct{ Sent bool }
 
 // Error says what happened; the caller repeats the call on the opened store.

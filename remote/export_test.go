@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"os"
 	"time"
 )
 
@@ -35,6 +36,12 @@ func seesUser(uid int) func(*net.UnixConn) (peerID, error) {
 // SeesUser gives options of a client that finds a user at the other end.
 func SeesUser(o ClientOptions, uid int) ClientOptions {
 	o.peer = seesUser(uid)
+	return o
+}
+
+// SeesProcess gives options of a client that finds processes at the other end.
+func SeesProcess(o ClientOptions, pid func() int) ClientOptions {
+	o.peer = func(*net.UnixConn) (peerID, error) { return peerID{uid: os.Geteuid(), pid: pid()}, nil }
 	return o
 }
 

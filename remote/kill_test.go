@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,10 +74,11 @@ type writer struct {
 	acked map[ulid.ULID]store.Outcome
 	all   map[ulid.ULID]string // ids of all batches, and their artefacts
 	fresh bool                 // the control: what is not answered is written again under a new id
+	count *atomic.Int64        // of acknowledged commits, of all writers
 }
 
 func (w *writer) run(t *testing.T, who int, path string, stop <-chan struct{}) {
-	opts := remote.ClientOptions{RetryFor: 20 * time.Second, Answer: time.Minute}
+	opts := remote.ClientOptions{RetryFor: time.Minute, Answer: time.Minute}
 	if w.fresh {
 		opts.RetryFor = 1
 	}
@@ -113,6 +115,7 @@ func (w *writer) run(t *testing.T, who int, path string, stop <-chan struct{}) {
 			return
 		}
 		w.acked[batch.ID] = out
+		w.count.Add(1)
 	}
 }
 
@@ -171,12 +174,16 @@ func killOwners(t *testing.T, kills int, fresh bool) (store.Store, []*writer) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	writers := make([]*writer, 4)
+	var count atomic.Int64
 	for i := range writers {
-		writers[i] = &writer{map[ulid.ULID]store.Outcome{}, map[ulid.ULID]string{}, fresh}
+		writers[i] = &writer{map[ulid.ULID]store.Outcome{}, map[ulid.ULID]string{}, fresh, &count}
 		wg.Go(func() { writers[i].run(t, i, socket, stop) })
 	}
 	for range kills {
-		time.Sleep(20 * time.Millisecond)
+		// On a busy machine an owner lives longer: until it has answered some commits.
+		want := count.Load() + 4
+		require.Eventually(t, func() bool { return count.Load() >= want }, time.Minute, time.Millisecond, "no commit is answered")
+		time.Sleep(10 * time.Millisecond)
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait()
 		cmd = startOwner(t, path, socket)

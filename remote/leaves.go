@@ -49,7 +49,8 @@ func (q appendAsk) packed() appendAsk {
 	return q
 }
 
-// whole gives leaves the pages that withTables or packed took.
+// whole gives leaves the pages that withTables or packed took. A request whose tables do not fit
+// its leaves is malformed and changes nothing: the server refuses it before the store sees a leaf.
 func (q appendAsk) whole() error {
 	switch {
 	case q.Pages == nil && q.Packed == nil:

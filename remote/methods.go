@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/oklog/ulid/v2"
@@ -54,10 +55,32 @@ func handler[Q, A any](do func(r *request, q Q) (A, error)) method {
 		}
 		a, err := do(r, q)
 		if err != nil {
-			return nil, err
+			return nil, withValue(err, a)
 		}
-		return packFrame(frameEnd, answer[A]{LSN: r.store.Mark().LSN, Value: a})
+		return packFrame(frameEnd, &answer[A]{LSN: r.store.Mark().LSN, Value: a})
 	}}
+}
+
+// partial is an error beside which a call gives a value: what a job had done when it was ended, or
+// the rows that could be read.
+type partial struct {
+	error
+	value []byte
+}
+
+func (p *partial) Unwrap() error { return p.error }
+
+// withValue adds a value to an error, unless there is none.
+func withValue(err error, value any) error {
+	v := reflect.ValueOf(value)
+	if !v.IsValid() || v.IsZero() {
+		return err
+	}
+	b, failed := pack(value)
+	if failed != nil {
+		return err
+	}
+	return &partial{err, b}
 }
 
 // malformed is a request that cannot be read: nothing was done.

@@ -49,7 +49,7 @@ const (
 	fixNeg   = 0xe0 // -32 to -1
 )
 
-// writer is a message being written.
+// writer is a message being written. No method of it fails.
 type writer struct {
 	b     []byte
 	depth int // of errors in errors
@@ -160,6 +160,10 @@ func (w *writer) length(n int, code16, code32 byte) {
 // reader is a message being read. Its results share no memory with the message, unless a method
 // says so. It moves an offset, not the slice: a pointer that moves costs a write barrier for each
 // value while the collector works.
+//
+// The bytes come from a peer. Each method compares what it needs with what is left and returns
+// io.ErrUnexpectedEOF where that is less. After an error the place in the message is undefined, so
+// the whole message is refused.
 type reader struct {
 	b     []byte
 	at    int
@@ -352,7 +356,8 @@ func (r *reader) shared() ([]byte, error) {
 	return r.take(int(n))
 }
 
-// list reads how many elements follow; -1: nil. There may be fewer.
+// list reads how many elements follow; -1: nil. There may be fewer. The caller takes memory for
+// elements as they come (atOnce), not for the number that is announced.
 func (r *reader) list() (int, error) {
 	return r.many(fixArray, codeArray16, codeArray32, "a list")
 }
@@ -396,7 +401,9 @@ func (r *reader) find(key string) (value *reader, ok bool) {
 	return nil, false
 }
 
-// skip passes over a value of any kind, however deep.
+// skip passes over a value of any kind, however deep. It counts what is left in place of calling
+// itself, so a peer that nests a million lists in each other does not exhaust the stack. Each round
+// reads at least one byte.
 func (r *reader) skip() error {
 	for left := 1; left > 0; left-- {
 		more, err := r.skipOne()

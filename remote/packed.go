@@ -42,7 +42,8 @@ const (
 // errPacked means that a packed table ends within a value, or later than its last value.
 var errPacked = errors.New("a packed column does not end where its last value does")
 
-// putPacked writes a packed table as one byte string.
+// putPacked writes a packed table as one byte string. The length is always written in four bytes,
+// so that it can be filled in when the table is complete.
 func putPacked[T any](w *writer, fields []accessor[T], rows []T) {
 	w.b = append(w.b, codeBin32, 0, 0, 0, 0)
 	at := len(w.b)
@@ -80,7 +81,11 @@ func packTable[T any](b []byte, fields []accessor[T], rows []T) []byte {
 	return b
 }
 
-// getPacked reads a packed table.
+// getPacked reads a packed table. n is believed only as far as the message has bytes: a table of
+// more than atOnce rows has at least one byte for each row. A row in memory is larger than that (a
+// Candidate has 264 bytes, a Page 112), so a peer can make this process take that many times the
+// bytes it sends, up to maxRequest or maxAnswer. The peer is of the same user, which bounds what it
+// gains.
 func getPacked[T any](r *reader, fields []accessor[T]) ([]T, error) {
 	b, err := r.shared()
 	if err != nil {
@@ -117,6 +122,13 @@ type packedColumn struct {
 	values []byte
 }
 
+// nextColumn reads the head of the next column. b is not empty. col.values shares the memory of the
+// message; every length is compared with what is left before it is used.
+//
+//	┌───┬──────┬──────┬────────────┬────────┐
+//	│ l │ name │ form │ length (4) │ values │
+//	└───┴──────┴──────┴────────────┴────────┘
+//	 1 B  l B    1 B      4 B       length B
 func nextColumn(b []byte) (col packedColumn, rest []byte, err error) {
 	name := 1 + int(b[0])
 	if len(b) < name+5 {
@@ -131,6 +143,8 @@ func nextColumn(b []byte) (col packedColumn, rest []byte, err error) {
 	return col, b[n:], nil
 }
 
+// unpackColumn fills one field of all rows. Values that end early, and bytes behind the last value,
+// are errPacked: either means that writer and reader disagree about the rows.
 func unpackColumn[T any](f *accessor[T], col packedColumn, rows []T) error {
 	values := rows
 	switch {
@@ -153,6 +167,8 @@ func unpackColumn[T any](f *accessor[T], col packedColumn, rows []T) error {
 
 // How the values of each kind are packed, and unpacked from b, of which the rest is returned.
 
+// packWhole writes differences: a number near the one before takes one byte. The difference of two
+// 64-bit numbers may overflow; unpackWhole overflows back.
 func packWhole[T any, N ~int | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64](at func(*T) *N) func([]byte, []T) []byte {
 	return func(b []byte, rows []T) []byte {
 		last := uint64(0)
@@ -170,6 +186,7 @@ func packWhole[T any, N ~int | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64](at
 	}
 }
 
+// unpackWhole refuses a number that the field cannot hold, in place of cutting it.
 func unpackWhole[T any, N ~int | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64](at func(*T) *N) func([]byte, []T) ([]byte, error) {
 	return func(b []byte, rows []T) ([]byte, error) {
 		last := uint64(0)
@@ -187,7 +204,7 @@ func unpackWhole[T any, N ~int | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64](
 			last += step>>1 ^ -(step & 1)
 			n := N(last)
 			if uint64(n) != last {
-				return nil, misfit[N](last)
+				return nil, misfitError[N](last)
 			}
 			*at(&rows[i]) = n
 		}
@@ -195,6 +212,7 @@ func unpackWhole[T any, N ~int | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64](
 	}
 }
 
+// packFlags takes a byte for each flag. A column of flags is sent only if one of them is set.
 func packFlags[T any](at func(*T) *bool) func([]byte, []T) []byte {
 	return func(b []byte, rows []T) []byte {
 		for i := range rows {
@@ -208,6 +226,7 @@ func packFlags[T any](at func(*T) *bool) func([]byte, []T) []byte {
 	}
 }
 
+// unpackFlags takes every byte but 0 for true.
 func unpackFlags[T any](at func(*T) *bool) func([]byte, []T) ([]byte, error) {
 	return func(b []byte, rows []T) ([]byte, error) {
 		if len(b) < len(rows) {
@@ -220,6 +239,7 @@ func unpackFlags[T any](at func(*T) *bool) func([]byte, []T) ([]byte, error) {
 	}
 }
 
+// packReals takes eight bytes for each: a score must be the same on both sides.
 func packReals[T any](at func(*T) *float64) func([]byte, []T) []byte {
 	return func(b []byte, rows []T) []byte {
 		for i := range rows {
@@ -229,6 +249,7 @@ func packReals[T any](at func(*T) *float64) func([]byte, []T) []byte {
 	}
 }
 
+// unpackReals is the inverse of packReals.
 func unpackReals[T any](at func(*T) *float64) func([]byte, []T) ([]byte, error) {
 	return func(b []byte, rows []T) ([]byte, error) {
 		if len(b) < 8*len(rows) {
@@ -241,6 +262,7 @@ func unpackReals[T any](at func(*T) *float64) func([]byte, []T) ([]byte, error) 
 	}
 }
 
+// packTexts writes all lengths before the first text, so that a reader can make one string of all.
 func packTexts[T any](at func(*T) *string) func([]byte, []T) []byte {
 	return func(b []byte, rows []T) []byte {
 		for i := range rows {
@@ -287,6 +309,7 @@ func unpackTexts[T any](at func(*T) *string) func([]byte, []T) ([]byte, error) {
 	}
 }
 
+// packSpans writes one number more than there are spans, because nil differs from an empty list.
 func packSpans[T any](at func(*T) *[][2]uint32) func([]byte, []T) []byte {
 	return func(b []byte, rows []T) []byte {
 		for i := range rows {
@@ -304,6 +327,8 @@ func packSpans[T any](at func(*T) *[][2]uint32) func([]byte, []T) []byte {
 	}
 }
 
+// unpackSpans leaves nil where there is none: the rows are new. The number of spans is compared
+// with the bytes that are left before memory is taken for them.
 func unpackSpans[T any](at func(*T) *[][2]uint32) func([]byte, []T) ([]byte, error) {
 	return func(b []byte, rows []T) (left []byte, err error) {
 		for i := range rows {
@@ -322,7 +347,7 @@ func unpackSpans[T any](at func(*T) *[][2]uint32) func([]byte, []T) ([]byte, err
 						return nil, errPacked
 					}
 					if v > math.MaxUint32 {
-						return nil, misfit[uint32](v)
+						return nil, misfitError[uint32](v)
 					}
 					spans[j][end], b = uint32(v), b[k:]
 				}
@@ -333,6 +358,7 @@ func unpackSpans[T any](at func(*T) *[][2]uint32) func([]byte, []T) ([]byte, err
 	}
 }
 
+// packCosines is a column of its own kind, because a cosine may be absent, which is not 0.
 func packCosines(b []byte, rows []store.Candidate) []byte {
 	for i := range rows {
 		if c := rows[i].Cosine; c != nil {
@@ -344,6 +370,8 @@ func packCosines(b []byte, rows []store.Candidate) []byte {
 	return b
 }
 
+// unpackCosines takes one array for all cosines of the table and points into it: a candidate that
+// is kept keeps the array.
 func unpackCosines(b []byte, rows []store.Candidate) ([]byte, error) {
 	values := make([]float64, len(rows))
 	for i := range rows {

@@ -88,6 +88,13 @@ type Status struct {
 	State    string        `json:"state,omitempty"` // "": it serves; opening: it is about to; closing: it is about to end
 }
 
+// callError is what a frameError holds. Value is what the call gives beside its error, as a message of
+// its own.
+type callError struct {
+	Err   error
+	Value []byte
+}
+
 // refusal is why a request was not taken for a call. Nothing was done.
 type refusal struct {
 	Code    string  `json:"code"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/http1"
@@ -54,7 +55,7 @@ func noMethod(name string) *refused {
 // reads the answer. alive ends when the client leaves.
 func (s *Server) makeCall(alive context.Context, m method, h callHead, ask []byte, progress func(string, uint64, uint64)) ([]byte, error) {
 	if !s.begins() {
-		return nil, closing()
+		return nil, refuseClosing()
 	}
 	defer s.calls.Done()
 	sess := s.find(h.session)
@@ -108,44 +109,88 @@ func readAsk(e *http1.Exchange) ([]byte, error) {
 }
 
 // reply is the answer to a call on its way.
+//
+// A job must not wait for the client that it reports to: a client that was stopped would hold up the
+// job, what the job has locked, and a server that drains. So tell writes the reports, in a goroutine
+// of its own, and end waits for it when the job is over. Nobody else writes meanwhile.
 type reply struct {
 	// write sends frames, or refuses the call, which is for the first write only. all: nothing was
 	// written before, and nothing follows.
 	write  func(frames []byte, no *refused, all bool) error
 	begun  bool
-	failed error     // of the last write
-	told   time.Time // when progress was written last
+	failed error // of the last write
+
+	mu      sync.Mutex    // guards the fields below
+	reports chan []byte   // to be written; nil: there was none
+	told    chan struct{} // closed when all reports are written
+	last    time.Time     // when a report was made last
+	over    bool
 }
 
-// send writes frames or a refusal. After a failed write nothing that follows can arrive, so only
-// the first error is kept.
+// send writes frames or a refusal. After a failed write nothing that follows can arrive, and each
+// further write would wait for its whole deadline.
 func (r *reply) send(frames []byte, no *refused, last bool) {
+	if r.failed != nil {
+		return
+	}
 	all := last && !r.begun
 	r.begun = true
-	if err := r.write(frames, no, all); r.failed == nil {
-		r.failed = err
-	}
+	r.failed = r.write(frames, no, all)
 }
 
 // progressEvery limits reports of progress, so that a slow listener does not slow a fast job.
 const progressEvery = 20 * time.Millisecond
 
-// progress sends a report of a job, unless one was sent a moment ago.
+// reportsWaiting is how many reports wait for a client that does not read; further ones are dropped.
+const reportsWaiting = 64
+
+// progress has a report of a job sent, unless one was sent a moment ago. It does not wait.
 func (r *reply) progress(what string, done, total uint64) {
-	if now := time.Now(); done != total && now.Sub(r.told) < progressEvery {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if r.over || done != total && now.Sub(r.last) < progressEvery {
 		return
-	} else {
-		r.told = now
 	}
+	r.last = now
 	message, err := packFrame(frameProgress, progress{what, done, total})
-	if err == nil {
+	if err != nil {
+		return
+	}
+	if r.reports == nil {
+		r.reports, r.told = make(chan []byte, reportsWaiting), make(chan struct{})
+		go r.tell(r.reports)
+	}
+	select {
+	case r.reports <- message:
+	default:
+	}
+}
+
+// tell writes reports until the job is over.
+func (r *reply) tell(reports <-chan []byte) {
+	defer close(r.told)
+	for message := range reports {
 		r.send(message, nil, false)
+	}
+}
+
+// settle waits until the reports are written. None is made afterwards.
+func (r *reply) settle() {
+	r.mu.Lock()
+	r.over = true
+	reports, told := r.reports, r.told
+	r.mu.Unlock()
+	if reports != nil {
+		close(reports)
+		<-told
 	}
 }
 
 // end writes the answer, or the error. A call that was refused by its session, or cannot be read,
 // was not made.
 func (r *reply) end(given []byte, err error) {
+	r.settle()
 	var no *refused
 	var bad *malformed
 	switch {
@@ -159,9 +204,14 @@ func (r *reply) end(given []byte, err error) {
 		r.send(nil, &refused{400, refusal{Code: refusedBody, Message: bad.Error()}}, true)
 		return
 	}
-	message, failed := packFrame(frameError, struct{ Err error }{err})
+	var beside *partial
+	out := callError{Err: err}
+	if errors.As(err, &beside) {
+		out = callError{beside.error, beside.value}
+	}
+	message, failed := packFrame(frameError, out)
 	if failed != nil {
-		message, _ = packFrame(frameError, struct{ Err error }{&sent{text: err.Error()}})
+		message, _ = packFrame(frameError, callError{Err: &sent{text: err.Error()}})
 	}
 	r.send(message, nil, true)
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/http1"
+	"github.com/ctxpage/ctxpage/internal/jsontext"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -42,6 +43,9 @@ type ServerOptions struct {
 const (
 	defaultLease   = 10 * time.Second
 	defaultClients = 256
+	// maxConns bounds the open connections, so that a program which opens them without end does not
+	// take the descriptors that the files need. A client has at most maxStreams that are idle.
+	maxConns = 2048
 	// frameTime bounds the transfer of a request, and of each part of an answer. Slower peers are disconnected.
 	frameTime = 30 * time.Second
 )
@@ -111,7 +115,7 @@ func Prepare(opts ServerOptions) (*Server, error) {
 		Min: opts.protocol[0], Max: opts.protocol[1], PID: os.Getpid(), Program: opts.Program, Since: opts.Now().UTC(), Lease: opts.Lease, State: stateOpening,
 	}}
 	s.drained, s.drain = context.WithCancel(background)
-	s.http = &http1.Server{Handle: s.answer, Patience: opts.patience, Reading: frameTime}
+	s.http = &http1.Server{Handle: s.answer, Patience: opts.patience, Reading: frameTime, Conns: maxConns}
 	return s, nil
 }
 
@@ -271,10 +275,7 @@ func (s *Server) serveWait(e *http1.Exchange) {
 // the status, from which it says which program to end.
 func (s *Server) serveHello(e *http1.Exchange) {
 	var h hello
-	b, err := io.ReadAll(io.LimitReader(e.Body, maxHello))
-	if err == nil {
-		err = json.Unmarshal(b, &h)
-	}
+	_, err := readJSON(e, &h)
 	if err != nil {
 		refuse(e, &refused{400, refusal{Code: refusedBody, Message: "a hello is JSON with min, max, pid and program: " + err.Error()}})
 		return
@@ -312,47 +313,68 @@ func (s *Server) opened(e *http1.Exchange) bool {
 // serveBackup copies the database for a client that may speak no protocol of this server.
 func (s *Server) serveBackup(e *http1.Exchange) {
 	var q backupAsk
-	b, err := io.ReadAll(io.LimitReader(e.Body, maxHello))
-	if err == nil {
-		err = json.Unmarshal(b, &q)
+	b, err := readJSON(e, &q)
+	if err == nil && !filepath.IsAbs(q.Path) {
+		err = fmt.Errorf("got %.200q", b)
 	}
-	if err != nil || !filepath.IsAbs(q.Path) {
-		refuse(e, &refused{400, refusal{Code: refusedBody, Message: fmt.Sprintf("a backup is JSON with path, an absolute one: got %.200q", b)}})
+	if err != nil {
+		refuse(e, &refused{400, refusal{Code: refusedBody, Message: "a backup is JSON with path, an absolute one: " + err.Error()}})
 		return
 	}
 	e.Listen()
 	if !s.opened(e) {
 		return
 	}
-	if !s.begins() {
-		refuse(e, closing())
-		return
-	}
-	defer s.calls.Done()
-	ctx, cancel := context.WithCancel(e.Ctx)
-	defer cancel()
-	defer context.AfterFunc(s.drained, cancel)()
-	rep, err := s.store.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: q.Path}, nil)
-	done := backupDone{Bytes: rep.Bytes}
-	if err == nil {
-		head, bad := s.store.Head(ctx)
-		done.Head, err = head.String(), bad
-	}
+	done, err := s.backup(e.Ctx, q.Path)
 	if err != nil {
-		refuse(e, &refused{500, refusal{Code: refusedBackup, Message: err.Error()}})
+		refuse(e, err)
 		return
 	}
 	writeJSON(e, 200, done)
 }
 
+// backup copies the database. A server that drains waits for it, not for the client that reads the
+// answer.
+func (s *Server) backup(alive context.Context, path string) (done backupDone, err error) {
+	if !s.begins() {
+		return done, refuseClosing()
+	}
+	defer s.calls.Done()
+	ctx, cancel := context.WithCancel(alive)
+	defer cancel()
+	defer context.AfterFunc(s.drained, cancel)()
+	rep, err := s.store.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: path}, nil)
+	done.Bytes = rep.Bytes
+	if err == nil {
+		head, bad := s.store.Head(ctx)
+		done.Head, err = head.String(), bad
+	}
+	if err != nil {
+		err = &refused{500, refusal{Code: refusedBackup, Message: err.Error()}}
+	}
+	return done, err
+}
+
 // maxHello bounds a hello.
 const maxHello = 64 << 10
+
+// readJSON reads a request that every version understands, and the fields that this one knows.
+func readJSON(e *http1.Exchange, into any) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(e.Body, maxHello))
+	if err == nil {
+		err = json.Unmarshal(b, into)
+	}
+	if err == nil {
+		err = jsontext.KnownFields(b, into)
+	}
+	return b, err
+}
 
 // errClosing is returned for a call that arrived while the server was closing, or was cancelled by that. It was not made.
 var errClosing = errors.New("ctxpage: the server is closing")
 
-// closing is the refusal of a server that is about to end.
-func closing() *refused {
+// refuseClosing is the refusal of a server that is about to end.
+func refuseClosing() *refused {
 	return &refused{503, refusal{Code: refusedClosing, Message: errClosing.Error()}}
 }
 
@@ -361,7 +383,7 @@ func (s *Server) begin() (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.drained.Err() != nil {
-		return nil, closing()
+		return nil, refuseClosing()
 	}
 	if len(s.sessions) >= s.opts.MaxClients {
 		return nil, &refused{503, refusal{Code: refusedFull, Message: fmt.Sprintf("%d clients are served, which is the limit; close one", len(s.sessions))}}

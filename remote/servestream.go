@@ -13,7 +13,7 @@ import (
 // leaves ends the context of its call.
 
 // serveStream turns a connection into a stream and answers its calls until the client leaves or the
-// server ends.
+// server ends. Close cuts the connection, so a stream that waits for its next call ends too.
 func (s *Server) serveStream(e *http1.Exchange) {
 	if !e.Wants(streamProtocol) {
 		refuse(e, &refused{400, refusal{Code: refusedBody, Message: "expected the field Upgrade: " + streamProtocol}})
@@ -50,20 +50,20 @@ func (st *served) call() error {
 		_ = st.u.WriteAll(refusalFrame(&refused{400, refusal{Code: refusedBody, Message: err.Error()}}))
 		return err
 	}
-	m, ok := methods[h.name]
-	if !ok {
-		err = noMethod(h.name)
-		out := &reply{write: st.write}
-		out.end(nil, err)
-		return out.failed
-	}
 	ctx, end := context.WithCancel(background)
 	defer end()
+	// Listen comes before the name is looked up: it ends the deadline of the request.
 	if err := st.u.Listen(end); err != nil {
 		return err
 	}
 	out := &reply{write: st.write}
-	given, err := st.s.makeCall(ctx, m, h, ask, out.progress)
+	m, ok := methods[h.name]
+	var given []byte
+	if ok {
+		given, err = st.s.makeCall(ctx, m, h, ask, out.progress)
+	} else {
+		err = noMethod(h.name)
+	}
 	st.u.Answered()
 	out.end(given, err)
 	return out.failed

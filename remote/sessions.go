@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,19 +25,19 @@ import (
 // twice. It ends with the client's goodbye, or when the client was silent for longer than the
 // lease.
 type session struct {
-	id     string
-	lease  time.Duration
-	lapse  func(*session) // ends it at the server
-	mu     sync.Mutex
-	busy   int // calls under way
-	gone   bool
-	timer  *time.Timer
-	last   time.Time                     // when the last call ended
-	holds  map[store.Ticket]store.Ticket // the client's number → the store's
-	calls  map[uint64]*onceCall
-	order  []uint64 // of calls, the oldest first
-	forgot uint64   // the highest number of a call whose answer is not kept any more
-	waited sync.WaitGroup
+	id        string
+	lease     time.Duration
+	lapse     func(*session) // ends it at the server
+	mu        sync.Mutex
+	busy      int // calls under way
+	gone      bool
+	timer     *time.Timer
+	last      time.Time                     // when the last call ended
+	holds     map[store.Ticket]store.Ticket // the client's number → the store's
+	calls     map[uint64]*onceCall
+	callOrder []uint64 // of calls, the oldest first
+	forgot    uint64   // the highest number of a call whose answer is not kept any more
+	waited    sync.WaitGroup
 }
 
 // onceCall is a call that is made once. Its answer is kept for the client that asks again.
@@ -119,7 +120,8 @@ func (s *session) end(st store.Store) {
 }
 
 // hold takes a hold under the client's number for it; a number that has one is the same call, sent
-// again.
+// again. The store is asked under no lock, so the same call may be here twice: the second hold is
+// given back.
 func (s *session) hold(ctx context.Context, st store.Store, q holdAsk) error {
 	s.mu.Lock()
 	_, known := s.holds[q.Ticket]
@@ -196,26 +198,29 @@ func (s *session) run(ctx context.Context, number uint64, c *onceCall, run func(
 	return c.answer, c.err
 }
 
-// keep remembers a call, and forgets the oldest that is over when there are many.
+// keep remembers a call, and forgets the oldest that is over when there are many. A call that is
+// under way stays, and keeps no other: a backup of an hour must not keep the answers of a million
+// commits.
 func (s *session) keep(number uint64, c *onceCall) {
 	s.calls[number] = c
-	s.order = append(s.order, number)
-	for len(s.order) > keptCalls {
-		old := s.calls[s.order[0]]
-		if old != nil && !old.given {
+	s.callOrder = append(s.callOrder, number)
+	for len(s.callOrder) > keptCalls {
+		i := slices.IndexFunc(s.callOrder, func(n uint64) bool { c := s.calls[n]; return c == nil || c.given })
+		if i < 0 {
 			return
 		}
-		delete(s.calls, s.order[0])
-		s.forgot = max(s.forgot, s.order[0])
-		s.order = s.order[1:]
+		delete(s.calls, s.callOrder[i])
+		s.forgot = max(s.forgot, s.callOrder[i])
+		s.callOrder = slices.Delete(s.callOrder, i, i+1)
 	}
 }
 
 // giveUp makes sure that calls which their client does not wait for are over when it returns: those
-// under way are waited for, and those that are still to come will be refused.
+// under way are waited for, and those that are still to come will be refused. A number that is
+// refused in advance takes a place among the kept answers.
 func (s *session) giveUp(ctx context.Context, numbers []uint64) error {
 	for _, n := range numbers {
-		for over := false; !over; {
+		for settled := false; !settled; {
 			s.mu.Lock()
 			c := s.calls[n]
 			if c == nil {
@@ -229,7 +234,7 @@ func (s *session) giveUp(ctx context.Context, numbers []uint64) error {
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			over = c.given
+			settled = c.given
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/remote"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -17,43 +18,18 @@ import (
 // pipes is a listener without a socket, for a clock that is the test's. Once it is stuck, no connection passes a byte to
 // the server any more.
 type pipes struct {
-	conns chan net.Conn
-	ended chan struct{}
+	*dbtest.Pipes
 	stuck atomic.Bool
 }
 
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), ended: make(chan struct{})} }
+func newPipes() *pipes { return &pipes{Pipes: dbtest.NewPipes()} }
 
 func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.ended:
-		return nil, net.ErrClosed
+	c, err := p.Pipes.Accept()
+	if err != nil {
+		return nil, err
 	}
-}
-
-func (p *pipes) Close() error {
-	select {
-	case <-p.ended:
-	default:
-		close(p.ended)
-	}
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }
-
-func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case p.conns <- &silentConn{pipe{there}, p}:
-		return pipe{here}, nil
-	case <-p.ended:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return &silentConn{c, p}, nil
 }
 
 // silentConn takes what is sent to it and gives none of it to the server while the pipes are stuck, as a process that is
@@ -70,16 +46,6 @@ func (c *silentConn) Read(b []byte) (int, error) {
 			return n, err
 		}
 	}
-}
-
-// pipe writes nothing where there is nothing, as a socket does; that of net waits for a reader.
-type pipe struct{ net.Conn }
-
-func (c pipe) Write(b []byte) (int, error) {
-	if len(b) == 0 {
-		return 0, nil
-	}
-	return c.Conn.Write(b)
 }
 
 // slow is a store whose commits take a time.
@@ -100,7 +66,7 @@ func inBubble(t *testing.T, st store.Store, opts remote.ClientOptions, run func(
 		require.NoError(t, err)
 		p, done := newPipes(), make(chan error, 1)
 		go func() { done <- srv.Serve(p) }()
-		c, err := remote.Dial(t.Context(), "pipes", remote.Through(opts, p.dial))
+		c, err := remote.Dial(t.Context(), "pipes", remote.Through(opts, p.Dial))
 		require.NoError(t, err)
 		run(t, p, c)
 		require.NoError(t, c.Close())

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -43,7 +45,8 @@ func ShortSocketPath(path string) (string, error) {
 }
 
 // resolved is the absolute path without links. The file need not be there: then the links of its
-// directory are resolved.
+// directory are resolved. Two paths to one database must give one name, or a client would look for
+// its server under another one.
 func resolved(path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -75,22 +78,26 @@ func shortPath(path string) (string, error) {
 	return filepath.Join(dir, fmt.Sprintf("ctxpage-%x-%x.sock", uint64(sys.Dev), sys.Ino)), nil
 }
 
-// nameRoom is what a short name takes: two numbers of 16 digits and what stands around them.
-const nameRoom = 48
+// nameOverhead is the length of a short name: two numbers of 16 digits and the characters around them.
+const nameOverhead = 48
 
-// runtimeDir returns a directory that only this user can use.
+// runtimeDir returns a directory that only this user can use. The variable often names one that is
+// not there or that is another user's, as in a cron job or under sudo: then /tmp serves. Clients
+// that were started with another value find the socket all the same: the lock file names it.
 func runtimeDir() (string, error) {
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && len(dir)+nameRoom <= maxSocketPath {
-		return dir, private(dir)
+	dir := os.Getenv("XDG_RUNTIME_DIR")
+	if filepath.IsAbs(dir) && len(dir)+nameOverhead <= maxSocketPath && private(dir) == nil && unix.Access(dir, unix.W_OK|unix.X_OK) == nil {
+		return dir, nil
 	}
-	dir := "/tmp/ctxpage-" + strconv.Itoa(os.Geteuid())
+	dir = "/tmp/ctxpage-" + strconv.Itoa(os.Geteuid())
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("ctxpage: directory of sockets: %w", err)
 	}
 	return dir, private(dir)
 }
 
-// private refuses a directory that another user owns or can enter.
+// private refuses a directory that another user owns or can enter. In a directory that others can
+// write they could put a socket of their own in the place of this one.
 func private(dir string) error {
 	st, err := os.Lstat(dir)
 	if err != nil {
@@ -135,17 +142,31 @@ func listen(path string, peer func(*net.UnixConn) (peerID, error)) (net.Listener
 	if err != nil {
 		return nil, fmt.Errorf("ctxpage: socket: %w", err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil { // for systems that do not take it from the socket
+	err = os.Chmod(path, 0o600) // for systems that do not take it from the socket
+	made, statErr := os.Lstat(path)
+	if err := errors.Join(err, statErr); err != nil {
 		_ = l.Close()
 		return nil, fmt.Errorf("ctxpage: socket: %w", err)
 	}
-	return &listener{l.(*net.UnixListener), peer}, nil
+	return &listener{l.(*net.UnixListener), path, made, peer}, nil
 }
 
-// listener accepts connections of this user only.
+// listener accepts connections of this user only. A permission of 0600 is not enough on its own:
+// some systems ignore the mode of a socket, and root passes it.
 type listener struct {
 	*net.UnixListener
+	path string
+	made fs.FileInfo
 	peer func(*net.UnixConn) (peerID, error)
+}
+
+// Close removes the socket. One that another process has made at the path since then stays: the
+// files may have been replaced by another database, which has an owner of its own.
+func (l *listener) Close() error {
+	if now, err := os.Lstat(l.path); err == nil && !os.SameFile(l.made, now) {
+		l.SetUnlinkOnClose(false)
+	}
+	return l.UnixListener.Close()
 }
 
 // Accept closes the connections of others.

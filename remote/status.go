@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/ctxpage/ctxpage/internal/http1"
 )
@@ -20,7 +21,7 @@ func GetStatus(ctx context.Context, path string, opts ClientOptions) (Status, er
 // has ended. A server inside a program with other work refuses.
 func Stop(ctx context.Context, path string, opts ClientOptions) (Status, error) {
 	return withoutSession(ctx, path, opts, func(ctx context.Context, h *http1.Client) (Status, error) {
-		return plain(ctx, h, "POST", "stop", 202)
+		return requestStatus(ctx, h, "POST", "stop", 202)
 	})
 }
 
@@ -42,10 +43,10 @@ func Backup(ctx context.Context, path, out string, opts ClientOptions) (bytes in
 		return 0, "", err
 	}
 	opts.Socket = func() string { return path }
-	c := &Client{path: path, opts: opts, http: &http1.Client{Dial: dialer(opts)}}
+	c := &Client{path: path, opts: opts, http: &http1.Client{Dial: dialer(opts, new(atomic.Int64))}}
 	defer c.http.CloseIdle()
 	var done backupDone
-	err = c.watch(ctx, "POST", "/backup", http1.Header{{Name: "content-type", Value: jsonType}}, ask, func(res *http1.Response) error {
+	err = c.request(ctx, "POST", "/backup", http1.Header{{Name: "content-type", Value: jsonType}}, ask, func(res *http1.Response) error {
 		if res.Status != 200 {
 			return readRefusal(res)
 		}
@@ -64,7 +65,7 @@ func withoutSession(ctx context.Context, path string, opts ClientOptions, do fun
 		return Status{}, err
 	}
 	opts.Socket = func() string { return path }
-	c := &Client{path: path, opts: opts, http: &http1.Client{Dial: dialer(opts)}}
+	c := &Client{path: path, opts: opts, http: &http1.Client{Dial: dialer(opts, new(atomic.Int64))}}
 	defer c.http.CloseIdle()
 	short, cancel := context.WithTimeout(ctx, opts.Answer)
 	defer cancel()
@@ -77,11 +78,11 @@ func withoutSession(ctx context.Context, path string, opts ClientOptions, do fun
 
 // status asks for the status.
 func status(ctx context.Context, h *http1.Client) (Status, error) {
-	return plain(ctx, h, "GET", "status", 200)
+	return requestStatus(ctx, h, "GET", "status", 200)
 }
 
-// plain makes a request that every version of the server answers with its status.
-func plain(ctx context.Context, h *http1.Client, verb, path string, want int) (is Status, err error) {
+// requestStatus makes a request that every version of the server answers with its status.
+func requestStatus(ctx context.Context, h *http1.Client, verb, path string, want int) (is Status, err error) {
 	res, err := h.Do(ctx, verb, "/"+path, nil, nil)
 	if err != nil {
 		return is, err

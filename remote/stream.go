@@ -74,7 +74,7 @@ func readCall(r io.Reader, scratch *[frameHeader + maxCallHead]byte) (h callHead
 func refusalFrame(no *refused) []byte {
 	b, err := json.Marshal(no.refusal)
 	if err != nil {
-		b = nil // the client finds that it is none of ours
+		b = nil // the client finds that it is no refusal
 	}
 	var out bytes.Buffer
 	appendFrame(&out, frameRefused, b)
@@ -85,7 +85,7 @@ func refusalFrame(no *refused) []byte {
 func parseRefusal(status int, b []byte) error {
 	no := &refused{status: status}
 	if err := json.Unmarshal(b, &no.refusal); err != nil || no.Code == "" {
-		return fmt.Errorf("ctxpage: an answer of status %d that is none of ours: %.200q", status, b)
+		return fmt.Errorf("ctxpage: got status %d, expected the answer of a ctxpage server; it says %.200q", status, b)
 	}
 	return no
 }

@@ -11,10 +11,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/http1"
 	"github.com/ctxpage/ctxpage/storetest"
 )
@@ -28,27 +30,39 @@ type rawStream struct {
 
 func newRawStream(t *testing.T, opts ServerOptions) *rawStream {
 	t.Helper()
-	mem, err := storetest.NewMemory(storetest.Config{Now: time.Now})
-	require.NoError(t, err)
 	dir, err := os.MkdirTemp("", "ctxpage") // short enough for a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "s")
-	srv, err := NewServer(context.Background(), mem, opts)
-	require.NoError(t, err)
 	l, err := Listen(path)
+	require.NoError(t, err)
+	return rawStreamOn(t, opts, l, func(context.Context) (net.Conn, error) { return net.Dial("unix", path) })
+}
+
+// newPipedStream makes one in a bubble of synctest, whose clock no load moves.
+func newPipedStream(t *testing.T, opts ServerOptions) *rawStream {
+	t.Helper()
+	l := dbtest.NewPipes()
+	return rawStreamOn(t, opts, l, l.Dial)
+}
+
+func rawStreamOn(t *testing.T, opts ServerOptions, l net.Listener, dial func(context.Context) (net.Conn, error)) *rawStream {
+	t.Helper()
+	mem, err := storetest.NewMemory(storetest.Config{Now: time.Now})
+	require.NoError(t, err)
+	srv, err := NewServer(context.Background(), mem, opts)
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	t.Cleanup(func() { require.NoError(t, srv.Close()); require.NoError(t, <-done) })
 	sess, err := srv.begin()
 	require.NoError(t, err)
-	hc := &http1.Client{Dial: func(context.Context) (net.Conn, error) { return net.Dial("unix", path) }}
+	hc := &http1.Client{Dial: dial}
 	conn, r, res, err := hc.Upgrade(context.Background(), streamPath, streamProtocol, nil)
 	require.NoError(t, err)
 	require.Nil(t, res)
 	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
 	return &rawStream{conn, r, sess.id}
 }
 
@@ -123,16 +137,40 @@ func TestStreamThatStops(t *testing.T) {
 	for _, n := range []int{1, frameHeader, frameHeader + 3, len(whole) - 3, len(whole) - 1} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
-			s := newRawStream(t, ServerOptions{patience: short})
-			time.Sleep(2 * short)
-			kind, _ := s.says(t, callHead{1, s.session, "Stat"}, []byte{fixMap})
-			require.EqualValues(t, frameEnd, kind, "it was quiet")
-			begun := time.Now()
-			_, err := io.WriteString(s, whole[:n])
-			require.NoError(t, err)
-			_, err = io.Copy(io.Discard, s.r)
-			require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
-			require.GreaterOrEqual(t, time.Since(begun), short)
+			synctest.Test(t, func(t *testing.T) {
+				s := newPipedStream(t, ServerOptions{patience: short})
+				time.Sleep(2 * short)
+				kind, _ := s.says(t, callHead{1, s.session, "Stat"}, []byte{fixMap})
+				require.EqualValues(t, frameEnd, kind, "it was quiet")
+				begun := time.Now()
+				_, err := io.WriteString(s, whole[:n])
+				require.NoError(t, err)
+				_, err = io.Copy(io.Discard, s.r)
+				require.NoError(t, err)
+				require.Equal(t, short, time.Since(begun))
+			})
 		})
 	}
+}
+
+// A call that is not known and came in two parts leaves no deadline behind: the stream may be quiet for as long as before.
+func TestStreamAfterUnknownCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const short = 200 * time.Millisecond
+		s := newPipedStream(t, ServerOptions{patience: short})
+		unknown := append(appendCall(nil, callHead{1, s.session, "Nothing"}), framed(frameEnd, []byte{fixMap})...)
+		_, err := s.Write(unknown[:3])
+		require.NoError(t, err)
+		time.Sleep(short / 4)
+		_, err = s.Write(unknown[3:])
+		require.NoError(t, err)
+		kind, b, err := readMessage(s.r, maxAnswer, nil)
+		require.NoError(t, err)
+		require.EqualValues(t, frameRefused, kind)
+		require.Equal(t, refusedMethod, parseRefusal(0, b).(*refused).Code)
+		time.Sleep(2 * short)
+		kind, _ = s.says(t, callHead{2, s.session, "Stat"}, []byte{fixMap})
+		require.EqualValues(t, frameEnd, kind)
+	})
 }

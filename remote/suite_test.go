@@ -133,12 +133,7 @@ func (f *onFiles) Crash(t testing.TB, st store.Store) {
 	was := f.path
 	f.n++
 	f.path = filepath.Join(filepath.Dir(was), "copy-"+string(rune('a'+f.n)))
-	for _, part := range []string{"-wal", "-manifest"} {
-		require.NoError(t, os.CopyFS(f.path+part, os.DirFS(was+part)))
-	}
-	b, err := os.ReadFile(was)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(f.path, b, 0o600))
+	require.NoError(t, dbtest.Copy(was, f.path))
 	t.Cleanup(func() { _ = st.Close() })
 }
 

@@ -17,7 +17,9 @@ import (
 // reader does not know is left out.
 type table []store.Candidate
 
-// pageTable is a list of the pages of a leaf, sent in the same way. Ranges are Spans.
+// pageTable is a list of the pages of a leaf, sent in the same way. Ranges are Spans. A list of
+// structs, as servers of protocol 2 expect of the pages, has the names of its fields again in each
+// row.
 type pageTable []manifest.Page
 
 var candidateFields = []accessor[store.Candidate]{

@@ -87,7 +87,7 @@ func (v *validator) step(i int, m *Message) error {
 	if v.provider == ProviderText {
 		return nil
 	}
-	for _, check := range []func(int, *Message) error{v.order, v.fields, v.content, v.calls} {
+	for _, check := range []func(int, *Message) error{v.checkSequence, v.fields, v.content, v.calls} {
 		if err := check(i, m); err != nil {
 			return err
 		}
@@ -95,8 +95,9 @@ func (v *validator) step(i int, m *Message) error {
 	return nil
 }
 
-// order: results right behind their call, then the provider's own rules.
-func (v *validator) order(i int, m *Message) error {
+// checkSequence checks the order of messages: results directly after their call, then the provider's
+// own rules.
+func (v *validator) checkSequence(i int, m *Message) error {
 	if m.Role == RoleTool {
 		at := slices.Index(v.pending, m.ToolCallID)
 		if at < 0 {

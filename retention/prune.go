@@ -26,7 +26,8 @@ type agedIn struct {
 var errYoung = errors.New("the leaf is younger than every rule")
 
 // prune removes the bodies of old leaves, those of one rule together. It cuts the log, so that they are not in it either, and
-// writes the segments of the archive that had them anew. Leaves of batches that wait for review stay.
+// writes the segments of the archive that had them anew. Leaves of batches that wait for review stay, and so do those of
+// promotions: only they tell an erase which copies of an artefact there are.
 func (r *run) prune() error {
 	least, ok := r.youngest()
 	if !ok {
@@ -48,7 +49,7 @@ func (r *run) prune() error {
 		if at.After(least) {
 			return errYoung
 		}
-		if leaf.Pruned != nil || !manifest.Prunable(leaf.Type) || !below(leaf.Scope, r.o.Scope) || waits[leaf.Batch] {
+		if leaf.Pruned != nil || !manifest.Prunable(leaf.Type) || leaf.Type == manifest.TypePromote || !below(leaf.Scope, r.o.Scope) || waits[leaf.Batch] {
 			return nil
 		}
 		rule := r.rules(leaf.Scope).Prune

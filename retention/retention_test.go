@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/retention"
 	"github.com/ctxpage/ctxpage/store"
@@ -346,7 +347,7 @@ func TestMaintain(t *testing.T) {
 	require.NoError(t, err, "off by default")
 	require.NoError(t, db.Close())
 	db = open(time.Hour)
-	require.Eventually(t, func() bool { _, err := db.Scope("acme").Get(t.Context(), "a"); return err != nil }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := db.Scope("acme").Get(t.Context(), "a"); return err != nil }, time.Minute, 5*time.Millisecond)
 	require.NoError(t, db.Close())
 	_, err = ctxpage.Open(path, ctxpage.Options{Maintain: -1})
 	require.ErrorIs(t, err, ctxpage.ErrInvalid)
@@ -392,4 +393,19 @@ func TestPrune(t *testing.T) {
 	_, err = w.db.Manifests().Verify(ctx, &head, nil)
 	require.NoError(t, err)
 	require.Empty(t, w.run(retention.Options{}).Items, "a second run finds nothing")
+}
+
+// TestPruneKeepsPromotions: only the leaf of a promotion tells an erase that there is a copy.
+func TestPruneKeepsPromotions(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	w.set("acme", retention.Policy{Prune: 30 * day})
+	w.put("acme/ann", "fact", store.KindFact)
+	_, err := w.db.Promote(ctx, store.Ref{Scope: "acme/ann", ID: "fact"}, "acme", "op")
+	require.NoError(t, err)
+	w.now = w.now.Add(40 * 24 * time.Hour)
+	require.NotEmpty(t, w.run(retention.Options{By: "ann"}).Items)
+	rep, err := w.db.Erase(ctx, erase.Request{Scope: "acme/ann", By: "desk", Reason: "asked", DryRun: true})
+	require.NoError(t, err)
+	require.Contains(t, rep.Erased, erase.Item{Ref: "acme:fact", Kind: "fact", Versions: 1, Why: "promoted from acme/ann:fact"})
 }

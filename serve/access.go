@@ -71,10 +71,12 @@ type caller struct {
 	s     *ctxpage.Scope
 }
 
-// key is a caller that said hello. It ends with bye, or when it is not used for the lease.
+// key is a caller that said hello. It ends with bye, or when no call used it for the lease: then
+// its open transactions are rolled back. The lease begins anew when a call starts, not when it
+// ends: a caller of a call that is longer than the lease says hello again after it. Guarded by
+// Server.mu; the caller in it never changes, so a call uses it without a lock.
 type key struct {
 	caller
-	most  Role // that it was granted
 	timer *time.Timer
 }
 
@@ -88,7 +90,8 @@ func (s *Server) granted(r *http.Request) (Role, error) {
 	if len(s.opts.Tokens) == 0 {
 		return s.opts.Grant, nil
 	}
-	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	scheme, given, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	ok = ok && strings.EqualFold(scheme, "Bearer") // in any case, as RFC 9110 says
 	role, found := Role(0), false
 	for token, most := range s.opts.Tokens { // all are compared, so that the time tells nothing
 		if subtle.ConstantTimeCompare([]byte(given), []byte(token)) == 1 {
@@ -108,7 +111,7 @@ func localHost(host string) bool {
 	}
 	host = strings.Trim(host, "[]")
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
 // callerOf finds the caller: the owner of the key, or the one that the headers name.
@@ -123,7 +126,10 @@ func (s *Server) callerOf(r *http.Request, most Role) (*caller, error) {
 	return s.bind(helloIn{Scope: h.Get(headerScope), Actor: h.Get(headerActor), Role: h.Get(headerRole)}, most)
 }
 
-// holder is the caller of a key. Headers beside it cannot change what the key is bound to.
+// holder is the caller of a key. Headers beside it cannot change what the key is bound to: a
+// program that forwards a model's headers would otherwise let the model name its scope. A key of a
+// higher role than the connection may have is answered like an unknown one, so nobody learns that
+// it exists.
 func (s *Server) holder(id string, h http.Header, most Role) (*caller, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,12 +146,15 @@ func (s *Server) holder(id string, h http.Header, most Role) (*caller, error) {
 	return &k.caller, nil
 }
 
+// helloIn is what a caller says of itself. The headers of a call without a key have the same three
+// fields, so both ways end in bind.
 type helloIn struct {
 	Scope string `json:"scope" jsonschema:"the scope to work in; its ancestors can be read too"`
 	Actor string `json:"actor,omitempty" jsonschema:"name of the caller, for manifests and reviews; default: the scope"`
 	Role  string `json:"role,omitempty" jsonschema:"agent (default), host or operator"`
 }
 
+// helloOut is a key, and what it is bound to as the server understood it: with defaults filled in.
 type helloOut struct {
 	Key     string `json:"key" jsonschema:"send it as the header Ctxpage-Key with each call"`
 	Scope   string `json:"scope"`
@@ -155,7 +164,9 @@ type helloOut struct {
 	Lease   int    `json:"lease_s" jsonschema:"seconds without a call after which the key ends"`
 }
 
-// bind makes a caller, or says why there cannot be one.
+// bind makes a caller, or says why there cannot be one. It is the only place where a role becomes
+// rights: an agent gets a gated Scope, so its writes pass the gate whatever call it makes. A check
+// in each call was rejected: a call that is added later could forget it.
 func (s *Server) bind(in helloIn, most Role) (*caller, error) {
 	role, err := Agent, error(nil)
 	if in.Role != "" {
@@ -186,7 +197,8 @@ func (s *Server) bind(in helloIn, most Role) (*caller, error) {
 	return &caller{scope: in.Scope, actor: actor, role: role, s: s.db.Scope(in.Scope, opts...)}, nil
 }
 
-// hello gives a caller a key.
+// hello gives a caller a key: 128 random bits in hexadecimal, which cannot be guessed. Whoever
+// shows the key is the caller, so it is as secret as a token.
 func (s *Server) hello(in helloIn, most Role) (helloOut, error) {
 	c, err := s.bind(in, most)
 	if err != nil {
@@ -205,11 +217,13 @@ func (s *Server) hello(in helloIn, most Role) (helloOut, error) {
 	if len(s.keys) >= maxKeys {
 		return helloOut{}, refuse("full", fmt.Sprintf("%d keys are in use, which is the limit", len(s.keys)), "say bye when a key is no longer needed")
 	}
-	s.keys[c.key] = &key{caller: *c, most: most, timer: time.AfterFunc(s.opts.Lease, func() { s.bye(c.key) })}
+	s.keys[c.key] = &key{caller: *c, timer: time.AfterFunc(s.opts.Lease, func() { s.bye(c.key) })}
 	return helloOut{c.key, c.scope, c.actor, c.role.String(), Version, int(s.opts.Lease / time.Second)}, nil
 }
 
-// bye ends a key and rolls back its open transactions.
+// bye ends a key and rolls back its open transactions. An unknown key is no error: bye may be
+// repeated. A begin that runs at the same moment may keep its transaction after this; its own lease
+// ends it.
 func (s *Server) bye(id string) {
 	s.mu.Lock()
 	k := s.keys[id]
@@ -230,7 +244,8 @@ func (s *Server) bye(id string) {
 	}
 }
 
-// dropKeys ends all keys and transactions.
+// dropKeys ends all keys and transactions. The maps are replaced under mu, so nobody else finds
+// what is rolled back here.
 func (s *Server) dropKeys() {
 	s.mu.Lock()
 	keys, open := s.keys, s.txns

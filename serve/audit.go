@@ -13,6 +13,10 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// Reads of the audit. An audit has the leaves of all scopes in one order, so every call here
+// filters: recorded and maySee are the two places that decide what a caller learns, and there is no
+// other way to a leaf.
+
 var auditCalls = []call{
 	unary("why", Agent, "Why a page was in a past context, or was not.", why),
 	unary("replay", Agent, "Render a past context again, byte for byte.", replay),
@@ -20,14 +24,16 @@ var auditCalls = []call{
 	stream("changes", Agent, "A stream of the audit leaves of the scope, one line each, until the caller disconnects.", changes),
 }
 
-// serves says whether callers may work in a scope.
+// serves says whether callers may work in a scope. The slash matters: a server for acme does not
+// serve acme2.
 func (s *Server) serves(scope string) bool {
 	w := s.opts.Within
 	return w == "" || scope == w || strings.HasPrefix(scope, w+"/")
 }
 
 // recorded finds the leaves of a trace that the caller may see: those of its scope, or of every
-// scope that is served, for an operator. A trace of another scope is reported as not found.
+// scope that is served, for an operator. A trace of another scope is reported as not found. An
+// error of its own would tell that the trace exists.
 func (r *request) recorded(ctx context.Context, trace string) ([]*manifest.Record, error) {
 	leaves, err := r.srv.db.Manifests().ByTrace(ctx, trace)
 	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
@@ -46,12 +52,15 @@ func (r *request) maySee(l *manifest.Record) bool {
 	return l.Scope == r.scope || r.role == Operator && r.srv.serves(l.Scope)
 }
 
+// whyIn names a page of a read: by id, which the scope chain of the read resolves, or by reference.
 type whyIn struct {
 	Trace string `json:"trace"`
 	ID    string `json:"id,omitempty" jsonschema:"id of the page"`
 	Ref   string `json:"ref,omitempty" jsonschema:"reference of the page, instead of id"`
 }
 
+// whyOut is the way of one page through one read: each rule that let it pass, and the one that did
+// not.
 type whyOut struct {
 	Trace    string   `json:"trace"`
 	Ref      string   `json:"ref"`
@@ -88,6 +97,8 @@ type traceIn struct {
 	Trace string `json:"trace"`
 }
 
+// replayOut is a context as it was shown. A replay that is not the same byte for byte is an error:
+// replay_differs, or gone when gc dropped a page. So an answer always has Same true.
 type replayOut struct {
 	Trace   string   `json:"trace"`
 	Text    string   `json:"text"`
@@ -137,6 +148,7 @@ type leafOut struct {
 	Action     string         `json:"action,omitempty"`
 }
 
+// servedOut is a page of a read. Its text is not in the audit: replay and get return it.
 type servedOut struct {
 	Ref    string  `json:"ref"`
 	Form   string  `json:"form"`
@@ -145,6 +157,7 @@ type servedOut struct {
 	Reason string  `json:"reason,omitempty"`
 }
 
+// changeOut is one write of a commit.
 type changeOut struct {
 	Ref     string `json:"ref"`
 	Version uint32 `json:"version"`
@@ -220,8 +233,15 @@ func changes(ctx context.Context, r *request, in changesIn, line func(changeLine
 	switch {
 	case f.next > size:
 		return store.Invalid("from", fmt.Sprint(f.next), fmt.Sprintf("at most %d, the number of leaves in the audit", size))
-	case in.Limit < 0 || in.Idle < 0:
-		return store.Invalid("limit, idle_s", "below zero", "zero or more")
+	case in.Limit < 0:
+		return store.Invalid("limit", fmt.Sprint(in.Limit), "zero or more")
+	case in.Idle < 0 || in.Idle > maxSeconds:
+		return store.Invalid("idle_s", fmt.Sprint(in.Idle), fmt.Sprintf("0 to %d seconds", maxSeconds))
+	}
+	for _, name := range in.Types {
+		if _, err := manifest.ParseType(name); err != nil {
+			return store.Invalid("types", fmt.Sprintf("%.40q", name), "types of leaves, such as commit, held or assemble")
+		}
 	}
 	if err := line(changeLine{Next: f.next}); err != nil { // the caller knows that it listens
 		return err
@@ -240,7 +260,14 @@ func changes(ctx context.Context, r *request, in changesIn, line func(changeLine
 	}
 }
 
-// follower is a stream of changes on its way.
+// follower is a stream of changes on its way. One goroutine owns it, that of the call; nothing is
+// buffered for a caller that reads slowly: the next read of the audit waits until a line is sent,
+// and writeParts cuts off a caller that takes none for partTime.
+//
+//	pass ──leaves──▶ pass ──none──▶ wait (for a leaf, the next sign of life, or the end) ──▶ pass
+//
+// The audit is durable and ordered by index, so a caller that lost its connection gives next as
+// from and misses nothing. That is why no position is kept here.
 type follower struct {
 	r        *request
 	in       changesIn

@@ -8,15 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"reflect"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/ctxpage/ctxpage/internal/jsontext"
+	"github.com/ctxpage/ctxpage/internal/places"
 )
 
 // The server answers a request in these steps:
@@ -36,7 +37,10 @@ type request struct {
 	srv *Server
 }
 
-// call is one entry of the table of calls.
+// call is one entry of the table of calls. A call is data: its name, the least role and the schemas
+// stand beside its function, and the table is what both dispatch and GET /v1/schema read. So no
+// call can be served without being described, and TestSchemaIsPinned shows each change of the table
+// as a diff.
 type call struct {
 	name  string
 	least Role // that may make it
@@ -71,16 +75,28 @@ func stream[In, Line any](name string, least Role, about string, do func(context
 }
 
 // decode reads the argument of a call. A field that the call does not know is an error: it may be
-// one that was meant to restrict something.
+// one that was meant to restrict something. So is a field in another case, or one that comes twice:
+// decoders differ in what they make of these (jsontext.Fields). So is a text that is not Unicode: the
+// decoder would put U+FFFD in its place, and the call would store something else than was sent.
 func decode(body []byte, in any) error {
-	if len(bytes.TrimSpace(body)) == 0 {
+	body = bytes.TrimSpace(body)
+	if len(body) == 0 {
 		body = []byte("{}")
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
-	err := d.Decode(in)
-	if err == nil && d.More() {
+	err := jsontext.Fields(body, in)
+	if err == nil {
+		err = d.Decode(in)
+	}
+	switch {
+	case err != nil:
+	case body[0] != '{':
+		err = fmt.Errorf("the argument: got %.20s, expected an object", body)
+	case int(d.InputOffset()) < len(body):
 		err = errors.New("more follows the object")
+	default:
+		err = jsontext.Unicode(body)
 	}
 	if err != nil {
 		return refuse("body", "expected one JSON object with the fields of the call: "+inJSON(err), "GET /v1/schema lists them")
@@ -102,6 +118,7 @@ func inJSON(err error) string {
 	return err.Error()
 }
 
+// jsonName is a type of Go in the words of JSON.
 func jsonName(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Slice:
@@ -118,13 +135,17 @@ func jsonName(t reflect.Type) string {
 	return "a number (" + t.Kind().String() + ")"
 }
 
+// The types of an answer: one value, or a line for each event.
 const (
 	jsonType  = "application/json"
 	linesType = "application/x-ndjson"
 )
 
-// answer answers one HTTP request.
+// answer answers one HTTP request. Each request is counted, also one that is refused later:
+// authorization takes time, too, and Close must wait for it. Each ends in exactly one answer;
+// errCut means that its bytes could not be sent.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
+	places.Unread(w, r)
 	if err := s.enter(); err != nil {
 		writeError(w, err)
 		return
@@ -139,7 +160,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// dispatch finds the call of a request, and answers it unless it returns an error.
+// dispatch finds the call of a request, and answers it unless it returns an error. Calls without a
+// caller come first. They ask for no scope, and what they may tell depends on most alone: a role
+// that the request has by its token, or by the socket's grant.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, most Role) error {
 	name, ok := strings.CutPrefix(r.URL.Path, "/v1/")
 	switch {
@@ -147,9 +170,8 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, most Role) err
 		return refuse("call", fmt.Sprintf("there is no %.100s", r.URL.Path), "paths begin with /v1/; GET /v1/schema lists them")
 	case name == "schema":
 		return only(w, r, http.MethodGet, func() (any, error) { return Schema() })
-	case name == "status" && r.Method == http.MethodGet:
-		v, err := s.status(r.Context(), most)
-		return give(w, v, err)
+	case name == "status":
+		return only(w, r, http.MethodGet, func() (any, error) { return s.status(r.Context(), most) })
 	case name == "hello":
 		return s.withBody(w, r, func(body []byte) (any, error) {
 			var in helloIn
@@ -177,7 +199,9 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, most Role) err
 	return s.run(w, r, c, &request{who, s})
 }
 
-// run runs a call for a caller who may make it.
+// run runs a call for a caller who may make it. A call with one answer has a deadline
+// (headerTimeout). A stream has none, since it may be idle for hours: it ends when the caller
+// disconnects, when the server closes, or by its own limits.
 func (s *Server) run(w http.ResponseWriter, r *http.Request, c *call, req *request) error {
 	limit, err := timeout(r.Header.Get(headerTimeout))
 	if err != nil {
@@ -197,10 +221,11 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, c *call, req *reque
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.ended, cancel)()
-	return flow(ctx, w, c, req, body)
+	return streamAnswer(ctx, w, c, req, body)
 }
 
-// timeout is how long a call may take, from its header.
+// timeout is how long a call may take: whole seconds, 1 to MaxTimeout, DefaultTimeout without the
+// header. The time counts from the moment at which the argument has arrived.
 func timeout(given string) (time.Duration, error) {
 	if given == "" {
 		return DefaultTimeout, nil
@@ -218,7 +243,7 @@ func only(w http.ResponseWriter, r *http.Request, method string, do func() (any,
 		return wrongMethod(r, method)
 	}
 	v, err := do()
-	return give(w, v, err)
+	return writeAnswer(w, v, err)
 }
 
 // wrongMethod is the refusal of a request by another method of HTTP.
@@ -226,17 +251,20 @@ func wrongMethod(r *http.Request, method string) error {
 	return refuse("method", fmt.Sprintf("%s %.100s", r.Method, r.URL.Path), "use "+method)
 }
 
-// withBody reads the argument, and answers with what do returns.
+// withBody reads the argument, and answers with what do returns. Nothing is written before do has
+// returned, so any error can still be an HTTP status.
 func (s *Server) withBody(w http.ResponseWriter, r *http.Request, do func([]byte) (any, error)) error {
 	body, err := readBody(w, r)
 	if err != nil {
 		return err
 	}
 	v, err := do(body)
-	return give(w, v, err)
+	return writeAnswer(w, v, err)
 }
 
-// readBody reads the argument of a call, under a deadline.
+// readBody reads the argument of a call: at most MaxRequest bytes, which must arrive within
+// partTime. A request is held in memory whole, so the most that all callers can take together is
+// MaxCalls times MaxRequest.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.Method != http.MethodPost {
 		return nil, wrongMethod(r, http.MethodPost)
@@ -255,8 +283,8 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// give writes an answer, unless there is an error to be written.
-func give(w http.ResponseWriter, v any, err error) error {
+// writeAnswer writes an answer, unless err is to be written instead.
+func writeAnswer(w http.ResponseWriter, v any, err error) error {
 	if err != nil {
 		return err
 	}
@@ -317,9 +345,9 @@ func writeParts(w http.ResponseWriter, b []byte) error {
 	return nil
 }
 
-// flow answers with lines, each written at once. An error before the first line is an answer of its
-// own; a later one is a last line with an error.
-func flow(ctx context.Context, w http.ResponseWriter, c *call, req *request, body []byte) error {
+// streamAnswer answers with lines and writes each at once. An error before the first line is an
+// answer of its own; a later one is a last line with an error.
+func streamAnswer(ctx context.Context, w http.ResponseWriter, c *call, req *request, body []byte) error {
 	begun := false
 	out := http.NewResponseController(w)
 	begin := func() {
@@ -358,50 +386,12 @@ func flow(ctx context.Context, w http.ResponseWriter, c *call, req *request, bod
 	return nil
 }
 
-// limited is a listener with a limit on open connections. Connections above it get an error and are
-// closed.
-type limited struct {
-	net.Listener
-	room chan struct{}
-}
-
-// Accept returns the next connection for which there is room.
-func (l *limited) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case l.room <- struct{}{}:
-			return &counted{Conn: c, leave: func() { <-l.room }}, nil
-		default:
-			go tellFull(c)
-		}
-	}
-}
-
-// tellFull answers a connection for which there is no room.
-func tellFull(c net.Conn) {
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(time.Second))
+// noPlace is what a connection is answered for which there is no place.
+func noPlace() []byte {
 	_, out := errorOf(refuse("full", fmt.Sprintf("%d connections are open, which is the limit", maxConnections), "connect again later"))
 	b, err := encode(out)
-	if err == nil {
-		_, _ = fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", jsonType, len(b), b)
+	if err != nil {
+		b = nil
 	}
-}
-
-// counted gives its place back when it is closed.
-type counted struct {
-	net.Conn
-	once  sync.Once
-	leave func()
-}
-
-// Close closes the connection and gives its place back, once.
-func (c *counted) Close() error {
-	err := c.Conn.Close()
-	c.once.Do(c.leave)
-	return err
+	return fmt.Appendf(nil, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", jsonType, len(b), b)
 }

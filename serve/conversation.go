@@ -10,6 +10,10 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// Conversations. What changes what the model will see (append, limit, pass, undo, pin) needs a
+// host: an agent could otherwise put words into the user's mouth, or remove turns that speak
+// against it. Reading is for agents, too.
+
 var conversationCalls = []call{
 	unary("session/append", Host, "Append turns to a conversation, in one transaction.", appendTurns),
 	unary("session/window", Agent, "The window of a conversation, without texts.", window),
@@ -39,6 +43,8 @@ type turnIn struct {
 	Trace      string            `json:"trace,omitempty" jsonschema:"of an answer: the assembly that it was written from"`
 }
 
+// turn is the turn as the library takes it. Priority, relevance and signals of a ctxpage.Turn have
+// no field here: they are for hosts that run a watcher in their own process.
 func (t *turnIn) turn() ctxpage.Turn {
 	out := ctxpage.Turn{
 		ID: t.ID, Role: t.Role, Name: t.Name, Text: t.Text, Parts: partsOf(t.Parts), ToolCallID: t.ToolCallID, At: t.At, ExpiresAt: t.ExpiresAt, Tags: t.Tags,
@@ -50,12 +56,15 @@ func (t *turnIn) turn() ctxpage.Turn {
 	return out
 }
 
+// appendIn appends turns in the order given. All of them go in, or none.
 type appendIn struct {
 	Session string   `json:"session"`
 	Turns   []turnIn `json:"turns"`
 	DryRun  bool     `json:"dry_run,omitempty" jsonschema:"say whether they would fit and what would make room"`
 }
 
+// appendOut names the turns by reference. Compacted and Freed stay 0 of an append that was made:
+// the window tells what it shows afterwards.
 type appendOut struct {
 	Refs      []string `json:"refs"`
 	DryRun    bool     `json:"dry_run,omitempty"`
@@ -82,6 +91,7 @@ func appendTurns(ctx context.Context, r *request, in appendIn) (appendOut, error
 	return appendOut{Refs: refsOf(refs)}, err
 }
 
+// sessionIn names a conversation of the caller's scope.
 type sessionIn struct {
 	Session string `json:"session"`
 }
@@ -99,6 +109,8 @@ type windowOut struct {
 	Turns   []turnOut `json:"turns"`
 }
 
+// turnOut is a turn in a window. Tokens is what it takes as it is shown (Level), Stored what it
+// would take whole; Verdict and Why are of the pass in force.
 type turnOut struct {
 	ID      string `json:"id"`
 	Seq     int64  `json:"seq"`
@@ -112,6 +124,7 @@ type turnOut struct {
 	Why     string `json:"why,omitempty"`
 }
 
+// window returns the conversation as the next assembly shows it.
 func window(ctx context.Context, r *request, in sessionIn) (windowOut, error) {
 	w, err := r.s.Session(in.Session).Window(ctx)
 	if err != nil {
@@ -127,6 +140,7 @@ func window(ctx context.Context, r *request, in sessionIn) (windowOut, error) {
 	return out, nil
 }
 
+// limitIn sets the window for every program that uses the conversation, not for this caller alone.
 type limitIn struct {
 	Session       string `json:"session"`
 	Total         int    `json:"total" jsonschema:"tokens of the window; 0: no limit"`
@@ -148,6 +162,8 @@ func limitWindow(ctx context.Context, r *request, in limitIn) (windowOut, error)
 	return window(ctx, r, sessionIn{in.Session})
 }
 
+// passIn asks for a pass with session.RecommendedParams; only KeepLast can be set. It is a pointer,
+// because 0 is a value: no turn is protected for being new.
 type passIn struct {
 	Session  string   `json:"session"`
 	Keywords []string `json:"keywords,omitempty" jsonschema:"words or sentences that say what the conversation is about now"`
@@ -155,6 +171,7 @@ type passIn struct {
 	DryRun   bool     `json:"dry_run,omitempty"`
 }
 
+// passOut counts the turns of each verdict. Verdicts has every turn that the pass judged, and why.
 type passOut struct {
 	Pass     uint64       `json:"pass" jsonschema:"its number; 0 of a dry run"`
 	Repeated bool         `json:"repeated,omitempty" jsonschema:"nothing had changed since the pass in force"`
@@ -164,6 +181,8 @@ type passOut struct {
 	Verdicts []verdictOut `json:"verdicts"`
 }
 
+// verdictOut is the verdict on one turn. Score is what the cuts of session.Params are compared
+// with; Reason names the rule, which is a fixed set of words, and Why is a sentence for people.
 type verdictOut struct {
 	ID     string  `json:"id"`
 	Action string  `json:"action" jsonschema:"retain, page or evict"`
@@ -191,11 +210,14 @@ func pass(ctx context.Context, r *request, in passIn) (passOut, error) {
 	return out, nil
 }
 
+// undoIn names a pass by its number, which is never used twice in a conversation.
 type undoIn struct {
 	Session string `json:"session"`
 	Pass    uint64 `json:"pass,omitempty" jsonschema:"number of the pass; default: the newest that was not undone"`
 }
 
+// undoOut says which pass was undone. Kind is pager, watcher or backstop: asked for, ahead of need,
+// or to make room for a commit.
 type undoOut struct {
 	Pass uint64 `json:"pass"`
 	Kind string `json:"kind"`
@@ -207,6 +229,7 @@ func undo(ctx context.Context, r *request, in undoIn) (undoOut, error) {
 	return undoOut{p.Number, p.Kind}, err
 }
 
+// pinIn sets a pin, or removes it. Repeating it changes nothing, so it is safe after a lost answer.
 type pinIn struct {
 	Session string `json:"session"`
 	ID      string `json:"id"`
@@ -222,6 +245,7 @@ func pin(ctx context.Context, r *request, in pinIn) (pinIn, error) {
 	return in, c.Unpin(ctx, in.ID)
 }
 
+// recallIn names a turn by its id, as window and history list it.
 type recallIn struct {
 	Session string `json:"session"`
 	ID      string `json:"id"`
@@ -237,12 +261,15 @@ func recall(ctx context.Context, r *request, in recallIn) (pageOut, error) {
 	return pageOf(v), nil
 }
 
+// historyIn asks for turns by sequence number. Expired turns are skipped, so the numbers may have
+// gaps.
 type historyIn struct {
 	Session string `json:"session"`
 	From    int64  `json:"from,omitempty" jsonschema:"sequence number of the first turn"`
 	Limit   int    `json:"limit,omitempty" jsonschema:"at most 1000; default 100"`
 }
 
+// historyOut has whole turns: history is the one call of a conversation that returns every text.
 type historyOut struct {
 	Turns []pageOut `json:"turns"`
 	Next  int64     `json:"next,omitempty" jsonschema:"from of the turns that follow, if the limit was reached"`
@@ -265,6 +292,8 @@ func history(ctx context.Context, r *request, in historyIn) (historyOut, error) 
 	return out, nil
 }
 
+// sessionsIn pages by name: a conversation that is begun meanwhile appears if its name is not
+// passed yet.
 type sessionsIn struct {
 	After string `json:"after,omitempty" jsonschema:"only names after this one"`
 	Limit int    `json:"limit,omitempty" jsonschema:"at most 1000; default 100"`

@@ -6,11 +6,16 @@ import (
 	"github.com/ctxpage/ctxpage/directive"
 )
 
+// Directives of the user. Step needs a host because its input must be the user's own words: a model
+// that could call it would give itself permissions.
+
 var directiveCalls = []call{
 	unary("directives/show", Agent, "The user's directives of the scope, joined with those of its ancestors.", showDirectives),
 	unary("directives/step", Host, "Judge one input of the user and keep the outcome. Pass only the user's words, never a model's.", stepDirectives),
 }
 
+// directivesOut is the scope's own state joined with that of its ancestors, which cannot be
+// overruled from below.
 type directivesOut struct {
 	Version  uint64       `json:"version" jsonschema:"of the scope's own state; 0 before the first change"`
 	Premises []premiseOut `json:"premises" jsonschema:"outermost scope first"`
@@ -19,11 +24,13 @@ type directivesOut struct {
 	Question bool         `json:"question" jsonschema:"a question to the user is open: the next input answers it"`
 }
 
+// premiseOut is a premise and the scope that set it: one for each scope of the chain that has one.
 type premiseOut struct {
 	Scope   string `json:"scope"`
 	Premise string `json:"premise"`
 }
 
+// policyOut is a policy and the scope that set it.
 type policyOut struct {
 	Scope    string `json:"scope"`
 	Item     string `json:"item"`
@@ -49,11 +56,15 @@ func showDirectives(ctx context.Context, r *request, _ struct{}) (directivesOut,
 	return out, nil
 }
 
+// stepIn is one message of the user, as it was typed. The server cannot tell the words of a user
+// from those of a model; the role is what it goes by.
 type stepIn struct {
 	Input  string `json:"input" jsonschema:"one message of the user"`
 	DryRun bool   `json:"dry_run,omitempty" jsonschema:"say what would be decided, change nothing"`
 }
 
+// stepOut is a decision. Kind says what the program does next, before it calls a model; the other
+// fields explain it.
 type stepOut struct {
 	Kind    string   `json:"kind" jsonschema:"passthrough: call the model; update: it was kept; clarify: show prompt to the user and do not call the model"`
 	Changed bool     `json:"changed"`

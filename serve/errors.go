@@ -31,12 +31,22 @@ type errorBody struct {
 // refused is an error of the server itself: it refused the call before it did anything.
 type refused struct{ code, message, hint string }
 
+// Error is the message; the code and the hint are fields of the answer.
 func (e *refused) Error() string { return "ctxpage: " + e.message }
 
+// refuse makes the error of a call that was refused before it did anything: it may be repeated as
+// soon as the cause is gone. The code must be in refusals.
 func refuse(code, message, hint string) error { return &refused{code, message, hint} }
 
 // coded gives errors of the library their codes; the first that matches counts. A code never
 // changes its meaning.
+//
+// So the order of the rows is a decision: an error may match several. What the caller must do first
+// comes first: a commit that ended by its deadline is deadline (repeat it under its batch),
+// whatever else it wraps. Codes of the environment (locked, no_space, corrupt) come before those of
+// the request, and ErrInvalid and ErrNotFound, which much else wraps, come last. A row has no hint
+// where the message says enough or nothing can be done. TestEveryErrorHasACode fails for an
+// exported error without a row.
 var coded = []struct {
 	err    error
 	code   string
@@ -85,12 +95,14 @@ var coded = []struct {
 
 // refusals are the statuses of the codes with which the server itself refuses a request.
 var refusals = map[string]int{
-	"unauthorized": http.StatusUnauthorized, "host": http.StatusForbidden, "scope": http.StatusForbidden, "role": http.StatusForbidden, "key": http.StatusGone,
+	"unauthorized": http.StatusUnauthorized, "host": http.StatusForbidden, "origin": http.StatusForbidden, "scope": http.StatusForbidden, "role": http.StatusForbidden, "key": http.StatusGone,
 	"call": http.StatusNotFound, "method": http.StatusMethodNotAllowed, "body": http.StatusBadRequest, "too_large": http.StatusRequestEntityTooLarge,
 	"full": http.StatusServiceUnavailable, "closing": http.StatusServiceUnavailable, "stop": http.StatusForbidden, "internal": http.StatusInternalServerError,
 }
 
-// errorOf is the answer that an error gives, and its HTTP status.
+// errorOf is the answer that an error gives, and its HTTP status. An error that no row knows is
+// internal with its text: a bug, or an error of the operating system. It is not hidden, since the
+// caller is of the same user or has a token.
 func errorOf(err error) (int, errorOut) {
 	var no *refused
 	if errors.As(err, &no) {

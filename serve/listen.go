@@ -43,6 +43,12 @@ func Listen(path string) (net.Listener, error) {
 }
 
 // listener lets go of the lock with the socket.
+//
+//	lock taken ─▶ socket made ─▶ lock file names the socket ─▶ serving ─▶ socket removed ─▶ lock released
+//
+// A crash at any point leaves no lock, because the system releases it with the process. It may
+// leave a stale socket, which the next holder of the lock removes; a process without the lock never
+// touches the socket.
 type listener struct {
 	net.Listener
 	lock *filestore.Lock

@@ -73,7 +73,9 @@ type writeIn struct {
 	Meta        map[string]string `json:"meta,omitempty"`
 }
 
-// artefact is the page as the library takes it. Kind and provenance are names here.
+// artefact is the page as the library takes it. Kind and provenance are names here. Only what JSON
+// cannot say in the library's types is checked here, such as a TTL that a duration cannot hold.
+// Limits of ids, texts and tags are the store's, which checks them for every caller.
 func (w *writeIn) artefact() (a ctxpage.Artefact, err error) {
 	a = ctxpage.Artefact{
 		ID: w.ID, Text: w.Text, Parts: partsOf(w.Parts), Role: w.Role, Name: w.Name, Source: w.Source, ExpiresAt: w.ExpiresAt, TTL: time.Duration(w.TTL) * time.Second,
@@ -125,6 +127,8 @@ func artefacts(writes []writeIn) ([]ctxpage.Artefact, error) {
 	return arts, nil
 }
 
+// putIn writes pages, all or none. Trace and Batch exclude each other: an open transaction has the
+// batch that begin was given.
 type putIn struct {
 	Writes []writeIn `json:"writes" jsonschema:"pages to write"`
 	Trace  string    `json:"trace,omitempty" jsonschema:"trace of an open transaction (begin): the pages join it, and commit decides"`
@@ -178,6 +182,8 @@ func remove(ctx context.Context, r *request, in deleteIn) (writtenOut, error) {
 	return r.write(ctx, in.Trace, in.Batch, func(tx *ctxpage.Txn) error { return deleteAll(ctx, tx, in.IDs) })
 }
 
+// deleteAll deletes ids within a transaction, and stops at the first that fails: the caller rolls
+// back.
 func deleteAll(ctx context.Context, tx *ctxpage.Txn, ids []string) error {
 	for _, id := range ids {
 		if err := tx.Delete(ctx, id); err != nil {
@@ -189,6 +195,10 @@ func deleteAll(ctx context.Context, tx *ctxpage.Txn, ids []string) error {
 
 // write lets writes join an open transaction, or makes one of them: a host vouches for it, an agent
 // leaves it to the gate.
+//
+// Update retries the write of a host when another writer came first: it has read nothing, so the
+// later one wins by intent. An agent's write is not retried: it is a conflict that the agent must
+// see.
 func (r *request) write(ctx context.Context, trace, batch string, do func(*ctxpage.Txn) error) (writtenOut, error) {
 	if trace != "" {
 		if batch != "" {
@@ -316,6 +326,7 @@ func pagesOf(all []*ctxpage.Version) []pageOut {
 	return out
 }
 
+// getIn names one page: exactly one of ID and Ref.
 type getIn struct {
 	ID         string `json:"id,omitempty" jsonschema:"id of the scope or of an ancestor"`
 	Ref        string `json:"ref,omitempty" jsonschema:"a reference that another call returned, instead of id"`
@@ -408,6 +419,8 @@ func kindsOf(names []string) (out []ctxpage.Kind, err error) {
 	return out, nil
 }
 
+// listIn pages through a listing. A cursor is opaque and stays valid while pages are written: it
+// names a place in the order, not a number of entries to pass over.
 type listIn struct {
 	Prefix string    `json:"prefix,omitempty" jsonschema:"only ids that begin with it"`
 	Cursor string    `json:"cursor,omitempty" jsonschema:"next of the list before"`
@@ -450,6 +463,7 @@ func list(ctx context.Context, r *request, in listIn) (listOut, error) {
 	return listOut{pagesOf(all), next}, err
 }
 
+// versionsIn names an artefact of the scope or of an ancestor, the nearest first.
 type versionsIn struct {
 	ID     string `json:"id"`
 	Cursor string `json:"cursor,omitempty"`
@@ -480,6 +494,8 @@ type searchOut struct {
 	Degraded string `json:"degraded,omitempty" jsonschema:"why words alone decided, or meaning did not see all pages"`
 }
 
+// hitOut is one artefact, with its best page. Score orders the hits of one answer; scores of two
+// answers cannot be compared.
 type hitOut struct {
 	Ref    string   `json:"ref"`
 	Text   string   `json:"text"`
@@ -524,6 +540,7 @@ type refreshIn struct {
 	FilesOnly bool `json:"files_only,omitempty" jsonschema:"skip sources other than files"`
 }
 
+// refreshOut is a ctxpage.RefreshReport. Its lists are of ids, sorted.
 type refreshOut struct {
 	Sources   int          `json:"sources" jsonschema:"pages whose source was probed"`
 	Unchanged int          `json:"unchanged"`
@@ -536,6 +553,8 @@ type refreshOut struct {
 	DryRun    bool         `json:"dry_run,omitempty"`
 }
 
+// failureOut is a source, by the id of its artefact, or a recorded directory that could not be
+// read.
 type failureOut struct {
 	ID    string `json:"id,omitempty"`
 	Dir   string `json:"dir,omitempty"`

@@ -7,6 +7,15 @@ import (
 	"github.com/ctxpage/ctxpage"
 )
 
+// Review of what the gate held. All of it is the operator's: the one who wrote a batch must not
+// decide about it, and the store refuses an approval by its writer (ErrSelfCertified).
+//
+//	held ──approve──▶ approved (a commit of its own, judged for conflicts as of now)
+//	  └────reject───▶ rejected
+//
+// A decision is durable. The same one again returns the first outcome, the opposite one fails with
+// reviewed.
+
 var reviewCalls = []call{
 	unary("review/list", Operator, "Batches that the gate held, oldest first.", listHeld),
 	unary("review/show", Operator, "One held batch, with the changes since that affect it.", showHeld),
@@ -23,11 +32,11 @@ type heldOut struct {
 	Trace      string    `json:"trace,omitempty"`
 	Reason     string    `json:"reason"`
 	Confidence float64   `json:"confidence"`
-	By         string    `json:"by,omitempty" jsonschema:"name of the reviewer"`
+	By         string    `json:"by,omitempty" jsonschema:"who gave the verdict"`
 	Note       string    `json:"note,omitempty"`
 	At         time.Time `json:"at"`
 	Decided    string    `json:"decided,omitempty" jsonschema:"approved or rejected"`
-	DecidedBy  string    `json:"decided_by,omitempty"`
+	DecidedBy  string    `json:"decided_by,omitempty" jsonschema:"name of the reviewer"`
 	Writes     []pageOut `json:"writes"`
 	Deletes    []string  `json:"deletes,omitempty"`
 	Stale      []string  `json:"stale,omitempty" jsonschema:"pages it was written from that had changed when it was held"`
@@ -36,6 +45,7 @@ type heldOut struct {
 	LookAlikes []string  `json:"look_alikes,omitempty" jsonschema:"names above that look the same and are not"`
 }
 
+// heldOf is a held batch as JSON.
 func heldOf(h *ctxpage.Held) heldOut {
 	out := heldOut{
 		Batch: h.ID, Scope: h.Scope, Actor: h.Actor, Trace: h.Trace, Reason: h.Reason, Confidence: h.Confidence, By: h.By, Note: h.Note, At: h.At.UTC(),
@@ -48,11 +58,13 @@ func heldOf(h *ctxpage.Held) heldOut {
 	return out
 }
 
+// heldIn asks for the batches of the caller's scope, or of every scope. There is no list of a scope
+// and those below it.
 type heldIn struct {
-	All    bool   `json:"all,omitempty" jsonschema:"also those that were decided"`
-	Below  bool   `json:"every_scope,omitempty" jsonschema:"of all scopes, not only of this one"`
-	Cursor string `json:"cursor,omitempty"`
-	Limit  int    `json:"limit,omitempty" jsonschema:"at most 1000; default 100"`
+	All        bool   `json:"all,omitempty" jsonschema:"also those that were decided"`
+	EveryScope bool   `json:"every_scope,omitempty" jsonschema:"of all scopes, not only of this one"`
+	Cursor     string `json:"cursor,omitempty"`
+	Limit      int    `json:"limit,omitempty" jsonschema:"at most 1000; default 100"`
 }
 
 type heldList struct {
@@ -67,7 +79,7 @@ func listHeld(ctx context.Context, r *request, in heldIn) (heldList, error) {
 		return heldList{}, err
 	}
 	scope := r.scope
-	if in.Below {
+	if in.EveryScope {
 		if scope, err = r.everyScope(); err != nil {
 			return heldList{}, err
 		}
@@ -83,7 +95,9 @@ func listHeld(ctx context.Context, r *request, in heldIn) (heldList, error) {
 	return out, nil
 }
 
-// everyScope is the scope that stands for all, unless the server is restricted to some.
+// everyScope is the scope that stands for all, unless the server is restricted to some. A
+// restricted server cannot list all: the library lists one scope or every scope, and filtering a
+// page of a list afterwards would make pages of no use.
 func (r *request) everyScope() (string, error) {
 	if r.srv.opts.Within != "" {
 		return "", refuse("scope", "this server is restricted to "+r.srv.opts.Within, "ask for one scope at a time")
@@ -91,6 +105,7 @@ func (r *request) everyScope() (string, error) {
 	return "", nil
 }
 
+// batchIn names a held batch by the id that the error held carries.
 type batchIn struct {
 	Batch string `json:"batch"`
 }
@@ -104,6 +119,7 @@ func (r *request) reviewable(ctx context.Context, batch string) (*ctxpage.Held, 
 	return h, err
 }
 
+// showHeld returns one batch, decided or not.
 func showHeld(ctx context.Context, r *request, in batchIn) (heldOut, error) {
 	h, err := r.reviewable(ctx, in.Batch)
 	if err != nil {
@@ -112,6 +128,7 @@ func showHeld(ctx context.Context, r *request, in batchIn) (heldOut, error) {
 	return heldOf(h), nil
 }
 
+// approveIn is a decision. Its reviewer is the actor of the caller, never an argument.
 type approveIn struct {
 	Batch         string `json:"batch"`
 	Note          string `json:"note,omitempty"`
@@ -131,6 +148,7 @@ func approve(ctx context.Context, r *request, in approveIn) (writtenOut, error) 
 	return writtenOut{Status: "committed", Refs: refsOf(out.Refs), Batch: in.Batch, LSN: out.LSN}, nil
 }
 
+// rejectIn is a decision, as approveIn.
 type rejectIn struct {
 	Batch string `json:"batch"`
 	Note  string `json:"note,omitempty"`

@@ -13,12 +13,15 @@ var calls = sorted(pageCalls, contextCalls, conversationCalls, directiveCalls, a
 
 var byName = index(calls)
 
+// sorted joins the tables of the files, by name: the order of the files does not show in the
+// schema.
 func sorted(parts ...[]call) []call {
 	all := slices.Concat(parts...)
 	slices.SortFunc(all, func(a, b call) int { return strings.Compare(a.name, b.name) })
 	return all
 }
 
+// index finds calls by name. The entries point into all, which never changes after init.
 func index(all []call) map[string]*call {
 	m := map[string]*call{}
 	for i := range all {
@@ -36,6 +39,8 @@ type schemas struct {
 	Codes   []string           `json:"codes"`
 }
 
+// callSchema describes one call. In and Out are JSON schemas that are made from the Go types, so
+// they cannot differ from what the server decodes and encodes.
 type callSchema struct {
 	Path   string             `json:"path"`
 	Role   string             `json:"role"` // the least that may make it
@@ -93,13 +98,13 @@ func codes() []string {
 func schemaOf[T any]() (*jsonschema.Schema, error) {
 	s, err := jsonschema.For[T](&jsonschema.ForOptions{})
 	if err == nil {
-		plain(s)
+		forbidNullLists(s)
 	}
 	return s, err
 }
 
-// plain makes lists arrays: the generator also allows null, which no answer has.
-func plain(s *jsonschema.Schema) {
+// forbidNullLists makes lists plain arrays: the generator also allows null, which no answer has.
+func forbidNullLists(s *jsonschema.Schema) {
 	if s == nil {
 		return
 	}
@@ -107,8 +112,8 @@ func plain(s *jsonschema.Schema) {
 		s.Type, s.Types = s.Types[1], nil
 	}
 	for _, p := range s.Properties {
-		plain(p)
+		forbidNullLists(p)
 	}
-	plain(s.Items)
-	plain(s.AdditionalProperties)
+	forbidNullLists(s.Items)
+	forbidNullLists(s.AdditionalProperties)
 }

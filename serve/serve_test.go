@@ -33,7 +33,7 @@ var update = flag.Bool("update", false, "write testdata/schema.json anew; read t
 
 func TestMain(m *testing.M) {
 	dbtest.CollectLess()
-	goleak.VerifyTestMain(m)
+	dbtest.NoLeaks(m, func() error { return goleak.Find() })
 }
 
 // door is a served database, called at its socket.
@@ -174,7 +174,7 @@ func TestWalk(t *testing.T) {
 // A transaction between calls: its writes are seen by it alone; it belongs to who began it; it ends with commit, with
 // rollback, or unused.
 func TestTransactions(t *testing.T) {
-	d := opened(t, serve.Options{Grant: serve.Operator, Lease: 400 * time.Millisecond})
+	d := opened(t, serve.Options{Grant: serve.Operator})
 	d.ok(host, "put", write("policy", "Refunds up to $400 need no approval."))
 	trace := d.ok(host, "begin", m{})["trace"].(string)
 	d.ok(host, "put", m{"trace": trace, "writes": []m{{"id": "draft", "text": "a draft"}}})
@@ -192,9 +192,10 @@ func TestTransactions(t *testing.T) {
 	d.ok(host, "rollback", m{"trace": trace})
 	d.fails(host, "put", m{"trace": trace, "writes": []m{{"id": "dropped", "text": "x"}}}, "not_found")
 
-	trace = d.ok(host, "begin", m{})["trace"].(string)
-	require.Eventually(t, func() bool { return d.srv.Idle() > 0 }, time.Minute, 20*time.Millisecond, "the lease ends it")
-	d.fails(host, "put", m{"trace": trace, "writes": []m{{"id": "late", "text": "x"}}}, "not_found")
+	short := opened(t, serve.Options{Grant: serve.Operator, Lease: 50 * time.Millisecond})
+	trace = short.ok(host, "begin", m{})["trace"].(string)
+	require.Eventually(t, func() bool { return short.srv.Idle() > 0 }, time.Minute, 20*time.Millisecond, "the lease ends it")
+	short.fails(host, "put", m{"trace": trace, "writes": []m{{"id": "late", "text": "x"}}}, "not_found")
 
 	// A batch that is sent again is applied once.
 	in := write("once", "once")
@@ -285,6 +286,13 @@ func TestTokens(t *testing.T) {
 	}
 	status, _ = send(func(r *http.Request) { r.Header.Del("Authorization") })
 	require.Equal(t, http.StatusUnauthorized, status)
+	for _, change := range []func(*http.Request){ // names of HTTP have any case
+		func(r *http.Request) { r.Header.Set("Authorization", "bearer agent-token-0123456") },
+		func(r *http.Request) { r.Host = "LOCALHOST:1" },
+	} {
+		status, body := send(change)
+		require.Equal(t, http.StatusOK, status, body)
+	}
 	status, _ = send(func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
 	require.Equal(t, http.StatusForbidden, status)
 	status, _ = send(func(r *http.Request) {
@@ -292,6 +300,32 @@ func TestTokens(t *testing.T) {
 		r.Header.Set("Ctxpage-Role", "operator")
 	})
 	require.Equal(t, http.StatusOK, status)
+	// Programs without a token that owe the rest of a request keep nobody out.
+	for range 600 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = io.WriteString(c, "POST /v1/list HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
+		if err != nil { // it was told that the server is full, and is closed
+			break
+		}
+	}
+	require.Eventually(t, func() bool { // while they are cut off, a connection may be refused
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+l.Addr().String()+"/v1/list", strings.NewReader("{}"))
+		if err != nil {
+			return false
+		}
+		req.Header = as("acme", "bot")
+		req.Header.Set("Authorization", "Bearer agent-token-0123456")
+		req.Close = true
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false
+		}
+		defer res.Body.Close()
+		return res.StatusCode == http.StatusOK
+	}, time.Minute, 10*time.Millisecond)
+
 	_, err = serve.New(d.db, serve.Options{Tokens: map[string]serve.Role{"short": serve.Agent}})
 	require.ErrorIs(t, err, ctxpage.ErrInvalid)
 }
@@ -358,6 +392,8 @@ func TestChanges(t *testing.T) {
 	require.False(t, s.Scan(), "the limit ends it")
 	end()
 	d.fails(host, "changes", m{"from": 1 << 40}, "invalid")
+	d.fails(host, "changes", m{"types": []string{"comit"}}, "invalid")
+	d.fails(host, "changes", m{"idle_s": 9_999_999_999}, "invalid")
 }
 
 // Requests that are wrong, huge, slow or cut do no harm.
@@ -367,6 +403,15 @@ func TestHostileRequests(t *testing.T) {
 		status, _ := d.send(agent, "get", body)
 		require.GreaterOrEqual(t, status, 400, "%.40s", body)
 	}
+	for _, body := range []string{"null", `{}}`, `{}]`, `{} x`} {
+		d.fails(agent, "list", body, "body")
+	}
+	status, _ := d.send(agent, "list", " {} \r\n")
+	require.Equal(t, http.StatusOK, status)
+	d.fails(agent, "status", m{}, "method")
+	pages := host.Clone()
+	pages.Set("Origin", "http://evil.example")
+	d.fails(pages, "put", write("x", "of a page in a browser"), "origin")
 	d.fails(host, "put", `{"writes":[{"id":"x","text":"`+strings.Repeat("a", serve.MaxRequest)+`"}]}`, "too_large")
 	h := agent.Clone()
 	h.Set("Ctxpage-Timeout", "never")
@@ -389,7 +434,66 @@ func TestHostileRequests(t *testing.T) {
 		_, out := d.send(agent, "list", m{})
 		e, _ := out["error"].(m)
 		return e != nil && e["code"] == "full"
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// A text that is no Unicode is refused: what the decoder makes of it is not what was sent.
+func TestTextsAreUnicode(t *testing.T) {
+	d := opened(t, serve.Options{Grant: serve.Operator})
+	put := func(text string) string { return `{"writes":[{"id":"x","text":"` + text + `"}]}` }
+	for _, text := range []string{"a\xff", "\xed\xa0\x80", `\ud800`, `\ud800x`, `\udc00\ud800`, `\ud800\u0041`, `\\\udc00`} {
+		d.fails(host, "put", put(text), "body")
+	}
+	d.fails(host, "put", "{\"writes\":[{\"id\":\"\xff\",\"text\":\"x\"}]}", "body")
+	for text, want := range map[string]string{`\ud83d\ude00`: "😀", `\\ud800`: `\ud800`, `\u00e9\n\ufffd`: "é\n\ufffd"} {
+		d.ok(host, "put", put(text))
+		require.Equal(t, want, d.ok(host, "get", m{"id": "x"})["text"])
+	}
+}
+
+// A field in another case, one that comes twice, or one that a call does not know is an error, which names the field and what
+// was expected: the decoder of Go would take the first, and of the second the last.
+func TestFieldsAreExact(t *testing.T) {
+	t.Parallel()
+	d := opened(t, serve.Options{Grant: serve.Host})
+	for body, want := range map[string]string{
+		`{"Writes":[]}`: `the object: got the field "Writes", expected "writes"`,
+		`{"writes":[{"id":"a","text":"1"},{"id":"b","TEXT":"2"}]}`:    `writes[1]: got the field "TEXT", expected "text"`,
+		`{"writes":[{"id":"a","text":"1","text":"2"}]}`:               `writes[0]: got the field "text" twice, expected it once`,
+		`{"writes":[{"id":"a","text":"1","meta":{"x":"1","x":"2"}}]}`: `writes[0].meta: got the field "x" twice, expected it once`,
+		`{"writes":[{"id":"a","txt":"1"}]}`:                           `writes[0]: got the field "txt", expected one of `,
+	} {
+		require.Contains(t, d.fails(host, "put", body, "body")["message"], want)
+	}
+	require.Contains(t, d.fails(http.Header{}, "hello", `{"Scope":"acme"}`, "body")["message"], `got the field "Scope", expected "scope"`)
+	require.Contains(t, d.fails(host, "search", `{"query":"x","filter":{"Subject":"u"}}`, "body")["message"], `filter: got the field "Subject", expected "subject"`)
+	require.Empty(t, d.ok(host, "list", m{})["items"], "nothing was written")
+	d.ok(host, "put", `{"writes":[{"id":"a","text":"1","meta":{"X":"1","x":"2"}}]}`)
+}
+
+// A commit that is refused for what it says leaves the transaction open; one whose writes are refused ends it.
+func TestCommitAgain(t *testing.T) {
+	d := opened(t, serve.Options{Grant: serve.Operator})
+	trace := d.ok(host, "begin", m{})["trace"].(string)
+	d.ok(host, "put", m{"trace": trace, "writes": []m{{"id": "draft", "text": "a draft"}}})
+	e := d.fails(host, "commit", m{"trace": trace, "verdict": m{"confidence": 90, "by": "checker"}}, "invalid")
+	require.Contains(t, e["message"], "still open")
+	out := d.ok(host, "commit", m{"trace": trace, "verdict": m{"confidence": 0.9, "by": "checker"}})
+	require.Equal(t, []any{"acme/support:draft@1"}, out["refs"])
+	leaves := d.ok(host, "manifest", m{"trace": trace})["leaves"].([]any)
+	require.Equal(t, "applied", leaves[len(leaves)-1].(m)["status"], "a caller that lost the answer learns it here")
+
+	trace = d.ok(host, "begin", m{})["trace"].(string)
+	d.fails(host, "commit", m{"trace": trace, "writes": []m{{"id": "", "text": "x"}}}, "invalid")
+	e = d.fails(host, "commit", m{"trace": trace}, "invalid")
+	require.Contains(t, e["message"], "no open transaction")
+	require.Positive(t, d.srv.Idle(), "no transaction is left")
+
+	key := http.Header{"Ctxpage-Key": {d.ok(http.Header{}, "hello", m{"scope": "acme/support", "actor": "bot", "role": "host"})["key"].(string)}}
+	trace = d.ok(key, "begin", m{})["trace"].(string)
+	d.ok(key, "bye", "")
+	require.Positive(t, d.srv.Idle(), "bye ended it")
+	d.fails(key, "commit", m{"trace": trace}, "key")
 }
 
 // A caller that leaves in the middle of a call frees its place.
@@ -418,9 +522,9 @@ func TestCloseEndsStreams(t *testing.T) {
 	res, err := d.http.Do(req)
 	require.NoError(t, err)
 	defer res.Body.Close()
-	begun := time.Now()
+	stalls, begun := dbtest.WatchStalls(t), time.Now()
 	require.NoError(t, d.srv.Close())
-	require.Less(t, time.Since(begun), 4*time.Second, "nothing waited for its deadline")
+	require.Less(t, stalls.Since(begun), 4*time.Second, "nothing waited for its deadline")
 	_, err = io.ReadAll(res.Body)
 	require.NoError(t, err, "the stream ended whole")
 	require.Error(t, func() error { _, err := d.http.Get("http://x/v1/status"); return err }())
@@ -445,7 +549,7 @@ func TestFilterErrors(t *testing.T) {
 		`ctxpage: filter.meta."year": got null, expected a string, a number`:      m{"meta": m{"year": nil}},
 		`ctxpage: filter.meta."year": got an object, expected a string, a number`: m{"meta": m{"year": m{"$gt": m{}}}},
 		`ctxpage: filter.meta."year": got "$in", expected one of $eq, $ne, $gt`:   m{"meta": m{"year": m{"$in": 1}}},
-		`unknown field "tag"`: m{"tag": "open"},
+		`got the field "tag", expected one of `:                                   m{"tag": "open"},
 	} {
 		for _, call := range []string{"list", "search", "assemble"} {
 			in := m{"filter": filter}

@@ -36,13 +36,16 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/places"
 	"github.com/ctxpage/ctxpage/store"
 )
 
 // Version is the version of the calls: the first part of their paths.
 const Version = 1
 
-// Defaults and limits.
+// Defaults and limits. Whatever a caller sends is bounded by one of them; above a bound the answer
+// is too_large (413) for a request and full (503) for a number. The error names the bound, so a
+// caller can tell a busy server from a broken one.
 const (
 	MaxRequest      = 16 << 20         // bytes of a request
 	DefaultTimeout  = time.Minute      // of one call
@@ -93,22 +96,34 @@ type Options struct {
 //
 // mu guards the fields below it, down to servers, and is not held while a call works. randLock
 // guards Options.Rand.
+//
+// Nothing is done under mu that can block: an entry is taken out of keys or txns under mu, and its
+// transaction is rolled back after mu is released, because a rollback writes a leaf to the audit.
+// So no lock of the database is ever taken inside mu. randLock is taken alone.
+//
+// Neither a key nor an open transaction is stored. After a restart every caller says hello again
+// and begins again; nothing that was answered as committed depends on them.
 type Server struct {
-	db      *ctxpage.DB
-	opts    Options
+	db   *ctxpage.DB
+	opts Options
+	// process, for status; does not change
 	is      about
 	handler http.Handler
 	ended   context.Context // ends with Close: streams and waiting calls end
 	end     context.CancelFunc
 	stop    sync.Once
 
-	mu       sync.Mutex
-	closed   bool
+	mu     sync.Mutex
+	closed bool
+	// calls that entered and did not leave; at most Options.MaxCalls. A stream counts until it ends
 	busy     int
 	lastBusy time.Time // when the last call ended
 	calls    sync.WaitGroup
-	keys     map[string]*key
-	txns     map[txnName]*openTxn
+	// at most maxKeys; an entry goes with bye, its lease, or Close
+	keys map[string]*key
+	// at most maxTransactions; see transactions.go
+	txns map[txnName]*openTxn
+	// of Serve, for Close to shut down
 	servers  []*http.Server
 	randLock sync.Mutex
 }
@@ -120,7 +135,11 @@ type about struct {
 	Since   time.Time
 }
 
-// New makes a server. The database stays the caller's: close it after the server.
+// New makes a server. The database stays the caller's: close it after the server. New starts no
+// goroutine. Errors: InvalidError for an option that makes no sense.
+//
+// The handler refuses a POST that a browser sends for a page of another origin: a page may not act
+// as the user who opened it.
 func New(db *ctxpage.DB, opts Options) (*Server, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -144,11 +163,15 @@ func New(db *ctxpage.DB, opts Options) (*Server, error) {
 	}
 	s.is = about{os.Getpid(), filepath.Base(program), opts.Now().UTC()}
 	s.ended, s.end = context.WithCancel(context.Background())
-	s.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(s.answer))
+	pages := http.NewCrossOriginProtection()
+	pages.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, refuse("origin", fmt.Sprintf("a page of the origin %.100q in a browser", r.Header.Get("Origin")), "call from a program"))
+	}))
+	s.handler = pages.Handler(http.HandlerFunc(s.answer))
 	return s, nil
 }
 
-// check refuses options that cannot be meant: no database, a short token, a scope that is none.
+// check refuses options that make no sense: no database, a short token, a scope that is not a path.
 func (o *Options) check(db *ctxpage.DB) error {
 	switch {
 	case db == nil:
@@ -173,8 +196,12 @@ func (o *Options) check(db *ctxpage.DB) error {
 // ServeHTTP answers one call.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Serve answers callers at a listener until Close; then it returns nil. It closes the listener. A
-// connection beyond 512 is told that the server is full.
+// Serve answers callers at a listener until Close; then it returns nil. It closes the listener. When
+// 512 connections are open, the one without a call for longest is closed for the next one; if all
+// have calls under way, the next one is told that the server is full. A caller that sends its headers
+// slower than 10 seconds, is silent for 2 minutes between two calls, or owes the rest of a call that
+// was refused for more than a second, is cut off: so idle or hostile connections cannot hold all
+// places for ever.
 func (s *Server) Serve(l net.Listener) error {
 	srv := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	s.mu.Lock()
@@ -185,7 +212,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 	s.servers = append(s.servers, srv)
 	s.mu.Unlock()
-	if err := srv.Serve(&limited{Listener: l, room: make(chan struct{}, maxConnections)}); !errors.Is(err, http.ErrServerClosed) {
+	if err := places.Serve(srv, l, maxConnections, noPlace()); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("ctxpage: serve %s: %w", l.Addr(), err)
 	}
 	return nil
@@ -193,6 +220,11 @@ func (s *Server) Serve(l net.Listener) error {
 
 // Close ends the server: streams end, calls under way have five seconds, and transactions that are
 // still open are rolled back. The database stays open. A second Close does nothing.
+//
+// The order matters. closed is set first, so no call enters any more. Then streams are told to end:
+// Shutdown waits for connections that are in use, and a stream would use its connection for ever.
+// Keys go last, so a call under way can still commit its transaction. A call that outlasts the five
+// seconds loses its connection, which ends its context; Close does not wait for it any longer.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -216,7 +248,8 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// waitCalls waits for the calls under way.
+// waitCalls waits for the calls under way, or until ctx ends. Shutdown does not do that alone: a
+// handler that is mounted in a server of the caller's has no server here.
 func (s *Server) waitCalls(ctx context.Context) {
 	done := make(chan struct{})
 	go func() { s.calls.Wait(); close(done) }()
@@ -226,7 +259,8 @@ func (s *Server) waitCalls(ctx context.Context) {
 	}
 }
 
-// Idle returns for how long no call has run and no transaction has been open; 0 while one is.
+// Idle returns for how long no call has run and no transaction has been open; 0 while one is. dbctl
+// serve --idle ends by it. It is in real time, whatever Options.Now says.
 func (s *Server) Idle() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +270,8 @@ func (s *Server) Idle() time.Duration {
 	return time.Since(s.lastBusy)
 }
 
-// enter counts a call. The error says why none is taken.
+// enter counts a call. The error says why none is taken. The count goes up under mu, where closed
+// is read: after Close has set closed no call is added, so its wait covers all of them.
 func (s *Server) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,7 +46,9 @@ func (s *Server) status(ctx context.Context, most Role) (statusOut, error) {
 	}, nil
 }
 
-// askToStop ends a server that exists only to serve.
+// askToStop ends a server that exists only to serve. It answers before the server ends: Stop runs
+// in a goroutine of its own, and Close waits for the call that asked. A second call changes
+// nothing.
 func (s *Server) askToStop(most Role) error {
 	switch {
 	case most < Operator:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 	"time"
 
 	"github.com/ctxpage/ctxpage"
@@ -33,7 +32,9 @@ var contextCalls = []call{
 	unary("rollback", Agent, "Drop an open transaction, or record that the answer to a context was discarded.", rollback),
 }
 
-// txnName finds an open transaction: only the caller that began it does.
+// txnName finds an open transaction: only the caller that began it does. key is empty for a caller
+// that names itself by headers: each program that sends the same scope, actor and role then finds
+// it, which is as far as headers can tell callers apart.
 type txnName struct {
 	key, scope, actor string
 	role              Role
@@ -41,20 +42,22 @@ type txnName struct {
 }
 
 // openTxn is a transaction between two calls. It is rolled back when it was not used for the lease.
+// A call that works with it starts the lease when it finds it and again when it returns, so a slow
+// call does not shorten the time that its caller has afterwards.
 type openTxn struct {
 	tx    *ctxpage.Txn
 	lease time.Duration
 	timer *time.Timer
-	once  sync.Once
 }
 
 // used begins the lease anew.
 func (t *openTxn) used() { t.timer.Reset(t.lease) }
 
-// drop rolls it back. It is called once it cannot be found any more.
+// drop rolls it back. It is called once it cannot be found any more. Only the one that removed it
+// from txns calls it. After a commit it does nothing.
 func (t *openTxn) drop() {
 	t.timer.Stop()
-	t.once.Do(func() { _ = t.tx.Rollback() }) // nothing of it is stored
+	_ = t.tx.Rollback() // nothing of it is stored
 }
 
 // named is the name under which the caller has a transaction.
@@ -82,7 +85,8 @@ func (r *request) keep(tx *ctxpage.Txn) error {
 	return nil
 }
 
-// open finds an open transaction of the caller.
+// open finds an open transaction of the caller, and starts its lease anew. Another call of the same
+// caller may use it at once, or end it: a Txn locks, and one that has ended answers ErrTxnDone.
 func (r *request) open(trace string) (*openTxn, error) {
 	r.srv.mu.Lock()
 	defer r.srv.mu.Unlock()
@@ -115,12 +119,17 @@ func (r *request) take(name txnName) *openTxn {
 	return t
 }
 
+// beginIn begins a transaction. With a trace it has read what that assembly served, so a change of
+// one of those pages makes it stale. Without one it has read nothing yet: only what it reads from
+// then on counts.
 type beginIn struct {
 	Trace   string `json:"trace,omitempty" jsonschema:"trace of the assembly that will be answered; what it served is what the transaction read"`
 	Batch   string `json:"batch,omitempty" jsonschema:"a ULID that names the transaction; a repeated one is applied once"`
 	OnStale string `json:"on_stale,omitempty" jsonschema:"if a page of the context has changed: hold (default), fail or allow"`
 }
 
+// beginOut names the transaction: Trace in the calls that follow, Batch for a commit whose answer
+// was lost.
 type beginOut struct {
 	Trace string `json:"trace" jsonschema:"names the transaction in the calls that follow"`
 	Batch string `json:"batch"`
@@ -161,6 +170,8 @@ func begin(ctx context.Context, r *request, in beginIn) (beginOut, error) {
 	return beginOut{tx.Trace(), tx.ID(), int(r.srv.opts.Lease / time.Second)}, nil
 }
 
+// verdictIn is the judgement of a host on a draft. The gate compares Confidence; By must be neither
+// the actor nor the scope, or the draft is held as self-certified.
 type verdictIn struct {
 	Confidence float64 `json:"confidence" jsonschema:"0 to 1"`
 	By         string  `json:"by" jsonschema:"the judge of the answer; not its writer"`
@@ -181,6 +192,11 @@ type commitIn struct {
 // commit ends an open transaction of the trace, with the writes of this call added; or makes one of
 // these writes alone, from the context of the trace. The transaction is out of reach before it is
 // judged, so two commits at once cannot both end it.
+//
+// A write of this call that is refused rolls the transaction back: half of the writes may be in it,
+// and a caller could not tell which. Where Commit leaves it open, because the verdict is wrong, the
+// evaluator failed, the time was over or the outcome is unknown, it goes back, and the caller may
+// commit again.
 func commit(ctx context.Context, r *request, in commitIn) (writtenOut, error) {
 	verdict := ctxpage.Verdict{}
 	if v := in.Verdict; v != nil {
@@ -194,39 +210,59 @@ func commit(ctx context.Context, r *request, in commitIn) (writtenOut, error) {
 		return writtenOut{}, err
 	}
 	var tx *ctxpage.Txn
-	if t := r.take(r.named(in.Trace)); t != nil {
+	t := r.take(r.named(in.Trace))
+	if t != nil {
 		if in.Batch != "" || in.OnStale != "" {
 			r.putBack(t, in.Trace)
 			return writtenOut{}, store.Invalid("batch, on_stale", "one for an open transaction", "what begin was given")
 		}
 		tx = t.tx
-		defer t.drop()
 	} else {
 		if len(in.Writes)+len(in.Deletes) == 0 {
-			return writtenOut{}, store.Invalid("commit", "no open transaction of this trace, and no writes", "begin first, or give writes or deletes")
+			return writtenOut{}, store.Invalid("commit", "no open transaction of this trace, and no writes", "begin first, or give writes or deletes; manifest of the trace says how a transaction ended")
 		}
 		if tx, err = r.speculate(ctx, beginIn{in.Trace, in.Batch, in.OnStale}); err != nil {
 			return writtenOut{}, err
 		}
-		defer tx.Rollback()
 	}
-	if err := putAll(ctx, tx, arts); err != nil {
+	if err = putAll(ctx, tx, arts); err == nil {
+		err = deleteAll(ctx, tx, in.Deletes)
+	}
+	whole := err == nil
+	if whole {
+		err = tx.Commit(ctx, verdict)
+	}
+	switch {
+	case tx.Done(): // committed, held, or refused for good
+	case t != nil && whole:
+		r.putBack(t, in.Trace)
 		return writtenOut{}, err
+	default:
+		_ = tx.Rollback() // nothing of it is stored
 	}
-	if err := deleteAll(ctx, tx, in.Deletes); err != nil {
-		return writtenOut{}, err
+	if t != nil {
+		t.timer.Stop()
 	}
-	return committed(tx, tx.Commit(ctx, verdict))
+	return committed(tx, err)
 }
 
-// putBack undoes take.
+// putBack undoes take. If the caller has said bye meanwhile, or the server is about to end, nobody
+// would find the transaction: it is rolled back.
 func (r *request) putBack(t *openTxn, trace string) {
-	r.srv.mu.Lock()
-	defer r.srv.mu.Unlock()
-	r.srv.txns[r.named(trace)] = t
-	t.used()
+	s := r.srv
+	s.mu.Lock()
+	left := s.closed || r.key != "" && s.keys[r.key] == nil
+	if !left {
+		s.txns[r.named(trace)] = t
+		t.used()
+	}
+	s.mu.Unlock()
+	if left {
+		t.drop()
+	}
 }
 
+// rollbackIn names an open transaction, or an assembly that was not answered.
 type rollbackIn struct {
 	Trace string `json:"trace"`
 }
@@ -235,7 +271,8 @@ type rollbackOut struct {
 	Trace string `json:"trace"`
 }
 
-// rollback ends an open transaction, or records that the answer to a context was discarded.
+// rollback ends an open transaction, or records that the answer to a context was discarded. Both
+// leave a leaf in the audit: that an answer was thrown away is part of the record.
 func rollback(ctx context.Context, r *request, in rollbackIn) (rollbackOut, error) {
 	if t := r.take(r.named(in.Trace)); t != nil {
 		t.timer.Stop()
@@ -263,6 +300,8 @@ type assembleIn struct {
 	Messages string    `json:"messages,omitempty" jsonschema:"also return the messages of a provider's request: openai, anthropic or gemini"`
 }
 
+// assembleOut is a context. Text is the whole of it; Blocks are its parts with what is known of
+// each, and their texts are those in Text. LeftOut is why the rest is not there.
 type assembleOut struct {
 	Trace    string         `json:"trace" jsonschema:"cite it in begin, commit, why and replay"`
 	LSN      uint64         `json:"lsn"`
@@ -277,6 +316,7 @@ type assembleOut struct {
 	LeftOut  map[string]int `json:"left_out" jsonschema:"pages that were considered and left out, counted by reason"`
 }
 
+// blockOut is one page of a context. Tokens is what it takes in the form in which it is shown.
 type blockOut struct {
 	Ref        string            `json:"ref"`
 	Form       string            `json:"form" jsonschema:"full, range, summary or stub; get returns the rest"`
@@ -290,6 +330,7 @@ type blockOut struct {
 	Meta       map[string]string `json:"meta,omitempty"`
 }
 
+// query is the question as the library takes it. It decides nothing: zero stays zero.
 func (in *assembleIn) query() (q ctxpage.Query, err error) {
 	q = ctxpage.Query{Text: in.Query, Budget: in.Budget, Reserve: in.Reserve, TopK: in.TopK, Session: in.Session, AsOf: in.AsOf, ServeStale: in.Stale}
 	if q.Kinds, err = kindsOf(in.Kinds); err != nil {

@@ -14,8 +14,8 @@ type PPM int64
 
 const million = 1_000_000
 
-// part is the floor of a share of n.
-func part(n int, share PPM) int { return int(int64(n) * int64(share) / million) }
+// shareOf returns a share of n, rounded down.
+func shareOf(n int, share PPM) int { return int(int64(n) * int64(share) / million) }
 
 // Mode is what the background watcher may do.
 type Mode uint8
@@ -106,7 +106,8 @@ func (t Thresholds) landing(protected int) int {
 	return max(t.Target, t.Usable-(t.Usable-protected)/2)
 }
 
-func or[T comparable](v *T, otherwise T) {
+// setDefault sets a zero value to its default.
+func setDefault[T comparable](v *T, otherwise T) {
 	var zero T
 	if *v == zero {
 		*v = otherwise
@@ -115,25 +116,25 @@ func or[T comparable](v *T, otherwise T) {
 
 // filled has the defaults in place of zeros.
 func (c Config) filled() Config {
-	or(&c.Reserve, 150_000)
-	or(&c.Band, 50_000)
-	or(&c.WarnBand, 50_000)
-	or(&c.Target, 700_000)
-	or(&c.MinRefill, 50_000)
-	or(&c.MinGainPass, 20_000)
-	or(&c.MinGainTokens, 64)
-	or(&c.MinGainShare, 200_000)
-	or(&c.OutputReserve, min(4096, c.Total-part(c.Total, million-c.Reserve)))
-	or(&c.KeepLast, 6)
-	or(&c.KeepShare, 500_000)
-	or(&c.UserShare, 250_000)
-	or(&c.StubShare, 200_000)
-	or(&c.HalfLife, 24*time.Hour)
-	or(&c.Weights, [4]float64{1, 2, 4, 8})
-	or(&c.BackOffMin, time.Second)
-	or(&c.BackOffMax, time.Minute)
-	or(&c.RefetchTokens, 256)
-	or(&c.UnreadTurns, 20)
+	setDefault(&c.Reserve, 150_000)
+	setDefault(&c.Band, 50_000)
+	setDefault(&c.WarnBand, 50_000)
+	setDefault(&c.Target, 700_000)
+	setDefault(&c.MinRefill, 50_000)
+	setDefault(&c.MinGainPass, 20_000)
+	setDefault(&c.MinGainTokens, 64)
+	setDefault(&c.MinGainShare, 200_000)
+	setDefault(&c.OutputReserve, min(4096, c.Total-shareOf(c.Total, million-c.Reserve)))
+	setDefault(&c.KeepLast, 6)
+	setDefault(&c.KeepShare, 500_000)
+	setDefault(&c.UserShare, 250_000)
+	setDefault(&c.StubShare, 200_000)
+	setDefault(&c.HalfLife, 24*time.Hour)
+	setDefault(&c.Weights, [4]float64{1, 2, 4, 8})
+	setDefault(&c.BackOffMin, time.Second)
+	setDefault(&c.BackOffMax, time.Minute)
+	setDefault(&c.RefetchTokens, 256)
+	setDefault(&c.UnreadTurns, 20)
 	return c
 }
 
@@ -150,7 +151,7 @@ func (c Config) Thresholds() (Thresholds, error) {
 // smaller as a whole: the distances between them stay in proportion.
 func (c Config) thresholds() Thresholds {
 	c = c.filled()
-	t := Thresholds{Total: c.Total, Hard: c.Total - c.OutputReserve, Usable: part(c.Total, million-c.Reserve)}
+	t := Thresholds{Total: c.Total, Hard: c.Total - c.OutputReserve, Usable: shareOf(c.Total, million-c.Reserve)}
 	base := c.Total
 	limit := t.Hard
 	if c.UsableCap > 0 {
@@ -160,11 +161,11 @@ func (c Config) thresholds() Thresholds {
 		t.Usable = limit
 		base = int(int64(limit) * million / int64(max(million-c.Reserve, 1)))
 	}
-	t.Trigger = t.Usable - part(base, c.Band)
-	t.Warn = t.Trigger - part(base, c.WarnBand)
-	t.Target = part(base, c.Target)
-	t.MinRefill = part(base, c.MinRefill)
-	t.MinGain = part(base, c.MinGainPass)
+	t.Trigger = t.Usable - shareOf(base, c.Band)
+	t.Warn = t.Trigger - shareOf(base, c.WarnBand)
+	t.Target = shareOf(base, c.Target)
+	t.MinRefill = shareOf(base, c.MinRefill)
+	t.MinGain = shareOf(base, c.MinGainPass)
 	return t
 }
 
@@ -184,7 +185,9 @@ func (c Config) Validate() error {
 	}{{"Reserve", c.Reserve}, {"Band", c.Band}, {"WarnBand", c.WarnBand}, {"Target", c.Target}, {"MinRefill", c.MinRefill},
 		{"MinGainPass", c.MinGainPass}, {"MinGainShare", c.MinGainShare}, {"KeepShare", c.KeepShare},
 		{"UserShare", c.UserShare}, {"StubShare", c.StubShare}} {
-		require(s.v >= 0 && s.v < million, "%s %d must be a share of 0 to 999,999 ppm", s.name, s.v)
+		if s.v < 0 || s.v >= million { // require allocates its arguments, and this runs for each turn
+			require(false, "%s %d must be a share of 0 to 999,999 ppm", s.name, s.v)
+		}
 	}
 	require(c.OutputReserve >= 0 && c.OutputReserve < max(c.Total, 1), "OutputReserve %d must be below Total", c.OutputReserve)
 	require(c.UsableCap >= 0 && c.UserCap >= 0 && c.MinGainTokens >= 0 && c.RefetchTokens >= 0 && c.UnreadTurns >= 0 && c.KeepLast >= -1, "counts must not be negative")
@@ -221,7 +224,7 @@ func (a Cap) tokens(total int) int {
 	if a.Tokens > 0 {
 		return a.Tokens
 	}
-	return part(total, a.Share)
+	return shareOf(total, a.Share)
 }
 
 // caps gives the limit of each capped kind.

@@ -299,7 +299,7 @@ func TestNoneAloneIsAnEmptyList(t *testing.T) {
 	var l Ledger
 	none, x, y := Entry{"none", "as told"}, Entry{"x", ""}, Entry{"y", ""}
 	write := func(standing []string, items ...Entry) []byte {
-		b, err := l.Records(Records{Lists: []List{{"work-remaining", items}}, Standing: standing})
+		b, err := l.Records(Records{Lists: []List{{"work-remaining", items}}, OwnReasons: standing})
 		require.NoError(t, err)
 		return b
 	}

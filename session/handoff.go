@@ -202,8 +202,8 @@ func (p *Packet) judge(facts []SourceFact) {
 		}
 	}
 	if left := len(facts) - n; left > 0 {
-		p.VerifiedSources = append(p.VerifiedSources, PacketSource{more(left, "source"), "not listed", "referenced", "nothing: " + leftOut})
-		p.DoNotClaim = append(p.DoNotClaim, BoundaryItem{"what sources that this packet does not list say", more(left, "source") + " " + leftOut})
+		p.VerifiedSources = append(p.VerifiedSources, PacketSource{countMore(left, "source"), "not listed", "referenced", "nothing: " + leftOut})
+		p.DoNotClaim = append(p.DoNotClaim, BoundaryItem{"what sources that this packet does not list say", countMore(left, "source") + " " + leftOut})
 	}
 }
 
@@ -217,7 +217,8 @@ func (s SourceFact) judged() (source PacketSource, boundary BoundaryItem) {
 
 const leftOut = "left out to keep the packet short"
 
-func more(n int, what string) string {
+// countMore says how many more there are, as "3 more turns".
+func countMore(n int, what string) string {
 	if n == 1 {
 		return "1 more " + what
 	}
@@ -227,7 +228,7 @@ func more(n int, what string) string {
 func decisions(items []BasisItem) []BasisItem {
 	return bounded(items, func(i BasisItem) BasisItem { return BasisItem{clip(i.Text, maxItem), clip(i.Basis, maxItem)} },
 		func(left int) BasisItem {
-			return BasisItem{more(left, "decision"), leftOut + "; the directives in force name all"}
+			return BasisItem{countMore(left, "decision"), leftOut + "; the directives in force name all"}
 		})
 }
 
@@ -235,7 +236,7 @@ func corrections(items []CorrectionItem) []CorrectionItem {
 	return bounded(items, func(i CorrectionItem) CorrectionItem {
 		return CorrectionItem{clip(i.Correction, maxItem), clip(i.MeaningForNextAgent, maxItem)}
 	}, func(left int) CorrectionItem {
-		return CorrectionItem{more(left, "correction"), leftOut + "; ask for the directives in force before acting"}
+		return CorrectionItem{countMore(left, "correction"), leftOut + "; ask for the directives in force before acting"}
 	})
 }
 
@@ -361,7 +362,7 @@ type run struct{ first, last, turns, tokens int }
 // newest ranges find room; of the older ones each form has one, which stands
 // before all others.
 func contextOf(window []WindowItem) []ContextItem {
-	alone := listed(window)
+	alone := listedAlone(window)
 	var runs []run
 	for i, w := range window {
 		k := len(runs) - 1
@@ -398,9 +399,9 @@ func contextOf(window []WindowItem) []ContextItem {
 	return out
 }
 
-// listed says which blocks stand alone: pinned ones before whole ones before
-// stubs, the newest first, while there is room.
-func listed(window []WindowItem) []bool {
+// listedAlone says which blocks are listed one by one: pinned ones before whole ones before stubs,
+// the newest first, while there is room.
+func listedAlone(window []WindowItem) []bool {
 	out, left := make([]bool, len(window)), turnsShare
 	for _, form := range forms[:3] {
 		for i, w := range slices.Backward(window) {
@@ -483,12 +484,13 @@ func (p Packet) Received() Packet {
 			out.VerifiedSources[i].WhatWasVerified = "nothing here; " + p.CreatedBy + " reported: " + s.WhatWasVerified
 		}
 	}
-	out.LockedDecisions = reported(p.LockedDecisions, p.CreatedBy)
-	out.InferredClaims = reported(p.InferredClaims, p.CreatedBy)
+	out.LockedDecisions = markUnverified(p.LockedDecisions, p.CreatedBy)
+	out.InferredClaims = markUnverified(p.InferredClaims, p.CreatedBy)
 	return out
 }
 
-func reported(items []BasisItem, by string) []BasisItem {
+// markUnverified says in the basis of each item who handed it over, and that it is unverified.
+func markUnverified(items []BasisItem, by string) []BasisItem {
 	out := list(items)
 	for i, b := range out {
 		out[i].Basis = "handed over by " + by + ", unverified: " + b.Basis

@@ -10,15 +10,15 @@ import (
 // handoff is ready. It writes only what the file does not say yet.
 //
 // The reason of each added entry names the session of the packet. By that name a later packet of the session removes
-// what it no longer has: finished work, removed directives, answered questions. standing are further phrases of reasons
-// that belong to this session alone, as in Records.Standing. Entries that a packet left out for lack of space stay.
+// what it no longer has: finished work, removed directives, answered questions. ownReasons are further phrases of reasons
+// that belong to this session alone, as in Records.OwnReasons. Entries that a packet left out for lack of space stay.
 //
 // A text that means nothing to the interpreter is a reason, so the list says how far a source may be relied on. The
 // sources' state is verified only if every source is. Blank texts are skipped.
-func (p Packet) Limn(l *Ledger, standing ...string) ([]byte, error) {
+func (p Packet) Limn(l *Ledger, ownReasons ...string) ([]byte, error) {
 	p = p.valid()
 	r := p.records()
-	r.Standing = append(slices.Clone(standing), noted(p.SessionOrProject), handedOn(p.SessionOrProject))
+	r.OwnReasons = append(slices.Clone(ownReasons), noted(p.SessionOrProject), handedOn(p.SessionOrProject))
 	return l.export(func(d *draft) {
 		d.moveSources(p)
 		before := len(d.lines)

@@ -23,7 +23,7 @@ func ParsePacket(raw []byte) (Packet, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Packet{}, fmt.Errorf("%w: more text after the packet", ErrPacket)
 	}
-	faults := strayed("packet", tree, reflect.TypeFor[Packet]())
+	faults := memberFaults("packet", tree, reflect.TypeFor[Packet]())
 	var p Packet
 	if err := json.Unmarshal(raw, &p); err == nil {
 		faults = append(faults, p.Validate())
@@ -36,10 +36,9 @@ func ParsePacket(raw []byte) (Packet, error) {
 	return p, nil
 }
 
-// strayed walks the decoded JSON along the Go type and reports members that are
-// absent, null or too many. encoding/json alone matches names without regard to
-// case and leaves absent ones at zero.
-func strayed(path string, v any, t reflect.Type) (faults []error) {
+// memberFaults walks the decoded JSON along the Go type and reports members that are absent, null
+// or unknown. encoding/json alone ignores case and leaves absent members at zero.
+func memberFaults(path string, v any, t reflect.Type) (faults []error) {
 	switch t.Kind() {
 	case reflect.Struct:
 		members, ok := v.(map[string]any)
@@ -53,7 +52,7 @@ func strayed(path string, v any, t reflect.Type) (faults []error) {
 			known[name] = true
 			switch {
 			case got != nil:
-				faults = append(faults, strayed(path+"."+name, got, t.Field(i).Type)...)
+				faults = append(faults, memberFaults(path+"."+name, got, t.Field(i).Type)...)
 			case given || options == "":
 				faults = append(faults, fmt.Errorf("%w: %s.%s is missing or null", ErrPacket, path, name))
 			}
@@ -74,7 +73,7 @@ func strayed(path string, v any, t reflect.Type) (faults []error) {
 				faults = append(faults, fmt.Errorf("%w: %s is null", ErrPacket, at))
 				continue
 			}
-			faults = append(faults, strayed(at, item, t.Elem())...)
+			faults = append(faults, memberFaults(at, item, t.Elem())...)
 		}
 	case reflect.String:
 		if _, ok := v.(string); !ok {

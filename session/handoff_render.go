@@ -64,7 +64,7 @@ func (p Packet) Brief(whole string) []byte {
 	fmt.Fprintf(&b, "# Handoff in brief\n\n**Created by:** %s, unverified\n**Whole packet:** %s\n\n## Goal\n\n%s\n\n## Next\n\n%s\n",
 		short(p.CreatedBy, 64), line(whole), short(p.CurrentGoal, 256), short(p.NextAction, 128))
 	few := func(title string, n int, text func(int) (string, string)) {
-		const room, item = 400, 160
+		const space, item = 400, 160
 		if n == 0 {
 			return
 		}
@@ -76,7 +76,7 @@ func (p Packet) Brief(whole string) []byte {
 			}
 			return "- " + short(x, item) + y + "\n"
 		}
-		fit := within(n, room, func(i int) int { return len(entry(i)) })
+		fit := within(n, space, func(i int) int { return len(entry(i)) })
 		for i := range fit {
 			b.WriteString(entry(i))
 		}

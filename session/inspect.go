@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -30,9 +31,9 @@ var (
 func Inspect(text string) Traits {
 	var t Traits
 	bare := strings.TrimSpace(text)
-	lines := strings.Split(bare, "\n")
-	logs := 0
-	for _, l := range lines {
+	lines, logs := 0, 0
+	for l := range strings.SplitSeq(bare, "\n") {
+		lines++
 		if isLog(l) {
 			logs++
 		}
@@ -40,7 +41,7 @@ func Inspect(text string) Traits {
 			t |= TraitError
 		}
 	}
-	if len(lines) >= 3 && logs*10 >= len(lines)*6 {
+	if lines >= 3 && logs*10 >= lines*6 {
 		t |= TraitLog
 	}
 	if isDiff(text) {
@@ -156,6 +157,9 @@ func base64Char(c byte) bool {
 // report no failure. A note in their place says what was dropped. A text that would not get shorter is returned
 // unchanged.
 func Trim(text string) string {
+	if !strings.Contains(text, "\n") && !isLog(text) {
+		return text // of one line nothing else is dropped
+	}
 	var out []string
 	dropped := 0
 	say := func() {
@@ -273,5 +277,5 @@ func titleOf(l string) string {
 
 // StubText is the text of a paged block in the window: how to get it back, what it was, how large it is.
 func StubText(ref, digest string, tokens int, text string) string {
-	return fmt.Sprintf("[paged %s digest %s %d tokens] %s", ref, digest, tokens, Title(text))
+	return "[paged " + ref + " digest " + digest + " " + strconv.Itoa(tokens) + " tokens] " + Title(text)
 }

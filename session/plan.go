@@ -146,7 +146,7 @@ func (p *planner) rounds(t Thresholds, how planning) {
 		goal = t.landing(p.plan.Analysis.Protected)
 	}
 	r := round{goal: goal - how.need, tokens: p.c.MinGainTokens, share: p.c.MinGainShare}
-	p.dropStubs(r, part(t.Usable, p.c.StubShare))
+	p.dropStubs(r, shareOf(t.Usable, p.c.StubShare))
 	p.walk(r)
 	r.cold = true
 	p.walk(r)

@@ -8,8 +8,8 @@ import (
 // Reason is why a block got its action.
 type Reason uint8
 
-// The reasons of a verdict. The first three come from the score; the others
-// are guards, which only ever raise what the score decided.
+// The reasons of a verdict. With ByScore the score decided. The others are
+// guards, which only ever raise what the score decided.
 const (
 	ByScore    Reason = iota // R reached the retain cut, missed the evict cut, or lies between
 	ByPin                    // pinned by the caller

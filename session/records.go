@@ -65,11 +65,11 @@ type Records struct {
 	Questions   []Entry
 	Corrections []Entry
 	Lists       []List
-	// Standing are phrases of reasons. An entry of the file whose reason has one of them, and that is not among the
-	// entries given here, no longer holds and is removed.
-	Standing []string
-	keep     []string // lists that nothing is withdrawn from
-	Guard    bool     // warn, when read, of inference from sources that are not verified
+	// OwnReasons are phrases that mark the reasons of entries that this writer keeps up to date. An entry of the file
+	// whose reason contains one of them, and that is not among the entries given here, is removed.
+	OwnReasons []string
+	keep       []string // lists that nothing is withdrawn from
+	Guard      bool     // warn, when read, of inference from sources that are not verified
 }
 
 const (
@@ -191,9 +191,9 @@ func (d *draft) lists(r Records) {
 	}
 }
 
-// withdraw removes what stood in the file by one of the phrases and is not given any more.
+// withdraw removes entries of the file that have one of the writer's own reasons and are no longer given.
 func (d *draft) withdraw(r Records, given []List) {
-	if len(r.Standing) == 0 {
+	if len(r.OwnReasons) == 0 {
 		return
 	}
 	holds := map[filed]bool{}
@@ -208,8 +208,8 @@ func (d *draft) withdraw(r Records, given []List) {
 		}
 		for _, item := range slices.Clone(d.l.lists[list]) {
 			why := d.l.why[filed{list, item}]
-			stood := slices.ContainsFunc(r.Standing, func(phrase string) bool { return strings.Contains(why, phrase) })
-			if stood && !holds[filed{list, item}] {
+			owned := slices.ContainsFunc(r.OwnReasons, func(phrase string) bool { return strings.Contains(why, phrase) })
+			if owned && !holds[filed{list, item}] {
 				d.emit(`remove "%s" from %s because "withdrawn"`, item, list)
 			}
 		}

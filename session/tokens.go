@@ -46,8 +46,8 @@ func hash(token string) uint64 { return xxhash.Sum64String(token) >> hashShift }
 // after NFKC and Lower, English words by their stem. Scripts written without spaces give pairs of neighbouring
 // characters.
 func TokenSet(texts ...string) []uint64 {
-	var room [256]uint64 // a message of more words moves to the heap
-	set := room[:0]
+	var space [256]uint64 // a message of more words moves to the heap
+	set := space[:0]
 	for _, t := range texts {
 		if isASCII(t) {
 			set = appendASCII(set, t)

@@ -226,24 +226,24 @@ func (s *State) protections(yield bool) []Protection {
 
 // guard shares the usable window out among what is protected.
 type guard struct {
-	s     *State
-	c     Config
-	out   []Protection
-	order []int // newest first
-	limit Thresholds
-	room  int // tokens that are left
+	s         *State
+	c         Config
+	out       []Protection
+	byTurn    []int // newest first
+	limit     Thresholds
+	remaining int // tokens that are left
 }
 
 func (s *State) newGuard() *guard {
-	g := &guard{s: s, c: s.Config.filled(), out: make([]Protection, len(s.Sections)), order: s.newestFirst(), limit: s.Config.thresholds()}
+	g := &guard{s: s, c: s.Config.filled(), out: make([]Protection, len(s.Sections)), byTurn: s.newestFirst(), limit: s.Config.thresholds()}
 	newest := 0
 	goesIn := func(i int) bool { r := s.Sections[i].Role; return r == User || r != "" && g.c.KeepLast > 0 }
-	if k := slices.IndexFunc(g.order, goesIn); k >= 0 {
-		i := g.order[k]
+	if k := slices.IndexFunc(g.byTurn, goesIn); k >= 0 {
+		i := g.byTurn[k]
 		g.out[i] = first(s.Sections[i].own(), IsNewest)
 		newest = s.Sections[i].Tokens()
 	}
-	g.room = g.limit.landing(newest) - newest
+	g.remaining = g.limit.landing(newest) - newest
 	return g
 }
 
@@ -252,8 +252,8 @@ func (g *guard) give(i int, p Protection) bool {
 	if g.out[i] != Unprotected {
 		return true
 	}
-	if t := g.s.Sections[i].Tokens(); t <= g.room {
-		g.room -= t
+	if t := g.s.Sections[i].Tokens(); t <= g.remaining {
+		g.remaining -= t
 		g.out[i] = p
 	}
 	return g.out[i] != Unprotected
@@ -263,12 +263,12 @@ func (g *guard) give(i int, p Protection) bool {
 func (g *guard) own(yield bool) {
 	for _, p := range [...]Protection{IsCritical, IsPinned, IsKept} {
 		fits := true
-		for _, i := range g.order {
+		for _, i := range g.byTurn {
 			switch sec := &g.s.Sections[i]; {
 			case sec.own() != p || g.out[i] != Unprotected:
 			case !yield:
 				g.out[i] = p
-				g.room -= sec.Tokens()
+				g.remaining -= sec.Tokens()
 			case fits:
 				fits = g.give(i, p) // no gaps: what is older goes first
 			}
@@ -277,12 +277,12 @@ func (g *guard) own(yield bool) {
 }
 
 func (g *guard) newestUser() {
-	for _, i := range g.order {
+	for _, i := range g.byTurn {
 		if g.s.Sections[i].Role == User {
 			slack := g.limit.Usable - g.limit.Target
-			g.room += slack
+			g.remaining += slack
 			g.give(i, IsUserTurn)
-			g.room -= slack
+			g.remaining -= slack
 			return
 		}
 	}
@@ -290,8 +290,8 @@ func (g *guard) newestUser() {
 
 // newest protects the newest messages in a row, without gaps.
 func (g *guard) newest() {
-	left, last := part(g.limit.Usable, g.c.KeepShare), 0
-	for _, i := range g.order {
+	left, last := shareOf(g.limit.Usable, g.c.KeepShare), 0
+	for _, i := range g.byTurn {
 		sec := &g.s.Sections[i]
 		if sec.Role == "" {
 			continue
@@ -307,8 +307,8 @@ func (g *guard) newest() {
 
 // users protects user turns up to their share.
 func (g *guard) users() {
-	left := part(g.limit.Usable, g.c.UserShare)
-	for _, i := range g.order {
+	left := shareOf(g.limit.Usable, g.c.UserShare)
+	for _, i := range g.byTurn {
 		sec := &g.s.Sections[i]
 		if sec.Role != User {
 			continue
@@ -325,7 +325,7 @@ func (g *guard) users() {
 func (s *State) cappedProtections() []Protection {
 	c := s.Config.filled()
 	out := make([]Protection, len(s.Sections))
-	userLeft, lastLeft := c.UserCap, part(s.Config.thresholds().Usable, c.KeepShare)
+	userLeft, lastLeft := c.UserCap, shareOf(s.Config.thresholds().Usable, c.KeepShare)
 	users, last := 0, 0
 	for _, i := range s.newestFirst() {
 		sec := &s.Sections[i]

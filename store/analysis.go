@@ -3,14 +3,17 @@ package store
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/ctxpage/ctxpage/lexical"
 )
 
-// Analyse makes ready what the index keeps of a page. Of a message that is what was said: who says
-// it and when are kept beside it (TurnOf). The header of other pages is indexed as text: date,
-// author and source are asked for like any other word. The month stands by name, as people ask for
-// it; the kind is left out, for it is the same word on most pages.
+// Analyse returns the analysis of a page that the index keeps. Of a message only the text is
+// analysed: its speaker and time are kept beside it (TurnOf). The header of any other page is
+// indexed with the text, because people search for a date, an author or a source as for any other
+// word. The header has the month by name, as people write it. It does not have the kind, which is
+// the same word on most pages.
 func Analyse(an *lexical.Analyzer, a *Artefact, text string) lexical.Analysis {
 	return analyse(a, text, an.Analyze)
 }
@@ -30,7 +33,8 @@ func analyse(a *Artefact, text string, with func(parts ...string) lexical.Analys
 	return out
 }
 
-// TurnOf is what the index keeps of a message beside its words; nil for pages of other kinds.
+// TurnOf returns what the index keeps of a message in addition to its words: speaker, time and the
+// like. It is nil for pages of other kinds.
 func TurnOf(a *Artefact) *lexical.Turn {
 	if a.Kind != KindMessage {
 		return nil
@@ -60,22 +64,48 @@ func VisitAnalysis(an *lexical.Analyzer, a *Artefact, text string, fn func(lexic
 	}, text)
 }
 
-// IndexHeader is what a page is found by beside its text. A page whose header changed cannot go on
-// under its number.
+// IndexHeader returns the words by which a page is found in addition to its text. A page whose
+// header changed gets a new number.
 func IndexHeader(a *Artefact) string {
-	header := a.CurrentAsOf.UTC().Format("2 January 2006 ") + a.Name
+	header := dateOf(a.CurrentAsOf) + a.Name
 	if a.Source != "" {
 		header += " " + a.ID
 	}
 	return header
 }
 
-// FoundAlike says whether the index keeps the same of a text under two heads.
+// day is a date and how it is written.
+type day struct {
+	number int64 // since 1970
+	text   string
+}
+
+// lastDay is the one that was asked for last: most pages are of the same.
+var lastDay atomic.Pointer[day]
+
+// dateOf is the date of a time, and a space.
+func dateOf(t time.Time) string {
+	t = t.UTC()
+	number := t.Unix() / (24 * 60 * 60)
+	if t.Unix() < 0 { // a part of a day before 1970 would count as one of 1970
+		return t.Format(dateForm)
+	}
+	if d := lastDay.Load(); d != nil && d.number == number {
+		return d.text
+	}
+	d := &day{number, t.Format(dateForm)}
+	lastDay.Store(d)
+	return d.text
+}
+
+const dateForm = "2 January 2006 "
+
+// FoundAlike reports whether the index keeps the same entries for a text under either head.
 func FoundAlike(a, b *Artefact) bool {
 	return IndexHeader(a) == IndexHeader(b) && (a.Kind == KindMessage) == (b.Kind == KindMessage)
 }
 
-// Finite says that a vector has neither infinities nor NaN.
+// Finite reports whether a vector has neither infinities nor NaN.
 func Finite(v []float32) bool {
 	return !slices.ContainsFunc(v, func(f float32) bool { return f-f != 0 })
 }

@@ -9,24 +9,24 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-// Audit reads the audit log: one leaf for each read and each end of a transaction, under a tree. No
-// method writes, and nothing that a method returns does. Every method may be called concurrently. A
-// context that ended gives its error, and a store that cannot answer gives an error, never an older
-// answer.
+// Audit reads the audit log: one leaf for each read and each end of a transaction, under a Merkle
+// tree. Neither its methods nor their results write anything. Every method may be called
+// concurrently. If the context has ended, its error is returned; if a store cannot answer, it
+// returns an error, never an outdated answer.
 type Audit interface {
 	// DB is the database id. It never changes, so it needs no context.
 	DB() string
 	// Size is the number of leaves.
 	Size(ctx context.Context) (uint64, error)
-	// Wait is Size, but while there are no more than size leaves it waits for one, at most for as
-	// long as wait. It may return early without one: compare.
+	// Wait returns Size once there are more than size leaves, or after the time wait. It may
+	// return early, so compare the result.
 	Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error)
 	// Body is the bytes of leaf i, a copy. ErrNoLeaf.
 	Body(ctx context.Context, i uint64) ([]byte, error)
 	// Leaf is leaf i. ErrNoLeaf.
 	Leaf(ctx context.Context, i uint64) (*manifest.Record, error)
-	// Records are the leaves [from, min(to, Size)), the last first if reverse, at most limit of
-	// them; fewer are all there are. See the function Records.
+	// Records returns the leaves [from, min(to, Size)), the last first if reverse, at most limit
+	// of them. Fewer than limit means that there are no more. See the function Records.
 	Records(ctx context.Context, from, to uint64, reverse bool, limit int) ([]*manifest.Record, error)
 	// ByTrace is every leaf whose Trace or Parent is trace, in log order. ErrNoLeaf.
 	ByTrace(ctx context.Context, trace string) ([]*manifest.Record, error)
@@ -34,8 +34,8 @@ type Audit interface {
 	Named(ctx context.Context, trace string) (bool, error)
 	// Written finds the newest leaf that wrote this version of a page, with its digest. ErrNoLeaf.
 	Written(ctx context.Context, num uint64, version uint32) (*manifest.Record, manifest.Write, error)
-	// Question is the text that a leaf was asked, compared with the digest in the leaf.
-	// manifest.ErrNoQuestion: it was erased, or only its digest was kept.
+	// Question returns the text of the question that a leaf records, after comparing it with the
+	// digest in the leaf. manifest.ErrNoQuestion: it was erased, or only its digest was kept.
 	Question(ctx context.Context, leaf *manifest.Record) (string, error)
 	// Names maps page numbers to references.
 	Names(ctx context.Context) (manifest.Names, error)
@@ -55,10 +55,10 @@ type Audit interface {
 // recordsAtOnce is how many leaves Records asks for at a time.
 const recordsAtOnce = 256
 
-// Records ranges over the leaves [from, min(to, Size)) of an audit, the last first if reverse. Size
-// is that at the start of the range, so leaves that are added meanwhile are not listed. An error is
-// yielded once, last, and the end of ctx is one; the leaves before it are good. Breaking out of the
-// loop reads no further leaf.
+// Records ranges over the leaves [from, min(to, Size)) of an audit, the last first if reverse.
+// Size is taken at the start, so leaves that are added meanwhile are not listed. An error,
+// including the end of ctx, is yielded once and last; the leaves before it are valid. Breaking out
+// of the loop reads no further leaf.
 func Records(ctx context.Context, a Audit, from, to uint64, reverse bool) iter.Seq2[*manifest.Record, error] {
 	type span struct{ from, to uint64 }
 	return func(yield func(*manifest.Record, error) bool) {

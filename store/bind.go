@@ -15,9 +15,9 @@ import (
 // boundBytes is how much of the digest of a batch its outcome keeps.
 const boundBytes = 16
 
-// Bind digests what a batch asks for. What the clock, the salts, the gate and the state of the
-// database put into it is left out, so that a host that repeats the batch after a crash gives the
-// same digest.
+// Bind sets Bound to a digest of what the batch asks for. The digest leaves out what comes from
+// the clock, the salts, the gate and the state of the database, so a host that repeats the batch
+// after a crash computes the same one.
 func (b *Batch) Bind() error {
 	w := binders.Get().(*binder)
 	defer w.done()

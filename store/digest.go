@@ -17,7 +17,7 @@ type mac struct {
 	sum [sha256.Size]byte
 }
 
-// SaltedMAC is HMAC-SHA256 under a salt, of all that write puts into the state.
+// SaltedMAC returns the HMAC-SHA256 under a salt of what write appends.
 func SaltedMAC(salt []byte, write func(b []byte) []byte) (d [32]byte) {
 	m := macs.Get().(*mac)
 	defer macs.Put(m)

@@ -54,7 +54,8 @@
 // # Candidates
 //
 // A question sees the chain of its Scopes except Mask, as of AsOf. A page may enter if it was
-// current then and no rule keeps it out. The rules, of which the first that applies is reported:
+// current then and no rule keeps it out. If several rules apply, the first of this list is
+// reported:
 //
 //   - it is expired by Now; the other rules never keep out pages of kind system
 //   - it is below Floor, unless it is a turn of Session in the nearest scope
@@ -64,14 +65,14 @@
 // Hits are the K best by words (package lexical scores them, under Weights), and whatever their
 // words: pinned, system and human-verified pages, the Recent newest pages, and the Newest newest of
 // each provenance and scope. Excluded counts what each rule keeps out, with superseded artefacts as
-// one of them, and names up to 20 of those that the words asked for. It counts pages that are live
+// one of them, and names some of those that the words asked for, at most 20. It counts pages that are live
 // now, whatever AsOf and Mask say.
 //
-// In a hit, Lexical.Via is the ended page by whose words it was found; 0: its own words. The same
-// holds in Excluded.Nearest, except for a superseded page, which is named itself: its Via is 0, and
-// Lexical.Own is the score of its words. Stats are returned with a Mask. They describe the index as
-// it is now, with all page versions of the chain, also under AsOf: they weigh words, and are not
-// part of the snapshot.
+// In a hit, Lexical.Via is the ended page whose words matched; 0 means the page's own words. The
+// same holds in Excluded.Nearest, except for a superseded page, which is named itself: its Via is
+// 0, and Lexical.Own is the score of its words. Stats are returned with a Mask. They describe the
+// index as it is now, with all page versions of the chain, also under AsOf: they weigh words, and
+// are not part of the snapshot.
 //
 // # The audit
 //
@@ -100,16 +101,17 @@
 // changes: its LSN, which Expect compares, stays. Runs over all scopes also drop what
 // StateKind.Past and StateKind.Journal name, and reviews that were decided as long ago.
 //
-// GCJob.Scopes restricts a run to scopes, each with what it keeps itself. GCJob.Reviews are decided
-// held batches that go, whatever their age, and then nothing else does.
+// GCJob.Scopes restricts a run to scopes, each with its own GCKeep. With GCJob.Reviews a run drops
+// these decided held batches, whatever their age, and nothing else.
 //
 // # Quotas
 //
-// A store that keeps quotas reads them from the rows under QuotaRows. It judges a commit by those
-// of its scope and of the scopes above, last of all and in the order of commits, by what is stored
-// and what is in flight: a QuotaError refuses it, with a leaf of TypeConflict and Status "quota".
-// Page versions count until gc or an erase takes them. A commit of TypeRefetch, artefacts whose ids
-// begin with "ctxpage:", and what adds no page and no held batch are never refused.
+// A store that keeps quotas reads them from the rows under QuotaRows. The quotas of its scope and
+// of all scopes above apply to a commit. They are judged after everything else, in the order of
+// commits, against what is stored and in flight. A refused commit returns a QuotaError and leaves a
+// leaf of TypeConflict with Status "quota". Page versions count until gc or an erase takes them. A
+// commit of TypeRefetch, artefacts whose ids begin with "ctxpage:", and what adds no page and no
+// held batch are never refused.
 //
 // # Erase
 //
@@ -118,19 +120,19 @@
 // version is a Head with Gone, GoneBy and ErasedBy: its name, numbers and times, without any field
 // of content, salt or digest. It reads as ErrErased. The leaves have type erase, with By, Reason
 // and, as Note, counts. When Maintain returns, no byte of what was erased is in what the store
-// keeps on disk, old logs and free space included. If it was stopped before, the next open for
-// writing finishes it. An artefact that was erased before is left alone, so a second run with the
-// same job takes nothing.
+// keeps on disk, old logs and free space included. If it is interrupted, the next open for writing
+// finishes it. An artefact that was erased before is left alone, so a second run with the same job
+// takes nothing.
 //
 // # Carry
 //
 // Batch.Carry brings versions that another database had. They keep version, put time, writer,
-// provenance, salts and digests, and get the numbers and the LSN of here. Each continues what is
-// here of its artefact: the next version, or the first where there is none, or one whose Floor says
-// that nothing is kept of those before. Else the batch is a ConflictError. A page that the version
-// before has too, by salt and digest, goes on under its number. A version that is gone comes in one
-// batch, and so under one LSN, with the next one that is not. The leaf is that of the import; what
-// is carried repeats nothing.
+// provenance, salts and digests, and get numbers and an LSN of this database. Each must continue
+// its artefact here: it is the next version, or version 1 of a new artefact, or a version with
+// Floor, before which nothing is kept. Otherwise the batch returns a ConflictError. A page that the
+// previous version also has, by salt and digest, keeps its number. A version that is gone is
+// carried in the same batch, and so under the same LSN, as the next version that is not gone. The
+// leaf is that of the import. A carried version is never a repeat.
 //
 // Batch.Hold with ActHold stores a held batch as another database had it, decided or not. Nothing
 // of it is judged.

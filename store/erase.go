@@ -32,9 +32,9 @@ type EraseJob struct {
 	// Leaves are those of the audit whose bodies go; their hashes stay (manifest.Log.Prune). Alone
 	// they are a prune by age.
 	Leaves []manifest.Span
-	// Names takes the names of Refs, too: no row of them stays, and what their leaves said of
-	// outcomes goes. Scopes and Groups (sessions, by scope and id) lose their names if nothing is
-	// left in them.
+	// Names also erases the names of Refs: all their rows, and the references in outcomes. Scopes
+	// and Groups (sessions, by scope and id) lose their names if nothing is left in them, and so do
+	// other groups of the scopes of Refs.
 	Names  bool
 	Scopes []string
 	Groups []Ref
@@ -59,10 +59,11 @@ type EraseReport struct {
 	Held      int       `json:"held"`
 	Questions int       `json:"questions"`
 	State     int       `json:"state"`            // rows of state
-	Bodies    uint64    `json:"bodies,omitempty"` // of leaves of the audit
+	Bodies    uint64    `json:"bodies,omitempty"` // of audit leaves
 	Leaf      uint64    `json:"leaf"`             // index of the last leaf of the run, which sums it up
 	LSN       uint64    `json:"lsn"`
-	// Asked and Cascade are copied from the job. The leaf has their digest.
+	// Asked and Cascade are copied from the job. The leaf has their digest. Asked has "names" if
+	// names were to go.
 	Asked   []string `json:"asked,omitempty"`
 	Cascade string   `json:"cascade,omitempty"`
 	// Backups are those named in the audit. They were made before the erase, so they still contain

@@ -25,7 +25,7 @@ var (
 	// ErrKey means that a database is encrypted and does not open with the key that was given, or
 	// without one, or that it is not encrypted and a key was given. The error says which, and what
 	// to do. Nothing in it was changed.
-	ErrKey = errors.New("ctxpage: the key does not fit the database")
+	ErrKey = errors.New("ctxpage: missing or wrong key")
 	// ErrReadOnly is returned by every write on a database opened with Options.ReadOnly.
 	ErrReadOnly = errors.New("ctxpage: database is open read-only")
 	// ErrNotExist means that Open was told to create nothing and there is no database at the path.
@@ -86,7 +86,7 @@ var (
 	// invisible, listed.
 	ErrHeld = errors.New("ctxpage: held for review")
 	// ErrTxnDone means that the transaction has already been committed or rolled back.
-	ErrTxnDone = errors.New("ctxpage: transaction is done")
+	ErrTxnDone = errors.New("ctxpage: transaction was committed or rolled back; begin another one")
 	// ErrTxnFailed means that a Put or Delete of the transaction failed before, so that a Commit
 	// would keep a part of what was meant. It wraps that error. Roll back and begin again.
 	ErrTxnFailed = errors.New("ctxpage: a write of the transaction failed")
@@ -188,8 +188,8 @@ type missing struct {
 
 func (e *missing) Unwrap() []error { return []error{e.InvalidError, e.cause} }
 
-// InvalidMissing is Invalid for an input that names what is not there; cause says so, and is
-// matched as well.
+// InvalidMissing is Invalid for an input that names something that does not exist. The error also
+// matches cause.
 func InvalidMissing(cause error, field, got, expected string) error {
 	return &missing{&InvalidError{Field: field, Got: got, Expected: expected}, cause}
 }
@@ -207,9 +207,9 @@ func (e *FileRootError) Error() string {
 // Is makes errors.Is(err, ErrFileRoot) true.
 func (e *FileRootError) Is(target error) bool { return target == ErrFileRoot }
 
-// HeldError is what a commit below the gate returns. The drafts are durable and can be reviewed
-// under Batch. It is an error on purpose: a caller who ignored a mere status would believe that the
-// answer was kept.
+// HeldError is returned by a commit that did not pass the gate. The drafts are durable and can be
+// reviewed under Batch. It is an error on purpose: a caller who ignored a mere status would believe
+// that the answer was kept.
 type HeldError struct {
 	Batch  string
 	Trace  string
@@ -232,11 +232,11 @@ type ConflictError struct {
 	Have uint64 // LSN the transaction saw; 0 means it saw none
 	Now  uint64 // LSN it has now; 0 means it is absent
 
-	Held bool // of a held batch: what it was written from does not change any more
+	Held bool // a held batch is in conflict; it can never be approved
 }
 
-// LsnElsewhere is expected by what was written from a version that this database never had: a
-// salvage does not copy it.
+// LsnElsewhere is the expected LSN of a draft that was written from a version which this database
+// never had, because a salvage or an import did not copy it. It matches no version.
 const LsnElsewhere = math.MaxUint64
 
 func (e *ConflictError) Error() string {
@@ -255,7 +255,7 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("ctxpage: conflict on %s: %s; %s", e.Name(), what, advice)
 }
 
-// Name is what the conflict is on, as the audit writes it.
+// Name returns the reference or the key in conflict, as the audit writes it.
 func (e *ConflictError) Name() string {
 	if e.Key != "" {
 		return "state " + strconv.Quote(e.Key)
@@ -266,7 +266,7 @@ func (e *ConflictError) Name() string {
 // Is makes errors.Is(err, ErrConflict) true.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 
-// Invalid makes an *InvalidError.
+// Invalid returns an *InvalidError.
 func Invalid(field, got, expected string) error {
 	return &InvalidError{Field: field, Got: got, Expected: expected}
 }

@@ -167,7 +167,7 @@ func (c *Condition) Holds(value string, ok bool) bool {
 	if !ok {
 		return false
 	}
-	switch n := order(value, c.Value); c.Op {
+	switch n := compareValues(value, c.Value); c.Op {
 	case OpGreater:
 		return n > 0
 	case OpGreaterOrEqual:
@@ -179,8 +179,8 @@ func (c *Condition) Holds(value string, ok bool) bool {
 	}
 }
 
-// order compares two values: as numbers where both are, else as bytes.
-func order(a, b string) int {
+// compareValues compares two values: as numbers where both are, else as bytes.
+func compareValues(a, b string) int {
 	x, okx := decimal(a)
 	y, oky := decimal(b)
 	if okx && oky {

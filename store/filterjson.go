@@ -121,8 +121,8 @@ func notScalar(v any) string {
 	return "an object"
 }
 
-// JSON is the filter as a manifest records it: always the same bytes for the same filter. "": it
-// restricts nothing.
+// JSON returns the filter as a manifest records it: always the same bytes for the same filter; ""
+// if it restricts nothing.
 func (f *Filter) JSON() string {
 	if f.IsZero() {
 		return ""

@@ -50,10 +50,12 @@ func (j *GCJob) KeepIn(scope string) (GCKeep, bool) {
 	return GCKeep{j.KeepFor, j.KeepVersions}, j.Scope == "" || j.Scope == scope
 }
 
-// DefaultKeepRecords is for each artefact.
+// DefaultKeepRecords is how many tombstones the pipeline keeps of each artefact by default
+// (GCJob.KeepRecords).
 const DefaultKeepRecords = 4
 
-// DefaultKeepNames is for the whole database.
+// DefaultKeepNames is how many names of deleted artefacts the pipeline keeps by default, in the
+// whole database (GCJob.KeepNames).
 const DefaultKeepNames = 1024
 
 // GCReport says what gc dropped, or would drop, and why the rest was kept. After an early end it
@@ -97,7 +99,7 @@ const (
 // What keeps a version that has ended (GCTally.Reason).
 const (
 	KeptNewest  = "among the newest versions"
-	KeptYoung   = "ended too lately"
+	KeptYoung   = "ended too recently"
 	KeptExpired = "expired, which was not asked for"
 	KeptHeld    = "named by a held batch"
 	KeptParent  = "a live artefact is derived from it"
@@ -108,8 +110,8 @@ const (
 	KeptChanged = "its artefact was written to meanwhile"
 )
 
-// GoneError says which version is gone, when, and by which run of gc or erase. page 0 means the
-// whole artefact.
+// GoneError returns the error of a version that gc or an erase took: it says which version, when,
+// and by which run. page 0 means the whole artefact.
 func GoneError(h *Head, page int) error {
 	if h.ErasedBy != "" {
 		return erasedError(h, page)

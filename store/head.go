@@ -26,13 +26,13 @@ func (b *Batch) Bytes() (n int64) {
 	return n
 }
 
-// Below is what is known of a version below a floor.
+// Below returns what is still known of a version below the floor.
 func (h *Head) Below(version uint32) *Head {
 	return &Head{Artefact: Artefact{ID: h.ID, Kind: h.Kind}, Scope: h.Scope, Art: h.Art, Version: version, Gone: true, GoneBy: h.GoneBy}
 }
 
-// CheckIDs refuses a batch that writes an artefact twice, by puts or deletes: there would be no
-// telling which of the two is the version that readers see.
+// CheckIDs rejects a batch that writes an artefact twice, by puts or deletes: it would be unclear
+// which version readers see.
 func (b *Batch) CheckIDs() error {
 	if err := b.checkCarried(); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 )
 
 // CheckClock refuses a time that cannot be stored or shown: rows hold the zero time for "never",
-// and dates in JSON and in head lines have four digits. Whoever takes a time from Options.Clock to
-// keep it asks here, or makes an id of it.
+// and dates in JSON and in head lines have four digits. Code that takes a time from Options.Clock
+// to store it calls CheckClock, or NewID, which does.
 func CheckClock(now time.Time) error {
 	if y, utc := now.Year(), now.UTC().Year(); now.IsZero() || min(y, utc) < 1 || max(y, utc) > 9999 {
 		return Invalid("Options.Clock", fmt.Sprintf("a time in the year %d", y), "a time from the year 1, which is not the zero time, to the year 9999")

@@ -141,9 +141,9 @@ type Artefact struct {
 	// text parts.
 	Text  string `json:"text,omitempty"`
 	Parts []Part `json:"parts,omitempty"`
-	// Role of a message: system, developer (another name of system), user, assistant or tool. No
-	// provider takes another one, so a page with another word, or none, stands among the data of a
-	// context and not among its messages.
+	// Role of a message: system, developer (another name of system), user, assistant or tool.
+	// Providers accept no other role, so a page with any other role, or none, appears as data in a
+	// context, not as a message.
 	Role       string     `json:"role,omitempty"`
 	Name       string     `json:"name,omitempty"`
 	ToolCalls  []ToolCall `json:"tool_calls,omitempty"`
@@ -193,7 +193,7 @@ func SpokenAs(role string) string {
 	return role
 }
 
-// KindDefaults returns the defaults of a kind for fields that the caller left zero.
+// KindDefaults sets the fields that the caller left zero to the defaults of the kind.
 func (a *Artefact) KindDefaults() {
 	if a.Kind == KindAuto {
 		switch {

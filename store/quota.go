@@ -16,9 +16,9 @@ type Quota struct {
 	Bytes int64 `json:"bytes,omitempty"` // of text in all stored page versions, including old ones
 	Pages int   `json:"pages,omitempty"` // stored page versions, including old ones
 	Held  int   `json:"held,omitempty"`  // batches awaiting review
-	// Bodies limits the bytes of audit leaves whose bodies are kept. Reads are recorded whatever it
-	// is, so they can exceed it: no page is served without a leaf. From then on commits that add
-	// pages or hold a batch are refused, until bodies are pruned (package retention).
+	// Bodies limits the bytes of the kept bodies of audit leaves. Every read is recorded, so reads
+	// can exceed the limit. From then on commits that add pages or hold a batch are refused, until
+	// bodies are pruned (package retention).
 	Bodies int64 `json:"bodies,omitempty"`
 }
 
@@ -71,7 +71,7 @@ type KindSpace struct {
 // Below reports whether a scope equals another one or lies below it.
 func Below(scope, of string) bool { return scope == of || strings.HasPrefix(scope, of+"/") }
 
-// QuotaBodies is what a QuotaError says of a quota of manifest bodies.
+// QuotaBodies is QuotaError.What for a quota of manifest bodies.
 const QuotaBodies = "bodies"
 
 // ErrQuota is matched by the *QuotaError of a commit that a quota refused. Nothing was written.
@@ -83,7 +83,7 @@ type QuotaError struct {
 	What  string // bytes, pages, held or bodies
 	Limit int64
 	Used  int64
-	Asked int64 // by the commit; 0 of bodies
+	Asked int64 // by the commit; 0 for bodies
 	Old   int64 // part of Used that belongs to old versions; gc may drop them
 	Kinds []KindSpace
 }
@@ -101,15 +101,15 @@ func (e *QuotaError) Error() string {
 	if len(by) > 0 {
 		what = fmt.Sprintf(" (%s; %d of it old versions)", strings.Join(by, ", "), e.Old)
 	}
-	room := fmt.Sprintf("delete what is not needed (dbctl rm) and drop old versions (dbctl gc FILE --keep-for 0s), or raise the quota (dbctl quota set FILE %s)", e.Scope)
+	remedy := fmt.Sprintf("delete what is not needed (dbctl rm) and drop old versions (dbctl gc FILE --keep-for 0s), or raise the quota (dbctl quota set FILE %s)", e.Scope)
 	if e.What == "held" {
-		room = fmt.Sprintf("decide some (dbctl review ls FILE), or raise the quota (dbctl quota set FILE %s)", e.Scope)
+		remedy = fmt.Sprintf("decide some (dbctl review ls FILE), or raise the quota (dbctl quota set FILE %s)", e.Scope)
 	}
 	if e.What == QuotaBodies {
 		return fmt.Sprintf("ctxpage: the quota of %s is %d bytes of manifest bodies: %d are kept; reads go on and are recorded, writes wait until old bodies are pruned (dbctl retention set FILE %s --prune AGE, then dbctl retention run FILE), or raise the quota (dbctl quota set FILE %s --bodies N)",
 			e.Scope, e.Limit, e.Used, e.Scope, e.Scope)
 	}
-	return fmt.Sprintf("ctxpage: the quota of %s is %d %s: %d are used%s, the commit adds %d; %s", e.Scope, e.Limit, e.What, e.Used, what, e.Asked, room)
+	return fmt.Sprintf("ctxpage: the quota of %s is %d %s: %d are used%s, the commit adds %d; %s", e.Scope, e.Limit, e.What, e.Used, what, e.Asked, remedy)
 }
 
 // Is makes errors.Is(err, ErrQuota) true.

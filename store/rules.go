@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Live reports whether a version has content: it is no deletion, and nothing took it.
+// Live reports whether a version has content: it is not a deletion, and neither gc nor an erase
+// took it.
 func (h *Head) Live() bool { return !h.Deleted && !h.Gone }
 
 // Expired reports whether a version is no longer served at a time.
@@ -19,8 +20,8 @@ func (q *CandidateQuery) own(h *Head) bool {
 }
 
 // Excludes names the first rule that keeps a live version out of the candidates; "" means that none
-// does. It defines the rules: stores that judge by columns must give the same result. The filter is
-// apart from them, see Passes.
+// does. It defines the rules: stores that judge by columns must give the same result. It does not
+// apply the filter; see Passes.
 func (q *CandidateQuery) Excludes(h *Head) string {
 	switch own := q.own(h); {
 	case h.Expired(q.Now):

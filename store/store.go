@@ -28,15 +28,15 @@ type Store interface {
 	// its scope or version: then it is ErrNotFound. With an error, Located is zero. It reads the
 	// catalogue only. ErrNotFound, ErrGone.
 	Resolve(ctx context.Context, scopes Scopes, ref Ref) (Located, error)
-	// Load reads immutable page versions by number: heads and, if wanted, texts. Nil scopes, and
-	// nothing else, stand for the operator, who sees everything.
+	// Load reads immutable page versions by number: heads and, if wanted, texts. Nil scopes mean
+	// the operator, who sees everything; empty scopes do not.
 	Load(ctx context.Context, scopes Scopes, pages []PageKey, want Want) ([]Loaded, error)
 	// Candidates proposes pages for an assembly or a search: one snapshot, all as of
 	// Candidates.LSN.
 	Candidates(ctx context.Context, q CandidateQuery) (Candidates, error)
 	// Scan lists artefacts, versions of one, a group, or held batches, in order, a page at a time,
-	// each page one snapshot. A cursor that did not come from such a page is an InvalidError where
-	// that can be recognised.
+	// each page one snapshot. A foreign cursor returns an InvalidError if it can be recognised as
+	// such.
 	Scan(ctx context.Context, q ScanQuery) (ScanPage, error)
 	// Commit applies, holds or reviews a batch: all or nothing; durable, then visible, then
 	// answered. The same id returns the same outcome; another batch under it is an InvalidError. A
@@ -58,19 +58,19 @@ type Store interface {
 	// last wrote it. A row that does not exist has LSN 0 and a nil Value, and is no error. The row
 	// may be older than a commit that is not answered yet, never older than one that is answered.
 	State(ctx context.Context, key string) (StateRow, error)
-	// Outcome returns how the batch of an id ended, by the id alone: ask for your own. It is for a
-	// caller of Commit that got ErrOutcomeUnknown, and waits while the batch is in flight.
-	// ErrNotFound is final: of the calls to Commit with this id that have returned, none was
-	// applied or ever will be, and the id is still free. It is returned for ids that are within
-	// what is remembered (see type Outcome). For an older id, used or not, it is ErrTxnExpired.
-	// ErrOutcomeUnknown: this store cannot tell, and the error says why; open the store again and
-	// ask that.
+	// Outcome returns how the batch of an id ended, by the id alone: ask for your own. Use it
+	// after Commit returned ErrOutcomeUnknown. It waits while the batch is in flight. ErrNotFound
+	// is final: of the calls to Commit with this id that have returned, none was applied or ever
+	// will be, and the id is still free. It is returned only for ids recent enough to be
+	// remembered (see type Outcome); an older id, used or not, returns ErrTxnExpired.
+	// ErrOutcomeUnknown means that this store cannot know, and the error says why; open the store
+	// again and ask it.
 	Outcome(ctx context.Context, id ulid.ULID) (Outcome, error)
 	// Mark returns how far readers have come. It does not wait and asks no other process.
 	Mark() Mark
-	// Refresh returns when readers see every commit that any process was answered before the call,
-	// those that were in flight here, and at least the commit atLeast (0: none). An LSN that no
-	// commit has is an InvalidError that names the newest.
+	// Refresh returns once readers see every commit that was answered, to any process, before the
+	// call; every commit that was in flight here; and the commit atLeast (0: none). An LSN that no
+	// commit has returns an InvalidError that names the newest.
 	Refresh(ctx context.Context, atLeast uint64) (Mark, error)
 	// Hold keeps gc from dropping what was current at a moment, or later, until Release. What was
 	// dropped before stays gone. Every read of several steps takes and releases a hold, so it must
@@ -81,14 +81,14 @@ type Store interface {
 	Hold(ctx context.Context, at Moment) (Ticket, error)
 	// Release ends a hold. A ticket that was released, or has lapsed, is ignored.
 	Release(t Ticket)
-	// Changes returns the page versions that commits after an LSN ended. Without a newer commit it
-	// waits for one, at most wait, and may return nothing then. It may be called at any time: only
-	// caches depend on it.
+	// Changes returns the page versions that were ended by commits after an LSN. If there is no
+	// newer commit, it waits for one, at most wait, and may then return nothing. Only caches depend
+	// on it.
 	Changes(ctx context.Context, after uint64, wait time.Duration) (Changes, error)
 	// Append writes audit leaves in order. The Question of a leaf is kept as a row beside it, which
 	// can be erased, and its salted digest as Query. It sets Query and QuestionKept of the leaves
-	// it is given, and keeps none of them. Index is set by stores that number a leaf at once; on a
-	// server that happens later, so ask Audit by trace, which waits for it.
+	// it is given, and keeps none of them. Index is set by stores that number a leaf at once. A
+	// server numbers it later: look it up by trace in Audit, which waits for it.
 	Append(ctx context.Context, leaves []*manifest.Record, d Durability) error
 	// Audit returns the audit log for reading.
 	Audit() Audit
@@ -98,14 +98,16 @@ type Store interface {
 	// plan. A nil progress is allowed.
 	Maintain(ctx context.Context, job Job, progress Progress) (JobReport, error)
 	Stat(ctx context.Context) (StoreStats, error)
+	// Close waits for commits that have started, ends the holds, and returns what failed. The other
+	// methods then return ErrClosed. Closing again returns nil.
 	Close() error
 }
 
 // Mark is how far readers have come.
 type Mark struct {
-	LSN uint64 // the newest commit that they see
-	// Heard is when readers last surely saw everything that was answered; zero: they always do,
-	// because commits are made here.
+	LSN uint64 // newest commit that readers see
+	// Heard is the last time at which readers are known to have seen every answered commit; zero:
+	// they always see all, because commits are made in this process.
 	Heard time.Time
 }
 
@@ -129,8 +131,8 @@ type Info struct {
 	Host string
 }
 
-// Progress is told how far long work has come. It is called from the goroutine of the call and must
-// not call the store.
+// Progress receives how far long work has come. It is called from the goroutine of the call and
+// must not call the store.
 type Progress func(what string, done, total uint64)
 
 // Scopes is a visible chain: a scope and its ancestors, nearest first.
@@ -170,7 +172,7 @@ type Located struct {
 	Pages   []PageKey
 	Current bool
 	Expires int64  // unix µs, 0 never
-	By      uint64 // number of the page that superseded it; 0: none, or deleted since
+	By      uint64 // number of the page that superseded it; 0: none, or it was deleted since
 	ByID    string // id of the artefact that superseded it; "": none
 }
 
@@ -181,7 +183,7 @@ type Changes struct {
 	All   bool     // the store does not remember that far back: forget every page
 }
 
-// Validator is what the state of a source is recognised by.
+// Validator identifies the state of a source.
 type Validator struct {
 	Stamp string    `json:"stamp,omitempty"` // cheap: size and mtime, ETag, version
 	Hash  uint64    `json:"hash,omitempty"`  // xxhash64 of the content; 0 unknown. Fast, not cryptographic
@@ -221,7 +223,7 @@ type Head struct {
 	PutAt    time.Time
 	Actor    string
 	Deleted  bool
-	Gone     bool   // gc dropped the version: the rest names it and what it replaced, and proves its text
+	Gone     bool   // gc dropped the version: what remains names it and what it replaced, and can prove its text
 	GoneBy   string // trace of the run of gc, or of the erase
 	ErasedBy string // the operator who erased it; "": not erased. Nothing of its content is kept then, not even a proof of a copy
 	Floor    bool   // nothing is kept of the versions before it
@@ -232,8 +234,12 @@ type Head struct {
 	PartBytes []int
 	// Counter is the name of the token counter that counted Rows.
 	Counter string
+	// Turn holds what a session measured of a turn, in the session's encoding. It can be computed
+	// again from the texts, so it does not count as content when puts are compared. A deletion has
+	// none.
+	Turn []byte
 
-	// Forgotten: all rows of the artefact go; only in a batch of gc.
+	// Forgotten is set only in a batch of gc: all rows of the artefact are removed.
 	Forgotten bool
 
 	Superseded string // id of the artefact that supersedes it; only in listings
@@ -279,9 +285,9 @@ type CandidateQuery struct {
 	Mask    []Ref            // artefacts of the nearest scope that a transaction overwrites or deletes
 	Weights *lexical.Weights // nil: the zero Weights, a page scores by its own words alone
 	// Filter restricts the candidates before the best are chosen; nil: nothing is restricted.
-	// System pages and the turns of Session pass it, unless Strict. How many live pages of the
-	// chain that no other artefact supersedes do not pass is Excluded.Count of ReasonFilter,
-	// whatever other rules say of them. Pages that do not pass lend no score to neighbours.
+	// System pages and the turns of Session pass it, unless Strict. Excluded.Count of ReasonFilter
+	// is the number of live, not superseded pages of the chain that do not pass, whatever other
+	// rules say. Pages that do not pass lend no score to neighbours.
 	Filter *Filter
 	Strict bool
 	// Near adds the pages whose vectors are nearest to a vector, under the same rules as pages
@@ -305,10 +311,10 @@ type Candidate struct {
 	Seq        int64
 	Lexical    lexical.Hit // zero where the text did not match
 	Near       bool        // among the K nearest of CandidateQuery.Near
-	Cosine     *float64    // of its vector and that of Near, to about .001; nil: it has none, was not asked for, or points nowhere
-	// Beside is what its neighbours in its group lend it: the greatest of their cosines, that of
-	// the next ones times LendNext, of those after them times LendAfter. 0: none is above 0. What
-	// is excluded lends nothing.
+	Cosine     *float64    // between its vector and that of Near, to about .001; nil: it has no vector or a zero vector, or Near is nil
+	// Beside is the score that its neighbours in its group lend it: the greatest of their cosines,
+	// times LendNext for adjacent pages and LendAfter for the pages after those. 0: none is above
+	// 0. Excluded pages lend nothing.
 	Beside   float64
 	Excluded string // reason, empty: may enter
 }
@@ -374,9 +380,10 @@ type Put struct {
 	// AsOfGiven: the caller gave CurrentAsOf; otherwise it is the time of the put, and a repeated
 	// put does not change it.
 	AsOfGiven bool
-	// PartBytes and Counter as in Head.
+	// PartBytes, Counter and Turn as in Head.
 	PartBytes []int
 	Counter   string
+	Turn      []byte `msgpack:",omitempty"`
 	// Unknown holds fields of a held put that a later release stored.
 	Unknown []byte `msgpack:",omitempty"`
 }
@@ -392,8 +399,8 @@ type NewPage struct {
 }
 
 // StateRow is a row of state that travels with a batch. In a batch a nil Value deletes the row, and
-// LSN is ignored; a row that is read has the LSN of the commit that last wrote it. A row of a file
-// that does not tell has LSN 1: it is above 0, which means absent, and below that of every later
+// LSN is ignored; a row that is read has the LSN of the commit that last wrote it. If the file
+// does not record it, the row has LSN 1, which is above 0 (absent) and below that of every later
 // write.
 type StateRow struct {
 	Key   string
@@ -401,9 +408,9 @@ type StateRow struct {
 	LSN   uint64
 }
 
-// StatePre expects a state row to have this LSN still; 0: not to exist. It is what keeps two
-// writers of one row, or of several rows under one that each of them writes, from overwriting each
-// other.
+// StatePre expects that a state row still has this LSN; 0: that it does not exist. It keeps two
+// writers from overwriting each other's row. For a set of rows, every writer also writes one common
+// row with a precondition.
 type StatePre struct {
 	Key string
 	LSN uint64
@@ -413,32 +420,32 @@ type StatePre struct {
 // rows and registers their kinds when it opens a store; the store does not know their formats.
 type StateKind struct {
 	Prefix string
-	// Names gives the numbers of the page versions that a row names; gc keeps those. Nil: rows name
-	// none. It must not call the store.
+	// Names returns the numbers of the page versions that a row names; gc keeps those. Nil: rows
+	// name none. It must not call the store.
 	Names func(value []byte) ([]uint64, error)
-	// Past says from when on a row serves only the past, in microseconds, or the artefact with
-	// whose deletion it does. GC drops it when that is long enough ago. Nil, 0 and no artefact:
-	// never.
+	// Past returns since when a row serves only the past, in microseconds, or an artefact: then it
+	// does so since the deletion of that artefact. GC drops the row when that is long enough ago.
+	// Nil, or 0 without an artefact: never.
 	Past func(key string) (at int64, of Ref)
-	// Journal says which rows are numbered as they come, each in the place of the one before; nil:
+	// Journal describes rows that are numbered as they come, each replacing the previous one; nil:
 	// none. GC drops those that were replaced long enough ago.
 	Journal *StateJournal
-	// Scope gives the scope that a row is about, from its key; "": of none. GC keeps the names of
+	// Scope returns the scope that a row is about, from its key; "": none. GC keeps the names of
 	// those scopes. Nil: the rows are about none.
 	Scope func(key string) string
 	// Copy lets Salvage copy the rows to another database. Rows that name pages by number cannot be
 	// copied.
 	Copy bool
-	// Unit says what a row is part of, nil: each row stands alone. Salvage copies a unit whole or
-	// not at all.
+	// Unit returns the set of rows that a row belongs to. Nil: each row is independent. Salvage
+	// copies a unit whole or not at all.
 	Unit func(key string) StateUnit
-	// Stays keeps the rows out of exports: they are of no use in another database.
+	// Stays excludes the rows from exports: they are useless in another database.
 	Stays bool
-	// Renumber gives a row with other page numbers, for another database; one that is not in the
-	// map is left out. Nil: rows name no pages by number.
+	// Renumber returns a row with the page numbers of another database. Numbers that are not in
+	// the map are left out. Nil: rows name no pages by number.
 	Renumber func(value []byte, to map[uint64]uint64) ([]byte, error)
-	// Lost and Why are the entry in the list of losses for rows that Salvage does not copy; "": it
-	// says nothing of them.
+	// Lost and Why are the entry in the list of losses for rows that Salvage does not copy; "": no
+	// entry.
 	Lost, Why string
 }
 
@@ -447,14 +454,14 @@ type StateKind struct {
 // among the newest max(Keep, GCJob.KeepVersions) of its journal, or the head row names it. The
 // functions must not call the store.
 type StateJournal struct {
-	// Entry gives the journal of a row and its number in it; 0: the row is of none.
+	// Entry returns the journal of a row and its number in it; 0: the row belongs to none.
 	Entry func(key string) (journal string, number uint64)
-	// At tells when a row was written, in microseconds.
+	// At returns when a row was written, in microseconds.
 	At func(value []byte) (int64, error)
 	// Head is the key of the row that changes with every row of the journal. GC drops nothing of a
 	// journal whose head row changed since it looked.
 	Head func(journal string) (key string)
-	// Needs gives the numbers of the rows that the head row names; nil: it names none.
+	// Needs returns the numbers of the rows that the head row names; nil: it names none.
 	Needs func(head []byte) ([]uint64, error)
 	Keep  int // how many of the newest rows stay whatever their age; at least one stays
 }
@@ -476,8 +483,8 @@ type Batch struct {
 	Action Action
 	Reason string // of a hold
 	Expect []Precondition
-	// ExpectState are preconditions on state rows. One of a held batch is judged again when the
-	// batch is approved.
+	// ExpectState are preconditions on state rows. Those of a held batch are judged again when it
+	// is approved.
 	ExpectState []StatePre
 	Context     []Seen
 	OnStale     OnStale
@@ -485,17 +492,17 @@ type Batch struct {
 	Puts        []Put
 	Deletes     []string // ids of Scope
 	State       []StateRow
-	// Carry are versions that another database had, of whatever scopes, each continuing what is
-	// here of its artefact: else it is a ConflictError. Only an operator's import carries any.
+	// Carry lists versions from another database, of any scope. Each must continue its artefact
+	// here, or the batch returns a ConflictError. Only an operator's import uses it.
 	Carry []Carried `msgpack:"-"`
 	// Hold says that the batch was held in another database.
 	Hold  *CarriedHold    `msgpack:"-"`
 	Raise bool            // approve as human-verified
 	Force bool            // approve although the context went stale
 	Leaf  manifest.Record // Type, Confidence, By, Note, Evaluator; the store fills what it decides
-	// Bound is what the id stands for: a digest of scope and content as the caller asked for them.
-	// The outcome answers to a batch with the same one. nil: the store makes it of the batch as it
-	// is.
+	// Bound binds the id to a request: it is a digest of scope and content as the caller asked for
+	// them. A batch that repeats the id returns the outcome only if its Bound is the same. nil: the
+	// store computes it from the batch.
 	Bound []byte `msgpack:"-"`
 	// Unknown holds fields of a held batch that a later release stored.
 	Unknown []byte `msgpack:",omitempty"`
@@ -564,26 +571,37 @@ const (
 	ScanUnembedded
 )
 
-// ScanQuery lists a page of rows after Cursor, which is opaque and comes from the page before. A
-// cursor of versions is bound to the artefact that they are of: the list goes on there also when a
-// nearer scope has the id by then, and a query that cannot mean that artefact is refused.
+// ScanQuery lists a page of rows after Cursor, which is opaque and comes from the previous page. A
+// cursor of versions is bound to their artefact: the list continues with that artefact even if a
+// nearer scope has the id by then, and a query that cannot mean that artefact is rejected.
 type ScanQuery struct {
 	What    ScanKind
 	Scopes  Scopes
 	ID      string
 	Of      Ref // summaries: scope and id of the artefact they derive from
 	Group   string
-	Known   uint64 // members, sourced: the LSN at which they are known; what is known is not listed again while it stands
+	Known   uint64 // members, sourced: the LSN of an earlier listing; unchanged entries are not listed again (ScanPage.Same)
 	Prefix  string
 	Deleted bool
 	Filter  *Filter // artefacts: only those that pass it; nil: all
-	Newest  bool    // artefacts: by the commit of their newest version, latest first; of one commit by id
-	Brief   bool    // artefacts: of a live one Scope, ID, Art, Version, LSN, PutAt and its first page's number will do; a store may leave out the rest
+	Newest  bool    // artefacts: by the commit of their newest version, latest first; within a commit by id
+	Brief   bool    // artefacts: of a live one, Scope, ID, Art, Version, LSN, PutAt and the number of its first page suffice; a store may omit the rest
+	Ever    *Ever   // artefacts: only those that an erase must look at; nil: all
 	Model   string  // without vector: the model
 	All     bool    // held: decided ones too
-	Space   bool    // scopes: with what they take
+	Space   bool    // scopes: with ScopeInfo.Space and Bodies
 	Cursor  string
 	Limit   int // 0: as many as the store likes
+}
+
+// Ever restricts a listing for an erase to artefacts that ever matched: some version, current or
+// past, may have the subject, be in the group, or be made from another artefact (DerivedFrom, a
+// page: source, a received packet). A store may list more artefacts, or ignore Ever and list all. A
+// page of such a listing may have fewer than Limit entries, or none, and still have a Next.
+type Ever struct {
+	Subject  string // "": none
+	Group    string // of the scope that is listed; "": none
+	Replaces bool   // also artefacts with a version that supersedes others
 }
 
 // ScanPage is a page of a listing. Next is empty at the end.
@@ -594,7 +612,7 @@ type ScanPage struct {
 	Names []ScopeInfo
 	Keys  []PageKey  // ScanMembers, ScanSourced, ScanUnembedded
 	Count int        // ScanUnembedded: how many there are, on this page and others
-	Same  bool       // all of Known stand as they did. ScanMembers: Keys are those that came after them; ScanSourced: there are none
+	Same  bool       // nothing of Known has changed. ScanMembers: Keys lists only later members; ScanSourced: Keys is empty
 	State []StateRow // ScanState
 	Next  string
 }
@@ -641,8 +659,8 @@ type JobReport struct {
 	Bytes    int64
 	Segments int // log segments removed
 	Problems []Problem
-	// Unverified counts rows, found in a check, that programs wrote which kept no digests of them
-	// in the audit.
+	// Unverified counts rows that a check cannot compare with the audit, because an older program
+	// wrote them without digests.
 	Unverified int
 	GC         GCReport
 	Erase      EraseReport
@@ -682,5 +700,5 @@ type StoreStats struct {
 // OperatorScope names the operator's own writes in the manifest. It holds no artefacts.
 const OperatorScope = "operator"
 
-// ReasonStaleContext is why a batch whose Context went stale is held.
+// ReasonStaleContext is HeldError.Reason for a batch with a stale Context.
 const ReasonStaleContext = "stale context"

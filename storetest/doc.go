@@ -1,8 +1,20 @@
-// Package storetest checks a store against the contract of store.Store: Run is the suite, Memory is a reference store of
-// maps and slices that is the contract in code.
+// Package storetest checks a store against the contract of store.Store: Run is the suite, Memory is a reference store that
+// is the contract in code.
 //
 // Whoever writes a store gives Run a Factory and starts from the sentence of the test that fails. The suite asks a store
 // through the interface only.
+//
+// Memory has some 1,450 lines, to be read in this order; each file needs only the ones before it.
+//
+//	memory.go         the handle, and what each call asks; what is current, and what answers for what ended
+//	memory_commit.go  how a batch is judged, and what it becomes; leaves and questions
+//	memory_scan.go    listings
+//	memory_search.go  candidates by words and vectors
+//	memory_gc.go      what gc drops, and what an erase takes
+//	memory_copy.go    copies of plain data
+//
+// The engine and Memory share the rules in internal/rules. Whatever depends on an index, a catalogue or a log they do each in
+// their own way, and tests compare them.
 package storetest
 
 import (

@@ -49,6 +49,7 @@ func checkCarry(b *bench) {
 	require.Equal(b, l.Pages[0].Num, b.find("rule").Pages[0].Num)
 	require.Equal(b, []string{"rule"}, b.hits(b.ask("okapi"))[:1])
 
+	lsn := b.st.Mark().LSN
 	for name, bad := range map[string]store.Carried{"again": two, "a gap": b.carried("rule", 4, 4, "x"), "not from 1": b.carried("new", 2, 4, "x")} {
 		_, err := b.st.Commit(b.ctx, b.carry(bad))
 		require.ErrorIs(b, err, store.ErrConflict, name)
@@ -66,6 +67,8 @@ func checkCarry(b *bench) {
 		require.ErrorIs(b, err, store.ErrInvalid, name)
 	}
 	b.absent("lost")
+	require.Equal(b, lsn, b.st.Mark().LSN, "a refused batch is no commit")
+	require.EqualValues(b, 2, b.find("rule").Version)
 
 	end := b.carried("rule", 3, 3)
 	end.Head.Deleted = true

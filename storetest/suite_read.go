@@ -22,8 +22,8 @@ var reading = []clause{
 	{"Summaries", "the summaries of an artefact are the live ones that derive from it and nothing else", checkSummaries},
 	{"Candidates", "words find the pages of the chain that say them, but for what a rule keeps out", checkCandidates},
 	{"CandidatePages", "a candidate says how many pages its artefact has now", checkCandidatePages},
-	{"Standing", "pinned and verified pages, and the newest, are candidates whatever they say", checkStanding},
-	{"AsOf", "a question as of an LSN finds what stood then", checkAsOf},
+	{"Preferred", "pinned and verified pages, and the newest, are candidates whatever they say", checkPreferred},
+	{"AsOf", "a question as of an LSN finds what was current then", checkAsOf},
 	{"Supersedes", "a superseded artefact names its successor, whose page its words find, until it is put again", checkSupersedes},
 	{"Filter", "a filter leaves what does not match out of candidates and listings, counts it, and widens nothing", checkFilter},
 	{"Newest", "a listing by the newest gives the latest commit first, page by page", checkNewest},
@@ -348,7 +348,7 @@ func checkCandidatePages(b *bench) {
 	look()
 }
 
-func checkStanding(b *bench) {
+func checkPreferred(b *bench) {
 	pinned, verified := b.fact("pinned", "one"), b.fact("verified", "two")
 	pinned.Artefact.Pinned, verified.Artefact.Provenance = true, store.HumanVerified
 	b.commit(b.batch(pinned, verified, b.fact("old", "three")))

@@ -120,7 +120,7 @@ func (r *Ranker) Rank(p Preset, cs []Candidate) []Scored {
 		r.scored[i].finish()
 	}
 	r.sorted = r.sorted[:0]
-	for _, x := range r.order() {
+	for _, x := range r.ranking() {
 		r.sorted = append(r.sorted, r.scored[x.at])
 	}
 	return r.sorted
@@ -134,8 +134,8 @@ type place struct {
 	group int8
 }
 
-// order gives the places of the candidates, best first.
-func (r *Ranker) order() []place {
+// ranking returns the places of the candidates, best first.
+func (r *Ranker) ranking() []place {
 	r.places = r.places[:0]
 	for i := range r.scored {
 		s := &r.scored[i]
@@ -163,7 +163,7 @@ func Shortlist(p Preset, cs []Candidate) []uint64 {
 	r.screen(p, cs)
 	keepFirst(p, r.scored)
 	var ids []uint64
-	for _, x := range r.order() {
+	for _, x := range r.ranking() {
 		if s := &r.scored[x.at]; s.Reason == "" && !s.needed() {
 			ids = append(ids, s.ID)
 		}

@@ -2,7 +2,7 @@ package wal
 
 // Abandon closes the files without a final record, as if the process had been killed: for an owner
 // that failed between Open and first use, and for one that must not write any more. Synced records
-// stay.
+// stay. Waiters get ErrClosed.
 func (l *Log) Abandon() error {
 	<-l.lead
 	defer l.giveLead()

@@ -44,7 +44,9 @@ var errNothingWritten = errors.New("nothing of the group was written")
 // append writes b at the end. errNothingWritten: no space, and the file is as it was.
 func (a *appender) append(b []byte) error { return a.put(b, false) }
 
-// put is append; with unsynced, b is not about to be synced.
+// put is append; with unsynced, b is not about to be synced. end grows only when all of b is there.
+// A write that failed in the middle left bytes behind end that nobody reads as records: the log is
+// poisoned, and the next Open cuts them.
 func (a *appender) put(b []byte, unsynced bool) error {
 	if err := a.reserve(int64(len(b))); err != nil {
 		return err
@@ -61,7 +63,8 @@ func (a *appender) put(b []byte, unsynced bool) error {
 }
 
 // reserve preallocates so that n bytes fit and half a step remains behind them. If the disk is full
-// and the n bytes fit in what is there, it only notes that (full).
+// and the n bytes fit in what is there, it only notes that (full). So a group that passes here is
+// not ended by a full disk in the middle, where the file system writes in place.
 func (a *appender) reserve(n int64) error {
 	if need := a.end + n + a.step/2; need > a.alloc {
 		target := (need + a.step - 1) / a.step * a.step

@@ -224,7 +224,8 @@ func (w *window) at(off int64, n int) ([]byte, error) {
 	return w.buf[off-w.off : off-w.off+int64(n)], nil
 }
 
-// fill reads from off on, at least n bytes, up to a buffer full.
+// fill reads from off on, at least n bytes, up to a buffer full. A record larger than windowBytes
+// makes the buffer as large as itself; its length was checked by the head sum before.
 func (w *window) fill(off int64, n int) error {
 	want := int(min(int64(max(n, windowBytes)), w.size-off))
 	if cap(w.buf) < want {

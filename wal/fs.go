@@ -76,8 +76,8 @@ func checkOpened(f *os.File, flag int) error {
 	if !st.Mode().IsRegular() {
 		return fmt.Errorf("wal: open %s: expected a regular file, found %s", f.Name(), st.Mode().Type())
 	}
-	if flag&(os.O_WRONLY|os.O_RDWR) != 0 && links(st) > 1 {
-		return fmt.Errorf("wal: open %s: the file has %d names (hard links), expected one; copy it instead", f.Name(), links(st))
+	if flag&(os.O_WRONLY|os.O_RDWR) != 0 && linkCount(st) > 1 {
+		return fmt.Errorf("wal: open %s: the file has %d names (hard links), expected one; copy it instead", f.Name(), linkCount(st))
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import "io/fs"
 
 const openFlags = 0
 
-func links(fs.FileInfo) uint64 { return 1 }
+func linkCount(fs.FileInfo) uint64 { return 1 }
 
 // syncDir does nothing: these systems offer no sync of a directory.
 func syncDir(string) error { return nil }

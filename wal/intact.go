@@ -94,6 +94,9 @@ func intactTail(fsys FS, segs []*segment) int {
 }
 
 // intact reads one segment.
+//
+//	frame ──▶ frame ──▶ bad ──eighth byte by eighth byte──▶ frame (a hole of known records) ──▶ …
+//	                     └──nothing but zeros, or the end──▶ a hole up to the next segment, or a torn end
 type intact struct {
 	ctx   context.Context
 	seg   *segment
@@ -106,7 +109,8 @@ type intact struct {
 }
 
 // scan walks the segment. Behind damage it tries each eighth byte, where a frame can begin; a frame
-// is taken only if both of its sums are right.
+// is taken only if both of its sums are right. Behind damage this stays linear: where the content
+// ends is asked once for each hole, and a place at which no frame begins costs its head alone.
 func (s *intact) scan() error {
 	w, err := newWindow(s.seg.file)
 	if err != nil {

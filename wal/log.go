@@ -110,6 +110,12 @@ type Recovery struct {
 //	Write    written   with the operating system: lost with the machine
 //	sync     synced    on the disk
 //	report   durable   the owner has installed it; its waiters are woken
+//
+// A log goes through these states, to the right only; opening it again is the way back:
+//
+//	open ──disk full──▶ full: only EnqueueReserve and Close pass; the next write that finds space ends it
+//	  ├──a write or sync failed──▶ poisoned: err answers everything; what is synced is still reported
+//	  └──Close, Abandon──▶ closing: no new record ──▶ closed
 type Log struct {
 	storage
 	opts Options
@@ -155,6 +161,12 @@ type span struct {
 }
 
 // round is one sync and the callers that wait for it.
+//
+//	next ──flush(begin)──▶ cur ──sync──▶ reported ──▶ over; flush of the round after makes it before
+//	  members join          its records are fixed      wake
+//
+// A caller of a record joins the round that will cover it, once, whatever it waits for: members is
+// what gather expects of the round after.
 type round struct {
 	members  atomic.Int32
 	done     chan struct{} // made by the first waiter; guarded by Log.mu
@@ -173,7 +185,8 @@ func (r *round) wait() <-chan struct{} {
 	return r.done
 }
 
-// wake ends the round for all that wait. Log.mu is held. A second call does nothing.
+// wake ends the round for all that wait. Log.mu is held. A second call does nothing. The waiters
+// ask again what became of their record (answer), so an end in error needs no word of its own.
 func (r *round) wake() {
 	if r.done != nil && !r.finished {
 		close(r.done)
@@ -238,7 +251,9 @@ func newLog(dir string, opts Options) *Log {
 	return l
 }
 
-// start makes the log that was read ready for use.
+// start makes the log that was read ready for use. The numbers are all set to the last record that
+// was read: repair makes it durable before start returns, so nothing that replay was shown can be
+// lost any more.
 func (l *Log) start(ctx context.Context, ls *listing, tail int, r *reader) (err error) {
 	rec := &r.rec
 	l.last, l.written, l.target, l.synced, l.durable = rec.Last, rec.Last, rec.Last, rec.Last, rec.Last
@@ -298,7 +313,8 @@ func (l *Log) EnqueueReserve(kind Kind, body ...[]byte) (uint64, error) {
 }
 
 // enqueue puts a record into buf and gives it its number. Sums and the durable field are filled in
-// when the group is written.
+// when the group is written. The frame is built in the buffer at once, so nothing of the caller's
+// is kept. An error leaves no gap: the number is given last.
 func (l *Log) enqueue(kind Kind, reserve bool, body [][]byte) (uint64, error) {
 	if err := l.checkRecord(kind, body); err != nil {
 		return 0, err
@@ -426,7 +442,9 @@ func (l *Log) Write() error {
 }
 
 // flush writes the group buffer. wmu is held. With begin, the round that will sync it becomes the
-// running one in the step that fixes what it covers.
+// running one in the step that fixes what it covers. The buffer is swapped under mu, and written
+// without it: records that come meanwhile go into the other one. A group is written whole or
+// poisons the log.
 func (l *Log) flush(begin bool) error {
 	l.mu.Lock()
 	if l.err != nil {

@@ -15,6 +15,12 @@ func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 // The judgement on an unreadable record rests on one rule: a crash can only tear what was not yet
 // synced. So a bad record is cut if it can be the first that was never durable, and is damage if
 // anything says that it was durable once (witness).
+//
+//	at each frame         whole ──▶ hand it on
+//	   │ senseless        written here on purpose, and not of this place ──▶ corrupt
+//	   │ torn, only zeros behind, in the tail ──▶ ended
+//	   │ torn, a witness says it was durable ──▶ look again (a live writer) ──▶ whole, or corrupt
+//	   └ torn, no witness ──▶ cut here
 type reader struct {
 	ctx  context.Context
 	from uint64 // records below are checked and not passed to fn
@@ -184,7 +190,7 @@ func (r *reader) judge(w *window, seg *segment, isTail bool, cause error) (endin
 		return 0, fmt.Errorf("wal: read %s: %w", seg.path, err)
 	}
 	if witness != nil {
-		return retry, r.lookAgain(w, seg, fmt.Errorf("%w; %w", cause, witness))
+		return retry, r.reread(w, seg, fmt.Errorf("%w; %w", cause, witness))
 	}
 	r.rec.CutFile, r.rec.CutAt, r.rec.CutBytes = seg.path, seg.end, end-seg.end
 	return torn, nil
@@ -192,7 +198,8 @@ func (r *reader) judge(w *window, seg *segment, isTail bool, cause error) (endin
 
 // witness looks for proof that record r.next, unreadable at seg.end, was durable: a later segment
 // that has records, or a later whole record whose Durable covers it. Without proof, a crash before
-// the sync explains everything. Behind end there are only zeros.
+// the sync explains everything. Behind end there are only zeros. It costs a pass over the bytes up
+// to end, so it is asked only where a frame is bad.
 func (r *reader) witness(w *window, seg *segment, isTail bool, end int64) (proof, err error) {
 	if !isTail {
 		return errors.New("a later segment holds records, so this one was complete"), nil
@@ -221,9 +228,9 @@ func (r *reader) witness(w *window, seg *segment, isTail bool, end int64) (proof
 	return nil, nil
 }
 
-// lookAgain reads the record once more. Beside a live writer it may have been half written at the
+// reread reads the record once more. Beside a live writer it may have been half written at the
 // first look, and its witness not yet at the second. With a witness it must be whole by now.
-func (r *reader) lookAgain(w *window, seg *segment, cause error) error {
+func (r *reader) reread(w *window, seg *segment, cause error) error {
 	w.refresh()
 	size, err := seg.file.Size()
 	if err != nil {

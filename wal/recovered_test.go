@@ -280,7 +280,8 @@ func TestSparseSegment(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.wal"))
 	require.NoError(t, err)
 	require.NoError(t, os.Truncate(names[0], 1<<40))
-	start := time.Now()
+	bound := time.AfterFunc(time.Minute, func() { panic("the hole is read as if it were data") })
+	defer bound.Stop()
 	f, err := os.OpenFile(names[0], os.O_WRONLY, 0)
 	require.NoError(t, err)
 	_, err = f.WriteAt([]byte("torn"), 64+40+104)
@@ -299,5 +300,4 @@ func TestSparseSegment(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, seq, rec.Last)
 	require.NoError(t, l.Close(wal.KindMark, nil))
-	require.Less(t, time.Since(start), 5*time.Second)
 }

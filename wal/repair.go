@@ -62,7 +62,8 @@ func (st *storage) makeDir() error {
 
 // create makes a segment under a temporary name, lets fill write the records, and gives it its name
 // only when all of that is durable. So a segment under its own name is complete, whenever the power
-// goes.
+// goes. On an error before the rename nothing has the name; after it, errNamed forbids to try
+// again.
 func (st *storage) create(seg *segment, fill func(*appender) error) (*appender, error) {
 	seg.salt = st.salt()
 	seg.key = seg.frameKey()
@@ -128,6 +129,11 @@ func (st *storage) remove(paths ...string) error {
 //
 // Every step leaves a directory that reads the same: a new generation appears complete, and only
 // then does the old one go.
+//
+//	rewrite  a crash leaves                                      the next Open reads
+//	copying  path.tmp                                            the old generation; the file is stale
+//	named    two generations with one first record               the new one, which says the same
+//	removed  the new one                                         it
 func (st *storage) repair(ctx context.Context, ls *listing, tail int, r *reader) (*appender, error) {
 	if r.rec.Clean {
 		if err := st.remove(ls.stale...); err != nil {
@@ -269,7 +275,7 @@ func (st *storage) rewrite(ctx context.Context, old *segment, gen uint64) (*appe
 		buf := make([]byte, 0, min(old.end, windowBytes))
 		for off := int64(segHead); off < old.end; {
 			var n int64
-			if buf, n, err = recast(buf, w, off, old.key, seg.key); err != nil {
+			if buf, n, err = appendRekeyed(buf, w, off, old.key, seg.key); err != nil {
 				return fmt.Errorf("%s at %d: record was readable a moment ago: %w", old.path, off, err)
 			}
 			off += n
@@ -287,10 +293,10 @@ func (st *storage) rewrite(ctx context.Context, old *segment, gen uint64) (*appe
 	})
 }
 
-// recast appends the record at off to buf under a new key, and nothing for a seal. It returns the
-// size of the frame it read. The old checksum is verified again: only what was read before may get
-// a fresh one.
-func recast(buf []byte, w *window, off int64, oldKey, key uint64) ([]byte, int64, error) {
+// appendRekeyed appends the record at off to buf under a new key, and nothing for a seal. It
+// returns the size of the frame it read. The old checksum is verified again: only a frame that is
+// still intact may get a new checksum.
+func appendRekeyed(buf []byte, w *window, off int64, oldKey, key uint64) ([]byte, int64, error) {
 	var f frame
 	err := f.read(w, off, oldKey)
 	if err != nil || f.flags == flagSeal {

@@ -37,7 +37,8 @@ func Scan(ctx context.Context, dir string, fsys FS, from uint64, fn func(Record)
 	return r.rec, err
 }
 
-// rotated checks that a segment that was sealed since it was listed has, or had, a successor.
+// rotated checks that a segment that was sealed since it was listed has, or had, a successor. A
+// successor that was dropped again is no loss: a later segment is there then.
 func rotated(fsys FS, dir string, seg *segment, next uint64) error {
 	now, err := list(fsys, dir)
 	if err != nil {

@@ -78,6 +78,12 @@ func (l *Log) answer(ctx context.Context, seq uint64) (error, bool) {
 }
 
 // round leads one round and puts the lead back.
+//
+//	gather    wait a moment for others (lead)
+//	flush     fix what the round covers, write it (lead, wmu)
+//	sync      the disk (lead alone: Write goes on into the same file)
+//	endRound  outcome, hand over the lead, report, wake (report)
+//	rotate    if the segment is full (lead, wmu); then the lead goes back only after it
 func (l *Log) round() {
 	if l.idle() {
 		l.giveLead()
@@ -161,7 +167,9 @@ func (l *Log) syncHere() error {
 }
 
 // endRound ends the running round with the outcome of its sync. The lead is held. handOver, if not
-// nil, gives the lead back as soon as another round may begin.
+// nil, gives the lead back as soon as another round may begin. report is taken before the lead goes
+// back, so the round after cannot report first. durable rises only after OnDurable has returned:
+// whoever sees it may rely on what the owner did.
 func (l *Log) endRound(err error, handOver func()) error {
 	if handOver == nil {
 		handOver = func() {}
@@ -207,7 +215,7 @@ func (l *Log) quiesce() {
 }
 
 // poison makes err the answer to everything from now on. mu is held. The running round is left to
-// its leader: its sync may still succeed.
+// its leader: its sync may still succeed. The first cause stays: later ones follow from it.
 func (l *Log) poison(err error) error {
 	if l.err == nil {
 		l.err = fmt.Errorf("%w: %w", ErrPoisoned, err)
@@ -271,6 +279,13 @@ func (l *Log) rotate() error {
 }
 
 // rotateFlushed is rotate after its flush.
+//
+//	step                     a crash after it leaves                   the next Open
+//	new segment has a name   an empty segment behind an unsealed one   removes it, ends in the old one
+//	last records, seal       a sealed segment and an empty one         writes the old one anew, without its seal
+//	swap, first record       both in use                               reads on
+//
+// ErrFull leaves the old segment in use: nothing was sealed.
 func (l *Log) rotateFlushed() error {
 	if l.act.end == segHead {
 		return l.syncHere()
@@ -429,7 +444,8 @@ func (l *Log) shut() (was error, lost bool) {
 	return was, l.lost
 }
 
-// writeClose writes the final record. Nothing that was enqueued is unwritten, or it is lost.
+// writeClose writes the final record. Nothing that was enqueued is unwritten, or it is lost. A
+// clean end needs no rewrite at the next Open, which is what it is for.
 func (l *Log) writeClose(kind Kind, body []byte, lost bool) error {
 	if lost { // the round before may not have been synced
 		if err := l.sync(l.act.file); err != nil {

@@ -35,7 +35,8 @@ const (
 	maxCopy   = 64 << 10 // larger groups gain nothing
 )
 
-// copyIn puts b at off and reports whether it did. The file has zeros there, up to alloc.
+// copyIn puts b at off and reports whether it did. The file has zeros there, up to alloc. false is
+// no error: the caller writes by a call instead, and the bytes are the same in either case.
 func (t *tail) copyIn(f File, b []byte, off, alloc int64) bool {
 	if t.no || len(b) > maxCopy {
 		return false

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	dbtest.CollectLess()
-	goleak.VerifyTestMain(m)
+	dbtest.NoLeaks(m, func() error { return goleak.Find() })
 }
 
 const dir = "db/log"

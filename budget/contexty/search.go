@@ -10,8 +10,8 @@ import (
 type cuts struct {
 	*truncate
 	all     []Message
-	order   []int32 // messages in the order in which they go, as far as it is known; small, for they are most of what a cut costs
-	ends    []int32 // ends[k] messages of order are gone in state k
+	removal []int32 // messages in the order in which they go, as far as it is known; small, for they are most of what a cut costs
+	ends    []int32 // ends[k] messages of removal are gone in state k
 	counter TokenCounter
 
 	sizes []int // sizes[k] is the text gone in state k: where counts are expected, never what they are
@@ -19,15 +19,15 @@ type cuts struct {
 }
 
 func (t *truncate) cuts(msgs []Message, counter TokenCounter) *cuts {
-	return &cuts{truncate: t, all: msgs, order: make([]int32, 0, len(msgs)), ends: append(make([]int32, 0, len(msgs)+1), 0), counter: counter}
+	return &cuts{truncate: t, all: msgs, removal: make([]int32, 0, len(msgs)), ends: append(make([]int32, 0, len(msgs)+1), 0), counter: counter}
 }
 
 // cut adds the state after the last one known, and returns the messages that it takes; none: there is no further state.
 func (c *cuts) cut() []int32 {
-	from := len(c.order)
+	from := len(c.removal)
 	i := 0
 	if from > 0 {
-		i = int(c.order[from-1]) + 1
+		i = int(c.removal[from-1]) + 1
 	}
 	for i < len(c.all) && c.protects(&c.all[i]) {
 		i++
@@ -35,12 +35,12 @@ func (c *cuts) cut() []int32 {
 	if i == len(c.all) {
 		return nil
 	}
-	c.order = append(c.order, int32(i))
+	c.removal = append(c.removal, int32(i))
 	if c.pairAt(c.all, i) {
-		c.order = append(c.order, int32(i+1))
+		c.removal = append(c.removal, int32(i+1))
 	}
-	c.ends = append(c.ends, int32(len(c.order)))
-	return c.order[from:]
+	c.ends = append(c.ends, int32(len(c.removal)))
+	return c.removal[from:]
 }
 
 // measure finds all states, and the sizes.
@@ -76,13 +76,13 @@ func (c *cuts) rest(k int) (out []Message, borrowed bool) {
 	if end == 0 {
 		return c.all, true
 	}
-	if int(c.order[end-1]) == end-1 { // a prefix is gone
+	if int(c.removal[end-1]) == end-1 { // a prefix is gone
 		return c.all[end:len(c.all):len(c.all)], true
 	}
 	out = make([]Message, 0, len(c.all)-end)
 	next := 0
 	for i := range c.all {
-		if next < end && int(c.order[next]) == i {
+		if next < end && int(c.removal[next]) == i {
 			next++
 			continue
 		}

@@ -50,7 +50,7 @@ func (c *checkCmd) Run(a *app) error {
 	if c.Child {
 		return c.walk(a)
 	}
-	ans, err := a.checked(c.File, c.Online)
+	ans, err := a.checkInChild(c.File, c.Online)
 	if err != nil {
 		return err
 	}
@@ -98,8 +98,9 @@ func (c *checkCmd) walk(a *app) error {
 	return json.NewEncoder(a.out).Encode(out)
 }
 
-// checked walks in a child. What the child cannot open for damage is a problem like any other.
-func (a *app) checked(path string, online bool) (ans childAnswer, err error) {
+// checkInChild runs the check in a child process. A database that the child cannot open because of
+// damage is a problem like any other.
+func (a *app) checkInChild(path string, online bool) (ans childAnswer, err error) {
 	out, end, said, err := a.child(path, online)
 	if err != nil {
 		return ans, err

@@ -59,11 +59,11 @@ type embedCmd struct {
 }
 
 func (embedCmd) Help() string {
-	return `Makes a vector for every page that has none by this model, so that search and assemble with the same --model find pages by their meaning. A question makes the first 256 by itself; this makes all. Vectors are stored as they are made: a run that was interrupted goes on where it ended. Vectors by other models stay.
+	return `Makes a vector for every page that has none by this model, so that search and assemble with the same --model find pages by their meaning. A question makes up to 256 missing vectors by itself; this command makes all of them. Vectors are stored as they are made, so an interrupted run continues where it stopped. Vectors of other models stay.
 
-System pages, drafts and notes get no vectors ahead. Pages that the model refuses are listed; exit code 1 if there are any.
+System pages, drafts and notes get no vectors in advance. Pages that the model refuses are listed; exit code 1 if there are any.
 
-Nothing is downloaded: a folder has the files model.safetensors and tokenizer.json of a static model (as model2vec makes them), and an endpoint speaks POST /v1/embeddings.
+Nothing is downloaded. A folder must have the files model.safetensors and tokenizer.json of a static model (as model2vec makes them). An endpoint must answer POST /v1/embeddings.
 
 Example: dbctl embed agent.ctx --model http://localhost:11434/v1#nomic-embed-text --scope acme/docs`
 }
@@ -83,7 +83,7 @@ func (c *embedCmd) Run(a *app) error {
 		}
 		r, err := db.Embed(a.ctx, store.EmbedOptions{Scope: c.Scope, DryRun: c.DryRun, Progress: a.progress()})
 		if err != nil {
-			return fmt.Errorf("embed stopped after %s: %w", plural(r.Made, "page", "pages"), err)
+			return fmt.Errorf("embed stopped after %s; run it again to continue: %w", plural(r.Made, "page", "pages"), err)
 		}
 		if err := a.emit(r, func(w io.Writer) { printEmbedded(w, &r) }); err != nil {
 			return err

@@ -14,8 +14,10 @@ import (
 )
 
 type eraseCmd struct {
-	Run    eraseRunCmd    `cmd:"" default:"withargs" help:"Erase content from every file of a database."`
-	Verify eraseVerifyCmd `cmd:"" help:"Check the receipt of an erase, without the database."`
+	Run     eraseRunCmd     `cmd:"" default:"withargs" help:"Erase content from every file of a database."`
+	Ls      eraseLsCmd      `cmd:"" help:"List the erases of a database, oldest first."`
+	Receipt eraseReceiptCmd `cmd:"" help:"Write the receipt of a finished erase."`
+	Verify  eraseVerifyCmd  `cmd:"" help:"Check the receipt of an erase, without the database."`
 }
 
 func (eraseCmd) Help() string { return eraseRunCmd{}.Help() }
@@ -25,7 +27,7 @@ type eraseRunCmd struct {
 	Refs    []string `arg:"" optional:"" name:"ref" help:"Artefacts, as scope:id; all their versions are erased."`
 	Subject string   `help:"Erase every artefact that is about this person or thing." placeholder:"S"`
 	Scope   string   `help:"Erase a scope and everything below it." placeholder:"P"`
-	Session string   `help:"Erase a conversation: its scope, a slash, its id." placeholder:"P/ID"`
+	Session string   `help:"Erase a conversation: its scope, a slash, its id; or scope:id, percent-encoded." placeholder:"P/ID"`
 	By      string   `help:"Name of the operator. It stays in the audit." required:""`
 	Reason  string   `help:"Why. It stays in the audit, so it must not contain what is erased." required:""`
 	Cascade string   `help:"What happens to artefacts derived from what is erased: keep, rederive or erase. Summaries and copies are always erased." enum:"keep,rederive,erase" default:"keep"`
@@ -39,7 +41,7 @@ func (eraseRunCmd) Help() string {
 
 The audit stays and still verifies against every earlier head. It keeps names, times and counts, and digests that nobody can guess from, because their salts are erased. With --names it loses the names, too: leaves that have them keep their hashes and lose their bodies. Backups and copies made earlier are out of reach; docs/erase.md lists what else stays visible.
 
-Erasing takes about as long as copying the file, and as much space. If it is interrupted, the next open for writing finishes it. The receipt proves to others that the erase is in the audit; check it with dbctl erase verify.
+Erasing takes about as long as copying the file, and as much space. If it is interrupted, the next open for writing finishes it; dbctl erase receipt then makes its receipt. The receipt proves to others that the erase is in the audit; check it with dbctl erase verify.
 
 Example: dbctl erase agent.ctx --subject ann --by privacy-desk --reason "request 4711" --dry-run`
 }
@@ -62,6 +64,9 @@ func (c *eraseRunCmd) Run(a *app) error {
 		}
 	}
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
+		if err := c.named(a, db, &req); err != nil {
+			return err
+		}
 		rep, err := db.Erase(a.ctx, req)
 		if err != nil {
 			return err
@@ -78,25 +83,12 @@ func (c *eraseRunCmd) Run(a *app) error {
 
 // receipt makes the receipt of what was done, and writes it where it is asked for.
 func (c *eraseRunCmd) receipt(a *app, db *ctxpage.DB, rep *erase.Report) (*erase.Receipt, error) {
-	head, err := db.Head(a.ctx)
+	r, err := newReceipt(a, db, rep.Done)
+	if err == nil && c.Receipt != "" {
+		err = writeReceipt(c.Receipt, r)
+	}
 	if err != nil {
-		return nil, err
-	}
-	r, err := erase.NewReceipt(a.ctx, db.Manifests(), *rep.Done, head)
-	if err != nil || c.Receipt == "" {
-		return r, err
-	}
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(c.Receipt, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("erase %s is done, its receipt was not written: %w", rep.Done.Trace, err)
-	}
-	_, err = f.Write(append(b, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return nil, fmt.Errorf("erase %s is done, its receipt was not written: %w", rep.Done.Trace, err)
+		return nil, fmt.Errorf("erase %s is done, its receipt was not written; dbctl erase receipt %s %s makes it: %w", rep.Done.Trace, c.File, rep.Done.Trace, err)
 	}
 	return r, nil
 }
@@ -104,11 +96,11 @@ func (c *eraseRunCmd) receipt(a *app, db *ctxpage.DB, rep *erase.Report) (*erase
 func (c *eraseRunCmd) request() (erase.Request, error) {
 	req := erase.Request{Subject: c.Subject, Scope: c.Scope, By: c.By, Reason: c.Reason, Cascade: erase.Cascade(c.Cascade), Names: c.Names, DryRun: c.DryRun}
 	if c.Session != "" {
-		at := strings.LastIndexByte(c.Session, '/')
-		if at < 1 || at == len(c.Session)-1 {
-			return req, usage("erase: --session %s: expected a scope, a slash, and the id of a session", c.Session)
+		all := sessionReadings(c.Session)
+		if len(all) == 0 {
+			return req, usage("erase: --session %s: expected a scope, a slash, and the id of a session; or scope:id, percent-encoded", c.Session)
 		}
-		req.Session = store.Ref{Scope: c.Session[:at], ID: c.Session[at+1:]}
+		req.Session = all[0]
 	}
 	for _, s := range c.Refs {
 		ref, err := store.ParseRef(s)
@@ -121,6 +113,44 @@ func (c *eraseRunCmd) request() (erase.Request, error) {
 		return req, usage("erase: %v", err)
 	}
 	return req, nil
+}
+
+// sessionReadings are what --session may mean: a scope and an id with a slash between, both of which may have slashes of their
+// own, or a reference.
+func sessionReadings(s string) (all []store.Ref) {
+	for at := len(s) - 2; at > 0; at-- {
+		if s[at] == '/' && store.CheckScope(s[:at]) == nil {
+			all = append(all, store.Ref{Scope: s[:at], ID: s[at+1:]})
+		}
+	}
+	if r, err := store.ParseRef(s); err == nil && r.Scope != "" && r.Page == 0 && r.Version == 0 {
+		all = append(all, r)
+	}
+	return all
+}
+
+// named decides which session is meant: the one that is there. If more are there, the wrong one could be erased.
+func (c *eraseRunCmd) named(a *app, db *ctxpage.DB, req *erase.Request) error {
+	all := sessionReadings(c.Session)
+	if len(all) < 2 {
+		return nil
+	}
+	var there []string
+	for _, r := range all {
+		for id, err := range db.Scope(r.Scope).AllSessions(a.ctx) {
+			if err != nil {
+				return err
+			}
+			if id == r.ID {
+				req.Session, there = r, append(there, r.String())
+				break
+			}
+		}
+	}
+	if len(there) > 1 {
+		return usage("erase: --session %s: it may be %s; name the one you mean like that, with %%2F for each slash", c.Session, strings.Join(there, " or "))
+	}
+	return nil
 }
 
 func (v eraseView) print(w io.Writer) {
@@ -138,6 +168,9 @@ func (v eraseView) print(w io.Writer) {
 	}
 	if v.Bodies > 0 {
 		fmt.Fprintf(w, "%s the bodies of %s of the audit that name it\n", verb, plural(int(v.Bodies), "leaf", "leaves"))
+	}
+	for _, r := range v.Missing {
+		fmt.Fprintf(w, "nothing is held of %s: mistyped, or erased before\n", line(r))
 	}
 	for _, r := range v.NamedBy {
 		fmt.Fprintf(w, "%s stays and still names what goes; erase it, too, or write it anew\n", line(r))
@@ -208,8 +241,12 @@ func readReceipt(path string, in io.Reader) (*erase.Receipt, error) {
 		in = f
 	}
 	var r erase.Receipt
-	if err := json.NewDecoder(io.LimitReader(in, maxReceipt)).Decode(&r); err != nil {
+	d := json.NewDecoder(io.LimitReader(in, maxReceipt))
+	if err := d.Decode(&r); err != nil {
 		return nil, fmt.Errorf("%w: %s is no receipt: %w", erase.ErrReceipt, path, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: %s has something after the receipt", erase.ErrReceipt, path)
 	}
 	return &r, nil
 }
@@ -226,16 +263,17 @@ func (c *eraseVerifyCmd) Run(a *app) error {
 	if err := r.Verify(head); err != nil {
 		return err
 	}
-	return a.emit(receiptView{r.DB, r.Done, r.Head, r.Limits}, func(w io.Writer) {
-		fmt.Fprintf(w, "database %s has recorded, at %s: erased by %s, %s\n%s\nleaf %d stands under %s\n", r.DB, r.Done.At.Format("2006-01-02T15:04:05Z"), line(r.Done.By), line(r.Done.Reason), r.Done.Counts(), r.Done.Leaf, line(r.Head))
+	limits := erase.Limits()
+	return a.emit(receiptView{r.DB, r.Done, r.Head, limits}, func(w io.Writer) {
+		fmt.Fprintf(w, "database %s has recorded, at %s: erased by %s, %s\n%s\nleaf %d is in the audit of %s\n", r.DB, r.Done.At.Format("2006-01-02T15:04:05Z"), line(r.Done.By), line(r.Done.Reason), r.Done.Counts(), r.Done.Leaf, line(r.Head))
 		if head == nil {
-			fmt.Fprintln(w, "that head came with the receipt, so whoever made one could make both; give the head that you keep elsewhere (--head)")
+			fmt.Fprintln(w, "that head came with the receipt, so both could be forged together; compare it with a head that you keep elsewhere (--head)")
 		} else {
 			fmt.Fprintln(w, "it is the head that you gave")
 		}
 		printBackups(w, r.Done.Backups)
-		for _, l := range r.Limits {
-			fmt.Fprintln(w, "not proved:", line(l))
+		for _, l := range limits {
+			fmt.Fprintln(w, "not proved:", l)
 		}
 	})
 }

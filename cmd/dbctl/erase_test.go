@@ -33,15 +33,16 @@ func TestErase(t *testing.T) {
 	ok(t, "", "backup", file, backup)
 	done := ok(t, "", erase("--subject", "ann", "--receipt", receipt)...)
 	require.Contains(t, done, "erased acme:a")
-	require.NoError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		b, err := os.ReadFile(path)
-		require.NotContains(t, string(b), "zq1", path)
-		require.NotContains(t, string(b), "zq2", path)
-		return err
-	}))
+	require.Zero(t, named(t, dir, "zq1"))
+	require.Zero(t, named(t, dir, "zq2"))
+	again := filepath.Join(t.TempDir(), "again.json")
+	run := asJSON(t, "", "erase", "ls", file)["erases"].([]any)[0].(map[string]any)["trace"].(string)
+	require.Contains(t, ok(t, "", "erase", "ls", file), "request 4711")
+	ok(t, "", "erase", "receipt", file, run[:20], "-o", again)
+	require.Contains(t, ok(t, "", "erase", "verify", again), "erased by desk, request 4711")
+	require.Contains(t, ok(t, ok(t, "", "erase", "receipt", file, run), "erase", "verify", "-"), run[:3])
+	require.Equal(t, exitFailed, dbctl("", "erase", "receipt", file, run, "-o", again).code, "it is there")
+	require.Equal(t, exitFailed, dbctl("", "erase", "receipt", file, "01J").code, "no such erase")
 	r := dbctl("", "replay", file, trace)
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.err, "by desk: acme:a#1@1")
@@ -55,7 +56,16 @@ func TestErase(t *testing.T) {
 	b, err := os.ReadFile(receipt)
 	require.NoError(t, err)
 	require.Equal(t, exitFailed, dbctl(strings.Replace(string(b), `"versions": 2`, `"versions": 3`, 1), "erase", "verify", "-").code, "control: an edited receipt")
+	for _, edit := range [][2]string{{`"size": `, `"size": 9`}, {`"at": "2`, `"at": "3`}, {"\n}\n", "\n}\n{}"}, {`"root": "`, `"root": "A`}} {
+		require.Contains(t, string(b), edit[0])
+		r := dbctl(strings.Replace(string(b), edit[0], edit[1], 1), "erase", "verify", "-")
+		require.Equal(t, exitFailed, r.code, "%s: %s", edit[1], r.err)
+		require.Contains(t, r.err, "the receipt is not valid")
+	}
+	bare := strings.Replace(string(b), `"limits": [`, `"limits": [], "were": [`, 1)
+	require.Contains(t, dbctl(bare, "erase", "verify", "-").out, "not proved: backups, copies and exports", "whatever the receipt says of itself")
 	require.Equal(t, exitFailed, dbctl("", erase("--subject", "ann")...).code, "nothing is left")
+	require.Contains(t, ok(t, "", erase("acme:other", "acme:othr", "--dry-run")...), "nothing is held of acme:othr")
 	require.Contains(t, done, "not erased: backup old.ctx of ")
 	restored := filepath.Join(t.TempDir(), "restored.ctx")
 	require.Contains(t, ok(t, "", "restore", backup, restored, "--erased", receipt, "--dry-run"), "would erase acme:a")
@@ -65,6 +75,15 @@ func TestErase(t *testing.T) {
 	require.Contains(t, ok(t, "", "get", restored, "acme", "other"), "lemur")
 	require.NotEqual(t, exitOK, dbctl("", "restore", backup, restored+"2", "--erased", restored).code, "that is no receipt")
 	require.Equal(t, "acme:sum", asJSON(t, "", erase("acme:sum")...)["erased"].([]any)[0].(map[string]any)["ref"])
+	for _, s := range [][]string{{"acme", "chat/1"}, {"acme/chat", "1"}, {"acme", "one/two"}, {"acme", "a:b"}} {
+		ok(t, "", "session", "append", file, s[0], s[1], "hello")
+	}
+	r = dbctl("", erase("--session", "acme/chat/1", "--dry-run")...)
+	require.Equal(t, exitUsage, r.code, "two sessions have this name")
+	require.Contains(t, r.err, "acme/chat:1 or acme:chat%2F1")
+	for given, turn := range map[string]string{"acme:chat%2F1": "acme:block-chat%2F1-1", "acme%2Fchat:1": "acme/chat:block-1-1", "acme/one/two": "acme:block-one%2Ftwo-1", "acme/a:b": "acme:block-a%3Ab-1"} {
+		require.Contains(t, ok(t, "", erase("--session", given, "--dry-run")...), "would erase "+turn, given)
+	}
 	for _, bad := range [][]string{erase(), erase("acme:a@1"), erase("--session", "talk"), erase("--subject", "ann", "acme:a"), {"erase", file, "acme:a", "--by", "x"}} {
 		require.Equal(t, exitUsage, dbctl("", bad...).code, bad)
 	}

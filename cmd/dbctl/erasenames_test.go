@@ -1,27 +1,24 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/stretchr/testify/require"
 )
 
 // named counts the files of a directory that have a word.
 func named(t *testing.T, dir, word string) (n int) {
 	t.Helper()
-	require.NoError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
-			return err
-		}
-		b, err := os.ReadFile(path)
+	files, err := dbtest.Files(dir)
+	require.NoError(t, err)
+	for _, b := range files {
 		if strings.Contains(string(b), word) {
 			n++
 		}
-		return err
-	}))
+	}
 	return n
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -16,13 +17,13 @@ import (
 
 type exportCmd struct {
 	File     string `arg:"" help:"Database."`
-	Scope    string `help:"Export only what is held of this scope and the scopes below it."`
+	Scope    string `help:"Export only this scope and the scopes below it."`
 	Subject  string `help:"Export only what is held about this person: what dbctl erase --subject would take."`
 	Out      string `short:"o" help:"File to write. It must not exist. Default: standard output."`
 	Format   string `help:"jsonl can be imported; md is for people to read; pam is Portable AI Memory 1.0, for other systems." enum:"jsonl,md,pam" default:"jsonl"`
 	Owner    string `help:"For --format pam: the owner's id. Default: the subject, the scope or the id of the database."`
-	Resume   bool   `help:"Go on with the file of --out, which was cut off."`
-	NoSecret bool   `help:"Leave out the secret that fences of contexts are made of. Contexts of an import then have other fences."`
+	Resume   bool   `help:"Complete the file of --out, which was cut off."`
+	NoSecret bool   `help:"Leave out the secret from which the fences of contexts are derived. An imported copy then has other fences."`
 	ReadOnly bool   `help:"Open the file for reading. The audit then does not record the export."`
 	DryRun   bool   `help:"Count what would be exported; write nothing."`
 }
@@ -30,7 +31,7 @@ type exportCmd struct {
 func (exportCmd) Help() string {
 	return `Writes the database as lines of JSON: all versions with their texts, provenance, times and digests, held batches, sessions with their windows, directives with their history, recorded directories and file roots. dbctl import brings the file into a new or another database. The audit and vectors are not exported; dbctl backup copies everything.
 
-An export contains everything in clear text, and a whole export also the secret of the database. Keep it as you keep the database.
+An export contains everything in clear text; a whole export also contains the secret of the database. Protect it as you protect the database.
 
 --format pam writes live facts, chunks and summaries as memories for other systems. Versions, conversations, directives, held batches and lineage have no place there and are left out.
 
@@ -104,7 +105,7 @@ func (c *exportCmd) output(a *app) (io.Writer, *portable.Position, error) {
 	case c.Out == "":
 		return a.out, nil, nil
 	case c.Resume:
-		return c.again()
+		return c.reopen()
 	}
 	f, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
@@ -116,23 +117,42 @@ func (c *exportCmd) output(a *app) (io.Writer, *portable.Position, error) {
 	return f, nil, nil
 }
 
-// again opens an export that was cut off, behind what is whole of it.
-func (c *exportCmd) again() (io.Writer, *portable.Position, error) {
+// reopen opens an export that was cut off, to continue after its last whole line.
+func (c *exportCmd) reopen() (io.Writer, *portable.Position, error) {
 	f, err := os.OpenFile(c.Out, os.O_RDWR, 0)
 	if err != nil {
 		return nil, nil, failed("--resume: %v", err)
 	}
-	at, err := portable.ReadPosition(f)
-	if err == nil {
-		err = f.Truncate(at.Bytes)
+	var from int64
+	begun, err := hasHeader(f)
+	var at *portable.Position
+	if begun && err == nil {
+		if at, err = portable.ReadPosition(rewound(f)); err == nil {
+			from = at.Bytes
+		}
 	}
 	if err == nil {
-		_, err = f.Seek(at.Bytes, io.SeekStart)
+		err = f.Truncate(from)
+	}
+	if err == nil {
+		_, err = f.Seek(from, io.SeekStart)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("--resume %s: %w", c.Out, err), f.Close())
 	}
 	return f, at, nil
+}
+
+// hasHeader says whether a file has more than the beginning of the first line of an export: one that was cut off there begins anew.
+func hasHeader(f *os.File) (bool, error) {
+	header := []byte(`{"type":"header","format":"` + portable.Format + `"`)
+	b := make([]byte, 64<<10) // more than a header has
+	n, err := io.ReadFull(f, b)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, err
+	}
+	b = b[:n]
+	return bytes.IndexByte(b, '\n') >= 0 || !bytes.HasPrefix(header, b) && !bytes.HasPrefix(b, header), nil
 }
 
 // write exports, for people through a pipe.
@@ -172,7 +192,7 @@ func (c *exportCmd) left(err error) error {
 	}
 	if c.Format == "jsonl" {
 		if info, serr := os.Stat(c.Out); serr == nil && info.Size() > 0 {
-			return fmt.Errorf("%w; %s is not whole: --resume goes on with it", err, c.Out)
+			return fmt.Errorf("%w; %s is incomplete: run the command again with --resume to continue it", err, c.Out)
 		}
 	}
 	if rerr := os.Remove(c.Out); rerr != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,7 +45,24 @@ func TestExportImport(t *testing.T) {
 	got, err := os.ReadFile(cut)
 	require.NoError(t, err)
 	require.Equal(t, string(whole), string(got))
+	for _, n := range []int{0, 1, 60, strings.IndexByte(string(whole), '\n')} { // cut off before there was a header: it begins anew
+		require.NoError(t, os.WriteFile(cut, whole[:n], 0o600))
+		ok(t, "", "export", file, "-o", cut, "--resume")
+		require.Contains(t, ok(t, "", "import", to, cut), "wrote 0 versions", n)
+	}
+	for _, mine := range []string{"my notes", "{}", "{\n"} { // control: what is no export stays
+		require.NoError(t, os.WriteFile(cut, []byte(mine), 0o600))
+		require.Equal(t, exitUsage, dbctl("", "export", file, "-o", cut, "--resume").code)
+		got, err := os.ReadFile(cut)
+		require.NoError(t, err)
+		require.Equal(t, mine, string(got))
+	}
 
+	pipe, into, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, into.Close())
+	defer pipe.Close()
+	require.Contains(t, dbctl("", "import", none, fmt.Sprintf("/dev/fd/%d", pipe.Fd())).err, "got a pipe")
 	ok(t, "", "put", to, "acme/support", "mine", "x")
 	ok(t, "", "put", file, "acme/support", "mine", "y")
 	r = dbctl("", "import", to, exportOf(t, file))

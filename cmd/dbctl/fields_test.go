@@ -75,6 +75,8 @@ func TestJSONFields(t *testing.T) {
 	pin("gc", "", "gc", file, "--keep-for", "0s")
 	pin("erase", "", "erase", file, "acme/support:everything", "--by", "ann", "--reason", "r", "--receipt", filepath.Join(tmp, "r.json"))
 	pin("erase verify", "", "erase", "verify", filepath.Join(tmp, "r.json"))
+	run := pin("erase ls", "", "erase", "ls", file)["erases"].([]any)[0].(map[string]any)["trace"].(string)
+	pin("erase receipt", "", "erase", "receipt", file, run, "-o", filepath.Join(tmp, "again.json"))
 	pin("history after gc", "", "history", file, "acme/support", "gone")
 	chat := []string{talk(t), "acme/support", "chat"}
 	in := func(verb string, more ...string) []string {

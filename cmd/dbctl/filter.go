@@ -72,8 +72,12 @@ func moment(text string, now time.Time) (time.Time, error) {
 	return now.Add(-ago), err
 }
 
-// comparison finds the first operator of a condition.
-var comparison = regexp.MustCompile(`!=|>=|<=|=|>|<`)
+// comparison finds the first operator of a condition. swapped finds one that was written the other way round: "=>2" would
+// be a comparison with the text ">2", which finds nothing. A value such as <ann@example.com> is left alone.
+var (
+	comparison = regexp.MustCompile(`!=|>=|<=|=|>|<`)
+	swapped    = regexp.MustCompile(`^=(=|[<>]-?[0-9])`)
+)
 
 var operators = map[string]store.Operator{
 	"=": store.OpEqual, "!=": store.OpNotEqual, ">": store.OpGreater, ">=": store.OpGreaterOrEqual, "<": store.OpLess, "<=": store.OpLessOrEqual,
@@ -84,6 +88,8 @@ func condition(text string) (store.Condition, error) {
 	switch {
 	case text == "" || text == "!" || at != nil && at[0] == 0:
 		return store.Condition{}, usage("--meta %q: expected a key, or a key, an operator (= != > >= < <=) and a value", text)
+	case at != nil && text[at[0]:at[1]] == "=" && swapped.MatchString(text[at[0]:]):
+		return store.Condition{}, usage("--meta %q: expected one of the operators = != > >= < <=", text)
 	case at != nil:
 		return store.Condition{Key: text[:at[0]], Op: operators[text[at[0]:at[1]]], Value: text[at[1]:]}, nil
 	}

@@ -17,7 +17,7 @@ type gcCmd struct {
 	KeepNames    int           `help:"Number of deleted and dropped artefacts whose names are kept, newest first." default:"1024" placeholder:"N"`
 	Expired      bool          `help:"Also delete and drop artefacts that expired longer ago than --keep-for."`
 	Scope        string        `help:"Only this scope, without those below it."`
-	KeepModel    []string      `help:"Also drop the vectors of all embedding models but this one. Repeat it to keep several." placeholder:"NAME"`
+	KeepModel    []string      `help:"Also drop the vectors of every embedding model except this one. Repeatable." placeholder:"NAME"`
 	By           string        `help:"Name of the operator, for the manifest." default:"operator"`
 	DryRun       bool          `help:"Show what would be dropped. Opens the file read-only."`
 }

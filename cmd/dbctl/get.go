@@ -69,7 +69,7 @@ func (c *getCmd) Run(a *app) error {
 	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
 		v, err := c.get(a, db, opts)
 		if errors.Is(err, ctxpage.ErrNotFound) {
-			return fmt.Errorf("%w; looked from scope %s upwards", err, c.Scope)
+			return fmt.Errorf("%w; searched in scope %s and the scopes above it", err, c.Scope)
 		}
 		if err != nil {
 			return err

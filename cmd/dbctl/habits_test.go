@@ -2,8 +2,10 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -145,14 +147,16 @@ func TestInterrupted(t *testing.T) {
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
-		if c.args[0] == "manifest" || c.args[0] == "watch" {
-			_, err = bufio.NewReader(out).ReadString('\n')
-			require.NoError(t, err, c.args)
-		} else {
-			time.Sleep(time.Second)
+		says := bufio.NewReader(out)
+		if speaks := c.args[0] == "manifest" || c.args[0] == "watch"; speaks {
+			_, err = says.ReadString('\n')
+			go says.WriteTo(io.Discard)
+		} else { // more than a pipe holds: it is written once the program reads, so it is at work
+			go says.WriteTo(io.Discard)
+			_, err = in.Write(bytes.Repeat([]byte("\n"), 1<<17))
 		}
+		require.NoError(t, err, c.args)
 		require.NoError(t, cmd.Process.Signal(c.sig))
-		go bufio.NewReader(out).WriteTo(new(strings.Builder))
 		_ = cmd.Wait()
 		require.Equal(t, c.want, cmd.ProcessState.ExitCode(), fmt.Sprint(c.args))
 		in.Close()

@@ -20,7 +20,8 @@ func (handoffCmd) Help() string {
 With --format limn and a contract file, statements that the file lacks are appended in one write. Statements about this session that no longer hold are withdrawn: finished work, removed directives, answered questions. Without a contract file, a complete new contract is printed; do not append it to another one.
 
 Example: dbctl handoff agent.ctx acme/support chat-1 --to 'night shift' >handoff-packet.md
-Example: dbctl handoff agent.ctx acme/support chat-1 session.limn --format limn`
+
+    dbctl handoff agent.ctx acme/support chat-1 session.limn --format limn`
 }
 
 func (c *handoffCmd) Run(a *app) error {

@@ -12,15 +12,15 @@ import (
 
 type healthCmd struct {
 	File       string `arg:"" help:"Database."`
-	Scope      string `arg:"" help:"Scope. Its ancestors are not looked at."`
-	Assemblies int    `help:"How many of the newest contexts must not have had an artefact for it to count as never served." default:"1000"`
+	Scope      string `arg:"" help:"Scope. Its ancestors are not examined."`
+	Assemblies int    `help:"An artefact counts as never served if none of this many newest contexts showed it." default:"1000"`
 	Examples   int    `help:"How many artefacts to name for each finding." default:"5"`
 }
 
 func (healthCmd) Help() string {
 	return `Reads every text of the scope and the newest contexts in the audit. Read-only; writes no manifest.
 
-Two artefacts contradict each other if they have the same subject and the same metadata "key", and different texts. The commands that mend delete the artefacts that are named; --examples names more of them.
+Two artefacts contradict each other if they have the same subject and the same metadata "key", and different texts. Each finding prints a command that deletes the artefacts it names; raise --examples to name more.
 
 Example: dbctl health agent.ctx acme/support`
 }

@@ -16,7 +16,7 @@ type hookCmd struct {
 	Scope    string        `help:"Scope of the conversations. Required."`
 	Actor    string        `help:"Who writes, for manifests. Default: the scope."`
 	Session  string        `help:"Name of the conversation. Default: session_id of the event."`
-	MaxBytes int           `help:"Cut what a tool was given or returned after so many bytes." default:"32768"`
+	MaxBytes int           `help:"Cut the input and the result of a tool after this many bytes." default:"32768"`
 	Timeout  time.Duration `help:"Give up after this time, so that the host is not kept waiting." default:"5s"`
 	Strict   bool          `help:"Exit with an error code if the event cannot be stored. Without it the exit code is 0 whatever happens."`
 	DryRun   bool          `help:"Print the turns and write nothing."`

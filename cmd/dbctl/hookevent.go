@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/jsontext"
 )
 
 // hookEvent is what a host gives a hook. Hosts send more fields, which differ by version.
@@ -51,6 +52,9 @@ func readHook(in io.Reader) (*hookEvent, error) {
 	var e hookEvent
 	if err := json.Unmarshal(b, &e); err != nil {
 		return nil, usage("expected the JSON of a hook's event on standard input: %v", err)
+	}
+	if err := jsontext.KnownFields(b, e); err != nil {
+		return nil, usage("the event on standard input: %v", err)
 	}
 	if e.SessionID == "" || e.Event == "" {
 		return nil, usage("the event on standard input: expected session_id and hook_event_name")
@@ -149,33 +153,48 @@ func shortened(text string, n int) string {
 	return fmt.Sprintf("%s\n[%d more bytes were left out]", kept, len(text)-len(kept))
 }
 
-// The marks of what a user does not want to be kept.
-const (
-	privateBegins = "<private>"
-	privateEnds   = "</private>"
+// The marks of what a user does not want to be kept: as they are, and as programs escape them in JSON within a text and in
+// HTML.
+var (
+	privateBegins = []string{"<private>", `\u003cprivate\u003e`, "&lt;private&gt;"}
+	privateEnds   = []string{"</private>", `\u003c/private\u003e`, "&lt;/private&gt;"}
 )
+
+// markAt is the length of the mark with which a text begins; 0: it begins with none.
+func markAt(text string, marks []string) int {
+	for _, m := range marks {
+		if strings.HasPrefix(text, m) {
+			return len(m)
+		}
+	}
+	return 0
+}
 
 // public is a text without its private parts. A part that does not end reaches to the end of the text; parts may be nested.
 func public(text string) string {
+	text, _ = publicFrom(text, 0)
+	return strings.TrimSpace(text)
+}
+
+// publicFrom is public for a text that begins within so many private parts; within says in how many it ends.
+func publicFrom(text string, depth int) (kept string, within int) {
 	lower := asciiLower(text)
 	var b strings.Builder
-	depth := 0
 	for at := 0; at < len(text); {
-		switch {
-		case strings.HasPrefix(lower[at:], privateBegins):
+		if n := markAt(lower[at:], privateBegins); n > 0 {
 			depth++
-			at += len(privateBegins)
-		case depth > 0 && strings.HasPrefix(lower[at:], privateEnds):
+			at += n
+		} else if n := markAt(lower[at:], privateEnds); n > 0 && depth > 0 {
 			depth--
-			at += len(privateEnds)
-		default:
+			at += n
+		} else {
 			if depth == 0 {
 				b.WriteByte(text[at])
 			}
 			at++
 		}
 	}
-	return strings.TrimSpace(b.String())
+	return b.String(), depth
 }
 
 // asciiLower keeps the length of a text, which strings.ToLower may not: places in one are places in the other.
@@ -203,29 +222,51 @@ func publicJSON(raw json.RawMessage) (string, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	err := e.Encode(publicValue(v))
+	v, _ = publicValue(v, 0)
+	err := e.Encode(v)
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
-func publicValue(v any) any {
+// publicValue is a value that begins within so many private parts. A part may go on over the texts of a list, such as the
+// lines of a patch; an object in it ends it if one of its texts does.
+func publicValue(v any, depth int) (kept any, within int) {
 	switch v := v.(type) {
 	case string:
-		if !strings.Contains(asciiLower(v), privateBegins) {
-			return v
+		text, within := publicFrom(v, depth)
+		if len(text) < len(v) {
+			text = strings.TrimSpace(text)
 		}
-		return public(v)
+		return text, within
 	case []any:
+		within := depth
 		for i := range v {
-			v[i] = publicValue(v[i])
+			v[i], within = publicValue(v[i], within)
 		}
+		return v, within
 	case map[string]any:
-		out := map[string]any{}
-		for k := range v {
-			out[public(k)] = publicValue(v[k])
-		}
-		return out
+		return publicObject(v, depth)
 	}
-	return v
+	if depth > 0 {
+		return nil, depth
+	}
+	return v, 0
+}
+
+// publicObject is publicValue of an object. Its members have no order, so each begins where the object does.
+func publicObject(v map[string]any, depth int) (kept any, within int) {
+	out, most, least := map[string]any{}, depth, depth
+	for k := range v {
+		member, d := publicValue(v[k], depth)
+		out[public(k)] = member
+		most, least = max(most, d), min(least, d)
+	}
+	switch {
+	case least < depth:
+		return out, least
+	case depth > 0:
+		return nil, most
+	}
+	return out, most
 }
 
 // transcriptLine is what a hook reads of a line of a transcript.

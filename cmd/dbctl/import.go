@@ -25,12 +25,12 @@ type importCmd struct {
 	File     string            `arg:"" help:"Database."`
 	Scope    string            `arg:"" help:"Scope to write to. Without PATH: an export that dbctl export wrote."`
 	Path     []string          `arg:"" optional:"" help:"Directory to read, or files of another system."`
-	From     string            `help:"Format of the files of another system: openai, responses, anthropic, mem0, mcp-memory, chatgpt, claude, langgraph, pam or jsonl. Default: found out from the file."`
+	From     string            `help:"Format of the files of another system: openai, responses, anthropic, mem0, mcp-memory, chatgpt, claude, langgraph, pam or jsonl. Default: detected from the file."`
 	Map      map[string]string `help:"For --from jsonl, which field is what: id=.key,text=.body.text. Also time, subject, group, seq, tags and expires." mapsep:","`
 	Session  string            `help:"Session for messages of a file that names no conversation. Default: the name of the file."`
 	Branches bool              `help:"For ChatGPT: also take turns that were regenerated or edited away."`
 	By       string            `help:"Who vouches for an export, for the audit." default:"operator"`
-	Erased   []string          `aliases:"receipt" help:"Receipt of an erase that came after the export was made; may be given several times. What it took is left out." placeholder:"RECEIPT" sep:"none"`
+	Erased   []string          `aliases:"receipt" help:"Receipt of an erase that came after the export was made; may be given several times. Content that it erased is left out." placeholder:"RECEIPT" sep:"none"`
 	Prefix   string            `help:"Prefix for each id. The id is the path below DIR."`
 	MaxSize  int64             `help:"Skip files larger than this, in bytes." default:"1048576"`
 	Delete   bool              `help:"Delete the artefacts of files that no longer exist or no longer match."`
@@ -41,9 +41,9 @@ type importCmd struct {
 func (importCmd) Help() string {
 	return `With a directory: imports every text file below it as an artefact of kind chunk with a file: source. It records DIR as a directory that this database may read, so later reads notice changes and refetch the file, and dbctl refresh finds new files. It honours .gitignore and does not follow links. Binary, empty and too large files are skipped and listed with the reason; an ignored directory is listed once. Hidden files are imported unless they are ignored, so try --dry-run first. If you import two directories into one scope, give each a --prefix; otherwise files of the same name replace each other.
 
-With files of another system: imports chats and memories as scratch, whatever the file says of them. No context shows them until they are approved or verified. An item that was imported before is left alone.
+With files of another system: imports chats and memories as scratch, whatever the file says about them. No context shows them until they are approved or verified. An item that was imported before is left alone.
 
-With an export: brings a database, or a part of it, back as it was. A file that does not exist is created with the identity of the exported database. What is here under the same name as something else stays as it is and is listed, and the exit code is 1. What was erased since the export was made is left out: by FILE, if the export is of it, and by the receipts of --erased.
+With an export: brings a database, or a part of it, back as it was. A file that does not exist is created with the identity of the exported database. If FILE has different content under the same name, that content stays and is listed, and the exit code is 1. Content that was erased after the export was made is left out if FILE itself knows of the erase, or if you give its receipt with --erased.
 
 A second run writes only changes. Ctrl-C stops between two transactions; run the command again to continue. A file of a directory that changes during the import is refetched by the next read.
 

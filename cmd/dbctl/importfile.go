@@ -37,6 +37,9 @@ func (c *importCmd) exported(a *app, path string) error {
 		return failed("import: %v", err)
 	}
 	defer f.Close()
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return usage("import %s: got a pipe, expected a file: an export is read twice", path)
+	}
 	head, err := portable.ReadHeader(f)
 	if err != nil {
 		if format, why, derr := foreign.Detect(a.ctx, rewound(f)); derr == nil {
@@ -58,6 +61,9 @@ func (c *importCmd) exported(a *app, path string) error {
 	}
 	rep, err := db.Import(a.ctx, rewound(f), portable.ImportOptions{By: c.By, Receipts: receipts, DryRun: c.DryRun, Progress: a.progress()})
 	if err = errors.Join(err, db.Close()); err != nil {
+		if errors.Is(err, ctxpage.ErrInvalid) || errors.Is(err, ctxpage.ErrNewerFormat) { // the file stays as it is
+			return fmt.Errorf("import %s: %w", path, err)
+		}
 		return fmt.Errorf("import %s: %w; run it again to finish it", path, err)
 	}
 	v := importedView{*rep, c.File, made, head.Identity().ID != ""}
@@ -170,25 +176,14 @@ func (c *importCmd) foreign(a *app, scope string, paths []string) error {
 	return a.emit(v, v.print)
 }
 
-// foreignFile looks at a whole file before anything of it is written.
+// foreignFile imports a file. Nothing is written before all of it was read.
 func (c *importCmd) foreignFile(a *app, s *ctxpage.Scope, path string, opts foreign.Options) (*foreign.Report, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	look := opts
-	look.DryRun = true
-	rep, err := foreign.Import(a.ctx, s, f, look)
-	if err != nil || c.DryRun {
-		return rep, err
-	}
-	opts.Format = rep.Format
-	done, err := foreign.Import(a.ctx, s, rewound(f), opts)
-	if done != nil {
-		done.Why = rep.Why
-	}
-	return done, err
+	return foreign.Import(a.ctx, s, f, opts)
 }
 
 func (v foreignView) print(w io.Writer) {
@@ -208,6 +203,9 @@ func (v foreignView) print(w io.Writer) {
 			for _, id := range f.Kepts {
 				fmt.Fprintf(w, "  %s\n", line(id))
 			}
+		}
+		if f.Repeated > 0 {
+			fmt.Fprintf(w, "%d left out: their id comes again later in the file\n", f.Repeated)
 		}
 		if f.Empty > 0 {
 			fmt.Fprintf(w, "%d without words left out\n", f.Empty)

@@ -17,13 +17,13 @@ const keySize = 32
 
 type keyCmd struct {
 	New    keyNewCmd    `cmd:"" help:"Print a new key."`
-	Add    keyAddCmd    `cmd:"" help:"Encrypt a database that is not."`
-	Remove keyRemoveCmd `cmd:"" help:"Make a plain database of an encrypted one."`
-	Rotate keyRotateCmd `cmd:"" help:"Wrap the keyring of a database by another key."`
+	Add    keyAddCmd    `cmd:"" help:"Encrypt a plain database."`
+	Remove keyRemoveCmd `cmd:"" help:"Decrypt a database."`
+	Rotate keyRotateCmd `cmd:"" help:"Encrypt the keyring of a database with another key."`
 }
 
 func (keyCmd) Help() string {
-	return `A database that is made with a key is encrypted, and opens with that key alone: --key-file FILE, or CTXPAGE_KEY_FILE, for every verb. The key wraps the keyring of the database, FILE.keys, which is never part of a backup: keep copies of both, apart from the backups. Nothing opens a database whose key or keyring is lost. docs/encryption.md says what is protected and what is not.
+	return `A database created with a key is encrypted, and every verb then needs the key: --key-file FILE, or CTXPAGE_KEY_FILE. The key wraps the keyring of the database, FILE.keys, which is never part of a backup: keep copies of both, away from the backups. If the key or the keyring is lost, nothing can open the database. docs/encryption.md says what is protected and what is not.
 
 Example: dbctl key new >agent.key; dbctl init agent.ctx --key-file agent.key`
 }
@@ -31,7 +31,7 @@ Example: dbctl key new >agent.key; dbctl init agent.ctx --key-file agent.key`
 type keyNewCmd struct{}
 
 func (keyNewCmd) Help() string {
-	return `Prints 32 random bytes in base64. A file for it should be readable by you alone.
+	return `Prints 32 random bytes in base64. Keep it in a file that only you can read.
 
 Example: (umask 077; dbctl key new >agent.key)`
 }
@@ -56,7 +56,7 @@ type keyAddCmd struct {
 func (keyAddCmd) Help() string {
 	return `Writes the files anew, encrypted with the key of --key-file, checks the copy, and puts it in the place of the plain files. Ids, versions, references, contexts and the audit stay as they are, and every head verifies. It takes the space of a second copy, and no other process may have the database open. After a crash the database is either as it was, and the verb can be repeated, or the next open finishes it.
 
-The plain files are removed, not overwritten: their blocks stay on the disk until it uses them again. Backups and exports from before stay plain; the answer names the backups that the database knows. Keep copies of the key and of FILE.keys.
+The plain files are removed, not overwritten: their blocks stay on the disk until it uses them again. Earlier backups and exports stay plain; the output names the backups that the database knows. Keep copies of the key and of FILE.keys.
 
 Example: (umask 077; dbctl key new >agent.key); dbctl key add agent.ctx --key-file agent.key`
 }
@@ -82,7 +82,7 @@ type keyRemoveCmd struct {
 }
 
 func (keyRemoveCmd) Help() string {
-	return `Writes the files anew in plain text, as key add does in the other direction. The keyring FILE.keys stays: it opens the backups from before. Anybody who can read the files can read the database afterwards.
+	return `Writes the files anew in plain text, as key add does in the other direction. The keyring FILE.keys stays: it opens the earlier backups. Afterwards anybody who can read the files can read the database.
 
 Example: dbctl key remove agent.ctx --key-file agent.key`
 }
@@ -115,7 +115,7 @@ type keyRotateCmd struct {
 }
 
 func (keyRotateCmd) Help() string {
-	return `Wraps the keyring by the new key; the data stays as it is, so it takes no time. After it only the new key opens the database. It does not take anything from who has the old key and a copy of the old keyring: import an export into a new database for that. Close the database first.
+	return `Encrypts the keyring with the new key. The data is not rewritten, so it is instant. Afterwards only the new key opens the database. Anyone with the old key and a copy of the old keyring can still read it; if both have leaked, export the database and import it into a new one. Close the database first.
 
 Example: dbctl key rotate agent.ctx --key-file old.key --to new.key`
 }
@@ -134,7 +134,9 @@ func (c *keyRotateCmd) Run(a *app) error {
 	v := struct {
 		File string `json:"file"`
 	}{c.File}
-	return a.emit(v, func(w io.Writer) { fmt.Fprintf(w, "the keyring of %s is wrapped by the key in %s\n", c.File, c.To) })
+	return a.emit(v, func(w io.Writer) {
+		fmt.Fprintf(w, "the keyring of %s is encrypted with the key in %s now\n", c.File, c.To)
+	})
 }
 
 // readKey reads a key from a file: 32 bytes in hex or base64. A file that others may read is refused: the key would be no secret.

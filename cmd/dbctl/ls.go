@@ -28,7 +28,7 @@ type lsCmd struct {
 	File   string `arg:"" help:"Database."`
 	Scope  string `arg:"" optional:"" help:"Scope. Without it, scopes are listed."`
 	Prefix string `help:"Only names or ids with this prefix."`
-	Newest bool   `help:"Order by the commits of the newest versions, latest first. A cursor is good in the same order only."`
+	Newest bool   `help:"Order by the commits of the newest versions, latest first. A cursor is valid only in the same order."`
 	pageFlags
 	filterFlags
 }

@@ -47,7 +47,7 @@ func TestMCPServesAHost(t *testing.T) {
 	require.False(t, got.IsError)
 	require.NoError(t, s.Close())
 
-	db, err := ctxpage.Open(file, ctxpage.Options{MustExist: true, LockTimeout: 5 * time.Second})
+	db, err := ctxpage.Open(file, ctxpage.Options{MustExist: true, LockTimeout: time.Minute})
 	require.NoError(t, err, "the server let go of the file")
 	require.NoError(t, db.Close())
 }
@@ -76,7 +76,7 @@ func TestMCPEndsWithItsParent(t *testing.T) {
 	}, time.Millisecond)
 	select {
 	case <-ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the server outlives its parent")
 	}
 }

@@ -173,6 +173,26 @@ func TestMCPConfigOfCodex(t *testing.T) {
 	require.Equal(t, codexFile, readText(t, path))
 }
 
+// Keys may be quoted and escaped, and a text of several lines may end in a quote of its own.
+func TestMCPConfigOfOddTOML(t *testing.T) {
+	path := filepath.Join(clientHome(t), "file")
+	install := []string{"mcp", "config", "codex", "agent.ctx", "--scope", "a", "--config", path, "--install"}
+	require.NoError(t, os.WriteFile(path, []byte("[mcp_servers.\"ctx\\u0070age\"]\ncommand = \"old\"\nenabled = true\n"), 0o600))
+	ok(t, "", install...)
+	got := readText(t, path)
+	require.Equal(t, 1, strings.Count(got, "[mcp_servers"), got)
+	require.NotContains(t, got, "old")
+	require.Contains(t, got, "enabled = true")
+
+	odd := "a = \"\"\"x\"\"\"\"\r\nb = '''y'''''\r\n"
+	require.NoError(t, os.WriteFile(path, []byte(odd), 0o600))
+	ok(t, "", install...)
+	got = readText(t, path)
+	require.Equal(t, strings.Count(got, "\n"), strings.Count(got, "\r\n"), "%q", got)
+	ok(t, "", "mcp", "config", "codex", "--config", path, "--uninstall")
+	require.Equal(t, odd, readText(t, path))
+}
+
 // What cannot be edited is not touched, and the block to paste is printed.
 func TestMCPConfigRefuses(t *testing.T) {
 	home := clientHome(t)
@@ -187,6 +207,8 @@ func TestMCPConfigRefuses(t *testing.T) {
 		{"codex", "[mcp_servers]\nctxpage = {command = \"x\"}\n", "expected a table"},
 		{"codex", "[[mcp_servers.ctxpage]]\ncommand = \"x\"\n", "expected one table"},
 		{"codex", "x = \"\"\"\nno end\n", "no end"},
+		{"codex", "[mcp_servers.ctxpage.env]\nA = \"1\"\n", "expected one table"},
+		{"codex", "[mcp_servers.ctxpage.env]\nA = \"1\"\n[mcp_servers.ctxpage]\ncommand = \"x\"\n", "expected one table"},
 	} {
 		path := filepath.Join(home, "file")
 		require.NoError(t, os.WriteFile(path, []byte(c.text), 0o600))

@@ -30,6 +30,9 @@ func tomlLines(src []byte) ([]tomlLine, error) {
 				i++
 			} else if bytes.HasPrefix(rest, []byte(quote)) {
 				i += len(quote) - 1
+				for n := 0; n < len(quote)-1 && i+1 < len(src) && src[i+1] == quote[0]; n++ { // """a"""" ends in a quote of its own
+					i++
+				}
 				quote = ""
 			} else if c == '\n' && len(quote) == 1 {
 				return nil, fmt.Errorf("a string has no end on its line: %.40q", src[from:i])
@@ -74,11 +77,15 @@ func tomlKey(s string) (parts []string, behind string) {
 	for {
 		s = strings.TrimLeft(s, " \t")
 		if s != "" && (s[0] == '"' || s[0] == '\'') {
-			n := strings.IndexByte(s[1:], s[0])
+			n := quotedEnd(s)
 			if n < 0 {
 				return parts, s
 			}
-			parts, s = append(parts, s[1:1+n]), s[n+2:]
+			part := s[1 : n-1]
+			if s[0] == '"' {
+				_ = json.Unmarshal([]byte(s[:n]), &part) // an escape that JSON does not have stays as it is
+			}
+			parts, s = append(parts, part), s[n:]
 		} else {
 			n := strings.IndexAny(s, ".=] \t")
 			if n < 0 {
@@ -92,6 +99,19 @@ func tomlKey(s string) (parts []string, behind string) {
 		}
 		s = s[1:]
 	}
+}
+
+// quotedEnd is where a quoted key ends, behind its quote; -1: nowhere.
+func quotedEnd(s string) int {
+	for i := 1; i < len(s); i++ {
+		switch {
+		case s[i] == s[0]:
+			return i + 1
+		case s[i] == '\\' && s[0] == '"':
+			i++
+		}
+	}
+	return -1
 }
 
 // tomlTable finds the table container.name with its subtables. found is false if there is none; an error says that the
@@ -111,7 +131,7 @@ func tomlTable(src []byte, container, name string) (from, to int, found bool, er
 			array := strings.HasPrefix(l.text, "[[")
 			at, _ = tomlKey(strings.TrimLeft(l.text, "["))
 			ours := len(at) >= 2 && slices.Equal(at[:2], want)
-			if ours && (array || done) {
+			if ours && (array || done || !inside && len(at) > 2) {
 				return 0, 0, false, fmt.Errorf("%s: expected one table [%s.%s] with its subtables behind it", l.text, container, name)
 			}
 			if ours && !inside {
@@ -140,10 +160,11 @@ func setTOML(src []byte, container, name string, v serverEntry) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	text := v.toml(container, name)
+	newline := "\n"
 	if bytes.Contains(src, []byte("\r\n")) {
-		text = strings.ReplaceAll(text, "\n", "\r\n")
+		newline = "\r\n"
 	}
+	text := strings.ReplaceAll(v.toml(container, name), "\n", newline)
 	if found {
 		if text, err = v.tomlOver(text, src[from:to]); err != nil {
 			return nil, err
@@ -152,14 +173,14 @@ func setTOML(src []byte, container, name string, v serverEntry) ([]byte, error) 
 	}
 	lead := ""
 	if n := len(src); n > 0 {
-		if lead = "\n"; src[n-1] != '\n' {
-			lead = "\n\n"
+		if lead = newline; src[n-1] != '\n' {
+			lead += newline
 		}
 	}
 	return append(slices.Clone(src), lead+text...), nil
 }
 
-// tomlOver is a table with what else the one that it replaces has, also in its subtables.
+// tomlOver returns the new table with everything else that the old one and its subtables have.
 func (e serverEntry) tomlOver(text string, old []byte) (string, error) {
 	lines, err := tomlLines(old)
 	if err != nil {
@@ -184,8 +205,10 @@ func removeTOML(src []byte, container, name string) ([]byte, error) {
 	if err != nil || !found {
 		return src, err
 	}
-	if bytes.HasSuffix(src[:from], []byte("\n\n")) {
-		from--
+	for _, newline := range []string{"\n", "\r\n"} {
+		if bytes.HasSuffix(src[:from], []byte(newline+newline)) {
+			from -= len(newline)
+		}
 	}
 	return splice(src, from, to, ""), nil
 }

@@ -56,17 +56,17 @@ func readings(s string) []ctxpage.Ref {
 	return out
 }
 
-// stand says how much of a reading is there.
-type stand int
+// presence says how much of what a reading names exists.
+type presence int
 
 const (
-	nothing stand = iota
+	nothing presence = iota
 	artefactOnly
 	allOfIt
 )
 
 // look completes a reading with its scope.
-func (n *namer) look(ctx context.Context, r ctxpage.Ref) (ctxpage.Ref, stand, error) {
+func (n *namer) look(ctx context.Context, r ctxpage.Ref) (ctxpage.Ref, presence, error) {
 	from := n.scope
 	if r.Scope != "" {
 		if from = r.Scope; from != n.scope && !strings.HasPrefix(n.scope, from+"/") {

@@ -173,7 +173,7 @@ func (v *proofView) provedLeaf(head manifest.Head) (*leafRow, error) {
 	}
 	said, err := json.Marshal(v.Leaf)
 	if err == nil && v.Leaf != nil && !bytes.Equal(is, said) {
-		err = fmt.Errorf("%w: the leaf that it shows is not the one that it proves; proved is: %s", manifest.ErrProof, is)
+		err = fmt.Errorf("%w: the leaf that it shows is not the leaf that it proves, which is: %s", manifest.ErrProof, is)
 	}
 	return &row, err
 }

@@ -46,7 +46,7 @@ func (putCmd) Help() string {
 
 Example: echo 'Refunds up to $400 need no approval.' | dbctl put agent.ctx acme/support refund-policy --verified --by ann
 
-It works beside a living agent: the process that owns the file does it.`
+You can run it while an agent has the file open: the process that owns the file then writes.`
 }
 
 // putView is what put answers.

@@ -25,16 +25,16 @@ Example: dbctl quota set agent.ctx acme --bytes 500M --held 100 --by ann`
 type quotaSetCmd struct {
 	File   string  `arg:"" help:"Database."`
 	Scope  string  `arg:"" help:"Scope; the quota includes those below it."`
-	Bytes  *string `help:"Bytes of text, such as 500M or 2G; 0: no bound." placeholder:"N"`
-	Pages  *int    `help:"Page versions; 0: no bound." placeholder:"N"`
-	Held   *int    `help:"Batches that wait for review; 0: no bound." placeholder:"N"`
-	Bodies *string `help:"Bytes of manifest bodies, such as 100M; 0: no bound." placeholder:"N"`
+	Bytes  *string `help:"Bytes of text, such as 500M or 2G; 0: no limit." placeholder:"N"`
+	Pages  *int    `help:"Page versions; 0: no limit." placeholder:"N"`
+	Held   *int    `help:"Batches that wait for review; 0: no limit." placeholder:"N"`
+	Bodies *string `help:"Bytes of manifest bodies, such as 100M; 0: no limit." placeholder:"N"`
 	By     string  `help:"Name of the operator, for the manifest." default:"operator"`
 	DryRun bool    `help:"Show the quota that would be stored."`
 }
 
 func (quotaSetCmd) Help() string {
-	return `What you do not name stays as it is. A quota below what is used refuses what adds to it.
+	return `Limits that you do not give stay as they are. A limit below the current use deletes nothing: it refuses writes that add to it.
 
 Example: dbctl quota set agent.ctx acme/support --pages 100000`
 }
@@ -135,7 +135,7 @@ func bound(n int64) string {
 
 type quotaShowCmd struct {
 	File  string `arg:"" help:"Database."`
-	Scope string `arg:"" optional:"" help:"Only the quotas that bound this scope: its own and those above it."`
+	Scope string `arg:"" optional:"" help:"Only the quotas that apply to this scope: its own and those of its ancestors."`
 }
 
 func (quotaShowCmd) Help() string { return "Example: dbctl quota show agent.ctx" }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/erase"
@@ -21,13 +23,13 @@ type restoreCmd struct {
 	By     string `help:"Name of the operator, for the manifest."`
 	DryRun bool   `help:"Verify the backup and write nothing."`
 
-	Erased []string `help:"Receipt of an erase that came after the backup was made; may be given several times. What it took is erased again before the database is in place." placeholder:"RECEIPT" sep:"none"`
+	Erased []string `help:"Receipt of an erase that came after the backup was made; may be given several times. The erase is repeated before the database is in place." placeholder:"RECEIPT" sep:"none"`
 }
 
 func (restoreCmd) Help() string {
 	return `Checks the whole backup and verifies its audit before writing anything. The audit of the restored database records the restore. A head taken after the backup does not verify against the restored database.
 
-A backup has everything that was erased after it was made. Give the receipts of those erases with --erased: what they stand for is erased again, in the copy, before it becomes FILE. Receipts of erases that the backup already contains are skipped.
+A backup still has everything that was erased after it was made. Give the receipts of those erases with --erased: each erase is repeated in the copy before the copy becomes FILE. Receipts of erases that the backup already contains are skipped.
 
 Example: dbctl restore backups/agent-2027-01-31.ctx agent.ctx --force --by ann`
 }
@@ -57,12 +59,16 @@ func (c *restoreCmd) Run(a *app) error {
 	if err := mayMake("restore", c.File, instead); err != nil {
 		return err
 	}
+	given := a.Keyring
 	if live := c.File + ".keys"; a.key != nil && a.Keyring == "" { // a backup has no keyring
 		if _, err := os.Lstat(live); err == nil {
 			a.Keyring = live
 		}
 	}
-	ans, err := a.checked(c.Backup, false)
+	if _, err := os.Lstat(c.Backup); errors.Is(err, os.ErrNotExist) && !strings.Contains(c.Backup, ":") { // a colon: a socket
+		return fmt.Errorf("restore: there is no backup %s; name the main file of a backup: the one without -wal or -manifest", c.Backup)
+	}
+	ans, err := a.checkInChild(c.Backup, false)
 	if err != nil {
 		return err
 	}
@@ -76,15 +82,15 @@ func (c *restoreCmd) Run(a *app) error {
 		err = a.audit(c.Backup, func(l auditOf) error { _, err := l.Verify(a.ctx, head, nil); return err })
 		if err == nil && len(receipts) > 0 {
 			err = a.with(c.Backup, false, func(db *ctxpage.DB) error {
-				v.Erased, err = db.EraseAgain(a.ctx, receipts, true, a.progress())
+				v.Erased, err = db.RepeatErase(a.ctx, receipts, true, a.progress())
 				return err
 			})
 		}
 	} else {
-		o := filestore.RestoreOptions{Key: a.key, Replace: c.Force, Head: head, By: c.By, Progress: a.progress(), Clock: a.now}
+		o := filestore.RestoreOptions{Key: a.key, Keyring: given, Replace: c.Force, Head: head, By: c.By, Progress: a.progress(), Clock: a.now}
 		if len(receipts) > 0 {
 			o.Prepare = func(ctx context.Context, st store.Store) (err error) {
-				v.Erased, err = erasing.Again(ctx, st, receipts, false, a.progress())
+				v.Erased, err = erasing.Repeat(ctx, st, receipts, false, a.progress())
 				return err
 			}
 		}

@@ -16,13 +16,13 @@ import (
 type retentionCmd struct {
 	Set  retentionSetCmd  `cmd:"" help:"Change the policy of a scope. Deletes nothing."`
 	Show retentionShowCmd `cmd:"" help:"Show the stored policies, or what holds in a scope."`
-	Run  retentionRunCmd  `cmd:"" help:"Let go of what is older than the policies say."`
+	Run  retentionRunCmd  `cmd:"" help:"Remove what is older than the policies allow."`
 }
 
 func (retentionCmd) Help() string {
-	return `A policy is stored in the database, for one scope and those below it, or with --default for the whole database. Each field is looked up by itself: in the scope, then in its ancestors, then in the default. The first that says something counts; "forever" says something, "inherit" does not. A field that nobody says keeps what it is about.
+	return `A policy is stored in the database, for one scope and those below it, or with --default for the whole database. Each field is looked up by itself: in the scope, then in its ancestors, then in the default. The first value found counts; "forever" is a value, "inherit" is not. A field without a value deletes nothing.
 
-Nothing is deleted until somebody runs "dbctl retention run", or a program opens the database with Options.Maintain. Retention is not erase: bytes stay in free pages, the log and backups for a time.
+Nothing is deleted until somebody runs "dbctl retention run", or a program opens the database with Options.Maintain. Retention is not erase: bytes stay in free pages, the log and backups for some time.
 
 Example: dbctl retention set agent.ctx acme --kind scratch=7d --sessions 90d --versions 30d --by ann`
 }
@@ -49,7 +49,7 @@ type retentionSetCmd struct {
 	Decided      string   `help:"Drop decided batches that were held longer ago." placeholder:"AGE"`
 	Directives   string   `help:"Drop versions of directives that were replaced longer ago; the newest 32 stay." placeholder:"AGE"`
 	Versions     string   `help:"Let gc drop versions that were replaced or deleted longer ago." placeholder:"AGE"`
-	Prune        string   `help:"Remove the bodies of audit leaves that are older, and the questions of theirs; hashes stay, and every head still verifies." placeholder:"AGE"`
+	Prune        string   `help:"Remove the bodies of older audit leaves, and the texts of their questions; hashes stay, and every head still verifies." placeholder:"AGE"`
 	KeepVersions string   `help:"Number of the newest versions of an artefact that gc keeps regardless of their age." placeholder:"N"`
 	Clear        bool     `help:"Begin with an empty policy instead of changing the stored one. Alone it removes the policy."`
 	By           string   `help:"Name of the operator, for the manifest." default:"operator"`
@@ -57,7 +57,7 @@ type retentionSetCmd struct {
 }
 
 func (retentionSetCmd) Help() string {
-	return `An age is a duration such as 36h, 30d or 8w, or "forever", or "inherit" to say nothing. What you do not name stays as it is.
+	return `An age is a duration such as 36h, 30d or 8w, or "forever", or "inherit" to remove the value. Fields that you do not give stay as they are.
 
 Example: dbctl retention set agent.ctx --default --decided 30d --versions 30d --keep-versions 2`
 }
@@ -224,7 +224,7 @@ func printEffective(w io.Writer, e *retention.Effective) {
 	table(w, "WHAT AGE POLICY-OF", func(row func(...any)) {
 		rule := func(what string, r retention.Rule) {
 			if r.Age == 0 {
-				row(what, "forever", "nobody says otherwise")
+				row(what, "forever", "no policy")
 				return
 			}
 			row(what, r.Age, scopeOrAll(r.From))
@@ -248,11 +248,11 @@ type retentionRunCmd struct {
 	File   string `arg:"" help:"Database."`
 	Scope  string `help:"Only this scope and those below it."`
 	By     string `help:"Name of the operator, for the manifest." default:"operator"`
-	DryRun bool   `help:"Show what would go. Opens the file read-only. What gc would drop of what the run deletes is not counted."`
+	DryRun bool   `help:"Show what would go. Opens the file read-only. Versions that gc could drop only after this run's deletes are not counted."`
 }
 
 func (retentionRunCmd) Help() string {
-	return `Carries out the stored policies in small commits, each with an audit leaf that names the policy. It works beside an agent; what somebody writes to meanwhile is left to the next run. Ctrl-C leaves completed commits.
+	return `Carries out the stored policies in small commits, each with an audit leaf that names the policy. It works beside an agent. Artefacts that are written meanwhile are left for the next run. If you press Ctrl-C, completed commits stay.
 
 Example: dbctl retention run agent.ctx --dry-run`
 }

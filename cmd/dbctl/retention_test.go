@@ -30,7 +30,7 @@ func TestRetention(t *testing.T) {
 	require.Equal(t, "(whole database): decided 30d\nacme: scratch 30d, versions 56d, keep 2 versions\n", ok(t, "", "retention", "show", file))
 	e := asJSON(t, "", "retention", "show", file, "acme/support")
 	require.Equal(t, map[string]any{"age": "30d", "from": ""}, e["decided"])
-	require.Contains(t, ok(t, "", "retention", "show", file, "acme"), "nobody says otherwise")
+	require.Contains(t, ok(t, "", "retention", "show", file, "acme"), "no policy")
 
 	require.Contains(t, ok(t, "", "retention", "run", file, "--dry-run"), "scratch")
 	require.Contains(t, ok(t, "", "get", file, "acme", "old"), "kettle")

@@ -20,6 +20,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/remote"
 	"github.com/ctxpage/ctxpage/store"
@@ -60,9 +61,9 @@ type cli struct {
 	History  historyCmd  `cmd:"" help:"List the versions of an artefact."`
 	Search   searchCmd   `cmd:"" help:"Find pages by their words."`
 	Import   importCmd   `cmd:"" help:"Import a directory, chats and memories of other systems, or an export; run again to import changes."`
-	Export   exportCmd   `cmd:"" help:"Write a database, or what is held of a scope or a person, as lines of JSON or to read."`
+	Export   exportCmd   `cmd:"" help:"Write a database, or what it holds about a scope or a person, as lines of JSON or as a document."`
 	Refresh  refreshCmd  `cmd:"" help:"Check all sources, fetch what changed, and find new files in imported directories."`
-	Embed    embedCmd    `cmd:"" help:"Make the vectors by which pages are found by their meaning."`
+	Embed    embedCmd    `cmd:"" help:"Make the vectors that find pages by their meaning."`
 	Assemble assembleCmd `cmd:"" help:"Assemble a context for a question within a token budget."`
 	Commit   commitCmd   `cmd:"" help:"Commit an answer based on an assembled context, through the gate."`
 	Rollback rollbackCmd `cmd:"" help:"Record that the answer to an assembled context was discarded."`
@@ -72,7 +73,7 @@ type cli struct {
 	Replay   replayCmd   `cmd:"" help:"Print a past context again, byte for byte."`
 	Diff     diffCmd     `cmd:"" help:"Compare two past contexts."`
 	Stat     statCmd     `cmd:"" help:"Show sizes and counters."`
-	Health   healthCmd   `cmd:"" help:"Report what in a scope is of no use: duplicates, contradictions, never served, expired, superseded, orphans."`
+	Health   healthCmd   `cmd:"" help:"Report useless content of a scope: duplicates, contradictions, never served, expired, superseded, orphans."`
 	Check    checkCmd    `cmd:"" help:"Check the whole database and report damage."`
 	GC       gcCmd       `cmd:"" name:"gc" help:"Drop old versions that nothing refers to."`
 	Compact  compactCmd  `cmd:"" help:"Give the free space of the file back to the disk."`
@@ -200,7 +201,11 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 			return a.startServer(args)
 		}
 		more := fmt.Sprintf("dbctl %s--help says more", verbOf(err))
-		code := a.report(usage("%s; %s", err, more))
+		msg := err.Error()
+		if verbOf(err) == "" { // nothing before it was a verb
+			msg = strings.Replace(msg, "unexpected argument ", "there is no command ", 1)
+		}
+		code := a.report(usage("%s; %s", msg, more))
 		if spares(args) {
 			code = exitOK
 		}
@@ -292,6 +297,8 @@ func codeOf(err error) int {
 		return exitBusy
 	case errors.Is(err, ctxpage.ErrHeld):
 		return exitHeld
+	case errors.Is(err, erase.ErrReceipt): // the receipt is wrong, whatever of it, and no database is damaged
+		return exitFailed
 	case errors.Is(err, ctxpage.ErrCorrupt), errors.Is(err, manifest.ErrHead), errors.Is(err, manifest.ErrProof):
 		return exitDamaged
 	case errors.Is(err, ctxpage.ErrInvalid):

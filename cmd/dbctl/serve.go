@@ -35,7 +35,7 @@ type serveCmd struct {
 }
 
 func (serveCmd) Help() string {
-	return `Serves a database to programs in any language: JSON over HTTP, at a unix socket that only you can use. PROTOCOL.md describes the calls. The first line of output says where.
+	return `Answers JSON over HTTP at a unix socket that only you can use, or at a loopback address. The first line of output says where. PROTOCOL.md describes the calls.
 
 If an agent has the database open, serve asks it, as every verb does. If not, serve owns the files, and agents that start later ask serve. When serve ends, one of them takes its place.
 
@@ -229,8 +229,8 @@ func (c *serveCmd) watch(ctx context.Context, a *app, srv *serve.Server, end con
 	}
 }
 
-// every ends when something is over, which it asks at an interval.
-func every(ctx context.Context, interval time.Duration, over func() bool, end context.CancelCauseFunc) {
+// every calls end once done reports true. It asks at an interval.
+func every(ctx context.Context, interval time.Duration, done func() bool, end context.CancelCauseFunc) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -238,7 +238,7 @@ func every(ctx context.Context, interval time.Duration, over func() bool, end co
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if over() {
+			if done() {
 				end(errEnough)
 				return
 			}

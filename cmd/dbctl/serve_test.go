@@ -53,13 +53,21 @@ func (s *serving) ends(t *testing.T, why string) {
 	case err := <-s.done:
 		require.NoError(t, err, why)
 		require.NoFileExists(t, s.Socket)
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		require.Fail(t, "still there: "+why)
 	}
 }
 
 // post makes a call at a unix socket, or at a URL.
 func (s *serving) post(t *testing.T, call, body string, headers ...string) string {
+	t.Helper()
+	said, err := s.call(t, call, body, headers...)
+	require.NoError(t, err)
+	return said
+}
+
+// call is post where there may be no server any more.
+func (s *serving) call(t *testing.T, call, body string, headers ...string) (string, error) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	url := s.URL
@@ -77,11 +85,12 @@ func (s *serving) post(t *testing.T, call, body string, headers ...string) strin
 		req.Header.Set(name, value)
 	}
 	res, err := client.Do(req)
-	require.NoError(t, err)
+	if err != nil {
+		return "", err
+	}
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
-	return string(b)
+	return string(b), err
 }
 
 const asHost = "Ctxpage-Role: host"
@@ -107,9 +116,17 @@ func TestServeBesideAnAgent(t *testing.T) {
 	ok(t, "", "init", file)
 	t.Run("agent", func(sub *testing.T) {
 		liveWriter(sub, file)
-		s := startServe(t, file, "--idle", "300ms")
-		require.Contains(t, s.post(t, "get", `{"id":"note-1"}`, "Ctxpage-Scope: acme/live"), "note number")
-		s.ends(t, "idle")
+		for idle := 300 * time.Millisecond; ; idle *= 4 { // on a busy machine one may end before it was asked
+			s := startServe(t, file, "--idle", idle.String())
+			said, err := s.call(t, "get", `{"id":"note-1"}`, "Ctxpage-Scope: acme/live")
+			s.ends(t, "idle")
+			if err != nil && idle < 10*time.Second {
+				continue
+			}
+			require.NoError(t, err)
+			require.Contains(t, said, "note number")
+			break
+		}
 	})
 	var s *serving
 	t.Run("agent that ends first", func(sub *testing.T) {

@@ -116,7 +116,7 @@ func (p pipe) line(t *testing.T) string {
 	select {
 	case s := <-p:
 		return s
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nothing was printed")
 		return ""
 	}

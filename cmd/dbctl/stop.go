@@ -21,7 +21,7 @@ type stopCmd struct {
 }
 
 func (stopCmd) Help() string {
-	return `Asks the process that serves a database to end, and waits for its end as long as --wait says. It works whatever protocol that process speaks, so that an older or newer program can be replaced. A process that serves the database beside its own work, such as an agent, refuses: end it where it runs. If no process has the database open, there is nothing to do, and that is no error.
+	return `Asks the process that serves a database to end, and waits up to --wait for that. It works with any version of the protocol, so you can replace an older or newer program. A process that serves the database beside its own work, such as an agent, refuses: end it where it runs. If no process has the database open, it does nothing and succeeds.
 
 Example: dbctl stop agent.ctx --wait 10s`
 }
@@ -148,7 +148,7 @@ func askJSON(ctx context.Context, client *http.Client, method, call string, out 
 		if json.Unmarshal(b, &no) == nil && no.Error.Message != "" {
 			return fmt.Errorf("%s: %s", no.Error.Message, no.Error.Hint)
 		}
-		return fmt.Errorf("an answer of status %d that is none of ours: %.200q", res.StatusCode, b)
+		return fmt.Errorf("got status %d, expected the answer of a ctxpage server; it says %.200q", res.StatusCode, b)
 	}
 	return json.Unmarshal(b, out)
 }

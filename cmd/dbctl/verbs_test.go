@@ -44,7 +44,7 @@ func TestVerbs(t *testing.T) {
 		{"get F acme/support acme/support:policy@1 --version 1", "", exitOK, "$400"},
 		{"get F acme/support acme/support:policy@1 --version 2", "", exitUsage, "names version 1"},
 		{"get F acme/support policy --read-only", "", exitOK, "$500"},
-		{"get F other policy", "", exitFailed, `not found: "policy"; looked from scope other upwards`},
+		{"get F other policy", "", exitFailed, `not found: "policy"; searched in scope other and the scopes above it`},
 		{"get F acme/support policy --version 9", "", exitFailed, "acme/support:policy@9 has versions up to 2"},
 		{"get F acme/support acme/support:policy#7", "", exitFailed, "acme/support:policy#7 has 1 pages"},
 		{"session append F acme/support chat text --role nobody", "", exitUsage, "dbctl: turn 1: role: "},
@@ -209,7 +209,7 @@ func TestProofOfWhatItShows(t *testing.T) {
 		leaf[field] = other
 		r := verify(proof)
 		require.Equal(t, exitDamaged, r.code, field)
-		require.Contains(t, r.err, "the leaf that it shows is not the one that it proves", field)
+		require.Contains(t, r.err, "the leaf that it shows is not the leaf that it proves", field)
 		if leaf[field] = was; !had {
 			delete(leaf, field)
 		}
@@ -558,4 +558,16 @@ func TestHintOfReadOnly(t *testing.T) {
 	}
 	require.NotContains(t, hint(fmt.Errorf("ctxpage: lock: %w", syscall.EIO)), "--read-only", "control")
 	require.NotContains(t, hint(fmt.Errorf("ctxpage: backup: %w", syscall.EACCES)), "--read-only", "control")
+}
+
+// Words that are no command, and a backup that is not there, get errors that say what was expected.
+func TestErrorsSayWhatWasExpected(t *testing.T) {
+	dir := t.TempDir()
+	r := dbctl("", "nosuch")
+	require.Equal(t, exitUsage, r.code)
+	require.Contains(t, r.err, "there is no command nosuch; dbctl --help says more")
+	r = dbctl("", "restore", filepath.Join(dir, "none.ctx"), filepath.Join(dir, "agent.ctx"))
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, "there is no backup")
+	require.NotContains(t, r.err, "dbctl init", "that would not make one")
 }

@@ -27,9 +27,9 @@ const Usage = `Usage: dbctl budget compile < request.json > answer.json
 Fit messages or items into a token budget. Needs no database. Reads one JSON object on stdin, writes one on stdout.
 
 Request (fields not named here are refused):
-  budget, reserve   tokens of the window, and of them kept free for the answer
+  budget, reserve   size of the window in tokens, and how many of them stay free for the answer
   model             a model name: its window, output limit and counter are the defaults
-  counter           "est/1", "o200k_base" or "cl100k_base"; over model, or without one
+  counter           "est/1", "o200k_base" or "cl100k_base"; overrides the counter of model; needed if there is no model
   blocks            messages in blocks, or
   items             priced candidates; then also overflow ("fill", "ladder") and recent_share (0..1)
 

@@ -1,6 +1,9 @@
 package codec
 
-import "fmt"
+import (
+	"fmt"
+	"sync"
+)
 
 // A state row of the pipeline whose fields have numbers begins with its version. Rows of older
 // programs are msgpack arrays, which count their fields; their first byte is above every version. A
@@ -10,16 +13,23 @@ import "fmt"
 // maxVersion is below the first byte of any array in msgpack.
 const maxVersion = 0x7f
 
+var encoders = sync.Pool{New: func() any { return new(Encoder) }}
+
 // Row gives the row of v, in memory of about the right size.
 func (r *Record[T]) Row(version byte, v *T, size int) []byte {
-	e := Encoder{B: append(make([]byte, 0, size), version)}
-	r.Append(&e, v)
-	return e.B
+	e := encoders.Get().(*Encoder) // of its own it would be allocated each time, as the fields are functions
+	e.B = append(make([]byte, 0, size), version)
+	r.Append(e, v)
+	row := e.B
+	e.B = nil
+	encoders.Put(e)
+	return row
 }
 
-// ReadRow takes a row of Row up to a version. v is zero in its fields before. Old says that the row
-// is of an older program: then nothing was read. A row of a later version is ErrNewer.
-func (r *Record[T]) ReadRow(row []byte, version byte, v *T) (old bool, err error) {
+// ReadRow decodes a row of Row of at most the given version into v, whose fields must be zero.
+// legacy means that the row has the encoding of older programs; then v is unchanged. A row of a later
+// version returns ErrNewer.
+func (r *Record[T]) ReadRow(row []byte, version byte, v *T) (legacy bool, err error) {
 	if len(row) == 0 || row[0] == 0 {
 		return false, fmt.Errorf("%w: %s without a version", ErrMalformed, r.Name)
 	}

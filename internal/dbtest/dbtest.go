@@ -8,7 +8,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -129,50 +128,4 @@ func Keep(t testing.TB, path string) {
 		return
 	}
 	t.Logf("the files are kept in %s", dir)
-}
-
-// Copy copies the files of a database, as they are at this moment, to another path: what a crash at this moment would
-// leave if nothing written were lost. The lock is not copied.
-func Copy(from, to string) error {
-	if err := copyFile(from, to); err != nil {
-		return err
-	}
-	if err := copyFile(from+".keys", to+".keys"); err != nil && !os.IsNotExist(err) { // of an encrypted one
-		return err
-	}
-	for _, suffix := range []string{"-wal", "-manifest"} {
-		entries, err := os.ReadDir(from + suffix)
-		if os.IsNotExist(err) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if err := os.MkdirAll(to+suffix, 0o700); err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if err := copyFile(filepath.Join(from+suffix, e.Name()), filepath.Join(to+suffix, e.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func copyFile(from, to string) error {
-	src, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	dst, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(dst, src)
-	if cerr := dst.Close(); err == nil {
-		err = cerr
-	}
-	return err
 }

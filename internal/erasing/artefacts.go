@@ -1,6 +1,7 @@
 package erasing
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,20 +41,31 @@ func (f *finder) artefacts() error {
 		}
 	}
 	f.progress("scopes", uint64(len(scopes)), uint64(len(scopes)))
+	for a := range f.named {
+		if err := f.byName(a); err != nil {
+			return err
+		}
+	}
+	for r := range f.promoted {
+		a := artefact{r.Scope, r.ID}
+		if slices.ContainsFunc(f.linked, func(x *found) bool { return x.artefact == a }) { // it was listed, and stays
+			continue
+		}
+		if err := f.byName(a); err != nil {
+			return err
+		}
+	}
 	f.follow()
 	return nil
 }
 
 func (f *finder) scope(scope string) error {
-	for q := (store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Deleted: true, Limit: scanRows}); ; {
+	for q := (store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Deleted: true, Ever: f.ever(scope), Limit: scanRows}); ; {
 		page, err := f.st.Scan(f.ctx, q)
 		if err != nil {
 			return err
 		}
 		for _, h := range page.Heads {
-			if h.Deleted && h.ErasedBy != "" && !f.req.Names { // nothing is left of it but its name
-				continue
-			}
 			if err := f.artefact(h); err != nil {
 				return err
 			}
@@ -64,9 +76,41 @@ func (f *finder) scope(scope string) error {
 	}
 }
 
+// ever narrows the listing of a scope to what version looks for; nil: all of it must be read. Artefacts that were asked for by
+// name are read by it (byName). Whoever makes version look for more makes the store look for it, too (engine/ever.go).
+func (f *finder) ever(scope string) *store.Ever {
+	if f.inScope(scope) || f.seen != nil || f.was != nil || len(f.runs) > 0 {
+		return nil
+	}
+	e := &store.Ever{Subject: f.req.Subject, Replaces: f.req.Names}
+	if f.req.Session.Scope == scope {
+		e.Group = f.req.Session.ID
+	}
+	return e
+}
+
+// byName looks at an artefact that was asked for by its name, if it was not listed.
+func (f *finder) byName(a artefact) error {
+	if f.arts[a] != nil || !slices.Contains(f.allScopes, a.scope) {
+		return nil
+	}
+	page, err := f.st.Scan(f.ctx, store.ScanQuery{What: store.ScanHistory, Scopes: store.Scopes{a.scope}, ID: a.id, Limit: 1})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return f.artefact(page.Heads[0])
+}
+
 // artefact looks at all versions of one, of which it is given the newest.
 func (f *finder) artefact(newest *store.Head) error {
-	x := &found{artefact: artefact{newest.Scope, newest.ID}, kind: newest.Kind, versions: newest.Version}
+	bare := newest.Deleted && newest.ErasedBy != ""
+	if bare && !f.req.Names {
+		return nil
+	}
+	x := &found{artefact: artefact{newest.Scope, newest.ID}, kind: newest.Kind, bare: bare, versions: newest.Version}
 	f.version(x, newest)
 	for q := (store.ScanQuery{What: store.ScanHistory, Scopes: store.Scopes{newest.Scope}, ID: newest.ID, Limit: scanRows}); newest.Version > 1; {
 		page, err := f.st.Scan(f.ctx, q)
@@ -80,8 +124,11 @@ func (f *finder) artefact(newest *store.Head) error {
 			break
 		}
 	}
-	if f.isNamed(x.artefact) {
+	switch {
+	case f.isNamed(x.artefact):
 		x.why = "asked for"
+	case x.why == "" && bare && f.runs[newest.GoneBy]:
+		x.why = "erased before"
 	}
 	switch {
 	case x.why != "":
@@ -118,8 +165,10 @@ func (f *finder) version(x *found, h *store.Head) {
 		x.why = "of the session"
 	case f.lost(h):
 		x.why = lostWhy
+	case x.why == "":
+		x.why = f.promotedWhy(x, h)
 	}
-	if turn && !slices.Contains(x.sessions, h.Group) {
+	if turn && !x.bare && !slices.Contains(x.sessions, h.Group) {
 		x.sessions = append(x.sessions, h.Group)
 	}
 	if strings.HasPrefix(h.Artefact.Source, "file:") && !slices.Contains(x.files, h.Artefact.Source) {
@@ -134,7 +183,9 @@ func (f *finder) version(x *found, h *store.Head) {
 		}
 	}
 	parents, copies := madeFrom(h.Scope, &h.Artefact)
-	x.copies = x.copies || copies
+	if copies || h.Kind == store.KindSummary {
+		x.words = append(x.words, parents...)
+	}
 	for _, p := range parents {
 		if !slices.Contains(x.parents, p) {
 			x.parents = append(x.parents, p)
@@ -178,22 +229,26 @@ func (f *finder) take(x *found) {
 
 // follow takes what holds the content of what goes, and by the cascade what was derived from it, until nothing is added.
 func (f *finder) follow() {
-	for again := true; again; {
-		again = f.followPackets()
+	for grew := true; grew; {
+		grew = f.followPackets()
 		f.linked = slices.DeleteFunc(f.linked, func(x *found) bool {
-			from, _ := f.split(x.parents)
-			if len(from) == 0 || !f.follows(x.kind, x.copies) {
+			parents := x.parents
+			if f.cascade == erase.Keep {
+				parents = x.words
+			}
+			from, _ := f.split(parents)
+			if len(from) == 0 {
 				return false
 			}
 			x.why = fmt.Sprintf("derived from %s", from[0])
 			f.take(x)
-			again = true
+			grew = true
 			return true
 		})
 	}
 	for _, x := range f.linked {
 		if from, left := f.split(x.parents); len(from) > 0 {
-			f.report.Derived = append(f.report.Derived, erase.Derived{Ref: store.Ref{Scope: x.scope, ID: x.id}.String(), From: from, Left: some(left), Stays: true})
+			f.report.Derived = append(f.report.Derived, erase.Derived{Ref: store.Ref{Scope: x.scope, ID: x.id}.String(), From: from, Left: notNil(left), Stays: true})
 		}
 	}
 	if f.cascade == erase.Rederive {
@@ -208,7 +263,7 @@ func (f *finder) follow() {
 
 // followPackets takes packets that a session received from one that goes or loses turns: a packet has their titles, and the
 // notes of the session. All pages of such a packet go. It reports whether it took any.
-func (f *finder) followPackets() (again bool) {
+func (f *finder) followPackets() (took bool) {
 	goes := map[artefact]bool{}
 	for _, x := range f.packets {
 		handed := slices.ContainsFunc(x.handed, func(a artefact) bool { return f.arts[a] != nil })
@@ -225,16 +280,11 @@ func (f *finder) followPackets() (again bool) {
 			x.why = "handed on from what goes"
 			f.take(x)
 		}
-		again = true
+		took = true
 		return true
 	})
 	f.linked = slices.DeleteFunc(f.linked, func(x *found) bool { return f.arts[x.artefact] != nil })
-	return again
-}
-
-// follows says whether what was derived goes with its parent: a summary and a copy hold its words.
-func (f *finder) follows(kind store.Kind, copies bool) bool {
-	return f.cascade != erase.Keep || kind == store.KindSummary || copies
+	return took
 }
 
 // split parts parents into those that go and those that stay.

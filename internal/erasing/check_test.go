@@ -4,16 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -51,18 +49,15 @@ func plantedIn(b []byte) (words []string) {
 // bytes looks for words that no file may have.
 func (s *state) bytes(dir string) error {
 	kept := s.kept()
-	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || !e.Type().IsRegular() {
-			return err
-		}
-		b, err := os.ReadFile(path)
+	files, err := dbtest.Files(dir)
+	for path, b := range files {
 		for _, w := range plantedIn(b) {
 			if s.never[w] && !kept[w] {
 				return fmt.Errorf("%s has %s", path, w)
 			}
 		}
-		return err
-	})
+	}
+	return err
 }
 
 // visible compares what readers of the scopes see.

@@ -80,7 +80,7 @@ func TestClientErasesNames(t *testing.T) {
 	for _, receipts := range [][]*erase.Receipt{nil, {&r}} {
 		restored := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), "agent.ctx")
 		_, err = filestore.Restore(ctx, backup, restored, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
-			_, err := erasing.Again(ctx, st, receipts, false, nil)
+			_, err := erasing.Repeat(ctx, st, receipts, false, nil)
 			return err
 		}})
 		require.NoError(t, err)

@@ -15,7 +15,8 @@ import (
 //	Follow    then what was derived from those that go
 //	Takes, Row, Held   then what is to be left out
 //
-// It has memory for what goes and for what was derived from something, not for the rest of the file.
+// It has memory for what goes, for packets that sessions received, and for what was derived from something, not for the rest of
+// the file.
 type Earlier struct {
 	finders []*finder // one for each rule
 	made    []map[artefact]*found
@@ -34,7 +35,7 @@ const memoNames = 4096
 func NewEarlier(secret []byte, done []store.EraseReport) *Earlier {
 	wanted := map[rule]map[string]bool{}
 	for i := range done {
-		r := rule{erase.Keep, done[i].Bodies > 0}
+		r := rule{erase.Keep, tookNames(&done[i])}
 		if d := erase.Cascade(done[i].Cascade); d == erase.Rederive || d == erase.Erase {
 			r.cascade = erase.Erase
 		}
@@ -88,7 +89,7 @@ func (e *Earlier) Version(h *store.Head) {
 		case x.why != "" || f.isNamed(a):
 			f.take(x)
 			delete(e.made[i], a)
-		case len(x.parents) > 0:
+		case len(x.parents) > 0 || x.packet != "":
 			e.made[i][a] = x
 		}
 	}
@@ -98,7 +99,12 @@ func (e *Earlier) Version(h *store.Head) {
 func (e *Earlier) Follow() {
 	for i, f := range e.finders {
 		for _, x := range e.made[i] {
-			f.linked = append(f.linked, x)
+			if x.packet != "" {
+				f.packets = append(f.packets, x)
+			}
+			if len(x.parents) > 0 {
+				f.linked = append(f.linked, x)
+			}
 		}
 		slices.SortFunc(f.linked, func(a, b *found) int { return compare(a.artefact, b.artefact) })
 		f.follow()

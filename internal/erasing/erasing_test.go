@@ -1,10 +1,12 @@
 package erasing_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/erasing"
+	"github.com/ctxpage/ctxpage/retention"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
@@ -55,6 +58,15 @@ func filled(t *testing.T) (*storetest.Memory, *ctxpage.DB) {
 		require.NoError(t, err)
 	}
 	return st, db
+}
+
+// TestMissing: a report says of which references nothing is held. One that waits for review is held.
+func TestMissing(t *testing.T) {
+	st, _ := filled(t)
+	plan := find(t, st, erase.Request{Refs: []store.Ref{{Scope: "acme/ann", ID: "b"}, {Scope: "acme/ann", ID: "answer"}, {Scope: "acme/ann", ID: "bb"}, {Scope: "acme", ID: "b"}, {Scope: "acme", ID: "b"}}})
+	require.Equal(t, []string{"acme/ann:bb", "acme:b"}, plan.Report.Missing)
+	require.Len(t, plan.Report.Erased, 1)
+	require.Len(t, plan.Report.Held, 1)
 }
 
 func find(t *testing.T, st store.Store, req erase.Request) *erasing.Plan {
@@ -115,8 +127,8 @@ func TestFindRepeats(t *testing.T) {
 	}
 }
 
-// TestAgain: what a receipt stands for is found in a store of the same database that does not know of the erase.
-func TestAgain(t *testing.T) {
+// TestRepeat: what a receipt stands for is found in a store of the same database that does not know of the erase.
+func TestRepeat(t *testing.T) {
 	ctx := context.Background()
 	for _, req := range []erase.Request{
 		{Subject: "ann"}, {Scope: "acme/ann"}, {Session: store.Ref{Scope: "acme/ann", ID: "talk"}}, {Refs: []store.Ref{{Scope: "acme/bob", ID: "b"}, {Scope: "acme/bob", ID: "child"}}},
@@ -130,23 +142,23 @@ func TestAgain(t *testing.T) {
 		require.NoError(t, err)
 		r, err := erase.NewReceipt(ctx, st.Audit(), *rep.Done, head)
 		require.NoError(t, err)
-		again, err := erasing.Again(ctx, st, []*erase.Receipt{r}, true, nil)
+		again, err := erasing.Repeat(ctx, st, []*erase.Receipt{r}, true, nil)
 		require.NoError(t, err)
 		require.Empty(t, again, "this store has the leaf")
 
 		other, _ := filled(t)
 		old := &before{Store: other, as: st}
-		again, err = erasing.Again(ctx, old, []*erase.Receipt{r}, true, nil)
+		again, err = erasing.Repeat(ctx, old, []*erase.Receipt{r}, true, nil)
 		require.NoError(t, err)
 		require.Len(t, again, 1)
 		require.Equal(t, want.Report.Erased, again[0].Erased)
 		require.Equal(t, want.Report.Rows, again[0].Rows)
 		require.True(t, again[0].DryRun)
 
-		_, err = erasing.Again(ctx, other, []*erase.Receipt{r}, true, nil)
+		_, err = erasing.Repeat(ctx, other, []*erase.Receipt{r}, true, nil)
 		require.ErrorIs(t, err, erase.ErrReceipt, "another database")
 		r.Done.Cascade = "erase"
-		_, err = erasing.Again(ctx, old, []*erase.Receipt{r}, true, nil)
+		_, err = erasing.Repeat(ctx, old, []*erase.Receipt{r}, true, nil)
 		require.ErrorIs(t, err, erase.ErrReceipt)
 	}
 }
@@ -190,7 +202,7 @@ func TestNamesOfForgotten(t *testing.T) {
 
 	to := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), "agent.ctx")
 	_, err = filestore.Restore(ctx, old, to, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
-		again, err := erasing.Again(ctx, st, []*erase.Receipt{r}, false, nil)
+		again, err := erasing.Repeat(ctx, st, []*erase.Receipt{r}, false, nil)
 		require.Len(t, again, 1)
 		return err
 	}})
@@ -240,3 +252,173 @@ type before struct {
 }
 
 func (b *before) Info(ctx context.Context) (store.Info, error) { return b.as.Info(ctx) }
+
+// raw says whether a file of a directory has a text.
+func raw(t *testing.T, dir, text string) (has bool) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		has = has || bytes.Contains(b, []byte(text))
+		return err
+	}))
+	return has
+}
+
+// TestDraftsOfPrunedContext: a leaf without its body does not say of which scope its context was. The drafts that the context showed
+// go with whatever is erased, because nobody can ask for them.
+func TestDraftsOfPrunedContext(t *testing.T) {
+	for name, req := range map[string]erase.Request{
+		"scope": {Scope: "acme/ann"}, "refs": {Refs: []store.Ref{{Scope: "acme/ann", ID: "draft"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+			db, err := ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{Clock: func() time.Time { return now }})
+			require.NoError(t, err)
+			defer db.Close()
+			s := db.Scope("acme/ann")
+			_, err = s.Put(ctx, ctxpage.Artefact{ID: "draft", Text: "kettle"})
+			require.NoError(t, err)
+			tx, err := s.Begin(ctx)
+			require.NoError(t, err)
+			require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "draft", Text: "kettle zq7xdraft"}))
+			_, err = tx.Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 1000})
+			require.NoError(t, err)
+			require.NoError(t, tx.Rollback())
+			now = now.Add(30 * 24 * time.Hour)
+			require.NoError(t, db.Retention().Set(ctx, "acme", retention.Policy{Prune: retention.Day}, "op"))
+			rep, err := db.Retention().Run(ctx, retention.Options{By: "op"})
+			require.NoError(t, err)
+			require.NotEmpty(t, rep.Items)
+			_, err = db.Checkpoint(ctx)
+			require.NoError(t, err)
+			require.True(t, raw(t, dir, "zq7xdraft"), "control")
+			req.By, req.Reason = "desk", "asked"
+			_, err = db.Erase(ctx, req)
+			require.NoError(t, err)
+			require.False(t, raw(t, dir, "zq7xdraft"))
+		})
+	}
+}
+
+// TestNamesOfGroups: the names of groups go with what was in them, but not while something else is.
+func TestNamesOfGroups(t *testing.T) {
+	dir := t.TempDir()
+	db, err := openFiles(filepath.Join(dir, "agent.ctx"), nil, nil, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	s := db.Scope("acme")
+	for _, a := range []ctxpage.Artefact{
+		{ID: "a", Text: "kettle", Subject: "ann", Group: "zq7xthread"}, {ID: "a", Text: "kettle and pan", Subject: "ann", Group: "zq7xlater"},
+		{ID: "b", Text: "kettle", Subject: "ann", Group: "zq7xshared"}, {ID: "c", Text: "pan", Group: "zq7xshared"},
+	} {
+		_, err = s.Put(ctx, a)
+		require.NoError(t, err)
+	}
+	_, err = db.Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true})
+	require.NoError(t, err)
+	for name, has := range map[string]bool{"zq7xthread": false, "zq7xlater": false, "zq7xshared": true} {
+		require.Equal(t, has, raw(t, dir, name), name)
+	}
+}
+
+// TestNamesLater: an erase of names takes what an earlier one of the same left, however that was found. What somebody put under a
+// name since then stays.
+func TestNamesLater(t *testing.T) {
+	for name, req := range map[string]erase.Request{
+		"subject": {Subject: "person"}, "session": {Session: store.Ref{Scope: "acme/ann", ID: "zq7xtalk"}}, "scope": {Scope: "acme/ann"},
+		"session of a scope": {Scope: "acme/ann"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "agent.ctx")
+			db, err := openFiles(path, nil, nil, nil)
+			require.NoError(t, err)
+			s := db.Scope("acme/ann")
+			for _, id := range []string{"zq7xone", "zq7xtwo"} {
+				_, err = s.Session("zq7xtalk").Append(ctx, ctxpage.Turn{ID: "turn-" + strings.TrimPrefix(id, "zq7x"), Role: "user", Text: "what of the kettle?"})
+				require.NoError(t, err)
+				_, err = s.Put(ctx, ctxpage.Artefact{ID: id, Subject: "person", Text: "kettle"})
+				require.NoError(t, err)
+			}
+			_, err = s.Put(ctx, ctxpage.Artefact{ID: "zq7xsum", Kind: ctxpage.KindSummary, Text: "kettles", DerivedFrom: []store.Ref{{Scope: "acme/ann", ID: "zq7xone"}}})
+			require.NoError(t, err)
+			_, err = db.Promote(ctx, store.Ref{Scope: "acme/ann", ID: "zq7xone"}, "acme", "op")
+			require.NoError(t, err)
+			req.By, req.Reason = "desk", "asked"
+			_, err = db.Erase(ctx, req)
+			require.NoError(t, err)
+			if name != "session" { // else it was not erased
+				_, err = s.Put(ctx, ctxpage.Artefact{ID: "zq7xtwo", Text: "another kettle"})
+				require.NoError(t, err)
+			}
+			require.NoError(t, db.Close()) // the memory of the process is not what leads there
+			db, err = openFiles(path, nil, nil, nil)
+			require.NoError(t, err)
+			defer db.Close()
+			s = db.Scope("acme/ann")
+			req.Names = true
+			gone, stays := []string{"zq7xsum", "zq7xone"}, "zq7xtwo"
+			switch name {
+			case "session":
+				gone, stays = []string{"turn-one", "turn-two", "zq7xtalk"}, "zq7xone"
+			case "session of a scope":
+				req.Scope, req.Session = "", store.Ref{Scope: "acme/ann", ID: "zq7xtalk"}
+				gone, stays = []string{"turn-one", "turn-two", "zq7xtalk"}, "zq7xtwo"
+			case "scope":
+				gone, stays = []string{"turn-one", "turn-two", "zq7xtalk", "zq7xone", "zq7xtwo"}, ""
+			}
+			dry := req
+			dry.DryRun = true
+			told, err := db.Erase(ctx, dry)
+			require.NoError(t, err)
+			rep, err := db.Erase(ctx, req)
+			require.NoError(t, err)
+			require.Equal(t, told.Erased, rep.Erased)
+			for _, id := range gone {
+				require.False(t, raw(t, dir, id), id)
+			}
+			if stays != "" {
+				_, err = s.Get(ctx, stays)
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
+// TestNamesWithoutBodies: a restore repeats an erase of names also if retention had taken all bodies before, so that it took none.
+func TestNamesWithoutBodies(t *testing.T) {
+	for name, names := range map[string]bool{"names": true, "control": false} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path, backup, to := filepath.Join(dir, "agent.ctx"), filepath.Join(dir, "backup.ctx"), filepath.Join(dir, "copy", "agent.ctx")
+			require.NoError(t, os.Mkdir(filepath.Dir(to), 0o700))
+			db, err := openFiles(path, nil, nil, nil)
+			require.NoError(t, err)
+			defer db.Close()
+			_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "zq7xname", Text: "kettle"})
+			require.NoError(t, err)
+			require.NoError(t, db.Retention().Set(ctx, "acme", retention.Policy{Prune: 1}, "op"))
+			_, err = db.Retention().Run(ctx, retention.Options{By: "op"})
+			require.NoError(t, err)
+			_, err = db.Backup(ctx, backup, nil)
+			require.NoError(t, err)
+			rep, err := db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7xname"}}, By: "desk", Reason: "asked", Names: names})
+			require.NoError(t, err)
+			require.Zero(t, rep.Bodies)
+			head, err := db.Head(ctx)
+			require.NoError(t, err)
+			r, err := erase.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
+			require.NoError(t, err)
+			_, err = filestore.Restore(ctx, backup, to, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
+				_, err := erasing.Repeat(ctx, st, []*erase.Receipt{r}, false, nil)
+				return err
+			}})
+			require.NoError(t, err)
+			require.Equal(t, !names, raw(t, filepath.Dir(to), "zq7xname"))
+		})
+	}
+}

@@ -53,7 +53,7 @@ func TestLostAreErasedAgain(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(to+".keys", ring, 0o600))
 		_, err = filestore.Restore(ctx, backup, to, filestore.RestoreOptions{Key: keyOf(seals), Prepare: func(ctx context.Context, st store.Store) (err error) {
-			again, err = erasing.Again(ctx, st, receipts, false, nil)
+			again, err = erasing.Repeat(ctx, st, receipts, false, nil)
 			return err
 		}})
 		require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestLostAreErasedAgain(t *testing.T) {
 	list, err := db.Scope("acme").Get(ctx, "mine")
 	require.NoError(t, err)
 	require.Equal(t, "lamp", list.Text)
-	again, err = db.EraseAgain(ctx, []*erase.Receipt{r}, false, nil)
+	again, err = db.RepeatErase(ctx, []*erase.Receipt{r}, false, nil)
 	require.NoError(t, err)
 	require.Empty(t, again)
 	require.ElementsMatch(t, []string{"bob", "mine"}, ids(db))

@@ -390,3 +390,25 @@ func subjectOf(id string) string {
 type dice struct{ *rand.Rand }
 
 func (d dice) one(of ...string) string { return of[d.IntN(len(of))] }
+
+// call is something that a sequence may do; it is drawn as often as its weight says.
+type call struct {
+	name   string
+	weight int
+	do     func() error
+}
+
+// draw draws one of some calls.
+func (d dice) draw(calls []call) call {
+	sum := 0
+	for _, c := range calls {
+		sum += c.weight
+	}
+	at := d.IntN(sum)
+	for _, c := range calls {
+		if at -= c.weight; at < 0 {
+			return c
+		}
+	}
+	panic("no call has a weight")
+}

@@ -6,6 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -19,6 +20,25 @@ type nameSet struct {
 	arts     map[artefact]bool
 	sessions map[session]bool
 	words    []string // ids, sessions, subjects, scopes
+}
+
+// earlierRuns finds the erases without Names that were asked for the same. What they left are names, without the subject, the
+// session or the lineage that they were found by: only the run that erased them leads there.
+func (f *finder) earlierRuns() error {
+	if !f.req.Names || len(f.req.Refs) > 0 || nameless(f.req) {
+		return nil
+	}
+	info, err := f.st.Info(f.ctx)
+	if err != nil {
+		return err
+	}
+	is := asked(info.Secret, &erase.Request{Subject: f.req.Subject, Scope: f.req.Scope, Session: f.req.Session}, nil)[0]
+	f.runs = map[string]bool{}
+	return walkRows(f.ctx, f.st, func(row eraseRow) {
+		if slices.Contains(row.Report.Asked, is) {
+			f.runs[row.Report.Trace] = true
+		}
+	})
 }
 
 // collectNames runs when all that goes is known.
@@ -78,7 +98,14 @@ func (f *finder) leafNames(r *manifest.Record) bool {
 			return true
 		}
 	}
-	for _, text := range []string{r.Note, r.Reason, r.Action, r.Filter, r.Actor, r.By, r.Evaluator, r.Session, r.Trace, r.Parent, r.Batch, r.Status} {
+	reason := r.Reason
+	if from, is := promotedFrom(r); is { // it is a reference, and the leaf is needed while the original stays
+		if f.refNames(from.String()) {
+			return true
+		}
+		reason = ""
+	}
+	for _, text := range []string{r.Note, reason, r.Action, r.Filter, r.Actor, r.By, r.Evaluator, r.Session, r.Trace, r.Parent, r.Batch, r.Status} {
 		if f.names.in(text) {
 			return true
 		}

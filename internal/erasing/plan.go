@@ -4,8 +4,11 @@
 //	artefacts   every version of every artefact is looked at once; then what was derived is followed       artefacts.go
 //	rows        sessions, directives, recorded directories, drafts                                         rows.go
 //	held        batches that wait for review, or were decided                                              rows.go
-//	again       what was erased once, in a backup from before                                              again.go
+//	again       what was erased once, in a backup from before                                              repeat.go
 //	audit       contexts that showed it, what was committed from them, questions                           audit.go
+//
+// The audit also says which artefacts an operator promoted to an ancestor scope. If it names copies of what goes, the search
+// begins again and takes them, too (promoted.go).
 package erasing
 
 import (
@@ -26,6 +29,8 @@ import (
 type Plan struct {
 	Report erase.Report
 	Job    store.EraseJob
+
+	promoted []store.Ref // copies that go with what was asked for
 }
 
 // Run finds what a request asks for and erases it, or with DryRun tells it. ErrNotFound: nothing is held of it.
@@ -45,7 +50,7 @@ func run(ctx context.Context, st store.Store, f *finder) (*erase.Report, error) 
 	if err != nil {
 		return nil, err
 	}
-	plan.Job.Asked, plan.Job.Cascade = asked(info.Secret, req), string(cmp.Or(req.Cascade, erase.Keep))
+	plan.Job.Asked, plan.Job.Cascade = asked(info.Secret, req, plan.promoted), string(cmp.Or(req.Cascade, erase.Keep))
 	if f.was != nil {
 		plan.Job.Asked = f.was.Asked
 	}
@@ -73,10 +78,13 @@ func Find(ctx context.Context, st store.Store, req *erase.Request) (*Plan, error
 
 func (f *finder) find(ctx context.Context, st store.Store) (*Plan, error) {
 	f.ctx, f.st = ctx, st
-	for _, step := range []func() error{f.check, f.artefacts, f.state, f.held, f.collectNames, f.audit} {
+	for _, step := range []func() error{f.check, f.earlierRuns, f.artefacts, f.state, f.held, f.collectNames, f.audit} {
 		if err := step(); err != nil {
 			return nil, err
 		}
+	}
+	if wider := f.withPromoted(); wider != nil {
+		return wider.find(ctx, st)
 	}
 	return f.plan(), nil
 }
@@ -93,7 +101,7 @@ func (f *finder) check() error {
 func newFinder(req *erase.Request) *finder {
 	f := &finder{
 		req: req, progress: req.Progress, cascade: cmp.Or(req.Cascade, erase.Keep), named: map[artefact]bool{}, arts: map[artefact]*found{}, nums: map[uint64]bool{},
-		sessions: map[session]bool{}, touched: map[session]bool{}, contexts: map[string]bool{}, drafts: map[string][]draft{}, scopes: map[string]bool{}, failed: map[string]bool{},
+		sessions: map[session]bool{}, touched: map[session]bool{}, contexts: map[string]bool{}, drafts: map[string][]draft{}, scopes: map[string]bool{}, failed: map[string]bool{}, waiting: map[artefact]bool{},
 	}
 	if f.progress == nil {
 		f.progress = func(string, uint64, uint64) {}
@@ -129,6 +137,7 @@ type finder struct {
 	drafts   map[string][]draft  // by trace of the context that showed them
 	contexts map[string]bool     // traces that showed one of nums
 	scopes   map[string]bool
+	waiting  map[artefact]bool // of named: those of which a draft or a held batch has something
 
 	report erase.Report
 	job    store.EraseJob
@@ -140,7 +149,12 @@ type finder struct {
 	copies []*manifest.Record // leaves of backups
 	failed map[string]bool    // traces of those that failed
 	names  *nameSet           // of what goes; nil: they stay
-	seen   func(*store.Head)  // hears of every version; nil: nobody
+
+	runs map[string]bool // with Names: earlier erases of the same, by trace
+
+	promotions []promotion             // that the audit tells of
+	promoted   map[store.Ref]store.Ref // versions that are copies of what goes, and what they were promoted from
+	seen       func(*store.Head)       // hears of every version; nil: nobody
 
 	was  *store.EraseReport           // the erase that is repeated, as a receipt has it; nil: none is
 	past func(kind, name string) bool // whether an earlier erase was asked for a name (Earlier); nil: only req is asked for
@@ -150,12 +164,13 @@ type finder struct {
 type found struct {
 	artefact
 	kind     store.Kind
+	bare     bool // nothing is left of it but names
 	versions uint32
 	nums     []uint64
 	sessions []string // groups of its messages
 	parents  []store.Ref
 	replaced []store.Ref // with Names: what its versions superseded
-	copies   bool        // one of its versions has another artefact as its source
+	words    []store.Ref // of parents: those whose words it has, because a version is a summary or has them as its source
 	packet   string      // of a page of a packet that a session received: the id of the packet
 	files    []string    // sources of its versions that are files
 	from     store.Ref   // the session that handed it on, if the page says so
@@ -196,6 +211,11 @@ func (f *finder) plan() *Plan {
 		r.Erased = append(r.Erased, erase.Item{Ref: ref.String(), Kind: x.kind.String(), Versions: x.versions, Why: x.why})
 		f.scopes[a.scope] = true
 	}
+	for _, ref := range f.req.Refs {
+		if a := (artefact{ref.Scope, ref.ID}); f.arts[a] == nil && !f.waiting[a] && !slices.Contains(r.Missing, ref.String()) {
+			r.Missing = append(r.Missing, ref.String())
+		}
+	}
 	for s := range f.touched {
 		r.Sessions = append(r.Sessions, s.scope+"/"+s.id)
 		f.scopes[s.scope] = true
@@ -206,14 +226,14 @@ func (f *finder) plan() *Plan {
 	r.Questions, r.Rows, r.DryRun = len(f.job.Questions), len(f.job.State), f.req.DryRun
 	f.takeNames()
 	f.job.By, f.job.Reason, f.job.Backups = f.req.By, f.req.Reason, f.backups()
-	r.Backups, r.Files = f.job.Backups, some(f.comeBack())
-	r.Erased, r.Derived, r.Held, r.Contexts = some(r.Erased), some(r.Derived), some(r.Held), some(r.Contexts)
-	r.Answers, r.Sessions, r.Scopes, r.Backups = some(r.Answers), some(r.Sessions), some(r.Scopes), some(r.Backups)
-	return &Plan{Report: *r, Job: f.job}
+	r.Backups, r.Files = f.job.Backups, notNil(f.comeBack())
+	r.Erased, r.Derived, r.Held, r.Contexts = notNil(r.Erased), notNil(r.Derived), notNil(r.Held), notNil(r.Contexts)
+	r.Answers, r.Sessions, r.Scopes, r.Backups = notNil(r.Answers), notNil(r.Sessions), notNil(r.Scopes), notNil(r.Backups)
+	return &Plan{Report: *r, Job: f.job, promoted: f.copiesTaken()}
 }
 
-// some is a list that JSON does not call null.
-func some[T any](list []T) []T {
+// notNil returns a list that JSON does not write as null.
+func notNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
 	}

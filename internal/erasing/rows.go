@@ -204,12 +204,13 @@ func (f *finder) putWhy(scope string, a *store.Artefact) string {
 	case f.isSubject(a.Subject):
 		return "its subject"
 	case f.arts[artefact{scope, a.ID}] != nil || f.isNamed(artefact{scope, a.ID}):
+		f.waiting[artefact{scope, a.ID}] = true
 		return "a version of " + store.Ref{Scope: scope, ID: a.ID}.String()
 	case f.inSession(scope, a.Group):
 		return "of the session"
 	}
 	parents, copies := madeFrom(scope, a)
-	if from, _ := f.split(parents); len(from) > 0 && f.follows(a.Kind, copies) {
+	if from, _ := f.split(parents); len(from) > 0 && (f.cascade != erase.Keep || copies || a.Kind == store.KindSummary) {
 		return "derived from " + from[0]
 	}
 	return ""

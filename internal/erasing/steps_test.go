@@ -102,31 +102,17 @@ func talkOf(scope string) string { return "talk" + filepath.Base(scope) }
 
 // step makes one random call.
 func (w *walk) step() error {
-	steps := []struct {
-		name   string
-		weight int
-		do     func() error
-	}{
+	c := w.draw([]call{
 		{"put", 10, w.putFact}, {"derive", 4, w.putDerived}, {"delete", 3, w.remove}, {"append", 5, w.turn}, {"note", 2, w.note}, {"pass", 1, w.pass},
 		{"direct", 1, w.direct}, {"assemble", 6, w.assemble}, {"hold", 4, w.hold}, {"review", 2, w.review}, {"gc", 3, w.gc}, {"retention", 2, w.retain},
 		{"checkpoint", 1, w.checkpoint}, {"reopen", 2, w.reopen}, {"compact", 1, w.compact}, {"time", 3, w.wait}, {"backup", 1, w.backup}, {"restore", 1, w.restore},
 		{"erase", 5, w.eraseSome},
+	})
+	if err := c.do(); err != nil {
+		return fmt.Errorf("%v, %s: %w", w.steps, c.name, err)
 	}
-	sum := 0
-	for _, s := range steps {
-		sum += s.weight
-	}
-	at := w.IntN(sum)
-	for _, s := range steps {
-		if at -= s.weight; at < 0 {
-			if err := s.do(); err != nil {
-				return fmt.Errorf("%v, %s: %w", w.steps, s.name, err)
-			}
-			w.steps = append(w.steps, s.name)
-			w.done[s.name]++
-			return nil
-		}
-	}
+	w.steps = append(w.steps, c.name)
+	w.done[c.name]++
 	return nil
 }
 
@@ -427,7 +413,7 @@ func (w *walk) restore() error {
 	}
 	var again []*erase.Report
 	opts := filestore.RestoreOptions{Clock: w.clock, Key: w.key, Prepare: func(ctx context.Context, st store.Store) (err error) {
-		again, err = erasing.Again(ctx, st, w.erased, false, nil)
+		again, err = erasing.Repeat(ctx, st, w.erased, false, nil)
 		return err
 	}}
 	if _, err := filestore.Restore(ctx, c.path, filepath.Join(to, "agent.ctx"), opts); err != nil {

@@ -62,9 +62,9 @@ func (t Teller) why(ctx context.Context, leaf *manifest.Record, ref store.Ref) (
 	}
 	for i := range leaf.Pages {
 		p := &leaf.Pages[i]
-		if standsIn := p.Form == manifest.FormSummary && nums[p.Via]; standsIn || nums[p.Num] {
+		if substitute := p.Form == manifest.FormSummary && nums[p.Via]; substitute || nums[p.Num] {
 			w.In, w.Page = true, p
-			if standsIn {
+			if substitute {
 				w.say("it stands in for page %d, which was chosen and had no room in full:", p.Num)
 			}
 			if turn, err := t.explainTurn(ctx, w, leaf, p.Reason); turn || err != nil {

@@ -90,12 +90,14 @@ var (
 	coldFields   = headFieldsOf(headArtefact.But(inHot...))
 )
 
-// sameFields are those that a put must change to make a new version: not who wrote it, nor what a
-// source is recognised by. CurrentAsOf counts only where the caller gave it. What is unknown is
+// sameFields are those that a put must change to make a new version: not who wrote it, what a source
+// is recognised by, or what a session measured. CurrentAsOf counts only where the caller gave it. What is unknown is
 // compared apart (sameHead).
 var (
-	sameFields     = headFieldsOf(headArtefact.But("CurrentAsOf").Known()).But("Source", "Actor", "GoneBy", "ErasedBy").Known()
-	sameFieldsAsOf = headFieldsOf(headArtefact.Known()).But("Source", "Actor", "GoneBy", "ErasedBy").Known()
+	notSaid = []string{"Source", "Actor", "GoneBy", "ErasedBy", "Turn"}
+
+	sameFields     = headFieldsOf(headArtefact.But("CurrentAsOf").Known()).But(notSaid...).Known()
+	sameFieldsAsOf = headFieldsOf(headArtefact.Known()).But(notSaid...).Known()
 )
 
 // headFieldsOf lists the fields of a head whose artefact has the given ones. There are several such
@@ -111,6 +113,7 @@ func headFieldsOf(artefact *codec.Record[store.Artefact]) *codec.Record[store.He
 			codec.Ints(5, "PartBytes", func(h *store.Head) *[]int { return &h.PartBytes }),
 			codec.Text(6, "Counter", func(h *store.Head) *string { return &h.Counter }),
 			codec.Text(7, "ErasedBy", func(h *store.Head) *string { return &h.ErasedBy }),
+			codec.Blob(8, "Turn", func(h *store.Head) *[]byte { return &h.Turn }),
 		},
 	}
 }
@@ -133,6 +136,7 @@ var PutFields = codec.Record[store.Put]{
 		codec.Flag(4, "AsOfGiven", func(p *store.Put) *bool { return &p.AsOfGiven }),
 		codec.Ints(5, "PartBytes", func(p *store.Put) *[]int { return &p.PartBytes }),
 		codec.Text(6, "Counter", func(p *store.Put) *string { return &p.Counter }),
+		codec.Blob(7, "Turn", func(p *store.Put) *[]byte { return &p.Turn }),
 	},
 }
 

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -19,7 +20,8 @@ const (
 	RowVersionOld    = 1 // ends with its cold part, msgpack, and the audit has no digest of it
 	rowVersionPacked = 2 // has a cold part with a length, msgpack, then its proof
 	rowVersionFixed  = 3 // has tagged fields, then its proof; numbers have their whole width (oldrow.go)
-	RowVersion       = 4 // the same in the fewest bytes
+	rowVersionShort  = 4 // the same in the fewest bytes
+	RowVersion       = 5 // the same; a turn may have what its session measured of it
 )
 
 // Flags of a head row.
@@ -39,6 +41,10 @@ const (
 const (
 	impliedActor   = 1 << iota // the actor is called as the scope
 	impliedCounter             // the counter is defaultCounter
+	impliedFirst               // the version is 1
+	impliedNow                 // it is current as of its put, and does not expire
+	impliedAlone               // it has no group, and its seq is 0
+	impliedPage                // it has one page row, with content, of this version
 
 	impliedKnown = 1<<iota - 1
 )
@@ -65,6 +71,7 @@ type Hot struct {
 	Seq        int64
 	ID         []byte // borrowed from the row
 	Facts      uint32 // of what follows its page rows, once it was looked at
+	Ever       uint8  // likewise: what the engine keeps of each version of an artefact
 }
 
 // PageRowBytes is the length of a page row.
@@ -84,28 +91,48 @@ func EncodeHead(b []byte, h *store.Head, scope uint32, coldBytes []byte) []byte 
 	e.U8(uint8(h.Provenance))
 	e.U8(uint8(h.Priority))
 	e.U8(flagsOf(h))
-	e.U8(impliedBy(h))
+	implied := impliedBy(h) | impliedNumbers(h)
+	e.U8(implied)
 	e.Uvarint(uint64(scope))
 	e.Uvarint(h.Art)
-	e.Uvarint(uint64(h.Version))
+	if implied&impliedFirst == 0 {
+		e.Uvarint(uint64(h.Version))
+	}
 	e.Uvarint(h.LSN)
 	put := codec.Micros(h.PutAt)
 	e.Varint(put)
-	e.Varint(codec.Micros(h.CurrentAsOf) - put)
-	e.Varint(codec.Micros(h.ExpiresAt))
-	e.Uvarint(h.GroupNum)
-	e.Varint(h.Seq)
-	e.Str(h.ID)
-	e.Count(len(h.Rows))
-	for i, num := 0, uint64(0); i < len(h.Rows); i++ {
-		encodePageRow(&e, h, &h.Rows[i], num)
-		num = h.Rows[i].Num
+	if implied&impliedNow == 0 {
+		e.Varint(codec.Micros(h.CurrentAsOf) - put)
+		e.Varint(codec.Micros(h.ExpiresAt))
 	}
+	if implied&impliedAlone == 0 {
+		e.Uvarint(h.GroupNum)
+		e.Varint(h.Seq)
+	}
+	e.Str(h.ID)
+	encodePageRows(&e, h, implied)
 	e.Raw(coldBytes)
 	return e.B
 }
 
-// impliedBy is what the row of a head leaves out. EncodeCold and EncodeHead ask both, before and after the head got its numbers.
+// impliedNumbers is what the row of a head leaves out of its numbers.
+func impliedNumbers(h *store.Head) (bits uint8) {
+	if h.Version == 1 {
+		bits |= impliedFirst
+	}
+	if codec.Micros(h.CurrentAsOf) == codec.Micros(h.PutAt) && codec.Micros(h.ExpiresAt) == 0 {
+		bits |= impliedNow
+	}
+	if h.GroupNum == 0 && h.Seq == 0 {
+		bits |= impliedAlone
+	}
+	if len(h.Rows) == 1 && pageRowBits(h, &h.Rows[0]) == pageContent {
+		bits |= impliedPage
+	}
+	return bits
+}
+
+// impliedBy is what the fields of a head leave out. EncodeCold and EncodeHead ask both, before and after the head got its numbers.
 func impliedBy(h *store.Head) (bits uint8) {
 	if h.Actor == h.Scope && h.Actor != "" {
 		bits |= impliedActor
@@ -154,9 +181,29 @@ const (
 // leastPageRow is the length of the shortest page row: its number, bits, tokens and bytes.
 const leastPageRow = 4
 
-// encodePageRow writes a page row; num is that of the page before it. Differences wrap around, so any number has one.
-func encodePageRow(e *codec.Encoder, h *store.Head, r *store.PageRow, num uint64) {
-	bits := uint8(0)
+// encodePageRows writes the page rows of a head. The number of a page is less that of the page before it, that of an only page less
+// the number of the artefact. Differences wrap around, so any number has one.
+func encodePageRows(e *codec.Encoder, h *store.Head, implied uint8) {
+	if implied&impliedPage != 0 {
+		r := &h.Rows[0]
+		e.Varint(int64(r.Num - h.Art))
+		encodePageRow(e, h, r, pageContent)
+		return
+	}
+	e.Count(len(h.Rows))
+	num := uint64(0)
+	for i := range h.Rows {
+		r := &h.Rows[i]
+		bits := pageRowBits(h, r)
+		e.Varint(int64(r.Num - num))
+		e.U8(bits)
+		encodePageRow(e, h, r, bits)
+		num = r.Num
+	}
+}
+
+// pageRowBits is what a page row has that others do not.
+func pageRowBits(h *store.Head, r *store.PageRow) (bits uint8) {
 	if r.Hash != 0 || r.Salt != ([store.DigestSaltSize]byte{}) || r.Digest != ([32]byte{}) {
 		bits |= pageContent
 	}
@@ -166,8 +213,11 @@ func encodePageRow(e *codec.Encoder, h *store.Head, r *store.PageRow, num uint64
 	if r.LSN != h.LSN {
 		bits |= pageLSN
 	}
-	e.Varint(int64(r.Num - num))
-	e.U8(bits)
+	return bits
+}
+
+// encodePageRow writes what follows the bits of a page row.
+func encodePageRow(e *codec.Encoder, h *store.Head, r *store.PageRow, bits uint8) {
 	if bits&pageVersion != 0 {
 		e.Varint(int64(h.Version) - int64(r.Version))
 	}
@@ -183,10 +233,24 @@ func encodePageRow(e *codec.Encoder, h *store.Head, r *store.PageRow, num uint64
 	}
 }
 
-// decodePageRow reads what encodePageRow wrote, into r, which is zero.
+// countPageRows reads how many page rows follow.
+func countPageRows(d *codec.Decoder, t *Hot) int {
+	if d.Err == nil && t.implied&impliedPage != 0 {
+		return 1
+	}
+	return d.Count(leastPageRow)
+}
+
+// decodePageRow reads one of the rows that encodePageRows wrote, into r, which is zero; num is that of the row before.
 func decodePageRow(d *codec.Decoder, t *Hot, r *store.PageRow, num uint64) {
+	bits := uint8(pageContent)
+	if t.implied&impliedPage != 0 {
+		num = t.Art
+	}
 	r.Num, r.Version, r.LSN = num+uint64(d.Varint()), t.Version, t.LSN
-	bits := d.U8()
+	if t.implied&impliedPage == 0 {
+		bits = d.U8()
+	}
 	if bits > pageBits {
 		d.FailAs(fmt.Errorf("%w: page row with bits %#x", codec.ErrNewer, bits))
 	}
@@ -230,7 +294,7 @@ func DecodeHot(d *codec.Decoder) (h Hot) {
 	if h.Flags = d.U8(); h.Flags > flagsKnown {
 		d.FailAs(fmt.Errorf("%w: head row with flags %#x", codec.ErrNewer, h.Flags))
 	}
-	if h.row < RowVersion {
+	if h.row < rowVersionShort {
 		decodeFixed(d, &h)
 		return h
 	}
@@ -239,23 +303,29 @@ func DecodeHot(d *codec.Decoder) (h Hot) {
 	}
 	h.Scope = narrow[uint32](d, d.Uvarint())
 	h.Art = d.Uvarint()
-	h.Version = narrow[uint32](d, d.Uvarint())
+	if h.Version = 1; h.implied&impliedFirst == 0 {
+		h.Version = narrow[uint32](d, d.Uvarint())
+	}
 	h.LSN = d.Uvarint()
 	h.PutAt = d.Varint()
-	h.AsOf = h.PutAt + d.Varint()
-	h.Expires = d.Varint()
-	h.Group = d.Uvarint()
-	h.Seq = d.Varint()
+	if h.AsOf = h.PutAt; h.implied&impliedNow == 0 {
+		h.AsOf += d.Varint()
+		h.Expires = d.Varint()
+	}
+	if h.implied&impliedAlone == 0 {
+		h.Group = d.Uvarint()
+		h.Seq = d.Varint()
+	}
 	h.ID = d.Bytes()
 	return h
 }
 
 // DecodeRows reads the page rows, into the memory of rows. The decoder stands where DecodeHot left it.
 func DecodeRows(d *codec.Decoder, t *Hot, rows []store.PageRow) []store.PageRow {
-	if t.row < RowVersion {
+	if t.row < rowVersionShort {
 		return decodeFixedRows(d, rows)
 	}
-	n := d.Count(leastPageRow)
+	n := countPageRows(d, t)
 	rows = slices.Grow(rows[:0], n)[:n]
 	clear(rows)
 	for i, num := 0, uint64(0); i < n && d.Err == nil; i++ {
@@ -310,7 +380,7 @@ func (t *Hot) HasFields() bool { return t.row >= rowVersionFixed }
 // CutTail takes the proof off what follows the page rows of a row with fields.
 func (t *Hot) CutTail(d *codec.Decoder) {
 	n := ProofSize
-	if t.row == RowVersion {
+	if t.row >= rowVersionShort {
 		n = tailSize(d.B)
 	}
 	if n > len(d.B) {
@@ -320,29 +390,36 @@ func (t *Hot) CutTail(d *codec.Decoder) {
 	d.B = d.B[:len(d.B)-n]
 }
 
-// saids are heads without what is implied: nearly every put needs one, and a head is large.
-var saids = sync.Pool{New: func() any { return new(store.Head) }}
+// saids are heads without what is implied, and memory for their fields: nearly every put needs one,
+// and a head is large.
+var saids = sync.Pool{New: func() any { return new(said) }}
+
+type said struct {
+	store.Head
+	e codec.Encoder
+}
+
+// mostSaid bounds the memory that is kept for the next head, bytes.
+const mostSaid = 4 << 10
 
 // EncodeCold makes the fields of a row that follow its page rows.
 func EncodeCold(h *store.Head) []byte {
-	e := codec.Encoder{B: make([]byte, 0, 64)}
+	s := saids.Get().(*said)
+	s.Head = *h
 	implied := impliedBy(h)
-	if implied == 0 {
-		coldFields.Append(&e, h)
-		return e.B
-	}
-	said := saids.Get().(*store.Head)
-	*said = *h
 	if implied&impliedActor != 0 {
-		said.Actor = ""
+		s.Actor = ""
 	}
 	if implied&impliedCounter != 0 {
-		said.Counter = ""
+		s.Counter = ""
 	}
-	coldFields.Append(&e, said)
-	*said = store.Head{}
-	saids.Put(said)
-	return e.B
+	coldFields.Append(&s.e, &s.Head)
+	row := bytes.Clone(s.e.B)
+	if s.Head, s.e.B = (store.Head{}), s.e.B[:0]; cap(s.e.B) > mostSaid {
+		s.e.B = nil
+	}
+	saids.Put(s)
+	return row
 }
 
 // GoneRow says whether a head row is that of a dropped version.
@@ -364,8 +441,11 @@ func ScopeRowKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byt
 func GroupRowKey(num uint64) []byte { return binary.BigEndian.AppendUint64([]byte{'g'}, num) }
 
 // HeadRowKey is the key of a head.
-func HeadRowKey(k HeadKey) []byte {
-	b := append(make([]byte, 0, 13), 'h')
+func HeadRowKey(k HeadKey) []byte { return AppendHeadKey(make([]byte, 0, 13), k) }
+
+// AppendHeadKey appends the key of a head.
+func AppendHeadKey(b []byte, k HeadKey) []byte {
+	b = append(b, 'h')
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, k.Art), k.Version)
 }
 

@@ -21,13 +21,16 @@ func anyHead(t *rapid.T) *store.Head {
 	h := &store.Head{
 		Artefact: store.Artefact{
 			ID: rapid.StringN(1, 30, -1).Draw(t, "id"), Kind: store.KindFact, Provenance: store.Validated, Priority: store.PriorityHigh,
-			CurrentAsOf: anyTime(t, "as of"), ExpiresAt: anyTime(t, "expires"), Seq: rapid.Int64().Draw(t, "seq"),
+			CurrentAsOf: anyTime(t, "as of"), ExpiresAt: anyTime(t, "expires"), Seq: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "seq"),
 			Role: rapid.SampledFrom([]string{"", "user"}).Draw(t, "role"),
 		},
-		Scope: "acme/support", Art: rapid.Uint64().Draw(t, "art"), Version: rapid.Uint32().Draw(t, "version"), LSN: rapid.Uint64().Draw(t, "lsn"),
-		PutAt: anyTime(t, "put at"), GroupNum: rapid.Uint64().Draw(t, "group"),
+		Scope: "acme/support", Art: rapid.Uint64().Draw(t, "art"), Version: rapid.OneOf(rapid.Just(uint32(1)), rapid.Uint32()).Draw(t, "version"), LSN: rapid.Uint64().Draw(t, "lsn"),
+		PutAt: anyTime(t, "put at"), GroupNum: rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64()).Draw(t, "group"),
 		Actor:   rapid.SampledFrom([]string{"", "acme/support", "agent"}).Draw(t, "actor"),
 		Counter: rapid.SampledFrom([]string{"", defaultCounter, "bpe"}).Draw(t, "counter"),
+	}
+	if rapid.Bool().Draw(t, "now") {
+		h.CurrentAsOf, h.ExpiresAt = h.PutAt, time.Time{}
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "pages") {
 		r := store.PageRow{
@@ -87,6 +90,35 @@ func TestHeadRowImplies(t *testing.T) {
 	rest, _, err := CutHeadProof(row)
 	require.NoError(t, err)
 	require.Equal(t, 3, len(row)-len(rest))
+
+	usual := func(change func(h *store.Head)) int { // the bytes of a row of the usual kind
+		is := *h
+		is.Art, is.Version, is.GroupNum, is.Group, is.Seq, is.PutAt, is.ExpiresAt = 9, 1, 0, "", 0, is.CurrentAsOf, time.Time{}
+		is.Rows = []store.PageRow{is.Rows[0]}
+		is.Rows[0].Num, is.Rows[0].Version, is.Rows[0].LSN = 9, 1, is.LSN
+		change(&is)
+		b := EncodeHead(nil, &is, 1, nil)
+		back, err := DecodeHead(p.AppendHead(slices.Clone(b)), func(uint32) string { return h.Scope })
+		require.NoError(t, err)
+		back.Group, back.Counter = is.Group, is.Counter
+		require.Equal(t, &is, back)
+		return len(b)
+	}
+	least := usual(func(*store.Head) {})
+	for _, of := range []struct {
+		more   int
+		change func(h *store.Head)
+	}{
+		{4, func(h *store.Head) { h.Version = 2 }}, // and its page is of an earlier one: count, bits, version
+		{2, func(h *store.Head) { h.GroupNum = 1 }},
+		{2, func(h *store.Head) { h.Seq = 1 }},
+		{2, func(h *store.Head) { h.CurrentAsOf = h.CurrentAsOf.Add(time.Microsecond) }},
+		{0, func(h *store.Head) { h.Rows[0].Num = 8 }},
+		{1, func(h *store.Head) { h.Rows[0].Num = 9 + 64 }},
+		{2 + 1, func(h *store.Head) { h.Rows[0].LSN-- }},
+	} {
+		require.Equal(t, least+of.more, usual(of.change))
+	}
 	row[5] |= impliedKnown + 1
 	_, err = DecodeHead(row, func(uint32) string { return h.Scope })
 	require.ErrorIs(t, err, codec.ErrNewer)

@@ -56,7 +56,7 @@ func (p *Proof) AppendHead(row []byte) []byte {
 
 const tailSalt = 0x80
 
-// tailSize is the length of the proof at the end of a row of RowVersion; more than there is if it has none.
+// tailSize is the length of the proof at the end of a row from rowVersionShort on; more than there is if it has none.
 func tailSize(row []byte) int {
 	if len(row) == 0 {
 		return 1
@@ -68,7 +68,7 @@ func tailSize(row []byte) int {
 func headSalt(row []byte) (lsn uint64, salt [store.DigestSaltSize]byte, err error) {
 	d := codec.Decoder{B: row}
 	t := DecodeHot(&d)
-	if d.Count(leastPageRow) > 0 {
+	if countPageRows(&d, &t) > 0 {
 		var first store.PageRow
 		decodePageRow(&d, &t, &first, 0)
 		salt = first.Salt
@@ -78,7 +78,7 @@ func headSalt(row []byte) (lsn uint64, salt [store.DigestSaltSize]byte, err erro
 
 // CutHeadProof parts a head row from its proof. The row is not of RowVersionOld.
 func CutHeadProof(row []byte) (rest []byte, p Proof, err error) {
-	if len(row) == 0 || row[0] != RowVersion {
+	if len(row) == 0 || row[0] < rowVersionShort {
 		return CutProof(row)
 	}
 	n := len(row) - tailSize(row)

@@ -87,8 +87,8 @@ func (s *View) Known(src string) error {
 	return err
 }
 
-// ProbeAgain asks the source of an artefact, as the scope that owns it names it.
-func (s *View) ProbeAgain(ctx context.Context, h *store.Head, have store.Validator) (store.Validator, error) {
+// Reprobe asks the source of an artefact once more, with the sources of the scope that owns it.
+func (s *View) Reprobe(ctx context.Context, h *store.Head, have store.Validator) (store.Validator, error) {
 	return s.owner(h).probe(ctx, h.Artefact.Source, have)
 }
 

@@ -24,6 +24,15 @@ import (
 // proves nothing, so the content is hashed (git calls such entries racily clean).
 const racy = 2 * time.Second
 
+// A file that was changed a moment ago may be half written: editors and shells empty a file and then write it, in two steps
+// or many. Fetch reads a file when it has been quiet for quietTime, and believes that it is empty after emptyTime. A file that
+// does not rest, as a log, is read as it is after restless.
+const (
+	quietTime = 20 * time.Millisecond
+	emptyTime = 250 * time.Millisecond
+	restless  = time.Second
+)
+
 // Files is the source of file: artefacts. It reads files below one of its roots, through os.Root: no path, link or .. leads out of them.
 type Files struct {
 	// Host names the machine whose files they are, where a database is used by several; "": it is not recorded. It is set
@@ -34,10 +43,30 @@ type Files struct {
 	roots []string
 	limit int64
 	now   func() time.Time
+	quiet fileClock
+}
+
+// fileClock is the time of the file system, and how to let it pass. Tests have their own.
+type fileClock struct {
+	now  func() time.Time
+	wait func(context.Context, time.Duration) error
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // NewFiles makes a source of files of at most limit bytes. No directory is allowed yet.
-func NewFiles(limit int64, now func() time.Time) *Files { return &Files{limit: limit, now: now} }
+func NewFiles(limit int64, now func() time.Time) *Files {
+	return &Files{limit: limit, now: now, quiet: fileClock{time.Now, wait}}
+}
 
 // Allowed says whether a path is below an allowed directory. The error is a *FileRootError.
 func (s *Files) Allowed(path string) error {
@@ -199,25 +228,56 @@ func (s *Files) Probe(ctx context.Context, key string, have store.Validator) (st
 	return v, ctx.Err()
 }
 
-// Fetch reads the file whole.
-func (s *Files) Fetch(_ context.Context, key string) (source.Fetched, error) {
+// Fetch reads the file whole, again and again until it is quiet.
+func (s *Files) Fetch(ctx context.Context, key string) (source.Fetched, error) {
+	for waited := time.Duration(0); ; waited += quietTime {
+		got, quiet, err := s.read(key)
+		if err != nil || quiet || waited >= restless {
+			return got, err
+		}
+		if err := s.quiet.wait(ctx, quietTime); err != nil {
+			return source.Fetched{}, err
+		}
+	}
+}
+
+// read reads the file whole, and says whether nobody seems to be writing it.
+func (s *Files) read(key string) (got source.Fetched, quiet bool, err error) {
 	f, fi, err := s.stat(key)
 	if err != nil {
-		return source.Fetched{}, err
+		return got, false, err
 	}
 	defer f.Close()
 	at := s.now()
 	b, err := io.ReadAll(io.LimitReader(f, s.limit+1))
 	if err != nil {
-		return source.Fetched{}, err
+		return got, false, err
 	}
 	if int64(len(b)) > s.limit {
-		return source.Fetched{}, fmt.Errorf("ctxpage: source file:%s: more than %d bytes", key, s.limit)
+		return got, false, fmt.Errorf("ctxpage: source file:%s: more than %d bytes", key, s.limit)
+	}
+	after, err := f.Stat()
+	if err != nil {
+		return got, false, err
 	}
 	return source.Fetched{
 		Text: string(b), AsOf: fi.ModTime(),
 		Validator: store.Validator{Stamp: store.StampOf(fileStamp(fi), s.Host), Hash: xxhash.Sum64(b), At: at},
-	}, nil
+	}, s.isQuiet(after, len(b)), nil
+}
+
+// Settle waits as long as it takes to believe that a file is empty, or gone.
+func (s *Files) Settle(ctx context.Context) error { return s.quiet.wait(ctx, emptyTime) }
+
+// isQuiet says whether a file of so many bytes was changed long enough ago. A change in the future, by another clock, says nothing.
+func (s *Files) isQuiet(fi fs.FileInfo, size int) bool {
+	rest := quietTime
+	if size == 0 {
+		rest = emptyTime
+	}
+	changed, _ := changeOf(fi)
+	age := s.quiet.now().Sub(changed)
+	return age < 0 || age >= rest
 }
 
 // LooksLikeText reads the beginning of a file: what is refused here is not read whole at every refresh.

@@ -1,6 +1,7 @@
 package freshness
 
 import (
+	"context"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"os"
@@ -27,7 +28,7 @@ func TestFileStamp(t *testing.T) {
 			v, err = s.Probe(t.Context(), path, store.Validator{})
 			require.NoError(t, err)
 			return !strings.HasSuffix(v.Stamp, "unsettled")
-		}, 10*time.Second, time.Millisecond)
+		}, time.Minute, time.Millisecond)
 		return v
 	}
 	probe := func(have store.Validator) store.Validator {
@@ -50,4 +51,80 @@ func TestFileStamp(t *testing.T) {
 	fresh := probe(store.Validator{})
 	write(path, "limit 400") // perhaps within the same tick
 	require.NotEqual(t, fresh.Hash, probe(fresh).Hash)
+}
+
+// TestFileBeingWritten: a file that was changed a moment ago is read again until it is quiet, so that nobody sees it between its
+// truncation and its new text. One that stays empty is empty, and one that never rests is read as it is.
+func TestFileBeingWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "page")
+	var wall time.Time // of the file system; only waits move it
+	var waited time.Duration
+	var during func(waited time.Duration)
+	write := func(text string) {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) // truncates, then writes
+		fi, err := os.Stat(path)
+		require.NoError(t, err)
+		wall, _ = changeOf(fi)
+	}
+	s := NewFiles(store.MaxText, time.Now)
+	require.NoError(t, s.AddRoot(filepath.Dir(path)))
+	s.quiet = fileClock{func() time.Time { return wall }, func(ctx context.Context, d time.Duration) error {
+		waited, wall = waited+d, wall.Add(d)
+		during(waited)
+		return ctx.Err()
+	}}
+	fetch := func(ctx context.Context, steps func(time.Duration)) (string, error) {
+		waited, during = 0, steps
+		f, err := s.Fetch(ctx, path)
+		return f.Text, err
+	}
+	nothing := func(time.Duration) {}
+
+	write("half")
+	text, err := fetch(t.Context(), func(waited time.Duration) {
+		if waited == quietTime {
+			write("half and whole")
+			wall = wall.Add(quietTime / 2)
+		}
+	})
+	require.NoError(t, err)
+	require.Equal(t, "half and whole", text)
+
+	write("")
+	text, err = fetch(t.Context(), func(waited time.Duration) {
+		if waited == 5*quietTime {
+			write("new text")
+		}
+	})
+	require.NoError(t, err)
+	require.Equal(t, "new text", text)
+
+	write("")
+	text, err = fetch(t.Context(), nothing)
+	require.NoError(t, err)
+	require.Empty(t, text, "it was emptied")
+	require.GreaterOrEqual(t, waited, emptyTime)
+
+	write("log")
+	text, err = fetch(t.Context(), func(time.Duration) { write("log") })
+	require.NoError(t, err)
+	require.Equal(t, "log", text)
+	require.Equal(t, restless, waited)
+
+	write("old")
+	wall = wall.Add(time.Hour)
+	_, err = fetch(t.Context(), nothing)
+	require.NoError(t, err)
+	require.Zero(t, waited, "what is at rest is read once")
+
+	write("of another clock")
+	wall = wall.Add(-time.Hour)
+	_, err = fetch(t.Context(), nothing)
+	require.NoError(t, err)
+	require.Zero(t, waited)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	write("")
+	_, err = fetch(ctx, func(time.Duration) { cancel() })
+	require.ErrorIs(t, err, context.Canceled)
 }

@@ -18,12 +18,12 @@ func TestLateLookIsNoFailure(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("text"), 0o600))
 	old := time.Now().Add(-time.Hour)
 	require.NoError(t, os.Chtimes(path, old, old))
-	const timeout = time.Second
+	const timeout = aheadTimeout
 	w := newWorld(t, nil)
 	files := w.s.Files
 	require.NoError(t, files.AddRoot(filepath.Dir(path)))
 	files.now = time.Now
-	w.s.Sources, w.s.Timeout = map[string]source.Source{"file": files}, timeout
+	w.s.Sources, w.s.Timeout = map[string]source.Source{"file": files}, time.Hour // of a probe by itself
 	known, err := files.Probe(t.Context(), path, store.Validator{})
 	require.NoError(t, err)
 	heads := make([]*store.Head, 10_000)

@@ -274,8 +274,8 @@ func (g *ancestry) verdict(ctx context.Context, h *store.Head) Finding {
 	}
 }
 
-// judge checks what an artefact was made from before the artefact itself: a copy of a copy, or a summary of a summary, is
-// as stale as its origin. Who stands in a circle is what the whole circle is.
+// judge checks what an artefact was made from before the artefact itself: a copy of a copy, or a summary of a summary,
+// is as stale as its origin. All artefacts of a circle are as stale as the circle.
 func (g *ancestry) judge(ctx context.Context, n *ancestor) Finding {
 	n.state, n.index = walkOpen, len(g.trail)
 	n.low = n.index

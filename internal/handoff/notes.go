@@ -69,7 +69,7 @@ func Records(r *session.Records, n session.Notes, told directive.Effective, of s
 		}
 		r.Lists = append(r.Lists, list)
 	}
-	r.Standing = append(append(r.Standing, noted), Told(chain)...)
+	r.OwnReasons = append(append(r.OwnReasons, noted), Told(chain)...)
 }
 
 // visible says whether a note shows anything. One that does not is passed over: it would make the whole contract fail.
@@ -88,12 +88,12 @@ func References(p session.Packet) (texts []string, pinned []bool) {
 	}
 	refs := p.References()
 	texts, pinned = make([]string, len(refs)), make([]bool, len(refs))
-	room := session.MaxBrief
+	remaining := session.MaxBrief
 	for i, r := range slices.Backward(refs) {
 		texts[i] = "handed over by " + p.CreatedBy + ", unverified: " + items[r.Form+" "+r.Ref]
 		if r.Form == "pinned" {
-			room -= len(texts[i])
-			pinned[i] = room >= 0
+			remaining -= len(texts[i])
+			pinned[i] = remaining >= 0
 		}
 	}
 	return texts, pinned

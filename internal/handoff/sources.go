@@ -110,7 +110,7 @@ func (f Facts) look(ctx context.Context, name string, h *store.Head, page int) s
 		return out
 	}
 	// Without a stamp to go by the source has to look at its content. The page's own scope says what the source names.
-	v, err := f.View.ProbeAgain(ctx, h, store.Validator{Hash: h.Source.Hash})
+	v, err := f.View.Reprobe(ctx, h, store.Validator{Hash: h.Source.Hash})
 	if out.Gone = err != nil; !out.Gone {
 		out.Checked, out.Same = true, v.Hash == h.Source.Hash
 	}

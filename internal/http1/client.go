@@ -132,8 +132,8 @@ func (c *Client) take(ctx context.Context) (*conn, error) {
 func (r *Response) Close() {
 	var b [1]byte
 	n, err := r.Body.Read(b[:])
-	again := n == 0 && errors.Is(err, io.EOF) && !strings.EqualFold(r.Header.Get("connection"), "close")
-	if !r.detach() || !again {
+	reusable := n == 0 && errors.Is(err, io.EOF) && !strings.EqualFold(r.Header.Get("connection"), "close")
+	if !r.detach() || !reusable {
 		_ = r.on.Close()
 		return
 	}

@@ -24,6 +24,8 @@ type Server struct {
 	Patience time.Duration
 	// Reading is for how long the peer may take to read what one Write of an answer wrote; 0: for ever.
 	Reading time.Duration
+	// Conns is how many connections may be open; further ones are closed at once. 0: any number.
+	Conns int
 
 	mu        sync.Mutex
 	closed    bool
@@ -73,7 +75,7 @@ func (s *Server) Serve(l net.Listener) error {
 func (s *Server) begin(c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closed || s.Conns > 0 && len(s.conns) >= s.Conns {
 		_ = c.Close()
 		return
 	}
@@ -202,7 +204,7 @@ func (e *Exchange) run(handle func(*Exchange)) bool {
 	e.Ctx, e.end = context.WithCancel(context.Background())
 	defer e.end()
 	handle(e)
-	e.ear.over()
+	e.ear.answered()
 	e.expect(time.Time{})
 	if e.cut || !e.begun || e.left > 0 {
 		return false
@@ -328,8 +330,8 @@ func (l *ear) look() {
 	}
 }
 
-// over is called when the answer was given. Nobody reads from the connection afterwards.
-func (l *ear) over() {
+// answered is called after the answer was sent. Nobody reads from the connection afterwards.
+func (l *ear) answered() {
 	l.mu.Lock()
 	heard := l.heard
 	l.end, l.heard = nil, nil

@@ -69,7 +69,7 @@ func (u *Upgraded) Listen(end context.CancelFunc) error {
 }
 
 // Answered is called before the next message is read.
-func (u *Upgraded) Answered() { u.ear.over() }
+func (u *Upgraded) Answered() { u.ear.answered() }
 
 // WriteAll writes a message, or a part of one.
 func (u *Upgraded) WriteAll(p []byte) error { return u.write(nil, p) }

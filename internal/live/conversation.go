@@ -137,7 +137,7 @@ func (c *Conversation) refresh(ctx context.Context) error {
 		return err
 	}
 	if !c.loaded || change.LSN != c.changed { // the latter: another process committed
-		c.changed = change.LSN
+		c.changed, c.loaded = change.LSN, false // until all of it is read: what is there meanwhile is of two moments
 		if err := c.load(ctx); err != nil {
 			return err
 		}
@@ -162,6 +162,9 @@ func (c *Conversation) refresh(ctx context.Context) error {
 func (c *Conversation) follow(ctx context.Context, keys []store.PageKey, grown bool) error {
 	known, fresh := c.Follow(keys, grown)
 	if known == len(keys) && known == len(c.Keys) && c.Staged == 0 {
+		return nil
+	}
+	if c.TakeOwn(keys, known, fresh, c.LSN == c.changed) {
 		return nil
 	}
 	heads, err := c.heads(ctx, fresh)

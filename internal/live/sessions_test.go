@@ -28,9 +28,16 @@ func TestSessionsAreBounded(t *testing.T) {
 		}
 		return time.Since(at)
 	}
-	first := look(some)
-	look(many - 2*some)
-	last := look(some)
+	quickest := func() time.Duration { // whatever else the machine does meanwhile
+		best := time.Hour
+		for range 5 {
+			best = min(best, look(some))
+		}
+		return best
+	}
+	first := quickest()
+	look(many - 10*some)
+	last := quickest()
 	t.Logf("%d looks: %v, among %d sessions %v", some, first, many, last)
 	require.Less(t, last, 10*first+30*time.Millisecond, "a look costs the same however many there are")
 	look(sessions - many)
@@ -40,6 +47,6 @@ func TestSessionsAreBounded(t *testing.T) {
 	require.Eventually(t, func() bool {
 		runtime.GC()
 		return all.living() <= Kept
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	runtime.KeepAlive(all)
 }

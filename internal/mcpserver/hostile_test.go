@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
@@ -103,7 +104,7 @@ func TestHostileClients(t *testing.T) {
 		_ = live.Close()
 	}
 	http.DefaultClient.CloseIdleConnections()
-	goleak.VerifyNone(t, before)
+	require.NoError(t, dbtest.Leaks(func() error { return goleak.Find(before) }))
 }
 
 // An older client that never says goodbye keeps a session; there are so many, and the next one is told.
@@ -145,5 +146,5 @@ func TestSessionsAreBounded(t *testing.T) {
 	for live := range s.Sessions() {
 		_ = live.Close()
 	}
-	goleak.VerifyNone(t, before)
+	require.NoError(t, dbtest.Leaks(func() error { return goleak.Find(before) }))
 }

@@ -9,10 +9,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ctxpage/ctxpage/internal/places"
 )
 
 // HTTPPath is where the server answers.
@@ -23,10 +26,12 @@ const legacyIdle = 30 * time.Minute
 
 // Limits of the door. A client that reaches one is told so, and harms nobody else.
 const (
-	maxLegacy   = 64               // sessions of older clients
-	maxRequests = 256              // under way, streams of older clients included
-	maxBody     = 16 << 20         // bytes of a request
-	partTime    = 30 * time.Second // a request, or a part of an answer, may take this long on its way
+	maxLegacy   = 64  // sessions of older clients
+	maxRequests = 256 // under way, streams of older clients included
+	// maxConnections may be open. The one without a request for longest makes place for the next.
+	maxConnections = 512
+	maxBody        = 16 << 20         // bytes of a request
+	partTime       = 30 * time.Second // a request, or a part of an answer, may take this long on its way
 )
 
 // stateless is the first revision without sessions; revisions are dates, and compare as text.
@@ -41,7 +46,10 @@ func Handler(s *mcp.Server, token string) http.Handler {
 	legacy := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{SessionTimeout: legacyIdle})
 	mux := http.NewServeMux()
 	mux.Handle(HTTPPath, http.NewCrossOriginProtection().Handler(bearer(token, bounded(byRevision(current, fewSessions(s, legacy))))))
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		places.Unread(w, r)
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // fewSessions refuses to begin a session when there are many: an older client that never says goodbye keeps one for
@@ -72,11 +80,11 @@ func fewSessions(s *mcp.Server, legacy http.Handler) http.Handler {
 // bounded keeps slow, huge and endless clients from taking what others need: a request arrives whole and in time before it
 // is looked at, there are so many at once, and an answer that nobody reads is cut off.
 func bounded(next http.Handler) http.Handler {
-	room := make(chan struct{}, maxRequests)
+	slots := make(chan struct{}, maxRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
-		case room <- struct{}{}:
-			defer func() { <-room }()
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
 		default:
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, fmt.Sprintf("%d requests are under way, which is the limit", maxRequests), http.StatusServiceUnavailable)
@@ -93,6 +101,10 @@ func bounded(next http.Handler) http.Handler {
 			return
 		case err != nil:
 			http.Error(w, "the request did not arrive whole", http.StatusBadRequest)
+			return
+		}
+		if err := unambiguous(body); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -144,9 +156,10 @@ func bearer(token string, next http.Handler) http.Handler {
 	if token == "" {
 		return next
 	}
-	want := []byte("Bearer " + token)
+	want := []byte(token)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1 {
+		scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare([]byte(given), want) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "expected the token of this server as a bearer", http.StatusUnauthorized)
 			return
@@ -167,11 +180,17 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return new(net.ListenConfig).Listen(ctx, "tcp", addr)
 }
 
+// noPlace is what a connection is answered for which there is no place.
+func noPlace() []byte {
+	why := fmt.Sprintf("%d connections are open, which is the limit\n", maxConnections)
+	return fmt.Appendf(nil, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nRetry-After: 1\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(why), why)
+}
+
 // ServeHTTP serves until ctx ends, then waits up to five seconds for calls under way.
 func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(l) }()
+	go func() { ended <- places.Serve(srv, l, maxConnections, noPlace()) }()
 	select {
 	case err := <-ended:
 		return err

@@ -180,9 +180,24 @@ func (s *server) get(ctx context.Context, _ *mcp.CallToolRequest, in getIn) (*mc
 		return nil, getOut{}, err
 	}
 	return nil, getOut{
-		Ref: v.Ref.String(), Kind: v.Kind.String(), Provenance: v.Provenance.String(), Text: render.Escape(v.Text), Source: render.Escape(v.Source),
+		Ref: v.Ref.String(), Kind: v.Kind.String(), Provenance: v.Provenance.String(), Text: textOf(v), Source: render.Escape(v.Source),
 		PutAt: v.PutAt.UTC(), Stale: v.Stale,
 	}, nil
+}
+
+// textOf is all that a page says: its text, the texts of its parts, and the calls of tools.
+func textOf(v *ctxpage.Version) string {
+	text := v.Text
+	for _, p := range v.Parts {
+		text += p.Text
+	}
+	for _, c := range v.ToolCalls {
+		if text != "" {
+			text += "\n"
+		}
+		text += fmt.Sprintf("%s(%s) as %s", c.Name, c.Arguments, c.ID)
+	}
+	return render.Escape(text)
 }
 
 // find reads what a text names: an id as it is, else a reference.

@@ -23,7 +23,7 @@ const (
 // addResources offers pages and the manifests of contexts. Templates, not a list: a memory has too many pages to name.
 func (s *server) addResources(out *mcp.Server) {
 	out.AddResourceTemplate(&mcp.ResourceTemplate{
-		Name: "page", Title: "Page", Description: "A page, by id or reference, percent-encoded.", MIMEType: "text/plain", URITemplate: pageURI + "{ref}",
+		Name: "page", Title: "Page", Description: "A page, by id or reference; reserved characters may be percent-encoded.", MIMEType: "text/plain", URITemplate: pageURI + "{+ref}",
 	}, s.readPage)
 	out.AddResourceTemplate(&mcp.ResourceTemplate{
 		Name: "manifest", Title: "Manifest", Description: "What a context had and what came of it, by its trace.", MIMEType: "application/json", URITemplate: manifestURI + "{trace}",
@@ -39,7 +39,7 @@ func (s *server) readPage(ctx context.Context, req *mcp.ReadResourceRequest) (*m
 	if err != nil {
 		return nil, missing(err, req.Params.URI)
 	}
-	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: req.Params.URI, MIMEType: "text/plain", Text: render.Escape(v.Text)}}}, nil
+	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: req.Params.URI, MIMEType: "text/plain", Text: textOf(v)}}}, nil
 }
 
 func (s *server) readManifest(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {

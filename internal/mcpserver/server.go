@@ -24,6 +24,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/jsontext"
 )
 
 // Config is what the server is for. DB and Scope are required.
@@ -99,15 +100,49 @@ func tool[In, Out any](out *mcp.Server, t *mcp.Tool, h mcp.ToolHandlerFor[In, Ou
 		if err != nil {
 			return fmt.Errorf("mcpserver: schema of %s: %w", t.Name, err)
 		}
-		plain(schema)
+		forbidNullLists(schema)
 		*part.into = schema
 	}
-	mcp.AddTool(out, t, h)
+	mcp.AddTool(out, t, func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+		if refused, ok := ctx.Value(refusedKey{}).(error); ok {
+			return nil, *new(Out), refused
+		}
+		return h(ctx, req, in)
+	})
+	out.AddReceivingMiddleware(exactFields(t.Name, *new(In)))
 	return nil
 }
 
-// plain makes slices arrays: the generator also allows null, which no handler gives and clients complain about.
-func plain(s *jsonschema.Schema) {
+// refusedKey is the key of a context that carries the error of arguments which are refused.
+type refusedKey struct{}
+
+// exactFields refuses arguments of a tool that it does not know, in words that a model can act upon:
+// the SDK says which field it did not expect, and not what it did. The result is the SDK's, with another
+// text: only the SDK can mark a result as complete, which the protocol of 2026-07-28 requires.
+func exactFields(name string, in any) mcp.Middleware {
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			call, ok := req.(*mcp.CallToolRequest)
+			if !ok || call.Params == nil || call.Params.Name != name {
+				return next(ctx, method, req)
+			}
+			refused := jsontext.Fields(call.Params.Arguments, in)
+			if refused == nil {
+				return next(ctx, method, req)
+			}
+			refused = fmt.Errorf("arguments of %s: %w", name, refused)
+			res, err := next(context.WithValue(ctx, refusedKey{}, refused), method, req)
+			if out, ok := res.(*mcp.CallToolResult); ok && err == nil {
+				out.Content = nil // else its text stays
+				out.SetError(refused)
+			}
+			return res, err
+		}
+	}
+}
+
+// forbidNullLists makes slices arrays: the generator also allows null, which no handler gives and clients complain about.
+func forbidNullLists(s *jsonschema.Schema) {
 	if s == nil {
 		return
 	}
@@ -115,10 +150,10 @@ func plain(s *jsonschema.Schema) {
 		s.Type, s.Types = s.Types[1], nil
 	}
 	for _, p := range s.Properties {
-		plain(p)
+		forbidNullLists(p)
 	}
-	plain(s.Items)
-	plain(s.AdditionalProperties)
+	forbidNullLists(s.Items)
+	forbidNullLists(s.AdditionalProperties)
 }
 
 // hints are the four annotations of a tool. The world is closed: the tools reach this memory and the sources of its pages.

@@ -1,12 +1,14 @@
 package mcpserver
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -115,6 +117,44 @@ func TestReads(t *testing.T) {
 	require.ErrorContains(t, err, "unknown tool", "not without Write")
 }
 
+// A page whose words stand in parts, or in the calls of tools, is given whole, too.
+func TestReadsOfParts(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	host := db.Scope("acme/support")
+	_, err := host.Put(t.Context(), ctxpage.Artefact{ID: "photo", Kind: ctxpage.KindMessage, Role: "user", Parts: []ctxpage.Part{{Type: "text", Text: "a zebra"}, {Type: "image", URL: "http://x/y.png"}}})
+	require.NoError(t, err)
+	call1 := ctxpage.ToolCall{ID: "call-1", Type: "function", Name: "find", Arguments: `{"q":"zebra"}`}
+	refs, err := host.Session("chat").Append(t.Context(), ctxpage.Turn{Role: "assistant", ToolCalls: []ctxpage.ToolCall{call1}})
+	require.NoError(t, err)
+	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
+	for ref, want := range map[string]string{"photo": "a zebra", refs[0].ID: `find({"q":"zebra"}) as call-1`} {
+		var g getOut
+		require.Empty(t, call(t, s, "get", getIn{Ref: ref}, &g))
+		require.Equal(t, want, g.Text)
+		res, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: pageURI + ref})
+		require.NoError(t, err)
+		require.Equal(t, want, res.Contents[0].Text)
+	}
+}
+
+// A page is read by its id or reference, whether a client encodes what is reserved in a URI or not.
+func TestURIsOfPages(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	v, err := db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "dir/zebra", Text: "a zebra"})
+	require.NoError(t, err)
+	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
+	ref := v.String()
+	for _, uri := range []string{"dir/zebra", "dir%2Fzebra", ref, url.PathEscape(ref), url.QueryEscape(ref)} {
+		res, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: pageURI + uri})
+		require.NoError(t, err, uri)
+		require.Equal(t, "a zebra", res.Contents[0].Text)
+	}
+	_, err = s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: pageURI + "dir/none"})
+	require.ErrorContains(t, err, "not found")
+}
+
 // A list pages through the scope and its ancestors, each item once.
 func TestListPages(t *testing.T) {
 	t.Parallel()
@@ -159,7 +199,7 @@ func TestPutIsHeld(t *testing.T) {
 	require.Equal(t, "model", held.Actor)
 
 	refused := call(t, s, "put", map[string]any{"writes": []map[string]any{{"id": "x", "text": "y"}}, "by": "ann", "confidence": 1}, &out)
-	require.Contains(t, refused, "additional properties", "a verdict is no argument")
+	require.Contains(t, refused, `got the field "by", expected one of batch, trace, writes`, "a verdict is no argument")
 }
 
 type always float64
@@ -167,6 +207,23 @@ type always float64
 func (always) Name() string { return "rule" }
 func (c always) Evaluate(context.Context, ctxpage.Draft) (float64, string, error) {
 	return float64(c), "", nil
+}
+
+// Arguments that a tool does not know are named, and so is what it expects. The control: arguments that it knows.
+func TestArgumentsAreExact(t *testing.T) {
+	t.Parallel()
+	s := connect(t, Config{DB: memory(t), Scope: "acme/support", Write: true}, nil)
+	for _, c := range []struct{ tool, args, want string }{
+		{"search", `{"Query":"refunds"}`, `arguments of search: the object: got the field "Query", expected "query"`},
+		{"put", `{"writes":[{"id":"a","text":"1","Kind":"fact"}]}`, `arguments of put: writes[0]: got the field "Kind", expected "kind"`},
+		{"search", `{"query":"refunds","filter":{"tag":"x"}}`, `arguments of search: filter: got the field "tag", expected one of `},
+		{"get", `{"ref":"policy-acme","ref":"policy-support"}`, `arguments of get: the object: got the field "ref" twice, expected it once`},
+	} {
+		require.Contains(t, call(t, s, c.tool, json.RawMessage(c.args), nil), c.want)
+	}
+	var out searchOut
+	require.Empty(t, call(t, s, "search", json.RawMessage(`{"query":"refunds","filter":{"id_prefix":"policy"}}`), &out))
+	require.NotEmpty(t, out.Hits)
 }
 
 func TestPutWithEvaluator(t *testing.T) {
@@ -204,9 +261,10 @@ func TestPutConfirmed(t *testing.T) {
 			},
 		})
 		var out writeOut
-		require.Empty(t, call(t, s, "put", putIn{Writes: []writeIn{{ID: "answer", Text: "Refund it.\u202e"}}}, &out))
+		require.Empty(t, call(t, s, "put", putIn{Writes: []writeIn{{ID: "answer", Text: "Refund it.\u202e", Kind: "chunk", ExpiresAt: "2099-01-01T00:00:00Z", DerivedFrom: []string{"policy-acme"}}}}, &out))
 		require.Equal(t, said.status, out.Status)
 		require.Contains(t, asked, `Refund it.\u{202E}`, "what is shown hides nothing")
+		require.Contains(t, asked, "answer, kind chunk, until 2099-01-01T00:00:00Z, from policy-acme:")
 	}
 	// A client that cannot ask: held.
 	s := connect(t, Config{DB: memory(t), Scope: "acme/support", Write: true, Confirm: "ann"}, nil)
@@ -302,6 +360,57 @@ func TestPipedRequestsAreAnswered(t *testing.T) {
 	require.NotZero(t, lost, "the SDK alone answers all: the wrapper can go")
 }
 
+// A line that is no message is answered as JSON-RPC says, and the session goes on. A text that the decoder would change is
+// not stored.
+func TestLinesThatAreNoMessages(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	s, err := New(Config{DB: db, Scope: "acme/support", Write: true})
+	require.NoError(t, err)
+	put := `{"jsonrpc":"2.0","id":"%s","method":"tools/call","params":{"name":"put","arguments":{"writes":[{"id":"x","text":"%s"}]}}}`
+	in := strings.Join([]string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`DEBUG: a line that a wrapper printed`, "", " \r", `{"jsonrpc":"2.0","id":2,`, `3`, `{"jsonrpc":"1.0","id":4,"method":"ping"}`, `[]`, `[1]`,
+		`{"jsonrpc":"2.0","id":"twice","method":"ping","method":"tools/list"}`, fmt.Sprintf(put, "bytes", "a\xff"), fmt.Sprintf(put, "half", `a\ud800`),
+		`{"jsonrpc":"2.0","id":"long","method":"` + strings.Repeat("m", maxBody) + `"}`,
+		`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"list","arguments":{}}}`, // and no end of the line
+	}, "\n")
+	var out strings.Builder
+	require.NoError(t, ServeStdio(t.Context(), s, io.NopCloser(strings.NewReader(in)), writeCloser{&out}))
+	codes, answered := map[any]int{}, []any{}
+	for line := range strings.Lines(out.String()) {
+		var res struct {
+			ID     any
+			Result json.RawMessage
+			Error  refusal
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &res), line)
+		if res.Error.Code != 0 {
+			codes[fmt.Sprint(res.ID, " ", res.Error.Code)]++
+		} else {
+			answered = append(answered, res.ID)
+		}
+	}
+	require.Equal(t, []any{1.0, 9.0}, answered)
+	require.Equal(t, map[any]int{"<nil> -32700": 2, "<nil> -32600": 4, "4 -32600": 1, "twice -32700": 1, "bytes -32700": 1, "half -32700": 1}, codes)
+	held, _, err := db.Review().List(t.Context(), "", true, "", 0)
+	require.NoError(t, err)
+	require.Empty(t, held)
+}
+
+// Messages and batches pass as they are.
+func TestMessagesPass(t *testing.T) {
+	t.Parallel()
+	in := `{"jsonrpc":"2.0","id":"ü\\u00fc","method":"ping"}` + "\n" + `[{"jsonrpc":"2.0","id":1,"method":"ping"}, {"jsonrpc":"2.0","id":2,"result":{}}]` + "\n" +
+		`{"jsonrpc":"2.0","id":3,"method":"` + strings.Repeat("m", 100_000) + "\"}\n"
+	var refused strings.Builder
+	got, err := io.ReadAll(&messages{in: bufio.NewReader(strings.NewReader(in)), out: &refused})
+	require.NoError(t, err)
+	require.Equal(t, in, string(got))
+	require.Empty(t, refused.String())
+}
+
 type writeCloser struct{ io.Writer }
 
 func (writeCloser) Close() error { return nil }
@@ -326,6 +435,8 @@ func TestHTTPDoor(t *testing.T) {
 		return res.StatusCode
 	}
 	require.Equal(t, http.StatusOK, send(func(*http.Request) {}))
+	require.Equal(t, http.StatusOK, send(func(r *http.Request) { r.Header.Set("Authorization", "bearer token") }))
+	require.Equal(t, http.StatusUnauthorized, send(func(r *http.Request) { r.Header.Set("Authorization", "Basic token") }))
 	require.Equal(t, http.StatusUnauthorized, send(func(r *http.Request) { r.Header.Del("Authorization") }))
 	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Host = "evil.example" }), "a name that was rebound to this machine")
 	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }))

@@ -1,14 +1,20 @@
 package mcpserver
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ctxpage/ctxpage/internal/jsontext"
 )
 
 // drainFor bounds how long the end of the input is held back for calls that have no answer yet.
@@ -20,7 +26,8 @@ const listens = "subscriptions/listen"
 // ServeStdio serves one client over in and out until in ends or ctx does. Every call that was read gets its answer first,
 // also when the input ends at once, as it does in a pipe.
 func ServeStdio(ctx context.Context, s *mcp.Server, in io.ReadCloser, out io.WriteCloser) error {
-	err := s.Run(ctx, draining{&mcp.IOTransport{Reader: in, Writer: out}})
+	to := &wholeLines{WriteCloser: out}
+	err := s.Run(ctx, draining{&mcp.IOTransport{Reader: &messages{in: bufio.NewReader(in), Closer: in, out: to}, Writer: to}})
 	if errors.Is(err, io.EOF) || errors.Is(err, mcp.ErrConnectionClosed) {
 		return nil
 	}
@@ -92,5 +99,132 @@ func (c *drainConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 		default:
 		}
 	}
+	return err
+}
+
+// wholeLines writes one line at a time: answers come from the session and from messages.
+type wholeLines struct {
+	io.WriteCloser
+	mu sync.Mutex
+}
+
+func (w *wholeLines) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.WriteCloser.Write(p)
+}
+
+// messages passes on the lines of a client that are messages, and answers the others itself: the
+// session would end at the first of them, and with it the calls under way.
+type messages struct {
+	io.Closer
+	in   *bufio.Reader
+	out  io.Writer
+	left []byte // of the line that is being passed on
+}
+
+// Read is what the session reads.
+func (m *messages) Read(p []byte) (int, error) {
+	for len(m.left) == 0 {
+		line, err := m.line()
+		if err != nil {
+			return 0, err
+		}
+		if len(line) == 0 {
+			continue
+		}
+		if no := problem(line); no != nil {
+			if err := m.refuse(line, no); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		m.left = append(line, '\n')
+	}
+	n := copy(p, m.left)
+	m.left = m.left[n:]
+	return n, nil
+}
+
+// line reads a line, without the white space around it. Of one that is too long it keeps so much
+// that problem sees it.
+func (m *messages) line() ([]byte, error) {
+	var line []byte
+	for {
+		part, err := m.in.ReadSlice('\n')
+		line = append(line, part[:min(len(part), maxBody+2-len(line))]...)
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if len(line) == 0 && err != nil {
+			return nil, err
+		}
+		return bytes.TrimSpace(line), nil // the input may have ended in it: then the next call says so
+	}
+}
+
+// refusal is the error of JSON-RPC for a line that is no message.
+type refusal struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// The codes of JSON-RPC.
+const (
+	codeParse   = -32700
+	codeInvalid = -32600
+)
+
+// problem says why a line is no message; nil: it is one, or a batch of them.
+func problem(line []byte) *refusal {
+	switch {
+	case len(line) > maxBody:
+		return &refusal{codeInvalid, fmt.Sprintf("the message has more than %d bytes", maxBody)}
+	case !json.Valid(line):
+		return &refusal{codeParse, "expected one message of JSON in each line"}
+	}
+	if err := unambiguous(line); err != nil {
+		return &refusal{codeParse, err.Error()}
+	}
+	all := []json.RawMessage{line}
+	if line[0] == '[' {
+		all = nil // the decoder would write into line
+		if err := json.Unmarshal(line, &all); err != nil || len(all) == 0 {
+			return &refusal{codeInvalid, "expected messages in a batch"}
+		}
+	}
+	for _, one := range all {
+		if _, err := jsonrpc.DecodeMessage(one); err != nil {
+			return &refusal{codeInvalid, err.Error()}
+		}
+	}
+	return nil
+}
+
+// unambiguous refuses a message that programs read in different ways: with a text that is not
+// Unicode, or with an object that has a field twice.
+func unambiguous(message []byte) error {
+	if err := jsontext.Unicode(message); err != nil {
+		return err
+	}
+	return jsontext.Fields(message, nil)
+}
+
+// refuse answers a line, under its id if it has one.
+func (m *messages) refuse(line []byte, no *refusal) error {
+	var of struct {
+		ID any `json:"id"`
+	}
+	_ = json.Unmarshal(line, &of) // without an id the answer has null, as JSON-RPC says
+	switch of.ID.(type) {
+	case string, float64:
+	default:
+		of.ID = nil
+	}
+	b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": of.ID, "error": no})
+	if err != nil {
+		return err
+	}
+	_, err = m.out.Write(append(b, '\n'))
 	return err
 }

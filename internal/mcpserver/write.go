@@ -57,7 +57,7 @@ func (s *server) put(ctx context.Context, req *mcp.CallToolRequest, in putIn) (*
 		if arts[i], err = w.artefact(); err != nil {
 			return nil, writeOut{}, fmt.Errorf("writes[%d]: %w", i, err)
 		}
-		fmt.Fprintf(&ask, "\n%s:\n%s\n", render.Escape(w.ID), render.Escape(w.Text))
+		fmt.Fprintf(&ask, "\n%s:\n%s\n", render.Escape(w.title()), render.Escape(w.Text))
 	}
 	return s.commit(ctx, req, in.Trace, in.Batch, ask.String(), func(tx *ctxpage.Txn) error {
 		for i := range arts {
@@ -67,6 +67,21 @@ func (s *server) put(ctx context.Context, req *mcp.CallToolRequest, in putIn) (*
 		}
 		return nil
 	})
+}
+
+// title is what the person sees above the text: whatever makes it more or less than a lasting fact.
+func (w *writeIn) title() string {
+	title := w.ID
+	if w.Kind != "" {
+		title += ", kind " + w.Kind
+	}
+	if w.ExpiresAt != "" {
+		title += ", until " + w.ExpiresAt
+	}
+	if len(w.DerivedFrom) > 0 {
+		title += ", from " + strings.Join(w.DerivedFrom, ", ")
+	}
+	return title
 }
 
 func (w *writeIn) artefact() (a ctxpage.Artefact, err error) {

@@ -57,18 +57,18 @@ func (s *Set) Reserve(n int) {
 	if n <= cap(s.nums) {
 		return
 	}
-	s.nums, s.scale = roomy(s.nums, n), roomy(s.scale, n)
-	s.signs, s.great = roomy(s.signs, n*s.words), roomy(s.great, n*s.words)
-	s.small = roomy(s.small, n*s.dims)
+	s.nums, s.scale = withCapacity(s.nums, n), withCapacity(s.scale, n)
+	s.signs, s.great = withCapacity(s.signs, n*s.words), withCapacity(s.great, n*s.words)
+	s.small = withCapacity(s.small, n*s.dims)
 	if wide {
-		s.lanes = roomy(s.lanes, (n+block-1)/block*block*8*s.words)
+		s.lanes = withCapacity(s.lanes, (n+block-1)/block*block*8*s.words)
 	}
 }
 
-// roomy copies a slice to one with room for n. Memory that is new from the system is not touched
+// withCapacity copies a slice to one of capacity n. Memory that is new from the system is not touched
 // before it is used. slices.Grow fills it with zeros, which was half the time of reading a million
 // vectors.
-func roomy[T any](old []T, n int) []T { return append(make([]T, 0, n), old...) }
+func withCapacity[T any](old []T, n int) []T { return append(make([]T, 0, n), old...) }
 
 // Join adds the vectors of a set of the same length. Their numbers are new to this one.
 func (s *Set) Join(from *Set) {

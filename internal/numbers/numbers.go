@@ -2,12 +2,13 @@
 // them, so that a million rows are read in milliseconds, and in few bytes,
 // because numbers of one column are much alike.
 //
-// A block is one column of some rows, in the smaller of two forms:
+// A block is one column of some rows, in the smallest of three forms:
 //
 //	plain   the least number, then what each is above it
 //	steps   the first number and the least step, then what each step is above it
+//	runs    how many numbers are equal, and how much they are above those before, again and again
 //
-// In both each number takes the same 0, 1, 2, 4 or 8 bytes, which the first
+// In the first two each number takes the same 0, 1, 2, 4 or 8 bytes, which the first
 // byte of the block says. Numbers wrap around, so signed ones go as they are.
 package numbers
 
@@ -21,8 +22,11 @@ import (
 // it is read into, stay in the processor's cache.
 const Rows = 1024
 
-// steps in the first byte of a block says which form it has.
-const steps = 0x80
+// The first byte of a block says which form it has: steps beside the width, or runs alone.
+const (
+	steps = 0x80
+	runs  = 0xC0
+)
 
 // width returns the bytes that a number takes.
 func width(v uint64) int {
@@ -44,7 +48,7 @@ func Append(b []byte, v []uint64) []byte {
 	if len(v) == 0 {
 		return b
 	}
-	least, most := v[0], v[0]
+	least, most, differ := v[0], v[0], 1
 	var step [2]int64 // the least and the greatest
 	for i, x := range v {
 		least, most = min(least, x), max(most, x)
@@ -52,12 +56,18 @@ func Append(b []byte, v []uint64) []byte {
 			continue
 		}
 		s := int64(x - v[i-1])
+		if s != 0 {
+			differ++
+		}
 		if i == 1 {
 			step = [2]int64{s, s}
 		}
 		step = [2]int64{min(step[0], s), max(step[1], s)}
 	}
 	plain, rising := width(most-least), width(uint64(step[1])-uint64(step[0]))
+	if size := min(9+plain*len(v), 17+rising*(len(v)-1)); 1+differ*mostRun < size { // it cannot be larger
+		return appendRuns(b, v)
+	}
 	if rising < plain {
 		b = append(b, byte(rising)|steps)
 		b = binary.LittleEndian.AppendUint64(b, v[0])
@@ -73,6 +83,43 @@ func Append(b []byte, v []uint64) []byte {
 		b = put(b, x-least, plain)
 	}
 	return b
+}
+
+// mostRun is the most bytes of a run.
+const mostRun = 2 + binary.MaxVarintLen64
+
+// appendRuns appends a block in the form of runs.
+func appendRuns(b []byte, v []uint64) []byte {
+	b = append(b, runs)
+	last := uint64(0)
+	for len(v) > 0 {
+		n := 1
+		for n < len(v) && v[n] == v[0] {
+			n++
+		}
+		b = binary.AppendUvarint(b, uint64(n))
+		b = binary.AppendVarint(b, int64(v[0]-last))
+		last, v = v[0], v[n:]
+	}
+	return b
+}
+
+// readRuns reads the runs of len(v) numbers.
+func readRuns(b []byte, v []uint64) (rest []byte, ok bool) {
+	last := uint64(0)
+	for len(v) > 0 {
+		n, k := binary.Uvarint(b)
+		step, j := binary.Varint(b[max(k, 0):])
+		if k <= 0 || j <= 0 || n == 0 || n > uint64(len(v)) {
+			return nil, false
+		}
+		last += uint64(step)
+		for i := range v[:n] {
+			v[i] = last
+		}
+		b, v = b[k+j:], v[n:]
+	}
+	return b, true
 }
 
 func put(b []byte, v uint64, width int) []byte {
@@ -94,6 +141,9 @@ func put(b []byte, v uint64, width int) []byte {
 func Read(b []byte, v []uint64) (rest []byte, ok bool) {
 	if len(v) == 0 {
 		return b, true
+	}
+	if len(b) > 0 && b[0] == runs {
+		return readRuns(b[1:], v)
 	}
 	head := 9
 	if len(b) > 0 && b[0]&steps != 0 {

@@ -18,6 +18,9 @@ func TestBlocks(t *testing.T) {
 		for i := range want {
 			want[i] += least + step*uint64(i)
 		}
+		for i, run := 0, rapid.IntRange(1, 3*numbers.Rows).Draw(t, "run"); i < len(want); i++ {
+			want[i] = want[i-i%run]
+		}
 		b := numbers.AppendAll(nil, len(want), func(i int) uint64 { return want[i] })
 		have := make([]uint64, len(want))
 		var buf numbers.Buffer
@@ -36,6 +39,42 @@ func TestBlocks(t *testing.T) {
 func TestBlocksAreSmall(t *testing.T) {
 	b := numbers.AppendAll(nil, numbers.Rows, func(i int) uint64 { return math.MaxUint64 - 5 + uint64(i) })
 	require.Len(t, b, 17)
+}
+
+// TestRunsAreSmall: the commits and times of pages that were stored 500 at a time take a few bytes a block.
+func TestRunsAreSmall(t *testing.T) {
+	b := numbers.AppendAll(nil, numbers.Rows, func(i int) uint64 { return 1<<50 + uint64(i/500)*40_000 })
+	require.Less(t, len(b), 30)
+}
+
+// TestSparse: what is read is what was written, also zeros; what was cut, or has bits behind its end, is refused.
+func TestSparse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.SampledFrom([]uint32{0, 1, 200, 1 << 17, math.MaxUint32}).Draw(t, "most")
+		want := rapid.SliceOfN(rapid.OneOf(rapid.Just(uint32(0)), rapid.Uint32Range(0, most)), 0, 300).Draw(t, "numbers")
+		b := numbers.AppendSparse(nil, want)
+		have := make([]uint32, len(want))
+		require.True(t, numbers.ReadSparse(b, have))
+		require.Equal(t, want, have)
+		for cut := range b {
+			require.False(t, numbers.ReadSparse(b[:cut], make([]uint32, len(want))), cut)
+		}
+		require.False(t, numbers.ReadSparse(append(b, 0), make([]uint32, len(want))))
+	})
+	require.False(t, numbers.ReadSparse([]byte{0x80, 1, 1}, make([]uint32, 7)), "a bit behind the last number")
+	require.False(t, numbers.ReadSparse([]byte{1, 33, 1, 1, 1, 1, 1}, make([]uint32, 1)), "a width of 33")
+}
+
+// TestReadRefusesRuns: runs are of the numbers of their block and have some.
+func TestReadRefusesRuns(t *testing.T) {
+	for _, b := range [][]byte{{0xc0}, {0xc0, 4}, {0xc0, 0, 2}, {0xc0, 5, 2}, {0xc0, 3, 2, 2, 2}} {
+		_, ok := numbers.Read(b, make([]uint64, 4))
+		require.False(t, ok, "%x", b)
+	}
+	v := make([]uint64, 4)
+	_, ok := numbers.Read([]byte{0xc0, 3, 2, 1, 1}, v)
+	require.True(t, ok, "the control")
+	require.Equal(t, []uint64{1, 1, 1, 0}, v)
 }
 
 // TestReadRefusesWidths: no block has another width.

@@ -146,22 +146,22 @@ func (g *guest) become(r *role) error {
 	return nil
 }
 
-// do asks the store that the guest is. A call that ends because the guest became the owner is made
-// again.
+// do calls the current store of the guest. It retries a call that ended because the guest became the
+// owner.
 func do[A any](g *guest, call func(store.Store) (A, error)) (A, error) {
 	for {
 		r := g.is.Load()
 		a, err := call(r.st)
-		if again, _ := g.moved(r, err); again {
+		if retry, _ := g.moved(r, err); retry {
 			continue
 		}
 		return a, g.explained(err)
 	}
 }
 
-// moved tells of a call that the guest became the owner meanwhile; sent: the owner before may have
-// made it.
-func (g *guest) moved(r *role, err error) (again, sent bool) {
+// moved reports whether a call failed because the guest became the owner meanwhile, so that the
+// caller must retry. sent: the previous owner may have carried it out.
+func (g *guest) moved(r *role, err error) (retry, sent bool) {
 	var taken *remote.TakenError
 	if errors.As(err, &taken) {
 		return true, taken.Sent
@@ -194,7 +194,7 @@ func (g *guest) Hold(ctx context.Context, at store.Moment) (store.Ticket, error)
 			g.mu.Unlock()
 			return own, nil
 		}
-		if again, _ := g.moved(r, err); err != nil && !again {
+		if retry, _ := g.moved(r, err); err != nil && !retry {
 			delete(g.holds, own)
 			g.mu.Unlock()
 			return 0, g.explained(err)
@@ -224,7 +224,7 @@ func (g *guest) Close() error {
 	g.mu.Lock()
 	if g.closed {
 		g.mu.Unlock()
-		return store.ErrClosed
+		return nil
 	}
 	g.closed = true
 	g.mu.Unlock()
@@ -237,8 +237,8 @@ func (g *guest) Close() error {
 func (g *guest) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
 	r := g.is.Load()
 	err := r.st.Append(ctx, leaves, d)
-	again, sent := g.moved(r, err)
-	if !again {
+	retry, sent := g.moved(r, err)
+	if !retry {
 		return g.explained(err)
 	}
 	st := g.is.Load().st
@@ -255,9 +255,9 @@ func (g *guest) Append(ctx context.Context, leaves []*manifest.Record, d store.D
 func (g *guest) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
 	r := g.is.Load()
 	rep, err := r.st.Maintain(ctx, job, p)
-	again, sent := g.moved(r, err)
+	retry, sent := g.moved(r, err)
 	switch {
-	case !again:
+	case !retry:
 		return rep, g.explained(err)
 	case sent && (job.Kind == store.JobGC || job.Kind == store.JobBackup):
 		return rep, fmt.Errorf("%w: the process that did it ended", store.ErrOutcomeUnknown)

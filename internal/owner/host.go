@@ -9,7 +9,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/remote"
-	"github.com/ctxpage/ctxpage/store"
 )
 
 // Host is a store of files that it serves to other processes. What this process asks of it, it asks
@@ -75,8 +74,7 @@ func bind(path string) (net.Listener, error) {
 
 // Close lets clients wait, closes the files, and then lets go of the socket and of the lock:
 // whoever takes the lock finds no socket, or makes it anew.
-func (h *Host) Close() error {
-	err := store.ErrClosed
+func (h *Host) Close() (err error) {
 	h.once.Do(func() {
 		if h.server.Drain() > 0 {
 			h.lock.Wanted() // one of them is the next owner

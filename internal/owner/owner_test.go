@@ -7,8 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -98,6 +100,41 @@ func TestOwnershipGoesOn(t *testing.T) {
 	require.NoError(t, err, "the lock file stays")
 }
 
+// The files of an owner are removed, and another process makes a database at the path. When the first
+// owner ends, it leaves the files and the socket of the other one alone.
+func TestOwnerOfRemovedFiles(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	first := open(t, path, Options{})
+	put(t, first, "old")
+	names, err := filepath.Glob(path + "*")
+	require.NoError(t, err)
+	for _, name := range names {
+		require.NoError(t, os.RemoveAll(name))
+	}
+	second := open(t, path, Options{})
+	require.True(t, owns(second))
+	put(t, second, "new")
+	_, err = second.Maintain(ctx, store.Job{Kind: store.JobCheckpoint}, nil) // also archives the audit
+	require.NoError(t, err)
+
+	_, err = first.Maintain(ctx, store.Job{Kind: store.JobCheckpoint}, nil)
+	require.ErrorIs(t, err, store.ErrCorrupt)
+	require.ErrorContains(t, err, "replaced or removed")
+	require.Error(t, first.Close())
+	third := open(t, path, Options{})
+	require.False(t, owns(third), "the socket of the second owner is still there")
+	has(t, third, "new")
+	require.NoError(t, third.Close())
+	require.NoError(t, second.Close())
+
+	again := open(t, path, Options{})
+	has(t, again, "new")
+	_, err = again.Audit().Verify(ctx, nil, nil)
+	require.NoError(t, err)
+	require.NoError(t, again.Close())
+}
+
 // A client that does nothing takes over all the same, and a hold that it has goes on.
 func TestIdleClientTakesOver(t *testing.T) {
 	t.Parallel()
@@ -111,22 +148,47 @@ func TestIdleClientTakesOver(t *testing.T) {
 	has(t, second, "a")
 	second.Release(ticket)
 	require.NoError(t, second.Close())
-	require.ErrorIs(t, second.Close(), store.ErrClosed)
+	require.NoError(t, second.Close(), "closed twice")
 }
 
 // handOverTime is what a clean end may take until the next owner answers, and slack is how often that, at most, on a machine
-// that is busy with other tests.
+// that is busy with other tests. What the machine itself held up is not counted.
 const (
 	handOverTime  = 100 * time.Millisecond
 	handOverSlack = 15 // below a lease and a silent server, which a hand-over must not wait for
+	handOverSyncs = 20 // more than an end and a beginning make; each may take as long as one of the control
 )
+
+// syncTime is the control: how long a sync of a small file takes beside a database.
+func syncTime(t *testing.T, path string) time.Duration {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(filepath.Dir(path), "control"), os.O_CREATE|os.O_WRONLY, 0o600)
+	require.NoError(t, err)
+	defer f.Close()
+	begun := time.Now()
+	_, err = f.Write(make([]byte, 4096))
+	require.NoError(t, err)
+	require.NoError(t, f.Sync())
+	return time.Since(begun)
+}
+
+// requireQuick judges the median of some hand-overs.
+func requireQuick(t *testing.T, took, syncs []time.Duration) {
+	t.Helper()
+	slices.Sort(took)
+	slices.Sort(syncs)
+	half, sync := took[len(took)/2], syncs[len(syncs)/2]
+	t.Logf("median %s, longest %s; a sync takes %s", half, took[len(took)-1], sync)
+	require.LessOrEqual(t, half, handOverSlack*handOverTime+handOverSyncs*sync)
+}
 
 // An owner that closes hands over at once: the median time from its Close to an answered commit of the next owner.
 func TestHandOverIsQuick(t *testing.T) {
 	path := dbtest.Path(t)
 	st := open(t, path, Options{})
 	put(t, st, "first")
-	var took []time.Duration
+	stalls := dbtest.WatchStalls(t)
+	var took, syncs []time.Duration
 	for i := range 30 {
 		next := open(t, path, Options{})
 		has(t, next, "first")
@@ -134,13 +196,11 @@ func TestHandOverIsQuick(t *testing.T) {
 		begun := time.Now()
 		require.NoError(t, st.Close())
 		put(t, next, fmt.Sprint("page-", i))
-		took = append(took, time.Since(begun))
+		took, syncs = append(took, stalls.Since(begun)), append(syncs, syncTime(t, path))
 		require.True(t, owns(next))
 		st = next
 	}
-	slices.Sort(took)
-	t.Logf("hand-over: median %s, longest %s", took[len(took)/2], took[len(took)-1])
-	require.LessOrEqual(t, took[len(took)/2], handOverSlack*handOverTime)
+	requireQuick(t, took, syncs)
 }
 
 // What a writer sees of an owner that closes with a log to be put into the file: the longest of its commits. A checkpoint
@@ -149,7 +209,8 @@ func TestHandOverBesideWriters(t *testing.T) {
 	path := dbtest.Path(t)
 	st := open(t, path, Options{})
 	put(t, st, "first")
-	var took []time.Duration
+	stalls := dbtest.WatchStalls(t)
+	var took, syncs []time.Duration
 	for i := range 12 {
 		next := open(t, path, Options{})
 		for n := range 60 {
@@ -163,7 +224,7 @@ func TestHandOverBesideWriters(t *testing.T) {
 			}
 			begun := time.Now()
 			put(t, next, fmt.Sprint("beside-", i, "-", n))
-			longest = max(longest, time.Since(begun))
+			longest = max(longest, stalls.Since(begun))
 			select {
 			case err := <-closed:
 				require.NoError(t, err)
@@ -171,12 +232,10 @@ func TestHandOverBesideWriters(t *testing.T) {
 			default:
 			}
 		}
-		took = append(took, longest)
+		took, syncs = append(took, longest), append(syncs, syncTime(t, path))
 		st = next
 	}
-	slices.Sort(took)
-	t.Logf("the longest commit across a hand-over: median %s, longest %s", took[len(took)/2], took[len(took)-1])
-	require.LessOrEqual(t, took[len(took)/2], handOverSlack*handOverTime)
+	requireQuick(t, took, syncs)
 }
 
 // Exclusive keeps the files to one process, and says who has them; nothing is served then.
@@ -426,4 +485,59 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, os.Getpid(), is.PID)
 	require.Empty(t, is.State)
 	require.NoError(t, st.Close())
+}
+
+// However often the owner changes, the next one reads a short log: who had to redo what the owner before left makes a
+// checkpoint and begins a new segment. The control: owners that find nothing to redo keep all in one segment, which may be
+// long, because nobody waits for what a clean end left.
+func TestLogOfManyOwnersIsShort(t *testing.T) {
+	t.Parallel()
+	const rounds, puts = 14, 100
+	text := strings.Repeat("zebra ", 500)
+	for name, wanted := range map[string]bool{"wanted": true, "control": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				path := dbtest.MemoryPath(t)
+				for n := range rounds {
+					files := filestore.Options{Path: path}
+					lock, err := filestore.TakeLock(files)
+					require.NoError(t, err)
+					files.Lock = lock
+					st, err := filestore.Open(files)
+					require.NoError(t, err)
+					if n > 0 && wanted {
+						time.Sleep(time.Second) // of the bubble: less than makes one due by its age
+						synctest.Wait()
+						s, err := st.Stat(ctx)
+						require.NoError(t, err)
+						require.Equal(t, s.LSN, s.Applied, "it writes what it had to redo into the file")
+					}
+					for i := range puts {
+						_, err := st.Commit(ctx, fact(fmt.Sprintf("page-%d-%d", n, i), text))
+						require.NoError(t, err)
+					}
+					if wanted {
+						lock.Wanted()
+					}
+					require.NoError(t, st.Close())
+					require.NoError(t, lock.Release())
+				}
+				var log int64
+				parts, err := os.ReadDir(path + "-wal")
+				require.NoError(t, err)
+				for _, p := range parts {
+					fi, err := p.Info()
+					require.NoError(t, err)
+					log += fi.Size()
+				}
+				const written = rounds * puts * 3000
+				if wanted {
+					require.Less(t, log, int64(written/2))
+				} else {
+					require.Greater(t, log, int64(written))
+				}
+			})
+		})
+	}
 }

@@ -11,6 +11,8 @@ var Engine struct {
 	Numbers func(e any) (arts, pages, groups, scopes uint64)
 	// Gone makes the catalogue say that a page is gone, against its rows. undo takes it back.
 	Gone func(e any, num uint64) (undo func())
+	// Outcomes is how many outcomes the rows have, by an engine.RowCounts.
+	Outcomes func(counts any) int
 	// Detach gives an engine that has no log rows to read. They are an engine.Rows.
 	Detach func(e, rows any)
 	// WriteOverlay writes into rows what a checkpoint would write. They are an engine.Writer.

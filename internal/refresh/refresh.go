@@ -264,16 +264,25 @@ func (r *run) take(ctx context.Context, fresh []store.Artefact) error {
 
 // lost finds artefacts whose file a directory no longer has, and deletes them with Rules.Delete.
 func (r *run) lost(ctx context.Context, d folder.Recorded, w *folder.Walker, taken map[string]bool) error {
-	var drop []string
+	var drop, left []string
 	for _, id := range slices.Sorted(maps.Keys(r.have)) {
 		rel, ok := d.Holds(id, r.have[id])
-		switch {
-		case !ok || taken[rel] || w.Unknown(rel) || r.far[id]:
+		if !ok || taken[rel] || w.Unknown(rel) || r.far[id] {
 			continue
+		}
+		drop, left = append(drop, id), append(left, rel)
+	}
+	back, err := r.backAgain(ctx, d, left)
+	if err != nil {
+		return err
+	}
+	for i := len(drop) - 1; i >= 0; i-- {
+		switch id := drop[i]; {
+		case back[left[i]]:
+			drop = slices.Delete(drop, i, i+1)
 		case !r.gone[id]:
 			r.out.NotTaken = append(r.out.NotTaken, id)
 		}
-		drop = append(drop, id)
 	}
 	if !r.Rules.Delete {
 		return nil
@@ -287,4 +296,30 @@ func (r *run) lost(ctx context.Context, d folder.Recorded, w *folder.Walker, tak
 		r.out.Deleted = append(r.out.Deleted, part...)
 	}
 	return nil
+}
+
+// backAgain looks a second time at a directory from which files are to be deleted. An editor that saves a file may move it away,
+// or empty it, for a moment.
+func (r *run) backAgain(ctx context.Context, d folder.Recorded, left []string) (back map[string]bool, err error) {
+	if !r.Rules.Delete || len(left) == 0 {
+		return nil, nil
+	}
+	if err := r.View.Files.Settle(ctx); err != nil {
+		return nil, err
+	}
+	w := &folder.Walker{Dir: d.Dir, MaxSize: d.MaxSize, Except: []string{r.File}}
+	err = w.Walk(ctx)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	back = map[string]bool{}
+	for _, f := range w.Files {
+		back[f.Rel] = true
+	}
+	for _, rel := range left {
+		if err != nil || w.Unknown(rel) {
+			back[rel] = true
+		}
+	}
+	return back, nil
 }

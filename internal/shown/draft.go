@@ -53,8 +53,8 @@ var shownFields = codec.Record[shownDraft]{Name: "a page of a draft", Fields: []
 }}
 
 func readDrafts(raw []byte) (row draftsRow, err error) {
-	old, err := draftsFields.ReadRow(raw, draftsVersion, &row)
-	if old {
+	legacy, err := draftsFields.ReadRow(raw, draftsVersion, &row)
+	if legacy {
 		err = codec.Unpack(raw, &row)
 	}
 	return row, err

@@ -4,6 +4,7 @@
 package shown
 
 import (
+	"cmp"
 	"encoding/hex"
 	"slices"
 	"strings"
@@ -25,6 +26,8 @@ type Page struct {
 	Page  int // counted from 1
 	Form  manifest.Form
 	Stale bool
+	// Steady says that the next contexts have it in the same place: a hint for cache marks.
+	Steady bool
 }
 
 // Pages appends the pages of a context, turns of several pages put together.
@@ -58,7 +61,7 @@ func (p *Page) Render(session string) render.Page {
 			out.ToolCalls = append(out.ToolCalls, render.ToolCall{ID: c.ID, Type: c.Type, Name: c.Name, Arguments: c.Arguments})
 		}
 	}
-	out.Stable = out.Stable || h.Pinned
+	out.Stable = out.Stable || h.Pinned || p.Steady
 	return out
 }
 
@@ -77,9 +80,9 @@ func IsTurn(h *store.Head, session string) bool {
 	return session != "" && h.Group == session && h.Kind == store.KindMessage && (h.Role == "" || slices.Contains(store.Roles, h.Role))
 }
 
-// Stub is what stands for a turn whose title is known.
-func Stub(h *store.Head, title string) string {
-	return session.StubText(store.Ref{Scope: h.Scope, ID: h.ID}.String(), hex.EncodeToString(h.Rows[0].Digest[:6]), talk.SumTokens(h.Rows), title)
+// Stub is what stands for a turn; text is that of its first page.
+func Stub(h *store.Head, text string) string {
+	return session.StubText(store.Ref{Scope: h.Scope, ID: h.ID}.String(), hex.EncodeToString(h.Rows[0].Digest[:6]), talk.SumTokens(h.Rows), text)
 }
 
 // Cut is a page cut to ranges. The lines of directives stand for themselves: a mark at a gap would only make one ask
@@ -100,10 +103,24 @@ type merger struct {
 	pages []render.Page
 	last  *store.Head
 	page  int
+	seq   int64 // of the newest turn so far
+}
+
+// inOrder reports whether the place of a turn in a context says how it is shown: a turn that comes after a newer one is a
+// quotation. Calls and results have their place by each other, and what a host has pinned or verified comes first.
+func inOrder(h *store.Head) bool {
+	return h.Version > 0 && !talk.UsesTools(h) && !h.Pinned && h.Provenance != store.HumanVerified
 }
 
 func (m *merger) add(s *Page, session string) {
 	h, p := s.Head, s.Render(session)
+	if IsTurn(h, session) && inOrder(h) {
+		if h.Seq < m.seq {
+			p.Name, p.Role = cmp.Or(p.Name, p.Role), "" // a quotation: as a message it would seem to be said just now
+		} else {
+			m.seq = h.Seq
+		}
+	}
 	whole := s.Form == manifest.FormFull
 	if n := len(m.pages); n > 0 && whole && p.Role != "" && p.Role != render.RoleSystem && m.last != nil && m.last.ID == h.ID && m.last.Scope == h.Scope && s.Page == m.page+1 {
 		m.pages[n-1].Text += p.Text

@@ -10,7 +10,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/cut"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
-	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -104,7 +103,7 @@ func textOf(l *store.Loaded, p *manifest.Page, forms map[uint64]store.Loaded) (t
 		}
 		return Cut(l.Head.Kind, l.Head.ID, l.Text, p.Ranges), "", nil
 	case manifest.FormStub:
-		return Stub(l.Head, session.Title(l.Text)), "", nil
+		return Stub(l.Head, l.Text), "", nil
 	case manifest.FormSummary:
 		f := forms[p.Via]
 		if f.Err != nil {

@@ -156,16 +156,16 @@ func SumTokens(rows []store.PageRow) (n int) {
 	return n
 }
 
-// stub gives the text that stands for a turn, from its title.
-func (c *Conversation) stub(id string, digest [32]byte, tokens int) func(title string) string {
+// stub gives the text that stands for a turn, from that of its first page.
+func (c *Conversation) stub(id string, digest [32]byte, tokens int) func(text string) string {
 	ref := store.Ref{Scope: c.Scope, ID: id}.String()
-	return func(title string) string {
-		return session.StubText(ref, hex.EncodeToString(digest[:6]), tokens, title)
+	return func(text string) string {
+		return session.StubText(ref, hex.EncodeToString(digest[:6]), tokens, text)
 	}
 }
 
-// measure makes the row of a turn. The title is taken from its first page, as a replay will.
-func measure(counter token.Counter, a *store.Artefact, texts []string, hash uint64, stub func(title string) string) *TurnRow {
+// measure makes the row of a turn. The text has so many tokens; below 0: it must be counted.
+func measure(counter token.Counter, a *store.Artefact, texts []string, tokens int, hash uint64, stub func(text string) string) *TurnRow {
 	count := counter.Count
 	text := strings.Join(texts, "")
 	words := []string{a.Name, text}
@@ -174,8 +174,10 @@ func measure(counter token.Counter, a *store.Artefact, texts []string, hash uint
 		words = append(words, t.Name, t.Arguments)
 		extra += count(t.Name) + count(t.Arguments)
 	}
-	title := session.Title(texts[0])
-	raw := count(text) + extra
+	if tokens < 0 {
+		tokens = count(text)
+	}
+	raw := tokens + extra
 	sizes := session.EstimateSizes(raw)
 	if t := session.Trim(text); t != text {
 		if n := count(t) + extra; n < raw {
@@ -185,21 +187,21 @@ func measure(counter token.Counter, a *store.Artefact, texts []string, hash uint
 	below := cmp.Or(sizes[session.Trimmed], raw)
 	for _, l := range []session.Level{session.Summary, session.Stub} {
 		if l == session.Stub { // exact; not held against a summary that is a guess and may never be made
-			sizes[l] = count(stub(title))
+			sizes[l] = count(stub(texts[0]))
 		}
 		if sizes[l] >= below {
 			sizes[l] = 0
 		}
 	}
 	return &TurnRow{
-		Hash: hash, Counter: counter.Name(), Sizes: sizes, Traits: uint16(session.Inspect(text)), Title: strings.Clone(title), // which may be part of the text
-
+		Hash: hash, Counter: counter.Name(), Sizes: sizes, Traits: uint16(session.Inspect(text)),
 		Hashes: session.TokenSet(words...),
 	}
 }
 
-// FreshBlock is the block that a write will become, but for its numbers.
-func (c *Conversation) FreshBlock(p *store.Put) Block {
+// FreshBlock is the block that a write will become, but for its numbers. What is known of the turn before it is measured is in
+// told. If that is nothing, the put takes the row along (Put.Turn); else it will be stored beside the head.
+func (c *Conversation) FreshBlock(p *store.Put, told *TurnRow) Block {
 	h := &store.Head{Artefact: p.Artefact}
 	texts := make([]string, len(p.Pages))
 	for i, np := range p.Pages {
@@ -208,7 +210,13 @@ func (c *Conversation) FreshBlock(p *store.Put) Block {
 	}
 	b := c.blockOf(h)
 	b.Nums = nil // the commit gives them
-	b.Row = measure(c.counter, &p.Artefact, texts, headHash(h), c.stub(b.ID, b.digest, b.Stored))
+	tokens := -1
+	if len(p.Pages) == 1 && p.Counter == c.counter.Name() { // several pages may have more than their text as a whole
+		tokens = p.Pages[0].Tokens
+	}
+	b.Row = measure(c.counter, &p.Artefact, texts, tokens, headHash(h), c.stub(b.ID, b.digest, b.Stored))
 	b.Row.Content = contentOf(h.Rows)
+	b.Row.takeOver(told)
+	p.Turn = b.Row.inHead(p.Counter)
 	return b
 }

@@ -26,6 +26,7 @@ type Conversation struct {
 	Keys     []store.PageKey
 	Rows     map[string]*TurnRow
 	Blocks   []Block
+	own      Block          // the turn that was stored last and not taken yet; without id: none
 	Staged   int            // of the blocks: how many of the newest no commit has stored yet; they have no page numbers
 	reopened map[string]int // unit that had made a call before a staged turn made it again, -1: none had
 	Units    []unit
@@ -86,7 +87,7 @@ func (c *Conversation) Reset(raw []byte) error {
 // Release lets go of the turns. Reset comes before anything else then.
 func (c *Conversation) Release() {
 	c.Rows, c.Blocks, c.Units, c.Keys, c.at, c.byID, c.open, c.stored = nil, nil, nil, nil, nil, nil, nil, nil
-	c.yielded, c.Unsaved, c.Staged, c.reopened = nil, nil, 0, nil
+	c.yielded, c.Unsaved, c.Staged, c.reopened, c.own = nil, nil, 0, nil, Block{}
 	c.Win, c.Sum, c.Inside, c.Outside = derived[session.State]{}, derived[sums]{}, derived[[]int]{}, outside{}
 	c.touched, c.ranked = nil, ranking{}
 	c.Numbers, c.Alone = slab[uint64]{}, slab[int]{}
@@ -94,9 +95,9 @@ func (c *Conversation) Release() {
 }
 
 // TakeTurn takes the stored row of a turn, TakePlace what has become of it since. A place without a row is of a turn whose
-// row gc took while the place was written.
+// head has the rest (Outdated).
 func (c *Conversation) TakeTurn(id string, raw []byte) error {
-	c.Rows[id] = new(TurnRow)
+	c.Rows[id] = &TurnRow{filed: true}
 	return c.malformed(id, c.Rows[id].decode(raw))
 }
 
@@ -104,7 +105,8 @@ func (c *Conversation) TakeTurn(id string, raw []byte) error {
 func (c *Conversation) TakePlace(id string, raw []byte) error {
 	row := c.Rows[id]
 	if row == nil {
-		return nil
+		row = &TurnRow{bare: true}
+		c.Rows[id] = row
 	}
 	return c.malformed(id, row.decodePlace(raw))
 }
@@ -160,22 +162,37 @@ func (m *Remeasure) Keys() []store.PageKey {
 	return keys
 }
 
-// Outdated says whether the row of a turn must be made again: there is none, or it is of another content or counter.
+// Outdated says whether the row of a turn must be made again: there is none, in the head neither, or it is of another content
+// or counter. Where both are good the row holds: it has what the host told of the turn.
 func (c *Conversation) Outdated(h *store.Head) (m Remeasure, yes bool) {
 	row := c.Rows[h.ID]
-	return Remeasure{h, row}, row == nil || row.Hash != headHash(h) || row.Counter != c.counter.Name()
+	if row != nil && !row.bare && row.Hash == headHash(h) && row.Counter == c.counter.Name() {
+		if !row.filed && len(h.Turn) == 0 { // the head of an earlier version has it
+			c.Unsaved[h.ID] = true
+		}
+		return Remeasure{}, false
+	}
+	if measured := new(TurnRow); measured.ofHead(h) && measured.Counter == c.counter.Name() {
+		c.Rows[h.ID] = measured
+		switch measured.takeOver(row); {
+		case row == nil:
+		case row.bare: // its place was stored with these measures
+			measured.Sizes, measured.Made = row.Sizes, row.Made
+		default: // and this one with others
+			c.Unsaved[h.ID] = true
+		}
+		return Remeasure{}, false
+	}
+	return Remeasure{h, row}, true
 }
 
 // Remake makes the row of a turn: one that was put past the session, or changed, or counted by another counter. Pin, level
 // and signals stay; what was derived from another content does not.
 func (c *Conversation) Remake(m Remeasure, texts []string) {
 	h, old := m.Head, m.old
-	row := measure(c.counter, &h.Artefact, texts, headHash(h), c.stub(h.ID, h.Rows[0].Digest, SumTokens(h.Rows)))
+	row := measure(c.counter, &h.Artefact, texts, -1, headHash(h), c.stub(h.ID, h.Rows[0].Digest, SumTokens(h.Rows)))
 	row.Content = contentOf(h.Rows)
-	if old != nil {
-		row.Pinned, row.Yielded, row.Level, row.Because, row.Signals = old.Pinned, old.Yielded, old.Level, old.Because, old.Signals
-		row.moved, row.placeUnknown = old.moved, old.placeUnknown
-	}
+	row.takeOver(old)
 	c.Rows[h.ID], c.Unsaved[h.ID] = row, true
 }
 
@@ -185,8 +202,28 @@ func (c *Conversation) Remake(m Remeasure, texts []string) {
 func (c *Conversation) Take(keys []store.PageKey, known int, heads []*store.Head) {
 	made := make([]Block, len(heads))
 	for i, h := range heads {
+		made[i] = c.blockOf(h)
+	}
+	c.take(keys, known, made)
+}
+
+// TakeOwn is Take where all that is new is the turn that this process has just committed (Stored): it need not be read back.
+// False: it is not. A later commit, latest says that there is none, may have put another turn in its place.
+func (c *Conversation) TakeOwn(keys []store.PageKey, known int, fresh []store.PageKey, latest bool) bool {
+	b := c.own
+	c.own = Block{}
+	if b.ID == "" || !latest || len(fresh) != 1 || known != len(c.Keys) || known+1 != len(keys) {
+		return false
+	}
+	b.Nums, b.Version = c.Numbers.one(fresh[0].Num), fresh[0].Version
+	c.take(keys, known, []Block{b})
+	return true
+}
+
+// take is Take with the blocks of the heads.
+func (c *Conversation) take(keys []store.PageKey, known int, made []Block) {
+	for i := range made {
 		b := &made[i]
-		*b = c.blockOf(h)
 		b.Row = c.Rows[b.ID]
 		if at, ok := c.at[b.Nums[0]]; ok {
 			b.Judged, b.Verdict = c.Blocks[at].Judged, c.Blocks[at].Verdict
@@ -206,6 +243,22 @@ func (c *Conversation) Take(keys []store.PageKey, known int, heads []*store.Head
 		c.add(b)
 	}
 	c.Keys = keys
+	if known == 0 && len(c.Rows) > len(c.byID) {
+		c.forget()
+	}
+}
+
+// forget lets go of the measures that left with the heads of turns. A row that stayed would pass for stored when a page of the
+// same words is put under its id.
+func (c *Conversation) forget() {
+	for id, r := range c.Rows {
+		if _, is := c.byID[id]; is || r.filed || r.bare {
+			continue
+		}
+		if delete(c.Rows, id); r.moved {
+			c.Rows[id] = r.place()
+		}
+	}
 }
 
 // merge is the blocks of the keys behind the known ones: those just made, and those kept. Later pages of a block have none.

@@ -1,9 +1,9 @@
-// Package talk holds a session in memory: its turns, the rows that are kept of them, and what passes, the watcher and pins
-// have decided about them. It is plain data and what follows from it. Whoever has a store loads the rows and the heads of the
-// members, hands them in, asks, and commits what Writes has collected; the package opens no file, reads no clock, starts no
+// Package talk holds a session in memory: its turns, their rows, and what passes, the watcher and pins have decided about
+// them. It is plain data and the rules that follow from it. The caller loads the rows and the heads of the members from its
+// store, hands them in, asks, and commits what Writes has collected. The package opens no file, reads no clock, starts no
 // goroutine and takes no lock.
 //
-// How a turn stands in the window (Shown), and what moves it:
+// The level at which the window shows a turn (Shown), and what changes it:
 //
 //	          Incoming.Stage            Adopt: page                Adopt: evict
 //	 (new) ─────────────────▶ live ──────────────────▶ stub ──────────────────▶ cold
@@ -12,21 +12,22 @@
 //	                          ▼  │                      │  ▼                      │
 //	                        trimmed ─▶ summary ─────────┘ (the level before) ◀────┘
 //
-//	recalled: read whole wherever it stands; it stays where it is, and the next commit notes when it was read (Reads)
-//	pinned:   shown whole whatever the others say, until the pin gives way to the newest turn (yield) and comes back (repin)
-//	deleted:  its page is no member any more, and Take drops it; its rows are gc's
+//	recalled: read whole at any level; the level does not change, and the next commit records when it was read (Reads)
+//	pinned:   shown whole at any level, until the pin gives way to the newest turn (yield); it comes back later (repin)
+//	found:    a cold turn that a question finds competes for that context (Offer); its level does not change
+//	deleted:  its page is not a member any more, and Take drops the turn; gc removes its rows
 //
-// Nothing is lost on the way: every level is a view, and the text stays where it is stored.
+// Every level is a view: the whole text stays in the store.
 //
-// What holds between all calls:
+// Invariants between calls:
 //
-//   - A call and its results are one unit. They go through the levels together: no provider takes one without the other.
-//   - Blocks stand in the order of the conversation, each names its unit, and each unit names its members.
-//   - A block that is stored has the numbers of its pages; one that is staged has none, and the staged are the newest.
-//   - A row is never changed in place: a change makes a new one (SetRow), so that the old one can be put back (Undo).
-//   - What is derived remembers the revision it was made at, and is made again where that is not the revision now.
+//   - A call and its results are one unit and change levels together, because no provider accepts one without the other.
+//   - Blocks are in the order of the conversation. Each names its unit, and each unit names its members.
+//   - A stored block has the numbers of its pages. A staged block has none, and staged blocks are the newest.
+//   - A row is never changed in place. A change makes a new one (SetRow), so that Undo can put the old one back.
+//   - A derived value has the revision at which it was made. It is made again when that is not the current revision.
 //
-// Two ways were tried and given up. Six counters, one for each derived value, had to be moved on by hand at every change;
-// forgetting one served a stale window. And a turn for which room is made stood in the window under a number that no page has
-// until the commit: it had to be taken out again on every way out, and came in a second time with its real number.
+// Rejected: six counters, one for each derived value, that every change had to increment by hand; forgetting one served a
+// stale window. Also rejected: inserting a new turn under a made-up page number while room is made for it; every return had
+// to remove it, and the commit inserted it a second time under its real number.
 package talk

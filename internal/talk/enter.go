@@ -9,23 +9,22 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Which turns of an offer enter a context. Turns under a pass, a window or a pin are placed by what those decided; the
-// others compete with pages, by score.
+// Which turns of an offer enter a context. Turns under a pass, a window or a pin are placed by what those decided. The
+// others compete with pages, by score, and so do turns that left the window for want of room and that the question found.
 //
-// Order: whole turns before stubs, better before worse, newer before older. Room is given in this order until the budget is
+// Order: whole turns before stubs, better before worse, newer before older. Turns enter in this order until the budget is
 // spent. A turn that is left out is counted under one reason, and the few with the best scores are named, so that the
 // manifest says what the model did not see.
 
-// Enter decides which turns enter: those that stand in the window and may find room, in the order in which they are given it.
-// Of the others it says how many are left out for which reason, and which the question asks for most. It takes the pages of
-// turns that do not compete out of the hits.
+// Enter returns the turns that enter, in that order, the hits without the pages of turns that do not compete, and how many
+// turns are left out for each reason, with those named that match the question best.
 func (o *Offer) Enter(hits []store.Candidate) (in []*TurnIn, rest []store.Candidate, left []store.Excluded) {
 	if len(o.Turns) == 0 {
 		return nil, hits, nil
 	}
 	o.found = map[uint64]*store.Candidate{}
 	for i, c := range hits {
-		t, ok := o.turnOf[c.Key.Num]
+		t, ok := o.placeByPage[c.Key.Num]
 		if !ok {
 			rest = append(rest, c)
 			continue
@@ -35,30 +34,33 @@ func (o *Offer) Enter(hits []store.Candidate) (in []*TurnIn, rest []store.Candid
 			rest = append(rest, c)
 		}
 	}
-	room, out := o.q.Budget, map[string]*store.Excluded{}
-	for _, i := range o.order() {
+	remaining, out := o.q.Budget, map[string]*store.Excluded{}
+	for _, i := range o.entryOrder() {
 		t := &o.Turns[i]
 		if !t.Managed && !t.Newest {
 			continue
 		}
 		reason := o.refuse(t)
-		if reason == "" && !t.Newest && !t.Pinned && room < 0 {
+		if reason == "" && !t.Newest && !t.Pinned && !t.Found && remaining < 0 {
 			reason = o.q.NoRoom
 		}
 		if reason != "" {
 			o.leave(out, t, reason)
 			continue
 		}
-		t.Late = 1 - max(float64(room), 0)/float64(o.q.Budget)
-		room -= Room(t.Size, o.q.Budget)
+		t.Late = 1 - max(float64(remaining), 0)/float64(o.q.Budget)
+		remaining -= OfferedSize(t.Size, o.q.Budget)
 		in = append(in, t)
 	}
-	for of, n := range o.More { // some of each were named
-		if n > 0 && len(o.q.Kinds) > 0 && !slices.Contains(o.q.Kinds, of.Kind) {
-			out[store.ReasonKind].Count += n
-		} else if n > 0 {
-			out[of.Why].Count += n
+	for of, n := range o.More {
+		if n == 0 {
+			continue
 		}
+		reason := of.Why
+		if len(o.q.Kinds) > 0 && !slices.Contains(o.q.Kinds, of.Kind) {
+			reason = store.ReasonKind
+		}
+		leftFor(out, reason).Count += n
 	}
 	for _, reason := range slices.Sorted(maps.Keys(out)) {
 		left = append(left, *out[reason])
@@ -66,10 +68,10 @@ func (o *Offer) Enter(hits []store.Candidate) (in []*TurnIn, rest []store.Candid
 	return in, rest, left
 }
 
-// Complete adds to hits that compete the calls and results they go with, which the question may not have found: they are
-// worth what the one is worth that was.
+// Complete adds to the competing hits the calls and results of the same units, which the question may not have found. They
+// get the score of the hit.
 func (o *Offer) Complete(hits []store.Candidate) []store.Candidate {
-	if len(o.turnOf) == 0 { // no session: nothing to look up for each of the hits
+	if len(o.placeByPage) == 0 { // no session: nothing to look up for each of the hits
 		return hits
 	}
 	units := map[int]*store.Candidate{} // the best of each
@@ -77,7 +79,7 @@ func (o *Offer) Complete(hits []store.Candidate) []store.Candidate {
 	for i := range hits {
 		c := &hits[i]
 		there[c.Key.Num] = true
-		if t, ok := o.turnOf[c.Key.Num]; ok && o.Turns[t].Tool != nil {
+		if t, ok := o.placeByPage[c.Key.Num]; ok && o.Turns[t].Tool != nil {
 			if best := units[o.Turns[t].Unit]; best == nil || best.Lexical.Score < c.Lexical.Score {
 				units[o.Turns[t].Unit] = c
 			}
@@ -98,16 +100,15 @@ func (o *Offer) Complete(hits []store.Candidate) []store.Candidate {
 				c := *o.candidate(t, p)
 				c.Lexical.Score, c.Lexical.Near = best.Lexical.Score, best.Lexical.Score
 				out = append(out, c)
-				o.turnOf[num] = i
+				o.placeByPage[num] = i
 			}
 		}
 	}
 	return out
 }
 
-// order is the order in which turns are given room: whole ones before stubs, the better before the worse, the newer
-// before the older.
-func (o *Offer) order() []int {
+// entryOrder returns the places of Turns in the order in which they enter.
+func (o *Offer) entryOrder() []int {
 	type place struct {
 		at, stub int
 		score    float64
@@ -130,7 +131,7 @@ func (o *Offer) order() []int {
 	return at
 }
 
-// refuse is the rule that keeps a turn out, "" when none does.
+// refuse returns the reason that excludes a turn; "": none does.
 func (o *Offer) refuse(t *TurnIn) string {
 	switch {
 	case t.Expires != 0 && t.Expires <= o.q.Now:
@@ -145,13 +146,9 @@ func (o *Offer) refuse(t *TurnIn) string {
 	return ""
 }
 
-// leave counts a turn that is left out, and names it while there is room, those the question asks for first.
+// leave counts a turn that is left out, and names it if it is among the MaxNamed that match the question best.
 func (o *Offer) leave(left map[string]*store.Excluded, t *TurnIn, reason string) {
-	e := left[reason]
-	if e == nil {
-		e = &store.Excluded{Reason: reason}
-		left[reason] = e
-	}
+	e := leftFor(left, reason)
 	e.Count++
 	score := 0.0
 	if hit := o.found[t.Nums[0]]; hit != nil {
@@ -169,7 +166,17 @@ func (o *Offer) leave(left map[string]*store.Excluded, t *TurnIn, reason string)
 	e.Nearest = e.Nearest[:min(len(e.Nearest), MaxNamed)]
 }
 
-// Candidate is a page of a turn as the index found it, or as it would be if it had.
+// leftFor returns the entry of a reason, which it makes if there is none.
+func leftFor(left map[string]*store.Excluded, reason string) *store.Excluded {
+	e := left[reason]
+	if e == nil {
+		e = &store.Excluded{Reason: reason}
+		left[reason] = e
+	}
+	return e
+}
+
+// Candidate returns a page of a turn as the index found it, or else one with the same fields and no score.
 func (o *Offer) Candidate(t *TurnIn, page int) *store.Candidate {
 	if c := o.found[t.Nums[page]]; c != nil {
 		return c
@@ -184,13 +191,13 @@ func (o *Offer) candidate(t *TurnIn, page int) *store.Candidate {
 	}
 }
 
-// Found is the turn of a page that the index found, nil: it is of none.
+// Found returns the turn of a page that the index found; nil: the page belongs to no turn.
 func (o *Offer) Found(page uint64) *TurnIn {
-	if i, ok := o.turnOf[page]; ok {
+	if i, ok := o.placeByPage[page]; ok {
 		return &o.Turns[i]
 	}
 	return nil
 }
 
-// Managed says whether pass, window or pin decide about the turns; else they compete as pages do.
-func (o *Offer) Managed() bool { return len(o.Turns) > 0 && o.Turns[0].Managed }
+// Managed reports whether a pass, a window or a pin decides about the turns. Otherwise they compete as pages do.
+func (o *Offer) Managed() bool { return o.managed && len(o.Turns) > 0 }

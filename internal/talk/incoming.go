@@ -53,11 +53,19 @@ func (a *Incoming) TakeBack() bool {
 	return true
 }
 
-// Bring notes a turn on its way in, whose place among those of the caller is at.
-func (a *Incoming) Bring(at int, b Block) {
+// Bring notes a turn on its way in, whose place among those of the caller is at; inHead says that its put has the row.
+func (a *Incoming) Bring(at int, b Block, inHead bool) {
 	a.Fresh = append(a.Fresh, freshTurn{at, b, a.of.Rows[b.ID]})
-	a.of.storeRow(a.Writes, b.ID, b.Row)
+	a.of.storeRow(a.Writes, b.ID, b.Row, inHead)
 	a.brought = a.Sets
+}
+
+// Stored says that a commit brought the turns. If that is one turn of one page, what is known of it is all that its head
+// has.
+func (a *Incoming) Stored(pages int) {
+	if len(a.Fresh) == 1 && pages == 1 {
+		a.of.own = a.Fresh[0].Block
+	}
 }
 
 // Pair holds the result of a call to it: providers refuse a result without its call.
@@ -141,7 +149,9 @@ func (a *Incoming) Stage(i int, texts []string, now time.Time) (session.Admissio
 	c.stage(b)
 	u := c.Blocks[len(c.Blocks)-1].Unit
 	sec, _ := c.section(u)
-	rest.Sections = slices.DeleteFunc(slices.Clone(rest.Sections), func(s session.Section) bool { return s.ID == sec.ID })
+	if same := func(s session.Section) bool { return s.ID == sec.ID }; slices.ContainsFunc(rest.Sections, same) { // a result joins its call
+		rest.Sections = slices.DeleteFunc(slices.Clone(rest.Sections), same)
+	}
 	adm, err := rest.Admit(sec, now)
 	if err == nil && adm.How == session.AdmitStub {
 		c.SetRow(a.Writes, c.Units[u].Members[0], func(r *TurnRow) { r.Level, r.Because = uint8(adm.Section.Level), adm.Section.Because })

@@ -37,9 +37,9 @@ func TestStagedTurns(t *testing.T) {
 	stage := func(c *Conversation) *Incoming {
 		in := c.Incoming()
 		require.NoError(t, in.Pair("c"))
-		in.Bring(0, c.FreshBlock(come(32, result)))
+		in.Bring(0, c.FreshBlock(come(32, result), nil), true)
 		require.Error(t, in.Pair("c"), "control: it is answered")
-		in.Bring(1, c.FreshBlock(come(33, call)))
+		in.Bring(1, c.FreshBlock(come(33, call), nil), true)
 		for i := range 2 {
 			_, err := in.Stage(i, []string{longText}, time.Unix(0, 0))
 			require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestStagedTurns(t *testing.T) {
 func TestTakeBackAfterCompaction(t *testing.T) {
 	c := long(t, 30, 10)
 	in := c.Incoming()
-	in.Bring(0, c.FreshBlock(come(31, store.Artefact{})))
+	in.Bring(0, c.FreshBlock(come(31, store.Artefact{}), nil), true)
 	c.SetRow(in.Writes, 29, func(r *TurnRow) { r.Level, r.Because = uint8(session.Cold), "made room" })
 	require.False(t, in.TakeBack())
 }

@@ -1,6 +1,7 @@
 package talk
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/ctxpage/ctxpage/session"
@@ -8,15 +9,16 @@ import (
 )
 
 const (
-	NewestShare = 2  // the newest turn is set aside up to a half of the budget
-	TurnHeader  = 24 // tokens a header takes at least; bounds how many turns are looked at
+	NewestShare = 2  // the newest turn may take half of the budget before others compete
+	ReturnShare = 4  // turns that left the window and are found may take a quarter
+	TurnHeader  = 24 // the fewest tokens of a header; bounds how many turns are looked at
 
-	OfferedShare = 8 // a turn counts as at most an eighth of the budget when it is decided how many are offered
+	OfferedShare = 8 // OfferedSize counts a turn as at most an eighth of the budget
 
 	MaxTurnScore = 4 // of a turn that no pass has judged, or that is pinned; no page is worth more than 1
 )
 
-// TurnIn is a turn on its way into a context.
+// TurnIn describes a turn that may enter a context.
 type TurnIn struct {
 	Block
 	Index   int
@@ -27,8 +29,9 @@ type TurnIn struct {
 	Pinned  bool
 	Newest  bool
 	Managed bool // pass, window or pin decide; else it competes
+	Found   bool // the question found its unit, which no pass has left out: it enters wherever it is
 	Score   float64
-	Late    float64 // 0 to 1: how much of the budget those before it in order may take
+	Late    float64 // 0 to 1: the share of the budget that the turns before it in order may take
 	Recency float64
 	Similar float64
 	masked  bool
@@ -41,33 +44,35 @@ type Question struct {
 	Kinds  []store.Kind      // of the turns that may enter; none: all
 	Now    int64             // microseconds
 	Masked []string          // ids of turns that a transaction hides
-	NoRoom string            // the reason of turns of the window for which the budget has no room
-	Hidden string            // the reason of turns that are masked
-	Hits   []store.Candidate // what the index found; those of the session are taken in with all of their unit
+	NoRoom string            // the reason given for turns of the window that exceed the budget
+	Hidden string            // the reason given for masked turns
+	Hits   []store.Candidate // what the index found; a hit in the session brings in its whole unit
 }
 
-// Offer is what a context needs to know of a session: the turns that it may take, in the order of the conversation, those
-// that are named among what it does not take, and how many others there are for which reason.
+// Offer is the answer to a Question: the turns that may enter, in the order of the conversation, with those that are left
+// out and named, and the number of all others by reason.
 type Offer struct {
 	Turns []TurnIn
-	More  map[OutReason]int // turns that are not among them; at least one of each reason is
+	More  map[OutReason]int // turns that are not among them
 	Len   int               // turns of the session
 	Seq   int64             // of the newest
 
+	managed        bool
 	q              Question
 	scope, session string
-	turnOf         map[uint64]int // place in Turns of a turn that was found, by the number of the page
+	placeByPage    map[uint64]int // place in Turns of a turn that was found, by the number of the page
 	found          map[uint64]*store.Candidate
 }
 
-// Offer answers a question. It looks at the turns that find room in the budget, those that were found, and a few more;
-// not at the history, and not at all of the window.
+// Offer answers a question. It looks at the turns that fit into the budget, those that were found, and a few more to be
+// named. It looks neither at the history nor at the whole window.
 func (c *Conversation) Offer(q Question) (o Offer) {
 	o.q, o.scope, o.session = q, c.Scope, c.ID
 	if len(c.Blocks) == 0 {
 		return o
 	}
-	managed, from := c.Managed(), c.NewestFrom(q.Budget)
+	from := c.NewestFrom(q.Budget)
+	o.managed = c.Managed()
 	last := &c.Blocks[len(c.Blocks)-1]
 	o.Len, o.Seq = len(c.Blocks), last.Seq
 	at, found := slices.Clone(c.Units[last.Unit].Members), make(map[uint64]int)
@@ -84,8 +89,9 @@ func (c *Conversation) Offer(q Question) (o Offer) {
 		u := c.Blocks[i].Unit
 		return u == last.Unit || c.Units[u].Members[0] >= from
 	}
-	if managed {
-		at = c.standing(at, &q, newest)
+	answers := c.answers(&q, found)
+	if o.managed {
+		at = c.addWindow(at, &q, newest, answers)
 		o.More = c.Outside.counts()
 		for kind, n := range c.ranked.kinds {
 			o.More[OutReason{kind, q.NoRoom}] = n
@@ -97,20 +103,77 @@ func (c *Conversation) Offer(q Question) (o Offer) {
 	for k, i := range at {
 		t := &o.Turns[k]
 		c.Describe(t, i)
-		t.Managed, t.masked = managed, slices.Contains(q.Masked, t.ID)
+		t.Managed, t.masked = o.managed, slices.Contains(q.Masked, t.ID)
 		t.Newest = t.Level != session.Cold && newest(i)
 		if t.Level != session.Cold {
 			o.more(t.Kind, q.NoRoom)
 		} else if t.Expires == 0 {
 			o.more(t.Kind, t.Why)
 		}
+		if o.managed && answers[t.Unit] && !t.Newest && !t.Pinned {
+			if t.Found = true; hidesWords(t.Level) {
+				t.Managed, t.Level = false, session.Raw
+			}
+		}
 	}
-	o.turnOf = make(map[uint64]int, len(found))
+	o.placeByPage = make(map[uint64]int, len(found))
 	for num, i := range found {
-		o.turnOf[num], _ = slices.BinarySearch(at, i)
+		o.placeByPage[num], _ = slices.BinarySearch(at, i)
 	}
 	return o
 }
+
+// answers picks the units that the question found and that enter a context wherever they are: those in the window with
+// their words, and the best of those that are stubs or left it, while these take no more than ReturnShare of the budget. Want
+// of room decided about them, and what the user said long ago may be the answer. A unit that the pass in force has paged or
+// evicted keeps that form.
+func (c *Conversation) answers(q *Question, found map[uint64]int) map[int]bool {
+	type hit struct {
+		unit  int
+		score float64
+	}
+	var hits []hit
+	units := map[int]bool{}
+	for i := range q.Hits {
+		h := &q.Hits[i]
+		at, ok := found[h.Key.Num]
+		if !ok || h.Lexical.Score == 0 && h.Cosine == nil {
+			continue
+		}
+		hits = append(hits, hit{c.Blocks[at].Unit, h.Lexical.Score})
+	}
+	slices.SortStableFunc(hits, func(x, y hit) int { return cmp.Or(cmp.Compare(y.score, x.score), y.unit-x.unit) })
+	remaining := q.Budget / ReturnShare
+	for _, h := range hits {
+		if size, ok := c.returnSize(h.unit); ok && !units[h.unit] && size <= remaining {
+			units[h.unit] = true
+			remaining -= size
+		}
+	}
+	return units
+}
+
+// returnSize returns what a unit takes whole, 0 if the window shows its words; false if the pass in force has paged or
+// evicted one of its turns.
+func (c *Conversation) returnSize(u int) (size int, ok bool) {
+	words := true
+	for _, i := range c.Units[u].Members {
+		b := &c.Blocks[i]
+		if b.Judged && b.Verdict.Action != session.Retain {
+			return 0, false
+		}
+		size += c.Size(b, session.Raw) + TurnHeader
+		words = words && !hidesWords(c.Shown(i))
+	}
+	if words {
+		size = 0
+	}
+	return size, true
+}
+
+// hidesWords reports whether a turn at a level has none of its words in the window, or only those
+// of its stub.
+func hidesWords(l session.Level) bool { return l >= session.Stub }
 
 // more takes a turn that is described out of those that are counted.
 func (o *Offer) more(kind store.Kind, why string) {
@@ -119,11 +182,11 @@ func (o *Offer) more(kind store.Kind, why string) {
 	}
 }
 
-// standing adds what stands in the window, as far as there is room for it, and of the others those that may have to be named
-// or come in all the same.
-func (c *Conversation) standing(at []int, q *Question, newest func(int) bool) []int {
+// addWindow adds the turns of the window that fit into the budget, and those that may be named or may enter regardless of
+// it: pinned, expiring and masked ones. Stubs of units that answer compete as pages do and take no room here.
+func (c *Conversation) addWindow(at []int, q *Question, newest func(int) bool, answers map[int]bool) []int {
 	c.list()
-	for i := range c.ranked.pinned { // they are sorted before anybody sees them
+	for i := range c.ranked.pinned { // map order does not show: the caller sorts at
 		at = append(at, i)
 	}
 	for i := range c.ranked.expiring {
@@ -141,10 +204,10 @@ func (c *Conversation) standing(at []int, q *Question, newest func(int) bool) []
 			at, masked[i] = append(at, i), true
 		}
 	}
-	room, named, other := q.Budget, 0, 0 // named for want of room, and for their kind
+	remaining, named, other := q.Budget, 0, 0 // named for want of room, and for their kind
 	for k := range c.ranked.list {
 		p := &c.ranked.list[k]
-		if room < 0 && named >= MaxNamed && (len(q.Kinds) == 0 || other >= MaxNamed) {
+		if remaining < 0 && named >= MaxNamed && (len(q.Kinds) == 0 || other >= MaxNamed) {
 			break
 		}
 		c.looked++
@@ -154,8 +217,9 @@ func (c *Conversation) standing(at []int, q *Question, newest func(int) bool) []
 		case b.Expires != 0 && b.Expires <= q.Now, masked[p.at]:
 		case len(q.Kinds) > 0 && !slices.Contains(q.Kinds, p.kind):
 			other++
-		case room >= 0:
-			room -= Room(c.Size(b, c.Shown(p.at)), q.Budget)
+		case answers[p.unit] && hidesWords(c.Shown(p.at)) && !newest(p.at) && !c.ranked.isPinned(p.at):
+		case remaining >= 0:
+			remaining -= OfferedSize(c.Size(b, c.Shown(p.at)), q.Budget)
 		case !c.ranked.isPinned(p.at) && !newest(p.at):
 			named++
 		}
@@ -163,11 +227,11 @@ func (c *Conversation) standing(at []int, q *Question, newest func(int) bool) []
 	return at
 }
 
-// Room is what a turn takes of a budget when it is decided how many are offered: a large one may find no place, and older
-// ones are offered, too.
-func Room(size, budget int) int { return min(size, budget/OfferedShare) + TurnHeader }
+// OfferedSize is the size of a turn where Offer and Enter decide how many turns to offer. It is capped: a large turn may not
+// fit in the end, so older ones must be offered, too.
+func OfferedSize(size, budget int) int { return min(size, budget/OfferedShare) + TurnHeader }
 
-// Describe says how one turn would enter a context.
+// Describe fills t with how turn i would enter a context.
 func (c *Conversation) Describe(t *TurnIn, i int) {
 	c.looked++
 	b := &c.Blocks[i]
@@ -204,8 +268,8 @@ func (c *Conversation) judgement(i int) session.Verdict {
 	return c.Force.Verdict(c.Blocks[i].ID, i, c.Blocks[i].Verdict)
 }
 
-// NewestFrom gives where what answers to the newest words of the user begins: everything from them on, or nothing where
-// that is too large to be set aside.
+// NewestFrom returns the index of the newest user turn, from which on all turns are set aside for a context, or the number
+// of turns if those are too large for that.
 func (c *Conversation) NewestFrom(limit int) int {
 	size := 0
 	for i := len(c.Blocks) - 1; i >= 0; i-- {
@@ -220,7 +284,7 @@ func (c *Conversation) NewestFrom(limit int) int {
 	return len(c.Blocks)
 }
 
-// Managed says whether anything has decided about the turns of the session.
+// Managed reports whether a pass, a window or a pin decides about the turns of the session.
 func (c *Conversation) Managed() bool {
 	return c.State.InForce != 0 || c.State.Config != nil || c.summed().decided > 0
 }

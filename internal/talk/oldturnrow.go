@@ -23,7 +23,8 @@ func (r *oldTurn) DecodeMsgpack(d *msgpack.Decoder) error {
 	x.Array(oldTurnFields)
 	r.Hash, r.Content, r.Counter = x.Uint(), x.Uint(), x.Text()
 	oldSizes(&x, &r.Sizes)
-	r.Made, r.Traits, r.Title = uint8(x.Uint()), uint16(x.Uint()), x.Text()
+	r.Made, r.Traits = uint8(x.Uint()), uint16(x.Uint())
+	x.Text() // the title: see oldTitleField
 	r.Hashes = oldHashes(&x)
 	s := &r.Signals
 	x.Array(oldSignalFields)

@@ -180,13 +180,13 @@ func (c *Conversation) Intent() (ir session.IntentIR, err error) {
 	return ir, nil
 }
 
-// WindowItem describes a turn to a handoff.
+// WindowItem describes a turn to a handoff, but for its title, which its text has.
 func (c *Conversation) WindowItem(i int) session.WindowItem {
 	b := &c.Blocks[i]
 	actions := [session.Levels]session.Action{session.Stub: session.Page, session.Cold: session.Evict}
 	return session.WindowItem{
 		Ref: store.Ref{Scope: c.Scope, ID: b.ID, Version: b.Version}.String(), Digest: hex.EncodeToString(b.digest[:6]), Tokens: b.Row.Sizes[session.Raw],
-		Action: actions[c.Shown(i)], Pinned: b.Row.Pinned, Title: b.Row.Title, Why: c.Why(i),
+		Action: actions[c.Shown(i)], Pinned: b.Row.Pinned, Why: c.Why(i),
 	}
 }
 

@@ -1,8 +1,11 @@
 package talk
 
 import (
+	"cmp"
+
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // TurnRow is what is kept of one turn: what was made from its text, and what was decided about it. A session of ten thousand
@@ -15,7 +18,6 @@ type TurnRow struct {
 	Sizes   session.Sizes // estimates where Made has no bit
 	Made    uint8         // levels whose derived page exists, a bit each
 	Traits  uint16
-	Title   string
 	Hashes  []uint64 // session.TokenSet; never changed in place
 	Signals turnSignals
 	Level   uint8 // how far the watcher compacted its unit; on the first turn of the unit
@@ -28,6 +30,8 @@ type TurnRow struct {
 	unknown, placeUnknown []byte
 
 	moved bool // a row of its place is stored, and holds instead of what the row above says of it
+	filed bool // a row of it is stored
+	bare  bool // only its place is known
 }
 
 // turnSignals is session.Signals without what the database knows itself.
@@ -41,8 +45,8 @@ type turnSignals struct {
 }
 
 // Rows of turns of version 1 had hashes of 64 bits. A program that reads no others would take a later row for one of a turn
-// without words.
-const turnVersion, placeVersion = 2, 1
+// without words. Those of versions 1 and 2 had the title: an older program would show stubs of later rows without one.
+const turnVersion, placeVersion = 3, 1
 
 // turnFields is the row of a turn. Tags are never given twice.
 var turnFields = codec.Record[TurnRow]{
@@ -54,7 +58,7 @@ var turnFields = codec.Record[TurnRow]{
 		sizesField(4),
 		codec.Uint(5, "Made", func(r *TurnRow) *uint8 { return &r.Made }),
 		codec.Uint(6, "Traits", func(r *TurnRow) *uint16 { return &r.Traits }),
-		codec.Text(7, "Title", func(r *TurnRow) *string { return &r.Title }),
+		oldTitleField(7),
 		oldHashesField(8),
 		codec.Text(9, "Signals.Source", func(r *TurnRow) *string { return &r.Signals.Source }),
 		codec.Fixed64(10, "Signals.Version", func(r *TurnRow) *uint64 { return &r.Signals.Version }),
@@ -73,8 +77,8 @@ var turnFields = codec.Record[TurnRow]{
 	},
 }
 
-// placeFields is what changes of a turn while its text does not: a pass writes thousands of these, and token set and title
-// were two thirds of what it wrote.
+// placeFields is what changes of a turn while its text does not: a pass writes thousands of these, and the token set
+// was half of what it wrote.
 var placeFields = codec.Record[TurnRow]{
 	Name: "the place of a turn", Unknown: func(r *TurnRow) *[]byte { return &r.placeUnknown },
 	Fields: []codec.Field[TurnRow]{
@@ -104,6 +108,11 @@ func sizesField(tag uint64) codec.Field[TurnRow] {
 				r.Sizes[i] = int(d.Varint())
 			}
 		}}
+}
+
+// oldTitleField is the title of rows of versions 1 and 2. The first page of the turn has it.
+func oldTitleField(tag uint64) codec.Field[TurnRow] {
+	return codec.Field[TurnRow]{Tag: tag, Name: "Title", Write: func(*codec.Encoder, *TurnRow) {}, Read: func(d *codec.Decoder, _ *TurnRow) { d.Rest() }}
 }
 
 // oldHashesField is the token set of rows of version 1, 8 bytes each.
@@ -143,14 +152,55 @@ func levelField(tag uint64) codec.Field[TurnRow] {
 
 // encode is the row, in a buffer of the right size from the start.
 func (r *TurnRow) encode() ([]byte, error) {
-	size := 128 + len(r.Counter) + len(r.Title) + len(r.Signals.Source) + len(r.Signals.Call) + len(r.Because) + 4*len(r.Hashes) + len(r.unknown)
+	size := 128 + len(r.Counter) + len(r.Signals.Source) + len(r.Signals.Call) + len(r.Because) + 4*len(r.Hashes) + len(r.unknown)
 	return turnFields.Row(turnVersion, r, size), nil
+}
+
+// inHead is what the head of the turn stores of a row that was just measured, nil where it takes a row of its own. It says
+// neither what the head says already (hashes, counter) nor anything that cannot be measured again: a head that another
+// program writes has no measures.
+func (r *TurnRow) inHead(counter string) []byte {
+	if r.Signals != (turnSignals{}) || len(r.unknown) > 0 || r.Level != 0 || r.Because != "" || r.Pinned {
+		return nil
+	}
+	said := *r
+	if said.Hash, said.Content = 0, 0; said.Counter == counter {
+		said.Counter = ""
+	}
+	return turnFields.Row(turnVersion, &said, 32+4*len(r.Hashes))
+}
+
+// ofHead reads what inHead wrote into the head of a turn. False: there is nothing, or a later release wrote it.
+func (r *TurnRow) ofHead(h *store.Head) bool {
+	if len(h.Turn) == 0 || r.decode(h.Turn) != nil {
+		return false
+	}
+	r.Counter = cmp.Or(r.Counter, h.Counter)
+	r.Hash, r.Content = headHash(h), contentOf(h.Rows)
+	return true
+}
+
+// place is what the row of the place alone tells.
+func (r *TurnRow) place() *TurnRow {
+	p := &TurnRow{bare: true}
+	p.takeOver(r)
+	p.Sizes, p.Made, p.Signals = r.Sizes, r.Made, turnSignals{LastRead: r.Signals.LastRead}
+	return p
+}
+
+// takeOver takes from another row of the turn what was decided about it, and what its host told.
+func (r *TurnRow) takeOver(old *TurnRow) {
+	if old == nil {
+		return
+	}
+	r.Pinned, r.Yielded, r.Level, r.Because, r.Signals = old.Pinned, old.Yielded, old.Level, old.Because, old.Signals
+	r.moved, r.placeUnknown, r.filed = old.moved, old.placeUnknown, old.filed
 }
 
 // decode takes what encode wrote, or an older program. The row is zero before.
 func (r *TurnRow) decode(raw []byte) error {
-	old, err := turnFields.ReadRow(raw, turnVersion, r)
-	if old {
+	legacy, err := turnFields.ReadRow(raw, turnVersion, r)
+	if legacy {
 		return codec.Unpack(raw, &oldTurn{r})
 	}
 	return err
@@ -163,8 +213,8 @@ func (r *TurnRow) encodePlace() ([]byte, error) {
 // decodePlace takes over what encodePlace wrote, or an older program: all of it, also what is zero there.
 func (r *TurnRow) decodePlace(raw []byte) error {
 	r.Sizes, r.Made, r.Signals.LastRead, r.Level, r.Because, r.Pinned, r.Yielded, r.placeUnknown = session.Sizes{}, 0, 0, 0, "", false, false, nil
-	old, err := placeFields.ReadRow(raw, placeVersion, r)
-	if old {
+	legacy, err := placeFields.ReadRow(raw, placeVersion, r)
+	if legacy {
 		err = codec.Unpack(raw, &oldPlace{r})
 	}
 	r.moved = err == nil

@@ -103,8 +103,8 @@ func (c *Conversation) Fits() error {
 	if err != nil {
 		return err
 	}
-	if over := c.Tokens() - t.Usable; over > 0 {
-		return &session.HeadroomError{Shortfall: over, Protected: c.Window().Analyse().Protected, Usable: t.Usable}
+	if shortfall := c.Tokens() - t.Usable; shortfall > 0 {
+		return &session.HeadroomError{Shortfall: shortfall, Protected: c.Window().Analyse().Protected, Usable: t.Usable}
 	}
 	return nil
 }

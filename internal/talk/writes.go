@@ -72,15 +72,21 @@ func (c *Conversation) Begin() *Writes {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Unsaved)) {
-		c.storeRow(w, id, c.Rows[id])
+		c.storeRow(w, id, c.Rows[id], false)
 	}
 	return w
 }
 
-// storeRow stores a row that is new or was made again.
-func (c *Conversation) storeRow(w *Writes, id string, r *TurnRow) {
-	w.row(c.TurnKey(TurnRowKey, id), r.encode)
-	if old := c.Rows[id]; r.moved || old != nil && old.moved { // of a turn that was deleted and comes anew
+// storeRow stores a row that is new or was made again; the head of a new one may have it.
+func (c *Conversation) storeRow(w *Writes, id string, r *TurnRow, inHead bool) {
+	old := c.Rows[id]
+	if !inHead {
+		r.filed = true
+		w.row(c.TurnKey(TurnRowKey, id), r.encode)
+	} else if old != nil && old.filed { // of a turn that was deleted and comes anew
+		w.Raw(c.TurnKey(TurnRowKey, id), nil)
+	}
+	if r.moved || old != nil && old.moved {
 		r.moved = true
 		w.row(c.TurnKey(PlaceRowKey, id), r.encodePlace)
 	}

@@ -233,15 +233,15 @@ func soakOwner(path string) int {
 	return h.PID
 }
 
-// work lets the clients work, and kills owners.
-func (k *soak) work(t *testing.T, leaks string, length, kill time.Duration) {
+// work lets the clients work, and kills owners. On a slow machine it goes on until enough spells can be judged.
+func (k *soak) work(t *testing.T, leaks string, length, kill, settle, least time.Duration) {
 	t.Helper()
 	k.start(t, leaks, "")
 	k.start(t, leaks, "reads") // it never takes the owner's place while others want it, so it lives for the whole run
 	for range soakClients - 2 {
 		k.start(t, leaks, "")
 	}
-	for end, next := time.Now().Add(length), time.Now().Add(kill); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end, next := time.Now().Add(length), time.Now().Add(kill); time.Now().Before(end) || k.spells(settle, least) < soakClients/2 && time.Now().Before(end.Add(time.Minute)); time.Sleep(50 * time.Millisecond) {
 		for _, s := range k.live {
 			select {
 			case <-s.done:
@@ -283,10 +283,12 @@ func (k *soak) finish(t *testing.T, settle, least time.Duration) {
 	}
 	k.judgeProcesses()
 	k.judgeFiles(t)
-	spells := 0
 	for _, s := range k.all {
-		spells += k.judgeCounts(t, s, settle, least)
+		for _, spell := range s.spells(settle, least) {
+			k.judgeCounts(t, s, spell)
+		}
 	}
+	spells := k.spells(settle, least)
 	if spells < soakClients/2 {
 		k.problems = append(k.problems, fmt.Sprintf("only %d spells were long enough to be judged", spells))
 	}
@@ -324,9 +326,16 @@ func (k *soak) judgeFiles(t *testing.T) {
 	}
 }
 
-// judgeCounts compares the counts of a process within its long spells, and returns how many it had.
-func (k *soak) judgeCounts(t *testing.T, s *soaker, settle, least time.Duration) (spells int) {
-	t.Helper()
+// spells is how many spells of all processes can be judged.
+func (k *soak) spells(settle, least time.Duration) (n int) {
+	for _, s := range k.all {
+		n += len(s.spells(settle, least))
+	}
+	return n
+}
+
+// spells are the long spells of a process, once it has settled.
+func (s *soaker) spells(settle, least time.Duration) (long [][]soakCount) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for from := 0; from < len(s.counts); {
@@ -337,21 +346,25 @@ func (k *soak) judgeCounts(t *testing.T, s *soaker, settle, least time.Duration)
 		spell := s.counts[from:to]
 		from = to
 		spell = spell[min(len(spell), int(settle/soakEach)):]
-		if time.Duration(len(spell))*soakEach < least {
-			continue
-		}
-		spells++
-		for what, of := range map[string]func(soakCount) int{
-			"goroutines": func(c soakCount) int { return c.goroutines }, "file descriptors": func(c soakCount) int { return c.fds },
-		} {
-			first, last := soakMedian(spell[:len(spell)/3], of), soakMedian(spell[len(spell)*2/3:], of)
-			t.Logf("%s, owner %v: %d %s at first, %d at last, %v later", s.name, spell[0].owner, first, what, last, time.Duration(len(spell))*soakEach)
-			if last > first+soakSlack {
-				k.problems = append(k.problems, fmt.Sprintf("%s: %s grew from %d to %d in %v", s.name, what, first, last, time.Duration(len(spell))*soakEach))
-			}
+		if time.Duration(len(spell))*soakEach >= least {
+			long = append(long, slices.Clone(spell))
 		}
 	}
-	return spells
+	return long
+}
+
+// judgeCounts compares the counts of a process at the begin and at the end of a spell.
+func (k *soak) judgeCounts(t *testing.T, s *soaker, spell []soakCount) {
+	t.Helper()
+	for what, of := range map[string]func(soakCount) int{
+		"goroutines": func(c soakCount) int { return c.goroutines }, "file descriptors": func(c soakCount) int { return c.fds },
+	} {
+		first, last := soakMedian(spell[:len(spell)/3], of), soakMedian(spell[len(spell)*2/3:], of)
+		t.Logf("%s, owner %v: %d %s at first, %d at last, %v later", s.name, spell[0].owner, first, what, last, time.Duration(len(spell))*soakEach)
+		if last > first+soakSlack {
+			k.problems = append(k.problems, fmt.Sprintf("%s: %s grew from %d to %d in %v", s.name, what, first, last, time.Duration(len(spell))*soakEach))
+		}
+	}
 }
 
 func soakMedian(counts []soakCount, of func(soakCount) int) int {
@@ -396,7 +409,7 @@ func (k *soak) judgePages(t *testing.T) {
 func soaked(t *testing.T, leaks string, length, kill, settle, least time.Duration) []string {
 	t.Helper()
 	k := &soak{path: filepath.Join(t.TempDir(), "agent.ctx"), mark: fmt.Sprintf("CTXPAGE_SOAK_%d_%d", os.Getpid(), time.Now().UnixNano())}
-	k.work(t, leaks, length, kill)
+	k.work(t, leaks, length, kill, settle, least)
 	k.finish(t, settle, least)
 	return k.problems
 }

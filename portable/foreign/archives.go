@@ -22,13 +22,36 @@ type node struct {
 			Name string `json:"name"`
 		} `json:"author"`
 		CreateTime json.RawMessage `json:"create_time"`
-		Content    struct {
-			Type  string            `json:"content_type"`
-			Text  string            `json:"text"`
-			Parts []json.RawMessage `json:"parts"`
-		} `json:"content"`
-		Weight *float64 `json:"weight"`
+		Content    json.RawMessage `json:"content"`
+		Weight     *float64        `json:"weight"`
 	} `json:"message"`
+}
+
+// content is that of a ChatGPT message. Text and code have a text, or parts of which some are objects, as images and what was
+// spoken. Of other types, such as thoughts, all is carried as it is.
+type content struct {
+	Type  string            `json:"content_type"`
+	Text  string            `json:"text"`
+	Parts []json.RawMessage `json:"parts"`
+}
+
+// parts are the contents of a message.
+func (c *content) parts(raw json.RawMessage) (list []store.Part) {
+	if c.Text == "" && c.Parts == nil && c.Type != "" && c.Type != "text" && c.Type != "code" {
+		return []store.Part{keptPart(c.Type, raw)}
+	}
+	for _, p := range c.Parts {
+		var spoken content
+		switch {
+		case len(p) > 0 && p[0] == '"':
+			list = append(list, store.Part{Type: "text", Text: text(p)})
+		case json.Unmarshal(p, &spoken) == nil && spoken.Type == "audio_transcription":
+			list = append(list, store.Part{Type: "text", Text: spoken.Text})
+		default:
+			list = append(list, keptPart(c.Type, p))
+		}
+	}
+	return list
 }
 
 // tree is a ChatGPT conversation.
@@ -64,14 +87,13 @@ func chatGPT(e element, branches bool) (out []store.Artefact, err error) {
 		if m == nil || m.Weight != nil && *m.Weight == 0 {
 			continue
 		}
-		msg := Message{ID: m.ID, Role: m.Author.Role, Name: m.Author.Name, Text: m.Content.Text}
-		for _, p := range m.Content.Parts {
-			if len(p) > 0 && p[0] == '"' {
-				msg.Parts = append(msg.Parts, store.Part{Type: "text", Text: text(p)})
-			} else {
-				msg.Parts = append(msg.Parts, carried(m.Content.Type, p))
+		var c content
+		if len(m.Content) > 0 {
+			if err := json.Unmarshal(m.Content, &c); err != nil {
+				return nil, e.wrong("mapping."+short(name)+".message.content", store.Invalid("content", cut(string(m.Content), 40), "an object with a content_type"))
 			}
 		}
+		msg := Message{ID: m.ID, Role: m.Author.Role, Name: m.Author.Name, Text: c.Text, Parts: c.parts(m.Content)}
 		msg.settle()
 		a, ok := msg.artefact()
 		if !ok {
@@ -89,6 +111,29 @@ func chatGPT(e element, branches bool) (out []store.Artefact, err error) {
 // conversation names the session of a conversation.
 func conversation(f Format, id string) string { return string(f) + "/" + id }
 
+// newest is the leaf with the newest message, for conversations that do not say which node is the current one; "": there is none.
+func (v *tree) newest() (name string) {
+	parents, best := map[string]bool{}, 0.0
+	for _, n := range v.Mapping {
+		if n != nil {
+			parents[n.Parent] = true
+		}
+	}
+	for _, at := range slices.Sorted(maps.Keys(v.Mapping)) {
+		n, time := v.Mapping[at], 0.0
+		if n == nil || parents[at] {
+			continue
+		}
+		if n.Message != nil {
+			_ = json.Unmarshal(n.Message.CreateTime, &time) // of a draft: null
+		}
+		if name == "" || time > best {
+			name, best = at, time
+		}
+	}
+	return name
+}
+
 // path lists the nodes from the root to the current one; with branches, all nodes, each after its parent.
 func (v *tree) path(e element, branches bool) (names []string, err error) {
 	up := func(name string) (line []string, err error) {
@@ -104,7 +149,10 @@ func (v *tree) path(e element, branches bool) (names []string, err error) {
 		slices.Reverse(line)
 		return line, nil
 	}
-	if !branches {
+	if v.Current == "" {
+		v.Current = v.newest()
+	}
+	if !branches && len(v.Mapping) > 0 {
 		if v.Mapping[v.Current] == nil {
 			return nil, e.wrong("current_node", store.Invalid("current_node", fmt.Sprintf("%q", short(v.Current)), "a node of the mapping"))
 		}

@@ -36,10 +36,15 @@ type rawMessage struct {
 			Name      string          `json:"name"`
 			Arguments json.RawMessage `json:"arguments"`
 		} `json:"function"`
+		Custom struct { // a tool that takes text instead of JSON; rendering knows functions only
+			Name  string          `json:"name"`
+			Input json.RawMessage `json:"input"`
+		} `json:"custom"`
 	} `json:"tool_calls"`
 	Refusal   string          `json:"refusal"`
 	CallID    string          `json:"call_id"`
 	Arguments json.RawMessage `json:"arguments"`
+	Input     json.RawMessage `json:"input"`
 	Output    json.RawMessage `json:"output"`
 	Summary   json.RawMessage `json:"summary"`
 }
@@ -56,10 +61,7 @@ type rawBlock struct {
 	Content  json.RawMessage `json:"content"`
 	IsError  bool            `json:"is_error"`
 	ImageURL json.RawMessage `json:"image_url"`
-	Source   struct {
-		Type string `json:"type"`
-		URL  string `json:"url"`
-	} `json:"source"`
+	Source   json.RawMessage `json:"source"` // of an image an object; of a search result a string
 }
 
 // ParseMessage reads one message of OpenAI or Anthropic, or one item of the Responses API, as they are. An Anthropic message with
@@ -83,11 +85,14 @@ func messages(e element) ([]Message, error) {
 	case r.Type == "function_call":
 		call := store.ToolCall{ID: r.CallID, Type: "function", Name: r.Name, Arguments: arguments(r.Arguments)}
 		return []Message{{ID: r.ID, Role: render.RoleAssistant, ToolCalls: []store.ToolCall{call}}}, nil
-	case r.Type == "function_call_output":
+	case r.Type == "custom_tool_call":
+		call := store.ToolCall{ID: r.CallID, Type: "function", Name: r.Name, Arguments: arguments(r.Input)}
+		return []Message{{ID: r.ID, Role: render.RoleAssistant, ToolCalls: []store.ToolCall{call}}}, nil
+	case r.Type == "function_call_output", r.Type == "custom_tool_call_output":
 		return []Message{{ID: r.ID, Role: render.RoleTool, ToolCallID: r.CallID, Text: words(r.Output)}}, nil
 	case r.Type != "":
 		said := words(r.Summary)
-		return []Message{{ID: r.ID, Role: render.RoleAssistant, Parts: []store.Part{{Type: "text", Text: strings.TrimSpace("[" + r.Type + "] " + said)}, carried(r.Type, e.raw)}}}, nil
+		return []Message{{ID: r.ID, Role: render.RoleAssistant, Parts: []store.Part{{Type: "text", Text: strings.TrimSpace("[" + r.Type + "] " + said)}, keptPart(r.Type, e.raw)}}}, nil
 	}
 	return nil, e.wrong("role", store.Invalid("message", "neither role nor type", "a message with a role, or an item with a type"))
 }
@@ -96,7 +101,11 @@ func messages(e element) ([]Message, error) {
 func (r *rawMessage) turns(e element) (out []Message, err error) {
 	m := Message{ID: r.ID, Role: r.Role, Name: r.Name, ToolCallID: r.ToolCallID}
 	for _, c := range r.ToolCalls {
-		m.ToolCalls = append(m.ToolCalls, store.ToolCall{ID: c.ID, Type: "function", Name: c.Function.Name, Arguments: arguments(c.Function.Arguments)})
+		call := store.ToolCall{ID: c.ID, Type: "function", Name: c.Function.Name, Arguments: arguments(c.Function.Arguments)}
+		if c.Type == "custom" {
+			call.Name, call.Arguments = c.Custom.Name, arguments(c.Custom.Input)
+		}
+		m.ToolCalls = append(m.ToolCalls, call)
 	}
 	var blocks []json.RawMessage
 	switch {
@@ -145,7 +154,7 @@ func (m *Message) block(b *rawBlock, raw json.RawMessage) {
 		}
 		fallthrough
 	default:
-		m.Parts = append(m.Parts, carried(b.Type, raw))
+		m.Parts = append(m.Parts, keptPart(b.Type, raw))
 	}
 }
 
@@ -156,7 +165,7 @@ func (b *rawBlock) result(raw json.RawMessage) Message {
 	_ = json.Unmarshal(b.Content, &inner) // a string: none
 	more := slices.ContainsFunc(inner, func(x rawBlock) bool { return x.Type != "text" })
 	if m.Text != "" && (b.IsError || more) && len(raw) <= maxCarried {
-		m.Parts, m.Text = []store.Part{{Type: "text", Text: m.Text}, carried(b.Type, raw)}, ""
+		m.Parts, m.Text = []store.Part{{Type: "text", Text: m.Text}, keptPart(b.Type, raw)}, ""
 	}
 	return m
 }
@@ -166,7 +175,8 @@ func (b *rawBlock) image() (store.Part, bool) {
 	url := struct {
 		URL    string `json:"url"`
 		Detail string `json:"detail"`
-	}{URL: b.Source.URL}
+	}{}
+	_ = json.Unmarshal(b.Source, &url) // of no image that has an address
 	if json.Unmarshal(b.ImageURL, &url) != nil && len(b.ImageURL) > 0 {
 		url.URL = text(b.ImageURL)
 	}
@@ -179,8 +189,8 @@ func (b *rawBlock) image() (store.Part, bool) {
 // maxCarried is how much of a block that is no text is kept as it is; of a longer one its type and size.
 const maxCarried = 64 << 10
 
-// carried is a block that is no text, as it is.
-func carried(kind string, raw json.RawMessage) store.Part {
+// keptPart returns a block that is not text as a part, unchanged.
+func keptPart(kind string, raw json.RawMessage) store.Part {
 	if kind == "text" || kind == "" {
 		kind = "item"
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// checker walks a value once, before it is decoded: package json takes the last of two equal keys, and puts a question mark for
+// jsonChecker walks a value once, before it is decoded: package json takes the last of two equal keys, and puts a question mark for
 // what is not UTF-8. Either would make an import that is not what the file says.
-type checker struct {
+type jsonChecker struct {
 	b    []byte
 	at   int
 	line int
@@ -25,7 +25,7 @@ type checker struct {
 
 // check refuses a value that is not what it seems, with line and field.
 func check(e element) error {
-	c := &checker{b: e.raw, line: e.line}
+	c := &jsonChecker{b: e.raw, line: e.line}
 	if err := c.value(0); err != nil {
 		return err
 	}
@@ -35,11 +35,11 @@ func check(e element) error {
 	return nil
 }
 
-func (c *checker) fail(got, expected string) error {
+func (c *jsonChecker) fail(got, expected string) error {
 	return &portable.LineError{Line: c.line, Field: strings.Join(c.path, "."), Err: store.Invalid("value", got, expected)}
 }
 
-func (c *checker) blank() {
+func (c *jsonChecker) blank() {
 	for c.at < len(c.b) {
 		switch c.b[c.at] {
 		case '\n':
@@ -52,14 +52,14 @@ func (c *checker) blank() {
 	}
 }
 
-func (c *checker) next() byte {
+func (c *jsonChecker) next() byte {
 	if c.blank(); c.at < len(c.b) {
 		return c.b[c.at]
 	}
 	return 0
 }
 
-func (c *checker) value(depth int) error {
+func (c *jsonChecker) value(depth int) error {
 	if depth > MaxDepth {
 		return c.fail(fmt.Sprintf("more than %d levels", MaxDepth), "fewer")
 	}
@@ -76,7 +76,7 @@ func (c *checker) value(depth int) error {
 	}
 }
 
-func (c *checker) object(depth int) error {
+func (c *jsonChecker) object(depth int) error {
 	c.at++
 	seen := map[string]bool{}
 	for first := true; ; first = false {
@@ -129,7 +129,7 @@ func short(key string) string {
 	return key
 }
 
-func (c *checker) array(depth int) error {
+func (c *jsonChecker) array(depth int) error {
 	c.at++
 	if c.next() == ']' {
 		c.at++
@@ -154,7 +154,7 @@ func (c *checker) array(depth int) error {
 }
 
 // str reads a string with its quotes.
-func (c *checker) str() ([]byte, error) {
+func (c *jsonChecker) str() ([]byte, error) {
 	from := c.at
 	for c.at++; c.at < len(c.b); c.at++ {
 		switch b := c.b[c.at]; {
@@ -175,7 +175,7 @@ func (c *checker) str() ([]byte, error) {
 }
 
 // scalar reads a number or a word.
-func (c *checker) scalar() error {
+func (c *jsonChecker) scalar() error {
 	from := c.at
 	for c.at < len(c.b) && bytes.IndexByte([]byte(" \t\r\n,]}:\"[{"), c.b[c.at]) < 0 {
 		c.at++
@@ -200,20 +200,20 @@ func decode(e element, v any) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
 		out.Line += bytes.Count(e.raw[:min(int(kind.Offset), len(e.raw))], []byte("\n"))
-		out.Field, out.Err = kind.Field, store.Invalid("value", "a "+kind.Value, expected(kind.Type))
+		out.Field, out.Err = kind.Field, store.Invalid("value", "a "+kind.Value, jsonTypeName(kind.Type))
 	}
 	return out
 }
 
-// expected is a type in the words of JSON.
-func expected(t reflect.Type) string {
+// jsonTypeName returns the name of a type in JSON.
+func jsonTypeName(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
 		return "an object"
 	case reflect.Slice, reflect.Array:
 		return "a list"
 	case reflect.Pointer:
-		return expected(t.Elem())
+		return jsonTypeName(t.Elem())
 	case reflect.Float64, reflect.Int, reflect.Int64:
 		return "a number"
 	}

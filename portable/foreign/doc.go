@@ -17,5 +17,5 @@
 //
 // A file is read item by item. An item, its depth and the number of its keys are bounded, so memory does not grow with the file. A
 // file that breaks a bound, that is no JSON, has a key twice, or bytes that are not UTF-8, gives one *portable.LineError with
-// line and field. What came before that line may be in the scope; the import is repeated when the file is right.
+// line and field, before anything is written if the file can be read twice.
 package foreign

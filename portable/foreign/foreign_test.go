@@ -180,7 +180,7 @@ var hostile = []struct {
 	{"deep", "[" + strings.Repeat("[", 100000), 1, ""},
 	{"empty", " ", 1, ""},
 	{"control", "[{\"id\":\"a\",\"memory\":\"x\ny\"}]", 1, "memory"},
-	{"no id", "[{\"memory\":\"x\"}]", 1, "memory"},
+	{"no id", "[{\"memory\":\"x\"}]", 1, "id"},
 	{"number", "[{\"id\":\"a\",\"memory\":\"x\",\"n\":" + strings.Repeat("9", 100) + "}]", 1, "n"},
 }
 
@@ -261,3 +261,48 @@ func FuzzClaude(f *testing.F)     { fuzz(f, foreign.Claude) }
 func FuzzLangGraph(f *testing.F)  { fuzz(f, foreign.LangGraph) }
 func FuzzPAM(f *testing.F)        { fuzz(f, foreign.PAM) }
 func FuzzJSONL(f *testing.F)      { fuzz(f, foreign.JSONL) }
+
+// Nothing of a message is lost, and no file is refused, for a shape that its format knows but few files have.
+func TestRareShapes(t *testing.T) {
+	said := func(f foreign.Format, file string) (lines []string, all []store.Artefact) {
+		t.Helper()
+		all, err := read(t, f, file)
+		require.NoError(t, err, file)
+		for i := range all {
+			lines = append(lines, shown(&all[i]))
+		}
+		return lines, all
+	}
+	lines, all := said(foreign.Anthropic, `{"messages":[{"role":"user","content":[{"type":"search_result","source":"https://x","title":"t","content":[{"type":"text","text":"found"}]},{"type":"image","source":{"type":"url","url":"https://y"}},{"type":"text","text":"see"}]}]}`)
+	require.Equal(t, []string{"anthropic:chat/1|user|||see"}, lines)
+	require.Contains(t, all[0].Parts[0].Detail, `"source":"https://x"`)
+	require.Equal(t, store.Part{Type: "image_url", URL: "https://y"}, all[0].Parts[1])
+
+	call := []store.ToolCall{{ID: "c1", Type: "function", Name: "run", Arguments: "ls -la"}}
+	_, all = said(foreign.OpenAIChat, `[{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"custom","custom":{"name":"run","input":"ls -la"}}]}]`)
+	require.Equal(t, call, all[0].ToolCalls)
+	lines, all = said(foreign.Responses, `[{"type":"custom_tool_call","id":"i1","call_id":"c1","name":"run","input":"ls -la"},{"type":"custom_tool_call_output","id":"i2","call_id":"c1","output":"a b"}]`)
+	require.Equal(t, call, all[0].ToolCalls)
+	require.Equal(t, "responses:chat/i2|tool|a b", lines[1])
+	require.Equal(t, "c1", all[1].ToolCallID)
+
+	chat := func(current, rest string) string {
+		return `[{"conversation_id":"c","current_node":` + current + `,"mapping":{"r":{"parent":null,"message":null},
+"a":{"parent":"r","message":{"id":"a","author":{"role":"user"},"create_time":1,"content":{"content_type":"multimodal_text","parts":[{"content_type":"audio_transcription","text":"which tea?","direction":"in"}]}}},
+"b":{"parent":"a","message":{"id":"b","author":{"role":"assistant"},"create_time":2,"content":{"content_type":"thoughts","thoughts":[{"content":"green or black"}]}}},
+"c":{"parent":"b","message":{"id":"c","author":{"role":"assistant"},"create_time":4,"content":{"content_type":"text","parts":["green"]}}},
+"d":{"parent":"b","message":{"id":"d","author":{"role":"assistant"},"create_time":3,"content":{"content_type":"text","parts":["black"]}}}` + rest + `}}]`
+	}
+	green := []string{"chatgpt:c/a|user|which tea?", "chatgpt:c/b|assistant|[thoughts]|", "chatgpt:c/c|assistant|green"}
+	lines, all = said(foreign.ChatGPT, chat(`"c"`, ""))
+	require.Equal(t, green, lines)
+	require.Contains(t, all[1].Parts[1].Detail, "green or black")
+	lines, _ = said(foreign.ChatGPT, chat("null", ""))
+	require.Equal(t, green, lines, "the branch with the newest message")
+	lines, _ = said(foreign.ChatGPT, chat("null", `,"e":{"parent":"r","message":null}`))
+	require.Equal(t, green, lines)
+	_, err := read(t, foreign.ChatGPT, chat(`"gone"`, ""))
+	require.ErrorContains(t, err, "current_node")
+	_, err = read(t, foreign.ChatGPT, chat(`"e"`, `,"e":{"parent":"c","message":{"id":"e","author":{"role":"user"},"content":"text"}}`))
+	require.ErrorContains(t, err, "line 1, field mapping.e.message.content")
+}

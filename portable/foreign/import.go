@@ -31,15 +31,17 @@ type Options struct {
 type Report struct {
 	Format Format `json:"format"`
 	// Why says how the format was found out; "": it was given.
-	Why     string   `json:"why,omitempty"`
-	Items   int      `json:"items"`
-	New     int      `json:"new"`
-	Changed int      `json:"changed"` // they have another version now
-	Same    int      `json:"same"`
-	Kept    int      `json:"kept"` // left alone: deleted or erased here, or lifted here and said otherwise by the file
-	Empty   int      `json:"empty"`
-	Kepts   []string `json:"kept_ids"` // up to 100 of those kept
-	DryRun  bool     `json:"dry_run,omitempty"`
+	Why     string `json:"why,omitempty"`
+	Items   int    `json:"items"`
+	New     int    `json:"new"`
+	Changed int    `json:"changed"` // they have another version now
+	Same    int    `json:"same"`
+	Kept    int    `json:"kept"` // left alone: deleted or erased here, or lifted here and said otherwise by the file
+	Empty   int    `json:"empty"`
+	// Repeated counts items whose id comes again later in the file: only the last of them counts.
+	Repeated int      `json:"repeated"`
+	Kepts    []string `json:"kept_ids"` // up to 100 of those kept
+	DryRun   bool     `json:"dry_run,omitempty"`
 }
 
 // Read reads a file and gives each item as an artefact: scratch, with the metadata of its origin. empty counts what has no words.
@@ -66,7 +68,7 @@ func Read(ctx context.Context, r io.Reader, opts Options, fn func(a store.Artefa
 	}
 	err = s.each(func(e element) error {
 		if e.rest {
-			return nil
+			return x.container(e)
 		}
 		if err := check(e); err != nil {
 			return err
@@ -102,6 +104,14 @@ type reading struct {
 	seq  map[int]int64 // turns of a chat so far, by container
 }
 
+// container looks at what a file says beside its items.
+func (x *reading) container(e element) error {
+	if x.opts.Format == PAM {
+		return pamVersion(e)
+	}
+	return nil
+}
+
 // items are the artefacts of one element.
 func (x *reading) items(e element) ([]store.Artefact, error) {
 	one := func(a store.Artefact, err error) ([]store.Artefact, error) {
@@ -112,7 +122,7 @@ func (x *reading) items(e element) ([]store.Artefact, error) {
 	}
 	switch x.opts.Format {
 	case Mem0:
-		return one(mem0(e))
+		return mem0(e)
 	case MCPMemory:
 		return mcpMemory(e)
 	case ChatGPT:
@@ -163,8 +173,10 @@ const (
 	maxNamed   = 100
 )
 
-// Import reads a file into a scope. An item that is there as the file says it is left alone, so a second run writes nothing. After
-// an error what came before may be in the scope; with DryRun first, a file that is wrong is found before anything is written.
+// Import reads a file into a scope. An item that is there as the file says it is left alone, so a second run writes nothing.
+//
+// An io.ReadSeeker is read twice: a file that is wrong is found before anything is written, and of items with one id only the last
+// counts. Of another reader, what came before an error may be in the scope, and items with one id become versions.
 func Import(ctx context.Context, scope *ctxpage.Scope, r io.Reader, opts Options) (*Report, error) {
 	rep := &Report{Format: opts.Format, Kepts: []string{}, DryRun: opts.DryRun}
 	if opts.Format == "" {
@@ -182,6 +194,9 @@ func Import(ctx context.Context, scope *ctxpage.Scope, r io.Reader, opts Options
 		rep.Format = opts.Format
 	}
 	b := &bringer{ctx: ctx, scope: scope, rep: rep, seen: map[string]bool{}}
+	if err := b.look(r, opts); err != nil {
+		return rep, err
+	}
 	empty, err := Read(ctx, r, opts, b.take)
 	rep.Empty = empty
 	if err == nil {
@@ -198,11 +213,43 @@ type bringer struct {
 	batch []store.Artefact
 	bytes int
 	seen  map[string]bool // ids in the batch
+	twice *repeats        // nil: the file can be read only once
+}
+
+// look reads a file that can be read twice for the first time.
+func (b *bringer) look(r io.Reader, opts Options) error {
+	s, ok := r.(io.ReadSeeker)
+	if !ok {
+		return nil
+	}
+	begin, err := s.Seek(0, io.SeekCurrent)
+	if err != nil { // a pipe
+		return nil
+	}
+	if told := opts.Progress; told != nil {
+		opts.Progress = func(_ string, done, total uint64) { told("bytes checked", done, total) }
+	}
+	twice, n := newRepeats(), 0
+	if _, err := Read(b.ctx, r, opts, func(a store.Artefact, _ int) error {
+		twice.note(a.ID, n)
+		n++
+		return nil
+	}); err != nil {
+		return err
+	}
+	if _, err := s.Seek(begin, io.SeekStart); err != nil {
+		return fmt.Errorf("ctxpage: import: %w", err)
+	}
+	b.twice = twice
+	return nil
 }
 
 func (b *bringer) take(a store.Artefact, line int) error {
-	b.rep.Items++
-	if b.seen[a.ID] { // twice in the file: the later one counts
+	if b.rep.Items++; b.twice.repeated(a.ID, b.rep.Items-1) {
+		b.rep.Repeated++
+		return nil
+	}
+	if b.seen[a.ID] { // twice in a file that is read once: the later one counts
 		if err := b.flush(); err != nil {
 			return err
 		}

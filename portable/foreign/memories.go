@@ -11,8 +11,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// mem0 is a memory of mem0's get_all.
-func mem0(e element) (store.Artefact, error) {
+// mem0 is a memory of mem0's get_all; none of one without words.
+func mem0(e element) ([]store.Artefact, error) {
 	var v struct {
 		ID         string                     `json:"id"`
 		Memory     string                     `json:"memory"`
@@ -24,11 +24,13 @@ func mem0(e element) (store.Artefact, error) {
 		Expires    json.RawMessage            `json:"expiration_date"`
 		Categories []string                   `json:"categories"`
 	}
-	if err := decode(e, &v); err != nil {
-		return store.Artefact{}, err
-	}
-	if v.ID == "" || v.Memory == "" {
-		return store.Artefact{}, e.wrong("memory", store.Invalid("memory", "no id, or no memory", "both"))
+	switch err := decode(e, &v); {
+	case err != nil:
+		return nil, err
+	case v.ID == "":
+		return nil, e.wrong("id", store.Invalid("memory", "no id", "one"))
+	case v.Memory == "":
+		return nil, nil
 	}
 	a := store.Artefact{Kind: store.KindFact, Text: v.Memory, Subject: label(v.UserID), Group: label(v.RunID), Tags: v.Categories, Meta: flat(v.Metadata)}
 	var err error
@@ -39,9 +41,10 @@ func mem0(e element) (store.Artefact, error) {
 		a.ExpiresAt, err = timeIn(e, "expiration_date", v.Expires)
 	}
 	if err != nil {
-		return a, err
+		return nil, err
 	}
-	return item(Mem0, v.ID, a, fieldsBut(e, "id", "memory", "metadata", "updated_at", "user_id", "run_id", "expiration_date", "categories")), nil
+	rest := fieldsBut(e, "id", "memory", "metadata", "updated_at", "user_id", "run_id", "expiration_date", "categories")
+	return []store.Artefact{item(Mem0, v.ID, a, rest)}, nil
 }
 
 // mcpMemory is an entity, a fact for each of its observations, or a relation.
@@ -109,7 +112,7 @@ func langGraph(e element) (store.Artefact, error) {
 	name := strings.Join(labels, "/")
 	a := store.Artefact{Kind: store.KindFact, Text: sentences(v.Value), Group: label(name), CurrentAsOf: at}
 	if raw, err := json.Marshal(v.Value); err == nil {
-		a.Parts = []store.Part{{Type: "text", Text: a.Text}, carried("item", raw)}
+		a.Parts = []store.Part{{Type: "text", Text: a.Text}, keptPart("item", raw)}
 		a.Text = ""
 	}
 	return item(LangGraph, name+"//"+v.Key, a, fieldsBut(e, "namespace", "key", "value", "updated_at", "score")), nil
@@ -184,6 +187,20 @@ func pam(e element) (store.Artefact, error) {
 		return a, err
 	}
 	return item(PAM, key, a, fieldsBut(e, "content", "content_hash", "tags")), nil
+}
+
+// pamVersion refuses a file of a later major version of PAM, whose fields may mean something else.
+func pamVersion(e element) error {
+	var v struct {
+		Version json.RawMessage `json:"schema_version"`
+	}
+	if err := json.Unmarshal(e.raw, &v); err != nil {
+		return nil // its memories are what counts
+	}
+	if major, _, _ := strings.Cut(scalar(v.Version), "."); major != "" && major != "1" {
+		return e.wrong("schema_version", fmt.Errorf("%w: the file has version %s of PAM, this program reads 1.0", store.ErrNewerFormat, cut(scalar(v.Version), 40)))
+	}
+	return nil
 }
 
 // FieldNames are what Options.Map may name.

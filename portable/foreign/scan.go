@@ -59,7 +59,7 @@ func (s *scanner) fail(got, expected string) error {
 func (s *scanner) within(got, expected string) error {
 	err := s.fail(got, expected)
 	var at, to *portable.LineError
-	c := &checker{b: s.buf, line: s.line}
+	c := &jsonChecker{b: s.buf, line: s.line}
 	if errors.As(c.value(0), &to) && errors.As(err, &at) {
 		at.Field = to.Field
 	}
@@ -139,7 +139,7 @@ func (s *scanner) each(fn func(element) error) error {
 		case b == '{':
 			err = s.object(container, fn)
 		default:
-			return s.fail(fmt.Sprintf("%q", b), "a list or an object")
+			return s.fail(portable.FormatHint(b), "a list or an object")
 		}
 		if err != nil {
 			return err

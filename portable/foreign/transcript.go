@@ -107,7 +107,7 @@ type openAITurn struct {
 }
 
 func openAIMessage(v *ctxpage.Version) any {
-	m := &openAITurn{Role: spoken(v), Name: v.Name, Content: v.Text, ToolCallID: v.ToolCallID}
+	m := &openAITurn{Role: roleOf(v), Name: v.Name, Content: v.Text, ToolCallID: v.ToolCallID}
 	for _, c := range v.ToolCalls {
 		call := openAICall{ID: c.ID, Type: "function"}
 		call.Function.Name, call.Function.Arguments = c.Name, c.Arguments
@@ -127,7 +127,7 @@ func openAIMessage(v *ctxpage.Version) any {
 				parts = append(parts, map[string]any{"type": "image_url", "image_url": image})
 			case p.Type == toolResult: // its words are told already
 			default:
-				parts = append(parts, asItWas(p))
+				parts = append(parts, originalPart(p))
 			}
 		}
 		m.Content = parts
@@ -146,16 +146,16 @@ type anthropicTurn struct {
 }
 
 func anthropicMessage(v *ctxpage.Version) any {
-	m := &anthropicTurn{Role: spoken(v), Content: []any{}}
+	m := &anthropicTurn{Role: roleOf(v), Content: []any{}}
 	if v.Role == render.RoleTool {
 		m.Role = render.RoleUser
 		for _, p := range v.Parts {
 			if p.Type == toolResult {
-				m.Content = append(m.Content, asItWas(p))
+				m.Content = append(m.Content, originalPart(p))
 				return m
 			}
 		}
-		m.Content = append(m.Content, map[string]any{"type": "tool_result", "tool_use_id": v.ToolCallID, "content": whole(v)})
+		m.Content = append(m.Content, map[string]any{"type": "tool_result", "tool_use_id": v.ToolCallID, "content": fullText(v)})
 		return m
 	}
 	if len(v.Parts) == 0 && v.Text != "" {
@@ -168,7 +168,7 @@ func anthropicMessage(v *ctxpage.Version) any {
 		case p.Type == "image_url" && p.URL != "":
 			m.Content = append(m.Content, map[string]any{"type": "image", "source": map[string]any{"type": "url", "url": p.URL}})
 		default:
-			m.Content = append(m.Content, asItWas(p))
+			m.Content = append(m.Content, originalPart(p))
 		}
 	}
 	for _, c := range v.ToolCalls {
@@ -181,24 +181,24 @@ func anthropicMessage(v *ctxpage.Version) any {
 	return m
 }
 
-// asItWas is a part that was kept as it came.
-func asItWas(p store.Part) any {
+// originalPart returns a part that was kept as it came.
+func originalPart(p store.Part) any {
 	if raw := json.RawMessage(p.Detail); json.Valid(raw) && bytes.HasPrefix(raw, []byte("{")) {
 		return raw
 	}
 	return map[string]any{"type": "text", "text": strings.TrimSpace("[" + p.Type + "] " + p.URL)}
 }
 
-// spoken is the role of a turn; data without one is told as the user's.
-func spoken(v *ctxpage.Version) string {
+// roleOf returns the role of a turn; data without a role counts as the user's.
+func roleOf(v *ctxpage.Version) string {
 	if v.Role == "" {
 		return render.RoleUser
 	}
 	return v.Role
 }
 
-// whole is all text of a turn.
-func whole(v *ctxpage.Version) string {
+// fullText returns the whole text of a turn.
+func fullText(v *ctxpage.Version) string {
 	if len(v.Parts) == 0 {
 		return v.Text
 	}
@@ -213,7 +213,7 @@ func whole(v *ctxpage.Version) string {
 
 // markdownTurn is a turn for people.
 func markdownTurn(w io.Writer, v *ctxpage.Version) error {
-	who := spoken(v)
+	who := roleOf(v)
 	if v.Name != "" {
 		who += " (" + portable.Line(v.Name) + ")"
 	}
@@ -225,7 +225,7 @@ func markdownTurn(w io.Writer, v *ctxpage.Version) error {
 			return err
 		}
 	}
-	if said := whole(v); said != "" {
+	if said := fullText(v); said != "" {
 		if _, err := fmt.Fprintf(w, "%s\n\n", portable.Quote(said)); err != nil {
 			return err
 		}

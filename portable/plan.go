@@ -21,19 +21,19 @@ type entry struct {
 	put      int64  // µs. Only an import has several in one commit: those of the old commits
 	num      uint64 // of its first page, 0: it has none
 	version  uint32
-	refAt    uint32 // place in order.refs, from 1; 0: it is neither deleted, nor has it versions before it without content
+	refAt    uint32 // place in plan.refs, from 1; 0: it is neither deleted, nor has it versions before it without content
 }
 
-// order is what an export writes, in the order of the commits.
-type order struct {
+// plan lists what an export writes, in the order of the commits.
+type plan struct {
 	entries   []entry
 	refs      []store.Ref
 	artefacts uint64
 }
 
 // collect lists every version up to an LSN; only: artefacts that are wanted, nil for all.
-func collect(ctx context.Context, st store.Store, upTo uint64, only map[store.Ref]bool, progress store.Progress) (*order, error) {
-	o := &order{}
+func collect(ctx context.Context, st store.Store, upTo uint64, only map[store.Ref]bool, progress store.Progress) (*plan, error) {
+	o := &plan{}
 	scopes, err := scopesOf(ctx, st)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func eachHead(ctx context.Context, st store.Store, q store.ScanQuery, fn func(*s
 }
 
 // artefact notes the versions of one, of which it is given the newest.
-func (o *order) artefact(ctx context.Context, st store.Store, newest *store.Head, upTo uint64) error {
+func (o *plan) artefact(ctx context.Context, st store.Store, newest *store.Head, upTo uint64) error {
 	was := len(o.entries)
 	heads := []*store.Head{newest} // newest first
 	if newest.Version > 1 {

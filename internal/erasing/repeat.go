@@ -31,26 +31,39 @@ const (
 	askedRef     = "ref"
 )
 
-// asked is what a request stands for in the report and, as a digest, in the leaf.
-func asked(secret []byte, req *erase.Request) (list []string) {
+// askedNames stands among what was asked for if names were to go.
+const askedNames = "names"
+
+// tookNames says whether an erase was to take names. Earlier programs wrote no askedNames: there the bodies that it took tell,
+// if there were any.
+func tookNames(done *store.EraseReport) bool {
+	return done.Bodies > 0 || slices.Contains(done.Asked, askedNames)
+}
+
+// asked is what a request stands for in the report and, as a digest, in the leaf. Promoted copies are among it, as references:
+// an export has no audit that tells of them.
+func asked(secret []byte, req *erase.Request, promoted []store.Ref) (list []string) {
 	switch {
 	case req.Subject != "":
-		return []string{store.AskedOf(secret, askedSubject, req.Subject)}
+		list = []string{store.AskedOf(secret, askedSubject, req.Subject)}
 	case req.Scope != "":
-		return []string{store.AskedOf(secret, askedScope, req.Scope)}
+		list = []string{store.AskedOf(secret, askedScope, req.Scope)}
 	case req.Session != (store.Ref{}):
-		return []string{store.AskedOf(secret, askedSession, req.Session.Scope+"\x00"+req.Session.ID)}
+		list = []string{store.AskedOf(secret, askedSession, req.Session.Scope+"\x00"+req.Session.ID)}
 	}
-	for _, r := range req.Refs {
+	if req.Names {
+		list = append(list, askedNames)
+	}
+	for _, r := range slices.Concat(req.Refs, promoted) {
 		list = append(list, store.AskedOf(secret, askedRef, r.Scope+"\x00"+r.ID))
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
 }
 
-// Again erases in a store what receipts of the same database say was erased after the store's state was copied. A receipt
+// Repeat erases in a store what receipts of the same database say was erased after the store's state was copied. A receipt
 // whose leaf the store has is passed over: what it took is not there. The receipts must hold; ErrReceipt.
-func Again(ctx context.Context, st store.Store, receipts []*erase.Receipt, dryRun bool, progress store.Progress) (out []*erase.Report, err error) {
+func Repeat(ctx context.Context, st store.Store, receipts []*erase.Receipt, dryRun bool, progress store.Progress) (out []*erase.Report, err error) {
 	info, err := st.Info(ctx)
 	if err != nil {
 		return nil, err
@@ -94,20 +107,40 @@ func Again(ctx context.Context, st store.Store, receipts []*erase.Receipt, dryRu
 // Reports are those of all erases that a store knows and that were asked for by name, oldest first. done: only those of which
 // no commit is missing.
 func Reports(ctx context.Context, st store.Store, done bool) (list []store.EraseReport, err error) {
-	err = staterows.Walk(ctx, st, store.EraseRows, func(r store.StateRow) error {
-		var row struct {
-			Report store.EraseReport `json:"report"`
-			Job    json.RawMessage   `json:"job"` // while commits are missing
-		}
-		if err := json.Unmarshal(r.Value, &row); err != nil {
-			return &store.CorruptError{File: "state row " + r.Key, Err: err}
-		}
+	err = walkRows(ctx, st, func(row eraseRow) {
 		if len(row.Report.Asked) > 0 && (!done || len(row.Job) == 0) {
 			list = append(list, row.Report)
 		}
-		return nil
 	})
 	return list, err
+}
+
+// Finished are the reports of all erases after which no file of the store has the content, oldest first.
+func Finished(ctx context.Context, st store.Store) (list []store.EraseReport, err error) {
+	err = walkRows(ctx, st, func(row eraseRow) {
+		if row.Stage == "done" {
+			list = append(list, row.Report)
+		}
+	})
+	return list, err
+}
+
+// eraseRow is what this package reads of the row that says how far an erase has come (engine).
+type eraseRow struct {
+	Stage  string            `json:"stage"`
+	Report store.EraseReport `json:"report"`
+	Job    json.RawMessage   `json:"job"` // while commits are missing
+}
+
+func walkRows(ctx context.Context, st store.Store, fn func(eraseRow)) error {
+	return staterows.Walk(ctx, st, store.EraseRows, func(r store.StateRow) error {
+		var row eraseRow
+		if err := json.Unmarshal(r.Value, &row); err != nil {
+			return &store.CorruptError{File: "state row " + r.Key, Err: err}
+		}
+		fn(row)
+		return nil
+	})
 }
 
 // has says whether the audit of a store has the leaf of a receipt.
@@ -162,13 +195,13 @@ func requests(ctx context.Context, st store.Store, secret []byte, done *store.Er
 	if err := n.find(); err != nil {
 		return nil, err
 	}
-	if done.Bodies > 0 {
+	if tookNames(done) {
 		if err := n.audit(); err != nil {
 			return nil, err
 		}
 	}
 	refs := []store.Ref{}
-	base := erase.Request{By: done.By, Reason: done.Reason, Cascade: erase.Cascade(done.Cascade), Names: done.Bodies > 0}
+	base := erase.Request{By: done.By, Reason: done.Reason, Cascade: erase.Cascade(done.Cascade), Names: tookNames(done)}
 	keys := slices.SortedFunc(maps.Keys(n.all), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) })
 	for _, k := range keys {
 		if !slices.Contains(done.Asked, store.AskedOf(secret, k[0], k[1])) {

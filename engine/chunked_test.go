@@ -1,0 +1,343 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/numbers"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// TestChunked: rows are where they were put, whatever grew since, and a block is as large as one of a snapshot.
+func TestChunked(t *testing.T) {
+	require.Equal(t, numbers.Rows, chunkRows)
+	var c chunked[int]
+	for range c.all() {
+		t.Fatal("there is no row")
+	}
+	var first *int
+	for n := 1; n <= 3*chunkRows+7; n += 1 + n%700 {
+		c.grow(n)
+		c.grow(n - 1)
+		require.Equal(t, n, c.len())
+		*c.at(uint64(n - 1)) = n
+		if first == nil {
+			first = c.at(0)
+		}
+	}
+	require.Same(t, first, c.at(0))
+	seen := 0
+	for num, row := range c.all() {
+		seen++
+		require.Equal(t, uint64(seen), num)
+		require.Same(t, c.at(num-1), row)
+		require.True(t, *row == 0 || *row == int(num))
+	}
+	require.Equal(t, c.len(), seen)
+	require.Len(t, c.block(chunkRows, 2*chunkRows), chunkRows)
+	require.Same(t, c.at(chunkRows+3), &c.block(chunkRows+3, chunkRows+4)[0])
+	for range c.all() {
+		break
+	}
+}
+
+// TestColumnsAreSmall: a million pages take eight megabytes more for eight bytes more.
+func TestColumnsAreSmall(t *testing.T) {
+	require.LessOrEqual(t, unsafe.Sizeof(artCol{}), uintptr(40))
+	require.LessOrEqual(t, unsafe.Sizeof(pageCol{}), uintptr(64))
+	require.LessOrEqual(t, unsafe.Sizeof(rareCol{}), uintptr(24))
+	require.LessOrEqual(t, unsafe.Sizeof(groupCol{}), uintptr(112))
+}
+
+// TestArtMarks: place and length of an id, and the marks, do not touch each other, up to the most ids that there can be.
+func TestArtMarks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		at := rapid.Uint64Range(0, mostNumber*store.MaxID).Draw(t, "at")
+		n := rapid.IntRange(0, store.MaxID).Draw(t, "length")
+		many, retired := rapid.Bool().Draw(t, "many"), rapid.Bool().Draw(t, "retired")
+		a := artCol{}
+		for _, do := range rapid.Permutation([]func(){
+			func() { a.setIDAt(math.MaxUint64); a.setIDAt(at) }, func() { a.setIDLen(idLenBits); a.setIDLen(n) },
+			func() { a.mark(artMany, true); a.mark(artMany, many) }, func() { a.mark(artRetired, true); a.mark(artRetired, retired) },
+		}).Draw(t, "order") {
+			do()
+		}
+		require.Equal(t, at, a.idAt())
+		require.Equal(t, n, a.idLen())
+		require.Equal(t, many, a.marks&artMany != 0)
+		require.Equal(t, retired, a.retired())
+	})
+}
+
+// TestSortedList: a list has what was put in and not taken out, in order, however it is walked.
+func TestSortedList(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var o sortedList
+		var want []entry
+		span := rapid.SampledFrom([]int{3, 40, 100_000}).Draw(t, "span")
+		fill := rapid.IntRange(0, 3*sortedChunk).Draw(t, "fill")
+		for i := range fill {
+			e := entry{int64(i / 3), uint64(i + 1)}
+			o.insert(e.key, e.num)
+			want = append(want, e)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(t *rapid.T) {
+				require.Equal(t, len(want), o.n)
+				var down []entry
+				o.descend(func(e entry) bool { down = append(down, e); return true })
+				slices.Reverse(down)
+				require.True(t, slices.Equal(want, down), "%v, not %v", down, want)
+			},
+			"put": func(t *rapid.T) {
+				e := entry{int64(rapid.IntRange(0, span).Draw(t, "key")), rapid.Uint64Range(1, mostNumber).Draw(t, "num")}
+				o.insert(e.key, e.num)
+				if at, found := slices.BinarySearchFunc(want, e, compareEntries); !found {
+					want = slices.Insert(want, at, e)
+				}
+			},
+			"take": func(t *rapid.T) {
+				e := entry{int64(rapid.IntRange(0, span).Draw(t, "key")), 1}
+				if len(want) > 0 && rapid.Bool().Draw(t, "there") {
+					e = rapid.SampledFrom(want).Draw(t, "entry")
+				}
+				o.remove(e.key, e.num)
+				if at, found := slices.BinarySearchFunc(want, e, compareEntries); found {
+					want = slices.Delete(want, at, at+1)
+				}
+			},
+			"count": func(t *rapid.T) {
+				from, to := int64(rapid.IntRange(-1, span).Draw(t, "from")), int64(rapid.IntRange(-1, span).Draw(t, "to"))
+				n := 0
+				var in, have []uint64
+				for _, e := range want {
+					if e.key <= to {
+						n++
+					}
+					if from < e.key && e.key <= to {
+						in = append(in, e.num)
+					}
+				}
+				require.Equal(t, n, o.upTo(to))
+				o.between(from, to, func(num uint64) { have = append(have, num) })
+				require.Equal(t, in, have)
+			},
+			"merge": func(t *rapid.T) {
+				other := sortedOf([]entry{{0, 5}, {1, mostNumber}, {int64(span), 7}})
+				m := merge{}
+				m.add(&o)
+				m.add(&other)
+				all := append(slices.Clone(want), entry{0, 5}, entry{1, mostNumber}, entry{int64(span), 7})
+				slices.SortFunc(all, compareEntries)
+				for i := len(all) - 1; i >= 0; i-- {
+					e, ok := m.take()
+					require.True(t, ok)
+					require.Equal(t, all[i], e)
+				}
+				_, ok := m.take()
+				require.False(t, ok)
+			},
+		})
+	})
+}
+
+// imageArts are in two blocks of a snapshot, and their page versions in many.
+const imageArts = 1500
+
+// manyKinds is a catalogue with what pages and artefacts can have: several pages, ends, expiries, groups, turns, successors,
+// deletions, gaps.
+func manyKinds() *catalogue {
+	c := newCatalogue()
+	c.addScope(1, "acme")
+	c.addGroup(1, 1, "talk")
+	c.addGroup(2, 1, "\x00doc")
+	num, lsn := uint64(0), uint64(0)
+	put := func(art uint64, version uint32, pages int, change func(*format.Hot)) {
+		lsn++
+		hot := format.Hot{Art: art, Version: version, Scope: 1, LSN: lsn, PutAt: int64(1000 * lsn), ID: []byte(fmt.Sprint("id-", art)), Kind: store.KindFact, Provenance: store.Tool}
+		if change != nil {
+			change(&hot)
+		}
+		rows := make([]store.PageRow, pages)
+		for i := range rows {
+			num++
+			rows[i] = store.PageRow{Num: num, LSN: lsn, Version: version, Tokens: uint32(num % 91), Bytes: uint32(num % 1013)}
+		}
+		c.install(&hot, rows)
+		c.lsn = lsn
+	}
+	for art := uint64(1); art <= imageArts; art++ {
+		put(art, 1, 1+int(art%5/4), func(h *format.Hot) {
+			switch {
+			case art%7 == 0:
+				h.Expires = int64(art)
+			case art%11 == 0:
+				h.Group, h.Seq, h.Kind = 1, int64(-art), store.KindMessage
+			case art%13 == 0:
+				h.Group = 2
+			}
+			h.Facts = c.facts.number([]byte(fmt.Sprint("facts", art%17)))
+		})
+	}
+	for round := uint32(2); round < 50; round++ { // many ended pages
+		for art := uint64(round); art < imageArts; art += 3 * uint64(round) {
+			pages := 1 + int(round%3)
+			if round%17 == 0 {
+				pages = 0
+			}
+			put(art, c.art(art).version+1, pages, func(h *format.Hot) {
+				if pages == 0 {
+					h.Flags = format.FlagDeleted
+				}
+				if art%2 == 0 {
+					h.Expires = int64(art) * 3
+				}
+			})
+		}
+	}
+	for art := uint64(3); art < imageArts; art += 19 {
+		lsn++
+		c.supersede(art, art+1, lsn)
+	}
+	put(3, c.art(3).version+1, 1, nil) // current again
+	num += 5                           // numbers of pages that gc forgot
+	put(imageArts+1, 1, 2, nil)
+	return c
+}
+
+// TestLayoutOfColumns: a snapshot has the layout of version 2, whatever the rows in memory look like. If it is to change, a
+// file of another layout must not be read as this one: raise columnsVersion of filestore, then take the new digest.
+func TestLayoutOfColumns(t *testing.T) {
+	c, out := manyKinds(), &Columns{}
+	c.image(out)
+	sum := sha256.New()
+	for _, p := range out.Parts {
+		fmt.Fprintf(sum, "%d %d ", p.Kind, len(p.Body))
+		sum.Write(p.Body)
+	}
+	require.Equal(t, "ca5ae297af13ba4ab5dec798ed910f60d6e9f0e14846c12d55249d8d66a461f1", hex.EncodeToString(sum.Sum(nil)))
+}
+
+// TestImageOfColumns: a catalogue that is read from its snapshot knows what the other one knew, also what few pages have.
+func TestImageOfColumns(t *testing.T) {
+	c := manyKinds()
+	require.Greater(t, c.pages.len(), 3*chunkRows)
+	require.NotZero(t, c.rare.len())
+	require.NotEmpty(t, c.retired)
+	require.NotEmpty(t, c.many)
+
+	out := &Columns{}
+	c.image(out)
+	out.add(partState, (&statePlaces{}).append(nil))
+	have, _, ok := readColumns(out)
+	require.True(t, ok)
+	require.Equal(t, c.arts.len(), have.arts.len())
+	require.Equal(t, c.pages.len(), have.pages.len())
+	for n := range c.arts.all() {
+		require.Equal(t, c.wholeArt(n), have.wholeArt(n), n)
+		require.Equal(t, c.nums(n), have.nums(n), n)
+		if id := c.id(c.art(n)); id != "" {
+			require.Equal(t, n, have.lookup(1, id))
+		}
+	}
+	for n := range c.pages.all() {
+		require.Equal(t, c.wholePage(n), have.wholePage(n), n)
+	}
+	require.Equal(t, c.retired, have.retired)
+	require.LessOrEqual(t, have.rare.len(), c.rare.len())
+	for i := range c.groups {
+		require.Equal(t, c.groups[i].members, have.groups[i].members)
+		require.Equal(t, c.groups[i].live, have.groups[i].live)
+		require.Equal(t, entriesOf(&c.groups[i].turnsOf()[store.Tool]), entriesOf(&have.groups[i].turnsOf()[store.Tool]))
+	}
+	require.NotZero(t, c.groups[0].turns[store.Tool])
+	require.Nil(t, have.groups[1].recent)
+	for i := range c.scopes[0].classes {
+		x, y := &c.scopes[0].classes[i], &have.scopes[0].classes[i]
+		require.Equal(t, entriesOf(&x.recent), entriesOf(&y.recent))
+		require.Equal(t, entriesOf(&x.expiry), entriesOf(&y.expiry))
+	}
+	again := &Columns{}
+	have.image(again)
+	again.add(partState, (&statePlaces{}).append(nil))
+	require.Equal(t, out, again, "a snapshot of it is the same to the byte")
+}
+
+// TestImageOfParts: parts of a snapshot are read at the same time, and each has ends and successions of its own.
+func TestImageOfParts(t *testing.T) {
+	c := newCatalogue()
+	c.addScope(1, "acme")
+	const arts = 2*partRows + 100
+	for art := uint64(1); art <= arts; art++ {
+		hot := format.Hot{Art: art, Version: 1, Scope: 1, LSN: art, PutAt: int64(art), ID: []byte(fmt.Sprint("id-", art)), Kind: store.KindFact, Provenance: store.Tool}
+		if art%3 == 0 {
+			hot.Expires = int64(7 * art)
+		}
+		c.install(&hot, []store.PageRow{{Num: art, LSN: art, Version: 1}})
+		if art%5 == 0 {
+			c.supersede(art-1, art, art)
+		}
+	}
+	out := &Columns{}
+	c.image(out)
+	out.add(partState, (&statePlaces{}).append(nil))
+	require.Len(t, out.of(partPages), 3)
+	have, _, ok := readColumns(out)
+	require.True(t, ok)
+	for n := range c.pages.all() {
+		if c.wholePage(n) != have.wholePage(n) || c.wholeArt(n) != have.wholeArt(n) {
+			require.Equal(t, c.wholePage(n), have.wholePage(n), n)
+			require.Equal(t, c.wholeArt(n), have.wholeArt(n), n)
+		}
+	}
+	require.Equal(t, c.retired, have.retired)
+	require.Equal(t, c.rare.len(), have.rare.len())
+}
+
+func entriesOf(o *sortedList) (all []entry) {
+	o.descend(func(e entry) bool { all = append(all, e); return true })
+	return all
+}
+
+// TestMostNumber: a batch that needs a number above the highest is refused and changes nothing; one that needs the highest
+// is not. A head with such a number is no head.
+func TestMostNumber(t *testing.T) {
+	for _, of := range []func(*Counters) *uint64{
+		func(c *Counters) *uint64 { return &c.Art }, func(c *Counters) *uint64 { return &c.Num }, func(c *Counters) *uint64 { return &c.Group },
+	} {
+		m := newMemory(t, time.Now)
+		m.fill("acme", 3, func(i int) store.Artefact { return store.Artefact{ID: fmt.Sprint("a", i), Text: "text"} })
+		before := m.next
+		*of(&m.next) = mostNumber + 1
+		_, err := m.Commit(t.Context(), m.batch("acme", store.Artefact{ID: "b", Text: "text", Group: "g"}))
+		require.ErrorIs(t, err, store.ErrInvalid)
+		require.ErrorContains(t, err, "4294967295")
+		require.Equal(t, 3, m.cat.arts.len())
+		require.Equal(t, 3, m.cat.pages.len())
+		require.Empty(t, m.cat.groups)
+		m.next = before // the control
+		_, err = m.Commit(t.Context(), m.batch("acme", store.Artefact{ID: "b", Text: "text", Group: "g"}))
+		require.NoError(t, err)
+		require.Equal(t, 4, m.cat.pages.len())
+	}
+	n := numbering{art: mostNumber + 1, num: mostNumber + 1, group: mostNumber + 1} // the highest were given
+	require.NoError(t, n.possible())
+
+	s := newMemory(t, time.Now)
+	s.fill("acme", 1, func(int) store.Artefact { return store.Artefact{ID: "a", Text: "text"} })
+	hot := format.Hot{Art: 1, Scope: 1, ID: []byte("a"), Provenance: store.Tool}
+	require.NoError(t, s.validateHot(&hot, []store.PageRow{{Num: mostNumber}}))
+	require.ErrorIs(t, s.validateHot(&hot, []store.PageRow{{Num: mostNumber + 1}}), codec.ErrMalformed)
+	require.Error(t, s.pad(highest{num: mostNumber + 1}))
+	require.Error(t, s.pad(highest{group: mostNumber + 1}))
+}

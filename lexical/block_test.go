@@ -1,0 +1,156 @@
+package lexical
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// Lists that are written in blocks come back in their order and each by its term, and no other term is found; so are those that
+// stand alone. A block is no longer than it may be, unless it is one list.
+func TestBlocks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		terms := rapid.SliceOfNDistinct(rapid.StringMatching("[a-c]{1,4}(word){0,6}"), 1, 80, rapid.ID).Draw(t, "terms")
+		scopes := rapid.IntRange(1, 3).Draw(t, "scopes")
+		alone := rapid.Bool().Draw(t, "alone")
+		s := segment{id: 3, first: 1, last: 1 << 20}
+		slices.Sort(terms)
+		type one struct {
+			key  string
+			list list
+		}
+		var want []one
+		store := memStore{}
+		store.update(func(w Writer) bool {
+			c := &checkpoint{w: w}
+			for scope := range scopes {
+				for _, term := range terms {
+					p := &postings{last: s.first}
+					for i := range rapid.SampledFrom([]int{1, 1, 2, 5, 700}).Draw(t, "postings") {
+						p.add(uint64(1+3*i), uint32(1+i%3))
+					}
+					key := appendTermKey(nil, s.id, uint32(scope), term)[segPrefix:]
+					want = append(want, one{string(key), list{segment: s, df: p.df, body: slices.Clone(p.body)}})
+					require.NoError(t, c.put(s, key, p, alone))
+				}
+			}
+			require.NoError(t, c.endBlock(s))
+			return true
+		})
+		for k, v := range store {
+			if len(v) > blockBytes+100 {
+				require.NotZero(t, v[0], "%q", k)
+			}
+		}
+		require.Equal(t, len(want), store.lists())
+		require.True(t, len(store) == len(want) || !alone)
+		store.view(func(r Rows) {
+			src := s.source(r, nil, false)
+			for _, o := range want {
+				ok, err := src.more(src)
+				require.NoError(t, err)
+				require.True(t, ok)
+				require.Equal(t, o, one{string(src.key), src.list})
+			}
+			ok, err := src.more(src)
+			require.NoError(t, err)
+			require.False(t, ok)
+
+			at := rapid.IntRange(0, len(want)-1).Draw(t, "behind")
+			src = s.source(r, []byte(want[at].key), false)
+			ok, err = src.more(src)
+			require.NoError(t, err)
+			if require.Equal(t, at+1 < len(want), ok); ok {
+				require.Equal(t, want[at+1].key, string(src.key))
+			}
+			w := &work{}
+			for scope := range uint32(scopes + 1) {
+				for _, term := range append(terms, "a", "b", "zz", "aword", "cccc") {
+					i := slices.IndexFunc(want, func(o one) bool { return o.key == string(appendTermKey(nil, 0, scope, term)[segPrefix:]) })
+					w.key = appendTermKey(nil, s.id, scope, term)
+					l, ok, err := w.listIn(r, s)
+					require.NoError(t, err)
+					if require.Equal(t, i >= 0, ok, term); ok {
+						require.Equal(t, want[i].list, l)
+					}
+				}
+			}
+		})
+	})
+}
+
+// lists counts the lists in the rows of a store.
+func (s memStore) lists() (n int) {
+	for k, v := range s {
+		if k[0] == rowTerm {
+			n += listsIn(v)
+		}
+	}
+	return n
+}
+
+// listsIn counts those of a row.
+func listsIn(row []byte) int {
+	if row[0] != 0 {
+		return 1
+	}
+	n, _ := binary.Uvarint(row[1:])
+	return int(n) + 1
+}
+
+// asOld writes the lists of all segments as programs before blocks did: a row for each, and a list of segments of their
+// version.
+func (s memStore) asOld(t *testing.T) {
+	t.Helper()
+	key := []byte{rowList}
+	m, err := decodeManifest(key, s["L"])
+	require.NoError(t, err)
+	old := memStore{}
+	s.view(func(r Rows) {
+		for _, o := range m.segments {
+			c := &checkpoint{w: &memTx{rows: old}}
+			src := o.source(r, nil, false)
+			for ok, err := src.more(src); ok; ok, err = src.more(src) {
+				require.NoError(t, err)
+				require.NoError(t, c.put(o, src.key, &postings{df: src.list.df, body: src.list.body}, true))
+			}
+		}
+	})
+	require.Greater(t, len(old), s.count("T"))
+	for k := range s {
+		if k[0] == rowTerm {
+			delete(s, k)
+		}
+	}
+	for k, v := range old {
+		s[k] = v
+	}
+	value := m.encode()
+	value[0] = oldVersion
+	s["L"] = seal(key, value)
+}
+
+// Segments of older programs are read as they are, also beside new ones, and a merge makes blocks of them.
+func TestRowsOfOlderSegments(t *testing.T) {
+	s, _, w := filled(t, 300, 300)
+	q := Query{Scopes: []uint32{1, 2, 3}, Terms: []string{"all", "m3"}, K: 50, Weights: lending()}
+	x := s.open(t)
+	want := s.search(t, x, w, q)
+	lists, blocks := s.lists(), s.count("T")
+	s.asOld(t)
+	x = s.open(t)
+	require.Equal(t, want, s.search(t, x, w, q))
+	s.view(func(r Rows) { require.NoError(t, x.Check(r)) })
+
+	x.Remove(want[0].Num)
+	x.Purge(true)
+	s.checkpoint(t, x, true)
+	s.checkpoint(t, x, true)
+	require.Equal(t, byte(rowVersion), s["L"][0])
+	require.LessOrEqual(t, s.lists(), lists)
+	require.LessOrEqual(t, s.count("T"), blocks, "blocks again")
+	s.view(func(r Rows) { require.NoError(t, x.Check(r)) })
+}
