@@ -27,7 +27,24 @@ func TestRedoneGoesIntoTheFile(t *testing.T) {
 	}
 }
 
-func redone(t *testing.T, puts int) {
+// A checkpoint that somebody asked for does this, too: what is put after it waits for its own.
+func TestCheckpointTakesWhatWasRedone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := openRedone(t, 400)
+		_, err := db.Checkpoint(t.Context())
+		require.NoError(t, err)
+		_, err = db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "late", Text: "in the log only"})
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		s, err := db.Stats(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, s.LSN-1, s.Applied)
+	})
+}
+
+// openRedone opens the files that a kill left after some puts, none of them in a checkpoint.
+func openRedone(t *testing.T, puts int) *ctxpage.DB {
 	path, opts := dbtest.MemoryPath(t), ctxpage.Options{Exclusive: true} // a bubble waits for ever for what comes by a socket
 	db, err := ctxpage.Open(path, opts)
 	require.NoError(t, err)
@@ -36,12 +53,17 @@ func redone(t *testing.T, puts int) {
 		_, err := db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: fmt.Sprint("page-", n), Text: strings.Repeat("zebra ", 200)})
 		require.NoError(t, err)
 	}
-	killed := filepath.Join(t.TempDir(), "killed.ctx") // its files as a kill leaves them
+	killed := filepath.Join(t.TempDir(), "killed.ctx")
 	require.NoError(t, dbtest.Copy(path, killed))
 
 	next, err := ctxpage.Open(killed, opts)
 	require.NoError(t, err)
-	defer next.Close()
+	t.Cleanup(func() { next.Close() })
+	return next
+}
+
+func redone(t *testing.T, puts int) {
+	next := openRedone(t, puts)
 	flushed := func(after time.Duration) bool {
 		time.Sleep(after)
 		synctest.Wait() // what is due has been done

@@ -62,7 +62,7 @@ func (s *Store) background() {
 			}
 		}
 		full := s.log.Full()
-		if time.Now().After(retryAt) && (full || s.redone.Load() || s.due()) {
+		if time.Now().After(retryAt) && (full || s.due()) {
 			// A failed checkpoint leaves everything in the log. The next commit or Close returns
 			// the error.
 			var err error
@@ -70,9 +70,8 @@ func (s *Store) background() {
 				err = s.relieve(context.Background())
 				retryAt = time.Now().Add(relieveEvery)
 			} else {
-				_, err = s.checkpoint(context.Background())
+				err = s.checkpointDue(context.Background())
 			}
-			s.redone.Store(false)
 			if errors.Is(err, store.ErrClosed) {
 				return
 			}
@@ -89,9 +88,22 @@ func (s *Store) background() {
 	}
 }
 
+// checkpointDue makes a checkpoint, unless the one that it had to wait for has done what was due.
+func (s *Store) checkpointDue(ctx context.Context) error {
+	if err := s.startJob(ctx); err != nil {
+		return err
+	}
+	defer s.ckptMu.Unlock()
+	if !s.due() {
+		return nil
+	}
+	_, err := s.checkpointLocked(ctx)
+	return err
+}
+
 // due reports whether a checkpoint should be made now.
 func (s *Store) due() bool {
-	if s.eng.Leaves.Size()-s.eng.Leaves.Archived() > archiveLeaves {
+	if s.redone.Load() || s.eng.Leaves.Size()-s.eng.Leaves.Archived() > archiveLeaves {
 		return true
 	}
 	w := s.eng.Waiting()

@@ -134,6 +134,9 @@ func (s *Store) checkpointLocked(ctx context.Context) (store.JobReport, error) {
 	if noSpace(err) && s.log.Shrink(checkpointKeep) == nil {
 		rep, err = s.checkpointOnce(ctx)
 	}
+	if err == nil {
+		s.redone.Store(false)
+	}
 	return rep, err
 }
 
