@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -149,15 +150,23 @@ func cutLife(t *testing.T, seed uint64, noSync bool) error {
 func (r *rig) live(state *laneState, rng *rand.Rand) (im image, db *DB, err error) {
 	steps := []string{"archived", "before bbolt", "after bbolt", "after cut", ""}
 	stop, seed, keep := steps[rng.IntN(len(steps))], rng.Uint64(), []int{0, 30, 100}[rng.IntN(3)]
+	var mu sync.Mutex // a checkpoint in the background calls the hook beside the writer
 	taken := false
 	r.opts.hook = func(step string) error {
+		mu.Lock()
+		defer mu.Unlock()
 		if step == stop && !taken {
 			im, taken = r.cut(seed, keep), true
 		}
 		return nil
 	}
+	over := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return taken
+	}
 	crashed := func(err error) (image, *DB, error) {
-		if taken {
+		if over() {
 			return im, db, nil
 		}
 		if !errors.Is(err, faultfs.ErrCrashed) {
@@ -168,8 +177,13 @@ func (r *rig) live(state *laneState, rng *rand.Rand) (im image, db *DB, err erro
 	if db, err = r.open(); err != nil {
 		return crashed(err)
 	}
+	was := state.head
 	if err := state.verify(db); err != nil {
 		return crashed(err)
+	}
+	if over() { // the head that it took may be of a moment after the image
+		state.head = was
+		return im, db, nil
 	}
 	ctx, s := context.Background(), db.Scope("acme", WithActor("writer"))
 	for range 2 + rng.IntN(25) {
@@ -177,15 +191,18 @@ func (r *rig) live(state *laneState, rng *rand.Rand) (im image, db *DB, err erro
 		if err := writeStep(ctx, s, lane, state.acked[lane]+1); err != nil {
 			return crashed(err)
 		}
+		if over() { // this step may have come after the image
+			return im, db, nil
+		}
 		state.acked[lane]++
 		if rng.IntN(8) == 0 {
 			if _, err := db.Checkpoint(ctx); err != nil {
 				return crashed(err)
 			}
 		}
-		if taken {
-			return im, db, nil
-		}
+	}
+	if over() {
+		return im, db, nil
 	}
 	return r.cut(seed, keep), db, nil
 }
