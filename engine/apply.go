@@ -230,7 +230,7 @@ func rowSum(row []byte) uint64 {
 	return binary.BigEndian.Uint64(row[len(row)-8:])
 }
 
-// SumRows computes what RowCounts.Sum and AskedSum must be.
+// SumRows computes RowCounts.Sum and RowCounts.AskedSum from the rows.
 func SumRows(tx Reader) (sum, asked uint64) {
 	for _, t := range []Table{TableHeld, TableTxn, TableState} {
 		for _, v := range tx.From(t, nil) {

@@ -68,8 +68,8 @@ type invariantWalk struct {
 const MaxProblems = 1000
 
 // Check walks the invariants over the rows, which are those of one LSN, and over what is in memory.
-// The caller keeps checkpoints away: the walks take cat.mu inside a snapshot of the rows, which
-// only that makes safe (see loading).
+// The caller must not let a checkpoint run meanwhile: the walks take cat.mu inside a snapshot of
+// the rows, which would not be safe then (see loading).
 //
 // The order of the walks matters. heads collects the pages, digests and newest versions that
 // contents, vectors and audit compare with; a walk that runs without them would report what is not

@@ -24,7 +24,7 @@ import (
 // repeats; redo skips commits up to the LSN of the rows. A step that is durable before a crash is
 // not undone either: install adds only pages above those the index has (Through).
 
-// Waiting counts the rows that are neither in the file nor in a checkpoint under way.
+// Waiting counts the rows that are neither in the store's tables nor in a checkpoint under way.
 type Waiting struct {
 	Rows, Bytes int
 	Since       time.Time // when the oldest row came; valid if Rows is not 0
@@ -42,13 +42,13 @@ func (s *Engine) Waiting() Waiting {
 	return w
 }
 
-// Checkpoint is one checkpoint: the frozen rows, and what they end with. It is not safe for
+// Checkpoint is one checkpoint: the frozen rows, and the commit they end with. It is not safe for
 // concurrent use, and an engine has one at a time: the store holds a lock from Engine.Checkpoint to
 // Done.
 //
-// LSN, Seq and Leaves are the newest commit in the rows, the record of the log it came in, and the
-// number of leaves of the audit up to there; they stay those of the checkpoint before if no commit
-// came since. The store writes them with the rows.
+// LSN is that of the newest commit in the rows, Seq its record in the log, and Leaves the number of
+// audit leaves up to there. If no commit came since the previous checkpoint, they are the same as
+// in that one. The store writes them with the rows.
 type Checkpoint struct {
 	LSN, Seq, Leaves uint64
 	Rows, Bytes      int  // what Write writes; Bytes is an estimate. 0 rows: there is nothing to write
@@ -62,8 +62,8 @@ type Checkpoint struct {
 }
 
 // Checkpoint begins a checkpoint: it freezes the overlay, and new commits fill a new one. If the
-// checkpoint before failed, its rows must be written first, and this one has them again (Retry). It
-// may run beside commits and reads, but not beside another checkpoint.
+// previous checkpoint failed, its rows must be written first, so this one has the same rows
+// (Retry). It may run beside commits and reads, but not beside another checkpoint.
 //
 //	Checkpoint ──▶ Steps ──▶ Write ──the store commits──▶ Done
 //	               │           └─ failed: no Done; the overlay stays frozen, and Retry has it again
@@ -122,9 +122,11 @@ func (c *Checkpoint) Steps(update func(fn func(Writer) error) error, after func(
 	}
 }
 
-// Done ends the checkpoint. If its rows were written, readers turn to those, and with runs at the
-// same moment for readers: under their lock. with gets the greatest batch id that has an outcome in
-// the rows. Do not call Done after a failure: the rows stay frozen for the next checkpoint.
+// Done ends a checkpoint once the transaction of Write is committed. From then on readers use the
+// written rows. with runs under the readers' lock, so readers see its effect at the same moment; it
+// gets the greatest batch id that has an outcome in the rows. If there was nothing to write and
+// Write did not run, with is not called. Do not call Done after a failure: the rows stay frozen for
+// the next checkpoint.
 func (c *Checkpoint) Done(with func(newest ulid.ULID)) {
 	s := c.eng
 	s.cat.mu.Lock()
@@ -138,8 +140,8 @@ func (c *Checkpoint) Done(with func(newest ulid.ULID)) {
 	s.countUnflushed()
 }
 
-// FlushTail writes what a checkpoint leaves in memory of the index, so that an open need not analyse
-// it again. It comes after a checkpoint; update is that of Checkpoint.Steps.
+// FlushTail writes the part of the index that a checkpoint leaves in memory, so that the next open
+// need not analyse those pages again. Call it after a checkpoint; update is as in Checkpoint.Steps.
 func (s *Engine) FlushTail(update func(fn func(Writer) error) error) error {
 	var swap lexical.Swap
 	err := update(func(tx Writer) (err error) {

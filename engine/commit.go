@@ -18,8 +18,8 @@ import (
 // Exactly one of installer, Lost, enter and abandon closes done; installing and broken, both under
 // flight, decide which.
 //
-// A commit goes through these fields in order. before and after take are told apart by the maps of
-// the sequencer, not by a field:
+// A commit goes through these states in order. Whether take has run shows in the maps of the
+// sequencer, not in a field of the commit:
 //
 //	built        build has filled record, leaf, keys, outcome and use; nobody else sees it
 //	in flight    take has entered it into the maps; Seq is set by Tail.Commit
@@ -48,11 +48,12 @@ type Commit struct {
 	lost       bool // taken back
 }
 
-// Frees says that it only takes away: deletes and what gc drops must get through on a full disk.
+// Frees reports whether the commit only removes data. Such commits (deletes, gc) must succeed on a
+// full disk.
 func (c *Commit) Frees() bool { return c.record.Frees() }
 
-// Append gives b with the body of the record behind it. It is for Tail.Commit: later the commit is
-// the engine's.
+// Append appends the body of the commit's record to b. Only Tail.Commit may call it: later the
+// engine changes the record.
 func (c *Commit) Append(b []byte) []byte { return c.record.Encode(b) }
 
 // enter puts a commit into flight and into the log. Its names count as taken from here on, its

@@ -23,8 +23,8 @@ import (
 // without the keys.
 func (s *Engine) destroyed(p format.Proof) bool { return s.opts.Sealed && p.Leaf == format.NoLeaf }
 
-// DestroyedHead returns what stays of a head row once its key is destroyed, the artefact it is of,
-// and the first of its pages; 0: it has none.
+// DestroyedHead returns what is left of a head row once its key is destroyed, the number of its
+// artefact, and the number of its first page (0: it has no page). It fails if the row is damaged.
 func DestroyedHead(key, sealed []byte) (stays []byte, art, page uint64, err error) {
 	row, err := codec.Unseal('m', key, sealed)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package engine is the state machine of every store. It judges commits, numbers them, and builds
-// what readers ask for from their ordered stream: the catalogue, the index, and the rows that are
-// not yet in the store's tables. It knows nothing of sessions, directives or budgets.
+// Package engine is the state machine of every store. It judges commits and numbers them. From
+// their ordered stream it builds what readers ask for: the catalogue, the index, and the rows that
+// are not yet in the store's tables. It knows nothing of sessions, directives or budgets.
 //
 // The package stands between two interfaces. Above it is store.Store, which Engine implements apart
 // from opening, closing and files. Below it are Log, the durable order of commits, and Rows, the
@@ -10,14 +10,14 @@
 //
 //	Batch → prepare → judge → build → Log → (durable) → install → catalogue, index, overlay → checkpoint → Rows
 //
-// A reader sees a commit when install has run, and its caller gets an answer after that. Recovery
-// and followers enter the same path at install (Follow), so there is one function that changes what
-// readers see.
+// Readers see a commit once install has run. Only then does the caller of Commit get its answer.
+// Recovery and followers enter the same path at install (Follow), so one function alone changes
+// what readers see.
 //
 // # Numbers
 //
-// Each number counts one kind of thing, from 1 where nothing else is said. A number is never used
-// twice; where commits were Lost, no reader saw theirs.
+// Each number counts one kind of thing and starts at 1 unless the list says otherwise. No number is
+// used twice, except those of commits that were Lost, which no reader saw.
 //
 //	LSN      commits. A reader that reads "as of" an LSN sees that commit and all before it
 //	Seq      records of the log: commits, leaves of reads, marks
@@ -39,23 +39,23 @@
 //	                    how many held batches wait
 //	leaves              changes.mu, holds.mu, names.mu, sieves.mu, idList.mu, bodies.mu
 //
-// A frozen overlay may be read without a lock, and so may a row that an overlay has, what the
+// Four things may be read without a lock: a frozen overlay, a row taken from any overlay, what the
 // inventory found, and whatever the Rows show in a snapshot.
 //
 // # What a crash leaves
 //
-// Everything here is memory. A commit exists when its record is durable in the Log, as a whole or
-// not at all; an open loads the rows and follows the Log from their LSN on, and comes to the state
-// that readers saw, or to one with the commits that were durable and not yet answered. Lost without
-// a trace are only leaves of reads that were not synced yet, and vectors that no checkpoint had
-// written; both are derived or bounded (leaves.go, vector.go).
+// The engine keeps everything in memory. A commit exists once its record is durable in the Log, as
+// a whole or not at all. An open loads the rows and follows the Log from their LSN on. It arrives
+// at the state that readers saw, plus commits that were durable and not yet answered. Only two
+// things can be lost without a trace: leaves of reads of the last 100 ms, which were not synced yet
+// (leaves.go), and vectors that no checkpoint had written, which are computed again (vector.go).
 //
 // # What a host calls
 //
 // A host is a store that owns a Log and Rows. Besides the methods of store.Store it calls:
 //
 //	open         New, Attach, Identify, then LoadRows or LoadColumns (IndexAnew if only the index is damaged), Follow, Start;
-//	             LimitPages bounds the numbers that are believed, Followed counts the leaves that Follow got
+//	             LimitPages bounds the page numbers that are accepted, Followed counts the leaves that Follow got
 //	the order    Position, Counters, Follow, Durable, Lost: the engine as its Log sees it (Follower);
 //	             AppendLeafHead and OutcomeIn for what the Log writes and answers
 //	commits      Submit: a batch with instructions of the host (Request)

@@ -38,8 +38,8 @@ type Options struct {
 	Space Space
 }
 
-// Space is what a store knows of the space on its disk. Its methods may make a checkpoint, so they
-// are called with no lock but gcMu.
+// Space is what a store knows of the space on its disk. Its methods may make a checkpoint, so the
+// engine calls them without any of its locks except gcMu.
 type Space interface {
 	// Admit waits until a batch of n bytes may be sequenced, or returns that there is no space. The
 	// caller calls done when the batch has ended. A batch that puts nothing is always admitted.
@@ -192,9 +192,9 @@ func (s *Engine) Start() {
 	s.changes.start(s.cat.lsn)
 }
 
-// LimitPages sets the highest page number that is believed while rows and log are read. The columns
-// of the catalogue are as long as the highest number, and a forged one must not take all memory. 0:
-// no limit. Call it before Start.
+// LimitPages sets the highest page number that is accepted while rows and log are read. The columns
+// of the catalogue are as long as the highest page number, and a forged number must not take all
+// memory. 0: no limit. Call it before Start.
 func (s *Engine) LimitPages(highest uint64) { s.pageLimit = highest }
 
 // Followed returns the number of leaves up to the last one that Follow got. Call it before Start.

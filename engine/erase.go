@@ -438,7 +438,7 @@ func (s *Engine) eraseRows(ctx context.Context, fn func(*eraseRow) error) error 
 	}
 }
 
-// Purge is what the owner of the files removes from them for one run.
+// Purge is what the owner of the files removes from them for one erase run.
 type Purge struct {
 	Leaves []manifest.Span // the audit leaves whose bodies are pruned
 	Names  bool            // the run takes names, too
@@ -449,7 +449,8 @@ type Purge struct {
 	Tags  [][8]byte
 }
 
-// Purge returns what is to be removed for a run. It is asked before EraseDone: the row that says so keeps none of it.
+// Purge returns what the owner of the files must remove for a run. Call it before EraseDone, whose
+// row keeps none of it.
 func (s *Engine) Purge(ctx context.Context, trace string) (p Purge, err error) {
 	err = s.eraseRows(ctx, func(row *eraseRow) error {
 		if row.Report.Trace != trace {
@@ -469,7 +470,7 @@ func (s *Engine) Purge(ctx context.Context, trace string) (p Purge, err error) {
 	return p, err
 }
 
-// EraseDone notes that no file of the store has what a run erased.
+// EraseDone records that no file of the store still has what a run erased.
 func (s *Engine) EraseDone(ctx context.Context, rep store.EraseReport) error {
 	s.bodiesChanged()
 	id, err := store.NewID(s.opts.Now(), s.opts.Rand)

@@ -150,7 +150,7 @@ func (s *Engine) dropGroup(num uint64) {
 }
 
 // EraseOutcomes takes the references out of the outcomes of batches whose leaves are to be pruned.
-// The rows are written with the next checkpoint. The owner of the files keeps checkpoints out
+// The rows are written with the next checkpoint. The caller must not let a checkpoint run
 // meanwhile.
 func (s *Engine) EraseOutcomes(leaves []manifest.Span) error {
 	rows := map[ulid.ULID][]byte{}

@@ -31,8 +31,8 @@ import (
 // rows already have. It skips them by LSN. Leaves have no LSN; the audit skips those that the
 // archive has, and questions have a mark of their own (askedTo).
 
-// RecordError says that a record of the log is wrong. The Log adds where it stands. LSN is 0 if the
-// record does not tell.
+// RecordError says that a record of the log is wrong. The Log adds the file and offset. LSN is 0 if
+// it is not known.
 type RecordError struct {
 	LSN  uint64
 	Err  error
@@ -66,8 +66,8 @@ func (s *Engine) Counters() Counters {
 // Follow implements Follower: it takes the next record of the log. A *RecordError says what is
 // wrong with the record; other errors mean that something could not be read.
 //
-// A record that is wrong ends the walk of its caller. What to do about it is decided there:
-// recovery of an embedded log refuses to open, because records behind a wrong one may depend on it.
+// The caller decides what to do about a wrong record. Recovery of an embedded log refuses to open,
+// because later records may depend on it.
 func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	switch kind {
 	case KindMark:

@@ -120,8 +120,9 @@ func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err
 	return lsn, err
 }
 
-// Undecided counts the held batches that wait for review. They are counted once; install keeps the
-// count. A count during which a batch was held or decided is returned and not kept.
+// Undecided counts the held batches that wait for review. The first call counts them; later install
+// keeps the count up to date. If a batch was held or decided during the first count, the result is
+// returned but not kept.
 func (s *Engine) Undecided() (n int, err error) {
 	s.cat.mu.RLock()
 	n, known, changes := s.heldOpen, s.heldKnown, s.heldChanges

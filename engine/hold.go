@@ -54,8 +54,9 @@ func (s *Engine) Release(t store.Ticket) {
 	delete(s.holds.at, t)
 }
 
-// OldestHold is the earliest LSN and the earliest time that readers in flight read at; false: there
-// are none. A store of several hosts tells it the others, whose gc takes it for a hold of its own.
+// OldestHold returns the earliest LSN and the earliest time that readers in flight read at; false:
+// there are none. A store that several hosts share passes it on to the other hosts, whose gc
+// respects it like a hold of its own.
 func (s *Engine) OldestHold() (at store.Moment, any bool) {
 	h := &s.holds
 	h.mu.Lock()

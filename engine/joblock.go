@@ -5,9 +5,8 @@ import (
 	"sync"
 )
 
-// JobLock lets one long job run at a time. A job that waits leaves when its context ends: those
-// before it may take minutes, and a sync.Mutex would keep it until then. The zero value is not
-// locked.
+// JobLock lets one long job run at a time. A waiting job can give up when its context ends, which a
+// sync.Mutex does not allow: the jobs before it may take minutes. The zero value is not locked.
 type JobLock struct {
 	once sync.Once
 	held chan struct{}
@@ -25,8 +24,8 @@ func (l *JobLock) Lock() { l.place() <- struct{}{} }
 // Unlock lets the next one begin.
 func (l *JobLock) Unlock() { <-l.place() }
 
-// Take is Lock for a job that somebody waits for. It fails with the error of ctx, and then holds
-// nothing. A lock that is free is taken whatever ctx says: the job itself notices.
+// Take waits like Lock, but gives up with the error of ctx when ctx ends. A free lock is taken even
+// if ctx has ended: the job itself will notice.
 func (l *JobLock) Take(ctx context.Context) error {
 	select {
 	case l.place() <- struct{}{}:

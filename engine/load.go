@@ -42,14 +42,14 @@ type supersession struct {
 	by, lsn uint64
 }
 
-// Base says what rows are of: the LSN they show, and what the last checkpoint counted in them.
+// Base describes rows: the LSN they are at, and what the last checkpoint counted in them.
 type Base struct {
-	Applied uint64 // LSN
+	Applied uint64 // LSN of the newest commit in the rows
 	Rows    RowCounts
 	Summed  bool   // Rows.Sum is valid; files of older programs have none
 	AskedOK bool   // Rows.AskedSum is valid
-	High    string // the highest numbers that were ever in use; "": those of the rows
-	Size    int64  // bytes of all rows: the bound of what damaged numbers may claim
+	High    string // the highest numbers that were ever in use; "": not known, those of the rows count
+	Size    int64  // bytes of all rows. A number that would need more rows than fit in them is damaged
 }
 
 // LoadRows builds catalogue and index from rows. An error of the lexical package means that only

@@ -33,7 +33,7 @@ import (
 // group before it judges one, which costs a lone writer a goroutine switch, and costs an embedded
 // log half of the overlap.
 //
-// A Log serves one engine, its Follower, which it is given when it is made. Its methods are safe
+// A Log serves one engine, its Follower, which is given to it when it is made. Its methods are safe
 // for concurrent use.
 //
 // What the engine relies on:
@@ -48,28 +48,31 @@ import (
 type Log interface {
 	Rows
 	// Acquire waits until no other caller extends the order and the Follower has everything in it.
-	// In an embedded log it takes a mutex. ErrTooOld, ErrForked.
+	// In an embedded log it takes a mutex. Errors: ErrTooOld, ErrForked, that of ctx.
 	Acquire(ctx context.Context) (Tail, error)
-	// Follow gives the Follower what others committed. If there is nothing, it waits for at most
-	// wait. An embedded log has no others. ErrTooOld, ErrForked.
+	// Follow gives the Follower what other writers committed. If there is nothing, it waits for at
+	// most wait. An embedded log has no other writers. Errors: ErrTooOld, ErrForked.
 	Follow(ctx context.Context, wait time.Duration) error
 	// Leave puts audit leaves of reads into the order, without the tail: a read must not wait for a
-	// writer. It sets their Seq and does not wait for the disk; seq is that of the last one. An
-	// embedded log sets their Index at once, a log on a server when it has the tail: that may be
-	// after they are durable. ErrLogFull, ErrLogTooLarge, ErrLogBroken.
+	// writer. It sets their Seq and does not wait for the disk. It returns the Seq of the last one.
+	// An embedded log sets their Index at once. A log on a server sets it when it has the tail,
+	// which may be after they are durable. Errors: ErrLogFull, ErrLogTooLarge, ErrLogBroken.
 	Leave(ctx context.Context, leaves []*Leaf) (seq uint64, err error)
 	// Write hands records in flight to the operating system, so that a killed process does not lose
 	// them.
 	Write() error
-	// Sync returns when a record, and all before it, is durable and Durable has returned; or when
-	// heard is closed. Record 0 stands for the newest. For a seq that Leave returned, a log on a
-	// server makes the leaves of that call durable and may install them later; record 0 waits for
-	// that too. If ctx ends, only the waiting ends. ErrNothing: the record never will be durable,
-	// and nothing happened. An error that matches store.ErrOutcomeUnknown ends the waiting as well;
-	// any other means that the log has failed for good.
+	// Sync returns when record seq, and all before it, is durable and Durable has returned for it,
+	// or when heard is closed. seq 0 stands for the newest record. For a seq that Leave returned, a
+	// log on a server makes the leaves of that call durable and may install them later; seq 0 waits
+	// for that too.
+	//
+	// If ctx ends, only the wait ends; the record may still become durable. ErrNothing: the record
+	// will never be durable, and nothing happened. After an error that matches
+	// store.ErrOutcomeUnknown or store.ErrClosed the log knows the outcome later. Any other error
+	// means that the log has failed for good.
 	Sync(ctx context.Context, seq uint64, heard <-chan struct{}) error
-	// Outcome returns the row of the outcome of a batch id; nil: there is none. ErrTooOld: all
-	// outcomes that are kept are newer.
+	// Outcome returns the outcome row of a batch id; nil: there is none. ErrTooOld: the log keeps
+	// newer outcomes only.
 	Outcome(ctx context.Context, id ulid.ULID) ([]byte, error)
 	// Snapshot shows fn the rows that a new engine starts from, and the LSN and counts that they
 	// belong to.
@@ -83,7 +86,7 @@ type Tail interface {
 	Next() Counters
 	// Commit puts a commit with these numbers at the end of the order, sets its Seq, and takes its
 	// After for the next. It does not wait for the disk. On an error the order is as it was.
-	// ErrLogFull, ErrLogTooLarge, ErrLogBroken.
+	// Errors: ErrLogFull, ErrLogTooLarge, ErrLogBroken.
 	Commit(c *Commit) error
 	// Release lets the next caller of Acquire go on.
 	Release()
@@ -99,16 +102,16 @@ type Follower interface {
 	// began. *RecordError says what is wrong with it.
 	Follow(kind Kind, seq uint64, body []byte) error
 	// Durable says that these entries, the next ones in flight, are durable. It may block while
-	// pages are analysed, and calls nothing of the Log.
+	// pages are analysed. It does not call the Log.
 	Durable(entries []Entry)
-	// Lost says that these entries, all that are in flight, never will be durable. The log reuses
+	// Lost says that these entries, all that are in flight, will never be durable. The log reuses
 	// their numbers.
 	Lost(entries []Entry)
 }
 
 // Position is a place in an order. Two orders are the same up to a position if all three fields
-// agree; the root makes sure of it, because LSN and leaf count can agree by chance. It is what a
-// follower shows when it asks a log on a server to go on from there.
+// agree; the root makes sure of it, because LSN and leaf count can agree by chance. A follower
+// sends it when it asks a log on a server for the records after it.
 type Position struct {
 	LSN    uint64        // of the newest commit
 	Leaves uint64        // of the audit
@@ -133,7 +136,7 @@ type Entry struct {
 	Leaf   *Leaf // if Commit is nil
 }
 
-// Seq is the record of an entry.
+// Seq returns the number of the entry's record in the log.
 func (e Entry) Seq() uint64 {
 	if e.Commit != nil {
 		return e.Commit.Seq

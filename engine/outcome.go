@@ -167,8 +167,8 @@ func (s *Engine) overlayOutcome(id ulid.ULID) []byte {
 	return row
 }
 
-// OutcomeIn is the row of the outcome of an id in rows; see Log.Outcome, which a Log with rows
-// answers with it.
+// OutcomeIn returns the outcome row of a batch id from rows; nil: there is none. A Log that has
+// rows implements Log.Outcome with it.
 func OutcomeIn(tx Reader, id ulid.ULID) ([]byte, error) {
 	v := tx.Get(TableTxn, id[:])
 	if v == nil {

@@ -90,15 +90,14 @@ func (s *Engine) freeze() (o *overlay, retry bool) {
 	return s.frozen, retry
 }
 
-// RowCounts is how many rows each bucket has. A damaged page of bbolt may hide rows, and a hidden
-// row has no checksum that could fail. meta, held and state are counted at every open, the others
-// by a check; a missing content row is noticed when its page is read.
+// RowCounts is how many rows each table has. A damaged page of bbolt may hide rows, and no checksum
+// fails for a row that is hidden. meta, held and state are counted at every open, the others by a
+// check; a missing content row is noticed when its page is read.
 type RowCounts struct {
 	meta, content, held, txn, state, question int
 	asked                                     uint64 // TableQuestion has every row of leaves before this one, unless erased
-	// Sum is the sum of the checksums of held, txn and state rows, modulo 2^64. Rows of another
-	// moment under the same keys change it, and nothing else would show them. The store keeps it in
-	// a row of its own.
+	// Sum is the sum of the checksums of held, txn and state rows, modulo 2^64. A row that was
+	// replaced by an older row of the same key changes it. The store keeps it in a row of its own.
 	Sum uint64
 	// AskedSum is the same sum over TableQuestion, which older programs left out. The store keeps
 	// it in a third row.

@@ -37,7 +37,7 @@ func (t Table) String() string {
 }
 
 // Rows are the rows of a store beside its log: the effect of all commits up to some LSN. They may
-// have more than the engine loaded, never less: a checkpoint only moves them forward.
+// be newer than what the engine loaded, never older: a checkpoint only moves them forward.
 type Rows interface {
 	// View shows fn one snapshot. The rows that fn reads are borrowed and are valid until fn
 	// returns. fn must take no lock of the engine except a leaf, because the snapshot may block a
@@ -63,8 +63,8 @@ type Reader interface {
 }
 
 // Writer changes rows, all or nothing. A value that was put must not change before the transaction
-// ends. Keys may be used again by the caller once Put or Delete has returned. Rows read before a
-// change of their table must not be relied on after it.
+// ends. The caller may reuse a key once Put or Delete has returned. A row that was read before its
+// table changed is no longer valid.
 type Writer interface {
 	Reader
 	Put(t Table, key, value []byte) error
@@ -93,8 +93,8 @@ func (r SegRows) Scan(prefix, from []byte, fn func(k, v []byte) bool) {
 // Next returns the first row from a key on; nil: there is none.
 func (r SegRows) Next(key []byte) (k, v []byte) { return r.Reader.Next(TableSeg, key) }
 
-// Word appends what stands for a word in the key of its list: the word, unless the store masks
-// words.
+// Word appends to b what stands for a word in the key of its list: the word itself, or its mask
+// (Masks).
 func (r SegRows) Word(b []byte, scope uint32, word []byte) []byte {
 	if m, ok := r.Reader.(lexical.Masked); ok {
 		return m.Word(b, scope, word)
@@ -102,7 +102,8 @@ func (r SegRows) Word(b []byte, scope uint32, word []byte) []byte {
 	return append(b, word...)
 }
 
-// Masks says whether the store masks words.
+// Masks reports whether the store masks words: an encrypted one keeps a keyed digest in place of
+// each word.
 func (r SegRows) Masks() bool {
 	m, ok := r.Reader.(lexical.Masked)
 	return ok && m.Masks()

@@ -161,8 +161,8 @@ func (s *Engine) overlayVector(k vecKey) []byte {
 }
 
 // PutVectors implements store.Store. A read-only database keeps none. A page that is gone or
-// unknown is skipped without an error: its vector would be of no use. Vectors of a crash that came
-// before the next checkpoint are lost, and are computed again when asked for.
+// unknown is skipped without an error: its vector would be of no use. A crash before the next
+// checkpoint loses the vectors; they are computed again when they are needed.
 func (s *Engine) PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error {
 	if err := cmp.Or(ctx.Err(), s.Failure()); err != nil || s.opts.ReadOnly {
 		return err
