@@ -49,7 +49,7 @@ type Base struct {
 	Summed  bool   // Rows.Sum is valid; files of older programs have none
 	AskedOK bool   // Rows.AskedSum is valid
 	High    string // the highest numbers that were ever in use; "": not known, those of the rows count
-	Size    int64  // bytes of all rows. A number that would need more rows than fit in them is damaged
+	Size    int64  // bytes of all rows; bounds the memory that a damaged number can reserve
 }
 
 // LoadRows builds catalogue and index from rows. An error of the lexical package means that only
