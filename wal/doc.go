@@ -6,20 +6,22 @@
 // Open replays the existing records. Enqueue appends a record to a buffer and gives it the next
 // number; Write hands the buffer to the operating system (survives kill -9); Sync returns when a
 // record, and all before it, survive a power cut. DropBefore removes segments that are no longer
-// needed, Close ends the log so that the next Open knows that nothing is missing. Scan reads beside
+// needed. Close ends the log so that the next Open knows that nothing is missing. Scan reads beside
 // a live writer.
 //
 // # What is promised
 //
 //   - Numbers have no gap and no repetition, over all records; call order is log order.
-//   - After Sync returned nil for a record, every later Open finds it, or says corrupt.Error.
-//   - What Open finds is a prefix of what was enqueued, and is durable when Open returns.
+//   - After Sync returned nil for a record, every later Open finds it, or returns a corrupt.Error.
+//   - The records that Open finds are a prefix of those that were enqueued. They are durable when
+//     Open returns.
 //   - After a failed write or sync the log writes nothing more and promises nothing about records
 //     in flight: ErrPoisoned, until the log is opened again. A sync is never retried.
 //
-// Assumed of the system: a sync that succeeds is true; rename is atomic; a directory sync makes the
-// entries before it durable; a write tears anywhere, but leaves bytes outside its range alone. One
-// process at a time has a log open for writing; the caller holds the lock for that.
+// Assumed of the operating system: after a sync that succeeds the data is on the disk; rename is
+// atomic; a directory sync makes all earlier changes of its entries durable; a write may be torn
+// anywhere, but changes no byte outside its range. Only one process at a time has a log open for
+// writing; the caller holds the lock for that.
 //
 // # Files
 //
@@ -28,9 +30,9 @@
 //
 //	00000000000000000001-00000001.wal
 //
-// Of two with the same first record the higher generation is valid and the other a leftover. A
-// segment is made under that name + ".tmp", and renamed when it is durable. All integers are little
-// endian. "sum" is xxhash64.
+// Of two segments with the same first record, the one of the higher generation is valid and the
+// other is a leftover. A segment is written under its name + ".tmp", and renamed when it is
+// durable. All integers are little endian. "sum" is xxhash64.
 //
 //	segment header, 64 bytes
 //	off  size  field
@@ -56,11 +58,13 @@
 //	 34     6  zero
 //	 40     n  body
 //
-// key is the sum of bytes 16..40 of the segment's header: no frame of another segment or generation
-// passes for one of this. The head sum lets a search behind a damaged frame go on without trusting
-// a length. A seal is no record: it ends a segment that has a successor, has an empty body, and
-// carries the successor's first number. Behind the last frame of the last segment stand zeros, or
-// nothing.
+// key is the sum of bytes 16..40 of the segment's header, so a frame of another segment or
+// generation fails its sum. The head sum protects the length: a search behind a damaged frame uses
+// no length whose head sum does not match.
+//
+// A seal is not a record. It ends a segment that has a successor, has an empty body, and carries
+// the number of the successor's first record. The last frame of the last segment is followed by
+// zeros or by nothing.
 //
 // # What recovery does
 //
@@ -84,14 +88,19 @@
 //	an empty segment behind the tail               removed: the crash came before its first record
 //	the log does not begin with record 1           Recovery.First tells; the caller judges
 //
-// A mark ('M') vouches like any other record by its durable field, not by its place: it may share a
-// group, and a torn write, with records before it.
+// A mark ('M') shows which records were durable by its durable field, like any other record. Its
+// place shows nothing: it may share a group, and so a torn write, with records before it.
 //
-// Why a crash at any moment is safe. Append: a group is written behind the last frame over zeros;
-// each record of it is whole or fails its sum, and none is answered before the sync. Rotation: new
-// segment durable (file, name), then the old one's last records and seal, then the first record of
-// the new one; so any byte behind the header of a segment proves that the one before it was
-// complete. Rewrite: the new generation is complete before it has a name; with both there the
-// higher wins, and says the same. Drop: oldest first, each removal durable before the next. Every
-// one of these orders is pinned in testdata/trace.txt.
+// Why a crash at any moment is safe:
+//
+//   - Append: a group is written over zeros behind the last frame. Each of its records is whole or
+//     fails its sum, and none is answered before the sync.
+//   - Rotation: first the new segment becomes durable (file, then name), then the last records and
+//     the seal of the old one, then the first record of the new one. So any byte behind the header
+//     of a segment proves that the segment before it is complete.
+//   - Rewrite: the new generation is complete before it gets its name. If both are there, the
+//     higher generation is used, and it has the same records.
+//   - Drop: the oldest segment goes first, and each removal is durable before the next.
+//
+// testdata/trace.txt pins each of these orders.
 package wal

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// FS is the interface between a log and the place of its files. It is as small as a log needs, so
-// that a test can provide a file system that loses, tears and refuses. Names are paths;
-// implementations are safe for concurrent use.
+// FS is the file system of a log. It has only what a log needs, so that a test can provide one that
+// loses data, tears writes and refuses calls. Names are paths; implementations are safe for
+// concurrent use.
 type FS interface {
 	// OpenFile opens name with the os.O_* flags given. It follows no symbolic link in the last
 	// element and refuses what is not a regular file.

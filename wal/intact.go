@@ -8,17 +8,17 @@ import (
 
 // Hole is a part of a log that cannot be read.
 type Hole struct {
-	From, To uint64 // its records; To 0: it is not known how many; From 0: not which either, or whether any
+	From, To uint64 // the first and last missing record; To 0: the last is not known; From 0: nor the first, nor whether any is missing
 	Torn     bool   // no record follows: a crash leaves such an end, and then nothing in it was acknowledged
 	Err      error
 }
 
-// ScanIntact gives fn every whole record of the log in dir, in order, past any damage: salvage
-// takes the rest. Where records cannot be read, it goes on with the next whole one and reports the
-// hole. A log that Open reads completely has no hole except a torn end. A log without a segment is
-// one hole, of ErrMissing. A file that could be a segment and has another name is a hole with From
-// 0. ScanIntact changes nothing. The log must not be written during the scan. An error of fn ends
-// it and is returned; a nil fsys is OS().
+// ScanIntact gives fn every whole record of the log in dir, in order. It is for salvage: where
+// records cannot be read, it goes on with the next whole one and reports the hole. A log that Open
+// reads completely has no hole except a torn end. A log without a segment is one hole, of
+// ErrMissing. A file that could be a segment and has another name is a hole with From 0. ScanIntact
+// changes nothing. The log must not be written during the scan. An error of fn ends it and is
+// returned; a nil fsys is OS().
 func ScanIntact(ctx context.Context, dir string, fsys FS, fn func(Record) error) (holes []Hole, err error) {
 	if fsys == nil {
 		fsys = OS()
@@ -62,9 +62,9 @@ func ScanIntact(ctx context.Context, dir string, fsys FS, fn func(Record) error)
 	return holes, nil
 }
 
-// First returns the first record that the segments in dir have, or would have: earlier ones were
-// cut off or are lost. 0: there is no segment. Names that are not a segment's are ignored; a nil
-// fsys is OS().
+// First returns the number of the first record of the log in dir, as the names of its segments say
+// it; 0: there is no segment. Earlier records were dropped or are lost. Other names in dir are
+// ignored; a nil fsys is OS().
 func First(dir string, fsys FS) (uint64, error) {
 	if fsys == nil {
 		fsys = OS()

@@ -98,7 +98,8 @@ type Recovery struct {
 //	        reports come in order while the next round syncs, and at most one round is synced and not reported
 //	mu      the fields below it; never held during I/O or a callback
 //
-// drop is apart: DropBefore holds it around the removal of files, and takes mu inside.
+// A fifth lock, drop, stands outside this order: DropBefore holds it while it removes files, and
+// takes mu inside.
 //
 // Four numbers only rise, and say how far a record has come: durable ≤ synced ≤ written ≤ last.
 //
@@ -111,7 +112,7 @@ type Recovery struct {
 //	sync     synced    on the disk
 //	report   durable   the owner has installed it; its waiters are woken
 //
-// A log goes through these states, to the right only; opening it again is the way back:
+// A log goes through these states, to the right only. To go back, open it again:
 //
 //	open ──disk full──▶ full: only EnqueueReserve and Close pass; the next write that finds space ends it
 //	  ├──a write or sync failed──▶ poisoned: err answers everything; what is synced is still reported
@@ -197,12 +198,12 @@ func (r *round) wake() {
 // maxSpare bounds the buffer kept for reuse, bytes.
 const maxSpare = 4 << 20
 
-// Open opens the log in dir, makes both if needed, and gives every record to replay, in order. If
-// replay or a check fails, its error is returned and nothing was changed: corrupt.Error for damage,
-// ErrNewerFormat for the log of a newer program. Only after that is a torn end cut and the tail
-// made durable; see Recovery. The caller makes sure that one process at a time has a log open for
-// writing. With ReadOnly nothing is changed at all, and a missing directory is an empty log, unless
-// MustExist is set.
+// Open opens the log in dir, creates the directory and the log if needed, and gives every record to
+// replay, in order. If replay or a check fails, its error is returned and nothing was changed:
+// corrupt.Error for damage, ErrNewerFormat for the log of a newer program. Only after that is a
+// torn end cut and the tail made durable; see Recovery. The caller makes sure that one process at a
+// time has a log open for writing. With ReadOnly nothing is changed at all, and a missing directory
+// is an empty log, unless MustExist is set.
 func Open(ctx context.Context, dir string, opts Options, replay func(Record) error) (*Log, Recovery, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -347,9 +348,9 @@ func (l *Log) fits(body [][]byte) bool {
 	return n <= l.unused
 }
 
-// Grow preallocates for n bytes more than what is buffered, so that a large group does not find the
-// disk full when it is written, which would poison the log. ErrFull: there is no space for them,
-// and nothing happened.
+// Grow preallocates space for n bytes more than what is buffered. Without it a large group may find
+// the disk full when it is written, which poisons the log. ErrFull: there is no space for them, and
+// nothing happened.
 func (l *Log) Grow(n int64) error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
@@ -389,8 +390,8 @@ func (l *Log) Unused() int64 {
 	return l.unused - int64(len(l.buf))
 }
 
-// Shrink frees the preallocated space, except keep bytes, for a caller that needs it to free more.
-// The next write preallocates again.
+// Shrink frees the preallocated space except keep bytes, for a caller that needs a little space to
+// free more. The next write preallocates again.
 func (l *Log) Shrink(keep int64) error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
@@ -432,9 +433,9 @@ func (l *Log) checkRecord(kind Kind, body [][]byte) error {
 	return nil
 }
 
-// Write hands the buffered records to the operating system: it then survives a killed process, but
-// not a power cut. It waits for other writes and for a rotation, not for a running sync. On a full
-// disk (ErrFull) it tries whether there is space now.
+// Write hands the buffered records to the operating system: they then survive a killed process, but
+// not a power cut. It waits for other writes and for a rotation, not for a running sync. If the log
+// is full (ErrFull), it tries again whether there is space.
 func (l *Log) Write() error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()

@@ -236,8 +236,8 @@ func (l *Log) Rotate() error {
 	return l.rotate()
 }
 
-// RotateReserve is Rotate on a full disk: the new segment begins in the space of the reserve. After
-// ErrFull the old segment has its reserve back.
+// RotateReserve is Rotate on a full disk: the new segment uses the space of the reserve. If even
+// that fails with ErrFull, the old segment has its reserve back.
 func (l *Log) RotateReserve() error {
 	<-l.lead
 	defer l.giveLead()
