@@ -29,8 +29,8 @@ const scanTries = 3
 
 // OpenManifests opens the audit of the database at path for reading, beside a process that may have
 // it open for writing: archive and log are read as files, without the database file and without the
-// lock. It sees the leaves that were written when it last looked; later leaves need another call.
-// Close the log when done.
+// lock. The reader has the leaves that were written before the call returned; for later ones call
+// again. Close the reader when done.
 //
 // Errors: ErrNotExist, ErrNewerFormat, ErrCorrupt. Damage of synced bytes that still leaves a
 // readable prefix is in the report, not in the error.
@@ -155,8 +155,8 @@ func leafOf(r wal.Record) (uint64, []byte, error) {
 }
 
 // FollowManifests gives fn the audit leaves from an index on, in order, and goes on as another
-// process writes more, until ctx ends or fn fails. It looks every so often (0: four times a second)
-// and reads only the new leaves. Like OpenManifests it takes no lock.
+// process writes more, until ctx ends or fn fails. It looks for new leaves at the interval every
+// (0: 250 ms) and reads only those. Like OpenManifests it takes no lock.
 func FollowManifests(ctx context.Context, path string, from uint64, every time.Duration, fn func(*manifest.Record) error) error {
 	return FollowManifestsKey(ctx, path, nil, "", from, every, fn)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Copy is what another store needs to go on where a file is: see Export.
+// Copy is what another store needs, beside the rows, to continue a database: see Export and Import.
 type Copy struct {
 	Info    store.Info
 	Created time.Time
@@ -21,9 +21,9 @@ type Copy struct {
 	Audit   string // directory of its archive, which has all of them
 }
 
-// Export brings everything into the file and its archive, and shows fn a snapshot of the rows with
-// what they are of. Commits go on during that time; they are not in the snapshot; checkpoints wait.
-// fn must not call the store.
+// Export makes a checkpoint, unless s is read-only, and gives fn a snapshot of the rows and the
+// Copy that describes it. While fn runs, commits go on without entering the snapshot, and
+// checkpoints wait. fn must not call the store. ErrKey: the database is encrypted.
 func Export(ctx context.Context, s *Store, fn func(*bbolt.Tx, Copy) error) error {
 	if err := s.startJob(ctx); err != nil {
 		return err

@@ -50,8 +50,8 @@ import (
 // Nothing is changed before the log was read to its end, apart from a new database and a damaged
 // index. If a step fails, everything that was opened is closed again and the lock is released.
 
-// FormatVersion is the version of the file. A file with a higher one is refused with
-// ErrNewerFormat. A file with a lower one is raised to it when it is opened for writing.
+// FormatVersion is the version of the file format. A file of a higher version is refused with
+// ErrNewerFormat. A file of a lower version is converted when it is opened for writing.
 const FormatVersion = 6
 
 // Buckets of bbolt. The byte is part of each row's checksum.
@@ -76,15 +76,15 @@ type Options struct {
 	// made with a key opens with that key only, one made without a key only without. nil: no
 	// encryption. Errors match ErrKey.
 	Key []byte
-	// Keyring is the path of the keyring, with ReadOnly: of a backup, which has none. "": Path with
-	// .keys behind it. A writer has its keyring there, because an erase changes it, and page
-	// numbers of a copy are not those of the original for long.
+	// Keyring is the path of the keyring; "": Path + ".keys". Another path is for ReadOnly alone: a
+	// backup has no keyring of its own. A writer needs its own keyring, because an erase changes it
+	// and the page numbers of a copy soon differ from those of the original.
 	Keyring string
-	// Identity is the id and secret of a database that is made here: those of the one it is an
-	// import of. The zero Info makes new ones. A database that exists keeps its own.
+	// Identity is the id and secret of a new database: those of the database that it imports. The
+	// zero Info makes new ones. An existing database keeps its own.
 	Identity store.Info
-	// MustExist refuses to make a database. LockWait is how long to wait for another process to let
-	// go of it.
+	// MustExist returns ErrNotExist where Open would make a new database. LockWait is how long to
+	// wait for another process to release the lock.
 	MustExist bool
 	LockWait  time.Duration
 	Lock      *Lock            // of Path, held by the caller, who releases it after Close; nil: Open takes it. Not with ReadOnly
@@ -105,7 +105,7 @@ type Options struct {
 	Trust     bool                    // tests: rows and texts are not compared with their digests
 	Blind     bool                    // tests: copies are not recognised
 	Greedy    bool                    // tests: puts leave no space for deletes and checkpoints
-	Columns   int                     // page versions from which a snapshot of the columns is kept; 0: columnsFrom; below: none is read or kept
+	Columns   int                     // page versions from which a snapshot of the columns is kept; 0: columnsFrom; negative: none is read or kept
 }
 
 // Store is the embedded store: an engine over a log in segments and rows in bbolt. Its methods are
@@ -119,7 +119,7 @@ type Options struct {
 //
 //	open      commits and reads; the background goroutine syncs and makes checkpoints
 //	failed    eng.Failure is set: no commits, no checkpoints; reads go on from memory and bbolt
-//	broken    bbolt panicked: its locks are taken for ever, so reads that need the file fail too
+//	broken    bbolt panicked: its locks are never released, so reads that need the file fail too
 //	ending    Close was called: jobs that wait for ckptMu end with ErrClosed
 //	closed    everything returns ErrClosed
 //
@@ -181,13 +181,14 @@ func (o Options) withDefaults() Options {
 }
 
 // Open takes the process lock of path, finishes an interrupted restore, and opens or makes the
-// database there. After an unclean end a leaf says so. Close releases the lock.
+// database there. After an unclean end it appends an audit leaf that says so. Close releases the
+// lock.
 //
-// Errors: *store.LockedError names the process that has it; ErrNotExist, with ReadOnly or
-// MustExist; ErrNotDatabase; ErrNewerFormat; ErrCorrupt; ErrNoSpace.
+// Errors: *store.LockedError, which names the process that has the lock; ErrNotExist, with ReadOnly
+// or MustExist; ErrNotDatabase; ErrNewerFormat; ErrCorrupt; ErrNoSpace; ErrKey.
 //
-// The steps, and what a later failure undoes: the lock of the process is released, and everything
-// that was opened is closed again. So an Open that failed may be repeated at once.
+// These are the steps. If one fails, Open closes what it had opened and releases the lock, so it
+// may be called again at once.
 //
 //	may it be opened    nothing else is at the path; nothing was changed yet
 //	lock                no other process writes from here on

@@ -73,15 +73,16 @@ func TakeLock(opts Options) (*Lock, error) {
 	return &Lock{l: l, since: since}, nil
 }
 
-// Wanted says that another process waits for the lock. Close of the store then leaves to that process what it can do for
-// itself in no more time: the checkpoint of a short log.
+// Wanted tells the store that another process waits for the lock. Close then leaves the checkpoint of a short log, and
+// the snapshot of the columns, to that process, which needs no more time for them.
 func (l *Lock) Wanted() { l.wanted.Store(true) }
 
 func (l *Lock) isWanted() bool { return l != nil && l.wanted.Load() }
 
-// Serve writes into the lock file at which socket the holder serves the database, for processes
-// that find it locked. It replaces the line that said Opening. A process that reads the file in
-// between may find half of a line, which is no JSON, and names no holder then.
+// Serve writes the path of the socket at which the holder serves the database into the lock file,
+// for processes that find it locked. It replaces the line that said Opening. A process that reads
+// the file during the write may find half of a line; it is no JSON, so that process knows no
+// holder.
 func (l *Lock) Serve(socket string) error {
 	b, err := lockHolder{Since: l.since, Socket: socket}.line()
 	if err != nil {

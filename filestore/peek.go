@@ -12,7 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage/wal"
 )
 
-// Inside is what tests of this module reach of an open store.
+// Inside are the parts of an open store that tests of this module use.
 type Inside struct {
 	Bolt    *bbolt.DB
 	Log     *wal.Log
@@ -28,8 +28,8 @@ func (s *Store) Peek(peek.Token) Inside {
 	return Inside{s.bolt.Load(), s.log, s.eng, &s.opts, s.sys.Seq, s.sys.Rows, s.eng.Failure()}
 }
 
-// PeekAge sets the age of an unflushed row that starts a checkpoint, for tests of this module: one that counts on rows which
-// only the log has must not fail on a machine where it takes longer than that. No store may be open. It returns the age before.
+// PeekAge sets the age at which an unflushed row starts a checkpoint, and returns the previous one. It is for tests of
+// this module that need rows which only the log has: a slow machine must not make them fail. No store may be open.
 func PeekAge(_ peek.Token, age time.Duration) (was time.Duration) {
 	was, checkpointAge = checkpointAge, age
 	return was

@@ -48,11 +48,11 @@ type Rekeyed struct {
 	DryRun  bool     `json:"dry_run,omitempty"`
 }
 
-// AddKey encrypts a plain database with opts.Key. No other process may have it open. It takes the
-// space of a second copy while it runs. The plain files are removed, not overwritten.
+// AddKey encrypts a plain database with opts.Key. No other process may have it open. While AddKey
+// runs, it needs disk space for a second copy. The plain files are removed, not overwritten.
 //
 // Errors: ErrKey if the database is encrypted already, or if the keyring beside it is of another
-// database or key; ErrNoSpace; those of Open. The database is as it was then.
+// database or key; ErrNoSpace; those of Open. After an error the database is as it was.
 func AddKey(ctx context.Context, opts Options, o RekeyOptions) (*Rekeyed, error) {
 	if err := seal.CheckKey(opts.Key); err != nil {
 		return nil, store.Invalid("key", err.Error(), fmt.Sprintf("%d random bytes (dbctl key new)", seal.KeySize))

@@ -16,23 +16,24 @@ import (
 
 // RestoreOptions configure Restore. The zero value is ready to use.
 type RestoreOptions struct {
-	// Replace overwrites a database at the path. Restore returns ErrLocked while a process has that
-	// one open.
+	// Replace overwrites the database at path. Restore returns ErrLocked while a process has that
+	// database open.
 	Replace bool
-	// Head, if given, is compared with the backup's audit first: a head kept elsewhere, not younger
-	// than the backup.
+	// Head, if not nil, is a head kept elsewhere, not newer than the backup. The backup's audit is
+	// compared with it first.
 	Head *manifest.Head
 	// By is the name of the operator, for the manifest.
 	By string
-	// Key is that of an encrypted backup. The keyring is the one beside path. If there is none, it is
-	// the one at Keyring or, where that is "", the one beside the backup.
+	// Key opens an encrypted backup. The keyring is the one beside path; if there is none, the one at
+	// Keyring; if that is "", the one beside the backup.
 	Key      []byte
 	Keyring  string
 	Progress func(what string, done, total uint64)
 	// Clock as in Options.
 	Clock func() time.Time
-	// Prepare, if given, changes the copy before it takes its place, for example to repeat erases
-	// that came after the backup. Its error ends the restore, and path is as it was.
+	// Prepare, if not nil, changes the copy before the copy is moved to path, for example to repeat
+	// erases that came after the backup. An error from it ends the restore, and path stays as it
+	// was.
 	Prepare func(ctx context.Context, st store.Store) error
 
 	keyring string

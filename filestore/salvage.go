@@ -34,10 +34,9 @@ type SalvageOptions struct {
 
 	State []store.StateKind
 
-	// Key is that of the damaged database, whose keyring must be beside it, and of the copy, which
-	// gets a keyring of its own.
+	// Key opens the damaged database and encrypts the copy, which gets a keyring of its own.
 	Key     []byte
-	Keyring string // of the damaged one; "": beside it
+	Keyring string // path of the damaged database's keyring; "": beside the database
 
 	trust bool // negative control of tests
 }
@@ -81,10 +80,10 @@ type Loss struct {
 // and sessions keep their turns but not the decisions about them. An artefact derived from a
 // version that was not copied counts as changed.
 //
-// Errors mean that nothing can be salvaged: ErrLocked, ErrNotExist, ErrNotDatabase, or an error of
-// the file system. On a full disk the error says how much space the copy needs and how much was
-// free, and nothing of the copy is left. Salvage holds the lock of a reader: no writer may change
-// the files meanwhile, and other readers may read on.
+// After an error nothing was salvaged: ErrLocked, ErrNotExist, ErrNotDatabase, or an error of the
+// file system. On a full disk the error says how much space the copy needs and how much was free,
+// and nothing of the copy is left. Salvage holds the lock of a reader, so no writer can change the
+// files meanwhile; other readers can go on.
 func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (rep Salvaged, err error) {
 	if opts.Clock == nil {
 		opts.Clock = time.Now
