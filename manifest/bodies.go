@@ -6,7 +6,7 @@ import "context"
 const scopeField = 6
 
 // Bodies calls fn for the leaves [from, to) that still have their bodies, in order, with the scope
-// and the bytes of each. It reads no further into a body than its scope.
+// of each and the size of its body in bytes. It reads no further into a body than its scope.
 func (l *Log) Bodies(ctx context.Context, from, to uint64, fn func(scope string, size int)) error {
 	v, err := l.view()
 	if err != nil {

@@ -248,8 +248,8 @@ func (e *leafEnd) readAt(b []byte, before int64) error {
 	return nil
 }
 
-// FirstRows returns the first leaf that has digests of rows; false: none has.
-// Rows that are older cannot be compared.
+// FirstRows returns the first leaf that has digests of rows; false: none has. Rows of older commits
+// cannot be compared.
 func (l *Log) FirstRows(ctx context.Context) (*Record, bool, error) {
 	v, err := l.view()
 	if err != nil {

@@ -14,10 +14,9 @@
 //	log cut                    the archive is now the only copy of those leaves
 //	open                       the archive up to its mark, then Log.Add for every leaf that the log has
 //
-// What the tree proves: any leaf that is edited, deleted, inserted or moved
-// changes the root of every later head. So a head kept outside the machine also
-// finds a log that was rewritten from the start, and one that was rolled back
-// as a whole. Without such a head a complete, consistent older copy looks
+// What the tree proves: any leaf that is edited, deleted, inserted or moved changes the root of
+// every later head. So a head kept outside the machine also reveals a log that was rewritten from
+// the start, or rolled back as a whole. Without such a head a complete, consistent older copy looks
 // genuine.
 //
 // The package knows neither pages nor bbolt. It opens files only below the

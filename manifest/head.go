@@ -9,8 +9,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Head is what a log vouches for: a number of leaves and their root. Kept
-// outside the machine, it is what Verify can compare the log with.
+// Head is what a log vouches for: a number of leaves and their root. Keep it outside the machine,
+// and Verify can compare the log with it.
 type Head struct {
 	DB   string `json:"db"` // database id
 	Size uint64 `json:"size"`

@@ -43,8 +43,8 @@ type Report struct {
 //	traces.mu       the hashes of traces; the index is read under it
 //	mu              the fields below it; no file is touched and nothing outside this package is called
 //
-// For its users the whole Log is a leaf in the order of locks. Reading leaves
-// takes no lock beyond the copy of a view.
+// For its users these locks come last in the order of locks. Reading leaves takes mu only while a
+// view is copied.
 //
 // A leaf goes through these places. In each of them it can be read, and its index never changes:
 //
@@ -69,10 +69,9 @@ type Log struct {
 	ahead     []slot // archived leaves that the next comparisons will ask for; guarded by comparing
 }
 
-// Open opens the archive in dir, and creates it unless read-only. A nil fs is
-// the operating system's. An archive whose last archiving did not finish is cut
-// back to its mark; what was cut is still in the log and comes back through
-// Add.
+// Open opens the archive in dir, and creates it unless read-only. A nil fs is the operating
+// system's. If a crash interrupted the last call of Archive, the archive is cut back to its mark.
+// The leaves that were cut are still in the log and come back through Add.
 //
 // Errors: ErrNewerFormat; an error of the system if bytes could not be read,
 // which says nothing about the bytes; corrupt.Error if the mark is missing or
@@ -182,9 +181,8 @@ func (l *Log) Size() uint64 {
 	return l.now.size()
 }
 
-// Wait is Size, but while the log has no more than size leaves it waits for one:
-// for as long as wait, or until the context or the log ends. Errors: ErrClosed,
-// that of the context.
+// Wait returns Size. If the log has no more than size leaves, Wait first waits for another one, at
+// most for the time wait. Errors: ErrClosed, that of ctx.
 func (l *Log) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -269,9 +267,9 @@ func NewLeaf(r *Record) (Leaf, error) {
 	return *l.hashed(), nil
 }
 
-// EncodeLeaf is NewLeaf for a caller that has no time to hash: AddRun does it
-// then. A read is answered when its leaf is with the operating system, and the
-// hash was an eighth of what that took.
+// EncodeLeaf encodes a leaf and leaves its hash to AddRun. It is for leaves of reads: their caller
+// waits until the leaf is with the operating system, and the hash was an eighth of that time.
+// Errors: those of Encode.
 func EncodeLeaf(r *Record) (Leaf, error) {
 	enc := encodings.Get().(*encoding)
 	defer enc.release()
@@ -404,13 +402,12 @@ func (l *Log) stored(index uint64) (slot, error) {
 	return s, s.err
 }
 
-// Archive copies the leaves [Archived, upTo) into the archive and syncs it.
-// They must be durable in the log; when Archive returns nil the log may drop
-// them. A crash or error at any point leaves an archive that opens as before
-// the call or as after it. After a failed write or sync every further call
-// returns ErrFailed until the log is opened again; reads and Add go on. An end
-// of ctx stops between two writes without that consequence. So does a full
-// disk: what was written is cut off, and a later call writes it again.
+// Archive copies the leaves [Archived, upTo) into the archive and syncs it. They must be durable in
+// the log; when Archive returns nil the log may drop them. A crash or error at any point leaves an
+// archive that opens as before the call or as after it. After a failed write or sync every further
+// call returns ErrFailed until the log is opened again; reads and Add go on. If ctx ends, or the
+// disk is full, the call ends between two writes without that consequence: what was written is cut
+// off, and a later call writes it again.
 func (l *Log) Archive(ctx context.Context, upTo uint64) error {
 	l.archiving.Lock()
 	defer l.archiving.Unlock()

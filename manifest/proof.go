@@ -16,8 +16,8 @@ type Inclusion struct {
 	Path  []Hash `json:"path"`
 }
 
-// Verify checks that body is the leaf and that head contains it. Take head from
-// elsewhere than the proof. Every failure is ErrProof.
+// Verify checks that body is the leaf and that head contains it. Do not take head from the source
+// of the proof. Every failure is ErrProof.
 func (p Inclusion) Verify(body []byte, head Head) error {
 	switch {
 	case LeafHash(body) != p.Leaf:
@@ -43,8 +43,8 @@ type Consistency struct {
 	Path    []Hash `json:"path"`
 }
 
-// Verify checks the proof between two heads, of which old should have been kept
-// elsewhere. Every failure is ErrProof.
+// Verify checks the proof between two heads. Take old from where it was kept, not from the source
+// of the proof. Every failure is ErrProof.
 func (p Consistency) Verify(old, head Head) error {
 	switch {
 	case p.Old != old.Size || p.OldRoot != old.Root || p.Size != head.Size || p.Root != head.Root:

@@ -35,7 +35,7 @@ import (
 // Span is a range of leaves, half open.
 type Span [2]uint64
 
-// Pruned says when the body of a leaf was removed and by whom, as its prune leaf has it.
+// Pruned says when the body of a leaf was removed and by whom, according to the prune leaf.
 type Pruned struct {
 	Trace  string `json:"trace"`        // of the prune leaf
 	Leaf   uint64 `json:"leaf"`         // its index
@@ -219,7 +219,7 @@ func EachOf(spans []Span, fn func(i uint64) error) error {
 	return nil
 }
 
-// Parts cuts ranges into those that one prune leaf covers each.
+// Parts splits ranges into parts of at most MaxCovers leaves, one for each prune leaf.
 func Parts(spans []Span) (parts [][]Span) {
 	var part []Span
 	remaining := uint64(MaxCovers)

@@ -30,9 +30,9 @@ func (l *Log) Leaf(i uint64) (*Record, error) {
 	return v.leaf(i)
 }
 
-// Each calls fn for the leaves [from, min(to, Size)) as they were when it was
-// called, the last first if reverse. No lock is held meanwhile. It ends with
-// the first error: of fn, of ctx, or of a leaf that cannot be read.
+// Each calls fn for the leaves [from, min(to, Size)) as they were when Each was called; if reverse,
+// the last leaf comes first. No lock is held while fn runs. Each ends with the first error: of fn,
+// of ctx, or of a leaf that cannot be read.
 func (l *Log) Each(ctx context.Context, from, to uint64, reverse bool, fn func(*Record) error) error {
 	v, err := l.view()
 	if err != nil {
@@ -47,10 +47,9 @@ func (l *Log) Each(ctx context.Context, from, to uint64, reverse bool, fn func(*
 	})
 }
 
-// ByTrace returns every leaf whose Trace or Parent is trace, in log order: a
-// read, and the ends of the transactions that came from it. ErrNoLeaf: there is
-// none. It reads the index from its end, 32 bytes a leaf, and the bodies of
-// hits only.
+// ByTrace returns every leaf whose Trace or Parent is trace, in log order: a read, and the ends of
+// the transactions that came from it. ErrNoLeaf: there is none. It reads the index from its end, 32
+// bytes per leaf, and the bodies of hits only.
 func (l *Log) ByTrace(ctx context.Context, trace string) ([]*Record, error) {
 	v, err := l.view()
 	if err != nil {

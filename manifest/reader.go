@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Reader reads a Log and cannot write to it. It is what a database gives to its
-// host: a single leaf appended by a host would make archive and log disagree,
-// and the file would not open again. It is safe for concurrent use.
+// Reader reads a Log and cannot write to it. A database gives its host a Reader, because a single
+// leaf that a host appended would make archive and log disagree, and the file would not open again.
+// It is safe for concurrent use.
 type Reader struct {
 	log   *Log
 	asked Asked
 	close func() error // nil: the log has another owner, who closes it
 }
 
-// Asked returns the text that a leaf was asked; see Reader.Question.
+// Asked returns the text of the question of a leaf; see Reader.Question.
 type Asked func(ctx context.Context, leaf *Record) (string, error)
 
 // Reader returns a reader of the log; closing it leaves the log open. With a
@@ -57,7 +57,7 @@ func (r *Reader) DB() string { return r.log.DB() }
 // Size returns the number of leaves.
 func (r *Reader) Size(ctx context.Context) (uint64, error) { return r.log.Size(), ctx.Err() }
 
-// Wait is Size, but it waits for a leaf beyond size; see Log.Wait.
+// Wait returns Size, once there is a leaf beyond size or the time is over; see Log.Wait.
 func (r *Reader) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error) {
 	return r.log.Wait(ctx, size, wait)
 }

@@ -191,8 +191,8 @@ func (s *Score) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Digest is a salted or keyed digest, made outside this package, which never
-// makes one from contents. JSON shows it in hexadecimal.
+// Digest is a salted or keyed digest. The caller computes it: this package sees no contents. JSON
+// shows it in hexadecimal.
 type Digest []byte
 
 // String is hexadecimal.

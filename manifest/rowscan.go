@@ -5,10 +5,9 @@ import (
 	"fmt"
 )
 
-// RowScan reads the digests of rows of many leaves, of the log as it was when
-// the scan was made. It keeps a block of the index and one of a segment, so
-// that leaves asked for in rising order do not cost a read each. Only one
-// goroutine may use it.
+// RowScan reads the row digests of many leaves, as the log was when the scan was made. It keeps a
+// block of the index and one of a segment, so leaves that are asked for in rising order do not cost
+// a read each. Only one goroutine may use it.
 type RowScan struct {
 	v       *view
 	first   uint64 // leaf of rows[0]
@@ -45,7 +44,7 @@ type RowDigests struct {
 	Rows  []byte // 32 bytes each
 	State []byte // StateSize bytes each
 	Any   bool   // the leaf has digests
-	Told  bool   // its program writes entries of state rows, too
+	Told  bool   // the program that wrote the leaf also wrote entries of state rows
 }
 
 // Digests returns the digests of the rows of leaf i. Damage is a corrupt.Error;

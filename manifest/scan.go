@@ -14,10 +14,10 @@ var (
 	errDeep  = fmt.Errorf("nested deeper than %d", maxDepth)
 )
 
-// Scan checks that b is exactly one msgpack value whose lengths fit into b and
-// which nests at most 32 deep. It precedes every decoding, because the decoder
-// believes lengths: five bytes that promise four thousand million items would
-// take all memory (vmihailenco/msgpack issue #401). Scan allocates nothing.
+// Scan checks that b is exactly one msgpack value whose lengths fit into b and which nests at most
+// 32 deep. Call it before every decoding, because the decoder allocates what a length promises:
+// five bytes that announce four thousand million items would take all memory (vmihailenco/msgpack
+// issue #401). Scan allocates nothing.
 func Scan(b []byte) error {
 	var left [maxDepth + 1]uint64 // values still to come on each level
 	depth, need := 0, uint64(1)   // need: values still to come on all of them

@@ -19,10 +19,9 @@ func LeafHash(body []byte) Hash { return tlog.RecordHash(body) }
 // hashCount returns how many hashes are stored for the first n leaves.
 func hashCount(n uint64) uint64 { return uint64(tlog.StoredHashCount(int64(n))) }
 
-// Frontier is the right edge of a tree: the roots of its full subtrees, widest
-// first, one for every bit set in Size. It is all that is needed to add leaves
-// and to compute the root, so a log of any length adds a leaf without reading a
-// file. The zero Frontier is the empty tree.
+// Frontier is the right edge of a tree: the roots of its full subtrees, widest first, one for every
+// bit set in Size. Adding a leaf and computing the root need nothing else, so a log of any length
+// adds a leaf without reading a file. The zero Frontier is the empty tree.
 type Frontier struct {
 	Size  uint64
 	Nodes []Hash
