@@ -56,13 +56,13 @@ const (
 type Block struct {
 	Key      string    // unique; names the block in the report
 	Class    Class     // precedence when room is short
-	Place    Place     // where it stands; PlaceAuto derives it from Class. A PlaceNewest block comes whole, right after System
+	Place    Place     // position in the window; PlaceAuto derives it from Class. A PlaceNewest block is served whole, right after System
 	Strategy Strategy  // when it does not fit
 	Messages []Message // a turn group lives in one block: a call and its results must not be spread over two
 	Weights  []int     // what each message costs, counted once and stored; nil = counted here
 	Scores   []float64 // for Choose: the worth of each message; nil = all equal
 	Max      int       // cap on the block; 0 or less = none
-	Min      int       // floor: room that blocks before it leave to it
+	Min      int       // floor: tokens that blocks served before it must leave to it
 	Protect  []string  // roles that Truncate and Choose never give up, with their groups
 	Low      float64   // for Truncate: share of the limit to cut to; outside (0, 1] = DefaultLow
 	Mark     Mark      // for Truncate: the Mark of the block's last report
@@ -123,10 +123,9 @@ type Evicted struct {
 	Reason Reason `json:"reason"`
 }
 
-// Compile puts the blocks into the window. It exists beside Fit because they have different callers. Fit places the
-// pages of an assembly, which the database ranked and may show shorter, and returns places and tiers. Compile is the
-// allocator for a caller with whole blocks of messages, each with a floor, a cap and a strategy of its own, and returns
-// the messages of the request.
+// Compile puts the blocks into the window and returns the messages of the request. It is for a caller that has whole
+// blocks of messages, each with a floor, a cap and a strategy of its own. Fit is for the pages of an assembly, which
+// the database ranked and may show shorter.
 //
 // Compile subtracts the reserve first, then the floor of every block: all of a strict block and of the newest turn,
 // what a history must keep, and Min of the others. It serves blocks by class and orders them by place. No block exceeds

@@ -45,11 +45,11 @@ type Item struct {
 	Score      float64 // worth; compared per token with that of others
 	Group      string  // turn group: its items go together or not at all; "" = alone
 	Pinned     bool    // protected: placed before anything scored
-	Core       bool    // human-verified: protected likewise
+	Core       bool    // human-verified: protected in the same way
 	Recent     bool    // member of the recent tail: a slice of the budget is tried for these first
 	MustStub   bool    // never in full, only as a stub when there is room
-	Unasked    bool    // does not match the question: enters once what matches is as whole as Short and the room allow
-	Short      bool    // compressed instead of in full where it would take of the room that Request.ShortShare keeps
+	Unasked    bool    // does not match the question: placed after the items that match have their final forms
+	Short      bool    // compressed where its full form would use room that Request.ShortShare keeps
 }
 
 // Request is the input of Fit.
@@ -58,8 +58,8 @@ type Request struct {
 	Reserve     int      // tokens of it kept free for the answer; negative counts as 0
 	Overflow    Overflow // what to do when not everything fits
 	RecentShare float64  // share of Budget − Reserve tried for Recent items first; 0 = none, capped at 1
-	ShortShare  float64  // share of Budget − Reserve that Short items may not take in full when not all fit; Fill in order only
-	InOrder     bool     // the scored are taken best first, whoever fits; else the set is searched for that is worth most
+	ShortShare  float64  // share of Budget − Reserve that Short items may not use in full form if not all items fit; only with Fill and InOrder
+	InOrder     bool     // true: scored items are taken best first, each that fits; false: Fit searches for the set worth most
 	Items       []Item   // read only; nothing of it is kept
 }
 
@@ -89,10 +89,10 @@ type Result struct {
 
 // Fit decides which of req.Items are placed, in which form and in which order.
 //
-// It subtracts the reserve first. Items of class System (and at the places of tools and directives) are placed whole,
-// or Fit fails with ErrBudget. The newest turn, pins and core items come before anything scored (by their flags; Class
-// Core alone protects nothing). The rest is chosen by score per token, ties by class, then score, then key. The tier
-// says how far Fit had to degrade:
+// It subtracts the reserve first. Items of class System, and those at the places of tools and directives, are placed
+// whole, or Fit fails with ErrBudget. The newest turn and items with the flag Pinned or Core come before anything
+// scored (class Core alone protects nothing). The rest is chosen by score per token; ties are broken by class, then
+// score, then key. The tier says how far Fit had to degrade:
 //
 //	tier           Ladder: demand / (Budget − Reserve)            Fill
 //	1 full         [0, .80)      everything in full               everything fits in full
@@ -101,9 +101,9 @@ type Result struct {
 //	3 core         [.95, 1.10]   system, newest turn, protected   the same, the best of the rest, stubs
 //	4 minimal      above 1.10    system only                      system and the newest turn, cut short if it must be
 //
-// If the items of a tier still exceed the room, the next tier is tried. A group of items is treated as its strongest
-// member: protected if one member is, in full if one may be in full. MustStub items take the remaining room in tiers 1
-// and 2, and in tier 3 under Fill.
+// If the items of a tier still exceed the room, the next tier is tried. A group of items is treated like its strongest
+// member: it is protected if one member is, and may be in full if one member may. MustStub items take the remaining
+// room in tiers 1 and 2, and in tier 3 under Fill.
 //
 // The answer does not depend on the order of Items, costs O(n log n) and never exceeds the room, whatever the numbers.
 func Fit(req Request) (Result, error) {

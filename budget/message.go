@@ -62,8 +62,9 @@ const (
 	imageHighTokens = 765
 )
 
-// Weigh is the cost of a message: its texts and tool calls by the counter, plus framing and a flat cost for each part
-// that is not text. Compile uses it for a block without weights. Count once and store the result.
+// Weigh returns the cost of a message in tokens: its texts and tool calls by the counter, plus framing and a flat
+// cost for each part that is not text. Compile calls it for a block without Weights. Call it once per message and
+// store the result.
 func Weigh(c token.Counter, m *Message) int {
 	n := messageTokens
 	if m.Name != "" {

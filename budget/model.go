@@ -1,17 +1,22 @@
 // Package budget decides what goes into a context window.
 //
-// [Fit] places pages: it keeps the system part and what is protected, chooses the rest by score per token, degrades in
-// four named tiers and never exceeds the budget. [Compile] places blocks of messages: per-block floors and caps, turn
-// groups that stay whole, and a history cut that holds still between overflows so a provider's prefix cache keeps
-// hitting. Both return their report with every answer, errors included, and both leave their inputs alone: leaving a
-// page or a message out of the window never edits or deletes it.
+// [Fit] places pages. It keeps the system part and protected pages, chooses the rest by score per token, degrades in
+// four named tiers and never exceeds the budget.
 //
-// The package is pure: it opens nothing, starts nothing, reads no clock, and equal requests give equal answers.
+// [Compile] places blocks of messages. Each block has a floor and a cap, and turn groups stay whole. A history is cut
+// at the same message until it overflows again, so a provider's prefix cache keeps hitting.
+//
+// Both return a report with every answer, errors included. Neither changes its input: leaving a page or a message out
+// of the window never edits or deletes it. Costs are in tokens of the caller's counter.
+//
+// The package is pure: no file, no goroutine, no clock, and equal requests give equal answers. Its functions
+// are safe for concurrent use; a Turns is not.
 package budget
 
 import "strconv"
 
-// Class says what a page or block is. When the budget is short, lower classes are served first.
+// Class says what a page or block is. When the budget is short, the classes are served in their
+// order, System first.
 type Class int
 
 // The classes in order of precedence. Other values are legal and print as Class(N).
@@ -72,7 +77,8 @@ func (t Tier) String() string {
 // Overflow is the policy when not everything fits.
 type Overflow int
 
-// The two policies. Fill keeps as much as fits; Ladder gives up a whole rung at fixed ratios of demand to budget.
+// The two policies. Fill keeps as much as fits; Ladder goes down a whole tier at fixed ratios of demand to
+// budget.
 const (
 	Fill Overflow = iota
 	Ladder

@@ -171,7 +171,7 @@ func (h *Turns) weight(from int) int {
 // uncut history.
 type Mark struct {
 	Index int    `json:"index"`        // of the message, counted from the oldest ever in the block
-	ID    string `json:"id,omitempty"` // its ID, if it has one: it wins over Index
+	ID    string `json:"id,omitempty"` // its ID, if it has one; it takes precedence over Index
 }
 
 // cut decides how much of the oldest a history gives up to fit limit, and returns the first group kept.
@@ -213,8 +213,8 @@ func (h *Turns) Cut(limit int, low float64, marked int) (c Cut, ok bool) {
 
 // Cut is a decision of Turns.Cut. It is valid until the next Append.
 type Cut struct {
-	First  int // the first message that stays and may move; hand it in as marked next time
-	Tokens int // what stays weighs
+	First  int // the first message that stays, not counting protected ones before it; pass it as marked to the next Cut
+	Tokens int // weight of the messages that stay
 	turns  *Turns
 	from   int
 }
