@@ -1,12 +1,12 @@
 // Package embed is a client of the embeddings endpoint that OpenAI defined and that Ollama, vLLM, llama.cpp and others
-// speak: POST …/v1/embeddings. It stands beside the root package, so that only those who import it link net/http:
+// offer: POST …/v1/embeddings. It is not part of the root package, so only programs that import it link net/http:
 //
 //	e, err := embed.New(embed.Options{URL: "http://localhost:11434/v1", Model: "nomic-embed-text"})
 //	db, err := ctxpage.Open("agent.ctx", ctxpage.Options{Embedder: e})
 //
-// Texts are sent in batches, failures that may pass are tried again, answers are checked before they are believed, and
-// what was embedded once is kept in memory by its digest. The key is sent to the endpoint and shown nowhere: not in
-// errors, not when a Client or its Options are printed, and redirects are not followed.
+// Texts are sent in batches, failures that may pass are retried, and answers are checked. Vectors are kept in memory
+// by the digest of their text. The key is sent to the endpoint alone: redirects are not followed, and neither errors
+// nor a printed Client or Options show it.
 package embed
 
 import (
@@ -35,17 +35,20 @@ type Options struct {
 	Model string
 	// Key is sent as a bearer token; empty: none.
 	Key string
-	// Dimensions asks for shorter vectors of models that can give them; 0: what the model gives.
+	// Dimensions is the length of vectors to ask for, if the model can make shorter ones; 0: the
+	// model's own length.
 	Dimensions int
-	// BatchSize and BatchBytes bound the texts of one request; 0: 64 texts, 256 KiB. A text above the bytes goes alone.
+	// BatchSize and BatchBytes limit the texts of one request; 0: 64 texts, 256 KiB. A text longer than BatchBytes is
+	// sent alone.
 	BatchSize  int
 	BatchBytes int
 	// MaxTextBytes cuts longer texts, at the start of a character, for models with a short window that refuse more; 0:
 	// nothing is cut.
 	MaxTextBytes int
-	// MaxRetries is how often a request is repeated after a failure that may pass; 0: 3, negative: never. Between tries
-	// it waits Backoff (0: 250 ms), doubled each time, or as long as the endpoint asks by Retry-After, but no longer than
-	// MaxWait (0: 20 s) nor beyond the context: then the failure is returned at once.
+	// MaxRetries is how often a request is repeated after a failure that may pass; 0: 3, negative: never. Before a
+	// retry the client waits for Backoff (0: 250 ms), doubled each time up to MaxWait (0: 20 s), or for as long as
+	// the endpoint asks by Retry-After. If the endpoint asks for more than MaxWait, or the context would end first,
+	// the failure is returned at once.
 	MaxRetries int
 	Backoff    time.Duration
 	MaxWait    time.Duration
@@ -53,7 +56,7 @@ type Options struct {
 	Timeout time.Duration
 	// CacheBytes bounds the vectors kept in memory; 0: 16 MiB, negative: none.
 	CacheBytes int
-	// HTTPClient sends the requests; nil: one of its own. It is copied; redirects are refused either way.
+	// HTTPClient sends the requests; nil: a new one. New copies it, and the copy refuses redirects.
 	HTTPClient *http.Client
 	// Header is sent with each request, for endpoints that want more than a key.
 	Header http.Header
@@ -179,8 +182,8 @@ func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
 func Cosine(a, b []float32) float64 { return triage.Cosine(a, b) }
 
 // Embed returns the vector of each text, in order, all of one length. A text must be UTF-8 and not empty. After an
-// error no vectors are returned, though what was embedded before it is kept for the next call. The error is an *Error,
-// or names the text at fault.
+// error it returns no vectors, but keeps those that it got for the next call. The error is an *Error, or names the
+// text at fault.
 func (c *Client) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	keys := make([]digest, len(texts))
 	cut := make([]string, len(texts))

@@ -18,9 +18,11 @@ import (
 
 // Why an endpoint gave no vectors; every *Error matches one of these, a network error, or the end of the context.
 var (
-	// ErrRefused means that the endpoint answered with another status than 200. Error.Message has its words.
+	// ErrRefused means that the endpoint answered with a status other than 200. Error.Message has its
+	// message.
 	ErrRefused = errors.New("refused")
-	// ErrAnswer means that the answer is not what was asked for: other counts, lengths or places, or no finite numbers.
+	// ErrAnswer means that the answer does not fit the request: a wrong number, length or order of vectors, or numbers
+	// that are not finite.
 	ErrAnswer = errors.New("answered wrongly")
 )
 
@@ -34,7 +36,7 @@ const maxMessage = 300
 type Error struct {
 	URL     string
 	Status  int    // 0: no answer, or one that was 200
-	Message string // the endpoint's own words, shortened; it may quote what it was sent
+	Message string // the endpoint's message, shortened; it may quote what it was sent
 	Err     error
 	retry   bool
 }
