@@ -1,8 +1,8 @@
-// Package erase says what an operator asks to be erased, what that does to a database, and how anybody can check that it was
-// done: the request, the report of its impact, and the receipt. It opens no database; ctxpage.DB.Erase does the work.
+// Package erase defines what an operator asks to be erased (Request), what that does to a database (Report), and how
+// anybody can check that it was done (Receipt). It opens no database; ctxpage.DB.Erase does the work.
 //
-// What an erase cannot reach: backups and copies, what was sent to a model or a source, and what stands in the audit by
-// design (names, times, who did what). docs/erase.md says it in full.
+// An erase cannot reach backups and copies, what was sent to a model or a source, and what the audit keeps by design
+// (names, times, who did what). docs/erase.md has the full list.
 package erase
 
 import (
@@ -13,35 +13,39 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Cascade says what happens to artefacts that were derived from what is erased. Summaries and copies (a page: source) hold
-// its content, so they are erased in any case.
+// Cascade says what happens to artefacts that were derived from erased ones. Summaries and copies (a page: source) hold
+// the erased content, so they are erased in any case.
 type Cascade string
 
 // The cascades.
 const (
-	// Keep leaves them. A context leaves them out as derived from a page that changed.
+	// Keep keeps derived artefacts. A context leaves them out, with the reason that a page they
+	// derive from changed.
 	Keep Cascade = "keep"
-	// Rederive erases them, and the report names those that have other sources, so that they can be derived again.
+	// Rederive erases derived artefacts. The report names those that have other sources, so that they can be
+	// derived again.
 	Rederive Cascade = "rederive"
-	// Erase erases them, and what was derived from them, and so on.
+	// Erase erases derived artefacts, what was derived from those, and so on.
 	Erase Cascade = "erase"
 )
 
 // Request is what is to be erased: one of Subject, Scope, Session and Refs.
 type Request struct {
-	// Subject takes every artefact that any of its versions says it is about.
+	// Subject selects every artefact of which a version names this subject.
 	Subject string
-	// Scope takes all of a scope and of those below it: artefacts, sessions, directives, held batches, questions.
+	// Scope selects all of a scope and of the scopes below it: artefacts, sessions, directives, held batches,
+	// questions.
 	Scope string
-	// Session takes a conversation: its turns, what was decided about them, and what was asked in it. It is named by scope and id.
+	// Session selects a conversation, by scope and id: its turns, what was decided about them, and what was asked in
+	// it.
 	Session store.Ref
 	// Refs are artefacts by scope and id; all their versions go.
 	Refs []store.Ref
-	// By and Reason stand in the audit for ever, so they must not name what is erased.
+	// By and Reason stay in the audit for ever, so they must not name what is erased.
 	By, Reason string
 	Cascade    Cascade // "": Keep
-	// Names also removes the ids, scopes and sessions of what is erased from the audit, and every row that has them.
-	// Leaves that name them lose their bodies and keep their hashes.
+	// Names also removes the ids, scopes and sessions of what is erased from the audit, and every row that has these
+	// names. Leaves that name them lose their bodies and keep their hashes.
 	Names bool
 	// DryRun makes the report and changes nothing.
 	DryRun bool
@@ -81,7 +85,7 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// Report says what an erase takes and what it touches. A dry run gives the same one.
+// Report says what is erased and what that affects. A dry run gives the same report, without Done.
 type Report struct {
 	DryRun    bool       `json:"dry_run,omitempty"`
 	Erased    []Item     `json:"erased"`             // artefacts that go, by scope and id
@@ -95,46 +99,50 @@ type Report struct {
 	Rows      int        `json:"rows"`               // of state: sessions, directives, drafts
 	Bodies    uint64     `json:"bodies,omitempty"`   // of leaves that go with Names
 	NamedBy   []string   `json:"named_by,omitempty"` // artefacts that stay and name what goes, with Names: their rows still have the names
-	// Missing are references that were asked for and of which there is nothing: a name may be mistyped, or was erased before.
+	// Missing are references that were asked for and that the database does not have: the name is mistyped, or it was
+	// erased before.
 	Missing []string `json:"missing,omitempty"`
-	// Files are where what goes came from. An erase touches no file, and the next Refresh imports each of them again, unless it
-	// is removed, or excluded by a .gitignore of its directory, or the directory is forgotten (Scope.RemoveDirectory).
+	// Files are the files that erased artefacts were imported from. An erase changes no file. The next Refresh imports
+	// a file again unless it is removed, excluded by a .gitignore of its directory, or its directory is forgotten
+	// (Scope.RemoveDirectory).
 	Files []File `json:"files"`
-	// Backups are those that the database knows of: they were made before, and have what was there then.
+	// Backups are the backups that the database knows of. They still have what is erased here, if it was
+	// there when they were made.
 	Backups []store.Backup `json:"backups"`
-	// Done says what was erased; nil of a dry run.
+	// Done says what was erased; nil after a dry run.
 	Done *store.EraseReport `json:"done,omitempty"`
 }
 
-// Empty reports whether the database has nothing of what was asked for and, with Names, nothing that names it.
+// Empty reports whether the database has nothing of what was asked for and, if Request.Names was set, nothing
+// that names it.
 func (r *Report) Empty() bool {
 	return len(r.Erased)+len(r.Held)+r.Questions+r.Rows == 0 && r.Bodies == 0
 }
 
-// Item is an artefact that goes.
+// Item is an artefact that is erased.
 type Item struct {
 	Ref      string `json:"ref"`
 	Kind     string `json:"kind"`
 	Versions uint32 `json:"versions"`
-	Why      string `json:"why"` // asked for, or what it was made from
+	Why      string `json:"why"` // that it was asked for, or the erased artefact it derives from
 }
 
-// Derived is an artefact that was made from one that goes.
+// Derived is an artefact that was derived from an erased one.
 type Derived struct {
 	Ref   string   `json:"ref"`
 	From  []string `json:"from"`  // those of its sources that are erased
 	Left  []string `json:"left"`  // its other sources
-	Stays bool     `json:"stays"` // else it goes, and may be made again from what is left
+	Stays bool     `json:"stays"` // false: it is erased too, and can be derived again from Left
 }
 
 // File is a file of a recorded directory that an artefact was imported from.
 type File struct {
-	Ref  string `json:"ref"`  // the artefact that goes
+	Ref  string `json:"ref"`  // the erased artefact
 	Path string `json:"path"` // of the file; it was not checked whether the file still exists
 	Dir  string `json:"dir"`  // the recorded directory
 }
 
-// HeldItem is a held batch that goes.
+// HeldItem is a held batch that is erased.
 type HeldItem struct {
 	ID    string    `json:"id"`
 	Scope string    `json:"scope"`
@@ -151,7 +159,7 @@ type Context struct {
 	Session string    `json:"session,omitempty"`
 	Actor   string    `json:"actor"`
 	At      time.Time `json:"at"`
-	Pages   int       `json:"pages"` // of those that go
+	Pages   int       `json:"pages"` // how many of the pages it gave are erased
 }
 
 // Answer is a write that was made from a context.

@@ -19,8 +19,9 @@ const ReceiptFormat = "ctxpage-erase/1"
 // ErrReceipt means that a receipt does not prove what it says.
 var ErrReceipt = errors.New("ctxpage: the receipt is not valid")
 
-// Receipt proves to a third party that an erase is in the audit of a database: who, when, why and how much, as the leaf says.
-// It names nothing that was erased. It does not prove what the files of the database hold, or what was not in it.
+// Receipt proves to a third party that an erase is in the audit of a database: who erased, when, why and how much, as
+// the leaf says. It names nothing that was erased. It does not prove what the files of the database hold, nor that the
+// database had everything about the subject.
 type Receipt struct {
 	Format string             `json:"format"`
 	DB     string             `json:"db"`
@@ -40,14 +41,15 @@ var limits = []string{
 	"the list of backups, the sizes of the file and the time of the head are what the database said when it made the receipt; the audit does not have them",
 }
 
-// Limits say in words what no receipt proves. A receipt has them, too, for who reads it as it is; those there are proved by nothing.
+// Limits returns sentences that say what no receipt proves. A receipt has them too, for people who read it as text.
+// Nothing proves those in a receipt, so show these instead.
 func Limits() []string { return slices.Clone(limits) }
 
 // atSlack is how far the time of a receipt may be from the one in its trace: they are of one moment, by a clock that may be set
 // between the two.
 const atSlack = time.Minute
 
-// NewReceipt makes the receipt of an erase from an audit, for a head whose leaves are on the disk.
+// NewReceipt makes the receipt of an erase from the audit. All leaves of head must be on the disk.
 func NewReceipt(ctx context.Context, a store.Audit, done store.EraseReport, head manifest.Head) (*Receipt, error) {
 	r := &Receipt{Format: ReceiptFormat, DB: a.DB(), Done: done, Head: head.String(), Limits: limits}
 	var err error
@@ -60,8 +62,8 @@ func NewReceipt(ctx context.Context, a store.Audit, done store.EraseReport, head
 	return r, r.Verify(nil)
 }
 
-// Verify checks that the leaf says what the receipt says, and stands under its head. kept, if given, is the head to hold it
-// against instead: one of the same size that was kept elsewhere.
+// Verify checks that the leaf says what the receipt says, and that the receipt's head contains the leaf. kept, if not
+// nil, takes the place of that head: a head of the same size that was kept elsewhere. Errors match ErrReceipt.
 func (r *Receipt) Verify(kept *manifest.Head) error {
 	if r.Format != ReceiptFormat {
 		return fmt.Errorf("%w: its format is %q, this program reads %s", ErrReceipt, r.Format, ReceiptFormat)
