@@ -604,11 +604,12 @@ func (s *Store) redo(r wal.Record) error {
 	return LogError(err)
 }
 
-// Close stops the background work, makes a checkpoint, and ends the log with a mark that says the
-// end was clean. A store that has failed is closed without these, and Close returns the failure.
+// Close stops the background work, makes a checkpoint (see Lock.Wanted for the exception), and ends
+// the log with a mark that says the end was clean. A store that has failed is closed without
+// checkpoint and mark, and Close returns the failure.
 //
-// Close waits for a job that holds ckptMu. It may be called more than once: later calls return
-// ErrClosed and wait for nothing.
+// Close waits for a job that holds ckptMu. It may be called more than once: later calls return nil
+// and do not wait for the first.
 //
 //	ending   jobs that wait for ckptMu give up; a snapshot of the columns is written, if it is due
 //	shut     no commit and no read begins any more
