@@ -1,8 +1,8 @@
-// Package health reports what in a scope is of no use, or misleads: what is stored twice,
-// contradicts, is never served, or no longer answers anything. It reads a store and its audit, and
-// writes nothing.
+// Package health reports which artefacts of a scope are of no use, or mislead: those that are
+// stored twice, contradict each other, are never served, or can no longer be served. It reads a
+// store and its audit, and writes nothing.
 //
-// Memory is a few numbers for each artefact of the scope (about 40 bytes) and two texts at a time; no text is kept.
+// It needs about 40 bytes of memory for each artefact of the scope, and two texts at a time.
 package health
 
 import (
@@ -26,18 +26,18 @@ const (
 	MaxExamples       = 100
 )
 
-// KeyField is the metadata key that says of what an artefact is the value: two current artefacts with the same subject and
-// the same key and different texts contradict each other.
+// KeyField is the metadata key that names the property whose value an artefact holds. Two current artefacts with the
+// same subject, the same value of this key, and different texts contradict each other.
 const KeyField = "key"
 
 // Options of Look.
 type Options struct {
-	// Assemblies is how many of the newest contexts of the scope and the scopes below it must not have had an artefact for
-	// it to count as never served; 0: DefaultAssemblies.
+	// Assemblies is how many contexts are looked at, the newest of the scope and the scopes below it; 0:
+	// DefaultAssemblies. An artefact that is older than all of them and in none counts as never served.
 	Assemblies int
 	// Examples is how many artefacts each finding names; 0: DefaultExamples.
 	Examples int
-	// Now decides what has expired; zero: the caller must give it.
+	// Now decides what has expired. It has no default: the caller must set it.
 	Now time.Time
 	// Progress is told how far it has come; nil: it is not called.
 	Progress store.Progress
@@ -102,7 +102,8 @@ type look struct {
 	facts  []fact
 }
 
-// Look reports on a scope. The error is for a report that could not be finished, the end of ctx included.
+// Look reports on a scope. After an error, including the end of ctx, there is no report. If o is out of
+// range, it is an InvalidError.
 func Look(ctx context.Context, st store.Store, scope string, o Options) (*Report, error) {
 	o.Assemblies, o.Examples = cmp.Or(o.Assemblies, DefaultAssemblies), cmp.Or(o.Examples, DefaultExamples)
 	switch {
