@@ -8,12 +8,12 @@ import (
 // Why a source could not be read. Every error of this package is an *Error that matches one of these, or a network
 // error, or the end of the context.
 var (
-	// ErrURL means that the source names nothing this package may ask.
+	// ErrURL means that the source is not a URL that this package may request.
 	ErrURL = errors.New("not a source of this kind")
 	// ErrNotFound is status 404, ErrGone 410. A page whose source is gone stays stored; it is not served as current.
 	ErrNotFound = errors.New("not found")
 	ErrGone     = errors.New("gone")
-	// ErrStatus is any other answer than the content itself.
+	// ErrStatus means any other status than one that comes with the content.
 	ErrStatus = errors.New("unexpected status")
 	// ErrTooLarge means that the body, or what it unpacks to, exceeds Options.MaxBytes.
 	ErrTooLarge = errors.New("too large")
@@ -23,13 +23,15 @@ var (
 	ErrCharset = errors.New("not UTF-8")
 	// ErrTruncated means that the connection ended before the body did.
 	ErrTruncated = errors.New("truncated")
-	// ErrRedirect means that the server led on too often, in a circle, or to where a redirect may not lead.
+	// ErrRedirect means that the server redirected too often, in a circle, or to a place where a redirect
+	// may not lead.
 	ErrRedirect = errors.New("redirect not followed")
 	// ErrAddress means that a name or a redirect led to a loopback, private or otherwise special address.
 	ErrAddress = errors.New("address not allowed")
 )
 
-// Error says what was requested, what came and what was expected. It contains no header and no body.
+// Error says what was requested, what was answered and what was expected. It contains no header and
+// no body.
 type Error struct {
 	URL    string // of the last hop
 	Status int    // of its answer, 0: none

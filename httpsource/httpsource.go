@@ -1,4 +1,4 @@
-// Package httpsource lets pages have http and https sources. It stands beside the root package, so that only those who
+// Package httpsource lets pages have http and https sources. It is not part of the root package, so only programs that
 // import it link net/http:
 //
 //	web, err := httpsource.New(httpsource.Options{})
@@ -10,27 +10,30 @@
 // # How a change is noticed
 //
 // A probe is a conditional GET: If-None-Match with the entity tag the page was loaded with, else If-Modified-Since. An
-// unchanged source costs one exchange without a body. HEAD was the other way and lost: many servers answer it without
-// validators, with others than GET, or not at all; it cannot tell a new tag over the same bytes from a change; and a
-// source that has changed costs the GET on top. When the server does send a body, the probe hashes it, so a new tag over
-// old bytes is no change. A server that gives neither tag nor date is read and hashed at every probe: choose
-// ctxpage.CheckEvery for such sources. A Last-Modified that is not older than its answer by two seconds proves nothing,
-// for more may be written within the same second; it is not used.
+// unchanged source costs one exchange without a body. When the server does send a body, the probe hashes it, so a new
+// tag over the same bytes is no change. A server that sends neither tag nor date is read and hashed at every probe:
+// choose ctxpage.CheckEvery for such sources. A Last-Modified less than two seconds older than the answer is not used,
+// because the source may be written again within the same second.
+//
+// Rejected: HEAD. Many servers answer it without validators, with other validators than GET, or not at all. It cannot
+// tell a new tag over the same bytes from a change. And a source that has changed costs the GET in addition.
 //
 // # What is taken
 //
-// Text as it is: text of any kind, JSON, XML, YAML and markdown, in UTF-8. HTML is not turned into anything else: tags
-// reach the page, and the model, as they were written. A body is limited in size before and after unpacking gzip.
+// Text is taken as it is: text of any kind, JSON, XML, YAML and markdown, in UTF-8. HTML is not converted: tags reach
+// the page, and the model, as they were written. The size of a body is limited before and after unpacking gzip.
 //
 // # Where it may go
 //
-// A source string may come from a model, and a server may send redirects, so the network inside is protected: a
-// connection to a loopback, private, link-local or otherwise special address is refused when it is made, after the name
-// was resolved, whoever wrote the source and however it names the address. Hosts that the operator lists in
-// Options.PrivateHosts are allowed, for sources and redirects alike. Link-local addresses and those at which clouds hand
-// out a machine's credentials (169.254.169.254, fd00:ec2::254 and others) are refused even then, and with "*", unless
-// that very address is listed. A redirect never leads from https to http. Proxies of the environment are not used, since
-// they would resolve names out of sight.
+// A source string may come from a model, and a server may send redirects, so the internal network is protected. A
+// connection to a loopback, private, link-local or otherwise special address is refused. This is checked after the name
+// was resolved, when the connection is made, so it does not matter who wrote the source or how it names the address.
+// Hosts that the operator lists in Options.PrivateHosts are allowed, for sources and redirects alike. Link-local
+// addresses, and those at which clouds hand out a machine's credentials (169.254.169.254, fd00:ec2::254 and others),
+// are refused even then, and with "*", unless the address itself is listed.
+//
+// A redirect never leads from https to http. Proxies of the environment are not used, because they would resolve names
+// where this package cannot check them.
 package httpsource
 
 import (
@@ -56,21 +59,23 @@ type Options struct {
 	// MaxRedirects is how many redirects are followed; 0: 5, negative: none.
 	MaxRedirects int
 	// Retries is how often a Fetch is repeated after a failure that may pass; 0: 2, negative: never. A Probe is never
-	// repeated. Between tries it waits Backoff (0: 200 ms), doubled each time, or as long as the server asks by
-	// Retry-After; never longer than MaxWait (0: 5 s) nor beyond the context: then the failure is returned at once.
+	// repeated. Before a retry the client waits for Backoff (0: 200 ms), doubled each time up to MaxWait (0: 5 s), or
+	// for as long as the server asks by Retry-After. If the server asks for more than MaxWait, or the context would
+	// end first, the failure is returned at once.
 	Retries int
 	Backoff time.Duration
 	MaxWait time.Duration
-	// PerHost bounds the exchanges with one host at a time; 0: 4.
+	// PerHost is how many exchanges with one host may run at a time; 0: 4.
 	PerHost int
 	// PrivateHosts are the hosts that may be at loopback, private or otherwise special addresses, also by redirect: names
 	// or addresses as they stand in a URL, without a port. "*" stands for every host. Neither a name nor "*" allows a
 	// link-local or metadata address: such an address must itself be listed ("169.254.169.254").
 	PrivateHosts []string
-	// Header gives the headers for a host, like Authorization; nil: none. It is asked anew for the host of each hop, so
-	// that a redirect cannot carry a secret elsewhere. Host has a port when the URL has one. Called concurrently.
+	// Header returns the headers for a host, such as Authorization; nil: none. It is called for the host of each hop,
+	// so a redirect cannot carry a secret to another host. host has a port if the URL has one. Header is called
+	// concurrently.
 	Header func(host string) http.Header
-	// TLS is for certificates of one's own; nil: the system's roots.
+	// TLS configures certificates; nil: the roots of the system.
 	TLS *tls.Config
 	// Clock is for the times in validators; nil: time.Now.
 	Clock func() time.Time
