@@ -29,7 +29,7 @@ const maxTerm = 64
 type Analysis struct {
 	Terms  []TermCount // in the order of their first occurrence, no term twice
 	Length int         // number of terms in the text, repetitions counted
-	First  bool        // of a turn: its author tells of himself; see FirstPerson
+	First  bool        // of a turn: its author speaks about themselves; see FirstPerson
 
 	lender *Analyzer // takes back the memory of Terms; nil: nobody does
 }
@@ -77,8 +77,8 @@ func (a *Analyzer) Analyze(parts ...string) Analysis {
 	return Analysis{Terms: slices.Clone(s.terms), Length: s.length}
 }
 
-// Lend returns what Analyze returns, for an Index and for nobody else: once the Index has entered
-// the terms, their memory is used again.
+// Lend returns what Analyze returns. Pass the result to an Index and use it nowhere else: once the
+// Index has entered the terms, their memory is reused.
 func (a *Analyzer) Lend(parts ...string) Analysis {
 	s := a.scan(parts...)
 	defer a.release(s)
@@ -105,15 +105,15 @@ func (a *Analyzer) giveBack(terms []TermCount) {
 	a.lent.Put(&terms)
 }
 
-// Visit passes to fn what Analyze returns. The memory is used again, so fn must not keep it.
+// Visit calls fn with what Analyze returns. The memory is reused, so fn must not keep it.
 func (a *Analyzer) Visit(fn func(Analysis), parts ...string) {
 	s := a.scan(parts...)
 	defer a.release(s)
 	fn(Analysis{Terms: s.terms, Length: s.length})
 }
 
-// Terms returns the terms of a query, each once, ascending. What is said around a question
-// (frame.go) is left out, unless there is nothing else.
+// Terms returns the terms of a query, each once, ascending. Polite phrases around the question
+// (frame.go) are left out, unless there is nothing else.
 func (a *Analyzer) Terms(query string) []string {
 	s := a.scan(stripPhrases(query))
 	if len(s.terms) == 0 {

@@ -57,11 +57,11 @@ type Swap struct {
 // Step does a bounded part of the pending work, because a transaction keeps all rows that it writes
 // in memory. It continues the segment that the steps before it began. If there is none, it begins
 // one: of the tail's whole parts if they are more than one step writes, else of segments that are
-// to be merged. It reports whether it did something. The owner commits it, calls Apply, repeats
-// until nothing is done, and then calls Checkpoint. Neither changes the index, so a failed
-// transaction has no effect and the next one repeats the work. Rows of merged segments are deleted
-// in a later step, because readers may still use the old list. Only one of the two may run at a
-// time.
+// to be merged. It reports whether it did something. The owner commits the transaction, calls
+// Apply, and repeats this until nothing was done; then it calls Checkpoint. Neither Step nor
+// Checkpoint changes the index, so a failed transaction has no effect and the next one repeats the
+// work. Rows of merged segments are deleted in a later step, because readers may still use the old
+// list. Step and Checkpoint must not run at the same time.
 func (x *Index) Step(w Writer) (Swap, bool, error) {
 	c := x.snapshot(false)
 	c.w = w
@@ -117,8 +117,8 @@ func (x *Index) Checkpoint(w Writer, force bool) (Swap, error) {
 	return c.swap(), nil
 }
 
-// Rest writes all of the tail as a segment, whole parts or not, and merges nothing: for an owner
-// that ends, and whose next open is not to add the tail again.
+// Rest writes the whole tail as a segment and merges nothing. It is for an owner that closes, so
+// that its next open need not add the pages of the tail again.
 func (x *Index) Rest(w Writer) (Swap, error) {
 	c := x.snapshot(true)
 	c.w = w
@@ -148,8 +148,8 @@ func (c *checkpoint) swap() Swap {
 }
 
 // Apply makes a committed checkpoint visible. The zero Swap changes nothing. It runs under the
-// owner's write lock. What came since the snapshot stays: it only drops the parts up to through,
-// and the removed numbers that no segment has any more.
+// owner's write lock. Pages that were added since the checkpoint's snapshot stay: Apply only drops
+// the parts that the checkpoint wrote, and the removed numbers that no segment has any more.
 func (x *Index) Apply(s Swap) {
 	if !s.changed {
 		return

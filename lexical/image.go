@@ -17,13 +17,14 @@ import (
 //
 // Speakers without a turn are left out: their names may have been erased.
 
-// Image is the columns of an index. Parts have up to ImageRows pages each.
+// Image is a copy of the columns of an index, for a fast OpenImage. Parts have up to ImageRows
+// pages each.
 type Image struct {
 	Sums  []byte   // scopes, groups, speakers, and what rows it is of
 	Parts [][]byte // rows of columns
 }
 
-// ImageRows is the most pages of a part.
+// ImageRows is the highest number of pages in a part of an Image.
 const ImageRows = 64 * numbers.Rows
 
 // imageOf is the digest of the rows that say which pages segments have.
@@ -37,10 +38,10 @@ func imageOf(rows Rows) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Image makes the columns of the pages in segments. The owner holds its lock, and rows are those
-// that the index would be opened from now. Its cost is a pass over the columns, and a copy of the
-// small ones. The index itself is not changed: the pages of the tail are taken out of the copy,
-// because the rows do not have them.
+// Image copies the columns of the pages in segments. The owner holds its read lock, and rows are
+// those that Open would read now. It costs a pass over the columns, and a copy of the small ones.
+// The index itself is not changed. The pages of the tail are left out of the copy, because the rows
+// do not have them.
 func (x *Index) Image(rows Rows) Image {
 	x.invertAll()
 	x.mu.Lock()
@@ -134,8 +135,9 @@ func (c *columns) part(from, to int, speakers []uint32) (b []byte) {
 	return b
 }
 
-// OpenImage is Open with the columns of an image. It calls do with functions that may run at the
-// same time, and waits for them. false: the image is of other rows, or damaged; then use Open.
+// OpenImage does what Open does, with the columns of an image. It calls do once with functions that
+// may run concurrently; do returns when all have, with the conjunction of their results. It returns
+// false if the image is of other rows, or damaged; then use Open.
 func OpenImage(rows Rows, im Image, do func(...func() bool) bool) (*Index, bool, error) {
 	of := imageOf(rows)
 	if !bytes.HasPrefix(im.Sums, of[:]) {

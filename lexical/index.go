@@ -65,8 +65,8 @@ type Index struct {
 }
 
 // Open reads the list of segments and the columns of their pages. The owner then adds the pages
-// above Through again. Errors wrap ErrCorrupt or ErrAnalyzer. It reads every row of pages, so it
-// costs what there are pages, not words.
+// above Through again. Errors wrap ErrCorrupt or ErrAnalyzer. Its time grows with the number of
+// pages, not of words.
 func Open(rows Rows) (*Index, error) {
 	x, err := openList(rows)
 	if err != nil {
@@ -131,8 +131,8 @@ func (x *Index) openColumns(rows Rows) error {
 	return nil
 }
 
-// Purge says whether a segment is written anew for a single removed page: then
-// Step goes on until no row has a word that removed pages alone had.
+// Purge switches purging on or off. While it is on, a single removed page is reason enough to
+// rewrite a segment, and Step goes on until no row has a word that only removed pages had.
 func (x *Index) Purge(on bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -161,10 +161,9 @@ const (
 	mostWaiting = 1 << 16
 )
 
-// Add takes a page version. Numbers come in ascending order; one that is not above
-// all before is ignored, so adding again is harmless. The page's terms are entered
-// by Invert, or by the next call that needs them: they are most of the work, and
-// the owner need not hold its lock for it.
+// Add adds a page version. Numbers come in ascending order; a number that is not above all earlier
+// ones is ignored, so adding a page again is harmless. Invert enters the page's terms, or the next
+// call that needs them does. That is most of the work, and Invert needs no lock of the owner.
 func (x *Index) Add(d Doc) {
 	if d.Num <= max(x.last, x.manifest.through) {
 		return
@@ -242,18 +241,18 @@ func (x *Index) invert() {
 	}
 }
 
-// Built is a batch of pages that is inverted before it is added, under no lock and in little
-// memory: the analysis of one page need not be kept while those of the others are made. The zero
-// value is ready.
+// Built is a batch of pages that is inverted before it is added to an Index. That needs no lock and
+// little memory: the analysis of a page need not be kept while the others are made. The zero value
+// is ready. It is not safe for concurrent use.
 type Built struct {
 	tail  tail
 	parts partWriter
 }
 
-// Add takes a page of the batch; numbers ascend.
+// Add adds a page to the batch. Numbers must ascend.
 func (b *Built) Add(d Doc) { b.parts.add(&b.tail, d) }
 
-// End says that no page follows, and lets go of spare memory.
+// End ends the batch and frees spare memory. Call it after the last Add.
 func (b *Built) End() {
 	if n := len(b.tail); n > 0 && !b.tail[n-1].closed {
 		b.parts.pack(b.tail[n-1])
@@ -261,8 +260,9 @@ func (b *Built) End() {
 	b.parts = partWriter{}
 }
 
-// AddBuilt adds a batch that has ended. Its numbers are above all before; no page of it may be
-// added again. The open part is closed before it, since numbers must ascend from part to part.
+// AddBuilt adds a batch after its End. Its numbers must be above all earlier ones, and no page of
+// it may be added again. The open part of the tail is closed first, because numbers must ascend
+// from part to part.
 func (x *Index) AddBuilt(b *Built) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -279,10 +279,9 @@ func (x *Index) AddBuilt(b *Built) {
 	x.tail = append(x.tail, b.tail...)
 }
 
-// Remove takes page versions out of results and statistics at once. Their
-// postings go when their segment is next written; until then the numbers are
-// kept by Checkpoint, which must run in the transaction that deletes the pages
-// or in a later one. Unknown numbers are ignored.
+// Remove takes page versions out of results and statistics at once. Their postings stay until their
+// segment is next rewritten. Until then Checkpoint keeps the numbers; it must run in the
+// transaction that deletes the pages or in a later one. Unknown numbers are ignored.
 func (x *Index) Remove(nums ...uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -321,9 +320,9 @@ func (x *Index) countPending() {
 	}
 }
 
-// Stats are the integers behind the scores, summed over a chain of scopes only:
-// they say nothing about pages of strangers and do not depend on what lies in
-// the tail. Every page version counts until it is removed.
+// Stats are the integers behind the scores. They are summed over a chain of scopes, so they say
+// nothing about pages of other scopes, and they do not depend on which pages are in the tail. Every
+// page version counts until it is removed.
 type Stats struct {
 	Pages  uint64   // N
 	Length uint64   // terms in those pages

@@ -1,11 +1,10 @@
-// Package lexical finds pages by their words: analysis of text, an inverted
-// index, and a score that joins BM25 of a page with that of its neighbours and
-// of its group.
+// Package lexical finds pages by their words. It analyses text, keeps an inverted index, and scores
+// pages by BM25 of their own words, joined with that of their neighbours and of their group.
 //
 // The index is a tail in memory above a list of immutable segments. Segments are rows of a
 // key-value store that the owner gives at each call; the package opens no file, starts no goroutine
-// and reads no clock. The results of Search depend only on the pages that were added and removed:
-// not on the moment of a checkpoint, not on merges, not on the order of the batches.
+// and reads no clock. The results of Search depend only on the pages that were added and removed,
+// not on when a checkpoint or a merge ran, nor on the order of the batches.
 //
 // An Index has one owner with one read-write lock: Add, AddBuilt, Remove and Apply run
 // under its write lock, Search, Stats and Check under its read lock. Step and Checkpoint
@@ -19,7 +18,7 @@ import "errors"
 const AnalyzerVersion = "en/2"
 
 var (
-	// ErrCorrupt is wrapped by every error that says a row is damaged.
+	// ErrCorrupt is wrapped by every error that reports a damaged row.
 	ErrCorrupt = errors.New("lexical: segment row is corrupt; rebuild the index from the pages with Reset and Add")
 	// ErrAnalyzer is returned by Open when the segments were made by another
 	// analyzer. Reset drops them; the owner then adds its pages again.
@@ -38,10 +37,10 @@ type Rows interface {
 	Scan(prefix, from []byte, fn func(k, v []byte) bool)
 }
 
-// Masked are Rows whose keys do not show the words of the index. Word appends what stands for a
-// word of a scope in the key of its list: always the same, and in any order. The lists of a segment
-// are merged by their masked keys, so the word itself is never needed again. Masks says that Word
-// does not append the word itself.
+// Masked are Rows whose keys do not show the words of the index. Word appends the mask that stands
+// for a word of a scope in the key of its list. The mask of a word is always the same; masks need
+// not sort like words. The lists of a segment are merged by their masked keys, so the word itself
+// is never needed again. Masks reports whether Word appends anything but the word itself.
 type Masked interface {
 	Word(b []byte, scope uint32, word []byte) []byte
 	Masks() bool
@@ -56,29 +55,27 @@ type Writer interface {
 	Delete(k []byte) error
 }
 
-// Corpus answers for the pages behind the postings. It is called under the
-// owner's read lock, many times a query, and must be cheap.
+// Corpus tells Search about the pages behind the postings. It is called under the owner's read
+// lock, many times per query, and must be cheap.
 type Corpus interface {
-	// Resolve gives the live page that answers for a page version: itself, or
-	// its successor when it was superseded. ok is false when the page may not be
-	// shown: deleted, expired, excluded, of another scope.
+	// Resolve returns the live page that answers for a page version: the page itself, or its
+	// successor if it was superseded. ok is false if that page may not be shown: it is deleted,
+	// expired, excluded, or of another scope.
 	Resolve(num uint64) (live uint64, ok bool)
-	// Alone reports that a page version stands in no group: it has no neighbours.
-	// It is asked of every page that a word hits, so it must be cheaper than
-	// Resolve; false may be wrong.
+	// Alone reports whether a page version has no group and so no neighbours. It is called for
+	// every page that a word hits, so it must be cheaper than Resolve. It may return false for a
+	// page without a group.
 	Alone(num uint64) bool
-	// Group gives the place of a live page among its neighbours; group 0: none.
-	// The number is the one that the page was added with.
+	// Group returns the group of a live page, as in the Doc it was added with, and its position
+	// there; group 0: none.
 	Group(live uint64) (group uint64, pos int)
-	// At gives the live page at a position of a group's order; ok is false for
-	// a gap.
+	// At returns the live page at a position of a group; ok is false for a gap.
 	At(group uint64, pos int) (live uint64, ok bool)
-	// Shown reports that a page that At gave may be shown.
+	// Shown reports whether a page that At returned may be shown.
 	Shown(live uint64) bool
 }
 
-// Doc is one page version, named by its page number: 1, 2, 3 … in the order of
-// writing, never used again.
+// Doc is one page version. Num is its page number: 1, 2, 3 … in the order of writing, never reused.
 type Doc struct {
 	Num      uint64
 	Scope    uint32   // the owner's number of the scope

@@ -2,15 +2,15 @@ package lexical
 
 import "math"
 
-// Ranker replaces the formula that scores a term in a page. Search joins what it
-// returns over terms, neighbours and groups; it calls it under the owner's read
-// lock, so a Ranker must not call back. Values that are not finite and positive
-// count as zero. Equal arguments must give equal values.
+// Ranker replaces the formula that scores a term in a page. Search joins its values over terms,
+// neighbours and groups. Search calls it under the owner's read lock, so a Ranker must not call the
+// index or its owner. Values that are not finite and positive count as zero. Equal arguments must
+// give equal values.
 type Ranker interface {
-	// Rarity is the weight of a term that df of n pages contain.
+	// Rarity returns the weight of a term that df of n pages contain.
 	Rarity(df, n uint64) float64
-	// Saturation is the worth of tf occurrences in a text of length terms, where
-	// the texts have average terms. It must not fall when tf grows.
+	// Saturation returns the factor for tf occurrences in a text of length terms, where a text has
+	// average terms on average. It must not fall when tf grows.
 	Saturation(tf, length uint64, average float64) float64
 	// Most is a bound that Saturation never exceeds; +Inf when there is none.
 	Most() float64
@@ -38,7 +38,7 @@ func (r BM25) Saturation(tf, length uint64, average float64) float64 {
 	return float64(float64(tf)*(r.K1+1)) / (float64(tf) + norm)
 }
 
-// Most is k1 + 1.
+// Most is k1 + 1, the limit of Saturation for a large tf.
 func (r BM25) Most() float64 { return r.K1 + 1 }
 
 // ln is the natural logarithm in plain arithmetic. math.Log is assembly on some
@@ -74,9 +74,9 @@ func average(length, n uint64) float64 {
 	return float64(length) / float64(n)
 }
 
-// Weights say what a page gets from where it stands, beside its own words.
+// Weights say what the place of a page adds to the score of its own words.
 type Weights struct {
-	Near1 float64 // share of the score of the page before and the page after
+	Near1 float64 // share of the scores of the page before and the page after
 	Near2 float64 // the same, two places away
 	Group float64 // share of the score of the group as one text
 	Turns bool    // turns are also scored by speaker, date and conversation; see Search

@@ -34,9 +34,9 @@ type Query struct {
 	K       int
 	Weights Weights // zero: no neighbours, no groups, turns are pages like others; see DefaultWeights
 	Ranker  Ranker  // nil: DefaultRanker, and TurnRanker for turns
-	// Only has a bit for each page number, from 0, that may be looked at; nil: all. A number
-	// without one must be of a page that Corpus.Resolve refuses. It makes a search for few pages of
-	// many cheap; the results are the same without it.
+	// Only has a bit for each page number, from 0, that the search looks at; nil: all. A page
+	// without its bit must be one that Corpus.Resolve refuses, so Only never changes the result. It
+	// makes a search for a few pages among many cheap.
 	Only []uint64
 }
 
@@ -61,17 +61,17 @@ type Hit struct {
 //	own(i) + near1·(s(i−1) + s(i+1)) + near2·(s(i−2) + s(i+2)) + group·BM25(group)
 //
 // where i is its position in its group, own is the BM25 of its words, s the part of own that comes
-// from words that are not common, and the group is scored as one text of all its page versions. A
-// group alone adds no page: a page with neither own nor neighbours' words is no hit. A hit on a
-// superseded version gives its successor what that version scores by its own words and its group;
-// the successor keeps the greatest, and nothing is summed over versions.
+// from words that are not common, and the group is scored as one text of all its page versions. The
+// score of a group adds no page: a page is a hit only if it, or a neighbour, has a word of the
+// query. A hit on a superseded version gives its successor what that version scores by its own
+// words and its group; the successor keeps the greatest, and nothing is summed over versions.
 //
-// With Weights.Turns only turns get something from neighbours and groups, and they
-// are scored by the recipe in recipe.go. A page of a document says what it says: with
-// the weights of turns the pages of long documents stood before all short ones.
+// With Weights.Turns only turns get a score from neighbours and groups, and they are scored by the
+// recipe in recipe.go. Pages of documents get none: with it, the pages of long documents came
+// before all short ones.
 //
-// A common word (see plan) orders pages, but lends nothing to neighbours: its
-// postings are read, not collected, which is what keeps large scopes fast.
+// A common word (see plan) adds to the score of its page, but not to that of neighbours: its
+// postings are read and not collected, which keeps large scopes fast.
 func (x *Index) Search(rows Rows, c Corpus, q Query) ([]Hit, error) {
 	if q.K <= 0 || len(q.Terms) == 0 {
 		return nil, nil

@@ -25,8 +25,8 @@ type stemCache [maxStems]atomic.Pointer[stemmed]
 // its own would cost each database that is opened half a megabyte.
 var stems stemCache
 
-// Stem returns the stem of a word of letters a–z, a stop word's too. It is remembered with those of
-// the analyzers: text that is indexed and read by another rule as well is stemmed once.
+// Stem returns the stem of a word of letters a–z, also of a stop word. It shares its cache with the
+// analyzers, so a text that other rules read too is stemmed once. It is safe for concurrent use.
 func Stem(word []byte) string {
 	switch {
 	case len(word) > maxTerm:

@@ -17,7 +17,7 @@ type Turn struct {
 // Month is a month of a year, 0 for none: 12 × year + month − 1, which fits 15 bits.
 type Month uint16
 
-// MonthOf gives the month of a time, in UTC; 0 before year 1 and after 2729.
+// MonthOf returns the month of a time, in UTC; 0 before year 1 and after 2729.
 func MonthOf(t time.Time) Month {
 	year, month, _ := t.UTC().Date()
 	if year < 1 || year > 2729 {
@@ -53,9 +53,9 @@ var months = map[string]int{
 	"jan": 0, "feb": 1, "mar": 2, "apr": 3, "jun": 5, "jul": 6, "aug": 7, "sep": 8, "sept": 8, "oct": 9, "nov": 10, "dec": 11,
 }
 
-// DatesOf finds the months and years that a question names. A word that usually means something
-// else, such as may or march, counts as a month if its neighbours say so: "in May", "May 2023",
-// "May 5".
+// DatesOf returns the months and years that a question names. A word that usually means something
+// else, such as may or march, counts as a month only beside words that suggest a date: "in May",
+// "May 2023", "May 5".
 func DatesOf(question string) Dates {
 	var d Dates
 	words := strings.FieldsFunc(question, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
