@@ -40,9 +40,10 @@ type ImportOptions struct {
 	// Now and Rand are the clock and the randomness of batch ids.
 	Now  func() time.Time
 	Rand io.Reader
-	// Receipts are those of erases that came after the export was made. The import leaves out what they took, by the rules
-	// of those erases. It skips receipts of erases that the export knows. The database remembers receipts for later imports
-	// of exports of the same database. A database knows its own erases, so an export of it needs no receipts there.
+	// Receipts are of erases that came after the export was made. The import leaves out what those erases took, by
+	// their rules, and ignores receipts of erases that the export knows. The database remembers receipts for later
+	// imports of exports of the same database. A database knows its own erases, so importing its own exports needs no
+	// receipts.
 	Receipts []*erase.Receipt
 	// DryRun reads and compares everything, and writes nothing.
 	DryRun bool
@@ -50,23 +51,24 @@ type ImportOptions struct {
 	Progress store.Progress
 }
 
-// Tally counts what an import met of one kind.
+// Tally counts what an import found of one kind.
 type Tally struct {
 	New   uint64 `json:"new"`   // written
 	Same  uint64 `json:"same"`  // there already
-	Other uint64 `json:"other"` // something else is there under the name; it stays, and the import's is left out
+	Other uint64 `json:"other"` // something else has the name; it stays, and what the file has is left out
 }
 
 // Imported says what an import did.
 type Imported struct {
 	Header   Header `json:"-"`
-	Database string `json:"database"` // that the file is of
+	Database string `json:"database"` // id of the database that the file is an export of
 	LSN      uint64 `json:"lsn"`
 	Versions Tally  `json:"versions"`
 	State    Tally  `json:"state"`
 	Held     Tally  `json:"held"`
 	Erased   uint64 `json:"erased"` // versions left out, and rows with them: they were erased
-	// Erasures are the traces of the erases after the export that were looked for in it.
+	// Erasures are the traces of the erases after the export whose content the import looked for
+	// and left out.
 	Erasures []string `json:"erasures"`
 	// Others are up to 100 names under which the database has something else.
 	Others []string `json:"others"`
@@ -114,12 +116,13 @@ type importer struct {
 	dry      map[store.Ref]uint32 // newest version, as a dry run would have made it
 }
 
-// Import brings an export into a database, up to a thousand versions with each commit. After a crash, or a second time, the
-// same import finds what is there and continues behind it. If the database has something else under the same name, it stays
-// as it is and is counted; that is not an error. If r can seek, the whole file is verified before anything is written.
+// Import brings an export into a database, up to a thousand versions with each commit. To continue after a crash,
+// repeat the import: it skips what is already there. What the database has under the same name with other content stays
+// as it is and is counted (Tally.Other); that is not an error. If r is an io.Seeker, the whole file is verified before
+// anything is written.
 //
-// Content that was erased after the export was made is left out. Import knows of it from this database, if the export is of
-// it, or from Receipts. It then reads the file twice, so r must be able to seek.
+// Content that was erased after the export was made is left out. Import knows of such erases from this database, if the
+// export is one of this database, or from Receipts. It then reads the file twice, so r must be an io.Seeker.
 //
 // Errors: *LineError with line and field for what is wrong in the file, erase.ErrReceipt, ErrNewerFormat, ErrConflict if
 // the same artefacts are written during the import (repeat it), and those of the store.

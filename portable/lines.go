@@ -9,7 +9,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Format is what the header of an export calls itself, and Version what this program writes and reads.
+// Format is the name of the format in the header of an export; Version is the version that this
+// program writes and reads.
 const (
 	Format  = "ctxpage-export"
 	Version = 1
@@ -36,13 +37,15 @@ type Header struct {
 	At       time.Time `json:"at"`
 	Scope    string    `json:"scope,omitempty"`   // it has the data of this scope and of those below it
 	Subject  string    `json:"subject,omitempty"` // it has the data of this person
-	// Erasures are the traces of the erases that the database knew: the file has nothing of what they took.
+	// Erasures are the traces of the erases that the database knew. The file has nothing of what they
+	// erased.
 	Erasures []string `json:"erasures,omitempty"`
-	// Secret keys the fences of contexts; only whole exports have it, and not those that were asked to leave it out.
+	// Secret keys the fences of contexts. Only whole exports have it, unless ExportOptions.NoSecret was set.
 	Secret []byte `json:"secret,omitempty"`
 }
 
-// Identity is what a new database takes over from an export; zero: the export has no secret.
+// Identity returns the id and secret that a new database takes over from an export; zero: the
+// export has no secret.
 func (h *Header) Identity() store.Info {
 	if len(h.Secret) == 0 {
 		return store.Info{}
@@ -184,7 +187,7 @@ type questionLine struct {
 	Text  string    `json:"text"`
 }
 
-// Counts are how much a file has, and the fields of its last line.
+// Counts say how much a file has. They are the fields of its last line.
 type Counts struct {
 	Lines     uint64 `json:"lines"` // with header and end
 	Artefacts uint64 `json:"artefacts"`
@@ -202,7 +205,7 @@ type endLine struct {
 	Digest []byte `json:"digest"` // SHA-256 of all bytes before this line
 }
 
-// LineError says where a file is wrong.
+// LineError says in which line and field a file is wrong.
 type LineError struct {
 	Line  int    // from 1
 	Field string // "": the line as a whole

@@ -172,7 +172,7 @@ func (m *mdWriter) text(s string) {
 	m.printf("\n%s\n", Quote(s))
 }
 
-// Quote is a text as a block of Markdown that nothing in it ends.
+// Quote returns a text as a block of Markdown. Nothing in the text can end the block.
 func Quote(s string) string {
 	fence := "```"
 	for strings.Contains(s, fence) {
@@ -262,7 +262,7 @@ func visible(s string) string {
 	}, s)
 }
 
-// Line is a text on one line, without what Markdown takes for a mark.
+// Line returns a text on one line, without characters that Markdown reads as markup.
 func Line(s string) string {
 	s = strings.Join(strings.Fields(visible(s)), " ")
 	return strings.NewReplacer("`", "'", "<", "&lt;", "*", "\\*", "_", "\\_", "[", "\\[", "#", "\\#").Replace(s)

@@ -100,8 +100,8 @@ func (l *lineReader) jsonError(err error) error {
 	return out
 }
 
-// FormatHint says what a file that is not JSON probably is, judging by its first byte: people
-// compress files, and some programs write UTF-16 or a byte order mark.
+// FormatHint says what a file that is not JSON probably is, judged by its first byte: compressed,
+// UTF-16, or text with a byte order mark.
 func FormatHint(first byte) string {
 	switch first {
 	case 0x1f:
@@ -158,15 +158,15 @@ func (l *lineReader) header() (*Header, error) {
 	return h, err
 }
 
-// ReadHeader reads the first line of an export. The error matches ErrInvalid where it is none.
+// ReadHeader reads the first line of an export. ErrInvalid: it is not a header.
 func ReadHeader(r io.Reader) (*Header, error) {
 	l := newLineReader(r)
 	l.limit = maxHeader
 	return l.header()
 }
 
-// Verify reads a whole export and compares it with its last line: nothing is missing and nothing was changed by accident.
-// It does not prove the origin of the file.
+// Verify reads a whole export and compares it with its last line. So it finds lines that are missing or were changed by
+// accident. It does not prove the origin of the file.
 func Verify(ctx context.Context, r io.Reader, progress store.Progress) (*Header, Counts, error) {
 	l := newLineReader(r)
 	head, err := l.header()
@@ -214,9 +214,9 @@ func (l *lineReader) end(b []byte) (end endLine, err error) {
 	return end, nil
 }
 
-// Position is how far an export has come that was cut off.
+// Position is the place up to which an interrupted export is whole.
 type Position struct {
-	Bytes    int64 // that are whole: cut the file there and append to it
+	Bytes    int64 // of whole lines: truncate the file to this size and append to it
 	header   Header
 	counts   Counts
 	versions uint64 // lines
@@ -224,8 +224,8 @@ type Position struct {
 	sum      hash.Hash
 }
 
-// ReadPosition finds where to continue an export that was cut off. The lines after the versions are few, and are written
-// again. An *InvalidError: it is complete, or no export.
+// ReadPosition finds where to continue an interrupted export. The lines after the versions are few, and are written
+// again. *InvalidError: the export is complete, or it is no export.
 func ReadPosition(r io.Reader) (*Position, error) {
 	l := newLineReader(r)
 	head, err := l.header()
