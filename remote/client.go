@@ -24,12 +24,12 @@ type ClientOptions struct {
 	// Answer is how long a server may be silent before it is considered stopped or hung; 0 means 2 s. Long work does not
 	// count as silence: the server is asked for its status in the meantime.
 	Answer time.Duration
-	// RetryFor is how long a call is retried while connections fail; 0 means 2 s. The time begins anew with each process that
-	// serves: owners that are killed one after the other are no reason to give a call up.
+	// RetryFor is how long a call is retried while connections fail; 0 means 2 s. The time begins anew with each
+	// process that serves, so a call survives several owners that are killed one after the other.
 	RetryFor time.Duration
-	// Vacant is called while no server listens at the socket, or the server is closing. It returns true if it took the
-	// database over; then this call and all later ones return a *TakenError. If nil, the client waits for another server.
-	// With Vacant set the client notices the end of its server even between calls.
+	// Vacant is called while no server listens at the socket, or the server is closing. If it took the database over,
+	// it returns true; then the current call and all later ones return a *TakenError. If Vacant is nil, the client
+	// waits for another server. If it is set, the client notices the end of its server even between calls.
 	Vacant func(context.Context) bool
 	// Socket returns the current path of the socket; nil means the path given to Dial.
 	Socket func() string
@@ -73,14 +73,15 @@ func (o ClientOptions) withDefaults() (ClientOptions, error) {
 // returns an *UnavailableError if no server answers, and a *SkewError if the current server speaks another protocol. A
 // Commit or Append whose outcome is not known returns store.ErrOutcomeUnknown.
 //
-// Mark is taken from the last answer, and Heard is when that call was made; reads may see more.
+// Mark returns what the last answer said, and its field Heard the time of that call; reads may see
+// newer commits.
 //
 // Two goroutines run beside the calls. renew keeps the session alive while there are holds, and
 // sends releases. watchServer, with Vacant set, notices the end of the server. Both end with Close.
 //
-// Fields: mu guards what follows it, down to streams. calls and ticket are counted on and never
-// reused, so a number that the client gave up is never sent for another call. helloLock and
-// releases are channels that hold one token.
+// Fields: mu guards what follows it, down to streams. calls and ticket only rise, so a number that
+// the client gave up is never sent for another call. helloLock and releases are channels that hold
+// one token.
 type Client struct {
 	path string
 	opts ClientOptions

@@ -99,7 +99,7 @@ func (c *Client) Outcome(ctx context.Context, id ulid.ULID) (store.Outcome, erro
 	return out, err
 }
 
-// Mark: see store.Store. It is taken from the last answer; reads may see more.
+// Mark: see store.Store. It is taken from the last answer; reads may see newer commits.
 func (c *Client) Mark() store.Mark {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,8 +189,8 @@ func (c *Client) Changes(ctx context.Context, after uint64, wait time.Duration) 
 	return ask[store.Changes](ctx, c, "Changes", changesAsk{after, wait}, callOptions{})
 }
 
-// Append: see store.Store. If the server was replaced during the call, the audit tells whether the
-// leaves were written. It returns ErrOutcomeUnknown if no server answers.
+// Append: see store.Store. If the server was replaced during the call, the client looks in the
+// audit whether the leaves were written. It returns ErrOutcomeUnknown if no server answers.
 func (c *Client) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
 	err := c.append(ctx, leaves, d)
 	var taken *TakenError
@@ -249,8 +249,8 @@ var leafForms = []struct {
 	{pagesProtocol, "tables of pages", appendAsk.withTables},
 }
 
-// Missing returns the leaves that the audit of a store lacks, for a caller that does not know
-// whether they were appended. Leaves that are there get the fields that the store fills in.
+// Missing returns those of the given leaves that the audit of a store lacks, for a caller that does
+// not know whether they were appended. In the others it sets the fields that the store fills in.
 func Missing(ctx context.Context, st store.Store, leaves []*manifest.Record) (missing []*manifest.Record, err error) {
 	used := map[uint64]bool{}
 	for _, leaf := range leaves {

@@ -86,9 +86,9 @@ type TakenError struct{ Sent bool }
 // Error says what happened; the caller repeats the call on the opened store.
 func (e *TakenError) Error() string { return "ctxpage: this process has the database itself now" }
 
-// Gone reports whether an error of Dial means that there is no server, or that it has ended or is
-// closing. A retry finds the next server, or the database free. Gone is false if a process is there
-// and does not answer.
+// Gone reports whether an error of Dial means that there is no server, or that the server has ended
+// or is closing. A retry then finds the next server, or a database that is not locked. Gone is
+// false if a process is there and does not answer.
 func Gone(err error) bool {
 	var no *refused
 	var skew *SkewError

@@ -138,8 +138,8 @@ func (s *Server) Offer(ctx context.Context, st store.Store) error {
 }
 
 // Drain stops accepting calls, waits for those in progress and ends all sessions. The server still reports that it is
-// closing, so clients wait and retry. Waiting reads are cancelled; commits are completed. It returns how many clients there
-// were: they will look for the next owner.
+// closing, so clients wait and retry. Waiting reads are cancelled; commits are completed. It returns the number of
+// clients that were connected: they will look for the next owner.
 func (s *Server) Drain() (clients int) {
 	s.mu.Lock()
 	all := s.sessions

@@ -18,11 +18,11 @@ import (
 // maxSocketPath is how many bytes of a path every system takes for a socket: macOS 103, Linux 107.
 const maxSocketPath = 103
 
-// SocketPath is where the process that has a database locked serves it: path + ".sock", links
-// resolved; where that is longer than a system takes, a name made of the device and inode of the
-// database's lock file, in $XDG_RUNTIME_DIR or else in /tmp/ctxpage-UID. A directory that others
-// can write, or that is another user's, is an error. The lock file, path + ".lock", must be there
-// in that case: it is never deleted, so its inode stays.
+// SocketPath returns the path at which the process that has a database locked serves it: path +
+// ".sock", links resolved. If that is longer than the system allows, it is a name made of the
+// device and inode of the lock file, in $XDG_RUNTIME_DIR or else in /tmp/ctxpage-UID. Then the lock
+// file, path + ".lock", must exist; it is never deleted, so its inode stays the same. A directory
+// that others can write, or that belongs to another user, is an error.
 func SocketPath(path string) (string, error) {
 	abs, err := resolved(path)
 	if err != nil {
@@ -110,10 +110,10 @@ func private(dir string) error {
 	return nil
 }
 
-// Listen makes the socket, readable and writable by this user alone. A socket that is there is
-// removed: only the process that has the database locked may call it, so no process serves at the
-// old one. Any other file at the path is left alone, and is an error. Connections of other users
-// are closed.
+// Listen makes the socket, which this user alone can connect to. Only the process that has the
+// database locked may call Listen, so no process serves at a socket that is already there, and
+// Listen removes it. Any other file at the path is left alone, and is an error. Connections of
+// other users are closed.
 func Listen(path string) (net.Listener, error) {
 	return listen(path, peerOf)
 }

@@ -25,10 +25,10 @@ func Stop(ctx context.Context, path string, opts ClientOptions) (Status, error) 
 	})
 }
 
-// Backup has the server at a socket copy its database to a file that does not exist, and gives the
-// size of the copy and the head of the audit. It works whatever protocol the server speaks, from
-// protocol 2 on; a Client has Maintain. A server that does not answer within Answer is asked for
-// its status, as in any call.
+// Backup asks the server at a socket to copy its database to out, which must not exist on the
+// server's file system. It returns the size of the copy in bytes and the head of the audit. It
+// works with any server from protocol 2 on, also where a Client does not; a Client has Maintain. If
+// the server is silent for longer than opts.Answer, it is asked for its status, as in any call.
 func Backup(ctx context.Context, path, out string, opts ClientOptions) (bytes int64, head string, err error) {
 	out, err = filepath.Abs(out)
 	if err != nil {
