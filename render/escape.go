@@ -72,14 +72,13 @@ var controlWords = []string{
 	openPage, "</page", openCall, "</call", openStale,
 }
 
-// Escape writes every character that hides, reorders or ends text as a visible
-// escape: \u{HEX} for a character, \x{HH} for a byte that is not UTF-8.
-// Escaped are controls but newline and tab (so every carriage return), DEL,
-// C1, U+2028 and U+2029, bidi, zero-width and other default-ignorable
-// characters, tag characters, variation selectors, noncharacters, the control
-// words of chat templates (see controlWordAt), what looks like a line of ours
-// ("<page ", "</page"), and a backslash that would read as an escape.
-// U+FE0F directly after a symbol stays, it is how emoji are written.
+// Escape writes every character that hides, reorders or ends text as a visible escape: \u{HEX} for
+// a character, \x{HH} for a byte that is not UTF-8. Escaped are controls but newline and tab (so
+// every carriage return), DEL, C1, U+2028 and U+2029, bidi, zero-width and other default-ignorable
+// characters, tag characters, variation selectors, noncharacters, the control words of chat
+// templates (see controlWordAt), what looks like a line of ours ("<page ", "</page"), and a
+// backslash that would read as an escape. U+FE0F directly after a symbol stays, because emoji are
+// written with it.
 //
 // The result is valid UTF-8 and Unescape(Escape(s)) == s for every s.
 func Escape(s string) string {
@@ -213,7 +212,7 @@ func appendEscape(dst []byte, char string) []byte {
 }
 
 // Unescape reverses Escape. It returns ErrEscape for a sequence that starts like an escape and is none. It accepts more
-// than Escape writes; the caller can compare.
+// than Escape writes; to be strict, compare the input with Escape of the result.
 func Unescape(s string) (string, error) {
 	i := strings.IndexByte(s, '\\')
 	if i < 0 {

@@ -7,19 +7,18 @@ import (
 	"unicode/utf8"
 )
 
-// Message is the neutral message the provider shapes are written from.
+// Message is the neutral message from which the provider shapes are written.
 //
-// Parts are texts, already escaped, in order: the first message is a system
-// message whose first part is the preamble; system pages follow it, a part
-// each; fenced pages that stand together share a user message, a part each;
-// every other turn is a message with one part, or none when it has only calls.
-// Name, ToolCalls and ToolCallID are as the page has them; the writers encode
-// them the way their provider allows.
+// Parts are texts, already escaped, in order: the first message is a system message whose first
+// part is the preamble; system pages follow it, a part each; fenced pages that stand together share
+// a user message, a part each; every other turn is a message with one part, or none when it has
+// only calls. Name, ToolCalls and ToolCallID are as the page has them; OpenAI, Anthropic and Gemini
+// encode them as their provider allows.
 type Message struct {
 	Role       string
 	Name       string
 	Parts      []string
-	Stable     int // so many leading parts belong to the stable prefix; 1 covers a message of calls
+	Stable     int // how many leading parts belong to the stable prefix; 1 covers a message of calls
 	ToolCalls  []ToolCall
 	ToolCallID string
 }

@@ -1,22 +1,20 @@
 // Package render turns pages into what a provider gets: plain text, or the
 // message fragments of OpenAI, Anthropic and Gemini requests.
 //
-// Rendering is a boundary. Page text is data: a page without a role stands in
-// a fenced block under a header, between lines that carry a number no shown
-// page contains, and everything that could hide or restructure (control,
-// bidi, tag and zero-width characters, invalid UTF-8) is written as a visible
-// escape. A pack always parses back to the page list it was made of; the
-// package's tests hold it to that.
+// Rendering is a boundary: page text is data. A page without a role is a fenced block under a
+// header. The lines that fence it carry a number that no shown page contains. Everything that could
+// hide or restructure text (control, bidi, tag and zero-width characters, invalid UTF-8) is written
+// as a visible escape. A pack always parses back to the page list that it was made from; tests of
+// the package check that.
 //
-// This contains injection, it does not prevent it. Contained: a page cannot
-// close its block, open another, forge a header, a role, a tool call or a
-// result, hide text from a reader, or reach the system slot unless the caller
-// gave it the role "system". Not contained: words that talk the model into
-// something, and Markdown images or links, which stay what they are inside
-// the fence; whoever shows a model's answer must not load addresses from it.
+// This contains injection; it does not prevent it. Contained: a page cannot close its block, open
+// another, forge a header, a role, a tool call or a result, hide text from a reader, or reach the
+// system slot unless the caller gave it the role "system". Not contained: words that persuade the
+// model, and Markdown images or links, which stay as they are inside the fence. A program that
+// shows a model's answer must not load addresses from it.
 //
-// Everything here is pure: no clock, no randomness, no goroutine, no file, and
-// so safe for concurrent use. The same pages and seed give the same bytes under one Version.
+// Everything here is pure (no clock, no randomness, no goroutine, no file) and so safe for
+// concurrent use. The same pages and seed give the same bytes under one Version.
 package render
 
 import "time"
@@ -40,7 +38,7 @@ type Page struct {
 	Provenance string    // who wrote it, in words of trust
 	Source     string    // "" or file:…, http:…, page:…
 	Date       time.Time // current as of; shown in UTC to the second, zero: not shown
-	Stale      bool      // the source moved on and the page is served all the same: the header says so
+	Stale      bool      // the source changed and the page is served all the same: the header says so
 	Form       string    // full, range, summary, stub; "" and full show nothing
 
 	// Role makes the page a turn of its own: system, user, assistant, tool.

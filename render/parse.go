@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Parse reads what Render wrote in that shape. See ParseText and ParseMessages for what is recovered; Anthropic and
-// Gemini have no place for a turn's name, and none of the three names a tool result.
+// Parse reads what Render wrote in that shape. See ParseText and ParseMessages for what is recovered. Anthropic and
+// Gemini have no field for a turn's name, and none of the three message shapes has one for the name of a tool
+// result.
 func Parse(b []byte, p Provider) (Pack, error) {
 	var msgs []Message
 	var err error

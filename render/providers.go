@@ -73,8 +73,8 @@ func (w *writer) openAIContent(m *Message) {
 // that our parser tells it from a user who wrote the same.
 const earlier = "(The conversation began before what is shown here.)"
 
-// OpeningCost is the text of the turn that Anthropic and Gemini put before pages whose first turn is the assistant's;
-// "" for others. It is not a page and costs extra.
+// OpeningCost returns the text of the user turn that the functions Anthropic and Gemini put before pages whose first
+// turn is the assistant's; "" for other pages. It is not a page, and its tokens come on top of the pages' costs.
 func OpeningCost(pages []Page) string {
 	for i := range pages {
 		switch pages[i].Role {
@@ -93,8 +93,8 @@ func beginsInside(msgs []Message) bool { return len(msgs) > 0 && msgs[0].Role ==
 
 // Anthropic writes "system" and "messages" of a Messages request as one JSON object. Neighbours of one role share a
 // message, results first. At most four blocks carry a cache mark, all in the stable prefix: the last system block, the
-// last fenced block before the turns, the last stable block, and one that moves only every sixteen blocks, so that the
-// twenty blocks which the provider looks back from a mark always reach an older one. The mark on the system block also
+// last fenced block before the turns, the last stable block, and one that moves only every sixteen blocks. The
+// provider looks back twenty blocks from a mark, so it always finds an older mark. The mark on the system block also
 // covers tool definitions, which come before it; a host that marks those as well uses five. It returns the error of
 // Validate.
 func Anthropic(msgs []Message) ([]byte, error) {

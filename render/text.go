@@ -212,8 +212,8 @@ const (
 )
 
 // ParseText reads what Text wrote: the same pages except for what is not shown (Stable; fractions of a second; form
-// "full" and type "function", which come back empty). It accepts nothing that Text, in this Version or an earlier one,
-// would not have written: any change of the bytes is either an error or another pack.
+// "full" and type "function", which come back empty). It accepts only what Text writes, in this Version or an earlier
+// one: any change of the bytes is either an error or another pack.
 func ParseText(b []byte) (Pack, error) {
 	fence, rest, err := parsePreamble(string(b))
 	if err != nil {
@@ -377,16 +377,16 @@ func parseDate(s string, t *time.Time) bool {
 	return false
 }
 
-// PreambleCost is the text whose tokens are the fixed cost of a pack: counted
-// once, whatever pages follow.
+// PreambleCost returns the text whose tokens are the fixed cost of a pack, whatever pages follow.
 func PreambleCost() string { return preambleCost }
 
 var preambleCost = string(appendPreamble(nil, fenceNone))
 
-// Cost is the text whose tokens are the cost of one page in that shape: header, fences and escaped text; for a turn of
-// the message shapes its text, calls and their names. It depends only on the page. A pack is the preamble followed by
-// the pages, so costs add up: every piece ends a line and the next one starts without white space, and no common
-// vocabulary joins the two. The few tokens that a provider adds per message are not included.
+// Cost returns the text whose tokens are the cost of one page in that shape: header, fences and escaped text, or, for
+// a turn in the message shapes, its text, its calls and their names. It depends only on the page. A pack is the
+// preamble followed by the pages, and the costs add up: each piece ends with a line and the next one starts without
+// white space, and no common vocabulary has a token across the two. The few tokens that a provider adds per message
+// are not included.
 func Cost(p Page, shape Provider) string {
 	if shape == ProviderText || p.Role == "" {
 		return string(appendPage(&current, make([]byte, 0, len(p.Text)+256), fenceNone, &p))

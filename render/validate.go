@@ -51,8 +51,8 @@ func (e *SequenceError) Unwrap() error { return ErrSequence }
 // Validate refuses, with a *SequenceError, what the provider would refuse: an unknown role; a result without its call,
 // or a call without its result right after it; empty content (a tool result may be empty); names and ids outside the
 // provider's rules; for Anthropic and Gemini also a system message after the first turn, and for Anthropic a call id
-// used twice. It ignores that these two require the user's turn first: their writers handle it. For ProviderText only
-// roles are checked.
+// used twice. It does not check that these two require a user's turn first: the functions Anthropic and Gemini add
+// one. For ProviderText only roles are checked.
 func Validate(msgs []Message, p Provider) error {
 	v := validator{provider: p, used: map[string]bool{}}
 	if len(msgs) == 0 {
@@ -168,9 +168,9 @@ func (v *validator) calls(i int, m *Message) error {
 	return nil
 }
 
-// CallRefused says what every provider expects instead of a call, "" when at least one accepts it. A call that all
-// refuse makes its conversation useless everywhere. What only some providers refuse is an error when a request is
-// written for them.
+// CallRefused says what every provider expects instead of this call; "": at least one provider accepts it. A call
+// that all refuse makes its conversation useless everywhere. A call that only some refuse is an error when a
+// request is written for those.
 func CallRefused(c ToolCall) string {
 	var wants []string
 	for _, p := range [...]Provider{ProviderOpenAI, ProviderAnthropic, ProviderGemini} {
