@@ -8,7 +8,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Age is how old something may become. Its text form is "30d", "2w", "36h" or "forever". The zero value means not set.
+// Age is how old something may become, with the precision of a time.Duration. Its text form is "30d", "2w", "36h" or
+// "forever". The zero value means not set.
 type Age time.Duration
 
 // Forever means that there is no limit.
@@ -20,7 +21,7 @@ const Day = Age(24 * time.Hour)
 // set reports whether a value was given.
 func (a Age) set() bool { return a != 0 }
 
-// String is the text of an age, "" for one that says nothing.
+// String is the text of an age, "" for one that is not set.
 func (a Age) String() string {
 	switch {
 	case a == 0:
@@ -42,7 +43,8 @@ func (a *Age) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// ParseAge parses what String writes, and weeks. An age must be above zero: to remove something at once, delete or erase it.
+// ParseAge parses what String writes, and weeks. An age of zero or below is an error: to remove something at once,
+// delete or erase it.
 func ParseAge(s string) (Age, error) {
 	bad := store.Invalid("age", strconv.Quote(s), "forever, or a duration above zero such as 36h, 30d or 8w")
 	switch s {

@@ -28,7 +28,7 @@ type Keeper struct {
 	Store store.Store
 	Now   func() time.Time
 	NewID func() (ulid.ULID, error)
-	// Swept, if not nil, is called after artefacts or rows of sessions were removed.
+	// Swept, if not nil, is called after each Run and RemoveSession that was no dry run.
 	Swept func(ctx context.Context)
 }
 

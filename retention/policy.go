@@ -5,13 +5,13 @@
 // the whole database, whose scope is "". The first value found applies, Forever included. A field without a value keeps
 // everything.
 //
-//	kinds        artefacts of a kind that were last written longer ago are deleted; versions lets gc take their content
+//	kinds        artefacts of a kind that were last written longer ago are deleted; their content stays until versions lets gc drop it
 //	sessions     conversations whose newest turn is older are removed, with what was decided and noted about them
 //	held         batches that wait for review longer are rejected
 //	decided      batches that were held longer ago, and decided, are dropped
 //	directives   versions of directives that were replaced longer ago are dropped; the newest 32 stay
-//	prune        bodies of audit leaves, such as contexts, go; their hashes and every head stay
-//	versions     what gc drops: versions that were replaced or deleted longer ago, but for the newest keep_versions
+//	prune        bodies of older audit leaves, such as contexts, are removed; their hashes stay, and every head still verifies
+//	versions     gc drops versions that were replaced or deleted longer ago, except the newest keep_versions of an artefact
 //
 // Each commit of a run writes an audit leaf that says what was removed and by which scope's policy. Retention is not erase:
 // for a time the bytes stay in free pages, the log and backups.
@@ -35,8 +35,8 @@ type Policy struct {
 	Decided    Age            `json:"decided,omitzero"`
 	Directives Age            `json:"directives,omitzero"`
 	Versions   Age            `json:"versions,omitzero"`
-	// Prune is how long the bodies of audit leaves of the scope stay; their hashes stay for ever. The text of their questions
-	// goes with them.
+	// Prune is how long the bodies of audit leaves of the scope stay; their hashes stay for ever. The text of a
+	// question is removed with the body of its leaf.
 	Prune Age `json:"prune,omitzero"`
 	// KeepVersions is how many of the newest versions of an artefact gc keeps regardless of age. It has no effect without
 	// Versions.

@@ -21,8 +21,8 @@ import (
 type Options struct {
 	Scope string // this one and those below it; "": all
 	By    string // recorded in the audit; "": retention
-	// DryRun returns the same report and changes nothing. It does not include what gc would drop of the artefacts that a
-	// real run deletes first.
+	// DryRun returns the report and changes nothing. The report lacks what gc would drop of artefacts that a real run
+	// deletes first.
 	DryRun bool
 	// Progress, if not nil, is called from the calling goroutine.
 	Progress func(what string, done, total uint64)
@@ -43,7 +43,7 @@ type Report struct {
 	DryRun bool   `json:"dry_run,omitempty"`
 	Trace  string `json:"trace"` // the leaves of the run name it as their parent
 	Items  []Item `json:"items"`
-	// Changed counts what was written to during the run and so was left for the next one.
+	// Changed counts items that were written to during the run and were left for the next run.
 	Changed int `json:"changed,omitempty"`
 	// GC says what gc dropped by the rules for versions; nil if no scope has such a rule.
 	GC *store.GCReport `json:"gc,omitempty"`
@@ -87,7 +87,8 @@ func (k *Keeper) Run(ctx context.Context, o Options) (*Report, error) {
 	return &r.report, err
 }
 
-// InBackground runs once and logs what was removed, and failures, which the next run retries. Options.Maintain repeats it.
+// InBackground returns a function that calls Run once and logs what was removed. It logs failures too; the next run
+// retries. Options.Maintain calls the function repeatedly.
 func (k *Keeper) InBackground(log *slog.Logger) func(ctx context.Context) {
 	return func(ctx context.Context) {
 		rep, err := k.Run(ctx, Options{})
