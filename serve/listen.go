@@ -14,9 +14,9 @@ import (
 // another process.
 const suffix = ".api"
 
-// SocketPath is where Listen serves a database: path + ".api.sock", links resolved, or a short name
-// in the user's runtime directory where that is longer than systems take (remote.SocketPath). For a
-// short name, path + ".api.lock" must exist.
+// SocketPath returns the path at which Listen serves a database: path + ".api.sock", links
+// resolved. If that is longer than the system allows, it is a short name in the user's runtime
+// directory (remote.SocketPath); then path + ".api.lock" must exist.
 func SocketPath(path string) (string, error) { return remote.SocketPath(path + suffix) }
 
 // Listen makes the socket of a database, for this user alone. One process at a time serves JSON for

@@ -50,7 +50,7 @@ type callSchema struct {
 	Stream bool               `json:"stream,omitzero"` // the answer is a line of JSON for each event
 }
 
-// Schema returns what GET /v1/schema does, as a value to be encoded as JSON: the calls with the
+// Schema returns the answer of GET /v1/schema as a value to be encoded as JSON: the calls with the
 // JSON schemas of their arguments and answers, the headers, and the codes of errors.
 func Schema() (any, error) {
 	out := schemas{Version: Version, Headers: map[string]string{

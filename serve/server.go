@@ -10,16 +10,16 @@
 //	…
 //	srv.Close() // before db.Close
 //
-// dbctl serve does the same for a file that no agent has open, or beside agents that have.
+// dbctl serve does the same for a file, whether agents have it open or not.
 //
 // # Who may do what
 //
-// Each call is made by a caller: a scope, an actor and a role, which are fixed when the caller says
-// hello, or by the headers of one call. No call has an argument for a scope or an actor. An Agent
-// reads, and its writes pass the commit gate; it cannot give a verdict. A Host also writes what it
-// vouches for: pages, turns, directives and verdicts. An Operator also reviews held batches and
-// sees the manifests of all scopes. A role is asked for in the hello and limited by Options.Grant
-// or by the token that the caller shows.
+// Each call is made by a caller: a scope, an actor and a role. The caller fixes them in its hello,
+// or in the headers of one call. No call has an argument for a scope or an actor. An Agent reads,
+// and its writes pass the commit gate; it cannot give a verdict. A Host also writes what it vouches
+// for: pages, turns, directives and verdicts. An Operator also reviews held batches and sees the
+// manifests of all scopes. A role is asked for in the hello and limited by Options.Grant or by the
+// token that the caller shows.
 package serve
 
 import (
@@ -43,9 +43,9 @@ import (
 // Version is the version of the calls: the first part of their paths.
 const Version = 1
 
-// Defaults and limits. Whatever a caller sends is bounded by one of them; above a bound the answer
-// is too_large (413) for a request and full (503) for a number. The error names the bound, so a
-// caller can tell a busy server from a broken one.
+// Defaults and limits. A request that is too long is answered with too_large (413); too many calls,
+// keys or transactions with full (503). The error names the limit, so a caller can tell a busy
+// server from a broken one.
 const (
 	MaxRequest      = 16 << 20         // bytes of a request
 	DefaultTimeout  = time.Minute      // of one call
@@ -64,18 +64,18 @@ type Options struct {
 	// Grant is the highest role that a caller without a token can have. Zero: Agent.
 	Grant Role
 	// Tokens are bearer tokens and the highest role of each. If there are any, a caller must show
-	// one, and Grant does not apply. A server on a TCP address needs them: any program of the
-	// machine can connect to it.
+	// one, and Grant does not apply. A server on a TCP address needs tokens, because any program of
+	// the machine can connect to it.
 	Tokens map[string]Role
 	// Within restricts callers to this scope and the scopes below it; "": any scope.
 	Within string
-	// Evaluator judges what agents write; nil: Options.Evaluator of the database, and without one
+	// Evaluator judges what agents write; nil: Options.Evaluator of the database. Without either,
 	// their writes are held.
 	Evaluator ctxpage.Evaluator
 	// MaxCalls bounds the calls under way at once; 0: DefaultMaxCalls.
 	MaxCalls int
-	// Lease ends a key or an open transaction that was not used for this long; 0: DefaultLease. It
-	// is in real time.
+	// Lease is how long a key or an open transaction may be unused before it ends, in real time; 0:
+	// DefaultLease.
 	Lease time.Duration
 	// Stop is called, once and in a goroutine of its own, when an operator asks the server to end.
 	// nil: such a call is refused.
@@ -135,8 +135,8 @@ type about struct {
 	Since   time.Time
 }
 
-// New makes a server. The database stays the caller's: close it after the server. New starts no
-// goroutine. Errors: InvalidError for an option that makes no sense.
+// New makes a server. The caller still owns the database and closes it after the server. New starts
+// no goroutine. Errors: InvalidError for an option out of range.
 //
 // The handler refuses a POST that a browser sends for a page of another origin: a page may not act
 // as the user who opened it.
@@ -196,12 +196,12 @@ func (o *Options) check(db *ctxpage.DB) error {
 // ServeHTTP answers one call.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Serve answers callers at a listener until Close; then it returns nil. It closes the listener. When
-// 512 connections are open, the one without a call for longest is closed for the next one; if all
-// have calls under way, the next one is told that the server is full. A caller that sends its headers
-// slower than 10 seconds, is silent for 2 minutes between two calls, or owes the rest of a call that
-// was refused for more than a second, is cut off: so idle or hostile connections cannot hold all
-// places for ever.
+// Serve answers callers at a listener until Close; then it returns nil. It closes the listener. At
+// most 512 connections are open. For the next one, Serve closes the connection that has had no call
+// for the longest time; if all have calls under way, the new one is told that the server is full.
+// Idle or hostile connections cannot hold all places for ever: a caller is cut off if its headers
+// take longer than 10 seconds, if it is silent for 2 minutes between two calls, or if it has not sent
+// the rest of a refused call within a second.
 func (s *Server) Serve(l net.Listener) error {
 	srv := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	s.mu.Lock()
@@ -223,8 +223,8 @@ func (s *Server) Serve(l net.Listener) error {
 //
 // The order matters. closed is set first, so no call enters any more. Then streams are told to end:
 // Shutdown waits for connections that are in use, and a stream would use its connection for ever.
-// Keys go last, so a call under way can still commit its transaction. A call that outlasts the five
-// seconds loses its connection, which ends its context; Close does not wait for it any longer.
+// Keys go last, so a call under way can still commit its transaction. If a call takes longer than
+// five seconds, its connection is closed, which ends its context, and Close no longer waits for it.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -259,8 +259,8 @@ func (s *Server) waitCalls(ctx context.Context) {
 	}
 }
 
-// Idle returns for how long no call has run and no transaction has been open; 0 while one is. dbctl
-// serve --idle ends by it. It is in real time, whatever Options.Now says.
+// Idle returns for how long no call has run and no transaction has been open; 0 while there is one.
+// dbctl serve --idle uses it to end. It is in real time, whatever Options.Now says.
 func (s *Server) Idle() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
