@@ -9,8 +9,8 @@ type Weights struct{ Recency, Trust, Semantic float64 }
 type Preset struct {
 	Name     string
 	HalfLife time.Duration // 0: HalfLife
-	Floor    Provenance    // what is trusted less is excluded; 0: nothing is
-	Keep     int           // > 0: two passes; R and P keep so many, only those get an S
+	Floor    Provenance    // pages that are trusted less are excluded; 0: none are
+	Keep     int           // > 0: two passes; R and P keep this many pages, and only those get an S
 	Weights  [Verified + 1]Weights
 }
 
@@ -36,8 +36,8 @@ func Default() Preset {
 }
 
 // START is the published form of context triage in two passes: recency and provenance keep 20 pages, and only those get
-// the semantic signal. Weights depend on the type of page; those of validated pages are ours, between chunk and
-// scratchpad.
+// the semantic signal. Weights depend on the type of page. The published form has none for validated pages; theirs lie
+// between chunk and scratchpad.
 func START() Preset {
 	return Preset{Name: "START", Floor: Tool, Keep: 20, Weights: [Verified + 1]Weights{
 		Scratch:   {.3, .2, .5},

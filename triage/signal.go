@@ -110,7 +110,8 @@ func (s *Scored) angle() float64 {
 	return min(angle, 1)
 }
 
-// Relevance is S of candidates without a preset: 0 to 1, in their order; 0 of what is excluded.
+// Relevance returns S of each candidate, in their order, without a preset: 0 to 1, and 0 for those
+// that are excluded.
 func Relevance(cs []Candidate) []float64 {
 	var r Ranker
 	r.screen(Preset{}, cs)

@@ -1,10 +1,9 @@
-// Package triage decides which pages are worth a place in a context: how recent
-// a page is (R), who wrote it (P), how near it is to the question (S). The
-// exclusions come first and are never outweighed by a score; every part of a
-// score is kept, so that a decision can be explained later.
+// Package triage decides which pages are worth a place in a context, by how recent a page is (R),
+// who wrote it (P), and how near it is to the question (S). Exclusions come first, and no score
+// outweighs them. Every part of a score is kept, so that a decision can be explained later.
 //
-// The package is pure: it reads no clock and no store, ages come in, an order
-// comes out, and equal input gives equal output.
+// The package is pure: it reads no clock and no store. The caller gives ages and gets an order, and
+// equal input gives equal output. Except Ranker, everything is safe for concurrent use.
 package triage
 
 import (
@@ -73,13 +72,13 @@ type Candidate struct {
 	Provenance Provenance
 	Age        time.Duration // since the time that the page is current as of
 	Lexical    float64       // score of the index, 0 for no hit
-	Cosine     *float64      // of its vector and the query's; nil without a vector
-	Beside     float64       // what its neighbours lend of their cosines; it counts where it is greater
+	Cosine     *float64      // of its vector and the query's, −1 to 1; nil without a vector
+	Beside     float64       // the share of its neighbours' cosines that it gets; it counts if it is greater than Cosine
 	Excluded   Reason        // found by the caller; the page is black
 
 	System, Pinned, Directive, NewestTurn bool // red whatever the score
-	// Own: a turn of the session that asks, or a write of the transaction that
-	// asks. The provenance floor does not apply to it.
+	// Own marks a turn of the session that asks, or a write of the transaction that asks. The
+	// provenance floor does not apply to it.
 	Own bool
 }
 
@@ -111,7 +110,8 @@ type Ranker struct {
 	places []place
 }
 
-// Rank is the function Rank without new memory. The Ranker owns the result, which is valid until the next call.
+// Rank does what the function Rank does, in memory that the Ranker owns. The result is valid until the next
+// call.
 func (r *Ranker) Rank(p Preset, cs []Candidate) []Scored {
 	r.screen(p, cs)
 	keepFirst(p, r.scored)
