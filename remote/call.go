@@ -403,6 +403,9 @@ func (c *Client) greet(ctx context.Context) (*welcome, error) {
 	c.session, c.server, c.givenUp = s, s.Status, nil
 	c.mu.Unlock()
 	c.advanceMark(s.LSN, c.opts.Now())
+	if c.opts.Met != nil {
+		c.opts.Met()
+	}
 	return s, nil
 }
 

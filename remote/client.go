@@ -31,6 +31,9 @@ type ClientOptions struct {
 	// it returns true; then the current call and all later ones return a *TakenError. If Vacant is nil, the client
 	// waits for another server. If it is set, the client notices the end of its server even between calls.
 	Vacant func(context.Context) bool
+	// Met, if not nil, is called when a session with a server has begun: after Dial, and with each server that takes the
+	// place of the one before. It must not call the client.
+	Met func()
 	// Socket returns the current path of the socket; nil means the path given to Dial.
 	Socket func() string
 	// Now is the clock of Mark.Heard; nil means the system clock.

@@ -40,9 +40,9 @@ type guest struct {
 	is     roles
 	socket atomic.Value // string
 
-	taking sync.Mutex            // one attempt at a time
-	late   time.Time             // when a reader first found nobody; under taking
-	failed atomic.Pointer[error] // why the last attempt to take over failed
+	taking sync.Mutex                // one attempt at a time
+	late   atomic.Pointer[time.Time] // since when a reader finds nobody; nil: somebody serves
+	failed atomic.Pointer[error]     // why the last attempt to take over failed
 
 	mu     sync.Mutex // never held while a store is called
 	closed bool
@@ -102,16 +102,20 @@ func (g *guest) takeOver(ctx context.Context) bool {
 	return err == nil
 }
 
-// mayRead is whether a reader has waited for writers for long enough.
+// mayRead is whether a reader has waited for writers for long enough. The wait begins anew with each owner that ends, however
+// soon after the one before.
 func (g *guest) mayRead() bool {
 	if !g.opts.Files.ReadOnly {
 		return true
 	}
-	if g.late.IsZero() || time.Since(g.late) > 4*readerWaits { // of another occasion
-		g.late = time.Now()
-	}
-	return time.Since(g.late) > readerWaits
+	now := time.Now()
+	g.late.CompareAndSwap(nil, &now)
+	since := g.late.Load()
+	return since != nil && now.Sub(*since) > readerWaits
 }
+
+// met notes that somebody serves.
+func (g *guest) met() { g.late.Store(nil) }
 
 func (r *role) owns() bool {
 	_, owns := Files(r.st)

@@ -121,7 +121,7 @@ func (o Options) own() (store.Store, error) {
 func (o Options) join(locked *store.LockedError) (store.Store, error) {
 	g := &guest{opts: o, holds: map[store.Ticket]*held{}, ready: make(chan struct{})}
 	g.find(locked)
-	opts := remote.ClientOptions{Answer: o.Answer, Now: o.Files.Now, Vacant: g.takeOver, Socket: g.where}
+	opts := remote.ClientOptions{Answer: o.Answer, Now: o.Files.Now, Vacant: g.takeOver, Met: g.met, Socket: g.where}
 	c, err := remote.Dial(context.Background(), g.where(), opts)
 	if err != nil {
 		return nil, named(err, locked)

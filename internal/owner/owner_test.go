@@ -337,6 +337,30 @@ func TestWriterBeforeReader(t *testing.T) {
 	has(t, reader, "b")
 }
 
+// A reader leaves the place of each owner to writers, also that of an owner which ends soon after the one before: else it has
+// the files before a writer tries, and keeps writers out for as long as it reads.
+func TestReaderWaitsForEachOwner(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	first := open(t, path, Options{})
+	put(t, first, "a")
+	reader := open(t, path, Options{Files: filestore.Options{ReadOnly: true}})
+	guest := reader.(sealed).guest
+	guest.taking.Lock()
+	ago := time.Now().Add(-2 * readerWaits)
+	guest.late.Store(&ago) // the first has ended long ago
+	require.NoError(t, first.Close())
+	second := open(t, path, Options{})
+	guest.taking.Unlock()
+	has(t, reader, "a")
+	require.False(t, owns(reader))
+	require.NoError(t, second.Close())
+	ended := time.Now()
+	has(t, reader, "a")
+	require.True(t, owns(reader))
+	require.Greater(t, time.Since(ended), readerWaits)
+}
+
 func TestNetworkFileSystem(t *testing.T) {
 	t.Parallel()
 	path := dbtest.MemoryPath(t)
