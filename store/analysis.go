@@ -18,7 +18,7 @@ func Analyse(an *lexical.Analyzer, a *Artefact, text string) lexical.Analysis {
 	return analyse(a, text, an.Analyze)
 }
 
-// LendAnalysis returns what Analyse returns, for an index alone: see lexical.Analyzer.Lend.
+// LendAnalysis returns what Analyse returns, for use by an index only: see lexical.Analyzer.Lend.
 func LendAnalysis(an *lexical.Analyzer, a *Artefact, text string) lexical.Analysis {
 	return analyse(a, text, an.Lend)
 }

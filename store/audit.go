@@ -83,7 +83,8 @@ func Records(ctx context.Context, a Audit, from, to uint64, reverse bool) iter.S
 	}
 }
 
-// EachRecord calls fn for the leaves that Records gives, until fn, a leaf or ctx fails.
+// EachRecord calls fn for the leaves that Records yields. It returns the first error of fn, of
+// reading a leaf, or of ctx.
 func EachRecord(ctx context.Context, a Audit, from, to uint64, reverse bool, fn func(*manifest.Record) error) error {
 	for r, err := range Records(ctx, a, from, to, reverse) {
 		if err != nil {

@@ -21,7 +21,8 @@ type EraseJob struct {
 	// State lists rows to delete, or, with a Value, to replace. If LSN is set, the row must still
 	// have it.
 	State []StateRow
-	// By and Reason are written to the audit, so they must not contain what is erased.
+	// By and Reason are written to the audit and stay there, so they must not contain what is
+	// erased.
 	By, Reason string
 	// Asked identifies the request under the database's secret (AskedOf). Cascade says what to do
 	// with derived pages. Restoring an older backup uses both to repeat the erase.
@@ -29,19 +30,19 @@ type EraseJob struct {
 	Cascade string
 	// Backups are those named in the audit; the report repeats them.
 	Backups []Backup
-	// Leaves are those of the audit whose bodies go; their hashes stay (manifest.Log.Prune). Alone
-	// they are a prune by age.
+	// Leaves are the audit leaves whose bodies are removed; their hashes stay (manifest.Log.Prune).
+	// A job with nothing else is a prune by age.
 	Leaves []manifest.Span
-	// Names also erases the names of Refs: all their rows, and the references in outcomes. Scopes
-	// and Groups (sessions, by scope and id) lose their names if nothing is left in them, and so do
-	// other groups of the scopes of Refs.
+	// Names also erases the names of Refs: all rows of these artefacts, and the references in
+	// outcomes. Scopes and Groups (sessions, by scope and id) lose their names if nothing is left
+	// in them. So do the other groups in the scopes of Refs.
 	Names  bool
 	Scopes []string
 	Groups []Ref
 }
 
-// Only reports whether a job removes bodies of leaves, with the questions they were asked, and
-// nothing else.
+// Only reports whether a job removes nothing but bodies of leaves, with the texts of their
+// questions.
 func (j *EraseJob) Only() bool {
 	return !j.Names && len(j.Leaves) > 0 && len(j.Refs)+len(j.Held)+len(j.State) == 0
 }
@@ -69,9 +70,10 @@ type EraseReport struct {
 	// Backups are those named in the audit. They were made before the erase, so they still contain
 	// what was erased.
 	Backups []Backup `json:"backups,omitempty"`
-	// Numbers are those of the pages that went, and Batches the ids of the held batches, if the store
-	// is encrypted; the leaf does not have them. In an earlier backup, the rows of these lost their
-	// keys, and with them their names. Numbers and Batches tell which erase took such a row.
+	// Numbers are those of the erased pages, and Batches the ids of the erased held batches, if the
+	// store is encrypted; the leaf does not have them. In an earlier backup the rows of these pages
+	// and batches no longer open, because their keys are destroyed, and so do not show their names.
+	// Numbers and Batches tell which erase took such a row.
 	Numbers []manifest.Span `json:"numbers,omitempty"`
 	Batches []ulid.ULID     `json:"batches,omitempty"`
 	// FileBefore and FileAfter are the sizes, in bytes, of the file before and after it was

@@ -66,7 +66,8 @@ var (
 	// ErrGated means that a gated handle asked for what only its host may do; the error says what
 	// and how to do it.
 	ErrGated = errors.New("ctxpage: not for a gated handle")
-	// ErrProvenance means that a scope handle asked for a trust only the operator can give.
+	// ErrProvenance means that a scope handle asked for a provenance that only the operator can
+	// give.
 	ErrProvenance = errors.New("ctxpage: provenance not allowed")
 
 	// ErrBudget is matched by the *budget.BudgetError of an assembly whose system part alone does
@@ -87,8 +88,8 @@ var (
 	ErrHeld = errors.New("ctxpage: held for review")
 	// ErrTxnDone means that the transaction has already been committed or rolled back.
 	ErrTxnDone = errors.New("ctxpage: transaction was committed or rolled back; begin another one")
-	// ErrTxnFailed means that a Put or Delete of the transaction failed before, so that a Commit
-	// would keep a part of what was meant. It wraps that error. Roll back and begin again.
+	// ErrTxnFailed means that an earlier Put or Delete of the transaction failed, so a Commit would
+	// keep only a part of what was meant. It wraps that error. Roll back and begin again.
 	ErrTxnFailed = errors.New("ctxpage: a write of the transaction failed")
 	// ErrTxnExpired means that the id of the batch is older than the time outcomes are remembered
 	// (7 days), or was used before the newest 10,000 commits: the manifest has its outcome.
@@ -160,7 +161,7 @@ func (e *LockedError) Error() string {
 // Is makes errors.Is(err, ErrLocked) true.
 func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 
-// HintSalvage is the Hint of a *CorruptError of a database that cannot be read as it is.
+// HintSalvage is the Hint in the *CorruptError of a database that cannot be read as it is.
 const HintSalvage = "restore a backup, or copy what can be read to a new database (Salvage; dbctl salvage)"
 
 // CorruptError says where a file is damaged: see package corrupt, which every layer below uses too.

@@ -7,8 +7,8 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// GCJob configures a gc run. KeepVersions does not count deletions. KeepRecords and KeepNames bound
-// how many tombstones stay; a store may keep more.
+// GCJob configures a gc run. KeepVersions does not count deletions. KeepRecords and KeepNames are
+// how many tombstones stay, per artefact and in the whole database; a store may keep more.
 type GCJob struct {
 	KeepVersions int
 	KeepFor      time.Duration

@@ -18,8 +18,8 @@ func CheckClock(now time.Time) error {
 	return nil
 }
 
-// NewID makes an id that sorts by time. The randomness is the caller's, so that a test can repeat
-// it.
+// NewID makes an id that sorts by time. The caller gives the randomness, so that a test can repeat
+// it. It fails if now is out of range (CheckClock) or rand fails.
 func NewID(now time.Time, rand io.Reader) (ulid.ULID, error) {
 	if err := CheckClock(now); err != nil {
 		return ulid.ULID{}, err

@@ -137,8 +137,8 @@ type Artefact struct {
 	// Provenance: zero takes the default of the kind. A scope handle cannot give HumanVerified
 	// (ErrProvenance).
 	Provenance Provenance `json:"provenance"`
-	// Text is the content. Empty with a Source: it is fetched from there. Empty with Parts: their
-	// text parts.
+	// Text is the content. If it is empty and Source is set, the text is fetched from there; if it
+	// is empty and Parts are set, it is their text parts.
 	Text  string `json:"text,omitempty"`
 	Parts []Part `json:"parts,omitempty"`
 	// Role of a message: system, developer (another name of system), user, assistant or tool.
@@ -423,8 +423,8 @@ func ScopeChain(s string) []string {
 	return chain
 }
 
-// ContentHash is a fast hash that detects changed pages. It never leaves the file or enters the
-// audit: without a salt it would let an erased text be guessed.
+// ContentHash is a fast hash that detects changed pages. It must not leave the file or enter the
+// audit: it has no salt, so an erased text could be guessed from it.
 func ContentHash(text string) uint64 { return xxhash.Sum64String(text) }
 
 // SaltedDigest returns the HMAC-SHA256 of a text under a salt. The audit holds only this, so an

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// JoinParts joins the text parts of a message, and gives the length of each part's text, 0 for one
-// that is no text.
+// JoinParts joins the text parts of a message. It also returns the length in bytes of each part's
+// text, 0 for a part that is not text.
 func JoinParts(parts []Part) (string, []int) {
 	var b strings.Builder
 	sizes := make([]int, len(parts))
@@ -19,7 +19,7 @@ func JoinParts(parts []Part) (string, []int) {
 	return b.String(), sizes
 }
 
-// StripParts copies parts without their texts, as a head has them.
+// StripParts copies parts without their texts, the form in which a Head has them.
 func StripParts(parts []Part) []Part {
 	out := slices.Clone(parts)
 	for i := range out {

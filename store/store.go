@@ -18,15 +18,15 @@ import (
 // (package filestore); storetest.Memory is the contract in code. The package comment has the rules
 // that span several methods.
 //
-// Every method may be called concurrently. The end of a context ends waiting, never a commit that
-// has started.
+// Every method may be called concurrently. When a context ends, only the wait ends, never a commit
+// that has started.
 type Store interface {
 	// Info returns which database this is.
 	Info(ctx context.Context) (Info, error)
 	// Resolve returns the version of an artefact that a reference names, in the first scope of the
 	// chain that has it. A deleted artefact does not hide an ancestor's, unless the reference names
-	// its scope or version: then it is ErrNotFound. With an error, Located is zero. It reads the
-	// catalogue only. ErrNotFound, ErrGone.
+	// its scope or version: then the result is ErrNotFound. With an error, Located is zero. It
+	// reads the catalogue only. Errors: ErrNotFound, ErrGone.
 	Resolve(ctx context.Context, scopes Scopes, ref Ref) (Located, error)
 	// Load reads immutable page versions by number: heads and, if wanted, texts. Nil scopes mean
 	// the operator, who sees everything; empty scopes do not.
@@ -34,21 +34,22 @@ type Store interface {
 	// Candidates proposes pages for an assembly or a search: one snapshot, all as of
 	// Candidates.LSN.
 	Candidates(ctx context.Context, q CandidateQuery) (Candidates, error)
-	// Scan lists artefacts, versions of one, a group, or held batches, in order, a page at a time,
-	// each page one snapshot. A foreign cursor returns an InvalidError if it can be recognised as
-	// such.
+	// Scan lists what ScanKind says, in its order, a page at a time. Each page is one snapshot. The
+	// cursor of another listing returns an InvalidError if the store can recognise it.
 	Scan(ctx context.Context, q ScanQuery) (ScanPage, error)
-	// Commit applies, holds or reviews a batch: all or nothing; durable, then visible, then
-	// answered. The same id returns the same outcome; another batch under it is an InvalidError. A
-	// batch is judged in this order: Expect, then ExpectState, either of which returns a
-	// ConflictError; Context, as OnStale says; then what Action asks. It is judged and numbered as
-	// one step, so of two batches that expect the same LSN one is refused. A refused batch leaves
-	// its id free and an audit leaf. The store keeps none of the caller's memory.
+	// Commit applies, holds or reviews a batch, as a whole or not at all. The batch is durable
+	// before it is visible, and visible before Commit returns. The same batch under the same id
+	// returns the same outcome; another batch under that id is an InvalidError.
+	//
+	// A batch is judged in this order: Expect and ExpectState, which return a ConflictError;
+	// Context, as OnStale says; then what Action asks. It is judged and numbered in one step, so of
+	// two batches that expect the same LSN one is refused. A refused batch leaves an audit leaf,
+	// and its id stays free. The store keeps none of the caller's memory.
 	Commit(ctx context.Context, b Batch) (Outcome, error)
 	// Held reads one held batch.
 	Held(ctx context.Context, id ulid.ULID) (HeldBatch, error)
-	// Vectors reads the stored vectors that a model made of pages, by number; nil if there is none,
-	// and for a page outside the chain.
+	// Vectors reads the stored vectors that a model made of pages, by page number. A vector is nil
+	// if there is none, or if the page is outside the chain.
 	Vectors(ctx context.Context, scopes Scopes, model string, nums []uint64) ([][]float32, error)
 	// PutVectors stores vectors of page versions, each with its number. They are derived data: a
 	// crash may lose the latest, which are then computed again. No LSN changes and no leaf is
@@ -58,26 +59,30 @@ type Store interface {
 	// last wrote it. A row that does not exist has LSN 0 and a nil Value, and is no error. The row
 	// may be older than a commit that is not answered yet, never older than one that is answered.
 	State(ctx context.Context, key string) (StateRow, error)
-	// Outcome returns how the batch of an id ended, by the id alone: ask for your own. Use it
-	// after Commit returned ErrOutcomeUnknown. It waits while the batch is in flight. ErrNotFound
-	// is final: of the calls to Commit with this id that have returned, none was applied or ever
-	// will be, and the id is still free. It is returned only for ids recent enough to be
-	// remembered (see type Outcome); an older id, used or not, returns ErrTxnExpired.
+	// Outcome returns how the batch of an id ended. Use it for your own batch, after Commit
+	// returned ErrOutcomeUnknown: only the id is compared. It waits while the batch is in flight.
+	//
+	// ErrNotFound is final: of the calls to Commit with this id that have returned, none was
+	// applied or ever will be, and the id is still free. It is returned only for ids recent enough
+	// to be remembered (see type Outcome); an older id, used or not, returns ErrTxnExpired.
 	// ErrOutcomeUnknown means that this store cannot know, and the error says why; open the store
 	// again and ask it.
 	Outcome(ctx context.Context, id ulid.ULID) (Outcome, error)
-	// Mark returns how far readers have come. It does not wait and asks no other process.
+	// Mark returns how far readers have come. It does not wait, and does not ask another process.
 	Mark() Mark
-	// Refresh returns once readers see every commit that was answered, to any process, before the
-	// call; every commit that was in flight here; and the commit atLeast (0: none). An LSN that no
-	// commit has returns an InvalidError that names the newest.
+	// Refresh returns once readers see three things: every commit that was answered, to any
+	// process, before the call; every commit that was in flight in this process; and the commit
+	// atLeast (0: none). If no commit has the LSN atLeast, it returns an InvalidError that names
+	// the newest.
 	Refresh(ctx context.Context, atLeast uint64) (Mark, error)
 	// Hold keeps gc from dropping what was current at a moment, or later, until Release. What was
 	// dropped before stays gone. Every read of several steps takes and releases a hold, so it must
-	// be cheap: a store of several hosts keeps the holds of a host on that host and tells the
-	// others the oldest. Holds end with the store's Close, and must not outlive their client: if
-	// that is another process that was silent for longer than the store's lease, they lapse. The
-	// embedded file has no lease: it is open in one process, and holds end with it.
+	// be cheap: a store that several hosts share keeps the holds of a host on that host and tells
+	// the others the oldest.
+	//
+	// Holds end with the store's Close, and must not outlive their client. If the client is another
+	// process, its holds end when it was silent for longer than the store's lease. The embedded
+	// file has no lease: it is open in one process, and holds end with that process.
 	Hold(ctx context.Context, at Moment) (Ticket, error)
 	// Release ends a hold. A ticket that was released, or has lapsed, is ignored.
 	Release(t Ticket)
@@ -85,10 +90,11 @@ type Store interface {
 	// newer commit, it waits for one, at most wait, and may then return nothing. Only caches depend
 	// on it.
 	Changes(ctx context.Context, after uint64, wait time.Duration) (Changes, error)
-	// Append writes audit leaves in order. The Question of a leaf is kept as a row beside it, which
-	// can be erased, and its salted digest as Query. It sets Query and QuestionKept of the leaves
-	// it is given, and keeps none of them. Index is set by stores that number a leaf at once. A
-	// server numbers it later: look it up by trace in Audit, which waits for it.
+	// Append writes audit leaves in order. The Question of a leaf is stored as a row beside it,
+	// which can be erased; the leaf gets its salted digest as Query. Append sets Query and
+	// QuestionKept in the given leaves, and keeps no reference to them. A store that numbers a leaf
+	// at once also sets Index. A log on a server numbers it later: look the leaf up by trace in
+	// Audit, which waits for it.
 	Append(ctx context.Context, leaves []*manifest.Record, d Durability) error
 	// Audit returns the audit log for reading.
 	Audit() Audit
@@ -98,8 +104,8 @@ type Store interface {
 	// plan. A nil progress is allowed.
 	Maintain(ctx context.Context, job Job, progress Progress) (JobReport, error)
 	Stat(ctx context.Context) (StoreStats, error)
-	// Close waits for commits that have started, ends the holds, and returns what failed. The other
-	// methods then return ErrClosed. Closing again returns nil.
+	// Close waits for commits that have started, ends the holds, and returns the error of what
+	// failed. The other methods then return ErrClosed. A second Close returns nil.
 	Close() error
 }
 
@@ -111,8 +117,8 @@ type Mark struct {
 	Heard time.Time
 }
 
-// Moment is what a reader reads at: it sees what was current after the commit LSN, and treats as
-// expired what expired by Time. The zero moment is before everything.
+// Moment is the point at which a reader reads. The reader sees what was current after the commit
+// LSN, and treats as expired what has expired by Time. The zero moment is before everything.
 type Moment struct {
 	LSN  uint64
 	Time time.Time
@@ -150,8 +156,8 @@ const (
 // Durability says when an appended leaf is on disk.
 type Durability uint8
 
-// A leaf is written before Append returns either way; it is synced within 100 ms, or before Append
-// returns.
+// Either way a leaf is with the operating system before Append returns. Written leaves are synced
+// within 100 ms, Synced ones before Append returns.
 const (
 	Written Durability = iota
 	Synced
@@ -176,7 +182,7 @@ type Located struct {
 	ByID    string // id of the artefact that superseded it; "": none
 }
 
-// Changes are the page versions that stopped being current.
+// Changes are page versions that are no longer current.
 type Changes struct {
 	LSN   uint64   // pass it to the next call
 	Ended []uint64 // numbers, in no order
@@ -319,8 +325,8 @@ type Candidate struct {
 	Excluded string // reason, empty: may enter
 }
 
-// Excluded counts the live pages that one rule keeps out, and names the nearest misses: those that
-// the words asked for. Matched counts those, as far as the store looked.
+// Excluded counts the live pages that one rule keeps out. Nearest names the nearest misses: pages
+// that match the words. Matched counts such pages, as far as the store looked.
 type Excluded struct {
 	Reason  string
 	Count   int
@@ -347,18 +353,19 @@ const (
 	ActReject
 )
 
-// OnStale says what happens when the context a batch was written from has changed.
+// OnStale says what happens if the context that a batch was written from has changed.
 type OnStale uint8
 
-// HoldStale is the default. The decision is made together with the commit, so that a crash cannot
-// lose the draft.
+// HoldStale, the default, holds the batch for review; FailStale refuses it with ErrStaleContext;
+// AllowStale commits it. The decision is made together with the commit, so a crash cannot lose the
+// draft.
 const (
 	HoldStale OnStale = iota
 	FailStale
 	AllowStale
 )
 
-// Precondition: the artefact must (Expect) or should (Context) still have this LSN. 0 means absent.
+// Precondition expects that an artefact still has this LSN; 0: that it is absent.
 type Precondition struct {
 	Ref Ref
 	LSN uint64
@@ -408,8 +415,8 @@ type StateRow struct {
 	LSN   uint64
 }
 
-// StatePre expects that a state row still has this LSN; 0: that it does not exist. It keeps two
-// writers from overwriting each other's row. For a set of rows, every writer also writes one common
+// StatePre expects that a state row still has this LSN; 0: that it does not exist. So two writers
+// cannot overwrite each other's row. To protect a set of rows, every writer also writes one common
 // row with a precondition.
 type StatePre struct {
 	Key string
@@ -423,9 +430,9 @@ type StateKind struct {
 	// Names returns the numbers of the page versions that a row names; gc keeps those. Nil: rows
 	// name none. It must not call the store.
 	Names func(value []byte) ([]uint64, error)
-	// Past returns since when a row serves only the past, in microseconds, or an artefact: then it
-	// does so since the deletion of that artefact. GC drops the row when that is long enough ago.
-	// Nil, or 0 without an artefact: never.
+	// Past returns since when a row is needed only to read the past: a time in microseconds since
+	// 1970, or an artefact, which means since that artefact was deleted. GC drops the row when that
+	// is long enough ago. If Past is nil, or returns 0 and no artefact, the row stays.
 	Past func(key string) (at int64, of Ref)
 	// Journal describes rows that are numbered as they come, each replacing the previous one; nil:
 	// none. GC drops those that were replaced long enough ago.
@@ -439,7 +446,7 @@ type StateKind struct {
 	// Unit returns the set of rows that a row belongs to. Nil: each row is independent. Salvage
 	// copies a unit whole or not at all.
 	Unit func(key string) StateUnit
-	// Stays excludes the rows from exports: they are useless in another database.
+	// Stays excludes the rows from exports, because they are useless in another database.
 	Stays bool
 	// Renumber returns a row with the page numbers of another database. Numbers that are not in
 	// the map are left out. Nil: rows name no pages by number.
@@ -525,7 +532,8 @@ func (s Status) String() string {
 	return fmt.Sprintf("status(%d)", uint8(s))
 }
 
-// Outcome is remembered under the id of the batch: the newest 10,000 for 7 days.
+// Outcome is how a batch ended. A store remembers the newest 10,000 outcomes under the ids of their
+// batches, for 7 days.
 type Outcome struct {
 	Status  Status
 	LSN     uint64
@@ -571,9 +579,10 @@ const (
 	ScanUnembedded
 )
 
-// ScanQuery lists a page of rows after Cursor, which is opaque and comes from the previous page. A
-// cursor of versions is bound to their artefact: the list continues with that artefact even if a
-// nearer scope has the id by then, and a query that cannot mean that artefact is rejected.
+// ScanQuery asks for the page of a listing after Cursor, which is opaque and comes from the
+// previous page. A cursor of ScanHistory is bound to its artefact: the list continues with that
+// artefact even if a nearer scope has the id by then, and a query that cannot mean that artefact is
+// rejected.
 type ScanQuery struct {
 	What    ScanKind
 	Scopes  Scopes
@@ -594,10 +603,10 @@ type ScanQuery struct {
 	Limit   int // 0: as many as the store likes
 }
 
-// Ever restricts a listing for an erase to artefacts that ever matched: some version, current or
-// past, may have the subject, be in the group, or be made from another artefact (DerivedFrom, a
-// page: source, a received packet). A store may list more artefacts, or ignore Ever and list all. A
-// page of such a listing may have fewer than Limit entries, or none, and still have a Next.
+// Ever restricts a listing for an erase to artefacts of which any version, current or past, has the
+// subject, is in the group, or was made from another artefact (DerivedFrom, a page: source, a
+// received packet). A store may list more artefacts, or ignore Ever and list all. A page of such a
+// listing may have fewer than Limit entries, or none, and still have a Next.
 type Ever struct {
 	Subject  string // "": none
 	Group    string // of the scope that is listed; "": none
