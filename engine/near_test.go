@@ -92,6 +92,9 @@ func TestVectorsThatCannotBeRead(t *testing.T) {
 	require.Empty(t, known.sets)
 	require.NoError(t, m.PutVectors(ctx, "model", []uint64{1}, [][]float32{{1, 2}}))
 	require.Len(t, known.sets, 1, "it is kept up to date")
+	slow := slowRows{own, make(chan struct{}), make(chan struct{}), new(sync.Once)}
+	defer close(slow.may)
+	m.rows = slow // else the vectors may have been read before nearModel looks for either
 	m.Shut()
 	_, err = m.nearModel(ctx, "another")
 	require.ErrorIs(t, err, store.ErrClosed)
