@@ -83,8 +83,8 @@ func (o ClientOptions) withDefaults() (ClientOptions, error) {
 // sends releases. watchServer, with Vacant set, notices the end of the server. Both end with Close.
 //
 // Fields: mu guards what follows it, down to streams. calls and ticket only rise, so a number that
-// the client gave up is never sent for another call. helloLock and releases are channels that hold
-// one token.
+// the client gave up is never sent for another call. helloLock, renewLock and releases are channels
+// that hold one token.
 type Client struct {
 	path string
 	opts ClientOptions
@@ -94,6 +94,7 @@ type Client struct {
 	ticket    atomic.Uint64
 	reached   atomic.Int64  // the process that was connected to last
 	helloLock chan struct{} // of one: held by the goroutine that says hello
+	renewLock chan struct{} // of one: held while releases are sent
 
 	mu      sync.Mutex
 	closed  bool
@@ -120,7 +121,7 @@ func Dial(ctx context.Context, path string, opts ClientOptions) (*Client, error)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{path: path, opts: opts, helloLock: make(chan struct{}, 1), releases: make(chan struct{}, 1), left: make(chan struct{}), holds: map[store.Ticket]store.Moment{}}
+	c := &Client{path: path, opts: opts, helloLock: make(chan struct{}, 1), renewLock: make(chan struct{}, 1), releases: make(chan struct{}, 1), left: make(chan struct{}), holds: map[store.Ticket]store.Moment{}}
 	if c.opts.Socket == nil {
 		c.opts.Socket = func() string { return path }
 	}
@@ -265,7 +266,7 @@ func (c *Client) renew() {
 		needed := len(c.holds)+len(c.freed) > 0
 		c.mu.Unlock()
 		if needed {
-			c.sendReleases()
+			c.sendReleases(true)
 		}
 	}
 }
@@ -310,12 +311,18 @@ func (c *Client) serverLeft() <-chan struct{} {
 	return c.left
 }
 
-// sendReleases sends the releases that the server has not heard of. If that fails, they are sent with the next ones.
-func (c *Client) sendReleases() {
+// sendReleases sends the releases that the server has not heard of, after those that are under way. If that fails, they are sent
+// with the next ones. renew: the session is kept alive, also where there are none.
+func (c *Client) sendReleases(renew bool) {
+	c.renewLock <- struct{}{}
+	defer func() { <-c.renewLock }()
 	c.mu.Lock()
 	freed := c.freed
 	c.freed = nil
 	c.mu.Unlock()
+	if len(freed) == 0 && !renew {
+		return
+	}
 	ctx, cancel := context.WithTimeout(background, c.opts.Answer)
 	defer cancel()
 	if _, err := ask[none](ctx, c, "Renew", renewAsk{freed}, callOptions{}); err != nil { // the next turn of renew tries again

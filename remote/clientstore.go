@@ -315,12 +315,7 @@ func (c *Client) Maintain(ctx context.Context, job store.Job, p store.Progress) 
 	if p != nil {
 		h.progress = func(is progress) { p(is.What, is.Done, is.Total) }
 	}
-	c.mu.Lock()
-	freed := len(c.freed) > 0
-	c.mu.Unlock()
-	if freed {
-		c.sendReleases()
-	}
+	c.sendReleases(false)
 	return ask[store.JobReport](ctx, c, "Maintain", job, h)
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -395,6 +396,58 @@ func TestLease(t *testing.T) {
 		time.Sleep(lease)
 		require.Equal(t, 1, dropped())
 		require.NoError(t, other.Close())
+		require.NoError(t, srv.Close())
+		require.NoError(t, <-done)
+	})
+}
+
+// laterRenewal is a connection on which renewals, which tell of releases, take a time to be sent.
+type laterRenewal struct {
+	net.Conn
+	sent *atomic.Int64
+}
+
+func (c laterRenewal) Write(p []byte) (int, error) {
+	if slices.Contains(callsIn(p), "Renew") {
+		time.Sleep(time.Second)
+		c.sent.Add(1)
+	}
+	return c.Conn.Write(p)
+}
+
+// A gc knows of each release before it, also of one that is being told at that moment. The controls: a version that a hold
+// keeps is not dropped, and that release is on its way before the gc begins.
+func TestReleaseComesBeforeJob(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := newMemory(t)
+		srv, err := remote.NewServer(t.Context(), mem, remote.ServerOptions{})
+		require.NoError(t, err)
+		p, done := newPipes(), make(chan error, 1)
+		go func() { done <- srv.Serve(p) }()
+		var sent atomic.Int64
+		c, err := remote.Dial(t.Context(), "pipes", remote.Through(remote.ClientOptions{}, func(ctx context.Context) (net.Conn, error) {
+			conn, err := p.Dial(ctx)
+			return laterRenewal{conn, &sent}, err
+		}))
+		require.NoError(t, err)
+		_, err = c.Commit(ctx, fact(t, "fact", "zebra"))
+		require.NoError(t, err)
+		ticket, err := c.Hold(ctx, store.Moment{LSN: c.Mark().LSN, Time: time.Now()})
+		require.NoError(t, err)
+		_, err = c.Commit(ctx, fact(t, "fact", "okapi"))
+		require.NoError(t, err)
+		dropped := func() int {
+			rep, err := c.Maintain(ctx, store.Job{Kind: store.JobGC, GC: &store.GCJob{KeepRecords: 4, KeepNames: 4}}, nil)
+			require.NoError(t, err)
+			return rep.GC.Dropped.Versions
+		}
+		require.Zero(t, dropped(), "the control")
+		c.Release(ticket)
+		time.Sleep(500 * time.Millisecond) // the client collects releases for less
+		require.Zero(t, sent.Load(), "it is on its way")
+		require.Equal(t, 1, dropped())
+		require.NoError(t, c.Close())
 		require.NoError(t, srv.Close())
 		require.NoError(t, <-done)
 	})
