@@ -42,6 +42,7 @@ type ClientOptions struct {
 	protocol [2]int // of a test: the range it says it speaks
 	peer     func(*net.UnixConn) (peerID, error)
 	dial     func(ctx context.Context) (net.Conn, error) // of a test: connects without a socket
+	goodbye  time.Duration                               // of a test: how long Close waits for the answer to it, if that is not byeTime
 }
 
 // withDefaults fills in what is zero, and refuses negative times.
@@ -63,6 +64,9 @@ func (o ClientOptions) withDefaults() (ClientOptions, error) {
 	}
 	if o.peer == nil {
 		o.peer = peerOf
+	}
+	if o.goodbye == 0 {
+		o.goodbye = byeTime
 	}
 	if o.Answer < 0 || o.RetryFor < 0 {
 		return o, store.Invalid("ClientOptions", "a negative time", "zero or more")
@@ -196,7 +200,7 @@ func (c *Client) Close() error {
 	c.end()
 	c.running.Wait()
 	if session != nil {
-		ctx, cancel := context.WithTimeout(background, min(byeTime, c.opts.Answer))
+		ctx, cancel := context.WithTimeout(background, min(c.opts.goodbye, c.opts.Answer))
 		defer cancel()
 		if res, err := c.http.Do(ctx, "POST", "/bye", http1.Header{{Name: headerSession, Value: session.Session}}, nil); err == nil { // otherwise the lease ends them
 			res.Close()

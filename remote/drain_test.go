@@ -167,6 +167,23 @@ func (s *halfway) Stat(context.Context) (store.StoreStats, error) {
 	return store.StoreStats{Held: 5}, store.ErrCorrupt
 }
 
+// late is a context whose deadline passes when the test says so.
+type late struct {
+	context.Context
+	over chan struct{}
+}
+
+func (c late) Done() <-chan struct{} { return c.over }
+
+func (c late) Err() error {
+	select {
+	case <-c.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 // What a call gives beside an error, a client gets, too. A job that its caller ended says what it had done, and its outcome is
 // known. The controls: a call without an error; a job that does not end, whose outcome is unknown soon.
 func TestValueBesideAnError(t *testing.T) {
@@ -189,13 +206,12 @@ func TestValueBesideAnError(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, store.ErrOutcomeUnknown)
 	require.EqualValues(t, 7, rep.Bytes)
-	run, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
-	defer cancel()
-	rep, err = c.Maintain(run, gc, nil)
+	over := make(chan struct{})
+	go func() { <-st.begun; close(over) }()
+	rep, err = c.Maintain(late{ctx, over}, gc, nil)
 	require.ErrorIs(t, err, context.DeadlineExceeded, "the error is that of the caller's context")
 	require.NotErrorIs(t, err, store.ErrOutcomeUnknown)
 	require.EqualValues(t, 7, rep.Bytes)
-	<-st.begun
 
 	deaf := &halfway{Store: newMemory(t), begun: make(chan struct{}, 1), deaf: make(chan struct{})}
 	path = socket(t)

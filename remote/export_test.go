@@ -64,3 +64,9 @@ func Through(o ClientOptions, dial func(context.Context) (net.Conn, error)) Clie
 	o.dial = dial
 	return o
 }
+
+// Goodbye gives options of a client that waits so long for the answer to its goodbye.
+func Goodbye(o ClientOptions, d time.Duration) ClientOptions {
+	o.goodbye = d
+	return o
+}
