@@ -1,0 +1,146 @@
+package filestore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
+	"go.etcd.io/bbolt"
+)
+
+// recordBackup writes the leaf of a backup that begins, so that an erase can name it. The copy has
+// the leaf as well, so a head that is taken after the backup is one of the copy, too.
+func (s *Store) recordBackup(ctx context.Context, to string) (failed func(), err error) {
+	leaf := &manifest.Record{Type: manifest.TypeBackup, Note: filepath.Base(to), LSN: s.eng.Mark().LSN}
+	if err := s.note(ctx, store.Synced, leaf); err != nil {
+		return nil, err
+	}
+	return func() {
+		err := s.note(context.WithoutCancel(ctx), store.Written, &manifest.Record{Type: manifest.TypeBackup, Parent: leaf.Trace, Reason: "failed"})
+		if err != nil {
+			s.opts.Logger.Warn("a backup failed, and the audit could not be told", "path", to, "error", err)
+		}
+	}, nil
+}
+
+// backup copies the database to another path; the copy is a database. Checkpoints wait, so bbolt,
+// archive and the front of the log do not change. Commits go on, the log only grows, and the copy
+// ends with some whole prefix of them.
+func (s *Store) backup(ctx context.Context, to string, progress store.Progress) (rep store.JobReport, err error) {
+	if err := s.startJob(ctx); err != nil {
+		return rep, err
+	}
+	defer s.ckptMu.Unlock()
+	if err := mayReplace("backup", to, false); err != nil { // a failure below removes the files at the path
+		return rep, err
+	}
+	failed := func() {}
+	if !s.opts.ReadOnly {
+		if rep, err = s.checkpointLocked(ctx); err != nil {
+			return rep, err
+		}
+		if s.ring.Load() != nil { // the log of a backup is under keys that no erase destroys: it gets as little of it as can be
+			if err := errors.Join(s.cutBefore(ctx, s.log.Last()), s.widenRing()); err != nil {
+				return rep, err
+			}
+		}
+		if failed, err = s.recordBackup(ctx, to); err != nil {
+			return rep, err
+		}
+		if err := s.syncLog(ctx); err != nil {
+			return rep, err
+		}
+	}
+	space := copySpaceFor(s.opts.Path, to)
+	defer func() {
+		if err != nil {
+			removeDatabase(to)
+			failed()
+			err = space.explain("backup", err)
+		}
+	}()
+	n, err := copyDir(ctx, s.opts.FS, s.opts.Path+"-manifest", to+"-manifest", func(done, total uint64) { progress("copy manifest", done, total) })
+	rep.Bytes += n
+	if err != nil {
+		return rep, err
+	}
+	n, err = s.copyLog(ctx, to+"-wal", progress)
+	rep.Bytes += n
+	if err != nil {
+		return rep, err
+	}
+	if s.ring.Load() != nil {
+		n, err = s.copySealed(ctx, to, progress)
+	} else {
+		n, err = s.copyBolt(to, progress)
+	}
+	rep.Bytes += n
+	if err != nil {
+		return rep, err
+	}
+	return rep, s.opts.FS.SyncDir(filepath.Dir(to))
+}
+
+// copyLog copies the log while it grows. A segment that is sealed between the listing and its copy
+// promises a successor that the copy does not have; then the log is copied again.
+func (s *Store) copyLog(ctx context.Context, to string, progress func(string, uint64, uint64)) (n int64, err error) {
+	for range 3 {
+		if n, err = copyDir(ctx, s.opts.FS, s.opts.Path+"-wal", to, func(done, total uint64) { progress("copy log", done, total) }); err != nil {
+			return n, err
+		}
+		if _, err = wal.Scan(ctx, to, wal.OS(), 0, nil); err == nil {
+			return n, nil
+		}
+		if rerr := os.RemoveAll(to); rerr != nil {
+			return n, rerr
+		}
+	}
+	return n, LogError(err)
+}
+
+// copyBolt copies the pages of the file as one snapshot. The copy keeps the system row, which names
+// the original as its origin, so the first open of the copy checks it as a whole.
+func (s *Store) copyBolt(path string, progress func(string, uint64, uint64)) (n int64, err error) {
+	return newFile(s.opts.FS, path, func(to *fileWriter) (n int64, err error) {
+		err = s.view(func(tx *bbolt.Tx) (err error) {
+			n, err = tx.WriteTo(to)
+			progress("copy pages", uint64(n), uint64(tx.Size()))
+			return cmp.Or(to.err, err)
+		})
+		return n, err
+	})
+}
+
+// copySealed copies the rows of an encrypted file, without the index and without what bbolt freed:
+// the keys of erased rows are destroyed by number, and bytes between the rows have no known number.
+func (s *Store) copySealed(ctx context.Context, path string, progress func(string, uint64, uint64)) (n int64, err error) {
+	open := func(name string, flag int, perm os.FileMode) (*os.File, error) {
+		return os.OpenFile(name, flag|os.O_EXCL|oNoFollow|syscall.O_CREAT, perm)
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
+		FreelistType: bbolt.FreelistMapType, NoSync: true, NoGrowSync: true, OpenFile: open, PageSize: int(s.pageSize),
+	})
+	if err != nil {
+		return 0, fmt.Errorf("ctxpage: copy: %w", err)
+	}
+	db.AllocSize = allocSize
+	err = s.view(func(from *bbolt.Tx) error {
+		err := copyRows(ctx, from, db, s.forBackup(), func(_ string, done, total uint64) { progress("copy pages", done, total) })
+		progress("copy pages", uint64(from.Size()), uint64(from.Size()))
+		return err
+	})
+	if err == nil {
+		err = db.View(func(tx *bbolt.Tx) error { n = tx.Size(); return nil })
+	}
+	if err == nil {
+		err = db.Sync()
+	}
+	return n, withErrno(errors.Join(err, db.Close()))
+}
