@@ -215,3 +215,34 @@ func TestImportPacketOfErasedSession(t *testing.T) {
 	require.NotContains(t, left, "gnu of talk")
 	require.Contains(t, left, "gnu of other", "control")
 }
+
+// What an export listed may be erased before it is read. That is a conflict, which a repeated export does not have, and not the
+// error for a person of whom nothing is held.
+func TestExportBesideErase(t *testing.T) {
+	for _, names := range []bool{false, true} {
+		ctx := t.Context()
+		db := open(t, filepath.Join(t.TempDir(), "agent.ctx"), nil, store.Info{})
+		s := db.Scope("acme")
+		for _, id := range []string{"kept", "gone"} {
+			_, err := s.Put(ctx, ctxpage.Artefact{ID: id, Text: "okapi " + id})
+			require.NoError(t, err)
+		}
+		require.NoError(t, s.Delete(ctx, "gone"))
+		once := false
+		listed := func(what string, done, total uint64) {
+			if what != "scopes" || done != total || once {
+				return
+			}
+			once = true
+			_, err := db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "gone"}}, By: "operator", Reason: "asked", Names: names})
+			require.NoError(t, err)
+		}
+		_, err := db.Export(ctx, io.Discard, portable.ExportOptions{Progress: listed})
+		require.True(t, once)
+		require.ErrorIs(t, err, store.ErrConflict)
+		require.NotErrorIs(t, err, store.ErrNotFound)
+		rep, err := db.Export(ctx, io.Discard, portable.ExportOptions{Progress: listed})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, rep.Pages)
+	}
+}

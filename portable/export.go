@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -54,8 +55,8 @@ type exporter struct {
 }
 
 // Export writes a database to w as of its newest commit. It needs 40 bytes of memory per version and a few megabytes,
-// however long the texts are. Reads and writes continue. If state rows are written while they are being exported, Export
-// returns ErrConflict; export a busy database from a backup.
+// however long the texts are. Reads and writes continue. If state rows are written, or content is erased, while they are being
+// exported, Export returns ErrConflict: repeat it, or export a busy database from a backup.
 //
 // Errors: ErrInvalid, ErrNotFound where nothing is held of a Subject or Scope, ErrConflict, those of the store and of w.
 func Export(ctx context.Context, st store.Store, w io.Writer, opts ExportOptions) (*Exported, error) {
@@ -75,12 +76,23 @@ func Export(ctx context.Context, st store.Store, w io.Writer, opts ExportOptions
 		return nil, err
 	}
 	defer st.Release(ticket)
-	for _, step := range []func(*Header) error{x.choose, x.versions, x.state, x.held, x.questions} {
+	if err := x.choose(head); err != nil {
+		return nil, err
+	}
+	for _, step := range []func(*Header) error{x.versions, x.state, x.held, x.questions} {
 		if err := step(head); err != nil {
-			return nil, err
+			return nil, taken(err)
 		}
 	}
 	return x.end()
+}
+
+// taken is the error of a step. Because of the hold only an erase takes what was listed before.
+func taken(err error) error {
+	if errors.Is(err, store.ErrGone) || errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("%w: something was erased while the database was exported; export it again: %s", store.ErrConflict, err.Error())
+	}
+	return err
 }
 
 // begin makes the header, or takes that of the export which is resumed, and writes it.
