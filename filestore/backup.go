@@ -16,14 +16,16 @@ import (
 )
 
 // recordBackup writes the leaf of a backup that begins, so that an erase can name it. The copy has
-// the leaf as well, so a head that is taken after the backup is one of the copy, too.
+// the leaf as well, so a head that is taken after the backup is one of the copy, too. The leaf is written even if ctx ends
+// meanwhile: otherwise nobody knows whether it was, and an erase would name a backup that does not exist.
 func (s *Store) recordBackup(ctx context.Context, to string) (failed func(), err error) {
 	leaf := &manifest.Record{Type: manifest.TypeBackup, Note: filepath.Base(to), LSN: s.eng.Mark().LSN}
-	if err := s.note(ctx, store.Synced, leaf); err != nil {
+	ctx = context.WithoutCancel(ctx)
+	if err := errors.Join(s.note(ctx, store.Synced, leaf), s.syncLog(ctx)); err != nil {
 		return nil, err
 	}
 	return func() {
-		err := s.note(context.WithoutCancel(ctx), store.Written, &manifest.Record{Type: manifest.TypeBackup, Parent: leaf.Trace, Reason: "failed"})
+		err := s.note(ctx, store.Written, &manifest.Record{Type: manifest.TypeBackup, Parent: leaf.Trace, Reason: "failed"})
 		if err != nil {
 			s.opts.Logger.Warn("a backup failed, and the audit could not be told", "path", to, "error", err)
 		}
@@ -52,9 +54,6 @@ func (s *Store) backup(ctx context.Context, to string, progress store.Progress) 
 			}
 		}
 		if failed, err = s.recordBackup(ctx, to); err != nil {
-			return rep, err
-		}
-		if err := s.syncLog(ctx); err != nil {
 			return rep, err
 		}
 	}

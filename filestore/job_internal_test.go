@@ -6,11 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 )
@@ -60,6 +63,77 @@ func TestWaitingJobsLeave(t *testing.T) {
 	}
 	require.NoError(t, <-first)
 	require.NoError(t, <-closed)
+}
+
+// heldSync is a file system whose syncs of files wait while it is held.
+type heldSync struct {
+	wal.FS
+	held    atomic.Bool
+	waits   chan struct{} // one that waits
+	proceed chan struct{}
+}
+
+type heldFile struct {
+	wal.File
+	fs *heldSync
+}
+
+func (f *heldSync) OpenFile(name string, flag int, perm os.FileMode) (wal.File, error) {
+	file, err := f.FS.OpenFile(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return &heldFile{file, f}, nil
+}
+
+func (f *heldFile) Sync() error {
+	if f.fs.held.CompareAndSwap(true, false) {
+		f.fs.waits <- struct{}{}
+		<-f.fs.proceed
+	}
+	return f.File.Sync()
+}
+
+// The end of a backup's context leaves no doubt whether its leaf was written: the backup ends with the error of the context,
+// and a second leaf says that it failed, so no erase names it.
+func TestCancelledBackupIsRecorded(t *testing.T) {
+	files := &heldSync{FS: wal.OS(), waits: make(chan struct{}), proceed: make(chan struct{})}
+	st, err := Open(Options{Path: dbtest.MemoryPath(t), FS: files})
+	require.NoError(t, err)
+	files.held.Store(true)
+	written := make(chan error, 1)
+	go func() {
+		_, err := put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra")
+		written <- err
+	}()
+	<-files.waits // the leaf of the backup waits for this sync, too
+	before := st.log.Last()
+	ctx, cancel := context.WithCancel(t.Context())
+	recorded := make(chan error, 1)
+	go func() {
+		failed, err := st.recordBackup(ctx, "copy.ctx")
+		if err == nil {
+			failed()
+		}
+		recorded <- err
+	}()
+	require.Eventually(t, func() bool { return st.log.Last() > before }, time.Minute, time.Millisecond)
+	cancel()
+	close(files.proceed)
+	require.NoError(t, <-written)
+	require.NoError(t, <-recorded)
+	leaves, err := st.Audit().Size(t.Context())
+	require.NoError(t, err)
+	var notes []string
+	for i := range leaves {
+		leaf, err := st.Audit().Leaf(t.Context(), i)
+		require.NoError(t, err)
+		if leaf.Type == manifest.TypeBackup {
+			notes = append(notes, leaf.Note+leaf.Reason)
+		}
+	}
+	require.Equal(t, []string{"copy.ctx", "failed"}, notes)
+	require.NoError(t, st.Close())
 }
 
 // The file grows ahead of its pages while it is open. A closed one ends at its last page, and opens and grows again.
