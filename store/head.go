@@ -1,6 +1,68 @@
 package store
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// PageRow is what the store keeps of one page version.
+type PageRow struct {
+	Num     uint64
+	Version uint32 // version of the artefact in which this content appeared
+	LSN     uint64
+	Tokens  uint32
+	Bytes   uint32
+	Hash    uint64
+	Salt    [DigestSaltSize]byte
+	Digest  [32]byte
+}
+
+// Head is one version of an artefact without its content. It is immutable once made.
+type Head struct {
+	Artefact // Text empty; text parts carry no text
+	Scope    string
+	Art      uint64 // number of the artefact
+	Version  uint32
+	LSN      uint64
+	PutAt    time.Time
+	Actor    string
+	Deleted  bool
+	Gone     bool   // gc dropped the version: what remains names it and what it replaced, and can prove its text
+	GoneBy   string // trace of the run of gc, or of the erase
+	ErasedBy string // the operator who erased it; "": not erased. Nothing of its content is kept then, not even a proof of a copy
+	Floor    bool   // nothing is kept of the versions before it
+	GroupNum uint64
+	Source   Validator
+	Rows     []PageRow
+	// PartBytes is, for each of Parts that is text, its length in the joined text.
+	PartBytes []int
+	// Counter is the name of the token counter that counted Rows.
+	Counter string
+	// Turn holds what a session measured of a turn, in the session's encoding. It can be computed
+	// again from the texts, so it does not count as content when puts are compared. A deletion has
+	// none.
+	Turn []byte
+
+	// Forgotten is set only in a batch of gc: all rows of the artefact are removed.
+	Forgotten bool
+
+	Superseded string // id of the artefact that supersedes it; only in listings
+
+	// Unknown holds fields of this version that a later release stored, beside those of the
+	// artefact.
+	Unknown []byte
+}
+
+// SourceHost names the host that read the file: source of a version; "": none is recorded, or it
+// has no such source.
+func (h *Head) SourceHost() string {
+	if !strings.HasPrefix(h.Artefact.Source, "file:") {
+		return ""
+	}
+	_, host, _ := strings.Cut(h.Source.Stamp, hostMark)
+	return host
+}
 
 // PageRef names a page in the version in which it appeared.
 func (h *Head) PageRef(page int) Ref {
@@ -9,21 +71,6 @@ func (h *Head) PageRef(page int) Ref {
 		r.Version = h.Rows[page-1].Version
 	}
 	return r
-}
-
-// Bytes is the length of the texts that a batch puts.
-func (b *Batch) Bytes() (n int64) {
-	for i := range b.Puts {
-		for j := range b.Puts[i].Pages {
-			n += int64(len(b.Puts[i].Pages[j].Text))
-		}
-	}
-	for i := range b.Carry {
-		for _, text := range b.Carry[i].Texts {
-			n += int64(len(text))
-		}
-	}
-	return n
 }
 
 // Below returns what is still known of a version below the floor.
