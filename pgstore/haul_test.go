@@ -274,8 +274,7 @@ func TestHaulControl(t *testing.T) {
 	require.NoError(t, h.a.stop(syscall.SIGQUIT))
 	require.NoError(t, h.b.start())
 	h.promote()
-	h.until(h.count() + with)
-	_, _, _ = h.end()
+	_, _, _ = h.end() // every host has what is lost, so none goes on
 	lost, _, _ := h.lostAndTwice(values(t, onHost(t, h.b.dsn("postgres"), "main", nil)))
 	require.NotZero(t, lost, "the test of a long haul proves nothing")
 }
@@ -304,7 +303,7 @@ func stopped(t *testing.T, p *process) {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 		_, rest, _ := strings.Cut(string(b), ") ")
 		return err == nil && strings.HasPrefix(rest, "T")
-	}, 20*time.Second, 5*time.Millisecond, "the process did not stop")
+	}, time.Minute, 5*time.Millisecond, "the process did not stop")
 }
 
 // holderStopped stops a process in the middle of a turn, when it has the lock, for longer than the server waits.
@@ -321,7 +320,7 @@ func holderStopped(t *testing.T, credulous bool) porcupine.CheckResult {
 		f.job.StopAt = 0
 		more := f.spawn()
 		seen := f.count()
-		require.Eventually(t, func() bool { return f.count() > seen+50 }, 30*time.Second, 20*time.Millisecond, "the others do not go on, over what the stopped one was writing")
+		require.Eventually(t, func() bool { return f.count() > seen+50 }, time.Minute, 20*time.Millisecond, "the others do not go on, over what the stopped one was writing")
 		seen = f.count()
 		waiting := f.unanswered(1)
 		require.NotEmpty(t, waiting, "it stopped while nobody waited for its commit")
@@ -334,7 +333,7 @@ func holderStopped(t *testing.T, credulous bool) porcupine.CheckResult {
 				}
 			}
 			return f.count() > seen+50
-		}, 30*time.Second, 20*time.Millisecond)
+		}, time.Minute, 20*time.Millisecond)
 		_ = more.in.Close()
 	})
 	t.Logf("another host waited %v for the turn of a host that stood still", stood.Round(time.Millisecond))

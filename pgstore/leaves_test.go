@@ -71,7 +71,11 @@ func TestSyncedLeaf(t *testing.T) {
 	require.NoError(t, srv.stop(syscall.SIGINT))
 	srv.args = []string{"-c", "wal_writer_delay=10s"} // what nobody waits for is not on the disk
 	require.NoError(t, srv.start())
-	require.False(t, survivor(t, srv, "lost", store.Written, true), "the power cut takes nothing, so the test proves nothing")
+	lost := false
+	for n := 0; n < 5 && !lost; n++ { // the server may write what nobody waits for in the moment before the cut
+		lost = !survivor(t, srv, fmt.Sprint("lost ", n), store.Written, true)
+	}
+	require.True(t, lost, "the power cut takes nothing, so the test proves nothing")
 	require.True(t, survivor(t, srv, "written", store.Written, false))
 	require.True(t, survivor(t, srv, "synced", store.Synced, true))
 }
@@ -227,7 +231,7 @@ func TestSpoolBounded(t *testing.T) {
 	require.Eventually(t, func() bool { return st.log.emptySpool(t.Context()) == nil }, time.Minute, 10*time.Millisecond)
 	require.False(t, hasSpool(st.dir))
 	require.NoError(t, st.Append(t.Context(), read("later"), store.Written))
-	require.Eventually(t, func() bool { return !hasSpool(st.dir) }, 20*time.Second, 10*time.Millisecond, "an idle host keeps leaves on its disk")
+	require.Eventually(t, func() bool { return !hasSpool(st.dir) }, time.Minute, 10*time.Millisecond, "an idle host keeps leaves on its disk")
 	require.EqualValues(t, spoolMost+2, st.eng.Leaves.Size())
 }
 
@@ -276,7 +280,7 @@ func TestSharedWriteFails(t *testing.T) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return len(l.leaves) == 3
-		}, 20*time.Second, time.Millisecond)
+		}, time.Minute, time.Millisecond)
 		down.Store(true)
 		<-l.writing
 		select {

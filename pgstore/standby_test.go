@@ -164,7 +164,7 @@ default_pool_size = 4
 			_ = conn.Close(t.Context())
 		}
 		return err == nil
-	}, 30*time.Second, 50*time.Millisecond, said.String())
+	}, time.Minute, 50*time.Millisecond, said.String())
 	name := ownName(t)
 	// More stores than the pool has connections: what one leaves in a session, another would meet.
 	var hosts []*Store
@@ -175,7 +175,7 @@ default_pool_size = 4
 		mustPut(t, hosts[n%3], fmt.Sprint("page ", n), "words")
 	}
 	last := hosts[2].Mark().LSN
-	require.Eventually(t, func() bool { return hosts[0].Mark().LSN >= last }, 30*time.Second, 5*time.Millisecond, "polls find the commits of others")
+	require.Eventually(t, func() bool { return hosts[0].Mark().LSN >= last }, time.Minute, 5*time.Millisecond, "polls find the commits of others")
 	refresh(t, hosts...)
 	for _, st := range hosts {
 		leaf := &manifest.Record{Type: manifest.TypeGet, Trace: "read " + st.opts.Host, Scope: "acme", Time: 1}
