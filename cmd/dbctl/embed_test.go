@@ -137,6 +137,7 @@ func TestServersFindByMeaning(t *testing.T) {
 		require.Regexp(t, `"degraded":"[^"]*embedder gone`, ask(tool, "--model", gone.URL+"/v1#gone"))
 	}
 
+	clientHome(t)
 	t.Chdir(filepath.Dir(dir))
 	config := []string{"mcp", "config", "cursor", file, "--scope", "acme", "--model"}
 	require.Contains(t, ok(t, "", append(config, filepath.Base(dir))...), "--model="+dir, "a client starts it from any directory")
