@@ -176,8 +176,10 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 		c.Done(nil)
 		return rep, s.cutLog(&rep)
 	}
-	if err := s.indexSteps(ctx, c); err != nil {
-		return rep, s.unsure(err)
+	if c.Rows > 0 || s.purging { // without rows only the log is cut: a snapshot of the columns is of the index as it is
+		if err := s.indexSteps(ctx, c); err != nil {
+			return rep, s.unsure(err)
+		}
 	}
 	next := s.sys
 	switch { // vectors alone change neither: they are in no record of the log

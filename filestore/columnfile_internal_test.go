@@ -111,6 +111,53 @@ func TestColumns(t *testing.T) {
 	require.Equal(t, seen(t, without), have)
 }
 
+// TestColumnsAreOfTheIndex: a close whose last checkpoint only cuts the log does not merge the index, so the columns of it that
+// the close wrote before are used by the next open. The database gets a segment with each close, so some are due to be merged.
+func TestColumnsAreOfTheIndex(t *testing.T) {
+	path := dbtest.MemoryPath(t)
+	for round := range uint64(20) {
+		st := openColumned(t, path, Options{Rotate: 4 << 10})
+		for n := 5*round + 1; n <= 5*round+5; n++ {
+			_, err := st.Commit(t.Context(), liveBatch(t, st, n))
+			require.NoError(t, err)
+		}
+		require.NoError(t, st.Close())
+		require.Equal(t, listOf(t, path), listIn(t, path), "close %d", round)
+	}
+}
+
+// listOf is the digest of the rows of the index that say which segments it has, and listIn that of the rows that a snapshot is
+// of.
+func listOf(t *testing.T, path string) []byte {
+	h := sha256.New()
+	editRow(t, path, func(tx *bbolt.Tx) {
+		for _, key := range []string{"L", "R"} {
+			row := tx.Bucket(bucketSeg).Get([]byte(key))
+			h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(row))))
+			h.Write(row)
+		}
+	})
+	return h.Sum(nil)
+}
+
+func listIn(t *testing.T, path string) []byte {
+	const partWords = 7
+	b, err := os.ReadFile(path + columnsSuffix)
+	require.NoError(t, err)
+	at := columnsHead + int(binary.BigEndian.Uint32(b[12:]))
+	d := &codec.Decoder{B: b[columnsHead:at]}
+	d.U64()
+	_ = d.Str()
+	for e := d.B; len(e) > 0; e = e[columnsEntry:] {
+		if e[0] == partWords {
+			return b[at:][:sha256.Size]
+		}
+		at += int(binary.BigEndian.Uint64(e[1:]))
+	}
+	t.Fatal("the snapshot has no part of the index")
+	return nil
+}
+
 // TestColumnsAreNotKept: what opens as fast without it has none, and who asks for none neither reads nor keeps one.
 func TestColumnsAreNotKept(t *testing.T) {
 	for _, from := range []int{-1, 0} {

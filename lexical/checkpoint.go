@@ -34,6 +34,9 @@ const (
 	removedShare = 4
 	// stepTerms lists are about what one step writes, and deletes.
 	stepTerms = 1 << 15
+	// deadShare is the part of stepTerms from which rows to delete are worth a step. They have some
+	// 512 bytes each, so they are 1 MiB.
+	deadShare = 16
 	// stepBytes of lists are about the most that one step writes.
 	stepBytes = 4 << 20
 )
@@ -217,17 +220,18 @@ func (c *checkpoint) deadNow() []uint32 {
 	return slices.DeleteFunc(dead, func(id uint32) bool { return id == c.merging.segment.id })
 }
 
-// manyDead says whether dead segments have more rows than a step deletes. It counts to one more
-// than a step deletes, so it costs no more than the step.
+// manyDead says whether dead segments have so many rows that a step of its own deletes them. The
+// owner's last transaction would delete them as well, but only what is freed before it is there for
+// the rows that it writes: otherwise the store grows by as much.
 func (c *checkpoint) manyDead() bool {
-	n := 0
+	n, many := 0, c.step/deadShare
 	for _, id := range c.deadNow() {
 		c.w.Scan(segmentKey(rowTerm, id), nil, func(_, _ []byte) bool {
 			n++
-			return n <= c.step
+			return n <= many
 		})
 	}
-	return n > c.step || c.purge && len(c.deadNow()) > 0
+	return n > many || c.purge && len(c.deadNow()) > 0
 }
 
 // deleteDead deletes up to most rows of dead segments; one that still has rows stays in the list.

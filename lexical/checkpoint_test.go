@@ -3,6 +3,7 @@ package lexical
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"strings"
 	"testing"
 
@@ -58,6 +59,33 @@ func TestMergesKeepFewSegments(t *testing.T) {
 	require.Len(t, s.search(t, s.open(t), w, Query{Scopes: []uint32{1, 2, 3}, Terms: []string{"all"}, K: 1000}), 600)
 }
 
+// A page is written again only as often as the number of pages doubles: a checkpoint of few pages does not write the
+// whole of a large index.
+func TestMergesWriteAPageFewTimes(t *testing.T) {
+	const n, every = 3000, 3
+	s, w := memStore{}, newWorld()
+	x := s.open(t)
+	written, next := uint64(0), uint32(0)
+	for num := uint64(1); num <= n; num++ {
+		d := Doc{Num: num, Scope: 1, Analysis: words("all", 1)}
+		w.add(d)
+		x.Add(d)
+		if num%every > 0 {
+			continue
+		}
+		s.checkpoint(t, x, true)
+		for _, g := range x.manifest.segments {
+			if g.id >= next {
+				written += g.docs
+			}
+		}
+		next = x.manifest.next
+		require.Less(t, len(x.manifest.segments), mergeFactor)
+	}
+	require.LessOrEqual(t, written, uint64(n*bits.Len(n/every)))
+	require.Len(t, s.search(t, s.open(t), w, Query{Scopes: []uint32{1}, Terms: []string{"all"}, K: n}), n)
+}
+
 func TestMergedSegmentsGoLater(t *testing.T) {
 	s, x, _ := filled(t, 24, 3)
 	require.Len(t, x.manifest.segments, 1)
@@ -69,6 +97,36 @@ func TestMergedSegmentsGoLater(t *testing.T) {
 		require.Zero(t, s.count(string(segmentKey(rowTerm, id))))
 		require.Zero(t, s.count(string(segmentKey(rowDocs, id))))
 	}
+}
+
+// Rows of merged segments go in a step of their own if they are many: the checkpoint then writes its rows where they were.
+func TestManyDeadRowsGoBeforeTheCheckpoint(t *testing.T) {
+	s, x, _ := filled(t, 3*(mergeFactor-1), 3)
+	require.Len(t, x.manifest.segments, mergeFactor-1)
+	x.Add(Doc{Num: 3 * mergeFactor, Scope: 1, Analysis: words("all", 1)})
+	s.update(func(w Writer) bool {
+		swap, err := x.Rest(w)
+		require.NoError(t, err)
+		x.Apply(swap)
+		return true
+	})
+	rows := s.count("T")
+	x.stepTerms = 2 * rows // all of them are no more than one step deletes
+	var swap Swap
+	step := func(w Writer) (more bool) {
+		var err error
+		swap, more, err = x.Step(w)
+		require.NoError(t, err)
+		return more
+	}
+	s.update(step)
+	x.Apply(swap)
+	require.Len(t, x.manifest.segments, 1)
+	require.Len(t, x.manifest.dead, mergeFactor)
+	s.update(step)
+	x.Apply(swap)
+	require.Empty(t, x.manifest.dead)
+	require.Less(t, s.count("T"), rows)
 }
 
 func TestRemovedPagesLeaveTheRows(t *testing.T) {

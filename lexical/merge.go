@@ -9,9 +9,14 @@ import (
 	"slices"
 )
 
-// Merging keeps the number of segments logarithmic in the number of pages: mergeFactor neighbours
-// of one size class become one of the next class. A segment of which many pages were removed is
-// written again alone, and in a purge every segment with a removed page is.
+// Merging keeps the segments fewer than mergeFactor: of so many neighbours of one size class or
+// smaller the young ones become one. A segment of which many pages were removed is written again
+// alone, and in a purge every segment with a removed page is.
+//
+// An old segment with more pages than all that follow it stays out of the merge. So a page is
+// written again only when about as many others came behind it: as often as the number of pages
+// doubles. If it took part, every seventh checkpoint would write the whole index, and leave as much
+// free space in the file.
 //
 // A merge of large segments takes many steps, because a transaction keeps its rows in memory.
 // Between two steps the index answers from the old segments; the new one enters the list when it is
@@ -42,10 +47,10 @@ func (c *checkpoint) merges() bool {
 	return from < to
 }
 
-// due returns which segments are to become one: the oldest mergeFactor of those at the end of the
-// list that are of one size class or smaller, or one of which many pages were removed, or in a
-// purge any. Neighbours only, so numbers stay ascending. Classes end at 22, more than any number of
-// 64 bits has (sizeClass). The smallest class is merged first; removed pages come last.
+// due returns which segments are to become one: the young ones of the oldest mergeFactor at the end
+// of the list that are of one size class or smaller, or one of which many pages were removed, or in
+// a purge any. Neighbours only, so numbers stay ascending. Classes end at 22, more than any number
+// of 64 bits has (sizeClass). The smallest class is merged first; removed pages come last.
 func (c *checkpoint) due() (from, to int) {
 	segments := c.manifest.segments
 	for class := 0; class <= 22; class++ {
@@ -54,7 +59,8 @@ func (c *checkpoint) due() (from, to int) {
 			n++
 		}
 		if n >= mergeFactor {
-			return len(segments) - n, len(segments) - n + mergeFactor
+			from, to = len(segments)-n, len(segments)-n+mergeFactor
+			return from + old(segments[from:to]), to
 		}
 	}
 	for i := len(segments) - 1; i >= 0; i-- {
@@ -63,6 +69,20 @@ func (c *checkpoint) due() (from, to int) {
 		}
 	}
 	return 0, 0
+}
+
+// old says how many segments at the front have more pages than all that follow them together. The
+// last two are not old.
+func old(segments []segment) (n int) {
+	rest := uint64(0)
+	for _, s := range segments {
+		rest += s.docs
+	}
+	for n < len(segments)-2 && 2*segments[n].docs > rest {
+		rest -= segments[n].docs
+		n++
+	}
+	return n
 }
 
 // sizeClass is the logarithm to the base of mergeFactor.
