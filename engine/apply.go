@@ -91,6 +91,23 @@ func applyOverlay(tx Writer, o *overlay, n *RowCounts) error {
 // questions. A row is looked up before it is replaced, for two reasons: the count goes up only for
 // a new row, and the checksum of the old one leaves the sum.
 func applySmall(tx Writer, seals *sealBuffer, o *overlay, n *RowCounts) error {
+	if err := applyState(tx, seals, o, n); err != nil {
+		return err
+	}
+	if err := applyBatches(tx, seals, TableHeld, 'd', o.held, n, &n.held); err != nil {
+		return err
+	}
+	if err := applyBatches(tx, seals, TableTxn, 't', o.result, n, &n.txn); err != nil {
+		return err
+	}
+	if err := applyQuestions(tx, seals, o, n); err != nil {
+		return err
+	}
+	return forgetOutcomes(tx, o, n)
+}
+
+// applyState writes and deletes state rows.
+func applyState(tx Writer, seals *sealBuffer, o *overlay, n *RowCounts) error {
 	for _, k := range slices.Sorted(maps.Keys(o.state)) {
 		before := tx.Get(TableState, []byte(k))
 		was := before != nil
@@ -113,51 +130,47 @@ func applySmall(tx Writer, seals *sealBuffer, o *overlay, n *RowCounts) error {
 			return err
 		}
 	}
-	for _, r := range []struct {
-		table Table
-		tag   byte
-		rows  map[ulid.ULID][]byte
-		n     *int
-	}{{TableHeld, 'd', o.held, &n.held}, {TableTxn, 't', o.result, &n.txn}} {
-		ids := make([]ulid.ULID, 0, len(r.rows))
-		for id := range r.rows {
-			ids = append(ids, id)
+	return nil
+}
+
+// applyBatches writes and deletes the rows of a table whose keys are batch ids, and keeps their
+// count.
+func applyBatches(tx Writer, seals *sealBuffer, t Table, tag byte, rows map[ulid.ULID][]byte, n *RowCounts, count *int) error {
+	ids := make([]ulid.ULID, 0, len(rows))
+	for id := range rows {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, ulid.ULID.Compare)
+	if t == TableTxn {
+		ids = worthWriting(ids, rows)
+	}
+	last := bytes.Clone(tx.Last(t)) // nearly all ids are greater, so their rows are not looked up
+	for _, id := range ids {
+		var before []byte
+		if bytes.Compare(id[:], last) <= 0 {
+			before = tx.Get(t, id[:])
 		}
-		slices.SortFunc(ids, ulid.ULID.Compare)
-		if r.table == TableTxn {
-			ids = worthWriting(ids, r.rows)
-		}
-		last := bytes.Clone(tx.Last(r.table)) // nearly all ids are greater, so their rows are not looked up
-		for _, id := range ids {
-			var before []byte
-			if bytes.Compare(id[:], last) <= 0 {
-				before = tx.Get(r.table, id[:])
-			}
-			was := before != nil
-			n.Sum -= rowSum(before)
-			if len(r.rows[id]) == 0 { // gc dropped it
-				if err := tx.Delete(r.table, id[:]); err != nil {
-					return err
-				}
-				if was {
-					*r.n--
-				}
-				continue
-			}
-			if !was {
-				*r.n++
-			}
-			row := sealed(seals, r.tag, id[:], r.rows[id])
-			n.Sum += rowSum(row)
-			if err := tx.Put(r.table, id[:], row); err != nil {
+		was := before != nil
+		n.Sum -= rowSum(before)
+		if len(rows[id]) == 0 { // gc dropped it
+			if err := tx.Delete(t, id[:]); err != nil {
 				return err
 			}
+			if was {
+				*count--
+			}
+			continue
+		}
+		if !was {
+			*count++
+		}
+		row := sealed(seals, tag, id[:], rows[id])
+		n.Sum += rowSum(row)
+		if err := tx.Put(t, id[:], row); err != nil {
+			return err
 		}
 	}
-	if err := applyQuestions(tx, seals, o, n); err != nil {
-		return err
-	}
-	return forgetOutcomes(tx, o, n)
+	return nil
 }
 
 // forgetOutcomes drops the outcomes of ids that are refused by now anyway (OutcomeDays), and the

@@ -233,109 +233,27 @@ func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err erro
 	if o.Rows() == 0 {
 		o.since = time.Now()
 	}
-	var later []supersession
-	forgot := map[uint64]uint32{}
+	to := installed{forgot: map[uint64]uint32{}}
 	for i := range c.Heads {
-		h := &c.Heads[i]
-		d := codec.Decoder{B: h.Row}
-		t := format.DecodeHot(&d)
-		rows := format.DecodeRows(&d, &t, s.pageRows) // nobody keeps them
-		s.pageRows = rows[:0]
-		if d.Err != nil {
-			return nil, d.Err
-		}
-		if err := s.validateHot(&t, rows); err != nil {
+		if err := s.installHead(c, &c.Heads[i], &to); err != nil {
 			return nil, err
-		}
-		came := s.cat.isNew(&t) // otherwise it takes something away
-		if !came && t.Flags&(format.FlagFloor|format.FlagForgotten) != 0 {
-			if err := s.installForget(&t, rows, h.Row); err != nil {
-				return nil, err
-			}
-			if t.Flags&format.FlagForgotten != 0 {
-				forgot[t.Art] = t.Version
-			}
-			continue
-		}
-		if !came && t.Flags&format.FlagGone != 0 {
-			if err := s.installGone(&t, rows, h.Row, &ended); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if t.Art <= uint64(s.cat.arts.len()) {
-			for _, num := range s.cat.nums(t.Art) {
-				ended = append(ended, uint64(num))
-			}
-		}
-		if err := s.cat.facts.ofRow(&t, d); err != nil {
-			return nil, err
-		}
-		s.cat.install(&t, rows)
-		s.cat.addSummary(&t, h.Head.DerivedFrom)
-		if len(h.Head.Supersedes) > 0 {
-			later = append(later, supersession{t.Scope, h.Head.Supersedes, t.Art, t.LSN})
-		}
-		o.heads[format.HeadKey{Art: t.Art, Version: t.Version}] = h.Row
-		if t.Flags&format.FlagFloor != 0 {
-			o.floors[t.Art] = t.Version
-		}
-		o.Bytes += len(h.Row)
-		for j, x := range h.Texts {
-			o.texts[x.Num] = x.Text
-			o.Bytes += len(x.Text)
-			// A checkpoint may have flushed postings of commits above the LSN it applied; redo must
-			// not add them twice.
-			if c.Built == nil && x.Num > s.index.Through() {
-				s.index.Add(s.doc(x.Num, t.Scope, h.Head, x.Text, x.Analysis))
-				h.Texts[j].Analysis = nil // it is large, and the record is kept for a while
-			}
 		}
 	}
 	if c.Built != nil {
 		s.index.AddBuilt(c.Built)
 		c.Built = nil // the record is kept for a while
 	}
-	s.cat.retire(later)
-	s.cat.clear(forgot, nil)
+	s.cat.retire(to.later)
+	s.cat.clear(to.forgot, nil)
 	if err := s.dropScopes(goneScopes(c.State)); err != nil {
 		return nil, err
 	}
-	for i, r := range c.State {
-		if id, ok := format.GoneReview(r.Key); ok {
-			o.held[id] = []byte{}
-			s.heldChanges, s.heldKnown = s.heldChanges+1, false // whether it waited for review is not looked up
-			continue
-		}
-		if leaf, ok := format.GoneQuestion(r.Key); ok {
-			o.asked[leaf] = nil
-			continue
-		}
-		if _, _, ok := goneScope(r.Key); ok {
-			continue
-		}
-		if num, ok := goneGroup(r.Key); ok {
-			s.dropGroup(num)
-			continue
-		}
-		if r.Value == nil {
-			s.stateDeleted(r.Key)
-		}
-		o.state[r.Key] = format.StateBody(c.LSN, c.StateProof(i), r.Value)
-		o.Bytes += len(r.Key) + len(r.Value) + format.StateHead
+	for i := range c.State {
+		s.installState(c, i)
 	}
 	s.quotaInstalled(c)
 	if len(c.Held) > 0 {
-		o.held[c.HeldID] = c.Held
-		o.Bytes += len(c.Held)
-		s.heldChanges++
-		if c.HeldID == c.Batch { // held; otherwise it decides one, and only once
-			if st, err := format.HeldState(c.Held); err == nil && st.Decided == "" { // otherwise it was decided in another database
-				s.heldOpen++
-			}
-		} else {
-			s.heldOpen--
-		}
+		s.installHeld(c)
 	}
 	if len(c.Result) > 0 {
 		o.result[c.Batch] = c.Result
@@ -346,5 +264,110 @@ func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err erro
 	o.LSN, o.Seq, o.Leaves, o.high = c.LSN, seq, c.Leaf+1, s.cat.highest()
 	s.cat.lsn = c.LSN
 	s.countUnflushed()
-	return ended, nil
+	return to.ended, nil
+}
+
+// installed is what the heads of a commit leave for the later steps of install.
+type installed struct {
+	ended  []uint64          // page versions that stopped being current
+	later  []supersession    // of new versions
+	forgot map[uint64]uint32 // artefacts whose rows are removed, with the version of the head
+}
+
+// installHead installs one head: a new version, or one that takes something away.
+func (s *Engine) installHead(c *format.Commit, h *format.HeadRecord, to *installed) error {
+	d := codec.Decoder{B: h.Row}
+	t := format.DecodeHot(&d)
+	rows := format.DecodeRows(&d, &t, s.pageRows) // nobody keeps them
+	s.pageRows = rows[:0]
+	if d.Err != nil {
+		return d.Err
+	}
+	if err := s.validateHot(&t, rows); err != nil {
+		return err
+	}
+	came := s.cat.isNew(&t) // otherwise it takes something away
+	if !came && t.Flags&(format.FlagFloor|format.FlagForgotten) != 0 {
+		if err := s.installForget(&t, rows, h.Row); err != nil {
+			return err
+		}
+		if t.Flags&format.FlagForgotten != 0 {
+			to.forgot[t.Art] = t.Version
+		}
+		return nil
+	}
+	if !came && t.Flags&format.FlagGone != 0 {
+		return s.installGone(&t, rows, h.Row, &to.ended)
+	}
+	if t.Art <= uint64(s.cat.arts.len()) {
+		for _, num := range s.cat.nums(t.Art) {
+			to.ended = append(to.ended, uint64(num))
+		}
+	}
+	if err := s.cat.facts.ofRow(&t, d); err != nil {
+		return err
+	}
+	s.cat.install(&t, rows)
+	s.cat.addSummary(&t, h.Head.DerivedFrom)
+	if len(h.Head.Supersedes) > 0 {
+		to.later = append(to.later, supersession{t.Scope, h.Head.Supersedes, t.Art, t.LSN})
+	}
+	o := s.overlay
+	o.heads[format.HeadKey{Art: t.Art, Version: t.Version}] = h.Row
+	if t.Flags&format.FlagFloor != 0 {
+		o.floors[t.Art] = t.Version
+	}
+	o.Bytes += len(h.Row)
+	for j, x := range h.Texts {
+		o.texts[x.Num] = x.Text
+		o.Bytes += len(x.Text)
+		// A checkpoint may have flushed postings of commits above the LSN it applied; redo must
+		// not add them twice.
+		if c.Built == nil && x.Num > s.index.Through() {
+			s.index.Add(s.doc(x.Num, t.Scope, h.Head, x.Text, x.Analysis))
+			h.Texts[j].Analysis = nil // it is large, and the record is kept for a while
+		}
+	}
+	return nil
+}
+
+// installState installs state row i of a commit, or what its key stands for.
+func (s *Engine) installState(c *format.Commit, i int) {
+	o, r := s.overlay, &c.State[i]
+	if id, ok := format.GoneReview(r.Key); ok {
+		o.held[id] = []byte{}
+		s.heldChanges, s.heldKnown = s.heldChanges+1, false // whether it waited for review is not looked up
+		return
+	}
+	if leaf, ok := format.GoneQuestion(r.Key); ok {
+		o.asked[leaf] = nil
+		return
+	}
+	if _, _, ok := goneScope(r.Key); ok {
+		return
+	}
+	if num, ok := goneGroup(r.Key); ok {
+		s.dropGroup(num)
+		return
+	}
+	if r.Value == nil {
+		s.stateDeleted(r.Key)
+	}
+	o.state[r.Key] = format.StateBody(c.LSN, c.StateProof(i), r.Value)
+	o.Bytes += len(r.Key) + len(r.Value) + format.StateHead
+}
+
+// installHeld installs the row of a held batch, and counts those that wait for review.
+func (s *Engine) installHeld(c *format.Commit) {
+	o := s.overlay
+	o.held[c.HeldID] = c.Held
+	o.Bytes += len(c.Held)
+	s.heldChanges++
+	if c.HeldID == c.Batch { // held; otherwise it decides one, and only once
+		if st, err := format.HeldState(c.Held); err == nil && st.Decided == "" { // otherwise it was decided in another database
+			s.heldOpen++
+		}
+	} else {
+		s.heldOpen--
+	}
 }

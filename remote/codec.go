@@ -432,19 +432,7 @@ func getList(d *reader, v reflect.Value) error {
 		return nil
 	}
 	if t.Elem().Kind() == reflect.Uint8 {
-		b, err := d.shared()
-		if err != nil {
-			return err
-		}
-		if t.Kind() == reflect.Slice {
-			v.SetBytes(append([]byte{}, b...))
-			return nil
-		}
-		if len(b) != t.Len() {
-			return fmt.Errorf("%d bytes for a %s", len(b), t)
-		}
-		copy(v.Bytes(), b)
-		return nil
+		return getBytes(d, v)
 	}
 	n, err := d.list()
 	if err != nil {
@@ -481,6 +469,31 @@ func getList(d *reader, v reflect.Value) error {
 		*list, err = getScalars(n, d.flag)
 		return err
 	}
+	return getElements(d, v, n)
+}
+
+// getBytes reads a slice or an array of bytes.
+func getBytes(d *reader, v reflect.Value) error {
+	b, err := d.shared()
+	if err != nil {
+		return err
+	}
+	t := v.Type()
+	if t.Kind() == reflect.Slice {
+		v.SetBytes(append([]byte{}, b...))
+		return nil
+	}
+	if len(b) != t.Len() {
+		return fmt.Errorf("%d bytes for a %s", len(b), t)
+	}
+	copy(v.Bytes(), b)
+	return nil
+}
+
+// getElements reads a slice of n elements, each by reflection. Memory is taken as they come, not as
+// they are announced.
+func getElements(d *reader, v reflect.Value, n int) error {
+	t := v.Type()
 	out := reflect.MakeSlice(t, min(n, atOnce), min(n, atOnce))
 	for i := range n {
 		if i == out.Len() {
