@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -43,7 +44,7 @@ func fakeOwner(t *testing.T, file string, min, max int) (asked *map[string]strin
 		w.WriteHeader(http.StatusAccepted)
 		fmt.Fprint(w, is)
 		go func() {
-			_ = srv.Close()
+			_ = srv.Shutdown(context.Background()) // after the answer
 			if err := lock.Release(); err != nil {
 				t.Error(err)
 			}
