@@ -224,7 +224,8 @@ func (db *DB) Compact(ctx context.Context, dryRun bool, progress func(what strin
 // docs/erase.md says what an erase cannot reach.
 //
 // Only the operator can erase. It takes about the time of a copy of the file, and its space. Reads and writes go on
-// meanwhile. After a crash the next open for writing finishes it.
+// meanwhile. Once its commits are made, an error, such as the end of ctx, leaves the content in the files: the same erase
+// again finishes it, and so does the next open for writing after a crash.
 //
 // Errors: ErrInvalid, ErrNotFound when the database holds nothing of what was named, ErrConflict when a session was written
 // to meanwhile (repeating is safe), ErrNoSpace, ErrReadOnly, ErrCorrupt.

@@ -73,8 +73,8 @@ type erasure struct {
 	sum    *store.EraseReport // what the commits before it erased
 }
 
-// Erase commits a job. The caller then purges the files and calls EraseDone. After an error some of
-// the commits may be done: the report has them, and EraseRest continues the run.
+// Erase commits a job. The caller then purges the files and calls EraseDone. The end of ctx stops it before the first commit
+// only. After any other error some of the commits may be done: the report has them, and EraseRest continues the run.
 func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.Progress) (store.EraseReport, error) {
 	if err := cmp.Or(job.Check(), s.Writable()); err != nil {
 		return store.EraseReport{}, err
@@ -110,17 +110,19 @@ func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.
 	return row.Report, err
 }
 
-// eraseAll commits a run part by part. An end of ctx is noticed between two parts.
+// eraseAll commits a run part by part. The end of ctx stops it before the first part only: parts that are missing are committed
+// by the next open, and would take what was put under the same names until then.
 func (s *Engine) eraseAll(ctx context.Context, row *eraseRow, progress store.Progress) error {
 	if err := s.gcMu.Take(ctx); err != nil {
 		return err
 	}
 	defer s.gcMu.Unlock()
 	parts := s.eraseParts(row.Job)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
 	for i := range parts {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 		b := &parts[i]
 		if b.erase.last { // rows of artefacts name their scopes: they go first
 			if err := s.opts.Checkpoint(ctx); err != nil {
@@ -271,10 +273,10 @@ func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow, fir
 			return err
 		}
 	}
-	out, err := s.Submit(context.WithoutCancel(ctx), *b)
+	out, err := s.Submit(ctx, *b)
 	if errors.Is(err, errNoneLeft) { // a scope or an artefact was written to again: the names stay
 		b.forget, b.unname = nil, nil
-		out, err = s.Submit(context.WithoutCancel(ctx), *b)
+		out, err = s.Submit(ctx, *b)
 	}
 	if err != nil {
 		return err
@@ -374,7 +376,7 @@ func (s *Engine) addErased(p *Commit, leaf *manifest.Record, h *store.Head) erro
 }
 
 // EraseRest finishes the commits of runs that a crash interrupted, and returns the runs whose files
-// are still to be purged.
+// are still to be purged. Nobody may have written since.
 func (s *Engine) EraseRest(ctx context.Context) (rest []store.EraseReport, err error) {
 	err = s.eraseRows(ctx, func(row *eraseRow) error {
 		if row.Stage == eraseCommits && row.Job != nil {
@@ -389,6 +391,19 @@ func (s *Engine) EraseRest(ctx context.Context) (rest []store.EraseReport, err e
 			}
 		}
 		if row.Stage == eraseDone {
+			return nil
+		}
+		rest = append(rest, row.Report)
+		return s.eraseTold(ctx, &rest[len(rest)-1])
+	})
+	return rest, err
+}
+
+// EraseWaiting returns the committed runs whose files are still to be purged, for a store that is in use. It leaves runs whose
+// commits are missing to EraseRest.
+func (s *Engine) EraseWaiting(ctx context.Context) (rest []store.EraseReport, err error) {
+	err = s.eraseRows(ctx, func(row *eraseRow) error {
+		if row.Stage != erasePurge {
 			return nil
 		}
 		rest = append(rest, row.Report)

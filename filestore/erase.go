@@ -25,13 +25,18 @@ import (
 // Names are in it; an erase that takes them, or a prune by age, removes the bodies of leaves. A
 // prune by age leaves the file as it is.
 //
-// Locks: the commits are made under the engine's gcMu, which is released before the purge takes
-// ckptMu. Between the two, and after a crash, readers already get ErrErased, and only the files
-// still have the content.
+// Locks: eraseMu from the first commit to the last step, so that nobody purges for a run under way.
+// The commits are made under the engine's gcMu, which is released before the purge takes ckptMu.
+// Between the two, and after a crash, readers already get ErrErased, and only the files still have
+// the content.
 
-// erase runs a job. An error after the commits says that the erase is committed and that the next
-// open for writing continues it.
+// erase runs a job, then purges what earlier runs left. An error after the commits says that the erase is committed: repeating
+// it continues it, and so does the next open for writing.
 func (s *Store) erase(ctx context.Context, job *store.EraseJob, progress store.Progress) (rep store.JobReport, err error) {
+	if err := s.eraseMu.Take(ctx); err != nil {
+		return rep, err
+	}
+	defer s.eraseMu.Unlock()
 	if rep.Erase, err = s.eng.Erase(ctx, job, progress); err != nil {
 		return rep, err
 	}
@@ -39,9 +44,22 @@ func (s *Store) erase(ctx context.Context, job *store.EraseJob, progress store.P
 		err = s.purge(ctx, &rep.Erase, progress)
 	}
 	if err != nil {
-		err = fmt.Errorf("ctxpage: erase %s is committed, and files may still have what it took; opening the database for writing goes on with it: %w", rep.Erase.Trace, err)
+		return rep, fmt.Errorf("ctxpage: erase %s is committed, and files may still have what it took; the same erase again, or opening the database for writing, goes on with it: %w", rep.Erase.Trace, err)
 	}
-	return rep, err
+	return rep, s.purgeWaiting(ctx, progress)
+}
+
+// purgeWaiting purges the files of committed runs that an error or the end of a context interrupted in this process. The caller
+// holds eraseMu.
+func (s *Store) purgeWaiting(ctx context.Context, progress store.Progress) error {
+	rest, err := s.eng.EraseWaiting(ctx)
+	for i := 0; i < len(rest) && err == nil; i++ {
+		err = s.purge(ctx, &rest[i], progress)
+	}
+	if err != nil {
+		return fmt.Errorf("ctxpage: an earlier erase is committed, and files may still have what it took: %w", err)
+	}
+	return nil
 }
 
 // finishErase continues the runs that a crash interrupted. On a full disk the open succeeds all the

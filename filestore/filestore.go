@@ -145,6 +145,7 @@ type Store struct {
 	pageSize int64  // of bbolt's file, and of the one that compact makes
 	archived uint64 // leaves in the archive when it was opened
 
+	eraseMu    engine.JobLock // one erase at a time, with its purge; before gcMu
 	ckptMu     engine.JobLock // one checkpoint, backup, check or purge at a time; after gcMu, before the log's tail
 	redone     atomic.Bool    // the open redid so much that the next checkpoint makes the log short, see background
 	bulk       atomic.Int64   // bytes of batches in progress

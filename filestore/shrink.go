@@ -10,7 +10,7 @@ import (
 
 // shrink gives the free space of the file back to the disk (compact.go), or says how much that
 // would be. Checkpoints come first, so that space freed lately counts, and the log is as short as
-// it can be.
+// it can be. Files of erases that were interrupted are purged before.
 //
 // Two numbers are reported: Log is what cutting the log gave back, Before minus After what the new
 // file does. The file is written anew whole, so a compaction needs the space of a second one while
@@ -19,6 +19,13 @@ func (s *Store) shrink(ctx context.Context, dry bool, progress store.Progress) (
 	rep.Compact.DryRun = dry
 	if !dry {
 		if err := s.eng.Writable(); err != nil {
+			return rep, err
+		}
+		if err := s.eraseMu.Take(ctx); err != nil {
+			return rep, err
+		}
+		defer s.eraseMu.Unlock()
+		if err := s.purgeWaiting(ctx, progress); err != nil {
 			return rep, err
 		}
 	}

@@ -1,14 +1,19 @@
 package erasing_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // TestReceiptOfInterruptedErase: an erase that a later open finished is listed then, and gets its receipt.
@@ -41,4 +46,91 @@ func TestReceiptOfInterruptedErase(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.Verify(&head))
 	require.Equal(t, 1, r.Done.Artefacts)
+}
+
+// An erase that has begun to commit is not stopped by the end of its context before all of it is committed: the rest would be left
+// to the next open, which would take what was put under the same names until then.
+func TestCancelledEraseTakesNothingLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db, err := openFiles(path, nil, nil, nil)
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	require.NoError(t, s.Update(t.Context(), func(tx *ctxpage.Txn) error {
+		for i := range 300 { // more than one commit takes
+			if err := tx.Put(t.Context(), ctxpage.Artefact{ID: fmt.Sprint("a", i), Text: "kettle", Subject: "ann"}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	commits := uint64(0)
+	req := erase.Request{Subject: "ann", By: "desk", Reason: "asked", Progress: func(what string, done, total uint64) {
+		if what == "erase" {
+			commits = total
+			cancel()
+		}
+	}}
+	_, err = db.Erase(ctx, req)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Greater(t, commits, uint64(1))
+	_, err = s.Put(t.Context(), ctxpage.Artefact{ID: "a299", Text: "teapot"})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+
+	db, err = openFiles(path, nil, nil, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	v, err := db.Scope("acme").Get(t.Context(), "a299")
+	require.NoError(t, err)
+	require.Equal(t, "teapot", v.Text)
+	_, err = db.Scope("acme").Get(t.Context(), "a298")
+	require.ErrorIs(t, err, ctxpage.ErrNotFound)
+}
+
+// An erase whose context ended after its commits is finished when it is asked for again, by the next erase of something else, and
+// by a compaction: nobody has to close the database for it.
+func TestInterruptedEraseAgain(t *testing.T) {
+	for name, again := range map[string]func(db *ctxpage.DB) error{
+		"the same": func(db *ctxpage.DB) error {
+			rep, err := db.Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "ann asked"})
+			if err == nil && (rep.Done == nil || rep.Done.Artefacts != 1) {
+				err = errors.New("no report of what was erased")
+			}
+			return err
+		},
+		"another": func(db *ctxpage.DB) error {
+			_, err := db.Erase(t.Context(), erase.Request{Subject: "bob", By: "desk", Reason: "asked"})
+			return err
+		},
+		"a compaction": func(db *ctxpage.DB) error {
+			_, err := db.Compact(t.Context(), false, nil)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "agent.ctx")
+			var broken error
+			db, err := openFiles(path, nil, nil, func(string) error { return broken })
+			require.NoError(t, err)
+			defer db.Close()
+			for _, who := range []string{"ann", "bob"} {
+				_, err = db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: who, Text: "kettle of " + who, Subject: who})
+				require.NoError(t, err)
+			}
+			broken = context.Canceled
+			_, err = db.Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "ann asked"})
+			require.ErrorIs(t, err, broken)
+			broken = nil
+			require.NoError(t, again(db))
+			list, err := db.Erasures(t.Context())
+			require.NoError(t, err)
+			require.True(t, slices.ContainsFunc(list, func(r store.EraseReport) bool { return r.Artefacts == 1 && r.Reason == "ann asked" }))
+			b, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.NotContains(t, string(b), "kettle of ann")
+			_, err = db.Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "asked"})
+			require.ErrorIs(t, err, ctxpage.ErrNotFound)
+		})
+	}
 }

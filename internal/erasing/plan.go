@@ -14,6 +14,7 @@ package erasing
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,13 +60,41 @@ func run(ctx context.Context, st store.Store, f *finder) (*erase.Report, error) 
 	case req.DryRun:
 		return rep, nil
 	case rep.Empty():
-		return rep, fmt.Errorf("%w: nothing is held of what is to be erased", store.ErrNotFound)
+		return rep, goOn(ctx, st, plan, req.Progress)
 	}
 	done, err := st.Maintain(ctx, store.Job{Kind: store.JobErase, Erase: &plan.Job}, req.Progress)
 	if done.Erase.Trace != "" {
 		rep.Done = &done.Erase
 	}
 	return rep, err
+}
+
+// goOn finishes erases that were interrupted after their commits: what they took is no longer found, and still in the files. The
+// plan gets the report of the one that was asked for. Without it the error says that nothing is held.
+func goOn(ctx context.Context, st store.Store, plan *Plan, progress store.Progress) error {
+	none := fmt.Errorf("%w: nothing is held of what is to be erased", store.ErrNotFound)
+	waiting, err := interrupted(ctx, st)
+	if err != nil || len(waiting) == 0 {
+		return cmp.Or(err, none)
+	}
+	_, err = st.Maintain(ctx, store.Job{Kind: store.JobCompact}, progress)
+	switch {
+	case errors.Is(err, store.ErrInvalid): // a store without files, which finishes its erases in another way
+		return none
+	case err != nil:
+		return err
+	}
+	done, err := Finished(ctx, st)
+	if err != nil {
+		return err
+	}
+	for _, d := range slices.Backward(done) {
+		if waiting[d.Trace] && slices.Equal(d.Asked, plan.Job.Asked) {
+			plan.Report.Done = &d
+			return nil
+		}
+	}
+	return none
 }
 
 // StateKind says what a store must know of the rows that say how far an erase has come.

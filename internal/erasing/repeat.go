@@ -125,6 +125,17 @@ func Finished(ctx context.Context, st store.Store) (list []store.EraseReport, er
 	return list, err
 }
 
+// interrupted are the traces of erases of which no commit is missing, and after which files may still have the content.
+func interrupted(ctx context.Context, st store.Store) (traces map[string]bool, err error) {
+	traces = map[string]bool{}
+	err = walkRows(ctx, st, func(row eraseRow) {
+		if row.Stage == "purge" {
+			traces[row.Report.Trace] = true
+		}
+	})
+	return traces, err
+}
+
 // eraseRow is what this package reads of the row that says how far an erase has come (engine).
 type eraseRow struct {
 	Stage  string            `json:"stage"`
