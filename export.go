@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -33,7 +34,7 @@ func (s *Scope) Recall(ctx context.Context, ref Ref, opts ...ReadOption) (*Versi
 const exportBatch = 500
 
 // Export writes the scope's own live artefacts as JSON, one per line, by id. Each batch is in the manifest before it is
-// written out. Export skips expired artefacts and probes no sources. It returns how many artefacts it wrote.
+// written out. Export skips expired artefacts, and those that are erased meanwhile, and probes no sources. It returns how many artefacts it wrote.
 func (s *Scope) Export(ctx context.Context, w io.Writer) (n int, err error) {
 	if s.err != nil {
 		return 0, s.err
@@ -44,11 +45,7 @@ func (s *Scope) Export(ctx context.Context, w io.Writer) (n int, err error) {
 	}
 	enc := json.NewEncoder(w)
 	for cursor := ""; ; {
-		list, next, err := s.List(ctx, "", cursor, exportBatch)
-		if err != nil {
-			return n, err
-		}
-		batch, leaf, err := s.exportBatch(ctx, list)
+		batch, leaf, next, err := s.exportBatch(ctx, cursor)
 		if err != nil {
 			return n, err
 		}
@@ -70,12 +67,21 @@ func (s *Scope) Export(ctx context.Context, w io.Writer) (n int, err error) {
 	}
 }
 
-// exportBatch reads the texts of listed artefacts and prepares the leaf that names them. It reads by page number, in
-// the version that was listed: a put in between does not mix two versions.
-func (s *Scope) exportBatch(ctx context.Context, list []*Version) ([]*Version, *manifest.Record, error) {
+// exportBatch lists artefacts after a cursor, reads their texts and prepares the leaf that names them. It reads by page number, in
+// the version that was listed: a put in between does not mix two versions, and gc leaves them. What is erased in between is
+// left out.
+func (s *Scope) exportBatch(ctx context.Context, cursor string) (out []*Version, _ *manifest.Record, next string, _ error) {
+	held, err := s.db.hold(ctx)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	defer s.db.store.Release(held)
+	list, next, err := s.List(ctx, "", cursor, exportBatch)
+	if err != nil {
+		return nil, nil, "", err
+	}
 	leaf := &manifest.Record{Type: manifest.TypeExport, Counter: s.db.opts.Counter.Name()}
 	now := s.db.opts.Clock()
-	var out []*Version
 	for _, h := range list {
 		if !h.ExpiresAt.IsZero() && !h.ExpiresAt.After(now) {
 			continue
@@ -85,8 +91,11 @@ func (s *Scope) exportBatch(ctx context.Context, list []*Version) ([]*Version, *
 			l.Pages = append(l.Pages, store.PageKey{Num: p.Num, Version: h.Version})
 		}
 		v, err := s.db.version(ctx, s.chain, l)
+		if errors.Is(err, ErrGone) && s.left(ctx, h) {
+			continue
+		}
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, "", err
 		}
 		for _, p := range v.Pages {
 			leaf.Pages = append(leaf.Pages, manifest.Page{Num: p.Num, Version: v.Version, Tokens: p.Tokens})
@@ -95,7 +104,13 @@ func (s *Scope) exportBatch(ctx context.Context, list []*Version) ([]*Version, *
 		leaf.LSN = max(leaf.LSN, v.LSN)
 		out = append(out, v)
 	}
-	return out, leaf, nil
+	return out, leaf, next, nil
+}
+
+// left reports whether the scope no longer has a version that was listed. If it still has it, a read that misses it found damage.
+func (s *Scope) left(ctx context.Context, v *Version) bool {
+	now, err := s.db.store.Resolve(ctx, s.chain[:1], Ref{Scope: s.name, ID: v.ID})
+	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrGone) || err == nil && now.Version != v.Version
 }
 
 // Export writes the database to w as lines of JSON, or what is held of a scope or a person. The manifest records it. See
