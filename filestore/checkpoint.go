@@ -298,7 +298,11 @@ func (s *Store) cutLog(rep *store.JobReport) error {
 		most = min(most, rotateAfterRedo)
 	}
 	if anew || s.log.Size() > most {
-		if err := rotate(); err != nil && !errors.Is(err, wal.ErrFull) {
+		err := rotate()
+		switch {
+		case errors.Is(err, wal.ErrFull) && anew && s.purging: // the log cannot be cut behind what was erased
+			return err
+		case err != nil && !errors.Is(err, wal.ErrFull):
 			return s.eng.Fail(err)
 		}
 	}

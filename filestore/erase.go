@@ -82,7 +82,7 @@ func (s *Store) finishErase(ctx context.Context) error {
 // purge removes the erased content from the files.
 func (s *Store) purge(ctx context.Context, rep *store.EraseReport, progress store.Progress) error {
 	if err := s.purgeFiles(ctx, rep, progress); err != nil {
-		return noSpaceError(s.opts.Path, err, rep.FileBefore)
+		return noSpaceError(s.opts.Path, err, max(rep.FileBefore, checkpointSpace))
 	}
 	if err := s.eng.At("erase purged"); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -165,4 +166,52 @@ func TestClosedFileEndsAtItsPages(t *testing.T) {
 		require.LessOrEqual(t, info.Size(), pages+8*boltPage, "round %d", round) // the checkpoint of the close may have changed some
 		require.Less(t, info.Size(), file)
 	}
+}
+
+// fullForSegments is a file system on which no segment of a log can begin while it is full.
+type fullForSegments struct {
+	wal.FS
+	full atomic.Bool
+}
+
+func (f *fullForSegments) OpenFile(name string, flag int, perm os.FileMode) (wal.File, error) {
+	if f.full.Load() && flag&os.O_CREATE != 0 && strings.HasSuffix(filepath.Dir(name), "-wal") {
+		return nil, &os.PathError{Op: "open", Path: name, Err: syscall.ENOSPC}
+	}
+	return f.FS.OpenFile(name, flag, perm)
+}
+
+// On a disk without space for another segment of the log an erase is committed and says that the disk is full. The database opens
+// all the same, and an open with space finishes the erase.
+func TestEraseWithoutSpaceForASegment(t *testing.T) {
+	path := dbtest.MemoryPath(t)
+	files := &fullForSegments{FS: wal.OS()}
+	open := func() *Store {
+		st, err := Open(Options{Path: path, FS: files})
+		require.NoError(t, err)
+		return st
+	}
+	st := open()
+	_, err := put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra")
+	require.NoError(t, err)
+	files.full.Store(true)
+	job := &store.EraseJob{Refs: []store.Ref{{Scope: "acme", ID: "a"}}, By: "desk", Reason: "asked"}
+	rep, err := st.Maintain(t.Context(), store.Job{Kind: store.JobErase, Erase: job}, nil)
+	require.ErrorIs(t, err, store.ErrNoSpace)
+	require.Equal(t, 1, rep.Erase.Artefacts)
+	require.NoError(t, st.Close())
+	waiting := func(st *Store) int {
+		rest, err := st.eng.EraseWaiting(t.Context())
+		require.NoError(t, err)
+		return len(rest)
+	}
+	st = open()
+	require.Equal(t, 1, waiting(st))
+	_, err = put(st, store.ActApply, store.Artefact{ID: "b"}, "zebra")
+	require.NoError(t, err)
+	require.NoError(t, st.Close())
+	files.full.Store(false)
+	st = open()
+	require.Zero(t, waiting(st))
+	require.NoError(t, st.Close())
 }
