@@ -12,6 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/erasing"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -79,23 +80,9 @@ func (c *restoreCmd) Run(a *app) error {
 	}
 	v := restoreView{Backup: c.Backup, File: c.File, DryRun: c.DryRun}
 	if c.DryRun {
-		err = a.audit(c.Backup, func(l auditOf) error { _, err := l.Verify(a.ctx, head, nil); return err })
-		if err == nil && len(receipts) > 0 {
-			err = a.with(c.Backup, false, func(db *ctxpage.DB) error {
-				v.Erased, err = db.RepeatErase(a.ctx, receipts, true, a.progress())
-				return err
-			})
-		}
+		err = c.try(a, head, receipts, &v)
 	} else {
-		o := filestore.RestoreOptions{Key: a.key, Keyring: given, Replace: c.Force, Head: head, By: c.By, Progress: a.progress(), Clock: a.now}
-		if len(receipts) > 0 {
-			o.Prepare = func(ctx context.Context, st store.Store) (err error) {
-				v.Erased, err = erasing.Repeat(ctx, st, receipts, false, a.progress())
-				return err
-			}
-		}
-		got, rerr := filestore.Restore(a.ctx, c.Backup, c.File, o)
-		v.Head, err = got.String(), rerr
+		err = c.restore(a, given, head, receipts, &v)
 	}
 	if err != nil {
 		return err
@@ -110,6 +97,32 @@ func (c *restoreCmd) Run(a *app) error {
 		}
 		fmt.Fprintf(w, "restored %s from %s\nthe backup vouched for %s\n", v.File, v.Backup, v.Head)
 	})
+}
+
+// try does what a dry run does: it verifies the audit of the backup, and repeats the erases as a dry run.
+func (c *restoreCmd) try(a *app, head *manifest.Head, receipts []*erase.Receipt, v *restoreView) error {
+	err := a.audit(c.Backup, func(l auditOf) error { _, err := l.Verify(a.ctx, head, nil); return err })
+	if err != nil || len(receipts) == 0 {
+		return err
+	}
+	return a.with(c.Backup, false, func(db *ctxpage.DB) error {
+		v.Erased, err = db.RepeatErase(a.ctx, receipts, true, a.progress())
+		return err
+	})
+}
+
+// restore puts the backup in its place. keyring is the one that the user named.
+func (c *restoreCmd) restore(a *app, keyring string, head *manifest.Head, receipts []*erase.Receipt, v *restoreView) error {
+	o := filestore.RestoreOptions{Key: a.key, Keyring: keyring, Replace: c.Force, Head: head, By: c.By, Progress: a.progress(), Clock: a.now}
+	if len(receipts) > 0 {
+		o.Prepare = func(ctx context.Context, st store.Store) (err error) {
+			v.Erased, err = erasing.Repeat(ctx, st, receipts, false, a.progress())
+			return err
+		}
+	}
+	got, err := filestore.Restore(a.ctx, c.Backup, c.File, o)
+	v.Head = got.String()
+	return err
 }
 
 // readReceipts reads and checks those of --erased.
