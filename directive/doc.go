@@ -10,25 +10,23 @@
 //
 // # A premise or a policy
 //
-// A premise is what all answers start from: who reads, what it is about, in
-// which tone. There is one, it is prose, and it is changed as a whole. A policy
-// is a yes or no to a named thing: a tool, a library, an ingredient, a subject.
-// There are many, and each is looked up by its name, by people and by programs.
-// If a program is to act on it, it is a policy; if only the model can, and it
-// takes a sentence to say, it belongs into the premise. What holds for one answer
-// only is neither: say it in the message.
+// A premise is what all answers start from: who reads, what it is about, in which tone. There is
+// one, it is prose, and it is changed as a whole. A policy is a yes or no to a named thing: a tool,
+// a library, an ingredient, a subject. There are many, and people and programs look each up by its
+// name. If a program must act on it, make it a policy. If only the model can act on it, and it
+// takes a sentence to say, put it into the premise. If it applies to one answer only, it is
+// neither: say it in the message.
 //
 // # What prompting alone cannot do
 //
-// A rule in a prompt is text among text. It moves away from the end as the
-// conversation grows; a summary may lose it; a later sentence, the user's or one
-// in a fetched page, may contradict it, and then the model decides in silence
-// which of the two it follows. Here a contradiction is found by comparing keys
-// and given back to the user as a question; the rule is rendered anew into each
-// assembly from state, at its place; a page cannot touch it, because pages are
-// never stepped; and a program can ask whether something is prohibited without
-// asking a model. What it does not do is make the model obey: check what must not
-// happen in code, as in the example of the tool denylist.
+// A rule in a prompt is text among other text. It moves away from the end as the conversation
+// grows, and a summary may lose it. A later sentence, of the user or in a fetched page, may
+// contradict it; then the model decides which of the two it follows, and nobody notices.
+//
+// Here a contradiction is found by comparing keys, and the user is asked. Each assembly renders the
+// rule again from state, in its place. A page cannot change it, because pages are never stepped.
+// And a program can ask whether something is prohibited without asking a model. Directives do not
+// make the model obey: check in code what must not happen, as in the example of the tool denylist.
 //
 // # The host's loop
 //
@@ -55,7 +53,7 @@
 //
 // # Scopes
 //
-// [Join] tells what holds in a scope below others, [StepIn] judges a step there.
+// [Join] returns the state that applies in a scope below others. [StepIn] judges a step in such a scope.
 //
 // # What is where
 //

@@ -151,7 +151,7 @@ func (k *Keeper) Spaces(ctx context.Context) (list []store.ScopeInfo, err error)
 	}
 }
 
-// Sum adds two lists of space by kind, in the order of the first.
+// Sum adds two lists of space by kind, in the order of the first. Kinds that only the second has come last.
 func Sum(a, b []store.KindSpace) []store.KindSpace {
 	out := append([]store.KindSpace{}, a...)
 next:

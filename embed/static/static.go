@@ -1,7 +1,7 @@
-// Package static embeds texts in the process, by a static model: a table with a vector for each token, whose mean is the
-// vector of a text. Such models are made from a transformer by distilling it (model2vec is the best known maker). They know
-// nothing of the order of words, and are a thousand times faster than the transformer they come from: a text takes
-// microseconds, and no server.
+// Package static embeds texts in the process, by a static model: a table with a vector for each token, whose mean is
+// the vector of a text. Such models are made from a transformer by distilling it (model2vec is the best known maker).
+// They ignore the order of words, and are a thousand times faster than the transformer they come from: a text takes
+// microseconds, and needs no server.
 //
 //	e, err := static.Load("/models/potion-base-8M")
 //	db, err := ctxpage.Open("agent.ctx", ctxpage.Options{Embedder: e})

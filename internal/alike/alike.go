@@ -1,6 +1,6 @@
-// Package alike tells texts that say the same: word for word, but for spaces, punctuation, capitals, and a few words that
-// stand before or behind all the rest, as a header does. A text in which one word inside is another says something else:
-// a limit that was raised from 30 days to 60 must never pass for the old one.
+// Package alike finds texts that say the same: they have the same words, but may differ in spaces, punctuation and
+// capitals, and in a few words before or after all the others, such as a header. Texts that differ in one word in
+// between say something else: a limit of 60 days must never count as the old limit of 30 days.
 package alike
 
 import (

@@ -1,4 +1,5 @@
-// Package bounded calls what a host plugged in, under a deadline that holds whatever the host does.
+// Package bounded calls functions of the host under a deadline. The call returns at the deadline
+// even if the function does not.
 package bounded
 
 import (

@@ -1,5 +1,6 @@
-// Package cut parts a text: into the pages it is stored as, and into the sentences that stand for a page where the budget
-// has no room for all of it. It is pure: the same text, counter and question give the same bytes on every machine.
+// Package cut splits a text into the pages that it is stored as, and picks the sentences that stand for a page if the
+// budget has no room for the whole page. It is pure: the same text, counter and question give the same bytes on every
+// machine.
 package cut
 
 import (

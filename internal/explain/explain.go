@@ -1,5 +1,5 @@
-// Package explain tells in plain words why a page is in a past context, or is not: from the leaf of the context and what
-// the store still has of the pages it names. It asks nothing of a source or a model and writes nothing.
+// Package explain says in plain words why a page is in a past context, or is not. It uses the leaf of the context and
+// what the store still has of the pages that the leaf names. It asks no source and no model, and writes nothing.
 package explain
 
 import (

@@ -1,4 +1,5 @@
-// Package freshness tells whether what is stored still is what its source says, and brings it up to date: the dirty check.
+// Package freshness is the dirty check: it finds out whether stored pages still are what their source says, and brings
+// them up to date.
 //
 // A check of several artefacts goes through three steps:
 //
@@ -11,10 +12,10 @@
 //	  ▲                         │ fetch failed, read only, or dry
 //	  └──stamp or hash equal    └──► dirty, with a Reason: it is left out, or served as stale where that is asked for
 //
-// Writing waits until all have answered because page numbers break ties in a ranking and must not depend on which source
-// was quickest. No lock is held while a source runs. Fetching under a lock for each artefact was rejected: a source that
-// hangs would hold up every reader of its page; instead the second who wants a page waits for the first, or for its own
-// context (refetching).
+// Writing waits until all have answered because page numbers break ties in a ranking and must not depend on which
+// source was quickest. No lock is held while a source runs. Rejected: fetching under a lock for each artefact, because
+// a source that hangs would block every reader of its page. Instead the second reader of a page waits for the first, or
+// until its own context ends (refetching).
 package freshness
 
 import (

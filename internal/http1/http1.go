@@ -1,5 +1,5 @@
-// Package http1 is the part of HTTP/1.1 that passes over a unix socket between processes of one machine: requests and
-// answers with a length or in chunks, connections that are used again, a server that notices when its peer leaves. It
+// Package http1 implements the part of HTTP/1.1 that processes of one machine use over a unix socket: requests and
+// answers with a length or in chunks, connections that are reused, and a server that notices when its peer leaves. It
 // exists so that a program that opens a database does not link net/http. Curl and net/http understand it.
 package http1
 

@@ -1,5 +1,5 @@
-// Package jsontext finds what a decoder of JSON takes in silence: texts that it changes, and fields
-// that another program would read otherwise.
+// Package jsontext finds what a decoder of JSON accepts without an error although it should not:
+// texts that it changes, and fields that another program would read differently.
 package jsontext
 
 import (

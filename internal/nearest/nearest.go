@@ -1,6 +1,7 @@
-// Package nearest finds, among many vectors, those that point most nearly where the vector of a question points. Vectors
-// are kept quantised in flat arrays; a search looks at all of a set. It is pure: it opens no file, starts no goroutine and
-// reads no clock, and equal vectors under equal numbers give equal answers, whatever the order they came in.
+// Package nearest finds, among many vectors, those whose direction is nearest to that of a question's vector. Vectors
+// are kept quantised in flat arrays, and a search looks at every vector of a set. The package is pure: it opens no
+// file, starts no goroutine and reads no clock. Equal vectors under equal numbers give equal answers, whatever the
+// order in which they were added.
 //
 // Rejected: a graph (HNSW). Its answers depend on the order of insertion, a filter that few pages pass breaks its walk, and
 // deletions wear it out. A scan of sign bits is fast enough for a million pages (bench/README.md), and a filter makes it

@@ -1,7 +1,7 @@
-// Package owner opens a database that several processes of one user share. The first opener takes
-// the process lock, opens the files and serves them at a socket; the others ask it there. When it
-// ends, one of them takes its place, and nobody notices: a store that was a client goes on as the
-// owner, with its holds.
+// Package owner opens a database that several processes of one user share. The first process takes
+// the process lock, opens the files and serves them at a socket; the others are its clients. When
+// it ends, one of the clients takes its place, and callers see no difference: a store that was a
+// client goes on as the owner, with its holds.
 //
 // The lock decides who owns the files, never the socket. Only the holder of the lock removes the
 // socket and makes it. The lock file is never deleted.

@@ -1,7 +1,7 @@
-// Package plan carries what a reader is about to ask of a store, in the context of its first call. A store in another process
-// can then answer everything at once; any other store ignores it. An answer is used once, for the very question that was
-// planned, and only while the reader has heard of no newer commit: a plan changes how often a store is asked and never what
-// it says.
+// Package plan carries what a reader is about to ask of a store, in the context of its first call. A store in another
+// process can then answer everything at once; any other store ignores it. An answer is used once, only for the call
+// that was planned, and only while the reader knows of no newer commit. So a plan changes how often a store is called,
+// never what the caller gets.
 package plan
 
 import (

@@ -1,6 +1,6 @@
-// Package shown has pages as a model is shown them: header, form, cuts, turns put together. What it makes depends on
-// what is stored and on the manifest alone, so that a past context can be shown again to the byte (Replayer), the drafts of
-// a transaction that stood in it included.
+// Package shown has pages as a model is shown them: header, form, cuts, turns put together. The result depends only on
+// what is stored and on the manifest, so a past context can be rendered again byte for byte (Replayer), with the drafts
+// of a transaction that it showed.
 package shown
 
 import (

@@ -1,5 +1,5 @@
-// Package vectors has the vectors of pages and questions: those the store keeps, and those an embedder is asked for. What
-// an embedder says is checked here; who is compared with whom is decided above.
+// Package vectors handles the vectors of pages and questions: it reads those that the store keeps, and asks an embedder
+// for the others. It checks what an embedder returns. Its callers decide which vectors are compared.
 package vectors
 
 import (

@@ -3,19 +3,20 @@
 //
 // # Trust
 //
-// What comes in is scratch, whatever the file says of itself: no context shows it, except turns in their own session, until a
-// review or the operator lifts it. Messages of system and developer come in as data, without a role: no file can instruct a model
-// by being imported.
+// Everything that is imported is scratch, whatever the file says of itself: no context shows it, except turns in their
+// own session, until a review or the operator raises its provenance. Messages of system and developer become data
+// without a role, so no imported file can instruct a model.
 //
 // # Repeating
 //
-// Each item has an id made of the format and of its key in the file, and a digest of what the file says of it. An item that is
-// there with the same digest is left alone, also if somebody has lifted it since. One that the file says otherwise by now gets a
-// new version, unless it was lifted, deleted or erased here: then it is left alone, and the report counts it.
+// Each item has an id made of the format and of its key in the file, and a digest of what the file says of it. An item
+// that is there with the same digest is left alone, also if somebody raised its provenance since. If the item has
+// changed in the file, it gets a new version, unless its provenance was raised, or it was deleted or erased here: then
+// it is left alone, and the report counts it.
 //
 // # Hostile files
 //
-// A file is read item by item. An item, its depth and the number of its keys are bounded, so memory does not grow with the file. A
-// file that breaks a bound, that is no JSON, has a key twice, or bytes that are not UTF-8, gives one *portable.LineError with
-// line and field, before anything is written if the file can be read twice.
+// A file is read item by item. An item, its depth and the number of its keys are bounded, so memory does not grow with
+// the file. A file that breaks a bound, is not JSON, has a key twice, or has bytes that are not UTF-8 gives one
+// *portable.LineError with line and field. If the file can be read twice, that happens before anything is written.
 package foreign
