@@ -77,24 +77,16 @@ type writer struct {
 	count *atomic.Int64        // of acknowledged commits, of all writers
 }
 
-func (w *writer) run(t *testing.T, who int, path string, stop <-chan struct{}) {
+// dial connects. The owner must live: a client that has no session yet does not wait for the next one.
+func (w *writer) dial(t *testing.T, path string) *remote.Client {
 	opts := remote.ClientOptions{RetryFor: time.Minute, Answer: time.Minute}
 	if w.fresh {
 		opts.RetryFor = 1
 	}
-	c, err := remote.Dial(ctx, path, opts)
-	for err != nil && w.fresh { // the owner was killed meanwhile
-		select {
-		case <-stop:
-			return
-		case <-time.After(time.Millisecond):
-		}
-		c, err = remote.Dial(ctx, path, opts)
-	}
-	if err != nil {
-		t.Errorf("writer %d: %v", who, err)
-		return
-	}
+	return dial(t, path, opts)
+}
+
+func (w *writer) run(t *testing.T, who int, c *remote.Client, stop <-chan struct{}) {
 	defer c.Close()
 	for n := 0; ; n++ {
 		select {
@@ -177,7 +169,8 @@ func killOwners(t *testing.T, kills int, fresh bool) (store.Store, []*writer) {
 	var count atomic.Int64
 	for i := range writers {
 		writers[i] = &writer{map[ulid.ULID]store.Outcome{}, map[ulid.ULID]string{}, fresh, &count}
-		wg.Go(func() { writers[i].run(t, i, socket, stop) })
+		c := writers[i].dial(t, socket)
+		wg.Go(func() { writers[i].run(t, i, c, stop) })
 	}
 	for range kills {
 		// On a busy machine an owner lives longer: until it has answered some commits.
