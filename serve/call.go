@@ -2,14 +2,12 @@ package serve
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -99,40 +97,9 @@ func decode(body []byte, in any) error {
 		err = jsontext.Unicode(body)
 	}
 	if err != nil {
-		return refuse("body", "expected one JSON object with the fields of the call: "+inJSON(err), "GET /v1/schema lists them")
+		return refuse("body", "expected one JSON object with the fields of the call: "+jsontext.Explain(err).Error(), "GET /v1/schema lists them")
 	}
 	return nil
-}
-
-// inJSON says what is wrong with an argument in the words of JSON, where the decoder names types of
-// Go.
-func inJSON(err error) string {
-	var kind *json.UnmarshalTypeError
-	var moment *time.ParseError
-	switch {
-	case errors.As(err, &kind):
-		return fmt.Sprintf("%s: got a %s, expected %s", cmp.Or(kind.Field, "the argument"), kind.Value, jsonName(kind.Type))
-	case errors.As(err, &moment):
-		return fmt.Sprintf("got %q, expected a time such as 2026-03-01T09:00:00Z", moment.Value)
-	}
-	return err.Error()
-}
-
-// jsonName is a type of Go in the words of JSON.
-func jsonName(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Slice:
-		return "a list"
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Map, reflect.Struct:
-		return "an object"
-	case reflect.Pointer:
-		return jsonName(t.Elem())
-	}
-	return "a number (" + t.Kind().String() + ")"
 }
 
 // The types of an answer: one value, or a line for each event.

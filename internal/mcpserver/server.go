@@ -15,6 +15,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,8 +117,8 @@ func tool[In, Out any](out *mcp.Server, t *mcp.Tool, h mcp.ToolHandlerFor[In, Ou
 // refusedKey is the key of a context that carries the error of arguments which are refused.
 type refusedKey struct{}
 
-// exactFields refuses arguments of a tool that it does not know, in words that a model can act upon:
-// the SDK says which field it did not expect, and not what it did. The result is the SDK's, with another
+// exactFields refuses arguments of a tool that it does not know, or of another type, in words that a model can act upon:
+// the SDK says which field it did not expect, and not what it did, and names types of Go. The result is the SDK's, with another
 // text: only the SDK can mark a result as complete, which the protocol of 2026-07-28 requires.
 func exactFields(name string, in any) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
@@ -126,7 +127,7 @@ func exactFields(name string, in any) mcp.Middleware {
 			if !ok || call.Params == nil || call.Params.Name != name {
 				return next(ctx, method, req)
 			}
-			refused := jsontext.Fields(call.Params.Arguments, in)
+			refused := cmp.Or(jsontext.Fields(call.Params.Arguments, in), jsontext.Types(call.Params.Arguments, in))
 			if refused == nil {
 				return next(ctx, method, req)
 			}

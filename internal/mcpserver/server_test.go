@@ -214,6 +214,9 @@ func TestArgumentsAreExact(t *testing.T) {
 	t.Parallel()
 	s := connect(t, Config{DB: memory(t), Scope: "acme/support", Write: true}, nil)
 	for _, c := range []struct{ tool, args, want string }{
+		{"search", `{"query":"refunds","limit":9223372036854775808}`, `arguments of search: limit: got a number 9223372036854775808, expected a number (int)`},
+		{"search", `{"query":"refunds","limit":1.5}`, `arguments of search: limit: got a number 1.5, expected a number (int)`},
+		{"assemble", `{"query":"refunds","budget":"all"}`, `arguments of assemble: budget: got a string, expected a number (int)`},
 		{"search", `{"Query":"refunds"}`, `arguments of search: the object: got the field "Query", expected "query"`},
 		{"put", `{"writes":[{"id":"a","text":"1","Kind":"fact"}]}`, `arguments of put: writes[0]: got the field "Kind", expected "kind"`},
 		{"search", `{"query":"refunds","filter":{"tag":"x"}}`, `arguments of search: filter: got the field "tag", expected one of `},
