@@ -22,12 +22,13 @@ import (
 //
 // 	greet ─▶ send ─▶ answer                                        returned to the caller
 // 	  ▲        ├───▶ refused "session": say hello, send again      the server made nothing of it
+// 	  │        ├───▶ refused "call": send with a new number        the server forgot the number, see renumber
 // 	  │        ├───▶ connection lost: pause, send again            the number keeps it from being made twice
 // 	  └────────┤     server is closing, or no server: pause        Vacant may take the database over
 // 	           └───▶ silent for Answer: *UnavailableError          never sent elsewhere: the owner may only be slow
 //
-// Invariant: a call has one number for all attempts, and a session remembers the answers of its numbers. So an attempt
-// that did arrive is answered, not made again. With another session, after the server was replaced, the numbers say
+// Invariant: a call has one number for all attempts that may have arrived, and a session remembers the answers of its last
+// numbers. So an attempt that did arrive is answered, not made again. With another session, after the server was replaced, the numbers say
 // nothing: batches are then recognised by their id, leaves by the audit (Missing), and calls that are bound end with
 // errElsewhere.
 //
@@ -164,6 +165,10 @@ func (t *pendingCall) untilAnswered(ctx context.Context, b []byte, err error) ([
 			return nil, t.lost(endReason(ctx))
 		case errors.As(err, &no) && no.Code == refusedSession:
 			continue // at once: it was not made
+		case no != nil && no.Code == refusedCall && t.renumber():
+			continue
+		case no != nil && no.Code == refusedCall && t.opts.bound:
+			return nil, t.lost(errElsewhere)
 		case errors.Is(err, errClosing) || no != nil && no.Code == refusedClosing:
 			deadline = time.Now().Add(t.c.opts.RetryFor) // it answers
 		case errors.As(err, &no) || errors.As(err, &skew) || errors.Is(err, ErrForeign) || errors.Is(err, errElsewhere) || errors.Is(err, store.ErrClosed):
@@ -209,8 +214,19 @@ func (t *pendingCall) lost(err error) error {
 	return fmt.Errorf("%w: %w; ask for the outcome, or repeat with the same id", store.ErrOutcomeUnknown, err)
 }
 
-// errElsewhere is of a call that cannot be sent to another server, because the one before may have made it.
-var errElsewhere = errors.New("ctxpage: the server was replaced while the call was under way")
+// renumber gives a new number to a call that was refused because the session has forgotten so late a
+// number: hundreds of calls with later ones came and went before it. It returns false if an earlier
+// attempt may have been made and a second one would do the same again.
+func (t *pendingCall) renumber() bool {
+	if t.sentTo != "" && !t.opts.giveUp { // a batch is made once, by its id
+		return false
+	}
+	t.number = t.c.calls.Add(1)
+	return true
+}
+
+// errElsewhere is of a call that cannot be sent again, because it may have been made and the server does not know it.
+var errElsewhere = errors.New("ctxpage: the server was replaced, or forgot the answer, while the call was under way")
 
 // once makes one attempt.
 func (t *pendingCall) once(ctx context.Context) ([]byte, error) {

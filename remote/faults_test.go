@@ -3,6 +3,7 @@ package remote_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -451,6 +452,107 @@ func TestReleaseComesBeforeJob(t *testing.T) {
 		require.NoError(t, srv.Close())
 		require.NoError(t, <-done)
 	})
+}
+
+// heldUp is a connection on which the first call of a name waits before it is sent, or is answered with the end of the
+// connection after it was made.
+type heldUp struct {
+	net.Conn
+	is  *holdUp
+	cut atomic.Bool
+}
+
+type holdUp struct {
+	name       string
+	cut        bool // the answer is lost; else the call is late
+	met        atomic.Bool
+	begun, may chan struct{}
+}
+
+func (c *heldUp) Write(p []byte) (int, error) {
+	if slices.Contains(callsIn(p), c.is.name) && c.is.met.CompareAndSwap(false, true) {
+		if c.cut.Store(c.is.cut); !c.is.cut {
+			close(c.is.begun)
+			<-c.is.may
+		}
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *heldUp) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.cut.Load() && n > 0 {
+		close(c.is.begun)
+		<-c.is.may
+		c.Conn.Close()
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// A server remembers the last numbers of a client's calls. A call that hundreds of later ones overtake is made all the same, and
+// once, whether it came late or its answer was lost. A job whose answer was lost is not made again.
+func TestOvertakenCall(t *testing.T) {
+	t.Parallel()
+	calls := map[string]func(*testing.T, *remote.Client) error{
+		"Commit": func(t *testing.T, c *remote.Client) error {
+			_, err := c.Commit(ctx, fact(t, "late", "zebra"))
+			return err
+		},
+		"Append": func(_ *testing.T, c *remote.Client) error {
+			return c.Append(ctx, []*manifest.Record{{Type: manifest.TypeGet, Trace: "late", Time: 1}}, store.Written)
+		},
+		"Maintain": func(_ *testing.T, c *remote.Client) error {
+			_, err := c.Maintain(ctx, store.Job{Kind: store.JobGC, GC: &store.GCJob{}}, nil)
+			return err
+		},
+	}
+	for name, call := range calls {
+		for _, cut := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s cut %v", name, cut), func(t *testing.T) {
+				t.Parallel()
+				mem := newMemory(t)
+				srv, err := remote.NewServer(t.Context(), mem, remote.ServerOptions{})
+				require.NoError(t, err)
+				p, served := newPipes(), make(chan error, 1)
+				go func() { served <- srv.Serve(p) }()
+				is := &holdUp{name: name, cut: cut, begun: make(chan struct{}), may: make(chan struct{})}
+				c, err := remote.Dial(t.Context(), "pipes", remote.Through(remote.ClientOptions{Answer: time.Minute}, func(ctx context.Context) (net.Conn, error) {
+					conn, err := p.Dial(ctx)
+					return &heldUp{Conn: conn, is: is}, err
+				}))
+				require.NoError(t, err)
+				done := make(chan error, 1)
+				go func() { done <- call(t, c) }()
+				<-is.begun
+				const others = 600
+				for n := range others {
+					_, err := c.Commit(ctx, fact(t, fmt.Sprint("other-", n), "okapi"))
+					require.NoError(t, err)
+				}
+				close(is.may)
+				if err := <-done; name == "Maintain" && cut {
+					require.ErrorIs(t, err, store.ErrOutcomeUnknown)
+				} else {
+					require.NoError(t, err)
+				}
+				switch name {
+				case "Commit":
+					require.EqualValues(t, others+1, mem.Mark().LSN)
+					at, err := mem.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: "late", Version: 1})
+					require.NoError(t, err)
+					require.Len(t, at.Pages, 1)
+				case "Append":
+					leaves, err := mem.Audit().ByTrace(ctx, "late")
+					require.NoError(t, err)
+					require.Len(t, leaves, 1)
+				}
+				require.NoError(t, c.Close())
+				require.NoError(t, srv.Close())
+				require.NoError(t, <-served)
+			})
+		}
+	}
 }
 
 // A server that is stopped is named in time, and nothing is taken from it.

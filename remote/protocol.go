@@ -113,7 +113,7 @@ const (
 	refusedSession = "session" // not known, or lapsed
 	refusedMethod  = "method"  // not known
 	refusedBody    = "body"    // malformed
-	refusedCall    = "call"    // given up by its client before it came
+	refusedCall    = "call"    // given up by its client before it came, or forgotten by the server
 	refusedFull    = "full"    // too many clients
 	refusedStop    = "stop"    // this server cannot be told to stop
 	refusedBackup  = "backup"  // the backup could not be made
