@@ -88,7 +88,7 @@ func (g *guest) takeOver(ctx context.Context) bool {
 	}
 	opts := g.opts
 	opts.Files.MustExist = true
-	st, err := opts.own()
+	st, err := opts.own(opts.settle)
 	var locked *store.LockedError
 	if errors.As(err, &locked) {
 		g.find(locked)

@@ -6,9 +6,11 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/remote"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Host is a store of files that it serves to other processes. What this process asks of it, it asks
@@ -20,11 +22,29 @@ type Host struct {
 	socket net.Listener
 	serves sync.WaitGroup
 	once   sync.Once
+	settle time.Time // gc waits until then, for clients of an owner before that have holds
 }
 
-// host takes the lock, binds the socket, and opens the files. stop may be nil (Options.Stop).
-// Clients that come meanwhile wait.
-func host(files filestore.Options, stop func()) (st *Host, err error) {
+// settleTime is how long clients have to take their holds again after their owner ended, before the next one drops versions.
+// They notice the end at once, and connect within some ten milliseconds on an idle machine.
+const settleTime = time.Second
+
+// Maintain: see store.Store.
+func (h *Host) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
+	if wait := time.Until(h.settle); job.Kind == store.JobGC && wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return store.JobReport{}, ctx.Err()
+		}
+	}
+	return h.Store.Maintain(ctx, job, p)
+}
+
+// host takes the lock, binds the socket, and opens the files. Clients that come meanwhile wait. Those of an owner before have
+// the time settle to come.
+func host(o Options, settle time.Duration) (st *Host, err error) {
+	files := o.Files
 	lock, err := filestore.TakeLock(files)
 	if err != nil {
 		return nil, err
@@ -35,7 +55,7 @@ func host(files filestore.Options, stop func()) (st *Host, err error) {
 			err = errors.Join(err, h.leave())
 		}
 	}()
-	if h.server, err = remote.Prepare(remote.ServerOptions{Now: files.Now, Stop: stop}); err != nil {
+	if h.server, err = remote.Prepare(remote.ServerOptions{Now: files.Now, Stop: o.Stop}); err != nil {
 		return nil, err
 	}
 	if h.socket, err = bind(files.Path); err != nil {
@@ -49,7 +69,8 @@ func host(files filestore.Options, stop func()) (st *Host, err error) {
 	if h.Store, err = filestore.Open(files); err != nil {
 		return nil, err
 	}
-	if err := h.server.Offer(context.Background(), h.Store); err != nil {
+	h.settle = time.Now().Add(settle)
+	if err := h.server.Offer(context.Background(), h); err != nil {
 		return nil, errors.Join(err, h.Store.Close())
 	}
 	return h, nil

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,7 @@ type Options struct {
 	Stop func()
 
 	network func(path string) string // of a test
+	settle  time.Duration            // of a test; 0: settleTime
 }
 
 // answerTime is how long nobody may answer, while the lock is held and while it is not.
@@ -50,6 +52,9 @@ const graceTime = 100 * time.Millisecond
 func Open(opts Options) (store.Store, error) {
 	if opts.Answer == 0 {
 		opts.Answer = answerTime
+	}
+	if opts.settle == 0 {
+		opts.settle = settleTime
 	}
 	if opts.network == nil {
 		opts.network = networkOf
@@ -76,7 +81,7 @@ func Open(opts Options) (store.Store, error) {
 func (o Options) elect() (store.Store, error) {
 	begun := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
-		st, err := o.own()
+		st, err := o.own(o.settleAfterKill())
 		var locked *store.LockedError
 		if err == nil || !errors.As(err, &locked) {
 			return st, err
@@ -100,21 +105,28 @@ func (o Options) elect() (store.Store, error) {
 }
 
 // own opens the files, and serves them if they are opened for writing. The lock is tried once.
-func (o Options) own() (store.Store, error) {
-	files := o.Files
-	files.LockWait = 0
-	if files.ReadOnly {
-		st, err := filestore.Open(files)
+func (o Options) own(settle time.Duration) (store.Store, error) {
+	o.Files.LockWait = 0
+	if o.Files.ReadOnly {
+		st, err := filestore.Open(o.Files)
 		if err != nil {
 			return nil, err
 		}
 		return st, nil
 	}
-	h, err := host(files, o.Stop)
+	h, err := host(o, settle)
 	if err != nil {
 		return nil, err
 	}
 	return h, nil
+}
+
+// settleAfterKill is the time for the clients of an owner that was killed: it left its line in the lock file.
+func (o Options) settleAfterKill() time.Duration {
+	if st, err := os.Stat(o.Files.Path + ".lock"); err != nil || st.Size() == 0 {
+		return 0
+	}
+	return o.settle
 }
 
 // join connects to the process that has the lock.

@@ -361,6 +361,41 @@ func TestReaderWaitsForEachOwner(t *testing.T) {
 	require.Greater(t, time.Since(ended), readerWaits)
 }
 
+// A new owner does not drop what a client of the owner before still holds: gc waits until that client had time to come.
+func TestGCWaitsForHolds(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	first := open(t, path, Options{})
+	put(t, first, "a")
+	holder, next := open(t, path, Options{}), open(t, path, Options{settle: 5 * time.Second})
+	was, err := holder.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: "a"})
+	require.NoError(t, err)
+	_, err = holder.Hold(ctx, store.Moment{LSN: holder.Mark().LSN, Time: time.Now()})
+	require.NoError(t, err)
+	_, err = first.Commit(ctx, fact("a", "okapi"))
+	require.NoError(t, err)
+	holder.(*guest).taking.Lock() // it does not come yet
+	require.NoError(t, first.Close())
+	put(t, next, "b")
+	require.True(t, owns(next))
+	dropped := make(chan error, 1)
+	go func() {
+		_, err := next.Maintain(ctx, store.Job{Kind: store.JobGC, GC: &store.GCJob{By: "ann", KeepRecords: 4, KeepNames: 4}}, nil)
+		dropped <- err
+	}()
+	select {
+	case err = <-dropped: // it did not wait
+		dropped <- err
+	case <-time.After(50 * time.Millisecond):
+	}
+	holder.(*guest).taking.Unlock()
+	require.NoError(t, <-dropped)
+	loaded, err := holder.Load(ctx, store.Scopes{"acme"}, was.Pages, store.WantText)
+	require.NoError(t, err)
+	require.NoError(t, loaded[0].Err)
+	require.Equal(t, "zebra", loaded[0].Text)
+}
+
 func TestNetworkFileSystem(t *testing.T) {
 	t.Parallel()
 	path := dbtest.MemoryPath(t)
