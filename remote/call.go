@@ -158,6 +158,7 @@ func (t *pendingCall) untilAnswered(ctx context.Context, b []byte, err error) ([
 		var skew *SkewError
 		switch {
 		case err == nil:
+			t.c.met() // a Vacant of this call may have come after the new session
 			return b, nil
 		case errors.As(err, &said) && !errors.Is(err, errClosing):
 			return said.value, said.endedBy(ctx)
@@ -419,10 +420,15 @@ func (c *Client) greet(ctx context.Context) (*welcome, error) {
 	c.session, c.server, c.givenUp = s, s.Status, nil
 	c.mu.Unlock()
 	c.advanceMark(s.LSN, c.opts.Now())
+	c.met()
+	return s, nil
+}
+
+// met tells that a server answers.
+func (c *Client) met() {
 	if c.opts.Met != nil {
 		c.opts.Met()
 	}
-	return s, nil
 }
 
 // current returns the session; nil: the client must say hello.

@@ -2,10 +2,12 @@ package remote_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/remote"
@@ -37,4 +39,29 @@ func TestPlaceIsAskedForLast(t *testing.T) {
 	var taken *remote.TakenError
 	_, err = c.Stat(ctx)
 	require.ErrorAs(t, err, &taken)
+}
+
+// A call that finds nobody may ask for the place when another call has met the next server already. When it is answered, it tells
+// that somebody serves: a reader would count from that moment how long it has found nobody.
+func TestMetComesLast(t *testing.T) {
+	t.Parallel()
+	path, mem := socket(t), newMemory(t)
+	end := serve(t, mem, path, remote.ServerOptions{})
+	var c atomic.Pointer[remote.Client]
+	var asked sync.Once
+	var met atomic.Bool // since the place was asked for
+	vacant := func(context.Context) bool {
+		asked.Do(func() {
+			serve(t, mem, path, remote.ServerOptions{})
+			_, err := c.Load().Audit().Size(ctx) // the other call
+			assert.NoError(t, err)
+			assert.True(t, met.Swap(false), "the control: it met the next server")
+		})
+		return false
+	}
+	c.Store(dial(t, path, remote.ClientOptions{RetryFor: time.Minute, Vacant: vacant, Met: func() { met.Store(true) }}))
+	end()
+	_, err := c.Load().Stat(ctx)
+	require.NoError(t, err)
+	require.Eventually(t, met.Load, time.Minute, time.Millisecond)
 }

@@ -354,11 +354,13 @@ func TestReaderWaitsForEachOwner(t *testing.T) {
 	guest.taking.Unlock()
 	has(t, reader, "a")
 	require.False(t, owns(reader))
+	guest.taking.Lock() // no attempt is under way that began before
+	ends := time.Now()  // the reader may see it before Close returns
+	guest.taking.Unlock()
 	require.NoError(t, second.Close())
-	ended := time.Now()
 	has(t, reader, "a")
 	require.True(t, owns(reader))
-	require.Greater(t, time.Since(ended), readerWaits)
+	require.Greater(t, time.Since(ends), readerWaits)
 }
 
 // A new owner does not drop what a client of the owner before still holds: gc waits until that client had time to come.
