@@ -71,7 +71,13 @@ func (s *Engine) Counters() Counters {
 func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	switch kind {
 	case KindMark:
-		return s.followMark(body)
+		var wrong *store.CorruptError
+		if err := s.Leaves.CheckMark(body); err != nil && !errors.As(err, &wrong) {
+			return err // the archive could not be read, which is no damage of its content
+		} else if err != nil {
+			return &RecordError{Err: err, Hint: "the audit log differs from its mark; restore a backup"}
+		}
+		return nil
 	case KindLeaf:
 		index, leaf, question, err := format.DecodeLeaf(body)
 		if err != nil {
@@ -113,37 +119,6 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	s.seq.flight.Unlock()
 	s.seq.watch.followed(c)
 	s.changes.add(lsn, ended)
-	return nil
-}
-
-// FollowLeaf takes the leaf of a record that Follow had before, while another audit was open. The rest of
-// the record is not followed again: a question that was erased since would come back.
-func (s *Engine) FollowLeaf(kind Kind, body []byte) error {
-	switch kind {
-	case KindMark:
-		return s.followMark(body)
-	case KindLeaf:
-		index, leaf, _, err := format.DecodeLeaf(body)
-		if err != nil {
-			return &RecordError{Err: err}
-		}
-		return s.followLeaf(index, leaf)
-	}
-	index, leaf, _, err := format.CommitStart(body)
-	if err != nil {
-		return &RecordError{Err: err}
-	}
-	return s.followLeaf(index, leaf)
-}
-
-// followMark compares the audit with a mark.
-func (s *Engine) followMark(body []byte) error {
-	var wrong *store.CorruptError
-	if err := s.Leaves.CheckMark(body); err != nil && !errors.As(err, &wrong) {
-		return err // the archive could not be read, which is no damage of its content
-	} else if err != nil {
-		return &RecordError{Err: err, Hint: "the audit log differs from its mark; restore a backup"}
-	}
 	return nil
 }
 

@@ -84,9 +84,6 @@ func (s *Engine) IndexAnew(tx Reader) (err error) {
 	return s.loadTail(tx)
 }
 
-// Unread is how many pages LoadRows found damaged.
-func (s *Engine) Unread() int { return len(s.unread) }
-
 // countRows compares the number of rows in a bucket with the count that was kept, and checks that
 // keys rise. A damaged page of bbolt can hide rows or show some twice, and hidden rows have no
 // checksum that could fail.

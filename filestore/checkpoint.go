@@ -100,9 +100,6 @@ func (s *Store) checkpointDue(ctx context.Context) error {
 
 // due reports whether a checkpoint should be made now.
 func (s *Store) due() bool {
-	if s.opts.Lock.isWanted() {
-		return false
-	}
 	if s.redone.Load() || s.eng.Leaves.Size()-s.eng.Leaves.Archived() > archiveLeaves {
 		return true
 	}

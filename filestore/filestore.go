@@ -88,7 +88,6 @@ type Options struct {
 	MustExist bool
 	LockWait  time.Duration
 	Lock      *Lock            // of Path, held by the caller, who releases it after Close; nil: Open takes it. Not with ReadOnly
-	Ahead     *Ahead           // what was read of it before; nil: nothing. Open uses it if it is still true
 	Audit     store.Durability // of the leaf that records a recovery
 	Logger    *slog.Logger     // hears of a recovery
 	FS        wal.FS
@@ -161,9 +160,6 @@ type Store struct {
 	ending atomic.Bool // Close has begun: jobs that still wait end
 
 	columns columnFile // under ckptMu once it is open
-
-	ahead *pageRows // the rows, while they are read ahead; nil: they are bbolt's
-	early *Ahead    // what was read ahead, until the open has ended; nil: nothing
 }
 
 func (o Options) withDefaults() Options {
@@ -289,16 +285,6 @@ func (s *Store) note(ctx context.Context, d store.Durability, leaf *manifest.Rec
 // numbers itself, and none of them is from a file. tidyColumns comes last, since only a file that
 // is this database's for certain may lose its snapshot.
 func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recovery, err error) {
-	if st := opts.Ahead.begin(opts); st != nil {
-		if s, rec, err = st.open(ctx); err == nil {
-			return s, rec, nil
-		} // whatever is wrong, the open from the rows says it
-	}
-	return newStore(opts).open(ctx)
-}
-
-// newStore makes a store that has opened nothing.
-func newStore(opts Options) *Store {
 	st := &Store{opts: opts}
 	st.ring.Store(opts.ring)
 	st.eng = engine.New(engine.Options{
@@ -308,12 +294,6 @@ func newStore(opts Options) *Store {
 	st.line = &fileLog{s: st}
 	st.served = st.eng
 	st.eng.Attach(st.line)
-	return st
-}
-
-// open takes the steps of openFileStore.
-func (st *Store) open(ctx context.Context) (s *Store, rec wal.Recovery, err error) {
-	opts := st.opts
 	defer func() {
 		if err != nil {
 			err = st.misfit(err)
@@ -334,7 +314,6 @@ func (st *Store) open(ctx context.Context) (s *Store, rec wal.Recovery, err erro
 	if rec, err = st.recover(ctx); err != nil {
 		return nil, rec, err
 	}
-	st.early, st.opts.Ahead = nil, nil
 	if err := st.checkCopy(ctx); err != nil {
 		return nil, rec, err
 	}
@@ -410,19 +389,13 @@ func putSys(tx *bbolt.Tx, ring *seal.Ring, row sysRow) error {
 // loadCatalogue fills the engine from the file. A damaged index, or one of another analyzer, is no
 // reason to refuse a database: it is made again from the pages. Any other damage ends the open.
 func (s *Store) loadCatalogue(context.Context) error {
-	if s.early != nil {
-		return s.early.loaded(s)
-	}
-	s.identify()
+	s.eng.Identify(store.Info{ID: s.sys.ID, Secret: s.sys.Secret})
 	err := s.loadFile()
 	if errors.Is(err, lexical.ErrCorrupt) || errors.Is(err, lexical.ErrAnalyzer) {
 		return s.rebuildIndex()
 	}
 	return err
 }
-
-// identify tells the engine whose files they are.
-func (s *Store) identify() { s.eng.Identify(store.Info{ID: s.sys.ID, Secret: s.sys.Secret}) }
 
 // loadFile loads from the snapshot of the columns, or else from the rows, after it has asked the
 // system to read the file ahead.
@@ -439,9 +412,6 @@ func (s *Store) loadFile() error {
 // snapshot shows fn the rows of the file, and the LSN and counts that they belong to. It is one
 // transaction of bbolt, so rows and counts are of one moment; fn must not begin another.
 func (s *Store) snapshot(fn func(engine.Reader, engine.Base) error) error {
-	if s.ahead != nil {
-		return fn(s.ahead, s.base(int64(s.ahead.m.high)*s.ahead.m.pageSize))
-	}
 	return s.view(func(tx *bbolt.Tx) error {
 		if tx.Bucket(bucketMeta) == nil {
 			return s.eng.Corrupt("bucket meta", errors.New("missing"))
@@ -452,9 +422,6 @@ func (s *Store) snapshot(fn func(engine.Reader, engine.Base) error) error {
 
 // viewRows shows fn the rows of the file.
 func (s *Store) viewRows(fn func(engine.Reader) error) error {
-	if s.ahead != nil {
-		return fn(s.ahead)
-	}
 	return s.view(func(tx *bbolt.Tx) error { return fn(s.rows(tx)) })
 }
 
@@ -486,7 +453,7 @@ func (s *Store) openManifest(ctx context.Context) error {
 		s.archived = s.eng.Leaves.Archived()
 		return nil
 	}
-	s.eng.Leaves, _, err = manifest.Open(ctx, s.opts.Path+"-manifest", s.opts.FS, manifest.Options{ReadOnly: s.opts.ReadOnly, DB: s.sys.ID, Seal: sealerOf(s.ring.Load()), Named: s.early != nil})
+	s.eng.Leaves, _, err = manifest.Open(ctx, s.opts.Path+"-manifest", s.opts.FS, manifest.Options{ReadOnly: s.opts.ReadOnly, DB: s.sys.ID, Seal: sealerOf(s.ring.Load())})
 	if err == nil {
 		s.archived = s.eng.Leaves.Archived()
 	}

@@ -50,7 +50,6 @@ type lockHolder struct {
 // the files are opened and after they are closed. Pass it to Open as Options.Lock.
 type Lock struct {
 	l      *processLock
-	name   string
 	since  time.Time
 	wanted atomic.Bool
 }
@@ -71,13 +70,12 @@ func TakeLock(opts Options) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Lock{l: l, name: opts.Path + ".lock", since: since}, nil
+	return &Lock{l: l, since: since}, nil
 }
 
-// Wanted says whether another process waits for the lock, or will. Close of the store then leaves to that process what it
-// can do for itself in no more time: the checkpoint of a short log. No checkpoint begins meanwhile: it would make worthless
-// what that process read ahead.
-func (l *Lock) Wanted(is bool) { l.wanted.Store(is) }
+// Wanted tells the store that another process waits for the lock. Close then leaves the checkpoint of a short log, and
+// the snapshot of the columns, to that process, which needs no more time for them.
+func (l *Lock) Wanted() { l.wanted.Store(true) }
 
 func (l *Lock) isWanted() bool { return l != nil && l.wanted.Load() }
 
@@ -91,16 +89,6 @@ func (l *Lock) Serve(socket string) error {
 		return err
 	}
 	return l.l.name(b)
-}
-
-// Passed waits until another process has the lock that was released, at most for some time. It looks for the line of the
-// new holder, so it does not compete for the lock.
-func (l *Lock) Passed(most time.Duration) {
-	for begun := time.Now(); time.Since(begun) < most; time.Sleep(time.Millisecond) {
-		if st, err := os.Lstat(l.name); err != nil || st.Size() > 0 {
-			return
-		}
-	}
 }
 
 // Release releases the lock. Close the files first.

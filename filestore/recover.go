@@ -105,9 +105,6 @@ func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 		return rec, err
 	}
 	s.log = log
-	if err := s.early.ended(rec); err != nil {
-		return rec, err
-	}
 	if rec.First > s.sys.Seq+1 { // a log without records did not reach the same test above
 		return rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: fmt.Errorf("%w: log begins at record %d, the file ends at %d", store.ErrMisfit, rec.First, s.sys.Seq),
 			Hint: "segments of the log are missing: put them back" + hintCopy}
@@ -151,14 +148,7 @@ func (s *Store) redo(r wal.Record) error {
 	if !ok {
 		kind = engine.KindCommit // a kind of a later release: the version of its record is refused
 	}
-	known, err := s.early.has(r)
-	switch {
-	case err != nil:
-	case known:
-		err = s.eng.FollowLeaf(kind, r.Body)
-	default:
-		err = s.eng.Follow(kind, r.Seq, r.Body)
-	}
+	err = s.eng.Follow(kind, r.Seq, r.Body)
 	var bad *engine.RecordError
 	if errors.Is(err, codec.ErrNewer) {
 		return fmt.Errorf("%w: %s: record %d: %w; use a newer release", store.ErrNewerFormat, r.Segment, r.Seq, err)

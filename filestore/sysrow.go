@@ -76,7 +76,10 @@ func (s *Store) loadSys(ctx context.Context) error {
 			return nil
 		}
 		found = true
-		return s.decodeRows(b.Get)
+		if err := s.decodeSys(v); err != nil {
+			return err
+		}
+		return cmp.Or(s.decodeOrigin(b.Get(originKey)), s.decodeAsked(b.Get(askedKey)))
 	})
 	if err != nil || found {
 		return err
@@ -95,14 +98,6 @@ func (s *Store) loadSys(ctx context.Context) error {
 		return notMade(s.opts.Path)
 	}
 	return s.create(ctx)
-}
-
-// decodeRows reads the system row and the rows beside it.
-func (s *Store) decodeRows(get func(key []byte) []byte) error {
-	if err := s.decodeSys(get(sysKey)); err != nil {
-		return err
-	}
-	return cmp.Or(s.decodeOrigin(get(originKey)), s.decodeAsked(get(askedKey)))
 }
 
 // notMade is the error for a file whose creation was killed before anything was in it.

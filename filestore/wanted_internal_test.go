@@ -66,7 +66,7 @@ func TestCloseForTheNextOwner(t *testing.T) {
 			}
 			lsn := st.Mark().LSN
 			if c.wanted {
-				st.opts.Lock.Wanted(true)
+				st.opts.Lock.Wanted()
 			}
 			end(st)
 

@@ -44,7 +44,6 @@ type archive struct {
 	readOnly bool
 	segSize  int64
 	seal     Sealer // nil: the archive is not sealed
-	named    bool   // Options.Named
 
 	index, hashes File // nil in a reader when there is none
 	segs          []segment
@@ -118,9 +117,6 @@ func (a *archive) openDir() error {
 		return nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("manifest: %w", err)
-	}
-	if err == nil && a.named {
-		return nil
 	}
 	if err := a.fs.MkdirAll(a.dir, dirPerm); err != nil {
 		return fmt.Errorf("manifest: make the archive: %w", err)

@@ -21,9 +21,7 @@ type Options struct {
 	// Seal, if given, seals the bodies of leaves in the files. The tree is over the plain bodies
 	// all the same: heads and proofs do not tell a sealed archive from another one. An archive is
 	// sealed as a whole or not at all.
-	Seal Sealer
-	// Named says that the caller has synced the directory that the archive's directory is in, since that is there.
-	Named       bool
+	Seal        Sealer
 	SegmentSize int64 // bytes after which a segment file is followed by the next; 0 means 64 MiB, the limit is 1 GiB
 }
 
@@ -89,7 +87,7 @@ func Open(ctx context.Context, dir string, fs FS, opts Options) (*Log, Report, e
 	if opts.SegmentSize < 0 || opts.SegmentSize > maxSegment || len(opts.DB) > 255 {
 		return nil, Report{}, fmt.Errorf("manifest: segment size %d or database id of %d bytes out of range; at most %d and 255", opts.SegmentSize, len(opts.DB), maxSegment)
 	}
-	a := &archive{dir: dir, fs: fs, readOnly: opts.ReadOnly, segSize: opts.SegmentSize, seal: opts.Seal, named: opts.Named}
+	a := &archive{dir: dir, fs: fs, readOnly: opts.ReadOnly, segSize: opts.SegmentSize, seal: opts.Seal}
 	l, rep, err := open(ctx, a, opts.DB)
 	if opts.ReadOnly && !a.sameGeneration() && ctx.Err() == nil { // a prune changed files meanwhile
 		a.close()

@@ -147,21 +147,15 @@ const (
 	longPause  = 25 * time.Millisecond
 )
 
-// closingTime is for how long a server that is closing is left alone: it still has the database, and a client that it told
-// (ClientOptions.Ready) is the next. When it has closed, its connections end.
-const closingTime = 100 * time.Millisecond
-
 // untilAnswered repeats the attempt that gave b or err.
 func (t *pendingCall) untilAnswered(ctx context.Context, b []byte, err error) ([]byte, error) {
 	deadline := time.Now().Add(t.c.opts.RetryFor)
 	owner := t.c.reached.Load()
 	left, closed := t.c.serverLeft(), t.c.ended.Done()
-	var closing time.Time // when the server said first that it is closing
 	for pause := firstPause; ; b, err = t.once(ctx) {
 		var said *answered
 		var no *refused
 		var skew *SkewError
-		vacant := t.c.opts.Vacant != nil
 		switch {
 		case err == nil:
 			t.c.met() // a Vacant of this call may have come after the new session
@@ -178,10 +172,6 @@ func (t *pendingCall) untilAnswered(ctx context.Context, b []byte, err error) ([
 			return nil, t.lost(errElsewhere)
 		case errors.Is(err, errClosing) || no != nil && no.Code == refusedClosing:
 			deadline = time.Now().Add(t.c.opts.RetryFor) // it answers
-			if closing.IsZero() {
-				closing = time.Now()
-			}
-			vacant = vacant && time.Since(closing) > closingTime
 		case errors.As(err, &no) || errors.As(err, &skew) || errors.Is(err, ErrForeign) || errors.Is(err, errElsewhere) || errors.Is(err, store.ErrClosed):
 			return nil, t.lost(err)
 		case errors.Is(err, errSilent):
@@ -191,7 +181,7 @@ func (t *pendingCall) untilAnswered(ctx context.Context, b []byte, err error) ([
 		if now := t.c.reached.Load(); now != owner {
 			owner, expired, deadline = now, false, time.Now().Add(t.c.opts.RetryFor)
 		}
-		if vacant && t.c.opts.Vacant(ctx) {
+		if t.c.opts.Vacant != nil && t.c.opts.Vacant(ctx) {
 			return nil, &TakenError{Sent: t.sentTo != ""}
 		}
 		if expired {

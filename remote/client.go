@@ -27,16 +27,13 @@ type ClientOptions struct {
 	// RetryFor is how long a call is retried while connections fail; 0 means 2 s. The time begins anew with each
 	// process that serves, so a call survives several owners that are killed one after the other.
 	RetryFor time.Duration
-	// Vacant is called while no server listens at the socket, or the server has been closing for a while. If it took the database over,
+	// Vacant is called while no server listens at the socket, or the server is closing. If it took the database over,
 	// it returns true; then the current call and all later ones return a *TakenError. If Vacant is nil, the client
 	// waits for another server. If it is set, the client notices the end of its server even between calls.
 	Vacant func(context.Context) bool
 	// Met, if not nil, is called when a session with a server has begun: after Dial, and with each server that takes the
 	// place of the one before; and when a call that was retried is answered. It must not call the client.
 	Met func()
-	// Ready is called when the server says that it is about to close, and waits for this client to be ready to take the
-	// database over. It should take less than a second; the context ends with the client. nil: there is nothing to do.
-	Ready func(context.Context)
 	// Socket returns the current path of the socket; nil means the path given to Dial.
 	Socket func() string
 	// Now is the clock of Mark.Heard; nil means the system clock.
@@ -279,7 +276,7 @@ func (c *Client) renew() {
 }
 
 // watchServer keeps a connection open that ends with the server, and then looks for the next owner. So a database whose owner
-// ended has a new one before the next call. If the server is there all the same, it is about to close.
+// ended has a new one before the next call.
 func (c *Client) watchServer() {
 	defer c.running.Done()
 	const most = time.Second
@@ -296,11 +293,7 @@ func (c *Client) watchServer() {
 		close(c.left) // calls that wait for this server to close go on
 		c.left = make(chan struct{})
 		c.mu.Unlock()
-		before := c.current()
 		_, err = ask[none](c.ended, c, "Renew", renewAsk{}, callOptions{})
-		if err == nil && c.opts.Ready != nil && before != nil && c.current() == before { // the same server answers: see Server.Announce
-			c.opts.Ready(c.ended)
-		}
 		var taken *TakenError
 		if errors.As(err, &taken) || c.ended.Err() != nil {
 			return

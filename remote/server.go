@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -72,9 +71,7 @@ type Server struct {
 	mu       sync.Mutex
 	is       Status
 	sessions map[string]*session
-	waits    []chan struct{} // of the clients that wait for the end, the oldest first; closed to cut one
-	back     chan struct{}   // closed when one waits again; nil: nobody asks
-	calls    sync.WaitGroup  // under way; none begins when the server is closing
+	calls    sync.WaitGroup // under way; none begins when the server is closing
 	closed   bool
 	stop     sync.Once
 }
@@ -155,32 +152,6 @@ func (s *Server) Drain() (clients int) {
 		sess.end(s.store)
 	}
 	return len(all)
-}
-
-// Announce tells one client that the server is about to close, and waits until it is ready, at most for some time. The
-// client gets ready to take the database over (ClientOptions.Ready), while the server still serves all. It is told by the
-// end of its wait, and says that it is ready by another one; a client of an older program says so at once. false: nobody
-// could be told, or was not ready in time.
-func (s *Server) Announce(most time.Duration) bool {
-	s.mu.Lock()
-	if len(s.waits) == 0 || s.closed {
-		s.mu.Unlock()
-		return false
-	}
-	back := make(chan struct{})
-	s.back = back
-	close(s.waits[0])
-	s.waits = s.waits[1:]
-	s.mu.Unlock()
-	late := time.NewTimer(most)
-	defer late.Stop()
-	select {
-	case <-back:
-		return true
-	case <-late.C:
-	case <-s.drained.Done():
-	}
-	return false
 }
 
 // begins counts a call; false means that the server is closing.
@@ -293,24 +264,10 @@ func (s *Server) serveStop(e *http1.Exchange) {
 	s.stop.Do(func() { go s.opts.Stop() })
 }
 
-// serveWait never answers: the connection ends with the server, or when it is about to close (Announce).
+// serveWait never answers: the connection ends with the server.
 func (s *Server) serveWait(e *http1.Exchange) {
 	e.Listen()
-	cut := make(chan struct{})
-	s.mu.Lock()
-	s.waits = append(s.waits, cut)
-	if s.back != nil {
-		close(s.back)
-		s.back = nil
-	}
-	s.mu.Unlock()
-	select {
-	case <-e.Ctx.Done():
-	case <-cut:
-	}
-	s.mu.Lock()
-	s.waits = slices.DeleteFunc(s.waits, func(c chan struct{}) bool { return c == cut })
-	s.mu.Unlock()
+	<-e.Ctx.Done()
 	e.Cut()
 }
 

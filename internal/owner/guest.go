@@ -10,7 +10,6 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/remote"
 	"github.com/ctxpage/ctxpage/store"
@@ -41,10 +40,9 @@ type guest struct {
 	is     roles
 	socket atomic.Value // string
 
-	taking sync.Mutex                      // one attempt at a time
-	late   atomic.Pointer[time.Time]       // since when a reader finds nobody; nil: somebody serves
-	failed atomic.Pointer[error]           // why the last attempt to take over failed
-	ahead  atomic.Pointer[filestore.Ahead] // the files, as they were when the owner said that it is about to close; nil: not read
+	taking sync.Mutex                // one attempt at a time
+	late   atomic.Pointer[time.Time] // since when a reader finds nobody; nil: somebody serves
+	failed atomic.Pointer[error]     // why the last attempt to take over failed
 
 	mu     sync.Mutex // never held while a store is called
 	closed bool
@@ -90,7 +88,6 @@ func (g *guest) takeOver(ctx context.Context) bool {
 	}
 	opts := g.opts
 	opts.Files.MustExist = true
-	opts.Files.Ahead = g.ahead.Load()
 	st, err := opts.own(opts.settle)
 	var locked *store.LockedError
 	if errors.As(err, &locked) {
@@ -103,29 +100,6 @@ func (g *guest) takeOver(ctx context.Context) bool {
 	}
 	g.failed.Store(&err)
 	return err == nil
-}
-
-// aheadTime is for how long files that were read ahead are kept, and the lock is tried.
-const aheadTime = 2 * time.Second
-
-// readAhead gets this process ready to be the next owner: the one that serves is about to close. Then it tries the lock more
-// often than clients that were not told.
-func (g *guest) readAhead(ctx context.Context) {
-	<-g.ready
-	if g.opts.Files.ReadOnly {
-		return
-	}
-	a, err := filestore.ReadAhead(ctx, g.opts.Files)
-	if err != nil {
-		return // opening the files says what is wrong
-	}
-	g.ahead.Store(a)
-	g.ending.Go(func() {
-		defer g.ahead.CompareAndSwap(a, nil)
-		for begun := time.Now(); time.Since(begun) < aheadTime && ctx.Err() == nil && !g.takeOver(ctx); {
-			time.Sleep(time.Millisecond)
-		}
-	})
 }
 
 // mayRead is whether a reader has waited for writers for long enough. The wait begins anew with each owner that ends, however

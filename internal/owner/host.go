@@ -23,9 +23,6 @@ type Host struct {
 	serves sync.WaitGroup
 	once   sync.Once
 	settle time.Time // gc waits until then, for clients of an owner before that have holds
-	told   bool      // a client is ready to be the next owner
-
-	announce time.Duration // for how long Close may serve on
 }
 
 // settleTime is how long clients have to take their holds again after their owner ended, before the next one drops versions.
@@ -52,7 +49,7 @@ func host(o Options, settle time.Duration) (st *Host, err error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{lock: lock, announce: o.announce}
+	h := &Host{lock: lock}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.leave())
@@ -96,21 +93,13 @@ func bind(path string) (net.Listener, error) {
 	return remote.Listen(where)
 }
 
-// announceTime is how long an owner that closes serves on, at most, while the next one gets ready. It takes some 20 ms on
-// an idle machine, and ten times that on a busy one.
-const announceTime = 500 * time.Millisecond
-
-// passTime is how long an owner that has released the lock keeps the other clients waiting, at most, until the one that it
-// told has the lock.
-const passTime = 100 * time.Millisecond
-
-// Close has a client get ready to be the next owner, lets clients wait, closes the files, and then lets go of the socket and of the lock:
+// Close lets clients wait, closes the files, and then lets go of the socket and of the lock:
 // whoever takes the lock finds no socket, or makes it anew.
 func (h *Host) Close() (err error) {
 	h.once.Do(func() {
-		h.lock.Wanted(true)
-		h.told = h.server.Announce(h.announce)
-		h.lock.Wanted(h.server.Drain() > 0) // one of them is the next owner
+		if h.server.Drain() > 0 {
+			h.lock.Wanted() // one of them is the next owner
+		}
 		err = errors.Join(h.Store.Close(), h.leave())
 	})
 	return err
@@ -123,9 +112,6 @@ func (h *Host) leave() (err error) {
 	}
 	if h.lock != nil {
 		err = h.lock.Release()
-		if h.told {
-			h.lock.Passed(passTime)
-		}
 	}
 	if h.server != nil {
 		err = errors.Join(err, h.server.Close()) // clients that do nothing notice now

@@ -34,9 +34,8 @@ type Options struct {
 	// is refused, because the process has other work.
 	Stop func()
 
-	network  func(path string) string // of a test
-	settle   time.Duration            // of a test; 0: settleTime
-	announce time.Duration            // of a test; 0: announceTime
+	network func(path string) string // of a test
+	settle  time.Duration            // of a test; 0: settleTime
 }
 
 // answerTime is how long nobody may answer, while the lock is held and while it is not.
@@ -59,9 +58,6 @@ func Open(opts Options) (store.Store, error) {
 	}
 	if opts.network == nil {
 		opts.network = networkOf
-	}
-	if opts.announce == 0 {
-		opts.announce = announceTime
 	}
 	if opts.Exclusive {
 		st, err := filestore.Open(opts.Files)
@@ -137,7 +133,7 @@ func (o Options) settleAfterKill() time.Duration {
 func (o Options) join(locked *store.LockedError) (store.Store, error) {
 	g := &guest{opts: o, holds: map[store.Ticket]*held{}, ready: make(chan struct{})}
 	g.find(locked)
-	opts := remote.ClientOptions{Answer: o.Answer, Now: o.Files.Now, Vacant: g.takeOver, Met: g.met, Ready: g.readAhead, Socket: g.where}
+	opts := remote.ClientOptions{Answer: o.Answer, Now: o.Files.Now, Vacant: g.takeOver, Met: g.met, Socket: g.where}
 	c, err := remote.Dial(context.Background(), g.where(), opts)
 	if err != nil {
 		return nil, named(err, locked)

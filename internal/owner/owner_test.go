@@ -579,7 +579,7 @@ func TestLogOfManyOwnersIsShort(t *testing.T) {
 						require.NoError(t, err)
 					}
 					if wanted {
-						lock.Wanted(true)
+						lock.Wanted()
 					}
 					require.NoError(t, st.Close())
 					require.NoError(t, lock.Release())
