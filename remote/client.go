@@ -270,7 +270,7 @@ func (c *Client) renew() {
 		needed := len(c.holds)+len(c.freed) > 0
 		c.mu.Unlock()
 		if needed {
-			c.sendReleases(true)
+			c.sendReleases(background, true)
 		}
 	}
 }
@@ -317,8 +317,12 @@ func (c *Client) serverLeft() <-chan struct{} {
 
 // sendReleases sends the releases that the server has not heard of, after those that are under way. If that fails, they are sent
 // with the next ones. renew: the session is kept alive, also where there are none.
-func (c *Client) sendReleases(renew bool) {
-	c.renewLock <- struct{}{}
+func (c *Client) sendReleases(ctx context.Context, renew bool) {
+	select {
+	case c.renewLock <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
 	defer func() { <-c.renewLock }()
 	c.mu.Lock()
 	freed := c.freed
@@ -327,7 +331,7 @@ func (c *Client) sendReleases(renew bool) {
 	if len(freed) == 0 && !renew {
 		return
 	}
-	ctx, cancel := context.WithTimeout(background, c.opts.Answer)
+	ctx, cancel := context.WithTimeout(ctx, c.opts.Answer)
 	defer cancel()
 	if _, err := ask[none](ctx, c, "Renew", renewAsk{freed}, callOptions{}); err != nil { // the next turn of renew tries again
 		c.mu.Lock()

@@ -315,7 +315,7 @@ func (c *Client) Maintain(ctx context.Context, job store.Job, p store.Progress) 
 	if p != nil {
 		h.progress = func(is progress) { p(is.What, is.Done, is.Total) }
 	}
-	c.sendReleases(false)
+	c.sendReleases(ctx, false)
 	return ask[store.JobReport](ctx, c, "Maintain", job, h)
 }
 
