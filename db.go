@@ -39,8 +39,10 @@ import (
 // THE LOCK ORDER. Take a lock only while holding locks above it in this list:
 //
 //	DB.steps, Conversation.lock, Txn.mu    of the pipeline, in this order
-//	guest.taking, Client.helloLock         a process that does not own the files: becoming the owner, saying hello
-//	Engine.gcMu                            one gc or erase
+//	Client.renewLock                       a process that does not own the files: telling releases; a token
+//	guest.taking, Client.helloLock         the same: becoming the owner, saying hello
+//	filestore eraseMu                      one erase, with its purge
+//	Engine.gcMu                            one gc, or the commits of one erase
 //	filestore ckptMu                       one checkpoint, backup, check or purge
 //	inventory.busy                         the first comparison of all rows with the audit; a token
 //	the log's tail                         the right to commit next

@@ -34,7 +34,8 @@ func (s *Scope) Recall(ctx context.Context, ref Ref, opts ...ReadOption) (*Versi
 const exportBatch = 500
 
 // Export writes the scope's own live artefacts as JSON, one per line, by id. Each batch is in the manifest before it is
-// written out. Export skips expired artefacts, and those that are erased meanwhile, and probes no sources. It returns how many artefacts it wrote.
+// written out. Export skips expired artefacts and those that are erased meanwhile, and probes no sources. It returns how
+// many artefacts it wrote.
 func (s *Scope) Export(ctx context.Context, w io.Writer) (n int, err error) {
 	if s.err != nil {
 		return 0, s.err

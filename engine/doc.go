@@ -31,7 +31,7 @@
 //
 // In lock order, outermost first. db.go has the order of all locks of a process:
 //
-//	gcMu                one gc or erase at a time; commits and reads go on
+//	gcMu                one gc, or the commits of one erase, at a time; other commits and reads go on
 //	inventory.busy      the inventory while it is made; what it found does not change
 //	tail of the Log     the order of commits; sequencer.watch
 //	sequencer.flight    commits and leaves in flight, and the names of scopes and groups with theirs
