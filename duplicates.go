@@ -2,21 +2,24 @@ package ctxpage
 
 import (
 	"github.com/ctxpage/ctxpage/internal/alike"
+	"github.com/ctxpage/ctxpage/internal/shown"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/triage"
 )
 
 // dropDuplicates leaves out the worse of two winners that say the same, and names the other one. Protected pages and
-// pages that a person verified win over pages that are only ranked higher, so they are taken in a first round. Some
-// pairs are not compared: turns of the asking session, pages of one artefact, and messages of different speakers,
-// because the speaker is part of what a message says.
+// pages that a person verified win over pages that are only ranked higher, so they are taken in a first round. Pages of
+// one artefact are not compared, nor messages of different speakers, because the speaker is part of what a message says.
+//
+// Turns of the asking session are compared with nothing, however they entered: a result that says what an earlier one
+// said answers another call, and a user who repeats himself asks again.
 func (a *assembling) dropDuplicates() {
 	seen := &a.scratch.sketched
 	defer seen.Clear() // a page that was left out must not stay in memory
 	for _, sure := range [...]bool{true, false} {
 		for i := range a.ranked {
 			it := a.ranked[i]
-			if it.reason != "" || it.turn != nil || it.own != nil || (it.protected() || it.cand.Provenance == HumanVerified) != sure {
+			if it.reason != "" || it.own != nil || shown.IsTurn(it.head, a.q.Session) || (it.protected() || it.cand.Provenance == HumanVerified) != sure {
 				continue
 			}
 			sketch := it.sketch()

@@ -1,12 +1,15 @@
 package ctxpage_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/session"
 )
 
 const refunds = "Refunds are made within 30 days of the purchase, to the card that was charged; vouchers are not refunded."
@@ -87,6 +90,45 @@ func TestDuplicatesOfMessages(t *testing.T) {
 	require.Len(t, a.Blocks, 3)
 	require.Len(t, a.Left, 1)
 	require.Contains(t, []string{"m1", "m3"}, a.Left[0].Ref.ID)
+}
+
+// Turns of the asking session are compared with nothing, with and without a window: a context that lacks a result is
+// refused by every provider, and one that lacks a question cannot answer it. The control is another session.
+func TestTurnsAreNoDuplicates(t *testing.T) {
+	for _, window := range []int{0, 2000} {
+		db := open(t, ctxpage.Options{})
+		s := db.Scope("acme")
+		talk := func(name string) *ctxpage.Session {
+			chat := s.Session(name)
+			if window > 0 {
+				require.NoError(t, chat.SetWindow(t.Context(), session.Config{Total: window}))
+			}
+			for i := range 3 {
+				id := fmt.Sprint(name, i)
+				_, err := chat.Append(t.Context(), ctxpage.Turn{Role: "user", Text: refunds},
+					ctxpage.Turn{Role: "assistant", ToolCalls: []ctxpage.ToolCall{{ID: id, Name: "refunds"}}},
+					ctxpage.Turn{Role: "tool", ToolCallID: id, Text: refunds}, ctxpage.Turn{Role: "assistant", Text: refunds})
+				require.NoError(t, err)
+			}
+			return chat
+		}
+		talk("other")
+		chat := talk("chat")
+		putPages(t, s, ctxpage.Artefact{ID: "page", Text: refunds}, ctxpage.Artefact{ID: "copy", Text: refunds})
+		a, err := s.Assemble(t.Context(), ctxpage.Query{Text: "refunds", Budget: 8000, Session: chat.ID()})
+		require.NoError(t, err)
+		in := map[string]int{}
+		for _, b := range a.Blocks {
+			in[strings.TrimRight(b.Ref.ID, "0123456789")]++
+		}
+		require.Equal(t, 12, in["block-chat-"], "window %d: %v", window, a.Left)
+		require.Equal(t, 1, in["page"]+in["copy"], "the control")
+		require.Equal(t, 1, in["block-other-"], "the control: of what the user of another session said, one is enough")
+		for _, write := range []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini} {
+			_, err := write(a.Messages())
+			require.NoError(t, err)
+		}
+	}
 }
 
 // TestSearchNamesADuplicateOnce: two pages that say the same take one place of a search; the next match takes the other.
