@@ -133,6 +133,7 @@ func (db *DB) FrameBytes() (counted, listed int64) {
 	t := db.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.frames.settle()
 	for _, f := range t.frames.list.Values() {
 		listed += f.bytes
 	}

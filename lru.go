@@ -1,7 +1,9 @@
 package ctxpage
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/ctxpage/ctxpage/internal/alike"
@@ -21,13 +23,10 @@ import (
 //	         any pinned one ──its version ended, or another frame took its slot──▶ gone: not counted any more,
 //	                          kept by those who pinned it, then collected
 //
-// Invariant: only a compare-and-swap of state from 0 evicts, so no frame is evicted while somebody reads it.
+// Invariant: only a compare-and-swap of a state without pins evicts, so no frame is evicted while somebody reads it.
 
 // frame is a page in memory: its content and the head it was loaded with. Both are immutable. What is computed from
 // them is kept with it.
-//
-// state counts pins; evicted is terminal. A hit pins by compare-and-swap and takes no lock. It sets ref only when ref
-// is clear, so that in the steady state it writes nothing that another core reads.
 type frame struct {
 	num    uint64
 	head   *store.Head
@@ -35,8 +34,9 @@ type frame struct {
 	name   string // reference to this version of the page
 	text   string
 	bytes  int64 // changes under the table's lock only
-	state  atomic.Int32
-	ref    atomic.Bool
+	state  atomic.Uint64
+	next   *frame                       // on the stack of hit frames
+	last   uint64                       // the stamp that settle sorts by; under the table's lock
 	parts  atomic.Pointer[cut.Parts]    // for cuts; nil: not computed yet
 	sketch atomic.Pointer[alike.Sketch] // for duplicates; nil: not computed yet
 	cost   atomic.Int32                 // tokens of the page in a context, header included; 0: not counted yet
@@ -45,33 +45,46 @@ type frame struct {
 	gone   bool                         // another frame took its place while it was pinned; under the table's lock
 }
 
-const evicted = -1
+// The state of a frame is one word, so that a hit writes once: the number of pins, whether the frame was hit since it
+// last entered the list, and the stamp of its last hit. Stamps wrap; they are compared by their distance.
+const (
+	pinBits  = 20
+	pinMask  = 1<<pinBits - 1
+	hitFlag  = 1 << pinBits
+	stampAt  = pinBits + 1
+	evicted  = pinMask // terminal
+	stampTop = ^uint64(1<<stampAt - 1)
+)
 
 const frameOverhead = 512 // bytes of a head and of bookkeeping, roughly
 
-// pin keeps a frame in memory until unpin. false: the frame was evicted.
-func (f *frame) pin() bool {
+// evict makes a frame terminal unless its state has one of the given bits, and returns the state that it found.
+func (f *frame) evict(unless uint64) (found uint64, ok bool) {
 	for {
 		n := f.state.Load()
-		if n == evicted {
-			return false
+		if n&unless != 0 {
+			return n, false
 		}
-		if f.state.CompareAndSwap(n, n+1) {
-			if !f.ref.Load() {
-				f.ref.Store(true)
-			}
-			return true
+		if f.state.CompareAndSwap(n, evicted) {
+			return n, true
 		}
 	}
 }
 
-// frames limits the kept bytes. golang-lru's list gets a length that it never reaches, because its Add evicts by count
-// and cannot refuse, while pinned frames must stay. So a pinned frame leaves the list and comes back when its last pin
-// goes, and the oldest frames go while the bytes exceed the limit, each with a second chance if it was hit since.
+// frames limits the kept bytes: the frame that was read longest ago leaves first. The order is golang-lru's list. A hit
+// must not take its lock, so it writes its stamp into the frame, and the first hit since the frame entered the list puts
+// it on a stack. settle moves the frames of the stack to the front of the list in the order of their stamps, before the
+// list is used.
 //
-// It is used on fault, install and eviction only, under the page table's lock.
+// The list gets a length that it never reaches, because its Add evicts by count and cannot refuse, while pinned frames
+// must stay. An eviction that meets a pinned frame takes it off the list; it comes back, as the newest, when its last
+// pin goes.
+//
+// All but pin is used on fault, install and eviction only, under the page table's lock.
 type frames struct {
 	list  *simplelru.LRU[uint64, *frame]
+	hit   atomic.Pointer[frame] // stack of the frames with hitFlag, linked by next
+	batch []*frame              // memory of settle
 	limit int64
 	bytes int64
 }
@@ -85,30 +98,84 @@ func newFrames(limit int64) *frames {
 	return &frames{list: list, limit: limit}
 }
 
-// add takes a frame and returns those that it evicted.
-func (l *frames) add(f *frame) (out []*frame) {
-	l.list.Add(f.num, f)
-	l.bytes += f.bytes
-	return l.trim(f)
+// pin keeps a frame in memory until unpin and stamps it as read. It takes no lock. false: the frame was evicted.
+func (l *frames) pin(f *frame, stamp uint64) bool {
+	stamp <<= stampAt
+	for {
+		n := f.state.Load()
+		if n&pinMask == evicted {
+			return false
+		}
+		last := n & stampTop
+		if int64(stamp-last) > 0 { // else a later hit was faster
+			last = stamp
+		}
+		if !f.state.CompareAndSwap(n, last|hitFlag|n&pinMask+1) {
+			continue
+		}
+		if n&hitFlag == 0 {
+			l.push(f)
+		}
+		return true
+	}
 }
 
-// trim evicts the oldest frames while there are too many bytes. newest gets no second chance: nothing can have hit it
-// yet.
-func (l *frames) trim(newest *frame) (out []*frame) {
+// push puts a frame on the stack. The caller set its hitFlag, so no other goroutine pushes it.
+func (l *frames) push(f *frame) {
+	for {
+		f.next = l.hit.Load()
+		if l.hit.CompareAndSwap(f.next, f) {
+			return
+		}
+	}
+}
+
+// settle brings the list up to date with the hits. A frame that is hit meanwhile goes on the stack again.
+func (l *frames) settle() {
+	f := l.hit.Swap(nil)
+	if f == nil {
+		return
+	}
+	batch := l.batch[:0]
+	for f != nil {
+		next := f.next // before the flag goes: the next hit writes it
+		f.last = f.state.And(^uint64(hitFlag)) & stampTop
+		batch = append(batch, f)
+		f = next
+	}
+	slices.SortFunc(batch, func(a, b *frame) int { return cmp.Compare(int64(a.last-b.last), 0) })
+	for _, f := range batch {
+		if !f.gone && !f.off.Load() && f.state.Load() != evicted {
+			l.list.Add(f.num, f)
+		}
+	}
+	clear(batch) // keep no frame alive
+	l.batch = batch[:0]
+}
+
+// add takes a frame and returns those that it evicted.
+func (l *frames) add(f *frame) (out []*frame) {
+	l.settle()
+	l.list.Add(f.num, f)
+	l.bytes += f.bytes
+	return l.trim()
+}
+
+// trim evicts the oldest frames while there are too many bytes.
+func (l *frames) trim() (out []*frame) {
 	for l.bytes > l.limit {
-		num, f, ok := l.list.RemoveOldest()
+		l.settle()
+		_, f, ok := l.list.RemoveOldest()
 		if !ok {
 			break // all others are pinned
 		}
-		if f.ref.Swap(false) && f != newest {
-			l.list.Add(num, f)
-			continue
-		}
 		// off before the attempt: an unpin in between either makes it succeed, or sees the flag and brings it back.
 		f.off.Store(true)
-		if f.state.CompareAndSwap(0, evicted) {
+		if found, ok := f.evict(pinMask | hitFlag); ok {
 			l.bytes -= f.bytes
 			out = append(out, f)
+		} else if found&pinMask == 0 {
+			f.off.Store(false) // hit and released since settle, so it is on the stack
 		}
 	}
 	return out
@@ -117,15 +184,16 @@ func (l *frames) trim(newest *frame) (out []*frame) {
 // back puts an unpinned frame into the list again and returns those that it evicted: frames that were pinned together
 // may exceed the limit.
 func (l *frames) back(f *frame) (out []*frame) {
+	l.settle()
 	if f.off.Swap(false) && !f.gone && f.state.Load() != evicted {
 		l.list.Add(f.num, f)
 	}
-	return l.trim(nil)
+	return l.trim()
 }
 
 // drop forgets a frame at once, because its version is not current any more. false: the frame is pinned.
 func (l *frames) drop(f *frame) bool {
-	if !f.state.CompareAndSwap(0, evicted) {
+	if _, ok := f.evict(pinMask); !ok {
 		return false
 	}
 	l.forget(f)

@@ -9,8 +9,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// pageTable is the working set of this process: page number → frame. A hit is two atomic loads and a compare-and-swap.
-// Faults, evictions and drops take mu, which is last in the lock order and never held during I/O.
+// pageTable is the working set of this process: page number → frame. The page that was read longest ago leaves first
+// (lru.go). A hit is two atomic loads, a count and a compare-and-swap; the count is also the stamp of the hit. Faults, evictions and drops take mu, which is last in the lock order and never held during I/O.
 //
 // A read of one page:
 //
@@ -34,7 +34,9 @@ type pageTable struct {
 
 	seen atomic.Uint64 // up to this LSN, frames of versions that ended have been dropped
 
-	hits, faults, evictions, pinned atomic.Int64
+	hits, faults, evictions atomic.Int64
+
+	pins, unpins atomic.Uint64 // pins is the clock of the working set: the stamp of each hit
 }
 
 // slotChunk is a fixed part of the slots. Page numbers are dense, so an array needs less memory than a map and no lock.
@@ -89,10 +91,13 @@ func (t *pageTable) hit(key store.PageKey) *frame {
 		return nil
 	}
 	f := s.Load()
-	if f == nil || f.head.Version != key.Version || !f.pin() {
+	if f == nil || f.head.Version != key.Version {
 		return nil
 	}
-	t.pinned.Add(1)
+	if !t.frames.pin(f, t.pins.Add(1)) {
+		t.unpins.Add(1)
+		return nil
+	}
 	return f
 }
 
@@ -139,8 +144,8 @@ func (t *pageTable) load(ctx context.Context, scopes store.Scopes, keys []store.
 // publish makes a frame of a loaded page, pinned for the caller. Of two faults for one page the first wins.
 func (t *pageTable) publish(l *store.Loaded) *frame {
 	f := &frame{num: l.Key.Num, head: l.Head, page: l.Page, name: l.Head.PageRef(l.Page).String(), text: l.Text, bytes: int64(len(l.Text)) + frameOverhead}
-	f.state.Store(1)
-	t.pinned.Add(1)
+	stamp := t.pins.Add(1)
+	f.state.Store(stamp<<stampAt | 1)
 	if t.frames.limit == 0 {
 		return f
 	}
@@ -148,7 +153,7 @@ func (t *pageTable) publish(l *store.Loaded) *frame {
 	defer t.mu.Unlock()
 	s := t.grow(f.num)
 	if first := s.Load(); first != nil {
-		if first.head.Version == f.head.Version && first.pin() {
+		if first.head.Version == f.head.Version && t.frames.pin(first, stamp) {
 			return first
 		}
 		if !t.frames.drop(first) {
@@ -175,7 +180,7 @@ func (t *pageTable) grew(f *frame, bytes int64) {
 	if t.frames.limit > 0 && !f.gone {
 		f.bytes += bytes
 		t.frames.bytes += bytes
-		t.evict(t.frames.trim(nil))
+		t.evict(t.frames.trim())
 	}
 }
 
@@ -185,8 +190,8 @@ func (t *pageTable) unpin(fs []*frame) {
 		if f == nil {
 			continue
 		}
-		t.pinned.Add(-1)
-		if f.state.Add(-1) == 0 && f.off.Load() {
+		t.unpins.Add(1)
+		if f.state.Add(^uint64(0))&pinMask == 0 && f.off.Load() {
 			t.mu.Lock()
 			t.evict(t.frames.back(f))
 			t.mu.Unlock()
@@ -208,6 +213,7 @@ func (t *pageTable) dropEnded(ctx context.Context) error {
 	}
 	if ch.All {
 		t.mu.Lock()
+		t.frames.settle()
 		ch.Ended = t.frames.list.Keys()
 		t.mu.Unlock()
 	}
@@ -219,6 +225,7 @@ func (t *pageTable) dropEnded(ctx context.Context) error {
 func (t *pageTable) drop(nums []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.frames.settle() // else the stack keeps dropped frames in memory
 	for _, n := range nums {
 		s := t.slot(n)
 		if s == nil {
@@ -237,10 +244,11 @@ func (t *pageTable) drop(nums []uint64) {
 func (t *pageTable) stats() TableStats {
 	_ = t.dropEnded(context.Background()) // else the figures count a few more
 	t.mu.Lock()
+	t.frames.settle()
 	frames, bytes := t.frames.list.Len(), t.frames.bytes
 	t.mu.Unlock()
 	return TableStats{
 		Hits: t.hits.Load(), Faults: t.faults.Load(), Evictions: t.evictions.Load(),
-		Pinned: t.pinned.Load(), Frames: frames, Bytes: bytes, Limit: t.frames.limit,
+		Pinned: int64(t.pins.Load() - t.unpins.Load()), Frames: frames, Bytes: bytes, Limit: t.frames.limit,
 	}
 }

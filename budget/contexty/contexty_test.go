@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -86,6 +87,59 @@ func recounted(s EvictionStrategy, msgs []Message, n, limit int, counter TokenCo
 		return nil, nil
 	}
 	return out, nil
+}
+
+// withoutTools is a strategy of a caller: it removes tool messages, then leaves the rest to a built-in strategy.
+type withoutTools struct{ then EvictionStrategy }
+
+func (w withoutTools) Apply(ctx context.Context, msgs []Message, _, limit int, counter TokenCounter) ([]Message, error) {
+	msgs = slices.DeleteFunc(slices.Clone(msgs), func(m Message) bool { return m.Role == "tool" })
+	n, err := counter.Count(ctx, msgs)
+	if err != nil {
+		return nil, err
+	}
+	return w.then.Apply(ctx, msgs, n, limit, counter)
+}
+
+// A strategy of a caller may hand messages that fit to a built-in strategy, which returns them unchanged. Messages that
+// do not fit are treated as always, and a context that has ended is an error.
+func TestStrategiesReturnWhatFits(t *testing.T) {
+	for name, c := range map[string]struct {
+		s       EvictionStrategy
+		tooMuch string // what is left of three messages with room for two
+	}{
+		"strict":   {NewStrictStrategy(), "error"},
+		"drop":     {NewDropStrategy(), ""},
+		"truncate": {NewTruncateOldestStrategy(), "1 2"},
+		"summary":  {NewSummarizeStrategy(summary{m: TextMessage("system", "sum")}), "sum"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			compile := func(roleInitials string) (string, error) {
+				b := NewBuilder(AllocatorConfig{MaxTokens: 20, TokenCounter: ten})
+				b.AddBlock(MemoryBlock{ID: "b", Messages: roles(roleInitials), Strategy: withoutTools{c.s}})
+				out, _, err := b.Compile(t.Context())
+				return texts(out), err
+			}
+			for _, fits := range []string{"utta", "tttua"} { // exactly the limit
+				got, err := compile(fits)
+				require.NoError(t, err)
+				require.Len(t, strings.Fields(got), 2, fits)
+			}
+			got, err := compile("uat") // fits after the tool message went
+			require.NoError(t, err)
+			require.Equal(t, "0 1", got)
+			if got, err = compile("uau"); c.tooMuch == "error" {
+				require.ErrorIs(t, err, ErrBudgetExceeded)
+			} else {
+				require.NoError(t, err)
+				require.Equal(t, c.tooMuch, got)
+			}
+			ended, end := context.WithCancel(t.Context())
+			end()
+			_, err = c.s.Apply(ended, roles("ua"), 20, 20, ten)
+			require.ErrorIs(t, err, context.Canceled)
+		})
+	}
 }
 
 // The subtraction for stock counters, and the search for all others, give what counting anew would give. A counter that

@@ -7,7 +7,8 @@ import (
 )
 
 // EvictionStrategy shrinks a block that does not fit. Apply gets the messages, their count and the limit, and returns
-// what stays; nothing means the block is dropped. It is called only when originalTokens > limit.
+// what stays; nothing means the block is dropped. Compile calls it only when originalTokens > limit. A strategy of your
+// own may call those of this package with what it has left: they return messages that fit unchanged.
 type EvictionStrategy interface {
 	Apply(ctx context.Context, msgs []Message, originalTokens, limit int, counter TokenCounter) ([]Message, error)
 }
@@ -37,9 +38,12 @@ func NewStrictStrategy() EvictionStrategy { return strict{} }
 
 type strict struct{}
 
-func (strict) Apply(ctx context.Context, _ []Message, n, limit int, _ TokenCounter) ([]Message, error) {
+func (strict) Apply(ctx context.Context, msgs []Message, n, limit int, _ TokenCounter) ([]Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("contexty: strict: %w", err)
+	}
+	if n <= limit {
+		return msgs, nil
 	}
 	return nil, fmt.Errorf("%w (%d tokens, limit %d)", ErrBudgetExceeded, n, limit)
 }
@@ -49,9 +53,12 @@ func NewDropStrategy() EvictionStrategy { return drop{} }
 
 type drop struct{}
 
-func (drop) Apply(ctx context.Context, _ []Message, _, _ int, _ TokenCounter) ([]Message, error) {
+func (drop) Apply(ctx context.Context, msgs []Message, n, limit int, _ TokenCounter) ([]Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("contexty: drop: %w", err)
+	}
+	if n <= limit {
+		return msgs, nil
 	}
 	return nil, nil
 }
@@ -67,20 +74,23 @@ func NewSummarizeStrategy(summarizer Summarizer) EvictionStrategy {
 
 type summarize struct{ Summarizer }
 
-func (s *summarize) Apply(ctx context.Context, msgs []Message, _, limit int, counter TokenCounter) ([]Message, error) {
+func (s *summarize) Apply(ctx context.Context, msgs []Message, n, limit int, counter TokenCounter) ([]Message, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("contexty: summarize: %w", err)
+	}
+	if n <= limit {
+		return msgs, nil
 	}
 	m, err := s.Summarize(ctx, msgs)
 	if err != nil {
 		return nil, fmt.Errorf("contexty: summarize: %w", err)
 	}
 	out := []Message{m}
-	n, err := counter.Count(ctx, out)
+	size, err := counter.Count(ctx, out)
 	if err != nil {
 		return nil, fmt.Errorf("contexty: counting the summary: %w", err)
 	}
-	if n > limit {
+	if size > limit {
 		return nil, nil
 	}
 	return out, nil
