@@ -8,11 +8,12 @@ import (
 
 // What a page costs in a context. A cost includes header, fence and escapes, because the budget is a promise on the
 // rendered text; ChargeContents counts the text alone. A whole page always costs the same, so its frame keeps the cost,
-// one for its form as a page and one for its form as a turn, whose headers differ. Other forms are counted at each use.
+// one for its form as a page and one for its form as a turn, whose headers differ. Other forms, and counters of a query, count
+// at each use.
 
 // cost returns what a page takes, from its frame if it was counted before.
 func (a *assembling) cost(it *item, text string) int {
-	if it.frame == nil || it.stale || it.form != manifest.FormFull || it.fixed() != manifest.FormFull || a.q.Charge == ChargeContents || text != it.text {
+	if it.frame == nil || a.foreign || it.stale || it.form != manifest.FormFull || it.fixed() != manifest.FormFull || a.q.Charge == ChargeContents || text != it.text {
 		return a.count(it, text)
 	}
 	kept := &it.frame.cost
@@ -29,10 +30,10 @@ func (a *assembling) cost(it *item, text string) int {
 
 // count counts a page. For a text that needs no escapes it uses the stored count and counts only the header.
 func (a *assembling) count(it *item, text string) int {
-	count := a.s.db.opts.Counter.Count
+	count := a.counter.Count
 	if a.q.Charge == ChargeContents {
 		if text == it.text && it.fixed() == manifest.FormFull {
-			return a.s.db.tokens(it.head, it.page, text)
+			return tokens(a.counter, it.head, it.page, text)
 		}
 		return count(text)
 	}
@@ -40,7 +41,7 @@ func (a *assembling) count(it *item, text string) int {
 	p := as.Render(a.q.Session)
 	if text == it.text && it.fixed() == manifest.FormFull && render.Escape(text) == text {
 		p.Text = ""
-		return count(render.Cost(p, render.ProviderText)) + a.s.db.tokens(it.head, it.page, text) + 1
+		return count(render.Cost(p, render.ProviderText)) + tokens(a.counter, it.head, it.page, text) + 1
 	}
 	return count(render.Cost(p, render.ProviderText))
 }

@@ -74,7 +74,7 @@ var importMap = map[string]string{
 	".":                   "erase filestore source store budget directive lexical manifest render session token triage wal health internal/alike internal/bounded internal/codec internal/cut internal/erasing internal/explain internal/folder internal/format internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/owner internal/refresh internal/shown internal/staterows internal/succession internal/talk internal/vectors retention quota portable internal/plan",
 
 	"embed":               "internal/retry triage",
-	"serve":               ". directive filestore internal/jsontext internal/places manifest remote render session store triage",
+	"serve":               ". directive filestore internal/jsontext internal/places manifest remote render session store token/bpe triage",
 	"httpsource":          ". internal/retry source",
 	"cmd/dbctl":           ". budget directive embed erase filestore health httpsource internal/budgetcli internal/directivecli internal/erasing internal/folder internal/jsontext internal/mcpserver internal/pagercli manifest quota remote render retention session store token triage portable portable/foreign serve embed/static",
 	"portable/foreign":    ". portable render store",

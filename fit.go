@@ -15,6 +15,7 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/triage"
 )
 
 // The budget stage. Winners are offered to the allocator (package budget), and its answer is rendered:
@@ -39,10 +40,10 @@ import (
 
 // fit decides which winners go into the context.
 func (a *assembling) fit(ctx context.Context) error {
-	count := a.s.db.opts.Counter.Count
+	count := a.counter.Count
 	preamble := 0
 	if a.q.Charge != ChargeContents {
-		preamble = a.s.db.preamble()
+		preamble = a.preamble()
 	}
 	a.leaveUnpaired()
 	a.dropDuplicates()
@@ -63,7 +64,7 @@ func (a *assembling) fit(ctx context.Context) error {
 		}
 		a.scratch.offered = req.Items
 		res, err := budget.Fit(req)
-		if err == nil && res.Tier != budget.TierFull {
+		if err == nil && (res.Tier != budget.TierFull || res.Demand > res.Limit) {
 			for j, i := range at {
 				if err := a.compress(ctx, a.ranked[i], &req.Items[j]); err != nil {
 					return err
@@ -252,10 +253,14 @@ func (a *assembling) quotes(it *item) bool {
 }
 
 // preamble is what the fixed beginning of a context costs.
-func (db *DB) preamble() int {
+func (a *assembling) preamble() int {
+	db := a.s.db
+	if a.foreign {
+		return a.counter.Count(render.PreambleCost())
+	}
 	n := int(db.begins.Load())
 	if n == 0 {
-		n = db.opts.Counter.Count(render.PreambleCost())
+		n = a.counter.Count(render.PreambleCost())
 		db.begins.Store(int64(n))
 	}
 	return n
@@ -271,6 +276,24 @@ func withPreamble(err error, preamble int) error {
 	whole := *short
 	whole.Need, whole.Have = short.Need+preamble, short.Have+preamble
 	return &whole
+}
+
+// tier is the allocator's tier. Under Fill it also reports pages that were left out before the allocator was asked: turns
+// before the history, pages beyond the top K, or pages that cannot be served.
+func (a *assembling) tier(t budget.Tier) budget.Tier {
+	if a.q.Overflow == budget.Ladder || t >= budget.TierCore {
+		return t
+	}
+	for _, it := range a.ranked {
+		switch it.reason {
+		case "", string(triage.Duplicate), reasonSummed: // the context has what it says
+		default:
+			if it.matters() {
+				return budget.TierCore
+			}
+		}
+	}
+	return t
 }
 
 // unplace clears the reasons and forms of a placing that was too large.
@@ -296,7 +319,7 @@ func (a *assembling) offer(i int, b *budget.Item) {
 	*b = budget.Item{
 		Key: it.name, Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text),
 		Pinned: c.Pinned, Core: c.Provenance == HumanVerified, Recent: c.Recent, Short: c.Kind == KindChunk,
-		Unasked: it.scored.semantic == 0,
+		Unasked: it.scored.semantic == 0, Minor: !it.matters(),
 	}
 	b.Score = it.scored.score * float64(b.Tokens)
 	if c.Kind == KindMessage && a.q.Session != "" && c.GroupName == a.q.Session {
@@ -343,7 +366,7 @@ func classOf(k Kind) budget.Class {
 
 // place takes the allocator's answer and renders it.
 func (a *assembling) place(res budget.Result, at []int) {
-	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Tier: res.Tier, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name, session: a.q.Session}
+	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name, session: a.q.Session}
 	a.placed = make([]*item, 0, len(res.Placed))
 	a.out.Blocks = make([]Block, 0, len(res.Placed))
 	a.out.shown = make([]shown.Page, 0, len(res.Placed))
@@ -353,6 +376,7 @@ func (a *assembling) place(res budget.Result, at []int) {
 	for _, l := range res.Left {
 		a.ranked[at[l.Index]].reason = l.Reason
 	}
+	a.out.Tier = a.tier(res.Tier)
 	for _, p := range a.besideCalls(res.Placed, at) {
 		it := a.ranked[at[p.Index]]
 		text := it.text

@@ -15,6 +15,7 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/token"
 	"github.com/ctxpage/ctxpage/triage"
 )
 
@@ -38,6 +39,9 @@ type assembling struct {
 	out    *Assembly
 	asked  []uint64 // for cuts: the terms of the question
 	terms  []string // of the question; nil: not read yet
+
+	counter token.Counter // of the query
+	foreign bool          // it is not that of the database: stored and kept counts are not its
 
 	sweep    uint64                                 // of the look ahead; 0: there was none
 	fresh    map[freshness.Origin]freshness.Finding // what a check found, by artefact; clean files that were looked at ahead are not in it
@@ -80,7 +84,11 @@ func (s *Scope) begin(q Query, tx *Txn) *assembling {
 	if mem == nil {
 		mem = new(scratch)
 	}
-	return &assembling{s: s, q: q, tx: tx, now: s.db.opts.Clock(), scratch: mem}
+	a := &assembling{s: s, q: q, tx: tx, now: s.db.opts.Clock(), scratch: mem, counter: s.db.opts.Counter}
+	if q.Counter != nil && q.Counter.Name() != a.counter.Name() {
+		a.counter, a.foreign = q.Counter, true
+	}
+	return a
 }
 
 // end releases the frames and returns the scratch memory. It must run once, after the last use of any item.
@@ -162,6 +170,9 @@ type judged struct {
 
 // protected pages come before everything that is scored.
 func (it *item) protected() bool { return it.cand.Pinned || it.cand.Kind == KindSystem }
+
+// matters reports whether the tier of a context counts what happens to a page: it is red or yellow.
+func (it *item) matters() bool { return it.scored.tag == triage.Red || it.scored.tag == triage.Yellow }
 
 // appendItems makes items of hits. They point into hits, which must stay in place.
 func appendItems(items []item, hits []store.Candidate) []item {

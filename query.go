@@ -14,6 +14,8 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/token"
+	"github.com/ctxpage/ctxpage/triage"
 )
 
 // The shares of a budget. recentShare applies in a conversation only, because elsewhere it costs recall. foundPart and
@@ -37,7 +39,7 @@ const (
 type Query struct {
 	// Text is the question. It finds pages and is not part of the context.
 	Text string
-	// Budget is how many tokens the context may take, counted by Options.Counter; Reserve of them stay free. 0 in a
+	// Budget is how many tokens the context may take, counted by Counter; Reserve of them stay free. 0 in a
 	// session with a window: the usable part of the window, which turns and found pages share.
 	Budget  int
 	Reserve int
@@ -77,6 +79,8 @@ type Query struct {
 	// Charge says what a page costs: its rendered text with header and fence (default), or its contents alone, for
 	// hosts that render the blocks themselves.
 	Charge Charge
+	// Counter counts this context, in place of Options.Counter; nil: that one. Budget and Reserve are in its tokens.
+	Counter token.Counter
 	// Trace names the assembly in the manifest: a ULID that names nothing there yet; "": a new one.
 	Trace string
 }
@@ -90,10 +94,53 @@ const (
 	ChargeContents
 )
 
+// String returns the lower-case name of the charge.
+func (c Charge) String() string {
+	if c == ChargeContents {
+		return "contents"
+	}
+	return "rendered"
+}
+
+// SetNames sets what a query says by name: the lowest provenance, the preset, the overflow policy and the charge. An empty
+// name leaves the default. An unknown one is an *InvalidError that lists what is expected.
+func (q *Query) SetNames(floor, preset, overflow, charge string) (err error) {
+	var errs []error
+	bad := func(field, got, exp string) { errs = append(errs, store.Invalid(field, fmt.Sprintf("%.40q", got), exp)) }
+	if floor != "" {
+		if q.Floor, err = triage.ParseProvenance(floor); err != nil {
+			bad("floor", floor, "scratch, tool, validated, chunk or human-verified")
+		}
+	}
+	if q.Preset = preset; preset != "" {
+		if _, err := presetOf(preset); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	switch overflow {
+	case "", budget.Fill.String():
+	case budget.Ladder.String():
+		q.Overflow = budget.Ladder
+	default:
+		bad("overflow", overflow, "fill or ladder")
+	}
+	switch charge {
+	case "", ChargeRendered.String():
+	case ChargeContents.String():
+		q.Charge = ChargeContents
+	default:
+		bad("charge", charge, "rendered or contents")
+	}
+	return errors.Join(errs...)
+}
+
 // Assembly is a context for a model. The caller owns it.
 type Assembly struct {
-	Trace  string      `json:"trace"`
-	LSN    uint64      `json:"lsn"`
+	Trace string `json:"trace"`
+	LSN   uint64 `json:"lsn"`
+	// Tier reports what was lost. Under Fill it counts the red and yellow pages (package triage): 1 all of them are in,
+	// whole; 2 all are in, some shortened; 3 some are left out; 4 what is protected does not fit. Under Ladder it is the
+	// step that budget.Fit took.
 	Tier   budget.Tier `json:"tier"`
 	Tokens int         `json:"tokens"`
 	Limit  int         `json:"limit"`

@@ -16,6 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/token"
 )
 
 // A read of one artefact:
@@ -299,7 +300,7 @@ func (db *DB) version(ctx context.Context, scopes store.Scopes, l store.Located)
 	for i, f := range frames {
 		r := &f.head.Rows[f.page-1]
 		v.Pages = append(v.Pages, Page{
-			Ref: Ref{Scope: l.Scope, ID: v.ID, Page: f.page, Version: r.Version}, Num: f.num, Tokens: db.tokens(f.head, f.page, f.text), Digest: r.Digest, Text: f.text,
+			Ref: Ref{Scope: l.Scope, ID: v.ID, Page: f.page, Version: r.Version}, Num: f.num, Tokens: tokens(db.opts.Counter, f.head, f.page, f.text), Digest: r.Digest, Text: f.text,
 		})
 		v.Tokens += v.Pages[i].Tokens
 		texts = append(texts, f.text)
@@ -327,11 +328,11 @@ func (db *DB) texts(ctx context.Context, scopes store.Scopes, keys []store.PageK
 }
 
 // tokens returns the stored count of a page if the same counter made it; otherwise it counts again.
-func (db *DB) tokens(h *store.Head, page int, text string) int {
-	if page <= len(h.Rows) && h.Counter == db.opts.Counter.Name() {
+func tokens(c token.Counter, h *store.Head, page int, text string) int {
+	if page <= len(h.Rows) && h.Counter == c.Name() {
 		return int(h.Rows[page-1].Tokens)
 	}
-	return db.opts.Counter.Count(text)
+	return c.Count(text)
 }
 
 // versionOf copies a head into a version that the caller may change.

@@ -96,6 +96,83 @@ func TestFillTiers(t *testing.T) {
 	require.NoError(t, err, "the shortfall is what was missing, but for a rounding of the whole")
 }
 
+// The tier of Fill is about red and yellow pages. Green ones that are left out do not show in it; a page beyond the top K does.
+func TestFillTierOfWhatMatters(t *testing.T) {
+	db := open(t, WithoutSync(Options{}))
+	s := db.Scope("acme")
+	for i := range 3 {
+		put(t, s, Artefact{ID: fmt.Sprintf("hit-%d", i), Kind: KindChunk, Text: fmt.Sprintf("The parcel rule %d: %s.", i, words(i, 20))})
+	}
+	for i := range 40 {
+		put(t, s, Artefact{ID: fmt.Sprintf("other-%02d", i), Kind: KindChunk, CurrentAsOf: time.Date(2020, 1, 1+i, 0, 0, 0, 0, time.UTC), Text: "One parcel was seen. " + words(100+i, 150)})
+	}
+	q := Query{Text: "parcel rule", Budget: 1_000_000, TopK: MaxTopK}
+	all := assemble(t, s, q)
+	matters, cost := 0, 0
+	for _, p := range all.Manifest.Pages {
+		if p.Tag == manifest.TagRed || p.Tag == manifest.TagYellow {
+			matters, cost = matters+1, cost+p.Tokens
+		}
+	}
+	require.Positive(t, matters)
+	require.Less(t, matters, len(all.Blocks), "some pages are green")
+
+	lost := func(a *Assembly) (left, cut int) {
+		in := map[uint64]manifest.Form{}
+		for _, p := range a.Manifest.Pages {
+			in[p.Num] = p.Form
+		}
+		for _, p := range all.Manifest.Pages {
+			if p.Tag != manifest.TagRed && p.Tag != manifest.TagYellow {
+				continue
+			}
+			if form, ok := in[p.Num]; !ok {
+				left++
+			} else if form != manifest.FormFull {
+				cut++
+			}
+		}
+		return left, cut
+	}
+	seen := map[budget.Tier]bool{}
+	for size := 60; size < all.Tokens+200; size += 1 + size/9 {
+		a := assemble(t, s, Query{Text: q.Text, Budget: size, TopK: MaxTopK})
+		left, cut := lost(a)
+		want := budget.TierFull
+		switch {
+		case left > 0:
+			want = budget.TierCore
+		case cut > 0:
+			want = budget.TierSummarised
+		}
+		require.Equal(t, want, a.Tier, "budget %d: %d left out, %d cut", size, left, cut)
+		seen[a.Tier] = true
+	}
+	require.True(t, seen[budget.TierFull] && seen[budget.TierCore])
+	a := assemble(t, s, Query{Text: q.Text, Budget: cost + 120, TopK: MaxTopK})
+	require.Equal(t, budget.TierFull, a.Tier, "all that matters is in")
+	require.NotEmpty(t, a.Left, "and others are not")
+	require.Equal(t, budget.TierCore, assemble(t, s, Query{Text: q.Text, Budget: 1_000_000, TopK: 1}).Tier, "beyond the top K")
+}
+
+// A query names its counter: the context is counted by it, stored counts of another one are not used, and the manifest says
+// what counted.
+func TestCounterOfAQuery(t *testing.T) {
+	db := open(t, WithoutSync(Options{}))
+	s := db.Scope("acme")
+	whole := shelf(t, s, 12)
+	for range 2 { // the second one finds frames that keep costs
+		own := assemble(t, s, Query{Text: "parcel rule", Budget: whole / 2})
+		require.Equal(t, token.Default().Name(), own.Manifest.Counter)
+		a := assemble(t, s, Query{Text: "parcel rule", Budget: whole / 2, Counter: byRune{}})
+		require.Equal(t, byRune{}.Name(), a.Manifest.Counter)
+		require.Equal(t, byRune{}.Count(a.Text()), a.Tokens)
+		require.LessOrEqual(t, a.Tokens, whole/2)
+		require.Less(t, len(a.Blocks), len(own.Blocks), "runes are more than tokens")
+		replays(t, db, a)
+	}
+}
+
 // Ladder goes by demand: intervals are half-open, and a tier that still exceeds the budget gives way to the next.
 func TestLadderTiers(t *testing.T) {
 	db := open(t, WithoutSync(Options{}))

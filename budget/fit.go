@@ -50,6 +50,7 @@ type Item struct {
 	MustStub   bool    // never in full, only as a stub when there is room
 	Unasked    bool    // does not match the question: placed after the items that match have their final forms
 	Short      bool    // compressed where its full form would use room that Request.ShortShare keeps
+	Minor      bool    // what happens to it does not show in the tier of Fill
 }
 
 // Request is the input of Fit.
@@ -92,18 +93,24 @@ type Result struct {
 // It subtracts the reserve first. Items of class System, and those at the places of tools and directives, are placed
 // whole, or Fit fails with ErrBudget. The newest turn and items with the flag Pinned or Core come before anything
 // scored (class Core alone protects nothing). The rest is chosen by score per token; ties are broken by class, then
-// score, then key. The tier says how far Fit had to degrade:
+// score, then key.
+//
+// Ladder degrades by the ratio of demand to Budget − Reserve. Fill keeps as much as fits, and its tier reports what was
+// lost of the items that are not Minor:
 //
 //	tier           Ladder: demand / (Budget − Reserve)            Fill
-//	1 full         [0, .80)      everything in full               everything fits in full
-//	2 summarised   [.80, .95)    everything scored compressed     it fits once compressed; what room is left restores full forms,
-//	                                                              of all that matches if there is a ShortShare
-//	3 core         [.95, 1.10]   system, newest turn, protected   the same, the best of the rest, stubs
-//	4 minimal      above 1.10    system only                      system and the newest turn, cut short if it must be
+//	1 full         [0, .80)      everything in full               all of them are placed, in full
+//	2 summarised   [.80, .95)    everything scored compressed     all are placed, some compressed or as a stub
+//	3 core         [.95, 1.10]   system, newest turn, protected   some are left out
+//	4 minimal      above 1.10    system only                      what is protected does not fit: system and the newest turn,
+//	                                                              cut short if it must be
 //
-// If the items of a tier still exceed the room, the next tier is tried. A group of items is treated like its strongest
-// member: it is protected if one member is, and may be in full if one member may. MustStub items take the remaining
-// room in tiers 1 and 2, and in tier 3 under Fill.
+// Fill places everything in full if that fits. If not, it compresses what is scored and spends the room that is left on full
+// forms (of all that matches if there is a ShortShare). If that does not fit either, it takes the best that fit, then stubs.
+//
+// If the items of a tier of Ladder still exceed the room, the next tier is tried. A group of items is treated like its
+// strongest member: it is protected if one member is, and may be in full if one member may. MustStub items take the
+// remaining room, but for Ladder's tiers 3 and 4 and Fill's tier 4.
 //
 // The answer does not depend on the order of Items, costs O(n log n) and never exceeds the room, whatever the numbers.
 func Fit(req Request) (Result, error) {
@@ -403,8 +410,28 @@ func (f *fitting) stubs() bool {
 	return true
 }
 
+// lost is the tier of Fill: the worst that happened to an item that is not Minor.
+func (f *fitting) lost() Tier {
+	t := TierFull
+	for i := range f.units {
+		u := &f.units[i]
+		switch p := f.picks[i]; {
+		case u.minor:
+		case p == out:
+			return TierCore
+		case p == inSmall && u.small < u.full, p == inStub && u.rank != rankLow:
+			t = TierSummarised
+		}
+	}
+	return t
+}
+
 func (f *fitting) result(t Tier) Result {
-	r := Result{Tier: t, Used: f.used, Limit: f.limit, Demand: f.demand, Review: t == TierMinimal}
+	reported := t
+	if t != TierMinimal && f.req.Overflow != Ladder {
+		reported = f.lost()
+	}
+	r := Result{Tier: reported, Used: f.used, Limit: f.limit, Demand: f.demand, Review: t == TierMinimal}
 	if t == TierFull {
 		r.Placed = make([]Placed, 0, len(f.req.Items))
 	}

@@ -118,6 +118,33 @@ func TestFillTiers(t *testing.T) {
 	}
 }
 
+// Under Fill the tier reports what was lost of the items that are not Minor, whatever else is left out.
+func TestFillTierOfWhatMatters(t *testing.T) {
+	item := func(key string, tokens, compressed int, score float64, minor bool) Item {
+		return Item{Key: key, Class: RAG, Tokens: tokens, Compressed: compressed, StubTokens: 2, Score: score, Minor: minor}
+	}
+	for _, c := range []struct {
+		name   string
+		budget int
+		items  []Item
+		want   Tier
+	}{
+		{"what is minor is left out", 31, []Item{item("a", 30, 10, 9, false), item("m", 30, 0, .1, true)}, TierFull},
+		{"what is minor is cut", 45, []Item{item("a", 30, 10, 9, false), item("m", 30, 10, .1, true)}, TierFull},
+		{"a page is cut", 45, []Item{item("a", 30, 10, 9, false), item("b", 30, 10, .1, false)}, TierSummarised},
+		{"a page is a stub", 32, []Item{item("a", 30, 10, 9, false), item("b", 30, 0, .1, false)}, TierSummarised},
+		{"a page is left out", 31, []Item{item("a", 30, 10, 9, false), item("b", 30, 0, .1, false)}, TierCore},
+		{"the group of a page that matters", 31, []Item{item("a", 30, 0, 9, false), {Key: "g", Class: RAG, Tokens: 20, Group: "g", Minor: true}, {Key: "h", Class: RAG, Tokens: 20, Group: "g"}}, TierCore},
+		{"a stub is all there is of it", 40, []Item{item("a", 30, 0, 9, false), {Key: "s", Class: RAG, Tokens: 2, StubTokens: 2, MustStub: true}}, TierFull},
+	} {
+		for _, inOrder := range []bool{false, true} {
+			r, err := Fit(Request{Budget: c.budget, Items: c.items, InOrder: inOrder})
+			require.NoError(t, err, c.name)
+			require.Equal(t, c.want, r.Tier, "%s: %+v", c.name, r)
+		}
+	}
+}
+
 func TestSystemDoesNotFit(t *testing.T) {
 	r, err := Fit(Request{Budget: 100, Reserve: 30, Items: []Item{
 		{Key: "a", Class: RAG, Tokens: 5}, {Key: "s", Class: System, Tokens: 60}, {Key: "t", Place: PlaceTools, Class: RAG, Tokens: 15},

@@ -58,15 +58,15 @@ func (p Place) String() string {
 		"chunks", "scratchpad", "newest")
 }
 
-// Tier is a step of degradation, 1 to 4.
+// Tier is a step of degradation, 1 to 4. Under Fill it reports what was lost of the items that matter.
 type Tier int
 
-// The four tiers.
+// The four tiers. Fit says what they mean under Ladder.
 const (
-	TierFull       Tier = iota + 1 // everything in full
-	TierSummarised                 // memories compressed, chunks truncated
-	TierCore                       // what is protected, and under Fill the best of the rest
-	TierMinimal                    // the system part only; a person should look
+	TierFull       Tier = iota + 1 // all that matters is in, in full
+	TierSummarised                 // all that matters is in, some of it shortened
+	TierCore                       // some of what matters is left out
+	TierMinimal                    // what is protected does not fit: the system part only; a person should look
 )
 
 // String returns the lower-case name of the tier.
@@ -86,6 +86,11 @@ const (
 
 // String returns the lower-case name of the policy.
 func (o Overflow) String() string { return name(int(o), "Overflow", "fill", "ladder") }
+
+// Lost returns in words what Fill lost at a tier.
+func (t Tier) Lost() string {
+	return name(int(t)-1, "Tier", "all that matters is in, whole", "some of what matters is shortened", "some of what matters is left out", "what is protected does not fit")
+}
 
 // Form is the shape in which something is placed.
 type Form int

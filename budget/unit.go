@@ -37,6 +37,7 @@ type unit struct {
 	recent  bool
 	short   bool // all members may be
 	unasked bool // all members are
+	minor   bool // all members are
 	newest  int  // highest position of a member
 }
 
@@ -76,7 +77,7 @@ func makeUnits(items []Item) []unit {
 func newUnit(it *Item, members []int) unit {
 	full, small, stub := it.costs()
 	return unit{members: members, rank: it.rank(), class: it.Class, full: full, small: small, stub: stub,
-		score: it.worth(), recent: it.Recent, short: it.Short, unasked: it.Unasked, newest: it.Position}
+		score: it.worth(), recent: it.Recent, short: it.Short, unasked: it.Unasked, minor: it.Minor, newest: it.Position}
 }
 
 // join adds a member: the group is held as its strongest member is, and costs what all of them cost.
@@ -95,6 +96,7 @@ func (u *unit) join(it *Item, i int) {
 	u.recent = u.recent || it.Recent
 	u.short = u.short && it.Short
 	u.unasked = u.unasked && it.Unasked
+	u.minor = u.minor && it.Minor
 	u.newest = max(u.newest, it.Position)
 }
 
@@ -185,7 +187,7 @@ func (it *Item) compare(o *Item) int {
 }
 
 func (it *Item) flags() (n int) {
-	for _, b := range []bool{it.Pinned, it.Core, it.Recent, it.MustStub, it.Short} {
+	for _, b := range []bool{it.Pinned, it.Core, it.Recent, it.MustStub, it.Short, it.Unasked, it.Minor} {
 		n <<= 1
 		if b {
 			n |= 1

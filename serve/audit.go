@@ -136,6 +136,9 @@ type leafOut struct {
 	Budget     int            `json:"budget,omitempty"`
 	Tokens     int            `json:"tokens,omitempty"`
 	Tier       int            `json:"tier,omitempty"`
+	Preset     string         `json:"preset,omitempty"`
+	Overflow   string         `json:"overflow,omitempty"`
+	Counter    string         `json:"counter,omitempty" jsonschema:"what counted the tokens"`
 	Pages      []servedOut    `json:"pages,omitempty" jsonschema:"what a read served, in order"`
 	LeftOut    map[string]int `json:"left_out,omitempty"`
 	Batch      string         `json:"batch,omitempty"`
@@ -170,7 +173,7 @@ type changeOut struct {
 func (r *request) leaf(ctx context.Context, l *manifest.Record) leafOut {
 	out := leafOut{
 		Index: l.Index, Type: l.Type.String(), At: time.UnixMicro(l.Time).UTC(), Trace: l.Trace, Parent: l.Parent, Scope: l.Scope, Actor: l.Actor, LSN: l.LSN,
-		Session: l.Session, Budget: l.Budget, Tokens: l.Tokens, Tier: l.Tier, Batch: l.Batch, Status: l.Status, Reason: l.Reason, Confidence: l.Confidence,
+		Session: l.Session, Budget: l.Budget, Tokens: l.Tokens, Tier: l.Tier, Preset: l.Preset, Overflow: l.Overflow, Counter: l.Counter, Batch: l.Batch, Status: l.Status, Reason: l.Reason, Confidence: l.Confidence,
 		By: l.By, Note: l.Note, Action: l.Action,
 	}
 	for _, p := range l.Pages {

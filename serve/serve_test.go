@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -27,6 +28,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/serve"
+	"github.com/ctxpage/ctxpage/token/bpe"
 )
 
 var update = flag.Bool("update", false, "write testdata/schema.json anew; read the difference before committing it")
@@ -169,6 +171,38 @@ func TestWalk(t *testing.T) {
 	d.ok(host, "delete", m{"ids": []string{"answer"}})
 	d.fails(agent, "get", m{"id": "answer"}, "not_found")
 	require.Equal(t, float64(0), d.ok(host, "refresh", m{"dry_run": true})["sources"])
+}
+
+// Every setting of the pipeline is reached at the socket.
+func TestAssembleSettings(t *testing.T) {
+	d := opened(t, serve.Options{Grant: serve.Operator})
+	for i := range 8 {
+		d.ok(host, "put", m{"writes": []m{{"id": fmt.Sprint("policy-", i), "text": strings.Repeat(fmt.Sprintf("Refunds of kind %d need the approval of clerk %d. ", i, i*7), 4)}}})
+	}
+	d.ok(host, "put", m{"writes": []m{{"id": "note", "text": "Refunds may change.", "kind": "scratch"}}})
+	ask := func(more m) m {
+		in := m{"query": "refunds", "budget": 4000}
+		maps.Copy(in, more)
+		return d.ok(agent, "assemble", in)
+	}
+	leaf := func(a m) m { return d.ok(operator, "manifest", m{"trace": a["trace"]})["leaves"].([]any)[0].(m) }
+	plain := ask(nil)
+	require.Equal(t, float64(1), plain["tier"])
+	require.Len(t, plain["blocks"], 8)
+	require.Len(t, ask(m{"floor": "scratch"})["blocks"], 9)
+	require.Empty(t, ask(m{"floor": "chunk"})["blocks"])
+	require.Equal(t, "START", leaf(ask(m{"preset": "START"}))["preset"])
+	require.Equal(t, float64(4), ask(m{"overflow": "ladder", "budget": 250})["tier"])
+	require.Equal(t, float64(3), ask(m{"budget": 250})["tier"], "negative control")
+	require.Less(t, ask(m{"charge": "contents"})["tokens"], plain["tokens"])
+	exact := ask(m{"counter": "o200k_base"})
+	require.Equal(t, []any{"o200k_base", float64(bpe.O200k().Count(exact["text"].(string)))}, []any{exact["counter"], exact["tokens"]})
+	require.Equal(t, "o200k_base*135%", ask(m{"counter": "claude"})["counter"])
+	for _, wrong := range []m{{"floor": "high"}, {"preset": "start"}, {"overflow": "full"}, {"charge": "all"}, {"counter": "bytes"}} {
+		in := m{"query": "refunds", "budget": 400}
+		maps.Copy(in, wrong)
+		require.Contains(t, d.fails(agent, "assemble", in, "invalid")["message"], "expected")
+	}
 }
 
 // A transaction between calls: its writes are seen by it alone; it belongs to who began it; it ends with commit, with

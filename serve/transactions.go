@@ -11,6 +11,7 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/token/bpe"
 )
 
 // A transaction stays open between the calls of its caller. The server holds it under the caller's
@@ -297,6 +298,11 @@ type assembleIn struct {
 	AsOf     uint64    `json:"as_of,omitempty" jsonschema:"LSN of the past"`
 	Txn      string    `json:"txn,omitempty" jsonschema:"trace of an open transaction: its drafts are seen, and what is served joins what it read"`
 	Stale    bool      `json:"serve_stale,omitempty"`
+	Floor    string    `json:"floor,omitempty" jsonschema:"lowest provenance that enters: scratch, tool (default), validated, chunk or human-verified"`
+	Preset   string    `json:"preset,omitempty" jsonschema:"how pages are ranked: default, or START, the published method in two passes"`
+	Overflow string    `json:"overflow,omitempty" jsonschema:"if not everything fits: fill (default) keeps as much as fits, ladder degrades by whole tiers"`
+	Charge   string    `json:"charge,omitempty" jsonschema:"what counts: rendered (default), headers and fences included; contents, the texts alone"`
+	Counter  string    `json:"counter,omitempty" jsonschema:"counts this context: o200k_base, cl100k_base, a model such as claude or gemini, or one of these with a factor (o200k_base*125%); default: the server's"`
 	Messages string    `json:"messages,omitempty" jsonschema:"also return the messages of a provider's request: openai, anthropic or gemini"`
 }
 
@@ -307,9 +313,10 @@ type assembleOut struct {
 	LSN      uint64         `json:"lsn"`
 	Text     string         `json:"text" jsonschema:"the context, ready to be read"`
 	Messages any            `json:"messages,omitempty" jsonschema:"the fragment of the provider's request"`
-	Tier     int            `json:"tier" jsonschema:"1 everything fitted, to 4 only what is protected did"`
+	Tier     int            `json:"tier" jsonschema:"of the red and yellow pages: 1 all are in, whole; 2 some are shortened; 3 some are left out; 4 what is protected does not fit"`
 	Tokens   int            `json:"tokens"`
 	Limit    int            `json:"limit"`
+	Counter  string         `json:"counter" jsonschema:"what counted"`
 	Review   bool           `json:"review,omitempty" jsonschema:"not even the protected pages fitted"`
 	Degraded string         `json:"degraded,omitempty"`
 	Blocks   []blockOut     `json:"blocks" jsonschema:"the pages of the context, in order"`
@@ -334,6 +341,14 @@ type blockOut struct {
 func (in *assembleIn) query() (q ctxpage.Query, err error) {
 	q = ctxpage.Query{Text: in.Query, Budget: in.Budget, Reserve: in.Reserve, TopK: in.TopK, Session: in.Session, AsOf: in.AsOf, ServeStale: in.Stale}
 	if q.Kinds, err = kindsOf(in.Kinds); err != nil {
+		return q, err
+	}
+	if in.Counter != "" {
+		if q.Counter, err = bpe.Named(in.Counter); err != nil {
+			return q, store.Invalid("counter", fmt.Sprintf("%.40q", in.Counter), err.Error())
+		}
+	}
+	if err = q.SetNames(in.Floor, in.Preset, in.Overflow, in.Charge); err != nil {
 		return q, err
 	}
 	q.Filter, err = in.Filter.filter()
@@ -385,7 +400,7 @@ func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
 func assembledOut(a *ctxpage.Assembly) assembleOut {
 	out := assembleOut{
-		Trace: a.Trace, LSN: a.LSN, Text: a.Text(), Tier: int(a.Tier), Tokens: a.Tokens, Limit: a.Limit, Review: a.Review, Degraded: a.Degraded,
+		Trace: a.Trace, LSN: a.LSN, Text: a.Text(), Tier: int(a.Tier), Tokens: a.Tokens, Limit: a.Limit, Counter: a.Manifest.Counter, Review: a.Review, Degraded: a.Degraded,
 		Blocks: []blockOut{}, LeftOut: leftOut(a.Manifest),
 	}
 	for i := range a.Blocks {

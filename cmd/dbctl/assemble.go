@@ -11,7 +11,6 @@ import (
 	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 type assembleCmd struct {
@@ -26,6 +25,7 @@ type assembleCmd struct {
 	Session  string   `help:"Session whose turns appear as conversation turns."`
 	Preset   string   `help:"Ranking preset: default, or START (the published two-pass method)." default:"default"`
 	Overflow string   `help:"If not everything fits: fill with as much as fits, or degrade by whole tiers (ladder)." enum:"fill,ladder" default:"fill"`
+	Charge   string   `help:"What the budget counts: the rendered context, or its texts alone (contents) if you render them yourself." enum:"rendered,contents" default:"rendered"`
 	AsOf     uint64   `help:"Assemble from the past, as of this LSN. An LSN beyond the newest is rejected; the error names the newest." placeholder:"LSN"`
 	Trace    string   `help:"Trace to record the assembly under, a ULID. Default: a new one."`
 	Format   string   `help:"Output format: text, or a provider's request (openai, anthropic, gemini)." enum:"text,openai,anthropic,gemini" default:"text"`
@@ -100,7 +100,11 @@ func (c *assembleCmd) Run(a *app) error {
 }
 
 func (c *assembleCmd) summary(a *app, v *assemblyView) {
-	fmt.Fprintf(a.err, "trace %s: %s, %d of %d tokens, tier %s\n", v.Trace, plural(len(v.Blocks), "page", "pages"), v.Tokens, v.Limit, budget.Tier(v.Tier))
+	tier := budget.Tier(v.Tier).String()
+	if c.Overflow == budget.Fill.String() {
+		tier = budget.Tier(v.Tier).Lost()
+	}
+	fmt.Fprintf(a.err, "trace %s: %s, %d of %d tokens, tier %d (%s)\n", v.Trace, plural(len(v.Blocks), "page", "pages"), v.Tokens, v.Limit, v.Tier, tier)
 	a.noteDegraded(v.Degraded)
 	if v.Review {
 		fmt.Fprintln(a.err, "not even what is protected fitted: a person should look at this")
@@ -112,7 +116,7 @@ func (c *assembleCmd) summary(a *app, v *assemblyView) {
 
 func (c *assembleCmd) query() (q ctxpage.Query, err error) {
 	q = ctxpage.Query{
-		Text: strings.Join(c.Question, " "), Budget: c.Budget, Reserve: c.Reserve, TopK: c.Top, Session: c.Session, Preset: c.Preset,
+		Text: strings.Join(c.Question, " "), Budget: c.Budget, Reserve: c.Reserve, TopK: c.Top, Session: c.Session,
 		ServeStale: c.ServeStale, AsOf: c.AsOf, Trace: c.Trace,
 	}
 	for _, k := range c.Kind {
@@ -122,11 +126,8 @@ func (c *assembleCmd) query() (q ctxpage.Query, err error) {
 		}
 		q.Kinds = append(q.Kinds, kind)
 	}
-	if q.Floor, err = triage.ParseProvenance(c.Floor); err != nil {
-		return q, usage("--floor: %v", err)
-	}
-	if c.Overflow == "ladder" {
-		q.Overflow = budget.Ladder
+	if err := q.SetNames(c.Floor, c.Preset, c.Overflow, c.Charge); err != nil {
+		return q, usage("%v", err)
 	}
 	if q.Filter, err = c.filter(); err != nil {
 		return q, err

@@ -284,7 +284,7 @@ func factsOf(got *ctxpage.Assembly) demoAssembly {
 
 func (d *demo) tell(what string, got *ctxpage.Assembly) {
 	d.say("%-10s %s in %d of %d tokens, tier %d (%s), %d named as left out", what, plural(len(got.Blocks), "page", "pages"), got.Tokens, demoBudget,
-		got.Tier, got.Tier, len(got.Left))
+		got.Tier, got.Tier.Lost(), len(got.Left))
 	d.say("           trace %s, digest %.16s", got.Trace, got.Manifest.Rendered)
 }
 

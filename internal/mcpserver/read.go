@@ -30,12 +30,17 @@ type assembleIn struct {
 	Session string    `json:"session,omitempty" jsonschema:"conversation whose turns belong into the context"`
 	Kinds   []string  `json:"kinds,omitempty" jsonschema:"only these kinds: system, fact, chunk, message, tool, scratch, summary"`
 	Filter  *filterIn `json:"filter,omitempty" jsonschema:"only pages that meet all of it"`
+
+	Floor    string `json:"floor,omitempty" jsonschema:"lowest provenance that enters: scratch, tool (default), validated, chunk, human-verified"`
+	Preset   string `json:"preset,omitempty" jsonschema:"ranking: default or START"`
+	Overflow string `json:"overflow,omitempty" jsonschema:"if not everything fits: fill (default) or ladder, which degrades by whole tiers"`
+	Charge   string `json:"charge,omitempty" jsonschema:"what the budget counts: rendered (default) or contents, the texts alone"`
 }
 
 type assembleOut struct {
 	Text    string         `json:"text" jsonschema:"the context, ready to be read"`
 	Trace   string         `json:"trace" jsonschema:"name of this context; cite it in put and why"`
-	Tier    int            `json:"tier" jsonschema:"1 everything fitted, to 4 only what is protected did"`
+	Tier    int            `json:"tier" jsonschema:"of the pages that matter: 1 all are in, whole; 2 some are shortened; 3 some are left out; 4 what is protected does not fit"`
 	Tokens  int            `json:"tokens"`
 	Blocks  []blockOut     `json:"blocks" jsonschema:"the pages of the context, in order"`
 	LeftOut map[string]int `json:"left_out" jsonschema:"pages that were considered and left out, counted by reason"`
@@ -53,6 +58,9 @@ type blockOut struct {
 
 func (s *server) assemble(ctx context.Context, _ *mcp.CallToolRequest, in assembleIn) (*mcp.CallToolResult, assembleOut, error) {
 	q := ctxpage.Query{Text: in.Query, Budget: in.Budget, Session: in.Session}
+	if err := q.SetNames(in.Floor, in.Preset, in.Overflow, in.Charge); err != nil {
+		return nil, assembleOut{}, err
+	}
 	if q.Budget == 0 {
 		q.Budget = defaultBudget
 	}

@@ -113,6 +113,13 @@ func TestReads(t *testing.T) {
 	require.Equal(t, "in", w.Verdict)
 	require.True(t, w.Replayable)
 	require.Contains(t, call(t, s, "assemble", assembleIn{Query: "x", Budget: maxBudget + 1}, &a), "expected 1 to")
+	require.Empty(t, call(t, s, "assemble", assembleIn{Query: "refund", Preset: "START", Overflow: "ladder", Floor: "tool", Charge: "contents"}, &a))
+	require.NotEmpty(t, a.Blocks)
+	require.Empty(t, call(t, s, "assemble", assembleIn{Query: "refund", Floor: "human-verified"}, &a))
+	require.Empty(t, a.Blocks)
+	for _, wrong := range []assembleIn{{Preset: "start"}, {Overflow: "full"}, {Floor: "high"}, {Charge: "all"}} {
+		require.Contains(t, call(t, s, "assemble", wrong, &a), "expected")
+	}
 	_, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "put", Arguments: putIn{}})
 	require.ErrorContains(t, err, "unknown tool", "not without Write")
 }

@@ -85,3 +85,19 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A counter has the name that it is found by, with and without a percentage.
+func TestNamed(t *testing.T) {
+	for name, want := range map[string]string{
+		"o200k_base": "o200k_base", "cl100k_base": "cl100k_base", token.Default().Name(): token.Default().Name(), "o200k_base*125%": "o200k_base*125%",
+		"claude": "o200k_base*135%", "gemini": "o200k_base*115%", "gpt-4": "cl100k_base", "openai/gpt-4o-mini": "o200k_base", "cl100k_base*100%": "cl100k_base",
+	} {
+		c, err := bpe.Named(name)
+		require.NoError(t, err, name)
+		require.Equal(t, want, c.Name(), name)
+	}
+	for _, name := range []string{"", "gpt", "o200k", "o200k_base*", "o200k_base*2", "o200k_base*0%", "o200k_base*-5%", "o200k_base*1001%", "*120%"} {
+		_, err := bpe.Named(name)
+		require.ErrorContains(t, err, "expected", name)
+	}
+}

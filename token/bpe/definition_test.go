@@ -100,7 +100,7 @@ func (d definition) merged(piece string) int {
 
 func requireDefined(t *testing.T, text string) {
 	t.Helper()
-	for _, c := range []counter{O200k().(counter), CL100k().(counter)} {
+	for _, c := range []*counter{o200k, cl100k} {
 		d := definitions[c.name]()
 		rest := text
 		for _, want := range d.pieces(text) {
