@@ -159,6 +159,26 @@ func (db *DB) recordFileRoot(ctx context.Context, abs string) error {
 	return err
 }
 
+// rootPaths narrows the row of roots to those that keep accepts.
+func rootPaths(_ string, value []byte, keep func(dir string) bool) (kept []byte, left []string, err error) {
+	var roots, taken []string
+	if err := codec.Unpack(value, &roots); err != nil {
+		return nil, nil, err
+	}
+	for _, dir := range roots {
+		if keep(dir) {
+			taken = append(taken, dir)
+		} else {
+			left = append(left, dir)
+		}
+	}
+	if len(taken) == 0 {
+		return nil, left, nil
+	}
+	kept, err = codec.PackStrings(taken)
+	return kept, left, err
+}
+
 // FileRoots returns the directories recorded by AddFileRoot.
 func (db *DB) FileRoots(ctx context.Context) ([]string, error) {
 	roots, _, err := db.fileRoots(ctx)

@@ -18,7 +18,7 @@ import (
 // Options.Store with it: its gc then knows which page versions those rows name and which rows are no longer needed.
 func StateKinds() []store.StateKind {
 	return append(talk.StateKinds(),
-		store.StateKind{Prefix: rootState, Copy: true},
+		store.StateKind{Prefix: rootState, Copy: true, Paths: rootPaths},
 		folder.RowKind(),
 		journal.StateKind(),
 		shown.DraftsKind(),

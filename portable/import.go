@@ -8,10 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/erasing"
+	"github.com/ctxpage/ctxpage/internal/journal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -22,6 +25,7 @@ import (
 //
 //	version   collected into a batch; flush commits it while the next lines are read (done, flying)
 //	state     collected into rows
+//	          then the pages of directives, which must be what the rows say (directives.go)
 //	held      one commit each
 //
 // Repeating is safe. A version, row or batch that is in the database already is compared and skipped, so an import that was
@@ -40,6 +44,13 @@ type ImportOptions struct {
 	// Now and Rand are the clock and the randomness of batch ids.
 	Now  func() time.Time
 	Rand io.Reader
+	// Roots are directories. File roots and recorded directories of the file are imported when they are at or below one of
+	// them; the others are left out and listed (Imported.Withheld). Such rows let the database read files of this machine,
+	// so a file that somebody else made brings none by default.
+	Roots []string
+	// Policies also imports retention policies and quotas. By default they are left out and listed: they make this
+	// database drop what it holds, or refuse writes.
+	Policies bool
 	// Receipts are of erases that came after the export was made. The import leaves out what those erases took, by
 	// their rules, and ignores receipts of erases that the export knows. The database remembers receipts for later
 	// imports of exports of the same database. A database knows its own erases, so importing its own exports needs no
@@ -72,7 +83,9 @@ type Imported struct {
 	Erasures []string `json:"erasures"`
 	// Others are up to 100 names under which the database has something else.
 	Others []string `json:"others"`
-	DryRun bool     `json:"dry_run,omitempty"`
+	// Withheld names what was left out because ImportOptions.Roots and Policies did not ask for it.
+	Withheld []string `json:"withheld"`
+	DryRun   bool     `json:"dry_run,omitempty"`
 }
 
 // The limits of one commit.
@@ -114,6 +127,7 @@ type importer struct {
 	lost     map[string]bool      // scopes of which something was erased here
 	stays    map[string]bool      // scopes of which something is here, or comes
 	dry      map[store.Ref]uint32 // newest version, as a dry run would have made it
+	decided  decided
 }
 
 // Import brings an export into a database, up to a thousand versions with each commit. To continue after a crash,
@@ -135,7 +149,7 @@ func Import(ctx context.Context, st store.Store, r io.Reader, opts ImportOptions
 	}
 	m := &importer{
 		ctx: ctx, st: st, opts: opts, inBatch: map[store.Ref]bool{}, replaced: map[store.Ref]bool{}, others: map[store.Ref]bool{},
-		erased: map[store.Ref]bool{}, sessions: map[string]bool{}, lost: map[string]bool{}, stays: map[string]bool{}, dry: map[store.Ref]uint32{}, rep: Imported{Others: []string{}, Erasures: []string{}, DryRun: opts.DryRun},
+		erased: map[store.Ref]bool{}, sessions: map[string]bool{}, lost: map[string]bool{}, stays: map[string]bool{}, dry: map[store.Ref]uint32{}, rep: Imported{Others: []string{}, Erasures: []string{}, Withheld: []string{}, DryRun: opts.DryRun},
 	}
 	if s, ok := r.(io.ReadSeeker); ok {
 		at, err := s.Seek(0, io.SeekCurrent)
@@ -195,10 +209,10 @@ func (m *importer) lines() error {
 		case typeState:
 			err = m.stateLine(b)
 		case typeHeld:
-			err = cmp.Or(m.flushRows(), m.heldLine(b))
+			err = cmp.Or(m.flushRows(), m.directives(), m.heldLine(b))
 		case typeQuestion: // for people
 		case typeEnd:
-			if err := m.flushRows(); err != nil {
+			if err := cmp.Or(m.flushRows(), m.directives()); err != nil {
 				return err
 			}
 			_, err = m.in.end(b)
@@ -225,10 +239,21 @@ func typeOf(b []byte) (string, error) {
 }
 
 func (m *importer) version(b []byte) error {
-	var line versionLine
-	if err := m.in.decode(b, &line); err != nil {
+	line := new(versionLine)
+	if err := m.in.decode(b, line); err != nil {
 		return err
 	}
+	switch {
+	case line.ID == journal.PageID:
+		return m.keepDirectives(line, len(b))
+	case strings.HasPrefix(line.ID, store.ReservedPrefix) && line.Artefact != nil && line.Artefact.Kind == store.KindSystem:
+		return fieldError("artefact.kind", store.Invalid("kind", "system, of the reserved id "+strconv.Quote(line.ID), "another kind: only directives instruct under a reserved id"))
+	}
+	return m.take(line)
+}
+
+// take adds the versions of a line to the batch, if they are not here yet.
+func (m *importer) take(line *versionLine) error {
 	var all []store.Carried
 	for i := range line.Before {
 		c, err := line.Before[i].carried()

@@ -120,29 +120,27 @@ type pageName struct {
 
 // heldLine is a held batch.
 type heldLine struct {
-	Type        string          `json:"type"`
-	ID          string          `json:"id"`
-	Scope       string          `json:"scope"`
-	Actor       string          `json:"actor"`
-	At          time.Time       `json:"at"`
-	Trace       string          `json:"trace,omitempty"`
-	Reason      string          `json:"reason"`
-	Stale       []string        `json:"stale,omitempty"`
-	Decided     string          `json:"decided,omitempty"`
-	By          string          `json:"by,omitempty"`
-	Note        string          `json:"note,omitempty"`
-	Refs        []string        `json:"refs,omitempty"` // what the decision wrote
-	OnStale     store.OnStale   `json:"on_stale,omitempty"`
-	Raise       bool            `json:"raise,omitempty"`
-	Force       bool            `json:"force,omitempty"`
-	Expect      []expectLine    `json:"expect,omitempty"`
-	ExpectState []expectRow     `json:"expect_state,omitempty"`
-	Context     []seenLine      `json:"context,omitempty"`
-	Puts        []putLine       `json:"puts,omitempty"`
-	Deletes     []string        `json:"deletes,omitempty"`
-	State       []stateRow      `json:"state,omitempty"`
-	Leaf        manifest.Record `json:"leaf"`
-	Unknown     []byte          `json:"unknown,omitempty"`
+	Type    string          `json:"type"`
+	ID      string          `json:"id"`
+	Scope   string          `json:"scope"`
+	Actor   string          `json:"actor"`
+	At      time.Time       `json:"at"`
+	Trace   string          `json:"trace,omitempty"`
+	Reason  string          `json:"reason"`
+	Stale   []string        `json:"stale,omitempty"`
+	Decided string          `json:"decided,omitempty"`
+	By      string          `json:"by,omitempty"`
+	Note    string          `json:"note,omitempty"`
+	Refs    []string        `json:"refs,omitempty"` // what the decision wrote
+	OnStale store.OnStale   `json:"on_stale,omitempty"`
+	Raise   bool            `json:"raise,omitempty"`
+	Force   bool            `json:"force,omitempty"`
+	Expect  []expectLine    `json:"expect,omitempty"`
+	Context []seenLine      `json:"context,omitempty"`
+	Puts    []putLine       `json:"puts,omitempty"`
+	Deletes []string        `json:"deletes,omitempty"`
+	Leaf    manifest.Record `json:"leaf"`
+	Unknown []byte          `json:"unknown,omitempty"`
 }
 
 // expectLine expects a version of an artefact: 0 none, and Elsewhere one that is no longer the newest.
@@ -151,20 +149,8 @@ type expectLine struct {
 	Elsewhere bool   `json:"changed_since,omitempty"`
 }
 
-// expectRow expects a row as it is in the export, or not at all; Elsewhere: it changed after the batch was held.
-type expectRow struct {
-	Key       []byte `json:"key"`
-	Absent    bool   `json:"absent,omitempty"`
-	Elsewhere bool   `json:"changed_since,omitempty"`
-}
-
 type seenLine struct {
 	Ref string `json:"ref"` // with page and version
-}
-
-type stateRow struct {
-	Key   []byte `json:"key"`
-	Value []byte `json:"value"` // null deletes it
 }
 
 type putLine struct {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/oklog/ulid/v2"
@@ -56,10 +57,17 @@ func (m *importer) stateLine(b []byte) error {
 			return fieldError("value", err)
 		}
 	}
-	is, err := m.st.State(m.ctx, key)
-	switch {
-	case err != nil:
+	if value, err = m.asked(kind, line.Name, key, value); err != nil || value == nil {
 		return err
+	}
+	is, err := m.st.State(m.ctx, key)
+	if err != nil {
+		return err
+	}
+	if m.sawState(key, value); is.Value != nil {
+		m.sawState(key, is.Value)
+	}
+	switch {
 	case bytes.Equal(is.Value, value) && is.Value != nil:
 		m.rep.State.Same++
 		return nil
@@ -71,6 +79,37 @@ func (m *importer) stateLine(b []byte) error {
 		return m.flushRows()
 	}
 	return nil
+}
+
+// asked narrows a row to what the caller of the import asked for; nil: nothing of it. What is left out is listed.
+func (m *importer) asked(kind *store.StateKind, name, key string, value []byte) ([]byte, error) {
+	switch {
+	case kind == nil:
+		return value, nil
+	case kind.Policy && !m.opts.Policies:
+		m.rep.Withheld = append(m.rep.Withheld, name)
+		return nil, nil
+	case kind.Paths == nil:
+		return value, nil
+	}
+	kept, left, err := kind.Paths(key, value, m.below)
+	if err != nil {
+		return nil, fieldError("value", err)
+	}
+	for _, dir := range left {
+		m.rep.Withheld = append(m.rep.Withheld, kind.Prefix+" "+printable(dir))
+	}
+	return kept, nil
+}
+
+// below reports whether a directory is at or below one that the caller named.
+func (m *importer) below(dir string) bool {
+	for _, root := range m.opts.Roots {
+		if rel, err := filepath.Rel(root, dir); err == nil && filepath.IsAbs(dir) && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+			return true
+		}
+	}
+	return false
 }
 
 // rowErased reports whether a row belongs to something that was erased here.
@@ -254,10 +293,7 @@ func (m *importer) heldBatch(id ulid.ULID, line *heldLine) (*store.Batch, error)
 		}
 		b.Puts = append(b.Puts, p)
 	}
-	for _, r := range line.State {
-		b.State = append(b.State, store.StateRow{Key: string(r.Key), Value: r.Value})
-	}
-	return b, nil
+	return b, b.CheckIDs()
 }
 
 func (m *importer) heldExpects(b *store.Batch, line *heldLine) error {
@@ -273,17 +309,6 @@ func (m *importer) heldExpects(b *store.Batch, line *heldLine) error {
 			}
 		}
 		b.Expect = append(b.Expect, pre)
-	}
-	for _, e := range line.ExpectState {
-		pre := store.StatePre{Key: string(e.Key), LSN: store.LsnElsewhere}
-		if !e.Elsewhere {
-			row, err := m.st.State(m.ctx, pre.Key)
-			if err != nil {
-				return err
-			}
-			pre.LSN = row.LSN
-		}
-		b.ExpectState = append(b.ExpectState, pre)
 	}
 	for i, s := range line.Context {
 		ref, err := store.ParseRef(s.Ref)

@@ -178,13 +178,6 @@ func (x *exporter) heldLine(h *store.HeldBatch) (*heldLine, error) {
 		}
 		line.Expect = append(line.Expect, expectLine{Ref: e.Ref.String(), Elsewhere: now != e.LSN})
 	}
-	for _, e := range b.ExpectState {
-		row, err := x.st.State(x.ctx, e.Key)
-		if err != nil {
-			return nil, err
-		}
-		line.ExpectState = append(line.ExpectState, expectRow{Key: []byte(e.Key), Absent: e.LSN == 0 && row.Value == nil, Elsewhere: row.LSN != e.LSN})
-	}
 	for _, s := range b.Context {
 		names, err := x.names([]uint64{s.Num})
 		if err != nil {
@@ -197,9 +190,6 @@ func (x *exporter) heldLine(h *store.HeldBatch) (*heldLine, error) {
 	}
 	for i := range b.Puts {
 		line.Puts = append(line.Puts, putOf(&b.Puts[i]))
-	}
-	for _, r := range b.State {
-		line.State = append(line.State, stateRow{[]byte(r.Key), r.Value})
 	}
 	return line, nil
 }

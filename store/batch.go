@@ -2,6 +2,8 @@ package store
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ctxpage/ctxpage/lexical"
@@ -82,15 +84,16 @@ type Batch struct {
 	Action Action
 	Reason string // of a hold
 	Expect []Precondition
-	// ExpectState are preconditions on state rows. Those of a held batch are judged again when it
-	// is approved.
+	// ExpectState are preconditions on state rows.
 	ExpectState []StatePre
 	Context     []Seen
 	OnStale     OnStale
 	Now         time.Time
 	Puts        []Put
 	Deletes     []string // ids of Scope
-	State       []StateRow
+	// State are rows of state to write. A batch to hold (ActHold) has none, and a batch that has some is never held: with
+	// HoldStale a stale Context returns ErrStaleContext.
+	State []StateRow
 	// Carry lists versions from another database, of any scope. Each must continue its artefact
 	// here, or the batch returns a ConflictError. Only an operator's import uses it.
 	Carry []Carried `msgpack:"-"`
@@ -153,6 +156,33 @@ type HeldBatch struct {
 
 // ReasonStaleContext is HeldError.Reason for a batch with a stale Context.
 const ReasonStaleContext = "stale context"
+
+// checkHeld rejects a batch to hold that asks for more than a reviewer can judge. A held batch writes and deletes
+// artefacts. It carries no rows of state: an approval would apply them, and no text that a reviewer reads shows what they
+// do. It claims no human verification: the approval decides on that.
+func (b *Batch) checkHeld() error {
+	if b.Action != ActHold {
+		return nil
+	}
+	if len(b.State)+len(b.ExpectState) > 0 {
+		return Invalid("batch", "rows of state in a batch to hold", "puts and deletes of artefacts only")
+	}
+	for i := range b.Puts {
+		a := &b.Puts[i].Artefact
+		if strings.HasPrefix(a.ID, ReservedPrefix) {
+			return Invalid("batch", "a draft of "+strconv.Quote(a.ID), "an id that does not begin with "+ReservedPrefix+", which the database keeps for its own pages")
+		}
+		if a.Provenance == HumanVerified {
+			return Invalid("batch", "a human-verified draft of "+strconv.Quote(a.ID), "a lower provenance; whoever approves the batch may raise it")
+		}
+	}
+	for _, id := range b.Deletes {
+		if strings.HasPrefix(id, ReservedPrefix) {
+			return Invalid("batch", "a deletion of "+strconv.Quote(id), "an id that does not begin with "+ReservedPrefix)
+		}
+	}
+	return nil
+}
 
 // Bytes is the length of the texts that a batch puts.
 func (b *Batch) Bytes() (n int64) {

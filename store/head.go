@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -81,7 +82,7 @@ func (h *Head) Below(version uint32) *Head {
 // CheckIDs rejects a batch that writes an artefact twice, by puts or deletes: it would be unclear
 // which version readers see.
 func (b *Batch) CheckIDs() error {
-	if err := b.checkCarried(); err != nil {
+	if err := errors.Join(b.checkCarried(), b.checkHeld()); err != nil {
 		return err
 	}
 	if len(b.Puts)+len(b.Deletes) < 2 {

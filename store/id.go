@@ -8,6 +8,9 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
+// ReservedPrefix begins the ids of pages that the database writes itself. Callers cannot put, delete or supersede them.
+const ReservedPrefix = "ctxpage:"
+
 // CheckClock refuses a time that cannot be stored or shown: rows hold the zero time for "never",
 // and dates in JSON and in head lines have four digits. Code that takes a time from Options.Clock
 // to store it calls CheckClock, or NewID, which does.

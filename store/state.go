@@ -46,6 +46,11 @@ type StateKind struct {
 	// Renumber returns a row with the page numbers of another database. Numbers that are not in
 	// the map are left out. Nil: rows name no pages by number.
 	Renumber func(value []byte, to map[uint64]uint64) ([]byte, error)
+	// Paths is set for rows that let the database read files of the machine. It returns the row narrowed to the directories
+	// that keep accepts, nil for none, and the directories it left out.
+	Paths func(key string, value []byte, keep func(dir string) bool) (kept []byte, left []string, err error)
+	// Policy marks rows that make a database drop what it holds, or refuse writes. An import takes them only if asked.
+	Policy bool
 	// Lost and Why are the entry in the list of losses for rows that Salvage does not copy; "": no
 	// entry.
 	Lost, Why string

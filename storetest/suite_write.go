@@ -21,7 +21,7 @@ var writing = []clause{
 	{"Repeat", "a put that says what stands makes no version and is named in Repeats", checkRepeat},
 	{"SourceHost", "a version keeps the host that read its file, and the put of another host repeats nothing", checkSourceHost},
 	{"Delete", "a deleted artefact is not found, keeps its history, and goes on counting when it is put again", checkDelete},
-	{"State", "state rows travel with their batch: all or nothing, and nil deletes", checkState},
+	{"State", "state rows travel with their batch: all or nothing, and nil deletes; a batch to hold has none", checkState},
 	{"ExpectState", "a state row tells the LSN of its last change, and a batch that expects another one is refused whole", checkExpectState},
 	{"LostState", "of writers who read the same state row, one commits and the others conflict", checkLostState},
 	{"Carry", "versions that another database had keep their numbers, times, writers and digests, and continue what is here or conflict", checkCarry},
@@ -243,7 +243,8 @@ func checkState(b *bench) {
 	require.Equal(b, "one", row("k"))
 	held := set("k", "held")
 	held.Action, held.Reason = store.ActHold, "look at it"
-	b.commit(held)
+	_, err = b.st.Commit(b.ctx, held)
+	require.ErrorIs(b, err, store.ErrInvalid, "a held batch has no rows of state: no reviewer would see what they do")
 	require.Equal(b, "one", row("k"))
 	b.crash()
 	require.Equal(b, "one", row("k"))

@@ -31,6 +31,8 @@ type importCmd struct {
 	Branches bool              `help:"For ChatGPT: also take turns that were regenerated or edited away."`
 	By       string            `help:"Who vouches for an export, for the audit." default:"operator"`
 	Erased   []string          `aliases:"receipt" help:"Receipt of an erase that came after the export was made; may be given several times. Content that it erased is left out." placeholder:"RECEIPT" sep:"none"`
+	Roots    []string          `help:"For an export: also import its file roots and recorded directories at or below this directory; may be given several times. Without it they are left out and listed." placeholder:"DIR" sep:"none"`
+	Policies bool              `help:"For an export: also import its retention policies and quotas."`
 	Prefix   string            `help:"Prefix for each id. The id is the path below DIR."`
 	MaxSize  int64             `help:"Skip files larger than this, in bytes." default:"1048576"`
 	Delete   bool              `help:"Delete the artefacts of files that no longer exist or no longer match."`

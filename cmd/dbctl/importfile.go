@@ -32,6 +32,14 @@ func (c *importCmd) exported(a *app, path string) error {
 	if err != nil {
 		return err
 	}
+	var roots []string
+	for _, dir := range c.Roots {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return usage("--roots %s: %v", dir, err)
+		}
+		roots = append(roots, abs)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return failed("import: %v", err)
@@ -59,7 +67,7 @@ func (c *importCmd) exported(a *app, path string) error {
 	if err != nil {
 		return err
 	}
-	rep, err := db.Import(a.ctx, rewound(f), portable.ImportOptions{By: c.By, Receipts: receipts, DryRun: c.DryRun, Progress: a.progress()})
+	rep, err := db.Import(a.ctx, rewound(f), portable.ImportOptions{By: c.By, Roots: roots, Policies: c.Policies, Receipts: receipts, DryRun: c.DryRun, Progress: a.progress()})
 	if err = errors.Join(err, db.Close()); err != nil {
 		if errors.Is(err, ctxpage.ErrInvalid) || errors.Is(err, ctxpage.ErrNewerFormat) { // the file stays as it is
 			return fmt.Errorf("import %s: %w", path, err)
@@ -121,6 +129,12 @@ func (v importedView) print(w io.Writer) {
 			fmt.Fprintf(w, "  %s\n", line(name))
 		}
 	}
+	if n := len(v.Withheld); n > 0 {
+		fmt.Fprintf(w, "%s left out: --roots DIR imports file roots and directories, --policies retention policies and quotas\n", plural(n, "setting", "settings"))
+		for _, name := range v.Withheld {
+			fmt.Fprintf(w, "  %s\n", line(name))
+		}
+	}
 	if v.Made && !v.same {
 		fmt.Fprintln(w, "the export has no secret: contexts have other fences than those of the database it is of")
 	}
@@ -151,6 +165,9 @@ func (c *importCmd) foreign(a *app, scope string, paths []string) error {
 	}
 	if len(c.Erased) > 0 {
 		return usage("--erased is for an export that dbctl export wrote")
+	}
+	if len(c.Roots) > 0 || c.Policies {
+		return usage("--roots and --policies are for an export that dbctl export wrote")
 	}
 	if len(c.Map) > 0 && opts.Format != foreign.JSONL {
 		return usage("--map is for --from jsonl")

@@ -25,7 +25,24 @@ type Recorded struct {
 }
 
 // RowKind says what a store must know of these rows.
-func RowKind() store.StateKind { return store.StateKind{Prefix: rows, Scope: ScopeOf, Copy: true} }
+func RowKind() store.StateKind {
+	return store.StateKind{Prefix: rows, Scope: ScopeOf, Copy: true, Paths: paths}
+}
+
+// paths returns the row if keep accepts its directory. The key and the value name it; both count.
+func paths(key string, value []byte, keep func(dir string) bool) (kept []byte, left []string, err error) {
+	r, err := Read(store.StateRow{Key: key, Value: value})
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.Key(ScopeOf(key)) != key {
+		return nil, nil, store.Invalid("directory", fmt.Sprintf("%q under another key", r.Dir), "the key that its scope, prefix and path make")
+	}
+	if !keep(r.Dir) {
+		return nil, []string{r.Dir}, nil
+	}
+	return value, nil, nil
+}
 
 // Rows begins the keys of all recorded directories, RowsOf those of one scope.
 func Rows() string { return rows }

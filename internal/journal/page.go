@@ -9,7 +9,7 @@ import (
 )
 
 // Reserved begins the ids of the pages the database writes itself.
-const Reserved = "ctxpage:"
+const Reserved = store.ReservedPrefix
 
 // PageID is the id of the page that tells a model what a scope's user has decided.
 const PageID = Reserved + "directives"

@@ -22,6 +22,18 @@ const (
 // StateKey is the key of the newest version of a scope's directives.
 func StateKey(scope string) string { return statePrefix + scope }
 
+// ScopeOfState returns the scope of the key of a newest version.
+func ScopeOfState(key string) (scope string, ok bool) { return strings.CutPrefix(key, statePrefix) }
+
+// TextOf returns the text that a model is shown for the row of a version; "" for no row.
+func TextOf(row []byte) (string, error) {
+	if row == nil {
+		return "", nil
+	}
+	e, err := unpack(row)
+	return e.After.State.Text(), err
+}
+
 // LogKey is the key of one version.
 func LogKey(scope string, version uint64) string {
 	return logPrefix + scope + "/" + strconv.FormatUint(version, 10)

@@ -56,14 +56,15 @@ func Decided(b *store.Batch, h *store.HeldBatch) (*store.Outcome, error) {
 }
 
 // TakeOver makes a review write what the held batch wanted, in the name of its writer. The puts are
-// shared with h; Raise changes them.
+// shared with h; Raise changes them. Rows of state are not taken over: a held batch has none, and a row that a damaged or
+// forged file claims for it would be applied unseen.
 func TakeOver(b *store.Batch, h *store.Batch) {
 	b.Scope, b.Actor, b.Trace = h.Scope, h.Actor, h.Trace
 	if b.Action != store.ActApprove {
 		return
 	}
-	b.Expect, b.ExpectState, b.Context = h.Expect, h.ExpectState, h.Context
-	b.Puts, b.Deletes, b.State = h.Puts, h.Deletes, h.State
+	b.Expect, b.Context = h.Expect, h.Context
+	b.Puts, b.Deletes = h.Puts, h.Deletes
 	for i := range b.Puts {
 		if b.Raise {
 			b.Puts[i].Artefact.Provenance = store.HumanVerified
@@ -84,7 +85,7 @@ func AfterStale(b *store.Batch, stale []store.Ref) (hold string, err error) {
 		return "", nil
 	case b.Action == store.ActApprove:
 		return "", fmt.Errorf("%w: %v; look at them, and approve them as stale if they do not matter", store.ErrStaleContext, stale)
-	case b.OnStale == store.FailStale:
+	case b.OnStale == store.FailStale || len(b.State) > 0: // a held batch has no rows of state
 		return "", fmt.Errorf("%w: %v", store.ErrStaleContext, stale)
 	}
 	return store.ReasonStaleContext, nil
