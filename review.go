@@ -47,6 +47,8 @@ type Held struct {
 	DecidedNote string    `json:"decided_note,omitempty"` // from DecidedBy
 	Writes      []Version `json:"writes"`
 	Deletes     []string  `json:"deletes,omitempty"`
+	// Replaces names the current version of each artefact that an approval would overwrite. A decided batch has none.
+	Replaces []Ref `json:"replaces,omitempty"`
 	// Stale names pages that the draft was written from, or supersedes, and that had changed when it was held. StaleNow
 	// names those that have changed by now, and Conflicts the artefacts it would overwrite that have. Only Show fills the
 	// last two.
@@ -72,8 +74,29 @@ func (r *Review) List(ctx context.Context, scope string, all bool, cursor string
 	out := make([]Held, len(page.Held))
 	for i := range page.Held {
 		out[i] = heldOf(&page.Held[i])
+		if failed := r.replaces(ctx, &out[i]); failed != nil {
+			return nil, "", failed
+		}
 	}
 	return out, page.Next, err
+}
+
+// replaces fills in what an approval would overwrite.
+func (r *Review) replaces(ctx context.Context, h *Held) error {
+	if h.Decided != "" {
+		return nil
+	}
+	for i := range h.Writes {
+		l, err := r.db.store.Resolve(ctx, store.Scopes{h.Scope}, Ref{ID: h.Writes[i].ID})
+		switch {
+		case errors.Is(err, ErrNotFound) || errors.Is(err, ErrGone):
+		case err != nil:
+			return err
+		default:
+			h.Replaces = append(h.Replaces, Ref{Scope: h.Scope, ID: h.Writes[i].ID, Version: l.Version})
+		}
+	}
+	return nil
 }
 
 // heldOf is a held batch as the operator sees it, with the texts of its drafts.
@@ -109,6 +132,9 @@ func (r *Review) Show(ctx context.Context, id string) (*Held, error) {
 	out := heldOf(h)
 	if h.Decided != "" {
 		return &out, nil
+	}
+	if err := r.replaces(ctx, &out); err != nil {
+		return nil, err
 	}
 	for _, e := range h.Batch.Expect {
 		l, err := r.db.store.Resolve(ctx, store.Scopes{e.Ref.Scope}, Ref{ID: e.Ref.ID})

@@ -39,6 +39,7 @@ type heldOut struct {
 	DecidedBy  string    `json:"decided_by,omitempty" jsonschema:"name of the reviewer"`
 	Writes     []pageOut `json:"writes"`
 	Deletes    []string  `json:"deletes,omitempty"`
+	Replaces   []string  `json:"replaces,omitempty" jsonschema:"current versions that an approval would overwrite"`
 	Stale      []string  `json:"stale,omitempty" jsonschema:"pages it was written from that had changed when it was held"`
 	StaleNow   []string  `json:"stale_now,omitempty"`
 	Conflicts  []string  `json:"conflicts,omitempty"`
@@ -49,7 +50,7 @@ type heldOut struct {
 func heldOf(h *ctxpage.Held) heldOut {
 	out := heldOut{
 		Batch: h.ID, Scope: h.Scope, Actor: h.Actor, Trace: h.Trace, Reason: h.Reason, Confidence: h.Confidence, By: h.By, Note: h.Note, At: h.At.UTC(),
-		Decided: h.Decided, DecidedBy: h.DecidedBy, Writes: []pageOut{}, Deletes: h.Deletes, Stale: refsOf(h.Stale), StaleNow: refsOf(h.StaleNow),
+		Decided: h.Decided, DecidedBy: h.DecidedBy, Writes: []pageOut{}, Deletes: h.Deletes, Replaces: refsOf(h.Replaces), Stale: refsOf(h.Stale), StaleNow: refsOf(h.StaleNow),
 		Conflicts: refsOf(h.Conflicts), LookAlikes: h.LookAlikes,
 	}
 	for i := range h.Writes {

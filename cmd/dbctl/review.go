@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +16,7 @@ import (
 
 type reviewCmd struct {
 	Ls      reviewLsCmd      `cmd:"" help:"List held batches, oldest first."`
-	Show    reviewShowCmd    `cmd:"" help:"Show what a held batch would write and what has changed since."`
+	Show    reviewShowCmd    `cmd:"" help:"Show everything that approving a held batch does, and what has changed since."`
 	Approve reviewApproveCmd `cmd:"" help:"Commit a held batch."`
 	Reject  reviewRejectCmd  `cmd:"" help:"Reject a held batch."`
 	Purge   reviewPurgeCmd   `cmd:"" help:"Drop held batches that were decided."`
@@ -51,16 +53,18 @@ type heldView struct {
 	DecidedNote string        `json:"decided_note,omitempty"`
 	Writes      []versionView `json:"writes"`
 	Deletes     []string      `json:"deletes"`
+	Replaces    []string      `json:"replaces"`
 	Stale       []string      `json:"stale"`
 	StaleNow    []string      `json:"stale_now"`
 	Conflicts   []string      `json:"conflicts"`
 	LookAlikes  []string      `json:"look_alikes,omitempty"`
+	held        *ctxpage.Held
 }
 
 func heldOf(h *ctxpage.Held, text bool) heldView {
 	v := heldView{
 		ID: h.ID, Scope: h.Scope, Actor: h.Actor, Trace: h.Trace, Reason: h.Reason, Confidence: h.Confidence, By: h.By, Note: h.Note, At: h.At,
-		Decided: h.Decided, DecidedBy: h.DecidedBy, DecidedNote: h.DecidedNote, Writes: []versionView{}, Deletes: nonNil(h.Deletes), Stale: nonNil(refStrings(h.Stale)),
+		Decided: h.Decided, DecidedBy: h.DecidedBy, DecidedNote: h.DecidedNote, Writes: []versionView{}, Deletes: nonNil(h.Deletes), Replaces: nonNil(refStrings(h.Replaces)), held: h, Stale: nonNil(refStrings(h.Stale)),
 		StaleNow: nonNil(refStrings(h.StaleNow)), Conflicts: nonNil(refStrings(h.Conflicts)), LookAlikes: h.LookAlikes,
 	}
 	for i := range h.Writes {
@@ -106,9 +110,9 @@ func (c *reviewLsCmd) Run(a *app) error {
 				fmt.Fprintln(w, "nothing is held")
 				return
 			}
-			table(w, "BATCH HELD SCOPE ACTOR REASON CONFIDENCE BY WRITES DECIDED", func(row func(...any)) {
+			table(w, "BATCH HELD SCOPE ACTOR REASON CONFIDENCE BY WRITES REPLACES DECIDED", func(row func(...any)) {
 				for _, h := range out.Held {
-					row(h.ID, when(h.At), name(h.Scope), name(h.Actor), h.Reason, h.Confidence, or(name(h.By), "-"), len(h.Writes)+len(h.Deletes), or(h.Decided, "-"))
+					row(h.ID, when(h.At), name(h.Scope), name(h.Actor), h.Reason, h.Confidence, or(name(h.By), "-"), len(h.Writes)+len(h.Deletes), h.replaced(), or(h.Decided, "-"))
 				}
 			})
 			for _, h := range out.Held {
@@ -169,9 +173,82 @@ func (v *heldView) print(w io.Writer) {
 			}
 		}
 	})
-	for _, x := range v.Writes {
-		fmt.Fprintf(w, "\n%s (%s, %s)\n%s\n", line(x.Ref), x.Kind, plural(x.Tokens, "token", "tokens"), printable(w, x.Text))
+	for i, x := range v.Writes {
+		fmt.Fprintf(w, "\n%s (%s, %s)\n", line(x.Ref), x.Kind, plural(x.Tokens, "token", "tokens"))
+		v.effects(w, &v.held.Writes[i])
+		fmt.Fprintln(w, printable(w, x.Text))
 	}
+}
+
+// replaced counts what an approval takes out of use.
+func (v *heldView) replaced() int {
+	n := len(v.Replaces) + len(v.Deletes)
+	for i := range v.Writes {
+		n += len(v.Writes[i].Supersedes)
+	}
+	return n
+}
+
+// effects prints what the approval of a draft does besides storing its text, gravest first, and then every field that is
+// set. The fields come from the JSON of the artefact, so a field that is added later is shown, too.
+func (v *heldView) effects(w io.Writer, x *ctxpage.Version) {
+	for _, r := range v.held.Replaces {
+		if r.ID == x.ID {
+			fmt.Fprintf(w, "  REPLACES %s\n", line(r.String()))
+		}
+	}
+	for _, id := range x.Supersedes {
+		fmt.Fprintf(w, "  SUPERSEDES %s, which is no longer found\n", line(id))
+	}
+	if x.Kind == ctxpage.KindSystem || x.Role == "system" || x.Role == "developer" {
+		fmt.Fprintln(w, "  INSTRUCTS the model: every context of the scope shows it as an instruction")
+	}
+	if x.Role != "" && x.Group != "" {
+		fmt.Fprintf(w, "  BECOMES a turn of the %s in %s, at place %d\n", line(x.Role), line(x.Group), x.Seq)
+	}
+	a := x.Artefact
+	a.ID, a.Text, a.Supersedes = "", "", nil
+	for _, f := range setFields(a) {
+		fmt.Fprintf(w, "  %s: %s\n", f.name, line(f.value))
+	}
+}
+
+type setField struct{ name, value string }
+
+// setFields lists the fields of an artefact that are set, in their order.
+func setFields(a ctxpage.Artefact) (out []setField) {
+	b, err := json.Marshal(a)
+	if err != nil {
+		return []setField{{"fields", err.Error()}}
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	_, _ = d.Token()
+	for d.More() {
+		name, _ := d.Token()
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return append(out, setField{fmt.Sprint(name), err.Error()})
+		}
+		text := string(value)
+		switch name {
+		case "kind": // stands in the heading
+			continue
+		case "provenance":
+			text = a.Provenance.String()
+		case "priority":
+			text = [...]string{"", "low", "medium", "high", "critical"}[min(a.Priority, ctxpage.PriorityCritical)]
+		}
+		switch text {
+		case "", `""`, "0", "null", "false", "[]", "{}":
+			continue
+		}
+		var plain string
+		if json.Unmarshal(value, &plain) == nil {
+			text = plain
+		}
+		out = append(out, setField{strings.ReplaceAll(fmt.Sprint(name), "_", " "), text})
+	}
+	return out
 }
 
 type reviewApproveCmd struct {
