@@ -207,7 +207,7 @@ func (tx *Txn) finish(ctx context.Context, b store.Batch) error {
 	tx.out = out
 	tx.end()
 	if out.Status == store.StatusHeld {
-		return &HeldError{Batch: tx.id.String(), Trace: tx.trace, Reason: out.Reason, Stale: out.Stale}
+		return &HeldError{Batch: tx.id.String(), Trace: tx.trace, Reason: out.Reason, Note: b.Leaf.Note, Stale: out.Stale}
 	}
 	return nil
 }

@@ -215,6 +215,7 @@ type HeldError struct {
 	Batch  string
 	Trace  string
 	Reason string
+	Note   string // of the verdict
 	Stale  []Ref
 }
 

@@ -124,9 +124,7 @@ func TestServersFindByMeaning(t *testing.T) {
 		res, err := host.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: map[string]any{"query": "food"}})
 		require.NoError(t, err)
 		require.NoError(t, host.Close())
-		b, err := json.Marshal(res)
-		require.NoError(t, err)
-		return string(b)
+		return res.Content[0].(*mcp.TextContent).Text
 	}
 	require.NotContains(t, ask("search"), "Allergic", "control")
 	require.Contains(t, ask("search", "--model", dir), "Allergic")

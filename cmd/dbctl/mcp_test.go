@@ -37,7 +37,7 @@ func TestMCPServesAHost(t *testing.T) {
 		require.NoError(t, err)
 		return string(b)
 	}
-	require.Contains(t, put("answer"), `"status":"committed"`)
+	require.Contains(t, put("answer"), `\"status\":\"committed\"`)
 	require.Contains(t, put("other"), `evaluator `, "a program that says nothing judges nothing: %s")
 	require.NoError(t, s.Close())
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,13 +43,38 @@ func TestSkill(t *testing.T) {
 		requireVerb(t, strings.Fields(l[1]))
 	}
 	require.NotEqual(t, exitOK, dbctl("", "help", "nonsense").code, "the control")
-	tools := toolNames(t)
+	host := skillServer(t)
+	tools := toolNames(t, host)
 	for _, tool := range tools {
 		require.Contains(t, body, "`"+tool+"`", "the skill says nothing of the tool")
 	}
 	for _, l := range regexp.MustCompile("(?:tool|Call|call) `([a-z]+)`").FindAllStringSubmatch(body, -1) {
 		require.Contains(t, tools, l[1], "no such tool")
 	}
+	requireExamples(t, host, tools, body)
+}
+
+// requireExamples wants an example of each tool, with arguments that the tool takes.
+func requireExamples(t *testing.T, host *mcp.ClientSession, tools []string, body string) {
+	t.Helper()
+	refused := func(tool, args string) string {
+		res, err := host.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: json.RawMessage(args)})
+		require.NoError(t, err, "%s %s", tool, args)
+		if text := res.Content[0].(*mcp.TextContent).Text; strings.Contains(text, "arguments") {
+			return text
+		}
+		return ""
+	}
+	shown := map[string]bool{}
+	for _, l := range regexp.MustCompile(`(?m)^([a-z]+) (\{.*\})$`).FindAllStringSubmatch(body, -1) {
+		require.Contains(t, tools, l[1])
+		require.Empty(t, refused(l[1], l[2]))
+		shown[l[1]] = true
+	}
+	for _, tool := range tools {
+		require.True(t, shown[tool], "the skill has no example of %s", tool)
+	}
+	require.Contains(t, refused("put", `{"id": "x", "text": "y"}`), `got the field "id"`, "the control")
 }
 
 // requireVerb wants the words before the first placeholder to be a verb, and the flags to be its flags.
@@ -71,13 +97,18 @@ func requireVerb(t *testing.T, words []string) {
 	}
 }
 
-func toolNames(t *testing.T) (names []string) {
+func skillServer(t *testing.T) *mcp.ClientSession {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "mcp", filepath.Join(t.TempDir(), "agent.ctx"), "--scope", "acme", "--write")
+	cmd := exec.Command(os.Args[0], "mcp", filepath.Join(t.TempDir(), "agent.ctx"), "--scope", "acme/support", "--write")
 	cmd.Env = append(os.Environ(), childEnv+"=1")
 	s, err := mcp.NewClient(&mcp.Implementation{Name: "host", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
 	require.NoError(t, err)
-	defer s.Close()
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func toolNames(t *testing.T, s *mcp.ClientSession) (names []string) {
+	t.Helper()
 	for tool, err := range s.Tools(context.Background(), nil) {
 		require.NoError(t, err)
 		names = append(names, tool.Name)

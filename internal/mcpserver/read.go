@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -20,8 +21,11 @@ const (
 	maxBudget     = 200_000
 	defaultHits   = 10
 	maxHits       = 100
+	maxHitBytes   = 4 << 10 // of the text of a hit
 	defaultList   = 50
-	maxList       = 1000
+	maxList       = 200
+	defaultBytes  = 32 << 10 // of a page
+	maxBytes      = 256 << 10
 )
 
 type assembleIn struct {
@@ -37,23 +41,22 @@ type assembleIn struct {
 	Charge   string `json:"charge,omitempty" jsonschema:"what the budget counts: rendered (default) or contents, the texts alone"`
 }
 
+// assembleOut follows the text of the context, as its last line.
 type assembleOut struct {
-	Text    string         `json:"text" jsonschema:"the context, ready to be read"`
-	Trace   string         `json:"trace" jsonschema:"name of this context; cite it in put and why"`
-	Tier    int            `json:"tier" jsonschema:"of the pages that matter: 1 all are in, whole; 2 some are shortened; 3 some are left out; 4 what is protected does not fit"`
-	Tokens  int            `json:"tokens"`
-	Blocks  []blockOut     `json:"blocks" jsonschema:"the pages of the context, in order"`
-	LeftOut map[string]int `json:"left_out" jsonschema:"pages that were considered and left out, counted by reason"`
-
-	Degraded string `json:"degraded,omitempty" jsonschema:"why words alone decided, or meaning did not see all pages"`
+	Trace    string         `json:"trace"`
+	Tier     int            `json:"tier"` // of the pages that matter: 1 all whole, 2 some shortened, 3 some left out, 4 the core does not fit
+	Tokens   int            `json:"tokens"`
+	Blocks   []blockOut     `json:"blocks"`   // the pages of the context, in order
+	LeftOut  map[string]int `json:"left_out"` // pages that were considered and left out, by reason
+	Degraded string         `json:"degraded,omitempty"`
 }
 
 type blockOut struct {
 	Ref    string `json:"ref"`
-	Form   string `json:"form" jsonschema:"full, range, summary or stub; get gives the rest"`
-	Why    string `json:"why" jsonschema:"why it is in"`
+	Form   string `json:"form"`
+	Why    string `json:"why"`
 	Tokens int    `json:"tokens"`
-	Stale  bool   `json:"stale,omitempty" jsonschema:"its source changed and could not be fetched"`
+	Stale  bool   `json:"stale,omitempty"` // its source changed and could not be fetched
 }
 
 func (s *server) assemble(ctx context.Context, _ *mcp.CallToolRequest, in assembleIn) (*mcp.CallToolResult, assembleOut, error) {
@@ -83,7 +86,7 @@ func (s *server) assemble(ctx context.Context, _ *mcp.CallToolRequest, in assemb
 	if err != nil {
 		return nil, assembleOut{}, err
 	}
-	out := assembleOut{Text: a.Text(), Trace: a.Trace, Tier: int(a.Tier), Tokens: a.Tokens, Blocks: []blockOut{}, LeftOut: map[string]int{}, Degraded: a.Degraded}
+	out := assembleOut{Trace: a.Trace, Tier: int(a.Tier), Tokens: a.Tokens, Blocks: []blockOut{}, LeftOut: map[string]int{}, Degraded: a.Degraded}
 	served := map[uint64]*manifest.Page{}
 	for i := range a.Manifest.Pages {
 		served[a.Manifest.Pages[i].Num] = &a.Manifest.Pages[i]
@@ -95,8 +98,8 @@ func (s *server) assemble(ctx context.Context, _ *mcp.CallToolRequest, in assemb
 	for _, x := range a.Manifest.Excluded {
 		out.LeftOut[x.Reason] += x.Count
 	}
-	// The text block is the context itself, as a model reads it; a client that takes structured content has it there too.
-	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: out.Text}}}, out, nil
+	line, err := jsonOf(out) // behind the last fence, which no page can close
+	return textResult(strings.TrimSuffix(a.Text(), "\n") + "\n" + line), out, err
 }
 
 // reason says in a few words why a page is in a context; the tool why tells it in full.
@@ -121,17 +124,18 @@ type searchIn struct {
 }
 
 type searchOut struct {
-	Hits    []hitOut       `json:"hits" jsonschema:"best first"`
-	LeftOut map[string]int `json:"left_out" jsonschema:"pages that match and are not served, counted by reason"`
-
-	Degraded string `json:"degraded,omitempty" jsonschema:"why words alone decided, or meaning did not see all pages"`
+	Hits     []hitOut       `json:"hits"`     // best first
+	LeftOut  map[string]int `json:"left_out"` // pages that match and are not served, by reason
+	Degraded string         `json:"degraded,omitempty"`
+	Waiting  []waitingOut   `json:"waiting,omitempty"`
 }
 
 type hitOut struct {
 	Ref   string  `json:"ref"`
 	Text  string  `json:"text"`
+	More  bool    `json:"more,omitempty"` // the text is cut
 	Score float64 `json:"score"`
-	Stale bool    `json:"stale"`
+	Stale bool    `json:"stale,omitempty"`
 }
 
 func (s *server) search(ctx context.Context, _ *mcp.CallToolRequest, in searchIn) (*mcp.CallToolResult, searchOut, error) {
@@ -149,12 +153,14 @@ func (s *server) search(ctx context.Context, _ *mcp.CallToolRequest, in searchIn
 	}
 	out := searchOut{Hits: []hitOut{}, LeftOut: map[string]int{}, Degraded: f.Degraded}
 	for _, h := range f.Hits {
-		out.Hits = append(out.Hits, hitOut{h.Ref.String(), render.Escape(h.Text), h.Score, h.Stale})
+		text := h.Text[:boundary(h.Text, maxHitBytes)]
+		out.Hits = append(out.Hits, hitOut{h.Ref.String(), render.Escape(text), len(text) < len(h.Text), h.Score, h.Stale})
 	}
 	for _, c := range f.Counts {
 		out.LeftOut[c.Reason] += c.Count
 	}
-	return nil, out, nil
+	out.Waiting, err = s.waiting(ctx, mentions(in.Query))
+	return nil, out, err
 }
 
 // within is a count that was given, or its default.
@@ -169,28 +175,61 @@ func within(name string, n, otherwise, most int) (int, error) {
 }
 
 type getIn struct {
-	Ref string `json:"ref" jsonschema:"an id, or a reference from another tool"`
+	Ref    string `json:"ref" jsonschema:"an id, or a reference from another tool"`
+	Offset int    `json:"offset,omitempty" jsonschema:"byte of the text to begin at; next of the part before"`
+	Limit  int    `json:"limit,omitempty" jsonschema:"bytes of the text at most; default 32768"`
 }
 
 type getOut struct {
 	Ref        string    `json:"ref"`
 	Kind       string    `json:"kind"`
-	Provenance string    `json:"provenance" jsonschema:"who wrote it, an order of trust: scratch, tool, validated, chunk, human-verified"`
+	Provenance string    `json:"provenance"`
 	Text       string    `json:"text"`
+	Offset     int       `json:"offset,omitempty"` // of the text, in bytes
+	Next       int       `json:"next,omitempty"`   // offset of what follows; 0: this is the end
+	Size       int       `json:"size"`             // of the whole text, in bytes
 	Source     string    `json:"source,omitempty"`
 	PutAt      time.Time `json:"put_at"`
-	Stale      bool      `json:"stale"`
+	Stale      bool      `json:"stale,omitempty"`
 }
 
 func (s *server) get(ctx context.Context, _ *mcp.CallToolRequest, in getIn) (*mcp.CallToolResult, getOut, error) {
+	limit, err := within("limit", in.Limit, defaultBytes, maxBytes)
+	if err != nil {
+		return nil, getOut{}, err
+	}
 	v, err := s.find(ctx, in.Ref)
 	if err != nil {
 		return nil, getOut{}, err
 	}
-	return nil, getOut{
-		Ref: v.Ref.String(), Kind: v.Kind.String(), Provenance: v.Provenance.String(), Text: textOf(v), Source: render.Escape(v.Source),
-		PutAt: v.PutAt.UTC(), Stale: v.Stale,
-	}, nil
+	text := textOf(v)
+	if in.Offset < 0 || in.Offset > len(text) {
+		return nil, getOut{}, fmt.Errorf("offset %d: expected 0 to %d, the size of the text", in.Offset, len(text))
+	}
+	out := getOut{
+		Ref: v.Ref.String(), Kind: v.Kind.String(), Provenance: v.Provenance.String(), Source: render.Escape(v.Source),
+		Offset: boundary(text, in.Offset), Size: len(text), PutAt: v.PutAt.UTC(), Stale: v.Stale,
+	}
+	end := out.Offset + boundary(text[out.Offset:], limit)
+	if end == out.Offset { // a limit below one character
+		_, n := utf8.DecodeRuneInString(text[end:])
+		end += n
+	}
+	if out.Text = render.Escape(text[out.Offset:end]); end < len(text) {
+		out.Next = end
+	}
+	return nil, out, nil
+}
+
+// boundary is the end of the last whole character within n bytes.
+func boundary(text string, n int) int {
+	if n >= len(text) {
+		return len(text)
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return n
 }
 
 // textOf is all that a page says: its text, the texts of its parts, and the calls of tools.
@@ -205,7 +244,7 @@ func textOf(v *ctxpage.Version) string {
 		}
 		text += fmt.Sprintf("%s(%s) as %s", c.Name, c.Arguments, c.ID)
 	}
-	return render.Escape(text)
+	return text
 }
 
 // find reads what a text names: an id as it is, else a reference.
@@ -215,9 +254,12 @@ func (s *server) find(ctx context.Context, name string) (*ctxpage.Version, error
 		return v, err
 	}
 	if ref, ok := reference(name); ok {
-		return s.scope.Recall(ctx, ref)
+		v, err = s.scope.Recall(ctx, ref)
 	}
-	return nil, err
+	if errors.Is(err, ctxpage.ErrNotFound) { // named as it was asked for: another scope's page is not a page of this one
+		return nil, fmt.Errorf("%w: %q in %s and its ancestors", ctxpage.ErrNotFound, name, s.Scope)
+	}
+	return v, err
 }
 
 // reference reads a text that does not name an artefact as it is. A plain id is no reference.
@@ -238,8 +280,9 @@ type listIn struct {
 }
 
 type listOut struct {
-	Items []itemOut `json:"items" jsonschema:"by id; those of this scope first, then those of its ancestors"`
-	Next  string    `json:"next,omitempty" jsonschema:"give it as cursor for the items that follow"`
+	Items   []itemOut    `json:"items"` // by id; those of this scope first, then those of its ancestors
+	Next    string       `json:"next,omitempty"`
+	Waiting []waitingOut `json:"waiting,omitempty"` // in the first part of a list
 }
 
 type itemOut struct {
@@ -266,25 +309,33 @@ func (s *server) list(ctx context.Context, _ *mcp.CallToolRequest, in listIn) (*
 		return nil, listOut{}, err
 	}
 	out := listOut{Items: []itemOut{}}
-	for ; level < len(chain); level, cursor = level+1, "" {
-		if len(out.Items) == limit {
-			out.Next = joinCursor(level, "")
-			return nil, out, nil
+	if in.Cursor == "" {
+		if out.Waiting, err = s.waiting(ctx, named(in.Prefix)); err != nil {
+			return nil, listOut{}, err
 		}
+	}
+	for level < len(chain) && len(out.Items) < limit {
 		rows, next, err := s.DB.Scope(chain[level], ctxpage.Gated()).List(ctx, in.Prefix, cursor, limit-len(out.Items), opts...)
 		if err != nil {
 			return nil, listOut{}, err
 		}
 		for _, v := range rows {
-			out.Items = append(out.Items, itemOut{v.Ref.String(), v.ID, v.Kind.String(), v.Version, v.PutAt.UTC()})
+			if !strings.HasPrefix(v.ID, internalPrefix) {
+				out.Items = append(out.Items, itemOut{v.Ref.String(), v.ID, v.Kind.String(), v.Version, v.PutAt.UTC()})
+			}
 		}
-		if next != "" {
-			out.Next = joinCursor(level, next)
-			return nil, out, nil
+		if cursor = next; next == "" {
+			level++
 		}
+	}
+	if level < len(chain) {
+		out.Next = joinCursor(level, cursor)
 	}
 	return nil, out, nil
 }
+
+// internalPrefix begins the ids of pages that the database makes for itself.
+const internalPrefix = "ctxpage:"
 
 // chainOf is a scope and its ancestors.
 func chainOf(scope string) []string {
@@ -315,9 +366,9 @@ type whyIn struct {
 }
 
 type whyOut struct {
-	Steps      []string `json:"steps" jsonschema:"what happened, in order"`
-	Verdict    string   `json:"verdict" jsonschema:"in or out of the context; of a whole context: what came of it"`
-	Replayable bool     `json:"replayable" jsonschema:"the context can be rendered again, byte for byte"`
+	Steps      []string `json:"steps"`      // what happened, in order
+	Verdict    string   `json:"verdict"`    // in or out of the context; of a whole context: what came of it
+	Replayable bool     `json:"replayable"` // the context can be rendered again, byte for byte
 }
 
 func (s *server) why(ctx context.Context, _ *mcp.CallToolRequest, in whyIn) (*mcp.CallToolResult, whyOut, error) {

@@ -39,7 +39,11 @@ func (s *server) readPage(ctx context.Context, req *mcp.ReadResourceRequest) (*m
 	if err != nil {
 		return nil, missing(err, req.Params.URI)
 	}
-	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: req.Params.URI, MIMEType: "text/plain", Text: textOf(v)}}}, nil
+	text := textOf(v)
+	if end := boundary(text, maxBytes); end < len(text) {
+		text = text[:end] + fmt.Sprintf("\n[%d more bytes: the tool get has them from offset %d]", len(text)-end, end)
+	}
+	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: req.Params.URI, MIMEType: "text/plain", Text: render.Escape(text)}}}, nil
 }
 
 func (s *server) readManifest(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {

@@ -10,6 +10,9 @@
 // A trace is looked up only if the scope itself recorded it. One of another scope is "not found", as one that does not
 // exist, because a manifest names pages and quotes questions.
 //
+// Drafts that wait for a person are named to the actor who wrote them, without their texts: what was not validated is not
+// read back.
+//
 // Every text that leaves the server is escaped as contexts are (render.Escape): a page cannot hide words from the person
 // who watches.
 package mcpserver
@@ -17,9 +20,11 @@ package mcpserver
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -88,30 +93,47 @@ func (s *server) instructions() string {
 	if !s.Write {
 		return text + " This memory is read-only."
 	}
-	return text + " Call put with the trace to keep an answer. A put is committed or held for a person; held is no failure, do not repeat it."
+	return text + " Call put with the trace to keep an answer. A put is committed, or held until a person decides. Held is no failure: do not repeat it."
 }
 
-// tool registers a handler with exact schemas. Slices of the input may be left out, never null.
+// tool registers a handler with an exact schema of its arguments. Slices of the input may be left out, never null.
+//
+// A result is one text, and never also structured content: clients differ in which of the two the model gets, and some
+// give it both.
 func tool[In, Out any](out *mcp.Server, t *mcp.Tool, h mcp.ToolHandlerFor[In, Out]) error {
-	for _, part := range []struct {
-		into *any
-		make func(*jsonschema.ForOptions) (*jsonschema.Schema, error)
-	}{{&t.InputSchema, jsonschema.For[In]}, {&t.OutputSchema, jsonschema.For[Out]}} {
-		schema, err := part.make(&jsonschema.ForOptions{})
-		if err != nil {
-			return fmt.Errorf("mcpserver: schema of %s: %w", t.Name, err)
-		}
-		forbidNullLists(schema)
-		*part.into = schema
+	schema, err := jsonschema.For[In](&jsonschema.ForOptions{})
+	if err != nil {
+		return fmt.Errorf("mcpserver: schema of %s: %w", t.Name, err)
 	}
-	mcp.AddTool(out, t, func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+	forbidNullLists(schema)
+	t.InputSchema = schema
+	mcp.AddTool(out, t, func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
 		if refused, ok := ctx.Value(refusedKey{}).(error); ok {
-			return nil, *new(Out), refused
+			return nil, nil, refused
 		}
-		return h(ctx, req, in)
+		res, answer, err := h(ctx, req, in)
+		if res != nil || err != nil {
+			return res, nil, err
+		}
+		text, err := jsonOf(answer)
+		return textResult(text), nil, err
 	})
 	out.AddReceivingMiddleware(exactFields(t.Name, *new(In)))
 	return nil
+}
+
+// textResult is a result of one text.
+func textResult(text string) *mcp.CallToolResult {
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
+}
+
+// jsonOf is an answer as one line of JSON.
+func jsonOf(answer any) (string, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(answer)
+	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
 // refusedKey is the key of a context that carries the error of arguments which are refused.

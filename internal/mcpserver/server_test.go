@@ -51,17 +51,24 @@ func connect(t *testing.T, c Config, opts *mcp.ClientOptions) *mcp.ClientSession
 	return session
 }
 
-// call calls a tool and reads its structured answer into out; failed is the text of an error of the tool.
-func call(t *testing.T, s *mcp.ClientSession, name string, args, out any) (failed string) {
+// textOfCall calls a tool and returns the one text of its result.
+func textOfCall(t *testing.T, s *mcp.ClientSession, name string, args any) (text string, failed bool) {
 	t.Helper()
 	res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: args})
 	require.NoError(t, err)
-	if res.IsError {
-		return res.Content[0].(*mcp.TextContent).Text
+	require.Nil(t, res.StructuredContent, "%s: nothing is sent twice", name)
+	require.Len(t, res.Content, 1)
+	return res.Content[0].(*mcp.TextContent).Text, res.IsError
+}
+
+// call calls a tool and reads the last line of its answer into out; failed is the text of an error of the tool.
+func call(t *testing.T, s *mcp.ClientSession, name string, args, out any) (failed string) {
+	t.Helper()
+	text, isError := textOfCall(t, s, name, args)
+	if isError {
+		return text
 	}
-	b, err := json.Marshal(res.StructuredContent)
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(b, out))
+	require.NoError(t, json.Unmarshal([]byte(text[strings.LastIndexByte(text, '\n')+1:]), out), text)
 	return ""
 }
 
@@ -76,7 +83,7 @@ func TestToolsAndSchemas(t *testing.T) {
 			names = append(names, tool.Name)
 			require.NotNil(t, tool.Annotations.DestructiveHint, tool.Name)
 			require.NotNil(t, tool.Annotations.OpenWorldHint, tool.Name)
-			b, err := json.Marshal([]any{tool.InputSchema, tool.OutputSchema})
+			b, err := json.Marshal(tool.InputSchema)
 			require.NoError(t, err)
 			require.NotContains(t, string(b), `"null"`, "%s: a slice is an array", tool.Name)
 			for _, word := range []string{"path", "scope", "actor", "by", "confidence", "verdict"} {
@@ -98,9 +105,11 @@ func TestReads(t *testing.T) {
 	s := connect(t, Config{DB: memory(t), Scope: "acme/support"}, nil)
 	var a assembleOut
 	require.Empty(t, call(t, s, "assemble", assembleIn{Query: "what may I refund?"}, &a))
-	require.Contains(t, a.Text, "Refunds up to $400")
-	require.NotContains(t, a.Text, "secret rebate")
 	require.NotEmpty(t, a.Blocks[0].Why)
+	text, _ := textOfCall(t, s, "assemble", assembleIn{Query: "what may I refund?"})
+	require.Contains(t, text, "Refunds up to $400")
+	require.NotContains(t, text, "secret rebate")
+	require.Regexp(t, `\n\{"trace":"[0-9A-Z]{26}",[^\n]*\}$`, text, "the trace is in the text, as its last line")
 	var f searchOut
 	require.Empty(t, call(t, s, "search", searchIn{Query: "opening hours"}, &f))
 	require.Equal(t, "Opening hours are nine to five.", f.Hits[0].Text)
@@ -199,6 +208,7 @@ func TestPutIsHeld(t *testing.T) {
 	var out writeOut
 	require.Empty(t, call(t, s, "put", putIn{Trace: a.Trace, Writes: []writeIn{{ID: "answer", Text: "Refund it.", DerivedFrom: []string{"policy-support"}}}}, &out))
 	require.Equal(t, "held", out.Status)
+	require.Contains(t, out.Next, "dbctl review show FILE "+out.Batch)
 	var g getOut
 	require.Contains(t, call(t, s, "get", getIn{Ref: "answer"}, &g), "not found")
 	held, err := db.Review().Show(t.Context(), out.Batch)
@@ -403,10 +413,125 @@ func TestLinesThatAreNoMessages(t *testing.T) {
 		}
 	}
 	require.Equal(t, []any{1.0, 9.0}, answered)
-	require.Equal(t, map[any]int{"<nil> -32700": 2, "<nil> -32600": 4, "4 -32600": 1, "twice -32700": 1, "bytes -32700": 1, "half -32700": 1}, codes)
+	require.Equal(t, map[any]int{"<nil> -32700": 2, "<nil> -32600": 3, "4 -32600": 1, "twice -32700": 1, "bytes -32700": 1, "half -32700": 1, "long -32600": 1}, codes)
 	held, _, err := db.Review().List(t.Context(), "", true, "", 0)
 	require.NoError(t, err)
 	require.Empty(t, held)
+}
+
+// A message that is too long is answered under its id, wherever the id stands in it.
+func TestOversizeMessageHasItsID(t *testing.T) {
+	t.Parallel()
+	long := `{"text":"` + strings.Repeat("x", maxBody) + `","id":"inner \" ]}","a":[{"id":1}]}`
+	for want, message := range map[string]string{
+		`"a\"b"`: `{"id":"a\"b","params":` + long + `}`,
+		`7`:      `{"jsonrpc":"2.0","method":"tools/call","params":` + long + `, "id" : 7 }`,
+		`"last"`: `{"method":"tools/call","params":` + long + `,"id":"last"}`,
+		`null`:   `{"method":"notifications/x","params":` + long + `}`,
+	} {
+		var out strings.Builder
+		rest, err := io.ReadAll(&messages{in: bufio.NewReader(strings.NewReader(message + "\n")), out: &out})
+		require.NoError(t, err)
+		require.Empty(t, rest)
+		require.Contains(t, out.String(), `"id":`+want+`,`)
+		require.Contains(t, out.String(), "the message has more than 16777216 bytes")
+	}
+}
+
+// A long page comes in parts that make up the whole, each within its limit and of whole characters.
+func TestGetInParts(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	long := strings.Repeat("Zürich, 東京. ", 20_000)
+	_, err := db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "long", Kind: ctxpage.KindTool, Text: long})
+	require.NoError(t, err)
+	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
+	for _, limit := range []int{0, 1000, maxBytes} {
+		var whole strings.Builder
+		for in := (getIn{Ref: "long", Limit: limit}); ; {
+			var out getOut
+			require.Empty(t, call(t, s, "get", in, &out))
+			require.Equal(t, len(long), out.Size)
+			require.LessOrEqual(t, len(out.Text), max(limit, defaultBytes))
+			whole.WriteString(out.Text)
+			if in.Offset = out.Next; out.Next == 0 {
+				break
+			}
+		}
+		require.Equal(t, long, whole.String(), "limit %d", limit)
+	}
+	var out getOut
+	require.Empty(t, call(t, s, "get", getIn{Ref: "long", Offset: 1, Limit: 1}, &out))
+	require.Equal(t, []any{"ü", 1, 3}, []any{out.Text, out.Offset, out.Next}, "a character is never cut")
+	require.Contains(t, call(t, s, "get", getIn{Ref: "long", Offset: len(long) + 1}, &out), "offset")
+	require.Contains(t, call(t, s, "get", getIn{Ref: "long", Limit: maxBytes + 1}, &out), "limit")
+	require.Contains(t, call(t, s, "get", getIn{Ref: "other/scope:policy"}, &out), `"other/scope:policy" in acme/support and its ancestors`)
+
+	_, err = db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "turn", Kind: ctxpage.KindMessage, Role: "user", Text: strings.Repeat("A giraffe came by. ", 1000)})
+	require.NoError(t, err)
+	var f searchOut
+	require.Empty(t, call(t, s, "search", searchIn{Query: "giraffe"}, &f))
+	require.True(t, f.Hits[0].More)
+	require.LessOrEqual(t, len(f.Hits[0].Text), maxHitBytes)
+	res, err := s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: pageURI + "long"})
+	require.NoError(t, err)
+	require.Less(t, len(res.Contents[0].Text), maxBytes+100)
+	require.Contains(t, res.Contents[0].Text, "the tool get has them from offset")
+}
+
+// The caller's own drafts that wait are named, without their texts, and are in no context. Those of others are not named.
+func TestWaitingDraftsAreNamed(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	s := connect(t, Config{DB: db, Scope: "acme/support", Actor: "model", Write: true}, nil)
+	other := connect(t, Config{DB: db, Scope: "acme/support", Actor: "other", Write: true}, nil)
+	var mine, theirs writeOut
+	in := writeIn{ID: "rebate", Text: "Zebras get a rebate.", Tags: []string{"zebra"}, Subject: "ann", Meta: map[string]string{"year": "2026"}}
+	require.Empty(t, call(t, s, "put", putIn{Writes: []writeIn{in}}, &mine))
+	require.Empty(t, call(t, other, "put", putIn{Writes: []writeIn{{ID: "theirs", Text: "Zebras pay more."}}}, &theirs))
+	held, err := db.Review().Show(t.Context(), mine.Batch)
+	require.NoError(t, err)
+	require.Equal(t, []any{in.Tags, in.Subject, in.Meta}, []any{held.Writes[0].Tags, held.Writes[0].Subject, held.Writes[0].Meta})
+
+	want := []waitingOut{{Batch: mine.Batch, IDs: []string{"rebate"}, Reason: mine.Reason, Since: held.At}}
+	for question, waiting := range map[string][]waitingOut{"rebate of zebras": want, "opening hours": nil} {
+		var f searchOut
+		require.Empty(t, call(t, s, "search", searchIn{Query: question}, &f))
+		require.Equal(t, waiting, f.Waiting, question)
+		for _, h := range f.Hits {
+			require.NotContains(t, h.Text, "Zebras")
+		}
+	}
+	for prefix, waiting := range map[string][]waitingOut{"": want, "reb": want, "x": nil} {
+		text, _ := textOfCall(t, s, "list", listIn{Prefix: prefix})
+		require.NotContains(t, text, "Zebras")
+		var l listOut
+		require.NoError(t, json.Unmarshal([]byte(text), &l))
+		require.Equal(t, waiting, l.Waiting, prefix)
+	}
+	text, _ := textOfCall(t, s, "assemble", assembleIn{Query: "rebate of zebras"})
+	require.NotContains(t, text, "Zebras")
+	_, err = db.Review().Reject(t.Context(), mine.Batch, "kim", "no")
+	require.NoError(t, err)
+	var l listOut
+	require.Empty(t, call(t, s, "list", listIn{}, &l))
+	require.Empty(t, l.Waiting)
+}
+
+// What the database makes for itself, such as the page of directives, is not listed.
+func TestListLeavesOutInternalPages(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	_, err := db.Scope("acme/support").Directives().Step(t.Context(), "use docker")
+	require.NoError(t, err)
+	rows, _, err := db.Scope("acme/support").List(t.Context(), "ctxpage:", "", 0)
+	require.NoError(t, err)
+	require.NotEmpty(t, rows, "the control")
+	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
+	var out listOut
+	require.Empty(t, call(t, s, "list", listIn{}, &out))
+	require.Len(t, out.Items, 2)
+	require.Contains(t, call(t, s, "list", listIn{Limit: maxList + 1}, &out), "limit")
 }
 
 // Messages and batches pass as they are.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -121,6 +122,7 @@ type messages struct {
 	in   *bufio.Reader
 	out  io.Writer
 	left []byte // of the line that is being passed on
+	id   idFinder
 }
 
 // Read is what the session reads.
@@ -147,12 +149,20 @@ func (m *messages) Read(p []byte) (int, error) {
 }
 
 // line reads a line, without the white space around it. Of one that is too long it keeps so much
-// that problem sees it.
+// that problem sees it, and the id, which may come after the part that is kept.
 func (m *messages) line() ([]byte, error) {
 	var line []byte
+	m.id = idFinder{}
 	for {
 		part, err := m.in.ReadSlice('\n')
-		line = append(line, part[:min(len(part), maxBody+2-len(line))]...)
+		kept := min(len(part), maxBody+2-len(line))
+		if line = append(line, part[:kept]...); len(line) > maxBody {
+			if m.id.seen == 0 {
+				m.id.read(line)
+				part = part[kept:]
+			}
+			m.id.read(part)
+		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
@@ -215,7 +225,9 @@ func (m *messages) refuse(line []byte, no *refusal) error {
 	var of struct {
 		ID any `json:"id"`
 	}
-	_ = json.Unmarshal(line, &of) // without an id the answer has null, as JSON-RPC says
+	if json.Unmarshal(line, &of) != nil { // without an id the answer has null, as JSON-RPC says
+		_ = json.Unmarshal(m.id.id, &of.ID)
+	}
 	switch of.ID.(type) {
 	case string, float64:
 	default:
@@ -227,4 +239,56 @@ func (m *messages) refuse(line []byte, no *refusal) error {
 	}
 	_, err = m.out.Write(append(b, '\n'))
 	return err
+}
+
+// idFinder finds the id of a message that is too long to be kept: the value of the field "id" of the outermost object. The
+// zero value is ready.
+type idFinder struct {
+	seen            int    // bytes
+	id              []byte // as JSON
+	depth           int
+	quoted, escaped bool
+	isID            bool   // the value that is being read is the id's
+	token           []byte // of the outermost object, its first bytes
+}
+
+// maxID bounds the id of a message that is too long.
+const maxID = 256
+
+func (f *idFinder) read(part []byte) {
+	f.seen += len(part)
+	for _, c := range part {
+		switch {
+		case f.quoted:
+			f.keep(c)
+			f.quoted = f.escaped || c != '"'
+			f.escaped = !f.escaped && c == '\\'
+		case c == '"':
+			f.quoted = true
+			f.keep(c)
+		case c == ':' && f.depth == 1:
+			f.isID, f.token = string(f.token) == `"id"`, f.token[:0]
+		case c == ',' || c == '}' || c == ']':
+			if f.depth == 1 {
+				if f.isID && len(f.token) < maxID {
+					f.id = slices.Clone(f.token)
+				}
+				f.isID, f.token = false, f.token[:0]
+			}
+			if c != ',' {
+				f.depth--
+			}
+		case c == '{' || c == '[':
+			f.depth++
+		case c > ' ':
+			f.keep(c)
+		}
+	}
+}
+
+// keep adds a byte to the token of the outermost object.
+func (f *idFinder) keep(c byte) {
+	if f.depth == 1 && len(f.token) < maxID {
+		f.token = append(f.token, c)
+	}
 }

@@ -7,18 +7,18 @@ func (s *server) addTools(out *mcp.Server) error {
 	add := []func() error{
 		func() error {
 			return tool(out, &mcp.Tool{
-				Name: "assemble", Description: "The context for a question within a token budget. Returns a trace to cite in put.",
+				Name: "assemble", Description: "The context for a question within a token budget. The last line is JSON: the trace to cite in put and why, and which pages are in.",
 				Annotations: hints("Assemble a context", true, false, false),
 			}, s.assemble)
 		},
 		func() error {
 			return tool(out, &mcp.Tool{
-				Name: "search", Description: "Pages that match words, best first.", Annotations: hints("Search pages", true, false, true),
+				Name: "search", Description: "Pages that match words, best first. A hit that says more is cut: get has the rest.", Annotations: hints("Search pages", true, false, true),
 			}, s.search)
 		},
 		func() error {
 			return tool(out, &mcp.Tool{
-				Name: "get", Description: "One page in full, by id or reference, also what a context showed as a stub.", Annotations: hints("Get a page", true, false, true),
+				Name: "get", Description: "One page, by id or reference, also what a context showed as a stub. A long page comes in parts: next is the offset of the part that follows.", Annotations: hints("Get a page", true, false, true),
 			}, s.get)
 		},
 		func() error {

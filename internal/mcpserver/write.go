@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,14 +32,20 @@ type writeIn struct {
 	Kind        string   `json:"kind,omitempty" jsonschema:"fact (default), chunk, message, tool, scratch or summary"`
 	DerivedFrom []string `json:"derived_from,omitempty" jsonschema:"ids or references this was made from; it becomes dirty when they change"`
 	ExpiresAt   string   `json:"expires_at,omitempty" jsonschema:"RFC 3339 time after which it is no longer served"`
+
+	Subject string            `json:"subject,omitempty" jsonschema:"the person or thing it is about"`
+	Tags    []string          `json:"tags,omitempty" jsonschema:"words to filter by"`
+	Meta    map[string]string `json:"meta,omitempty" jsonschema:"metadata to filter by"`
 }
 
-// writeOut says how a write ended. Held is no error: nothing is to be repeated.
+// writeOut tells how a write ended. Held is no error: nothing is to be repeated.
 type writeOut struct {
-	Status string   `json:"status" jsonschema:"committed, held (a person will decide), declined (the person said no) or conflict"`
-	Refs   []string `json:"refs" jsonschema:"what was written"`
-	Batch  string   `json:"batch" jsonschema:"name of this write, for review"`
+	Status string   `json:"status"` // committed, held, declined (the person said no) or conflict
+	Refs   []string `json:"refs"`
+	Batch  string   `json:"batch,omitempty"`
 	Reason string   `json:"reason,omitempty"`
+	Note   string   `json:"note,omitempty"` // of the evaluator
+	Next   string   `json:"next,omitempty"` // what happens now
 }
 
 type deleteIn struct {
@@ -81,11 +89,20 @@ func (w *writeIn) title() string {
 	if len(w.DerivedFrom) > 0 {
 		title += ", from " + strings.Join(w.DerivedFrom, ", ")
 	}
+	if w.Subject != "" {
+		title += ", about " + w.Subject
+	}
+	if len(w.Tags) > 0 {
+		title += ", tags " + strings.Join(w.Tags, ", ")
+	}
+	for _, k := range slices.Sorted(maps.Keys(w.Meta)) {
+		title += ", " + k + "=" + w.Meta[k]
+	}
 	return title
 }
 
 func (w *writeIn) artefact() (a ctxpage.Artefact, err error) {
-	a = ctxpage.Artefact{ID: w.ID, Text: w.Text}
+	a = ctxpage.Artefact{ID: w.ID, Text: w.Text, Subject: w.Subject, Tags: w.Tags, Meta: w.Meta}
 	if w.Kind != "" {
 		if a.Kind, err = ctxpage.ParseKind(w.Kind); err != nil {
 			return a, err
@@ -138,7 +155,7 @@ func (s *server) commit(ctx context.Context, req *mcp.CallToolRequest, trace, ba
 		case said == "":
 			return s.question(req, ask), writeOut{}, nil
 		case said != "accept":
-			return nil, writeOut{Status: "declined", Refs: []string{}, Reason: s.Confirm + " did not agree"}, nil
+			return nil, writeOut{Status: "declined", Refs: []string{}, Reason: s.Confirm + " did not agree", Next: "Nothing was written. Do not write it again."}, nil
 		}
 		verdict = ctxpage.Verdict{Confidence: 1, By: s.Confirm, Note: "confirmed in the client"}
 	}
@@ -177,9 +194,11 @@ func (s *server) ended(tx *ctxpage.Txn, err error) (*mcp.CallToolResult, writeOu
 			out.Refs = append(out.Refs, r.String())
 		}
 	case errors.As(err, &held):
-		out.Status, out.Batch, out.Reason = "held", held.Batch, held.Reason
+		out.Status, out.Batch, out.Reason, out.Note = "held", held.Batch, held.Reason, render.Escape(held.Note)
+		out.Next = "A person decides: dbctl review show FILE " + held.Batch + ", then dbctl review approve or reject. Until then it is in no context; " +
+			"search and list name it under waiting. Do not write it again."
 	case errors.Is(err, ctxpage.ErrConflict):
-		out.Status, out.Reason = "conflict", err.Error()
+		out.Status, out.Reason, out.Next = "conflict", err.Error(), "Nothing was written. Call assemble again, and write from its answer."
 	default:
 		return nil, writeOut{}, err
 	}

@@ -4,6 +4,7 @@ python tools.py DBCTL    needs the package mcp; prints one line for each transpo
 """
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,9 @@ TOOLS = ["assemble", "search", "get", "list", "put", "delete", "why"]
 async def call(client, name, **arguments):
     result = await client.call_tool(name, arguments)
     assert not result.is_error, (name, result.content)
-    return result.structured_content
+    assert result.structured_content is None and len(result.content) == 1, "nothing is sent twice"
+    text, _, last = result.content[0].text.rpartition("\n")
+    return {"text": text, **json.loads(last)}  # assemble: the context, and JSON as its last line
 
 
 async def drive(client):
