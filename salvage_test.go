@@ -631,6 +631,67 @@ func (c *askedContext) Err() error {
 	return c.Context.Err()
 }
 
+// TestSalvageHugeVersion: a damaged row whose key names a version and an artefact far beyond all that there are costs a line of the
+// report, not a count down from there. The control is the rest of the database, which is copied.
+func TestSalvageHugeVersion(t *testing.T) {
+	t.Parallel()
+	path := closedDatabase(t)
+	raw, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(names.Meta)
+		row := slices.Clone(b.Get(headKey(1, 1)))
+		require.NotEmpty(t, row)
+		for art := range uint64(40) {
+			if err := b.Put(headKey(0x6172626f75722068+art, 0xfffffff0), row); err != nil {
+				return err
+			}
+		}
+		return b.Put(headKey(2, 0xfffffff0), row)
+	}))
+	require.NoError(t, raw.Close())
+	to := filepath.Join(t.TempDir(), "salvaged.ctx")
+	rep, err := Salvage(t.Context(), path, to, filestore.SalvageOptions{Older: true})
+	require.NoError(t, err)
+	require.Equal(t, 5, rep.Artefacts, "%v", rep.Lost)
+	require.Equal(t, 1, rep.Older)
+	require.Contains(t, fmt.Sprint(rep.Lost), "4294967280")
+}
+
+// TestSalvageEnded: a salvage whose context ends, at whatever look at it, ends with its error and leaves nothing.
+func TestSalvageEnded(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	makeSalvageBase(t, path)
+	looks := 0
+	count := &salvageContext{Context: t.Context(), asked: func() error { looks++; return nil }}
+	_, err := Salvage(count, path, filepath.Join(t.TempDir(), "all.ctx"), filestore.SalvageOptions{})
+	require.NoError(t, err)
+	require.Greater(t, looks, 20, "control: it is asked on the way")
+	for at := 1; at < looks; at += max(1, looks/12) {
+		n, to := 0, filepath.Join(t.TempDir(), "part.ctx")
+		ending := &salvageContext{Context: t.Context(), asked: func() error {
+			if n++; n >= at {
+				return context.Canceled
+			}
+			return nil
+		}}
+		_, err := Salvage(ending, path, to, filestore.SalvageOptions{})
+		require.ErrorIs(t, err, context.Canceled, "look %d", at)
+		left, err := filepath.Glob(to + "*")
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
+}
+
+// salvageContext asks a function whether it has ended.
+type salvageContext struct {
+	context.Context
+	asked func() error
+}
+
+func (c *salvageContext) Err() error { return c.asked() }
+
 // TestSalvagePipe: who left a pipe in the file's place does not make us wait.
 func TestSalvagePipe(t *testing.T) {
 	path, to := filepath.Join(t.TempDir(), "a.ctx"), dbtest.MemoryPath(t)

@@ -302,7 +302,7 @@ func (s *Engine) enqueueApply(b *Request, pre *prepared, v judgement, n *numberi
 		scope = n.scope(b.Scope)
 	}
 	for i := range b.Puts {
-		w := &written{put: &b.Puts[i], prev: pre.prev[i], head: pre.heads[i], replacing: v.puts[i]}
+		w := &written{put: &b.Puts[i], prev: pre.prev[i], head: pre.heads[i], replacing: v.puts[i], renew: pre.prev[i] != nil && pre.prev[i].LSN <= v.erased}
 		n.number(w, scope)
 		n.pages(w)
 		if touch := w.report(&p.outcome, leaf); touch {

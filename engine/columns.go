@@ -136,6 +136,9 @@ func (s *Engine) LoadColumns(tx Reader, b Base, of *Columns) (bool, error) {
 			return false, err
 		}
 	}
+	if err := s.loadErases(tx); err != nil {
+		return false, err
+	}
 	s.cat, s.high, s.askedFrom = c, c.highest(), b.Rows.asked
 	s.applied, c.lsn = b.Applied, b.Applied
 	if !s.opts.Trust {

@@ -61,7 +61,7 @@
 //	commits      Submit: a batch with instructions of the host (Request)
 //	checkpoint   Waiting and Unflushed say when, then Checkpoint, FlushTail; Columns for a snapshot of the columns
 //	gc           Collect, OldestHold
-//	erase        Erase, then for each run: Purge, Purging, EraseOutcomes, EraseDone; EraseRest after an open, EraseWaiting in between;
+//	erase        Erase, then for each run: Purge, Purging, EraseOutcomes, EraseDone; EraseRest for runs that were interrupted;
 //	             ErasedTag and DestroyedHead for rows whose key is destroyed
 //	check        Check, MarkIndexDamaged, IndexDamaged; SumRows and NewestOutcome for what the host keeps about its rows
 //	figures      Count, Undecided

@@ -119,6 +119,7 @@ type Engine struct {
 	stateFrom  firstEntry // of state rows
 
 	inventory inventory
+	eraseOpen map[string]uint64 // runs of erases of which commits are missing, with the LSN of their first; under cat.mu
 
 	changes changes
 	holds   holds

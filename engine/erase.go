@@ -3,11 +3,9 @@ package engine
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
@@ -25,9 +23,17 @@ import (
 //	done      the row of the run says so                                                                       EraseDone
 //
 // The row of the run is in the first of these commits and says what is still to do; the last one replaces it. The commits
-// between them do not write it: it holds the whole job, which grows with the number of erased artefacts. After a crash the
-// next open goes on from it (EraseRest): in stage "commits" with the commits that are missing, in stage "purge" with the
+// between them do not write it: it holds the whole job, which grows with the number of erased artefacts. Whoever continues
+// the run later goes on from it (EraseRest): in stage "commits" with the commits that are missing, in stage "purge" with the
 // files. A follower of the log installs the same commits; it purges its own files.
+//
+// A run is bound to its first commit: it takes what that LSN or an earlier one wrote, and nothing that was written since,
+// whoever finishes it and however late. Every later commit of the run compares LSNs with it, so that doing a part again
+// changes nothing. While commits are missing, a put that repeats an older version makes a new one (eraseOpen): else the put
+// would be answered with a version that the run still takes.
+//
+// A row counts only if the leaf of its commit is one of this erase (erasedIn). Any other row is
+// passed over.
 //
 // Unlike gc an erase does not ask whether a version is named. A version that a held batch, a
 // session or a transaction names goes all the same, and readers of it get ErrErased.
@@ -35,36 +41,20 @@ import (
 // gcMu is held from the first commit to the last, so that gc does not plan with versions that are
 // about to go.
 
-// Stages of a run.
-const (
-	eraseCommits = "commits" // some commits are missing; the row has the whole job
-	erasePurge   = "purge"   // everything is committed; files may still have the content
-	eraseDone    = "done"    // no file of the store has the content
-)
-
 // eraseVersions and eraseState are about how many versions and state rows one commit takes.
 const (
 	eraseVersions = 128 // readers append their leaves behind it, and wait
 	eraseState    = 4096
 )
 
-// eraseRow is the state row of a run.
-type eraseRow struct {
-	Stage  string            `json:"stage"`
-	Report store.EraseReport `json:"report"`
-	Job    *store.EraseJob   `json:"job,omitempty"` // only while some commits are missing
-	// Leaves and Names are those of the job, until the files are purged. They name no person.
-	Leaves []manifest.Span `json:"leaves,omitempty"`
-	Names  bool            `json:"names,omitempty"`
-	// Pages are numbers of the pages that go, where the rows are encrypted and none stays that has them.
-	Pages []manifest.Span `json:"pages,omitempty"`
-}
-
 // erasure is what one commit erases.
 type erasure struct {
-	run  string
-	job  *store.EraseJob
-	refs []store.Ref
+	run   string
+	job   *store.EraseJob
+	refs  []store.Ref
+	from  uint64 // LSN of the first commit of the run; 0: this is the first
+	more  bool   // commits follow
+	state []store.StateRow
 	// forget are artefacts that were erased and of which no row stays; last: the names of scopes and groups go.
 	forget []store.Ref
 	last   bool
@@ -87,11 +77,17 @@ func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.
 	if n := len(job.Leaves); n > 0 && job.Leaves[n-1][1] > s.Leaves.Size() {
 		return store.EraseReport{}, store.Invalid("erase", fmt.Sprintf("leaf %d", job.Leaves[n-1][1]-1), fmt.Sprintf("leaves of the audit, which has %d", s.Leaves.Size()))
 	}
-	all := *job // a caller's job is not changed
-	if job = &all; s.opts.Sealed {
-		job.State, job.Questions = slices.Clip(job.State), slices.Clip(job.Questions)
+	if err := s.gcMu.Take(ctx); err != nil {
+		return store.EraseReport{}, err
 	}
+	defer s.gcMu.Unlock()
+	all := *job // a caller's job is not changed
+	job = &all
+	job.State, job.Questions, job.Leaves = slices.Clip(job.State), slices.Clip(job.Questions), slices.Clone(job.Leaves)
 	if err := s.takeDestroyed(ctx, job); err != nil {
+		return store.EraseReport{}, err
+	}
+	if err := s.namedSince(ctx, job); err != nil {
 		return store.EraseReport{}, err
 	}
 	row := eraseRow{Leaves: job.Leaves, Names: job.Names, Report: store.EraseReport{
@@ -106,19 +102,36 @@ func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.
 			row.Pages = row.Report.Numbers
 		}
 	}
-	err = s.eraseAll(ctx, &row, progress)
+	err = s.eraseAll(ctx, &row, 0, progress)
 	return row.Report, err
 }
 
-// eraseAll commits a run part by part. The end of ctx stops it before the first part only: parts that are missing are committed
-// by the next open, and would take what was put under the same names until then.
-func (s *Engine) eraseAll(ctx context.Context, row *eraseRow, progress store.Progress) error {
-	if err := s.gcMu.Take(ctx); err != nil {
-		return err
+// namedSince adds to a job that takes names the leaves that were written since its search and name what goes. A gc that ran
+// until this erase got its turn may have listed them.
+func (s *Engine) namedSince(ctx context.Context, job *store.EraseJob) error {
+	if job.Named == nil {
+		return nil
 	}
-	defer s.gcMu.Unlock()
-	parts := s.eraseParts(row.Job)
-	if err := ctx.Err(); err != nil {
+	names := rules.NewNameSet(job.Named)
+	var bodies []uint64
+	_ = manifest.EachOf(job.Leaves, func(i uint64) error { bodies = append(bodies, i); return nil })
+	err := store.EachRecord(ctx, s.Audit(), job.Named.Leaves, s.Leaves.Size(), false, func(r *manifest.Record) error {
+		if r.Pruned == nil && manifest.Prunable(r.Type) && names.InLeaf(r) {
+			if bodies = append(bodies, r.Index); r.QuestionKept {
+				job.Questions = append(job.Questions, r.Index)
+			}
+		}
+		return nil
+	})
+	job.Leaves = manifest.SpansOf(bodies)
+	return err
+}
+
+// eraseAll commits a run part by part; from is the LSN of its first commit, if that is there. The end of ctx stops it before
+// the first part only, so that readers do not see half of it for long. The caller holds gcMu.
+func (s *Engine) eraseAll(ctx context.Context, row *eraseRow, from uint64, progress store.Progress) error {
+	parts, err := s.eraseParts(row.Job, from)
+	if err = cmp.Or(err, ctx.Err()); err != nil {
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
@@ -129,12 +142,15 @@ func (s *Engine) eraseAll(ctx context.Context, row *eraseRow, progress store.Pro
 				return err
 			}
 		}
-		row.Stage = eraseCommits
-		if i == len(parts)-1 {
+		b.erase.from, b.erase.more, row.Stage = from, i < len(parts)-1, eraseCommits
+		if !b.erase.more {
 			row.Stage = erasePurge
 		}
-		if err := s.eraseCommit(ctx, b, row, i == 0); err != nil {
-			return err
+		if err := s.eraseCommit(ctx, b, row); err != nil {
+			return s.eraseFailed(row, from, i, len(parts), err)
+		}
+		if from == 0 {
+			from = row.Report.LSN
 		}
 		progress("erase", uint64(i+1), uint64(len(parts)))
 		if err := s.At("erase commit"); err != nil {
@@ -144,14 +160,33 @@ func (s *Engine) eraseAll(ctx context.Context, row *eraseRow, progress store.Pro
 	return nil
 }
 
-// eraseParts cuts a job into commits.
-func (s *Engine) eraseParts(job *store.EraseJob) (parts []Request) {
+// eraseFailed returns the error of a run of which part i failed.
+func (s *Engine) eraseFailed(row *eraseRow, from uint64, i, parts int, err error) error {
+	if from != 0 {
+		return fmt.Errorf("ctxpage: erase %s: %d of %d commits are made; repeat the same erase, run another one or a compaction, or open the database again, to finish it: %w", row.Report.Trace, i, parts, err)
+	}
+	if !errors.Is(err, store.ErrOutcomeUnknown) {
+		s.eraseCloses(row.Report.Trace)
+	}
+	return err
+}
+
+// eraseParts cuts a job into commits. from is the LSN of the first one if that is there: then artefacts are left out of which
+// nothing is left that was written by then.
+func (s *Engine) eraseParts(job *store.EraseJob, from uint64) (parts []Request, err error) {
 	part, versions := newErasure(job), 0
 	full := func() {
 		parts = append(parts, part)
 		part, versions = newErasure(job), 0
 	}
 	for _, ref := range job.Refs {
+		if from != 0 {
+			if left, err := s.unerased(ref, from); err != nil {
+				return nil, err
+			} else if !left {
+				continue
+			}
+		}
 		n := s.versionsOf(ref)
 		if versions > 0 && versions+n > eraseVersions {
 			full()
@@ -160,16 +195,14 @@ func (s *Engine) eraseParts(job *store.EraseJob) (parts []Request) {
 		versions += n + 1
 	}
 	for _, r := range eraseStateRows(job) {
-		if len(part.State) >= eraseState {
+		if len(part.erase.state) >= eraseState {
 			full()
 		}
-		if part.State = append(part.State, store.StateRow{Key: r.Key, Value: r.Value}); r.LSN != 0 {
-			part.ExpectState = append(part.ExpectState, store.StatePre{Key: r.Key, LSN: r.LSN})
-		}
+		part.erase.state = append(part.erase.state, r)
 	}
 	parts = append(parts, part)
 	if !job.Names {
-		return parts
+		return parts, nil
 	}
 	for refs := range slices.Chunk(job.Refs, eraseVersions) { // behind the commits that erased them
 		part = newErasure(job)
@@ -178,7 +211,43 @@ func (s *Engine) eraseParts(job *store.EraseJob) (parts []Request) {
 	}
 	part = newErasure(job)
 	part.erase.last = true
-	return append(parts, part)
+	return append(parts, part), nil
+}
+
+// unerased reports whether a version that was written up to an LSN still has its content.
+func (s *Engine) unerased(ref store.Ref, upTo uint64) (bool, error) {
+	newest, err := s.newest(ref.Scope, ref.ID)
+	if err != nil || newest == nil || newest.Deleted && newest.ErasedBy != "" {
+		return false, err
+	}
+	heads, err := s.heads(newest.Art, newest.Version)
+	return slices.ContainsFunc(heads, func(h *store.Head) bool { return h.LSN <= upTo && h.ErasedBy == "" }), err
+}
+
+// eraseRowsOf returns the state rows that one commit writes, with what it expects of them. The first commit of a run expects
+// every row of the job as the search saw it, and fails otherwise. In later ones, rows that were written since are left alone.
+func (s *Engine) eraseRowsOf(ctx context.Context, e *erasure) (rows []store.StateRow, expect []store.StatePre, err error) {
+	if e.from == 0 {
+		for _, r := range e.job.State {
+			if r.LSN != 0 {
+				expect = append(expect, store.StatePre{Key: r.Key, LSN: r.LSN})
+			}
+		}
+	}
+	for _, r := range e.state {
+		if e.from != 0 && r.Key[0] != 0 { // keys of held batches and questions begin with a zero byte, and are used once
+			now, err := s.State(ctx, r.Key)
+			if err != nil {
+				return nil, nil, err
+			}
+			if now.LSN > e.from || r.LSN != 0 && r.LSN != now.LSN {
+				continue
+			}
+			expect = append(expect, store.StatePre{Key: r.Key, LSN: now.LSN})
+		}
+		rows = append(rows, store.StateRow{Key: r.Key, Value: r.Value})
+	}
+	return rows, expect, nil
 }
 
 // forgets returns the head rows that make a checkpoint delete all rows of erased artefacts. An artefact keeps its rows if
@@ -243,26 +312,15 @@ func eraseStateRows(job *store.EraseJob) (rows []store.StateRow) {
 }
 
 // eraseCommit commits one part, and with the first and the last of them the row that says how far the run has come.
-func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow, first bool) error {
-	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
-	if err != nil {
-		return err
-	}
+func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow) (err error) {
 	e := b.erase
-	b.ID, b.Trace, b.Now = id, row.Report.Trace, s.opts.Now()
+	b.Trace = row.Report.Trace
 	b.Leaf = manifest.Record{Type: manifest.TypeErase, Action: "erase", By: row.Report.By, Reason: row.Report.Reason,
 		Query: store.AskedDigest(row.Report.Asked, row.Report.Cascade)}
 	e.run, e.sum, e.groups = row.Report.Trace, &row.Report, s.groupNumbers(e.job.Groups)
-	if row.Stage == erasePurge {
+	if !e.more {
 		e.tail.Held, e.tail.Questions, e.tail.State = len(e.job.Held), len(e.job.Questions), len(e.job.State)
 		e.tail.Bodies = manifest.CountOf(e.job.Leaves)
-	}
-	if first || row.Stage == erasePurge {
-		value, err := row.encode()
-		if err != nil {
-			return err
-		}
-		b.State = append(b.State, store.StateRow{Key: store.EraseRows + e.run, Value: value})
 	}
 	if b.forget, err = s.forgets(e.forget); err != nil {
 		return err
@@ -273,29 +331,40 @@ func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow, fir
 			return err
 		}
 	}
-	out, err := s.Submit(ctx, *b)
-	if errors.Is(err, errNoneLeft) { // a scope or an artefact was written to again: the names stay
-		b.forget, b.unname = nil, nil
-		out, err = s.Submit(ctx, *b)
+	for {
+		out, err := s.eraseSubmit(ctx, b, row)
+		switch {
+		case errors.Is(err, errNoneLeft) && len(b.forget)+len(b.unname) > 0: // a scope or an artefact was written to again: the names stay
+			b.forget, b.unname = nil, nil
+		case errors.Is(err, store.ErrConflict) && e.from != 0: // a row was written since: it stays
+		case err != nil:
+			return err
+		default:
+			row.Report = joinErased(row.Report, e.tail)
+			row.Report.Leaf, row.Report.LSN = out.Leaf, out.LSN
+			return nil
+		}
 	}
-	if err != nil {
-		return err
-	}
-	row.Report = joinErased(row.Report, e.tail)
-	row.Report.Leaf, row.Report.LSN = out.Leaf, out.LSN
-	return nil
 }
 
-// encode leaves the job out once all commits are there: the job names what was erased.
-func (r eraseRow) encode() ([]byte, error) {
-	if r.Stage != eraseCommits {
-		r.Job = nil
+// eraseSubmit submits one part with its rows of state.
+func (s *Engine) eraseSubmit(ctx context.Context, b *Request, row *eraseRow) (out store.Outcome, err error) {
+	e := b.erase
+	if b.ID, err = store.NewID(s.opts.Now(), s.opts.Rand); err != nil {
+		return out, err
 	}
-	b, err := json.Marshal(&r)
-	if err != nil {
-		return nil, fmt.Errorf("ctxpage: encode the row of an erase: %w", err)
+	b.Now = s.opts.Now()
+	if b.State, b.ExpectState, err = s.eraseRowsOf(ctx, e); err != nil {
+		return out, err
 	}
-	return b, nil
+	if e.from == 0 || !e.more {
+		value, err := row.encode()
+		if err != nil {
+			return out, err
+		}
+		b.State = append(b.State, store.StateRow{Key: store.EraseRows + e.run, Value: value})
+	}
+	return s.Submit(ctx, *b)
 }
 
 func joinErased(a, b store.EraseReport) store.EraseReport {
@@ -304,12 +373,17 @@ func joinErased(a, b store.EraseReport) store.EraseReport {
 	return a
 }
 
-// enqueueErase makes head records of what is erased, including versions that were put since the job
-// was made. A commit may be built more than once (Submit), so the tally starts anew each time.
+// enqueueErase makes head records of what is erased: the versions up to the first commit of the run, which may be newer than
+// the job. A commit may be built more than once (Submit), so the tally starts anew each time.
 func (s *Engine) enqueueErase(b *Request, p *Commit, leaf *manifest.Record) error {
 	e := b.erase
 	if e == nil {
 		return nil
+	}
+	if e.from == 0 && e.more { // from the next batch on
+		s.cat.mu.Lock()
+		s.eraseOpens(e.run, p.record.LSN)
+		s.cat.mu.Unlock()
 	}
 	t := e.tail
 	t.Artefacts, t.Versions, t.Pages, t.Bytes = 0, 0, 0, 0
@@ -334,14 +408,24 @@ func (s *Engine) eraseArtefact(e *erasure, ref store.Ref, p *Commit, leaf *manif
 		return err
 	}
 	e.tail.Trace, e.tail.By = e.run, e.job.By
-	rest := rules.Erase(heads, p.record.LSN, codec.FromMicros(p.record.At), &e.tail)
-	for i, num := range lastPages(heads) {
-		r := store.Ref{Scope: ref.Scope, ID: ref.ID, Page: i + 1, Version: rest[0].Version}
-		w := manifest.Write{Num: num, Ref: r.String(), Version: r.Version, Deleted: true}
+	end, rest := rules.Erase(heads, cmp.Or(e.from, p.record.LSN), p.record.LSN, codec.FromMicros(p.record.At), &e.tail)
+	if len(rest) == 0 && end == nil {
+		return nil
+	}
+	last := end
+	if last == nil { // a newer version stays
+		last = rest[len(rest)-1]
+	}
+	for i, num := range lastPages(heads[:len(heads)-newer(heads, last)]) {
+		r := store.Ref{Scope: ref.Scope, ID: ref.ID, Page: i + 1, Version: last.Version}
+		w := manifest.Write{Num: num, Ref: r.String(), Version: r.Version, Deleted: end != nil, Gone: end == nil}
 		if e.job.Names {
 			w.Ref = ""
 		}
 		leaf.Writes = append(leaf.Writes, w)
+	}
+	if end != nil { // first: what goes is then no longer the newest
+		rest = append([]*store.Head{end}, rest...)
 	}
 	for _, h := range rest {
 		if e.groups[h.GroupNum] {
@@ -352,6 +436,16 @@ func (s *Engine) eraseArtefact(e *erasure, ref store.Ref, p *Commit, leaf *manif
 		}
 	}
 	return nil
+}
+
+// newer counts the versions that are newer than one.
+func newer(heads []*store.Head, than *store.Head) (n int) {
+	for _, h := range heads {
+		if h.Version > than.Version {
+			n++
+		}
+	}
+	return n
 }
 
 // lastPages returns the pages of the newest version that had any. If no page is known, the leaf
@@ -374,135 +468,3 @@ func (s *Engine) addErased(p *Commit, leaf *manifest.Record, h *store.Head) erro
 	s.cat.mu.RUnlock()
 	return s.addHead(&p.record, leaf, format.HeadRecord{Head: h}, s.seq.scope(h.Scope), group, format.EncodeCold(h))
 }
-
-// EraseRest finishes the commits of runs that a crash interrupted, and returns the runs whose files
-// are still to be purged. Nobody may have written since.
-func (s *Engine) EraseRest(ctx context.Context) (rest []store.EraseReport, err error) {
-	err = s.eraseRows(ctx, func(row *eraseRow) error {
-		if row.Stage == eraseCommits && row.Job != nil {
-			for i := range row.Job.State { // the run itself may have written some; no other caller could since
-				row.Job.State[i].LSN = 0
-			}
-			if err := s.eraseTold(ctx, &row.Report); err != nil { // the commits that are there
-				return err
-			}
-			if err := s.eraseAll(ctx, row, func(string, uint64, uint64) {}); err != nil {
-				return err
-			}
-		}
-		if row.Stage == eraseDone {
-			return nil
-		}
-		rest = append(rest, row.Report)
-		return s.eraseTold(ctx, &rest[len(rest)-1])
-	})
-	return rest, err
-}
-
-// EraseWaiting returns the committed runs whose files are still to be purged, for a store that is in use. It leaves runs whose
-// commits are missing to EraseRest.
-func (s *Engine) EraseWaiting(ctx context.Context) (rest []store.EraseReport, err error) {
-	err = s.eraseRows(ctx, func(row *eraseRow) error {
-		if row.Stage != erasePurge {
-			return nil
-		}
-		rest = append(rest, row.Report)
-		return s.eraseTold(ctx, &rest[len(rest)-1])
-	})
-	return rest, err
-}
-
-// eraseTold takes from the audit what the row of a run could not know when it was written: the
-// place and counts of its commit.
-func (s *Engine) eraseTold(ctx context.Context, rep *store.EraseReport) error {
-	leaves, err := s.Leaves.ByTrace(ctx, rep.Trace)
-	if err != nil {
-		return AuditError(err)
-	}
-	for _, l := range leaves {
-		if l.Type == manifest.TypeErase {
-			rep.Leaf, rep.LSN = l.Index, l.LSN
-			err = rep.TakeCounts(l.Note)
-		}
-	}
-	if err != nil {
-		return s.Corrupt("leaf of erase "+rep.Trace, err)
-	}
-	return nil
-}
-
-// eraseRows shows fn the rows of all runs, oldest first.
-func (s *Engine) eraseRows(ctx context.Context, fn func(*eraseRow) error) error {
-	for q := (store.ScanQuery{What: store.ScanState, Prefix: store.EraseRows, Limit: 100}); ; {
-		page, err := s.Scan(ctx, q)
-		if err != nil {
-			return err
-		}
-		for _, r := range page.State {
-			var row eraseRow
-			if err := json.Unmarshal(r.Value, &row); err != nil || row.Report.Trace != strings.TrimPrefix(r.Key, store.EraseRows) {
-				return s.Corrupt(fmt.Sprintf("state row %q", r.Key), fmt.Errorf("it is no row of an erase: %w", cmp.Or(err, format.ErrEdited)))
-			}
-			if err := fn(&row); err != nil {
-				return err
-			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
-		}
-	}
-}
-
-// Purge is what the owner of the files removes from them for one erase run.
-type Purge struct {
-	Leaves []manifest.Span // the audit leaves whose bodies are pruned
-	Names  bool            // the run takes names, too
-	// Pages and Tags tell an encrypted store whose keys to destroy. Pages are numbers of pages of which no row stays; Tags name
-	// the rows of TableState, TableHeld and TableQuestion that the run erased or wrote anew (ErasedTag). Nil if the rows are
-	// not encrypted.
-	Pages []uint64
-	Tags  [][8]byte
-}
-
-// Purge returns what the owner of the files must remove for a run. Call it before EraseDone, whose
-// row keeps none of it.
-func (s *Engine) Purge(ctx context.Context, trace string) (p Purge, err error) {
-	err = s.eraseRows(ctx, func(row *eraseRow) error {
-		if row.Report.Trace != trace {
-			return nil
-		}
-		p.Leaves, p.Names = row.Leaves, row.Names
-		for _, span := range row.Pages {
-			for num := span[0]; num < span[1]; num++ {
-				p.Pages = append(p.Pages, num)
-			}
-		}
-		return nil
-	})
-	if err == nil && s.opts.Sealed {
-		p.Tags, err = s.erasedTags(ctx, trace)
-	}
-	return p, err
-}
-
-// EraseDone records that no file of the store still has what a run erased.
-func (s *Engine) EraseDone(ctx context.Context, rep store.EraseReport) error {
-	s.bodiesChanged()
-	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
-	if err != nil {
-		return err
-	}
-	value, err := eraseRow{Stage: eraseDone, Report: rep}.encode()
-	if err != nil {
-		return err
-	}
-	_, err = s.Submit(context.WithoutCancel(ctx), Request{Batch: store.Batch{
-		ID: id, Trace: rep.Trace, Scope: store.OperatorScope, Actor: "operator", Now: s.opts.Now(),
-		State: []store.StateRow{{Key: store.EraseRows + rep.Trace, Value: value}},
-		Leaf:  manifest.Record{Type: manifest.TypeCommit, Action: "erase", By: rep.By, Note: "the files are written anew"},
-	}})
-	return err
-}
-
-// Purging makes the index rewrite every segment that has a removed page, until it is switched off.
-func (s *Engine) Purging(on bool) { s.index.Purge(on) }

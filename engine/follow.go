@@ -353,6 +353,7 @@ func (s *Engine) installState(c *format.Commit, i int) {
 	if r.Value == nil {
 		s.stateDeleted(r.Key)
 	}
+	s.eraseRowInstalled(r.Key, c.LSN, r.Value)
 	o.state[r.Key] = format.StateBody(c.LSN, c.StateProof(i), r.Value)
 	o.Bytes += len(r.Key) + len(r.Value) + format.StateHead
 }

@@ -160,7 +160,7 @@ func (s *Engine) Undecided() (n int, err error) {
 func (s *Engine) heldAbsent(ctx context.Context, id ulid.ULID) error {
 	tag := s.stateTag([]byte(reviewGonePrefix + string(id[:])))
 	var by *store.EraseReport
-	err := s.eraseRows(ctx, func(row *eraseRow) error {
+	err := s.eraseRows(ctx, func(row *eraseRow, _ uint64) error {
 		leaves, err := s.Leaves.ByTrace(ctx, row.Report.Trace)
 		if err != nil {
 			return AuditError(err)

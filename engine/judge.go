@@ -187,10 +187,11 @@ type judgement struct {
 	err      error
 	hold     string // reason
 
-	puts  []replacing      // by put
-	at    uint64           // the LSN up to which it was judged
-	stale []manifest.Stale // what the batch was written from and is no longer current, for the leaf
-	refs  []store.Ref      // the same, for the caller
+	puts   []replacing      // by put
+	erased uint64           // LSN up to which an erase that has begun takes versions; 0: none does
+	at     uint64           // the LSN up to which it was judged
+	stale  []manifest.Stale // what the batch was written from and is no longer current, for the leaf
+	refs   []store.Ref      // the same, for the caller
 }
 
 // replacing says whether a put supersedes an artefact, or brings back one that was superseded.
@@ -230,7 +231,7 @@ func (s *Engine) judge(b *Request, pre *prepared) (v judgement) {
 	if v.hold, v.err = rules.AfterStale(&b.Batch, v.refs); v.err != nil {
 		return v
 	}
-	v.puts = c.replacing(b)
+	v.puts, v.erased = c.replacing(b), s.eraseTakes()
 	return v
 }
 

@@ -68,6 +68,9 @@ func (s *Engine) LoadRows(tx Reader, b Base) error {
 			return err
 		}
 	}
+	if err := s.loadErases(tx); err != nil {
+		return err
+	}
 	var err error
 	if s.index, err = lexical.Open(SegRows{tx}); err == nil {
 		return s.loadTail(tx)

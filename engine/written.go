@@ -25,6 +25,7 @@ type written struct {
 	prev *store.Head // nil: the artefact is new
 	head *store.Head
 	replacing
+	renew bool // an erase that has begun takes prev: the put makes a version even if it repeats prev
 
 	texts []format.PageText // of new pages
 }
@@ -86,7 +87,7 @@ func (w *written) goesOn() *store.Head {
 // touches reports whether the put repeats what its artefact says and replaces no other artefact.
 // Then no version is made.
 func (w *written) touches() bool {
-	return w.prev != nil && len(w.texts) == 0 && len(w.prev.Rows) == len(w.head.Rows) && !w.supersedes && format.SameHead(w.prev, w.head, w.put.AsOfGiven)
+	return w.prev != nil && !w.renew && len(w.texts) == 0 && len(w.prev.Rows) == len(w.head.Rows) && !w.supersedes && format.SameHead(w.prev, w.head, w.put.AsOfGiven)
 }
 
 // report adds a put to the outcome and to the leaf. touch is true if nothing was. A leaf has a

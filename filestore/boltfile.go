@@ -428,8 +428,9 @@ type boltWalk struct {
 	// row, if not nil, gets every row, with the name of its bucket and the offset of its value in
 	// the file.
 	row    func(bucket string, k, v []byte, at int64)
-	bucket string // where the walk is
-	only   []byte // the only bucket to walk; nil: all
+	bucket string       // where the walk is
+	only   []byte       // the only bucket to walk; nil: all
+	ended  func() error // the walk ends early when it fails; nil: never
 }
 
 // walkBolt walks a whole file. row may be nil.
@@ -479,6 +480,9 @@ func (w *boltWalk) load(id uint64, flags uint16) []byte {
 
 // tree walks the pages below id. Its first key must not be less than from.
 func (w *boltWalk) tree(id uint64, from []byte) {
+	if w.ended != nil && w.ended() != nil {
+		return
+	}
 	if b := w.load(id, boltLeaf|boltBranch); b != nil {
 		w.page(id, b, int64(id)*w.m.pageSize, from)
 	}

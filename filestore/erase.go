@@ -49,10 +49,10 @@ func (s *Store) erase(ctx context.Context, job *store.EraseJob, progress store.P
 	return rep, s.purgeWaiting(ctx, progress)
 }
 
-// purgeWaiting purges the files of committed runs that an error or the end of a context interrupted in this process. The caller
-// holds eraseMu.
+// purgeWaiting finishes the runs that an error, the end of a context or a crash interrupted: their missing commits, then their
+// files. The caller holds eraseMu, or is the open.
 func (s *Store) purgeWaiting(ctx context.Context, progress store.Progress) error {
-	rest, err := s.eng.EraseWaiting(ctx)
+	rest, err := s.eng.EraseRest(ctx)
 	for i := 0; i < len(rest) && err == nil; i++ {
 		err = s.purge(ctx, &rest[i], progress)
 	}
@@ -68,10 +68,7 @@ func (s *Store) finishErase(ctx context.Context) error {
 	if s.opts.ReadOnly {
 		return nil
 	}
-	rest, err := s.eng.EraseRest(ctx)
-	for i := 0; i < len(rest) && err == nil; i++ {
-		err = s.purge(ctx, &rest[i], func(string, uint64, uint64) {})
-	}
+	err := s.purgeWaiting(ctx, func(string, uint64, uint64) {})
 	if noSpace(err) && s.eng.Failure() == nil {
 		s.opts.Logger.Warn("an erase waits for space on the disk", "path", s.opts.Path, "error", err)
 		return nil

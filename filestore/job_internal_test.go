@@ -201,7 +201,7 @@ func TestEraseWithoutSpaceForASegment(t *testing.T) {
 	require.Equal(t, 1, rep.Erase.Artefacts)
 	require.NoError(t, st.Close())
 	waiting := func(st *Store) int {
-		rest, err := st.eng.EraseWaiting(t.Context())
+		rest, err := st.eng.EraseRest(t.Context())
 		require.NoError(t, err)
 		return len(rest)
 	}

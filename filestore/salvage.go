@@ -205,7 +205,7 @@ func (c *copier) choose(ctx context.Context) error {
 		}
 		h := w.anyHead(art, w.newest[art])
 		if h == nil {
-			w.lose(fmt.Sprintf("artefact number %d", art), "none of its %d versions can be read", w.newest[art])
+			w.lose(fmt.Sprintf("artefact number %d", art), "none of its versions up to %d can be read", w.newest[art])
 			continue
 		}
 		name := artefactKey(h.Scope, h.ID)
@@ -259,7 +259,12 @@ func (w *wreck) loseUnnamed() {
 // version that was written above the LSN proved is certainly the newest.
 func (c *copier) chooseOne(art uint64, newest uint32, proved uint64) {
 	var why error
-	for v := newest; v > 0; v-- {
+	next := newest
+	for _, v := range c.w.versions[art] {
+		if v < next {
+			why = cmp.Or(why, error(codec.ErrMalformed))
+		}
+		next = v - 1
 		h := c.w.head(format.HeadKey{Art: art, Version: v})
 		if h == nil {
 			if why == nil && c.w.edited[format.HeadKey{Art: art, Version: v}] {
@@ -323,7 +328,7 @@ func (w *wreck) head(k format.HeadKey) *store.Head {
 
 // anyHead returns the newest head of an artefact that can be read; nil: none can.
 func (w *wreck) anyHead(art uint64, newest uint32) *store.Head {
-	for v := newest; v > 0; v-- {
+	for _, v := range w.versions[art] {
 		if h := w.head(format.HeadKey{Art: art, Version: v}); h != nil {
 			return h
 		}

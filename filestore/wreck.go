@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/format"
@@ -34,39 +35,40 @@ import (
 // are. Everything but the texts of the file is kept in memory; of those only the place is (span),
 // since texts are most of a database.
 type wreck struct {
-	path    string
-	key     []byte
-	ring    *seal.Ring // nil: the database is plain
-	file    *os.File   // nil: not there
-	scopes  map[uint32]string
-	heads   map[format.HeadKey][]byte
-	texts   map[uint64]span
-	logged  map[uint64]string // texts of the log
-	held    map[ulid.ULID][]byte
-	state   map[string][]byte
-	sealed  map[string][]byte // state rows as the file has them, unless the log has newer ones
-	applied uint64            // the LSN up to which the file has the log's effect; 0: not known, or none
-	seq     uint64            // the record that carries it
-	system  bool              // the system row was read
-	noKey   error             // a value did not open for want of the right key; the first
-	id      string            // of the database
-	last    uint64            // the last record of the log that was read
-	lsn     uint64            // the last commit of the log that was read
-	commits []logged
-	gapTo   uint64 // commits up to this LSN are lost, and their writes are not known; newer ones are complete
-	missed  bool   // rows of heads may be missing without a trace; the audit may know of them
-	cut     bool   // commits and their leaves may be missing
-	newest  map[uint64]uint32
-	broken  map[uint64]uint32           // the newest version of which a damaged row tells
-	others  map[format.HeadKey][][]byte // rows of the same key as in heads, from free pages and the log
-	alike   int                         // rows that file and log have both
-	unlike  int                         // and those that they should, and do not
-	foreign bool                        // the log is another database's: neither its commits nor its leaves say anything of this one
-	edited  map[format.HeadKey]bool
-	decided map[string]bool // held batches, by the audit
-	trust   bool            // negative control of tests: rows are not held against the audit
-	asked   map[uint64]bool // leaves whose question is there
-	lost    []Loss
+	path     string
+	key      []byte
+	ring     *seal.Ring // nil: the database is plain
+	file     *os.File   // nil: not there
+	scopes   map[uint32]string
+	heads    map[format.HeadKey][]byte
+	texts    map[uint64]span
+	logged   map[uint64]string // texts of the log
+	held     map[ulid.ULID][]byte
+	state    map[string][]byte
+	sealed   map[string][]byte // state rows as the file has them, unless the log has newer ones
+	applied  uint64            // the LSN up to which the file has the log's effect; 0: not known, or none
+	seq      uint64            // the record that carries it
+	system   bool              // the system row was read
+	noKey    error             // a value did not open for want of the right key; the first
+	id       string            // of the database
+	last     uint64            // the last record of the log that was read
+	lsn      uint64            // the last commit of the log that was read
+	commits  []logged
+	gapTo    uint64 // commits up to this LSN are lost, and their writes are not known; newer ones are complete
+	missed   bool   // rows of heads may be missing without a trace; the audit may know of them
+	cut      bool   // commits and their leaves may be missing
+	newest   map[uint64]uint32
+	versions map[uint64][]uint32         // of which there is a row, newest first
+	broken   map[uint64]uint32           // the newest version of which a damaged row tells
+	others   map[format.HeadKey][][]byte // rows of the same key as in heads, from free pages and the log
+	alike    int                         // rows that file and log have both
+	unlike   int                         // and those that they should, and do not
+	foreign  bool                        // the log is another database's: neither its commits nor its leaves say anything of this one
+	edited   map[format.HeadKey]bool
+	decided  map[string]bool // held batches, by the audit
+	trust    bool            // negative control of tests: rows are not held against the audit
+	asked    map[uint64]bool // leaves whose question is there
+	lost     []Loss
 }
 
 // newWreck makes the wreck of the database at path, with nothing read yet.
@@ -185,10 +187,21 @@ func (w *wreck) proved(whole bool) uint64 {
 	return math.MaxUint64
 }
 
-// count computes the newest version of each artefact.
+// count computes the newest version of each artefact, and lists those of which there is a row. Numbers
+// in damaged rows may be anything, so nothing may count up or down to one.
 func (w *wreck) count() {
-	w.newest = maps.Clone(w.broken)
-	for k := range w.heads {
+	w.newest, w.versions = maps.Clone(w.broken), map[uint64][]uint32{}
+	add := func(k format.HeadKey) {
 		w.newest[k.Art] = max(w.newest[k.Art], k.Version)
+		w.versions[k.Art] = append(w.versions[k.Art], k.Version)
+	}
+	for k := range w.heads {
+		add(k)
+	}
+	for k := range w.edited {
+		add(k)
+	}
+	for _, list := range w.versions {
+		slices.SortFunc(list, func(a, b uint32) int { return cmp.Compare(b, a) })
 	}
 }

@@ -58,7 +58,7 @@ func (w *wreck) readFile(ctx context.Context) (err error) {
 	if err != nil || !st.Mode().IsRegular() {
 		return errors.Join(fmt.Errorf("ctxpage: salvage: %s is not a regular file", w.path), err)
 	}
-	walk := &boltWalk{f: w.file, used: map[uint64]bool{0: true, 1: true}, bad: func(format string, args ...any) {
+	walk := &boltWalk{f: w.file, ended: ctx.Err, used: map[uint64]bool{0: true, 1: true}, bad: func(format string, args ...any) {
 		w.missed = true
 		w.lose("file", format, args...)
 	}}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -349,6 +350,58 @@ func TestEraseWithFollowers(t *testing.T) {
 	rest, err := late.FinishErase(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, rest, "the run is done")
+}
+
+// An erase of a host that was killed is finished by another one, which takes nothing that was put since the first commit: under a
+// name that was erased by then, under one that was not, and the same text once more. Also if that host ran the same erase to its
+// end before the puts. The control: what nobody put again is erased.
+func TestFinishEraseTakesNothingLater(t *testing.T) {
+	t.Parallel()
+	for _, repeated := range []bool{false, true} {
+		t.Run(fmt.Sprint("repeated=", repeated), func(t *testing.T) {
+			t.Parallel()
+			ctx, dsn, name := t.Context(), onServer(t), ownName(t)
+			killed, st := onHost(t, dsn, name, nil), onHost(t, dsn, name, nil)
+			job := &store.EraseJob{By: "operator", Reason: "asked by the person"}
+			for i := range 300 { // more than one commit takes
+				id := fmt.Sprint("k", i)
+				mustPut(t, killed, id, "okapi "+id)
+				job.Refs = append(job.Refs, store.Ref{Scope: "acme", ID: id})
+			}
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				_, _ = killed.Maintain(ctx, store.Job{Kind: store.JobErase, Erase: job}, func(string, uint64, uint64) { runtime.Goexit() })
+			}()
+			<-over
+			refresh(t, st)
+			mustFind(t, st, "k299")
+			_, err := st.Resolve(ctx, acme, store.Ref{ID: "k0"})
+			require.ErrorIs(t, err, store.ErrNotFound)
+			if repeated {
+				_, err := st.Maintain(ctx, store.Job{Kind: store.JobErase, Erase: job}, nil)
+				require.NoError(t, err)
+			}
+			texts := map[string]string{"k0": "lemur", "k299": "zebra", "k298": "okapi k298"}
+			for id, text := range texts {
+				mustPut(t, st, id, text)
+			}
+			rest, err := st.FinishErase(ctx, nil)
+			require.NoError(t, err)
+			require.Len(t, rest, 1)
+			for id := range texts {
+				mustFind(t, st, id)
+			}
+			for _, id := range []string{"k1", "k297"} {
+				_, err := st.Resolve(ctx, acme, store.Ref{ID: id})
+				require.ErrorIs(t, err, store.ErrNotFound)
+			}
+			require.Empty(t, holds(t, st, "okapi k150"))
+			rest, err = st.FinishErase(ctx, nil)
+			require.NoError(t, err)
+			require.Empty(t, rest)
+		})
+	}
 }
 
 // A server that is stopped as by a power cut, while hosts commit: what was acknowledged is there after it, once. Reads go on for

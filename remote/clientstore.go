@@ -304,8 +304,7 @@ func (c *Client) Head(ctx context.Context) (manifest.Head, error) {
 
 // Maintain: see store.Store. Paths of backups are on the server's file system.
 func (c *Client) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
-	h := callOptions{writes: job.Kind == store.JobGC || job.Kind == store.JobBackup || job.Kind == store.JobErase || job.Kind == store.JobCompact}
-	h.bound = h.writes
+	h := callOptions{writes: job.Writes(), bound: job.Writes()}
 	if job.Erase != nil && (job.Erase.Names || len(job.Erase.Leaves) > 0) {
 		h.needs, h.needsIt = eraseProtocol, "an erase of names, or of leaves"
 	}

@@ -29,6 +29,7 @@ type request struct {
 	store    store.Store
 	session  *session
 	progress func(what string, done, total uint64)
+	made     bool // set by the method: what the call asked for has happened, though it failed later
 }
 
 // method runs a call: from the bytes of the request to the frames of the answer.
@@ -118,7 +119,7 @@ var methods = map[string]method{
 	"Changes":  handler(func(r *request, q changesAsk) (store.Changes, error) { return r.store.Changes(r.ctx, q.After, q.Wait) }).isLong(),
 	"Append":   handler(serveAppend).isOnce().isWhole(),
 	"Head":     handler(func(r *request, _ none) (manifest.Head, error) { return r.store.Head(r.ctx) }),
-	"Maintain": handler(func(r *request, q store.Job) (store.JobReport, error) { return r.store.Maintain(r.ctx, q, r.progress) }).isOnce().isLong(),
+	"Maintain": handler(serveMaintain).isOnce().isLong(),
 	"Stat":     handler(func(r *request, _ none) (store.StoreStats, error) { return r.store.Stat(r.ctx) }),
 
 	"Audit.Size": handler(func(r *request, _ none) (uint64, error) { return r.store.Audit().Size(r.ctx) }),
@@ -155,6 +156,13 @@ func serveOutcome(r *request, q outcomeAsk) (store.Outcome, error) {
 		return store.Outcome{}, err
 	}
 	return r.store.Outcome(r.ctx, q.ID)
+}
+
+// serveMaintain runs a job. An erase that has made a commit was made: the next owner of the files finishes it.
+func serveMaintain(r *request, q store.Job) (store.JobReport, error) {
+	rep, err := r.store.Maintain(r.ctx, q, r.progress)
+	r.made = rep.Erase.LSN != 0
+	return rep, err
 }
 
 // serveHold takes a hold for the session.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/http1"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // The server handles one call in four steps: find the session, read the whole request, run the
@@ -74,11 +75,15 @@ func (s *Server) makeCall(alive context.Context, m method, h callHead, ask []byt
 		defer context.AfterFunc(s.drained, cancel)()
 	}
 	run := func() ([]byte, error) {
-		b, err := m.run(&request{ctx: ctx, store: s.store, session: sess, progress: progress}, ask)
-		if err != nil && m.long && s.drained.Err() != nil {
-			err = errClosing
+		r := &request{ctx: ctx, store: s.store, session: sess, progress: progress}
+		b, err := m.run(r, ask)
+		switch {
+		case err == nil || !m.long || s.drained.Err() == nil:
+			return b, err
+		case r.made: // the client must not send it again
+			return b, fmt.Errorf("%w: its process ended: %w", store.ErrOutcomeUnknown, err)
 		}
-		return b, err
+		return b, errClosing
 	}
 	if m.once {
 		return sess.once(alive, h.number, run)

@@ -14,8 +14,11 @@ import (
 
 // EraseJob lists what to erase for good. The caller has already collected everything to erase: the
 // store follows no references.
+//
+// An erase is bound to its first commit. It takes versions and state rows that were there by then;
+// what is written later stays, whoever finishes the erase and however late.
 type EraseJob struct {
-	Refs      []Ref       // artefacts, by scope and id: all versions, and the tombstones that gc or a deletion left
+	Refs      []Ref       // artefacts, by scope and id: their versions, and the tombstones that gc or a deletion left
 	Held      []ulid.ULID // held batches, decided or not
 	Questions []uint64    // leaves whose question texts are erased
 	// State lists rows to delete, or, with a Value, to replace. If LSN is set, the row must still
@@ -39,6 +42,18 @@ type EraseJob struct {
 	Names  bool
 	Scopes []string
 	Groups []Ref
+	// Named is by what leaves name what goes, if Names is set. The store looks for leaves that were
+	// written after the search, and removes their bodies, too.
+	Named *Named
+}
+
+// Named says by what audit leaves name what an erase takes.
+type Named struct {
+	Leaves   uint64   // how many leaves the search has read
+	Refs     []Ref    // artefacts, by scope and id
+	Scopes   []string // with all scopes below them
+	Sessions []Ref    // by scope and id
+	Words    []string // names that count where they are a word of a text
 }
 
 // Only reports whether a job removes nothing but bodies of leaves, with the texts of their

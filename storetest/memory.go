@@ -286,8 +286,8 @@ func (m *Memory) PutVectors(ctx context.Context, model string, nums []uint64, ve
 	return err
 }
 
-func (m *Memory) Maintain(ctx context.Context, job store.Job, _ store.Progress) (store.JobReport, error) {
-	return call(ctx, m, func(v view) (rep store.JobReport, err error) {
+func (m *Memory) Maintain(ctx context.Context, job store.Job, progress store.Progress) (store.JobReport, error) {
+	rep, err := call(ctx, m, func(v view) (rep store.JobReport, err error) {
 		switch job.Kind {
 		case store.JobBackup:
 			return rep, ErrNoFile
@@ -301,6 +301,10 @@ func (m *Memory) Maintain(ctx context.Context, job store.Job, _ store.Progress) 
 		rep.Applied = v.newest
 		return rep, err
 	})
+	if err == nil && job.Kind == store.JobErase && progress != nil {
+		progress("erase", 1, 1)
+	}
+	return rep, err
 }
 
 func (m *Memory) Stat(ctx context.Context) (store.StoreStats, error) {

@@ -164,12 +164,12 @@ func (v view) erase(job *store.EraseJob) (rep store.EraseReport, err error) {
 	}
 	for _, ref := range job.Refs {
 		versions := c.versions[name{ref.Scope, ref.ID}]
-		for i, rest := range rules.Erase(versions, c.out.LSN, c.batch.Now, &rep) {
-			if i == 0 {
-				c.delete(rest)
-			} else {
-				c.take(versions[rest.Version-1], rest)
-			}
+		end, rest := rules.Erase(versions, c.out.LSN, c.out.LSN, c.batch.Now, &rep)
+		if end != nil {
+			c.delete(end)
+		}
+		for _, h := range rest {
+			c.take(versions[h.Version-1], h)
 		}
 	}
 	for _, id := range job.Held {

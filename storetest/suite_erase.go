@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -55,6 +56,48 @@ func checkErase(b *bench) {
 	b.put("secret", "okapi again")
 	require.EqualValues(b, 4, b.find("secret").Version)
 	require.Equal(b, []string{"secret"}, b.hits(b.ask("okapi")))
+}
+
+// checkEraseBound puts names again while an erase of many artefacts runs: one that is erased by then, one that is not, and one
+// with the text that it has. A store that erases in one commit reports its progress when it has.
+func checkEraseBound(b *bench) {
+	const n = 300
+	job := &store.EraseJob{By: "operator", Reason: "asked by the person", State: []store.StateRow{{Key: "row"}}}
+	batch := b.batch()
+	for i := range n {
+		id := fmt.Sprint("k", i)
+		batch.Puts = append(batch.Puts, b.fact(id, "okapi "+id))
+		job.Refs = append(job.Refs, store.Ref{Scope: scope, ID: id})
+	}
+	b.commit(batch)
+	b.commit(b.state("row", "before"))
+	texts := map[string]string{"k0": "zebra", "k299": "lemur", "k298": "okapi k298"}
+	again := func(what string, done, _ uint64) {
+		if what != "erase" || done != 1 {
+			return
+		}
+		for id, text := range texts {
+			b.put(id, text)
+		}
+		b.commit(b.state("row", "after"))
+	}
+	_, err := b.st.Maintain(b.ctx, store.Job{Kind: store.JobErase, Erase: job}, again)
+	require.NoError(b, err)
+	look := func() {
+		for id, text := range texts {
+			require.Equal(b, text, b.text(id))
+		}
+		b.absent("k1")
+		b.absent("k297")
+		_, err := b.st.Resolve(b.ctx, chain, store.Ref{ID: "k299", Version: 1})
+		require.ErrorIs(b, err, store.ErrErased)
+		require.Equal(b, "after", string(b.row("row").Value))
+	}
+	look()
+	b.crash()
+	look()
+	_, err = b.st.Commit(b.ctx, b.state(store.EraseRows+b.id().String(), "{}"))
+	require.ErrorIs(b, err, store.ErrInvalid)
 }
 
 // erased looks at what an erase left.

@@ -24,6 +24,7 @@ var keeping = []clause{
 	{"GCKeeps", "gc keeps what a held batch, a state row, a live artefact or a reader names, and says so", checkGCKeeps},
 	{"GCScopes", "gc of given scopes takes what each of them says and leaves the others alone; decided batches that it is given go, those that wait stay", checkGCScopes},
 	{"Erase", "an erase takes all versions, whoever names them, held batches, questions and rows of state; what is left says by whom", checkErase},
+	{"EraseBound", "an erase takes what was there when it began: what is put while it runs stays, also a repetition; only the store writes its rows", checkEraseBound},
 	{"Hold", "a hold keeps what was current at its moment, by LSN and by expiry, until it is released or the store closed", checkHold},
 	{"Journal", "gc drops rows of a journal that newer ones replaced, but for the newest and what the head row names", checkJournal},
 	{"Outcome", "the outcome of an id is told again, also after a crash; ErrNotFound leaves the id free", checkOutcome},

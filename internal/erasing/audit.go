@@ -18,6 +18,9 @@ func (f *finder) audit() error {
 	if err != nil {
 		return err
 	}
+	if f.job.Named != nil {
+		f.job.Named.Leaves = size
+	}
 	err = eachAhead(f.ctx, a, size, func(r *manifest.Record) error {
 		if r.Index%4096 == 0 {
 			f.progress("audit", r.Index, size)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -132,5 +133,124 @@ func TestInterruptedEraseAgain(t *testing.T) {
 			_, err = db.Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "asked"})
 			require.ErrorIs(t, err, ctxpage.ErrNotFound)
 		})
+	}
+}
+
+// What was put since the first commit of an erase stays, whoever finishes the erase: the same erase again, a compaction, or the
+// next open, after a failed commit and after a crash. The control: what nobody put again is erased.
+func TestUnfinishedEraseTakesNothingLater(t *testing.T) {
+	texts := map[string]string{"a0": "teapot", "a299": "lamp", "a298": "kettle"}
+	req := erase.Request{Subject: "ann", By: "desk", Reason: "asked"}
+	putAgain := func(db *ctxpage.DB) error {
+		for id, text := range texts {
+			if _, err := db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: id, Text: text}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for name, c := range map[string]struct {
+		first, then func(db *ctxpage.DB) error // before and after the names are put again
+	}{
+		"open":       {},
+		"repeated":   {first: func(db *ctxpage.DB) error { _, err := db.Erase(t.Context(), req); return err }},
+		"compaction": {then: func(db *ctxpage.DB) error { _, err := db.Compact(t.Context(), false, nil); return err }},
+		"killed":     {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, crash := filepath.Join(t.TempDir(), "agent.ctx"), filepath.Join(t.TempDir(), "agent.ctx")
+			var db *ctxpage.DB
+			cut := errors.New("no space")
+			db, err := openFiles(path, nil, nil, func(step string) error {
+				switch {
+				case step != "erase commit" || cut == nil:
+					return nil
+				case name == "killed":
+					return errors.Join(putAgain(db), dbtest.Copy(path, crash), cut)
+				}
+				return cut
+			})
+			require.NoError(t, err)
+			require.NoError(t, db.Scope("acme").Update(t.Context(), func(tx *ctxpage.Txn) error {
+				for i := range 300 { // more than one commit takes
+					if err := tx.Put(t.Context(), ctxpage.Artefact{ID: fmt.Sprint("a", i), Text: "kettle", Subject: "ann"}); err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
+			_, err = db.Erase(t.Context(), req)
+			require.ErrorIs(t, err, cut)
+			_, err = db.Scope("acme").Get(t.Context(), "a297")
+			require.NoError(t, err, "control: its part is missing")
+			cut = nil
+			if c.first != nil {
+				require.NoError(t, c.first(db))
+			}
+			if name == "killed" {
+				path = crash
+			} else {
+				require.NoError(t, putAgain(db))
+			}
+			if c.then != nil {
+				require.NoError(t, c.then(db))
+			}
+			require.NoError(t, db.Close())
+
+			db, err = openFiles(path, nil, nil, nil)
+			require.NoError(t, err)
+			defer db.Close()
+			for id, text := range texts {
+				v, err := db.Scope("acme").Get(t.Context(), id)
+				require.NoError(t, err, id)
+				require.Equal(t, text, v.Text)
+			}
+			for _, id := range []string{"a1", "a297"} {
+				_, err = db.Scope("acme").Get(t.Context(), id)
+				require.ErrorIs(t, err, ctxpage.ErrNotFound, id)
+			}
+			list, err := db.Erasures(t.Context())
+			require.NoError(t, err)
+			require.NotEmpty(t, list)
+			problems, err := db.Check(t.Context(), nil)
+			require.NoError(t, err)
+			require.Empty(t, problems)
+			require.NoError(t, db.Close())
+		})
+	}
+}
+
+// A gc that holds up an erase with names may list ids that go in its leaf, after the erase has searched the audit. They go, too.
+func TestNamesInLeafOfGC(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db, err := openFiles(path, nil, nil, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	s := db.Scope("acme")
+	for i := range 3 {
+		_, err = s.Put(t.Context(), ctxpage.Artefact{ID: "zq-person", Text: fmt.Sprint("kettle ", i), Subject: "ann"})
+		require.NoError(t, err)
+	}
+	searched := false
+	rep, err := db.Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true, Progress: func(what string, done, total uint64) {
+		if what == "audit" && !searched { // the number of leaves to search is known by now
+			searched = true
+			gc, err := db.GC(t.Context(), ctxpage.GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: -1})
+			require.NoError(t, err)
+			require.NotZero(t, gc.Dropped.Versions, "control: its leaf has names")
+		}
+	}})
+	require.NoError(t, err)
+	require.True(t, searched)
+	require.NotNil(t, rep.Done)
+	require.NoError(t, db.Close())
+	for _, pattern := range []string{path, path + "-wal/*", path + "-manifest/*"} {
+		names, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, name := range names {
+			b, err := os.ReadFile(name)
+			require.NoError(t, err)
+			require.NotContains(t, string(b), "zq-person", name)
+		}
 	}
 }

@@ -1,26 +1,17 @@
 package erasing
 
 import (
+	"maps"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// With Request.Names what goes loses its names, too. Where a name stands in a field of its own it is compared as such. In text
-// that somebody wrote (notes, reasons, filters, actors) it counts where it stands as a word, so a short name may take leaves
-// that mean something else: rather one body too many than a name too few.
-
-// nameSet is the names of what goes.
-type nameSet struct {
-	arts     map[artefact]bool
-	sessions map[session]bool
-	words    []string // ids, sessions, subjects, scopes
-}
+// With Request.Names what goes loses its names, too (rules.NameSet).
 
 // earlierRuns finds the erases without Names that were asked for the same. What they left are names, without the subject, the
 // session or the lineage that they were found by: only the run that erased them leads there.
@@ -46,17 +37,18 @@ func (f *finder) collectNames() error {
 	if !f.req.Names {
 		return nil
 	}
-	n := &nameSet{arts: map[artefact]bool{}, sessions: map[session]bool{}}
+	n := &store.Named{}
 	words := map[string]bool{f.req.Subject: true, f.req.Scope: true, f.req.Session.ID: true}
-	for a := range f.named {
-		n.arts[a], words[a.id] = true, true
-	}
+	refs := maps.Clone(f.named)
 	for a := range f.arts {
-		n.arts[a], words[a.id] = true, true
+		refs[a] = true
+	}
+	for a := range refs {
+		n.Refs, words[a.id] = append(n.Refs, store.Ref{Scope: a.scope, ID: a.id}), true
 	}
 	for s := range f.touched {
 		if f.inSession(s.scope, s.id) {
-			n.sessions[s], words[s.id] = true, true
+			n.Sessions, words[s.id] = append(n.Sessions, store.Ref{Scope: s.scope, ID: s.id}), true
 		}
 	}
 	for _, s := range f.allScopes {
@@ -64,91 +56,28 @@ func (f *finder) collectNames() error {
 			words[s] = true
 		}
 	}
-	delete(words, "")
-	for w := range words {
-		n.words = append(n.words, w)
+	if f.req.Scope != "" {
+		n.Scopes = []string{f.req.Scope}
 	}
-	slices.Sort(n.words)
-	f.names = n
+	delete(words, "")
+	n.Words = slices.Sorted(maps.Keys(words))
+	slices.SortFunc(n.Refs, byText)
+	slices.SortFunc(n.Sessions, byText)
+	f.job.Named, f.names = n, rules.NewNameSet(n)
 	return nil
 }
 
+func byText(a, b store.Ref) int { return strings.Compare(a.String(), b.String()) }
+
 // nameless takes the body of a leaf that names what goes, with the question that it was asked.
 func (f *finder) nameless(r *manifest.Record) {
-	if f.names == nil || r.Pruned != nil || !manifest.Prunable(r.Type) || !f.leafNames(r) {
+	if f.names == nil || r.Pruned != nil || !manifest.Prunable(r.Type) || !f.names.InLeaf(r) {
 		return
 	}
 	f.bodies = append(f.bodies, r.Index)
 	if r.QuestionKept && !slices.Contains(f.job.Questions, r.Index) && f.asked(r) {
 		f.job.Questions = append(f.job.Questions, r.Index)
 	}
-}
-
-func (f *finder) leafNames(r *manifest.Record) bool {
-	if f.inScope(r.Scope) || f.names.sessions[session{r.Scope, r.Session}] {
-		return true
-	}
-	for _, w := range r.Writes {
-		if f.refNames(w.Ref) {
-			return true
-		}
-	}
-	for _, c := range r.Conflicts {
-		if f.refNames(c.Ref) {
-			return true
-		}
-	}
-	reason := r.Reason
-	if from, is := promotedFrom(r); is { // it is a reference, and the leaf is needed while the original stays
-		if f.refNames(from.String()) {
-			return true
-		}
-		reason = ""
-	}
-	for _, text := range []string{r.Note, reason, r.Action, r.Filter, r.Actor, r.By, r.Evaluator, r.Session, r.Trace, r.Parent, r.Batch, r.Status} {
-		if f.names.in(text) {
-			return true
-		}
-	}
-	for _, s := range r.Stale {
-		if f.names.in(s.Reason) {
-			return true
-		}
-	}
-	return false
-}
-
-// refNames says whether a reference in the audit is one of what goes.
-func (f *finder) refNames(text string) bool {
-	ref, err := store.ParseRef(text)
-	if err != nil {
-		return f.names.in(text)
-	}
-	return f.names.arts[artefact{ref.Scope, ref.ID}] || f.inScope(ref.Scope)
-}
-
-// in says whether a text has one of the words.
-func (n *nameSet) in(text string) bool {
-	return text != "" && slices.ContainsFunc(n.words, func(w string) bool { return hasWord(text, w) })
-}
-
-func hasWord(text, word string) bool {
-	for at := 0; ; {
-		k := strings.Index(text[at:], word)
-		if k < 0 {
-			return false
-		}
-		before, _ := utf8.DecodeLastRuneInString(text[:at+k])
-		after, _ := utf8.DecodeRuneInString(text[at+k+len(word):])
-		if !partOfWord(before) && !partOfWord(after) {
-			return true
-		}
-		at += k + 1
-	}
-}
-
-func partOfWord(r rune) bool {
-	return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r))
 }
 
 // policyRow takes the quota and the retention of a scope that goes.
@@ -209,10 +138,7 @@ func (f *finder) takeNames() {
 			f.job.Scopes = append(f.job.Scopes, s)
 		}
 	}
-	for s := range f.names.sessions {
-		f.job.Groups = append(f.job.Groups, store.Ref{Scope: s.scope, ID: s.id})
-	}
-	slices.SortFunc(f.job.Groups, func(a, b store.Ref) int { return strings.Compare(a.String(), b.String()) })
+	f.job.Groups = f.job.Named.Sessions
 	for _, x := range f.linked { // what stays and has a parent that goes
 		if from, _ := f.split(slices.Concat(x.parents, x.replaced)); len(from) > 0 {
 			f.report.NamedBy = append(f.report.NamedBy, store.Ref{Scope: x.scope, ID: x.id}.String())

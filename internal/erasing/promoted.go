@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -13,14 +14,14 @@ import (
 // the cascade.
 
 // PromotedFrom begins the reason in the leaf of a promotion; the reference of the original follows.
-const PromotedFrom = "promoted from "
+const PromotedFrom = rules.PromotedFrom
 
 // promotion is a copy that an operator made.
 type promotion struct{ from, to store.Ref }
 
 // promotion notes what the leaf of one says.
 func (f *finder) promotion(r *manifest.Record) {
-	from, is := promotedFrom(r)
+	from, is := rules.Promoted(r)
 	if !is {
 		return
 	}
@@ -29,16 +30,6 @@ func (f *finder) promotion(r *manifest.Record) {
 			f.promotions = append(f.promotions, promotion{store.Ref{Scope: from.Scope, ID: from.ID}, store.Ref{Scope: to.Scope, ID: to.ID, Version: to.Version}})
 		}
 	}
-}
-
-// promotedFrom reads the original in the leaf of a promotion.
-func promotedFrom(r *manifest.Record) (from store.Ref, is bool) {
-	text, is := strings.CutPrefix(r.Reason, PromotedFrom)
-	if r.Type != manifest.TypePromote || !is {
-		return from, false
-	}
-	from, err := store.ParseRef(text)
-	return from, err == nil
 }
 
 // withPromoted is a search that also takes the promoted copies of what goes; nil: this one looked at all of them.

@@ -170,7 +170,7 @@ func (g *guest) moved(r *role, err error) (retry, sent bool) {
 	if errors.As(err, &taken) {
 		return true, taken.Sent
 	}
-	return errors.Is(err, store.ErrClosed) && g.is.Load() != r, false
+	return errors.Is(err, store.ErrClosed) && g.is.Load() != r, errors.Is(err, store.ErrOutcomeUnknown)
 }
 
 // explained adds to an error of a call that nobody answered why this process could not take the
@@ -254,8 +254,8 @@ func (g *guest) Append(ctx context.Context, leaves []*manifest.Record, d store.D
 	return st.Append(ctx, leaves, d)
 }
 
-// Maintain: see store.Store. Of a gc or a backup that the owner before was asked for nobody can
-// tell.
+// Maintain: see store.Store. A job that was sent to the owner before, and changes anything, is not run again: that owner may
+// have carried it out, and an erase that ran twice would take what was written in between.
 func (g *guest) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
 	r := g.is.Load()
 	rep, err := r.st.Maintain(ctx, job, p)
@@ -263,8 +263,8 @@ func (g *guest) Maintain(ctx context.Context, job store.Job, p store.Progress) (
 	switch {
 	case !retry:
 		return rep, g.explained(err)
-	case sent && (job.Kind == store.JobGC || job.Kind == store.JobBackup):
-		return rep, fmt.Errorf("%w: the process that did it ended", store.ErrOutcomeUnknown)
+	case sent && job.Writes():
+		return rep, fmt.Errorf("%w: the process that ran the job ended before it answered; look at its result before you run it again (Erasures, Stats, the file of the backup)", store.ErrOutcomeUnknown)
 	}
 	return g.is.Load().st.Maintain(ctx, job, p)
 }
@@ -370,7 +370,7 @@ func (s sealed) PutVectors(ctx context.Context, _ string, _ []uint64, _ [][]floa
 
 // Maintain does what writes nothing into the database.
 func (s sealed) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
-	if job.Kind == store.JobGC || job.Kind == store.JobCheckpoint || job.Kind == store.JobErase || job.Kind == store.JobCompact {
+	if job.Kind == store.JobCheckpoint || job.Writes() && job.Kind != store.JobBackup {
 		return store.JobReport{}, store.ErrReadOnly
 	}
 	return s.guest.Maintain(ctx, job, p)

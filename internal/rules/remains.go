@@ -20,28 +20,30 @@ func Tombstone(h *store.Head, by string) *store.Head {
 	}
 }
 
-// Erase returns what an erase leaves of the versions of an artefact, which are given oldest first: a
-// deletion, by a commit of that LSN and time, and of each version what names it. It counts in t what
-// is taken; t has the trace of the run and its operator. Nil: there is none, or it was erased before.
-func Erase(heads []*store.Head, lsn uint64, at time.Time, t *store.EraseReport) (rest []*store.Head) {
-	if len(heads) == 0 {
-		return nil
+// Erase returns what an erase leaves of the versions of an artefact, which are given oldest first. It takes those that were
+// written up to an LSN, and deletions right behind them. end is a deletion by a commit of LSN lsn and time at; nil if a newer
+// version stays. rest has what names each version that goes. It counts in t what is taken; t has the trace of the run and its
+// operator. Both are nil if nothing is left to take.
+func Erase(heads []*store.Head, upTo, lsn uint64, at time.Time, t *store.EraseReport) (end *store.Head, rest []*store.Head) {
+	n := 0
+	for n < len(heads) && (heads[n].LSN <= upTo || n > 0 && heads[n].Deleted) {
+		n++
 	}
-	newest := heads[len(heads)-1]
-	if newest.Deleted && newest.ErasedBy != "" {
-		return nil
+	stays := map[uint64]bool{} // pages that newer versions have
+	for _, h := range heads[n:] {
+		for i := range h.Rows {
+			stays[h.Rows[i].Num] = true
+		}
 	}
-	t.Artefacts++
-	end := erased(newest, t)
-	end.Version, end.LSN, end.PutAt, end.Actor = newest.Version+1, lsn, at, store.OperatorScope
-	end.Deleted, end.Gone, end.Floor, end.Rows, end.Supersedes = true, false, false, nil, nil
-	rest = append(rest, end)
-	for _, h := range heads {
+	if n == 0 || n == len(heads) && heads[n-1].Deleted && heads[n-1].ErasedBy != "" {
+		return nil, nil
+	}
+	for _, h := range heads[:n] {
 		if h.Live() {
 			t.Versions++
 		}
 		for i := range h.Rows {
-			if r := &h.Rows[i]; h.Live() && r.Version == h.Version {
+			if r := &h.Rows[i]; h.Live() && r.Version == h.Version && !stays[r.Num] {
 				t.Pages, t.Bytes = t.Pages+1, t.Bytes+int64(r.Bytes)
 			}
 		}
@@ -49,7 +51,15 @@ func Erase(heads []*store.Head, lsn uint64, at time.Time, t *store.EraseReport) 
 			rest = append(rest, erased(h, t))
 		}
 	}
-	return rest
+	if n == len(heads) {
+		end = erased(heads[n-1], t)
+		end.Version, end.LSN, end.PutAt, end.Actor = heads[n-1].Version+1, lsn, at, store.OperatorScope
+		end.Deleted, end.Gone, end.Floor, end.Rows, end.Supersedes = true, false, false, nil, nil
+	}
+	if end != nil || len(rest) > 0 {
+		t.Artefacts++
+	}
+	return end, rest
 }
 
 // erased returns the remainder of a version: the names of the version, its group and its pages, and
