@@ -47,6 +47,7 @@ type Turn struct {
 	Priority  Priority
 	Relevance *float64
 	ExpiresAt time.Time
+	Subject   string // whom it is about, so that an export or erase of that person has it
 	Tags      []string
 	Meta      map[string]string
 	// Trace names the assembly from which an assistant turn was written. A handoff then counts what that assembly
@@ -117,6 +118,8 @@ type appending struct {
 	tx   *Txn
 	refs []Ref
 
+	trace string // of the assembly that the turns name
+
 	action string            // for the audit
 	try    *session.PassInfo // instead of committing
 }
@@ -141,29 +144,30 @@ func (a *appending) run(ctx context.Context, turns []Turn) (refs []Ref, err erro
 	}
 	a.tx.managed = true
 	a.refs = make([]Ref, len(turns))
-	trace := ""
 	for i := range turns {
 		t, err := turns[i].trace()
-		if err == nil {
-			err = a.turn(ctx, i, &turns[i])
-		}
-		if err == nil && t != "" && trace != "" && t != trace {
-			err = store.Invalid("trace", strconv.Quote(t)+" beside "+strconv.Quote(trace), "one assembly in an append: a transaction has one")
+		if err == nil && t != "" && a.trace != "" && t != a.trace {
+			err = store.Invalid("trace", strconv.Quote(t)+" beside "+strconv.Quote(a.trace), "one assembly in an append: a transaction has one")
 		}
 		if err != nil {
+			return nil, fmt.Errorf("turn %d: %w", i+1, err)
+		}
+		a.trace = cmp.Or(a.trace, t)
+	}
+	for i := range turns {
+		if err := a.turn(ctx, i, &turns[i]); err != nil {
 			a.takeBack()
 			return nil, fmt.Errorf("turn %d: %w", i+1, err)
 		}
-		trace = cmp.Or(trace, t)
 	}
 	if len(a.Fresh) == 0 {
 		return a.refs, nil
 	}
-	if err := a.s.recorded(ctx, trace); err != nil {
+	if err := a.s.recorded(ctx, a.trace); err != nil {
 		a.takeBack()
 		return nil, err
 	}
-	if err := a.commit(ctx, trace); err != nil {
+	if err := a.commit(ctx); err != nil {
 		return nil, err
 	}
 	return a.refs, nil
@@ -219,6 +223,9 @@ func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 		return err
 	}
 	b := a.c.FreshBlock(&put, &talk.TurnRow{Signals: talk.SignalsOf(&t.Signals)})
+	if t.Role != "user" { // as rules.WrittenFrom
+		b.Trace = a.trace
+	}
 	if err := a.tx.add(ctx, put); err != nil {
 		return err
 	}
@@ -263,7 +270,7 @@ func (a *appending) artefact(t *Turn) (Artefact, error) {
 	}
 	return Artefact{
 		ID: id, Kind: KindMessage, Text: t.Text, Parts: t.Parts, Role: t.Role, Name: t.Name, ToolCalls: t.ToolCalls, ToolCallID: t.ToolCallID,
-		ExpiresAt: t.ExpiresAt, CurrentAsOf: t.At, Priority: priority, Relevance: t.Relevance, Group: a.c.ID, Seq: seq, Tags: t.Tags, Meta: t.Meta,
+		ExpiresAt: t.ExpiresAt, CurrentAsOf: t.At, Priority: priority, Relevance: t.Relevance, Group: a.c.ID, Seq: seq, Subject: t.Subject, Tags: t.Tags, Meta: t.Meta,
 	}, nil
 }
 
@@ -376,7 +383,7 @@ func (a *appending) admitOne(ctx context.Context, i int) ([]talk.PassItem, error
 
 // commit stores the turns, their rows, the compaction that made room for them and the change row in one batch. The
 // first commit of a session also stores when it began.
-func (a *appending) commit(ctx context.Context, trace string) error {
+func (a *appending) commit(ctx context.Context) error {
 	leaf := manifest.Record{Type: manifest.TypeCommit, Session: a.c.ID, Action: a.action, Reason: "vouched by the host"}
 	if err := a.admit(ctx, &leaf); err != nil {
 		return err
@@ -390,7 +397,7 @@ func (a *appending) commit(ctx context.Context, trace string) error {
 	}
 	b := a.tx.batch()
 	b.Puts = append(b.Puts, a.Puts...)
-	b.OnStale, b.State, b.Trace, b.Leaf = AllowStale, append(b.State, a.Rows...), trace, leaf
+	b.OnStale, b.State, b.Trace, b.Leaf = AllowStale, append(b.State, a.Rows...), a.trace, leaf
 	a.c.Guard(&b)
 	err := a.Err
 	if err == nil {

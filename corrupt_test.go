@@ -84,6 +84,13 @@ func ask(db *DB) (ans everything, damaged int, err error) {
 		}
 	}
 	held, _, err := db.Review().List(ctx, "", true, "", 100)
+	for i := range held {
+		if h, serr := db.Review().Show(ctx, held[i].ID); serr == nil {
+			held[i] = *h
+		} else {
+			err = errors.Join(err, serr)
+		}
+	}
 	put("held", fmt.Sprint(len(held), heldWrites(held)), err)
 	roots, err := db.FileRoots(ctx)
 	put("roots", roots, err)

@@ -166,8 +166,10 @@ func ExampleDB_Review() {
 	waiting, _, err := db.Review().List(ctx, "", false, "", 0)
 	must(err)
 	for _, h := range waiting {
-		fmt.Println(h.Scope, h.Actor, h.Reason, h.Writes[0].Text)
-		_, err := db.Review().Approve(ctx, h.ID, ctxpage.Approval{By: "anna", HumanVerified: true})
+		shown, err := db.Review().Show(ctx, h.ID) // the list has no texts
+		must(err)
+		fmt.Println(h.Scope, h.Actor, h.Reason, shown.Writes[0].Text)
+		_, err = db.Review().Approve(ctx, h.ID, ctxpage.Approval{By: "anna", HumanVerified: true})
 		must(err)
 	}
 	v, err := s.Get(ctx, "finding")

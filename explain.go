@@ -9,6 +9,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/explain"
 	"github.com/ctxpage/ctxpage/internal/shown"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // What a past assembly was, from its leaf alone: the same bytes once more (Replay), why a page is in it (Why), how two
@@ -43,14 +44,66 @@ type Replay struct {
 	Missing []string `json:"missing,omitempty"`
 }
 
-// Replay renders a past assembly again. It calls no source and no counter. The error matches ErrReplay when the bytes
+// Replay renders a past assembly again. It calls no source and no counter. Like every read it leaves a manifest: a
+// recall by the operator in the scope of the assembly, whose Parent is trace. The error matches ErrReplay when the bytes
 // differ from what was recorded, ErrGone when gc dropped a page.
 func (db *DB) Replay(ctx context.Context, trace string) (*Replay, error) {
 	leaf, err := db.assemblyLeaf(ctx, trace)
 	if err != nil {
 		return nil, err
 	}
-	out := &Replay{Trace: trace}
+	return db.Scope(leaf.Scope, WithActor(store.OperatorScope)).replay(ctx, leaf)
+}
+
+// Replay renders a past assembly of the scope again, as DB.Replay does; the manifest names the actor of the handle.
+// ErrNotFound when the scope itself recorded no assembly under trace.
+func (s *Scope) Replay(ctx context.Context, trace string) (*Replay, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	leaf, err := s.db.assemblyLeaf(ctx, trace)
+	if err == nil && leaf.Scope != s.name || errors.Is(err, ErrNotFound) {
+		return nil, fmt.Errorf("%w: scope %s recorded no assembly under the trace %.100q", ErrNotFound, s.name, trace)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.replay(ctx, leaf)
+}
+
+// Replayable returns nil if Replay would return the bytes that were recorded, and its error otherwise. It serves no
+// content and leaves no manifest.
+func (db *DB) Replayable(ctx context.Context, trace string) error {
+	leaf, err := db.assemblyLeaf(ctx, trace)
+	if err == nil {
+		_, err = db.rendered(ctx, leaf)
+	}
+	return err
+}
+
+// replay renders an assembly for the scope that recorded it, and records the read.
+func (s *Scope) replay(ctx context.Context, leaf *manifest.Record) (*Replay, error) {
+	out, err := s.db.rendered(ctx, leaf)
+	if out.Text == "" {
+		return out, err
+	}
+	read := &manifest.Record{
+		Type: manifest.TypeRecall, Parent: leaf.Trace, LSN: leaf.LSN, Action: "replay", Tokens: leaf.Tokens, Renderer: leaf.Renderer, Shape: leaf.Shape,
+		Rendered: s.db.keyed("rendered", []byte(out.Text)), Pages: make([]manifest.Page, len(leaf.Pages)),
+	}
+	for i, p := range leaf.Pages {
+		read.Pages[i] = manifest.Page{Num: p.Num, Version: p.Version, Form: p.Form, Ranges: p.Ranges, Tokens: p.Tokens, Via: p.Via}
+	}
+	if unlogged := s.emit(ctx, read); unlogged != nil {
+		return nil, unlogged
+	}
+	return out, err
+}
+
+// rendered renders an assembly again.
+func (db *DB) rendered(ctx context.Context, leaf *manifest.Record) (*Replay, error) {
+	var err error
+	out := &Replay{Trace: leaf.Trace}
 	past := shown.Replayer{Store: db.store, File: db.path, Fence: db.fence, Digest: func(text []byte) []byte { return db.keyed("rendered", text) }}
 	out.Text, out.Same, out.Missing, err = past.Replay(ctx, leaf)
 	return out, err
@@ -71,7 +124,9 @@ type Why struct {
 	Steps []string `json:"steps"`
 }
 
-// Why explains the place of an artefact or a page in a past assembly, even if it was never a candidate.
+// Why explains the place of an artefact or a page in a past assembly, even if it was never a candidate. With a zero ref
+// it explains the whole assembly: what was asked, what it cost, what is in it and what was left out. Version.Trace and
+// WindowTurn.Trace name the assembly that a turn was written from. Why serves no content and leaves no manifest.
 func (db *DB) Why(ctx context.Context, trace string, ref Ref) (*Why, error) {
 	leaf, err := db.assemblyLeaf(ctx, trace)
 	if err != nil {
@@ -85,7 +140,12 @@ func (db *DB) Why(ctx context.Context, trace string, ref Ref) (*Why, error) {
 	turn := func(ctx context.Context, scope, session, id string) (string, error) {
 		return db.Scope(scope).Session(session).Explain(ctx, id)
 	}
-	a, err := explain.Teller{Store: db.store, Turn: turn}.Why(ctx, leaf, ref)
+	teller := explain.Teller{Store: db.store, Turn: turn}
+	if ref == (Ref{}) {
+		w.Steps = teller.Context(ctx, leaf)
+		return w, nil
+	}
+	a, err := teller.Why(ctx, leaf, ref)
 	if err != nil {
 		return nil, err
 	}

@@ -140,7 +140,9 @@ func TestFailures(t *testing.T) {
 		require.NotContains(t, assemble(t, s, Query{Text: question}).Text(), "$4000")
 		list, _, err := db.Review().List(ctx, "", false, "", 0)
 		require.NoError(t, err)
-		require.Equal(t, wrong, list[0].Writes[0].Text, "and yet it is not lost")
+		held, err := db.Review().Show(ctx, list[0].ID)
+		require.NoError(t, err)
+		require.Equal(t, wrong, held.Writes[0].Text, "and yet it is not lost")
 	})
 
 	t.Run("no audit trail", func(t *testing.T) {

@@ -95,7 +95,7 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 // would before it is added.
 func TestGatedSurface(t *testing.T) {
 	known := map[any]string{
-		(*Scope)(nil):      "AddDirectory AllDirectories AllSessions Artefacts Assemble Begin Delete Directives Directories Export Get GetRef Health History List Name Put Recall Refresh RemoveDirectory Resume Search Session Sessions Update Versions",
+		(*Scope)(nil):      "AddDirectory AllDirectories AllSessions Artefacts Assemble Begin Delete Directives Directories Export Get GetRef Health History List Name Put Recall Refresh RemoveDirectory Replay Resume Search Session Sessions Update Versions",
 		(*Session)(nil):    "Append Contract Explain Handoff HandoffContract ID InForce Notes Observe Pass Passes Pin Read Recall Receive Record SetWindow Try Turns Undo Unpin Watch Window",
 		(*Directives)(nil): "Apply Entries History Import Preview Restore State Step",
 		(*Txn)(nil):        "Assemble Commit Delete Done Get ID Judge Outcome Put Rollback Search Trace Unchanged",

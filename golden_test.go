@@ -156,7 +156,8 @@ func checkGoldenRows(t *testing.T, db *DB) {
 		decided = append(decided, h.Decided)
 	}
 	require.Equal(t, []string{"", "approved", "rejected", ""}, decided)
-	last := held[3]
+	last, err := db.Review().Show(ctx, held[3].ID)
+	require.NoError(t, err)
 	require.Equal(t, []string{"checker", "unsure"}, []string{last.By, last.Note})
 	require.Len(t, last.Writes, 2)
 	sameGolden(t, goldenTool(), &last.Writes[0])
@@ -264,7 +265,9 @@ func checkGolden(t *testing.T, db *DB, format int) {
 	held, _, err := db.Review().List(ctx, "", false, "", 0)
 	require.NoError(t, err)
 	require.NotEmpty(t, held)
-	require.Equal(t, "Up to $400.", held[0].Writes[0].Text)
+	draft, err := db.Review().Show(ctx, held[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, "Up to $400.", draft.Writes[0].Text)
 	state, err := s.Directives().State(ctx)
 	require.NoError(t, err)
 	require.Contains(t, state.Own.State.Text(), "gift cards")

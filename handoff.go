@@ -251,7 +251,7 @@ func (c *Session) Receive(ctx context.Context, p session.Packet) ([]Ref, error) 
 			return err
 		}
 		a.refs = make([]Ref, len(a.Fresh))
-		if err := a.commit(ctx, ""); err != nil {
+		if err := a.commit(ctx); err != nil {
 			return err
 		}
 		refs = a.refs

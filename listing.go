@@ -3,12 +3,14 @@ package ctxpage
 import (
 	"context"
 	"iter"
+	"math"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/health"
 	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -50,7 +52,8 @@ func (s *Scope) Versions(ctx context.Context, id string) iter.Seq2[*Version, err
 }
 
 // Health reports which pages of the scope itself are stored twice, contradict each other, are never served or no longer
-// answer anything, and names the command that mends each. It reads every text of the scope and writes nothing.
+// answer anything, and names the command that mends each. It reads every text of the scope and writes nothing. The
+// report names artefacts and has no contents, so it leaves no manifest.
 // Options.Now is set to the clock.
 func (s *Scope) Health(ctx context.Context, o health.Options) (*health.Report, error) {
 	if err := s.hostOnly("Health"); err != nil {
@@ -58,6 +61,29 @@ func (s *Scope) Health(ctx context.Context, o health.Options) (*health.Report, e
 	}
 	o.Now = s.db.opts.Clock()
 	return health.Look(ctx, s.db.store, s.name, o)
+}
+
+// Leaves ranges over the audit leaves that pass a filter, newest first, with the texts of the questions that were kept
+// (Record.Question). It reads every leaf of the audit. An error is yielded once, last. Leaves that are written meanwhile
+// are not listed. It serves no page contents and leaves no manifest.
+func (db *DB) Leaves(ctx context.Context, f manifest.Filter) iter.Seq2[*manifest.Record, error] {
+	return func(yield func(*manifest.Record, error) bool) {
+		for r, err := range store.Records(ctx, db.Manifests(), 0, math.MaxUint64, true) {
+			if err == nil && !f.Match(r) {
+				continue
+			}
+			if err == nil && len(r.Query) > 0 {
+				r.Question, err = db.asked(ctx, r)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
 }
 
 // AllScopes ranges over the scopes that were written to, by name: Scopes as a sequence. An error is yielded once, last.

@@ -97,7 +97,9 @@ type Options struct {
 	Rand  io.Reader
 	// Logger gets recoveries and failures of background work; nil: they are not logged. Errors are returned, not
 	// logged.
-	Logger   *slog.Logger
+	Logger *slog.Logger
+	// ReadOnly opens the files for reading. Nothing is written: no page is fetched again, and reads leave no manifest;
+	// the manifest that an Assembly or a Search carries says so (Record.ReadOnly).
 	ReadOnly bool
 	// Identity is the id and secret of a database that Open creates; zero: new ones. An import into a new file takes those of
 	// the export (portable.ReadHeader), because fences in contexts are made of them.

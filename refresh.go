@@ -59,7 +59,8 @@ type RefreshFailure struct {
 // ends, completed transactions stay, the report says what was done, and the next run continues. Probing an unchanged
 // file costs one stat. Ancestors have a Refresh of their own.
 //
-// The error is for a refresh that could not be finished. Sources that fail are in the report.
+// The error is for a refresh that could not be finished, or, matching ErrFileRoot, for a recorded directory that this
+// process may not read: the rest was refreshed then. Sources that fail are in the report.
 func (s *Scope) Refresh(ctx context.Context, o RefreshOptions) (RefreshReport, error) {
 	out := RefreshReport{Scope: s.name, DryRun: o.DryRun}
 	if err := s.hostOnly("Refresh"); err != nil {
@@ -131,20 +132,25 @@ func (s *Scope) deleteFiles(ctx context.Context, ids []string) error {
 	})
 }
 
-// Refresh refreshes every scope that has sources or recorded directories, by name. The first error ends it.
+// Refresh refreshes every scope that has sources or recorded directories, by name. The first error ends it, except
+// ErrFileRoot, which is returned at the end.
 func (db *DB) Refresh(ctx context.Context, o RefreshOptions) ([]RefreshReport, error) {
 	names, err := db.refreshable(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []RefreshReport
+	var refused []error
 	for _, name := range names {
 		r, err := db.Scope(name, WithActor("refresh")).Refresh(ctx, o)
-		if out = append(out, r); err != nil {
+		out = append(out, r)
+		if errors.Is(err, ErrFileRoot) {
+			refused = append(refused, err)
+		} else if err != nil {
 			return out, err
 		}
 	}
-	return out, nil
+	return out, errors.Join(refused...)
 }
 
 // refreshable lists the scopes that have something to refresh.

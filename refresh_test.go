@@ -176,8 +176,17 @@ func TestRefreshKeepsToItsRoots(t *testing.T) {
 	db = reopen(t, db, WithoutSync(Options{}))
 	writeFile(t, filepath.Join(dir, "new.md"), "delta")
 	r, err = db.Scope("acme").Refresh(ctx, RefreshOptions{})
-	require.NoError(t, err)
+	require.ErrorIs(t, err, ErrFileRoot, "not an empty report")
 	require.Empty(t, r.New)
+	require.ErrorIs(t, db.Scope("acme").AddDirectory(ctx, Directory{Dir: t.TempDir()}), ErrFileRoot)
+	dirs, err := db.Scope("acme").Directories(ctx)
+	require.NoError(t, err)
+	require.Len(t, dirs, 1, "a refused directory is not recorded")
+	all, err := db.Refresh(ctx, RefreshOptions{})
+	require.ErrorIs(t, err, ErrFileRoot)
+	require.Len(t, all, 1)
+	r, err = db.Scope("acme").Refresh(ctx, RefreshOptions{})
+	require.ErrorContains(t, err, "file:"+dir+" lies below no allowed root", "it names the directory")
 	require.Contains(t, r.Failed[len(r.Failed)-1].Err, "root")
 	require.Equal(t, dir, r.Failed[len(r.Failed)-1].Dir)
 	_, err = db.Scope("acme").Refresh(ctx, RefreshOptions{Check: CheckNever})
@@ -303,4 +312,31 @@ func (f *slowFile) Probe(context.Context, string, store.Validator) (store.Valida
 
 func (f *slowFile) Fetch(context.Context, string) (source.Fetched, error) {
 	return source.Fetched{Text: "one"}, nil
+}
+
+// A folder is one call: allowed, recorded and imported. The next process that opens with the recorded roots refreshes it.
+func TestAddFolder(t *testing.T) {
+	dir := docs(t)
+	db := open(t, WithoutSync(Options{}))
+	r, err := db.AddFolder(ctx, "acme/docs", dir)
+	require.NoError(t, err)
+	require.Contains(t, r.New, "a.md")
+	require.Equal(t, "alpha", get(t, db.Scope("acme/docs"), "a.md").Text)
+	roots, err := db.FileRoots(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{dir}, roots)
+
+	db = reopen(t, db, WithoutSync(Options{RecordedRoots: true}))
+	writeFile(t, filepath.Join(dir, "new.md"), "delta")
+	r, err = db.AddFolder(ctx, "acme/docs", dir)
+	require.NoError(t, err)
+	require.Equal(t, []string{"new.md"}, r.New)
+
+	_, err = db.AddFolder(ctx, "acme/docs", filepath.Join(dir, "not-there"))
+	require.ErrorIs(t, err, ErrInvalid)
+	_, err = db.AddFolder(ctx, "/", dir)
+	require.ErrorIs(t, err, ErrInvalid)
+	dirs, err := db.Scope("acme/docs").Directories(ctx)
+	require.NoError(t, err)
+	require.Len(t, dirs, 1)
 }

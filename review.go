@@ -61,7 +61,7 @@ type Held struct {
 
 // List lists held batches, oldest first, after cursor, at most limit. Decided ones are listed only with all. Scope ""
 // lists all scopes. It returns the cursor of the next part, empty at the end. When batches are damaged, the list has
-// the others and the error, an ErrCorrupt, names the damaged ones.
+// the others and the error, an ErrCorrupt, names the damaged ones. Writes have no text, so a list leaves no manifest.
 func (r *Review) List(ctx context.Context, scope string, all bool, cursor string, limit int) ([]Held, string, error) {
 	q := store.ScanQuery{What: store.ScanHeld, All: all, Cursor: cursor, Limit: limit}
 	if scope != "" {
@@ -73,7 +73,7 @@ func (r *Review) List(ctx context.Context, scope string, all bool, cursor string
 	}
 	out := make([]Held, len(page.Held))
 	for i := range page.Held {
-		out[i] = heldOf(&page.Held[i])
+		out[i] = heldOf(&page.Held[i], false)
 		if failed := r.replaces(ctx, &out[i]); failed != nil {
 			return nil, "", failed
 		}
@@ -99,8 +99,8 @@ func (r *Review) replaces(ctx context.Context, h *Held) error {
 	return nil
 }
 
-// heldOf is a held batch as the operator sees it, with the texts of its drafts.
-func heldOf(h *store.HeldBatch) Held {
+// heldOf is a held batch as the operator sees it, with or without the texts of its drafts.
+func heldOf(h *store.HeldBatch, texts bool) Held {
 	out := Held{
 		ID: h.Batch.ID.String(), Scope: h.Batch.Scope, Actor: h.Batch.Actor, Trace: h.Batch.Trace, Reason: h.Reason,
 		Confidence: h.Batch.Leaf.Confidence, By: h.Batch.Leaf.By, Note: h.Batch.Leaf.Note, At: h.At.UTC(), Decided: h.Decided,
@@ -112,9 +112,12 @@ func heldOf(h *store.HeldBatch) Held {
 		v := versionOf(&store.Head{Artefact: p.Artefact, Scope: h.Batch.Scope, Actor: h.Batch.Actor, PartBytes: p.PartBytes})
 		var text strings.Builder
 		for j, np := range p.Pages {
-			text.WriteString(np.Text)
 			v.Tokens += np.Tokens
-			v.Pages = append(v.Pages, Page{Ref: Ref{Scope: h.Batch.Scope, ID: v.ID, Page: j + 1}, Tokens: np.Tokens, Digest: np.Digest, Text: np.Text})
+			v.Pages = append(v.Pages, Page{Ref: Ref{Scope: h.Batch.Scope, ID: v.ID, Page: j + 1}, Tokens: np.Tokens, Digest: np.Digest})
+			if texts {
+				v.Pages[j].Text = np.Text
+				text.WriteString(np.Text)
+			}
 		}
 		v.Text = text.String()
 		out.Writes = append(out.Writes, *v)
@@ -122,14 +125,22 @@ func heldOf(h *store.HeldBatch) Held {
 	return out
 }
 
-// Show returns one held batch with what has changed around it since. It judges nothing: Approve finds conflicts and
-// staleness again, in the same step that commits.
+// Show returns one held batch, with the texts of its drafts and what has changed around it since. It judges nothing:
+// Approve finds conflicts and staleness again, in the same step that commits. It leaves a manifest: a recall by the
+// operator in the scope of the batch, whose Parent is the batch.
 func (r *Review) Show(ctx context.Context, id string) (*Held, error) {
 	h, err := r.load(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	out := heldOf(h)
+	out := heldOf(h, true)
+	leaf := &manifest.Record{Type: manifest.TypeRecall, Parent: out.ID, Action: "review", LSN: r.db.store.Mark().LSN}
+	for i := range out.Writes {
+		leaf.Tokens += out.Writes[i].Tokens
+	}
+	if err := r.db.Scope(out.Scope, WithActor(store.OperatorScope)).emit(ctx, leaf); err != nil {
+		return nil, err
+	}
 	if h.Decided != "" {
 		return &out, nil
 	}

@@ -357,7 +357,7 @@ func newVersion(pages int) *Version {
 
 // fill is versionOf for an empty version.
 func (v *Version) fill(h *store.Head) {
-	v.Artefact, v.Version, v.LSN, v.PutAt, v.Actor = h.Artefact, h.Version, h.LSN, h.PutAt, h.Actor
+	v.Artefact, v.Version, v.LSN, v.PutAt, v.Actor, v.Trace = h.Artefact, h.Version, h.LSN, h.PutAt, h.Actor, h.Trace
 	v.Deleted, v.Gone, v.GoneBy, v.SourceHash, v.SupersededBy = h.Deleted, h.Gone, h.GoneBy, h.Source.Hash, h.Superseded
 	v.Ref = Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
 	v.Parts = append([]Part(nil), h.Parts...)

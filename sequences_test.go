@@ -218,6 +218,8 @@ func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
 	t.Parallel()
 	db, st := openInterrupted(t, store.ScanState)
 	s := db.Scope("acme")
+	srv := t.TempDir()
+	require.NoError(t, db.AddFileRoot(ctx, srv))
 	var names []string
 	var dirs []Directory
 	for i := range atOnce + 2 {
@@ -225,14 +227,14 @@ func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
 		_, err := s.Session(name).Append(ctx, Turn{Role: "user", Text: "Hello."})
 		require.NoError(t, err)
 		names = append(names, name)
-		d := Directory{Dir: "/srv/docs", Prefix: fmt.Sprintf("d%04d/", i)}
+		d := Directory{Dir: srv, Prefix: fmt.Sprintf("d%04d/", i)}
 		require.NoError(t, s.AddDirectory(ctx, d))
 		d.MaxSize = DefaultMaxFile
 		dirs = append(dirs, d)
 	}
 	_, err := db.Scope("acme/below").Session("other").Append(ctx, Turn{Role: "user", Text: "Hello."})
 	require.NoError(t, err)
-	require.NoError(t, db.Scope("acme/below").AddDirectory(ctx, Directory{Dir: "/srv/other"}))
+	require.NoError(t, db.Scope("acme/below").AddDirectory(ctx, Directory{Dir: srv}))
 	size := dbtest.SizeOf(db.Manifests())
 
 	got, err := drain(t, s.AllSessions(ctx))

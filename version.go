@@ -15,7 +15,10 @@ type Version struct {
 	LSN     uint64    `json:"lsn"` // log sequence number of the commit that wrote it
 	PutAt   time.Time `json:"put_at"`
 	Actor   string    `json:"actor,omitempty"`
-	Deleted bool      `json:"deleted,omitempty"`
+	// Trace names the read that it was written from, for Why and Replay: the assembly of Turn.Trace, of a resumed
+	// transaction, or of the draft that was approved. What a user said has none.
+	Trace   string `json:"trace,omitempty"`
+	Deleted bool   `json:"deleted,omitempty"`
 	// Gone: gc dropped the version; GoneBy is the trace of that run. A list names it, its text cannot be read.
 	Gone   bool   `json:"gone,omitempty"`
 	GoneBy string `json:"gone_by,omitempty"`

@@ -160,7 +160,7 @@ func (s *Engine) headOf(b *Request, p *store.Put) *store.Head {
 		store.Head
 		page [1]store.PageRow
 	})
-	h.Head = store.Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Source: p.Source, PartBytes: p.PartBytes, Counter: p.Counter, Turn: p.Turn}
+	h.Head = store.Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Trace: rules.WrittenFrom(&b.Batch, p), Source: p.Source, PartBytes: p.PartBytes, Counter: p.Counter, Turn: p.Turn}
 	h.Rows = h.page[:0]
 	return &h.Head
 }

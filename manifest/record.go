@@ -175,6 +175,9 @@ func Quantise(f float64) Score {
 // Float returns the number that a Score stands for.
 func (s Score) Float() float64 { return float64(s) / math.MaxUint16 }
 
+// text is the number with five digits, enough to tell steps apart.
+func (s Score) text() string { return strconv.FormatFloat(s.Float(), 'f', 5, 64) }
+
 // MarshalJSON writes the number with five digits, enough to read the same step
 // back.
 func (s Score) MarshalJSON() ([]byte, error) {

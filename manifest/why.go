@@ -1,7 +1,8 @@
 package manifest
 
 import (
-	"slices"
+	"cmp"
+	"fmt"
 	"strconv"
 )
 
@@ -52,7 +53,7 @@ type FieldChange struct {
 	B    string `json:"b"`
 }
 
-// Change is a page both reads served; What names the fields that differ.
+// Change is a page both reads served; What says which fields differ, each from what to what: "tokens 120 → 80".
 type Change struct {
 	A    Page     `json:"a"`
 	B    Page     `json:"b"`
@@ -137,24 +138,43 @@ func diffQuestion(a, b *Record) (x, y string, differs bool) {
 	return x, y, a.Question == "" || b.Question == "" || a.Question != b.Question
 }
 
-// diffPage names what two leaves say differently of one page: what the caller saw, and the parts of
+// diffPage names what two leaves say differently of one page, from what to what: what the caller saw, and the parts of
 // the score that decided it.
 func diffPage(a, b *Page) (what []string) {
-	note := func(differs bool, name string) {
-		if differs {
-			what = append(what, name)
+	for _, f := range []struct {
+		name string
+		text func(*Page) string
+	}{
+		{"version", func(p *Page) string { return strconv.FormatUint(uint64(p.Version), 10) }},
+		{"form", func(p *Page) string {
+			if len(p.Ranges) > 0 {
+				return fmt.Sprintf("%s of bytes %v", p.Form, p.Ranges)
+			}
+			return p.Form.String()
+		}},
+		{"tokens", func(p *Page) string { return strconv.Itoa(p.Tokens) }},
+		{"score", func(p *Page) string { return p.Score.text() }},
+		{"r", func(p *Page) string { return p.R.text() }},
+		{"p", func(p *Page) string { return p.P.text() }},
+		{"s", func(p *Page) string { return p.S.text() }},
+		{"tag", func(p *Page) string { return p.Tag.String() }},
+		{"reason", func(p *Page) string { return p.Reason }},
+		{"source", func(p *Page) string {
+			switch {
+			case p.Refetched:
+				return "refetched"
+			case p.Stale:
+				return "stale"
+			case p.Dirty:
+				return "dirty"
+			}
+			return "clean"
+		}},
+		{"via", func(p *Page) string { return strconv.FormatUint(p.Via, 10) }},
+	} {
+		if x, y := f.text(a), f.text(b); x != y {
+			what = append(what, fmt.Sprintf("%s %s → %s", f.name, cmp.Or(x, "-"), cmp.Or(y, "-")))
 		}
 	}
-	note(a.Version != b.Version, "version")
-	note(a.Form != b.Form || !slices.Equal(a.Ranges, b.Ranges), "form")
-	note(a.Tokens != b.Tokens, "tokens")
-	note(a.Score != b.Score, "score")
-	note(a.R != b.R, "r")
-	note(a.P != b.P, "p")
-	note(a.S != b.S, "s")
-	note(a.Tag != b.Tag, "tag")
-	note(a.Reason != b.Reason, "reason")
-	note(a.Dirty != b.Dirty || a.Refetched != b.Refetched || a.Stale != b.Stale, "source")
-	note(a.Via != b.Via, "via")
 	return what
 }

@@ -34,7 +34,7 @@ func TestDiff(t *testing.T) {
 		Fields:  []FieldChange{{"lsn", "4", "5"}, {"budget", "100", "80"}, {"tier", "1", "2"}},
 		In:      []Page{b.Pages[0]},
 		Out:     []Page{a.Pages[0]},
-		Changed: []Change{{A: a.Pages[1], B: b.Pages[2], What: []string{"version", "form", "score", "source"}}},
+		Changed: []Change{{A: a.Pages[1], B: b.Pages[2], What: []string{"version 1 → 2", "form full → stub", "score 0.00763 → 0.00610", "source clean → refetched"}}},
 	}, Diff(a, b))
 	require.True(t, Diff(a, a).Empty())
 	require.False(t, Diff(a, b).Empty())

@@ -80,6 +80,7 @@ type oneVersion struct {
 	LSN       uint64           `json:"lsn"` // in the database it was made of
 	PutAt     time.Time        `json:"put_at"`
 	Actor     string           `json:"actor,omitempty"`
+	Trace     string           `json:"trace,omitempty"` // of the read it was written from, in the audit of the database it was made of
 	Deleted   bool             `json:"deleted,omitempty"`
 	Gone      bool             `json:"gone,omitempty"`
 	GoneBy    string           `json:"gone_by,omitempty"`
@@ -212,7 +213,7 @@ func (e *LineError) Unwrap() error { return e.Err }
 // of makes the line of the version h. An artefact that was erased has its names and times only.
 func (o *oneVersion) of(h *store.Head) {
 	*o = oneVersion{
-		Scope: h.Scope, ID: h.ID, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt.UTC(), Actor: h.Actor, Deleted: h.Deleted, Gone: h.Gone, GoneBy: h.GoneBy,
+		Scope: h.Scope, ID: h.ID, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt.UTC(), Actor: h.Actor, Trace: h.Trace, Deleted: h.Deleted, Gone: h.Gone, GoneBy: h.GoneBy,
 		ErasedBy: h.ErasedBy, Floor: h.Floor, Counter: h.Counter, PartBytes: h.PartBytes, Unknown: h.Unknown,
 	}
 	a := h.Artefact
@@ -234,7 +235,7 @@ func (o *oneVersion) of(h *store.Head) {
 // carried is the version as a store takes it. Texts are compared with their digests there.
 func (o *oneVersion) carried() (store.Carried, error) {
 	c := store.Carried{Head: store.Head{
-		Scope: o.Scope, Version: o.Version, PutAt: o.PutAt, Actor: o.Actor, Deleted: o.Deleted, Gone: o.Gone, GoneBy: o.GoneBy, ErasedBy: o.ErasedBy,
+		Scope: o.Scope, Version: o.Version, PutAt: o.PutAt, Actor: o.Actor, Trace: o.Trace, Deleted: o.Deleted, Gone: o.Gone, GoneBy: o.GoneBy, ErasedBy: o.ErasedBy,
 		Floor: o.Floor, Counter: o.Counter, PartBytes: o.PartBytes, Unknown: o.Unknown,
 	}}
 	h := &c.Head

@@ -128,6 +128,9 @@ func (m *mdWriter) version(v *versionLine) {
 		return
 	}
 	m.printf("- put at %s%s\n", mdTime(v.PutAt), by)
+	if v.Trace != "" {
+		m.printf("- written from the context of trace %s\n", Line(v.Trace))
+	}
 	if v.Artefact != nil {
 		m.fields(v.Artefact)
 	}

@@ -55,7 +55,7 @@ func (r *request) maySee(l *manifest.Record) bool {
 // whyIn names a page of a read: by id, which the scope chain of the read resolves, or by reference.
 type whyIn struct {
 	Trace string `json:"trace"`
-	ID    string `json:"id,omitempty" jsonschema:"id of the page"`
+	ID    string `json:"id,omitempty" jsonschema:"id of the page; without id and ref the whole context is explained"`
 	Ref   string `json:"ref,omitempty" jsonschema:"reference of the page, instead of id"`
 }
 
@@ -63,7 +63,7 @@ type whyIn struct {
 // not.
 type whyOut struct {
 	Trace    string   `json:"trace"`
-	Ref      string   `json:"ref"`
+	Ref      string   `json:"ref" jsonschema:"empty: of the whole context"`
 	In       bool     `json:"in"`
 	Question string   `json:"question,omitempty"`
 	Steps    []string `json:"steps" jsonschema:"in plain words, in order"`
@@ -75,7 +75,7 @@ func why(ctx context.Context, r *request, in whyIn) (whyOut, error) {
 	if _, err := r.recorded(ctx, in.Trace); err != nil {
 		return whyOut{}, err
 	}
-	ref := ctxpage.Ref{ID: in.ID}
+	ref := ctxpage.Ref{ID: in.ID} // of neither: the whole context
 	if in.Ref != "" {
 		var err error
 		if ref, err = ctxpage.ParseRef(in.Ref); err != nil {
@@ -111,7 +111,11 @@ func replay(ctx context.Context, r *request, in traceIn) (replayOut, error) {
 	if _, err := r.recorded(ctx, in.Trace); err != nil {
 		return replayOut{}, err
 	}
-	p, err := r.srv.db.Replay(ctx, in.Trace)
+	again := r.s.Replay
+	if r.role == Operator { // of any scope that is served
+		again = r.srv.db.Replay
+	}
+	p, err := again(ctx, in.Trace)
 	if err != nil {
 		return replayOut{}, err
 	}
@@ -133,6 +137,7 @@ type leafOut struct {
 	Actor      string         `json:"actor,omitempty"`
 	LSN        uint64         `json:"lsn"`
 	Session    string         `json:"session,omitempty"`
+	Question   string         `json:"question,omitempty" jsonschema:"what was asked, unless it was erased or not kept; in manifest alone"`
 	Budget     int            `json:"budget,omitempty"`
 	Tokens     int            `json:"tokens,omitempty"`
 	Tier       int            `json:"tier,omitempty"`
@@ -196,7 +201,11 @@ func showManifest(ctx context.Context, r *request, in traceIn) (manifestOut, err
 	}
 	out := manifestOut{Leaves: []leafOut{}}
 	for _, l := range leaves {
-		out.Leaves = append(out.Leaves, r.leaf(ctx, l))
+		leaf := r.leaf(ctx, l)
+		if leaf.Question, err = r.srv.db.Manifests().Question(ctx, l); err != nil && !errors.Is(err, manifest.ErrNoQuestion) {
+			return manifestOut{}, err
+		}
+		out.Leaves = append(out.Leaves, leaf)
 	}
 	return out, nil
 }

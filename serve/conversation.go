@@ -38,6 +38,7 @@ type turnIn struct {
 	ToolCallID string            `json:"tool_call_id,omitempty" jsonschema:"of a tool turn: the call that it answers"`
 	At         time.Time         `json:"at,omitzero" jsonschema:"default: now"`
 	ExpiresAt  time.Time         `json:"expires_at,omitzero"`
+	Subject    string            `json:"subject,omitempty" jsonschema:"whom it is about, for exports and erases"`
 	Tags       []string          `json:"tags,omitempty"`
 	Meta       map[string]string `json:"meta,omitempty"`
 	Trace      string            `json:"trace,omitempty" jsonschema:"of an answer: the assembly that it was written from"`
@@ -47,7 +48,7 @@ type turnIn struct {
 // no field here: they are for hosts that run a watcher in their own process.
 func (t *turnIn) turn() ctxpage.Turn {
 	out := ctxpage.Turn{
-		ID: t.ID, Role: t.Role, Name: t.Name, Text: t.Text, Parts: partsOf(t.Parts), ToolCallID: t.ToolCallID, At: t.At, ExpiresAt: t.ExpiresAt, Tags: t.Tags,
+		ID: t.ID, Role: t.Role, Name: t.Name, Text: t.Text, Parts: partsOf(t.Parts), ToolCallID: t.ToolCallID, At: t.At, ExpiresAt: t.ExpiresAt, Subject: t.Subject, Tags: t.Tags,
 		Meta: t.Meta, Trace: t.Trace,
 	}
 	for _, c := range t.ToolCalls {
@@ -122,6 +123,7 @@ type turnOut struct {
 	Pinned  bool   `json:"pinned,omitempty"`
 	Verdict string `json:"verdict,omitempty"`
 	Why     string `json:"why,omitempty"`
+	Trace   string `json:"trace,omitempty" jsonschema:"of the assembly that it was written from, for why and replay"`
 }
 
 // window returns the conversation as the next assembly shows it.
@@ -135,7 +137,7 @@ func window(ctx context.Context, r *request, in sessionIn) (windowOut, error) {
 		out.Total, out.Usable = w.Limits.Total, w.Limits.Usable
 	}
 	for _, t := range w.Turns {
-		out.Turns = append(out.Turns, turnOut{t.ID, t.Seq, t.Role, t.Kind, t.Level.String(), t.Tokens, t.Stored, t.Pinned, t.Verdict, t.Why})
+		out.Turns = append(out.Turns, turnOut{t.ID, t.Seq, t.Role, t.Kind, t.Level.String(), t.Tokens, t.Stored, t.Pinned, t.Verdict, t.Why, t.Trace})
 	}
 	return out, nil
 }

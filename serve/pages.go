@@ -270,6 +270,7 @@ type pageOut struct {
 	CurrentAsOf  time.Time         `json:"current_as_of,omitzero"`
 	ExpiresAt    time.Time         `json:"expires_at,omitzero"`
 	Actor        string            `json:"actor,omitempty"`
+	Trace        string            `json:"trace,omitempty" jsonschema:"of the read that it was written from, for why and replay"`
 	Group        string            `json:"group,omitempty"`
 	Seq          int64             `json:"seq,omitempty"`
 	Subject      string            `json:"subject,omitempty"`
@@ -291,7 +292,7 @@ func pageOf(v *ctxpage.Version) pageOut {
 	out := pageOut{
 		Ref: v.Ref.String(), Scope: v.Ref.Scope, ID: v.ID, Version: v.Version, LSN: v.LSN, Kind: v.Kind.String(), Provenance: v.Provenance.String(), Text: v.Text,
 		Role: v.Role, Name: v.Name, ToolCallID: v.ToolCallID, Source: v.Source, Tokens: v.Tokens, PutAt: utc(v.PutAt), CurrentAsOf: utc(v.CurrentAsOf),
-		ExpiresAt: utc(v.ExpiresAt), Actor: v.Actor, Group: v.Group, Seq: v.Seq, Subject: v.Subject, Supersedes: v.Supersedes, SupersededBy: v.SupersededBy,
+		ExpiresAt: utc(v.ExpiresAt), Actor: v.Actor, Trace: v.Trace, Group: v.Group, Seq: v.Seq, Subject: v.Subject, Supersedes: v.Supersedes, SupersededBy: v.SupersededBy,
 		Pinned: v.Pinned, Tags: v.Tags, Meta: v.Meta, Deleted: v.Deleted, Gone: v.Gone, Stale: v.Stale, Elsewhere: v.Elsewhere,
 	}
 	for _, p := range v.Parts {

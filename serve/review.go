@@ -17,7 +17,7 @@ import (
 // reviewed.
 
 var reviewCalls = []call{
-	unary("review/list", Operator, "Batches that the gate held, oldest first.", listHeld),
+	unary("review/list", Operator, "Batches that the gate held, oldest first, without texts.", listHeld),
 	unary("review/show", Operator, "One held batch, with the changes since that affect it.", showHeld),
 	unary("review/approve", Operator, "Commit a held batch. The caller approves as its actor, which must not be the writer of the batch.", approve),
 	unary("review/reject", Operator, "Record that a held batch will not be committed.", reject),

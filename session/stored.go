@@ -82,6 +82,7 @@ type WindowTurn struct {
 	Pinned  bool   `json:"pinned,omitempty"`
 	Verdict string `json:"verdict,omitempty"` // of the pass in force; empty: none has judged it
 	Why     string `json:"why,omitempty"`     // why it is not whole
+	Trace   string `json:"trace,omitempty"`   // of the assembly that it was written from
 }
 
 // WatchStats is a snapshot of a watcher.

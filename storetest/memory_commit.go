@@ -205,7 +205,7 @@ func (c *commit) setState(rows []store.StateRow) {
 // neighbours.
 func (c *commit) put(p *store.Put) {
 	b := c.batch
-	h := &store.Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Source: p.Source, PartBytes: p.PartBytes, Counter: p.Counter, Turn: p.Turn}
+	h := &store.Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Trace: rules.WrittenFrom(b, p), Source: p.Source, PartBytes: p.PartBytes, Counter: p.Counter, Turn: p.Turn}
 	old := c.at(nameOf(h), 0)
 	c.number(h, len(p.Pages))
 	h.Version = old.Version + 1

@@ -132,10 +132,14 @@ func TestInterrupted(t *testing.T) {
 		want int
 		args []string
 	}{
-		{syscall.SIGINT, exitInterrupted, []string{"manifest", "tail", "-f", file}},
-		{syscall.SIGTERM, exitTerminated, []string{"manifest", "tail", "-f", file}},
+		{syscall.SIGINT, exitOK, []string{"manifest", "tail", "-f", file}},
+		{syscall.SIGTERM, exitOK, []string{"manifest", "tail", "-f", file}},
+		{syscall.SIGTERM, exitOK, []string{"serve", file}},
+		{syscall.SIGINT, exitOK, []string{"serve", file}},
+		{syscall.SIGTERM, exitOK, []string{"watch", file, "acme/support", "chat", "--total", "1000"}},
+		{syscall.SIGTERM, exitTerminated, []string{"put", file, "acme", "x"}},
 		{syscall.SIGINT, exitInterrupted, []string{"put", file, "acme", "x"}}, // waits for its input
-		{syscall.SIGINT, exitInterrupted, []string{"watch", file, "acme/support", "chat", "--total", "1000"}},
+		{syscall.SIGINT, exitOK, []string{"watch", file, "acme/support", "chat", "--total", "1000"}},
 		{syscall.SIGINT, exitInterrupted, []string{"directive", file, "acme"}},
 		{syscall.SIGINT, exitInterrupted, []string{"budget", "compile"}},
 	} {
@@ -148,7 +152,7 @@ func TestInterrupted(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
 		says := bufio.NewReader(out)
-		if speaks := c.args[0] == "manifest" || c.args[0] == "watch"; speaks {
+		if speaks := c.want == exitOK; speaks {
 			_, err = says.ReadString('\n')
 			go says.WriteTo(io.Discard)
 		} else { // more than a pipe holds: it is written once the program reads, so it is at work

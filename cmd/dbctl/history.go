@@ -30,8 +30,8 @@ func (c *historyCmd) Run(a *app) error {
 		if err != nil {
 			return n.hinted(err, ref, c.ID)
 		}
-		return a.emitVersions("history", vs, next, "REF LSN KIND PROVENANCE TOKENS PUT BY STATE", func(v *versionView) []any {
-			return []any{v.Ref, v.LSN, v.Kind, v.Provenance, v.Tokens, when(v.PutAt), or(v.Actor, "-"), v.state()}
+		return a.emitVersions("history", vs, next, "REF LSN KIND PROVENANCE TOKENS PUT BY STATE TRACE", func(v *versionView) []any {
+			return []any{v.Ref, v.LSN, v.Kind, v.Provenance, v.Tokens, when(v.PutAt), or(v.Actor, "-"), v.state(), or(v.Trace, "-")}
 		})
 	})
 }

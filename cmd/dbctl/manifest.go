@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/remote"
@@ -36,6 +37,20 @@ type auditOf struct {
 	store.Audit
 	head     func(ctx context.Context) (manifest.Head, error) // synced: somebody may keep it
 	archived func() uint64
+	owner    func() (store.Audit, error) // of the process that has the database open; nil: this is it
+}
+
+// Question asks the process that has the database open where its file, which has the older questions, is locked.
+func (l auditOf) Question(ctx context.Context, leaf *manifest.Record) (string, error) {
+	text, err := l.Audit.Question(ctx, leaf)
+	if l.owner == nil || !errors.Is(err, ctxpage.ErrLocked) {
+		return text, err
+	}
+	o, oerr := l.owner()
+	if oerr != nil {
+		return "", err
+	}
+	return o.Question(ctx, leaf)
 }
 
 // audit opens the audit of a database: the files without their lock, or what a socket serves.
@@ -49,7 +64,7 @@ func (a *app) audit(path string, fn func(l auditOf) error) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(fn(auditOf{c.Audit(), c.Head, func() uint64 { return 0 }}), c.Close())
+		return errors.Join(fn(auditOf{c.Audit(), c.Head, func() uint64 { return 0 }, nil}), c.Close())
 	}
 	l, rep, err := filestore.OpenManifestsKey(a.ctx, path, a.key, a.Keyring)
 	if err != nil {
@@ -68,7 +83,21 @@ func (a *app) audit(path string, fn func(l auditOf) error) error {
 		}
 		return l.Head(ctx, size, a.now().UnixMicro())
 	}
-	return errors.Join(fn(auditOf{l, head, l.Archived}), l.Close())
+	var db *ctxpage.DB
+	owner := func() (_ store.Audit, err error) {
+		if db == nil {
+			db, err = a.open(path, false)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return db.Manifests(), nil
+	}
+	err = fn(auditOf{l, head, l.Archived, owner})
+	if db != nil {
+		err = errors.Join(err, db.Close())
+	}
+	return errors.Join(err, l.Close())
 }
 
 // warn says what is no error, on the error stream: a line, or a line of JSON.
@@ -90,6 +119,8 @@ type leafRow struct {
 	Parent     string    `json:"parent,omitempty"`
 	Scope      string    `json:"scope,omitempty"`
 	Actor      string    `json:"actor,omitempty"`
+	Session    string    `json:"session,omitempty"`
+	Question   string    `json:"question,omitempty"` // in ls alone, unless it was erased or not kept
 	LSN        uint64    `json:"lsn"`
 	Pages      int       `json:"pages"`
 	Writes     int       `json:"writes"`
@@ -108,23 +139,28 @@ func rowOf(r *manifest.Record) leafRow {
 		pruned = r.Pruned.String()
 	}
 	return leafRow{
-		Pruned: pruned, Index: r.Index, Type: r.Type.String(), At: time.UnixMicro(r.Time).UTC(), Trace: r.Trace, Parent: r.Parent, Scope: r.Scope, Actor: r.Actor,
+		Pruned: pruned, Index: r.Index, Type: r.Type.String(), At: time.UnixMicro(r.Time).UTC(), Trace: r.Trace, Parent: r.Parent, Scope: r.Scope, Actor: r.Actor, Session: r.Session,
 		LSN: r.LSN, Pages: len(r.Pages), Writes: len(r.Writes), Tokens: r.Tokens, Tier: r.Tier, Status: r.Status, Reason: r.Reason,
 		Confidence: r.Confidence, By: r.By,
 	}
 }
 
 type manifestLsCmd struct {
-	File  string `arg:"" help:"Database."`
-	Type  string `help:"Only this type, such as get, search, assemble, commit, held, approve, reject, rollback, conflict or refetch."`
-	Scope string `help:"Only this scope."`
-	Trace string `help:"Only this trace and what followed from it."`
-	Since string `help:"Only leaves since this time, or within this duration, like 1h or 7d." placeholder:"TIME"`
+	File    string `arg:"" help:"Database."`
+	Type    string `help:"Only this type, such as get, search, assemble, commit, held, approve, reject, rollback, conflict or refetch."`
+	Scope   string `help:"Only this scope."`
+	Session string `help:"Only this session."`
+	Actor   string `help:"Only this actor."`
+	Trace   string `help:"Only this trace and what followed from it."`
+	Since   string `help:"Only leaves since this time, or within this duration, like 1h or 7d." placeholder:"TIME"`
+	Until   string `help:"Only leaves before this time, or older than this duration." placeholder:"TIME"`
 	pageFlags
 }
 
 func (manifestLsCmd) Help() string {
-	return "Example: dbctl manifest ls agent.ctx --type assemble --since 1h"
+	return `The questions of a database that another process has open are asked of that process. --wide or --columns show more columns: LSN and PARENT.
+
+Example: dbctl manifest ls agent.ctx --type assemble --session chat-1 --since 1h`
 }
 
 type leafList struct {
@@ -158,47 +194,51 @@ func (c *manifestLsCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		if err := out.fill(a.ctx, l, before, trace, c.Limit, keep); err != nil {
+		if err := out.fill(a.ctx, l, before, trace, c.Limit, &keep); err != nil {
 			return err
 		}
 		return a.emit(out, out.print)
 	})
 }
 
-// filter makes the test of a leaf out of the flags. A leaf is older than the time given: the rest is older still,
-// but for clocks that were set back, so nothing is cut off there.
-func (c *manifestLsCmd) filter(now time.Time) (func(r *manifest.Record) bool, error) {
-	var typ manifest.Type
-	var since time.Time
-	var err error
+// filter makes the test of a leaf out of the flags. Clocks may be set back, so a time cuts no part of the audit off.
+func (c *manifestLsCmd) filter(now time.Time) (f manifest.Filter, err error) {
+	f = manifest.Filter{Scope: c.Scope, Session: c.Session, Actor: c.Actor}
 	if c.Type != "" {
-		if typ, err = manifest.ParseType(c.Type); err != nil {
-			return nil, usage("--type: %v", err)
+		if f.Type, err = manifest.ParseType(c.Type); err != nil {
+			return f, usage("--type: %v", err)
 		}
 	}
-	if d, derr := parseDuration(c.Since); derr == nil {
-		since = now.Add(-d)
-	} else if since, err = parseTime("--since", c.Since); err != nil {
-		return nil, err
+	for _, t := range []struct {
+		flag, text string
+		to         *time.Time
+	}{{"--since", c.Since, &f.Since}, {"--until", c.Until, &f.Until}} {
+		if d, derr := parseDuration(t.text); derr == nil {
+			*t.to = now.Add(-d)
+		} else if *t.to, err = parseTime(t.flag, t.text); err != nil {
+			return f, err
+		}
 	}
-	return func(r *manifest.Record) bool {
-		return (typ == 0 || r.Type == typ) && (c.Scope == "" || r.Scope == c.Scope) && (since.IsZero() || r.Time >= since.UnixMicro())
-	}, nil
+	return f, nil
 }
 
 var errFull = errors.New("listing is full")
 
-func (v *leafList) fill(ctx context.Context, l auditOf, before uint64, trace string, limit int, keep func(*manifest.Record) bool) error {
+func (v *leafList) fill(ctx context.Context, l auditOf, before uint64, trace string, limit int, keep *manifest.Filter) error {
 	add := func(r *manifest.Record) error {
-		if r.Index >= before || !keep(r) {
+		if r.Index >= before || !keep.Match(r) {
 			return nil
 		}
 		if len(v.Leaves) == limit {
 			v.Next = cursorOut("manifest", strconv.FormatUint(v.Leaves[limit-1].Index, 10))
 			return errFull
 		}
-		v.Leaves = append(v.Leaves, rowOf(r))
-		return nil
+		row := rowOf(r)
+		var err error
+		if row.Question, _, err = asked(ctx, l, r); err == nil {
+			v.Leaves = append(v.Leaves, row)
+		}
+		return err
 	}
 	if trace == "" {
 		err := store.EachRecord(ctx, l, 0, before, true, add)
@@ -212,7 +252,9 @@ func (v *leafList) fill(ctx context.Context, l auditOf, before uint64, trace str
 		return err
 	}
 	for i := len(leaves) - 1; i >= 0; i-- {
-		if add(leaves[i]) != nil {
+		if err := add(leaves[i]); err != nil && !errors.Is(err, errFull) {
+			return err
+		} else if err != nil {
 			break
 		}
 	}
@@ -224,7 +266,7 @@ func (v *leafList) print(w io.Writer) {
 		fmt.Fprintf(w, "none of %d leaves\n", v.Size)
 		return
 	}
-	table(w, "LEAF TIME TYPE TRACE SCOPE ACTOR SERVED WRITTEN TOKENS STATUS", func(row func(...any)) {
+	table(w, "LEAF TIME TYPE TRACE SCOPE SESSION ACTOR SERVED WRITTEN TOKENS STATUS QUESTION -LSN -PARENT", func(row func(...any)) {
 		for _, r := range v.Leaves {
 			status := strings.TrimSpace(r.Status + " " + r.Reason)
 			switch {
@@ -236,7 +278,7 @@ func (v *leafList) print(w io.Writer) {
 			if r.Pruned != "" {
 				status = strings.TrimSpace(status + " " + r.Pruned)
 			}
-			row(r.Index, when(r.At), r.Type, r.Trace, or(r.Scope, "-"), or(r.Actor, "-"), r.Pages, r.Writes, r.Tokens, or(status, "-"))
+			row(r.Index, when(r.At), r.Type, r.Trace, or(r.Scope, "-"), or(r.Session, "-"), or(r.Actor, "-"), r.Pages, r.Writes, r.Tokens, or(status, "-"), or(cut(r.Question, 60), "-"), r.LSN, or(r.Parent, "-"))
 		}
 	})
 	more(w, v.Next)

@@ -76,7 +76,7 @@ func (c *mcpServeCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	err = c.serve(a, db)
+	err = a.untilStopped(c.serve(a, db))
 	return cmpErr(err, db.Close())
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -16,30 +15,12 @@ import (
 func (a *app) emit(v any, text func(w io.Writer)) error {
 	if !a.JSON {
 		text(a.out)
-		return nil
+		return a.columnsKnown()
 	}
 	enc := json.NewEncoder(a.out)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
-}
-
-// table aligns rows under a head.
-func table(w io.Writer, head string, rows func(row func(cells ...any))) {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if head != "" {
-		fmt.Fprintln(tw, strings.ReplaceAll(head, " ", "\t"))
-	}
-	rows(func(cells ...any) {
-		for i, c := range cells {
-			if i > 0 {
-				fmt.Fprint(tw, "\t")
-			}
-			fmt.Fprint(tw, line(fmt.Sprint(c)))
-		}
-		fmt.Fprintln(tw)
-	})
-	tw.Flush()
 }
 
 func when(t time.Time) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -67,7 +68,7 @@ func (c *refreshCmd) Run(a *app) error {
 			r, err = db.Scope(c.Scope).Refresh(a.ctx, o)
 			v.Scopes = []ctxpage.RefreshReport{r}
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, ctxpage.ErrFileRoot) { // that is among the failures of the report
 			return fmt.Errorf("refresh stopped after %s: %w", plural(v.sources(), "source", "sources"), err)
 		}
 		v.Scopes = nonNil(v.Scopes)

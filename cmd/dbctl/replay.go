@@ -11,10 +11,16 @@ import (
 type replayCmd struct {
 	File  string `arg:"" help:"Database."`
 	Trace string `arg:"" help:"Trace of an assembly."`
+	quietFlags
+}
+
+// quietFlags are those of verbs that show contents and change nothing else.
+type quietFlags struct {
+	ReadOnly bool `help:"Write no manifest of this read."`
 }
 
 func (replayCmd) Help() string {
-	return `Renders a past context from its manifest and the page versions it names, without asking any source, and compares the digest. Standard output gets exactly the recorded bytes. Exit code 1 if they differ or can no longer be rendered; standard error says why.
+	return `Renders a past context from its manifest and the page versions it names, without asking any source, and compares the digest. Standard output gets exactly the recorded bytes. Exit code 1 if they differ or can no longer be rendered; standard error says why. The read writes a manifest, so the file is opened for writing unless you give --read-only.
 
 Example: dbctl replay agent.ctx 01J… >context.txt`
 }
@@ -28,7 +34,7 @@ type replayView struct {
 }
 
 func (c *replayCmd) Run(a *app) error {
-	return a.with(c.File, false, func(db *ctxpage.DB) error {
+	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
 		trace, err := fullTrace(a.ctx, db.Manifests(), c.Trace)
 		if err != nil {
 			return err

@@ -69,9 +69,6 @@ func heldOf(h *ctxpage.Held, text bool) heldView {
 	}
 	for i := range h.Writes {
 		w := viewOf(&h.Writes[i])
-		if !text {
-			w.Text = ""
-		}
 		v.Writes = append(v.Writes, w)
 	}
 	return v
@@ -129,12 +126,17 @@ func (c *reviewLsCmd) Run(a *app) error {
 type reviewShowCmd struct {
 	File  string `arg:"" help:"Database."`
 	Batch string `arg:"" help:"Batch id."`
+	quietFlags
 }
 
-func (reviewShowCmd) Help() string { return "Example: dbctl review show agent.ctx 01J…" }
+func (reviewShowCmd) Help() string {
+	return `The read writes a manifest, so the file is opened for writing unless you give --read-only.
+
+Example: dbctl review show agent.ctx 01J…`
+}
 
 func (c *reviewShowCmd) Run(a *app) error {
-	return a.with(c.File, false, func(db *ctxpage.DB) error {
+	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
 		h, err := db.Review().Show(a.ctx, c.Batch)
 		if err != nil {
 			return err
@@ -269,7 +271,7 @@ Example: dbctl review approve agent.ctx 01J… --by ann`
 
 func (c *reviewApproveCmd) Run(a *app) error {
 	if c.DryRun {
-		return (&reviewShowCmd{c.File, c.Batch}).Run(a)
+		return (&reviewShowCmd{c.File, c.Batch, quietFlags{true}}).Run(a)
 	}
 	return a.with(c.File, true, func(db *ctxpage.DB) error {
 		out, err := db.Review().Approve(a.ctx, c.Batch, ctxpage.Approval{By: c.By, Note: c.Note, HumanVerified: c.HumanVerified, Stale: c.Stale})
@@ -299,7 +301,7 @@ Example: dbctl review reject agent.ctx 01J… --by ann --note 'cites the old pol
 
 func (c *reviewRejectCmd) Run(a *app) error {
 	if c.DryRun {
-		return (&reviewShowCmd{c.File, c.Batch}).Run(a)
+		return (&reviewShowCmd{c.File, c.Batch, quietFlags{true}}).Run(a)
 	}
 	return a.with(c.File, true, func(db *ctxpage.DB) error {
 		out, err := db.Review().Reject(a.ctx, c.Batch, c.By, c.Note)

@@ -42,6 +42,8 @@ const (
 // globals are the flags of every verb.
 type globals struct {
 	JSON     bool          `help:"Print JSON with stable fields instead of tables. Errors are one JSON line on standard error."`
+	Wide     bool          `help:"Do not shorten the cells of tables to the width of the terminal, and show all columns."`
+	Columns  []string      `help:"Only these columns of a table, by the names in its first line, such as TIME,TRACE." placeholder:"NAME"`
 	Progress bool          `help:"Show progress on standard error even if it is not a terminal."`
 	Wait     time.Duration `help:"How long to wait for another process to close the file." default:"1s"`
 	KeyFile  string        `help:"File with the key of an encrypted database: 32 bytes in hex or base64." placeholder:"FILE" env:"CTXPAGE_KEY_FILE"`
@@ -105,7 +107,7 @@ type cli struct {
 
 const description = `dbctl inspects and changes ctxpage databases. A database is a file with its log (FILE-wal) and its audit (FILE-manifest) beside it.
 
-Exit codes: 0 ok, 1 failed, 2 usage error, 3 damage found, 4 held for review, 5 busy (another process has the database open), 130 interrupted by Ctrl-C (even if that is the normal way to end the verb), 143 ended by SIGTERM.
+Exit codes: 0 ok, 1 failed, 2 usage error, 3 damage found, 4 held for review, 5 busy (another process has the database open), 130 interrupted by Ctrl-C, 143 ended by SIGTERM. A signal is the normal end of serve, mcp, watch and tail -f: they exit with 0.
 
 One process owns the files of a database. While an agent has it open, the verbs ask that agent over a socket and see what it sees; check, restore and salvage need the files for themselves and are refused with the agent's pid, program and start time (check --online is done by the agent). The manifest verbs read the files without a lock. They show what was written when they started; the last 100 ms may not be on disk yet, and counts may grow between two calls.
 
@@ -147,6 +149,14 @@ func failed(format string, args ...any) error {
 // ended reports a code whose reason was printed already.
 func ended(code int) error { return &exitError{code: code, quiet: true} }
 
+// untilStopped is the end of a verb that works until a signal ends it: that is no failure, so it exits with 0.
+func (a *app) untilStopped(err error) error {
+	if a.ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
 // passedOn gives the exit code of a command line of its own, which does not know that it was interrupted.
 func (a *app) passedOn(code int) error {
 	switch {
@@ -168,7 +178,7 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	defer stop()
 	context.AfterFunc(ctx, stop) // the second Ctrl-C ends the process
 	a := &app{ctx: ctx, in: in, now: time.Now}
-	a.out, a.err = guarded(out, &a.JSON), guarded(errw, &a.JSON)
+	a.out, a.err = guarded(out, &a.globals), guarded(errw, &a.globals)
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -366,7 +376,7 @@ func kindOf(err error, code int) string {
 // said turns the words of the library into those of a command line: it names options where dbctl has flags, and itself
 // in every error that another one wraps.
 var said = strings.NewReplacer(": ctxpage: ", ": ", "\nctxpage: ", "\n",
-	"name one in Options.FileRoots", "--root DIR allows one",
+	"name one in Options.FileRoots or record one with DB.AddFileRoot", "--root DIR allows one",
 	"file, page or one of Options.Sources", "file or page",
 	"see what Salvage finds", "see what dbctl salvage finds",
 	"the file of a database, or a name that is not taken", "the file of a database; make one with: dbctl init FILE, where no FILE is yet",

@@ -174,8 +174,8 @@ func (c *serveCmd) serve(ctx context.Context, cancel context.CancelCauseFunc, a 
 	case <-ctx.Done():
 	}
 	err = errors.Join(srv.Close(), <-served)
-	if err == nil && !errors.Is(context.Cause(ctx), errEnough) {
-		err = ctx.Err() // Ctrl-C
+	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, errEnough) {
+		a.warn(fmt.Sprintf("stopped serving: %v", cause)) // which signal
 	}
 	return err
 }

@@ -141,6 +141,7 @@ type turnView struct {
 	Pinned  bool   `json:"pinned"`
 	Verdict string `json:"verdict"`
 	Why     string `json:"why"`
+	Trace   string `json:"trace,omitempty"` // of the context that it was written from, for dbctl why and replay
 	Text    string `json:"text,omitempty"`
 }
 
@@ -156,7 +157,9 @@ type windowView struct {
 }
 
 func (sessionShowCmd) Help() string {
-	return "Example: dbctl session show agent.ctx acme/support chat-1 --text"
+	return `TRACE names the context that a turn was written from: dbctl why, diff and replay take it, or its beginning.
+
+Example: dbctl session show agent.ctx acme/support chat-1 --text`
 }
 
 func (c *sessionShowCmd) Run(a *app) error {
@@ -168,7 +171,7 @@ func (c *sessionShowCmd) Run(a *app) error {
 		v := windowView{w.Session, w.LSN, w.Pass, w.InForce, w.Tokens, w.Stored, w.Limits, []turnView{}}
 		for _, t := range w.Turns {
 			v.Turns = append(v.Turns, turnView{
-				ctxpage.Ref{Scope: c.Scope, ID: t.ID, Version: t.Version}.String(), t.ID, t.Seq, t.Role, t.Kind, t.Level.String(), t.Tokens, t.Stored, t.Pinned, t.Verdict, t.Why, "",
+				ctxpage.Ref{Scope: c.Scope, ID: t.ID, Version: t.Version}.String(), t.ID, t.Seq, t.Role, t.Kind, t.Level.String(), t.Tokens, t.Stored, t.Pinned, t.Verdict, t.Why, t.Trace, "",
 			})
 		}
 		if c.Text {
@@ -208,13 +211,13 @@ func (v *windowView) print(w io.Writer) {
 		fmt.Fprintf(w, "; pass %d in force", v.InForce)
 	}
 	fmt.Fprintln(w)
-	table(w, "TURN ROLE ID SHOWN TOKENS STORED VERDICT WHY", func(row func(...any)) {
+	table(w, "TURN ROLE ID SHOWN TOKENS STORED VERDICT TRACE WHY", func(row func(...any)) {
 		for _, t := range v.Turns {
 			pin := ""
 			if t.Pinned {
 				pin = " (pinned)"
 			}
-			row(t.Seq, or(t.Role, t.Kind), t.ID, t.Level+pin, t.Tokens, t.Stored, or(t.Verdict, "-"), cut(or(t.Why, t.Text), 60))
+			row(t.Seq, or(t.Role, t.Kind), t.ID, t.Level+pin, t.Tokens, t.Stored, or(t.Verdict, "-"), or(t.Trace, "-"), cut(or(t.Why, t.Text), 60))
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 
 type sessionExportCmd struct {
 	talkArgs
-	Format string `help:"openai and anthropic print one message a line, which session append --jsonl takes again; md is for people to read." enum:"openai,anthropic,md" default:"openai"`
+	Format string `help:"openai and anthropic print one message a line, which session append --jsonl takes again; md is for people to read, and names the context that each answer was written from." enum:"openai,anthropic,md" default:"openai"`
 	From   int64  `help:"Begin at this turn."`
 }
 

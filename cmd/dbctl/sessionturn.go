@@ -54,6 +54,9 @@ func (c *sessionRecallCmd) Run(a *app) error {
 			}
 			if isTerminal(w) {
 				fmt.Fprintln(w)
+				if v.Trace != "" {
+					a.warn("written from the context of trace " + v.Trace)
+				}
 			}
 		})
 	})

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -42,11 +40,7 @@ func (c *manifestTailCmd) Run(a *app) error {
 	if err != nil || !c.Follow {
 		return err
 	}
-	err = a.followAudit(c.File, from, a.tailLine)
-	if errors.Is(err, context.Canceled) { // the way it is meant to end
-		return ended(exitInterrupted)
-	}
-	return err
+	return a.untilStopped(a.followAudit(c.File, from, a.tailLine))
 }
 
 // followAudit gives fn the leaves from one on, as they are written, until the end of the app's context.

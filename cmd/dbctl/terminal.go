@@ -94,22 +94,24 @@ func escapedFor(w io.Writer, s string) string {
 	return escaped(s)
 }
 
-// guard is a terminal that shows what is written to it and is steered by none of it.
+// guard stands before what dbctl prints to. A terminal shows what is written to it and is steered by none of it; what is
+// written elsewhere passes as it is.
 type guard struct {
-	w    io.Writer // the terminal
-	json *bool     // what is written is JSON
-	rest []byte    // the beginning of a rune whose end is still to come
+	w        io.Writer
+	terminal bool
+	as       *globals // how to show it: what is written is JSON, which columns tables have
+	rest     []byte   // the beginning of a rune whose end is still to come
+
+	heads []string // of the tables shown so far: columns that can be asked for
 }
 
-// guarded puts a guard before a terminal; what is written elsewhere passes as it is.
-func guarded(w io.Writer, json *bool) io.Writer {
-	if !isTerminal(w) {
-		return w
-	}
-	return &guard{w: w, json: json}
-}
+// guarded puts a guard before standard output or standard error.
+func guarded(w io.Writer, as *globals) *guard { return &guard{w: w, terminal: isTerminal(w), as: as} }
 
 func (g *guard) Write(b []byte) (int, error) {
+	if !g.terminal {
+		return g.w.Write(b)
+	}
 	all := append(g.rest, b...)
 	whole := len(all)
 	for i := 1; i < utf8.UTFMax && i <= len(all); i++ {
@@ -122,7 +124,7 @@ func (g *guard) Write(b []byte) (int, error) {
 	}
 	g.rest = bytes.Clone(all[whole:])
 	clean := shown
-	if *g.json {
+	if g.as.JSON {
 		clean = escaped
 	}
 	_, err := io.WriteString(g.w, clean(string(all[:whole])))
@@ -135,6 +137,19 @@ func unguarded(w io.Writer) io.Writer {
 		return g.w
 	}
 	return w
+}
+
+// width is how many characters a line of the terminal has; 0: no limit, since it is none, or --wide was given.
+func (g *guard) width() int {
+	f, ok := g.w.(*os.File)
+	if !ok || !g.terminal || g.as.Wide {
+		return 0
+	}
+	n, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 func isTerminal(w any) bool {

@@ -32,7 +32,7 @@ func TestGuardKeepsRunesWhole(t *testing.T) {
 				want = escaped(text)
 			}
 			var out bytes.Buffer
-			g := &guard{w: &out, json: &asJSON}
+			g := &guard{w: &out, terminal: true, as: &globals{JSON: asJSON}}
 			for i := range len(text) { // a byte at a time
 				n, err := g.Write([]byte{text[i]})
 				require.NoError(t, err)

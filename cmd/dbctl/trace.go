@@ -19,6 +19,7 @@ const tracesNamed = 8
 // fullTrace completes the beginning of a trace, if one trace alone begins so. What is no beginning of a trace is given
 // back as it is: who asks for it says that there is none.
 func fullTrace(ctx context.Context, l store.Audit, prefix string) (string, error) {
+	prefix = strings.TrimSuffix(prefix, "…") // as a table shortens it
 	upper := strings.ToUpper(prefix)
 	if prefix == "" || len(upper) >= ulid.EncodedSize || strings.Trim(upper, ulid.Encoding) != "" {
 		return prefix, nil

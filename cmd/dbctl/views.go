@@ -24,6 +24,7 @@ type versionView struct {
 	CurrentAsOf time.Time         `json:"current_as_of,omitzero"`
 	ExpiresAt   time.Time         `json:"expires_at,omitzero"`
 	Actor       string            `json:"actor,omitempty"`
+	Trace       string            `json:"trace,omitempty"` // of the read that it was written from
 	Source      string            `json:"source,omitempty"`
 	Group       string            `json:"group,omitempty"`
 	Seq         int64             `json:"seq,omitempty"`
@@ -54,7 +55,7 @@ type pageView struct {
 func viewOf(v *ctxpage.Version) versionView {
 	out := versionView{
 		Ref: v.Ref.String(), Scope: v.Ref.Scope, ID: v.ID, Version: v.Version, LSN: v.LSN, Kind: v.Kind.String(), Provenance: v.Provenance.String(),
-		Tokens: v.Tokens, Pages: []pageView{}, PutAt: v.PutAt, CurrentAsOf: v.CurrentAsOf, ExpiresAt: v.ExpiresAt, Actor: v.Actor, Source: v.Source,
+		Tokens: v.Tokens, Pages: []pageView{}, PutAt: v.PutAt, CurrentAsOf: v.CurrentAsOf, ExpiresAt: v.ExpiresAt, Actor: v.Actor, Trace: v.Trace, Source: v.Source,
 		Group: v.Group, Seq: v.Seq, Subject: v.Subject, Role: v.Role, DerivedFrom: refStrings(v.DerivedFrom), Supersedes: v.Supersedes,
 		Pinned: v.Pinned, Tags: v.Tags, Meta: v.Meta, Deleted: v.Deleted, Gone: v.Gone, GoneBy: v.GoneBy, SupersededBy: v.SupersededBy, Stale: v.Stale, Elsewhere: v.Elsewhere, Text: textOf(v),
 	}

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -141,7 +139,7 @@ func (c *watchCmd) live(a *app, w *ctxpage.Watcher) error {
 	for {
 		select {
 		case <-a.ctx.Done():
-			return ended(exitInterrupted)
+			return nil
 		case e := <-w.Events():
 			if err := a.event(e); err != nil {
 				return err
@@ -174,7 +172,7 @@ func (c *watchCmd) follow(a *app) error {
 	if err := a.audit(c.File, func(l auditOf) (err error) { from, err = l.Size(a.ctx); return err }); err != nil {
 		return err
 	}
-	err := a.followAudit(c.File, from, func(r *manifest.Record) error {
+	return a.untilStopped(a.followAudit(c.File, from, func(r *manifest.Record) error {
 		if r.Scope != c.Scope || r.Session != c.Session || r.Action == "" {
 			return nil
 		}
@@ -184,9 +182,5 @@ func (c *watchCmd) follow(a *app) error {
 		}
 		_, err := fmt.Fprintf(a.out, "%s  %s  %s\n", v.At.Format(time.TimeOnly), line(v.Action), line(v.Reason))
 		return err
-	})
-	if errors.Is(err, context.Canceled) {
-		return ended(exitInterrupted)
-	}
-	return err
+	}))
 }

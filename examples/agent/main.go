@@ -84,13 +84,7 @@ func work(ctx context.Context, out io.Writer, path, docs string, turns, window i
 	host := db.Scope(name)                           // your program: it sees acme/support and acme, too, and writes acme/support/dana
 	agent := db.Scope(name, ctxpage.Gated())         // what acts for the model: it reads the same, and writes through the gate only
 
-	if err := db.AddFileRoot(ctx, docs); err != nil { // recorded: dbctl and the next process may read it, too
-		return kept, err
-	}
-	if err := host.AddDirectory(ctx, ctxpage.Directory{Dir: docs}); err != nil {
-		return kept, err
-	}
-	files, err := host.Refresh(ctx, ctxpage.RefreshOptions{}) // imports what is new; call it again at any time
+	files, err := db.AddFolder(ctx, name, docs) // recorded: dbctl and the next process may read it, too; call it again at any time
 	if err != nil {
 		return kept, err
 	}

@@ -126,7 +126,7 @@ func showsTheProgram(t *testing.T, page string) {
 			require.True(t, found, "README shows what main.go does not have, or not in this order:\n%s", part)
 		}
 	}
-	require.Greater(t, lines, 50)
+	require.Greater(t, lines, 40)
 }
 
 // indented is a part as deep as the code has it.

@@ -46,6 +46,38 @@ func (t Teller) Why(ctx context.Context, leaf *manifest.Record, ref store.Ref) (
 	return w, err
 }
 
+// Context describes a past context: who asked, what it cost, what is in it in the order served, and what was left out,
+// for each reason with the nearest pages that the leaf names.
+func (t Teller) Context(ctx context.Context, leaf *manifest.Record) []string {
+	w := &Answer{}
+	asked := fmt.Sprintf("asked in %s by %s at %s", leaf.Scope, leaf.Actor, codec.FromMicros(leaf.Time).Format("2006-01-02 15:04:05Z"))
+	if leaf.Session != "" {
+		asked += ", in session " + leaf.Session
+	}
+	w.say("%s", asked)
+	w.say("fit: %d tokens of a budget of %d, %d of it reserved; tier %d, preset %s", leaf.Tokens, leaf.Budget, leaf.Reserve, leaf.Tier, leaf.Preset)
+	for i := range leaf.Pages {
+		p := &leaf.Pages[i]
+		why := ""
+		if p.Reason != "" {
+			why = ": " + p.Reason
+		}
+		w.say("in: %s, %s, %d tokens, score %.3f%s", RefOf(ctx, t.Store, p.Num), p.Form, p.Tokens, p.Score.Float(), why)
+	}
+	for _, e := range leaf.Excluded {
+		nearest := ""
+		for i := range e.Nearest {
+			sep := ", "
+			if i == 0 {
+				sep = "; the nearest: "
+			}
+			nearest += sep + RefOf(ctx, t.Store, e.Nearest[i].Num)
+		}
+		w.say("left out: %d for %q%s", e.Count, e.Reason, nearest)
+	}
+	return w.Steps
+}
+
 // sayErased tells of a page that was erased since.
 func (t Teller) sayErased(ctx context.Context, w *Answer, leaf *manifest.Record) {
 	loaded, err := t.Store.Load(ctx, store.ScopeChain(leaf.Scope), []store.PageKey{{Num: w.Page.Num, Version: w.Page.Version}}, store.WantHead)

@@ -94,7 +94,7 @@ var (
 // is recognised by, or what a session measured. CurrentAsOf counts only where the caller gave it. What is unknown is
 // compared apart (sameHead).
 var (
-	notSaid = []string{"Source", "Actor", "GoneBy", "ErasedBy", "Turn"}
+	notSaid = []string{"Source", "Actor", "GoneBy", "ErasedBy", "Turn", "Trace"}
 
 	sameFields     = headFieldsOf(headArtefact.But("CurrentAsOf").Known()).But(notSaid...).Known()
 	sameFieldsAsOf = headFieldsOf(headArtefact.Known()).But(notSaid...).Known()
@@ -114,6 +114,7 @@ func headFieldsOf(artefact *codec.Record[store.Artefact]) *codec.Record[store.He
 			codec.Text(6, "Counter", func(h *store.Head) *string { return &h.Counter }),
 			codec.Text(7, "ErasedBy", func(h *store.Head) *string { return &h.ErasedBy }),
 			codec.Blob(8, "Turn", func(h *store.Head) *[]byte { return &h.Turn }),
+			codec.Text(9, "Trace", func(h *store.Head) *string { return &h.Trace }),
 		},
 	}
 }

@@ -74,6 +74,16 @@ func (s *Files) Allowed(path string) error {
 	return err
 }
 
+// AllowedDir reports whether a directory is an allowed one, or below one. The error is a *FileRootError.
+func (s *Files) AllowedDir(dir string) error {
+	err := s.Allowed(filepath.Join(dir, "x"))
+	var root *store.FileRootError
+	if errors.As(err, &root) {
+		root.Path = dir
+	}
+	return err
+}
+
 // isElsewhere says whether a file that a host read is on another host. Where nobody recorded hosts it is taken to be here.
 func (s *Files) isElsewhere(host string) bool { return host != "" && s.Host != "" && host != s.Host }
 

@@ -376,8 +376,7 @@ func (s *server) why(ctx context.Context, _ *mcp.CallToolRequest, in whyIn) (*mc
 	if err != nil {
 		return nil, whyOut{}, err
 	}
-	_, rerr := s.DB.Replay(ctx, in.Trace)
-	out := whyOut{Steps: []string{}, Replayable: rerr == nil}
+	out := whyOut{Steps: []string{}, Replayable: s.DB.Replayable(ctx, in.Trace) == nil}
 	if in.Ref == "" {
 		out.Steps, out.Verdict = told(leaves, in.Trace)
 		return nil, out, nil

@@ -67,16 +67,22 @@ type run struct {
 	gone  map[string]bool   // ids whose source vanished
 	far   map[string]bool   // ids whose file is on another host
 	known map[string]bool   // new ids of this run
+
+	refused []error // by directory that no root allows
 }
 
 // Run refreshes the scope of the host. It may be used for different scopes at the same time. The report says what was
-// done, also beside an error; its lists are never nil.
+// done, also beside an error; its lists are never nil. After an error that matches store.ErrFileRoot everything was
+// done but for the directories that the error names.
 func Run(ctx context.Context, h Host, rules Rules) (Report, error) {
 	r := &run{Host: h, Rules: rules, have: map[string]string{}, gone: map[string]bool{}, far: map[string]bool{}, known: map[string]bool{}}
 	r.out = Report{Changed: []string{}, New: []string{}, Vanished: []string{}, NotTaken: []string{}, Deleted: []string{}, Failed: []Failure{}}
 	err := r.sources(ctx)
 	if err == nil {
 		err = r.directories(ctx)
+	}
+	if err == nil {
+		err = errors.Join(r.refused...)
 	}
 	return r.out, err
 }
@@ -188,7 +194,7 @@ func (r *run) directories(ctx context.Context) error {
 //	any           of this path on another host nothing to do: that host refreshes it
 func (r *run) directory(ctx context.Context, d folder.Recorded) error {
 	w := &folder.Walker{Dir: d.Dir, MaxSize: d.MaxSize, Except: []string{r.File}}
-	err := r.View.Files.Allowed(d.Dir + "/x")
+	err := r.View.Files.AllowedDir(d.Dir)
 	if err == nil {
 		err = w.Walk(ctx)
 	}
@@ -200,6 +206,9 @@ func (r *run) directory(ctx context.Context, d folder.Recorded) error {
 	}
 	if err != nil {
 		r.out.Failed = append(r.out.Failed, Failure{Dir: d.Dir, Err: err.Error()})
+		if errors.Is(err, store.ErrFileRoot) {
+			r.refused = append(r.refused, err)
+		}
 		return nil
 	}
 	taken := make(map[string]bool, len(w.Files))

@@ -115,3 +115,11 @@ func Deletion(newest *store.Head, b *store.Batch, lsn uint64) *store.Head {
 	h.Rows, h.Supersedes, h.Turn = nil, nil, nil
 	return &h
 }
+
+// WrittenFrom is the trace that a version keeps: that of its batch. What a user said was written from no context.
+func WrittenFrom(b *store.Batch, p *store.Put) string {
+	if p.Artefact.Role == "user" {
+		return ""
+	}
+	return b.Trace
+}

@@ -28,6 +28,7 @@ type Block struct {
 	Expires  int64 // 0: never
 	rated    *float64
 	Role     string
+	Trace    string   // of the context that it was written from; "": of none that is recorded
 	Tool     *toolUse // nil: it has none
 	digest   [32]byte
 	Stored   int // tokens of its pages as stored
@@ -64,7 +65,7 @@ type unit struct{ Members []int }
 func (c *Conversation) blockOf(h *store.Head) Block {
 	b := Block{
 		ID: h.ID, Version: h.Version, Seq: h.Seq, Kind: h.Kind, Prov: h.Provenance, AsOf: codec.Micros(h.CurrentAsOf), Expires: codec.Micros(h.ExpiresAt),
-		priority: h.Priority, rated: h.Relevance, Role: commonRole(h.Role), digest: h.Rows[0].Digest,
+		priority: h.Priority, rated: h.Relevance, Role: commonRole(h.Role), Trace: h.Trace, digest: h.Rows[0].Digest,
 	}
 	if len(h.Rows) == 1 {
 		b.Nums = c.Numbers.one(h.Rows[0].Num)

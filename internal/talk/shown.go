@@ -79,7 +79,7 @@ func (c *Conversation) WindowTurn(i int) session.WindowTurn {
 	l := c.Shown(i)
 	t := session.WindowTurn{
 		ID: b.ID, Version: b.Version, Seq: b.Seq, Role: b.Role, Kind: b.Kind.String(), Level: l, Tokens: c.Size(b, l),
-		Stored: c.Size(b, session.Raw), Pinned: b.Row.Pinned, Why: c.Why(i),
+		Stored: c.Size(b, session.Raw), Pinned: b.Row.Pinned, Why: c.Why(i), Trace: b.Trace,
 	}
 	if b.Judged {
 		t.Verdict = b.Verdict.Action.String()
@@ -109,6 +109,9 @@ func (c *Conversation) Explain(i int) []string {
 	}
 	if asked, _ := c.asked(i); asked == session.Cold && l == session.Stub {
 		out = append(out, "kept as a stub: a call and its results are in the window together or not at all")
+	}
+	if b.Trace != "" {
+		out = append(out, "written from the context of trace "+b.Trace)
 	}
 	return out
 }

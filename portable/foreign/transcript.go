@@ -220,6 +220,11 @@ func markdownTurn(w io.Writer, v *ctxpage.Version) error {
 	if _, err := fmt.Fprintf(w, "## %d. %s, %s\n\n", v.Seq, who, v.CurrentAsOf.UTC().Format("2006-01-02 15:04:05 UTC")); err != nil {
 		return err
 	}
+	if v.Trace != "" {
+		if _, err := fmt.Fprintf(w, "written from the context of trace %s\n\n", portable.Line(v.Trace)); err != nil {
+			return err
+		}
+	}
 	for _, c := range v.ToolCalls {
 		if _, err := fmt.Fprintf(w, "calls %s with `%s`\n\n", portable.Line(c.Name), portable.Line(c.Arguments)); err != nil {
 			return err

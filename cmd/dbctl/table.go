@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+)
+
+// A table has the columns of its head, or those that --columns names. On a terminal its widest cells are shortened until
+// a row fits on one line; elsewhere, and with --wide, every cell is whole.
+
+// shortest is the width below which a cell is not shortened: enough to tell traces apart by their beginnings.
+const shortest = 13
+
+// table aligns rows under a head of column names. A name with a minus before it is shown only with --wide or --columns.
+// Without a head the rows are names and values, which are never shortened.
+func table(w io.Writer, head string, rows func(row func(cells ...any))) {
+	names := strings.Fields(head)
+	var all [][]string
+	rows(func(cells ...any) {
+		row := make([]string, len(cells))
+		for i, c := range cells {
+			row[i] = line(fmt.Sprint(c))
+		}
+		all = append(all, row)
+	})
+	if g, ok := w.(*guard); ok && head != "" {
+		names, all = g.chosen(names, all)
+		if width := g.width(); width > 0 {
+			shorten(names, all, width)
+		}
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if head != "" {
+		all = append([][]string{names}, all...)
+	}
+	for _, row := range all {
+		fmt.Fprintln(tw, strings.Join(row, "\t"))
+	}
+	tw.Flush()
+}
+
+// chosen keeps the columns that are to be shown.
+func (g *guard) chosen(names []string, rows [][]string) ([]string, [][]string) {
+	var keep []int
+	for i, name := range names {
+		bare, more := strings.CutPrefix(name, "-")
+		names[i] = bare
+		g.heads = append(g.heads, bare)
+		asked := slices.ContainsFunc(g.as.Columns, func(c string) bool { return strings.EqualFold(c, bare) })
+		if asked || len(g.as.Columns) == 0 && (!more || g.as.Wide) {
+			keep = append(keep, i)
+		}
+	}
+	pick := func(row []string) []string {
+		out := make([]string, 0, len(keep))
+		for _, i := range keep {
+			if i < len(row) {
+				out = append(out, row[i])
+			}
+		}
+		return out
+	}
+	for i := range rows {
+		rows[i] = pick(rows[i])
+	}
+	return pick(names), rows
+}
+
+// shorten cuts the widest columns until a row fits into width characters.
+func shorten(names []string, rows [][]string, width int) {
+	wide := make([]int, len(names))
+	for _, row := range append([][]string{names}, rows...) {
+		for i, cell := range row {
+			wide[i] = max(wide[i], utf8.RuneCountInString(cell))
+		}
+	}
+	sum := 2 * (len(names) - 1)
+	for _, n := range wide {
+		sum += n
+	}
+	for sum > width {
+		widest := 0
+		for i := range wide {
+			if wide[i] > wide[widest] {
+				widest = i
+			}
+		}
+		if len(wide) == 0 || wide[widest] <= shortest {
+			break
+		}
+		wide[widest]--
+		sum--
+	}
+	for _, row := range rows {
+		for i := range row {
+			row[i] = cut(row[i], wide[i])
+		}
+	}
+}
+
+// columnsKnown refuses a column that none of the tables shown has.
+func (a *app) columnsKnown() error {
+	g, ok := a.out.(*guard)
+	if !ok || len(g.heads) == 0 {
+		return nil
+	}
+	for _, c := range a.Columns {
+		if !slices.ContainsFunc(g.heads, func(h string) bool { return strings.EqualFold(h, c) }) {
+			return usage("--columns %s: expected some of %s", c, strings.Join(g.heads, ","))
+		}
+	}
+	return nil
+}
