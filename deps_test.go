@@ -93,7 +93,7 @@ var importMap = map[string]string{
 	"internal/http1":     "",
 	"internal/places":    "",
 	"internal/owner":     "filestore manifest remote store",
-	"internal/mcpserver": ". internal/jsontext internal/places manifest render",
+	"internal/mcpserver": ". internal/jsontext internal/places manifest render triage",
 
 	"internal/mcpserver/fixture": "internal/mcpserver",
 

@@ -94,7 +94,7 @@ func (db *DB) AllScopes(ctx context.Context, prefix string) iter.Seq2[store.Scop
 	})
 }
 
-// AllSessions ranges over the sessions of the scope that were appended to, by name: Sessions as a sequence, which holds one
+// AllSessions ranges over the sessions of the scope, by name: those with turns or a window: Sessions as a sequence, which holds one
 // part of the list in memory at a time. An error is yielded once, last. Sessions that begin meanwhile may or may not be
 // listed; no name comes twice. It serves no content and leaves no manifest.
 func (s *Scope) AllSessions(ctx context.Context) iter.Seq2[string, error] {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -91,6 +92,121 @@ func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) 
 		return Ref{}, err
 	}
 	return db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypePromote, By: by, Reason: erasing.PromotedFrom + v.Ref.String()})
+}
+
+// Raise names artefacts of one scope and the provenance that they get.
+type Raise struct {
+	To      Provenance
+	By, Why string // who answers for them, and why; By is required
+	// IDs and Where say which: all that are among IDs (nil: any) and pass Where.
+	IDs    []string
+	Where  Filter
+	DryRun bool
+	// Progress, if not nil, hears how many artefacts were looked at.
+	Progress store.Progress
+}
+
+// Raised says what a Raise did.
+type Raised struct {
+	Refs  []Ref `json:"refs"`  // new versions; of a dry run, the versions that would be raised
+	Above int   `json:"above"` // artefacts that have the provenance or a higher one already
+}
+
+const raiseAtOnce = 200 // artefacts of one commit
+
+// Raise gives artefacts a higher provenance: each gets a new version with the same text, whose leaf in the manifest says by whom and
+// why. Artefacts that have it already, and pages of the database's own, are left alone. Raising stops between two commits; a second
+// call continues.
+//
+// Errors: ErrInvalid, ErrNotFound for IDs that the scope itself does not have, ErrConflict if an artefact changed meanwhile.
+func (db *DB) Raise(ctx context.Context, scope string, r Raise) (*Raised, error) {
+	switch {
+	case !r.To.Valid() || r.To == Scratch:
+		return nil, store.Invalid("provenance", r.To.String(), "tool, validated, chunk or human-verified")
+	case r.By == "":
+		return nil, store.Invalid("by", "nobody", "who answers for it, for the audit")
+	}
+	if err := checkVerdict(r.By, r.Why); err != nil {
+		return nil, err
+	}
+	s, out := db.Scope(scope, WithActor(r.By)), &Raised{Refs: []Ref{}}
+	missing := map[string]bool{}
+	for _, id := range r.IDs {
+		missing[id] = true
+	}
+	looked := uint64(0)
+	for cursor := ""; ; {
+		list, next, err := s.List(ctx, "", cursor, raiseAtOnce, Where(r.Where))
+		if err != nil {
+			return out, err
+		}
+		list = slices.DeleteFunc(list, func(v *Version) bool {
+			looked++
+			named := missing[v.ID]
+			delete(missing, v.ID)
+			if r.IDs != nil && !named || strings.HasPrefix(v.ID, ReservedPrefix) {
+				return true
+			}
+			if v.Provenance >= r.To {
+				out.Above++
+			}
+			return v.Provenance >= r.To
+		})
+		if err := s.raise(ctx, r, list, out); err != nil {
+			return out, err
+		}
+		if r.Progress != nil {
+			r.Progress("artefacts", looked, 0)
+		}
+		if cursor = next; cursor == "" {
+			break
+		}
+	}
+	if len(missing) > 0 {
+		return out, fmt.Errorf("%w: scope %s has no artefact %q that the rest of the selection takes", ErrNotFound, scope, sortedKeys(missing)[0])
+	}
+	return out, nil
+}
+
+// raise commits new versions of artefacts in one batch.
+func (s *Scope) raise(ctx context.Context, r Raise, list []*Version, out *Raised) error {
+	if r.DryRun || len(list) == 0 {
+		for _, v := range list {
+			out.Refs = append(out.Refs, v.Ref)
+		}
+		return nil
+	}
+	tx, err := s.newTxn(nil)
+	if err != nil {
+		return err
+	}
+	tx.managed = true
+	for _, v := range list {
+		l, err := s.db.store.Resolve(ctx, s.chain[:1], v.Ref)
+		if err == nil {
+			v, err = s.db.version(ctx, s.chain[:1], l)
+		}
+		if err != nil {
+			return err
+		}
+		a := v.Artefact
+		a.Provenance = r.To
+		put, err := s.db.makePut(a, v.src.Source)
+		if err == nil {
+			err = tx.add(ctx, put)
+		}
+		if err != nil {
+			return err
+		}
+		set(&tx.expect, v.ID, v.LSN)
+	}
+	b := tx.batch()
+	b.OnStale, b.Leaf = AllowStale, manifest.Record{Type: manifest.TypeCommit, By: r.By, Note: r.Why, Reason: "raised to " + r.To.String()}
+	if err := tx.finish(ctx, b); err != nil {
+		return err
+	}
+	out.Refs = append(out.Refs, tx.out.Refs...)
+	return nil
 }
 
 // Scopes lists the scopes that were written to, by name: those after cursor, at most limit (0: 100). Scopes whose names

@@ -99,7 +99,13 @@ type readOptions struct {
 	stale  bool
 	filter store.Filter
 	newest bool
+	floor  Provenance
 }
+
+// WithFloor makes a Search serve pages of this provenance and above instead of Tool: with Scratch also drafts, notes and imports
+// that nobody has vouched for. Turns of the assistant and of tools are found only in their session, whatever the floor. Other reads
+// ignore it.
+func WithFloor(p Provenance) ReadOption { return func(o *readOptions) { o.floor = p } }
 
 // Where restricts a Search or a List to what passes a filter, system pages included. Other reads ignore it.
 func Where(f Filter) ReadOption { return func(o *readOptions) { o.filter = f } }

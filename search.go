@@ -56,6 +56,16 @@ type Found struct {
 	Degraded string `json:"degraded,omitempty"`
 }
 
+// Below says how many matches are below the provenance floor, and how to see them; "" if there are none.
+func (f *Found) Below() string {
+	for _, c := range f.Counts {
+		if c.Reason == string(triage.BelowFloor) {
+			return "matches below the provenance floor: " + strconv.Itoa(c.Count) + ". They are drafts, or imports that nobody vouched for. A search with the floor scratch shows them, but turns of a conversation are shown only there (dbctl session ls); the operator raises either (dbctl promote, DB.Raise)"
+		}
+	}
+	return ""
+}
+
 // LeftCount counts pages that were left out for one reason.
 type LeftCount struct {
 	Reason string `json:"reason"`
@@ -67,7 +77,7 @@ type LeftCount struct {
 // Hit.More. Pages whose source changed are fetched again.
 //
 // A page that cannot be checked or served, and one of two pages with the same text, is named in Left, and the next match
-// takes its place, up to MaxTopK. Expired pages and pages below provenance Tool are not served; what a filter (Where)
+// takes its place, up to MaxTopK. Expired pages and pages below provenance Tool, or that of WithFloor, are not served; what a filter (Where)
 // excludes is not served and not named. No hits with a non-empty Left does not mean that nothing is known.
 func (s *Scope) Search(ctx context.Context, text string, limit int, opts ...ReadOption) (Found, error) {
 	return s.search(ctx, text, limit, readOpts(opts), nil)
@@ -104,7 +114,10 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 	if err := o.filter.Check(); err != nil {
 		return Found{}, err
 	}
-	a := s.begin(Query{Text: text, Filter: o.filter, TopK: limit, Floor: Tool, Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String()}, tx)
+	if o.floor != 0 && !o.floor.Valid() {
+		return Found{}, store.Invalid("floor", o.floor.String(), "a provenance from scratch to human-verified")
+	}
+	a := s.begin(Query{Text: text, Filter: o.filter, TopK: limit, Floor: cmp.Or(o.floor, Tool), Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String()}, tx)
 	defer a.end()
 	rescore := func(ctx context.Context) error { return a.rescore(ctx, a.proposeHits) }
 	for _, stage := range [...]func(context.Context) error{a.ahead, a.proposeHits, a.pageIn, rescore, a.lookFurther} {

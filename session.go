@@ -62,7 +62,7 @@ func (c *Session) hostConversation(what string) (*live.Conversation, error) {
 	return c.conversation()
 }
 
-// Sessions lists the conversations of the scope that were appended to, by name. It serves no content and leaves no
+// Sessions lists the conversations of the scope, by name: those with turns or a window. It serves no content and leaves no
 // manifest. AllSessions is the same as a sequence.
 func (s *Scope) Sessions(ctx context.Context) ([]string, error) {
 	if s.err != nil {

@@ -61,6 +61,7 @@ type Txn struct {
 	trace   string
 	first   bool // the trace has not been given to an assembly yet
 	onStale OnStale
+	by, why string // who vouches for a managed transaction, and why; "": the host
 
 	putOrder []string
 	writes   map[string]*store.Put
@@ -94,6 +95,7 @@ type TxnOption func(*txnOptions)
 type txnOptions struct {
 	id      ulid.ULID
 	onStale OnStale
+	by, why string
 	err     error
 }
 
@@ -107,6 +109,12 @@ func WithID(id string) TxnOption {
 // WithOnStale says what Commit does when a page that the transaction saw has changed since: hold the draft (the
 // default), fail with ErrStaleContext, or allow it.
 func WithOnStale(v OnStale) TxnOption { return func(o *txnOptions) { o.onStale = v } }
+
+// VouchedBy names who answers for an Update, and why, for its leaf in the manifest: by is at most 512 bytes, why at most MaxNote. Two
+// empty texts mean the host. Begin and Resume ignore it: their verdict names the judge.
+func VouchedBy(by, why string) TxnOption {
+	return func(o *txnOptions) { o.by, o.why, o.err = by, why, checkVerdict(by, why) }
+}
 
 // newTxn makes an open transaction that holds nothing of the store. Begin, Resume and Update take the ticket that they
 // need.
@@ -127,7 +135,7 @@ func (s *Scope) newTxn(opts []TxnOption) (*Txn, error) {
 	if s.db.opts.ReadOnly {
 		return nil, ErrReadOnly
 	}
-	tx := &Txn{s: s, id: o.id, onStale: o.onStale, first: true,
+	tx := &Txn{s: s, id: o.id, onStale: o.onStale, by: o.by, why: o.why, first: true,
 		writes: map[string]*store.Put{}}
 	var err error
 	if tx.id == (ulid.ULID{}) {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Writes that the host vouches for. They pass no gate, and their leaf says "vouched by the host". Update runs a managed
@@ -93,6 +95,35 @@ func (tx *Txn) run(ctx context.Context, reads bool, fn func(tx *Txn) error) (err
 	}
 	b := tx.batch()
 	b.OnStale = AllowStale
-	b.Leaf = manifest.Record{Type: manifest.TypeCommit, Reason: "vouched by the host"}
+	b.Leaf = manifest.Record{Type: manifest.TypeCommit, By: tx.by, Note: tx.why, Reason: "vouched by the host"}
+	if err := tx.beginSessions(ctx, &b); err != nil {
+		return err
+	}
 	return tx.finish(ctx, b)
+}
+
+// beginSessions lists the sessions that begin with turns of this transaction: a message in a group is a turn of the session of that
+// name. Whoever lists the session first wins; the other writer's commit conflicts, and Update runs it again.
+func (tx *Txn) beginSessions(ctx context.Context, b *store.Batch) error {
+	begun := map[string]bool{}
+	for i := range b.Puts {
+		a := &b.Puts[i].Artefact
+		if a.Kind != KindMessage || a.Role == "" || a.Group == "" || begun[a.Group] {
+			continue
+		}
+		begun[a.Group] = true
+		row, err := talk.NewSession(tx.s.name, a.Group, tx.s.db.opts.Clock())
+		if err != nil {
+			return err
+		}
+		have, err := tx.s.db.store.State(ctx, row.Key)
+		if err != nil {
+			return err
+		}
+		if have.Value == nil {
+			b.State = append(b.State, row)
+			b.ExpectState = append(b.ExpectState, store.StatePre{Key: row.Key, LSN: have.LSN})
+		}
+	}
+	return nil
 }

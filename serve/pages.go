@@ -485,12 +485,15 @@ type searchIn struct {
 	Query  string    `json:"query" jsonschema:"words to look for"`
 	Limit  int       `json:"limit,omitempty" jsonschema:"at most 1000; default 10"`
 	Filter *filterIn `json:"filter,omitempty"`
+	Floor  string    `json:"floor,omitempty" jsonschema:"lowest provenance served: scratch, tool, validated, chunk or human-verified; default tool. Scratch also serves drafts, and imports that nobody has vouched for"`
 }
 
 type searchOut struct {
 	Trace   string         `json:"trace"`
 	Hits    []hitOut       `json:"hits" jsonschema:"best first"`
 	LeftOut map[string]int `json:"left_out" jsonschema:"pages that match and are not served, counted by reason"`
+	// Below says how to see what is below the floor.
+	Below string `json:"below,omitempty" jsonschema:"how many matches are below the provenance floor, and how to see them"`
 
 	Degraded string `json:"degraded,omitempty" jsonschema:"why words alone decided, or meaning did not see all pages"`
 }
@@ -517,7 +520,13 @@ func search(ctx context.Context, r *request, in searchIn) (searchOut, error) {
 	if err != nil {
 		return searchOut{}, err
 	}
-	found, err := r.s.Search(ctx, in.Query, limit, ctxpage.Where(f))
+	var floor ctxpage.Provenance
+	if in.Floor != "" {
+		if floor, err = triage.ParseProvenance(in.Floor); err != nil {
+			return searchOut{}, err
+		}
+	}
+	found, err := r.s.Search(ctx, in.Query, limit, ctxpage.Where(f), ctxpage.WithFloor(floor))
 	if err != nil {
 		return searchOut{}, err
 	}
@@ -532,6 +541,7 @@ func search(ctx context.Context, r *request, in searchIn) (searchOut, error) {
 	for _, c := range found.Counts {
 		out.LeftOut[c.Reason] += c.Count
 	}
+	out.Below = found.Below()
 	return out, nil
 }
 

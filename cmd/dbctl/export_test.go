@@ -136,7 +136,7 @@ func TestImportForeign(t *testing.T) {
 	write(t, dir, "rows.jsonl", `{"k":1,"b":{"t":"one"}}`+"\n"+`{"k":2,"b":{"t":"two"}}`)
 	write(t, dir, "bad.json", `{"results":[{"id":"1","memory":"x"},`+"\n"+`{"id":"2","memory":3}]}`)
 	mem := filepath.Join(dir, "mem.json")
-	require.Contains(t, ok(t, "", "import", file, "acme/ann", mem), "format mem0 (found out by")
+	require.Contains(t, ok(t, "", "import", file, "acme/ann", mem), "format mem0 (detected by")
 	require.Contains(t, ok(t, "", "import", file, "acme/ann", mem), "wrote 0 new and 0 changed of 1 item")
 	require.Contains(t, ok(t, "", "get", file, "acme/ann", "mem0:1", "--json"), `"scratch"`)
 	require.NotContains(t, ok(t, "", "assemble", file, "acme/ann", "tea"), "likes tea")

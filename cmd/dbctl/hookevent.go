@@ -17,6 +17,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/jsontext"
+	"github.com/ctxpage/ctxpage/portable/foreign"
 )
 
 // hookEvent is what a host gives a hook. Hosts send more fields, which differ by version.
@@ -269,41 +270,6 @@ func publicObject(v map[string]any, depth int) (kept any, within int) {
 	return out, most
 }
 
-// transcriptLine is what a hook reads of a line of a transcript.
-type transcriptLine struct {
-	Type      string `json:"type"`
-	UUID      string `json:"uuid"`
-	Sidechain bool   `json:"isSidechain"` // of a subagent
-	Meta      bool   `json:"isMeta"`      // not typed by the user
-	Message   struct {
-		Content json.RawMessage `json:"content"`
-	} `json:"message"`
-}
-
-// texts are the texts of a message, whose content is one or a list of blocks; result: it has results of tools.
-func (l *transcriptLine) texts() (all []string, result bool) {
-	var one string
-	if json.Unmarshal(l.Message.Content, &one) == nil {
-		return []string{one}, false
-	}
-	var blocks []struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
-	}
-	if json.Unmarshal(l.Message.Content, &blocks) != nil {
-		return nil, false
-	}
-	for _, b := range blocks {
-		switch b.Type {
-		case "text":
-			all = append(all, b.Text)
-		case "tool_result":
-			result = true
-		}
-	}
-	return all, result
-}
-
 // answers are what the assistant said since the user's last prompt. The transcript may not be written to its end when the
 // hook runs, so the event's own copy of the last answer counts, too. The same text after the same prompt is one turn, however
 // often the host stops.
@@ -359,13 +325,14 @@ func (e *hookEvent) transcript() (prompt string, said []string, err error) {
 	}
 	for {
 		raw, err := lines.ReadBytes('\n')
-		var l transcriptLine
-		if json.Unmarshal(raw, &l) == nil && !l.Sidechain && !l.Meta { // a line of another kind, or one that is being written
-			texts, result := l.texts()
+		l, bad := foreign.ParseClaudeCode(raw)
+		for _, m := range l.Messages {
+			texts := m.Texts()
 			switch {
-			case l.Type == "user" && !result && len(texts) > 0:
-				prompt, said = l.UUID, nil
-			case l.Type == "assistant":
+			case bad != nil || l.Side: // a line that is being written, or a subagent's
+			case m.Role == "user" && len(l.Messages) == 1 && len(texts) > 0:
+				prompt, said = l.ID, nil
+			case m.Role == "assistant":
 				said = append(said, texts...)
 			}
 		}

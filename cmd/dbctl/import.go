@@ -22,35 +22,42 @@ import (
 )
 
 type importCmd struct {
-	File     string            `arg:"" help:"Database."`
-	Scope    string            `arg:"" help:"Scope to write to. Without PATH: an export that dbctl export wrote."`
-	Path     []string          `arg:"" optional:"" help:"Directory to read, or files of another system."`
-	From     string            `help:"Format of the files of another system: openai, responses, anthropic, mem0, mcp-memory, chatgpt, claude, langgraph, pam or jsonl. Default: detected from the file."`
-	Map      map[string]string `help:"For --from jsonl, which field is what: id=.key,text=.body.text. Also time, subject, group, seq, tags and expires." mapsep:","`
-	Session  string            `help:"Session for messages of a file that names no conversation. Default: the name of the file."`
-	Branches bool              `help:"For ChatGPT: also take turns that were regenerated or edited away."`
-	By       string            `help:"Who vouches for an export, for the audit." default:"operator"`
-	Erased   []string          `aliases:"receipt" help:"Receipt of an erase that came after the export was made; may be given several times. Content that it erased is left out." placeholder:"RECEIPT" sep:"none"`
-	Roots    []string          `help:"For an export: also import its file roots and recorded directories at or below this directory; may be given several times. Without it they are left out and listed." placeholder:"DIR" sep:"none"`
-	Policies bool              `help:"For an export: also import its retention policies and quotas."`
-	Prefix   string            `help:"Prefix for each id. The id is the path below DIR."`
-	MaxSize  int64             `help:"Skip files larger than this, in bytes." default:"1048576"`
-	Delete   bool              `help:"Delete the artefacts of files that no longer exist or no longer match."`
-	DryRun   bool              `help:"Show what would be written."`
-	Verbose  bool              `short:"v" help:"List all skipped files instead of the first 20 per reason. --json always lists all."`
+	File        string            `arg:"" help:"Database."`
+	Scope       string            `arg:"" help:"Scope to write to. Without PATH: an export that dbctl export wrote."`
+	Path        []string          `arg:"" optional:"" help:"Directory to read, or files of another system."`
+	From        string            `help:"Format of the files of another system: openai, responses, anthropic, claude-code, codex, gemini, copilot, cursor, opencode, hermes, langchain, sharegpt, letta, mem0, mcp-memory, chatgpt, claude, langgraph, pam or jsonl. Default: detected from the file."`
+	Map         map[string]string `help:"For --from jsonl, which field is what: id=.key,text=.body.text. Also time, subject, group, seq, tags and expires." mapsep:","`
+	Session     string            `help:"Session for messages of a file that names no conversation. Default: FORMAT/NAME, after the name of the file."`
+	Branches    bool              `help:"For ChatGPT: also take turns that were regenerated or edited away."`
+	Trust       string            `help:"Provenance of imported facts and of what the user said: scratch, tool, validated or chunk. With validated, contexts and searches show them." default:"scratch"`
+	By          string            `help:"Who vouches for the import, for the audit." default:"operator"`
+	Why         string            `help:"Why, for the audit. With --trust."`
+	SkipUnknown bool              `help:"For transcripts: leave out lines with words whose type is unknown, and count them, instead of refusing the file."`
+	Follow      bool              `help:"For one file that is still being written: import what comes, until Ctrl-C."`
+	Erased      []string          `aliases:"receipt" help:"Receipt of an erase that came after the export was made; may be given several times. Content that it erased is left out." placeholder:"RECEIPT" sep:"none"`
+	Roots       []string          `help:"For an export: also import its file roots and recorded directories at or below this directory; may be given several times. Without it they are left out and listed." placeholder:"DIR" sep:"none"`
+	Policies    bool              `help:"For an export: also import its retention policies and quotas."`
+	Prefix      string            `help:"Prefix for each id. The id is the path below DIR."`
+	MaxSize     int64             `help:"Skip files larger than this, in bytes." default:"1048576"`
+	Delete      bool              `help:"Delete the artefacts of files that no longer exist or no longer match."`
+	DryRun      bool              `help:"Show what would be written."`
+	Verbose     bool              `short:"v" help:"List all skipped files instead of the first 20 per reason. --json always lists all."`
 }
 
 func (importCmd) Help() string {
 	return `With a directory: imports every text file below it as an artefact of kind chunk with a file: source. It records DIR as a directory that this database may read, so later reads notice changes and refetch the file, and dbctl refresh finds new files. It honours .gitignore and does not follow links. Binary, empty and too large files are skipped and listed with the reason; an ignored directory is listed once. Hidden files are imported unless they are ignored, so try --dry-run first. If you import two directories into one scope, give each a --prefix; otherwise files of the same name replace each other.
 
-With files of another system: imports chats and memories as scratch, whatever the file says about them. No context shows them until they are approved or verified. An item that was imported before is left alone.
+With files of another system: imports chats, transcripts of agents and memories. Everything is scratch, whatever the file says about it: contexts and searches do not show it, except turns in their own session. If you vouch for the file, --trust validated --by NAME --why TEXT raises its facts and what its user said; dbctl promote raises items later. Conversations become sessions, which dbctl session ls lists. An item that was imported before is left alone, and turns are not mixed into a session that has turns from elsewhere: they are left out, and the exit code is 1. With --follow, the file may be cut, replaced or renamed meanwhile; SIGTERM and Ctrl-C end it with exit code 0.
 
 With an export: brings a database, or a part of it, back as it was. A file that does not exist is created with the identity of the exported database. If FILE has different content under the same name, that content stays and is listed, and the exit code is 1. Content that was erased after the export was made is left out if FILE itself knows of the erase, or if you give its receipt with --erased.
 
 A second run writes only changes. Ctrl-C stops between two transactions; run the command again to continue. A file of a directory that changes during the import is refetched by the next read.
 
+FILE must exist, unless you import an export: dbctl init FILE makes it.
+
 Example: dbctl import agent.ctx acme/docs ./docs
 
+  dbctl import agent.ctx acme/dev ~/.claude/projects/app/*.jsonl
   dbctl import agent.ctx acme/ann --from mem0 mem0.json
   dbctl import agent.ctx acme/ann notes.jsonl --from jsonl --map id=.key,text=.body
   dbctl import new.ctx agent.jsonl`
@@ -308,7 +315,7 @@ func (im *importer) gone(ctx context.Context) error {
 }
 
 func usableID(s string) bool {
-	return len(s) <= ctxpage.MaxID && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+	return len(s) <= ctxpage.MaxID && !strings.HasPrefix(s, ctxpage.ReservedPrefix) && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 func (v *importView) print(w io.Writer) {

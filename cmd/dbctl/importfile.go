@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/portable"
 	"github.com/ctxpage/ctxpage/portable/foreign"
+	"github.com/ctxpage/ctxpage/triage"
 )
 
 // target says what the arguments mean: a directory into a scope, files of another system into a scope, or an export.
@@ -153,31 +156,20 @@ type foreignFile struct {
 
 // foreign brings files of another system into a scope.
 func (c *importCmd) foreign(a *app, scope string, paths []string) error {
-	opts := foreign.Options{Session: c.Session, Branches: c.Branches, Map: c.Map, DryRun: c.DryRun, Progress: a.progress()}
-	if c.From != "" {
-		var err error
-		if opts.Format, err = foreign.ParseFormat(c.From); err != nil {
-			return err
-		}
+	opts, err := c.foreignOptions(a)
+	if err != nil {
+		return err
 	}
-	if c.Delete || c.Prefix != "" {
-		return usage("--delete and --prefix are for directories")
-	}
-	if len(c.Erased) > 0 {
-		return usage("--erased is for an export that dbctl export wrote")
-	}
-	if len(c.Roots) > 0 || c.Policies {
-		return usage("--roots and --policies are for an export that dbctl export wrote")
-	}
-	if len(c.Map) > 0 && opts.Format != foreign.JSONL {
-		return usage("--map is for --from jsonl")
+	if c.Follow && (len(paths) > 1 || c.DryRun) {
+		return usage("--follow is for one file, without --dry-run")
 	}
 	v := foreignView{Scope: scope, Files: []foreignFile{}}
-	err := a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
+	err = a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
 		for _, path := range paths {
 			each := opts
-			if each.Session == "" {
-				each.Session = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+			each.Name = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+			if c.Follow {
+				return c.follow(a, db.Scope(scope), path, each)
 			}
 			rep, err := c.foreignFile(a, db.Scope(scope), path, each)
 			if err != nil {
@@ -187,10 +179,43 @@ func (c *importCmd) foreign(a *app, scope string, paths []string) error {
 		}
 		return nil
 	})
-	if err != nil {
+	if err != nil || c.Follow {
 		return err
 	}
-	return a.emit(v, v.print)
+	if err := a.emit(v, v.print); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(v.Files, func(f foreignFile) bool { return f.Live > 0 }) {
+		return ended(exitFailed)
+	}
+	return nil
+}
+
+// foreignOptions reads the flags that say how files of another system are read.
+func (c *importCmd) foreignOptions(a *app) (opts foreign.Options, err error) {
+	opts = foreign.Options{Session: c.Session, Branches: c.Branches, SkipUnknown: c.SkipUnknown, Map: c.Map, DryRun: c.DryRun, Progress: a.progress()}
+	if c.From != "" {
+		if opts.Format, err = foreign.ParseFormat(c.From); err != nil {
+			return opts, err
+		}
+	}
+	if opts.Trust, err = triage.ParseProvenance(c.Trust); err != nil {
+		return opts, usage("--trust: %v", err)
+	}
+	if opts.Trust > ctxpage.Scratch {
+		opts.By, opts.Why = c.By, c.Why
+	}
+	switch {
+	case c.Delete || c.Prefix != "":
+		return opts, usage("--delete and --prefix are for directories")
+	case len(c.Erased) > 0:
+		return opts, usage("--erased is for an export that dbctl export wrote")
+	case len(c.Roots) > 0 || c.Policies:
+		return opts, usage("--roots and --policies are for an export that dbctl export wrote")
+	case len(c.Map) > 0 && opts.Format != foreign.JSONL:
+		return opts, usage("--map is for --from jsonl")
+	}
+	return opts, nil
 }
 
 // foreignFile imports a file. Nothing is written before all of it was read.
@@ -205,27 +230,59 @@ func (c *importCmd) foreignFile(a *app, s *ctxpage.Scope, path string, opts fore
 
 func (v foreignView) print(w io.Writer) {
 	for _, f := range v.Files {
-		wrote := "wrote"
-		if f.DryRun {
-			wrote = "would write"
+		f.print(w, v.Scope)
+	}
+}
+
+func (f foreignFile) print(w io.Writer, scope string) {
+	wrote, how := "wrote", ""
+	if f.DryRun {
+		wrote = "would write"
+	}
+	if f.Why != "" {
+		how = " (detected by " + f.Why + ")"
+	}
+	fmt.Fprintf(w, "%s: format %s%s\n%s %d new and %d changed of %s into %s as %s, %d unchanged\n", line(f.Path), f.Format, line(how), wrote, f.New, f.Changed,
+		plural(f.Items, "item", "items"), scope, f.Trust, f.Same)
+	if f.SessionCount > 0 {
+		fmt.Fprintf(w, "%s:", plural(f.SessionCount, "session", "sessions"))
+		for _, name := range f.Sessions[:min(len(f.Sessions), importNames)] {
+			fmt.Fprintf(w, " %s", line(name))
 		}
-		how := ""
-		if f.Why != "" {
-			how = " (found out by " + f.Why + ")"
+		if f.SessionCount > importNames {
+			fmt.Fprintf(w, " and %d more; dbctl session ls lists them", f.SessionCount-importNames)
 		}
-		fmt.Fprintf(w, "%s: format %s%s\n%s %d new and %d changed of %s into %s as scratch, %d unchanged\n", line(f.Path), f.Format, line(how), wrote, f.New, f.Changed,
-			plural(f.Items, "item", "items"), v.Scope, f.Same)
-		if f.Kept > 0 {
-			fmt.Fprintf(w, "%d left alone: deleted or erased here, or lifted here and changed in the file\n", f.Kept)
-			for _, id := range f.Kepts {
-				fmt.Fprintf(w, "  %s\n", line(id))
-			}
+		fmt.Fprintln(w)
+	}
+	if f.Live > 0 {
+		fmt.Fprintf(w, "%d left out: their session has turns from elsewhere; --session NAME imports them into another one\n", f.Live)
+	}
+	if f.Kept > 0 {
+		fmt.Fprintf(w, "%d left alone: deleted or erased here, or raised here and changed in the file\n", f.Kept)
+		for _, id := range f.Kepts {
+			fmt.Fprintf(w, "  %s\n", line(id))
 		}
-		if f.Repeated > 0 {
-			fmt.Fprintf(w, "%d left out: their id comes again later in the file\n", f.Repeated)
+	}
+	for _, left := range []struct {
+		n   int
+		why string
+	}{{f.Repeated, "their id comes again later in the file, or another line says the same"}, {f.Empty, "no words"}} {
+		if left.n > 0 {
+			fmt.Fprintf(w, "%d left out: %s\n", left.n, left.why)
 		}
-		if f.Empty > 0 {
-			fmt.Fprintf(w, "%d without words left out\n", f.Empty)
-		}
+	}
+	printTypes(w, "no turns", f.Types)
+	printTypes(w, "unknown types", f.Unknown)
+}
+
+// printTypes counts what was left out by type.
+func printTypes(w io.Writer, what string, types map[string]int) {
+	n, each := 0, []string{}
+	for _, kind := range slices.Sorted(maps.Keys(types)) {
+		n += types[kind]
+		each = append(each, fmt.Sprintf("%d %s", types[kind], kind))
+	}
+	if n > 0 {
+		fmt.Fprintf(w, "%s left out, %s: %s\n", plural(n, "line", "lines"), what, line(strings.Join(each, ", ")))
 	}
 }

@@ -95,7 +95,9 @@ func advice(reason string, left []ctxpage.LeftOut) string {
 	case triage.ReadOnly:
 		return "without --read-only they are fetched anew; --serve-stale shows what is stored"
 	case triage.BelowFloor:
-		return "drafts and notes; dbctl get prints one, assemble --floor scratch lets them in"
+		return "drafts, notes and imports that nobody vouched for; --floor scratch shows them, dbctl promote raises them"
+	case store.ReasonOther:
+		return "a question with --session shows them in their conversation (dbctl session ls), dbctl promote raises them"
 	case triage.Expired:
 		return "dbctl get --version prints one"
 	}

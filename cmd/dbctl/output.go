@@ -90,10 +90,17 @@ func (a *app) progress() func(what string, done, total uint64) {
 	return func(what string, done, total uint64) {
 		if what != now {
 			now = what
-			bar = progressbar.NewOptions64(int64(max(total, 1)), progressbar.OptionSetWriter(unguarded(a.err)), progressbar.OptionSetDescription(what),
+			size := int64(total)
+			if size == 0 { // nobody knows: a spinner
+				size = -1
+			}
+			bar = progressbar.NewOptions64(size, progressbar.OptionSetWriter(unguarded(a.err)), progressbar.OptionSetDescription(what),
 				progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(65*time.Millisecond), progressbar.OptionSetWidth(30))
 		}
-		_ = bar.Set64(int64(min(done, max(total, 1))))
+		if total > 0 {
+			done = min(done, total)
+		}
+		_ = bar.Set64(int64(done))
 	}
 }
 

@@ -63,6 +63,7 @@ type cli struct {
 	History  historyCmd  `cmd:"" help:"List the versions of an artefact."`
 	Search   searchCmd   `cmd:"" help:"Find pages by their words."`
 	Import   importCmd   `cmd:"" help:"Import a directory, chats and memories of other systems, or an export; run again to import changes."`
+	Promote  promoteCmd  `cmd:"" help:"Raise the provenance of artefacts, so that contexts show them."`
 	Export   exportCmd   `cmd:"" help:"Write a database, or what it holds about a scope or a person, as lines of JSON or as a document."`
 	Refresh  refreshCmd  `cmd:"" help:"Check all sources, fetch what changed, and find new files in imported directories."`
 	Embed    embedCmd    `cmd:"" help:"Make the vectors that find pages by their meaning."`

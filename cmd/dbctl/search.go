@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/triage"
 )
 
 type searchCmd struct {
@@ -14,13 +15,14 @@ type searchCmd struct {
 	Scope string   `arg:"" help:"Scope to read as. It sees its own pages and those of its ancestors."`
 	Words []string `arg:"" help:"Words to search for."`
 	Limit int      `help:"Maximum number of hits." default:"10"`
+	Floor string   `help:"Lowest provenance shown: human-verified, chunk, validated, tool or scratch. Scratch also shows drafts, and imports that nobody has promoted." default:"tool"`
 	readFlags
 	filterFlags
 	modelFlags
 }
 
 func (searchCmd) Help() string {
-	return `Finds pages by their words, and with --model by their meaning, best first. Pages whose source changed are refetched. Matches that are not shown, such as expired pages, drafts, and pages whose source cannot be checked here, are counted on standard error with the reason and what to do. The search writes a manifest, so the file is opened for writing unless you give --read-only. A filter (--tag, --subject, --meta and others) is applied before the best are chosen.
+	return `Finds pages by their words, and with --model by their meaning, best first. Pages whose source changed are refetched. Matches that are not shown, such as imports that nobody has promoted (--floor scratch shows them), expired pages, drafts, and pages whose source cannot be checked here, are counted on standard error with the reason and what to do. The search writes a manifest, so the file is opened for writing unless you give --read-only. A filter (--tag, --subject, --meta and others) is applied before the best are chosen.
 
 Example: dbctl search agent.ctx acme/support refund limit --tag policy --meta 'year>=2025'`
 }
@@ -59,7 +61,11 @@ func (c *searchCmd) Run(a *app) error {
 	}
 	opts, err := c.options()
 	where, bad := c.where()
-	opts = append(opts, where)
+	floor, below := triage.ParseProvenance(c.Floor)
+	if below != nil {
+		return usage("--floor: %v", below)
+	}
+	opts = append(opts, where, ctxpage.WithFloor(floor))
 	if err := errors.Join(err, bad, c.allow(a), c.embedWith(a)); err != nil {
 		return err
 	}

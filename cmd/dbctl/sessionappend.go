@@ -22,12 +22,12 @@ type sessionAppendCmd struct {
 	Name   string `help:"Name of the speaker."`
 	Call   string `help:"For a tool turn: id of the call that it answers."`
 	Trace  string `help:"For an answer: trace of the assembly it is based on, or a unique beginning of it."`
-	JSONL  bool   `name:"jsonl" help:"Read turns from standard input, one JSON object a line: messages of OpenAI or Anthropic and items of the Responses API as they are, or id, role, name, text, tool_calls, tool_call_id, at, trace. The turns of one call may name at most one trace."`
+	JSONL  bool   `name:"jsonl" help:"Read turns from standard input, one JSON object a line: messages of OpenAI or Anthropic and items of the Responses API as they are (a transcript of another program is refused; dbctl import reads those), or id, role, name, text, tool_calls, tool_call_id, at, trace. The turns of one call may name at most one trace."`
 	DryRun bool   `help:"Show whether the turns would fit and what would have to make room; write nothing."`
 }
 
 func (sessionAppendCmd) Help() string {
-	return `Trusted path: the commit gate does not apply. Turns of the assistant and of tools are visible in this session only. All turns of one call are one transaction.
+	return `Trusted path: the commit gate does not apply. Turns of the assistant and of tools are visible in this session only. All turns of one call are one transaction. With --jsonl, messages of the system and messages without words are left out and named on standard error; a message of other blocks, such as an image, gets a word for them.
 
 Example: dbctl session append agent.ctx acme/support chat-1 'what may I refund?'
 
@@ -68,6 +68,9 @@ func (c *sessionAppendCmd) lines(a *app) (out []ctxpage.Turn, err error) {
 		turns, err := turnsOf(raw, line)
 		if err != nil {
 			return usage("turn %d on standard input: %v", n, err)
+		}
+		if len(turns) == 0 {
+			fmt.Fprintf(a.err, "dbctl: turn %d, line %d, left out: it has no words\n", n, line)
 		}
 		for _, t := range turns {
 			if t.Role == "system" || t.Role == "developer" {
@@ -111,6 +114,9 @@ func turnsOf(raw []byte, line int) ([]ctxpage.Turn, error) {
 	}
 	var out []ctxpage.Turn
 	for _, m := range messages {
+		if !m.Speaks() && m.ToolCallID == "" {
+			continue
+		}
 		out = append(out, ctxpage.Turn{ID: m.ID, Role: m.Role, Name: m.Name, Text: m.Text, Parts: m.Parts, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID})
 	}
 	return out, nil

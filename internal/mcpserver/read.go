@@ -13,6 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/triage"
 )
 
 // Limits of a call. A model asks for too much as easily as for too little.
@@ -121,11 +122,13 @@ type searchIn struct {
 	Query  string    `json:"query" jsonschema:"words to look for"`
 	Limit  int       `json:"limit,omitempty" jsonschema:"hits at most; default 10"`
 	Filter *filterIn `json:"filter,omitempty" jsonschema:"only pages that meet all of it"`
+	Floor  string    `json:"floor,omitempty" jsonschema:"lowest provenance served: scratch, tool, validated, chunk or human-verified; default tool. Scratch also serves drafts, and imports that nobody has vouched for"`
 }
 
 type searchOut struct {
-	Hits     []hitOut       `json:"hits"`     // best first
-	LeftOut  map[string]int `json:"left_out"` // pages that match and are not served, by reason
+	Hits     []hitOut       `json:"hits"`            // best first
+	LeftOut  map[string]int `json:"left_out"`        // pages that match and are not served, by reason
+	Below    string         `json:"below,omitempty"` // how many matches are below the provenance floor, and how to see them
 	Degraded string         `json:"degraded,omitempty"`
 	Waiting  []waitingOut   `json:"waiting,omitempty"`
 }
@@ -147,11 +150,17 @@ func (s *server) search(ctx context.Context, _ *mcp.CallToolRequest, in searchIn
 	if err != nil {
 		return nil, searchOut{}, err
 	}
-	f, err := s.scope.Search(ctx, in.Query, limit, ctxpage.Where(filter))
+	var floor ctxpage.Provenance
+	if in.Floor != "" {
+		if floor, err = triage.ParseProvenance(in.Floor); err != nil {
+			return nil, searchOut{}, err
+		}
+	}
+	f, err := s.scope.Search(ctx, in.Query, limit, ctxpage.Where(filter), ctxpage.WithFloor(floor))
 	if err != nil {
 		return nil, searchOut{}, err
 	}
-	out := searchOut{Hits: []hitOut{}, LeftOut: map[string]int{}, Degraded: f.Degraded}
+	out := searchOut{Hits: []hitOut{}, LeftOut: map[string]int{}, Below: f.Below(), Degraded: f.Degraded}
 	for _, h := range f.Hits {
 		text := h.Text[:boundary(h.Text, maxHitBytes)]
 		out.Hits = append(out.Hits, hitOut{h.Ref.String(), render.Escape(text), len(text) < len(h.Text), h.Score, h.Stale})

@@ -3,9 +3,12 @@ package talk
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // What the database keeps of a session beside its pages, as state rows (FORMAT.md names their keys). A row of a turn
@@ -119,6 +122,15 @@ func JoinItems(items, more []PassItem) []PassItem {
 		}
 	}
 	return items
+}
+
+// NewSession returns the row that lists a session which nothing was decided about yet.
+func NewSession(scope, id string, now time.Time) (store.StateRow, error) {
+	raw, err := msgpack.Marshal(&sessionRow{Created: codec.Micros(now)})
+	if err != nil {
+		return store.StateRow{}, fmt.Errorf("ctxpage: encode session %s: %w", id, err)
+	}
+	return store.StateRow{Key: SessionRowKey + scope + "\x00" + id, Value: raw}, nil
 }
 
 // Key is the key of a row of the session.

@@ -238,19 +238,17 @@ func claudeMessage(e element, field string, raw json.RawMessage) (out []claudeTu
 	if err != nil {
 		return nil, err
 	}
-	r := rawMessage{ID: m.ID, Role: m.Sender, Content: m.Content}
-	if len(m.Content) == 0 || string(m.Content) == "[]" || string(m.Content) == "null" {
-		r.Content, r.Refusal = nil, m.Text
-	}
-	turns, err := r.turns(e)
+	turns, err := body(e, Message{ID: m.ID, Role: m.Sender}, fields{"content": m.Content}, "content")
 	if err != nil {
 		return nil, err
 	}
-	if last := &turns[len(turns)-1]; len(last.Parts) == 0 {
-		for _, f := range m.Files {
-			if f.Text != "" {
-				last.Text += "\n\n[" + f.Name + "]\n" + f.Text
-			}
+	last := &turns[len(turns)-1]
+	if said := strings.TrimSpace(m.Text); said != "" && !slices.ContainsFunc(turns, func(t Message) bool { return t.Text != "" || hasText(t.Parts) }) {
+		last.add("", m.Text) // what the program shows for blocks that it does not
+	}
+	for _, f := range m.Files {
+		if f.Text != "" {
+			last.add("\n\n["+f.Name+"]\n", f.Text)
 		}
 	}
 	for i, msg := range turns {

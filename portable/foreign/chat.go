@@ -3,69 +3,92 @@ package foreign
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Message is one turn of a chat: the words, what it calls, or what a call gave.
+// Message is one turn of a chat: words, calls of tools, or the result of a call.
 type Message struct {
-	ID         string // that it has in its file; ""
-	Role       string // as the file says
+	ID         string // its id in the file; "" if it has none
+	Role       string // as the file spells it
 	Name       string
 	Text       string
-	Parts      []store.Part // instead of Text, where it is not only text
+	Parts      []store.Part // instead of Text if the message has more than text
 	ToolCalls  []store.ToolCall
 	ToolCallID string
+	At         time.Time // zero if the file does not say
 }
 
-// rawMessage is a message of either provider, or an item of the Responses API.
-type rawMessage struct {
-	ID         string          `json:"id"`
-	Type       string          `json:"type"`
-	Role       string          `json:"role"`
-	Name       string          `json:"name"`
-	Content    json.RawMessage `json:"content"`
-	ToolCallID string          `json:"tool_call_id"`
-	ToolCalls  []struct {
-		ID       string `json:"id"`
-		Type     string `json:"type"`
-		Function struct {
-			Name      string          `json:"name"`
-			Arguments json.RawMessage `json:"arguments"`
-		} `json:"function"`
-		Custom struct { // a tool that takes text instead of JSON; rendering knows functions only
-			Name  string          `json:"name"`
-			Input json.RawMessage `json:"input"`
-		} `json:"custom"`
-	} `json:"tool_calls"`
-	Refusal   string          `json:"refusal"`
-	CallID    string          `json:"call_id"`
-	Arguments json.RawMessage `json:"arguments"`
-	Input     json.RawMessage `json:"input"`
-	Output    json.RawMessage `json:"output"`
-	Summary   json.RawMessage `json:"summary"`
+// Speaks gives a message of other blocks than text a word for them, such as "[image]", because a turn needs words. It reports
+// whether the message says, calls or answers anything.
+func (m *Message) Speaks() bool {
+	if len(m.Parts) > 0 && !hasText(m.Parts) {
+		m.Parts = append([]store.Part{{Type: "text", Text: "[" + m.Parts[0].Type + "]"}}, m.Parts...)
+	}
+	return strings.TrimSpace(m.Text) != "" || len(m.Parts)+len(m.ToolCalls) > 0
 }
 
-// rawBlock is a part of a message, of whatever provider.
-type rawBlock struct {
-	Type     string          `json:"type"`
-	Text     string          `json:"text"`
-	Refusal  string          `json:"refusal"`
-	ID       string          `json:"id"`
-	Name     string          `json:"name"`
-	Input    json.RawMessage `json:"input"`
-	ToolID   string          `json:"tool_use_id"`
-	Content  json.RawMessage `json:"content"`
-	IsError  bool            `json:"is_error"`
-	ImageURL json.RawMessage `json:"image_url"`
-	Source   json.RawMessage `json:"source"` // of an image an object; of a search result a string
+// Texts returns the texts of a message.
+func (m *Message) Texts() (all []string) {
+	if m.Text != "" {
+		all = []string{m.Text}
+	}
+	for _, p := range m.Parts {
+		if p.Type == "text" && p.Text != "" {
+			all = append(all, p.Text)
+		}
+	}
+	return all
 }
 
-// ParseMessage reads one message of OpenAI or Anthropic, or one item of the Responses API, as they are. An Anthropic message with
-// tool results is several turns. The error is a *portable.LineError; line counts from 1.
+// fields is a JSON object, undecoded.
+type fields = map[string]json.RawMessage
+
+// object returns a JSON object's fields, or nil if raw is not one.
+func object(raw json.RawMessage) (v fields) {
+	if len(raw) == 0 || raw[0] != '{' || json.Unmarshal(raw, &v) != nil {
+		return nil
+	}
+	return v
+}
+
+// list returns a JSON list's values, or nil if raw is not one.
+func list(raw json.RawMessage) (v []json.RawMessage) {
+	if len(raw) == 0 || raw[0] != '[' || json.Unmarshal(raw, &v) != nil {
+		return nil
+	}
+	return v
+}
+
+// first returns the first value that is not empty. A key may be a path, as in function.name.
+func first(v fields, keys ...string) json.RawMessage {
+	for _, key := range keys {
+		raw := v[key]
+		if head, rest, nested := strings.Cut(key, "."); nested {
+			raw = dig(v[head], strings.Split(rest, "."))
+		}
+		if filled(raw) {
+			return raw
+		}
+	}
+	return nil
+}
+
+func filled(raw json.RawMessage) bool {
+	return len(raw) > 0 && !slices.Contains([]string{"null", `""`, "[]", "{}"}, string(raw))
+}
+
+// name returns the first value that is a string or a number.
+func name(v fields, keys ...string) string { return scalar(first(v, keys...)) }
+
+// ParseMessage reads one message of OpenAI or Anthropic, or one item of the Responses API. An Anthropic message with tool results
+// is several turns. An item of another type is an error, because its words would be lost. The error is a *portable.LineError;
+// line counts from 1.
 func ParseMessage(raw []byte, line int) ([]Message, error) {
 	e := element{raw: raw, line: line}
 	if err := check(e); err != nil {
@@ -74,128 +97,238 @@ func ParseMessage(raw []byte, line int) ([]Message, error) {
 	return messages(e)
 }
 
+// responseTypes are the items of the Responses API. Items without a way to become a turn are kept whole, with their type as text.
+var responseTypes = []string{
+	"message", "reasoning", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "local_shell_call", "local_shell_call_output",
+	"shell_call", "shell_call_output", "apply_patch_call", "apply_patch_call_output", "web_search_call", "file_search_call", "computer_call", "computer_call_output",
+	"code_interpreter_call", "image_generation_call", "mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "compaction", "item_reference",
+}
+
+// messages reads a message of a provider, or an item of the Responses API.
 func messages(e element) ([]Message, error) {
-	var r rawMessage
-	if err := decode(e, &r); err != nil {
+	var v fields
+	if err := decode(e, &v); err != nil {
 		return nil, err
 	}
+	kind, m := name(v, "type"), Message{ID: name(v, "id"), Role: name(v, "role")}
 	switch {
-	case r.Role != "":
-		return r.turns(e)
-	case r.Type == "function_call":
-		call := store.ToolCall{ID: r.CallID, Type: "function", Name: r.Name, Arguments: arguments(r.Arguments)}
-		return []Message{{ID: r.ID, Role: render.RoleAssistant, ToolCalls: []store.ToolCall{call}}}, nil
-	case r.Type == "custom_tool_call":
-		call := store.ToolCall{ID: r.CallID, Type: "function", Name: r.Name, Arguments: arguments(r.Input)}
-		return []Message{{ID: r.ID, Role: render.RoleAssistant, ToolCalls: []store.ToolCall{call}}}, nil
-	case r.Type == "function_call_output", r.Type == "custom_tool_call_output":
-		return []Message{{ID: r.ID, Role: render.RoleTool, ToolCallID: r.CallID, Text: words(r.Output)}}, nil
-	case r.Type != "":
-		said := words(r.Summary)
-		return []Message{{ID: r.ID, Role: render.RoleAssistant, Parts: []store.Part{{Type: "text", Text: strings.TrimSpace("[" + r.Type + "] " + said)}, keptPart(r.Type, e.raw)}}}, nil
+	case m.Role != "":
+		m.Name, m.ToolCallID = name(v, "name"), name(v, "tool_call_id")
+		out, err := body(e, m, v, "content")
+		if err == nil && !filled(v["content"]) {
+			err = unread(e, v, out)
+		}
+		return out, err
+	case strings.HasSuffix(kind, "_output") && slices.Contains(responseTypes, kind):
+		m.Role, m.ToolCallID, m.Text = render.RoleTool, name(v, "call_id"), words(v["output"])
+	case kind == "function_call", kind == "custom_tool_call", kind == "local_shell_call":
+		m.Role, m.ToolCalls = render.RoleAssistant, []store.ToolCall{callOf(v)}
+	case slices.Contains(responseTypes, kind):
+		m.Role = render.RoleAssistant
+		m.Parts = []store.Part{{Type: "text", Text: strings.TrimSpace("[" + kind + "] " + words(v["summary"]))}, keptPart(kind, e.raw)}
+	case kind != "":
+		return nil, e.wrong("type", store.Invalid("type", fmt.Sprintf("%q", short(kind)),
+			"a message with a role, or an item of the Responses API ("+strings.Join(responseTypes[:4], ", ")+" …); dbctl import reads transcripts of other programs"))
+	default:
+		return nil, e.wrong("role", store.Invalid("message", "neither role nor type", "a message with a role, or an item with a type"))
 	}
-	return nil, e.wrong("role", store.Invalid("message", "neither role nor type", "a message with a role, or an item with a type"))
+	return []Message{m}, nil
 }
 
-// turns are those of one message.
-func (r *rawMessage) turns(e element) (out []Message, err error) {
-	m := Message{ID: r.ID, Role: r.Role, Name: r.Name, ToolCallID: r.ToolCallID}
-	for _, c := range r.ToolCalls {
-		call := store.ToolCall{ID: c.ID, Type: "function", Name: c.Function.Name, Arguments: arguments(c.Function.Arguments)}
-		if c.Type == "custom" {
-			call.Name, call.Arguments = c.Custom.Name, arguments(c.Custom.Input)
+// unread refuses a message that says nothing under the keys of its format and something under the key of another one.
+func unread(e element, v fields, out []Message) error {
+	for i := range out {
+		if out[i].Speaks() || out[i].ToolCallID != "" {
+			return nil
 		}
-		m.ToolCalls = append(m.ToolCalls, call)
 	}
-	var blocks []json.RawMessage
+	for _, key := range []string{"text", "parts", "message", "value", "data", "body"} {
+		if filled(v[key]) {
+			return e.wrong(key, store.Invalid("message", "no content, and words under "+key, "content; dbctl import detects the formats of other programs, and --from names one"))
+		}
+	}
+	return nil
+}
+
+// speaker collects the turns of one message. Results of tools are turns of their own: those in a message of the user come first,
+// those in a message of the assistant after the calls before them.
+type speaker struct {
+	Message
+	out   []Message
+	after []Message // results
+}
+
+// body reads a message: texts, calls, results and other blocks, wherever its program puts them. content are the keys under which
+// the words may be.
+func body(e element, m Message, v fields, content ...string) ([]Message, error) {
+	s := &speaker{Message: m}
+	for _, key := range []string{"thoughts", "reasoning", "reasoning_content", "reasoningText"} {
+		if raw := v[key]; filled(raw) {
+			b, _ := json.Marshal(fields{"type": json.RawMessage(`"` + key + `"`), key: raw}) // both are JSON
+			s.Parts = append(s.Parts, keptPart(key, b))
+		}
+	}
+	raw := first(v, content...)
+	switch blocks := list(raw); {
+	case len(raw) == 0:
+		s.said(text(v["refusal"]))
+	case raw[0] == '"':
+		s.said(text(raw))
+	case blocks != nil:
+		for i, b := range blocks {
+			if !s.block(b) {
+				return nil, e.wrong(fmt.Sprintf("content.%d", i), store.Invalid("block", cut(string(b), 40), "an object with a type"))
+			}
+		}
+	case object(raw) != nil && filled(first(object(raw), "text", "value", "content")):
+		s.said(words(first(object(raw), "text", "value", "content")))
+	default:
+		return nil, e.wrong("content", store.Invalid("content", cut(string(raw), 40), "a string or a list of blocks"))
+	}
+	for _, c := range list(first(v, "tool_calls", "toolCalls", "toolRequests", "additional_kwargs.tool_calls")) {
+		s.call(object(c))
+	}
+	for _, r := range list(first(v, "tool_results")) {
+		s.result(object(r), r)
+	}
+	s.flush()
+	if len(s.out) == 0 {
+		return []Message{m}, nil
+	}
+	return s.out, nil
+}
+
+func (s *speaker) said(text string) {
+	if text != "" {
+		s.Parts = append(s.Parts, store.Part{Type: "text", Text: text})
+	}
+}
+
+// flush ends a turn: what the message said so far, and the results that follow it.
+func (s *speaker) flush() {
+	if s.settle(); s.Text != "" || len(s.Parts)+len(s.ToolCalls) > 0 {
+		s.out = append(s.out, s.Message)
+	}
+	s.out = append(s.out, s.after...)
+	s.after, s.Text, s.Parts, s.ToolCalls = nil, "", nil, nil
+}
+
+// block adds a block. It reports false for one that is neither a text nor an object.
+func (s *speaker) block(raw json.RawMessage) bool {
+	if len(raw) > 0 && raw[0] == '"' {
+		s.said(text(raw))
+		return true
+	}
+	b := object(raw)
+	if b == nil {
+		return false
+	}
+	if len(s.after) > 0 {
+		s.flush()
+	}
+	kind := name(b, "type", "kind")
 	switch {
-	case len(r.Content) == 0 || string(r.Content) == "null":
-		m.Text = r.Refusal
-	case r.Content[0] == '"':
-		m.Text = text(r.Content)
-	case r.Content[0] == '[':
-		if err := json.Unmarshal(r.Content, &blocks); err != nil {
-			return nil, e.wrong("content", err)
+	case filled(b["functionCall"]):
+		s.call(object(b["functionCall"]))
+	case filled(b["functionResponse"]):
+		s.result(object(b["functionResponse"]), raw)
+	case kind == "tool_use", kind == "tool-call", kind == "tool_call":
+		s.call(b)
+	case kind == "tool_result", kind == "tool-result":
+		s.result(b, raw)
+	case kind == "tool" && filled(b["state"]): // OpenCode: a call and its result
+		state := object(b["state"])
+		s.call(fields{"id": first(b, "callID", "id"), "name": b["tool"], "input": state["input"], "result": first(state, "output", "error")})
+	case kind == "toolInvocationSerialized": // Copilot: what was shown of a call and its result
+		s.call(fields{"id": b["toolCallId"], "name": first(b, "toolId", "toolName"), "input": b["invocationMessage"], "result": b["pastTenseMessage"]})
+	case string(b["thought"]) != "true" && (kind == "" || kind == "text" || kind == "input_text" || kind == "output_text" || kind == "refusal" || kind == "markdownContent"):
+		if said := words(first(b, "text", "refusal", "value", "content.value", "content")); said != "" || len(b) == 0 || kind != "" {
+			s.said(said)
+		} else {
+			s.Parts = append(s.Parts, keptPart(kind, raw))
 		}
 	default:
-		return nil, e.wrong("content", store.Invalid("content", cut(string(r.Content), 40), "a string or a list of blocks"))
+		s.other(kind, b, raw)
 	}
-	for i, raw := range blocks {
-		var b rawBlock
-		if err := json.Unmarshal(raw, &b); err != nil {
-			return nil, e.wrong(fmt.Sprintf("content.%d", i), store.Invalid("block", cut(string(raw), 40), "an object with a type"))
+	return true
+}
+
+// other keeps a block that is not text, with the text beside it.
+func (s *speaker) other(kind string, b fields, raw json.RawMessage) {
+	if p, ok := image(b); ok && (kind == "image_url" || kind == "input_image" || kind == "image") {
+		s.Parts = append(s.Parts, p)
+		return
+	}
+	if kind == "" || string(b["thought"]) == "true" {
+		kind = "thought"
+	} else if said := text(b["text"]); said != "" && kind != "reasoning" {
+		s.said(said)
+	}
+	s.Parts = append(s.Parts, keptPart(kind, raw))
+}
+
+// call adds a call, and its result if it is beside it.
+func (s *speaker) call(v fields) {
+	if v == nil {
+		return
+	}
+	c := callOf(v)
+	s.ToolCalls = append(s.ToolCalls, c)
+	r := first(v, "result")
+	if r == nil {
+		return
+	}
+	for _, x := range list(r) {
+		if f := object(object(x)["functionResponse"]); f != nil {
+			r = first(f, "response", "output")
 		}
-		if b.Type == "tool_result" {
-			out = append(out, b.result(raw))
-			continue
+	}
+	s.after = append(s.after, Message{Role: render.RoleTool, Name: c.Name, ToolCallID: c.ID, Text: words(r), At: s.At})
+}
+
+// callOf reads a call of a tool as any program writes it.
+func callOf(v fields) store.ToolCall {
+	if custom := object(v["custom"]); custom != nil {
+		v["name"], v["input"] = custom["name"], custom["input"]
+	}
+	c := store.ToolCall{ID: name(v, "call_id", "toolCallId", "action_id", "id"), Type: "function", Name: name(v, "name", "function.name", "tool_name", "toolName")}
+	if c.Name == "" {
+		c.Name = strings.TrimSuffix(name(v, "type"), "_call")
+	}
+	for _, raw := range []json.RawMessage{v["arguments"], object(v["function"])["arguments"], v["input"], v["args"], v["arguments_json"], v["action"]} {
+		if len(raw) > 0 && string(raw) != "null" {
+			c.Arguments = arguments(raw)
+			break
 		}
-		m.block(&b, raw)
 	}
-	m.settle()
-	if len(out) > 0 && m.Text == "" && len(m.Parts)+len(m.ToolCalls) == 0 {
-		return out, nil
-	}
-	return append(out, m), nil
+	return c
 }
 
-// block adds a block to a message.
-func (m *Message) block(b *rawBlock, raw json.RawMessage) {
-	switch b.Type {
-	case "text", "input_text", "output_text":
-		m.Parts = append(m.Parts, store.Part{Type: "text", Text: b.Text})
-	case "refusal":
-		m.Parts = append(m.Parts, store.Part{Type: "text", Text: b.Refusal})
-	case "tool_use":
-		m.ToolCalls = append(m.ToolCalls, store.ToolCall{ID: b.ID, Type: "function", Name: b.Name, Arguments: arguments(b.Input)})
-	case "image_url", "input_image", "image":
-		if p, ok := b.image(); ok {
-			m.Parts = append(m.Parts, p)
-			return
-		}
-		fallthrough
-	default:
-		m.Parts = append(m.Parts, keptPart(b.Type, raw))
+// result adds the turn of a tool result. A result that is an error, or has more than words, is kept whole beside its words.
+func (s *speaker) result(b fields, raw json.RawMessage) {
+	content := first(b, "content", "output", "response", "result", "output_preview", "tool_return")
+	m := Message{Role: render.RoleTool, Name: name(b, "name"), ToolCallID: name(b, "tool_use_id", "tool_call_id", "toolCallId", "action_id", "call_id", "id"), Text: words(content), At: s.At}
+	more := slices.ContainsFunc(list(content), func(x json.RawMessage) bool { return name(object(x), "type") != "text" })
+	if m.Text != "" && (string(b["is_error"]) == "true" || more) {
+		m.Parts, m.Text = []store.Part{{Type: "text", Text: m.Text}, keptPart(toolResult, raw)}, ""
+	}
+	if s.Role == render.RoleAssistant {
+		s.after = append(s.after, m)
+	} else {
+		s.out = append(s.out, m)
 	}
 }
 
-// result is the turn of a tool result. One that is an error, or has more than words, is kept as it is beside its words.
-func (b *rawBlock) result(raw json.RawMessage) Message {
-	m := Message{Role: render.RoleTool, ToolCallID: b.ToolID, Text: words(b.Content)}
-	var inner []rawBlock
-	_ = json.Unmarshal(b.Content, &inner) // a string: none
-	more := slices.ContainsFunc(inner, func(x rawBlock) bool { return x.Type != "text" })
-	if m.Text != "" && (b.IsError || more) && len(raw) <= maxCarried {
-		m.Parts, m.Text = []store.Part{{Type: "text", Text: m.Text}, keptPart(b.Type, raw)}, ""
-	}
-	return m
+// image returns an image that has an address.
+func image(b fields) (store.Part, bool) {
+	p := store.Part{Type: "image_url", URL: name(b, "image_url.url", "image_url", "source.url"), Detail: name(b, "image_url.detail")}
+	return p, p.URL != "" && !strings.HasPrefix(p.URL, "data:")
 }
 
-// image is an image that has an address.
-func (b *rawBlock) image() (store.Part, bool) {
-	url := struct {
-		URL    string `json:"url"`
-		Detail string `json:"detail"`
-	}{}
-	_ = json.Unmarshal(b.Source, &url) // of no image that has an address
-	if json.Unmarshal(b.ImageURL, &url) != nil && len(b.ImageURL) > 0 {
-		url.URL = text(b.ImageURL)
-	}
-	if url.URL == "" || strings.HasPrefix(url.URL, "data:") {
-		return store.Part{}, false
-	}
-	return store.Part{Type: "image_url", URL: url.URL, Detail: url.Detail}, true
-}
-
-// maxCarried is how much of a block that is no text is kept as it is; of a longer one its type and size.
-const maxCarried = 64 << 10
-
-// keptPart returns a block that is not text as a part, unchanged.
+// keptPart returns a block that is not text as a part, unchanged. The limit is that of an artefact.
 func keptPart(kind string, raw json.RawMessage) store.Part {
 	if kind == "text" || kind == "" {
 		kind = "item"
-	}
-	if len(raw) > maxCarried {
-		return store.Part{Type: kind, Detail: fmt.Sprintf("%d bytes were left out", len(raw))}
 	}
 	return store.Part{Type: kind, Detail: string(raw)}
 }
@@ -214,7 +347,42 @@ func (m *Message) settle() {
 	}
 }
 
-// arguments are those of a call, as JSON text.
+// add adds text behind what a message says.
+func (m *Message) add(before, text string) {
+	if len(m.Parts) == 0 {
+		m.Text += before + text
+		return
+	}
+	m.Parts = append(m.Parts, store.Part{Type: "text", Text: strings.TrimSpace(before) + "\n" + text})
+}
+
+// join adds the blocks of a later line that has the same id, and reports whether it said anything new.
+func (m *Message) join(more *Message) (grew bool) {
+	parts := func(x *Message) []store.Part {
+		if x.Text == "" {
+			return slices.Clone(x.Parts)
+		}
+		return []store.Part{{Type: "text", Text: x.Text}}
+	}
+	mine := parts(m)
+	for _, p := range parts(more) {
+		if !slices.Contains(mine, p) {
+			mine, grew = append(mine, p), true
+		}
+	}
+	for _, c := range more.ToolCalls {
+		if !slices.Contains(m.ToolCalls, c) {
+			m.ToolCalls, grew = append(m.ToolCalls, c), true
+		}
+	}
+	if grew {
+		m.Text, m.Parts = "", mine
+		m.settle()
+	}
+	return grew
+}
+
+// arguments returns the arguments of a call as JSON text.
 func arguments(raw json.RawMessage) string {
 	if len(raw) > 0 && raw[0] == '"' {
 		return text(raw)
@@ -222,32 +390,59 @@ func arguments(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// words are the texts of a value that is a string, or a list of blocks, or something else, which is shown as it is.
+// words returns the texts of a string, of a list of blocks, or of an object around one of them; anything else as it is.
 func words(raw json.RawMessage) string {
-	if len(raw) == 0 || string(raw) == "null" {
+	switch {
+	case len(raw) == 0 || string(raw) == "null":
 		return ""
-	}
-	if raw[0] == '"' {
+	case raw[0] == '"':
 		return text(raw)
+	case raw[0] == '{':
+		v := object(raw)
+		if inner := first(v, "output", "content", "value", "text"); inner != nil && len(v) <= 2 {
+			return words(inner)
+		}
+		return string(raw)
 	}
-	var blocks []rawBlock
-	if json.Unmarshal(raw, &blocks) != nil {
+	blocks := list(raw)
+	if blocks == nil {
 		return string(raw)
 	}
 	var said []string
 	for _, b := range blocks {
-		if b.Text != "" {
-			said = append(said, b.Text)
-		} else {
-			said = append(said, "["+b.Type+"]")
+		v := object(b)
+		switch {
+		case v == nil:
+			said = append(said, words(b))
+		case filled(v["text"]):
+			said = append(said, text(v["text"]))
+		default:
+			said = append(said, "["+name(v, "type")+"]")
 		}
 	}
 	return strings.Join(said, "\n")
 }
 
-// artefact is a message as it is stored: scratch, and a turn of its session. Instructions of a file instruct nobody.
+// hasWords reports whether a value has a text of at least two words anywhere.
+func hasWords(raw json.RawMessage) bool {
+	switch {
+	case len(raw) == 0:
+		return false
+	case raw[0] == '"':
+		s := strings.Fields(text(raw))
+		return len(s) > 1 && slices.ContainsFunc(s, func(w string) bool { return strings.ToLower(w) != strings.ToUpper(w) || w > "\u2e7f" })
+	case raw[0] == '{':
+		return slices.ContainsFunc(slices.Collect(maps.Values(object(raw))), hasWords)
+	}
+	return slices.ContainsFunc(list(raw), hasWords)
+}
+
+// artefact makes a message the turn of a session: scratch. Instructions in a file instruct nobody, so they lose their role.
 func (m *Message) artefact() (a store.Artefact, ok bool) {
-	a = store.Artefact{Kind: store.KindMessage, Role: m.Role, Name: label(m.Name), ToolCallID: label(m.ToolCallID), ToolCalls: m.ToolCalls}
+	ok = m.Speaks()
+	a = store.Artefact{
+		Kind: store.KindMessage, Role: m.Role, Name: label(m.Name), Text: m.Text, Parts: m.Parts, ToolCallID: label(m.ToolCallID), ToolCalls: m.ToolCalls, CurrentAsOf: m.At,
+	}
 	switch m.Role {
 	case render.RoleUser, render.RoleAssistant:
 	case render.RoleTool, "function":
@@ -257,20 +452,15 @@ func (m *Message) artefact() (a store.Artefact, ok bool) {
 	default:
 		a.Role, a.Kind, a.Name = "", store.KindScratch, label(m.Role)
 	}
-	if a.Text, a.Parts = m.Text, m.Parts; len(a.Parts) > 0 {
+	if len(a.Parts) > 0 {
 		a.Text = ""
 	}
-	if len(a.Parts) > 0 && !hasText(a.Parts) {
-		a.Parts = append([]store.Part{{Type: "text", Text: "[" + a.Parts[0].Type + "]"}}, a.Parts...)
+	if !ok && a.Role == render.RoleTool && a.ToolCallID != "" { // without its result a call is in no context
+		a.Text, ok = "(no output)", true
 	}
-	return a, a.Text != "" || len(a.Parts)+len(a.ToolCalls) > 0
+	return a, ok
 }
 
 func hasText(parts []store.Part) bool {
-	for _, p := range parts {
-		if p.Type == "text" && p.Text != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(parts, func(p store.Part) bool { return p.Type == "text" && p.Text != "" })
 }

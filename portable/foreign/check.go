@@ -222,5 +222,8 @@ func jsonTypeName(t reflect.Type) string {
 
 // wrong is an error in a field of an element.
 func (e element) wrong(field string, err error) error {
+	if e.path != "" {
+		field = strings.TrimSuffix(e.path+"."+field, ".")
+	}
 	return &portable.LineError{Line: e.line, Field: field, Err: err}
 }

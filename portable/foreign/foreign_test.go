@@ -36,7 +36,44 @@ var samples = map[foreign.Format]string{
 	foreign.Claude:    `[{"uuid":"u-1","name":"Tea","created_at":"2025-01-02T03:04:05.678901Z","chat_messages":[{"uuid":"x1","sender":"human","text":"which tea?","content":[],"created_at":"2025-01-02T03:04:05Z","attachments":[{"file_name":"a.txt","extracted_content":"a list"}],"files":[]},{"uuid":"x2","sender":"assistant","text":"green","content":[{"type":"text","text":"green"}],"created_at":"2025-01-02T03:04:09Z"}]}]`,
 	foreign.LangGraph: `[{"namespace":["users","ann"],"key":"tea","value":{"text":"likes tea","n":2},"created_at":"2025-01-02T03:04:05Z","updated_at":"2025-01-02T03:04:05Z"}]`,
 	foreign.PAM:       `{"schema":"pam","schema_version":"1.0","owner":{"id":"ann"},"memories":[{"id":"p1","type":"preference","content":"likes tea","content_hash":"sha256:ab","temporal":{"created_at":"2025-01-02T03:04:05Z"},"provenance":{"method":"stated"}}]}`,
-	foreign.JSONL:     `{"key":1,"body":{"text":"likes tea"},"who":"ann","when":1700000000}` + "\n" + `{"key":2,"body":{"text":"likes coffee"},"labels":["x","x"]}`,
+	foreign.ClaudeCode: `{"type":"queue-operation","operation":"enqueue","sessionId":"s1","timestamp":"2026-01-02T03:04:05Z"}
+{"type":"user","uuid":"u1","sessionId":"s1","timestamp":"2026-01-02T03:04:05Z","message":{"role":"user","content":"where is the manual?"}}
+{"type":"assistant","uuid":"u2","sessionId":"s1","timestamp":"2026-01-02T03:04:06Z","message":{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"text","text":"Looking."}]}}
+{"type":"assistant","uuid":"u3","sessionId":"s1","timestamp":"2026-01-02T03:04:07Z","message":{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}}]}}
+{"type":"user","uuid":"u4","sessionId":"s1","timestamp":"2026-01-02T03:04:08Z","message":{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"manual.md"}]},"toolUseResult":{"stdout":"manual.md"}}
+{"type":"user","uuid":"u5","sessionId":"s1","isMeta":true,"message":{"role":"user","content":"Caveat: not typed"}}
+{"type":"user","uuid":"u6","sessionId":"s1","isSidechain":true,"agentId":"a1","message":{"role":"user","content":"explore it"}}
+{"type":"file-history-snapshot","messageId":"m","snapshot":{"note":"some words"}}
+`,
+	foreign.Codex: `{"timestamp":"2026-01-02T03:04:05Z","type":"session_meta","payload":{"id":"r1","cwd":"/x","instructions":"be kind to them"}}
+{"timestamp":"2026-01-02T03:04:06Z","type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"list the files"}]}}
+{"timestamp":"2026-01-02T03:04:06Z","type":"event_msg","payload":{"type":"user_message","message":"list the files"}}
+{"timestamp":"2026-01-02T03:04:07Z","type":"response_item","payload":{"type":"function_call","name":"shell","arguments":"{\"command\":[\"ls\"]}","call_id":"c1"}}
+{"timestamp":"2026-01-02T03:04:08Z","type":"response_item","payload":{"type":"function_call_output","call_id":"c1","output":"a.txt"}}
+{"timestamp":"2026-01-02T03:04:09Z","type":"response_item","payload":{"type":"message","role":"assistant","content":[{"type":"output_text","text":"There is a.txt."}]}}
+`,
+	foreign.Gemini: `{"sessionId":"g1","projectHash":"h","startTime":"2026-01-02T03:04:05Z","messages":[{"id":"1","timestamp":"2026-01-02T03:04:05Z","type":"user","content":"list the files"},
+{"id":"2","timestamp":"2026-01-02T03:04:06Z","type":"gemini","content":"I look.","thoughts":[{"subject":"Plan","description":"use ls"}],"toolCalls":[{"id":"c1","name":"ls","args":{"dir":"."},"result":[{"functionResponse":{"id":"c1","name":"ls","response":{"output":"a.txt"}}}],"status":"success"}]},
+{"id":"3","timestamp":"2026-01-02T03:04:07Z","type":"info","content":"Update available"}]}`,
+	foreign.Copilot: `{"requesterUsername":"ann","responderUsername":"GitHub Copilot","requests":[{"requestId":"q1","message":{"text":"explain this","parts":[]},"response":[{"value":"It sorts "},{"kind":"toolInvocationSerialized","toolCallId":"c1","toolId":"read","invocationMessage":{"value":"Reading a.go"},"pastTenseMessage":{"value":"Read a.go"}},{"value":"names."}]}],"sessionId":"v1"}`,
+	foreign.Cursor: `{"type":"system","subtype":"init","session_id":"k1","cwd":"/x"}
+{"type":"user","message":{"role":"user","content":[{"type":"text","text":"read it"}]},"session_id":"k1"}
+{"type":"tool_call","subtype":"started","call_id":"c1","tool_call":{"readToolCall":{"args":{"path":"a"}}},"session_id":"k1"}
+{"type":"tool_call","subtype":"completed","call_id":"c1","tool_call":{"readToolCall":{"args":{"path":"a"},"result":{"success":{"content":"words of a"}}}},"session_id":"k1"}
+{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":"done reading"}]},"session_id":"k1"}
+{"type":"result","subtype":"success","result":"done reading","session_id":"k1"}
+`,
+	foreign.OpenCode: `{"info":{"id":"o1","title":"t"},"messages":[{"info":{"id":"m1","role":"user","sessionID":"o1","time":{"created":1767323045000}},"parts":[{"id":"p1","type":"text","text":"list them"}]},
+{"info":{"id":"m2","role":"assistant","sessionID":"o1","time":{"created":1767323046000}},"parts":[{"type":"step-start"},{"type":"text","text":"I look."},{"type":"tool","callID":"c1","tool":"bash","state":{"status":"completed","input":{"command":"ls"},"output":"a.txt"}},{"type":"text","text":"It is a.txt."}]}]}`,
+	foreign.Hermes: `{"schema_version":1,"session_id":"h1","messages":[{"message_id":"h1:0","role":"user","state":"active","timestamp":"2026-01-02T03:04:05Z","text":"fix the test","tool_calls":[],"tool_results":[]},
+{"message_id":"h1:1","role":"assistant","timestamp":"2026-01-02T03:04:06Z","text":"I read it.","reasoning":"read first","tool_calls":[{"action_id":"c1","tool_name":"read_file","arguments_json":"{\"path\":\"t\"}"}]},
+{"message_id":"h1:2","role":"tool","timestamp":"2026-01-02T03:04:07Z","text":null,"tool_results":[{"action_id":"c1","is_error":false,"output_preview":"def test"}]},
+{"message_id":"h1:3","role":"assistant","state":"rewound","timestamp":"2026-01-02T03:04:08Z","text":"a wrong way"}]}`,
+	foreign.LangChain: `[{"type":"system","data":{"content":"be brief"}},{"type":"human","data":{"content":"which tea?","id":"l1"}},{"type":"ai","data":{"content":"","tool_calls":[{"name":"look","args":{"q":1},"id":"c1","type":"tool_call"}]}},
+{"type":"tool","data":{"content":"green","tool_call_id":"c1"}},{"lc":1,"type":"constructor","id":["langchain","schema","messages","AIMessage"],"kwargs":{"content":"Green tea."}}]`,
+	foreign.ShareGPT: `[{"id":"identity_0","conversations":[{"from":"human","value":"who are you?"},{"from":"gpt","value":"A model."}]},{"id":"identity_1","conversations":[{"from":"human","value":"and now?"}]}]`,
+	foreign.Letta:    `{"agents":[{"id":"agent-0","name":"helper","messages":[{"id":"message-0","role":"user","content":[{"type":"text","text":"remember tea"}],"tool_calls":null,"created_at":"2026-01-02T03:04:05Z"},{"id":"message-1","role":"assistant","content":[{"type":"text","text":"I do."}]}]}],"blocks":[{"id":"block-0","label":"human","value":"likes tea"}],"tools":[]}`,
+	foreign.JSONL:    `{"key":1,"body":{"text":"likes tea"},"who":"ann","when":1700000000}` + "\n" + `{"key":2,"body":{"text":"likes coffee"},"labels":["x","x"]}`,
 }
 
 var wants = map[foreign.Format][]string{
@@ -49,6 +86,16 @@ var wants = map[foreign.Format][]string{
 	foreign.Claude:     {"claude:u-1/x1|user|which tea?\n\n[a.txt]\na list", "claude:u-1/x2|assistant|green"},
 	foreign.LangGraph:  {"langgraph:users/ann//tea||n: 2\ntext: likes tea|"},
 	foreign.PAM:        {"pam:sha256:ab||likes tea"},
+	foreign.ClaudeCode: {"claude-code:s1/u1|user|where is the manual?", "claude-code:s1/msg_1|assistant|Looking.", "claude-code:s1/result-t1|tool|manual.md", "claude-code:s1/a1/u6|user|explore it"},
+	foreign.Codex:      {"codex:r1/1|user|list the files", "codex:r1/2|assistant|", "codex:r1/result-c1|tool|a.txt", "codex:r1/4|assistant|There is a.txt."},
+	foreign.Gemini:     {"gemini:g1/1|user|list the files", "gemini:g1/2|assistant||I look.", "gemini:g1/result-c1|tool|a.txt"},
+	foreign.Copilot:    {"copilot:v1/q1|user|explain this", "copilot:v1/q1/response|assistant|It sorts ", "copilot:v1/result-c1|tool|Read a.go", "copilot:v1/q1/response/2|assistant|names."},
+	foreign.Cursor:     {"cursor:k1/1|user|read it", "cursor:k1/2|assistant|", "cursor:k1/result-c1|tool|words of a", "cursor:k1/4|assistant|done reading"},
+	foreign.OpenCode:   {"opencode:o1/m1|user|list them", "opencode:o1/m2|assistant||I look.", "opencode:o1/result-c1|tool|a.txt", "opencode:o1/m2/2|assistant|It is a.txt."},
+	foreign.Hermes:     {"hermes:h1/h1:0|user|fix the test", "hermes:h1/h1:1|assistant||I read it.", "hermes:h1/result-c1|tool|def test"},
+	foreign.LangChain:  {"langchain:chat/1||be brief", "langchain:chat/l1|user|which tea?", "langchain:chat/3|assistant|", "langchain:chat/result-c1|tool|green", "langchain:chat/5|assistant|Green tea."},
+	foreign.ShareGPT:   {"sharegpt:identity_0/1|user|who are you?", "sharegpt:identity_0/2|assistant|A model.", "sharegpt:identity_1/1|user|and now?"},
+	foreign.Letta:      {"letta:helper/message-0|user|remember tea", "letta:helper/message-1|assistant|I do.", "letta:block//human||human: likes tea"},
 	foreign.JSONL:      {"jsonl:1||likes tea", "jsonl:2||likes coffee"},
 }
 

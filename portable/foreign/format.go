@@ -17,24 +17,36 @@ type Format string
 
 // The formats.
 const (
-	OpenAIChat Format = "openai"     // messages of the Chat Completions API
-	Responses  Format = "responses"  // items of the Responses API
-	Anthropic  Format = "anthropic"  // messages with blocks
-	Mem0       Format = "mem0"       // what get_all answers
-	MCPMemory  Format = "mcp-memory" // the JSONL of the MCP server-memory
-	ChatGPT    Format = "chatgpt"    // conversations.json of an export
-	Claude     Format = "claude"     // conversations.json or memories.json of an export
-	LangGraph  Format = "langgraph"  // items of a store
-	PAM        Format = "pam"        // Portable AI Memory 1.0
-	JSONL      Format = "jsonl"      // objects of any shape, with Options.Map
+	OpenAIChat Format = "openai"      // messages of the Chat Completions API
+	Responses  Format = "responses"   // items of the Responses API
+	Anthropic  Format = "anthropic"   // messages with blocks
+	ClaudeCode Format = "claude-code" // transcripts of Claude Code
+	Codex      Format = "codex"       // rollouts of Codex
+	Gemini     Format = "gemini"      // chats and checkpoints of Gemini CLI, contents of the Gemini API
+	Copilot    Format = "copilot"     // chats of Copilot in VS Code, events of Copilot CLI
+	Cursor     Format = "cursor"      // transcripts and streams of Cursor's agent
+	OpenCode   Format = "opencode"    // what opencode export writes
+	Hermes     Format = "hermes"      // sessions of Hermes
+	LangChain  Format = "langchain"   // dumps of messages
+	ShareGPT   Format = "sharegpt"    // conversations with from and value
+	Letta      Format = "letta"       // agent files (.af)
+	Mem0       Format = "mem0"        // what get_all answers
+	MCPMemory  Format = "mcp-memory"  // the JSONL of the MCP server-memory
+	ChatGPT    Format = "chatgpt"     // conversations.json of an export
+	Claude     Format = "claude"      // conversations.json or memories.json of an export
+	LangGraph  Format = "langgraph"   // items of a store
+	PAM        Format = "pam"         // Portable AI Memory 1.0
+	JSONL      Format = "jsonl"       // objects of any shape, with Options.Map
 )
 
 // Formats are all of them.
-var Formats = []Format{OpenAIChat, Responses, Anthropic, Mem0, MCPMemory, ChatGPT, Claude, LangGraph, PAM, JSONL}
+var Formats = []Format{
+	OpenAIChat, Responses, Anthropic, ClaudeCode, Codex, Gemini, Copilot, Cursor, OpenCode, Hermes, LangChain, ShareGPT, Letta, Mem0, MCPMemory, ChatGPT, Claude, LangGraph, PAM, JSONL,
+}
 
-// lists are the keys under which a format has its items; nil: they stand by themselves.
+// lists are the keys under which a format has its items; nil: they stand by themselves. Transcripts have theirs in dialects.
 var lists = map[Format][]string{
-	OpenAIChat: {"messages", "data"}, Responses: {"items", "input", "output", "data"}, Anthropic: {"messages"}, Mem0: {"results", "memories"},
+	OpenAIChat: {"messages", "data"}, Responses: {"items", "input", "output", "data"}, Anthropic: {"messages"}, Mem0: {"results", "memories", "relations"}, MCPMemory: {"entities", "relations"},
 	ChatGPT: {"conversations"}, Claude: {"conversations"}, LangGraph: {"items"}, PAM: {"memories"},
 }
 
@@ -49,6 +61,9 @@ func Detect(ctx context.Context, r io.Reader) (f Format, why string, err error) 
 	for _, f := range Formats {
 		all = append(all, lists[f]...)
 	}
+	for i := range dialects {
+		all = append(all, dialects[i].lists...)
+	}
 	s, n := newScanner(ctx, r, all...), 0
 	s.limit = MaxChat
 	chat := false
@@ -56,18 +71,21 @@ func Detect(ctx context.Context, r io.Reader) (f Format, why string, err error) 
 		if err := check(e); err != nil {
 			return err
 		}
-		var v map[string]json.RawMessage
+		var v fields
 		if err := decode(e, &v); err != nil {
 			return err
 		}
 		if n++; n > detectItems {
 			return errEnough
 		}
-		if f, why = formatOf(e.key, v); f == OpenAIChat && why == plainMessage { // blocks, if there are any, come later
+		if f, why = transcriptOf(e.key, v); f == "" && (n == 1 || chat) { // the first lines of a transcript may be of no telling kind
+			f, why = formatOf(e.key, v)
+		}
+		if f == OpenAIChat && why == plainMessage { // blocks, if there are any, come later
 			chat, f = true, ""
 			return nil
 		}
-		if f != "" || n == 1 && !chat {
+		if f != "" {
 			return errEnough
 		}
 		return nil
@@ -78,35 +96,43 @@ func Detect(ctx context.Context, r io.Reader) (f Format, why string, err error) 
 	case f == "" && chat:
 		return OpenAIChat, plainMessage, nil
 	case f == "":
-		return "", "", store.Invalid("format", "a file that looks like none of "+list(), "--from FORMAT; for objects of another shape jsonl with a map of fields")
+		return "", "", store.Invalid("format", "a file that looks like none of "+names(), "--from FORMAT; for objects of another shape jsonl with a map of fields")
 	}
 	return f, why, nil
 }
 
-func list() string {
-	var names []string
+// names lists the formats.
+func names() string {
+	var all []string
 	for _, f := range Formats {
-		names = append(names, string(f))
+		all = append(all, string(f))
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(all, ", ")
 }
 
 const plainMessage = "messages with a role"
 
-var responseTypes = []string{"message", "reasoning", "function_call", "function_call_output", "web_search_call", "file_search_call", "computer_call", "code_interpreter_call", "item_reference"}
+// transcriptOf tells by one line whose transcript it is.
+func transcriptOf(key string, v fields) (Format, string) {
+	kind := text(v["type"])
+	for i := range dialects {
+		if d := &dialects[i]; d.is(key, kind, v) {
+			return d.format, d.why
+		}
+	}
+	return "", ""
+}
 
 // formatOf tells the format by the keys of one item.
-func formatOf(key string, v map[string]json.RawMessage) (Format, string) {
-	has := func(keys ...string) bool {
-		return !slices.ContainsFunc(keys, func(k string) bool { return v[k] == nil })
-	}
+func formatOf(key string, v fields) (Format, string) {
+	has := func(keys ...string) bool { return has(v, keys...) }
 	kind := text(v["type"])
 	switch {
 	case has("mapping") && (has("current_node") || has("conversation_id") || has("title")):
 		return ChatGPT, "conversations with a mapping of nodes"
 	case has("chat_messages"), has("conversations_memory"):
 		return Claude, "conversations with chat_messages, or conversations_memory"
-	case kind == "entity" && has("name", "observations"), kind == "relation" && has("from", "to", "relationType"):
+	case key == "entities" && has("name", "observations"), kind == "entity" && has("name", "observations"), kind == "relation" && has("from", "to", "relationType"):
 		return MCPMemory, "entities and relations"
 	case has("namespace", "key", "value"):
 		return LangGraph, "items with namespace, key and value"
@@ -123,9 +149,11 @@ func formatOf(key string, v map[string]json.RawMessage) (Format, string) {
 }
 
 // chatFormat tells the format of a message.
-func chatFormat(v map[string]json.RawMessage) (Format, string) {
-	if text(v["type"]) == "message" {
+func chatFormat(v fields) (Format, string) {
+	if blocks := list(v["content"]); text(v["type"]) == "message" && (blocks == nil || name(object(blocks[0]), "type") != "text" && name(object(blocks[0]), "type") != "tool_use") {
 		return Responses, "items of type message"
+	} else if text(v["type"]) == "message" {
+		return Anthropic, "objects of type message with blocks"
 	}
 	if v["tool_calls"] != nil || v["tool_call_id"] != nil || slices.Contains([]string{"tool", "developer", "function"}, text(v["role"])) {
 		return OpenAIChat, "messages with tool_calls, or of tools"
@@ -155,5 +183,5 @@ func ParseFormat(s string) (Format, error) {
 	if f := Format(s); slices.Contains(Formats, f) {
 		return f, nil
 	}
-	return "", store.Invalid("format", fmt.Sprintf("%q", s), "one of "+list())
+	return "", store.Invalid("format", fmt.Sprintf("%q", s), "one of "+names())
 }

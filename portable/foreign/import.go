@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/store"
@@ -12,158 +15,113 @@ import (
 
 // Options say how a file is read.
 type Options struct {
-	// Format of the file; "": it is found out, which takes an io.ReadSeeker.
+	// Format of the file; "": it is detected, which takes an io.ReadSeeker.
 	Format Format
-	// Session is the group of messages that the file gives no conversation for: OpenAI, Responses and Anthropic. Their ids are made
-	// of it and of their place, so give each file one of its own; "": "chat".
+	// Session is the session of messages of a file that names no conversation; "": FORMAT/Name. The ids of messages without an id
+	// are made of the session and their place, so give each file a session or a name of its own.
 	Session string
+	// Name stands for the conversation of a file that names none, as the name of the file may; "": "chat".
+	Name string
 	// Map is for JSONL: from a name of FieldNames to the path of a field, as in {"id": ".key", "text": ".body.text"}.
 	Map map[string]string
 	// Branches also takes the turns of a ChatGPT conversation that were regenerated or edited away.
 	Branches bool
+	// SkipUnknown leaves out and counts the lines of a transcript that have words and a type that the format does not know. They are
+	// an error otherwise.
+	SkipUnknown bool
+	// Trust is the provenance of facts and of what the user said: Tool, Validated or Chunk; 0: Scratch. By and Why go into the audit,
+	// and By is required. Messages of assistants, tools and systems are scratch in any case.
+	Trust   store.Provenance
+	By, Why string
 	// DryRun reads and compares, and writes nothing.
 	DryRun bool
-	// Progress, if not nil, hears how many bytes were read.
+	// Progress, if not nil, hears how many bytes were read, and of how many, 0 if that is not known.
 	Progress store.Progress
+
+	size uint64
+}
+
+// Left counts what a file has beside its items.
+type Left struct {
+	Empty int `json:"empty"` // items without words
+	// Repeated counts items whose id comes again later in the file, so that only the last of them counts, and lines that only repeat
+	// another one.
+	Repeated int `json:"repeated"`
+	// Types counts lines of a transcript that are no turns, by type.
+	Types map[string]int `json:"types,omitempty"`
+	// Unknown counts lines with words that SkipUnknown left out, by type.
+	Unknown map[string]int `json:"unknown,omitempty"`
 }
 
 // Report says what an import did.
 type Report struct {
 	Format Format `json:"format"`
-	// Why says how the format was found out; "": it was given.
+	// Why says how the format was detected; "": it was given.
 	Why     string `json:"why,omitempty"`
 	Items   int    `json:"items"`
 	New     int    `json:"new"`
 	Changed int    `json:"changed"` // they have another version now
 	Same    int    `json:"same"`
-	Kept    int    `json:"kept"` // left alone: deleted or erased here, or lifted here and said otherwise by the file
-	Empty   int    `json:"empty"`
-	// Repeated counts items whose id comes again later in the file: only the last of them counts.
-	Repeated int      `json:"repeated"`
-	Kepts    []string `json:"kept_ids"` // up to 100 of those kept
-	DryRun   bool     `json:"dry_run,omitempty"`
+	Kept    int    `json:"kept"` // left alone: deleted or erased here, or raised here and said otherwise by the file
+	// Live counts turns that were left out because their session has turns from elsewhere.
+	Live  int      `json:"live"`
+	Kepts []string `json:"kept_ids"` // up to 100 of those kept
+	// Sessions are up to 100 of the sessions that the turns are in, and SessionCount how many there are.
+	Sessions     []string `json:"sessions"`
+	SessionCount int      `json:"session_count"`
+	Trust        string   `json:"trust"`
+	DryRun       bool     `json:"dry_run,omitempty"`
+	Left
 }
 
-// Read reads a file and gives each item as an artefact: scratch, with the metadata of its origin. empty counts what has no words.
-// The error is a *portable.LineError for what is wrong in the file, one of fn, or one of r.
-func Read(ctx context.Context, r io.Reader, opts Options, fn func(a store.Artefact, line int) error) (empty int, err error) {
-	if opts.Format == JSONL {
-		if err := CheckMap(opts.Map); err != nil {
-			return 0, err
+func (o *Options) check() error {
+	if o.Format == JSONL {
+		if err := CheckMap(o.Map); err != nil {
+			return err
 		}
 	}
-	if _, err := ParseFormat(string(opts.Format)); err != nil {
-		return 0, err
+	switch {
+	case o.Trust == 0, o.Trust == store.Scratch:
+	case o.Trust == store.HumanVerified || !o.Trust.Valid():
+		return store.Invalid("trust", o.Trust.String(), "scratch, tool, validated or chunk; DB.Raise gives human-verified, by name")
+	case o.By == "":
+		return store.Invalid("by", "nobody", "who vouches for the file, for the audit")
 	}
-	if opts.Session == "" {
-		opts.Session = "chat"
+	_, err := ParseFormat(string(o.Format))
+	return err
+}
+
+// Read reads a file and gives each item as an artefact: scratch, with the metadata of its origin. It counts what is left out.
+// The error is a *portable.LineError for what is wrong in the file, one of fn, or one of r.
+func Read(ctx context.Context, r io.Reader, opts Options, fn func(a store.Artefact, line int) error) (Left, error) {
+	if err := opts.check(); err != nil {
+		return Left{}, err
 	}
-	x := &reading{opts: opts, seq: map[int]int64{}}
-	s := newScanner(ctx, r, lists[opts.Format]...)
-	if opts.Format == ChatGPT || opts.Format == Claude {
+	if opts.Name == "" {
+		opts.Name = "chat"
+	}
+	x := &reading{opts: opts, dialect: dialectOf(opts.Format), fn: fn, seq: map[string]int64{}, ids: map[uint64]int64{}}
+	lists := lists[opts.Format]
+	s := newScanner(ctx, r, lists...)
+	if opts.Format == ChatGPT || opts.Format == Claude || x.dialect != nil {
 		s.limit = MaxChat
 	}
 	if opts.Progress != nil {
-		s.told = func(n int64) { opts.Progress("bytes read", uint64(n), 0) }
+		s.told = func(n int64) { opts.Progress("bytes read", uint64(n), opts.size) }
 	}
-	err = s.each(func(e element) error {
+	err := s.each(func(e element) error {
 		if e.rest {
 			return x.container(e)
 		}
 		if err := check(e); err != nil {
 			return err
 		}
-		all, err := x.items(e)
-		if err != nil {
-			return err
-		}
-		if len(all) == 0 {
-			empty++
-		}
-		for i := range all {
-			if err := all[i].Check(); err != nil {
-				var bad *store.InvalidError
-				field := ""
-				if errors.As(err, &bad) {
-					field = bad.Field
-				}
-				return e.wrong(field, err)
-			}
-			if err := fn(all[i], e.line); err != nil {
-				return err
-			}
-		}
-		return nil
+		return x.element(e)
 	})
-	return empty, err
-}
-
-// reading is a file on its way through.
-type reading struct {
-	opts Options
-	seq  map[int]int64 // turns of a chat so far, by container
-}
-
-// container looks at what a file says beside its items.
-func (x *reading) container(e element) error {
-	if x.opts.Format == PAM {
-		return pamVersion(e)
+	if err == nil {
+		err = x.flush()
 	}
-	return nil
-}
-
-// items are the artefacts of one element.
-func (x *reading) items(e element) ([]store.Artefact, error) {
-	one := func(a store.Artefact, err error) ([]store.Artefact, error) {
-		if err != nil {
-			return nil, err
-		}
-		return []store.Artefact{a}, nil
-	}
-	switch x.opts.Format {
-	case Mem0:
-		return mem0(e)
-	case MCPMemory:
-		return mcpMemory(e)
-	case ChatGPT:
-		return chatGPT(e, x.opts.Branches)
-	case Claude:
-		return claude(e)
-	case LangGraph:
-		return one(langGraph(e))
-	case PAM:
-		return one(pam(e))
-	case JSONL:
-		return one(mapped(e, x.opts.Map))
-	}
-	return x.chat(e)
-}
-
-// chat are the turns of a message. A file is one conversation, unless each of its lines is a list of messages.
-func (x *reading) chat(e element) (out []store.Artefact, err error) {
-	group, n := x.opts.Session, 0
-	if e.key != "" && e.container > 0 {
-		n = e.container
-		group = fmt.Sprintf("%s-%d", group, n+1)
-	}
-	turns, err := messages(e)
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range turns {
-		x.seq[n]++
-		a, ok := m.artefact()
-		if !ok {
-			continue
-		}
-		a.Group, a.Seq = label(group), x.seq[n]
-		key := fmt.Sprintf("%s/%d", group, a.Seq)
-		if m.ID != "" && x.opts.Format == Responses {
-			key = group + "/" + m.ID
-		}
-		out = append(out, item(x.opts.Format, key, a, nil))
-	}
-	return out, nil
+	return x.left, err
 }
 
 // How much one transaction takes.
@@ -177,12 +135,15 @@ const (
 //
 // An io.ReadSeeker is read twice: a file that is wrong is found before anything is written, and of items with one id only the last
 // counts. Of another reader, what came before an error may be in the scope, and items with one id become versions.
+//
+// A turn is not written to a session that has turns from elsewhere: two conversations would be mixed.
 func Import(ctx context.Context, scope *ctxpage.Scope, r io.Reader, opts Options) (*Report, error) {
-	rep := &Report{Format: opts.Format, Kepts: []string{}, DryRun: opts.DryRun}
+	trust := max(opts.Trust, store.Scratch)
+	rep := &Report{Format: opts.Format, Kepts: []string{}, Sessions: []string{}, Trust: trust.String(), DryRun: opts.DryRun}
 	if opts.Format == "" {
 		s, ok := r.(io.ReadSeeker)
 		if !ok {
-			return nil, store.Invalid("format", "none, and a file that can be read only once", "one of "+list())
+			return nil, store.Invalid("format", "none, and a file that can be read only once", "one of "+names())
 		}
 		var err error
 		if opts.Format, rep.Why, err = Detect(ctx, s); err != nil {
@@ -193,15 +154,19 @@ func Import(ctx context.Context, scope *ctxpage.Scope, r io.Reader, opts Options
 		}
 		rep.Format = opts.Format
 	}
-	b := &bringer{ctx: ctx, scope: scope, rep: rep, seen: map[string]bool{}}
-	if err := b.look(r, opts); err != nil {
+	b := &bringer{ctx: ctx, scope: scope, rep: rep, opts: &opts, seen: map[string]bool{}, sessions: map[string]*bool{}}
+	if err := b.look(r, &opts); err != nil {
 		return rep, err
 	}
-	empty, err := Read(ctx, r, opts, b.take)
-	rep.Empty = empty
+	left, err := Read(ctx, r, opts, b.take)
+	left.Repeated += rep.Repeated
+	rep.Left = left
 	if err == nil {
 		err = b.flush()
 	}
+	rep.SessionCount = len(b.sessions)
+	rep.Sessions = slices.Sorted(maps.Keys(b.sessions))
+	rep.Sessions = rep.Sessions[:min(len(rep.Sessions), maxNamed)]
 	return rep, err
 }
 
@@ -212,12 +177,16 @@ type bringer struct {
 	rep   *Report
 	batch []store.Artefact
 	bytes int
+	opts  *Options
 	seen  map[string]bool // ids in the batch
 	twice *repeats        // nil: the file can be read only once
+	// sessions are those of the file; the value reports whether one has turns from elsewhere, once that was asked.
+	sessions map[string]*bool
+	before   []string // sessions before the import, sorted
 }
 
 // look reads a file that can be read twice for the first time.
-func (b *bringer) look(r io.Reader, opts Options) error {
+func (b *bringer) look(r io.Reader, given *Options) error {
 	s, ok := r.(io.ReadSeeker)
 	if !ok {
 		return nil
@@ -226,6 +195,13 @@ func (b *bringer) look(r io.Reader, opts Options) error {
 	if err != nil { // a pipe
 		return nil
 	}
+	if end, err := s.Seek(0, io.SeekEnd); err == nil {
+		given.size = uint64(end - begin)
+	}
+	if _, err := s.Seek(begin, io.SeekStart); err != nil {
+		return fmt.Errorf("ctxpage: import: %w", err)
+	}
+	opts := *given
 	if told := opts.Progress; told != nil {
 		opts.Progress = func(_ string, done, total uint64) { told("bytes checked", done, total) }
 	}
@@ -274,16 +250,29 @@ func (b *bringer) flush() error {
 	var puts []store.Artefact
 	for i := range batch {
 		a := &batch[i]
+		if turnOf(a) && b.sessions[a.Group] == nil {
+			b.sessions[a.Group] = nil // it counts, whoever its turns are from
+		}
+		if b.opts.Trust > store.Scratch && (a.Kind == store.KindFact || a.Role == user) {
+			a.Provenance = b.opts.Trust
+		}
 		is, err := b.newest(a.ID)
+		if err == nil && (is == nil || is.Meta[MetaDigest] != a.Meta[MetaDigest]) {
+			var live bool
+			if live, err = b.live(a); err == nil && live {
+				b.rep.Live++
+				continue
+			}
+		}
 		switch {
 		case err != nil:
 			return err
 		case is == nil:
 			b.rep.New++
-		case is.Meta[MetaDigest] == a.Meta[MetaDigest] && !is.Deleted:
+		case is.Meta[MetaDigest] == a.Meta[MetaDigest] && !is.Deleted && is.Provenance >= a.Provenance:
 			b.rep.Same++
 			continue
-		case is.Deleted || is.Provenance != store.Scratch:
+		case is.Deleted || is.Provenance > a.Provenance:
 			if b.rep.Kept++; len(b.rep.Kepts) < maxNamed {
 				b.rep.Kepts = append(b.rep.Kepts, a.ID)
 			}
@@ -303,8 +292,38 @@ func (b *bringer) flush() error {
 			}
 		}
 		return nil
-	})
+	}, ctxpage.VouchedBy(b.opts.By, b.opts.Why))
 }
+
+// live reports whether the session of a turn has turns that did not come from a file of this format. It asks once for each session.
+func (b *bringer) live(a *store.Artefact) (live bool, err error) {
+	if !turnOf(a) {
+		return false, nil
+	}
+	if known := b.sessions[a.Group]; known != nil {
+		return *known, nil
+	}
+	if b.before == nil {
+		if b.before, err = b.scope.Sessions(b.ctx); err != nil {
+			return false, err
+		}
+		slices.Sort(b.before)
+	}
+	if _, there := slices.BinarySearch(b.before, a.Group); there {
+		w, err := b.scope.Session(a.Group).Window(b.ctx)
+		if err != nil {
+			return false, err
+		}
+		for _, t := range w.Turns {
+			live = live || !strings.HasPrefix(t.ID, string(b.opts.Format)+":")
+		}
+	}
+	b.sessions[a.Group] = &live
+	return live, nil
+}
+
+// turnOf reports whether an item is in a conversation.
+func turnOf(a *store.Artefact) bool { return a.Group != "" && a.Seq > 0 && a.Kind != store.KindFact }
 
 // newest is the newest version of an id, which may be deleted; nil: there is none.
 func (b *bringer) newest(id string) (*ctxpage.Version, error) {

@@ -13,6 +13,9 @@ import (
 
 // mem0 is a memory of mem0's get_all; none of one without words.
 func mem0(e element) ([]store.Artefact, error) {
+	if e.key == "relations" {
+		return relation(e)
+	}
 	var v struct {
 		ID         string                     `json:"id"`
 		Memory     string                     `json:"memory"`
@@ -47,6 +50,20 @@ func mem0(e element) ([]store.Artefact, error) {
 	return []store.Artefact{item(Mem0, v.ID, a, rest)}, nil
 }
 
+// relation is a relation of mem0's graph.
+func relation(e element) ([]store.Artefact, error) {
+	var v fields
+	if err := decode(e, &v); err != nil {
+		return nil, err
+	}
+	from, how, to := name(v, "source"), name(v, "relationship", "relation"), name(v, "target", "destination")
+	if from == "" || to == "" {
+		return nil, e.wrong("source", store.Invalid("relation", "no source, or no target", "both"))
+	}
+	a := store.Artefact{Kind: store.KindFact, Text: from + " " + how + " " + to, Subject: label(from), Group: label(from)}
+	return []store.Artefact{item(Mem0, from+"-"+how+"-"+to, a, fieldsBut(e, "source", "relationship", "relation", "target", "destination"))}, nil
+}
+
 // mcpMemory is an entity, a fact for each of its observations, or a relation.
 func mcpMemory(e element) (out []store.Artefact, err error) {
 	var v struct {
@@ -60,6 +77,9 @@ func mcpMemory(e element) (out []store.Artefact, err error) {
 	}
 	if err := decode(e, &v); err != nil {
 		return nil, err
+	}
+	if v.Type == "" { // as read_graph answers, in lists by type
+		v.Type = map[string]string{"entities": "entity", "relations": "relation"}[e.key]
 	}
 	switch {
 	case v.Type == "relation" && v.From != "" && v.To != "":
@@ -227,7 +247,13 @@ func mapped(e element, fields map[string]string) (store.Artefact, error) {
 	}
 	a := store.Artefact{Kind: store.KindFact, Text: scalar(said)}
 	if a.Text == "" {
-		return a, e.wrong(textPath, store.Invalid("text", "nothing", "a string"))
+		got := "nothing"
+		if len(said) > 0 && said[0] == '[' {
+			got = "a list"
+		} else if len(said) > 0 && said[0] == '{' {
+			got = "an object"
+		}
+		return a, e.wrong(textPath, store.Invalid("text", got, "a string"))
 	}
 	raw, path := at("time")
 	var err error

@@ -31,6 +31,7 @@ type element struct {
 	container int    // which list of the file it is in, from 0
 	index     int    // its place there
 	rest      bool   // the container itself, without the list that was in it
+	path      string // of a value within the element; "": the element
 }
 
 // scanner cuts a file into elements and holds one of them at a time. A file is a list, an object that has a list under one of
@@ -184,7 +185,7 @@ func (s *scanner) object(container int, fn func(element) error) error {
 		return err
 	}
 	rest := []byte{'{'}
-	lists := 0
+	var lists []string
 	for first := true; ; first = false {
 		b, err := s.skip()
 		if err == nil && b == '}' {
@@ -192,7 +193,7 @@ func (s *scanner) object(container int, fn func(element) error) error {
 				return err
 			}
 			whole.raw = append(rest, '}')
-			whole.rest = lists > 0
+			whole.rest = len(lists) > 0
 			return fn(whole)
 		}
 		if !first {
@@ -212,9 +213,10 @@ func (s *scanner) object(container int, fn func(element) error) error {
 			return err
 		}
 		if b, err := s.skip(); err == nil && b == '[' && slices.Contains(s.lists, strings.Trim(key, `"`)) {
-			if lists++; lists > 1 {
-				return s.fail("a second list under "+key, "one list of items in an object")
+			if slices.Contains(lists, key) {
+				return s.fail("the list "+key+" twice", "each key of an object once")
 			}
+			lists = append(lists, key)
 			var name string
 			if err := json.Unmarshal([]byte(key), &name); err != nil {
 				return s.fail("a key that is no string", "a string")

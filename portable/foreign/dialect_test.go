@@ -1,0 +1,189 @@
+package foreign_test
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/portable"
+	"github.com/ctxpage/ctxpage/portable/foreign"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// TestNoWordsAreLost: a provider's format refuses an item of another type, and a transcript refuses words under a type that it
+// does not know, with line and type. Lines that are no turns are counted.
+func TestNoWordsAreLost(t *testing.T) {
+	claude := strings.SplitAfter(samples[foreign.ClaudeCode], "\n")[1]
+	for name, file := range map[string]string{
+		"Claude Code": claude, "Codex": samples[foreign.Codex], "Gemini CLI": `{"id":"1","type":"user","content":"list the files"}`,
+		"LangChain": `[{"type":"human","data":{"content":"which tea?"}}]`, "a made-up type": `{"type":"zebra"}`,
+	} {
+		for _, f := range []foreign.Format{foreign.OpenAIChat, foreign.Responses, foreign.Anthropic} {
+			_, err := read(t, f, file)
+			var at *portable.LineError
+			require.ErrorAs(t, err, &at, "%s as %s", name, f)
+			require.Equal(t, []any{1, "type"}, []any{at.Line, at.Field})
+			require.ErrorContains(t, err, "dbctl import reads transcripts")
+		}
+		_, err := foreign.ParseMessage([]byte(strings.Trim(strings.SplitN(file, "\n", 2)[0], "[]")), 7)
+		require.ErrorContains(t, err, "line 7, field type", name)
+	}
+	_, err := read(t, foreign.OpenAIChat, `{"messages":[{"role":"user","text":"Fix it"},{"role":"model","parts":[{"text":"done"}]}]}`)
+	require.ErrorContains(t, err, "words under text")
+	got, err := read(t, foreign.OpenAIChat, `{"messages":[{"role":"user","content":"","name":"ann"},{"role":"user","content":"hi"}]}`)
+	require.NoError(t, err, "control: a message without words")
+	require.Len(t, got, 1)
+
+	none := func(store.Artefact, int) error { return nil }
+	later := claude + `{"type":"progress","sessionId":"s1","data":{"text":"a hook runs"}}` + "\n"
+	unknown := later + `{"type":"zebra","sessionId":"s1","content":"words of a new kind"}` + "\n"
+	_, err = foreign.Read(t.Context(), strings.NewReader(unknown), foreign.Options{Format: foreign.ClaudeCode}, none)
+	require.ErrorContains(t, err, `line 3, field type: type: got "zebra", with words`)
+	left, err := foreign.Read(t.Context(), strings.NewReader(unknown), foreign.Options{Format: foreign.ClaudeCode, SkipUnknown: true}, none)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"progress": 1}, left.Types)
+	require.Equal(t, map[string]int{"zebra": 1}, left.Unknown)
+	left, err = foreign.Read(t.Context(), strings.NewReader(later+`{"type":"zebra","sessionId":"s1","n":3}`), foreign.Options{Format: foreign.ClaudeCode}, none)
+	require.NoError(t, err, "control: an unknown type without words")
+	require.Equal(t, map[string]int{"progress": 1, "zebra": 1}, left.Types)
+}
+
+// TestOneMessageOnSeveralLines: blocks of one message id are one turn. An id that comes again later is another turn, and a line that
+// only repeats one is counted.
+func TestOneMessageOnSeveralLines(t *testing.T) {
+	text := `{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"text","text":"Part one."}]}`
+	call := `{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}}]}`
+	result := `{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"file"}]}`
+	more := `{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"text","text":"Part two."}]}`
+	file := strings.Join([]string{text, call, call, result, more, more, text}, "\n")
+	f, _, err := foreign.Detect(t.Context(), strings.NewReader(file))
+	require.NoError(t, err)
+	require.Equal(t, foreign.Anthropic, f)
+	var got []store.Artefact
+	left, err := foreign.Read(t.Context(), strings.NewReader(file), foreign.Options{Format: f}, func(a store.Artefact, _ int) error {
+		got = append(got, a)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 2, left.Repeated, "a call and a text twice")
+	require.Len(t, got, 3)
+	require.Equal(t, "anthropic:chat/msg_1|assistant|Part one.", shown(&got[0]))
+	require.Equal(t, "t1", got[0].ToolCalls[0].ID)
+	require.Equal(t, "anthropic:chat/msg_1/2|assistant|Part two.Part one.", shown(&got[2]))
+	require.Equal(t, []int64{1, 2, 3}, []int64{got[0].Seq, got[1].Seq, got[2].Seq})
+
+	left, err = foreign.Read(t.Context(), strings.NewReader(strings.Join([]string{
+		`{"sessionId":"g","projectHash":"h"}`, `{"id":"1","timestamp":"2026-01-02T03:04:05Z","type":"gemini","content":"I"}`, `{"id":"1","timestamp":"2026-01-02T03:04:05Z","type":"gemini","content":"I look."}`,
+	}, "\n")), foreign.Options{Format: foreign.Gemini}, func(a store.Artefact, _ int) error {
+		require.Equal(t, "gemini:g/1|assistant|I look.", shown(&a), "a later record of Gemini CLI replaces the one before")
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, left.Repeated)
+}
+
+// TestLargeBlocks: a block of any size that an artefact can have is kept as it came; a larger one is refused with the limit.
+func TestLargeBlocks(t *testing.T) {
+	message := func(n int) string {
+		return `{"role":"user","content":[{"type":"text","text":"pic?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,` + base64.StdEncoding.EncodeToString(make([]byte, n)) + `"}}]}`
+	}
+	got, err := read(t, foreign.OpenAIChat, message(600_000))
+	require.NoError(t, err)
+	require.Equal(t, message(600_000)[strings.Index(message(600_000), `{"type":"image_url"`):len(message(600_000))-2], got[0].Parts[1].Detail)
+	_, err = read(t, foreign.OpenAIChat, message(13<<20))
+	require.ErrorContains(t, err, "expected at most 16777216")
+}
+
+// TestSessionsOfImports: imported conversations are listed and named in the report, and are not mixed into a session that has turns
+// from elsewhere.
+func TestSessionsOfImports(t *testing.T) {
+	ctx, s := t.Context(), scopeOf(t)
+	rep, err := foreign.Import(ctx, s, strings.NewReader(samples[foreign.ClaudeCode]), foreign.Options{})
+	require.NoError(t, err)
+	want := []string{"claude-code/s1", "claude-code/s1/a1"}
+	require.Equal(t, want, rep.Sessions)
+	require.Equal(t, 2, rep.SessionCount)
+	list, err := s.Sessions(ctx)
+	require.NoError(t, err)
+	require.Equal(t, want, list)
+	turns, err := s.Session("claude-code/s1").Read(ctx, 0, 0)
+	require.NoError(t, err)
+	require.Len(t, turns, 3)
+	a, err := s.Assemble(ctx, ctxpage.Query{Text: "where is the manual?", Session: "claude-code/s1", Budget: 4000})
+	require.NoError(t, err)
+	require.Contains(t, a.Text(), "Looking.")
+
+	_, err = s.Session("openai/talk").Append(ctx, ctxpage.Turn{Role: "user", Text: "list the files"})
+	require.NoError(t, err)
+	chat := `[{"role":"user","content":"list the files"},{"role":"assistant","content":"none"}]`
+	rep, err = foreign.Import(ctx, s, strings.NewReader(chat), foreign.Options{Format: foreign.OpenAIChat, Name: "talk"})
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 0}, []int{rep.Live, rep.New})
+	rep, err = foreign.Import(ctx, s, strings.NewReader(chat), foreign.Options{Format: foreign.OpenAIChat, Session: "other"})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 2}, []int{rep.Live, rep.New}, "control: a session of its own")
+	rep, err = foreign.Import(ctx, s, strings.NewReader(chat[:len(chat)-1]+`,{"role":"user","content":"and now?"}]`), foreign.Options{Format: foreign.OpenAIChat, Session: "other"})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1, 2}, []int{rep.Live, rep.New, rep.Same}, "a file that grew")
+}
+
+// TestTrust: whoever vouches for a file raises its facts and the user's words, and nothing else.
+func TestTrust(t *testing.T) {
+	ctx, s := t.Context(), scopeOf(t)
+	opts := foreign.Options{Trust: store.Validated}
+	_, err := foreign.Import(ctx, s, strings.NewReader(samples[foreign.ClaudeCode]), opts)
+	require.ErrorContains(t, err, "who vouches")
+	_, err = foreign.Import(ctx, s, strings.NewReader(samples[foreign.Mem0]), foreign.Options{})
+	require.NoError(t, err)
+	opts.By, opts.Why = "ann", "my own notes"
+	rep, err := foreign.Import(ctx, s, strings.NewReader(samples[foreign.Mem0]), opts)
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 2}, []int{rep.New, rep.Changed}, "imported as scratch before")
+	_, err = foreign.Import(ctx, s, strings.NewReader(samples[foreign.ClaudeCode]), opts)
+	require.NoError(t, err)
+	for id, want := range map[string]store.Provenance{
+		"mem0:a1": store.Validated, "claude-code:s1/u1": store.Validated, "claude-code:s1/msg_1": store.Scratch, "claude-code:s1/result-t1": store.Scratch,
+	} {
+		v, err := s.Get(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, want, v.Provenance, id)
+	}
+	rep, err = foreign.Import(ctx, s, strings.NewReader(strings.ReplaceAll(samples[foreign.Mem0], "likes", "loves")), opts)
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 0}, []int{rep.Changed, rep.Kept}, "the file may change what it was trusted with")
+	opts.Trust = store.HumanVerified
+	_, err = foreign.Import(ctx, s, strings.NewReader(samples[foreign.Mem0]), opts)
+	require.ErrorIs(t, err, store.ErrInvalid)
+}
+
+// TestRelationsAndGraphs: mem0's relations, and the answer of read_graph, are facts.
+func TestRelationsAndGraphs(t *testing.T) {
+	got, err := read(t, foreign.Mem0, `{"results":[{"id":"m1","memory":"Likes quokkas"}],"relations":[{"source":"ann","relationship":"lives_in","target":"zebraville"}]}`)
+	require.NoError(t, err)
+	require.Equal(t, "mem0:ann-lives_in-zebraville||ann lives_in zebraville", shown(&got[1]))
+	graph := `{"entities":[{"name":"Ann","entityType":"person","observations":["likes tea"]}],"relations":[{"from":"Ann","to":"Acme","relationType":"works_at"}]}`
+	f, _, err := foreign.Detect(t.Context(), strings.NewReader(graph))
+	require.NoError(t, err)
+	require.Equal(t, foreign.MCPMemory, f)
+	got, err = read(t, f, graph)
+	require.NoError(t, err)
+	require.Len(t, got, 2)
+	_, err = read(t, f, `{"entities":[],"entities":[]}`)
+	require.ErrorContains(t, err, "twice")
+}
+
+// TestClaudeArchiveWords: attachments beside an image, the program's text for blocks that it does not show, and spoken words are
+// stored.
+func TestClaudeArchiveWords(t *testing.T) {
+	got, err := read(t, foreign.Claude, `[{"uuid":"c","name":"t","chat_messages":[
+ {"uuid":"m1","sender":"human","text":"read both","content":[{"type":"text","text":"read both"},{"type":"image","source":{"type":"base64","data":"AAAA"}}],"attachments":[{"file_name":"n.txt","extracted_content":"zebra words"}]},
+ {"uuid":"m2","sender":"assistant","text":"fallback words","content":[{"type":"newer_block","payload":1}]},
+ {"uuid":"m3","sender":"human","text":"spoken quokka","content":[{"type":"voice_note","title":"Q","text":"spoken quokka"}]}]}]`)
+	require.NoError(t, err)
+	require.Contains(t, shown(&got[0]), "zebra words")
+	require.Contains(t, shown(&got[1]), "fallback words")
+	require.Equal(t, "claude:c/m3|user|spoken quokka|", shown(&got[2]))
+}

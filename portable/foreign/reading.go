@@ -1,0 +1,307 @@
+package foreign
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// reading is a file on its way through. A turn waits until the next one begins, because later lines may be blocks of the same
+// message.
+type reading struct {
+	opts    Options
+	dialect *dialect // nil: no transcript
+	fn      func(a store.Artefact, line int) error
+	left    Left
+
+	session    string           // of the lines that follow, as the file names it; "": it has not named one
+	containers int              // conversations without a name so far
+	seq        map[string]int64 // turns so far, by session
+	ids        map[uint64]int64 // digests of ids that had a turn: how many it had, or its place
+	pending    *turn
+}
+
+// turn is a message with its place.
+type turn struct {
+	Message
+	session string // as the key of its id names it
+	group   string
+	line    int
+}
+
+// container looks at what a file says beside its items.
+func (x *reading) container(e element) error {
+	switch x.opts.Format {
+	case PAM:
+		return pamVersion(e)
+	}
+	return nil
+}
+
+// element reads one element.
+func (x *reading) element(e element) error {
+	if x.dialect != nil {
+		var v fields
+		if err := decode(e, &v); err != nil {
+			return err
+		}
+		return x.transcript(e, v)
+	}
+	if x.opts.Format == OpenAIChat || x.opts.Format == Responses || x.opts.Format == Anthropic {
+		return x.chat(e)
+	}
+	all, err := x.items(e)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		x.left.Empty++
+	}
+	for i := range all {
+		if err := x.put(e, all[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put checks an artefact and hands it on.
+func (x *reading) put(e element, a store.Artefact) error {
+	if err := a.Check(); err != nil {
+		var bad *store.InvalidError
+		field := ""
+		if errors.As(err, &bad) {
+			field = bad.Field
+		}
+		return e.wrong(field, err)
+	}
+	return x.fn(a, e.line)
+}
+
+// items are the artefacts of an element that is no message.
+func (x *reading) items(e element) ([]store.Artefact, error) {
+	one := func(a store.Artefact, err error) ([]store.Artefact, error) {
+		if err != nil {
+			return nil, err
+		}
+		return []store.Artefact{a}, nil
+	}
+	switch x.opts.Format {
+	case Mem0:
+		return mem0(e)
+	case MCPMemory:
+		return mcpMemory(e)
+	case ChatGPT:
+		return chatGPT(e, x.opts.Branches)
+	case Claude:
+		return claude(e)
+	case LangGraph:
+		return one(langGraph(e))
+	case PAM:
+		return one(pam(e))
+	}
+	return one(mapped(e, x.opts.Map))
+}
+
+// unnamed names a conversation that has no name in the file; n is its number, from 0.
+func (x *reading) unnamed(n int) (session, group string) {
+	session, group = x.opts.Name, x.opts.Session
+	if group != "" {
+		session = group
+	} else {
+		group = conversation(x.opts.Format, session)
+	}
+	if n > 0 {
+		session, group = fmt.Sprintf("%s-%d", session, n+1), fmt.Sprintf("%s-%d", group, n+1)
+	}
+	return session, label(group)
+}
+
+// chat reads a message of a provider. A file is one conversation, unless each of its lines is a list of messages.
+func (x *reading) chat(e element) error {
+	n := 0
+	if e.key != "" && e.container > 0 {
+		n = e.container
+	}
+	turns, err := messages(e)
+	if err != nil {
+		return err
+	}
+	session, group := x.unnamed(n)
+	for _, m := range turns {
+		if err := x.say(turn{m, session, group, e.line}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// transcript reads a line, or an object with a list of lines, which is a conversation of its own.
+func (x *reading) transcript(e element, v fields) error {
+	for _, key := range x.dialect.lists {
+		lines := list(v[key])
+		if lines == nil {
+			continue
+		}
+		was := x.session
+		x.session = x.dialect.named(v)
+		for i, raw := range lines {
+			line := element{raw: raw, line: e.line, path: strings.TrimPrefix(fmt.Sprintf("%s.%s.%d", e.path, key, i), ".")}
+			inner := object(raw)
+			if inner == nil {
+				return line.wrong("", store.Invalid("message", cut(string(raw), 40), "an object"))
+			}
+			if err := x.transcript(line, inner); err != nil {
+				return err
+			}
+		}
+		if err := x.flush(); err != nil {
+			return err
+		}
+		err := x.facts(e, v)
+		if x.session == "" {
+			x.containers++
+		}
+		x.session = was
+		return err
+	}
+	return x.line(e, v)
+}
+
+// facts reads the memories of an object that has a conversation, too.
+func (x *reading) facts(e element, v fields) error {
+	for _, key := range x.dialect.facts {
+		for _, raw := range list(v[key]) {
+			b := object(raw)
+			label, said := name(b, "label"), text(b["value"])
+			if strings.TrimSpace(said) == "" {
+				continue
+			}
+			a := store.Artefact{Kind: store.KindFact, Text: label + ": " + said}
+			if err := x.put(e, item(x.opts.Format, "block/"+x.session+"/"+label, a, nil)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// named returns the name that a line, or an object around lines, gives the conversation.
+func (d *dialect) named(v fields) string {
+	if d.session == nil {
+		return ""
+	}
+	return d.session(name(v, d.kind...), v)
+}
+
+// line reads one line of a transcript.
+func (x *reading) line(e element, v fields) error {
+	if s := x.dialect.named(v); s != "" && e.path == "" {
+		x.session = s
+	}
+	out, kind, unknown, err := x.dialect.read(e, v)
+	switch {
+	case err != nil:
+		return err
+	case kind != "" && unknown && hasWords(e.raw):
+		if !x.opts.SkipUnknown {
+			return e.wrong("type", store.Invalid("type", fmt.Sprintf("%q, with words", short(kind)), "a type that the format "+string(x.opts.Format)+" knows; SkipUnknown (--skip-unknown) leaves such lines out and counts them"))
+		}
+		count(&x.left.Unknown, kind)
+	case kind != "":
+		count(&x.left.Types, kind)
+	}
+	session, group := x.unnamed(x.containers)
+	if x.session != "" {
+		session = x.session
+		if string(v["isSidechain"]) == "true" { // a subagent's conversation
+			session += "/" + name(fields{"id": v["agentId"], "or": json.RawMessage(`"sidechain"`)}, "id", "or")
+		}
+		group = label(conversation(x.opts.Format, session))
+	}
+	for _, m := range out {
+		if err := x.say(turn{m, session, group, e.line}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func count(m *map[string]int, kind string) {
+	if *m == nil {
+		*m = map[string]int{}
+	}
+	(*m)[short(kind)]++
+}
+
+// say takes a turn. Lines of the assistant that follow each other with one id are one message.
+func (x *reading) say(t turn) error {
+	p := x.pending
+	if p == nil || t.ID == "" || t.ID != p.ID || t.session != p.session || t.Role != p.Role || t.Role != assistant {
+		err := x.flush()
+		x.pending = &t
+		return err
+	}
+	if x.dialect != nil && x.dialect.replaces {
+		p.Message, x.left.Repeated = t.Message, x.left.Repeated+1
+	} else if !p.join(&t.Message) {
+		x.left.Repeated++
+	}
+	return nil
+}
+
+// flush hands on the turn that waits.
+func (x *reading) flush() error {
+	t := x.pending
+	if x.pending = nil; t == nil {
+		return nil
+	}
+	key, seq := x.place(t)
+	if seq == 0 {
+		x.left.Repeated++
+		return nil
+	}
+	a, ok := t.artefact()
+	if !ok {
+		x.left.Empty++
+		return nil
+	}
+	a.Group, a.Seq = t.group, seq
+	return x.put(element{line: t.line}, item(x.opts.Format, key, a, nil))
+}
+
+// place returns the key of a turn and its number in the session. A later turn with the same id is another one, whose key has a
+// count, unless the dialect says that it replaces the first. The number is 0 for a turn that is there already.
+func (x *reading) place(t *turn) (key string, seq int64) {
+	next := func() int64 { x.seq[t.session]++; return x.seq[t.session] }
+	if t.ID == "" {
+		seq = next()
+		return fmt.Sprintf("%s/%d", t.session, seq), seq
+	}
+	key = t.session + "/" + t.ID
+	if x.dialect != nil && x.dialect.replaces {
+		was := x.ids[idDigest(key)]
+		if was == 0 {
+			was = next()
+			x.ids[idDigest(key)] = was
+		}
+		return key, was
+	}
+	said, _ := json.Marshal(t.Message) // plain data
+	sum := sha256.Sum256(append([]byte(key+"\x00"), said...))
+	whole := binary.LittleEndian.Uint64(sum[:])
+	if x.ids[whole] > 0 {
+		return "", 0
+	}
+	x.ids[whole] = 1
+	x.ids[idDigest(key)]++
+	if n := x.ids[idDigest(key)]; n > 1 {
+		key = fmt.Sprintf("%s/%d", key, n)
+	}
+	return key, next()
+}
