@@ -84,9 +84,6 @@ func (c *Session) Append(ctx context.Context, turns ...Turn) ([]Ref, error) {
 		refs, err = a.run(ctx, turns)
 		return err
 	})
-	if err == nil {
-		conv.Wake()
-	}
 	return refs, err
 }
 
@@ -398,7 +395,7 @@ func (a *appending) commit(ctx context.Context) error {
 	b := a.tx.batch()
 	b.Puts = append(b.Puts, a.Puts...)
 	b.OnStale, b.State, b.Trace, b.Leaf = AllowStale, append(b.State, a.Rows...), a.trace, leaf
-	a.c.Guard(&b)
+	a.c.Guard(&b, a.Coming())
 	err := a.Err
 	if err == nil {
 		err = a.tx.finish(ctx, b)

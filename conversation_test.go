@@ -299,14 +299,11 @@ func (f *talker) forget(context.Context) error {
 	if err != nil {
 		return err
 	}
-	w := conv.Watcher()
-	conv.SetWatcher(nil)
 	for i := range 3 * live.Kept {
 		f.db.sessions.Of("acme/agent", fmt.Sprint("passing by ", f.did["forget"], i))
 	}
 	require.False(f.t, conv.Loaded())
 	require.Zero(f.t, cap(conv.Numbers.Free)+cap(conv.Alone.Free), "memory that a session which is not used keeps")
-	conv.SetWatcher(w)
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 func openTest(t *testing.T, path string, opts Options) *DB {
 	t.Helper()
 	opts = ShortLog(opts)
+	opts.NoWatch = true // tests look when they choose to; those of the background open the database themselves
 	elsewhere := OwnedElsewhere(t, path, opts)
 	db, err := Open(path, opts)
 	require.NoError(t, err)

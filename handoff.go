@@ -257,9 +257,6 @@ func (c *Session) Receive(ctx context.Context, p session.Packet) ([]Ref, error) 
 		refs = a.refs
 		return nil
 	})
-	if err == nil {
-		conv.Wake()
-	}
 	return refs, err
 }
 

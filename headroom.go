@@ -29,7 +29,7 @@ func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
 		}
 	}
 	leaf := manifest.Record{Type: manifest.TypeCommit, Action: "window", Note: fmt.Sprintf("total %d", cfg.Total), Reason: "vouched by the host"}
-	err = conv.Change(ctx, c.s.actor, leaf, func(w *talk.Writes, _ *manifest.Record) error {
+	return conv.Change(ctx, c.s.actor, leaf, func(w *talk.Writes, _ *manifest.Record) error {
 		if conv.State.Config = &cfg; cfg.Total == 0 {
 			conv.State.Config = nil
 		}
@@ -40,11 +40,6 @@ func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
 		w.Put(conv.Key(talk.SessionRowKey), &conv.State)
 		return nil
 	})
-	if w := conv.Watcher(); w != nil && (err == nil || errors.Is(err, ErrOutcomeUnknown)) {
-		// The watcher must keep what is stored, also when the context has ended.
-		err = errors.Join(err, w.Configure(context.WithoutCancel(ctx)))
-	}
-	return err
 }
 
 // Observe tells the session what a provider counted where the database had estimated. Turns are then budgeted by it,

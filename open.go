@@ -1,9 +1,11 @@
 package ctxpage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/ctxpage/ctxpage/filestore"
@@ -64,6 +66,11 @@ func Open(path string, opts Options) (db *DB, err error) {
 		return nil, err
 	}
 	d.startRefresh()
+	if d.opts.Store == nil && !opts.ReadOnly && !opts.NoWatch {
+		owner.WhenOwner(d.store, d.sessions.Keep)
+	} else if !opts.NoWatch {
+		d.sessions.Keep()
+	}
 	if opts.Maintain > 0 && !opts.ReadOnly {
 		d.keeper = freshness.Every(opts.Maintain, d.Retention().InBackground(opts.Logger))
 	}
@@ -83,14 +90,25 @@ func (db *DB) openStore() (err error) {
 	db.vectors.ReadOnly = db.opts.ReadOnly
 	db.vectors.Unkept = func(err error) { db.opts.Logger.Warn("vectors were not stored", "error", err) }
 	db.vectors.Unmade = func(err error) { db.opts.Logger.Warn("vectors were not made", "error", err) }
+	info, err := db.store.Info(context.Background())
+	db.secret, db.fence, db.host = info.Secret, info.ID, info.Host
 	db.sessions = live.NewSessions(live.Host{
 		Store: db.store, Counter: db.opts.Counter, Clock: db.opts.Clock, NewID: db.newID, Logger: db.opts.Logger, ReadOnly: db.opts.ReadOnly,
 		Texts: db.texts, Shorten: db.shorten, Summarizer: db.opts.Summarizer,
 		MakePut: func(a Artefact) (store.Put, error) { return db.makePut(a, store.Validator{}) },
+		Owns:    db.owns, Shared: db.opts.Store != nil, Name: fmt.Sprintf("%s (pid %d)", cmp.Or(info.Host, filepath.Base(os.Args[0])), os.Getpid()),
+		OnlyStarted: db.opts.NoWatch, Patience: db.opts.SummarizeTimeout,
 	})
-	info, err := db.store.Info(context.Background())
-	db.secret, db.fence, db.host = info.Secret, info.ID, info.Host
 	return err
+}
+
+// owns reports whether this process decides about the sessions of other processes, too.
+func (db *DB) owns() bool {
+	if db.opts.Store != nil {
+		return true
+	}
+	_, owns := owner.Files(db.store)
+	return owns
 }
 
 // openFiles opens the store of files, which a database has unless Options bring another one.

@@ -84,8 +84,12 @@ type Options struct {
 	EmbedTimeout time.Duration
 	// Evaluator judges a draft when Commit gets no verdict. It must not be the writer.
 	Evaluator Evaluator
+	// NoWatch leaves the headroom of sessions to Watcher.Start, Watcher.Step and commits. Without it the process that owns the
+	// files makes room ahead of need in every session that has a window, whichever process appends (docs/watcher.md).
+	NoWatch bool
 	// Summarizer shortens the turns that a watcher compacts, and pages that fit into a context only in part and have no
-	// stored summary; nil: extracts. SummarizeTimeout bounds one summary; 0: 30 s.
+	// stored summary; nil: extracts. SummarizeTimeout bounds one summary, and the time for which an owner waits for a process
+	// that started the watcher of a session; 0: 30 s.
 	Summarizer       Summarizer
 	SummarizeTimeout time.Duration
 	Audit            AuditMode

@@ -36,9 +36,6 @@ func (c *Session) Pass(ctx context.Context, q session.PassQuery) (*session.Store
 		out, err = conv.Pass(ctx, c.s.actor, q)
 		return err
 	})
-	if err == nil && out.Number != 0 && !out.Repeated {
-		conv.Wake()
-	}
 	return out, err
 }
 
@@ -103,7 +100,7 @@ func (c *Session) Recall(ctx context.Context, id string) (*Version, error) {
 	}
 	leaf.Type, leaf.Session = manifest.TypeRecall, c.id
 	if w := conv.Watcher(); w != nil && compacted {
-		w.Expanded(ctx)
+		w.Expanded()
 	}
 	return v, c.s.emitRead(ctx, leaf)
 }
@@ -179,8 +176,5 @@ func (c *Session) Undo(ctx context.Context, pass uint64) (session.PassInfo, erro
 		info, err = conv.UndoPass(ctx, c.s.actor, pass)
 		return err
 	})
-	if w := conv.Watcher(); w != nil && err == nil {
-		err = w.Undone(context.WithoutCancel(ctx), info.Number) // it is undone, also when the context has ended
-	}
 	return info, err
 }

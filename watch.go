@@ -8,28 +8,29 @@ import (
 	"github.com/ctxpage/ctxpage/session"
 )
 
-// Watcher keeps the headroom of one session ahead of need, so that commits rarely have to make room themselves. An open
-// database has one for each watched session: all handles that Watch returns for a session share it. It works when Step
-// is called, or in the background between Start and Stop. All methods are safe for concurrent use. The work itself is
-// in internal/live.
+// Watcher keeps the headroom of one session ahead of need, so that commits rarely have to make room themselves. The process
+// that owns the files does the work for every session with a window, whichever process appends (Options.NoWatch switches
+// that off). A Watcher follows it from any process, looks by itself (Step), or has this process do the work (Start). All
+// handles that Watch returns for a session of an open database share it. All methods are safe for concurrent use. The work
+// itself is in internal/live.
 type Watcher struct{ in *live.Watcher }
 
-// Watch returns the watcher of the session, which stays in memory with it until Close. ErrInvalid without a window:
-// call SetWindow first.
+// Watch returns the watcher of the session. Its Events begin with the first one after this call. ErrInvalid without a
+// window: call SetWindow first.
 func (c *Session) Watch(ctx context.Context) (*Watcher, error) {
 	conv, err := c.hostConversation("Watch")
 	if err != nil {
 		return nil, err
 	}
-	w, err := conv.Watch(ctx, c.s.actor, c.s.emit)
+	w, err := conv.Watch(ctx, c.s.actor)
 	if err != nil {
 		return nil, err
 	}
 	return &Watcher{w}, nil
 }
 
-// Events returns what happened, in order. Nobody has to read it: events that find no room are dropped and counted, and
-// the manifest has all of them.
+// Events returns what happened, in order, whichever process did it. Nobody has to read it: events that find no room are
+// dropped and counted, and the manifest has all of them.
 func (w *Watcher) Events() <-chan session.Event { return w.in.Events() }
 
 // Stats returns the limits, the phase and the counters of the watcher.
@@ -47,14 +48,16 @@ func (w *Watcher) Apply(ctx context.Context, p session.Plan) (session.PassInfo, 
 	return w.in.Apply(ctx, p)
 }
 
-// Step looks at the window once. It warns, plans and compacts as the limits say, and returns the events.
+// Step looks at the window once, in this process. It warns, plans and compacts as the limits say, and returns the events.
 func (w *Watcher) Step(ctx context.Context, now time.Time) ([]session.Event, error) {
 	return w.in.Step(ctx, now)
 }
 
-// Start works in the background until Stop, the end of ctx, or the end of the database. It looks at once, after each
-// commit of the session, and once a second while the machine is not idle. ErrInvalid when it is running already.
+// Start has this process run the watcher of the session until Stop, the end of ctx, or the end of the database: its
+// Summarizer and its Counter are used then. The owner of the files asks it after each commit that fills the window, and
+// does the work itself when nothing was done within its Options.SummarizeTimeout. Of two processes that call Start the last
+// one is asked. ErrInvalid when this process runs it already.
 func (w *Watcher) Start(ctx context.Context) error { return w.in.Start(ctx) }
 
-// Stop ends the background work and waits for it. It is harmless when nothing runs.
+// Stop ends what Start began and waits for it. The owner goes on. It is harmless when nothing was started.
 func (w *Watcher) Stop() { w.in.Stop() }

@@ -118,7 +118,7 @@ func (s *Engine) Follow(kind Kind, seq uint64, body []byte) error {
 	s.seq.named(c)
 	s.seq.flight.Unlock()
 	s.seq.watch.followed(c)
-	s.changes.add(lsn, ended)
+	s.changes.add(lsn, ended, s.told(c))
 	return nil
 }
 

@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/ctxpage/ctxpage/manifest"
+import (
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
 
 // The installer makes durable commits visible, in the order of the log. Leaves enter the tree here
 // and nowhere else. So a head, a proof or the archive never contains a leaf that a failed sync
@@ -145,12 +148,14 @@ func (s *Engine) installSome(some []*Commit) error {
 		return err
 	}
 	q := &s.seq
+	var told []store.StateRow
 	q.flight.Lock()
 	for _, c := range some {
 		q.drop(c)
+		told = append(told, s.told(&c.record)...)
 	}
 	q.flight.Unlock()
-	s.changes.add(some[len(some)-1].record.LSN, ended)
+	s.changes.add(some[len(some)-1].record.LSN, ended, told)
 	for _, c := range some {
 		close(c.done)
 	}

@@ -51,7 +51,7 @@ func byName[T ~uint8](v *T, names []string, b []byte) error {
 // the smaller window that UsableCap or OutputReserve leave.
 type Config struct {
 	Total         int           // window in tokens; required
-	Reserve       PPM           // 15 %: kept free, Usable = Total − Reserve
+	Reserve       PPM           // 15 %: kept free, Usable = Total − Reserve. Above 15 % the defaults of the next five shrink with Usable
 	Band          PPM           // 5 %: the background starts at Usable − Band
 	WarnBand      PPM           // 5 %: the warning comes at Usable − Band − WarnBand
 	Target        PPM           // 70 %: a pass lands here or below
@@ -114,14 +114,23 @@ func setDefault[T comparable](v *T, otherwise T) {
 	}
 }
 
+// beside returns a default share of the window. Defaults are made for a reserve of 15 %; a larger reserve shrinks them in
+// proportion to the usable part, so that a reserve can be set alone.
+func (c *Config) beside(share PPM) PPM {
+	if c.Reserve <= 150_000 || c.Reserve >= million {
+		return share
+	}
+	return share * (million - c.Reserve) / 850_000
+}
+
 // filled has the defaults in place of zeros.
 func (c Config) filled() Config {
 	setDefault(&c.Reserve, 150_000)
-	setDefault(&c.Band, 50_000)
-	setDefault(&c.WarnBand, 50_000)
-	setDefault(&c.Target, 700_000)
-	setDefault(&c.MinRefill, 50_000)
-	setDefault(&c.MinGainPass, 20_000)
+	setDefault(&c.Band, c.beside(50_000))
+	setDefault(&c.WarnBand, c.beside(50_000))
+	setDefault(&c.Target, c.beside(700_000))
+	setDefault(&c.MinRefill, c.beside(50_000))
+	setDefault(&c.MinGainPass, c.beside(20_000))
 	setDefault(&c.MinGainTokens, 64)
 	setDefault(&c.MinGainShare, 200_000)
 	setDefault(&c.OutputReserve, min(4096, c.Total-shareOf(c.Total, million-c.Reserve)))
@@ -199,7 +208,7 @@ func (c Config) Validate() error {
 	if len(faults) == 0 {
 		t := c.thresholds()
 		require(0 < t.Target && t.Target < t.Warn && t.Warn < t.Trigger && t.Trigger < t.Usable,
-			"limits must rise from target %d over warn %d and trigger %d to usable %d; they are what keeps the watcher from running in circles", t.Target, t.Warn, t.Trigger, t.Usable)
+			"a window of %d tokens has the limits target %d, warn %d, trigger %d and usable %d, and each must be above the one before; enlarge Total, or lower Target, Band or WarnBand", c.Total, t.Target, t.Warn, t.Trigger, t.Usable)
 		faults = append(faults, c.checkAllocation(t))
 	}
 	return errors.Join(faults...)

@@ -29,6 +29,9 @@ func (p Phase) String() string { return phaseNames[p] }
 // MarshalText is String.
 func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
+// UnmarshalText reads the name of a phase.
+func (p *Phase) UnmarshalText(b []byte) error { return byName(p, phaseNames[:], b) }
+
 // Move is what the caller is to do after a Step.
 type Move uint8
 
@@ -108,19 +111,25 @@ type Snapshot struct {
 //		publish(events)
 //	}
 type Machine struct {
-	config   Config
-	limits   Thresholds
-	phase    Phase
-	floor    int // lowest actual since the last pass: refill counts from here
-	shown    int // actual when a plan was last only shown or marked
-	warned   bool
-	mourned  bool // the blocked event of this episode was sent
-	backOff  time.Duration
-	blocked  time.Time // when the last attempt failed
-	retry    time.Time
-	seen     uint64 // generation of the last snapshot
-	seq      uint64
-	counters Counters
+	config Config
+	limits Thresholds
+	p      Progress
+}
+
+// Progress is all that a machine remembers from one step to the next, as plain data: whoever stores it can go on with
+// ResumeMachine in another process.
+type Progress struct {
+	Phase    Phase
+	Floor    int // lowest actual since the last pass: refill counts from here
+	Shown    int // actual when a plan was last only shown or marked
+	Warned   bool
+	Mourned  bool // the blocked event of this episode was sent
+	BackOff  time.Duration
+	Blocked  time.Time // when the last attempt failed
+	Retry    time.Time
+	Seen     uint64 // generation of the last snapshot
+	Seq      uint64
+	Counters Counters
 }
 
 // NewMachine returns an idle machine, or the faults of the configuration.
@@ -129,38 +138,48 @@ func NewMachine(c Config) (Machine, error) {
 	return Machine{config: c.filled(), limits: t}, err
 }
 
+// ResumeMachine is NewMachine for a window that another machine watched until now, perhaps under other limits.
+func ResumeMachine(c Config, p Progress) (Machine, error) {
+	m, err := NewMachine(c)
+	m.p = p
+	return m, err
+}
+
+// Progress returns what the machine remembers.
+func (m Machine) Progress() Progress { return m.p }
+
 // Phase returns the current phase.
-func (m Machine) Phase() Phase { return m.phase }
+func (m Machine) Phase() Phase { return m.p.Phase }
 
 // Thresholds returns the effective limits.
 func (m Machine) Thresholds() Thresholds { return m.limits }
 
 // Counters returns the counts so far.
-func (m Machine) Counters() Counters { return m.counters }
+func (m Machine) Counters() Counters { return m.p.Counters }
 
 // RetryAt returns when a blocked machine tries again; zero when it is not blocked.
 func (m Machine) RetryAt() time.Time {
-	if m.phase != Blocked {
+	if m.p.Phase != Blocked {
 		return time.Time{}
 	}
-	return m.retry
+	return m.p.Retry
 }
 
 // Step looks at the window and says what to do. Answer every move except Rest with Done; until then Step does nothing
 // more.
 func (m Machine) Step(now time.Time, s Snapshot) (Machine, Move, []Event) {
 	var events []Event
-	m.floor = min(m.floor, s.Actual)
-	if m.phase == Compacting {
+	m.p.Floor = min(m.p.Floor, s.Actual)
+	if m.p.Phase == Compacting {
 		return m, Rest, nil
 	}
 	switch {
 	case s.Actual <= m.limits.Target:
 		events = m.calm(now, s.Actual, events)
-	case s.Actual > m.limits.Warn && !m.warned:
-		m.warned = true
-		m.phase = max(m.phase, Warned)
-		m.counters.Warnings++
+	case s.Actual > m.limits.Warn && !m.p.Warned:
+		m.p.Warned = true
+		m.p.Phase = max(m.p.Phase, Warned)
+		m.p.Counters.Warnings++
 		events = append(events, m.event(now, EventWarn, s.Actual))
 	}
 	m.hear(s.Generation)
@@ -168,16 +187,16 @@ func (m Machine) Step(now time.Time, s Snapshot) (Machine, Move, []Event) {
 	if !s.Manual && !m.due(now, s.Actual, move) {
 		return m, Rest, events
 	}
-	m.phase = Compacting
+	m.p.Phase = Compacting
 	return m, move, events
 }
 
 // calm ends an episode: there is headroom again.
 func (m *Machine) calm(now time.Time, actual int, events []Event) []Event {
-	if m.warned || m.phase != Idle {
+	if m.p.Warned || m.p.Phase != Idle {
 		events = append(events, m.event(now, EventHeadroomOK, actual))
 	}
-	m.phase, m.warned, m.mourned, m.backOff, m.shown = Idle, false, false, 0, 0
+	m.p.Phase, m.p.Warned, m.p.Mourned, m.p.BackOff, m.p.Shown = Idle, false, false, 0, 0
 	return events
 }
 
@@ -185,23 +204,23 @@ func (m *Machine) calm(now time.Time, actual int, events []Event) []Event {
 // unpinning may be what a blocked machine waits for. It does not retry at once,
 // or every append to a window that cannot be compacted would plan in vain.
 func (m *Machine) hear(generation uint64) {
-	if m.phase == Blocked && generation != m.seen {
-		m.backOff = 0
-		if soon := m.blocked.Add(m.config.BackOffMin); soon.Before(m.retry) {
-			m.retry = soon
+	if m.p.Phase == Blocked && generation != m.p.Seen {
+		m.p.BackOff = 0
+		if soon := m.p.Blocked.Add(m.config.BackOffMin); soon.Before(m.p.Retry) {
+			m.p.Retry = soon
 		}
 	}
-	m.seen = generation
+	m.p.Seen = generation
 }
 
 // due says whether a move may be made: above the trigger, refilled since the
 // last pass (or since the last showing of a plan), not backing off.
 func (m *Machine) due(now time.Time, actual int, move Move) bool {
-	from := m.floor
+	from := m.p.Floor
 	if move != Compact {
-		from = max(from, m.shown)
+		from = max(from, m.p.Shown)
 	}
-	return actual > m.limits.Trigger && actual-from >= m.limits.MinRefill && (m.phase != Blocked || !now.Before(m.retry))
+	return actual > m.limits.Trigger && actual-from >= m.limits.MinRefill && (m.p.Phase != Blocked || !now.Before(m.p.Retry))
 }
 
 func (m *Machine) move(s Snapshot) Move {
@@ -227,7 +246,7 @@ type Outcome struct {
 func (m Machine) Done(now time.Time, move Move, o Outcome) (Machine, []Event) {
 	var events []Event
 	p := o.Plan
-	m.counters.Plans++
+	m.p.Counters.Plans++
 	worth := p.Blocked == "" && len(p.Items) > 0
 	if worth {
 		e := m.event(now, EventPlanned, p.Actual)
@@ -238,9 +257,9 @@ func (m Machine) Done(now time.Time, move Move, o Outcome) (Machine, []Event) {
 	case o.Applied:
 		events = m.applied(now, o, events)
 	case o.Conflict:
-		m.phase = Warned
+		m.p.Phase = Warned
 	case worth && move != Compact:
-		m.phase, m.shown = Warned, p.Actual
+		m.p.Phase, m.p.Shown = Warned, p.Actual
 	default:
 		events = m.stuck(now, o, events)
 	}
@@ -252,9 +271,9 @@ func (m *Machine) applied(now time.Time, o Outcome, events []Event) []Event {
 	if freed == 0 {
 		freed = o.Plan.Freed
 	}
-	m.phase, m.floor, m.backOff, m.mourned = Warned, o.Actual, 0, false
-	m.counters.Passes++
-	m.counters.Freed += freed
+	m.p.Phase, m.p.Floor, m.p.BackOff, m.p.Mourned = Warned, o.Actual, 0, false
+	m.p.Counters.Passes++
+	m.p.Counters.Freed += freed
 	e := m.event(now, EventApplied, o.Actual)
 	e.Pass, e.Freed, e.Items = o.Plan.Pass, freed, len(o.Plan.Items)
 	events = append(events, e)
@@ -266,14 +285,14 @@ func (m *Machine) applied(now time.Time, o Outcome, events []Event) []Event {
 
 // stuck backs off, and says so once an episode.
 func (m *Machine) stuck(now time.Time, o Outcome, events []Event) []Event {
-	m.phase = Blocked
-	m.backOff = min(max(2*m.backOff, m.config.BackOffMin), m.config.BackOffMax)
-	m.blocked, m.retry = now, now.Add(m.backOff)
-	m.counters.Blocked++
-	if m.mourned {
+	m.p.Phase = Blocked
+	m.p.BackOff = min(max(2*m.p.BackOff, m.config.BackOffMin), m.config.BackOffMax)
+	m.p.Blocked, m.p.Retry = now, now.Add(m.p.BackOff)
+	m.p.Counters.Blocked++
+	if m.p.Mourned {
 		return events
 	}
-	m.mourned = true
+	m.p.Mourned = true
 	e := m.event(now, EventBlocked, o.Plan.Actual)
 	e.Pass, e.Freed, e.Items, e.Reason = o.Plan.Pass, o.Plan.Freed, len(o.Plan.Items), o.Plan.Blocked
 	if e.Reason == "" {
@@ -285,8 +304,8 @@ func (m *Machine) stuck(now time.Time, o Outcome, events []Event) []Event {
 // Undone tells the machine that a pass was undone. The next pass waits for a refill from there; otherwise it would
 // repeat at once what was just undone.
 func (m Machine) Undone(now time.Time, pass uint64, actual int) (Machine, Event) {
-	m.floor = actual
-	m.counters.Undone++
+	m.p.Floor = actual
+	m.p.Counters.Undone++
 	e := m.event(now, EventUndone, actual)
 	e.Pass = pass
 	return m, e
@@ -294,13 +313,13 @@ func (m Machine) Undone(now time.Time, pass uint64, actual int) (Machine, Event)
 
 // Expanded counts a section that was fetched back after a pass.
 func (m Machine) Expanded() Machine {
-	m.counters.Expanded++
+	m.p.Counters.Expanded++
 	return m
 }
 
 func (m *Machine) event(now time.Time, kind EventKind, actual int) Event {
-	m.seq++
+	m.p.Seq++
 	t := m.limits
-	return Event{Seq: m.seq, At: now, Kind: kind, Actual: actual, Usable: t.Usable, Total: t.Total,
+	return Event{Seq: m.p.Seq, At: now, Kind: kind, Actual: actual, Usable: t.Usable, Total: t.Total,
 		Headroom: PPM(int64(t.Total-actual) * million / int64(t.Total))}
 }

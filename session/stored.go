@@ -93,7 +93,8 @@ type WatchStats struct {
 	Actual   int        `json:"actual"`
 	Analysis Analysis   `json:"analysis"`
 	Dropped  int64      `json:"dropped_events"`
-	Running  bool       `json:"running"`
+	Holder   string     `json:"holder,omitempty"` // the process that was asked to run it; "": the owner
+	Running  bool       `json:"running"`          // in this process
 }
 
 // Notes are what a host records of a session besides its turns, for contracts and handoffs. They are not judged.

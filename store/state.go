@@ -51,6 +51,8 @@ type StateKind struct {
 	Paths func(key string, value []byte, keep func(dir string) bool) (kept []byte, left []string, err error)
 	// Policy marks rows that make a database drop what it holds, or refuse writes. An import takes them only if asked.
 	Policy bool
+	// Told has Store.Changes return rows of this kind when a commit writes them.
+	Told bool
 	// Lost and Why are the entry in the list of losses for rows that Salvage does not copy; "": no
 	// entry.
 	Lost, Why string

@@ -82,9 +82,9 @@ type Store interface {
 	Hold(ctx context.Context, at Moment) (Ticket, error)
 	// Release ends a hold. A ticket that was released, or has lapsed, is ignored.
 	Release(t Ticket)
-	// Changes returns the page versions that were ended by commits after an LSN. If there is no
-	// newer commit, it waits for one, at most wait, and may then return nothing. Only caches depend
-	// on it.
+	// Changes returns what commits after an LSN changed: the page versions that they ended, and the
+	// rows of told kinds (StateKind.Told) that they wrote. If there is no newer commit, it waits for
+	// one, at most wait, and may then return nothing. Only caches and background work depend on it.
 	Changes(ctx context.Context, after uint64, wait time.Duration) (Changes, error)
 	// Append writes audit leaves in order. The Question of a leaf is stored as a row beside it,
 	// which can be erased; the leaf gets its salted digest as Query. Append sets Query and
@@ -178,11 +178,14 @@ type Located struct {
 	ByID    string // id of the artefact that superseded it; "": none
 }
 
-// Changes are page versions that are no longer current.
+// Changes are what commits changed.
 type Changes struct {
 	LSN   uint64   // pass it to the next call
-	Ended []uint64 // numbers, in no order
+	Ended []uint64 // numbers of page versions that are no longer current, in no order
 	All   bool     // the store does not remember that far back: forget every page
+
+	Told    []StateRow // rows of told kinds that were written, as they are now, in no order; deleted ones may be missing
+	AllTold bool       // the store does not remember that far back: read all rows of told kinds
 }
 
 // Loaded is one page version. Err matches ErrGone if gc or an erase took it, or is a *CorruptError.

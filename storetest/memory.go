@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -234,6 +235,11 @@ func (m *Memory) Changes(ctx context.Context, after uint64, wait time.Duration) 
 			for _, p := range v.pages {
 				if p.ended > after {
 					out.Ended = append(out.Ended, p.num)
+				}
+			}
+			for key, r := range v.state {
+				if r.LSN > after && slices.ContainsFunc(v.cfg.State, func(k store.StateKind) bool { return k.Told && strings.HasPrefix(key, k.Prefix) }) {
+					out.Told = append(out.Told, r)
 				}
 			}
 			return out, nil

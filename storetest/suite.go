@@ -77,6 +77,7 @@ var chain = store.Scopes{scope, "acme"}
 const (
 	namesPages = "names/"
 	pastOnly   = "past/"
+	toldRows   = "told/"
 
 	journalRows = "journal/" // NAME/NUMBER: a time in µs as text. The head row head/NAME has the number of a row it needs.
 )
@@ -101,6 +102,7 @@ func newBench(t testing.TB, f Factory) *bench {
 	b.db = f(t, Config{Now: b.time, State: []store.StateKind{
 		{Prefix: namesPages, Names: func(v []byte) ([]uint64, error) { return []uint64{uint64(v[0])}, nil }},
 		{Prefix: journalRows, Journal: &store.StateJournal{Keep: 2, Entry: journalEntry, At: journalAt, Head: journalHead, Needs: journalNeeds}},
+		{Prefix: toldRows, Told: true},
 		{Prefix: pastOnly, Past: func(string) (int64, store.Ref) { return 1, store.Ref{} }},
 	}})
 	b.st = b.db.Open(t)

@@ -400,6 +400,16 @@ func checkChanges(b *bench) {
 	require.NoError(b, err)
 	require.Equal(b, store.Changes{LSN: ch.LSN}, none)
 
+	b.commit(b.state(toldRows+"a", "one"))
+	newest := b.commit(b.state(toldRows+"a", "two"))
+	b.commit(b.state("other", "row"))
+	told, err := b.st.Changes(b.ctx, ch.LSN, 0)
+	require.NoError(b, err)
+	if !told.AllTold {
+		require.Equal(b, []store.StateRow{{Key: toldRows + "a", Value: []byte("two"), LSN: newest.LSN}}, told.Told)
+	}
+	ch.LSN = told.LSN
+
 	woken := make(chan store.Changes, 1)
 	go func() {
 		ch, _ := b.st.Changes(b.ctx, ch.LSN, time.Minute)

@@ -30,7 +30,8 @@ func (c *Conversation) Commit(ctx context.Context, actor string, w *talk.Writes,
 	if err = errors.Join(err, idErr); err == nil {
 		leaf.Session = c.ID
 		b := store.Batch{ID: id, Scope: c.Scope, Actor: actor, Now: c.host.Clock(), OnStale: store.AllowStale, Puts: w.Puts, State: w.Rows, Leaf: leaf}
-		c.Guard(&b)
+		c.Guard(&b, 0)
+		b.ExpectState = append(b.ExpectState, w.Expect...)
 		var out store.Outcome
 		if out, err = c.host.Store.Commit(ctx, b); err == nil {
 			c.Committed(out.LSN)
@@ -42,11 +43,12 @@ func (c *Conversation) Commit(ctx context.Context, actor string, w *talk.Writes,
 	return err
 }
 
-// Guard lets a batch pass only if no other process changed the session since it was read, and tells the others of this one.
-func (c *Conversation) Guard(b *store.Batch) {
+// Guard lets a batch pass only if no other process changed the session since it was read, and tells the others of this one
+// and of how full the window is then. coming is the tokens of turns that are not in memory yet.
+func (c *Conversation) Guard(b *store.Batch, coming int) {
 	key := c.Key(talk.ChangeRowKey)
 	b.ExpectState = append(b.ExpectState, store.StatePre{Key: key, LSN: c.changed})
-	b.State = append(b.State, store.StateRow{Key: key, Value: []byte{1}})
+	b.State = append(b.State, store.StateRow{Key: key, Value: c.Mark(coming)})
 }
 
 // Committed takes over the commit that stored the collected writes.
@@ -66,7 +68,7 @@ func (c *Conversation) Failed(err error) {
 // Change carries out a change that may enlarge the window: it makes room in the same transaction. It commits nothing when
 // fn set no row.
 func (c *Conversation) Change(ctx context.Context, actor string, leaf manifest.Record, fn func(*talk.Writes, *manifest.Record) error) error {
-	err := c.Exclusively(ctx, func() (err error) {
+	return c.Exclusively(ctx, func() (err error) {
 		w := c.Begin()
 		before := w.Sets
 		defer func() {
@@ -87,8 +89,4 @@ func (c *Conversation) Change(ctx context.Context, actor string, leaf manifest.R
 		}
 		return c.Commit(ctx, actor, w, leaf)
 	})
-	if err == nil {
-		c.Wake()
-	}
-	return err
 }

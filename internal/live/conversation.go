@@ -27,6 +27,15 @@ type Host struct {
 	ReadOnly bool
 	// Summarizer writes the summaries of watchers; nil: they take extracts.
 	Summarizer Summarizer
+	// Owns reports whether this process decides about the sessions of all processes; with Shared, each host does, and a
+	// session has one that holds it. Name names this process for people.
+	Owns   func() bool
+	Shared bool
+	Name   string
+	// OnlyStarted leaves sessions alone whose watcher this process did not start. Patience is how long the holder of a
+	// session may take for a pass.
+	OnlyStarted bool
+	Patience    time.Duration
 	// Texts reads the texts of pages, in their order, through the working set of the process.
 	Texts func(ctx context.Context, scopes store.Scopes, keys []store.PageKey) ([]string, error)
 	// MakePut splits the text of an artefact into pages and digests them.
@@ -49,7 +58,7 @@ type Summarizer interface {
 //	                      │ change row unchanged: read new members only        │ success: Committed
 //	                      ▼ change row moved, or not loaded: read everything   ▼ failure: Failed, not loaded
 //
-// Ownership: everything except the watcher belongs to the holder of lock. The lock comes before all other locks of the
+// Ownership: everything belongs to the holder of lock. The lock comes before all other locks of the
 // database (db.go); it is a channel so that the end of a context ends the wait for it.
 //
 // Other writers are noticed in two ways. A plain put into the group changes the list of members. A commit by another
@@ -111,21 +120,10 @@ func (c *Conversation) Loaded() bool { return c.loaded }
 func (c *Conversation) Discard() { c.loaded = false }
 
 // Watcher returns the watcher of the session; nil: none.
-func (c *Conversation) Watcher() *Watcher { return c.watcher.Load() }
+func (c *Conversation) Watcher() *Watcher { return c.home.watcherOf(c.name()) }
 
-// SetWatcher makes w the watcher of the session, which then stays in memory with it; nil: none.
-func (c *Conversation) SetWatcher(w *Watcher) {
-	if c.watcher.Store(w); w != nil {
-		c.home.watch(c)
-	}
-}
-
-// Wake tells the watcher that something was committed.
-func (c *Conversation) Wake() {
-	if w := c.Watcher(); w != nil {
-		w.wake()
-	}
-}
+// name is the scope and the session, by which the maps of Sessions have it.
+func (c *Conversation) name() [2]string { return [2]string{c.Scope, c.ID} }
 
 // refresh makes memory equal to the store: it reads nothing, the new turns, or everything.
 func (c *Conversation) refresh(ctx context.Context) error {

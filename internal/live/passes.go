@@ -88,6 +88,10 @@ func (c *Conversation) UndoPass(ctx context.Context, actor string, n uint64) (in
 		c.loaded = c.loaded && p.Kind != session.PassPager // only Reinstate has changed memory so far
 		return info, err
 	}
+	if err := c.undone(ctx, w, p.Number); err != nil {
+		c.loaded = false
+		return info, err
+	}
 	leaf := manifest.Record{Type: manifest.TypePass, Action: fmt.Sprintf("undo pass %d", p.Number), Reason: "vouched by the host"}
 	return p.Info(), c.Commit(ctx, actor, w, leaf)
 }

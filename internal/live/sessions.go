@@ -2,7 +2,9 @@ package live
 
 import (
 	"context"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"weak"
@@ -19,26 +21,36 @@ const keptSound = 1024
 
 // Sessions are the conversations of one open database.
 //
-// The most recently used ones keep their turns in memory (recent). A watched one stays as long as the database is open
-// (watched). Any other one is found as long as some caller uses it (alive): all users of a session must share one lock, so
-// a second Conversation of the same session must not exist. The garbage collector says when nobody uses one any more. A
+// The most recently used ones keep their turns in memory (recent). Any other one is found as long as some caller uses it
+// (alive): all users of a session must share one lock, so a second Conversation of the same session must not exist. The garbage collector says when nobody uses one any more. A
 // count of users was rejected: every handle would have needed a Close.
 type Sessions struct {
 	Host
 
 	mu      sync.Mutex // guards the maps and lists below; taken under no lock but that of a conversation
 	recent  *simplelru.LRU[[2]string, *Conversation]
-	watched map[[2]string]*Conversation
+	watched map[[2]string]*Watcher
+	held    map[[2]string]bool // sessions of whose watch row this process is the holder, or was
+	keeper  *keeper            // the background work; nil: none yet
+	closed  bool               // there will be none
 	alive   map[[2]string]weak.Pointer[Conversation]
 	sound   *simplelru.LRU[string, struct{}] // scopes whose every row was compared with the audit once
 
 	gcs    atomic.Uint64 // runs of gc that deleted rows of turns
 	unsure atomic.Bool   // a failed commit of some session may still happen
+	self   func() string // the id of this open database as a holder; made when it is first needed
 }
 
 // NewSessions returns the conversations of a database; none is loaded.
 func NewSessions(h Host) *Sessions {
-	t := &Sessions{Host: h, watched: map[[2]string]*Conversation{}, alive: map[[2]string]weak.Pointer[Conversation]{}}
+	t := &Sessions{Host: h, watched: map[[2]string]*Watcher{}, held: map[[2]string]bool{}, alive: map[[2]string]weak.Pointer[Conversation]{}}
+	t.self = sync.OnceValue(func() string {
+		id, err := h.NewID()
+		if err != nil {
+			h.Logger.Warn("watcher: no id", "error", err)
+		}
+		return id.String()
+	})
 	t.recent, _ = simplelru.NewLRU(Kept, func(_ [2]string, c *Conversation) { c.release() }) // an error only for a size below 1
 	t.sound, _ = simplelru.NewLRU[string, struct{}](keptSound, nil)
 	return t
@@ -84,33 +96,58 @@ func collected(g collectedKey) {
 	}
 }
 
-// watch keeps a session in memory for its watcher.
-func (t *Sessions) watch(c *Conversation) {
+// register makes w the watcher of its session, unless there is one. seen is the newest event before it.
+func (t *Sessions) register(w *Watcher, seen uint64) *Watcher {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.watched[[2]string{c.Scope, c.ID}] = c
+	if old := t.watched[w.c.name()]; old != nil {
+		return old
+	}
+	w.seen.Store(seen)
+	t.watched[w.c.name()] = w
+	return w
 }
 
-// StopWatchers ends the background work of all sessions and waits for it.
-func (t *Sessions) StopWatchers() {
+// watcherOf returns the watcher of a session; nil: none.
+func (t *Sessions) watcherOf(of [2]string) *Watcher {
 	t.mu.Lock()
-	var list []*Watcher
-	for _, c := range t.watched {
-		if w := c.Watcher(); w != nil {
-			list = append(list, w)
-		}
-	}
+	defer t.mu.Unlock()
+	return t.watched[of]
+}
+
+// holding notes that this process became the holder of a session.
+func (t *Sessions) holding(of [2]string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.held[of] = true
+}
+
+// holds returns the sessions that this process may hold.
+func (t *Sessions) holds() [][2]string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Keys(t.held))
+}
+
+// briefly returns the conversation of a session, and what to call when the look at it is over: turns that were not in
+// memory before are released.
+func (t *Sessions) briefly(of [2]string) (c *Conversation, done func()) {
+	t.mu.Lock()
+	known := t.recent.Contains(of)
 	t.mu.Unlock()
-	for _, w := range list { // without mu: the background work takes it
-		w.Stop()
+	c = t.Of(of[0], of[1])
+	return c, func() {
+		if known {
+			return
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.recent.Remove(of) // releases it
 	}
 }
 
-// release frees the turns of a session that was not used for long and is not watched.
+// release frees the turns of a session that was not used for long.
 func (c *Conversation) release() {
-	if c.Watcher() != nil {
-		return
-	}
 	select {
 	case c.lock <- struct{}{}:
 		c.loaded = false

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,70 +14,51 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// WatchTick is how often the background looks again while the machine is not idle.
-const WatchTick = time.Second
-
 // WatchEvents is how many events wait for a reader. Further ones are dropped and counted.
 const WatchEvents = 256
 
 // planTries is how often a pass is planned when the session changes under it. The last time runs under the lock.
 const planTries = 3
 
-// The rules are those of session.Machine, a value:
+// saveTries is how often a watch row is written while others write it.
+const saveTries = 5
+
+// The rules are those of session.Machine, a value that is stored with the session (talk.WatchRow), so that any process can
+// take the next step:
 //
-//	Step: Machine.Step (what to do now) ─▶ act (do it) ─▶ Machine.Done (what came of it)
+//	step: read the row ─▶ Machine.Step (what to do now) ─▶ act (do it) ─▶ Machine.Done (what came of it) ─▶ save
 //	act:  Plan, under the lock ─▶ MakeForms, without it: a summarizer may be slow ─▶ Apply, under it, if Rev is unchanged
 //	           ▲                                                                       │
 //	           └──────────────── the session changed: plan again, planTries times ◀────┘
 //
-// Ownership: machine changes under the session's lock only; stop, ending and done are guarded by mu. After planTries
-// changed sessions a pass is planned and applied under one lock, with extracts instead of summaries (actAtOnce): a
-// session that is written to without a pause would otherwise leave all the work to its commits.
+// After planTries changed sessions a pass is planned and applied under one lock, with extracts instead of summaries
+// (actAtOnce): a session that is written to without a pause would otherwise leave all the work to its commits.
+//
+// The row is written only when there are events, in a commit of its own whose leaf names them. A phase in the middle of a
+// move is never stored: after a crash the next step begins again.
 
-// Watcher keeps the headroom of one session ahead of need, so that commits rarely have to make room themselves. An open
-// database has one for each watched session; Watch returns it. It works when Step is called, or in the background
-// between Start and Stop. All methods are safe for concurrent use.
+// Watcher is the view that one process has of the watcher of a session. All methods are safe for concurrent use.
 type Watcher struct {
-	c      *Conversation
-	actor  string
-	emit   func(context.Context, *manifest.Record) error // signs and writes a leaf
-	events chan session.Event
-	signal chan struct{}
-
-	// Under c.lock.
-	machine session.Machine
-
-	dropped atomic.Int64
-	mu      sync.Mutex // guards those below
-	stop    context.CancelFunc
-	ending  <-chan struct{} // of the context of the background work
-	done    chan struct{}
+	c        *Conversation
+	actor    string
+	events   chan session.Event
+	seen     atomic.Uint64 // newest event that was handed on
+	dropped  atomic.Int64
+	expanded atomic.Int64 // turns that were read back after a pass compacted them
 }
 
-// Watch returns the watcher of the session, which then stays in memory with the conversation. The first call decides who
-// acts (actor) and who writes leaves (emit). ErrInvalid without a window.
-func (c *Conversation) Watch(ctx context.Context, actor string, emit func(context.Context, *manifest.Record) error) (w *Watcher, err error) {
-	err = c.Exclusively(ctx, func() error {
-		if w = c.Watcher(); w != nil {
-			return nil
-		}
-		machine, err := machineOf(c)
-		if err != nil {
-			return err
-		}
-		w = &Watcher{c: c, actor: actor, emit: emit, machine: machine, events: make(chan session.Event, WatchEvents), signal: make(chan struct{}, 1)}
-		c.SetWatcher(w)
-		return nil
-	})
-	return w, err
-}
-
-// machineOf makes the machine for the session's current window.
-func machineOf(c *Conversation) (session.Machine, error) {
-	if c.State.Config == nil {
-		return session.Machine{}, noWindow(c)
+// Watch returns this process's watcher of the session. The first call decides who acts. ErrInvalid without a window.
+func (c *Conversation) Watch(ctx context.Context, actor string) (*Watcher, error) {
+	s, err := c.home.sight(ctx, c.name())
+	if err != nil {
+		return nil, err
 	}
-	return session.NewMachine(*c.State.Config)
+	if s.config == nil {
+		return nil, noWindow(c)
+	}
+	w := c.home.register(&Watcher{c: c, actor: actor, events: make(chan session.Event, WatchEvents)}, s.row.Progress.Seq)
+	c.home.Keep()
+	return w, nil
 }
 
 // noWindow is the error of a session without a window.
@@ -85,50 +66,135 @@ func noWindow(c *Conversation) error {
 	return store.Invalid("window", "none of session "+c.ID, "one that was set (Session.SetWindow; dbctl watch --total N --once)")
 }
 
-// Configure starts the machine again after the window of the session changed.
-func (w *Watcher) Configure(ctx context.Context) error {
-	return w.c.Exclusively(ctx, func() (err error) {
-		if w.c.State.Config == nil {
-			return nil // Step rests
-		}
-		w.machine, err = machineOf(w.c)
-		return err
-	})
+// sight is what a step knows of a session before it loads it.
+type sight struct {
+	of      [2]string // scope and session
+	config  *session.Config
+	change  store.StateRow
+	row     talk.WatchRow
+	lsn     uint64 // of the watch row; 0: there is none
+	machine session.Machine
 }
 
-// Events returns what happened, in order. Nobody has to read it: events that find no room are dropped and counted, and
-// the manifest has all of them.
+// sight reads how full the window of a session is and where its watcher stands.
+func (t *Sessions) sight(ctx context.Context, of [2]string) (*sight, error) {
+	s := &sight{of: of}
+	state, err := t.Store.State(ctx, talk.RowKey(talk.SessionRowKey, of[0], of[1]))
+	if err != nil {
+		return nil, err
+	}
+	if s.config, err = talk.WindowOf(state.Value); err != nil || s.config == nil {
+		return s, err
+	}
+	if s.change, err = t.Store.State(ctx, talk.RowKey(talk.ChangeRowKey, of[0], of[1])); err != nil {
+		return nil, err
+	}
+	if err := t.reread(ctx, s); err != nil {
+		return nil, err
+	}
+	s.machine, err = session.ResumeMachine(*s.config, s.row.Progress)
+	return s, err
+}
+
+// reread reads the watch row.
+func (t *Sessions) reread(ctx context.Context, s *sight) error {
+	row, err := t.Store.State(ctx, talk.RowKey(talk.WatchRowKey, s.of[0], s.of[1]))
+	if err != nil {
+		return err
+	}
+	s.lsn = row.LSN
+	s.row, err = talk.DecodeWatch(row.Value)
+	return err
+}
+
+// save stores where the watcher stands, with the events of a step. If another process wrote the row meanwhile, its holder
+// stays and our progress counts.
+func (t *Sessions) save(ctx context.Context, s *sight, actor string, events []session.Event, tries int) error {
+	if t.ReadOnly {
+		return store.ErrReadOnly
+	}
+	leaf := manifest.Record{Type: manifest.TypePass, Session: s.of[1]}
+	for _, e := range events {
+		leaf.Action += fmt.Sprintf("; watch %s: pass %d, %d items, %d tokens", e.Kind, e.Pass, e.Items, e.Freed)
+		leaf.Tokens, leaf.Budget = e.Actual, e.Usable
+		if e.Reason != "" {
+			leaf.Reason = e.Reason
+		}
+	}
+	leaf.Action = strings.TrimPrefix(leaf.Action, "; ")
+	for try := 1; ; try++ {
+		s.row.Progress = s.machine.Progress()
+		s.row.Add(events)
+		err := t.commitWatch(ctx, s, actor, leaf)
+		if !errors.Is(err, store.ErrConflict) || try >= tries {
+			return err
+		}
+		if err := t.reread(ctx, s); err != nil {
+			return err
+		}
+	}
+}
+
+// commitWatch commits the watch row if nobody wrote it since it was read.
+func (t *Sessions) commitWatch(ctx context.Context, s *sight, actor string, leaf manifest.Record) error {
+	id, err := t.NewID()
+	if err != nil {
+		return err
+	}
+	value, err := s.row.Encode()
+	if err != nil {
+		return err
+	}
+	key := talk.RowKey(talk.WatchRowKey, s.of[0], s.of[1])
+	out, err := t.Store.Commit(ctx, store.Batch{
+		ID: id, Scope: s.of[0], Actor: actor, Now: t.Clock(), OnStale: store.AllowStale, Leaf: leaf,
+		State: []store.StateRow{{Key: key, Value: value}}, ExpectState: []store.StatePre{{Key: key, LSN: s.lsn}},
+	})
+	if err == nil {
+		if s.lsn = out.LSN; s.row.Holder != "" && s.row.Holder == t.self() {
+			t.holding(s.of)
+		}
+	}
+	return err
+}
+
+// Events returns what happened, in order, whichever process did it. Nobody has to read it: events that find no room are
+// dropped and counted, and the manifest has all of them.
 func (w *Watcher) Events() <-chan session.Event { return w.events }
+
+// follow hands on the events of a watch row that are new to this process.
+func (w *Watcher) follow(row *talk.WatchRow) {
+	for _, e := range row.Events {
+		last := w.seen.Load()
+		if e.Seq <= last {
+			continue
+		}
+		w.seen.Store(e.Seq)
+		w.dropped.Add(int64(e.Seq - last - 1))
+		select {
+		case w.events <- e:
+		default:
+			w.dropped.Add(1)
+		}
+	}
+}
 
 // Stats returns the limits, the phase and the counters of the watcher.
 func (w *Watcher) Stats(ctx context.Context) (out session.WatchStats, err error) {
-	err = w.c.Exclusively(ctx, func() error {
-		out = session.WatchStats{
-			Limits: w.machine.Thresholds(), Phase: w.machine.Phase(), Counters: w.machine.Counters(), Actual: w.c.Tokens(),
-			Analysis: w.c.Window().Analyse(), Dropped: w.dropped.Load(),
-		}
-		if w.c.State.Config == nil { // the window was taken away
-			out.Limits = session.Thresholds{}
-		}
+	s, err := w.c.home.sight(ctx, w.c.name())
+	if err != nil {
+		return out, err
+	}
+	out = session.WatchStats{Phase: s.machine.Phase(), Counters: s.machine.Counters(), Dropped: w.dropped.Load(), Holder: s.row.Name}
+	out.Counters.Expanded += int(w.expanded.Load())
+	out.Running = w.c.home.runs(w.c.name())
+	if s.config != nil {
+		out.Limits = s.machine.Thresholds()
+	}
+	return out, w.c.Exclusively(ctx, func() error {
+		out.Actual, out.Analysis = w.c.Tokens(), w.c.Window().Analyse()
 		return nil
 	})
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	out.Running = w.running()
-	return out, err
-}
-
-// running reports whether the background works. The caller holds w.mu.
-func (w *Watcher) running() bool {
-	if w.stop == nil {
-		return false
-	}
-	select {
-	case <-w.done:
-		return false
-	default:
-		return true
-	}
 }
 
 // Plan returns what a pass would do at that time. It changes nothing.
@@ -151,7 +217,11 @@ func (w *Watcher) plan(now time.Time) (session.Plan, error) {
 // Apply carries out a plan in one transaction, exactly, or fails: with session.ErrGeneration when the session has
 // changed since the plan was made, with session.ErrPlan when the plan names a turn twice or a level that is not
 // further. It makes the summaries first, under no lock.
-func (w *Watcher) Apply(ctx context.Context, p session.Plan) (info session.PassInfo, err error) {
+func (w *Watcher) Apply(ctx context.Context, p session.Plan) (session.PassInfo, error) {
+	return w.applyBy(ctx, p, w.c.host.Summarizer)
+}
+
+func (w *Watcher) applyBy(ctx context.Context, p session.Plan, by Summarizer) (info session.PassInfo, err error) {
 	var forms []talk.Form
 	same := func() error {
 		if p.Generation != w.c.Rev {
@@ -166,7 +236,7 @@ func (w *Watcher) Apply(ctx context.Context, p session.Plan) (info session.PassI
 	if err != nil {
 		return info, err
 	}
-	if forms, err = w.c.MakeForms(ctx, forms, w.c.host.Summarizer); err != nil {
+	if forms, err = w.c.MakeForms(ctx, forms, by); err != nil {
 		return info, err
 	}
 	err = w.c.Exclusively(ctx, func() error {
@@ -194,36 +264,56 @@ func (w *Watcher) apply(ctx context.Context, p session.Plan, forms []talk.Form) 
 	return row.Info(), c.Commit(ctx, w.actor, ch, leaf)
 }
 
-// Step looks at the window once. It warns, plans and compacts as the limits say, and returns the events.
+// Step looks at the window once, in this process, whoever else runs the watcher. It warns, plans and compacts as the limits
+// say, and returns the events.
 func (w *Watcher) Step(ctx context.Context, now time.Time) ([]session.Event, error) {
-	var move session.Move
-	var events []session.Event
-	err := w.c.Exclusively(ctx, func() error {
-		if w.c.State.Config == nil {
-			return nil
-		}
-		w.machine, move, events = w.machine.Step(now, session.Snapshot{Generation: w.c.Rev, Actual: w.c.Tokens()})
-		return nil
-	})
-	if err != nil || move == session.Rest {
-		return events, errors.Join(err, w.Publish(ctx, events))
+	s, err := w.c.home.sight(ctx, w.c.name())
+	if err != nil || s.config == nil {
+		return nil, err
 	}
-	out, err := w.act(ctx, now, move)
-	// The machine waits for the answer, so it must get one even when the context has ended.
-	doneErr := w.c.Exclusively(context.WithoutCancel(ctx), func() error {
-		var more []session.Event
-		if out.Applied {
-			out.Actual = w.c.Tokens()
-		}
-		w.machine, more = w.machine.Done(now, move, out)
-		events = append(events, more...)
+	tokens := 0
+	err = w.c.Exclusively(ctx, func() error { // a plain put may have added turns since the last commit of the session
+		tokens = w.c.Tokens()
 		return nil
 	})
-	return events, errors.Join(err, doneErr, w.Publish(ctx, events))
+	if err != nil {
+		return nil, err
+	}
+	events, err := w.step(ctx, now, s, tokens, w.c.host.Summarizer, nil)
+	return events, err
+}
+
+// step is one step of the machine. may is asked before anything is done or stored; nil: yes.
+func (w *Watcher) step(ctx context.Context, now time.Time, s *sight, tokens int, by Summarizer, may func(session.Move) (bool, error)) ([]session.Event, error) {
+	m, move, events := s.machine.Step(now, session.Snapshot{Generation: s.change.LSN, Actual: tokens})
+	if move == session.Rest && len(events) == 0 {
+		s.machine = m
+		return nil, nil
+	}
+	if may != nil {
+		if yes, err := may(move); err != nil || !yes {
+			return nil, err
+		}
+	}
+	var err error
+	tries := 1 // if nothing was done, the next look decides anew
+	if s.machine = m; move != session.Rest {
+		tries = saveTries
+		var out session.Outcome
+		var more []session.Event
+		out, err = w.act(ctx, now, move, by)
+		if ctx.Err() != nil && !out.Applied {
+			return nil, err // nothing was done, and the next step begins again
+		}
+		s.machine, more = m.Done(now, move, out)
+		events = append(events, more...)
+	}
+	// What was done is recorded, also when the context has ended.
+	return events, errors.Join(err, w.c.home.save(context.WithoutCancel(ctx), s, w.actor, events, tries))
 }
 
 // act carries out a move.
-func (w *Watcher) act(ctx context.Context, now time.Time, move session.Move) (out session.Outcome, err error) {
+func (w *Watcher) act(ctx context.Context, now time.Time, move session.Move, by Summarizer) (out session.Outcome, err error) {
 	if move != session.Compact {
 		out.Plan, err = w.Plan(ctx, now)
 		return out, err
@@ -233,13 +323,17 @@ func (w *Watcher) act(ctx context.Context, now time.Time, move session.Move) (ou
 		if try == planTries {
 			out.Plan, info, err = w.actAtOnce(ctx, now)
 		} else if out.Plan, err = w.Plan(ctx, now); err == nil && out.Plan.Blocked == "" {
-			info, err = w.Apply(ctx, out.Plan)
+			info, err = w.applyBy(ctx, out.Plan, by)
 		}
 		if errors.Is(err, session.ErrGeneration) {
 			continue
 		}
 		if err == nil && out.Plan.Blocked == "" {
 			out.Applied, out.Freed, out.Plan.Pass = true, info.Freed, info.Number
+			err = w.c.Exclusively(context.WithoutCancel(ctx), func() error {
+				out.Actual = w.c.Tokens()
+				return nil
+			})
 		}
 		return out, err
 	}
@@ -261,117 +355,24 @@ func (w *Watcher) actAtOnce(ctx context.Context, now time.Time) (p session.Plan,
 	return p, info, err
 }
 
-// Publish hands events on. It writes those to the manifest that do not end a transaction, which has a leaf of its own.
-func (w *Watcher) Publish(ctx context.Context, events []session.Event) error {
-	var errs []error
-	for _, e := range events {
-		select {
-		case w.events <- e:
-		default:
-			w.dropped.Add(1)
-		}
-		if e.Kind == session.EventApplied || e.Kind == session.EventUndone || w.c.host.ReadOnly {
-			continue
-		}
-		errs = append(errs, w.emit(ctx, &manifest.Record{
-			Type: manifest.TypePass, Session: w.c.ID, Tokens: e.Actual, Budget: e.Usable, Reason: e.Reason,
-			Action: fmt.Sprintf("watch %s: pass %d, %d items, %d tokens", e.Kind, e.Pass, e.Items, e.Freed),
-		}))
-	}
-	return errors.Join(errs...)
-}
-
 // Expanded counts a turn that was read back after a pass compacted it.
-func (w *Watcher) Expanded(ctx context.Context) {
-	_ = w.c.Exclusively(ctx, func() error {
-		w.machine = w.machine.Expanded()
-		return nil
-	})
-}
+func (w *Watcher) Expanded() { w.expanded.Add(1) }
 
-// Undone tells the machine and the readers of events that a pass was undone.
-func (w *Watcher) Undone(ctx context.Context, pass uint64) error {
-	var e session.Event
-	err := w.c.Exclusively(ctx, func() error {
-		w.machine, e = w.machine.Undone(w.c.host.Clock(), pass, w.c.Tokens())
-		return nil
-	})
-	return errors.Join(err, w.Publish(ctx, []session.Event{e}))
-}
-
-// Start works in the background until Stop, the end of ctx, or the end of the database. It looks at once, after each
-// commit of the session, and once a second while the machine is not idle. ErrInvalid when it is running already.
-func (w *Watcher) Start(ctx context.Context) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.running() {
-		select {
-		case <-w.ending:
-			<-w.done // its context has ended: it stops soon
-		default:
-			return store.Invalid("watcher", "running already", "Stop first")
-		}
+// undone puts into the batch of an undo that the watcher must not repeat at once what was undone. The caller holds the lock.
+func (c *Conversation) undone(ctx context.Context, w *talk.Writes, pass uint64) error {
+	s, err := c.home.sight(ctx, c.name())
+	if err != nil || s.config == nil {
+		return err
 	}
-	if w.stop != nil {
-		w.stop()
+	m, e := s.machine.Undone(c.host.Clock(), pass, c.Tokens())
+	s.row.Progress = m.Progress()
+	s.row.Add([]session.Event{e})
+	value, err := s.row.Encode()
+	if err != nil {
+		return err
 	}
-	ctx, w.stop = context.WithCancel(ctx)
-	w.ending, w.done = ctx.Done(), make(chan struct{})
-	go w.run(ctx, w.done)
+	key := c.Key(talk.WatchRowKey)
+	w.Raw(key, value)
+	w.Expect = append(w.Expect, store.StatePre{Key: key, LSN: s.lsn})
 	return nil
-}
-
-// Stop ends the background work and waits for it. It is harmless when nothing runs.
-func (w *Watcher) Stop() {
-	w.mu.Lock()
-	stop, done := w.stop, w.done
-	w.stop = nil
-	w.mu.Unlock()
-	if stop != nil {
-		stop()
-		<-done
-	}
-}
-
-// run is the background work. It steps at once, on every signal, and on a timer only while the machine is not idle, so
-// a quiet session costs nothing.
-func (w *Watcher) run(ctx context.Context, done chan struct{}) {
-	defer close(done)
-	tick := time.NewTimer(0)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.signal:
-		case <-tick.C:
-		}
-		_, err := w.Step(ctx, w.c.host.Clock())
-		if errors.Is(err, store.ErrClosed) {
-			return // the database was closed: nobody else would stop it
-		}
-		if err != nil && ctx.Err() == nil {
-			w.c.host.Logger.Warn("watcher", "session", w.c.ID, "error", err)
-		}
-		if w.armed(ctx) {
-			tick.Reset(WatchTick)
-		}
-	}
-}
-
-// armed reports whether to look again without a commit.
-func (w *Watcher) armed(ctx context.Context) (yes bool) {
-	_ = w.c.Exclusively(ctx, func() error {
-		yes = w.machine.Phase() != session.Idle
-		return nil
-	})
-	return yes
-}
-
-// wake tells the background work that something was committed. Signals that wait are merged into one.
-func (w *Watcher) wake() {
-	select {
-	case w.signal <- struct{}{}:
-	default:
-	}
 }

@@ -38,7 +38,8 @@ type guest struct {
 	ready  chan struct{}  // closed when client and role are there
 	ending sync.WaitGroup // the client that is not needed any more
 	is     roles
-	socket atomic.Value // string
+	socket atomic.Value           // string
+	owned  atomic.Pointer[func()] // see WhenOwner
 
 	taking sync.Mutex                // one attempt at a time
 	late   atomic.Pointer[time.Time] // since when a reader finds nobody; nil: somebody serves
@@ -99,6 +100,9 @@ func (g *guest) takeOver(ctx context.Context) bool {
 		}
 	}
 	g.failed.Store(&err)
+	if then := g.owned.Load(); err == nil && then != nil {
+		(*then)()
+	}
 	return err == nil
 }
 

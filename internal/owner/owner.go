@@ -171,6 +171,21 @@ func Files(st store.Store) (*filestore.Store, bool) {
 	return nil, false
 }
 
+// WhenOwner calls then once this process has the files under a store: at once, or when it becomes the owner. then must not
+// call the store.
+func WhenOwner(st store.Store, then func()) {
+	if s, ok := st.(sealed); ok {
+		st = s.guest
+	}
+	g, ok := st.(*guest)
+	if ok {
+		g.owned.Store(&then)
+	}
+	if !ok || g.is.Load().owns() {
+		then()
+	}
+}
+
 // role is what a guest is at a time.
 type role struct{ st store.Store }
 

@@ -137,6 +137,17 @@ func (a *Incoming) Fits() (bool, error) {
 	return sum <= limits.Usable && largest <= limits.Usable, nil
 }
 
+// Coming is the tokens of the turns that Stage has not brought into the window.
+func (a *Incoming) Coming() (sum int) {
+	if a.of.Staged > 0 || a.of.State.Config == nil {
+		return 0
+	}
+	for i := range a.Fresh {
+		sum += a.of.Size(&a.Fresh[i].Block, session.Raw)
+	}
+	return sum
+}
+
 // Stage brings one turn, with the texts of its pages, into the window, and says how it comes in: whole, which may need room to
 // be made, or as a stub.
 func (a *Incoming) Stage(i int, texts []string, now time.Time) (session.Admission, error) {

@@ -25,6 +25,7 @@ const (
 	VerdictRowKey = "session/verdicts/" // SCOPE \0 SESSION \0 NUMBER
 	ChangeRowKey  = "session/change/"   // SCOPE \0 SESSION
 	NoteRowKey    = "session/note/"     // SCOPE \0 SESSION
+	WatchRowKey   = "session/watch/"    // SCOPE \0 SESSION
 )
 
 // KeptVerdicts is how many passes back the verdicts are kept, and so how far back an undo reaches.
@@ -134,7 +135,10 @@ func NewSession(scope, id string, now time.Time) (store.StateRow, error) {
 }
 
 // Key is the key of a row of the session.
-func (c *Conversation) Key(kind string) string { return kind + c.Scope + "\x00" + c.ID }
+func (c *Conversation) Key(kind string) string { return RowKey(kind, c.Scope, c.ID) }
+
+// RowKey is the key of a row of a session.
+func RowKey(kind, scope, id string) string { return kind + scope + "\x00" + id }
 
 // TurnKey is the key of a row of one turn.
 func (c *Conversation) TurnKey(kind, id string) string {

@@ -17,7 +17,8 @@ func StateKinds() []store.StateKind {
 		{Prefix: TurnRowKey, Scope: ScopeOf, Past: turnPast(TurnRowKey)},
 		{Prefix: PlaceRowKey, Scope: ScopeOf, Past: turnPast(PlaceRowKey)},
 		{Prefix: PassRowKey, Scope: ScopeOf, Journal: &store.StateJournal{Keep: KeptVerdicts, Entry: passEntry, At: passAt, Head: passHead, Needs: passNeeds}},
-		{Prefix: ChangeRowKey, Scope: ScopeOf},
+		{Prefix: ChangeRowKey, Scope: ScopeOf, Told: true},
+		{Prefix: WatchRowKey, Scope: ScopeOf, Told: true, Stays: true},
 		{Prefix: NoteRowKey, Scope: ScopeOf},
 		{Prefix: SessionRowKey, Scope: ScopeOf, Lost: "what was decided about the turns of sessions", Why: "it names pages by their old numbers; the turns themselves are artefacts"},
 	}

@@ -22,6 +22,8 @@ type Writes struct {
 	Puts []store.Put
 	Err  error // the first that encoding gave
 
+	Expect []store.StatePre // of rows of other writers
+
 	Texts map[string][]string // of the pages of staged turns, by id
 }
 
