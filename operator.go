@@ -360,11 +360,13 @@ func (db *DB) Compact(ctx context.Context, dryRun bool, progress func(what strin
 // docs/erase.md says what an erase cannot reach.
 //
 // Only the operator can erase. It takes about the time of a copy of the file, and its space. Reads and writes go on
-// meanwhile. Once its commits are made, an error, such as the end of ctx, leaves the content in the files: the same erase
-// again finishes it, and so does the next open for writing after a crash.
+// meanwhile. An erase is bound to its first commit: what is written later stays, also under the same names. Once that commit
+// is made, an error, such as the end of ctx, leaves the content in the files: any other erase, a compaction or the next open
+// for writing finishes it. The same erase again does, too, and takes what was written since.
 //
 // Errors: ErrInvalid, ErrNotFound when the database holds nothing of what was named, ErrConflict when a session was written
-// to meanwhile (repeating is safe), ErrNoSpace, ErrReadOnly, ErrCorrupt.
+// to meanwhile (repeating is safe), ErrNoSpace, ErrReadOnly, ErrCorrupt. ErrOutcomeUnknown: the process that owns the files
+// ended before it answered; Erasures lists the erase once the next owner has finished it.
 func (db *DB) Erase(ctx context.Context, req erase.Request) (*erase.Report, error) {
 	defer db.swept(ctx)
 	return erasing.Run(ctx, db.store, &req)

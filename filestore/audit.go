@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
@@ -48,6 +50,7 @@ func OpenManifestsKey(ctx context.Context, path string, key []byte, keyring stri
 	if err := cmp.Or(auditThere(path), auditLost(path)); err != nil {
 		return nil, manifest.Report{}, err
 	}
+	named := leavesNamed(path) // before the audit is read: a process may be writing
 	ring, err := readerRing(path, key, keyring)
 	if err != nil {
 		return nil, manifest.Report{}, err
@@ -58,9 +61,38 @@ func OpenManifestsKey(ctx context.Context, path string, key []byte, keyring stri
 	if err != nil {
 		return nil, rep, LogError(err)
 	}
+	if have := l.Size(); have < named {
+		err := &store.CorruptError{File: path + "-manifest", Err: fmt.Errorf("%w: archive and log have %d leaves, but the file has commits up to leaf %d", store.ErrMisfit, have, named),
+			Hint: "the audit or the log was removed or replaced: put it back, or restore a backup"}
+		if have == 0 {
+			return nil, rep, errors.Join(err, l.Close())
+		}
+		rep.Damage = cmp.Or(rep.Damage, error(err))
+	}
 	return l.Owner(func(ctx context.Context, leaf *manifest.Record) (string, error) {
 		return questionIn(ctx, path, ring, leaf)
 	}), rep, nil
+}
+
+// leavesNamed returns how many leaves of the audit the database file at a path knows of, as of its last checkpoint; 0: it cannot
+// be told. The file is read as it is, beside whoever writes it: a page that changes meanwhile fails the checksum of its row.
+func leavesNamed(path string) (n uint64) {
+	f, err := os.OpenFile(path, os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return 0
+	}
+	systemRows(f, st.Size(), func(k, v []byte) {
+		var o originRow
+		if row, err := codec.Unseal('y', k, v); bytes.Equal(k, originKey) && err == nil && codec.Unpack(row, &o) == nil {
+			n = o.Leaves
+		}
+	})
+	return n
 }
 
 // readerRing is the keyring for a reader of files; nil: no key was given.

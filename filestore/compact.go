@@ -69,7 +69,7 @@ func (s *Store) compact(ctx context.Context, report func(string, uint64, uint64)
 }
 
 // compacted makes the new file, whole and synced. Its writes are not synced one by one: until
-// db.Sync has returned the file is nobody's, and a crash throws it away. After that it gets the
+// syncNew has returned the file is nobody's, and a crash throws it away. After that it gets the
 // options of a file in use.
 func (s *Store) compacted(ctx context.Context, report func(string, uint64, uint64)) (db *bbolt.DB, file *os.File, err error) {
 	path := s.opts.Path + compactSuffix
@@ -97,7 +97,7 @@ func (s *Store) compacted(ctx context.Context, report func(string, uint64, uint6
 		}
 	}
 	if err == nil {
-		err = db.Sync()
+		err = s.opts.syncNew(db)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, db.Close())

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -91,6 +92,7 @@ type Options struct {
 	Audit     store.Durability // of the leaf that records a recovery
 	Logger    *slog.Logger     // hears of a recovery
 	FS        wal.FS
+	syncNew   func(*bbolt.DB) error // syncs the file of a compaction; tests watch it
 	Now       func() time.Time
 	Rand      io.Reader
 	Analyzer  *lexical.Analyzer
@@ -171,6 +173,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.FS == nil {
 		o.FS = wal.OS()
+	}
+	if o.syncNew == nil {
+		o.syncNew = (*bbolt.DB).Sync
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -294,10 +299,14 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	st.line = &fileLog{s: st}
 	st.served = st.eng
 	st.eng.Attach(st.line)
+	_, noAudit := opts.FS.Stat(opts.Path + "-manifest")
 	defer func() {
 		if err != nil {
 			err = st.misfit(err)
 			st.closeFiles()
+			if !opts.ReadOnly && st.log == nil && errors.Is(noAudit, fs.ErrNotExist) {
+				st.removeNewAudit()
+			}
 		}
 	}()
 	for _, step := range []struct {
@@ -332,6 +341,17 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 		go st.background()
 	}
 	return st, rec, nil
+}
+
+// removeNewAudit removes the archive that an open has made which then failed, before it had a log. There is no leaf in it, and
+// it would look like the audit of a database that has none.
+func (s *Store) removeNewAudit() {
+	dir := s.opts.Path + "-manifest"
+	names, _ := s.opts.FS.ReadDir(dir)
+	for _, name := range names {
+		_ = s.opts.FS.Remove(filepath.Join(dir, name))
+	}
+	_ = s.opts.FS.Remove(dir)
 }
 
 // limitPages allows one page for the fewest bytes that a page takes: its number and its length in

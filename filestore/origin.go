@@ -152,20 +152,28 @@ func (s *Store) isCopy(f *os.File, size int64) (is, nameless bool) {
 			is = here != "" && o.Origin != "" && o.Origin != here
 		}
 	}
-	if m, err := newestMeta(f, size); err == nil {
-		w := &boltWalk{f: f, m: m, used: map[uint64]bool{}, bad: func(string, ...any) {}, only: bucketSys,
-			row: func(_ string, k, v []byte, _ int64) {
-				if bytes.Equal(k, originKey) {
-					ask(v)
-				}
-				found = found || bytes.Equal(k, sysKey)
-			}}
-		w.tree(m.root, nil)
-	}
+	systemRows(f, size, func(k, v []byte) {
+		if bytes.Equal(k, originKey) {
+			ask(v)
+		}
+		found = found || bytes.Equal(k, sysKey)
+	})
 	if !found {
 		strayOrigins(f, size, ask)
 	}
 	return is, nameless && !found
+}
+
+// systemRows shows fn the rows of the bucket of the system row, as far as the tree leads to them.
+func systemRows(f io.ReaderAt, size int64, fn func(k, v []byte)) {
+	m, err := newestMeta(f, size)
+	if err != nil {
+		return
+	}
+	m.high = min(m.high, uint64(size/m.pageSize))
+	w := &boltWalk{f: f, m: m, used: map[uint64]bool{}, bad: func(string, ...any) {}, only: bucketSys,
+		row: func(_ string, k, v []byte, _ int64) { fn(k, v) }}
+	w.tree(m.root, nil)
 }
 
 // strayOrigins gives row what may be an origin row anywhere in the file, also on pages that are not

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -140,6 +141,9 @@ func (c *verifier) mark() {
 	}
 	s, err := a.readMark()
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		c.problem(-1, corruptAt(markName, 0, noLeaf, errors.New("the mark is missing; no crash removes it")))
+		return
 	case err != nil:
 		c.problem(-1, fmt.Errorf("manifest: the mark: %w", err))
 		return

@@ -41,7 +41,7 @@ func (eraseRunCmd) Help() string {
 
 The audit stays and still verifies against every earlier head. It keeps names, times and counts, and digests that nobody can guess from, because their salts are erased. With --names it loses the names, too: leaves that have them keep their hashes and lose their bodies. Backups and copies made earlier are out of reach; docs/erase.md lists what else stays visible.
 
-Erasing takes about as long as copying the file, and as much space. If it is interrupted, the next open for writing finishes it; dbctl erase receipt then makes its receipt. The receipt proves to others that the erase is in the audit; check it with dbctl erase verify.
+Erasing takes about as long as copying the file, and as much space. If it is interrupted, the next open for writing finishes it, and takes nothing that was written since; dbctl erase receipt then makes its receipt. The receipt proves to others that the erase is in the audit; check it with dbctl erase verify.
 
 Example: dbctl erase agent.ctx --subject ann --by privacy-desk --reason "request 4711" --dry-run`
 }

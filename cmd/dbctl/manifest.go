@@ -37,6 +37,7 @@ type auditOf struct {
 	store.Audit
 	head     func(ctx context.Context) (manifest.Head, error) // synced: somebody may keep it
 	archived func() uint64
+	damage   error                       // found when it was opened
 	owner    func() (store.Audit, error) // of the process that has the database open; nil: this is it
 }
 
@@ -64,7 +65,7 @@ func (a *app) audit(path string, fn func(l auditOf) error) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(fn(auditOf{c.Audit(), c.Head, func() uint64 { return 0 }, nil}), c.Close())
+		return errors.Join(fn(auditOf{Audit: c.Audit(), head: c.Head, archived: func() uint64 { return 0 }}), c.Close())
 	}
 	l, rep, err := filestore.OpenManifestsKey(a.ctx, path, a.key, a.Keyring)
 	if err != nil {
@@ -93,7 +94,7 @@ func (a *app) audit(path string, fn func(l auditOf) error) error {
 		}
 		return db.Manifests(), nil
 	}
-	err = fn(auditOf{l, head, l.Archived, owner})
+	err = fn(auditOf{l, head, l.Archived, rep.Damage, owner})
 	if db != nil {
 		err = errors.Join(err, db.Close())
 	}

@@ -135,6 +135,9 @@ func (c *manifestVerifyCmd) Run(a *app) error {
 		if err != nil && got.Found == 0 {
 			return err
 		}
+		if got.Found == 0 && l.damage != nil { // of the audit as a whole: no leaf of it differs
+			got.Found, got.Problems = 1, []error{l.damage}
+		}
 		v := verifyOf(got)
 		if err := a.emit(v, v.print); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
 )
 
@@ -48,6 +49,46 @@ func TestSealedToItsPlace(t *testing.T) {
 			require.ErrorIs(t, err, ErrSealed)
 		}
 	}
+}
+
+// A value opens under its own name alone, also where the key of another name is the same: names of one lane, names that begin
+// with one number, and names of one lane that are under one number.
+func TestSealedToItsName(t *testing.T) {
+	t.Parallel()
+	mine, other := name(7), name(8)
+	for n := uint64(8); byte(xxhash.Sum64(other)) != byte(xxhash.Sum64(mine)); n++ {
+		other = name(n)
+	}
+	r, err := NewRing("db", rand.Reader)
+	require.NoError(t, err)
+	stays := func(r *Ring, s Space, mine, other, v []byte) {
+		t.Helper()
+		got, err := r.Open(s, mine, v)
+		require.NoError(t, err)
+		require.Equal(t, "the needle", string(got))
+		_, err = r.Open(s, other, v)
+		require.ErrorIs(t, err, ErrSealed, "space %d", s)
+	}
+	for s := range spaces {
+		shared := r
+		if tree := treeOf[s]; tree != 0 {
+			long, longer := append(name(7), 'a'), append(name(7), 'b')
+			v, err := r.Seal(nil, s, long, []byte("the needle"))
+			require.NoError(t, err)
+			require.True(t, Destructible(v))
+			stays(r, s, long, longer, v)
+			shared = r.Without(tree, []uint64{numberOf(mine), numberOf(other)})
+		}
+		v, err := shared.Seal(nil, s, mine, []byte("the needle"))
+		require.NoError(t, err)
+		require.False(t, Destructible(v))
+		stays(shared, s, mine, other, v)
+	}
+	num, ok := r.TagNumber([8]byte{1})
+	require.True(t, ok)
+	v, err := r.SealUnder(nil, State, mine, num, nil, []byte("the needle"))
+	require.NoError(t, err)
+	stays(r, State, mine, other, v)
 }
 
 // Two values are never sealed alike, even if they are.

@@ -1,6 +1,6 @@
 // Package torture holds the slow and the privileged tests of ctxpage: linearizability of a database that is maintained
-// meanwhile, power cuts of a real file system, and a soak (cmd/soak). It is a module of its own, so that the library's
-// users do not see what it needs.
+// meanwhile, power cuts of a real file system, simulated crash states of all files (under strace), and a soak (cmd/soak).
+// It is a module of its own, so that the library's users do not see what it needs.
 //
 //	cd internal/torture && go test ./...
 //

@@ -51,6 +51,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if path := os.Getenv(crashEnv); path != "" {
+		if err := writeTraced(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if path := os.Getenv(childEnv); path != "" {
 		if err := child(path, os.Getenv(childEnv+"_NOSYNC") != ""); err != nil {
 			fmt.Fprintln(os.Stderr, err)

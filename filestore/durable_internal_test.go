@@ -1,0 +1,153 @@
+package filestore
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+)
+
+// dirSyncs hears of each sync of a directory.
+type dirSyncs struct {
+	wal.FS
+	heard func(dir string)
+}
+
+func (f *dirSyncs) SyncDir(dir string) error {
+	f.heard(dir)
+	return f.FS.SyncDir(dir)
+}
+
+// A compaction syncs the new file before it gets its name, and the directory after that. A crash in between would else leave a
+// name that leads to a file without its rows, or a new log beside the old file.
+func TestCompactionIsDurable(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	inode := func(path string) os.FileInfo {
+		st, err := os.Stat(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		require.NoError(t, err)
+		return st
+	}
+	var made os.FileInfo // the file that was synced under its first name
+	named := false       // the directory was synced when the file had its second name
+	st, err := Open(Options{
+		Path: path,
+		FS: &dirSyncs{wal.OS(), func(dir string) {
+			named = named || made != nil && dir == filepath.Dir(path) && inode(path+compactSuffix) == nil && os.SameFile(inode(path), made)
+		}},
+		syncNew: func(db *bbolt.DB) error {
+			made = inode(path + compactSuffix)
+			require.NotNil(t, made)
+			require.False(t, os.SameFile(made, inode(path)))
+			require.NoError(t, db.View(func(tx *bbolt.Tx) error {
+				require.NotEmpty(t, tx.Bucket(bucketSys).Get(sysKey), "nothing is written behind the sync")
+				return nil
+			}))
+			return db.Sync()
+		},
+	})
+	require.NoError(t, err)
+	_, err = put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra")
+	require.NoError(t, err)
+	_, err = st.Maintain(t.Context(), store.Job{Kind: store.JobCompact}, nil)
+	require.NoError(t, err)
+	require.NotNil(t, made, "it was not synced")
+	require.True(t, os.SameFile(made, inode(path)))
+	require.True(t, named, "its name was not synced")
+	require.NoError(t, st.Close())
+}
+
+// An audit that was removed is not an empty one: the file knows how many leaves there were. An open that refuses it makes nothing.
+// The controls: the audit is there, and a new database has none.
+func TestRemovedAudit(t *testing.T) {
+	t.Parallel()
+	path := dbtest.MemoryPath(t)
+	st, err := Open(Options{Path: path})
+	require.NoError(t, err)
+	_, err = put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra")
+	require.NoError(t, err)
+	require.NoError(t, st.Close())
+	look := func() error {
+		l, rep, err := OpenManifests(t.Context(), path)
+		if err != nil {
+			return err
+		}
+		return errors.Join(rep.Damage, l.Close())
+	}
+	require.NoError(t, look(), "control")
+	for _, dir := range []string{"-wal", "-manifest"} {
+		require.NoError(t, os.Rename(path+dir, path+dir+".away"))
+	}
+	require.ErrorIs(t, look(), store.ErrCorrupt)
+	_, err = Open(Options{Path: path})
+	require.ErrorIs(t, err, store.ErrCorrupt)
+	require.NoDirExists(t, path+"-manifest")
+	require.NoDirExists(t, path+"-wal")
+	for _, dir := range []string{"-wal", "-manifest"} {
+		require.NoError(t, os.Mkdir(path+dir, 0o700))
+	}
+	require.ErrorIs(t, look(), store.ErrCorrupt, "two empty directories")
+	for _, dir := range []string{"-wal", "-manifest"} {
+		require.NoError(t, os.Remove(path+dir))
+		require.NoError(t, os.Rename(path+dir+".away", path+dir))
+	}
+	require.NoError(t, os.Remove(path+"-manifest/mark"))
+	require.ErrorIs(t, look(), store.ErrCorrupt, "the mark")
+	_, err = Open(Options{Path: path})
+	require.ErrorIs(t, err, store.ErrCorrupt)
+
+	path = dbtest.MemoryPath(t)
+	st, err = Open(Options{Path: path})
+	require.NoError(t, err)
+	require.NoError(t, look())
+	require.NoError(t, st.Close())
+	require.NoError(t, look())
+}
+
+// A log that lacks records at its start is refused when its first record is read, before anything of it is taken: one record is as
+// bad as many. The control lacks none.
+func TestLogWithoutItsFirstRecord(t *testing.T) {
+	t.Parallel()
+	for lacks := range uint64(4) {
+		path := dbtest.MemoryPath(t)
+		open := func() (*Store, error) { return Open(Options{Path: path, Segment: 1 << 10}) }
+		st, err := open()
+		require.NoError(t, err)
+		for range 4 {
+			for range 6 {
+				_, err = put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra")
+				require.NoError(t, err)
+			}
+			_, err = st.Maintain(t.Context(), store.Job{Kind: store.JobCheckpoint}, nil)
+			require.NoError(t, err)
+		}
+		first := st.log.First()
+		require.Greater(t, first, uint64(5))
+		require.NoError(t, st.Close())
+		row := st.sys
+		row.Seq = first - 1 - lacks
+		raw, err := bbolt.Open(path, 0o600, nil)
+		require.NoError(t, err)
+		require.NoError(t, raw.Update(func(tx *bbolt.Tx) error { return putSys(tx, nil, row) }))
+		require.NoError(t, raw.Close())
+		st, err = open()
+		if lacks == 0 {
+			require.NoError(t, err)
+			require.NoError(t, st.Close())
+			continue
+		}
+		var damaged *store.CorruptError
+		require.ErrorAs(t, err, &damaged)
+		require.ErrorIs(t, err, store.ErrMisfit)
+		require.Equal(t, ".wal", filepath.Ext(damaged.File), "the first record names its segment: %v", err)
+	}
+}
