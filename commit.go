@@ -98,6 +98,10 @@ func (tx *Txn) evaluate(ctx context.Context) (Verdict, error) {
 	for _, id := range tx.putOrder {
 		d.Writes = append(d.Writes, tx.own(tx.writes[id]).Artefact)
 	}
+	var err error
+	if d.Context, err = tx.s.shown(ctx, tx.trace); err != nil {
+		return Verdict{}, err
+	}
 	confidence, note, err := e.Evaluate(ctx, d)
 	if err != nil {
 		return Verdict{}, fmt.Errorf("ctxpage: evaluator %s: %w", e.Name(), err)

@@ -67,16 +67,18 @@ var importMap = map[string]string{
 	"internal/bounded":    "",
 	"internal/jsontext":   "",
 	"internal/alike":      "",
+	"skills":              "",
+	"internal/supported":  "",
 	"internal/listing":    "",
 	"health":              "internal/alike manifest store",
 	"portable":            "erase internal/erasing internal/folder manifest store",
 	"internal/freshness":  "internal/bounded internal/codec source store triage",
-	".":                   "erase filestore source store budget directive lexical manifest render session token triage wal health internal/alike internal/bounded internal/codec internal/cut internal/erasing internal/explain internal/folder internal/format internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/owner internal/refresh internal/shown internal/staterows internal/succession internal/talk internal/vectors retention quota portable internal/plan",
+	".":                   "erase filestore source store budget directive lexical manifest render session token triage wal health internal/alike internal/bounded internal/codec internal/cut internal/erasing internal/explain internal/folder internal/format internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/owner internal/refresh internal/shown internal/staterows internal/succession internal/supported internal/talk internal/vectors retention quota portable internal/plan",
 
 	"embed":               "internal/retry triage",
 	"serve":               ". directive filestore internal/jsontext internal/places manifest remote render session store token/bpe triage",
 	"httpsource":          ". internal/retry source",
-	"cmd/dbctl":           ". budget directive embed erase filestore health httpsource internal/budgetcli internal/directivecli internal/erasing internal/folder internal/jsontext internal/mcpserver internal/pagercli manifest quota remote render retention session store token triage portable portable/foreign serve embed/static",
+	"cmd/dbctl":           ". budget directive embed erase filestore health httpsource internal/budgetcli internal/directivecli internal/erasing internal/folder internal/jsontext internal/mcpserver internal/pagercli manifest quota remote render retention session store token triage portable portable/foreign serve embed/static skills",
 	"portable/foreign":    ". portable render store",
 	"embed/static":        "",
 	"bench":               ". budget directive lexical manifest render session store token triage wal erase",
@@ -109,7 +111,7 @@ var importMap = map[string]string{
 }
 
 // leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
-var leaves = []string{"lexical", "token", "budget", "budget/contexty", "render", "triage", "session", "directive", "internal/alike", "internal/nearest", "internal/seal", "internal/cut", "internal/journal", "internal/rules", "internal/talk"}
+var leaves = []string{"lexical", "token", "budget", "budget/contexty", "render", "triage", "session", "directive", "internal/alike", "internal/supported", "internal/nearest", "internal/seal", "internal/cut", "internal/journal", "internal/rules", "internal/talk"}
 
 // parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
 // every change of them.

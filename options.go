@@ -230,6 +230,8 @@ type Draft struct {
 	Trace        string
 	Writes       []Artefact
 	Deletes      []string
+	// Context is what the reads of Trace showed, in their order and form. Pages that gc took since are missing.
+	Context []Block
 }
 
 // Evaluator judges drafts when Commit gets no verdict. It runs under no lock of the database. Its name is recorded in

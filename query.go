@@ -106,7 +106,9 @@ func (c Charge) String() string {
 // name leaves the default. An unknown one is an *InvalidError that lists what is expected.
 func (q *Query) SetNames(floor, preset, overflow, charge string) (err error) {
 	var errs []error
-	bad := func(field, got, exp string) { errs = append(errs, store.Invalid(field, fmt.Sprintf("%.40q", got), exp)) }
+	bad := func(field, got, exp string) {
+		errs = append(errs, store.Invalid(field, fmt.Sprintf("%.40q", got), exp))
+	}
 	if floor != "" {
 		if q.Floor, err = triage.ParseProvenance(floor); err != nil {
 			bad("floor", floor, "scratch, tool, validated, chunk or human-verified")
@@ -161,6 +163,7 @@ type Assembly struct {
 // Block is one page of a context, in the order of the context.
 type Block struct {
 	Ref    Ref           `json:"ref"`
+	Pages  int           `json:"pages"` // of the artefact
 	Num    uint64        `json:"num"`
 	Form   manifest.Form `json:"form"`
 	Tokens int           `json:"tokens"`

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
-	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -54,32 +52,6 @@ func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*T
 	}
 	tx.trace, tx.first = trace, false
 	return tx, nil
-}
-
-// readSet returns the leaves whose pages the context of a trace was made of: those of the trace itself, and, if drafts
-// were part of it, those of the context that the drafts were written from. For a transaction that read without an
-// assembly it returns its reads.
-func (s *Scope) readSet(ctx context.Context, trace string) (out []*manifest.Record, err error) {
-	seen := map[string]bool{}
-	for trace != "" && !seen[trace] {
-		seen[trace] = true
-		leaves, err := s.db.Manifests().ByTrace(ctx, trace)
-		if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
-			return nil, filestore.LogError(err)
-		}
-		leaves = slices.DeleteFunc(leaves, func(l *manifest.Record) bool { return l.Scope != s.name || !l.Type.Reads() })
-		own := slices.DeleteFunc(slices.Clone(leaves), func(l *manifest.Record) bool { return l.Trace != trace })
-		if len(own) > 0 {
-			leaves = own
-		}
-		out, trace = append(out, leaves...), ""
-		for _, l := range own {
-			if slices.ContainsFunc(l.Pages, func(p manifest.Page) bool { return p.Num == 0 }) {
-				trace = l.Parent
-			}
-		}
-	}
-	return out, nil
 }
 
 // readAt returns the earliest moment at which these leaves were read. A get has the LSN of what it served, which is at

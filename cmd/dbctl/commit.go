@@ -22,7 +22,8 @@ type commitCmd struct {
 	Note       string   `help:"Note on the verdict, for the manifest."`
 	Batch      string   `help:"Batch id, a ULID. Repeating an id does not apply the batch twice." placeholder:"ULID"`
 	OnStale    string   `help:"What to do if a page of the context has changed since: hold, fail or allow." enum:"hold,fail,allow" default:"hold"`
-	DryRun     bool     `help:"Show how the gate would decide and write nothing. Staleness is only checked by a real commit."`
+	evaluatorFlag
+	DryRun bool `help:"Show how the gate would decide and write nothing. Staleness is only checked by a real commit."`
 }
 
 func (commitCmd) Help() string {
@@ -48,6 +49,12 @@ func (c *commitCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
+	var judge []ctxpage.ScopeOption
+	if e, err := c.evaluator(); err != nil {
+		return err
+	} else if e != nil {
+		judge = append(judge, ctxpage.JudgedBy(e))
+	}
 	art := ctxpage.Artefact{ID: c.ID}
 	if art.Kind, err = ctxpage.ParseKind(c.Kind); err != nil {
 		return err
@@ -56,7 +63,7 @@ func (c *commitCmd) Run(a *app) error {
 		return err
 	}
 	return a.with(c.File, true, func(db *ctxpage.DB) error {
-		scope := (&readFlags{Actor: c.Actor}).scope(db, c.Scope)
+		scope := (&readFlags{Actor: c.Actor}).scope(db, c.Scope, judge...)
 		trace, err := fullTrace(a.ctx, db.Manifests(), c.Trace)
 		if err != nil {
 			return err
@@ -88,6 +95,9 @@ func (c *commitCmd) Run(a *app) error {
 }
 
 func (c *commitCmd) verdict() (v ctxpage.Verdict, opts []ctxpage.TxnOption, err error) {
+	if c.Evaluator != "" && (c.By != "" || c.Note != "" || c.DryRun) {
+		return v, nil, usage("--evaluator judges by itself, when it commits: leave --by, --confidence, --note and --dry-run out")
+	}
 	v = ctxpage.Verdict{By: c.By, Note: c.Note}
 	if c.Confidence != nil {
 		if v.Confidence = *c.Confidence; !(v.Confidence >= 0 && v.Confidence <= 1) {

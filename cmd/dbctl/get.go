@@ -40,11 +40,11 @@ func (f *readFlags) options() ([]ctxpage.ReadOption, error) {
 	return opts, err
 }
 
-func (f *readFlags) scope(db *ctxpage.DB, name string) *ctxpage.Scope {
-	if f.Actor == "" {
-		return db.Scope(name)
+func (f *readFlags) scope(db *ctxpage.DB, name string, opts ...ctxpage.ScopeOption) *ctxpage.Scope {
+	if f.Actor != "" {
+		opts = append(opts, ctxpage.WithActor(f.Actor))
 	}
-	return db.Scope(name, ctxpage.WithActor(f.Actor))
+	return db.Scope(name, opts...)
 }
 
 type getCmd struct {

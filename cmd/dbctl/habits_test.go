@@ -55,14 +55,14 @@ func TestCompletion(t *testing.T) {
 	words := func(w ...string) []string {
 		return strings.Fields(ok(t, "", append([]string{"completion", "--words", "--"}, w...)...))
 	}
-	require.Equal(t, []string{"search", "serve", "session"}, words("se"))
+	require.Equal(t, []string{"search", "serve", "session", "setup"}, words("se"))
 	require.Equal(t, []string{"page", "pass", "passes", "pin"}, words("session", "p"))
 	require.Equal(t, []string{"--overflow"}, words("assemble", "F", "acme", "question", "--ov"))
 	require.Equal(t, []string{"fill", "ladder"}, words("assemble", "--overflow", ""))
 	require.Empty(t, words("get", ""), "a file")
 	require.Empty(t, words("put", "F", "acme", "x", "--root", ""), "a directory")
 	require.Contains(t, words("put", "F", "acme", "x", "--root", "d", "--"), "--ttl")
-	require.Equal(t, []string{"search", "serve", "session"}, words("help", "se"))
+	require.Equal(t, []string{"search", "serve", "session", "setup"}, words("help", "se"))
 	require.Equal(t, []string{"bash", "fish", "zsh"}, words("completion", ""))
 	require.Equal(t, exitUsage, dbctl("", "completion", "ksh").code)
 	for shell := range shells {

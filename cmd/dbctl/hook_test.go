@@ -225,6 +225,27 @@ func TestHookHostsDiffer(t *testing.T) {
 	require.Equal(t, "Done.", turns[6].Text)
 }
 
+// The events of other hosts say the same in other words.
+func TestHookOfOtherHosts(t *testing.T) {
+	file := newDB(t)
+	for _, c := range []struct{ event, want string }{
+		{`{"session_id":"g","hook_event_name":"BeforeAgent","prompt":"the zebra prompt","transcript_path":"/nowhere"}`, "user: the zebra prompt"},
+		{`{"session_id":"g","hook_event_name":"AfterTool","tool_name":"read_file","tool_input":{"path":"a"},"tool_response":{"llmContent":"zebra result"}}`, `tool: {"llmContent":"zebra result"}`},
+		{`{"session_id":"g","hook_event_name":"AfterAgent","prompt":"p","prompt_response":"zebra answer","transcript_path":"/nowhere"}`, "assistant: zebra answer"},
+		{`{"conversation_id":"c","generation_id":"1","hook_event_name":"beforeSubmitPrompt","prompt":"zebra"}`, "user: zebra"},
+		{`{"conversation_id":"c","generation_id":"1","hook_event_name":"postToolUse","tool_name":"Shell","tool_input":{},"tool_output":"zebra output","tool_use_id":"u"}`, "tool: zebra output"},
+		{`{"conversation_id":"c","generation_id":"1","hook_event_name":"postToolUseFailure","tool_name":"Shell","tool_input":{},"error_message":"no zebra","tool_use_id":"f"}`, "tool: error: no zebra"},
+		{`{"conversation_id":"c","generation_id":"1","hook_event_name":"afterAgentResponse","text":"a zebra reply"}`, "assistant: a zebra reply"},
+		{`{"session_id":"x","turn_id":"t","hook_event_name":"Stop","last_assistant_message":"done, zebra"}`, "assistant: done, zebra"},
+	} {
+		require.Contains(t, ok(t, c.event, "hook", file, "--scope", "acme", "--strict", "--dry-run"), c.want)
+	}
+	for range 2 { // a host that reports an answer twice
+		ok(t, `{"conversation_id":"c","generation_id":"1","hook_event_name":"afterAgentResponse","text":"a zebra reply"}`, "hook", file, "--scope", "acme", "--strict")
+	}
+	require.Equal(t, 1, strings.Count(ok(t, "", "session", "show", file, "acme", "c", "--text"), "a zebra reply"))
+}
+
 // A hook that fails does not fail its host, and says why; with --strict it does.
 func TestHookNeverFailsItsHost(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.ctx")

@@ -34,6 +34,27 @@ type hookEvent struct {
 	Output     json.RawMessage `json:"tool_output"`            // as some hosts call the response
 	Error      string          `json:"error"`                  // PostToolUseFailure
 	Last       string          `json:"last_assistant_message"` // Stop, of recent hosts
+
+	Conversation string `json:"conversation_id"` // Cursor's session_id
+	Generation   string `json:"generation_id"`   // Cursor's turn_id
+	Turn         string `json:"turn_id"`         // of Codex
+	Answer       string `json:"prompt_response"` // AfterAgent of Gemini CLI
+	Text         string `json:"text"`            // afterAgentResponse of Cursor
+	Failure      string `json:"error_message"`   // postToolUseFailure of Cursor
+}
+
+// sameEvents are the names that Gemini CLI and Cursor have for events of Claude Code and Codex.
+var sameEvents = map[string]string{
+	"BeforeAgent": "UserPromptSubmit", "AfterTool": "PostToolUse", "AfterAgent": "Stop",
+	"beforeSubmitPrompt": "UserPromptSubmit", "postToolUse": "PostToolUse", "postToolUseFailure": "PostToolUseFailure", "afterAgentResponse": "Stop",
+}
+
+// translate gives an event of another host the names of Claude Code. Its transcript has a form of its own.
+func (e *hookEvent) translate() {
+	e.SessionID, e.Turn, e.Error = or(e.SessionID, e.Conversation), or(e.Turn, e.Generation), or(e.Error, e.Failure)
+	if same := sameEvents[e.Event]; same != "" {
+		e.Event, e.Transcript, e.Last = same, "", or(e.Last, or(e.Answer, e.Text))
+	}
 }
 
 // Limits of what a hook reads.
@@ -57,6 +78,7 @@ func readHook(in io.Reader) (*hookEvent, error) {
 	if err := jsontext.KnownFields(b, e); err != nil {
 		return nil, usage("the event on standard input: %v", err)
 	}
+	e.translate()
 	if e.SessionID == "" || e.Event == "" {
 		return nil, usage("the event on standard input: expected session_id and hook_event_name")
 	}
@@ -275,6 +297,7 @@ func publicObject(v map[string]any, depth int) (kept any, within int) {
 // often the host stops.
 func (e *hookEvent) answers() ([]ctxpage.Turn, error) {
 	prompt, said, err := e.transcript()
+	prompt = or(prompt, e.Turn)
 	if e.Last != "" && (len(said) == 0 || strings.TrimSpace(said[len(said)-1]) != strings.TrimSpace(e.Last)) {
 		said = append(said, e.Last)
 	}

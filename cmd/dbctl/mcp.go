@@ -1,21 +1,16 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/jsontext"
 	"github.com/ctxpage/ctxpage/internal/mcpserver"
 )
 
@@ -32,12 +27,12 @@ Example: dbctl mcp agent.ctx --scope acme/support --actor claude --write`
 
 // mcpFlags say what is served, and how.
 type mcpFlags struct {
-	Scope     string `help:"Scope to serve. The model sees its pages and those of its ancestors. Required."`
-	Actor     string `help:"Name of the model, for manifests and reviews. Default: the scope."`
-	Write     bool   `help:"Offer the tools put and delete."`
-	Confirm   string `help:"Name of the person whom the client asks before each write is committed." placeholder:"NAME"`
-	Evaluator string `help:"Program that judges writes. It reads the draft as JSON from standard input and prints {\"confidence\": 0 to 1, \"note\": TEXT}." placeholder:"PROGRAM" type:"path"`
-	HTTP      string `help:"Serve streamable HTTP on this loopback address, at /mcp, instead of standard input and output. CTXPAGE_MCP_TOKEN, if set, is required as a bearer token." placeholder:"127.0.0.1:PORT"`
+	Scope   string `help:"Scope to serve. The model sees its pages and those of its ancestors. Required."`
+	Actor   string `help:"Name of the model, for manifests and reviews. Default: the scope."`
+	Write   bool   `help:"Offer the tools put and delete."`
+	Confirm string `help:"Name of the person whom the client asks before each write is committed." placeholder:"NAME"`
+	HTTP    string `help:"Serve streamable HTTP on this loopback address, at /mcp, instead of standard input and output. CTXPAGE_MCP_TOKEN, if set, is required as a bearer token." placeholder:"127.0.0.1:PORT"`
+	evaluatorFlag
 	modelFlags
 }
 
@@ -47,6 +42,9 @@ func (f *mcpFlags) check() error {
 	}
 	if !f.Write && (f.Confirm != "" || f.Evaluator != "") {
 		return usage("--confirm and --evaluator are about writes: give --write, too")
+	}
+	if f.Confirm != "" && f.Evaluator != "" {
+		return usage("--confirm and --evaluator: expected one of them, who judges")
 	}
 	return nil
 }
@@ -97,8 +95,9 @@ func (c *mcpServeCmd) open(a *app) (*ctxpage.DB, error) {
 
 func (c *mcpServeCmd) serve(a *app, db *ctxpage.DB) error {
 	config := mcpserver.Config{DB: db, Scope: c.Scope, Actor: c.Actor, Write: c.Write, Confirm: c.Confirm, Version: version()}
-	if c.Evaluator != "" {
-		config.Evaluator = program(c.Evaluator)
+	var err error
+	if config.Evaluator, err = c.evaluator(); err != nil {
+		return err
 	}
 	s, err := mcpserver.New(config)
 	if err != nil {
@@ -147,46 +146,4 @@ func untilOrphan(ctx context.Context, cancel func(), parent func() int, every ti
 			}
 		}
 	}
-}
-
-// program is an Evaluator that runs a program for each draft.
-type program string
-
-// maxJudgement bounds what is read of a program's answer.
-const maxJudgement = 64 << 10
-
-func (p program) Name() string { return filepath.Base(string(p)) }
-
-// Evaluate gives the program the draft and reads its judgement. It ends with ctx.
-func (p program) Evaluate(ctx context.Context, d ctxpage.Draft) (confidence float64, note string, err error) {
-	in, err := json.Marshal(draftView{d.Scope, d.Actor, d.Trace, d.Writes, nonNil(d.Deletes)})
-	if err != nil {
-		return 0, "", err
-	}
-	cmd := exec.CommandContext(ctx, string(p))
-	cmd.Stdin, cmd.WaitDelay = bytes.NewReader(in), time.Second
-	out, err := cmd.Output()
-	if err != nil {
-		return 0, "", fmt.Errorf("evaluator %s: %w", p, err)
-	}
-	if len(out) > maxJudgement {
-		return 0, "", fmt.Errorf("evaluator %s: %d bytes, expected at most %d", p, len(out), maxJudgement)
-	}
-	var said struct {
-		Confidence *float64 `json:"confidence"`
-		Note       string   `json:"note"`
-	}
-	if err := json.Unmarshal(out, &said); err != nil || said.Confidence == nil || jsontext.KnownFields(out, said) != nil {
-		return 0, "", fmt.Errorf(`evaluator %s: expected {"confidence": 0 to 1, "note": "…"}, got %.80q`, p, out)
-	}
-	return *said.Confidence, said.Note, nil
-}
-
-// draftView is what an evaluator program reads.
-type draftView struct {
-	Scope   string             `json:"scope"`
-	Actor   string             `json:"actor"`
-	Trace   string             `json:"trace,omitempty"`
-	Writes  []ctxpage.Artefact `json:"writes"`
-	Deletes []string           `json:"deletes"`
 }

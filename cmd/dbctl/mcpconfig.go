@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -11,22 +12,16 @@ import (
 
 type mcpConfigCmd struct {
 	Client string `arg:"" help:"Client: ${enum}." enum:"claude-desktop,claude-code,cursor,vscode,codex,gemini"`
-	File   string `arg:"" optional:"" help:"Database that the client's server opens. Not needed with --uninstall."`
+	File   string `arg:"" optional:"" help:"Database that the client's server opens. Not needed with --http."`
 	mcpFlags
-	Name      string `help:"Name of the server in the client." default:"ctxpage"`
-	Config    string `help:"Configuration file of the client, such as the .mcp.json of a project. Default: the user's file." placeholder:"FILE" type:"path"`
-	Install   bool   `help:"Merge the block into the configuration file. A backup is kept beside it." xor:"what"`
-	Uninstall bool   `help:"Remove the block from the configuration file. A backup is kept beside it." xor:"what"`
-	DryRun    bool   `help:"With --install or --uninstall: show the change and write nothing."`
+	Name string `help:"Name of the server in the client." default:"ctxpage"`
 	rootFlags
 }
 
 func (mcpConfigCmd) Help() string {
-	return `Prints what a client needs in its configuration to start dbctl mcp with these flags. --install writes it there: only the entry of this server changes; order, other keys and spacing of the file stay. A file that is not plain JSON, because it has comments for example, is not touched, and the block is printed for you to paste.
+	return `Prints what a client needs in its configuration to start dbctl mcp with these flags. With --write and neither --confirm nor --evaluator, writes are judged by --evaluator supported. dbctl setup does the whole: server, hooks and skill.
 
-Restart the client afterwards. To undo: --uninstall, or copy the backup over the file.
-
-Example: dbctl mcp config claude-desktop agent.ctx --scope acme/support --actor claude --write --install`
+Example: dbctl mcp config claude-desktop agent.ctx --scope acme/support --actor claude --write`
 }
 
 // serverEntry is a server in a client's configuration: a program to start, or an address.
@@ -37,9 +32,6 @@ type serverEntry struct {
 	URL     string   `json:"url,omitempty"`
 	HTTPURL string   `json:"httpUrl,omitempty"`
 }
-
-// entryKeys are the keys of an entry that belong to us; others are the user's.
-var entryKeys = []string{"type", "command", "args", "url", "httpUrl"}
 
 // mcpClient is where and how a client keeps its servers.
 type mcpClient struct {
@@ -86,10 +78,6 @@ func (c *mcpConfigCmd) check() error {
 	switch {
 	case !serverName.MatchString(c.Name):
 		return usage("--name %q: expected up to 64 letters, digits, _ and -", c.Name)
-	case c.DryRun && !c.Install && !c.Uninstall:
-		return usage("--dry-run is about a change: give --install or --uninstall, too")
-	case c.Uninstall:
-		return nil
 	case c.HTTP != "" && mcpClients[c.Client].noHTTP:
 		return usage("--http: %s takes only programs from its configuration file; leave --http out", c.Client)
 	case c.HTTP != "":
@@ -102,7 +90,7 @@ func (c *mcpConfigCmd) check() error {
 
 // entry is this server for the client. Paths are absolute: a client starts programs from any directory, and a desktop
 // client without the shell's PATH.
-func (c *mcpConfigCmd) entry() (e serverEntry, err error) {
+func (c *mcpConfigCmd) entry(keyFile string) (e serverEntry, err error) {
 	client := mcpClients[c.Client]
 	if c.HTTP != "" {
 		url := "http://" + c.HTTP + "/mcp"
@@ -136,6 +124,13 @@ func (c *mcpConfigCmd) entry() (e serverEntry, err error) {
 		}
 		e.Args = append(e.Args, "--root="+abs)
 	}
+	if keyFile != "" {
+		abs, err := filepath.Abs(keyFile)
+		if err != nil {
+			return e, err
+		}
+		e.Args = append(e.Args, "--key-file="+abs)
+	}
 	return e, nil
 }
 
@@ -147,7 +142,14 @@ func (f *mcpFlags) args() (out []string, err error) {
 			return nil, err
 		}
 	}
-	for _, v := range []struct{ flag, value string }{{"--scope", f.Scope}, {"--actor", f.Actor}, {"--confirm", f.Confirm}, {"--evaluator", f.Evaluator}, {"--model", model}} {
+	judge, err := f.absolute()
+	if err != nil {
+		return nil, err
+	}
+	if f.Write && f.Confirm == "" && judge == "" {
+		judge = ruleSupported
+	}
+	for _, v := range []struct{ flag, value string }{{"--scope", f.Scope}, {"--actor", f.Actor}, {"--confirm", f.Confirm}, {"--evaluator", judge}, {"--model", model}} {
 		if v.value != "" {
 			out = append(out, v.flag+"="+v.value)
 		}
@@ -160,16 +162,9 @@ func (f *mcpFlags) args() (out []string, err error) {
 
 // configView is what mcp config says.
 type configView struct {
-	Client    string `json:"client"`
-	Config    string `json:"config"`
-	Block     string `json:"block,omitempty"`
-	Installed bool   `json:"installed"`
-	Removed   bool   `json:"removed"`
-	DryRun    bool   `json:"dry_run"`
-	Changed   bool   `json:"changed"`
-	Diff      string `json:"diff,omitempty"`
-	Backup    string `json:"backup,omitempty"`
-	Undo      string `json:"undo,omitempty"`
+	Client string `json:"client"`
+	Config string `json:"config"` // the user's file, into which the block belongs
+	Block  string `json:"block"`
 }
 
 func (c *mcpConfigCmd) Run(a *app) error {
@@ -177,109 +172,43 @@ func (c *mcpConfigCmd) Run(a *app) error {
 		return err
 	}
 	client := mcpClients[c.Client]
-	path := c.Config
-	if path == "" {
-		var err error
-		if path, err = client.path(); err != nil {
-			return failed("where %s keeps its configuration: %v; name the file with --config", c.Client, err)
-		}
+	path, err := client.path()
+	if err != nil {
+		return failed("where %s keeps its configuration: %v", c.Client, err)
 	}
-	v := configView{Client: c.Client, Config: path, DryRun: c.DryRun}
-	edit := client.remove(c.Name)
-	if !c.Uninstall {
-		if c.HTTP == "" {
-			if err := c.embedWith(a); err != nil { // what the server would refuse
-				return err
-			}
-		}
-		e, err := c.entry()
-		if err != nil {
+	if c.HTTP == "" {
+		if err := c.embedWith(a); err != nil { // what the server would refuse
 			return err
 		}
-		block, err := client.set(nil, c.Name, e)
-		if err != nil {
-			return err
-		}
-		v.Block = string(block)
-		edit = func(src []byte) ([]byte, error) { return client.set(src, c.Name, e) }
 	}
-	if !c.Install && !c.Uninstall {
-		return a.emit(v, func(w io.Writer) { fmt.Fprintf(w, "%s", v.Block) })
-	}
-	if err := c.apply(a, path, edit, &v); err != nil {
-		return err
-	}
-	return a.emit(v, v.print)
-}
-
-func (m mcpClient) set(src []byte, name string, e serverEntry) ([]byte, error) {
-	if m.toml {
-		return setTOML(src, m.container, name, e)
-	}
-	return setJSON(src, m.container, name, e)
-}
-
-func (m mcpClient) remove(name string) func(src []byte) ([]byte, error) {
-	return func(src []byte) ([]byte, error) {
-		if m.toml {
-			return removeTOML(src, m.container, name)
-		}
-		return removeJSON(src, m.container, name)
-	}
-}
-
-// apply changes the file, or shows how it would.
-func (c *mcpConfigCmd) apply(a *app, path string, edit func([]byte) ([]byte, error), v *configView) error {
-	f, err := readConfig(path)
+	e, err := c.entry(a.KeyFile)
 	if err != nil {
 		return err
 	}
-	changed, err := edit(f.text)
-	if err != nil {
-		how := "paste this into it yourself:\n" + v.Block
-		if c.Uninstall {
-			how = fmt.Sprintf("remove the server %q from it yourself", c.Name)
-		}
-		return failed("%s: %v; nothing was changed; %s", path, err, strings.TrimSpace(how))
-	}
-	v.Changed = string(changed) != string(f.text)
-	if c.DryRun || !v.Changed {
-		v.Diff = diffOf(path, string(f.text), string(changed))
-		return nil
-	}
-	if v.Backup, err = f.replace(changed, a.now()); err != nil {
-		return err
-	}
-	v.Installed, v.Removed = c.Install, c.Uninstall
-	if c.Install {
-		v.Undo = fmt.Sprintf("dbctl mcp config %s --name %s --config %s --uninstall", c.Client, c.Name, shellQuoted(path))
-	} else if v.Backup != "" {
-		v.Undo = fmt.Sprintf("cp %s %s", shellQuoted(v.Backup), shellQuoted(path))
-	}
-	return nil
+	v := configView{Client: c.Client, Config: path, Block: client.block(c.Name, e)}
+	return a.emit(v, func(w io.Writer) { fmt.Fprint(w, v.Block) })
 }
 
-func (v *configView) print(w io.Writer) {
-	switch {
-	case !v.Changed:
-		fmt.Fprintf(w, "unchanged: %s\n", v.Config)
-		return
-	case v.DryRun:
-		fmt.Fprint(w, v.Diff)
-		fmt.Fprintln(w, "dry run: nothing was written")
-		return
-	case v.Removed:
-		fmt.Fprintf(w, "removed from %s\n", v.Config)
-	default:
-		fmt.Fprintf(w, "installed in %s\n", v.Config)
+// block is a server as the client's file has it.
+func (m mcpClient) block(name string, e serverEntry) string {
+	if !m.toml {
+		b, _ := json.MarshalIndent(map[string]any{m.container: map[string]any{name: e}}, "", "  ") // texts always have a form
+		return string(b) + "\n"
 	}
-	if v.Backup != "" {
-		fmt.Fprintf(w, "backup: %s\n", v.Backup)
+	if e.URL != "" {
+		return fmt.Sprintf("[%s.%s]\nurl = %s\n", m.container, name, tomlText(e.URL))
 	}
-	if v.Undo != "" {
-		fmt.Fprintf(w, "undo: %s\n", v.Undo)
+	args := make([]string, len(e.Args))
+	for i, arg := range e.Args {
+		args[i] = tomlText(arg)
 	}
-	fmt.Fprintf(w, "restart %s\n", v.Client)
+	return fmt.Sprintf("[%s.%s]\ncommand = %s\nargs = [%s]\n", m.container, name, tomlText(e.Command), strings.Join(args, ", "))
+}
+
+// tomlText is a text as TOML has it. JSON escapes all that TOML does, but for the control character 127.
+func tomlText(s string) string {
+	b, _ := json.Marshal(s)
+	return strings.ReplaceAll(string(b), "\u007f", `\u007f`)
 }
 
 // shellQuoted is a word that a shell takes as it is.

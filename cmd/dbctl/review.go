@@ -254,8 +254,10 @@ func setFields(a ctxpage.Artefact) (out []setField) {
 }
 
 type reviewApproveCmd struct {
-	File          string `arg:"" help:"Database."`
-	Batch         string `arg:"" help:"Batch id."`
+	File  string `arg:"" help:"Database."`
+	Batch string `arg:"" optional:"" help:"Batch id. Not with --all."`
+	All   bool   `help:"Approve all held batches that the filters below select."`
+	batchFilter
 	By            string `required:"" help:"Name of the approver, who must not be the writer."`
 	Note          string `help:"Note for the manifest."`
 	HumanVerified bool   `help:"Mark what is written as human-verified, the highest provenance."`
@@ -266,10 +268,22 @@ type reviewApproveCmd struct {
 func (reviewApproveCmd) Help() string {
 	return `Checks for conflicts and staleness again. Approving a batch twice returns the first outcome.
 
-Example: dbctl review approve agent.ctx 01J… --by ann`
+--all decides about each batch by itself, oldest first. Batches that would replace, supersede or delete pages are left, unless --replacing is given. What cannot be approved, because of a conflict for example, is listed with the reason, stays held, and makes the exit code 1.
+
+Example: dbctl review approve agent.ctx --all --scope acme/support --actor claude --older 1d --by ann --dry-run`
 }
 
 func (c *reviewApproveCmd) Run(a *app) error {
+	switch {
+	case c.All && c.Batch != "":
+		return usage("--all: expected no batch id")
+	case c.All:
+		return c.all(a)
+	case c.Batch == "":
+		return usage("expected a batch id, or --all")
+	case c.batchFilter != (batchFilter{}):
+		return usage("--scope, --actor, --kind, --tag, --reason, --older and --replacing select batches: give --all, too")
+	}
 	if c.DryRun {
 		return (&reviewShowCmd{c.File, c.Batch, quietFlags{true}}).Run(a)
 	}

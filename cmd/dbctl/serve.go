@@ -25,11 +25,11 @@ type serveCmd struct {
 	TokenFile string        `help:"File of bearer tokens, one per line: a role (agent, host or operator) and the token. Only you may be able to read it." placeholder:"FILE" type:"path"`
 	Most      string        `help:"Highest role that a caller at the socket can ask for: agent, host or operator." enum:"agent,host,operator" default:"operator"`
 	Within    string        `help:"Serve only this scope and the scopes below it." placeholder:"SCOPE"`
-	Evaluator string        `help:"Program that judges what agents write, as for dbctl mcp. Without one their writes are held." placeholder:"PROGRAM" type:"path"`
 	Idle      time.Duration `help:"End after this time without a call." placeholder:"DURATION"`
 	Lease     time.Duration `help:"End a caller's key, and roll back an open transaction, after this time without a call." default:"10m"`
 	Parent    int           `help:"End when this process ends." placeholder:"PID"`
 	Stdin     bool          `help:"End when standard input ends."`
+	evaluatorFlag
 	modelFlags
 	rootFlags
 }
@@ -77,8 +77,8 @@ func (c *serveCmd) Run(a *app) error {
 // options are those of the server, as far as the command line says.
 func (c *serveCmd) options() (opts serve.Options, err error) {
 	opts.Within, opts.Lease = c.Within, c.Lease
-	if c.Evaluator != "" {
-		opts.Evaluator = program(c.Evaluator)
+	if opts.Evaluator, err = c.evaluator(); err != nil {
+		return opts, err
 	}
 	if opts.Grant, err = serve.ParseRole(c.Most); err != nil {
 		return opts, err

@@ -261,6 +261,32 @@ func TestPutWithEvaluator(t *testing.T) {
 	require.Len(t, history, 1)
 }
 
+// With the rule that ships, what the context says word for word is stored, and the rest is held with the reason.
+func TestPutSupported(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	_, err := db.Scope("acme/support").Session("chat").Append(t.Context(), ctxpage.Turn{Role: "user", Text: "I prefer refunds by card."})
+	require.NoError(t, err)
+	s := connect(t, Config{DB: db, Scope: "acme/support", Actor: "model", Write: true, Evaluator: ctxpage.Supported()}, nil)
+	var a assembleOut
+	require.Empty(t, call(t, s, "assemble", assembleIn{Query: "how are refunds paid?"}, &a))
+	put := func(trace, id, text string) (out writeOut) {
+		require.Empty(t, call(t, s, "put", putIn{Trace: trace, Writes: []writeIn{{ID: id, Text: text}}}, &out))
+		return out
+	}
+	stored := put(a.Trace, "user-preference", "The user prefers refunds by card.")
+	require.Equal(t, []any{"committed", []string{"acme/support:user-preference@1"}}, []any{stored.Status, stored.Refs})
+	echo := put(a.Trace, "refunds", "Refunds up to $400 need no approval.")
+	require.Equal(t, "committed", echo.Status)
+	require.Contains(t, echo.Note, "has it already")
+	require.Contains(t, echo.Refs[0], "policy-support")
+	for trace, text := range map[string]string{a.Trace: "Refunds up to $500 need no approval.", "": "The user prefers refunds by card."} {
+		held := put(trace, "refunds", text)
+		require.Equal(t, "held", held.Status)
+		require.Contains(t, held.Note, "sentence 1 is on no page that counts")
+	}
+}
+
 // A person at the client decides, and only about the very call that they were shown.
 func TestPutConfirmed(t *testing.T) {
 	t.Parallel()

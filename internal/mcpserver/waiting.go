@@ -31,21 +31,21 @@ type waitingOut struct {
 // waiting lists the newest held writes of the actor that match.
 func (s *server) waiting(ctx context.Context, match func(*ctxpage.Held) bool) (out []waitingOut, err error) {
 	actor := cmp.Or(s.Actor, s.Scope)
-	for cursor, read := "", 0; read < waitingRead; {
-		held, next, err := s.DB.Review().List(ctx, s.Scope, false, cursor, 100)
-		if err != nil && !errors.Is(err, ctxpage.ErrCorrupt) { // the others are listed all the same
+	read := 0
+	for h, err := range s.DB.Review().Batches(ctx, s.Scope, false) {
+		if errors.Is(err, ctxpage.ErrCorrupt) { // the others are listed all the same
+			break
+		} else if err != nil {
 			return nil, err
 		}
-		for i := range held {
-			if h := &held[i]; h.Actor == actor && match(h) {
-				w := waitingOut{Batch: h.ID, Deletes: h.Deletes, Reason: h.Reason, Since: h.At}
-				for j := range h.Writes {
-					w.IDs = append(w.IDs, h.Writes[j].ID)
-				}
-				out = append(out, w)
+		if h.Actor == actor && match(&h) {
+			w := waitingOut{Batch: h.ID, Deletes: h.Deletes, Reason: h.Reason, Since: h.At}
+			for i := range h.Writes {
+				w.IDs = append(w.IDs, h.Writes[i].ID)
 			}
+			out = append(out, w)
 		}
-		if read, cursor = read+len(held), next; next == "" {
+		if read++; read == waitingRead {
 			break
 		}
 	}

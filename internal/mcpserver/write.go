@@ -193,6 +193,10 @@ func (s *server) ended(tx *ctxpage.Txn, err error) (*mcp.CallToolResult, writeOu
 		for _, r := range tx.Outcome().Refs {
 			out.Refs = append(out.Refs, r.String())
 		}
+		for _, r := range tx.Outcome().Repeats {
+			out.Refs = append(out.Refs, r.String())
+			out.Note = "the memory has it already, word for word"
+		}
 	case errors.As(err, &held):
 		out.Status, out.Batch, out.Reason, out.Note = "held", held.Batch, held.Reason, render.Escape(held.Note)
 		out.Next = "A person decides: dbctl review show FILE " + held.Batch + ", then dbctl review approve or reject. Until then it is in no context; " +

@@ -44,7 +44,20 @@ func (a Replayer) Replay(ctx context.Context, leaf *manifest.Record) (text strin
 	return string(b), true, nil, nil
 }
 
+// pages are those of a past context as it was rendered.
 func (a Replayer) pages(ctx context.Context, leaf *manifest.Record) (pages []render.Page, missing []string, err error) {
+	shown, missing, err := a.Shown(ctx, leaf)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(missing) > 0 {
+		return nil, missing, fmt.Errorf("%w: %s", store.ErrGone, strings.Join(missing, "; "))
+	}
+	return Pages(nil, shown, leaf.Session), nil, nil
+}
+
+// Shown returns the pages of a past context in the form that it showed, and says what is missing of them.
+func (a Replayer) Shown(ctx context.Context, leaf *manifest.Record) (shown []Page, missing []string, err error) {
 	keys := make([]store.PageKey, len(leaf.Pages))
 	for i, p := range leaf.Pages {
 		keys[i] = store.PageKey{Num: p.Num, Version: p.Version}
@@ -61,7 +74,7 @@ func (a Replayer) pages(ctx context.Context, leaf *manifest.Record) (pages []ren
 	if err != nil {
 		return nil, nil, err
 	}
-	shown := make([]Page, 0, len(loaded))
+	shown = make([]Page, 0, len(loaded))
 	for i := range loaded {
 		l, p := &loaded[i], &leaf.Pages[i]
 		if p.Num == 0 && len(drafts) > 0 {
@@ -78,10 +91,7 @@ func (a Replayer) pages(ctx context.Context, leaf *manifest.Record) (pages []ren
 			shown = append(shown, Page{Head: l.Head, Ref: ref, Text: text, Page: l.Page, Form: p.Form, Stale: p.Stale})
 		}
 	}
-	if len(missing) > 0 {
-		return nil, missing, fmt.Errorf("%w: %s", store.ErrGone, strings.Join(missing, "; "))
-	}
-	return Pages(nil, shown, leaf.Session), nil, nil
+	return shown, missing, nil
 }
 
 // textOf is the text of a page in the form the leaf names, or what is missing of it.
