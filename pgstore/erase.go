@@ -36,13 +36,17 @@ func (s *Store) erase(ctx context.Context, job *store.EraseJob, progress store.P
 		return rep, err
 	}
 	if err = s.purge(ctx, &rep.Erase, progress); err != nil {
-		err = fmt.Errorf("pgstore: erase %s is committed, and the server may still have what it took; FinishErase goes on with it: %w", rep.Erase.Trace, err)
+		return rep, fmt.Errorf("pgstore: erase %s is committed, and the server may still have what it took; FinishErase goes on with it: %w", rep.Erase.Trace, err)
+	}
+	if _, err = s.FinishErase(ctx, progress); err != nil { // of runs that were interrupted: nobody else may close them
+		err = fmt.Errorf("pgstore: an earlier erase is committed, and the server may still have what it took; FinishErase goes on with it: %w", err)
 	}
 	return rep, err
 }
 
-// FinishErase goes on with erases that an error or a crash stopped before all of their content was gone. It gives those it
-// finished.
+// FinishErase continues erases that an error or a crash stopped before all of their content was gone, and returns them. It takes
+// nothing that was written since they began, so it may run at any time, also while another host is in the middle of one. Each
+// erase does it at its end.
 func (s *Store) FinishErase(ctx context.Context, progress store.Progress) ([]store.EraseReport, error) {
 	if progress == nil {
 		progress = func(string, uint64, uint64) {}
