@@ -39,22 +39,28 @@ type turnIn struct {
 	At         time.Time         `json:"at,omitzero" jsonschema:"default: now"`
 	ExpiresAt  time.Time         `json:"expires_at,omitzero"`
 	Subject    string            `json:"subject,omitempty" jsonschema:"whom it is about, for exports and erases"`
+	Priority   string            `json:"priority,omitempty" jsonschema:"how long the watcher keeps it whole: low, medium, high or critical; default: high for the user, medium for the assistant, low for tools"`
+	Relevance  *float64          `json:"relevance,omitempty" jsonschema:"how much it matters to the task, 0 to 1; of turns of one priority the least relevant are compacted first"`
 	Tags       []string          `json:"tags,omitempty"`
 	Meta       map[string]string `json:"meta,omitempty"`
 	Trace      string            `json:"trace,omitempty" jsonschema:"of an answer: the assembly that it was written from"`
 }
 
-// turn is the turn as the library takes it. Priority, relevance and signals of a ctxpage.Turn have
-// no field here: they are for hosts that run a watcher in their own process.
-func (t *turnIn) turn() ctxpage.Turn {
+// turn is the turn as the library takes it. Signals of a ctxpage.Turn have no field here.
+func (t *turnIn) turn() (ctxpage.Turn, error) {
 	out := ctxpage.Turn{
 		ID: t.ID, Role: t.Role, Name: t.Name, Text: t.Text, Parts: partsOf(t.Parts), ToolCallID: t.ToolCallID, At: t.At, ExpiresAt: t.ExpiresAt, Subject: t.Subject, Tags: t.Tags,
-		Meta: t.Meta, Trace: t.Trace,
+		Meta: t.Meta, Trace: t.Trace, Relevance: t.Relevance,
 	}
+	p, err := store.ParsePriority(t.Priority)
+	if err != nil {
+		return out, err
+	}
+	out.Priority = p
 	for _, c := range t.ToolCalls {
 		out.ToolCalls = append(out.ToolCalls, ctxpage.ToolCall(c))
 	}
-	return out
+	return out, nil
 }
 
 // appendIn appends turns in the order given. All of them go in, or none.
@@ -81,7 +87,10 @@ func appendTurns(ctx context.Context, r *request, in appendIn) (appendOut, error
 	}
 	turns := make([]ctxpage.Turn, len(in.Turns))
 	for i := range in.Turns {
-		turns[i] = in.Turns[i].turn()
+		var err error
+		if turns[i], err = in.Turns[i].turn(); err != nil {
+			return appendOut{}, fmt.Errorf("turn %d: %w", i+1, err)
+		}
 	}
 	c := r.s.Session(in.Session)
 	if in.DryRun {
@@ -144,19 +153,23 @@ func window(ctx context.Context, r *request, in sessionIn) (windowOut, error) {
 
 // limitIn sets the window for every program that uses the conversation, not for this caller alone.
 type limitIn struct {
-	Session       string `json:"session"`
-	Total         int    `json:"total" jsonschema:"tokens of the window; 0: no limit"`
-	OutputReserve int    `json:"output_reserve,omitempty" jsonschema:"tokens kept for the answer"`
-	KeepLast      int    `json:"keep_last,omitempty" jsonschema:"newest turns that are never touched; default 6"`
+	Session        string  `json:"session"`
+	Total          int     `json:"total" jsonschema:"tokens of the window; 0: no limit"`
+	OutputReserve  int     `json:"output_reserve,omitempty" jsonschema:"tokens kept for the answer"`
+	KeepLast       int     `json:"keep_last,omitempty" jsonschema:"newest turns that are never touched; default 6"`
+	ReservePercent float64 `json:"reserve_percent,omitempty" jsonschema:"per cent of the window that stay free; default 15"`
 }
 
 // limitWindow sets the size of the window and returns the window as it is then. If it was above the
 // limit, older turns are compacted in the same transaction; if that does not make enough room,
 // nothing changes.
 func limitWindow(ctx context.Context, r *request, in limitIn) (windowOut, error) {
-	cfg := session.Config{Total: in.Total, OutputReserve: in.OutputReserve, KeepLast: in.KeepLast}
+	cfg := session.Config{Total: in.Total, OutputReserve: in.OutputReserve, KeepLast: in.KeepLast, Reserve: session.PPM(in.ReservePercent * 10_000)}
 	if in.Total < 0 || in.OutputReserve < 0 {
 		return windowOut{}, store.Invalid("total, output_reserve", "below zero", "zero or more tokens")
+	}
+	if !(in.ReservePercent >= 0 && in.ReservePercent < 100) {
+		return windowOut{}, store.Invalid("reserve_percent", fmt.Sprint(in.ReservePercent), "per cent, from 0 to below 100")
 	}
 	if err := r.s.Session(in.Session).SetWindow(ctx, cfg); err != nil {
 		return windowOut{}, err

@@ -111,6 +111,16 @@ const (
 	PriorityCritical
 )
 
+// ParsePriority reads low, medium, high or critical; "": PriorityAuto.
+func ParsePriority(name string) (Priority, error) {
+	for p, known := range [...]string{"", "low", "medium", "high", "critical"} {
+		if name == known {
+			return Priority(p), nil
+		}
+	}
+	return 0, Invalid("priority", fmt.Sprintf("%.40q", name), "low, medium, high or critical")
+}
+
 // Part is one part of a message that is not only text. Text parts are joined into the artefact's
 // text, in order.
 type Part struct {

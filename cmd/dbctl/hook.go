@@ -12,10 +12,13 @@ import (
 )
 
 type hookCmd struct {
-	File     string        `arg:"" help:"Database. It is created if missing."`
-	Scope    string        `help:"Scope of the conversations. Required."`
-	Actor    string        `help:"Who writes, for manifests. Default: the scope."`
-	Session  string        `help:"Name of the conversation. Default: session_id of the event."`
+	File    string `arg:"" help:"Database. It is created if missing."`
+	Scope   string `help:"Scope of the conversations. Required."`
+	Actor   string `help:"Who writes, for manifests. Default: the scope."`
+	Session string `help:"Name of the conversation. Default: session_id of the event."`
+	priorityFlags
+	Window int `help:"Set the window of a conversation without one to this many tokens." placeholder:"TOKENS"`
+	windowFlags
 	MaxBytes int           `help:"Cut the input and the result of a tool after this many bytes." default:"32768"`
 	Timeout  time.Duration `help:"Give up after this time, so that the host is not kept waiting." default:"5s"`
 	Strict   bool          `help:"Exit with an error code if the event cannot be stored. Without it the exit code is 0 whatever happens."`
@@ -53,6 +56,8 @@ func (c *hookCmd) run(a *app) error {
 		return usage("expected --scope: the scope of the conversations")
 	case c.MaxBytes < 1 || c.MaxBytes > ctxpage.MaxToolBytes:
 		return usage("--max-bytes %d: expected 1 to %d", c.MaxBytes, ctxpage.MaxToolBytes)
+	case c.Window < 0 || c.Reserve != 0 && c.Window == 0:
+		return usage("--window %d with --reserve %v: expected tokens above zero for both", c.Window, c.Reserve)
 	case c.Timeout <= 0:
 		return usage("--timeout %s: expected more than zero", c.Timeout)
 	}
@@ -64,6 +69,9 @@ func (c *hookCmd) run(a *app) error {
 	}
 	turns, err := e.turns(c.MaxBytes)
 	if err != nil {
+		return err
+	}
+	if err := c.rate(turns); err != nil {
 		return err
 	}
 	v := hookView{Event: e.Event, Session: e.SessionID, Refs: []string{}, DryRun: c.DryRun}
@@ -114,8 +122,29 @@ func (c *hookCmd) append(ctx context.Context, a *app, session string, turns []ct
 	if c.Actor != "" {
 		opts = append(opts, ctxpage.WithActor(c.Actor))
 	}
-	got, err := db.Scope(c.Scope, opts...).Session(session).Append(ctx, turns...)
+	s := db.Scope(c.Scope, opts...).Session(session)
+	if err := c.limit(ctx, s); err != nil {
+		return nil, err
+	}
+	got, err := s.Append(ctx, turns...)
 	return nonNil(refStrings(got)), err
+}
+
+// limit sets the window of a conversation that has none. The process that owns the database keeps headroom in it; this one
+// does so before it ends if no other has the database.
+func (c *hookCmd) limit(ctx context.Context, s *ctxpage.Session) error {
+	if c.Window == 0 {
+		return nil
+	}
+	cfg, err := c.window(c.Window)
+	if err != nil {
+		return err
+	}
+	w, err := s.Window(ctx)
+	if err != nil || w.Limits != nil {
+		return err
+	}
+	return s.SetWindow(ctx, cfg)
 }
 
 // spares says whether a command line that cannot be read must end well all the same: hosts take an exit code of 2 as an

@@ -34,6 +34,7 @@ type mcpFlags struct {
 	HTTP    string `help:"Serve streamable HTTP on this loopback address, at /mcp, instead of standard input and output. CTXPAGE_MCP_TOKEN, if set, is required as a bearer token." placeholder:"127.0.0.1:PORT"`
 	evaluatorFlag
 	modelFlags
+	summarizerFlags
 }
 
 func (f *mcpFlags) check() error {
@@ -67,7 +68,7 @@ func (c *mcpServeCmd) Run(a *app) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	if err := errors.Join(c.allow(a), c.embedWith(a)); err != nil {
+	if err := errors.Join(c.allow(a), c.embedWith(a), c.summarizeWith(a)); err != nil {
 		return err
 	}
 	db, err := c.open(a)
@@ -88,7 +89,7 @@ func cmpErr(err, closing error) error {
 
 func (c *mcpServeCmd) open(a *app) (*ctxpage.DB, error) {
 	if _, err := os.Stat(c.File); c.Write && os.IsNotExist(err) {
-		return ctxpage.Open(c.File, ctxpage.Options{Key: a.key, Keyring: a.Keyring, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder})
+		return ctxpage.Open(c.File, ctxpage.Options{Key: a.key, Keyring: a.Keyring, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer})
 	}
 	return a.open(c.File, true)
 }

@@ -149,7 +149,7 @@ func (f *mcpFlags) args() (out []string, err error) {
 	if f.Write && f.Confirm == "" && judge == "" {
 		judge = ruleSupported
 	}
-	for _, v := range []struct{ flag, value string }{{"--scope", f.Scope}, {"--actor", f.Actor}, {"--confirm", f.Confirm}, {"--evaluator", judge}, {"--model", model}} {
+	for _, v := range []struct{ flag, value string }{{"--scope", f.Scope}, {"--actor", f.Actor}, {"--confirm", f.Confirm}, {"--evaluator", judge}, {"--model", model}, {"--summarizer", f.Summarizer}, {"--summarizer-cmd", f.SummarizerCmd}} {
 		if v.value != "" {
 			out = append(out, v.flag+"="+v.value)
 		}

@@ -122,13 +122,15 @@ get, search and assemble open the file for writing, because each read of content
 // app is what a verb works with.
 type app struct {
 	globals
-	ctx      context.Context
-	in       io.Reader
-	out, err io.Writer
-	now      func() time.Time
-	key      []byte           // of --key-file; nil: none
-	roots    []string         // directories this call may read, beside those recorded
-	embedder ctxpage.Embedder // nil: words alone
+	ctx        context.Context
+	in         io.Reader
+	out, err   io.Writer
+	now        func() time.Time
+	key        []byte             // of --key-file; nil: none
+	roots      []string           // directories this call may read, beside those recorded
+	embedder   ctxpage.Embedder   // nil: words alone
+	summarizer ctxpage.Summarizer // nil: extracts
+	noWatch    bool               // nothing is done in the background
 }
 
 // exitError ends dbctl with a code; what there was to say has been said when quiet.
@@ -417,7 +419,7 @@ func (a *app) openAs(path string, write, exclusive bool) (*ctxpage.DB, error) {
 	for until := time.Now().Add(a.Wait); ; {
 		left := time.Until(until)
 		db, err := ctxpage.Open(path, ctxpage.Options{
-			Key: a.key, Keyring: a.Keyring, MustExist: true, ReadOnly: !write, Exclusive: exclusive, RecordedRoots: !a.NoRoots, LockTimeout: max(0, min(step, left)), Clock: a.now, FileRoots: a.roots, Embedder: a.embedder,
+			Key: a.key, Keyring: a.Keyring, MustExist: true, ReadOnly: !write, Exclusive: exclusive, RecordedRoots: !a.NoRoots, LockTimeout: max(0, min(step, left)), Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer, NoWatch: a.noWatch,
 		})
 		switch {
 		case !errors.Is(err, ctxpage.ErrLocked) || left <= step:

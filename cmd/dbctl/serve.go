@@ -31,6 +31,7 @@ type serveCmd struct {
 	Stdin     bool          `help:"End when standard input ends."`
 	evaluatorFlag
 	modelFlags
+	summarizerFlags
 	rootFlags
 }
 
@@ -38,6 +39,8 @@ func (serveCmd) Help() string {
 	return `Answers JSON over HTTP at a unix socket that only you can use, or at a loopback address. The first line of output says where. PROTOCOL.md describes the calls.
 
 If an agent has the database open, serve asks it, as every verb does. If not, serve owns the files, and agents that start later ask serve. When serve ends, one of them takes its place.
+
+While serve owns the files it makes room in every conversation that has a window, ahead of need. --summarizer and --summarizer-cmd write the summaries for that; docs/watcher.md has the rules.
 
 It ends on Ctrl-C, by dbctl stop, by POST /v1/stop of an operator, and as --idle, --parent and --stdin say.
 
@@ -58,14 +61,14 @@ func (c *serveCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(c.allow(a), c.embedWith(a)); err != nil {
+	if err := errors.Join(c.allow(a), c.embedWith(a), c.summarizeWith(a)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(a.ctx)
 	defer cancel(nil)
 	opts.Stop = func() { cancel(errEnough) }
 	db, err := ctxpage.Open(c.File, ctxpage.Options{
-		Key: a.key, Keyring: a.Keyring, MustExist: c.MustExist, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Stop: opts.Stop,
+		Key: a.key, Keyring: a.Keyring, MustExist: c.MustExist, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer, Stop: opts.Stop,
 	})
 	if err != nil {
 		return err

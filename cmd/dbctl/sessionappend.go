@@ -12,18 +12,20 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/portable"
 	"github.com/ctxpage/ctxpage/portable/foreign"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type sessionAppendCmd struct {
 	talkArgs
-	Text   string `arg:"" optional:"" help:"Text. Without it, standard input is read."`
-	Role   string `help:"Speaker: user, assistant or tool." default:"user"`
-	ID     string `name:"id" help:"Id of the turn. Appending the same turn under the same id changes nothing. Default: a new id."`
-	Name   string `help:"Name of the speaker."`
-	Call   string `help:"For a tool turn: id of the call that it answers."`
-	Trace  string `help:"For an answer: trace of the assembly it is based on, or a unique beginning of it."`
-	JSONL  bool   `name:"jsonl" help:"Read turns from standard input, one JSON object a line: messages of OpenAI or Anthropic and items of the Responses API as they are (a transcript of another program is refused; dbctl import reads those), or id, role, name, text, tool_calls, tool_call_id, at, trace. The turns of one call may name at most one trace."`
-	DryRun bool   `help:"Show whether the turns would fit and what would have to make room; write nothing."`
+	Text  string `arg:"" optional:"" help:"Text. Without it, standard input is read."`
+	Role  string `help:"Speaker: user, assistant or tool." default:"user"`
+	ID    string `name:"id" help:"Id of the turn. Appending the same turn under the same id changes nothing. Default: a new id."`
+	Name  string `help:"Name of the speaker."`
+	Call  string `help:"For a tool turn: id of the call that it answers."`
+	Trace string `help:"For an answer: trace of the assembly it is based on, or a unique beginning of it."`
+	priorityFlags
+	JSONL  bool `name:"jsonl" help:"Read turns from standard input, one JSON object a line: messages of OpenAI or Anthropic and items of the Responses API as they are (a transcript of another program is refused; dbctl import reads those), or id, role, name, text, tool_calls, tool_call_id, at, trace, priority, relevance. The turns of one call may name at most one trace."`
+	DryRun bool `help:"Show whether the turns would fit and what would have to make room; write nothing."`
 }
 
 func (sessionAppendCmd) Help() string {
@@ -44,6 +46,34 @@ type turnLine struct {
 	ToolCallID string             `json:"tool_call_id"`
 	At         time.Time          `json:"at"`
 	Trace      string             `json:"trace"`
+	Priority   string             `json:"priority,omitempty"`
+	Relevance  *float64           `json:"relevance,omitempty"`
+}
+
+// priorityFlags say how much a turn matters to the watcher.
+type priorityFlags struct {
+	Priority  string   `help:"How long the watcher keeps the turn whole: low, medium, high or critical. Default: high for the user, medium for the assistant, low for tools." placeholder:"PRIORITY"`
+	Relevance *float64 `help:"How much the turn matters to the task, from 0 to 1. Of turns of one priority the least relevant are compacted first." placeholder:"0-1"`
+}
+
+// rate sets priority and relevance of the turns that have none of their own.
+func (f *priorityFlags) rate(turns []ctxpage.Turn) error {
+	p, err := store.ParsePriority(f.Priority)
+	if err != nil {
+		return usage("--priority: %v", err)
+	}
+	if f.Relevance != nil && !(*f.Relevance >= 0 && *f.Relevance <= 1) {
+		return usage("--relevance %v: expected 0 to 1", *f.Relevance)
+	}
+	for i := range turns {
+		if turns[i].Priority == ctxpage.PriorityAuto {
+			turns[i].Priority = p
+		}
+		if turns[i].Relevance == nil {
+			turns[i].Relevance = f.Relevance
+		}
+	}
+	return nil
 }
 
 func (c *sessionAppendCmd) turns(a *app) ([]ctxpage.Turn, error) {
@@ -106,7 +136,11 @@ func turnsOf(raw []byte, line int) ([]ctxpage.Turn, error) {
 		if err := d.Decode(&l); err != nil {
 			return nil, err
 		}
-		return []ctxpage.Turn{{ID: l.ID, Role: l.Role, Name: l.Name, Text: l.Text, ToolCalls: l.ToolCalls, ToolCallID: l.ToolCallID, At: l.At, Trace: l.Trace}}, nil
+		p, err := store.ParsePriority(l.Priority)
+		if err != nil {
+			return nil, err
+		}
+		return []ctxpage.Turn{{ID: l.ID, Role: l.Role, Name: l.Name, Text: l.Text, ToolCalls: l.ToolCalls, ToolCallID: l.ToolCallID, At: l.At, Trace: l.Trace, Priority: p, Relevance: l.Relevance}}, nil
 	}
 	messages, err := foreign.ParseMessage(raw, line)
 	if err != nil {
@@ -137,6 +171,9 @@ type triedView struct {
 func (c *sessionAppendCmd) Run(a *app) error {
 	turns, err := c.turns(a)
 	if err != nil {
+		return err
+	}
+	if err := c.rate(turns); err != nil {
 		return err
 	}
 	return a.with(c.File, true, func(db *ctxpage.DB) error {

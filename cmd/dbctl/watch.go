@@ -2,39 +2,60 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 )
 
+// windowFlags set the window of a conversation.
+type windowFlags struct {
+	Reserve float64 `help:"Per cent of the window that stay free. Default: 15." placeholder:"PERCENT"`
+}
+
+// window returns the window of so many tokens.
+func (f *windowFlags) window(total int) (session.Config, error) {
+	if f.Reserve < 0 || f.Reserve >= 100 {
+		return session.Config{}, usage("--reserve %v: expected per cent, from 0 to below 100", f.Reserve)
+	}
+	return session.Config{Total: total, Reserve: session.PPM(f.Reserve * 10_000)}, nil
+}
+
 type watchCmd struct {
 	talkArgs
-	Total  int  `help:"Set the window to this many tokens before watching. The setting is kept."`
+	Total int `help:"Set the window to this many tokens before watching. The setting is kept."`
+	windowFlags
 	DryRun bool `help:"Show the headroom and what a pass would do now; write nothing."`
 	Once   bool `help:"Check once, compact if it is due, and exit."`
-	Follow bool `short:"f" help:"Show what a running agent's watcher does, from the manifests, until Ctrl-C."`
+	summarizerFlags
 }
 
 func (watchCmd) Help() string {
-	return `Keeps headroom in a session's window: checks once a second and compacts the least valuable turns, until Ctrl-C. dbctl session undo reverts what it did. It needs the file to itself. A running agent keeps its own headroom; --follow shows what it does.
+	return `Shows what the watcher of a session does, until Ctrl-C: it keeps headroom in the window by compacting the least valuable turns. The process that owns the database does the work for every session that has a window, whichever process appends. If no other process has the database, that is this one. dbctl session undo reverts a pass.
+
+With --summarizer or --summarizer-cmd the owner asks this process for the work on this session, and does it itself if this process does not answer. docs/watcher.md has the rules.
 
 Example: dbctl watch agent.ctx acme/support chat-1 --dry-run`
 }
 
 func (c *watchCmd) Run(a *app) error {
-	if c.Follow {
-		return c.follow(a)
-	}
-	if c.DryRun && c.Total != 0 {
+	switch {
+	case c.DryRun && c.Total != 0:
 		return usage("--total: a dry run shows the window that is set; dbctl watch --total %d --once sets it", c.Total)
+	case c.Reserve != 0 && c.Total == 0:
+		return usage("--reserve is a part of a window that is being set: give --total, too")
 	}
+	cfg, err := c.window(c.Total)
+	if err = errors.Join(err, c.summarizeWith(a)); err != nil {
+		return err
+	}
+	a.noWatch = c.Once || c.DryRun
 	return c.with(a, !c.DryRun, func(s *ctxpage.Session) error {
 		if c.Total != 0 {
-			if err := s.SetWindow(a.ctx, session.Config{Total: c.Total}); err != nil {
+			if err := s.SetWindow(a.ctx, cfg); err != nil {
 				return err
 			}
 		}
@@ -130,12 +151,14 @@ func (c *watchCmd) once(a *app, w *ctxpage.Watcher) error {
 	return err
 }
 
-// live runs the watcher and prints its events until the call is cancelled.
+// live prints the events of the watcher until the call is cancelled.
 func (c *watchCmd) live(a *app, w *ctxpage.Watcher) error {
-	if err := w.Start(a.ctx); err != nil {
-		return err
+	if a.summarizer != nil {
+		if err := w.Start(a.ctx); err != nil {
+			return err
+		}
+		defer w.Stop()
 	}
-	defer w.Stop()
 	for {
 		select {
 		case <-a.ctx.Done():
@@ -156,31 +179,4 @@ func (a *app) event(e session.Event) error {
 	_, err := fmt.Fprintf(a.out, "%s  %-11s  %d of %d usable  pass %d  %d items  %d freed  %s\n",
 		e.At.UTC().Format(time.TimeOnly), e.Kind, e.Actual, e.Usable, e.Pass, e.Items, e.Freed, e.Reason)
 	return err
-}
-
-type followView struct {
-	At     time.Time `json:"time"`
-	Action string    `json:"action"`
-	Actual int       `json:"actual"`
-	Usable int       `json:"usable"`
-	Reason string    `json:"reason"`
-}
-
-// follow reads the manifests beside the process that has the file.
-func (c *watchCmd) follow(a *app) error {
-	from := uint64(0)
-	if err := a.audit(c.File, func(l auditOf) (err error) { from, err = l.Size(a.ctx); return err }); err != nil {
-		return err
-	}
-	return a.untilStopped(a.followAudit(c.File, from, func(r *manifest.Record) error {
-		if r.Scope != c.Scope || r.Session != c.Session || r.Action == "" {
-			return nil
-		}
-		v := followView{time.UnixMicro(r.Time).UTC(), r.Action, r.Tokens, r.Budget, r.Reason}
-		if a.JSON {
-			return json.NewEncoder(a.out).Encode(v)
-		}
-		_, err := fmt.Fprintf(a.out, "%s  %s  %s\n", v.At.Format(time.TimeOnly), line(v.Action), line(v.Reason))
-		return err
-	}))
 }
