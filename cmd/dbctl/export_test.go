@@ -170,6 +170,22 @@ func TestSessionMessages(t *testing.T) {
 	md := ok(t, "", "session", "export", file, "acme/ann", "one", "--format", "md")
 	require.Equal(t, 4, strings.Count(md, "## "))
 	require.Len(t, asJSON(t, "", "session", "export", file, "acme/ann", "one")["messages"], 4)
+	torn := `{"role":"assistant","content":"looking","tool_calls":[{"id":"a","type":"function","function":{"name":"look","arguments":"{}"}},{"id":"b","type":"function","function":{"name":"look","arguments":"{}"}}]}
+{"role":"user","content":"hurry"}
+{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"look","arguments":"{}"}}]}
+{"role":"tool","content":"late","tool_call_id":"b"}
+{"role":"user","content":"well?"}
+`
+	ok(t, torn, "session", "append", file, "acme/ann", "torn", "--jsonl")
+	r = dbctl("", "session", "export", file, "acme/ann", "torn")
+	require.Equal(t, `{"role":"assistant","content":"looking","tool_calls":[{"id":"b","type":"function","function":{"name":"look","arguments":"{}"}}]}
+{"role":"tool","content":"late","tool_call_id":"b"}
+{"role":"user","content":"hurry"}
+{"role":"user","content":"well?"}
+`, r.out, "a late result stands behind its call, and calls without a result are left out")
+	require.Contains(t, r.err, "left out: 2 calls")
+	require.EqualValues(t, 2, asJSON(t, "", "session", "export", file, "acme/ann", "torn", "--format", "anthropic")["left_out"])
+	require.Equal(t, 5, strings.Count(ok(t, "", "session", "export", file, "acme/ann", "torn", "--format", "md"), "## "), "the control: people see all of it")
 	failed := `{"role":"user","content":[{"text":"go","type":"text"}]}
 {"role":"assistant","content":[{"id":"t","input":{},"name":"x","type":"tool_use"}]}
 {"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"boom","is_error":true}]}

@@ -16,6 +16,8 @@ type sessionExportCmd struct {
 
 func (sessionExportCmd) Help() string {
 	return `Prints every turn in full, whatever the window shows of it. Expired turns are left out. It is a read and writes a manifest.
+Providers refuse a call without its result. So openai and anthropic move late results to their calls, and leave out calls
+without a result and results without a call; their number is on stderr. md has everything.
 
 Example: dbctl session export agent.ctx acme/support chat-1 --format md`
 }
@@ -28,7 +30,10 @@ func (c *sessionExportCmd) Run(a *app) error {
 		if a.JSON {
 			return c.document(a, s)
 		}
-		_, err := foreign.Transcript(a.out, foreign.Format(c.Format), s.Turns(a.ctx, c.From))
+		_, left, err := foreign.Transcript(a.out, foreign.Format(c.Format), s.Turns(a.ctx, c.From))
+		if left > 0 {
+			fmt.Fprintf(a.err, "left out: %s without the other\n", plural(left, "call or result", "calls or results"))
+		}
 		return err
 	})
 }
@@ -38,13 +43,15 @@ type transcriptView struct {
 	Session  string    `json:"session"`
 	Format   string    `json:"format"`
 	Messages []rawJSON `json:"messages"`
+	LeftOut  int       `json:"left_out,omitempty"` // calls without a result, and results without a call
 }
 
 // document prints the messages as one JSON document.
 func (c *sessionExportCmd) document(a *app, s *ctxpage.Session) error {
 	v := transcriptView{Session: c.Session, Format: c.Format, Messages: []rawJSON{}}
 	w := lineFunc(func(line []byte) { v.Messages = append(v.Messages, rawJSON(append([]byte(nil), line...))) })
-	if _, err := foreign.Transcript(w, foreign.Format(c.Format), s.Turns(a.ctx, c.From)); err != nil {
+	var err error
+	if _, v.LeftOut, err = foreign.Transcript(w, foreign.Format(c.Format), s.Turns(a.ctx, c.From)); err != nil {
 		return err
 	}
 	return a.emit(v, func(w io.Writer) { fmt.Fprintln(w, len(v.Messages)) })

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
@@ -34,59 +35,125 @@ func Elements(ctx context.Context, r io.Reader, fn func(raw []byte, line int) er
 
 // Transcript writes the turns of a session: messages of OpenAI or Anthropic, one a line, which Session.Append takes again by
 // ParseMessage; or Markdown. The turns are those of ctxpage.Session.Turns. It returns how many it wrote.
-func Transcript(w io.Writer, f Format, turns iter.Seq2[*ctxpage.Version, error]) (n int, err error) {
-	write, ok := map[Format]func(*ctxpage.Version) any{OpenAIChat: openAIMessage, Anthropic: anthropicMessage}[f]
-	if !ok && f != Markdown {
-		return 0, store.Invalid("format", fmt.Sprintf("%q", f), "openai, anthropic or md")
-	}
-	var results *anthropicTurn // tool results that are one message
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	put := func(v any) error {
-		buf.Reset()
-		if err := enc.Encode(v); err != nil {
-			return fmt.Errorf("ctxpage: transcript: %w", err)
+//
+// Providers refuse a call without its results, and a result in another place than behind its call. So a result that came late
+// moves to its call, and calls without a result, and results without their call, are left out and counted. Markdown has all.
+func Transcript(w io.Writer, f Format, turns iter.Seq2[*ctxpage.Version, error]) (n, left int, err error) {
+	if f == Markdown {
+		for v, err := range turns {
+			if err == nil {
+				err = markdownTurn(w, v)
+			}
+			if err != nil {
+				return n, 0, err
+			}
+			n++
 		}
-		_, err := w.Write(buf.Bytes())
-		return err
+		return n, 0, nil
 	}
-	flush := func() error {
-		if results == nil {
-			return nil
-		}
-		r := results
-		results = nil
-		return put(r)
+	shapes := map[Format]func(*ctxpage.Version, []*ctxpage.Version) []any{OpenAIChat: openAIExchange, Anthropic: anthropicExchange}
+	t := transcript{shape: shapes[f], enc: json.NewEncoder(w)}
+	if t.shape == nil {
+		return 0, 0, store.Invalid("format", fmt.Sprintf("%q", f), "openai, anthropic or md")
 	}
+	t.enc.SetEscapeHTML(false)
 	for v, err := range turns {
+		if err == nil {
+			err = t.take(v)
+		}
 		if err != nil {
-			return n, err
-		}
-		n++
-		if f == Markdown {
-			if err := markdownTurn(w, v); err != nil {
-				return n, err
-			}
-			continue
-		}
-		m := write(v)
-		if t, ok := m.(*anthropicTurn); ok && v.Role == render.RoleTool {
-			if results == nil {
-				results = t
-			} else {
-				results.Content = append(results.Content, t.Content...)
-			}
-			continue
-		}
-		if err := flush(); err != nil {
-			return n, err
-		}
-		if err := put(m); err != nil {
-			return n, err
+			return t.n, t.left, err
 		}
 	}
-	return n, flush()
+	err = t.write(0)
+	return t.n, t.left, err
+}
+
+// transcript holds turns back while a call before them waits for its results.
+type transcript struct {
+	shape func(turn *ctxpage.Version, results []*ctxpage.Version) []any
+	enc   *json.Encoder
+	held  []heldTurn
+	n     int // turns written
+	left  int // calls and results left out
+}
+
+type heldTurn struct {
+	*ctxpage.Version
+	results []*ctxpage.Version
+}
+
+// maxHeld bounds how many turns are held back: a call that so many turns later has no result will get none.
+const maxHeld = 10_000
+
+// take takes the next turn and writes those that wait for nothing.
+func (t *transcript) take(v *ctxpage.Version) error {
+	if v.Role != render.RoleTool {
+		t.held = append(t.held, heldTurn{Version: v})
+		return t.write(maxHeld)
+	}
+	for i := len(t.held) - 1; i >= 0; i-- {
+		if h := &t.held[i]; h.calls(v.ToolCallID) && !h.answered(v.ToolCallID) {
+			h.results = append(h.results, v)
+			return t.write(maxHeld)
+		}
+	}
+	t.left++
+	return nil
+}
+
+func (h *heldTurn) calls(id string) bool {
+	return slices.ContainsFunc(h.ToolCalls, func(c ctxpage.ToolCall) bool { return c.ID == id })
+}
+
+func (h *heldTurn) answered(id string) bool {
+	return slices.ContainsFunc(h.results, func(r *ctxpage.Version) bool { return r.ToolCallID == id })
+}
+
+// write writes turns from the front: those whose calls are all answered, and whatever exceeds most.
+func (t *transcript) write(most int) error {
+	for len(t.held) > 0 && (len(t.held) > most || len(t.held[0].results) == len(t.held[0].ToolCalls)) {
+		h := t.held[0]
+		t.held = t.held[1:]
+		turn := *h.Version
+		turn.ToolCalls = slices.DeleteFunc(slices.Clone(turn.ToolCalls), func(c ctxpage.ToolCall) bool { return !h.answered(c.ID) })
+		t.left += len(h.ToolCalls) - len(turn.ToolCalls)
+		if len(turn.ToolCalls) == 0 && len(h.ToolCalls) > 0 && fullText(&turn) == "" {
+			continue // nothing but calls
+		}
+		t.n += 1 + len(h.results)
+		for _, m := range t.shape(&turn, h.results) {
+			if err := t.enc.Encode(m); err != nil {
+				return fmt.Errorf("ctxpage: transcript: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// openAIExchange returns a turn and the results of its calls as messages.
+func openAIExchange(turn *ctxpage.Version, results []*ctxpage.Version) []any {
+	out := []any{openAIMessage(turn)}
+	for _, r := range results {
+		out = append(out, openAIMessage(r))
+	}
+	return out
+}
+
+// anthropicExchange returns a turn as a message, and the results of its calls as one.
+func anthropicExchange(turn *ctxpage.Version, results []*ctxpage.Version) []any {
+	out := []any{anthropicMessage(turn)}
+	var all *anthropicTurn
+	for _, r := range results {
+		m := anthropicMessage(r)
+		if all == nil {
+			all = m
+			out = append(out, m)
+			continue
+		}
+		all.Content = append(all.Content, m.Content...)
+	}
+	return out
 }
 
 type openAICall struct {
@@ -145,13 +212,13 @@ type anthropicTurn struct {
 	Content []any  `json:"content"`
 }
 
-func anthropicMessage(v *ctxpage.Version) any {
+func anthropicMessage(v *ctxpage.Version) *anthropicTurn {
 	m := &anthropicTurn{Role: roleOf(v), Content: []any{}}
 	if v.Role == render.RoleTool {
 		m.Role = render.RoleUser
 		for _, p := range v.Parts {
 			if p.Type == toolResult {
-				m.Content = append(m.Content, originalPart(p))
+				m.Content = append(m.Content, withCallID(originalPart(p), v.ToolCallID))
 				return m
 			}
 		}
@@ -187,6 +254,20 @@ func originalPart(p store.Part) any {
 		return raw
 	}
 	return map[string]any{"type": "text", "text": strings.TrimSpace("[" + p.Type + "] " + p.URL)}
+}
+
+// withCallID gives a tool result the id of its call as the session stores it.
+func withCallID(part any, id string) any {
+	var fields map[string]json.RawMessage
+	if raw, ok := part.(json.RawMessage); !ok || json.Unmarshal(raw, &fields) != nil {
+		return part
+	}
+	want, err := json.Marshal(id)
+	if err != nil || bytes.Equal(fields["tool_use_id"], want) {
+		return part
+	}
+	fields["tool_use_id"] = want
+	return fields
 }
 
 // roleOf returns the role of a turn; data without a role counts as the user's.
