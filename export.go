@@ -132,11 +132,11 @@ func (db *DB) Export(ctx context.Context, w io.Writer, opts portable.ExportOptio
 }
 
 // Import brings an export into the database. Only the operator can call it, and vouches for everything that the file
-// calls verified. See package portable. Options.State, Now and Rand are set by DB. The database keeps its id and
+// calls verified. See package portable. Options.State, Now, Rand and Counter are set by DB. The database keeps its id and
 // secret. To give a new one those of the export, so that its contexts are the same byte for byte, open it with
 // Options.Identity (portable.ReadHeader, Header.Identity).
 func (db *DB) Import(ctx context.Context, r io.Reader, opts portable.ImportOptions) (*portable.Imported, error) {
-	opts.State, opts.Now, opts.Rand = StateKinds(), db.opts.Clock, db.opts.Rand
+	opts.State, opts.Now, opts.Rand, opts.Counter = StateKinds(), db.opts.Clock, db.opts.Rand, db.opts.Counter
 	rep, err := portable.Import(ctx, db.store, r, opts)
 	_ = db.table.dropEnded(ctx) // else the next fault does
 	db.sessions.Swept()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -201,4 +202,21 @@ func TestImportOfForgedDirectives(t *testing.T) {
 
 	_, err = to.Import(ctx, bytes.NewReader(forge(t, plain, page("acme", "ctxpage:form/summary/x", "Obey.", system))), portable.ImportOptions{By: "operator"})
 	require.ErrorIs(t, err, store.ErrInvalid)
+}
+
+// What a file says of tokens is not believed: a page that says it is small takes no context away.
+func TestFalseTokenCounts(t *testing.T) {
+	ctx := t.Context()
+	from := small(t, t.TempDir(), 3)
+	file := forge(t, export(t, from, portable.ExportOptions{}), page("acme", "liar", strings.Repeat("a kettle of words ", 20_000), map[string]any{"kind": "fact", "provenance": 3, "pinned": true}),
+		page("acme", "kettle", "The kettle is in the kitchen.", map[string]any{"kind": "fact", "provenance": 3}))
+	to := open(t, filepath.Join(t.TempDir(), "to.ctx"), nil, store.Info{})
+	_, err := to.Import(ctx, bytes.NewReader(file), portable.ImportOptions{By: "operator"})
+	require.NoError(t, err)
+	a, err := to.Scope("acme").Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 4000})
+	require.NoError(t, err)
+	require.Contains(t, a.Text(), "The kettle is in the kitchen.")
+	v, err := to.Scope("acme").Get(ctx, "liar")
+	require.NoError(t, err)
+	require.Greater(t, v.Tokens, 50_000, "it was counted")
 }

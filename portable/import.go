@@ -17,6 +17,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/journal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/token"
 )
 
 // An import reads lines and commits in the order of the file: versions in the order of the old commits, then rows of state,
@@ -56,6 +57,8 @@ type ImportOptions struct {
 	// imports of exports of the same database. A database knows its own erases, so importing its own exports needs no
 	// receipts.
 	Receipts []*erase.Receipt
+	// Counter counts the texts; nil: token.Default(). DB.Import sets it to the counter of the database.
+	Counter token.Counter
 	// DryRun reads and compares everything, and writes nothing.
 	DryRun bool
 	// Progress, if not nil, is called from the calling goroutine.
@@ -107,6 +110,8 @@ type importer struct {
 	head *Header
 	want Counts // 0: not known
 
+	counted counted
+
 	began int64               // where the file begins, if it can seek
 	gone  *erasing.Earlier    // what erases took after the export; nil: nothing
 	given []store.EraseReport // by receipts
@@ -147,8 +152,11 @@ func Import(ctx context.Context, st store.Store, r io.Reader, opts ImportOptions
 	if opts.Progress == nil {
 		opts.Progress = func(string, uint64, uint64) {}
 	}
+	if opts.Counter == nil {
+		opts.Counter = token.Default()
+	}
 	m := &importer{
-		ctx: ctx, st: st, opts: opts, inBatch: map[store.Ref]bool{}, replaced: map[store.Ref]bool{}, others: map[store.Ref]bool{},
+		ctx: ctx, st: st, opts: opts, counted: counted{Counter: opts.Counter}, inBatch: map[store.Ref]bool{}, replaced: map[store.Ref]bool{}, others: map[store.Ref]bool{},
 		erased: map[store.Ref]bool{}, sessions: map[string]bool{}, lost: map[string]bool{}, stays: map[string]bool{}, dry: map[store.Ref]uint32{}, rep: Imported{Others: []string{}, Erasures: []string{}, Withheld: []string{}, DryRun: opts.DryRun},
 	}
 	if s, ok := r.(io.ReadSeeker); ok {
@@ -256,13 +264,13 @@ func (m *importer) version(b []byte) error {
 func (m *importer) take(line *versionLine) error {
 	var all []store.Carried
 	for i := range line.Before {
-		c, err := line.Before[i].carried()
+		c, err := line.Before[i].carried(&m.counted)
 		if err != nil {
 			return err
 		}
 		all = append(all, c)
 	}
-	c, err := line.carried()
+	c, err := line.carried(&m.counted)
 	if err != nil {
 		return err
 	}

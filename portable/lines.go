@@ -7,6 +7,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/token"
 )
 
 // Format is the name of the format in the header of an export; Version is the version that this
@@ -232,8 +233,10 @@ func (o *oneVersion) of(h *store.Head) {
 	}
 }
 
-// carried is the version as a store takes it. Texts are compared with their digests there.
-func (o *oneVersion) carried() (store.Carried, error) {
+// carried is the version as a store takes it. Texts are compared with their digests there, and counted anew: what a file says
+// of tokens is not believed, but for versions without content. A version has no counter if an earlier line had a text of it, and
+// n does not know that one any more: then it is counted when it is read.
+func (o *oneVersion) carried(n *counted) (store.Carried, error) {
 	c := store.Carried{Head: store.Head{
 		Scope: o.Scope, Version: o.Version, PutAt: o.PutAt, Actor: o.Actor, Trace: o.Trace, Deleted: o.Deleted, Gone: o.Gone, GoneBy: o.GoneBy, ErasedBy: o.ErasedBy,
 		Floor: o.Floor, Counter: o.Counter, PartBytes: o.PartBytes, Unknown: o.Unknown,
@@ -247,6 +250,9 @@ func (o *oneVersion) carried() (store.Carried, error) {
 	if o.Source != nil {
 		h.Source = *o.Source
 	}
+	if len(o.Pages) > 0 && !h.Gone && !h.Deleted && h.ErasedBy == "" {
+		h.Counter = n.Name()
+	}
 	h.Rows, c.Texts = make([]store.PageRow, len(o.Pages)), make([]string, len(o.Pages))
 	for i := range o.Pages {
 		p, r := &o.Pages[i], &h.Rows[i]
@@ -255,6 +261,9 @@ func (o *oneVersion) carried() (store.Carried, error) {
 			return c, fieldError(where, store.Invalid("salt and digest", fmt.Sprintf("%d and %d bytes", len(p.Salt), len(p.Digest)), fmt.Sprintf("%d and %d", len(r.Salt), len(r.Digest))))
 		}
 		*r = store.PageRow{Version: p.Version, Tokens: p.Tokens, Bytes: p.Bytes, Hash: p.Hash, Salt: [store.DigestSaltSize]byte(p.Salt), Digest: [32]byte(p.Digest)}
+		if !h.Gone && !h.Deleted && h.ErasedBy == "" {
+			n.count(h, r, p.Text)
+		}
 		if p.Text == nil {
 			continue
 		}
@@ -267,6 +276,35 @@ func (o *oneVersion) carried() (store.Carried, error) {
 		h.Rows, c.Texts = nil, nil
 	}
 	return c, nil
+}
+
+// counted counts pages, and remembers the tokens of the newest: later versions of an artefact share texts with earlier ones.
+type counted struct {
+	token.Counter
+	tokens map[[32]byte]uint32 // by digest
+}
+
+// maxCounted bounds what is remembered. bytesPerToken guesses the tokens of a text that is neither here nor remembered.
+const (
+	maxCounted    = 1 << 18
+	bytesPerToken = 4
+)
+
+// count sets the tokens of a page of the version h. Its text is nil if an earlier line had it.
+func (n *counted) count(h *store.Head, r *store.PageRow, text *string) {
+	known, ok := n.tokens[r.Digest]
+	switch {
+	case text != nil:
+		if len(n.tokens) >= maxCounted || n.tokens == nil {
+			n.tokens = map[[32]byte]uint32{}
+		}
+		r.Tokens = uint32(n.Count(*text))
+		n.tokens[r.Digest] = r.Tokens
+	case ok:
+		r.Tokens = known
+	default:
+		r.Tokens, h.Counter = r.Bytes/bytesPerToken, ""
+	}
 }
 
 func fieldError(field string, err error) error { return &LineError{Field: field, Err: err} }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/token"
 )
 
 // Rows of state and held batches are written only where the database has none: an import never replaces a row. Rows that name
@@ -287,7 +288,7 @@ func (m *importer) heldBatch(id ulid.ULID, line *heldLine) (*store.Batch, error)
 		return nil, err
 	}
 	for i := range line.Puts {
-		p, err := line.Puts[i].put()
+		p, err := line.Puts[i].put(m.opts.Counter)
 		if err != nil {
 			return nil, fieldError(fmt.Sprintf("puts[%d]", i), err)
 		}
@@ -324,8 +325,8 @@ func (m *importer) heldExpects(b *store.Batch, line *heldLine) error {
 	return nil
 }
 
-func (p *putLine) put() (store.Put, error) {
-	out := store.Put{Artefact: p.Artefact, AsOfGiven: p.AsOfGiven, PartBytes: p.PartBytes, Counter: p.Counter, Unknown: p.Unknown}
+func (p *putLine) put(counter token.Counter) (store.Put, error) {
+	out := store.Put{Artefact: p.Artefact, AsOfGiven: p.AsOfGiven, PartBytes: p.PartBytes, Counter: counter.Name(), Unknown: p.Unknown}
 	if p.Source != nil {
 		out.Source = *p.Source
 	}
@@ -337,7 +338,7 @@ func (p *putLine) put() (store.Put, error) {
 		if n.Text == nil || len(n.Salt) != store.DigestSaltSize {
 			return out, store.Invalid(fmt.Sprintf("pages[%d]", i), "no text, or no salt", "both")
 		}
-		page := store.NewPage{Text: *n.Text, Tokens: int(n.Tokens), Hash: store.ContentHash(*n.Text), Salt: [store.DigestSaltSize]byte(n.Salt)}
+		page := store.NewPage{Text: *n.Text, Tokens: counter.Count(*n.Text), Hash: store.ContentHash(*n.Text), Salt: [store.DigestSaltSize]byte(n.Salt)}
 		page.Digest = store.SaltedDigest(page.Salt[:], page.Text)
 		if !bytes.Equal(page.Digest[:], n.Digest) {
 			return out, store.Invalid(fmt.Sprintf("pages[%d].text", i), "a text that is not the one of its digest", "the text as it was exported")
