@@ -3,6 +3,8 @@ package ctxpage
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/freshness"
@@ -163,12 +165,10 @@ func (a *assembling) crowded() bool {
 
 // note is what the manifest says of an assembly that had to do without something.
 func (a *assembling) note() string {
-	n := a.degraded()
+	unprobed := ""
 	if a.unprobed > 0 {
-		if n != "" {
-			n += "; "
-		}
-		n += fmt.Sprintf("%d sources were not looked at before the question", a.unprobed)
+		unprobed = fmt.Sprintf("%d sources were not looked at before the question", a.unprobed)
 	}
-	return n
+	notes := slices.DeleteFunc([]string{a.degraded(), unprobed, a.q.cut}, func(s string) bool { return s == "" })
+	return strings.Join(notes, "; ")
 }

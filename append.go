@@ -65,7 +65,9 @@ type Turn struct {
 // an *InvalidError: its function name is empty, longer than 128 bytes, or has characters other than letters, digits and
 // _-.: in it. A call that only some providers accept is kept, and refused when a request is rendered for another one:
 // only Anthropic accepts names longer than 64 bytes; only Gemini accepts . and :, but no name that begins with a digit
-// or -; OpenAI accepts no id longer than 64 bytes; Anthropic accepts no id twice.
+// or -; OpenAI accepts no call id longer than 64 bytes. A call id that the session has used before is stored, and shown in
+// every context, with the number of its turn behind it (call_0_t17), because providers accept no id twice. Its result still
+// names it as it was given.
 //
 // If SetWindow was called, the window stays below its limit: older turns are compacted in the same transaction. The
 // newest turn goes in. Pins and other protections give way to it where they leave no room, the oldest first, and pins
@@ -211,10 +213,11 @@ func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 		return err
 	}
 	if t.Role == "tool" {
-		if err := a.Pair(t.ToolCallID); err != nil {
+		if art.ToolCallID, err = a.Pair(t.ToolCallID); err != nil {
 			return err
 		}
 	}
+	art.ToolCalls = a.UniqueCalls(art.ToolCalls, art.Seq)
 	put, err := a.tx.makePut(ctx, art)
 	if err != nil {
 		return err
@@ -322,6 +325,7 @@ func (a *appending) repeats(art *Artefact, t *Turn) (Ref, bool, error) {
 		return Ref{}, false, nil
 	}
 	b := &a.c.Blocks[i]
+	a.c.StoredIDs(i, art)
 	probe, err := a.s.db.makePut(*art, store.Validator{})
 	if err != nil {
 		return Ref{}, false, err

@@ -30,6 +30,7 @@ import (
 //	propose   the index proposes at one LSN, the transaction adds its drafts, triage orders: candidates, none loaded
 //	pageIn    winners are loaded and pinned, and checked against their sources; dirty ones are fetched again
 //	rescore   what was fetched again is proposed and scored again: back to propose, a bounded number of times
+//	places    calls without results and duplicates are left out, and their places given to the next pages
 //	fit       the budget decides what goes in, in which form (fit.go)
 //	record    the manifest is written; only then is the context returned (record.go)
 //
@@ -128,7 +129,7 @@ func (s *Scope) assemble(ctx context.Context, q Query, tx *Txn) (*Assembly, erro
 	}
 	defer s.db.store.Release(held)
 	rescore := func(ctx context.Context) error { return a.rescore(ctx, a.propose) }
-	for _, stage := range [...]func(context.Context) error{a.ahead, a.propose, a.pageIn, rescore, a.fit, a.record} {
+	for _, stage := range [...]func(context.Context) error{a.ahead, a.propose, a.pageIn, rescore, a.places, a.fit, a.record} {
 		if err := stage(ctx); err != nil {
 			return nil, err
 		}
@@ -313,23 +314,69 @@ func (a *assembling) rank(preset triage.Preset, items []item) {
 // pageIn loads the winners, checks their sources, and fetches dirty ones again.
 func (a *assembling) pageIn(ctx context.Context) error {
 	left := a.q.TopK
-	keys, at := a.scratch.keys[:0], a.scratch.paged[:0]
-	var forms []int
-	for i := range a.ranked {
-		it := a.ranked[i]
+	at := make([]int, 0, len(a.ranked))
+	for i, it := range a.ranked {
 		if it.reason != "" {
 			continue
 		}
-		if it.fixed() != manifest.FormFull {
-			forms = append(forms, i)
-			continue
-		}
-		if !it.protected() && it.turn == nil {
+		if it.scores() {
 			if left == 0 {
 				it.reason = string(triage.BeyondTopK)
 				continue
 			}
 			left--
+		}
+		at = append(at, i)
+	}
+	if err := a.bringIn(ctx, at); err != nil {
+		return err
+	}
+	a.overrule()
+	a.orderProtected()
+	return nil
+}
+
+// places gives the places of pages that were left out after they were loaded to those that were beyond the top K, until
+// all have a page or no page is left. It ends, because each round loads further pages.
+func (a *assembling) places(ctx context.Context) error {
+	for {
+		a.leaveUnpaired()
+		a.dropDuplicates()
+		left, at := a.q.TopK, []int(nil)
+		for _, it := range a.ranked {
+			if it.reason == "" && it.scores() {
+				left--
+			}
+		}
+		for i := 0; i < len(a.ranked) && left > 0; i++ {
+			if it := a.ranked[i]; it.reason == string(triage.BeyondTopK) {
+				it.reason = ""
+				at, left = append(at, i), left-1
+			}
+		}
+		if len(at) == 0 {
+			return nil
+		}
+		if err := a.bringIn(ctx, at); err != nil {
+			return err
+		}
+	}
+}
+
+// scores reports whether an item takes one of the K places.
+func (it *item) scores() bool {
+	return it.fixed() == manifest.FormFull && !it.protected() && it.turn == nil
+}
+
+// bringIn loads items and checks their sources.
+func (a *assembling) bringIn(ctx context.Context, want []int) error {
+	keys, at := a.scratch.keys[:0], a.scratch.paged[:0]
+	var forms []int
+	for _, i := range want {
+		it := a.ranked[i]
+		if it.fixed() != manifest.FormFull {
+			forms = append(forms, i)
+			continue
 		}
 		if it.own != nil {
 			it.head, it.page = shown.DraftHead(it.own.put, a.s.name, a.s.actor), it.own.page
@@ -349,9 +396,7 @@ func (a *assembling) pageIn(ctx context.Context) error {
 	if err := a.load(ctx, keys, at); err != nil {
 		return err
 	}
-	a.overrule()
-	a.orderProtected()
-	if err := a.dropSummaries(ctx, at); err != nil {
+	if err := a.dropSummaries(ctx); err != nil {
 		return err
 	}
 	if a.q.AsOf == 0 {

@@ -41,7 +41,7 @@ const reasonSummed = "the page it sums up was chosen itself"
 // compress offers the allocator a short form of a page. Turns keep the form that the window gave them, but the newest one:
 // where nothing else helps, a question that is cut short is better than none.
 func (a *assembling) compress(ctx context.Context, it *item, b *budget.Item) error {
-	if it.whole || it.fixed() != manifest.FormFull || it.turn != nil && it.turn.Managed && !it.turn.Newest || len(it.head.Rows) == 0 {
+	if it.whole || it.fixed() != manifest.FormFull || it.turn != nil && it.turn.Managed && !it.turn.Newest && !it.turn.Asks && it.turn.Pages == nil || len(it.head.Rows) == 0 {
 		return nil
 	}
 	if it.sum == nil && it.own == nil {
@@ -122,18 +122,17 @@ func (a *assembling) summarises(ctx context.Context, h *store.Head, num uint64) 
 }
 
 // dropSummaries leaves out summaries whose page is among the winners.
-func (a *assembling) dropSummaries(ctx context.Context, at []int) error {
+func (a *assembling) dropSummaries(ctx context.Context) error {
 	var nums map[uint64]bool
-	for _, i := range at {
-		it := a.ranked[i]
+	for _, it := range a.ranked {
 		if it.reason != "" || it.head == nil || it.head.Kind != KindSummary || len(it.head.DerivedFrom) != 1 || it.protected() {
 			continue
 		}
 		if nums == nil {
 			nums = map[uint64]bool{}
-			for _, j := range at {
-				if a.ranked[j].reason == "" {
-					nums[a.ranked[j].cand.Key.Num] = true
+			for _, o := range a.ranked {
+				if o.reason == "" {
+					nums[o.cand.Key.Num] = true
 				}
 			}
 		}

@@ -13,6 +13,12 @@ import (
 
 // cost returns what a page takes, from its frame if it was counted before.
 func (a *assembling) cost(it *item, text string) int {
+	if it.continues() && a.q.Charge != ChargeContents && text == it.text && it.fixed() == manifest.FormFull && !it.stale {
+		if render.Escape(text) != text {
+			return a.counter.Count(render.Escape(text)) + 1
+		}
+		return tokens(a.counter, it.head, it.page, text) + 1
+	}
 	if it.frame == nil || a.foreign || it.stale || it.form != manifest.FormFull || it.fixed() != manifest.FormFull || a.q.Charge == ChargeContents || text != it.text {
 		return a.count(it, text)
 	}
@@ -26,6 +32,11 @@ func (a *assembling) cost(it *item, text string) int {
 		kept.Store(n)
 	}
 	return int(n)
+}
+
+// continues reports whether an item is a further page of a turn: it stands behind the page before, without a header.
+func (it *item) continues() bool {
+	return it.turn != nil && it.page > 1 && (it.turn.Pages == nil || it.page > it.turn.Pages[0]+1)
 }
 
 // count counts a page. For a text that needs no escapes it uses the stored count and counts only the header.

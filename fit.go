@@ -20,7 +20,7 @@ import (
 
 // The budget stage. Winners are offered to the allocator (package budget), and its answer is rendered:
 //
-//	leaveUnpaired, dropDuplicates ─▶ offer ─▶ budget.Fit ─▶ all whole ────────────────▶ place ─▶ count ─▶ fits: done
+//	                                 offer ─▶ budget.Fit ─▶ all whole ────────────────▶ place ─▶ count ─▶ fits: done
 //	                                   ▲          │ not all whole                        ▲        │
 //	                                   │          └▶ compress ─▶ budget.Fit ─▶ summarise ┘        │ too large
 //	                                   └────────────── shrink, unplace ◀──────────────────────────┘
@@ -45,8 +45,7 @@ func (a *assembling) fit(ctx context.Context) error {
 	if a.q.Charge != ChargeContents {
 		preamble = a.preamble()
 	}
-	a.leaveUnpaired()
-	a.dropDuplicates()
+	recounted := false
 	for shrink := 0; ; {
 		req := budget.Request{Budget: a.q.Budget - preamble - shrink, Reserve: a.q.Reserve, Overflow: a.q.Overflow, InOrder: a.q.Session == ""}
 		if a.q.Session != "" { // a share for the newest pages helps in a conversation; elsewhere it only costs recall
@@ -88,7 +87,13 @@ func (a *assembling) fit(ctx context.Context) error {
 			excess += count(opening)
 		}
 		if excess <= 0 {
+			a.apportion()
 			return nil
+		}
+		if !recounted && a.recount() {
+			recounted = true
+			a.unplace()
+			continue
 		}
 		if len(res.Placed) == 0 {
 			return fmt.Errorf("%w: the frame of an empty context needs %d tokens more; raise Budget by %d", ErrBudget, excess, excess)
@@ -149,7 +154,7 @@ func (a *assembling) cutHistory(req *budget.Request, at []int) (kept []int, most
 		it, b := a.ranked[i], &req.Items[j]
 		it.steady, it.quoted = false, false
 		switch {
-		case b.Class == budget.System || b.Pinned || b.Core || it.turn != nil && it.turn.Newest:
+		case b.Class == budget.System || b.Pinned || b.Core || it.turn != nil && (it.turn.Newest || it.turn.Asks):
 			limit -= b.Tokens
 		case it.turn == nil:
 			if it.quoted = a.quotes(it); it.quoted {
@@ -162,13 +167,16 @@ func (a *assembling) cutHistory(req *budget.Request, at []int) (kept []int, most
 				g = &turnGroup{first: it.turn.Index}
 				groups[cmp.Or(b.Group, b.Key)] = g
 			}
-			g.first, g.tokens = min(g.first, it.turn.Index), g.tokens+b.Tokens
+			g.first, g.tokens, g.cut = min(g.first, it.turn.Index), g.tokens+b.Tokens, g.cut || it.turn.Pages != nil
 		}
 	}
 	slices.SortStableFunc(turns, func(x, y int) int { return cmp.Compare(req.Items[y].Position, req.Items[x].Position) })
 	limit = max(limit, 0)
 	most = historyShare(limit, a.foundBeside(req, at, turns, limit))
-	fits := func(j int) bool { return groups[cmp.Or(req.Items[j].Group, req.Items[j].Key)].tokens <= most/2 }
+	fits := func(j int) bool {
+		g := groups[cmp.Or(req.Items[j].Group, req.Items[j].Key)]
+		return g.tokens <= most/2 && !g.cut
+	}
 	begin := a.historyFrom(req, at, slices.DeleteFunc(slices.Clone(turns), func(j int) bool { return !fits(j) }), most)
 	for _, j := range turns {
 		it, b := a.ranked[at[j]], &req.Items[j]
@@ -183,8 +191,17 @@ func (a *assembling) cutHistory(req *budget.Request, at []int) (kept []int, most
 			}
 		}
 	}
+	parted := map[string]bool{} // of a call and its results, some may have been judged by a pass and others not
+	for _, i := range at {
+		if it := a.ranked[i]; it.pair != "" && it.reason != "" {
+			parted[it.pair] = true
+		}
+	}
 	items, kept := req.Items[:0], at[:0]
 	for j, i := range at {
+		if it := a.ranked[i]; it.reason == "" && parted[it.pair] {
+			it.reason = budget.ReasonBudget
+		}
 		if a.ranked[i].reason == "" {
 			items, kept = append(items, req.Items[j]), append(kept, i)
 		}
@@ -222,6 +239,7 @@ func historyShare(limit, found int) int {
 type turnGroup struct {
 	first  int // index of its first turn
 	tokens int
+	cut    bool // only pieces of it are offered, which depend on the question
 }
 
 // historyFrom returns the index of the turn with which the history begins. turns are places in at, newest first.
@@ -250,6 +268,41 @@ func (a *assembling) historyFrom(req *budget.Request, at, turns []int, most int)
 // and results keep their places, because providers accept them there only.
 func (a *assembling) quotes(it *item) bool {
 	return it.own == nil && shown.IsTurn(it.head, a.q.Session) && !talk.UsesTools(it.head) && it.head.Provenance != HumanVerified
+}
+
+// recount counts the placed pages anew. It reports whether one takes more than its stored count says, which another program
+// may have written: that page pays for it, not all others.
+func (a *assembling) recount() (more bool) {
+	for i, it := range a.placed {
+		if it.frame == nil || a.foreign || it.form != manifest.FormFull || a.out.shown[i].Text != it.text {
+			continue
+		}
+		p := a.out.shown[i].Render(a.q.Session)
+		if n := a.counter.Count(render.Cost(p, render.ProviderText)); n > it.tokens {
+			more = true
+			if shown.IsTurn(it.head, a.q.Session) {
+				it.frame.spoken.Store(int32(n))
+			} else {
+				it.frame.cost.Store(int32(n))
+			}
+		}
+	}
+	return more
+}
+
+// apportion gives each block its share of the tokens of the context, so that the shares add up. What pages cost before they
+// stood together is a little more: each was counted apart.
+func (a *assembling) apportion() {
+	cost, costs, given := 0, 0, 0
+	for _, it := range a.placed {
+		costs += it.tokens
+	}
+	for i, it := range a.placed {
+		cost += it.tokens
+		upTo := int(int64(a.out.Tokens) * int64(cost) / int64(max(costs, 1)))
+		it.tokens = upTo - given
+		a.out.Blocks[i].Tokens, given = it.tokens, upTo
+	}
 }
 
 // preamble is what the fixed beginning of a context costs.
@@ -339,6 +392,11 @@ func (a *assembling) offer(i int, b *budget.Item) {
 	}
 	if it.turn != nil {
 		it.fitTurn(b)
+	}
+	if it.pair != "" {
+		if b.Group = it.pair; it.turn == nil { // also where it is pinned or verified, it stands beside its call
+			b.Place, b.Position = budget.PlaceHistory, a.positionOf(c)
+		}
 	}
 }
 

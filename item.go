@@ -121,9 +121,10 @@ type item struct {
 	text   string
 	form   manifest.Form
 	tokens int
-	place  int  // among the protected pages
-	steady bool // a turn of the history, which the next contexts begin with, too
-	quoted bool // a turn from before the history: it comes after it, as a page
+	place  int    // among the protected pages
+	steady bool   // a turn of the history, which the next contexts begin with, too
+	quoted bool   // a turn from before the history: it comes after it, as a page
+	pair   string // of a call or a result: what it enters a context with
 
 	sourced
 	shortened

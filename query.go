@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ctxpage/ctxpage/budget"
@@ -37,7 +38,8 @@ const (
 
 // Query asks for a context. Budget is required unless the session has a window; every other field has a default.
 type Query struct {
-	// Text is the question. It finds pages and is not part of the context.
+	// Text is the question. It finds pages and is not part of the context. Of a text above store.MaxQueryText, such as a
+	// pasted log, the search uses the beginning and the end; the manifest says so (Note) and keeps those.
 	Text string
 	// Budget is how many tokens the context may take, counted by Counter; Reserve of them stay free. 0 in a
 	// session with a window: the usable part of the window, which turns and found pages share.
@@ -83,6 +85,19 @@ type Query struct {
 	Counter token.Counter
 	// Trace names the assembly in the manifest: a ULID that names nothing there yet; "": a new one.
 	Trace string
+
+	cut string // how Text was shortened; "": it was not
+}
+
+// shortQuestion returns the part of a question that the search uses, and a note if that is not all of it. People put their
+// question before what they paste, or behind it.
+func shortQuestion(text string) (short, note string) {
+	const most, end = store.MaxQueryText - 8, store.MaxQueryText / 4
+	if len(text) <= store.MaxQueryText {
+		return text, ""
+	}
+	short = strings.ToValidUTF8(text[:most-end], "") + "\n" + strings.ToValidUTF8(text[len(text)-end:], "")
+	return short, fmt.Sprintf("the question has %d bytes: the search used the first %d and the last %d", len(text), most-end, end)
 }
 
 // Charge says what the budget is charged for.
@@ -162,14 +177,15 @@ type Assembly struct {
 
 // Block is one page of a context, in the order of the context.
 type Block struct {
-	Ref    Ref           `json:"ref"`
-	Pages  int           `json:"pages"` // of the artefact
-	Num    uint64        `json:"num"`
-	Form   manifest.Form `json:"form"`
-	Tokens int           `json:"tokens"`
-	Score  float64       `json:"score"`
-	Text   string        `json:"text"`
-	Stale  bool          `json:"stale,omitempty"`
+	Ref   Ref           `json:"ref"`
+	Pages int           `json:"pages"` // of the artefact
+	Num   uint64        `json:"num"`
+	Form  manifest.Form `json:"form"`
+	// Tokens is its share of Assembly.Tokens, fences included: the shares add up.
+	Tokens int     `json:"tokens"`
+	Score  float64 `json:"score"`
+	Text   string  `json:"text"`
+	Stale  bool    `json:"stale,omitempty"`
 
 	Kind       Kind              `json:"kind"`
 	Provenance Provenance        `json:"provenance"`
@@ -222,9 +238,7 @@ func (q Query) withDefaults() (Query, error) {
 	if q.TopK < 0 || q.TopK > MaxTopK {
 		bad("top_k", strconv.Itoa(q.TopK), "1 to "+strconv.Itoa(MaxTopK))
 	}
-	if len(q.Text) > store.MaxQueryText {
-		bad("text", strconv.Itoa(len(q.Text))+" bytes", "at most "+strconv.Itoa(store.MaxQueryText))
-	}
+	q.Text, q.cut = shortQuestion(q.Text)
 	if len(q.Vector) > vectors.MaxNumbers || !store.Finite(q.Vector) {
 		bad("vector", strconv.Itoa(len(q.Vector))+" numbers", "finite numbers, at most "+strconv.Itoa(vectors.MaxNumbers))
 	}

@@ -104,9 +104,7 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 	if limit < 0 || limit > MaxTopK {
 		return Found{}, store.Invalid("limit", strconv.Itoa(limit), "1 to "+strconv.Itoa(MaxTopK))
 	}
-	if len(text) > store.MaxQueryText {
-		return Found{}, store.Invalid("text", strconv.Itoa(len(text))+" bytes", "at most "+strconv.Itoa(store.MaxQueryText))
-	}
+	text, cut := shortQuestion(text)
 	trace, err := s.db.newID()
 	if err != nil {
 		return Found{}, err
@@ -117,7 +115,7 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 	if o.floor != 0 && !o.floor.Valid() {
 		return Found{}, store.Invalid("floor", o.floor.String(), "a provenance from scratch to human-verified")
 	}
-	a := s.begin(Query{Text: text, Filter: o.filter, TopK: limit, Floor: cmp.Or(o.floor, Tool), Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String()}, tx)
+	a := s.begin(Query{Text: text, Filter: o.filter, TopK: limit, Floor: cmp.Or(o.floor, Tool), Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String(), cut: cut}, tx)
 	defer a.end()
 	rescore := func(ctx context.Context) error { return a.rescore(ctx, a.proposeHits) }
 	for _, stage := range [...]func(context.Context) error{a.ahead, a.proposeHits, a.pageIn, rescore, a.lookFurther} {

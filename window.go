@@ -14,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/shown"
 	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/triage"
@@ -51,15 +52,34 @@ func (a *assembling) candidates(ctx context.Context, q store.CandidateQuery) (er
 		}
 		if a.cands, err = a.s.db.store.Candidates(ctx, q); err == nil && a.q.AsOf == 0 {
 			a.turnsIn(conv)
+			err = a.besideLarge(ctx, conv, q)
 		}
 		return err
 	})
 }
 
+// besideLarge asks for candidates again without large turns whose pages took the places of others. The pages of them that
+// are shown stay.
+func (a *assembling) besideLarge(ctx context.Context, conv *live.Conversation, q store.CandidateQuery) error {
+	large, kept := a.window.Crowding(a.cands.Hits, DefaultTopK)
+	if large == nil {
+		return nil
+	}
+	q.Mask, q.AsOf = append(slices.Clip(q.Mask), large...), a.cands.LSN
+	more, err := a.s.db.store.Candidates(ctx, q)
+	if err != nil {
+		return err
+	}
+	more.Hits = append(more.Hits, kept...)
+	a.cands = more
+	a.turnsIn(conv)
+	return nil
+}
+
 // turnsIn takes what a context needs of the session.
 func (a *assembling) turnsIn(c *live.Conversation) {
 	q := talk.Question{
-		Budget: a.q.Budget, Kinds: a.q.Kinds, Now: codec.Micros(a.now), NoRoom: string(budget.ReasonBudget), Hidden: string(triage.Masked), Hits: a.cands.Hits,
+		Budget: a.q.Budget, Room: a.q.Budget - a.q.Reserve, Kinds: a.q.Kinds, Now: codec.Micros(a.now), NoRoom: string(budget.ReasonBudget), Hidden: string(triage.Masked), Hits: a.cands.Hits,
 	}
 	if a.tx != nil {
 		q.Masked = append(slices.Collect(maps.Keys(a.tx.writes)), slices.Collect(maps.Keys(a.tx.drop))...)
@@ -87,9 +107,11 @@ func (a *assembling) turnItems(t *talk.TurnIn) []*item {
 		scored.tag = triage.Green
 		return []*item{{cand: a.window.Candidate(t, 0), turn: &sessionTurn{TurnIn: t, fixed: form}, scored: scored, note: note, form: form}}
 	}
-	out, whole := make([]*item, len(t.Nums)), &sessionTurn{TurnIn: t}
+	out, whole := make([]*item, 0, len(t.Nums)), &sessionTurn{TurnIn: t}
 	for p := range t.Nums {
-		out[p] = &item{cand: a.window.Candidate(t, p), turn: whole, scored: scored, note: note}
+		if t.Shows(p) {
+			out = append(out, &item{cand: a.window.Candidate(t, p), turn: whole, scored: scored, note: note})
+		}
 	}
 	return out
 }
@@ -185,39 +207,54 @@ func (db *DB) formText(ctx context.Context, scopes store.Scopes, id string) (num
 const reasonUnpaired = "its call, or a result of it, is not in the context"
 
 // leaveUnpaired leaves out results whose call is not in the context, and calls of which a result is missing: one of
-// them may have expired, been deleted, or not been found, and no provider takes such a request (talk.Unpaired).
+// them may have expired, been deleted, not been found, or not be there yet, and no provider takes such a request
+// (talk.Pair). The others get the name of their pair, by which the budget takes or leaves them together.
 func (a *assembling) leaveUnpaired() {
 	if a.q.Session == "" {
 		return
 	}
-	var turns []*item
+	at := map[Ref][]*item{} // a turn may have several pages
+	var heads []*store.Head
 	tools := false
 	for _, i := range a.winners() {
-		if it := a.ranked[i]; it.head != nil && shown.IsTurn(it.head, a.q.Session) {
-			turns, tools = append(turns, it), tools || talk.UsesTools(it.head)
+		it := a.ranked[i]
+		if it.head == nil || !shown.IsTurn(it.head, a.q.Session) {
+			continue
 		}
+		ref := Ref{Scope: it.head.Scope, ID: it.head.ID}
+		if at[ref] == nil {
+			heads, tools = append(heads, it.head), tools || talk.UsesTools(it.head)
+		}
+		at[ref] = append(at[ref], it)
 	}
 	if !tools {
 		return
 	}
-	first, at := map[Ref]*store.Head{}, map[*store.Head][]*item{} // a turn may have several pages
-	var heads []*store.Head
-	for _, it := range turns {
-		ref := Ref{Scope: it.head.Scope, ID: it.head.ID}
-		if first[ref] == nil {
-			first[ref], heads = it.head, append(heads, it.head)
-		}
-		at[first[ref]] = append(at[first[ref]], it)
-	}
-	for _, h := range talk.Unpaired(heads) {
-		for _, it := range at[h] {
-			it.reason = reasonUnpaired
+	slices.SortFunc(heads, func(x, y *store.Head) int { return cmp.Or(cmp.Compare(x.Seq, y.Seq), cmp.Compare(x.ID, y.ID)) })
+	for i, call := range talk.Pair(heads) {
+		for _, it := range at[Ref{Scope: heads[i].Scope, ID: heads[i].ID}] {
+			switch {
+			case call >= 0:
+				it.pair = Ref{Scope: heads[call].Scope, ID: heads[call].ID}.String()
+			case call == talk.Refused:
+				it.reason = reasonUnpaired
+			}
 		}
 	}
 }
 
-// besideCalls puts each result behind its call (talk.Beside).
+// besideCalls puts each result behind its call (talk.Beside). Turns of the role system come before all others: two providers
+// take none behind a turn.
 func (a *assembling) besideCalls(placed []budget.Placed, at []int) []budget.Placed {
+	later := func(p budget.Placed) int {
+		if h := a.ranked[at[p.Index]].head; h.Kind == KindSystem || shown.IsTurn(h, a.q.Session) && store.SpokenAs(h.Role) == render.RoleSystem {
+			return 0
+		}
+		return 1
+	}
+	if a.q.Session != "" {
+		slices.SortStableFunc(placed, func(x, y budget.Placed) int { return later(x) - later(y) })
+	}
 	heads, tools := make([]*store.Head, len(placed)), false
 	for n, p := range placed {
 		if it := a.ranked[at[p.Index]]; it.head != nil && shown.IsTurn(it.head, a.q.Session) {
@@ -242,7 +279,7 @@ func (a *assembling) besideCalls(placed []budget.Placed, at []int) []budget.Plac
 func (it *item) fitTurn(b *budget.Item) {
 	t := it.turn
 	b.Class, b.Place, b.Position, b.Group = budget.History, budget.PlaceHistory, position(t.Index, it.page), t.Group
-	b.Pinned, b.Recent = t.Pinned, b.Recent || t.Score == talk.MaxTurnScore
+	b.Pinned, b.Newest, b.Recent = t.Pinned, t.Asks, b.Recent || t.Score == talk.MaxTurnScore
 	b.Score *= 1 - t.Late/2 // of equal turns the newer one wins, not the longer one
 	if t.Newest {
 		b.Place = budget.PlaceNewest

@@ -46,6 +46,7 @@ type Item struct {
 	Group      string  // turn group: its items go together or not at all; "" = alone
 	Pinned     bool    // protected: placed before anything scored
 	Core       bool    // human-verified: protected in the same way
+	Newest     bool    // held as strongly as what stands at PlaceNewest
 	Recent     bool    // member of the recent tail: a slice of the budget is tried for these first
 	MustStub   bool    // never in full, only as a stub when there is room
 	Unasked    bool    // does not match the question: placed after the items that match have their final forms
@@ -102,15 +103,16 @@ type Result struct {
 //	1 full         [0, .80)      everything in full               all of them are placed, in full
 //	2 summarised   [.80, .95)    everything scored compressed     all are placed, some compressed or as a stub
 //	3 core         [.95, 1.10]   system, newest turn, protected   some are left out
-//	4 minimal      above 1.10    system only                      what is protected does not fit: system and the newest turn,
-//	                                                              cut short if it must be
+//	4 minimal      above 1.10    system only                      what is protected does not fit: system; the newest
+//	                                                              turn, cut short if it must be; in 3/4 of the rest the protected
+//	                                                              items that fit; the best of the others
 //
 // Fill places everything in full if that fits. If not, it compresses what is scored and spends the room that is left on full
 // forms (of all that matches if there is a ShortShare). If that does not fit either, it takes the best that fit, then stubs.
 //
 // If the items of a tier of Ladder still exceed the room, the next tier is tried. A group of items is treated like its
 // strongest member: it is protected if one member is, and may be in full if one member may. MustStub items take the
-// remaining room, but for Ladder's tiers 3 and 4 and Fill's tier 4.
+// remaining room, but for Ladder's tiers 3 and 4.
 //
 // The answer does not depend on the order of Items, costs O(n log n) and never exceeds the room, whatever the numbers.
 func Fit(req Request) (Result, error) {
@@ -207,6 +209,10 @@ func (f *fitting) try(t Tier) bool {
 	f.place(rankSystem, inFull)
 	if fill {
 		f.placeNewest()
+		f.placeProtected(f.limit - (f.limit-f.used)/4)
+		f.chooseRest()
+		f.placeProtected(f.limit)
+		f.stubs()
 	}
 	return true
 }
@@ -240,7 +246,8 @@ func (f *fitting) take(i int, p pick) bool {
 	return true
 }
 
-// placeNewest keeps the newest turns in the last tier, the newest of them first: in full, else cut short, else not at all.
+// placeNewest keeps the newest turns in the last tier, the question (Item.Newest) first and then the newest of them: cut short,
+// and then in full where that fits.
 func (f *fitting) placeNewest() {
 	var turns []int
 	for i := range f.units {
@@ -248,10 +255,30 @@ func (f *fitting) placeNewest() {
 			turns = append(turns, i)
 		}
 	}
-	slices.SortStableFunc(turns, func(a, b int) int { return cmp.Compare(f.units[b].newest, f.units[a].newest) })
-	for _, i := range turns {
-		if !f.take(i, inFull) {
-			f.take(i, inSmall)
+	slices.SortStableFunc(turns, func(a, b int) int {
+		x, y := &f.units[a], &f.units[b]
+		if x.asks != y.asks {
+			return map[bool]int{true: -1, false: 1}[x.asks]
+		}
+		return cmp.Compare(y.newest, x.newest)
+	})
+	for _, p := range [...]pick{inSmall, inFull} {
+		for _, i := range turns {
+			f.take(i, p)
+		}
+	}
+}
+
+// placeProtected takes what of the protected units fits below a limit, in window order: in full, else compressed. A unit that is
+// too large takes no place from the others.
+func (f *fitting) placeProtected(limit int) {
+	unitOf := f.unitOf()
+	for _, i := range windowOrder(f.req.Items) {
+		u := unitOf[i]
+		for _, p := range [...]pick{inFull, inSmall} {
+			if f.units[u].rank == rankProtected && f.picks[u] == out && addSat(f.used, f.units[u].cost(p)) <= limit {
+				f.take(u, p)
+			}
 		}
 	}
 }
@@ -461,8 +488,7 @@ func (f *fitting) unitOf() []int {
 func (f *fitting) reason(i int, t Tier) Reason {
 	u := &f.units[i]
 	switch {
-	case t == TierMinimal && u.rank != rankNewest, t == TierMinimal && f.req.Overflow == Ladder,
-		t == TierCore && f.req.Overflow == Ladder:
+	case f.req.Overflow == Ladder && t >= TierCore:
 		return ReasonTier
 	case u.rank == rankLow:
 		return ReasonLow

@@ -90,6 +90,9 @@ func TestLadderFallsThrough(t *testing.T) {
 func TestFillTiers(t *testing.T) {
 	sys, pin := Item{Key: "sys", Class: System, Tokens: 20}, Item{Key: "pin", Class: Core, Tokens: 20, Pinned: true}
 	newest := Item{Key: "new", Class: History, Place: PlaceNewest, Tokens: 30, Compressed: 12}
+	huge, large := pin, pin
+	huge.Key, huge.Tokens, huge.Position = "huge", 500, -1
+	large.Key, large.Tokens, large.Compressed, large.Position = "large", 190, 60, 1
 	a := Item{Key: "a", Class: RAG, Position: 1, Tokens: 30, Compressed: 10, Score: .9}
 	b := Item{Key: "b", Class: RAG, Position: 2, Tokens: 30, Compressed: 10, Score: .5}
 	for _, c := range []struct {
@@ -104,10 +107,13 @@ func TestFillTiers(t *testing.T) {
 		{"compressed to the token", 60, []Item{b, a, pin, sys}, "summarised sys:full pin:full a:compressed b:compressed"},
 		{"not even so", 59, []Item{b, a, pin, sys}, "core sys:full pin:full a:compressed"},
 		{"only what is protected", 40, []Item{b, a, pin, sys}, "core sys:full pin:full"},
-		{"not even that", 39, []Item{b, a, pin, sys}, "minimal sys:full"},
-		{"the question stays", 69, []Item{b, a, newest, pin, sys}, "minimal sys:full new:full"},
+		{"not even that", 39, []Item{b, a, pin, sys}, "minimal sys:full a:compressed"},
+		{"the question stays", 69, []Item{b, a, newest, pin, sys}, "minimal sys:full a:compressed new:full"},
 		{"the question cut short", 39, []Item{newest, pin, sys}, "minimal sys:full new:compressed"},
 		{"the question does not fit", 31, []Item{newest, pin, sys}, "minimal sys:full"},
+		{"a page that cannot fit takes nothing from others", 60, []Item{huge, a, newest, pin, sys}, "minimal sys:full a:compressed new:full"},
+		{"all that fits of what is protected", 200, []Item{huge, a, pin, sys}, "minimal sys:full pin:full a:full"},
+		{"protected and cut short", 200, []Item{large, a, pin, sys}, "minimal sys:full pin:full large:compressed a:full"},
 	} {
 		req := Request{Budget: c.budget, Items: c.items}
 		r, err := Fit(req)

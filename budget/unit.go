@@ -39,6 +39,7 @@ type unit struct {
 	unasked bool // all members are
 	minor   bool // all members are
 	newest  int  // highest position of a member
+	asks    bool // a member has the flag Newest
 }
 
 func (u *unit) cost(p pick) int {
@@ -77,7 +78,7 @@ func makeUnits(items []Item) []unit {
 func newUnit(it *Item, members []int) unit {
 	full, small, stub := it.costs()
 	return unit{members: members, rank: it.rank(), class: it.Class, full: full, small: small, stub: stub,
-		score: it.worth(), recent: it.Recent, short: it.Short, unasked: it.Unasked, minor: it.Minor, newest: it.Position}
+		score: it.worth(), recent: it.Recent, short: it.Short, unasked: it.Unasked, minor: it.Minor, newest: it.Position, asks: it.Newest}
 }
 
 // join adds a member: the group is held as its strongest member is, and costs what all of them cost.
@@ -98,13 +99,14 @@ func (u *unit) join(it *Item, i int) {
 	u.unasked = u.unasked && it.Unasked
 	u.minor = u.minor && it.Minor
 	u.newest = max(u.newest, it.Position)
+	u.asks = u.asks || it.Newest
 }
 
 func (it *Item) rank() rank {
 	switch p := it.place(); {
 	case it.Class == System, p == PlaceTools, p == PlaceSystem, p == PlaceDirectives:
 		return rankSystem
-	case p == PlaceNewest:
+	case p == PlaceNewest, it.Newest:
 		return rankNewest
 	case it.Pinned, it.Core:
 		return rankProtected
@@ -187,7 +189,7 @@ func (it *Item) compare(o *Item) int {
 }
 
 func (it *Item) flags() (n int) {
-	for _, b := range []bool{it.Pinned, it.Core, it.Recent, it.MustStub, it.Short, it.Unasked, it.Minor} {
+	for _, b := range []bool{it.Newest, it.Pinned, it.Core, it.Recent, it.MustStub, it.Short, it.Unasked, it.Minor} {
 		n <<= 1
 		if b {
 			n |= 1

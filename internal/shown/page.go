@@ -6,7 +6,9 @@ package shown
 import (
 	"cmp"
 	"encoding/hex"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/cut"
@@ -36,6 +38,7 @@ func Pages(dst []render.Page, shown []Page, session string) []render.Page {
 	for i := range shown {
 		m.add(&shown[i], session)
 	}
+	m.close()
 	return m.pages
 }
 
@@ -98,18 +101,24 @@ func Cut(k store.Kind, id, text string, cuts [][2]uint32) string {
 	return b.String()
 }
 
-// merger puts the pages of one turn together again: a provider takes one message for a call or a result.
+// merger puts the pages of one turn together again: a provider takes one message for a turn, one for a result, and each
+// call once.
 type merger struct {
-	pages []render.Page
-	last  *store.Head
-	page  int
-	seq   int64 // of the newest turn so far
+	pages  []render.Page
+	last   *store.Head       // of the turn that the last of them shows
+	page   int               // its last page so far
+	some   bool              // pages of it are missing
+	short  bool              // a stub or a summary stands for it, or for a page
+	seq    int64             // of the newest turn so far
+	called map[string]string // the id that each call has in the context, by its scope and id
+	used   map[string]bool   // those ids
 }
 
 // inOrder reports whether the place of a turn in a context says how it is shown: a turn that comes after a newer one is a
-// quotation. Calls and results have their place by each other, and what a host has pinned or verified comes first.
+// quotation. Calls and results have their place by each other, what a host has pinned or verified comes first, and so do
+// turns of the role system.
 func inOrder(h *store.Head) bool {
-	return h.Version > 0 && !talk.UsesTools(h) && !h.Pinned && h.Provenance != store.HumanVerified
+	return h.Version > 0 && !talk.UsesTools(h) && !h.Pinned && h.Provenance != store.HumanVerified && store.SpokenAs(h.Role) != render.RoleSystem
 }
 
 func (m *merger) add(s *Page, session string) {
@@ -121,14 +130,64 @@ func (m *merger) add(s *Page, session string) {
 			m.seq = h.Seq
 		}
 	}
-	whole := s.Form == manifest.FormFull
-	if n := len(m.pages); n > 0 && whole && p.Role != "" && p.Role != render.RoleSystem && m.last != nil && m.last.ID == h.ID && m.last.Scope == h.Scope && s.Page == m.page+1 {
-		m.pages[n-1].Text += p.Text
-		m.page = s.Page
+	short := s.Form == manifest.FormStub || s.Form == manifest.FormSummary
+	if m.last != nil && p.Role != "" && m.last.ID == h.ID && m.last.Scope == h.Scope && s.Page > m.page {
+		m.gap(s.Page - m.page - 1)
+		m.pages[len(m.pages)-1].Text += p.Text
+		m.page, m.short = s.Page, m.short || short
 		return
 	}
+	m.close()
 	m.pages = append(m.pages, p)
-	if m.last, m.page = nil, s.Page; whole {
-		m.last = h
+	if p.Role != "" && p.Role != render.RoleSystem {
+		m.pairUp(h)
+		m.last, m.page, m.some, m.short = h, 0, false, short
+		m.gap(s.Page - 1)
+		m.page = s.Page
+	}
+}
+
+// gap marks that pages of the turn are missing here.
+func (m *merger) gap(pages int) {
+	if pages <= 0 || m.short {
+		return
+	}
+	m.some = true
+	p := &m.pages[len(m.pages)-1]
+	if m.page == 0 {
+		p.Text = "[…] " + p.Text
+	} else {
+		p.Text += "\n[…]\n"
+	}
+}
+
+// close ends a turn. A turn of which pages are missing says so, and where the whole is.
+func (m *merger) close() {
+	if m.last == nil {
+		return
+	}
+	if m.gap(len(m.last.Rows) - m.page); m.some && !m.short {
+		p := &m.pages[len(m.pages)-1]
+		p.Text = fmt.Sprintf("%s\n[cut: parts of %s, which has %d tokens]", p.Text, store.Ref{Scope: m.last.Scope, ID: m.last.ID}, talk.SumTokens(m.last.Rows))
+	}
+	m.last = nil
+}
+
+// pairUp gives the calls of a turn ids of their own, and its result the id of its call. Sessions store such ids when turns are
+// appended; turns that came in another way may share one, and so may turns of two scopes.
+func (m *merger) pairUp(h *store.Head) {
+	p := &m.pages[len(m.pages)-1]
+	if p.ToolCallID != "" {
+		p.ToolCallID = cmp.Or(m.called[h.Scope+"\x00"+p.ToolCallID], p.ToolCallID)
+	}
+	for i := range p.ToolCalls {
+		if m.used == nil {
+			m.used, m.called = map[string]bool{}, map[string]string{}
+		}
+		given, c := p.ToolCalls[i].ID, &p.ToolCalls[i]
+		for m.used[c.ID] {
+			c.ID += "_t" + strconv.FormatInt(h.Seq, 10)
+		}
+		m.used[c.ID], m.called[h.Scope+"\x00"+given] = true, c.ID
 	}
 }

@@ -33,7 +33,7 @@ type Conversation struct {
 	Numbers  slab[uint64]       // of blocks of one page
 	Alone    slab[int]          // members of units of one block
 	at       map[uint64]int     // first page number → block
-	open     map[string]int     // call id → unit that made it last
+	open     map[string]int     // call id, as stored and as given → unit that made it last
 	byID     map[string]int     // place of a turn; may name places that are gone
 	yielded  map[string]bool    // turns whose pin gave way; may name some whose pin is back
 	stored   map[uint64]Verdict // of the pass in force, by first page number; nil: the blocks have them
@@ -306,7 +306,7 @@ func (c *Conversation) stage(b Block) {
 	if c.reopened == nil {
 		c.reopened = map[string]int{}
 	}
-	for _, id := range b.calls() {
+	for _, id := range b.callNames() {
 		if _, twice := c.reopened[id]; !twice {
 			c.reopened[id] = -1
 			if u, ok := c.open[id]; ok {
@@ -361,7 +361,7 @@ func (c *Conversation) add(b Block) {
 		}
 		c.Blocks = append(c.Blocks, b)
 	})
-	for _, id := range b.calls() {
+	for _, id := range b.callNames() {
 		c.open[id] = u
 	}
 	if c.byID[b.ID] = i; len(b.Nums) > 0 {

@@ -30,23 +30,29 @@ func (o *Offer) Enter(hits []store.Candidate) (in []*TurnIn, rest []store.Candid
 			continue
 		}
 		o.found[c.Key.Num] = &hits[i]
-		if !o.Turns[t].Managed && !o.Turns[t].Newest {
+		if !o.Turns[t].enters() {
+			if !o.Turns[t].Shows(c.Ref.Page - 1) {
+				c.Excluded = reasonPart
+			}
 			rest = append(rest, c)
 		}
 	}
 	remaining, out := o.q.Budget, map[string]*store.Excluded{}
 	for _, i := range o.entryOrder() {
 		t := &o.Turns[i]
-		if !t.Managed && !t.Newest {
+		if !t.enters() {
 			continue
 		}
 		reason := o.refuse(t)
-		if reason == "" && !t.Newest && !t.Pinned && !t.Found && remaining < 0 {
+		if reason == "" && !t.Newest && !t.Asks && !t.Pinned && !t.Found && (remaining < 0 || t.Size > o.q.Budget) {
 			reason = o.q.NoRoom
 		}
 		if reason != "" {
 			o.leave(out, t, reason)
 			continue
+		}
+		if t.Pages != nil {
+			leftFor(out, reasonPart).Count += len(t.Nums) - len(t.Pages)
 		}
 		t.Late = 1 - max(float64(remaining), 0)/float64(o.q.Budget)
 		remaining -= OfferedSize(t.Size, o.q.Budget)
@@ -92,11 +98,11 @@ func (o *Offer) Complete(hits []store.Candidate) []store.Candidate {
 	for i := range o.Turns {
 		t := &o.Turns[i]
 		best := units[t.Unit]
-		if best == nil || o.refuse(t) != "" {
+		if best == nil || t.enters() || o.refuse(t) != "" {
 			continue
 		}
 		for p, num := range t.Nums {
-			if !there[num] {
+			if !there[num] && t.Shows(p) {
 				c := *o.candidate(t, p)
 				c.Lexical.Score, c.Lexical.Near = best.Lexical.Score, best.Lexical.Score
 				out = append(out, c)
@@ -106,6 +112,9 @@ func (o *Offer) Complete(hits []store.Candidate) []store.Candidate {
 	}
 	return out
 }
+
+// enters reports whether a turn enters a context whatever else does. Others compete with pages.
+func (t *TurnIn) enters() bool { return t.Managed || t.Newest || t.Asks }
 
 // entryOrder returns the places of Turns in the order in which they enter.
 func (o *Offer) entryOrder() []int {

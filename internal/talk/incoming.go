@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/ctxpage/ctxpage/session"
@@ -13,7 +12,7 @@ import (
 
 // How turns come in:
 //
-//	Pair, Next, Bring   each is checked against those before it; its row is in memory and in the batch
+//	Next, UniqueCalls, Pair, Bring   each is checked against those before it; its row is in memory and in the batch
 //	Fits                 true: the commit brings them, and Take adds them
 //	Stage                else they stand in the window as they will, without page numbers, while room is made for them
 //	commit               Take completes the staged ones with their numbers
@@ -66,30 +65,6 @@ func (a *Incoming) Stored(pages int) {
 	if len(a.Fresh) == 1 && pages == 1 {
 		a.of.own = a.Fresh[0].Block
 	}
-}
-
-// Pair holds the result of a call to it: providers refuse a result without its call.
-func (a *Incoming) Pair(call string) error {
-	open := false
-	look := func(b *Block) {
-		if slices.Contains(b.calls(), call) {
-			open = true
-		} else if b.answers() == call {
-			open = false
-		}
-	}
-	if u, ok := a.of.open[call]; ok {
-		for _, i := range a.of.Units[u].Members {
-			look(&a.of.Blocks[i])
-		}
-	}
-	for i := range a.Fresh {
-		look(&a.Fresh[i].Block)
-	}
-	if !open {
-		return store.Invalid("tool_call_id", strconv.Quote(call), "a call that an earlier turn of the session made and nothing has answered")
-	}
-	return nil
 }
 
 // Next is the number of the turn: one more than the highest there is.

@@ -27,7 +27,7 @@ func picture(c *Conversation) (out []any) {
 // A turn that room is made for stands in the window without a page number, and what it changed is undone when it is taken
 // back; the commit completes it, and then all is as if it had come by itself.
 func TestStagedTurns(t *testing.T) {
-	call := store.Artefact{ToolCalls: []store.ToolCall{{ID: "c", Name: "look"}}}
+	call := store.Artefact{Role: "assistant", ToolCalls: []store.ToolCall{{ID: "c", Name: "look"}}}
 	result := store.Artefact{Role: "tool", ToolCallID: "c"}
 	made := func() *Conversation {
 		c := long(t, 30, 10)
@@ -36,9 +36,12 @@ func TestStagedTurns(t *testing.T) {
 	}
 	stage := func(c *Conversation) *Incoming {
 		in := c.Incoming()
-		require.NoError(t, in.Pair("c"))
+		id, err := in.Pair("c")
+		require.NoError(t, err)
+		require.Equal(t, "c", id)
 		in.Bring(0, c.FreshBlock(come(32, result), nil), true)
-		require.Error(t, in.Pair("c"), "control: it is answered")
+		_, err = in.Pair("c")
+		require.Error(t, err, "control: it is answered")
 		in.Bring(1, c.FreshBlock(come(33, call), nil), true)
 		for i := range 2 {
 			_, err := in.Stage(i, []string{longText}, time.Unix(0, 0))

@@ -28,6 +28,7 @@ type TurnIn struct {
 	Size    int
 	Pinned  bool
 	Newest  bool
+	Asks    bool // the newest user turn: a context without it would answer nothing
 	Managed bool // pass, window or pin decide; else it competes
 	Found   bool // the question found its unit, which no pass has left out: it enters wherever it is
 	Score   float64
@@ -36,11 +37,13 @@ type TurnIn struct {
 	Similar float64
 	masked  bool
 	Form    string // id of the derived page that stands for it
+	Pages   []int  // the pages of it that enter, from 0; nil: all
 }
 
 // Question is what a context asks of a session.
 type Question struct {
 	Budget int               // tokens
+	Room   int               // tokens of it that are not kept free
 	Kinds  []store.Kind      // of the turns that may enter; none: all
 	Now    int64             // microseconds
 	Masked []string          // ids of turns that a transaction hides
@@ -85,6 +88,13 @@ func (c *Conversation) Offer(q Question) (o Offer) {
 	for i := from; i < len(c.Blocks); i++ {
 		at = append(at, i)
 	}
+	asks := len(c.Blocks) - 1
+	for asks >= 0 && c.Blocks[asks].Role != "user" {
+		asks--
+	}
+	if asks >= 0 && asks < from {
+		at = append(at, asks)
+	}
 	newest := func(i int) bool {
 		u := c.Blocks[i].Unit
 		return u == last.Unit || c.Units[u].Members[0] >= from
@@ -105,6 +115,7 @@ func (c *Conversation) Offer(q Question) (o Offer) {
 		c.Describe(t, i)
 		t.Managed, t.masked = o.managed, slices.Contains(q.Masked, t.ID)
 		t.Newest = t.Level != session.Cold && newest(i)
+		t.Asks = t.Level != session.Cold && i == asks
 		if t.Level != session.Cold {
 			o.more(t.Kind, q.NoRoom)
 		} else if t.Expires == 0 {
@@ -120,6 +131,7 @@ func (c *Conversation) Offer(q Question) (o Offer) {
 	for num, i := range found {
 		o.placeByPage[num], _ = slices.BinarySearch(at, i)
 	}
+	o.cutLarge(c)
 	return o
 }
 
@@ -269,12 +281,16 @@ func (c *Conversation) judgement(i int) session.Verdict {
 }
 
 // NewestFrom returns the index of the newest user turn, from which on all turns are set aside for a context, or the number
-// of turns if those are too large for that.
+// of turns if those are too large for that. Large turns of the newest unit enter in pieces.
 func (c *Conversation) NewestFrom(limit int) int {
 	size := 0
 	for i := len(c.Blocks) - 1; i >= 0; i-- {
 		b := &c.Blocks[i]
-		if size += c.Size(b, c.Shown(i)) + TurnHeader; size > limit/NewestShare {
+		n := c.Size(b, c.Shown(i)) + TurnHeader
+		if len(b.Nums) > 1 && b.Unit == c.Blocks[len(c.Blocks)-1].Unit {
+			n = min(n, limit/(2*NewestShare))
+		}
+		if size += n; size > limit/NewestShare {
 			break
 		}
 		if b.Role == "user" {

@@ -1,56 +1,58 @@
 package talk
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Unpaired returns the turns of a context that no provider would take: results whose call is not among the turns, and
-// calls of which a result is missing. The last call stays if nothing else was said after it: it waits for its results.
-//
-// It walks the turns in their order and counts the missing results of each call. A message that answers a call and makes
-// another one belongs to the chain of the first, so a chain stays or goes as a whole. A negative count is a result without
-// its call. Unpaired sorts turns.
-func Unpaired(turns []*store.Head) (out []*store.Head) {
-	slices.SortFunc(turns, func(x, y *store.Head) int { return cmp.Or(cmp.Compare(x.Seq, y.Seq), cmp.Compare(x.ID, y.ID)) })
-	type chain struct{ missing int } // results
-	open, of, last := map[string]*chain{}, make([]*chain, len(turns)), (*chain)(nil)
+// What Pair says of a turn that belongs to no complete call.
+const (
+	NoTools = -1 // it makes no call and answers none
+	Refused = -2 // no provider takes it
+)
+
+// Pair returns for each turn of a context the place of the turn that made its call: for a turn with calls its own place,
+// for a result the place of its call, else NoTools. Refused are results whose call is not among the turns, calls of which a
+// result is missing, with the results that are there, and turns whose role cannot make or answer calls. A turn without a
+// role is data, whatever calls it has. Turns are in the order of their conversation.
+func Pair(turns []*store.Head) []int {
+	of, missing, open := make([]int, len(turns)), make([]int, len(turns)), map[[2]string]int{}
 	for i, h := range turns {
-		if last = open[h.ToolCallID]; h.ToolCallID == "" || last == nil {
-			last = &chain{}
-		}
-		if of[i] = last; isResult(h) {
-			last.missing--
-			delete(open, h.ToolCallID)
-		}
-		for _, c := range h.ToolCalls {
-			last.missing++
-			open[c.ID] = last
-		}
-	}
-	waits := len(turns)
-	for waits > 0 && of[waits-1] == last {
-		waits--
-	}
-	if slices.Contains(of[:waits], last) {
-		last = nil // something else was said before all results were there
-	}
-	for i, c := range of {
-		if c.missing < 0 || c.missing > 0 && c != last {
-			out = append(out, turns[i])
+		switch calls, result := len(h.ToolCalls) > 0, isResult(h); {
+		case h.Role == "" || !calls && !result:
+			of[i] = NoTools
+		case calls && (result || h.Role != render.RoleAssistant), result && h.Role != render.RoleTool:
+			of[i] = Refused
+		case calls:
+			of[i], missing[i] = i, len(h.ToolCalls)
+			for _, c := range h.ToolCalls {
+				open[[2]string{h.Scope, c.ID}] = i
+			}
+		default:
+			call := [2]string{h.Scope, h.ToolCallID}
+			at, ok := open[call]
+			if of[i] = Refused; ok {
+				of[i] = at
+				missing[at]--
+				delete(open, call)
+			}
 		}
 	}
-	return out
+	for i, at := range of {
+		if at >= 0 && missing[at] != 0 {
+			of[i] = Refused
+		}
+	}
+	return of
 }
 
 // Beside returns the order in which pages of a context are shown: each result stands behind its call, because no provider
 // takes one in another place. A result that came late, after something else was said, moves up; all others keep their
 // order. Of a page that is no turn the head is nil. The answer is nil where nothing moves.
 func Beside(pages []*store.Head) (order []int) {
-	groups, of := make([][]int, 0, len(pages)), map[string]int{} // which group answers to a call
+	groups, of := make([][]int, 0, len(pages)), map[[2]string]int{} // scope and id of a call → its group
 	moved := false
 	for i, h := range pages {
 		g := len(groups)
@@ -58,11 +60,11 @@ func Beside(pages []*store.Head) (order []int) {
 		case h == nil:
 		case i > 0 && pages[i-1] != nil && h.Scope == pages[i-1].Scope && h.ID == pages[i-1].ID: // the same turn
 			g--
-			if at, ok := of[h.ToolCallID]; ok && h.ToolCallID != "" {
+			if at, ok := of[[2]string{h.Scope, h.ToolCallID}]; ok && h.ToolCallID != "" {
 				g = at
 			}
 		case h.ToolCallID != "":
-			if at, ok := of[h.ToolCallID]; ok {
+			if at, ok := of[[2]string{h.Scope, h.ToolCallID}]; ok {
 				g, moved = at, moved || at < len(groups)-1
 			}
 		}
@@ -73,7 +75,7 @@ func Beside(pages []*store.Head) (order []int) {
 			continue
 		}
 		for _, c := range h.ToolCalls {
-			of[c.ID] = g
+			of[[2]string{h.Scope, c.ID}] = g
 		}
 	}
 	if !moved {

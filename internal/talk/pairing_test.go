@@ -1,6 +1,8 @@
 package talk
 
 import (
+	"cmp"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,31 +12,34 @@ import (
 )
 
 // Each turn is written as its id, what it answers and what it calls: "b<x>y" answers x and calls y.
-func TestUnpaired(t *testing.T) {
-	for name, c := range map[string]struct{ turns, out string }{
-		"talk alone":                   {"a b c", ""},
-		"a pair":                       {"a>x b<x c", ""},
-		"a result alone":               {"a b<x c", "b"},
-		"a call alone":                 {"a>x c", "a"},
-		"the last call waits":          {"a b>x", ""},
-		"one result of two":            {"a>x,y b<x c", "a b"},
-		"of two calls one is answered": {"a>x b<x c>y d", "c"},
-		"a chain goes as a whole":      {"a>x b<x>y c", "a b"},
-		"a late result":                {"a>x b c<x", ""},
-		"one of two results, late":     {"a>x,y b c<x", "a c"},
-		"one of two results":           {"a>x,y b<x", ""},
+func TestPair(t *testing.T) {
+	for name, c := range map[string]struct{ turns, of string }{
+		"talk alone":                   {"a b c", ". . ."},
+		"a pair":                       {"a>x b<x c", "0 0 ."},
+		"a result alone":               {"a b<x c", ". - ."},
+		"a call alone":                 {"a>x c", "- ."},
+		"a call that waits":            {"a b>x", ". -"},
+		"one result of two":            {"a>x,y b<x c", "- - ."},
+		"of two calls one is answered": {"a>x b<x c>y d", "0 0 - ."},
+		"a result that makes a call":   {"a>x b<x>y c<y", "- - -"},
+		"a late result":                {"a>x b c<x", "0 . 0"},
+		"one of two results, late":     {"a>x,y b c<x", "- . -"},
+		"shuffled results":             {"a>x,y b>z c<z d<y e<x", "0 1 1 0 0"},
+		"an id that is used again":     {"a>x b>x c<x", "- 1 1"},
+		"a call twice in one turn":     {"a>x,x b<x", "- -"},
+		"a result twice":               {"a>x b<x c<x", "0 0 -"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var out []string
-			for _, h := range Unpaired(headsOf(c.turns)) {
-				out = append(out, h.ID)
+			var of []string
+			for _, at := range Pair(headsOf(c.turns)) {
+				of = append(of, cmp.Or(map[int]string{NoTools: ".", Refused: "-"}[at], fmt.Sprint(at)))
 			}
-			require.Equal(t, c.out, strings.Join(out, " "))
+			require.Equal(t, c.of, strings.Join(of, " "))
 		})
 	}
 }
 
-// In the notation of TestUnpaired. A turn of two pages is written twice; "-" is a page that is no turn.
+// In the notation of TestPair. A turn of two pages is written twice; "-" is a page that is no turn.
 func TestBeside(t *testing.T) {
 	for name, c := range map[string]struct{ turns, order string }{
 		"talk alone":                    {"a b c", ""},
@@ -62,16 +67,20 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// headsOf reads turns in the notation of TestUnpaired.
+// headsOf reads turns in the notation of TestPair.
 func headsOf(line string) (turns []*store.Head) {
 	for i, s := range strings.Fields(line) {
 		if s == "-" {
 			turns = append(turns, nil)
 			continue
 		}
-		h := &store.Head{Artefact: store.Artefact{ID: s[:1], Seq: int64(i)}}
+		h := &store.Head{Artefact: store.Artefact{ID: s[:1], Seq: int64(i), Role: "user"}}
 		s, calls, _ := strings.Cut(s[1:], ">")
-		h.ToolCallID = strings.TrimPrefix(s, "<")
+		if h.ToolCallID = strings.TrimPrefix(s, "<"); h.ToolCallID != "" {
+			h.Role = "tool"
+		} else if calls != "" {
+			h.Role = "assistant"
+		}
 		for _, id := range strings.FieldsFunc(calls, func(r rune) bool { return r == ',' }) {
 			h.ToolCalls = append(h.ToolCalls, store.ToolCall{ID: id})
 		}
