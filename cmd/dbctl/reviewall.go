@@ -75,7 +75,8 @@ func (c *reviewApproveCmd) all(a *app) error {
 			if err != nil || !c.matches(&h, kind, a.now()) {
 				continue
 			}
-			v := approvedView{Batch: h.ID, Scope: h.Scope, Actor: h.Actor, Reason: h.Reason, At: h.At, Status: "held", IDs: slices.Clone(nonNil(h.Deletes)), Refs: []string{}}
+			full := heldOf(&h, false)
+			v := approvedView{Replaces: full.replaced(), Batch: h.ID, Scope: h.Scope, Actor: h.Actor, Reason: h.Reason, At: h.At, Status: "held", IDs: slices.Clone(nonNil(h.Deletes)), Refs: []string{}}
 			for j := range h.Writes {
 				v.IDs = append(v.IDs, h.Writes[j].ID)
 			}
@@ -105,20 +106,21 @@ func (c *reviewApproveCmd) all(a *app) error {
 
 // one decides about a batch, or says in a dry run what would be decided.
 func (c *reviewApproveCmd) one(a *app, db *ctxpage.DB, v *approvedView) error {
-	h, err := db.Review().Show(a.ctx, v.Batch)
-	if err != nil {
-		return err
-	}
-	full := heldOf(h, false)
-	v.Replaces = full.replaced()
-	switch {
-	case v.Replaces > 0 && !c.Replacing:
+	if v.Replaces > 0 && !c.Replacing {
 		return errors.New("it takes pages out of use; review it, or give --replacing")
-	case c.DryRun && len(h.Conflicts) > 0:
-		return ctxpage.ErrConflict
-	case c.DryRun && len(h.StaleNow)+len(h.Stale) > 0 && !c.Stale:
-		return ctxpage.ErrStaleContext
-	case c.DryRun:
+	}
+	if c.DryRun {
+		h, err := db.Review().Show(a.ctx, v.Batch)
+		switch {
+		case err != nil:
+			return err
+		case h.Actor == c.By:
+			return ctxpage.ErrSelfCertified
+		case len(h.Conflicts) > 0:
+			return ctxpage.ErrConflict
+		case len(h.StaleNow) > 0 && !c.Stale:
+			return ctxpage.ErrStaleContext
+		}
 		v.Status = "would be applied"
 		return nil
 	}

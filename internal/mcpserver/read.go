@@ -168,7 +168,7 @@ func (s *server) search(ctx context.Context, _ *mcp.CallToolRequest, in searchIn
 	for _, c := range f.Counts {
 		out.LeftOut[c.Reason] += c.Count
 	}
-	out.Waiting, err = s.waiting(ctx, mentions(in.Query))
+	out.Waiting, err = s.waiting(ctx, "", waitingInSearch)
 	return nil, out, err
 }
 
@@ -319,7 +319,7 @@ func (s *server) list(ctx context.Context, _ *mcp.CallToolRequest, in listIn) (*
 	}
 	out := listOut{Items: []itemOut{}}
 	if in.Cursor == "" {
-		if out.Waiting, err = s.waiting(ctx, named(in.Prefix)); err != nil {
+		if out.Waiting, err = s.waiting(ctx, in.Prefix, waitingInList); err != nil {
 			return nil, listOut{}, err
 		}
 	}

@@ -520,10 +520,10 @@ func TestWaitingDraftsAreNamed(t *testing.T) {
 	require.Equal(t, []any{in.Tags, in.Subject, in.Meta}, []any{held.Writes[0].Tags, held.Writes[0].Subject, held.Writes[0].Meta})
 
 	want := []waitingOut{{Batch: mine.Batch, IDs: []string{"rebate"}, Reason: mine.Reason, Since: held.At}}
-	for question, waiting := range map[string][]waitingOut{"rebate of zebras": want, "opening hours": nil} {
+	for _, question := range []string{"rebate of zebras", "opening hours"} {
 		var f searchOut
 		require.Empty(t, call(t, s, "search", searchIn{Query: question}, &f))
-		require.Equal(t, waiting, f.Waiting, question)
+		require.Equal(t, want, f.Waiting, question)
 		for _, h := range f.Hits {
 			require.NotContains(t, h.Text, "Zebras")
 		}
