@@ -72,7 +72,7 @@ var importMap = map[string]string{
 	"internal/listing":    "",
 	"health":              "internal/alike manifest store",
 	"portable":            "erase internal/erasing internal/folder manifest store token",
-	"internal/freshness":  "internal/bounded internal/codec source store triage",
+	"internal/freshness":  "internal/bounded internal/codec internal/plaintext source store triage",
 	".":                   "erase filestore source store budget directive lexical manifest render session token triage wal health internal/alike internal/bounded internal/codec internal/cut internal/erasing internal/explain internal/folder internal/format internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/owner internal/refresh internal/shown internal/staterows internal/succession internal/supported internal/talk internal/vectors retention quota portable internal/plan",
 
 	"embed":               "internal/retry triage",
@@ -99,7 +99,8 @@ var importMap = map[string]string{
 
 	"internal/mcpserver/fixture": "internal/mcpserver",
 
-	"internal/folder":       "internal/codec internal/staterows store",
+	"internal/folder":       "internal/codec internal/plaintext internal/staterows store",
+	"internal/plaintext":    "",
 	"internal/refresh":      "internal/codec internal/folder internal/freshness store",
 	"internal/faultfs":      "wal",
 	"internal/filled":       "",

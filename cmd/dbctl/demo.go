@@ -148,15 +148,15 @@ func (d *demo) copy(c *demoCmd) (base string, err error) {
 	}
 	texts := map[string][]byte{}
 	for _, f := range w.Files {
-		text, skip := folder.ReadText(f.Path)
-		if skip == "" && strings.TrimSpace(string(text)) == "" {
+		text, _, skip := folder.ReadText(f.Path)
+		if skip == "" && strings.TrimSpace(text) == "" {
 			skip = folder.Empty
 		}
 		if skip != "" {
 			w.Skip(f.Rel, skip)
 			continue
 		}
-		texts[f.Rel] = text
+		texts[f.Rel] = []byte(text)
 		d.files = append(d.files, f)
 	}
 	d.out.Skipped = w.Counts()

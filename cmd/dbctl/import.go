@@ -15,8 +15,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/folder"
 )
@@ -212,7 +210,7 @@ func (im *importer) file(ctx context.Context, f folder.Found) error {
 		im.walker.Skip(f.Rel, folder.Name)
 		return nil
 	}
-	text, skip := folder.ReadText(f.Path)
+	text, hash, skip := folder.ReadText(f.Path)
 	if skip != "" {
 		im.walker.Skip(f.Rel, skip)
 		if skip == folder.Unreadable {
@@ -223,7 +221,7 @@ func (im *importer) file(ctx context.Context, f folder.Found) error {
 	}
 	known, ok := im.have[id]
 	delete(im.have, id)
-	if ok && known.source == source && known.hash == xxhash.Sum64(text) {
+	if ok && known.source == source && known.hash == hash {
 		im.out.Unchanged++
 		return nil
 	}

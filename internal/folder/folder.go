@@ -13,9 +13,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/go-git/go-git/v5/plumbing/format/gitignore"
+
+	"github.com/ctxpage/ctxpage/internal/plaintext"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Reasons for which a file is not taken.
@@ -194,7 +197,7 @@ func (w *Walker) file(path, rel string, e fs.DirEntry) {
 		w.Skip(rel, Database)
 	case st.Size() == 0:
 		w.Skip(rel, Empty)
-	case st.Size() > w.MaxSize:
+	case st.Size() > w.MaxSize && (!plaintext.Notebook(path) || st.Size() > store.MaxText): // most of a notebook is pictures
 		w.Skip(rel, Large)
 	case !w.usable(rel):
 		w.Skip(rel, Name)
@@ -229,16 +232,18 @@ func (w *Walker) Unknown(rel string) bool {
 	return false
 }
 
-// ReadText reads a file if it is text: UTF-8 without NUL.
-func ReadText(path string) (text []byte, skip string) {
+// ReadText reads a file if it is text, as plaintext.Of has it. The hash is that of its bytes, by which a source recognises it.
+func ReadText(path string) (text string, hash uint64, skip string) {
 	b, err := os.ReadFile(path)
-	switch {
-	case err != nil:
-		return nil, Unreadable
-	case len(b) == 0:
-		return nil, Empty
-	case bytes.IndexByte(b, 0) >= 0 || !utf8.Valid(b):
-		return nil, Binary
+	if err != nil {
+		return "", 0, Unreadable
 	}
-	return b, ""
+	text, ok := plaintext.Of(path, b)
+	switch {
+	case !ok:
+		return "", 0, Binary
+	case strings.TrimSpace(text) == "" && len(text) < len(b), text == "":
+		return "", 0, Empty
+	}
+	return text, xxhash.Sum64(b), ""
 }

@@ -1,11 +1,11 @@
 package freshness
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/plaintext"
 	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"io"
@@ -17,7 +17,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unicode/utf8"
 )
 
 // racy is how long after its mtime a file may still be written without the mtime changing: a stamp taken within it
@@ -270,8 +269,12 @@ func (s *Files) read(key string) (got source.Fetched, quiet bool, err error) {
 	if err != nil {
 		return got, false, err
 	}
+	text, ok := plaintext.Of(key, b)
+	if !ok {
+		text = string(b) // whoever stores it says why not
+	}
 	return source.Fetched{
-		Text: string(b), AsOf: fi.ModTime(),
+		Text: text, AsOf: fi.ModTime(),
 		Validator: store.Validator{Stamp: store.StampOf(fileStamp(fi), s.Host), Hash: xxhash.Sum64(b), At: at},
 	}, s.isQuiet(after, len(b)), nil
 }
@@ -299,15 +302,8 @@ func (s *Files) LooksLikeText(path string) bool {
 	defer f.Close()
 	b := make([]byte, 8<<10)
 	n, err := io.ReadFull(f, b)
-	if b = b[:n]; n == 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+	if n == 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return false
 	}
-	if n == cap(b) {
-		for range utf8.UTFMax - 1 { // a character may be cut
-			if r, size := utf8.DecodeLastRune(b); r == utf8.RuneError && size == 1 {
-				b = b[:len(b)-1]
-			}
-		}
-	}
-	return bytes.IndexByte(b, 0) < 0 && utf8.Valid(b)
+	return plaintext.Begins(b[:n], n < len(b))
 }

@@ -1,0 +1,63 @@
+package plaintext_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/charmap"
+	"golang.org/x/text/encoding/japanese"
+	"golang.org/x/text/encoding/simplifiedchinese"
+	"golang.org/x/text/encoding/unicode"
+
+	"github.com/ctxpage/ctxpage/internal/plaintext"
+)
+
+// Texts in Windows-1252 and UTF-16 are decoded, and a mark is no part of the text. Bytes in an encoding that cannot be told are no
+// text.
+func TestOf(t *testing.T) {
+	encoded := func(e encoding.Encoding, s string) []byte {
+		b, err := e.NewEncoder().Bytes([]byte(s))
+		require.NoError(t, err)
+		return b
+	}
+	const german, french, quoted = "Die Größe des Öltanks: 5 m², „sehr groß“.", "L’été, ça dépend — où êtes-vous né ?", "It’s a café"
+	for _, text := range []string{"plain", "żółw 🎉", german} {
+		for _, e := range []encoding.Encoding{unicode.UTF8BOM, unicode.UTF8, unicode.UTF16(unicode.LittleEndian, unicode.UseBOM), unicode.UTF16(unicode.BigEndian, unicode.UseBOM)} {
+			got, ok := plaintext.Of("a.txt", encoded(e, text))
+			require.True(t, ok, "%s in %v", text, e)
+			require.Equal(t, text, got)
+			require.True(t, plaintext.Begins(encoded(e, text), true))
+		}
+	}
+	for _, text := range []string{german, french, quoted, "Caf\u00e9"} {
+		got, ok := plaintext.Of("a.txt", encoded(charmap.Windows1252, text))
+		require.True(t, ok, text)
+		require.Equal(t, text, got)
+	}
+	for name, b := range map[string][]byte{
+		"KOI8-R": encoded(charmap.KOI8R, "Привет, мир"), "Windows-1251": encoded(charmap.Windows1251, "// Привет, мир\nint main"), "GBK": encoded(simplifiedchinese.GBK, "你好，世界 hello"),
+		"Shift JIS": encoded(japanese.ShiftJIS, "こんにちは、世界"), "ISO-8859-2": encoded(charmap.ISO8859_2, "Zażółć gęślą jaźń, proszę bardzo"), "NUL": []byte("a\x00b"), "PNG": []byte("\x89PNG\r\n\x1a\n"),
+		"half of UTF-16": []byte("\xff\xfea"), "control": []byte("caf\xe9 and\x01more"),
+	} {
+		_, ok := plaintext.Of("a.txt", b)
+		require.False(t, ok, name)
+	}
+	require.True(t, plaintext.Begins([]byte("caf\xc3"), false), "a character that is cut")
+	require.False(t, plaintext.Begins([]byte("\x89PNG\r\n\x1a\n"), true))
+	require.False(t, plaintext.Begins(nil, true))
+}
+
+// A notebook is its cells: text, code, and what the code printed, without images.
+func TestNotebook(t *testing.T) {
+	got, ok := plaintext.Of("x/a.ipynb", []byte(`{"cells":[{"cell_type":"markdown","source":["# Arrays\n","How they broadcast."]},
+{"cell_type":"code","source":"a + 1","outputs":[{"output_type":"stream","text":["one\n","two\n"]},{"data":{"image/png":"iVBORw0KGgo=","text/plain":["<Figure>"]}},{"ename":"ValueError","evalue":"no","traceback":["\u001b[31m"]}]},
+{"cell_type":"code","source":[],"outputs":[]}],"metadata":{"language_info":{"name":"python"}},"nbformat":4}`))
+	require.True(t, ok)
+	require.Equal(t, "# Arrays\nHow they broadcast.\n\n```python\na + 1\n```\n\n```\none\ntwo\n```\n\n```\n<Figure>\n```\n\n```\nValueError: no\n```\n", got)
+	for _, other := range []string{`{"a":1}`, `not JSON`} {
+		got, ok = plaintext.Of("a.ipynb", []byte(other))
+		require.True(t, ok)
+		require.Equal(t, other, got, "control: no notebook")
+	}
+}
