@@ -101,7 +101,7 @@ var importMap = map[string]string{
 
 	"internal/folder":       "internal/codec internal/plaintext internal/staterows store",
 	"internal/plaintext":    "",
-	"internal/refresh":      "internal/codec internal/folder internal/freshness store",
+	"internal/refresh":      "internal/codec internal/folder internal/freshness internal/journal store",
 	"internal/faultfs":      "wal",
 	"internal/filled":       "",
 	"internal/dbtest":       "internal/dense",

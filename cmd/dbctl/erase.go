@@ -233,7 +233,7 @@ const maxReceipt = 16 << 20
 // readReceipt reads a receipt; "-" is in, where there is one.
 func readReceipt(path string, in io.Reader) (*erase.Receipt, error) {
 	if path != "-" || in == nil {
-		f, err := os.Open(path)
+		f, err := openInput(path)
 		if err != nil {
 			return nil, fmt.Errorf("receipt: %w", err)
 		}

@@ -43,7 +43,7 @@ func (c *importCmd) exported(a *app, path string) error {
 		}
 		roots = append(roots, abs)
 	}
-	f, err := os.Open(path)
+	f, err := openInput(path)
 	if err != nil {
 		return failed("import: %v", err)
 	}
@@ -220,7 +220,7 @@ func (c *importCmd) foreignOptions(a *app) (opts foreign.Options, err error) {
 
 // foreignFile imports a file. Nothing is written before all of it was read.
 func (c *importCmd) foreignFile(a *app, s *ctxpage.Scope, path string, opts foreign.Options) (*foreign.Report, error) {
-	f, err := os.Open(path)
+	f, err := openInput(path)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -101,4 +102,37 @@ func TestImportFollow(t *testing.T) {
 	end()
 	require.NoError(t, <-done)
 	require.Equal(t, "claude-code/s1\n", ok(t, "", "session", "ls", file, "acme/dev"))
+}
+
+// Texts in other encodings and notebooks are imported as text, also by the refetch after a change; a name that the database keeps for
+// itself is skipped.
+func TestImportEncodings(t *testing.T) {
+	file, dir := newDB(t), t.TempDir()
+	latin, wide := "caf\xe9 au lait", "\xff\xfet\x00e\x00a\x00"
+	for name, text := range map[string]string{
+		"latin.txt": latin, "wide.txt": wide, "mark.md": "\ufeff# Title", "ctxpage:x.md": "reserved",
+		"a.ipynb": `{"cells":[{"cell_type":"code","source":["print(6*7)"],"outputs":[{"text":["42\n"]},{"data":{"image/png":"` + strings.Repeat("iVBOR", 300_000) + `"}}]}],"metadata":{}}`,
+	} {
+		write(t, dir, name, text)
+	}
+	v := asJSON(t, "", "import", file, "acme/docs", dir)
+	require.Equal(t, 4.0, v["written"])
+	require.Contains(t, v["skipped_files"], map[string]any{"path": "ctxpage:x.md", "reason": "name is not usable as an id"})
+	for id, want := range map[string]string{"latin.txt": "café au lait", "wide.txt": "tea", "mark.md": "# Title", "a.ipynb": "```\nprint(6*7)\n```\n\n```\n42\n```\n"} {
+		require.Equal(t, want, asJSON(t, "", "get", file, "acme/docs", id)["text"])
+	}
+	require.Equal(t, 4.0, asJSON(t, "", "import", file, "acme/docs", dir)["unchanged"])
+	write(t, dir, "latin.txt", "th\xe9 vert")
+	require.Equal(t, "thé vert", asJSON(t, "", "get", file, "acme/docs", "latin.txt")["text"])
+	write(t, dir, "new.txt", "\xfe\xff\x00n\x00e\x00w")
+	ok(t, "", "refresh", file, "acme/docs")
+	require.Equal(t, "new", asJSON(t, "", "get", file, "acme/docs", "new.txt")["text"])
+}
+
+// A named pipe that nobody writes to does not keep a command waiting.
+func TestNamedPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	require.NotZero(t, dbctl("", "erase", "verify", pipe).code)
+	require.NotZero(t, dbctl("", "import", newDB(t), "acme/docs", pipe, "--from", "openai").code)
 }

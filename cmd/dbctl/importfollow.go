@@ -57,7 +57,7 @@ func sameFile(a, b os.FileInfo) bool {
 
 // followed imports a file, or if it ends within a value, its whole lines.
 func followed(ctx context.Context, s *ctxpage.Scope, path string, opts foreign.Options) (*foreign.Report, error) {
-	f, err := os.Open(path)
+	f, err := openInput(path)
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,12 @@ func readHead(flag, s string) (*manifest.Head, error) {
 	if err == nil || errors.Is(err, manifest.ErrNewerFormat) {
 		return &h, err
 	}
-	b, ferr := os.ReadFile(s)
+	var b []byte
+	f, ferr := openInput(s)
+	if ferr == nil {
+		b, ferr = io.ReadAll(io.LimitReader(f, maxReceipt))
+		ferr = errors.Join(ferr, f.Close())
+	}
 	if ferr != nil {
 		return nil, usage("%s: neither a head line (%v) nor a readable file (%v)", flag, err, ferr)
 	}

@@ -82,7 +82,7 @@ type sessionReceiveCmd struct {
 }
 
 func (sessionReceiveCmd) Help() string {
-	return `Reads a handoff packet as JSON from standard input. Up to 512 turns that it lists one by one become references, pins are kept while there is room, and nothing counts as verified. If the packet is long, a brief of it is pinned and the packet itself becomes a stub; session recall prints it in full.
+	return `Reads a handoff packet from standard input: JSON, or a Markdown document. Up to 512 turns that it lists one by one become references, pins are kept while there is room, and nothing counts as verified. If the packet is long, a brief of it is pinned and the packet itself becomes a stub; session recall prints it in full.
 
 Example: dbctl handoff agent.ctx acme/support chat-1 --format json >packet.json; dbctl session receive agent.ctx acme/night chat-2 <packet.json`
 }
@@ -92,9 +92,9 @@ func (c *sessionReceiveCmd) Run(a *app) error {
 	if err != nil {
 		return failed("read the packet: %v", err)
 	}
-	p, err := session.ParsePacket(raw)
+	p, err := session.ReadPacket(raw)
 	if err != nil {
-		return usage("%v; expected what dbctl handoff --format json writes", err)
+		return usage("%v; expected what dbctl handoff writes, with --format json or md", err)
 	}
 	if err := p.Receivable(); err != nil {
 		return usage("%v", err)
