@@ -533,7 +533,7 @@ func TestUndoOfYieldedPin(t *testing.T) {
 	require.NoError(t, err)
 	id := refs[0].ID
 	require.NoError(t, chat.Pin(ctx, id))
-	_, err = chat.Append(ctx, Turn{Role: "user", Text: prose(r, 820)})
+	_, err = chat.Append(ctx, Turn{Role: "user", Text: prose(r, 950)})
 	require.NoError(t, err)
 	require.NotEqual(t, session.Raw, levelOf(t, chat, id).Level)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 12_000}))

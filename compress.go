@@ -27,6 +27,8 @@ import (
 // nothing else. It belongs to the version that it was made of: when the page changes the summary is dirty, and another
 // one is made.
 //
+// A cut keeps about a third of its page, and about Query.SummaryTokens at most; a summary may take as much.
+//
 // Invariant: a short form costs no more than the budget was told. A summary may take at most what the cut would have
 // taken, so the allocator's answer holds whatever the summarizer returns. A summary never has more trust than its page,
 // nor than what passes the gate, and ends when its page ends.
@@ -56,12 +58,21 @@ func (a *assembling) compress(ctx context.Context, it *item, b *budget.Item) err
 		return nil
 	}
 	if it.cuts == nil {
-		it.cuts = a.parts(it).Extract(a.asked)
+		it.cuts = a.parts(it).Extract(a.asked, a.summaryBytes(it))
 	}
 	if len(it.cuts) > 0 {
 		b.Compressed = a.costAs(it, manifest.FormRange, it.cut())
 	}
 	return nil
+}
+
+// summaryBytes is how much of a page Query.SummaryTokens lets a short form keep, if its tokens are equally long.
+func (a *assembling) summaryBytes(it *item) int {
+	n := tokens(a.counter, it.head, it.page, it.text)
+	if n <= a.q.SummaryTokens {
+		return len(it.text)
+	}
+	return len(it.text) * a.q.SummaryTokens / n
 }
 
 // parts returns the sentences of a page, computed once for each frame.

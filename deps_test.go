@@ -30,8 +30,9 @@ var importMap = map[string]string{
 	"internal/dense":      "",
 	"lexical":             "internal/numbers",
 	"internal/numbers":    "",
-	"token":               "",
-	"token/bpe":           "token",
+	"internal/pieces":     "",
+	"token":               "internal/pieces",
+	"token/bpe":           "internal/pieces token",
 	"budget":              "token",
 	"budget/contexty":     "budget",
 	"render":              "budget token",
@@ -78,7 +79,7 @@ var importMap = map[string]string{
 	"embed":               "internal/retry triage",
 	"serve":               ". directive filestore internal/jsontext internal/places manifest remote render session store token/bpe triage",
 	"httpsource":          ". internal/retry source",
-	"cmd/dbctl":           ". budget directive embed erase filestore health httpsource internal/budgetcli internal/directivecli internal/erasing internal/folder internal/jsontext internal/mcpserver internal/pagercli manifest quota remote render retention session store token triage portable portable/foreign serve embed/static skills",
+	"cmd/dbctl":           ". budget directive embed erase filestore health httpsource internal/budgetcli internal/directivecli internal/erasing internal/folder internal/jsontext internal/mcpserver internal/pagercli manifest quota remote render retention session store token token/bpe triage portable portable/foreign serve embed/static skills",
 	"portable/foreign":    ". portable render store",
 	"embed/static":        "",
 	"bench":               ". budget directive lexical manifest render session store token triage wal erase",
@@ -112,7 +113,7 @@ var importMap = map[string]string{
 }
 
 // leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
-var leaves = []string{"lexical", "token", "budget", "budget/contexty", "render", "triage", "session", "directive", "internal/alike", "internal/supported", "internal/nearest", "internal/seal", "internal/cut", "internal/journal", "internal/rules", "internal/talk"}
+var leaves = []string{"lexical", "token", "budget", "budget/contexty", "render", "triage", "session", "directive", "internal/alike", "internal/supported", "internal/nearest", "internal/seal", "internal/cut", "internal/journal", "internal/pieces", "internal/rules", "internal/talk"}
 
 // parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
 // every change of them.

@@ -472,10 +472,10 @@ func TestGCThenReindex(t *testing.T) {
 	path := dbtest.CheckedMemoryPath[store.Problem](t, openChecked)
 	db := openTest(t, path, Options{noSync: true, PageTokens: 16})
 	s := db.Scope("acme")
-	first := strings.Repeat("zebra ", 5) + "\n\n"
+	first := strings.Repeat("zebra ", 12) + "\n\n"
 	for _, a := range []Artefact{
-		{ID: "a", Name: "keeper", Text: first + strings.Repeat("apple ", 5)},
-		{ID: "a", Name: "keeper", Text: first + strings.Repeat("violin ", 5)},
+		{ID: "a", Name: "keeper", Text: first + strings.Repeat("apple ", 12)},
+		{ID: "a", Name: "keeper", Text: first + strings.Repeat("violin ", 12)},
 		{ID: "b", Text: "keeper of the zebra"},
 	} {
 		_, err := s.Put(ctx, a)
@@ -483,7 +483,7 @@ func TestGCThenReindex(t *testing.T) {
 	}
 	rep, err := db.GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
-	require.Equal(t, store.GCTally{Versions: 1, Pages: 1, Bytes: int64(len(strings.Repeat("apple ", 5)))}, rep.Dropped)
+	require.Equal(t, store.GCTally{Versions: 1, Pages: 1, Bytes: int64(len(strings.Repeat("apple ", 12)))}, rep.Dropped)
 	search := func(db *DB) (out []Hit) {
 		for _, q := range []string{"zebra", "keeper", "violin", "apple"} {
 			hits, err := hitsOf(db.Scope("acme").Search(ctx, q, 10))

@@ -26,6 +26,9 @@ import (
 const (
 	DefaultTopK = 50
 	MaxTopK     = 2000
+
+	DefaultSummaryTokens = 200 // of a short form
+
 	recentTail  = 10  // this many of the newest pages are always candidates
 	shortShare  = .25 // share of a context that chunks enter as extracts when not all fit (bench/README.md, Extracts)
 	recentShare = .10 // share of the budget tried first for those
@@ -72,6 +75,9 @@ type Query struct {
 	Preset string
 	// Overflow says what happens when not all winners fit: budget.Fill (default) or budget.Ladder.
 	Overflow budget.Overflow
+	// SummaryTokens is about how many tokens a summary made here, or an extract, takes; 0: 200. A short page keeps a third
+	// of its text.
+	SummaryTokens int
 	// Check says when sources are probed. ServeStale serves dirty pages that cannot be fetched, marked as stale.
 	Check      CheckPolicy
 	ServeStale bool
@@ -227,6 +233,9 @@ func (q Query) withDefaults() (Query, error) {
 	if q.Preset == "" {
 		q.Preset = "default"
 	}
+	if q.SummaryTokens == 0 {
+		q.SummaryTokens = DefaultSummaryTokens
+	}
 	var errs []error
 	bad := func(field, got, exp string) { errs = append(errs, store.Invalid(field, got, exp)) }
 	if q.Budget <= 0 {
@@ -239,6 +248,9 @@ func (q Query) withDefaults() (Query, error) {
 		bad("top_k", strconv.Itoa(q.TopK), "1 to "+strconv.Itoa(MaxTopK))
 	}
 	q.Text, q.cut = shortQuestion(q.Text)
+	if q.SummaryTokens < 0 {
+		bad("summary_tokens", strconv.Itoa(q.SummaryTokens), "a number of tokens, or 0 for "+strconv.Itoa(DefaultSummaryTokens))
+	}
 	if len(q.Vector) > vectors.MaxNumbers || !store.Finite(q.Vector) {
 		bad("vector", strconv.Itoa(len(q.Vector))+" numbers", "finite numbers, at most "+strconv.Itoa(vectors.MaxNumbers))
 	}

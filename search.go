@@ -293,7 +293,7 @@ func (a *assembling) hits(ctx context.Context) (Found, error) {
 		if it.reason != "" {
 			continue
 		}
-		it.tokens = it.cand.Tokens
+		it.tokens = tokens(a.counter, it.head, it.page, it.text)
 		leaf.Tokens += it.tokens
 		leaf.Pages = append(leaf.Pages, it.leafPage(best))
 		if a.tx != nil && it.own == nil {

@@ -14,6 +14,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/token"
 )
@@ -171,6 +172,44 @@ func TestCounterOfAQuery(t *testing.T) {
 		require.Less(t, len(a.Blocks), len(own.Blocks), "runes are more than tokens")
 		replays(t, db, a)
 	}
+}
+
+// What another counter counted is counted again where it is read: by Get, Search and Assemble, and of turns. Putting the same
+// text again is still no new version. Only a turn that is written to is stored with the new count.
+func TestOtherCounterCountsAgain(t *testing.T) {
+	path := dbtest.MemoryPath(t)
+	texts := map[string]string{"greek": "Το πακέτο έφτασε την Τετάρτη και ζυγίζει τρία κιλά.", "plain": "The parcel came on Wednesday."}
+	fill := func(opts Options) *DB {
+		db := openAt(t, path, WithoutSync(opts))
+		for id, text := range texts {
+			put(t, db.Scope("acme"), Artefact{ID: id, Kind: KindChunk, Text: text})
+		}
+		return db
+	}
+	db := fill(Options{})
+	chat := db.Scope("acme").Session("chat")
+	for i := range 6 {
+		_, err := chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: texts["greek"]})
+		require.NoError(t, err)
+	}
+	require.NoError(t, db.Close())
+
+	db = fill(Options{Counter: byRune{}})
+	s := db.Scope("acme")
+	v, err := s.Get(ctx, "greek")
+	require.NoError(t, err)
+	require.Equal(t, []any{uint32(1), byRune{}.Count(v.Text)}, []any{v.Version, v.Tokens})
+	found, err := s.Search(ctx, "parcel", 5)
+	require.NoError(t, err)
+	require.Equal(t, byRune{}.Count(found.Hits[0].Text), found.Hits[0].Tokens)
+	a := assemble(t, s, Query{Text: "parcel", Budget: 4000})
+	require.Equal(t, byRune{}.Count(a.Text()), a.Tokens)
+	w, err := s.Session("chat").Window(ctx)
+	require.NoError(t, err)
+	for _, turn := range w.Turns {
+		require.GreaterOrEqual(t, turn.Tokens, byRune{}.Count(texts["greek"]))
+	}
+	require.NoError(t, db.Close())
 }
 
 // Ladder goes by demand: intervals are half-open, and a tier that still exceeds the budget gives way to the next.

@@ -111,7 +111,7 @@ func (p packing) fill(blocks []ctxpage.Block, question string, an *lexical.Analy
 	asked, left := cut.Terms(an, question), budget
 	for _, b := range blocks {
 		if b.Tokens > p.above && float64(left-b.Tokens) < p.left*float64(budget) {
-			if ranges := cut.PartsOf(b.Text, an).Extract(asked); len(ranges) > 0 {
+			if ranges := cut.PartsOf(b.Text, an).Extract(asked, len(b.Text)); len(ranges) > 0 {
 				text := cut.Show(b.Text, ranges)
 				b.Tokens = b.Tokens*len(text)/len(b.Text) + 1
 				b.Text = text

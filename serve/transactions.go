@@ -303,6 +303,7 @@ type assembleIn struct {
 	Overflow string    `json:"overflow,omitempty" jsonschema:"if not everything fits: fill (default) keeps as much as fits, ladder degrades by whole tiers"`
 	Charge   string    `json:"charge,omitempty" jsonschema:"what counts: rendered (default), headers and fences included; contents, the texts alone"`
 	Counter  string    `json:"counter,omitempty" jsonschema:"counts this context: o200k_base, cl100k_base, a model such as claude or gemini, or one of these with a factor (o200k_base*125%); default: the server's"`
+	Summary  int       `json:"summary_tokens,omitempty" jsonschema:"about how many tokens a page takes that is shortened; default 200"`
 	Messages string    `json:"messages,omitempty" jsonschema:"also return the messages of a provider's request: openai, anthropic or gemini"`
 }
 
@@ -339,7 +340,7 @@ type blockOut struct {
 
 // query is the question as the library takes it. It decides nothing: zero stays zero.
 func (in *assembleIn) query() (q ctxpage.Query, err error) {
-	q = ctxpage.Query{Text: in.Query, Budget: in.Budget, Reserve: in.Reserve, TopK: in.TopK, Session: in.Session, AsOf: in.AsOf, ServeStale: in.Stale}
+	q = ctxpage.Query{Text: in.Query, Budget: in.Budget, Reserve: in.Reserve, TopK: in.TopK, Session: in.Session, AsOf: in.AsOf, ServeStale: in.Stale, SummaryTokens: in.Summary}
 	if q.Kinds, err = kindsOf(in.Kinds); err != nil {
 		return q, err
 	}

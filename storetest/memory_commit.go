@@ -250,11 +250,11 @@ func (c *commit) says(r store.PageRow, np store.NewPage) bool {
 	return !p.gone && p.text == np.Text
 }
 
-// sameHead compares all of two versions but who wrote them and when, the stamp of the source, and what a session measured. A
+// sameHead compares all of two versions but who wrote them and when, the stamp of the source, and what a session or a counter measured. A
 // source that another host read is another source.
 func sameHead(old, h *store.Head, asOf bool) bool {
 	plain := func(h store.Head) store.Head {
-		h.Actor, h.Source, h.PutAt, h.LSN, h.Version, h.Rows, h.Turn = "", store.Validator{Hash: h.Source.Hash}, time.Time{}, 0, 0, nil, nil
+		h.Actor, h.Source, h.PutAt, h.LSN, h.Version, h.Rows, h.Turn, h.Counter = "", store.Validator{Hash: h.Source.Hash}, time.Time{}, 0, 0, nil, nil, ""
 		h.ExpiresAt, h.TTL = h.ExpiresAt.UTC().Round(time.Microsecond), 0
 		if h.CurrentAsOf = h.CurrentAsOf.UTC().Round(time.Microsecond); !asOf {
 			h.CurrentAsOf = time.Time{}

@@ -1,297 +1,228 @@
 package token
 
 import (
-	"strings"
-	"unicode"
+	_ "embed"
 	"unicode/utf8"
+
+	"github.com/ctxpage/ctxpage/internal/pieces"
 )
 
-// Default returns the built-in estimator, named "est/1". It needs no vocabulary, reads the text once and errs high.
+// Default returns the built-in estimator, named "est/2": an upper bound of o200k_base that needs no vocabulary. It
+// loads nothing and allocates nothing.
 //
-// Modern encodings first split a text into pieces (a word with the character before it, up to three digits, a run of
-// punctuation, a run of white space) and then spend one or more tokens on each. The split is simple and is followed
-// here; what a piece costs is estimated from its class and length, and for words also from how usual the letters
-// around it are. The costs were fitted to o200k_base over English and two dozen other languages, code, JSON, logs,
-// random letters and random ideographs, and then raised.
-func Default() Counter { return estimator{} }
+// It splits a text as the encoding does. A piece that passes the filter of the encoding's tokens (package pieces) is one
+// token. Any other piece is cut into short strings that pass, the longest first, and bytes. The encoding joins pairs up
+// to longer tokens, so it mostly needs fewer. What the filter lets through wrongly is added as a margin, which shrinks with
+// the length of the text.
+func Default() Counter { return o200kEstimate }
 
-type estimator struct{}
+// Estimate returns the estimator of an encoding: an upper bound without its vocabulary. It is Default but for CL100k.
+func Estimate(encoding string) Counter {
+	if encoding == CL100k {
+		return cl100kEstimate
+	}
+	return o200kEstimate
+}
 
-func (estimator) Name() string { return "est/1" }
+//go:embed o200k_base.filter
+var o200kFilter string
 
-func (estimator) Label() Label { return Estimated }
+//go:embed cl100k_base.filter
+var cl100kFilter string
+
+var (
+	o200kEstimate  = &estimator{"est/2", pieces.NextO200k, pieces.Filter(o200kFilter)}
+	cl100kEstimate = &estimator{"est/2-cl100k", pieces.NextCL100k, pieces.Filter(cl100kFilter)}
+)
+
+type estimator struct {
+	name   string
+	next   func(text string) int // the length of the first piece of a text
+	filter pieces.Filter
+}
+
+func (e *estimator) Name() string { return e.name }
+
+func (*estimator) Label() Label { return Estimated }
 
 // Count implements Counter.
-func (estimator) Count(text string) int {
-	if text == "" {
-		return 0
+func (e *estimator) Count(text string) int {
+	if !utf8.ValidString(text) {
+		text = string([]rune(text)) // what JSON makes of it
 	}
-	s := scan{text: text, latin: usual{at: latinPrior}, han: usual{at: rarePrior}, hangul: usual{at: rarePrior}}
-	for i := 0; i < len(text); {
-		switch {
-		case class[text[i]] == letter:
-			i = s.latinWord(i)
-		case text[i] == ' ' && i+1 < len(text) && class[text[i+1]] == letter: // most of a text is this
-			s.lead = leadSpace
-			i = s.latinWord(i + 1)
-		default:
-			i = s.piece(i)
+	sum, cut := 0, 0
+	for len(text) > 0 {
+		end, h := plain(text)
+		if end == 0 {
+			end = e.next(text)
+			h = pieces.Hash(text[:end])
 		}
+		if p := text[:end]; e.token(p, h) {
+			sum++
+		} else {
+			cut += e.cut(p)
+		}
+		text = text[end:]
 	}
-	return (s.milli + s.milli/margin + 999) / 1000
+	return sum + cut + (cut*margin+99)/100
 }
 
-// margin raises every estimate by its reciprocal: an estimate that is too low breaks a budget, one that is too high
-// wastes a little of it.
-const margin = 33
+const (
+	margin    = 12  // percent of what was cut: there the filter can be wrong, and the encoding can need more tokens
+	few       = 4   // characters of the tokens that a piece is cut into
+	longWord  = 12  // bytes: longer pieces are rarely tokens
+	longToken = 128 // bytes: no token is longer
+)
 
-// scan walks over a text. Costs are thousandths of a token, in integers, so that every machine gets the same count.
-type scan struct {
-	text  string
-	milli int
-	lead  lead // what stands before the next word
-
-	latin, han, hangul usual
+// plain is next for most pieces of most texts, in either encoding: letters of ASCII, the first of which may be a capital, with
+// a sign or a space before them or not; up to three digits; one sign before a space. It also returns the hash. 0: the piece is
+// none of these.
+func plain(text string) (end int, h pieces.Sum) {
+	h = pieces.Empty
+	switch c := kinds[text[0]]; c {
+	case digit:
+		for end < 3 && end < len(text) && kinds[text[end]] == digit {
+			h = h.Add(text[end])
+			end++
+		}
+		if end < 3 && end < len(text) && text[end] >= utf8.RuneSelf {
+			return 0, 0
+		}
+		return end, h
+	case sign, space:
+		if c == sign && len(text) > 1 && text[1] == ' ' {
+			return 1, h
+		}
+		end, h = 1, h.Add(text[0])
+	case newline, other:
+		return 0, 0
+	}
+	start := end
+	for end < len(text) && (kinds[text[end]] == small || end == start && kinds[text[end]] == capital) {
+		h = h.Add(text[end])
+		end++
+	}
+	if end == start || end < len(text) && kinds[text[end]] >= capital {
+		return 0, 0
+	}
+	return end, h
 }
 
-// lead is the character that a word takes into its piece.
-type lead int8
-
+// Kinds of bytes. From capital on a word may go on.
 const (
-	leadNone lead = iota
-	leadSpace
-	leadSymbol
-)
-
-// usual is a running mean of how unusual what came by is, in thousandths. It follows a text that changes its language.
-type usual struct{ at int }
-
-func (u *usual) see(x, span int) { u.at += (x - u.at) / span }
-
-const (
-	latinPrior = 3900 // mean bits per letter pair: a little above English
-	rarePrior  = 500  // share of rare characters
-	latinSpan  = 24   // words that a mean remembers
-	rareSpan   = 40   // characters
-)
-
-// Bytes are told apart by a table: nearly all text is ASCII, and what stands in the table is not decoded.
-const (
-	symbol = iota
-	letter
+	sign = iota
+	space
 	digit
-	blank
-	wide // the start of a rune outside ASCII, or a broken byte
-	none // of these
+	newline
+	capital
+	small
+	other
 )
 
-var class = func() (of [256]uint8) {
+var kinds = func() (of [256]uint8) {
 	for b := range of {
-		switch r := rune(b); {
-		case r >= utf8.RuneSelf:
-			of[b] = wide
-		case isLetter(r):
-			of[b] = letter
-		case isNumber(r):
+		switch {
+		case b >= utf8.RuneSelf, b == '\'':
+			of[b] = other
+		case b == '\r', b == '\n':
+			of[b] = newline
+		case b == ' ', b == '\t', b == '\v', b == '\f':
+			of[b] = space
+		case '0' <= b && b <= '9':
 			of[b] = digit
-		case isSpace(r):
-			of[b] = blank
+		case 'A' <= b && b <= 'Z':
+			of[b] = capital
+		case 'a' <= b && b <= 'z':
+			of[b] = small
 		}
 	}
 	return of
 }()
 
-// piece prices the piece at i and returns where the next one starts.
-func (s *scan) piece(i int) int {
-	switch class[s.text[i]] {
-	case digit:
-		return s.number(i)
-	case blank:
-		return s.space(i)
-	case symbol:
-		return s.symbols(i)
-	}
-	r, n := utf8.DecodeRuneInString(s.text[i:])
+// token reports whether a piece with a hash is one token.
+func (e *estimator) token(p string, h pieces.Sum) bool {
 	switch {
-	case r == utf8.RuneError && n == 1:
-		s.milli += 1500 // a broken byte is a token, and breaks what is around it
-		s.lead = leadNone
-		return i + 1
-	case isLetter(r):
-		return s.word(i)
-	case isNumber(r):
-		return s.number(i)
-	case isSpace(r):
-		return s.space(i)
+	case len(p) == 1:
+		return true
+	case len(p) > longToken || !e.filter.Has(p, h):
+		return false
+	case len(p) <= longWord && p[len(p)-1] < utf8.RuneSelf:
+		return true
 	}
-	return s.symbols(i)
+	var sums [longToken]pieces.Sum
+	h = pieces.Empty
+	for i := range len(p) {
+		h = h.Add(p[i])
+		sums[i] = h
+	}
+	return e.joins(p, sums[:len(p)])
 }
 
-func isLetter(r rune) bool {
-	if r < utf8.RuneSelf {
-		return 'a' <= r|0x20 && r|0x20 <= 'z'
-	}
-	return unicode.In(r, unicode.L, unicode.M)
-}
-
-func isNumber(r rune) bool {
-	if r < utf8.RuneSelf {
-		return '0' <= r && r <= '9'
-	}
-	return unicode.Is(unicode.N, r)
-}
-
-func isSpace(r rune) bool {
-	if r < utf8.RuneSelf {
-		return r == ' ' || '\t' <= r && r <= '\r'
-	}
-	return unicode.IsSpace(r)
-}
-
-// run returns the end of the run of runes at i that are of a class or satisfy f, and how many they are. Both must mean
-// the same.
-func (s *scan) run(i int, of uint8, f func(rune) bool) (end, runes int) {
-	for i < len(s.text) {
-		plain := s.plain(i, of)
-		runes += plain - i
-		if i = plain; i == len(s.text) || class[s.text[i]] != wide {
-			break
+// cut returns how many tokens a piece is cut into.
+func (e *estimator) cut(p string) (n int) {
+	for first := true; len(p) > 0; first = false {
+		end := e.longest(p)
+		if n++; first && end == 1 && p[0] == ' ' && len(p) > 1 && p[1] >= 0xe0 {
+			n++ // the blank joins the first bytes of a character, and takes them from it
 		}
-		r, n := utf8.DecodeRuneInString(s.text[i:])
-		if r == utf8.RuneError && n == 1 || !f(r) {
-			break
+		p = p[end:]
+	}
+	return n
+}
+
+// longest returns the length of the longest token at the beginning of p: a few whole characters, or bytes of the first.
+func (e *estimator) longest(p string) int {
+	var sums [few * utf8.UTFMax]pieces.Sum
+	n, chars, ends, h := 0, 0, 0, pieces.Empty // ends: where characters end, as bits
+	for ; n < len(p) && n < len(sums); n++ {
+		if utf8.RuneStart(p[n]) {
+			if ends |= 1 << n; chars == few || n > 0 && !utf8.RuneStart(p[0]) {
+				break
+			}
+			chars++
 		}
-		i += n
-		runes++
+		h = h.Add(p[n])
+		sums[n] = h
 	}
-	return i, runes
-}
-
-// plain is run for bytes of ASCII.
-func (s *scan) plain(i int, of uint8) int {
-	for i < len(s.text) && class[s.text[i]] == of {
-		i++
-	}
-	return i
-}
-
-// number: pieces of up to three digits, one token each; digits outside ASCII cost up to two.
-func (s *scan) number(i int) int {
-	end, n := s.run(i, digit, isNumber)
-	s.milli += (n + 2) / 3 * 1000
-	s.milli += (end - i - n) * 700
-	s.lead = leadNone
-	return end
-}
-
-// space: everything up to the last line end is a piece, the rest another; the last blank goes to what follows.
-func (s *scan) space(i int) int {
-	if rest := s.text[i:]; len(rest) > 1 && rest[0] == ' ' { // the usual case, told from the rest before anything is scanned
-		switch class[rest[1]] {
-		case letter, symbol:
-			s.lead = leadSpace
-			return i + 1
-		case digit:
-			s.lead = leadNone
-			s.milli += 1000
-			return i + 1
+	ends |= 1 << n
+	if _, size := utf8.DecodeRuneInString(p); repeats(p, size, 3) {
+		if n = size; size == 1 {
+			if n = e.repeated(p); n > few {
+				return n
+			}
 		}
 	}
-	end, _ := s.run(i, blank, isSpace)
-	ws := s.text[i:end]
-	if nl := strings.LastIndexAny(ws, "\r\n"); nl >= 0 {
-		s.milli += blanks(ws[:nl+1])
-		ws = ws[nl+1:]
-	}
-	s.lead = leadNone
-	if ws == "" {
-		return end
-	}
-	next, _ := utf8.DecodeRuneInString(s.text[end:])
-	switch {
-	case end == len(s.text):
-		s.milli += blanks(ws)
-		return end
-	case isNumber(next):
-		s.milli += 1000
-	case isLetter(next) || strings.HasSuffix(ws, " "):
-		s.lead = leadSpace
-	default:
-		s.milli += 1000
-	}
-	if len(ws) > 1 {
-		s.milli += blanks(ws[1:])
-	}
-	return end
-}
-
-// blanks is the cost of a run of white space: long runs of one character are single tokens, changes break them.
-func blanks(ws string) int {
-	changes := 0
-	for i := 1; i < len(ws); i++ {
-		if ws[i] != ws[i-1] && ws[i] != '\r' && ws[i-1] != '\r' {
-			changes++
+	for ; n > 1; n-- {
+		inFirst := ends&(1<<n-2) == 0
+		if (ends&(1<<n) != 0 || inFirst) && e.filter.Has(p[:n], sums[n-1]) && e.joins(p[:n], sums[:n]) {
+			return n
 		}
 	}
-	return 1000 + len(ws)/48*1000 + changes*550
+	return 1
 }
 
-// symbols: a single one before a letter goes to the word, anything else is a piece of its own.
-func (s *scan) symbols(i int) int {
-	end := s.plain(i, symbol)
-	n := end - i
-	if n == 0 || end < len(s.text) && class[s.text[end]] == wide {
-		end, n = s.run(i, symbol, isSymbol)
-	}
-	if end == i {
-		end, n = i+1, 1
-	}
-	if n == 1 && end == i+1 && s.lead == leadNone && end < len(s.text) {
-		if r, _ := utf8.DecodeRuneInString(s.text[end:]); isLetter(r) {
-			s.lead = leadSymbol
-			return end
+// repeated returns how many of the equal bytes at the beginning of p are a token; such runs are tokens in powers of two. A shorter
+// token may exist that the encoding does not come to.
+func (e *estimator) repeated(p string) int {
+	for n := longToken; n > few; n /= 2 {
+		if len(p) >= n && repeats(p, 1, n) && e.filter.Has(p[:n], pieces.Hash(p[:n])) && e.filter.Has(p[:n/2], pieces.Hash(p[:n/2])) {
+			return n
 		}
 	}
-	s.milli += punctuation(s.text[i:end])
-	s.lead = leadNone
-	if end < len(s.text) && s.text[end] == '\n' {
-		end++ // a line end right after belongs to the piece
-	}
-	return end
+	return 2
 }
 
-func isSymbol(r rune) bool { return !isLetter(r) && !isNumber(r) && !isSpace(r) }
+// repeats reports whether p begins with the same character of that size, so many times.
+func repeats(p string, size, times int) bool {
+	return len(p) >= size*times && p[:size*(times-1)] == p[size:size*times]
+}
 
-// punctuation is the cost of a run of symbols. Two or three usual ones are one token, a long run of the same few; each
-// further change of character costs, and symbols outside ASCII cost by their width.
-func punctuation(p string) int {
-	if len(p) == 1 || len(p) == 2 && p[0] < utf8.RuneSelf && p[1] < utf8.RuneSelf {
-		return 1000
-	}
-	cost, changes, same, prev := 1000, 0, 0, rune(-1)
-	for _, r := range p {
-		switch {
-		case r >= 0x10000:
-			cost += 1700
-		case r >= utf8.RuneSelf && !plainSymbol(r):
-			cost += 1300
-		case r == prev:
-			same++
-		case prev >= 0:
-			changes++
+// joins reports whether a string that passes the filter consists of two tokens, as tokens do. Few others pass that, too.
+func (e *estimator) joins(p string, sums []pieces.Sum) bool {
+	for i := 1; i < len(p); i++ {
+		if (i == 1 || e.filter.Has(p[:i], sums[i-1])) && (i == len(p)-1 || e.filter.Has(p[i:], pieces.Hash(p[i:]))) {
+			return true
 		}
-		prev = r
 	}
-	if changes > 1 {
-		cost += (changes - 1) * 220
-	}
-	if changes > 3 {
-		cost += (changes - 3) * 450
-	}
-	return cost + same/12*1000
-}
-
-// plainSymbol are the symbols outside ASCII that are tokens of their own: dashes, quotes, bullets, wide punctuation.
-func plainSymbol(r rune) bool {
-	return r >= 0x2010 && r <= 0x2026 || r >= 0x3000 && r <= 0x3011 || r >= 0xff01 && r <= 0xff1f || r <= 0xbf
+	return false
 }

@@ -2,8 +2,8 @@ package token
 
 import "strings"
 
-// Factors for models whose tokenizer is not public, in percent of o200k_base. They are set high on purpose: a budget
-// that holds is worth more than a full window. Calibrate to get the difference back.
+// Factors for models whose tokenizer is not public, in percent of o200k_base. They are estimates, not bounds: set high for
+// English and code, and exceeded in languages that these models split finer. Calibration learns the factor of your texts.
 const (
 	FactorClaude   = 135
 	FactorGemini   = 115
@@ -30,14 +30,14 @@ type Profile struct {
 }
 
 // Counter returns the model's counter. find looks encodings up, as bpe.Find does; with nil, or without the encoding,
-// the built-in estimator takes its place.
+// the estimator of the encoding takes its place, an upper bound.
 func (p Profile) Counter(find func(encoding string) (Counter, bool)) Counter {
 	if find != nil {
 		if c, ok := find(p.Encoding); ok {
 			return Raise(c, p.Percent)
 		}
 	}
-	return Raise(Default(), p.Percent)
+	return Raise(Estimate(p.Encoding), p.Percent)
 }
 
 // Profiles is a list of models. A host extends it by appending; of equally good matches the last wins.

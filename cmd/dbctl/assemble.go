@@ -26,6 +26,7 @@ type assembleCmd struct {
 	Preset   string   `help:"Ranking preset: default, or START (the published two-pass method)." default:"default"`
 	Overflow string   `help:"If not everything fits: fill with as much as fits, or degrade by whole tiers (ladder)." enum:"fill,ladder" default:"fill"`
 	Charge   string   `help:"What the budget counts: the rendered context, or its texts alone (contents) if you render them yourself." enum:"rendered,contents" default:"rendered"`
+	Summary  int      `name:"summary-tokens" help:"About how many tokens a page takes that is shortened." default:"200"`
 	AsOf     uint64   `help:"Assemble from the past, as of this LSN. An LSN beyond the newest is rejected; the error names the newest." placeholder:"LSN"`
 	Trace    string   `help:"Trace to record the assembly under, a ULID. Default: a new one."`
 	Format   string   `help:"Output format: text, or a provider's request (openai, anthropic, gemini)." enum:"text,openai,anthropic,gemini" default:"text"`
@@ -117,7 +118,7 @@ func (c *assembleCmd) summary(a *app, v *assemblyView) {
 func (c *assembleCmd) query() (q ctxpage.Query, err error) {
 	q = ctxpage.Query{
 		Text: strings.Join(c.Question, " "), Budget: c.Budget, Reserve: c.Reserve, TopK: c.Top, Session: c.Session,
-		ServeStale: c.ServeStale, AsOf: c.AsOf, Trace: c.Trace,
+		SummaryTokens: c.Summary, ServeStale: c.ServeStale, AsOf: c.AsOf, Trace: c.Trace,
 	}
 	for _, k := range c.Kind {
 		kind, err := ctxpage.ParseKind(k)

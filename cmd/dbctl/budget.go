@@ -1,6 +1,10 @@
 package main
 
-import "github.com/ctxpage/ctxpage/internal/budgetcli"
+import (
+	"slices"
+
+	"github.com/ctxpage/ctxpage/internal/budgetcli"
+)
 
 // budgetCmd hands its arguments on as they are: the allocator works without a database.
 type budgetCmd struct {
@@ -8,5 +12,10 @@ type budgetCmd struct {
 }
 
 func (c *budgetCmd) Run(a *app) error {
-	return a.passedOn(budgetcli.Run(c.Args, interruptible{a.ctx, a.in}, a.out, a.err))
+	args := c.Args
+	if len(args) > 0 && args[0] == "compile" {
+		args = args[1:]
+	}
+	args = slices.Concat([]string{"compile", "--counter", a.Counter}, args)
+	return a.passedOn(budgetcli.Run(args, interruptible{a.ctx, a.in}, a.out, a.err))
 }

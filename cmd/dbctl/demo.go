@@ -115,7 +115,7 @@ func (c *demoCmd) Run(a *app) error {
 		return err
 	}
 	d.out.File = filepath.Join(base, "demo.ctx")
-	d.db, err = ctxpage.Open(d.out.File, ctxpage.Options{FileRoots: []string{d.out.Copy}, Clock: a.now})
+	d.db, err = ctxpage.Open(d.out.File, ctxpage.Options{Counter: d.a.counter, FileRoots: []string{d.out.Copy}, Clock: a.now})
 	if err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func (c *importCmd) make(a *app, head *portable.Header) (db *ctxpage.DB, made bo
 	if c.DryRun {
 		return nil, false, usage("--dry-run: %s does not exist, so all of the export would be new; dbctl export --dry-run counts it", c.File)
 	}
-	db, err = ctxpage.Open(c.File, ctxpage.Options{Key: a.key, Keyring: a.Keyring, Identity: head.Identity(), RecordedRoots: false, Clock: a.now})
+	db, err = ctxpage.Open(c.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, Identity: head.Identity(), RecordedRoots: false, Clock: a.now})
 	return db, true, err
 }
 

@@ -36,7 +36,7 @@ func (c *initCmd) Run(a *app) error {
 	}
 	v := initView{File: c.File, Format: ctxpage.FormatVersion, DryRun: c.DryRun}
 	if !c.DryRun {
-		db, err := ctxpage.Open(c.File, ctxpage.Options{Key: a.key, Keyring: a.Keyring, Clock: a.now, LockTimeout: a.Wait})
+		db, err := ctxpage.Open(c.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, Clock: a.now, LockTimeout: a.Wait})
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func (c *initCmd) there(a *app) (begun bool, instead string) {
 	if _, err := os.Lstat(c.File); err != nil {
 		return false, instead
 	}
-	db, err := ctxpage.Open(c.File, ctxpage.Options{Key: a.key, Keyring: a.Keyring, ReadOnly: true, LockTimeout: a.Wait})
+	db, err := ctxpage.Open(c.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, ReadOnly: true, LockTimeout: a.Wait})
 	if err != nil {
 		return errors.Is(err, ctxpage.ErrNotExist), instead
 	}

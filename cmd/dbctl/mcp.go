@@ -89,7 +89,7 @@ func cmpErr(err, closing error) error {
 
 func (c *mcpServeCmd) open(a *app) (*ctxpage.DB, error) {
 	if _, err := os.Stat(c.File); c.Write && os.IsNotExist(err) {
-		return ctxpage.Open(c.File, ctxpage.Options{Key: a.key, Keyring: a.Keyring, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer})
+		return ctxpage.Open(c.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer})
 	}
 	return a.open(c.File, true)
 }

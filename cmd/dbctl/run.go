@@ -24,6 +24,8 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/remote"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/token"
+	"github.com/ctxpage/ctxpage/token/bpe"
 )
 
 // Exit codes; the help of dbctl lists them, and scripts rely on them.
@@ -48,6 +50,7 @@ type globals struct {
 	Wait     time.Duration `help:"How long to wait for another process to close the file." default:"1s"`
 	KeyFile  string        `help:"File with the key of an encrypted database: 32 bytes in hex or base64." placeholder:"FILE" env:"CTXPAGE_KEY_FILE"`
 	Keyring  string        `help:"Keyring of a backup that is read in place; it has no FILE.keys." placeholder:"FILE" env:"CTXPAGE_KEYRING"`
+	Counter  string        `help:"What counts tokens: o200k_base (exact for current models of OpenAI), cl100k_base, est/2, a model such as claude or gemini, or one of these with a factor (o200k_base*125%)." default:"o200k_base" placeholder:"NAME" env:"CTXPAGE_COUNTER"`
 	NoRoots  bool          `help:"Do not read from directories recorded in the database. Use it for databases you received: they could name any directory of this machine."`
 }
 
@@ -127,6 +130,7 @@ type app struct {
 	out, err   io.Writer
 	now        func() time.Time
 	key        []byte             // of --key-file; nil: none
+	counter    token.Counter      // of --counter
 	roots      []string           // directories this call may read, beside those recorded
 	embedder   ctxpage.Embedder   // nil: words alone
 	summarizer ctxpage.Summarizer // nil: extracts
@@ -227,6 +231,9 @@ func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	}
 	if namesServer(kctx) {
 		return a.startServer(args)
+	}
+	if a.counter, err = bpe.Named(a.Counter); err != nil {
+		return a.report(usage("--counter: %v", err))
 	}
 	if a.KeyFile != "" {
 		if a.key, err = readKey(a.KeyFile); err != nil {
@@ -419,7 +426,7 @@ func (a *app) openAs(path string, write, exclusive bool) (*ctxpage.DB, error) {
 	for until := time.Now().Add(a.Wait); ; {
 		left := time.Until(until)
 		db, err := ctxpage.Open(path, ctxpage.Options{
-			Key: a.key, Keyring: a.Keyring, MustExist: true, ReadOnly: !write, Exclusive: exclusive, RecordedRoots: !a.NoRoots, LockTimeout: max(0, min(step, left)), Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer, NoWatch: a.noWatch,
+			Counter: a.counter, Key: a.key, Keyring: a.Keyring, MustExist: true, ReadOnly: !write, Exclusive: exclusive, RecordedRoots: !a.NoRoots, LockTimeout: max(0, min(step, left)), Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer, NoWatch: a.noWatch,
 		})
 		switch {
 		case !errors.Is(err, ctxpage.ErrLocked) || left <= step:

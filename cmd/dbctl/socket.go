@@ -30,7 +30,7 @@ func (a *app) dial(socket string, exclusive bool) (*ctxpage.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := ctxpage.Open(socketScheme+socket, ctxpage.Options{Store: c, RecordedRoots: !a.NoRoots, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer, NoWatch: true})
+	db, err := ctxpage.Open(socketScheme+socket, ctxpage.Options{Counter: a.counter, Store: c, RecordedRoots: !a.NoRoots, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer, NoWatch: true})
 	if err != nil {
 		_ = c.Close()
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/token"
@@ -22,14 +23,15 @@ const (
 )
 
 // Usage is the help text.
-const Usage = `Usage: dbctl budget compile < request.json > answer.json
+const Usage = `Usage: dbctl budget compile [--counter NAME] < request.json > answer.json
 
 Fit messages or items into a token budget. Needs no database. Reads one JSON object on stdin, writes one on stdout.
 
 Request (fields not named here are refused):
   budget, reserve   size of the window in tokens, and how many of them stay free for the answer
   model             a model name: its window, output limit and counter are the defaults
-  counter           "est/1", "o200k_base" or "cl100k_base"; overrides the counter of model; needed if there is no model
+  counter           what counts: "o200k_base" (default, or that of --counter), "cl100k_base", "est/2", a model such as "claude", or one of these with
+                    a factor such as "o200k_base*125%"; overrides the counter of model
   blocks            messages in blocks, or
   items             priced candidates; then also overflow ("fill", "ladder") and recent_share (0..1)
 
@@ -52,15 +54,24 @@ Example:
 `
 
 // Run reads a request and writes the answer. args is the command line after "budget": "compile", then flags; --json is
-// accepted and changes nothing. It returns the exit code.
+// accepted and changes nothing, --counter names the counter of requests that name none. It returns the exit code.
 func Run(args []string, in io.Reader, out, errw io.Writer) int {
 	if len(args) > 0 && args[0] == "compile" {
 		args = args[1:]
 	}
-	for _, a := range args {
-		switch a {
-		case "--json":
-		case "-h", "--help":
+	counter := token.O200k
+	for len(args) > 0 {
+		a := args[0]
+		args = args[1:]
+		name, isCounter := strings.CutPrefix(a, "--counter")
+		if isCounter && name == "" && len(args) > 0 {
+			name, args = "="+args[0], args[1:]
+		}
+		switch {
+		case a == "--json":
+		case isCounter && strings.HasPrefix(name, "="):
+			counter = name[1:]
+		case a == "-h", a == "--help":
 			fmt.Fprint(out, Usage)
 			return ExitOK
 		default:
@@ -68,7 +79,7 @@ func Run(args []string, in io.Reader, out, errw io.Writer) int {
 			return ExitUsage
 		}
 	}
-	ans, err := answerTo(in)
+	ans, err := answerTo(in, counter)
 	if err != nil {
 		ans.Error = errorOf(err)
 		fmt.Fprintln(errw, "dbctl budget compile:", err)
@@ -195,12 +206,12 @@ func errorOf(err error) *failure {
 }
 
 // answerTo returns as much of the answer as there is, with an error too.
-func answerTo(in io.Reader) (answer, error) {
+func answerTo(in io.Reader, otherwise string) (answer, error) {
 	r, err := read(in)
 	if err != nil {
 		return answer{}, err
 	}
-	counter, err := r.resolve()
+	counter, err := r.resolve(otherwise)
 	if err != nil {
 		return answer{}, err
 	}
@@ -235,8 +246,8 @@ func read(in io.Reader) (*request, error) {
 	return &r, nil
 }
 
-// resolve fills in what the model implies and finds the counter.
-func (r *request) resolve() (token.Counter, error) {
+// resolve fills in what the model implies and finds the counter; otherwise is the one of a request that implies none.
+func (r *request) resolve(otherwise string) (token.Counter, error) {
 	var counter token.Counter
 	if r.Model != "" {
 		p, ok := token.Builtin().Find(r.Model)
@@ -254,13 +265,17 @@ func (r *request) resolve() (token.Counter, error) {
 	if r.Reserve == nil {
 		r.Reserve = new(int)
 	}
-	switch c, ok := bpe.Find(r.Counter); {
-	case ok:
-		counter = c
-	case r.Counter == token.Default().Name(), r.Counter == "" && counter == nil:
-		counter = token.Default()
-	case r.Counter != "":
-		return nil, fmt.Errorf("%w: counter %q is not known, take est/1, o200k_base or cl100k_base", errRequest, r.Counter)
+	if r.Counter == "" && counter == nil {
+		r.Counter = otherwise
+	}
+	if r.Counter != "" {
+		var err error
+		if counter, err = bpe.Named(r.Counter); err != nil {
+			return nil, fmt.Errorf("%w: %w", errRequest, err)
+		}
+	}
+	if r.Budget <= 0 {
+		return nil, fmt.Errorf("%w: budget %d: expected a number of tokens above 0, or a model, whose window is the default", errRequest, r.Budget)
 	}
 	return counter, nil
 }

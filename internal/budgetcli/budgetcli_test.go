@@ -29,7 +29,7 @@ func TestItems(t *testing.T) {
 	code, ans, errs := run(t, `{"budget":12,"items":[{"key":"a","class":"rag","tokens":10,"score":0.9},{"key":"b","tokens":5,"score":0.4}]}`)
 	require.Equal(t, ExitOK, code)
 	require.Empty(t, errs)
-	require.JSONEq(t, `{"counter":{"name":"est/1","label":"estimated"},"result":{"tier":"core","used":10,"limit":12,"demand":15,"review":false,
+	require.JSONEq(t, `{"counter":{"name":"o200k_base","label":"exact"},"result":{"tier":"core","used":10,"limit":12,"demand":15,"review":false,
 		"placed":[{"index":0,"key":"a","form":"full","tokens":10}],"left":[{"index":1,"key":"b","reason":"over budget"}]}}`, compact(ans))
 
 	code, ans, _ = run(t, `{"budget":100,"overflow":"ladder","counter":"o200k_base","items":[{"key":"s","class":"system","text":"hello world"},
@@ -58,7 +58,8 @@ func TestModelDefaults(t *testing.T) {
 		`{"model":"claude-opus-4-1","items":[]}`:                          "168000 o200k_base*135%",
 		`{"model":"nobody-knows","items":[]}`:                             "6144 o200k_base*140%",
 		`{"model":"gpt-4o","budget":500,"items":[]}`:                      "500 o200k_base",
-		`{"model":"gpt-4o","reserve":28000,"counter":"est/1","items":[]}`: "100000 est/1",
+		`{"budget":500,"items":[],"counter":"gemini"}`:                    "500 o200k_base*115%",
+		`{"model":"gpt-4o","reserve":28000,"counter":"est/2","items":[]}`: "100000 est/2",
 	} {
 		code, ans, errs := run(t, request)
 		require.Equal(t, ExitOK, code, errs)
@@ -71,19 +72,22 @@ func TestFailures(t *testing.T) {
 		`{"budget":5,"reserve":2,"items":[{"key":"s","class":"system","tokens":9}]}`:                   `"budget"`,
 		`{"budget":5,"blocks":[{"key":"s","class":"system","weights":[9],"messages":[{"role":"u"}]}]}`: `"block":"s","have":5,"kind":"budget"`,
 		`{"budget":5,"blocks":[{"key":"s"},{"key":"s"}]}`:                                              `"block"`,
-		``:                                   `"request"`,
-		`{`:                                  `"request"`,
-		`[]`:                                 `"request"`,
-		`{"budget":1}`:                       `either blocks or items`,
-		`{"items":[],"blocks":[]}`:           `either blocks or items`,
-		`{"items":[]} {}`:                    `something follows`,
-		`{"items":[],"bugdet":1}`:            `bugdet`,
-		`{"items":[],"counter":"p50k"}`:      `p50k`,
-		`{"items":[],"overflow":"spill"}`:    `[fill ladder]`,
-		`{"items":[{"class":"sytem"}]}`:      `sytem`,
-		`{"blocks":[{"place":"top"}]}`:       `top`,
-		`{"blocks":[{"strategy":"oldest"}]}`: `oldest`,
-		`{"items":[{"tokens":1e99}]}`:        `"request"`,
+		``:                              `"request"`,
+		`{`:                             `"request"`,
+		`[]`:                            `"request"`,
+		`{"budget":1}`:                  `either blocks or items`,
+		`{"items":[],"blocks":[]}`:      `either blocks or items`,
+		`{"items":[]} {}`:               `something follows`,
+		`{"items":[],"bugdet":1}`:       `bugdet`,
+		`{"items":[],"counter":"p50k"}`: `p50k`,
+		`{"budget":9,"items":[],"overflow":"spill"}`:           `[fill ladder]`,
+		`{"budget":9,"items":[{"class":"sytem"}]}`:             `sytem`,
+		`{"budget":9,"blocks":[{"place":"top"}]}`:              `top`,
+		`{"budget":9,"blocks":[{"strategy":"oldest"}]}`:        `oldest`,
+		`{"items":[{"key":"a","tokens":5}]}`:                   `budget 0`,
+		`{"budget":-5,"items":[]}`:                             `budget -5`,
+		`{"budget":0,"blocks":[{"key":"s","class":"system"}]}`: `budget 0`,
+		`{"items":[{"tokens":1e99}]}`:                          `"request"`,
 	} {
 		code, ans, errs := run(t, request)
 		require.Equal(t, ExitFailed, code, request)
@@ -92,6 +96,20 @@ func TestFailures(t *testing.T) {
 	}
 	_, ans, _ := run(t, `{"budget":5,"items":[{"key":"s","class":"system","tokens":9}]}`)
 	require.Equal(t, `[{"index":0,"key":"s","reason":"system does not fit"}]`, compact(ans["result"].(map[string]any)["left"]), "the report comes with the error")
+}
+
+// A flag names the counter of requests that name none.
+func TestCounterFlag(t *testing.T) {
+	for _, args := range [][]string{{"--counter", "claude"}, {"--counter=claude", "--json"}} {
+		_, ans, errs := run(t, `{"budget":500,"items":[{"key":"a","text":"hello world"}]}`, args...)
+		require.Empty(t, errs)
+		require.Equal(t, `{"label":"estimated","name":"o200k_base*135%"}`, compact(ans["counter"]))
+		_, ans, _ = run(t, `{"budget":500,"counter":"est/2","items":[]}`, args...)
+		require.Equal(t, `{"label":"estimated","name":"est/2"}`, compact(ans["counter"]))
+	}
+	code, _, errs := run(t, `{"budget":500,"items":[]}`, "--counter", "p50k")
+	require.Equal(t, ExitFailed, code)
+	require.Contains(t, errs, "p50k")
 }
 
 func TestUsage(t *testing.T) {

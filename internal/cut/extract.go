@@ -16,7 +16,7 @@ import (
 )
 
 // The extractive cut stands in for a page when the budget is short and no summary exists: whole sentences of the page,
-// in their order, about a third of its bytes. Scores are whole numbers, because floating-point sums differ between
+// in their order, about a third of its bytes and no more than the caller says. Scores are whole numbers, because floating-point sums differ between
 // machines and a replay must give the same bytes.
 //
 // Invariants: ranges are half-open, in bytes, ascending, and do not overlap (Within); all sentences joined are the text.
@@ -31,7 +31,7 @@ const (
 // extract cuts a text down to the sentences that answer the question and those the rest of the text turns around.
 // Ranges are half-open and in bytes; nil when the text is too short to be cut.
 func extract(text string, an *lexical.Analyzer, question string) [][2]uint32 {
-	return PartsOf(text, an).Extract(Terms(an, question))
+	return PartsOf(text, an).Extract(Terms(an, question), len(text))
 }
 
 // Parts are what a cut needs of a text whatever is asked: its sentences, and how much each is what the text turns around.
@@ -100,8 +100,8 @@ func (x *Parts) Bytes() (n int64) {
 	return n
 }
 
-// Extract chooses about a third of the bytes for a question.
-func (x *Parts) Extract(asked []uint64) [][2]uint32 {
+// Extract chooses sentences for a question: about a third of the bytes, and about most of them at most.
+func (x *Parts) Extract(asked []uint64, most int) [][2]uint32 {
 	n := len(x.sentences)
 	if n == 0 {
 		return nil
@@ -122,7 +122,7 @@ func (x *Parts) Extract(asked []uint64) [][2]uint32 {
 	for i := range c.score {
 		c.score[i] = x.central[i] + 2*c.score[i]/max(min(len(asked), 6), 1)
 	}
-	take := c.choose(int(x.sentences[n-1][1]) / cutShare)
+	take := c.choose(min(int(x.sentences[n-1][1])/cutShare, most))
 	slices.Sort(take)
 	return Join(x.sentences, take)
 }

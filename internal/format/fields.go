@@ -91,10 +91,10 @@ var (
 )
 
 // sameFields are those that a put must change to make a new version: not who wrote it, what a source
-// is recognised by, or what a session measured. CurrentAsOf counts only where the caller gave it. What is unknown is
+// is recognised by, or what a session or a counter measured. CurrentAsOf counts only where the caller gave it. What is unknown is
 // compared apart (sameHead).
 var (
-	notSaid = []string{"Source", "Actor", "GoneBy", "ErasedBy", "Turn", "Trace"}
+	notSaid = []string{"Source", "Actor", "GoneBy", "ErasedBy", "Turn", "Trace", "Counter"}
 
 	sameFields     = headFieldsOf(headArtefact.But("CurrentAsOf").Known()).But(notSaid...).Known()
 	sameFieldsAsOf = headFieldsOf(headArtefact.Known()).But(notSaid...).Known()

@@ -150,7 +150,9 @@ func TestSameHeadSeesEveryField(t *testing.T) {
 		seen++
 	}
 	require.Greater(t, seen, 25)
-	for _, other := range []func(){func() { h.Counter = "other" }, func() { h.PartBytes[0]++ }, func() { h.Source.Hash++ }} {
+	h.Counter = "other"
+	require.True(t, SameHead(&old, &h, true), "another counter counted the same text")
+	for _, other := range []func(){func() { h.PartBytes[0]++ }, func() { h.Source.Hash++ }} {
 		h = filledWith[store.Head]("Artefact.Text", "Artefact.TTL")
 		other()
 		require.False(t, SameHead(&old, &h, true))

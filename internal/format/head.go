@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"slices"
 	"sync"
 
@@ -39,18 +40,34 @@ const (
 
 // What a row implies instead of saying it: almost all rows would say the same.
 const (
-	impliedActor   = 1 << iota // the actor is called as the scope
-	impliedCounter             // the counter is defaultCounter
-	impliedFirst               // the version is 1
-	impliedNow                 // it is current as of its put, and does not expire
-	impliedAlone               // it has no group, and its seq is 0
-	impliedPage                // it has one page row, with content, of this version
-
-	impliedKnown = 1<<iota - 1
+	impliedActor = 1 << iota // the actor is called as the scope
+	impliedEst1              // the counter is est/1
+	impliedFirst             // the version is 1
+	impliedNow               // it is current as of its put, and does not expire
+	impliedAlone             // it has no group, and its seq is 0
+	impliedPage              // it has one page row, with content, of this version
+	impliedEst2              // the counter is est/2
+	impliedO200k             // the counter is o200k_base
 )
 
-// defaultCounter is the token counter of databases that set none. The name is part of the format.
-const defaultCounter = "est/1"
+// impliedCounters are the token counters that a row names by a bit: those of the library and of dbctl without settings, and the
+// one of before. Their names are part of the format.
+var impliedCounters = [...]struct {
+	bit  uint8
+	name string
+}{{impliedEst2, "est/2"}, {impliedO200k, "o200k_base"}, {impliedEst1, "est/1"}}
+
+const impliedCounter = impliedEst1 | impliedEst2 | impliedO200k
+
+// counterOf returns the counter that the bits of a row name; "": they name none.
+func counterOf(bits uint8) string {
+	for _, c := range impliedCounters {
+		if bits&c.bit != 0 {
+			return c.name
+		}
+	}
+	return ""
+}
 
 // Hot is the part of a head row that the catalogue keeps.
 type Hot struct {
@@ -137,8 +154,10 @@ func impliedBy(h *store.Head) (bits uint8) {
 	if h.Actor == h.Scope && h.Actor != "" {
 		bits |= impliedActor
 	}
-	if h.Counter == defaultCounter {
-		bits |= impliedCounter
+	for _, c := range impliedCounters {
+		if h.Counter == c.name {
+			bits |= c.bit
+		}
 	}
 	return bits
 }
@@ -298,7 +317,7 @@ func DecodeHot(d *codec.Decoder) (h Hot) {
 		decodeFixed(d, &h)
 		return h
 	}
-	if h.implied = d.U8(); h.implied > impliedKnown {
+	if h.implied = d.U8(); bits.OnesCount8(h.implied&impliedCounter) > 1 {
 		d.FailAs(fmt.Errorf("%w: head row that implies %#x", codec.ErrNewer, h.implied))
 	}
 	h.Scope = narrow[uint32](d, d.Uvarint())
@@ -368,8 +387,8 @@ func DecodeCold(t *Hot, d *codec.Decoder, h *store.Head) error {
 	if t.implied&impliedActor != 0 {
 		h.Actor = h.Scope
 	}
-	if t.implied&impliedCounter != 0 {
-		h.Counter = defaultCounter
+	if name := counterOf(t.implied); name != "" {
+		h.Counter = name
 	}
 	return d.Err
 }

@@ -187,13 +187,17 @@ func (c *Conversation) Outdated(h *store.Head) (m Remeasure, yes bool) {
 }
 
 // Remake makes the row of a turn: one that was put past the session, or changed, or counted by another counter. Pin, level
-// and signals stay; what was derived from another content does not.
+// and signals stay; what was derived from another content does not. A row that was only counted anew stays in memory: two
+// processes with different counters would otherwise write all rows of a session in turns.
 func (c *Conversation) Remake(m Remeasure, texts []string) {
 	h, old := m.Head, m.old
 	row := measure(c.counter, &h.Artefact, texts, -1, headHash(h), c.stub(h.ID, h.Rows[0].Digest, SumTokens(h.Rows)))
 	row.Content = contentOf(h.Rows)
 	row.takeOver(old)
-	c.Rows[h.ID], c.Unsaved[h.ID] = row, true
+	c.Rows[h.ID] = row
+	if row.recounted = old != nil && !old.bare && old.Hash == row.Hash; !row.recounted {
+		c.Unsaved[h.ID] = true
+	}
 }
 
 // Take follows the members of the session as they are now: keys, of which the first known stand as they did, with the heads

@@ -31,7 +31,9 @@ type TurnRow struct {
 
 	moved bool // a row of its place is stored, and holds instead of what the row above says of it
 	filed bool // a row of it is stored
-	bare  bool // only its place is known
+
+	recounted bool // by this process, and what is stored is by another counter
+	bare      bool // only its place is known
 }
 
 // turnSignals is session.Signals without what the database knows itself.

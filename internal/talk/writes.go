@@ -107,6 +107,10 @@ func (c *Conversation) SetRow(w *Writes, i int, change func(*TurnRow)) {
 		c.Recount(c.Blocks[i].Unit, func() { c.Blocks[i].Row = &row })
 	}
 	c.Rows[c.Blocks[i].ID] = &row
+	if row.recounted { // the place has sizes of the same counter
+		row.recounted, row.filed = false, true
+		w.row(c.TurnKey(TurnRowKey, c.Blocks[i].ID), row.encode)
+	}
 	w.row(c.TurnKey(PlaceRowKey, c.Blocks[i].ID), row.encodePlace)
 }
 

@@ -1,4 +1,6 @@
-package bpe
+// Package pieces splits texts into the pieces that encodings count one by one, and tells by a filter which byte strings are
+// tokens. Package token/bpe counts the pieces by a vocabulary, package token by the filter.
+package pieces
 
 import (
 	"strings"
@@ -90,14 +92,16 @@ func run(text string, of kind, not bool) int {
 	return i
 }
 
-func nextCL100k(text string) int {
+// NextCL100k returns the length of the first piece of a text that is not empty, as cl100k_base splits.
+func NextCL100k(text string) int {
 	if n := contraction(text); n > 0 {
 		return n
 	}
 	return next(text, func(text string) (int, bool) { return run(text, letter, false), true }, "\r\n")
 }
 
-func nextO200k(text string) int { return next(text, word, "\r\n/") }
+// NextO200k is NextCL100k of o200k_base.
+func NextO200k(text string) int { return next(text, word, "\r\n/") }
 
 // next is a word with at most one sign before it, three digits, signs with a space before and ends behind them, or
 // white space.
