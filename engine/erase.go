@@ -109,10 +109,11 @@ func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.
 // namedSince adds to a job that takes names the leaves that were written since its search and name what goes. A gc that ran
 // until this erase got its turn may have listed them.
 func (s *Engine) namedSince(ctx context.Context, job *store.EraseJob) error {
-	if job.Named == nil {
+	n := &job.Named
+	if len(n.Refs)+len(n.Scopes)+len(n.Sessions)+len(n.Words) == 0 {
 		return nil
 	}
-	names := rules.NewNameSet(job.Named)
+	names := rules.NewNameSet(n)
 	var bodies []uint64
 	_ = manifest.EachOf(job.Leaves, func(i uint64) error { bodies = append(bodies, i); return nil })
 	err := store.EachRecord(ctx, s.Audit(), job.Named.Leaves, s.Leaves.Size(), false, func(r *manifest.Record) error {

@@ -44,7 +44,7 @@ type EraseJob struct {
 	Groups []Ref
 	// Named is by what leaves name what goes, if Names is set. The store looks for leaves that were
 	// written after the search, and removes their bodies, too.
-	Named *Named
+	Named Named
 }
 
 // Named says by what audit leaves name what an erase takes.

@@ -18,7 +18,7 @@ func (f *finder) audit() error {
 	if err != nil {
 		return err
 	}
-	if f.job.Named != nil {
+	if f.names != nil {
 		f.job.Named.Leaves = size
 	}
 	err = eachAhead(f.ctx, a, size, func(r *manifest.Record) error {

@@ -37,7 +37,7 @@ func (f *finder) collectNames() error {
 	if !f.req.Names {
 		return nil
 	}
-	n := &store.Named{}
+	n := &f.job.Named
 	words := map[string]bool{f.req.Subject: true, f.req.Scope: true, f.req.Session.ID: true}
 	refs := maps.Clone(f.named)
 	for a := range f.arts {
@@ -63,7 +63,7 @@ func (f *finder) collectNames() error {
 	n.Words = slices.Sorted(maps.Keys(words))
 	slices.SortFunc(n.Refs, byText)
 	slices.SortFunc(n.Sessions, byText)
-	f.job.Named, f.names = n, rules.NewNameSet(n)
+	f.names = rules.NewNameSet(n)
 	return nil
 }
 
