@@ -27,10 +27,18 @@ func (s *Engine) At(step string) error {
 	return s.opts.Hook(step)
 }
 
-// Append implements store.Store: it writes audit leaves. They are with the operating system when it
+// Append implements store.Store: it writes the leaves that a caller may write.
+func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
+	if err := store.CheckLeaves(leaves); err != nil {
+		return err
+	}
+	return s.Note(ctx, leaves, d)
+}
+
+// Note writes audit leaves, also those of the database itself. They are with the operating system when it
 // returns. They enter the tree when they are durable; readers of the audit wait for the leaves they
 // ask for (audit.go).
-func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
+func (s *Engine) Note(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
 	if s.opts.ReadOnly && !s.closed.Load() {
 		return nil // a read-only database logs nothing, and its answers say so
 	}

@@ -38,7 +38,10 @@ func (s *Engine) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, e
 	if err := s.Readable(ctx); err != nil {
 		return store.ScanPage{}, err
 	}
-	if q.Limit <= 0 {
+	if err := q.Check(); err != nil {
+		return store.ScanPage{}, err
+	}
+	if q.Limit == 0 {
 		q.Limit = 100
 	}
 	q.Limit = min(q.Limit, 1<<30)

@@ -157,6 +157,9 @@ func (q *sequencer) abandon() {
 
 // Commit implements store.Store: the batch is durable, then visible, then answered.
 func (s *Engine) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
+	if err := b.CheckCommit(); err != nil {
+		return store.Outcome{}, err
+	}
 	return s.Submit(ctx, Request{Batch: b})
 }
 

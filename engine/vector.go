@@ -170,6 +170,9 @@ func (s *Engine) PutVectors(ctx context.Context, model string, nums []uint64, ve
 	if s.closed.Load() {
 		return store.ErrClosed
 	}
+	if err := store.CheckVectors(nums, vecs); err != nil {
+		return err
+	}
 	rows := make([][]byte, len(nums))
 	for i := range nums {
 		rows[i] = encodeVector(model, vecs[i])

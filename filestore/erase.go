@@ -181,7 +181,7 @@ func (s *Store) pruneBodies(ctx context.Context, rep *store.EraseReport, bodies 
 		if leaf.Size == 0 {
 			continue
 		}
-		if err := s.Append(ctx, []*manifest.Record{leaf}, store.Synced); err != nil {
+		if err := s.eng.Note(ctx, []*manifest.Record{leaf}, store.Synced); err != nil {
 			return err
 		}
 		if err := s.eng.At("prune vouched"); err != nil {

@@ -280,7 +280,7 @@ func (s *Store) note(ctx context.Context, d store.Durability, leaf *manifest.Rec
 		return err
 	}
 	leaf.Trace, leaf.Time = id.String(), codec.Micros(s.opts.Now())
-	return s.Append(ctx, []*manifest.Record{leaf}, d)
+	return s.eng.Note(ctx, []*manifest.Record{leaf}, d)
 }
 
 // openFileStore opens or creates the files and recovers. It takes no process lock: Open holds that

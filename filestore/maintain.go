@@ -85,6 +85,9 @@ func (s *Store) Maintain(ctx context.Context, job store.Job, progress store.Prog
 	if s.eng.Closed() {
 		return store.JobReport{}, store.ErrClosed
 	}
+	if err := job.Check(); err != nil {
+		return store.JobReport{}, err
+	}
 	if progress == nil {
 		progress = func(string, uint64, uint64) {}
 	}

@@ -28,7 +28,7 @@ func (l *Log) Owner(asked Asked) *Reader { return &Reader{log: l, asked: asked, 
 // the leaf. ErrNoQuestion: it was erased, or only its digest was kept, or there
 // was no question.
 func (r *Reader) Question(ctx context.Context, leaf *Record) (string, error) {
-	if r.asked == nil || !leaf.QuestionKept {
+	if r.asked == nil || leaf == nil || !leaf.QuestionKept {
 		return "", ErrNoQuestion
 	}
 	return r.asked(ctx, leaf)

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -177,7 +178,7 @@ func (s *Store) Maintain(ctx context.Context, job store.Job, progress store.Prog
 	if s.eng.Closed() {
 		return store.JobReport{}, store.ErrClosed
 	}
-	if err := s.whyDead(); err != nil {
+	if err := cmp.Or(s.whyDead(), job.Check()); err != nil {
 		return store.JobReport{}, err
 	}
 	if progress == nil {

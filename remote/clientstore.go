@@ -192,7 +192,11 @@ func (c *Client) Changes(ctx context.Context, after uint64, wait time.Duration) 
 // Append: see store.Store. If the server was replaced during the call, the client looks in the
 // audit whether the leaves were written. It returns ErrOutcomeUnknown if no server answers.
 func (c *Client) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
-	err := c.append(ctx, leaves, d)
+	err := store.CheckLeaves(leaves)
+	if err != nil {
+		return err
+	}
+	err = c.append(ctx, leaves, d)
 	var taken *TakenError
 	for sent := errors.Is(err, errElsewhere); sent; sent = errors.Is(err, errElsewhere) {
 		if leaves, err = Missing(ctx, c, leaves); err == nil && len(leaves) > 0 {

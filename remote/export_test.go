@@ -2,10 +2,14 @@ package remote
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"time"
+
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Abandon ends a client as a killed process ends.
@@ -69,4 +73,32 @@ func Through(o ClientOptions, dial func(context.Context) (net.Conn, error)) Clie
 func Goodbye(o ClientOptions, d time.Duration) ClientOptions {
 	o.goodbye = d
 	return o
+}
+
+// ReplaceFatal replaces what ends the process, until the result is called.
+func ReplaceFatal(f func(why string)) (restore func()) {
+	was := fatal
+	fatal = f
+	return func() { fatal = was }
+}
+
+// Panicking runs fn as a call of the server.
+func (s *Server) Panicking(name string, fn func()) (err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			err = s.panicked(method{}, name, why)
+		}
+	}()
+	fn()
+	return nil
+}
+
+// CallNames lists the calls, sorted.
+func CallNames() []string { return slices.Sorted(maps.Keys(methods)) }
+
+// MakeCall runs a call of a store with an argument as it comes from the socket. It does not recover.
+func MakeCall(ctx context.Context, st store.Store, name string, body []byte) {
+	sess := newSession("fuzz", time.Minute, func(*session) {})
+	defer sess.end(st)
+	_, _ = methods[name].run(&request{ctx: ctx, store: st, session: sess, progress: func(string, uint64, uint64) {}}, body)
 }

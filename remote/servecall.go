@@ -74,9 +74,14 @@ func (s *Server) makeCall(alive context.Context, m method, h callHead, ask []byt
 		defer cancel()
 		defer context.AfterFunc(s.drained, cancel)()
 	}
-	run := func() ([]byte, error) {
+	run := func() (b []byte, err error) {
+		defer func() {
+			if why := recover(); why != nil {
+				err = s.panicked(m, h.name, why)
+			}
+		}()
 		r := &request{ctx: ctx, store: s.store, session: sess, progress: progress}
-		b, err := m.run(r, ask)
+		b, err = m.run(r, ask)
 		switch {
 		case err == nil || !m.long || s.drained.Err() == nil:
 			return b, err

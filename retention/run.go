@@ -315,7 +315,7 @@ func (r *run) held() error {
 
 // reject decides a batch that waited too long.
 func (r *run) reject(h *store.HeldBatch, why string) error {
-	return r.commit(store.Batch{Scope: h.Batch.Scope, From: h.Batch.ID, Action: store.ActReject, Leaf: manifest.Record{Type: manifest.TypeReject, Note: why}})
+	return r.commit(store.Batch{Scope: h.Batch.Scope, From: h.Batch.ID, Action: store.ActReject, Leaf: manifest.Record{Note: why}})
 }
 
 // decided drops batches, those of one rule together.

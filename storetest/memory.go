@@ -212,7 +212,12 @@ func (m *Memory) Load(ctx context.Context, scopes store.Scopes, pages []store.Pa
 }
 
 func (m *Memory) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
-	return call(ctx, m, func(v view) (store.ScanPage, error) { return v.scan(&q) })
+	return call(ctx, m, func(v view) (store.ScanPage, error) {
+		if err := q.Check(); err != nil {
+			return store.ScanPage{}, err
+		}
+		return v.scan(&q)
+	})
 }
 
 func (m *Memory) Candidates(ctx context.Context, q store.CandidateQuery) (store.Candidates, error) {
@@ -221,6 +226,9 @@ func (m *Memory) Candidates(ctx context.Context, q store.CandidateQuery) (store.
 
 func (m *Memory) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
 	return call(ctx, m, func(v view) (store.Outcome, error) {
+		if err := b.CheckCommit(); err != nil {
+			return store.Outcome{}, err
+		}
 		b := own(b)
 		return v.commit(&b)
 	})
@@ -254,6 +262,7 @@ func (m *Memory) Changes(ctx context.Context, after uint64, wait time.Duration) 
 
 func (m *Memory) Append(ctx context.Context, leaves []*manifest.Record, _ store.Durability) error {
 	_, err := call(ctx, m, func(v view) (none int, err error) {
+		err = store.CheckLeaves(leaves)
 		for i := 0; i < len(leaves) && err == nil; i++ {
 			err = v.leave(leaves[i])
 		}
@@ -282,6 +291,9 @@ func (m *Memory) Vectors(ctx context.Context, scopes store.Scopes, model string,
 
 func (m *Memory) PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error {
 	_, err := call(ctx, m, func(v view) (none int, _ error) {
+		if err := store.CheckVectors(nums, vecs); err != nil {
+			return none, err
+		}
 		for i, num := range nums {
 			if p := v.page(num); p != nil && !p.gone {
 				p.vecs[model] = own(vecs[i])
@@ -294,6 +306,9 @@ func (m *Memory) PutVectors(ctx context.Context, model string, nums []uint64, ve
 
 func (m *Memory) Maintain(ctx context.Context, job store.Job, progress store.Progress) (store.JobReport, error) {
 	rep, err := call(ctx, m, func(v view) (rep store.JobReport, err error) {
+		if err := job.Check(); err != nil {
+			return rep, err
+		}
 		switch job.Kind {
 		case store.JobBackup:
 			return rep, ErrNoFile

@@ -13,6 +13,8 @@ import (
 // edges are what two implementations can do differently without anybody noticing for a long time. Each is a sentence of
 // the package comment of store.
 var edges = []clause{
+	{"Arguments", "an argument without what its call needs is an InvalidError, and whatever else an argument is, no call panics or harms the database", checkArguments},
+	{"Forged", "a caller cannot write leaves and rows that the store vouches for: those of decisions, erases and other jobs", checkForged},
 	{"OneID", "a batch that writes an artefact twice is an InvalidError and writes nothing", checkOneID},
 	{"SeenUnknown", "a Seen page whose number no page has makes nothing stale", checkSeenUnknown},
 	{"IDAhead", "the id of a batch may be up to 12 hours ahead of Batch.Now, and no more", checkIDAhead},
