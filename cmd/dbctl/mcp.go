@@ -12,6 +12,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/mcpserver"
+	"github.com/ctxpage/ctxpage/serve"
 )
 
 type mcpCmd struct {
@@ -31,7 +32,7 @@ type mcpFlags struct {
 	Actor   string `help:"Name of the model, for manifests and reviews. Default: the scope."`
 	Write   bool   `help:"Offer the tools put and delete."`
 	Confirm string `help:"Name of the person whom the client asks before each write is committed." placeholder:"NAME"`
-	HTTP    string `help:"Serve streamable HTTP on this loopback address, at /mcp, instead of standard input and output. CTXPAGE_MCP_TOKEN, if set, is required as a bearer token." placeholder:"127.0.0.1:PORT"`
+	HTTP    string `help:"Serve streamable HTTP on this loopback address, at /mcp, instead of standard input and output. Needs a bearer token of at least 16 bytes in CTXPAGE_MCP_TOKEN." placeholder:"127.0.0.1:PORT"`
 	evaluatorFlag
 	modelFlags
 	summarizerFlags
@@ -118,13 +119,20 @@ func (c *mcpServeCmd) serve(a *app, db *ctxpage.DB) error {
 }
 
 func (c *mcpServeCmd) serveHTTP(ctx context.Context, a *app, s *mcp.Server) error {
+	token := os.Getenv(mcpTokenVariable)
+	if len(token) < serve.MinToken {
+		return usage("--http: any program of this machine can connect there: set %s to a bearer token of at least %d bytes, for the server and for its clients", mcpTokenVariable, serve.MinToken)
+	}
 	l, err := mcpserver.Listen(ctx, c.HTTP)
 	if err != nil {
 		return usage("--http: %v", err)
 	}
 	fmt.Fprintf(a.err, "serving %s on http://%s%s\n", c.Scope, l.Addr(), mcpserver.HTTPPath)
-	return mcpserver.ServeHTTP(ctx, l, mcpserver.Handler(s, os.Getenv("CTXPAGE_MCP_TOKEN")))
+	return mcpserver.ServeHTTP(ctx, l, mcpserver.Handler(s, token))
 }
+
+// mcpTokenVariable has the bearer token of mcp --http. An argument would show in the list of processes.
+const mcpTokenVariable = "CTXPAGE_MCP_TOKEN"
 
 type nopCloser struct{ io.Writer }
 

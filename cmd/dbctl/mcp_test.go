@@ -54,11 +54,15 @@ func TestMCPServesAHost(t *testing.T) {
 
 func TestMCPRefusals(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.ctx")
-	for _, c := range []struct{ args, want string }{
-		{"mcp " + file + " --scope acme", "no database at this path"},
-		{"mcp " + file + " --scope acme --confirm ann", "give --write, too"},
-		{"mcp " + file + " --scope acme --write --http 0.0.0.0:0", "expected a loopback address"},
+	token := strings.Repeat("t", 16)
+	for _, c := range []struct{ args, token, want string }{
+		{"mcp " + file + " --scope acme", "", "no database at this path"},
+		{"mcp " + file + " --scope acme --confirm ann", "", "give --write, too"},
+		{"mcp " + file + " --scope acme --write --http 0.0.0.0:0", token, "expected a loopback address"},
+		{"mcp " + file + " --scope acme --http 127.0.0.1:0", "", "bearer token of at least 16 bytes"},
+		{"mcp " + file + " --scope acme --http 127.0.0.1:0", token[1:], "bearer token of at least 16 bytes"},
 	} {
+		t.Setenv(mcpTokenVariable, c.token)
 		var out, errs bytes.Buffer
 		code := run(strings.Fields(c.args), strings.NewReader(""), &out, &errs)
 		require.NotZero(t, code, c.args)

@@ -55,6 +55,7 @@ type server struct {
 	Config
 	scope *ctxpage.Scope // gated
 	mac   []byte         // signs what a client hands back
+	asked asked
 }
 
 // New makes the server. The caller connects it to a transport, and closes the database after it.

@@ -329,13 +329,24 @@ func TestConfirmationIsBound(t *testing.T) {
 		return &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "put", Arguments: json.RawMessage(args), RequestState: state,
 			InputResponses: mcp.InputResponseMap{confirmKey: &mcp.ElicitResult{Action: "accept", Content: map[string]any{"store": true}}}}}
 	}
-	state := s.sign(req(`{"a":1,"b":2}`, ""))
+	state := s.ask(req(`{"a":1,"b":2}`, ""))
+	_, err = s.answer(req(`{"a":1,"b":3}`, state))
+	require.ErrorContains(t, err, "another call")
 	said, err := s.answer(req(`{"b":2,"a":1}`, state))
 	require.NoError(t, err)
 	require.Equal(t, "accept", said)
-	_, err = s.answer(req(`{"a":1,"b":3}`, state))
-	require.ErrorContains(t, err, "another call")
+	_, err = s.answer(req(`{"a":1,"b":2}`, state))
+	require.ErrorContains(t, err, "given before", "a state is good for one answer")
 	_, err = s.answer(req(`{"a":1,"b":2}`, ""))
+	require.ErrorContains(t, err, "another call")
+	number, _, _ := strings.Cut(state, ".")
+	_, err = s.answer(req(`{"a":1,"b":2}`, number+"."))
+	require.ErrorContains(t, err, "another call")
+	lapsed := s.ask(req(`{"a":1}`, ""))
+	for range maxAsked {
+		s.ask(req(`{"a":2}`, ""))
+	}
+	_, err = s.answer(req(`{"a":1}`, lapsed))
 	require.ErrorContains(t, err, "another call")
 }
 

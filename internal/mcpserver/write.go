@@ -12,6 +12,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -217,8 +218,8 @@ func canAsk(req *mcp.CallToolRequest) bool {
 
 const confirmKey = "confirm"
 
-// question has the client ask. The state that it hands back is a MAC over the call, so that an answer to one write cannot
-// be used for another.
+// question has the client ask. The state that it hands back is good for one answer to this call: it has a number that is
+// used once, and a MAC over the number and the call.
 func (s *server) question(req *mcp.CallToolRequest, ask string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{
 		InputRequests: mcp.InputRequestMap{confirmKey: &mcp.ElicitParams{
@@ -228,7 +229,7 @@ func (s *server) question(req *mcp.CallToolRequest, ask string) *mcp.CallToolRes
 				"properties": map[string]any{"store": map[string]any{"type": "boolean", "title": "Do it", "description": "Whether to carry it out"}},
 			},
 		}},
-		RequestState: s.sign(req),
+		RequestState: s.ask(req),
 	}
 }
 
@@ -238,8 +239,9 @@ func (s *server) answer(req *mcp.CallToolRequest) (string, error) {
 	if !ok {
 		return "", nil
 	}
-	if !hmac.Equal([]byte(req.Params.RequestState), []byte(s.sign(req))) {
-		return "", errors.New("requestState: the answer is to another call; call again without inputResponses")
+	number, _, _ := strings.Cut(req.Params.RequestState, ".")
+	if !hmac.Equal([]byte(req.Params.RequestState), []byte(s.sign(req, number))) || !s.asked.use(number) {
+		return "", errors.New("requestState: the answer is to another call, or was given before; call again without inputResponses")
 	}
 	res, ok := given.(*mcp.ElicitResult)
 	if !ok {
@@ -251,9 +253,44 @@ func (s *server) answer(req *mcp.CallToolRequest) (string, error) {
 	return "decline", nil
 }
 
-// sign is the MAC of what a call asks for.
-func (s *server) sign(req *mcp.CallToolRequest) string {
+// ask notes that a call was asked about, and returns the state for it.
+func (s *server) ask(req *mcp.CallToolRequest) string {
+	number := rand.Text()
+	s.asked.add(number)
+	return s.sign(req, number)
+}
+
+// maxAsked is how many questions may wait for an answer. The oldest lapse: their calls must be made again.
+const maxAsked = 1024
+
+// asked are the questions that wait for an answer, oldest first.
+type asked struct {
+	mu      sync.Mutex
+	numbers []string
+}
+
+func (a *asked) add(number string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.numbers = append(a.numbers, number)
+	a.numbers = a.numbers[max(0, len(a.numbers)-maxAsked):]
+}
+
+// use reports whether a question waits, and ends its waiting.
+func (a *asked) use(number string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := slices.Index(a.numbers, number)
+	if i >= 0 {
+		a.numbers = slices.Delete(a.numbers, i, i+1)
+	}
+	return i >= 0
+}
+
+// sign returns the number with the MAC of what a call asks for.
+func (s *server) sign(req *mcp.CallToolRequest, number string) string {
 	m := hmac.New(sha256.New, s.mac)
+	m.Write([]byte(number + "\x00"))
 	var args any
 	if json.Unmarshal(req.Params.Arguments, &args) == nil { // the same arguments in another order are the same call
 		b, _ := json.Marshal(args)
@@ -261,7 +298,7 @@ func (s *server) sign(req *mcp.CallToolRequest) string {
 	}
 	m.Write([]byte{0})
 	m.Write([]byte(req.Params.Name))
-	return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
+	return number + "." + base64.RawURLEncoding.EncodeToString(m.Sum(nil))
 }
 
 func signingKey() ([]byte, error) {

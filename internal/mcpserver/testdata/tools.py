@@ -6,11 +6,14 @@ python tools.py DBCTL    needs the package mcp; prints one line for each transpo
 import asyncio
 import json
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
 
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 
 TOOLS = ["assemble", "search", "get", "list", "put", "delete", "why"]
 
@@ -67,10 +70,12 @@ async def main(dbctl):
             await drive(client)
         print("stdio: seven tools")
         args = database(dbctl, folder, "http.ctx") + ["--http", "127.0.0.1:0"]
-        server = subprocess.Popen([dbctl, *args], stderr=subprocess.PIPE, text=True)
+        token = secrets.token_hex(16)
+        server = subprocess.Popen([dbctl, *args], stderr=subprocess.PIPE, text=True, env={**os.environ, "CTXPAGE_MCP_TOKEN": token})
         try:
             url = server.stderr.readline().split()[-1]
-            async with Client(url) as client:
+            http = create_mcp_http_client(headers={"Authorization": "Bearer " + token})
+            async with Client(streamable_http_client(url, http_client=http)) as client:
                 await drive(client)
         finally:
             server.terminate()
