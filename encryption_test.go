@@ -6,9 +6,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/filestore"
@@ -484,4 +486,39 @@ func TestSalvageAsksForTheRightKey(t *testing.T) {
 	rep, err := salvage("e", nil)
 	require.NoError(t, err, "it is plain")
 	require.Equal(t, 1, rep.Artefacts)
+}
+
+// Options.Rand repeats ids, never keys or nonces: two encrypted databases of the same randomness have different keyrings and
+// different rows. The control: without a key their rows are the same.
+func TestRandMakesNoKeys(t *testing.T) {
+	t.Parallel()
+	made := func(key []byte) (keyring, row []byte) {
+		path := filepath.Join(t.TempDir(), "agent.ctx")
+		now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+		db, err := Open(path, Options{Key: key, Rand: rand.NewChaCha8([32]byte{1}), Clock: func() time.Time { return now }})
+		require.NoError(t, err)
+		ref, err := db.Scope("acme").Put(t.Context(), Artefact{ID: "a", Text: "one"})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, ref.Version)
+		require.NoError(t, db.Close())
+		keyring, _ = os.ReadFile(path + "-keys")
+		file, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+		require.NoError(t, err)
+		defer file.Close()
+		require.NoError(t, file.View(func(tx *bbolt.Tx) error {
+			_, v := tx.Bucket([]byte("content")).Cursor().First()
+			row = bytes.Clone(v)
+			return nil
+		}))
+		require.NotEmpty(t, row)
+		return keyring, row
+	}
+	ring1, row1 := made(testKey(7))
+	ring2, row2 := made(testKey(7))
+	require.NotEmpty(t, ring1)
+	require.NotEqual(t, ring1, ring2)
+	require.NotEqual(t, row1, row2)
+	_, plain1 := made(nil)
+	_, plain2 := made(nil)
+	require.Equal(t, plain1, plain2, "control")
 }

@@ -95,7 +95,8 @@ type Options struct {
 	Audit            AuditMode
 	// Questions says whether the audit keeps the texts of questions. It does not change what was kept before.
 	Questions QuestionMode
-	// Clock and Rand are the only time and randomness in what the database stores; nil: those of the system. A Clock
+	// Clock and Rand are the only time and randomness in what the database stores, except for keys and nonces, which always
+	// come from crypto/rand; nil: those of the system. A Clock
 	// outside the years 1 to 9999 gives an *InvalidError.
 	Clock func() time.Time
 	Rand  io.Reader

@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"cmp"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func (o *Options) readRing() (err error) {
 	if o.Key == nil || o.ring != nil {
 		return nil
 	}
-	if o.ring, err = ringAt(o.keysPath(), o.Key, o.Rand); errors.Is(err, seal.ErrNoKeyring) {
+	if o.ring, err = ringAt(o.keysPath(), o.Key, rand.Reader); errors.Is(err, seal.ErrNoKeyring) {
 		return nil
 	}
 	return err
@@ -149,7 +150,7 @@ func (s *Store) makeRing() error {
 	if err := seal.CheckKey(s.opts.Key); err != nil {
 		return store.Invalid("key", err.Error(), fmt.Sprintf("%d random bytes (dbctl key new)", seal.KeySize))
 	}
-	ring, err := seal.NewRing(s.sys.ID, s.opts.Rand)
+	ring, err := seal.NewRing(s.sys.ID, rand.Reader)
 	if err == nil {
 		err = writeRing(s.opts.FS, s.opts.keysPath(), ring, s.opts.Key)
 	}
@@ -231,7 +232,7 @@ func Rotate(opts Options, key []byte) error {
 		if opts.Path, err = filepath.Abs(opts.Path); err != nil {
 			return fmt.Errorf("ctxpage: rotate: %w", err)
 		}
-		ring, err := ringAt(opts.keysPath(), opts.Key, opts.Rand)
+		ring, err := ringAt(opts.keysPath(), opts.Key, rand.Reader)
 		if errors.Is(err, seal.ErrNoKeyring) {
 			return fmt.Errorf("%w: %s has no keyring %s: it is not encrypted, or the keyring was lost", store.ErrKey, opts.Path, opts.keysPath())
 		}

@@ -3,6 +3,7 @@ package filestore
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -202,10 +203,10 @@ func (s *Store) ringFor(key []byte) (*seal.Ring, error) {
 	if key == nil {
 		return nil, nil
 	}
-	ring, err := ringAt(s.opts.Path+keysSuffix, key, s.opts.Rand)
+	ring, err := ringAt(s.opts.Path+keysSuffix, key, rand.Reader)
 	switch {
 	case errors.Is(err, seal.ErrNoKeyring):
-		return seal.NewRing(s.sys.ID, s.opts.Rand)
+		return seal.NewRing(s.sys.ID, rand.Reader)
 	case err != nil:
 		return nil, err
 	case ring.DB != s.sys.ID:

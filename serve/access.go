@@ -1,10 +1,10 @@
 package serve
 
 import (
+	"crypto/rand"
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -36,6 +36,30 @@ const (
 )
 
 var roleNames = [...]string{"agent", "host", "operator"}
+
+// share returns how much of a limit callers of a role may fill: agents three quarters, hosts seven eighths, operators all.
+// So an agent cannot take the room in which an operator ends the server.
+func (r Role) share(limit int) int {
+	switch r {
+	case Agent:
+		return limit - limit/4
+	case Host:
+		return limit - limit/8
+	}
+	return limit
+}
+
+// room refuses one more of what has a limit: taken are in use by all, own by callers of the same scope, which may have half
+// of the limit, so that one tenant leaves room for others.
+func (r Role) room(what string, taken, own, limit int, hint string) error {
+	switch most := r.share(limit); {
+	case taken >= most:
+		return refuse("full", fmt.Sprintf("%d %s, which is the limit for the role %s", taken, what, r), hint)
+	case r != Operator && own >= (limit+1)/2:
+		return refuse("full", fmt.Sprintf("%d %s in this scope, which is the limit for one scope", own, what), hint)
+	}
+	return nil
+}
 
 // String is the name of a role, as hello and headers have it.
 func (r Role) String() string { return roleNames[r] }
@@ -205,17 +229,18 @@ func (s *Server) hello(in helloIn, most Role) (helloOut, error) {
 		return helloOut{}, err
 	}
 	var id [16]byte
-	s.randLock.Lock()
-	_, err = io.ReadFull(s.opts.Rand, id[:])
-	s.randLock.Unlock()
-	if err != nil {
-		return helloOut{}, fmt.Errorf("ctxpage: key: %w", err)
-	}
+	_, _ = rand.Read(id[:]) // it never fails
 	c.key = hex.EncodeToString(id[:])
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.keys) >= maxKeys {
-		return helloOut{}, refuse("full", fmt.Sprintf("%d keys are in use, which is the limit", len(s.keys)), "say bye when a key is no longer needed")
+	own := 0
+	for _, k := range s.keys {
+		if k.scope == c.scope {
+			own++
+		}
+	}
+	if err := c.role.room("keys are in use", len(s.keys), own, maxKeys, "say bye when a key is no longer needed"); err != nil {
+		return helloOut{}, err
 	}
 	s.keys[c.key] = &key{caller: *c, timer: time.AfterFunc(s.opts.Lease, func() { s.bye(c.key) })}
 	return helloOut{c.key, c.scope, c.actor, c.role.String(), Version, int(s.opts.Lease / time.Second)}, nil

@@ -123,6 +123,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		err = s.dispatch(w, r, most)
 	}
 	if err != nil {
+		if status, _ := errorOf(err); status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusRequestEntityTooLarge {
+			places.Refuse(w, r)
+		}
 		writeError(w, err)
 	}
 }
@@ -163,6 +166,9 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, most Role) err
 	if who.role < c.least {
 		return refuse("role", fmt.Sprintf("%s is for the role %s, and this caller is %s", name, c.least, who.role), "say hello as "+c.least.String()+", if that is granted to you")
 	}
+	if err := s.admit(who); err != nil {
+		return err
+	}
 	return s.run(w, r, c, &request{who, s})
 }
 
@@ -185,6 +191,11 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, c *call, req *reque
 	if err != nil {
 		return err
 	}
+	end, err := s.beginStream(req.caller)
+	if err != nil {
+		return err
+	}
+	defer end()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.ended, cancel)()

@@ -530,20 +530,92 @@ func TestCommitAgain(t *testing.T) {
 	d.fails(key, "commit", m{"trace": trace}, "key")
 }
 
-// A caller that leaves in the middle of a call frees its place.
-func TestCallersLeave(t *testing.T) {
-	d := opened(t, serve.Options{Grant: serve.Operator, MaxCalls: 1})
+// stream opens a stream of changes, and returns its connection or the code of the refusal.
+func (d *door) stream(who http.Header) (net.Conn, string) {
+	d.t.Helper()
 	sock, err := serve.SocketPath(d.path)
-	require.NoError(t, err)
+	require.NoError(d.t, err)
 	c, err := net.Dial("unix", sock)
-	require.NoError(t, err)
-	_, err = io.WriteString(c, "POST /v1/changes HTTP/1.1\r\nHost: x\r\nCtxpage-Scope: acme\r\nContent-Length: 2\r\n\r\n{}")
-	require.NoError(t, err)
-	_, err = c.Read(make([]byte, 64))
-	require.NoError(t, err)
-	d.fails(agent, "list", m{}, "full")
-	require.NoError(t, c.Close())
-	require.Eventually(t, func() bool { status, _ := d.send(agent, "list", m{}); return status == http.StatusOK }, time.Minute, 10*time.Millisecond)
+	require.NoError(d.t, err)
+	d.t.Cleanup(func() { _ = c.Close() })
+	_, err = fmt.Fprintf(c, "POST /v1/changes HTTP/1.1\r\nHost: x\r\nCtxpage-Scope: %s\r\nCtxpage-Role: %s\r\nContent-Length: 2\r\n\r\n{}", who.Get("Ctxpage-Scope"), or(who.Get("Ctxpage-Role"), "agent"))
+	require.NoError(d.t, err)
+	head, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(d.t, err)
+	if head.StatusCode == http.StatusOK {
+		return c, ""
+	}
+	var e struct{ Error struct{ Code string } }
+	require.NoError(d.t, json.NewDecoder(head.Body).Decode(&e))
+	return nil, e.Error.Code
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// Streams take no place of calls, one scope leaves room for others and agents leave room for hosts and operators. A caller
+// that leaves in the middle of a stream frees its place.
+func TestRolesLeaveRoom(t *testing.T) {
+	d := opened(t, serve.Options{Grant: serve.Operator, MaxCalls: 8})
+	var open []net.Conn
+	for _, scope := range []string{"acme/support", "beta"} { // 128 are half of the limit, 192 what agents may take
+		for {
+			c, refused := d.stream(as(scope, "bot"))
+			if refused != "" {
+				require.Equal(t, "full", refused)
+				break
+			}
+			open = append(open, c)
+		}
+	}
+	require.Len(t, open, 192)
+	d.ok(agent, "list", m{})
+	for _, who := range []http.Header{as("gamma", "h", "host"), as("acme/support", "ann", "operator")} {
+		_, refused := d.stream(who)
+		require.Empty(t, refused, who)
+	}
+	for _, c := range open[:3] { // two for those of the host and the operator
+		require.NoError(t, c.Close())
+	}
+	require.Eventually(t, func() bool { _, refused := d.stream(as("beta", "bot")); return refused == "" }, time.Minute, 10*time.Millisecond)
+
+	begun := map[string]int{}
+	for _, scope := range []string{"acme/support", "beta", "gamma"} {
+		for {
+			status, _ := d.send(as(scope, "bot"), "begin", m{})
+			if status != http.StatusOK {
+				break
+			}
+			begun[scope]++
+		}
+	}
+	require.Equal(t, map[string]int{"acme/support": 128, "beta": 64}, begun)
+	d.ok(as("gamma", "h", "host"), "begin", m{})
+	d.ok(operator, "begin", m{})
+	e := d.fails(agent, "begin", m{}, "full")
+	require.Contains(t, e["message"], "role agent")
+}
+
+// Whoever is no operator of all scopes learns nothing of the whole database.
+func TestStatusOfAgents(t *testing.T) {
+	for grant, whole := range map[serve.Role]bool{serve.Agent: false, serve.Operator: true} {
+		d := opened(t, serve.Options{Grant: grant})
+		_, err := d.db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "a", Text: "one"})
+		require.NoError(t, err)
+		res, err := d.http.Get("http://x/v1/status")
+		require.NoError(t, err)
+		defer res.Body.Close()
+		out := map[string]any{}
+		require.NoError(t, json.NewDecoder(res.Body).Decode(&out))
+		for _, name := range []string{"path", "lsn", "leaves", "pages", "calls"} {
+			require.Equal(t, whole, out[name] != nil, "%s of %s", name, grant)
+		}
+		require.NotEmpty(t, out["version"])
+	}
 }
 
 // Close ends streams, rolls back what is open, and refuses what comes later.

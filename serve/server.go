@@ -24,10 +24,8 @@ package serve
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -55,6 +53,7 @@ const (
 	maxConnections  = 512              // of Serve
 	maxKeys         = 1024
 	maxTransactions = 256
+	maxStreams      = 256              // of changes, beside the calls
 	partTime        = 30 * time.Second // a request, or a MiB of an answer, may take this long on its way
 	closeTime       = 5 * time.Second  // for which Close waits for calls under way
 )
@@ -80,9 +79,8 @@ type Options struct {
 	// Stop is called, once and in a goroutine of its own, when an operator asks the server to end.
 	// nil: such a call is refused.
 	Stop func()
-	// Now and Rand are the clock of status and the randomness of keys; nil: the system's.
-	Now  func() time.Time
-	Rand io.Reader
+	// Now is the clock of status; nil: the system's.
+	Now func() time.Time
 }
 
 // Server answers calls on one database. It is an http.Handler, to be mounted in a server of the
@@ -94,12 +92,11 @@ type Options struct {
 //	closing    closed is set: calls are refused, streams end (ended), calls under way have closeTime
 //	closed     keys and open transactions are dropped; what is not committed is rolled back
 //
-// mu guards the fields below it, down to servers, and is not held while a call works. randLock
-// guards Options.Rand.
+// mu guards the fields below it and is not held while a call works.
 //
 // Nothing is done under mu that can block: an entry is taken out of keys or txns under mu, and its
 // transaction is rolled back after mu is released, because a rollback writes a leaf to the audit.
-// So no lock of the database is ever taken inside mu. randLock is taken alone.
+// So no lock of the database is ever taken inside mu.
 //
 // Neither a key nor an open transaction is stored. After a restart every caller says hello again
 // and begins again; nothing that was answered as committed depends on them.
@@ -115,17 +112,17 @@ type Server struct {
 
 	mu     sync.Mutex
 	closed bool
-	// calls that entered and did not leave; at most Options.MaxCalls. A stream counts until it ends
+	// calls that entered and did not leave; at most Options.MaxCalls
 	busy     int
-	lastBusy time.Time // when the last call ended
+	streams  map[string]int // under way, by scope; at most maxStreams
+	lastBusy time.Time      // when the last call ended
 	calls    sync.WaitGroup
 	// at most maxKeys; an entry goes with bye, its lease, or Close
 	keys map[string]*key
 	// at most maxTransactions; see transactions.go
 	txns map[txnName]*openTxn
 	// of Serve, for Close to shut down
-	servers  []*http.Server
-	randLock sync.Mutex
+	servers []*http.Server
 }
 
 // about describes the server.
@@ -144,9 +141,6 @@ func New(db *ctxpage.DB, opts Options) (*Server, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	if opts.Rand == nil {
-		opts.Rand = rand.Reader
-	}
 	if opts.Lease == 0 {
 		opts.Lease = DefaultLease
 	}
@@ -156,7 +150,7 @@ func New(db *ctxpage.DB, opts Options) (*Server, error) {
 	if err := opts.check(db); err != nil {
 		return nil, err
 	}
-	s := &Server{db: db, opts: opts, lastBusy: time.Now(), keys: map[string]*key{}, txns: map[txnName]*openTxn{}}
+	s := &Server{db: db, opts: opts, lastBusy: time.Now(), streams: map[string]int{}, keys: map[string]*key{}, txns: map[txnName]*openTxn{}}
 	program, err := os.Executable()
 	if err != nil {
 		program = os.Args[0]
@@ -264,7 +258,7 @@ func (s *Server) waitCalls(ctx context.Context) {
 func (s *Server) Idle() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.busy > 0 || len(s.txns) > 0 {
+	if s.busy > 0 || len(s.streams) > 0 || len(s.txns) > 0 {
 		return 0
 	}
 	return time.Since(s.lastBusy)
@@ -284,6 +278,37 @@ func (s *Server) enter() error {
 	s.busy++
 	s.calls.Add(1)
 	return nil
+}
+
+// admit refuses a call that entered if callers of its role fill their share of the calls.
+func (s *Server) admit(who *caller) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return who.role.room("calls are under way", s.busy-1, 0, s.opts.MaxCalls, "call again later")
+}
+
+// beginStream counts a stream among the streams instead of the calls: it lasts as long as its caller likes. end counts it
+// among the calls again, as which it leaves.
+func (s *Server) beginStream(who *caller) (end func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := 0
+	for _, n := range s.streams {
+		all += n
+	}
+	if err := who.role.room("streams are open", all, s.streams[who.scope], maxStreams, "end one, or call again later"); err != nil {
+		return nil, err
+	}
+	s.streams[who.scope]++
+	s.busy--
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.busy++
+		if s.streams[who.scope]--; s.streams[who.scope] == 0 {
+			delete(s.streams, who.scope)
+		}
+	}, nil
 }
 
 // leave ends what enter began, and notes when the server was last at work (Idle).

@@ -77,8 +77,15 @@ func (r *request) keep(tx *ctxpage.Txn) error {
 		return refuse("closing", "the server is about to end", "connect again")
 	case s.txns[name] != nil:
 		return store.Invalid("trace", tx.Trace(), "one that has no open transaction: commit it, or roll it back")
-	case len(s.txns) >= maxTransactions:
-		return refuse("full", fmt.Sprintf("%d transactions are open, which is the limit", len(s.txns)), "commit or roll back one")
+	}
+	own := 0
+	for other := range s.txns {
+		if other.scope == name.scope {
+			own++
+		}
+	}
+	if err := r.role.room("transactions are open", len(s.txns), own, maxTransactions, "commit or roll back one"); err != nil {
+		return err
 	}
 	t := &openTxn{tx: tx, lease: s.opts.Lease}
 	t.timer = time.AfterFunc(t.lease, func() { s.expire(name, t) })

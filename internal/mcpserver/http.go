@@ -160,6 +160,7 @@ func bearer(token string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare([]byte(given), want) != 1 {
+			places.Refuse(w, r)
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "expected the token of this server as a bearer", http.StatusUnauthorized)
 			return

@@ -4,6 +4,7 @@ package places
 
 import (
 	"container/list"
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -15,10 +16,11 @@ import (
 // been without a request for longest is closed for the next one: one that never sent a request, or
 // waits between two. When requests are under way on all of them, the next one gets full, which is a
 // whole answer of HTTP, and is closed: a caller that waits in the queue of the system would not know
-// why. Serve sets srv.ConnState. The error is that of srv.Serve.
+// why. Serve sets srv.ConnState and srv.ConnContext. The error is that of srv.Serve.
 func Serve(srv *http.Server, l net.Listener, n int, full []byte) error {
 	r := newRoom(l, n, full)
 	srv.ConnState = r.is
+	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
 	return srv.Serve(r)
 }
 
@@ -145,6 +147,27 @@ func (c *conn) Close() error {
 
 // unreadTime is for how long the rest of a request is awaited that was answered before it was read.
 const unreadTime = time.Second
+
+type connKey struct{}
+
+// Refuse is called before an answer that refuses a request and ends its connection. The rest of the request is not awaited,
+// and the connection makes place at once for the next one: a program without a token takes nothing from those that have one.
+func Refuse(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Connection", "close")
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+	if c, ok := r.Context().Value(connKey{}).(*conn); ok {
+		c.room.refused(c)
+	}
+}
+
+// refused puts a connection first among those that make place.
+func (r *room) refused(c *conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at, ok := r.open[c]; ok && at == nil {
+		r.open[c] = r.idle.PushFront(c)
+	}
+}
 
 // Unread bounds the rest of a request that is answered before it is read: net/http waits for it
 // without end. Call it first; whoever reads the request sets another deadline.
