@@ -501,7 +501,7 @@ func TestRandMakesNoKeys(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1, ref.Version)
 		require.NoError(t, db.Close())
-		keyring, _ = os.ReadFile(path + "-keys")
+		keyring, _ = os.ReadFile(path + ".keys")
 		file, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
 		require.NoError(t, err)
 		defer file.Close()

@@ -179,35 +179,36 @@ func TestRefusedMakesPlace(t *testing.T) {
 	for _, refuse := range []bool{true, false} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
+		refused := make(chan struct{}, 2)
 		srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			Unread(w, r)
 			if r.Method == http.MethodPost {
 				if refuse {
+					Unread(w, r)
 					Refuse(w, r)
 				}
+				refused <- struct{}{}
 				w.WriteHeader(http.StatusUnauthorized)
-				_ = http.NewResponseController(w).Flush()
 			}
 		})}
 		done := make(chan error, 1)
 		go func() {
 			done <- Serve(srv, l, 2, []byte("HTTP/1.1 503 Full\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"))
 		}()
-		ask := func(request string) int {
+		send := func(request string) net.Conn {
 			c, err := net.Dial("tcp", l.Addr().String())
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = c.Close() })
 			_, err = io.WriteString(c, request)
 			require.NoError(t, err)
-			a, err := http.ReadResponse(bufio.NewReader(c), nil)
-			require.NoError(t, err)
-			return a.StatusCode
+			return c
 		}
 		for range 2 {
-			require.Equal(t, http.StatusUnauthorized, ask("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"))
+			send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+			<-refused
 		}
-		want := map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable}[refuse]
-		require.Equal(t, want, ask("GET / HTTP/1.1\r\nHost: x\r\n\r\n"))
+		a, err := http.ReadResponse(bufio.NewReader(send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")), nil)
+		require.NoError(t, err)
+		require.Equal(t, map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable}[refuse], a.StatusCode)
 		require.NoError(t, srv.Close())
 		require.ErrorIs(t, <-done, http.ErrServerClosed)
 	}
