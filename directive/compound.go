@@ -35,12 +35,9 @@ type joints struct {
 }
 
 var (
-	// proseJoints are those of the preprocessor; lineJoints those of an input whose
-	// operand is an item; premiseJoints those of one whose operand is prose, where
-	// an "and" or a comma most likely belongs to it.
-	proseJoints   = joints{";,", []string{"and", "then"}}
-	lineJoints    = joints{";,\n\r", []string{"and", "then"}}
-	premiseJoints = joints{";\n\r", nil}
+	// proseJoints are those of the preprocessor; lineJoints those of an input.
+	proseJoints = joints{";,", []string{"and", "then"}}
+	lineJoints  = joints{";,\n\r", []string{"and", "then"}}
 )
 
 // next finds the first joint in s[from:] behind which, after optional white
@@ -81,22 +78,23 @@ func manyDirectives(text string) bool {
 }
 
 // compound splits an input of the option RefuseCompound into its directives, nil
-// when it holds but one.
+// when it holds but one. Of a premise that begins with a directive only that
+// directive is returned, and what follows it.
 func compound(c command, input string) []string {
-	j := lineJoints
-	switch c.verb {
-	case 0:
-		if !beginsExact(input) {
-			return nil
-		}
-	case setPremise, changePremise, nearSet, nearChange:
-		j = premiseJoints
+	if c.verb == 0 && !beginsExact(input) {
+		return nil
 	}
 	folded := asciiLower(input)
+	if at := premiseAt(folded); at > 0 && cueAt(folded[at:]) {
+		if parts := compound(useCommand, input[at:]); parts != nil {
+			return parts
+		}
+		return []string{strictly(input[at:])}
+	}
 	var parts []string
 	begin := 0
 	for {
-		joint, start, ok := j.next(folded, begin)
+		joint, start, ok := lineJoints.next(folded, begin)
 		if !ok {
 			break
 		}
@@ -107,6 +105,19 @@ func compound(c command, input string) []string {
 		return nil
 	}
 	return append(parts, strictly(input[begin:]))
+}
+
+// useCommand is any command whose operand is no premise.
+var useCommand = command{verb: useItem}
+
+// premiseAt returns where the premise in an input begins, 0 if it sets none.
+func premiseAt(folded string) int {
+	for _, head := range [...]string{"set premise to ", "set premise ", "change premise to ", "change premise "} {
+		if rest, ok := strings.CutPrefix(folded, head); ok {
+			return len(folded) - len(trimLeft(rest))
+		}
+	}
+	return 0
 }
 
 // beginsExact tells of "clear state and …", which the grammar alone lets pass.

@@ -88,6 +88,9 @@ func useText(key string) string {
 }
 
 func clarifyCompound(parts []string) Decision {
+	if len(parts) == 1 {
+		return clarify(Compound, "A directive inside a premise.\nEnter it by itself: '"+parts[0]+"'.", parts...)
+	}
 	prompt := "Several directives in one.\nEnter them one at a time: '" + strings.Join(parts, "', then '") + "'."
 	return clarify(Compound, prompt, parts...)
 }

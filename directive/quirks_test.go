@@ -23,7 +23,9 @@ func replay(inputs ...string) (directive.Session, directive.Decision) {
 
 const sidesMissing = "Replacement requires both new and old items.\nUse 'use <new item> instead of <old item>' with non-empty values."
 
-func TestArticleAloneIsNoSideOfAReplacement(t *testing.T) {
+// An article alone names no item, so it cannot be put in use. As the old side of a replacement it is an item that is
+// not there: the user is asked whether the new one is meant.
+func TestArticleAloneInAReplacement(t *testing.T) {
 	tests := []struct {
 		name  string
 		given []string
@@ -32,8 +34,6 @@ func TestArticleAloneIsNoSideOfAReplacement(t *testing.T) {
 	}{
 		{"new side, old in use", []string{"use vim"}, "use an instead of vim", `{"policies":{"vim":"use"},"premise":null,"version":2}`},
 		{"new side, old absent", nil, "use The instead of vim", `{"policies":{},"premise":null,"version":2}`},
-		{"old side, new prohibited", []string{"prohibit vim"}, "use vim instead of a", `{"policies":{"vim":"prohibit"},"premise":null,"version":2}`},
-		{"old side, new absent", nil, "use vim instead of the", `{"policies":{},"premise":null,"version":2}`},
 		{"both sides", nil, "use the instead of an", `{"policies":{},"premise":null,"version":2}`},
 	}
 	for _, tc := range tests {
@@ -51,10 +51,28 @@ func TestArticleAloneIsNoSideOfAReplacement(t *testing.T) {
 	}
 }
 
+func TestArticleAsTheOldSideIsAsked(t *testing.T) {
+	for _, given := range []string{"hello", "prohibit nix"} {
+		s, d := replay(given, "use nix instead of an")
+		require.Equal(t, directive.Clarify, d.Kind)
+		require.Equal(t, directive.ReplaceAbsent, d.Code)
+		require.Equal(t, `Did you mean to use "nix" instead?`, d.Prompt)
+		back, err := directive.ImportCheckpoint(directive.ExportCheckpoint(s))
+		require.NoError(t, err)
+		require.Equal(t, s.Pending, back.Pending)
+		s, d = directive.Step(back, "yes")
+		require.Equal(t, directive.Update, d.Kind)
+		require.Equal(t, `{"policies":{"nix":"use"},"premise":null,"version":2}`, string(directive.ExportJSON(s.State)))
+	}
+}
+
 func TestKeysAreFixedPoints(t *testing.T) {
 	tests := []struct{ name, input, key string }{
 		{"two articles", "use the the dog", "dog"},
 		{"two different articles", "use An A y", "y"},
+		{"an abbreviation behind an article", "use the a.m. shift", "a.m. shift"},
+		{"an abbreviation", "use A.M. shift", "a.m. shift"},
+		{"an article before a full stop", "use the a. shift", ". shift"},
 		{"composed only in lower case", "use J\u030c1", "\u01f01"},
 		{"an article that ends at a zero-width space stays apart", "use a\u200b the x", "\u200b the x"},
 	}

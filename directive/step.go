@@ -91,6 +91,7 @@ const (
 
 	// RefuseCompound answers "use x and prohibit y" with a clarify, which lists
 	// the parts, where the grammar would store "x and prohibit y" as one item.
+	// Inside a premise it does the same.
 	RefuseCompound
 )
 
@@ -234,7 +235,7 @@ func (l *level) remove(key string) Decision {
 // replace carries out "use new instead of old", or opens a question about it.
 func (l *level) replace(c command) Decision {
 	newKey, oldKey := Item(c.a), Item(c.b)
-	if newKey == "" || oldKey == "" {
+	if newKey == "" {
 		return clarify(ReplacementIncomplete, promptIncomplete)
 	}
 	s := l.own.State

@@ -217,7 +217,8 @@ func apostropheDont(s string) string {
 }
 
 // dropArticles drops all leading articles. An article ends where a word ends, so
-// "a-team" loses its "a" and "theory" keeps its "the".
+// "a-team" loses its "a" and "theory" keeps its "the". The first letter of an
+// abbreviation is no article: "a.m." stays whole.
 func dropArticles(s string) string {
 	for {
 		rest, ok := cutArticle(s)
@@ -234,7 +235,7 @@ func cutArticle(s string) (rest string, ok bool) {
 	}
 	for _, article := range [...]string{"a", "an", "the"} {
 		if rest, ok := strings.CutPrefix(s, article); ok && wordEnds(rest) {
-			return rest, true
+			return rest, !(strings.HasPrefix(rest, ".") && !wordEnds(rest[1:]))
 		}
 	}
 	return s, false

@@ -12,6 +12,7 @@ import (
 var directiveCalls = []call{
 	unary("directives/show", Agent, "The user's directives of the scope, joined with those of its ancestors.", showDirectives),
 	unary("directives/step", Host, "Judge one input of the user and keep the outcome. Pass only the user's words, never a model's.", stepDirectives),
+	unary("directives/suggest", Host, "Validate the directive that a preprocessor of yours, such as a model, read in a message of the user, and say what it would do. Changes nothing: step it when the user agrees.", suggestDirective),
 }
 
 // directivesOut is the scope's own state joined with that of its ancestors, which cannot be
@@ -61,6 +62,23 @@ func showDirectives(ctx context.Context, r *request, _ struct{}) (directivesOut,
 type stepIn struct {
 	Input  string `json:"input" jsonschema:"one message of the user"`
 	DryRun bool   `json:"dry_run,omitempty" jsonschema:"say what would be decided, change nothing"`
+	directiveOptions
+}
+
+// directiveOptions widen or narrow the grammar.
+type directiveOptions struct {
+	AnyCase        bool `json:"any_case,omitempty" jsonschema:"read keywords in any case and with any blanks, such as Use Docker"`
+	RefuseCompound bool `json:"refuse_compound,omitempty" jsonschema:"clarify use x and prohibit y by listing its parts"`
+}
+
+func (o directiveOptions) list() (out []directive.Option) {
+	if o.AnyCase {
+		out = append(out, directive.AnyCase)
+	}
+	if o.RefuseCompound {
+		out = append(out, directive.RefuseCompound)
+	}
+	return out
 }
 
 // stepOut is a decision. Kind says what the program does next, before it calls a model; the other
@@ -83,13 +101,50 @@ func stepDirectives(ctx context.Context, r *request, in stepIn) (stepOut, error)
 	var err error
 	if in.DryRun {
 		var trial directive.Trial
-		trial, err = r.s.Directives().Preview(ctx, in.Input)
+		trial, err = r.s.Directives().Preview(ctx, in.Input, in.list()...)
 		d = trial.Decision
 	} else {
-		d, err = r.s.Directives().Step(ctx, in.Input)
+		d, err = r.s.Directives().Step(ctx, in.Input, in.list()...)
 	}
 	if err != nil {
 		return stepOut{}, err
 	}
-	return stepOut{d.Kind.String(), d.Changed, d.Prompt, string(d.Code), d.Repair, d.Scope, d.Hint, in.DryRun}, nil
+	return decided(d, in.DryRun), nil
+}
+
+func decided(d directive.Decision, dry bool) stepOut {
+	return stepOut{d.Kind.String(), d.Changed, d.Prompt, string(d.Code), d.Repair, d.Scope, d.Hint, dry}
+}
+
+// suggestIn is a message of the user and what a preprocessor of the host made of it.
+type suggestIn struct {
+	Message string `json:"message" jsonschema:"one message of the user"`
+	Draft   string `json:"draft" jsonschema:"what the preprocessor answered: one directive, or an object with classification and output"`
+	directiveOptions
+}
+
+// suggestOut is a directive to show to the user. Without one, the draft holds none, or a question is open.
+type suggestOut struct {
+	Directive string   `json:"directive,omitempty"`
+	Grounded  bool     `json:"grounded" jsonschema:"the message itself says it, word for word"`
+	Would     *stepOut `json:"would,omitempty" jsonschema:"what stepping it would decide"`
+}
+
+// suggestDirective validates a draft. It changes nothing.
+func suggestDirective(ctx context.Context, r *request, in suggestIn) (suggestOut, error) {
+	st, err := r.s.Directives().State(ctx)
+	if err != nil {
+		return suggestOut{}, err
+	}
+	draft := func(context.Context, string) (string, error) { return in.Draft, nil }
+	found, err := directive.Suggest(ctx, draft, st.Own, in.Message, in.list()...)
+	if err != nil || found.Class != directive.IsDirective {
+		return suggestOut{}, err
+	}
+	trial, err := r.s.Directives().Preview(ctx, found.Directive, in.list()...) // with what its ancestors hold
+	if err != nil {
+		return suggestOut{}, err
+	}
+	would := decided(trial.Decision, true)
+	return suggestOut{found.Directive, found.Grounded, &would}, nil
 }

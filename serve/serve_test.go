@@ -391,6 +391,15 @@ func TestConversation(t *testing.T) {
 	require.Equal(t, "clarify", d.ok(host, "directives/step", m{"input": "set premise"})["kind"])
 	require.Equal(t, "update", d.ok(host, "directives/step", m{"input": "use zerolog"})["kind"])
 	require.Contains(t, d.ok(agent, "directives/show", m{})["text"], "zerolog")
+	require.Equal(t, "passthrough", d.ok(host, "directives/step", m{"input": "Use Soap"})["kind"])
+	require.Equal(t, true, d.ok(host, "directives/step", m{"input": "Use Soap", "any_case": true, "dry_run": true})["changed"])
+	require.Equal(t, "compound", d.ok(host, "directives/step", m{"input": "set premise x and use y", "refuse_compound": true})["code"])
+	found := d.ok(host, "directives/suggest", m{"message": "soap would be nicer", "draft": "use soap"})
+	require.Equal(t, "use soap", found["directive"])
+	require.Equal(t, false, found["grounded"])
+	require.Equal(t, true, found["would"].(m)["dry_run"])
+	require.NotContains(t, d.ok(agent, "directives/show", m{})["text"], "soap", "a suggestion changes nothing")
+	require.Empty(t, d.ok(host, "directives/suggest", m{"message": "hello", "draft": "<NO_DIRECTIVE>"})["directive"])
 }
 
 // A stream tells what happens while it happens, of its own scope alone, and can be taken up where it was cut.

@@ -86,7 +86,7 @@ func parseDirectiveFlags(args []string) (f directiveFlags, err error) {
 				return f, usage("directive: --actor: expected a name")
 			}
 			f.actor = args[i]
-		case "--initial-state-json", "--initial-state-file", "--initial-checkpoint-json", "--initial-checkpoint-file":
+		case "--suggest", "--initial-state-json", "--initial-state-file", "--initial-checkpoint-json", "--initial-checkpoint-file":
 			f.rest = append(f.rest, args[i:min(i+2, len(args))]...)
 			i++
 		default:
@@ -109,6 +109,11 @@ func (a *app) directives(args []string, opt directivecli.Options) error {
 		out = plainWriter{a}
 	}
 	opt.Version = "dbctl " + version()
+	opt.Suggest = func(program string) directive.Drafter {
+		return func(_ context.Context, message string) (string, error) {
+			return runProgram(a.ctx, program, []byte(message))
+		}
+	}
 	if !slices.Contains(args, "--json") {
 		opt.Hint = func(strict string) {
 			fmt.Fprintf(a.err, "dbctl directive: that passed through; as a directive it is written: %s\n", line(strict))
@@ -163,8 +168,8 @@ func (e *scopeEngine) Session() (directive.Session, error) {
 	return st.Own, e.failing(err)
 }
 
-func (e *scopeEngine) Step(input string) (directive.Session, directive.Decision, error) {
-	d, err := e.s.Directives().Step(e.ctx, input)
+func (e *scopeEngine) Step(input string, opts ...directive.Option) (directive.Session, directive.Decision, error) {
+	d, err := e.s.Directives().Step(e.ctx, input, opts...)
 	if err != nil {
 		return directive.Session{}, d, e.failing(err)
 	}
@@ -172,8 +177,8 @@ func (e *scopeEngine) Step(input string) (directive.Session, directive.Decision,
 	return s, d, err
 }
 
-func (e *scopeEngine) Preview(input string) (directive.Trial, error) {
-	t, err := e.s.Directives().Preview(e.ctx, input)
+func (e *scopeEngine) Preview(input string, opts ...directive.Option) (directive.Trial, error) {
+	t, err := e.s.Directives().Preview(e.ctx, input, opts...)
 	return t, e.failing(err)
 }
 

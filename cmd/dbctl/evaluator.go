@@ -55,15 +55,11 @@ func (p program) Evaluate(ctx context.Context, d ctxpage.Draft) (confidence floa
 	if err != nil {
 		return 0, "", err
 	}
-	cmd := exec.CommandContext(ctx, string(p))
-	cmd.Stdin, cmd.WaitDelay = bytes.NewReader(in), time.Second
-	out, err := cmd.Output()
+	text, err := runProgram(ctx, string(p), in)
 	if err != nil {
-		return 0, "", fmt.Errorf("evaluator %s: %w", p, err)
+		return 0, "", fmt.Errorf("evaluator %w", err)
 	}
-	if len(out) > maxJudgement {
-		return 0, "", fmt.Errorf("evaluator %s: %d bytes, expected at most %d", p, len(out), maxJudgement)
-	}
+	out := []byte(text)
 	var said struct {
 		Confidence *float64 `json:"confidence"`
 		Note       string   `json:"note"`
@@ -72,6 +68,20 @@ func (p program) Evaluate(ctx context.Context, d ctxpage.Draft) (confidence floa
 		return 0, "", fmt.Errorf(`evaluator %s: expected {"confidence": 0 to 1, "note": "…"}, got %.80q`, p, out)
 	}
 	return *said.Confidence, said.Note, nil
+}
+
+// runProgram gives a program of the host its input and returns what it prints. It ends with ctx.
+func runProgram(ctx context.Context, path string, in []byte) (string, error) {
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Stdin, cmd.WaitDelay = bytes.NewReader(in), time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	if len(out) > maxJudgement {
+		return "", fmt.Errorf("%s: %d bytes, expected at most %d", path, len(out), maxJudgement)
+	}
+	return string(out), nil
 }
 
 // draftView is what an evaluator program reads.

@@ -19,9 +19,9 @@ type Engine interface {
 	// Session is the session as it is now.
 	Session() (directive.Session, error)
 	// Step steps the session and returns it as it is afterwards.
-	Step(input string) (directive.Session, directive.Decision, error)
+	Step(input string, opts ...directive.Option) (directive.Session, directive.Decision, error)
 	// Preview tells what Step would do.
-	Preview(input string) (directive.Trial, error)
+	Preview(input string, opts ...directive.Option) (directive.Trial, error)
 	// Load replaces the session by a preloaded one.
 	Load(directive.Session) error
 }
@@ -51,24 +51,21 @@ type Entry struct {
 }
 
 // Memory is an engine without a file. Its zero value is a fresh session.
-type Memory struct {
-	session directive.Session
-	Options []directive.Option
-}
+type Memory struct{ session directive.Session }
 
 // Session implements [Engine].
 func (m *Memory) Session() (directive.Session, error) { return m.session, nil }
 
 // Step implements [Engine].
-func (m *Memory) Step(input string) (directive.Session, directive.Decision, error) {
+func (m *Memory) Step(input string, opts ...directive.Option) (directive.Session, directive.Decision, error) {
 	var d directive.Decision
-	m.session, d = directive.Step(m.session, input, m.Options...)
+	m.session, d = directive.Step(m.session, input, opts...)
 	return m.session, d, nil
 }
 
 // Preview implements [Engine].
-func (m *Memory) Preview(input string) (directive.Trial, error) {
-	return directive.Preview(m.session, input, m.Options...), nil
+func (m *Memory) Preview(input string, opts ...directive.Option) (directive.Trial, error) {
+	return directive.Preview(m.session, input, opts...), nil
 }
 
 // Load implements [Engine].
@@ -76,12 +73,13 @@ func (m *Memory) Load(s directive.Session) error { m.session = s; return nil }
 
 // Options is what the caller of [Run] decides.
 type Options struct {
-	Engine   Engine                            // nil: a fresh [Memory]
-	Terminal bool                              // in and out both are a terminal
-	Program  string                            // named in the help; "dbctl directive" when empty
-	Version  string                            // printed by --version
-	ReadFile func(path string) ([]byte, error) // os.ReadFile when nil
-	Hint     func(strict string)               // hears of inputs that passed through and look like a directive; nil: nobody
+	Engine   Engine                                 // nil: a fresh [Memory]
+	Terminal bool                                   // in and out both are a terminal
+	Program  string                                 // named in the help; "dbctl directive" when empty
+	Version  string                                 // printed by --version
+	ReadFile func(path string) ([]byte, error)      // os.ReadFile when nil
+	Suggest  func(program string) directive.Drafter // runs the program of --suggest; nil: the option is unknown
+	Hint     func(strict string)                    // hears of inputs that passed through and look like a directive; nil: nobody
 }
 
 // Run runs the command line and returns the exit code: 0, or 1 after an error,
@@ -91,7 +89,7 @@ func Run(args []string, in io.Reader, out, errw io.Writer, opt Options) int {
 	if len(args) == 1 && (args[0] == "--help" || args[0] == "--version") {
 		return answerAlone(args[0], out, opt)
 	}
-	f, err := parseFlags(args)
+	f, err := parseFlags(args, opt.Suggest != nil)
 	if err != nil {
 		fmt.Fprintf(errw, "error: %v\nTry '%s --help' for usage.\n", err, opt.Program)
 		return 1
@@ -106,6 +104,9 @@ func Run(args []string, in io.Reader, out, errw io.Writer, opt Options) int {
 	}
 	buffered := bufio.NewWriter(out)
 	l := loop{engine: opt.Engine, in: &lineReader{r: bufio.NewReader(in)}, out: buffered, flags: f, terminal: opt.Terminal, hint: opt.Hint}
+	if f.suggest != "" {
+		l.draft = opt.Suggest(f.suggest)
+	}
 	l.show = text{buffered, opt.Terminal}
 	if f.json {
 		l.show = ndjson{buffered}
@@ -145,6 +146,10 @@ Reads one input per line and prints what the directive engine decides.
 
 Options:
   --json                           one JSON object per answer (not on a terminal)
+  --any-case                       keywords in any case, with any blanks: "Use Docker"
+  --refuse-compound                ask for the parts of "use x and prohibit y"
+  --suggest PROGRAM                for an input that passes through, run PROGRAM, which
+                                   reads it and prints a directive; show what it would do
   --with-preprocessor              read lines that are one directive but for blanks around it
   --initial-state-json TEXT        start from an exported state
   --initial-state-file PATH

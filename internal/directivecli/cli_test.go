@@ -2,6 +2,7 @@ package directivecli_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -237,8 +238,8 @@ type keeper struct {
 	broken  error
 }
 
-func (k *keeper) Step(input string) (directive.Session, directive.Decision, error) {
-	s, d, _ := k.Memory.Step(input)
+func (k *keeper) Step(input string, opts ...directive.Option) (directive.Session, directive.Decision, error) {
+	s, d, _ := k.Memory.Step(input, opts...)
 	k.entries = append(k.entries, directivecli.Entry{Version: uint64(len(k.entries) + 1), Actor: "ann", Input: input, Kind: d.Kind, Changed: d.Changed})
 	return s, d, k.broken
 }
@@ -270,7 +271,57 @@ func TestWriteErrorsEndTheRun(t *testing.T) {
 }
 
 func TestOptionsReachTheEngine(t *testing.T) {
-	engine := &directivecli.Memory{Options: []directive.Option{directive.AnyCase}}
-	_, stdout, _ := run(t, directivecli.Options{Engine: engine}, "Use Vim\n")
+	_, stdout, _ := run(t, directivecli.Options{}, "Use Vim\n", "--any-case")
 	require.Contains(t, stdout, "- use vim\n")
+	_, stdout, _ = run(t, directivecli.Options{}, "set premise x and use y\nuse x and prohibit y\npreview use x; use y\nUse z\n", "--refuse-compound")
+	require.Equal(t, 3, strings.Count(stdout, "Enter them one at a time"), stdout)
+	require.Contains(t, stdout, "'set premise x', then 'use y'")
+	require.NotContains(t, stdout, "updated", "neither stored, nor read in any case")
+	_, stdout, _ = run(t, directivecli.Options{}, "set premise x and use y\nUse z\n")
+	require.Contains(t, stdout, "premise: x and use y\n", "off by default")
+}
+
+// An input that passes through is given to the program of --suggest. What it reads there is shown, and never applied.
+func TestSuggestions(t *testing.T) {
+	suggest := func(program string) directive.Drafter {
+		require.Equal(t, "reader", program)
+		return func(_ context.Context, message string) (string, error) {
+			if message == "broken" {
+				return "", errors.New("no network")
+			}
+			return map[string]string{"I would rather have soap": "use soap", "Prohibit sand.": "prohibit sand"}[message], nil
+		}
+	}
+	opt := directivecli.Options{Suggest: suggest}
+	_, stdout, _ := run(t, opt, "prohibit soap\nI would rather have soap\nhello\nstate\n", "--suggest", "reader")
+	require.Equal(t, `updated
+premise: (none)
+policies:
+- prohibit soap
+passthrough
+suggestion: use soap
+preview
+error: "soap" is currently prohibited.
+Remove or replace it before using it.
+would_mutate: no
+diff:
+- (none)
+passthrough
+premise: (none)
+policies:
+- prohibit soap
+`, stdout)
+	_, stdout, _ = run(t, opt, "Prohibit sand.\n", "--json", "--suggest", "reader")
+	require.Contains(t, stdout, `{"command":"suggest","decision":{"kind":"update",`)
+	require.Contains(t, stdout, `"directive":"prohibit sand","grounded":true,"mode":"suggestion","output_version":1,"would_mutate":true}`)
+	exit, _, stderr := run(t, opt, "broken\n", "--suggest", "reader")
+	require.Equal(t, 1, exit)
+	require.Contains(t, stderr, "no network")
+	for _, args := range [][]string{{"--suggest"}, {"--suggest", ""}} {
+		exit, _, stderr = run(t, opt, "", args...)
+		require.Equal(t, 1, exit)
+		require.Contains(t, stderr, "option '--suggest' requires a value")
+	}
+	_, _, stderr = run(t, directivecli.Options{}, "", "--suggest", "reader")
+	require.Contains(t, stderr, "unknown option '--suggest'")
 }

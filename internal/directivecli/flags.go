@@ -11,6 +11,8 @@ import (
 // value is given.
 type flags struct {
 	json, preprocess bool
+	options          []directive.Option
+	suggest          string // a program; "": none
 	preloads         map[string]string
 }
 
@@ -21,7 +23,7 @@ const (
 	checkpointFile = "--initial-checkpoint-file"
 )
 
-func parseFlags(args []string) (flags, error) {
+func parseFlags(args []string, suggests bool) (flags, error) {
 	f := flags{preloads: map[string]string{}}
 	for i := 0; i < len(args); i++ {
 		switch arg := args[i]; arg {
@@ -29,6 +31,18 @@ func parseFlags(args []string) (flags, error) {
 			f.json = true
 		case "--with-preprocessor":
 			f.preprocess = true
+		case "--any-case":
+			f.options = append(f.options, directive.AnyCase)
+		case "--refuse-compound":
+			f.options = append(f.options, directive.RefuseCompound)
+		case "--suggest":
+			if !suggests {
+				return f, fmt.Errorf("unknown option '%s'", arg)
+			}
+			if i++; i == len(args) || args[i] == "" {
+				return f, fmt.Errorf("option '%s' requires a value", arg)
+			}
+			f.suggest = args[i]
 		case stateJSON, stateFile, checkpointJSON, checkpointFile:
 			if i++; i == len(args) {
 				return f, fmt.Errorf("option '%s' requires a value", arg)

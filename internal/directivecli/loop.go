@@ -2,6 +2,7 @@ package directivecli
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 type shower interface {
 	step(command string, s directive.Session, d directive.Decision)
 	preview(directive.Trial)
+	suggestion(directive.Suggestion)
 	state(own directive.State, inherited *directive.Effective)
 	history([]Entry)
 	fault(commandFault)
@@ -37,6 +39,7 @@ type loop struct {
 	flags    flags
 	terminal bool
 	hint     func(strict string)
+	draft    directive.Drafter // nil: none
 }
 
 var errLeave = errors.New("leave")
@@ -155,12 +158,29 @@ func (l loop) step(command, input string) error {
 	if err != nil {
 		return err
 	}
-	s, d, err := l.engine.Step(input)
-	if err == nil && d.Hint != "" && l.hint != nil {
+	s, d, err := l.engine.Step(input, l.flags.options...)
+	if err != nil {
+		return err
+	}
+	if d.Hint != "" && l.hint != nil {
 		l.hint(d.Hint)
 	}
-	if err == nil {
-		l.show.step(command, s, d)
+	l.show.step(command, s, d)
+	if d.Kind != directive.Passthrough || l.draft == nil {
+		return nil
+	}
+	return l.suggest(s, input)
+}
+
+// suggest shows the directive that the preprocessor of the host reads in an input that passed through, and what it would
+// do. It changes nothing.
+func (l loop) suggest(s directive.Session, input string) error {
+	found, err := directive.Suggest(context.Background(), l.draft, s, input, l.flags.options...)
+	if err != nil || found.Class != directive.IsDirective {
+		return err
+	}
+	if found.Trial, err = l.engine.Preview(found.Directive, l.flags.options...); err == nil { // with what its ancestors hold
+		l.show.suggestion(found)
 	}
 	return err
 }
@@ -170,7 +190,7 @@ func (l loop) preview(input string) error {
 	if err != nil {
 		return err
 	}
-	t, err := l.engine.Preview(input)
+	t, err := l.engine.Preview(input, l.flags.options...)
 	if err == nil {
 		l.show.preview(t)
 	}

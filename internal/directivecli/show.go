@@ -92,6 +92,12 @@ func (t text) preview(trial directive.Trial) {
 	t.delta(trial.Delta)
 }
 
+// suggestion shows what a preprocessor read; the user steps it, or not.
+func (t text) suggestion(s directive.Suggestion) {
+	fmt.Fprintf(t, "suggestion: %s\n", s.Directive)
+	t.preview(s.Trial)
+}
+
 func (t text) delta(d directive.Delta) {
 	if d.Empty() {
 		fmt.Fprintln(t, "- (none)")
@@ -150,6 +156,15 @@ func (j ndjson) preview(t directive.Trial) {
 	b = directive.AppendJSON(append(b, `,"mode":"preview","output_version":1,"state_after":`...), t.After)
 	b = directive.AppendJSON(append(b, `,"state_before":`...), t.Before)
 	b = strconv.AppendBool(append(b, `,"would_mutate":`...), t.WouldMutate())
+	j.write(append(b, '}'))
+}
+
+func (j ndjson) suggestion(s directive.Suggestion) {
+	b := s.Trial.Decision.AppendJSON([]byte(`{"command":"suggest","decision":`))
+	b = s.Trial.Delta.AppendJSON(append(b, `,"diff":`...))
+	b = directive.AppendString(append(b, `,"directive":`...), s.Directive)
+	b = strconv.AppendBool(append(b, `,"grounded":`...), s.Grounded)
+	b = strconv.AppendBool(append(b, `,"mode":"suggestion","output_version":1,"would_mutate":`...), s.Trial.WouldMutate())
 	j.write(append(b, '}'))
 }
 
