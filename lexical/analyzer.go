@@ -14,7 +14,9 @@ import (
 //	text         NFKC, if it is not normal already
 //	words        runs of letters, digits and marks, lower-cased; apostrophes inside a word are dropped
 //	             in scripts without spaces: each letter, and each pair of neighbours
-//	stop words   dropped
+//	             emoji, one by one
+//	more words   parts of identifiers (identifier.go); forms without accents and marks (fold.go)
+//	stop words   dropped, unless they are names, or all that a part of the text has
 //	stems        of words of a–z, looked up many at a time (stem.go)
 //	terms        counted, in the order in which they first came
 //
@@ -136,7 +138,12 @@ func (a *Analyzer) scan(parts ...string) *scanner {
 		s = &scanner{stems: a.stems, terms: make([]TermCount, 0, 256), table: make(table, 512)}
 	}
 	for _, p := range parts {
-		s.text(p)
+		before := s.length
+		if s.text(p); s.length == before { // it has nothing but stop words
+			s.stops = true
+			s.text(p)
+			s.stops = false
+		}
 	}
 	return s
 }
@@ -168,11 +175,18 @@ type scanner struct {
 	table  table // of terms
 	length int
 
-	words waiting
-	word  []byte // lower case, waiting for its end
-	plain bool   // word is a–z only, so it can be stemmed
-	quote int    // offset of the last apostrophe in word, -1 for none
-	prev  string // last letter of a script without spaces, "" for none
+	words  waiting
+	word   []byte // lower case, waiting for its end
+	plain  bool   // word is a–z only, so it can be stemmed
+	beyond bool   // word has letters beyond ASCII
+	upper  uint64 // bit i: the letter at byte i of word was a capital
+	quote  int    // offset of the last apostrophe in word, -1 for none
+	prev   string // last letter of a script without spaces, "" for none
+
+	snake []byte // words joined by underscores so far, each with its underscore
+	title bool   // only a space stands between here and a word that began with a capital
+	stops bool   // stop words are words like others
+	fold  []byte // memory of folded
 }
 
 // count takes a term.
@@ -200,8 +214,9 @@ func (s *scanner) text(text string) {
 	s.reset()
 	for i := 0; i < len(text); {
 		if n, key := lower(text[i:]); n > 0 { // most of a text
-			if len(s.word) == 0 && n <= keyLetters && s.prev == "" && endsWord(text[i+n:]) {
+			if len(s.word) == 0 && n <= keyLetters && s.prev == "" && len(s.snake) == 0 && endsWord(text[i+n:]) {
 				s.key(key)
+				s.title = false
 				i += n + 1
 				continue
 			}
@@ -220,24 +235,42 @@ func (s *scanner) text(text string) {
 	}
 	s.flush()
 	s.stem()
+	s.title = false
 }
 
 // reset forgets the word that was begun.
-func (s *scanner) reset() { s.word, s.plain, s.quote, s.prev = s.word[:0], true, -1, "" }
+func (s *scanner) reset() {
+	s.word, s.plain, s.beyond, s.upper, s.quote, s.prev = s.word[:0], true, false, 0, -1, ""
+}
 
 // ascii takes a byte that is no letter a–z; rest is the text behind it.
 func (s *scanner) ascii(c byte, rest string) {
 	switch {
 	case 'A' <= c && c <= 'Z':
 		s.byte(c + 'a' - 'A')
+		s.upper |= 1 << (len(s.word) - 1) // none beyond 63
 	case '0' <= c && c <= '9':
 		s.byte(c)
 		s.plain = false
 	case c == '\'' || c == '`':
 		s.apostrophe(rest)
+	case c == '_':
+		s.underscore()
 	default:
 		s.flush()
+		s.title = s.title && c == ' '
 	}
+}
+
+// underscore ends a word and remembers it as a part of an identifier.
+func (s *scanner) underscore() {
+	if len(s.word) == 0 {
+		return // before, behind, or a second one
+	}
+	if len(s.snake) < maxTerm {
+		s.snake = append(append(s.snake, s.word...), '_')
+	}
+	s.end()
 }
 
 // rune takes the rune text[at:end].
@@ -247,18 +280,30 @@ func (s *scanner) rune(r rune, text string, at, end int) {
 		s.apostrophe(text[end:])
 	case unspaced(r):
 		s.letter(text, at, end)
-	case unicode.IsLetter(r) || unicode.IsDigit(r) || len(s.word) > 0 && unicode.IsMark(r):
+	case unicode.IsDigit(r):
+		s.byte('0' + digit(r))
+		s.plain = false
+	case unicode.IsLetter(r) || len(s.word) > 0 && unicode.IsMark(r) && !styles(r):
 		if s.prev != "" {
 			s.flush()
 		}
+		if n := len(s.word); n < 64 && unicode.IsUpper(r) {
+			s.upper |= 1 << n
+		}
 		s.word = utf8.AppendRune(s.word, unicode.ToLower(r))
-		s.plain = false
-	case unicode.IsMark(r): // belongs to a letter of a script without spaces
+		s.plain, s.beyond = false, true
+	case unicode.IsMark(r): // belongs to a letter of a script without spaces, or to an emoji
 	case unicode.Is(unicode.Cf, r): // invisible: soft hyphens, joiners, direction marks
 	default:
 		s.flush()
+		if s.title = false; pictograph(r) {
+			s.other(text[at:end])
+		}
 	}
 }
+
+// styles reports whether a mark chooses how the symbol before it looks.
+func styles(r rune) bool { return 0xFE00 <= r && r <= 0xFE0F || r == 0x20E3 }
 
 // lower is how many letters a–z a text begins with, and their key if they are few enough.
 func lower(text string) (n int, key uint64) {
@@ -276,7 +321,7 @@ func endsWord(text string) bool {
 		return false
 	}
 	switch c := text[0]; {
-	case c >= utf8.RuneSelf, '0' <= c && c <= '9', 'A' <= c && c <= 'Z', c == '\'', c == '`':
+	case c >= utf8.RuneSelf, '0' <= c && c <= '9', 'A' <= c && c <= 'Z', c == '\'', c == '`', c == '_':
 		return false
 	}
 	return true
@@ -332,8 +377,24 @@ func (s *scanner) letter(text string, at, end int) {
 	s.prev = letter
 }
 
-// flush ends the word, if there is one, and the run of letters without spaces.
+// flush ends the word, if there is one, the identifier that it is part of, and the run of letters
+// without spaces.
 func (s *scanner) flush() {
+	if len(s.snake) == 0 {
+		s.end()
+		return
+	}
+	joined := len(s.word) > 0
+	s.snake = append(s.snake, s.word...)
+	s.end()
+	if joined {
+		s.other(string(cut(s.snake)))
+	}
+	s.snake = s.snake[:0]
+}
+
+// end ends the word, if there is one, and the run of letters without spaces.
+func (s *scanner) end() {
 	if len(s.word) > 0 {
 		s.emit()
 	}
@@ -342,24 +403,65 @@ func (s *scanner) flush() {
 
 // emit takes the word that has ended.
 func (s *scanner) emit() {
+	var elided []byte
 	if s.quote >= 0 {
-		s.contraction()
+		elided = s.contraction()
 	}
 	w := cut(s.word)
-	if !s.plain {
+	if s.upper != 0 && s.named(w) {
+		s.other(Stem(w))
+	} else {
+		s.take(w)
+	}
+	s.title = s.upper&1 == 1
+	if s.upper&^1 != 0 || !s.plain {
+		s.parts(w)
+	}
+	if elided != nil {
+		s.take(elided)
+	}
+}
+
+// named reports whether a stop word is a name by its capitals: IT, US, The Who.
+func (s *scanner) named(w []byte) bool {
+	return s.plain && len(w) > 1 && (s.upper == 1<<len(w)-1 || s.title && s.upper == 1) && isStopWord(string(w))
+}
+
+// take takes a word or a part of one, and its folded form.
+func (s *scanner) take(w []byte) {
+	if !isPlain(w) {
 		s.other(string(w))
-		return
+		if !s.beyond {
+			return
+		}
+		if s.fold = folded(s.fold, w); s.fold == nil {
+			return
+		}
+		if w = s.fold; !isPlain(w) {
+			s.other(string(w))
+			return
+		}
 	}
 	if s.words.add(w); s.words.n == lookups {
 		s.stem()
 	}
 }
 
+// isPlain reports whether a word is of a–z only, so that it can be stemmed.
+func isPlain(w []byte) bool {
+	for _, c := range w {
+		if c < 'a' || c > 'z' {
+			return false
+		}
+	}
+	return true
+}
+
 // stem takes the stems of the words that wait.
 func (s *scanner) stem() {
 	var found [lookups]*stemmed
 	for _, t := range s.words.stems(s.stems, &found) {
-		if t.key&stopWord == 0 {
+		if t.key&stopWord == 0 || s.stops {
 			s.count(t.term(), t.hash, t.id)
 		}
 	}
@@ -372,13 +474,26 @@ func (s *scanner) other(term string) {
 }
 
 // contraction drops an ending like 's or 'll and joins what is left over the
-// apostrophes: don't becomes dont, o'brien obrien.
-func (s *scanner) contraction() {
-	switch string(s.word[s.quote+1:]) {
+// apostrophes: don't becomes dont, o'brien obrien. It returns the word behind an elided one, which is
+// found by itself, too; nil: there is none.
+func (s *scanner) contraction() (elided []byte) {
+	at := s.quote
+	switch string(s.word[at+1:]) {
 	case "s", "m", "d", "re", "ve", "ll":
-		s.word = s.word[:s.quote]
+		s.word = s.word[:at]
+	default:
+		if elides(s.word[:at]) && len(s.word) > at+2 {
+			elided = s.word[at:] // where the apostrophe goes
+		}
 	}
 	s.word = slices.DeleteFunc(s.word, func(c byte) bool { return c == '\'' })
+	if elided != nil {
+		elided = s.word[at:]
+	}
+	if s.upper != 0 && s.upper != 1 {
+		s.upper &= 1 // the letters behind the apostrophe have moved
+	}
+	return elided
 }
 
 // cut bounds a word at the start of a rune.

@@ -15,7 +15,7 @@ import "errors"
 
 // AnalyzerVersion names the rules of Analyze. Indexes made by other rules cannot
 // be searched: Open returns ErrAnalyzer for them.
-const AnalyzerVersion = "en/2"
+const AnalyzerVersion = "en/3"
 
 var (
 	// ErrCorrupt is wrapped by every error that reports a damaged row.
