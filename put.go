@@ -307,6 +307,7 @@ func (tx *Txn) remove(ctx context.Context, id string) error {
 	if err := store.CheckID("id", id); err != nil {
 		return err
 	}
+	id = store.Canonical(id)
 	if err := checkReserved("id", id); err != nil {
 		return err
 	}

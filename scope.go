@@ -13,6 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/cut"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/identity"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
@@ -406,11 +407,26 @@ func (v *Version) fillParts(h *store.Head, whole bool) {
 // returns the cursor of the next part, empty at the end. Where and NewestFirst apply. A listing serves no content
 // and leaves no manifest.
 func (s *Scope) List(ctx context.Context, prefix, cursor string, limit int, opts ...ReadOption) ([]*Version, string, error) {
+	if s.err != nil {
+		return nil, "", s.err
+	}
 	o := readOpts(opts)
 	if err := o.filter.Check(); err != nil {
 		return nil, "", err
 	}
-	return s.scan(ctx, store.ScanQuery{Scopes: s.chain[:1], Prefix: prefix, Cursor: cursor, Limit: limit, Filter: &o.filter, Newest: o.newest})
+	q := store.ScanQuery{Scopes: s.chain[:1], Prefix: store.Canonical(prefix), Limit: limit, Filter: &o.filter, Newest: o.newest}
+	if q.Newest {
+		return s.listNewest(ctx, q, cursor)
+	}
+	var ok bool
+	if q.Cursor, ok = listing.Bound(cursor, s.name, "id", q.Prefix); cursor != "" && !ok {
+		return nil, "", badCursor(cursor)
+	}
+	out, next, err := s.scan(ctx, q)
+	if next != "" {
+		next = listing.Bind(next, s.name, "id", q.Prefix)
+	}
+	return out, next, err
 }
 
 // History lists the versions of an artefact, newest first, without their text. Cursors work as in List.
@@ -427,8 +443,13 @@ func (s *Scope) scan(ctx context.Context, q store.ScanQuery) ([]*Version, string
 	if err != nil {
 		return nil, "", err
 	}
-	out := make([]*Version, len(page.Heads))
-	for i, h := range page.Heads {
+	return versionsOf(page.Heads), page.Next, nil
+}
+
+// versionsOf makes versions without text of heads.
+func versionsOf(heads []*store.Head) []*Version {
+	out := make([]*Version, len(heads))
+	for i, h := range heads {
 		v := versionOf(h)
 		for j, r := range h.Rows {
 			v.Pages = append(v.Pages, Page{Ref: Ref{Scope: h.Scope, ID: h.ID, Page: j + 1, Version: r.Version}, Num: r.Num, Tokens: int(r.Tokens), Digest: r.Digest})
@@ -436,7 +457,7 @@ func (s *Scope) scan(ctx context.Context, q store.ScanQuery) ([]*Version, string
 		}
 		out[i] = v
 	}
-	return out, page.Next, nil
+	return out
 }
 
 // writeFetched commits what sources returned as the next versions of artefacts of one scope: all of them, or none.

@@ -38,7 +38,7 @@ type Session struct {
 
 // Session returns the handle of a conversation of the scope, named like an artefact. The first method call reports an
 // invalid name.
-func (s *Scope) Session(id string) *Session { return &Session{s, id} }
+func (s *Scope) Session(id string) *Session { return &Session{s, store.Canonical(id)} }
 
 // ID returns the name of the conversation: the Group of its turns, and Query.Session.
 func (c *Session) ID() string { return c.id }

@@ -199,6 +199,7 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 	if err := store.CheckID("id", id); err != nil {
 		return nil, err
 	}
+	id = store.Canonical(id)
 	if w := tx.writes[id]; w != nil {
 		return tx.own(w), nil
 	}

@@ -42,9 +42,16 @@ func (a *assembling) near(ctx context.Context, q *store.CandidateQuery, preset t
 	defer cancel()
 	a.embedBy, _ = limited.Deadline()
 	made := &a.s.db.vectors
-	question, err := made.Question(limited, a.q.Text, a.q.Vector)
-	if err == nil && preset.Keep == 0 {
-		a.unseen, err = made.Ahead(limited, a.s.chain, len(question))
+	ask := func() (question []float32, err error) {
+		if question, err = made.Question(limited, a.q.Text, a.q.Vector); err == nil && preset.Keep == 0 {
+			a.unseen, err = made.Ahead(limited, a.s.chain, len(question))
+		}
+		return question, err
+	}
+	question, err := ask()
+	if errors.Is(err, vectors.ErrLength) && len(a.q.Vector) == 0 { // the question's may be remembered from before a change
+		made.Forget()
+		question, err = ask()
 	}
 	if err != nil {
 		return a.byWords(ctx, err)
@@ -141,6 +148,8 @@ func (a *assembling) degraded() string {
 		return ""
 	case errors.Is(a.wordsErr, vectors.ErrReading):
 		return "relevance by words alone: the vectors by " + a.s.db.opts.Embedder.Model() + " are still being read"
+	case errors.Is(a.wordsErr, vectors.ErrZeros):
+		kind = "gave the question a vector of zeros"
 	case errors.Is(a.wordsErr, context.DeadlineExceeded):
 		kind = "took too long"
 	case errors.Is(a.wordsErr, vectors.ErrAnswer):

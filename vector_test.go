@@ -669,3 +669,93 @@ func TestEmbedListsPagesOnce(t *testing.T) {
 	}, time.Minute, 5*time.Millisecond)
 	require.LessOrEqual(t, counted.listed.Load(), int64(2), "one by the question, one in the background")
 }
+
+// An endpoint that changes the length of its vectors under one model name is noticed: all pages lack a vector then, and get
+// a new one. Going back is no different. DB.Embed does the same without a question.
+func TestVectorLengthChanges(t *testing.T) {
+	ctx := t.Context()
+	numbers := atomic.Int64{}
+	numbers.Store(6)
+	m := &meanings{fail: func(_ context.Context, _ int, texts []string) ([][]float32, error) {
+		out := make([][]float32, len(texts))
+		for i, text := range texts {
+			out[i] = append(meaningOf(text), make([]float32, int(numbers.Load())-6)...)
+		}
+		return out, nil
+	}}
+	db := open(t, Options{Embedder: m})
+	s := db.Scope("acme")
+	allergies(t, s)
+	round := 0
+	find := func() Found {
+		found, err := s.Search(ctx, "reimbursement maximum "+strings.Repeat("q", round+2), 3)
+		require.NoError(t, err)
+		return found
+	}
+	put(t, s, Artefact{ID: "money", Text: "we repay up to the ceiling"})
+	for _, n := range []int64{6, 9, 7, 6} {
+		numbers.Store(n)
+		round++
+		found := find()
+		require.Empty(t, found.Degraded, n)
+		require.NotEmpty(t, found.Hits, n)
+		require.Equal(t, "money", found.Hits[0].Ref.ID, "found by its meaning with %d numbers", n)
+		m.take()
+		require.Equal(t, found.Hits, find().Hits)
+		require.Empty(t, m.take(), "nothing is made twice")
+	}
+	numbers.Store(8)
+	report, err := db.Embed(ctx, store.EmbedOptions{})
+	require.NoError(t, err)
+	require.Positive(t, report.Made, "the vectors of the old length do not count")
+	require.Zero(t, report.Left)
+	m.take()
+	require.Equal(t, "money", find().Hits[0].Ref.ID)
+	require.Len(t, m.take(), 1, "a question that is remembered with the old length is asked again, and no page")
+}
+
+// An endpoint that answers zeros is noticed: the question says so, nothing is stored, and when it works again the vectors
+// of zeros that another process stored are made again.
+func TestVectorsOfZeros(t *testing.T) {
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	zeros := func(_ context.Context, _ int, texts []string) ([][]float32, error) {
+		out := make([][]float32, len(texts))
+		for i := range out {
+			out[i] = make([]float32, 6)
+		}
+		return out, nil
+	}
+	m := &meanings{fail: zeros}
+	db, err := Open(path, Options{Embedder: m})
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "money", Text: "we repay up to the ceiling"})
+	found, err := s.Search(ctx, "reimbursement maximum", 3)
+	require.NoError(t, err)
+	require.Empty(t, found.Hits)
+	require.Equal(t, "relevance by words alone: embedder meanings-5 gave the question a vector of zeros", found.Degraded)
+	_, err = db.Embed(ctx, store.EmbedOptions{})
+	require.ErrorContains(t, err, "a vector of zeros")
+	m.work()
+	m.mu.Lock()
+	m.fail = func(ctx context.Context, call int, texts []string) ([][]float32, error) { // pages only
+		if len(texts) == 1 && texts[0] == "reimbursement maximum" {
+			return [][]float32{meaningOf(texts[0])}, nil
+		}
+		return zeros(ctx, call, texts)
+	}
+	m.mu.Unlock()
+	found, err = s.Search(ctx, "reimbursement maximum", 3)
+	require.NoError(t, err)
+	require.Empty(t, found.Hits)
+	m.work()
+	require.NoError(t, db.Close())
+	db, err = Open(path, Options{Embedder: m})
+	require.NoError(t, err)
+	defer db.Close()
+	found, err = db.Scope("acme").Search(ctx, "reimbursement maximum", 3)
+	require.NoError(t, err)
+	require.Len(t, found.Hits, 1, "made again by the next process")
+	require.Empty(t, found.Degraded)
+}

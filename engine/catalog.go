@@ -226,6 +226,7 @@ func keyHash(scope uint32, id string) uint64 {
 
 // lookup returns the number of the artefact with a key; 0: none.
 func (c *catalogue) lookup(scope uint32, id string) uint64 {
+	id = store.Canonical(id)
 	mask := uint64(len(c.table) - 1)
 	for i := keyHash(scope, id) & mask; c.table[i] != 0; i = (i + 1) & mask {
 		a := c.art(uint64(c.table[i]))

@@ -222,6 +222,25 @@ func (m *nearModel) forgetGone(c *catalogue) {
 	}
 }
 
+// counted returns the pages whose vectors count for a listing of those without: of the length that
+// is asked for, and not of zeros. The caller holds cat.mu.
+func (m *nearModel) counted(q *store.ScanQuery) bits {
+	out, copied := m.has, false
+	for k, s := range m.sets {
+		other := q.Numbers > 0 && k.dims != q.Numbers
+		if s.Len() == 0 || !other && !q.Zeros {
+			continue
+		}
+		if !copied {
+			out, copied = slices.Clone(m.has), true
+		}
+		for num := range s.Numbers(!other) {
+			out.set(num, false)
+		}
+	}
+	return out
+}
+
 // addNear proposes the pages with the nearest vectors. Excluded pages are skipped and take no place
 // among them.
 func (f *finding) addNear(m *nearModel) {
@@ -309,7 +328,7 @@ func (s *Engine) scanUnembedded(ctx context.Context, q store.ScanQuery) (out sto
 	out.LSN = s.cat.lsn
 	chain := s.cat.chain(q.Scopes)
 	last, more := uint64(0), false
-	for num := range s.cat.unembedded(m, chain) {
+	for num := range s.cat.unembedded(m.counted(&q), chain) {
 		out.Count++
 		switch {
 		case num <= after:
@@ -327,13 +346,13 @@ func (s *Engine) scanUnembedded(ctx context.Context, q store.ScanQuery) (out sto
 }
 
 // unembedded gives the live pages of a chain without a vector, rising.
-func (c *catalogue) unembedded(m *nearModel, chain []uint32) func(yield func(num uint64) bool) {
+func (c *catalogue) unembedded(have bits, chain []uint32) func(yield func(num uint64) bool) {
 	wanted := func(num uint64) bool {
 		p := c.page(num)
 		return slices.Contains(chain, p.scope) && p.kind != store.KindSystem && p.prov >= store.Tool
 	}
 	return func(yield func(num uint64) bool) {
-		for _, num := range c.without(m, chain) {
+		for _, num := range c.without(have, chain) {
 			if wanted(num) && !yield(num) {
 				return
 			}
@@ -342,11 +361,11 @@ func (c *catalogue) unembedded(m *nearModel, chain []uint32) func(yield func(num
 }
 
 // without gives live pages that have no vector, rising, among them all those of a chain.
-func (c *catalogue) without(m *nearModel, chain []uint32) (nums []uint64) {
+func (c *catalogue) without(have bits, chain []uint32) (nums []uint64) {
 	total, mine := 0, 0
 	lacks := func(i int) uint64 {
-		if i < len(m.has) {
-			return c.current[i] &^ m.has[i]
+		if i < len(have) {
+			return c.current[i] &^ have[i]
 		}
 		return c.current[i]
 	}
@@ -364,7 +383,7 @@ func (c *catalogue) without(m *nearModel, chain []uint32) (nums []uint64) {
 			for _, art := range c.scopes[n-1].byID.all() {
 				for _, n := range c.nums(uint64(art)) {
 					num := uint64(n)
-					if c.current.has(num) && !m.has.has(num) {
+					if c.current.has(num) && !have.has(num) {
 						nums = append(nums, num)
 					}
 				}

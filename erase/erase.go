@@ -54,7 +54,13 @@ type Request struct {
 }
 
 // Check refuses a request that does not name exactly one thing to erase, or does not say who asks for it and why.
+// Names are put in the form in which they are stored.
 func (r *Request) Check() error {
+	r.Subject, r.Session.ID = store.Canonical(r.Subject), store.Canonical(r.Session.ID)
+	r.Refs = slices.Clone(r.Refs)
+	for i := range r.Refs {
+		r.Refs[i].ID = store.Canonical(r.Refs[i].ID)
+	}
 	n := 0
 	for _, is := range []bool{r.Subject != "", r.Scope != "", r.Session != (store.Ref{}), len(r.Refs) > 0} {
 		if is {

@@ -257,7 +257,9 @@ func (s *scanner) ascii(c byte, rest string) {
 	case c == '_':
 		s.underscore()
 	default:
-		s.flush()
+		if len(s.word) > 0 || s.prev != "" || len(s.snake) > 0 {
+			s.flush()
+		}
 		s.title = s.title && c == ' '
 	}
 }
@@ -403,6 +405,11 @@ func (s *scanner) end() {
 
 // emit takes the word that has ended.
 func (s *scanner) emit() {
+	if s.plain && s.upper == 0 && s.quote < 0 { // most of those that have no key
+		s.title = false
+		s.wait(cut(s.word))
+		return
+	}
 	var elided []byte
 	if s.quote >= 0 {
 		elided = s.contraction()
@@ -442,6 +449,11 @@ func (s *scanner) take(w []byte) {
 			return
 		}
 	}
+	s.wait(w)
+}
+
+// wait takes a word of a–z, whose stem will be looked up with others.
+func (s *scanner) wait(w []byte) {
 	if s.words.add(w); s.words.n == lookups {
 		s.stem()
 	}

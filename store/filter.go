@@ -46,9 +46,10 @@ type Filter struct {
 // Operator compares a metadata value with that of a Condition.
 type Operator string
 
-// The operators. OpEqual and OpNotEqual compare bytes; OpNotEqual also holds where the key is
-// absent. The orders hold only where the key is present: two decimal numbers are compared as
-// numbers, anything else byte for byte, so that times in RFC 3339 of one time zone are in order.
+// The operators. Two decimal numbers are compared as numbers, anything else byte for byte, so that
+// times in RFC 3339 of one time zone are in order. 1.5 equals 1.50; 007 is no number. OpNotEqual also
+// holds where the key is absent. The orders hold only where the key is present, and a number is
+// above and below numbers only.
 // OpExists has the value "true" or "false".
 const (
 	OpEqual          Operator = "$eq"
@@ -82,7 +83,10 @@ func (f *Filter) IsZero() bool {
 
 // Check rejects a filter that breaks a limit or that can never match. The *InvalidError names the
 // field and what was expected.
+// Its texts are put in the form in which they are stored (Canonical).
 func (f *Filter) Check() error {
+	f.IDPrefix, f.Subject = Canonical(f.IDPrefix), Canonical(f.Subject)
+	f.TagsAny, f.TagsAll = canonicalAll(f.TagsAny), canonicalAll(f.TagsAll)
 	if f.IDPrefix != "" {
 		if err := CheckID("filter.id_prefix", f.IDPrefix); err != nil {
 			return err
@@ -160,14 +164,18 @@ func (c *Condition) Holds(value string, ok bool) bool {
 	case OpExists:
 		return ok == (c.Value == "true")
 	case OpEqual:
-		return ok && value == c.Value
+		return ok && equalValues(value, c.Value)
 	case OpNotEqual:
-		return !ok || value != c.Value
+		return !ok || !equalValues(value, c.Value)
 	}
 	if !ok {
 		return false
 	}
-	switch n := compareValues(value, c.Value); c.Op {
+	n, ok := compareValues(value, c.Value)
+	if !ok {
+		return false
+	}
+	switch c.Op {
 	case OpGreater:
 		return n > 0
 	case OpGreaterOrEqual:
@@ -179,21 +187,37 @@ func (c *Condition) Holds(value string, ok bool) bool {
 	}
 }
 
-// compareValues compares two values: as numbers where both are, else as bytes.
-func compareValues(a, b string) int {
-	x, okx := decimal(a)
-	y, oky := decimal(b)
-	if okx && oky {
-		return cmp.Compare(x, y)
+// equalValues reports whether two values are equal, as numbers or as bytes.
+func equalValues(a, b string) bool {
+	if a == b {
+		return true
 	}
-	return strings.Compare(a, b)
+	n, ok := compareValues(a, b)
+	return ok && n == 0
 }
 
-// decimal parses a decimal number: sign, digits, point, exponent. Infinity, hexadecimal, and
-// anything longer than MaxFilterValue bytes is text; the last so that a store which keeps only the
+// compareValues compares two values: as numbers where both are, as bytes where neither is. A number
+// and a text have no order.
+func compareValues(a, b string) (n int, ok bool) {
+	x, okx := decimal(a)
+	y, oky := decimal(b)
+	switch {
+	case okx && oky:
+		return cmp.Compare(x, y), true
+	case okx || oky:
+		return 0, false
+	}
+	return strings.Compare(a, b), true
+}
+
+// decimal parses a decimal number: sign, digits, point, exponent. Infinity, hexadecimal, a number
+// with leading zeros, which is a code, and anything longer than MaxFilterValue bytes is text; the last so that a store which keeps only the
 // beginning of a value compares it the same way.
 func decimal(s string) (float64, bool) {
 	if s == "" || len(s) > MaxFilterValue || strings.Trim(s, "+-.eE0123456789") != "" || !strings.ContainsAny(s, "0123456789") {
+		return 0, false
+	}
+	if whole := strings.TrimLeft(s, "+-"); len(whole) > 1 && whole[0] == '0' && '0' <= whole[1] && whole[1] <= '9' {
 		return 0, false
 	}
 	x, err := strconv.ParseFloat(s, 64)

@@ -22,7 +22,15 @@ func TestConditionHolds(t *testing.T) {
 		want    bool
 	}{
 		{"a", true, store.OpEqual, "a", true},
-		{"1.0", true, store.OpEqual, "1", false},
+		{"1.0", true, store.OpEqual, "1", true},
+		{"1.50", true, store.OpEqual, "1.5", true},
+		{"1.50", true, store.OpNotEqual, "1.5", false},
+		{"high", true, store.OpGreater, "7", false},
+		{"high", true, store.OpLess, "7", false},
+		{"high", true, store.OpNotEqual, "7", true},
+		{"9", true, store.OpGreater, "high", false},
+		{"007", true, store.OpEqual, "7", false},
+		{"0.5", true, store.OpEqual, ".50", true},
 		{"", false, store.OpEqual, "", false},
 		{"", false, store.OpNotEqual, "a", true},
 		{"a", true, store.OpNotEqual, "a", false},
@@ -30,8 +38,9 @@ func TestConditionHolds(t *testing.T) {
 		{"10", true, store.OpGreater, "9x", false},
 		{"1.0", true, store.OpGreaterOrEqual, "1", true},
 		{"-1e3", true, store.OpLess, "0", true},
-		{"Inf", true, store.OpGreater, "9", true}, // as text
-		{"0x10", true, store.OpLess, "9", true},   // as text
+		{"Inf", true, store.OpGreater, "9", false},
+		{"0x10", true, store.OpLess, "9", false},
+		{"0x10", true, store.OpLess, "0x9", true}, // as text
 		{"2026-03-01T00:00:00Z", true, store.OpLess, "2026-03-02T00:00:00Z", true},
 		{"", false, store.OpLess, "z", false},
 		{"", true, store.OpLessOrEqual, "", true},

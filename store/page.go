@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/triage"
@@ -258,8 +260,11 @@ func DefaultPriority(k Kind) Priority {
 	return PriorityMedium
 }
 
-// Check rejects an artefact that breaks a rule or a limit; the error says what was expected.
+// Check rejects an artefact that breaks a rule or a limit; the error says what was expected. Its
+// names are put in the form in which they are stored (Canonical).
 func (a *Artefact) Check() error {
+	a.ID, a.Group, a.Subject = Canonical(a.ID), Canonical(a.Group), Canonical(a.Subject)
+	a.Tags, a.Supersedes = canonicalAll(a.Tags), canonicalAll(a.Supersedes)
 	if err := CheckID("id", a.ID); err != nil {
 		return err
 	}
@@ -382,6 +387,24 @@ func validUTF8(field string, texts ...string) error {
 		}
 	}
 	return nil
+}
+
+// Canonical returns the form in which ids, groups, subjects and tags are stored and compared: NFC. So
+// a name that was typed on another system is the same name.
+func Canonical(s string) string { return norm.NFC.String(s) }
+
+// canonicalAll is Canonical for a list. It changes the list of nobody else.
+func canonicalAll(list []string) []string {
+	for i, s := range list {
+		if !norm.NFC.IsNormalString(s) {
+			list = slices.Clone(list)
+			for ; i < len(list); i++ {
+				list[i] = Canonical(list[i])
+			}
+			break
+		}
+	}
+	return list
 }
 
 // CheckID rejects an id that is empty, longer than MaxID, not UTF-8, or has control characters.

@@ -59,6 +59,7 @@ func ParseRef(s string) (Ref, error) {
 	if r.ID, err = url.PathUnescape(rest); err != nil {
 		return bad("id is not percent-encoded")
 	}
+	r.ID = Canonical(r.ID)
 	if hasPage {
 		if r.Page, err = parsePositive(page); err != nil {
 			return bad("page is not a number from 1")

@@ -38,6 +38,8 @@ type ScanQuery struct {
 	Brief   bool    // artefacts: of a live one, Scope, ID, Art, Version, LSN, PutAt and the number of its first page suffice; a store may omit the rest
 	Ever    *Ever   // artefacts: only those that an erase must look at; nil: all
 	Model   string  // without vector: the model
+	Numbers int     // without vector: a vector of another length is none; 0: any length will do
+	Zeros   bool    // without vector: a vector of zeros is none
 	All     bool    // held: decided ones too
 	Space   bool    // scopes: with ScopeInfo.Space and Bodies
 	Cursor  string

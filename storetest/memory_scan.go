@@ -78,7 +78,9 @@ func (v view) rows(q *store.ScanQuery, after string) map[string]store.ScanPage {
 	case store.ScanUnembedded:
 		for _, p := range v.pages {
 			h := p.head
-			if p.vecs[q.Model] == nil && v.answers(p) == p && slices.Contains(q.Scopes, h.Scope) && h.Kind != store.KindSystem && h.Provenance >= store.Tool {
+			v1 := p.vecs[q.Model]
+			lacks := v1 == nil || q.Numbers > 0 && len(v1) != q.Numbers || q.Zeros && !slices.ContainsFunc(v1, func(x float32) bool { return x != 0 })
+			if lacks && v.answers(p) == p && slices.Contains(q.Scopes, h.Scope) && h.Kind != store.KindSystem && h.Provenance >= store.Tool {
 				rows[fmt.Sprintf("%020d", p.num)] = pageRow(p)
 			}
 		}

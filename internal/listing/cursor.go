@@ -22,6 +22,15 @@ func At(cursor string, of ...string) (at uint64, ok bool) {
 	return at, err == nil && cursor == Cursor(at, of...) && tail != ""
 }
 
+// Bind makes a cursor of a text that says where the next part begins, for the listing of a thing.
+func Bind(at string, of ...string) string { return bound(append(of, at)) + "." + at }
+
+// Bound returns the text in a cursor that Bind made for the same thing. No other string has one.
+func Bound(cursor string, of ...string) (at string, ok bool) {
+	_, at, _ = strings.Cut(cursor, ".")
+	return at, at != "" && cursor == Bind(at, of...)
+}
+
 func bound(of []string) string {
 	var b []byte
 	for _, s := range of {

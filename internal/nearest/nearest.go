@@ -9,6 +9,7 @@
 package nearest
 
 import (
+	"iter"
 	"math"
 	"math/bits"
 	"slices"
@@ -46,6 +47,17 @@ func (s *Set) Len() int { return s.slots.n }
 func (s *Set) Has(num uint64) bool {
 	_, ok := s.slots.find(num)
 	return ok
+}
+
+// Numbers ranges over the numbers that have a vector; with zeros, only those whose vector is of zeros.
+func (s *Set) Numbers(zeros bool) iter.Seq[uint64] {
+	return func(yield func(num uint64) bool) {
+		for at, num := range s.nums {
+			if num != 0 && (!zeros || s.scale[at] == 0) && !yield(num) {
+				return
+			}
+		}
+	}
 }
 
 // Bytes is the memory that the vectors take, without the spare capacity of the arrays.

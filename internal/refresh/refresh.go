@@ -232,7 +232,7 @@ func (r *run) directory(ctx context.Context, d folder.Recorded) error {
 
 // unknown makes an artefact of a file that the scope does not have.
 func (r *run) unknown(ctx context.Context, d folder.Recorded, f folder.Found) (store.Artefact, bool) {
-	id, source := d.ID(f.Rel), "file:"+f.Path
+	id, source := store.Canonical(d.ID(f.Rel)), "file:"+f.Path
 	if r.have[id] == source || r.known[id] || store.CheckID("id", id) != nil || strings.HasPrefix(id, journal.Reserved) || len(source) > store.MaxSource || !r.View.Files.LooksLikeText(f.Path) {
 		return store.Artefact{}, false
 	}

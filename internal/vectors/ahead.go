@@ -36,7 +36,8 @@ type behind struct {
 // Ahead makes the vectors that pages of a chain lack, at most aheadPages, and has the rest made in the background. It
 // returns how many are left.
 func (m *Maker) Ahead(ctx context.Context, scopes store.Scopes, length int) (left int, err error) {
-	page, err := m.lacking(ctx, scopes, "", aheadPages)
+	want := lack{length, m.suspects(scopes)}
+	page, err := m.lacking(ctx, scopes, want, "", aheadPages)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return 0, fmt.Errorf("%w: %w", ErrReading, err)
 	}
@@ -49,13 +50,40 @@ func (m *Maker) Ahead(ctx context.Context, scopes store.Scopes, length int) (lef
 		return page.Count - made, err
 	}
 	if left = page.Count - made; page.Next != "" {
-		m.inBackground(scopes, length)
+		m.inBackground(scopes, want)
+	}
+	if want.zeros {
+		m.unsuspect(scopes)
 	}
 	return left, nil
 }
 
-func (m *Maker) lacking(ctx context.Context, scopes store.Scopes, cursor string, limit int) (store.ScanPage, error) {
-	return m.Store.Scan(ctx, store.ScanQuery{What: store.ScanUnembedded, Scopes: scopes, Model: m.By.Model(), Cursor: cursor, Limit: limit})
+// lack says which pages lack a vector: those without one of this length (0: of any), and with zeros those whose vector is
+// of zeros.
+type lack struct {
+	length int
+	zeros  bool
+}
+
+func (m *Maker) lacking(ctx context.Context, scopes store.Scopes, want lack, cursor string, limit int) (store.ScanPage, error) {
+	return m.Store.Scan(ctx, store.ScanQuery{What: store.ScanUnembedded, Scopes: scopes, Model: m.By.Model(), Numbers: want.length, Zeros: want.zeros, Cursor: cursor, Limit: limit})
+}
+
+// suspects reports whether vectors of zeros of a chain are made again. An embedder that is broken gives them, and some
+// models do for texts of which they know no word, so each process tries once.
+func (m *Maker) suspects(scopes store.Scopes) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.tried[strings.Join(scopes, "\x00")]
+}
+
+func (m *Maker) unsuspect(scopes store.Scopes) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.tried == nil {
+		m.tried = map[string]bool{}
+	}
+	m.tried[strings.Join(scopes, "\x00")] = true
 }
 
 // make embeds pages, a part at a time, and stores each part. A page without text gets a vector that points nowhere, so that
@@ -118,7 +146,7 @@ func (m *Maker) makeSome(ctx context.Context, scopes store.Scopes, keys []store.
 }
 
 // inBackground makes what the pages of a chain lack. One chain at a time: the next question of another has it made after.
-func (m *Maker) inBackground(scopes store.Scopes, length int) {
+func (m *Maker) inBackground(scopes store.Scopes, want lack) {
 	b := &m.behind
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +158,7 @@ func (m *Maker) inBackground(scopes store.Scopes, length int) {
 	b.stop, b.done, b.now.Running, b.now.Failure = cancel, done, true, ""
 	go func() {
 		defer close(done)
-		err := m.makeAll(ctx, scopes, length)
+		err := m.makeAll(ctx, scopes, want)
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		cancel()
@@ -143,16 +171,16 @@ func (m *Maker) inBackground(scopes store.Scopes, length int) {
 }
 
 // makeAll makes all that pages of a chain lack. A page that cannot be read is passed over.
-func (m *Maker) makeAll(ctx context.Context, scopes store.Scopes, length int) error {
+func (m *Maker) makeAll(ctx context.Context, scopes store.Scopes, want lack) error {
 	for cursor := ""; ; {
-		page, err := m.lacking(ctx, scopes, cursor, listed)
+		page, err := m.lacking(ctx, scopes, want, cursor, listed)
 		if err != nil {
 			return err
 		}
 		left := page.Count
 		for part := page.Keys; len(part) > 0; {
 			n := min(chunk, len(part))
-			made, err := m.makeSome(ctx, scopes, part[:n], length)
+			made, err := m.makeSome(ctx, scopes, part[:n], want.length)
 			left -= made
 			m.behind.count(made, left)
 			if err != nil {

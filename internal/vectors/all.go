@@ -2,6 +2,7 @@ package vectors
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -17,9 +18,15 @@ func (m *Maker) All(ctx context.Context, o store.EmbedOptions) (store.EmbedRepor
 	if err != nil {
 		return out, err
 	}
+	want := lack{zeros: true}
+	if !o.DryRun { // which asks the embedder nothing
+		if want, err = m.current(ctx); err != nil {
+			return out, err
+		}
+	}
 	total := 0
 	for _, name := range scopes {
-		page, err := m.lacking(ctx, store.Scopes{name}, "", 1)
+		page, err := m.lacking(ctx, store.Scopes{name}, want, "", 1)
 		if err != nil {
 			return out, err
 		}
@@ -32,11 +39,24 @@ func (m *Maker) All(ctx context.Context, o store.EmbedOptions) (store.EmbedRepor
 		return out, nil
 	}
 	for i := range out.Scopes {
-		if err := m.allOf(ctx, &out, &out.Scopes[i], o.Progress, total); err != nil {
+		if err := m.allOf(ctx, &out, &out.Scopes[i], want, o.Progress, total); err != nil {
 			return out, err
 		}
 	}
 	return out, nil
+}
+
+// current finds out how long the vectors of the embedder are now. If it does not answer, any length will do: the pages
+// say what is wrong with it.
+func (m *Maker) current(ctx context.Context) (lack, error) {
+	probe, err := m.Question(ctx, "How long is a vector of this model?", nil)
+	switch {
+	case errors.Is(err, ErrZeros):
+		return lack{}, fmt.Errorf("%w: a vector of zeros", ErrAnswer)
+	case ctx.Err() != nil:
+		return lack{}, ctx.Err()
+	}
+	return lack{len(probe), len(probe) > 0}, nil
 }
 
 // scopes are the names of those that are asked for.
@@ -58,17 +78,17 @@ func (m *Maker) scopes(ctx context.Context, only string) (names []string, err er
 	}
 }
 
-func (m *Maker) allOf(ctx context.Context, out *store.EmbedReport, in *store.EmbeddedIn, progress store.Progress, total int) error {
+func (m *Maker) allOf(ctx context.Context, out *store.EmbedReport, in *store.EmbeddedIn, want lack, progress store.Progress, total int) error {
 	chain := store.Scopes{in.Scope}
 	for cursor := ""; ; {
-		page, err := m.lacking(ctx, chain, cursor, listed)
+		page, err := m.lacking(ctx, chain, want, cursor, listed)
 		if err != nil {
 			return err
 		}
 		for keys := range slices.Chunk(page.Keys, chunk) {
-			made, err := m.makeSome(ctx, chain, keys, 0)
+			made, err := m.makeSome(ctx, chain, keys, want.length)
 			if err != nil {
-				if made, err = m.oneByOne(ctx, out, chain, keys, err); err != nil {
+				if made, err = m.oneByOne(ctx, out, chain, keys, want.length, err); err != nil {
 					return err
 				}
 			}
@@ -85,13 +105,13 @@ func (m *Maker) allOf(ctx context.Context, out *store.EmbedReport, in *store.Emb
 
 // oneByOne tries the pages of a part that failed. If every one fails, and nothing was made yet, the embedder is at fault and
 // not the pages.
-func (m *Maker) oneByOne(ctx context.Context, out *store.EmbedReport, chain store.Scopes, keys []store.PageKey, whole error) (made int, err error) {
+func (m *Maker) oneByOne(ctx context.Context, out *store.EmbedReport, chain store.Scopes, keys []store.PageKey, length int, whole error) (made int, err error) {
 	failed := []store.EmbedFailure{}
 	for _, k := range keys {
 		if err := ctx.Err(); err != nil {
 			return made, err
 		}
-		n, err := m.makeSome(ctx, chain, []store.PageKey{k}, 0)
+		n, err := m.makeSome(ctx, chain, []store.PageKey{k}, length)
 		if made += n; err != nil {
 			failed = append(failed, store.EmbedFailure{Ref: m.refOf(ctx, chain, k), Err: err.Error()})
 		}

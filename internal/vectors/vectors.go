@@ -27,6 +27,12 @@ const (
 // ErrAnswer means that an embedder answered, but not with one vector of one length for each text.
 var ErrAnswer = errors.New("ctxpage: embedder answered wrongly")
 
+// ErrLength is the ErrAnswer of a page whose vector is not as long as that of the question.
+var ErrLength = fmt.Errorf("%w: another length", ErrAnswer)
+
+// ErrZeros means that the vector of a question is of zeros, so that no page is near to it.
+var ErrZeros = errors.New("ctxpage: the vector of the question is of zeros")
+
 // ErrReading means that the store had not yet read the vectors of the model when the question had to go on.
 var ErrReading = errors.New("ctxpage: vectors are still being read")
 
@@ -53,6 +59,7 @@ type Maker struct {
 
 	mu     sync.Mutex
 	seen   map[[sha256.Size]byte][]float32
+	tried  map[string]bool // chains whose vectors of zeros were made again
 	behind behind
 }
 
@@ -163,7 +170,7 @@ func fill(ctx context.Context, embed func(context.Context, []string) ([][]float3
 }
 
 func lengthError(page, question int) error {
-	return fmt.Errorf("%w: a page has a vector of %d numbers, the question of %d", ErrAnswer, page, question)
+	return fmt.Errorf("%w: a page has a vector of %d numbers, the question of %d", ErrLength, page, question)
 }
 
 // keep stores vectors that were made.
@@ -184,16 +191,19 @@ func (m *Maker) Forget() {
 	m.seen = nil
 }
 
-// Question gives the vector of a question: the host's, if it brought one.
+// Question gives the vector of a question: the host's, if it brought one. ErrZeros if it points nowhere.
 func (m *Maker) Question(ctx context.Context, text string, have []float32) ([]float32, error) {
-	if len(have) > 0 {
-		return have, nil
+	if len(have) == 0 {
+		vecs, err := m.Texts(ctx, []string{text})
+		if err != nil {
+			return nil, err
+		}
+		have = vecs[0]
 	}
-	vecs, err := m.Texts(ctx, []string{text})
-	if err != nil {
-		return nil, err
+	if !slices.ContainsFunc(have, func(x float32) bool { return x != 0 }) {
+		return nil, ErrZeros
 	}
-	return vecs[0], nil
+	return have, nil
 }
 
 // Texts gives the vectors of texts without a page.
