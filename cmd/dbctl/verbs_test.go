@@ -12,6 +12,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/token/bpe"
 )
 
 // Each line is one call on one database, in order.
@@ -570,4 +572,20 @@ func TestErrorsSayWhatWasExpected(t *testing.T) {
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.err, "there is no backup")
 	require.NotContains(t, r.err, "dbctl init", "that would not make one")
+}
+
+// dbctl counts with o200k_base unless --counter says otherwise, and takes the settings of a context by name.
+func TestCounterAndSettings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.ctx")
+	ok(t, "", "init", file)
+	ok(t, "", "put", file, "acme", "lao", "ຜູ້ໃຊ້ອາໄສຢູ່ວຽງຈັນ ແລະ ມັກດື່ມກາເຟ coffee")
+	ask := func(args ...string) map[string]any {
+		return asJSON(t, "", append([]string{"assemble", file, "acme", "coffee", "--budget", "500"}, args...)...)
+	}
+	exact := ask()
+	require.EqualValues(t, bpe.O200k().Count(exact["text"].(string)), exact["tokens"])
+	require.Greater(t, ask("--counter", "claude")["tokens"], exact["tokens"])
+	require.Less(t, ask("--charge", "contents")["tokens"], exact["tokens"])
+	require.Equal(t, exitUsage, dbctl("", "assemble", file, "acme", "coffee", "--counter", "p50k").code)
+	require.Equal(t, exitFailed, dbctl(`{"items":[{"key":"a","tokens":5}]}`, "budget", "compile").code)
 }
