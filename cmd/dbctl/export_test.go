@@ -121,7 +121,7 @@ func TestExportPAM(t *testing.T) {
 	ok(t, "", "session", "append", file, "acme/support", "chat", "hello")
 	out := filepath.Join(tmp, "ann.json")
 	require.Contains(t, ok(t, "", "export", file, "--format", "pam", "--subject", "ann", "-o", out), "exported 1 memory")
-	require.Contains(t, ok(t, "", "import", file, "acme/else", out), "format pam (found out by")
+	require.Contains(t, ok(t, "", "import", file, "acme/else", out), "format pam (detected by")
 	require.Contains(t, ok(t, "", "ls", file, "acme/else"), "scratch")
 	require.Contains(t, ok(t, "", "export", file, "--format", "pam", "--dry-run"), "left out 1 of kind message")
 	require.Contains(t, ok(t, "", "export", file, "--format", "pam", "--scope", "acme", "--owner", "ann"), `"owner":{"id":"ann"}`)
