@@ -113,28 +113,34 @@ func cutUnit(turns []*TurnIn, score map[uint64]float64, room int) {
 // Shows reports whether a page of the turn, from 0, is among those that enter.
 func (t *TurnIn) Shows(page int) bool { return t.Pages == nil || slices.Contains(t.Pages, page) }
 
-// Crowding returns the artefacts of which only pieces are shown if so many of their other pages were found that they took
-// places from pages of others, with the pages found of them that are shown.
-func (o *Offer) Crowding(hits []store.Candidate, most int) (of []store.Ref, shown []store.Candidate) {
-	others := 0
-	seen := map[string]bool{}
+// Crowding returns the turns of several pages if so many of their pages were found for nothing that they took the places of
+// other pages: because the turn enters anyway, or in other pieces. It also returns the hits that stay: the pieces, and the best
+// of each turn that enters.
+func (o *Offer) Crowding(hits []store.Candidate, most int) (of []store.Ref, stay []store.Candidate) {
+	lost, best := 0, map[string]int{} // place in stay of the best hit of a turn
 	for i := range hits {
 		t := o.Found(hits[i].Key.Num)
-		if t == nil || t.Pages == nil {
+		if t == nil || len(t.Nums) < 2 {
 			continue
 		}
-		if !seen[t.ID] {
-			seen[t.ID] = true
+		at, seen := best[t.ID]
+		if !seen {
 			of = append(of, store.Ref{Scope: o.scope, ID: t.ID})
 		}
-		if t.Shows(hits[i].Ref.Page - 1) {
-			shown = append(shown, hits[i])
-		} else {
-			others++
+		piece := t.Pages != nil && t.Shows(hits[i].Ref.Page-1)
+		if t.enters() || !t.Shows(hits[i].Ref.Page-1) {
+			lost++
+		}
+		switch {
+		case !seen, piece, !t.enters() && t.Pages == nil:
+			best[t.ID] = len(stay)
+			stay = append(stay, hits[i])
+		case t.Pages == nil && stay[at].Lexical.Score < hits[i].Lexical.Score:
+			stay[at] = hits[i]
 		}
 	}
-	if others < most {
+	if lost < most {
 		return nil, nil
 	}
-	return of, shown
+	return of, stay
 }
