@@ -1,10 +1,11 @@
-// Package foreign brings what other systems know into a scope: chats of OpenAI and Anthropic, memories of mem0, of the MCP memory
-// server, of LangGraph and of PAM, the exports of ChatGPT and Claude, and lines of JSON of any shape.
+// Package foreign brings what other systems know into a scope: chats of OpenAI and Anthropic, transcripts of agents (dialects describes
+// each), memories of mem0, of the MCP memory server, of LangGraph and of PAM, the exports of ChatGPT and Claude, and lines of JSON of
+// any shape.
 //
 // # Trust
 //
 // Everything that is imported is scratch, whatever the file says of itself: no context shows it, except turns in their
-// own session, until a review or the operator raises its provenance. Messages of system and developer become data
+// own session, until the operator raises its provenance (ctxpage.DB.Raise), or vouches for the file (Options.Trust). Messages of system and developer become data
 // without a role, so no imported file can instruct a model.
 //
 // # Repeating
@@ -17,6 +18,6 @@
 // # Hostile files
 //
 // A file is read item by item. An item, its depth and the number of its keys are bounded, so memory does not grow with
-// the file. A file that breaks a bound, is not JSON, has a key twice, or has bytes that are not UTF-8 gives one
+// the file, but for some 50 bytes for each message that has an id. A file that breaks a bound, is not JSON, has a key twice, or has bytes that are not UTF-8 gives one
 // *portable.LineError with line and field. If the file can be read twice, that happens before anything is written.
 package foreign
