@@ -52,7 +52,7 @@ import (
 //	bbolt's own locks                      a transaction
 //	leaves                                 pageTable.mu, fileLog.mu, the wal's mu, manifest.Log, lexical.Index, changes.mu,
 //	                                       holds.mu, names.mu, sieves.mu, idList.mu, behind.mu, guest.mu, Client.mu,
-//	                                       live.Sessions.mu
+//	                                       live.Sessions.mu and then the mu of its keeper
 //
 //   - The tail makes the order of commits. It is held while the log's buffer takes a record, and during I/O only to read
 //     an old row. A caller that holds it never waits for the log.

@@ -79,10 +79,11 @@ type started struct {
 
 // Keep begins the background work, once. Also called when this process becomes the owner of the files.
 func (t *Sessions) Keep() {
+	at := t.Store.Mark().LSN
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.keeper == nil && !t.closed {
-		k := &keeper{t: t, done: make(chan struct{}), at: t.Store.Mark().LSN, looks: map[[2]string]*looked{}, started: map[[2]string]*started{}}
+		k := &keeper{t: t, done: make(chan struct{}), at: at, looks: map[[2]string]*looked{}, started: map[[2]string]*started{}}
 		k.ctx, k.stop = context.WithCancel(context.Background())
 		t.keeper = k
 		go k.run()
@@ -500,10 +501,8 @@ func (k *keeper) start(ctx context.Context, w *Watcher) (*started, error) {
 
 // end stops what start began and waits for the look in flight.
 func (k *keeper) end(of [2]string, s *started) {
-	s.forget()
-	s.stop()
 	k.mu.Lock()
-	mine := k.started[of] == s
+	forget, mine := s.forget, k.started[of] == s
 	if mine {
 		delete(k.started, of)
 	}
@@ -512,6 +511,8 @@ func (k *keeper) end(of [2]string, s *started) {
 		flying = l.flying
 	}
 	k.mu.Unlock()
+	forget()
+	s.stop()
 	if flying != nil {
 		<-flying
 	}

@@ -171,8 +171,8 @@ func Files(st store.Store) (*filestore.Store, bool) {
 	return nil, false
 }
 
-// WhenOwner calls then once this process has the files under a store: at once, or when it becomes the owner. then must not
-// call the store.
+// WhenOwner calls then once this process has the files under a store: at once, or when it becomes the owner. then may
+// call nothing of the store but Mark.
 func WhenOwner(st store.Store, then func()) {
 	if s, ok := st.(sealed); ok {
 		st = s.guest
