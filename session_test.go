@@ -708,8 +708,8 @@ func TestRefusedAppendLeavesNothing(t *testing.T) {
 	refused(true, ErrInvalid, Turn{Role: "user", Text: "One."}, Turn{Role: "nobody"})
 	refused(true, ErrHeadroom, large)
 	refused(true, ErrHeadroom, Turn{Role: "user", Text: "One."}, large)
-	refused(false, ErrHeadroom, Turn{Role: "user", Text: strings.Repeat("One more. ", 300)}, large) // the first makes the others pay
-	_, err = chat.Append(ctx, Turn{Role: "user", Text: strings.Repeat("One more. ", 300)})
+	refused(false, ErrHeadroom, Turn{Role: "user", Text: strings.Repeat("One more. ", 400)}, large) // the first makes the others pay
+	_, err = chat.Append(ctx, Turn{Role: "user", Text: strings.Repeat("One more. ", 400)})
 	require.NoError(t, err)
 	require.NotEqual(t, rows, len(conv.Rows))
 }
