@@ -49,6 +49,7 @@ func (m *Maker) All(ctx context.Context, o store.EmbedOptions) (store.EmbedRepor
 // current finds out how long the vectors of the embedder are now. If it does not answer, any length will do: the pages
 // say what is wrong with it.
 func (m *Maker) current(ctx context.Context) (lack, error) {
+	m.Forget() // questions may be remembered with another length
 	probe, err := m.Question(ctx, "How long is a vector of this model?", nil)
 	switch {
 	case errors.Is(err, ErrZeros):
