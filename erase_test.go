@@ -288,7 +288,7 @@ func TestEraseNothing(t *testing.T) {
 	require.ErrorIs(t, err, ErrErased)
 	_, err = db.Erase(ctx, req)
 	require.ErrorIs(t, err, ErrNotFound)
-	for _, bad := range []erase.Request{{}, {Subject: "a", Scope: "b", By: "x", Reason: "y"}, {Subject: "a", Reason: "y"}, {Subject: "a", By: "x"}, {Subject: "a", By: "x", Reason: "y", Cascade: "some"}} {
+	for _, bad := range []erase.Request{{}, {Subject: "a", Session: store.Ref{Scope: "b", ID: "c"}, By: "x", Reason: "y"}, {Subject: "a", Scope: "/", By: "x", Reason: "y"}, {Subject: "a", Reason: "y"}, {Subject: "a", By: "x"}, {Subject: "a", By: "x", Reason: "y", Cascade: "some"}} {
 		_, err = db.Erase(ctx, bad)
 		require.ErrorIs(t, err, ErrInvalid)
 	}

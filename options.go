@@ -125,6 +125,9 @@ type Options struct {
 	Stop func()
 	// LockTimeout is how long Open waits for another process that keeps the files to itself; 0: it does not wait.
 	LockTimeout time.Duration
+	// AnswerTimeout is how long the process that owns the files may be silent, work under way excepted, before a call
+	// fails; 0: 2 s. A machine under load needs more.
+	AnswerTimeout time.Duration
 	// Store holds the database instead of files at the path; the path is then only a name in errors and Stats. Open the
 	// store with StateKinds. A successful Open takes it over and Close closes it; after a failed Open it is still the
 	// caller's. ReadOnly, Key, Keyring, MustExist, Identity, Exclusive and LockTimeout describe how files are opened: with a Store they give an
@@ -190,7 +193,7 @@ func (o Options) withDefaults() (Options, error) {
 			errs = append(errs, store.Invalid("Options.Sources", scheme, "schemes other than page"))
 		}
 	}
-	if o.SourceTimeout < 0 || o.RefreshEvery < 0 || o.Maintain < 0 || o.LockTimeout < 0 || o.EmbedTimeout < 0 || o.SummarizeTimeout < 0 {
+	if o.SourceTimeout < 0 || o.RefreshEvery < 0 || o.Maintain < 0 || o.LockTimeout < 0 || o.AnswerTimeout < 0 || o.EmbedTimeout < 0 || o.SummarizeTimeout < 0 {
 		errs = append(errs, store.Invalid("Options", "a negative timeout", "zero or more"))
 	}
 	return o, errors.Join(append(errs, o.checkStore())...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -43,6 +44,9 @@ func (tx *Txn) fails(err error) error {
 // Put writes an artefact; only this transaction sees it until Commit. With a Source, Put fetches the text now; a given
 // text must equal what the source holds. After an error of Put, or of Delete except ErrNotFound, Commit returns
 // ErrTxnFailed: roll back and begin again.
+//
+// A version has the fields of its put alone: what the version before had and this put does not give, such as expiry,
+// subject, tags, metadata or pin, the new version does not have.
 //
 // In a speculative transaction the provenance is at most Validated, and a system artefact is refused: instructions for
 // the model come from the host.
@@ -160,7 +164,7 @@ func (tx *Txn) derive(ctx context.Context, a *Artefact) error {
 		r := &a.DerivedFrom[i]
 		l, err := tx.s.db.store.Resolve(ctx, tx.s.chain, *r)
 		if err != nil {
-			return fmt.Errorf("derived_from %s: %w", r, err)
+			return fmt.Errorf("derived_from %s: %w", strings.TrimPrefix(r.String(), ":"), err)
 		}
 		r.Scope, r.Version = l.Scope, l.Version
 		loaded, err := tx.s.db.store.Load(ctx, tx.s.chain, l.Pages[:1], store.WantHead)

@@ -21,6 +21,9 @@ func checkPut(a *Artefact) error {
 	if err := a.Check(); err != nil {
 		return err
 	}
+	if a.Text == "" && len(a.Parts) == 0 && a.Source == "" && len(a.ToolCalls) == 0 && a.Role != "tool" {
+		return store.Invalid("text", "none", "a text, parts, or a source to read it from: an artefact without words is never found")
+	}
 	for _, id := range a.Supersedes {
 		if err := checkReserved("supersedes", id); err != nil {
 			return err

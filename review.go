@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -49,6 +50,9 @@ type Held struct {
 	Deletes     []string  `json:"deletes,omitempty"`
 	// Replaces names the current version of each artefact that an approval would overwrite. A decided batch has none.
 	Replaces []Ref `json:"replaces,omitempty"`
+	// Drops says for each of them what the new version would no longer have: its expiry, subject, tags, pin, metadata,
+	// source, group or lineage. Only Show fills it.
+	Drops []string `json:"drops,omitempty"`
 	// Stale names pages that the draft was written from, or supersedes, and that had changed when it was held. StaleNow
 	// names those that have changed by now, and Conflicts the artefacts it would overwrite that have. Only Show fills the
 	// last two.
@@ -99,6 +103,54 @@ func (r *Review) replaces(ctx context.Context, h *Held) error {
 	return nil
 }
 
+// drops says what an approval takes from the artefacts that it overwrites. A new version has the fields of its put alone.
+func (r *Review) drops(ctx context.Context, h *Held) error {
+	for i := range h.Writes {
+		at := slices.IndexFunc(h.Replaces, func(ref Ref) bool { return ref.ID == h.Writes[i].ID })
+		if at < 0 {
+			continue
+		}
+		l, err := r.db.store.Resolve(ctx, store.Scopes{h.Scope}, h.Replaces[at])
+		if err != nil {
+			return err
+		}
+		loaded, err := r.db.store.Load(ctx, store.Scopes{h.Scope}, l.Pages[:1], store.WantHead)
+		if err == nil {
+			err = loaded[0].Err
+		}
+		if err != nil {
+			return err
+		}
+		if lost := dropped(&loaded[0].Head.Artefact, &h.Writes[i].Artefact); len(lost) > 0 {
+			h.Drops = append(h.Drops, h.Replaces[at].String()+": "+strings.Join(lost, ", "))
+		}
+	}
+	return nil
+}
+
+// dropped lists the fields that an artefact has and its next version has not.
+func dropped(was, next *Artefact) (out []string) {
+	note := func(had, has bool, what string) {
+		if had && !has {
+			out = append(out, what)
+		}
+	}
+	note(!was.ExpiresAt.IsZero(), !next.ExpiresAt.IsZero(), "expires "+was.ExpiresAt.UTC().Format(time.RFC3339))
+	note(was.Subject != "", next.Subject != "", "subject "+was.Subject)
+	note(was.Pinned, next.Pinned, "pinned")
+	note(was.Source != "", next.Source != "", "source "+was.Source)
+	note(was.Group != "", next.Group != "", "group "+was.Group)
+	note(len(was.DerivedFrom) > 0, len(next.DerivedFrom) > 0, "its lineage")
+	for _, tag := range was.Tags {
+		note(true, slices.Contains(next.Tags, tag), "tag "+tag)
+	}
+	for _, key := range slices.Sorted(maps.Keys(was.Meta)) {
+		_, has := next.Meta[key]
+		note(true, has, "meta "+key+"="+was.Meta[key])
+	}
+	return out
+}
+
 // heldOf is a held batch as the operator sees it, with or without the texts of its drafts.
 func heldOf(h *store.HeldBatch, texts bool) Held {
 	out := Held{
@@ -144,7 +196,7 @@ func (r *Review) Show(ctx context.Context, id string) (*Held, error) {
 	if h.Decided != "" {
 		return &out, nil
 	}
-	if err := r.replaces(ctx, &out); err != nil {
+	if err := errors.Join(r.replaces(ctx, &out), r.drops(ctx, &out)); err != nil {
 		return nil, err
 	}
 	for _, e := range h.Batch.Expect {

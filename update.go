@@ -17,7 +17,8 @@ import (
 // Put writes one artefact. It is the trusted path: the host vouches for the artefact, and the commit gate does not
 // apply. A gated handle returns ErrGated. For what a model says use Begin or Resume, and Commit.
 //
-// Putting an ID again makes its next version. Putting the same content again is a touch and writes nothing, unless it
+// Putting an ID again makes its next version, with the fields of this put alone: an expiry, subject, tags, metadata or pin
+// of the version before are kept only if they are given again. Putting the same content again is a touch and writes nothing, unless it
 // supersedes an artefact that was put again since: that artefact is then superseded again. The returned reference names
 // the current version.
 func (s *Scope) Put(ctx context.Context, a Artefact) (Ref, error) {

@@ -31,10 +31,11 @@ const (
 
 // Request is what is to be erased: one of Subject, Scope, Session and Refs.
 type Request struct {
-	// Subject selects every artefact of which a version names this subject.
+	// Subject selects every artefact of which a version names this subject, turns included. With a Scope it selects those
+	// of the scope and of the scopes below it alone: tenants may use the same name for different people.
 	Subject string
-	// Scope selects all of a scope and of the scopes below it: artefacts, sessions, directives, held batches,
-	// questions.
+	// Scope without a Subject selects all of a scope and of the scopes below it: artefacts, sessions, directives, held
+	// batches, questions.
 	Scope string
 	// Session selects a conversation, by scope and id: its turns, what was decided about them, and what was asked in
 	// it.
@@ -62,14 +63,19 @@ func (r *Request) Check() error {
 		r.Refs[i].ID = store.Canonical(r.Refs[i].ID)
 	}
 	n := 0
-	for _, is := range []bool{r.Subject != "", r.Scope != "", r.Session != (store.Ref{}), len(r.Refs) > 0} {
+	for _, is := range []bool{r.Subject != "" || r.Scope != "", r.Session != (store.Ref{}), len(r.Refs) > 0} {
 		if is {
 			n++
 		}
 	}
+	if r.Subject != "" && r.Scope != "" {
+		if err := store.CheckScope(r.Scope); err != nil {
+			return err
+		}
+	}
 	switch {
 	case n != 1:
-		return store.Invalid("request", fmt.Sprintf("%d things to erase", n), "one of a subject, a scope, a session, and references")
+		return store.Invalid("request", fmt.Sprintf("%d things to erase", n), "one of a subject, a scope, a subject in a scope, a session, and references")
 	case !slices.Contains([]Cascade{"", Keep, Rederive, Erase}, r.Cascade):
 		return store.Invalid("cascade", string(r.Cascade), "keep, rederive or erase")
 	case r.Session != (store.Ref{}) && (r.Session.Scope == "" || r.Session.ID == ""):

@@ -26,7 +26,7 @@ func TestRequestCheck(t *testing.T) {
 		require.NoError(t, by(good).Check(), good)
 	}
 	for _, bad := range []erase.Request{
-		{}, {Subject: "ann", Scope: "acme"}, {Subject: "ann", Cascade: "some"}, {Session: store.Ref{Scope: "acme"}}, {Session: store.Ref{ID: "talk"}},
+		{}, {Subject: "ann", Session: store.Ref{Scope: "acme", ID: "talk"}}, {Scope: "acme", Session: store.Ref{Scope: "acme", ID: "talk"}}, {Subject: "ann", Cascade: "some"}, {Session: store.Ref{Scope: "acme"}}, {Session: store.Ref{ID: "talk"}},
 		{Refs: []store.Ref{{ID: "a"}}}, {Refs: []store.Ref{{Scope: "acme", ID: "a", Version: 1}}}, {Refs: []store.Ref{{Scope: "acme", ID: "a", Page: 1}}},
 		{Scope: "acme//ann"},
 	} {

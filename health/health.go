@@ -2,7 +2,7 @@
 // stored twice, contradict each other, are never served, or can no longer be served. It reads a
 // store and its audit, and writes nothing.
 //
-// It needs about 40 bytes of memory for each artefact of the scope, and two texts at a time.
+// It needs about 40 bytes of memory for each artefact of the scope, and a few megabytes for texts.
 package health
 
 import (
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/alike"
@@ -54,7 +55,7 @@ const (
 	Orphan        = "orphan"
 )
 
-// Report is the state of one scope, without its ancestors.
+// Report is the state of one scope, without its ancestors. Pages that the database keeps for itself are not counted.
 type Report struct {
 	Scope      string    `json:"scope"`
 	LSN        uint64    `json:"lsn"` // of the last part that was read; what others write meanwhile may or may not be counted
@@ -100,6 +101,7 @@ type look struct {
 	since  time.Time       // of the oldest of them
 	rows   []row
 	facts  []fact
+	unread []*store.Head // artefacts whose texts are still to be read
 }
 
 // Look reports on a scope. After an error, including the end of ctx, there is no report. If o is out of
@@ -202,9 +204,15 @@ func (l *look) artefacts(ctx context.Context) error {
 		}
 		l.out.LSN = page.LSN
 		for _, h := range page.Heads {
+			if strings.HasPrefix(h.ID, store.ReservedPrefix) { // the database keeps it, and nobody can delete it
+				continue
+			}
 			if err := l.artefact(ctx, h); err != nil {
 				return err
 			}
+		}
+		if err := l.texts(ctx); err != nil {
+			return err
 		}
 		l.progress("artefacts", l.out.Artefacts, 0)
 		if q.Cursor = page.Next; q.Cursor == "" {
@@ -238,7 +246,8 @@ func (l *look) artefact(ctx context.Context, h *store.Head) error {
 	if l.out.Assemblies > 0 && h.PutAt.Before(l.since) && h.Kind != store.KindSystem && !slices.ContainsFunc(h.Rows, func(r store.PageRow) bool { return l.served[r.Num] }) {
 		l.found(NeverServed, h.ID, "")
 	}
-	return l.texts(ctx, h)
+	l.unread = append(l.unread, h)
+	return ctx.Err()
 }
 
 // isTurn reports whether an artefact is part of a conversation. People repeat themselves, and most turns are served in their
@@ -259,19 +268,44 @@ func (l *look) lost(ctx context.Context, h *store.Head) (string, error) {
 	return "", nil
 }
 
-// texts takes the sketch of an artefact. One that cannot be read as a whole is left to dbctl check.
-func (l *look) texts(ctx context.Context, h *store.Head) error {
-	if len(h.Rows) == 0 {
-		return nil
+// textBytes bounds what is read in one call.
+const textBytes = 1 << 20
+
+// texts takes the sketches of the artefacts that were listed and are not read yet, many in one call: beside another process
+// each call is a message.
+func (l *look) texts(ctx context.Context) error {
+	for len(l.unread) > 0 {
+		n, bytes := 0, 0
+		var keys []store.PageKey
+		for n < len(l.unread) && (n == 0 || bytes < textBytes) {
+			keys = append(keys, keysOf(l.unread[n])...)
+			for _, r := range l.unread[n].Rows {
+				bytes += int(r.Bytes)
+			}
+			n++
+		}
+		loaded, err := l.st.Load(ctx, l.scopes, keys, store.WantText)
+		if err != nil {
+			return err
+		}
+		for _, h := range l.unread[:n] {
+			l.sketch(h, loaded[:len(h.Rows)])
+			loaded = loaded[len(h.Rows):]
+		}
+		l.unread = l.unread[n:]
 	}
-	loaded, err := l.st.Load(ctx, l.scopes, keysOf(h), store.WantText)
-	if err != nil {
-		return err
+	return ctx.Err()
+}
+
+// sketch takes the sketch of an artefact. One that cannot be read as a whole is left to dbctl check.
+func (l *look) sketch(h *store.Head, loaded []store.Loaded) {
+	if len(h.Rows) == 0 {
+		return
 	}
 	own := row{num: h.Rows[0].Num, version: h.Version}
 	for i := range loaded {
 		if loaded[i].Err != nil {
-			return nil
+			return
 		}
 		s := alike.Of(loaded[i].Text)
 		exact, key := store.ContentHash(loaded[i].Text), s.Key()
@@ -284,7 +318,6 @@ func (l *look) texts(ctx context.Context, h *store.Head) error {
 	if key, ok := h.Meta[KeyField]; ok {
 		l.facts = append(l.facts, fact{store.ContentHash(h.Subject + "\x00" + key), own.exact, own.num})
 	}
-	return nil
 }
 
 // keysOf names the pages of an artefact.

@@ -19,8 +19,8 @@ import (
 // ExportOptions configure an export.
 type ExportOptions struct {
 	// Scope or Subject restricts the export to a scope and the scopes below it, or to a person: everything that an erase of
-	// them would remove, including held batches, state rows and questions. Set at most one; neither means the whole
-	// database.
+	// them would remove, including held batches, state rows and questions. Both restrict it to the person in that scope and
+	// those below it. Neither means the whole database.
 	Scope, Subject string
 	// NoSecret omits the secret of the database from a whole export. Contexts of the import then have other fences.
 	NoSecret bool
@@ -60,9 +60,6 @@ type exporter struct {
 //
 // Errors: ErrInvalid, ErrNotFound where nothing is held of a Subject or Scope, ErrConflict, those of the store and of w.
 func Export(ctx context.Context, st store.Store, w io.Writer, opts ExportOptions) (*Exported, error) {
-	if opts.Scope != "" && opts.Subject != "" {
-		return nil, store.Invalid("export", "a scope and a subject", "one of them")
-	}
 	if opts.Progress == nil {
 		opts.Progress = func(string, uint64, uint64) {}
 	}

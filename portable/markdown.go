@@ -87,6 +87,8 @@ func (m *mdWriter) printf(format string, args ...any) {
 
 func (m *mdWriter) header(h *Header) {
 	switch {
+	case h.Subject != "" && h.Scope != "":
+		m.printf("# What is held about %s in %s\n\n", Line(h.Subject), Line(h.Scope))
 	case h.Subject != "":
 		m.printf("# What is held about %s\n\n", Line(h.Subject))
 	case h.Scope != "":

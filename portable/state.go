@@ -35,7 +35,7 @@ func (x *exporter) choose(*Header) error {
 		return err
 	}
 	if plan.Report.Empty() {
-		return fmt.Errorf("%w: nothing is held of %s", store.ErrNotFound, strings.TrimSpace(x.opts.Scope+x.opts.Subject))
+		return fmt.Errorf("%w: nothing is held of %s", store.ErrNotFound, strings.TrimSpace(x.opts.Subject+" "+x.opts.Scope))
 	}
 	x.pick = &selection{refs: map[store.Ref]bool{}, held: map[ulid.ULID]bool{}, questions: plan.Job.Questions}
 	for _, r := range plan.Job.Refs {

@@ -43,6 +43,12 @@ type Policy struct {
 	KeepVersions int `json:"keep_versions,omitempty"`
 }
 
+// Presets are policies by name. "year" bounds what grows with every read: bodies of audit leaves and the texts of their
+// questions go after 365 days, and so do decided batches. Contents, conversations and hashes stay.
+func Presets() map[string]Policy {
+	return map[string]Policy{"year": {Prune: 365 * Day, Decided: 365 * Day}}
+}
+
 // Stored is the policy that was set for one scope.
 type Stored struct {
 	Scope string    `json:"scope"` // "": the whole database

@@ -201,6 +201,9 @@ func (s *Server) bind(in helloIn, most Role) (*caller, error) {
 	if err := store.CheckScope(in.Scope); err != nil {
 		return nil, err
 	}
+	if strings.TrimSpace(in.Scope) != in.Scope { // a header cannot name it
+		return nil, refuse("scope", fmt.Sprintf("scope %.100q begins or ends with a space", in.Scope), "a name that a header can carry, or name it from a Go program")
+	}
 	if w := s.opts.Within; w != "" && in.Scope != w && !strings.HasPrefix(in.Scope, w+"/") {
 		return nil, refuse("scope", fmt.Sprintf("scope %.100q is not served", in.Scope), "name "+w+" or a scope below it")
 	}

@@ -52,7 +52,7 @@ type part struct {
 
 // writeIn is a page to be written.
 type writeIn struct {
-	ID          string            `json:"id" jsonschema:"key in the scope; an id that exists gets a new version"`
+	ID          string            `json:"id" jsonschema:"key in the scope; an id that exists gets a new version, with the fields of this write alone"`
 	Text        string            `json:"text,omitempty" jsonschema:"the content; empty with source or parts"`
 	Parts       []part            `json:"parts,omitempty"`
 	Kind        string            `json:"kind,omitempty" jsonschema:"system, fact (default), chunk, message, tool, scratch or summary"`

@@ -40,6 +40,7 @@ type heldOut struct {
 	Writes     []pageOut `json:"writes"`
 	Deletes    []string  `json:"deletes,omitempty"`
 	Replaces   []string  `json:"replaces,omitempty" jsonschema:"current versions that an approval would overwrite"`
+	Drops      []string  `json:"drops,omitempty" jsonschema:"of them: what the new version would no longer have, such as expiry, tags or pin"`
 	Stale      []string  `json:"stale,omitempty" jsonschema:"pages it was written from that had changed when it was held"`
 	StaleNow   []string  `json:"stale_now,omitempty"`
 	Conflicts  []string  `json:"conflicts,omitempty"`
@@ -50,7 +51,7 @@ type heldOut struct {
 func heldOf(h *ctxpage.Held) heldOut {
 	out := heldOut{
 		Batch: h.ID, Scope: h.Scope, Actor: h.Actor, Trace: h.Trace, Reason: h.Reason, Confidence: h.Confidence, By: h.By, Note: h.Note, At: h.At.UTC(),
-		Decided: h.Decided, DecidedBy: h.DecidedBy, Writes: []pageOut{}, Deletes: h.Deletes, Replaces: refsOf(h.Replaces), Stale: refsOf(h.Stale), StaleNow: refsOf(h.StaleNow),
+		Decided: h.Decided, DecidedBy: h.DecidedBy, Writes: []pageOut{}, Deletes: h.Deletes, Replaces: refsOf(h.Replaces), Drops: h.Drops, Stale: refsOf(h.Stale), StaleNow: refsOf(h.StaleNow),
 		Conflicts: refsOf(h.Conflicts), LookAlikes: h.LookAlikes,
 	}
 	for i := range h.Writes {

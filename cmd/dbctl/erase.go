@@ -25,8 +25,8 @@ func (eraseCmd) Help() string { return eraseRunCmd{}.Help() }
 type eraseRunCmd struct {
 	File    string   `arg:"" help:"Database."`
 	Refs    []string `arg:"" optional:"" name:"ref" help:"Artefacts, as scope:id; all their versions are erased."`
-	Subject string   `help:"Erase every artefact that is about this person or thing." placeholder:"S"`
-	Scope   string   `help:"Erase a scope and everything below it." placeholder:"P"`
+	Subject string   `help:"Erase every artefact that is about this person or thing, in all scopes or, with --scope, in one and those below it." placeholder:"S"`
+	Scope   string   `help:"Erase a scope and everything below it; with --subject, only what is about the subject there." placeholder:"P"`
 	Session string   `help:"Erase a conversation: its scope, a slash, its id; or scope:id, percent-encoded." placeholder:"P/ID"`
 	By      string   `help:"Name of the operator. It stays in the audit." required:""`
 	Reason  string   `help:"Why. It stays in the audit, so it must not contain what is erased." required:""`
@@ -43,7 +43,9 @@ The audit stays and still verifies against every earlier head. It keeps names, t
 
 Erasing takes about as long as copying the file, and as much space. If it is interrupted, the next open for writing finishes it, and takes nothing that was written since; dbctl erase receipt then makes its receipt. The receipt proves to others that the erase is in the audit; check it with dbctl erase verify.
 
-Example: dbctl erase agent.ctx --subject ann --by privacy-desk --reason "request 4711" --dry-run`
+Tenants may use one name for different people: name the tenant's scope, too.
+
+Example: dbctl erase agent.ctx --subject ann --scope acme --by privacy-desk --reason "request 4711" --dry-run`
 }
 
 // eraseView is a report, with the receipt of what was done.

@@ -18,7 +18,7 @@ import (
 type exportCmd struct {
 	File     string `arg:"" help:"Database."`
 	Scope    string `help:"Export only this scope and the scopes below it."`
-	Subject  string `help:"Export only what is held about this person: what dbctl erase --subject would take."`
+	Subject  string `help:"Export only what is held about this person: what dbctl erase --subject would take. With --scope only in that scope and those below it."`
 	Out      string `short:"o" help:"File to write. It must not exist. Default: standard output."`
 	Format   string `help:"jsonl can be imported; md is for people to read; pam is Portable AI Memory 1.0, for other systems." enum:"jsonl,md,pam" default:"jsonl"`
 	Owner    string `help:"For --format pam: the owner's id. Default: the subject, the scope or the id of the database."`
@@ -37,7 +37,7 @@ An export contains everything in clear text; a whole export also contains the se
 
 Example: dbctl export agent.ctx --out agent.jsonl
 
-  dbctl export agent.ctx --subject ann --format md --out ann.md`
+  dbctl export agent.ctx --subject ann --scope acme --format md --out ann.md`
 }
 
 type exportView struct {
@@ -52,8 +52,6 @@ type exportView struct {
 
 func (c *exportCmd) check(a *app) error {
 	switch {
-	case c.Scope != "" && c.Subject != "" && c.Format != "pam":
-		return usage("--scope and --subject: expected one of them")
 	case c.Owner != "" && c.Format != "pam":
 		return usage("--owner: expected --format pam")
 	case c.Resume && (c.Out == "" || c.Format != "jsonl" || c.DryRun):

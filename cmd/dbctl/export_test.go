@@ -91,7 +91,9 @@ func TestExportSubject(t *testing.T) {
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.err, "nothing is held of nobody")
 	require.Equal(t, exitUsage, dbctl("", "export", file, "--json").code)
-	require.Equal(t, exitUsage, dbctl("", "export", file, "--subject", "ann", "--scope", "acme").code)
+	md = ok(t, "", "export", file, "--subject", "ann", "--scope", "acme", "--format", "md")
+	require.Contains(t, md, "# What is held about ann in acme")
+	require.Contains(t, dbctl("", "export", file, "--subject", "ann", "--scope", "globex").err, "nothing is held of ann globex")
 }
 
 // An export from before an erase does not bring back what was erased: not into the database, and with the receipt into no other.

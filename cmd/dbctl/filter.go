@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"time"
@@ -50,6 +51,25 @@ func (f *filterFlags) filter() (out ctxpage.Filter, err error) {
 		}
 	}
 	return out, out.Check()
+}
+
+// noteUnknownKeys says which keys of metadata that a filter names no artefact in sight of a scope has: a misspelt one
+// makes an answer empty.
+func (a *app) noteUnknownKeys(db *ctxpage.DB, scope string, f *filterFlags) {
+	filter, err := f.filter()
+	if err != nil || a.JSON {
+		return
+	}
+	for _, c := range filter.Meta {
+		known := c.Op == store.OpExists && c.Value == "false"
+		for _, s := range store.ScopeChain(scope) {
+			some, _, err := db.Scope(s).List(a.ctx, "", "", 1, ctxpage.Where(ctxpage.Filter{Meta: []store.Condition{{Key: c.Key, Op: store.OpExists, Value: "true"}}}))
+			known = known || err != nil || len(some) > 0
+		}
+		if !known {
+			a.warn(fmt.Sprintf("no artefact in sight of %s has the metadata key %q", scope, c.Key))
+		}
+	}
 }
 
 // where is the filter as an option of a read.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/session"
 )
 
 // aChat makes a database with an exchange whose answer names its context.
@@ -112,4 +114,81 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	require.True(t, strings.HasSuffix(rows[0][2], "…"), rows[0][2])
 	shorten(names, rows, 10)
 	require.Equal(t, "01KB5J3Q4N8Z…", rows[0][1], "enough of it stays to name it")
+}
+
+// Subjects stay in their tenant: erase and export take both flags, and turns have a subject.
+func TestSubjectInAScope(t *testing.T) {
+	file := t.TempDir() + "/agent.ctx"
+	ok(t, "", "init", file)
+	for _, scope := range []string{"acme/x", "globex/x"} {
+		ok(t, "", "session", "append", file, scope, "chat", "I live in "+scope, "--subject", "user07")
+		ok(t, `{"role":"user","text":"and work there","subject":"user08"}`, "session", "append", file, scope, "chat", "--jsonl", "--subject", "user07")
+	}
+	md := ok(t, "", "export", file, "--subject", "user07", "--scope", "acme", "--format", "md")
+	require.Contains(t, md, "I live in acme/x")
+	require.NotContains(t, md, "globex")
+	require.NotContains(t, md, "and work there")
+	v := asJSON(t, "", "erase", file, "--subject", "user07", "--scope", "acme", "--by", "desk", "--reason", "asked", "--dry-run")
+	require.Len(t, v["erased"], 1)
+	require.Contains(t, ok(t, "", "ls", file, "acme/x", "--subject", "user07"), "block-chat-1")
+	hook := asJSON(t, `{"session_id":"s","hook_event_name":"UserPromptSubmit","prompt":"hello"}`, "hook", file, "--scope", "acme", "--subject", "user07", "--dry-run")
+	require.Equal(t, "user07", hook["turns"].([]any)[0].(map[string]any)["subject"])
+}
+
+// What grows for ever is named where a database begins and where it is looked at, with a command that can be typed.
+func TestPresetIsNamed(t *testing.T) {
+	file := t.TempDir() + "/my agent.ctx"
+	made := ok(t, "", "init", file)
+	command := "dbctl retention preset '" + file + "' year"
+	require.Contains(t, made, command)
+	ok(t, "", "put", file, "acme", "a", "text")
+	require.Contains(t, ok(t, "", "health", file, "acme"), command)
+	require.Contains(t, ok(t, "", "retention", "preset", file, "year", "--dry-run"), "prune 365d")
+	require.Contains(t, ok(t, "", "health", file, "acme"), command, "a dry run stores nothing")
+	require.Contains(t, ok(t, "", "retention", "preset", file, "year"), "(whole database): decided 365d, prune 365d")
+	require.NotContains(t, ok(t, "", "health", file, "acme"), "preset")
+	require.Equal(t, exitUsage, dbctl("", "retention", "preset", file, "decade").code)
+}
+
+// Health counts what people wrote: not the shorter forms of turns, which nobody can delete. It works beside an owner.
+func TestHealthBesideAnOwner(t *testing.T) {
+	ctx := context.Background()
+	file := t.TempDir() + "/agent.ctx"
+	db, err := ctxpage.Open(file, ctxpage.Options{})
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	chat := s.Session("chat")
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000}))
+	for i := range 40 {
+		_, err := chat.Append(ctx, ctxpage.Turn{Role: "user", Text: strings.Repeat(fmt.Sprint("words of turn ", i%2, " "), 30)})
+		require.NoError(t, err)
+	}
+	for i := range 600 { // more than one part of a listing
+		_, err := s.Put(ctx, ctxpage.Artefact{ID: fmt.Sprint("note-", i), Text: fmt.Sprint("a note of its own kind, number ", i, " of many that differ in ", i*i)})
+		require.NoError(t, err)
+	}
+	internal := 0
+	for v, err := range s.Artefacts(ctx, "ctxpage:") {
+		require.NoError(t, err)
+		require.NotEmpty(t, v.ID)
+		internal++
+	}
+	require.Positive(t, internal, "control: there are pages of the database's own")
+	out := ok(t, "", "health", file, "acme")
+	require.Contains(t, out, "acme: 640 artefacts")
+	require.NotContains(t, out, "ctxpage:")
+	require.NoError(t, db.Close())
+	require.Equal(t, out, ok(t, "", "health", file, "acme"), "the same without an owner")
+}
+
+// An empty answer names the key that nothing has, and not one that is right.
+func TestMisspeltMetadataKey(t *testing.T) {
+	file := t.TempDir() + "/agent.ctx"
+	ok(t, "", "init", file)
+	ok(t, "refunds of a year", "put", file, "acme", "a", "--meta", "year=2022")
+	for _, args := range [][]string{{"search", file, "acme/x", "refunds"}, {"ls", file, "acme"}} {
+		r := dbctl("", append(args, "--meta", "yr>=2022")...)
+		require.Contains(t, r.err, `no artefact in sight of `+args[2]+` has the metadata key "yr"`)
+		require.NotContains(t, dbctl("", append(args, "--meta", "year>=2030")...).err, "metadata key")
+	}
 }

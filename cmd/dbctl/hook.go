@@ -16,6 +16,7 @@ type hookCmd struct {
 	Scope   string `help:"Scope of the conversations. Required."`
 	Actor   string `help:"Who writes, for manifests. Default: the scope."`
 	Session string `help:"Name of the conversation. Default: session_id of the event."`
+	Subject string `help:"Whom the conversations are about, for exports and erases."`
 	priorityFlags
 	Window int `help:"Set the window of a conversation without one to this many tokens." placeholder:"TOKENS"`
 	windowFlags
@@ -74,6 +75,9 @@ func (c *hookCmd) run(a *app) error {
 	if err := c.rate(turns); err != nil {
 		return err
 	}
+	for i := range turns {
+		turns[i].Subject = c.Subject
+	}
 	v := hookView{Event: e.Event, Session: e.SessionID, Refs: []string{}, DryRun: c.DryRun}
 	if c.Session != "" {
 		v.Session = c.Session
@@ -82,7 +86,7 @@ func (c *hookCmd) run(a *app) error {
 	case c.DryRun:
 		for i := range turns {
 			t := &turns[i]
-			v.Turns = append(v.Turns, turnLine{ID: t.ID, Role: t.Role, Name: t.Name, Text: t.Text, ToolCalls: t.ToolCalls, ToolCallID: t.ToolCallID, At: t.At})
+			v.Turns = append(v.Turns, turnLine{ID: t.ID, Role: t.Role, Name: t.Name, Text: t.Text, ToolCalls: t.ToolCalls, ToolCallID: t.ToolCallID, At: t.At, Subject: t.Subject})
 		}
 	case len(turns) > 0:
 		if v.Refs, err = c.append(ctx, a, v.Session, turns); err != nil {

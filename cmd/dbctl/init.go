@@ -51,9 +51,12 @@ func (c *initCmd) Run(a *app) error {
 			fmt.Fprintf(w, "would make %s\n", c.File)
 			return
 		}
-		fmt.Fprintf(w, "made %s, database %s, format %d\n", v.File, v.ID, v.Format)
+		fmt.Fprintf(w, "made %s, database %s, format %d\nits audit and questions are kept for ever; to keep them for a year: %s\n", v.File, v.ID, v.Format, presetCommand(v.File))
 	})
 }
+
+// presetCommand bounds the audit, which otherwise grows with every read.
+func presetCommand(file string) string { return command("dbctl", "retention", "preset", file, "year") }
 
 // there looks at what is at the path. begun: an init that was ended half-way left it, a file that the library calls no
 // database yet, and opening it for writing makes it whole. Else instead says what to do about it.

@@ -71,6 +71,9 @@ func (c *lsCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
+		if len(vs) == 0 && cursor == "" {
+			a.noteUnknownKeys(db, c.Scope, &c.filterFlags)
+		}
 		return a.emitVersions(listing, vs, next, "ID VERSION KIND PROVENANCE TOKENS PAGES PUT EXPIRES SOURCE STATE", func(v *versionView) []any {
 			return []any{v.ID, v.Version, v.Kind, v.Provenance, v.Tokens, len(v.Pages), when(v.PutAt), when(v.ExpiresAt), or(v.Source, "-"), v.state()}
 		})

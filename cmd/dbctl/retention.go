@@ -14,15 +14,16 @@ import (
 )
 
 type retentionCmd struct {
-	Set  retentionSetCmd  `cmd:"" help:"Change the policy of a scope. Deletes nothing."`
-	Show retentionShowCmd `cmd:"" help:"Show the stored policies, or what holds in a scope."`
-	Run  retentionRunCmd  `cmd:"" help:"Remove what is older than the policies allow."`
+	Set    retentionSetCmd    `cmd:"" help:"Change the policy of a scope. Deletes nothing."`
+	Show   retentionShowCmd   `cmd:"" help:"Show the stored policies, or what holds in a scope."`
+	Preset retentionPresetCmd `cmd:"" help:"Store a policy by name: year keeps the audit and its questions for a year."`
+	Run    retentionRunCmd    `cmd:"" help:"Remove what is older than the policies allow."`
 }
 
 func (retentionCmd) Help() string {
 	return `A policy is stored in the database, for one scope and those below it, or with --default for the whole database. Each field is looked up by itself: in the scope, then in its ancestors, then in the default. The first value found counts; "forever" is a value, "inherit" is not. A field without a value deletes nothing.
 
-Nothing is deleted until somebody runs "dbctl retention run", or a program opens the database with Options.Maintain. Retention is not erase: bytes stay in free pages, the log and backups for some time.
+Nothing is deleted until somebody runs "dbctl retention run", or a program opens the database with Options.Maintain, as dbctl serve does once a day. Retention is not erase: bytes stay in free pages, the log and backups for some time.
 
 Example: dbctl retention set agent.ctx acme --kind scratch=7d --sessions 90d --versions 30d --by ann`
 }
@@ -146,6 +147,29 @@ func (c *retentionSetCmd) changed(was *retention.Policy) (p retention.Policy, er
 		p.KeepVersions = 0
 	}
 	return p, p.Check()
+}
+
+type retentionPresetCmd struct {
+	File   string `arg:"" help:"Database."`
+	Name   string `arg:"" help:"year: bodies of audit leaves, questions and decided batches go after 365 days; contents, conversations and hashes stay."`
+	Scope  string `arg:"" optional:"" help:"Scope. Without it the policy is that of the whole database."`
+	By     string `help:"Name of the operator, for the manifest." default:"operator"`
+	DryRun bool   `help:"Show the policy that would be stored."`
+}
+
+func (retentionPresetCmd) Help() string {
+	return `Sets the fields of the preset; others stay as they are. dbctl retention run carries it out, dbctl serve does so once a day.
+
+Example: dbctl retention preset agent.ctx year`
+}
+
+func (c *retentionPresetCmd) Run(a *app) error {
+	p, ok := retention.Presets()[c.Name]
+	if !ok {
+		return usage("retention preset %s: expected %s", c.Name, strings.Join(slices.Sorted(maps.Keys(retention.Presets())), ", "))
+	}
+	set := retentionSetCmd{policyScope: policyScope{File: c.File, Scope: c.Scope, Default: c.Scope == ""}, Prune: p.Prune.String(), Decided: p.Decided.String(), By: c.By, DryRun: c.DryRun}
+	return set.Run(a)
 }
 
 func ageOf(s string) (retention.Age, error) {
@@ -298,7 +322,7 @@ func printRetention(w io.Writer, rep *retention.Report) {
 	if len(rep.Items) > 0 {
 		table(w, "SCOPE WHAT COUNT OLDER-THAN POLICY-OF FIRST", func(row func(...any)) {
 			for _, it := range rep.Items {
-				row(it.Scope, it.What, it.Count, it.Age, scopeOrAll(it.From), line(strings.Join(it.First, " ")))
+				row(it.Scope, it.What, it.Count, it.Age, scopeOrAll(it.From), cut(strings.Join(it.First, " "), 60))
 			}
 		})
 	}

@@ -54,6 +54,7 @@ type heldView struct {
 	Writes      []versionView `json:"writes"`
 	Deletes     []string      `json:"deletes"`
 	Replaces    []string      `json:"replaces"`
+	Drops       []string      `json:"drops,omitempty"`
 	Stale       []string      `json:"stale"`
 	StaleNow    []string      `json:"stale_now"`
 	Conflicts   []string      `json:"conflicts"`
@@ -61,15 +62,14 @@ type heldView struct {
 	held        *ctxpage.Held
 }
 
-func heldOf(h *ctxpage.Held, text bool) heldView {
+func heldOf(h *ctxpage.Held) heldView {
 	v := heldView{
 		ID: h.ID, Scope: h.Scope, Actor: h.Actor, Trace: h.Trace, Reason: h.Reason, Confidence: h.Confidence, By: h.By, Note: h.Note, At: h.At,
-		Decided: h.Decided, DecidedBy: h.DecidedBy, DecidedNote: h.DecidedNote, Writes: []versionView{}, Deletes: nonNil(h.Deletes), Replaces: nonNil(refStrings(h.Replaces)), held: h, Stale: nonNil(refStrings(h.Stale)),
+		Decided: h.Decided, DecidedBy: h.DecidedBy, DecidedNote: h.DecidedNote, Writes: []versionView{}, Deletes: nonNil(h.Deletes), Replaces: nonNil(refStrings(h.Replaces)), Drops: h.Drops, held: h, Stale: nonNil(refStrings(h.Stale)),
 		StaleNow: nonNil(refStrings(h.StaleNow)), Conflicts: nonNil(refStrings(h.Conflicts)), LookAlikes: h.LookAlikes,
 	}
 	for i := range h.Writes {
-		w := viewOf(&h.Writes[i])
-		v.Writes = append(v.Writes, w)
+		v.Writes = append(v.Writes, viewOf(&h.Writes[i]))
 	}
 	return v
 }
@@ -100,7 +100,7 @@ func (c *reviewLsCmd) Run(a *app) error {
 		}
 		out := heldList{Held: []heldView{}, Next: cursorOut("review", next)}
 		for i := range held {
-			out.Held = append(out.Held, heldOf(&held[i], false))
+			out.Held = append(out.Held, heldOf(&held[i]))
 		}
 		err := a.emit(out, func(w io.Writer) {
 			if len(out.Held) == 0 && damage == nil {
@@ -141,7 +141,7 @@ func (c *reviewShowCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		v := heldOf(h, true)
+		v := heldOf(h)
 		return a.emit(v, v.print)
 	})
 }
@@ -197,6 +197,11 @@ func (v *heldView) effects(w io.Writer, x *ctxpage.Version) {
 	for _, r := range v.held.Replaces {
 		if r.ID == x.ID {
 			fmt.Fprintf(w, "  REPLACES %s\n", line(r.String()))
+			for _, d := range v.Drops {
+				if lost, of := strings.CutPrefix(d, r.String()+": "); of {
+					fmt.Fprintf(w, "  DROPS %s\n", line(lost))
+				}
+			}
 		}
 	}
 	for _, id := range x.Supersedes {

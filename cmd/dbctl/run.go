@@ -47,7 +47,7 @@ type globals struct {
 	Wide     bool          `help:"Do not shorten the cells of tables to the width of the terminal, and show all columns."`
 	Columns  []string      `help:"Only these columns of a table, by the names in its first line, such as TIME,TRACE." placeholder:"NAME"`
 	Progress bool          `help:"Show progress on standard error even if it is not a terminal."`
-	Wait     time.Duration `help:"How long to wait for another process to close the file." default:"1s"`
+	Wait     time.Duration `help:"How long to wait for another process to close the file, and to answer while it is busy (at least 10 s)." default:"1s"`
 	KeyFile  string        `help:"File with the key of an encrypted database: 32 bytes in hex or base64." placeholder:"FILE" env:"CTXPAGE_KEY_FILE"`
 	Keyring  string        `help:"Keyring of a backup that is read in place; it has no FILE.keys." placeholder:"FILE" env:"CTXPAGE_KEYRING"`
 	Counter  string        `help:"What counts tokens: o200k_base (exact for current models of OpenAI), cl100k_base, est/2, a model such as claude or gemini, or one of these with a factor (o200k_base*125%)." default:"o200k_base" placeholder:"NAME" env:"CTXPAGE_COUNTER"`
@@ -333,7 +333,7 @@ var errorKinds = []struct {
 	err  error
 	kind string
 }{
-	{ctxpage.ErrLocked, "locked"}, {ctxpage.ErrKey, "key"}, {ctxpage.ErrNewerFormat, "newer format"}, {manifest.ErrNewerFormat, "newer format"},
+	{ctxpage.ErrLocked, "locked"}, {ctxpage.ErrKey, "key"}, {store.ErrNoSpace, "no space"}, {ctxpage.ErrNewerFormat, "newer format"}, {manifest.ErrNewerFormat, "newer format"},
 	{ctxpage.ErrCorrupt, "damaged"}, {ctxpage.ErrNotDatabase, "not a database"}, {ctxpage.ErrNotExist, "no database"}, {ctxpage.ErrErased, "erased"}, {ctxpage.ErrGone, "gone"}, {ctxpage.ErrExpired, "expired"},
 	{ctxpage.ErrDirty, "dirty"}, {ctxpage.ErrHeadroom, "headroom"}, {ctxpage.ErrBudget, "budget"}, {ctxpage.ErrConflict, "conflict"}, {ctxpage.ErrStaleContext, "stale context"},
 	{ctxpage.ErrHeld, "held"}, {store.ErrQuota, "over quota"}, {ctxpage.ErrSelfCertified, "self-certified"}, {ctxpage.ErrReviewed, "reviewed"}, {ctxpage.ErrReplay, "replay differs"},
@@ -414,6 +414,9 @@ func hint(err error) string {
 // open opens for reading, or for writing. It waits in steps, so that Ctrl-C ends the wait.
 func (a *app) open(path string, write bool) (*ctxpage.DB, error) { return a.openAs(path, write, false) }
 
+// answerTime is how long the process that has a database open may be silent, unless --wait says longer.
+const answerTime = 10 * time.Second
+
 // openAs opens a database; exclusive: only if no other process has it.
 func (a *app) openAs(path string, write, exclusive bool) (*ctxpage.DB, error) {
 	if socket, is, err := served(path); is || err != nil {
@@ -426,7 +429,7 @@ func (a *app) openAs(path string, write, exclusive bool) (*ctxpage.DB, error) {
 	for until := time.Now().Add(a.Wait); ; {
 		left := time.Until(until)
 		db, err := ctxpage.Open(path, ctxpage.Options{
-			Counter: a.counter, Key: a.key, Keyring: a.Keyring, MustExist: true, ReadOnly: !write, Exclusive: exclusive, RecordedRoots: !a.NoRoots, LockTimeout: max(0, min(step, left)), Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer, NoWatch: a.noWatch,
+			Counter: a.counter, Key: a.key, Keyring: a.Keyring, MustExist: true, ReadOnly: !write, Exclusive: exclusive, RecordedRoots: !a.NoRoots, LockTimeout: max(0, min(step, left)), AnswerTimeout: max(a.Wait, answerTime), Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer, NoWatch: a.noWatch,
 		})
 		switch {
 		case !errors.Is(err, ctxpage.ErrLocked) || left <= step:

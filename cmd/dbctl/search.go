@@ -90,6 +90,7 @@ func (c *searchCmd) Run(a *app) error {
 				return
 			case len(v.Hits) == 0:
 				fmt.Fprintln(w, "nothing found")
+				a.noteUnknownKeys(db, c.Scope, &c.filterFlags)
 				return
 			}
 			table(w, "SCORE TOKENS REF TEXT", func(row func(...any)) {

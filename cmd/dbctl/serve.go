@@ -68,7 +68,7 @@ func (c *serveCmd) Run(a *app) error {
 	defer cancel(nil)
 	opts.Stop = func() { cancel(errEnough) }
 	db, err := ctxpage.Open(c.File, ctxpage.Options{
-		Counter: a.counter, Key: a.key, Keyring: a.Keyring, MustExist: c.MustExist, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer, Stop: opts.Stop,
+		Counter: a.counter, Key: a.key, Keyring: a.Keyring, MustExist: c.MustExist, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Maintain: 24 * time.Hour, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer, Stop: opts.Stop,
 	})
 	if err != nil {
 		return err

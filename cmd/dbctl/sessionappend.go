@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,14 +18,15 @@ import (
 
 type sessionAppendCmd struct {
 	talkArgs
-	Text  string `arg:"" optional:"" help:"Text. Without it, standard input is read."`
-	Role  string `help:"Speaker: user, assistant or tool." default:"user"`
-	ID    string `name:"id" help:"Id of the turn. Appending the same turn under the same id changes nothing. Default: a new id."`
-	Name  string `help:"Name of the speaker."`
-	Call  string `help:"For a tool turn: id of the call that it answers."`
-	Trace string `help:"For an answer: trace of the assembly it is based on, or a unique beginning of it."`
+	Text    string `arg:"" optional:"" help:"Text. Without it, standard input is read."`
+	Role    string `help:"Speaker: user, assistant or tool." default:"user"`
+	ID      string `name:"id" help:"Id of the turn. Appending the same turn under the same id changes nothing. Default: a new id."`
+	Name    string `help:"Name of the speaker."`
+	Call    string `help:"For a tool turn: id of the call that it answers."`
+	Trace   string `help:"For an answer: trace of the assembly it is based on, or a unique beginning of it."`
+	Subject string `help:"Whom the turn is about, for exports and erases."`
 	priorityFlags
-	JSONL  bool `name:"jsonl" help:"Read turns from standard input, one JSON object a line: messages of OpenAI or Anthropic and items of the Responses API as they are (a transcript of another program is refused; dbctl import reads those), or id, role, name, text, tool_calls, tool_call_id, at, trace, priority, relevance. The turns of one call may name at most one trace."`
+	JSONL  bool `name:"jsonl" help:"Read turns from standard input, one JSON object a line: messages of OpenAI or Anthropic and items of the Responses API as they are (a transcript of another program is refused; dbctl import reads those), or id, role, name, text, tool_calls, tool_call_id, at, subject, trace, priority, relevance. --subject is for turns that name none. The turns of one call may name at most one trace."`
 	DryRun bool `help:"Show whether the turns would fit and what would have to make room; write nothing."`
 }
 
@@ -45,6 +47,7 @@ type turnLine struct {
 	ToolCalls  []ctxpage.ToolCall `json:"tool_calls"`
 	ToolCallID string             `json:"tool_call_id"`
 	At         time.Time          `json:"at"`
+	Subject    string             `json:"subject,omitempty"`
 	Trace      string             `json:"trace"`
 	Priority   string             `json:"priority,omitempty"`
 	Relevance  *float64           `json:"relevance,omitempty"`
@@ -85,7 +88,7 @@ func (c *sessionAppendCmd) turns(a *app) ([]ctxpage.Turn, error) {
 				return nil, err
 			}
 		}
-		return []ctxpage.Turn{{ID: c.ID, Role: c.Role, Name: c.Name, Text: text, ToolCallID: c.Call, Trace: c.Trace}}, nil
+		return []ctxpage.Turn{{ID: c.ID, Role: c.Role, Name: c.Name, Text: text, Subject: c.Subject, ToolCallID: c.Call, Trace: c.Trace}}, nil
 	}
 	return c.lines(a)
 }
@@ -107,6 +110,7 @@ func (c *sessionAppendCmd) lines(a *app) (out []ctxpage.Turn, err error) {
 				fmt.Fprintf(a.err, "dbctl: turn %d left out: a message of role %s is no turn; put it as an artefact of kind system\n", n, t.Role)
 				continue
 			}
+			t.Subject = cmp.Or(t.Subject, c.Subject)
 			out = append(out, t)
 		}
 		return nil
@@ -140,7 +144,7 @@ func turnsOf(raw []byte, line int) ([]ctxpage.Turn, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []ctxpage.Turn{{ID: l.ID, Role: l.Role, Name: l.Name, Text: l.Text, ToolCalls: l.ToolCalls, ToolCallID: l.ToolCallID, At: l.At, Trace: l.Trace, Priority: p, Relevance: l.Relevance}}, nil
+		return []ctxpage.Turn{{ID: l.ID, Role: l.Role, Name: l.Name, Text: l.Text, ToolCalls: l.ToolCalls, ToolCallID: l.ToolCallID, At: l.At, Subject: l.Subject, Trace: l.Trace, Priority: p, Relevance: l.Relevance}}, nil
 	}
 	messages, err := foreign.ParseMessage(raw, line)
 	if err != nil {

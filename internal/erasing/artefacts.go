@@ -157,7 +157,7 @@ func (f *finder) version(x *found, h *store.Head) {
 		}
 	}
 	switch {
-	case f.isSubject(h.Subject):
+	case f.isSubject(h.Scope, h.Subject):
 		x.why = "its subject"
 	case f.inScope(h.Scope):
 		x.why = "of the scope"

@@ -38,7 +38,7 @@ func (f *finder) collectNames() error {
 		return nil
 	}
 	n := &f.job.Named
-	words := map[string]bool{f.req.Subject: true, f.req.Scope: true, f.req.Session.ID: true}
+	words := map[string]bool{f.req.Subject: true, f.req.Session.ID: true}
 	refs := maps.Clone(f.named)
 	for a := range f.arts {
 		refs[a] = true
@@ -56,8 +56,8 @@ func (f *finder) collectNames() error {
 			words[s] = true
 		}
 	}
-	if f.req.Scope != "" {
-		n.Scopes = []string{f.req.Scope}
+	if f.inScope(f.req.Scope) {
+		n.Scopes, words[f.req.Scope] = []string{f.req.Scope}, true
 	}
 	delete(words, "")
 	n.Words = slices.Sorted(maps.Keys(words))

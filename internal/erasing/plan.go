@@ -208,12 +208,12 @@ type found struct {
 	why      string
 }
 
-// inScope says whether a scope is the one that is erased, or below it.
+// inScope says whether a scope goes as a whole: the one that is erased, or one below it.
 func (f *finder) inScope(scope string) bool {
 	if f.past != nil {
 		return slices.ContainsFunc(store.ScopeChain(scope), func(s string) bool { return f.past(askedScope, s) })
 	}
-	return f.req.Scope != "" && (scope == f.req.Scope || strings.HasPrefix(scope, f.req.Scope+"/"))
+	return f.req.Subject == "" && f.req.Scope != "" && (scope == f.req.Scope || strings.HasPrefix(scope, f.req.Scope+"/"))
 }
 
 // inSession says whether a session goes as a whole.
@@ -221,9 +221,16 @@ func (f *finder) inSession(scope, id string) bool {
 	return id != "" && (f.inScope(scope) || f.req.Session == store.Ref{Scope: scope, ID: id} || f.past != nil && f.past(askedSession, scope+"\x00"+id))
 }
 
-// isSubject says whether everything about a person goes.
-func (f *finder) isSubject(who string) bool {
-	return who != "" && (f.req.Subject == who || f.past != nil && f.past(askedSubject, who))
+// isSubject says whether everything about a person goes in a scope: that of the request or one below it, or any scope if
+// the request names none.
+func (f *finder) isSubject(scope, who string) bool {
+	switch {
+	case who == "":
+		return false
+	case f.past != nil:
+		return f.past(askedSubject, who) || slices.ContainsFunc(store.ScopeChain(scope), func(s string) bool { return f.past(askedSubject, s+"\x00"+who) })
+	}
+	return f.req.Subject == who && (f.req.Scope == "" || scope == f.req.Scope || store.Below(scope, f.req.Scope))
 }
 
 // isNamed says whether an artefact was asked for by its name.

@@ -44,6 +44,8 @@ func tookNames(done *store.EraseReport) bool {
 // an export has no audit that tells of them.
 func asked(secret []byte, req *erase.Request, promoted []store.Ref) (list []string) {
 	switch {
+	case req.Subject != "" && req.Scope != "":
+		list = []string{store.AskedOf(secret, askedSubject, req.Scope+"\x00"+req.Subject)}
 	case req.Subject != "":
 		list = []string{store.AskedOf(secret, askedSubject, req.Subject)}
 	case req.Scope != "":
@@ -222,7 +224,9 @@ func requests(ctx context.Context, st store.Store, secret []byte, done *store.Er
 		scope, id, _ := strings.Cut(name, "\x00")
 		switch k[0] {
 		case askedSubject:
-			req.Subject = name
+			if req.Subject = name; id != "" { // of a scope alone
+				req.Scope, req.Subject = scope, id
+			}
 		case askedScope:
 			req.Scope = name
 		case askedSession:
@@ -305,6 +309,9 @@ func (n *names) artefact(scope string, a *store.Artefact) {
 	n.all[[2]string{askedRef, scope + "\x00" + a.ID}] = true
 	if a.Subject != "" {
 		n.all[[2]string{askedSubject, a.Subject}] = true
+		for _, s := range store.ScopeChain(scope) {
+			n.all[[2]string{askedSubject, s + "\x00" + a.Subject}] = true
+		}
 	}
 	if a.Group != "" {
 		n.all[[2]string{askedSession, scope + "\x00" + a.Group}] = true

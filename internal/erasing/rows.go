@@ -201,7 +201,7 @@ func (f *finder) heldWhy(h *store.HeldBatch) string {
 // putWhy says why an artefact that waits, or was a draft, goes.
 func (f *finder) putWhy(scope string, a *store.Artefact) string {
 	switch {
-	case f.isSubject(a.Subject):
+	case f.isSubject(scope, a.Subject):
 		return "its subject"
 	case f.arts[artefact{scope, a.ID}] != nil || f.isNamed(artefact{scope, a.ID}):
 		f.waiting[artefact{scope, a.ID}] = true
