@@ -244,8 +244,8 @@ func TestExportOfAPerson(t *testing.T) {
 	require.Contains(t, md.String(), "````\nann likes tea ``` # no *head*\n````")
 	_, err = db.Export(ctx, io.Discard, portable.ExportOptions{Subject: "nobody"})
 	require.ErrorIs(t, err, store.ErrNotFound)
-	_, err = db.Export(ctx, io.Discard, portable.ExportOptions{Subject: "ann", Scope: "acme"})
-	require.ErrorIs(t, err, store.ErrInvalid)
+	_, err = db.Export(ctx, io.Discard, portable.ExportOptions{Subject: "ann", Scope: "elsewhere"})
+	require.ErrorIs(t, err, store.ErrNotFound)
 	full := &fullDisk{100}
 	_, err = db.Export(ctx, full, portable.ExportOptions{})
 	require.ErrorIs(t, err, errFull)

@@ -202,7 +202,7 @@ type FileRootError struct {
 }
 
 func (e *FileRootError) Error() string {
-	return fmt.Sprintf("ctxpage: file:%s lies below no allowed root; name one in Options.FileRoots or record one with DB.AddFileRoot", e.Path)
+	return fmt.Sprintf("ctxpage: source file:%s lies below no allowed root; name one in Options.FileRoots or record one with DB.AddFileRoot", e.Path)
 }
 
 // Is makes errors.Is(err, ErrFileRoot) true.
