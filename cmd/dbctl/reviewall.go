@@ -106,18 +106,7 @@ func (c *reviewApproveCmd) all(a *app) error {
 
 // one decides about a batch, or says in a dry run what would be decided.
 func (c *reviewApproveCmd) one(a *app, db *ctxpage.DB, v *approvedView) error {
-<<<<<<< HEAD
 	if v.Replaces > 0 && !c.Replacing {
-=======
-	h, err := db.Review().Show(a.ctx, v.Batch)
-	if err != nil {
-		return err
-	}
-	full := heldOf(h)
-	v.Replaces = full.replaced()
-	switch {
-	case v.Replaces > 0 && !c.Replacing:
->>>>>>> 62540e2 (review approve --all: heldOf takes no flag)
 		return errors.New("it takes pages out of use; review it, or give --replacing")
 	}
 	if c.DryRun {
