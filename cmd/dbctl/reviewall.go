@@ -75,7 +75,7 @@ func (c *reviewApproveCmd) all(a *app) error {
 			if err != nil || !c.matches(&h, kind, a.now()) {
 				continue
 			}
-			full := heldOf(&h, false)
+			full := heldOf(&h)
 			v := approvedView{Replaces: full.replaced(), Batch: h.ID, Scope: h.Scope, Actor: h.Actor, Reason: h.Reason, At: h.At, Status: "held", IDs: slices.Clone(nonNil(h.Deletes)), Refs: []string{}}
 			for j := range h.Writes {
 				v.IDs = append(v.IDs, h.Writes[j].ID)
