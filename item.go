@@ -7,9 +7,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/internal/alike"
-	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/freshness"
-	"github.com/ctxpage/ctxpage/internal/journal"
 	"github.com/ctxpage/ctxpage/internal/shown"
 	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -257,16 +255,13 @@ type summary struct {
 	tokens int // header included
 }
 
-// triage describes the items to package triage. The id is the position in items, because drafts have no number.
+// triage describes the items to package triage.
 func (a *assembling) triage(items []item) []triage.Candidate {
 	cs := slices.Grow(a.scratch.triaged[:0], len(items))
 	for i := range items {
-		c := items[i].cand
-		cs = append(cs, triage.Candidate{
-			ID: uint64(i), Provenance: c.Provenance, Age: a.now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: items[i].cosine, Beside: a.lent(c),
-			Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: journal.IsPage(c.Kind, c.Ref.ID),
-			Own: items[i].own != nil || a.q.Session != "" && c.GroupName == a.q.Session,
-		})
+		it := &items[i]
+		own := it.own != nil || a.q.Session != "" && it.cand.GroupName == a.q.Session
+		cs = append(cs, candidateOf(i, it.cand, a.now, it.cosine, a.lent(it.cand), own))
 	}
 	a.scratch.triaged = cs
 	return cs

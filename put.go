@@ -99,7 +99,7 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (store.Put, error) {
 	if err := tx.derive(ctx, &a); err != nil {
 		return store.Put{}, err
 	}
-	v, err := tx.s.content(ctx, &a)
+	v, err := content(ctx, tx.s.view, &a)
 	if err != nil {
 		return store.Put{}, err
 	}
@@ -177,40 +177,6 @@ func (tx *Txn) derive(ctx context.Context, a *Artefact) error {
 		a.Provenance = min(a.Provenance, loaded[0].Head.Provenance)
 	}
 	return nil
-}
-
-// content fetches the text of an artefact with a source and returns the validator of the source. A given text must
-// equal it, because the first read would replace a different one.
-func (s *Scope) content(ctx context.Context, a *Artefact) (store.Validator, error) {
-	if a.Source == "" {
-		return store.Validator{}, nil
-	}
-	if err := s.view.Known(a.Source); err != nil {
-		return store.Validator{}, err
-	}
-	given := a.Text != "" || len(a.Parts) > 0
-	f, err := s.view.Fetch(ctx, a.Source)
-	if err != nil && given {
-		return store.Validator{}, fmt.Errorf("%s: a text given with a source must equal what the source holds; leave one of them out: %w", a.ID, err)
-	}
-	if err != nil {
-		return store.Validator{}, err
-	}
-	if f.Trust != 0 {
-		a.Provenance = min(a.Provenance, f.Trust)
-	}
-	if given {
-		text, _ := store.JoinParts(a.Parts)
-		if a.Text+text != f.Text {
-			return store.Validator{}, store.Invalid("text", fmt.Sprintf("a text that differs from what source %s holds", strconv.Quote(a.Source)), "a text or a source: with a source the text is fetched from there")
-		}
-	} else {
-		a.Text = f.Text
-	}
-	if a.CurrentAsOf.IsZero() {
-		a.CurrentAsOf = f.AsOf
-	}
-	return f.Validator, nil
 }
 
 // add enters a put into the transaction within its limits. A second put of an id replaces the first, so only the last

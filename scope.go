@@ -4,20 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"strings"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/cut"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/identity"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/ctxpage/ctxpage/token"
 )
 
 // A read of one artefact:
@@ -255,14 +250,6 @@ func (db *DB) headsRead(ctx context.Context, scopes store.Scopes, l store.Locate
 	return err
 }
 
-// dirtyError says why an artefact cannot be served. Errors that explain themselves get no prefix.
-func dirtyError(id string, f freshness.Finding) error {
-	if f.Reason == freshness.ReasonNoRoot || f.Reason == freshness.ReasonNoScheme || f.Reason == freshness.ReasonVanished {
-		return fmt.Errorf("%w: %s: %w", ErrDirty, id, f.Err)
-	}
-	return fmt.Errorf("%w: %s: %s: %w", ErrDirty, id, strings.TrimPrefix(f.Reason, "dirty: "), f.Err)
-}
-
 // reread resolves the current version again, after it was fetched or after gc dropped the one that was resolved first.
 func (s *Scope) reread(ctx context.Context, ref Ref) (*Version, store.Located, error) {
 	l, err := s.db.store.Resolve(ctx, s.chain, Ref{Scope: ref.Scope, ID: ref.ID, Page: ref.Page})
@@ -287,120 +274,6 @@ func (s *Scope) emitAll(ctx context.Context, leaves []*manifest.Record) error {
 		return fmt.Errorf("ctxpage: the read could not be audited: %w", err)
 	}
 	return nil
-}
-
-// version builds an artefact from its pages.
-func (db *DB) version(ctx context.Context, scopes store.Scopes, l store.Located) (*Version, error) {
-	var few [4]*frame // of most artefacts it stays on the stack
-	frames, errs, err := db.table.load(ctx, scopes, l.Pages, few[:0])
-	if err != nil {
-		return nil, err
-	}
-	defer db.table.unpin(frames)
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	v := newVersion(len(frames))
-	v.fill(frames[0].head)
-	v.Ref.Scope, v.SupersededBy = l.Scope, l.ByID
-	texts := make([]string, 0, 8) // likewise
-	for i, f := range frames {
-		r := &f.head.Rows[f.page-1]
-		v.Pages = append(v.Pages, Page{
-			Ref: Ref{Scope: l.Scope, ID: v.ID, Page: f.page, Version: r.Version}, Num: f.num, Tokens: tokens(db.opts.Counter, f.head, f.page, f.text), Digest: r.Digest, Text: f.text,
-		})
-		v.Tokens += v.Pages[i].Tokens
-		texts = append(texts, f.text)
-	}
-	v.Text = strings.Join(texts, "") // of one page: its own string, not a copy
-	v.fillParts(frames[0].head, len(frames) == len(frames[0].head.Rows))
-	return v, nil
-}
-
-// texts reads the texts of pages through the working set.
-func (db *DB) texts(ctx context.Context, scopes store.Scopes, keys []store.PageKey) ([]string, error) {
-	frames, errs, err := db.table.load(ctx, scopes, keys, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer db.table.unpin(frames)
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	out := make([]string, len(frames))
-	for i, f := range frames {
-		out[i] = f.text
-	}
-	return out, nil
-}
-
-// tokens returns the stored count of a page if the same counter made it; otherwise it counts again.
-func tokens(c token.Counter, h *store.Head, page int, text string) int {
-	if page <= len(h.Rows) && h.Counter == c.Name() {
-		return int(h.Rows[page-1].Tokens)
-	}
-	return c.Count(text)
-}
-
-// versionOf copies a head into a version that the caller may change.
-func versionOf(h *store.Head) *Version {
-	v := new(Version)
-	v.fill(h)
-	return v
-}
-
-// newVersion makes an empty version with memory for its pages, in one piece for one page.
-func newVersion(pages int) *Version {
-	if pages == 1 {
-		one := new(struct {
-			v    Version
-			page [1]Page
-		})
-		one.v.Pages = one.page[:0]
-		return &one.v
-	}
-	return &Version{Pages: make([]Page, 0, pages)}
-}
-
-// fill is versionOf for an empty version.
-func (v *Version) fill(h *store.Head) {
-	v.Artefact, v.Version, v.LSN, v.PutAt, v.Actor, v.Trace = h.Artefact, h.Version, h.LSN, h.PutAt, h.Actor, h.Trace
-	v.Deleted, v.Gone, v.GoneBy, v.SourceHash, v.SupersededBy = h.Deleted, h.Gone, h.GoneBy, h.Source.Hash, h.Superseded
-	v.Ref = Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
-	v.Parts = append([]Part(nil), h.Parts...)
-	v.ToolCalls = append([]ToolCall(nil), h.ToolCalls...)
-	v.DerivedFrom = append([]Ref(nil), h.DerivedFrom...)
-	v.Supersedes = append([]string(nil), h.Supersedes...)
-	v.Tags = append([]string(nil), h.Tags...)
-	v.Unknown = append([]byte(nil), h.Artefact.Unknown...)
-	if h.Relevance != nil {
-		x := *h.Relevance
-		v.Relevance = &x
-	}
-	v.src = h
-	if h.Meta != nil {
-		v.Meta = make(map[string]string, len(h.Meta))
-		for k, x := range h.Meta {
-			v.Meta[k] = x
-		}
-	}
-}
-
-// head is the stored head that the version was copied from; nil for a version of the caller's own.
-func (v *Version) head() *store.Head { return v.src }
-
-// fillParts moves the text back into the text parts of a message. Text is then empty.
-func (v *Version) fillParts(h *store.Head, whole bool) {
-	if len(v.Parts) == 0 || !whole {
-		return
-	}
-	rest := v.Text
-	for i := range v.Parts {
-		if v.Parts[i].Type == "text" && i < len(h.PartBytes) && h.PartBytes[i] <= len(rest) {
-			v.Parts[i].Text, rest = rest[:h.PartBytes[i]], rest[h.PartBytes[i]:]
-		}
-	}
-	v.Text = ""
 }
 
 // List lists the scope's own artefacts by id, without their text: those after cursor, at most limit (0: 100). It
@@ -458,96 +331,6 @@ func versionsOf(heads []*store.Head) []*Version {
 		out[i] = v
 	}
 	return out
-}
-
-// writeFetched commits what sources returned as the next versions of artefacts of one scope: all of them, or none.
-func (db *DB) writeFetched(ctx context.Context, heads []*store.Head, fetched []freshness.Got) error {
-	id, err := db.newID()
-	if err != nil {
-		return err
-	}
-	b := store.Batch{
-		ID: id, Scope: heads[0].Scope, Actor: "source", Now: db.opts.Clock(),
-		Leaf: manifest.Record{Type: manifest.TypeRefetch, Reason: "source changed"},
-	}
-	for i, h := range heads {
-		put, err := db.makeFetched(h, &fetched[i])
-		if err != nil {
-			return err
-		}
-		b.Puts = append(b.Puts, put)
-		b.Expect = append(b.Expect, store.Precondition{Ref: Ref{Scope: h.Scope, ID: h.ID}, LSN: h.LSN})
-	}
-	_, err = db.store.Commit(ctx, b)
-	return err
-}
-
-// makeFetched makes the next version of an artefact from what its source returned.
-func (db *DB) makeFetched(h *store.Head, f *freshness.Got) (store.Put, error) {
-	a := h.Artefact
-	a.Text, a.CurrentAsOf = f.Text, f.AsOf
-	a.Parts = nil
-	if f.Validator.Hash != h.Source.Hash {
-		a.Supersedes = nil                      // it superseded them when it was put; artefacts put again since stay current
-		a.Provenance = min(a.Provenance, Chunk) // whoever verified the old text did not see the new one
-	}
-	if f.Trust != 0 {
-		a.Provenance = min(a.Provenance, f.Trust)
-	}
-	return db.makePut(a, f.Validator)
-}
-
-// readCopied returns what a page: source has for an artefact.
-func (db *DB) readCopied(ctx context.Context, scopes store.Scopes, l store.Located) (freshness.Got, error) {
-	v, err := db.version(ctx, scopes, l)
-	if err != nil {
-		return freshness.Got{}, err
-	}
-	text := v.Text
-	if len(v.Parts) > 0 {
-		text, _ = store.JoinParts(v.Parts)
-	}
-	return freshness.Got{Fetched: source.Fetched{Text: text, AsOf: v.CurrentAsOf}, Trust: v.Provenance}, nil
-}
-
-// makePut splits the text of a checked artefact into pages and digests them.
-func (db *DB) makePut(a Artefact, v store.Validator) (store.Put, error) {
-	return db.makePages(a, v, db.opts.PageTokens)
-}
-
-// makeUnsplit makes an artefact of one page, whatever its length.
-func (db *DB) makeUnsplit(a Artefact) (store.Put, error) {
-	return db.makePages(a, store.Validator{}, math.MaxInt)
-}
-
-// makePages splits a text into pages of at most size tokens. Each page gets a salt of its own, so that equal texts have
-// different digests and an erased text cannot be guessed from the log.
-func (db *DB) makePages(a Artefact, v store.Validator, size int) (store.Put, error) {
-	p := store.Put{Source: v, AsOfGiven: !a.CurrentAsOf.IsZero(), Counter: db.opts.Counter.Name()}
-	if !p.AsOfGiven {
-		a.CurrentAsOf = db.opts.Clock()
-	}
-	text := a.Text
-	if len(a.Parts) > 0 {
-		text, p.PartBytes = store.JoinParts(a.Parts)
-		a.Parts = store.StripParts(a.Parts)
-	}
-	a.Text = ""
-	p.Artefact = a
-	if (a.Role != "" || a.Kind == KindSummary) && size < MaxPageTokens {
-		size = MaxPageTokens // a message, or the summary of one, stays one page if it can
-	}
-	pages := cut.Pages(text, size, db.opts.Counter.Count)
-	p.Pages = make([]store.NewPage, len(pages))
-	for i, c := range pages {
-		np := &p.Pages[i]
-		np.Text, np.Tokens, np.Hash = c.Text, c.Tokens, store.ContentHash(c.Text)
-		if _, err := io.ReadFull(db.opts.Rand, np.Salt[:]); err != nil {
-			return p, fmt.Errorf("ctxpage: randomness: %w", err)
-		}
-		np.Digest = store.SaltedDigest(np.Salt[:], np.Text)
-	}
-	return p, nil
 }
 
 // ScopeOf makes the path of a scope from names that come from elsewhere, one level for each name: a user called bob/eve
