@@ -248,17 +248,6 @@ func (a *assembling) directivesThere() error {
 	return nil
 }
 
-// presetOf returns the weights of a preset by its name.
-func presetOf(name string) (triage.Preset, error) {
-	switch name {
-	case "default":
-		return triage.Default(), nil
-	case "START":
-		return triage.START(), nil
-	}
-	return triage.Preset{}, store.Invalid("preset", strconv.Quote(name), "default or START")
-}
-
 // mask names the artefacts whose committed pages the transaction's drafts replace.
 func (tx *Txn) mask() []Ref {
 	var refs []Ref

@@ -109,19 +109,6 @@ func (tx *Txn) evaluate(ctx context.Context) (Verdict, error) {
 	return Verdict{Confidence: confidence, By: e.Name(), Note: note}, nil
 }
 
-// checkVerdict bounds what goes into the manifest. An empty By is a reason to hold, not an error.
-func checkVerdict(by, note string) error {
-	if by != "" {
-		if err := store.CheckID("by", by); err != nil {
-			return err
-		}
-	}
-	if len(note) > MaxNote {
-		return store.Invalid("note", fmt.Sprintf("%d bytes", len(note)), fmt.Sprintf("at most %d", MaxNote))
-	}
-	return nil
-}
-
 // gateReason is the gate. It returns the reason to hold, "" to let pass. Nobody certifies their own draft under another
 // spelling of their name, or a name that looks like it.
 func (s *Scope) gateReason(v Verdict) string {

@@ -23,6 +23,7 @@ package ctxpage
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -151,4 +152,13 @@ func (db *DB) Head(ctx context.Context) (manifest.Head, error) { return db.store
 // hold keeps from gc everything that is current now, until the ticket is released.
 func (db *DB) hold(ctx context.Context) (store.Ticket, error) {
 	return db.store.Hold(ctx, store.Moment{LSN: db.store.Mark().LSN, Time: db.opts.Clock()})
+}
+
+// asked returns the question of a leaf; "": it was erased or not kept.
+func (db *DB) asked(ctx context.Context, leaf *manifest.Record) (string, error) {
+	text, err := db.Manifests().Question(ctx, leaf)
+	if errors.Is(err, manifest.ErrNoQuestion) {
+		err = nil
+	}
+	return text, err
 }

@@ -25,27 +25,6 @@ type Directory struct {
 	MaxSize int64 `json:"max_size"`
 }
 
-// AddFolder makes the text files below a directory artefacts of a scope: it allows file: sources to read the directory
-// (AddFileRoot), records it (AddDirectory with an empty prefix) and imports what is new, changed or gone (Refresh, of
-// files only). Call it again at any time. Later processes see the folder if they open with Options.RecordedRoots. The
-// actor in the manifest is "operator".
-//
-// A file that cannot be read is in the report; a directory that does not exist or cannot be allowed is an error.
-func (db *DB) AddFolder(ctx context.Context, scope, dir string) (RefreshReport, error) {
-	s := db.Scope(scope, WithActor(store.OperatorScope))
-	err := s.err
-	if err == nil {
-		err = db.AddFileRoot(ctx, dir)
-	}
-	if err == nil {
-		err = s.AddDirectory(ctx, Directory{Dir: dir})
-	}
-	if err != nil {
-		return RefreshReport{Scope: scope}.whole(), err
-	}
-	return s.Refresh(ctx, RefreshOptions{FilesOnly: true})
-}
-
 // AddDirectory records a directory for the scope. It imports nothing; the next Refresh does. The directory must lie
 // below an allowed root (Options.FileRoots, DB.AddFileRoot): otherwise the error matches ErrFileRoot and nothing is
 // recorded. Recording it again changes MaxSize. DB.AddFolder does all three steps.

@@ -171,14 +171,5 @@ func (db *DB) Diff(ctx context.Context, a, b string) (manifest.Difference, error
 	return manifest.Diff(la, lb), nil
 }
 
-// asked returns the question of a leaf; "": it was erased or not kept.
-func (db *DB) asked(ctx context.Context, leaf *manifest.Record) (string, error) {
-	text, err := db.Manifests().Question(ctx, leaf)
-	if errors.Is(err, manifest.ErrNoQuestion) {
-		err = nil
-	}
-	return text, err
-}
-
 // RefOf returns the reference of a page number for people, even if gc dropped the page; failing that, the bare number.
 func (db *DB) RefOf(ctx context.Context, num uint64) string { return explain.RefOf(ctx, db.store, num) }

@@ -168,3 +168,13 @@ func words(seed, n int) string {
 	}
 	return b.String()
 }
+
+// These names stand at the top level of the repository. They are promised: other files may stand beside them.
+func TestTopLevel(t *testing.T) {
+	for _, name := range strings.Fields("go.mod go.sum db.go page.go pagetable.go lru.go txn.go README.md") {
+		require.FileExists(t, name)
+	}
+	for _, name := range strings.Fields("wal manifest cmd bench") {
+		require.DirExists(t, name)
+	}
+}

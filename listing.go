@@ -1,13 +1,9 @@
 package ctxpage
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"math"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/health"
@@ -28,158 +24,12 @@ import (
 //   - Each part is a snapshot, the whole list is not: what others write meanwhile may or may not be listed. No item is
 //     listed twice, and none is missed that was there from start to end.
 
-// listedAtOnce is how many items a sequence reads at a time.
-const listedAtOnce = 256
-
 // sequenceOf makes the sequence of a listing by cursor. A part with both a cursor and an error left damaged items out.
 func sequenceOf[T any](ctx context.Context, read func(cursor string) ([]T, string, error)) iter.Seq2[T, error] {
 	return listing.All(ctx, "", func(cursor string) ([]T, string, bool, error) {
 		part, next, err := read(cursor)
 		return part, next, next != "", err
 	})
-}
-
-func badCursor(cursor string) error {
-	return store.Invalid("cursor", strconv.Quote(cursor), "a cursor from the page before, of the same listing in the same order")
-}
-
-// newestPlace is where a listing by the newest goes on: behind the version of an id in the order that stood when it began.
-// What was replaced since has moved to the front, so it is looked for among the changes.
-type newestPlace struct {
-	from uint64 // the LSN at which the listing began
-	seen uint64 // up to this LSN the changes have been listed
-	lsn  uint64 // the place
-	id   string
-	next string // the store's cursor; "": only changes are left
-}
-
-func (p newestPlace) String() string {
-	return fmt.Sprintf("%d.%d.%d.%d.%s%s", p.from, p.seen, p.lsn, len(p.next), p.next, p.id)
-}
-
-func (p *newestPlace) parse(text string) bool {
-	var n int
-	if got, err := fmt.Sscanf(text, "%d.%d.%d.%d.", &p.from, &p.seen, &p.lsn, &n); got != 4 || err != nil {
-		return false
-	}
-	rest := strings.SplitN(text, ".", 5)[4]
-	if n < 0 || n > len(rest) {
-		return false
-	}
-	p.next, p.id = rest[:n], rest[n:]
-	return true
-}
-
-// listNewest lists artefacts by the commits of their newest versions. An artefact that was not listed yet and got a new
-// version since the part before is listed next, so that none is missed and none comes twice.
-func (s *Scope) listNewest(ctx context.Context, q store.ScanQuery, cursor string) ([]*Version, string, error) {
-	limit := q.Limit
-	if limit <= 0 {
-		limit = 100
-	}
-	var at newestPlace
-	if cursor != "" {
-		text, ok := listing.Bound(cursor, s.name, "newest", q.Prefix)
-		if !ok || !at.parse(text) {
-			return nil, "", badCursor(cursor)
-		}
-	}
-	out := func(heads []*store.Head) ([]*Version, string, error) {
-		if at.next == "" {
-			return versionsOf(heads), "", nil
-		}
-		return versionsOf(heads), listing.Bind(at.String(), s.name, "newest", q.Prefix), nil
-	}
-	var changed []*store.Head
-	for try := 0; ; try++ {
-		q.Limit, q.Cursor = max(limit-len(changed), 1), at.next
-		page, err := s.db.store.Scan(ctx, q)
-		if err != nil {
-			return nil, "", err
-		}
-		seen := page.LSN
-		if cursor == "" {
-			at.from = page.LSN
-		} else if changed, seen, err = s.changedSince(ctx, q, at, page.LSN, limit); err != nil {
-			return nil, "", err
-		}
-		if len(changed) >= limit {
-			at.seen = seen
-			return out(changed)
-		}
-		if len(changed)+len(page.Heads) > limit && try < 2 { // leave room, as of the commits since
-			continue
-		}
-		if at.seen, at.next = seen, page.Next; len(page.Heads) > 0 {
-			last := page.Heads[len(page.Heads)-1]
-			at.lsn, at.id = last.LSN, last.ID
-		}
-		return out(append(changed, page.Heads...))
-	}
-}
-
-// changedSince returns the artefacts behind a place that got a new version after at.seen and up to an LSN, oldest change
-// first, and the LSN up to which they are complete: they end with the commit that reaches limit.
-func (s *Scope) changedSince(ctx context.Context, q store.ScanQuery, at newestPlace, upTo uint64, limit int) (out []*store.Head, seen uint64, err error) {
-	type change struct {
-		head *store.Head
-		lsn  uint64
-	}
-	var changes []change
-	q.Limit, q.Cursor = listedAtOnce, ""
-	for more := true; more; more = more && q.Cursor != "" {
-		page, err := s.db.store.Scan(ctx, q)
-		if err != nil {
-			return nil, 0, err
-		}
-		for _, h := range page.Heads {
-			if more = h.LSN > at.seen; !more {
-				break
-			}
-			lsn, err := s.waits(ctx, h.ID, at, upTo)
-			if err != nil {
-				return nil, 0, err
-			}
-			if lsn > 0 {
-				changes = append(changes, change{h, lsn})
-			}
-		}
-		q.Cursor = page.Next
-	}
-	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.lsn, b.lsn) })
-	for i, c := range changes {
-		if len(out) >= limit && c.lsn > changes[i-1].lsn {
-			return out, changes[i-1].lsn, nil
-		}
-		out = append(out, c.head)
-	}
-	return out, upTo, nil
-}
-
-// waits returns the LSN of the version of an artefact that stood at upTo, if it is newer than at.seen and the version
-// before it stood behind the place, so that it was not listed; else 0.
-func (s *Scope) waits(ctx context.Context, id string, at newestPlace, upTo uint64) (lsn uint64, err error) {
-	q := store.ScanQuery{What: store.ScanHistory, Scopes: s.chain[:1], ID: id, Limit: listedAtOnce}
-	for {
-		page, err := s.db.store.Scan(ctx, q)
-		if err != nil {
-			return 0, err
-		}
-		for _, old := range page.Heads {
-			switch {
-			case old.LSN > upTo:
-			case old.LSN > at.seen:
-				lsn = max(lsn, old.LSN)
-			case !old.Deleted && old.LSN <= at.from && (old.LSN < at.lsn || old.LSN == at.lsn && old.ID > at.id):
-				return lsn, nil
-			default:
-				return 0, nil
-			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return 0, nil // it is new
-		}
-	}
 }
 
 // Artefacts ranges over the scope's own live artefacts whose ids begin with prefix, by id, without their text: List as

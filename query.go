@@ -290,3 +290,14 @@ const CheckAlways CheckPolicy = 0
 
 // CheckEvery probes a source when its last probe is at least d old.
 func CheckEvery(d time.Duration) CheckPolicy { return CheckPolicy(max(d, 0)) }
+
+// presetOf returns the weights of a preset by its name.
+func presetOf(name string) (triage.Preset, error) {
+	switch name {
+	case "default":
+		return triage.Default(), nil
+	case "START":
+		return triage.START(), nil
+	}
+	return triage.Preset{}, store.Invalid("preset", strconv.Quote(name), "default or START")
+}

@@ -194,3 +194,24 @@ func (db *DB) refreshOnce(ctx context.Context) {
 		}
 	}
 }
+
+// AddFolder makes the text files below a directory artefacts of a scope: it allows file: sources to read the directory
+// (AddFileRoot), records it (AddDirectory with an empty prefix) and imports what is new, changed or gone (Refresh, of
+// files only). Call it again at any time. Later processes see the folder if they open with Options.RecordedRoots. The
+// actor in the manifest is "operator".
+//
+// A file that cannot be read is in the report; a directory that does not exist or cannot be allowed is an error.
+func (db *DB) AddFolder(ctx context.Context, scope, dir string) (RefreshReport, error) {
+	s := db.Scope(scope, WithActor(store.OperatorScope))
+	err := s.err
+	if err == nil {
+		err = db.AddFileRoot(ctx, dir)
+	}
+	if err == nil {
+		err = s.AddDirectory(ctx, Directory{Dir: dir})
+	}
+	if err != nil {
+		return RefreshReport{Scope: scope}.whole(), err
+	}
+	return s.Refresh(ctx, RefreshOptions{FilesOnly: true})
+}

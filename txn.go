@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -347,4 +348,17 @@ func compareSeen(a, b store.Seen) int {
 		return 1
 	}
 	return 0
+}
+
+// checkVerdict bounds what goes into the manifest. An empty By is a reason to hold, not an error.
+func checkVerdict(by, note string) error {
+	if by != "" {
+		if err := store.CheckID("by", by); err != nil {
+			return err
+		}
+	}
+	if len(note) > MaxNote {
+		return store.Invalid("note", fmt.Sprintf("%d bytes", len(note)), fmt.Sprintf("at most %d", MaxNote))
+	}
+	return nil
 }
