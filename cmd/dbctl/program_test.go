@@ -75,7 +75,11 @@ func (d *day) converse(scope string, window bool) {
 	_, err := host.Put(ctx, ctxpage.Artefact{ID: "account", Text: "The account of " + scope + " is in good standing.", Subject: "user"})
 	require.NoError(d.t, err)
 	for i := 0; i < *dayTurns; i += 4 {
-		question := fmt.Sprintf("Exchange %d of %s: what does the disk check say, and how are vouchers refunded?", i, scope)
+		question := fmt.Sprintf("Exchange %d of %s: what does the disk check say?", i, scope)
+		last := i+4 >= *dayTurns
+		if last {
+			question = "Last question: how long until vouchers turn into store credit?"
+		}
 		_, err := chat.Append(ctx, ctxpage.Turn{Role: "user", Text: question, Subject: "user"})
 		require.NoError(d.t, err)
 		call := fmt.Sprint("call_", i/4%2)
@@ -92,7 +96,9 @@ func (d *day) converse(scope string, window bool) {
 		} {
 			require.NoError(d.t, accepts(), "%s, %s, turn %d", name, scope, i)
 		}
-		require.Contains(d.t, a.Text(), "store credit within nine days", "%s, turn %d", scope, i)
+		if last {
+			require.Contains(d.t, a.Text(), "store credit within nine days", scope)
+		}
 		_, err = chat.Append(ctx, ctxpage.Turn{Role: "assistant", Text: fmt.Sprintf("Answer %d: within nine days.", i), Trace: a.Trace, Subject: "user"})
 		require.NoError(d.t, err)
 	}
@@ -142,7 +148,7 @@ func (d *day) explains(scope string) {
 	ref := ctxpage.Ref{Scope: scope, ID: last.ID}.String()
 	whole := ok(d.t, "", "why", d.file, "--turn", ref)
 	require.Contains(d.t, whole, last.Trace)
-	require.Contains(d.t, whole, "what does the disk check say")
+	require.Contains(d.t, whole, "how long until vouchers turn into store credit?")
 	require.Contains(d.t, ok(d.t, "", "why", d.file, "--turn", ref, "refunds.md"), "refunds.md is in the context")
 	require.Contains(d.t, ok(d.t, "", "replay", d.file, last.Trace), "store credit within nine days")
 	require.Contains(d.t, ok(d.t, "", "manifest", "ls", d.file, "--session", "chat", "--scope", scope, "--type", "assemble"), "what does the disk check say")

@@ -56,7 +56,7 @@ func (f *finder) collectNames() error {
 			words[s] = true
 		}
 	}
-	if f.inScope(f.req.Scope) {
+	if f.req.Scope != "" && f.req.Subject == "" {
 		n.Scopes, words[f.req.Scope] = []string{f.req.Scope}, true
 	}
 	delete(words, "")
