@@ -89,7 +89,7 @@ func TestOwnerWatchesForClients(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	seen := map[session.EventKind]int{}
 	for range 10 {
-		fill(t, chat, r)
+		fill(t, chat, r, 30)
 		for e := range w.Events() { // the owner works while we wait
 			seen[e.Kind]++
 			if e.Kind == session.EventHeadroomOK {
@@ -108,7 +108,7 @@ func TestOwnerWatchesForClients(t *testing.T) {
 	require.False(t, host.sessions.Of("acme/agent", "chat").Loaded())
 
 	// What was undone is not done again at once.
-	fill(t, chat, r)
+	fill(t, chat, r, 30)
 	for e := range w.Events() {
 		if e.Kind == session.EventHeadroomOK {
 			break
@@ -124,13 +124,13 @@ func TestOwnerWatchesForClients(t *testing.T) {
 }
 
 // fill appends to a session at rest until a turn takes its window above the trigger, whatever the owner does then.
-func fill(t *testing.T, chat *Session, r *rand.Rand) {
+func fill(t *testing.T, chat *Session, r *rand.Rand, words int) {
 	t.Helper()
 	ctx := context.Background()
 	for {
 		before, err := chat.Window(ctx)
 		require.NoError(t, err)
-		_, err = chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 30)})
+		_, err = chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, words)})
 		require.NoError(t, err)
 		after, err := chat.Window(ctx)
 		require.NoError(t, err)
@@ -173,7 +173,7 @@ func TestOwnerAsksTheHolder(t *testing.T) {
 			require.NoError(t, err)
 			require.NotEmpty(t, st.Holder)
 		}
-		fill(t, chat, r)
+		fill(t, chat, r, 300) // long enough for a summary
 		for e := range w.Events() {
 			if events = append(events, e); e.Kind == session.EventHeadroomOK {
 				return events
@@ -183,7 +183,7 @@ func TestOwnerAsksTheHolder(t *testing.T) {
 	}
 	chat := func(id string) *Session {
 		c := host.Scope("acme/agent").Session(id)
-		require.NoError(t, c.SetWindow(ctx, session.Config{Total: 4000, KeepLast: 2}))
+		require.NoError(t, c.SetWindow(ctx, session.Config{Total: 60_000, KeepLast: 2}))
 		return c
 	}
 	one := chat("one")

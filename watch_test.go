@@ -311,7 +311,7 @@ func watched(t *testing.T, path string, opts Options, cfg session.Config) (*DB, 
 	return db, chat, w
 }
 
-var busy = session.Config{Total: 6400, KeepLast: 3}
+var busy = session.Config{Total: 5870, KeepLast: 3}
 
 func TestWatchSummarisesAndUndoes(t *testing.T) {
 	ctx := context.Background()

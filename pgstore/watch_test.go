@@ -26,7 +26,7 @@ func (silent) Summarize(ctx context.Context, _ string, _ int) (string, error) {
 // text is an answer of which nothing repeats, so only a summary shortens it.
 func text(n int) string {
 	var b strings.Builder
-	for i := range 25 {
+	for i := range 150 {
 		fmt.Fprintf(&b, "w%d is w%d\n", n*31+i*17, n*29+i*13)
 	}
 	return b.String()
@@ -47,7 +47,7 @@ func TestOneHostHoldsASession(t *testing.T) {
 	}
 	one, two := host("one", ctxpage.Options{}), host("two", ctxpage.Options{SummarizeTimeout: 100 * time.Millisecond})
 	chat, beside := one.Scope("acme").Session("chat"), two.Scope("acme").Session("chat")
-	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000, KeepLast: 2}))
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 60_000, KeepLast: 2}))
 	_, err := two.Scope("acme").Session("chat").Window(ctx)
 	require.NoError(t, err)
 	watch := func(c *ctxpage.Session) *ctxpage.Watcher {

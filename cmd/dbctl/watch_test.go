@@ -56,10 +56,10 @@ func (w *watching) until(t *testing.T, kind string) (n int) {
 	return n
 }
 
-// words is an answer of about eighty tokens that no other repeats.
+// words is an answer that no other repeats, long enough for a summary.
 func words(n int) string {
 	var b strings.Builder
-	for i := range 20 {
+	for i := range 120 {
 		fmt.Fprintf(&b, "point %d of %d: w%d\n", i, n, n*31+i*17)
 	}
 	return b.String()
@@ -70,8 +70,8 @@ func words(n int) string {
 func TestWatchBesideServe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.ctx")
 	s := startServe(t, file, "--stdin")
-	require.Contains(t, s.post(t, "session/limit", `{"session":"chat","total":8000,"keep_last":2,"reserve_percent":30}`, asHost), `"usable":5600`)
-	limits, err := session.Config{Total: 8000, Reserve: 300_000}.Thresholds()
+	require.Contains(t, s.post(t, "session/limit", `{"session":"chat","total":60000,"keep_last":2,"reserve_percent":30}`, asHost), `"usable":42000`)
+	limits, err := session.Config{Total: 60_000, Reserve: 300_000}.Thresholds()
 	require.NoError(t, err)
 	w := startWatch(t, file, "acme", "chat")
 	window := func() (v windowView) {
@@ -106,7 +106,7 @@ func TestWatchBesideServe(t *testing.T) {
 		}
 	}
 	require.Contains(t, s.post(t, "session/append", `{"session":"chat","turns":[{"role":"user","text":"x","priority":"top"}]}`, asHost), "low, medium, high or critical")
-	require.Contains(t, s.post(t, "session/limit", `{"session":"chat","total":8000,"reserve_percent":100}`, asHost), "below 100")
+	require.Contains(t, s.post(t, "session/limit", `{"session":"chat","total":60000,"reserve_percent":100}`, asHost), "below 100")
 
 	// What the watcher was told to do with a summarizer of its own.
 	require.NoError(t, w.cmd.Process.Signal(syscall.SIGTERM))
@@ -180,14 +180,14 @@ func TestHookMakesThePassThatIsDue(t *testing.T) {
 	for n := range 60 {
 		event, err := json.Marshal(map[string]any{"session_id": "chat", "hook_event_name": "Stop", "last_assistant_message": words(n)})
 		require.NoError(t, err)
-		ok(t, string(event), "hook", file, "--scope", "acme", "--strict", "--window", "8000", "--reserve", "30", "--priority", "low", "--relevance", "0.3")
+		ok(t, string(event), "hook", file, "--scope", "acme", "--strict", "--window", "60000", "--reserve", "30", "--priority", "low", "--relevance", "0.3")
 	}
 	db, err := ctxpage.Open(file, ctxpage.Options{ReadOnly: true})
 	require.NoError(t, err)
 	defer db.Close()
 	w, err := db.Scope("acme").Session("chat").Window(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 5600, w.Limits.Usable)
+	require.Equal(t, 42_000, w.Limits.Usable)
 	passes, err := db.Scope("acme").Session("chat").Passes(t.Context())
 	require.NoError(t, err)
 	require.NotEmpty(t, passes)
