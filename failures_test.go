@@ -108,7 +108,7 @@ func TestFailures(t *testing.T) {
 		require.NotContains(t, p.history(900), "$400", "control: the plain way is cut, and the newest update falls off")
 		for _, overflow := range []budget.Overflow{budget.Fill, budget.Ladder} {
 			tier := budget.Tier(0)
-			for _, size := range []int{12000, 3300, 900, 180} {
+			for _, size := range []int{12000, 3300, 900, 150} {
 				a := assemble(t, s, Query{Text: question, Budget: size, Overflow: overflow})
 				require.LessOrEqual(t, a.Tokens, size)
 				require.LessOrEqual(t, token.Default().Count(a.Text()), size, "nothing for a provider to cut")

@@ -107,6 +107,9 @@ func (e *entered) compare(ctx context.Context, t *testing.T, k *randomTalk) {
 	require.NoError(t, err)
 	require.NoError(t, conv.Exclusively(ctx, func() error {
 		all.turnsIn(conv)
+		for i := range a.window.Turns { // TestLargeToolResult looks at the pieces of large turns
+			all.turns[a.window.Turns[i].Index].Pages = a.window.Turns[i].Pages
+		}
 		return nil
 	}))
 	turns, rest := a.enter(a.cands.Hits)
@@ -188,14 +191,19 @@ func (a *everyTurn) turnsIn(c *live.Conversation) {
 	for from > 0 && a.turns[from].Role != "user" {
 		from--
 	}
-	for i := from; i < a.talkLen; i++ {
-		size += a.turns[i].Size + talk.TurnHeader
-	}
 	last := a.turns[a.talkLen-1].Unit
+	for i := from; i < a.talkLen; i++ {
+		n := a.turns[i].Size + talk.TurnHeader
+		if a.turns[i].Unit == last && len(a.turns[i].Nums) > 1 {
+			n = min(n, a.q.Budget/(2*talk.NewestShare))
+		}
+		size += n
+	}
 	for i := range a.turns {
 		t := &a.turns[i]
 		tail := c.Units[t.Unit].Members[0] >= from && a.turns[from].Role == "user" && size <= a.q.Budget/talk.NewestShare
 		t.Newest = (tail || t.Unit == last) && t.Level != session.Cold
+		t.Asks = i == from && t.Role == "user" && t.Level != session.Cold
 	}
 	a.answers(c)
 }
@@ -257,6 +265,9 @@ func (a *everyTurn) sameLeft(t *testing.T, got *assembling) {
 	}
 }
 
+// reasonPart is what package talk says of the pages of a large turn that are not shown.
+const reasonPart = "part of a large turn, of which other parts are shown"
+
 func (a *everyTurn) enter(hits []store.Candidate) (turns []*item, rest []store.Candidate) {
 	found := map[uint64]*store.Candidate{}
 	for i, c := range hits {
@@ -264,23 +275,32 @@ func (a *everyTurn) enter(hits []store.Candidate) (turns []*item, rest []store.C
 		if ok {
 			found[c.Key.Num] = &hits[i]
 		}
-		if !ok || !a.turns[t].Managed && !a.turns[t].Newest {
+		if !ok || !a.turns[t].Managed && !a.turns[t].Newest && !a.turns[t].Asks {
+			if ok && !a.turns[t].Shows(c.Ref.Page-1) {
+				c.Excluded = reasonPart
+			}
 			rest = append(rest, c)
 		}
 	}
 	room, left := a.q.Budget, map[string]*store.Excluded{}
 	for _, i := range a.order() {
 		t := &a.turns[i]
-		if !t.Managed && !t.Newest {
+		if !t.Managed && !t.Newest && !t.Asks {
 			continue
 		}
 		reason := a.refuse(t)
-		if reason == "" && !t.Newest && !t.Pinned && !t.Found && room < 0 {
+		if reason == "" && !t.Newest && !t.Asks && !t.Pinned && !t.Found && (room < 0 || t.Size > a.q.Budget) {
 			reason = string(budget.ReasonBudget)
 		}
 		if reason != "" {
 			a.leave(left, t, reason, found)
 			continue
+		}
+		if t.Pages != nil {
+			if left[reasonPart] == nil {
+				left[reasonPart] = &store.Excluded{Reason: reasonPart}
+			}
+			left[reasonPart].Count += len(t.Nums) - len(t.Pages)
 		}
 		t.Late = 1 - max(float64(room), 0)/float64(a.q.Budget)
 		room -= min(t.Size, a.q.Budget/talk.OfferedShare) + talk.TurnHeader
@@ -296,6 +316,9 @@ func (a *everyTurn) enter(hits []store.Candidate) (turns []*item, rest []store.C
 func (a *everyTurn) items(t *talk.TurnIn, found map[uint64]*store.Candidate) []*item {
 	made := a.turnItems(t)
 	for p, it := range made {
+		if t.Pages != nil && t.Level == session.Raw {
+			p = t.Pages[p]
+		}
 		it.cand = a.candidate(t, p, found)
 	}
 	return made

@@ -101,7 +101,8 @@ func (c *Conversation) Offer(q Question) (o Offer) {
 	}
 	answers := c.answers(&q, found)
 	if o.managed {
-		at = c.addWindow(at, &q, newest, answers)
+		enters := func(i int) bool { return newest(i) || i == asks }
+		at = c.addWindow(at, &q, enters, answers)
 		o.More = c.Outside.counts()
 		for kind, n := range c.ranked.kinds {
 			o.More[OutReason{kind, q.NoRoom}] = n
@@ -196,7 +197,7 @@ func (o *Offer) more(kind store.Kind, why string) {
 
 // addWindow adds the turns of the window that fit into the budget, and those that may be named or may enter regardless of
 // it: pinned, expiring and masked ones. Stubs of units that answer compete as pages do and take no room here.
-func (c *Conversation) addWindow(at []int, q *Question, newest func(int) bool, answers map[int]bool) []int {
+func (c *Conversation) addWindow(at []int, q *Question, enters func(int) bool, answers map[int]bool) []int {
 	c.list()
 	for i := range c.ranked.pinned { // map order does not show: the caller sorts at
 		at = append(at, i)
@@ -229,10 +230,12 @@ func (c *Conversation) addWindow(at []int, q *Question, newest func(int) bool, a
 		case b.Expires != 0 && b.Expires <= q.Now, masked[p.at]:
 		case len(q.Kinds) > 0 && !slices.Contains(q.Kinds, p.kind):
 			other++
-		case answers[p.unit] && hidesWords(c.Shown(p.at)) && !newest(p.at) && !c.ranked.isPinned(p.at):
+		case answers[p.unit] && hidesWords(c.Shown(p.at)) && !enters(p.at) && !c.ranked.isPinned(p.at):
+		case c.Size(b, c.Shown(p.at)) > q.Budget && !enters(p.at) && !c.ranked.isPinned(p.at) && !answers[p.unit]:
+			named++
 		case remaining >= 0:
 			remaining -= OfferedSize(c.Size(b, c.Shown(p.at)), q.Budget)
-		case !c.ranked.isPinned(p.at) && !newest(p.at):
+		case !c.ranked.isPinned(p.at) && !enters(p.at):
 			named++
 		}
 	}
