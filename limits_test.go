@@ -289,7 +289,7 @@ func TestManyPagesOfOneArtefact(t *testing.T) {
 		v, err := tx.Get(ctx, "a")
 		require.NoError(t, err)
 		require.Len(t, v.Text, size)
-		require.Greater(t, len(v.Pages), 1500)
+		require.Greater(t, len(v.Pages), 700)
 	})
 	err = tx.Commit(ctx, Verdict{Confidence: .1, By: "checker"})
 	require.ErrorIs(t, err, ErrHeld)

@@ -183,7 +183,7 @@ func TestGroupsGoWhole(t *testing.T) {
 
 	req.Budget = 30
 	r, _ = Fit(req)
-	require.Equal(t, "core call:stub result:stub other:full", shape(req, r))
+	require.Equal(t, "summarised call:stub result:stub other:full", shape(req, r))
 	req.Items[0].StubTokens = 0
 	r, _ = Fit(req)
 	require.Equal(t, "core other:full", shape(req, r))
@@ -203,7 +203,7 @@ func TestStubsTakeWhatIsLeft(t *testing.T) {
 		{Key: "g3", Class: RAG, Position: 3, Tokens: 1, Score: .29, MustStub: true},
 	}
 	for budget, want := range map[int]string{
-		100: "full a:full g1:stub g2:stub", 57: "full a:full g2:stub", 53: "full a:full", 49: "core g1:stub g2:stub",
+		100: "core a:full g1:stub g2:stub", 57: "core a:full g2:stub", 53: "core a:full", 49: "core g1:stub g2:stub",
 	} {
 		req := Request{Budget: budget, Items: items}
 		r, err := Fit(req)
