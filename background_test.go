@@ -121,6 +121,21 @@ func TestOwnerWatchesForClients(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, session.EventWarn, (<-w.Events()).Kind)
 	require.Equal(t, 11, kindsOf(t, chat)[session.PassWatcher])
+
+	// The client that takes the place of the owner goes on.
+	require.NoError(t, host.Close())
+	later := client.Scope("acme/agent").Session("later")
+	require.NoError(t, later.SetWindow(ctx, session.Config{Total: 4000, KeepLast: 2}))
+	require.True(t, client.owns())
+	w, err = later.Watch(ctx)
+	require.NoError(t, err)
+	fill(t, later, r, 30)
+	for e := range w.Events() {
+		if e.Kind == session.EventHeadroomOK {
+			break
+		}
+	}
+	require.Equal(t, map[string]int{session.PassWatcher: 1}, kindsOf(t, later))
 }
 
 // fill appends to a session at rest until a turn takes its window above the trigger, whatever the owner does then.
