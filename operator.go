@@ -212,7 +212,7 @@ func (s *Scope) raise(ctx context.Context, r Raise, list []*Version, out *Raised
 // Scopes lists the scopes that were written to, by name: those after cursor, at most limit (0: 100). Scopes whose names
 // gc dropped are not listed. It returns the cursor of the next part, empty at the end.
 func (db *DB) Scopes(ctx context.Context, prefix, cursor string, limit int) ([]store.ScopeInfo, string, error) {
-	page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanScopes, Prefix: prefix, Cursor: cursor, Limit: limit})
+	page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanScopes, Prefix: prefix, Cursor: cursor, Limit: max(limit, 0)})
 	return page.Names, page.Next, err
 }
 

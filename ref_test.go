@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/store"
 	"pgregory.net/rapid"
 
 	. "github.com/ctxpage/ctxpage"
@@ -57,7 +59,7 @@ func TestRefRoundTrip(t *testing.T) {
 			scope = append(scope, n)
 		}
 		r := Ref{
-			Scope: strings.Join(scope, "/"), ID: name(t, "id"), Page: rapid.IntRange(0, 1<<31-1).Draw(t, "page"),
+			Scope: strings.Join(scope, "/"), ID: store.Canonical(name(t, "id")), Page: rapid.IntRange(0, 1<<31-1).Draw(t, "page"),
 			Version: rapid.Uint32Range(0, 1<<31-1).Draw(t, "version"),
 		}
 		got, err := ParseRef(r.String())

@@ -67,7 +67,7 @@ type Held struct {
 // lists all scopes. It returns the cursor of the next part, empty at the end. When batches are damaged, the list has
 // the others and the error, an ErrCorrupt, names the damaged ones. Writes have no text, so a list leaves no manifest.
 func (r *Review) List(ctx context.Context, scope string, all bool, cursor string, limit int) ([]Held, string, error) {
-	q := store.ScanQuery{What: store.ScanHeld, All: all, Cursor: cursor, Limit: limit}
+	q := store.ScanQuery{What: store.ScanHeld, All: all, Cursor: cursor, Limit: max(limit, 0)}
 	if scope != "" {
 		q.Scopes = store.Scopes{scope}
 	}

@@ -315,6 +315,7 @@ func (s *Scope) scan(ctx context.Context, q store.ScanQuery) ([]*Version, string
 	if s.err != nil {
 		return nil, "", s.err
 	}
+	q.Limit = max(q.Limit, 0)
 	page, err := s.db.store.Scan(ctx, q)
 	if err != nil {
 		return nil, "", err

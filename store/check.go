@@ -54,6 +54,11 @@ func CheckVectors(nums []uint64, vecs [][]float32) error {
 	if len(nums) != len(vecs) {
 		return Invalid("vectors", fmt.Sprintf("%d numbers and %d vectors", len(nums), len(vecs)), "a vector for each number")
 	}
+	for i, v := range vecs {
+		if len(v) == 0 {
+			return Invalid("vectors", fmt.Sprintf("a vector of no numbers for page %d", nums[i]), "1 number or more")
+		}
+	}
 	return nil
 }
 

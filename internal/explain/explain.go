@@ -130,11 +130,14 @@ func (t Teller) why(ctx context.Context, leaf *manifest.Record, ref store.Ref) (
 
 // numbers are all page numbers a reference may have had in a leaf: any version, if it names none.
 func (t Teller) numbers(ctx context.Context, leaf *manifest.Record, ref store.Ref) (map[uint64]bool, error) {
-	chain := store.ScopeChain(leaf.Scope)
+	scopes := scopesOf(store.ScopeChain(leaf.Scope), ref)
 	nums := map[uint64]bool{}
+	if len(scopes) == 0 { // the scope of the leaf does not see that of the reference
+		return nums, nil
+	}
 	cursor := ""
 	for {
-		page, err := t.Store.Scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: scopesOf(chain, ref), ID: ref.ID, Cursor: cursor, Limit: 100})
+		page, err := t.Store.Scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: scopes, ID: ref.ID, Cursor: cursor, Limit: 100})
 		if errors.Is(err, store.ErrNotFound) {
 			return nums, nil
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -36,7 +37,7 @@ type behind struct {
 // Ahead makes the vectors that pages of a chain lack, at most aheadPages, and has the rest made in the background. It
 // returns how many are left.
 func (m *Maker) Ahead(ctx context.Context, scopes store.Scopes, length int) (left int, err error) {
-	want := lack{length, m.suspects(scopes)}
+	want := lack{length: length, zeros: m.suspects(scopes)}
 	page, err := m.lacking(ctx, scopes, want, "", aheadPages)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return 0, fmt.Errorf("%w: %w", ErrReading, err)
@@ -44,7 +45,7 @@ func (m *Maker) Ahead(ctx context.Context, scopes store.Scopes, length int) (lef
 	if err != nil || page.Count == 0 || m.ReadOnly {
 		return page.Count, err
 	}
-	made, err := m.make(ctx, scopes, page.Keys, length)
+	made, err := m.make(ctx, scopes, page.Keys, want)
 	m.behind.count(made, page.Count-made)
 	if err != nil {
 		return page.Count - made, err
@@ -63,6 +64,7 @@ func (m *Maker) Ahead(ctx context.Context, scopes store.Scopes, length int) (lef
 type lack struct {
 	length int
 	zeros  bool
+	broken bool // the embedder gave zeros before; texts of which all get zeros are an error
 }
 
 func (m *Maker) lacking(ctx context.Context, scopes store.Scopes, want lack, cursor string, limit int) (store.ScanPage, error) {
@@ -88,10 +90,10 @@ func (m *Maker) unsuspect(scopes store.Scopes) {
 
 // make embeds pages, a part at a time, and stores each part. A page without text gets a vector that points nowhere, so that
 // it is not asked for again; one that cannot be read gets none. It counts those that have a vector now.
-func (m *Maker) make(ctx context.Context, scopes store.Scopes, keys []store.PageKey, length int) (made int, err error) {
+func (m *Maker) make(ctx context.Context, scopes store.Scopes, keys []store.PageKey, want lack) (made int, err error) {
 	for len(keys) > 0 {
 		n := min(chunk, len(keys))
-		some, err := m.makeSome(ctx, scopes, keys[:n], length)
+		some, err := m.makeSome(ctx, scopes, keys[:n], want)
 		made += some
 		if err != nil {
 			return made, err
@@ -101,7 +103,7 @@ func (m *Maker) make(ctx context.Context, scopes store.Scopes, keys []store.Page
 	return made, nil
 }
 
-func (m *Maker) makeSome(ctx context.Context, scopes store.Scopes, keys []store.PageKey, length int) (made int, err error) {
+func (m *Maker) makeSome(ctx context.Context, scopes store.Scopes, keys []store.PageKey, want lack) (made int, err error) {
 	pages, err := m.Store.Load(ctx, scopes, keys, store.WantText)
 	if err != nil {
 		return 0, err
@@ -113,8 +115,8 @@ func (m *Maker) makeSome(ctx context.Context, scopes store.Scopes, keys []store.
 		switch p := &pages[i]; {
 		case p.Err != nil:
 		case strings.TrimSpace(p.Text) == "":
-			if length > 0 {
-				nums, vecs = append(nums, p.Key.Num), append(vecs, make([]float32, length))
+			if want.length > 0 {
+				nums, vecs = append(nums, p.Key.Num), append(vecs, make([]float32, want.length))
 			}
 		default:
 			texts = append(texts, p.Text)
@@ -125,8 +127,11 @@ func (m *Maker) makeSome(ctx context.Context, scopes store.Scopes, keys []store.
 		if err != nil {
 			return 0, err
 		}
-		if length > 0 && len(made[0]) != length {
-			return 0, lengthError(len(made[0]), length)
+		if want.length > 0 && len(made[0]) != want.length {
+			return 0, lengthError(len(made[0]), want.length)
+		}
+		if want.broken && !slices.ContainsFunc(made, points) {
+			return 0, fmt.Errorf("%w: a vector of zeros for each of %d texts", ErrAnswer, len(texts))
 		}
 		vecs = append(vecs, made...)
 		for i := range pages {
@@ -180,7 +185,7 @@ func (m *Maker) makeAll(ctx context.Context, scopes store.Scopes, want lack) err
 		left := page.Count
 		for part := page.Keys; len(part) > 0; {
 			n := min(chunk, len(part))
-			made, err := m.makeSome(ctx, scopes, part[:n], want.length)
+			made, err := m.makeSome(ctx, scopes, part[:n], want)
 			left -= made
 			m.behind.count(made, left)
 			if err != nil {

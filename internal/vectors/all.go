@@ -52,12 +52,12 @@ func (m *Maker) current(ctx context.Context) (lack, error) {
 	m.Forget() // questions may be remembered with another length
 	probe, err := m.Question(ctx, "How long is a vector of this model?", nil)
 	switch {
-	case errors.Is(err, ErrZeros):
-		return lack{}, fmt.Errorf("%w: a vector of zeros", ErrAnswer)
+	case errors.Is(err, ErrZeros): // a static model that knows no word of it, or an endpoint that is broken: the pages tell
+		return lack{zeros: true, broken: true}, nil
 	case ctx.Err() != nil:
 		return lack{}, ctx.Err()
 	}
-	return lack{len(probe), len(probe) > 0}, nil
+	return lack{length: len(probe), zeros: len(probe) > 0}, nil
 }
 
 // scopes are the names of those that are asked for.
@@ -87,9 +87,9 @@ func (m *Maker) allOf(ctx context.Context, out *store.EmbedReport, in *store.Emb
 			return err
 		}
 		for keys := range slices.Chunk(page.Keys, chunk) {
-			made, err := m.makeSome(ctx, chain, keys, want.length)
+			made, err := m.makeSome(ctx, chain, keys, want)
 			if err != nil {
-				if made, err = m.oneByOne(ctx, out, chain, keys, want.length, err); err != nil {
+				if made, err = m.oneByOne(ctx, out, chain, keys, want, err); err != nil {
 					return err
 				}
 			}
@@ -106,13 +106,13 @@ func (m *Maker) allOf(ctx context.Context, out *store.EmbedReport, in *store.Emb
 
 // oneByOne tries the pages of a part that failed. If every one fails, and nothing was made yet, the embedder is at fault and
 // not the pages.
-func (m *Maker) oneByOne(ctx context.Context, out *store.EmbedReport, chain store.Scopes, keys []store.PageKey, length int, whole error) (made int, err error) {
+func (m *Maker) oneByOne(ctx context.Context, out *store.EmbedReport, chain store.Scopes, keys []store.PageKey, want lack, whole error) (made int, err error) {
 	failed := []store.EmbedFailure{}
 	for _, k := range keys {
 		if err := ctx.Err(); err != nil {
 			return made, err
 		}
-		n, err := m.makeSome(ctx, chain, []store.PageKey{k}, length)
+		n, err := m.makeSome(ctx, chain, []store.PageKey{k}, want)
 		if made += n; err != nil {
 			failed = append(failed, store.EmbedFailure{Ref: m.refOf(ctx, chain, k), Err: err.Error()})
 		}

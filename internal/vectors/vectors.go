@@ -200,11 +200,14 @@ func (m *Maker) Question(ctx context.Context, text string, have []float32) ([]fl
 		}
 		have = vecs[0]
 	}
-	if !slices.ContainsFunc(have, func(x float32) bool { return x != 0 }) {
+	if !points(have) {
 		return nil, ErrZeros
 	}
 	return have, nil
 }
+
+// points reports whether a vector points anywhere: it is not of zeros.
+func points(v []float32) bool { return slices.ContainsFunc(v, func(x float32) bool { return x != 0 }) }
 
 // Texts gives the vectors of texts without a page.
 func (m *Maker) Texts(ctx context.Context, texts []string) ([][]float32, error) {
