@@ -176,7 +176,7 @@ func TestWhy(t *testing.T) {
 	s := db.Scope("acme/a")
 	old := clk.now().Add(-90 * 24 * time.Hour)
 	put(t, s, Artefact{ID: "best", Kind: KindChunk, Text: "zebra crossing rules"})
-	put(t, s, Artefact{ID: "large", Kind: KindChunk, Text: "zebra " + words(1, 300), CurrentAsOf: old})
+	put(t, s, Artefact{ID: "large", Text: "zebra " + words(1, 400), CurrentAsOf: old})
 	put(t, s, Artefact{ID: "expired", Text: "zebra once", TTL: time.Minute})
 	put(t, s, Artefact{ID: "note", Kind: KindScratch, Text: "zebra note"})
 	put(t, s, Artefact{ID: "tool", Kind: KindTool, Text: "zebra tool"})

@@ -335,7 +335,7 @@ func TestGCSharedPages(t *testing.T) {
 	opts := WithoutSync(Options{Clock: clk.now, PageTokens: 16})
 	db := open(t, opts)
 	s := db.Scope("acme")
-	part := func(word string) string { return strings.Repeat(word+" ", 5) + "\n\n" }
+	part := func(word string) string { return strings.Repeat(word+" ", 7) + "\n\n" }
 	text := func(words ...string) string {
 		var b strings.Builder
 		for _, w := range words {

@@ -147,8 +147,9 @@ func TestArtefactIsRefused(t *testing.T) {
 	for _, r := range []float64{0, 1, math.Copysign(0, -1)} {
 		put(t, s, Artefact{ID: "a", Text: "t", Relevance: f(r)})
 	}
-	put(t, s, Artefact{ID: "a", Text: ""})
-	require.Equal(t, "", get(t, s, "a").Text)
+	_, err = s.Put(ctx, Artefact{ID: "a", Text: ""})
+	require.ErrorIs(t, err, ErrInvalid, "a text without words is never found")
+	require.Equal(t, "t", get(t, s, "a").Text)
 }
 
 func TestQueryLimits(t *testing.T) {

@@ -58,7 +58,7 @@
 //	             LimitPages bounds the page numbers that are accepted, Followed counts the leaves that Follow got
 //	the order    Position, Counters, Follow, Durable, Lost: the engine as its Log sees it (Follower);
 //	             AppendLeafHead and OutcomeIn for what the Log writes and answers
-//	commits      Submit: a batch with instructions of the host (Request)
+//	commits      Submit: a batch with instructions of the host (Request); Note: leaves of the database itself
 //	checkpoint   Waiting and Unflushed say when, then Checkpoint, FlushTail; Columns for a snapshot of the columns
 //	gc           Collect, OldestHold
 //	erase        Erase, then for each run: Purge, Purging, EraseOutcomes, EraseDone; EraseRest for runs that were interrupted;

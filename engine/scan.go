@@ -41,7 +41,7 @@ func (s *Engine) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, e
 	if err := q.Check(); err != nil {
 		return store.ScanPage{}, err
 	}
-	if q.Limit == 0 {
+	if q.Limit <= 0 {
 		q.Limit = 100
 	}
 	q.Limit = min(q.Limit, 1<<30)

@@ -19,7 +19,9 @@ import (
 )
 
 // StateKind describes the state rows of quotas to a store.
-func StateKind() store.StateKind { return store.StateKind{Prefix: store.QuotaRows, Copy: true, Policy: true} }
+func StateKind() store.StateKind {
+	return store.StateKind{Prefix: store.QuotaRows, Copy: true, Policy: true}
+}
 
 // Keeper sets and lists the quotas of one database. DB.Quotas returns it. It is meant for the operator and is safe for
 // concurrent use.

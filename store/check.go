@@ -12,15 +12,12 @@ import (
 
 // Check refuses a listing without what its kind needs.
 func (q *ScanQuery) Check() error {
-	if q.Limit < 0 {
-		return Invalid("limit", fmt.Sprint(q.Limit), "0 or more")
-	}
 	switch q.What {
-	case ScanArtefacts, ScanHistory, ScanGroup, ScanMembers, ScanSourced:
+	case ScanArtefacts, ScanGroup, ScanMembers, ScanSourced:
 		if len(q.Scopes) == 0 {
 			return Invalid("scopes", "none", "the scope that is listed")
 		}
-	case ScanHeld, ScanSummaries, ScanScopes, ScanState, ScanUnembedded:
+	case ScanHistory, ScanHeld, ScanSummaries, ScanScopes, ScanState, ScanUnembedded:
 	default:
 		return Invalid("what", fmt.Sprint(q.What), "a listing that this program knows")
 	}

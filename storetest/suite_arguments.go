@@ -24,8 +24,6 @@ func checkArguments(b *bench) {
 	for name, call := range map[string]func() error{
 		"Scan without a scope":    func() error { _, err := b.st.Scan(ctx, store.ScanQuery{}); return err },
 		"Scan of nothing known":   func() error { _, err := b.st.Scan(ctx, store.ScanQuery{What: 99, Scopes: chain}); return err },
-		"Scan of a history":       func() error { _, err := b.st.Scan(ctx, store.ScanQuery{What: store.ScanHistory}); return err },
-		"Scan of less than none":  func() error { _, err := b.st.Scan(ctx, store.ScanQuery{Scopes: chain, Limit: -1}); return err },
 		"PutVectors of less":      func() error { return b.st.PutVectors(ctx, "m", []uint64{1, 2}, [][]float32{{1}}) },
 		"gc of nothing":           func() error { _, err := b.st.Maintain(ctx, store.Job{Kind: store.JobGC}, nil); return err },
 		"a plan of gc of nothing": func() error { _, err := b.st.Maintain(ctx, store.Job{Kind: store.JobGCPlan}, nil); return err },
