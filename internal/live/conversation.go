@@ -6,7 +6,6 @@ package live
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/staterows"
@@ -79,7 +78,6 @@ type Conversation struct {
 	gcs     uint64 // Sessions.gcs when the rows were read
 	changed uint64 // LSN of the row talk.ChangeRowKey: the last commit of the session by any process
 	LSN     uint64 // of the store when the members were listed
-	watcher atomic.Pointer[Watcher]
 }
 
 func newConversation(t *Sessions, scope, id string) *Conversation {
