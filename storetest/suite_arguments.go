@@ -135,7 +135,7 @@ func draw[T any](g *arguments) (v T) {
 	return v
 }
 
-var words = []string{"", scope, "acme", "rule", "note", "refunds", "a/b/../c", "\x00", "\xff\xfe", "ctxpage:directives", "erase/x", "block-chat-1"}
+var words = []string{"", scope, "acme", "rules", "note", "refunds", "a/b/../c", "\x00", "\xff\xfe", "ctxpage:directives", "erase/x", "block-chat-1"}
 
 // fill sets a value; depth bounds how deep values lie in each other.
 func (g *arguments) fill(v reflect.Value, depth int) {
