@@ -194,6 +194,9 @@ func putDocuments(t *testing.T, s *ctxpage.Scope, texts []string) {
 	for part := range slices.Chunk(numbers(len(texts)), 100) {
 		require.NoError(t, s.Update(ctx, func(tx *ctxpage.Txn) error {
 			for _, i := range part {
+				if texts[i] == "" { // a type of which nothing is said
+					continue
+				}
 				if err := tx.Put(ctx, ctxpage.Artefact{ID: strconv.Itoa(i), Kind: ctxpage.KindChunk, Text: texts[i]}); err != nil {
 					return err
 				}
