@@ -72,7 +72,7 @@ func remoteDB(t *testing.T, path string, opts remote.ClientOptions, files ...str
 		conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 		return overheard{conn, log}, err
 	}))
-	db, err := ctxpage.Open("trips", ctxpage.Options{Store: c, FileRoots: files})
+	db, err := ctxpage.Open("trips", ctxpage.Options{Store: c, FileRoots: files, NoWatch: true}) // the process with the store watches
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db, log
