@@ -245,7 +245,7 @@ func TestTurnEndedBeforeItsAnswer(t *testing.T) {
 	})
 	other := quiet(t, direct, name, nil)
 	for n := 0; !log.has(errTurnEnded); n++ {
-		require.Less(t, n, 10, "the answer is never older than what the host has, so the test proves nothing")
+		require.Less(t, n, 200, "the answer is never older than what the host has, so the test proves nothing")
 		mustPut(t, st, "own", fmt.Sprint("before ", n)) // so that the connection of the next turn is there
 		let := h.hold()
 		done := make(chan error, 1)
