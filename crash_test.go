@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		debug.SetGCPercent(400)
 		os.Exit(child(role, os.Args[1:]))
 	}
-	_ = flag.Set("rapid.checks", "30") // the random tests here open databases; .ci/run makes 150 of each
+	_ = flag.Set("rapid.checks", "30") // the random tests here open databases; .ci/run makes 100 of each
 	dbtest.CollectLess()
 	filestore.PeekAge(peek.Token{}, time.Hour)
 	dbtest.NoLeaks(m, func() error { return goleak.Find() })
