@@ -42,7 +42,7 @@ type converser struct {
 	db   *DB
 	s    *Scope
 	chat *Session
-	now  *time.Time
+	now  *dbtest.Clock
 	open []string // ids of calls that wait for a result
 	ids  []string // of turns
 	last string   // id of the newest user turn
@@ -59,7 +59,7 @@ func (k *converser) one(name string, of int) bool {
 // say appends a turn. Refusals of the input are not what is tested here.
 func (k *converser) say(turns ...Turn) bool {
 	if k.one("expires", 20) {
-		turns[0].ExpiresAt = k.now.Add(time.Hour)
+		turns[0].ExpiresAt = k.now.Now().Add(time.Hour)
 	}
 	refs, err := k.chat.Append(ctxBG, turns...)
 	if errors.Is(err, ErrInvalid) || errors.Is(err, ErrHeadroom) {
@@ -151,7 +151,7 @@ func (k *converser) step(i int) {
 			}
 		}
 	case 15:
-		*k.now = k.now.Add(time.Duration(rapid.IntRange(0, 90).Draw(k.rt, "minutes")) * time.Minute)
+		k.now.Add(time.Duration(rapid.IntRange(0, 90).Draw(k.rt, "minutes")) * time.Minute)
 	}
 }
 
@@ -210,7 +210,7 @@ func (k *converser) ask() {
 func (k *converser) newestIsThere(w *session.Window) bool {
 	i := slices.IndexFunc(w.Turns, func(t session.WindowTurn) bool { return t.ID == k.last })
 	v, err := k.s.Get(ctxBG, k.last)
-	return i >= 0 && w.Turns[i].Level == session.Raw && err == nil && v.Role == "user" && (v.ExpiresAt.IsZero() || v.ExpiresAt.After(*k.now))
+	return i >= 0 && w.Turns[i].Level == session.Raw && err == nil && v.Role == "user" && (v.ExpiresAt.IsZero() || v.ExpiresAt.After(k.now.Now()))
 }
 
 // acceptedEverywhere holds messages to the rules of all providers. No call id stands twice: Anthropic refuses that, and so do
@@ -237,12 +237,12 @@ func TestEveryContextIsAccepted(t *testing.T) {
 		sub, err := os.MkdirTemp(dir, "")
 		require.NoError(rt, err)
 		defer os.RemoveAll(sub)
-		now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
-		db, err := Open(sub+"/agent.ctx", Options{noSync: true, PageTokens: 64, Clock: func() time.Time { return now }})
+		now := dbtest.NewClock(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
+		db, err := Open(sub+"/agent.ctx", Options{noSync: true, PageTokens: 64, Clock: now.Now})
 		require.NoError(rt, err)
 		defer func() { require.NoError(rt, db.Close()) }()
 		s := db.Scope("acme")
-		k := &converser{rt: rt, db: db, s: s, chat: s.Session("chat"), now: &now}
+		k := &converser{rt: rt, db: db, s: s, chat: s.Session("chat"), now: now}
 		for !k.say(Turn{Role: "user", Text: sayings[0]}) {
 		}
 		for i := range rapid.IntRange(1, 30).Draw(rt, "steps") {

@@ -58,7 +58,7 @@ func TestExportBesideJobs(t *testing.T) {
 			files, err := filestore.Open(filestore.Options{Path: dbtest.MemoryPath(t), State: StateKinds()})
 			require.NoError(t, err)
 			st := &afterListing{Store: files}
-			db, err := Open("files", Options{Store: st, WorkingSet: -1})
+			db, err := Open("files", Options{Store: st, WorkingSet: -1, NoWatch: true})
 			require.NoError(t, err)
 			defer db.Close()
 			for _, id := range []string{"a", "b"} {

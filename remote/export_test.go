@@ -75,11 +75,10 @@ func Goodbye(o ClientOptions, d time.Duration) ClientOptions {
 	return o
 }
 
-// ReplaceFatal replaces what ends the process, until the result is called.
-func ReplaceFatal(f func(why string)) (restore func()) {
-	was := fatal
-	fatal = f
-	return func() { fatal = was }
+// Dying returns options of a server that calls f instead of ending the process.
+func Dying(o ServerOptions, f func(why string)) ServerOptions {
+	o.fatal = f
+	return o
 }
 
 // Panicking runs fn as a call of the server.

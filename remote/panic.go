@@ -19,9 +19,6 @@ import (
 // probeWait is how long a store may take to answer after a call panicked.
 const probeWait = 30 * time.Second
 
-// fatal ends the process. Tests replace it.
-var fatal = func(why string) { panic(why) }
-
 // panicked returns the error of a call that panicked. A call that writes may have been carried out.
 func (s *Server) panicked(m method, name string, why any) error {
 	at := fmt.Sprintf("%v\n%s", why, debug.Stack())
@@ -44,6 +41,10 @@ func (s *Server) probe(name, at string) {
 	select {
 	case <-answered:
 	case <-time.After(probeWait):
-		fatal(fmt.Sprintf("ctxpage: the store does not answer since call %s panicked: %s", name, at))
+		why := fmt.Sprintf("ctxpage: the store does not answer since call %s panicked: %s", name, at)
+		if s.opts.fatal == nil {
+			panic(why)
+		}
+		s.opts.fatal(why)
 	}
 }

@@ -58,9 +58,8 @@ func TestPanicUnderALockIsFatal(t *testing.T) {
 	for _, keeps := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			died := make(chan string, 1)
-			defer remote.ReplaceFatal(func(why string) { died <- why })()
 			st := &faulty{Store: newMemory(t), lock: make(chan struct{}, 1), keeps: keeps}
-			srv, err := remote.NewServer(t.Context(), st, remote.ServerOptions{})
+			srv, err := remote.NewServer(t.Context(), st, remote.Dying(remote.ServerOptions{}, func(why string) { died <- why }))
 			require.NoError(t, err)
 			require.ErrorContains(t, srv.Panicking("Scan", func() { _, _ = st.Scan(t.Context(), store.ScanQuery{Scopes: store.Scopes{"fault"}}) }), "panicked")
 			time.Sleep(time.Minute)

@@ -38,6 +38,7 @@ type ServerOptions struct {
 
 	protocol [2]int        // of a test: the range it says it speaks
 	patience time.Duration // of a test: frameTime
+	fatal    func(string)  // of a test: ends the process
 }
 
 const (
