@@ -45,7 +45,6 @@ import (
 //	filestore eraseMu                      one erase, with its purge
 //	Engine.gcMu                            one gc, or the commits of one erase
 //	filestore ckptMu                       one checkpoint, backup, check or purge
-//	inventory.busy                         the first comparison of all rows with the audit; a token
 //	the log's tail                         the right to commit next
 //	the log's lead, wmu and report         inside package wal
 //	sequencer.flight                       what is in the log and not yet durable

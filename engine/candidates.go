@@ -122,14 +122,10 @@ func (v *corpus) At(group uint64, pos int) (uint64, bool) {
 func (v *corpus) Shown(live uint64) bool { return v.shown(live) }
 
 // Candidates implements store.Store. All of it is read under one read lock, so it is one snapshot.
-// doubts and the vectors of a model are waited for before cat.mu is taken: both may read all rows,
-// and no commit must wait for that.
+// The vectors of a model are waited for before cat.mu is taken: they may have to be read, and no
+// commit must wait for that.
 func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out store.Candidates, err error) {
 	if err := s.Readable(ctx); err != nil {
-		return out, err
-	}
-	doubts, err := s.doubts(ctx)
-	if err != nil {
 		return out, err
 	}
 	var known *nearModel
@@ -153,7 +149,6 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 	f.corpus = corpus{c: s.cat, q: &f.q, chain: f.chain}
 	v := &f.corpus
 	if len(v.chain) == 0 {
-		s.nameDoubted(doubts, &f.q, nil, &out)
 		return out, nil
 	}
 	s.understand(v, out.LSN)
@@ -173,7 +168,6 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 		f.addNear(known)
 	}
 	s.nameUnread(v, &f.q, f.found, &out)
-	s.nameDoubted(doubts, &f.q, f.found, &out)
 	s.nameGone(v, &f.q, &out)
 	out.Hits = s.cat.candidates(f.found)
 	if known != nil {

@@ -76,7 +76,7 @@ const MaxProblems = 1000
 // there. catalogue, vectors and index compare the rows with memory, under cat.mu.
 func (s *Engine) Check(ctx context.Context, base Base, progress store.Progress) (problems []store.Problem, unverified int, err error) {
 	c := &invariantWalk{s: s, base: base, ctx: ctx, progress: progress, nums: map[uint64]format.HeadKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, proved: map[store.Ref]bool{}, newest: map[store.Ref]uint32{}}
-	for _, walk := range []func() error{c.heads, c.contents, c.small, c.catalogue, c.vectors, c.index, c.questions, c.inventory, c.audit} {
+	for _, walk := range []func() error{c.heads, c.contents, c.small, c.catalogue, c.vectors, c.index, c.questions, c.stateRows, c.audit} {
 		switch err := walk(); {
 		case errors.Is(err, store.ErrCorrupt): // this walk ended there; the others run
 			c.bad("I1", "file", "%v", err)

@@ -9,13 +9,16 @@ import (
 	"github.com/ctxpage/ctxpage/internal/numbers"
 )
 
+// maxReaders is the most goroutines that read at an open: the host has work of its own.
+const maxReaders = 4
+
 // runParallel runs functions on several processors until one returns false. It reports whether all
 // returned true.
 func runParallel(all ...func() bool) bool {
 	var wait sync.WaitGroup
 	var next atomic.Int64
 	var bad atomic.Bool
-	for range min(runtime.GOMAXPROCS(0), inventoryReaders, len(all)) {
+	for range min(runtime.GOMAXPROCS(0), maxReaders, len(all)) {
 		wait.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(all) && !bad.Load(); i = int(next.Add(1)) - 1 {
 				if !all[i]() {
@@ -28,14 +31,13 @@ func runParallel(all ...func() bool) bool {
 	return !bad.Load()
 }
 
-// readColumns builds a catalogue from a snapshot, with the places of its state rows. Sizes come
-// first, so that all columns are allocated once and their parts can be read on several processors.
+// readColumns builds a catalogue from a snapshot. Sizes come first, so that all columns are allocated once and their parts can be read on several processors.
 // ok is false for a snapshot that does not decode; it is then ignored, because everything in it can
 // be loaded from the rows.
 //
 // A snapshot is read only after its digest was compared with the audit, so the decoder guards
 // against damage and other programs, not against forgers.
-func readColumns(of *Columns) (c *catalogue, places *statePlaces, ok bool) {
+func readColumns(of *Columns) (c *catalogue, ok bool) {
 	c = newCatalogue()
 	d := &codec.Decoder{B: of.one(partSizes)}
 	var n [4]int
@@ -48,7 +50,7 @@ func readColumns(of *Columns) (c *catalogue, places *statePlaces, ok bool) {
 	arts, pages, table := of.of(partArts), of.of(partPages), of.of(partTable)
 	parts := func(n int) int { return (n + partRows - 1) / partRows }
 	if d.Done() != nil || max(n[0], n[1]) > mostNumber || len(arts) != parts(n[0]) || len(pages) != parts(n[1]) || len(table) != parts(n[3]) || n[3]&(n[3]-1) != 0 || n[3] == 0 {
-		return nil, nil, false
+		return nil, false
 	}
 	c.growArts(n[0])
 	c.pages.grow(n[1])
@@ -64,14 +66,10 @@ func readColumns(of *Columns) (c *catalogue, places *statePlaces, ok bool) {
 	for i, b := range table {
 		read = append(read, func() bool { return numbers.ReadSparse(b, c.table[i*partRows:min((i+1)*partRows, n[3])]) })
 	}
-	read = append(read, func() bool {
-		places = readPlaces(of.one(partState))
-		return places != nil
-	})
 	if !runParallel(read...) {
-		return nil, nil, false
+		return nil, false
 	}
-	return c, places, c.readLists(of.one(partLists))
+	return c, c.readLists(of.one(partLists))
 }
 
 // readLists reads everything that is no column. The columns must have been read: lists are sorted

@@ -1,34 +1,24 @@
 package engine
 
 import (
-	"context"
-
 	"github.com/ctxpage/ctxpage/internal/numbers"
 	"github.com/ctxpage/ctxpage/lexical"
 )
 
 // A snapshot of the columns: catalogue, facts and the columns of the index as of one LSN, in the
-// form memory has them. An open that reads it neither decodes a row for each page nor compares all
-// rows with the audit. It is derived and can go at any time.
+// form memory has them. An open that reads it does not decode a row for each page. It is derived and
+// can go at any time.
 //
-// Why it may stand for the inventory (inventory.go), which promises that no edit of the file hides
-// a page:
+//	named    its digest is in a leaf of the audit (manifest.TypeColumns), as those of rows are. The store compares digest,
+//	         database and LSN before a byte of it is decoded
+//	edited   a snapshot that was edited has another digest; a leaf that was edited changes the root of every later head
+//	old      an old snapshot that was put back names an LSN other than that of the rows
+//	rows     the columns decide what a question leaves out. A page that it loads is compared with its own leaf (rowproof.go)
 //
-//	written    only from a catalogue that was compared: by an inventory without a doubt, or because it was itself read from
-//	           a snapshot that was proved; and from commits since, which redo and the sequencer prove. Columns refuses otherwise
-//	named      its digest is in a leaf of the audit (manifest.TypeColumns), as those of rows are. The store compares digest,
-//	           database and LSN before a byte of it is decoded
-//	edited     a snapshot that was edited has another digest; a leaf that was edited changes the root of every later head
-//	old        an old snapshot that was put back names an LSN other than that of the rows
-//	rows       a row that is edited or removed under a good snapshot hides nothing: the columns decide what is left out, and
-//	           the row is compared with its own leaf when it is read; a missing one is damage
-//	state      the snapshot has the place in the audit of every state row, so a row that is put back, edited or removed is
-//	           found when its key is asked for (statePlaces)
-//
-// An attacker who can write the files can append a leaf that names a forged snapshot, just as he
-// can append a forged commit. No older head reveals it, but the audit has the leaf with its time. A
-// check compares the columns with the rows and the rows with the audit in any case (I16, I17).
-// Rejected: a key kept in the file. An attacker who can edit the file can read it.
+// Nothing compares all rows with the audit while the database is open: a row that was edited to hide
+// its page is found by a check, which compares the columns with the rows and the rows with the audit
+// (I16, I17). Rejected: to do so at the first question. It took up to 1 µs a page, and an attacker
+// who can write the files can append a forged commit just as well.
 //
 // Erased content must not come back through a snapshot. So facts, ids and names are renumbered when
 // it is written, and it holds only those that a column still names.
@@ -52,7 +42,6 @@ const (
 	partPages       // columns of partRows page versions
 	partTable       // partRows places of the table of ids
 	partLists       // scopes, groups, lists, facts
-	partState       // places of state rows
 	partWords       // lexical.Image.Sums
 	partWordRows
 )
@@ -61,28 +50,16 @@ const (
 const partRows = 64 * numbers.Rows
 
 // Columns returns a snapshot of the columns. It returns nil, and the store must keep no snapshot,
-// unless memory is at the LSN of the rows and every row in it is proved by the audit. It makes the
-// inventory if no earlier call has. It blocks installs for about 0.1 µs per page version.
-func (s *Engine) Columns(ctx context.Context, applied uint64) (*Columns, error) {
-	doubts, err := s.doubts(ctx)
-	known := s.inventory.found.Load()
-	if err != nil || known == nil || len(doubts)+len(known.state)+len(known.tags) > 0 {
-		return nil, err
-	}
+// unless memory is at the LSN of the rows. It blocks installs for about 0.1 µs per page version.
+func (s *Engine) Columns(applied uint64) (*Columns, error) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	if s.cat.lsn != applied || len(s.unread) > 0 || s.IndexDamaged() || s.Failure() != nil {
 		return nil, nil
 	}
 	out := &Columns{LSN: applied}
-	err = s.rows.View(func(tx Reader) error {
-		places, ok := s.placesNow(tx, known)
-		if !ok {
-			out = nil
-			return nil
-		}
+	err := s.rows.View(func(tx Reader) error {
 		s.cat.image(out)
-		out.add(partState, places.append(nil))
 		im := s.index.Image(SegRows{tx})
 		out.add(partWords, im.Sums)
 		for _, p := range im.Parts {
@@ -117,7 +94,7 @@ func (o *Columns) one(kind uint8) []byte {
 // the audit. It returns false, and has changed nothing, if the snapshot is of other rows or of
 // another version of the program; then call LoadRows.
 func (s *Engine) LoadColumns(tx Reader, b Base, of *Columns) (bool, error) {
-	c, places, ok := readColumns(of)
+	c, ok := readColumns(of)
 	if !ok || of.LSN != b.Applied {
 		return false, nil
 	}
@@ -141,9 +118,6 @@ func (s *Engine) LoadColumns(tx Reader, b Base, of *Columns) (bool, error) {
 	}
 	s.cat, s.high, s.askedFrom = c, c.highest(), b.Rows.asked
 	s.applied, c.lsn = b.Applied, b.Applied
-	if !s.opts.Trust {
-		s.inventory.found.Store(&found{lsn: b.Applied, places: places})
-	}
 	im := lexical.Image{Sums: of.one(partWords), Parts: of.of(partWordRows)}
 	if s.index, ok, err = lexical.OpenImage(SegRows{tx}, im, runParallel); err == nil && !ok {
 		s.index, err = lexical.Open(SegRows{tx})

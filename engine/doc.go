@@ -32,15 +32,14 @@
 // In lock order, outermost first. db.go has the order of all locks of a process:
 //
 //	gcMu                one gc, or the commits of one erase, at a time; other commits and reads go on
-//	inventory.busy      the inventory while it is made; what it found does not change
 //	tail of the Log     the order of commits; sequencer.watch
 //	sequencer.flight    commits and leaves in flight, and the names of scopes and groups with theirs
 //	catalogue.mu        what readers see: catalogue, overlay and frozen, index, vectors in memory, quotas,
 //	                    how many held batches wait
 //	leaves              changes.mu, holds.mu, names.mu, sieves.mu, idList.mu, bodies.mu
 //
-// Four things may be read without a lock: a frozen overlay, a row taken from any overlay, what the
-// inventory found, and whatever the Rows show in a snapshot.
+// Three things may be read without a lock: a frozen overlay, a row taken from any overlay, and
+// whatever the Rows show in a snapshot.
 //
 // # What a crash leaves
 //

@@ -93,6 +93,12 @@ func goneCol(art uint64, scope uint32, r *store.PageRow, page uint32) pageCol {
 	return pageCol{art: uint32(art), lsn: r.LSN, page: page, version: r.Version, scope: scope, flags: format.FlagGone}
 }
 
+// hasPage reports whether a page ever belonged to an artefact. The numbers of a forgotten artefact
+// belong to none.
+func (c *catalogue) hasPage(art, num uint64) bool {
+	return num > 0 && num <= uint64(c.pages.len()) && uint64(c.page(num).art) == art
+}
+
 // drop takes a version that is not the newest out of the catalogue, and gives its pages that no
 // version has any more: those for which it was the newest that had them (share). ErrMalformed: the
 // record names what this catalogue does not have, so it is damaged or of another history.

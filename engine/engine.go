@@ -118,7 +118,6 @@ type Engine struct {
 	provedFrom firstEntry // of head rows and held batches
 	stateFrom  firstEntry // of state rows
 
-	inventory inventory
 	eraseOpen map[string]uint64 // runs of erases of which commits are missing, with the LSN of their first; under cat.mu
 
 	changes changes
@@ -139,7 +138,7 @@ func New(opts Options) *Engine {
 	if opts.Space == nil {
 		opts.Space = endless{}
 	}
-	e := &Engine{opts: opts, cat: newCatalogue(), overlay: newOverlay(), stop: make(chan struct{}), inventory: inventory{busy: make(chan struct{}, 1)}}
+	e := &Engine{opts: opts, cat: newCatalogue(), overlay: newOverlay(), stop: make(chan struct{})}
 	e.seq.init()
 	return e
 }

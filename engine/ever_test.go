@@ -110,10 +110,10 @@ func TestEverOfOlderSnapshot(t *testing.T) {
 	t.Parallel()
 	m := everFilled(t)
 	require.NoError(t, m.checkpoint())
-	kept, err := m.Columns(t.Context(), m.base.Applied)
+	kept, err := m.Columns(m.base.Applied)
 	require.NoError(t, err)
 	require.NotNil(t, kept)
-	c, _, ok := readColumns(kept)
+	c, ok := readColumns(kept)
 	require.True(t, ok)
 	require.Equal(t, *m.cat.ever.at(3), *c.ever.at(3))
 	for i := range uint64(c.arts.len()) {
@@ -123,7 +123,7 @@ func TestEverOfOlderSnapshot(t *testing.T) {
 	c.image(older)
 	m.cat.image(same)
 	for _, p := range kept.Parts {
-		if p.Kind >= partState {
+		if p.Kind >= partWords {
 			older.Parts, same.Parts = append(older.Parts, p), append(same.Parts, p)
 		}
 	}

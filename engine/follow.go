@@ -350,9 +350,6 @@ func (s *Engine) installState(c *format.Commit, i int) {
 		s.dropGroup(num)
 		return
 	}
-	if r.Value == nil {
-		s.stateDeleted(r.Key)
-	}
 	s.eraseRowInstalled(r.Key, c.LSN, r.Value)
 	o.state[r.Key] = format.StateBody(c.LSN, c.StateProof(i), r.Value)
 	o.Bytes += len(r.Key) + len(r.Value) + format.StateHead

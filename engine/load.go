@@ -29,7 +29,7 @@ import (
 // A file is not trusted. Numbers are bounded by what its size allows before a column is made for
 // them (pageLimit, reserve). Each row has a checksum, and the number of rows is compared with the
 // one that the last checkpoint wrote. A row that was edited with a correct checksum is found when
-// it is read, or by the first question (inventory.go).
+// it is read, or by a check.
 //
 // Damage of a head or a name ends the open: the catalogue would be wrong. Damage of a text costs
 // that page only (unread).

@@ -25,7 +25,7 @@ func (m *nearModel) load(view func(func(Reader) error) error, hash uint64, scope
 	var next atomic.Int64
 	var failed atomic.Bool
 	var reading sync.WaitGroup
-	done, errs := 0, make([]error, min(runtime.GOMAXPROCS(0), inventoryReaders, max(parts, 1)))
+	done, errs := 0, make([]error, min(runtime.GOMAXPROCS(0), maxReaders, max(parts, 1)))
 	for w := range errs {
 		reading.Go(func() {
 			own := nearRead{name: m.name, sets: map[nearKey]*nearest.Set{}}

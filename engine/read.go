@@ -40,17 +40,11 @@ func (s *Engine) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref
 	if s.closed.Load() {
 		return store.Located{}, store.ErrClosed
 	}
-	if _, err := s.doubts(ctx); err != nil { // the newest row may have been removed: the one before it still has its digest
-		return store.Located{}, err
-	}
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
 	for _, name := range scopes {
 		if ref.Scope != "" && ref.Scope != name {
 			continue
-		}
-		if err := s.doubted(name, ref.ID); err != nil {
-			return store.Located{}, err
 		}
 		n := s.cat.byName[name]
 		if n == 0 {

@@ -65,15 +65,7 @@ func (s *Engine) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, e
 	case store.ScanUnembedded:
 		return s.scanUnembedded(ctx, q)
 	}
-	out, err := s.scanArtefacts(q)
-	if err != nil || out.Next != "" { // the last page vouches for the whole listing
-		return out, err
-	}
-	doubts, err := s.doubts(ctx)
-	if err != nil {
-		return out, err
-	}
-	return out, s.listedWhole(doubts, q.Scopes[0])
+	return s.scanArtefacts(q)
 }
 
 // scanArtefacts lists the newest versions of the artefacts of one scope, by id or latest first.

@@ -137,9 +137,6 @@ func (s *Engine) readState(key, sealed []byte) (row store.StateRow, err error) {
 	if err == nil {
 		err = s.provedState(key, body)
 	}
-	if err == nil {
-		err = s.stateDoubted(key, body)
-	}
 	if err != nil {
 		return row, s.Corrupt(fmt.Sprintf("state row %q", key), err)
 	}
@@ -169,14 +166,13 @@ func (s *Engine) unfiledState(key string) (body []byte, known bool) {
 	return body, known
 }
 
-// filedRow reads a state row from the rows. A row that the audit says should be there and is not is
-// damage; a row whose key was destroyed is absent.
+// filedRow reads a state row from the rows. A row whose key was destroyed is absent.
 func (s *Engine) filedRow(key string) (row store.StateRow, err error) {
 	row.Key = key
 	err = s.rows.View(func(tx Reader) error {
 		sealed := tx.Get(TableState, []byte(key))
 		if sealed == nil {
-			return s.stateGone(key)
+			return nil
 		}
 		if codec.IsDestroyed(sealed) {
 			return nil

@@ -282,7 +282,7 @@ func (s *Store) keepColumns(ctx context.Context) {
 		_ = s.unsure(err)
 		return
 	}
-	cols, err := s.eng.Columns(ctx, s.sys.Applied)
+	cols, err := s.eng.Columns(s.sys.Applied)
 	if err == nil && cols != nil {
 		err = s.writeColumns(ctx, cols)
 	}

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,22 +11,36 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
-// The part of the inventory that compares state rows with the audit. See inventory.go for when it
-// runs and what it costs.
+// A state row is rewritten under its key, so a row of ours may still be an old one that was put back, and a missing row leaves
+// nothing to look at. A check therefore follows each key through the leaves: the row in the file must be from the newest leaf
+// that names its key, and there must be none if that leaf deleted it.
 //
-// 	held   tag → the entry that the row in the file claims       from the rows
-// 	named  tag → the newest entry that any leaf has for the key   from the leaves, oldest first
+//	held   tag → the entry that the row in the file claims       from the rows
+//	named  tag → the newest entry that any leaf has for the key   from the leaves, oldest first
 //
-// A tag stands for a key without telling it (its first 8 bytes of an HMAC). A row is good if its
-// claim is the newest entry; a key without a row is good if its newest entry says "deleted". Rows
-// that were written since the inventory began are ours and are not judged.
+// A leaf names a key by its tag only, the first 8 bytes of an HMAC. Rows that were written since the check began are ours and
+// are not judged.
 
-// State rows are rewritten under the same key, so a genuine row may still be an old one that was
-// put back. The inventory follows each key, by its tag, through the leaves. The row in the file
-// must be from the newest leaf that names its key, and if that leaf deleted the row there must be
-// none.
+// stateTag stands for the key of a state row in the audit; see Engine.stateTag.
+type stateTag [8]byte
+
+// stateRowsAtOnce is how many rows are read in one snapshot: a longer snapshot would hold up a checkpoint.
+const stateRowsAtOnce = 4096
+
+// stateCheck compares all state rows with the audit.
+type stateCheck struct {
+	s     *Engine
+	ctx   context.Context
+	scan  *manifest.RowScan
+	lsn   uint64               // rows above it were written since
+	held  map[stateTag]stateAt // state rows that there are
+	named map[stateTag]stateAt // the newest of each key that the leaves name
+	bad   map[string]bool      // keys of rows that are not the newest of their keys, or were never committed
+	gone  int                  // rows that are missing
+}
 
 // stateAt is where the audit has the entry of a row.
 type stateAt struct {
@@ -35,9 +51,11 @@ type stateAt struct {
 	key     string // of a row in the file
 }
 
-// unfiled collects the rows that are not in the file yet; those are ours. The caller holds cat.mu.
-func (t *stocktaking) unfiled() {
-	t.held, t.named = map[stateTag]stateAt{}, map[stateTag]stateAt{}
+// unfiled collects the rows that are not in the file yet; those are ours.
+func (t *stateCheck) unfiled() {
+	t.s.cat.mu.RLock()
+	defer t.s.cat.mu.RUnlock()
+	t.lsn = t.s.cat.lsn
 	for _, o := range []*overlay{t.s.frozen, t.s.overlay} {
 		if o == nil {
 			continue
@@ -55,7 +73,7 @@ type stateClaim struct {
 }
 
 // stateRows compares the rows of the file with their entries.
-func (t *stocktaking) stateRows() error {
+func (t *stateCheck) stateRows() error {
 	for from := []byte{}; from != nil; {
 		if err := t.ctx.Err(); err != nil {
 			return err
@@ -77,10 +95,10 @@ func (t *stocktaking) stateRows() error {
 
 // readStates takes the claims of some state rows, and gives the key of the next one; nil: there is
 // none. Rows that do not decode are left to the reader who meets them.
-func (t *stocktaking) readStates(tx Reader, from []byte) (claims []stateClaim, next []byte, err error) {
+func (t *stateCheck) readStates(tx Reader, from []byte) (claims []stateClaim, next []byte, err error) {
 	n := 0
 	for k, v := range tx.From(TableState, from) {
-		if n++; n > inventoryRows {
+		if n++; n > stateRowsAtOnce {
 			return claims, slices.Clone(k), nil
 		}
 		if codec.IsDestroyed(v) { // it was there
@@ -99,7 +117,7 @@ func (t *stocktaking) readStates(tx Reader, from []byte) (claims []stateClaim, n
 		}
 		if p.Leaf == format.NoLeaf {
 			if t.s.unprovedState(format.StateLSN(body)) != nil {
-				t.state[at.key] = true
+				t.bad[at.key] = true
 			}
 			t.hold(k, at)
 			continue
@@ -110,7 +128,7 @@ func (t *stocktaking) readStates(tx Reader, from []byte) (claims []stateClaim, n
 }
 
 // hold notes a row, but for one of ours.
-func (t *stocktaking) hold(key []byte, at stateAt) {
+func (t *stateCheck) hold(key []byte, at stateAt) {
 	tag := t.s.stateTag(key)
 	if !t.held[tag].ours {
 		t.held[tag] = at
@@ -119,7 +137,7 @@ func (t *stocktaking) hold(key []byte, at stateAt) {
 
 // compareStates looks the claims up in the audit, in the order of its leaves, and notes the rows
 // whose entry says something else.
-func (t *stocktaking) compareStates(claims []stateClaim) error {
+func (t *stateCheck) compareStates(claims []stateClaim) error {
 	slices.SortFunc(claims, func(a, b stateClaim) int {
 		return cmp.Or(cmp.Compare(a.at.leaf, b.at.leaf), cmp.Compare(a.at.place, b.at.place))
 	})
@@ -131,7 +149,7 @@ func (t *stocktaking) compareStates(claims []stateClaim) error {
 		}
 		from := int(c.at.place) * manifest.StateSize
 		if err != nil || from+manifest.StateSize > len(has.State) || [len(c.mac)]byte(has.State[from+8:]) != c.mac {
-			t.state[c.at.key] = true
+			t.bad[c.at.key] = true
 		}
 		t.hold([]byte(c.at.key), c.at)
 	}
@@ -139,7 +157,7 @@ func (t *stocktaking) compareStates(claims []stateClaim) error {
 }
 
 // name notes the entries of a leaf; leaves come oldest first.
-func (t *stocktaking) name(leaf uint64, entries []byte) {
+func (t *stateCheck) name(leaf uint64, entries []byte) {
 	var none [manifest.StateSize - 8]byte
 	for k := 0; len(entries) > 0; k++ {
 		t.named[stateTag(entries)] = stateAt{leaf: leaf, place: uint32(k), deleted: [len(none)]byte(entries[8:]) == none}
@@ -148,7 +166,7 @@ func (t *stocktaking) name(leaf uint64, entries []byte) {
 }
 
 // states compares what there is with what the leaves name last.
-func (t *stocktaking) states() error {
+func (t *stateCheck) states() error {
 	for tag, last := range t.named {
 		is, there := t.held[tag]
 		switch {
@@ -163,59 +181,60 @@ func (t *stocktaking) states() error {
 				continue
 			}
 			if there {
-				t.state[is.key] = true
+				t.bad[is.key] = true
 			} else {
-				t.tags[tag] = true
+				t.gone++
 			}
 		}
 	}
 	return nil
 }
 
-// stateDoubted refuses a row of the file that the inventory, as far as it was made, found to be
-// none of ours, or that is not the one a snapshot of the columns has.
-func (s *Engine) stateDoubted(key, body []byte) error {
-	f := s.inventory.found.Load()
-	if f == nil || format.StateLSN(body) > f.lsn {
-		return nil
+// checkState reads the rows first and then the leaves. The leaves that count are fixed before any row is read, so a row that
+// names a later leaf was written since.
+func (s *Engine) checkState(ctx context.Context) (*stateCheck, error) {
+	t := &stateCheck{s: s, ctx: ctx, held: map[stateTag]stateAt{}, named: map[stateTag]stateAt{}, bad: map[string]bool{}}
+	var err error
+	if t.scan, err = s.Leaves.ScanRows(); err != nil {
+		return nil, AuditError(err)
 	}
-	if f.state[string(key)] || f.places != nil && !f.places.same(s.stateTag(key), format.StateProof(body)) {
-		return fmt.Errorf("%w: it is not the newest of its key", format.ErrEdited)
+	t.unfiled()
+	if err := t.stateRows(); err != nil {
+		return nil, err
 	}
-	return nil
-}
-
-// stateGone refuses to call a row absent that the audit names.
-func (s *Engine) stateGone(key string) error {
-	if f := s.inventory.found.Load(); f != nil && (len(f.tags) > 0 || f.places != nil) {
-		if tag := s.stateTag([]byte(key)); f.tags[tag] || f.places.missing(tag) {
-			return s.Corrupt(fmt.Sprintf("state row %q", key), errMissing)
+	for i := uint64(0); i < t.scan.Size(); i++ {
+		if i%stateRowsAtOnce == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
 		}
+		has, err := t.scan.Digests(i)
+		if err != nil && !damagedLeaf(err) {
+			return nil, AuditError(err)
+		}
+		t.name(i, has.State)
 	}
-	return nil
+	return t, t.states()
 }
 
-// stateDeleted notes that a commit deleted a row that a snapshot has.
-func (s *Engine) stateDeleted(key string) {
-	if f := s.inventory.found.Load(); f != nil && f.places != nil {
-		f.places.delete(s.stateTag([]byte(key)))
-	}
+// damagedLeaf tells damage of a leaf from a read that failed.
+func damagedLeaf(err error) bool {
+	var ce *store.CorruptError
+	return errors.As(err, &ce) || errors.Is(err, manifest.ErrNoLeaf)
 }
 
-// inventory walks the rest of I17: no state row was changed, put back or taken away.
-func (c *invariantWalk) inventory() error {
+// stateRows walks the rest of I17: no state row was changed, put back or taken away.
+func (c *invariantWalk) stateRows() error {
 	if c.s.opts.Trust || c.s.Leaves == nil {
 		return nil
 	}
-	f, err := c.s.takeStock(c.ctx)
+	t, err := c.s.checkState(c.ctx)
 	if err != nil {
 		return err
 	}
-	for _, key := range slices.Sorted(maps.Keys(f.state)) {
+	for _, key := range slices.Sorted(maps.Keys(t.bad)) {
 		c.bad("I17", fmt.Sprintf("state %q", key), "%v", format.ErrEdited)
 	}
-	if n := len(f.tags); n > 0 {
-		c.bad("I17", "state", "%d rows that the audit says were written are missing", n)
+	if t.gone > 0 {
+		c.bad("I17", "state", "%d rows that the audit says were written are missing", t.gone)
 	}
 	return nil
 }
