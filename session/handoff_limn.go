@@ -33,12 +33,10 @@ func (p Packet) Limn(l *Ledger, ownReasons ...string) ([]byte, error) {
 func (d *draft) created(p Packet, news bool) {
 	const list, item = "tracked-decisions", "handoff-packet-created"
 	why := p.CreatedBy + " for " + p.CreatedFor + ", " + p.Date
-	if !news && d.l.why[filed{list, item}] == strings.Trim(d.quoted(why), `"`) {
+	if last, ok := d.l.find(list, item); !news && ok && last.why == strings.Trim(d.quoted(why), `"`) {
 		return
 	}
-	if _, ok := d.l.lists[list]; !ok {
-		d.emit("remember a list called %s", list)
-	}
+	d.declare(list)
 	d.emit("add %q to %s because %s", item, list, d.quoted(why))
 }
 
@@ -122,9 +120,9 @@ func (d *draft) moveSources(p Packet) {
 		}
 	}
 	for _, state := range sourceStates {
-		for _, item := range slices.Clone(d.l.lists[state+"-sources"]) {
-			if is := states[item]; len(is) > 0 && !slices.Contains(is, state) {
-				d.emit(`remove "%s" from %s-sources because "%s now"`, item, state, is[0])
+		for _, i := range d.l.names[state+"-sources"].items {
+			if is := states[i.text]; i.kind == aText && len(is) > 0 && !slices.Contains(is, state) {
+				d.emit(`remove "%s" from %s-sources because "%s now"`, i.text, state, is[0])
 			}
 		}
 	}

@@ -290,7 +290,7 @@ func TestPacketLimnSourcesByState(t *testing.T) {
 		}
 		read, err := ReadLedger(file)
 		require.NoError(t, err)
-		require.Equal(t, l.lists, read.lists)
+		require.Equal(t, l.names, read.names)
 		interpreted(t, file)
 	}
 	require.Equal(t, []string{"file:0"}, l.List("verified-sources"), "the last packet has one source only")

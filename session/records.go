@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -99,12 +100,31 @@ func (d *draft) records(r Records) {
 		d.statement("claim", c)
 	}
 	for _, c := range r.Cites {
-		d.emit("cite %s from %s", d.quoted(c.Text), slug("source", c.Source))
+		d.cite(c)
 	}
 	for _, c := range r.Checks {
-		d.emit("verify %s from %s", d.factsName("claim", c.Claim), d.factsName("source", c.Source))
+		d.check(c)
 	}
 	d.lists(r)
+}
+
+// cite writes a cite that holds.
+func (d *draft) cite(c Cite) {
+	q, source := d.quoted(c.Text), slug("source", c.Source)
+	if d.err == nil && !strings.Contains(d.have(source, ""), strings.Trim(q, `"`)) {
+		d.err = fmt.Errorf("%w: %s in %s", ErrCite, q, source)
+	}
+	d.emit("cite %s from %s", q, source)
+}
+
+// check writes a check that holds.
+func (d *draft) check(c Check) {
+	claim, source := d.factsName("claim", c.Claim), d.factsName("source", c.Source)
+	a, b := d.l.names[claim], d.l.names[source]
+	if d.err == nil && (a.kind != aText && a.kind != record || a.kind != b.kind || a.text != b.text || !maps.Equal(a.fields, b.fields)) {
+		d.err = fmt.Errorf("%w: %s and %s", ErrCheck, claim, source)
+	}
+	d.emit("verify %s from %s", claim, source)
 }
 
 // guard adds the handler; the two values it watches must exist before it.
@@ -127,8 +147,9 @@ func (r Records) check() error {
 	return nil
 }
 
+// have returns the text that is remembered under a name, or another one.
 func (d *draft) have(name, otherwise string) string {
-	if v, ok := d.l.values[name]; ok {
+	if v := d.l.names[name]; v.kind == aText {
 		return v.text
 	}
 	return otherwise
@@ -136,17 +157,16 @@ func (d *draft) have(name, otherwise string) string {
 
 // state remembers a string unless it is the one remembered.
 func (d *draft) state(name, value string) {
-	if old, ok := d.l.values[name]; value == "" || ok && old.text == value {
-		return
+	if value != "" && d.have(name, "") != value {
+		d.emit("remember a string called %s with %s", name, d.quoted(value))
 	}
-	d.emit("remember a string called %s with %s", name, d.quoted(value))
 }
 
 func (d *draft) statement(sort string, s Statement) {
 	name := slug(sort, s.Name)
 	if s.Text != "" {
 		q := d.quoted(s.Text)
-		if old := d.l.values[name]; `"`+old.text+`"` != q {
+		if `"`+d.have(name, "")+`"` != q {
 			d.emit("remember a %s called %s with %s", sort, name, q)
 		}
 		name += "-facts"
@@ -158,19 +178,21 @@ func (d *draft) statement(sort string, s Statement) {
 		return
 	}
 	facts := make([]string, len(s.Facts))
+	fields := map[string]item{}
 	for i, f := range s.Facts {
-		facts[i] = slug("fact", f.Name) + " as " + d.quoted(f.Value)
+		field, q := slug("fact", f.Name), d.quoted(f.Value)
+		facts[i] = field + " as " + q
+		fields[field] = item{kind: aText, text: strings.Trim(q, `"`)}
 	}
-	all := strings.Join(facts, " and ")
-	if d.l.values[name].facts != all {
-		d.emit("remember a %s called %s with %s", sort, name, all)
+	if !maps.Equal(d.l.names[name].fields, fields) {
+		d.emit("remember a %s called %s with %s", sort, name, strings.Join(facts, " and "))
 	}
 }
 
 // factsName is the name under which the facts of a statement are.
 func (d *draft) factsName(sort, name string) string {
 	n := slug(sort, name)
-	if v, ok := d.l.values[n]; ok && v.facts == "" {
+	if d.l.names[n].kind == aText {
 		return n + "-facts"
 	}
 	return n
@@ -196,21 +218,20 @@ func (d *draft) withdraw(r Records, given []List) {
 	if len(r.OwnReasons) == 0 {
 		return
 	}
-	holds := map[filed]bool{}
+	holds := map[[2]string]bool{}
 	for _, l := range given {
 		for _, e := range l.Items {
-			holds[filed{l.Name, strings.Trim(d.quoted(e.Text), `"`)}] = true
+			holds[[2]string{l.Name, strings.Trim(d.quoted(e.Text), `"`)}] = true
 		}
 	}
-	for _, list := range sortedKeys(d.l.lists) {
+	for _, list := range sortedKeys(d.l.names) {
 		if slices.Contains(r.keep, list) {
 			continue
 		}
-		for _, item := range slices.Clone(d.l.lists[list]) {
-			why := d.l.why[filed{list, item}]
-			owned := slices.ContainsFunc(r.OwnReasons, func(phrase string) bool { return strings.Contains(why, phrase) })
-			if owned && !holds[filed{list, item}] {
-				d.emit(`remove "%s" from %s because "withdrawn"`, item, list)
+		for _, i := range slices.Clone(d.l.names[list].items) {
+			owned := slices.ContainsFunc(r.OwnReasons, func(phrase string) bool { return strings.Contains(i.why, phrase) })
+			if owned && i.kind == aText && !holds[[2]string{list, i.text}] {
+				d.emit(`remove "%s" from %s because "withdrawn"`, i.text, list)
 			}
 		}
 	}
@@ -234,12 +255,10 @@ func named(prefix string, entries []Entry) []Entry {
 func (d *draft) list(name string, items []Entry) {
 	for _, e := range slices.Concat(items, items) {
 		item := d.quoted(e.Text)
-		if d.err != nil || slices.Contains(d.l.lists[name], strings.Trim(item, `"`)) {
+		if _, ok := d.l.find(name, strings.Trim(item, `"`)); d.err != nil || ok {
 			continue
 		}
-		if _, ok := d.l.lists[name]; !ok {
-			d.emit("remember a list called %s", name)
-		}
+		d.declare(name)
 		if blank(e.Because) {
 			d.emit("add %s to %s", item, name)
 		} else {
