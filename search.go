@@ -3,6 +3,7 @@ package ctxpage
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strconv"
 
@@ -203,6 +204,9 @@ func (a *assembling) proposeHits(ctx context.Context) (err error) {
 		return err
 	}
 	items := appendItems(append(a.scratch.items[:0], a.drafts(&q)...), a.cands.Hits)
+	if items, err = a.byStopWords(ctx, q, items); err != nil {
+		return err
+	}
 	a.scratch.items = items
 	if err := a.compare(ctx, preset, items); err != nil {
 		return err
@@ -255,6 +259,86 @@ func (a *assembling) proposePages(ctx context.Context, q *store.CandidateQuery, 
 		}
 		a.long = true
 	}
+}
+
+// What a question of stop words alone reads: the newest pages, up to so many and up to so many tokens.
+const (
+	stopWordPages  = 1000
+	stopWordTokens = 200_000
+)
+
+// byStopWords scores pages by stop words if the question has no other words. The index keeps stop words only where they
+// are names or stand alone, so the newest pages that may be served are read, and the drafts of the transaction. Pages
+// that the index found stay ahead of them. Assemble does not ask for this: of a question like "what is it?" recency
+// says more than its words.
+func (a *assembling) byStopWords(ctx context.Context, q store.CandidateQuery, items []item) ([]item, error) {
+	terms := a.s.db.lexer.StopWords(a.q.Text)
+	if terms == nil {
+		return items, nil
+	}
+	q.Terms, q.K, q.Near, q.Recent, q.AsOf = nil, 0, nil, stopWordPages, a.cands.LSN
+	newest, err := a.s.db.store.Candidates(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	items = withNewest(items, newest.Hits)
+	var keys []store.PageKey
+	var unscored []int
+	lowest := math.Inf(1) // score of a page that the index found
+	for i := range items {
+		it := &items[i]
+		if it.cand.Lexical.Score > 0 {
+			lowest = min(lowest, it.cand.Lexical.Score)
+			continue
+		}
+		if unscored = append(unscored, i); it.own == nil {
+			keys = append(keys, it.cand.Key)
+		}
+	}
+	loaded, err := a.s.db.store.Load(ctx, a.s.chain, keys, store.WantText)
+	if err != nil {
+		return nil, err
+	}
+	texts := make([]string, len(unscored))
+	for n, i := range unscored {
+		if o := items[i].own; o != nil {
+			texts[n] = o.put.Pages[o.page-1].Text
+			continue
+		}
+		texts[n], loaded = loaded[0].Text, loaded[1:] // "" if it cannot be read
+	}
+	scores := a.s.db.lexer.ScoreStopWords(terms, texts)
+	scale := 1.0
+	if most := slices.Max(append(scores, 0)); most >= lowest {
+		scale = lowest / most / 2
+	}
+	for n, i := range unscored {
+		if c := items[i].cand; scores[n] > 0 {
+			c.Lexical = lexical.Hit{Num: c.Key.Num, Own: scores[n] * scale, Score: scores[n] * scale}
+		}
+	}
+	return items, nil
+}
+
+// withNewest adds the newest of some pages to the items, each once, until stopWordTokens are reached.
+func withNewest(items []item, pages []store.Candidate) []item {
+	known := make(map[uint64]bool, len(items))
+	for i := range items {
+		known[items[i].cand.Key.Num] = true
+	}
+	slices.SortFunc(pages, func(x, y store.Candidate) int {
+		return cmp.Or(cmp.Compare(y.AsOf, x.AsOf), cmp.Compare(y.Key.Num, x.Key.Num))
+	})
+	left := stopWordTokens
+	for i := range pages {
+		if left -= pages[i].Tokens; left < 0 {
+			break
+		}
+		if !known[pages[i].Key.Num] {
+			items = append(items, item{cand: &pages[i]})
+		}
+	}
+	return items
 }
 
 // worth is what a search orders pages by: their words, or words and meaning joined.

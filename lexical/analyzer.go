@@ -131,21 +131,32 @@ func (a *Analyzer) Terms(query string) []string {
 	return terms
 }
 
-// scan borrows a scanner and lets it read the parts.
-func (a *Analyzer) scan(parts ...string) *scanner {
+// borrow returns a scanner that has read nothing.
+func (a *Analyzer) borrow() *scanner {
 	s, _ := a.scanners.Get().(*scanner)
 	if s == nil {
 		s = &scanner{stems: a.stems, terms: make([]TermCount, 0, 256), table: make(table, 512)}
 	}
+	return s
+}
+
+// scan borrows a scanner and lets it read the parts.
+func (a *Analyzer) scan(parts ...string) *scanner {
+	s := a.borrow()
 	for _, p := range parts {
 		before := s.length
 		if s.text(p); s.length == before { // it has nothing but stop words
-			s.stops = true
-			s.text(p)
-			s.stops = false
+			s.whole(p)
 		}
 	}
 	return s
+}
+
+// whole reads one part of a text and keeps its stop words.
+func (s *scanner) whole(text string) {
+	s.stops = true
+	s.text(text)
+	s.stops = false
 }
 
 // maxScanner is how many terms a scanner may hold that is kept for the next text.
