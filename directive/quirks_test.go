@@ -47,7 +47,34 @@ func TestArticleAloneInAReplacement(t *testing.T) {
 			back, err := directive.ImportCheckpoint(directive.ExportCheckpoint(s))
 			require.NoError(t, err, "a checkpoint can still be taken")
 			require.True(t, s.State.Equal(back.State))
+
+			before, _ := replay(tc.given...)
+			trial := directive.Preview(before, tc.input)
+			require.Equal(t, directive.ReplacementIncomplete, trial.Decision.Code)
+			require.True(t, trial.Diff.Empty())
+			_, out := directive.Apply(before, []directive.Message{{Role: "user", Content: tc.input}, {Role: "user", Content: "yes"}})
+			require.True(t, out.Stopped)
+			require.Equal(t, sidesMissing, out.Prompt)
+			require.Equal(t, tc.state, string(directive.ExportJSON(out.State)))
 		})
+	}
+}
+
+// An article is a premise like any other text, and no checkpoint can bring an empty key in.
+func TestArticleAloneElsewhere(t *testing.T) {
+	s, d := replay("set premise the", "use vim", "use the instead of vim")
+	require.Equal(t, directive.ReplacementIncomplete, d.Code)
+	require.Equal(t, `{"policies":{"vim":"use"},"premise":"the","version":2}`, string(directive.ExportJSON(s.State)))
+	for _, in := range []string{"use the", "prohibit an", "remove policy The a"} {
+		_, d := directive.Step(s, in)
+		require.Equal(t, directive.ItemEmpty, d.Code, in)
+	}
+	for _, key := range []string{"", "an", "the a"} {
+		_, err := directive.ImportJSON([]byte(`{"policies":{"` + key + `":"use"},"premise":null,"version":2}`))
+		require.ErrorIs(t, err, directive.ErrState, "%q", key)
+		_, err = directive.ImportCheckpoint([]byte(`{"authoritative_state":{"policies":{},"premise":null,"version":2},"checkpoint_version":1,` +
+			`"pending":{"kind":"replacement","prompt_to_user":"?","replacement":{"kind":"use_only","new_item":"` + key + `","old_item":null}}}`))
+		require.ErrorIs(t, err, directive.ErrCheckpoint, "%q", key)
 	}
 }
 
@@ -92,6 +119,10 @@ func TestKeysAreFixedPoints(t *testing.T) {
 
 			directive.Preview(s, "hello")
 			require.Equal(t, text, directive.ExportJSON(s.State), "a preview leaves the live state alone")
+
+			added := directive.Diff(directive.State{}, again).Added
+			require.Equal(t, []directive.Policy{{Item: tc.key, Polarity: directive.Use}}, added)
+			require.True(t, directive.Diff(s.State, again).Empty())
 
 			removed, d := directive.Step(s, "remove policy "+tc.key)
 			require.True(t, d.Changed, "the key as shown names the item")
