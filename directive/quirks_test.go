@@ -51,7 +51,7 @@ func TestArticleAloneInAReplacement(t *testing.T) {
 			before, _ := replay(tc.given...)
 			trial := directive.Preview(before, tc.input)
 			require.Equal(t, directive.ReplacementIncomplete, trial.Decision.Code)
-			require.True(t, trial.Diff.Empty())
+			require.True(t, trial.Delta.Empty())
 			_, out := directive.Apply(before, []directive.Message{{Role: "user", Content: tc.input}, {Role: "user", Content: "yes"}})
 			require.True(t, out.Stopped)
 			require.Equal(t, sidesMissing, out.Prompt)
