@@ -98,7 +98,7 @@ func TestImportFollow(t *testing.T) {
 	third := `{"type":"user","uuid":"u3","sessionId":"s1","timestamp":"2026-01-02T03:04:07Z","message":{"role":"user","content":"thanks"}}` + "\n"
 	write(t, dir, "new", claudeLines+third)
 	require.NoError(t, os.Rename(filepath.Join(dir, "new"), path))
-	next(3)
+	next(2) // the turn that waited for further blocks, and the new one
 	end()
 	require.NoError(t, <-done)
 	require.Equal(t, "claude-code/s1\n", ok(t, "", "session", "ls", file, "acme/dev"))

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -14,19 +12,18 @@ import (
 	"github.com/ctxpage/ctxpage/portable/foreign"
 )
 
-// follow imports a file again whenever it changed, until the context ends. Importing is idempotent, so it does not matter whether the
-// file grew, was cut, or was replaced by another one of its name. A last line that is still being written waits for its end.
+// follow imports what comes into a file, until the context ends. The file may be cut, or replaced by another one of its name.
 func (c *importCmd) follow(a *app, s *ctxpage.Scope, path string, opts foreign.Options) error {
 	var seen os.FileInfo
 	said := ""
-	opts.Progress = nil
+	f := &foreign.Follower{Scope: s, Options: opts}
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	for {
 		info, err := os.Stat(path)
 		if err == nil && !sameFile(seen, info) {
 			var rep *foreign.Report
-			if rep, err = followed(a.ctx, s, path, opts); err == nil && rep.New+rep.Changed+rep.Live > 0 {
+			if rep, err = followed(a.ctx, f, path); err == nil && rep.New+rep.Changed+rep.Live > 0 {
 				err = a.followedLine(foreignFile{path, *rep}, s.Name())
 			}
 			seen = info
@@ -55,40 +52,14 @@ func sameFile(a, b os.FileInfo) bool {
 	return a != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// followed imports a file, or if it ends within a value, its whole lines.
-func followed(ctx context.Context, s *ctxpage.Scope, path string, opts foreign.Options) (*foreign.Report, error) {
-	f, err := openInput(path)
+// followed opens a file again, which may be another one now, and imports what is new in it.
+func followed(ctx context.Context, f *foreign.Follower, path string) (*foreign.Report, error) {
+	in, err := openInput(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	rep, err := foreign.Import(ctx, s, f, opts)
-	var bad *portable.LineError
-	if err == nil || !errors.As(err, &bad) {
-		return rep, err
-	}
-	whole, werr := wholeLines(f)
-	if werr != nil || whole == 0 {
-		return rep, err
-	}
-	return foreign.Import(ctx, s, io.NewSectionReader(f, 0, whole), opts)
-}
-
-// wholeLines returns how many bytes of a file its complete lines have.
-func wholeLines(f *os.File) (int64, error) {
-	end, err := f.Seek(0, io.SeekEnd)
-	for buf := make([]byte, 64<<10); err == nil && end > 0; {
-		from := max(0, end-int64(len(buf)))
-		var n int
-		if n, err = f.ReadAt(buf[:end-from], from); err != nil && !errors.Is(err, io.EOF) {
-			break
-		}
-		if i := bytes.LastIndexByte(buf[:n], '\n'); i >= 0 {
-			return from + int64(i) + 1, nil
-		}
-		end, err = from, nil
-	}
-	return 0, err
+	defer in.Close()
+	return f.Next(ctx, in)
 }
 
 // followedLine prints what one change of the file brought: with --json, an object a line.

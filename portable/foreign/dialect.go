@@ -31,6 +31,10 @@ type dialect struct {
 	// unusual reads lines of some kind that have a shape of their own; nil: none.
 	unusual func(kind string, v fields) []Message
 	facts   []string // lists of an object whose items are memories with a label and a value
+	// event takes a line that changes what lines before it said, and reports whether it is one; nil: there are none. If holds is set,
+	// it may take turns back, so they wait for the end of the file.
+	event func(x *reading, e element, v fields) (is bool, err error)
+	holds bool
 }
 
 // asItem is the role of lines whose message is an item of the Responses API.
@@ -92,10 +96,11 @@ var dialects = []dialect{{
 	lists: []string{"messages", "history", "contents"}, session: func(_ string, v fields) string { return name(v, "sessionId") },
 	kind: []string{"type", "role"}, id: []string{"id"}, at: []string{"timestamp"}, content: []string{"content", "parts"}, replaces: true,
 	kinds: map[string]string{"user": user, "gemini": assistant, "model": assistant, "function": tool, "system": system, "info": "", "error": "", "warning": "", "": ""},
+	event: geminiRewind, holds: true,
 }, {
-	format: Copilot, why: "requests with message and response, or events with data, as Copilot Chat and Copilot CLI write them",
+	format: Copilot, why: "requests with message and response, a log of changes to them, or events with data, as Copilot Chat and Copilot CLI write them",
 	is: func(key, kind string, v fields) bool {
-		return has(v, "requests") && (has(v, "responderUsername") || has(v, "requesterUsername")) || key == "requests" && has(v, "message", "response") ||
+		return string(v["kind"]) == "0" && has(object(v["v"]), "requests") || has(v, "requests") && (has(v, "responderUsername") || has(v, "requesterUsername")) || key == "requests" && has(v, "message", "response") ||
 			has(v, "data", "id", "timestamp") && strings.Contains(kind, ".")
 	},
 	lists: []string{"requests"}, session: func(kind string, v fields) string { return name(v, "data.sessionId", "sessionId") },
@@ -104,7 +109,7 @@ var dialects = []dialect{{
 		"user.message": user, "assistant.message": assistant, "tool.execution_complete": tool, "session.": "", "assistant.": "", "tool.": "", "hook.": "", "subagent.": "", "system.": "",
 		"abort": "", "model.": "", "skill.": "",
 	},
-	unusual: copilotRequest,
+	unusual: copilotRequest, event: chatLog,
 }, {
 	format: OpenCode, why: "messages with info and parts, as opencode export writes them",
 	is:    func(_, _ string, v fields) bool { return has(v, "info", "parts") || has(v, "info", "messages") },
@@ -155,10 +160,10 @@ var dialects = []dialect{{
 
 // copilotRequest reads a request of Copilot Chat: a question and its answer.
 func copilotRequest(_ string, v fields) []Message {
-	if !has(v, "message") || !has(v, "response") {
+	id := name(v, "requestId")
+	if !has(v, "message") || !has(v, "response") && id == "" {
 		return nil
 	}
-	id := name(v, "requestId")
 	out := []Message{{ID: id, Role: user, Text: words(first(v, "message.text", "message"))}}
 	s := &speaker{Message: Message{ID: cmp.Or(name(v, "responseId"), id+"/response"), Role: assistant}}
 	for _, b := range list(v["response"]) {

@@ -187,3 +187,70 @@ func TestClaudeArchiveWords(t *testing.T) {
 	require.Contains(t, shown(&got[1]), "fallback words")
 	require.Equal(t, "claude:c/m3|user|spoken quokka|", shown(&got[2]))
 }
+
+// TestRewinds: what Gemini CLI took back is no turn, a record of an earlier message changes it in its place, and the head of the file
+// names the session.
+func TestRewinds(t *testing.T) {
+	message := func(id, kind, text string) string {
+		return `{"id":"` + id + `","timestamp":"2026-01-02T03:04:05Z","type":"` + kind + `","content":"` + text + `"}`
+	}
+	file := strings.Join([]string{
+		`{"sessionId":"g","projectHash":"h","messages":[]}`, message("1", "user", "first"), message("2", "gemini", "one"), message("3", "user", "a wrong way"), message("2", "gemini", "one, again"),
+		message("4", "gemini", "lost"), `{"$set":{"summary":"a talk of two"}}`, `{"$rewindTo":"3"}`, message("5", "user", "second"),
+	}, "\n") + "\n"
+	f, _, err := foreign.Detect(t.Context(), strings.NewReader(file))
+	require.NoError(t, err)
+	require.Equal(t, foreign.Gemini, f)
+	got, left := all(t, f, file)
+	require.Equal(t, []string{"gemini:g/1|user|first", "gemini:g/2|assistant|one, again", "gemini:g/5|user|second"}, got)
+	require.Equal(t, map[string]int{"header": 1, "rewound": 2}, left.Types)
+	require.Equal(t, 1, left.Repeated)
+	got, _ = all(t, f, file+`{"$rewindTo":"nobody"}`+"\n"+message("6", "user", "anew"))
+	require.Equal(t, []string{"gemini:g/6|user|anew"}, got, "an id that is not there takes all back")
+
+	s := scopeOf(t)
+	_, err = foreign.Import(t.Context(), s, strings.NewReader(file), foreign.Options{})
+	require.NoError(t, err)
+	turns, err := s.Session("gemini/g").Read(t.Context(), 0, 0)
+	require.NoError(t, err)
+	require.Len(t, turns, 3)
+	require.Equal(t, int64(3), turns[2].Seq, "no gap")
+}
+
+// TestChatLog: the log of VS Code is read as the session that it describes at its end.
+func TestChatLog(t *testing.T) {
+	head := `{"kind":0,"v":{"version":3,"sessionId":"v","responderUsername":"GitHub Copilot","requests":[]}}`
+	lines := []string{
+		head,
+		`{"kind":2,"k":["requests"],"v":[{"requestId":"q1","timestamp":1767323045000,"message":{"text":"explain this"},"response":[]}]}`,
+		`{"kind":2,"k":["requests",0,"response"],"v":[{"value":"It so"}]}`,
+		`{"kind":2,"k":["requests",0,"response"],"v":[{"value":"It sorts names."},{"kind":"thinking","value":"hm"}],"i":0}`,
+		`{"kind":1,"k":["requests",0,"response",0,"value"],"v":"It sorts all names."}`,
+		`{"kind":2,"k":["requests"],"v":[{"requestId":"q2","message":{"text":"wrong"}}]}`,
+		`{"kind":2,"k":["requests"],"v":[{"requestId":"q3","message":{"text":"and then?"},"response":[]}],"i":1}`,
+		`{"kind":1,"k":["customTitle"],"v":"a title"}`, `{"kind":3,"k":["customTitle"]}`, `{"kind":1,"k":["nowhere",7,"x"],"v":1}`,
+	}
+	file := strings.Join(lines, "\n") + "\n"
+	f, why, err := foreign.Detect(t.Context(), strings.NewReader(file))
+	require.NoError(t, err)
+	require.Equal(t, foreign.Copilot, f)
+	require.Contains(t, why, "a log of changes")
+	got, _ := all(t, f, file)
+	require.Equal(t, []string{"copilot:v/q1|user|explain this", "copilot:v/q1/response|assistant|It sorts all names.|", "copilot:v/q3|user|and then?"}, got)
+	empty, _ := all(t, f, head)
+	require.Empty(t, empty)
+	for _, bad := range []string{`{"kind":2,"k":"requests","v":[]}`, `{"kind":9,"k":[],"v":1}`, `{"kind":0,"v":7}`} {
+		_, err := read(t, f, head+"\n"+bad)
+		require.ErrorContains(t, err, "line 2", bad)
+	}
+}
+
+func all(t *testing.T, f foreign.Format, file string) (out []string, left foreign.Left) {
+	t.Helper()
+	left, err := foreign.Read(t.Context(), strings.NewReader(file), foreign.Options{Format: f}, func(a store.Artefact, _ int) error {
+		out = append(out, shown(&a))
+		return nil
+	})
+	require.NoError(t, err)
+	return out, left
+}

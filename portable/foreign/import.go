@@ -97,29 +97,11 @@ func Read(ctx context.Context, r io.Reader, opts Options, fn func(a store.Artefa
 	if err := opts.check(); err != nil {
 		return Left{}, err
 	}
-	if opts.Name == "" {
-		opts.Name = "chat"
-	}
-	x := &reading{opts: opts, dialect: dialectOf(opts.Format), fn: fn, seq: map[string]int64{}, ids: map[uint64]int64{}}
-	lists := lists[opts.Format]
-	s := newScanner(ctx, r, lists...)
-	if opts.Format == ChatGPT || opts.Format == Claude || x.dialect != nil {
-		s.limit = MaxChat
-	}
-	if opts.Progress != nil {
-		s.told = func(n int64) { opts.Progress("bytes read", uint64(n), opts.size) }
-	}
-	err := s.each(func(e element) error {
-		if e.rest {
-			return x.container(e)
-		}
-		if err := check(e); err != nil {
-			return err
-		}
-		return x.element(e)
-	})
+	x := newReading(opts)
+	x.fn = fn
+	err := x.read(ctx, r)
 	if err == nil {
-		err = x.flush()
+		err = x.end()
 	}
 	return x.left, err
 }
@@ -138,30 +120,52 @@ const (
 //
 // A turn is not written to a session that has turns from elsewhere: two conversations would be mixed.
 func Import(ctx context.Context, scope *ctxpage.Scope, r io.Reader, opts Options) (*Report, error) {
-	trust := max(opts.Trust, store.Scratch)
-	rep := &Report{Format: opts.Format, Kepts: []string{}, Sessions: []string{}, Trust: trust.String(), DryRun: opts.DryRun}
+	x, why, err := begin(ctx, r, opts)
+	if err != nil {
+		return nil, err
+	}
+	return bring(ctx, scope, r, x, why, false)
+}
+
+// begin prepares to read a file from its beginning. It detects the format if none is given.
+func begin(ctx context.Context, r io.Reader, opts Options) (x *reading, why string, err error) {
 	if opts.Format == "" {
 		s, ok := r.(io.ReadSeeker)
 		if !ok {
-			return nil, store.Invalid("format", "none, and a file that can be read only once", "one of "+names())
+			return nil, "", store.Invalid("format", "none, and a file that can be read only once", "one of "+names())
 		}
-		var err error
-		if opts.Format, rep.Why, err = Detect(ctx, s); err != nil {
-			return nil, err
+		if opts.Format, why, err = Detect(ctx, s); err != nil {
+			return nil, "", err
 		}
 		if _, err := s.Seek(0, io.SeekStart); err != nil {
-			return nil, fmt.Errorf("ctxpage: import: %w", err)
+			return nil, "", fmt.Errorf("ctxpage: import: %w", err)
 		}
-		rep.Format = opts.Format
 	}
-	b := &bringer{ctx: ctx, scope: scope, rep: rep, opts: &opts, seen: map[string]bool{}, sessions: map[string]*bool{}}
-	if err := b.look(r, &opts); err != nil {
+	if err := opts.check(); err != nil {
+		return nil, "", err
+	}
+	return newReading(opts), why, nil
+}
+
+// bring imports what a reader has. If x goes on, it keeps the turn that waits for further lines, and a clone of it is written.
+func bring(ctx context.Context, scope *ctxpage.Scope, r io.Reader, x *reading, why string, goesOn bool) (*Report, error) {
+	rep := &Report{Format: x.opts.Format, Why: why, Kepts: []string{}, Sessions: []string{}, Trust: max(x.opts.Trust, store.Scratch).String(), DryRun: x.opts.DryRun}
+	b := &bringer{ctx: ctx, scope: scope, rep: rep, opts: &x.opts, seen: map[string]bool{}, sessions: map[string]*bool{}}
+	if err := b.look(r, x); err != nil {
 		return rep, err
 	}
-	left, err := Read(ctx, r, opts, b.take)
-	left.Repeated += rep.Repeated
-	rep.Left = left
+	x.fn = b.take
+	err := x.read(ctx, r)
+	last := x
+	if goesOn {
+		last = x.clone()
+		last.left = x.left
+	}
 	if err == nil {
+		err = last.end()
+	}
+	last.left.Repeated += rep.Repeated
+	if rep.Left = last.left; err == nil {
 		err = b.flush()
 	}
 	rep.SessionCount = len(b.sessions)
@@ -186,7 +190,7 @@ type bringer struct {
 }
 
 // look reads a file that can be read twice for the first time.
-func (b *bringer) look(r io.Reader, given *Options) error {
+func (b *bringer) look(r io.Reader, x *reading) error {
 	s, ok := r.(io.ReadSeeker)
 	if !ok {
 		return nil
@@ -196,21 +200,26 @@ func (b *bringer) look(r io.Reader, given *Options) error {
 		return nil
 	}
 	if end, err := s.Seek(0, io.SeekEnd); err == nil {
-		given.size = uint64(end - begin)
+		x.opts.size = uint64(end - begin)
 	}
 	if _, err := s.Seek(begin, io.SeekStart); err != nil {
 		return fmt.Errorf("ctxpage: import: %w", err)
 	}
-	opts := *given
-	if told := opts.Progress; told != nil {
-		opts.Progress = func(_ string, done, total uint64) { told("bytes checked", done, total) }
+	first := x.clone()
+	if told := x.opts.Progress; told != nil {
+		first.opts.Progress = func(_ string, done, total uint64) { told("bytes checked", done, total) }
 	}
 	twice, n := newRepeats(), 0
-	if _, err := Read(b.ctx, r, opts, func(a store.Artefact, _ int) error {
+	first.fn = func(a store.Artefact, _ int) error {
 		twice.note(a.ID, n)
 		n++
 		return nil
-	}); err != nil {
+	}
+	err = first.read(b.ctx, r)
+	if err == nil {
+		err = first.end()
+	}
+	if err != nil {
 		return err
 	}
 	if _, err := s.Seek(begin, io.SeekStart); err != nil {

@@ -1,11 +1,15 @@
 package foreign
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/store"
@@ -24,6 +28,68 @@ type reading struct {
 	seq        map[string]int64 // turns so far, by session
 	ids        map[uint64]int64 // digests of ids that had a turn: how many it had, or its place
 	pending    *turn
+
+	lines, values int // lines and values at the top level that were read
+	replay
+}
+
+// newReading returns a reading of a file from its beginning.
+func newReading(opts Options) *reading {
+	if opts.Name == "" {
+		opts.Name = "chat"
+	}
+	return &reading{opts: opts, dialect: dialectOf(opts.Format), seq: map[string]int64{}, ids: map[uint64]int64{}, replay: replay{at: map[string]int{}}}
+}
+
+// clone returns a reading that goes on from here and leaves x as it is, but for the session of a log that was begun (replay.logged).
+func (x *reading) clone() *reading {
+	y := *x
+	y.seq, y.ids, y.at, y.held, y.left = maps.Clone(x.seq), maps.Clone(x.ids), maps.Clone(x.at), slices.Clone(x.held), Left{}
+	if x.pending != nil {
+		p := *x.pending
+		p.ToolCalls = slices.Clip(p.ToolCalls)
+		y.pending = &p
+	}
+	return &y
+}
+
+// read reads what a reader has. The last turn waits; end hands it on.
+func (x *reading) read(ctx context.Context, r io.Reader) error {
+	s := newScanner(ctx, r, lists[x.opts.Format]...)
+	s.line, s.values = x.lines+1, x.values
+	if x.opts.Format == ChatGPT || x.opts.Format == Claude || x.dialect != nil {
+		s.limit = MaxChat
+	}
+	if x.opts.Progress != nil {
+		s.told = func(n int64) { x.opts.Progress("bytes read", uint64(n), x.opts.size) }
+	}
+	err := s.each(func(e element) error {
+		if e.rest {
+			return x.container(e)
+		}
+		if err := check(e); err != nil {
+			return err
+		}
+		return x.element(e)
+	})
+	x.lines, x.values = s.line-1, s.values
+	return err
+}
+
+// end hands on what waits for the end of the file.
+func (x *reading) end() error {
+	if err := x.endLog(); err != nil {
+		return err
+	}
+	if err := x.flush(); err != nil {
+		return err
+	}
+	for i := range x.held {
+		if err := x.put(element{line: x.held[i].line}, x.held[i].item); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // turn is a message with its place.
@@ -143,6 +209,11 @@ func (x *reading) chat(e element) error {
 
 // transcript reads a line, or an object with a list of lines, which is a conversation of its own.
 func (x *reading) transcript(e element, v fields) error {
+	if x.dialect.event != nil && e.path == "" {
+		if is, err := x.dialect.event(x, e, v); is || err != nil {
+			return err
+		}
+	}
 	for _, key := range x.dialect.lists {
 		lines := list(v[key])
 		if lines == nil {
@@ -167,7 +238,9 @@ func (x *reading) transcript(e element, v fields) error {
 		if x.session == "" {
 			x.containers++
 		}
-		x.session = was
+		if len(lines) > 0 { // otherwise it is the head of the lines that follow
+			x.session = was
+		}
 		return err
 	}
 	return x.line(e, v)
@@ -272,7 +345,11 @@ func (x *reading) flush() error {
 		return nil
 	}
 	a.Group, a.Seq = t.group, seq
-	return x.put(element{line: t.line}, item(x.opts.Format, key, a, nil))
+	if a = item(x.opts.Format, key, a, nil); x.dialect != nil && x.dialect.holds {
+		x.hold(heldItem{item: a, key: key, id: t.ID, session: t.session, line: t.line})
+		return nil
+	}
+	return x.put(element{line: t.line}, a)
 }
 
 // place returns the key of a turn and its number in the session. A later turn with the same id is another one, whose key has a

@@ -44,6 +44,8 @@ type scanner struct {
 	lists []string // keys of an object under which the items are
 	limit int
 	bytes int64
+	// values counts the values at the top level. Where reading goes on in a file, it begins with those before.
+	values int
 	// told hears how many bytes were read; nil: nobody does.
 	told func(bytes int64)
 }
@@ -126,19 +128,19 @@ func (s *scanner) each(fn func(element) error) error {
 	if bom, err := s.r.Peek(3); err == nil && bytes.Equal(bom, []byte("\xef\xbb\xbf")) {
 		_, _ = s.r.Discard(3)
 	}
-	for container := 0; ; container++ {
+	for ; ; s.values++ {
 		b, err := s.skip()
 		switch {
-		case errors.Is(err, io.EOF) && container == 0:
+		case errors.Is(err, io.EOF) && s.values == 0:
 			return s.fail("nothing", "JSON")
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return err
 		case b == '[':
-			err = s.list(container, "", fn)
+			err = s.list(s.values, "", fn)
 		case b == '{':
-			err = s.object(container, fn)
+			err = s.object(s.values, fn)
 		default:
 			return s.fail(portable.FormatHint(b), "a list or an object")
 		}
