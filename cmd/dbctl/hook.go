@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -130,8 +132,42 @@ func (c *hookCmd) append(ctx context.Context, a *app, session string, turns []ct
 	if err := c.limit(ctx, s); err != nil {
 		return nil, err
 	}
+	if err := identify(ctx, s, turns); err != nil {
+		return nil, err
+	}
 	got, err := s.Append(ctx, turns...)
 	return nonNil(refStrings(got)), err
+}
+
+// identify gives the turn of an event without an id one that is made of what it says and of the turn before it. If the host reports
+// the event again before anything else is said, the id is the same, and the second adds nothing.
+func identify(ctx context.Context, s *ctxpage.Session, turns []ctxpage.Turn) error {
+	if len(turns) != 1 || turns[0].ID != "" {
+		return nil
+	}
+	w, err := s.Window(ctx)
+	if err != nil {
+		return err
+	}
+	t, n := &turns[0], len(w.Turns)
+	before := func(i int) string { // the id of a turn behind the i-th
+		last := ""
+		if i > 0 {
+			last = w.Turns[i-1].ID
+		}
+		return "hook-" + t.Role + "-" + digest(s.ID(), last, t.Text)
+	}
+	t.ID = before(n)
+	if n > 0 && w.Turns[n-1].ID == before(n-1) {
+		t.ID = before(n - 1)
+	}
+	return nil
+}
+
+// digest is a short name for texts.
+func digest(texts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(texts, "\x00")))
+	return hex.EncodeToString(sum[:16])
 }
 
 // limit sets the window of a conversation that has none. The process that owns the database keeps headroom in it; this one

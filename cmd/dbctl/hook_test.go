@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,12 +55,8 @@ func TestHookCaptures(t *testing.T) {
 		event(path, `"hook_event_name":"PostToolUse","tool_name":"Bash","tool_input":{"command":"cat policy \u003cprivate\u003etoken=s3cret\u003c/private\u003e"},"tool_response":{"stdout":"up to $400","stderr":"","interrupted":false},"tool_use_id":"toolu_01","duration_ms":12`),
 		event(path, `"hook_event_name":"Stop","stop_hook_active":false,"last_assistant_message":"Up to $400."`),
 	}
-	for i, e := range events {
-		times := 2
-		if i == 0 {
-			times = 1 // a prompt that is typed twice is two prompts
-		}
-		for range times {
+	for _, e := range events {
+		for range 2 {
 			r := dbctl(e, "hook", file, "--scope", "acme/dev", "--actor", "claude", "--strict")
 			require.Equal(t, exitOK, r.code, r.err)
 			require.Empty(t, r.out, "a host may show it to the model")
@@ -244,6 +241,25 @@ func TestHookOfOtherHosts(t *testing.T) {
 		ok(t, `{"conversation_id":"c","generation_id":"1","hook_event_name":"afterAgentResponse","text":"a zebra reply"}`, "hook", file, "--scope", "acme", "--strict")
 	}
 	require.Equal(t, 1, strings.Count(ok(t, "", "session", "show", file, "acme", "c", "--text"), "a zebra reply"))
+}
+
+// An event without any id that the host reports twice adds one turn, also if two processes report it at the same time. The same words
+// said again later are another turn.
+func TestHookReportedTwice(t *testing.T) {
+	file := newDB(t)
+	prompt, answer := event("", `"hook_event_name":"UserPromptSubmit","prompt":"go on"`), event("", `"hook_event_name":"Stop","last_assistant_message":"Done."`)
+	for _, e := range []string{prompt, prompt, answer, answer, prompt, prompt, answer} {
+		ok(t, e, "hook", file, "--scope", "acme/dev", "--strict")
+	}
+	require.Equal(t, []string{"user", "assistant", "user", "assistant"}, roles(conversation(t, file)))
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			require.Equal(t, exitOK, dbctl(prompt, "hook", file, "--scope", "acme/dev", "--strict", "--wait", "30s", "--timeout", "60s").code)
+		})
+	}
+	both.Wait()
+	require.Len(t, conversation(t, file), 5)
 }
 
 // A hook that fails does not fail its host, and says why; with --strict it does.

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -93,7 +92,11 @@ func (e *hookEvent) turns(maxBytes int) ([]ctxpage.Turn, error) {
 	switch e.Event {
 	case "UserPromptSubmit":
 		if text := public(e.Prompt); text != "" {
-			return []ctxpage.Turn{{Role: "user", Text: text}}, nil
+			t := ctxpage.Turn{Role: "user", Text: text}
+			if e.Turn != "" {
+				t.ID = "hook-prompt-" + digest(e.SessionID, e.Turn, text)
+			}
+			return []ctxpage.Turn{t}, nil
 		}
 		return nil, nil
 	case "PostToolUse", "PostToolUseFailure":
@@ -313,8 +316,7 @@ func (e *hookEvent) answers() ([]ctxpage.Turn, error) {
 		seen[text] = true
 		t := ctxpage.Turn{Role: "assistant", Text: text}
 		if prompt != "" {
-			sum := sha256.Sum256([]byte(e.SessionID + "\x00" + prompt + "\x00" + text))
-			t.ID = "hook-answer-" + hex.EncodeToString(sum[:16])
+			t.ID = "hook-answer-" + digest(e.SessionID, prompt, text)
 		}
 		turns = append(turns, t)
 	}

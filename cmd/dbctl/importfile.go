@@ -271,7 +271,10 @@ func (f foreignFile) print(w io.Writer, scope string) {
 			fmt.Fprintf(w, "%d left out: %s\n", left.n, left.why)
 		}
 	}
-	printTypes(w, "no turns", f.Types)
+	if f.Undated > 0 {
+		fmt.Fprintf(w, "%s without a time: what the file says cannot be read\n", plural(f.Undated, "item", "items"))
+	}
+	printTypes(w, "no turns and no memories in use", f.Types)
 	printTypes(w, "unknown types", f.Unknown)
 }
 

@@ -1,5 +1,5 @@
-// Package plaintext reads the bytes of a file as text: UTF-8 and UTF-16 with or without a byte order mark, Windows-1252, and the
-// cells of notebooks. Nothing else may decide what a file says: an import and a later refetch must get the same text.
+// Package plaintext reads the bytes of a file as text: UTF-8 and UTF-16 with or without a byte order mark, Windows-1252, the
+// cells of notebooks, and what a page of HTML says. Nothing else may decide what a file says: an import and a later refetch must get the same text.
 package plaintext
 
 import (
@@ -21,6 +21,9 @@ func Of(path string, b []byte) (string, bool) {
 		if cells, is := notebook(text); is {
 			return cells, true
 		}
+	}
+	if ok && webPage(path) {
+		return webText(text), true
 	}
 	return text, ok
 }

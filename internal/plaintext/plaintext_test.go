@@ -61,3 +61,21 @@ func TestNotebook(t *testing.T) {
 		require.Equal(t, other, got, "control: no notebook")
 	}
 }
+
+// A page of HTML is what it says: entities are decoded, markup within a word does not cut it, scripts and styles are left out.
+func TestWebPage(t *testing.T) {
+	page := "<!DOCTYPE html><html><head><title>Caf&eacute; &amp; bar</title><style>p { color: red }</style><script>if (a < b) { alert('no') }</script></head>" +
+		"<body><h1>Our <i>menu</i></h1><!-- not this --><p>A <b>quo</b>kka\n  costs 5&nbsp;&euro;.</p><ul><li>one<li>two</ul>" +
+		"<table><tr><th>name</th><td>price</td></tr></table><pre>a = 1\n  b &lt; 2</pre>the end<br>1 < 2 &unknown; &#x1F389;"
+	const want = "Café & bar\n\n# Our menu\n\nA quokka costs 5 €.\n\none\ntwo\n\nname price\n\na = 1\n  b < 2\n\nthe end\n1 < 2 &unknown; 🎉\n"
+	for _, name := range []string{"a.html", "b.HTM", "c.xhtml"} {
+		got, ok := plaintext.Of(name, []byte(page))
+		require.True(t, ok)
+		require.Equal(t, want, got)
+	}
+	got, _ := plaintext.Of("a.md", []byte(page))
+	require.Equal(t, page, got, "control: another file")
+	got, ok := plaintext.Of("empty.html", []byte("<br>"))
+	require.True(t, ok)
+	require.Equal(t, "\n", got)
+}

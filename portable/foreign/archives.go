@@ -99,9 +99,7 @@ func chatGPT(e element, branches bool) (out []store.Artefact, err error) {
 		if !ok {
 			continue
 		}
-		if a.CurrentAsOf, err = timeIn(e, "mapping."+name+".message.create_time", m.CreateTime); err != nil {
-			return nil, err
-		}
+		a.CurrentAsOf = e.when(m.CreateTime)
 		a.Group, a.Seq, a.Meta = label(conversation(ChatGPT, v.ID)), int64(i+1), map[string]string{"title": cut(v.Title, 512)}
 		out = append(out, item(ChatGPT, v.ID+"/"+m.ID, a, nil))
 	}
@@ -234,10 +232,7 @@ func claudeMessage(e element, field string, raw json.RawMessage) (out []claudeTu
 	if err := json.Unmarshal(raw, &m); err != nil || m.ID == "" {
 		return nil, e.wrong(field, store.Invalid("message", "no message with a uuid", "one"))
 	}
-	at, err := timeIn(e, field+".created_at", m.At)
-	if err != nil {
-		return nil, err
-	}
+	at := e.when(m.At)
 	turns, err := body(e, Message{ID: m.ID, Role: m.Sender}, fields{"content": m.Content}, "content")
 	if err != nil {
 		return nil, err

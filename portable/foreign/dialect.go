@@ -233,10 +233,7 @@ func (d *dialect) role(kind string) (role string, known bool) {
 // read reads one line. left names the kind of a line that is no turn; unknown reports a kind that the dialect does not know.
 func (d *dialect) read(e element, v fields) (out []Message, left string, unknown bool, err error) {
 	kind := name(v, d.kind...)
-	at, err := timeIn(e, "", first(v, d.at...))
-	if err != nil {
-		return nil, "", false, err
-	}
+	at := e.when(first(v, d.at...))
 	if d.unusual != nil {
 		if out = d.unusual(kind, v); out != nil {
 			return stamped(out, at), "", false, nil

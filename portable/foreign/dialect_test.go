@@ -254,3 +254,50 @@ func all(t *testing.T, f foreign.Format, file string) (out []string, left foreig
 	require.NoError(t, err)
 	return out, left
 }
+
+// TestUndated: a time that cannot be read refuses nothing: its item has none and is counted. A time of expiry does.
+func TestUndated(t *testing.T) {
+	for f, file := range map[foreign.Format]string{
+		foreign.ClaudeCode: strings.Replace(samples[foreign.ClaudeCode], `"timestamp":"2026-01-02T03:04:05Z"`, `"timestamp":"+863-01-02"`, 1),
+		foreign.ChatGPT:    strings.Replace(samples[foreign.ChatGPT], `1700000001.25`, `"soon"`, 1),
+		foreign.Claude:     strings.Replace(samples[foreign.Claude], `2025-01-02T03:04:05Z`, `863…`, 1),
+		foreign.Mem0:       `{"results":[{"id":"m1","memory":"likes tea","updated_at":"yesterday"}]}`,
+	} {
+		require.NotEqual(t, samples[f], file, f)
+		want, _ := all(t, f, samples[f])
+		got, left := all(t, f, file)
+		if f != foreign.Mem0 {
+			require.Equal(t, want, got, f)
+		}
+		require.Equal(t, 1, left.Undated, f)
+	}
+	_, err := read(t, foreign.Mem0, `{"results":[{"id":"m1","memory":"likes tea","expiration_date":"soon"}]}`)
+	require.ErrorContains(t, err, "expiration_date")
+}
+
+// TestOpenMemory: an export of OpenMemory is read as mem0's memories, with their times, and is not taken for another format.
+func TestOpenMemory(t *testing.T) {
+	memory := func(id, state string) string {
+		return `{"id":"` + id + `","user_id":"u1","content":"likes tea","metadata":{"a":"b"},"state":"` + state + `","created_at":"2025-01-02T03:04:05+00:00","updated_at":null`
+	}
+	for _, file := range []string{
+		`{"user":{"id":"u1","name":"ann"},"apps":[],"categories":[],"memories":[` + memory("m1", "active") + `,"category_ids":[]},` + memory("m2", "deleted") + `,"category_ids":[]}],"status_history":[]}`,
+		memory("m1", "active") + `,"app":"x","categories":["food"]}` + "\n" + memory("m2", "archived") + `,"app":"x","categories":[]}`,
+	} {
+		f, why, err := foreign.Detect(t.Context(), strings.NewReader(file))
+		require.NoError(t, err)
+		require.Equal(t, foreign.Mem0, f)
+		require.Contains(t, why, "OpenMemory")
+		got, err := read(t, f, file)
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+		require.Equal(t, "mem0:m1||likes tea", shown(&got[0]))
+		require.Equal(t, "2025-01-02 03:04:05 +0000 UTC", got[0].CurrentAsOf.String())
+		_, left := all(t, f, file)
+		require.Len(t, left.Types, 1)
+		require.Zero(t, left.Empty)
+	}
+	f, _, err := foreign.Detect(t.Context(), strings.NewReader(samples[foreign.PAM]))
+	require.NoError(t, err)
+	require.Equal(t, foreign.PAM, f, "control")
+}

@@ -138,6 +138,8 @@ func formatOf(key string, v fields) (Format, string) {
 		return LangGraph, "items with namespace, key and value"
 	case has("id", "memory") && (key == "results" || key == "memories" || has("user_id") || has("created_at")):
 		return Mem0, "memories with id and memory"
+	case has("id", "content", "state", "created_at") && (key == "memories" || has("categories")):
+		return Mem0, "memories with id, content and state, as OpenMemory exports them"
 	case key == "memories" && has("id", "content"), has("content_hash", "content", "temporal"):
 		return PAM, "memories with content and content_hash"
 	case has("role"):

@@ -47,7 +47,9 @@ type Left struct {
 	// Repeated counts items whose id comes again later in the file, so that only the last of them counts, and lines that only repeat
 	// another one.
 	Repeated int `json:"repeated"`
-	// Types counts lines of a transcript that are no turns, by type.
+	// Undated counts the times that cannot be read; their items have none. A time of expiry that cannot be read is an error.
+	Undated int `json:"undated"`
+	// Types counts lines of a transcript that are no turns, by type, and memories that are not in use, by state.
 	Types map[string]int `json:"types,omitempty"`
 	// Unknown counts lines with words that SkipUnknown left out, by type.
 	Unknown map[string]int `json:"unknown,omitempty"`

@@ -148,6 +148,15 @@ func timeIn(e element, field string, b json.RawMessage) (time.Time, error) {
 	return time.Time{}, e.wrong(field, store.Invalid("time", strconv.Quote(cut(s, 40)), "a time as in RFC 3339, or seconds since 1970"))
 }
 
+// when reads the time of which something is. One that cannot be read is counted and is the zero time, because it refuses nothing else.
+func (e element) when(raw json.RawMessage) time.Time {
+	at, err := timeIn(e, "", raw)
+	if err != nil && e.undated != nil {
+		*e.undated++
+	}
+	return at
+}
+
 // text reads what is a string, or nothing.
 func text(b json.RawMessage) string {
 	var s string

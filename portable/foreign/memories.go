@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,14 +12,18 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// mem0 is a memory of mem0's get_all; none of one without words.
-func mem0(e element) ([]store.Artefact, error) {
+// mem0 is a memory of mem0's get_all, or of an export of OpenMemory; none of one without words. state is that of a memory that is
+// not in use; it is left out.
+func mem0(e element) (all []store.Artefact, state string, err error) {
 	if e.key == "relations" {
-		return relation(e)
+		all, err = relation(e)
+		return all, "", err
 	}
 	var v struct {
 		ID         string                     `json:"id"`
 		Memory     string                     `json:"memory"`
+		Content    string                     `json:"content"` // of OpenMemory
+		State      string                     `json:"state"`
 		UserID     string                     `json:"user_id"`
 		RunID      string                     `json:"run_id"`
 		Metadata   map[string]json.RawMessage `json:"metadata"`
@@ -29,25 +34,23 @@ func mem0(e element) ([]store.Artefact, error) {
 	}
 	switch err := decode(e, &v); {
 	case err != nil:
-		return nil, err
+		return nil, "", err
 	case v.ID == "":
-		return nil, e.wrong("id", store.Invalid("memory", "no id", "one"))
-	case v.Memory == "":
-		return nil, nil
+		return nil, "", e.wrong("id", store.Invalid("memory", "no id", "one"))
+	case v.State != "" && v.State != "active":
+		return nil, v.State, nil
+	case v.Memory == "" && v.Content == "":
+		return nil, "", nil
 	}
-	a := store.Artefact{Kind: store.KindFact, Text: v.Memory, Subject: label(v.UserID), Group: label(v.RunID), Tags: v.Categories, Meta: flat(v.Metadata)}
-	var err error
-	if a.CurrentAsOf, err = timeIn(e, "updated_at", v.UpdatedAt); err == nil && a.CurrentAsOf.IsZero() {
-		a.CurrentAsOf, err = timeIn(e, "created_at", v.CreatedAt)
+	a := store.Artefact{Kind: store.KindFact, Text: cmp.Or(v.Memory, v.Content), Subject: label(v.UserID), Group: label(v.RunID), Tags: v.Categories, Meta: flat(v.Metadata)}
+	if a.CurrentAsOf = e.when(v.UpdatedAt); a.CurrentAsOf.IsZero() {
+		a.CurrentAsOf = e.when(v.CreatedAt)
 	}
-	if err == nil {
-		a.ExpiresAt, err = timeIn(e, "expiration_date", v.Expires)
+	if a.ExpiresAt, err = timeIn(e, "expiration_date", v.Expires); err != nil {
+		return nil, "", err
 	}
-	if err != nil {
-		return nil, err
-	}
-	rest := fieldsBut(e, "id", "memory", "metadata", "updated_at", "user_id", "run_id", "expiration_date", "categories")
-	return []store.Artefact{item(Mem0, v.ID, a, rest)}, nil
+	rest := fieldsBut(e, "id", "memory", "content", "state", "metadata", "updated_at", "user_id", "run_id", "expiration_date", "categories")
+	return []store.Artefact{item(Mem0, v.ID, a, rest)}, "", nil
 }
 
 // relation is a relation of mem0's graph.
@@ -122,10 +125,7 @@ func langGraph(e element) (store.Artefact, error) {
 	if v.Key == "" || v.Value == nil {
 		return store.Artefact{}, e.wrong("key", store.Invalid("item", "no key, or no value", "both"))
 	}
-	at, err := timeIn(e, "updated_at", v.UpdatedAt)
-	if err != nil {
-		return store.Artefact{}, err
-	}
+	at := e.when(v.UpdatedAt)
 	for i := range labels {
 		labels[i] = strings.ReplaceAll(strings.ReplaceAll(labels[i], "%", "%25"), "/", "%2F")
 	}
@@ -196,14 +196,11 @@ func pam(e element) (store.Artefact, error) {
 		return store.Artefact{}, e.wrong("content", store.Invalid("memory", "no content, or neither content_hash nor id", "content and one of them"))
 	}
 	a := store.Artefact{Kind: store.KindFact, Text: v.Content, Tags: append([]string{v.Type}, v.Tags...)}
+	if a.CurrentAsOf = e.when(v.Temporal.Updated); a.CurrentAsOf.IsZero() {
+		a.CurrentAsOf = e.when(v.Temporal.Created)
+	}
 	var err error
-	if a.CurrentAsOf, err = timeIn(e, "temporal.updated_at", v.Temporal.Updated); err == nil && a.CurrentAsOf.IsZero() {
-		a.CurrentAsOf, err = timeIn(e, "temporal.created_at", v.Temporal.Created)
-	}
-	if err == nil {
-		a.ExpiresAt, err = timeIn(e, "temporal.valid_until", v.Temporal.Expires)
-	}
-	if err != nil {
+	if a.ExpiresAt, err = timeIn(e, "temporal.valid_until", v.Temporal.Expires); err != nil {
 		return a, err
 	}
 	return item(PAM, key, a, fieldsBut(e, "content", "content_hash", "tags")), nil

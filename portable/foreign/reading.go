@@ -111,6 +111,7 @@ func (x *reading) container(e element) error {
 
 // element reads one element.
 func (x *reading) element(e element) error {
+	e.undated = &x.left.Undated
 	if x.dialect != nil {
 		var v fields
 		if err := decode(e, &v); err != nil {
@@ -122,6 +123,9 @@ func (x *reading) element(e element) error {
 		return x.chat(e)
 	}
 	all, err := x.items(e)
+	if errors.Is(err, errCounted) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -149,6 +153,9 @@ func (x *reading) put(e element, a store.Artefact) error {
 	return x.fn(a, e.line)
 }
 
+// errCounted ends the reading of an element that was left out and counted.
+var errCounted = errors.New("left out")
+
 // items are the artefacts of an element that is no message.
 func (x *reading) items(e element) ([]store.Artefact, error) {
 	one := func(a store.Artefact, err error) ([]store.Artefact, error) {
@@ -159,7 +166,12 @@ func (x *reading) items(e element) ([]store.Artefact, error) {
 	}
 	switch x.opts.Format {
 	case Mem0:
-		return mem0(e)
+		all, state, err := mem0(e)
+		if state != "" {
+			count(&x.left.Types, state)
+			return nil, errCounted
+		}
+		return all, err
 	case MCPMemory:
 		return mcpMemory(e)
 	case ChatGPT:
@@ -222,7 +234,7 @@ func (x *reading) transcript(e element, v fields) error {
 		was := x.session
 		x.session = x.dialect.named(v)
 		for i, raw := range lines {
-			line := element{raw: raw, line: e.line, path: strings.TrimPrefix(fmt.Sprintf("%s.%s.%d", e.path, key, i), ".")}
+			line := element{raw: raw, line: e.line, path: strings.TrimPrefix(fmt.Sprintf("%s.%s.%d", e.path, key, i), "."), undated: e.undated}
 			inner := object(raw)
 			if inner == nil {
 				return line.wrong("", store.Invalid("message", cut(string(raw), 40), "an object"))

@@ -145,7 +145,7 @@ func (x *reading) endLog() error {
 	if err != nil {
 		return fmt.Errorf("ctxpage: import: %w", err)
 	}
-	e := element{raw: raw, line: x.logLine}
+	e := element{raw: raw, line: x.logLine, undated: &x.left.Undated}
 	v := object(raw)
 	if v == nil {
 		return e.wrong("v", store.Invalid("chat", cut(string(raw), 40), "an object"))

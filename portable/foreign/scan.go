@@ -32,6 +32,7 @@ type element struct {
 	index     int    // its place there
 	rest      bool   // the container itself, without the list that was in it
 	path      string // of a value within the element; "": the element
+	undated   *int   // counts the times that cannot be read
 }
 
 // scanner cuts a file into elements and holds one of them at a time. A file is a list, an object that has a list under one of
