@@ -31,6 +31,7 @@ kills: ## 2,000 owners killed under four writers (20 minutes)
 	go test -count=1 -timeout 90m -v -run TestOwnersKilled ./internal/owner -kills 2000
 golden: ## rewrite golden files; then read the diff
 	go test ./wal ./manifest ./render -update
+	go test ./cmd/dbctl -run TestFrozen -update
 bench: ## all benchmarks, short
 	go test -run '^$$' -bench . -benchtime 300ms ./bench
 bench-compare: ## REF=<commit>: the benchmarks of REF and of this tree, interleaved, through benchstat

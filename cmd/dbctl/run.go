@@ -182,10 +182,15 @@ type parsed int
 // run is dbctl: it parses args, runs the verb and gives the exit code. Ctrl-C cancels the verb, which leaves every
 // database as after its last transaction.
 func run(args []string, in io.Reader, out, errw io.Writer) (code int) {
+	return runAs(&app{now: time.Now}, args, in, out, errw)
+}
+
+// runAs is run with a clock of the caller's.
+func runAs(a *app, args []string, in io.Reader, out, errw io.Writer) (code int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // the second Ctrl-C ends the process
-	a := &app{ctx: ctx, in: in, now: time.Now}
+	a.ctx, a.in = ctx, in
 	a.out, a.err = guarded(out, &a.globals), guarded(errw, &a.globals)
 	defer func() {
 		switch p := recover().(type) {
