@@ -27,7 +27,7 @@ var (
 	damageSeed  = flag.Uint64("damage.seed", 1, "the first seed")
 )
 
-const segmentHeader = 64 // synced before the segment has its name: no crash damages it
+const segmentHeader = 80 // synced before the segment has its name: no crash damages it
 
 // everything is what a database answers, by question.
 type everything map[string]string

@@ -19,13 +19,13 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-var updateGolden = flag.Bool("update", false, "write the golden database anew; only while its version is unreleased")
+var updateGolden = flag.Bool("update", false, "write the golden databases anew; only while the format is unreleased")
 
 // goldenTrace is the assembly that is replayed from the golden database.
 const goldenTrace = "01JZZZZZZZ0000000000000000"
 
-// goldenFormat is the format that -update writes; those before it are kept as they are.
-const goldenFormat = 6
+// golden is where the golden database is kept.
+const golden = "testdata/golden/pages"
 
 // goldenTool and goldenPart are artefacts with most fields set; goldenWords is what the second one's text is.
 func goldenTool() Artefact {
@@ -131,7 +131,7 @@ func sameGolden(t *testing.T, want Artefact, got *Version) {
 	require.Equal(t, want, a)
 }
 
-// checkGoldenRows reads what the golden databases have since format 2.
+// checkGoldenRows reads artefacts with most fields set, also from held batches.
 func checkGoldenRows(t *testing.T, db *DB) {
 	t.Helper()
 	ctx := context.Background()
@@ -173,7 +173,7 @@ func checkGoldenRows(t *testing.T, db *DB) {
 	sameGolden(t, goldenTool(), v)
 	ref, err := s.Put(ctx, goldenPart())
 	require.NoError(t, err)
-	require.Equal(t, uint32(1), ref.Version, "a row of an older format is compared as what it says")
+	require.Equal(t, uint32(1), ref.Version, "a stored row is compared as what it says")
 }
 
 // pack replaces a file by its compressed form: most of a small bbolt file is empty.
@@ -202,43 +202,36 @@ func unpackTo(t *testing.T, from, to string) {
 	require.NoError(t, os.WriteFile(to, raw, 0o600))
 }
 
-// goldenDir is where the golden database of a format is kept.
-func goldenDir(format int) string { return filepath.Join("testdata/golden", fmt.Sprint("v", format)) }
-
-// A database of each released version is opened for ever: contents, audit, replay, held drafts.
+// The golden database is read as it was written: contents, audit, replay, held drafts.
 func TestGolden(t *testing.T) {
 	if *updateGolden {
-		dir := goldenDir(goldenFormat)
-		require.NoError(t, os.RemoveAll(dir))
-		require.NoError(t, os.MkdirAll(dir, 0o755))
 		path := filepath.Join(t.TempDir(), "agent.ctx")
 		head := writeGolden(t, path)
-		require.NoError(t, dbtest.Copy(path, filepath.Join(dir, "golden.db")))
-		pack(t, filepath.Join(dir, "golden.db"))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "head.txt"), []byte(head.String()+"\n"), 0o644))
+		keepGolden(t, path, golden)
+		require.NoError(t, os.WriteFile(filepath.Join(golden, "head.txt"), []byte(head.String()+"\n"), 0o644))
 	}
-	for format := 1; format <= goldenFormat; format++ {
-		t.Run(fmt.Sprint("v", format), func(t *testing.T) {
-			path := openGolden(t, format)
-			db := openTest(t, path, Options{})
-			checkGolden(t, db, format)
-			require.NoError(t, db.Close())
-			db = openTest(t, path, Options{}) // with rows of this format beside those
-			defer db.Close()
-			problems, err := db.Check(context.Background(), nil)
-			require.NoError(t, err)
-			require.Empty(t, problems)
-		})
-	}
+	path := openGolden(t, golden)
+	db := openTest(t, path, Options{})
+	checkGolden(t, db)
+	require.NoError(t, db.Close())
+	db = openTest(t, path, Options{}) // with rows that this program wrote beside those
+	defer db.Close()
+	problems, err := db.Check(context.Background(), nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
 }
 
-// openGolden copies the golden database of a format to a place where it can be written.
-func openGolden(t *testing.T, format int) (path string) {
+// keepGolden makes a database the golden one in dir.
+func keepGolden(t *testing.T, path, dir string) {
 	t.Helper()
-	return openGoldenAt(t, goldenDir(format))
+	require.NoError(t, os.RemoveAll(dir))
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	require.NoError(t, dbtest.Copy(path, filepath.Join(dir, "golden.db")))
+	pack(t, filepath.Join(dir, "golden.db"))
 }
 
-func openGoldenAt(t *testing.T, dir string) (path string) {
+// openGolden copies the golden database in dir to a place where it can be written.
+func openGolden(t *testing.T, dir string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "agent.ctx")
 	require.NoError(t, os.CopyFS(path+"-wal", os.DirFS(filepath.Join(dir, "golden.db-wal"))))
@@ -247,7 +240,7 @@ func openGoldenAt(t *testing.T, dir string) (path string) {
 	return path
 }
 
-func checkGolden(t *testing.T, db *DB, format int) {
+func checkGolden(t *testing.T, db *DB) {
 	t.Helper()
 	ctx := context.Background()
 	s := db.Scope("acme/support", WithActor("agent"))
@@ -275,7 +268,7 @@ func checkGolden(t *testing.T, db *DB, format int) {
 	require.NoError(t, err)
 	require.True(t, r.Same)
 	require.True(t, bytes.Contains([]byte(r.Text), []byte("$400")))
-	line, err := os.ReadFile(filepath.Join(goldenDir(format), "head.txt"))
+	line, err := os.ReadFile(filepath.Join(golden, "head.txt"))
 	require.NoError(t, err)
 	head, err := manifest.ParseHead(string(bytes.TrimSpace(line)))
 	require.NoError(t, err)
@@ -285,7 +278,5 @@ func checkGolden(t *testing.T, db *DB, format int) {
 	problems, err := db.Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
-	if format > 1 {
-		checkGoldenRows(t, db)
-	}
+	checkGoldenRows(t, db)
 }

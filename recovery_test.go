@@ -22,6 +22,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 )
@@ -566,4 +567,108 @@ func TestClockBackwards(t *testing.T) {
 		require.Len(t, list, len(drafts))
 		require.NoError(t, db.Close())
 	}
+}
+
+// TestLogCutAfterKill: the log of a killed process was cut, at the end of each record and within it: damage, by Open and by
+// Check, and Salvage has all artefacts before the cut. The controls: the log as the kill left it opens, and so does one that
+// has zeros from there on, as a power cut before the sync would leave it.
+func TestLogCutAfterKill(t *testing.T) {
+	ctx := context.Background()
+	live, killed := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
+	db := openTest(t, live, Options{})
+	const puts = 12
+	for i := range puts {
+		_, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("a-", i), Text: strings.Repeat("text ", 10+300*(i%3))})
+		require.NoError(t, err)
+	}
+	require.NoError(t, dbtest.Copy(live, killed))
+	require.NoError(t, db.Close())
+	var recs []wal.Record
+	_, err := wal.Scan(ctx, killed+"-wal", nil, 0, func(r wal.Record) error {
+		r.Body = bytes.Clone(r.Body)
+		recs = append(recs, r)
+		return nil
+	})
+	require.NoError(t, err)
+	commits := 0
+	for _, r := range recs {
+		if r.Kind != wal.KindCommit {
+			continue
+		}
+		for _, at := range []int64{r.Offset, r.Offset + 20, r.Offset + 40, r.Offset + 39 + int64(len(r.Body))} {
+			path := dbtest.MemoryPath(t)
+			require.NoError(t, dbtest.Copy(killed, path))
+			segment := logFiles(t, path)[0]
+			require.NoError(t, os.Truncate(segment, at))
+			for _, readOnly := range []bool{true, false} {
+				_, err := Open(path, Options{ReadOnly: readOnly})
+				require.ErrorIs(t, err, ErrCorrupt, "cut at %d", at)
+				require.ErrorContains(t, err, "it was cut")
+			}
+			to := dbtest.MemoryPath(t)
+			rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{})
+			require.NoError(t, err)
+			require.Contains(t, fmt.Sprint(rep.Lost), "it was cut")
+			require.Equal(t, commits, count(t, to), "cut at %d", at)
+
+			require.NoError(t, os.Truncate(segment, 1<<20))
+			require.Equal(t, commits, count(t, path), "the control, zeros from %d on", at)
+		}
+		commits++
+	}
+	require.Equal(t, puts, commits)
+	require.Equal(t, puts, count(t, killed), "the control")
+}
+
+// TestOlderLogAfterKill: an older copy of the log was put back after a kill. One from before the last checkpoint is damage. One
+// from after it has all that the file and the archive name, and looks as it did then: only a head that was kept tells.
+func TestOlderLogAfterKill(t *testing.T) {
+	ctx := context.Background()
+	live := dbtest.MemoryPath(t)
+	db := openTest(t, live, Options{})
+	defer func() { require.NoError(t, db.Close()) }()
+	copies := map[string]string{}
+	for i, when := range []string{"before", "checkpoint", "after", "killed"} {
+		_, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("a-", i), Text: "text"})
+		require.NoError(t, err)
+		if when == "checkpoint" {
+			_, err = db.Checkpoint(ctx)
+			require.NoError(t, err)
+		}
+		copies[when] = dbtest.MemoryPath(t)
+		require.NoError(t, dbtest.Copy(live, copies[when]))
+	}
+	head, err := db.Head(ctx)
+	require.NoError(t, err)
+	replaced := func(by string) string {
+		path := dbtest.MemoryPath(t)
+		require.NoError(t, dbtest.Copy(copies["killed"], path))
+		require.NoError(t, os.RemoveAll(path+"-wal"))
+		require.NoError(t, os.CopyFS(path+"-wal", os.DirFS(copies[by]+"-wal")))
+		return path
+	}
+	_, err = Open(replaced("before"), Options{})
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorContains(t, err, "log ends at record")
+	older := replaced("after")
+	require.Equal(t, 3, count(t, older), "what cannot be told")
+	older = replaced("after")
+	db2 := openTest(t, older, Options{})
+	defer func() { require.NoError(t, db2.Close()) }()
+	_, err = db2.Manifests().Verify(ctx, &head, nil)
+	require.Error(t, err)
+}
+
+// count returns how many artefacts of scope acme a database has.
+func count(t *testing.T, path string) int {
+	t.Helper()
+	db := openTest(t, path, Options{})
+	defer func() { require.NoError(t, db.Close()) }()
+	n := 0
+	for i := range 100 {
+		if _, err := db.Scope("acme").Get(context.Background(), fmt.Sprint("a-", i)); err == nil {
+			n++
+		}
+	}
+	return n
 }

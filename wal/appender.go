@@ -29,7 +29,7 @@ import (
 // end only grows, by whole groups. alloc - end is what a full disk leaves to write to. Guarded by
 // Log.wmu.
 type appender struct {
-	*segment       // end: where the next frame goes
+	*segment       // end: where the next frame goes; length: guarded by Log.lead
 	alloc    int64 // the file has zeros from end to here
 	step     int64
 	full     bool // the last attempt to preallocate found no space
@@ -108,14 +108,47 @@ func (a *appender) close() error {
 	return a.file.Close()
 }
 
-// trim gives preallocated space back, except keep bytes.
-func (a *appender) trim(keep int64) error {
+// syncTo syncs the file and notes in its header that its first n bytes are on the disk.
+func (a *appender) syncTo(n int64, sync func(File) error) error {
+	err := sync(a.file)
+	if err == nil && n > a.length {
+		if err = a.note(n); noSpace(err) { // where a write takes new blocks; a smaller length is right, too
+			err = nil
+		}
+	}
+	return err
+}
+
+// note writes the length into the header; see lengthField.
+func (a *appender) note(n int64) error {
+	_, err := a.file.WriteAt(lengthField(a.key, n), shLength)
+	if err == nil {
+		a.length = n
+	}
+	return err
+}
+
+// trim syncs the file, and gives preallocated space back, except keep bytes.
+func (a *appender) trim(keep int64, sync func(File) error) error {
 	if a.alloc <= a.end+keep {
-		return nil
+		return sync(a.file)
 	}
-	if err := a.file.Truncate(a.end + keep); err != nil {
-		return fmt.Errorf("truncate %s: %w", a.path, err)
+	return a.shorten(a.end+keep, sync)
+}
+
+// shorten cuts the file to n bytes. The header says so durably before, or a crash between the two
+// would look like damage.
+func (a *appender) shorten(n int64, sync func(File) error) error {
+	err := a.note(n)
+	if err == nil {
+		err = sync(a.file)
 	}
-	a.alloc = a.end + keep
+	if err == nil {
+		err = a.file.Truncate(n)
+	}
+	if err != nil {
+		return fmt.Errorf("shorten %s: %w", a.path, err)
+	}
+	a.alloc = n
 	return nil
 }

@@ -22,7 +22,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sample is a log in one segment of about 64 KiB, not closed, cut to what was written.
+// header is the length of a segment's header, with the length of the file behind its sum.
+const header = 80
+
+// sample is a log in one segment of about 64 KiB, not closed, cut to what was written. Its header does not say how long it
+// was: see TestCutIsTold for one that does.
 type sample struct {
 	fs   *faultfs.FS
 	path string
@@ -54,7 +58,8 @@ func makeSample(t testing.TB, size int, closed bool) sample {
 	s.data, err = s.fs.ReadFile(s.path)
 	require.NoError(t, err)
 	last := s.recs[len(s.recs)-1]
-	s.data = s.data[:(last.Offset+40+int64(len(last.Body))+7)&^7]
+	s.data = slices.Clone(s.data[:(last.Offset+40+int64(len(last.Body))+7)&^7])
+	clear(s.data[64:header])
 	return s
 }
 
@@ -148,7 +153,7 @@ func TestCutAtEveryByte(t *testing.T) {
 	s := makeSample(t, 64<<10, false)
 	s.everyByte(t, func(fsys *flatFS, off int) error {
 		fsys.data = fsys.data[:off]
-		if off < 64 {
+		if off < header {
 			return s.check(fsys, -1, true)
 		}
 		return s.check(fsys, s.at(off), false)
@@ -181,8 +186,11 @@ func (s sample) flips(t *testing.T) (cut, damage int32) {
 	s.everyByte(t, func(fsys *flatFS, off int) error {
 		fsys.data[off] ^= 1 << (off % 8)
 		defer func() { fsys.data[off] ^= 1 << (off % 8) }()
-		if off < 64 {
+		switch {
+		case off < 64:
 			return s.check(fsys, -1, true)
+		case off < header: // the length stays unknown
+			return s.check(fsys, len(s.recs), false)
 		}
 		i := s.at(off)
 		if s.covered(i) {
@@ -202,16 +210,16 @@ func (s sample) flips(t *testing.T) (cut, damage int32) {
 // TestOpenCutsAndGoesOn: what Open cuts stays cut, what it kept stays, and the log goes on.
 func TestOpenCutsAndGoesOn(t *testing.T) {
 	s := makeSample(t, 4<<10, false)
-	for off := 64; off < len(s.data); off += 7 * underRace {
+	for off := header; off < len(s.data); off += 7 * underRace {
 		fsys := s.fs.Clone()
 		fsys.WriteFile(s.path, s.data[:off])
 		l, rec, recs := mustOpen(t, options(fsys))
 		require.True(t, rec.Rewritten)
 		n := len(recs)
-		if off > 64 {
+		if off > header {
 			require.Equal(t, s.at(off), n)
 		}
-		torn := off > 64 && s.recs[n].Offset != int64(off)
+		torn := off > header && s.recs[n].Offset != int64(off)
 		require.Equal(t, torn && rec.CutBytes > 0, rec.CutFile == s.path)
 		if rec.CutFile != "" {
 			require.Equal(t, s.recs[n].Offset, rec.CutAt)
@@ -256,6 +264,9 @@ func TestFlipInEverySegment(t *testing.T) {
 			rec, err := wal.Scan(ctx, dir, c, 0, nil)
 			last := recs[len(recs)-1]
 			switch ce := (*corrupt.Error)(nil); {
+			case 64 <= off && off < header:
+				require.NoError(t, err)
+				require.Equal(t, last.Seq, rec.Last, "without the length of a file that was not cut all is there")
 			case i < len(names)-1 || off < int(last.Offset):
 				require.ErrorAs(t, err, &ce, "%s at %d", name, off)
 				require.Equal(t, file, ce.File)

@@ -34,9 +34,9 @@
 // other is a leftover. A segment is written under its name + ".tmp", and renamed when it is
 // durable. All integers are little endian. "sum" is xxhash64.
 //
-//	segment header, 64 bytes
+//	segment header, 80 bytes
 //	off  size  field
-//	  0     8  magic      "ctxpgwal"
+//	  0     8  magic      "ctxpglog"
 //	  8     4  version    1, or 2 if the owner seals the bodies; read before anything but the magic
 //	 12     4  ^version   so that a flipped bit in it is damage and not a newer format
 //	 16     8  generation
@@ -45,6 +45,8 @@
 //	 40     8  previous   salt of the segment before this one; 0 in the first
 //	 48     8  zero
 //	 56     8  sum        of bytes 0..56
+//	 64     8  length     the file is at least as long: no crash leaves a shorter one
+//	 72     8  sum        of key ‖ bytes 64..72; if it does not match, the length is not known
 //
 //	frame, 40 bytes + body, padded with zeros to a multiple of 8
 //	off  size  field
@@ -79,6 +81,8 @@
 //	  stand there                                    no crash does this
 //	a segment missing, renamed, of another log,    corrupt.Error
 //	  or without its seal; a bad segment header
+//	the last segment is shorter than its header    corrupt.Error: it was cut. Of a log that was closed
+//	  says                                           only zeros can be missing, and nothing is said
 //	a newer version                                ErrNewerFormat
 //	the last record carries close, nothing behind  clean: that record is written once more, for its sync
 //	                                                 may have failed, and the segment is appended to
@@ -98,6 +102,8 @@
 //   - Rotation: first the new segment becomes durable (file, then name), then the last records and
 //     the seal of the old one, then the first record of the new one. So any byte behind the header
 //     of a segment proves that the segment before it is complete.
+//   - Length: it is written without a sync of its own, once a sync has covered so many bytes. Before
+//     a file is cut to a smaller length, that one is durable in its header.
 //   - Rewrite: the new generation is complete before it gets its name. If both are there, the
 //     higher generation is used, and it has the same records.
 //   - Drop: the oldest segment goes first, and each removal is durable before the next.

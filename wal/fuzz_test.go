@@ -37,7 +37,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(s.data)
 	f.Add(s.data[:200])
 	f.Add(append(bytes.Clone(s.data), make([]byte, 100)...))
-	f.Add([]byte("ctxpgwal\x02\x00\x00\x00\xfd\xff\xff\xff"))
+	f.Add([]byte("ctxpglog\x02\x00\x00\x00\xfd\xff\xff\xff"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fsys := s.fs.Clone()

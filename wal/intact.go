@@ -76,14 +76,17 @@ func First(dir string, fsys FS) (uint64, error) {
 	return ls.segs[0].first, nil
 }
 
-// intactTail is findTail where a segment may be damaged: one that cannot be read counts as not
-// empty.
+// intactTail is findTail where a segment may be damaged: one that cannot be read or was cut counts
+// as not empty.
 func intactTail(fsys FS, segs []*segment) int {
 	for i := len(segs) - 1; i > 0; i-- {
 		one := listing{segs: segs[i : i+1]}
 		empty, err := false, one.open(fsys, 0)
 		if err == nil {
 			empty, err = segs[i].empty()
+		}
+		if err == nil {
+			err = segs[i].checkLength(segHead, segs[i].first)
 		}
 		one.close()
 		if err != nil || !empty {
@@ -105,6 +108,7 @@ type intact struct {
 	last  bool   // the log ends in it and needs no seal: only empty segments follow
 	alone bool   // no segment follows at all: a seal would promise one
 	until uint64 // the first record of the next segment; 0: it is not known where this one ends
+	close bool   // the record before next carries Close
 	holes []Hole
 }
 
@@ -126,7 +130,8 @@ func (s *intact) scan() error {
 		switch {
 		case err == nil && f.seq >= s.next:
 			if f.seq > s.next {
-				s.holes = append(s.holes, Hole{From: s.next, To: f.seq - 1, Err: s.seg.corrupt(max(hole, segHead), s.next, errTorn)})
+				torn := s.last && f.flags == flagSeal && f.durable < s.next // a crash within a rotation
+				s.holes = append(s.holes, Hole{From: s.next, To: f.seq - 1, Torn: torn, Err: s.seg.corrupt(max(hole, segHead), s.next, errTorn)})
 			}
 			hole, s.next = 0, f.seq
 			if f.flags == flagSeal {
@@ -140,6 +145,7 @@ func (s *intact) scan() error {
 				return err
 			}
 			s.next++
+			s.close = rec.Close
 			off += f.size
 		case err == nil || errors.Is(err, errTorn) || errors.Is(err, errSenseless):
 			if hole == 0 {
@@ -175,9 +181,14 @@ func (s *intact) frame(w *window, off int64) (frame, error) {
 }
 
 // end judges an end that no frame follows: zeros where the log ends are its end, anything else is a
-// hole.
+// hole. So is the end of a file that was cut.
 func (s *intact) end(hole, end int64) {
-	if !s.last || end > hole {
+	if s.last && s.close && end == hole {
+		return
+	}
+	if err := s.seg.checkLength(hole, s.next); err != nil {
+		s.rest(Hole{Err: err})
+	} else if !s.last || end > hole {
 		s.rest(Hole{Torn: s.last, Err: s.seg.corrupt(hole, s.next, errTorn)})
 	}
 }

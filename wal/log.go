@@ -393,6 +393,8 @@ func (l *Log) Unused() int64 {
 // Shrink frees the preallocated space except keep bytes, for a caller that needs a little space to
 // free more. The next write preallocates again.
 func (l *Log) Shrink(keep int64) error {
+	<-l.lead
+	defer l.giveLead()
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
 	l.mu.Lock()
@@ -402,7 +404,7 @@ func (l *Log) Shrink(keep int64) error {
 	}
 	keep += int64(len(l.buf))
 	l.mu.Unlock()
-	err := l.act.trim(keep)
+	err := l.act.trim(keep, l.sync)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.note()

@@ -58,6 +58,11 @@ func (r *reader) walk(segs []*segment) (tail int, out outcome, err error) {
 			return tail, out, err
 		}
 	}
+	for _, empty := range segs[tail+1:] {
+		if err := empty.checkLength(segHead, empty.first); err != nil {
+			return tail, out, err
+		}
+	}
 	r.rec.Last = r.next - 1
 	r.rec.Fresh = r.next == 1 && !out.cut
 	r.rec.Clean = r.lastClose && !out.cut && !out.sealed && tail == len(segs)-1
@@ -181,6 +186,11 @@ func (r *reader) judge(w *window, seg *segment, isTail bool, cause error) (endin
 	end, err := w.contentEnd(seg.end)
 	if err != nil {
 		return 0, fmt.Errorf("wal: read %s: %w", seg.path, err)
+	}
+	if isTail && !(r.lastClose && end == seg.end) { // a file that was closed cleanly has all its records
+		if err := seg.checkLength(seg.end, r.next); err != nil {
+			return 0, err
+		}
 	}
 	if isTail && end == seg.end {
 		return ended, nil

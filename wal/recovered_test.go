@@ -284,7 +284,7 @@ func TestSparseSegment(t *testing.T) {
 	defer bound.Stop()
 	f, err := os.OpenFile(names[0], os.O_WRONLY, 0)
 	require.NoError(t, err)
-	_, err = f.WriteAt([]byte("torn"), 64+40+104)
+	_, err = f.WriteAt([]byte("torn"), header+40+104)
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	n := 0

@@ -80,6 +80,9 @@ func (st *storage) create(seg *segment, fill func(*appender) error) (*appender, 
 		err = fill(a)
 	}
 	if err == nil {
+		err = a.note(a.alloc)
+	}
+	if err == nil {
 		err = st.sync(f)
 	}
 	if err != nil {
@@ -210,7 +213,7 @@ func (st *storage) inPlace(ctx context.Context, ls *listing, tail int) (*appende
 	own := *old
 	own.file = f
 	a := &appender{segment: &own, step: st.step}
-	if err = a.renew(ctx); err == nil {
+	if err = a.renew(ctx, st.sync); err == nil {
 		err = st.sync(f)
 	}
 	for i := len(ls.segs) - 1; i > tail && err == nil; i-- {
@@ -225,7 +228,7 @@ func (st *storage) inPlace(ctx context.Context, ls *listing, tail int) (*appende
 
 // renew writes the records once more where they are, and zeros behind the last one. If the file has
 // a hole there and no room for zeros, it is cut.
-func (a *appender) renew(ctx context.Context) error {
+func (a *appender) renew(ctx context.Context, sync func(File) error) error {
 	w, err := newWindow(a.file)
 	if err != nil {
 		return err
@@ -258,7 +261,7 @@ func (a *appender) renew(ctx context.Context) error {
 	}
 	a.alloc = a.end
 	if err = a.extend(size); noSpace(err) {
-		err = a.file.Truncate(a.alloc)
+		err = a.shorten(a.alloc, sync)
 	}
 	return err
 }

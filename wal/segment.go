@@ -24,7 +24,7 @@ import (
 
 // The segment header; doc.go has the table.
 const (
-	segMagic         = "ctxpgwal"
+	segMagic         = "ctxpglog"
 	segVersion       = 1
 	segVersionSealed = 2 // the bodies are sealed by the owner of the log: a program that cannot open them must not try
 
@@ -36,16 +36,19 @@ const (
 	shPrevSalt = 40
 	shZero     = 48
 	shSum      = 56
-	segHead    = 64
+	shLength   = 64 // behind the sum: the one field that changes
+	shLenSum   = 72
+	segHead    = 80
 
 	segSuffix = ".wal"
 	tmpSuffix = ".tmp"
 )
 
-// segment is one file of the log. The fields up to prevSalt are its header.
+// segment is one file of the log. The fields up to length are its header.
 type segment struct {
 	gen, salt, first, prevSalt uint64
-	sealed                     bool // its version is segVersionSealed
+	sealed                     bool  // its version is segVersionSealed
+	length                     int64 // the file is at least as long; 0: not known. See lengthField
 
 	key uint64 // of the frames' checksums, see frameKey
 
@@ -77,7 +80,56 @@ func parseSegName(name string) (first, gen uint64, ok bool) {
 	return first, gen, err1 == nil && err2 == nil && segName(first, gen) == name
 }
 
-// header makes the first bytes of the file.
+// lengthField makes the field that says how long the file is at least. A sync has always covered
+// that length when the field is written, and a shorter one is durable before the file is cut to it.
+// So no crash leaves a file that is shorter, and one that is was cut. The field is not synced by
+// itself: it costs a write for each step of preallocation, and the next sync makes it durable. It
+// has a sum of its own, because a power cut may tear it; then the length is not known.
+func lengthField(key uint64, n int64) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(n))
+	return binary.LittleEndian.AppendUint64(b, lengthSum(key, b))
+}
+
+// lengthSum binds the length to its segment.
+func lengthSum(key uint64, length []byte) uint64 {
+	return xxhash.Sum64(append(binary.LittleEndian.AppendUint64(nil, key), length...))
+}
+
+// readLength reads the field; 0: it is torn, or was not written yet.
+func (s *segment) readLength() (int64, error) {
+	b := make([]byte, segHead-shLength)
+	if n, err := s.file.ReadAt(b, shLength); n < len(b) && err != nil && !isEOF(err) {
+		return 0, err
+	}
+	if binary.LittleEndian.Uint64(b[shLenSum-shLength:]) != lengthSum(s.key, b[:shLenSum-shLength]) {
+		return 0, nil
+	}
+	return int64(binary.LittleEndian.Uint64(b)), nil
+}
+
+// checkLength returns a corrupt.Error if the file is shorter than its header says; next is the
+// record that is missing from off on. Beside a live writer both change: the length is raised after
+// the file grew, and lowered before it shrinks, so it is read on both sides of the size.
+func (s *segment) checkLength(off int64, next uint64) error {
+	before, err := s.readLength()
+	if err != nil {
+		return fmt.Errorf("wal: read %s: %w", s.path, err)
+	}
+	size, err := s.file.Size()
+	if err != nil {
+		return fmt.Errorf("wal: read %s: %w", s.path, err)
+	}
+	after, err := s.readLength()
+	if err != nil {
+		return fmt.Errorf("wal: read %s: %w", s.path, err)
+	}
+	if want := min(before, after); size < want {
+		return s.corrupt(off, next, fmt.Errorf("the file has %d bytes and had at least %d: it was cut, which no crash does", size, want))
+	}
+	return nil
+}
+
+// header makes the first bytes of the file, without a length.
 func (s *segment) header() []byte {
 	b := make([]byte, segHead)
 	copy(b, segMagic)
@@ -109,6 +161,9 @@ func (s *segment) readHeader() error {
 		}
 		return s.corrupt(0, 0, err)
 	}
+	if n < segHead {
+		return s.corrupt(0, 0, errors.New("the file ends inside its header"))
+	}
 	first, gen, _ := parseSegName(filepath.Base(s.path))
 	s.sealed = binary.LittleEndian.Uint32(b[shVersion:]) == segVersionSealed
 	s.gen = binary.LittleEndian.Uint64(b[shGen:])
@@ -116,6 +171,9 @@ func (s *segment) readHeader() error {
 	s.first = binary.LittleEndian.Uint64(b[shFirst:])
 	s.prevSalt = binary.LittleEndian.Uint64(b[shPrevSalt:])
 	s.key = s.frameKey()
+	if s.length, err = s.readLength(); err != nil {
+		return err
+	}
 	if s.first != first || s.gen != gen {
 		return s.corrupt(0, 0, fmt.Errorf("the header says first record %d, generation %d: the file was renamed or copied", s.first, s.gen))
 	}
@@ -135,7 +193,7 @@ func checkHeader(b []byte) error {
 	if version > segVersionSealed {
 		return fmt.Errorf("%w: the log has version %d, this program reads up to version %d", ErrNewerFormat, version, segVersionSealed)
 	}
-	if len(b) < segHead || xxhash.Sum64(b[:shSum]) != binary.LittleEndian.Uint64(b[shSum:]) || !allZero(b[shZero:shSum]) {
+	if len(b) < shLength || xxhash.Sum64(b[:shSum]) != binary.LittleEndian.Uint64(b[shSum:]) || !allZero(b[shZero:shSum]) {
 		return errors.New("segment header: checksum does not match")
 	}
 	if version == 0 {

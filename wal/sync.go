@@ -92,13 +92,13 @@ func (l *Log) round() {
 	l.gather()
 	l.wmu.Lock()
 	err := l.flush(true)
-	f := l.act.file
+	a, size := l.act, l.act.alloc
 	l.wmu.Unlock()
 	if err != nil {
 		l.giveLead()
 		return // poisoned; all waiters were woken
 	}
-	err = l.sync(f)
+	err = a.syncTo(size, l.sync)
 	if l.actEnd.Load() < l.opts.SegmentBytes {
 		_ = l.endRound(err, l.passLead)
 		return
@@ -163,7 +163,7 @@ func (l *Log) syncHere() error {
 	if l.target == l.synced {
 		return l.endRound(nil, nil)
 	}
-	return l.endRound(l.sync(l.act.file), nil)
+	return l.endRound(l.act.syncTo(l.act.alloc, l.sync), nil)
 }
 
 // endRound ends the running round with the outcome of its sync. The lead is held. handOver, if not
@@ -248,7 +248,7 @@ func (l *Log) RotateReserve() error {
 	}
 	// Nothing is buffered now: a write between here and the new segment would take the freed space
 	// for the old one.
-	if err := l.act.trim(sealSpace); err != nil {
+	if err := l.act.trim(sealSpace, l.sync); err != nil {
 		return l.endRound(err, nil)
 	}
 	err := l.rotateFlushed()
@@ -326,10 +326,7 @@ func (l *Log) seal(next uint64) error {
 	finishFrame(b, l.act.key, l.synced)
 	err := l.act.append(b)
 	if err == nil {
-		err = l.act.trim(0)
-	}
-	if err == nil {
-		err = l.sync(l.act.file)
+		err = l.act.trim(0, l.sync)
 	}
 	return err
 }
@@ -456,10 +453,7 @@ func (l *Log) writeClose(kind Kind, body []byte, lost bool) error {
 	finishFrame(b, l.act.key, l.written)
 	err := l.act.append(b)
 	if err == nil { // the reserve stays: the next Open may find the disk full
-		err = l.act.trim(l.step / 2)
-	}
-	if err == nil {
-		err = l.sync(l.act.file)
+		err = l.act.trim(l.step/2, l.sync)
 	}
 	if err != nil {
 		return fmt.Errorf("wal: close: %w", err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
 // liveWriter starts an agent in a process of its own and ends it with the test.
@@ -236,6 +238,38 @@ func TestCheckFindsDamage(t *testing.T) {
 			require.Contains(t, r.out, `"ok": false`)
 		})
 	}
+}
+
+// TestCheckFindsCutLog: a killed process's log that was cut is damage to every verb, and salvage goes on. The control is the
+// same database before the cut.
+func TestCheckFindsCutLog(t *testing.T) {
+	file, killed := newDB(t), filepath.Join(t.TempDir(), "killed.ctx")
+	db, err := ctxpage.Open(file, ctxpage.Options{})
+	require.NoError(t, err)
+	for _, id := range []string{"first", "second"} {
+		_, err := db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: id, Text: "the text of " + id})
+		require.NoError(t, err)
+	}
+	require.NoError(t, dbtest.Copy(file, killed))
+	require.NoError(t, db.Close())
+	log, err := filepath.Glob(killed + "-wal/*.wal")
+	require.NoError(t, err)
+	require.Len(t, log, 1)
+	whole, err := os.ReadFile(log[0])
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(log[0], int64(bytes.LastIndex(whole, []byte("the text of second")))))
+	for _, verb := range [][]string{{"check", killed}, {"ls", killed}} {
+		r := dbctl("", verb...)
+		require.Equal(t, exitDamaged, r.code, r.out+r.err)
+		require.Contains(t, r.out+r.err, "it was cut")
+	}
+	to := filepath.Join(t.TempDir(), "to.ctx")
+	r := dbctl("", "salvage", killed, to)
+	require.Equal(t, exitDamaged, r.code, "it copied what it could, and something is lost")
+	require.Contains(t, r.out, "it was cut")
+	require.Contains(t, ok(t, "", "get", to, "acme", "first"), "the text of first")
+	require.NoError(t, os.WriteFile(log[0], whole, 0o600))
+	require.Contains(t, ok(t, "", "get", killed, "acme", "second"), "the text of second")
 }
 
 // flip changes a byte in the middle of a text wherever it stands in a file.

@@ -55,7 +55,8 @@ type Fault struct {
 	seen int
 }
 
-// ErrCrashed is a handy Fault.Err for a process that is thought to be dead from here on.
+// ErrCrashed is a Fault.Err for a process that is thought to be dead from here on. A Sync that fails with it was
+// not begun: CrashClone may keep any part of what it would have flushed.
 var ErrCrashed = errors.New("faultfs: crashed")
 
 // FS is the file system. Safe for concurrent use; paths are cleaned, the root directory exists.

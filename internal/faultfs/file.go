@@ -1,6 +1,7 @@
 package faultfs
 
 import (
+	"errors"
 	"io"
 	"os"
 	"syscall"
@@ -77,7 +78,9 @@ func (h *file) Sync() error {
 		return pathErr(OpSync, h.name, os.ErrClosed)
 	}
 	if fault := h.fs.begin(traced{Op: OpSync, name: h.name}); fault != nil {
-		h.ino.pending = nil // taken for clean from now on, and lost with the power
+		if !errors.Is(fault.Err, ErrCrashed) {
+			h.ino.pending = nil // taken for clean from now on, and lost with the power
+		}
 		return pathErr(OpSync, h.name, fault.Err)
 	}
 	h.ino.sync()

@@ -1,0 +1,161 @@
+package wal_test
+
+import (
+	"errors"
+	"path"
+	"testing"
+
+	"github.com/ctxpage/ctxpage/corrupt"
+	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/wal"
+	"github.com/stretchr/testify/require"
+)
+
+// killed is a log of a killed process, synced to its end: small commits, a group larger than a step of preallocation, leaves
+// that no commit follows. With rotated, an empty segment follows it.
+func killed(t *testing.T, rotated bool) (fsys *faultfs.FS, recs []wal.Record) {
+	t.Helper()
+	fsys = faultfs.New()
+	opts := options(fsys)
+	opts.SegmentBytes = 512 << 10 // preallocated in steps of 4 KiB
+	l, _, _ := mustOpen(t, opts)
+	for i := range 20 {
+		commit(t, l, 100+i*17)
+	}
+	commit(t, l, 10<<10)
+	for range 9 {
+		put(t, l, wal.KindAudit, body(l.Last()+1, 90))
+		require.NoError(t, l.Write())
+	}
+	require.NoError(t, l.Sync(ctx, l.Last()))
+	if rotated {
+		require.NoError(t, l.Rotate())
+		commit(t, l, 100)
+	}
+	fsys = fsys.Killed()
+	_, err := wal.Scan(ctx, dir, fsys, 0, func(r wal.Record) error { recs = append(recs, copied(r)); return nil })
+	require.NoError(t, err)
+	return fsys, recs
+}
+
+// TestCutIsTold: a segment of a killed process that was cut anywhere is damage, and the record that is missing first is named.
+// Salvage has the records before it. The control has zeros from there on, as after a power cut before a sync: it opens.
+func TestCutIsTold(t *testing.T) {
+	for _, rotated := range []bool{false, true} {
+		fsys, recs := killed(t, rotated)
+		names, err := fsys.ReadDir(dir)
+		require.NoError(t, err)
+		name := path.Join(dir, names[len(names)-1])
+		whole, err := fsys.ReadFile(name)
+		require.NoError(t, err)
+		places := []int64{0, 8, 63, 64, 79, header, int64(len(whole)) / 2, int64(len(whole)) - 1}
+		for _, r := range recs {
+			if r.Segment != name {
+				continue
+			}
+			end := r.Offset + int64(40+len(r.Body))
+			places = append(places, r.Offset, r.Offset+1, r.Offset+39, r.Offset+40, end-1, end, (end+7)&^7)
+		}
+		for _, off := range places {
+			left := 0
+			for left < len(recs) && (recs[left].Segment != name || recs[left].Offset+int64(40+len(recs[left].Body)+7)&^7 <= off) {
+				left++
+			}
+			c := fsys.Clone()
+			c.WriteFile(name, whole[:off])
+			var damage *corrupt.Error
+			_, _, _, err := open(options(c))
+			require.ErrorAs(t, err, &damage, "cut at %d", off)
+			require.Equal(t, name, damage.File)
+			require.Empty(t, c.Trace(), "nothing was changed")
+			_, err = wal.Scan(ctx, dir, c, 0, nil)
+			require.ErrorAs(t, err, &damage)
+			if off >= header {
+				require.ErrorContains(t, err, "it was cut")
+				require.EqualValues(t, left+1, damage.Num)
+			}
+			kept := 0
+			holes, err := wal.ScanIntact(ctx, dir, c, func(r wal.Record) error {
+				require.Equal(t, recs[kept].Body, r.Body)
+				kept++
+				return nil
+			})
+			require.NoError(t, err)
+			require.Equal(t, left, kept)
+			require.Len(t, holes, 1)
+			require.False(t, holes[0].Torn)
+			require.EqualValues(t, left+1, holes[0].From)
+
+			if off < header || rotated {
+				continue
+			}
+			zeroed := append(append([]byte(nil), whole[:off]...), make([]byte, len(whole)-int(off))...)
+			c.WriteFile(name, zeroed)
+			_, _, again := mustOpen(t, options(c))
+			require.InDelta(t, left, len(again), 1, "the control, zeros from %d on: where only padding was lost, a record more", off)
+		}
+	}
+}
+
+// TestCutEmptySegment: the last segment lost all its records, so it looks like one that a rotation had just made.
+func TestCutEmptySegment(t *testing.T) {
+	fsys, recs := killed(t, true)
+	name := recs[len(recs)-1].Segment
+	whole, err := fsys.ReadFile(name)
+	require.NoError(t, err)
+	fsys.WriteFile(name, whole[:header])
+	_, _, _, err = open(options(fsys))
+	require.ErrorContains(t, err, "it was cut")
+	fsys.WriteFile(name, append(whole[:header:header], make([]byte, len(whole)-header)...))
+	mustOpen(t, options(fsys)) // the control: as a power cut behind the rotation leaves it
+}
+
+// TestCutOfZeros: a log that was closed has all its records, whoever took the zeros behind them.
+func TestCutOfZeros(t *testing.T) {
+	s := makeSample(t, 4<<10, true)
+	whole, err := s.fs.ReadFile(s.path)
+	require.NoError(t, err)
+	require.Greater(t, len(whole), len(s.data))
+	s.fs.WriteFile(s.path, whole[:len(s.data)])
+	l, rec, _ := mustOpen(t, options(s.fs))
+	require.True(t, rec.Clean)
+	commit(t, l, 100)
+	mustOpen(t, options(s.fs.Killed()))
+}
+
+// TestCrashWhileShorter: no crash within Shrink, Rotate or Close, nor after it, leaves a log that looks cut.
+func TestCrashWhileShorter(t *testing.T) {
+	for what, end := range map[string]func(*wal.Log) error{
+		"shrink": func(l *wal.Log) error { return l.Shrink(64) },
+		"rotate": func(l *wal.Log) error { return l.Rotate() },
+		"close":  func(l *wal.Log) error { return l.Close(wal.KindMark, nil) },
+		"regrow": func(l *wal.Log) error {
+			err := errors.Join(l.Shrink(64), l.Write())
+			for n := 0; n < 60 && err == nil; n++ {
+				if _, err = l.Enqueue(wal.KindCommit, body(l.Last()+1, 500)); err == nil {
+					err = errors.Join(l.Write(), l.Sync(ctx, l.Last()))
+				}
+			}
+			return err
+		},
+	} {
+		for n := 1; ; n++ {
+			fsys := faultfs.New()
+			l, _, _ := mustOpen(t, options(fsys))
+			for range 20 {
+				commit(t, l, 1000)
+			}
+			fsys.Inject(faultfs.Fault{N: n, Err: faultfs.ErrCrashed, Sticky: true})
+			err := end(l)
+			for seed := range uint64(8) {
+				_, rec, _, err := open(options(fsys.CrashClone(seed, []int{3, 10, 50, 80}[seed%4])))
+				require.NoError(t, err, "%s, operation %d, seed %d", what, n, seed)
+				require.GreaterOrEqual(t, rec.Last, uint64(20))
+			}
+			if err == nil {
+				require.Greater(t, n, 2)
+				break
+			}
+		}
+	}
+}
