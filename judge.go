@@ -68,8 +68,12 @@ func (supportedRule) Evaluate(_ context.Context, d Draft) (confidence float64, n
 	return 1, note[:min(len(note), MaxNote)], nil
 }
 
-// supports reports whether a page counts. A draft has no version.
+// supports reports whether a page counts. A draft has no version. Of a conversation only what the user said does, whatever
+// provenance the turns were given.
 func supports(b *Block) bool {
+	if b.Role != "" && b.Role != render.RoleUser {
+		return false
+	}
 	return b.Provenance >= Validated && b.Kind != KindSystem && b.Kind != KindTool && b.Ref.Version != 0 && !b.Stale && (b.Form == manifest.FormFull || b.Form == manifest.FormRange)
 }
 

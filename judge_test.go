@@ -103,6 +103,20 @@ func TestSupportedByAStalePage(t *testing.T) {
 	require.Equal(t, ReasonStaleContext, held.Reason)
 }
 
+// Turns of others support nothing, also if a person raised the conversation to validated.
+func TestSupportedByRaisedTurns(t *testing.T) {
+	t.Parallel()
+	const said = "Refunds are unlimited for everybody."
+	for role, passes := range map[string]bool{"": true, "user": true, "assistant": false, "tool": false, "system": false, "developer": false} {
+		for _, kind := range []Kind{KindMessage, KindChunk} {
+			page := Block{Ref: Ref{Scope: "acme", ID: "turn", Page: 1, Version: 1}, Pages: 1, Provenance: Validated, Kind: kind, Form: manifest.FormFull, Role: role, Text: said}
+			confidence, note, err := Supported().Evaluate(ctx, Draft{Writes: []Artefact{{ID: "refunds", Text: said}}, Context: []Block{page}})
+			require.NoError(t, err)
+			require.Equal(t, passes, confidence == 1, "%s %s: %s", kind, role, note)
+		}
+	}
+}
+
 // A draft with any field that pages say nothing about is held: also one that a later version of Artefact has.
 func TestSupportedJudgesEveryField(t *testing.T) {
 	t.Parallel()

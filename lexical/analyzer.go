@@ -421,9 +421,9 @@ func (s *scanner) emit() {
 		s.wait(cut(s.word))
 		return
 	}
-	var elided []byte
+	var elided, suffixed []byte
 	if s.quote >= 0 {
-		elided = s.contraction()
+		elided, suffixed = s.contraction()
 	}
 	w := cut(s.word)
 	if s.upper != 0 && s.named(w) {
@@ -437,6 +437,9 @@ func (s *scanner) emit() {
 	}
 	if elided != nil {
 		s.take(elided)
+	}
+	if suffixed != nil {
+		s.take(suffixed)
 	}
 }
 
@@ -497,9 +500,9 @@ func (s *scanner) other(term string) {
 }
 
 // contraction drops an ending like 's or 'll and joins what is left over the
-// apostrophes: don't becomes dont, o'brien obrien. It returns the word behind an elided one, which is
-// found by itself, too; nil: there is none.
-func (s *scanner) contraction() (elided []byte) {
+// apostrophes: don't becomes dont, o'brien obrien. It returns words that are found by themselves, too: the
+// one behind an elided one, and the name before a suffix, as in Ankara'da; nil: there is none.
+func (s *scanner) contraction() (elided, suffixed []byte) {
 	at := s.quote
 	switch string(s.word[at+1:]) {
 	case "s", "m", "d", "re", "ve", "ll":
@@ -507,6 +510,8 @@ func (s *scanner) contraction() (elided []byte) {
 	default:
 		if elides(s.word[:at]) && len(s.word) > at+2 {
 			elided = s.word[at:] // where the apostrophe goes
+		} else if n := len(s.word) - at - 1; at >= nameBytes && (n > 1 || s.word[at+1] != 't') && n <= suffixBytes && !slices.Contains(s.word[:at], '\'') {
+			suffixed = s.word[:at]
 		}
 	}
 	s.word = slices.DeleteFunc(s.word, func(c byte) bool { return c == '\'' })
@@ -516,8 +521,14 @@ func (s *scanner) contraction() (elided []byte) {
 	if s.upper != 0 && s.upper != 1 {
 		s.upper &= 1 // the letters behind the apostrophe have moved
 	}
-	return elided
+	return elided, cut(suffixed)
 }
+
+// In Turkish and other languages an apostrophe stands between a name and its suffix. Shorter names than that have none.
+const (
+	nameBytes   = 3
+	suffixBytes = 8
+)
 
 // cut bounds a word at the start of a rune.
 func cut(w []byte) []byte {

@@ -2,6 +2,7 @@ package lexical
 
 import (
 	"bytes"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -13,6 +14,8 @@ import (
 //	get_user_by_id get_user_by_id   get user
 //	HTML5Document  html5document    html5 html document
 //	log4j2         log4j2           log4j
+//	OAuth2Token    oauth2token      oauth2 oauth auth2 auth token
+//	sha256sum      sha256sum        sha256
 
 // mostParts bounds the parts of an identifier, and longMixed its length if it has digits: what is
 // longer is a key or encoded bytes.
@@ -73,14 +76,51 @@ func (s *scanner) parts(word []byte) {
 		part := word[from:to]
 		if n > 1 && len(part) > 1 {
 			s.take(part)
+			s.unnumbered(part)
 		}
-		if name := unnumbered(part); name != nil {
-			s.take(name)
+		if len(part) == 1 && i+1 < n { // OAuth, iPhone, XRay
+			if to = len(word); i+2 < n {
+				to = begin[i+2]
+			}
+			if part = word[from:to]; len(part) < len(word) {
+				s.take(part)
+				s.unnumbered(part)
+			}
 		}
 	}
-	if name := unnumbered(word); n > 1 && name != nil {
+	if n == 1 {
+		s.unnumbered(word)
+	} else if name := unnumbered(word); name != nil {
 		s.take(name)
 	}
+}
+
+// unnumbered takes what a word with a number is named without it, and what it is named with the number alone.
+func (s *scanner) unnumbered(word []byte) {
+	if name := unnumbered(word); name != nil {
+		s.take(name)
+	}
+	if name := numbered(word); name != nil {
+		s.take(name)
+	}
+}
+
+// numbered returns the beginning of a word up to its number, as sha256 of sha256sum, and nil of others: two letters or more,
+// one number, two letters or more.
+func numbered(word []byte) []byte {
+	from := bytes.IndexFunc(word, func(r rune) bool { return '0' <= r && r <= '9' })
+	if from < 2 {
+		return nil
+	}
+	to := from
+	for to < len(word) && isDigit(word[to]) {
+		to++
+	}
+	rest := bytes.TrimRight(word[to:], "0123456789")
+	if len(rest) < 2 || slices.ContainsFunc(rest, isDigit) {
+		return nil
+	}
+	return word[:to]
 }
 
 // unnumbered returns a name without the number at its end, as log4j of log4j2, and nil of others: a

@@ -38,6 +38,7 @@ func TestIdentifiersAreFound(t *testing.T) {
 		"fetchAccount is called by the login page, fetch account details here",
 		"log4j2 replaces the old logger, see parseHTML5Document",
 		"the user fetched an account",
+		"OAuth2TokenProvider checks by sha256sum, utf8mb4 and toXRay",
 	}
 	for question, want := range map[string]struct {
 		first int
@@ -53,6 +54,12 @@ func TestIdentifiersAreFound(t *testing.T) {
 		"html5":                   {3, nil},
 		"parse html document":     {3, nil},
 		"getUserProfileFromCache": {1, []int{0, 4}},
+		"oauth":                   {5, nil},
+		"OAuth2":                  {5, nil},
+		"token_provider":          {5, nil},
+		"sha256":                  {5, nil},
+		"utf8":                    {5, nil},
+		"x-ray":                   {5, nil},
 	} {
 		found := ranked(t, question, texts...)
 		require.NotEmpty(t, found, question)
@@ -69,6 +76,7 @@ func TestFoldedFormsAreFound(t *testing.T) {
 		"темную": "тёмную ночь", "احمد": "أحمد هنا", "محمد": "مُحَمَّد هنا", "42": "٤٢ صفحة", "٤٢": "42 pages", "قهوة": "القهوة ساخنة", "والقهوة": "قهوة ساخنة",
 		"utilisateur": "de l’utilisateur", "amour": "l'amour", "arte": "dell'arte", "naive": "naïve", "🎉": "done 🎉", "👍": "👍🏽 ok", "λογος": "λόγος", "Łódź": "lodz", "lodz": "Łódź",
 		"東京": "東京タワー", "d'angelo": "Angelo",
+		"istanbul": "İstanbul’da", "Ankara": "Ankara'nın", "iPhone": "iPhone'un",
 	} {
 		require.Equal(t, []int{0}, ranked(t, question, text, "another page"), "%s in %s", question, text)
 	}

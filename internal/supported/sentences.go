@@ -16,7 +16,11 @@ import (
 //   - a list behind a line that ends with ":" belongs to that line. It is skipped. In a turn of the user so is all that
 //     follows a colon: people paste there what others wrote.
 //   - what stands below a heading that takes it back ("Rejected ideas") is skipped.
-//   - inside quotes and brackets no sentence ends, so what is quoted counts only with the words around it.
+//   - inside quotes, brackets, code and what is struck out no sentence ends, so what is quoted counts only with the words
+//     around it.
+//   - a sentence beside a gap of an extract may be cut, or limited by what is not shown. It is skipped.
+//   - programs put what others wrote into turns of the user behind a tag. Behind the first one nothing counts, nor behind
+//     words that say that something else speaks now ("Bob wrote", "suppose the opposite").
 //
 // In doubt two sentences are read as one: then both are needed.
 
@@ -34,6 +38,9 @@ var (
 	listItem = regexp.MustCompile(`^\s*([-*+•‣]|\d{1,3}[.)])\s+`)
 	heading  = regexp.MustCompile(`^\s{0,3}(#{1,6})\s+(.*)`)
 	rule     = regexp.MustCompile(`^\s*([=-])+\s*$`)
+	indented = regexp.MustCompile(`^( {4}|\t)\s*[^\s*+•‣-]`) // code; lists are indented, too
+	tag      = regexp.MustCompile(`<[/!?]?[A-Za-z][\w:.-]*(\s[^<>]*)?/?>|<!--`)
+	comment  = regexp.MustCompile(`(?s)<!--.*?(-->|$)`)
 )
 
 // reader cuts a text into sentences.
@@ -46,19 +53,29 @@ type reader struct {
 	colon   bool // what follows belongs to a line that ended with ":"
 	void    int  // level of the heading that takes back what follows; 0: none does
 	skipped bool // the text has parts that say nothing by themselves
+	cut     bool // the next sentence stands behind a gap
 }
 
 // sentences cuts a text; whole is false if it has parts that are no sentences.
 func sentences(text string, own bool) (out []sentence, whole bool) {
 	r := reader{own: own}
+	text, cut := plain(text), false
+	if at := tag.FindStringIndex(text); own && at != nil {
+		text, cut = text[:at[0]], true
+	}
+	text = comment.ReplaceAllString(text, "\n\n"+gap+"\n\n")
 	code := false
-	for line := range strings.Lines(plain(text)) {
+	for line := range strings.Lines(strings.ReplaceAll(text, gap, "\n"+gap+"\n")) {
 		trimmed := strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(trimmed, "```") || strings.HasPrefix(trimmed, "~~~"):
 			code = !code
 			r.skip()
 		case code:
+		case trimmed == gap:
+			r.gap()
+		case len(r.para) == 0 && indented.MatchString(line):
+			r.skip()
 		case trimmed == "":
 			r.end()
 		case strings.HasPrefix(trimmed, ">") || strings.HasPrefix(trimmed, "|"):
@@ -83,7 +100,23 @@ func sentences(text string, own bool) (out []sentence, whole bool) {
 		}
 	}
 	r.end()
+	if cut {
+		r.gap()
+	}
 	return r.out, !r.skipped
+}
+
+// gap is what an extract has in place of what it leaves out.
+const gap = "[…]"
+
+// gap ends the text before a part that is not shown, and takes what stands next to it.
+func (r *reader) gap() {
+	r.end()
+	if n := len(r.out); n > 0 && r.out[n-1].at == r.at-1 {
+		r.out = r.out[:n-1]
+	}
+	r.cut = true
+	r.skip()
 }
 
 // skip ends the paragraph, and nothing that follows is next to it.
@@ -108,10 +141,10 @@ func (r *reader) end() {
 				break
 			}
 			r.add(s)
-			r.colon = r.own && strings.Contains(s, ": ")
+			r.colon = r.own && (strings.Contains(s, ": ") || elsewhere(s))
 		}
 	}
-	if strings.HasSuffix(text, ":") {
+	if strings.HasSuffix(text, ":") || !item && introduces(text, r.own) {
 		r.colon = true
 	} else if !item && !r.own {
 		r.colon = false
@@ -121,6 +154,11 @@ func (r *reader) end() {
 func (r *reader) add(text string) {
 	tokens := tokensOf(text)
 	if len(tokens) == 0 {
+		return
+	}
+	if r.cut {
+		r.cut = false
+		r.at++
 		return
 	}
 	s := sentence{text: text, at: r.at, words: countWords(tokens), back: refersBack(tokens), turns: turns(tokens)}
@@ -159,7 +197,7 @@ func hidden(text string) bool {
 
 // split cuts a paragraph behind its full stops, question and exclamation marks.
 func split(text string) (out []string) {
-	begin, depth, quoted := 0, 0, false
+	begin, depth, quoted, single, code, struck := 0, 0, false, 0, false, false
 	cut := func(end int) {
 		if s := strings.TrimSpace(text[begin:end]); s != "" {
 			out = append(out, s)
@@ -171,16 +209,23 @@ func split(text string) (out []string) {
 		switch r {
 		case '"':
 			quoted = !quoted
-		case '(', '[', '{':
-			depth++
-		case ')', ']', '}':
-			depth = max(0, depth-1)
-		case '。', '！', '？':
-			if depth == 0 && !quoted {
-				cut(end)
+		case '`':
+			code = !code
+		case '~':
+			if strings.HasPrefix(text[end:], "~") {
+				struck = !struck
 			}
-		case '.', '!', '?', '…':
-			if depth == 0 && !quoted && endsSentence(text[begin:i], text[end:], r) {
+		case '\'':
+			single = max(0, single+apostrophe(text[:i], text[end:]))
+		case '(', '[', '{', '「', '『', '《', '〈', '‹':
+			depth++
+		case ')', ']', '}', '」', '』', '》', '〉', '›':
+			depth = max(0, depth-1)
+		case '。', '！', '？', '.', '!', '?', '…':
+			if depth > 0 || quoted || code || struck || single > 0 {
+				continue
+			}
+			if strings.ContainsRune("。！？", r) || endsSentence(text[begin:i], text[end:], r) {
 				cut(end)
 			}
 		}
@@ -188,6 +233,25 @@ func split(text string) (out []string) {
 	cut(len(text))
 	return out
 }
+
+// apostrophe returns 1 for a mark that opens a quotation, of which the end follows, -1 for one that may close it, and 0
+// inside a word.
+func apostrophe(before, after string) int {
+	left, _ := utf8.DecodeLastRuneInString(before)
+	right, _ := utf8.DecodeRuneInString(after)
+	switch {
+	case wordy(left) && wordy(right):
+		return 0
+	case !wordy(right):
+		return -1
+	case closing.MatchString(after):
+		return 1
+	}
+	return 0
+}
+
+// closing finds an apostrophe at the end of a word or a sentence.
+var closing = regexp.MustCompile(`[^\s]'([^\pL\pN]|$)`)
 
 // endsSentence reports whether a sentence ends between two parts of a text, behind a mark.
 func endsSentence(before, after string, mark rune) bool {
@@ -221,8 +285,10 @@ var abbreviations = set(`mr mrs ms dr prof sr jr st mt ft rev hon gov sen rep ge
 
 // turning begins sentences that limit or take back the one before; limiting does so in a short one ("Not on Mondays.").
 var (
-	turning  = set(`but however except unless though although nope wrong false actually correction otherwise aber jedoch außer mais sauf pero excepto`)
-	limiting = set(`only not no never yet`)
+	turning = set(`but however except unless though although nope wrong false actually correction otherwise wait scratch is are was says said says
+		aber jedoch außer mais sauf pero excepto`)
+	limiting = set(`only not no never yet as just if maybe perhaps kidding right really correct true sure`)
+	denying  = set(`wrong false untrue lie lies nonsense kidding joke joking incorrect sarcasm sarcastic bullshit fake mistaken wish doubt falsch faux falso`)
 )
 
 const shortWords = 4
@@ -234,10 +300,48 @@ var (
 	backAtFirst = set(`that its their his her and or`)
 )
 
-// turns reports whether a sentence limits or takes back the one before it.
+// turns reports whether a sentence limits, asks about or takes back the one before it.
 func turns(tokens []string) bool {
-	first := strings.ToLower(tokens[0])
-	return turning[first] || limiting[first] && countWords(tokens) <= shortWords && tokens[len(tokens)-1] != ":"
+	first, last, n := strings.ToLower(tokens[0]), tokens[len(tokens)-1], countWords(tokens)
+	switch {
+	case n == 0 || strings.HasPrefix(first, "/"): // a smiley, or a mark of irony
+		return true
+	case last == "?": // "Right?", "Is that true?", and not "Can you change it?"
+		return n <= 2 || n <= shortWords && slices.ContainsFunc(tokens, func(t string) bool { return pointing[strings.ToLower(t)] })
+	case turning[first]:
+		return true
+	case limiting[first]:
+		return n <= shortWords && last != ":" || len(tokens) > 1 && tokens[1] == ","
+	}
+	return n <= 2*shortWords && slices.ContainsFunc(tokens, func(t string) bool { return denying[strings.ToLower(t)] })
+}
+
+var pointing = set(`that this so it right true correct`)
+
+// others speak in what follows these words, or nobody does: what is only supposed.
+var (
+	reporting = set(`wrote writes said says claims claimed states stated reads printed prints reported reports replied answered quote quoted
+		following next output shows showed returned returns posted`)
+	supposing = set(`suppose supposing imagine pretend assume assuming hypothetically opposite fiction story roleplay role-play`)
+)
+
+// elsewhere reports whether what follows a sentence of the user is what others say, or what is only supposed.
+func elsewhere(text string) bool {
+	words := labelWords(text)
+	for i, w := range words {
+		if supposing[w] || i == len(words)-1 && reporting[w] || i > 0 && w == "sentence" && reporting[words[i-1]] {
+			return true
+		}
+	}
+	return false
+}
+
+// introduces reports whether a paragraph without an end introduces what follows: words of others, or what is not so.
+func introduces(text string, own bool) bool {
+	if r, _ := utf8.DecodeLastRuneInString(text); strings.ContainsRune(".!?…。！？", r) {
+		return false
+	}
+	return takesBack(text) || own && elsewhere(text)
 }
 
 // refersBack reports whether a sentence says less without the one before.
@@ -250,7 +354,8 @@ func refersBack(tokens []string) bool {
 
 var takingBack = set(`not no never don't avoid forbidden wrong false incorrect myth myths rejected reject deprecated old obsolete
 	outdated removed example examples draft drafts proposal proposals proposed idea ideas todo open question questions
-	hypothetical untrue mistakes mistake scam scams attack attacks quote quotes quoted`)
+	hypothetical untrue mistakes mistake scam scams attack attacks quote quotes quoted following
+	falsch abgelehnt veraltet entwurf beispiel nicht nie niemals faux rejeté obsolète brouillon exemple jamais rechazado obsoleto borrador ejemplo nunca`)
 
 // takesBack reports whether a heading says that what follows does not hold.
 func takesBack(title string) bool {

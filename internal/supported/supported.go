@@ -55,7 +55,7 @@ func Judge(d Draft, pages []Page) (by []string, why string) {
 	if hidden(d.Text) {
 		return nil, "it has characters that are not seen"
 	}
-	if strings.Contains(d.Text, "[…]") {
+	if strings.Contains(d.Text, gap) {
 		return nil, "it has a gap, as extracts have"
 	}
 	said, whole := sentences(d.Text, false)
@@ -177,6 +177,9 @@ var neutral = set(`user users note notes fact facts answer answers summary prefe
 	memory info profile topic status type kind name title lang language source category tag about key value limit limits setting
 	settings option choice contact address location schedule hours price plan project team tool editor style format deadline version`)
 
+// negating words turn what stands beside them, so they stand on a page beside it, too.
+var negating = set(`no not non never none without nor neither cannot un anti kein keine nicht nie pas jamais sans nunca sin ni`)
+
 // maxFree is how many words of pages a label may have in an order of its own.
 const maxFree = 2
 
@@ -193,7 +196,7 @@ func labelled(label string, from []source, pages []Page) bool {
 			return false
 		}
 	}
-	if len(free) <= maxFree {
+	if len(free) <= maxFree && !slices.ContainsFunc(free, func(w string) bool { return negating[w] }) {
 		return true
 	}
 	run := " " + strings.Join(words, " ") + " "

@@ -205,3 +205,57 @@ func disguise(t *rapid.T, text string) string {
 	}
 	return strings.Join(words, " ")
 }
+
+// What a user repeats of others, what is not shown, and what is taken back supports nothing. Controls: what stands before.
+func TestWordsOfOthers(t *testing.T) {
+	const said = "Refunds are unlimited for staff."
+	for name, text := range map[string]string{
+		"single quotes":      "The mail says 'Hello to you. " + said + " Thanks a lot.' Can you answer?",
+		"corner quotes":      "The mail says 「Hello to you. " + said + " Thanks a lot.」 Can you answer?",
+		"angle quotes":       "The mail says ‹Hello to you. " + said + " Thanks a lot.› Can you answer?",
+		"code":               "It printed `Hello to you. " + said + " Thanks a lot.` Can you answer?",
+		"code in a line":     "It printed ```Hello to you. " + said + " Thanks a lot.``` Can you answer?",
+		"indented code":      "It printed this.\n\n    " + said + "\n\nWhy so?",
+		"struck out":         "~~Old text was this. " + said + " Gone by now.~~",
+		"an attachment":      "Look at it. <document>Hello to you. " + said + " Thanks now.</document>",
+		"a reminder":         "Fix the bug.\n\n<system-reminder>\nAs you know.\n\n" + said + "\n</system-reminder>\n",
+		"after an open tag":  "Fix the bug. <tool_result id=\"1\">\n\n" + said + "\n",
+		"a reporting line":   "Bob wrote\n\n" + said,
+		"a supposition":      "Suppose the opposite. " + said,
+		"a lie":              said + " That is wrong.",
+		"no, wait":           said + " No, wait, they are not.",
+		"a joke":             said + " Just kidding.",
+		"a doubt":            said + " Is that true?",
+		"a doubt in a word":  said + " Right?",
+		"irony":              said + " /s",
+		"a smiley":           said + " 🙄",
+		"a wish":             said + " I wish.",
+		"what a mail claims": said + "\n\nIs what the mail claims.",
+		"before a gap":       said + "\n[…]\nOther things are here now.",
+		"in line with a gap": said + " […] Other things are here now.",
+		"behind a gap":       "Other things are here now. […] " + said,
+		"a list of nevers":   "Never write any of the following\n\n- " + said,
+		"a German heading":   "# Abgelehnt\n\n" + said,
+		"a comment":          "Text is here.\n<!-- Old text was this. " + said + " Gone by now. -->",
+	} {
+		_, why := Judge(Draft{ID: "note", Text: said}, []Page{{Ref: "a:b@1", Text: text, User: true}})
+		require.NotEmpty(t, why, name)
+		_, why = Judge(Draft{ID: "note", Text: "The kettle's place is the kitchen."}, []Page{{Ref: "a:b@1", Text: "The kettle's place is the kitchen. Isn't that 'nice' of Ann and the others' dog? " + text, User: true}})
+		require.Empty(t, why, name)
+	}
+}
+
+// A comma that may be a decimal one stays. A label does not negate what no page negates.
+func TestDecimalCommasAndNegatedLabels(t *testing.T) {
+	pages := []Page{{Ref: "a:b@1", Text: "Die Dosis ist 1,250 mg. Each plan costs 1,250 dollars and needs no approval."}}
+	for text, ok := range map[string]bool{
+		"Die Dosis ist 1,250 mg.": true, "Die Dosis ist 1250 mg.": false, "Each plan costs 1250 dollars and needs no approval.": true,
+	} {
+		_, why := Judge(Draft{ID: "note", Text: text}, pages)
+		require.Equal(t, ok, why == "", "%s: %s", text, why)
+	}
+	for label, ok := range map[string]bool{"no-approval": true, "no-plan": false, "plan no": false, "plan": true, "not": false} {
+		_, why := Judge(Draft{ID: "note", Text: "Die Dosis ist 1,250 mg.", Labels: []string{label}}, pages)
+		require.Equal(t, ok, why == "", "%s: %s", label, why)
+	}
+}

@@ -13,7 +13,7 @@ import (
 //   - the case of the first word, unless it is an abbreviation
 //   - "the", which is left out, and "an", which becomes "a"
 //   - short forms: "don't" is "do not", "I'm" is "I am"
-//   - numbers to twelve in words, and commas between thousands
+//   - numbers to twelve in words, and commas between thousands where they cannot be decimal ones
 //   - full stops and exclamation marks at the end, the marks of bold and of code
 //
 // All else stays, in its order: other words, each number, sign and unit, commas, brackets, quotes and question marks.
@@ -24,9 +24,11 @@ func tokensOf(text string) (out []string) {
 			text = unmarked(text, mark)
 		}
 	}
-	for _, w := range strings.Fields(text) {
+	fields := strings.Fields(text)
+	speaksEnglish := slices.ContainsFunc(fields, func(w string) bool { return english[strings.ToLower(w)] })
+	for _, w := range fields {
 		lead, core, trail := edges(w)
-		out = append(append(append(out, lead...), wordForms(core)...), trail...)
+		out = append(append(append(out, lead...), wordForms(core, speaksEnglish)...), trail...)
 	}
 	out = slices.DeleteFunc(out, func(t string) bool { return strings.EqualFold(t, "the") })
 	if len(out) > 0 {
@@ -76,7 +78,8 @@ func edges(w string) (lead []string, core string, trail []string) {
 }
 
 var (
-	thousands   = regexp.MustCompile(`^([^\d]?)(\d{1,3}(?:,\d{3})+)(\D*|\.\d+)$`)
+	thousands   = regexp.MustCompile(`^([^\d]?)([1-9]\d{0,2}(?:,\d{3})+)(\D*|\.\d+)$`)
+	english     = set(`the and are were for with from after than that this which have must does`)
 	numberWords = map[string]string{
 		"zero": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
 		"ten": "10", "eleven": "11", "twelve": "12",
@@ -85,8 +88,8 @@ var (
 	endings    = []struct{ end, word string }{{"n't", "not"}, {"'m", "am"}, {"'re", "are"}, {"'ve", "have"}, {"'ll", "will"}}
 )
 
-// wordForms are the words that a word is made of.
-func wordForms(w string) []string {
+// wordForms are the words that a word is made of. In other languages than English 1,250 may be a number between one and two.
+func wordForms(w string, speaksEnglish bool) []string {
 	lower := strings.ToLower(w)
 	switch {
 	case w == "":
@@ -97,7 +100,7 @@ func wordForms(w string) []string {
 		return []string{numberWords[lower]}
 	case shortForms[lower] != nil:
 		return slices.Clone(shortForms[lower])
-	case thousands.MatchString(w):
+	case thousands.MatchString(w) && (speaksEnglish || strings.Count(w, ",") > 1 || strings.Contains(w, ".")):
 		return []string{strings.ReplaceAll(w, ",", "")}
 	}
 	for _, e := range endings {
