@@ -110,8 +110,11 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	err := format.CheckUnknown(&b.Batch)
+	if err != nil {
+		return nil, err
+	}
 	pre := &prepared{releases: s.releases.Load()}
-	var err error
 	if pre.known, pre.spent, err = s.outcome(ctx, &b.Batch); err != nil || pre.known != nil || pre.spent {
 		return pre, err
 	}
@@ -125,9 +128,6 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 	}
 	for i := range b.Puts {
 		p := &b.Puts[i]
-		if err := format.ArtefactFields.CheckUnknown(p.Artefact.Unknown); err != nil {
-			return nil, store.Invalid("unknown", fmt.Sprintf("%d bytes that are no fields of a later release", len(p.Artefact.Unknown)), "the bytes that were read with the artefact, unchanged")
-		}
 		prev, err := s.newest(b.Scope, p.Artefact.ID)
 		if err == nil {
 			prev, err = s.withoutLost(prev, p.Pages)

@@ -31,6 +31,9 @@ func (m *importer) stateLine(b []byte) error {
 		return fieldError("key", store.Invalid("key", fmt.Sprintf("%q", line.Name), "a row of state with a value"))
 	}
 	kind := kindOf(m.opts.State, key)
+	if kind != nil && kind.Stays {
+		return fieldError("key", store.Invalid("key", fmt.Sprintf("%q", line.Name), "no row of "+kind.Prefix+": such rows stay in their database"))
+	}
 	gone, err := m.rowErased(kind, key)
 	if err != nil {
 		return err
@@ -61,6 +64,11 @@ func (m *importer) stateLine(b []byte) error {
 	if value, err = m.asked(kind, line.Name, key, value); err != nil || value == nil {
 		return err
 	}
+	if kind.Check != nil {
+		if err := kind.Check(key, value); err != nil {
+			return fieldError("value", store.Invalid("value", "a row of "+kind.Prefix+" that cannot be read ("+err.Error()+")", "the row as it was exported"))
+		}
+	}
 	is, err := m.st.State(m.ctx, key)
 	if err != nil {
 		return err
@@ -85,8 +93,9 @@ func (m *importer) stateLine(b []byte) error {
 // asked narrows a row to what the caller of the import asked for; nil: nothing of it. What is left out is listed.
 func (m *importer) asked(kind *store.StateKind, name, key string, value []byte) ([]byte, error) {
 	switch {
-	case kind == nil:
-		return value, nil
+	case kind == nil: // nothing here reads it, and nobody knows what would
+		m.rep.Withheld = append(m.rep.Withheld, name)
+		return nil, nil
 	case kind.Policy && !m.opts.Policies:
 		m.rep.Withheld = append(m.rep.Withheld, name)
 		return nil, nil

@@ -20,7 +20,10 @@ import (
 
 // StateKind describes the state rows of quotas to a store.
 func StateKind() store.StateKind {
-	return store.StateKind{Prefix: store.QuotaRows, Copy: true, Policy: true}
+	return store.StateKind{Prefix: store.QuotaRows, Copy: true, Policy: true, Check: func(key string, value []byte) error {
+		_, err := store.DecodeQuota(store.StateRow{Key: key, Value: value})
+		return err
+	}}
 }
 
 // Keeper sets and lists the quotas of one database. DB.Quotas returns it. It is meant for the operator and is safe for

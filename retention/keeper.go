@@ -20,7 +20,12 @@ import (
 const rowPrefix = "retention/"
 
 // StateKind describes the state rows of policies to a store.
-func StateKind() store.StateKind { return store.StateKind{Prefix: rowPrefix, Copy: true, Policy: true} }
+func StateKind() store.StateKind {
+	return store.StateKind{Prefix: rowPrefix, Copy: true, Policy: true, Check: func(key string, value []byte) error {
+		_, err := decode(store.StateRow{Key: key, Value: value})
+		return err
+	}}
+}
 
 // Keeper stores the policies of one database and carries them out. DB.Retention returns it. It is meant for the operator and
 // is safe for concurrent use.

@@ -177,8 +177,21 @@ func (b *Batch) checkHeld() error {
 		}
 	}
 	for _, id := range b.Deletes {
+		if err := CheckID("deletes", id); err != nil {
+			return err
+		}
 		if strings.HasPrefix(id, ReservedPrefix) {
 			return Invalid("batch", "a deletion of "+strconv.Quote(id), "an id that does not begin with "+ReservedPrefix)
+		}
+	}
+	return nil
+}
+
+// checkState rejects keys that no file could store.
+func (b *Batch) checkState() error {
+	for i := range b.State {
+		if n := len(b.State[i].Key); n == 0 || n > MaxStateKey {
+			return Invalid("state", fmt.Sprintf("a key of %d bytes", n), fmt.Sprintf("1 to %d", MaxStateKey))
 		}
 	}
 	return nil

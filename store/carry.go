@@ -31,6 +31,9 @@ func (b *Batch) checkCarried() error {
 	if b.Hold != nil && (b.Action != ActHold || b.Reason == "") {
 		return Invalid("batch", "a hold of another database that is not held", "ActHold and a Reason")
 	}
+	if b.Hold != nil && b.Hold.Decided != "" && b.Hold.Decided != "approved" && b.Hold.Decided != "rejected" {
+		return Invalid("decided", strconv.Quote(b.Hold.Decided), "approved, rejected or nothing")
+	}
 	if len(b.Carry) == 0 {
 		return nil
 	}

@@ -83,7 +83,7 @@ func (h *Head) Below(version uint32) *Head {
 // CheckIDs rejects a batch that writes an artefact twice, by puts or deletes: it would be unclear
 // which version readers see.
 func (b *Batch) CheckIDs() error {
-	if err := errors.Join(b.checkCarried(), b.checkHeld()); err != nil {
+	if err := errors.Join(b.checkCarried(), b.checkHeld(), b.checkState()); err != nil {
 		return err
 	}
 	if len(b.Puts)+len(b.Deletes) < 2 {

@@ -23,6 +23,7 @@ const (
 	MaxID          = 512      // bytes of an artefact id, a group, a subject, an actor, a tag
 	MaxScope       = 512      // bytes of a scope path
 	MaxScopeDepth  = 16       // names in a scope path
+	MaxStateKey    = 16 << 10 // bytes of the key of a state row
 	MaxText        = 16 << 20 // bytes of an artefact's text
 	MaxSource      = 4096     // bytes of a source
 	MaxTags        = 64       // tags of an artefact

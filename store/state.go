@@ -49,6 +49,9 @@ type StateKind struct {
 	// Paths is set for rows that let the database read files of the machine. It returns the row narrowed to the directories
 	// that keep accepts, nil for none, and the directories it left out.
 	Paths func(key string, value []byte, keep func(dir string) bool) (kept []byte, left []string, err error)
+	// Check refuses a row that could not be read, so that an import brings none; nil: any row can be read, or Renumber, Paths
+	// or Past look at it.
+	Check func(key string, value []byte) error
 	// Policy marks rows that make a database drop what it holds, or refuse writes. An import takes them only if asked.
 	Policy bool
 	// Told has Store.Changes return rows of this kind when a commit writes them.

@@ -41,7 +41,13 @@ func LogKey(scope string, version uint64) string {
 
 // StateKind says what a store must know of these rows.
 func StateKind() store.StateKind {
-	return store.StateKind{Prefix: prefix, Scope: ScopeOf, Copy: true, Unit: unit, Journal: &store.StateJournal{Keep: keptVersions, Entry: entry, At: writtenAt, Head: StateKey}}
+	return store.StateKind{Prefix: prefix, Scope: ScopeOf, Copy: true, Unit: unit, Check: check, Journal: &store.StateJournal{Keep: keptVersions, Entry: entry, At: writtenAt, Head: StateKey}}
+}
+
+// check refuses a row that is no version of directives.
+func check(_ string, row []byte) error {
+	_, err := unpack(row)
+	return err
 }
 
 // keptVersions is how many versions of a scope's directives stay whatever their age.

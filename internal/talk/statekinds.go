@@ -8,19 +8,28 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/token"
 )
 
 // StateKinds describes the rows of sessions to a store.
 func StateKinds() []store.StateKind {
 	return []store.StateKind{
 		{Prefix: VerdictRowKey, Scope: ScopeOf, Names: verdictNums, Renumber: renumberVerdicts},
-		{Prefix: TurnRowKey, Scope: ScopeOf, Past: turnPast(TurnRowKey)},
-		{Prefix: PlaceRowKey, Scope: ScopeOf, Past: turnPast(PlaceRowKey)},
-		{Prefix: PassRowKey, Scope: ScopeOf, Journal: &store.StateJournal{Keep: KeptVerdicts, Entry: passEntry, At: passAt, Head: passHead, Needs: passNeeds}},
+		{Prefix: TurnRowKey, Scope: ScopeOf, Past: turnPast(TurnRowKey), Check: checked(func(c *Conversation, raw []byte) error { return c.TakeTurn("", raw) })},
+		{Prefix: PlaceRowKey, Scope: ScopeOf, Past: turnPast(PlaceRowKey), Check: checked(func(c *Conversation, raw []byte) error { return c.TakePlace("", raw) })},
+		{Prefix: PassRowKey, Scope: ScopeOf, Check: checked(func(_ *Conversation, raw []byte) error { return codec.Unpack(raw, new(PassRow)) }), Journal: &store.StateJournal{Keep: KeptVerdicts, Entry: passEntry, At: passAt, Head: passHead, Needs: passNeeds}},
 		{Prefix: ChangeRowKey, Scope: ScopeOf, Told: true},
 		{Prefix: WatchRowKey, Scope: ScopeOf, Told: true, Stays: true},
 		{Prefix: NoteRowKey, Scope: ScopeOf},
-		{Prefix: SessionRowKey, Scope: ScopeOf, Lost: "what was decided about the turns of sessions", Why: "it names pages by their old numbers; the turns themselves are artefacts"},
+		{Prefix: SessionRowKey, Scope: ScopeOf, Check: checked((*Conversation).Reset), Lost: "what was decided about the turns of sessions", Why: "it names pages by their old numbers; the turns themselves are artefacts"},
+	}
+}
+
+// checked returns the check of a row that take reads.
+func checked(take func(*Conversation, []byte) error) func(string, []byte) error {
+	return func(_ string, raw []byte) error {
+		c := &Conversation{counter: token.Default(), Rows: map[string]*TurnRow{}}
+		return take(c, raw)
 	}
 }
 
