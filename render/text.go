@@ -181,7 +181,7 @@ func shownDate(t time.Time) time.Time {
 	return time.Unix(t.Unix(), 0).UTC()
 }
 
-// appendDate writes a day, a minute or a second, whichever is exact; a year
+// appendDate writes a second, or a day if it is midnight, as of sources that know days only; a year
 // four digits cannot hold is written as seconds since 1970 after an @.
 func appendDate(b []byte, t time.Time) []byte {
 	year, month, day := t.Date()
@@ -197,9 +197,7 @@ func appendDate(b []byte, t time.Time) []byte {
 	}
 	b = appendTwo(append(b, 'T'), h)
 	b = appendTwo(append(b, ':'), m)
-	if s != 0 {
-		b = appendTwo(append(b, ':'), s)
-	}
+	b = appendTwo(append(b, ':'), s)
 	return append(b, 'Z')
 }
 
@@ -207,7 +205,6 @@ func appendTwo(b []byte, n int) []byte { return append(b, byte('0'+n/10), byte('
 
 const (
 	dateDay    = "2006-01-02"
-	dateMinute = "2006-01-02T15:04Z"
 	dateSecond = "2006-01-02T15:04:05Z"
 )
 
@@ -368,7 +365,7 @@ func parseDate(s string, t *time.Time) bool {
 		*t = time.Unix(sec, 0).UTC()
 		return true
 	}
-	for _, layout := range []string{dateDay, dateMinute, dateSecond} {
+	for _, layout := range []string{dateDay, dateSecond} {
 		if d, err := time.Parse(layout, s); err == nil {
 			*t = d
 			return true

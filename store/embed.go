@@ -4,7 +4,7 @@ package store
 type EmbedOptions struct {
 	// Scope is the one scope whose own pages are taken, without its ancestors; "": all scopes.
 	Scope string
-	// DryRun counts and makes nothing.
+	// DryRun counts and makes no vectors of pages. The embedder is asked once, for the length of its vectors.
 	DryRun bool
 	// Progress, if not nil, is called from the calling goroutine. It must not call the database.
 	Progress Progress

@@ -21,7 +21,7 @@ import (
 type demoCmd struct {
 	Dir      string `arg:"" optional:"" help:"Folder to use. The demo works on a copy. Default: the current folder."`
 	Question string `help:"Question to ask. Default: one made from the folder's headings or words."`
-	Into     string `help:"Empty or new folder for the copy and the database. Default: a temporary folder, which is kept." placeholder:"DIR"`
+	Into     string `help:"Empty or new folder for the copy and the database. Default: a temporary folder, which is removed at the end." placeholder:"DIR"`
 }
 
 func (demoCmd) Help() string {
@@ -47,6 +47,7 @@ type demoView struct {
 	Dir       string         `json:"dir"`
 	File      string         `json:"file"`
 	Copy      string         `json:"copy"`
+	Kept      bool           `json:"kept"` // the copy and the database are still there
 	Files     int            `json:"files"`
 	Artefacts int            `json:"artefacts"`
 	Pages     int            `json:"pages"`
@@ -108,9 +109,12 @@ type demo struct {
 	out    demoView
 }
 
-func (c *demoCmd) Run(a *app) error {
+func (c *demoCmd) Run(a *app) (err error) {
 	d := &demo{a: a, out: demoView{Budget: demoBudget, Question: c.Question, Skipped: map[string]int{}}}
 	base, err := d.copy(c)
+	if d.out.Kept = c.Into != ""; !d.out.Kept && base != "" {
+		defer func() { err = errors.Join(err, os.RemoveAll(base)) }()
+	}
 	if err != nil {
 		return err
 	}
@@ -170,7 +174,7 @@ func (d *demo) copy(c *demoCmd) (base string, err error) {
 	for i, f := range d.files {
 		to := filepath.Join(d.out.Copy, filepath.FromSlash(f.Rel))
 		if err := copyText(f.Path, to, texts[f.Rel]); err != nil {
-			return "", err
+			return base, err
 		}
 		d.files[i].Path = to
 	}
@@ -466,6 +470,10 @@ func (d *demo) verify() error {
 }
 
 func (d *demo) closing(w io.Writer) {
+	if !d.out.Kept {
+		fmt.Fprintln(w, "\nThe copy and its database are removed. dbctl demo --into DIR keeps them, so that you can look around in them.")
+		return
+	}
 	fmt.Fprintf(w, "\nthe file   %s\n", d.out.File)
 	fmt.Fprintf(w, "look       dbctl manifest ls %s\n", d.out.File)
 	fmt.Fprintf(w, "           dbctl manifest show %s %s\n", d.out.File, d.out.Second.Trace)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +15,9 @@ import (
 
 func facts(t *testing.T, dir string, more ...string) demoView {
 	t.Helper()
+	if !slices.Contains(more, "--into") {
+		more = append(more, "--into", t.TempDir())
+	}
 	r := dbctl("", append([]string{"demo", dir, "--json"}, more...)...)
 	require.Equal(t, exitOK, r.code, r.err)
 	var v demoView
@@ -72,7 +76,8 @@ func TestDemoOnThisRepository(t *testing.T) {
 }
 
 func TestDemoForAPerson(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
 	dir := aFolder(t)
 	v := facts(t, dir)
 	r := dbctl("", "demo", dir)
@@ -82,6 +87,14 @@ func TestDemoForAPerson(t *testing.T) {
 	require.Less(t, lines, 50)
 	require.Contains(t, r.out, v.Question, "the same folder gives the same question")
 	require.NotContains(t, r.out, v.First.Trace)
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	for _, f := range left {
+		require.NotContains(t, f.Name(), "ctxpage-demo-", "nothing stays behind")
+	}
+	require.Contains(t, r.out, "--into DIR keeps them")
+	require.Contains(t, ok(t, "", "demo", dir, "--into", filepath.Join(tmp, "mine")), "dbctl manifest ls "+filepath.Join(tmp, "mine", "demo.ctx"))
+	require.FileExists(t, filepath.Join(tmp, "mine", "demo.ctx"))
 }
 
 func TestDemoOnSmallFolders(t *testing.T) {

@@ -54,7 +54,7 @@ func (f *modelFlags) embedWith(a *app) error {
 type embedCmd struct {
 	File   string `arg:"" help:"Database."`
 	Scope  string `help:"Only the pages of this scope, without its ancestors. Default: all scopes."`
-	DryRun bool   `help:"Count the pages without a vector; make and write nothing."`
+	DryRun bool   `help:"Count the pages without a vector, or with one of another length than the model answers now; make and write nothing."`
 	modelFlags
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/triage"
 )
 
 type manifestShowCmd struct {
@@ -215,6 +216,7 @@ func (v *leafView) printPages(w io.Writer) {
 			}
 		}
 	})
+	fmt.Fprintf(w, "R recency, P provenance, S relevance to the question, each from 0 to 1; SCORE joins them.\nTAG red: protected, or a score of %.1f or more; yellow: of %.1f or more; green: below; black: excluded by a rule.\n", triage.RedScore, triage.YellowScore)
 }
 
 func score(s manifest.Score) string { return fmt.Sprintf("%.3f", s.Float()) }

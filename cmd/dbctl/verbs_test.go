@@ -341,7 +341,24 @@ func TestExplainReplayDiff(t *testing.T) {
 	d := ok(t, "", "diff", file, first, second)
 	require.Contains(t, d, "acme/support:refund-policy#1@1")
 	require.Contains(t, d, "acme/support:refund-policy#1@2")
+	require.NotContains(t, d, "need approval")
 	require.Contains(t, ok(t, "", "diff", file, first, first), "the same")
+	before := strings.Count(ok(t, "", "manifest", "ls", file), "\n")
+	d = ok(t, "", "diff", file, first, second, "--text", "--read-only")
+	require.Contains(t, d, "acme/support:refund-policy#1@1 → acme/support:refund-policy#1@2\n")
+	require.Contains(t, d, "\n+Refunds need approval now.\n")
+	require.Equal(t, before, strings.Count(ok(t, "", "manifest", "ls", file), "\n"))
+	require.Equal(t, d, ok(t, "", "diff", file, first, second, "--text"))
+	require.Equal(t, before+2, strings.Count(ok(t, "", "manifest", "ls", file), "\n"), "each text that was read is in the audit")
+}
+
+func TestDiffLines(t *testing.T) {
+	diff := func(a, b string) string { return strings.Join(diffLines(strings.Fields(a), strings.Fields(b)), "") }
+	for _, c := range [][3]string{{"a b c", "a x c", " a-b+x c"}, {"a b", "a b", " a b"}, {"", "a", "+a"}, {"a", "", "-a"}, {"a b c d", "b d e", "-a b-c d+e"}} {
+		require.Equal(t, c[2], diff(c[0], c[1]))
+	}
+	long := strings.Repeat("x ", maxDiff+1)
+	require.Len(t, diff(long, "y"), 2*(maxDiff+1)+2)
 }
 
 func TestCursorsWalkEverything(t *testing.T) {

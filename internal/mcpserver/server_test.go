@@ -287,28 +287,23 @@ func TestPutSupported(t *testing.T) {
 	}
 }
 
-// A person at the client decides, and only about the very call that they were shown.
+// A person at the client decides, and only about the very call that they were shown. To accept is enough: nothing is to be ticked.
 func TestPutConfirmed(t *testing.T) {
 	t.Parallel()
-	for _, said := range []struct {
-		action string
-		store  bool
-		status string
-	}{{"accept", true, "committed"}, {"accept", false, "declined"}, {"decline", false, "declined"}, {"cancel", false, "declined"}} {
+	for action, status := range map[string]string{"accept": "committed", "decline": "declined", "cancel": "declined"} {
 		var asked string
 		s := connect(t, Config{DB: memory(t), Scope: "acme/support", Write: true, Confirm: "ann"}, &mcp.ClientOptions{
 			ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				asked = req.Params.Message
-				res := &mcp.ElicitResult{Action: said.action}
-				if said.action == "accept" {
-					res.Content = map[string]any{"store": said.store}
-				}
-				return res, nil
+				schema, err := json.Marshal(req.Params.RequestedSchema)
+				require.NoError(t, err)
+				require.JSONEq(t, `{"type":"object","properties":{}}`, string(schema))
+				return &mcp.ElicitResult{Action: action}, nil
 			},
 		})
 		var out writeOut
 		require.Empty(t, call(t, s, "put", putIn{Writes: []writeIn{{ID: "answer", Text: "Refund it.\u202e", Kind: "chunk", ExpiresAt: "2099-01-01T00:00:00Z", DerivedFrom: []string{"policy-acme"}}}}, &out))
-		require.Equal(t, said.status, out.Status)
+		require.Equal(t, status, out.Status)
 		require.Contains(t, asked, `Refund it.\u{202E}`, "what is shown hides nothing")
 		require.Contains(t, asked, "answer, kind chunk, until 2099-01-01T00:00:00Z, from policy-acme:")
 	}
@@ -327,7 +322,7 @@ func TestConfirmationIsBound(t *testing.T) {
 	s := &server{Config: Config{Confirm: "ann"}, mac: key}
 	req := func(args, state string) *mcp.CallToolRequest {
 		return &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "put", Arguments: json.RawMessage(args), RequestState: state,
-			InputResponses: mcp.InputResponseMap{confirmKey: &mcp.ElicitResult{Action: "accept", Content: map[string]any{"store": true}}}}}
+			InputResponses: mcp.InputResponseMap{confirmKey: &mcp.ElicitResult{Action: "accept"}}}}
 	}
 	state := s.ask(req(`{"a":1,"b":2}`, ""))
 	_, err = s.answer(req(`{"a":1,"b":3}`, state))

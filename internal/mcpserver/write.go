@@ -224,10 +224,7 @@ func (s *server) question(req *mcp.CallToolRequest, ask string) *mcp.CallToolRes
 	return &mcp.CallToolResult{
 		InputRequests: mcp.InputRequestMap{confirmKey: &mcp.ElicitParams{
 			Mode: "form", Message: ask,
-			RequestedSchema: map[string]any{
-				"type": "object", "required": []string{"store"},
-				"properties": map[string]any{"store": map[string]any{"type": "boolean", "title": "Do it", "description": "Whether to carry it out"}},
-			},
+			RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}}, // to accept is the answer
 		}},
 		RequestState: s.ask(req),
 	}
@@ -247,10 +244,7 @@ func (s *server) answer(req *mcp.CallToolRequest) (string, error) {
 	if !ok {
 		return "", errors.New("inputResponses: expected the answer to an elicitation")
 	}
-	if yes, _ := res.Content["store"].(bool); res.Action == "accept" && yes {
-		return "accept", nil
-	}
-	return "decline", nil
+	return res.Action, nil
 }
 
 // ask notes that a call was asked about, and returns the state for it.

@@ -18,11 +18,9 @@ func (m *Maker) All(ctx context.Context, o store.EmbedOptions) (store.EmbedRepor
 	if err != nil {
 		return out, err
 	}
-	want := lack{zeros: true}
-	if !o.DryRun { // which asks the embedder nothing
-		if want, err = m.current(ctx); err != nil {
-			return out, err
-		}
+	want, err := m.current(ctx)
+	if err != nil {
+		return out, err
 	}
 	total := 0
 	for _, name := range scopes {
