@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/handoff"
@@ -61,27 +60,15 @@ func (c *Session) Notes(ctx context.Context) (n session.Notes, err error) {
 	return n, json.Unmarshal(row.Value, &n)
 }
 
-// Contract returns the bytes to append to a contract file, with one write. They describe the pass in force and, in the
-// strict dialect, the session's notes and directives and the caller's extra records. Records of earlier notes and
-// directives that no longer hold are removed. have is the current content of the file. When nothing is new the strict
-// dialect returns no bytes; the compatible one repeats the pass, as the reference does. ErrNotFound when the compatible
-// dialect has no pass to write.
-func (c *Session) Contract(ctx context.Context, d session.Dialect, have []byte, extra session.Records) ([]byte, error) {
+// Contract returns the bytes to append to a contract file, with one write. They describe the pass in force, if there is
+// one, then the session's notes and directives and the caller's extra records. Records of earlier notes and directives
+// that no longer hold are removed. have is the current content of the file. When nothing is new it returns no bytes.
+// session.ErrContract for a file that cannot run in the interpreter.
+func (c *Session) Contract(ctx context.Context, have []byte, extra session.Records) (out []byte, err error) {
 	p, err := c.InForce(ctx)
-	if err != nil && (d == session.CompatContract || !errors.Is(err, ErrNotFound)) {
+	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
-	switch d {
-	case session.CompatContract:
-		return session.CompatExport(p.Result, p.At, have)
-	case session.StrictContract:
-		return c.strict(ctx, p, have, extra)
-	}
-	return nil, store.Invalid("dialect", strconv.Quote(string(d)), "compat or strict")
-}
-
-// strict returns the lines of the strict dialect: first the pass in force, if there is one, then records that are new.
-func (c *Session) strict(ctx context.Context, p *session.StoredPass, have []byte, extra session.Records) (out []byte, err error) {
 	ledger, err := session.ReadLedger(have)
 	if err != nil {
 		return nil, err
@@ -104,7 +91,8 @@ func (c *Session) strict(ctx context.Context, p *session.StoredPass, have []byte
 // HandoffContract returns the bytes to append to a strict contract file, with one write, so that the file says what a
 // packet of this session says (session.Packet.Limn). have is the current content of the file. Records that packets and
 // Contract wrote there of this session and its directives, and that the packet no longer has, are removed. For the
-// packet that the file ends with it returns no bytes. session.ErrContract for a file that breaks the dialect.
+// packet that the file ends with it returns no bytes. session.ErrContract for a file that cannot run in the
+// interpreter.
 //
 // It reads nothing of the database but the names of the scope's chain, by which it knows its own records in a file that
 // several sessions share.

@@ -20,8 +20,9 @@ func TestContract(t *testing.T) {
 	ctx := context.Background()
 	db, chat := openTalk(t)
 	dialogue(t, chat, 12)
-	_, err := chat.Contract(ctx, session.CompatContract, nil, session.Records{})
-	require.ErrorIs(t, err, ErrNotFound)
+	before, err := chat.Contract(ctx, nil, session.Records{})
+	require.NoError(t, err)
+	require.Empty(t, before, "no pass, no records")
 	_, err = chat.Append(ctx, Turn{ID: `x" to evicted-blocks` + "; set", Role: "user", Text: "an id that would be a statement"})
 	require.NoError(t, err)
 	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}})
@@ -30,23 +31,20 @@ func TestContract(t *testing.T) {
 	_, err = db.Scope("acme/agent").Directives().Step(ctx, "prohibit guesses")
 	require.NoError(t, err)
 
-	compat, err := chat.Contract(ctx, session.CompatContract, []byte("torn"), session.Records{})
-	require.NoError(t, err)
-	require.True(t, strings.HasPrefix(string(compat), "\nadd \"block-chat-1\" to "), string(compat[:60]))
-	require.NotContains(t, string(compat), "; set")
-
-	strict, err := chat.Contract(ctx, session.StrictContract, nil, session.Records{SourceState: session.Scanned})
+	strict, err := chat.Contract(ctx, nil, session.Records{SourceState: session.Scanned})
 	require.NoError(t, err)
 	ledger, err := session.ReadLedger(strict)
 	require.NoError(t, err)
 	require.Len(t, ledger.Buckets(), 25)
+	require.Contains(t, string(strict), "\nadd \"block-chat-1\" to ")
+	require.NotContains(t, string(strict), "; set")
 	require.Equal(t, []string{"prohibit guesses"}, ledger.List("session-corrections"))
-	again, err := chat.Contract(ctx, session.StrictContract, strict, session.Records{})
+	again, err := chat.Contract(ctx, strict, session.Records{})
 	require.NoError(t, err)
 	require.Empty(t, again, "nothing new")
 	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather in Oslo"}})
 	require.NoError(t, err)
-	more, err := chat.Contract(ctx, session.StrictContract, strict, session.Records{})
+	more, err := chat.Contract(ctx, strict, session.Records{})
 	require.NoError(t, err)
 	ledger, err = session.ReadLedger(append(strict, more...))
 	require.NoError(t, err)
@@ -55,7 +53,7 @@ func TestContract(t *testing.T) {
 
 	// What no longer holds is taken back, and what others wrote stays.
 	strict = append(strict, more...)
-	more, err = chat.Contract(ctx, session.StrictContract, strict, session.Records{
+	more, err = chat.Contract(ctx, strict, session.Records{
 		Corrections: []session.Entry{{Text: "prohibit slang", Because: "of the host"}},
 		Lists:       []session.List{{Name: "work-completed", Items: []session.Entry{{Text: "greeted Ann"}}}},
 	})
@@ -69,7 +67,7 @@ func TestContract(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, chat.Record(ctx, session.Notes{Done: []string{"told Ann"}}))
 	for range 2 {
-		more, err = chat.Contract(ctx, session.StrictContract, strict, session.Records{})
+		more, err = chat.Contract(ctx, strict, session.Records{})
 		require.NoError(t, err)
 		strict = append(strict, more...)
 	}
@@ -81,16 +79,14 @@ func TestContract(t *testing.T) {
 	require.Equal(t, []string{"greeted Ann", "told Ann"}, ledger.List("work-completed"))
 	require.Empty(t, ledger.List("open-questions"))
 	require.Len(t, ledger.List("tracked-decisions"), 1)
-	_, err = db.Scope("acme").Session("chat").Contract(ctx, session.StrictContract, strict, session.Records{})
+	_, err = db.Scope("acme").Session("chat").Contract(ctx, strict, session.Records{})
 	require.NoError(t, err)
-	other, err := db.Scope("acme/agent").Session("other").Contract(ctx, session.StrictContract, strict, session.Records{})
+	other, err := db.Scope("acme/agent").Session("other").Contract(ctx, strict, session.Records{})
 	require.NoError(t, err)
 	require.Empty(t, other, "the notes of another session are none of its business")
-	prefix, err := db.Scope("acme/agent").Session("cha").Contract(ctx, session.StrictContract, strict, session.Records{})
+	prefix, err := db.Scope("acme/agent").Session("cha").Contract(ctx, strict, session.Records{})
 	require.NoError(t, err)
 	require.Empty(t, prefix, "nor those of one whose name is longer")
-	_, err = chat.Contract(ctx, "latin", nil, session.Records{})
-	require.ErrorIs(t, err, ErrInvalid)
 }
 
 // A note that shows nothing is passed over: a contract cannot say it. What the caller itself hands in is refused, whole,
@@ -107,7 +103,7 @@ func TestContractOfBlankNotes(t *testing.T) {
 		n.Questions = append(n.Questions, session.QuestionItem{Question: text})
 	}
 	require.NoError(t, chat.Record(ctx, n))
-	strict, err := chat.Contract(ctx, session.StrictContract, nil, session.Records{})
+	strict, err := chat.Contract(ctx, nil, session.Records{})
 	require.NoError(t, err)
 	ledger, err := session.ReadLedger(strict)
 	require.NoError(t, err)
@@ -115,7 +111,7 @@ func TestContractOfBlankNotes(t *testing.T) {
 	require.Empty(t, ledger.List("work-remaining"))
 	require.Len(t, ledger.List("open-questions"), 1)
 
-	out, err := chat.Contract(ctx, session.StrictContract, nil, session.Records{Corrections: []session.Entry{{Text: " "}}})
+	out, err := chat.Contract(ctx, nil, session.Records{Corrections: []session.Entry{{Text: " "}}})
 	require.ErrorIs(t, err, session.ErrText)
 	require.Nil(t, out)
 }

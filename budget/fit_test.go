@@ -467,8 +467,8 @@ func TestNames(t *testing.T) {
 		fmt.Sprint(System, " ", Core, " ", RAG, " ", History, " ", Scratchpad, " ", Class(9), " ", Class(-1)))
 	require.Equal(t, "full summarised core minimal Tier(0) Tier(7)",
 		fmt.Sprint(TierFull, " ", TierSummarised, " ", TierCore, " ", TierMinimal, " ", Tier(0), " ", Tier(7)))
-	require.Equal(t, "fill ladder full compressed stub newest truncate",
-		fmt.Sprint(Fill, " ", Ladder, " ", Full, " ", Compressed, " ", Stub, " ", PlaceNewest, " ", Truncate))
+	require.Equal(t, "fill ladder full compressed stub newest",
+		fmt.Sprint(Fill, " ", Ladder, " ", Full, " ", Compressed, " ", Stub, " ", PlaceNewest))
 }
 
 // TestShortShare: short items leave a share of the limit and enter it compressed, so that more of them have a place. Without

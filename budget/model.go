@@ -3,19 +3,16 @@
 // [Fit] places pages. It keeps the system part and protected pages, chooses the rest by score per token, degrades in
 // four named tiers and never exceeds the budget.
 //
-// [Compile] places blocks of messages. Each block has a floor and a cap, and turn groups stay whole. A history is cut
-// at the same message until it overflows again, so a provider's prefix cache keeps hitting.
+// The result comes with every answer, errors included. Fit does not change its input: leaving a page out of the window
+// never edits or deletes it. Costs are in tokens of the caller's counter.
 //
-// Both return a report with every answer, errors included. Neither changes its input: leaving a page or a message out
-// of the window never edits or deletes it. Costs are in tokens of the caller's counter.
-//
-// The package is pure: no file, no goroutine, no clock, and equal requests give equal answers. Its functions
-// are safe for concurrent use; a Turns is not.
+// The package is pure: no file, no goroutine, no clock, and equal requests give equal answers. Its functions are safe
+// for concurrent use.
 package budget
 
 import "strconv"
 
-// Class says what a page or block is. When the budget is short, the classes are served in their
+// Class says what a page is. When the budget is short, the classes are served in their
 // order, System first.
 type Class int
 

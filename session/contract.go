@@ -4,30 +4,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
 )
 
-// A contract is a .limn file that records what a session decided. There are two
-// dialects. The compatible one has the reference pager's lines, which the real
-// interpreter refuses (there never was a verb "set"); CompatExport writes it.
-// The strict one runs there; a Ledger writes it.
+// A contract is a .limn file that records what a session decided, in a language that an interpreter runs. A Ledger reads
+// and writes it.
 
 var (
 	safeID = expression(`^block-[A-Za-z0-9._:-]{1,120}$`)
 	madeID = expression(`^block-x[0-9a-f]{16}$`)
-)
-
-// Dialect is how a contract is written.
-type Dialect string
-
-// The dialects of a contract.
-const (
-	CompatContract Dialect = "compat" // as the reference pager writes it
-	StrictContract Dialect = "strict" // valid for the real interpreter, with the records of the session
 )
 
 // ContractName is the name of a block in a contract: its id if that is harmless, otherwise a name made from its hash,
@@ -53,32 +41,6 @@ func contractNames(vs []Verdict) ([]string, error) {
 		names[i], owner[n] = n, v.ID
 	}
 	return names, nil
-}
-
-// CompatExport returns the lines of a pass in the compatible dialect, to be appended with one write: every block, then
-// the pass marker. tail is the current end of the file (its last byte is enough); a torn last line is ended first. A
-// repeated pass returns nothing.
-func CompatExport(r Result, at time.Time, tail []byte) ([]byte, error) {
-	if r.Repeated {
-		return nil, nil
-	}
-	names, err := contractNames(r.Verdicts)
-	if err != nil {
-		return nil, err
-	}
-	var lines []string
-	for i, v := range r.Verdicts {
-		line, err := CompatLine(names[i], v.Action)
-		if err != nil {
-			return nil, &BlockError{Index: i, ID: v.ID, Field: "id", Err: err}
-		}
-		lines = append(lines, line)
-	}
-	mark, err := CompatMark(at)
-	if err != nil {
-		return nil, err
-	}
-	return joinLines(torn(tail), append(lines, mark)), nil
 }
 
 // joinLines ends every line, and the torn one that stands before them.

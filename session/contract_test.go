@@ -56,16 +56,8 @@ remember a string called last-pager-pass with "2026-11-20T09:27:33+00:00"
 	require.Equal(t, map[string]Action{"block-0x01": Retain, "block-0x02": Retain, ContractName("m 3"): Page}, read.Buckets())
 }
 
-func TestCompatContract(t *testing.T) {
-	b, err := CompatExport(verdicts(1, "block-1", Page, "m 3", Evict), then, []byte("torn"))
-	require.NoError(t, err)
-	require.Equal(t, "\nadd \"block-1\" to paged-blocks\nadd \""+ContractName("m 3")+"\" to evicted-blocks\nset last-pager-pass to 2026-11-20T09:26:33+00:00\n", string(b))
-	r := verdicts(1, "block-1", Page)
-	r.Repeated = true
-	b, err = CompatExport(r, then, nil)
-	require.NoError(t, err)
-	require.Nil(t, b)
-	_, err = ReadLedger([]byte("add \"block-1\" to paged-blocks\nset last-pager-pass to 2026-11-20T09:26:33+00:00\n"))
+func TestContractOfThePublishedPager(t *testing.T) {
+	_, err := ReadLedger([]byte("add \"block-1\" to paged-blocks\nset last-pager-pass to 2026-11-20T09:26:33+00:00\n"))
 	require.ErrorIs(t, err, ErrContract)
 	require.ErrorContains(t, err, "line 1: list paged-blocks is not declared")
 }

@@ -14,7 +14,6 @@ var (
 	ErrTurn        = errors.New("session: turn is negative")
 	ErrHashes      = errors.New("session: token hashes are not sorted and distinct")
 	ErrIntent      = errors.New("session: intent is neither keywords nor an intent IR object")
-	ErrVocabulary  = errors.New("session: word outside the contract vocabulary")
 	ErrNameClash   = errors.New("session: two blocks share one contract name")
 	ErrText        = errors.New("session: quoted text is blank")
 	ErrName        = errors.New("session: name is not a contract name")

@@ -105,7 +105,7 @@ func (l *Ledger) find(list, text string) (i item, ok bool) {
 
 // ReadLedger reads a strict contract file. It refuses no file that the interpreter runs. ErrContract names the line of
 // what certainly fails there: bytes that are no UTF-8, a quote that is open or empty, an item for a list that nothing
-// declares. A compatible contract fails so in its first line.
+// declares. A contract that the published pager wrote fails so in its first line.
 func ReadLedger(file []byte) (*Ledger, error) {
 	if !utf8.Valid(file) {
 		return nil, fmt.Errorf("%w: not UTF-8", ErrContract)
@@ -212,7 +212,7 @@ func (l *Ledger) Pass(r Result, at time.Time) ([]byte, error) {
 		for i, v := range r.Verdicts {
 			d.file(names[i], v, filed[names[i]])
 		}
-		d.emit(`remember a string called last-pager-pass with "%s"`, stamp(at))
+		d.emit(`remember a string called last-pager-pass with "%s"`, at.UTC().Format("2006-01-02T15:04:05+00:00"))
 	})
 }
 

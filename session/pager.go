@@ -18,21 +18,6 @@ func (a Action) String() string { return actionNames[a] }
 // Bucket is the name of the contract list the action adds to.
 func (a Action) Bucket() string { return bucketNames[a] }
 
-// Similarity is the share of the keywords that occur among the tokens:
-// |keywords ∩ tokens| / |keywords|, and 0 for no keywords.
-func Similarity(keywords, tokens map[string]struct{}) float64 {
-	if len(keywords) == 0 {
-		return 0
-	}
-	hits := 0
-	for k := range keywords {
-		if _, ok := tokens[k]; ok {
-			hits++
-		}
-	}
-	return float64(hits) / float64(len(keywords))
-}
-
 // Recency is 1 / (1 + ln(1+delta)), given lnDelta = ln(1+delta).
 func Recency(lnDelta float64) float64 { return 1 / (1 + lnDelta) }
 

@@ -11,25 +11,6 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Tokens returns the token set of the reference pager: after Lower, the maximal runs of ASCII letters, digits and
-// underscore. Letters of other scripts are separators there, so such texts never match; TokenSet does better.
-func Tokens(text string) map[string]struct{} {
-	text = Lower(text)
-	set := make(map[string]struct{})
-	start := -1
-	for i := 0; i <= len(text); i++ {
-		if i < len(text) && asciiWord(text[i]) {
-			if start < 0 {
-				start = i
-			}
-		} else if start >= 0 {
-			set[text[start:i]] = struct{}{}
-			start = -1
-		}
-	}
-	return set
-}
-
 func asciiWord(c byte) bool {
 	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_'
 }

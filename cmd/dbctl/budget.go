@@ -3,7 +3,7 @@ package main
 import (
 	"slices"
 
-	"github.com/ctxpage/ctxpage/internal/budgetcli"
+	"github.com/ctxpage/ctxpage/compat/budgetcli"
 )
 
 // budgetCmd hands its arguments on as they are: the allocator works without a database.

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/compat/directivecli"
 	"github.com/ctxpage/ctxpage/directive"
-	"github.com/ctxpage/ctxpage/internal/directivecli"
 )
 
 // directiveCmd hands its arguments on as they are: the loop has a command line of its own, in which nothing may be read

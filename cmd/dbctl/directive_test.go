@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/internal/directivecli"
+	"github.com/ctxpage/ctxpage/compat/directivecli"
 )
 
 // In memory the verb is the loop itself, whatever its arguments look like.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/compat/pager"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -67,7 +68,14 @@ Example: dbctl session contract agent.ctx acme/support chat-1 session.limn`
 func (c *sessionContractCmd) Run(a *app) error {
 	return c.withKnown(a, false, func(s *ctxpage.Session) error {
 		delta := func(have []byte) ([]byte, error) {
-			return s.Contract(a.ctx, session.Dialect(c.Dialect), have, session.Records{})
+			if c.Dialect == "strict" {
+				return s.Contract(a.ctx, have, session.Records{})
+			}
+			p, err := s.InForce(a.ctx)
+			if err != nil {
+				return nil, err
+			}
+			return pager.Export(p.Result, p.At, have)
 		}
 		if c.DryRun {
 			return previewContract(a, c.Path, delta)

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/budget/contexty"
+	"github.com/ctxpage/ctxpage/compat/contexty"
 )
 
 // allocator answers allocator cases with package budget/contexty.

@@ -8,8 +8,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/compat/directivecli"
 	"github.com/ctxpage/ctxpage/directive"
-	"github.com/ctxpage/ctxpage/internal/directivecli"
 )
 
 // directiveRequest holds the arguments of all operations. Raw ones may be of any type.

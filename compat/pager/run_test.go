@@ -1,4 +1,4 @@
-package pagercli
+package pager
 
 import (
 	"bytes"
@@ -139,7 +139,7 @@ func TestRefusalIsTyped(t *testing.T) {
 	require.ErrorAs(t, err, &be)
 	require.Equal(t, 1, be.Index)
 	require.Equal(t, "id", be.Field)
-	require.ErrorIs(t, err, session.ErrVocabulary)
+	require.ErrorIs(t, err, ErrVocabulary)
 	require.False(t, errors.Is(err, session.ErrTurn))
 }
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ctxpage/ctxpage/budget/contexty"
+	"github.com/ctxpage/ctxpage/compat/contexty"
 )
 
 func ExampleNewBuilder() {

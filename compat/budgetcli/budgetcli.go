@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/compat/blocks"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/ctxpage/ctxpage/token/bpe"
 )
@@ -123,11 +124,11 @@ type block struct {
 	Min      int         `json:"min"`
 	Protect  []string    `json:"protect"`
 	Low      float64     `json:"low"`
-	Mark     budget.Mark `json:"mark"`
+	Mark     blocks.Mark `json:"mark"`
 }
 
 type message struct {
-	budget.Message
+	blocks.Message
 	Text *string `json:"text"` // short for content of one text part
 }
 
@@ -150,8 +151,8 @@ type item struct {
 
 type answer struct {
 	Counter  *counterName     `json:"counter,omitempty"`
-	Messages []budget.Message `json:"messages,omitempty"`
-	Report   *budget.Report   `json:"report,omitempty"`
+	Messages []blocks.Message `json:"messages,omitempty"`
+	Report   *blocks.Report   `json:"report,omitempty"`
 	Result   *result          `json:"result,omitempty"`
 	Error    *failure         `json:"error,omitempty"`
 }
@@ -199,7 +200,7 @@ func errorOf(err error) *failure {
 	switch {
 	case errors.As(err, &e):
 		f.Kind, f.Block, f.Need, f.Have, f.Shortfall = "budget", e.Block, e.Need, e.Have, e.Shortfall
-	case errors.Is(err, budget.ErrBlock):
+	case errors.Is(err, blocks.ErrBlock):
 		f.Kind = "block"
 	}
 	return f
@@ -220,11 +221,11 @@ func answerTo(in io.Reader, otherwise string) (answer, error) {
 		ans.Result, err = r.fit(counter)
 		return ans, err
 	}
-	blocks, err := r.compileBlocks()
+	list, err := r.compileBlocks()
 	if err != nil {
 		return ans, err
 	}
-	c, err := budget.Compile(budget.Config{Budget: r.Budget, Reserve: *r.Reserve, Counter: counter}, blocks)
+	c, err := blocks.Compile(blocks.Config{Budget: r.Budget, Reserve: *r.Reserve, Counter: counter}, list)
 	ans.Messages, ans.Report = c.Messages, &c.Report
 	return ans, err
 }
@@ -280,12 +281,12 @@ func (r *request) resolve(otherwise string) (token.Counter, error) {
 	return counter, nil
 }
 
-func (r *request) compileBlocks() ([]budget.Block, error) {
-	blocks := make([]budget.Block, len(r.Blocks))
+func (r *request) compileBlocks() ([]blocks.Block, error) {
+	list := make([]blocks.Block, len(r.Blocks))
 	for i := range r.Blocks {
 		b := &r.Blocks[i]
 		where := fmt.Sprintf("block %q", b.Key)
-		strategy, err := lookup(where+": strategy", b.Strategy, budget.Auto, budget.Choose)
+		strategy, err := lookup(where+": strategy", b.Strategy, blocks.Auto, blocks.Choose)
 		if err != nil {
 			return nil, err
 		}
@@ -293,16 +294,16 @@ func (r *request) compileBlocks() ([]budget.Block, error) {
 		if err != nil {
 			return nil, err
 		}
-		blocks[i] = budget.Block{Key: b.Key, Class: class, Place: place, Strategy: strategy, Weights: b.Weights, Scores: b.Scores,
+		list[i] = blocks.Block{Key: b.Key, Class: class, Place: place, Strategy: strategy, Weights: b.Weights, Scores: b.Scores,
 			Max: b.Max, Min: b.Min, Protect: b.Protect, Low: b.Low, Mark: b.Mark}
 		for _, m := range b.Messages {
 			if m.Text != nil {
-				m.Content = append(m.Content, budget.TextMessage("", *m.Text).Content...)
+				m.Content = append(m.Content, blocks.TextMessage("", *m.Text).Content...)
 			}
-			blocks[i].Messages = append(blocks[i].Messages, m.Message)
+			list[i].Messages = append(list[i].Messages, m.Message)
 		}
 	}
-	return blocks, nil
+	return list, nil
 }
 
 func (r *request) fit(counter token.Counter) (*result, error) {

@@ -1,4 +1,4 @@
-package pagercli
+package pager
 
 import (
 	"bytes"
@@ -53,11 +53,7 @@ func runPass(o options, out, errw io.Writer, now func() time.Time) error {
 	if err != nil {
 		return err
 	}
-	mark, err := session.CompatMark(now())
-	if err != nil {
-		return err
-	}
-	if err := appendFile(o.contract, append(p.lines, mark+"\n"...)); err != nil {
+	if err := appendFile(o.contract, append(p.lines, mark(now())+"\n"...)); err != nil {
 		return err
 	}
 	if _, err := errw.Write(p.records); err != nil {
@@ -123,7 +119,7 @@ func (p *pass) line(b *block, a session.Action) error {
 	if err != nil {
 		return err
 	}
-	line, err := session.CompatLine(id, a)
+	line, err := statement(id, a)
 	if err != nil {
 		return err
 	}

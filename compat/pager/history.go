@@ -1,4 +1,4 @@
-package pagercli
+package pager
 
 import (
 	"errors"
@@ -141,7 +141,7 @@ func (b *block) similarity(h *history) (float64, error) {
 	if err := expectString(b.text); err != nil {
 		return 0, err
 	}
-	return session.Similarity(h.keywords, session.Tokens(b.text.text)), nil
+	return similarity(h.keywords, tokens(b.text.text)), nil
 }
 
 // asNumber reads a turn: a number, or a boolean, which counts as 0 or 1.

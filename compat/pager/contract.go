@@ -1,12 +1,16 @@
-package session
+package pager
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/ctxpage/ctxpage/session"
 )
 
 // vocabulary is the reference pager's own word list (not the interpreter's).
@@ -19,10 +23,12 @@ var vocabulary = strings.Fields(`add set to from
 // stampLayout is UTC in whole seconds, never with a Z.
 const stampLayout = "2006-01-02T15:04:05+00:00"
 
-// CompatLine is the statement that files a block, without its newline. The id is pasted unchanged, as the reference
-// does: anything that passes the word gate is accepted, even an injected statement. Use it only to be byte-compatible;
-// Ledger writes safe names instead.
-func CompatLine(id string, a Action) (string, error) {
+// ErrVocabulary means that a word of a statement is not one of the pager's.
+var ErrVocabulary = errors.New("pager: word outside the contract vocabulary")
+
+// statement files a block, without its newline. The id is pasted unchanged, as the reference does: anything that passes
+// the word gate is accepted, even an injected statement. A session.Ledger writes safe names instead.
+func statement(id string, a session.Action) (string, error) {
 	line := fmt.Sprintf(`add "%s" to %s`, id, a.Bucket())
 	return line, gate(line)
 }
@@ -61,10 +67,27 @@ func pythonSpace(r rune) bool {
 	return unicode.IsSpace(r) || r >= 0x1C && r <= 0x1F
 }
 
-// CompatMark is the statement that ends a pass, without its newline.
-func CompatMark(at time.Time) (string, error) {
-	line := "set last-pager-pass to " + stamp(at)
-	return line, gate(line)
-}
+// mark is the statement that ends a pass, without its newline.
+func mark(at time.Time) string { return "set last-pager-pass to " + at.UTC().Format(stampLayout) }
 
-func stamp(at time.Time) string { return at.UTC().Format(stampLayout) }
+// Export returns the lines of a pass of a database as the reference writes them, to be appended with one write: every
+// block, then the pass marker. tail is the current end of the file (its last byte is enough); a torn last line is ended
+// first. A repeated pass returns nothing.
+func Export(r session.Result, at time.Time, tail []byte) ([]byte, error) {
+	if r.Repeated {
+		return nil, nil
+	}
+	var out bytes.Buffer
+	if len(tail) > 0 && !bytes.HasSuffix(tail, []byte("\n")) {
+		out.WriteByte('\n')
+	}
+	for i, v := range r.Verdicts {
+		line, err := statement(session.ContractName(v.ID), v.Action)
+		if err != nil {
+			return nil, &session.BlockError{Index: i, ID: v.ID, Field: "id", Err: err}
+		}
+		fmt.Fprintln(&out, line)
+	}
+	fmt.Fprintln(&out, mark(at))
+	return out.Bytes(), nil
+}

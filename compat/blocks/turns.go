@@ -1,4 +1,4 @@
-package budget
+package blocks
 
 import (
 	"iter"
@@ -187,7 +187,7 @@ func (h *Turns) cut(limit int, low float64, marked int) (from int, ok bool) {
 	if must > limit {
 		return len(h.groups), false
 	}
-	target := must + share(low, limit-must)
+	target := must + min(int(low*float64(limit-must)), limit-must)
 	switch {
 	case h.weight(0) <= target, marked == 0 && h.weight(0) <= limit:
 		return 0, true

@@ -1,11 +1,20 @@
-package budget
+// Package blocks puts blocks of messages into a context window.
+//
+// Each block has a floor and a cap, and turn groups stay whole. A history is cut at the same message until it overflows
+// again, so a provider's prefix cache keeps hitting. The report comes with every answer, errors included, and the input
+// is never changed. Package budget, which the database uses, places pages; contexty is the published way.
+//
+// The package is pure: equal blocks give equal answers. Its functions are safe for concurrent use; a Turns is not.
+package blocks
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/token"
 )
 
@@ -13,7 +22,7 @@ import (
 const DefaultLow = 0.85
 
 // ErrBlock means that a block is malformed. The text names the block and what to change.
-var ErrBlock = errors.New("budget: bad block")
+var ErrBlock = errors.New("blocks: bad block")
 
 // Strategy is what a block does when it does not fit.
 type Strategy int
@@ -29,7 +38,11 @@ const (
 
 // String returns the lower-case name of the strategy.
 func (s Strategy) String() string {
-	return name(int(s), "Strategy", "auto", "strict", "drop", "truncate", "choose")
+	names := [...]string{"auto", "strict", "drop", "truncate", "choose"}
+	if s < 0 || int(s) >= len(names) {
+		return fmt.Sprintf("Strategy(%d)", int(s))
+	}
+	return names[s]
 }
 
 // Action says what happened to a block.
@@ -45,28 +58,28 @@ const (
 	ActionUnreached Action = "not reached" // Compile failed before
 )
 
-// The reasons why Compile leaves a message out, beside those of Fit.
+// The reasons why Compile leaves a message out, beside budget.ReasonBudget.
 const (
-	ReasonOldest Reason = "oldest turns over budget"
-	ReasonBlock  Reason = "block over budget"
-	ReasonPair   Reason = "tool call and result not together" // no provider would take it
+	ReasonOldest budget.Reason = "oldest turns over budget"
+	ReasonBlock  budget.Reason = "block over budget"
+	ReasonPair   budget.Reason = "tool call and result not together" // no provider would take it
 )
 
 // Block is messages that Compile gets under one key. Compile only reads it.
 type Block struct {
-	Key      string    // unique; names the block in the report
-	Class    Class     // precedence when room is short
-	Place    Place     // position in the window; PlaceAuto derives it from Class. A PlaceNewest block is served whole, right after System
-	Strategy Strategy  // when it does not fit
-	Messages []Message // a turn group lives in one block: a call and its results must not be spread over two
-	Weights  []int     // what each message costs, counted once and stored; nil = counted here
-	Scores   []float64 // for Choose: the worth of each message; nil = all equal
-	Max      int       // cap on the block; 0 or less = none
-	Min      int       // floor: tokens that blocks served before it must leave to it
-	Protect  []string  // roles that Truncate and Choose never give up, with their groups
-	Low      float64   // for Truncate: share of the limit to cut to; outside (0, 1] = DefaultLow
-	Mark     Mark      // for Truncate: the Mark of the block's last report
-	Turns    *Turns    // optional index of exactly these messages, kept by the caller between calls; Weights is then unused
+	Key      string       // unique; names the block in the report
+	Class    budget.Class // precedence when room is short
+	Place    budget.Place // position in the window; PlaceAuto derives it from Class. A PlaceNewest block is served whole, right after System
+	Strategy Strategy     // when it does not fit
+	Messages []Message    // a turn group lives in one block: a call and its results must not be spread over two
+	Weights  []int        // what each message costs, counted once and stored; nil = counted here
+	Scores   []float64    // for Choose: the worth of each message; nil = all equal
+	Max      int          // cap on the block; 0 or less = none
+	Min      int          // floor: tokens that blocks served before it must leave to it
+	Protect  []string     // roles that Truncate and Choose never give up, with their groups
+	Low      float64      // for Truncate: share of the limit to cut to; outside (0, 1] = DefaultLow
+	Mark     Mark         // for Truncate: the Mark of the block's last report
+	Turns    *Turns       // optional index of exactly these messages, kept by the caller between calls; Weights is then unused
 }
 
 // Config is the size of the window.
@@ -117,14 +130,14 @@ type BlockReport struct {
 
 // Evicted is a message left out of the window. It stays where it came from.
 type Evicted struct {
-	Index  int    `json:"index"`
-	ID     string `json:"id,omitempty"`
-	Tokens int    `json:"tokens"`
-	Reason Reason `json:"reason"`
+	Index  int           `json:"index"`
+	ID     string        `json:"id,omitempty"`
+	Tokens int           `json:"tokens"`
+	Reason budget.Reason `json:"reason"`
 }
 
 // Compile puts the blocks into the window and returns the messages of the request. It is for a caller that has whole
-// blocks of messages, each with a floor, a cap and a strategy of its own. Fit is for the pages of an assembly, which
+// blocks of messages, each with a floor, a cap and a strategy of its own. budget.Fit is for the pages of an assembly, which
 // the database ranked and may show shorter.
 //
 // Compile subtracts the reserve first, then the floor of every block: all of a strict block and of the newest turn,
@@ -132,7 +145,7 @@ type Evicted struct {
 // its cap, no answer exceeds Budget − Reserve, a tool call never comes without its results nor a result without its
 // call, and the newest user message of a truncated block stays.
 //
-// If a strict block, or what a block must keep, does not fit, the error is a *BudgetError that names the block. A
+// If a strict block, or what a block must keep, does not fit, the error is a *budget.BudgetError that names the block. A
 // malformed block is ErrBlock. In both cases the report says what happened to each block.
 func Compile(cfg Config, blocks []Block) (Compiled, error) {
 	c := newCompilation(cfg, blocks)
@@ -180,37 +193,55 @@ func newCompilation(cfg Config, blocks []Block) *compilation {
 	return c
 }
 
+// available is budget − reserve without overflow.
+func available(budget, reserve int) int {
+	if left := budget - reserve; left <= budget {
+		return left
+	}
+	return math.MinInt
+}
+
 // turn is the order of service: system, newest turn, the rest by class.
 func (p *part) turn() int {
 	switch {
-	case p.Class == System:
+	case p.Class == budget.System:
 		return 0
-	case p.Place == PlaceNewest:
+	case p.Place == budget.PlaceNewest:
 		return 1
 	}
 	return 2
 }
 
-func (p *part) place() Place {
-	if p.Place > PlaceAuto && p.Place <= PlaceNewest {
+func (p *part) place() budget.Place {
+	if p.Place > budget.PlaceAuto && p.Place <= budget.PlaceNewest {
 		return p.Place
 	}
-	return classPlace(p.Class)
+	switch p.Class {
+	case budget.System:
+		return budget.PlaceSystem
+	case budget.Core:
+		return budget.PlaceCore
+	case budget.RAG:
+		return budget.PlaceChunks
+	case budget.History:
+		return budget.PlaceHistory
+	}
+	return budget.PlaceScratchpad
 }
 
 func (p *part) strategy() Strategy {
 	switch {
-	case p.Place == PlaceNewest:
+	case p.Place == budget.PlaceNewest:
 		return Strict
 	case p.Strategy > Auto && p.Strategy <= Choose:
 		return p.Strategy
 	}
 	switch p.Class {
-	case System, Core:
+	case budget.System, budget.Core:
 		return Strict
-	case RAG:
+	case budget.RAG:
 		return Choose
-	case History:
+	case budget.History:
 		return Truncate
 	}
 	return Drop
@@ -349,45 +380,49 @@ func (p *part) choose() error {
 		return p.reject(h.held)
 	}
 	kept := make([]bool, len(h.groups))
-	opts := p.options(kept)
-	for i, yes := range choose(opts, p.report.Limit-h.held) {
-		kept[opts[i].unit] = yes
+	values := make([]float64, len(h.groups))
+	for i, g := range h.of {
+		values[g] += p.worth(i)
 	}
-	p.retain(ActionChosen, ReasonBudget, func(g int32) bool { return kept[g] })
+	req := budget.Request{Budget: p.report.Limit - h.held}
+	var groups []int
+	for g := range h.groups {
+		t := &h.groups[g]
+		if kept[g] = t.protected; t.protected || t.missing != 0 {
+			continue
+		}
+		groups = append(groups, g)
+		req.Items = append(req.Items, budget.Item{Key: fmt.Sprintf("%09d", g), Class: budget.RAG, Tokens: t.weight, Score: values[g]})
+	}
+	res, err := budget.Fit(req)
+	if err != nil {
+		return err
+	}
+	for _, placed := range res.Placed {
+		kept[groups[placed.Index]] = true
+	}
+	p.retain(ActionChosen, budget.ReasonBudget, func(g int32) bool { return kept[g] })
 	return nil
 }
 
-// options prices the groups that compete; protected ones are marked as kept.
-func (p *part) options(kept []bool) []option {
-	values := make([]float64, len(p.history.groups))
-	for i, g := range p.history.of {
-		values[g] += p.worth(i)
+// worth is the score of a message, made safe for sums.
+func (p *part) worth(i int) float64 {
+	switch {
+	case p.Scores == nil:
+		return 1
+	case math.IsNaN(p.Scores[i]):
+		return 0
 	}
-	opts := make([]option, 0, len(values))
-	for g := range p.history.groups {
-		t := &p.history.groups[g]
-		switch {
-		case t.missing != 0:
-		case t.protected:
-			kept[g] = true
-		default:
-			opts = append(opts, newOption(g, 0, t.weight, values[g]))
-		}
-	}
-	slices.SortFunc(opts, option.compare)
-	return opts
+	return min(max(p.Scores[i], -1e12), 1e12)
 }
 
-func (p *part) worth(i int) float64 {
-	if p.Scores == nil {
-		return 1
-	}
-	it := Item{Score: p.Scores[i]}
-	return it.worth()
+// shortfall is the error of a block that needs more than there is.
+func shortfall(block string, need, have int) error {
+	return &budget.BudgetError{Block: block, Need: need, Have: have, Shortfall: need - max(have, need-math.MaxInt)}
 }
 
 // retain keeps the messages of the groups that stay and can be emitted, and reports the others.
-func (p *part) retain(action Action, reason Reason, stays func(g int32) bool) {
+func (p *part) retain(action Action, reason budget.Reason, stays func(g int32) bool) {
 	h, gone := p.history, 0
 	kept := func(g int32) bool { return h.groups[g].missing == 0 && stays(g) }
 	n := p.countKept(kept)
@@ -428,7 +463,7 @@ func (p *part) countKept(kept func(g int32) bool) (n int) {
 	return n
 }
 
-func (p *part) evict(i int, reason Reason) {
+func (p *part) evict(i int, reason budget.Reason) {
 	p.report.Evicted = append(p.report.Evicted,
 		Evicted{Index: i, ID: p.Messages[i].ID, Tokens: p.history.weights[i], Reason: reason})
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/compat/directivecli"
 	"github.com/ctxpage/ctxpage/directive"
-	"github.com/ctxpage/ctxpage/internal/directivecli"
 )
 
 // run gives lines to a fresh command line.

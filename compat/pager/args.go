@@ -1,4 +1,4 @@
-package pagercli
+package pager
 
 import (
 	"errors"

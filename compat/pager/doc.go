@@ -1,4 +1,4 @@
-// Package pagercli is the pager as a command, compatible byte for byte with the
+// Package pager is the pager as a command, compatible byte for byte with the
 // reference implementation (spec: history file, contract lines, records on
 // standard error, one summary line, argument rules, exit codes).
 //
@@ -6,4 +6,4 @@
 // scored and checked first; only then is the contract extended, with a single
 // write. On any failure the contract stays as it was, no record is printed, and
 // the error names the block and the field.
-package pagercli
+package pager

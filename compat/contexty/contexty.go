@@ -1,9 +1,9 @@
-// Package contexty is the compatible mode of package budget: the exported names and the observable rules of
-// github.com/skosovsky/contexty v0.2.3, so that migrating is a change of import path.
+// Package contexty has the exported names and the observable rules of github.com/skosovsky/contexty v0.2.3, so that
+// migrating is a change of import path.
 //
 // It answers as that version does, its known weaknesses included: truncation may separate a tool call from its
 // results, a block cap is not enforced on what a strategy returns, a failed Compile has an empty report, and the
-// messages returned share memory with the blocks. Package budget has none of these; start there in new code.
+// messages returned share memory with the blocks. Package blocks has none of these.
 //
 // Not taken over: FactExtractor, which that version reserved and never used. Two things are better: truncation takes time
 // in proportion to the history, and a Message carries an ID. The first can be observed by a TokenCounter of your own that
@@ -15,23 +15,24 @@ import (
 	"fmt"
 
 	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/compat/blocks"
 )
 
-// The message model is that of package budget.
+// The message model is the one of package blocks.
 type (
-	Message      = budget.Message
-	ContentPart  = budget.ContentPart
-	ImageURL     = budget.ImageURL
-	ToolCall     = budget.ToolCall
-	FunctionCall = budget.FunctionCall
+	Message      = blocks.Message
+	ContentPart  = blocks.ContentPart
+	ImageURL     = blocks.ImageURL
+	ToolCall     = blocks.ToolCall
+	FunctionCall = blocks.FunctionCall
 )
 
 // TextMessage returns a message of one text part.
-func TextMessage(role, text string) Message { return budget.TextMessage(role, text) }
+func TextMessage(role, text string) Message { return blocks.TextMessage(role, text) }
 
 // MultipartMessage returns a message of the given parts.
 func MultipartMessage(role string, parts ...ContentPart) Message {
-	return budget.MultipartMessage(role, parts...)
+	return blocks.MultipartMessage(role, parts...)
 }
 
 // Tier orders blocks: a lower tier is served first and stands first. Any int is a legal tier.
