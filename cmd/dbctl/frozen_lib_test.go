@@ -229,7 +229,7 @@ var frozenSessions = map[string]func(c *ctxpage.Session, in *frozenIn) (any, err
 	},
 	"handoff": func(c *ctxpage.Session, in *frozenIn) (any, error) { return c.Handoff(in.ctx, in.To) },
 	"contract": func(c *ctxpage.Session, in *frozenIn) (any, error) {
-		b, err := c.Contract(in.ctx, session.StrictContract, nil, session.Records{})
+		b, err := c.Contract(in.ctx, nil, session.Records{})
 		return string(b), err
 	},
 	"pass": func(c *ctxpage.Session, in *frozenIn) (any, error) {
