@@ -116,6 +116,34 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	require.Equal(t, "01KB5J3Q4N8Z…", rows[0][1], "enough of it stays to name it")
 }
 
+// Where short cells are not enough, columns that tell least are left out: empty ones first, then those that are the same in
+// all rows, then counts. The first column and words stay.
+func TestNarrowTerminalsHaveFewerColumns(t *testing.T) {
+	names := []string{"LEAF", "TIME", "TRACE", "SCOPE", "SESSION", "SERVED", "TOKENS", "SOURCE", "QUESTION"}
+	trace := "01KB5J3Q4N8Z7W5T9X2Y6V0RSA"
+	table := [][]string{
+		{"1", "2027-01-01 08:00:00Z", trace, "acme/u", "chat", "11", "738", "-", "what is the limit of refunds?"},
+		{"2", "2027-01-01 08:00:01Z", trace[1:], "acme/u", "other", "7", "20", "-", "who"},
+	}
+	for width, gone := range map[int][]string{
+		200: nil, 90: nil, 89: {"SOURCE"}, 80: {"SCOPE", "SOURCE"}, 66: {"SCOPE", "TOKENS", "SOURCE"}, 60: {"SCOPE", "SERVED", "TOKENS", "SOURCE"}, 20: {"SCOPE", "SERVED", "TOKENS", "SOURCE"},
+	} {
+		left, rows, out := narrowed(names, table, width)
+		require.Equal(t, gone, out, width)
+		require.Len(t, left, len(names)-len(gone))
+		require.Len(t, rows, 2)
+		require.Len(t, rows[0], len(left))
+		shorten(left, rows, width)
+		if n := 2 * (len(left) - 1); width >= 60 {
+			for i := range left {
+				n += max(len(left[i]), utf8.RuneCountInString(rows[0][i]), utf8.RuneCountInString(rows[1][i]))
+			}
+			require.LessOrEqual(t, n, width)
+		}
+		require.Equal(t, trace, table[0][2], "the cells of the caller stay")
+	}
+}
+
 // Subjects stay in their tenant: erase and export take both flags, and turns have a subject.
 func TestSubjectInAScope(t *testing.T) {
 	file := t.TempDir() + "/agent.ctx"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -13,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/mcpserver"
 	"github.com/ctxpage/ctxpage/serve"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type mcpCmd struct {
@@ -41,6 +43,9 @@ type mcpFlags struct {
 func (f *mcpFlags) check() error {
 	if f.Scope == "" {
 		return usage("expected --scope: the scope to serve")
+	}
+	if err := store.CheckScope(f.Scope); err != nil {
+		return usage("--%s", strings.TrimPrefix(err.Error(), "ctxpage: "))
 	}
 	if !f.Write && (f.Confirm != "" || f.Evaluator != "") {
 		return usage("--confirm and --evaluator are about writes: give --write, too")

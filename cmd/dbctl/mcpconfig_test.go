@@ -54,8 +54,8 @@ func TestMCPConfigOfEachClient(t *testing.T) {
 	}
 	require.Contains(t, ok(t, "", "mcp", "config", "cursor", "agent.ctx", "--scope", "a", "--write", "--evaluator", "judge"), "/cmd/dbctl/judge")
 	require.Contains(t, ok(t, "", "mcp", "config", "claude-code", "--http", "127.0.0.1:8700"), `"url": "http://127.0.0.1:8700/mcp"`)
-	toml := ok(t, "", "mcp", "config", "codex", "agent.ctx", "--scope", "a\"\x7f\\ü")
-	require.Regexp(t, `^\[mcp_servers.ctxpage\]\ncommand = "/.*"\nargs = \["mcp", "serve", "/.*", "--scope=a\\"\\u007f\\\\ü"\]\n$`, toml)
+	toml := ok(t, "", "mcp", "config", "codex", "agent.ctx", "--scope", "a\"\\ü", "--actor", "m\x7f")
+	require.Regexp(t, `^\[mcp_servers.ctxpage\]\ncommand = "/.*"\nargs = \["mcp", "serve", "/.*", "--scope=a\\"\\\\ü", "--actor=m\\u007f"\]\n$`, toml)
 	entries, err := os.ReadDir(home)
 	require.NoError(t, err)
 	require.Empty(t, entries, "printing writes nothing")
@@ -72,6 +72,8 @@ func TestMCPConfigRefuses(t *testing.T) {
 		{"mcp config claude-desktop F --scope a --http 127.0.0.1:1", "leave --http out"},
 		{"mcp config other F --scope a", "must be one of"},
 		{"mcp F", "expected --scope"},
+		{"mcp config cursor F --scope a//b", "joined by single slashes"},
+		{"mcp F --scope /a", "joined by single slashes"},
 	} {
 		r := dbctl("", strings.Fields(c.args)...)
 		require.Equal(t, exitUsage, r.code, c.args)

@@ -12,12 +12,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/skills"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type setupCmd struct {
 	Client   string `arg:"" help:"Client: ${enum}." enum:"claude-code,codex,gemini,cursor"`
-	File     string `arg:"" optional:"" help:"Database. It is created at first use. Not needed with --undo."`
+	File     string `arg:"" optional:"" help:"Database. It is made if there is none. Not needed with --undo."`
 	Scope    string `help:"Scope to serve, and of the conversations. Required, but for --undo."`
 	Actor    string `help:"Name of the model, for manifests and reviews. Default: the client."`
 	ReadOnly bool   `help:"Serve without the tools put and delete."`
@@ -107,7 +109,7 @@ func (c *setupCmd) Run(a *app) error {
 		return err
 	}
 	v := setupView{Client: c.Client, Undo: c.Undo, DryRun: c.DryRun}
-	for _, plan := range []func() (setupStep, error){c.server, c.hooks, c.skill} {
+	for _, plan := range []func() (setupStep, error){c.database, c.server, c.hooks, c.skill} {
 		s, err := plan() // all are known before the first is done
 		if err != nil {
 			return fmt.Errorf("nothing was changed: %w", err)
@@ -148,8 +150,24 @@ func (c *setupCmd) check(a *app) error {
 	case c.Scope == "":
 		return usage("expected --scope: the scope to serve, such as acme/dev")
 	}
+	if err := store.CheckScope(c.Scope); err != nil {
+		return usage("--%s", strings.TrimPrefix(err.Error(), "ctxpage: "))
+	}
 	c.keyFile = a.KeyFile
 	return c.embedWith(a)
+}
+
+// database plans the file, without which the server would not start.
+func (c *setupCmd) database() (s setupStep, err error) {
+	if c.Undo {
+		return s, nil
+	}
+	s.What, s.File = "database", c.File
+	if _, err := os.Lstat(c.File); err == nil {
+		return s, nil
+	}
+	s.Changed = true
+	return s, mayMake("setup", c.File, "name a path that does not")
 }
 
 // server plans the registration of the MCP server.
@@ -169,12 +187,13 @@ func (c *setupCmd) server() (s setupStep, err error) {
 		if err != nil {
 			return s, err
 		}
-		return s.edit(path, inMember(c.Name, func(json.RawMessage) (json.RawMessage, error) {
+		s, err = s.edit(path, inMember(c.Name, func(json.RawMessage) (json.RawMessage, error) {
 			if c.Undo {
 				return nil, nil
 			}
 			return plainJSON(e)
 		}), mcpClients[c.Client].container)
+		return s.left(c.Undo, err)
 	}
 	s.Changed, s.Command = true, h.remove(c.Name)
 	if !c.Undo {
@@ -233,9 +252,24 @@ func (c *setupCmd) hooks() (s setupStep, err error) {
 		return old, nil
 	}
 	if s, err = s.edit(path, edit, "hooks"); err != nil || !h.flat || c.Undo {
-		return s, err
+		return s.left(c.Undo, err)
 	}
 	return s.versioned()
+}
+
+// left plans to remove a file in which undo leaves nothing but what setup wrote. A link stays.
+func (s setupStep) left(undo bool, err error) (setupStep, error) {
+	if err != nil || !undo || !s.Changed {
+		return s, err
+	}
+	o, err := parseObject(s.text)
+	if err != nil || len(o) > 1 || len(o) == 1 && o[0].name != "version" {
+		return s, err
+	}
+	if fi, err := os.Lstat(s.File); err == nil && fi.Mode().IsRegular() {
+		s.text = nil
+	}
+	return s, nil
 }
 
 // hook is a list of hooks with our command in place of the one that was there; "": without it.
@@ -338,6 +372,12 @@ func (s *setupStep) do(a *app) (err error) {
 		if err != nil {
 			return failed("%s: %v: %s", strings.Join(s.Command[:3], " "), err, cut(string(out), 500))
 		}
+	case s.Changed && s.What == "database":
+		db, err := ctxpage.Open(s.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, Clock: a.now, LockTimeout: a.Wait})
+		if err != nil {
+			return err
+		}
+		return db.Close()
 	case s.Changed && s.text == nil:
 		err = os.Remove(s.config.path)
 		_ = os.Remove(filepath.Dir(s.config.path)) // unless there are other files

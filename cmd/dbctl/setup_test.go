@@ -61,6 +61,7 @@ func TestSetup(t *testing.T) {
 			require.Contains(t, dry, "+")
 			require.Equal(t, before, readText(t, hooks))
 			require.NoFileExists(t, skill)
+			require.NoFileExists(t, db)
 			require.Equal(t, []string{""}, calls(), "a dry run calls nothing")
 
 			for range 2 { // a second time replaces what is there
@@ -74,6 +75,7 @@ func TestSetup(t *testing.T) {
 					require.Equal(t, strings.Split(fill.Replace("mcp|serve|FILE")+args, "|"), v["mcpServers"]["ctxpage"].Args)
 				}
 			}
+			ok(t, "", "ls", db) // the server needs it before a hook has written to it
 			require.Equal(t, skills.Ctxpage, readText(t, skill))
 			text := readText(t, hooks)
 			require.Contains(t, text, `"mine <&>"`)
@@ -90,12 +92,38 @@ func TestSetup(t *testing.T) {
 			if want.add != "" {
 				require.Equal(t, []string{want.remove}, calls())
 			} else {
-				require.NotContains(t, readText(t, filepath.Join(home, want.server)), "ctxpage")
+				require.NoFileExists(t, filepath.Join(home, want.server), "setup made it")
 			}
 			require.Equal(t, before, strings.Replace(readText(t, hooks), "  \"version\": 1,\n", "", 1), "as before")
 			require.NoFileExists(t, skill)
 			require.Contains(t, ok(t, "", "setup", client, "--undo", "--dry-run"), "unchanged")
 		})
+	}
+}
+
+// Files that setup made are gone after undo, a link and what others wrote are not.
+func TestSetupUndoLeavesNoFiles(t *testing.T) {
+	home := clientHome(t)
+	stubs(t, home)
+	cursor := filepath.Join(home, ".cursor")
+	require.NoError(t, os.MkdirAll(cursor, 0o700))
+	linked := filepath.Join(home, "linked.json")
+	require.NoError(t, os.WriteFile(linked, []byte("{}\n"), 0o600))
+	for _, link := range []bool{false, true} {
+		if link {
+			require.NoError(t, os.MkdirAll(cursor, 0o700))
+			require.NoError(t, os.Symlink(linked, filepath.Join(cursor, "mcp.json")))
+		}
+		ok(t, "", "setup", "cursor", filepath.Join(home, "agent.ctx"), "--scope", "acme")
+		require.FileExists(t, filepath.Join(cursor, "hooks.json"))
+		require.Contains(t, readText(t, filepath.Join(cursor, "mcp.json")), "ctxpage")
+		ok(t, "", "setup", "cursor", "--undo")
+		require.NoFileExists(t, filepath.Join(cursor, "hooks.json"))
+		if link {
+			require.Equal(t, "{}\n", readText(t, filepath.Join(cursor, "mcp.json")))
+		} else {
+			require.NoFileExists(t, filepath.Join(cursor, "mcp.json"))
+		}
 	}
 }
 
@@ -117,7 +145,8 @@ func requireHookRuns(t *testing.T, entry json.RawMessage, db string) {
 func TestSetupRefuses(t *testing.T) {
 	home := clientHome(t)
 	calls := stubs(t, home, "claude")
-	setup := []string{"setup", "claude-code", "agent.ctx", "--scope", "acme"}
+	file := filepath.Join(home, "agent.ctx")
+	setup := []string{"setup", "claude-code", file, "--scope", "acme"}
 	settings := filepath.Join(home, ".claude", "settings.json")
 	require.NoError(t, os.MkdirAll(filepath.Dir(settings), 0o700))
 	for text, why := range map[string]string{
@@ -137,8 +166,10 @@ func TestSetupRefuses(t *testing.T) {
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.err, "claude mcp add")
 	require.NoFileExists(t, settings)
-	require.Equal(t, exitFailed, dbctl("", "setup", "codex", "agent.ctx", "--scope", "acme").code, "its command is not there")
-	for _, args := range [][]string{{"setup", "claude-code"}, {"setup", "claude-code", "F"}, {"setup", "other", "F", "--scope", "a"}, {"setup", "codex", "F", "--scope", "a", "--read-only", "--evaluator", "supported"}} {
+	require.Equal(t, exitFailed, dbctl("", "setup", "codex", file, "--scope", "acme").code, "its command is not there")
+	require.Equal(t, exitFailed, dbctl("", "setup", "claude-code", home+"/nowhere/agent.ctx", "--scope", "acme").code)
+	require.Equal(t, []string{"claude|mcp|remove|--scope|user|ctxpage"}, calls()[:1], "of the refusal before")
+	for _, args := range [][]string{{"setup", "claude-code"}, {"setup", "claude-code", "F", "--scope", "a//b"}, {"setup", "claude-code", "F"}, {"setup", "other", "F", "--scope", "a"}, {"setup", "codex", "F", "--scope", "a", "--read-only", "--evaluator", "supported"}} {
 		require.Equal(t, exitUsage, dbctl("", args...).code, args)
 	}
 	// A skill that somebody changed stays.

@@ -10,7 +10,8 @@ import (
 )
 
 // A table has the columns of its head, or those that --columns names. On a terminal its widest cells are shortened until
-// a row fits on one line; elsewhere, and with --wide, every cell is whole.
+// a row fits on one line, and where that is not enough, columns that tell least are left out and named below the table.
+// Elsewhere, and with --wide, every cell is whole.
 
 // shortest is the width below which a cell is not shortened: enough to tell traces apart by their beginnings.
 const shortest = 13
@@ -19,28 +20,99 @@ const shortest = 13
 // Without a head the rows are names and values, which are never shortened.
 func table(w io.Writer, head string, rows func(row func(cells ...any))) {
 	names := strings.Fields(head)
-	var all [][]string
+	var lines [][]string
+	var out []string
 	rows(func(cells ...any) {
 		row := make([]string, len(cells))
 		for i, c := range cells {
 			row[i] = line(fmt.Sprint(c))
 		}
-		all = append(all, row)
+		lines = append(lines, row)
 	})
 	if g, ok := w.(*guard); ok && head != "" {
-		names, all = g.chosen(names, all)
+		names, lines = g.chosen(names, lines)
 		if width := g.width(); width > 0 {
-			shorten(names, all, width)
+			if len(g.as.Columns) == 0 {
+				names, lines, out = narrowed(names, lines, width)
+			}
+			shorten(names, lines, width)
 		}
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if head != "" {
-		all = append([][]string{names}, all...)
+		lines = append([][]string{names}, lines...)
 	}
-	for _, row := range all {
+	for _, row := range lines {
 		fmt.Fprintln(tw, strings.Join(row, "\t"))
 	}
 	tw.Flush()
+	if len(out) > 0 {
+		fmt.Fprintf(w, "not shown: %s; --wide and --columns show more\n", strings.Join(out, ", "))
+	}
+}
+
+// narrowed leaves out columns of a table that does not fit even with short cells: those that are empty, then those that say
+// the same in every row, then counts, each from the right. Columns of words stay.
+func narrowed(names []string, rows [][]string, width int) (left []string, cells [][]string, out []string) {
+	if len(rows) == 0 {
+		return names, rows, nil
+	}
+	drop := make([]bool, len(names))
+	sum := -2
+	need := make([]int, len(names))
+	for i := range names {
+		need[i] = utf8.RuneCountInString(names[i])
+		for _, row := range rows {
+			need[i] = max(need[i], min(utf8.RuneCountInString(cellAt(row, i)), shortest))
+		}
+		sum += need[i] + 2
+	}
+	for _, tellsLittle := range []func(int) bool{
+		func(i int) bool { return everyCell(rows, i, func(c string) bool { return c == "" || c == "-" }) },
+		func(i int) bool {
+			return len(rows) > 1 && everyCell(rows, i, func(c string) bool { return c == cellAt(rows[0], i) })
+		},
+		func(i int) bool {
+			return everyCell(rows, i, func(c string) bool { return strings.Trim(c, "0123456789.-%") == "" })
+		},
+	} {
+		for i := len(names) - 1; i > 0 && sum > width; i-- {
+			if !drop[i] && tellsLittle(i) {
+				drop[i] = true
+				sum -= need[i] + 2
+			}
+		}
+	}
+	kept := func(row []string) (some []string) {
+		for i, c := range row {
+			if i >= len(drop) || !drop[i] {
+				some = append(some, c)
+			}
+		}
+		return some
+	}
+	for i, name := range names {
+		if drop[i] {
+			out = append(out, name)
+		}
+	}
+	for _, row := range rows {
+		cells = append(cells, kept(row))
+	}
+	return kept(names), cells, out
+}
+
+// cellAt is a cell; rows may end early.
+func cellAt(row []string, i int) string {
+	if i < len(row) {
+		return row[i]
+	}
+	return ""
+}
+
+// everyCell reports whether all cells of a column are so.
+func everyCell(rows [][]string, i int, so func(string) bool) bool {
+	return !slices.ContainsFunc(rows, func(row []string) bool { return !so(cellAt(row, i)) })
 }
 
 // chosen keeps the columns that are to be shown.
