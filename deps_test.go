@@ -76,9 +76,10 @@ var importMap = map[string]string{
 	".":                   "erase filestore source store budget directive lexical manifest render session token triage wal health internal/alike internal/bounded internal/codec internal/cut internal/erasing internal/explain internal/folder internal/format internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/owner internal/refresh internal/shown internal/staterows internal/succession internal/supported internal/talk internal/vectors retention quota portable internal/plan",
 
 	"embed":               "internal/retry triage",
-	"serve":               ". directive filestore internal/jsontext internal/places manifest remote render session store token/bpe triage",
+	"serve":               ". directive filestore internal/jsontext internal/places internal/view manifest remote render session store token/bpe triage",
+	"internal/view":       ". store triage",
 	"httpsource":          ". internal/retry source",
-	"cmd/dbctl":           ". budget compat/budgetcli compat/directivecli compat/pager directive embed erase filestore health httpsource internal/erasing internal/folder internal/jsontext internal/mcpserver manifest quota remote render retention session store token token/bpe triage portable portable/foreign serve embed/static skills internal/retry",
+	"cmd/dbctl":           ". budget compat/budgetcli compat/directivecli compat/pager directive embed erase filestore health httpsource internal/erasing internal/folder internal/jsontext internal/mcpserver manifest quota remote render retention session store token token/bpe triage portable portable/foreign serve embed/static skills internal/retry internal/view",
 	"portable/foreign":    ". portable render store",
 	"embed/static":        "",
 	"bench":               ". budget directive lexical manifest render session store token triage wal erase",
@@ -95,7 +96,7 @@ var importMap = map[string]string{
 	"internal/http1":     "",
 	"internal/places":    "",
 	"internal/owner":     "filestore manifest remote store",
-	"internal/mcpserver": ". internal/jsontext internal/places manifest render triage",
+	"internal/mcpserver": ". internal/jsontext internal/places internal/view manifest render triage",
 
 	"internal/mcpserver/fixture": "internal/mcpserver",
 

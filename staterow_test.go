@@ -68,7 +68,7 @@ func TestAnEditedStateRowIsNotServed(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		key    string
-		read bool
+		read   bool
 		change func(tx *bbolt.Tx)
 	}{
 		"edited": {key, true, func(tx *bbolt.Tx) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -247,8 +248,8 @@ func changes(ctx context.Context, r *request, in changesIn, line func(changeLine
 		return store.Invalid("from", fmt.Sprint(f.next), fmt.Sprintf("at most %d, the number of leaves in the audit", size))
 	case in.Limit < 0:
 		return store.Invalid("limit", fmt.Sprint(in.Limit), "zero or more")
-	case in.Idle < 0 || in.Idle > maxSeconds:
-		return store.Invalid("idle_s", fmt.Sprint(in.Idle), fmt.Sprintf("0 to %d seconds", maxSeconds))
+	case in.Idle < 0 || in.Idle > view.MaxSeconds:
+		return store.Invalid("idle_s", fmt.Sprint(in.Idle), fmt.Sprintf("0 to %d seconds", view.MaxSeconds))
 	}
 	for _, name := range in.Types {
 		if _, err := manifest.ParseType(name); err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -33,8 +34,8 @@ type turnIn struct {
 	Role       string            `json:"role" jsonschema:"user, assistant or tool"`
 	Name       string            `json:"name,omitempty"`
 	Text       string            `json:"text,omitempty"`
-	Parts      []part            `json:"parts,omitempty" jsonschema:"instead of text"`
-	ToolCalls  []toolCall        `json:"tool_calls,omitempty"`
+	Parts      []view.Part       `json:"parts,omitempty" jsonschema:"instead of text"`
+	ToolCalls  []view.ToolCall   `json:"tool_calls,omitempty"`
 	ToolCallID string            `json:"tool_call_id,omitempty" jsonschema:"of a tool turn: the call that it answers"`
 	At         time.Time         `json:"at,omitzero" jsonschema:"default: now"`
 	ExpiresAt  time.Time         `json:"expires_at,omitzero"`
@@ -49,7 +50,7 @@ type turnIn struct {
 // turn is the turn as the library takes it. Signals of a ctxpage.Turn have no field here.
 func (t *turnIn) turn() (ctxpage.Turn, error) {
 	out := ctxpage.Turn{
-		ID: t.ID, Role: t.Role, Name: t.Name, Text: t.Text, Parts: partsOf(t.Parts), ToolCallID: t.ToolCallID, At: t.At, ExpiresAt: t.ExpiresAt, Subject: t.Subject, Tags: t.Tags,
+		ID: t.ID, Role: t.Role, Name: t.Name, Text: t.Text, ToolCallID: t.ToolCallID, At: t.At, ExpiresAt: t.ExpiresAt, Subject: t.Subject, Tags: t.Tags,
 		Meta: t.Meta, Trace: t.Trace, Relevance: t.Relevance,
 	}
 	p, err := store.ParsePriority(t.Priority)
@@ -57,6 +58,9 @@ func (t *turnIn) turn() (ctxpage.Turn, error) {
 		return out, err
 	}
 	out.Priority = p
+	for _, p := range t.Parts {
+		out.Parts = append(out.Parts, ctxpage.Part(p))
+	}
 	for _, c := range t.ToolCalls {
 		out.ToolCalls = append(out.ToolCalls, ctxpage.ToolCall(c))
 	}
@@ -98,7 +102,7 @@ func appendTurns(ctx context.Context, r *request, in appendIn) (appendOut, error
 		return appendOut{Refs: []string{}, DryRun: true, Compacted: info.Items, Freed: info.Freed}, err
 	}
 	refs, err := c.Append(ctx, turns...)
-	return appendOut{Refs: refsOf(refs)}, err
+	return appendOut{Refs: view.Refs(refs)}, err
 }
 
 // sessionIn names a conversation of the caller's scope.
@@ -268,12 +272,12 @@ type recallIn struct {
 
 // recall reads a turn whole, whatever the window shows of it. The read has a leaf in the audit,
 // like every other.
-func recall(ctx context.Context, r *request, in recallIn) (pageOut, error) {
+func recall(ctx context.Context, r *request, in recallIn) (view.Page, error) {
 	v, err := r.s.Session(in.Session).Recall(ctx, in.ID)
 	if err != nil {
-		return pageOut{}, err
+		return view.Page{}, err
 	}
-	return pageOf(v), nil
+	return view.Of(v), nil
 }
 
 // historyIn asks for turns by sequence number. Expired turns are skipped, so the numbers may have
@@ -286,8 +290,8 @@ type historyIn struct {
 
 // historyOut has whole turns: history is the one call of a conversation that returns every text.
 type historyOut struct {
-	Turns []pageOut `json:"turns"`
-	Next  int64     `json:"next,omitempty" jsonschema:"from of the turns that follow, if the limit was reached"`
+	Turns []view.Page `json:"turns"`
+	Next  int64       `json:"next,omitempty" jsonschema:"from of the turns that follow, if the limit was reached"`
 }
 
 // history reads turns whole, by sequence number. Next is set if the limit was reached.

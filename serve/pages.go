@@ -2,11 +2,10 @@ package serve
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/triage"
 )
@@ -35,92 +34,12 @@ const (
 	maxList     = 1000
 )
 
-// toolCall and part are those of the library, with the names that they have in JSON.
-type toolCall struct {
-	ID        string `json:"id"`
-	Type      string `json:"type,omitempty"`
-	Name      string `json:"name"`
-	Arguments string `json:"arguments,omitempty"`
-}
-
-type part struct {
-	Type   string `json:"type" jsonschema:"text, or a type of yours that is carried as it is"`
-	Text   string `json:"text,omitempty"`
-	URL    string `json:"url,omitempty"`
-	Detail string `json:"detail,omitempty"`
-}
-
-// writeIn is a page to be written.
-type writeIn struct {
-	ID          string            `json:"id" jsonschema:"key in the scope; an id that exists gets a new version, with the fields of this write alone"`
-	Text        string            `json:"text,omitempty" jsonschema:"the content; empty with source or parts"`
-	Parts       []part            `json:"parts,omitempty"`
-	Kind        string            `json:"kind,omitempty" jsonschema:"system, fact (default), chunk, message, tool, scratch or summary"`
-	Provenance  string            `json:"provenance,omitempty" jsonschema:"scratch, tool, validated or chunk; default: that of the kind"`
-	Role        string            `json:"role,omitempty"`
-	Name        string            `json:"name,omitempty"`
-	Source      string            `json:"source,omitempty" jsonschema:"where the text comes from: file:PATH or page:REF"`
-	ExpiresAt   time.Time         `json:"expires_at,omitzero"`
-	TTL         int               `json:"ttl_s,omitempty" jsonschema:"seconds until it expires, instead of expires_at"`
-	CurrentAsOf time.Time         `json:"current_as_of,omitzero" jsonschema:"when the content was true; default: now"`
-	Group       string            `json:"group,omitempty"`
-	Seq         int64             `json:"seq,omitempty"`
-	Subject     string            `json:"subject,omitempty" jsonschema:"whom it is about"`
-	DerivedFrom []string          `json:"derived_from,omitempty" jsonschema:"references of what it was made from"`
-	Supersedes  []string          `json:"supersedes,omitempty" jsonschema:"ids of the scope that it replaces"`
-	Pinned      bool              `json:"pinned,omitempty"`
-	Tags        []string          `json:"tags,omitempty"`
-	Meta        map[string]string `json:"meta,omitempty"`
-}
-
-// artefact is the page as the library takes it. Kind and provenance are names here. Only what JSON
-// cannot say in the library's types is checked here, such as a TTL that a duration cannot hold.
-// Limits of ids, texts and tags are the store's, which checks them for every caller.
-func (w *writeIn) artefact() (a ctxpage.Artefact, err error) {
-	a = ctxpage.Artefact{
-		ID: w.ID, Text: w.Text, Parts: partsOf(w.Parts), Role: w.Role, Name: w.Name, Source: w.Source, ExpiresAt: w.ExpiresAt, TTL: time.Duration(w.TTL) * time.Second,
-		CurrentAsOf: w.CurrentAsOf, Group: w.Group, Seq: w.Seq, Subject: w.Subject, Supersedes: w.Supersedes, Pinned: w.Pinned, Tags: w.Tags, Meta: w.Meta,
-	}
-	if w.TTL < 0 || w.TTL > maxSeconds {
-		return a, store.Invalid("ttl_s", fmt.Sprint(w.TTL), fmt.Sprintf("1 to %d seconds", maxSeconds))
-	}
-	if w.Kind != "" {
-		if a.Kind, err = ctxpage.ParseKind(w.Kind); err != nil {
-			return a, err
-		}
-	}
-	if w.Provenance != "" {
-		if a.Provenance, err = triage.ParseProvenance(w.Provenance); err != nil {
-			return a, store.Invalid("provenance", fmt.Sprintf("%.40q", w.Provenance), "scratch, tool, validated or chunk")
-		}
-	}
-	for _, text := range w.DerivedFrom {
-		ref, err := ctxpage.ParseRef(text)
-		if err != nil {
-			return a, err
-		}
-		a.DerivedFrom = append(a.DerivedFrom, ref)
-	}
-	return a, nil
-}
-
-// maxSeconds is a hundred years, far below what a duration holds.
-const maxSeconds = 100 * 366 * 24 * 3600
-
-// partsOf copies parts.
-func partsOf(in []part) (out []ctxpage.Part) {
-	for _, p := range in {
-		out = append(out, ctxpage.Part(p))
-	}
-	return out
-}
-
 // artefacts converts pages. The error names the one that is wrong by its place.
-func artefacts(writes []writeIn) ([]ctxpage.Artefact, error) {
+func artefacts(writes []view.Write) ([]ctxpage.Artefact, error) {
 	arts := make([]ctxpage.Artefact, len(writes))
 	for i := range writes {
 		var err error
-		if arts[i], err = writes[i].artefact(); err != nil {
+		if arts[i], err = writes[i].Artefact(); err != nil {
 			return nil, fmt.Errorf("writes[%d]: %w", i, err)
 		}
 	}
@@ -130,9 +49,9 @@ func artefacts(writes []writeIn) ([]ctxpage.Artefact, error) {
 // putIn writes pages, all or none. Trace and Batch exclude each other: an open transaction has the
 // batch that begin was given.
 type putIn struct {
-	Writes []writeIn `json:"writes" jsonschema:"pages to write"`
-	Trace  string    `json:"trace,omitempty" jsonschema:"trace of an open transaction (begin): the pages join it, and commit decides"`
-	Batch  string    `json:"batch,omitempty" jsonschema:"a ULID that names this write; a repeated one is applied once"`
+	Writes []view.Write `json:"writes" jsonschema:"pages to write"`
+	Trace  string       `json:"trace,omitempty" jsonschema:"trace of an open transaction (begin): the pages join it, and commit decides"`
+	Batch  string       `json:"batch,omitempty" jsonschema:"a ULID that names this write; a repeated one is applied once"`
 }
 
 // writtenOut says how a write ended.
@@ -237,92 +156,14 @@ func committed(tx *ctxpage.Txn, err error) (writtenOut, error) {
 		return writtenOut{}, err
 	}
 	out := tx.Outcome()
-	return writtenOut{Status: "committed", Refs: refsOf(out.Refs), Batch: tx.ID(), Trace: tx.Trace(), LSN: out.LSN}, nil
+	return writtenOut{Status: "committed", Refs: view.Refs(out.Refs), Batch: tx.ID(), Trace: tx.Trace(), LSN: out.LSN}, nil
 }
 
-// refsOf are references as text; never null.
-func refsOf(refs []ctxpage.Ref) []string {
-	out := []string{}
-	for _, r := range refs {
-		out = append(out, r.String())
-	}
-	return out
-}
-
-// pageOut is a page, or a version of one. Listings have no text.
-type pageOut struct {
-	Ref          string            `json:"ref"`
-	Scope        string            `json:"scope"`
-	ID           string            `json:"id"`
-	Version      uint32            `json:"version"`
-	LSN          uint64            `json:"lsn"`
-	Kind         string            `json:"kind"`
-	Provenance   string            `json:"provenance" jsonschema:"an order of trust: scratch, tool, validated, chunk, human-verified"`
-	Text         string            `json:"text,omitempty"`
-	Parts        []part            `json:"parts,omitempty"`
-	Role         string            `json:"role,omitempty"`
-	Name         string            `json:"name,omitempty"`
-	ToolCalls    []toolCall        `json:"tool_calls,omitempty"`
-	ToolCallID   string            `json:"tool_call_id,omitempty"`
-	Source       string            `json:"source,omitempty"`
-	Tokens       int               `json:"tokens"`
-	PutAt        time.Time         `json:"put_at,omitzero" jsonschema:"absent in a held batch"`
-	CurrentAsOf  time.Time         `json:"current_as_of,omitzero"`
-	ExpiresAt    time.Time         `json:"expires_at,omitzero"`
-	Actor        string            `json:"actor,omitempty"`
-	Trace        string            `json:"trace,omitempty" jsonschema:"of the read that it was written from, for why and replay"`
-	Group        string            `json:"group,omitempty"`
-	Seq          int64             `json:"seq,omitempty"`
-	Subject      string            `json:"subject,omitempty"`
-	DerivedFrom  []string          `json:"derived_from,omitempty"`
-	Supersedes   []string          `json:"supersedes,omitempty"`
-	SupersededBy string            `json:"superseded_by,omitempty"`
-	Pinned       bool              `json:"pinned,omitempty"`
-	Tags         []string          `json:"tags,omitempty"`
-	Meta         map[string]string `json:"meta,omitempty"`
-	Deleted      bool              `json:"deleted,omitempty"`
-	Gone         bool              `json:"gone,omitempty"`
-	Stale        bool              `json:"stale,omitempty"`
-	Elsewhere    string            `json:"elsewhere,omitempty" jsonschema:"the host that has the file of its source: it could not be checked here"`
-}
-
-// pageOf is a version as JSON shows it. A page of parts has their texts in Text as well, so that a
-// caller who reads only Text misses no words.
-func pageOf(v *ctxpage.Version) pageOut {
-	out := pageOut{
-		Ref: v.Ref.String(), Scope: v.Ref.Scope, ID: v.ID, Version: v.Version, LSN: v.LSN, Kind: v.Kind.String(), Provenance: v.Provenance.String(), Text: v.Text,
-		Role: v.Role, Name: v.Name, ToolCallID: v.ToolCallID, Source: v.Source, Tokens: v.Tokens, PutAt: utc(v.PutAt), CurrentAsOf: utc(v.CurrentAsOf),
-		ExpiresAt: utc(v.ExpiresAt), Actor: v.Actor, Trace: v.Trace, Group: v.Group, Seq: v.Seq, Subject: v.Subject, Supersedes: v.Supersedes, SupersededBy: v.SupersededBy,
-		Pinned: v.Pinned, Tags: v.Tags, Meta: v.Meta, Deleted: v.Deleted, Gone: v.Gone, Stale: v.Stale, Elsewhere: v.Elsewhere,
-	}
-	for _, p := range v.Parts {
-		out.Parts = append(out.Parts, part(p))
-		if v.Text == "" {
-			out.Text += p.Text
-		}
-	}
-	for _, c := range v.ToolCalls {
-		out.ToolCalls = append(out.ToolCalls, toolCall(c))
-	}
-	if len(v.DerivedFrom) > 0 {
-		out.DerivedFrom = refsOf(v.DerivedFrom)
-	}
-	return out
-}
-
-// utc is a time in UTC; a zero time stays zero, so that it is left out.
-func utc(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return t.UTC()
-}
-
-// pagesOf is a list of pages as JSON: empty and not null if there are none.
-func pagesOf(all []*ctxpage.Version) []pageOut {
-	out := []pageOut{}
+// pagesOf returns a list of pages as JSON: empty and not null if there are none.
+func pagesOf(all []*ctxpage.Version) []view.Page {
+	out := []view.Page{}
 	for _, v := range all {
-		out = append(out, pageOf(v))
+		out = append(out, view.Of(v))
 	}
 	return out
 }
@@ -337,9 +178,9 @@ type getIn struct {
 
 // get reads one page: by id, by reference, or by id within an open transaction. A transaction takes
 // no reference, because it reads what is current and a reference may name an old version.
-func get(ctx context.Context, r *request, in getIn) (pageOut, error) {
+func get(ctx context.Context, r *request, in getIn) (view.Page, error) {
 	if (in.ID == "") == (in.Ref == "") {
-		return pageOut{}, store.Invalid("id, ref", "both or none", "one of them")
+		return view.Page{}, store.Invalid("id, ref", "both or none", "one of them")
 	}
 	var opts []ctxpage.ReadOption
 	if in.ServeStale {
@@ -348,91 +189,41 @@ func get(ctx context.Context, r *request, in getIn) (pageOut, error) {
 	read := func() (*ctxpage.Version, error) { return r.s.Get(ctx, in.ID, opts...) }
 	switch {
 	case in.Trace != "" && in.Ref != "":
-		return pageOut{}, store.Invalid("ref", "one beside a trace", "an id: a transaction reads what is current")
+		return view.Page{}, store.Invalid("ref", "one beside a trace", "an id: a transaction reads what is current")
 	case in.Trace != "":
 		t, err := r.open(in.Trace)
 		if err != nil {
-			return pageOut{}, err
+			return view.Page{}, err
 		}
 		defer t.used()
 		read = func() (*ctxpage.Version, error) { return t.tx.Get(ctx, in.ID, opts...) }
 	case in.Ref != "":
 		ref, err := ctxpage.ParseRef(in.Ref)
 		if err != nil {
-			return pageOut{}, err
+			return view.Page{}, err
 		}
 		read = func() (*ctxpage.Version, error) { return r.s.Recall(ctx, ref, opts...) }
 	}
 	v, err := read()
 	if err != nil {
-		return pageOut{}, err
+		return view.Page{}, err
 	}
-	return pageOf(v), nil
-}
-
-// filterIn is a ctxpage.Filter.
-type filterIn struct {
-	IDPrefix     string         `json:"id_prefix,omitempty" jsonschema:"how ids begin"`
-	TagsAny      []string       `json:"tags_any,omitempty" jsonschema:"at least one of these tags"`
-	TagsAll      []string       `json:"tags_all,omitempty" jsonschema:"all of these tags"`
-	Subject      string         `json:"subject,omitempty" jsonschema:"whom it is about, exactly"`
-	Meta         map[string]any `json:"meta,omitempty" jsonschema:"metadata by key: a value, or an object of operators $eq $ne $gt $gte $lt $lte $exists"`
-	Kinds        []string       `json:"kinds,omitempty"`
-	Since        time.Time      `json:"since,omitzero" jsonschema:"current at or after this time"`
-	Until        time.Time      `json:"until,omitzero" jsonschema:"current before this time"`
-	WrittenSince time.Time      `json:"written_since,omitzero" jsonschema:"written at or after this time"`
-	WrittenUntil time.Time      `json:"written_until,omitzero" jsonschema:"written before this time"`
-}
-
-// filter is the filter as the library takes it; nil lets everything through.
-func (in *filterIn) filter() (f ctxpage.Filter, err error) {
-	if in == nil {
-		return f, nil
-	}
-	f = ctxpage.Filter{
-		IDPrefix: in.IDPrefix, TagsAny: in.TagsAny, TagsAll: in.TagsAll, Subject: in.Subject,
-		Since: in.Since, Until: in.Until, WrittenSince: in.WrittenSince, WrittenUntil: in.WrittenUntil,
-	}
-	if len(in.Meta) > 0 {
-		text, err := json.Marshal(in.Meta)
-		if err == nil {
-			err = f.Meta.UnmarshalJSON(text)
-		}
-		if err != nil {
-			return f, err
-		}
-	}
-	if f.Kinds, err = kindsOf(in.Kinds); err != nil {
-		return f, err
-	}
-	return f, f.Check()
-}
-
-// kindsOf reads names of kinds; nil stands for all.
-func kindsOf(names []string) (out []ctxpage.Kind, err error) {
-	for _, name := range names {
-		k, err := ctxpage.ParseKind(name)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, k)
-	}
-	return out, nil
+	return view.Of(v), nil
 }
 
 // listIn pages through a listing. A cursor is opaque and stays valid while pages are written: it
 // names a place in the order, not a number of entries to pass over.
 type listIn struct {
-	Prefix string    `json:"prefix,omitempty" jsonschema:"only ids that begin with it"`
-	Cursor string    `json:"cursor,omitempty" jsonschema:"next of the list before"`
-	Limit  int       `json:"limit,omitempty" jsonschema:"at most 1000; default 100"`
-	Filter *filterIn `json:"filter,omitempty"`
-	Newest bool      `json:"newest,omitempty" jsonschema:"latest first, in place of by id"`
+	Prefix string       `json:"prefix,omitempty" jsonschema:"only ids that begin with it"`
+	Cursor string       `json:"cursor,omitempty" jsonschema:"next of the list before"`
+	Limit  int          `json:"limit,omitempty" jsonschema:"at most 1000; default 100"`
+	Filter *view.Filter `json:"filter,omitempty"`
+	Newest bool         `json:"newest,omitempty" jsonschema:"latest first, in place of by id"`
 }
 
 type listOut struct {
-	Items []pageOut `json:"items"`
-	Next  string    `json:"next,omitempty" jsonschema:"give it as cursor for what follows"`
+	Items []view.Page `json:"items"`
+	Next  string      `json:"next,omitempty" jsonschema:"give it as cursor for what follows"`
 }
 
 // within is a limit that was given, or its default.
@@ -452,7 +243,7 @@ func list(ctx context.Context, r *request, in listIn) (listOut, error) {
 	if err != nil {
 		return listOut{}, err
 	}
-	f, err := in.Filter.filter()
+	f, err := in.Filter.Filter()
 	if err != nil {
 		return listOut{}, err
 	}
@@ -482,10 +273,10 @@ func versions(ctx context.Context, r *request, in versionsIn) (listOut, error) {
 }
 
 type searchIn struct {
-	Query  string    `json:"query" jsonschema:"words to look for"`
-	Limit  int       `json:"limit,omitempty" jsonschema:"at most 1000; default 10"`
-	Filter *filterIn `json:"filter,omitempty"`
-	Floor  string    `json:"floor,omitempty" jsonschema:"lowest provenance served: scratch, tool, validated, chunk or human-verified; default tool. Scratch also serves drafts, and imports that nobody has vouched for"`
+	Query  string       `json:"query" jsonschema:"words to look for"`
+	Limit  int          `json:"limit,omitempty" jsonschema:"at most 1000; default 10"`
+	Filter *view.Filter `json:"filter,omitempty"`
+	Floor  string       `json:"floor,omitempty" jsonschema:"lowest provenance served: scratch, tool, validated, chunk or human-verified; default tool. Scratch also serves drafts, and imports that nobody has vouched for"`
 }
 
 type searchOut struct {
@@ -516,7 +307,7 @@ func search(ctx context.Context, r *request, in searchIn) (searchOut, error) {
 	if err != nil {
 		return searchOut{}, err
 	}
-	f, err := in.Filter.filter()
+	f, err := in.Filter.Filter()
 	if err != nil {
 		return searchOut{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 // Review of what the gate held. All of it is the operator's: the one who wrote a batch must not
@@ -26,36 +27,36 @@ var reviewCalls = []call{
 // heldOut is a held batch with all that a reviewer needs for a decision: what it writes, what it
 // was written from, and what has changed since.
 type heldOut struct {
-	Batch      string    `json:"batch"`
-	Scope      string    `json:"scope"`
-	Actor      string    `json:"actor"`
-	Trace      string    `json:"trace,omitempty"`
-	Reason     string    `json:"reason"`
-	Confidence float64   `json:"confidence"`
-	By         string    `json:"by,omitempty" jsonschema:"who gave the verdict"`
-	Note       string    `json:"note,omitempty"`
-	At         time.Time `json:"at"`
-	Decided    string    `json:"decided,omitempty" jsonschema:"approved or rejected"`
-	DecidedBy  string    `json:"decided_by,omitempty" jsonschema:"name of the reviewer"`
-	Writes     []pageOut `json:"writes"`
-	Deletes    []string  `json:"deletes,omitempty"`
-	Replaces   []string  `json:"replaces,omitempty" jsonschema:"current versions that an approval would overwrite"`
-	Drops      []string  `json:"drops,omitempty" jsonschema:"of them: what the new version would no longer have, such as expiry, tags or pin"`
-	Stale      []string  `json:"stale,omitempty" jsonschema:"pages it was written from that had changed when it was held"`
-	StaleNow   []string  `json:"stale_now,omitempty"`
-	Conflicts  []string  `json:"conflicts,omitempty"`
-	LookAlikes []string  `json:"look_alikes,omitempty" jsonschema:"names above that look the same and are not"`
+	Batch      string      `json:"batch"`
+	Scope      string      `json:"scope"`
+	Actor      string      `json:"actor"`
+	Trace      string      `json:"trace,omitempty"`
+	Reason     string      `json:"reason"`
+	Confidence float64     `json:"confidence"`
+	By         string      `json:"by,omitempty" jsonschema:"who gave the verdict"`
+	Note       string      `json:"note,omitempty"`
+	At         time.Time   `json:"at"`
+	Decided    string      `json:"decided,omitempty" jsonschema:"approved or rejected"`
+	DecidedBy  string      `json:"decided_by,omitempty" jsonschema:"name of the reviewer"`
+	Writes     []view.Page `json:"writes"`
+	Deletes    []string    `json:"deletes,omitempty"`
+	Replaces   []string    `json:"replaces,omitempty" jsonschema:"current versions that an approval would overwrite"`
+	Drops      []string    `json:"drops,omitempty" jsonschema:"of them: what the new version would no longer have, such as expiry, tags or pin"`
+	Stale      []string    `json:"stale,omitempty" jsonschema:"pages it was written from that had changed when it was held"`
+	StaleNow   []string    `json:"stale_now,omitempty"`
+	Conflicts  []string    `json:"conflicts,omitempty"`
+	LookAlikes []string    `json:"look_alikes,omitempty" jsonschema:"names above that look the same and are not"`
 }
 
 // heldOf is a held batch as JSON.
 func heldOf(h *ctxpage.Held) heldOut {
 	out := heldOut{
 		Batch: h.ID, Scope: h.Scope, Actor: h.Actor, Trace: h.Trace, Reason: h.Reason, Confidence: h.Confidence, By: h.By, Note: h.Note, At: h.At.UTC(),
-		Decided: h.Decided, DecidedBy: h.DecidedBy, Writes: []pageOut{}, Deletes: h.Deletes, Replaces: refsOf(h.Replaces), Drops: h.Drops, Stale: refsOf(h.Stale), StaleNow: refsOf(h.StaleNow),
-		Conflicts: refsOf(h.Conflicts), LookAlikes: h.LookAlikes,
+		Decided: h.Decided, DecidedBy: h.DecidedBy, Writes: []view.Page{}, Deletes: h.Deletes, Replaces: view.Refs(h.Replaces), Drops: h.Drops, Stale: view.Refs(h.Stale), StaleNow: view.Refs(h.StaleNow),
+		Conflicts: view.Refs(h.Conflicts), LookAlikes: h.LookAlikes,
 	}
 	for i := range h.Writes {
-		out.Writes = append(out.Writes, pageOf(&h.Writes[i]))
+		out.Writes = append(out.Writes, view.Of(&h.Writes[i]))
 	}
 	return out
 }
@@ -147,7 +148,7 @@ func approve(ctx context.Context, r *request, in approveIn) (writtenOut, error) 
 	if err != nil {
 		return writtenOut{}, err
 	}
-	return writtenOut{Status: "committed", Refs: refsOf(out.Refs), Batch: in.Batch, LSN: out.LSN}, nil
+	return writtenOut{Status: "committed", Refs: view.Refs(out.Refs), Batch: in.Batch, LSN: out.LSN}, nil
 }
 
 // rejectIn is a decision, as approveIn.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
@@ -189,12 +190,12 @@ type verdictIn struct {
 // commitIn ends a transaction, or makes one of a single call. Only a host may give a verdict; see
 // commit.
 type commitIn struct {
-	Trace   string     `json:"trace,omitempty" jsonschema:"trace of an open transaction, or of the assembly that is answered"`
-	Writes  []writeIn  `json:"writes,omitempty"`
-	Deletes []string   `json:"deletes,omitempty" jsonschema:"ids"`
-	Verdict *verdictIn `json:"verdict,omitempty" jsonschema:"of a host. Without one the evaluator judges; without an evaluator the writes are held"`
-	Batch   string     `json:"batch,omitempty" jsonschema:"as in begin"`
-	OnStale string     `json:"on_stale,omitempty" jsonschema:"as in begin"`
+	Trace   string       `json:"trace,omitempty" jsonschema:"trace of an open transaction, or of the assembly that is answered"`
+	Writes  []view.Write `json:"writes,omitempty"`
+	Deletes []string     `json:"deletes,omitempty" jsonschema:"ids"`
+	Verdict *verdictIn   `json:"verdict,omitempty" jsonschema:"of a host. Without one the evaluator judges; without an evaluator the writes are held"`
+	Batch   string       `json:"batch,omitempty" jsonschema:"as in begin"`
+	OnStale string       `json:"on_stale,omitempty" jsonschema:"as in begin"`
 }
 
 // commit ends an open transaction of the trace, with the writes of this call added; or makes one of
@@ -295,23 +296,23 @@ func rollback(ctx context.Context, r *request, in rollbackIn) (rollbackOut, erro
 
 // assembleIn asks for a context. What is zero gets the default of the database.
 type assembleIn struct {
-	Query    string    `json:"query" jsonschema:"the question; it finds pages and is not part of the context"`
-	Budget   int       `json:"budget,omitempty" jsonschema:"tokens the context may take; may be left out for a session with a window"`
-	Reserve  int       `json:"reserve,omitempty" jsonschema:"tokens of the budget that stay free"`
-	TopK     int       `json:"top_k,omitempty"`
-	Kinds    []string  `json:"kinds,omitempty"`
-	Filter   *filterIn `json:"filter,omitempty"`
-	Session  string    `json:"session,omitempty" jsonschema:"the conversation that asks; its turns belong into the context"`
-	AsOf     uint64    `json:"as_of,omitempty" jsonschema:"LSN of the past"`
-	Txn      string    `json:"txn,omitempty" jsonschema:"trace of an open transaction: its drafts are seen, and what is served joins what it read"`
-	Stale    bool      `json:"serve_stale,omitempty"`
-	Floor    string    `json:"floor,omitempty" jsonschema:"lowest provenance that enters: scratch, tool (default), validated, chunk or human-verified"`
-	Preset   string    `json:"preset,omitempty" jsonschema:"how pages are ranked: default, or START, the published method in two passes"`
-	Overflow string    `json:"overflow,omitempty" jsonschema:"if not everything fits: fill (default) keeps as much as fits, ladder degrades by whole tiers"`
-	Charge   string    `json:"charge,omitempty" jsonschema:"what counts: rendered (default), headers and fences included; contents, the texts alone"`
-	Counter  string    `json:"counter,omitempty" jsonschema:"counts this context: o200k_base, cl100k_base, a model such as claude or gemini, or one of these with a factor (o200k_base*125%); default: the server's"`
-	Summary  int       `json:"summary_tokens,omitempty" jsonschema:"about how many tokens a page takes that is shortened; default 200"`
-	Messages string    `json:"messages,omitempty" jsonschema:"also return the messages of a provider's request: openai, anthropic or gemini"`
+	Query    string       `json:"query" jsonschema:"the question; it finds pages and is not part of the context"`
+	Budget   int          `json:"budget,omitempty" jsonschema:"tokens the context may take; may be left out for a session with a window"`
+	Reserve  int          `json:"reserve,omitempty" jsonschema:"tokens of the budget that stay free"`
+	TopK     int          `json:"top_k,omitempty"`
+	Kinds    []string     `json:"kinds,omitempty"`
+	Filter   *view.Filter `json:"filter,omitempty"`
+	Session  string       `json:"session,omitempty" jsonschema:"the conversation that asks; its turns belong into the context"`
+	AsOf     uint64       `json:"as_of,omitempty" jsonschema:"LSN of the past"`
+	Txn      string       `json:"txn,omitempty" jsonschema:"trace of an open transaction: its drafts are seen, and what is served joins what it read"`
+	Stale    bool         `json:"serve_stale,omitempty"`
+	Floor    string       `json:"floor,omitempty" jsonschema:"lowest provenance that enters: scratch, tool (default), validated, chunk or human-verified"`
+	Preset   string       `json:"preset,omitempty" jsonschema:"how pages are ranked: default, or START, the published method in two passes"`
+	Overflow string       `json:"overflow,omitempty" jsonschema:"if not everything fits: fill (default) keeps as much as fits, ladder degrades by whole tiers"`
+	Charge   string       `json:"charge,omitempty" jsonschema:"what counts: rendered (default), headers and fences included; contents, the texts alone"`
+	Counter  string       `json:"counter,omitempty" jsonschema:"counts this context: o200k_base, cl100k_base, a model such as claude or gemini, or one of these with a factor (o200k_base*125%); default: the server's"`
+	Summary  int          `json:"summary_tokens,omitempty" jsonschema:"about how many tokens a page takes that is shortened; default 200"`
+	Messages string       `json:"messages,omitempty" jsonschema:"also return the messages of a provider's request: openai, anthropic or gemini"`
 }
 
 // assembleOut is a context. Text is the whole of it; Blocks are its parts with what is known of
@@ -348,7 +349,7 @@ type blockOut struct {
 // query is the question as the library takes it. It decides nothing: zero stays zero.
 func (in *assembleIn) query() (q ctxpage.Query, err error) {
 	q = ctxpage.Query{Text: in.Query, Budget: in.Budget, Reserve: in.Reserve, TopK: in.TopK, Session: in.Session, AsOf: in.AsOf, ServeStale: in.Stale, SummaryTokens: in.Summary}
-	if q.Kinds, err = kindsOf(in.Kinds); err != nil {
+	if q.Kinds, err = view.Kinds(in.Kinds); err != nil {
 		return q, err
 	}
 	if in.Counter != "" {
@@ -359,7 +360,7 @@ func (in *assembleIn) query() (q ctxpage.Query, err error) {
 	if err = q.SetNames(in.Floor, in.Preset, in.Overflow, in.Charge); err != nil {
 		return q, err
 	}
-	q.Filter, err = in.Filter.filter()
+	q.Filter, err = in.Filter.Filter()
 	return q, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 type commitCmd struct {
@@ -150,7 +151,7 @@ func (a *app) committed(tx *ctxpage.Txn, err error) error {
 		return err
 	}
 	out := tx.Outcome()
-	v := commitView{Status: out.Status.String(), Batch: tx.ID(), Trace: tx.Trace(), Refs: nonNil(refStrings(out.Refs)), LSN: out.LSN, Reason: out.Reason, Stale: refStrings(out.Stale)}
+	v := commitView{Status: out.Status.String(), Batch: tx.ID(), Trace: tx.Trace(), Refs: view.Refs(out.Refs), LSN: out.LSN, Reason: out.Reason, Stale: view.Refs(out.Stale)}
 	if err := a.emit(v, func(w io.Writer) { v.print(w) }); err != nil {
 		return err
 	}

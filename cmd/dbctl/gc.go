@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -94,7 +95,7 @@ func (c *gcCmd) Run(a *app) error {
 }
 
 func viewOfGC(rep store.GCReport) gcView {
-	v := gcView{DryRun: rep.DryRun, Trace: rep.Trace, Dropped: tallyOf(rep.Dropped), Reasons: []gcTally{}, Kept: []gcTally{}, Refs: nonNil(refStrings(rep.Refs)),
+	v := gcView{DryRun: rep.DryRun, Trace: rep.Trace, Dropped: tallyOf(rep.Dropped), Reasons: []gcTally{}, Kept: []gcTally{}, Refs: view.Refs(rep.Refs),
 		Records: rep.Records, Names: rep.Names, Drafts: rep.Drafts, Reviews: rep.Reviews, Turns: rep.Turns, Journal: rep.Journal, Scopes: rep.Scopes, Vectors: rep.Vectors}
 	for _, t := range rep.Reasons {
 		v.Reasons = append(v.Reasons, tallyOf(t))
@@ -106,7 +107,7 @@ func viewOfGC(rep store.GCReport) gcView {
 }
 
 func tallyOf(t store.GCTally) gcTally {
-	return gcTally{t.Reason, t.Versions, t.Pages, t.Bytes, refStrings(t.Nearest)}
+	return gcTally{t.Reason, t.Versions, t.Pages, t.Bytes, view.Refs(t.Nearest)}
 }
 
 func (v gcView) print(w io.Writer) {

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 // readFlags are the flags of verbs that serve contents.
@@ -80,8 +81,8 @@ func (c *getCmd) Run(a *app) error {
 		if v.Elsewhere != "" && !a.JSON {
 			a.warn(fmt.Sprintf("%s comes from a file on host %s, which cannot be checked here", v.Ref, v.Elsewhere))
 		}
-		return a.emit(viewOf(v), func(w io.Writer) {
-			text := printable(w, textOf(v))
+		return a.emit(view.Whole(v), func(w io.Writer) {
+			text := printable(w, view.Text(v))
 			fmt.Fprint(w, text)
 			if isTerminal(w) && len(text) > 0 && text[len(text)-1] != '\n' {
 				fmt.Fprintln(w)

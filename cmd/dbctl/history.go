@@ -1,6 +1,9 @@
 package main
 
-import "github.com/ctxpage/ctxpage"
+import (
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
+)
 
 type historyCmd struct {
 	File  string `arg:"" help:"Database."`
@@ -30,8 +33,8 @@ func (c *historyCmd) Run(a *app) error {
 		if err != nil {
 			return n.hinted(err, ref, c.ID)
 		}
-		return a.emitVersions("history", vs, next, "REF LSN KIND PROVENANCE TOKENS PUT BY STATE TRACE", func(v *versionView) []any {
-			return []any{v.Ref, v.LSN, v.Kind, v.Provenance, v.Tokens, when(v.PutAt), or(v.Actor, "-"), v.state(), or(v.Trace, "-")}
+		return a.emitVersions("history", vs, next, "REF LSN KIND PROVENANCE TOKENS PUT BY STATE TRACE", func(v *view.Page) []any {
+			return []any{v.Ref, v.LSN, v.Kind, v.Provenance, v.Tokens, when(v.PutAt), or(v.Actor, "-"), v.State(), or(v.Trace, "-")}
 		})
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 type hookCmd struct {
@@ -136,7 +137,7 @@ func (c *hookCmd) append(ctx context.Context, a *app, session string, turns []ct
 		return nil, err
 	}
 	got, err := s.Append(ctx, turns...)
-	return nonNil(refStrings(got)), err
+	return view.Refs(got), err
 }
 
 // identify gives the turn of an event without an id one that is made of what it says and of the turn before it. If the host reports

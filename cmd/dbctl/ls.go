@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -45,8 +46,8 @@ type scopesView struct {
 }
 
 type listView struct {
-	Items []versionView `json:"items"`
-	Next  string        `json:"next,omitempty"`
+	Items []view.Page `json:"items"`
+	Next  string      `json:"next,omitempty"`
 }
 
 func (c *lsCmd) Run(a *app) error {
@@ -74,8 +75,8 @@ func (c *lsCmd) Run(a *app) error {
 		if len(vs) == 0 && cursor == "" {
 			a.noteUnknownKeys(db, c.Scope, &c.filterFlags)
 		}
-		return a.emitVersions(listing, vs, next, "ID VERSION KIND PROVENANCE TOKENS PAGES PUT EXPIRES SOURCE STATE", func(v *versionView) []any {
-			return []any{v.ID, v.Version, v.Kind, v.Provenance, v.Tokens, len(v.Pages), when(v.PutAt), when(v.ExpiresAt), or(v.Source, "-"), v.state()}
+		return a.emitVersions(listing, vs, next, "ID VERSION KIND PROVENANCE TOKENS PAGES PUT EXPIRES SOURCE STATE", func(v *view.Page) []any {
+			return []any{v.ID, v.Version, v.Kind, v.Provenance, v.Tokens, len(v.Pages), when(v.PutAt), when(v.ExpiresAt), or(v.Source, "-"), v.State()}
 		})
 	})
 }
@@ -110,10 +111,10 @@ func (c *lsCmd) scopes(a *app) error {
 }
 
 // emitVersions prints a listing of versions.
-func (a *app) emitVersions(listing string, vs []*ctxpage.Version, next, head string, cells func(v *versionView) []any) error {
-	out := listView{Items: []versionView{}, Next: cursorOut(listing, next)}
+func (a *app) emitVersions(listing string, vs []*ctxpage.Version, next, head string, cells func(v *view.Page) []any) error {
+	out := listView{Items: []view.Page{}, Next: cursorOut(listing, next)}
 	for _, v := range vs {
-		out.Items = append(out.Items, viewOf(v))
+		out.Items = append(out.Items, view.Whole(v))
 	}
 	return a.emit(out, func(w io.Writer) {
 		if len(vs) == 0 {

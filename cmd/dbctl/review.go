@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 type reviewCmd struct {
@@ -39,37 +40,37 @@ func (reviewLsCmd) Help() string { return "Example: dbctl review ls agent.ctx --
 
 // heldView is a held batch; Writes have their text in review show only.
 type heldView struct {
-	ID          string        `json:"id"`
-	Scope       string        `json:"scope"`
-	Actor       string        `json:"actor"`
-	Trace       string        `json:"trace,omitempty"`
-	Reason      string        `json:"reason"`
-	Confidence  float64       `json:"confidence"`
-	By          string        `json:"by,omitempty"`
-	Note        string        `json:"note,omitempty"`
-	At          time.Time     `json:"at"`
-	Decided     string        `json:"decided,omitempty"`
-	DecidedBy   string        `json:"decided_by,omitempty"`
-	DecidedNote string        `json:"decided_note,omitempty"`
-	Writes      []versionView `json:"writes"`
-	Deletes     []string      `json:"deletes"`
-	Replaces    []string      `json:"replaces"`
-	Drops       []string      `json:"drops,omitempty"`
-	Stale       []string      `json:"stale"`
-	StaleNow    []string      `json:"stale_now"`
-	Conflicts   []string      `json:"conflicts"`
-	LookAlikes  []string      `json:"look_alikes,omitempty"`
+	ID          string      `json:"id"`
+	Scope       string      `json:"scope"`
+	Actor       string      `json:"actor"`
+	Trace       string      `json:"trace,omitempty"`
+	Reason      string      `json:"reason"`
+	Confidence  float64     `json:"confidence"`
+	By          string      `json:"by,omitempty"`
+	Note        string      `json:"note,omitempty"`
+	At          time.Time   `json:"at"`
+	Decided     string      `json:"decided,omitempty"`
+	DecidedBy   string      `json:"decided_by,omitempty"`
+	DecidedNote string      `json:"decided_note,omitempty"`
+	Writes      []view.Page `json:"writes"`
+	Deletes     []string    `json:"deletes"`
+	Replaces    []string    `json:"replaces"`
+	Drops       []string    `json:"drops,omitempty"`
+	Stale       []string    `json:"stale"`
+	StaleNow    []string    `json:"stale_now"`
+	Conflicts   []string    `json:"conflicts"`
+	LookAlikes  []string    `json:"look_alikes,omitempty"`
 	held        *ctxpage.Held
 }
 
 func heldOf(h *ctxpage.Held) heldView {
 	v := heldView{
 		ID: h.ID, Scope: h.Scope, Actor: h.Actor, Trace: h.Trace, Reason: h.Reason, Confidence: h.Confidence, By: h.By, Note: h.Note, At: h.At,
-		Decided: h.Decided, DecidedBy: h.DecidedBy, DecidedNote: h.DecidedNote, Writes: []versionView{}, Deletes: nonNil(h.Deletes), Replaces: nonNil(refStrings(h.Replaces)), Drops: h.Drops, held: h, Stale: nonNil(refStrings(h.Stale)),
-		StaleNow: nonNil(refStrings(h.StaleNow)), Conflicts: nonNil(refStrings(h.Conflicts)), LookAlikes: h.LookAlikes,
+		Decided: h.Decided, DecidedBy: h.DecidedBy, DecidedNote: h.DecidedNote, Writes: []view.Page{}, Deletes: nonNil(h.Deletes), Replaces: view.Refs(h.Replaces), Drops: h.Drops, held: h, Stale: view.Refs(h.Stale),
+		StaleNow: view.Refs(h.StaleNow), Conflicts: view.Refs(h.Conflicts), LookAlikes: h.LookAlikes,
 	}
 	for i := range h.Writes {
-		v.Writes = append(v.Writes, viewOf(&h.Writes[i]))
+		v.Writes = append(v.Writes, view.Whole(&h.Writes[i]))
 	}
 	return v
 }
@@ -345,7 +346,7 @@ func (a *app) reviewed(db *ctxpage.DB, batch, by string, out ctxpage.Outcome) er
 	if err != nil {
 		return err
 	}
-	v := reviewedView{batch, out.Status.String(), h.DecidedBy, out.LSN, nonNil(refStrings(out.Refs))}
+	v := reviewedView{batch, out.Status.String(), h.DecidedBy, out.LSN, view.Refs(out.Refs)}
 	return a.emit(v, func(w io.Writer) {
 		fmt.Fprintf(w, "%s: %s by %s, lsn %d\n", v.Batch, v.Status, line(v.DecidedBy), v.LSN)
 		if by != v.DecidedBy {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 // batchFilter selects held batches. A batch is decided as a whole, so all its writes must match.
@@ -128,7 +129,7 @@ func (c *reviewApproveCmd) one(a *app, db *ctxpage.DB, v *approvedView) error {
 	if err != nil {
 		return err
 	}
-	v.Status, v.Refs = out.Status.String(), nonNil(refStrings(out.Refs))
+	v.Status, v.Refs = out.Status.String(), view.Refs(out.Refs)
 	return nil
 }
 

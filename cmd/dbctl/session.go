@@ -8,6 +8,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/compat/pager"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -192,7 +193,7 @@ func (v *windowView) fill(a *app, s *ctxpage.Session) error {
 		}
 		texts := map[string]string{}
 		for _, t := range got {
-			texts[t.ID] = textOf(t)
+			texts[t.ID] = view.Text(t)
 		}
 		last := got[len(got)-1].Seq
 		for ; i < len(v.Turns) && v.Turns[i].Seq <= last; i++ {

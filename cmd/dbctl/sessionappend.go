@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/portable"
 	"github.com/ctxpage/ctxpage/portable/foreign"
 	"github.com/ctxpage/ctxpage/store"
@@ -192,7 +193,7 @@ func (c *sessionAppendCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		v := appendedView{nonNil(refStrings(refs))}
+		v := appendedView{view.Refs(refs)}
 		return a.emit(v, func(w io.Writer) {
 			for _, r := range v.Refs {
 				fmt.Fprintln(w, r)

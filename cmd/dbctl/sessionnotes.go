@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/compat/pager"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -121,7 +121,7 @@ func (c *sessionReceiveCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		v := appendedView{nonNil(refStrings(slices.Clone(refs)))}
+		v := appendedView{view.Refs(refs)}
 		return a.emit(v, func(w io.Writer) { fmt.Fprintf(w, "%s received\n", plural(len(refs), "reference", "references")) })
 	})
 }

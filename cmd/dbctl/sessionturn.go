@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 type turnArgs struct {
@@ -46,7 +47,7 @@ func (c *sessionRecallCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		v := viewOf(got)
+		v := view.Whole(got)
 		return a.emit(v, func(w io.Writer) {
 			fmt.Fprint(w, printable(w, v.Text))
 			for _, call := range got.ToolCalls {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/stretchr/testify/require"
 )
 
@@ -63,7 +64,7 @@ func TestNothingStoredSteersATerminal(t *testing.T) {
 			}
 		}
 	}
-	var v versionView
+	var v view.Page
 	require.NoError(t, json.Unmarshal([]byte(onTerminal(t, "get", file, "acme/support", "nasty", "--json")), &v))
 	require.Equal(t, nasty, v.Text, "the JSON says the same")
 	for _, args := range [][]string{{"handoff", file, "acme/support", "chat\u200b", "--format", "json"}, {"session", "notes", file, "acme/support", "chat\u200b", "--show"}} {

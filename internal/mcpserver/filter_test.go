@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 // A filter restricts search, list and assemble, and says what is wrong with it.
@@ -21,7 +22,7 @@ func TestToolsFilter(t *testing.T) {
 		require.NoError(t, err)
 	}
 	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
-	f := &filterIn{TagsAny: []string{"open"}, Meta: map[string]any{"rank": map[string]any{"$gte": 10}}}
+	f := &view.Filter{TagsAny: []string{"open"}, Meta: map[string]any{"rank": map[string]any{"$gte": 10}}}
 	var found searchOut
 	require.Empty(t, call(t, s, "search", searchIn{Query: "zebra", Filter: f}, &found))
 	require.Len(t, found.Hits, 2)
@@ -33,10 +34,10 @@ func TestToolsFilter(t *testing.T) {
 	require.Empty(t, call(t, s, "assemble", assembleIn{Query: "zebra", Filter: f}, &a))
 	require.Len(t, a.Blocks, 2)
 	require.Positive(t, a.LeftOut["excluded by the filter"])
-	f = &filterIn{WrittenSince: time.Now().Add(time.Hour).Format(time.RFC3339)}
+	f = &view.Filter{WrittenSince: time.Now().Add(time.Hour).Format(time.RFC3339)}
 	require.Empty(t, call(t, s, "search", searchIn{Query: "zebra", Filter: f}, &found))
 	require.Empty(t, found.Hits)
-	for says, f := range map[string]*filterIn{
+	for says, f := range map[string]*view.Filter{
 		"expected a time such as": {Since: "yesterday"},
 		"one of $eq, $ne":         {Meta: map[string]any{"k": map[string]any{"$in": "x"}}},
 		"filter.tags_any":         {TagsAny: []string{""}},

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/triage"
@@ -30,11 +31,11 @@ const (
 )
 
 type assembleIn struct {
-	Query   string    `json:"query" jsonschema:"the user's question"`
-	Budget  int       `json:"budget,omitempty" jsonschema:"tokens the context may take; default 4000"`
-	Session string    `json:"session,omitempty" jsonschema:"conversation whose turns belong into the context"`
-	Kinds   []string  `json:"kinds,omitempty" jsonschema:"only these kinds: system, fact, chunk, message, tool, scratch, summary"`
-	Filter  *filterIn `json:"filter,omitempty" jsonschema:"only pages that meet all of it"`
+	Query   string       `json:"query" jsonschema:"the user's question"`
+	Budget  int          `json:"budget,omitempty" jsonschema:"tokens the context may take; default 4000"`
+	Session string       `json:"session,omitempty" jsonschema:"conversation whose turns belong into the context"`
+	Kinds   []string     `json:"kinds,omitempty" jsonschema:"only these kinds: system, fact, chunk, message, tool, scratch, summary"`
+	Filter  *view.Filter `json:"filter,omitempty" jsonschema:"only pages that meet all of it"`
 
 	Floor    string `json:"floor,omitempty" jsonschema:"lowest provenance that enters: scratch, tool (default), validated, chunk, human-verified"`
 	Preset   string `json:"preset,omitempty" jsonschema:"ranking: default or START"`
@@ -78,7 +79,7 @@ func (s *server) assemble(ctx context.Context, _ *mcp.CallToolRequest, in assemb
 		}
 		q.Kinds = append(q.Kinds, k)
 	}
-	filter, err := in.Filter.filter()
+	filter, err := in.Filter.Filter()
 	if err != nil {
 		return nil, assembleOut{}, err
 	}
@@ -119,10 +120,10 @@ func reason(b *ctxpage.Block, p *manifest.Page) string {
 }
 
 type searchIn struct {
-	Query  string    `json:"query" jsonschema:"words to look for"`
-	Limit  int       `json:"limit,omitempty" jsonschema:"hits at most; default 10"`
-	Filter *filterIn `json:"filter,omitempty" jsonschema:"only pages that meet all of it"`
-	Floor  string    `json:"floor,omitempty" jsonschema:"lowest provenance served: scratch, tool, validated, chunk or human-verified; default tool. Scratch also serves drafts, and imports that nobody has vouched for"`
+	Query  string       `json:"query" jsonschema:"words to look for"`
+	Limit  int          `json:"limit,omitempty" jsonschema:"hits at most; default 10"`
+	Filter *view.Filter `json:"filter,omitempty" jsonschema:"only pages that meet all of it"`
+	Floor  string       `json:"floor,omitempty" jsonschema:"lowest provenance served: scratch, tool, validated, chunk or human-verified; default tool. Scratch also serves drafts, and imports that nobody has vouched for"`
 }
 
 type searchOut struct {
@@ -146,7 +147,7 @@ func (s *server) search(ctx context.Context, _ *mcp.CallToolRequest, in searchIn
 	if err != nil {
 		return nil, searchOut{}, err
 	}
-	filter, err := in.Filter.filter()
+	filter, err := in.Filter.Filter()
 	if err != nil {
 		return nil, searchOut{}, err
 	}
@@ -281,11 +282,11 @@ func reference(name string) (ctxpage.Ref, bool) {
 }
 
 type listIn struct {
-	Prefix string    `json:"prefix,omitempty" jsonschema:"only ids that begin with it"`
-	Cursor string    `json:"cursor,omitempty" jsonschema:"next of the list before"`
-	Limit  int       `json:"limit,omitempty" jsonschema:"items at most; default 50"`
-	Filter *filterIn `json:"filter,omitempty" jsonschema:"only pages that meet all of it"`
-	Newest bool      `json:"newest,omitempty" jsonschema:"latest first, of each scope, in place of by id"`
+	Prefix string       `json:"prefix,omitempty" jsonschema:"only ids that begin with it"`
+	Cursor string       `json:"cursor,omitempty" jsonschema:"next of the list before"`
+	Limit  int          `json:"limit,omitempty" jsonschema:"items at most; default 50"`
+	Filter *view.Filter `json:"filter,omitempty" jsonschema:"only pages that meet all of it"`
+	Newest bool         `json:"newest,omitempty" jsonschema:"latest first, of each scope, in place of by id"`
 }
 
 type listOut struct {

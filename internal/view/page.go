@@ -1,0 +1,150 @@
+// Package view defines the JSON of pages that all doors share: the socket, dbctl --json and MCP. It is apart from the
+// library's types, so that those may grow without a change of what programs of other languages read.
+//
+// Which door shows which field:
+//
+//	socket    Page without Pages; Write; Filter
+//	dbctl     Page
+//	MCP       Filter; its tools have pages of their own with fewer fields, because a model reads them
+//
+// The tags of the fields are their documentation: GET /v1/schema shows them.
+package view
+
+import (
+	"encoding/hex"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+// ToolCall is a call that an assistant message makes.
+type ToolCall struct {
+	ID        string `json:"id"`
+	Type      string `json:"type,omitempty"`
+	Name      string `json:"name"`
+	Arguments string `json:"arguments,omitempty"`
+}
+
+// Part is a part of a message.
+type Part struct {
+	Type   string `json:"type" jsonschema:"text, or a type of yours that is carried as it is"`
+	Text   string `json:"text,omitempty"`
+	URL    string `json:"url,omitempty"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// Page is a page, or a version of one. Listings have no text.
+type Page struct {
+	Ref          string            `json:"ref"`
+	Scope        string            `json:"scope"`
+	ID           string            `json:"id"`
+	Version      uint32            `json:"version"`
+	LSN          uint64            `json:"lsn"`
+	Kind         string            `json:"kind"`
+	Provenance   string            `json:"provenance" jsonschema:"an order of trust: scratch, tool, validated, chunk, human-verified"`
+	Text         string            `json:"text,omitempty"`
+	Parts        []Part            `json:"parts,omitempty"`
+	Role         string            `json:"role,omitempty"`
+	Name         string            `json:"name,omitempty"`
+	ToolCalls    []ToolCall        `json:"tool_calls,omitempty"`
+	ToolCallID   string            `json:"tool_call_id,omitempty"`
+	Source       string            `json:"source,omitempty"`
+	Tokens       int               `json:"tokens"`
+	Pages        []Piece           `json:"pages,omitempty"`
+	PutAt        time.Time         `json:"put_at,omitzero" jsonschema:"absent in a held batch"`
+	CurrentAsOf  time.Time         `json:"current_as_of,omitzero"`
+	ExpiresAt    time.Time         `json:"expires_at,omitzero"`
+	Actor        string            `json:"actor,omitempty"`
+	Trace        string            `json:"trace,omitempty" jsonschema:"of the read that it was written from, for why and replay"`
+	Group        string            `json:"group,omitempty"`
+	Seq          int64             `json:"seq,omitempty"`
+	Subject      string            `json:"subject,omitempty"`
+	DerivedFrom  []string          `json:"derived_from,omitempty"`
+	Supersedes   []string          `json:"supersedes,omitempty"`
+	SupersededBy string            `json:"superseded_by,omitempty"`
+	Pinned       bool              `json:"pinned,omitempty"`
+	Tags         []string          `json:"tags,omitempty"`
+	Meta         map[string]string `json:"meta,omitempty"`
+	Deleted      bool              `json:"deleted,omitempty"`
+	Gone         bool              `json:"gone,omitempty"`
+	GoneBy       string            `json:"gone_by,omitempty" jsonschema:"trace of the gc or the erase that took its text"`
+	Stale        bool              `json:"stale,omitempty"`
+	Elsewhere    string            `json:"elsewhere,omitempty" jsonschema:"the host that has the file of its source: it could not be checked here"`
+}
+
+// Piece is one of the pages that an artefact is split into.
+type Piece struct {
+	Ref    string `json:"ref"`
+	Num    uint64 `json:"num"`
+	Tokens int    `json:"tokens"`
+	Digest string `json:"digest"`
+}
+
+// Of returns a version without its pages. Text holds the texts of the parts too, so that a caller who reads only Text
+// misses no words.
+func Of(v *ctxpage.Version) Page {
+	out := Page{
+		Ref: v.Ref.String(), Scope: v.Ref.Scope, ID: v.ID, Version: v.Version, LSN: v.LSN, Kind: v.Kind.String(), Provenance: v.Provenance.String(), Text: Text(v),
+		Role: v.Role, Name: v.Name, ToolCallID: v.ToolCallID, Source: v.Source, Tokens: v.Tokens, PutAt: utc(v.PutAt), CurrentAsOf: utc(v.CurrentAsOf),
+		ExpiresAt: utc(v.ExpiresAt), Actor: v.Actor, Trace: v.Trace, Group: v.Group, Seq: v.Seq, Subject: v.Subject, Supersedes: v.Supersedes, SupersededBy: v.SupersededBy,
+		Pinned: v.Pinned, Tags: v.Tags, Meta: v.Meta, Deleted: v.Deleted, Gone: v.Gone, GoneBy: v.GoneBy, Stale: v.Stale, Elsewhere: v.Elsewhere,
+	}
+	for _, p := range v.Parts {
+		out.Parts = append(out.Parts, Part(p))
+	}
+	for _, c := range v.ToolCalls {
+		out.ToolCalls = append(out.ToolCalls, ToolCall(c))
+	}
+	if len(v.DerivedFrom) > 0 {
+		out.DerivedFrom = Refs(v.DerivedFrom)
+	}
+	return out
+}
+
+// Whole returns a version with its pages.
+func Whole(v *ctxpage.Version) Page {
+	out := Of(v)
+	for _, p := range v.Pages {
+		out.Pages = append(out.Pages, Piece{p.Ref.String(), p.Num, p.Tokens, hex.EncodeToString(p.Digest[:])})
+	}
+	return out
+}
+
+// State describes in a few words why a version is not the current one; "-" if it is.
+func (p *Page) State() string {
+	switch {
+	case p.Gone:
+		return "gone"
+	case p.Deleted:
+		return "deleted"
+	case p.SupersededBy != "":
+		return "superseded by " + p.SupersededBy
+	}
+	return "-"
+}
+
+// Text returns the text of a version, including a message whose text is in its parts.
+func Text(v *ctxpage.Version) string {
+	text := v.Text
+	for _, p := range v.Parts {
+		text += p.Text
+	}
+	return text
+}
+
+// Refs returns references as text: an empty list, never nil, if there are none.
+func Refs(refs []ctxpage.Ref) []string {
+	out := []string{}
+	for _, r := range refs {
+		out = append(out, r.String())
+	}
+	return out
+}
+
+// utc converts a time to UTC. A zero time stays zero, so that it is left out.
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.UTC()
+}
