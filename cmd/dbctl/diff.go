@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -138,7 +139,7 @@ func changedTexts(ctx context.Context, db *ctxpage.DB, only diffOnly) (out []dif
 			if err != nil {
 				return nil, fmt.Errorf("the text of %s: %w", s, err)
 			}
-			texts[i] = textOf(v)
+			texts[i] = view.Text(v)
 		}
 		t.Lines = diffLines(strings.Split(texts[0], "\n"), strings.Split(texts[1], "\n"))
 		out = append(out, t)
