@@ -36,7 +36,7 @@ func TestControlWords(t *testing.T) {
 			for _, text := range []string{w, "a " + w + " b", "text\n" + w + "\n", w + w} {
 				e := Escape(text)
 				require.NotContains(t, e, w, family)
-				back, err := Unescape(e)
+				back, err := unescape(e)
 				require.NoError(t, err)
 				require.Equal(t, text, back)
 			}
@@ -79,7 +79,7 @@ func TestTextOf(t *testing.T) {
 	require.Equal(t, string(Text(seed, pages)), string(two))
 	require.Contains(t, string(two), `\u{3C}think> \u{5B}TOOL_CALLS] \u{3C}|im_start|> ]\u{7E}b] \u{3C}unk>`)
 	for _, v := range [][]byte{one, two} {
-		pack, err := ParseText(v)
+		pack, err := parseText(v)
 		require.NoError(t, err)
 		require.Equal(t, pages, pack.Pages)
 	}

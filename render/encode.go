@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"unicode"
@@ -35,21 +34,6 @@ func callID(id string, p Provider) string {
 	return idMark + hex.EncodeToString([]byte(id))
 }
 
-func parseCallID(s string, p Provider) (string, error) {
-	if p != ProviderAnthropic {
-		return Unescape(s)
-	}
-	coded, ok := strings.CutPrefix(s, idMark)
-	if !ok {
-		return s, nil
-	}
-	id, err := hex.DecodeString(coded)
-	if err != nil {
-		return "", fmt.Errorf("%w: call id %.40q: %w", ErrParse, s, err)
-	}
-	return string(id), nil
-}
-
 // encodeName writes a participant's name for OpenAI, which refuses white space
 // and <|\/>: those, %, and what does not show become %XX.
 func encodeName(name string) string {
@@ -68,14 +52,6 @@ func encodeName(name string) string {
 		i += size
 	}
 	return b.String()
-}
-
-func parseName(s string) (string, error) {
-	name, err := url.PathUnescape(s)
-	if err != nil {
-		return "", fmt.Errorf("%w: name %.40q: %w", ErrParse, s, err)
-	}
-	return name, nil
 }
 
 // unparsedKey holds arguments that could not be sent as they are.
@@ -97,16 +73,6 @@ func callArguments(args string) string {
 	}
 	b := appendJSON([]byte(`{"`+unparsedKey+`":`), Escape(args))
 	return string(append(b, '}'))
-}
-
-func parseArguments(s string) (string, error) {
-	if s == "{ }" {
-		return "", nil
-	}
-	if inner, ok := unwrapArguments(s); ok {
-		return Unescape(inner)
-	}
-	return s, nil
 }
 
 func unwrapArguments(s string) (string, bool) {

@@ -1,16 +1,11 @@
 package render
 
 import (
-	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
-
-// ErrEscape means that a text contains an escape that Escape would not have written.
-var ErrEscape = errors.New("render: bad escape")
 
 // style is how one Version escapes. A string can stand in two places; a table a place, so the common byte costs one
 // look-up. A marked byte needs a closer look, not necessarily an escape.
@@ -209,46 +204,4 @@ func appendEscape(dst []byte, char string) []byte {
 		}
 	}
 	return append(dst, '}')
-}
-
-// Unescape reverses Escape. It returns ErrEscape for a sequence that starts like an escape and is none. It accepts more
-// than Escape writes; to be strict, compare the input with Escape of the result.
-func Unescape(s string) (string, error) {
-	i := strings.IndexByte(s, '\\')
-	if i < 0 {
-		return s, nil
-	}
-	out := make([]byte, 0, len(s))
-	for {
-		out = append(out, s[:i]...)
-		s = s[i:]
-		if len(s) < 3 || s[2] != '{' || s[1] != 'u' && s[1] != 'x' {
-			out, s = append(out, '\\'), s[1:]
-		} else {
-			n, err := 0, error(nil)
-			if out, n, err = unescapeOne(out, s); err != nil {
-				return "", err
-			}
-			s = s[n:]
-		}
-		if i = strings.IndexByte(s, '\\'); i < 0 {
-			return string(append(out, s...)), nil
-		}
-	}
-}
-
-// unescapeOne decodes the escape s starts with and gives its length.
-func unescapeOne(out []byte, s string) ([]byte, int, error) {
-	end := strings.IndexByte(s[:min(len(s), len(`\u{10FFFF}`))], '}')
-	if end < 0 {
-		return nil, 0, fmt.Errorf("%w: no closing brace in %q", ErrEscape, s[:min(len(s), 12)])
-	}
-	v, err := strconv.ParseUint(s[3:end], 16, 32)
-	if err != nil || s[1] == 'x' && v > 0xFF || s[1] == 'u' && !utf8.ValidRune(rune(v)) {
-		return nil, 0, fmt.Errorf("%w: %q is no character", ErrEscape, s[:end+1])
-	}
-	if s[1] == 'x' {
-		return append(out, byte(v)), end + 1, nil
-	}
-	return utf8.AppendRune(out, rune(v)), end + 1, nil
 }

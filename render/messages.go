@@ -1,7 +1,6 @@
 package render
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -143,73 +142,4 @@ func appendNative(b []byte, fence string, p *Page) []byte {
 		b, text = appendEscape(b, text[:size]), text[size:]
 	}
 	return append(b, text...)
-}
-
-// ParseMessages reads pages from the result of Messages. Of a turn it recovers only what a message carries: role, name,
-// calls, call id, text, and for a stale turn its origin.
-func ParseMessages(msgs []Message) (Pack, error) {
-	if len(msgs) == 0 || len(msgs[0].Parts) == 0 || msgs[0].Role != RoleSystem {
-		return Pack{}, fmt.Errorf("%w: it must start with the preamble as a system part", ErrParse)
-	}
-	fence, rest, err := parsePreamble(msgs[0].Parts[0])
-	if err != nil || rest != "" {
-		return Pack{}, fmt.Errorf("%w: the preamble must be a part of its own", ErrParse)
-	}
-	pack := Pack{Fence: fence}
-	for i, m := range msgs {
-		if i == 0 {
-			m.Parts = m.Parts[1:]
-		}
-		if err := pack.addMessage(&m, i == 0); err != nil {
-			return Pack{}, fmt.Errorf("message %d: %w", i, err)
-		}
-	}
-	return pack, nil
-}
-
-func (pack *Pack) addMessage(m *Message, first bool) error {
-	if len(m.Parts) == 0 && !first {
-		pack.Pages = append(pack.Pages, Page{Role: m.Role, Name: m.Name, ToolCalls: m.ToolCalls, ToolCallID: m.ToolCallID})
-	}
-	for i, part := range m.Parts {
-		var p Page
-		if err := parsePart(part, m.Role, pack.Fence, &p); err != nil {
-			return fmt.Errorf("part %d: %w", i, err)
-		}
-		if p.Role != "" {
-			p.Name = m.Name
-			if i == len(m.Parts)-1 {
-				p.ToolCalls, p.ToolCallID = m.ToolCalls, m.ToolCallID
-			}
-		}
-		pack.Pages = append(pack.Pages, p)
-	}
-	return nil
-}
-
-// parsePart reads one part: fenced where it opens with the fence, else a turn.
-func parsePart(part, role, fence string, p *Page) (err error) {
-	if role == RoleUser && strings.HasPrefix(part, openPage+fence) {
-		rest, err := parsePage(part, fence, p)
-		if err == nil && rest != "" {
-			err = fmt.Errorf("%w: text after the closing fence", ErrParse)
-		}
-		return err
-	}
-	p.Role = role
-	if s, ok := strings.CutPrefix(part, openStale+fence); ok {
-		head, body, ok := strings.Cut(s, ">\n")
-		if !ok {
-			return fmt.Errorf("%w: the line that says stale does not end", ErrParse)
-		}
-		if err := parseHeader(head, p); err != nil {
-			return err
-		}
-		part = body
-	}
-	if role == RoleSystem {
-		part = strings.TrimSuffix(part, "\n")
-	}
-	p.Text, err = Unescape(part)
-	return err
 }

@@ -61,9 +61,3 @@ type ToolCall struct {
 	Name      string
 	Arguments string
 }
-
-// Pack is the result of parsing: the fence and the pages in order.
-type Pack struct {
-	Fence string
-	Pages []Page
-}

@@ -168,7 +168,7 @@ func TestMessagesParseBack(t *testing.T) {
 	pages := conversation(anyText(hostile(Fence(seed))))
 	rapid.Check(t, func(t *rapid.T) {
 		list := pages.Draw(t, "pages")
-		pack, err := ParseMessages(Messages(seed, list))
+		pack, err := parseMessages(Messages(seed, list))
 		require.NoError(t, err)
 		require.Len(t, pack.Pages, len(list))
 		for i, p := range list {
@@ -186,7 +186,7 @@ func TestEscapeIsReversible(t *testing.T) {
 		for _, tab := range []*table{&current.text, &current.attr} {
 			e := string(appendEscaped(nil, s, tab))
 			require.True(t, utf8.ValidString(e))
-			back, err := Unescape(e)
+			back, err := unescape(e)
 			require.NoError(t, err)
 			require.Equal(t, s, back)
 			require.Equal(t, clean(s, tab), e == s)
@@ -214,11 +214,11 @@ func FuzzParseText(f *testing.F) {
 		f.Add(Text(seed, []Page{{Ref: s, Text: s, Stale: true}, {Text: s, ToolCalls: []ToolCall{{ID: "1", Arguments: s}}}}))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if pack, err := ParseText(b); err == nil {
+		if pack, err := parseText(b); err == nil {
 			require.Equal(t, string(b), string(appendPack(&current, nil, pack.Fence, pack.Pages)))
 		}
 		for _, shape := range shapes[1:] {
-			_, _ = Parse(b, shape) // any bytes: an error at most
+			_, _ = parsePack(b, shape) // any bytes: an error at most
 		}
 	})
 }

@@ -28,7 +28,7 @@ var shapes = []Provider{ProviderText, ProviderOpenAI, ProviderAnthropic, Provide
 func requireRoundTrip(t require.TestingT, pages []Page, shape Provider, note string) {
 	b, err := Render(seed, pages, shape)
 	require.NoError(t, err, note)
-	pack, err := Parse(b, shape)
+	pack, err := parsePack(b, shape)
 	require.NoError(t, err, "%s\n%s", note, b)
 	require.Equal(t, shownAll(pages, shape), pack.Pages, "%s\n%s", note, b)
 	require.False(t, concealed(string(b)), "%s hides something\n%q", note, b)
@@ -73,7 +73,7 @@ func TestNaiveRenderingBreaks(t *testing.T) {
 	for _, s := range hostile(plain) {
 		b := appendPreamble(nil, plain)
 		b = append(b, "<page "+plain+` ref="`+s+`">`+"\n"+s+"\n</page "+plain+">\n"...)
-		pack, err := ParseText(b)
+		pack, err := parseText(b)
 		if err != nil || len(pack.Pages) != 1 || pack.Pages[0].Text != s || pack.Pages[0].Ref != s {
 			broken++
 		}
@@ -105,7 +105,7 @@ func TestDates(t *testing.T) {
 	} {
 		b := Text(seed, []Page{{Date: in}})
 		require.Contains(t, string(b), "<page "+Fence(seed)+strings.TrimRight(" "+want, " ")+">")
-		pack, err := ParseText(b)
+		pack, err := parseText(b)
 		require.NoError(t, err)
 		require.Equal(t, shownDate(in), pack.Pages[0].Date)
 	}
@@ -133,13 +133,13 @@ func TestParseTextRefuses(t *testing.T) {
 		"bad date":          strings.Replace(good, `kind="fact"`, `kind="fact" date="today"`, 1),
 		"fence in the text": strings.Replace(good, "one", "see "+f, 1),
 	} {
-		_, err := ParseText([]byte(bad))
+		_, err := parseText([]byte(bad))
 		require.Error(t, err, name)
 	}
-	_, err := ParseText([]byte(good))
+	_, err := parseText([]byte(good))
 	require.NoError(t, err)
-	_, err = ParseText([]byte("x"))
-	require.ErrorIs(t, err, ErrParse)
+	_, err = parseText([]byte("x"))
+	require.ErrorIs(t, err, errParse)
 }
 
 func TestEscapes(t *testing.T) {
@@ -166,13 +166,13 @@ func TestEscapes(t *testing.T) {
 		"日本語 हिन्दी Ελλάδα é �": "日本語 हिन्दी Ελλάδα é �",
 	} {
 		require.Equal(t, want, Escape(in))
-		back, err := Unescape(want)
+		back, err := unescape(want)
 		require.NoError(t, err)
 		require.Equal(t, in, back)
 	}
 	for _, bad := range []string{`\u{`, `\u{}`, `\u{41`, `\u{110000}`, `\u{D800}`, `\x{100}`, `\u{+41}`, `\u{0000000041}`} {
-		_, err := Unescape(bad)
-		require.ErrorIs(t, err, ErrEscape, bad)
+		_, err := unescape(bad)
+		require.ErrorIs(t, err, errEscape, bad)
 	}
 }
 
@@ -228,7 +228,7 @@ func TestCostsAddUp(t *testing.T) {
 	for _, s := range hostile(Fence(seed)) {
 		pages := inEveryField(s)
 		text := string(Text(seed, pages))
-		pack, err := ParseText([]byte(text))
+		pack, err := parseText([]byte(text))
 		require.NoError(t, err)
 		sum := strings.ReplaceAll(PreambleCost(), fenceNone, pack.Fence)
 		for _, p := range pages {
