@@ -114,6 +114,9 @@ func messages(e element) ([]Message, error) {
 	switch {
 	case m.Role != "":
 		m.Name, m.ToolCallID = name(v, "name"), name(v, "tool_call_id")
+		if m.Role == "function" && m.ToolCallID == "" {
+			m.ToolCallID = functionID(m.Name)
+		}
 		out, err := body(e, m, v, "content")
 		if err == nil && !filled(v["content"]) {
 			err = unread(e, v, out)
@@ -171,7 +174,7 @@ func body(e element, m Message, v fields, content ...string) ([]Message, error) 
 	raw := first(v, content...)
 	switch blocks := list(raw); {
 	case len(raw) == 0:
-		s.said(text(v["refusal"]))
+		s.said(text(first(v, "refusal", "audio.transcript")))
 	case raw[0] == '"':
 		s.said(text(raw))
 	case blocks != nil:
@@ -188,6 +191,12 @@ func body(e element, m Message, v fields, content ...string) ([]Message, error) 
 	for _, c := range list(first(v, "tool_calls", "toolCalls", "toolRequests", "additional_kwargs.tool_calls")) {
 		s.call(object(c))
 	}
+	for _, c := range list(v["invalid_tool_calls"]) { // of LangChain: their arguments are no JSON
+		s.call(object(c))
+	}
+	if c := object(first(v, "function_call", "additional_kwargs.function_call")); c != nil && len(s.ToolCalls) == 0 {
+		s.call(fields{"id": quoted(functionID(name(c, "name"))), "name": c["name"], "arguments": c["arguments"]})
+	}
 	for _, r := range list(first(v, "tool_results")) {
 		s.result(object(r), r)
 	}
@@ -197,6 +206,9 @@ func body(e element, m Message, v fields, content ...string) ([]Message, error) 
 	}
 	return s.out, nil
 }
+
+// functionID names a call from before calls had ids, and its result: both have only the name of the function.
+func functionID(name string) string { return "function-" + name }
 
 func (s *speaker) said(text string) {
 	if text != "" {
@@ -273,7 +285,9 @@ func (s *speaker) call(v fields) {
 		return
 	}
 	c := callOf(v)
-	s.ToolCalls = append(s.ToolCalls, c)
+	if c.ID == "" || !slices.ContainsFunc(s.ToolCalls, func(x store.ToolCall) bool { return x.ID == c.ID && x.Name == c.Name }) { // some files have a call as a block and in a list
+		s.ToolCalls = append(s.ToolCalls, c)
+	}
 	r := first(v, "result")
 	if r == nil {
 		return

@@ -62,7 +62,7 @@ var dialects = []dialect{{
 	is: func(_, kind string, v fields) bool {
 		return has(v, "uuid") && (has(v, "sessionId") || has(v, "session_id")) && kind != "" || kind == "file-history-snapshot" || kind == "summary" && has(v, "leafUuid")
 	},
-	session: at("sessionId", "session_id"), kind: []string{"type"}, message: []string{"message"}, id: []string{"message.id", "uuid"}, at: []string{"timestamp"}, content: []string{"content"},
+	session: at("sessionId", "session_id"), unusual: queuedPrompt, kind: []string{"type"}, message: []string{"message"}, id: []string{"message.id", "uuid"}, at: []string{"timestamp"}, content: []string{"content"},
 	kinds: map[string]string{
 		"user": user, "assistant": assistant, "system": "", "summary": "", "file-history-snapshot": "", "progress": "", "queue-operation": "", "attachment": "", "custom-title": "",
 		"ai-title": "", "agent-name": "", "agent-color": "", "agent-setting": "", "last-prompt": "", "pr-link": "", "permission-mode": "", "mode": "", "tag": "", "worktree-state": "",
@@ -94,7 +94,7 @@ var dialects = []dialect{{
 		return has(v, "sessionId", "projectHash") || has(v, "role", "parts") || has(v, "id", "timestamp", "content") && !has(v, "role") && slices.Contains([]string{"user", "gemini", "info", "error"}, kind)
 	},
 	lists: []string{"messages", "history", "contents"}, session: func(_ string, v fields) string { return name(v, "sessionId") },
-	kind: []string{"type", "role"}, id: []string{"id"}, at: []string{"timestamp"}, content: []string{"content", "parts"}, replaces: true,
+	kind: []string{"type", "role"}, id: []string{"id"}, at: []string{"timestamp"}, content: []string{"content", "parts"}, replaces: true, unusual: geminiContent,
 	kinds: map[string]string{"user": user, "gemini": assistant, "model": assistant, "function": tool, "system": system, "info": "", "error": "", "warning": "", "": ""},
 	event: geminiRewind, holds: true,
 }, {
@@ -125,11 +125,11 @@ var dialects = []dialect{{
 }, {
 	format: LangChain, why: "messages of type human and ai with data or kwargs, as LangChain dumps them",
 	is: func(_, kind string, v fields) bool {
-		known := slices.Contains([]string{"human", "ai", "AIMessageChunk"}, kind)
+		known := slices.Contains([]string{"human", "ai", "AIMessageChunk", "HumanMessageChunk"}, kind)
 		return has(v, "lc", "kwargs") || has(v, "data") && (known || kind == "system" || kind == "tool") || has(v, "content") && known
 	},
 	lists: []string{"messages"}, kind: []string{"kwargs.type", "data.type", "type"}, message: []string{"data", "kwargs"}, id: []string{"data.id", "kwargs.id", "id"}, content: []string{"content"},
-	kinds:   map[string]string{"human": user, "ai": assistant, "AIMessageChunk": assistant, "system": system, "tool": tool, "function": tool, "chat": user, "developer": system, "remove": ""},
+	kinds:   map[string]string{"human": user, "ai": assistant, "AIMessageChunk": assistant, "HumanMessageChunk": user, "SystemMessageChunk": system, "ToolMessageChunk": tool, "FunctionMessageChunk": tool, "system": system, "tool": tool, "function": tool, "developer": system, "remove": ""},
 	unusual: langChainConstructor,
 }, {
 	format: ShareGPT, why: "conversations of messages with from and value",
@@ -158,6 +158,26 @@ var dialects = []dialect{{
 	unusual: cursorCall,
 }}
 
+// queuedPrompt reads what the user said while Claude Code was at work: it is in no message of its own.
+func queuedPrompt(kind string, v fields) []Message {
+	if a := object(v["attachment"]); kind == "attachment" && name(a, "type") == "queued_command" && filled(a["prompt"]) {
+		if out, err := body(element{}, Message{ID: name(v, "uuid"), Role: user}, a, "prompt"); err == nil {
+			return out
+		}
+	}
+	return nil
+}
+
+// geminiContent reads a content without a role, which is the user's.
+func geminiContent(kind string, v fields) []Message {
+	if kind == "" && filled(v["parts"]) {
+		if out, err := body(element{}, Message{Role: user}, v, "parts"); err == nil {
+			return out
+		}
+	}
+	return nil
+}
+
 // copilotRequest reads a request of Copilot Chat: a question and its answer.
 func copilotRequest(_ string, v fields) []Message {
 	id := name(v, "requestId")
@@ -173,13 +193,21 @@ func copilotRequest(_ string, v fields) []Message {
 	return append(out, s.out...)
 }
 
-// langChainConstructor reads a message whose type is only the last part of its class name.
-func langChainConstructor(_ string, v fields) []Message {
+// langChainConstructor reads a message whose type is only the last part of its class name, and one of a role of its own.
+func langChainConstructor(kind string, v fields) []Message {
+	if kind == "chat" || kind == "ChatMessageChunk" { // the role is any word
+		m := object(first(v, "kwargs", "data"))
+		if m == nil {
+			m = v
+		}
+		out, _ := body(element{}, Message{ID: name(m, "id"), Role: name(m, "role"), Name: name(m, "name")}, m, "content")
+		return out
+	}
 	class := list(v["id"])
 	if len(class) == 0 || filled(first(v, "kwargs.type")) {
 		return nil
 	}
-	role := map[string]string{"HumanMessage": user, "AIMessage": assistant, "AIMessageChunk": assistant, "SystemMessage": system, "ToolMessage": tool, "FunctionMessage": tool}[text(class[len(class)-1])]
+	role := map[string]string{"HumanMessage": user, "AIMessage": assistant, "AIMessageChunk": assistant, "SystemMessage": system, "ToolMessage": tool, "FunctionMessage": tool, "HumanMessageChunk": user, "ToolMessageChunk": tool}[text(class[len(class)-1])]
 	k := object(v["kwargs"])
 	if role == "" || k == nil {
 		return nil
@@ -196,7 +224,10 @@ func cursorCall(kind string, v fields) []Message {
 	s := &speaker{Message: Message{Role: assistant}}
 	for tool, raw := range object(v["tool_call"]) {
 		c := object(raw)
-		if c != nil && (has(c, "args") || has(c, "result")) {
+		switch {
+		case tool == "function" && has(c, "name"):
+			s.call(fields{"id": v["call_id"], "name": c["name"], "arguments": c["arguments"], "result": first(c, "result.success", "result")})
+		case c != nil && (has(c, "args") || has(c, "result")):
 			s.call(fields{"id": v["call_id"], "name": quoted(strings.TrimSuffix(tool, "ToolCall")), "args": c["args"], "result": first(c, "result.success", "result")})
 		}
 	}
@@ -244,7 +275,7 @@ func (d *dialect) read(e element, v fields) (out []Message, left string, unknown
 	case string(v["isMeta"]) == "true", name(v, "state") == "rewound":
 		return nil, "meta", false, nil
 	case role == "":
-		return nil, cmp.Or(kind, "header"), !known, nil
+		return nil, cmp.Or(kind, "header"), !known || kind == "" && says(v), nil
 	}
 	inner, raw := v, json.RawMessage(e.raw)
 	if m := first(v, d.message...); m != nil {
@@ -262,11 +293,16 @@ func (d *dialect) read(e element, v fields) (out []Message, left string, unknown
 	}
 	m := Message{ID: name(v, d.id...), Role: role, Name: name(inner, "name", "tool_name"), At: at}
 	if role == tool {
-		m.ToolCallID = name(inner, "tool_call_id", "toolCallId", "call_id")
+		if m.ToolCallID = name(inner, "tool_call_id", "toolCallId", "call_id"); m.ToolCallID == "" && kind == "function" && m.Name != "" {
+			m.ToolCallID = functionID(m.Name)
+		}
 	}
 	out, err = body(e, m, inner, d.content...)
 	return stamped(out, at), "", false, err
 }
+
+// says reports whether a line has words where messages have them.
+func says(v fields) bool { return filled(first(v, "content", "parts", "text", "value")) }
 
 // stamped gives turns their time, and results of calls an id, which they have in no program's file.
 func stamped(out []Message, at time.Time) []Message {
@@ -292,6 +328,9 @@ func ParseClaudeCode(raw []byte) (TranscriptLine, error) {
 	v := object(raw)
 	if v == nil {
 		return TranscriptLine{}, store.Invalid("line", cut(string(raw), 40), "a JSON object")
+	}
+	if name(v, "type") == "attachment" { // said while the host was at work, so it begins no turn
+		return TranscriptLine{ID: name(v, "uuid")}, nil
 	}
 	out, _, _, err := dialects[0].read(element{raw: raw, line: 1}, v)
 	return TranscriptLine{ID: name(v, "uuid"), Messages: out, Side: string(v["isSidechain"]) == "true"}, err

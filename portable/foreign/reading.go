@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -23,10 +24,11 @@ type reading struct {
 	fn      func(a store.Artefact, line int) error
 	left    Left
 
-	session    string           // of the lines that follow, as the file names it; "": it has not named one
-	containers int              // conversations without a name so far
-	seq        map[string]int64 // turns so far, by session
-	ids        map[uint64]int64 // digests of ids that had a turn: how many it had, or its place
+	session    string            // of the lines that follow, as the file names it; "": it has not named one
+	containers int               // conversations without a name so far
+	seq        map[string]int64  // turns so far, by session
+	named      map[string]string // ids of conversations and memories, by name
+	ids        map[uint64]int64  // digests of ids that had a turn: how many it had, or its place
 	pending    *turn
 
 	lines, values int // lines and values at the top level that were read
@@ -38,7 +40,7 @@ func newReading(opts Options) *reading {
 	if opts.Name == "" {
 		opts.Name = "chat"
 	}
-	return &reading{opts: opts, dialect: dialectOf(opts.Format), seq: map[string]int64{}, ids: map[uint64]int64{}, replay: replay{at: map[string]int{}}}
+	return &reading{opts: opts, dialect: dialectOf(opts.Format), seq: map[string]int64{}, named: map[string]string{}, ids: map[uint64]int64{}, replay: replay{at: map[string]int{}}}
 }
 
 // clone returns a reading that goes on from here and leaves x as it is, but for the session of a log that was begun (replay.logged).
@@ -105,8 +107,25 @@ func (x *reading) container(e element) error {
 	switch x.opts.Format {
 	case PAM:
 		return pamVersion(e)
+	case OpenAIChat, Responses, Anthropic:
+		session, group := x.unnamed(e.container)
+		return x.instructions(e, object(e.raw), session, group)
 	}
 	return nil
+}
+
+// instructions keeps what an object says to the model beside its list of messages: scratch, of the conversation.
+func (x *reading) instructions(e element, v fields, session, group string) error {
+	raw := first(v, "system", "instructions", "systemInstruction.parts", "system_instruction.parts", "systemInstruction", "session.instructions")
+	said := words(raw)
+	if strings.TrimSpace(said) == "" || len(raw) > 0 && raw[0] == '{' {
+		return nil
+	}
+	if err := x.flush(); err != nil {
+		return err
+	}
+	a := store.Artefact{Kind: store.KindScratch, Name: system, Text: said, Group: group}
+	return x.put(e, item(x.opts.Format, session+"/"+system, a, nil))
 }
 
 // element reads one element.
@@ -232,7 +251,7 @@ func (x *reading) transcript(e element, v fields) error {
 			continue
 		}
 		was := x.session
-		x.session = x.dialect.named(v)
+		x.session = x.apart(x.dialect.named(v), name(v, "id"))
 		for i, raw := range lines {
 			line := element{raw: raw, line: e.line, path: strings.TrimPrefix(fmt.Sprintf("%s.%s.%d", e.path, key, i), "."), undated: e.undated}
 			inner := object(raw)
@@ -246,7 +265,11 @@ func (x *reading) transcript(e element, v fields) error {
 		if err := x.flush(); err != nil {
 			return err
 		}
-		err := x.facts(e, v)
+		session, group := x.unnamed(x.containers)
+		if x.session != "" {
+			session, group = x.session, label(conversation(x.opts.Format, x.session))
+		}
+		err := cmp.Or(x.facts(e, v), x.instructions(e, v, session, group))
 		if x.session == "" {
 			x.containers++
 		}
@@ -256,6 +279,15 @@ func (x *reading) transcript(e element, v fields) error {
 		return err
 	}
 	return x.line(e, v)
+}
+
+// apart keeps two conversations of one name apart, as those of two agents may have, by their ids.
+func (x *reading) apart(session, id string) string {
+	if was, ok := x.named[session]; session != "" && ok && id != "" && was != id {
+		return session + "-" + id
+	}
+	x.named[session] = id
+	return session
 }
 
 // facts reads the memories of an object that has a conversation, too.
@@ -268,7 +300,7 @@ func (x *reading) facts(e element, v fields) error {
 				continue
 			}
 			a := store.Artefact{Kind: store.KindFact, Text: label + ": " + said}
-			if err := x.put(e, item(x.opts.Format, "block/"+x.session+"/"+label, a, nil)); err != nil {
+			if err := x.put(e, item(x.opts.Format, x.apart("block/"+x.session+"/"+label, name(b, "id")), a, nil)); err != nil {
 				return err
 			}
 		}
@@ -284,6 +316,16 @@ func (d *dialect) named(v fields) string {
 	return d.session(name(v, d.kind...), v)
 }
 
+// kindField names the field of a line that says what it is.
+func (d *dialect) kindField(v fields) string {
+	for _, key := range d.kind {
+		if filled(first(v, key)) {
+			return key
+		}
+	}
+	return d.kind[len(d.kind)-1]
+}
+
 // line reads one line of a transcript.
 func (x *reading) line(e element, v fields) error {
 	if s := x.dialect.named(v); s != "" && e.path == "" {
@@ -293,9 +335,9 @@ func (x *reading) line(e element, v fields) error {
 	switch {
 	case err != nil:
 		return err
-	case kind != "" && unknown && hasWords(e.raw):
+	case kind != "" && unknown && (hasWords(e.raw) || says(v)):
 		if !x.opts.SkipUnknown {
-			return e.wrong("type", store.Invalid("type", fmt.Sprintf("%q, with words", short(kind)), "a type that the format "+string(x.opts.Format)+" knows; SkipUnknown (--skip-unknown) leaves such lines out and counts them"))
+			return e.wrong(x.dialect.kindField(v), store.Invalid("type", fmt.Sprintf("%q, with words", short(kind)), "a type that the format "+string(x.opts.Format)+" knows; SkipUnknown (--skip-unknown) leaves such lines out and counts them"))
 		}
 		count(&x.left.Unknown, kind)
 	case kind != "":
@@ -304,8 +346,8 @@ func (x *reading) line(e element, v fields) error {
 	session, group := x.unnamed(x.containers)
 	if x.session != "" {
 		session = x.session
-		if string(v["isSidechain"]) == "true" { // a subagent's conversation
-			session += "/" + name(fields{"id": v["agentId"], "or": json.RawMessage(`"sidechain"`)}, "id", "or")
+		if parent := name(v, "parent_tool_use_id"); string(v["isSidechain"]) == "true" || parent != "" { // a subagent's conversation
+			session += "/" + cmp.Or(name(v, "agentId"), parent, "sidechain")
 		}
 		group = label(conversation(x.opts.Format, session))
 	}

@@ -81,7 +81,6 @@ func TestWrongFiles(t *testing.T) {
 	}{
 		"late error":  {good + `{"key":"x"}`, foreign.JSONL, "line 601, field text", store.ErrInvalid},
 		"gzip":        {"\x1f\x8b\x08\x00", foreign.OpenAIChat, "compressed", store.ErrInvalid},
-		"UTF-16":      {"\xff\xfe[\x00]\x00", foreign.OpenAIChat, "UTF-16", store.ErrInvalid},
 		"later PAM":   {`{"memories":[{"id":"a","content":"b"}],"schema_version":"2.0"}`, foreign.PAM, "version 2.0 of PAM", store.ErrNewerFormat},
 		"mem0 no id":  {`{"results":[{"memory":"b"}]}`, foreign.Mem0, "no id", store.ErrInvalid},
 		"wrong again": {`{"type":"entity","name":"a","observations":["b"]}` + "\n" + `{"type":"entity"}`, foreign.MCPMemory, "line 2", store.ErrInvalid},

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/text/encoding/unicode"
+
 	"github.com/ctxpage/ctxpage/portable"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -128,6 +130,9 @@ func (s *scanner) take(want byte) error {
 func (s *scanner) each(fn func(element) error) error {
 	if bom, err := s.r.Peek(3); err == nil && bytes.Equal(bom, []byte("\xef\xbb\xbf")) {
 		_, _ = s.r.Discard(3)
+	}
+	if mark, err := s.r.Peek(2); err == nil && (bytes.Equal(mark, []byte("\xff\xfe")) || bytes.Equal(mark, []byte("\xfe\xff"))) {
+		s.r = bufio.NewReaderSize(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewDecoder().Reader(s.r), 64<<10)
 	}
 	for ; ; s.values++ {
 		b, err := s.skip()
