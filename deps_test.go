@@ -89,10 +89,9 @@ var importMap = map[string]string{
 	"examples/chat":    ". session",
 
 	"storetest": "internal/listing internal/rules lexical manifest store",
-	"remote":    "internal/http1 internal/jsontext internal/plan lexical manifest store",
+	"remote":    "internal/plan lexical manifest store",
 
 	"internal/retry":     "",
-	"internal/http1":     "",
 	"internal/places":    "",
 	"internal/owner":     "filestore manifest remote store",
 	"internal/mcpserver": ". internal/jsontext internal/places internal/view manifest render triage",
