@@ -148,3 +148,21 @@ func TestEverOfOlderSnapshot(t *testing.T) {
 		}
 	}
 }
+
+// Columns of another moment than the rows are not used: they would hide commits, or show some that the rows do not have.
+func TestColumnsOfAnotherMoment(t *testing.T) {
+	t.Parallel()
+	m := everFilled(t)
+	require.NoError(t, m.checkpoint())
+	kept, err := m.Columns(m.base.Applied)
+	require.NoError(t, err)
+	for moved, want := range map[uint64]bool{0: true, 1: false, ^uint64(0): false} {
+		e := New(m.opts)
+		e.Attach(m.host)
+		require.NoError(t, m.host.Snapshot(t.Context(), func(tx Reader, b Base) error {
+			used, err := e.LoadColumns(tx, b, &Columns{LSN: kept.LSN + moved, Parts: kept.Parts})
+			require.Equal(t, want, used)
+			return err
+		}))
+	}
+}
