@@ -201,7 +201,9 @@ func TestAssembleSettings(t *testing.T) {
 	for _, wrong := range []m{{"floor": "high"}, {"preset": "start"}, {"overflow": "full"}, {"charge": "all"}, {"counter": "bytes"}} {
 		in := m{"query": "refunds", "budget": 400}
 		maps.Copy(in, wrong)
-		require.Contains(t, d.fails(agent, "assemble", in, "invalid")["message"], "expected")
+		message := d.fails(agent, "assemble", in, "invalid")["message"].(string)
+		require.Equal(t, 1, strings.Count(message, "expected"), message)
+		require.Equal(t, 1, strings.Count(message, "got"), message)
 	}
 }
 
