@@ -105,6 +105,7 @@ var (
 	// Opening a database.
 	ErrLocked         = store.ErrLocked         // another process has the file
 	ErrNewerFormat    = store.ErrNewerFormat    // a later release wrote the file
+	ErrOldFormat      = store.ErrOldFormat      // it was made before v0.1.0
 	ErrCorrupt        = store.ErrCorrupt        // damaged bytes, here and at any later read
 	ErrMisfit         = store.ErrMisfit         // file and log are not from the same moment
 	ErrNotDatabase    = store.ErrNotDatabase    // the file is something else

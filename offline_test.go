@@ -2,7 +2,6 @@ package ctxpage
 
 import (
 	"context"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,45 +80,8 @@ func TestTheNewestOutcomeTakenAway(t *testing.T) {
 	}
 }
 
-// TestAGetBeforeTheFirstQuestion: what an edit of the rows hides is told by the very first Get after the open, as it is by
-// questions. The control serves what the rows say.
-func TestAGetBeforeTheFirstQuestion(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	e := newEditable(t)
-	db := openTest(t, filepath.Join(e.dir, "agent.ctx"), Options{noSync: true, rotate: 1})
-	for _, a := range []Artefact{{ID: "plain", Text: "shipping takes nine days"}, {ID: "other", Text: "one"}, {ID: "other", Text: "two"}, {ID: "other", Text: "three"}} {
-		_, err := db.Scope("acme").Put(ctx, a) // the log must not have the row any more, or the open compares the two
-		require.NoError(t, err)
-		_, err = db.Checkpoint(ctx)
-		require.NoError(t, err)
-	}
-	require.NoError(t, db.Close())
-	newest := func(tx *bbolt.Tx) {
-		require.NoError(t, tx.Bucket(names.Meta).Delete(headKey(2, 2)))
-		recount(t, tx, engine.TableMeta, -1)
-	}
-	old, err := textOf(e.edit(true, newest).Scope("acme"), "plain")
-	require.NoError(t, err, "the control")
-	require.Equal(t, "shipping takes three days", old, "the control")
-	_, err = e.edit(false, newest).Scope("acme").Get(ctx, "plain")
-	require.ErrorIs(t, err, ErrCorrupt)
-	hidings := e.hidings()
-	for _, name := range slices.Sorted(maps.Keys(hidings)) {
-		_, err := e.edit(false, hidings[name]).Scope("acme").Get(ctx, "policy")
-		require.ErrorIs(t, err, ErrCorrupt, name)
-	}
-	cancelled, cancel := context.WithCancel(ctx)
-	cancel()
-	db = e.edit(false, func(*bbolt.Tx) {})
-	_, err = db.Scope("acme").Get(cancelled, "policy")
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = db.Scope("acme").Get(ctx, "policy")
-	require.NoError(t, err)
-}
-
 // TestAnErasedQuestionPutBack: rows of questions of another moment are found by their sum where their count is right: an
-// erased one that is back in the place of one that is not. The control is a file of a program that kept no sum of them.
+// erased one that is back in the place of one that is not.
 func TestAnErasedQuestionPutBack(t *testing.T) {
 	ctx := context.Background()
 	e := &editable{t: t, dir: t.TempDir()}
@@ -135,29 +97,20 @@ func TestAnErasedQuestionPutBack(t *testing.T) {
 	db = openTest(t, path, Options{noSync: true})
 	eraseQuestion(t, db, gone)
 	require.NoError(t, db.Close())
-	for _, told := range []bool{true, false} {
-		db := e.edit(false, func(tx *bbolt.Tx) {
-			b := tx.Bucket(names.Asked)
-			require.Nil(t, b.Get(key))
-			k, _ := b.Cursor().Last()
-			require.NoError(t, b.Delete(slices.Clone(k)))
-			require.NoError(t, b.Put(key, row))
-			if !told {
-				require.NoError(t, tx.Bucket(names.Sys).Delete(names.AskSum))
-			}
-		})
-		_, err := asked(t, db.Manifests(), kept.Trace)
-		require.ErrorIs(t, err, manifest.ErrNoQuestion)
-		problems, err := db.Check(ctx, nil)
-		require.NoError(t, err)
-		if !told {
-			require.Empty(t, problems, "the control")
-			continue
-		}
-		require.Len(t, problems, 1)
-		require.Equal(t, "I13", problems[0].Invariant)
-		require.Contains(t, problems[0].What, "question")
-	}
+	db = e.edit(false, func(tx *bbolt.Tx) {
+		b := tx.Bucket(names.Asked)
+		require.Nil(t, b.Get(key))
+		k, _ := b.Cursor().Last()
+		require.NoError(t, b.Delete(slices.Clone(k)))
+		require.NoError(t, b.Put(key, row))
+	})
+	_, err := asked(t, db.Manifests(), kept.Trace)
+	require.ErrorIs(t, err, manifest.ErrNoQuestion)
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Len(t, problems, 1)
+	require.Equal(t, "I13", problems[0].Invariant)
+	require.Contains(t, problems[0].What, "question")
 	dir := filepath.Join(t.TempDir(), "copy") // and a copy like that is not opened
 	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Dir(e.file(func(tx *bbolt.Tx) {
 		require.NoError(t, tx.Bucket(names.Asked).Put(key, row))
@@ -165,7 +118,7 @@ func TestAnErasedQuestionPutBack(t *testing.T) {
 		require.NoError(t, tx.Bucket(names.Asked).Delete(slices.Clone(k)))
 	})))))
 	require.NoError(t, os.Chmod(filepath.Join(dir, "agent.ctx"), 0o600))
-	_, err := Open(filepath.Join(dir, "agent.ctx"), Options{})
+	_, err = Open(filepath.Join(dir, "agent.ctx"), Options{})
 	require.ErrorIs(t, err, ErrMisfit)
 }
 

@@ -328,11 +328,11 @@ func TestNewerFormat(t *testing.T) {
 		}
 		require.Equal(t, before, fingerprint(t, path))
 	}
-	setFormat(func(v []byte) { v[3], v[7] = FormatVersion+1, ^byte(FormatVersion+1) })
-	refuses(ErrNewerFormat, "format 7", "up to 6")
-	setFormat(func(v []byte) { v[7] = ^byte(FormatVersion) })
+	setFormat(func(v []byte) { v[7], v[11] = FormatVersion+1, ^byte(FormatVersion+1) })
+	refuses(ErrNewerFormat, "format 2", "up to 1")
+	setFormat(func(v []byte) { v[11] = ^byte(FormatVersion) })
 	refuses(ErrCorrupt) // not the complement of that version
-	setFormat(func(v []byte) { v[3] = FormatVersion })
+	setFormat(func(v []byte) { v[7] = FormatVersion })
 	db := openTest(t, path, Options{})
 	require.NoError(t, db.Close())
 
@@ -588,4 +588,46 @@ func readerChild(args []string) error {
 	}
 	fmt.Print(v.Text)
 	return db.Close()
+}
+
+// TestMadeBefore: a file from before v0.1.0 is refused by one error, whichever part of it is met first, and is not changed. The
+// control is a file of today, whose parts begin in another way.
+func TestMadeBefore(t *testing.T) {
+	fresh := filepath.Join(t.TempDir(), "agent.ctx")
+	putText(t, fresh, "page", "text")
+	for part, change := range map[string]func(path string){
+		"file": func(path string) { unpackTo(t, "testdata/before.ctx.gz", path) },
+		"log":  func(path string) { rename(t, path+"-wal/*.wal", "ctxpglog", "ctxpgwal") },
+		"mark": func(path string) { rename(t, path+"-manifest/mark", "CTXA", "CTXM") },
+	} {
+		t.Run(part, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "agent.ctx")
+			require.NoError(t, dbtest.Copy(fresh, path))
+			putText(t, path, "page", "the control: it opens")
+			change(path)
+			before := fingerprint(t, path)
+			for _, opts := range []Options{{}, {ReadOnly: true}} {
+				_, err := Open(path, opts)
+				require.ErrorIs(t, err, ErrOldFormat)
+				require.NotErrorIs(t, err, ErrCorrupt)
+				require.NotErrorIs(t, err, ErrNewerFormat)
+				require.ErrorContains(t, err, "made before v0.1.0")
+			}
+			require.Equal(t, before, fingerprint(t, path))
+		})
+	}
+}
+
+// rename replaces the magic of the files that a pattern matches.
+func rename(t *testing.T, pattern, from, to string) {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.Equal(t, from, string(b[:len(from)]))
+		require.NoError(t, os.WriteFile(name, append([]byte(to), b[len(from):]...), 0o600))
+	}
 }

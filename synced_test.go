@@ -199,7 +199,10 @@ func TestLogShorterByOne(t *testing.T) {
 	db = openTest(t, whole, Options{ReadOnly: true}) // the control: with all of its log it opens
 	require.Equal(t, last.Seq, db.inside().Seq)
 	require.NoError(t, db.Close())
+	st, err := os.Stat(last.Segment)
+	require.NoError(t, err)
 	require.NoError(t, os.Truncate(last.Segment, last.Offset))
+	require.NoError(t, os.Truncate(last.Segment, st.Size())) // zeros: a file that is shorter is damage by itself
 	for _, readOnly := range []bool{true, false} {
 		_, err = Open(path, Options{ReadOnly: readOnly})
 		require.ErrorIs(t, err, ErrCorrupt)

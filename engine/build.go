@@ -375,7 +375,7 @@ func (s *Engine) setHeld(c *format.Commit, leaf *manifest.Record, id ulid.ULID, 
 	}
 	d := format.HeldDigest(p.Salt[:], id[:], row)
 	leaf.Rows = append(leaf.Rows, d[:])
-	c.Held = p.Append(append([]byte{format.HeldMark}, row...))
+	c.Held = p.Append(row)
 	return nil
 }
 

@@ -80,7 +80,6 @@ type catalogue struct {
 	livePages int
 	versions  int
 	dropped   int // page versions that gc dropped
-	unproved  int // versions in the file whose rows have no digest in the audit
 }
 
 // artKey names an artefact or a group of a scope.

@@ -48,20 +48,19 @@ import (
 // continues after a problem, so that one damaged row does not hide another; a walk that cannot go
 // on reports I1 and leaves the others to run.
 type invariantWalk struct {
-	s          *Engine
-	base       Base
-	ctx        context.Context
-	progress   store.Progress
-	problems   []store.Problem
-	nums       map[uint64]format.HeadKey
-	gone       map[uint64]bool // pages of versions that gc dropped, and of no others
-	digests    map[uint64][32]byte
-	unverified int                  // rows without a digest in the audit
-	proved     map[store.Ref]bool   // versions of artefacts in the file: whether their rows have a digest
-	newest     map[store.Ref]uint32 // newest version of each artefact in the file
-	forgotten  bool                 // gc forgot versions of an artefact in the file
-	outcomes   outcomeWalk
-	failed     error // a read that failed, which says nothing about the rows
+	s         *Engine
+	base      Base
+	ctx       context.Context
+	progress  store.Progress
+	problems  []store.Problem
+	nums      map[uint64]format.HeadKey
+	gone      map[uint64]bool // pages of versions that gc dropped, and of no others
+	digests   map[uint64][32]byte
+	proved    map[store.Ref]bool   // versions of artefacts in the file: whether their rows have a digest
+	newest    map[store.Ref]uint32 // newest version of each artefact in the file
+	forgotten bool                 // gc forgot versions of an artefact in the file
+	outcomes  outcomeWalk
+	failed    error // a read that failed, which says nothing about the rows
 }
 
 // MaxProblems is how many problems a check lists. The walk goes on without listing more.
@@ -74,20 +73,20 @@ const MaxProblems = 1000
 // The order of the walks matters. heads collects the pages, digests and newest versions that
 // contents, vectors and audit compare with; a walk that runs without them would report what is not
 // there. catalogue, vectors and index compare the rows with memory, under cat.mu.
-func (s *Engine) Check(ctx context.Context, base Base, progress store.Progress) (problems []store.Problem, unverified int, err error) {
+func (s *Engine) Check(ctx context.Context, base Base, progress store.Progress) ([]store.Problem, error) {
 	c := &invariantWalk{s: s, base: base, ctx: ctx, progress: progress, nums: map[uint64]format.HeadKey{}, gone: map[uint64]bool{}, digests: map[uint64][32]byte{}, proved: map[store.Ref]bool{}, newest: map[store.Ref]uint32{}}
 	for _, walk := range []func() error{c.heads, c.contents, c.small, c.catalogue, c.vectors, c.index, c.questions, c.stateRows, c.audit} {
 		switch err := walk(); {
 		case errors.Is(err, store.ErrCorrupt): // this walk ended there; the others run
 			c.bad("I1", "file", "%v", err)
 		case err != nil:
-			return c.problems, c.unverified, err
+			return c.problems, err
 		}
 		if err := cmp.Or(ctx.Err(), c.failed); err != nil {
-			return c.problems, c.unverified, err
+			return c.problems, err
 		}
 	}
-	return c.problems, c.unverified, nil
+	return c.problems, nil
 }
 
 // bad adds a problem. A failed read among args is no problem of the data: it ends the check.
@@ -146,10 +145,8 @@ func (c *invariantWalk) head(k, row []byte, last *store.Head) *store.Head {
 	}
 	if err := c.s.provedHead(format.HeadKey{Art: h.Art, Version: h.Version}, row, c.s.namesOf); err != nil {
 		c.bad("I17", where, "%v", err)
-	} else if row[0] == format.RowVersionOld {
-		c.unverified++
 	}
-	c.proved[store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}] = row[0] != format.RowVersionOld
+	c.proved[store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}] = true
 	c.newest[store.Ref{Scope: h.Scope, ID: h.ID}] = h.Version
 	c.forgotten = c.forgotten || h.Floor
 	if last != nil && last.Art == h.Art && (h.Version != last.Version+1 || h.LSN < last.LSN || h.LSN == last.LSN && !last.Gone) {
@@ -264,7 +261,7 @@ func (c *invariantWalk) content(r *store.PageRow, h *store.Head, text string) {
 // small walks I13, and I1 and I10 over the other buckets.
 //
 // The counts say nothing about which rows there are. That an old row was put back under its key
-// shows in the sum alone (Summed), which files of older programs lack.
+// shows in the sum alone.
 func (c *invariantWalk) small() error {
 	return c.s.rows.View(func(tx Reader) error {
 		n := c.base.Rows
@@ -276,7 +273,7 @@ func (c *invariantWalk) small() error {
 				c.bad("I13", "bucket "+b.table.String(), "%v", err)
 			}
 		}
-		if sum, _ := SumRows(tx); c.base.Summed && sum != n.Sum {
+		if sum, _ := SumRows(tx); sum != n.Sum {
 			c.bad("I13", "file", "rows of held, txn or state are not those that the system row was written with")
 		}
 		for _, b := range []struct {
@@ -289,11 +286,8 @@ func (c *invariantWalk) small() error {
 					return nil
 				}
 				if b.table == TableState { // its content belongs to the pipeline
-					body, err := format.StateBodyOf(k, v)
-					if err != nil {
+					if _, err := format.StateBodyOf(k, v); err != nil {
 						c.bad("I1", fmt.Sprintf("%s %x", b.table, k), "%v", err)
-					} else if format.StateProof(body).Leaf == format.NoLeaf {
-						c.unverified++
 					}
 					return nil
 				}
@@ -333,8 +327,6 @@ func heldDecodes(row []byte) error {
 func (c *invariantWalk) held(id, row []byte) {
 	if err := c.s.provedHeld(id, row); err != nil {
 		c.bad("I17", fmt.Sprintf("held %x", id), "%v", err)
-	} else if row[0] != format.HeldMark {
-		c.unverified++
 	}
 }
 

@@ -164,6 +164,6 @@ func (s *Engine) Count(st *store.StoreStats, with func()) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	st.LSN, st.Artefacts, st.Pages, st.PageVersions = c.lsn, c.live, c.livePages, c.versions
-	st.Scopes, st.Unverified, st.Overlay, st.Checkpoints = len(c.byName), c.unproved, s.overlay.Rows(), s.releases.Load()
+	st.Scopes, st.Overlay, st.Checkpoints = len(c.byName), s.overlay.Rows(), s.releases.Load()
 	with()
 }

@@ -44,7 +44,7 @@ func readColumns(of *Columns) (c *catalogue, ok bool) {
 	for i := range n {
 		n[i] = int(d.Uvarint())
 	}
-	for _, at := range []*int{&c.used, &c.live, &c.livePages, &c.versions, &c.dropped, &c.unproved} {
+	for _, at := range []*int{&c.used, &c.live, &c.livePages, &c.versions, &c.dropped} {
 		*at = int(d.Uvarint())
 	}
 	arts, pages, table := of.of(partArts), of.of(partPages), of.of(partTable)

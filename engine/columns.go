@@ -102,9 +102,6 @@ func (s *Engine) LoadColumns(tx Reader, b Base, of *Columns) (bool, error) {
 	if err != nil || c.arts.len() < int(high.art) || c.pages.len() < int(high.num) || len(c.groups) < int(high.group) || len(c.scopes) < int(high.scope) {
 		return false, nil // the open without it says what is wrong
 	}
-	if !s.opts.ReadOnly && !c.everKept() { // of an older program; the next close writes one with them
-		return false, nil
-	}
 	for _, t := range []struct {
 		table Table
 		want  int

@@ -20,7 +20,7 @@ func (c *catalogue) image(out *Columns) {
 	}
 	facts, as := c.facts.used(&c.pages)
 	e := &codec.Encoder{}
-	for _, n := range []int{c.arts.len(), c.pages.len(), ids, len(c.table), c.used, c.live, c.livePages, c.versions, c.dropped, c.unproved} {
+	for _, n := range []int{c.arts.len(), c.pages.len(), ids, len(c.table), c.used, c.live, c.livePages, c.versions, c.dropped} {
 		e.Uvarint(uint64(n))
 	}
 	out.add(partSizes, e.B)

@@ -115,9 +115,6 @@ type Engine struct {
 	seq    sequencer
 	behind behind
 
-	provedFrom firstEntry // of head rows and held batches
-	stateFrom  firstEntry // of state rows
-
 	eraseOpen map[string]uint64 // runs of erases of which commits are missing, with the LSN of their first; under cat.mu
 
 	changes changes

@@ -92,7 +92,7 @@ func (s *Engine) pastGroups(refs []store.Ref) (p pastGroups, err error) {
 		scopes[s.cat.byName[r.Scope]] = true
 	}
 	for num, a := range s.cat.arts.all() {
-		if ever := *s.cat.ever.at(num - 1); a.version > 0 && scopes[a.scope] && (ever&everKnown == 0 || ever&everMoved != 0) {
+		if ever := *s.cat.ever.at(num - 1); a.version > 0 && scopes[a.scope] && ever&everMoved != 0 {
 			moved = append(moved, format.HeadKey{Art: num, Version: a.version})
 		}
 	}

@@ -13,6 +13,8 @@ import (
 // they are: they are part of the interface.
 func AuditError(err error) error {
 	switch {
+	case errors.Is(err, manifest.ErrOldFormat):
+		return fmt.Errorf("%w: %w", store.ErrOldFormat, err)
 	case errors.Is(err, manifest.ErrNewerFormat):
 		return fmt.Errorf("%w: %w", store.ErrNewerFormat, err)
 	case errors.Is(err, manifest.ErrClosed):

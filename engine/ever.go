@@ -19,7 +19,6 @@ import (
 //	sticky    a bit is never taken back, although gc or an erase may have taken the version since
 //	subject   of an artefact whose versions all have the same one, the column of its page has it; otherwise everVaried
 //	group     likewise, the column of the artefact has it; otherwise everMoved
-//	unknown   without everKnown every listing includes the artefact: a snapshot of an older program has no bits
 //
 // A check compares every head row with what the catalogue would say of it (I7). Which fields link an
 // artefact to others is said in everOf. An erase that learns to follow another field must add it
@@ -35,7 +34,6 @@ const (
 	everSubject              // a version has a subject
 	everVaried               // two versions differ in subject
 	everMoved                // two versions differ in group
-	everKnown    = 1 << 7    // the bits are of all versions
 )
 
 // Tags of the fields that link an artefact to others, beside those of facts.go.
@@ -102,9 +100,6 @@ func (c *catalogue) beforeInstall(num uint64) before {
 // may have a subject that no column shows, as a deletion does.
 func (c *catalogue) note(t *format.Hot, was before) {
 	a, ever := c.art(t.Art), c.ever.at(t.Art-1)
-	if was.fresh {
-		*ever |= everKnown
-	}
 	*ever |= t.Ever
 	now, own := c.subjectOf(a), c.facts.subject(t.Facts)
 	lost := func(subject []byte) bool { return len(subject) > 0 && !bytes.Equal(subject, now) }
@@ -114,17 +109,6 @@ func (c *catalogue) note(t *format.Hot, was before) {
 	if !was.fresh && was.group != uint32(t.Group) {
 		*ever |= everMoved
 	}
-}
-
-// everKept reports whether the artefacts of a catalogue that was read from a snapshot have their
-// bits. All have them or none has, because the program that wrote the snapshot kept them or not.
-func (c *catalogue) everKept() bool {
-	for num, a := range c.arts.all() {
-		if a.version > 0 {
-			return *c.ever.at(num - 1)&everKnown != 0
-		}
-	}
-	return true
 }
 
 // everAtOnce is how many artefacts one page of a listing looks at: about a millisecond, in which
@@ -161,7 +145,7 @@ func (c *catalogue) newEverMatch(scope uint32, e *store.Ever) *everMatch {
 func (m *everMatch) holds(c *catalogue, num uint64) bool {
 	a, ever := c.art(num), *c.ever.at(num - 1)
 	switch {
-	case ever&everKnown == 0 || ever&m.bits != 0:
+	case a.version == 0 || ever&m.bits != 0: // forgotten, and its rows may still be in the file
 		return true
 	case m.group != 0 && uint64(a.group) == m.group:
 		return true

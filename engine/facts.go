@@ -90,16 +90,8 @@ const (
 // ofRow sets t.Facts to the number of the combination in a row, and t.Ever. The decoder stands
 // behind the page rows. Other fields are not decoded: an open reads a million rows.
 func (f *facts) ofRow(t *format.Hot, d codec.Decoder) error {
-	if t.HasFields() {
-		if t.CutTail(&d); d.Err != nil {
-			return d.Err
-		}
-	} else {
-		var h store.Head
-		if err := format.DecodeCold(t, &d, &h); err != nil {
-			return err
-		}
-		d.B = format.EncodeCold(&h)
+	if format.CutTail(&d); d.Err != nil {
+		return d.Err
 	}
 	var subject, tags, meta, source, group, derived []byte
 	eachField(d.B, func(tag uint64, artefact []byte) {

@@ -158,8 +158,7 @@ func (s *Engine) sameHistory(c *format.Commit) error {
 
 // redoCommit installs a commit of the log. Before it changes anything that readers see, it checks
 // that the names of the record are the next ones, that each head decodes, and that heads and state
-// rows have the digests that the leaf says. Rows of programs that wrote no proof are taken as they
-// are.
+// rows have the digests that the leaf says.
 func (s *Engine) redoCommit(c *format.Commit, seq uint64) (ended []uint64, err error) {
 	s.cat.mu.Lock()
 	defer s.cat.mu.Unlock()
@@ -170,7 +169,7 @@ func (s *Engine) redoCommit(c *format.Commit, seq uint64) (ended []uint64, err e
 	for i := range c.Heads {
 		row := c.Heads[i].Row
 		h, err := format.DecodeHead(row, s.cat.scopeName)
-		if err == nil && row[0] != format.RowVersionOld {
+		if err == nil {
 			err = s.provedHead(format.HeadKey{Art: h.Art, Version: h.Version}, row, s.cat.names)
 		}
 		if err != nil {

@@ -64,16 +64,13 @@ func (h highest) String() string { return fmt.Sprintf("%d %d %d %d", h.art, h.nu
 // parseHighest reads that form, and that of programs that dropped no scopes. "" is all zeros: the
 // numbers are those of the rows.
 func parseHighest(s string) (h highest, err error) {
-	switch strings.Count(s, " ") {
-	case 3:
-		_, err = fmt.Sscanf(s, "%d %d %d %d", &h.art, &h.num, &h.group, &h.scope)
-	case 2: // of a program that dropped no scopes
-		_, err = fmt.Sscanf(s, "%d %d %d", &h.art, &h.num, &h.group)
-	default:
-		if s != "" {
-			err = codec.ErrMalformed
-		}
+	if s == "" { // nothing was written yet
+		return h, nil
 	}
+	if strings.Count(s, " ") != 3 {
+		return h, codec.ErrMalformed
+	}
+	_, err = fmt.Sscanf(s, "%d %d %d %d", &h.art, &h.num, &h.group, &h.scope)
 	return h, err
 }
 

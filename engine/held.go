@@ -203,9 +203,6 @@ func (s *Engine) Held(ctx context.Context, id ulid.ULID) (h store.HeldBatch, err
 	if h, err = format.DecodeHeld(row); err == nil {
 		err = s.provedHeld(id[:], row)
 	}
-	if err == nil && row[0] != format.HeldMark {
-		err = s.heldBy(ctx, id, &h)
-	}
 	if err != nil {
 		return store.HeldBatch{}, s.Corrupt("held batch "+id.String(), err)
 	}

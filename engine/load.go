@@ -46,8 +46,6 @@ type supersession struct {
 type Base struct {
 	Applied uint64 // LSN of the newest commit in the rows
 	Rows    RowCounts
-	Summed  bool   // Rows.Sum is valid; files of older programs have none
-	AskedOK bool   // Rows.AskedSum is valid
 	High    string // the highest numbers that were ever in use; "": not known, those of the rows count
 	Size    int64  // bytes of all rows; bounds the memory that a damaged number can reserve
 }
@@ -240,7 +238,8 @@ func (s *Engine) loadMeta(tx Reader, b Base) error {
 // keys tell how many rows there are (scopes come after heads). A damaged key claims at most what
 // the file has space for.
 func (s *Engine) reserve(tx Reader, size int64) {
-	most := uint64(size / format.PageRowBytes)
+	const fewest = 64 // bytes of a head row
+	most := uint64(size / fewest)
 	s.cat.reserve(min(lastNumber(tx.Before(TableMeta, []byte{'s'}), 'h'), most))
 }
 
@@ -275,9 +274,6 @@ func (s *Engine) installRow(row []byte, rows []store.PageRow, later []supersessi
 		return rows, later, err
 	}
 	s.cat.install(&t, rows)
-	if row[0] == format.RowVersionOld {
-		s.cat.unproved++
-	}
 	if t.Flags&format.FlagSupersedes == 0 && t.Kind != store.KindSummary {
 		return rows, later, nil
 	}

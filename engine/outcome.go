@@ -37,8 +37,8 @@ import (
 // by an erase that takes names (EraseOutcomes).
 type outcomeRow struct {
 	store.Outcome
-	Bound   []byte `msgpack:",omitempty"`
-	Unknown []byte `msgpack:"-"` // fields of a later release
+	Bound   []byte
+	Unknown []byte // fields of a later release
 }
 
 // answer returns the outcome to a batch if it is the batch that the outcome was made for. Another
@@ -49,8 +49,7 @@ func (s *Engine) answer(row []byte, b *store.Batch) (*store.Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	bound := len(r.Bound) == 0 || bytes.Equal(r.Bound, b.Bound) // older programs kept no digest
-	if bound && (leaf == nil || leaf.Scope == b.Scope || leaf.From != "") {
+	if bytes.Equal(r.Bound, b.Bound) && (leaf == nil || leaf.Scope == b.Scope || leaf.From != "") {
 		return &r.Outcome, nil
 	}
 	return nil, store.Invalid("batch id", b.ID.String(), "an id of your own: a new one, or that of the same batch in the same scope")

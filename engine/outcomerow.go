@@ -9,8 +9,7 @@ import (
 
 // The row of an outcome is a record of fields (codec.Record). A transaction of 500 puts has 500
 // references, which differ in a few letters of their ids, so a list of references stores of each
-// only the difference from the one before. Rows of older programs are msgpack maps by field names;
-// they are read for ever. An outcome is encoded under the sequencer's lock, where all other writers
+// only the difference from the one before. An outcome is encoded under the sequencer's lock, where all other writers
 // wait, so nothing here reflects.
 
 // outcomeVersion is the first byte of the row.
@@ -35,12 +34,9 @@ func (r *outcomeRow) encode() []byte {
 	return outcomeFields.Row(outcomeVersion, r, 64+8*len(r.Refs))
 }
 
-// decodeOutcome reads the row of an outcome of any version.
+// decodeOutcome reads the row of an outcome.
 func decodeOutcome(row []byte) (r outcomeRow, err error) {
-	legacy, err := outcomeFields.ReadRow(row, outcomeVersion, &r)
-	if legacy {
-		err = codec.Unpack(row, &r)
-	}
+	err = outcomeFields.ReadRow(row, outcomeVersion, &r)
 	return r, err
 }
 

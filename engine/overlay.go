@@ -97,10 +97,9 @@ type RowCounts struct {
 	meta, content, held, txn, state, question int
 	asked                                     uint64 // TableQuestion has every row of leaves before this one, unless erased
 	// Sum is the sum of the checksums of held, txn and state rows, modulo 2^64. A row that was
-	// replaced by an older row of the same key changes it. The store keeps it in a row of its own.
+	// replaced by an older row of the same key changes it.
 	Sum uint64
-	// AskedSum is the same sum over TableQuestion, which older programs left out. The store keeps
-	// it in a third row.
+	// AskedSum is the same sum over TableQuestion.
 	AskedSum uint64
 }
 
@@ -132,21 +131,21 @@ func (n *RowCounts) Add(t Table, by int) {
 
 // EncodeMsgpack writes an array.
 func (n RowCounts) EncodeMsgpack(e *msgpack.Encoder) error {
-	return e.Encode([]any{n.meta, n.content, n.held, n.txn, n.state, n.question, n.asked})
+	return e.Encode([]any{n.meta, n.content, n.held, n.txn, n.state, n.question, n.asked, n.Sum, n.AskedSum})
 }
 
-// DecodeMsgpack reads the array of this program, or a shorter one of an older program.
+// DecodeMsgpack reads the array.
 func (n *RowCounts) DecodeMsgpack(d *msgpack.Decoder) error {
 	have, err := d.DecodeArrayLen()
 	if err != nil {
 		return err
 	}
 	*n = RowCounts{}
-	fields := [...]any{&n.meta, &n.content, &n.held, &n.txn, &n.state, &n.question, &n.asked}
-	if have < 5 || have > len(fields) {
+	fields := [...]any{&n.meta, &n.content, &n.held, &n.txn, &n.state, &n.question, &n.asked, &n.Sum, &n.AskedSum}
+	if have != len(fields) {
 		return codec.ErrMalformed
 	}
-	return d.DecodeMulti(fields[:have]...)
+	return d.DecodeMulti(fields[:]...)
 }
 
 // overlay holds the rows of commits that are durable in the log and not yet in the store's tables.

@@ -18,8 +18,8 @@ func init() {
 	p.Outcomes = func(counts any) int { return counts.(RowCounts).txn }
 	p.Detach = func(e, rows any) { e.(*Engine).rows = rows.(Rows) }
 	p.WriteOverlay = func(e, rows any) error { return applyOverlay(rows.(Writer), e.(*Engine).overlay, &RowCounts{}) }
-	p.EditHead, p.EditAsOld, p.EditHeld = editHead, editAsOld, editHeld
-	p.EditState, p.EditStateAsOld, p.MoveState = editState, editStateAsOld, moveState
+	p.EditHead, p.EditHeld = editHead, editHeld
+	p.EditState, p.MoveState = editState, moveState
 	p.EditOutcome = editOutcome
 }
 
@@ -50,35 +50,14 @@ func (s *Engine) peekGone(num uint64) (undo func()) {
 // stays, so the row no longer has the digest that its leaf says. The caller seals the result. The
 // other edit functions do the same to other rows.
 func editHead(row []byte, change func(h *store.Head, scope *uint32)) ([]byte, error) {
-	h, scope, cold, err := editedHead(row, change)
+	scope := uint32(0)
+	h, err := format.DecodeHead(row, func(n uint32) string { scope = n; return "of that number" })
 	if err != nil {
 		return nil, err
-	}
-	_, p, err := format.CutHeadProof(row)
-	return p.AppendHead(format.EncodeHead(nil, h, scope, cold)), err
-}
-
-// editAsOld also gives the row the version of programs that wrote no proof.
-func editAsOld(row []byte, change func(h *store.Head, scope *uint32)) ([]byte, error) {
-	h, scope, _, err := editedHead(row, change)
-	if err != nil {
-		return nil, err
-	}
-	cold, err := format.EncodePacked(h)
-	if err != nil {
-		return nil, err
-	}
-	return format.EncodeFixed(nil, format.RowVersionOld, h, scope, cold), nil
-}
-
-// editedHead decodes a row, lets change edit it, and returns the parts from which a row is encoded.
-func editedHead(row []byte, change func(h *store.Head, scope *uint32)) (h *store.Head, scope uint32, cold []byte, err error) {
-	h, err = format.DecodeHead(row, func(n uint32) string { scope = n; return "of that number" })
-	if err != nil {
-		return nil, 0, nil, err
 	}
 	change(h, &scope)
-	return h, scope, format.EncodeCold(h), nil
+	_, p, err := format.CutHeadProof(row)
+	return p.AppendHead(format.EncodeHead(nil, h, scope, format.EncodeCold(h))), err
 }
 
 // editHeld changes the row of a held batch and keeps its proof.
@@ -88,30 +67,18 @@ func editHeld(row []byte, change func(*store.HeldBatch)) ([]byte, error) {
 		return nil, err
 	}
 	change(&h)
-	_, p, ok, err := format.CutHeld(row)
-	if !ok {
-		return nil, codec.ErrMalformed
-	}
-	return p.Append(append([]byte{format.HeldMark}, format.EncodeHeld(&h)...)), err
+	_, p, err := format.CutProof(row)
+	return p.Append(format.EncodeHeld(&h)), err
 }
 
-// editState gives a state row another value; proof false also takes away its place in the audit, as
-// a row of an older program has none.
-func editState(key, sealed, value []byte, proof bool) ([]byte, error) {
+// editState gives a state row another value and keeps its place in the audit.
+func editState(key, sealed, value []byte) ([]byte, error) {
 	body, err := format.StateBodyOf(key, sealed)
 	if err != nil {
 		return nil, err
 	}
 	p := format.StateProof(body)
-	if !proof {
-		p = format.Proof{Leaf: format.NoLeaf}
-	}
 	return codec.Seal(format.TagState, key, format.StateBody(format.StateLSN(body), p, value)), nil
-}
-
-// editStateAsOld makes a state row as older programs wrote it: the value alone.
-func editStateAsOld(key, value []byte) []byte {
-	return codec.Seal(format.TagStateOld, key, value)
 }
 
 // moveState makes the row of one key the row of another.

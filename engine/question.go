@@ -166,7 +166,7 @@ func (c *invariantWalk) questions() error {
 			}
 			return nil
 		})
-		if _, sum := SumRows(tx); err == nil && c.base.AskedOK && sum != c.base.Rows.AskedSum && n == c.base.Rows.question && len(c.problems) == before {
+		if _, sum := SumRows(tx); err == nil && sum != c.base.Rows.AskedSum && n == c.base.Rows.question && len(c.problems) == before {
 			c.bad("I13", "file", "rows of question are not those that the system row was written with")
 		}
 		return err

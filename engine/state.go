@@ -14,15 +14,13 @@ import (
 )
 
 // A state row is kept with the LSN of the commit that last wrote it, which ExpectState compares.
-// Older programs kept the value alone, under another tag of the checksum; those rows count as
-// written by the first commit (store.StateRow).
 //
 // The head of a row ends with its place in the audit. The leaf of its commit has an entry for every
 // state row of the batch, in their order (manifest.Record.State). The entry begins with a tag that
 // stands for the key, keyed with the secret of the database, so that the newest leaf of a key can
 // be found without the key. Then comes a salted digest of the row, zeros if it was deleted.
 //
-//	body    LSN, salt, leaf, place, value; the leaf is noLeaf in rows without an entry, from the log of an older program
+//	body    LSN, salt, leaf, place, value
 //
 // The newest state of a row is, in this order: a batch in flight (blocker waits for it), the
 // overlay, the frozen overlay, the rows. The overlays are read under the sequencer. The rows are
@@ -85,7 +83,7 @@ func (s *Engine) addState(rec *format.Commit, leaf *manifest.Record, rows []stor
 // redoneState compares the state rows of a record of the log with its leaf.
 func (s *Engine) redoneState(c *format.Commit) error {
 	for i, r := range c.State {
-		if r.Value == nil || c.Salt(i) == nil || s.opts.Trust {
+		if r.Value == nil || s.opts.Trust {
 			continue
 		}
 		if err := s.provedState([]byte(r.Key), format.StateBody(c.LSN, c.StateProof(i), r.Value)); err != nil {
@@ -95,40 +93,14 @@ func (s *Engine) redoneState(c *format.Commit) error {
 	return nil
 }
 
-// provedState compares a row with its entry. A row without an entry is accepted only if it is older
-// than all entries.
+// provedState compares a row with its entry.
 func (s *Engine) provedState(key, body []byte) error {
 	if s.Leaves == nil || s.opts.Trust {
 		return nil
 	}
 	p := format.StateProof(body)
-	if p.Leaf == format.NoLeaf {
-		return s.unprovedState(format.StateLSN(body))
-	}
 	was, err := s.Leaves.StateEntry(p.Leaf, int(p.Place))
 	return proofError(err == nil && format.StateEntered(was, key, body), err)
-}
-
-// unprovedState refuses a row without an entry, unless it is older than all entries.
-func (s *Engine) unprovedState(lsn uint64) error {
-	return s.stateFrom.refuse(lsn, "state rows", s.firstTold)
-}
-
-// firstTold returns the LSN of the first leaf of a program that writes entries of state rows; 0:
-// there is none.
-func (s *Engine) firstTold() (lsn uint64, err error) {
-	scan, err := s.Leaves.ScanRows()
-	for i := uint64(0); err == nil && i < scan.Size(); i++ {
-		var d manifest.RowDigests
-		if d, err = scan.Digests(i); err == nil && d.Told {
-			leaf, err := scan.Leaf(i)
-			if err != nil {
-				return 0, AuditError(err)
-			}
-			return leaf.LSN, nil
-		}
-	}
-	return 0, AuditError(err)
 }
 
 // readState is UnsealState that compares the row with the audit.

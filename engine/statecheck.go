@@ -44,7 +44,7 @@ type stateCheck struct {
 
 // stateAt is where the audit has the entry of a row.
 type stateAt struct {
-	leaf    uint64 // noLeaf: a row without an entry
+	leaf    uint64
 	place   uint32
 	deleted bool   // an entry that says so
 	ours    bool   // a row that was not yet in the file, or was written since
@@ -111,15 +111,8 @@ func (t *stateCheck) readStates(tx Reader, from []byte) (claims []stateClaim, ne
 		}
 		p := format.StateProof(body)
 		at := stateAt{leaf: p.Leaf, place: p.Place, key: string(k)}
-		if p.Leaf != format.NoLeaf && p.Leaf >= t.scan.Size() && format.StateLSN(body) > t.lsn {
+		if p.Leaf >= t.scan.Size() && format.StateLSN(body) > t.lsn {
 			t.hold(k, stateAt{ours: true, key: at.key})
-			continue
-		}
-		if p.Leaf == format.NoLeaf {
-			if t.s.unprovedState(format.StateLSN(body)) != nil {
-				t.bad[at.key] = true
-			}
-			t.hold(k, at)
 			continue
 		}
 		claims = append(claims, stateClaim{at, format.StateMAC(p.Salt[:], format.StateLSN(body), k, body[format.StateHead:])})

@@ -87,8 +87,10 @@ func leavesNamed(path string) (n uint64) {
 		return 0
 	}
 	systemRows(f, st.Size(), func(k, v []byte) {
-		var o originRow
-		if row, err := codec.Unseal('y', k, v); bytes.Equal(k, originKey) && err == nil && codec.Unpack(row, &o) == nil {
+		if !bytes.Equal(k, originKey) {
+			return
+		}
+		if o, err := readOrigin(v); err == nil {
 			n = o.Leaves
 		}
 	})

@@ -49,7 +49,7 @@ func (s *Store) backup(ctx context.Context, to string, progress store.Progress) 
 			return rep, err
 		}
 		if s.ring.Load() != nil { // the log of a backup is under keys that no erase destroys: it gets as little of it as can be
-			if err := errors.Join(s.cutBefore(ctx, s.log.Last()), s.widenRing()); err != nil {
+			if err := s.cutBefore(ctx, s.log.Last()); err != nil {
 				return rep, err
 			}
 		}

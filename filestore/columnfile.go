@@ -38,7 +38,7 @@ import (
 // means that it is not used, and the next open for writing removes it:
 //
 //	absent, cut, damaged, edited     a digest differs
-//	old, or rows from before it      another LSN. An older program that commits moves the LSN of the rows
+//	old, or rows from before it      another LSN
 //	of another database or history   another id; or the leaf at its place is another one
 //	a copy of the database           is checked as a whole, and has no such file (origin.go)
 //
@@ -51,8 +51,8 @@ import (
 const (
 	columnsSuffix  = ".columns"
 	newSuffix      = ".columns.new" // until it is whole
-	columnsMagic   = "ctxcols\n"
-	columnsVersion = 2
+	columnsMagic   = "ctxpcols"
+	columnsVersion = 1
 	columnsHead    = 8 + 4 + 4 + 8 + 8
 	columnsEntry   = 1 + 8 + sha256.Size
 	columnsMost    = 1 << 20 // bytes of a directory

@@ -46,7 +46,9 @@ func (s *Store) planDestroy(p *engine.Purge) error {
 		}
 		nums = append(nums, p.Pages...)
 		for _, tag := range p.Tags {
-			nums = append(nums, ring.TagNumbers(tag)...)
+			if num, ok := ring.TagNumber(tag); ok {
+				nums = append(nums, num)
+			}
 		}
 		if len(nums) > 0 {
 			s.nextRing = ring.Without(seal.Pages, sortUnique(nums))

@@ -46,14 +46,14 @@ import (
 //	catalogue    from the snapshot of the columns (columnfile.go), or from the rows; the index is made again if it is damaged
 //	archive      leaves of the audit
 //	log          replayed above the applied LSN; a torn end is cut, anything else is an error
-//	stamp        the file is made this file's own, and of this format
+//	stamp        the file is made this file's own
 //
 // Nothing is changed before the log was read to its end, apart from a new database and a damaged
 // index. If a step fails, everything that was opened is closed again and the lock is released.
 
 // FormatVersion is the version of the file format. A file of a higher version is refused with
-// ErrNewerFormat. A file of a lower version is converted when it is opened for writing.
-const FormatVersion = 6
+// ErrNewerFormat, one from before v0.1.0 with ErrOldFormat.
+const FormatVersion = 1
 
 // Buckets of bbolt. The byte is part of each row's checksum.
 var (
@@ -381,8 +381,8 @@ func (s *Store) limitPages(context.Context) error {
 	return nil
 }
 
-// putSys writes the system row and the rows beside it that older programs do not know. All of them
-// belong to one moment, so they are always written together, in one transaction.
+// putSys writes the system row and the one beside it. They are of one moment, so they are always
+// written together, in one transaction.
 func putSys(tx *bbolt.Tx, ring *seal.Ring, row sysRow) error {
 	b, err := encodeSys(ring, row)
 	if err != nil {
@@ -391,19 +391,10 @@ func putSys(tx *bbolt.Tx, ring *seal.Ring, row sysRow) error {
 	if err := tx.Bucket(bucketSys).Put(sysKey, b); err != nil {
 		return err
 	}
-	if b, err = encodeOrigin(row); err != nil {
+	if b, err = encodeOrigin(row.originRow); err != nil {
 		return err
 	}
-	if err := tx.Bucket(bucketSys).Put(originKey, b); err != nil {
-		return err
-	}
-	if !row.AskedOK {
-		return nil
-	}
-	if b, err = encodeAsked(row); err != nil {
-		return err
-	}
-	return tx.Bucket(bucketSys).Put(askedKey, b)
+	return tx.Bucket(bucketSys).Put(originKey, b)
 }
 
 // loadCatalogue fills the engine from the file. A damaged index, or one of another analyzer, is no
@@ -447,7 +438,7 @@ func (s *Store) viewRows(fn func(engine.Reader) error) error {
 
 // base says what the rows of the file are of. size is that of the file, in bytes.
 func (s *Store) base(size int64) engine.Base {
-	return engine.Base{Applied: s.sys.Applied, Rows: s.sys.Rows, Summed: s.sys.Origin != "", AskedOK: s.sys.AskedOK, High: s.sys.High, Size: size}
+	return engine.Base{Applied: s.sys.Applied, Rows: s.sys.Rows, High: s.sys.High, Size: size}
 }
 
 // rebuildIndex builds the index from the pages, if its segments are damaged or were made by another

@@ -66,10 +66,7 @@ func Import(ctx context.Context, path string, c Copy, from *bbolt.Tx, progress f
 	}
 	row := sysRow{
 		Format: FormatVersion, ID: c.Info.ID, Secret: c.Info.Secret, Created: codec.Micros(c.Created), Applied: c.Base.Applied, Analyzer: lexical.AnalyzerVersion,
-		High: c.Base.High, Rows: c.Base.Rows, Leaves: c.Leaves, AskedOK: c.Base.AskedOK,
-	}
-	if c.Base.Summed {
-		row.Origin = originOf(file)
+		High: c.Base.High, Rows: c.Base.Rows, originRow: originRow{Origin: originOf(file), Leaves: c.Leaves},
 	}
 	if err := db.Update(func(tx *bbolt.Tx) error { return importSys(tx, row) }); err != nil {
 		return fmt.Errorf("ctxpage: import: %w", err)

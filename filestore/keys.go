@@ -30,9 +30,8 @@ import (
 // Everything above this package works on plain values, so it does the same with a key and without.
 //
 // The keyring is made before the database, or before the encrypted copy of a plain one (rekey.go),
-// and changes in three cases only: Rotate wraps it anew, an erase destroys the keys of what it took
-// (destroy), and the first backup by this release makes a keyring of version 1 one of version 2
-// (widenRing). Each writes a new file and renames it over the old one, which is then overwritten.
+// and changes in two cases only: Rotate wraps it anew, and an erase destroys the keys of what it took
+// (destroy). Each writes a new file and renames it over the old one, which is then overwritten.
 //
 // Rejected: encrypting whole pages below bbolt, which maps the file; and a stream cipher over the
 // log, because rewriting a torn end would use the key stream twice.
@@ -40,13 +39,8 @@ import (
 const (
 	keysSuffix = ".keys"
 	keysTemp   = ".keys.tmp"
-	// sealedBit is set in the format of a sealed file, so that programs without this package take
-	// it for a newer one.
-	sealedBit = 1 << 16
-	// underBit is set in the format of a backup that has rows under keys of numbers (under.go), and
-	// stays in what it becomes.
-	underBit = 1 << 17
-	maxRing  = 1 << 30
+	sealedBit  = 1 << 16 // in the format of a sealed file
+	maxRing    = 1 << 30
 )
 
 // keysPath is where the keyring is.
@@ -87,6 +81,8 @@ func ringAt(path string, key []byte, rand io.Reader) (*seal.Ring, error) {
 	}
 	ring, err := seal.Unwrap(key, b, rand)
 	switch {
+	case errors.Is(err, seal.ErrOld):
+		return nil, oldFormat(path)
 	case errors.Is(err, seal.ErrNewer):
 		return nil, fmt.Errorf("%w: %s: %w; use a newer release", store.ErrNewerFormat, path, err)
 	case errors.Is(err, seal.ErrWrongKey):

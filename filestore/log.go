@@ -101,7 +101,7 @@ func (l *fileLog) distrust(tx engine.Reader) error {
 	if l.filed.Compare(opened) < 0 {
 		l.filed = opened
 	}
-	if sum, _ := engine.SumRows(tx); l.s.sys.Origin != "" && sum != l.s.sys.Rows.Sum {
+	if sum, _ := engine.SumRows(tx); sum != l.s.sys.Rows.Sum {
 		l.filed = lastID
 	}
 	return nil

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/vmihailenco/msgpack/v5"
@@ -31,79 +30,38 @@ import (
 // hintMisfit is the hint for a copy whose parts do not fit together.
 const hintMisfit = "this is a copy, made while the database was written or damaged since: copy with Backup (dbctl backup) instead; or " + store.HintSalvage
 
-// originRow is beside the system row and says more about the same moment.
+// originRow is beside the system row and is of the same moment. It is plain also in an encrypted file.
 type originRow struct {
 	//lint:ignore U1000 msgpack looks for it
-	_msgpack     struct{} `msgpack:",as_array"`
-	Origin       string
-	Applied, Seq uint64 // those of the system row; if they differ, an older program has written it since
-	Leaves, Sum  uint64 // see sysRow and engine.RowCounts
+	_msgpack struct{} `msgpack:",as_array"`
+	Origin   string   // the file that it was written for; "": not known
+	Leaves   uint64   // leaves of the audit up to the Seq of the system row
 }
 
 var originKey = []byte("origin")
 
-// encodeOrigin makes the origin row of a system row.
-func encodeOrigin(row sysRow) ([]byte, error) {
-	b, err := msgpack.Marshal(&originRow{Origin: row.Origin, Applied: row.Applied, Seq: row.Seq, Leaves: row.Leaves, Sum: row.Rows.Sum})
+// encodeOrigin makes the row.
+func encodeOrigin(o originRow) ([]byte, error) {
+	b, err := msgpack.Marshal(&o)
 	if err != nil {
 		return nil, err
 	}
 	return codec.Seal('y', originKey, b), nil
 }
 
-// decodeOrigin reads the row, after the system row. Files of older programs have none.
-func (s *Store) decodeOrigin(v []byte) error {
-	if v == nil {
-		return nil
-	}
-	var o originRow
+// readOrigin reads the row.
+func readOrigin(v []byte) (o originRow, err error) {
 	row, err := codec.Unseal('y', originKey, v)
 	if err == nil {
 		err = codec.Unpack(row, &o)
 	}
-	if err != nil {
+	return o, err
+}
+
+// decodeOrigin reads the row, after the system row.
+func (s *Store) decodeOrigin(v []byte) (err error) {
+	if s.sys.originRow, err = readOrigin(v); err != nil {
 		return &store.CorruptError{File: s.opts.Path, Err: err, Hint: store.HintSalvage}
-	}
-	if o.Applied == s.sys.Applied && o.Seq == s.sys.Seq {
-		s.sys.Origin, s.sys.Leaves, s.sys.Rows.Sum = o.Origin, o.Leaves, o.Sum
-	}
-	return nil
-}
-
-// askedRow is the third row of the moment: the sum of the rows of questions, which the origin row
-// of older programs does not have.
-type askedRow struct {
-	//lint:ignore U1000 msgpack looks for it
-	_msgpack          struct{} `msgpack:",as_array"`
-	Applied, Seq, Sum uint64
-}
-
-var askedKey = []byte("asked")
-
-// encodeAsked makes the row with the sum of the questions.
-func encodeAsked(row sysRow) ([]byte, error) {
-	b, err := msgpack.Marshal(&askedRow{Applied: row.Applied, Seq: row.Seq, Sum: row.Rows.AskedSum})
-	if err != nil {
-		return nil, err
-	}
-	return codec.Seal('y', askedKey, b), nil
-}
-
-// decodeAsked reads that row, after the system row.
-func (s *Store) decodeAsked(v []byte) error {
-	if v == nil {
-		return nil
-	}
-	var a askedRow
-	row, err := codec.Unseal('y', askedKey, v)
-	if err == nil {
-		err = codec.Unpack(row, &a)
-	}
-	if err != nil {
-		return &store.CorruptError{File: s.opts.Path, Err: err, Hint: store.HintSalvage}
-	}
-	if a.Applied == s.sys.Applied && a.Seq == s.sys.Seq {
-		s.sys.AskedOK, s.sys.Rows.AskedSum = true, a.Sum
 	}
 	return nil
 }
@@ -146,8 +104,7 @@ func (s *Store) isCopy(f *os.File, size int64) (is, nameless bool) {
 	here, found := originOf(f), false
 	nameless = true
 	ask := func(v []byte) {
-		var o originRow
-		if row, err := codec.Unseal('y', originKey, v); err == nil && codec.Unpack(row, &o) == nil {
+		if o, err := readOrigin(v); err == nil {
 			nameless = false
 			is = here != "" && o.Origin != "" && o.Origin != here
 		}
@@ -212,7 +169,7 @@ func (s *Store) checkCopy(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ctxpage: open: %w", err)
 	}
-	problems, _, err := s.eng.Check(ctx, s.base(st.Size()), func(string, uint64, uint64) {})
+	problems, err := s.eng.Check(ctx, s.base(st.Size()), func(string, uint64, uint64) {})
 	if err != nil || len(problems) == 0 {
 		return err
 	}
@@ -236,48 +193,25 @@ func (s *Store) misfit(err error) error {
 		Hint: "if the database was written while this copy was made, copy with Backup (dbctl backup) instead; else " + ce.Hint}
 }
 
-// stamp makes the file one of its own and of this format. It runs before the first row that older
-// programs would take for damage is written. A copy on a full disk may go on without its stamp: it
-// is taken for a copy once more, which costs a check. A raise of the format must not wait, because
-// rows of the new format follow.
+// stamp makes the file one of its own. A copy on a full disk may go on without its stamp: it is
+// taken for a copy once more, which costs a check.
 func (s *Store) stamp() error {
 	origin := originOf(s.file.Load())
-	if s.opts.ReadOnly || s.sys.Format == FormatVersion && s.sys.Origin == origin && s.sys.AskedOK {
+	if s.opts.ReadOnly || s.sys.Origin == origin {
 		return nil
 	}
-	if err := s.sumAnew(); err != nil {
-		return err
-	}
-	raise := s.sys.Format < FormatVersion
-	s.sys.Format, s.sys.Origin = FormatVersion, origin
+	s.sys.Origin = origin
 	err := s.update(s.putSys)
 	if noSpace(err) && s.log.Shrink(checkpointKeep) == nil {
 		err = s.update(s.putSys)
 	}
-	if noSpace(err) && !raise {
+	if noSpace(err) {
 		return nil // the next checkpoint writes it
 	}
 	if err != nil {
 		return fmt.Errorf("ctxpage: write the system row of %s: %w", s.opts.Path, err)
 	}
 	return nil
-}
-
-// sumAnew computes the sums that an older program did not keep.
-func (s *Store) sumAnew() error {
-	if s.sys.Origin != "" && s.sys.AskedOK {
-		return nil
-	}
-	return s.viewRows(func(tx engine.Reader) error {
-		sum, asked := engine.SumRows(tx)
-		if s.sys.Origin == "" {
-			s.sys.Leaves, s.sys.Rows.Sum = s.archived, sum
-		}
-		if !s.sys.AskedOK {
-			s.sys.AskedOK, s.sys.Rows.AskedSum = true, asked
-		}
-		return nil
-	})
 }
 
 // plainOrigin returns what every system knows: the inode.

@@ -61,7 +61,6 @@ type Names struct {
 	// Resum writes the sums of the rows as they are now, as an attacker who edited them would.
 	Resum  func(path string) error
 	Asked  []byte // bucket of questions
-	AskSum []byte // key of the row with their sum
 	Newest func(f io.ReaderAt, size int64) (Meta, error)
 	// Walk checks the structure of a whole file of bbolt. bad is called with each problem; row, if
 	// not nil, is given every row with the name of its bucket and where its value stands in the
@@ -77,7 +76,7 @@ func PeekNames(peek.Token) Names {
 		Sys: bucketSys, SysKey: sysKey, Content: bucketContent, Vectors: bucketVec,
 		Meta: bucketMeta, Seg: bucketSeg, Held: bucketHeld, State: bucketState, Txn: bucketTxn,
 		FirstPages: firstPages, PageSize: boltPage, Sector: sectorBytes, Swapping: swapping, NoSpace: noSpace, Remove: removeDatabase, Leaf: leafOf, Recount: recount, Resum: resum,
-		Asked: bucketAsked, AskSum: askedKey,
+		Asked: bucketAsked,
 		Newest: func(f io.ReaderAt, size int64) (Meta, error) {
 			m, err := newestMeta(f, size)
 			return Meta{m.pageSize, m.root, m.freelist, m.high, m.txid}, err
@@ -115,7 +114,6 @@ func resumIn(tx *bbolt.Tx) error {
 	if err := s.decodeOrigin(b.Get(originKey)); err != nil {
 		return err
 	}
-	s.sys.AskedOK = true
 	s.sys.Rows.Sum, s.sys.Rows.AskedSum = engine.SumRows(s.rows(tx))
 	return s.putSys(tx)
 }

@@ -86,8 +86,7 @@ const hintCopy = "; a copy made while the database was written does not fit toge
 //	archive  at most what log and file name else the log was cut or replaced
 //	audit    at least what the file needs   else the archive was replaced
 //
-// A file of an older program has no Origin, and the last two are not known of it. ErrMisfit tells a
-// caller that each part may be sound and that they are of different moments.
+// ErrMisfit tells a caller that each part may be sound and that they are of different moments.
 func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 	if s.log != nil { // made with the file
 		return s.made, nil
@@ -113,11 +112,11 @@ func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 		return rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: fmt.Errorf("%w: log ends at record %d, the file at %d", store.ErrMisfit, rec.Last, s.sys.Seq),
 			Hint: "the log was removed or replaced: put it back" + hintCopy}
 	}
-	if last := max(s.eng.Followed(), s.sys.Leaves); s.sys.Origin != "" && s.archived > last && !s.opts.Blind {
+	if last := max(s.eng.Followed(), s.sys.Leaves); s.archived > last && !s.opts.Blind {
 		return rec, &store.CorruptError{File: s.opts.Path + "-manifest", Err: fmt.Errorf("%w: the archive has %d leaves, but log and file name only %d", store.ErrMisfit, s.archived, last),
 			Hint: "the log was cut or replaced: put it back" + hintCopy}
 	}
-	if have := s.eng.Leaves.Size(); s.sys.Origin != "" && have < s.sys.Leaves && !s.opts.Blind {
+	if have := s.eng.Leaves.Size(); have < s.sys.Leaves && !s.opts.Blind {
 		return rec, &store.CorruptError{File: s.opts.Path + "-manifest", Err: fmt.Errorf("%w: archive and log have %d leaves, but the file has commits up to leaf %d", store.ErrMisfit, have, s.sys.Leaves),
 			Hint: "the archive was replaced: put it back" + hintCopy}
 	}
@@ -132,6 +131,8 @@ func LogError(err error) error {
 		return err
 	case errors.Is(err, wal.ErrNewerFormat):
 		return fmt.Errorf("%w: %w", store.ErrNewerFormat, err)
+	case errors.Is(err, wal.ErrOldFormat), errors.Is(err, manifest.ErrOldFormat):
+		return fmt.Errorf("%w: %w", store.ErrOldFormat, err)
 	case errors.Is(err, manifest.ErrSealed):
 		return fmt.Errorf("%w: %w", store.ErrKey, err)
 	}

@@ -2,7 +2,6 @@ package filestore
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -31,9 +30,7 @@ import (
 //	          meta page when the newest is damaged, and then the file is one checkpoint older
 //	Rows      how many rows each table has, and the sum of the small ones: a hidden row has no checksum that could fail
 //
-// Two more rows have what older programs do not know (origin.go). Each counts only while it names
-// the same Applied and Seq as the system row; if they differ, an older program has written the
-// system row since.
+// A second row has what is read without the keys of the database (origin.go).
 
 var sysKey = []byte("sys")
 
@@ -52,13 +49,11 @@ type sysRow struct {
 	High     string // highest numbers of artefacts, pages and groups, separated by spaces; "": those in the rows
 	Rows     engine.RowCounts
 
-	// In a row of their own, which older programs do not read.
-	Origin string `msgpack:"-"` // the file it was written for (origin.go); "": an older program wrote it; Leaves and Rows.Sum are not valid
-	Leaves uint64 `msgpack:"-"` // leaves of the audit up to Seq
-
-	Under   bool `msgpack:"-"` // some rows are under keys of numbers; it is a bit of the format
-	AskedOK bool `msgpack:"-"` // Rows.AskedSum is valid; it is in a row of its own, which older programs do not write
+	originRow `msgpack:"-"` // in a row of its own
 }
+
+// sysMagic begins the system row.
+const sysMagic = "ctxd"
 
 // loadSys reads the system row. A file without one is new, another program's file, or a database
 // that lost it; log and archive beside it tell which.
@@ -79,7 +74,7 @@ func (s *Store) loadSys(ctx context.Context) error {
 		if err := s.decodeSys(v); err != nil {
 			return err
 		}
-		return cmp.Or(s.decodeOrigin(b.Get(originKey)), s.decodeAsked(b.Get(askedKey)))
+		return s.decodeOrigin(b.Get(originKey))
 	})
 	if err != nil || found {
 		return err
@@ -100,6 +95,11 @@ func (s *Store) loadSys(ctx context.Context) error {
 	return s.create(ctx)
 }
 
+// oldFormat is the error for a file that no release made.
+func oldFormat(path string) error {
+	return fmt.Errorf("%w: %s; no release reads it: export it with the program that made it (dbctl export), and import that into a new database", store.ErrOldFormat, path)
+}
+
 // notMade is the error for a file whose creation was killed before anything was in it.
 func notMade(path string) error {
 	return fmt.Errorf("%w: %s is empty; expected the file of a database; open it once for writing to make one", store.ErrNotExist, path)
@@ -110,15 +110,20 @@ func notMade(path string) error {
 func (s *Store) decodeSys(v []byte) error {
 	// The format comes before checksum and row, so that a newer file is never taken for a damaged
 	// one. It is there twice, once inverted, so that a damaged file is never taken for a newer one.
-	if len(v) < 8 || binary.BigEndian.Uint32(v) != ^binary.BigEndian.Uint32(v[4:]) {
+	// Before v0.1.0 there was no magic before it.
+	twice := func(v []byte) bool {
+		return len(v) >= 8 && binary.BigEndian.Uint32(v) == ^binary.BigEndian.Uint32(v[4:])
+	}
+	if twice(v) {
+		return oldFormat(s.opts.Path)
+	}
+	v, ok := bytes.CutPrefix(v, []byte(sysMagic))
+	if !ok || !twice(v) {
 		return &store.CorruptError{File: s.opts.Path, Err: codec.ErrMalformed, Hint: store.HintSalvage}
 	}
 	f := binary.BigEndian.Uint32(v)
 	sealed := f&sealedBit != 0
-	s.sys.Under = sealed && f&underBit != 0
-	if f &^= sealedBit; s.sys.Under {
-		f &^= underBit
-	}
+	f &^= sealedBit
 	if f > FormatVersion {
 		return fmt.Errorf("%w: %s has format %d, this program reads up to %d; use a newer release", store.ErrNewerFormat, s.opts.Path, f, FormatVersion)
 	}
@@ -140,7 +145,7 @@ func (s *Store) decodeSys(v []byte) error {
 	if err == nil {
 		err = codec.Unpack(row, &s.sys)
 	}
-	if err == nil && uint32(s.sys.Format) != f {
+	if err == nil && (uint32(s.sys.Format) != f || f != FormatVersion) {
 		err = codec.ErrMalformed
 	}
 	if err != nil {
@@ -151,7 +156,8 @@ func (s *Store) decodeSys(v []byte) error {
 
 // encodeSys makes the row:
 //
-//	format, ^format    4 bytes each, big-endian; bits of the format say that the file is encrypted
+//	magic              "ctxd"
+//	format, ^format    4 bytes each, big-endian; a bit of the format says that the file is encrypted
 //	id of the keyring  if encrypted
 //	row                msgpack array with a checksum; sealed if encrypted
 func encodeSys(ring *seal.Ring, row sysRow) ([]byte, error) {
@@ -163,11 +169,8 @@ func encodeSys(ring *seal.Ring, row sysRow) ([]byte, error) {
 	b = codec.Seal('y', sysKey, b)
 	if ring != nil {
 		f |= sealedBit
-		if row.Under {
-			f |= underBit
-		}
 	}
-	head := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, f), ^f)
+	head := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32([]byte(sysMagic), f), ^f)
 	if ring != nil {
 		return ring.Seal(append(head, ring.ID()...), seal.Sys, sysKey, b)
 	}
@@ -185,7 +188,7 @@ func (s *Store) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.sys = sysRow{Format: FormatVersion, ID: id.String(), Secret: make([]byte, 32), Created: codec.Micros(s.opts.Now()), Analyzer: lexical.AnalyzerVersion, Origin: originOf(s.file.Load()), AskedOK: true}
+	s.sys = sysRow{Format: FormatVersion, ID: id.String(), Secret: make([]byte, 32), Created: codec.Micros(s.opts.Now()), Analyzer: lexical.AnalyzerVersion, originRow: originRow{Origin: originOf(s.file.Load())}}
 	if _, err := io.ReadFull(s.opts.Rand, s.sys.Secret); err != nil {
 		return fmt.Errorf("ctxpage: randomness: %w", err)
 	}

@@ -1,10 +1,6 @@
 package filestore
 
 import (
-	"bytes"
-	"encoding/binary"
-	"fmt"
-
 	"github.com/ctxpage/ctxpage/engine"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/seal"
@@ -42,30 +38,11 @@ func (s *Store) forBackup() func(bucket string, k, v []byte) ([]byte, error) {
 	return b.row
 }
 
-// widenRing writes a keyring of version 1 anew before the first backup that has wide numbers of
-// tags. The caller holds ckptMu.
-func (s *Store) widenRing() error {
-	ring := s.ring.Load()
-	if !ring.Short() {
-		return nil
-	}
-	ring = ring.Widened()
-	if err := writeRing(s.opts.FS, s.opts.keysPath(), ring, s.opts.Key); err != nil {
-		return fmt.Errorf("ctxpage: write the keyring for a backup: %w", err)
-	}
-	s.ring.Store(ring)
-	return nil
-}
-
 // row returns the value of a row as the backup has it; nil: the backup does not have the row.
 func (b *backupRows) row(bucket string, k, v []byte) ([]byte, error) {
 	switch bucket {
 	case string(bucketSeg):
 		return nil, nil
-	case string(bucketSys):
-		if bytes.Equal(k, sysKey) {
-			return markUnder(v), nil
-		}
 	case string(bucketMeta):
 		if k[0] == metaHead {
 			return b.head(k, v)
@@ -78,15 +55,6 @@ func (b *backupRows) row(bucket string, k, v []byte) ([]byte, error) {
 		return b.tagged(engine.TableQuestion, k, v)
 	}
 	return v, nil
-}
-
-// markUnder sets the bit of the format by which older programs refuse the file.
-func markUnder(v []byte) []byte {
-	v = bytes.Clone(v)
-	f := binary.BigEndian.Uint32(v) | underBit
-	binary.BigEndian.PutUint32(v, f)
-	binary.BigEndian.PutUint32(v[4:], ^f)
-	return v
 }
 
 // head seals the row of a version under the key of its first page; a tombstone, which has none,

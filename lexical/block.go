@@ -15,7 +15,7 @@ import (
 //	term     16 × bytes in common with the term before (the first: 0) + bytes that follow, or 15 and how many more;
 //	         these; 2 × bytes of postings + 1 if there are several; the count then; postings
 //
-// A list has at least one posting, so the two forms are never confused; rows of one list are those of version 2.
+// A list has at least one posting, so the two forms are never confused.
 //
 // A list is looked for in the first row from its key on. Where a block ends follows from the terms and lists of the
 // segment alone, so rows are the same however many steps write them: a step ends where a block does.

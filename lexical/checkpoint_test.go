@@ -237,9 +237,9 @@ func TestFailedWritesChangeNothing(t *testing.T) {
 	require.Greater(t, failed, 30)
 }
 
-func TestOlderRowsAreMadeAgain(t *testing.T) {
+func TestRowsOfAnotherVersion(t *testing.T) {
 	s, _, _ := filled(t, 20, 10)
-	for version, want := range map[byte]error{0: ErrAnalyzer, oldVersion - 1: ErrAnalyzer, rowVersion: nil, rowVersion + 1: ErrCorrupt} {
+	for version, want := range map[byte]error{0: ErrCorrupt, rowVersion: nil, rowVersion + 1: ErrCorrupt} {
 		key := []byte{rowList}
 		value, err := unseal(key, s["L"])
 		require.NoError(t, err)

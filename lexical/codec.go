@@ -22,8 +22,7 @@ const (
 	rowRemoved  = 'R'
 	rowDocs     = 'D'
 	rowTerm     = 'T'
-	rowVersion  = 3
-	oldVersion  = 2 // without blocks: a row for each list
+	rowVersion  = 1
 	sumSize     = 4
 	docsInRow   = 1024
 	scopeSize   = 4

@@ -61,17 +61,14 @@ func (m manifest) encode() []byte {
 }
 
 // decodeManifest reads the list row. ErrAnalyzer means that the rows are sound and of another
-// analyzer or an older layout, which is not damage: the index is built again.
+// analyzer, which is not damage: the index is built again.
 func decodeManifest(key, row []byte) (manifest, error) {
 	var m manifest
 	value, err := unseal(key, row)
 	if err != nil {
 		return m, err
 	}
-	if len(value) > 0 && value[0] < oldVersion {
-		return m, ErrAnalyzer // rows of an older layout are made again, like those of an older analyzer
-	}
-	if len(value) == 0 || value[0] > rowVersion {
+	if len(value) == 0 || value[0] != rowVersion {
 		return m, corrupt(key, "layout of the rows is unknown, want version %d", rowVersion)
 	}
 	r := reader{b: value[1:]}

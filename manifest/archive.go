@@ -140,7 +140,7 @@ func (a *archive) openMark(rep *Report, db string) (known bool, err error) {
 		return false, corruptAt(markName, headerSize, noLeaf, fmt.Errorf("the archive belongs to database %q, not to %q", a.mark.db, db))
 	case err == nil:
 		return true, nil
-	case errors.Is(err, ErrNewerFormat), errors.Is(err, ErrSealed), ioFailed(err):
+	case unreadable(err):
 		return false, err
 	case errors.Is(err, fs.ErrNotExist):
 		something, herr := a.holdsSomething()
@@ -277,7 +277,7 @@ func (a *archive) openFixed(rep *Report) error {
 		}
 		f, err := a.openFile(x.name, x.kind, 0, true)
 		switch {
-		case errors.Is(err, ErrNewerFormat), errors.Is(err, ErrSealed), ioFailed(err):
+		case unreadable(err):
 			return err
 		case errors.Is(err, errTornHeader), errors.Is(err, fs.ErrNotExist) && a.readOnly:
 		case err != nil && !a.readOnly:
@@ -336,7 +336,7 @@ func (a *archive) openSegments(rep *Report) error {
 			}
 		}
 		f, err := a.openFile(name, kindLeaves, first, false)
-		if errors.Is(err, ErrNewerFormat) || errors.Is(err, ErrSealed) || ioFailed(err) {
+		if unreadable(err) {
 			return err
 		}
 		if err != nil {
@@ -411,7 +411,7 @@ func (a *archive) wholeUntil(ctx context.Context, first, end uint64, rep *Report
 		if err == nil {
 			return end, nil
 		}
-		if errors.Is(err, ErrNewerFormat) || errors.Is(err, ErrSealed) || ioFailed(err) {
+		if unreadable(err) {
 			return 0, err
 		}
 		rep.damage(err)

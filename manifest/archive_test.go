@@ -368,7 +368,7 @@ func TestGarbageBehindTheMark(t *testing.T) {
 		}
 	}
 	f.WriteFile(filepath.Join(testDir, segmentName(14, 0)), []byte("half a head"))
-	f.WriteFile(filepath.Join(testDir, segmentName(99, 0)), header(kindLeaves, 99))
+	f.WriteFile(filepath.Join(testDir, segmentName(99, 0)), new(archive).header(kindLeaves, 99))
 	f.WriteFile(filepath.Join(testDir, markTemp), []byte("x"))
 	_, rep := openLog(t, f, Options{})
 	require.Equal(t, Report{Archived: 14, Marked: 14, Cut: added}, rep)
@@ -390,7 +390,7 @@ func TestNewerFiles(t *testing.T) {
 	clean := files(t, f)
 	for name, b := range clean {
 		newer := append([]byte{}, b...)
-		binary.LittleEndian.PutUint16(newer[4:], prunedVersion+1)
+		binary.LittleEndian.PutUint16(newer[4:], archiveVersion+1)
 		f.WriteFile(filepath.Join(testDir, name), newer)
 		_, _, err := Open(ctx, testDir, f, Options{})
 		require.NotErrorIs(t, err, ErrNewerFormat, "a version that was hit is damage")
@@ -593,11 +593,9 @@ func TestOnDisk(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestGoldenArchive opens an archive of the first format version, and one whose leaves are dense; the files are
-// kept for ever. The same leaves still give the bytes of the second.
+// TestGoldenArchive opens the archive that is kept; the same leaves still give its bytes.
 func TestGoldenArchive(t *testing.T) {
-	goldenArchive(t, "testdata/archive-v1")
-	const golden = "testdata/archive-dense"
+	const golden = "testdata/archive"
 	if *update {
 		f, _ := builtArchive(t, 14)
 		require.NoError(t, os.MkdirAll(golden, 0o755))

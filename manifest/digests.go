@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,9 +15,7 @@ import (
 // of a thousand writes. Therefore no element may follow this one in a leaf that
 // has it.
 //
-//	Rows, 32 bytes each; State, 24 bytes each; number of State (u32); number of Rows (u32), its top bit set
-//
-// Leaves of older programs have no State, no number of State, and not the bit.
+//	Rows, 32 bytes each; State, 24 bytes each; number of State (u32); number of Rows (u32)
 
 // The sizes of the digest of a row and of the entry of a state row, bytes.
 const (
@@ -28,9 +25,6 @@ const (
 
 // MaxState is how many entries of state rows a leaf may have.
 const MaxState = 1 << 17
-
-// rowsBit in the number of rows says that the number of state rows precedes it.
-const rowsBit = 1 << 31
 
 func emptyRows(w *wire) bool { return len(w.Rows)+len(w.State) == 0 }
 
@@ -46,7 +40,7 @@ func encRows(b []byte, w *wire) ([]byte, error) {
 	if w.Filter != "" || len(w.Covers) > 0 {
 		return b, errors.New("rows with a filter or covered leaves: the digests of rows are the end of a leaf, and only reads have a filter, and only prunes cover leaves")
 	}
-	b = appendBinLen(b, len(w.Rows)*rowDigest+len(w.State)*StateSize+8)
+	b = appendBinLen(b, len(w.Rows)*rowDigest+len(w.State)*StateSize+tallySize)
 	for _, of := range []struct {
 		list []Digest
 		size int
@@ -59,7 +53,7 @@ func encRows(b []byte, w *wire) ([]byte, error) {
 		}
 	}
 	b = binary.BigEndian.AppendUint32(b, uint32(len(w.State)))
-	return binary.BigEndian.AppendUint32(b, uint32(len(w.Rows))|rowsBit), nil
+	return binary.BigEndian.AppendUint32(b, uint32(len(w.Rows))), nil
 }
 
 // decRows reads what encRows wrote. The numbers must account for every byte.
@@ -82,33 +76,24 @@ func decRows(d *msgpack.Decoder, w *wire) error {
 }
 
 // tally is what the last bytes of a leaf say about its digests.
-type tally struct {
-	rows, state int
-	tail        int // bytes that the numbers take
-}
+type tally struct{ rows, state int }
 
-// tallySize is the most bytes that the numbers take.
+// tallySize is how many bytes the numbers take.
 const tallySize = 8
 
-func (t tally) bytes() int { return t.rows*rowDigest + t.state*StateSize + t.tail }
+func (t tally) bytes() int { return t.rows*rowDigest + t.state*StateSize + tallySize }
 
 // row and entry return how far before the end of the leaf element k begins.
 func (t tally) row(k int) int64   { return int64(t.bytes() - k*rowDigest) }
-func (t tally) entry(k int) int64 { return int64(t.tail + (t.state-k)*StateSize) }
+func (t tally) entry(k int) int64 { return int64(tallySize + (t.state-k)*StateSize) }
 
 // tallyOf reads the numbers at the end of b.
 func tallyOf(b []byte) (t tally, err error) {
-	n := len(b) - 4
+	n := len(b) - tallySize
 	if n < 0 {
 		return t, errRow
 	}
-	count := binary.BigEndian.Uint32(b[n:])
-	if t.rows, t.tail = int(count&^rowsBit), 4; count&rowsBit != 0 {
-		if n < 4 {
-			return t, errRow
-		}
-		t.state, t.tail = int(binary.BigEndian.Uint32(b[n-4:])), tallySize
-	}
+	t.state, t.rows = int(binary.BigEndian.Uint32(b[n:])), int(binary.BigEndian.Uint32(b[n+4:]))
 	if t.rows > MaxPages || t.state > MaxState || t.rows+t.state == 0 {
 		return t, errRow
 	}
@@ -246,32 +231,6 @@ func (e *leafEnd) readAt(b []byte, before int64) error {
 		return readError(e.segment.name(), at, int64(e.i), err)
 	}
 	return nil
-}
-
-// FirstRows returns the first leaf that has digests of rows; false: none has. Rows of older commits
-// cannot be compared.
-func (l *Log) FirstRows(ctx context.Context) (*Record, bool, error) {
-	v, err := l.view()
-	if err != nil {
-		return nil, false, err
-	}
-	for i := uint64(0); i < v.size(); {
-		if err := ctx.Err(); err != nil {
-			return nil, false, err
-		}
-		rows, err := v.rowsFrom(i)
-		if err != nil {
-			return nil, false, err
-		}
-		for _, r := range rows {
-			if r.rows {
-				leaf, err := v.leaf(i)
-				return leaf, err == nil, err
-			}
-			i++
-		}
-	}
-	return nil, false, nil
 }
 
 // rowsFrom reads some rows of the index from leaf i on, or all rows of the

@@ -11,6 +11,9 @@ var (
 	// damaged; use that program to read them.
 	ErrNewerFormat = errors.New("manifest: written by a newer version of ctxpage; use that version to read it")
 
+	// ErrOldFormat: the archive was made before v0.1.0. Nothing was changed.
+	ErrOldFormat = errors.New("manifest: made before v0.1.0")
+
 	// ErrSealed: the archive is encrypted, and no keys were given.
 	ErrSealed = errors.New("manifest: the archive is encrypted, and no key was given")
 
@@ -44,6 +47,12 @@ var (
 	// ErrClosed: the log was closed.
 	ErrClosed = errors.New("manifest: closed")
 )
+
+// unreadable reports whether an error says nothing of the bytes themselves: they need another program, or a key, or another
+// try.
+func unreadable(err error) bool {
+	return errors.Is(err, ErrNewerFormat) || errors.Is(err, ErrOldFormat) || errors.Is(err, ErrSealed) || ioFailed(err)
+}
 
 // ioFailed reports whether the system could not read now, so that another try
 // may succeed. Bytes that were read and are wrong are not that.

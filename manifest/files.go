@@ -33,10 +33,9 @@ const (
 	markTemp   = "mark.tmp"
 	leavesName = "leaves-"
 
-	archiveVersion = 1
-	// prunedVersion is that of the mark once leaves were pruned. A program that
-	// knows no stubs refuses the archive by it.
-	prunedVersion = 2
+	archiveMagic    = "CTXA"
+	archiveMagicOld = "CTXM" // before v0.1.0
+	archiveVersion  = 1
 	// sealedFlag is set in the version of every file of an archive whose bodies
 	// are sealed.
 	sealedFlag = 1 << 15
@@ -123,32 +122,19 @@ func parseGeneration(s string) (gen uint32, ok bool) {
 	return uint32(n), err == nil && n > 0 && len(s) == 9 && s[0] == '-'
 }
 
-// header returns the first bytes of every file; first is the first leaf of a
-// segment and 0 elsewhere.
-func header(kind byte, first uint64) []byte { return headerOf(kind, archiveVersion, first) }
-
-// headerOf is header for a version of its own: the mark of a pruned archive has one.
-func headerOf(kind byte, version uint16, first uint64) []byte {
+// header returns the first bytes of every file of the archive; first is the first leaf of a segment
+// and 0 elsewhere. If bodies are sealed, every file says so in its version.
+func (a *archive) header(kind byte, first uint64) []byte {
+	version := uint16(archiveVersion)
+	if a.seal != nil {
+		version |= sealedFlag
+	}
 	b := make([]byte, 0, headerSize)
-	b = append(b, "CTXM"...)
+	b = append(b, archiveMagic...)
 	b = binary.LittleEndian.AppendUint16(b, version)
 	b = append(b, kind, 0)
 	b = binary.LittleEndian.AppendUint64(b, first)
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
-}
-
-// header is that of a file of this archive.
-func (a *archive) header(kind byte, first uint64) []byte {
-	return a.headerOf(kind, archiveVersion, first)
-}
-
-// headerOf is the same for a file of this archive: if bodies are sealed, every file says so in its
-// version.
-func (a *archive) headerOf(kind byte, version uint16, first uint64) []byte {
-	if a.seal != nil {
-		version |= sealedFlag
-	}
-	return headerOf(kind, version, first)
 }
 
 // Sealer seals the bodies of leaves and opens them, each bound to the index of its leaf. It is
@@ -189,26 +175,25 @@ func (a *archive) checkHeader(name string, b []byte, kind byte, first uint64) er
 	switch {
 	case len(b) < headerSize:
 		return corruptAt(name, int64(len(b)), noLeaf, errTornHeader)
-	case string(b[:4]) != "CTXM":
-		return corruptAt(name, 0, noLeaf, fmt.Errorf("begins with %q, expected CTXM", b[:4]))
+	case string(b[:4]) == archiveMagicOld:
+		return fmt.Errorf("%s: %w", name, ErrOldFormat)
+	case string(b[:4]) != archiveMagic:
+		return corruptAt(name, 0, noLeaf, fmt.Errorf("begins with %q, expected %s", b[:4], archiveMagic))
 	}
 	// The header has the same form in every version, so its sum tells a newer
 	// file from a damaged version number.
 	sound := binary.LittleEndian.Uint64(b[16:]) == xxhash.Sum64(b[:16])
-	v, most := binary.LittleEndian.Uint16(b[4:]), uint16(archiveVersion)
+	v := binary.LittleEndian.Uint16(b[4:])
 	isSealed := v&sealedFlag != 0
-	if kind == kindMark {
-		most = prunedVersion
-	}
 	switch v &^= sealedFlag; {
-	case v > most && sound:
-		return fmt.Errorf("%s has version %d, this program knows %d: %w", name, v, most, ErrNewerFormat)
+	case v > archiveVersion && sound:
+		return fmt.Errorf("%s has version %d, this program knows %d: %w", name, v, archiveVersion, ErrNewerFormat)
 	case isSealed && sound && a.seal == nil:
 		return fmt.Errorf("%s: %w", name, ErrSealed)
 	case !isSealed && sound && a.seal != nil:
 		return corruptAt(name, 4, noLeaf, errors.New("it is not encrypted although the database is: it was replaced"))
 	}
-	if string(b[:headerSize]) != string(a.headerOf(kind, max(1, min(v, most)), first)) {
+	if string(b[:headerSize]) != string(a.header(kind, first)) {
 		return corruptAt(name, 4, noLeaf, errors.New("the header belongs to another file"))
 	}
 	return nil
@@ -358,21 +343,14 @@ type stamp struct {
 	gen  uint32
 }
 
-// encode makes the mark file. Only the mark of a pruned archive has version 2 and a generation, so
-// that older programs open an archive that was never pruned.
+// encode makes the mark file.
 func (s stamp) encode(a *archive) []byte {
-	version := uint16(archiveVersion)
-	if s.gen > 0 {
-		version = prunedVersion
-	}
-	b := a.headerOf(kindMark, version, 0)
+	b := a.header(kindMark, 0)
 	b = binary.LittleEndian.AppendUint64(b, s.size)
 	b = append(b, s.root[:]...)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(s.db)))
 	b = append(b, s.db...)
-	if s.gen > 0 {
-		b = binary.LittleEndian.AppendUint32(b, s.gen)
-	}
+	b = binary.LittleEndian.AppendUint32(b, s.gen)
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
 }
 
@@ -387,10 +365,7 @@ func (a *archive) parseStamp(b []byte) (s stamp, err error) {
 	if n >= fixed {
 		db = int(binary.LittleEndian.Uint16(b[fixed-2:]))
 	}
-	tail := 0
-	if b[4] == prunedVersion {
-		tail = 4
-	}
+	const tail = 4 // the generation
 	if n < fixed || n != fixed+db+tail {
 		return s, corruptAt(markName, int64(len(b)), noLeaf, fmt.Errorf("a mark of %d bytes", len(b)))
 	}
@@ -400,9 +375,7 @@ func (a *archive) parseStamp(b []byte) (s stamp, err error) {
 	s.size = binary.LittleEndian.Uint64(b[headerSize:])
 	s.root = Hash(b[headerSize+8 : headerSize+8+tlog.HashSize])
 	s.db = string(b[fixed : fixed+db])
-	if tail > 0 {
-		s.gen = binary.LittleEndian.Uint32(b[n-tail:])
-	}
+	s.gen = binary.LittleEndian.Uint32(b[n-tail:])
 	if s.size > maxLeaves {
 		return s, corruptAt(markName, headerSize, noLeaf, fmt.Errorf("a mark over %d leaves", s.size))
 	}

@@ -44,7 +44,6 @@ type RowDigests struct {
 	Rows  []byte // 32 bytes each
 	State []byte // StateSize bytes each
 	Any   bool   // the leaf has digests
-	Told  bool   // the program that wrote the leaf also wrote entries of state rows
 }
 
 // Digests returns the digests of the rows of leaf i. Damage is a corrupt.Error;
@@ -82,7 +81,7 @@ func digestsAt(body []byte, i uint64) (RowDigests, error) {
 	}
 	body = body[len(body)-t.bytes():]
 	n := t.rows * rowDigest
-	return RowDigests{Rows: body[:n:n], State: body[n : n+t.state*StateSize : n+t.state*StateSize], Any: true, Told: t.tail == tallySize}, nil
+	return RowDigests{Rows: body[:n:n], State: body[n : n+t.state*StateSize : n+t.state*StateSize], Any: true}, nil
 }
 
 // row returns the index row of a leaf. It reads a block of rows from that leaf on, so rising

@@ -43,17 +43,13 @@ type cache struct {
 
 // sysRow says what the rows are of. It is written in the transaction that writes them.
 type sysRow struct {
-	Format   int
-	DB       string // id
-	Applied  uint64 // LSN
-	Seq      uint64 // record that carries it
-	Chain    [sha256.Size]byte
-	High     string
-	Summed   bool // Rows.Sum holds; rows that older programs wrote to a file have none
-	AskedOK  bool // likewise Rows.AskedSum
-	Rows     engine.RowCounts
-	Sum      uint64 // of Rows, which do not encode it
-	AskedSum uint64
+	Format  int
+	DB      string // id
+	Applied uint64 // LSN
+	Seq     uint64 // record that carries it
+	Chain   [sha256.Size]byte
+	High    string
+	Rows    engine.RowCounts
 }
 
 const cacheFormat = 1
@@ -85,7 +81,7 @@ func openCache(dir string, temp bool, id string) (c *cache, err error) {
 		if v := b.Get(sysKey); v != nil {
 			return c.decode(v, id)
 		}
-		c.sys = sysRow{Format: cacheFormat, DB: id, Summed: true, AskedOK: true}
+		c.sys = sysRow{Format: cacheFormat, DB: id}
 		return c.put(tx, c.sys)
 	})
 	return c, err
@@ -107,7 +103,6 @@ func (c *cache) decode(v []byte, id string) error {
 	if err := msgpack.Unmarshal(v, &c.sys); err != nil {
 		return errForeignCache
 	}
-	c.sys.Rows.Sum, c.sys.Rows.AskedSum = c.sys.Sum, c.sys.AskedSum
 	if c.sys.Format != cacheFormat || c.sys.DB != id {
 		return errForeignCache
 	}
@@ -115,7 +110,6 @@ func (c *cache) decode(v []byte, id string) error {
 }
 
 func (c *cache) put(tx *bbolt.Tx, row sysRow) error {
-	row.Sum, row.AskedSum = row.Rows.Sum, row.Rows.AskedSum
 	v, err := msgpack.Marshal(&row)
 	if err != nil {
 		return err
@@ -148,7 +142,7 @@ func (c *cache) now() sysRow {
 func (c *cache) base() engine.Base {
 	sys := c.now()
 	size := int64(1 << 40) // the log on the server is not measured; its chain vouches for what it says
-	return engine.Base{Applied: sys.Applied, Rows: sys.Rows, Summed: sys.Summed, AskedOK: sys.AskedOK, High: sys.High, Size: size}
+	return engine.Base{Applied: sys.Applied, Rows: sys.Rows, High: sys.High, Size: size}
 }
 
 // fs is the file system of the archive. What is temporary is not synced.

@@ -315,7 +315,7 @@ func (c *cache) take(ctx context.Context, from *bbolt.Tx, made filestore.Copy, p
 	}
 	_, at := first(made)
 	b := made.Base
-	row := sysRow{Format: cacheFormat, DB: made.Info.ID, Applied: b.Applied, Seq: at.seq, Chain: at.chain, High: b.High, Summed: b.Summed, AskedOK: b.AskedOK, Rows: b.Rows}
+	row := sysRow{Format: cacheFormat, DB: made.Info.ID, Applied: b.Applied, Seq: at.seq, Chain: at.chain, High: b.High, Rows: b.Rows}
 	err = to.Update(func(tx *bbolt.Tx) error {
 		if _, err := tx.CreateBucket(sysBucket); err != nil {
 			return err

@@ -215,7 +215,7 @@ func (s *Store) check(ctx context.Context, progress store.Progress) (rep store.J
 	if rep, err = s.checkpointLocked(ctx); err != nil {
 		return rep, err
 	}
-	rep.Problems, rep.Unverified, err = s.eng.Check(ctx, s.cache.base(), progress)
+	rep.Problems, err = s.eng.Check(ctx, s.cache.base(), progress)
 	return rep, err
 }
 

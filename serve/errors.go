@@ -62,6 +62,7 @@ var coded = []struct {
 	{ctxpage.ErrNoSpace, "no_space", http.StatusInsufficientStorage, "free space on the disk"},
 	{ctxpage.ErrNewerFormat, "newer_format", http.StatusInternalServerError, "serve the file with a newer release"},
 	{manifest.ErrNewerFormat, "newer_format", http.StatusInternalServerError, "serve the file with a newer release"},
+	{ctxpage.ErrOldFormat, "old_format", http.StatusInternalServerError, "export the database with the program that made it, and import that"},
 	{ctxpage.ErrCorrupt, "corrupt", http.StatusInternalServerError, "run dbctl check"},
 	{ctxpage.ErrMisfit, "corrupt", http.StatusInternalServerError, "run dbctl check"},
 	{ctxpage.ErrNotDatabase, "not_database", http.StatusInternalServerError, ""},
@@ -121,7 +122,7 @@ func errorOf(err error) (int, errorOut) {
 	case errors.As(err, &silent):
 		status, out.Code, out.Hint = http.StatusServiceUnavailable, "not_answering", "wait for the process that the message names, or end it"
 	case errors.As(err, &skew):
-		status, out.Code, out.Hint = http.StatusServiceUnavailable, "skew", "end the process that the message names"
+		status, out.Code, out.Hint = http.StatusServiceUnavailable, "skew", "end the older of the two programs"
 	}
 	out.Message = err.Error()
 	out.fill(err)

@@ -45,12 +45,9 @@ type JobReport struct {
 	Bytes    int64
 	Segments int // log segments removed
 	Problems []Problem
-	// Unverified counts rows that a check cannot compare with the audit, because an older program
-	// wrote them without digests.
-	Unverified int
-	GC         GCReport
-	Erase      EraseReport
-	Compact    CompactReport
+	GC       GCReport
+	Erase    EraseReport
+	Compact  CompactReport
 }
 
 // Problem is a broken invariant that a check found.
@@ -72,7 +69,6 @@ type StoreStats struct {
 	PageVersions int       `json:"page_versions"`
 	Scopes       int       `json:"scopes"`
 	Held         int       `json:"held"`
-	Unverified   int       `json:"unverified_versions,omitempty"` // in the file at open: their heads have no digest in the audit
 	Leaves       uint64    `json:"leaves"`
 	Archived     uint64    `json:"leaves_archived"`
 	FileBytes    int64     `json:"file_bytes"`

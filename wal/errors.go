@@ -22,4 +22,6 @@ var (
 	// ErrNewerFormat: a segment was written by a newer version of the format. The text names both.
 	// It is never a corrupt.Error, and nothing was changed.
 	ErrNewerFormat = errors.New("wal: newer log format")
+	// ErrOldFormat: a segment was made before v0.1.0. Nothing was changed.
+	ErrOldFormat = errors.New("wal: made before v0.1.0")
 )

@@ -25,6 +25,7 @@ import (
 // The segment header; doc.go has the table.
 const (
 	segMagic         = "ctxpglog"
+	segMagicOld      = "ctxpgwal" // before v0.1.0
 	segVersion       = 1
 	segVersionSealed = 2 // the bodies are sealed by the owner of the log: a program that cannot open them must not try
 
@@ -156,7 +157,7 @@ func (s *segment) readHeader() error {
 		return err
 	}
 	if err := checkHeader(b[:n]); err != nil {
-		if errors.Is(err, ErrNewerFormat) {
+		if errors.Is(err, ErrNewerFormat) || errors.Is(err, ErrOldFormat) {
 			return fmt.Errorf("%w; file %s", err, s.path)
 		}
 		return s.corrupt(0, 0, err)
@@ -183,6 +184,9 @@ func (s *segment) readHeader() error {
 // checkHeader reads the version before anything else. It is there twice, once inverted, so that a
 // flipped bit in it is damage and not a newer format.
 func checkHeader(b []byte) error {
+	if len(b) >= shGen && string(b[:shVersion]) == segMagicOld {
+		return ErrOldFormat
+	}
 	if len(b) < shGen || string(b[:shVersion]) != segMagic {
 		return errors.New("expected a segment header, found none")
 	}

@@ -34,16 +34,13 @@ type checkView struct {
 	OK       bool            `json:"ok"`
 	File     string          `json:"file"`
 	Problems []store.Problem `json:"problems"`
-	// Unverified counts versions written by programs that kept no digest of their rows in the audit.
-	Unverified int `json:"unverified,omitempty"`
 }
 
 // childAnswer is what the process that walks writes: a report, or why it could not walk. Nothing means that it died.
 type childAnswer struct {
-	Problems   []store.Problem `json:"problems"`
-	Unverified int             `json:"unverified,omitempty"`
-	Error      string          `json:"error,omitempty"`
-	Exit       int             `json:"exit,omitempty"`
+	Problems []store.Problem `json:"problems"`
+	Error    string          `json:"error,omitempty"`
+	Exit     int             `json:"exit,omitempty"`
 }
 
 func (c *checkCmd) Run(a *app) error {
@@ -54,7 +51,7 @@ func (c *checkCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	v := checkView{len(ans.Problems) == 0, c.File, nonNil(ans.Problems), ans.Unverified}
+	v := checkView{len(ans.Problems) == 0, c.File, nonNil(ans.Problems)}
 	if err := a.emit(v, v.print); err != nil {
 		return err
 	}
@@ -65,10 +62,6 @@ func (c *checkCmd) Run(a *app) error {
 }
 
 func (v checkView) print(w io.Writer) {
-	if v.Unverified > 0 {
-		fmt.Fprintf(w, "%s: of %s only the texts can be verified: an older program wrote them, which kept no digest of their rows in the audit\n", v.File,
-			plural(v.Unverified, "version", "versions"))
-	}
 	if v.OK {
 		fmt.Fprintf(w, "%s: no damage found\n", v.File)
 		return
@@ -85,11 +78,7 @@ func (v checkView) print(w io.Writer) {
 func (c *checkCmd) walk(a *app) error {
 	var out childAnswer
 	err := a.withAs(c.File, false, !c.Online, func(db *ctxpage.DB) (err error) {
-		if out.Problems, err = db.Check(a.ctx, a.progress()); err != nil {
-			return err
-		}
-		st, err := db.Stats(a.ctx)
-		out.Unverified = st.Unverified
+		out.Problems, err = db.Check(a.ctx, a.progress())
 		return err
 	})
 	if err != nil {

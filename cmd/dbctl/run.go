@@ -94,7 +94,7 @@ type cli struct {
 	Watch   watchCmd   `cmd:"" help:"Keep headroom in a session's window, or show what that would do."`
 	MCP     mcpCmd     `cmd:"" name:"mcp" help:"Serve a scope to an MCP client."`
 	Serve   serveCmd   `cmd:"" help:"Serve a database to programs in any language: JSON over a unix socket or a loopback address."`
-	Stop    stopCmd    `cmd:"" help:"End a dbctl serve that has a database open."`
+	Stop    stopCmd    `cmd:"" help:"End a dbctl serve of any version that has a database open."`
 	Setup   setupCmd   `cmd:"" help:"Put a memory to use in an agent host: MCP server, hooks and skill."`
 	Hook    hookCmd    `cmd:"" help:"Append what an agent host's hook reports to a conversation."`
 	Handoff handoffCmd `cmd:"" help:"Package a session for another agent."`
@@ -338,7 +338,7 @@ var errorKinds = []struct {
 	err  error
 	kind string
 }{
-	{ctxpage.ErrLocked, "locked"}, {ctxpage.ErrKey, "key"}, {store.ErrNoSpace, "no space"}, {ctxpage.ErrNewerFormat, "newer format"}, {manifest.ErrNewerFormat, "newer format"},
+	{ctxpage.ErrLocked, "locked"}, {ctxpage.ErrKey, "key"}, {store.ErrNoSpace, "no space"}, {ctxpage.ErrNewerFormat, "newer format"}, {manifest.ErrNewerFormat, "newer format"}, {ctxpage.ErrOldFormat, "old format"},
 	{ctxpage.ErrCorrupt, "damaged"}, {ctxpage.ErrNotDatabase, "not a database"}, {ctxpage.ErrNotExist, "no database"}, {ctxpage.ErrErased, "erased"}, {ctxpage.ErrGone, "gone"}, {ctxpage.ErrExpired, "expired"},
 	{ctxpage.ErrDirty, "dirty"}, {ctxpage.ErrHeadroom, "headroom"}, {ctxpage.ErrBudget, "budget"}, {ctxpage.ErrConflict, "conflict"}, {ctxpage.ErrStaleContext, "stale context"},
 	{ctxpage.ErrHeld, "held"}, {store.ErrQuota, "over quota"}, {ctxpage.ErrSelfCertified, "self-certified"}, {ctxpage.ErrReviewed, "reviewed"}, {ctxpage.ErrReplay, "replay differs"},

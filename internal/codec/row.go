@@ -5,13 +5,8 @@ import (
 	"sync"
 )
 
-// A state row of the pipeline whose fields have numbers begins with its version. Rows of older
-// programs are msgpack arrays, which count their fields; their first byte is above every version. A
-// field that an older program may keep unread is a new tag; a change that it must not carry along
-// is a new version, which it refuses.
-
-// maxVersion is below the first byte of any array in msgpack.
-const maxVersion = 0x7f
+// A row whose fields have numbers begins with its version. A field that an older program may keep
+// unread is a new tag; a change that it must not carry along is a new version, which it refuses.
 
 var encoders = sync.Pool{New: func() any { return new(Encoder) }}
 
@@ -27,19 +22,15 @@ func (r *Record[T]) Row(version byte, v *T, size int) []byte {
 }
 
 // ReadRow decodes a row of Row of at most the given version into v, whose fields must be zero.
-// legacy means that the row has the encoding of older programs; then v is unchanged. A row of a later
-// version returns ErrNewer.
-func (r *Record[T]) ReadRow(row []byte, version byte, v *T) (legacy bool, err error) {
-	if len(row) == 0 || row[0] == 0 {
-		return false, fmt.Errorf("%w: %s without a version", ErrMalformed, r.Name)
-	}
-	switch first := row[0]; {
-	case first > maxVersion:
-		return true, nil
-	case first > version:
-		return false, fmt.Errorf("%w: %s of version %d, this program reads up to %d", ErrNewer, r.Name, first, version)
+// A row of a later version returns ErrNewer.
+func (r *Record[T]) ReadRow(row []byte, version byte, v *T) error {
+	switch {
+	case len(row) == 0 || row[0] == 0:
+		return fmt.Errorf("%w: %s without a version", ErrMalformed, r.Name)
+	case row[0] > version:
+		return fmt.Errorf("%w: %s of version %d, this program reads up to %d", ErrNewer, r.Name, row[0], version)
 	}
 	d := Decoder{B: row[1:]}
 	r.Read(&d, v)
-	return false, d.Err
+	return d.Err
 }

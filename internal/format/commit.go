@@ -22,7 +22,7 @@ type Commit struct {
 	Groups []NewGroup
 	Heads  []HeadRecord
 	State  []store.StateRow
-	Salts  []byte // of the digests of State, in the leaf; nil: a record of an older program
+	Salts  []byte // of the digests of State, in the leaf
 	Held   []byte // encoded HeldBatch to store, nil: none
 	HeldID ulid.ULID
 	Result []byte         // encoded Outcome
@@ -114,17 +114,13 @@ func (c *Commit) Encode(b []byte) []byte {
 	e.Count(len(c.State))
 	for i, s := range c.State {
 		e.Str(s.Key)
-		switch {
-		case s.Value == nil:
+		if s.Value == nil {
 			e.U8(0)
-		case c.Salt(i) == nil:
-			e.U8(1)
-			e.Bytes(s.Value)
-		default:
-			e.U8(2)
-			e.Raw(c.Salt(i))
-			e.Bytes(s.Value)
+			continue
 		}
+		e.U8(1)
+		e.Raw(c.Salt(i))
+		e.Bytes(s.Value)
 	}
 	e.Raw(c.HeldID[:])
 	e.Bytes(c.Held)
@@ -165,17 +161,15 @@ func DecodeCommit(b []byte) (*Commit, error) {
 		c.Heads = append(c.Heads, h)
 	}
 	rows := d.Count(2)
+	if rows > 0 {
+		c.Salts = make([]byte, rows*store.DigestSaltSize)
+	}
 	for i := range rows {
 		s := store.StateRow{Key: d.Str()}
 		switch d.U8() {
 		case 0:
-		case 2:
-			if c.Salts == nil {
-				c.Salts = make([]byte, rows*store.DigestSaltSize)
-			}
-			copy(c.Salt(i), d.Take(store.DigestSaltSize))
-			fallthrough
 		case 1:
+			copy(c.Salt(i), d.Take(store.DigestSaltSize))
 			s.Value = d.Own()
 		default:
 			d.Fail()
@@ -187,20 +181,15 @@ func DecodeCommit(b []byte) (*Commit, error) {
 	return c, d.Done()
 }
 
-// Salt is that of state row i; nil: it has none.
+// Salt is the salt of state row i.
 func (c *Commit) Salt(i int) []byte {
-	if at := i * store.DigestSaltSize; at < len(c.Salts) {
-		return c.Salts[at : at+store.DigestSaltSize]
-	}
-	return nil
+	return c.Salts[i*store.DigestSaltSize : (i+1)*store.DigestSaltSize]
 }
 
 // StateProof is the place of state row i in the audit.
 func (c *Commit) StateProof(i int) (p Proof) {
-	if p.Leaf = NoLeaf; c.Salt(i) != nil {
-		copy(p.Salt[:], c.Salt(i))
-		p.Leaf, p.Place = c.Leaf, uint32(i)
-	}
+	copy(p.Salt[:], c.Salt(i))
+	p.Leaf, p.Place = c.Leaf, uint32(i)
 	return p
 }
 

@@ -4,9 +4,9 @@
 // damaged file is read without an engine that of filestore.
 //
 //	head.go       head rows: a fixed part, which an open reads a million times, page rows, tagged fields
-//	fields.go     the tagged fields of rows that can grow; oldrow.go: what older programs wrote in their place
+//	fields.go     the tagged fields of rows that can grow
 //	held.go, question.go, state.go
-//	proof.go      the end of a row, its place in the audit; rows held against an audit
+//	proof.go      the end of a row, its place in the audit; comparing rows with an audit
 //	commit.go     the record of a commit; question.go also has that of a leaf
 //	same.go       whether a put repeats what is stored, decided by the fields
 //

@@ -1,7 +1,6 @@
 package format
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 	"reflect"
@@ -164,12 +163,12 @@ func TestSameHeadSeesEveryField(t *testing.T) {
 	require.True(t, SameHead(&old, &h, true), "a put that does not know of a field changes nothing by its silence")
 }
 
-// The state of a held batch is read without its drafts, and is that of the whole row, old or new.
+// The state of a held batch is read without its drafts, and is that of the whole row.
 func TestHeldStateIsTheRows(t *testing.T) {
 	h := filledWith[store.HeldBatch]()
 	h.Unknown, h.Batch.Unknown = unknownField, unknownField
 	p := Proof{}
-	row := p.Append(append([]byte{HeldMark}, EncodeHeld(&h)...))
+	row := p.Append(EncodeHeld(&h))
 	whole, err := DecodeHeld(row)
 	require.NoError(t, err)
 	require.Equal(t, h, whole)
@@ -199,7 +198,7 @@ func TestRowsOfALaterRelease(t *testing.T) {
 		headFieldsOf(a).Append(&e, &h)
 		return (&Proof{}).AppendHead(EncodeHead(nil, &h, 1, e.B))
 	})
-	row := (&Proof{}).Append([]byte{HeldMark, heldVersion + 1, 1, 1, 1})
+	row := (&Proof{}).Append([]byte{heldVersion + 1, 1, 1, 1})
 	_, err := DecodeHeld(row)
 	require.ErrorIs(t, err, codec.ErrNewer)
 	_, err = DecodeCommit([]byte{commitVersion + 1})
@@ -257,71 +256,27 @@ func ordinary(i int) *store.Head {
 	return h
 }
 
-// packedRow is the row of format 2.
-func packedRow(t testing.TB, h *store.Head) []byte {
-	c, err := EncodePacked(h)
-	require.NoError(t, err)
-	return (&Proof{}).Append(EncodeFixed(nil, rowVersionPacked, h, 1, append(binary.AppendUvarint(nil, uint64(len(c))), c...)))
-}
-
-// fixedRow is the row of format 3.
-func fixedRow(h *store.Head) []byte {
-	return (&Proof{}).Append(EncodeFixed(nil, rowVersionFixed, h, 1, EncodeFixedCold(h)))
-}
-
-// A row is smaller by 80 bytes than the row of format 3 with the same head, that one is no larger than the row of format 2, and all are
-// read the same.
-func TestRowsDoNotGrow(t *testing.T) {
-	var was, fixed, is [3]int
-	for i := 1; i <= 10_000; i++ {
-		h := ordinary(i)
-		old, third, row := packedRow(t, h), fixedRow(h), headRow(h)
-		was[i%3] += len(old)
-		fixed[i%3] += len(third)
-		is[i%3] += len(row)
-		for _, b := range [][]byte{old, third, row} {
-			got, err := DecodeHead(b, func(uint32) string { return h.Scope })
-			require.NoError(t, err)
-			require.Equal(t, h, got)
-		}
-	}
-	for kind, name := range []string{"notes", "chunks of files", "turns with a call"} {
-		t.Logf("%s: %d bytes a row, %d in format 3, %d in format 2", name, is[kind]*3/10_000, fixed[kind]*3/10_000, was[kind]*3/10_000)
-		require.Less(t, fixed[kind], was[kind])
-		require.Less(t, is[kind]+80*10_000/3, fixed[kind])
-	}
-}
-
 func BenchmarkDecodeHead(b *testing.B) {
-	for name, row := range map[string]func(h *store.Head) []byte{"now": headRow, "fixed": fixedRow, "packed": func(h *store.Head) []byte { return packedRow(b, h) }} {
-		for i, kind := range []string{"note", "chunk", "turn"} {
-			h := ordinary(i)
-			bytes := row(h)
-			b.Run("rows="+name+"/of="+kind, func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					if _, err := DecodeHead(bytes, func(uint32) string { return "s" }); err != nil {
-						b.Fatal(err)
-					}
+	for i, kind := range []string{"note", "chunk", "turn"} {
+		row := headRow(ordinary(i))
+		b.Run("of="+kind, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := DecodeHead(row, func(uint32) string { return "s" }); err != nil {
+					b.Fatal(err)
 				}
-			})
-		}
+			}
+		})
 	}
 }
 
 func BenchmarkEncodeHead(b *testing.B) {
 	for i, kind := range []string{"note", "chunk", "turn"} {
 		h := ordinary(i)
-		b.Run("rows=now/of="+kind, func(b *testing.B) {
+		b.Run("of="+kind, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				_ = EncodeCold(h)
-			}
-		})
-		b.Run("rows=packed/of="+kind, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				_, _ = EncodePacked(h)
 			}
 		})
 	}

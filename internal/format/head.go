@@ -13,17 +13,10 @@ import (
 )
 
 // Rows of the catalogue are hand-coded: a million of them are read at every open, and only their fixed part is looked
-// at then (FORMAT.md). What follows it are fields with tags (fields.go). Other rows are msgpack, decoded
-// only after a scan of its lengths: five bytes can drive a msgpack decoder out of memory.
+// at then (FORMAT.md). What follows it are fields with tags (fields.go).
 
-// Versions of a head row. A higher one is refused (codec.ErrNewer).
-const (
-	RowVersionOld    = 1 // ends with its cold part, msgpack, and the audit has no digest of it
-	rowVersionPacked = 2 // has a cold part with a length, msgpack, then its proof
-	rowVersionFixed  = 3 // has tagged fields, then its proof; numbers have their whole width (oldrow.go)
-	rowVersionShort  = 4 // the same in the fewest bytes
-	RowVersion       = 5 // the same; a turn may have what its session measured of it
-)
+// RowVersion is the version of a head row. A higher one is refused (codec.ErrNewer).
+const RowVersion = 1
 
 // Flags of a head row.
 const (
@@ -41,23 +34,24 @@ const (
 // What a row implies instead of saying it: almost all rows would say the same.
 const (
 	impliedActor = 1 << iota // the actor is called as the scope
-	impliedEst1              // the counter is est/1
+	impliedEst2              // the counter is est/2
 	impliedFirst             // the version is 1
 	impliedNow               // it is current as of its put, and does not expire
 	impliedAlone             // it has no group, and its seq is 0
 	impliedPage              // it has one page row, with content, of this version
-	impliedEst2              // the counter is est/2
 	impliedO200k             // the counter is o200k_base
+
+	impliedKnown = 1<<iota - 1
 )
 
-// impliedCounters are the token counters that a row names by a bit: those of the library and of dbctl without settings, and the
-// one of before. Their names are part of the format.
+// impliedCounters are the token counters that a row names by a bit: those of the library and of dbctl without settings.
+// Their names are part of the format.
 var impliedCounters = [...]struct {
 	bit  uint8
 	name string
-}{{impliedEst2, "est/2"}, {impliedO200k, "o200k_base"}, {impliedEst1, "est/1"}}
+}{{impliedEst2, "est/2"}, {impliedO200k, "o200k_base"}}
 
-const impliedCounter = impliedEst1 | impliedEst2 | impliedO200k
+const impliedCounter = impliedEst2 | impliedO200k
 
 // counterOf returns the counter that the bits of a row name; "": they name none.
 func counterOf(bits uint8) string {
@@ -71,7 +65,6 @@ func counterOf(bits uint8) string {
 
 // Hot is the part of a head row that the catalogue keeps.
 type Hot struct {
-	row        uint8 // version of the row
 	implied    uint8
 	Kind       store.Kind
 	Provenance store.Provenance
@@ -91,12 +84,12 @@ type Hot struct {
 	Ever       uint8  // likewise: what the engine keeps of each version of an artefact
 }
 
-// PageRowBytes is the length of a page row.
-const PageRowBytes = 8 + 4 + 8 + 4 + 4 + 4 + 8 + store.DigestSaltSize + 32
+// pageRowBytes is at least the length of a page row.
+const pageRowBytes = 5*binary.MaxVarintLen64 + 1 + 8 + store.DigestSaltSize + 32
 
 // HeadRowSize is at least the size of a head's row with its proof, bytes.
 func HeadRowSize(h *store.Head, coldBytes []byte) int {
-	return 64 + len(h.ID) + len(h.Rows)*PageRowBytes + len(coldBytes) + ProofSize
+	return 64 + len(h.ID) + len(h.Rows)*pageRowBytes + len(coldBytes) + ProofSize
 }
 
 // EncodeHead appends the row of a head without its proof. coldBytes is what EncodeCold gave before the sequencer was
@@ -298,12 +291,11 @@ func narrow[T uint32](d *codec.Decoder, v uint64) T {
 
 // DecodeHot reads the part that the catalogue keeps and leaves the decoder before the page rows.
 func DecodeHot(d *codec.Decoder) (h Hot) {
-	h.row = d.U8()
-	switch {
-	case h.row > RowVersion:
-		d.FailAs(fmt.Errorf("%w: head row of version %d, this program reads up to %d", codec.ErrNewer, h.row, RowVersion))
+	switch v := d.U8(); {
+	case v > RowVersion:
+		d.FailAs(fmt.Errorf("%w: head row of version %d, this program reads up to %d", codec.ErrNewer, v, RowVersion))
 		return h
-	case h.row == 0:
+	case v == 0:
 		d.Fail()
 		return h
 	}
@@ -313,11 +305,7 @@ func DecodeHot(d *codec.Decoder) (h Hot) {
 	if h.Flags = d.U8(); h.Flags > flagsKnown {
 		d.FailAs(fmt.Errorf("%w: head row with flags %#x", codec.ErrNewer, h.Flags))
 	}
-	if h.row < rowVersionShort {
-		decodeFixed(d, &h)
-		return h
-	}
-	if h.implied = d.U8(); bits.OnesCount8(h.implied&impliedCounter) > 1 {
+	if h.implied = d.U8(); h.implied > impliedKnown || bits.OnesCount8(h.implied&impliedCounter) > 1 {
 		d.FailAs(fmt.Errorf("%w: head row that implies %#x", codec.ErrNewer, h.implied))
 	}
 	h.Scope = narrow[uint32](d, d.Uvarint())
@@ -341,9 +329,6 @@ func DecodeHot(d *codec.Decoder) (h Hot) {
 
 // DecodeRows reads the page rows, into the memory of rows. The decoder stands where DecodeHot left it.
 func DecodeRows(d *codec.Decoder, t *Hot, rows []store.PageRow) []store.PageRow {
-	if t.row < rowVersionShort {
-		return decodeFixedRows(d, rows)
-	}
 	n := countPageRows(d, t)
 	rows = slices.Grow(rows[:0], n)[:n]
 	clear(rows)
@@ -379,10 +364,7 @@ func DecodeHead(b []byte, scopeName func(uint32) string) (*store.Head, error) {
 
 // DecodeCold reads what follows the page rows, where the decoder stands. h has its scope.
 func DecodeCold(t *Hot, d *codec.Decoder, h *store.Head) error {
-	if t.row < rowVersionFixed {
-		return decodePacked(t.row, d, h)
-	}
-	t.CutTail(d)
+	CutTail(d)
 	coldFields.Read(d, h)
 	if t.implied&impliedActor != 0 {
 		h.Actor = h.Scope
@@ -393,15 +375,9 @@ func DecodeCold(t *Hot, d *codec.Decoder, h *store.Head) error {
 	return d.Err
 }
 
-// HasFields says whether tagged fields follow the page rows.
-func (t *Hot) HasFields() bool { return t.row >= rowVersionFixed }
-
-// CutTail takes the proof off what follows the page rows of a row with fields.
-func (t *Hot) CutTail(d *codec.Decoder) {
-	n := ProofSize
-	if t.row >= rowVersionShort {
-		n = tailSize(d.B)
-	}
+// CutTail takes the proof off what follows the page rows.
+func CutTail(d *codec.Decoder) {
+	n := tailSize(d.B)
 	if n > len(d.B) {
 		d.Fail()
 		n = len(d.B)

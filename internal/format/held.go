@@ -9,21 +9,12 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// The row of a held batch.
-//
-//	old        msgpack                             no digest in the audit
-//	format 2   HeldMark · msgpack · proof
-//	now        HeldMark · version · fields · proof
-//
-// A msgpack map begins with a byte above all versions, so the second byte tells the last two apart.
+// The row of a held batch: version · fields · proof.
 
-// Versions of the row of a held batch. A higher one is refused.
-const (
-	heldVersion = 1
-	heldPacked  = 0x80 // from here on it is the first byte of msgpack
-)
+// heldVersion is the version of the row. A higher one is refused.
+const heldVersion = 1
 
-// EncodeHeld makes the row of a held batch, without mark and proof.
+// EncodeHeld makes the row of a held batch, without its proof.
 func EncodeHeld(h *store.HeldBatch) []byte {
 	e := codec.Encoder{B: []byte{heldVersion}}
 	heldFields.Append(&e, h)
@@ -32,25 +23,13 @@ func EncodeHeld(h *store.HeldBatch) []byte {
 
 // DecodeHeld decodes the row of a held batch without comparing it with the audit.
 func DecodeHeld(row []byte) (h store.HeldBatch, err error) {
-	rest, _, _, err := CutHeld(row)
-	if err != nil {
-		return h, err
-	}
-	if len(rest) > 0 && rest[0] >= heldPacked {
-		err = codec.Unpack(rest, &h)
-		return h, err
-	}
-	return readHeld(rest, &heldFields)
+	return readHeld(row, &heldFields)
 }
 
 // HeldState reads what a list needs to know of a held batch that it may not show, the scope and
 // whether it is decided: reading the drafts takes much longer.
 func HeldState(row []byte) (h store.HeldBatch, err error) {
-	rest, _, _, err := CutHeld(row)
-	if err != nil {
-		return h, err
-	}
-	return DecodeHeldState(rest)
+	return readHeld(row, heldStateFields)
 }
 
 var heldStateFields = func() *codec.Record[store.HeldBatch] {
@@ -59,25 +38,13 @@ var heldStateFields = func() *codec.Record[store.HeldBatch] {
 	return r
 }()
 
-// DecodeHeldState is HeldState of a row without mark and proof.
-func DecodeHeldState(rest []byte) (h store.HeldBatch, err error) {
-	if len(rest) == 0 || rest[0] < heldPacked {
-		return readHeld(rest, heldStateFields)
-	}
-	var old struct {
-		Batch   struct{ Scope string }
-		Decided string
-		LSN     uint64
-		Outcome struct{ LSN uint64 }
-	}
-	err = codec.Unpack(rest, &old)
-	h.Batch.Scope, h.Decided, h.LSN, h.Outcome.LSN = old.Batch.Scope, old.Decided, old.LSN, old.Outcome.LSN
-	return h, err
-}
-
 // readHeld reads version and fields of the row of a held batch, all of them or the few that fields
 // lists.
-func readHeld(rest []byte, fields *codec.Record[store.HeldBatch]) (h store.HeldBatch, err error) {
+func readHeld(row []byte, fields *codec.Record[store.HeldBatch]) (h store.HeldBatch, err error) {
+	rest, _, err := CutProof(row)
+	if err != nil {
+		return h, err
+	}
 	d := codec.Decoder{B: rest}
 	switch v := d.U8(); {
 	case v == 0:
@@ -87,18 +54,6 @@ func readHeld(rest []byte, fields *codec.Record[store.HeldBatch]) (h store.HeldB
 	}
 	fields.Read(&d, &h)
 	return h, d.Err
-}
-
-// HeldMark begins the row of a held batch that has a digest; no msgpack begins with it.
-const HeldMark = 0xc1
-
-// CutHeld parts the row of a held batch from its proof; ok is false for one that has none.
-func CutHeld(row []byte) (rest []byte, p Proof, ok bool, err error) {
-	if len(row) == 0 || row[0] != HeldMark {
-		return row, p, false, nil
-	}
-	rest, p, err = CutProof(row[1:])
-	return rest, p, true, err
 }
 
 // HeldDigest covers the row of a held batch and its id.

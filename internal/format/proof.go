@@ -1,7 +1,6 @@
 package format
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 
@@ -56,7 +55,7 @@ func (p *Proof) AppendHead(row []byte) []byte {
 
 const tailSalt = 0x80
 
-// tailSize is the length of the proof at the end of a row from rowVersionShort on; more than there is if it has none.
+// tailSize is the length of the proof at the end of a head row; more than there is if it has none.
 func tailSize(row []byte) int {
 	if len(row) == 0 {
 		return 1
@@ -76,11 +75,8 @@ func headSalt(row []byte) (lsn uint64, salt [store.DigestSaltSize]byte, err erro
 	return t.LSN, salt, d.Err
 }
 
-// CutHeadProof parts a head row from its proof. The row is not of RowVersionOld.
+// CutHeadProof parts a head row from its proof.
 func CutHeadProof(row []byte) (rest []byte, p Proof, err error) {
-	if len(row) == 0 || row[0] < rowVersionShort {
-		return CutProof(row)
-	}
 	n := len(row) - tailSize(row)
 	if n < 1 {
 		return nil, p, codec.ErrMalformed
@@ -133,44 +129,26 @@ func GroupName(h *store.Head) string {
 // ErrEdited says that a row is not the one that was committed.
 var ErrEdited = errors.New("it is not the row that was committed: the audit has another digest of it")
 
-// Proofs holds rows against an audit without an engine. The zero LSNs of an audit without digests refuse nothing.
-type Proofs struct {
-	l    *manifest.Log
-	from uint64 // LSN from which head rows and held batches have digests; 0: never
-}
-
-// ProofsOf begins to hold rows against the leaves of a log.
-func ProofsOf(ctx context.Context, l *manifest.Log) (Proofs, error) {
-	leaf, found, err := l.FirstRows(ctx)
-	if !found {
-		return Proofs{l: l}, err
-	}
-	return Proofs{l, leaf.LSN}, err
-}
+// Proofs compares rows with an audit without an engine.
+type Proofs struct{ Log *manifest.Log }
 
 // Head compares a head row; h is what it decodes to. A leaf that cannot be read says nothing.
 func (p Proofs) Head(row []byte, h *store.Head) error {
-	if row[0] == RowVersionOld {
-		return p.withoutProof(h.LSN)
-	}
 	rest, at, err := CutHeadProof(row)
 	if err != nil {
 		return err
 	}
-	was, err := p.l.RowDigest(at.Leaf, int(at.Place))
+	was, err := p.Log.RowDigest(at.Leaf, int(at.Place))
 	return p.same(at, was == HeadDigest(at.Salt[:], h.Scope, GroupName(h), rest), err)
 }
 
 // Held compares the row of a held batch.
-func (p Proofs) Held(id, row []byte, lsn uint64) error {
-	rest, at, ok, err := CutHeld(row)
-	switch {
-	case err != nil:
+func (p Proofs) Held(id, row []byte) error {
+	rest, at, err := CutProof(row)
+	if err != nil {
 		return err
-	case !ok:
-		return p.withoutProof(lsn)
 	}
-	was, err := p.l.RowDigest(at.Leaf, int(at.Place))
+	was, err := p.Log.RowDigest(at.Leaf, int(at.Place))
 	return p.same(at, was == HeldDigest(at.Salt[:], id, rest), err)
 }
 
@@ -184,23 +162,14 @@ func (p Proofs) State(key, sealed []byte) error {
 	if at.Leaf == NoLeaf {
 		return nil
 	}
-	was, err := p.l.StateEntry(at.Leaf, int(at.Place))
+	was, err := p.Log.StateEntry(at.Leaf, int(at.Place))
 	return p.same(at, err == nil && StateEntered(was, key, body), err)
-}
-
-// withoutProof judges a row that names no leaf. It is good only if it is older than the first leaf
-// that has digests of rows; otherwise somebody removed the proof.
-func (p Proofs) withoutProof(lsn uint64) error {
-	if p.from != 0 && lsn >= p.from {
-		return ErrEdited
-	}
-	return nil
 }
 
 // same judges what a leaf has of a row. err is of reading the leaf: one that has no such digest is told from one that
 // cannot be read, or is not there any more.
 func (p Proofs) same(at Proof, equal bool, err error) error {
-	if err == nil && !equal || errors.Is(err, manifest.ErrNoLeaf) && at.Leaf < p.l.Size() {
+	if err == nil && !equal || errors.Is(err, manifest.ErrNoLeaf) && at.Leaf < p.Log.Size() {
 		return ErrEdited
 	}
 	return nil

@@ -10,17 +10,12 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Tags of the checksums of state rows.
-const (
-	TagState    = 'S'
-	TagStateOld = 's' // of a value without an LSN
-
-	lsnUntold = 1 // of a row that does not tell
-)
+// TagState is the tag of the checksums of state rows.
+const TagState = 'S'
 
 const (
 	StateHead = 8 + ProofSize // bytes of a body before the value
-	NoLeaf    = 1<<64 - 1     // leaf of a row without an entry
+	NoLeaf    = 1<<64 - 1     // leaf of a head whose key was destroyed: it has no proof any more
 )
 
 // StateBody is a row without its checksum; nil: a row that is deleted. The value is copied: it is
@@ -41,7 +36,7 @@ func StateRow(key string, body []byte) store.StateRow {
 	return store.StateRow{Key: key, Value: append([]byte{}, body[StateHead:]...), LSN: binary.BigEndian.Uint64(body)}
 }
 
-// StateProof is the place of a row in the audit, without one its leaf is NoLeaf.
+// StateProof is the place of a row in the audit.
 func StateProof(body []byte) Proof {
 	return readProof(body[8:])
 }
@@ -90,13 +85,7 @@ func StateBodyOf(key, sealed []byte) ([]byte, error) {
 	if err == nil && (len(body) < StateHead || StateLSN(body) == 0) {
 		err = fmt.Errorf("%w: a state row without the LSN of its last change", codec.ErrMalformed)
 	}
-	if err == nil {
-		return body, nil
-	}
-	if value, oldErr := codec.Unseal(TagStateOld, key, sealed); oldErr == nil {
-		return StateBody(lsnUntold, Proof{Leaf: NoLeaf}, value), nil
-	}
-	return nil, err
+	return body, err
 }
 
 // KindOf is the registered kind of a state row, nil when there is none.

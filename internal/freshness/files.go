@@ -305,9 +305,5 @@ func (s *Files) LooksLikeText(path string) bool {
 	if n == 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return false
 	}
-	if n == len(b) {
-		return plaintext.Begins(b, false)
-	}
-	text, ok := plaintext.Of(path, b[:n]) // all of it
-	return ok && !plaintext.Empty(text, n)
+	return plaintext.Begins(b[:n], n < len(b))
 }

@@ -21,14 +21,10 @@ var Engine struct {
 	// EditHead gives a head row with what change made of it, and with its proof as it was: what somebody who has the file
 	// could write.
 	EditHead func(row []byte, change func(h *store.Head, scope *uint32)) ([]byte, error)
-	// EditAsOld is EditHead that gives a row of the old version, which has no proof.
-	EditAsOld func(row []byte, change func(h *store.Head, scope *uint32)) ([]byte, error)
 	// EditHeld is EditHead for the row of a held batch.
 	EditHeld func(row []byte, change func(*store.HeldBatch)) ([]byte, error)
-	// EditState gives a stored state row with another value, and with its proof as it was or with none.
-	EditState func(key, sealed, value []byte, proof bool) ([]byte, error)
-	// EditStateAsOld gives a stored state row as older programs wrote it.
-	EditStateAsOld func(key, value []byte) []byte
+	// EditState gives a stored state row another value, with its proof as it was.
+	EditState func(key, sealed, value []byte) ([]byte, error)
 	// MoveState gives a stored state row the checksum of another key.
 	MoveState func(key, sealed, to []byte) ([]byte, error)
 	// EditOutcome gives the row of an outcome with what change made of it.

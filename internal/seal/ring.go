@@ -26,7 +26,6 @@ type Ring struct {
 	DB     string // id of the database
 	data   [KeySize]byte
 	trees  [trees]keys
-	tags   tags
 	rand   io.Reader
 	shared *[spaces]laneKeys
 	words  *sync.Pool // of hash.Hash
@@ -34,30 +33,21 @@ type Ring struct {
 
 // The file of a ring:
 //
-//	0   8   "ctxpkeys"
-//	8   4   version, 1 or 2, big endian; read before anything behind it
+//	0   8   "ctxpring"
+//	8   4   version, 1, big endian; read before anything behind it
 //	12  4   its bitwise complement; if it is not, the file is damaged, not newer
 //	16  16  salt, new with each writing
 //	32  12  nonce
-//	44  n   sealed: id of the database, data key, nodes; since version 2 tags (u8)
+//	44  n   sealed: id of the database, data key, nodes
 //	    8   xxhash64 of all before: tells damage from a wrong key
 const (
-	ringMagic   = "ctxpkeys"
-	ringVersion = 2
-	ringShort   = 1 // the version whose numbers of tags are short
+	ringMagic   = "ctxpring"
+	ringOld     = "ctxpkeys" // before v0.1.0
+	ringVersion = 1
 	ringSalt    = 16
 	ringNonce   = 32
 	ringBody    = 44
 	ringSum     = 8
-)
-
-// tags says how long the numbers of tags are in the backups of a ring (TagNumber).
-type tags uint8
-
-const (
-	tagsWide  tags = iota // all bits
-	tagsBoth              // backups of before have short ones, those that are made now do not
-	tagsShort             // version 1
 )
 
 // Errors of Unwrap.
@@ -65,6 +55,7 @@ var (
 	ErrWrongKey  = errors.New("the key does not open it")
 	ErrDamaged   = errors.New("it is damaged")
 	ErrNewer     = errors.New("it is of a newer format")
+	ErrOld       = errors.New("it was made before v0.1.0")
 	ErrNoKeyring = errors.New("there is no keyring")
 )
 
@@ -130,17 +121,6 @@ func (r *Ring) Without(t Tree, nums []uint64) *Ring {
 	return &next
 }
 
-// Short says that the ring is of version 1. It stays so until Widened: a program that knows no
-// other version would not destroy the keys of wide numbers.
-func (r *Ring) Short() bool { return r.tags == tagsShort }
-
-// Widened is the ring with wide numbers for the backups that are made from now on.
-func (r *Ring) Widened() *Ring {
-	next := *r
-	next.tags = min(next.tags, tagsBoth)
-	return &next
-}
-
 // Has says whether the key of a number is there.
 func (r *Ring) Has(t Tree, num uint64) bool { return r.trees[t].above(num) != nil }
 
@@ -163,9 +143,6 @@ func (r *Ring) Wrap(key []byte) ([]byte, error) {
 	}
 	b := append(make([]byte, 0, 256), ringMagic...)
 	version := uint32(ringVersion)
-	if r.Short() {
-		version = ringShort
-	}
 	b = binary.BigEndian.AppendUint32(b, version)
 	b = binary.BigEndian.AppendUint32(b, ^version)
 	b = append(b, make([]byte, ringBody-len(b))...)
@@ -184,13 +161,15 @@ func wrapper(key, head []byte) interface {
 	return newAEAD(expand(key, "ctxpage keyring 1 "+string(head[ringSalt:ringNonce])))
 }
 
-// Unwrap reads the file of a ring. It matches ErrNewer, ErrDamaged or ErrWrongKey where it cannot.
+// Unwrap reads the file of a ring. It matches ErrOld, ErrNewer, ErrDamaged or ErrWrongKey where it cannot.
 func Unwrap(key, b []byte, rand io.Reader) (*Ring, error) {
+	if len(b) >= ringSalt && string(b[:8]) == ringOld {
+		return nil, ErrOld
+	}
 	if len(b) < ringSalt || string(b[:8]) != ringMagic || binary.BigEndian.Uint32(b[8:]) != ^binary.BigEndian.Uint32(b[12:]) {
 		return nil, ErrDamaged
 	}
-	version := binary.BigEndian.Uint32(b[8:])
-	if version != ringVersion && version != ringShort {
+	if version := binary.BigEndian.Uint32(b[8:]); version != ringVersion {
 		return nil, fmt.Errorf("%w: version %d, this program reads up to %d", ErrNewer, version, ringVersion)
 	}
 	n := len(b) - ringSum
@@ -205,15 +184,14 @@ func Unwrap(key, b []byte, rand io.Reader) (*Ring, error) {
 		return nil, ErrWrongKey
 	}
 	r := &Ring{}
-	if !r.decode(body, version) {
+	if !r.decode(body) {
 		return nil, ErrDamaged
 	}
 	return r.ready(rand), nil
 }
 
 // encode: length of the id (u8), id, data key; of each tree the count of its nodes (u32), of each
-// node level (u8), first number (u64), key. Since version 2 tags (u8): 1 if backups may have short
-// numbers, too.
+// node level (u8), first number (u64), key.
 func (r *Ring) encode() []byte {
 	b := append([]byte{byte(len(r.DB))}, r.DB...)
 	b = append(b, r.data[:]...)
@@ -225,15 +203,12 @@ func (r *Ring) encode() []byte {
 			b = append(b, n.key[:]...)
 		}
 	}
-	if r.Short() {
-		return b
-	}
-	return append(b, byte(r.tags))
+	return b
 }
 
 // decode is the inverse of encode. It accepts nothing that encode does not make: every node lies
 // behind the one before, and no byte is left.
-func (r *Ring) decode(b []byte, version uint32) bool {
+func (r *Ring) decode(b []byte) bool {
 	if len(b) < 1 || len(b) < 1+int(b[0])+KeySize {
 		return false
 	}
@@ -257,13 +232,5 @@ func (r *Ring) decode(b []byte, version uint32) bool {
 		}
 		r.trees[t] = newKeys(nodes)
 	}
-	if version == ringShort {
-		r.tags = tagsShort
-		return len(b) == 0
-	}
-	if len(b) != 1 || b[0] > byte(tagsBoth) {
-		return false
-	}
-	r.tags = tags(b[0])
-	return true
+	return len(b) == 0
 }

@@ -19,14 +19,9 @@ import (
 // A database does not write its own rows like this: only what is copied must become unreadable
 // where nobody can reach it.
 
-// Numbers of tags have all bits below firstTag: two of a million rows and of a thousand that were
-// erased have one number with a probability of 10⁻¹⁰. A key that is destroyed leaves about 63 nodes
-// in the ring, less the binary logarithm of how many there are. Rings of version 1 have shortBits
-// of them, a third less of nodes, and a probability of a thousandth: an erase of one of two such
-// rows took both from the backup.
-const shortBits = 40
-
-// firstTag is above the numbers of all pages.
+// firstTag is above the numbers of all pages. Numbers of tags have all bits below it: two of a million
+// rows and of a thousand that were erased have one number with a probability of 10⁻¹⁰. A key that is
+// destroyed leaves about 63 nodes in the ring, less the binary logarithm of how many there are.
 const firstTag = 1 << 63
 
 // tries is how many numbers a tag has. A name that was erased and is used again gets the next one.
@@ -34,32 +29,8 @@ const tries = 16
 
 // TagNumber returns the number for a tag: the first whose key was not destroyed. !ok: all were.
 func (r *Ring) TagNumber(tag [8]byte) (num uint64, ok bool) {
-	bits := levels - 1
-	if r.Short() {
-		bits = shortBits
-	}
-	return r.tagNumber(tag, bits)
-}
-
-// TagNumbers returns every number under which a backup may have the row of a tag: those whose keys
-// an erase destroys.
-func (r *Ring) TagNumbers(tag [8]byte) (nums []uint64) {
-	if num, ok := r.tagNumber(tag, levels-1); ok {
-		nums = append(nums, num)
-	}
-	if r.tags == tagsWide {
-		return nums
-	}
-	if num, ok := r.tagNumber(tag, shortBits); ok {
-		nums = append(nums, num)
-	}
-	return nums
-}
-
-// tagNumber returns the first number of a tag whose key is there, among those of so many bits.
-func (r *Ring) tagNumber(tag [8]byte, bits int) (num uint64, ok bool) {
 	for i := range uint8(tries) {
-		num = firstTag | xxhash.Sum64(append(tag[:], i))>>(levels-bits)
+		num = firstTag | xxhash.Sum64(append(tag[:], i))>>1
 		if r.Has(Pages, num) {
 			return num, true
 		}

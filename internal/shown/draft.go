@@ -28,14 +28,10 @@ type Drafts struct {
 
 // draftsRow holds the drafts in a context. It is written once, so nothing keeps fields of a later release: a row that has
 // some is refused.
-//
-// Older programs wrote it as a msgpack array of its fields, in this order.
 type draftsRow struct {
-	//lint:ignore U1000 msgpack looks for it
-	_msgpack struct{} `msgpack:",as_array"`
-	Actor    string
-	Puts     []store.Put
-	Shown    []shownDraft // in the order of their pages in the manifest
+	Actor string
+	Puts  []store.Put
+	Shown []shownDraft // in the order of their pages in the manifest
 }
 
 const draftsVersion = 1
@@ -53,18 +49,13 @@ var shownFields = codec.Record[shownDraft]{Name: "a page of a draft", Fields: []
 }}
 
 func readDrafts(raw []byte) (row draftsRow, err error) {
-	legacy, err := draftsFields.ReadRow(raw, draftsVersion, &row)
-	if legacy {
-		err = codec.Unpack(raw, &row)
-	}
+	err = draftsFields.ReadRow(raw, draftsVersion, &row)
 	return row, err
 }
 
 type shownDraft struct {
-	//lint:ignore U1000 msgpack looks for it
-	_msgpack struct{} `msgpack:",as_array"`
-	Put      int      // index in Puts
-	Page     int      // counted from 1
+	Put  int // index in Puts
+	Page int // counted from 1
 }
 
 const draftsPrefix = "drafts/"

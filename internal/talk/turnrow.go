@@ -46,9 +46,7 @@ type turnSignals struct {
 	LastRead                            int64
 }
 
-// Rows of turns of version 1 had hashes of 64 bits. A program that reads no others would take a later row for one of a turn
-// without words. Those of versions 1 and 2 had the title: an older program would show stubs of later rows without one.
-const turnVersion, placeVersion = 3, 1
+const turnVersion, placeVersion = 1, 1
 
 // turnFields is the row of a turn. Tags are never given twice.
 var turnFields = codec.Record[TurnRow]{
@@ -60,22 +58,20 @@ var turnFields = codec.Record[TurnRow]{
 		sizesField(4),
 		codec.Uint(5, "Made", func(r *TurnRow) *uint8 { return &r.Made }),
 		codec.Uint(6, "Traits", func(r *TurnRow) *uint16 { return &r.Traits }),
-		oldTitleField(7),
-		oldHashesField(8),
-		codec.Text(9, "Signals.Source", func(r *TurnRow) *string { return &r.Signals.Source }),
-		codec.Fixed64(10, "Signals.Version", func(r *TurnRow) *uint64 { return &r.Signals.Version }),
-		codec.Text(11, "Signals.Call", func(r *TurnRow) *string { return &r.Signals.Call }),
-		codec.Flag(12, "Signals.Stale", func(r *TurnRow) *bool { return &r.Signals.Stale }),
-		codec.Flag(13, "Signals.Failed", func(r *TurnRow) *bool { return &r.Signals.Failed }),
-		codec.Flag(14, "Signals.Refetchable", func(r *TurnRow) *bool { return &r.Signals.Refetchable }),
-		codec.Flag(15, "Signals.Finding", func(r *TurnRow) *bool { return &r.Signals.Finding }),
-		codec.Flag(16, "Signals.Closed", func(r *TurnRow) *bool { return &r.Signals.Closed }),
-		codec.Flag(17, "Signals.Keep", func(r *TurnRow) *bool { return &r.Signals.Keep }),
-		codec.Int(18, "Signals.LastRead", func(r *TurnRow) *int64 { return &r.Signals.LastRead }),
-		levelField(19),
-		codec.Text(20, "Because", func(r *TurnRow) *string { return &r.Because }),
-		codec.Flag(21, "Pinned", func(r *TurnRow) *bool { return &r.Pinned }),
-		wordsField(22),
+		codec.Text(7, "Signals.Source", func(r *TurnRow) *string { return &r.Signals.Source }),
+		codec.Fixed64(8, "Signals.Version", func(r *TurnRow) *uint64 { return &r.Signals.Version }),
+		codec.Text(9, "Signals.Call", func(r *TurnRow) *string { return &r.Signals.Call }),
+		codec.Flag(10, "Signals.Stale", func(r *TurnRow) *bool { return &r.Signals.Stale }),
+		codec.Flag(11, "Signals.Failed", func(r *TurnRow) *bool { return &r.Signals.Failed }),
+		codec.Flag(12, "Signals.Refetchable", func(r *TurnRow) *bool { return &r.Signals.Refetchable }),
+		codec.Flag(13, "Signals.Finding", func(r *TurnRow) *bool { return &r.Signals.Finding }),
+		codec.Flag(14, "Signals.Closed", func(r *TurnRow) *bool { return &r.Signals.Closed }),
+		codec.Flag(15, "Signals.Keep", func(r *TurnRow) *bool { return &r.Signals.Keep }),
+		codec.Int(16, "Signals.LastRead", func(r *TurnRow) *int64 { return &r.Signals.LastRead }),
+		levelField(17),
+		codec.Text(18, "Because", func(r *TurnRow) *string { return &r.Because }),
+		codec.Flag(19, "Pinned", func(r *TurnRow) *bool { return &r.Pinned }),
+		wordsField(20),
 	},
 }
 
@@ -109,23 +105,6 @@ func sizesField(tag uint64) codec.Field[TurnRow] {
 			for i := range r.Sizes {
 				r.Sizes[i] = int(d.Varint())
 			}
-		}}
-}
-
-// oldTitleField is the title of rows of versions 1 and 2. The first page of the turn has it.
-func oldTitleField(tag uint64) codec.Field[TurnRow] {
-	return codec.Field[TurnRow]{Tag: tag, Name: "Title", Write: func(*codec.Encoder, *TurnRow) {}, Read: func(d *codec.Decoder, _ *TurnRow) { d.Rest() }}
-}
-
-// oldHashesField is the token set of rows of version 1, 8 bytes each.
-func oldHashesField(tag uint64) codec.Field[TurnRow] {
-	return codec.Field[TurnRow]{Tag: tag, Name: "Hashes", Write: func(*codec.Encoder, *TurnRow) {},
-		Read: func(d *codec.Decoder, r *TurnRow) {
-			if len(d.B)%8 != 0 {
-				d.Fail()
-				return
-			}
-			r.Hashes = shortHashes(unpackHashes(d.Rest()))
 		}}
 }
 
@@ -199,26 +178,17 @@ func (r *TurnRow) takeOver(old *TurnRow) {
 	r.moved, r.placeUnknown, r.filed = old.moved, old.placeUnknown, old.filed
 }
 
-// decode takes what encode wrote, or an older program. The row is zero before.
-func (r *TurnRow) decode(raw []byte) error {
-	legacy, err := turnFields.ReadRow(raw, turnVersion, r)
-	if legacy {
-		return codec.Unpack(raw, &oldTurn{r})
-	}
-	return err
-}
+// decode takes what encode wrote. The row is zero before.
+func (r *TurnRow) decode(raw []byte) error { return turnFields.ReadRow(raw, turnVersion, r) }
 
 func (r *TurnRow) encodePlace() ([]byte, error) {
 	return placeFields.Row(placeVersion, r, 48+len(r.Because)+len(r.placeUnknown)), nil
 }
 
-// decodePlace takes over what encodePlace wrote, or an older program: all of it, also what is zero there.
+// decodePlace takes over what encodePlace wrote: all of it, also what is zero there.
 func (r *TurnRow) decodePlace(raw []byte) error {
 	r.Sizes, r.Made, r.Signals.LastRead, r.Level, r.Because, r.Pinned, r.Yielded, r.placeUnknown = session.Sizes{}, 0, 0, 0, "", false, false, nil
-	legacy, err := placeFields.ReadRow(raw, placeVersion, r)
-	if legacy {
-		err = codec.Unpack(raw, &oldPlace{r})
-	}
+	err := placeFields.ReadRow(raw, placeVersion, r)
 	r.moved = err == nil
 	return err
 }

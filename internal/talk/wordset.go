@@ -132,14 +132,3 @@ func (r *bitReader) ones() (n uint64) {
 func (r *bitReader) done() bool {
 	return !r.short && len(r.b) == 0 && r.n < 8 && r.bits == 0
 }
-
-// shortHashes are hashes of 64 bits, as older programs stored them, as they are now: their upper half. They stay in order.
-func shortHashes(hashes []uint64) []uint64 {
-	out := hashes[:0]
-	for _, h := range hashes {
-		if h >>= 32; len(out) == 0 || out[len(out)-1] < h {
-			out = append(out, h)
-		}
-	}
-	return out
-}

@@ -76,25 +76,3 @@ func FuzzWords(f *testing.F) {
 		}
 	})
 }
-
-// Rows of version 1 have hashes of 64 bits and a title: they are read as what a turn has now, and written anew.
-func TestTurnRowOfVersion1(t *testing.T) {
-	var hashes []byte
-	for _, h := range []uint64{3<<32 | 7, 3<<32 | 9, 1 << 63} {
-		hashes = binary.LittleEndian.AppendUint64(hashes, h)
-	}
-	row := append([]byte{1, 7, 5}, "Title"...)
-	row = append(append(row, 8, byte(len(hashes))), hashes...)
-	var r, again TurnRow
-	require.NoError(t, r.decode(row))
-	require.Equal(t, []uint64{3, 1 << 31}, r.Hashes)
-	now, err := r.encode()
-	require.NoError(t, err)
-	require.Equal(t, byte(turnVersion), now[0])
-	require.NotContains(t, string(now), "Title")
-	require.NoError(t, again.decode(now))
-	require.Equal(t, r, again)
-	require.Error(t, new(TurnRow).decode(row[:len(row)-1]), "half a word")
-	now[0] = turnVersion + 1
-	require.ErrorIs(t, new(TurnRow).decode(now), codec.ErrNewer)
-}

@@ -175,9 +175,8 @@ func (c *checkCmd) Run(a *app) error {
 		return err
 	}
 	v := struct {
-		Problems   []store.Problem `json:"problems"`
-		Unverified int             `json:"unverified"`
-	}{append([]store.Problem{}, rep.Problems...), rep.Unverified}
+		Problems []store.Problem `json:"problems"`
+	}{append([]store.Problem{}, rep.Problems...)}
 	err = a.emit(v, func(w io.Writer) {
 		if len(v.Problems) == 0 {
 			fmt.Fprintln(w, "no problems")
