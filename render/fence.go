@@ -18,21 +18,11 @@ const (
 	fenceNone   = "000000000" // stands for the fence where only the cost is asked
 )
 
-// Fence returns the number that fences pages. It derives from seed (database id and scope) alone, so that prefixes
+// fence returns the number that fences pages. It derives from seed (database id and scope) alone, so that prefixes
 // stay cached; if the number occurs in one of the texts, it derives from seed and a counter. Digits of other scripts
 // and full-width, super- and subscript digits count as digits, and invisible characters between them are skipped, so
 // a look-alike counts as an occurrence. A page that contains the number invalidates the cached prefix once when it
 // enters the window and once when it leaves.
-func Fence(seed string, texts ...string) string {
-	return fence(seed, func(yield func(string) bool) {
-		for _, t := range texts {
-			if !yield(t) {
-				return
-			}
-		}
-	})
-}
-
 func fence(seed string, texts func(yield func(string) bool)) string {
 	h := xxhash.Sum64String(seed)
 	first := fenceString(uint32(h % fenceSpan))

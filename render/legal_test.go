@@ -290,7 +290,7 @@ func TestAnyTurnsAreLegal(t *testing.T) { rapid.Check(t, turnsAreLegal()) }
 func FuzzTurns(f *testing.F) { f.Fuzz(rapid.MakeFuzz(turnsAreLegal())) }
 
 func turnsAreLegal() func(*rapid.T) {
-	pages := anyTurns(anyText(hostile(Fence(seed))))
+	pages := anyTurns(anyText(hostile(fenceOf(seed))))
 	return func(t *rapid.T) {
 		list := pages.Draw(t, "pages")
 		for _, shape := range shapes {

@@ -562,3 +562,14 @@ func unescapeOne(out []byte, s string) ([]byte, int, error) {
 	}
 	return utf8.AppendRune(out, rune(v)), end + 1, nil
 }
+
+// fenceOf is the fence of texts.
+func fenceOf(seed string, texts ...string) string {
+	return fence(seed, func(yield func(string) bool) {
+		for _, t := range texts {
+			if !yield(t) {
+				return
+			}
+		}
+	})
+}

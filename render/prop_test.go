@@ -46,7 +46,7 @@ func anyPage(text *rapid.Generator[string]) *rapid.Generator[Page] {
 // Whatever the pages, plain text parses back, and another shape either does or
 // is refused with the index of a message.
 func TestAnyPagesParseBack(t *testing.T) {
-	pages := rapid.SliceOfN(anyPage(anyText(hostile(Fence(seed)))), 0, 5)
+	pages := rapid.SliceOfN(anyPage(anyText(hostile(fenceOf(seed)))), 0, 5)
 	rapid.Check(t, func(t *rapid.T) {
 		list := pages.Draw(t, "pages")
 		for _, shape := range shapes {
@@ -105,7 +105,7 @@ func addCalls(t *rapid.T, pages *[]Page, some func(role, fill string) Page, text
 }
 
 func TestLegalConversationsParseBack(t *testing.T) {
-	pages := conversation(anyText(hostile(Fence(seed))))
+	pages := conversation(anyText(hostile(fenceOf(seed))))
 	rapid.Check(t, func(t *rapid.T) {
 		list := pages.Draw(t, "pages")
 		for i := range list {
@@ -165,7 +165,7 @@ func checkAnthropic(t require.TestingT, msgs []Message) {
 }
 
 func TestMessagesParseBack(t *testing.T) {
-	pages := conversation(anyText(hostile(Fence(seed))))
+	pages := conversation(anyText(hostile(fenceOf(seed))))
 	rapid.Check(t, func(t *rapid.T) {
 		list := pages.Draw(t, "pages")
 		pack, err := parseMessages(Messages(seed, list))
@@ -180,7 +180,7 @@ func TestMessagesParseBack(t *testing.T) {
 }
 
 func TestEscapeIsReversible(t *testing.T) {
-	text := anyText(hostile(Fence(seed)))
+	text := anyText(hostile(fenceOf(seed)))
 	rapid.Check(t, func(t *rapid.T) {
 		s := text.Draw(t, "s")
 		for _, tab := range []*table{&current.text, &current.attr} {
@@ -196,7 +196,7 @@ func TestEscapeIsReversible(t *testing.T) {
 }
 
 func FuzzText(f *testing.F) {
-	for _, s := range payloads(Fence(seed)) {
+	for _, s := range payloads(fenceOf(seed)) {
 		f.Add(s, s, s)
 	}
 	f.Fuzz(func(t *testing.T, text, ref, args string) {
@@ -210,7 +210,7 @@ func FuzzText(f *testing.F) {
 
 // FuzzParseText: what the parser accepts is exactly what Text writes.
 func FuzzParseText(f *testing.F) {
-	for _, s := range payloads(Fence(seed)) {
+	for _, s := range payloads(fenceOf(seed)) {
 		f.Add(Text(seed, []Page{{Ref: s, Text: s, Stale: true}, {Text: s, ToolCalls: []ToolCall{{ID: "1", Arguments: s}}}}))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

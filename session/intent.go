@@ -158,22 +158,3 @@ func ParseIntentIR(raw []byte) (IntentIR, error) {
 	}
 	return ir, nil
 }
-
-// ParseIntent reads an intent from JSON: a list of keywords, a sentence as a
-// string, an intent IR object, or null for none.
-func ParseIntent(raw []byte) (Intent, error) {
-	raw = bytes.TrimSpace(raw)
-	if bytes.HasPrefix(raw, []byte("{")) {
-		ir, err := ParseIntentIR(raw)
-		return ir.Intent(), err
-	}
-	var list []string
-	var sentence string
-	if err := json.Unmarshal(raw, &list); err == nil {
-		return NewIntent(list...), nil
-	}
-	if err := json.Unmarshal(raw, &sentence); err != nil {
-		return Intent{}, fmt.Errorf("%w: expected a list of strings, a string or an object", ErrIntent)
-	}
-	return NewIntent(sentence), nil
-}
