@@ -247,9 +247,9 @@ func TestWordsOfOthers(t *testing.T) {
 
 // A comma that may be a decimal one stays. A label does not negate what no page negates.
 func TestDecimalCommasAndNegatedLabels(t *testing.T) {
-	pages := []Page{{Ref: "a:b@1", Text: "Die Dosis ist 1,250 mg. Each plan costs 1,250 dollars and needs no approval."}}
+	pages := []Page{{Ref: "a:b@1", Text: "Die Dosis ist 1,250 mg. Prisen for en dosis er 1,250 kr. Each plan costs 1,250 dollars and needs no approval."}}
 	for text, ok := range map[string]bool{
-		"Die Dosis ist 1,250 mg.": true, "Die Dosis ist 1250 mg.": false, "Each plan costs 1250 dollars and needs no approval.": true,
+		"Die Dosis ist 1,250 mg.": true, "Die Dosis ist 1250 mg.": false, "Prisen for en dosis er 1250 kr.": false, "Each plan costs 1250 dollars and needs no approval.": true,
 	} {
 		_, why := Judge(Draft{ID: "note", Text: text}, pages)
 		require.Equal(t, ok, why == "", "%s: %s", text, why)

@@ -79,7 +79,7 @@ func edges(w string) (lead []string, core string, trail []string) {
 
 var (
 	thousands   = regexp.MustCompile(`^([^\d]?)([1-9]\d{0,2}(?:,\d{3})+)(\D*|\.\d+)$`)
-	english     = set(`the and are were for with from after than that this which have must does`)
+	english     = set(`the and are were with from after than that this which must does`) // in no language with decimal commas
 	numberWords = map[string]string{
 		"zero": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9",
 		"ten": "10", "eleven": "11", "twelve": "12",
