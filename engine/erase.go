@@ -106,8 +106,8 @@ func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.
 	return row.Report, err
 }
 
-// namedSince adds to a job that takes names the leaves that were written since its search and name what goes. A gc that ran
-// until this erase got its turn may have listed them.
+// namedSince adds to a job that takes names the leaves and the held batches that were written since its search and name what
+// goes. A gc that ran until this erase got its turn may have listed them.
 func (s *Engine) namedSince(ctx context.Context, job *store.EraseJob) error {
 	n := &job.Named
 	if len(n.Refs)+len(n.Scopes)+len(n.Sessions)+len(n.Words) == 0 {
@@ -124,8 +124,29 @@ func (s *Engine) namedSince(ctx context.Context, job *store.EraseJob) error {
 		}
 		return nil
 	})
-	job.Leaves = manifest.SpansOf(bodies)
-	return err
+	if job.Leaves = manifest.SpansOf(bodies); err != nil {
+		return err
+	}
+	return s.heldSince(ctx, job, names)
+}
+
+// heldSince adds the held batches. They are few: a batch waits, or was decided, under an id of its own.
+func (s *Engine) heldSince(ctx context.Context, job *store.EraseJob, names *rules.NameSet) error {
+	job.Held = slices.Clone(job.Held)
+	for q := (store.ScanQuery{What: store.ScanHeld, All: true, Limit: 1000}); ; {
+		page, err := s.Scan(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range page.Held {
+			if id := page.Held[i].Batch.ID; names.InBatch(&page.Held[i].Batch) && !slices.Contains(job.Held, id) {
+				job.Held = append(job.Held, id)
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
 }
 
 // eraseAll commits a run part by part; from is the LSN of its first commit, if that is there. The end of ctx stops it before

@@ -422,3 +422,58 @@ func TestNamesWithoutBodies(t *testing.T) {
 		})
 	}
 }
+
+// TestNamesOfEmptiedSessions: with the last turns of a session its name goes, and not while a turn of somebody else is in it.
+func TestNamesOfEmptiedSessions(t *testing.T) {
+	dir := t.TempDir()
+	db, err := openFiles(filepath.Join(dir, "agent.ctx"), nil, nil, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	for id, others := range map[string]int{"zq7xmine": 0, "zq7xours": 1} {
+		s := db.Scope("acme").Session(id)
+		for range 3 {
+			_, err = s.Append(ctx, ctxpage.Turn{Role: "user", Text: "where is the kettle?", Subject: "ann"})
+			require.NoError(t, err)
+		}
+		for range others {
+			_, err = s.Append(ctx, ctxpage.Turn{Role: "user", Text: "in the kitchen", Subject: "kim"})
+			require.NoError(t, err)
+		}
+	}
+	_, err = db.Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true})
+	require.NoError(t, err)
+	require.False(t, raw(t, dir, "zq7xmine"))
+	require.True(t, raw(t, dir, "zq7xours"), "control")
+	turns, err := db.Scope("acme").Session("zq7xours").Read(ctx, 0, 0)
+	require.NoError(t, err)
+	require.Len(t, turns, 1)
+}
+
+// TestNamesHeldMeanwhile: a batch that is held between the search of an erase and its first commit goes, too, if it names what goes.
+func TestNamesHeldMeanwhile(t *testing.T) {
+	for _, names := range []bool{true, false} {
+		dir := t.TempDir()
+		db, err := openFiles(filepath.Join(dir, "agent.ctx"), nil, nil, nil)
+		require.NoError(t, err)
+		defer db.Close()
+		s := db.Scope("acme")
+		_, err = s.Put(ctx, ctxpage.Artefact{ID: "zq7xname", Text: "The kettle is red.", Subject: "ann"})
+		require.NoError(t, err)
+		held := false
+		_, err = db.Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: names, Progress: func(what string, done, total uint64) {
+			if held || what == "scopes" {
+				return
+			}
+			held = true
+			tx, err := s.Begin(ctx)
+			require.NoError(t, err)
+			_, err = tx.Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 1000})
+			require.NoError(t, err)
+			require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "guess", Text: "Perhaps."}))
+			require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{}), ctxpage.ErrHeld)
+		}})
+		require.NoError(t, err)
+		require.True(t, held)
+		require.Equal(t, !names, raw(t, dir, "zq7xname"))
+	}
+}

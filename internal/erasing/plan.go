@@ -131,7 +131,7 @@ func (f *finder) check() error {
 func newFinder(req *erase.Request) *finder {
 	f := &finder{
 		req: req, progress: req.Progress, cascade: cmp.Or(req.Cascade, erase.Keep), named: map[artefact]bool{}, arts: map[artefact]*found{}, nums: map[uint64]bool{},
-		sessions: map[session]bool{}, touched: map[session]bool{}, contexts: map[string]bool{}, drafts: map[string][]draft{}, scopes: map[string]bool{}, failed: map[string]bool{}, waiting: map[artefact]bool{},
+		sessions: map[session]bool{}, touched: map[session]bool{}, emptied: map[session]bool{}, contexts: map[string]bool{}, drafts: map[string][]draft{}, scopes: map[string]bool{}, failed: map[string]bool{}, waiting: map[artefact]bool{},
 	}
 	if f.progress == nil {
 		f.progress = func(string, uint64, uint64) {}
@@ -164,6 +164,7 @@ type finder struct {
 	nums     map[uint64]bool     // pages of arts
 	sessions map[session]bool    // that go as a whole
 	touched  map[session]bool    // that lose turns
+	emptied  map[session]bool    // with Names: that lose all of them
 	drafts   map[string][]draft  // by trace of the context that showed them
 	contexts map[string]bool     // traces that showed one of nums
 	scopes   map[string]bool
@@ -218,7 +219,7 @@ func (f *finder) inScope(scope string) bool {
 
 // inSession says whether a session goes as a whole.
 func (f *finder) inSession(scope, id string) bool {
-	return id != "" && (f.inScope(scope) || f.req.Session == store.Ref{Scope: scope, ID: id} || f.past != nil && f.past(askedSession, scope+"\x00"+id))
+	return id != "" && (f.inScope(scope) || f.emptied[session{scope, id}] || f.req.Session == store.Ref{Scope: scope, ID: id} || f.past != nil && f.past(askedSession, scope+"\x00"+id))
 }
 
 // isSubject says whether everything about a person goes in a scope: that of the request or one below it, or any scope if

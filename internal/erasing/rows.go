@@ -28,6 +28,15 @@ func (f *finder) state() error {
 	}
 	looks := f.looks()
 	if f.req.Names {
+		for s := range f.touched {
+			empty, err := f.empties(s)
+			if err != nil {
+				return err
+			}
+			if empty {
+				f.emptied[s] = true
+			}
+		}
 		looks["quota/"], looks["retention/"] = f.policyRow, f.policyRow
 	}
 	for prefix, look := range looks {
@@ -47,6 +56,24 @@ func (f *finder) state() error {
 		}
 	}
 	return nil
+}
+
+// empties reports whether all turns of a session go, so that nothing is left for its name.
+func (f *finder) empties(s session) (bool, error) {
+	for q := (store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{s.scope}, Deleted: true, Ever: &store.Ever{Group: s.id}, Limit: scanRows}); ; {
+		page, err := f.st.Scan(f.ctx, q)
+		if err != nil {
+			return false, err
+		}
+		for _, h := range page.Heads {
+			if f.arts[artefact{h.Scope, h.ID}] == nil && h.Group == s.id {
+				return false, nil
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return true, nil
+		}
+	}
 }
 
 // looks are by prefix the rows that may go.

@@ -60,6 +60,24 @@ func (n *NameSet) InLeaf(r *manifest.Record) bool {
 	return slices.ContainsFunc(r.Stale, func(s manifest.Stale) bool { return n.in(s.Reason) })
 }
 
+// InBatch reports whether a held batch names anything of the set.
+func (n *NameSet) InBatch(b *store.Batch) bool {
+	named := func(scope, id string) bool { return n.refs[store.Ref{Scope: scope, ID: id}] || n.inScope(scope) }
+	if named(b.Scope, "") || slices.ContainsFunc(b.Deletes, func(id string) bool { return named(b.Scope, id) }) {
+		return true
+	}
+	if slices.ContainsFunc(b.Context, func(c store.Seen) bool { return named(c.Scope, c.ID) }) ||
+		slices.ContainsFunc(b.Expect, func(e store.Precondition) bool { return named(e.Ref.Scope, e.Ref.ID) }) {
+		return true
+	}
+	return slices.ContainsFunc(b.Puts, func(p store.Put) bool {
+		a := &p.Artefact
+		return named(b.Scope, a.ID) || n.sessions[store.Ref{Scope: b.Scope, ID: a.Group}] ||
+			slices.ContainsFunc(a.Supersedes, func(id string) bool { return named(b.Scope, id) }) ||
+			slices.ContainsFunc(a.DerivedFrom, func(r store.Ref) bool { return named(r.Scope, r.ID) })
+	})
+}
+
 // inScope reports whether a scope is one of the set, or below it.
 func (n *NameSet) inScope(scope string) bool {
 	return slices.ContainsFunc(n.scopes, func(s string) bool { return scope == s || strings.HasPrefix(scope, s+"/") })
