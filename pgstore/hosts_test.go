@@ -580,10 +580,16 @@ func TestMigrate(t *testing.T) {
 	_, err = Open(ctx, fresh, Options{MustExist: true})
 	require.ErrorIs(t, err, store.ErrNotExist)
 	st := onHost(t, fresh, "main", nil)
-	_, err = st.pool.Exec(ctx, "INSERT INTO ctxpage_schema (version_id, is_applied) VALUES (99, true)")
+	_, err = st.pool.Exec(ctx, "INSERT INTO ctxpage_version (version_id, is_applied) VALUES (99, true)")
 	require.NoError(t, err)
 	_, err = Open(ctx, fresh, Options{})
 	require.ErrorContains(t, err, "newer release")
+	_, err = st.pool.Exec(ctx, "ALTER TABLE ctxpage_version RENAME TO ctxpage_schema") // as it was called before v0.1.0
+	require.NoError(t, err)
+	_, err = Open(ctx, fresh, Options{})
+	require.ErrorIs(t, err, store.ErrOldFormat)
+	_, err = Migrate(ctx, fresh, false)
+	require.ErrorIs(t, err, store.ErrOldFormat)
 }
 
 // A host that stood still believes that its turn is open, while the server has ended it and another host has committed. A

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -19,9 +20,9 @@ import (
 var migrations embed.FS
 
 // schemaVersion is that of the newest file in migrations.
-const schemaVersion = 2
+const schemaVersion = 1
 
-const versionTable = "ctxpage_schema"
+const versionTable = "ctxpage_version"
 
 // Step is a migration that was applied, or would be.
 type Step struct {
@@ -44,8 +45,8 @@ func Migrate(ctx context.Context, dsn string, dryRun bool) ([]Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	have, err := migrated(ctx, db.PingContext, func(ctx context.Context) (v int64, err error) {
-		err = db.QueryRowContext(ctx, versionQuery).Scan(&v)
+	have, err := migrated(ctx, db.PingContext, func(ctx context.Context, sql string) (v int64, err error) {
+		err = db.QueryRowContext(ctx, sql).Scan(&v)
 		return v, err
 	})
 	if err != nil {
@@ -54,7 +55,7 @@ func Migrate(ctx context.Context, dsn string, dryRun bool) ([]Step, error) {
 	if have > schemaVersion {
 		return nil, &SchemaError{have, schemaVersion}
 	}
-	locker, err := lock.NewPostgresTableLocker(lock.WithTableName("ctxpage_schema_lock"))
+	locker, err := lock.NewPostgresTableLocker(lock.WithTableName("ctxpage_version_lock"))
 	if err != nil {
 		return nil, err
 	}
@@ -89,16 +90,25 @@ func due(sources []*goose.Source, have int64) (steps []Step) {
 	return steps
 }
 
-const versionQuery = `SELECT coalesce(max(version_id), 0) FROM ` + versionTable + ` WHERE is_applied`
+const (
+	versionQuery = `SELECT coalesce(max(version_id), 0) FROM ` + versionTable + ` WHERE is_applied`
+	oldQuery     = `SELECT count(to_regclass('ctxpage_schema'))` // before v0.1.0
+)
 
-// migrated gives the version of the schema; 0: there is none.
-func migrated(ctx context.Context, ping func(context.Context) error, query func(context.Context) (int64, error)) (int64, error) {
+// migrated returns the version of the schema; 0: there is none. ErrOldFormat: it was made before v0.1.0.
+func migrated(ctx context.Context, ping func(context.Context) error, query func(ctx context.Context, sql string) (int64, error)) (int64, error) {
 	if err := ping(ctx); err != nil {
 		return 0, fmt.Errorf("pgstore: connect: %w", err)
 	}
-	v, err := query(ctx)
+	v, err := query(ctx, versionQuery)
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "42P01" { // no such table
+		switch old, err := query(ctx, oldQuery); {
+		case err != nil:
+			return 0, fmt.Errorf("pgstore: look for a schema: %w", err)
+		case old > 0:
+			return 0, fmt.Errorf("%w: the schema in the search path; use another schema; copy the databases of this one to files with the program that made it (dbctl-pg copy, dbctl export), and import those", store.ErrOldFormat)
+		}
 		return 0, nil
 	}
 	if errors.As(err, &pg) && pg.Code == "42501" { // made by another role, and no rights were given
@@ -115,8 +125,8 @@ func checkSchema(ctx context.Context, conn interface {
 	Ping(context.Context) error
 	QueryRow(context.Context, string, ...any) pgx.Row
 }) error {
-	have, err := migrated(ctx, conn.Ping, func(ctx context.Context) (v int64, err error) {
-		err = conn.QueryRow(ctx, versionQuery).Scan(&v)
+	have, err := migrated(ctx, conn.Ping, func(ctx context.Context, sql string) (v int64, err error) {
+		err = conn.QueryRow(ctx, sql).Scan(&v)
 		return v, err
 	})
 	if err == nil && have != schemaVersion {

@@ -5,7 +5,8 @@ CREATE TABLE ctxpage_db (
     name    text NOT NULL UNIQUE,
     id      text NOT NULL,
     secret  bytea NOT NULL,
-    created timestamptz NOT NULL
+    created timestamptz NOT NULL,
+    owner   text DEFAULT current_user -- see the policies below
 );
 
 -- Who locks the row of a database may extend its log. The row is never updated: an updated row gets slower to lock while a
@@ -76,6 +77,28 @@ CREATE TABLE ctxpage_image_parts (
 );
 
 ALTER TABLE ctxpage_image_parts ALTER COLUMN body SET STORAGE EXTERNAL;
+
+-- Who a database belongs to: a role, by name, so that a dump can be restored on another server. Members of the role see the database;
+-- other roles see no row of it in any table. NULL: every role with rights on the tables sees it.
+ALTER TABLE ctxpage_db ENABLE ROW LEVEL SECURITY;
+CREATE POLICY ctxpage_owner ON ctxpage_db
+    USING (owner IS NULL OR owner = current_user OR pg_has_role(to_regrole(quote_ident(owner)), 'USAGE'))
+    WITH CHECK (owner = current_user OR pg_has_role(to_regrole(quote_ident(owner)), 'USAGE'));
+
+-- The other tables ask for the row of the database, which the policy above hides. A subquery for each row reads one row by its key;
+-- a list of all databases that a role may see would get slower with every tenant.
+ALTER TABLE ctxpage_turn ENABLE ROW LEVEL SECURITY;
+CREATE POLICY ctxpage_owner ON ctxpage_turn USING (EXISTS (SELECT FROM ctxpage_db d WHERE d.db = ctxpage_turn.db));
+ALTER TABLE ctxpage_records ENABLE ROW LEVEL SECURITY;
+CREATE POLICY ctxpage_owner ON ctxpage_records USING (EXISTS (SELECT FROM ctxpage_db d WHERE d.db = ctxpage_records.db));
+ALTER TABLE ctxpage_inbox ENABLE ROW LEVEL SECURITY;
+CREATE POLICY ctxpage_owner ON ctxpage_inbox USING (EXISTS (SELECT FROM ctxpage_db d WHERE d.db = ctxpage_inbox.db));
+ALTER TABLE ctxpage_hosts ENABLE ROW LEVEL SECURITY;
+CREATE POLICY ctxpage_owner ON ctxpage_hosts USING (EXISTS (SELECT FROM ctxpage_db d WHERE d.db = ctxpage_hosts.db));
+ALTER TABLE ctxpage_images ENABLE ROW LEVEL SECURITY;
+CREATE POLICY ctxpage_owner ON ctxpage_images USING (EXISTS (SELECT FROM ctxpage_db d WHERE d.db = ctxpage_images.db));
+ALTER TABLE ctxpage_image_parts ENABLE ROW LEVEL SECURITY;
+CREATE POLICY ctxpage_owner ON ctxpage_image_parts USING (EXISTS (SELECT FROM ctxpage_db d WHERE d.db = ctxpage_image_parts.db));
 
 -- +goose Down
 DROP TABLE ctxpage_image_parts, ctxpage_images, ctxpage_hosts, ctxpage_inbox, ctxpage_records, ctxpage_turn, ctxpage_db;
