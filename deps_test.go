@@ -73,7 +73,7 @@ var importMap = map[string]string{
 	"health":              "internal/alike manifest store",
 	"portable":            "erase internal/erasing internal/folder manifest store token internal/journal",
 	"internal/freshness":  "internal/bounded internal/codec internal/plaintext source store triage",
-	".":                   "erase filestore source store budget directive lexical manifest render session token triage wal health internal/alike internal/bounded internal/codec internal/cut internal/erasing internal/explain internal/folder internal/format internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/owner internal/refresh internal/shown internal/staterows internal/succession internal/supported internal/talk internal/vectors retention quota portable internal/plan",
+	".":                   "erase filestore source store budget directive lexical manifest render session token triage wal health internal/alike internal/bounded internal/codec internal/cut internal/erasing internal/explain internal/folder internal/format internal/freshness internal/handoff internal/identity internal/journal internal/listing internal/live internal/nearest internal/owner internal/refresh internal/shown internal/staterows internal/succession internal/supported internal/talk internal/vectors retention quota portable internal/plan",
 
 	"embed":            "internal/retry triage",
 	"serve":            ". directive filestore internal/jsontext internal/places internal/view manifest remote render session store token/bpe triage",
@@ -89,10 +89,9 @@ var importMap = map[string]string{
 	"examples/chat":    ". session",
 
 	"storetest": "internal/listing internal/rules lexical manifest store",
-	"remote":    "internal/http1 internal/jsontext internal/plan lexical manifest store",
+	"remote":    "internal/plan lexical manifest store",
 
 	"internal/retry":     "",
-	"internal/http1":     "",
 	"internal/places":    "",
 	"internal/owner":     "filestore manifest remote store",
 	"internal/mcpserver": ". internal/jsontext internal/places internal/view manifest render triage",

@@ -10,7 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/health"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Each finding counts what it says, and nothing of a scope that is in order.
@@ -124,4 +127,42 @@ func TestHealthOfConversations(t *testing.T) {
 			require.Zero(t, f.Count, f.What)
 		}
 	}
+}
+
+// loads counts the calls that read pages.
+type loads struct {
+	store.Store
+	n int
+}
+
+func (s *loads) Load(ctx context.Context, scopes store.Scopes, keys []store.PageKey, want store.Want) ([]store.Loaded, error) {
+	s.n++
+	return s.Store.Load(ctx, scopes, keys, want)
+}
+
+// Beside a busy process each call takes its time, so a report makes at most a few for each artefact, however many are alike.
+func TestHealthMakesFewCalls(t *testing.T) {
+	t.Parallel()
+	files, err := filestore.Open(filestore.Options{Path: dbtest.MemoryPath(t), NoSync: true, State: StateKinds()})
+	require.NoError(t, err)
+	st := &loads{Store: files}
+	db, err := Open("files", Options{Store: st, NoWatch: true})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	s := db.Scope("acme")
+	text := strings.Repeat("the quick brown fox jumps over the lazy dog near the river bank at noon ", 5)
+	const n = 60
+	for i := range n {
+		put(t, s, Artefact{ID: fmt.Sprint("same-", i), Text: strings.Replace(text, "dog", "dog"+strings.Repeat("!", i+1), 1)})
+	}
+	st.n = 0
+	r, err := s.Health(ctx, health.Options{})
+	require.NoError(t, err)
+	for _, f := range r.Findings {
+		if f.What == health.NearDuplicate {
+			require.Equal(t, n-1, f.Count)
+			require.Len(t, f.Examples, health.DefaultExamples)
+		}
+	}
+	require.LessOrEqual(t, st.n, 2*n+3*health.DefaultExamples)
 }

@@ -121,7 +121,7 @@ type Options struct {
 	// one has them.
 	Exclusive bool
 	// Stop is called once, in its own goroutine, when another process asks this one to end while it owns the files (dbctl
-	// stop, whatever its version). It should have the database closed. nil: such requests are refused.
+	// stop). It should have the database closed. nil: such requests are refused.
 	Stop func()
 	// LockTimeout is how long Open waits for another process that keeps the files to itself; 0: it does not wait.
 	LockTimeout time.Duration

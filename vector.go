@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/nearest"
 	"github.com/ctxpage/ctxpage/internal/vectors"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/triage"
@@ -85,7 +86,11 @@ func (a *assembling) compare(ctx context.Context, preset triage.Preset, items []
 	for i := range items {
 		items[i].cosine = items[i].cand.Cosine
 	}
-	if err := a.cosines(limited, items, a.comparable(preset, items)); err != nil {
+	cosine := nearest.Cosine // as the store has it: a score must not depend on whether the vector was stored before
+	if preset.Keep > 0 {     // whose candidates the store does not compare
+		cosine = func(x, y []float32) (float64, bool) { return triage.Cosine(x, y), true }
+	}
+	if err := a.cosines(limited, items, a.comparable(preset, items), cosine); err != nil {
 		for i := range items {
 			items[i].cosine = nil
 		}
@@ -120,7 +125,7 @@ func (a *assembling) comparable(preset triage.Preset, items []item) []int {
 }
 
 // cosines makes the vectors of some items and sets their cosines.
-func (a *assembling) cosines(ctx context.Context, items []item, at []int) error {
+func (a *assembling) cosines(ctx context.Context, items []item, at []int, cosine func(x, y []float32) (float64, bool)) error {
 	wanted := make([]vectors.Item, len(at))
 	for j, i := range at {
 		if wanted[j].Key = items[i].cand.Key; items[i].own != nil {
@@ -129,8 +134,10 @@ func (a *assembling) cosines(ctx context.Context, items []item, at []int) error 
 	}
 	vecs, err := a.s.db.vectors.Of(ctx, a.s.chain, wanted, len(a.vector))
 	for j, i := range at {
-		if err == nil && vecs[j] != nil {
-			c := triage.Cosine(a.vector, vecs[j])
+		if err != nil || vecs[j] == nil {
+			continue
+		}
+		if c, ok := cosine(a.vector, vecs[j]); ok {
 			items[i].cosine = &c
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -719,6 +720,38 @@ func TestVectorLengthChanges(t *testing.T) {
 	m.take()
 	require.Equal(t, "money", find().Hits[0].Ref.ID)
 	require.Len(t, m.take(), 1, "a question that is remembered with the old length is asked again, and no page")
+}
+
+// The score of a page does not depend on whether its vector was stored before the question: drafts and notes get theirs when a
+// question compares them.
+func TestScoresBeforeAndAfterAVectorIsStored(t *testing.T) {
+	ctx := t.Context()
+	m := &meanings{fail: func(_ context.Context, _ int, texts []string) ([][]float32, error) {
+		out := make([][]float32, len(texts))
+		for i, text := range texts {
+			r := rand.New(rand.NewPCG(uint64(len(text)), 7))
+			for range 48 {
+				out[i] = append(out[i], float32(r.NormFloat64()))
+			}
+		}
+		return out, nil
+	}}
+	db := open(t, Options{Embedder: m})
+	s := db.Scope("acme")
+	for i := range 12 {
+		put(t, s, Artefact{ID: fmt.Sprint("note-", i), Kind: KindScratch, Text: "the parcel " + strings.Repeat("x", 3*i)})
+	}
+	find := func() []Hit {
+		found, err := s.Search(ctx, "which parcel?", 20, WithFloor(Scratch))
+		require.NoError(t, err)
+		require.Empty(t, found.Degraded)
+		return found.Hits
+	}
+	m.take()
+	first := find()
+	require.Greater(t, len(m.take()), 1, "control: vectors of pages were made for the question")
+	require.Len(t, first, 12)
+	require.Equal(t, first, find())
 }
 
 // An endpoint that answers zeros is noticed: the question says so, nothing is stored, and when it works again the vectors

@@ -118,7 +118,7 @@ func TestForgedEraseRow(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrInvalid)
 	for _, leaf := range []manifest.Record{{Type: manifest.TypeCommit, By: "desk"}, {Type: manifest.TypePromote, By: "desk"}} {
 		b.ID, b.Leaf, b.Bound = other.batch("acme").ID, leaf, nil
-		_, err = other.Submit(t.Context(), Request{Batch: b, ownRows: true}) // as if the refusal were missing
+		_, err = other.Submit(t.Context(), Request{Batch: b}) // as if the refusal were missing
 		require.NoError(t, err)
 		rest, err := other.EraseRest(t.Context())
 		require.NoError(t, err)

@@ -240,7 +240,7 @@ func (s *Engine) EraseDone(ctx context.Context, rep store.EraseReport) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.Submit(context.WithoutCancel(ctx), Request{ownRows: true, Batch: store.Batch{
+	_, err = s.Submit(context.WithoutCancel(ctx), Request{Batch: store.Batch{
 		ID: id, Trace: rep.Trace, Scope: store.OperatorScope, Actor: "operator", Now: s.opts.Now(),
 		State: []store.StateRow{{Key: store.EraseRows + rep.Trace, Value: value}},
 		Leaf:  manifest.Record{Type: manifest.TypeCommit, Action: "erase", By: rep.By, Note: "the files are written anew"},

@@ -101,3 +101,21 @@ func TestEverChecked(t *testing.T) {
 	require.ElementsMatch(t, []string{"acme:now@1", "acme:past@1", "acme:past@2", "acme:same@1", "acme:deleted@1", "acme:deleted@2", "acme:left@1", "acme:made@1", "acme:copy@1",
 		"acme:packet@1", "acme:bob@1", "acme:new@1"}, overlooked())
 }
+
+// Columns of another moment than the rows are not used: they would hide commits, or show some that the rows do not have.
+func TestColumnsOfAnotherMoment(t *testing.T) {
+	t.Parallel()
+	m := everFilled(t)
+	require.NoError(t, m.checkpoint())
+	kept, err := m.Columns(m.base.Applied)
+	require.NoError(t, err)
+	for moved, want := range map[uint64]bool{0: true, 1: false, ^uint64(0): false} {
+		e := New(m.opts)
+		e.Attach(m.host)
+		require.NoError(t, m.host.Snapshot(t.Context(), func(tx Reader, b Base) error {
+			used, err := e.LoadColumns(tx, b, &Columns{LSN: kept.LSN + moved, Parts: kept.Parts})
+			require.Equal(t, want, used)
+			return err
+		}))
+	}
+}

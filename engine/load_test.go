@@ -41,3 +41,24 @@ func TestNewerRowIsNoDamage(t *testing.T) {
 	require.NotErrorIs(t, newer, store.ErrCorrupt)
 	require.ErrorIs(t, s.Corrupt("head row", codec.ErrMalformed), store.ErrCorrupt, "the control")
 }
+
+// A text whose row has another checksum is damage, also if the text itself is sound: the digest alone would let it pass.
+func TestTextWithAnotherChecksum(t *testing.T) {
+	m := newMemory(t, time.Now)
+	m.put("acme", store.Artefact{ID: "a", Text: "some words"})
+	require.NoError(t, m.checkpoint())
+	row := m.host.o.tables[TableContent][string(format.TextRowKey(1))]
+	require.NotEmpty(t, row)
+	load := func() error {
+		got, err := m.Load(t.Context(), store.Scopes{"acme"}, []store.PageKey{{Num: 1}}, store.WantText)
+		require.NoError(t, err)
+		return got[0].Err
+	}
+	require.NoError(t, load(), "control")
+	for i := len(row) - 8; i < len(row); i++ {
+		row[i] ^= 1
+		require.ErrorIs(t, load(), store.ErrCorrupt)
+		row[i] ^= 1
+	}
+	require.NoError(t, load())
+}

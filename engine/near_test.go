@@ -148,3 +148,23 @@ func TestVectorsReadInParts(t *testing.T) {
 	}
 	require.Equal(t, len(nums)-1, found)
 }
+
+// TestVectorsOfDroppedPages: gc takes the vectors of the pages that it drops out of the memory of a model that was read.
+func TestVectorsOfDroppedPages(t *testing.T) {
+	ctx := context.Background()
+	m := newMemory(t, time.Now)
+	for _, text := range []string{"one", "two", "three"} {
+		m.put("acme", store.Artefact{ID: "a", Text: text, Kind: store.KindFact})
+	}
+	require.NoError(t, m.PutVectors(ctx, "model", []uint64{1, 2, 3}, [][]float32{{1, 2}, {3, 4}, {5, 6}}))
+	known, err := m.nearModel(ctx, "model")
+	require.NoError(t, err)
+	set := known.sets[nearKey{m.cat.byName["acme"], 2}]
+	require.Equal(t, 3, set.Len(), "control")
+	require.NotZero(t, m.collect(store.GCJob{By: "test"}).Dropped.Versions)
+	require.Equal(t, 1, set.Len())
+	for num := range uint64(4) {
+		require.Equal(t, num == 3, set.Has(num), num)
+		require.Equal(t, num == 3, known.has.has(num), num)
+	}
+}

@@ -180,8 +180,6 @@ type Request struct {
 	grouped pastGroups
 	// erase is what leaves the database for good; nil: nothing does.
 	erase *erasure
-	// ownRows: State has rows that only the store writes (store.EraseRows).
-	ownRows bool
 	// Carried: the batch was held in another database. Its preconditions are LSNs of that database,
 	// so they are not compared.
 	Carried bool
@@ -226,7 +224,7 @@ func (s *Engine) admit(ctx context.Context, b *Request) (done func(), err error)
 	if err := s.Writable(); err != nil {
 		return nil, err
 	}
-	if err := rules.Admit(&b.Batch, b.erase != nil || b.ownRows); err != nil {
+	if err := rules.Admit(&b.Batch); err != nil {
 		return nil, err
 	}
 	if err := s.throttle(ctx, &b.Batch); err != nil {

@@ -434,6 +434,29 @@ func TestColumnsOfAnOlderProgram(t *testing.T) {
 	require.Equal(t, want, seen(t, st))
 }
 
+// TestColumnsOfOlderRows: a snapshot of other rows is refused by its directory, before its leaf and its parts are read.
+func TestColumnsOfOlderRows(t *testing.T) {
+	for _, commits := range []uint64{0, 1} {
+		path := columned(t, 40)
+		st := openColumned(t, path, Options{Trust: true}) // it neither reads nor writes one
+		st.opts.Columns = -1
+		for n := range commits {
+			_, err := st.Commit(t.Context(), liveBatch(t, st, 41+n))
+			require.NoError(t, err)
+		}
+		require.NoError(t, st.Close())
+		_, _, err := st.readColumns(t.Context())
+		if st.columns.audit != nil {
+			require.NoError(t, st.columns.audit.Close())
+		}
+		if commits == 0 {
+			require.NoError(t, err, "control")
+			continue
+		}
+		require.ErrorIs(t, err, errColumns)
+	}
+}
+
 // TestColumnsAreNotCopied: a backup has none, and a restore over a database takes that one's away.
 func TestColumnsAreNotCopied(t *testing.T) {
 	path, to := columned(t, 40), filepath.Join(t.TempDir(), "backup")

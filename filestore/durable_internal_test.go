@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -150,4 +151,86 @@ func TestLogWithoutItsFirstRecord(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrMisfit)
 		require.Equal(t, ".wal", filepath.Ext(damaged.File), "the first record names its segment: %v", err)
 	}
+}
+
+// A new keyring is durable under its name before the old one is overwritten: after a crash in between neither would else be there.
+func TestKeyringIsDurable(t *testing.T) {
+	t.Parallel()
+	opts := Options{Path: dbtest.MemoryPath(t), Key: bytes.Repeat([]byte{1}, 32)}
+	st, err := Open(opts)
+	require.NoError(t, err)
+	require.NoError(t, st.Close())
+	old, err := os.Open(opts.keysPath())
+	require.NoError(t, err)
+	defer old.Close()
+	before, err := old.Stat()
+	require.NoError(t, err)
+	plain := func() bool { // the old keyring is still there
+		b := make([]byte, before.Size())
+		_, err := old.ReadAt(b, 0)
+		require.NoError(t, err)
+		return !bytes.Equal(b, make([]byte, len(b)))
+	}
+	require.True(t, plain(), "control")
+	named := false
+	opts.FS = &dirSyncs{wal.OS(), func(dir string) {
+		now, err := os.Stat(opts.keysPath())
+		require.NoError(t, err)
+		named = named || dir == filepath.Dir(opts.keysPath()) && !os.SameFile(now, before) && plain()
+	}}
+	require.NoError(t, Rotate(opts, bytes.Repeat([]byte{2}, 32)))
+	require.True(t, named, "its name was not synced, or the old one was overwritten before")
+	require.False(t, plain())
+}
+
+// The process lock is held until the last file is closed: whoever gets it opens the files.
+func TestLockIsReleasedLast(t *testing.T) {
+	t.Parallel()
+	opts := Options{Path: dbtest.MemoryPath(t)}
+	free := func() bool {
+		l, err := TakeLock(Options{Path: opts.Path})
+		if err == nil {
+			require.NoError(t, l.Release())
+		}
+		return err == nil
+	}
+	closing, closed := false, 0
+	opts.FS = &closes{wal.OS(), func() {
+		if closing {
+			closed++
+			require.False(t, free(), "another process may open the files")
+		}
+	}}
+	st, err := Open(opts)
+	require.NoError(t, err)
+	_, err = put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra")
+	require.NoError(t, err)
+	closing = true
+	require.NoError(t, st.Close())
+	require.Positive(t, closed, "control: files were closed")
+	require.True(t, free(), "control: the lock is free afterwards")
+}
+
+// closes hears of each file that is closed, before it is.
+type closes struct {
+	wal.FS
+	heard func()
+}
+
+func (f *closes) OpenFile(name string, flag int, perm os.FileMode) (wal.File, error) {
+	file, err := f.FS.OpenFile(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return &closingFile{file, f.heard}, nil
+}
+
+type closingFile struct {
+	wal.File
+	heard func()
+}
+
+func (f *closingFile) Close() error {
+	f.heard()
+	return f.File.Close()
 }

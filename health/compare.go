@@ -48,9 +48,9 @@ func (l *look) alike(ctx context.Context, same []row) error {
 		return ctx.Err()
 	}
 	slices.SortFunc(first, func(a, b row) int { return cmp.Compare(a.num, b.num) })
-	var kept []row
+	var others kept
 	for _, p := range first {
-		of, err := l.like(ctx, p, kept)
+		of, err := l.like(ctx, p, &others)
 		if err != nil {
 			return err
 		}
@@ -58,31 +58,50 @@ func (l *look) alike(ctx context.Context, same []row) error {
 			if err := l.repeats(ctx, NearDuplicate, p, of); err != nil {
 				return err
 			}
-		} else if len(kept) < compared {
-			kept = append(kept, p)
 		}
 	}
 	return ctx.Err()
 }
 
-// like finds an artefact among those kept that says what another one says, page by page.
-func (l *look) like(ctx context.Context, p row, kept []row) (of row, err error) {
-	if len(kept) == 0 {
-		return of, nil
+// kept are artefacts that others are compared with, and their texts where these are not large: beside a busy process each
+// call takes its time.
+type kept struct {
+	rows  []row
+	texts [][]string // nil: to be loaded again
+	bytes int
+}
+
+func (k *kept) add(p row, texts []string) {
+	if len(k.rows) == compared {
+		return
 	}
+	for _, t := range texts {
+		k.bytes += len(t)
+	}
+	if k.bytes > textBytes {
+		texts = nil
+	}
+	k.rows, k.texts = append(k.rows, p), append(k.texts, texts)
+}
+
+// like finds an artefact among those kept that says what another one says, page by page. If there is none, it keeps this one.
+func (l *look) like(ctx context.Context, p row, others *kept) (of row, err error) {
 	mine, err := l.whole(ctx, p)
 	if err != nil || mine == nil {
 		return of, err
 	}
-	for _, k := range kept {
-		other, err := l.whole(ctx, k)
-		if err != nil {
-			return of, err
+	for i, k := range others.rows {
+		other := others.texts[i]
+		if other == nil {
+			if other, err = l.whole(ctx, k); err != nil {
+				return of, err
+			}
 		}
 		if slices.EqualFunc(mine, other, func(a, b string) bool { return a == b || alike.Same(a, b) }) {
 			return k, nil
 		}
 	}
+	others.add(p, mine)
 	return of, nil
 }
 
@@ -113,8 +132,12 @@ func (l *look) load(ctx context.Context, p row, want store.Want) (store.Loaded, 
 	return got[0], nil
 }
 
-// repeats counts an artefact that repeats another.
+// repeats counts an artefact that repeats another, and names the first ones. Both were read before.
 func (l *look) repeats(ctx context.Context, what string, p, of row) error {
+	if f := l.by[what]; len(f.Examples) == l.o.Examples {
+		f.Count++
+		return nil
+	}
 	a, err := l.load(ctx, p, store.WantHead)
 	if err != nil || a.Err != nil {
 		return err

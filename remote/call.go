@@ -3,18 +3,13 @@ package remote
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
-	"sync"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/http1"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -45,9 +40,8 @@ type callOptions struct {
 	writes bool
 	// waited: Close waits for the call.
 	waited bool
-	// needs is the least protocol in which the server obeys the call, and what for; 0: any.
-	needs   int
-	needsIt string
+	// unwatched: the caller bounds how long the server may be silent.
+	unwatched bool
 	// giveUp: if it is unknown whether the call was made, the next call of Outcome names it.
 	giveUp bool
 }
@@ -238,12 +232,7 @@ func (t *pendingCall) once(ctx context.Context) ([]byte, error) {
 	if t.opts.bound && t.sentTo != "" && t.sentTo != s.Session {
 		return nil, errElsewhere
 	}
-	if s.Protocol < t.opts.needs {
-		return nil, &SkewError{
-			Min: s.Min, Max: s.Protocol, ClientMin: t.opts.needs, ClientMax: MaxProtocol, PID: s.PID, Program: s.Program, Since: s.Since, Path: t.c.path, Needs: t.opts.needsIt,
-		}
-	}
-	b, err := t.send(ctx, s)
+	b, err := t.onStream(ctx, s.Session)
 	return b, t.made(s, err)
 }
 
@@ -259,31 +248,27 @@ func (t *pendingCall) made(s *welcome, err error) error {
 	return err
 }
 
+// errUnsent is matched by the error of a call that no server got.
+var errUnsent = errors.New("nothing was sent")
+
 // unsent tells that a server got nothing of a request.
 func unsent(err error) bool {
 	var dial *dialError
-	return errors.As(err, &dial) || errors.Is(err, http1.ErrUnsent)
+	return errors.As(err, &dial) || errors.Is(err, errUnsent)
 }
 
-// send sends the call to a session and reads the answer.
-func (t *pendingCall) send(ctx context.Context, s *welcome) (b []byte, err error) {
-	if s.Protocol >= streamSince {
-		return t.onStream(ctx, s)
-	}
-	h := http1.Header{{Name: "content-type", Value: packType}, {Name: headerSession, Value: s.Session}, {Name: headerCall, Value: strconv.FormatUint(t.number, 10)}}
-	err = t.c.request(ctx, "POST", "/v1/"+t.name, h, t.message, func(res *http1.Response) error {
-		b, err = t.read(res)
+// plain makes one attempt at a call that needs no session in progress, and reads its answer.
+func (c *Client) plain(ctx context.Context, name, session string, into any, unwatched bool) error {
+	message, err := packFrame(frameEnd, none{})
+	if err != nil {
 		return err
-	})
-	return b, err
-}
-
-// read reads the answer.
-func (t *pendingCall) read(res *http1.Response) ([]byte, error) {
-	if res.Status != 200 || res.Header.Get("content-type") != packType {
-		return nil, readRefusal(res)
 	}
-	return t.readAnswer(res.Body)
+	t := &pendingCall{c: c, name: name, message: message, opts: callOptions{unwatched: unwatched, waited: name == "Bye"}}
+	b, err := t.onStream(ctx, session)
+	if err != nil {
+		return err
+	}
+	return unpack(b, into)
 }
 
 // readAnswer reads the frames of the answer.
@@ -302,7 +287,7 @@ func (t *pendingCall) readAnswer(from io.Reader) ([]byte, error) {
 		return b, err
 	}
 	if kind == frameRefused {
-		return nil, parseRefusal(0, b)
+		return nil, parseRefusal(b)
 	}
 	var failed callError
 	if err := unpack(b, &failed); err != nil {
@@ -312,74 +297,6 @@ func (t *pendingCall) readAnswer(from io.Reader) ([]byte, error) {
 		failed.Err = errors.New("ctxpage: an error without a text")
 	}
 	return nil, &answered{failed.Err, failed.Value}
-}
-
-// readRefusal reads the body of an answer that is no answer to a call.
-func readRefusal(res *http1.Response) error {
-	b, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
-	if err != nil {
-		return fmt.Errorf("%w: %w", errCut, err)
-	}
-	return parseRefusal(res.Status, b)
-}
-
-// request sends a request and has the answer read, within the time that a server may be silent.
-func (c *Client) request(ctx context.Context, method, path string, h http1.Header, body []byte, read func(*http1.Response) error) error {
-	return c.limitSilence(ctx, func(ctx context.Context) error {
-		res, err := c.http.Do(ctx, method, path, h, body)
-		if err == nil {
-			defer res.Close()
-			err = read(res)
-		}
-		return err
-	})
-}
-
-// limitSilence does something that waits for the server. When the server is silent for half of the time it may be, it is asked
-// for its status; when that is not answered in the other half, this ends with errSilent.
-func (c *Client) limitSilence(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	w := &watcher{half: c.opts.Answer / 2}
-	w.schedule(func() {
-		short, stop := context.WithTimeout(ctx, w.half)
-		defer stop()
-		if _, err := status(short, c.http); err != nil && ctx.Err() == nil && short.Err() != nil {
-			cancel(errSilent)
-		}
-	})
-	defer w.end()
-	err := do(ctx)
-	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
-		return errSilent
-	}
-	return err
-}
-
-// watcher runs a function again and again until it ends.
-type watcher struct {
-	half  time.Duration
-	mu    sync.Mutex
-	timer *time.Timer
-	ended bool
-}
-
-// schedule runs look after half of the time that a server may be silent, and after each run again.
-func (w *watcher) schedule(look func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.ended {
-		w.timer = time.AfterFunc(w.half, func() { look(); w.schedule(look) })
-	}
-}
-
-// end stops it. A look that is under way goes on; what it does to the context has no effect any
-// more.
-func (w *watcher) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ended = true
-	w.timer.Stop()
 }
 
 // greet gives the session, and says hello where there is none.
@@ -400,8 +317,8 @@ func (c *Client) greet(ctx context.Context) (*welcome, error) {
 	if s := c.current(); s != nil {
 		return s, nil
 	}
-	s, err := c.sayHello(ctx)
-	if err != nil {
+	s := &welcome{}
+	if err := c.plain(ctx, "Hello", "", s, false); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
@@ -462,31 +379,9 @@ func (c *Client) retakeHolds(ctx context.Context, s *welcome) error {
 			return err
 		}
 		t := &pendingCall{c: c, name: "Hold", message: message, number: c.calls.Add(1)}
-		if _, err := t.send(ctx, s); err != nil {
+		if _, err := t.onStream(ctx, s.Session); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// sayHello asks for a session. A *SkewError says that no protocol is common to both.
-func (c *Client) sayHello(ctx context.Context) (*welcome, error) {
-	h := hello{Min: c.opts.protocol[0], Max: c.opts.protocol[1], PID: os.Getpid(), Program: c.opts.Program}
-	b, err := json.Marshal(h)
-	if err != nil {
-		return nil, fmt.Errorf("ctxpage: hello: %w", err)
-	}
-	w := &welcome{}
-	err = c.request(ctx, "POST", "/hello", http1.Header{{Name: "content-type", Value: jsonType}}, b, func(res *http1.Response) error {
-		if res.Status != 200 {
-			return readRefusal(res)
-		}
-		return json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(w)
-	})
-	var no *refused
-	if errors.As(err, &no) && no.Code == refusedSkew && no.Server != nil {
-		is := no.Server
-		return nil, &SkewError{Min: is.Min, Max: is.Max, ClientMin: h.Min, ClientMax: h.Max, PID: is.PID, Program: is.Program, Since: is.Since, Path: c.path}
-	}
-	return w, err
 }

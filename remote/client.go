@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/http1"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -19,8 +17,6 @@ var background = context.Background()
 
 // ClientOptions configure a Client. The zero value is ready to use.
 type ClientOptions struct {
-	// Program names the client to the server; "" means the name of the executable.
-	Program string
 	// Answer is how long a server may be silent before it is considered stopped or hung; 0 means 2 s. Long work does not
 	// count as silence: the server is asked for its status in the meantime.
 	Answer time.Duration
@@ -39,17 +35,13 @@ type ClientOptions struct {
 	// Now is the clock of Mark.Heard; nil means the system clock.
 	Now func() time.Time
 
-	protocol [2]int // of a test: the range it says it speaks
-	peer     func(*net.UnixConn) (peerID, error)
-	dial     func(ctx context.Context) (net.Conn, error) // of a test: connects without a socket
-	goodbye  time.Duration                               // of a test: how long Close waits for the answer to it, if that is not byeTime
+	peer    func(*net.UnixConn) (peerID, error)
+	dial    func(ctx context.Context) (net.Conn, error) // of a test: connects without a socket
+	goodbye time.Duration                               // of a test: how long Close waits for the answer to it, if that is not byeTime
 }
 
 // withDefaults fills in what is zero, and refuses negative times.
 func (o ClientOptions) withDefaults() (ClientOptions, error) {
-	if o.Program == "" {
-		o.Program = programName()
-	}
 	if o.Answer == 0 {
 		o.Answer = 2 * time.Second
 	}
@@ -58,9 +50,6 @@ func (o ClientOptions) withDefaults() (ClientOptions, error) {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.protocol == [2]int{} {
-		o.protocol = [2]int{MinProtocol, MaxProtocol}
 	}
 	if o.peer == nil {
 		o.peer = peerOf
@@ -92,7 +81,7 @@ func (o ClientOptions) withDefaults() (ClientOptions, error) {
 type Client struct {
 	path string
 	opts ClientOptions
-	http *http1.Client
+	dial func(context.Context) (net.Conn, error)
 
 	calls     atomic.Uint64
 	ticket    atomic.Uint64
@@ -121,6 +110,25 @@ var _ store.Store = (*Client)(nil)
 
 // Dial connects to the server at a socket. Errors: *UnavailableError, *SkewError, ErrForeign.
 func Dial(ctx context.Context, path string, opts ClientOptions) (*Client, error) {
+	c, err := newClient(path, opts)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.greet(ctx); err != nil {
+		c.end()
+		return nil, c.noWelcome(ctx, err)
+	}
+	c.running.Add(1)
+	go c.renew()
+	if c.opts.Vacant != nil {
+		c.running.Add(1)
+		go c.watchServer()
+	}
+	return c, nil
+}
+
+// newClient returns a client without a session.
+func newClient(path string, opts ClientOptions) (*Client, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
@@ -129,19 +137,8 @@ func Dial(ctx context.Context, path string, opts ClientOptions) (*Client, error)
 	if c.opts.Socket == nil {
 		c.opts.Socket = func() string { return path }
 	}
-	c.http = &http1.Client{Dial: dialer(c.opts, &c.reached)}
+	c.dial = dialer(c.opts, &c.reached)
 	c.ended, c.end = context.WithCancel(background)
-	if _, err := c.greet(ctx); err != nil {
-		c.end()
-		c.http.CloseIdle()
-		return nil, c.noWelcome(ctx, err)
-	}
-	c.running.Add(1)
-	go c.renew()
-	if opts.Vacant != nil {
-		c.running.Add(1)
-		go c.watchServer()
-	}
 	return c, nil
 }
 
@@ -202,11 +199,8 @@ func (c *Client) Close() error {
 	if session != nil {
 		ctx, cancel := context.WithTimeout(background, min(c.opts.goodbye, c.opts.Answer))
 		defer cancel()
-		if res, err := c.http.Do(ctx, "POST", "/bye", http1.Header{{Name: headerSession, Value: session.Session}}, nil); err == nil { // otherwise the lease ends them
-			res.Close()
-		}
+		_ = c.plain(ctx, "Bye", session.Session, new(none), true) // otherwise the lease ends them
 	}
-	c.http.CloseIdle()
 	return nil
 }
 
@@ -220,7 +214,6 @@ func (c *Client) abandon() {
 	c.mu.Unlock()
 	c.end()
 	c.running.Wait()
-	c.http.CloseIdle()
 }
 
 // enter counts a call; leave ends it.
@@ -281,19 +274,15 @@ func (c *Client) watchServer() {
 	defer c.running.Done()
 	const most = time.Second
 	for pause := time.Millisecond; ; {
-		res, err := c.http.Do(c.ended, "GET", "/wait", nil, nil)
-		if err == nil {
-			_, err = io.Copy(io.Discard, res.Body)
-			res.Close()
-		}
-		if err == nil || c.ended.Err() != nil { // an answer: this server does not know the request
+		_ = c.plain(c.ended, "Wait", "", new(none), true)
+		if c.ended.Err() != nil {
 			return
 		}
 		c.mu.Lock()
 		close(c.left) // calls that wait for this server to close go on
 		c.left = make(chan struct{})
 		c.mu.Unlock()
-		_, err = ask[none](c.ended, c, "Renew", renewAsk{}, callOptions{})
+		_, err := ask[none](c.ended, c, "Renew", renewAsk{}, callOptions{})
 		var taken *TakenError
 		if errors.As(err, &taken) || c.ended.Err() != nil {
 			return

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/ctxpage/ctxpage/manifest"
@@ -26,26 +25,9 @@ func (a audit) Size(ctx context.Context) (uint64, error) {
 	return ask[uint64](ctx, a.c, "Audit.Size", none{}, callOptions{})
 }
 
-// Wait asks a server of an earlier release, which cannot wait, again and again.
 func (a audit) Wait(ctx context.Context, size uint64, wait time.Duration) (uint64, error) {
-	begun := time.Now()
-	now, err := ask[uint64](ctx, a.c, "Audit.Wait", auditWaitAsk{size, wait}, callOptions{})
-	var no *refused
-	if !errors.As(err, &no) || no.Code != refusedMethod {
-		return now, err
-	}
-	for now, err = a.Size(ctx); err == nil && now <= size && time.Since(begun) < wait; now, err = a.Size(ctx) {
-		select {
-		case <-ctx.Done():
-			return now, ctx.Err()
-		case <-time.After(askEvery):
-		}
-	}
-	return now, err
+	return ask[uint64](ctx, a.c, "Audit.Wait", auditWaitAsk{size, wait}, callOptions{})
 }
-
-// askEvery is how often a server that cannot wait is asked.
-const askEvery = 50 * time.Millisecond
 
 func (a audit) Body(ctx context.Context, i uint64) ([]byte, error) {
 	return ask[[]byte](ctx, a.c, "Audit.Body", i, callOptions{})

@@ -35,7 +35,7 @@ func (c *Client) Candidates(ctx context.Context, q store.CandidateQuery) (store.
 	if found, ok := plan.Of(ctx).Found(c.Mark().LSN, q); ok {
 		return found, nil
 	}
-	return ask[store.Candidates](ctx, c, "Candidates", q, filtered(q.Filter))
+	return ask[store.Candidates](ctx, c, "Candidates", q, callOptions{})
 }
 
 // Scan: see store.Store.
@@ -43,15 +43,7 @@ func (c *Client) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, e
 	if page, ok := plan.Of(ctx).Scanned(c.Mark().LSN, q); ok {
 		return page, nil
 	}
-	return ask[store.ScanPage](ctx, c, "Scan", q, filtered(q.Filter))
-}
-
-// filtered makes a query with a filter fail on servers that would ignore the filter.
-func filtered(f *store.Filter) callOptions {
-	if f.IsZero() {
-		return callOptions{}
-	}
-	return callOptions{needs: filterProtocol, needsIt: "a filter"}
+	return ask[store.ScanPage](ctx, c, "Scan", q, callOptions{})
 }
 
 // Commit: see store.Store. If the connection fails, the batch is sent again under its id. It
@@ -137,17 +129,12 @@ func (c *Client) Hold(ctx context.Context, at store.Moment) (store.Ticket, error
 // which the context announces (package plan).
 func (c *Client) takeHold(ctx context.Context, q holdAsk) error {
 	p := plan.Of(ctx)
-	if s := c.current(); p == nil || s == nil || s.Protocol < prepareProtocol {
+	if p == nil {
 		_, err := ask[none](ctx, c, "Hold", q, callOptions{})
 		return err
 	}
 	at := c.opts.Now()
-	b, err := c.call(ctx, "Prepare", prepareAsk{Hold: q, Scans: p.Scans, Candidates: p.Candidates, Packed: true}, callOptions{})
-	var no *refused
-	if errors.As(err, &no) && no.Code == refusedMethod { // an older server took the place of the one before
-		_, err := ask[none](ctx, c, "Hold", q, callOptions{})
-		return err
-	}
+	b, err := c.call(ctx, "Prepare", prepareAsk{Hold: q, Scans: p.Scans, Candidates: p.Candidates}, callOptions{})
 	var a answer[prepared]
 	if err == nil {
 		err = unpack(b, &a)
@@ -156,14 +143,10 @@ func (c *Client) takeHold(ctx context.Context, q holdAsk) error {
 		return err
 	}
 	c.advanceMark(a.LSN, at)
-	if !a.Value.Whole {
-		return nil
+	if a.Value.Whole {
+		p.Fill(a.LSN, a.Value.Scans, a.Value.Candidates)
 	}
-	found, err := a.Value.candidates()
-	if err == nil {
-		p.Fill(a.LSN, a.Value.Scans, found)
-	}
-	return err
+	return nil
 }
 
 // Release: see store.Store. Another goroutine tells the server soon afterwards, and always before a
@@ -211,7 +194,7 @@ func (c *Client) Append(ctx context.Context, leaves []*manifest.Record, d store.
 
 // append sends leaves and fills in what the store put into them.
 func (c *Client) append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
-	got, err := c.sendLeaves(ctx, appendAsk{Leaves: leaves, Durability: d})
+	got, err := ask[[]appended](ctx, c, "Append", appendAsk{Leaves: leaves, Durability: d}, callOptions{bound: true, writes: true, waited: true})
 	if err != nil {
 		return err
 	}
@@ -219,38 +202,6 @@ func (c *Client) append(ctx context.Context, leaves []*manifest.Record, d store.
 		leaves[i].Index, leaves[i].Query, leaves[i].QuestionKept = got[i].Index, got[i].Query, got[i].QuestionKept
 	}
 	return nil
-}
-
-// sendLeaves sends leaves in the form that the server knows: packed, with tables, or plain. A
-// server of an older program may take the place of the one before; it gets nothing of a form that
-// it does not know.
-func (c *Client) sendLeaves(ctx context.Context, q appendAsk) ([]appended, error) {
-	speaks := 0
-	if s := c.current(); s != nil {
-		speaks = s.Protocol
-	}
-	for _, form := range leafForms {
-		if speaks < form.since {
-			continue
-		}
-		h := callOptions{bound: true, writes: true, waited: true, needs: form.since, needsIt: form.name}
-		got, err := ask[[]appended](ctx, c, "Append", form.of(q), h)
-		var older *SkewError
-		if !errors.As(err, &older) || older.Needs != form.name {
-			return got, err
-		}
-	}
-	return ask[[]appended](ctx, c, "Append", q, callOptions{bound: true, writes: true, waited: true})
-}
-
-// leafForms are the forms in which leaves are sent, the newest first.
-var leafForms = []struct {
-	since int
-	name  string
-	of    func(appendAsk) appendAsk
-}{
-	{packedProtocol, "packed tables of pages", appendAsk.packed},
-	{pagesProtocol, "tables of pages", appendAsk.withTables},
 }
 
 // Missing returns those of the given leaves that the audit of a store lacks, for a caller that does
@@ -309,12 +260,6 @@ func (c *Client) Head(ctx context.Context) (manifest.Head, error) {
 // Maintain: see store.Store. Paths of backups are on the server's file system.
 func (c *Client) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
 	h := callOptions{writes: job.Writes(), bound: job.Writes()}
-	if job.Erase != nil && (job.Erase.Names || len(job.Erase.Leaves) > 0) {
-		h.needs, h.needsIt = eraseProtocol, "an erase of names, or of leaves"
-	}
-	if job.GC != nil && job.GC.Models != nil {
-		h.needs, h.needsIt = eraseProtocol, "a gc of vectors"
-	}
 	if p != nil {
 		h.progress = func(is progress) { p(is.What, is.Done, is.Total) }
 	}

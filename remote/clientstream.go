@@ -5,11 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/http1"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -31,21 +32,23 @@ type stream struct {
 	conn   net.Conn
 	r      *bufio.Reader
 	out    []byte // the last request, for the memory
+	met    bool   // the server has greeted
 	detach func() bool
 
-	mu     sync.Mutex
-	busy   bool
-	waited bool               // Close of the client waits for the call
-	calls  uint64             // begun
-	since  time.Time          // when the call was begun
-	why    error              // the stream was closed for it; nil: it is open
-	timer  *time.Timer        // of the watch
-	set    bool               // it is running
-	asking context.CancelFunc // ends a question for the status; nil: there is none
+	mu      sync.Mutex
+	busy    bool
+	waited  bool               // Close of the client waits for the call
+	watched bool               // the call ends with errSilent if the server is silent
+	calls   uint64             // begun
+	since   time.Time          // when the call was begun
+	why     error              // the stream was closed for it; nil: it is open
+	timer   *time.Timer        // of the watch
+	set     bool               // it is running
+	asking  context.CancelFunc // ends a question for the status; nil: there is none
 }
 
 // idleStream takes a stream that is open, as far as anybody knows; nil: there is none.
-func (c *Client) idleStream(waited bool) *stream {
+func (c *Client) idleStream(opts callOptions) *stream {
 	for {
 		c.mu.Lock()
 		n := len(c.streams)
@@ -56,7 +59,7 @@ func (c *Client) idleStream(waited bool) *stream {
 		st := c.streams[n-1]
 		c.streams = c.streams[:n-1]
 		c.mu.Unlock()
-		if st.r.Buffered() == 0 && st.begin(waited) {
+		if st.r.Buffered() == 0 && st.begin(opts) {
 			return st
 		}
 		st.close(nil)
@@ -64,27 +67,13 @@ func (c *Client) idleStream(waited bool) *stream {
 }
 
 // openStream makes a stream that is busy. Its errors say that no call was sent.
-func (c *Client) openStream(ctx context.Context, waited bool) (st *stream, err error) {
-	err = c.limitSilence(ctx, func(ctx context.Context) error {
-		conn, r, res, err := c.http.Upgrade(ctx, streamPath, streamProtocol, nil)
-		if err != nil {
-			return err
-		}
-		if res != nil {
-			defer res.Close()
-			return readRefusal(res)
-		}
-		st = &stream{c: c, conn: conn, r: r}
-		return nil
-	})
-	var no *refused
-	switch {
-	case errors.As(err, &no) && no.Code == refusedMethod: // an older program took the place of the one that said welcome
-		return nil, noSession()
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", http1.ErrUnsent, err)
+func (c *Client) openStream(ctx context.Context, opts callOptions) (*stream, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnsent, err)
 	}
-	st.begin(waited)
+	st := &stream{c: c, conn: conn, r: bufio.NewReaderSize(conn, readBuffer)}
+	st.begin(opts)
 	st.mu.Lock() // the client may end at once
 	defer st.mu.Unlock()
 	st.detach = context.AfterFunc(c.ended, st.clientEnded)
@@ -92,16 +81,16 @@ func (c *Client) openStream(ctx context.Context, waited bool) (st *stream, err e
 }
 
 // begin makes an idle stream busy; false: it was closed.
-func (st *stream) begin(waited bool) bool {
+func (st *stream) begin(opts callOptions) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.why != nil {
 		return false
 	}
-	st.busy, st.waited, st.since = true, waited, time.Now()
+	st.busy, st.waited, st.watched, st.since = true, opts.waited, !opts.unwatched, time.Now()
 	st.calls++
 	switch half := st.c.opts.Answer / 2; {
-	case st.set:
+	case st.set, !st.watched:
 		return true
 	case st.timer == nil:
 		st.timer = time.AfterFunc(half, st.look)
@@ -150,7 +139,9 @@ func (st *stream) closeLocked(why error) {
 		st.why = net.ErrClosed
 	}
 	_ = st.conn.Close()
-	st.timer.Stop()
+	if st.timer != nil {
+		st.timer.Stop()
+	}
 	if st.detach != nil {
 		st.detach()
 	}
@@ -183,7 +174,7 @@ func (st *stream) look() {
 	half := st.c.opts.Answer / 2
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.set = st.busy && st.why == nil; !st.set {
+	if st.set = st.busy && st.watched && st.why == nil; !st.set {
 		return
 	}
 	if left := half - time.Since(st.since); left > 0 {
@@ -195,7 +186,7 @@ func (st *stream) look() {
 	defer stop()
 	st.asking = stop
 	st.mu.Unlock()
-	_, err := status(short, st.c.http)
+	err := st.c.plain(short, "Status", "", new(Status), true)
 	st.mu.Lock()
 	st.asking = nil
 	if st.busy && st.calls == call && err != nil && errors.Is(short.Err(), context.DeadlineExceeded) {
@@ -210,59 +201,64 @@ func (st *stream) look() {
 // false where there is none.
 func (t *pendingCall) first(ctx context.Context) (b []byte, tried bool, err error) {
 	s := t.c.current()
-	if s == nil || s.Protocol < max(streamSince, t.opts.needs) {
+	if s == nil {
 		return nil, false, nil
 	}
-	if b, tried, err = t.onIdle(ctx, s); tried {
+	if b, tried, err = t.onIdle(ctx, s.Session); tried {
 		err = t.made(s, err)
 	}
 	return b, tried, err
 }
 
 // onIdle makes the call on the first idle stream that takes it. From others the server has left.
-func (t *pendingCall) onIdle(ctx context.Context, s *welcome) (b []byte, tried bool, err error) {
+func (t *pendingCall) onIdle(ctx context.Context, session string) (b []byte, tried bool, err error) {
 	for {
-		st := t.c.idleStream(t.opts.waited)
+		st := t.c.idleStream(t.opts)
 		if st == nil {
 			return nil, false, nil
 		}
-		if b, err = t.carry(ctx, st, s); !unsent(err) || ctx.Err() != nil {
+		if b, err = t.carry(ctx, st, session); !unsent(err) || ctx.Err() != nil {
 			return b, true, err
 		}
 	}
 }
 
 // onStream makes the call on an idle stream or on a new one.
-func (t *pendingCall) onStream(ctx context.Context, s *welcome) ([]byte, error) {
-	if b, tried, err := t.onIdle(ctx, s); tried {
+func (t *pendingCall) onStream(ctx context.Context, session string) ([]byte, error) {
+	if b, tried, err := t.onIdle(ctx, session); tried {
 		return b, err
 	}
-	st, err := t.c.openStream(ctx, t.opts.waited)
+	st, err := t.c.openStream(ctx, t.opts)
 	if err != nil {
 		return nil, err
 	}
-	return t.carry(ctx, st, s)
+	return t.carry(ctx, st, session)
 }
 
 // carry makes the call on a stream that is busy with it.
-func (t *pendingCall) carry(ctx context.Context, st *stream, s *welcome) (b []byte, err error) {
+func (t *pendingCall) carry(ctx context.Context, st *stream, session string) (b []byte, err error) {
 	quiet := func() bool { return true }
 	if ctx.Done() != nil {
 		quiet = context.AfterFunc(ctx, func() { st.leave(ctx.Err(), t.opts.writes) })
 	}
-	b, err = t.exchange(st, s)
+	b, err = t.exchange(st, session)
 	var said *answered
 	var no *refused
-	usable := quiet() && (err == nil || errors.As(err, &said) || errors.As(err, &no) && no.status == 0)
+	usable := quiet() && (err == nil || errors.As(err, &said) || errors.As(err, &no))
 	if why := st.end(usable); err != nil && !usable && why != nil && !errors.Is(why, net.ErrClosed) {
 		err = fmt.Errorf("%w: %w", why, err)
 	}
 	return b, err
 }
 
-// exchange writes the request and reads the answer.
-func (t *pendingCall) exchange(st *stream, s *welcome) ([]byte, error) {
-	head := appendCall(st.out[:0], callHead{t.number, s.Session, t.name})
+// exchange writes the request and reads the answer. The first call of a connection goes with the
+// greeting. A server makes no call before it has greeted, so without its greeting nothing was done.
+func (t *pendingCall) exchange(st *stream, session string) ([]byte, error) {
+	head := st.out[:0]
+	if !st.met {
+		head = append(head, greeting...)
+	}
+	head = appendCall(head, callHead{t.number, session, t.name})
 	n, err := int64(0), error(nil)
 	if len(t.message) <= keptRequest {
 		st.out = append(head, t.message...)
@@ -272,13 +268,34 @@ func (t *pendingCall) exchange(st *stream, s *welcome) ([]byte, error) {
 	} else {
 		n, err = (&net.Buffers{head, t.message}).WriteTo(st.conn)
 	}
+	if !st.met && (err == nil || n > 0) { // a server that greets differently closes, and may do so before all is sent
+		if bad := st.meet(); bad != nil {
+			return nil, bad
+		}
+	}
 	if err != nil {
 		if n == 0 {
-			err = fmt.Errorf("%w: %w", http1.ErrUnsent, err)
+			err = fmt.Errorf("%w: %w", errUnsent, err)
 		}
 		return nil, err
 	}
 	return t.readAnswer(st.r)
+}
+
+// meet reads the greeting of the server.
+func (st *stream) meet() error {
+	said := make([]byte, len(greeting))
+	n, err := io.ReadFull(st.r, said)
+	switch {
+	case err != nil && n == 0:
+		return fmt.Errorf("%w: %w: %w", errUnsent, errCut, err)
+	case err != nil && strings.HasPrefix(greeting, string(said[:n])): // it greeted, and may have made the call
+		return fmt.Errorf("%w: %w", errCut, err)
+	case string(said[:n]) != greeting:
+		return fmt.Errorf("%w: %w", errUnsent, &SkewError{Path: st.c.path, PID: int(st.c.reached.Load()), Said: string(said[:n])})
+	}
+	st.met = true
+	return nil
 }
 
 // keptRequest is up to how many bytes the memory of a request is kept.

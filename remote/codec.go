@@ -12,6 +12,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // The plain data of package store crosses the socket as msgpack. A struct is a map of its fields by
@@ -26,10 +27,7 @@ var (
 	timeType     = reflect.TypeFor[time.Time]()
 	errorType    = reflect.TypeFor[error]()
 	analysisType = reflect.TypeFor[*lexical.Analysis]() // derived data: the other side makes it anew
-	tableType    = reflect.TypeFor[table]()
-	pageTabType  = reflect.TypeFor[pageTable]()
-	packedType   = reflect.TypeFor[packedTable]()
-	packedPType  = reflect.TypeFor[packedPages]()
+	foundType    = reflect.TypeFor[[]store.Candidate]()
 	pagesType    = reflect.TypeFor[[]manifest.Page]()
 )
 
@@ -180,12 +178,16 @@ func putTime(e *writer, v reflect.Value) {
 
 // putList writes a list, bytes, or a table. Nil differs from empty.
 func putList(e *writer, v reflect.Value) error {
-	if isTable(v.Type()) {
-		putAnyTable(e, v.Interface())
-		return nil
-	}
 	if v.Kind() == reflect.Slice && v.IsNil() {
 		e.null()
+		return nil
+	}
+	switch v.Type() { // these come in hundreds
+	case foundType:
+		putPacked(e, candidateFields, v.Interface().([]store.Candidate))
+		return nil
+	case pagesType:
+		putPacked(e, pageFields, v.Interface().([]manifest.Page))
 		return nil
 	}
 	if v.Type().Elem().Kind() == reflect.Uint8 {
@@ -204,48 +206,12 @@ func putList(e *writer, v reflect.Value) error {
 	return nil
 }
 
-// isTable tells lists that are sent by columns.
-func isTable(t reflect.Type) bool {
-	return t == tableType || t == pageTabType || t == packedType || t == packedPType
-}
-
-// putAnyTable writes a table of one of the types that isTable tells.
-func putAnyTable(e *writer, v any) {
-	switch rows := v.(type) {
-	case table:
-		putTable(e, candidateFields, rows)
-	case pageTable:
-		putTable(e, pageFields, rows)
-	case packedTable:
-		putPacked(e, candidateFields, rows)
-	case packedPages:
-		putPacked(e, pageFields, rows)
-	}
-}
-
-// getAnyTable reads into a pointer to one.
-func getAnyTable(d *reader, to any) (err error) {
-	switch rows := to.(type) {
-	case *table:
-		*rows, err = getTable(d, candidateFields)
-	case *pageTable:
-		*rows, err = getTable(d, pageFields)
-	case *packedTable:
-		*rows, err = getPacked(d, candidateFields)
-	case *packedPages:
-		*rows, err = getPacked(d, pageFields)
-	}
-	return err
-}
-
 // putScalars writes the elements of lists that are long, without asking each what it is.
 func putScalars(e *writer, v reflect.Value) (known bool) {
-	if v.Kind() != reflect.Slice || v.Type().Elem().Kind() == reflect.Struct && v.Type() != pagesType {
+	if v.Kind() != reflect.Slice || v.Type().Elem().Kind() == reflect.Struct {
 		return false
 	}
 	switch list := v.Interface().(type) {
-	case []manifest.Page:
-		putPages(e, list)
 	case []bool:
 		for _, el := range list {
 			e.flag(el)
@@ -424,12 +390,15 @@ const atOnce = 4096
 // getList reads a list. Long lists of simple elements are read without reflection on each.
 func getList(d *reader, v reflect.Value) error {
 	t := v.Type()
-	if isTable(t) {
-		return getAnyTable(d, v.Addr().Interface())
-	}
 	if t.Kind() == reflect.Slice && d.null() {
 		v.SetZero()
 		return nil
+	}
+	switch t {
+	case foundType:
+		return getPacked(d, candidateFields, v.Addr().Interface().(*[]store.Candidate))
+	case pagesType:
+		return getPacked(d, pageFields, v.Addr().Interface().(*[]manifest.Page))
 	}
 	if t.Elem().Kind() == reflect.Uint8 {
 		return getBytes(d, v)
@@ -461,9 +430,6 @@ func getList(d *reader, v reflect.Value) error {
 		return err
 	case *[]string:
 		*list, err = getScalars(n, d.repeated)
-		return err
-	case *[]manifest.Page:
-		*list, err = getPages(d, n)
 		return err
 	case *[]bool:
 		*list, err = getScalars(n, d.flag)

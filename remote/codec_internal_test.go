@@ -131,7 +131,7 @@ func TestCodecNilAndEmpty(t *testing.T) {
 }
 
 // A field that this program does not know is skipped, and one that the other did not send is zero.
-func TestCodecSkew(t *testing.T) {
+func TestCodecOfOtherFields(t *testing.T) {
 	t.Parallel()
 	b, err := pack(struct {
 		New  map[string][]store.Ref
@@ -423,7 +423,7 @@ func TestLongCallKeepsNoOthers(t *testing.T) {
 func TestReplyToStoppedClient(t *testing.T) {
 	t.Parallel()
 	stopped, writes := errors.New("i/o timeout"), 0
-	r := &reply{write: func([]byte, *refused, bool) error {
+	r := &reply{write: func([]byte, *refused) error {
 		if writes++; writes < 3 {
 			return nil
 		}

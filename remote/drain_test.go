@@ -1,15 +1,10 @@
 package remote_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,58 +86,36 @@ func (s *talkative) Maintain(ctx context.Context, _ store.Job, progress store.Pr
 }
 
 // A client that was stopped does not hold up the job whose progress it is told, nor the server that drains: its answers wait for
-// the client, and nobody else does. This is so over HTTP and on a stream.
+// the client, and nobody else does.
 func TestStoppedListenerHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	for _, way := range []string{"http", "stream"} {
-		t.Run(way, func(t *testing.T) {
-			t.Parallel()
-			path := socket(t)
-			st := &talkative{Store: newMemory(t), told: make(chan struct{})}
-			srv, err := remote.NewServer(ctx, st, remote.ServerOptions{})
-			require.NoError(t, err)
-			l, err := remote.Listen(path)
-			require.NoError(t, err)
-			go srv.Serve(l)
-			defer srv.Close()
-			c, err := net.Dial("unix", path)
-			require.NoError(t, err)
-			defer c.Close()
-			r := bufio.NewReader(c)
-			_, err = fmt.Fprintf(c, "POST /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 17\r\n\r\n{\"min\":5,\"max\":5}")
-			require.NoError(t, err)
-			res, err := http.ReadResponse(r, nil)
-			require.NoError(t, err)
-			var welcome struct{ Session string }
-			require.NoError(t, json.NewDecoder(res.Body).Decode(&welcome))
-			require.NoError(t, res.Body.Close())
-			ask := remote.Framed([]byte{0x80})
-			switch way {
-			case "http":
-				_, err = fmt.Fprintf(c, "POST /v1/Maintain HTTP/1.1\r\nHost: x\r\nCtxpage-Session: %s\r\nCtxpage-Call: 1\r\nContent-Length: %d\r\n\r\n%s", welcome.Session, len(ask), ask)
-			case "stream":
-				_, err = fmt.Fprint(c, "POST /stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: ctxpage\r\nContent-Length: 0\r\n\r\n")
-				require.NoError(t, err)
-				_, err = http.ReadResponse(r, nil)
-				require.NoError(t, err)
-				head := append([]byte{0, 0, 0, 0, 0, 0, 0, 1, byte(len(welcome.Session))}, welcome.Session+"Maintain"...)
-				_, err = c.Write(append(append(binary.BigEndian.AppendUint32([]byte{'c'}, uint32(len(head))), head...), ask...))
-			}
-			require.NoError(t, err)
-			soon := time.After(20 * time.Second) // a write of the server waits 30 s for its reader
-			select {
-			case <-st.told:
-			case <-soon:
-				t.Fatalf("the job waits for its client after %d reports", st.count.Load())
-			}
-			drained := make(chan struct{})
-			go func() { srv.Drain(); close(drained) }()
-			select {
-			case <-drained:
-			case <-soon:
-				t.Fatal("the server waits for a client that does not read")
-			}
-		})
+	path := socket(t)
+	st := &talkative{Store: newMemory(t), told: make(chan struct{})}
+	srv, err := remote.NewServer(ctx, st, remote.ServerOptions{})
+	require.NoError(t, err)
+	l, err := remote.Listen(path)
+	require.NoError(t, err)
+	go srv.Serve(l)
+	defer srv.Close()
+	c, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	defer c.Close()
+	session, err := remote.HelloOn(c)
+	require.NoError(t, err)
+	_, err = c.Write(remote.Call(1, session, "Maintain", []byte{0x80}))
+	require.NoError(t, err)
+	soon := time.After(20 * time.Second) // a write of the server waits 30 s for its reader
+	select {
+	case <-st.told:
+	case <-soon:
+		t.Fatalf("the job waits for its client after %d reports", st.count.Load())
+	}
+	drained := make(chan struct{})
+	go func() { srv.Drain(); close(drained) }()
+	select {
+	case <-drained:
+	case <-soon:
+		t.Fatal("the server waits for a client that does not read")
 	}
 }
 

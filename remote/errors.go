@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"reflect"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -25,28 +26,27 @@ import (
 // The two tables are part of the protocol. A name is never reused. A sentinel that is missing from
 // the table arrives as text only.
 
-// SkewError means that the server and this program share no protocol version, or none that supports
-// the call (Needs). Status and Stop still work: end the older program, or open the file after it
-// has ended.
+// SkewError means that the two ends of a connection greet differently (stream.go), so they share no
+// protocol. Nothing was done.
 type SkewError struct {
-	Min, Max  int // what the server speaks
-	ClientMin int // what the client speaks
-	ClientMax int
-	PID       int // of the server
-	Program   string
-	Since     time.Time
-	Path      string // of the socket
-	Needs     string // what ClientMin is needed for, such as a filter; "": for any call
+	Path string // of the socket; "": the other end is a client
+	PID  int    // of the server; 0: not known
+	Said string // how the other end began
 }
+
+// Before reports whether the other end was made before v0.1.0. Such a program speaks HTTP.
+func (e *SkewError) Before() bool { return strings.HasPrefix(e.Said, "HTTP/") || isRequest(e.Said) }
 
 // Error says which program to end.
 func (e *SkewError) Error() string {
-	if e.Needs != "" {
-		return fmt.Sprintf("ctxpage: %s needs protocol %d, and %s is served by pid %d (%s, since %s) in protocol %d; end that program, and open the file with a newer one",
-			e.Needs, e.ClientMin, e.Path, e.PID, cmp.Or(e.Program, "unknown program"), e.Since.UTC().Format(time.RFC3339), e.Max)
+	what := fmt.Sprintf("which greets with %q, expected %q", e.Said, greeting)
+	if e.Before() {
+		what = "which was made before v0.1.0"
 	}
-	return fmt.Sprintf("ctxpage: %s is served by pid %d (%s, since %s) in protocol %d to %d, this program speaks %d to %d; end the older of the two",
-		e.Path, e.PID, cmp.Or(e.Program, "unknown program"), e.Since.UTC().Format(time.RFC3339), e.Min, e.Max, e.ClientMin, e.ClientMax)
+	if e.Path == "" {
+		return "ctxpage: the other end is a program " + what + "; use a newer one"
+	}
+	return fmt.Sprintf("ctxpage: %s is served by pid %d, %s; end that program, and open the file again", e.Path, e.PID, what)
 }
 
 // UnavailableError means that no process answers at the socket: the process that holds the database

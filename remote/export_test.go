@@ -2,9 +2,9 @@ package remote
 
 import (
 	"context"
+	"io"
 	"maps"
 	"net"
-	"net/http"
 	"os"
 	"slices"
 	"time"
@@ -14,18 +14,6 @@ import (
 
 // Abandon ends a client as a killed process ends.
 func (c *Client) Abandon() { c.abandon() }
-
-// Speaks gives options of a program that speaks another range of protocols.
-func Speaks(o ClientOptions, from, to int) ClientOptions {
-	o.protocol = [2]int{from, to}
-	return o
-}
-
-// ServerSpeaks gives options of a server that speaks another range of protocols.
-func ServerSpeaks(o ServerOptions, from, to int) ServerOptions {
-	o.protocol = [2]int{from, to}
-	return o
-}
 
 // Patient gives options of a server that waits for so long for the rest of a request.
 func Patient(o ServerOptions, d time.Duration) ServerOptions {
@@ -52,12 +40,28 @@ func SeesProcess(o ClientOptions, pid func() int) ClientOptions {
 // ListenSeeing listens for connections that seem to be a user's.
 func ListenSeeing(path string, uid int) (net.Listener, error) { return listen(path, seesUser(uid)) }
 
-// HTTPClient talks to a socket without this package.
-func HTTPClient(path string) *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", path)
-	}}}
+// Greeting is the first that each end of a connection sends.
+const Greeting = greeting
+
+// Call is a call as it is sent.
+func Call(number uint64, session, name string, body []byte) []byte {
+	return append(appendCall(nil, callHead{number, session, name}), framed(frameEnd, body)...)
+}
+
+// HelloOn greets and says hello on a connection, and returns the session.
+func HelloOn(c net.Conn) (session string, err error) {
+	if _, err = c.Write(append([]byte(greeting), Call(0, "", "Hello", []byte{fixMap})...)); err != nil {
+		return "", err
+	}
+	if _, err = io.ReadFull(c, make([]byte, len(greeting))); err != nil {
+		return "", err
+	}
+	var w welcome
+	_, b, err := readMessage(c, maxAnswer, nil)
+	if err == nil {
+		err = unpack(b, &w)
+	}
+	return w.Session, err
 }
 
 // Framed is a request.

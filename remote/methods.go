@@ -3,9 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
-	"slices"
 
 	"github.com/oklog/ulid/v2"
 
@@ -182,61 +180,15 @@ func servePrepare(r *request, q prepareAsk) (out prepared, err error) {
 		}
 		out.Scans = append(out.Scans, page)
 	}
-	found, err := r.store.Candidates(r.ctx, q.Candidates)
-	if err != nil {
+	if out.Candidates, err = r.store.Candidates(r.ctx, q.Candidates); err != nil {
 		return prepared{}, nil
 	}
-	return out.with(found, q.Packed), nil
-}
-
-// with adds candidates. The slices that the store returned are not changed.
-func (p prepared) with(found store.Candidates, packed bool) prepared {
-	p.Candidates = found
-	p.Candidates.Hits, p.Candidates.Excluded = nil, slices.Clone(found.Excluded)
-	switch {
-	case len(found.Hits) == 0:
-	case packed:
-		p.Packed = found.Hits
-	default:
-		p.Hits = found.Hits
-	}
-	for i := range found.Excluded {
-		if nearest := found.Excluded[i].Nearest; packed {
-			p.PackedNearest = append(p.PackedNearest, nearest)
-		} else {
-			p.Nearest = append(p.Nearest, nearest)
-		}
-		p.Candidates.Excluded[i].Nearest = nil
-	}
-	p.Whole = true
-	return p
-}
-
-// candidates are those that with added.
-func (p *prepared) candidates() (found store.Candidates, err error) {
-	found = p.Candidates
-	if found.Hits = p.Hits; len(p.Packed) > 0 {
-		found.Hits = p.Packed
-	}
-	if n := len(p.Nearest) + len(p.PackedNearest); n != len(found.Excluded) {
-		return found, fmt.Errorf("ctxpage: decode from the socket: %d tables for %d exclusions", n, len(found.Excluded))
-	}
-	for i := range p.Nearest {
-		found.Excluded[i].Nearest = p.Nearest[i]
-	}
-	for i, nearest := range p.PackedNearest {
-		if len(nearest) > 0 {
-			found.Excluded[i].Nearest = nearest
-		}
-	}
-	return found, nil
+	out.Whole = true
+	return out, nil
 }
 
 // serveAppend appends leaves and returns what the store filled in.
 func serveAppend(r *request, q appendAsk) ([]appended, error) {
-	if err := q.whole(); err != nil {
-		return nil, err
-	}
 	if err := r.store.Append(r.ctx, q.Leaves, q.Durability); err != nil {
 		return nil, err
 	}

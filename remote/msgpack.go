@@ -385,22 +385,6 @@ func (r *reader) many(fix, code16, code32 byte, expected string) (int, error) {
 	return 0, wrongType(c, expected)
 }
 
-// find returns a reader of the value that the map which follows has under a key. It reads nothing.
-func (r *reader) find(key string) (value *reader, ok bool) {
-	at := *r
-	n, err := at.dict()
-	for i := 0; err == nil && i < n; i++ {
-		var name []byte
-		if name, err = at.shared(); err == nil && string(name) == key {
-			return &at, true
-		}
-		if err == nil {
-			err = at.skip()
-		}
-	}
-	return nil, false
-}
-
 // skip passes over a value of any kind, however deep. It counts what is left in place of calling
 // itself, so a peer that nests a million lists in each other does not exhaust the stack. Each round
 // reads at least one byte.

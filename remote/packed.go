@@ -6,19 +6,19 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A packed table has the rows and columns of a table (table.go) in fewer bytes, which take a
-// fraction of the time to write and to read. It is one byte string (protocol 5):
+// A list of candidates, and one of the pages of a leaf, is sent as a packed table, which takes few
+// bytes and little time: one byte string.
 //
 //	rows      uvarint
 //	columns   each: length of the name (a byte), name, form (a byte), length of the values (four bytes, big-endian), values
 //
-// In the form "each" there is a value for each row; in the form "same" there is one value, which
-// all rows have. A column of zeros is left out, as in a table, and a column that the reader does
-// not know is skipped.
+// Each column has the name of a field once and its values in the order of the rows. A field of a
+// nested struct has the name Outer.Inner. In the form "each" there is a value for each row; in the
+// form "same" there is one value, which all rows have. A column of zeros is left out, and a column
+// that the reader does not know is skipped.
 //
 //	whole numbers   uvarint of the difference from the value before, the first from 0: zigzag, 64 bits, with overflow
 //	flags           a byte: 0 or 1
@@ -27,17 +27,14 @@ import (
 //	spans           uvarint of how many and 1, 0 for nil; then both ends of each as uvarints
 //	Cosine          a byte: whether there is one; and a real if there is
 
-// packedTable is a list of candidates that is sent packed.
-type packedTable []store.Candidate
-
-// packedPages is a list of the pages of a leaf, likewise.
-type packedPages []manifest.Page
-
 // The forms of a column.
 const (
 	packedEach = 0
 	packedSame = 1
 )
+
+// oneText is up to how many bytes the texts of a column share one memory.
+const oneText = 16 << 10
 
 // errPacked means that a packed table ends within a value, or later than its last value.
 var errPacked = errors.New("a packed column does not end where its last value does")
@@ -86,21 +83,21 @@ func packTable[T any](b []byte, fields []accessor[T], rows []T) []byte {
 // Candidate has 264 bytes, a Page 112), so a peer can make this process take that many times the
 // bytes it sends, up to maxRequest or maxAnswer. The peer is of the same user, which bounds what it
 // gains.
-func getPacked[T any](r *reader, fields []accessor[T]) ([]T, error) {
+func getPacked[T any](r *reader, fields []accessor[T], into *[]T) error {
 	b, err := r.shared()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	n, k := binary.Uvarint(b)
 	if k <= 0 || n > uint64(max(atOnce, len(b))) {
-		return nil, fmt.Errorf("a packed table of %d rows in %d bytes", n, len(b))
+		return fmt.Errorf("a packed table of %d rows in %d bytes", n, len(b))
 	}
 	rows := make([]T, n)
 	at := 0 // columns come in the order of the fields
 	for b = b[k:]; len(b) > 0; {
 		col, rest, err := nextColumn(b)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		b = rest
 		i := accessorAt(fields, at, col.name)
@@ -109,10 +106,11 @@ func getPacked[T any](r *reader, fields []accessor[T]) ([]T, error) {
 		}
 		at = i + 1
 		if err := unpackColumn(&fields[i], col, rows); err != nil {
-			return nil, fmt.Errorf("column %s: %w", col.name, err)
+			return fmt.Errorf("column %s: %w", col.name, err)
 		}
 	}
-	return rows, nil
+	*into = rows
+	return nil
 }
 
 // packedColumn is a column in the memory of the message.

@@ -37,26 +37,20 @@ func TestPackedKeepsEverything(t *testing.T) {
 		"zeros":   {Hits: make([]store.Candidate, 3)},
 		"long":    {Hits: []store.Candidate{{Ref: store.Ref{ID: strings.Repeat("y", oneText)}}, {Ref: store.Ref{ID: "z"}}}},
 		"nothing": {},
+		"empty":   {Hits: []store.Candidate{}},
 	} {
-		b, err := pack(answer[prepared]{LSN: 7, Value: prepared{}.with(found, true)})
+		b, err := pack(answer[store.Candidates]{LSN: 7, Value: found})
 		require.NoError(t, err, name)
-		var got answer[prepared]
+		var got answer[store.Candidates]
 		require.NoError(t, unpack(b, &got), name)
-		back, err := got.Value.candidates()
-		require.NoError(t, err, name)
-		require.Equal(t, found, back, name)
-		tables, err := pack(answer[prepared]{LSN: 7, Value: prepared{}.with(found, false)})
-		require.NoError(t, err)
-		if len(found.Hits) > 3 {
-			require.Less(t, len(b), len(tables), name)
-		}
+		require.Equal(t, found, got.Value, name)
 		for cut := range b { // no part of a message is taken for the whole
 			require.Error(t, unpack(b[:cut], &got), "%s: %d bytes of %d", name, cut, len(b))
 		}
 	}
 }
 
-// Leaves survive with their pages packed, also those that are named as left out, and the sender's stay as they are.
+// Leaves survive with their pages packed, also those that are named as left out.
 func TestPackedLeaves(t *testing.T) {
 	t.Parallel()
 	n := 0
@@ -72,24 +66,13 @@ func TestPackedLeaves(t *testing.T) {
 		{Trace: "many", Pages: pages, Excluded: []manifest.Exclusion{{Reason: "expired", Count: 9, Nearest: pages[:3]}, {Reason: "budget", Nearest: []manifest.Page{}}}},
 		{Trace: "none"}, {Trace: "empty", Pages: []manifest.Page{}}, {Trace: "left out", Excluded: []manifest.Exclusion{{Reason: "x", Nearest: pages[1:2]}}},
 	}
-	q := appendAsk{Leaves: given}.packed()
-	require.Len(t, given[0].Pages, 40)
-	require.Len(t, given[0].Excluded[0].Nearest, 3)
-	b, err := pack(q)
+	b, err := pack(appendAsk{Leaves: given})
 	require.NoError(t, err)
 	var got appendAsk
 	require.NoError(t, unpack(b, &got))
-	require.NotEqual(t, given, got.Leaves, "the control: the pages are elsewhere")
-	require.NoError(t, got.whole())
 	require.Equal(t, given, got.Leaves)
-
-	one := []*manifest.Record{{}}
-	for name, bad := range map[string]appendAsk{
-		"tables of no leaf": {Leaves: one, Packed: []leafPages{{}, {}}}, "none of a leaf": {Leaves: []*manifest.Record{{}, {}}, Packed: []leafPages{{}}},
-		"a leaf is missing": {Leaves: []*manifest.Record{nil}, Packed: []leafPages{{}}}, "more than were left out": {Leaves: one, Packed: []leafPages{{Nearest: []packedPages{pages}}}},
-		"both": {Leaves: []*manifest.Record{{Pages: pages}}, Packed: []leafPages{{Pages: pages}}},
-	} {
-		require.Error(t, bad.whole(), name)
+	for cut := range b {
+		require.Error(t, unpack(b[:cut], &got))
 	}
 }
 
@@ -107,7 +90,7 @@ func bytesOfPacked(rows byte, columns ...string) []byte {
 // A packed table that does not fit its rows is an error, and takes no memory.
 func TestPackedOfAnother(t *testing.T) {
 	t.Parallel()
-	read := func(b []byte) (rows packedTable, err error) {
+	read := func(b []byte) (rows []store.Candidate, err error) {
 		message, err := pack(b)
 		require.NoError(t, err)
 		return rows, unpack(message, &rows)
@@ -130,7 +113,7 @@ func TestPackedOfAnother(t *testing.T) {
 		_, err := read(bad)
 		require.Error(t, err, name)
 	}
-	var pages packedPages
+	var pages []manifest.Page
 	for _, ranges := range []string{"\x00\x02\x00", "\x00\x7f\x00", "\x00\x02\x00\xff\xff\xff\xff\x7f"} {
 		message, err := pack(bytesOfPacked(1, "Ranges="+ranges))
 		require.NoError(t, err)
@@ -138,7 +121,7 @@ func TestPackedOfAnother(t *testing.T) {
 	}
 	rows, err := read(bytesOfPacked(2, "Later=\x09anything", "Tokens=\x01\x0a", "Ref.ID=\x00\x01\x02abb"))
 	require.NoError(t, err, "a column of a later release is left out")
-	require.Equal(t, packedTable{{Tokens: 5, Ref: store.Ref{ID: "a"}}, {Tokens: 5, Ref: store.Ref{ID: "bb"}}}, rows)
+	require.Equal(t, []store.Candidate{{Tokens: 5, Ref: store.Ref{ID: "a"}}, {Tokens: 5, Ref: store.Ref{ID: "bb"}}}, rows)
 
 	// Bytes that are changed by chance give an error or a table, and no panic.
 	good := packTable(nil, candidateFields, rows)

@@ -4,52 +4,47 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/http1"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The server handles one call in four steps: find the session, read the whole request, run the
+// The server handles one call in four steps: read the whole request, find the session, run the
 // method, write the answer. Requests are read before a method runs, so a client that sends slowly
 // holds a connection and nothing else. Deadlines apply to transfers over the socket, not to the
 // work: a call may take hours, but reading its request or writing one part of its answer at most
 // frameTime.
 //
-// Until a method runs, an error is an HTTP status with a refusal in JSON, and the client knows that
-// nothing was done. From then on the answer is a stream of frames that ends in the result or an
-// error.
+// Until a method runs, an error is a refusal, and the client knows that nothing was done. From then
+// on the answer is frames that end in the result or an error.
 
-// serveCall answers one call: its session is found, its body read, the method run, the answer
-// written. Until the method runs a call is refused as a whole, in JSON; from then on it ends in a
-// frame.
-func (s *Server) serveCall(e *http1.Exchange, name string) {
-	m, ok := methods[name]
+// answer answers a call in frames. alive ends when the client leaves.
+func (s *Server) answer(alive context.Context, h callHead, ask []byte, progress func(string, uint64, uint64)) ([]byte, error) {
+	switch h.name {
+	case "Hello":
+		return s.serveHello(alive)
+	case "Status":
+		return packFrame(frameEnd, s.status())
+	case "Bye":
+		if sess := s.find(h.session); sess != nil {
+			s.forget(sess)
+		}
+		return packFrame(frameEnd, none{})
+	case "Stop":
+		if s.opts.Stop == nil {
+			return nil, refuse(refusedStop, "this process serves the database beside its own work: end it there")
+		}
+		return packFrame(frameEnd, s.status())
+	case "Wait": // never answered: the connection ends with the server
+		<-alive.Done()
+		return nil, refuseClosing()
+	}
+	m, ok := methods[h.name]
 	if !ok {
-		refuse(e, noMethod(name))
-		return
+		return nil, refuse(refusedMethod, fmt.Sprintf("there is no call %q", h.name))
 	}
-	h := callHead{name: name, session: e.Header.Get(headerSession)}
-	if s.find(h.session) == nil && s.drained.Err() == nil { // a long request need not be read for that
-		refuse(e, noSession())
-		return
-	}
-	ask, err := readAsk(e)
-	var bad error
-	h.number, bad = strconv.ParseUint(e.Header.Get(headerCall), 10, 64)
-	if err = errors.Join(err, bad); err != nil {
-		refuse(e, &refused{400, refusal{Code: refusedBody, Message: err.Error()}})
-		return
-	}
-	out := &reply{write: (&body{e: e}).write}
-	out.end(s.makeCall(e.Ctx, m, h, ask, out.progress))
-}
-
-// noMethod is the refusal of a call that this server does not know, as a newer client gets it.
-func noMethod(name string) *refused {
-	return &refused{404, refusal{Code: refusedMethod, Message: fmt.Sprintf("there is no call %q", name)}}
+	return s.makeCall(alive, m, h, ask, progress)
 }
 
 // makeCall runs a method in its session. A server that drains waits for it, not for the client that
@@ -98,24 +93,7 @@ func (s *Server) makeCall(alive context.Context, m method, h callHead, ask []byt
 
 // noSession is the refusal that makes a client say hello and send the call again.
 func noSession() *refused {
-	return &refused{410, refusal{Code: refusedSession, Message: "the session is not known or has lapsed: say hello again"}}
-}
-
-// readAsk takes the request. While it arrives there is a deadline (http1.Server.Patience); none
-// when the method runs, so that the connection tells when the client leaves.
-func readAsk(e *http1.Exchange) ([]byte, error) {
-	kind, ask, err := readMessage(e.Body, maxRequest, nil)
-	if err == nil && kind != frameEnd {
-		err = fmt.Errorf("a request ends in a frame %q", kind)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if n, _ := e.Body.Read(make([]byte, 1)); n > 0 {
-		return nil, errors.New("bytes follow the request")
-	}
-	e.Listen()
-	return ask, nil
+	return refuse(refusedSession, "the session is not known or has lapsed: say hello again")
 }
 
 // reply is the answer to a call on its way.
@@ -124,9 +102,8 @@ func readAsk(e *http1.Exchange) ([]byte, error) {
 // job, what the job has locked, and a server that drains. So tell writes the reports, in a goroutine
 // of its own, and end waits for it when the job is over. Nobody else writes meanwhile.
 type reply struct {
-	// write sends frames, or refuses the call, which is for the first write only. all: nothing was
-	// written before, and nothing follows.
-	write  func(frames []byte, no *refused, all bool) error
+	// write sends frames, or refuses the call, which is for the first write only.
+	write  func(frames []byte, no *refused) error
 	begun  bool
 	failed error // of the last write
 
@@ -139,13 +116,12 @@ type reply struct {
 
 // send writes frames or a refusal. After a failed write nothing that follows can arrive, and each
 // further write would wait for its whole deadline.
-func (r *reply) send(frames []byte, no *refused, last bool) {
+func (r *reply) send(frames []byte, no *refused) {
 	if r.failed != nil {
 		return
 	}
-	all := last && !r.begun
 	r.begun = true
-	r.failed = r.write(frames, no, all)
+	r.failed = r.write(frames, no)
 }
 
 // progressEvery limits reports of progress, so that a slow listener does not slow a fast job.
@@ -181,7 +157,7 @@ func (r *reply) progress(what string, done, total uint64) {
 func (r *reply) tell(reports <-chan []byte) {
 	defer close(r.told)
 	for message := range reports {
-		r.send(message, nil, false)
+		r.send(message, nil)
 	}
 }
 
@@ -205,13 +181,13 @@ func (r *reply) end(given []byte, err error) {
 	var bad *malformed
 	switch {
 	case err == nil:
-		r.send(given, nil, true)
+		r.send(given, nil)
 		return
 	case errors.As(err, &no) && !r.begun:
-		r.send(nil, no, true)
+		r.send(nil, no)
 		return
 	case errors.As(err, &bad) && !r.begun:
-		r.send(nil, &refused{400, refusal{Code: refusedBody, Message: bad.Error()}}, true)
+		r.send(nil, refuse(refusedBody, bad.Error()))
 		return
 	}
 	var beside *partial
@@ -223,41 +199,5 @@ func (r *reply) end(given []byte, err error) {
 	if failed != nil {
 		message, _ = packFrame(frameError, callError{Err: &sent{text: err.Error()}})
 	}
-	r.send(message, nil, true)
-}
-
-// writePart is what is written under one deadline.
-const writePart = 1 << 20
-
-// body is an answer as the body of an answer of HTTP.
-type body struct {
-	e     *http1.Exchange
-	begun bool
-}
-
-// write sends bytes, part by part, each under a deadline (http1.Server.Reading), so that a client
-// that does not read is cut off. All: nothing was written before, and nothing follows.
-func (b *body) write(p []byte, no *refused, all bool) error {
-	if no != nil {
-		refuse(b.e, no)
-		return nil
-	}
-	if !b.begun {
-		length := int64(-1)
-		if all {
-			length = int64(len(p))
-		}
-		if err := b.e.Begin(200, packType, length); err != nil {
-			return err
-		}
-		b.begun = true
-	}
-	for len(p) > 0 {
-		n := min(len(p), writePart)
-		if _, err := b.e.Write(p[:n]); err != nil {
-			return err
-		}
-		p = p[n:]
-	}
-	return nil
+	r.send(message, nil)
 }

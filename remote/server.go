@@ -4,19 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/http1"
-	"github.com/ctxpage/ctxpage/internal/jsontext"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -36,7 +32,6 @@ type ServerOptions struct {
 	// Rand is the source of session ids; nil means crypto/rand. It is read by one goroutine at a time.
 	Rand io.Reader
 
-	protocol [2]int        // of a test: the range it says it speaks
 	patience time.Duration // of a test: frameTime
 	fatal    func(string)  // of a test: ends the process
 }
@@ -62,7 +57,7 @@ const (
 // called. store may be read once ready is closed.
 type Server struct {
 	opts    ServerOptions
-	http    *http1.Server
+	door    acceptor
 	ready   chan struct{}      // closed when there is a store
 	drained context.Context    // ends when the server is closing
 	drain   context.CancelFunc //
@@ -103,9 +98,6 @@ func Prepare(opts ServerOptions) (*Server, error) {
 	if opts.Rand == nil {
 		opts.Rand = rand.Reader
 	}
-	if opts.protocol == [2]int{} {
-		opts.protocol = [2]int{MinProtocol, MaxProtocol}
-	}
 	if opts.patience == 0 {
 		opts.patience = frameTime
 	}
@@ -113,10 +105,10 @@ func Prepare(opts ServerOptions) (*Server, error) {
 		return nil, store.Invalid("ServerOptions", "a negative lease or number of clients", "zero or more")
 	}
 	s := &Server{opts: opts, sessions: map[string]*session{}, ready: make(chan struct{}), is: Status{
-		Min: opts.protocol[0], Max: opts.protocol[1], PID: os.Getpid(), Program: opts.Program, Since: opts.Now().UTC(), Lease: opts.Lease, State: stateOpening,
+		PID: os.Getpid(), Program: opts.Program, Since: opts.Now().UTC(), Lease: opts.Lease, State: stateOpening,
 	}}
 	s.drained, s.drain = context.WithCancel(background)
-	s.http = &http1.Server{Handle: s.answer, Patience: opts.patience, Reading: frameTime, Conns: maxConns}
+	s.door.serve = s.serveConn
 	return s, nil
 }
 
@@ -178,7 +170,7 @@ func programName() string {
 // Serve answers clients until Close and then returns nil. Connections of other users are closed without an answer. The
 // listener must come from Listen; it is closed with the server.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.http.Serve(l); !errors.Is(err, http1.ErrClosed) {
+	if err := s.door.run(l); !errors.Is(err, errServerClosed) {
 		return fmt.Errorf("ctxpage: serve %s: %w", l.Addr(), err)
 	}
 	return nil
@@ -197,7 +189,7 @@ func (s *Server) Close() error {
 	s.sessions = map[string]*session{}
 	s.mu.Unlock()
 	s.drain()
-	err := s.http.Close()
+	err := s.door.close()
 	for _, sess := range all {
 		sess.end(s.store)
 	}
@@ -205,37 +197,6 @@ func (s *Server) Close() error {
 		return fmt.Errorf("ctxpage: close the server: %w", err)
 	}
 	return nil
-}
-
-// answer answers one request.
-func (s *Server) answer(e *http1.Exchange) {
-	if s.isClosed() {
-		e.Cut() // the client asks whoever serves next
-		return
-	}
-	name, call := strings.CutPrefix(e.Path, "/v1/")
-	if call && e.Method == "POST" {
-		s.serveCall(e, name)
-		return
-	}
-	switch e.Method + " " + e.Path {
-	case "GET /status":
-		writeJSON(e, 200, s.status())
-	case "GET /wait":
-		s.serveWait(e)
-	case "POST /stop":
-		s.serveStop(e)
-	case "POST /hello":
-		s.serveHello(e)
-	case "POST /bye":
-		s.serveBye(e)
-	case "POST " + streamPath:
-		s.serveStream(e)
-	case "POST /backup":
-		s.serveBackup(e)
-	default:
-		refuse(e, &refused{404, refusal{Code: refusedMethod, Message: fmt.Sprintf("there is no %s %s", e.Method, e.Path)}})
-	}
 }
 
 // isClosed reports whether Close was called.
@@ -254,121 +215,19 @@ func (s *Server) status() Status {
 	return is
 }
 
-// serveStop calls Options.Stop once, whoever asks how often. The answer goes out before the server
-// ends.
-func (s *Server) serveStop(e *http1.Exchange) {
-	if s.opts.Stop == nil {
-		refuse(e, &refused{403, refusal{Code: refusedStop, Message: "this process serves the database beside its own work: end it there"}})
-		return
-	}
-	writeJSON(e, 202, s.status())
-	s.stop.Do(func() { go s.opts.Stop() })
-}
-
-// serveWait never answers: the connection ends with the server.
-func (s *Server) serveWait(e *http1.Exchange) {
-	e.Listen()
-	<-e.Ctx.Done()
-	e.Cut()
-}
-
-// serveHello begins a session, when the store is there. A client without a protocol in common gets
-// the status, from which it says which program to end.
-func (s *Server) serveHello(e *http1.Exchange) {
-	var h hello
-	_, err := readJSON(e, &h)
-	if err != nil {
-		refuse(e, &refused{400, refusal{Code: refusedBody, Message: "a hello is JSON with min, max, pid and program: " + err.Error()}})
-		return
-	}
-	is := s.status()
-	if h.Min > is.Max || h.Max < is.Min {
-		message := fmt.Sprintf("protocol %d to %d is spoken here, not %d to %d", is.Min, is.Max, h.Min, h.Max)
-		refuse(e, &refused{409, refusal{Code: refusedSkew, Message: message, Server: &is}})
-		return
-	}
-	e.Listen()
-	if !s.opened(e) {
-		return
-	}
-	sess, err := s.begin()
-	if err != nil {
-		refuse(e, err)
-		return
-	}
-	writeJSON(e, 200, welcome{Status: s.status(), Protocol: min(h.Max, is.Max), Session: sess.id, LSN: s.store.Mark().LSN})
-}
-
-// opened waits for the store, or for the end of the server; false: the client left.
-func (s *Server) opened(e *http1.Exchange) bool {
+// serveHello begins a session, when the store is there.
+func (s *Server) serveHello(alive context.Context) ([]byte, error) {
 	select {
 	case <-s.ready:
 	case <-s.drained.Done():
-	case <-e.Ctx.Done():
-		e.Cut()
-		return false
+	case <-alive.Done():
+		return nil, alive.Err()
 	}
-	return true
-}
-
-// serveBackup copies the database for a client that may speak no protocol of this server.
-func (s *Server) serveBackup(e *http1.Exchange) {
-	var q backupAsk
-	b, err := readJSON(e, &q)
-	if err == nil && !filepath.IsAbs(q.Path) {
-		err = fmt.Errorf("got %.200q", b)
-	}
+	sess, err := s.begin()
 	if err != nil {
-		refuse(e, &refused{400, refusal{Code: refusedBody, Message: "a backup is JSON with path, an absolute one: " + err.Error()}})
-		return
+		return nil, err
 	}
-	e.Listen()
-	if !s.opened(e) {
-		return
-	}
-	done, err := s.backup(e.Ctx, q.Path)
-	if err != nil {
-		refuse(e, err)
-		return
-	}
-	writeJSON(e, 200, done)
-}
-
-// backup copies the database. A server that drains waits for it, not for the client that reads the
-// answer.
-func (s *Server) backup(alive context.Context, path string) (done backupDone, err error) {
-	if !s.begins() {
-		return done, refuseClosing()
-	}
-	defer s.calls.Done()
-	ctx, cancel := context.WithCancel(alive)
-	defer cancel()
-	defer context.AfterFunc(s.drained, cancel)()
-	rep, err := s.store.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: path}, nil)
-	done.Bytes = rep.Bytes
-	if err == nil {
-		head, bad := s.store.Head(ctx)
-		done.Head, err = head.String(), bad
-	}
-	if err != nil {
-		err = &refused{500, refusal{Code: refusedBackup, Message: err.Error()}}
-	}
-	return done, err
-}
-
-// maxHello bounds a hello.
-const maxHello = 64 << 10
-
-// readJSON reads a request that every version understands, and the fields that this one knows.
-func readJSON(e *http1.Exchange, into any) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(e.Body, maxHello))
-	if err == nil {
-		err = json.Unmarshal(b, into)
-	}
-	if err == nil {
-		err = jsontext.KnownFields(b, into)
-	}
-	return b, err
+	return packFrame(frameEnd, welcome{Status: s.status(), Session: sess.id, LSN: s.store.Mark().LSN})
 }
 
 // errClosing is returned for a call that arrived while the server was closing, or was cancelled by that. It was not made.
@@ -376,7 +235,7 @@ var errClosing = errors.New("ctxpage: the server is closing")
 
 // refuseClosing is the refusal of a server that is about to end.
 func refuseClosing() *refused {
-	return &refused{503, refusal{Code: refusedClosing, Message: errClosing.Error()}}
+	return refuse(refusedClosing, errClosing.Error())
 }
 
 // begin starts a session.
@@ -387,7 +246,7 @@ func (s *Server) begin() (*session, error) {
 		return nil, refuseClosing()
 	}
 	if len(s.sessions) >= s.opts.MaxClients {
-		return nil, &refused{503, refusal{Code: refusedFull, Message: fmt.Sprintf("%d clients are served, which is the limit; close one", len(s.sessions))}}
+		return nil, refuse(refusedFull, fmt.Sprintf("%d clients are served, which is the limit; close one", len(s.sessions)))
 	}
 	var id [16]byte
 	if _, err := io.ReadFull(s.opts.Rand, id[:]); err != nil {
@@ -413,38 +272,10 @@ func (s *Server) find(id string) *session {
 	return s.sessions[id]
 }
 
-// serveBye ends the session of the client, and with it the holds.
-func (s *Server) serveBye(e *http1.Exchange) {
-	if sess := s.find(e.Header.Get(headerSession)); sess != nil {
-		s.forget(sess)
-	}
-	_ = e.Reply(204, "", nil)
-}
-
 // refused is the error for a request that did not become a call.
-type refused struct {
-	status int
-	refusal
-}
+type refused struct{ refusal }
 
 func (e *refused) Error() string { return "ctxpage: refused: " + e.Message }
 
-// refuse answers a request that did not become a call. An error that is no refusal is one of the
-// server itself.
-func refuse(e *http1.Exchange, err error) {
-	var no *refused
-	if !errors.As(err, &no) {
-		no = &refused{500, refusal{Code: refusedFull, Message: err.Error()}}
-	}
-	writeJSON(e, no.status, no.refusal)
-}
-
-// writeJSON answers with JSON, as everything does that must be understood across versions.
-func writeJSON(e *http1.Exchange, status int, v any) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		e.Cut()
-		return
-	}
-	_ = e.Reply(status, jsonType, append(b, '\n')) // a client that went away asks again
-}
+// refuse is the error of a call that is refused.
+func refuse(code, message string) *refused { return &refused{refusal{code, message}} }

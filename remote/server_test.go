@@ -1,95 +1,115 @@
 package remote_test
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/filestore"
-	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/remote"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A client of another protocol is told so by type; the status and the order to stop work all the same.
-func TestSkew(t *testing.T) {
+// Recorded bytes of programs made before v0.1.0, which spoke HTTP: the hello of a client, and what a server said to a request
+// that it did not know.
+const (
+	oldHello  = "POST /hello HTTP/1.1\r\nHost: ctxpage\r\ncontent-type: application/json\r\nContent-Length: 47\r\n\r\n{\"min\":1,\"max\":5,\"pid\":4711,\"program\":\"dbctl\"}"
+	oldAnswer = "HTTP/1.1 400 Bad Request\r\nDate: Sat, 28 Nov 2026 07:35:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: 46\r\nConnection: close\r\n\r\nmalformed HTTP message: request \"ctxpage/1\"\n"
+)
+
+// A client from before is refused, and told so as it expects it; one that greets with another protocol is refused, too. Neither
+// has anything done. The control: this protocol's greeting is answered.
+func TestOtherClients(t *testing.T) {
 	t.Parallel()
 	mem := newMemory(t)
 	path := socket(t)
-	stopped := make(chan struct{})
-	serve(t, mem, path, remote.ServerOptions{Program: "owner", Stop: func() { close(stopped) }})
-	newer := remote.Speaks(remote.ClientOptions{}, remote.MaxProtocol+1, remote.MaxProtocol+3)
-	_, err := remote.Dial(ctx, path, newer)
-	var skew *remote.SkewError
-	require.ErrorAs(t, err, &skew)
-	require.Equal(t, remote.MaxProtocol, skew.Max)
-	require.Equal(t, remote.MaxProtocol+1, skew.ClientMin)
-	require.Equal(t, os.Getpid(), skew.PID)
-	require.ErrorContains(t, err, "(owner, since ")
-	both, err := remote.Dial(ctx, path, remote.Speaks(remote.ClientOptions{}, remote.MaxProtocol, remote.MaxProtocol+3))
-	require.NoError(t, err, "ranges that overlap")
-	defer both.Close()
-
-	is, err := remote.GetStatus(ctx, path, newer)
+	serve(t, mem, path, remote.ServerOptions{})
+	say := func(said string) string {
+		c, err := net.Dial("unix", path)
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = io.WriteString(c, said)
+		require.NoError(t, err)
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
+		got, err := io.ReadAll(c)
+		if err != nil { // what was not read resets the connection, behind the answer
+			require.ErrorContains(t, err, "reset")
+		}
+		return string(got)
+	}
+	for _, said := range []string{oldHello, "GET /status HTTP/1.1\r\nHost: ctxpage\r\n\r\n"} {
+		res, err := http.ReadResponse(bufio.NewReader(strings.NewReader(say(said))), nil)
+		require.NoError(t, err)
+		var no struct{ Code, Message string }
+		require.NoError(t, json.NewDecoder(res.Body).Decode(&no))
+		require.NoError(t, res.Body.Close())
+		require.Equal(t, http.StatusConflict, res.StatusCode)
+		require.Equal(t, "skew", no.Code)
+		require.Contains(t, no.Message, "made before v0.1.0")
+	}
+	require.Equal(t, remote.Greeting, say("ctxpage/2\r\n\r\n"+string(remote.Call(0, "", "Hello", []byte{0x80}))), "and nothing else")
+	is, err := remote.GetStatus(ctx, path, remote.ClientOptions{})
 	require.NoError(t, err)
-	info, err := mem.Info(ctx)
+	require.Zero(t, is.Clients)
+	c := dial(t, path, remote.ClientOptions{})
+	_, err = c.Stat(ctx)
 	require.NoError(t, err)
-	require.Equal(t, info.ID, is.Database)
-	require.Equal(t, "owner", is.Program)
-	require.Equal(t, 1, is.Clients)
-	_, err = remote.Stop(ctx, path, newer)
-	require.NoError(t, err)
-	<-stopped
 }
 
-// A leaf has its pages in the audit whichever protocol a client and a server have in common, also where an older server
-// takes the place of a newer one.
-func TestLeavesOfEveryProtocol(t *testing.T) {
+// A server from before is never asked for anything: its answer to the greeting is a typed error. So is that of another protocol.
+func TestOtherServers(t *testing.T) {
 	t.Parallel()
-	mem := newMemory(t)
-	path := socket(t)
-	end := serve(t, mem, path, remote.ServerOptions{})
-	clients := map[string]*remote.Client{"newest": dial(t, path, remote.ClientOptions{}), "tables": dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 4)), "http": dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 3)), "older": dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 2))}
-	leave := func(trace string, c *remote.Client) {
-		leaf := &manifest.Record{Type: manifest.TypeAssemble, Trace: trace, Scope: "acme", Actor: "acme", Pages: []manifest.Page{{Num: 7, Version: 1, Tokens: 5, Form: manifest.FormRange, Ranges: [][2]uint32{{1, 2}}}, {Num: 9, Version: 1}}}
-		leaf.Excluded = []manifest.Exclusion{{Reason: "budget", Count: 2, Nearest: []manifest.Page{{Num: 11, Version: 1, Score: 9}}}}
-		want, left := slices.Clone(leaf.Pages), slices.Clone(leaf.Excluded[0].Nearest)
-		require.NoError(t, c.Append(ctx, []*manifest.Record{leaf}, store.Synced))
-		require.Equal(t, want, leaf.Pages)
-		kept, err := mem.Audit().ByTrace(ctx, trace)
+	for name, says := range map[string]string{"made before v0.1.0": oldAnswer, `greets with "ctxpage/2\r\n\r\n"`: "ctxpage/2\r\n\r\n"} {
+		path := socket(t)
+		l, err := net.Listen("unix", path)
 		require.NoError(t, err)
-		require.Len(t, kept, 1)
-		require.Equal(t, want, kept[0].Pages)
-		require.Equal(t, left, kept[0].Excluded[0].Nearest)
+		var heard atomic.Value
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				b := make([]byte, len(remote.Greeting)+200)
+				n, _ := c.Read(b)
+				heard.Store(string(b[:n]))
+				_, _ = io.WriteString(c, says)
+				_ = c.Close()
+			}
+		}()
+		ask := map[string]func() error{
+			"dial":   func() error { _, err := remote.Dial(ctx, path, remote.ClientOptions{}); return err },
+			"status": func() error { _, err := remote.GetStatus(ctx, path, remote.ClientOptions{}); return err },
+			"stop":   func() error { _, err := remote.Stop(ctx, path, remote.ClientOptions{}); return err },
+		}
+		for what, do := range ask {
+			err := do()
+			var skew *remote.SkewError
+			require.ErrorAs(t, err, &skew, what)
+			require.Equal(t, path, skew.Path)
+			require.Equal(t, os.Getpid(), skew.PID)
+			require.Equal(t, says == oldAnswer, skew.Before())
+			require.ErrorContains(t, err, name)
+			require.ErrorContains(t, err, "end that program")
+			require.False(t, remote.Gone(err), "it is there")
+			require.NotErrorIs(t, err, store.ErrOutcomeUnknown)
+			require.True(t, strings.HasPrefix(heard.Load().(string), "ctxpage/1\r\n\r\n"), "which an old server takes for a whole request")
+		}
+		require.NoError(t, l.Close())
 	}
-	for name, c := range clients {
-		leave(name, c)
-	}
-	end()
-	end = serve(t, mem, path, remote.ServerSpeaks(remote.ServerOptions{}, 1, 4))
-	leave("replaced", clients["newest"])
-	leave("and after", clients["newest"])
-	end()
-	serve(t, mem, path, remote.ServerSpeaks(remote.ServerOptions{}, 1, 2))
-	leave("replaced again", clients["newest"])
-	leave("and after that", clients["newest"])
 }
 
 // A request that stops in the middle is cut off, whatever it asks for; nothing waits for it, and the server can end.
@@ -99,19 +119,15 @@ func TestRequestsThatStop(t *testing.T) {
 	path := socket(t)
 	end := serve(t, newMemory(t), path, remote.Patient(remote.ServerOptions{}, short))
 	c := dial(t, path, remote.ClientOptions{})
-	c2 := remote.HTTPClient(path)
-	res, err := c2.Post("http://x/hello", "application/json", strings.NewReader(`{"min":1,"max":3,"pid":1,"program":"x"}`))
+	raw, err := net.Dial("unix", path)
 	require.NoError(t, err)
-	var session struct{ Session string }
-	require.NoError(t, json.NewDecoder(res.Body).Decode(&session))
-	require.NoError(t, res.Body.Close())
-	const rest = "Host: x\r\nContent-Length: 100\r\n\r\n"
+	defer raw.Close()
+	session, err := remote.HelloOn(raw)
+	require.NoError(t, err)
+	stat := string(remote.Call(1, session, "Stat", []byte{0x80}))
 	begun := time.Now()
 	var all sync.WaitGroup
-	for _, said := range []string{
-		"POST /hello HTTP/1.1\r\n" + rest + "{", "POST /backup HTTP/1.1\r\n" + rest + "{", "POST /stop HTTP/1.1\r\n" + rest, "POST /nothing HTTP/1.1\r\n" + rest + "{",
-		"POST /v1/Stat HTTP/1.1\r\nCtxpage-Call: 1\r\nCtxpage-Session: " + session.Session + "\r\n" + rest + "r\x00\x00",
-	} {
+	for _, said := range []string{"ctx", remote.Greeting + "c", remote.Greeting + stat[:9], remote.Greeting + stat[:len(stat)-1]} {
 		all.Go(func() {
 			conn, err := net.Dial("unix", path)
 			if !assert.NoError(t, err) {
@@ -123,7 +139,7 @@ func TestRequestsThatStop(t *testing.T) {
 			assert.NoError(t, conn.SetReadDeadline(begun.Add(time.Minute)))
 			got, err := io.ReadAll(conn)
 			assert.NotErrorIs(t, err, os.ErrDeadlineExceeded, said)
-			assert.NotContains(t, string(got), "200 OK", said)
+			assert.NotContains(t, string(got), remote.Greeting+"r", said)
 			assert.GreaterOrEqual(t, time.Since(begun), short, said)
 		})
 	}
@@ -140,148 +156,9 @@ func TestRequestsThatStop(t *testing.T) {
 	stops, err := net.Dial("unix", path)
 	require.NoError(t, err)
 	defer stops.Close()
-	_, err = io.WriteString(stops, "POST /hello HTTP/1.1\r\n"+rest+"{")
+	_, err = io.WriteString(stops, remote.Greeting+stat[:9])
 	require.NoError(t, err)
 	end()
-}
-
-// Under a server of a later release a client is told so, and the status, a backup and the order to stop work.
-func TestServerOfALaterProtocol(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	st, err := filestore.Open(filestore.Options{Path: filepath.Join(dir, "agent.ctx")})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, st.Close()) })
-	_, err = st.Commit(ctx, fact(t, "fact", "zebra"))
-	require.NoError(t, err)
-	path := socket(t)
-	stopped := make(chan struct{})
-	later := remote.ServerSpeaks(remote.ServerOptions{Program: "owner", Stop: func() { close(stopped) }}, remote.MaxProtocol+1, remote.MaxProtocol+2)
-	end := serve(t, st, path, later)
-	_, err = remote.Dial(ctx, path, remote.ClientOptions{})
-	var skew *remote.SkewError
-	require.ErrorAs(t, err, &skew)
-	require.Equal(t, remote.MaxProtocol+1, skew.Min)
-	require.Equal(t, path, skew.Path)
-
-	is, err := remote.GetStatus(ctx, path, remote.ClientOptions{})
-	require.NoError(t, err)
-	require.Equal(t, remote.MaxProtocol+2, is.Max)
-	out := filepath.Join(dir, "saved.ctx")
-	bytes, head, err := remote.Backup(ctx, path, out, remote.ClientOptions{})
-	require.NoError(t, err)
-	require.NotZero(t, bytes)
-	now, err := st.Head(ctx)
-	require.NoError(t, err)
-	require.Equal(t, strings.Fields(now.String())[:4], strings.Fields(head)[:4], "they differ in the time")
-	saved, err := filestore.Open(filestore.Options{Path: out, MustExist: true})
-	require.NoError(t, err)
-	_, err = saved.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: "fact"})
-	require.NoError(t, err)
-	require.NoError(t, saved.Close())
-	_, _, err = remote.Backup(ctx, path, out, remote.ClientOptions{})
-	require.ErrorContains(t, err, "exist", "it writes over nothing")
-	_, err = remote.Stop(ctx, path, remote.ClientOptions{})
-	require.NoError(t, err)
-	<-stopped
-	end()
-	_, _, err = remote.Backup(ctx, path, filepath.Join(dir, "never.ctx"), remote.ClientOptions{})
-	var gone *remote.UnavailableError
-	require.ErrorAs(t, err, &gone)
-}
-
-// The lines for curl of PROTOCOL.md do at the socket of a store what it says, each request among them.
-func TestProtocolPageOfTheStore(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../PROTOCOL.md")
-	require.NoError(t, err)
-	_, of, ok := strings.Cut(string(page), "\n# The store\n")
-	require.True(t, ok)
-	script := regexp.MustCompile("(?s)```sh\n(.*?)```").FindStringSubmatch(of)
-	require.NotNil(t, script)
-	for _, path := range []string{"/status", "/hello", "/bye", "/stop", "/backup", "/v1/"} {
-		require.Contains(t, script[1], "http://ctxpage"+path)
-	}
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("curl is not here")
-	}
-	dir, err := os.MkdirTemp("", "p")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	st, err := filestore.Open(filestore.Options{Path: filepath.Join(dir, "agent.ctx")})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, st.Close()) })
-	stopped := make(chan struct{})
-	serve(t, st, filepath.Join(dir, "agent.ctx.sock"), remote.ServerOptions{Program: "owner", Stop: func() { close(stopped) }})
-	checked := 0
-	var told strings.Builder
-	var expected []string
-	for line := range strings.Lines(script[1]) {
-		line, want, _ := strings.Cut(line, "# ")
-		fmt.Fprintf(&told, "%s\necho; echo ----\n", strings.TrimSpace(line))
-		expected = append(expected, strings.TrimSpace(want))
-	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", told.String())
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	answers := strings.Split(string(out), "\n----\n")
-	require.GreaterOrEqual(t, len(answers), len(expected), "%s", out)
-	for i, want := range expected {
-		require.Contains(t, answers[i], want)
-		if want != "" {
-			checked++
-		}
-	}
-	require.GreaterOrEqual(t, checked, 5)
-	<-stopped
-	size, err := os.ReadFile(filepath.Join(dir, "size.bin"))
-	require.NoError(t, err)
-	require.Equal(t, "r", string(size[:1]), "a frame")
-	require.FileExists(t, filepath.Join(dir, "saved.ctx"))
-}
-
-// A server that would ignore a filter is not asked with one: every page would seem to pass.
-func TestFilterNeedsProtocol(t *testing.T) {
-	t.Parallel()
-	path := socket(t)
-	serve(t, newMemory(t), path, remote.ServerOptions{Program: "owner"})
-	older := dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 1))
-	f := &store.Filter{TagsAny: []string{"x"}}
-	var skew *remote.SkewError
-	_, err := older.Candidates(ctx, store.CandidateQuery{Filter: f})
-	require.ErrorAs(t, err, &skew)
-	require.Equal(t, 2, skew.ClientMin)
-	require.Equal(t, 1, skew.Max)
-	require.ErrorContains(t, err, "a filter needs protocol 2")
-	_, err = older.Scan(ctx, store.ScanQuery{Filter: f})
-	require.ErrorAs(t, err, &skew)
-	for _, none := range []*store.Filter{nil, {}} {
-		_, err = older.Candidates(ctx, store.CandidateQuery{Filter: none})
-		require.False(t, errors.As(err, &skew), "the control: no filter, and any protocol does: %v", err)
-	}
-	_, err = dial(t, path, remote.ClientOptions{}).Candidates(ctx, store.CandidateQuery{Filter: f})
-	require.False(t, errors.As(err, &skew), "%v", err)
-}
-
-// A server that would leave names where they are is not asked to take them, and so with the other fields it does not know.
-func TestJobsNeedProtocol(t *testing.T) {
-	t.Parallel()
-	path := socket(t)
-	serve(t, newMemory(t), path, remote.ServerOptions{Program: "owner"})
-	erase := store.EraseJob{Refs: []store.Ref{{Scope: "acme", ID: "x"}}, By: "kim", Reason: "asked"}
-	names, leaves := erase, erase
-	names.Names, leaves.Leaves = true, []manifest.Span{{0, 1}}
-	for needs, jobs := range map[bool][]store.Job{
-		true:  {{Kind: store.JobErase, Erase: &names}, {Kind: store.JobErase, Erase: &leaves}, {Kind: store.JobGC, GC: &store.GCJob{Models: []string{}}}},
-		false: {{Kind: store.JobErase, Erase: &erase}, {Kind: store.JobGC, GC: &store.GCJob{}}},
-	} {
-		for _, job := range jobs {
-			var skew *remote.SkewError
-			_, err := dial(t, path, remote.Speaks(remote.ClientOptions{}, 1, 1)).Maintain(ctx, job, nil)
-			require.Equal(t, needs, errors.As(err, &skew), "%+v: %v", job, err)
-		}
-	}
 }
 
 // A server beside other work of its program is not stopped from outside.
@@ -428,59 +305,16 @@ func TestLongResults(t *testing.T) {
 	}
 }
 
-// Requests that are none are refused in JSON, and nothing is done.
-func TestRefusals(t *testing.T) {
+// More clients than there are places for are refused.
+func TestMaxClients(t *testing.T) {
 	t.Parallel()
-	mem := newMemory(t)
 	path := socket(t)
-	serve(t, mem, path, remote.ServerOptions{MaxClients: 1})
-	h := remote.HTTPClient(path)
-	post := func(to, session, call string, body []byte) (int, string) {
-		t.Helper()
-		req, err := http.NewRequest(http.MethodPost, "http://ctxpage"+to, bytes.NewReader(body))
-		require.NoError(t, err)
-		req.Header.Set("Ctxpage-Session", session)
-		req.Header.Set("Ctxpage-Call", call)
-		res, err := h.Do(req)
-		require.NoError(t, err)
-		defer res.Body.Close()
-		var got map[string]any
-		require.NoError(t, json.NewDecoder(res.Body).Decode(&got))
-		code, _ := got["code"].(string)
-		if s, ok := got["session"].(string); ok {
-			code = s
-		}
-		return res.StatusCode, code
-	}
-	status, session := post("/hello", "", "", []byte(`{"min":1,"max":1}`))
-	require.Equal(t, http.StatusOK, status)
-	for _, c := range []struct {
-		to, session, call string
-		body              []byte
-		status            int
-		code              string
-	}{
-		{"/hello", "", "", []byte(`{"min":1,"max":1}`), 503, "full"},
-		{"/hello", "", "", []byte(`hello`), 400, "body"},
-		{"/hello", "", "", []byte(`{"min":1,"Max":1}`), 400, "body"},
-		{"/hello", "", "", []byte(`{"min":1,"max":1,"max":1}`), 400, "body"},
-		{"/backup", "", "", []byte(`{"Path":"/nowhere/x"}`), 400, "body"},
-		{"/hello", "", "", []byte(`{"min":9,"added":{"later":1},"max":9}`), 409, "skew"},
-		{"/hello", "", "", []byte(`{"min":9,"max":9}`), 409, "skew"},
-		{"/v1/Commit", "nobody", "1", nil, 410, "session"},
-		{"/v1/Nothing", session, "1", nil, 404, "method"},
-		{"/v1/Commit", session, "1", []byte("x"), 400, "body"},
-		{"/v1/Commit", session, "1", remote.Framed([]byte("no msgpack")), 400, "body"},
-		{"/v1/Commit", session, "", remote.Framed(nil), 400, "body"},
-		{"/v1/Stat", session, "2", []byte{'r', 255, 255, 255, 255}, 400, "body"},
-		{"/v1/Stat", session, "2", append(remote.Framed([]byte{0x80}), 'x'), 400, "body"},
-	} {
-		status, code := post(c.to, c.session, c.call, c.body)
-		require.Equal(t, c.status, status, "%+v", c)
-		require.Equal(t, c.code, code, "%+v", c)
-	}
-	require.Zero(t, mem.Mark().LSN)
-	require.Zero(t, dbtest.SizeOf(mem.Audit()))
+	serve(t, newMemory(t), path, remote.ServerOptions{MaxClients: 1})
+	c := dial(t, path, remote.ClientOptions{})
+	_, err := remote.Dial(ctx, path, remote.ClientOptions{})
+	require.ErrorContains(t, err, "1 clients are served, which is the limit")
+	require.NoError(t, c.Close())
+	dial(t, path, remote.ClientOptions{})
 }
 
 // A hundred clients write at once: each commit is there, once.

@@ -157,7 +157,7 @@ func (s *session) release(st store.Store, tickets []store.Ticket) {
 
 // errGivenUp is of a call that came after its client had given it up, or with a number before one
 // that is forgotten: nobody knows whether that was made.
-var errGivenUp = &refused{status: 409, refusal: refusal{Code: refusedCall, Message: "the client gave this call up before it came, or its number is too old to be known"}}
+var errGivenUp = refuse(refusedCall, "the client gave this call up before it came, or its number is too old to be known")
 
 // once runs a call unless it was run before, and gives the answer. A call that was ended by its
 // connection has no answer to keep: the next one of its number is made.

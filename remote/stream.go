@@ -1,29 +1,38 @@
 package remote
 
 import (
-	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
-// A stream is a connection between two programs of this project that left HTTP (protocol 4): the
-// same frames, without a head of fields around each call. One call is under way at a time.
+// A connection carries calls, one after the other. Both ends begin with a greeting, which names the
+// protocol; the server sends its own when it has that of the client.
 //
-//	client   c (number, session, name) and the frames of the request, written as one
-//	server   the frames of the answer, or n: the call was refused, and nothing was done
+//	client   greeting, c (number, session, name) and the frames of the request, written as one
+//	server   greeting, the frames of the answer, or n: the call was refused, and nothing was done
 //
-// A client that gives a call up closes the stream, as it closes a connection of HTTP.
-const (
-	streamPath     = "/stream"
-	streamProtocol = "ctxpage" // in the field Upgrade
-)
+// A client that gives a call up closes the connection.
+
+// greeting is the first that each end sends. It ends as the head of a request of HTTP does, so that
+// a server made before v0.1.0, which speaks HTTP, answers at once in place of waiting for more.
+const greeting = "ctxpage/1\r\n\r\n"
+
+// isRequest reports whether a connection begins as a request of HTTP, in place of a greeting.
+func isRequest(said string) bool {
+	method, _, ok := strings.Cut(said, " /")
+	return ok && method != "" && strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
+
+// refusedRequest is the answer to such a request.
+const refusedRequest = "HTTP/1.1 409 Conflict\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 142\r\n\r\n" +
+	`{"code":"skew","message":"the program that asks was made before v0.1.0, and the process that has this database was not; use a newer program"}` + "\n"
 
 const (
 	frameCall    = 'c' // what the request that follows is
-	frameRefused = 'n' // the call was refused; a refusal in JSON
+	frameRefused = 'n' // the call was refused; a refusal
 )
 
 // callHead is the content of a frameCall.
@@ -70,22 +79,20 @@ func readCall(r io.Reader, scratch *[frameHeader + maxCallHead]byte) (h callHead
 	return h, nil
 }
 
-// refusalFrame is a refusal on a stream.
+// refusalFrame is a refusal as it is sent.
 func refusalFrame(no *refused) []byte {
-	b, err := json.Marshal(no.refusal)
+	b, err := packFrame(frameRefused, no.refusal)
 	if err != nil {
-		b = nil // the client finds that it is no refusal
+		return nil // two texts can be encoded
 	}
-	var out bytes.Buffer
-	appendFrame(&out, frameRefused, b)
-	return out.Bytes()
+	return b
 }
 
 // parseRefusal reads the content of a frameRefused.
-func parseRefusal(status int, b []byte) error {
-	no := &refused{status: status}
-	if err := json.Unmarshal(b, &no.refusal); err != nil || no.Code == "" {
-		return fmt.Errorf("ctxpage: got status %d, expected the answer of a ctxpage server; it says %.200q", status, b)
+func parseRefusal(b []byte) error {
+	no := &refused{}
+	if err := unpack(b, &no.refusal); err != nil {
+		return err
 	}
 	return no
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/http1"
 	"github.com/ctxpage/ctxpage/storetest"
 )
 
@@ -57,13 +56,15 @@ func rawStreamOn(t *testing.T, opts ServerOptions, l net.Listener, dial func(con
 	t.Cleanup(func() { require.NoError(t, srv.Close()); require.NoError(t, <-done) })
 	sess, err := srv.begin()
 	require.NoError(t, err)
-	hc := &http1.Client{Dial: dial}
-	conn, r, res, err := hc.Upgrade(context.Background(), streamPath, streamProtocol, nil)
+	conn, err := dial(context.Background())
 	require.NoError(t, err)
-	require.Nil(t, res)
 	t.Cleanup(func() { _ = conn.Close() })
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
-	return &rawStream{conn, r, sess.id}
+	_, err = io.WriteString(conn, greeting)
+	require.NoError(t, err)
+	_, err = io.ReadFull(conn, make([]byte, len(greeting)))
+	require.NoError(t, err)
+	return &rawStream{conn, bufio.NewReader(conn), sess.id}
 }
 
 // says sends a call and gives the answer: its kind, and a refusal's code.
@@ -74,7 +75,7 @@ func (s *rawStream) says(t *testing.T, h callHead, body []byte) (kind byte, code
 	kind, b, err := readMessage(s.r, maxAnswer, nil)
 	require.NoError(t, err)
 	if kind == frameRefused {
-		return kind, parseRefusal(0, b).(*refused).Code
+		return kind, parseRefusal(b).(*refused).Code
 	}
 	return kind, ""
 }
@@ -93,6 +94,10 @@ func TestStreamRefuses(t *testing.T) {
 		{callHead{1, s.session, "Stat"}, empty, frameEnd, ""},
 		{callHead{2, s.session, "Nothing"}, empty, frameRefused, refusedMethod},
 		{callHead{3, "none", "Stat"}, empty, frameRefused, refusedSession},
+		{callHead{3, "none", "Commit"}, empty, frameRefused, refusedSession},
+		{callHead{0, "", "Stop"}, empty, frameRefused, refusedStop},
+		{callHead{0, "", "Bye"}, empty, frameEnd, ""}, // of no session
+		{callHead{0, "", "Status"}, empty, frameEnd, ""},
 		{callHead{4, s.session, "State"}, []byte{codeMap16}, frameRefused, refusedBody},
 		{callHead{5, s.session, "Held"}, append([]byte{codeBin8, 16}, make([]byte, 16)...), frameError, ""}, // there is no such batch
 		{callHead{6, s.session, "Stat"}, empty, frameEnd, ""},
@@ -168,7 +173,7 @@ func TestStreamAfterUnknownCall(t *testing.T) {
 		kind, b, err := readMessage(s.r, maxAnswer, nil)
 		require.NoError(t, err)
 		require.EqualValues(t, frameRefused, kind)
-		require.Equal(t, refusedMethod, parseRefusal(0, b).(*refused).Code)
+		require.Equal(t, refusedMethod, parseRefusal(b).(*refused).Code)
 		time.Sleep(2 * short)
 		kind, _ = s.says(t, callHead{2, s.session, "Stat"}, []byte{fixMap})
 		require.EqualValues(t, frameEnd, kind)

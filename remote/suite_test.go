@@ -143,12 +143,6 @@ func TestSuiteOverMemory(t *testing.T) {
 	storetest.Run(t, overSocketTo(newInMemory, remote.ClientOptions{}))
 }
 
-// It holds for a client that has no streams and speaks HTTP.
-func TestSuiteOverHTTP(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, overSocketTo(newInMemory, remote.Speaks(remote.ClientOptions{}, 1, 3)))
-}
-
 // The contract of store.Store holds over a socket to the embedded store.
 func TestSuiteOverFiles(t *testing.T) {
 	t.Parallel()

@@ -39,21 +39,16 @@ func vectors() map[string]any {
 		"Outcome asked": outcomeAsk{ID: [16]byte{1, 2, 3}, GiveUp: []uint64{5}},
 		"Scan asked":    store.ScanQuery{Limit: 10, Filter: &store.Filter{IDPrefix: "p", TagsAll: []string{"open"}, Meta: store.Conditions{{Key: "team", Op: store.OpEqual, Value: "red"}}}},
 		"Commit asked":  store.Batch{ID: [16]byte{9}, Scope: "acme", Actor: "bot", Now: at, Leaf: manifest.Record{Type: manifest.TypeCommit, By: "host"}},
-		"Append asked": appendAsk{Leaves: []*manifest.Record{{Type: manifest.TypeAssemble, Trace: "t", Pages: []manifest.Page{
-			{Num: 7, Version: 1, Form: 1, Tokens: 75, Score: 3308}, {Num: 9, Version: 2, Ranges: [][2]uint32{{0, 300}}, Reason: "duplicate"},
-		}}, {Type: manifest.TypeGet}}}.withTables(),
 		"Commit answer": answer[store.Outcome]{LSN: 42, Value: store.Outcome{LSN: 42, Leaf: 8, Refs: []store.Ref{ref}}},
 		"State answer":  answer[store.StateRow]{LSN: 42, Value: store.StateRow{Key: "k", Value: []byte{0, 255}}},
-		"Prepare answer": answer[prepared]{LSN: 42, Value: prepared{
-			Whole: true, Candidates: store.Candidates{LSN: 42}, Hits: table{{Key: store.PageKey{Num: 7}, Ref: store.Ref{ID: "policy"}}, {Key: store.PageKey{Num: 9}, Ref: store.Ref{ID: "house"}}},
-		}},
-		"Append asked, packed": appendAsk{Leaves: []*manifest.Record{{Type: manifest.TypeAssemble, Trace: "t", Pages: []manifest.Page{
+		"Append asked": appendAsk{Leaves: []*manifest.Record{{Type: manifest.TypeAssemble, Trace: "t", Pages: []manifest.Page{
 			{Num: 7, Version: 1, Form: 1, Tokens: 75, Score: 3308}, {Num: 9, Version: 2, Ranges: [][2]uint32{{0, 300}}, Reason: "duplicate"},
-		}, Excluded: []manifest.Exclusion{{Reason: "budget", Count: 1, Nearest: []manifest.Page{{Num: 3, Version: 1}}}}}, {Type: manifest.TypeGet}}}.packed(),
-		"Prepare answer, packed": answer[prepared]{LSN: 42, Value: prepared{
-			Whole: true, Candidates: store.Candidates{LSN: 42},
-			Packed: packedTable{{Key: store.PageKey{Num: 7, Version: 1}, Ref: store.Ref{ID: "policy"}, Near: true, Cosine: new(float64)}, {Key: store.PageKey{Num: 300, Version: 1}, Ref: store.Ref{ID: "house"}, Beside: .5}},
+		}, Excluded: []manifest.Exclusion{{Reason: "budget", Count: 1, Nearest: []manifest.Page{{Num: 3, Version: 1}}}}}, {Type: manifest.TypeGet}}},
+		"Prepare answer": answer[prepared]{LSN: 42, Value: prepared{
+			Whole: true, Candidates: store.Candidates{LSN: 42, Hits: []store.Candidate{{Key: store.PageKey{Num: 7, Version: 1}, Ref: store.Ref{ID: "policy"}, Near: true, Cosine: new(float64)}, {Key: store.PageKey{Num: 300, Version: 1}, Ref: store.Ref{ID: "house"}, Beside: .5}}},
 		}},
+		"Hello answer":   welcome{Status: Status{Format: 1, PID: 4711, Program: "dbctl", Since: at, Database: "DB", Lease: 10 * time.Second, Clients: 1}, Session: "s", LSN: 42},
+		"refused":        refusal{refusedFull, "1 clients are served"},
 		"progress":       progress{What: "copy", Done: 3, Total: 9},
 		"failed":         failure{store.ErrNotFound},
 		"failed, fields": failure{&store.ConflictError{Ref: ref, Have: 41, Now: 42}},
@@ -65,7 +60,7 @@ type failure struct{ Err error }
 
 var vectorOrder = []string{
 	"Resolve asked", "Load asked", "State asked", "Refresh asked", "Hold asked", "Changes asked", "Outcome asked", "Scan asked", "Commit asked", "Append asked",
-	"Commit answer", "State answer", "Prepare answer", "progress", "failed", "failed, fields", "Append asked, packed", "Prepare answer, packed",
+	"Commit answer", "State answer", "Prepare answer", "progress", "failed", "failed, fields", "Hello answer", "refused",
 }
 
 // The bytes of messages stay what they were: those in the file are read into today's types and written again.
@@ -137,6 +132,8 @@ func frameOf(t *testing.T, name string, v any) []byte {
 	switch v.(type) {
 	case failure:
 		kind = frameError
+	case refusal:
+		kind = frameRefused
 	case progress:
 		kind = frameProgress
 	}

@@ -49,13 +49,13 @@ func (r Role) share(limit int) int {
 	return limit
 }
 
-// room refuses one more of what has a limit: taken are in use by all, own by callers of the same scope, which may have half
-// of the limit, so that one tenant leaves room for others.
+// room refuses one more of what has a limit: taken are in use by all, own by callers of the same scope, which may fill half
+// of the share of their role, so that one tenant leaves room for others, and the agents of a scope for its host.
 func (r Role) room(what string, taken, own, limit int, hint string) error {
 	switch most := r.share(limit); {
 	case taken >= most:
 		return refuse("full", fmt.Sprintf("%d %s, which is the limit for the role %s", taken, what, r), hint)
-	case r != Operator && own >= (limit+1)/2:
+	case r != Operator && own >= (most+1)/2:
 		return refuse("full", fmt.Sprintf("%d %s in this scope, which is the limit for one scope", own, what), hint)
 	}
 	return nil

@@ -122,7 +122,7 @@ func errorOf(err error) (int, errorOut) {
 	case errors.As(err, &silent):
 		status, out.Code, out.Hint = http.StatusServiceUnavailable, "not_answering", "wait for the process that the message names, or end it"
 	case errors.As(err, &skew):
-		status, out.Code, out.Hint = http.StatusServiceUnavailable, "skew", "end the older of the two programs"
+		status, out.Code, out.Hint = http.StatusServiceUnavailable, "skew", "end the process that the message names"
 	}
 	out.Message = err.Error()
 	out.fill(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/ctxpage/ctxpage"
@@ -354,7 +355,7 @@ func (in *assembleIn) query() (q ctxpage.Query, err error) {
 	}
 	if in.Counter != "" {
 		if q.Counter, err = bpe.Named(in.Counter); err != nil {
-			return q, store.Invalid("counter", fmt.Sprintf("%.40q", in.Counter), err.Error())
+			return q, store.Invalid("counter", fmt.Sprintf("%.40q", in.Counter), expectedCounter(err))
 		}
 	}
 	if err = q.SetNames(in.Floor, in.Preset, in.Overflow, in.Charge); err != nil {
@@ -426,4 +427,10 @@ func leftOut(m *manifest.Record) map[string]int {
 		out[x.Reason] += x.Count
 	}
 	return out
+}
+
+// expectedCounter is what the error of bpe.Named expects.
+func expectedCounter(err error) string {
+	_, expected, _ := strings.Cut(err.Error(), "expected ")
+	return expected
 }

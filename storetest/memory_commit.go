@@ -64,7 +64,7 @@ func (v view) commit(b *store.Batch) (store.Outcome, error) {
 // known refuses what is no batch, and gives the outcome of one that was committed before. A review takes over what the held
 // batch wanted; one that decides what was decided before has that outcome.
 func (v view) known(b *store.Batch) (*store.Outcome, error) {
-	if err := rules.Admit(b, false); err != nil {
+	if err := rules.Admit(b); err != nil {
 		return nil, err
 	}
 	if o, ok := v.outcomes[b.ID]; ok {

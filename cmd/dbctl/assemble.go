@@ -95,6 +95,9 @@ func (c *assembleCmd) Run(a *app) error {
 		if err == nil && !a.JSON {
 			c.summary(a, &v)
 			a.noteLeft(v.Counts, got.Left)
+			if len(v.Blocks) == 0 {
+				a.noteUnknownKeys(db, c.Scope, &c.filterFlags)
+			}
 		}
 		return err
 	})

@@ -8,7 +8,6 @@ import (
 	"syscall"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/remote"
 )
 
 type backupCmd struct {
@@ -40,10 +39,6 @@ func (c *backupCmd) Run(a *app) error {
 		v.Bytes, v.Head = rep.Bytes, head.String()
 		return err
 	})
-	var skew *remote.SkewError
-	if errors.As(err, &skew) { // its owner can save it all the same
-		v.Bytes, v.Head, err = remote.Backup(a.ctx, skew.Path, c.Out, remote.ClientOptions{Now: a.now})
-	}
 	if err != nil {
 		return err
 	}

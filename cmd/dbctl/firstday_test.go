@@ -214,7 +214,7 @@ func TestMisspeltMetadataKey(t *testing.T) {
 	file := t.TempDir() + "/agent.ctx"
 	ok(t, "", "init", file)
 	ok(t, "refunds of a year", "put", file, "acme", "a", "--meta", "year=2022")
-	for _, args := range [][]string{{"search", file, "acme/x", "refunds"}, {"ls", file, "acme"}} {
+	for _, args := range [][]string{{"search", file, "acme/x", "refunds"}, {"ls", file, "acme"}, {"assemble", file, "acme", "refunds"}} {
 		r := dbctl("", append(args, "--meta", "yr>=2022")...)
 		require.Contains(t, r.err, `no artefact in sight of `+args[2]+` has the metadata key "yr"`)
 		require.NotContains(t, dbctl("", append(args, "--meta", "year>=2030")...).err, "metadata key")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type importCmd struct {
@@ -205,7 +206,7 @@ func (im *importer) run(ctx context.Context) error {
 
 // file compares a file with what is stored, by hash, and takes it if it differs.
 func (im *importer) file(ctx context.Context, f folder.Found) error {
-	id, source := im.prefix+f.Rel, "file:"+f.Path
+	id, source := store.Canonical(im.prefix+f.Rel), "file:"+f.Path
 	if !usableID(id) || len(source) > ctxpage.MaxSource {
 		im.walker.Skip(f.Rel, folder.Name)
 		return nil
@@ -293,7 +294,7 @@ func (im *importer) gone(ctx context.Context) error {
 	below := "file:" + strings.TrimSuffix(im.walker.Dir, "/") + "/"
 	for _, id := range slices.Sorted(maps.Keys(im.have)) {
 		rel, ok := strings.CutPrefix(im.have[id].source, below)
-		if ok && id == im.prefix+rel && !im.walker.Unknown(rel) {
+		if ok && id == store.Canonical(im.prefix+rel) && !im.walker.Unknown(rel) {
 			im.out.Removed = append(im.out.Removed, id)
 		}
 	}

@@ -231,3 +231,25 @@ func TestWalkHonoursTheRepositoryAbove(t *testing.T) {
 	require.Len(t, w.Files, 2)
 	require.Positive(t, w.Counts()[folder.Limit])
 }
+
+// TestImportOddFiles: a name in another Unicode form is one artefact, which a second import leaves alone, and a refresh takes no
+// file that an import does not.
+func TestImportOddFiles(t *testing.T) {
+	dir, file := t.TempDir(), newDB(t)
+	for name, text := range map[string]string{
+		"plan.md": "The plan.", "a\u0308.md": "decomposed", "\u00e4.md": "composed", "o\u0308.md": "alone", "mark.txt": "\ufeff", "cells.ipynb": `{"nbformat":4,"cells":[]}`,
+		"half.txt": "\xff\xfea", "surrogate.txt": "\xff\xfe\x00\xd8a\x00",
+	} {
+		write(t, dir, name, text)
+	}
+	first := asJSON(t, "", "import", file, "acme", dir)
+	require.Equal(t, 3.0, first["written"])
+	require.Equal(t, map[string]any{folder.Twin: 1.0, folder.Empty: 2.0, folder.Binary: 2.0}, first["skipped"])
+	second := asJSON(t, "", "import", file, "acme", dir)
+	require.Equal(t, []any{0.0, 3.0}, []any{second["written"], second["unchanged"]})
+	refreshed := asJSON(t, "", "refresh", file, "acme")
+	require.Empty(t, refreshed["failed"])
+	require.Empty(t, refreshed["new"])
+	require.NoError(t, os.Remove(filepath.Join(dir, "o\u0308.md")))
+	require.Equal(t, []any{"\u00f6.md"}, asJSON(t, "", "import", file, "acme", dir)["removed"])
+}

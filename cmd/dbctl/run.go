@@ -94,7 +94,7 @@ type cli struct {
 	Watch   watchCmd   `cmd:"" help:"Keep headroom in a session's window, or show what that would do."`
 	MCP     mcpCmd     `cmd:"" name:"mcp" help:"Serve a scope to an MCP client."`
 	Serve   serveCmd   `cmd:"" help:"Serve a database to programs in any language: JSON over a unix socket or a loopback address."`
-	Stop    stopCmd    `cmd:"" help:"End a dbctl serve of any version that has a database open."`
+	Stop    stopCmd    `cmd:"" help:"End a dbctl serve that has a database open."`
 	Setup   setupCmd   `cmd:"" help:"Put a memory to use in an agent host: MCP server, hooks and skill."`
 	Hook    hookCmd    `cmd:"" help:"Append what an agent host's hook reports to a conversation."`
 	Handoff handoffCmd `cmd:"" help:"Package a session for another agent."`

@@ -2,12 +2,10 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/remote"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -45,36 +43,7 @@ type statView struct {
 	Space []store.ScopeInfo `json:"space,omitempty"` // with --space
 }
 
-// servedView is what is known of a database whose owner speaks another protocol.
-type servedView struct {
-	Path    string        `json:"path"`
-	Serving remote.Status `json:"serving"`
-}
-
 func (c *statCmd) Run(a *app) error {
-	err := c.run(a)
-	var skew *remote.SkewError
-	if !errors.As(err, &skew) {
-		return err
-	}
-	is, bad := remote.GetStatus(a.ctx, skew.Path, remote.ClientOptions{Now: a.now})
-	if bad != nil {
-		return errors.Join(err, bad)
-	}
-	bad = a.emit(servedView{c.File, is}, func(w io.Writer) {
-		table(w, "", func(row func(...any)) {
-			row("path", c.File)
-			row("database", is.Database)
-			row("format", is.Format)
-			row("served by", fmt.Sprintf("pid %d (%s, since %s)", is.PID, is.Program, when(is.Since)))
-			row("protocol", is.Min, "to", is.Max)
-			row("clients", is.Clients)
-		})
-	})
-	return errors.Join(err, bad)
-}
-
-func (c *statCmd) run(a *app) error {
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
 		s, damage := db.Stats(a.ctx) // of what is held: all else is known
 		if damage != nil && !errors.Is(damage, ctxpage.ErrCorrupt) {

@@ -21,7 +21,7 @@ type stopCmd struct {
 }
 
 func (stopCmd) Help() string {
-	return `Asks the process that serves a database to end, and waits up to --wait for that. It works with any version of the protocol, so you can replace an older or newer program. A process that serves the database beside its own work, such as an agent, refuses: end it where it runs. If no process has the database open, it does nothing and succeeds.
+	return `Asks the process that serves a database to end, and waits up to --wait for that. A process that serves the database beside its own work, such as an agent, refuses: end it where it runs. If no process has the database open, it does nothing and succeeds.
 
 Example: dbctl stop agent.ctx --wait 10s`
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -113,13 +114,15 @@ func TestWatchBesideServe(t *testing.T) {
 	require.NoError(t, w.cmd.Wait())
 	model := chatModel(t)
 	w = startWatch(t, file, "acme", "chat", "--summarizer", model.URL+"/v1#small")
-	for n := 1000; model.calls == 0; n++ {
+	for n, passes := 1000, 0; model.calls.Load() == 0; n++ {
+		require.Less(t, passes, 20, "of so many passes none had a turn summarised")
 		turn, err := json.Marshal(map[string]any{"session": "chat", "turns": []any{map[string]any{"role": "assistant", "text": words(n)}}})
 		require.NoError(t, err)
 		before := window()
 		require.Contains(t, s.post(t, "session/append", string(turn), asHost), "refs")
 		if after := window(); before.Tokens+after.Stored-before.Stored > limits.Trigger {
 			w.until(t, "headroom_ok")
+			passes++
 		}
 	}
 }
@@ -127,14 +130,14 @@ func TestWatchBesideServe(t *testing.T) {
 // fakeModel answers as a chat endpoint does.
 type fakeModel struct {
 	*httptest.Server
-	calls int
+	calls atomic.Int64
 	asked map[string]any
 }
 
 func chatModel(t *testing.T) *fakeModel {
 	m := &fakeModel{}
 	m.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		m.calls++
+		m.calls.Add(1)
 		if r.URL.Path != "/v1/chat/completions" || json.NewDecoder(r.Body).Decode(&m.asked) != nil {
 			http.Error(w, "no", http.StatusBadRequest)
 			return

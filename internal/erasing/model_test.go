@@ -177,13 +177,23 @@ func (s *state) content(a *art) bool {
 
 func within(scope, of string) bool { return scope == of || strings.HasPrefix(scope, of+"/") }
 
+// whole reports whether a request asks for all of a scope.
+func whole(req *erase.Request, scope string) bool {
+	return req.Subject == "" && req.Scope != "" && within(scope, req.Scope)
+}
+
+// about reports whether a request asks for what is about a subject in a scope.
+func about(req *erase.Request, scope, subject string) bool {
+	return req.Subject != "" && req.Subject == subject && (req.Scope == "" || within(scope, req.Scope))
+}
+
 // asks says whether a request asks for an artefact.
 func asks(req *erase.Request, a *art) bool {
 	switch {
 	case req.Subject != "":
-		return a.subject == req.Subject
+		return about(req, a.scope, a.subject)
 	case req.Scope != "":
-		return within(a.scope, req.Scope)
+		return whole(req, a.scope)
 	case req.Session != store.Ref{}:
 		return a.scope == req.Session.Scope && a.session == req.Session.ID
 	}
@@ -251,7 +261,7 @@ func (s *state) erase(req *erase.Request, rep *erase.Report) error {
 		}
 	}
 	for scope, words := range s.directives {
-		if req.Scope != "" && within(scope, req.Scope) {
+		if whole(req, scope) {
 			s.forget(words...)
 			delete(s.directives, scope)
 		}
@@ -285,7 +295,7 @@ func (s *state) touched(req *erase.Request, goes map[name]bool) map[name]bool {
 		}
 	}
 	for k := range s.talks {
-		if req.Scope != "" && within(k.scope, req.Scope) {
+		if whole(req, k.scope) {
 			out[k] = true
 		}
 	}
@@ -310,7 +320,7 @@ func (s *state) eraseContext(c *assembled, req *erase.Request, goes map[name]boo
 	if c.pruned != "" {
 		return nil
 	}
-	ours := req.Scope != "" && within(c.scope, req.Scope) || c.session != "" && req.Session == store.Ref{Scope: c.scope, ID: c.session}
+	ours := whole(req, c.scope) || c.session != "" && req.Session == store.Ref{Scope: c.scope, ID: c.session}
 	shows := false
 	for _, p := range c.pages {
 		if p.version >= 0 && goes[name{p.ref.Scope, p.ref.ID}] && s.versions[p.version].readable() {
@@ -320,7 +330,7 @@ func (s *state) eraseContext(c *assembled, req *erase.Request, goes map[name]boo
 	if shows && !said[c.id] {
 		return fmt.Errorf("context %s showed what goes, and the report does not name it", c.id)
 	}
-	draft := c.draft != nil && (ours || goes[*c.draft] || req.Subject != "" && subjectOf(c.draft.id) == req.Subject || slices.Contains(req.Refs, store.Ref{Scope: c.draft.scope, ID: c.draft.id}) ||
+	draft := c.draft != nil && (ours || goes[*c.draft] || about(req, c.draft.scope, subjectOf(c.draft.id)) || slices.Contains(req.Refs, store.Ref{Scope: c.draft.scope, ID: c.draft.id}) ||
 		req.Cascade != erase.Keep && said[c.id])
 	if draft && !c.taken {
 		c.taken = true
@@ -333,7 +343,7 @@ func (s *state) eraseContext(c *assembled, req *erase.Request, goes map[name]boo
 	case draft: // gc may have dropped the draft before, and nothing says what the context showed
 		c.unsure = true
 	}
-	c.taken = c.taken || ours && req.Scope != "" && c.directed()
+	c.taken = c.taken || ours && whole(req, c.scope) && c.directed()
 	if req.Names && ours {
 		c.pruned = req.By
 	}
@@ -342,7 +352,7 @@ func (s *state) eraseContext(c *assembled, req *erase.Request, goes map[name]boo
 
 func (s *state) eraseHeld(h *held, req *erase.Request, goes map[name]bool) {
 	named := func(k name) bool { return goes[k] || slices.Contains(req.Refs, store.Ref{Scope: k.scope, ID: k.id}) }
-	takes := req.Scope != "" && within(h.scope, req.Scope) || req.Subject != "" && h.subject == req.Subject || named(h.name)
+	takes := whole(req, h.scope) || about(req, h.scope, h.subject) || named(h.name)
 	if req.Cascade != erase.Keep {
 		takes = takes || slices.ContainsFunc(h.seen, func(k name) bool { return goes[k] })
 	}

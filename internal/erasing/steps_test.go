@@ -455,7 +455,9 @@ func (w *walk) request() erase.Request {
 	case 0:
 		req.Scope = scope
 	case 1, 2:
-		req.Subject = w.one("annsubject", "bobsubject")
+		if req.Subject = w.one("annsubject", "bobsubject"); w.IntN(2) == 0 {
+			req.Scope = scope // those of one scope, and of those below it
+		}
 	case 3:
 		req.Session = store.Ref{Scope: scope, ID: talkOf(scope)}
 	case 4:

@@ -29,6 +29,7 @@ const (
 	Empty      = "empty"
 	Kind       = "not a regular file"
 	Name       = "name is not usable as an id"
+	Twin       = "another file has the same name in another Unicode form"
 	Unreadable = "could not be read"
 	Database   = "part of a ctxpage database"
 	Limit      = "beyond the limit"
@@ -61,7 +62,8 @@ type Walker struct {
 	Skipped []Skipped
 	Unread  []string // relative paths that could not be read: nothing is known of what is below
 
-	bytes  int64    // of Files
+	bytes  int64 // of Files
+	ids    map[string]bool
 	prefix []string // of Dir below the root of the repository
 }
 
@@ -201,6 +203,8 @@ func (w *Walker) file(path, rel string, e fs.DirEntry) {
 		w.Skip(rel, Large)
 	case !w.usable(rel):
 		w.Skip(rel, Name)
+	case w.twin(rel):
+		w.Skip(rel, Twin)
 	case w.MaxFiles > 0 && len(w.Files) >= w.MaxFiles || w.MaxBytes > 0 && w.bytes+st.Size() > w.MaxBytes:
 		w.Skip(rel, Limit)
 	default:
@@ -218,6 +222,18 @@ func (w *Walker) database(path string) bool {
 		}
 	}
 	return false
+}
+
+// twin reports whether a file that was taken before has the name of this one as ids are compared, so that both would be one
+// artefact.
+func (w *Walker) twin(rel string) bool {
+	id := store.Canonical(rel)
+	if w.ids == nil {
+		w.ids = map[string]bool{}
+	}
+	was := w.ids[id]
+	w.ids[id] = true
+	return was
 }
 
 func (w *Walker) usable(rel string) bool { return w.Usable == nil || w.Usable(rel) }
@@ -242,7 +258,7 @@ func ReadText(path string) (text string, hash uint64, skip string) {
 	switch {
 	case !ok:
 		return "", 0, Binary
-	case strings.TrimSpace(text) == "" && len(text) < len(b), text == "":
+	case plaintext.Empty(text, len(b)):
 		return "", 0, Empty
 	}
 	return text, xxhash.Sum64(b), ""

@@ -305,5 +305,9 @@ func (s *Files) LooksLikeText(path string) bool {
 	if n == 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return false
 	}
-	return plaintext.Begins(b[:n], n < len(b))
+	if n == len(b) {
+		return plaintext.Begins(b, false)
+	}
+	text, ok := plaintext.Of(path, b[:n]) // all of it
+	return ok && !plaintext.Empty(text, n)
 }

@@ -256,6 +256,13 @@ func (s *Set) Cosine(q *Question, num uint64) (float64, bool) {
 	return s.cosine(q, int(at)), true
 }
 
+// Cosine is that of two vectors as a Set with one of them has it, to the last bit; false where it has none.
+func Cosine(question, v []float32) (float64, bool) {
+	s := NewSet(len(v))
+	s.Put(1, v)
+	return s.Cosine(NewQuestion(question), 1)
+}
+
 func (s *Set) cosine(q *Question, at int) float64 {
 	c := float64(float64(dot(q.large, s.small[at*s.dims:][:s.dims]))*q.scale) * float64(s.scale[at])
 	return min(max(c, -1), 1)

@@ -28,6 +28,11 @@ func Of(path string, b []byte) (string, bool) {
 	return text, ok
 }
 
+// Empty reports whether the text of a file of some bytes has no words: such a file is not taken.
+func Empty(text string, bytes int) bool {
+	return text == "" || strings.TrimSpace(text) == "" && len(text) < bytes
+}
+
 // Begins reports whether a file that begins with b looks like text. whole reports whether b is the whole file.
 func Begins(b []byte, whole bool) bool {
 	for range utf8.UTFMax - 1 { // a character may be cut

@@ -3,7 +3,6 @@ package rules
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -18,18 +17,12 @@ const OutcomeDays = 7 * 24 * time.Hour
 // idAhead is how far the clock of the maker of a batch id may be ahead of Batch.Now.
 const idAhead = 12 * time.Hour
 
-// Admit makes the checks of a batch that need nothing but the batch, and sets Bound if it is nil. own means that the store
-// itself writes the batch: no other may write the rows of erases, by which the store finishes one.
+// Admit makes the checks of a batch that need nothing but the batch, and sets Bound if it is nil.
 //
 // The two limits on the age of an id belong together: an id is refused when it is older than
 // outcomes are kept, so a repeated id is never applied twice; and an id from the future is refused
 // because the newest id is the clock by which outcomes are forgotten.
-func Admit(b *store.Batch, own bool) error {
-	for i := range b.State {
-		if key := b.State[i].Key; !own && strings.HasPrefix(key, store.EraseRows) {
-			return store.Invalid("state", fmt.Sprintf("%q", key), fmt.Sprintf("a key that does not begin with %q: only the store writes the rows of erases", store.EraseRows))
-		}
-	}
+func Admit(b *store.Batch) error {
 	if err := store.CheckClock(b.Now); err != nil {
 		return err
 	}

@@ -114,9 +114,6 @@ func messages(e element) ([]Message, error) {
 	switch {
 	case m.Role != "":
 		m.Name, m.ToolCallID = name(v, "name"), name(v, "tool_call_id")
-		if m.Role == "function" && m.ToolCallID == "" {
-			m.ToolCallID = functionID(m.Name)
-		}
 		out, err := body(e, m, v, "content")
 		if err == nil && !filled(v["content"]) {
 			err = unread(e, v, out)
@@ -188,14 +185,17 @@ func body(e element, m Message, v fields, content ...string) ([]Message, error) 
 	default:
 		return nil, e.wrong("content", store.Invalid("content", cut(string(raw), 40), "a string or a list of blocks"))
 	}
-	for _, c := range list(first(v, "tool_calls", "toolCalls", "toolRequests", "additional_kwargs.tool_calls")) {
+	for _, c := range list(v["toolCalls"]) { // of Gemini CLI, with their results
+		s.answered(object(c))
+	}
+	for _, c := range list(first(v, "tool_calls", "toolRequests", "additional_kwargs.tool_calls")) {
 		s.call(object(c))
 	}
 	for _, c := range list(v["invalid_tool_calls"]) { // of LangChain: their arguments are no JSON
 		s.call(object(c))
 	}
 	if c := object(first(v, "function_call", "additional_kwargs.function_call")); c != nil && len(s.ToolCalls) == 0 {
-		s.call(fields{"id": quoted(functionID(name(c, "name"))), "name": c["name"], "arguments": c["arguments"]})
+		s.call(fields{"name": c["name"], "arguments": c["arguments"]})
 	}
 	for _, r := range list(first(v, "tool_results")) {
 		s.result(object(r), r)
@@ -206,9 +206,6 @@ func body(e element, m Message, v fields, content ...string) ([]Message, error) 
 	}
 	return s.out, nil
 }
-
-// functionID names a call from before calls had ids, and its result: both have only the name of the function.
-func functionID(name string) string { return "function-" + name }
 
 func (s *speaker) said(text string) {
 	if text != "" {
@@ -250,9 +247,9 @@ func (s *speaker) block(raw json.RawMessage) bool {
 		s.result(b, raw)
 	case kind == "tool" && filled(b["state"]): // OpenCode: a call and its result
 		state := object(b["state"])
-		s.call(fields{"id": first(b, "callID", "id"), "name": b["tool"], "input": state["input"], "result": first(state, "output", "error")})
+		s.answered(fields{"id": first(b, "callID", "id"), "name": b["tool"], "input": state["input"], "result": first(state, "output", "error")})
 	case kind == "toolInvocationSerialized": // Copilot: what was shown of a call and its result
-		s.call(fields{"id": b["toolCallId"], "name": first(b, "toolId", "toolName"), "input": b["invocationMessage"], "result": b["pastTenseMessage"]})
+		s.answered(fields{"id": b["toolCallId"], "name": first(b, "toolId", "toolName"), "input": b["invocationMessage"], "result": b["pastTenseMessage"]})
 	case string(b["thought"]) != "true" && (kind == "" || kind == "text" || kind == "input_text" || kind == "output_text" || kind == "refusal" || kind == "markdownContent"):
 		if said := words(first(b, "text", "refusal", "value", "content.value", "content")); said != "" || len(b) == 0 || kind != "" {
 			s.said(said)
@@ -277,6 +274,15 @@ func (s *speaker) other(kind string, b fields, raw json.RawMessage) {
 		s.said(said)
 	}
 	s.Parts = append(s.Parts, keptPart(kind, raw))
+}
+
+// answered adds a call whose result is beside it, if it has one. A call that was cancelled has none: no context would show it and
+// what was said with it.
+func (s *speaker) answered(v fields) {
+	if v != nil && !filled(v["result"]) {
+		v["result"] = quoted(noOutput)
+	}
+	s.call(v)
 }
 
 // call adds a call, and its result if it is beside it.
@@ -470,10 +476,13 @@ func (m *Message) artefact() (a store.Artefact, ok bool) {
 		a.Text = ""
 	}
 	if !ok && a.Role == render.RoleTool && a.ToolCallID != "" { // without its result a call is in no context
-		a.Text, ok = "(no output)", true
+		a.Text, ok = noOutput, true
 	}
 	return a, ok
 }
+
+// noOutput stands for the result of a call that has none.
+const noOutput = "(no output)"
 
 func hasText(parts []store.Part) bool {
 	return slices.ContainsFunc(parts, func(p store.Part) bool { return p.Type == "text" && p.Text != "" })

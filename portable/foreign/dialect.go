@@ -35,6 +35,8 @@ type dialect struct {
 	// it may take turns back, so they wait for the end of the file.
 	event func(x *reading, e element, v fields) (is bool, err error)
 	holds bool
+	// silent: the program writes no results of calls without an id.
+	silent bool
 }
 
 // asItem is the role of lines whose message is an item of the Responses API.
@@ -155,7 +157,7 @@ var dialects = []dialect{{
 	},
 	session: at("session_id"), kind: []string{"role", "type"}, message: []string{"message"}, id: []string{"id"}, at: []string{"timestamp_ms"}, content: []string{"content"},
 	kinds:   map[string]string{"user": user, "assistant": assistant, "system": "", "result": "", "thinking": "", "tool_call": "", "turn_ended": ""},
-	unusual: cursorCall,
+	unusual: cursorCall, silent: true,
 }}
 
 // queuedPrompt reads what the user said while Claude Code was at work: it is in no message of its own.
@@ -293,9 +295,7 @@ func (d *dialect) read(e element, v fields) (out []Message, left string, unknown
 	}
 	m := Message{ID: name(v, d.id...), Role: role, Name: name(inner, "name", "tool_name"), At: at}
 	if role == tool {
-		if m.ToolCallID = name(inner, "tool_call_id", "toolCallId", "call_id"); m.ToolCallID == "" && kind == "function" && m.Name != "" {
-			m.ToolCallID = functionID(m.Name)
-		}
+		m.ToolCallID = name(inner, "tool_call_id", "toolCallId", "call_id")
 	}
 	out, err = body(e, m, inner, d.content...)
 	return stamped(out, at), "", false, err

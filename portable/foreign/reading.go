@@ -29,7 +29,10 @@ type reading struct {
 	seq        map[string]int64  // turns so far, by session
 	named      map[string]string // ids of conversations and memories, by name
 	ids        map[uint64]int64  // digests of ids that had a turn: how many it had, or its place
-	pending    *turn
+	waiting    []unnamedCall
+	// unnamedCalls counts calls without an id.
+	unnamedCalls int
+	pending      *turn
 
 	lines, values int // lines and values at the top level that were read
 	replay
@@ -388,6 +391,7 @@ func (x *reading) flush() error {
 	if x.pending = nil; t == nil {
 		return nil
 	}
+	x.pair(t)
 	key, seq := x.place(t)
 	if seq == 0 {
 		x.left.Repeated++
@@ -404,6 +408,52 @@ func (x *reading) flush() error {
 		return nil
 	}
 	return x.put(element{line: t.line}, a)
+}
+
+// unnamedCall is a call without an id that waits for its result.
+type unnamedCall struct{ session, name, id string }
+
+// pair gives calls without an id one, and the same to their results, which have the name of the function and come in the order of
+// the calls.
+func (x *reading) pair(t *turn) {
+	if x.dialect != nil && x.dialect.silent {
+		t.keepCalls()
+	}
+	for i := range t.ToolCalls {
+		if c := &t.ToolCalls[i]; c.ID == "" {
+			x.unnamedCalls++
+			c.ID = fmt.Sprintf("call-%d", x.unnamedCalls)
+			x.waiting = append(x.waiting, unnamedCall{t.session, c.Name, c.ID})
+		}
+	}
+	if t.ToolCallID != "" || t.Role != tool && t.Role != "function" {
+		return
+	}
+	for i, c := range x.waiting {
+		if c.session == t.session && (c.name == t.Name || t.Name == "") {
+			t.ToolCallID = c.id
+			x.waiting = slices.Delete(x.waiting, i, i+1)
+			return
+		}
+	}
+}
+
+// keepCalls makes calls without an id blocks: no context would show a call that has no result, and what was said with it.
+func (t *turn) keepCalls() {
+	unnamed := func(c store.ToolCall) bool { return c.ID == "" }
+	if !slices.ContainsFunc(t.ToolCalls, unnamed) {
+		return
+	}
+	if len(t.Parts) == 0 && t.Text != "" {
+		t.Parts, t.Text = []store.Part{{Type: "text", Text: t.Text}}, ""
+	}
+	for _, c := range t.ToolCalls {
+		if unnamed(c) {
+			raw, _ := json.Marshal(map[string]string{"type": "tool_use", "name": c.Name, "input": c.Arguments}) // texts
+			t.Parts = append(t.Parts, keptPart("tool_use", raw))
+		}
+	}
+	t.ToolCalls = slices.DeleteFunc(t.ToolCalls, unnamed)
 }
 
 // place returns the key of a turn and its number in the session. A later turn with the same id is another one, whose key has a

@@ -37,7 +37,7 @@ func Find(encoding string) (token.Counter, bool) {
 }
 
 // Named returns the counter of a name: "o200k_base" or "cl100k_base"; a model, or a family of models, of token.Builtin, such
-// as "gpt-4", "claude" or "gemini"; the name of token.Default; or one of these with a percentage, as token.Raise and
+// as "gpt-4", "claude" or "gemini"; the name of token.Default or token.Estimate; or one of these with a percentage, as token.Raise and
 // token.Calibration name theirs ("o200k_base*125%"). The error of any other name lists what is expected.
 func Named(name string) (token.Counter, error) {
 	base, percent := name, 100
@@ -52,13 +52,15 @@ func Named(name string) (token.Counter, error) {
 	if c, ok := Find(base); ok {
 		return token.Raise(c, percent), nil
 	}
-	if base == token.Default().Name() {
-		return token.Raise(token.Default(), percent), nil
+	for _, c := range []token.Counter{token.Default(), token.Estimate(token.CL100k)} {
+		if base == c.Name() {
+			return token.Raise(c, percent), nil
+		}
 	}
 	if p, ok := token.Builtin().Find(base); ok {
 		return token.Raise(p.Counter(Find), percent), nil
 	}
-	return nil, fmt.Errorf("token counter %.40q is not known; expected %s, %s, %s, or a model such as gpt-4, claude or gemini", name, token.O200k, token.CL100k, token.Default().Name())
+	return nil, fmt.Errorf("token counter %.40q is not known; expected %s, %s, %s, %s, or a model such as gpt-4, claude or gemini", name, token.O200k, token.CL100k, token.Default().Name(), token.Estimate(token.CL100k).Name())
 }
 
 // maxPercent is the highest percentage of a name.

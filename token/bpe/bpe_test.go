@@ -89,7 +89,7 @@ func TestConcurrentUse(t *testing.T) {
 // A counter has the name that it is found by, with and without a percentage.
 func TestNamed(t *testing.T) {
 	for name, want := range map[string]string{
-		"o200k_base": "o200k_base", "cl100k_base": "cl100k_base", token.Default().Name(): token.Default().Name(), "o200k_base*125%": "o200k_base*125%",
+		"o200k_base": "o200k_base", "cl100k_base": "cl100k_base", token.Default().Name(): token.Default().Name(), "est/2-cl100k": "est/2-cl100k", "est/2*110%": "est/2*110%", "o200k_base*125%": "o200k_base*125%",
 		"claude": "o200k_base*135%", "gemini": "o200k_base*115%", "gpt-4": "cl100k_base", "openai/gpt-4o-mini": "o200k_base", "cl100k_base*100%": "cl100k_base",
 	} {
 		c, err := bpe.Named(name)
