@@ -142,6 +142,7 @@ var sentinels = []struct {
 	{"store.ErrNoSpace", store.ErrNoSpace},
 	{"store.ErrQuota", store.ErrQuota},
 	{"manifest.ErrNewerFormat", manifest.ErrNewerFormat},
+	{"manifest.ErrOldFormat", manifest.ErrOldFormat},
 	{"manifest.ErrNoLeaf", manifest.ErrNoLeaf},
 	{"manifest.ErrNoQuestion", manifest.ErrNoQuestion},
 	{"manifest.ErrPruned", manifest.ErrPruned},

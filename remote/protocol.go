@@ -18,14 +18,14 @@ type welcome struct {
 
 // Status describes a server.
 type Status struct {
-	Format   int           `json:"format"` // of the file
-	PID      int           `json:"pid"`
-	Program  string        `json:"program"`
-	Since    time.Time     `json:"since"`
-	Database string        `json:"database"`        // its id
-	Lease    time.Duration `json:"lease_ns"`        // after which a silent session ends
-	Clients  int           `json:"clients"`         // sessions
-	State    string        `json:"state,omitempty"` // "": it serves; opening: it is about to; closing: it is about to end
+	Format   int // of the file
+	PID      int
+	Program  string
+	Since    time.Time
+	Database string        // its id
+	Lease    time.Duration // after which a silent session ends
+	Clients  int           // sessions
+	State    string        // "": it serves; opening: it is about to; closing: it is about to end
 }
 
 // callError is what a frameError holds. Value is what the call gives beside its error, as a message of
