@@ -14,12 +14,15 @@ type mcpConfigCmd struct {
 	Client string `arg:"" help:"Client: ${enum}." enum:"claude-desktop,claude-code,cursor,vscode,codex,gemini"`
 	File   string `arg:"" optional:"" help:"Database that the client's server opens. Not needed with --http."`
 	mcpFlags
-	Name string `help:"Name of the server in the client." default:"ctxpage"`
+	Name    string `help:"Name of the server in the client." default:"ctxpage"`
+	Install bool   `help:"Register the server with the client instead: by the client's own command where it has one, else in its JSON file, of which a backup is kept."`
 	rootFlags
 }
 
 func (mcpConfigCmd) Help() string {
 	return `Prints what a client needs in its configuration to start dbctl mcp with these flags. With --write and neither --confirm nor --evaluator, writes are judged by --evaluator supported. dbctl setup does the whole: server, hooks and skill.
+
+--install calls claude mcp add, codex mcp add, gemini mcp add or code --add-mcp, and merges the block into the file of claude-desktop or cursor. Restart the client afterwards.
 
 Example: dbctl mcp config claude-desktop agent.ctx --scope acme/support --actor claude --write`
 }
@@ -41,15 +44,48 @@ type mcpClient struct {
 	httpURL   bool // the address is httpUrl, because url means something else
 	noHTTP    bool // the file takes only programs
 	path      func() (string, error)
+	add       func(name string, e serverEntry) []string // the client's own command; nil: it has none
+	remove    func(name string) []string                // likewise; nil: it has none
 }
 
 var mcpClients = map[string]mcpClient{
 	"claude-desktop": {container: "mcpServers", noHTTP: true, path: inConfigDir("Claude", "claude_desktop_config.json")},
-	"claude-code":    {container: "mcpServers", typed: true, path: inHome("CLAUDE_CONFIG_DIR", "", ".claude.json")},
-	"cursor":         {container: "mcpServers", path: inHome("", ".cursor", "mcp.json")},
-	"vscode":         {container: "servers", typed: true, path: inConfigDir("Code", "User", "mcp.json")},
-	"codex":          {container: "mcp_servers", toml: true, path: inHome("CODEX_HOME", ".codex", "config.toml")},
-	"gemini":         {container: "mcpServers", httpURL: true, path: inHome("", ".gemini", "settings.json")},
+	"claude-code": {container: "mcpServers", typed: true, path: inHome("CLAUDE_CONFIG_DIR", "", ".claude.json"),
+		add: func(name string, e serverEntry) []string {
+			if e.URL != "" {
+				return []string{"claude", "mcp", "add", "--scope", "user", "--transport", "http", name, e.URL}
+			}
+			return append([]string{"claude", "mcp", "add", "--scope", "user", name, "--", e.Command}, e.Args...)
+		},
+		remove: func(name string) []string { return []string{"claude", "mcp", "remove", "--scope", "user", name} }},
+	"cursor": {container: "mcpServers", path: inHome("", ".cursor", "mcp.json")},
+	"vscode": {container: "servers", typed: true, path: inConfigDir("Code", "User", "mcp.json"),
+		add: func(name string, e serverEntry) []string {
+			b, _ := plainJSON(namedEntry{name, e}) // texts always have a form
+			return []string{"code", "--add-mcp", string(b)}
+		}},
+	"codex": {container: "mcp_servers", toml: true, path: inHome("CODEX_HOME", ".codex", "config.toml"),
+		add: func(name string, e serverEntry) []string {
+			if e.URL != "" {
+				return []string{"codex", "mcp", "add", name, "--url", e.URL}
+			}
+			return append([]string{"codex", "mcp", "add", name, "--", e.Command}, e.Args...)
+		},
+		remove: func(name string) []string { return []string{"codex", "mcp", "remove", name} }},
+	"gemini": {container: "mcpServers", httpURL: true, path: inHome("", ".gemini", "settings.json"),
+		add: func(name string, e serverEntry) []string { // its own flags end at "--"
+			if e.HTTPURL != "" {
+				return []string{"gemini", "mcp", "add", "--scope", "user", "--transport", "http", name, e.HTTPURL}
+			}
+			return append([]string{"gemini", "mcp", "add", "--scope", "user", name, e.Command, "--"}, e.Args...)
+		},
+		remove: func(name string) []string { return []string{"gemini", "mcp", "remove", "--scope", "user", name} }},
+}
+
+// namedEntry is a server as code --add-mcp takes it.
+type namedEntry struct {
+	Name string `json:"name"`
+	serverEntry
 }
 
 // inConfigDir is a path in the folder where the system keeps applications' settings.
@@ -184,6 +220,20 @@ func (c *mcpConfigCmd) Run(a *app) error {
 	e, err := c.entry(a.KeyFile)
 	if err != nil {
 		return err
+	}
+	if c.Install {
+		s, err := registration(c.Client, c.Name, &e)
+		if err == nil {
+			err = s.do(a)
+		}
+		if err != nil {
+			return err
+		}
+		v := setupView{Client: c.Client, Steps: []setupStep{s}}
+		return a.emit(v, func(w io.Writer) {
+			v.printSteps(w)
+			fmt.Fprintf(w, "restart %s\n", c.Client)
+		})
 	}
 	v := configView{Client: c.Client, Config: path, Block: client.block(c.Name, e)}
 	return a.emit(v, func(w io.Writer) { fmt.Fprint(w, v.Block) })

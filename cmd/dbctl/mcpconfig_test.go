@@ -61,6 +61,48 @@ func TestMCPConfigOfEachClient(t *testing.T) {
 	require.Empty(t, entries, "printing writes nothing")
 }
 
+// --install uses the client's own command where it has one, and merges plain JSON elsewhere.
+func TestMCPConfigInstalls(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the paths are those of Linux")
+	}
+	home := clientHome(t)
+	calls := stubs(t, home, "claude", "codex", "gemini", "code")
+	self, err := os.Executable()
+	require.NoError(t, err)
+	file := filepath.Join(home, "agent.ctx")
+	serve := "|mcp|serve|" + file + "|--scope=a"
+	for client, want := range map[string][]string{
+		"claude-code": {"claude|mcp|remove|--scope|user|ctxpage", "claude|mcp|add|--scope|user|ctxpage|--|" + self + serve},
+		"codex":       {"codex|mcp|remove|ctxpage", "codex|mcp|add|ctxpage|--|" + self + serve},
+		"vscode":      {`code|--add-mcp|{"name":"ctxpage","type":"stdio","command":"` + self + `","args":["mcp","serve","` + file + `","--scope=a"]}`},
+	} {
+		require.Contains(t, ok(t, "", "mcp", "config", client, file, "--scope", "a", "--install"), "restart "+client)
+		require.Equal(t, want, calls())
+	}
+	for client, want := range map[string]string{
+		"claude-code": "claude|mcp|add|--scope|user|--transport|http|ctxpage|http://127.0.0.1:8700/mcp", "codex": "codex|mcp|add|ctxpage|--url|http://127.0.0.1:8700/mcp",
+		"gemini": "gemini|mcp|add|--scope|user|--transport|http|ctxpage|http://127.0.0.1:8700/mcp", "vscode": `code|--add-mcp|{"name":"ctxpage","type":"http","url":"http://127.0.0.1:8700/mcp"}`,
+	} {
+		ok(t, "", "mcp", "config", client, "--http", "127.0.0.1:8700", "--install")
+		all := calls()
+		require.Equal(t, want, all[len(all)-1])
+	}
+	path := filepath.Join(home, ".config/Claude/claude_desktop_config.json")
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, []byte("{\"theme\": 1.0e2, \"mcpServers\": {\"mine\": {}}}"), 0o600))
+	out := ok(t, "", "mcp", "config", "claude-desktop", file, "--scope", "a", "--install")
+	require.Contains(t, out, "backup: ")
+	text := readText(t, path)
+	require.Contains(t, text, `"theme": 1.0e2`)
+	require.Contains(t, text, `"mine": {}`)
+	require.Contains(t, text, `"ctxpage": {`)
+	require.NoError(t, os.Remove(filepath.Join(home, "bin", "code")))
+	r := dbctl("", "mcp", "config", "vscode", file, "--scope", "a", "--install")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, "code --add-mcp")
+}
+
 func TestMCPConfigRefuses(t *testing.T) {
 	clientHome(t)
 	for _, c := range []struct{ args, want string }{

@@ -44,8 +44,6 @@ Example: dbctl setup claude-code agent.ctx --scope acme/dev`
 
 // host is an agent host that setup knows.
 type host struct {
-	add    func(name string, e serverEntry) []string // the client's command; nil: it has none, and path is its file
-	remove func(name string) []string
 	hooks  func() (string, error) // the file with its hooks
 	events []string               // prompt, tool, answer
 	flat   bool                   // an event has its commands, not groups of them
@@ -54,27 +52,15 @@ type host struct {
 
 var hosts = map[string]host{
 	"claude-code": {
-		add: func(name string, e serverEntry) []string {
-			return append([]string{"claude", "mcp", "add", "--scope", "user", name, "--", e.Command}, e.Args...)
-		},
-		remove: func(name string) []string { return []string{"claude", "mcp", "remove", "--scope", "user", name} },
-		hooks:  inHome("CLAUDE_CONFIG_DIR", ".claude", "settings.json"), skills: inHome("CLAUDE_CONFIG_DIR", ".claude", "skills"),
+		hooks: inHome("CLAUDE_CONFIG_DIR", ".claude", "settings.json"), skills: inHome("CLAUDE_CONFIG_DIR", ".claude", "skills"),
 		events: []string{"UserPromptSubmit", "PostToolUse", "Stop"},
 	},
 	"codex": {
-		add: func(name string, e serverEntry) []string {
-			return append([]string{"codex", "mcp", "add", name, "--", e.Command}, e.Args...)
-		},
-		remove: func(name string) []string { return []string{"codex", "mcp", "remove", name} },
-		hooks:  inHome("CODEX_HOME", ".codex", "hooks.json"), skills: inHome("", ".agents", "skills"),
+		hooks: inHome("CODEX_HOME", ".codex", "hooks.json"), skills: inHome("", ".agents", "skills"),
 		events: []string{"UserPromptSubmit", "PostToolUse", "Stop"},
 	},
 	"gemini": {
-		add: func(name string, e serverEntry) []string { // its own flags end at "--"
-			return append([]string{"gemini", "mcp", "add", "--scope", "user", name, e.Command, "--"}, e.Args...)
-		},
-		remove: func(name string) []string { return []string{"gemini", "mcp", "remove", "--scope", "user", name} },
-		hooks:  inHome("", ".gemini", "settings.json"), skills: inHome("", ".gemini", "skills"),
+		hooks: inHome("", ".gemini", "settings.json"), skills: inHome("", ".gemini", "skills"),
 		events: []string{"BeforeAgent", "AfterTool", "AfterAgent"},
 	},
 	"cursor": {
@@ -171,39 +157,54 @@ func (c *setupCmd) database() (s setupStep, err error) {
 }
 
 // server plans the registration of the MCP server.
-func (c *setupCmd) server() (s setupStep, err error) {
-	s.What = "server"
-	h := hosts[c.Client]
-	var e serverEntry
-	if !c.Undo {
-		config := mcpConfigCmd{Client: c.Client, File: c.File, Name: c.Name, rootFlags: c.rootFlags, mcpFlags: mcpFlags{
-			Scope: c.Scope, Actor: or(c.Actor, c.Client), Write: !c.ReadOnly, evaluatorFlag: c.evaluatorFlag, modelFlags: c.modelFlags}}
-		if e, err = config.entry(c.keyFile); err != nil {
-			return s, err
-		}
+func (c *setupCmd) server() (setupStep, error) {
+	if c.Undo {
+		return c.available(registration(c.Client, c.Name, nil))
 	}
-	if h.add == nil {
-		path, err := mcpClients[c.Client].path()
+	config := mcpConfigCmd{Client: c.Client, File: c.File, Name: c.Name, rootFlags: c.rootFlags, mcpFlags: mcpFlags{
+		Scope: c.Scope, Actor: or(c.Actor, c.Client), Write: !c.ReadOnly, evaluatorFlag: c.evaluatorFlag, modelFlags: c.modelFlags}}
+	e, err := config.entry(c.keyFile)
+	if err != nil {
+		return setupStep{}, err
+	}
+	return c.available(registration(c.Client, c.Name, &e))
+}
+
+// available refuses a command that is not there, before anything is done.
+func (c *setupCmd) available(s setupStep, err error) (setupStep, error) {
+	if err != nil || c.DryRun || len(s.Command) == 0 {
+		return s, err
+	}
+	if _, err := exec.LookPath(s.Command[0]); err != nil && c.Undo {
+		return s, failed("the command %s is not in PATH; remove the server %q from the client yourself, then use --undo with a PATH that has it", s.Command[0], c.Name)
+	} else if err != nil {
+		return s, failed("the command %s is not in PATH; install the client, or add its folder to PATH", s.Command[0])
+	}
+	return s, nil
+}
+
+// registration plans to register a server with a client, or to remove it (nil).
+func registration(client, name string, e *serverEntry) (setupStep, error) {
+	c, s := mcpClients[client], setupStep{What: "server"}
+	if c.add == nil {
+		path, err := c.path()
 		if err != nil {
 			return s, err
 		}
-		s, err = s.edit(path, inMember(c.Name, func(json.RawMessage) (json.RawMessage, error) {
-			if c.Undo {
+		s, err = s.edit(path, inMember(name, func(json.RawMessage) (json.RawMessage, error) {
+			if e == nil {
 				return nil, nil
 			}
 			return plainJSON(e)
-		}), mcpClients[c.Client].container)
-		return s.left(c.Undo, err)
+		}), c.container)
+		return s.left(e == nil, err)
 	}
-	s.Changed, s.Command = true, h.remove(c.Name)
-	if !c.Undo {
-		s.before, s.Command = s.Command, h.add(c.Name, e)
+	s.Changed = true
+	if c.remove != nil {
+		s.Command = c.remove(name)
 	}
-	if _, err := exec.LookPath(s.Command[0]); err != nil && !c.DryRun {
-		if c.Undo {
-			return s, failed("the command %s is not in PATH; remove the server %q from the client yourself, then use --undo with a PATH that has it", s.Command[0], c.Name)
-		}
-		return s, failed("the command %s is not in PATH; install the client, or add its folder to PATH", s.Command[0])
+	if e != nil {
+		s.before, s.Command = s.Command, c.add(name, *e)
 	}
 	return s, nil
 }
@@ -370,7 +371,7 @@ func (s *setupStep) do(a *app) (err error) {
 		}
 		out, err := exec.CommandContext(a.ctx, s.Command[0], s.Command[1:]...).CombinedOutput()
 		if err != nil {
-			return failed("%s: %v: %s", strings.Join(s.Command[:3], " "), err, cut(string(out), 500))
+			return failed("%s: %v: %s", strings.Join(s.Command[:2], " "), err, cut(string(out), 500))
 		}
 	case s.Changed && s.What == "database":
 		db, err := ctxpage.Open(s.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, Clock: a.now, LockTimeout: a.Wait})
@@ -388,6 +389,18 @@ func (s *setupStep) do(a *app) (err error) {
 }
 
 func (v *setupView) print(w io.Writer) {
+	v.printSteps(w)
+	switch {
+	case v.DryRun:
+		fmt.Fprintln(w, "dry run: nothing was changed")
+	case v.Undo:
+		fmt.Fprintf(w, "removed; restart %s\n", v.Client)
+	default:
+		fmt.Fprintf(w, "restart %s; to undo: dbctl setup %s --undo\n", v.Client, v.Client)
+	}
+}
+
+func (v *setupView) printSteps(w io.Writer) {
 	for _, s := range v.Steps {
 		switch {
 		case len(s.Command) > 0:
@@ -402,14 +415,6 @@ func (v *setupView) print(w io.Writer) {
 				fmt.Fprintf(w, "  backup: %s\n", s.Backup)
 			}
 		}
-	}
-	switch {
-	case v.DryRun:
-		fmt.Fprintln(w, "dry run: nothing was changed")
-	case v.Undo:
-		fmt.Fprintf(w, "removed; restart %s\n", v.Client)
-	default:
-		fmt.Fprintf(w, "restart %s; to undo: dbctl setup %s --undo\n", v.Client, v.Client)
 	}
 }
 

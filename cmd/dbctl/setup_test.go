@@ -164,7 +164,7 @@ func TestSetupRefuses(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(home, "fail"), nil, 0o600))
 	r := dbctl("", setup...)
 	require.Equal(t, exitFailed, r.code)
-	require.Contains(t, r.err, "claude mcp add")
+	require.Contains(t, r.err, "claude mcp")
 	require.NoFileExists(t, settings)
 	require.Equal(t, exitFailed, dbctl("", "setup", "codex", file, "--scope", "acme").code, "its command is not there")
 	require.Equal(t, exitFailed, dbctl("", "setup", "claude-code", home+"/nowhere/agent.ctx", "--scope", "acme").code)
