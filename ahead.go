@@ -28,7 +28,7 @@ import (
 // aheadChunk bounds how many changed files are in memory at once.
 const aheadChunk = 256
 
-// looksAhead says whether files are looked at before the index is queried.
+// looksAhead reports whether files are looked at before the index is queried.
 func (a *assembling) looksAhead() bool {
 	return a.q.AsOf == 0 && a.q.Check >= 0 && a.s.db.checker.OwnFiles()
 }

@@ -99,7 +99,7 @@ func ask(db *DB) (ans everything, damaged int, err error) {
 	return ans, damaged, nil
 }
 
-// misses says whether a search gave another list than the true one.
+// misses reports whether a search gave another list than the true one.
 func (ans everything) misses(truth everything) bool {
 	for q, a := range ans {
 		if strings.HasPrefix(q, "search ") && a != truth[q] {

@@ -408,7 +408,7 @@ func callOf(h *store.Head) string {
 	return h.ToolCalls[0].ID
 }
 
-// classOf gives the allocator's class of a kind. Facts, chunks, tool results and summaries compete as RAG; trust is not
+// classOf returns the allocator's class of a kind. Facts, chunks, tool results and summaries compete as RAG; trust is not
 // a class, it is part of their score.
 func classOf(k Kind) budget.Class {
 	switch k {

@@ -58,7 +58,7 @@ func gc(t *testing.T, db *DB, o GCOptions) store.GCReport {
 	return rep
 }
 
-// because gives what a report says stays, by reason.
+// because returns what a report says stays, by reason.
 func because(rep store.GCReport) map[string][]string {
 	out := map[string][]string{}
 	for _, k := range rep.Kept {

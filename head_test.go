@@ -46,7 +46,7 @@ func (r *rig) written(t *testing.T) manifest.Head {
 	return h
 }
 
-// holds says whether a head verifies against the files that a power cut at this moment leaves.
+// holds reports whether a head verifies against the files that a power cut at this moment leaves.
 func (r *rig) holds(h manifest.Head) error { return r.holdsIn(r.fs.CrashClone(1, 0), h) }
 
 func (r *rig) holdsIn(files *faultfs.FS, h manifest.Head) error {

@@ -122,7 +122,7 @@ func ids(a *Assembly) []string {
 	return out
 }
 
-// left gives the reasons for which an artefact was left out of an assembly.
+// left returns the reasons for which an artefact was left out of an assembly.
 func left(a *Assembly, id string) []string {
 	var out []string
 	for _, l := range a.Left {

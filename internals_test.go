@@ -127,7 +127,7 @@ type leaving struct {
 
 func (l leaving) Close() error { return errors.Join(l.Store.Close(), l.left()) }
 
-// FrameBytes gives the bytes the working set believes it keeps, and the sum over the frames on its list. Without a pin
+// FrameBytes returns the bytes the working set believes it keeps, and the sum over the frames on its list. Without a pin
 // the two are equal.
 func (db *DB) FrameBytes() (counted, listed int64) {
 	t := db.table
@@ -140,7 +140,7 @@ func (db *DB) FrameBytes() (counted, listed int64) {
 	return t.frames.bytes, listed
 }
 
-// ProvesText says whether the salted digest of a page version is the one of a text.
+// ProvesText reports whether the salted digest of a page version is the one of a text.
 func (db *DB) ProvesText(num uint64, text string) bool {
 	loaded, err := db.store.Load(context.Background(), nil, []store.PageKey{{Num: num}}, store.WantHead)
 	if err != nil || loaded[0].Err != nil {

@@ -147,7 +147,7 @@ func (m *model) write(scope, id string, v mver, supersedes ...string) {
 	}
 }
 
-// finds says whether a word leads to an artefact: through its own versions since it was last absent, or through an
+// finds reports whether a word leads to an artefact: through its own versions since it was last absent, or through an
 // artefact that it replaced.
 func (m *model) finds(k mkey, word string, seen map[mkey]bool) bool {
 	if seen[k] {
@@ -183,7 +183,7 @@ func (m *model) search(scope, word string) []string {
 	return out
 }
 
-// stale says whether a page that was seen is not what its artefact says any more.
+// stale reports whether a page that was seen is not what its artefact says any more.
 func (m *model) stale(tx *mtx) bool {
 	for k, text := range tx.saw {
 		if k.scope == tx.scope && (tx.drops[k.id] || tx.writes[k.id] != "") {
@@ -218,7 +218,7 @@ func (m *model) apply(tx *mtx, prov Provenance) {
 	}
 }
 
-// mayGo says whether gc may drop a version, its neighbours and pages aside. newer is how many versions with content are.
+// mayGo reports whether gc may drop a version, its neighbours and pages aside. newer is how many versions with content are.
 func (m *model) mayGo(k mkey, i, newer int, o GCOptions, open []*mtx) bool {
 	vs := m.arts[k].versions
 	v := &vs[i]
@@ -253,7 +253,7 @@ func (m *model) mayGo(k mkey, i, newer int, o GCOptions, open []*mtx) bool {
 	return true
 }
 
-// gc gives the versions of an artefact of single pages that go: those that may, unless one stays that has the same page.
+// gc returns the versions of an artefact of single pages that go: those that may, unless one stays that has the same page.
 func (m *model) gc(k mkey, o GCOptions, open []*mtx) map[int]bool {
 	may, stay := map[int]bool{}, map[int]bool{}
 	newer := 0

@@ -69,7 +69,7 @@ var rootOrder = strings.Fields(`
 // upward is what refers the other way, and may: docs/house.md says why. A reference that is gone leaves the list.
 var upward = map[string]string{}
 
-// againstOrder gives the pairs of files that refer upward and are not allowed to, and the allowed ones that do not.
+// againstOrder returns the pairs of files that refer upward and are not allowed to, and the allowed ones that do not.
 func againstOrder(refs fileRefs, order []string, allowed map[string]string) (bad, unused []string) {
 	used := map[string]bool{}
 	for pair, names := range refs {

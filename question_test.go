@@ -146,7 +146,7 @@ func TestQuestionDigestOnly(t *testing.T) {
 	}
 }
 
-// filesHave says whether a file of some directories has a text, in small letters or large ones.
+// filesHave reports whether a file of some directories has a text, in small letters or large ones.
 func filesHave(t testing.TB, text string, dirs ...string) bool {
 	t.Helper()
 	files, err := dbtest.Files(dirs...)

@@ -9,7 +9,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 )
 
-// A database that is only read from does not grow its log, nor the leaves it holds in memory, for ever; and what was
+// A database that is only read from does not grow its log, nor the leaves it holds in memory, forever; and what was
 // let go of is in the archive.
 func TestReadsAloneCutTheLog(t *testing.T) {
 	ctx := context.Background()

@@ -45,7 +45,7 @@ func TestCheckpointTakesWhatWasRedone(t *testing.T) {
 
 // openRedone opens the files that a kill left after some puts, none of them in a checkpoint.
 func openRedone(t *testing.T, puts int) *ctxpage.DB {
-	path, opts := dbtest.MemoryPath(t), ctxpage.Options{Exclusive: true} // a bubble waits for ever for what comes by a socket
+	path, opts := dbtest.MemoryPath(t), ctxpage.Options{Exclusive: true} // a bubble waits forever for what comes by a socket
 	db, err := ctxpage.Open(path, opts)
 	require.NoError(t, err)
 	defer db.Close()

@@ -73,7 +73,7 @@ func (m *meanings) Embed(ctx context.Context, texts []string) ([][]float32, erro
 	return out, nil
 }
 
-// take gives what was asked for since the last take.
+// take returns what was asked for since the last take.
 func (m *meanings) take() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -387,7 +387,7 @@ func TestEmbedderAndTheCallersContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled, "who gave up gets no context by words alone")
 }
 
-// TestProgressOverTimeouts: a slow embedder is not asked for the same pages for ever.
+// TestProgressOverTimeouts: a slow embedder is not asked for the same pages forever.
 func TestProgressOverTimeouts(t *testing.T) {
 	m := &meanings{}
 	m.fail = func(_ context.Context, n int, ts []string) ([][]float32, error) {

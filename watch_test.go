@@ -26,7 +26,7 @@ import (
 func openWatched(t *testing.T, dir string, opts Options) *DB {
 	t.Helper()
 	opts.noSync = true
-	opts.Exclusive = true // a bubble waits for ever for what comes by a socket
+	opts.Exclusive = true // a bubble waits forever for what comes by a socket
 	return openTest(t, filepath.Join(dir, "agent.ctx"), opts)
 }
 
@@ -169,7 +169,7 @@ func (k *randomTalk) operate(ctx context.Context) {
 
 func (k *randomTalk) any() string { return k.ids[k.r.IntN(len(k.ids))] }
 
-// done says whether it went well; a refusal must be for what no pass may touch.
+// done reports whether it went well; a refusal must be for what no pass may touch.
 func (k *randomTalk) done(err error) bool {
 	var short *session.HeadroomError
 	if errors.As(err, &short) {

@@ -152,7 +152,7 @@ var stored = map[string]*database{}
 // scope is where the pages of the benchmarks live.
 func (d *database) scope() *ctxpage.Scope { return d.db.Scope("acme/bench") }
 
-// filled gives the database of so many pages of a size, putting them in transactions of 500 when it is not there yet.
+// filled returns the database of so many pages of a size, putting them in transactions of 500 when it is not there yet.
 func filled(tb testing.TB, pages, size int) *database {
 	name := fmt.Sprintf("%d-%d", pages, size)
 	if d := stored[name]; d != nil {

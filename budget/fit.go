@@ -289,7 +289,7 @@ func (f *fitting) restore() bool {
 	return true
 }
 
-// cutsForUnasked says whether what matches the question stays cut so that something else has a place. The next tier decides
+// cutsForUnasked reports whether what matches the question stays cut so that something else has a place. The next tier decides
 // better then.
 func (f *fitting) cutsForUnasked() bool {
 	if !f.keepsShort() {
@@ -304,7 +304,7 @@ func (f *fitting) cutsForUnasked() bool {
 	return cut && unasked
 }
 
-// keepsShort says whether a share of the limit is kept for short items.
+// keepsShort reports whether a share of the limit is kept for short items.
 func (f *fitting) keepsShort() bool { return f.req.InOrder && f.req.ShortShare > 0 }
 
 // chooseRest fills the room beside the protected units: full forms by score per token, then compressed ones.

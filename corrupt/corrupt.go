@@ -32,7 +32,7 @@ type Error struct {
 	Hint   string // what to do; may be empty
 }
 
-// Error gives all fields in one line. A hint that the cause already contains is not repeated.
+// Error returns all fields in one line. A hint that the cause already contains is not repeated.
 func (e *Error) Error() string {
 	s := "ctxpage: " + e.File
 	if e.Offset > 0 {

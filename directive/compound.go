@@ -8,7 +8,7 @@ var cues = [...]string{
 	"clear premise", "reset policies", "clear state",
 }
 
-// cueAt tells whether a cue stands at the start of s as whole words.
+// cueAt reports whether a cue stands at the start of s as whole words.
 func cueAt(s string) bool {
 	for _, cue := range cues {
 		if rest, ok := strings.CutPrefix(s, cue); ok && wordEnds(rest) {
@@ -18,7 +18,7 @@ func cueAt(s string) bool {
 	return false
 }
 
-// hasCue tells whether a cue stands anywhere in s as whole words.
+// hasCue reports whether a cue stands anywhere in s as whole words.
 func hasCue(s string) bool {
 	for _, cue := range cues {
 		if findWord(s, cue, 0) >= 0 {

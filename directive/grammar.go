@@ -147,7 +147,7 @@ func strictly(in string) string {
 // maxHint bounds the inputs that are looked at for a hint: nobody types a directive of a page.
 const maxHint = 512
 
-// hint gives the strict form of an input that is a directive but for case and blanks.
+// hint returns the strict form of an input that is a directive but for case and blanks.
 func hint(input string) string {
 	if len(input) > maxHint || strings.ContainsAny(input, "\r\n") {
 		return ""

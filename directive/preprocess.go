@@ -18,7 +18,7 @@ const (
 	IsDirective              // it is exactly one
 )
 
-// String gives the wire word.
+// String returns the wire word.
 func (c Class) String() string {
 	switch c {
 	case NoDirective:
@@ -164,7 +164,7 @@ func bracketNote(m string) bool {
 	return false
 }
 
-// wrapped tells whether s stands within a pair of the given marks.
+// wrapped reports whether s stands within a pair of the given marks.
 func wrapped(s, openers, closers string) bool {
 	if len(s) < 2 {
 		return false
@@ -194,7 +194,7 @@ func malformedReplacement(c string) bool {
 	return use >= 0 && findWord(c, "instead", use+len("use")) >= 0 && !strings.Contains(c, insteadOf)
 }
 
-// canonical tells whether a text is, as it stands, one directive with an operand
+// canonical reports whether a text is, as it stands, one directive with an operand
 // that begins and ends with a visible rune and holds no line feed.
 func canonical(t string) bool {
 	switch t {
@@ -216,7 +216,7 @@ func canonical(t string) bool {
 
 func solid(s string) bool { return edged(s) && !strings.Contains(s, "\n") }
 
-// edged tells whether s begins and ends with a visible rune.
+// edged reports whether s begins and ends with a visible rune.
 func edged(s string) bool {
 	first, _ := utf8.DecodeRuneInString(s)
 	last, _ := utf8.DecodeLastRuneInString(s)

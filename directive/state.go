@@ -16,7 +16,7 @@ const (
 	Prohibit
 )
 
-// String gives the wire word: "use", "prohibit", or "" for no policy.
+// String returns the wire word: "use", "prohibit", or "" for no policy.
 func (p Polarity) String() string {
 	switch p {
 	case Use:

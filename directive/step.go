@@ -12,7 +12,7 @@ const (
 	Clarify                 // nothing was changed; Prompt is for the user, and the model is not called
 )
 
-// String gives the wire word of the kind.
+// String returns the wire word of the kind.
 func (k Kind) String() string {
 	switch k {
 	case Update:
@@ -56,7 +56,7 @@ const (
 	ReplaceUse                        // drop Old, put New in use
 )
 
-// String gives the wire word.
+// String returns the wire word.
 func (k PendingKind) String() string {
 	if k == ReplaceUse {
 		return "replace_use"
@@ -259,7 +259,7 @@ func (l *level) replace(c command) Decision {
 	return l.update(to, true)
 }
 
-// refusesSwap tells whether an ancestor stands against dropping old and using new.
+// refusesSwap reports whether an ancestor stands against dropping old and using new.
 // oldKey is "" when nothing is dropped.
 func (l *level) refusesSwap(newKey, oldKey string) (Decision, bool) {
 	if len(l.ancestors) == 0 {

@@ -81,7 +81,7 @@ func lowerASCII(s string) bool {
 	return true
 }
 
-// finalSigma tells whether the capital sigma at s[i:] ends a word: a cased rune
+// finalSigma reports whether the capital sigma at s[i:] ends a word: a cased rune
 // comes before it and none after, case-ignorable ones not counted.
 func finalSigma(s string, i int) bool {
 	before := strings.TrimRightFunc(s[:i], caseIgnorable)
@@ -179,7 +179,7 @@ func fold(s string) (string, bool) {
 	return string(bytes.TrimSuffix(append(out, s[done:]...), []byte(" "))), final
 }
 
-// joins tells whether a mark joins a letter, or a part of the letter that ends
+// joins reports whether a mark joins a letter, or a part of the letter that ends
 // before one of its own marks. In doubt it does.
 func joins(letter, mark rune) bool {
 	pairs, part := composites(), rune(0)
@@ -241,13 +241,13 @@ func cutArticle(s string) (rest string, ok bool) {
 	return s, false
 }
 
-// wordEnds tells whether no word goes on at the start of s.
+// wordEnds reports whether no word goes on at the start of s.
 func wordEnds(s string) bool {
 	r, n := utf8.DecodeRuneInString(s)
 	return n == 0 || !isWord(r)
 }
 
-// wordStarts tells whether no word reaches to the end of s.
+// wordStarts reports whether no word reaches to the end of s.
 func wordStarts(s string) bool {
 	r, n := utf8.DecodeLastRuneInString(s)
 	return n == 0 || !isWord(r)

@@ -161,7 +161,7 @@ func (s *Engine) analyseQueue() {
 	}
 }
 
-// take gives what waits; nil: nothing does, and the goroutine has ended.
+// take returns what waits; nil: nothing does, and the goroutine has ended.
 func (q *behind) take() (some []*Commit) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -41,7 +41,7 @@ func (s *Engine) newestCarried(b *Request) (map[string]*store.Head, error) {
 	return out, nil
 }
 
-// movedCarried says whether one of the artefacts got another version since its head was read. The
+// movedCarried reports whether one of the artefacts got another version since its head was read. The
 // caller holds mu.
 func (c *catalogue) movedCarried(prev map[string]*store.Head) bool {
 	for key, h := range prev {
@@ -157,7 +157,7 @@ func carriedWrites(h, prev *store.Head, leaf *manifest.Record) {
 	}
 }
 
-// isNew says whether a head row is of a version that is not known yet. The caller holds mu, or is
+// isNew reports whether a head row is of a version that is not known yet. The caller holds mu, or is
 // recovery.
 //
 // A row of a version that is known takes something away from it: its content, or the rows below it.

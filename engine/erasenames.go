@@ -109,7 +109,7 @@ func (s *Engine) pastGroups(refs []store.Ref) (p pastGroups, err error) {
 	return p, nil
 }
 
-// ungroup gives the state rows by which groups go that no row is in, and that no version left since
+// ungroup returns the state rows by which groups go that no row is in, and that no version left since
 // past was read. The caller has the tail of the log.
 func (s *Engine) ungroup(refs []store.Ref, past *pastGroups) (rows []store.StateRow) {
 	if len(refs) == 0 {

@@ -186,7 +186,7 @@ func (s *Engine) redoCommit(c *format.Commit, seq uint64) (ended []uint64, err e
 	return ended, nil
 }
 
-// namesFollow says whether the names of a record are the next ones. Numbers are dense.
+// namesFollow reports whether the names of a record are the next ones. Numbers are dense.
 func (c *catalogue) namesFollow(r *format.Commit) bool {
 	scopes, groups := len(c.scopes), len(c.groups)
 	for i, n := range r.Scopes {

@@ -160,7 +160,7 @@ func (c *collector) namedByState(k *store.StateKind, empty map[string]bool) erro
 	return nil
 }
 
-// unname gives the state rows by which scopes go, without those into which something was put since
+// unname returns the state rows by which scopes go, without those into which something was put since
 // they were planned. The caller has the tail of the log. A commit in flight that puts into a scope
 // makes it busy, whether or not it will be installed.
 func (s *Engine) unname(names []string) (rows []store.StateRow) {

@@ -73,7 +73,7 @@ func (s *Engine) OldestHold() (at store.Moment, any bool) {
 	return at, any
 }
 
-// keep says whether a reader in flight may read what a commit ended, or what ended by expiry (lsn
+// keep reports whether a reader in flight may read what a commit ended, or what ended by expiry (lsn
 // 0) at a time.
 func (h *holds) keep(lsn uint64, expired int64) bool {
 	h.mu.Lock()

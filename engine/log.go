@@ -13,7 +13,7 @@ import (
 )
 
 // Log is the durable order under an engine: commits and audit leaves, each with the next number,
-// for ever. A file beside one process is a Log (package filestore). A table that several hosts
+// forever. A file beside one process is a Log (package filestore). A table that several hosts
 // share can be one too: each host then has an engine and a Log of its own, and all of them follow
 // the one order.
 //

@@ -116,7 +116,7 @@ func (m *nearModel) put(scope uint32, num uint64, v []float32) {
 	m.has.set(num, true)
 }
 
-// nearModel gives a model whose vectors are in memory. The first caller has them read.
+// nearModel returns a model whose vectors are in memory. The first caller has them read.
 func (s *Engine) nearModel(ctx context.Context, name string) (*nearModel, error) {
 	m := s.nearListed(name)
 	select {
@@ -345,7 +345,7 @@ func (s *Engine) scanUnembedded(ctx context.Context, q store.ScanQuery) (out sto
 	return out, nil
 }
 
-// unembedded gives the live pages of a chain without a vector, rising.
+// unembedded returns the live pages of a chain without a vector, rising.
 func (c *catalogue) unembedded(have bits, chain []uint32) func(yield func(num uint64) bool) {
 	wanted := func(num uint64) bool {
 		p := c.page(num)

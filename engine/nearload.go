@@ -88,7 +88,7 @@ func (r *nearRead) load(tx Reader, hash, from, to uint64, scopes []uint32, stop 
 	return nil
 }
 
-// setOf gives a set, or makes it.
+// setOf returns a set, or makes it.
 func setOf(sets map[nearKey]*nearest.Set, k nearKey) *nearest.Set {
 	s := sets[k]
 	if s == nil {

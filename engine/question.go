@@ -18,7 +18,7 @@ import (
 )
 
 // The text of a question is personal more often than a page is, so it is not part of its leaf: a
-// leaf stays for ever. The text is a row of its own, by the index of the leaf, and the leaf has a
+// leaf stays forever. The text is a row of its own, by the index of the leaf, and the leaf has a
 // salted digest of it. The salt goes with the row, and then the text cannot be guessed from the
 // digest.
 //

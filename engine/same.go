@@ -5,7 +5,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// foundOtherwise says whether a question finds a page under another head in another way: by its
+// foundOtherwise reports whether a question finds a page under another head in another way: by its
 // date, its author or its neighbours. A date counts when a caller gave the same words another one:
 // in a text that was edited later, unedited pages keep the date at which they were written.
 func foundOtherwise(prev, h *store.Head, put *store.Put) bool {

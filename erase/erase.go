@@ -42,7 +42,7 @@ type Request struct {
 	Session store.Ref
 	// Refs are artefacts by scope and id; all their versions go.
 	Refs []store.Ref
-	// By and Reason stay in the audit for ever, so they must not name what is erased.
+	// By and Reason stay in the audit forever, so they must not name what is erased.
 	By, Reason string
 	Cascade    Cascade // "": Keep
 	// Names also removes the ids, scopes and sessions of what is erased from the audit, and every row that has these

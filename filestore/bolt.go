@@ -113,7 +113,7 @@ func (s *Store) openFile(name string, flag int, perm os.FileMode) (*os.File, err
 	return f, nil
 }
 
-// recoverBolt turns a panic inside bbolt into an error. bbolt's locks may be held for ever then, so
+// recoverBolt turns a panic inside bbolt into an error. bbolt's locks may be held forever then, so
 // it is not entered again, and Close drops the file instead of closing it.
 func (s *Store) recoverBolt(err *error) {
 	if r := recover(); r != nil {

@@ -94,7 +94,7 @@ func (s *Store) closeClean() error {
 	return s.log.Close(wal.KindMark, mark)
 }
 
-// closeFiles closes what is open. After a panic inside bbolt its locks are taken for ever, so bbolt
+// closeFiles closes what is open. After a panic inside bbolt its locks are taken forever, so bbolt
 // is not closed; its file lock is dropped instead.
 func (s *Store) closeFiles() error {
 	var errs []error
@@ -109,7 +109,7 @@ func (s *Store) closeFiles() error {
 	switch {
 	case s.bolt.Load() != nil && s.broken.Load() == nil:
 		errs = append(errs, s.bolt.Load().Close())
-	case s.file.Load() != nil: // bbolt's Close would wait for ever; closing only the file keeps its lock, because it is mapped
+	case s.file.Load() != nil: // bbolt's Close would wait forever; closing only the file keeps its lock, because it is mapped
 		unlockFile(s.file.Load())
 	}
 	return errors.Join(errs...)

@@ -37,7 +37,7 @@ const compactSuffix = ".compact"
 // compactBytes of rows are written in one transaction, which keeps them in memory.
 const compactBytes = 4 << 20
 
-// compact gives the sizes of the file before and after, in bytes. The caller holds ckptMu, so the
+// compact returns the sizes of the file before and after, in bytes. The caller holds ckptMu, so the
 // rows that are copied are the newest of the file. On an error the old file is in use, except after
 // the rename (putInPlace).
 func (s *Store) compact(ctx context.Context, report func(string, uint64, uint64)) (before, after int64, err error) {

@@ -121,7 +121,7 @@ func (s *Store) resealed(bucket string, k, v []byte) ([]byte, error) {
 	return v, nil
 }
 
-// losesKey says whether the key of a value is to be destroyed.
+// losesKey reports whether the key of a value is to be destroyed.
 func (s *Store) losesKey(space seal.Space, k, v []byte) bool {
 	if seal.IsUnder(v) {
 		num, ok := s.ring.Load().Under(space, k, v)

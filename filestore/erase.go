@@ -200,7 +200,7 @@ const cutRounds = 6
 
 // cutBefore makes checkpoints until the log begins behind a record. The caller holds ckptMu. More
 // than cutRounds would mean that a checkpoint no longer moves the front of the log: an error is
-// better than to go round for ever.
+// better than to go round forever.
 func (s *Store) cutBefore(ctx context.Context, seq uint64) error {
 	defer func() { s.squeeze, s.purging = squeezeNot, false }()
 	s.squeeze, s.purging = squeezeAnew, true

@@ -249,7 +249,7 @@ func Rotate(opts Options, key []byte) error {
 // rows shows the engine the rows of a transaction.
 func (s *Store) rows(tx *bbolt.Tx) engine.Writer { return newBoltRows(tx, s.ring.Load()) }
 
-// sealRecord gives the parts of a record as the log has them. Several parts are joined first: the
+// sealRecord returns the parts of a record as the log has them. Several parts are joined first: the
 // seal covers the record as a whole.
 func sealRecord(ring *seal.Ring, kind wal.Kind, seq uint64, parts [][]byte) ([][]byte, error) {
 	if ring == nil || kind == wal.KindMark {

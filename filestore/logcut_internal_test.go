@@ -405,7 +405,7 @@ func (l *logUnderTest) flips() (out []int) {
 	return out
 }
 
-// vouched says whether a record behind the nth says that the nth was durable.
+// vouched reports whether a record behind the nth says that the nth was durable.
 func (l *logUnderTest) vouched(n int) bool {
 	for _, r := range l.records[n+1:] {
 		if r.durable >= l.records[n].seq {

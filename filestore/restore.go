@@ -340,7 +340,7 @@ func swapError(path string, err error) error {
 
 // recordRestore opens the copy, writes the leaf that says what the backup vouched for, and lets
 // Prepare change it. The copy still stands beside the path, so any failure leaves the database as
-// it was. The leaf makes the restore visible in the audit for ever: a head that was taken after the
+// it was. The leaf makes the restore visible in the audit forever: a head that was taken after the
 // backup no longer verifies, and this is why.
 func recordRestore(ctx context.Context, path string, head manifest.Head, opts RestoreOptions) (err error) {
 	st, err := Open(Options{Path: path, MustExist: true, Now: opts.Clock, FS: opts.fs, Columns: -1, Key: opts.Key})

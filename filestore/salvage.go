@@ -228,7 +228,7 @@ func (c *copier) choose(ctx context.Context) error {
 	return nil
 }
 
-// lastOfName gives the greatest number of an artefact of each name.
+// lastOfName returns the greatest number of an artefact of each name.
 func (w *wreck) lastOfName() map[string]uint64 {
 	out := map[string]uint64{}
 	for art, newest := range w.newest {

@@ -112,7 +112,7 @@ func (w *warming) elements(id uint64) (all []boltElement, leaf bool) {
 	return all, leaf
 }
 
-// buckets gives the root pages of the buckets; a small bucket has none of its own.
+// buckets returns the root pages of the buckets; a small bucket has none of its own.
 func (w *warming) buckets() map[string]uint64 {
 	roots := map[string]uint64{}
 	all, leaf := w.elements(w.m.root)

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inPageCache says whether at least half of a sample of the file is in the page cache. A file system
+// inPageCache reports whether at least half of a sample of the file is in the page cache. A file system
 // that cannot tell is taken as one where it is: nothing would be won by a guess.
 func inPageCache(f *os.File, size int64) bool {
 	missing, b := 0, [][]byte{make([]byte, 1)}

@@ -210,7 +210,7 @@ func (w *wreck) strays(ctx context.Context, tree *boltWalk) error {
 // text reads the text of a page and compares it with its row: length, hash and digest.
 //
 // The log is asked first, because its texts are in memory. Which source a text is from does not
-// matter: a page number names one text for ever, and the digest in the row proves it.
+// matter: a page number names one text forever, and the digest in the row proves it.
 func (w *wreck) text(r *store.PageRow) (string, error) {
 	text, ok := w.logged[r.Num]
 	if s, inFile := w.texts[r.Num]; !ok && inFile {

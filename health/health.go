@@ -189,7 +189,7 @@ func (l *look) contexts(ctx context.Context) error {
 	return err
 }
 
-// sees says whether a reader of one scope sees another.
+// sees reports whether a reader of one scope sees another.
 func sees(reader, scope string) bool { return slices.Contains(store.ScopeChain(reader), scope) }
 
 // atOnce is how many artefacts are read at a time.

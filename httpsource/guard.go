@@ -83,7 +83,7 @@ func isSpecial(a netip.Addr) bool {
 		a.Is6() && !public.Contains(a) && !nat64.Contains(a)
 }
 
-// isMetadata says whether an address, or the IPv4 address it carries, is one that only its own name opens.
+// isMetadata reports whether an address, or the IPv4 address it carries, is one that only its own name opens.
 func isMetadata(a netip.Addr) bool {
 	a = unzoned(a)
 	v4 := carried(a)

@@ -72,7 +72,7 @@ func lessNamed(words map[uint32]uint64, w uint64) bool {
 // isName reports whether a term is part of the name of a named speaker.
 func (a *asking) isName(t int) bool { return t < len(a.name) && a.name[t] }
 
-// alsoForms gives the terms, and behind them the forms of which they do not tell; of gives the term
+// alsoForms returns the terms, and behind them the forms of which they do not tell; of gives the term
 // of each of those.
 func (a *asking) alsoForms(terms []string) (all []string, of []int) {
 	all = terms

@@ -66,10 +66,10 @@ func (b *block) nameLast() {
 	b.n++
 }
 
-// full says whether the block is complete, whatever comes next.
+// full reports whether the block is complete, whatever comes next.
 func (b *block) full() bool { return len(b.named)+len(b.body) >= blockBytes }
 
-// closes says whether the block is complete without a list that comes next: one of another scope, or one that stands alone.
+// closes reports whether the block is complete without a list that comes next: one of another scope, or one that stands alone.
 func (b *block) closes(key []byte, p *postings) bool {
 	return b.some && (len(p.body) >= blockBytes || !bytes.Equal(b.key[:scopeSize], key[:scopeSize]))
 }

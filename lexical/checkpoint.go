@@ -134,7 +134,7 @@ func (x *Index) Rest(w Writer) (Swap, error) {
 	return c.swap(), nil
 }
 
-// oneStep says whether the parts are no more than one step may write, whatever words they share.
+// oneStep reports whether the parts are no more than one step may write, whatever words they share.
 func (c *checkpoint) oneStep() bool {
 	lists, bytes := 0, 0
 	for _, p := range c.parts {
@@ -220,7 +220,7 @@ func (c *checkpoint) deadNow() []uint32 {
 	return slices.DeleteFunc(dead, func(id uint32) bool { return id == c.merging.segment.id })
 }
 
-// manyDead says whether dead segments have so many rows that a step of its own deletes them. The
+// manyDead reports whether dead segments have so many rows that a step of its own deletes them. The
 // owner's last transaction would delete them as well, but only what is freed before it is there for
 // the rows that it writes: otherwise the store grows by as much.
 func (c *checkpoint) manyDead() bool {

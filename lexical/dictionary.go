@@ -98,7 +98,7 @@ func (v *dictionary) candidate(hash uint32) entry {
 	return v.table[i]
 }
 
-// is tells whether a term has a text and a scope.
+// is reports whether a term has a text and a scope.
 func (v *dictionary) is(at, scope uint32, text string) bool {
 	t := &v.terms[at]
 	return t.scope == scope && t.size == uint32(len(text)) && t.head == head(text) && (t.size <= headSize || string(v.bytes(t)) == text)
@@ -112,7 +112,7 @@ type inOrder struct {
 	scope, at uint32 // at: the number of the term
 }
 
-// inOrder gives all terms in the order of scope and text. Those that came since the last call are
+// inOrder returns all terms in the order of scope and text. Those that came since the last call are
 // sorted and then merged, from the end on, with the others.
 func (v *dictionary) inOrder(o *termSorter) []inOrder {
 	old := len(v.sorted)
@@ -129,7 +129,7 @@ func (v *dictionary) inOrder(o *termSorter) []inOrder {
 	return v.sorted
 }
 
-// less tells whether a term comes before another one.
+// less reports whether a term comes before another one.
 func (v *dictionary) less(a, b inOrder) bool {
 	switch {
 	case a.scope != b.scope:
@@ -148,7 +148,7 @@ func (v *dictionary) compare(a, b inOrder) int {
 // termSorter sorts terms. The zero value is ready.
 type termSorter struct{ terms, spare []inOrder }
 
-// sort gives the terms from one on in the order of scope and text. They are sorted by the bytes of
+// sort returns the terms from one on in the order of scope and text. They are sorted by the bytes of
 // head and scope, from the last on; a byte that is the same in all of them is passed over. Then only
 // terms are left to compare that are alike so far.
 func (o *termSorter) sort(v *dictionary, from int) []inOrder {

@@ -247,7 +247,7 @@ grieve grief
 advise advice
 `
 
-// formsOf gives the other stems of the word that a stem stands for, ascending; nil for nearly all
+// formsOf returns the other stems of the word that a stem stands for, ascending; nil for nearly all
 // stems.
 func formsOf(stem string) []string { return forms()[stem] }
 

@@ -192,7 +192,7 @@ func backwards(words []string) []string {
 	return out
 }
 
-// inPhrase says whether a rune belongs to a word.
+// inPhrase reports whether a rune belongs to a word.
 func inPhrase(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '\'' || r == '’' || r == '_'
 }

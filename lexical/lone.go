@@ -50,7 +50,7 @@ type reading struct {
 
 const done = math.MaxUint64
 
-// standAlone says whether the question is of pages that get nothing from others.
+// standAlone reports whether the question is of pages that get nothing from others.
 func (w *work) standAlone() bool {
 	return !w.turns && w.weights.Near1 == 0 && w.weights.Near2 == 0 && w.weights.Group == 0 && !w.x.oneByOne
 }

@@ -38,7 +38,7 @@ type merging struct {
 	written []byte              // scope and term of the last list that is written, at the end of a block; nil: none
 }
 
-// merges says whether a merge goes on or is due.
+// merges reports whether a merge goes on or is due.
 func (c *checkpoint) merges() bool {
 	if c.merging != nil {
 		return true
@@ -196,7 +196,7 @@ type source struct {
 	more   func(*source) (bool, error)
 }
 
-// source gives the lists of a packed part behind a scope and term; nil: all.
+// source returns the lists of a packed part behind a scope and term; nil: all.
 func (p *packed) source(behind []byte, filter bool) *source {
 	s := &source{filter: filter}
 	w, ok := p.from(behind)
@@ -214,7 +214,7 @@ func (p *packed) source(behind []byte, filter bool) *source {
 	return s
 }
 
-// source gives the lists of a segment behind a scope and term.
+// source returns the lists of a segment behind a scope and term.
 func (o segment) source(rows Rows, behind []byte, filter bool) *source {
 	r := rowLists{rows: rows, segment: o, prefix: segmentKey(rowTerm, o.id)}
 	if behind != nil { // the row may have lists that are written

@@ -43,7 +43,7 @@ type packer struct {
 	list   postings
 }
 
-// pack gives the lists of a part in their order.
+// pack returns the lists of a part in their order.
 func (w *packer) pack(l *lists, docs []docRow) *packed {
 	w.p = packed{
 		pages: segment{first: docs[0].num, last: docs[len(docs)-1].num, docs: uint64(len(docs))}, terms: l.used,

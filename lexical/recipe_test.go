@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asks says whether turns are scored as such.
+// asks reports whether turns are scored as such.
 func (n *naive) asks() bool { return n.q.Weights.Turns && n.stats.Turns > 0 }
 
 // ask finds who is named, by looking at the name of every speaker.

@@ -81,7 +81,7 @@ func (s *stemmed) term() string {
 	return s.text
 }
 
-// is tells whether this is the word with a key.
+// is reports whether this is the word with a key.
 func (s *stemmed) is(key uint64) bool { return s.key&^stopWord == key }
 
 // isLong is is for a word without a key.
@@ -206,7 +206,7 @@ func newStemmed(word string) *stemmed {
 // stemIDs is the id that was given last.
 var stemIDs atomic.Uint32
 
-// newStemID gives an id that no other stem has had. There are enough for years of texts whose words
+// newStemID returns an id that no other stem has had. There are enough for years of texts whose words
 // are all new; then there are no more.
 func newStemID() uint32 {
 	for {

@@ -320,7 +320,7 @@ func (p *part) terms() int {
 	return p.lists.used
 }
 
-// inOrder gives a closed part in its packed form.
+// inOrder returns a closed part in its packed form.
 func (p *part) inOrder() *packed {
 	if p.packed != nil {
 		return p.packed

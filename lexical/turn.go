@@ -72,7 +72,7 @@ func DatesOf(question string) Dates {
 	return d
 }
 
-// besideDate says whether the word before or behind makes a word a month.
+// besideDate reports whether the word before or behind makes a word a month.
 func besideDate(words []string, i int) bool {
 	if i+1 < len(words) && number(words[i+1]) > 0 {
 		return true

@@ -7,7 +7,7 @@ package manifest
 // servedFields is how many elements such a leaf has: those up to the name of the counter.
 const servedFields = 22
 
-// served says whether a leaf is of that form.
+// served reports whether a leaf is of that form.
 func (w *wire) served() bool {
 	r := w.Record
 	return (r.Type == TypeGet || r.Type == TypeRecall) && r.Counter != "" &&
@@ -16,7 +16,7 @@ func (w *wire) served() bool {
 		len(r.Excluded) == 0 && len(r.Query) == 0 && len(r.Rendered) == 0 && r.transient()
 }
 
-// transient says whether a leaf has nothing that ends of transactions and events of the database
+// transient reports whether a leaf has nothing that ends of transactions and events of the database
 // say.
 func (r *Record) transient() bool {
 	return r.Batch == "" && r.From == "" && r.Status == "" && r.Reason == "" && r.By == "" && r.Evaluator == "" && r.Note == "" &&

@@ -221,14 +221,14 @@ func lockCache(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// private says whether a directory is one, not a link to one, and belongs to this user alone. What others can put into the temporary
+// private reports whether a directory is one, not a link to one, and belongs to this user alone. What others can put into the temporary
 // directory of the machine is neither read nor removed.
 func private(dir string) bool {
 	fi, err := os.Lstat(dir)
 	return err == nil && fi.IsDir() && fi.Mode().Perm()&0o077 == 0 && ours(fi)
 }
 
-// ours says whether a file belongs to this user.
+// ours reports whether a file belongs to this user.
 func ours(fi os.FileInfo) bool {
 	sys, ok := fi.Sys().(*syscall.Stat_t)
 	return ok && int(sys.Uid) == os.Geteuid()

@@ -54,7 +54,7 @@ func (c *cutter) arm(n int, after bool) {
 	c.left, c.after = n, after
 }
 
-// fired says whether the cut that was armed last has happened.
+// fired reports whether the cut that was armed last has happened.
 func (c *cutter) fired() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -78,7 +78,7 @@ type followError struct{ error }
 
 func (e followError) Unwrap() error { return e.error }
 
-// passing says whether another try may succeed: the network, a restart, a lock that was not given, a transaction that the
+// passing reports whether another try may succeed: the network, a restart, a lock that was not given, a transaction that the
 // server ended. What the server says for good (no table, no right) and what is wrong with a record does not pass.
 func passing(err error) bool {
 	var follow followError

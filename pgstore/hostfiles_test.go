@@ -14,7 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// behindSocket gives a follower as the agents of its host have it: through a socket. end ends the serving, once.
+// behindSocket returns a follower as the agents of its host have it: through a socket. end ends the serving, once.
 func behindSocket(t testing.TB, st *Store) (client *remote.Client, end func()) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pgstore-agents-") // a socket's path is short
@@ -37,7 +37,7 @@ func behindSocket(t testing.TB, st *Store) (client *remote.Client, end func()) {
 	return client, end
 }
 
-// agentOn gives what an agent of a host has: a database through a socket of the host's follower.
+// agentOn returns what an agent of a host has: a database through a socket of the host's follower.
 func agentOn(t *testing.T, st *Store, roots ...string) *ctxpage.DB {
 	t.Helper()
 	client, end := behindSocket(t, st)

@@ -291,7 +291,7 @@ func TestChangedRecord(t *testing.T) {
 	require.ErrorContains(t, err, "record 3")
 }
 
-// holds says whether any table of the server, or any file of a cache, has a text.
+// holds reports whether any table of the server, or any file of a cache, has a text.
 func holds(t testing.TB, st *Store, text string) (where []string) {
 	t.Helper()
 	for _, q := range []string{
@@ -504,7 +504,7 @@ func TestHolderStandsStill(t *testing.T) {
 		answered <- out
 	}()
 	<-asleep
-	out := mustPut(t, b, "of the other", "words") // or the sleeper would sleep for ever
+	out := mustPut(t, b, "of the other", "words") // or the sleeper would sleep forever
 	close(wake)
 	require.EqualValues(t, 1, out.LSN)
 	require.EqualValues(t, 2, (<-answered).LSN)

@@ -113,7 +113,7 @@ func (l *serverLog) find(ticket int64) (int, bool) {
 	return slices.BinarySearchFunc(l.leaves, ticket, func(f *leaf, n int64) int { return cmp.Compare(f.ticket, n) })
 }
 
-// pending says whether leaves of this host wait for a turn.
+// pending reports whether leaves of this host wait for a turn.
 func (l *serverLog) pending() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

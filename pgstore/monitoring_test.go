@@ -13,7 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// monitoring gives the queries of docs/postgres.md, by the comment before each.
+// monitoring returns the queries of docs/postgres.md, by the comment before each.
 func monitoring(t *testing.T) map[string]string {
 	t.Helper()
 	doc, err := os.ReadFile("../docs/postgres.md")

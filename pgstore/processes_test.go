@@ -155,7 +155,7 @@ func (w *worker) loop(g int) {
 	}
 }
 
-// read gives the value of a key and the LSN that wrote it.
+// read returns the value of a key and the LSN that wrote it.
 func (w *worker) read(key string) (string, uint64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

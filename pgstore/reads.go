@@ -139,7 +139,7 @@ func (l *serverLog) wait(ctx context.Context, g *group) error {
 	}
 }
 
-// Head gives the head over all leaves that were left on this host before the call, and all that the server has.
+// Head returns the head over all leaves that were left on this host before the call, and all that the server has.
 func (s *Store) Head(ctx context.Context) (manifest.Head, error) {
 	if err := s.eng.Readable(ctx); err != nil {
 		return manifest.Head{}, err

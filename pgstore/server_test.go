@@ -156,7 +156,7 @@ func (s *sharedServer) exec(ctx context.Context, sql string, args ...any) (pgcon
 	return conn.Exec(ctx, sql, args...)
 }
 
-// onServer gives the data source name of a server for all tests that do not stop it, with the schema made.
+// onServer returns the data source name of a server for all tests that do not stop it, with the schema made.
 func onServer(t testing.TB) string {
 	t.Helper()
 	shared.once.Do(func() {
@@ -198,7 +198,7 @@ func ownName(t testing.TB) string {
 	return name
 }
 
-// ownServer gives a server that a test may stop.
+// ownServer returns a server that a test may stop.
 func ownServer(t testing.TB) *server {
 	t.Helper()
 	s, err := newServer()

@@ -103,7 +103,7 @@ func (l *serverLog) spoolNew() error {
 	return nil
 }
 
-// unspooled gives the leaves that the spool has not, and counts them to its file. They are the last ones.
+// unspooled returns the leaves that the spool has not, and counts them to its file. They are the last ones.
 func (l *serverLog) unspooled() ([]*leaf, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -335,7 +335,7 @@ func (s *Store) adoptIn(ctx context.Context, dir string, newest uint64) error {
 	return nil
 }
 
-// hasSpool says whether a directory has leaves that no server has yet.
+// hasSpool reports whether a directory has leaves that no server has yet.
 func hasSpool(dir string) bool {
 	files, _ := filepath.Glob(filepath.Join(dir, spoolPrefix+"*"))
 	for _, path := range files {

@@ -202,7 +202,7 @@ func (s *Store) follow(ctx context.Context) error {
 	}
 }
 
-// stale says whether beginning with an empty cache may help: it is of another history, damaged, or older than the log.
+// stale reports whether beginning with an empty cache may help: it is of another history, damaged, or older than the log.
 func stale(err error) bool {
 	for _, e := range []error{ErrTooOld, ErrForked, errForeignCache, lexical.ErrCorrupt, store.ErrCorrupt, bolterrors.ErrInvalid, bolterrors.ErrChecksum, bolterrors.ErrVersionMismatch} {
 		if errors.Is(err, e) {

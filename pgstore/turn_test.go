@@ -19,7 +19,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// as gives a data source name whose connections can be told from others on the server.
+// as returns a data source name whose connections can be told from others on the server.
 func as(dsn, program string) string { return dsn + "&application_name=" + program }
 
 // untilItWaits waits until a connection of a program waits for a lock of the server.

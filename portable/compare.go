@@ -10,7 +10,7 @@ import (
 // An import compares each version of the file with the database and writes only those that continue it. An artefact is
 // imported, skipped as the same, or left alone as another one under the same name; it is never mixed from both.
 
-// missing gives those versions of a line that are not here yet. Versions are the same if they were put at the same moment by the
+// missing returns those versions of a line that are not here yet. Versions are the same if they were put at the same moment by the
 // same writer, with the same salts and digests; salts are random. An artefact of which a version is another one is left as it is.
 func (m *importer) missing(ref store.Ref, all []store.Carried) ([]store.Carried, error) {
 	if m.others[ref] {

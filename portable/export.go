@@ -354,7 +354,7 @@ func (x *exporter) write(all []pending) error {
 	return nil
 }
 
-// textHere says whether the line of a version has the text of a page: where the page appeared, or where it is the first that
+// textHere reports whether the line of a version has the text of a page: where the page appeared, or where it is the first that
 // has any.
 func textHere(h *store.Head, i int, before []*store.Head) bool {
 	return h.Rows[i].Version == h.Version || len(before) > 0

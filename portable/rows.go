@@ -141,7 +141,7 @@ func (m *importer) rowErased(kind *store.StateKind, key string) (bool, error) {
 	return err == nil && h != nil && h.Deleted && h.ErasedBy != "" && !m.erased[store.Ref{Scope: of.Scope, ID: of.ID}], err
 }
 
-// ofSession says whether a row is of a session that lost turns to an erase here, or a directory of a scope that was erased.
+// ofSession reports whether a row is of a session that lost turns to an erase here, or a directory of a scope that was erased.
 // Of such a session, what is left here stays, and nothing is imported.
 func (m *importer) ofSession(key string) bool {
 	if strings.HasPrefix(key, folder.Rows()) {

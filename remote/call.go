@@ -55,7 +55,7 @@ type answered struct {
 	value []byte // what the call gives beside its error
 }
 
-// Unwrap gives that error. Without it errClosing went to the caller, who met it at a hand-over when it looked for changes.
+// Unwrap returns that error. Without it errClosing went to the caller, who met it at a hand-over when it looked for changes.
 func (a *answered) Unwrap() error { return a.error }
 
 // endedBy is the error for the caller. The server knows that the caller gave the call up, and not
@@ -299,7 +299,7 @@ func (t *pendingCall) readAnswer(from io.Reader) ([]byte, error) {
 	return nil, &answered{failed.Err, failed.Value}
 }
 
-// greet gives the session, and says hello where there is none.
+// greet returns the session, and says hello where there is none.
 //
 // One goroutine says hello at a time; the others wait for what it gets. A new session is refused if
 // its database is another one than before, or has fewer commits: an older copy of the files was put

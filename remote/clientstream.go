@@ -14,7 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A stream at the client: idle ─begin▶ busy ─end▶ idle, or closed for ever with the reason why.
+// A stream at the client: idle ─begin▶ busy ─end▶ idle, or closed forever with the reason why.
 //
 // What watches a call belongs to the stream and lives as long: a timer that is set once for many
 // calls, and one function for the end of the client. Contexts and timers of each call took longer

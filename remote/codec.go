@@ -238,7 +238,7 @@ func putScalars(e *writer, v reflect.Value) (known bool) {
 	return true
 }
 
-// bytesOf gives an array or slice of bytes of whatever named type as []byte, without a copy where
+// bytesOf returns an array or slice of bytes of whatever named type as []byte, without a copy where
 // that can be.
 func bytesOf(v reflect.Value) []byte {
 	if v.Kind() == reflect.Slice || v.CanAddr() {

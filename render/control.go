@@ -98,7 +98,7 @@ func angleWord(s string, at, from int) bool {
 	return tagName(name)
 }
 
-// tagName says whether a tag of this name is a control word.
+// tagName reports whether a tag of this name is a control word.
 func tagName(name string) bool {
 	has := func(f func(string, string) bool) func(string) bool { return func(x string) bool { return f(name, x) } }
 	switch {
@@ -111,7 +111,7 @@ func tagName(name string) bool {
 	return len(digits) < len(name) && slices.Contains(numbered, digits)
 }
 
-// tagEnds says whether a tag may be over behind its name: at ">", or before attributes, which only tags of calls have.
+// tagEnds reports whether a tag may be over behind its name: at ">", or before attributes, which only tags of calls have.
 func tagEnds(after, name string) bool {
 	rest, blank := skipBlanks(after)
 	r, _ := utf8.DecodeRuneInString(rest)
@@ -178,7 +178,7 @@ func skipBlanks(s string) (rest string, some bool) {
 // maxWord is more than any control word has.
 const maxWord = 64
 
-// wordIn gives the word s begins with, folded: lower case, full-width letters as letters, hidden characters left out.
+// wordIn returns the word s begins with, folded: lower case, full-width letters as letters, hidden characters left out.
 func wordIn(s string) (name, rest string) {
 	var b [maxWord]byte
 	n := 0

@@ -63,7 +63,7 @@ func TestNoControlWords(t *testing.T) {
 	}
 }
 
-// TestTextOf: what was rendered by version 1 is rendered so for ever, and parses.
+// TestTextOf: what was rendered by version 1 is rendered so forever, and parses.
 func TestTextOf(t *testing.T) {
 	b, err := TextOf(1, seed, goldenPages())
 	require.NoError(t, err)

@@ -45,7 +45,7 @@ func lookTable(marked string, word func(s string, i int) bool) (t table) {
 	return t
 }
 
-// next gives the first marked byte of s at or behind i, or len(s). Eight bytes
+// next returns the first marked byte of s at or behind i, or len(s). Eight bytes
 // are judged at once: most text has no marked byte for long stretches.
 func (t *table) next(s string, i int) int {
 	m := &t.marks
@@ -137,7 +137,7 @@ func look(s string, i int, t *table) (size int, esc bool) {
 	return 1, true
 }
 
-// plainScript gives the length of the run of two- and three-byte characters s
+// plainScript returns the length of the run of two- and three-byte characters s
 // starts with that come from blocks without hidden ones: most of Latin, Greek,
 // Cyrillic, Hebrew, and Han from U+4000 on. Only a short cut.
 func plainScript(s string) (n int) {

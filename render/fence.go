@@ -108,7 +108,7 @@ func numbers(s string, yield func(uint32) bool) {
 	}
 }
 
-// digit gives the value of a decimal digit of any script, or -1.
+// digit returns the value of a decimal digit of any script, or -1.
 func digit(r rune) int {
 	switch {
 	case r >= '0' && r <= '9':

@@ -36,7 +36,7 @@ func goldenPages() []Page {
 	}
 }
 
-// Version 2 writes these bytes for ever: a change here is a new Version.
+// Version 2 writes these bytes forever: a change here is a new Version.
 func TestGolden(t *testing.T) {
 	require.Equal(t, 2, Version)
 	for shape, name := range map[Provider]string{ProviderText: "text.txt", ProviderOpenAI: "openai.json", ProviderAnthropic: "anthropic.json", ProviderGemini: "gemini.json"} {

@@ -88,7 +88,7 @@ func OpeningCost(pages []Page) string {
 	return ""
 }
 
-// beginsInside says whether the user's turn that providers want first is missing.
+// beginsInside reports whether the user's turn that providers want first is missing.
 func beginsInside(msgs []Message) bool { return len(msgs) > 0 && msgs[0].Role == RoleAssistant }
 
 // Anthropic writes "system" and "messages" of a Messages request as one JSON object. Neighbours of one role share a
@@ -133,7 +133,7 @@ func anthropicRole(m *Message) string {
 	return m.Role
 }
 
-// anthropicRun gives the end of the run of messages that share one: some servers
+// anthropicRun returns the end of the run of messages that share one: some servers
 // refuse two of one role in a row.
 func anthropicRun(msgs []Message, i int) int {
 	role := anthropicRole(&msgs[i])
@@ -294,7 +294,7 @@ func geminiRole(m *Message) string {
 	return RoleUser
 }
 
-// geminiRun gives the end of the run of messages that share a content: calls
+// geminiRun returns the end of the run of messages that share a content: calls
 // must come right behind a content of the user's, not behind one of the model's.
 func geminiRun(msgs []Message, i int) int {
 	role := msgs[i].Role

@@ -19,7 +19,7 @@ const (
 	ProviderGemini
 )
 
-// String gives the provider's name.
+// String returns the provider's name.
 func (p Provider) String() string {
 	names := [...]string{"text", "OpenAI", "Anthropic", "Gemini"}
 	if int(p) < len(names) {
@@ -197,7 +197,7 @@ func (v *validator) callID(i int, id string) error {
 	return nil
 }
 
-// nameRule gives the rule a function name breaks, "" when it breaks none.
+// nameRule returns the rule a function name breaks, "" when it breaks none.
 func nameRule(name string, p Provider) string {
 	limit, extra := 64, "_-"
 	switch p {

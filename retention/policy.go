@@ -35,7 +35,7 @@ type Policy struct {
 	Decided    Age            `json:"decided,omitzero"`
 	Directives Age            `json:"directives,omitzero"`
 	Versions   Age            `json:"versions,omitzero"`
-	// Prune is how long the bodies of audit leaves of the scope stay; their hashes stay for ever. The text of a
+	// Prune is how long the bodies of audit leaves of the scope stay; their hashes stay forever. The text of a
 	// question is removed with the body of its leaf.
 	Prune Age `json:"prune,omitzero"`
 	// KeepVersions is how many of the newest versions of an artefact gc keeps regardless of age. It has no effect without
@@ -147,7 +147,7 @@ func (r Rule) told(what string) string {
 	return fmt.Sprintf("retention of %s: %s older than %s", from, what, r.Age)
 }
 
-// below says whether a scope is another, or below it; "" is above all.
+// below reports whether a scope is another, or below it; "" is above all.
 func below(scope, of string) bool {
 	return of == "" || store.Below(scope, of)
 }

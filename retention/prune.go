@@ -56,7 +56,7 @@ func (r *run) prune() error {
 		if end, ok := rule.before(r.now); !ok || at.After(end) {
 			return nil
 		}
-		why := fmt.Sprintf("retention: manifest bodies older than %s", rule.Age) // no scope: a prune leaf stays for ever, and an erase with Names could not take it
+		why := fmt.Sprintf("retention: manifest bodies older than %s", rule.Age) // no scope: a prune leaf stays forever, and an erase with Names could not take it
 		x := rules[why]
 		if x == nil {
 			x = &aged{job: store.EraseJob{By: r.o.By, Reason: why}}

@@ -25,7 +25,7 @@ var auditCalls = []call{
 	stream("changes", Agent, "A stream of the audit leaves of the scope, one line each, until the caller disconnects.", changes),
 }
 
-// serves says whether callers may work in a scope. The slash matters: a server for acme does not
+// serves reports whether callers may work in a scope. The slash matters: a server for acme does not
 // serve acme2.
 func (s *Server) serves(scope string) bool {
 	w := s.opts.Within

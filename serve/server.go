@@ -193,7 +193,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // Serve answers callers at a listener until Close; then it returns nil. It closes the listener. At
 // most 512 connections are open. For the next one, Serve closes the connection that has had no call
 // for the longest time; if all have calls under way, the new one is told that the server is full.
-// Idle or hostile connections cannot hold all places for ever: a caller is cut off if its headers
+// Idle or hostile connections cannot hold all places forever: a caller is cut off if its headers
 // take longer than 10 seconds, if it is silent for 2 minutes between two calls, or if it has not sent
 // the rest of a refused call within a second.
 func (s *Server) Serve(l net.Listener) error {
@@ -216,7 +216,7 @@ func (s *Server) Serve(l net.Listener) error {
 // still open are rolled back. The database stays open. A second Close does nothing.
 //
 // The order matters. closed is set first, so no call enters any more. Then streams are told to end:
-// Shutdown waits for connections that are in use, and a stream would use its connection for ever.
+// Shutdown waits for connections that are in use, and a stream would use its connection forever.
 // Keys go last, so a call under way can still commit its transaction. If a call takes longer than
 // five seconds, its connection is closed, which ends its context, and Close no longer waits for it.
 func (s *Server) Close() error {

@@ -236,7 +236,7 @@ func (a Cap) tokens(total int) int {
 	return shareOf(total, a.Share)
 }
 
-// caps gives the limit of each capped kind.
+// caps returns the limit of each capped kind.
 func (c Config) caps() map[string]int {
 	if len(c.Allocation) == 0 {
 		return nil

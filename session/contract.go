@@ -28,7 +28,7 @@ func ContractName(id string) string {
 	return fmt.Sprintf("block-x%016x", xxhash.Sum64String(id))
 }
 
-// contractNames gives the name of each verdict's block and refuses two blocks
+// contractNames returns the name of each verdict's block and refuses two blocks
 // with one name.
 func contractNames(vs []Verdict) ([]string, error) {
 	names := make([]string, len(vs))

@@ -50,7 +50,7 @@ func (e *BlockError) Error() string {
 	return fmt.Sprintf("session: block %d (%q), field %q: %v", e.Index, e.ID, e.Field, e.Err)
 }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *BlockError) Unwrap() error { return e.Err }
 
 // HeadroomError says by how much the window would exceed its usable part: because of one section alone (Tokens is above

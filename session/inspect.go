@@ -79,7 +79,7 @@ const (
 	ackStarts = "ok ye su th gr go do un pe ni co al so wi yo"
 )
 
-// startsAs says whether a text may begin with a word of which these are the
+// startsAs reports whether a text may begin with a word of which these are the
 // first two letters, in either case, or with a digit or a bracket. Letters that
 // are not ASCII and fold to one that is are let through.
 func startsAs(text, starts string) bool {
@@ -119,7 +119,7 @@ func namesFailure(line string) bool {
 	return false
 }
 
-// hasFold says whether s begins with an ASCII word in lower case, in either.
+// hasFold reports whether s begins with an ASCII word in lower case, in either.
 func hasFold(s, word string) bool {
 	if len(s) < len(word) {
 		return false
@@ -132,7 +132,7 @@ func hasFold(s, word string) bool {
 	return true
 }
 
-// longRun says whether 256 characters of base64 stand in a row. It looks at the
+// longRun reports whether 256 characters of base64 stand in a row. It looks at the
 // last of them first, and so at few.
 func longRun(text string) bool {
 	const run = 256

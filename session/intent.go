@@ -109,7 +109,7 @@ func (ir IntentIR) Intent() Intent {
 	return NewIntent(append(flatten(ir.Slots), ir.Verb)...)
 }
 
-// flatten gives the strings and numbers inside a decoded JSON value, objects in
+// flatten returns the strings and numbers inside a decoded JSON value, objects in
 // the order of their keys.
 func flatten(v any) []string {
 	switch v := v.(type) {

@@ -213,7 +213,7 @@ func (m *Machine) hear(generation uint64) {
 	m.p.Seen = generation
 }
 
-// due says whether a move may be made: above the trigger, refilled since the
+// due reports whether a move may be made: above the trigger, refilled since the
 // last pass (or since the last showing of a plan), not backing off.
 func (m *Machine) due(now time.Time, actual int, move Move) bool {
 	from := m.p.Floor

@@ -220,7 +220,7 @@ func (p *planner) collect(now time.Time, backstop bool, protected []Protection) 
 	}
 }
 
-// bin gives one bin in order. Most passes end in the first ones, and then
+// bin returns one bin in order. Most passes end in the first ones, and then
 // the others are never sorted.
 func (p *planner) bin(n int) []candidate {
 	for ; p.sorted <= n; p.sorted++ {

@@ -148,7 +148,7 @@ func wordRune(r rune) bool {
 	return r != utf8.RuneError && unicode.In(r, unicode.L, unicode.M, unicode.N)
 }
 
-// unspaced says whether the script of r is written without spaces.
+// unspaced reports whether the script of r is written without spaces.
 func unspaced(r rune) bool {
 	return r >= 0x0E00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana,
 		unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)

@@ -736,7 +736,7 @@ func TestNamesAndMessages(t *testing.T) {
 	require.EqualError(t, &BlockError{Index: 2, ID: "m", Field: "turn", Err: ErrTurn}, `session: block 2 ("m"), field "turn": session: turn is negative`)
 }
 
-// A step that frees too little must not keep a section whole for ever.
+// A step that frees too little must not keep a section whole forever.
 func TestPlanSkipsSmallSteps(t *testing.T) {
 	s := State{Config: Config{Total: 2000, KeepLast: -1}}
 	for i := range 9 {

@@ -407,7 +407,7 @@ func (v view) answers(p *page) *page {
 	return nil
 }
 
-// page gives the page with a number; nil: there is none.
+// page returns the page with a number; nil: there is none.
 func (d *database) page(num uint64) *page {
 	if num == 0 || num > uint64(len(d.pages)) {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// scan gives the rows of a listing after a cursor, which is the kind of the listing and the key of the last row that was given.
+// scan returns the rows of a listing after a cursor, which is the kind of the listing and the key of the last row that was given.
 func (v view) scan(q *store.ScanQuery) (store.ScanPage, error) {
 	out, kind := store.ScanPage{LSN: v.lsn}, fmt.Sprintf("%d.%t/", q.What, q.Newest)
 	after, ours := strings.CutPrefix(q.Cursor, kind)

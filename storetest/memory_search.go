@@ -30,7 +30,7 @@ func (s search) Shown(num uint64) bool {
 		s.q.Passes(h) && (s.q.Excludes(h) != "") == s.misses
 }
 
-// Resolve gives the page that answers for one whose words were found.
+// Resolve returns the page that answers for one whose words were found.
 func (s search) Resolve(num uint64) (uint64, bool) {
 	if is := s.then.answers(s.page(num)); is != nil {
 		return is.num, s.Shown(is.num)
@@ -50,7 +50,7 @@ func (s search) Group(num uint64) (uint64, int) {
 	return 0, 0
 }
 
-// At gives the page at a place of a group.
+// At returns the page at a place of a group.
 func (s search) At(group uint64, pos int) (uint64, bool) {
 	if all := s.members(group); pos >= 0 && pos < len(all) {
 		return all[pos].num, true

@@ -180,7 +180,7 @@ func (b *bench) absent(id string) {
 	require.ErrorIs(b, err, store.ErrNotFound, id)
 }
 
-// load gives the first page of a located version.
+// load returns the first page of a located version.
 func (b *bench) load(l store.Located) store.Loaded {
 	b.Helper()
 	got, err := b.st.Load(b.ctx, chain, l.Pages[:1], store.WantText)

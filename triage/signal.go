@@ -72,7 +72,7 @@ func semantic(out []Scored) {
 	}
 }
 
-// signals gives the best lexical score and the greatest cosine of what stays, 0 for none, and whether there are vectors.
+// signals returns the best lexical score and the greatest cosine of what stays, 0 for none, and whether there are vectors.
 func signals(out []Scored) (best, nearest float64, vectors bool) {
 	for i := range out {
 		s := &out[i]
@@ -123,7 +123,7 @@ func Relevance(cs []Candidate) []float64 {
 	return out
 }
 
-// lexical gives the score by words; false: none was found. One that is not finite counts as none.
+// lexical returns the score by words; false: none was found. One that is not finite counts as none.
 func (s *Scored) lexical() (float64, bool) {
 	if s.Lexical > 0 && !math.IsInf(s.Lexical, 1) {
 		return s.Lexical, true

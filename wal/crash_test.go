@@ -320,7 +320,7 @@ func TestCrashDuringRecovery(t *testing.T) {
 	}
 }
 
-// recoverDyingAt tells whether the recovery had an n-th operation to die at.
+// recoverDyingAt reports whether the recovery had an n-th operation to die at.
 func recoverDyingAt(t *testing.T, broken *faultfs.FS, n, last int) bool {
 	t.Helper()
 	c := broken.Clone()

@@ -68,7 +68,7 @@ func (s sample) at(off int) int {
 	return sort.Search(len(s.recs), func(i int) bool { return s.recs[i].Offset > int64(off) }) - 1
 }
 
-// covered tells whether a record behind the i-th says that it was durable.
+// covered reports whether a record behind the i-th says that it was durable.
 func (s sample) covered(i int) bool {
 	for _, r := range s.recs[i+1:] {
 		if r.Durable >= s.recs[i].Seq {

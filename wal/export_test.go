@@ -30,7 +30,7 @@ var (
 	Senseless = errSenseless
 )
 
-// Window says whether groups that are not about to be synced go through a window of memory.
+// Window reports whether groups that are not about to be synced go through a window of memory.
 func (l *Log) Window() bool {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()

@@ -34,7 +34,7 @@ func (f slowFile) Sync() error {
 
 // TestPairsFail: many writers, some impatient; the disk fails at some operation, or the log is closed or abandoned, or
 // rotated, while one round syncs and the one before is reported. Whoever is answered is reported and survives a power
-// cut; nobody waits for ever.
+// cut; nobody waits forever.
 func TestPairsFail(t *testing.T) {
 	failed, ended := 0, 0
 	for seed := range uint64(32) {

@@ -150,7 +150,7 @@ func (r *reader) frame(f *frame, w *window, seg *segment) error {
 	return err
 }
 
-// hand gives a record to the callback, unless it is below what was asked for, and goes on to the
+// hand returns a record to the callback, unless it is below what was asked for, and goes on to the
 // next.
 func (r *reader) hand(seg *segment, f *frame) error {
 	if r.next >= r.from && r.fn != nil {

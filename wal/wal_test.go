@@ -32,7 +32,7 @@ var ctx = context.Background()
 
 var kinds = []wal.Kind{wal.KindCommit, wal.KindAudit, wal.KindMark}
 
-// salts gives the same row to every log: the generation must tell frames apart by itself, too.
+// salts returns the same row to every log: the generation must tell frames apart by itself, too.
 func salts() func() uint64 {
 	n := uint64(0)
 	return func() uint64 { n++; return n * 0x9e3779b97f4a7c15 }

@@ -141,7 +141,7 @@ func (c *exportCmd) reopen() (io.Writer, *portable.Position, error) {
 	return f, at, nil
 }
 
-// hasHeader says whether a file has more than the beginning of the first line of an export: one that was cut off there begins anew.
+// hasHeader reports whether a file has more than the beginning of the first line of an export: one that was cut off there begins anew.
 func hasHeader(f *os.File) (bool, error) {
 	header := []byte(`{"type":"header","format":"` + portable.Format + `"`)
 	b := make([]byte, 64<<10) // more than a header has

@@ -163,7 +163,7 @@ func TestSubjectInAScope(t *testing.T) {
 	require.Equal(t, "user07", hook["turns"].([]any)[0].(map[string]any)["subject"])
 }
 
-// What grows for ever is named where a database begins and where it is looked at, with a command that can be typed.
+// What grows forever is named where a database begins and where it is looked at, with a command that can be typed.
 func TestPresetIsNamed(t *testing.T) {
 	file := t.TempDir() + "/my agent.ctx"
 	made := ok(t, "", "init", file)

@@ -188,7 +188,7 @@ func (c *hookCmd) limit(ctx context.Context, s *ctxpage.Session) error {
 	return s.SetWindow(ctx, cfg)
 }
 
-// spares says whether a command line that cannot be read must end well all the same: hosts take an exit code of 2 as an
+// spares reports whether a command line that cannot be read must end well all the same: hosts take an exit code of 2 as an
 // order to block what the user or the model was about to do.
 func spares(args []string) bool {
 	if len(args) == 0 || args[0] != "hook" {

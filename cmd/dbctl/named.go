@@ -103,7 +103,7 @@ func (n *namer) look(ctx context.Context, r ctxpage.Ref) (ctxpage.Ref, presence,
 	}
 }
 
-// names says whether a reference names a version, or a page of it. A page keeps its version while its text does not change.
+// names reports whether a reference names a version, or a page of it. A page keeps its version while its text does not change.
 func names(r ctxpage.Ref, v *ctxpage.Version) bool {
 	if r.Page > len(v.Pages) {
 		return false
@@ -111,7 +111,7 @@ func names(r ctxpage.Ref, v *ctxpage.Version) bool {
 	return r.Version == 0 || r.Version == v.Version || r.Page > 0 && v.Pages[r.Page-1].Ref.Version == r.Version
 }
 
-// find gives what a text names. If it names nothing that is there, it is taken for an id.
+// find returns what a text names. If it names nothing that is there, it is taken for an id.
 func (n *namer) find(ctx context.Context, s string) (ctxpage.Ref, error) {
 	var whole, part []ctxpage.Ref
 	for _, r := range readings(s) {

@@ -21,13 +21,13 @@ const serverProgram = "github.com/ctxpage/ctxpage/pgstore/cmd/dbctl-pg"
 // startedEnv is set for dbctl-pg, and so for the dbctl that it starts: that one does not start another.
 const startedEnv = "CTXPAGE_DBCTL_PG"
 
-// onServer says whether a name is the URL of a PostgreSQL server.
+// onServer reports whether a name is the URL of a PostgreSQL server.
 func onServer(name string) bool {
 	scheme, _, ok := strings.Cut(name, "://")
 	return ok && (scheme == "postgres" || scheme == "postgresql")
 }
 
-// namesServer says whether a parsed command line has such a URL in the place of a file. A URL in a question is a question.
+// namesServer reports whether a parsed command line has such a URL in the place of a file. A URL in a question is a question.
 func namesServer(k *kong.Context) bool {
 	node := k.Selected()
 	return node != nil && slices.ContainsFunc(node.Positional, func(p *kong.Positional) bool {
@@ -35,7 +35,7 @@ func namesServer(k *kong.Context) bool {
 	})
 }
 
-// forServer says whether a command line that does not parse is meant for dbctl-pg: its verb or the flag --database is not dbctl's, or
+// forServer reports whether a command line that does not parse is meant for dbctl-pg: its verb or the flag --database is not dbctl's, or
 // a URL stands where the verb has its file.
 func forServer(verb string, args []string) bool {
 	if !slices.ContainsFunc(args, onServer) {

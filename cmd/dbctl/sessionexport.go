@@ -60,7 +60,7 @@ func (c *sessionExportCmd) document(a *app, s *ctxpage.Session) error {
 // rawJSON is a message as it is.
 type rawJSON []byte
 
-// MarshalJSON gives the message.
+// MarshalJSON returns the message.
 func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
 // lineFunc is called with each message that is written.

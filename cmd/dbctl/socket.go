@@ -12,7 +12,7 @@ import (
 
 const socketScheme = "unix:"
 
-// served says whether a name is that of a socket. errOnServer: it is the URL of a database server.
+// served reports whether a name is that of a socket. errOnServer: it is the URL of a database server.
 func served(name string) (socket string, is bool, err error) {
 	if onServer(name) {
 		return "", false, errOnServer

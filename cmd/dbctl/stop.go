@@ -62,7 +62,7 @@ func (c *stopCmd) Run(a *app) error {
 	return a.emit(v, func(w io.Writer) { fmt.Fprintf(w, "pid %d (%s) has ended\n", v.PID, v.Program) })
 }
 
-// find gives the server of JSON for a database, which may be a client of the files, else the owner of the files; nil: there is
+// find returns the server of JSON for a database, which may be a client of the files, else the owner of the files; nil: there is
 // neither.
 func (c *stopCmd) find(a *app) (*server, error) {
 	where, is, err := served(c.File)

@@ -16,12 +16,12 @@ import (
 // What is stored was written by others, and must not act on the terminal of who looks at it: every byte that goes to a
 // terminal passes a guard, whatever verb it comes from. Tables are made fit for any reader.
 
-// steers says whether a terminal may act on a rune instead of showing it, or turn round the order of those beside it.
+// steers reports whether a terminal may act on a rune instead of showing it, or turn round the order of those beside it.
 func steers(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
 }
 
-// hidden says whether a rune leaves no trace on the screen: zero-width ones, tags, fillers, variation selectors. Two names
+// hidden reports whether a rune leaves no trace on the screen: zero-width ones, tags, fillers, variation selectors. Two names
 // that look alike may differ by them, and a text may carry words that only a model reads.
 func hidden(r rune) bool {
 	return r >= 0x80 && !unicode.Is(unicode.Prepended_Concatenation_Mark, r) &&

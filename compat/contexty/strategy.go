@@ -169,7 +169,7 @@ func (t *truncate) Apply(ctx context.Context, msgs []Message, n, limit int, coun
 
 func (t *truncate) protects(m *Message) bool { return slices.Contains(t.protected, m.Role) }
 
-// pairAt says whether the message after i goes together with i.
+// pairAt reports whether the message after i goes together with i.
 func (t *truncate) pairAt(msgs []Message, i int) bool {
 	return t.pairs && msgs[i].Role == "user" && i+1 < len(msgs) && msgs[i+1].Role == "assistant"
 }

@@ -43,7 +43,7 @@ func gate(statement string) error {
 	return nil
 }
 
-// dated says whether a word starts like a timestamp: four, two and two decimal
+// dated reports whether a word starts like a timestamp: four, two and two decimal
 // digits of any script, then a t.
 func dated(w string) bool {
 	for _, c := range "dddd-dd-ddt" {

@@ -170,7 +170,7 @@ func highest(blocks []*block) number {
 	return head
 }
 
-// keywords gives the lower-cased keyword set of an intent: the elements of a
+// keywords returns the lower-cased keyword set of an intent: the elements of a
 // list, the keys of an object, the characters of a string; none for whatever
 // Python holds to be false. Keywords are not tokenised.
 func keywords(v value) (map[string]struct{}, error) {

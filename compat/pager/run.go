@@ -173,7 +173,7 @@ func appendFile(path string, b []byte) (err error) {
 	return nil
 }
 
-// endsLine says whether a file is empty or ends with a newline.
+// endsLine reports whether a file is empty or ends with a newline.
 func endsLine(f *os.File, size int64) bool {
 	if size == 0 {
 		return true

@@ -31,7 +31,7 @@ type Sketch struct {
 	all   uint64 // of all words, in order
 }
 
-// Same says whether two texts say the same, as far as their sketches tell; else known is false, and the texts must be
+// Same reports whether two texts say the same, as far as their sketches tell; else known is false, and the texts must be
 // read. Of texts with as many words the sketches always tell: pages made from one form are compared without reading them.
 func (s *Sketch) Same(o *Sketch) (same, known bool) {
 	if !near(min(s.words, o.words), max(s.words, o.words)) {
@@ -44,7 +44,7 @@ func (s *Sketch) Same(o *Sketch) (same, known bool) {
 // another.
 func (s *Sketch) Key() uint64 { return s.parts[0] }
 
-// near says whether texts of so many words can be the same.
+// near reports whether texts of so many words can be the same.
 func near(short, long int) bool {
 	extra := long - short
 	return short >= leastWords && extra <= mostExtra && extra*extraShare <= short
@@ -75,7 +75,7 @@ func Of(text string) (s Sketch) {
 	return s
 }
 
-// Same says whether two texts say the same. It reads both.
+// Same reports whether two texts say the same. It reads both.
 func Same(a, b string) bool {
 	short, long := words(a), words(b)
 	if len(short) > len(long) {
@@ -102,7 +102,7 @@ func equal(a, b []uint64) bool {
 	return true
 }
 
-// words gives the hashes of the words of a text, in lower case.
+// words returns the hashes of the words of a text, in lower case.
 func words(text string) (out []uint64) {
 	var word []byte
 	for _, r := range text {

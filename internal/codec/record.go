@@ -126,7 +126,7 @@ func (r *Record[T]) keep(d *Decoder, v *T, tag uint64, field []byte) {
 	*at = append(*at, field...)
 }
 
-// CheckUnknown says whether b may stand in the place for unknown fields: fields in order, none of
+// CheckUnknown reports whether b may stand in the place for unknown fields: fields in order, none of
 // them listed.
 func (r *Record[T]) CheckUnknown(b []byte) error {
 	last := uint64(0)
@@ -172,7 +172,7 @@ func (r *Record[T]) Known() *Record[T] {
 	return &out
 }
 
-// Same says whether two values have the same fields.
+// Same reports whether two values have the same fields.
 func (r *Record[T]) Same(a, b *T) bool {
 	var x, y Encoder
 	r.Append(&x, a)

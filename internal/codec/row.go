@@ -10,7 +10,7 @@ import (
 
 var encoders = sync.Pool{New: func() any { return new(Encoder) }}
 
-// Row gives the row of v, in memory of about the right size.
+// Row returns the row of v, in memory of about the right size.
 func (r *Record[T]) Row(version byte, v *T, size int) []byte {
 	e := encoders.Get().(*Encoder) // of its own it would be allocated each time, as the fields are functions
 	e.B = append(make([]byte, 0, size), version)

@@ -34,7 +34,7 @@ var Unopened, Destroyed = []byte{0}, []byte{1}
 // file pretend is refused where they are read (package filestore).
 const destroyedSize = 9
 
-// keepsSum says whether a DestroyedRow may stand for rows of a bucket: held batches, questions,
+// keepsSum reports whether a DestroyedRow may stand for rows of a bucket: held batches, questions,
 // state of both forms.
 func keepsSum(bucket byte) bool {
 	return bucket == 'd' || bucket == 'q' || bucket == 'S' || bucket == 's'
@@ -43,7 +43,7 @@ func keepsSum(bucket byte) bool {
 // DestroyedRow stands for a row whose key was destroyed and of which its checksum is still counted.
 func DestroyedRow(sum uint64) []byte { return binary.BigEndian.AppendUint64([]byte{1}, sum) }
 
-// IsDestroyed says whether a value of such a bucket is a DestroyedRow.
+// IsDestroyed reports whether a value of such a bucket is a DestroyedRow.
 func IsDestroyed(v []byte) bool { return len(v) == destroyedSize && v[0] == 1 }
 
 // ErrDestroyed says that a row is there and its key is not: it was erased, and this is a copy that

@@ -43,7 +43,7 @@ type Parts struct {
 	central   []int // worth without a question
 }
 
-// PartsOf gives no sentences for a text that is too short to be cut.
+// PartsOf returns no sentences for a text that is too short to be cut.
 func PartsOf(text string, an *lexical.Analyzer) *Parts {
 	x := &Parts{}
 	if len(text) < cutShortest {
@@ -160,7 +160,7 @@ func (x *extraction) choose(limit int) []int {
 
 func (x *extraction) size(i int) int { return int(x.sentences[i][1] - x.sentences[i][0]) }
 
-// repeats says whether at least three quarters of a sentence's words stand in one that was taken.
+// repeats reports whether at least three quarters of a sentence's words stand in one that was taken.
 func (x *extraction) repeats(i int, take []int) bool {
 	if len(x.terms[i]) == 0 {
 		return false
@@ -179,7 +179,7 @@ func (x *extraction) repeats(i int, take []int) bool {
 	return false
 }
 
-// Join gives the ranges of the sentences taken, neighbours as one range.
+// Join returns the ranges of the sentences taken, neighbours as one range.
 func Join(sentences [][2]uint32, take []int) [][2]uint32 {
 	var out [][2]uint32
 	for _, i := range take {
@@ -237,7 +237,7 @@ func lineEnd(s string) int {
 	return len(s)
 }
 
-// sentenceEnd gives the length of the first sentence of a line, white space after it included.
+// sentenceEnd returns the length of the first sentence of a line, white space after it included.
 func sentenceEnd(line string) int {
 	for i, r := range line {
 		if !strings.ContainsRune(".!?…", r) {
@@ -277,7 +277,7 @@ func brief(line string, n int) int {
 	return runeBoundary(line, cutUnit)
 }
 
-// ends says whether a dot ends a sentence, by the word before it and what follows.
+// ends reports whether a dot ends a sentence, by the word before it and what follows.
 func ends(before, after string) bool {
 	word := before[strings.LastIndexAny(before, " (\"'\t")+1:]
 	switch {
@@ -313,7 +313,7 @@ var abbreviations = map[string]bool{
 // numbered words are shortened before a number: no. 3.
 var numbered = map[string]bool{"no": true, "nos": true, "nr": true, "art": true, "ch": true, "p": true, "para": true, "sect": true}
 
-// Within says whether ranges follow each other without overlap inside a text of n bytes.
+// Within reports whether ranges follow each other without overlap inside a text of n bytes.
 func Within(ranges [][2]uint32, n int) bool {
 	last := uint32(0)
 	for _, r := range ranges {

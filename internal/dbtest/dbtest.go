@@ -29,7 +29,7 @@ type Checked[P any] interface {
 	Close() error
 }
 
-// Path gives a place for a database in a directory of the test's own, and keeps the files if the test fails. The files
+// Path returns a place for a database in a directory of the test's own, and keeps the files if the test fails. The files
 // are not opened at the end: for tests that damage them.
 func Path(t testing.TB) string {
 	t.Helper()

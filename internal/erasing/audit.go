@@ -66,7 +66,7 @@ func (f *finder) context(r *manifest.Record) {
 	}
 }
 
-// asked says whether the text of a question is still there.
+// asked reports whether the text of a question is still there.
 func (f *finder) asked(r *manifest.Record) bool {
 	_, err := f.st.Audit().Question(f.ctx, r)
 	return err == nil

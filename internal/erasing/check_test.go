@@ -191,7 +191,7 @@ func (s *state) context(db *ctxpage.DB, c *assembled) error {
 	return s.why(db, c)
 }
 
-// lacks says whether pages of a context are gone, and who erased one; "": nobody, or it may not be said any more.
+// lacks reports whether pages of a context are gone, and who erased one; "": nobody, or it may not be said any more.
 func (s *state) lacks(c *assembled) (who string, gone bool) {
 	for _, p := range c.pages {
 		if p.version < 0 {

@@ -253,7 +253,7 @@ type before struct {
 
 func (b *before) Info(ctx context.Context) (store.Info, error) { return b.as.Info(ctx) }
 
-// raw says whether a file of a directory has a text.
+// raw reports whether a file of a directory has a text.
 func raw(t *testing.T, dir, text string) (has bool) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {

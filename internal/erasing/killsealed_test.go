@@ -113,7 +113,7 @@ func copySealed(t *testing.T, path string) string {
 // TestKilledSealedErase kills a process that erases from an encrypted database at each of its steps, those on the file of the
 // keyring included, and at each third the process that goes on with it as well. After the next open, what was erased opens in no
 // row of a backup from before: heads, pages, vectors, state rows, held batches, questions. What is bob's does. The control: at
-// a kill before the keyring changes, the keyring that lies there opens all of it, and the keyring of before does so for ever.
+// a kill before the keyring changes, the keyring that lies there opens all of it, and the keyring of before does so forever.
 func TestKilledSealedErase(t *testing.T) {
 	t.Parallel()
 	g := &garden{needles: &needles{}}

@@ -79,7 +79,7 @@ type page struct {
 	version int // in state.versions; -1: directives
 }
 
-// directed says whether a context shows directives, which are a page as well.
+// directed reports whether a context shows directives, which are a page as well.
 func (c *assembled) directed() bool {
 	return slices.ContainsFunc(c.pages, func(p page) bool { return p.version < 0 && strings.HasPrefix(p.ref.ID, journal.Reserved) })
 }
@@ -170,7 +170,7 @@ func (s *state) deleted(a *art) {
 	s.versions = append(s.versions, version{end: true})
 }
 
-// content says whether any version of an artefact can be read.
+// content reports whether any version of an artefact can be read.
 func (s *state) content(a *art) bool {
 	return slices.ContainsFunc(a.versions, func(v int) bool { return s.versions[v].readable() })
 }
@@ -187,7 +187,7 @@ func about(req *erase.Request, scope, subject string) bool {
 	return req.Subject != "" && req.Subject == subject && (req.Scope == "" || within(scope, req.Scope))
 }
 
-// asks says whether a request asks for an artefact.
+// asks reports whether a request asks for an artefact.
 func asks(req *erase.Request, a *art) bool {
 	switch {
 	case req.Subject != "":

@@ -88,7 +88,7 @@ func (f *finder) policyRow(r store.StateRow) error {
 	return nil
 }
 
-// batchNames says whether a held batch names what goes.
+// batchNames reports whether a held batch names what goes.
 func (f *finder) batchNames(b *store.Batch) bool {
 	named := func(scope, id string) bool {
 		return f.arts[artefact{scope, id}] != nil || f.isNamed(artefact{scope, id}) || f.inScope(scope)
@@ -116,7 +116,7 @@ func (f *finder) batchNames(b *store.Batch) bool {
 	return false
 }
 
-// artefactNames says whether an artefact that stays names what goes.
+// artefactNames reports whether an artefact that stays names what goes.
 func (f *finder) artefactNames(scope string, a *store.Artefact) bool {
 	parents, _ := madeFrom(scope, a)
 	for _, id := range a.Supersedes {

@@ -209,7 +209,7 @@ type found struct {
 	why      string
 }
 
-// inScope says whether a scope goes as a whole: the one that is erased, or one below it.
+// inScope reports whether a scope goes as a whole: the one that is erased, or one below it.
 func (f *finder) inScope(scope string) bool {
 	if f.past != nil {
 		return slices.ContainsFunc(store.ScopeChain(scope), func(s string) bool { return f.past(askedScope, s) })
@@ -217,12 +217,12 @@ func (f *finder) inScope(scope string) bool {
 	return f.req.Subject == "" && f.req.Scope != "" && (scope == f.req.Scope || strings.HasPrefix(scope, f.req.Scope+"/"))
 }
 
-// inSession says whether a session goes as a whole.
+// inSession reports whether a session goes as a whole.
 func (f *finder) inSession(scope, id string) bool {
 	return id != "" && (f.inScope(scope) || f.emptied[session{scope, id}] || f.req.Session == store.Ref{Scope: scope, ID: id} || f.past != nil && f.past(askedSession, scope+"\x00"+id))
 }
 
-// isSubject says whether everything about a person goes in a scope: that of the request or one below it, or any scope if
+// isSubject reports whether everything about a person goes in a scope: that of the request or one below it, or any scope if
 // the request names none.
 func (f *finder) isSubject(scope, who string) bool {
 	switch {
@@ -234,7 +234,7 @@ func (f *finder) isSubject(scope, who string) bool {
 	return f.req.Subject == who && (f.req.Scope == "" || scope == f.req.Scope || store.Below(scope, f.req.Scope))
 }
 
-// isNamed says whether an artefact was asked for by its name.
+// isNamed reports whether an artefact was asked for by its name.
 func (f *finder) isNamed(a artefact) bool {
 	return f.named[a] || f.past != nil && f.past(askedRef, a.scope+"\x00"+a.id)
 }

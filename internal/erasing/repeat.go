@@ -34,7 +34,7 @@ const (
 // askedNames stands among what was asked for if names were to go.
 const askedNames = "names"
 
-// tookNames says whether an erase was to take names. Earlier programs wrote no askedNames: there the bodies that it took tell,
+// tookNames reports whether an erase was to take names. Earlier programs wrote no askedNames: there the bodies that it took tell,
 // if there were any.
 func tookNames(done *store.EraseReport) bool {
 	return done.Bodies > 0 || slices.Contains(done.Asked, askedNames)
@@ -156,7 +156,7 @@ func walkRows(ctx context.Context, st store.Store, fn func(eraseRow)) error {
 	})
 }
 
-// has says whether the audit of a store has the leaf of a receipt.
+// has reports whether the audit of a store has the leaf of a receipt.
 func has(ctx context.Context, st store.Store, r *erase.Receipt) (bool, error) {
 	body, err := st.Audit().Body(ctx, r.Done.Leaf)
 	if errors.Is(err, manifest.ErrPruned) { // a later erase of its names: the hash tells
@@ -169,7 +169,7 @@ func has(ctx context.Context, st store.Store, r *erase.Receipt) (bool, error) {
 	return err == nil && bytes.Equal(body, r.Body), err
 }
 
-// lost says whether the key of a version was destroyed by the erase that is repeated. In an encrypted backup such a row keeps the
+// lost reports whether the key of a version was destroyed by the erase that is repeated. In an encrypted backup such a row keeps the
 // id of its artefact and the numbers of its pages. Subject, lineage and salts are gone, so that what the receipt asked for may
 // stand nowhere any more. The numbers alone would not do: a copy that was written to gives numbers to pages of its own. The
 // receipt does not prove them, but nothing is taken by them that anybody could read.
@@ -196,7 +196,7 @@ func (f *finder) lostBatches() error {
 
 const lostWhy = "its key was destroyed by the erase"
 
-// nameless says whether a request has no name. It takes what was lost.
+// nameless reports whether a request has no name. It takes what was lost.
 func nameless(r *erase.Request) bool {
 	return r.Subject == "" && r.Scope == "" && r.Session == (store.Ref{}) && len(r.Refs) == 0
 }

@@ -74,7 +74,7 @@ func (f *FS) CrashClone(seed uint64, keepPercent int) *FS {
 	return c
 }
 
-// reachable tells whether dir and all above it are there.
+// reachable reports whether dir and all above it are there.
 func (t tree) reachable(dir string) bool {
 	return t.dirs[dir] && (dir == filepath.Dir(dir) || t.reachable(filepath.Dir(dir)))
 }

@@ -212,7 +212,7 @@ func (w *Walker) file(path, rel string, e fs.DirEntry) {
 	}
 }
 
-// database says whether a path belongs to one of the databases to leave out.
+// database reports whether a path belongs to one of the databases to leave out.
 func (w *Walker) database(path string) bool {
 	for _, db := range w.Except {
 		for _, suffix := range []string{"", "-wal", "-manifest", ".lock"} {
@@ -238,7 +238,7 @@ func (w *Walker) twin(rel string) bool {
 
 func (w *Walker) usable(rel string) bool { return w.Usable == nil || w.Usable(rel) }
 
-// Unknown says whether nothing is known of a path, because it or a directory above it could not be read.
+// Unknown reports whether nothing is known of a path, because it or a directory above it could not be read.
 func (w *Walker) Unknown(rel string) bool {
 	for _, u := range w.Unread {
 		if u == "" || rel == u || strings.HasPrefix(rel, u+"/") {

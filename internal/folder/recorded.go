@@ -109,7 +109,7 @@ func (r Recorded) Normalised(size int64) (Recorded, error) {
 	return r, store.CheckID("prefix", r.Prefix)
 }
 
-// Holds says whether an artefact was imported from a file of the directory: its id and its source together tell.
+// Holds reports whether an artefact was imported from a file of the directory: its id and its source together tell.
 func (r Recorded) Holds(id, source string) (rel string, ok bool) {
 	rel, ok = strings.CutPrefix(source, "file:"+strings.TrimSuffix(r.Dir, "/")+"/")
 	return rel, ok && rel != "" && id == r.ID(rel)

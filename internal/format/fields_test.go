@@ -33,7 +33,7 @@ func filledWith[T any](leave ...string) (v T) {
 	return v
 }
 
-// keeps says whether a row that fields make of v gives v again.
+// keeps reports whether a row that fields make of v gives v again.
 func keeps[T any](fields *codec.Record[T], v T) bool {
 	var e codec.Encoder
 	fields.Append(&e, &v)
@@ -105,7 +105,7 @@ func TestHeadRowComplete(t *testing.T) {
 	}
 }
 
-// leaves gives the fields of a struct that are no structs, by their path, those of embedded and nested ones too.
+// leaves returns the fields of a struct that are no structs, by their path, those of embedded and nested ones too.
 func leaves(v reflect.Value, path string) map[string]reflect.Value {
 	out := map[string]reflect.Value{}
 	for i := range v.NumField() {

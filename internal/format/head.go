@@ -417,7 +417,7 @@ func EncodeCold(h *store.Head) []byte {
 	return row
 }
 
-// GoneRow says whether a head row is that of a dropped version.
+// GoneRow reports whether a head row is that of a dropped version.
 func GoneRow(row []byte) bool {
 	t := DecodeHot(&codec.Decoder{B: row})
 	return t.Flags&FlagGone != 0

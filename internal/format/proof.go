@@ -63,7 +63,7 @@ func tailSize(row []byte) int {
 	return 1 + int(row[len(row)-1]&^tailSalt)
 }
 
-// headSalt gives the LSN of a head row and the salt of its first page, zeros where it has none.
+// headSalt returns the LSN of a head row and the salt of its first page, zeros where it has none.
 func headSalt(row []byte) (lsn uint64, salt [store.DigestSaltSize]byte, err error) {
 	d := codec.Decoder{B: row}
 	t := DecodeHot(&d)

@@ -54,7 +54,7 @@ func DecodeLeaf(b []byte) (index uint64, leaf, question []byte, err error) {
 	return index, d.B, question, d.Err
 }
 
-// ErasedQuestion says whether a C record erases the question of a leaf.
+// ErasedQuestion reports whether a C record erases the question of a leaf.
 func ErasedQuestion(body []byte, leaf uint64) (bool, error) {
 	key := QuestionGonePrefix + string(QuestionKey(leaf))
 	if !bytes.Contains(body, []byte(key)) { // decoding every commit of a log takes long

@@ -20,12 +20,12 @@ func SamePage(prev *store.Head, i int, np *store.NewPage) *store.PageRow {
 	return r
 }
 
-// Repeats says whether a put says what its artefact says already.
+// Repeats reports whether a put says what its artefact says already.
 func Repeats(prev, h *store.Head, put *store.Put) bool {
 	return SameTexts(prev, put) && SameHead(prev, h, put.AsOfGiven)
 }
 
-// SameTexts says whether a put has the pages of a version.
+// SameTexts reports whether a put has the pages of a version.
 func SameTexts(prev *store.Head, put *store.Put) bool {
 	for i := range put.Pages {
 		if SamePage(prev, i, &put.Pages[i]) == nil {
@@ -35,7 +35,7 @@ func SameTexts(prev *store.Head, put *store.Put) bool {
 	return len(prev.Rows) == len(put.Pages)
 }
 
-// SameHead says whether a put changes nothing but the time of its writing and the stamp of its
+// SameHead reports whether a put changes nothing but the time of its writing and the stamp of its
 // source. The host of the source is no mere stamp: the put of another host makes a version, which
 // that host can check.
 func SameHead(prev, h *store.Head, asOf bool) bool {

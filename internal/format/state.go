@@ -79,7 +79,7 @@ func UnsealState(key, sealed []byte) (store.StateRow, error) {
 	return StateRow(string(key), body), nil
 }
 
-// StateBodyOf gives the body of a stored row, which is borrowed if it can be.
+// StateBodyOf returns the body of a stored row, which is borrowed if it can be.
 func StateBodyOf(key, sealed []byte) ([]byte, error) {
 	body, err := codec.Unseal(TagState, key, sealed)
 	if err == nil && (len(body) < StateHead || StateLSN(body) == 0) {

@@ -82,7 +82,7 @@ func (s View) Looking() View {
 	return s
 }
 
-// Known says whether anybody answers for a source.
+// Known reports whether anybody answers for a source.
 func (s *View) Known(src string) error {
 	_, _, err := s.source(src)
 	return err
@@ -113,7 +113,7 @@ func (c *Checker) AsksOf(scope string) store.ScanQuery {
 	return c.sourced.asks(scope, c.sourced.get(scope))
 }
 
-// OwnFiles says whether file: sources are read by this package, and not by one of the host's.
+// OwnFiles reports whether file: sources are read by this package, and not by one of the host's.
 func (c *Checker) OwnFiles() bool { return c.Sources["file"] == source.Source(c.Files) }
 
 // Elsewhere names the host that has the file an artefact comes from, if that is not this one. A file of the same path may be
@@ -128,7 +128,7 @@ func (c *Checker) Elsewhere(h *store.Head) string {
 // BeginSweep numbers a look at all files of an assembly; SeenClean tells what it found clean.
 func (c *Checker) BeginSweep() uint64 { return c.memory.sweeps.Add(1) }
 
-// SeenClean says whether the look of that number found the file of an artefact unchanged.
+// SeenClean reports whether the look of that number found the file of an artefact unchanged.
 func (c *Checker) SeenClean(h *store.Head, sweep uint64) bool {
 	last, known := c.memory.get(KeyOf(h))
 	return known && last.sweep == sweep

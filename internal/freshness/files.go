@@ -67,7 +67,7 @@ func NewFiles(limit int64, now func() time.Time) *Files {
 	return &Files{limit: limit, now: now, quiet: fileClock{time.Now, wait}}
 }
 
-// Allowed says whether a path is below an allowed directory. The error is a *FileRootError.
+// Allowed reports whether a path is below an allowed directory. The error is a *FileRootError.
 func (s *Files) Allowed(path string) error {
 	_, _, err := s.nearest(path)
 	return err
@@ -83,7 +83,7 @@ func (s *Files) AllowedDir(dir string) error {
 	return err
 }
 
-// isElsewhere says whether a file that a host read is on another host. Where nobody recorded hosts it is taken to be here.
+// isElsewhere reports whether a file that a host read is on another host. Where nobody recorded hosts it is taken to be here.
 func (s *Files) isElsewhere(host string) bool { return host != "" && s.Host != "" && host != s.Host }
 
 // AddRoot allows a directory. Longer roots are tried first, so that the nearest one answers.
@@ -145,7 +145,7 @@ func (s *Files) open(key string) (*os.File, error) {
 	return f, err
 }
 
-// Below gives the path relative to a root, when it is lexically below it; os.Root guards the rest.
+// Below returns the path relative to a root, when it is lexically below it; os.Root guards the rest.
 func Below(root, path string) (string, bool) {
 	if path == root {
 		return "", false
@@ -203,7 +203,7 @@ func appendStamp(b []byte, fi fs.FileInfo) []byte {
 	return strconv.AppendUint(b, inode, 10)
 }
 
-// unchanged says whether the stamp alone proves that a file is what it was. It does not open the file: this is all
+// unchanged reports whether the stamp alone proves that a file is what it was. It does not open the file: this is all
 // that a context of fifty files does fifty times.
 func (s *Files) unchanged(root *os.Root, rel string, have store.Validator) bool {
 	if have.Hash == 0 {
@@ -282,7 +282,7 @@ func (s *Files) read(key string) (got source.Fetched, quiet bool, err error) {
 // Settle waits as long as it takes to believe that a file is empty, or gone.
 func (s *Files) Settle(ctx context.Context) error { return s.quiet.wait(ctx, emptyTime) }
 
-// isQuiet says whether a file of so many bytes was changed long enough ago. A change in the future, by another clock, says nothing.
+// isQuiet reports whether a file of so many bytes was changed long enough ago. A change in the future, by another clock, says nothing.
 func (s *Files) isQuiet(fi fs.FileInfo, size int) bool {
 	rest := quietTime
 	if size == 0 {

@@ -106,7 +106,7 @@ func (c *memory) enter(k VersionKey, v probed) {
 // KeyOf names the version that a head is of.
 func KeyOf(h *store.Head) VersionKey { return VersionKey{h.Scope, h.ID, h.Version} }
 
-// Ages says whether an artefact was made from something that may change.
+// Ages reports whether an artefact was made from something that may change.
 func Ages(h *store.Head) bool { return h.Artefact.Source != "" || len(h.DerivedFrom) > 0 }
 
 // Freshen checks the sources and the lineage of heads, concurrently, and fetches anew what is dirty.
@@ -263,7 +263,7 @@ func (s *View) ended(h *store.Head, id string, parent *store.Located) string {
 	return ""
 }
 
-// samePages says whether the pages a parent reference names are still the same content under a newer head.
+// samePages reports whether the pages a parent reference names are still the same content under a newer head.
 func (s *View) samePages(ctx context.Context, parent store.Ref, now store.Located) bool {
 	then, err := s.Store.Resolve(ctx, s.chain, parent)
 	if err != nil || parent.Page == 0 && len(then.Pages) != len(now.Pages) {
@@ -385,7 +385,7 @@ func (c *round) began(k VersionKey, r *refetching) {
 	c.got[k], c.own[k] = r, r
 }
 
-// replaced says whether an artefact has another version than this one by now.
+// replaced reports whether an artefact has another version than this one by now.
 func (s *View) replaced(ctx context.Context, h *store.Head) bool {
 	l, err := s.Store.Resolve(ctx, s.chain, store.Ref{Scope: h.Scope, ID: h.ID})
 	return err != nil || l.Version != h.Version

@@ -164,7 +164,7 @@ func (g *ancestry) expand(ctx context.Context, n *ancestor) (found []*ancestor) 
 	return found
 }
 
-// derived says whether an artefact was made from another one.
+// derived reports whether an artefact was made from another one.
 func (n *ancestor) derived() bool { return len(n.head.DerivedFrom) > 0 || n.copies() }
 
 func (n *ancestor) copies() bool { return strings.HasPrefix(n.head.Artefact.Source, "page:") }
@@ -214,7 +214,7 @@ func (g *ancestry) parent(ctx context.Context, n *ancestor, ref store.Ref) (stor
 	return r.Located, Finding{}
 }
 
-// unchanged says whether a parent's newer version has the content of the one that was used.
+// unchanged reports whether a parent's newer version has the content of the one that was used.
 func (g *ancestry) unchanged(ctx context.Context, n *ancestor, ref store.Ref, now store.Located) bool {
 	k := pastRef{n.owner.name, ref}
 	same, ok := g.same[k]
@@ -265,7 +265,7 @@ func (g *ancestry) write() {
 	}
 }
 
-// verdict says whether an artefact may be served.
+// verdict reports whether an artefact may be served.
 func (g *ancestry) verdict(ctx context.Context, h *store.Head) Finding {
 	if n := g.nodes[KeyOf(h)]; n.state == walkDone {
 		return n.verdict

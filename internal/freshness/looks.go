@@ -10,7 +10,7 @@ import (
 // maxProbes is how many sources are asked at once.
 const maxProbes = 16
 
-// failed says whether a look took as long as a source may. Those behind the first began later than the time, and are probed
+// failed reports whether a look took as long as a source may. Those behind the first began later than the time, and are probed
 // by themselves.
 func (g *glances) failed(i int, state int32) bool { return state == lookBegun && i < maxProbes }
 
@@ -84,7 +84,7 @@ func (o *opened) close() {
 	o.root = nil
 }
 
-// same says whether a file looks as it did. A link that leads out of its directory is looked at from the root, by a probe.
+// same reports whether a file looks as it did. A link that leads out of its directory is looked at from the root, by a probe.
 func (o *opened) same(l *look) bool {
 	dir, rel, err := o.files.nearest(l.key)
 	if err != nil {

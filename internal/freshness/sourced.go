@@ -62,7 +62,7 @@ func OriginOf(h *store.Head) Origin { return Origin{h.Scope, h.ID} }
 // Origin names the artefact that comes from the file.
 func (f *File) Origin() Origin { return Origin{f.key.scope, f.key.id} }
 
-// of gives the sourced artefacts of a scope as they are now.
+// of returns the sourced artefacts of a scope as they are now.
 func (c *sourcedScopes) of(ctx context.Context, st store.Store, scope string) (*sourcedScope, error) {
 	last := c.get(scope)
 	found, err := st.Scan(ctx, c.asks(scope, last))
@@ -84,7 +84,7 @@ func (c *sourcedScopes) asks(scope string, last *sourcedScope) store.ScanQuery {
 	return store.ScanQuery{What: store.ScanSourced, Scopes: store.Scopes{scope}, Known: last.lsn}
 }
 
-// get gives what is known of a scope; of an unknown one, that nothing was read yet.
+// get returns what is known of a scope; of an unknown one, that nothing was read yet.
 func (c *sourcedScopes) get(scope string) *sourcedScope {
 	c.mu.Lock()
 	defer c.mu.Unlock()

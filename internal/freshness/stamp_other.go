@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// changeOf gives the ctime and the inode of a file.
+// changeOf returns the ctime and the inode of a file.
 func changeOf(fi fs.FileInfo) (time.Time, uint64) {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {

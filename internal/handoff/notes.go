@@ -72,7 +72,7 @@ func Records(r *session.Records, n session.Notes, told directive.Effective, of s
 	r.OwnReasons = append(append(r.OwnReasons, noted), Told(chain)...)
 }
 
-// visible says whether a note shows anything. One that does not is passed over: it would make the whole contract fail.
+// visible reports whether a note shows anything. One that does not is passed over: it would make the whole contract fail.
 func visible(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return unicode.IsGraphic(r) && !unicode.IsSpace(r) })
 }

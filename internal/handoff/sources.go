@@ -24,7 +24,7 @@ type Facts struct {
 	Session string
 }
 
-// Of gives the sources of pages that were served, but for the session's own turns, in the order in which they
+// Of returns the sources of pages that were served, but for the session's own turns, in the order in which they
 // were first served, each as its newest version served.
 func (f Facts) Of(ctx context.Context, served []Served) ([]session.SourceFact, []manifest.Page, error) {
 	keys := make([]store.PageKey, len(served))

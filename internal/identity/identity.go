@@ -38,7 +38,7 @@ func Escape(n string) string {
 // slashes look like the separator of a path, though no normal form makes one of them.
 const slashes = `/\%` + "\u0337\u0338\u1735\u2041\u2044\u2215\u2216\u2571\u2572\u27cb\u27cd\u29f5\u29f8\u29f9\u2cc6\u2f03\u3033\u3035\u30ce\u31d2\u31d3\u4e3f\u4e36\U0001d23a\U0001f67c"
 
-// breaksName says whether a character of a name must not stand in a path.
+// breaksName reports whether a character of a name must not stand in a path.
 func breaksName(r rune) bool {
 	if strings.ContainsRune(slashes, r) || unseen(r) || unicode.Is(unicode.Z, r) && r != ' ' {
 		return true
@@ -46,7 +46,7 @@ func breaksName(r rune) bool {
 	return r >= utf8.RuneSelf && strings.ContainsAny(norm.NFKC.String(string(r)), slashes+". ")
 }
 
-// unseen says whether a character shows nothing by itself.
+// unseen reports whether a character shows nothing by itself.
 func unseen(r rune) bool {
 	return unicode.In(r, unicode.C, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || r == '\u2800'
 }
@@ -106,10 +106,10 @@ func fold(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// sameName says whether two names are one, however they are written.
+// sameName reports whether two names are one, however they are written.
 func sameName(a, b string) bool { return a == b || Fold(a) == Fold(b) }
 
-// IsWriter says whether who judges is one of those who wrote, under whatever spelling. A letter of another script in place
+// IsWriter reports whether who judges is one of those who wrote, under whatever spelling. A letter of another script in place
 // of one that looks the same makes no other name; of plain letters and digits only the same ones count.
 func IsWriter(by string, writers ...string) bool {
 	for _, w := range writers {

@@ -145,7 +145,7 @@ func (c *Chain) become(next directive.Session, e directive.Entry) bool {
 	return true
 }
 
-// SameSession says whether two sessions are one: the state and the open question.
+// SameSession reports whether two sessions are one: the state and the open question.
 func SameSession(a, b directive.Session) bool {
 	if a.Pending == nil || b.Pending == nil {
 		return a.Pending == b.Pending && a.State.Equal(b.State)
@@ -153,7 +153,7 @@ func SameSession(a, b directive.Session) bool {
 	return *a.Pending == *b.Pending && a.State.Equal(b.State)
 }
 
-// Changed says whether there is anything to commit.
+// Changed reports whether there is anything to commit.
 func (c *Chain) Changed() bool { return len(c.entries) > 0 }
 
 // Write puts the rows of the new versions into a batch, with what they expect of the store and the leaf that names them.

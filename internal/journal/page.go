@@ -17,7 +17,7 @@ const PageID = Reserved + "directives"
 // IsPage tells a page of directives from others of kind system.
 func IsPage(k store.Kind, id string) bool { return k == store.KindSystem && id == PageID }
 
-// Page gives the page that the new versions lead to: changed says whether it differs from the one there is, a nil page
+// Page returns the page that the new versions lead to: changed says whether it differs from the one there is, a nil page
 // that none is left. It is one page however long it is, so that no line of it is torn.
 func (c *Chain) Page() (page *store.Artefact, changed bool, err error) {
 	text := c.Now().State.Text()
@@ -80,7 +80,7 @@ func Overrule(pages []string) []Ruling {
 	return out
 }
 
-// holding gives the ranges of a page of directives that hold, and whether anything is left out. The heading of policies
+// holding returns the ranges of a page of directives that hold, and whether anything is left out. The heading of policies
 // goes with the last of them.
 func holding(text []byte, prohibited map[string]bool) (keep [][2]uint32, left bool) {
 	var lines [][2]uint32

@@ -53,7 +53,7 @@ func check(_ string, row []byte) error {
 // keptVersions is how many versions of a scope's directives stay whatever their age.
 const keptVersions = 32
 
-// entry gives the scope of a journal row, and its version.
+// entry returns the scope of a journal row, and its version.
 func entry(key string) (scope string, version uint64) {
 	rest, ok := strings.CutPrefix(key, logPrefix)
 	at := strings.LastIndexByte(rest, '/')
@@ -144,7 +144,7 @@ type Journal struct {
 	File  string // names the database in an error
 }
 
-// At gives one version. ErrGone when gc dropped it, ErrNotFound when the scope never had it.
+// At returns one version. ErrGone when gc dropped it, ErrNotFound when the scope never had it.
 func (j Journal) At(ctx context.Context, scope string, version uint64) (directive.Entry, error) {
 	e, _, err := j.row(ctx, LogKey(scope, version))
 	if err != nil || e.Version != 0 {
@@ -160,7 +160,7 @@ func (j Journal) At(ctx context.Context, scope string, version uint64) (directiv
 	return e, fmt.Errorf("%w: the directives of %s have no version %d", store.ErrNotFound, scope, version)
 }
 
-// Newest gives the version that holds; its Version is 0 before the first change.
+// Newest returns the version that holds; its Version is 0 before the first change.
 func (j Journal) Newest(ctx context.Context, scope string) (directive.Entry, error) {
 	e, _, err := j.row(ctx, StateKey(scope))
 	return e, err

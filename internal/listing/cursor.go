@@ -15,7 +15,7 @@ func Cursor(at uint64, of ...string) string {
 	return strconv.FormatUint(at, 10) + "." + bound(of)
 }
 
-// At gives the place in a cursor that was made for the same thing. No other string has one.
+// At returns the place in a cursor that was made for the same thing. No other string has one.
 func At(cursor string, of ...string) (at uint64, ok bool) {
 	n, tail, _ := strings.Cut(cursor, ".")
 	at, err := strconv.ParseUint(n, 10, 64)

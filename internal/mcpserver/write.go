@@ -210,7 +210,7 @@ func (s *server) ended(tx *ctxpage.Txn, err error) (*mcp.CallToolResult, writeOu
 	return nil, out, nil
 }
 
-// canAsk says whether the client can show a question to the person at it.
+// canAsk reports whether the client can show a question to the person at it.
 func canAsk(req *mcp.CallToolRequest) bool {
 	p := req.Session.InitializeParams()
 	return p != nil && p.Capabilities != nil && p.Capabilities.Elicitation != nil

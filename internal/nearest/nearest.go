@@ -43,7 +43,7 @@ func NewSet(dims int) *Set {
 // Len counts the vectors.
 func (s *Set) Len() int { return s.slots.n }
 
-// Has says whether a number has a vector.
+// Has reports whether a number has a vector.
 func (s *Set) Has(num uint64) bool {
 	_, ok := s.slots.find(num)
 	return ok

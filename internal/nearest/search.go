@@ -71,7 +71,7 @@ type place struct {
 	code uint16
 }
 
-// Search gives the k visible vectors of some sets with the greatest cosines, greatest first; of equal ones the greater
+// Search returns the k visible vectors of some sets with the greatest cosines, greatest first; of equal ones the greater
 // number, which is the later page, comes first. The sets of another length than the question are passed over. The result
 // is valid until the next search.
 func (f *Finder) Search(sets []*Set, q *Question, k int, v Visible) []Hit {

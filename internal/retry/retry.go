@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Status says whether the same request may be answered better a moment later.
+// Status reports whether the same request may be answered better a moment later.
 func Status(code int) bool {
 	switch code {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,

@@ -121,7 +121,7 @@ func (r *Ring) Without(t Tree, nums []uint64) *Ring {
 	return &next
 }
 
-// Has says whether the key of a number is there.
+// Has reports whether the key of a number is there.
 func (r *Ring) Has(t Tree, num uint64) bool { return r.trees[t].above(num) != nil }
 
 // TreeOf says in which tree a space is; 0: in none.
@@ -136,7 +136,7 @@ const IDSize = 8
 // ID tells rings apart. It is no secret.
 func (r *Ring) ID() []byte { return r.derive("ctxpage ring")[:IDSize] }
 
-// Wrap gives the file of the ring, wrapped by the key of its owner.
+// Wrap returns the file of the ring, wrapped by the key of its owner.
 func (r *Ring) Wrap(key []byte) ([]byte, error) {
 	if err := CheckKey(key); err != nil {
 		return nil, err

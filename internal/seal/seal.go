@@ -97,7 +97,7 @@ func (r *Ring) aead(s Space, name []byte) cipher.AEAD {
 	return a
 }
 
-// derive gives the key of a purpose.
+// derive returns the key of a purpose.
 func (r *Ring) derive(purpose string) []byte { return expand(r.data[:], purpose) }
 
 // expand derives a key for one purpose. The key that is given is uniformly random, so HKDF needs no
@@ -175,7 +175,7 @@ func (r *Ring) Open(s Space, name, sealed []byte) ([]byte, error) {
 	return value, nil
 }
 
-// Destructible says whether a value is under a key that can be destroyed.
+// Destructible reports whether a value is under a key that can be destroyed.
 func Destructible(sealed []byte) bool { return len(sealed) > 0 && sealed[0] == formNumber }
 
 // bound is what is authenticated beside a value. The keys differ by space as well; that the space

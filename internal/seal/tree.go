@@ -111,7 +111,7 @@ func (n *node) down(num uint64, level uint8) *node {
 	return &d
 }
 
-// without gives the keys less those of some numbers, which rise.
+// without returns the keys less those of some numbers, which rise.
 func (k *keys) without(nums []uint64) keys {
 	var kept []node
 	for i := range k.nodes {

@@ -74,7 +74,7 @@ func (r *Ring) Under(s Space, name, sealed []byte) (num uint64, ok bool) {
 	return binary.BigEndian.Uint64(in), true
 }
 
-// IsUnder says whether a value has the form of SealUnder.
+// IsUnder reports whether a value has the form of SealUnder.
 func IsUnder(sealed []byte) bool { return len(sealed) > 0 && sealed[0] == formUnder }
 
 // openUnder opens both seals. If the key of the number was destroyed, it returns what was to stay,

@@ -116,7 +116,7 @@ func untold(p *store.Put) store.Put {
 	return out
 }
 
-// drafts gives the drafts of a past context as if they were pages, in the order of its manifest; nil when none are kept.
+// drafts returns the drafts of a past context as if they were pages, in the order of its manifest; nil when none are kept.
 func (a Replayer) drafts(ctx context.Context, leaf *manifest.Record) ([]store.Loaded, error) {
 	key := draftsKey(leaf)
 	stored, err := a.Store.State(ctx, key)
@@ -152,7 +152,7 @@ func DraftHead(p *store.Put, scope, actor string) *store.Head {
 	return h
 }
 
-// DraftsOf gives the trace of the context that a row is of, and the drafts it showed.
+// DraftsOf returns the trace of the context that a row is of, and the drafts it showed.
 func DraftsOf(row store.StateRow) (trace string, puts []store.Put, err error) {
 	trace, _, _ = strings.Cut(strings.TrimPrefix(row.Key, draftsPrefix), "/")
 	r, err := readDrafts(row.Value)

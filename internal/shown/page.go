@@ -77,7 +77,7 @@ func trust(h *store.Head, form manifest.Form) store.Provenance {
 	return h.Provenance
 }
 
-// IsTurn says whether a page is a message of a session's requests. One with a role that no provider takes is data,
+// IsTurn reports whether a page is a message of a session's requests. One with a role that no provider takes is data,
 // whatever calls it has.
 func IsTurn(h *store.Head, session string) bool {
 	return session != "" && h.Group == session && h.Kind == store.KindMessage && (h.Role == "" || slices.Contains(store.Roles, h.Role))

@@ -36,7 +36,7 @@ func (s *Writes) Forget(p *store.Put) {
 	}
 }
 
-// Leads says whether the artefacts named, as the writes have them, lead to one that supersedes id. Where nothing names
+// Leads reports whether the artefacts named, as the writes have them, lead to one that supersedes id. Where nothing names
 // id nothing can lead there, so a chain that is written in order costs nothing; what id superseded before was looked at.
 func (s *Writes) Leads(ids []string, id string, writes map[string]*store.Put) bool {
 	if s.by[id] == 0 {

@@ -157,7 +157,7 @@ func SumTokens(rows []store.PageRow) (n int) {
 	return n
 }
 
-// stub gives the text that stands for a turn, from that of its first page.
+// stub returns the text that stands for a turn, from that of its first page.
 func (c *Conversation) stub(id string, digest [32]byte, tokens int) func(text string) string {
 	ref := store.Ref{Scope: c.Scope, ID: id}.String()
 	return func(text string) string {

@@ -162,7 +162,7 @@ func (m *Remeasure) Keys() []store.PageKey {
 	return keys
 }
 
-// Outdated says whether the row of a turn must be made again: there is none, in the head neither, or it is of another content
+// Outdated reports whether the row of a turn must be made again: there is none, in the head neither, or it is of another content
 // or counter. Where both are good the row holds: it has what the host told of the turn.
 func (c *Conversation) Outdated(h *store.Head) (m Remeasure, yes bool) {
 	row := c.Rows[h.ID]
@@ -384,7 +384,7 @@ func (c *Conversation) Turn() int64 {
 	return max(c.Blocks[len(c.Blocks)-1].Seq, 0)
 }
 
-// Find gives the place of a turn by its id, -1: there is none.
+// Find returns the place of a turn by its id, -1: there is none.
 func (c *Conversation) Find(id string) int {
 	if i, ok := c.byID[id]; ok && i < len(c.Blocks) && c.Blocks[i].ID == id {
 		return i

@@ -91,7 +91,7 @@ func (a *Incoming) reopen(b *Block) {
 	}
 }
 
-// Fits says whether the turns fit into the window as they are; true without a window. Pins that gave way come back before.
+// Fits reports whether the turns fit into the window as they are; true without a window. Pins that gave way come back before.
 func (a *Incoming) Fits() (bool, error) {
 	c := a.of
 	if c.State.Config == nil {

@@ -95,7 +95,7 @@ func (c *Conversation) Result() (*session.StoredPass, error) {
 	return out, nil
 }
 
-// Undoable says whether a pass can be taken back: nothing may have changed what it compacted.
+// Undoable reports whether a pass can be taken back: nothing may have changed what it compacted.
 func (c *Conversation) Undoable(p *PassRow) error {
 	switch {
 	case p.Undone:
@@ -132,7 +132,7 @@ func (c *Conversation) Undo(w *Writes, p *PassRow) error {
 	return nil
 }
 
-// rowsOf gives the rows of all turns of the units that a pass compacted, by place.
+// rowsOf returns the rows of all turns of the units that a pass compacted, by place.
 func (c *Conversation) rowsOf(items []PassItem) map[int]*TurnRow {
 	out := map[int]*TurnRow{}
 	for _, it := range items {
@@ -190,7 +190,7 @@ func (c *Conversation) WindowItem(i int) session.WindowItem {
 	}
 }
 
-// WithoutIntent gives the record of a pass without the words that it was made for: they are those of a turn.
+// WithoutIntent returns the record of a pass without the words that it was made for: they are those of a turn.
 func WithoutIntent(row []byte) ([]byte, error) {
 	var p PassRow
 	if err := codec.Unpack(row, &p); err != nil {

@@ -38,7 +38,7 @@ func (c *Conversation) Shown(i int) session.Level {
 	return b.Row.settle(l)
 }
 
-// Pinned says whether a pin of a unit holds: one of its turns is pinned, and the pin has not given way.
+// Pinned reports whether a pin of a unit holds: one of its turns is pinned, and the pin has not given way.
 func (c *Conversation) Pinned(u *unit) bool {
 	for _, i := range u.Members {
 		if r := c.Blocks[i].Row; r.Pinned && !r.Yielded {

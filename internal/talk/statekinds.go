@@ -52,7 +52,7 @@ func turnPast(prefix string) func(key string) (int64, store.Ref) {
 	}
 }
 
-// passEntry gives the session of the record of a pass, and its number.
+// passEntry returns the session of the record of a pass, and its number.
 func passEntry(key string) (journal string, number uint64) {
 	key = strings.TrimPrefix(key, PassRowKey)
 	at := strings.LastIndexByte(key, 0)

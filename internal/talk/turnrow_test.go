@@ -63,7 +63,7 @@ func TestTurnRows(t *testing.T) {
 	})
 }
 
-// fieldsOf gives the exported fields of a row, those of its signals among them, by name.
+// fieldsOf returns the exported fields of a row, those of its signals among them, by name.
 func fieldsOf(r *TurnRow) map[string]reflect.Value {
 	out := map[string]reflect.Value{}
 	var walk func(prefix string, v reflect.Value)

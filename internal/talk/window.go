@@ -22,7 +22,7 @@ type sums struct {
 	decided int // units that are pinned or that the watcher compacted
 }
 
-// summed gives the sums. Once made, they follow what changes a single unit.
+// summed returns the sums. Once made, they follow what changes a single unit.
 func (c *Conversation) summed() sums {
 	if !c.current(c.Sum.At) {
 		c.Sum = derived[sums]{At: c.Rev}
@@ -85,7 +85,7 @@ func (c *Conversation) note(change func()) {
 	}
 }
 
-// inWindow says whether a unit is listed as in the window, where a new one comes first.
+// inWindow reports whether a unit is listed as in the window, where a new one comes first.
 func (c *Conversation) inWindow(u int) bool {
 	at, listed := slices.BinarySearch(c.Inside.Value, u)
 	if !listed && len(c.Units[u].Members) == 0 {

@@ -128,7 +128,7 @@ func (r *bitReader) ones() (n uint64) {
 	}
 }
 
-// done says whether nothing but the zeros that fill the last byte is left.
+// done reports whether nothing but the zeros that fill the last byte is left.
 func (r *bitReader) done() bool {
 	return !r.short && len(r.b) == 0 && r.n < 8 && r.bits == 0
 }

@@ -89,7 +89,7 @@ func (m *Maker) Stored(ctx context.Context, scopes store.Scopes, items []Item, l
 	return out, nil
 }
 
-// Of gives the vectors of pages and drafts, all of one length: those that are stored, and the rest made and, of pages,
+// Of returns the vectors of pages and drafts, all of one length: those that are stored, and the rest made and, of pages,
 // stored. Nil: a page without text, or one that cannot be read.
 func (m *Maker) Of(ctx context.Context, scopes store.Scopes, items []Item, length int) ([][]float32, error) {
 	out, err := m.Stored(ctx, scopes, items, length)
@@ -191,7 +191,7 @@ func (m *Maker) Forget() {
 	m.seen = nil
 }
 
-// Question gives the vector of a question: the host's, if it brought one. ErrZeros if it points nowhere.
+// Question returns the vector of a question: the host's, if it brought one. ErrZeros if it points nowhere.
 func (m *Maker) Question(ctx context.Context, text string, have []float32) ([]float32, error) {
 	if len(have) == 0 {
 		vecs, err := m.Texts(ctx, []string{text})
@@ -209,7 +209,7 @@ func (m *Maker) Question(ctx context.Context, text string, have []float32) ([]fl
 // points reports whether a vector points anywhere: it is not of zeros.
 func points(v []float32) bool { return slices.ContainsFunc(v, func(x float32) bool { return x != 0 }) }
 
-// Texts gives the vectors of texts without a page.
+// Texts returns the vectors of texts without a page.
 func (m *Maker) Texts(ctx context.Context, texts []string) ([][]float32, error) {
 	out := make([][]float32, len(texts))
 	keys := make([][sha256.Size]byte, len(texts))

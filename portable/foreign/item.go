@@ -164,7 +164,7 @@ func text(b json.RawMessage) string {
 	return s
 }
 
-// flat gives the fields of a JSON object as metadata: strings as they are, others as JSON.
+// flat returns the fields of a JSON object as metadata: strings as they are, others as JSON.
 func flat(fields map[string]json.RawMessage) map[string]string {
 	out := map[string]string{}
 	for k, v := range fields {

@@ -84,7 +84,7 @@ func (s *scanner) byte() (byte, error) {
 	return b, s.read(1)
 }
 
-// skip gives the next byte that is no blank, without taking it. It goes through what the reader has buffered: a file may be a
+// skip returns the next byte that is no blank, without taking it. It goes through what the reader has buffered: a file may be a
 // gigabyte of blanks.
 func (s *scanner) skip() (byte, error) {
 	for {
@@ -156,7 +156,7 @@ func (s *scanner) each(fn func(element) error) error {
 	}
 }
 
-// list gives the elements of a list.
+// list returns the elements of a list.
 func (s *scanner) list(container int, key string, fn func(element) error) error {
 	if err := s.take('['); err != nil {
 		return err
@@ -186,7 +186,7 @@ func (s *scanner) list(container int, key string, fn func(element) error) error 
 	}
 }
 
-// object gives the elements of the list in an object, then the rest of it. An object without such a list is an element.
+// object returns the elements of the list in an object, then the rest of it. An object without such a list is an element.
 func (s *scanner) object(container int, fn func(element) error) error {
 	whole := element{line: s.line, container: container, rest: true}
 	if err := s.take('{'); err != nil {

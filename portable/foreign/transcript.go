@@ -19,7 +19,7 @@ import (
 // Markdown is a transcript for people.
 const Markdown Format = "md"
 
-// Elements gives the objects of a file of messages, as they are: one after the other, in a list, or in an object that has a list
+// Elements returns the objects of a file of messages, as they are: one after the other, in a list, or in an object that has a list
 // of messages or items. fn must not keep raw. The error is a *portable.LineError, that of fn, or of r.
 func Elements(ctx context.Context, r io.Reader, fn func(raw []byte, line int) error) error {
 	return newScanner(ctx, r, "messages", "items", "input").each(func(e element) error {

@@ -88,7 +88,7 @@ func (r *raw) fill(ctx context.Context, _, texts []string) error {
 func (r *raw) get(context.Context, string) (string, error) { return "", errUnsupported }
 func (r *raw) settle(context.Context) error                { return nil }
 
-// holds says whether a text stands in the file. It is how the stored bytes of a system without ids are verified.
+// holds reports whether a text stands in the file. It is how the stored bytes of a system without ids are verified.
 func (r *raw) holds(text string) (bool, error) {
 	b, err := os.ReadFile(r.file.Name())
 	return strings.Contains(string(b), text), err
