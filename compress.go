@@ -200,6 +200,9 @@ func (db *DB) shorten(ctx context.Context, by live.Summarizer, text string, most
 	ctx, cancel := context.WithTimeout(ctx, db.opts.SummarizeTimeout)
 	defer cancel()
 	short, err := bounded.Call(ctx, func() (string, error) { return by.Summarize(ctx, text, most) })
+	if err != nil {
+		db.opts.Logger.Warn("no summary was made, an extract is used", "summarizer", by.Name(), "error", err)
+	}
 	if short = strings.TrimSpace(short); err != nil || !utf8.ValidString(short) || len(short) > len(text) {
 		return ""
 	}

@@ -32,6 +32,11 @@ func TestExportImport(t *testing.T) {
 	require.Equal(t, ok(t, "", append([]string{"assemble", file}, context...)...), ok(t, "", append([]string{"assemble", to}, context...)...))
 	require.Equal(t, ok(t, "", "ls", file, "acme/support"), ok(t, "", "ls", to, "acme/support"))
 
+	own := filepath.Join(tmp, "own.ctx") // who made the export does not know its fences
+	ok(t, "", "import", own, out, "--no-secret")
+	require.NotEqual(t, ok(t, "", append([]string{"assemble", file}, context...)...), ok(t, "", append([]string{"assemble", own}, context...)...))
+	require.Equal(t, ok(t, "", "ls", file, "acme/support"), ok(t, "", "ls", own, "acme/support"))
+
 	whole, err := os.ReadFile(out)
 	require.NoError(t, err)
 	cut := filepath.Join(tmp, "cut.jsonl")

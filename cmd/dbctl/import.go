@@ -33,6 +33,7 @@ type importCmd struct {
 	Why         string            `help:"Why, for the audit. With --trust."`
 	SkipUnknown bool              `help:"For transcripts: leave out lines with words whose type is unknown, and count them, instead of refusing the file."`
 	Follow      bool              `help:"For one file that is still being written: import what comes, until Ctrl-C."`
+	NoSecret    bool              `help:"Give a new database a secret of its own: take this for an export from somebody else, who knows the fences that its secret makes."`
 	Erased      []string          `aliases:"receipt" help:"Receipt of an erase that came after the export was made; may be given several times. Content that it erased is left out." placeholder:"RECEIPT" sep:"none"`
 	Roots       []string          `help:"For an export: also import its file roots and recorded directories at or below this directory; may be given several times. Without it they are left out and listed." placeholder:"DIR" sep:"none"`
 	Policies    bool              `help:"For an export: also import its retention policies and quotas."`

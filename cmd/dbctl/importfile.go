@@ -15,6 +15,7 @@ import (
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/portable"
 	"github.com/ctxpage/ctxpage/portable/foreign"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/triage"
 )
 
@@ -77,7 +78,7 @@ func (c *importCmd) exported(a *app, path string) error {
 		}
 		return fmt.Errorf("import %s: %w; run it again to finish it", path, err)
 	}
-	v := importedView{*rep, c.File, made, head.Identity().ID != ""}
+	v := importedView{*rep, c.File, made, head.Identity().ID != "" && !c.NoSecret}
 	if err := a.emit(v, v.print); err != nil {
 		return err
 	}
@@ -102,7 +103,11 @@ func (c *importCmd) make(a *app, head *portable.Header) (db *ctxpage.DB, made bo
 	if c.DryRun {
 		return nil, false, usage("--dry-run: %s does not exist, so all of the export would be new; dbctl export --dry-run counts it", c.File)
 	}
-	db, err = ctxpage.Open(c.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, Identity: head.Identity(), RecordedRoots: false, Clock: a.now})
+	is := head.Identity()
+	if c.NoSecret {
+		is = store.Info{}
+	}
+	db, err = ctxpage.Open(c.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, Identity: is, RecordedRoots: false, Clock: a.now})
 	return db, true, err
 }
 

@@ -124,7 +124,7 @@ func (c *mcpServeCmd) serve(a *app, db *ctxpage.DB) error {
 }
 
 func (c *mcpServeCmd) serveHTTP(ctx context.Context, a *app, s *mcp.Server) error {
-	token := os.Getenv(mcpTokenVariable)
+	token := strings.TrimSpace(os.Getenv(mcpTokenVariable))
 	if len(token) < serve.MinToken {
 		return usage("--http: any program of this machine can connect there: set %s to a bearer token of at least %d bytes, for the server and for its clients", mcpTokenVariable, serve.MinToken)
 	}

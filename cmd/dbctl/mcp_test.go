@@ -61,6 +61,8 @@ func TestMCPRefusals(t *testing.T) {
 		{"mcp " + file + " --scope acme --write --http 0.0.0.0:0", token, "expected a loopback address"},
 		{"mcp " + file + " --scope acme --http 127.0.0.1:0", "", "bearer token of at least 16 bytes"},
 		{"mcp " + file + " --scope acme --http 127.0.0.1:0", token[1:], "bearer token of at least 16 bytes"},
+		{"mcp " + file + " --scope acme --http 127.0.0.1:0", strings.Repeat(" ", 20), "bearer token of at least 16 bytes"},
+		{"mcp " + file + " --scope acme --summarizer-cmd " + filepath.Join(t.TempDir(), "none"), "", "expected a program"},
 	} {
 		t.Setenv(mcpTokenVariable, c.token)
 		var out, errs bytes.Buffer

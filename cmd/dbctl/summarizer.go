@@ -34,6 +34,9 @@ func (f *summarizerFlags) summarizeWith(a *app) error {
 	case f.Summarizer != "" && f.SummarizerCmd != "":
 		return usage("--summarizer and --summarizer-cmd: expected one of them")
 	case f.SummarizerCmd != "":
+		if _, err := exec.LookPath(f.SummarizerCmd); err != nil {
+			return usage("--summarizer-cmd %s: expected a program: %v", f.SummarizerCmd, err)
+		}
 		a.summarizer = summaryProgram(f.SummarizerCmd)
 	case f.Summarizer != "":
 		base, model, _ := strings.Cut(f.Summarizer, "#")
