@@ -69,7 +69,7 @@ func rest(t testing.TB, db *DB, pages int) {
 // TestCompact gives back what gc freed. A dry run tells how much and changes nothing; a crash at any step leaves one whole
 // file, and nothing beside it after the next open.
 func TestCompact(t *testing.T) {
-	const pages = 3000
+	const pages = 1000
 	path, copies := filepath.Join(t.TempDir(), "agent.ctx"), t.TempDir()
 	var steps []string
 	watch := false

@@ -259,7 +259,7 @@ func TestHandoffTitles(t *testing.T) {
 func TestHandoffOfALongSession(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for name, exchanges := range map[string]int{"60 turns": 30, "5,000 turns": 2500} {
+	for name, exchanges := range map[string]int{"60 turns": 30, "1,200 turns": 600} {
 		for form, prepare := range map[string]func(chat *Session) error{
 			"whole": func(*Session) error { return nil },
 			"evicted": func(chat *Session) error {
