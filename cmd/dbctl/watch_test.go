@@ -131,17 +131,19 @@ func TestWatchBesideServe(t *testing.T) {
 type fakeModel struct {
 	*httptest.Server
 	calls atomic.Int64
-	asked map[string]any
+	asked atomic.Pointer[map[string]any] // the newest request; the owner asks for several at once
 }
 
 func chatModel(t *testing.T) *fakeModel {
 	m := &fakeModel{}
 	m.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m.calls.Add(1)
-		if r.URL.Path != "/v1/chat/completions" || json.NewDecoder(r.Body).Decode(&m.asked) != nil {
+		var asked map[string]any
+		if r.URL.Path != "/v1/chat/completions" || json.NewDecoder(r.Body).Decode(&asked) != nil {
 			http.Error(w, "no", http.StatusBadRequest)
 			return
 		}
+		m.asked.Store(&asked)
 		fmt.Fprint(w, `{"choices":[{"message":{"content":" In short. "}}]}`)
 	}))
 	t.Cleanup(m.Close)
@@ -157,8 +159,8 @@ func TestSummarizers(t *testing.T) {
 	out, err := a.summarizer.Summarize(t.Context(), "a long text", 50)
 	require.NoError(t, err)
 	require.Equal(t, "In short.", out)
-	require.Equal(t, "small one", model.asked["model"])
-	require.EqualValues(t, 50, model.asked["max_tokens"])
+	require.Equal(t, "small one", (*model.asked.Load())["model"])
+	require.EqualValues(t, 50, (*model.asked.Load())["max_tokens"])
 	require.NoError(t, (&summarizerFlags{Summarizer: model.URL + "/v2#m"}).summarizeWith(a))
 	_, err = a.summarizer.Summarize(t.Context(), "a long text", 50)
 	require.ErrorContains(t, err, "400")
