@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/portable"
 	"github.com/ctxpage/ctxpage/portable/foreign"
 	"github.com/ctxpage/ctxpage/store"
@@ -258,7 +259,10 @@ func (e *endless) Read(p []byte) (int, error) {
 }
 
 func TestEndlessString(t *testing.T) {
-	for _, f := range foreign.Formats {
+	for i, f := range foreign.Formats {
+		if dbtest.Race && i > 1 { // the others are cut into items by the same scanner
+			break
+		}
 		_, err := foreign.Read(t.Context(), &endless{head: `[{"role":"user","content":"`}, foreign.Options{Format: f, Map: fieldMap}, func(store.Artefact, int) error { return nil })
 		var at *portable.LineError
 		require.ErrorAs(t, err, &at, f)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/portable"
 	"github.com/ctxpage/ctxpage/portable/foreign"
 	"github.com/ctxpage/ctxpage/store"
@@ -81,6 +82,9 @@ const bound = 512 << 20
 // Files of 1 GiB that are wrong end with one error that names a line, in bounded memory, whatever they are taken for, and nothing
 // of them is written.
 func TestGiantFiles(t *testing.T) {
+	if dbtest.Race {
+		t.Skip("the scanner has one goroutine, and the race detector makes it thirty times as slow")
+	}
 	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "a.ctx"), ctxpage.Options{Exclusive: true})
 	require.NoError(t, err)
 	defer db.Close()
