@@ -10,7 +10,7 @@ import (
 // that it names. Their meta says what they came from, so that an erase of that finds them:
 //
 //	handoff   packet, brief, or the form in which the turn stood in the window of the sender
-//	from      the session that handed on, of the packet and its brief; pages of earlier releases have none
+//	from      the session that handed on, of the packet and its brief
 //	ref       the turn, of a page for a turn
 const (
 	packetMark = "handoff"
