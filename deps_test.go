@@ -264,6 +264,7 @@ func TestLibraryStaysSmall(t *testing.T) {
 			for _, heavy := range []string{"net/http", "testing", "github.com/alecthomas/kong", "github.com/schollz/progressbar/v3", "github.com/stretchr/testify/require"} {
 				require.NotEqual(t, heavy, name, dir)
 			}
+			require.False(t, strings.HasPrefix(name, "github.com/go-git/") || strings.HasPrefix(name, "golang.org/x/net/"), "%s imports %s", dir, name)
 			if strings.HasPrefix(name, "github.com/pkoukk/") {
 				require.Equal(t, "token/bpe", dir, "vocabularies are linked by those who ask for them")
 			}

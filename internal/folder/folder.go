@@ -2,8 +2,6 @@
 package folder
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -15,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/go-git/go-git/v5/plumbing/format/gitignore"
 
 	"github.com/ctxpage/ctxpage/internal/plaintext"
 	"github.com/ctxpage/ctxpage/store"
@@ -64,7 +61,8 @@ type Walker struct {
 
 	bytes  int64 // of Files
 	ids    map[string]bool
-	prefix []string // of Dir below the root of the repository
+	base   string // path of Dir below the root of the repository, "" or ending in a slash
+	within bool   // Dir is in an ignored directory
 }
 
 // Walk fills Files and Skipped.
@@ -78,12 +76,14 @@ func (w *Walker) Walk(ctx context.Context) error {
 	case !st.IsDir():
 		return fmt.Errorf("%s is a file; expected a directory", w.Dir)
 	}
-	patterns := w.above()
-	return w.enter(ctx, w.Dir, "", patterns)
+	rules, within := w.above()
+	w.within = within
+	return w.enter(ctx, w.Dir, "", rules)
 }
 
-// above collects the patterns of the directories from the root of the repository down to dir, and of its exclude file.
-func (w *Walker) above() []gitignore.Pattern {
+// above returns the rules of the directories from the root of the repository down to Dir, and of its exclude file. It sets base to the path of
+// Dir below the root. within reports whether Dir is in a directory that these rules ignore.
+func (w *Walker) above() (rules []rule, within bool) {
 	root := w.Dir
 	for {
 		if _, err := os.Lstat(filepath.Join(root, ".git")); err == nil {
@@ -91,67 +91,43 @@ func (w *Walker) above() []gitignore.Pattern {
 		}
 		up := filepath.Dir(root)
 		if up == root {
-			return nil // no repository: only what is below dir counts
+			return nil, false // no repository: only what is below Dir counts
 		}
 		root = up
 	}
-	patterns := readPatterns(filepath.Join(root, ".git", "info", "exclude"), nil)
+	rules = readRules(filepath.Join(root, ".git", "info", "exclude"), "")
 	rel, err := filepath.Rel(root, w.Dir)
 	if err != nil || rel == "." {
-		return patterns
+		return rules, false
 	}
-	at := root
-	for _, name := range strings.Split(rel, string(filepath.Separator)) {
-		patterns = append(patterns, readPatterns(filepath.Join(at, ".gitignore"), w.prefix)...)
-		at = filepath.Join(at, name)
-		w.prefix = append(w.prefix, name)
+	for name := range strings.SplitSeq(filepath.ToSlash(rel), "/") {
+		rules = append(rules, readRules(filepath.Join(root, filepath.FromSlash(w.base), ".gitignore"), w.base)...)
+		within = within || ignored(rules, w.base+name, true)
+		w.base += name + "/"
 	}
-	return patterns
+	return rules, within
 }
 
-// readPatterns reads one ignore file; one that is missing or unreadable ignores nothing.
-func readPatterns(path string, domain []string) []gitignore.Pattern {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil
-	}
-	var out []gitignore.Pattern
-	for sc := bufio.NewScanner(bytes.NewReader(b)); sc.Scan(); {
-		if s := strings.TrimSuffix(sc.Text(), "\r"); strings.TrimSpace(s) != "" && !strings.HasPrefix(s, "#") {
-			out = append(out, gitignore.ParsePattern(s, domain))
-		}
-	}
-	return out
-}
-
-func (w *Walker) enter(ctx context.Context, dir, rel string, patterns []gitignore.Pattern) error {
+func (w *Walker) enter(ctx context.Context, dir, rel string, rules []rule) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		w.cannot(rel)
+		w.cannot(strings.TrimSuffix(rel, "/"))
 		return nil
 	}
-	domain := w.names(rel)
-	patterns = append(slices.Clip(patterns), readPatterns(filepath.Join(dir, ".gitignore"), domain)...)
-	match := gitignore.NewMatcher(patterns)
+	rules = append(slices.Clip(rules), readRules(filepath.Join(dir, ".gitignore"), w.base+rel)...)
 	for _, e := range entries {
-		name := e.Name()
-		if name == ".git" {
-			continue
-		}
-		below := name
-		if rel != "" {
-			below = rel + "/" + name
-		}
+		name, below := e.Name(), rel+e.Name()
 		switch {
-		case match.Match(append(slices.Clip(domain), name), e.IsDir()):
+		case name == ".git":
+		case w.within || ignored(rules, w.base+below, e.IsDir()):
 			w.Skip(below, Ignored)
 		case e.IsDir() && w.database(filepath.Join(dir, name)):
 			w.Skip(below, Database)
 		case e.IsDir():
-			if err := w.enter(ctx, filepath.Join(dir, name), below, patterns); err != nil {
+			if err := w.enter(ctx, filepath.Join(dir, name), below+"/", rules); err != nil {
 				return err
 			}
 		default:
@@ -159,14 +135,6 @@ func (w *Walker) enter(ctx context.Context, dir, rel string, patterns []gitignor
 		}
 	}
 	return nil
-}
-
-// names is the path of a directory as git's rules see it.
-func (w *Walker) names(rel string) []string {
-	if rel == "" {
-		return w.prefix
-	}
-	return append(slices.Clip(w.prefix), strings.Split(rel, "/")...)
 }
 
 // Skip notes that a file is not taken.

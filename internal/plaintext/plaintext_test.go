@@ -79,3 +79,44 @@ func TestWebPage(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, "\n", got)
 }
+
+// Each result is what the tokenizer of golang.org/x/net/html gave. The one difference is that here a script ends at its first end tag, also after a comment
+// within it that begins another script.
+func TestWebPageMarkup(t *testing.T) {
+	for _, c := range []struct{ page, want string }{
+		{"a < b, 3 <4 and <5", "a < b, 3 <4 and <5\n"},
+		{"x</", "x</\n"},
+		{"x<", "x<\n"},
+		{"a<!-->b", "ab\n"},
+		{"a<!--->b", "ab\n"},
+		{"a<!-- > -- --!>b", "ab\n"},
+		{"a<!-- --!-->b", "ab\n"},
+		{"a<!-- never", "a\n"},
+		{"<!DOCTYPE html>a<?xml version='1.0'?>b<![CDATA[c]]>d", "abd\n"},
+		{"a</>b</3 x>c", "abc\n"},
+		{"<a title='x > y' href=\"<p>\">link</a>", "link\n"},
+		{"<a href=x/>b<br/>c", "b\nc\n"},
+		{"<a = '>'>b", "'>b\n"},
+		{"<a b='never", "\n"},
+		{"<p", "\n"},
+		{"<P CLASS=x>a</P\n>b", "a\n\nb\n"},
+		{"<h2/>a<h3 id=x>b</h3>c", "a\n\n### b\nc\n"},
+		{"<script>if (a</b>0) '</scripts>'</SCRIPT >b", "b\n"},
+		{"<style>p{}</style", "\n"},
+		{"<title>a <b>&amp;</b></title><textarea>&lt;p></textarea>", "a <b>&</b>\n<p>\n"},
+		{"<xmp>&lt;<p></xmp>&lt;<noframes>a<p></noframes>", "&lt;<p><a<p>\n"},
+		{"<plaintext>a</plaintext>&amp;", "a</plaintext>&amp;\n"},
+		{"<noscript><p>a</noscript>b", "b\n"},
+		{"<template>a<template>b</template>c</template>d</template>e", "de\n"},
+		{"<pre>a\r\n  b\rc<br>d</pre>  e   f", "a\n  b\nc\nd\n\ne f\n"},
+		{"a&nbspb&notit;&#0;&#x80;&;", "a b¬it;�€&;\n"},
+		{"<td>a<td>b</td> c<b>d</b> e", "a b cd e\n"},
+		{"<p/>a<table/>b", "a\n\nb\n"},
+		{"<script><!--<script></script>a", "a\n"},
+		{"<script src='a.js'/>a<title/>b", "a\nb\n"}, // as XHTML has it
+	} {
+		got, ok := plaintext.Of("a.html", []byte(c.page))
+		require.True(t, ok)
+		require.Equal(t, c.want, got, "%q", c.page)
+	}
+}
