@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // sayings are few, so that turns repeat each other, and of all sizes: empty, one line, one page, several pages, more

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/freshness"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // A page is found by the words it was stored with. If its file was rewritten since, a question in the new words does

@@ -1,10 +1,10 @@
 package ctxpage
 
 import (
-	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
+	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/freshness"
-	"github.com/ctxpage/ctxpage/internal/journal"
-	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -88,7 +88,7 @@ const (
 	MaxTxnBytes   = store.MaxTxnBytes   // bytes of text in one transaction
 	MaxTxnWrites  = store.MaxTxnWrites  // artefacts in one transaction
 	// MaxDirective bounds a user input that changes directives, in bytes. Input that passes through is not bounded.
-	MaxDirective = journal.MaxInput
+	MaxDirective = directivelog.MaxInput
 	// MaxProbeAhead bounds the number of sourced artefacts in the visible scopes for which files are looked at before a
 	// question. Above it only the sources of winners are checked; Scope.Refresh and Options.RefreshEvery cover the others.
 	MaxProbeAhead = freshness.MaxListed
@@ -129,7 +129,7 @@ var (
 	ErrProvenance = store.ErrProvenance // a scope asked for a trust that only the operator can give
 	ErrBudget     = store.ErrBudget     // the system part alone does not fit the budget
 	ErrHeadroom   = session.ErrHeadroom // a commit would overfill the session's window
-	ErrReplay     = shown.ErrReplay     // a past assembly does not render to the recorded bytes
+	ErrReplay     = rendering.ErrReplay // a past assembly does not render to the recorded bytes
 
 	// Ending a transaction.
 	ErrConflict      = store.ErrConflict      // an artefact that it overwrites has a newer version

@@ -23,16 +23,12 @@ import (
 
 // publicPackages are those that a program outside of this module may import as a library.
 var publicPackages = []string{
-	".", "budget", "corrupt", "directive", "embed", "filestore", "httpsource", "lexical", "manifest", "render", "session",
-	"source", "store", "token", "triage", "wal",
+	".", "directive", "embed", "httpsource", "manifest", "render", "session", "source", "store", "token", "wal",
 }
 
 // foreign are the types of other modules that an exported declaration may mention, by package, and why.
 var foreign = map[string]string{
 	"store github.com/oklog/ulid/v2.ULID":       "the id of a batch: whoever writes a store sorts by it",
-	"filestore github.com/oklog/ulid/v2.ULID":   "the same, in the methods that filestore.Store has of the seam",
-	"filestore go.etcd.io/bbolt.Tx":             "in Rows, for stores that keep a cache of their rows in bbolt",
-	"filestore go.etcd.io/bbolt.DB":             "in Inside, which only tests of this module can ask for",
 	"manifest golang.org/x/mod/sumdb/tlog.Hash": "manifest.Hash is that type, so that any tlog program can check a proof",
 	"store golang.org/x/mod/sumdb/tlog.Hash":    "the same, in Audit",
 }

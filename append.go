@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/live"
-	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
@@ -111,7 +111,7 @@ func (c *Session) Try(ctx context.Context, turns ...Turn) (session.PassInfo, err
 
 // appending is one Append in flight. It belongs to the holder of the session's lock.
 type appending struct {
-	*talk.Incoming
+	*conversation.Incoming
 	c    *live.Conversation
 	s    *Scope
 	tx   *Txn
@@ -222,7 +222,7 @@ func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 	if err != nil {
 		return err
 	}
-	b := a.c.FreshBlock(&put, &talk.TurnRow{Signals: talk.SignalsOf(&t.Signals)})
+	b := a.c.FreshBlock(&put, &conversation.TurnRow{Signals: conversation.SignalsOf(&t.Signals)})
 	if t.Role != "user" { // as rules.WrittenFrom
 		b.Trace = a.trace
 	}
@@ -330,7 +330,7 @@ func (a *appending) repeats(art *Artefact, t *Turn) (Ref, bool, error) {
 	if err != nil {
 		return Ref{}, false, err
 	}
-	if talk.PutHash(&probe) != b.Row.Hash {
+	if conversation.PutHash(&probe) != b.Row.Hash {
 		return Ref{}, false, store.Invalid("id", strconv.Quote(t.ID), "a new id: the turn that has it says something else, and a turn is not rewritten")
 	}
 	return Ref{Scope: a.s.name, ID: b.ID, Version: b.Version}, true, nil
@@ -344,17 +344,17 @@ func (a *appending) admit(ctx context.Context, leaf *manifest.Record) error {
 	if fits, err := a.Fits(); fits || err != nil {
 		return err
 	}
-	var items []talk.PassItem
+	var items []conversation.PassItem
 	for i, f := range a.Fresh {
 		more, err := a.admitOne(ctx, i)
 		if err != nil {
 			a.takeBack()
 			return fmt.Errorf("turn %d: %w", f.At+1, err)
 		}
-		items = talk.JoinItems(items, more)
+		items = conversation.JoinItems(items, more)
 	}
 	if len(items) > 0 {
-		row := talk.PassRow{Kind: session.PassBackstop, Items: items}
+		row := conversation.PassRow{Kind: session.PassBackstop, Items: items}
 		a.c.Number(a.Writes, &row, a.s.db.opts.Clock(), a.s.actor)
 		if a.try != nil {
 			*a.try = row.Info()
@@ -366,7 +366,7 @@ func (a *appending) admit(ctx context.Context, leaf *manifest.Record) error {
 
 // admitOne stages one turn and makes the room that it needs. Only when protections must give way (Yield) does it use
 // MakeRoom; otherwise the backstop may compact unprotected turns only.
-func (a *appending) admitOne(ctx context.Context, i int) ([]talk.PassItem, error) {
+func (a *appending) admitOne(ctx context.Context, i int) ([]conversation.PassItem, error) {
 	var texts []string
 	for _, p := range a.tx.writes[a.Fresh[i].Block.ID].Pages {
 		texts = append(texts, p.Text)
@@ -394,7 +394,7 @@ func (a *appending) commit(ctx context.Context) error {
 	}
 	if a.c.State.Created == 0 {
 		a.c.State.Created = codec.Micros(a.s.db.opts.Clock())
-		a.Put(a.c.Key(talk.SessionRowKey), &a.c.State)
+		a.Put(a.c.Key(conversation.SessionRowKey), &a.c.State)
 	}
 	b := a.tx.batch()
 	b.Puts = append(b.Puts, a.Puts...)

@@ -10,17 +10,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/conversation"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
+	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/freshness"
-	"github.com/ctxpage/ctxpage/internal/journal"
-	"github.com/ctxpage/ctxpage/internal/plan"
-	"github.com/ctxpage/ctxpage/internal/shown"
-	"github.com/ctxpage/ctxpage/internal/talk"
-	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/internal/lexical"
+	"github.com/ctxpage/ctxpage/internal/prefetch"
+	"github.com/ctxpage/ctxpage/internal/rendering"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // The stages of an assembly. Data flows one way; each stage is one call and takes what the one before left in
@@ -171,13 +171,13 @@ func (a *assembling) plan(ctx context.Context) (context.Context, error) {
 	if err != nil {
 		return ctx, err
 	}
-	p := &plan.Plan{Candidates: cq}
+	p := &prefetch.Plan{Candidates: cq}
 	if a.looksAhead() {
 		for _, name := range a.s.chain {
 			p.Scans = append(p.Scans, a.s.db.checker.AsksOf(name))
 		}
 	}
-	return plan.With(ctx, p), nil
+	return prefetch.With(ctx, p), nil
 }
 
 // askFor is what the store is asked for candidates.
@@ -280,7 +280,7 @@ func (a *assembling) drafts(q *store.CandidateQuery) []item {
 		if e := w.Artefact.ExpiresAt; !e.IsZero() && !e.After(a.now) {
 			c.Excluded = store.ReasonExpired
 		}
-		if q.LeavesOut(shown.DraftHead(w, a.s.name, a.s.actor), a.now) {
+		if q.LeavesOut(rendering.DraftHead(w, a.s.name, a.s.actor), a.now) {
 			continue
 		}
 		out = append(out, item{cand: c, own: &o})
@@ -368,7 +368,7 @@ func (a *assembling) bringIn(ctx context.Context, want []int) error {
 			continue
 		}
 		if it.own != nil {
-			it.head, it.page = shown.DraftHead(it.own.put, a.s.name, a.s.actor), it.own.page
+			it.head, it.page = rendering.DraftHead(it.own.put, a.s.name, a.s.actor), it.own.page
 			it.text = it.own.put.Pages[it.page-1].Text
 			continue
 		}
@@ -429,7 +429,7 @@ func (a *assembling) load(ctx context.Context, keys []store.PageKey, at []int) e
 		switch {
 		case frames[j] != nil:
 			it.frame, it.head, it.page, it.text = frames[j], frames[j].head, frames[j].page, frames[j].text
-		case journal.IsPage(it.cand.Kind, it.cand.Ref.ID), it.cand.Ref.ID == DirectivesID && errors.Is(errs[j], ErrCorrupt):
+		case directivelog.IsPage(it.cand.Kind, it.cand.Ref.ID), it.cand.Ref.ID == DirectivesID && errors.Is(errs[j], ErrCorrupt):
 			return fmt.Errorf("ctxpage: directives of %s: %w", it.cand.Ref.Scope, errs[j])
 		case errors.Is(errs[j], ErrCorrupt):
 			it.reason = store.ReasonDamaged
@@ -543,7 +543,7 @@ func (a *assembling) hold(ctx context.Context) (store.Ticket, error) {
 func (a *assembling) rescore(ctx context.Context, propose func(context.Context) error) error {
 	for round := 0; a.moved && round < maxRescores; round++ {
 		a.moved = false
-		a.window, a.vector, a.embedder, a.wordsErr = talk.Offer{}, nil, "", nil
+		a.window, a.vector, a.embedder, a.wordsErr = conversation.Offer{}, nil, "", nil
 		if err := propose(ctx); err != nil {
 			return err
 		}

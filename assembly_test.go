@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	. "github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"

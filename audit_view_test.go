@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/stretchr/testify/require"
 )

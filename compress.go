@@ -9,9 +9,9 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"github.com/ctxpage/ctxpage/budget"
-	"github.com/ctxpage/ctxpage/internal/bounded"
-	"github.com/ctxpage/ctxpage/internal/cut"
+	"github.com/ctxpage/ctxpage/internal/budget"
+	"github.com/ctxpage/ctxpage/internal/chunk"
+	"github.com/ctxpage/ctxpage/internal/deadline"
 	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -76,16 +76,16 @@ func (a *assembling) summaryBytes(it *item) int {
 }
 
 // parts returns the sentences of a page, computed once for each frame.
-func (a *assembling) parts(it *item) *cut.Parts {
+func (a *assembling) parts(it *item) *chunk.Parts {
 	if a.asked == nil {
-		a.asked = cut.Terms(a.s.db.lexer, a.q.Text)
+		a.asked = chunk.Terms(a.s.db.lexer, a.q.Text)
 	}
 	if it.frame == nil || it.frame.text != it.text {
-		return cut.PartsOf(it.text, a.s.db.lexer)
+		return chunk.PartsOf(it.text, a.s.db.lexer)
 	}
 	x := it.frame.parts.Load()
 	if x == nil {
-		x = cut.PartsOf(it.text, a.s.db.lexer)
+		x = chunk.PartsOf(it.text, a.s.db.lexer)
 		if it.frame.parts.CompareAndSwap(nil, x) {
 			a.s.db.table.grew(it.frame, x.Bytes())
 		}
@@ -199,7 +199,7 @@ func (db *DB) shorten(ctx context.Context, by live.Summarizer, text string, most
 	}
 	ctx, cancel := context.WithTimeout(ctx, db.opts.SummarizeTimeout)
 	defer cancel()
-	short, err := bounded.Call(ctx, func() (string, error) { return by.Summarize(ctx, text, most) })
+	short, err := deadline.Call(ctx, func() (string, error) { return by.Summarize(ctx, text, most) })
 	if err != nil {
 		db.opts.Logger.Warn("no summary was made, an extract is used", "summarizer", by.Name(), "error", err)
 	}

@@ -1,7 +1,7 @@
 package ctxpage
 
 import (
-	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 )
@@ -23,7 +23,7 @@ func (a *assembling) cost(it *item, text string) int {
 		return a.count(it, text)
 	}
 	kept := &it.frame.cost
-	if shown.IsTurn(it.head, a.q.Session) {
+	if rendering.IsTurn(it.head, a.q.Session) {
 		kept = &it.frame.spoken
 	}
 	n := kept.Load()
@@ -59,8 +59,8 @@ func (a *assembling) count(it *item, text string) int {
 
 // shownAs is a page as the model will see it. It depends only on what is stored and on the leaf, so that a replay gives
 // the same bytes. Steady does not: it is a hint for cache marks, which no text shows.
-func (a *assembling) shownAs(it *item, text string) shown.Page {
-	return shown.Page{Head: it.head, Ref: it.name, Text: text, Page: it.page, Form: it.form, Stale: it.stale, Steady: it.steady}
+func (a *assembling) shownAs(it *item, text string) rendering.Page {
+	return rendering.Page{Head: it.head, Ref: it.name, Text: text, Page: it.page, Form: it.form, Stale: it.stale, Steady: it.steady}
 }
 
 // costAs returns what a page takes in another form.

@@ -7,13 +7,13 @@ import (
 	"strconv"
 
 	"github.com/ctxpage/ctxpage/directive"
-	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Who may step the directives of a scope, and when. Package directive has the rules, internal/journal the rows and the
+// Who may step the directives of a scope, and when. Package directive has the rules, internal/directivelog the rows and the
 // page.
 //
 //	Step ─▶ steps (one step at a time in this process) ─▶ Load: states of the scope and its ancestors
@@ -58,7 +58,7 @@ type DirectiveEntry = directive.Entry
 
 // State returns the current state. It serves no page, so it leaves no manifest.
 func (d *Directives) State(ctx context.Context) (out DirectiveState, err error) {
-	err = d.exclusively(ctx, func(c *journal.Chain) error {
+	err = d.exclusively(ctx, func(c *directivelog.Chain) error {
 		own := directive.Scoped{Scope: d.s.name, State: c.Own.After.State}
 		out = DirectiveState{Own: c.Own.After, Effective: directive.Join(append(c.Above, own)...), Version: c.Own.Version}
 		return nil
@@ -76,7 +76,7 @@ func (d *Directives) Step(ctx context.Context, input string, opts ...directive.O
 	if err := d.s.hostOnly("Directives.Step"); err != nil {
 		return directive.Decision{}, err
 	}
-	err = d.exclusively(ctx, func(c *journal.Chain) error {
+	err = d.exclusively(ctx, func(c *directivelog.Chain) error {
 		if err := c.Step(input, opts); err != nil {
 			return err
 		}
@@ -91,7 +91,7 @@ func (d *Directives) Step(ctx context.Context, input string, opts ...directive.O
 
 // Preview returns what Step would answer. It changes nothing, not even the open question.
 func (d *Directives) Preview(ctx context.Context, input string, opts ...directive.Option) (out directive.Trial, err error) {
-	err = d.exclusively(ctx, func(c *journal.Chain) (err error) {
+	err = d.exclusively(ctx, func(c *directivelog.Chain) (err error) {
 		out, err = c.Preview(input, opts)
 		return err
 	})
@@ -108,7 +108,7 @@ func (d *Directives) Apply(ctx context.Context, messages []directive.Message, op
 	if err := d.s.hostOnly("Directives.Apply"); err != nil {
 		return directive.Outcome{}, err
 	}
-	err = d.exclusively(ctx, func(c *journal.Chain) (err error) {
+	err = d.exclusively(ctx, func(c *directivelog.Chain) (err error) {
 		if out, err = c.Apply(messages, opts); err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (d *Directives) Restore(ctx context.Context, version uint64) error {
 	if err := d.s.hostOnly("Directives.Restore"); err != nil {
 		return err
 	}
-	return d.exclusively(ctx, func(c *journal.Chain) error {
+	return d.exclusively(ctx, func(c *directivelog.Chain) error {
 		var old DirectiveEntry
 		if version > 0 {
 			row, err := d.entry(ctx, version)
@@ -151,7 +151,7 @@ func (d *Directives) Import(ctx context.Context, session directive.Session) erro
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	return d.exclusively(ctx, func(c *journal.Chain) error {
+	return d.exclusively(ctx, func(c *directivelog.Chain) error {
 		c.Import(clean)
 		return d.commit(ctx, c)
 	})
@@ -201,7 +201,7 @@ func (d *Directives) entry(ctx context.Context, version uint64) (DirectiveEntry,
 
 // exclusively runs fn on the state of the scope while no other step of this process runs, and runs it again when a step
 // of another process came in between.
-func (d *Directives) exclusively(ctx context.Context, fn func(c *journal.Chain) error) error {
+func (d *Directives) exclusively(ctx context.Context, fn func(c *directivelog.Chain) error) error {
 	if d.s.err != nil {
 		return d.s.err
 	}
@@ -224,7 +224,7 @@ func (d *Directives) exclusively(ctx context.Context, fn func(c *journal.Chain) 
 }
 
 // commit writes the new versions, the state row and the page in one batch.
-func (d *Directives) commit(ctx context.Context, c *journal.Chain) error {
+func (d *Directives) commit(ctx context.Context, c *directivelog.Chain) error {
 	if !c.Changed() {
 		return nil
 	}
@@ -259,7 +259,9 @@ func (d *Directives) commit(ctx context.Context, c *journal.Chain) error {
 }
 
 // journal reads the stored rows of directives.
-func (db *DB) journal() journal.Journal { return journal.Journal{Store: db.store, File: db.path} }
+func (db *DB) journal() directivelog.Journal {
+	return directivelog.Journal{Store: db.store, File: db.path}
+}
 
 // checkDirectives checks the directives of all scopes while no step of this process runs.
 func (db *DB) checkDirectives(ctx context.Context) ([]store.Problem, error) {
@@ -278,11 +280,11 @@ func (a *assembling) overrule() {
 	var pages []*item
 	var texts []string
 	for _, it := range a.ranked {
-		if it.reason == "" && journal.IsPage(it.cand.Kind, it.cand.Ref.ID) {
+		if it.reason == "" && directivelog.IsPage(it.cand.Kind, it.cand.Ref.ID) {
 			pages, texts = append(pages, it), append(texts, it.text)
 		}
 	}
-	for i, r := range journal.Overrule(texts) {
+	for i, r := range directivelog.Overrule(texts) {
 		it := pages[i]
 		it.whole = true
 		switch {

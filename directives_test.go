@@ -13,7 +13,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
@@ -194,7 +194,7 @@ func TestDirectivesOverruled(t *testing.T) {
 	require.Equal(t, a.Text(), r.Text)
 	w, err := db.Why(ctx, a.Trace, Ref{Scope: "acme/a7", ID: DirectivesID})
 	require.NoError(t, err)
-	require.Contains(t, strings.Join(w.Steps, "\n"), journal.OverruledPart)
+	require.Contains(t, strings.Join(w.Steps, "\n"), directivelog.OverruledPart)
 
 	up, err := acme.Assemble(ctx, Query{Text: "docker", Budget: 1000})
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func TestDirectivesOverruled(t *testing.T) {
 	a, err = agent.Assemble(ctx, Query{Text: "docker", Budget: 1000})
 	require.NoError(t, err)
 	require.Equal(t, []string{"policies:\n- prohibit docker\n"}, directiveTexts(a))
-	require.Equal(t, []LeftOut{{Ref: Ref{Scope: "acme/a7", ID: DirectivesID, Page: 1, Version: 7}, Reason: journal.Overruled, Score: a.Left[0].Score}}, a.Left)
+	require.Equal(t, []LeftOut{{Ref: Ref{Scope: "acme/a7", ID: DirectivesID, Page: 1, Version: 7}, Reason: directivelog.Overruled, Score: a.Left[0].Score}}, a.Left)
 }
 
 func TestDirectivesRestartWithAQuestion(t *testing.T) {
@@ -569,17 +569,17 @@ func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 	row := func(version uint64, premise string) []byte {
 		state, err := directive.NewState(premise)
 		require.NoError(t, err)
-		b, err := journal.Pack(&DirectiveEntry{Version: version, After: directive.Session{State: state}})
+		b, err := directivelog.Pack(&DirectiveEntry{Version: version, After: directive.Session{State: state}})
 		require.NoError(t, err)
 		return b
 	}
-	log := journal.LogKey
+	log := directivelog.LogKey
 	for name, state := range map[string][]store.StateRow{
-		"page":      {{Key: log("acme", 2), Value: row(2, "other")}, {Key: journal.StateKey("acme"), Value: row(2, "other")}},
-		"no page":   {{Key: log("b", 1), Value: row(1, "other")}, {Key: journal.StateKey("b"), Value: row(1, "other")}},
-		"no state":  {{Key: journal.StateKey("acme"), Value: nil}},
+		"page":      {{Key: log("acme", 2), Value: row(2, "other")}, {Key: directivelog.StateKey("acme"), Value: row(2, "other")}},
+		"no page":   {{Key: log("b", 1), Value: row(1, "other")}, {Key: directivelog.StateKey("b"), Value: row(1, "other")}},
+		"no state":  {{Key: directivelog.StateKey("acme"), Value: nil}},
 		"journal":   {{Key: log("acme", 1), Value: row(1, "other")}},
-		"no entry":  {{Key: journal.StateKey("acme"), Value: row(2, "old")}},
+		"no entry":  {{Key: directivelog.StateKey("acme"), Value: row(2, "old")}},
 		"wrong key": {{Key: log("b", 3), Value: row(2, "x")}},
 		"damaged":   {{Key: log("acme", 1), Value: []byte{0xc1}}},
 	} {
@@ -720,7 +720,7 @@ func TestDirectivesModel(t *testing.T) {
 			got, err := s.Directives().Step(ctx, input)
 			require.NoError(rt, err)
 			sameDecision(rt, want, got)
-			if !journal.SameSession(model[at], next) {
+			if !directivelog.SameSession(model[at], next) {
 				version[at]++
 			}
 			model[at] = next

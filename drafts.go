@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -19,7 +19,7 @@ import (
 // keepDrafts stores the drafts of a context before its manifest. A crash in between leaves a row that no manifest
 // names.
 func (a *assembling) keepDrafts(ctx context.Context, leaf *manifest.Record) error {
-	var drafts shown.Drafts
+	var drafts rendering.Drafts
 	for _, it := range a.placed {
 		if it.own != nil {
 			drafts.Add(it.own.put, it.own.page)
@@ -72,7 +72,7 @@ func (tx *Txn) Unchanged(ctx context.Context, id string, trust Provenance) (bool
 	if err != nil {
 		return false, err
 	}
-	h := shown.DraftHead(w, tx.s.name, tx.s.actor)
+	h := rendering.DraftHead(w, tx.s.name, tx.s.actor)
 	h.Source = w.Source
 	if trust != 0 {
 		h.Provenance = trust

@@ -1,10 +1,10 @@
 package ctxpage
 
 import (
-	"github.com/ctxpage/ctxpage/internal/alike"
-	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/internal/neardup"
+	"github.com/ctxpage/ctxpage/internal/rendering"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // dropDuplicates leaves out the worse of two winners that say the same, and names the other one. Protected pages and
@@ -19,7 +19,7 @@ func (a *assembling) dropDuplicates() {
 	for _, sure := range [...]bool{true, false} {
 		for i := range a.ranked {
 			it := a.ranked[i]
-			if it.reason != "" || it.own != nil || shown.IsTurn(it.head, a.q.Session) || (it.protected() || it.cand.Provenance == HumanVerified) != sure {
+			if it.reason != "" || it.own != nil || rendering.IsTurn(it.head, a.q.Session) || (it.protected() || it.cand.Provenance == HumanVerified) != sure {
 				continue
 			}
 			sketch := it.sketch()
@@ -44,17 +44,17 @@ func (it *item) repeats(other *item) bool {
 	if same, known := it.sketch().Same(other.sketch()); known {
 		return same
 	}
-	return alike.Same(it.text, other.text)
+	return neardup.Same(it.text, other.text)
 }
 
 // sketch is computed once for each frame.
-func (it *item) sketch() *alike.Sketch {
+func (it *item) sketch() *neardup.Sketch {
 	if it.frame != nil {
 		if s := it.frame.sketch.Load(); s != nil {
 			return s
 		}
 	}
-	s := alike.Of(it.text)
+	s := neardup.Of(it.text)
 	if it.frame != nil {
 		it.frame.sketch.Store(&s)
 	}

@@ -13,9 +13,9 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage/erase"
-	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/erasing"
+	"github.com/ctxpage/ctxpage/internal/eraseplan"
+	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -339,7 +339,7 @@ func TestEraseAndBackup(t *testing.T) {
 	require.NotEmpty(t, n.hits(t, filepath.Dir(restored)), "control")
 	restored = filepath.Join(t.TempDir(), "again.ctx")
 	_, err = filestore.Restore(ctx, old, restored, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
-		again, err := erasing.Repeat(ctx, st, []*erase.Receipt{r}, false, nil)
+		again, err := eraseplan.Repeat(ctx, st, []*erase.Receipt{r}, false, nil)
 		require.Len(t, again, 1)
 		return err
 	}})

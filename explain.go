@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ctxpage/ctxpage/filestore"
 	"github.com/ctxpage/ctxpage/internal/explain"
-	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -104,7 +104,7 @@ func (s *Scope) replay(ctx context.Context, leaf *manifest.Record) (*Replay, err
 func (db *DB) rendered(ctx context.Context, leaf *manifest.Record) (*Replay, error) {
 	var err error
 	out := &Replay{Trace: leaf.Trace}
-	past := shown.Replayer{Store: db.store, File: db.path, Fence: db.fence, Digest: func(text []byte) []byte { return db.keyed("rendered", text) }}
+	past := rendering.Replayer{Store: db.store, File: db.path, Fence: db.fence, Digest: func(text []byte) []byte { return db.keyed("rendered", text) }}
 	out.Text, out.Same, out.Missing, err = past.Replay(ctx, leaf)
 	return out, err
 }

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/portable"
 	"github.com/ctxpage/ctxpage/store"
 )
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/filestore"
-	"github.com/ctxpage/ctxpage/internal/filled"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/fillstruct"
 	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -44,7 +44,7 @@ func openFields(t *testing.T, path string) *DB {
 func fullArtefacts() []Artefact {
 	make := func(id string, leave ...string) Artefact {
 		var a Artefact
-		filled.Set(&a, slices.Concat(leave, []string{"Artefact.TTL"})...)
+		fillstruct.Set(&a, slices.Concat(leave, []string{"Artefact.TTL"})...)
 		a.ID, a.Kind, a.Role, a.Unknown = id, KindFact, "user", unknownField
 		a.ExpiresAt, a.CurrentAsOf = time.Date(2096, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		a.DerivedFrom = []Ref{{Scope: fieldsScope, ID: "parent", Page: 1, Version: 1}}

@@ -8,14 +8,14 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/budget"
-	"github.com/ctxpage/ctxpage/internal/journal"
-	"github.com/ctxpage/ctxpage/internal/shown"
-	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/internal/budget"
+	"github.com/ctxpage/ctxpage/internal/conversation"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
+	"github.com/ctxpage/ctxpage/internal/rendering"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // The budget stage. Winners are offered to the allocator (package budget), and its answer is rendered:
@@ -133,7 +133,7 @@ func (a *assembling) shareOut(req *budget.Request, at []int) []int {
 		}
 		if b.Tokens <= share {
 			share -= b.Tokens
-			b.Score += talk.MaxTurnScore * float64(b.Tokens)
+			b.Score += conversation.MaxTurnScore * float64(b.Tokens)
 		}
 	}
 	req.RecentShare = max(recentShare, float64(turns)/float64(max(limit, 1)))
@@ -160,7 +160,7 @@ func (a *assembling) cutHistory(req *budget.Request, at []int) (kept []int, most
 			if it.quoted = a.quotes(it); it.quoted {
 				b.Class, b.Place, b.Position = budget.RAG, budget.PlaceChunks, b.Position-quotedFirst
 			}
-		case it.turn.Score == talk.MaxTurnScore:
+		case it.turn.Score == conversation.MaxTurnScore:
 			turns = append(turns, j)
 			g := groups[cmp.Or(b.Group, b.Key)]
 			if g == nil {
@@ -186,7 +186,7 @@ func (a *assembling) cutHistory(req *budget.Request, at []int) (kept []int, most
 		case !it.turn.Found:
 			it.reason = budget.ReasonBudget
 		default:
-			if it.quoted = !talk.UsesTools(it.head); it.quoted {
+			if it.quoted = !conversation.UsesTools(it.head); it.quoted {
 				b.Class, b.Place, b.Position, b.Recent = budget.RAG, budget.PlaceChunks, b.Position-quotedFirst, false
 			}
 		}
@@ -267,7 +267,7 @@ func (a *assembling) historyFrom(req *budget.Request, at, turns []int, most int)
 // quotes reports whether a turn of the session that competes with pages is shown as a quotation after the history. Calls
 // and results keep their places, because providers accept them there only.
 func (a *assembling) quotes(it *item) bool {
-	return it.own == nil && shown.IsTurn(it.head, a.q.Session) && !talk.UsesTools(it.head) && it.head.Provenance != HumanVerified
+	return it.own == nil && rendering.IsTurn(it.head, a.q.Session) && !conversation.UsesTools(it.head) && it.head.Provenance != HumanVerified
 }
 
 // recount counts the placed pages anew. It reports whether one takes more than its stored count says, which another program
@@ -280,7 +280,7 @@ func (a *assembling) recount() (more bool) {
 		p := a.out.shown[i].Render(a.q.Session)
 		if n := a.counter.Count(render.Cost(p, render.ProviderText)); n > it.tokens {
 			more = true
-			if shown.IsTurn(it.head, a.q.Session) {
+			if rendering.IsTurn(it.head, a.q.Session) {
 				it.frame.spoken.Store(int32(n))
 			} else {
 				it.frame.cost.Store(int32(n))
@@ -381,7 +381,7 @@ func (a *assembling) offer(i int, b *budget.Item) {
 	if it.protected() {
 		b.Position = it.place
 	}
-	if journal.IsPage(c.Kind, c.Ref.ID) {
+	if directivelog.IsPage(c.Kind, c.Ref.ID) {
 		b.Place = budget.PlaceDirectives
 	}
 	if len(it.head.ToolCalls) > 0 || it.head.ToolCallID != "" {
@@ -427,7 +427,7 @@ func (a *assembling) place(res budget.Result, at []int) {
 	a.out = &Assembly{Trace: a.q.Trace, LSN: a.cands.LSN, Limit: a.q.Budget - a.q.Reserve, Review: res.Review, seed: a.s.db.fence + "/" + a.s.name, session: a.q.Session}
 	a.placed = make([]*item, 0, len(res.Placed))
 	a.out.Blocks = make([]Block, 0, len(res.Placed))
-	a.out.shown = make([]shown.Page, 0, len(res.Placed))
+	a.out.shown = make([]rendering.Page, 0, len(res.Placed))
 	if a.out.Degraded = a.degraded(); a.wordsErr != nil {
 		a.out.Degraded = a.wordsErr.Error()
 	}
@@ -452,7 +452,7 @@ func (a *assembling) place(res budget.Result, at []int) {
 		a.out.Blocks = append(a.out.Blocks, it.block(text))
 	}
 	a.out.Left = a.left()
-	a.scratch.pages = shown.Pages(a.scratch.pages[:0], a.out.shown, a.q.Session)
+	a.scratch.pages = rendering.Pages(a.scratch.pages[:0], a.out.shown, a.q.Session)
 	a.scratch.text = render.AppendText(a.scratch.text[:0], a.out.seed, a.scratch.pages)
 	a.out.text = string(a.scratch.text)
 }

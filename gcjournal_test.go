@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )

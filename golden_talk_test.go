@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/staterows"
-	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -65,7 +65,7 @@ func talkShape(t *testing.T, db *DB) (out []string) {
 // turnRows counts the turns that have a row of their own.
 func turnRows(t *testing.T, db *DB) (n int) {
 	t.Helper()
-	require.NoError(t, staterows.Walk(context.Background(), db.store, talk.TurnRowKey, func(store.StateRow) error { n++; return nil }))
+	require.NoError(t, staterows.Walk(context.Background(), db.store, conversation.TurnRowKey, func(store.StateRow) error { n++; return nil }))
 	return n
 }
 

@@ -8,8 +8,8 @@ import (
 	"fmt"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/handoff"
-	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -42,7 +42,7 @@ func (c *Session) Record(ctx context.Context, n session.Notes) error {
 	}
 	return conv.Exclusively(ctx, func() error {
 		w := conv.Begin()
-		w.Raw(conv.Key(talk.NoteRowKey), raw)
+		w.Raw(conv.Key(conversation.NoteRowKey), raw)
 		return conv.Commit(ctx, c.s.actor, w, manifest.Record{Type: manifest.TypeCommit, Action: "notes", Reason: "vouched by the host"})
 	})
 }
@@ -53,7 +53,7 @@ func (c *Session) Notes(ctx context.Context) (n session.Notes, err error) {
 	if err != nil {
 		return n, err
 	}
-	row, err := c.s.db.store.State(ctx, conv.Key(talk.NoteRowKey))
+	row, err := c.s.db.store.State(ctx, conv.Key(conversation.NoteRowKey))
 	if err != nil || row.Value == nil {
 		return n, err
 	}
@@ -257,18 +257,18 @@ func (a *appending) receive(ctx context.Context, p session.Packet) error {
 	if a.c.Find(name) >= 0 {
 		return store.Invalid("packet", "one that was received before", "another packet")
 	}
-	packet := Artefact{ID: name, Text: whole, Meta: talk.PacketMeta(false, p.SessionOrProject)}
+	packet := Artefact{ID: name, Text: whole, Meta: conversation.PacketMeta(false, p.SessionOrProject)}
 	if len(whole) <= session.MaxBrief {
-		if err := a.receiveOne(ctx, packet, talk.TurnRow{Pinned: true}); err != nil {
+		if err := a.receiveOne(ctx, packet, conversation.TurnRow{Pinned: true}); err != nil {
 			return err
 		}
 		return a.receiveReferences(ctx, p, name)
 	}
-	if err := a.receiveOne(ctx, packet, talk.TurnRow{Level: uint8(session.Stub), Because: "its brief stands for it"}); err != nil {
+	if err := a.receiveOne(ctx, packet, conversation.TurnRow{Level: uint8(session.Stub), Because: "its brief stands for it"}); err != nil {
 		return err
 	}
-	brief := Artefact{ID: talk.BriefID(name), Text: string(got.Brief(name)), Meta: talk.PacketMeta(true, p.SessionOrProject)}
-	if err := a.receiveOne(ctx, brief, talk.TurnRow{Pinned: true}); err != nil {
+	brief := Artefact{ID: conversation.BriefID(name), Text: string(got.Brief(name)), Meta: conversation.PacketMeta(true, p.SessionOrProject)}
+	if err := a.receiveOne(ctx, brief, conversation.TurnRow{Pinned: true}); err != nil {
 		return err
 	}
 	return a.receiveReferences(ctx, p, name)
@@ -284,7 +284,7 @@ func (a *appending) receiveReferences(ctx context.Context, p session.Packet, nam
 			continue // named in the packet
 		}
 		art := Artefact{ID: fmt.Sprintf("%s-%d", name, i+1), Text: texts[i], Meta: map[string]string{"handoff": r.Form, "ref": r.Ref, "digest": r.Digest}}
-		if err := a.receiveOne(ctx, art, talk.TurnRow{Pinned: pinned[i]}); err != nil {
+		if err := a.receiveOne(ctx, art, conversation.TurnRow{Pinned: pinned[i]}); err != nil {
 			return err
 		}
 	}
@@ -292,7 +292,7 @@ func (a *appending) receiveReferences(ctx context.Context, p session.Packet, nam
 }
 
 // receiveOne makes a page of the session. Of the row it takes only the place in the window.
-func (a *appending) receiveOne(ctx context.Context, art Artefact, row talk.TurnRow) error {
+func (a *appending) receiveOne(ctx context.Context, art Artefact, row conversation.TurnRow) error {
 	seq, err := a.Next()
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 )
@@ -29,7 +29,7 @@ func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
 		}
 	}
 	leaf := manifest.Record{Type: manifest.TypeCommit, Action: "window", Note: fmt.Sprintf("total %d", cfg.Total), Reason: "vouched by the host"}
-	return conv.Change(ctx, c.s.actor, leaf, func(w *talk.Writes, _ *manifest.Record) error {
+	return conv.Change(ctx, c.s.actor, leaf, func(w *conversation.Writes, _ *manifest.Record) error {
 		if conv.State.Config = &cfg; cfg.Total == 0 {
 			conv.State.Config = nil
 		}
@@ -37,7 +37,7 @@ func (c *Session) SetWindow(ctx context.Context, cfg session.Config) error {
 		if conv.State.Created == 0 {
 			conv.State.Created = codec.Micros(c.s.db.opts.Clock())
 		}
-		w.Put(conv.Key(talk.SessionRowKey), &conv.State)
+		w.Put(conv.Key(conversation.SessionRowKey), &conv.State)
 		return nil
 	})
 }
@@ -61,9 +61,9 @@ func (c *Session) Observe(ctx context.Context, estimated, actual int) error {
 			return tooFull
 		}
 		if len(items) > 0 {
-			conv.Number(w, &talk.PassRow{Kind: session.PassBackstop, Items: items}, c.s.db.opts.Clock(), c.s.actor)
+			conv.Number(w, &conversation.PassRow{Kind: session.PassBackstop, Items: items}, c.s.db.opts.Clock(), c.s.actor)
 		}
-		w.Put(conv.Key(talk.SessionRowKey), &conv.State)
+		w.Put(conv.Key(conversation.SessionRowKey), &conv.State)
 		leaf := manifest.Record{Type: manifest.TypeCommit, Action: "calibrate", Note: fmt.Sprintf("estimated %d, actual %d", estimated, actual), Reason: "vouched by the host"}
 		return errors.Join(conv.Commit(ctx, c.s.actor, w, leaf), tooFull)
 	})

@@ -5,16 +5,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ctxpage/ctxpage/budget"
-	"github.com/ctxpage/ctxpage/internal/alike"
+	"github.com/ctxpage/ctxpage/internal/budget"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/freshness"
-	"github.com/ctxpage/ctxpage/internal/shown"
-	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/internal/neardup"
+	"github.com/ctxpage/ctxpage/internal/rendering"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // What an assembly commits itself. These commits name the assembly, but are not an answer to it.
@@ -32,8 +32,8 @@ type assembling struct {
 	cands  store.Candidates
 	ranked []*item // best first, excluded ones last
 	frames []*frame
-	window talk.Offer // of the session: the turns that may be in the context, or are named
-	placed []*item    // in the order of the context; they point into ranked
+	window conversation.Offer // of the session: the turns that may be in the context, or are named
+	placed []*item            // in the order of the context; they point into ranked
 	out    *Assembly
 	asked  []uint64 // for cuts: the terms of the question
 	terms  []string // of the question; nil: not read yet
@@ -71,7 +71,7 @@ type scratch struct {
 	keys     []store.PageKey
 	paged    []int
 	offered  []budget.Item
-	sketched alike.Seen[*item]
+	sketched neardup.Seen[*item]
 	pages    []render.Page
 	text     []byte
 }
@@ -149,7 +149,7 @@ type shortened struct {
 
 // sessionTurn is what an item has if it is a turn of the session. The pages of one turn share it.
 type sessionTurn struct {
-	*talk.TurnIn
+	*conversation.TurnIn
 	fixed manifest.Form // the form the session shows it in
 }
 
@@ -192,7 +192,7 @@ func (it *item) refText() string {
 
 // cut is the text of the item's ranges, joined as its kind demands.
 func (it *item) cut() string {
-	return shown.Cut(it.cand.Kind, it.cand.Ref.ID, it.text, it.cuts)
+	return rendering.Cut(it.cand.Kind, it.cand.Ref.ID, it.text, it.cuts)
 }
 
 // block is the item as the caller of Assemble gets it: a copy that shares nothing with the working set.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/filestore"
-	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/supported"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
@@ -113,7 +113,7 @@ func (s *Scope) shown(ctx context.Context, trace string) (out []Block, err error
 		return nil, err
 	}
 	for _, leaf := range leaves {
-		pages, _, err := shown.Replayer{Store: s.db.store, File: s.db.path}.Shown(ctx, leaf)
+		pages, _, err := rendering.Replayer{Store: s.db.store, File: s.db.path}.Shown(ctx, leaf)
 		if err != nil {
 			return nil, err
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/internal/budget"
 )
 
 func several[T any](n int, make func(i int) T) []T {

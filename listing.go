@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/health"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/listing"
-	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -95,7 +95,7 @@ func (db *DB) AllScopes(ctx context.Context, prefix string) iter.Seq2[store.Scop
 // part of the list in memory at a time. An error is yielded once, last. Sessions that begin meanwhile may or may not be
 // listed; no name comes twice. It serves no content and leaves no manifest.
 func (s *Scope) AllSessions(ctx context.Context) iter.Seq2[string, error] {
-	prefix := talk.SessionRowKey + s.name + "\x00"
+	prefix := conversation.SessionRowKey + s.name + "\x00"
 	return stateRows(ctx, s, prefix, func(r store.StateRow) (string, error) { return strings.TrimPrefix(r.Key, prefix), nil })
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/erasing"
+	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/quota"
@@ -91,7 +91,7 @@ func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) 
 	if err != nil {
 		return Ref{}, err
 	}
-	return db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypePromote, By: by, Reason: erasing.PromotedFrom + v.Ref.String()})
+	return db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypePromote, By: by, Reason: eraseplan.PromotedFrom + v.Ref.String()})
 }
 
 // Raise names artefacts of one scope and the provenance that they get.
@@ -369,13 +369,13 @@ func (db *DB) Compact(ctx context.Context, dryRun bool, progress func(what strin
 // ended before it answered; Erasures lists the erase once the next owner has finished it.
 func (db *DB) Erase(ctx context.Context, req erase.Request) (*erase.Report, error) {
 	defer db.swept(ctx)
-	return erasing.Run(ctx, db.store, &req)
+	return eraseplan.Run(ctx, db.store, &req)
 }
 
 // Erasures lists the erases that are finished, oldest first, so that erase.NewReceipt can make their receipts again: that of an
 // erase which was interrupted, and finished by a later open, was never made.
 func (db *DB) Erasures(ctx context.Context) ([]store.EraseReport, error) {
-	return erasing.Finished(ctx, db.store)
+	return eraseplan.Finished(ctx, db.store)
 }
 
 // swept forgets what is in memory of artefacts and sessions that went.
@@ -399,5 +399,5 @@ func (db *DB) Quotas() *quota.Keeper {
 // Erase.
 func (db *DB) RepeatErase(ctx context.Context, receipts []*erase.Receipt, dryRun bool, progress func(what string, done, total uint64)) ([]*erase.Report, error) {
 	defer db.swept(ctx)
-	return erasing.Repeat(ctx, db.store, receipts, dryRun, progress)
+	return eraseplan.Repeat(ctx, db.store, receipts, dryRun, progress)
 }

@@ -10,15 +10,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/chunk"
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/cut"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/freshness"
-	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // The room of the page. An artefact is what a caller puts; it is stored as pages, and a page version never changes. This
@@ -100,7 +100,7 @@ func (db *DB) makePages(a Artefact, v store.Validator, size int) (store.Put, err
 	if (a.Role != "" || a.Kind == KindSummary) && size < MaxPageTokens {
 		size = MaxPageTokens // a message, or the summary of one, stays one page if it can
 	}
-	pages := cut.Pages(text, size, db.opts.Counter.Count)
+	pages := chunk.Pages(text, size, db.opts.Counter.Count)
 	p.Pages = make([]store.NewPage, len(pages))
 	for i, c := range pages {
 		np := &p.Pages[i]
@@ -324,6 +324,6 @@ func dirtyError(id string, f freshness.Finding) error {
 func candidateOf(id int, c *store.Candidate, now time.Time, cosine *float64, beside float64, own bool) triage.Candidate {
 	return triage.Candidate{
 		ID: uint64(id), Provenance: c.Provenance, Age: now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: cosine, Beside: beside,
-		Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: journal.IsPage(c.Kind, c.Ref.ID), Own: own,
+		Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: directivelog.IsPage(c.Kind, c.Ref.ID), Own: own,
 	}
 }

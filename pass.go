@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/staterows"
-	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -120,7 +120,7 @@ func (c *Session) pin(ctx context.Context, id string, on bool) error {
 		return err
 	}
 	action := map[bool]string{true: "pin", false: "unpin"}[on]
-	return conv.Change(ctx, c.s.actor, manifest.Record{Type: manifest.TypeCommit, Action: action, Reason: "vouched by the host"}, func(w *talk.Writes, leaf *manifest.Record) error {
+	return conv.Change(ctx, c.s.actor, manifest.Record{Type: manifest.TypeCommit, Action: action, Reason: "vouched by the host"}, func(w *conversation.Writes, leaf *manifest.Record) error {
 		i, err := conv.Place(id)
 		if err != nil {
 			return err
@@ -129,7 +129,7 @@ func (c *Session) pin(ctx context.Context, id string, on bool) error {
 			return nil
 		}
 		leaf.Note = Ref{Scope: conv.Scope, ID: id}.String()
-		conv.SetRow(w, i, func(r *talk.TurnRow) { r.Pinned, r.Yielded = on, false })
+		conv.SetRow(w, i, func(r *conversation.TurnRow) { r.Pinned, r.Yielded = on, false })
 		return nil
 	})
 }
@@ -141,8 +141,8 @@ func (c *Session) Passes(ctx context.Context) ([]session.PassInfo, error) {
 		return nil, err
 	}
 	out := []session.PassInfo{}
-	err = staterows.Walk(ctx, c.s.db.store, conv.Key(talk.PassRowKey)+"\x00", func(r store.StateRow) error {
-		var p talk.PassRow
+	err = staterows.Walk(ctx, c.s.db.store, conv.Key(conversation.PassRowKey)+"\x00", func(r store.StateRow) error {
+		var p conversation.PassRow
 		if err := codec.Unpack(r.Value, &p); err != nil {
 			return fmt.Errorf("ctxpage: pass of session %s: %w", c.id, err)
 		}

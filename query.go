@@ -8,15 +8,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/budget"
-	"github.com/ctxpage/ctxpage/internal/shown"
-	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/internal/budget"
+	"github.com/ctxpage/ctxpage/internal/conversation"
+	"github.com/ctxpage/ctxpage/internal/rendering"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/internal/vectors"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // The shares of a budget. recentShare applies in a conversation only, because elsewhere it costs recall. foundPart and
@@ -34,9 +34,9 @@ const (
 	recentShare = .10 // share of the budget tried first for those
 	foundPart   = 4   // a quarter is tried for what the question found beside the history of a session
 
-	historyLeast = 2. / 3        // of its share, when the window is larger (cutHistory); so half of the budget or more
-	quotedFirst  = 1 << 50       // brings quoted turns before other pages, in their order
-	namedLeft    = talk.MaxNamed // left-out pages named per reason; winners are all named
+	historyLeast = 2. / 3                // of its share, when the window is larger (cutHistory); so half of the budget or more
+	quotedFirst  = 1 << 50               // brings quoted turns before other pages, in their order
+	namedLeft    = conversation.MaxNamed // left-out pages named per reason; winners are all named
 )
 
 // Query asks for a context. Budget is required unless the session has a window; every other field has a default.
@@ -177,7 +177,7 @@ type Assembly struct {
 	Manifest *manifest.Record `json:"manifest"`
 	seed     string
 	session  string
-	shown    []shown.Page
+	shown    []rendering.Page
 	text     string
 }
 
@@ -218,7 +218,7 @@ func (a *Assembly) Text() string { return a.text }
 
 // Messages returns the context as neutral messages, for render.OpenAI, render.Anthropic and render.Gemini.
 func (a *Assembly) Messages() []render.Message {
-	return render.Messages(a.seed, shown.Pages(nil, a.shown, a.session))
+	return render.Messages(a.seed, rendering.Pages(nil, a.shown, a.session))
 }
 
 // withDefaults fills in the defaults and reports all broken rules at once.

@@ -9,10 +9,10 @@ import (
 	"io"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/internal/rendering"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // The last stage writes what the model is about to see. The order is fixed: drafts that the context shows are stored
@@ -73,7 +73,7 @@ func (a *assembling) bestLexical() float64 {
 // leafPage is the item as the manifest records it. Scores are quantised, so that equal assemblies have equal leaves on
 // every machine.
 func (it *item) leafPage(best float64) manifest.Page {
-	p := shown.CandidatePage(it.cand, best)
+	p := rendering.CandidatePage(it.cand, best)
 	p.Form = it.form
 	if it.reason == "" { // otherwise the cost of the whole text stays
 		p.Tokens = it.tokens
@@ -94,7 +94,7 @@ func (it *item) leafPage(best float64) manifest.Page {
 	if it.cosine != nil {
 		p.Vector = manifest.Quantise(triage.Semantic(*it.cosine))
 	}
-	p.Tag = shown.Tag(it.scored.tag)
+	p.Tag = rendering.Tag(it.scored.tag)
 	p.Reason = cmp.Or(it.reason, note, it.fresh.Note())
 	if it.via != 0 {
 		p.Via = it.via
@@ -124,7 +124,7 @@ func (a *assembling) exclusions(best float64) []manifest.Exclusion {
 		x := get(e.Reason)
 		x.Count += e.Count
 		for i := range e.Nearest {
-			p := shown.CandidatePage(&e.Nearest[i], best)
+			p := rendering.CandidatePage(&e.Nearest[i], best)
 			p.Tag = manifest.TagBlack
 			name(x, p)
 		}

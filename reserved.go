@@ -4,16 +4,16 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/store"
 )
 
 // Ids that the database keeps for the pages it writes itself.
 const (
 	// ReservedPrefix begins these ids. Put, Delete and Supersedes refuse them with ErrInvalid.
-	ReservedPrefix = journal.Reserved
+	ReservedPrefix = directivelog.Reserved
 	// DirectivesID is the id of the page that tells a model what the user of a scope has decided.
-	DirectivesID = journal.PageID
+	DirectivesID = directivelog.PageID
 )
 
 // checkPut refuses an artefact that breaks a rule or a limit, or that supersedes a page of the database's own.

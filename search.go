@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/internal/lexical"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // A search is an assembly without a budget: ahead, propose, page in, rescore, then lookFurther and a leaf. It proposes

@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/internal/staterows"
-	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -17,11 +17,11 @@ import (
 //
 //	session.go, append.go, pass.go, watch.go, headroom.go, handoff.go   the methods users call; the gate for gated handles
 //	internal/live    the session in the memory of this process: loaded, one lock, committed, watched
-//	internal/talk    turns, rows, window and passes as data: what a change means
+//	internal/conversation    turns, rows, window and passes as data: what a change means
 //	package session  the rules: what to retain, when to compact, what a handoff says
 //
 // In the store a turn is a page of kind message, in the group that bears the session's name, plus state rows
-// (internal/talk). The page is never rewritten; what a pass, a pin or the watcher decides about it is in the rows. So
+// (internal/conversation). The page is never rewritten; what a pass, a pin or the watcher decides about it is in the rows. So
 // losing every decision would lose no word, and a turn that a plain Put writes into the group belongs to the session
 // too.
 
@@ -68,7 +68,7 @@ func (s *Scope) Sessions(ctx context.Context) ([]string, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	prefix := talk.SessionRowKey + s.name + "\x00"
+	prefix := conversation.SessionRowKey + s.name + "\x00"
 	var out []string
 	err := staterows.Walk(ctx, s.db.store, prefix, func(r store.StateRow) error {
 		out = append(out, strings.TrimPrefix(r.Key, prefix))

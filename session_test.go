@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/live"
-	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/staterows"
-	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
@@ -641,7 +641,7 @@ func TestOpeningIsPaidFor(t *testing.T) {
 	for budget := 150; budget < 500; budget++ {
 		a, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "file", Budget: budget, Session: "chat"})
 		require.NoError(t, err)
-		opening := render.OpeningCost(shown.Pages(nil, a.shown, "chat"))
+		opening := render.OpeningCost(rendering.Pages(nil, a.shown, "chat"))
 		require.NotEmpty(t, opening)
 		require.LessOrEqual(t, count(a.Text())+count(opening), budget)
 		if count(a.Text())+2*count(opening) > budget {
@@ -672,7 +672,7 @@ func TestTryLeavesNothing(t *testing.T) {
 	require.NoError(t, err)
 	_, err = chat.Append(ctx, Turn{Role: "assistant", Text: "So."}) // stores the row that was made of it
 	require.NoError(t, err)
-	raw, err := db.store.State(ctx, conv.TurnKey(talk.TurnRowKey, "tried"))
+	raw, err := db.store.State(ctx, conv.TurnKey(conversation.TurnRowKey, "tried"))
 	require.NoError(t, err)
 	require.NotNil(t, raw)
 	_, err = chat.Try(ctx, Turn{Role: "user"})
@@ -802,18 +802,18 @@ func TestUndoAfterManyUndone(t *testing.T) {
 		require.NoError(t, err)
 	}
 	pass("first")
-	for i := range talk.KeptVerdicts + 1 {
+	for i := range conversation.KeptVerdicts + 1 {
 		pass(fmt.Sprint("word", i))
 		_, err = chat.Undo(ctx, 0)
 		require.NoError(t, err, i)
 	}
 	rows := 0
-	require.NoError(t, staterows.Walk(ctx, db.store, talk.VerdictRowKey, func(store.StateRow) error { rows++; return nil }))
+	require.NoError(t, staterows.Walk(ctx, db.store, conversation.VerdictRowKey, func(store.StateRow) error { rows++; return nil }))
 	require.Equal(t, 1, rows)
-	for i := range talk.KeptVerdicts {
+	for i := range conversation.KeptVerdicts {
 		pass(fmt.Sprint("word", i))
 	}
-	for range talk.KeptVerdicts - 1 {
+	for range conversation.KeptVerdicts - 1 {
 		_, err = chat.Undo(ctx, 0)
 		require.NoError(t, err)
 	}

@@ -3,12 +3,12 @@ package ctxpage
 import (
 	"context"
 
-	"github.com/ctxpage/ctxpage/filestore"
-	"github.com/ctxpage/ctxpage/internal/erasing"
+	"github.com/ctxpage/ctxpage/internal/conversation"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
+	"github.com/ctxpage/ctxpage/internal/eraseplan"
+	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/folder"
-	"github.com/ctxpage/ctxpage/internal/journal"
-	"github.com/ctxpage/ctxpage/internal/shown"
-	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/quota"
 	"github.com/ctxpage/ctxpage/retention"
 	"github.com/ctxpage/ctxpage/store"
@@ -17,13 +17,13 @@ import (
 // StateKinds describes the state rows that directives, sessions and file roots keep in a store. Open a store for
 // Options.Store with it: its gc then knows which page versions those rows name and which rows are no longer needed.
 func StateKinds() []store.StateKind {
-	return append(talk.StateKinds(),
+	return append(conversation.StateKinds(),
 		store.StateKind{Prefix: rootState, Copy: true, Paths: rootPaths},
 		folder.RowKind(),
-		journal.StateKind(),
-		shown.DraftsKind(),
-		erasing.StateKind(),
-		erasing.ReceiptKind(),
+		directivelog.StateKind(),
+		rendering.DraftsKind(),
+		eraseplan.StateKind(),
+		eraseplan.ReceiptKind(),
 		retention.StateKind(),
 		quota.StateKind(),
 	)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -113,7 +113,7 @@ func (tx *Txn) beginSessions(ctx context.Context, b *store.Batch) error {
 			continue
 		}
 		begun[a.Group] = true
-		row, err := talk.NewSession(tx.s.name, a.Group, tx.s.db.opts.Clock())
+		row, err := conversation.NewSession(tx.s.name, a.Group, tx.s.db.opts.Clock())
 		if err != nil {
 			return err
 		}

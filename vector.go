@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/nearest"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/internal/vectors"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // Relevance by vectors beside words. Before a question is asked, it gets its vector, and pages of its scopes that have

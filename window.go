@@ -8,16 +8,16 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/live"
-	"github.com/ctxpage/ctxpage/internal/shown"
-	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/internal/rendering"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // How a session enters a context. Passes and the watcher have given each turn a level, and the context follows it:
@@ -78,7 +78,7 @@ func (a *assembling) besideLarge(ctx context.Context, conv *live.Conversation, q
 
 // turnsIn takes what a context needs of the session.
 func (a *assembling) turnsIn(c *live.Conversation) {
-	q := talk.Question{
+	q := conversation.Question{
 		Budget: a.q.Budget, Room: a.q.Budget - a.q.Reserve, Kinds: a.q.Kinds, Now: codec.Micros(a.now), NoRoom: string(budget.ReasonBudget), Hidden: string(triage.Masked), Hits: a.cands.Hits,
 	}
 	if a.tx != nil {
@@ -99,7 +99,7 @@ func (a *assembling) enter(hits []store.Candidate) (turns []*item, rest []store.
 }
 
 // turnItems returns the pages of a turn, or the one item of its short form.
-func (a *assembling) turnItems(t *talk.TurnIn) []*item {
+func (a *assembling) turnItems(t *conversation.TurnIn) []*item {
 	scored := judged{score: t.Score, recency: t.Recency, semantic: t.Similar, tag: triage.Red}
 	note := cmp.Or(t.Why, "in the window of the session")
 	forms := map[session.Level]manifest.Form{session.Trimmed: manifest.FormSummary, session.Summary: manifest.FormSummary, session.Stub: manifest.FormStub}
@@ -134,7 +134,7 @@ func (a *assembling) loadStubs(ctx context.Context, at []int) error {
 		it := a.ranked[i]
 		switch f := frames[j]; {
 		case f != nil:
-			it.head, it.page, it.text = f.head, 1, shown.Stub(f.head, f.text)
+			it.head, it.page, it.text = f.head, 1, rendering.Stub(f.head, f.text)
 		case errors.Is(errs[j], ErrCorrupt):
 			it.reason = store.ReasonDamaged
 		default:
@@ -218,12 +218,12 @@ func (a *assembling) leaveUnpaired() {
 	tools := false
 	for _, i := range a.winners() {
 		it := a.ranked[i]
-		if it.head == nil || !shown.IsTurn(it.head, a.q.Session) {
+		if it.head == nil || !rendering.IsTurn(it.head, a.q.Session) {
 			continue
 		}
 		ref := Ref{Scope: it.head.Scope, ID: it.head.ID}
 		if at[ref] == nil {
-			heads, tools = append(heads, it.head), tools || talk.UsesTools(it.head)
+			heads, tools = append(heads, it.head), tools || conversation.UsesTools(it.head)
 		}
 		at[ref] = append(at[ref], it)
 	}
@@ -231,12 +231,12 @@ func (a *assembling) leaveUnpaired() {
 		return
 	}
 	slices.SortFunc(heads, func(x, y *store.Head) int { return cmp.Or(cmp.Compare(x.Seq, y.Seq), cmp.Compare(x.ID, y.ID)) })
-	for i, call := range talk.Pair(heads) {
+	for i, call := range conversation.Pair(heads) {
 		for _, it := range at[Ref{Scope: heads[i].Scope, ID: heads[i].ID}] {
 			switch {
 			case call >= 0:
 				it.pair = Ref{Scope: heads[call].Scope, ID: heads[call].ID}.String()
-			case call == talk.Refused:
+			case call == conversation.Refused:
 				it.reason = reasonUnpaired
 			}
 		}
@@ -247,7 +247,7 @@ func (a *assembling) leaveUnpaired() {
 // take none behind a turn.
 func (a *assembling) besideCalls(placed []budget.Placed, at []int) []budget.Placed {
 	later := func(p budget.Placed) int {
-		if h := a.ranked[at[p.Index]].head; h.Kind == KindSystem || shown.IsTurn(h, a.q.Session) && store.SpokenAs(h.Role) == render.RoleSystem {
+		if h := a.ranked[at[p.Index]].head; h.Kind == KindSystem || rendering.IsTurn(h, a.q.Session) && store.SpokenAs(h.Role) == render.RoleSystem {
 			return 0
 		}
 		return 1
@@ -257,14 +257,14 @@ func (a *assembling) besideCalls(placed []budget.Placed, at []int) []budget.Plac
 	}
 	heads, tools := make([]*store.Head, len(placed)), false
 	for n, p := range placed {
-		if it := a.ranked[at[p.Index]]; it.head != nil && shown.IsTurn(it.head, a.q.Session) {
-			heads[n], tools = it.head, tools || talk.UsesTools(it.head)
+		if it := a.ranked[at[p.Index]]; it.head != nil && rendering.IsTurn(it.head, a.q.Session) {
+			heads[n], tools = it.head, tools || conversation.UsesTools(it.head)
 		}
 	}
 	if !tools {
 		return placed
 	}
-	order := talk.Beside(heads)
+	order := conversation.Beside(heads)
 	if order == nil {
 		return placed
 	}
@@ -279,7 +279,7 @@ func (a *assembling) besideCalls(placed []budget.Placed, at []int) []budget.Plac
 func (it *item) fitTurn(b *budget.Item) {
 	t := it.turn
 	b.Class, b.Place, b.Position, b.Group = budget.History, budget.PlaceHistory, position(t.Index, it.page), t.Group
-	b.Pinned, b.Newest, b.Recent = t.Pinned, t.Asks, b.Recent || t.Score == talk.MaxTurnScore
+	b.Pinned, b.Newest, b.Recent = t.Pinned, t.Asks, b.Recent || t.Score == conversation.MaxTurnScore
 	b.Score *= 1 - t.Late/2 // of equal turns the newer one wins, not the longer one
 	if t.Newest {
 		b.Place = budget.PlaceNewest

@@ -10,14 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/live"
-	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/ctxpage/ctxpage/triage"
 	"github.com/stretchr/testify/require"
 )
 
@@ -152,18 +152,18 @@ func (e *entered) count(all *everyTurn, a *assembling, turns int, rest []store.C
 // everyTurn is an assembly that looks at all turns of its session.
 type everyTurn struct {
 	*assembling
-	turns       []talk.TurnIn
+	turns       []conversation.TurnIn
 	placeByPage map[uint64]int
 	talkLen     int
 	talkSeq     int64
 }
 
 func (a *everyTurn) turnsIn(c *live.Conversation) {
-	a.placeByPage, a.turns = make(map[uint64]int, len(c.Blocks)), make([]talk.TurnIn, 0, len(c.Blocks))
+	a.placeByPage, a.turns = make(map[uint64]int, len(c.Blocks)), make([]conversation.TurnIn, 0, len(c.Blocks))
 	for i := range c.Blocks {
 		b := &c.Blocks[i]
 		u := &c.Units[b.Unit]
-		t := talk.TurnIn{Block: *b, Index: i, Level: c.Shown(i), Pinned: c.Pinned(u), Managed: c.Managed(), Score: 4, Why: c.Why(i)}
+		t := conversation.TurnIn{Block: *b, Index: i, Level: c.Shown(i), Pinned: c.Pinned(u), Managed: c.Managed(), Score: 4, Why: c.Why(i)}
 		t.Size = c.Size(b, t.Level)
 		if len(u.Members) > 1 || len(b.Nums) > 1 && t.Level == session.Raw {
 			t.Group = c.ID + "\x00" + c.Blocks[u.Members[0]].ID
@@ -193,15 +193,15 @@ func (a *everyTurn) turnsIn(c *live.Conversation) {
 	}
 	last := a.turns[a.talkLen-1].Unit
 	for i := from; i < a.talkLen; i++ {
-		n := a.turns[i].Size + talk.TurnHeader
+		n := a.turns[i].Size + conversation.TurnHeader
 		if a.turns[i].Unit == last && len(a.turns[i].Nums) > 1 {
-			n = min(n, a.q.Budget/(2*talk.NewestShare))
+			n = min(n, a.q.Budget/(2*conversation.NewestShare))
 		}
 		size += n
 	}
 	for i := range a.turns {
 		t := &a.turns[i]
-		tail := c.Units[t.Unit].Members[0] >= from && a.turns[from].Role == "user" && size <= a.q.Budget/talk.NewestShare
+		tail := c.Units[t.Unit].Members[0] >= from && a.turns[from].Role == "user" && size <= a.q.Budget/conversation.NewestShare
 		t.Newest = (tail || t.Unit == last) && t.Level != session.Cold
 		t.Asks = i == from && t.Role == "user" && t.Level != session.Cold
 	}
@@ -220,13 +220,13 @@ func (a *everyTurn) answers(c *live.Conversation) {
 	slices.SortStableFunc(hits, func(x, y store.Candidate) int {
 		return cmp.Or(cmp.Compare(y.Lexical.Score, x.Lexical.Score), a.turns[a.placeByPage[y.Key.Num]].Unit-a.turns[a.placeByPage[x.Key.Num]].Unit)
 	})
-	room, done := a.q.Budget/talk.ReturnShare, map[int]bool{}
+	room, done := a.q.Budget/conversation.ReturnShare, map[int]bool{}
 	for _, h := range hits {
 		unit := a.turns[a.placeByPage[h.Key.Num]].Unit
 		members, size, judged, whole := c.Units[unit].Members, 0, false, true
 		for _, i := range members {
 			b := &c.Blocks[i]
-			size += c.Size(b, session.Raw) + talk.TurnHeader
+			size += c.Size(b, session.Raw) + conversation.TurnHeader
 			judged = judged || b.Judged && b.Verdict.Action != session.Retain
 			whole = whole && a.turns[i].Level < session.Stub
 		}
@@ -253,7 +253,7 @@ func (a *everyTurn) sameLeft(t *testing.T, got *assembling) {
 	for i, want := range a.cands.Excluded {
 		left := got.cands.Excluded[i]
 		require.Equal(t, []any{want.Reason, want.Count}, []any{left.Reason, left.Count})
-		if !slices.ContainsFunc(a.turns, func(t talk.TurnIn) bool { return t.Found }) {
+		if !slices.ContainsFunc(a.turns, func(t conversation.TurnIn) bool { return t.Found }) {
 			require.Equal(t, want.Nearest, left.Nearest)
 			continue
 		}
@@ -303,7 +303,7 @@ func (a *everyTurn) enter(hits []store.Candidate) (turns []*item, rest []store.C
 			left[reasonPart].Count += len(t.Nums) - len(t.Pages)
 		}
 		t.Late = 1 - max(float64(room), 0)/float64(a.q.Budget)
-		room -= min(t.Size, a.q.Budget/talk.OfferedShare) + talk.TurnHeader
+		room -= min(t.Size, a.q.Budget/conversation.OfferedShare) + conversation.TurnHeader
 		turns = append(turns, a.items(t, found)...)
 	}
 	for _, reason := range slices.Sorted(maps.Keys(left)) {
@@ -313,7 +313,7 @@ func (a *everyTurn) enter(hits []store.Candidate) (turns []*item, rest []store.C
 }
 
 // items are those of a turn, from what the question found.
-func (a *everyTurn) items(t *talk.TurnIn, found map[uint64]*store.Candidate) []*item {
+func (a *everyTurn) items(t *conversation.TurnIn, found map[uint64]*store.Candidate) []*item {
 	made := a.turnItems(t)
 	for p, it := range made {
 		if t.Pages != nil && t.Level == session.Raw {
@@ -361,7 +361,7 @@ func (a *everyTurn) order() []int {
 }
 
 // refuse is the rule that keeps a turn out, "" when none does.
-func (a *everyTurn) refuse(t *talk.TurnIn) string {
+func (a *everyTurn) refuse(t *conversation.TurnIn) string {
 	switch {
 	case t.Expires != 0 && t.Expires <= codec.Micros(a.now):
 		return store.ReasonExpired
@@ -376,7 +376,7 @@ func (a *everyTurn) refuse(t *talk.TurnIn) string {
 }
 
 // leave counts a turn that is left out, and names it while there is room, those the question asks for first.
-func (a *everyTurn) leave(left map[string]*store.Excluded, t *talk.TurnIn, reason string, found map[uint64]*store.Candidate) {
+func (a *everyTurn) leave(left map[string]*store.Excluded, t *conversation.TurnIn, reason string, found map[uint64]*store.Candidate) {
 	e := left[reason]
 	if e == nil {
 		e = &store.Excluded{Reason: reason}
@@ -399,7 +399,7 @@ func (a *everyTurn) leave(left map[string]*store.Excluded, t *talk.TurnIn, reaso
 	e.Nearest = e.Nearest[:min(len(e.Nearest), namedLeft)]
 }
 
-func (a *everyTurn) candidate(t *talk.TurnIn, page int, found map[uint64]*store.Candidate) *store.Candidate {
+func (a *everyTurn) candidate(t *conversation.TurnIn, page int, found map[uint64]*store.Candidate) *store.Candidate {
 	if c := found[t.Nums[page]]; c != nil {
 		return c
 	}

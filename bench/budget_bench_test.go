@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/compat/blocks"
 	"github.com/ctxpage/ctxpage/compat/contexty"
+	"github.com/ctxpage/ctxpage/internal/budget"
 )
 
 // budgetTalk is a conversation of n messages with their weights, every tenth turn a tool call with its result.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/portable"
+	"github.com/ctxpage/ctxpage/internal/portable"
 )
 
 // BenchmarkPortable writes a database of 100,000 pages to a file of lines and makes a database of it again. Rates are per

@@ -24,7 +24,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage/internal/retry"
-	"github.com/ctxpage/ctxpage/triage"
+	"github.com/ctxpage/ctxpage/internal/triage"
 )
 
 // Options configure a Client. URL and Model are needed; the rest has defaults.

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/alike"
+	"github.com/ctxpage/ctxpage/internal/neardup"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -307,7 +307,7 @@ func (l *look) sketch(h *store.Head, loaded []store.Loaded) {
 		if loaded[i].Err != nil {
 			return
 		}
-		s := alike.Of(loaded[i].Text)
+		s := neardup.Of(loaded[i].Text)
 		exact, key := store.ContentHash(loaded[i].Text), s.Key()
 		if key == 0 && len(loaded) > 1 {
 			key = exact // a short page, such as the last one, must be the same in both

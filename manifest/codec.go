@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/ctxpage/ctxpage/corrupt"
+	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/vmihailenco/msgpack/v5"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ctxpage/ctxpage/corrupt"
+	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/wal"
 )
 

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/corrupt"
+	"github.com/ctxpage/ctxpage/internal/corrupt"
 )
 
 // Body returns the bytes of leaf i; the caller may keep and change them.

@@ -5,7 +5,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/corrupt"
+	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/stretchr/testify/require"
 )
 

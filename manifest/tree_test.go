@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/corrupt"
+	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/sumdb/tlog"
 	"pgregory.net/rapid"

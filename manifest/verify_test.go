@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/corrupt"
+	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/stretchr/testify/require"
 )

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/store"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/engine"
 )
 
 // take installs records that follow what the engine has, of which limit were asked for. Rows that were installed since are passed over.

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/ctxpage/ctxpage/engine"
+	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/store"
 )
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -20,10 +20,10 @@ type entry struct {
 
 // directives drops versions that were replaced before the time of the rule, but for the newest that a journal always keeps.
 func (r *run) directives() error {
-	j := journal.StateKind().Journal
+	j := directivelog.StateKind().Journal
 	versions := map[string][]entry{}
 	var scopes []string
-	err := staterows.Walk(r.ctx, r.k.Store, journal.StateKind().Prefix, func(row store.StateRow) error {
+	err := staterows.Walk(r.ctx, r.k.Store, directivelog.StateKind().Prefix, func(row store.StateRow) error {
 		scope, number := j.Entry(row.Key)
 		if number == 0 || !below(scope, r.o.Scope) {
 			return nil
@@ -53,7 +53,7 @@ func (r *run) directives() error {
 func (r *run) oldDirectives(scope string, all []entry) error {
 	rule := r.rules(scope).Directives
 	end, ok := rule.before(r.now)
-	j := journal.StateKind().Journal
+	j := directivelog.StateKind().Journal
 	if !ok || len(all) <= j.Keep {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -197,7 +197,7 @@ func (r *run) artefacts(scope string) error {
 			if h.Kind == store.KindMessage && h.Group != "" && h.PutAt.After(newest[h.Group]) {
 				newest[h.Group] = h.PutAt
 			}
-			if end, ok := ends[h.Kind.String()]; ok && !h.PutAt.After(end) && !strings.HasPrefix(h.ID, journal.Reserved) {
+			if end, ok := ends[h.Kind.String()]; ok && !h.PutAt.After(end) && !strings.HasPrefix(h.ID, directivelog.Reserved) {
 				old[h.Kind.String()] = append(old[h.Kind.String()], h)
 			}
 		}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/ctxpage/ctxpage/internal/journal"
+	"github.com/ctxpage/ctxpage/internal/conversation"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/staterows"
-	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -54,7 +54,7 @@ func (k *Keeper) RemoveSession(ctx context.Context, scope, id, by string, dryRun
 // two of them leaves a session that can be removed.
 func (k *Keeper) removeSession(ctx context.Context, scope, id string, dryRun bool, commit func(store.Batch) error) (rep Removed, err error) {
 	rep.DryRun = dryRun
-	changed, err := k.Store.State(ctx, talk.ChangeRowKey+scope+"\x00"+id)
+	changed, err := k.Store.State(ctx, conversation.ChangeRowKey+scope+"\x00"+id)
 	if err != nil {
 		return rep, err
 	}
@@ -105,9 +105,9 @@ func (k *Keeper) turns(ctx context.Context, scope, id string) (turns, forms []*s
 	if err != nil {
 		return nil, nil, err
 	}
-	err = k.heads(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Prefix: journal.Reserved + "form/"}, func(h *store.Head) {
+	err = k.heads(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Prefix: directivelog.Reserved + "form/"}, func(h *store.Head) {
 		others := slices.ContainsFunc(h.DerivedFrom, func(r store.Ref) bool { return r.Scope != scope || !known[r.ID] })
-		if strings.HasPrefix(h.ID, journal.Reserved+"form/") && len(h.DerivedFrom) > 0 && !others {
+		if strings.HasPrefix(h.ID, directivelog.Reserved+"form/") && len(h.DerivedFrom) > 0 && !others {
 			forms = append(forms, h)
 		}
 	})
@@ -135,7 +135,7 @@ const noteRow = "session/note/"
 // sessionRows are the keys of the rows of a session; the row that guards it is the last.
 func (k *Keeper) sessionRows(ctx context.Context, scope, id string) (rows []store.StateRow, err error) {
 	of := scope + "\x00" + id
-	for _, kind := range []string{talk.TurnRowKey, talk.PlaceRowKey, talk.PassRowKey, talk.VerdictRowKey, noteRow, talk.WatchRowKey, talk.SessionRowKey, talk.ChangeRowKey} {
+	for _, kind := range []string{conversation.TurnRowKey, conversation.PlaceRowKey, conversation.PassRowKey, conversation.VerdictRowKey, noteRow, conversation.WatchRowKey, conversation.SessionRowKey, conversation.ChangeRowKey} {
 		err := staterows.Walk(ctx, k.Store, kind+of, func(r store.StateRow) error {
 			if rest := strings.TrimPrefix(r.Key, kind+of); rest == "" || rest[0] == 0 { // else another session begins like this one
 				rows = append(rows, store.StateRow{Key: r.Key})

@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/ctxpage/ctxpage/internal/connlimit"
 	"github.com/ctxpage/ctxpage/internal/jsontext"
-	"github.com/ctxpage/ctxpage/internal/places"
 )
 
 // The server answers a request in these steps:
@@ -112,7 +112,7 @@ const (
 // authorization takes time, too, and Close must wait for it. Each ends in exactly one answer;
 // errCut means that its bytes could not be sent.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
-	places.Unread(w, r)
+	connlimit.Unread(w, r)
 	if err := s.enter(); err != nil {
 		writeError(w, err)
 		return
@@ -124,7 +124,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		if status, _ := errorOf(err); status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusRequestEntityTooLarge {
-			places.Refuse(w, r)
+			connlimit.Refuse(w, r)
 		}
 		writeError(w, err)
 	}

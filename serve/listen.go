@@ -6,8 +6,8 @@ import (
 	"net"
 	"sync"
 
-	"github.com/ctxpage/ctxpage/filestore"
-	"github.com/ctxpage/ctxpage/remote"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/remote"
 )
 
 // suffix sets the socket of this protocol apart from the one of the store, whose owner may be

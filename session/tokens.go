@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/internal/lexical"
 	"golang.org/x/text/unicode/norm"
 )
 

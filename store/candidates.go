@@ -3,7 +3,7 @@ package store
 import (
 	"time"
 
-	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/internal/lexical"
 )
 
 // CandidateQuery asks for the pages that may enter a context.

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ctxpage/ctxpage/corrupt"
+	"github.com/ctxpage/ctxpage/internal/corrupt"
 )
 
 // Opening a database.

@@ -14,8 +14,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/render"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // Limits of one input. Each is tested at the limit and one above it.

@@ -1,7 +1,7 @@
 package store
 
 import (
-	"github.com/ctxpage/ctxpage/triage"
+	"github.com/ctxpage/ctxpage/internal/triage"
 )
 
 // Why a store leaves a page out of the candidates (Excluded.Reason). The pipeline has reasons of

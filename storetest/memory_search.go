@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/lexical"
+	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/store"
 )
 

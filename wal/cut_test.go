@@ -5,7 +5,7 @@ import (
 	"path"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/corrupt"
+	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/ctxpage/ctxpage/corrupt"
+	"github.com/ctxpage/ctxpage/internal/corrupt"
 )
 
 // A segment is made whole before it has a name: its header is written to a temporary file and

@@ -11,8 +11,8 @@ import (
 	"slices"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/portable"
-	"github.com/ctxpage/ctxpage/portable/foreign"
+	"github.com/ctxpage/ctxpage/internal/foreign"
+	"github.com/ctxpage/ctxpage/internal/portable"
 )
 
 type exportCmd struct {

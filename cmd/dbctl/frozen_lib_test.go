@@ -10,7 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/health"
-	"github.com/ctxpage/ctxpage/portable"
+	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/retention"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"

@@ -15,8 +15,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/foreign"
 	"github.com/ctxpage/ctxpage/internal/jsontext"
-	"github.com/ctxpage/ctxpage/portable/foreign"
 )
 
 // hookEvent is what a host gives a hook. Hosts send more fields, which differ by version.

@@ -13,10 +13,10 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/erase"
-	"github.com/ctxpage/ctxpage/portable"
-	"github.com/ctxpage/ctxpage/portable/foreign"
+	"github.com/ctxpage/ctxpage/internal/foreign"
+	"github.com/ctxpage/ctxpage/internal/portable"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // target says what the arguments mean: a directory into a scope, files of another system into a scope, or an export.

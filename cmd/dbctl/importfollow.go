@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/portable"
-	"github.com/ctxpage/ctxpage/portable/foreign"
+	"github.com/ctxpage/ctxpage/internal/foreign"
+	"github.com/ctxpage/ctxpage/internal/portable"
 )
 
 // follow imports what comes into a file, until the context ends. The file may be cut, or replaced by another one of its name.

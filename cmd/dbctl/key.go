@@ -9,7 +9,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/filestore"
 )
 
 // keySize is the length of a key, bytes.

@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/triage"
+	"github.com/ctxpage/ctxpage/internal/triage"
 )
 
 type promoteCmd struct {

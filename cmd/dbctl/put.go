@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/triage"
+	"github.com/ctxpage/ctxpage/internal/triage"
 )
 
 type putCmd struct {

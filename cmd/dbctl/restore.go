@@ -10,8 +10,8 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/erase"
-	"github.com/ctxpage/ctxpage/filestore"
-	"github.com/ctxpage/ctxpage/internal/erasing"
+	"github.com/ctxpage/ctxpage/internal/eraseplan"
+	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -116,7 +116,7 @@ func (c *restoreCmd) restore(a *app, keyring string, head *manifest.Head, receip
 	o := filestore.RestoreOptions{Key: a.key, Keyring: keyring, Replace: c.Force, Head: head, By: c.By, Progress: a.progress(), Clock: a.now}
 	if len(receipts) > 0 {
 		o.Prepare = func(ctx context.Context, st store.Store) (err error) {
-			v.Erased, err = erasing.Repeat(ctx, st, receipts, false, a.progress())
+			v.Erased, err = eraseplan.Repeat(ctx, st, receipts, false, a.progress())
 			return err
 		}
 	}

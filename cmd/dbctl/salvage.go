@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/filestore"
+	"github.com/ctxpage/ctxpage/internal/filestore"
 )
 
 type salvageCmd struct {

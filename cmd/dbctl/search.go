@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/triage"
+	"github.com/ctxpage/ctxpage/internal/triage"
 )
 
 type searchCmd struct {

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/foreign"
+	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/internal/view"
-	"github.com/ctxpage/ctxpage/portable"
-	"github.com/ctxpage/ctxpage/portable/foreign"
 	"github.com/ctxpage/ctxpage/store"
 )
 

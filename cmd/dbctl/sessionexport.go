@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/portable/foreign"
+	"github.com/ctxpage/ctxpage/internal/foreign"
 )
 
 type sessionExportCmd struct {

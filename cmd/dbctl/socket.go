@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/remote"
+	"github.com/ctxpage/ctxpage/internal/remote"
 )
 
 // A database may be named by the socket of a process that serves it (unix:PATH). That is how dbctl works on a database that is

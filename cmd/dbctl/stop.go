@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/ctxpage/ctxpage/filestore"
-	"github.com/ctxpage/ctxpage/remote"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/serve"
 	"github.com/ctxpage/ctxpage/store"
 )

@@ -14,7 +14,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/budget"
+	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/token"
 )
 

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/compat/blocks"
+	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/ctxpage/ctxpage/token/bpe"
 )

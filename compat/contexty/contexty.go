@@ -14,8 +14,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ctxpage/ctxpage/budget"
 	"github.com/ctxpage/ctxpage/compat/blocks"
+	"github.com/ctxpage/ctxpage/internal/budget"
 )
 
 // The message model is the one of package blocks.

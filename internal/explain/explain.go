@@ -10,10 +10,10 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/shown"
+	"github.com/ctxpage/ctxpage/internal/rendering"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // Answer says why a page is in a past context, or is not.
@@ -276,7 +276,7 @@ func (t Teller) explainTurn(ctx context.Context, w *Answer, leaf *manifest.Recor
 		return false, err
 	}
 	h := loaded[0].Head
-	if h.Scope != leaf.Scope || !shown.IsTurn(h, leaf.Session) {
+	if h.Scope != leaf.Scope || !rendering.IsTurn(h, leaf.Session) {
 		return false, nil
 	}
 	switch {

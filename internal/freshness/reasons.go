@@ -1,6 +1,6 @@
 package freshness
 
-import "github.com/ctxpage/ctxpage/triage"
+import "github.com/ctxpage/ctxpage/internal/triage"
 
 // Why the pipeline leaves a candidate out after it looked at the source, as manifests name it.
 const (

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/freshness"
-	"github.com/ctxpage/ctxpage/internal/journal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -45,7 +45,7 @@ func (f Facts) Of(ctx context.Context, served []Served) ([]session.SourceFact, [
 	facts := map[string]*fact{}
 	for i := range loaded {
 		l := &loaded[i]
-		if l.Err != nil || l.Head.Group == f.Session && l.Head.Scope == f.Chain[0] || l.Head.Kind == store.KindSystem || strings.HasPrefix(l.Head.ID, journal.Reserved) {
+		if l.Err != nil || l.Head.Group == f.Session && l.Head.Scope == f.Chain[0] || l.Head.Kind == store.KindSystem || strings.HasPrefix(l.Head.ID, directivelog.Reserved) {
 			continue
 		}
 		name := f.name(ctx, l.Head)

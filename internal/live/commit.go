@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -21,7 +21,7 @@ import (
 // processes that decide on the same state one is refused, and decides again (Exclusively).
 
 // Commit writes what was collected. When it fails, the next use reads the session again.
-func (c *Conversation) Commit(ctx context.Context, actor string, w *talk.Writes, leaf manifest.Record) error {
+func (c *Conversation) Commit(ctx context.Context, actor string, w *conversation.Writes, leaf manifest.Record) error {
 	err := w.Err
 	if c.host.ReadOnly {
 		err = store.ErrReadOnly
@@ -46,7 +46,7 @@ func (c *Conversation) Commit(ctx context.Context, actor string, w *talk.Writes,
 // Guard lets a batch pass only if no other process changed the session since it was read, and tells the others of this one
 // and of how full the window is then. coming is the tokens of turns that are not in memory yet.
 func (c *Conversation) Guard(b *store.Batch, coming int) {
-	key := c.Key(talk.ChangeRowKey)
+	key := c.Key(conversation.ChangeRowKey)
 	b.ExpectState = append(b.ExpectState, store.StatePre{Key: key, LSN: c.changed})
 	b.State = append(b.State, store.StateRow{Key: key, Value: c.Mark(coming)})
 }
@@ -67,7 +67,7 @@ func (c *Conversation) Failed(err error) {
 
 // Change carries out a change that may enlarge the window: it makes room in the same transaction. It commits nothing when
 // fn set no row.
-func (c *Conversation) Change(ctx context.Context, actor string, leaf manifest.Record, fn func(*talk.Writes, *manifest.Record) error) error {
+func (c *Conversation) Change(ctx context.Context, actor string, leaf manifest.Record, fn func(*conversation.Writes, *manifest.Record) error) error {
 	return c.Exclusively(ctx, func() (err error) {
 		w := c.Begin()
 		before := w.Sets
@@ -84,7 +84,7 @@ func (c *Conversation) Change(ctx context.Context, actor string, leaf manifest.R
 			return err
 		}
 		if len(items) > 0 {
-			row := talk.PassRow{Kind: session.PassBackstop, Items: items}
+			row := conversation.PassRow{Kind: session.PassBackstop, Items: items}
 			c.Number(w, &row, c.host.Clock(), actor)
 		}
 		return c.Commit(ctx, actor, w, leaf)

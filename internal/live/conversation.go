@@ -8,8 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/staterows"
-	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/oklog/ulid/v2"
@@ -68,7 +68,7 @@ type Summarizer interface {
 // failed commit memory is therefore wrong and is read again. When the outcome is unknown, the commit may still happen: the
 // next read first waits until nothing is in flight (unsure).
 type Conversation struct {
-	*talk.Conversation
+	*conversation.Conversation
 	host *Host
 	home *Sessions
 	lock chan struct{} // capacity 1
@@ -81,7 +81,7 @@ type Conversation struct {
 }
 
 func newConversation(t *Sessions, scope, id string) *Conversation {
-	return &Conversation{Conversation: talk.NewConversation(scope, id, t.Counter), host: &t.Host, home: t, lock: make(chan struct{}, 1)}
+	return &Conversation{Conversation: conversation.NewConversation(scope, id, t.Counter), host: &t.Host, home: t, lock: make(chan struct{}, 1)}
 }
 
 // Exclusively runs fn on the session as it is stored now. It runs fn again when another process changed the session before
@@ -128,7 +128,7 @@ func (c *Conversation) refresh(ctx context.Context) error {
 	if gcs := c.home.gcs.Load(); gcs != c.gcs { // gc deleted rows of turns
 		c.gcs, c.loaded = gcs, false
 	}
-	change, err := c.host.Store.State(ctx, c.Key(talk.ChangeRowKey))
+	change, err := c.host.Store.State(ctx, c.Key(conversation.ChangeRowKey))
 	if err != nil {
 		return err
 	}
@@ -208,17 +208,17 @@ func (c *Conversation) load(ctx context.Context) error {
 		c.unsure = false
 	}
 	c.LSN = 0
-	row, err := c.host.Store.State(ctx, c.Key(talk.SessionRowKey))
+	row, err := c.host.Store.State(ctx, c.Key(conversation.SessionRowKey))
 	if err != nil {
 		return err
 	}
 	if err := c.Reset(row.Value); err != nil {
 		return err
 	}
-	if err := c.loadRows(ctx, talk.TurnRowKey, c.TakeTurn); err != nil {
+	if err := c.loadRows(ctx, conversation.TurnRowKey, c.TakeTurn); err != nil {
 		return err
 	}
-	if err := c.loadRows(ctx, talk.PlaceRowKey, c.TakePlace); err != nil {
+	if err := c.loadRows(ctx, conversation.PlaceRowKey, c.TakePlace); err != nil {
 		return err
 	}
 	force, verdicts, err := c.loadForce(ctx, c.State.InForce)

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -30,7 +30,7 @@ func (c *Conversation) Exists(ctx context.Context) error {
 
 // Relieve makes room when the window is above its limit. It changes rows in memory and in the batch, and returns what it
 // compacted, also beside an error.
-func (c *Conversation) Relieve(ctx context.Context, w *talk.Writes) ([]talk.PassItem, error) {
+func (c *Conversation) Relieve(ctx context.Context, w *conversation.Writes) ([]conversation.PassItem, error) {
 	return c.MakeRoom(ctx, w, func(s session.State) (session.Plan, error) { return s.Backstop(c.host.Clock(), 0) })
 }
 
@@ -38,11 +38,11 @@ func (c *Conversation) Relieve(ctx context.Context, w *talk.Writes) ([]talk.Pass
 const reliefTries = 16
 
 // MakeRoom carries out the plans of planned until the window fits.
-func (c *Conversation) MakeRoom(ctx context.Context, w *talk.Writes, planned func(session.State) (session.Plan, error)) ([]talk.PassItem, error) {
+func (c *Conversation) MakeRoom(ctx context.Context, w *conversation.Writes, planned func(session.State) (session.Plan, error)) ([]conversation.PassItem, error) {
 	if c.Fits() == nil {
 		return nil, nil
 	}
-	var items []talk.PassItem
+	var items []conversation.PassItem
 	for range reliefTries {
 		plan, err := planned(c.Window())
 		if err != nil {
@@ -59,7 +59,7 @@ func (c *Conversation) MakeRoom(ctx context.Context, w *talk.Writes, planned fun
 		if err != nil {
 			return items, err
 		}
-		if items = talk.JoinItems(items, more); c.Fits() == nil {
+		if items = conversation.JoinItems(items, more); c.Fits() == nil {
 			return items, nil
 		}
 	}
@@ -71,7 +71,7 @@ const formWorkers = 8
 
 // MakeForms writes the forms. It may run without the lock of the session, because it reads immutable pages only. It asks a
 // summarizer for several at once; without one it takes extracts.
-func (c *Conversation) MakeForms(ctx context.Context, forms []talk.Form, by Summarizer) ([]talk.Form, error) {
+func (c *Conversation) MakeForms(ctx context.Context, forms []conversation.Form, by Summarizer) ([]conversation.Form, error) {
 	errs := make([]error, len(forms))
 	gate := make(chan struct{}, formWorkers)
 	var wg sync.WaitGroup
@@ -91,7 +91,7 @@ func (c *Conversation) MakeForms(ctx context.Context, forms []talk.Form, by Summ
 }
 
 // makeForm leaves f without a put when the form would not be shorter than the turn.
-func (c *Conversation) makeForm(ctx context.Context, f *talk.Form, by Summarizer) error {
+func (c *Conversation) makeForm(ctx context.Context, f *conversation.Form, by Summarizer) error {
 	b := &f.Block
 	keys := make([]store.PageKey, len(b.Nums))
 	for i, n := range b.Nums {

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/staterows"
-	"github.com/ctxpage/ctxpage/internal/talk"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -113,7 +113,7 @@ func (k *keeper) run() {
 	defer close(k.done)
 	for all := false; k.ctx.Err() == nil; {
 		if now := k.t.watchesAll(); now && !all {
-			k.readAll(talk.WatchRowKey) // what the owner before left
+			k.readAll(conversation.WatchRowKey) // what the owner before left
 			all = true
 		}
 		wait := k.dispatch()
@@ -176,8 +176,8 @@ func (k *keeper) take(ch store.Changes) {
 		k.told(r)
 	}
 	if ch.AllTold {
-		k.readAll(talk.WatchRowKey)
-		k.readAll(talk.ChangeRowKey)
+		k.readAll(conversation.WatchRowKey)
+		k.readAll(conversation.ChangeRowKey)
 	}
 }
 
@@ -194,16 +194,16 @@ func (k *keeper) readAll(kind string) {
 
 // told takes one row that was written.
 func (k *keeper) told(r store.StateRow) {
-	if of, ok := talk.SessionOf(talk.ChangeRowKey, r.Key); ok {
-		f, _ := talk.MarkOf(r.Value)
-		k.enqueue(of, f == talk.Full, false)
+	if of, ok := conversation.SessionOf(conversation.ChangeRowKey, r.Key); ok {
+		f, _ := conversation.MarkOf(r.Value)
+		k.enqueue(of, f == conversation.Full, false)
 		return
 	}
-	of, ok := talk.SessionOf(talk.WatchRowKey, r.Key)
+	of, ok := conversation.SessionOf(conversation.WatchRowKey, r.Key)
 	if !ok || r.Value == nil {
 		return
 	}
-	row, err := talk.DecodeWatch(r.Value)
+	row, err := conversation.DecodeWatch(r.Value)
 	if err != nil {
 		k.t.Logger.Warn("watcher", "session", of[1], "error", err)
 		return
@@ -340,7 +340,7 @@ func (k *keeper) lookOnce(ctx context.Context, of [2]string, by Summarizer) (at 
 		w = &Watcher{c: c, actor: "watcher"}
 	}
 	now := t.Clock()
-	_, tokens := talk.MarkOf(s.change.Value)
+	_, tokens := conversation.MarkOf(s.change.Value)
 	_, err = w.step(ctx, now, s, tokens, by, func(move session.Move) (may bool, err error) {
 		may, at, err = k.may(ctx, s, move)
 		return may, err

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -36,7 +36,7 @@ func (c *Conversation) Pass(ctx context.Context, actor string, q session.PassQue
 	if r.Repeated {
 		return &session.StoredPass{Result: r, Number: c.Force.Number, At: codec.FromMicros(c.Force.At)}, nil
 	}
-	row := talk.PassRow{
+	row := conversation.PassRow{
 		Kind: session.PassPager, Key: uint64(r.Key), History: r.History, Intent: r.Intent, Keywords: q.Keywords, Tokens: r.Keywords, Params: r.Params,
 		Previous: c.State.InForce, Count: r.Count, Sum: r.Tokens,
 	}
@@ -52,7 +52,7 @@ func (c *Conversation) Pass(ctx context.Context, actor string, q session.PassQue
 }
 
 // storePass puts new verdicts in force. Memory changes first, so that the resulting window can be measured.
-func (c *Conversation) storePass(ctx context.Context, actor string, r session.Result, row *talk.PassRow) (err error) {
+func (c *Conversation) storePass(ctx context.Context, actor string, r session.Result, row *conversation.PassRow) (err error) {
 	defer func() {
 		if err != nil {
 			c.loaded = false
@@ -97,7 +97,7 @@ func (c *Conversation) UndoPass(ctx context.Context, actor string, n uint64) (in
 }
 
 // ToUndo loads pass n if it can be undone; 0: the newest that was not undone.
-func (c *Conversation) ToUndo(ctx context.Context, n uint64) (p talk.PassRow, err error) {
+func (c *Conversation) ToUndo(ctx context.Context, n uint64) (p conversation.PassRow, err error) {
 	newest := n == 0
 	if newest {
 		n = c.State.Pass
@@ -117,33 +117,33 @@ func (c *Conversation) ToUndo(ctx context.Context, n uint64) (p talk.PassRow, er
 }
 
 // loadForce reads a pass that is to be in force, and its verdicts; 0: none.
-func (c *Conversation) loadForce(ctx context.Context, n uint64) (p talk.PassRow, verdicts map[uint64]talk.Verdict, err error) {
+func (c *Conversation) loadForce(ctx context.Context, n uint64) (p conversation.PassRow, verdicts map[uint64]conversation.Verdict, err error) {
 	if verdicts, err = c.loadVerdicts(ctx, n); err == nil && n != 0 {
 		p, err = c.loadPass(ctx, n)
 	}
 	return p, verdicts, err
 }
 
-func (c *Conversation) loadVerdicts(ctx context.Context, pass uint64) (map[uint64]talk.Verdict, error) {
+func (c *Conversation) loadVerdicts(ctx context.Context, pass uint64) (map[uint64]conversation.Verdict, error) {
 	if pass == 0 {
-		return map[uint64]talk.Verdict{}, nil
+		return map[uint64]conversation.Verdict{}, nil
 	}
-	row, err := c.host.Store.State(ctx, c.PassKey(talk.VerdictRowKey, pass))
+	row, err := c.host.Store.State(ctx, c.PassKey(conversation.VerdictRowKey, pass))
 	if err != nil {
 		return nil, err
 	}
 	if row.Value == nil {
 		return nil, fmt.Errorf("%w: verdicts of pass %d of session %s", store.ErrGone, pass, c.ID)
 	}
-	out, err := talk.DecodeVerdicts(row.Value)
+	out, err := conversation.DecodeVerdicts(row.Value)
 	if err != nil {
 		return nil, fmt.Errorf("ctxpage: verdicts of pass %d of session %s: %w", pass, c.ID, err)
 	}
 	return out, nil
 }
 
-func (c *Conversation) loadPass(ctx context.Context, n uint64) (p talk.PassRow, err error) {
-	row, err := c.host.Store.State(ctx, c.PassKey(talk.PassRowKey, n))
+func (c *Conversation) loadPass(ctx context.Context, n uint64) (p conversation.PassRow, err error) {
+	row, err := c.host.Store.State(ctx, c.PassKey(conversation.PassRowKey, n))
 	if err != nil {
 		return p, err
 	}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/talk"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -71,7 +71,7 @@ type sight struct {
 	of      [2]string // scope and session
 	config  *session.Config
 	change  store.StateRow
-	row     talk.WatchRow
+	row     conversation.WatchRow
 	lsn     uint64 // of the watch row; 0: there is none
 	machine session.Machine
 }
@@ -79,14 +79,14 @@ type sight struct {
 // sight reads how full the window of a session is and where its watcher stands.
 func (t *Sessions) sight(ctx context.Context, of [2]string) (*sight, error) {
 	s := &sight{of: of}
-	state, err := t.Store.State(ctx, talk.RowKey(talk.SessionRowKey, of[0], of[1]))
+	state, err := t.Store.State(ctx, conversation.RowKey(conversation.SessionRowKey, of[0], of[1]))
 	if err != nil {
 		return nil, err
 	}
-	if s.config, err = talk.WindowOf(state.Value); err != nil || s.config == nil {
+	if s.config, err = conversation.WindowOf(state.Value); err != nil || s.config == nil {
 		return s, err
 	}
-	if s.change, err = t.Store.State(ctx, talk.RowKey(talk.ChangeRowKey, of[0], of[1])); err != nil {
+	if s.change, err = t.Store.State(ctx, conversation.RowKey(conversation.ChangeRowKey, of[0], of[1])); err != nil {
 		return nil, err
 	}
 	if err := t.reread(ctx, s); err != nil {
@@ -98,12 +98,12 @@ func (t *Sessions) sight(ctx context.Context, of [2]string) (*sight, error) {
 
 // reread reads the watch row.
 func (t *Sessions) reread(ctx context.Context, s *sight) error {
-	row, err := t.Store.State(ctx, talk.RowKey(talk.WatchRowKey, s.of[0], s.of[1]))
+	row, err := t.Store.State(ctx, conversation.RowKey(conversation.WatchRowKey, s.of[0], s.of[1]))
 	if err != nil {
 		return err
 	}
 	s.lsn = row.LSN
-	s.row, err = talk.DecodeWatch(row.Value)
+	s.row, err = conversation.DecodeWatch(row.Value)
 	return err
 }
 
@@ -145,7 +145,7 @@ func (t *Sessions) commitWatch(ctx context.Context, s *sight, actor string, leaf
 	if err != nil {
 		return err
 	}
-	key := talk.RowKey(talk.WatchRowKey, s.of[0], s.of[1])
+	key := conversation.RowKey(conversation.WatchRowKey, s.of[0], s.of[1])
 	out, err := t.Store.Commit(ctx, store.Batch{
 		ID: id, Scope: s.of[0], Actor: actor, Now: t.Clock(), OnStale: store.AllowStale, Leaf: leaf,
 		State: []store.StateRow{{Key: key, Value: value}}, ExpectState: []store.StatePre{{Key: key, LSN: s.lsn}},
@@ -163,7 +163,7 @@ func (t *Sessions) commitWatch(ctx context.Context, s *sight, actor string, leaf
 func (w *Watcher) Events() <-chan session.Event { return w.events }
 
 // follow hands on the events of a watch row that are new to this process.
-func (w *Watcher) follow(row *talk.WatchRow) {
+func (w *Watcher) follow(row *conversation.WatchRow) {
 	for _, e := range row.Events {
 		last := w.seen.Load()
 		if e.Seq <= last {
@@ -222,7 +222,7 @@ func (w *Watcher) Apply(ctx context.Context, p session.Plan) (session.PassInfo, 
 }
 
 func (w *Watcher) applyBy(ctx context.Context, p session.Plan, by Summarizer) (info session.PassInfo, err error) {
-	var forms []talk.Form
+	var forms []conversation.Form
 	same := func() error {
 		if p.Generation != w.c.Rev {
 			return fmt.Errorf("%w (plan %d, session %d)", session.ErrGeneration, p.Generation, w.c.Rev)
@@ -250,7 +250,7 @@ func (w *Watcher) applyBy(ctx context.Context, p session.Plan, by Summarizer) (i
 }
 
 // apply carries out a plan and commits it. The caller holds the lock of the session and has checked the revision.
-func (w *Watcher) apply(ctx context.Context, p session.Plan, forms []talk.Form) (session.PassInfo, error) {
+func (w *Watcher) apply(ctx context.Context, p session.Plan, forms []conversation.Form) (session.PassInfo, error) {
 	c := w.c
 	ch := c.Begin()
 	items, err := c.CarryOut(ch, p, forms)
@@ -258,7 +258,7 @@ func (w *Watcher) apply(ctx context.Context, p session.Plan, forms []talk.Form) 
 		c.Discard()
 		return session.PassInfo{}, err
 	}
-	row := talk.PassRow{Kind: session.PassWatcher, Items: items}
+	row := conversation.PassRow{Kind: session.PassWatcher, Items: items}
 	c.Number(ch, &row, w.c.host.Clock(), w.actor)
 	leaf := manifest.Record{Type: manifest.TypePass, Reason: "headroom", Action: fmt.Sprintf("pass %d: %d compacted, %d tokens freed", row.Number, len(items), row.Freed())}
 	return row.Info(), c.Commit(ctx, w.actor, ch, leaf)
@@ -359,7 +359,7 @@ func (w *Watcher) actAtOnce(ctx context.Context, now time.Time) (p session.Plan,
 func (w *Watcher) Expanded() { w.expanded.Add(1) }
 
 // undone puts into the batch of an undo that the watcher must not repeat at once what was undone. The caller holds the lock.
-func (c *Conversation) undone(ctx context.Context, w *talk.Writes, pass uint64) error {
+func (c *Conversation) undone(ctx context.Context, w *conversation.Writes, pass uint64) error {
 	s, err := c.home.sight(ctx, c.name())
 	if err != nil || s.config == nil {
 		return err
@@ -371,7 +371,7 @@ func (c *Conversation) undone(ctx context.Context, w *talk.Writes, pass uint64) 
 	if err != nil {
 		return err
 	}
-	key := c.Key(talk.WatchRowKey)
+	key := c.Key(conversation.WatchRowKey)
 	w.Raw(key, value)
 	w.Expect = append(w.Expect, store.StatePre{Key: key, LSN: s.lsn})
 	return nil

@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/freshness"
-	"github.com/ctxpage/ctxpage/internal/journal"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -233,7 +233,7 @@ func (r *run) directory(ctx context.Context, d folder.Recorded) error {
 // unknown makes an artefact of a file that the scope does not have.
 func (r *run) unknown(ctx context.Context, d folder.Recorded, f folder.Found) (store.Artefact, bool) {
 	id, source := store.Canonical(d.ID(f.Rel)), "file:"+f.Path
-	if r.have[id] == source || r.known[id] || store.CheckID("id", id) != nil || strings.HasPrefix(id, journal.Reserved) || len(source) > store.MaxSource || !r.View.Files.LooksLikeText(f.Path) {
+	if r.have[id] == source || r.known[id] || store.CheckID("id", id) != nil || strings.HasPrefix(id, directivelog.Reserved) || len(source) > store.MaxSource || !r.View.Files.LooksLikeText(f.Path) {
 		return store.Artefact{}, false
 	}
 	if l, err := r.Store.Resolve(ctx, store.Scopes{r.Scope}, store.Ref{ID: id}); err == nil && l.Current {

@@ -19,9 +19,9 @@ import (
 	"unicode"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/token"
-	"github.com/ctxpage/ctxpage/triage"
 	"github.com/stretchr/testify/require"
 )
 

@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/remote"
+	"github.com/ctxpage/ctxpage/internal/remote"
 )
 
 // Eight processes work on one database, and whichever owns its files is killed again and again. What they say of their

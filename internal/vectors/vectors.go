@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/ctxpage/ctxpage/internal/bounded"
+	"github.com/ctxpage/ctxpage/internal/deadline"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -244,7 +244,7 @@ func (m *Maker) Texts(ctx context.Context, texts []string) ([][]float32, error) 
 
 // embed asks the embedder and checks what it says. It waits no longer than the context, whatever the embedder does.
 func (m *Maker) embed(ctx context.Context, texts []string) ([][]float32, error) {
-	vecs, err := bounded.Call(ctx, func() ([][]float32, error) { return m.By.Embed(ctx, texts) })
+	vecs, err := deadline.Call(ctx, func() ([][]float32, error) { return m.By.Embed(ctx, texts) })
 	if err != nil {
 		return nil, fmt.Errorf("ctxpage: embedder %s: %w", m.By.Model(), err)
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/ctxpage/ctxpage/triage"
 )
 
 // Write is a page to be written.

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/pgstore"
-	"github.com/ctxpage/ctxpage/remote"
 )
 
 type serveCmd struct {

@@ -1,0 +1,130 @@
+package conversation
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Ids of calls. Some servers number the calls of each answer from 0, so the same ids come again and again, and providers
+// refuse a request in which an id stands twice. A call whose id was used before in the session is stored under another one,
+// made of the id that was given and the number of its turn: call_0_t17. Its results are stored with that id, too. So a pair
+// keeps one id in all contexts, and whatever pairs calls with results compares ids and nothing else.
+
+// maxGivenID bounds the part of a given id in the id that is stored: some providers accept 64 bytes.
+const maxGivenID = 40
+
+// reusedID returns the id under which turn seq stores a call whose id was used before.
+func reusedID(given string, seq int64) string {
+	return shortID(given) + "_t" + strconv.FormatInt(seq, 10)
+}
+
+// shortID shortens a given id that is too long to be a part of another one.
+func shortID(given string) string {
+	if len(given) <= maxGivenID {
+		return given
+	}
+	return strings.ToValidUTF8(given[:maxGivenID-17], "") + "_" + strconv.FormatUint(xxhash.Sum64String(given), 16)
+}
+
+// givenID returns the id from which reusedID made a stored one, shortened; "": it was stored as given.
+func givenID(stored string) string {
+	at := strings.LastIndex(stored, "_t")
+	if at < 0 {
+		return ""
+	}
+	if _, err := strconv.ParseUint(stored[at+2:], 10, 63); err != nil {
+		return ""
+	}
+	return stored[:at]
+}
+
+// isStoredAs reports whether a call whose id was given may be stored under another id.
+func isStoredAs(given, stored string) bool {
+	return given == stored || givenID(stored) == shortID(given)
+}
+
+// callNames returns the ids of the calls that a turn makes, and those that were given for them.
+func (b *Block) callNames() []string {
+	names := b.calls()
+	for _, id := range b.calls() {
+		if given := givenID(id); given != "" && reusedID(given, b.Seq) == id {
+			names = append(slices.Clip(names), given)
+		}
+	}
+	return names
+}
+
+// UniqueCalls returns the calls of a turn on its way in, with other ids where theirs were used before.
+func (a *Incoming) UniqueCalls(calls []store.ToolCall, seq int64) []store.ToolCall {
+	used := func(id string) bool {
+		_, ok := a.of.open[id]
+		return ok || slices.ContainsFunc(a.Fresh, func(f freshTurn) bool { return slices.Contains(f.Block.callNames(), id) })
+	}
+	out := calls
+	for i, c := range calls {
+		if !used(c.ID) {
+			continue
+		}
+		id := reusedID(c.ID, seq)
+		for used(id) || slices.ContainsFunc(out, func(o store.ToolCall) bool { return o.ID == id }) {
+			id = reusedID(id, seq)
+		}
+		if &out[0] == &calls[0] {
+			out = slices.Clone(calls)
+		}
+		out[i].ID = id
+	}
+	return out
+}
+
+// Pair returns the stored id of the call that a result answers. Providers refuse a result without its call.
+func (a *Incoming) Pair(call string) (id string, err error) {
+	look := func(b *Block) {
+		for _, c := range b.calls() {
+			if c == call || givenID(c) == shortID(call) && reusedID(shortID(call), b.Seq) == c {
+				id = c
+			}
+		}
+		if id != "" && b.answers() == id {
+			id = ""
+		}
+	}
+	u, ok := a.of.open[call]
+	if !ok {
+		u, ok = a.of.open[shortID(call)]
+	}
+	if ok {
+		for _, i := range a.of.Units[u].Members {
+			look(&a.of.Blocks[i])
+		}
+	}
+	for i := range a.Fresh {
+		look(&a.Fresh[i].Block)
+	}
+	if id == "" {
+		err = store.Invalid("tool_call_id", strconv.Quote(call), "a call that an earlier turn of the session made and nothing has answered")
+	}
+	return id, err
+}
+
+// StoredIDs gives a turn that comes again the call ids under which block i was stored.
+func (c *Conversation) StoredIDs(i int, a *store.Artefact) {
+	b := &c.Blocks[i]
+	if isStoredAs(a.ToolCallID, b.answers()) {
+		a.ToolCallID = b.answers()
+	}
+	stored := b.calls()
+	if len(stored) != len(a.ToolCalls) {
+		return
+	}
+	a.ToolCalls = slices.Clone(a.ToolCalls)
+	for k := range stored {
+		if isStoredAs(a.ToolCalls[k].ID, stored[k]) {
+			a.ToolCalls[k].ID = stored[k]
+		}
+	}
+}

@@ -1,0 +1,33 @@
+// Package talk holds a session in memory: its turns, their rows, and what passes, the watcher and pins have decided about
+// them. It is plain data and the rules that follow from it. The caller loads the rows and the heads of the members from its
+// store, hands them in, asks, and commits what Writes has collected. The package opens no file, reads no clock, starts no
+// goroutine and takes no lock.
+//
+// The level at which the window shows a turn (Shown), and what changes it:
+//
+//	          Incoming.Stage            Adopt: page                Adopt: evict
+//	 (new) ─────────────────▶ live ──────────────────▶ stub ──────────────────▶ cold
+//	                          │  ▲                      ▲  │                      │
+//	        CarryOut: compact │  │ Undo, Reinstate      │  │ Undo, Reinstate      │
+//	                          ▼  │                      │  ▼                      │
+//	                        trimmed ─▶ summary ─────────┘ (the level before) ◀────┘
+//
+//	recalled: read whole at any level; the level does not change, and the next commit records when it was read (Reads)
+//	pinned:   shown whole at any level, until the pin gives way to the newest turn (yield); it comes back later (repin)
+//	found:    a cold turn that a question finds competes for that context (Offer); its level does not change
+//	deleted:  its page is not a member any more, and Take drops the turn; gc removes its rows
+//
+// Every level is a view: the whole text stays in the store.
+//
+// Invariants between calls:
+//
+//   - A call and its results are one unit and change levels together, because no provider accepts one without the other.
+//   - Blocks are in the order of the conversation. Each names its unit, and each unit names its members.
+//   - A stored block has the numbers of its pages. A staged block has none, and staged blocks are the newest.
+//   - A row is never changed in place. A change makes a new one (SetRow), so that Undo can put the old one back.
+//   - A derived value has the revision at which it was made. It is made again when that is not the current revision.
+//
+// Rejected: six counters, one for each derived value, that every change had to increment by hand; forgetting one served a
+// stale window. Also rejected: inserting a new turn under a made-up page number while room is made for it; every return had
+// to remove it, and the commit inserted it a second time under its real number.
+package conversation

@@ -1,0 +1,425 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/lexical"
+	"github.com/ctxpage/ctxpage/internal/rules"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
+)
+
+// From a judged batch to a record. Everything here is computed for the place at the tail of the log
+// that the batch is about to get, and nothing is changed before enter. So a batch that fails on the
+// way leaves no gap in any numbering.
+//
+//	numbering   hands out numbers from tail.Next on; the Log moves its own on with Commit.After
+//	apply       puts and deletes become head records; then state rows, what gc forgets, what is erased, what gc drops
+//	hold        the batch becomes one row, unchanged; nothing of it is visible
+//	review      the row of the held batch is written again as decided; an approval applies the batch as well
+//	leaf        the audit record, made last: it has the digests of all rows above
+//
+// The order of apply is part of the format: a leaf refers to rows by their place in it
+// (format.Proof.Place), and redo installs heads in the order of the record.
+//
+// Ownership: the sequencer owns the record until it is in the log. From then on the installer and
+// redo only read it. The exception is the analyses and the index built from them, which
+// Commit.analysed guards.
+
+// build makes a commit of a judged batch: its record, its leaf and its outcome, with the numbers
+// from next on. It changes nothing, so a later failure leaves no gap. The one exception is
+// seq.watch: while gc runs it learns what the batch names. If the batch then fails, gc keeps a
+// version too many, never one too few.
+func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*Commit, error) {
+	id := b.ID.String()
+	p := &Commit{done: make(chan struct{}), keys: pre.keys, trace: id, parent: b.Trace}
+	rec := &p.record
+	s.seq.watch.commit(&b.Batch, v.hold != "")
+	rec.LSN, rec.Batch, rec.At, rec.Leaf = next.LSN, b.ID, codec.Micros(b.Now), next.Leaf
+	scratch := leaves.Get().(*leafScratch)
+	defer scratch.release()
+	leaf := scratch.leaf(&b.Leaf)
+	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = id, b.Trace, b.Scope, b.Actor, rec.At
+	leaf.LSN, leaf.Batch, leaf.Stale = rec.LSN, id, v.stale
+	p.outcome = store.Outcome{LSN: rec.LSN, Leaf: rec.Leaf, Stale: v.refs, Reason: v.hold}
+	n := s.numbering(rec, next)
+
+	var err error
+	switch {
+	case v.hold != "":
+		err = s.enqueueHold(b, v, p, leaf)
+	case b.Action == store.ActReject:
+		err = s.enqueueReview(b, pre, p, leaf)
+	default:
+		if err = s.enqueueApply(b, pre, v, n, p, leaf); err == nil && b.Action == store.ActApprove {
+			err = s.enqueueReview(b, pre, p, leaf)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := n.possible(); err != nil {
+		return nil, err
+	}
+	leaf.Status = p.outcome.Status.String()
+	rec.Result = (&outcomeRow{Outcome: p.outcome, Bound: b.Bound}).encode()
+	if p.leaf, err = manifest.NewLeaf(leaf); err != nil {
+		return nil, fmt.Errorf("ctxpage: encode leaf: %w", err)
+	}
+	rec.Body, p.After = p.leaf.Body(), n.after()
+	p.setUse(b)
+	return p, nil
+}
+
+// leafScratch is a record that is encoded once, and the memory of its lists: each commit needs a large
+// one for a moment.
+type leafScratch struct {
+	record manifest.Record
+	writes []manifest.Write
+	rows   []manifest.Digest
+}
+
+var leaves = sync.Pool{New: func() any { return new(leafScratch) }}
+
+// leaf is a copy of a record. What follows in its lists goes into their memory here, so the other
+// record's is not written to.
+func (r *leafScratch) leaf(of *manifest.Record) *manifest.Record {
+	r.record = *of
+	r.record.Writes = append(r.writes, of.Writes...)
+	r.record.Rows = append(r.rows, of.Rows...)
+	return &r.record
+}
+
+// release gives the memory back: the record is encoded.
+func (r *leafScratch) release() {
+	r.writes, r.rows = reusable(r.record.Writes), reusable(r.record.Rows)
+	r.record = manifest.Record{}
+	leaves.Put(r)
+}
+
+// reusable returns an empty list in the memory of another one; nil if that memory is large.
+func reusable[T any](list []T) []T {
+	if cap(list) > 16 {
+		return nil
+	}
+	clear(list)
+	return list[:0]
+}
+
+// behind are the commits that wait to be analysed. One goroutine does that for all, and ends when
+// none is left: one for each commit was a fortieth of a put of 1 KiB.
+type behind struct {
+	mu           sync.Mutex
+	queue, spare []*Commit
+	running      bool
+}
+
+// analyseBehind analyses a commit while its caller waits for the log. The installer analyses what it
+// comes to first.
+func (s *Engine) analyseBehind(c *Commit) {
+	q := &s.behind
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queue = append(q.queue, c)
+	if !q.running {
+		q.running = true
+		go s.analyseQueue()
+	}
+}
+
+// analyseQueue yields before each commit, so that other commits reach the log first. Their group is
+// complete sooner, and the analysis runs while the disk is busy. Without the yield, each analysis
+// delayed the next member of the group.
+//
+// Afterwards it enters into the index what earlier commits added, and nobody waits for that: once in
+// 1<<18 postings it packs a part of the index, for some milliseconds, and a lone writer of 1 KiB
+// had that wait at each 485th put, when a part had fewer. The index itself makes writers wait when
+// too much is left.
+func (s *Engine) analyseQueue() {
+	for {
+		runtime.Gosched()
+		some := s.behind.take()
+		if some == nil {
+			return
+		}
+		for i, c := range some {
+			if i > 0 {
+				runtime.Gosched()
+			}
+			s.analyse(c)
+		}
+		s.index.Invert()
+		s.behind.giveBack(some)
+	}
+}
+
+// take returns what waits; nil: nothing does, and the goroutine has ended.
+func (q *behind) take() (some []*Commit) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running = len(q.queue) > 0; !q.running {
+		return nil
+	}
+	some, q.queue, q.spare = q.queue, q.spare, nil
+	return some
+}
+
+// giveBack takes the memory of a list that take gave.
+func (q *behind) giveBack(some []*Commit) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	clear(some)
+	q.spare = some[:0]
+}
+
+// analyse prepares what install gives to the index while the log syncs, unless another goroutine
+// does. It takes about as long as a sync, and no record needs it. The installer waits for it before
+// it takes a lock.
+func (s *Engine) analyse(p *Commit) {
+	if !p.analysing.CompareAndSwap(false, true) {
+		return
+	}
+	defer p.analysed.Done()
+	if p.record.TextBytes() >= builtBytes {
+		p.record.Built = s.buildIndex(p.record.Heads)
+		return
+	}
+	heads := p.record.Heads
+	for i := range heads {
+		for j := range heads[i].Texts {
+			if t := &heads[i].Texts[j]; t.Analysis == nil {
+				an := store.LendAnalysis(s.opts.Analyzer, &heads[i].Head.Artefact, t.Text)
+				t.Analysis = &an
+			}
+		}
+	}
+}
+
+// builtBytes is the length of text from which a commit is inverted page by page while the log
+// syncs. An analysis takes up to twelve times the memory of its text, and the analyses of a whole
+// commit would wait for the installer at once.
+const builtBytes = 256 << 10
+
+// buildIndex inverts the texts of a commit into a piece of index that install adds as a whole. Only
+// one analysis is in memory at a time.
+func (s *Engine) buildIndex(heads []format.HeadRecord) *lexical.Built {
+	b := &lexical.Built{}
+	for i := range heads {
+		h := &heads[i]
+		d := codec.Decoder{B: h.Row}
+		t := format.DecodeHot(&d)
+		for _, x := range h.Texts {
+			store.VisitAnalysis(s.opts.Analyzer, &h.Head.Artefact, x.Text, func(a lexical.Analysis) {
+				b.Add(s.doc(x.Num, t.Scope, h.Head, x.Text, &a))
+			})
+		}
+	}
+	b.End()
+	return b
+}
+
+// numbering hands out numbers for one batch without moving the sequencer.
+//
+// It works on copies of the counters. The Log takes after() for the next commit when it has the
+// record, so a batch that fails on the way has used up nothing. A name that the same batch brought
+// earlier is found in rec.
+type numbering struct {
+	q        *sequencer
+	rec      *format.Commit
+	art, num uint64
+	group    uint64
+}
+
+// numbering starts from the numbers that are next.
+func (s *Engine) numbering(rec *format.Commit, next Counters) *numbering {
+	return &numbering{q: &s.seq, rec: rec, art: next.Art, num: next.Num, group: next.Group}
+}
+
+// after returns the numbers for the next batch.
+func (n *numbering) after() Counters {
+	return Counters{LSN: n.rec.LSN + 1, Leaf: n.rec.Leaf + 1, Art: n.art, Num: n.num, Group: n.group}
+}
+
+// possible refuses a batch that would need a number above mostNumber: nothing was given out yet.
+func (n *numbering) possible() error {
+	for _, x := range [...]struct {
+		what string
+		next uint64
+	}{{"artefacts", n.art}, {"page versions", n.num}, {"groups", n.group}} {
+		if x.next > mostNumber+1 {
+			return store.Invalid("transaction", fmt.Sprintf("%d %s in the life of the database", x.next-1, x.what),
+				fmt.Sprintf("at most %d: export what is live and import it into a new database", uint64(mostNumber)))
+		}
+	}
+	return nil
+}
+
+// scope returns the number of a scope, a new one if there is none.
+func (n *numbering) scope(name string) uint32 {
+	if num := n.q.scope(name); num != 0 {
+		return num
+	}
+	for _, s := range n.rec.Scopes {
+		if s.Name == name {
+			return s.Num
+		}
+	}
+	num := n.q.nextScope() + uint32(len(n.rec.Scopes))
+	n.rec.Scopes = append(n.rec.Scopes, format.NewScope{Num: num, Name: name})
+	return num
+}
+
+// groupOf returns the number of a group of a scope, a new one if there is none.
+func (n *numbering) groupOf(scope uint32, name string) uint64 {
+	if num := n.q.group(artKey{scope, name}); num != 0 {
+		return num
+	}
+	for _, g := range n.rec.Groups {
+		if g.Scope == scope && g.Name == name {
+			return g.Num
+		}
+	}
+	num := n.group
+	n.group++
+	n.rec.Groups = append(n.rec.Groups, format.NewGroup{Num: num, Scope: scope, Name: name})
+	return num
+}
+
+// enqueueApply turns puts and deletes into head records, and adds state rows and what gc and erase
+// take away.
+func (s *Engine) enqueueApply(b *Request, pre *prepared, v judgement, n *numbering, p *Commit, leaf *manifest.Record) error {
+	rec := &p.record
+	var scope uint32
+	if len(b.Puts)+len(b.Deletes) > 0 {
+		scope = n.scope(b.Scope)
+	}
+	for i := range b.Puts {
+		w := &written{put: &b.Puts[i], prev: pre.prev[i], head: pre.heads[i], replacing: v.puts[i], renew: pre.prev[i] != nil && pre.prev[i].LSN <= v.erased}
+		n.number(w, scope)
+		n.pages(w)
+		if touch := w.report(&p.outcome, leaf); touch {
+			continue
+		}
+		if err := s.addHead(rec, leaf, format.HeadRecord{Head: w.head, Texts: w.texts}, scope, format.GroupName(w.head), pre.cold[i]); err != nil {
+			return err
+		}
+	}
+	if err := s.enqueueCarried(b, pre, n, p, leaf); err != nil {
+		return err
+	}
+	for _, id := range b.Deletes {
+		if err := s.applyDelete(b, id, scope, p, leaf); err != nil {
+			return err
+		}
+	}
+	gone := s.unname(b.unname)
+	if len(b.unname) > 0 && len(gone) == 0 {
+		return errNoneLeft
+	}
+	gone = append(gone, s.ungroup(b.ungroup, &b.grouped)...)
+	if err := s.addState(rec, leaf, append(b.State, gone...)); err != nil {
+		return err
+	}
+	if err := s.enqueueForget(b, p, leaf); err != nil {
+		return err
+	}
+	if err := s.enqueueErase(b, p, leaf); err != nil {
+		return err
+	}
+	return s.enqueueDrops(b, p, leaf)
+}
+
+// applyDelete adds a head without pages: the tombstone of an artefact. An artefact that is absent
+// or already deleted is left as it is, without an error. The tombstone does not supersede anything:
+// what its artefact replaced stays replaced.
+func (s *Engine) applyDelete(b *Request, id string, scope uint32, p *Commit, leaf *manifest.Record) error {
+	prev, err := s.newest(b.Scope, id)
+	if err != nil {
+		return err
+	}
+	if prev == nil || prev.Deleted {
+		return nil
+	}
+	h := rules.Deletion(prev, &b.Batch, p.record.LSN)
+	ref := store.Ref{Scope: b.Scope, ID: id, Version: h.Version}
+	p.outcome.Refs = append(p.outcome.Refs, ref)
+	for i, r := range prev.Rows {
+		leaf.Writes = append(leaf.Writes, manifest.Write{Num: r.Num, Ref: store.Ref{Scope: b.Scope, ID: id, Page: i + 1, Version: h.Version}.String(), Version: h.Version, Deleted: true})
+	}
+	return s.addHead(&p.record, leaf, format.HeadRecord{Head: h}, scope, format.GroupName(h), format.EncodeCold(h))
+}
+
+// enqueueHold stores the whole batch as one row. Nothing of it is visible until a review applies
+// it.
+func (s *Engine) enqueueHold(b *Request, v judgement, p *Commit, leaf *manifest.Record) error {
+	p.outcome.Status = store.StatusHeld
+	leaf.Type, leaf.Reason = manifest.TypeHeld, v.hold
+	return s.setHeld(&p.record, leaf, b.ID, rules.Hold(&b.Batch, v.hold, v.refs, p.record.LSN))
+}
+
+// setHeld adds the row of a held batch to a commit, and its digest to the leaf.
+func (s *Engine) setHeld(c *format.Commit, leaf *manifest.Record, id ulid.ULID, h store.HeldBatch) error {
+	c.HeldID = id
+	row := format.EncodeHeld(&h)
+	p := format.Proof{Leaf: c.Leaf, Place: uint32(len(leaf.Rows))}
+	if _, err := io.ReadFull(s.opts.Rand, p.Salt[:]); err != nil {
+		return fmt.Errorf("ctxpage: randomness: %w", err)
+	}
+	d := format.HeldDigest(p.Salt[:], id[:], row)
+	leaf.Rows = append(leaf.Rows, d[:])
+	c.Held = p.Append(row)
+	return nil
+}
+
+// enqueueReview marks a held batch as decided.
+func (s *Engine) enqueueReview(b *Request, pre *prepared, p *Commit, leaf *manifest.Record) error {
+	leaf.From = b.From.String()
+	leaf.Type = manifest.TypeApprove
+	if b.Action == store.ActReject {
+		leaf.Type, p.outcome.Status = manifest.TypeReject, store.StatusRejected
+	}
+	h := *pre.held
+	h.Decided, h.By, h.Note, h.Outcome = rules.Decision(b.Action), leaf.By, leaf.Note, p.outcome
+	return s.setHeld(&p.record, leaf, b.From, h)
+}
+
+// prepareReview loads the held batch that is approved or rejected, and takes over what it wanted to
+// write. A batch that was decided the same way before gets the first outcome again.
+//
+// The audit is asked too whether the batch was decided. A row that was put back to its state before
+// the decision would else be applied a second time. The LSN is read before the row, so every
+// decision up to that LSN must show in the row.
+func (s *Engine) prepareReview(ctx context.Context, b *Request, pre *prepared) error {
+	lsn := s.Mark().LSN // before the row is read: it has every decision up to here
+	h, err := s.Held(ctx, b.From)
+	if err != nil {
+		return err
+	}
+	if pre.known, err = rules.Decided(&b.Batch, &h); err != nil || pre.known != nil {
+		return err
+	}
+	if decided, err := s.Leaves.Decided(ctx, b.From.String(), lsn); decided && !s.opts.Trust {
+		return s.Corrupt("held batch "+b.From.String(), errors.New("the audit says it was decided, its row says it was not"))
+	} else if err != nil {
+		return AuditError(err)
+	}
+	if b.Action == store.ActApprove {
+		if err := approvable(&h.Batch); err != nil {
+			return fmt.Errorf("%w: held batch %s: %w", store.ErrNewerFormat, b.From, err)
+		}
+	}
+	pre.held = &h
+	rules.TakeOver(&b.Batch, &h.Batch)
+	if b.Action == store.ActReject {
+		return nil
+	}
+	return b.CheckIDs() // it may have been held by a release that accepted such ids
+}

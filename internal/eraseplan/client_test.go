@@ -1,0 +1,94 @@
+package eraseplan_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/eraseplan"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// client is a process that does not own the files: it erases with Names over the socket and writes the receipt.
+func client(args []string) error {
+	db, err := ctxpage.Open(args[0], ctxpage.Options{})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	g := garden{scope: args[1], names: true}
+	rep, err := db.Erase(ctx, g.request())
+	if err != nil {
+		return err
+	}
+	head, err := db.Head(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := erase.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+// TestClientErasesNames: a process that does not own the files erases names over the socket. The owner's files have none of
+// them, its receipt holds, and a restore of an older backup takes the names out again.
+func TestClientErasesNames(t *testing.T) {
+	t.Parallel()
+	g := &garden{needles: &needles{}, names: true}
+	path, backup := dbtest.MemoryPath(t), filepath.Join(t.TempDir(), "old.ctx")
+	db, err := ctxpage.Open(path, ctxpage.Options{Embedder: g})
+	require.NoError(t, err)
+	require.NoError(t, g.plant(db))
+	head, err := db.Head(ctx)
+	require.NoError(t, err)
+	_, err = db.Backup(ctx, backup, nil)
+	require.NoError(t, err)
+	n, err := hits(filepath.Dir(path))
+	require.NoError(t, err)
+	require.NotZero(t, n, "control")
+
+	cmd := exec.Command(os.Args[0], path, g.scope)
+	cmd.Env, cmd.Stderr = append(os.Environ(), childEnv+"=client"), os.Stderr
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	require.NoError(t, none(filepath.Dir(path)))
+	require.NoError(t, g.whole(db, []manifest.Head{head}))
+	var r erase.Receipt
+	require.NoError(t, json.Unmarshal(out, &r))
+	now, err := db.Head(ctx)
+	require.NoError(t, err)
+	require.NoError(t, r.Verify(nil))
+	_, err = db.Manifests().Verify(ctx, &head, nil)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, now.Size, r.Done.Leaf)
+	require.NotZero(t, r.Done.Bodies)
+	require.NotContains(t, string(out), "zq7x", "a receipt names nothing")
+	require.NoError(t, db.Close())
+
+	for _, receipts := range [][]*erase.Receipt{nil, {&r}} {
+		restored := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), "agent.ctx")
+		_, err = filestore.Restore(ctx, backup, restored, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
+			_, err := eraseplan.Repeat(ctx, st, receipts, false, nil)
+			return err
+		}})
+		require.NoError(t, err)
+		if receipts == nil {
+			require.Error(t, none(filepath.Dir(restored)), "control: without the receipt it brings them back")
+			continue
+		}
+		_, err = g.clean(restored, []manifest.Head{head})
+		require.NoError(t, err)
+	}
+}

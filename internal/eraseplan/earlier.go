@@ -1,0 +1,161 @@
+package eraseplan
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Earlier finds in an export what erases took that came after it was made. Each report says under the secret of the database
+// what was asked for; names in the export are compared with that. The rules are those of the erase itself:
+//
+//	Version   every version in the file, in any order
+//	Follow    then what was derived from those that go
+//	Takes, Row, Held   then what is to be left out
+//
+// It has memory for what goes, for packets that sessions received, and for what was derived from something, not for the rest of
+// the file.
+type Earlier struct {
+	finders []*finder // one for each rule
+	made    []map[artefact]*found
+}
+
+// rule is what an erase did beyond what it was asked for: took what was derived, and took names.
+type rule struct {
+	cascade erase.Cascade
+	names   bool
+}
+
+// memoNames bounds the names whose comparison is remembered.
+const memoNames = 4096
+
+// NewEarlier looks for what erases took. Those that do not say what was asked for are passed over.
+func NewEarlier(secret []byte, done []store.EraseReport) *Earlier {
+	wanted := map[rule]map[string]bool{}
+	for i := range done {
+		r := rule{erase.Keep, tookNames(&done[i])}
+		if d := erase.Cascade(done[i].Cascade); d == erase.Rederive || d == erase.Erase {
+			r.cascade = erase.Erase
+		}
+		if wanted[r] == nil {
+			wanted[r] = map[string]bool{}
+		}
+		for _, a := range done[i].Asked {
+			wanted[r][a] = true
+		}
+	}
+	e := &Earlier{}
+	for _, r := range []rule{{erase.Keep, false}, {erase.Keep, true}, {erase.Erase, false}, {erase.Erase, true}} {
+		if len(wanted[r]) == 0 {
+			continue
+		}
+		memo := map[[2]string]bool{} // of names that recur
+		f := newFinder(&erase.Request{Cascade: r.cascade, Names: r.names})
+		f.past = func(kind, name string) bool {
+			is, known := memo[[2]string{kind, name}]
+			if known {
+				return is
+			}
+			is = wanted[r][store.AskedOf(secret, kind, name)]
+			if len(memo) >= memoNames {
+				clear(memo)
+			}
+			if kind != askedRef {
+				memo[[2]string{kind, name}] = is
+			}
+			return is
+		}
+		e.finders, e.made = append(e.finders, f), append(e.made, map[artefact]*found{})
+	}
+	return e
+}
+
+// Version looks at one version of an artefact.
+func (e *Earlier) Version(h *store.Head) {
+	a := artefact{h.Scope, h.ID}
+	for i, f := range e.finders {
+		x := f.arts[a]
+		if x == nil {
+			x = e.made[i][a]
+		}
+		if x == nil {
+			x = &found{artefact: a}
+		}
+		x.kind = h.Kind
+		f.version(x, h)
+		switch {
+		case x.why != "" || f.isNamed(a):
+			f.take(x)
+			delete(e.made[i], a)
+		case len(x.parents) > 0 || x.packet != "":
+			e.made[i][a] = x
+		}
+	}
+}
+
+// Follow takes what was derived from what goes.
+func (e *Earlier) Follow() {
+	for i, f := range e.finders {
+		for _, x := range e.made[i] {
+			if x.packet != "" {
+				f.packets = append(f.packets, x)
+			}
+			if len(x.parents) > 0 {
+				f.linked = append(f.linked, x)
+			}
+		}
+		slices.SortFunc(f.linked, func(a, b *found) int { return compare(a.artefact, b.artefact) })
+		f.follow()
+	}
+}
+
+// Takes reports whether all versions of an artefact go.
+func (e *Earlier) Takes(ref store.Ref) bool {
+	return slices.ContainsFunc(e.finders, func(f *finder) bool { return f.arts[artefact{ref.Scope, ref.ID}] != nil })
+}
+
+// Row returns what stays of a row of state; gone: nothing.
+func (e *Earlier) Row(r store.StateRow) (value []byte, gone bool, err error) {
+	for _, f := range e.finders {
+		for prefix, look := range f.looks() {
+			if !strings.HasPrefix(r.Key, prefix) {
+				continue
+			}
+			f.job.State = nil
+			if err := look(r); err != nil {
+				return nil, false, err
+			}
+			f.draftsWithoutAudit(r)
+			if len(f.job.State) == 0 {
+				continue
+			}
+			if r.Value = f.job.State[0].Value; r.Value == nil {
+				return nil, true, nil
+			}
+		}
+	}
+	return r.Value, false, nil
+}
+
+// draftsWithoutAudit takes a row of drafts that has one that goes. An export has no audit to say of which scope their
+// context was, so drafts are taken by their subject and by what they were derived from.
+func (f *finder) draftsWithoutAudit(r store.StateRow) {
+	for _, list := range f.drafts {
+		for _, d := range list {
+			if slices.ContainsFunc(d.puts, func(p store.Put) bool { return f.putWhy("", &p.Artefact) != "" }) {
+				f.job.State = []store.StateRow{{Key: r.Key}}
+			}
+		}
+	}
+	clear(f.drafts)
+}
+
+// Held reports whether a held batch goes.
+func (e *Earlier) Held(b *store.Batch) bool {
+	h := &store.HeldBatch{Batch: *b}
+	return slices.ContainsFunc(e.finders, func(f *finder) bool {
+		return f.heldWhy(h) != "" || f.cascade != erase.Keep && slices.ContainsFunc(b.Context, func(s store.Seen) bool { return f.arts[artefact{s.Scope, s.ID}] != nil })
+	})
+}

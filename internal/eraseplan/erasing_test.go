@@ -1,0 +1,479 @@
+package eraseplan_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/eraseplan"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/retention"
+	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/storetest"
+)
+
+// filled is a store with something of every kind in two scopes.
+func filled(t *testing.T) (*storetest.Memory, *ctxpage.DB) {
+	t.Helper()
+	ctx := t.Context()
+	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+	clock := func() time.Time { now = now.Add(time.Second); return now }
+	st, err := storetest.NewMemory(storetest.Config{Now: clock, State: ctxpage.StateKinds()})
+	require.NoError(t, err)
+	db, err := ctxpage.Open("memory", ctxpage.Options{Store: st, Clock: clock})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	for _, scope := range []string{"acme/ann", "acme/bob"} {
+		s := db.Scope(scope, ctxpage.WithActor("agent"))
+		for _, a := range []ctxpage.Artefact{
+			{ID: "a", Text: "kettle one", Subject: "ann"}, {ID: "a", Text: "kettle two", Subject: "someone"}, {ID: "b", Text: "pan"},
+			{ID: "child", Text: "kettle three", DerivedFrom: []store.Ref{{Scope: scope, ID: "a", Version: 1}}},
+			{ID: "sum", Kind: ctxpage.KindSummary, Text: "kettle", DerivedFrom: []store.Ref{{Scope: scope, ID: "a", Version: 1}}},
+		} {
+			_, err := s.Put(ctx, a)
+			require.NoError(t, err)
+		}
+		_, err := s.Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 2000})
+		require.NoError(t, err)
+		tx, err := s.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "answer", Text: "held", Subject: "ann"}))
+		require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), ctxpage.ErrHeld)
+		talk := s.Session("talk")
+		_, err = talk.Append(ctx, ctxpage.Turn{ID: "t1", Role: "user", Text: "what of the kettle?"})
+		require.NoError(t, err)
+		require.NoError(t, talk.Record(ctx, session.Notes{Text: "note"}))
+		_, err = s.Directives().Step(ctx, "use tea")
+		require.NoError(t, err)
+	}
+	return st, db
+}
+
+// TestMissing: a report says of which references nothing is held. One that waits for review is held.
+func TestMissing(t *testing.T) {
+	st, _ := filled(t)
+	plan := find(t, st, erase.Request{Refs: []store.Ref{{Scope: "acme/ann", ID: "b"}, {Scope: "acme/ann", ID: "answer"}, {Scope: "acme/ann", ID: "bb"}, {Scope: "acme", ID: "b"}, {Scope: "acme", ID: "b"}}})
+	require.Equal(t, []string{"acme/ann:bb", "acme:b"}, plan.Report.Missing)
+	require.Len(t, plan.Report.Erased, 1)
+	require.Len(t, plan.Report.Held, 1)
+}
+
+func find(t *testing.T, st store.Store, req erase.Request) *eraseplan.Plan {
+	t.Helper()
+	req.By, req.Reason = "desk", "asked"
+	plan, err := eraseplan.Find(t.Context(), st, &req)
+	require.NoError(t, err)
+	return plan
+}
+
+func refs(plan *eraseplan.Plan) (list []string) {
+	for _, r := range plan.Job.Refs {
+		list = append(list, r.String())
+	}
+	return list
+}
+
+// TestFind: what each kind of request takes, and what it leaves alone.
+func TestFind(t *testing.T) {
+	st, _ := filled(t)
+	p := find(t, st, erase.Request{Subject: "ann"})
+	require.Equal(t, []string{"acme/ann:a", "acme/ann:sum", "acme/bob:a", "acme/bob:sum"}, refs(p), "also where only an old version says so; and summaries")
+	require.Len(t, p.Report.Derived, 2)
+	require.Len(t, p.Job.Held, 2, "by the subject of what they would write")
+	require.Len(t, p.Report.Contexts, 2)
+	require.Equal(t, 2, p.Report.Questions)
+	require.Empty(t, p.Report.Sessions)
+
+	p = find(t, st, erase.Request{Subject: "ann", Cascade: erase.Erase})
+	require.Contains(t, refs(p), "acme/ann:child")
+
+	p = find(t, st, erase.Request{Scope: "acme/ann"})
+	require.Subset(t, refs(p), []string{"acme/ann:a", "acme/ann:b", "acme/ann:child", "acme/ann:sum", "acme/ann:t1"})
+	require.NotContains(t, refs(p), "acme/bob:a")
+	require.Equal(t, []string{"acme/ann/talk"}, p.Report.Sessions)
+	require.Len(t, p.Job.Held, 1)
+	require.NotZero(t, p.Report.Rows)
+	require.Empty(t, find(t, st, erase.Request{Scope: "acme/an"}).Job.Refs, "a scope is no prefix")
+	require.Equal(t, len(refs(find(t, st, erase.Request{Scope: "acme"}))), 2*len(refs(p)), "and takes those below it")
+
+	p = find(t, st, erase.Request{Session: store.Ref{Scope: "acme/ann", ID: "talk"}})
+	require.Equal(t, []string{"acme/ann:t1"}, refs(p))
+	require.Empty(t, p.Job.Held)
+
+	p = find(t, st, erase.Request{Refs: []store.Ref{{Scope: "acme/bob", ID: "b"}}})
+	require.Equal(t, []string{"acme/bob:b"}, refs(p))
+	require.True(t, find(t, st, erase.Request{Refs: []store.Ref{{Scope: "acme/bob", ID: "none"}}}).Report.Empty())
+	_, err := eraseplan.Find(t.Context(), st, &erase.Request{})
+	require.ErrorIs(t, err, store.ErrInvalid)
+}
+
+// TestFindRepeats: two searches of one state are the same, whatever the order of maps.
+func TestFindRepeats(t *testing.T) {
+	st, _ := filled(t)
+	first := find(t, st, erase.Request{Scope: "acme"})
+	for range 5 {
+		require.Equal(t, first, find(t, st, erase.Request{Scope: "acme"}))
+	}
+}
+
+// TestRepeat: what a receipt stands for is found in a store of the same database that does not know of the erase.
+func TestRepeat(t *testing.T) {
+	ctx := context.Background()
+	for _, req := range []erase.Request{
+		{Subject: "ann"}, {Scope: "acme/ann"}, {Session: store.Ref{Scope: "acme/ann", ID: "talk"}}, {Refs: []store.Ref{{Scope: "acme/bob", ID: "b"}, {Scope: "acme/bob", ID: "child"}}},
+	} {
+		st, _ := filled(t)
+		req.By, req.Reason = "desk", "asked"
+		want := find(t, st, req)
+		rep, err := eraseplan.Run(ctx, st, &req)
+		require.NoError(t, err)
+		head, err := st.Head(ctx)
+		require.NoError(t, err)
+		r, err := erase.NewReceipt(ctx, st.Audit(), *rep.Done, head)
+		require.NoError(t, err)
+		again, err := eraseplan.Repeat(ctx, st, []*erase.Receipt{r}, true, nil)
+		require.NoError(t, err)
+		require.Empty(t, again, "this store has the leaf")
+
+		other, _ := filled(t)
+		old := &before{Store: other, as: st}
+		again, err = eraseplan.Repeat(ctx, old, []*erase.Receipt{r}, true, nil)
+		require.NoError(t, err)
+		require.Len(t, again, 1)
+		require.Equal(t, want.Report.Erased, again[0].Erased)
+		require.Equal(t, want.Report.Rows, again[0].Rows)
+		require.True(t, again[0].DryRun)
+
+		_, err = eraseplan.Repeat(ctx, other, []*erase.Receipt{r}, true, nil)
+		require.ErrorIs(t, err, erase.ErrReceipt, "another database")
+		r.Done.Cascade = "erase"
+		_, err = eraseplan.Repeat(ctx, old, []*erase.Receipt{r}, true, nil)
+		require.ErrorIs(t, err, erase.ErrReceipt)
+	}
+}
+
+// TestNamesOfForgotten: a name that only the audit has goes as well, and goes again from a backup. The control: without Names
+// nothing is held of it.
+func TestNamesOfForgotten(t *testing.T) {
+	path, old := dbtest.MemoryPath(t), filepath.Join(t.TempDir(), "old.ctx")
+	db, err := openFiles(path, nil, nil, nil)
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	for _, id := range []string{"zq7x000001x", "stays"} {
+		_, err = s.Put(ctx, ctxpage.Artefact{ID: id, Text: "kettle"})
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Delete(ctx, "zq7x000001x"))
+	for range 2 {
+		_, err = db.GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepNames: -1})
+		require.NoError(t, err)
+	}
+	_, err = db.Backup(ctx, old, nil)
+	require.NoError(t, err)
+	req := erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7x000001x"}}, By: "desk", Reason: "asked"}
+	_, err = db.Erase(ctx, req)
+	require.ErrorIs(t, err, ctxpage.ErrNotFound)
+	require.Error(t, none(filepath.Dir(path)), "control: the audit names it")
+	req.Names = true
+	rep, err := db.Erase(ctx, req)
+	require.NoError(t, err)
+	require.NotZero(t, rep.Done.Bodies)
+	require.NoError(t, none(filepath.Dir(path)))
+	_, err = db.Erase(ctx, req)
+	require.ErrorIs(t, err, ctxpage.ErrNotFound, "a second run finds nothing")
+	head, err := db.Head(ctx)
+	require.NoError(t, err)
+	r, err := erase.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
+	require.NoError(t, err)
+	_, err = s.Get(ctx, "stays")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+
+	to := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), "agent.ctx")
+	_, err = filestore.Restore(ctx, old, to, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
+		again, err := eraseplan.Repeat(ctx, st, []*erase.Receipt{r}, false, nil)
+		require.Len(t, again, 1)
+		return err
+	}})
+	require.NoError(t, err)
+	require.NoError(t, none(filepath.Dir(to)))
+}
+
+// TestPrunedDeletion: a leaf that says that artefacts were deleted loses its body, because it names one of them. The other,
+// whose rows gc took, is not taken for one that somebody hid.
+func TestPrunedDeletion(t *testing.T) {
+	path := dbtest.MemoryPath(t)
+	db, err := openFiles(path, nil, nil, nil)
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	for _, id := range []string{"zq7x000001x", "other"} {
+		_, err = s.Put(ctx, ctxpage.Artefact{ID: id, Text: "kettle"})
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Update(ctx, func(tx *ctxpage.Txn) error { // one leaf for both
+		return errors.Join(tx.Delete(ctx, "zq7x000001x"), tx.Delete(ctx, "other"))
+	}))
+	for range 2 {
+		_, err = db.GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepNames: -1})
+		require.NoError(t, err)
+	}
+	_, err = s.Put(ctx, ctxpage.Artefact{ID: "stays", Text: "kettle"})
+	require.NoError(t, err)
+	_, err = db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7x000001x"}}, Names: true, By: "desk", Reason: "asked"})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	require.NoError(t, os.Remove(path+".columns")) // so that all rows are compared with the audit
+	db, err = openFiles(path, nil, nil, nil)
+	require.NoError(t, err)
+	list, _, err := db.Scope("acme").List(ctx, "", "", 10)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	problems, err := db.Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.NoError(t, db.Close())
+}
+
+// before is a database as it was: content and audit are those of another store that was made alike.
+type before struct {
+	store.Store
+	as store.Store
+}
+
+func (b *before) Info(ctx context.Context) (store.Info, error) { return b.as.Info(ctx) }
+
+// raw reports whether a file of a directory has a text.
+func raw(t *testing.T, dir, text string) (has bool) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		has = has || bytes.Contains(b, []byte(text))
+		return err
+	}))
+	return has
+}
+
+// TestDraftsOfPrunedContext: a leaf without its body does not say of which scope its context was. The drafts that the context showed
+// go with whatever is erased, because nobody can ask for them.
+func TestDraftsOfPrunedContext(t *testing.T) {
+	for name, req := range map[string]erase.Request{
+		"scope": {Scope: "acme/ann"}, "refs": {Refs: []store.Ref{{Scope: "acme/ann", ID: "draft"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+			db, err := ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{Clock: func() time.Time { return now }})
+			require.NoError(t, err)
+			defer db.Close()
+			s := db.Scope("acme/ann")
+			_, err = s.Put(ctx, ctxpage.Artefact{ID: "draft", Text: "kettle"})
+			require.NoError(t, err)
+			tx, err := s.Begin(ctx)
+			require.NoError(t, err)
+			require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "draft", Text: "kettle zq7xdraft"}))
+			_, err = tx.Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 1000})
+			require.NoError(t, err)
+			require.NoError(t, tx.Rollback())
+			now = now.Add(30 * 24 * time.Hour)
+			require.NoError(t, db.Retention().Set(ctx, "acme", retention.Policy{Prune: retention.Day}, "op"))
+			rep, err := db.Retention().Run(ctx, retention.Options{By: "op"})
+			require.NoError(t, err)
+			require.NotEmpty(t, rep.Items)
+			_, err = db.Checkpoint(ctx)
+			require.NoError(t, err)
+			require.True(t, raw(t, dir, "zq7xdraft"), "control")
+			req.By, req.Reason = "desk", "asked"
+			_, err = db.Erase(ctx, req)
+			require.NoError(t, err)
+			require.False(t, raw(t, dir, "zq7xdraft"))
+		})
+	}
+}
+
+// TestNamesOfGroups: the names of groups go with what was in them, but not while something else is.
+func TestNamesOfGroups(t *testing.T) {
+	dir := t.TempDir()
+	db, err := openFiles(filepath.Join(dir, "agent.ctx"), nil, nil, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	s := db.Scope("acme")
+	for _, a := range []ctxpage.Artefact{
+		{ID: "a", Text: "kettle", Subject: "ann", Group: "zq7xthread"}, {ID: "a", Text: "kettle and pan", Subject: "ann", Group: "zq7xlater"},
+		{ID: "b", Text: "kettle", Subject: "ann", Group: "zq7xshared"}, {ID: "c", Text: "pan", Group: "zq7xshared"},
+	} {
+		_, err = s.Put(ctx, a)
+		require.NoError(t, err)
+	}
+	_, err = db.Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true})
+	require.NoError(t, err)
+	for name, has := range map[string]bool{"zq7xthread": false, "zq7xlater": false, "zq7xshared": true} {
+		require.Equal(t, has, raw(t, dir, name), name)
+	}
+}
+
+// TestNamesLater: an erase of names takes what an earlier one of the same left, however that was found. What somebody put under a
+// name since then stays.
+func TestNamesLater(t *testing.T) {
+	for name, req := range map[string]erase.Request{
+		"subject": {Subject: "person"}, "session": {Session: store.Ref{Scope: "acme/ann", ID: "zq7xtalk"}}, "scope": {Scope: "acme/ann"},
+		"session of a scope": {Scope: "acme/ann"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "agent.ctx")
+			db, err := openFiles(path, nil, nil, nil)
+			require.NoError(t, err)
+			s := db.Scope("acme/ann")
+			for _, id := range []string{"zq7xone", "zq7xtwo"} {
+				_, err = s.Session("zq7xtalk").Append(ctx, ctxpage.Turn{ID: "turn-" + strings.TrimPrefix(id, "zq7x"), Role: "user", Text: "what of the kettle?"})
+				require.NoError(t, err)
+				_, err = s.Put(ctx, ctxpage.Artefact{ID: id, Subject: "person", Text: "kettle"})
+				require.NoError(t, err)
+			}
+			_, err = s.Put(ctx, ctxpage.Artefact{ID: "zq7xsum", Kind: ctxpage.KindSummary, Text: "kettles", DerivedFrom: []store.Ref{{Scope: "acme/ann", ID: "zq7xone"}}})
+			require.NoError(t, err)
+			_, err = db.Promote(ctx, store.Ref{Scope: "acme/ann", ID: "zq7xone"}, "acme", "op")
+			require.NoError(t, err)
+			req.By, req.Reason = "desk", "asked"
+			_, err = db.Erase(ctx, req)
+			require.NoError(t, err)
+			if name != "session" { // else it was not erased
+				_, err = s.Put(ctx, ctxpage.Artefact{ID: "zq7xtwo", Text: "another kettle"})
+				require.NoError(t, err)
+			}
+			require.NoError(t, db.Close()) // the memory of the process is not what leads there
+			db, err = openFiles(path, nil, nil, nil)
+			require.NoError(t, err)
+			defer db.Close()
+			s = db.Scope("acme/ann")
+			req.Names = true
+			gone, stays := []string{"zq7xsum", "zq7xone"}, "zq7xtwo"
+			switch name {
+			case "session":
+				gone, stays = []string{"turn-one", "turn-two", "zq7xtalk"}, "zq7xone"
+			case "session of a scope":
+				req.Scope, req.Session = "", store.Ref{Scope: "acme/ann", ID: "zq7xtalk"}
+				gone, stays = []string{"turn-one", "turn-two", "zq7xtalk"}, "zq7xtwo"
+			case "scope":
+				gone, stays = []string{"turn-one", "turn-two", "zq7xtalk", "zq7xone", "zq7xtwo"}, ""
+			}
+			dry := req
+			dry.DryRun = true
+			told, err := db.Erase(ctx, dry)
+			require.NoError(t, err)
+			rep, err := db.Erase(ctx, req)
+			require.NoError(t, err)
+			require.Equal(t, told.Erased, rep.Erased)
+			for _, id := range gone {
+				require.False(t, raw(t, dir, id), id)
+			}
+			if stays != "" {
+				_, err = s.Get(ctx, stays)
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
+// TestNamesWithoutBodies: a restore repeats an erase of names also if retention had taken all bodies before, so that it took none.
+func TestNamesWithoutBodies(t *testing.T) {
+	for name, names := range map[string]bool{"names": true, "control": false} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path, backup, to := filepath.Join(dir, "agent.ctx"), filepath.Join(dir, "backup.ctx"), filepath.Join(dir, "copy", "agent.ctx")
+			require.NoError(t, os.Mkdir(filepath.Dir(to), 0o700))
+			db, err := openFiles(path, nil, nil, nil)
+			require.NoError(t, err)
+			defer db.Close()
+			_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "zq7xname", Text: "kettle"})
+			require.NoError(t, err)
+			require.NoError(t, db.Retention().Set(ctx, "acme", retention.Policy{Prune: 1}, "op"))
+			_, err = db.Retention().Run(ctx, retention.Options{By: "op"})
+			require.NoError(t, err)
+			_, err = db.Backup(ctx, backup, nil)
+			require.NoError(t, err)
+			rep, err := db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7xname"}}, By: "desk", Reason: "asked", Names: names})
+			require.NoError(t, err)
+			require.Zero(t, rep.Bodies)
+			head, err := db.Head(ctx)
+			require.NoError(t, err)
+			r, err := erase.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
+			require.NoError(t, err)
+			_, err = filestore.Restore(ctx, backup, to, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
+				_, err := eraseplan.Repeat(ctx, st, []*erase.Receipt{r}, false, nil)
+				return err
+			}})
+			require.NoError(t, err)
+			require.Equal(t, !names, raw(t, filepath.Dir(to), "zq7xname"))
+		})
+	}
+}
+
+// TestNamesOfEmptiedSessions: with the last turns of a session its name goes, and not while a turn of somebody else is in it.
+func TestNamesOfEmptiedSessions(t *testing.T) {
+	dir := t.TempDir()
+	db, err := openFiles(filepath.Join(dir, "agent.ctx"), nil, nil, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	for id, others := range map[string]int{"zq7xmine": 0, "zq7xours": 1} {
+		s := db.Scope("acme").Session(id)
+		for range 3 {
+			_, err = s.Append(ctx, ctxpage.Turn{Role: "user", Text: "where is the kettle?", Subject: "ann"})
+			require.NoError(t, err)
+		}
+		for range others {
+			_, err = s.Append(ctx, ctxpage.Turn{Role: "user", Text: "in the kitchen", Subject: "kim"})
+			require.NoError(t, err)
+		}
+	}
+	_, err = db.Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true})
+	require.NoError(t, err)
+	require.False(t, raw(t, dir, "zq7xmine"))
+	require.True(t, raw(t, dir, "zq7xours"), "control")
+	turns, err := db.Scope("acme").Session("zq7xours").Read(ctx, 0, 0)
+	require.NoError(t, err)
+	require.Len(t, turns, 1)
+}
+
+// TestNamesHeldMeanwhile: a batch that is held between the search of an erase and its first commit goes, too, if it names what goes.
+func TestNamesHeldMeanwhile(t *testing.T) {
+	for _, names := range []bool{true, false} {
+		dir := t.TempDir()
+		db, err := openFiles(filepath.Join(dir, "agent.ctx"), nil, nil, nil)
+		require.NoError(t, err)
+		defer db.Close()
+		s := db.Scope("acme")
+		_, err = s.Put(ctx, ctxpage.Artefact{ID: "zq7xname", Text: "The kettle is red.", Subject: "ann"})
+		require.NoError(t, err)
+		held := false
+		_, err = db.Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: names, Progress: func(what string, done, total uint64) {
+			if held || what == "scopes" {
+				return
+			}
+			held = true
+			tx, err := s.Begin(ctx)
+			require.NoError(t, err)
+			_, err = tx.Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 1000})
+			require.NoError(t, err)
+			require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "guess", Text: "Perhaps."}))
+			require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{}), ctxpage.ErrHeld)
+		}})
+		require.NoError(t, err)
+		require.True(t, held)
+		require.Equal(t, !names, raw(t, dir, "zq7xname"))
+	}
+}

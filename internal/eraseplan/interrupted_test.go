@@ -1,0 +1,256 @@
+package eraseplan_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// TestReceiptOfInterruptedErase: an erase that a later open finished is listed then, and gets its receipt.
+func TestReceiptOfInterruptedErase(t *testing.T) {
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	var broken error
+	db, err := openFiles(path, nil, nil, func(string) error { return broken })
+	require.NoError(t, err)
+	_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a", Text: "kettle", Subject: "ann"})
+	require.NoError(t, err)
+	broken = errors.New("interrupted")
+	_, err = db.Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked"})
+	require.ErrorIs(t, err, broken)
+	list, err := db.Erasures(ctx)
+	require.NoError(t, err)
+	require.Empty(t, list, "the files may still have it")
+	broken = nil
+	require.NoError(t, db.Close())
+
+	db, err = openFiles(path, nil, nil, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	list, err = db.Erasures(ctx)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	head, err := db.Head(ctx)
+	require.NoError(t, err)
+	r, err := erase.NewReceipt(ctx, db.Manifests(), list[0], head)
+	require.NoError(t, err)
+	require.NoError(t, r.Verify(&head))
+	require.Equal(t, 1, r.Done.Artefacts)
+}
+
+// An erase that has begun to commit is not stopped by the end of its context before all of it is committed: the rest would be left
+// to the next open, which would take what was put under the same names until then.
+func TestCancelledEraseTakesNothingLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db, err := openFiles(path, nil, nil, nil)
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	require.NoError(t, s.Update(t.Context(), func(tx *ctxpage.Txn) error {
+		for i := range 300 { // more than one commit takes
+			if err := tx.Put(t.Context(), ctxpage.Artefact{ID: fmt.Sprint("a", i), Text: "kettle", Subject: "ann"}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	commits := uint64(0)
+	req := erase.Request{Subject: "ann", By: "desk", Reason: "asked", Progress: func(what string, done, total uint64) {
+		if what == "erase" {
+			commits = total
+			cancel()
+		}
+	}}
+	_, err = db.Erase(ctx, req)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Greater(t, commits, uint64(1))
+	_, err = s.Put(t.Context(), ctxpage.Artefact{ID: "a299", Text: "teapot"})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+
+	db, err = openFiles(path, nil, nil, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	v, err := db.Scope("acme").Get(t.Context(), "a299")
+	require.NoError(t, err)
+	require.Equal(t, "teapot", v.Text)
+	_, err = db.Scope("acme").Get(t.Context(), "a298")
+	require.ErrorIs(t, err, ctxpage.ErrNotFound)
+}
+
+// An erase whose context ended after its commits is finished when it is asked for again, by the next erase of something else, and
+// by a compaction: nobody has to close the database for it.
+func TestInterruptedEraseAgain(t *testing.T) {
+	for name, again := range map[string]func(db *ctxpage.DB) error{
+		"the same": func(db *ctxpage.DB) error {
+			rep, err := db.Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "ann asked"})
+			if err == nil && (rep.Done == nil || rep.Done.Artefacts != 1) {
+				err = errors.New("no report of what was erased")
+			}
+			return err
+		},
+		"another": func(db *ctxpage.DB) error {
+			_, err := db.Erase(t.Context(), erase.Request{Subject: "bob", By: "desk", Reason: "asked"})
+			return err
+		},
+		"a compaction": func(db *ctxpage.DB) error {
+			_, err := db.Compact(t.Context(), false, nil)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "agent.ctx")
+			var broken error
+			db, err := openFiles(path, nil, nil, func(string) error { return broken })
+			require.NoError(t, err)
+			defer db.Close()
+			for _, who := range []string{"ann", "bob"} {
+				_, err = db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: who, Text: "kettle of " + who, Subject: who})
+				require.NoError(t, err)
+			}
+			broken = context.Canceled
+			_, err = db.Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "ann asked"})
+			require.ErrorIs(t, err, broken)
+			broken = nil
+			require.NoError(t, again(db))
+			list, err := db.Erasures(t.Context())
+			require.NoError(t, err)
+			require.True(t, slices.ContainsFunc(list, func(r store.EraseReport) bool { return r.Artefacts == 1 && r.Reason == "ann asked" }))
+			b, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.NotContains(t, string(b), "kettle of ann")
+			_, err = db.Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "asked"})
+			require.ErrorIs(t, err, ctxpage.ErrNotFound)
+		})
+	}
+}
+
+// What was put since the first commit of an erase stays, whoever finishes the erase: the same erase again, a compaction, or the
+// next open, after a failed commit and after a crash. The control: what nobody put again is erased.
+func TestUnfinishedEraseTakesNothingLater(t *testing.T) {
+	texts := map[string]string{"a0": "teapot", "a299": "lamp", "a298": "kettle"}
+	req := erase.Request{Subject: "ann", By: "desk", Reason: "asked"}
+	putAgain := func(db *ctxpage.DB) error {
+		for id, text := range texts {
+			if _, err := db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: id, Text: text}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for name, c := range map[string]struct {
+		first, then func(db *ctxpage.DB) error // before and after the names are put again
+	}{
+		"open":       {},
+		"repeated":   {first: func(db *ctxpage.DB) error { _, err := db.Erase(t.Context(), req); return err }},
+		"compaction": {then: func(db *ctxpage.DB) error { _, err := db.Compact(t.Context(), false, nil); return err }},
+		"killed":     {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, crash := filepath.Join(t.TempDir(), "agent.ctx"), filepath.Join(t.TempDir(), "agent.ctx")
+			var db *ctxpage.DB
+			cut := errors.New("no space")
+			db, err := openFiles(path, nil, nil, func(step string) error {
+				switch {
+				case step != "erase commit" || cut == nil:
+					return nil
+				case name == "killed":
+					return errors.Join(putAgain(db), dbtest.Copy(path, crash), cut)
+				}
+				return cut
+			})
+			require.NoError(t, err)
+			require.NoError(t, db.Scope("acme").Update(t.Context(), func(tx *ctxpage.Txn) error {
+				for i := range 300 { // more than one commit takes
+					if err := tx.Put(t.Context(), ctxpage.Artefact{ID: fmt.Sprint("a", i), Text: "kettle", Subject: "ann"}); err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
+			_, err = db.Erase(t.Context(), req)
+			require.ErrorIs(t, err, cut)
+			_, err = db.Scope("acme").Get(t.Context(), "a297")
+			require.NoError(t, err, "control: its part is missing")
+			cut = nil
+			if c.first != nil {
+				require.NoError(t, c.first(db))
+			}
+			if name == "killed" {
+				path = crash
+			} else {
+				require.NoError(t, putAgain(db))
+			}
+			if c.then != nil {
+				require.NoError(t, c.then(db))
+			}
+			require.NoError(t, db.Close())
+
+			db, err = openFiles(path, nil, nil, nil)
+			require.NoError(t, err)
+			defer db.Close()
+			for id, text := range texts {
+				v, err := db.Scope("acme").Get(t.Context(), id)
+				require.NoError(t, err, id)
+				require.Equal(t, text, v.Text)
+			}
+			for _, id := range []string{"a1", "a297"} {
+				_, err = db.Scope("acme").Get(t.Context(), id)
+				require.ErrorIs(t, err, ctxpage.ErrNotFound, id)
+			}
+			list, err := db.Erasures(t.Context())
+			require.NoError(t, err)
+			require.NotEmpty(t, list)
+			problems, err := db.Check(t.Context(), nil)
+			require.NoError(t, err)
+			require.Empty(t, problems)
+			require.NoError(t, db.Close())
+		})
+	}
+}
+
+// A gc that holds up an erase with names may list ids that go in its leaf, after the erase has searched the audit. They go, too.
+func TestNamesInLeafOfGC(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db, err := openFiles(path, nil, nil, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	s := db.Scope("acme")
+	for i := range 3 {
+		_, err = s.Put(t.Context(), ctxpage.Artefact{ID: "zq-person", Text: fmt.Sprint("kettle ", i), Subject: "ann"})
+		require.NoError(t, err)
+	}
+	searched := false
+	rep, err := db.Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true, Progress: func(what string, done, total uint64) {
+		if what == "audit" && !searched { // the number of leaves to search is known by now
+			searched = true
+			gc, err := db.GC(t.Context(), ctxpage.GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: -1})
+			require.NoError(t, err)
+			require.NotZero(t, gc.Dropped.Versions, "control: its leaf has names")
+		}
+	}})
+	require.NoError(t, err)
+	require.True(t, searched)
+	require.NotNil(t, rep.Done)
+	require.NoError(t, db.Close())
+	for _, pattern := range []string{path, path + "-wal/*", path + "-manifest/*"} {
+		names, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, name := range names {
+			b, err := os.ReadFile(name)
+			require.NoError(t, err)
+			require.NotContains(t, string(b), "zq-person", name)
+		}
+	}
+}

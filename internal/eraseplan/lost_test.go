@@ -1,0 +1,90 @@
+package eraseplan_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/eraseplan"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// TestLostAreErasedAgain: a receipt takes from an encrypted backup what its erase destroyed, also where the backup never said
+// that it was to go: the subject came with a later version. The control: in a copy from before the artefact, another one has
+// the number of its page, and stays.
+func TestLostAreErasedAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, empty, backup := filepath.Join(dir, "agent.ctx"), filepath.Join(dir, "empty.ctx"), filepath.Join(dir, "backup.ctx")
+	db, err := openFiles(path, nil, keyOf(seals), nil)
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	put := func(s *ctxpage.Scope, id, subject, text string) {
+		t.Helper()
+		_, err := s.Put(ctx, ctxpage.Artefact{ID: id, Subject: subject, Text: text})
+		require.NoError(t, err)
+	}
+	put(s, "bob", "", "pan")
+	_, err = db.Backup(ctx, empty, nil)
+	require.NoError(t, err)
+	put(s, "ann", "", "kettle")
+	_, err = db.Backup(ctx, backup, nil)
+	require.NoError(t, err)
+	put(s, "ann", "person", "another kettle")
+	rep, err := db.Erase(ctx, erase.Request{Subject: "person", By: "desk", Reason: "asked"})
+	require.NoError(t, err)
+	require.NotEmpty(t, rep.Done.Numbers)
+	head, err := db.Head(ctx)
+	require.NoError(t, err)
+	r, err := erase.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+
+	restored := func(backup string, receipts ...*erase.Receipt) (db *ctxpage.DB, again []*erase.Report) {
+		t.Helper()
+		to := filepath.Join(t.TempDir(), "agent.ctx")
+		ring, err := os.ReadFile(path + ".keys")
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(to+".keys", ring, 0o600))
+		_, err = filestore.Restore(ctx, backup, to, filestore.RestoreOptions{Key: keyOf(seals), Prepare: func(ctx context.Context, st store.Store) (err error) {
+			again, err = eraseplan.Repeat(ctx, st, receipts, false, nil)
+			return err
+		}})
+		require.NoError(t, err)
+		db, err = openFiles(to, nil, keyOf(seals), nil)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		return db, again
+	}
+	ids := func(db *ctxpage.DB) (ids []string) {
+		for v, err := range db.Scope("acme").Artefacts(ctx, "") {
+			require.NoError(t, err)
+			ids = append(ids, v.ID)
+		}
+		return ids
+	}
+	db, _ = restored(backup)
+	require.ElementsMatch(t, []string{"ann", "bob"}, ids(db), "control: without the receipt it is listed")
+	db, again := restored(backup, r)
+	require.Len(t, again, 1)
+	require.Equal(t, r.Done.Asked, again[0].Done.Asked)
+	require.Equal(t, []string{"bob"}, ids(db))
+	_, err = db.Scope("acme").GetRef(ctx, store.Ref{Scope: "acme", ID: "ann", Version: 1})
+	require.ErrorContains(t, err, "by desk")
+
+	db, _ = restored(empty)
+	put(db.Scope("acme"), "mine", "", "lamp")
+	list, err := db.Scope("acme").Get(ctx, "mine")
+	require.NoError(t, err)
+	require.Equal(t, "lamp", list.Text)
+	again, err = db.RepeatErase(ctx, []*erase.Receipt{r}, false, nil)
+	require.NoError(t, err)
+	require.Empty(t, again)
+	require.ElementsMatch(t, []string{"bob", "mine"}, ids(db))
+}

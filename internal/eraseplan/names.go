@@ -1,0 +1,148 @@
+package eraseplan
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/rules"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// With Request.Names what goes loses its names, too (rules.NameSet).
+
+// earlierRuns finds the erases without Names that were asked for the same. What they left are names, without the subject, the
+// session or the lineage that they were found by: only the run that erased them leads there.
+func (f *finder) earlierRuns() error {
+	if !f.req.Names || len(f.req.Refs) > 0 || nameless(f.req) {
+		return nil
+	}
+	info, err := f.st.Info(f.ctx)
+	if err != nil {
+		return err
+	}
+	is := asked(info.Secret, &erase.Request{Subject: f.req.Subject, Scope: f.req.Scope, Session: f.req.Session}, nil)[0]
+	f.runs = map[string]bool{}
+	return walkRows(f.ctx, f.st, func(row eraseRow) {
+		if slices.Contains(row.Report.Asked, is) {
+			f.runs[row.Report.Trace] = true
+		}
+	})
+}
+
+// collectNames runs when all that goes is known.
+func (f *finder) collectNames() error {
+	if !f.req.Names {
+		return nil
+	}
+	n := &f.job.Named
+	words := map[string]bool{f.req.Subject: true, f.req.Session.ID: true}
+	refs := maps.Clone(f.named)
+	for a := range f.arts {
+		refs[a] = true
+	}
+	for a := range refs {
+		n.Refs, words[a.id] = append(n.Refs, store.Ref{Scope: a.scope, ID: a.id}), true
+	}
+	for s := range f.touched {
+		if f.inSession(s.scope, s.id) {
+			n.Sessions, words[s.id] = append(n.Sessions, store.Ref{Scope: s.scope, ID: s.id}), true
+		}
+	}
+	for _, s := range f.allScopes {
+		if f.inScope(s) {
+			words[s] = true
+		}
+	}
+	if f.req.Scope != "" && f.req.Subject == "" {
+		n.Scopes, words[f.req.Scope] = []string{f.req.Scope}, true
+	}
+	delete(words, "")
+	n.Words = slices.Sorted(maps.Keys(words))
+	slices.SortFunc(n.Refs, byText)
+	slices.SortFunc(n.Sessions, byText)
+	f.names = rules.NewNameSet(n)
+	return nil
+}
+
+func byText(a, b store.Ref) int { return strings.Compare(a.String(), b.String()) }
+
+// nameless takes the body of a leaf that names what goes, with the question that it was asked.
+func (f *finder) nameless(r *manifest.Record) {
+	if f.names == nil || r.Pruned != nil || !manifest.Prunable(r.Type) || !f.names.InLeaf(r) {
+		return
+	}
+	f.bodies = append(f.bodies, r.Index)
+	if r.QuestionKept && !slices.Contains(f.job.Questions, r.Index) && f.asked(r) {
+		f.job.Questions = append(f.job.Questions, r.Index)
+	}
+}
+
+// policyRow takes the quota and the retention of a scope that goes.
+func (f *finder) policyRow(r store.StateRow) error {
+	if _, scope, _ := strings.Cut(r.Key, "/"); f.inScope(scope) {
+		f.gone(r)
+	}
+	return nil
+}
+
+// batchNames reports whether a held batch names what goes.
+func (f *finder) batchNames(b *store.Batch) bool {
+	named := func(scope, id string) bool {
+		return f.arts[artefact{scope, id}] != nil || f.isNamed(artefact{scope, id}) || f.inScope(scope)
+	}
+	for _, c := range b.Context {
+		if named(c.Scope, c.ID) {
+			return true
+		}
+	}
+	for _, e := range b.Expect {
+		if named(e.Ref.Scope, e.Ref.ID) {
+			return true
+		}
+	}
+	for _, id := range b.Deletes {
+		if named(b.Scope, id) {
+			return true
+		}
+	}
+	for i := range b.Puts {
+		if f.artefactNames(b.Scope, &b.Puts[i].Artefact) {
+			return true
+		}
+	}
+	return false
+}
+
+// artefactNames reports whether an artefact that stays names what goes.
+func (f *finder) artefactNames(scope string, a *store.Artefact) bool {
+	parents, _ := madeFrom(scope, a)
+	for _, id := range a.Supersedes {
+		parents = append(parents, store.Ref{Scope: scope, ID: id})
+	}
+	from, _ := f.split(parents)
+	return len(from) > 0
+}
+
+// takeNames completes the job.
+func (f *finder) takeNames() {
+	if f.names == nil {
+		return
+	}
+	f.job.Names, f.job.Leaves = true, manifest.SpansOf(f.bodies)
+	f.report.Bodies = manifest.CountOf(f.job.Leaves)
+	for _, s := range f.allScopes {
+		if f.inScope(s) {
+			f.job.Scopes = append(f.job.Scopes, s)
+		}
+	}
+	f.job.Groups = f.job.Named.Sessions
+	for _, x := range f.linked { // what stays and has a parent that goes
+		if from, _ := f.split(slices.Concat(x.parents, x.replaced)); len(from) > 0 {
+			f.report.NamedBy = append(f.report.NamedBy, store.Ref{Scope: x.scope, ID: x.id}.String())
+		}
+	}
+	slices.Sort(f.report.NamedBy)
+}

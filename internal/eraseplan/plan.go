@@ -1,0 +1,283 @@
+// Package erasing finds everything that an erase must take: what was asked for, what holds its content besides, what was
+// derived from it, and which contexts showed it. It reads a store and writes nothing.
+//
+//	artefacts   every version of every artefact is looked at once; then what was derived is followed       artefacts.go
+//	rows        sessions, directives, recorded directories, drafts                                         rows.go
+//	held        batches that wait for review, or were decided                                              rows.go
+//	again       what was erased once, in a backup from before                                              repeat.go
+//	audit       contexts that showed it, what was committed from them, questions                           audit.go
+//
+// The audit also says which artefacts an operator promoted to an ancestor scope. If it names copies of what goes, the search
+// begins again and takes them, too (promoted.go).
+package eraseplan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/rules"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Plan is what an erase takes.
+type Plan struct {
+	Report erase.Report
+	Job    store.EraseJob
+
+	promoted []store.Ref // copies that go with what was asked for
+}
+
+// Run finds what a request asks for and erases it, or with DryRun tells it. ErrNotFound: nothing is held of it.
+func Run(ctx context.Context, st store.Store, req *erase.Request) (*erase.Report, error) {
+	return run(ctx, st, newFinder(req))
+}
+
+// run carries out what a finder looks for. What was asked for in an erase that is repeated is what its receipt says, even if the
+// names are lost.
+func run(ctx context.Context, st store.Store, f *finder) (*erase.Report, error) {
+	req := f.req
+	plan, err := f.find(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	info, err := st.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plan.Job.Asked, plan.Job.Cascade = asked(info.Secret, req, plan.promoted), string(cmp.Or(req.Cascade, erase.Keep))
+	if f.was != nil {
+		plan.Job.Asked = f.was.Asked
+	}
+	rep := &plan.Report
+	switch {
+	case req.DryRun:
+		return rep, nil
+	case rep.Empty():
+		return rep, goOn(ctx, st, plan, req.Progress)
+	}
+	done, err := st.Maintain(ctx, store.Job{Kind: store.JobErase, Erase: &plan.Job}, req.Progress)
+	if done.Erase.Trace != "" {
+		rep.Done = &done.Erase
+	}
+	return rep, err
+}
+
+// goOn finishes erases that were interrupted after their commits: what they took is no longer found, and still in the files. The
+// plan gets the report of the one that was asked for. Without it the error says that nothing is held.
+func goOn(ctx context.Context, st store.Store, plan *Plan, progress store.Progress) error {
+	none := fmt.Errorf("%w: nothing is held of what is to be erased", store.ErrNotFound)
+	waiting, err := interrupted(ctx, st)
+	if err != nil || len(waiting) == 0 {
+		return cmp.Or(err, none)
+	}
+	_, err = st.Maintain(ctx, store.Job{Kind: store.JobCompact}, progress)
+	switch {
+	case errors.Is(err, store.ErrInvalid): // a store without files, which finishes its erases in another way
+		return none
+	case err != nil:
+		return err
+	}
+	done, err := Finished(ctx, st)
+	if err != nil {
+		return err
+	}
+	for _, d := range slices.Backward(done) {
+		if waiting[d.Trace] && slices.Equal(d.Asked, plan.Job.Asked) {
+			plan.Report.Done = &d
+			return nil
+		}
+	}
+	return none
+}
+
+// StateKind says what a store must know of the rows that say how far an erase has come.
+func StateKind() store.StateKind { return store.StateKind{Prefix: store.EraseRows, Stays: true} }
+
+// Find searches a store for what a request asks for. Nothing is found: the report is empty.
+func Find(ctx context.Context, st store.Store, req *erase.Request) (*Plan, error) {
+	return newFinder(req).find(ctx, st)
+}
+
+func (f *finder) find(ctx context.Context, st store.Store) (*Plan, error) {
+	f.ctx, f.st = ctx, st
+	for _, step := range []func() error{f.check, f.earlierRuns, f.artefacts, f.state, f.held, f.collectNames, f.audit} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	if wider := f.withPromoted(); wider != nil {
+		return wider.find(ctx, st)
+	}
+	return f.plan(), nil
+}
+
+// check refuses a bad request. One that repeats an erase may have no name (requests).
+func (f *finder) check() error {
+	if f.was != nil && nameless(f.req) {
+		return nil
+	}
+	return f.req.Check()
+}
+
+// newFinder is a search that has not begun.
+func newFinder(req *erase.Request) *finder {
+	f := &finder{
+		req: req, progress: req.Progress, cascade: cmp.Or(req.Cascade, erase.Keep), named: map[artefact]bool{}, arts: map[artefact]*found{}, nums: map[uint64]bool{},
+		sessions: map[session]bool{}, touched: map[session]bool{}, emptied: map[session]bool{}, contexts: map[string]bool{}, drafts: map[string][]draft{}, scopes: map[string]bool{}, failed: map[string]bool{}, waiting: map[artefact]bool{},
+	}
+	if f.progress == nil {
+		f.progress = func(string, uint64, uint64) {}
+	}
+	return f
+}
+
+type artefact struct{ scope, id string }
+
+type session struct{ scope, id string }
+
+// directory is one that a scope has recorded.
+type directory struct {
+	scope string
+	folder.Recorded
+}
+
+// finder is a search under way.
+type finder struct {
+	ctx      context.Context
+	st       store.Store
+	req      *erase.Request
+	progress store.Progress
+	cascade  erase.Cascade
+
+	named    map[artefact]bool   // by the request
+	arts     map[artefact]*found // that go
+	linked   []*found            // that were made from others, and may follow them
+	packets  []*found            // pages of packets that sessions received
+	nums     map[uint64]bool     // pages of arts
+	sessions map[session]bool    // that go as a whole
+	touched  map[session]bool    // that lose turns
+	emptied  map[session]bool    // with Names: that lose all of them
+	drafts   map[string][]draft  // by trace of the context that showed them
+	contexts map[string]bool     // traces that showed one of nums
+	scopes   map[string]bool
+	waiting  map[artefact]bool // of named: those of which a draft or a held batch has something
+
+	report erase.Report
+	job    store.EraseJob
+
+	bodies    []uint64 // leaves whose bodies go
+	allScopes []string // that were seen
+
+	dirs   []directory        // that are recorded and stay
+	copies []*manifest.Record // leaves of backups
+	failed map[string]bool    // traces of those that failed
+	names  *rules.NameSet     // of what goes; nil: they stay
+
+	runs map[string]bool // with Names: earlier erases of the same, by trace
+
+	promotions []promotion             // that the audit tells of
+	promoted   map[store.Ref]store.Ref // versions that are copies of what goes, and what they were promoted from
+	seen       func(*store.Head)       // hears of every version; nil: nobody
+
+	was  *store.EraseReport           // the erase that is repeated, as a receipt has it; nil: none is
+	past func(kind, name string) bool // whether an earlier erase was asked for a name (Earlier); nil: only req is asked for
+}
+
+// found is an artefact with what all of its versions say.
+type found struct {
+	artefact
+	kind     store.Kind
+	bare     bool // nothing is left of it but names
+	versions uint32
+	nums     []uint64
+	sessions []string // groups of its messages
+	parents  []store.Ref
+	replaced []store.Ref // with Names: what its versions superseded
+	words    []store.Ref // of parents: those whose words it has, because a version is a summary or has them as its source
+	packet   string      // of a page of a packet that a session received: the id of the packet
+	files    []string    // sources of its versions that are files
+	from     store.Ref   // the session that handed it on, if the page says so
+	handed   []artefact  // the turns that it names
+	why      string
+}
+
+// inScope reports whether a scope goes as a whole: the one that is erased, or one below it.
+func (f *finder) inScope(scope string) bool {
+	if f.past != nil {
+		return slices.ContainsFunc(store.ScopeChain(scope), func(s string) bool { return f.past(askedScope, s) })
+	}
+	return f.req.Subject == "" && f.req.Scope != "" && (scope == f.req.Scope || strings.HasPrefix(scope, f.req.Scope+"/"))
+}
+
+// inSession reports whether a session goes as a whole.
+func (f *finder) inSession(scope, id string) bool {
+	return id != "" && (f.inScope(scope) || f.emptied[session{scope, id}] || f.req.Session == store.Ref{Scope: scope, ID: id} || f.past != nil && f.past(askedSession, scope+"\x00"+id))
+}
+
+// isSubject reports whether everything about a person goes in a scope: that of the request or one below it, or any scope if
+// the request names none.
+func (f *finder) isSubject(scope, who string) bool {
+	switch {
+	case who == "":
+		return false
+	case f.past != nil:
+		return f.past(askedSubject, who) || slices.ContainsFunc(store.ScopeChain(scope), func(s string) bool { return f.past(askedSubject, s+"\x00"+who) })
+	}
+	return f.req.Subject == who && (f.req.Scope == "" || scope == f.req.Scope || store.Below(scope, f.req.Scope))
+}
+
+// isNamed reports whether an artefact was asked for by its name.
+func (f *finder) isNamed(a artefact) bool {
+	return f.named[a] || f.past != nil && f.past(askedRef, a.scope+"\x00"+a.id)
+}
+
+// plan puts together what was found, in an order that depends on nothing else.
+func (f *finder) plan() *Plan {
+	r := &f.report
+	for _, a := range slices.SortedFunc(maps.Keys(f.arts), compare) {
+		x := f.arts[a]
+		ref := store.Ref{Scope: a.scope, ID: a.id}
+		f.job.Refs = append(f.job.Refs, ref)
+		r.Erased = append(r.Erased, erase.Item{Ref: ref.String(), Kind: x.kind.String(), Versions: x.versions, Why: x.why})
+		f.scopes[a.scope] = true
+	}
+	for _, ref := range f.req.Refs {
+		if a := (artefact{ref.Scope, ref.ID}); f.arts[a] == nil && !f.waiting[a] && !slices.Contains(r.Missing, ref.String()) {
+			r.Missing = append(r.Missing, ref.String())
+		}
+	}
+	for s := range f.touched {
+		r.Sessions = append(r.Sessions, s.scope+"/"+s.id)
+		f.scopes[s.scope] = true
+	}
+	slices.Sort(r.Sessions)
+	slices.SortFunc(f.job.State, func(a, b store.StateRow) int { return cmp.Compare(a.Key, b.Key) })
+	r.Scopes = slices.Sorted(maps.Keys(f.scopes))
+	r.Questions, r.Rows, r.DryRun = len(f.job.Questions), len(f.job.State), f.req.DryRun
+	f.takeNames()
+	f.job.By, f.job.Reason, f.job.Backups = f.req.By, f.req.Reason, f.backups()
+	r.Backups, r.Files = f.job.Backups, notNil(f.comeBack())
+	r.Erased, r.Derived, r.Held, r.Contexts = notNil(r.Erased), notNil(r.Derived), notNil(r.Held), notNil(r.Contexts)
+	r.Answers, r.Sessions, r.Scopes, r.Backups = notNil(r.Answers), notNil(r.Sessions), notNil(r.Scopes), notNil(r.Backups)
+	return &Plan{Report: *r, Job: f.job, promoted: f.copiesTaken()}
+}
+
+// notNil returns a list that JSON does not write as null.
+func notNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+func compare(a, b artefact) int {
+	return cmp.Or(cmp.Compare(a.scope, b.scope), cmp.Compare(a.id, b.id))
+}

@@ -1,0 +1,114 @@
+package eraseplan_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/eraseplan"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// TestPromotedCopies: what was promoted goes with its original, by every request that takes the original, and nothing that was put
+// in its place later.
+func TestPromotedCopies(t *testing.T) {
+	ctx := t.Context()
+	for name, req := range map[string]erase.Request{
+		"scope":   {Scope: "acme/ann"},
+		"session": {Session: store.Ref{Scope: "acme/ann", ID: "talk"}},
+		"refs":    {Refs: []store.Ref{{Scope: "acme/ann", ID: "t1"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req.By, req.Reason = "desk", "asked"
+			st, db := filled(t)
+			_, err := db.Promote(ctx, store.Ref{Scope: "acme/ann", ID: "t1"}, "acme", "op")
+			require.NoError(t, err)
+			_, err = db.Promote(ctx, store.Ref{Scope: "acme/bob", ID: "b"}, "acme", "op") // control: it stays
+			require.NoError(t, err)
+			_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "sum", Kind: ctxpage.KindSummary, Text: "kettle", DerivedFrom: []store.Ref{{Scope: "acme", ID: "t1", Version: 1}}})
+			require.NoError(t, err)
+			old, err := st.Scan(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{"acme"}, Limit: 100})
+			require.NoError(t, err)
+			dry := find(t, st, req)
+			rep, err := db.Erase(ctx, req)
+			require.NoError(t, err)
+			require.Equal(t, dry.Report.Erased, rep.Erased)
+			require.Contains(t, rep.Erased, erase.Item{Ref: "acme:t1", Kind: "message", Versions: 1, Why: "promoted from acme/ann:t1"})
+			require.Contains(t, rep.Erased, erase.Item{Ref: "acme:sum", Kind: "summary", Versions: 1, Why: "derived from acme:t1"})
+			_, err = db.Scope("acme").Get(ctx, "b")
+			require.NoError(t, err)
+
+			// an export has no audit, so the receipt names the copy
+			info, err := st.Info(ctx)
+			require.NoError(t, err)
+			e := eraseplan.NewEarlier(info.Secret, []store.EraseReport{*rep.Done})
+			for _, h := range old.Heads {
+				e.Version(h)
+			}
+			e.Follow()
+			for id, goes := range map[string]bool{"t1": true, "sum": true, "b": false} {
+				require.Equal(t, goes, e.Takes(store.Ref{Scope: "acme", ID: id}), id)
+			}
+
+			// what has its name now is no copy
+			_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "t1", Text: "another thing"})
+			require.NoError(t, err)
+			_, err = db.Scope("acme/ann").Session("talk").Append(ctx, ctxpage.Turn{ID: "t1", Role: "user", Text: "what of the pan?"})
+			require.NoError(t, err)
+			rep, err = db.Erase(ctx, req)
+			require.NoError(t, err)
+			for _, item := range rep.Erased {
+				require.NotEqual(t, "acme:t1", item.Ref)
+			}
+		})
+	}
+}
+
+// TestFormerSummary: an artefact that was a summary in an earlier version has the words of what it was made from, whatever it is now.
+func TestFormerSummary(t *testing.T) {
+	ctx := t.Context()
+	st, db := filled(t)
+	_, err := db.Scope("acme/ann").Put(ctx, ctxpage.Artefact{ID: "sum", Text: "another thing"})
+	require.NoError(t, err)
+	_, err = db.Scope("acme/ann").Put(ctx, ctxpage.Artefact{ID: "child", Text: "another child"}) // control: it was a fact
+	require.NoError(t, err)
+	for _, a := range []ctxpage.Artefact{ // control: it was a summary of something else, and derived from it later
+		{ID: "other", Kind: ctxpage.KindSummary, Text: "pan", DerivedFrom: []store.Ref{{Scope: "acme/ann", ID: "b", Version: 1}}},
+		{ID: "other", Text: "kettle and pan", DerivedFrom: []store.Ref{{Scope: "acme/ann", ID: "a", Version: 2}}},
+	} {
+		_, err = db.Scope("acme/ann").Put(ctx, a)
+		require.NoError(t, err)
+	}
+	plan := find(t, st, erase.Request{Refs: []store.Ref{{Scope: "acme/ann", ID: "a"}}})
+	require.Equal(t, []erase.Item{
+		{Ref: "acme/ann:a", Kind: "fact", Versions: 2, Why: "asked for"},
+		{Ref: "acme/ann:sum", Kind: "fact", Versions: 2, Why: "derived from acme/ann:a"},
+	}, plan.Report.Erased)
+}
+
+// TestPromotionOutlivesNames: an erase of names does not take the leaf of a promotion that only has the same id in it.
+func TestPromotionOutlivesNames(t *testing.T) {
+	ctx := t.Context()
+	db, err := openFiles(filepath.Join(t.TempDir(), "agent.ctx"), nil, nil, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	for _, scope := range []string{"acme/ann", "acme/bob"} {
+		_, err = db.Scope(scope).Put(ctx, ctxpage.Artefact{ID: "plan", Text: "kettle of " + scope})
+		require.NoError(t, err)
+	}
+	_, err = db.Promote(ctx, store.Ref{Scope: "acme/ann", ID: "plan"}, "acme", "op")
+	require.NoError(t, err)
+	erased := func(scope string) (refs []string) {
+		rep, err := db.Erase(ctx, erase.Request{Scope: scope, By: "desk", Reason: "asked", Names: true})
+		require.NoError(t, err)
+		for _, item := range rep.Erased {
+			refs = append(refs, item.Ref)
+		}
+		return refs
+	}
+	require.Equal(t, []string{"acme/bob:plan"}, erased("acme/bob"))
+	require.Equal(t, []string{"acme:plan", "acme/ann:plan"}, erased("acme/ann"))
+}

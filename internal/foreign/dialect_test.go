@@ -1,0 +1,303 @@
+package foreign_test
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/foreign"
+	"github.com/ctxpage/ctxpage/internal/portable"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// TestNoWordsAreLost: a provider's format refuses an item of another type, and a transcript refuses words under a type that it
+// does not know, with line and type. Lines that are no turns are counted.
+func TestNoWordsAreLost(t *testing.T) {
+	claude := strings.SplitAfter(samples[foreign.ClaudeCode], "\n")[1]
+	for name, file := range map[string]string{
+		"Claude Code": claude, "Codex": samples[foreign.Codex], "Gemini CLI": `{"id":"1","type":"user","content":"list the files"}`,
+		"LangChain": `[{"type":"human","data":{"content":"which tea?"}}]`, "a made-up type": `{"type":"zebra"}`,
+	} {
+		for _, f := range []foreign.Format{foreign.OpenAIChat, foreign.Responses, foreign.Anthropic} {
+			_, err := read(t, f, file)
+			var at *portable.LineError
+			require.ErrorAs(t, err, &at, "%s as %s", name, f)
+			require.Equal(t, []any{1, "type"}, []any{at.Line, at.Field})
+			require.ErrorContains(t, err, "dbctl import reads transcripts")
+		}
+		_, err := foreign.ParseMessage([]byte(strings.Trim(strings.SplitN(file, "\n", 2)[0], "[]")), 7)
+		require.ErrorContains(t, err, "line 7, field type", name)
+	}
+	_, err := read(t, foreign.OpenAIChat, `{"messages":[{"role":"user","text":"Fix it"},{"role":"model","parts":[{"text":"done"}]}]}`)
+	require.ErrorContains(t, err, "words under text")
+	got, err := read(t, foreign.OpenAIChat, `{"messages":[{"role":"user","content":"","name":"ann"},{"role":"user","content":"hi"}]}`)
+	require.NoError(t, err, "control: a message without words")
+	require.Len(t, got, 1)
+
+	none := func(store.Artefact, int) error { return nil }
+	later := claude + `{"type":"progress","sessionId":"s1","data":{"text":"a hook runs"}}` + "\n"
+	unknown := later + `{"type":"zebra","sessionId":"s1","content":"words of a new kind"}` + "\n"
+	_, err = foreign.Read(t.Context(), strings.NewReader(unknown), foreign.Options{Format: foreign.ClaudeCode}, none)
+	require.ErrorContains(t, err, `line 3, field type: type: got "zebra", with words`)
+	left, err := foreign.Read(t.Context(), strings.NewReader(unknown), foreign.Options{Format: foreign.ClaudeCode, SkipUnknown: true}, none)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"progress": 1}, left.Types)
+	require.Equal(t, map[string]int{"zebra": 1}, left.Unknown)
+	left, err = foreign.Read(t.Context(), strings.NewReader(later+`{"type":"zebra","sessionId":"s1","n":3}`), foreign.Options{Format: foreign.ClaudeCode}, none)
+	require.NoError(t, err, "control: an unknown type without words")
+	require.Equal(t, map[string]int{"progress": 1, "zebra": 1}, left.Types)
+}
+
+// TestOneMessageOnSeveralLines: blocks of one message id are one turn. An id that comes again later is another turn, and a line that
+// only repeats one is counted.
+func TestOneMessageOnSeveralLines(t *testing.T) {
+	text := `{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"text","text":"Part one."}]}`
+	call := `{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}}]}`
+	result := `{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"file"}]}`
+	more := `{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"text","text":"Part two."}]}`
+	file := strings.Join([]string{text, call, call, result, more, more, text}, "\n")
+	f, _, err := foreign.Detect(t.Context(), strings.NewReader(file))
+	require.NoError(t, err)
+	require.Equal(t, foreign.Anthropic, f)
+	var got []store.Artefact
+	left, err := foreign.Read(t.Context(), strings.NewReader(file), foreign.Options{Format: f}, func(a store.Artefact, _ int) error {
+		got = append(got, a)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 2, left.Repeated, "a call and a text twice")
+	require.Len(t, got, 3)
+	require.Equal(t, "anthropic:chat/msg_1|assistant|Part one.", shown(&got[0]))
+	require.Equal(t, "t1", got[0].ToolCalls[0].ID)
+	require.Equal(t, "anthropic:chat/msg_1/2|assistant|Part two.Part one.", shown(&got[2]))
+	require.Equal(t, []int64{1, 2, 3}, []int64{got[0].Seq, got[1].Seq, got[2].Seq})
+
+	left, err = foreign.Read(t.Context(), strings.NewReader(strings.Join([]string{
+		`{"sessionId":"g","projectHash":"h"}`, `{"id":"1","timestamp":"2026-01-02T03:04:05Z","type":"gemini","content":"I"}`, `{"id":"1","timestamp":"2026-01-02T03:04:05Z","type":"gemini","content":"I look."}`,
+	}, "\n")), foreign.Options{Format: foreign.Gemini}, func(a store.Artefact, _ int) error {
+		require.Equal(t, "gemini:g/1|assistant|I look.", shown(&a), "a later record of Gemini CLI replaces the one before")
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, left.Repeated)
+}
+
+// TestLargeBlocks: a block of any size that an artefact can have is kept as it came; a larger one is refused with the limit.
+func TestLargeBlocks(t *testing.T) {
+	message := func(n int) string {
+		return `{"role":"user","content":[{"type":"text","text":"pic?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,` + base64.StdEncoding.EncodeToString(make([]byte, n)) + `"}}]}`
+	}
+	got, err := read(t, foreign.OpenAIChat, message(600_000))
+	require.NoError(t, err)
+	require.Equal(t, message(600_000)[strings.Index(message(600_000), `{"type":"image_url"`):len(message(600_000))-2], got[0].Parts[1].Detail)
+	_, err = read(t, foreign.OpenAIChat, message(13<<20))
+	require.ErrorContains(t, err, "expected at most 16777216")
+}
+
+// TestSessionsOfImports: imported conversations are listed and named in the report, and are not mixed into a session that has turns
+// from elsewhere.
+func TestSessionsOfImports(t *testing.T) {
+	ctx, s := t.Context(), scopeOf(t)
+	rep, err := foreign.Import(ctx, s, strings.NewReader(samples[foreign.ClaudeCode]), foreign.Options{})
+	require.NoError(t, err)
+	want := []string{"claude-code/s1", "claude-code/s1/a1"}
+	require.Equal(t, want, rep.Sessions)
+	require.Equal(t, 2, rep.SessionCount)
+	list, err := s.Sessions(ctx)
+	require.NoError(t, err)
+	require.Equal(t, want, list)
+	turns, err := s.Session("claude-code/s1").Read(ctx, 0, 0)
+	require.NoError(t, err)
+	require.Len(t, turns, 3)
+	a, err := s.Assemble(ctx, ctxpage.Query{Text: "where is the manual?", Session: "claude-code/s1", Budget: 4000})
+	require.NoError(t, err)
+	require.Contains(t, a.Text(), "Looking.")
+
+	_, err = s.Session("openai/talk").Append(ctx, ctxpage.Turn{Role: "user", Text: "list the files"})
+	require.NoError(t, err)
+	chat := `[{"role":"user","content":"list the files"},{"role":"assistant","content":"none"}]`
+	rep, err = foreign.Import(ctx, s, strings.NewReader(chat), foreign.Options{Format: foreign.OpenAIChat, Name: "talk"})
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 0}, []int{rep.Live, rep.New})
+	rep, err = foreign.Import(ctx, s, strings.NewReader(chat), foreign.Options{Format: foreign.OpenAIChat, Session: "other"})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 2}, []int{rep.Live, rep.New}, "control: a session of its own")
+	rep, err = foreign.Import(ctx, s, strings.NewReader(chat[:len(chat)-1]+`,{"role":"user","content":"and now?"}]`), foreign.Options{Format: foreign.OpenAIChat, Session: "other"})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1, 2}, []int{rep.Live, rep.New, rep.Same}, "a file that grew")
+}
+
+// TestTrust: whoever vouches for a file raises its facts and the user's words, and nothing else.
+func TestTrust(t *testing.T) {
+	ctx, s := t.Context(), scopeOf(t)
+	opts := foreign.Options{Trust: store.Validated}
+	_, err := foreign.Import(ctx, s, strings.NewReader(samples[foreign.ClaudeCode]), opts)
+	require.ErrorContains(t, err, "who vouches")
+	_, err = foreign.Import(ctx, s, strings.NewReader(samples[foreign.Mem0]), foreign.Options{})
+	require.NoError(t, err)
+	opts.By, opts.Why = "ann", "my own notes"
+	rep, err := foreign.Import(ctx, s, strings.NewReader(samples[foreign.Mem0]), opts)
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 2}, []int{rep.New, rep.Changed}, "imported as scratch before")
+	_, err = foreign.Import(ctx, s, strings.NewReader(samples[foreign.ClaudeCode]), opts)
+	require.NoError(t, err)
+	for id, want := range map[string]store.Provenance{
+		"mem0:a1": store.Validated, "claude-code:s1/u1": store.Validated, "claude-code:s1/msg_1": store.Scratch, "claude-code:s1/result-t1": store.Scratch,
+	} {
+		v, err := s.Get(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, want, v.Provenance, id)
+	}
+	rep, err = foreign.Import(ctx, s, strings.NewReader(strings.ReplaceAll(samples[foreign.Mem0], "likes", "loves")), opts)
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 0}, []int{rep.Changed, rep.Kept}, "the file may change what it was trusted with")
+	opts.Trust = store.HumanVerified
+	_, err = foreign.Import(ctx, s, strings.NewReader(samples[foreign.Mem0]), opts)
+	require.ErrorIs(t, err, store.ErrInvalid)
+}
+
+// TestRelationsAndGraphs: mem0's relations, and the answer of read_graph, are facts.
+func TestRelationsAndGraphs(t *testing.T) {
+	got, err := read(t, foreign.Mem0, `{"results":[{"id":"m1","memory":"Likes quokkas"}],"relations":[{"source":"ann","relationship":"lives_in","target":"zebraville"}]}`)
+	require.NoError(t, err)
+	require.Equal(t, "mem0:ann-lives_in-zebraville||ann lives_in zebraville", shown(&got[1]))
+	graph := `{"entities":[{"name":"Ann","entityType":"person","observations":["likes tea"]}],"relations":[{"from":"Ann","to":"Acme","relationType":"works_at"}]}`
+	f, _, err := foreign.Detect(t.Context(), strings.NewReader(graph))
+	require.NoError(t, err)
+	require.Equal(t, foreign.MCPMemory, f)
+	got, err = read(t, f, graph)
+	require.NoError(t, err)
+	require.Len(t, got, 2)
+	_, err = read(t, f, `{"entities":[],"entities":[]}`)
+	require.ErrorContains(t, err, "twice")
+}
+
+// TestClaudeArchiveWords: attachments beside an image, the program's text for blocks that it does not show, and spoken words are
+// stored.
+func TestClaudeArchiveWords(t *testing.T) {
+	got, err := read(t, foreign.Claude, `[{"uuid":"c","name":"t","chat_messages":[
+ {"uuid":"m1","sender":"human","text":"read both","content":[{"type":"text","text":"read both"},{"type":"image","source":{"type":"base64","data":"AAAA"}}],"attachments":[{"file_name":"n.txt","extracted_content":"zebra words"}]},
+ {"uuid":"m2","sender":"assistant","text":"fallback words","content":[{"type":"newer_block","payload":1}]},
+ {"uuid":"m3","sender":"human","text":"spoken quokka","content":[{"type":"voice_note","title":"Q","text":"spoken quokka"}]}]}]`)
+	require.NoError(t, err)
+	require.Contains(t, shown(&got[0]), "zebra words")
+	require.Contains(t, shown(&got[1]), "fallback words")
+	require.Equal(t, "claude:c/m3|user|spoken quokka|", shown(&got[2]))
+}
+
+// TestRewinds: what Gemini CLI took back is no turn, a record of an earlier message changes it in its place, and the head of the file
+// names the session.
+func TestRewinds(t *testing.T) {
+	message := func(id, kind, text string) string {
+		return `{"id":"` + id + `","timestamp":"2026-01-02T03:04:05Z","type":"` + kind + `","content":"` + text + `"}`
+	}
+	file := strings.Join([]string{
+		`{"sessionId":"g","projectHash":"h","messages":[]}`, message("1", "user", "first"), message("2", "gemini", "one"), message("3", "user", "a wrong way"), message("2", "gemini", "one, again"),
+		message("4", "gemini", "lost"), `{"$set":{"summary":"a talk of two"}}`, `{"$rewindTo":"3"}`, message("5", "user", "second"),
+	}, "\n") + "\n"
+	f, _, err := foreign.Detect(t.Context(), strings.NewReader(file))
+	require.NoError(t, err)
+	require.Equal(t, foreign.Gemini, f)
+	got, left := all(t, f, file)
+	require.Equal(t, []string{"gemini:g/1|user|first", "gemini:g/2|assistant|one, again", "gemini:g/5|user|second"}, got)
+	require.Equal(t, map[string]int{"header": 1, "rewound": 2}, left.Types)
+	require.Equal(t, 1, left.Repeated)
+	got, _ = all(t, f, file+`{"$rewindTo":"nobody"}`+"\n"+message("6", "user", "anew"))
+	require.Equal(t, []string{"gemini:g/6|user|anew"}, got, "an id that is not there takes all back")
+
+	s := scopeOf(t)
+	_, err = foreign.Import(t.Context(), s, strings.NewReader(file), foreign.Options{})
+	require.NoError(t, err)
+	turns, err := s.Session("gemini/g").Read(t.Context(), 0, 0)
+	require.NoError(t, err)
+	require.Len(t, turns, 3)
+	require.Equal(t, int64(3), turns[2].Seq, "no gap")
+}
+
+// TestChatLog: the log of VS Code is read as the session that it describes at its end.
+func TestChatLog(t *testing.T) {
+	head := `{"kind":0,"v":{"version":3,"sessionId":"v","responderUsername":"GitHub Copilot","requests":[]}}`
+	lines := []string{
+		head,
+		`{"kind":2,"k":["requests"],"v":[{"requestId":"q1","timestamp":1767323045000,"message":{"text":"explain this"},"response":[]}]}`,
+		`{"kind":2,"k":["requests",0,"response"],"v":[{"value":"It so"}]}`,
+		`{"kind":2,"k":["requests",0,"response"],"v":[{"value":"It sorts names."},{"kind":"thinking","value":"hm"}],"i":0}`,
+		`{"kind":1,"k":["requests",0,"response",0,"value"],"v":"It sorts all names."}`,
+		`{"kind":2,"k":["requests"],"v":[{"requestId":"q2","message":{"text":"wrong"}}]}`,
+		`{"kind":2,"k":["requests"],"v":[{"requestId":"q3","message":{"text":"and then?"},"response":[]}],"i":1}`,
+		`{"kind":1,"k":["customTitle"],"v":"a title"}`, `{"kind":3,"k":["customTitle"]}`, `{"kind":1,"k":["nowhere",7,"x"],"v":1}`,
+	}
+	file := strings.Join(lines, "\n") + "\n"
+	f, why, err := foreign.Detect(t.Context(), strings.NewReader(file))
+	require.NoError(t, err)
+	require.Equal(t, foreign.Copilot, f)
+	require.Contains(t, why, "a log of changes")
+	got, _ := all(t, f, file)
+	require.Equal(t, []string{"copilot:v/q1|user|explain this", "copilot:v/q1/response|assistant|It sorts all names.|", "copilot:v/q3|user|and then?"}, got)
+	empty, _ := all(t, f, head)
+	require.Empty(t, empty)
+	for _, bad := range []string{`{"kind":2,"k":"requests","v":[]}`, `{"kind":9,"k":[],"v":1}`, `{"kind":0,"v":7}`} {
+		_, err := read(t, f, head+"\n"+bad)
+		require.ErrorContains(t, err, "line 2", bad)
+	}
+}
+
+func all(t *testing.T, f foreign.Format, file string) (out []string, left foreign.Left) {
+	t.Helper()
+	left, err := foreign.Read(t.Context(), strings.NewReader(file), foreign.Options{Format: f}, func(a store.Artefact, _ int) error {
+		out = append(out, shown(&a))
+		return nil
+	})
+	require.NoError(t, err)
+	return out, left
+}
+
+// TestUndated: a time that cannot be read refuses nothing: its item has none and is counted. A time of expiry does.
+func TestUndated(t *testing.T) {
+	for f, file := range map[foreign.Format]string{
+		foreign.ClaudeCode: strings.Replace(samples[foreign.ClaudeCode], `"timestamp":"2026-01-02T03:04:05Z"`, `"timestamp":"+863-01-02"`, 1),
+		foreign.ChatGPT:    strings.Replace(samples[foreign.ChatGPT], `1700000001.25`, `"soon"`, 1),
+		foreign.Claude:     strings.Replace(samples[foreign.Claude], `2025-01-02T03:04:05Z`, `863…`, 1),
+		foreign.Mem0:       `{"results":[{"id":"m1","memory":"likes tea","updated_at":"yesterday"}]}`,
+	} {
+		require.NotEqual(t, samples[f], file, f)
+		want, _ := all(t, f, samples[f])
+		got, left := all(t, f, file)
+		if f != foreign.Mem0 {
+			require.Equal(t, want, got, f)
+		}
+		require.Equal(t, 1, left.Undated, f)
+	}
+	_, err := read(t, foreign.Mem0, `{"results":[{"id":"m1","memory":"likes tea","expiration_date":"soon"}]}`)
+	require.ErrorContains(t, err, "expiration_date")
+}
+
+// TestOpenMemory: an export of OpenMemory is read as mem0's memories, with their times, and is not taken for another format.
+func TestOpenMemory(t *testing.T) {
+	memory := func(id, state string) string {
+		return `{"id":"` + id + `","user_id":"u1","content":"likes tea","metadata":{"a":"b"},"state":"` + state + `","created_at":"2025-01-02T03:04:05+00:00","updated_at":null`
+	}
+	for _, file := range []string{
+		`{"user":{"id":"u1","name":"ann"},"apps":[],"categories":[],"memories":[` + memory("m1", "active") + `,"category_ids":[]},` + memory("m2", "deleted") + `,"category_ids":[]}],"status_history":[]}`,
+		memory("m1", "active") + `,"app":"x","categories":["food"]}` + "\n" + memory("m2", "archived") + `,"app":"x","categories":[]}`,
+	} {
+		f, why, err := foreign.Detect(t.Context(), strings.NewReader(file))
+		require.NoError(t, err)
+		require.Equal(t, foreign.Mem0, f)
+		require.Contains(t, why, "OpenMemory")
+		got, err := read(t, f, file)
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+		require.Equal(t, "mem0:m1||likes tea", shown(&got[0]))
+		require.Equal(t, "2025-01-02 03:04:05 +0000 UTC", got[0].CurrentAsOf.String())
+		_, left := all(t, f, file)
+		require.Len(t, left.Types, 1)
+		require.Zero(t, left.Empty)
+	}
+	f, _, err := foreign.Detect(t.Context(), strings.NewReader(samples[foreign.PAM]))
+	require.NoError(t, err)
+	require.Equal(t, foreign.PAM, f, "control")
+}

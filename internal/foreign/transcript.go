@@ -1,0 +1,320 @@
+package foreign
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/portable"
+	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Markdown is a transcript for people.
+const Markdown Format = "md"
+
+// Elements returns the objects of a file of messages, as they are: one after the other, in a list, or in an object that has a list
+// of messages or items. fn must not keep raw. The error is a *portable.LineError, that of fn, or of r.
+func Elements(ctx context.Context, r io.Reader, fn func(raw []byte, line int) error) error {
+	return newScanner(ctx, r, "messages", "items", "input").each(func(e element) error {
+		if e.rest {
+			return nil
+		}
+		if err := check(e); err != nil {
+			return err
+		}
+		return fn(e.raw, e.line)
+	})
+}
+
+// Transcript writes the turns of a session: messages of OpenAI or Anthropic, one a line, which Session.Append takes again by
+// ParseMessage; or Markdown. The turns are those of ctxpage.Session.Turns. It returns how many it wrote.
+//
+// Providers refuse a call without its results, and a result in another place than behind its call. So a result that came late
+// moves to its call, and calls without a result, and results without their call, are left out and counted. Markdown has all.
+func Transcript(w io.Writer, f Format, turns iter.Seq2[*ctxpage.Version, error]) (n, left int, err error) {
+	if f == Markdown {
+		for v, err := range turns {
+			if err == nil {
+				err = markdownTurn(w, v)
+			}
+			if err != nil {
+				return n, 0, err
+			}
+			n++
+		}
+		return n, 0, nil
+	}
+	shapes := map[Format]func(*ctxpage.Version, []*ctxpage.Version) []any{OpenAIChat: openAIExchange, Anthropic: anthropicExchange}
+	t := transcript{shape: shapes[f], enc: json.NewEncoder(w)}
+	if t.shape == nil {
+		return 0, 0, store.Invalid("format", fmt.Sprintf("%q", f), "openai, anthropic or md")
+	}
+	t.enc.SetEscapeHTML(false)
+	for v, err := range turns {
+		if err == nil {
+			err = t.take(v)
+		}
+		if err != nil {
+			return t.n, t.left, err
+		}
+	}
+	err = t.write(0)
+	return t.n, t.left, err
+}
+
+// transcript holds turns back while a call before them waits for its results.
+type transcript struct {
+	shape func(turn *ctxpage.Version, results []*ctxpage.Version) []any
+	enc   *json.Encoder
+	held  []heldTurn
+	n     int // turns written
+	left  int // calls and results left out
+}
+
+type heldTurn struct {
+	*ctxpage.Version
+	results []*ctxpage.Version
+}
+
+// maxHeld bounds how many turns are held back: a call that so many turns later has no result will get none.
+const maxHeld = 10_000
+
+// take takes the next turn and writes those that wait for nothing.
+func (t *transcript) take(v *ctxpage.Version) error {
+	if v.Role != render.RoleTool {
+		t.held = append(t.held, heldTurn{Version: v})
+		return t.write(maxHeld)
+	}
+	for i := len(t.held) - 1; i >= 0; i-- {
+		if h := &t.held[i]; h.calls(v.ToolCallID) && !h.answered(v.ToolCallID) {
+			h.results = append(h.results, v)
+			return t.write(maxHeld)
+		}
+	}
+	t.left++
+	return nil
+}
+
+func (h *heldTurn) calls(id string) bool {
+	return slices.ContainsFunc(h.ToolCalls, func(c ctxpage.ToolCall) bool { return c.ID == id })
+}
+
+func (h *heldTurn) answered(id string) bool {
+	return slices.ContainsFunc(h.results, func(r *ctxpage.Version) bool { return r.ToolCallID == id })
+}
+
+// write writes turns from the front: those whose calls are all answered, and whatever exceeds most.
+func (t *transcript) write(most int) error {
+	for len(t.held) > 0 && (len(t.held) > most || len(t.held[0].results) == len(t.held[0].ToolCalls)) {
+		h := t.held[0]
+		t.held = t.held[1:]
+		turn := *h.Version
+		turn.ToolCalls = slices.DeleteFunc(slices.Clone(turn.ToolCalls), func(c ctxpage.ToolCall) bool { return !h.answered(c.ID) })
+		t.left += len(h.ToolCalls) - len(turn.ToolCalls)
+		if len(turn.ToolCalls) == 0 && len(h.ToolCalls) > 0 && fullText(&turn) == "" {
+			continue // nothing but calls
+		}
+		t.n += 1 + len(h.results)
+		for _, m := range t.shape(&turn, h.results) {
+			if err := t.enc.Encode(m); err != nil {
+				return fmt.Errorf("ctxpage: transcript: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// openAIExchange returns a turn and the results of its calls as messages.
+func openAIExchange(turn *ctxpage.Version, results []*ctxpage.Version) []any {
+	out := []any{openAIMessage(turn)}
+	for _, r := range results {
+		out = append(out, openAIMessage(r))
+	}
+	return out
+}
+
+// anthropicExchange returns a turn as a message, and the results of its calls as one.
+func anthropicExchange(turn *ctxpage.Version, results []*ctxpage.Version) []any {
+	out := []any{anthropicMessage(turn)}
+	var all *anthropicTurn
+	for _, r := range results {
+		m := anthropicMessage(r)
+		if all == nil {
+			all = m
+			out = append(out, m)
+			continue
+		}
+		all.Content = append(all.Content, m.Content...)
+	}
+	return out
+}
+
+type openAICall struct {
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+type openAITurn struct {
+	Role       string       `json:"role"`
+	Name       string       `json:"name,omitempty"`
+	Content    any          `json:"content"`
+	ToolCalls  []openAICall `json:"tool_calls,omitempty"`
+	ToolCallID string       `json:"tool_call_id,omitempty"`
+}
+
+func openAIMessage(v *ctxpage.Version) any {
+	m := &openAITurn{Role: roleOf(v), Name: v.Name, Content: v.Text, ToolCallID: v.ToolCallID}
+	for _, c := range v.ToolCalls {
+		call := openAICall{ID: c.ID, Type: "function"}
+		call.Function.Name, call.Function.Arguments = c.Name, c.Arguments
+		m.ToolCalls = append(m.ToolCalls, call)
+	}
+	if len(v.Parts) > 0 {
+		var parts []any
+		for _, p := range v.Parts {
+			switch {
+			case p.Type == "text":
+				parts = append(parts, map[string]any{"type": "text", "text": p.Text})
+			case p.Type == "image_url" && p.URL != "":
+				image := map[string]any{"url": p.URL}
+				if p.Detail != "" {
+					image["detail"] = p.Detail
+				}
+				parts = append(parts, map[string]any{"type": "image_url", "image_url": image})
+			case p.Type == toolResult: // its words are told already
+			default:
+				parts = append(parts, originalPart(p))
+			}
+		}
+		m.Content = parts
+	} else if v.Text == "" && len(m.ToolCalls) > 0 {
+		m.Content = nil
+	}
+	return m
+}
+
+// toolResult is the type of a part that is an Anthropic tool result as it came.
+const toolResult = "tool_result"
+
+type anthropicTurn struct {
+	Role    string `json:"role"`
+	Content []any  `json:"content"`
+}
+
+func anthropicMessage(v *ctxpage.Version) *anthropicTurn {
+	m := &anthropicTurn{Role: roleOf(v), Content: []any{}}
+	if v.Role == render.RoleTool {
+		m.Role = render.RoleUser
+		for _, p := range v.Parts {
+			if p.Type == toolResult {
+				m.Content = append(m.Content, withCallID(originalPart(p), v.ToolCallID))
+				return m
+			}
+		}
+		m.Content = append(m.Content, map[string]any{"type": "tool_result", "tool_use_id": v.ToolCallID, "content": fullText(v)})
+		return m
+	}
+	if len(v.Parts) == 0 && v.Text != "" {
+		m.Content = append(m.Content, map[string]any{"type": "text", "text": v.Text})
+	}
+	for _, p := range v.Parts {
+		switch {
+		case p.Type == "text":
+			m.Content = append(m.Content, map[string]any{"type": "text", "text": p.Text})
+		case p.Type == "image_url" && p.URL != "":
+			m.Content = append(m.Content, map[string]any{"type": "image", "source": map[string]any{"type": "url", "url": p.URL}})
+		default:
+			m.Content = append(m.Content, originalPart(p))
+		}
+	}
+	for _, c := range v.ToolCalls {
+		input := json.RawMessage(c.Arguments)
+		if !json.Valid(input) {
+			input = json.RawMessage("{}")
+		}
+		m.Content = append(m.Content, map[string]any{"type": "tool_use", "id": c.ID, "name": c.Name, "input": input})
+	}
+	return m
+}
+
+// originalPart returns a part that was kept as it came.
+func originalPart(p store.Part) any {
+	if raw := json.RawMessage(p.Detail); json.Valid(raw) && bytes.HasPrefix(raw, []byte("{")) {
+		return raw
+	}
+	return map[string]any{"type": "text", "text": strings.TrimSpace("[" + p.Type + "] " + p.URL)}
+}
+
+// withCallID gives a tool result the id of its call as the session stores it.
+func withCallID(part any, id string) any {
+	var fields map[string]json.RawMessage
+	if raw, ok := part.(json.RawMessage); !ok || json.Unmarshal(raw, &fields) != nil {
+		return part
+	}
+	want, err := json.Marshal(id)
+	if err != nil || bytes.Equal(fields["tool_use_id"], want) {
+		return part
+	}
+	fields["tool_use_id"] = want
+	return fields
+}
+
+// roleOf returns the role of a turn; data without a role counts as the user's.
+func roleOf(v *ctxpage.Version) string {
+	if v.Role == "" {
+		return render.RoleUser
+	}
+	return v.Role
+}
+
+// fullText returns the whole text of a turn.
+func fullText(v *ctxpage.Version) string {
+	if len(v.Parts) == 0 {
+		return v.Text
+	}
+	var said []string
+	for _, p := range v.Parts {
+		if p.Text != "" {
+			said = append(said, p.Text)
+		}
+	}
+	return strings.Join(said, "")
+}
+
+// markdownTurn is a turn for people.
+func markdownTurn(w io.Writer, v *ctxpage.Version) error {
+	who := roleOf(v)
+	if v.Name != "" {
+		who += " (" + portable.Line(v.Name) + ")"
+	}
+	if _, err := fmt.Fprintf(w, "## %d. %s, %s\n\n", v.Seq, who, v.CurrentAsOf.UTC().Format("2006-01-02 15:04:05 UTC")); err != nil {
+		return err
+	}
+	if v.Trace != "" {
+		if _, err := fmt.Fprintf(w, "written from the context of trace %s\n\n", portable.Line(v.Trace)); err != nil {
+			return err
+		}
+	}
+	for _, c := range v.ToolCalls {
+		if _, err := fmt.Fprintf(w, "calls %s with `%s`\n\n", portable.Line(c.Name), portable.Line(c.Arguments)); err != nil {
+			return err
+		}
+	}
+	if said := fullText(v); said != "" {
+		if _, err := fmt.Fprintf(w, "%s\n\n", portable.Quote(said)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

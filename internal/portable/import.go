@@ -1,0 +1,394 @@
+package portable
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/directivelog"
+	"github.com/ctxpage/ctxpage/internal/eraseplan"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/token"
+)
+
+// An import reads lines and commits in the order of the file: versions in the order of the old commits, then rows of state,
+// then held batches. Each kind is committed in full before the next begins (lines), because later lines name versions of
+// earlier ones.
+//
+//	version   collected into a batch; flush commits it while the next lines are read (done, flying)
+//	state     collected into rows
+//	          then the pages of directives, which must be what the rows say (directives.go)
+//	held      one commit each
+//
+// Repeating is safe. A version, row or batch that is in the database already is compared and skipped, so an import that was
+// stopped at any line is finished by running it again. importer belongs to one goroutine; the one that commits a batch touches
+// only the store and done.
+//
+// Two old commits may share a new one. But a batch has at most one line of an artefact, and never an artefact beside one
+// that supersedes it: their order would be lost.
+
+// ImportOptions say how an export is brought in.
+type ImportOptions struct {
+	// By names the operator who vouches for the file; the audit has it.
+	By string
+	// State describes the rows of state (ctxpage.StateKinds).
+	State []store.StateKind
+	// Now and Rand are the clock and the randomness of batch ids.
+	Now  func() time.Time
+	Rand io.Reader
+	// Roots are directories. File roots and recorded directories of the file are imported when they are at or below one of
+	// them; the others are left out and listed (Imported.Withheld). Such rows let the database read files of this machine,
+	// so a file that somebody else made brings none by default.
+	Roots []string
+	// Policies also imports retention policies and quotas. By default they are left out and listed: they make this
+	// database drop what it holds, or refuse writes.
+	Policies bool
+	// Receipts are of erases that came after the export was made. The import leaves out what those erases took, by
+	// their rules, and ignores receipts of erases that the export knows. The database remembers receipts for later
+	// imports of exports of the same database. A database knows its own erases, so importing its own exports needs no
+	// receipts.
+	Receipts []*erase.Receipt
+	// Counter counts the texts; nil: token.Default(). DB.Import sets it to the counter of the database.
+	Counter token.Counter
+	// DryRun reads and compares everything, and writes nothing.
+	DryRun bool
+	// Progress, if not nil, is called from the calling goroutine.
+	Progress store.Progress
+}
+
+// Tally counts what an import found of one kind.
+type Tally struct {
+	New   uint64 `json:"new"`   // written
+	Same  uint64 `json:"same"`  // there already
+	Other uint64 `json:"other"` // something else has the name; it stays, and what the file has is left out
+}
+
+// Imported says what an import did.
+type Imported struct {
+	Header   Header `json:"-"`
+	Database string `json:"database"` // id of the database that the file is an export of
+	LSN      uint64 `json:"lsn"`
+	Versions Tally  `json:"versions"`
+	State    Tally  `json:"state"`
+	Held     Tally  `json:"held"`
+	Erased   uint64 `json:"erased"` // versions left out, and rows with them: they were erased
+	// Erasures are the traces of the erases after the export whose content the import looked for
+	// and left out.
+	Erasures []string `json:"erasures"`
+	// Others are up to 100 names under which the database has something else.
+	Others []string `json:"others"`
+	// Withheld names what was left out because ImportOptions.Roots and Policies did not ask for it.
+	Withheld []string `json:"withheld"`
+	DryRun   bool     `json:"dry_run,omitempty"`
+}
+
+// The limits of one commit.
+const (
+	batchVersions = 1000
+	batchBytes    = 8 << 20
+	batchLeaf     = 1 << 20 // bytes of the audit leaf, about
+	batchRows     = 500
+	maxOthers     = 100
+)
+
+// importer is an import under way.
+type importer struct {
+	ctx  context.Context
+	st   store.Store
+	opts ImportOptions
+	in   *lineReader
+	rep  Imported
+	head *Header
+	want Counts // 0: not known
+
+	counted counted
+
+	began int64               // where the file begins, if it can seek
+	gone  *eraseplan.Earlier  // what erases took after the export; nil: nothing
+	given []store.EraseReport // by receipts
+
+	batch    []store.Carried
+	lsn      uint64 // of the last version in it, there
+	bytes    int
+	leaf     int
+	inBatch  map[store.Ref]bool // that batch writes
+	replaced map[store.Ref]bool // that batch supersedes
+	rows     []store.StateRow
+	done     chan error         // of the commit under way; nil: there is none
+	flying   map[store.Ref]bool // that it writes
+
+	others   map[store.Ref]bool   // artefacts that are something else here
+	erased   map[store.Ref]bool   // artefacts whose erase the file has, too
+	sessions map[string]bool      // that lost turns to an erase here: scope, 0, id
+	lost     map[string]bool      // scopes of which something was erased here
+	stays    map[string]bool      // scopes of which something is here, or comes
+	dry      map[store.Ref]uint32 // newest version, as a dry run would have made it
+	decided  decided
+}
+
+// Import brings an export into a database, up to a thousand versions with each commit. To continue after a crash,
+// repeat the import: it skips what is already there. What the database has under the same name with other content stays
+// as it is and is counted (Tally.Other); that is not an error. If r is an io.Seeker, the whole file is verified before
+// anything is written.
+//
+// Content that was erased after the export was made is left out. Import knows of such erases from this database, if the
+// export is one of this database, or from Receipts. It then reads the file twice, so r must be an io.Seeker.
+//
+// Errors: *LineError with line and field for what is wrong in the file, erase.ErrReceipt, ErrNewerFormat, ErrConflict if
+// the same artefacts are written during the import (repeat it), and those of the store.
+func Import(ctx context.Context, st store.Store, r io.Reader, opts ImportOptions) (*Imported, error) {
+	if err := store.CheckID("by", opts.By); err != nil {
+		return nil, err
+	}
+	if opts.Progress == nil {
+		opts.Progress = func(string, uint64, uint64) {}
+	}
+	if opts.Counter == nil {
+		opts.Counter = token.Default()
+	}
+	m := &importer{
+		ctx: ctx, st: st, opts: opts, counted: counted{Counter: opts.Counter}, inBatch: map[store.Ref]bool{}, replaced: map[store.Ref]bool{}, others: map[store.Ref]bool{},
+		erased: map[store.Ref]bool{}, sessions: map[string]bool{}, lost: map[string]bool{}, stays: map[string]bool{}, dry: map[store.Ref]uint32{}, rep: Imported{Others: []string{}, Erasures: []string{}, Withheld: []string{}, DryRun: opts.DryRun},
+	}
+	if s, ok := r.(io.ReadSeeker); ok {
+		at, err := s.Seek(0, io.SeekCurrent)
+		if err == nil {
+			if _, m.want, err = Verify(ctx, r, opts.Progress); err != nil {
+				return nil, err
+			}
+			if _, err = s.Seek(at, io.SeekStart); err != nil {
+				return nil, fmt.Errorf("ctxpage: import: %w", err)
+			}
+			m.began = at
+		}
+	}
+	m.in = newLineReader(r)
+	var err error
+	if m.head, err = m.in.header(); err != nil {
+		return nil, err
+	}
+	m.rep.Header, m.rep.Database, m.rep.LSN = *m.head, m.head.Database, m.head.LSN
+	if err = m.findErased(r); err == nil {
+		err = m.remember()
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = m.lines()
+	late := m.wait()
+	return &m.rep, cmp.Or(err, late) // a full disk fails both batches with the same words
+}
+
+// lines reads the file to its end.
+func (m *importer) lines() error {
+	for {
+		b, err := m.in.next()
+		if err == nil && m.in.line%256 == 0 {
+			err = m.ctx.Err()
+			m.opts.Progress("lines", uint64(m.in.line), m.want.Lines)
+		}
+		if err != nil {
+			return m.in.cutOff(err)
+		}
+		var is raw
+		if is.Type, err = typeOf(b); err != nil {
+			return m.in.jsonError(err)
+		}
+		if is.Type != typeEnd {
+			m.in.sum.Write(b)
+		}
+		if is.Type != typeVersion {
+			if err := cmp.Or(m.flush(), m.wait()); err != nil {
+				return err
+			}
+		}
+		switch is.Type {
+		case typeVersion:
+			err = m.version(b)
+		case typeState:
+			err = m.stateLine(b)
+		case typeHeld:
+			err = cmp.Or(m.flushRows(), m.directives(), m.heldLine(b))
+		case typeQuestion: // for people
+		case typeEnd:
+			if err := cmp.Or(m.flushRows(), m.directives()); err != nil {
+				return err
+			}
+			_, err = m.in.end(b)
+			return err
+		default:
+			err = store.Invalid("type", fmt.Sprintf("%q", is.Type), "version, state, held, question or end")
+		}
+		if err != nil {
+			return m.in.in(err)
+		}
+	}
+}
+
+// typeOf is the type of a line. Export writes it first; a line by another program is decoded.
+func typeOf(b []byte) (string, error) {
+	if rest, ok := bytes.CutPrefix(b, []byte(`{"type":"`)); ok {
+		if name, _, ok := bytes.Cut(rest[:min(len(rest), 16)], []byte(`"`)); ok {
+			return string(name), nil
+		}
+	}
+	var is raw
+	err := json.Unmarshal(b, &is)
+	return is.Type, err
+}
+
+func (m *importer) version(b []byte) error {
+	line := new(versionLine)
+	if err := m.in.decode(b, line); err != nil {
+		return err
+	}
+	switch {
+	case line.ID == directivelog.PageID:
+		return m.keepDirectives(line, len(b))
+	case strings.HasPrefix(line.ID, store.ReservedPrefix) && line.Artefact != nil && line.Artefact.Kind == store.KindSystem:
+		return fieldError("artefact.kind", store.Invalid("kind", "system, of the reserved id "+strconv.Quote(line.ID), "another kind: only directives instruct under a reserved id"))
+	}
+	return m.take(line)
+}
+
+// take adds the versions of a line to the batch, if they are not here yet.
+func (m *importer) take(line *versionLine) error {
+	var all []store.Carried
+	for i := range line.Before {
+		c, err := line.Before[i].carried(&m.counted)
+		if err != nil {
+			return err
+		}
+		all = append(all, c)
+	}
+	c, err := line.carried(&m.counted)
+	if err != nil {
+		return err
+	}
+	all = append(all, c)
+	ref := store.Ref{Scope: line.Scope, ID: line.ID}
+	if m.gone != nil && m.gone.Takes(ref) {
+		m.rep.Erased += uint64(len(all))
+		return nil
+	}
+	if m.inBatch[ref] {
+		if err := m.flush(); err != nil {
+			return err
+		}
+	}
+	if m.flying[ref] {
+		if err := m.wait(); err != nil {
+			return err
+		}
+	}
+	if all, err = m.missing(ref, all); err != nil || len(all) == 0 {
+		return err
+	}
+	if err := (&store.Batch{Carry: all}).CheckIDs(); err != nil {
+		return err
+	}
+	return m.add(ref, all, line.LSN)
+}
+
+// add puts versions of an artefact into the batch. Versions of one old commit go into one commit. If a commit replaces what
+// another put, the two are not joined, because their order would be lost.
+func (m *importer) add(ref store.Ref, all []store.Carried, lsn uint64) error {
+	full := len(m.batch)+len(all) > batchVersions || m.bytes > batchBytes || m.leaf > batchLeaf || m.replaced[ref]
+	for i := range all {
+		for _, id := range all[i].Head.Supersedes {
+			full = full || m.replaced[store.Ref{Scope: ref.Scope, ID: id}]
+		}
+	}
+	if full && len(m.batch) > 0 && lsn != m.lsn {
+		if err := m.flush(); err != nil {
+			return err
+		}
+	}
+	m.lsn = lsn
+	for i := range all {
+		for _, id := range all[i].Head.Supersedes {
+			m.replaced[store.Ref{Scope: ref.Scope, ID: id}] = true
+		}
+		for _, text := range all[i].Texts {
+			m.bytes += len(text)
+		}
+		m.leaf += (1 + len(all[i].Texts)) * (80 + 3*(len(ref.Scope)+len(ref.ID)))
+	}
+	m.inBatch[ref] = true
+	if m.batch == nil {
+		m.batch = make([]store.Carried, 0, batchVersions)
+	}
+	m.batch = append(m.batch, all...)
+	return nil
+}
+
+// flush commits the versions gathered, while the next lines are read. At most one commit is in flight.
+func (m *importer) flush() error {
+	if err := m.wait(); err != nil || len(m.batch) == 0 {
+		return err
+	}
+	batch, refs := m.batch, m.inBatch
+	m.batch, m.bytes, m.leaf, m.inBatch = nil, 0, 0, map[store.Ref]bool{}
+	clear(m.replaced)
+	m.rep.Versions.New += uint64(len(batch))
+	if m.opts.DryRun {
+		for i := range batch {
+			h := &batch[i].Head
+			m.dry[store.Ref{Scope: h.Scope, ID: h.ID}] = h.Version
+		}
+		return nil
+	}
+	done := make(chan error, 1)
+	m.done, m.flying = done, refs
+	go func() { done <- m.commit(store.Batch{Carry: batch}) }()
+	return nil
+}
+
+// wait returns when no commit is under way.
+func (m *importer) wait() error {
+	if m.done == nil {
+		return nil
+	}
+	err := <-m.done
+	m.done, m.flying = nil, nil
+	return err
+}
+
+// commit writes a batch of the operator's. A batch whose outcome is unknown is repeated under its id.
+func (m *importer) commit(b store.Batch) (err error) {
+	if b.Now.IsZero() {
+		b.Now = m.opts.Now()
+	}
+	if b.ID.IsZero() {
+		if b.ID, err = store.NewID(b.Now, m.opts.Rand); err != nil {
+			return err
+		}
+	}
+	if b.Scope == "" {
+		b.Scope, b.Actor = store.OperatorScope, "operator"
+	}
+	if b.Hold == nil {
+		b.Leaf = manifest.Record{Type: manifest.TypeCommit, Action: "import", By: m.opts.By, Reason: fmt.Sprintf("import of database %s as of lsn %d", m.head.Database, m.head.LSN)}
+	}
+	if _, err = m.st.Commit(m.ctx, b); errors.Is(err, store.ErrOutcomeUnknown) && m.ctx.Err() == nil {
+		_, err = m.st.Commit(m.ctx, b)
+	}
+	return err
+}
+
+// other counts a name under which the database has something else.
+func (m *importer) other(t *Tally, n uint64, name string) {
+	t.Other += n
+	if len(m.rep.Others) < maxOthers {
+		m.rep.Others = append(m.rep.Others, name)
+	}
+}

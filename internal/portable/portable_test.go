@@ -1,0 +1,260 @@
+package portable_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/portable"
+	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// clock moves a minute with each look, so that every commit has a time of its own.
+type clock struct{ now time.Time }
+
+func (c *clock) tick() time.Time {
+	c.now = c.now.Add(time.Second)
+	return c.now
+}
+
+func open(t testing.TB, path string, c *clock, is store.Info) *ctxpage.DB {
+	t.Helper()
+	opts := ctxpage.Options{Exclusive: true, Identity: is, NoWatch: true} // the tests compare what depends on how often the clock was read
+	if c != nil {
+		opts.Clock = c.tick
+	}
+	db, err := ctxpage.Open(path, opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+const odd = "acme/ä ö%/a:b#c@1"
+
+// fill puts everything into a database that an export can have.
+func fill(t testing.TB, db *ctxpage.DB) {
+	t.Helper()
+	ctx := t.Context()
+	s := db.Scope(odd, ctxpage.WithActor("agent"))
+	rel := 0.25
+	put := func(s *ctxpage.Scope, a ctxpage.Artefact) ctxpage.Ref {
+		ref, err := s.Put(ctx, a)
+		require.NoError(t, err)
+		return ref
+	}
+	first := put(s, ctxpage.Artefact{ID: "rule:#@%/1", Text: "refunds up to 400", Subject: "ann", Tags: []string{"b", "a"}, Meta: map[string]string{"k": "v", "": "empty"}, Pinned: true, Priority: ctxpage.PriorityHigh, Relevance: &rel})
+	put(s, ctxpage.Artefact{ID: "long", Text: strings.Repeat("A paragraph of refunds.\n\n", 400)})
+	put(s, ctxpage.Artefact{ID: "long", Text: strings.Repeat("A paragraph of refunds.\n\n", 399) + "The end."})
+	put(s, ctxpage.Artefact{ID: "child", Text: "refunds were 300", DerivedFrom: []ctxpage.Ref{first}, ExpiresAt: time.Date(2031, 1, 1, 0, 0, 0, 123000, time.UTC)})
+	put(s, ctxpage.Artefact{ID: "old", Text: "refunds up to 100"})
+	put(s, ctxpage.Artefact{ID: "new", Text: "refunds up to 500", Supersedes: []string{"old"}, CurrentAsOf: time.Date(2020, 1, 2, 3, 4, 5, 6000, time.UTC)})
+	put(s, ctxpage.Artefact{ID: "back", Text: "refunds one"})
+	put(s, ctxpage.Artefact{ID: "over", Text: "refunds two", Supersedes: []string{"back"}})
+	put(s, ctxpage.Artefact{ID: "back", Text: "refunds one"})
+	for i := range 12 {
+		put(s, ctxpage.Artefact{ID: "busy", Text: fmt.Sprintf("refunds round %d", i)})
+	}
+	put(s, ctxpage.Artefact{ID: "dead", Text: "refunds dead"})
+	require.NoError(t, s.Delete(ctx, "dead"))
+	put(s, ctxpage.Artefact{ID: "dead2", Text: "refunds dead"})
+	require.NoError(t, s.Delete(ctx, "dead2"))
+	put(s, ctxpage.Artefact{ID: "dead2", Text: "refunds alive <b>&\u2028"})
+	put(s, ctxpage.Artefact{ID: "gone", Text: "okapi secret", Subject: "bob"})
+	_, err := db.PutVerified(ctx, "acme", "ann", ctxpage.Artefact{ID: "fact", Text: "refunds are verified"})
+	require.NoError(t, err)
+	put(s, ctxpage.Artefact{ID: "copy", Source: "page:" + first.String()})
+	require.NoError(t, s.Update(ctx, func(tx *ctxpage.Txn) error {
+		for i := range 5 {
+			if err := tx.Put(ctx, ctxpage.Artefact{ID: fmt.Sprintf("many-%d", i), Text: fmt.Sprintf("refunds many %d", i), Group: "thread", Seq: int64(i)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+
+	for i, judge := range []float64{0.2, 0.3} {
+		a, err := s.Assemble(ctx, ctxpage.Query{Text: "refunds", Budget: 2000})
+		require.NoError(t, err)
+		tx, err := s.Resume(ctx, a.Trace)
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: fmt.Sprintf("answer-%d", i), Text: "refunds answer"}))
+		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "rule:#@%/1", Text: "refunds up to 900"}))
+		var held *ctxpage.HeldError
+		require.ErrorAs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: judge, By: "judge"}), &held)
+		if i == 1 {
+			_, err = db.Review().Reject(ctx, held.Batch, "operator", "no")
+			require.NoError(t, err)
+		}
+	}
+	for _, say := range []string{"use metric units", "never promise refunds"} {
+		_, err = s.Directives().Step(ctx, say)
+		require.NoError(t, err)
+	}
+	talk := s.Session("talk")
+	require.NoError(t, talk.SetWindow(ctx, session.Config{Total: 2000}))
+	for i := range 30 {
+		_, err := talk.Append(ctx, ctxpage.Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprintf("turn %d of refunds ", i) + strings.Repeat("word ", 60)})
+		require.NoError(t, err)
+	}
+	_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{"refunds"}})
+	require.NoError(t, err)
+	require.NoError(t, talk.Record(ctx, session.Notes{Text: "what was done", Done: []string{"it"}}))
+	require.NoError(t, db.AddFileRoot(ctx, t.TempDir()))
+	_, err = db.GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepRecords: 3})
+	require.NoError(t, err)
+	_, err = db.Erase(ctx, erase.Request{Subject: "bob", By: "operator", Reason: "asked"})
+	require.NoError(t, err)
+}
+
+func export(t testing.TB, db *ctxpage.DB, opts portable.ExportOptions) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	rep, err := db.Export(t.Context(), &b, opts)
+	require.NoError(t, err)
+	require.EqualValues(t, b.Len(), rep.Bytes)
+	return b.Bytes()
+}
+
+func bring(t testing.TB, db *ctxpage.DB, file []byte) *portable.Imported {
+	t.Helper()
+	rep, err := db.Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Roots: []string{"/"}, Policies: true})
+	require.NoError(t, err)
+	return rep
+}
+
+// same drops from lines what is of one database: LSNs, page numbers, the head and the time. Pages of directives come last:
+// an import writes them after the rows that they must agree with.
+func same(t testing.TB, file []byte) []string {
+	t.Helper()
+	var out, last []string
+	var walk func(v any) any
+	walk = func(v any) any {
+		switch v := v.(type) {
+		case map[string]any:
+			delete(v, "lsn")
+			delete(v, "num")
+			for k := range v {
+				v[k] = walk(v[k])
+			}
+		case []any:
+			for i := range v {
+				v[i] = walk(v[i])
+			}
+		}
+		return v
+	}
+	lines := strings.Split(strings.TrimSpace(string(file)), "\n")
+	for _, line := range lines[1 : len(lines)-1] {
+		var v map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &v))
+		if name, _ := v["name"].(string); strings.HasPrefix(name, "session/verdicts/") {
+			delete(v, "value") // has numbers
+		}
+		b, err := json.Marshal(walk(v))
+		require.NoError(t, err)
+		if v["id"] == ctxpage.DirectivesID {
+			last = append(last, string(b))
+			continue
+		}
+		out = append(out, string(b))
+	}
+	return append(out, last...)
+}
+
+func sound(t testing.TB, db *ctxpage.DB) {
+	t.Helper()
+	problems, err := db.Check(t.Context(), nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
+func context_(t testing.TB, db *ctxpage.DB, q ctxpage.Query) string {
+	t.Helper()
+	q.Check = ctxpage.CheckNever
+	a, err := db.Scope(odd).Assemble(t.Context(), q)
+	require.NoError(t, err)
+	return a.Text()
+}
+
+func TestRoundTrip(t *testing.T) {
+	c := &clock{time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
+	dir := t.TempDir()
+	from := open(t, filepath.Join(dir, "a.ctx"), c, store.Info{})
+	fill(t, from)
+	sound(t, from)
+	file := export(t, from, portable.ExportOptions{})
+	require.NotContains(t, string(file), "okapi", "erased")
+	head, err := portable.ReadHeader(bytes.NewReader(file))
+	require.NoError(t, err)
+
+	path := filepath.Join(dir, "b.ctx")
+	to := open(t, path, c, head.Identity())
+	dry, err := to.Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Roots: []string{"/"}, Policies: true, DryRun: true})
+	require.NoError(t, err)
+	rep := bring(t, to, file)
+	require.Equal(t, rep.Versions, dry.Versions)
+	require.Equal(t, []any{rep.State, rep.Held, rep.Erased}, []any{dry.State, dry.Held, dry.Erased})
+	require.Zero(t, rep.Versions.Same+rep.Versions.Other+rep.State.Other+rep.Held.Other)
+	sound(t, to)
+	require.Equal(t, same(t, file), same(t, export(t, to, portable.ExportOptions{})))
+
+	questions := []ctxpage.Query{{Text: "refunds", Budget: 3000}, {Text: "refunds metric", Budget: 700}, {Text: "refunds", Budget: 6000, Session: "talk"}}
+	for _, q := range questions {
+		at := c.now
+		want := context_(t, from, q)
+		c.now = at
+		require.Equal(t, want, context_(t, to, q))
+	}
+	other := open(t, filepath.Join(dir, "c.ctx"), c, store.Info{})
+	bring(t, other, file)
+	at := c.now
+	want := context_(t, from, questions[0])
+	c.now = at
+	got := context_(t, other, questions[0])
+	require.NotEqual(t, want, got, "control: another database has other fences")
+	fence := regexp.MustCompile(`page [0-9]+`)
+	require.Equal(t, fence.ReplaceAllString(want, "page"), fence.ReplaceAllString(got, "page"), "and nothing else")
+
+	again := bring(t, to, file)
+	require.Zero(t, again.Versions.New+again.State.New+again.Held.New+again.Versions.Other+again.State.Other+again.Held.Other)
+	require.NoError(t, to.Close())
+	to = open(t, path, c, store.Info{})
+	sound(t, to)
+	require.Equal(t, same(t, file), same(t, export(t, to, portable.ExportOptions{})))
+	w, err := from.Scope(odd).Session("talk").Window(t.Context())
+	require.NoError(t, err)
+	w2, err := to.Scope(odd).Session("talk").Window(t.Context())
+	require.NoError(t, err)
+	w.LSN, w2.LSN = 0, 0
+	require.Equal(t, w, w2)
+	for _, db := range []*ctxpage.DB{from, to} {
+		n := 0
+		for h, err := range db.Review().Batches(t.Context(), "", false) {
+			require.NoError(t, err)
+			_, err = db.Review().Approve(t.Context(), h.ID, ctxpage.Approval{By: "ann", Stale: true})
+			require.NoError(t, err)
+			n++
+		}
+		require.Equal(t, 1, n)
+		v, err := db.Scope(odd).Get(t.Context(), "rule:#@%/1")
+		require.NoError(t, err)
+		require.Equal(t, []any{"refunds up to 900", uint32(2)}, []any{v.Text, v.Version})
+	}
+	_, err = to.Scope(odd).Get(t.Context(), "gone")
+	require.ErrorIs(t, err, ctxpage.ErrNotFound)
+	_, err = to.Scope(odd).Session("talk").Append(t.Context(), ctxpage.Turn{Role: "user", Text: "goes on"})
+	require.NoError(t, err)
+	_, err = to.Scope(odd).Directives().Step(t.Context(), "use imperial units")
+	require.NoError(t, err)
+	sound(t, to)
+}

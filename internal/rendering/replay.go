@@ -1,0 +1,155 @@
+package rendering
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/internal/chunk"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// ErrReplay means that a past assembly cannot be rendered again to the same bytes; the error says why.
+var ErrReplay = errors.New("ctxpage: replay differs")
+
+// Replayer shows past contexts once more, from their leaves and the immutable page versions these name.
+type Replayer struct {
+	Store  store.Store
+	File   string                   // names the database in an error
+	Fence  string                   // the seed of fences in this database
+	Digest func(text []byte) []byte // as leaves keep it of a rendered context
+}
+
+// Replay renders a past context. The error matches ErrReplay when the bytes differ from what was recorded, and ErrGone
+// when gc took a page: then missing names those.
+func (a Replayer) Replay(ctx context.Context, leaf *manifest.Record) (text string, same bool, missing []string, err error) {
+	if leaf.Renderer < 1 || leaf.Renderer > render.Version {
+		return "", false, nil, fmt.Errorf("%w: rendered by renderer %d, this program has 1 to %d", ErrReplay, leaf.Renderer, render.Version)
+	}
+	pages, missing, err := a.pages(ctx, leaf)
+	if err != nil {
+		return "", false, missing, err
+	}
+	b, err := render.TextOf(leaf.Renderer, a.Fence+"/"+leaf.Scope, pages)
+	if err != nil {
+		return "", false, nil, err
+	}
+	if !bytes.Equal(a.Digest(b), leaf.Rendered) {
+		return string(b), false, nil, fmt.Errorf("%w: the digest of %d bytes is not the recorded one", ErrReplay, len(b))
+	}
+	return string(b), true, nil, nil
+}
+
+// pages are those of a past context as it was rendered.
+func (a Replayer) pages(ctx context.Context, leaf *manifest.Record) (pages []render.Page, missing []string, err error) {
+	shown, missing, err := a.Shown(ctx, leaf)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(missing) > 0 {
+		return nil, missing, fmt.Errorf("%w: %s", store.ErrGone, strings.Join(missing, "; "))
+	}
+	return Pages(nil, shown, leaf.Session), nil, nil
+}
+
+// Shown returns the pages of a past context in the form that it showed, and says what is missing of them.
+func (a Replayer) Shown(ctx context.Context, leaf *manifest.Record) (shown []Page, missing []string, err error) {
+	keys := make([]store.PageKey, len(leaf.Pages))
+	for i, p := range leaf.Pages {
+		keys[i] = store.PageKey{Num: p.Num, Version: p.Version}
+	}
+	loaded, err := a.Store.Load(ctx, store.ScopeChain(leaf.Scope), keys, store.WantText)
+	if err != nil {
+		return nil, nil, err
+	}
+	forms, err := a.forms(ctx, leaf)
+	if err != nil {
+		return nil, nil, err
+	}
+	drafts, err := a.drafts(ctx, leaf)
+	if err != nil {
+		return nil, nil, err
+	}
+	shown = make([]Page, 0, len(loaded))
+	for i := range loaded {
+		l, p := &loaded[i], &leaf.Pages[i]
+		if p.Num == 0 && len(drafts) > 0 {
+			l, drafts = &drafts[0], drafts[1:]
+		}
+		text, lost, err := textOf(l, p, forms)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case lost != "":
+			missing = append(missing, lost)
+		default:
+			ref := store.Ref{Scope: l.Head.Scope, ID: l.Head.ID, Page: l.Page, Version: l.Head.Rows[l.Page-1].Version}.String()
+			shown = append(shown, Page{Head: l.Head, Ref: ref, Text: text, Page: l.Page, Form: p.Form, Stale: p.Stale})
+		}
+	}
+	return shown, missing, nil
+}
+
+// textOf is the text of a page in the form the leaf names, or what is missing of it.
+func textOf(l *store.Loaded, p *manifest.Page, forms map[uint64]store.Loaded) (text, lost string, err error) {
+	switch {
+	case p.Num == 0 && l.Head == nil:
+		return "", "a draft of the transaction, which was not kept, or was dropped by gc", nil
+	case errors.Is(l.Err, store.ErrGone):
+		return "", goneText(l.Err), nil
+	case errors.Is(l.Err, store.ErrNotFound):
+		return "", fmt.Sprintf("page %d version %d: not found", p.Num, p.Version), nil
+	case l.Err != nil:
+		return "", "", l.Err
+	}
+	switch p.Form {
+	case manifest.FormRange:
+		if !chunk.Within(p.Ranges, len(l.Text)) {
+			return "", "", fmt.Errorf("%w: ranges %v of a page of %d bytes", ErrReplay, p.Ranges, len(l.Text))
+		}
+		return Cut(l.Head.Kind, l.Head.ID, l.Text, p.Ranges), "", nil
+	case manifest.FormStub:
+		return Stub(l.Head, l.Text), "", nil
+	case manifest.FormSummary:
+		f := forms[p.Via]
+		if f.Err != nil {
+			return "", fmt.Sprintf("%s, which stood for page %d", goneText(f.Err), p.Num), nil
+		}
+		return f.Text, "", nil
+	}
+	return l.Text, "", nil
+}
+
+// forms loads the derived pages that stood for others.
+func (a Replayer) forms(ctx context.Context, leaf *manifest.Record) (map[uint64]store.Loaded, error) {
+	var keys []store.PageKey
+	for _, p := range leaf.Pages {
+		if p.Form == manifest.FormSummary {
+			keys = append(keys, store.PageKey{Num: p.Via})
+		}
+	}
+	loaded, err := a.Store.Load(ctx, store.ScopeChain(leaf.Scope), keys, store.WantText)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[uint64]store.Loaded, len(loaded))
+	for i, l := range loaded {
+		if l.Err != nil && !errors.Is(l.Err, store.ErrGone) && !errors.Is(l.Err, store.ErrNotFound) {
+			return nil, l.Err
+		}
+		out[keys[i].Num] = l
+	}
+	return out, nil
+}
+
+// goneText is what an ErrGone says beside that.
+func goneText(err error) string {
+	if !errors.Is(err, store.ErrGone) {
+		return err.Error()
+	}
+	return strings.TrimPrefix(err.Error(), store.ErrGone.Error()+": ")
+}
