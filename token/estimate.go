@@ -31,14 +31,16 @@ var o200kFilter string
 var cl100kFilter string
 
 var (
-	o200kEstimate  = &estimator{"est/2", pieces.NextO200k, pieces.Filter(o200kFilter)}
-	cl100kEstimate = &estimator{"est/2-cl100k", pieces.NextCL100k, pieces.Filter(cl100kFilter)}
+	o200kEstimate  = &estimator{name: "est/2", next: pieces.NextO200k, filter: pieces.Filter(o200kFilter)}
+	cl100kEstimate = &estimator{name: "est/2-cl100k", next: pieces.NextCL100k, filter: pieces.Filter(cl100kFilter)}
 )
 
 type estimator struct {
 	name   string
 	next   func(text string) int // the length of the first piece of a text
 	filter pieces.Filter
+	words  memo // the costs of pieces, by the key of plain
+	starts memo // the results of longest, by startKey
 }
 
 func (e *estimator) Name() string { return e.name }
@@ -48,19 +50,18 @@ func (*estimator) Label() Label { return Estimated }
 // Count implements Counter.
 func (e *estimator) Count(text string) int {
 	if !utf8.ValidString(text) {
-		text = string([]rune(text)) // what JSON makes of it
+		text = string([]rune(text)) // as JSON encodes it
 	}
 	sum, cut := 0, 0
 	for len(text) > 0 {
-		end, h := plain(text)
+		end, key := plain(text)
 		if end == 0 {
 			end = e.next(text)
-			h = pieces.Hash(text[:end])
 		}
-		if p := text[:end]; e.token(p, h) {
+		if n := e.tokens(text[:end], key); n == 1 {
 			sum++
 		} else {
-			cut += e.cut(p)
+			cut += n
 		}
 		text = text[end:]
 	}
@@ -74,38 +75,65 @@ const (
 	longToken = 128 // bytes: no token is longer
 )
 
-// plain is next for most pieces of most texts, in either encoding: letters of ASCII, the first of which may be a capital, with
-// a sign or a space before them or not; up to three digits; one sign before a space. It also returns the hash. 0: the piece is
-// none of these.
-func plain(text string) (end int, h pieces.Sum) {
-	h = pieces.Empty
-	switch c := kinds[text[0]]; c {
-	case digit:
+// tokens returns how many tokens a piece costs: 1 if it is a token, else the number of parts that it is cut into. key is
+// the key of the piece by plain, or 0.
+func (e *estimator) tokens(p string, key uint64) (n int) {
+	if len(p) == 1 {
+		return 1
+	}
+	if key != 0 {
+		if n = e.words.get(key); n > 0 {
+			return n
+		}
+	}
+	if n = 1; !e.token(p, pieces.Hash(p)) {
+		n = e.cut(p)
+	}
+	if key != 0 {
+		e.words.put(key, n)
+	}
+	return n
+}
+
+// plain returns the length and the key of the first piece of most texts, in either encoding: letters of ASCII, the first of
+// which may be a capital, with a sign or a space before them or not; up to three digits; a single character. The length is
+// 0 if the piece is any other, and the key is 0 if the piece has no key.
+func plain(text string) (end int, key uint64) {
+	key, end = firstKey(text[0]), 1
+	switch first := kinds[text[0]]; {
+	case first == digit:
 		for end < 3 && end < len(text) && kinds[text[end]] == digit {
-			h = h.Add(text[end])
+			key = nextKey(key, text[end])
 			end++
 		}
 		if end < 3 && end < len(text) && text[end] >= utf8.RuneSelf {
 			return 0, 0
 		}
-		return end, h
-	case sign, space:
-		if c == sign && len(text) > 1 && text[1] == ' ' {
-			return 1, h
+		return end, key
+	case first == sign && len(text) > 1 && text[1] == ' ':
+		return 1, 0
+	case first == sign || first == space:
+		if len(text) == 1 || kinds[text[1]] != capital && kinds[text[1]] != small {
+			return 0, 0
 		}
-		end, h = 1, h.Add(text[0])
-	case newline, other:
+		key, end = nextKey(key, text[1]), 2
+	case first != capital && first != small:
 		return 0, 0
 	}
-	start := end
-	for end < len(text) && (kinds[text[end]] == small || end == start && kinds[text[end]] == capital) {
-		h = h.Add(text[end])
-		end++
+	for ; end < len(text); end++ {
+		code := codes[text[end]]
+		if code-1 >= smalls {
+			if kinds[text[end]] >= capital {
+				return 0, 0
+			}
+			break
+		}
+		key = key<<codeBits | uint64(code)
 	}
-	if end == start || end < len(text) && kinds[text[end]] >= capital {
-		return 0, 0
+	if end > longKey {
+		key = 0
 	}
-	return end, h
+	return end, key
 }
 
 // Kinds of bytes. From capital on a word may go on.
@@ -172,6 +200,20 @@ func (e *estimator) cut(p string) (n int) {
 
 // longest returns the length of the longest token at the beginning of p: a few whole characters, or bytes of the first.
 func (e *estimator) longest(p string) int {
+	key := startKey(p)
+	if key == 0 {
+		return e.search(p)
+	}
+	n := e.starts.get(key)
+	if n == 0 {
+		n = e.search(p)
+		e.starts.put(key, n)
+	}
+	return n
+}
+
+// search is longest without the memo.
+func (e *estimator) search(p string) int {
 	var sums [few * utf8.UTFMax]pieces.Sum
 	n, chars, ends, h := 0, 0, 0, pieces.Empty // ends: where characters end, as bits
 	for ; n < len(p) && n < len(sums); n++ {
