@@ -69,7 +69,7 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 				}
 			}
 			if rapid.IntRange(0, 5).Draw(rt, "verified") == 0 && a.Kind == KindFact {
-				_, err = db.PutVerified(ctx, "acme", "anna", a)
+				_, err = db.Admin().PutVerified(ctx, "acme", "anna", a)
 			} else {
 				_, err = s.Put(ctx, a)
 			}
@@ -127,7 +127,7 @@ func TestPinsAndSystemFirst(t *testing.T) {
 	for i := range 20 {
 		put(t, s, Artefact{ID: fmt.Sprint("doc-", i), Kind: KindChunk, Text: "zebra zebra " + words(i, 60)})
 	}
-	_, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "core", Text: "what a person said of lions"})
+	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "core", Text: "what a person said of lions"})
 	require.NoError(t, err)
 	for _, q := range []Query{{Text: "zebra", Budget: 600}, {Text: "zebra", Budget: 600, TopK: 1}, {Text: "zebra", Budget: 600, Preset: "START"}} {
 		a := assemble(t, s, q)
@@ -261,7 +261,7 @@ func TestReplay(t *testing.T) {
 		}
 	}
 	same(db)
-	_, err := db.Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	same(db)
 	put(t, s, Artefact{ID: "long", Text: "zebra short now", Meta: map[string]string{"k": "v"}})
@@ -311,7 +311,7 @@ func TestAsOf(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, a.Text(), r.Text)
 		require.ElementsMatch(t, []string{"a", "b"}, ids(assemble(t, s, Query{Text: "zebra"})))
-		_, err = db.Checkpoint(ctx)
+		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 	}
 }
@@ -478,7 +478,7 @@ func TestReplayFindsTampering(t *testing.T) {
 		}
 		require.False(t, r.Same)
 		require.Equal(t, trust, strings.Contains(r.Text, "six"))
-		problems, err := db.Check(ctx, nil)
+		problems, err := db.Admin().Check(ctx, nil)
 		require.NoError(t, err)
 		require.NotEmpty(t, problems)
 		require.NoError(t, db.Close())

@@ -49,7 +49,7 @@ func TestOpenManifestsBesideAWriter(t *testing.T) {
 			require.NoError(t, err)
 			look()
 		}
-		_, err := db.Checkpoint(ctx)
+		_, err := db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 		look()
 	}
@@ -66,7 +66,7 @@ func TestScopes(t *testing.T) {
 	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
 	require.NoError(t, err)
 	defer db.Close()
-	require.NoError(t, db.AddFileRoot(ctx, t.TempDir())) // the operator's own writes make no scope to show
+	require.NoError(t, db.Admin().AddFileRoot(ctx, t.TempDir())) // the operator's own writes make no scope to show
 	for _, name := range []string{"b", "a/c", "a"} {
 		_, err := db.Scope(name).Put(ctx, Artefact{ID: "x", Text: "text in " + name})
 		require.NoError(t, err)

@@ -517,7 +517,7 @@ func TestPinsGiveWay(t *testing.T) {
 	for _, id := range pins {
 		require.Equal(t, session.Raw, levelOf(t, chat, id).Level, "the large turn was paged, and there is room")
 	}
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())

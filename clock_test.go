@@ -40,11 +40,11 @@ func clockCalls(db *DB, trace, held string) map[string]func(ctx context.Context)
 		"Record":  func(ctx context.Context) error { return chat.Record(ctx, session.Notes{Goal: "a goal"}) },
 		"Handoff": func(ctx context.Context) error { return drop(chat.Handoff(ctx, "next")) },
 		"Verified": func(ctx context.Context) error {
-			return drop(db.PutVerified(ctx, "acme", "ann", Artefact{ID: "fact", Text: "a fact"}))
+			return drop(db.Admin().PutVerified(ctx, "acme", "ann", Artefact{ID: "fact", Text: "a fact"}))
 		},
 		"Approve": func(ctx context.Context) error { return drop(db.Review().Approve(ctx, held, Approval{By: "ann"})) },
 		"Reject":  func(ctx context.Context) error { return drop(db.Review().Reject(ctx, held, "ann", "")) },
-		"GC":      func(ctx context.Context) error { return drop(db.GC(ctx, GCOptions{})) },
+		"GC":      func(ctx context.Context) error { return drop(db.Admin().GC(ctx, GCOptions{})) },
 		"Head":    func(ctx context.Context) error { return drop(db.Head(ctx)) },
 	}
 }
@@ -103,9 +103,9 @@ func TestClockOutOfRange(t *testing.T) {
 		} {
 			assert.ErrorIs(t, call(), ErrInvalid, name)
 		}
-		_, err = db.Checkpoint(ctx)
+		_, err = db.Admin().Checkpoint(ctx)
 		assert.NoError(t, err)
-		problems, err := db.Check(ctx, nil)
+		problems, err := db.Admin().Check(ctx, nil)
 		assert.NoError(t, err)
 		assert.Empty(t, problems)
 	}

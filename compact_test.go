@@ -34,7 +34,7 @@ func loose(t testing.TB, path string, pages int, opts Options) *DB {
 			return nil
 		}))
 	}
-	_, err = db.Checkpoint(t.Context())
+	_, err = db.Admin().Checkpoint(t.Context())
 	require.NoError(t, err)
 	for i := 0; i < pages; i += 500 {
 		require.NoError(t, s.Update(t.Context(), func(tx *Txn) error {
@@ -48,7 +48,7 @@ func loose(t testing.TB, path string, pages int, opts Options) *DB {
 			return nil
 		}))
 	}
-	_, err = db.GC(t.Context(), GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1})
+	_, err = db.Admin().GC(t.Context(), GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1})
 	require.NoError(t, err)
 	return db
 }
@@ -61,7 +61,7 @@ func rest(t testing.TB, db *DB, pages int) {
 		require.NoError(t, err)
 		require.Contains(t, v.Text, fmt.Sprintf("kettle %d steam", i))
 	}
-	problems, err := db.Check(context.Background(), nil)
+	problems, err := db.Admin().Check(context.Background(), nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }
@@ -91,7 +91,7 @@ func TestCompact(t *testing.T) {
 	}})
 	before, err := os.ReadFile(path)
 	require.NoError(t, err)
-	plan, err := db.Compact(t.Context(), true, nil)
+	plan, err := db.Admin().Compact(t.Context(), true, nil)
 	require.NoError(t, err)
 	after, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestCompact(t *testing.T) {
 
 	watch = true
 	told := map[string]bool{}
-	rep, err := db.Compact(t.Context(), false, func(what string, done, total uint64) {
+	rep, err := db.Admin().Compact(t.Context(), false, func(what string, done, total uint64) {
 		require.LessOrEqual(t, done, total)
 		told[what] = true
 	})
@@ -141,10 +141,10 @@ func TestCompactRefused(t *testing.T) {
 	}})
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := db.Compact(stopped, false, nil)
+	_, err := db.Admin().Compact(stopped, false, nil)
 	require.ErrorIs(t, err, context.Canceled)
 	fail = true
-	_, err = db.Compact(t.Context(), false, nil)
+	_, err = db.Admin().Compact(t.Context(), false, nil)
 	require.ErrorIs(t, err, os.ErrPermission)
 	fail = false
 	require.NoFileExists(t, path+".compact")
@@ -152,9 +152,9 @@ func TestCompactRefused(t *testing.T) {
 	require.NoError(t, db.Close())
 	db, err = Open(path, Options{ReadOnly: true})
 	require.NoError(t, err)
-	_, err = db.Compact(t.Context(), false, nil)
+	_, err = db.Admin().Compact(t.Context(), false, nil)
 	require.ErrorIs(t, err, ErrReadOnly)
-	plan, err := db.Compact(t.Context(), true, nil)
+	plan, err := db.Admin().Compact(t.Context(), true, nil)
 	require.NoError(t, err)
 	require.Positive(t, plan.Before)
 	require.NoError(t, db.Close())
@@ -195,7 +195,7 @@ func TestCompactBesideReaders(t *testing.T) {
 		})
 	}
 	for range 3 {
-		_, err := db.Compact(t.Context(), false, nil)
+		_, err := db.Admin().Compact(t.Context(), false, nil)
 		require.NoError(t, err)
 	}
 	close(done)

@@ -51,7 +51,7 @@ func checkpointing(t *testing.T, db *DB) (stop func()) {
 				done <- nil
 				return
 			default:
-				_, err = db.Checkpoint(context.Background())
+				_, err = db.Admin().Checkpoint(context.Background())
 			}
 		}
 		done <- err
@@ -313,9 +313,9 @@ func TestCloseBeside(t *testing.T) {
 			func(int) error { _, err := s.Get(ctx, "page"); return err },
 			func(int) error { _, err := s.Search(ctx, "text", 3); return err },
 			func(int) error { _, err := s.Assemble(ctx, Query{Text: "text", Budget: 500}); return err },
-			func(int) error { _, err := db.Checkpoint(ctx); return err },
+			func(int) error { _, err := db.Admin().Checkpoint(ctx); return err },
 			func(int) error { _, err := db.Head(ctx); return err },
-			func(int) error { _, err := db.Check(ctx, nil); return err },
+			func(int) error { _, err := db.Admin().Check(ctx, nil); return err },
 			func(int) error { _, _, err := s.List(ctx, "", "", 10); return err },
 			func(int) error { _, err := db.Stats(ctx); return err },
 		}

@@ -42,7 +42,7 @@ func TestConversationFollows(t *testing.T) {
 				f.compare()
 			}
 			t.Log(f.did)
-			problems, err := db.Check(context.Background(), nil)
+			problems, err := db.Admin().Check(context.Background(), nil)
 			require.NoError(t, err)
 			require.Empty(t, problems)
 			require.NoError(t, db.Close())
@@ -134,7 +134,7 @@ func (f *talker) operate() {
 		{"put", 15, f.put},
 		{"delete", 3, func(ctx context.Context) error { return f.s.Delete(ctx, f.any()) }},
 		{"gc", 1, func(ctx context.Context) error {
-			_, err := f.db.GC(ctx, GCOptions{KeepFor: -1, Expired: f.r.IntN(2) == 0})
+			_, err := f.db.Admin().GC(ctx, GCOptions{KeepFor: -1, Expired: f.r.IntN(2) == 0})
 			return err
 		}},
 		{"handoff", 1, f.handoff},
@@ -267,7 +267,7 @@ func (f *talker) put(ctx context.Context) error {
 	}
 	_, err := f.s.Put(ctx, a)
 	if f.ids = append(f.ids, a.ID); f.r.IntN(4) == 0 { // as a checkpoint must not matter
-		_, cerr := f.db.Checkpoint(context.Background())
+		_, cerr := f.db.Admin().Checkpoint(context.Background())
 		err = errors.Join(err, cerr)
 	}
 	return err

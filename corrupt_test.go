@@ -92,7 +92,7 @@ func ask(db *DB) (ans everything, damaged int, err error) {
 		}
 	}
 	put("held", fmt.Sprint(len(held), heldWrites(held)), err)
-	roots, err := db.FileRoots(ctx)
+	roots, err := db.Admin().FileRoots(ctx)
 	put("roots", roots, err)
 	st, err := db.Stats(ctx)
 	put("stats", fmt.Sprint(st.LSN, st.Artefacts, st.Pages, st.PageVersions, st.Scopes, st.Held), err)
@@ -163,7 +163,7 @@ func makeDamageBase(t *testing.T, path string) {
 	live := dbtest.MemoryPath(t)
 	db := openTest(t, live, Options{rotate: 1})
 	defer db.Close()
-	require.NoError(t, db.AddFileRoot(ctx, t.TempDir()))
+	require.NoError(t, db.Admin().AddFileRoot(ctx, t.TempDir()))
 	require.NoError(t, db.Scope("acme/bulk").Update(ctx, func(tx *Txn) error {
 		for n := range bulkPages {
 			if err := tx.Put(ctx, Artefact{ID: fmt.Sprint("bulk-", n), Kind: KindFact, Text: bulkText(n)}); err != nil {
@@ -189,7 +189,7 @@ func makeDamageBase(t *testing.T, path string) {
 			require.ErrorIs(t, tx.Commit(ctx, Verdict{}), ErrHeld)
 		}
 		if round < 3 {
-			_, err := db.Checkpoint(ctx)
+			_, err := db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 		}
 	}
@@ -310,8 +310,8 @@ func judgeDamaged(path string, truth map[uint64]everything, opts Options) string
 	verdict := judgeOpen(db, truth)
 	if !opts.ReadOnly && !strings.HasPrefix(verdict, "WRONG") { // writing to what is damaged must not make it answer wrongly
 		_, perr := db.Scope("acme/new").Put(context.Background(), Artefact{ID: "new", Text: "written on damage"})
-		_, cerr := db.Checkpoint(context.Background())
-		_, kerr := db.Check(context.Background(), nil)
+		_, cerr := db.Admin().Checkpoint(context.Background())
+		_, kerr := db.Admin().Check(context.Background(), nil)
 		if perr != nil || cerr != nil || kerr != nil {
 			verdict += " (write refused)"
 		}
@@ -336,7 +336,7 @@ func judgeOpen(db *DB, truth map[uint64]everything) string {
 		return "WRONG " + strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
 	if ans.misses(want) {
-		problems, err := db.Check(context.Background(), nil)
+		problems, err := db.Admin().Check(context.Background(), nil)
 		if err == nil && len(problems) == 0 {
 			return "WRONG a search finds less, and the check finds nothing"
 		}
@@ -465,9 +465,9 @@ func TestCheckListsTheAudit(t *testing.T) {
 		_, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint(n), Text: "text"})
 		require.NoError(t, err)
 	}
-	_, err := db.Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
-	found, err := db.Check(ctx, nil)
+	found, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, found)
 
@@ -478,7 +478,7 @@ func TestCheckListsTheAudit(t *testing.T) {
 	require.NoError(t, err)
 	_, err = f.WriteAt([]byte("forged"), 400)
 	require.NoError(t, errors.Join(err, f.Close()))
-	found, err = db.Check(ctx, nil)
+	found, err = db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.NotEmpty(t, found)
 	require.Equal(t, "I8", found[0].Invariant)

@@ -191,7 +191,7 @@ func writerChild(args []string) error {
 				fmt.Printf("%d %d\n", lane, n) // one write; what is in the pipe survives the kill
 				out.Unlock()
 				if lane == 0 && n%4 == 0 {
-					if _, err := db.Checkpoint(ctx); err != nil {
+					if _, err := db.Admin().Checkpoint(ctx); err != nil {
 						fail <- err
 						return
 					}
@@ -393,7 +393,7 @@ func (s *laneState) look(path string, life int) error {
 	}
 	err = s.verify(db)
 	if life%10 == 9 {
-		problems, cerr := db.Check(context.Background(), nil)
+		problems, cerr := db.Admin().Check(context.Background(), nil)
 		if err = errors.Join(err, cerr); len(problems) > 0 {
 			err = errors.Join(err, fmt.Errorf("check: %+v", problems))
 		}

@@ -94,7 +94,7 @@ func TestAnyTextComesBack(t *testing.T) {
 		case 0:
 			db = reopen(t, db, opts)
 		case 1:
-			_, err := db.Checkpoint(ctx)
+			_, err := db.Admin().Checkpoint(ctx)
 			require.NoError(rt, err)
 		}
 		v, err := db.Scope("acme").Get(ctx, id)
@@ -117,7 +117,7 @@ func TestTextOfOneByte(t *testing.T) {
 			for c := range 128 {
 				put(t, db.Scope("acme"), Artefact{ID: fmt.Sprint(c), Text: string(rune(c))})
 			}
-			_, err := db.Checkpoint(ctx)
+			_, err := db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 			db = reopen(t, db, opts) // it is checked there
 			for c := range 128 {
@@ -194,7 +194,7 @@ func TestExpiry(t *testing.T) {
 	put(t, s, Artefact{ID: "pinned", Text: "zebra three", TTL: time.Hour, Pinned: true})
 	put(t, s, Artefact{ID: "system", Kind: KindSystem, Text: "zebra four", TTL: time.Hour})
 	put(t, s, Artefact{ID: "never", Text: "zebra five"})
-	_, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "verified", Text: "zebra six", TTL: time.Hour})
+	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "verified", Text: "zebra six", TTL: time.Hour})
 	require.NoError(t, err)
 	require.True(t, get(t, s, "by ttl").ExpiresAt.Equal(at))
 	look := func() (int, int) {
@@ -448,7 +448,7 @@ func TestPastStands(t *testing.T) {
 					require.ErrorIs(t, err, ErrNotFound)
 				}
 			case 1:
-				_, err := db.Checkpoint(ctx)
+				_, err := db.Admin().Checkpoint(ctx)
 				require.NoError(t, err)
 			default:
 				old := fmt.Sprint("r", rng.IntN(4))
@@ -520,7 +520,7 @@ func TestSupersession(t *testing.T) {
 		require.Subset(t, ids(a), hitIDs(hits))
 		return hitIDs(hits)
 	}
-	steps := []func(){func() {}, func() { _, err := db.Checkpoint(ctx); require.NoError(t, err) }, func() { db = reopen(t, db, opts) }}
+	steps := []func(){func() {}, func() { _, err := db.Admin().Checkpoint(ctx); require.NoError(t, err) }, func() { db = reopen(t, db, opts) }}
 	put(t, scope(), Artefact{ID: "third", Kind: KindChunk, Text: "violin"})
 	put(t, scope(), Artefact{ID: "old", Text: "zebra limit"})
 	put(t, scope(), Artefact{ID: "gone", Text: "nothing alike"})
@@ -711,10 +711,10 @@ func TestHeadsAreFoundAsTheyStand(t *testing.T) {
 
 	db = reopen(t, db, Options{})
 	check(2, "Carol", "June")
-	_, err := db.Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	check(2, "Carol", "June")
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }

@@ -97,6 +97,13 @@ type DB struct {
 	secret    []byte
 }
 
+// Admin is the operator's access to a database: upkeep, erasure, export and the writes that raise trust. No Scope
+// reaches these methods, so an agent that holds a Scope cannot call them. It is safe for concurrent use.
+type Admin struct{ db *DB }
+
+// Admin returns the operator's access to the database.
+func (db *DB) Admin() *Admin { return &Admin{db} }
+
 // Path returns the absolute path of the file. With Options.Store it returns the path as Open got it.
 func (db *DB) Path() string { return db.path }
 

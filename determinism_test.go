@@ -50,11 +50,11 @@ func archive(t testing.TB, db *DB, clk *clock, batch, checkpoint int) {
 		}))
 		puts = puts[n:]
 		if checkpoint > 0 && i%checkpoint == checkpoint-1 {
-			_, err := db.Checkpoint(ctx)
+			_, err := db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 		}
 	}
-	_, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "verified", Text: words(600, 20), CurrentAsOf: at(90)})
+	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "verified", Text: words(600, 20), CurrentAsOf: at(90)})
 	require.NoError(t, err)
 }
 
@@ -117,7 +117,7 @@ func TestDeterminism(t *testing.T) {
 			for range 6 {
 				all()
 			}
-			_, err := db.Checkpoint(ctx)
+			_, err := db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 			for range 5 {
 				all()
@@ -195,7 +195,7 @@ func TestReopenAfterNewHead(t *testing.T) {
 		return hits
 	}
 	first := find()
-	for _, step := range []func() error{func() error { return nil }, func() error { _, err := db.Checkpoint(ctx); return err }} {
+	for _, step := range []func() error{func() error { return nil }, func() error { _, err := db.Admin().Checkpoint(ctx); return err }} {
 		require.NoError(t, step())
 		require.Equal(t, first, find())
 		db = reopen(t, db, Options{})

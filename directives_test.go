@@ -37,7 +37,7 @@ func stateOf(t require.TestingT, s *Scope) DirectiveState {
 }
 
 func sound(t require.TestingT, db *DB) {
-	problems, err := db.Check(context.Background(), nil)
+	problems, err := db.Admin().Check(context.Background(), nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }
@@ -379,11 +379,11 @@ func TestReservedIDs(t *testing.T) {
 	defer tx.Rollback()
 	put := func(a Artefact) error { _, err := s.Put(ctx, a); return err }
 	verified := func() error {
-		_, err := db.PutVerified(ctx, "acme", "ann", Artefact{ID: DirectivesID, Kind: KindSystem, Text: "x"})
+		_, err := db.Admin().PutVerified(ctx, "acme", "ann", Artefact{ID: DirectivesID, Kind: KindSystem, Text: "x"})
 		return err
 	}
 	promote := func() error {
-		_, err := db.Promote(ctx, Ref{Scope: "acme/a", ID: DirectivesID}, "acme", "ann")
+		_, err := db.Admin().Promote(ctx, Ref{Scope: "acme/a", ID: DirectivesID}, "acme", "ann")
 		return err
 	}
 	for name, err := range map[string]error{
@@ -592,7 +592,7 @@ func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 			require.NoError(t, err)
 			_, err = db.store.Commit(ctx, store.Batch{ID: id, Scope: "b", Actor: "x", Now: db.opts.Clock(), State: state, Leaf: manifest.Record{Type: manifest.TypeCommit}})
 			require.NoError(t, err)
-			problems, err := db.Check(ctx, nil)
+			problems, err := db.Admin().Check(ctx, nil)
 			require.NoError(t, err)
 			require.NotEmpty(t, problems)
 			if name == "damaged" {
@@ -615,7 +615,7 @@ func TestNoContextWithoutItsDirectives(t *testing.T) {
 		tell(t, s, "set premise old")
 		_, err := s.Put(ctx, Artefact{ID: "fact", Text: "a fact"})
 		require.NoError(t, err)
-		_, err = db.Checkpoint(ctx)
+		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 		damage(t, db, damaged)
 		a, err := db.Scope("acme").Assemble(ctx, Query{Text: "fact", Budget: 1000})

@@ -26,7 +26,7 @@ type Directory struct {
 }
 
 // AddDirectory records a directory for the scope. It imports nothing; the next Refresh does. The directory must lie
-// below an allowed root (Options.FileRoots, DB.AddFileRoot): otherwise the error matches ErrFileRoot and nothing is
+// below an allowed root (Options.FileRoots, Admin.AddFileRoot): otherwise the error matches ErrFileRoot and nothing is
 // recorded. Recording it again changes MaxSize. DB.AddFolder does all three steps.
 func (s *Scope) AddDirectory(ctx context.Context, d Directory) error {
 	if err := s.hostOnly("AddDirectory"); err != nil {

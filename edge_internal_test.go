@@ -37,7 +37,7 @@ func TestLoadOfAVersionWithoutThePage(t *testing.T) {
 		for _, i := range []int{1, 2, 4} {
 			require.ErrorIs(t, out[i].Err, ErrGone)
 		}
-		_, err = db.Checkpoint(ctx)
+		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 	}
 }

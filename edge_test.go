@@ -102,7 +102,7 @@ func TestBackupTakesNothingAway(t *testing.T) {
 		to := filepath.Join(t.TempDir(), "copy.ctx")
 		require.NoError(t, os.Mkdir(to+suffix, 0o700))
 		writeFile(t, filepath.Join(to+suffix, "mine"), "precious")
-		_, err := db.Backup(ctx, to, nil)
+		_, err := db.Admin().Backup(ctx, to, nil)
 		require.ErrorContains(t, err, to+suffix+" already exists")
 		b, err := os.ReadFile(filepath.Join(to+suffix, "mine"))
 		require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestReadOnlyMakesNoFile(t *testing.T) {
 	db := open(t, Options{})
 	put(t, db.Scope("acme"), Artefact{ID: "a", Text: "t"})
 	to := filepath.Join(t.TempDir(), "copy.ctx")
-	_, err := db.Backup(ctx, to, nil)
+	_, err := db.Admin().Backup(ctx, to, nil)
 	require.NoError(t, err)
 	files := func() (names []string) {
 		require.NoError(t, filepath.Walk(filepath.Dir(to), func(path string, _ os.FileInfo, err error) error {

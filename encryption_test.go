@@ -48,16 +48,16 @@ func TestEncryptedFiles(t *testing.T) {
 			killed := filepath.Join(dir, "killed.ctx")
 			require.NoError(t, dbtest.Copy(path, killed))
 			for range 2 {
-				_, err = db.Checkpoint(ctx)
+				_, err = db.Admin().Checkpoint(ctx)
 				require.NoError(t, err)
 			}
 			inFile := looked("checkpoint")
-			_, err = db.Compact(ctx, false, nil)
+			_, err = db.Admin().Compact(ctx, false, nil)
 			require.NoError(t, err)
 			backup := filepath.Join(dir, "backup.ctx")
-			_, err = db.Backup(ctx, backup, nil)
+			_, err = db.Admin().Backup(ctx, backup, nil)
 			require.NoError(t, err)
-			_, err = db.GC(ctx, GCOptions{})
+			_, err = db.Admin().GC(ctx, GCOptions{})
 			require.NoError(t, err)
 			looked("backup, gc")
 			heads := []manifest.Head{}
@@ -133,11 +133,11 @@ func TestEncryptedEraseReachesBackups(t *testing.T) {
 	}
 	a, err := s.Assemble(ctx, Query{Text: "what of ann", Budget: 2000})
 	require.NoError(t, err)
-	_, err = db.Backup(ctx, backup, nil)
+	_, err = db.Admin().Backup(ctx, backup, nil)
 	require.NoError(t, err)
 	before, err := os.ReadFile(path + ".keys")
 	require.NoError(t, err)
-	_, err = db.Erase(ctx, erase.Request{Subject: "ann", By: "operator", Reason: "asked for"})
+	_, err = db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "operator", Reason: "asked for"})
 	require.NoError(t, err)
 	_, err = s.Put(ctx, Artefact{ID: "ann-1", Subject: "ann", Text: "kettle of ann again"})
 	require.NoError(t, err)
@@ -151,7 +151,7 @@ func TestEncryptedEraseReachesBackups(t *testing.T) {
 	v, err := db.Scope("acme").Get(ctx, "ann-1")
 	require.NoError(t, err)
 	require.Equal(t, "kettle of ann again", v.Text, "what is put after an erase is kept")
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
@@ -197,7 +197,7 @@ func TestEncryptedEraseCrash(t *testing.T) {
 		_, err = db.Scope("acme").Put(ctx, Artefact{ID: who, Subject: who, Text: "kettle of " + who})
 		require.NoError(t, err)
 	}
-	_, err = db.Backup(ctx, backup, nil)
+	_, err = db.Admin().Backup(ctx, backup, nil)
 	require.NoError(t, err)
 	hook = func(step string) error {
 		if len(steps) > 0 && steps[len(steps)-1] == step {
@@ -207,7 +207,7 @@ func TestEncryptedEraseCrash(t *testing.T) {
 		steps = append(steps, step)
 		return nil
 	}
-	_, err = db.Erase(ctx, erase.Request{Subject: "ann", By: "operator", Reason: "asked for"})
+	_, err = db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "operator", Reason: "asked for"})
 	require.NoError(t, err)
 	hook = func(string) error { return nil }
 	require.NoError(t, db.Close())
@@ -257,7 +257,7 @@ func smallEncrypted(t *testing.T) string {
 		if i == 3 {
 			_, err = db.Scope("acme").Assemble(ctx, Query{Text: "kettle", Budget: 500})
 			require.NoError(t, err)
-			_, err = db.Checkpoint(ctx)
+			_, err = db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 		}
 	}
@@ -363,7 +363,7 @@ func TestEncryptedMoved(t *testing.T) {
 		_, err = db.Scope("acme").Get(ctx, id)
 		require.Equal(t, moved, errors.Is(err, ErrCorrupt), "%s: %v", id, err)
 	}
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Len(t, problems, 2)
 	require.NoError(t, db.Close())
@@ -427,10 +427,10 @@ func TestEncryptedEraseNames(t *testing.T) {
 		head, err := db.Head(ctx)
 		require.NoError(t, err)
 		for range 2 {
-			_, err = db.Checkpoint(ctx)
+			_, err = db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 		}
-		rep, err := db.Erase(ctx, erase.Request{Scope: scope, By: "operator", Reason: "asked for", Cascade: erase.Erase, Names: true})
+		rep, err := db.Admin().Erase(ctx, erase.Request{Scope: scope, By: "operator", Reason: "asked for", Cascade: erase.Erase, Names: true})
 		require.NoError(t, err)
 		require.NotZero(t, rep.Done.Bodies)
 		require.NoError(t, db.Close())

@@ -22,7 +22,7 @@ func TestEraseNameOfPastGroup(t *testing.T) {
 		"taken":  {func(*testing.T, *DB, *Scope) {}, false},
 		"erased": {func(t *testing.T, db *DB, _ *Scope) { eraseRefs(t, db, "moved") }, true},
 		"gone": {func(t *testing.T, db *DB, _ *Scope) {
-			_, err := db.GC(t.Context(), GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: -1})
+			_, err := db.Admin().GC(t.Context(), GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: -1})
 			require.NoError(t, err)
 		}, true},
 	} {
@@ -44,10 +44,10 @@ func TestEraseNameOfPastGroup(t *testing.T) {
 			put(Artefact{ID: "turn", Kind: KindMessage, Text: "a kettle", Group: session})
 			c.past(t, db, s)
 			put(Artefact{ID: "moved", Text: "three kettles"})
-			_, err = db.Erase(ctx, erase.Request{Session: Ref{Scope: "acme", ID: session}, By: "desk", Reason: "asked", Names: true})
+			_, err = db.Admin().Erase(ctx, erase.Request{Session: Ref{Scope: "acme", ID: session}, By: "desk", Reason: "asked", Names: true})
 			require.NoError(t, err)
 			for range 2 {
-				problems, err := db.Check(ctx, nil)
+				problems, err := db.Admin().Check(ctx, nil)
 				require.NoError(t, err)
 				require.Empty(t, problems)
 				require.NoError(t, db.Close())
@@ -68,6 +68,6 @@ func eraseRefs(t *testing.T, db *DB, ids ...string) {
 	for _, id := range ids {
 		req.Refs = append(req.Refs, Ref{Scope: "acme", ID: id})
 	}
-	_, err := db.Erase(t.Context(), req)
+	_, err := db.Admin().Erase(t.Context(), req)
 	require.NoError(t, err)
 }

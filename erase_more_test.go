@@ -45,7 +45,7 @@ func TestEraseCascade(t *testing.T) {
 				_, err := s.Put(ctx, a)
 				require.NoError(t, err)
 			}
-			rep, err := db.Erase(ctx, erase.Request{Subject: "ann", By: "operator", Reason: "asked", Cascade: c})
+			rep, err := db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "operator", Reason: "asked", Cascade: c})
 			require.NoError(t, err)
 			var gone []string
 			for _, e := range rep.Erased {
@@ -71,7 +71,7 @@ func TestEraseCascade(t *testing.T) {
 			if c == erase.Rederive {
 				require.Equal(t, []erase.Derived{{Ref: "acme:child", From: []string{"acme:a"}, Left: []string{"acme:b"}}}, rep.Derived)
 			}
-			problems, err := db.Check(ctx, nil)
+			problems, err := db.Admin().Check(ctx, nil)
 			require.NoError(t, err)
 			require.Empty(t, problems)
 			require.NoError(t, db.Close())
@@ -101,7 +101,7 @@ func TestEraseTurn(t *testing.T) {
 	_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{"zqfive"}})
 	require.NoError(t, err)
 	require.NoError(t, talk.Record(ctx, session.Notes{Text: "zqsix"}))
-	rep, err := db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "turn-0"}}, By: "operator", Reason: "asked"})
+	rep, err := db.Admin().Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "turn-0"}}, By: "operator", Reason: "asked"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"acme/talk"}, rep.Sessions)
 	for _, word := range []string{"zqfive", "zqsix"} {
@@ -144,7 +144,7 @@ func TestEraseInParts(t *testing.T) {
 			return nil
 		}))
 	}
-	rep, err := db.Erase(ctx, erase.Request{Scope: "acme", By: "operator", Reason: "asked"})
+	rep, err := db.Admin().Erase(ctx, erase.Request{Scope: "acme", By: "operator", Reason: "asked"})
 	require.NoError(t, err)
 	require.Equal(t, artefacts, rep.Done.Artefacts)
 	require.Greater(t, commits, 1)
@@ -167,7 +167,7 @@ func TestEraseInParts(t *testing.T) {
 	st, err := db.Stats(ctx)
 	require.NoError(t, err)
 	require.Zero(t, st.Artefacts)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
@@ -214,13 +214,13 @@ func TestEraseBesideReaders(t *testing.T) {
 		id := fmt.Sprint("goes-", i)
 		_, err := s.Put(ctx, Artefact{ID: id, Text: "kettle secret"})
 		require.NoError(t, err)
-		_, err = db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: id}}, By: "operator", Reason: "asked"})
+		_, err = db.Admin().Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: id}}, By: "operator", Reason: "asked"})
 		require.NoError(t, err)
 	}
 	close(done)
 	wg.Wait()
 	failed.Range(func(g, err any) bool { t.Errorf("worker %v: %v", g, err); return true })
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
@@ -271,9 +271,9 @@ func (m *eraseModel) step(n int) (err error) {
 	case 5:
 		_, err = s.Assemble(ctx, Query{Text: "kettle " + id, Budget: 2000})
 	case 6:
-		_, err = m.db.GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 1 + rng.IntN(3), KeepNames: rng.IntN(3)})
+		_, err = m.db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 1 + rng.IntN(3), KeepNames: rng.IntN(3)})
 	case 7:
-		_, err = m.db.Checkpoint(ctx)
+		_, err = m.db.Admin().Checkpoint(ctx)
 	case 8:
 		h, herr := m.db.Head(ctx)
 		require.NoError(m, herr)
@@ -281,7 +281,7 @@ func (m *eraseModel) step(n int) (err error) {
 		require.NoError(m, m.db.Close())
 		m.open()
 	case 9:
-		_, err = m.db.Compact(ctx, rng.IntN(2) == 0, nil)
+		_, err = m.db.Admin().Compact(ctx, rng.IntN(2) == 0, nil)
 	case 10:
 		m.now = m.now.Add(time.Duration(rng.IntN(40)) * time.Hour)
 	case 11:
@@ -293,7 +293,7 @@ func (m *eraseModel) step(n int) (err error) {
 }
 
 func (m *eraseModel) retain(ctx context.Context) error {
-	k := m.db.Retention()
+	k := m.db.Admin().Retention()
 	p := retention.Policy{Kinds: map[string]retention.Age{"fact": retention.Age(eraseModelAge)}, Versions: retention.Day}
 	if err := k.Set(ctx, "", p, "operator"); err != nil {
 		return err
@@ -308,7 +308,7 @@ func (m *eraseModel) retain(ctx context.Context) error {
 }
 
 func (m *eraseModel) erase(ctx context.Context, id string) error {
-	_, err := m.db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: id}}, By: "operator", Reason: "asked"})
+	_, err := m.db.Admin().Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: id}}, By: "operator", Reason: "asked"})
 	if errors.Is(err, ErrNotFound) { // never put, or forgotten by gc
 		require.Empty(m, m.live[id])
 		return nil
@@ -340,7 +340,7 @@ func (m *eraseModel) check() {
 		require.NoError(m, err)
 		require.Contains(m, v.Text, word)
 	}
-	problems, err := m.db.Check(ctx, nil)
+	problems, err := m.db.Admin().Check(ctx, nil)
 	require.NoError(m, err)
 	require.Empty(m, problems, "seed %d", m.seed)
 	require.NoError(m, m.db.Close())
@@ -380,7 +380,7 @@ func TestForgottenNameIsPutAgain(t *testing.T) {
 	require.NoError(t, s.Delete(ctx, "a"))
 	names := 0
 	for range 2 {
-		rep, err := db.GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1})
+		rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1})
 		require.NoError(t, err)
 		names += rep.Names
 	}
@@ -435,20 +435,20 @@ func TestEraseReachesPackets(t *testing.T) {
 			require.NoError(t, err)
 			_, err = night.Append(ctx, Turn{Role: "user", Text: "go on"})
 			require.NoError(t, err)
-			_, err = db.Checkpoint(ctx)
+			_, err = db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 			require.NotEmpty(t, n.hits(t, filepath.Dir(path)))
 
 			req := ask()
 			req.By, req.Reason = "operator", "asked for"
-			rep, err := db.Erase(ctx, req)
+			rep, err := db.Admin().Erase(ctx, req)
 			require.NoError(t, err)
 			if name == "turn" { // the other turns have needles, too
 				for _, x := range rep.Erased {
 					require.True(t, x.Ref == "acme:turn-60" || x.Why == "handed on from what goes", "%+v", x)
 				}
 				require.Greater(t, len(rep.Erased), 2)
-				_, err = db.Erase(ctx, erase.Request{Session: day, By: "operator", Reason: "asked for"})
+				_, err = db.Admin().Erase(ctx, erase.Request{Session: day, By: "operator", Reason: "asked for"})
 				require.NoError(t, err)
 			}
 			require.Empty(t, n.hits(t, filepath.Dir(path)), "%s, %d turns: %+v", name, turns, rep.Erased)
@@ -462,7 +462,7 @@ func TestEraseReachesPackets(t *testing.T) {
 			require.NoError(t, err)
 			require.Contains(t, a.Text(), "go on")
 			require.Equal(t, name != "scope", strings.Contains(a.Text(), "words of another session"))
-			problems, err := db.Check(ctx, nil)
+			problems, err := db.Admin().Check(ctx, nil)
 			require.NoError(t, err)
 			require.Empty(t, problems)
 			require.NoError(t, db.Close())

@@ -71,17 +71,17 @@ func TestEraseNames(t *testing.T) {
 		h, err := db.Head(ctx)
 		require.NoError(t, err)
 		heads = append(heads, h)
-		_, err = db.Checkpoint(ctx)
+		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 	}
 	request := erase.Request{Scope: scope, By: "operator", Reason: "asked for", Cascade: erase.Erase}
 
 	control := filepath.Join(t.TempDir(), "agent.ctx")
-	_, err = db.Backup(ctx, control, nil)
+	_, err = db.Admin().Backup(ctx, control, nil)
 	require.NoError(t, err)
 	plain, err := Open(control, Options{})
 	require.NoError(t, err)
-	_, err = plain.Erase(ctx, request)
+	_, err = plain.Admin().Erase(ctx, request)
 	require.NoError(t, err)
 	require.NoError(t, plain.Close())
 	require.NotEmpty(t, n.hits(t, filepath.Dir(control)), "control: without Names they stay")
@@ -99,11 +99,11 @@ func TestEraseNames(t *testing.T) {
 	}
 	request.Names = true
 	request.DryRun = true
-	dry, err := db.Erase(ctx, request)
+	dry, err := db.Admin().Erase(ctx, request)
 	require.NoError(t, err)
 	require.NotZero(t, dry.Bodies)
 	request.DryRun = false
-	rep, err := db.Erase(ctx, request)
+	rep, err := db.Admin().Erase(ctx, request)
 	require.NoError(t, err)
 	hook = func(string) error { return nil }
 	require.Equal(t, dry.Bodies, rep.Done.Bodies)
@@ -176,20 +176,20 @@ func TestEraseNamesOfOne(t *testing.T) {
 	require.NoError(t, err)
 	for _, req := range []erase.Request{{Refs: []Ref{{Scope: "acme", ID: id}}}, {Session: Ref{Scope: "acme", ID: talk}}} {
 		req.By, req.Reason, req.Names = "desk", "request", true
-		rep, err := db.Erase(ctx, req)
+		rep, err := db.Admin().Erase(ctx, req)
 		require.NoError(t, err)
 		if len(req.Refs) > 0 {
 			require.Equal(t, []string{"acme:child"}, rep.NamedBy)
 		}
 	}
 	require.NotEmpty(t, n.hits(t, filepath.Dir(path)), "the row of the child names its parent, as NamedBy says")
-	_, err = db.Erase(ctx, erase.Request{Refs: []Ref{{Scope: "acme", ID: "child"}}, By: "desk", Reason: "request", Names: true})
+	_, err = db.Admin().Erase(ctx, erase.Request{Refs: []Ref{{Scope: "acme", ID: "child"}}, By: "desk", Reason: "request", Names: true})
 	require.NoError(t, err)
 	require.Empty(t, n.hits(t, filepath.Dir(path)))
 	v, err := s.Get(ctx, "other")
 	require.NoError(t, err)
 	require.Equal(t, "written with it", v.Text)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	_, err = db.Manifests().Verify(ctx, &head, nil)

@@ -143,7 +143,7 @@ func plant(t testing.TB, db *DB, n *needles) (trace string, shown Ref) {
 func whole(t testing.TB, db *DB, heads []manifest.Head) {
 	t.Helper()
 	ctx := context.Background()
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	now, err := db.Head(ctx)
@@ -186,7 +186,7 @@ func TestEraseScope(t *testing.T) {
 		h, err := db.Head(ctx)
 		require.NoError(t, err)
 		heads = append(heads, h)
-		_, err = db.Checkpoint(ctx)
+		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 	}
 	require.NotEmpty(t, n.hits(t, filepath.Dir(path)))
@@ -194,7 +194,7 @@ func TestEraseScope(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, `zq[0-9]{6}x\.\.\.`, string(planted), "control: the vectors are found")
 
-	dry, err := db.Erase(ctx, erase.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", DryRun: true})
+	dry, err := db.Admin().Erase(ctx, erase.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", DryRun: true})
 	require.NoError(t, err)
 	require.Nil(t, dry.Done)
 	copies, seen := t.TempDir(), map[string]int{}
@@ -215,7 +215,7 @@ func TestEraseScope(t *testing.T) {
 		steps = append(steps, step)
 		return nil
 	}
-	rep, err := db.Erase(ctx, erase.Request{Scope: "acme/ann", By: "operator", Reason: "asked for"})
+	rep, err := db.Admin().Erase(ctx, erase.Request{Scope: "acme/ann", By: "operator", Reason: "asked for"})
 	require.NoError(t, err)
 	hook = func(string) error { return nil }
 	require.NotNil(t, rep.Done)
@@ -280,16 +280,16 @@ func TestEraseNothing(t *testing.T) {
 	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "kettle"})
 	require.NoError(t, err)
 	req := erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "a"}}, By: "operator", Reason: "asked for"}
-	_, err = db.Erase(ctx, req)
+	_, err = db.Admin().Erase(ctx, req)
 	require.NoError(t, err)
 	_, err = db.Scope("acme").Get(ctx, "a")
 	require.ErrorIs(t, err, ErrNotFound)
 	_, err = db.Scope("acme").GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
 	require.ErrorIs(t, err, ErrErased)
-	_, err = db.Erase(ctx, req)
+	_, err = db.Admin().Erase(ctx, req)
 	require.ErrorIs(t, err, ErrNotFound)
 	for _, bad := range []erase.Request{{}, {Subject: "a", Session: store.Ref{Scope: "b", ID: "c"}, By: "x", Reason: "y"}, {Subject: "a", Scope: "/", By: "x", Reason: "y"}, {Subject: "a", Reason: "y"}, {Subject: "a", By: "x"}, {Subject: "a", By: "x", Reason: "y", Cascade: "some"}} {
-		_, err = db.Erase(ctx, bad)
+		_, err = db.Admin().Erase(ctx, bad)
 		require.ErrorIs(t, err, ErrInvalid)
 	}
 	require.NoError(t, db.Close())
@@ -315,14 +315,14 @@ func TestEraseAndBackup(t *testing.T) {
 		_, err := db.Scope("acme/ann").Put(ctx, Artefact{ID: ref, Text: n.words(5), Subject: "ann"})
 		require.NoError(t, err)
 	}
-	_, err = db.Backup(ctx, old, nil)
+	_, err = db.Admin().Backup(ctx, old, nil)
 	require.NoError(t, err)
 	require.NoError(t, db.Scope("acme/ann").Delete(ctx, "gone"))
 	for range 2 {
-		_, err = db.GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1})
+		_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1})
 		require.NoError(t, err)
 	}
-	rep, err := db.Erase(ctx, erase.Request{Scope: "acme/ann", By: "desk", Reason: "4711"})
+	rep, err := db.Admin().Erase(ctx, erase.Request{Scope: "acme/ann", By: "desk", Reason: "4711"})
 	require.NoError(t, err)
 	require.Len(t, rep.Backups, 1)
 	require.Equal(t, "old.ctx", rep.Backups[0].Name)
@@ -360,7 +360,7 @@ func TestEraseHeld(t *testing.T) {
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "kettle", Subject: "ann"}))
 	var held *HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), &held)
-	rep, err := db.Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "4711"})
+	rep, err := db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "4711"})
 	require.NoError(t, err)
 	require.Len(t, rep.Held, 1)
 	list, _, err := db.Review().List(ctx, "", false, "", 10)

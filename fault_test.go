@@ -139,7 +139,7 @@ func cutLife(t *testing.T, seed uint64, noSync bool) error {
 		return err
 	}
 	err = state.verify(db)
-	problems, cerr := db.Check(context.Background(), nil)
+	problems, cerr := db.Admin().Check(context.Background(), nil)
 	if err = errors.Join(err, cerr); len(problems) > 0 {
 		err = errors.Join(err, fmt.Errorf("check: %+v", problems))
 	}
@@ -196,7 +196,7 @@ func (r *rig) live(state *laneState, rng *rand.Rand) (im image, db *DB, err erro
 		}
 		state.acked[lane]++
 		if rng.IntN(8) == 0 {
-			if _, err := db.Checkpoint(ctx); err != nil {
+			if _, err := db.Admin().Checkpoint(ctx); err != nil {
 				return crashed(err)
 			}
 		}
@@ -258,7 +258,7 @@ func checkpointWindows(t *testing.T, r *rig) (out []window) {
 			}
 		}
 		before := db.inside().Log.First()
-		_, err := db.Checkpoint(ctx)
+		_, err := db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 		if state.acked[0] == 12 {
 			require.Greater(t, db.inside().Log.First(), before, "the log was not cut: the window is none")
@@ -387,7 +387,7 @@ func TestOutcomeUnknown(t *testing.T) {
 				require.ErrorIs(t, err, ErrOutcomeUnknown, "the handle is poisoned")
 				_, err = s.Get(ctx, "page")
 				require.ErrorIs(t, err, ErrOutcomeUnknown, "a read that cannot be audited fails")
-				_, err = db.Checkpoint(ctx)
+				_, err = db.Admin().Checkpoint(ctx)
 				require.ErrorIs(t, err, ErrOutcomeUnknown)
 				_, err = db.Head(ctx)
 				require.ErrorIs(t, err, ErrOutcomeUnknown)
@@ -536,7 +536,7 @@ func diskFull(t *testing.T, opts Options) {
 		_, err = db.Scope("acme").Put(ctx, Artefact{ID: "later", Text: "with room again"})
 	}
 	require.NoError(t, err)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
@@ -574,7 +574,7 @@ func TestDiskFullReal(t *testing.T) {
 	for ; full == nil; stored++ {
 		_, full = s.Put(ctx, Artefact{ID: fmt.Sprint("page-", stored), Text: text(stored)})
 		if full == nil && stored%100 == 99 {
-			if _, err := db.Checkpoint(ctx); err != nil {
+			if _, err := db.Admin().Checkpoint(ctx); err != nil {
 				require.ErrorIs(t, err, syscall.ENOSPC)
 			}
 		}
@@ -583,7 +583,7 @@ func TestDiskFullReal(t *testing.T) {
 	require.True(t, names.NoSpace(full), full)
 	require.NotErrorIs(t, full, ErrOutcomeUnknown)
 	require.Greater(t, stored, 100)
-	_, err := db.Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	require.NoError(t, err, "puts leave it the space it takes")
 	verify := func(db *DB, gone int) {
 		for n := range stored {
@@ -607,13 +607,13 @@ func TestDiskFullReal(t *testing.T) {
 	require.NoError(t, syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=64m"))
 	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "later", Text: "with room again"})
 	require.NoError(t, err)
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	if err != nil { // the archive that failed is closed until the next open
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{})
 	}
 	verify(db, 2)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())

@@ -191,7 +191,7 @@ func TestEveryFieldOfADraftIsKept(t *testing.T) {
 		require.NoError(t, db.Close())
 		db = openFields(t, path)
 		checkFull(t, db.Scope(fieldsScope), full)
-		problems, err := db.Check(ctx, nil)
+		problems, err := db.Admin().Check(ctx, nil)
 		require.NoError(t, err)
 		require.Empty(t, problems)
 		require.NoError(t, db.Close())
@@ -217,7 +217,7 @@ func TestUnknownFieldsOutliveRewrites(t *testing.T) {
 		require.Equal(t, uint32(1), ref.Version, "a release that does not know the field repeats what is there")
 		require.NoError(t, s.Delete(ctx, a.ID))
 	}
-	_, err := db.GC(ctx, GCOptions{KeepFor: -1, KeepNames: 100})
+	_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: 100})
 	require.NoError(t, err)
 	for range 2 {
 		for _, a := range full {

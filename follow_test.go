@@ -32,7 +32,7 @@ func TestFollowManifests(t *testing.T) {
 				return
 			}
 			if i%7 == 0 {
-				if _, err := db.Checkpoint(ctx); err != nil {
+				if _, err := db.Admin().Checkpoint(ctx); err != nil {
 					t.Error(err)
 					cancel()
 				}

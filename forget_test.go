@@ -59,7 +59,7 @@ func churn(t *testing.T, db *DB, round int) {
 // rowsOf counts the rows of each bucket as a checkpoint left them.
 func rowsOf(t *testing.T, db *DB) map[string]int {
 	rows := map[string]int{}
-	_, err := db.Checkpoint(context.Background())
+	_, err := db.Admin().Checkpoint(context.Background())
 	require.NoError(t, err)
 	require.NoError(t, db.inside().Bolt.View(func(tx *bbolt.Tx) error {
 		for _, b := range []string{"meta", "content", "held", "state"} {
@@ -77,7 +77,7 @@ func TestGCStaysFlat(t *testing.T) {
 	var after map[string]int
 	for round := range 40 {
 		churn(t, db, round)
-		rep, err := db.GC(context.Background(), GCOptions{KeepFor: -1, KeepNames: 10})
+		rep, err := db.Admin().GC(context.Background(), GCOptions{KeepFor: -1, KeepNames: 10})
 		require.NoError(t, err)
 		require.Equal(t, []int{2, 1, 1}, []int{rep.Drafts, rep.Reviews, rep.Turns})
 		if round == 39 {
@@ -118,7 +118,7 @@ func TestGCForgets(t *testing.T) {
 		require.NoError(t, s.Delete(ctx, fmt.Sprintf("gone-%d", v)))
 	}
 	for range 2 {
-		_, err = db.GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 2, KeepNames: 3})
+		_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 2, KeepNames: 3})
 		require.NoError(t, err)
 	}
 	high := db.highest()
@@ -167,7 +167,7 @@ func TestGCForgetsNoSupersession(t *testing.T) {
 	}
 	require.NoError(t, s.Delete(ctx, "new"))
 	for range 3 {
-		_, err := db.GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1})
+		_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1})
 		require.NoError(t, err)
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{noSync: true})
@@ -192,14 +192,14 @@ func TestOutcomesAreBounded(t *testing.T) {
 	free, err := db.newID()
 	require.NoError(t, err)
 	require.NoError(t, put(used))
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	for range bounds.Outcomes + 10 {
 		_, err := s.Put(ctx, Artefact{ID: "b", Text: "violin"})
 		require.NoError(t, err)
 	}
 	for range 2 {
-		_, err = db.Checkpoint(ctx)
+		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 		require.Equal(t, bounds.Outcomes, peek.Engine.Outcomes(db.inside().Rows))
 		require.ErrorIs(t, put(used), ErrTxnExpired)
@@ -232,7 +232,7 @@ func cutForget(t *testing.T, seed uint64, noSync bool) error {
 			return err
 		}
 	}
-	if _, err = db.GC(ctx, GCOptions{KeepFor: -1}); err != nil {
+	if _, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1}); err != nil {
 		return err
 	}
 	steps := []string{"archived", "before bbolt", "after bbolt", "after cut", ""}
@@ -248,7 +248,7 @@ func cutForget(t *testing.T, seed uint64, noSync bool) error {
 	if rng.IntN(2) == 0 {
 		r.fs.Inject(faultfs.Fault{N: 1 + rng.IntN(12), Err: faultfs.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
 	}
-	rep, err := db.GC(ctx, GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: 5})
+	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: 5})
 	if err != nil && !taken && !errors.Is(err, faultfs.ErrCrashed) {
 		return err
 	}
@@ -265,7 +265,7 @@ func cutForget(t *testing.T, seed uint64, noSync bool) error {
 	if err := lookForgotten(db); err != nil {
 		return errors.Join(err, db.Close())
 	}
-	left, err := db.GC(ctx, GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: 5})
+	left, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: 5})
 	if err == nil && rep.Names > 0 && left.Names != 0 && left.Names != 295 && left.Names != 295-bounds.DropVersions+gcArts {
 		err = fmt.Errorf("the next run forgot %d artefacts", left.Names)
 	}
@@ -289,7 +289,7 @@ func lookForgotten(db *DB) error {
 			}
 		}
 	}
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	if err == nil && len(problems) > 0 {
 		err = fmt.Errorf("check: %+v", problems)
 	}
@@ -332,14 +332,14 @@ func TestCheckAfterWhatSupersededIsForgotten(t *testing.T) {
 			}
 			require.NoError(t, s.Delete(ctx, "new"))
 			for range 2 {
-				_, err := db.GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: 5})
+				_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: 5})
 				require.NoError(t, err)
 			}
 			_, err := s.Get(ctx, "new")
 			require.NotErrorIs(t, err, ErrGone, "it is forgotten")
-			_, err = db.Checkpoint(ctx)
+			_, err = db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
-			problems, err := db.Check(ctx, nil)
+			problems, err := db.Admin().Check(ctx, nil)
 			require.NoError(t, err)
 			require.Empty(t, problems)
 			require.NoError(t, db.Close())

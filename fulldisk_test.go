@@ -133,7 +133,7 @@ func (l *diskLevel) makeRoom() error {
 		}
 		delete(l.stored, n)
 	}
-	rep, err := l.db.GC(ctx, GCOptions{KeepFor: -1})
+	rep, err := l.db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 	if err == nil && rep.Dropped.Versions == 0 {
 		err = errors.New("nothing was dropped")
 	}
@@ -152,7 +152,7 @@ func (l *diskLevel) putAgain() error {
 	if again < want/4 || again == 1 && err != nil {
 		return fmt.Errorf("put %d of %d: %w", again, want, err)
 	}
-	problems, err := l.db.Check(context.Background(), nil)
+	problems, err := l.db.Admin().Check(context.Background(), nil)
 	if err == nil && len(problems) > 0 {
 		err = fmt.Errorf("check: %v", problems)
 	}
@@ -232,7 +232,7 @@ func TestDiskFilledByAnother(t *testing.T) {
 			require.NoError(t, os.Remove(filler))
 		}
 		require.Eventually(t, func() bool { return put() == nil }, time.Minute, 50*time.Millisecond)
-		problems, err := db.Check(ctx, nil)
+		problems, err := db.Admin().Check(ctx, nil)
 		require.NoError(t, err)
 		require.Empty(t, problems)
 		require.NoError(t, db.Close())

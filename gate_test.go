@@ -453,7 +453,7 @@ func TestDraftsAreReplayed(t *testing.T) {
 		hits, err := hitsOf(s().Search(ctx, "parcel", 0))
 		require.NoError(t, err)
 		require.Empty(t, hits, "the drafts that spoke of it were never committed")
-		_, err = db.Checkpoint(ctx)
+		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 		db = reopen(t, db, Options{})
 	}
@@ -780,12 +780,12 @@ func TestSpeculativeTrust(t *testing.T) {
 	require.ErrorIs(t, s.Update(ctx, func(tx *Txn) error {
 		return tx.Put(ctx, Artefact{ID: "a", Provenance: HumanVerified, Text: "x"})
 	}), ErrProvenance)
-	ref, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "verified"})
+	ref, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "verified"})
 	require.NoError(t, err)
 	v := get(t, s, "fact")
 	require.Equal(t, HumanVerified, v.Provenance)
 	require.Equal(t, []any{"anna", ref}, []any{v.Actor, v.Ref})
-	_, err = db.PutVerified(ctx, "acme", "", Artefact{ID: "fact", Text: "by nobody"})
+	_, err = db.Admin().PutVerified(ctx, "acme", "", Artefact{ID: "fact", Text: "by nobody"})
 	require.ErrorIs(t, err, ErrInvalid)
 }
 
@@ -884,7 +884,7 @@ func TestWhatADraftSupersedesHasChanged(t *testing.T) {
 	var held *HeldError
 	require.ErrorAs(t, draft("900").Commit(ctx, Verdict{}), &held)
 	waits := draft("700")
-	_, err = db.PutVerified(ctx, "acme", "kim", Artefact{ID: "limit", Text: "the limit is 500"})
+	_, err = db.Admin().PutVerified(ctx, "acme", "kim", Artefact{ID: "limit", Text: "the limit is 500"})
 	require.NoError(t, err)
 	heldAs(t, waits.Commit(ctx, good), ReasonStaleContext)
 	shown, err := db.Review().Show(ctx, held.Batch)

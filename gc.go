@@ -64,7 +64,7 @@ type GCOptions struct {
 //
 // Errors: ErrReadOnly (except for a dry run), ErrInvalid, ErrCorrupt when damage hides what is named, and those of a
 // commit.
-func (db *DB) GC(ctx context.Context, o GCOptions) (store.GCReport, error) {
+func (ad *Admin) GC(ctx context.Context, o GCOptions) (store.GCReport, error) {
 	if err := o.validate(); err != nil {
 		return store.GCReport{}, err
 	}
@@ -82,10 +82,10 @@ func (db *DB) GC(ctx context.Context, o GCOptions) (store.GCReport, error) {
 	if o.DryRun {
 		job.Kind = store.JobGCPlan
 	}
-	rep, err := db.store.Maintain(ctx, job, o.Progress)
-	_ = db.table.dropEnded(ctx) // dropped versions leave memory too; else with the next fault
+	rep, err := ad.db.store.Maintain(ctx, job, o.Progress)
+	_ = ad.db.table.dropEnded(ctx) // dropped versions leave memory too; else with the next fault
 	if rep.GC.Turns > 0 && !o.DryRun {
-		db.sessions.Swept()
+		ad.db.sessions.Swept()
 	}
 	return rep.GC, err
 }

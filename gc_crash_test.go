@@ -100,7 +100,7 @@ func verifyGC(db *DB, acked int) (gone int, err error) {
 	if err == nil && st.PageVersions != gcArts*gcVersions-len(dropped) {
 		err = fmt.Errorf("%d page versions beside %d dropped", st.PageVersions, len(dropped))
 	}
-	problems, cerr := db.Check(ctx, nil)
+	problems, cerr := db.Admin().Check(ctx, nil)
 	if err = errors.Join(err, cerr); err == nil && len(problems) > 0 {
 		err = fmt.Errorf("check: %+v", problems)
 	}
@@ -120,7 +120,7 @@ func cutGC(t *testing.T, seed uint64, noSync bool) (gone int, err error) {
 		return 0, err
 	}
 	if rng.IntN(2) == 0 {
-		if _, err := db.Checkpoint(ctx); err != nil {
+		if _, err := db.Admin().Checkpoint(ctx); err != nil {
 			return 0, err
 		}
 	}
@@ -146,7 +146,7 @@ func cutGC(t *testing.T, seed uint64, noSync bool) (gone int, err error) {
 	if rng.IntN(2) == 0 {
 		r.fs.Inject(faultfs.Fault{N: 1 + rng.IntN(40), Err: faultfs.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
 	}
-	_, err = db.GC(ctx, GCOptions{KeepFor: -1})
+	_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 	if err != nil && !taken && !errors.Is(err, faultfs.ErrCrashed) {
 		return 0, err
 	}
@@ -163,7 +163,7 @@ func cutGC(t *testing.T, seed uint64, noSync bool) (gone int, err error) {
 	if gone, err = verifyGC(db, acked); err != nil {
 		return gone, errors.Join(err, db.Close())
 	}
-	rep, err := db.GC(ctx, GCOptions{KeepFor: -1})
+	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 	if err == nil && rep.Dropped.Versions != gcDrops-gone {
 		err = fmt.Errorf("%d were gone, the next run dropped %d", gone, rep.Dropped.Versions)
 	}
@@ -208,7 +208,7 @@ func gcChild(args []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = db.GC(context.Background(), GCOptions{KeepFor: -1})
+	_, err = db.Admin().GC(context.Background(), GCOptions{KeepFor: -1})
 	if err == nil {
 		fmt.Println("done")
 		select {} // until it is killed
@@ -255,7 +255,7 @@ func TestGCKill(t *testing.T) {
 		gone, err := verifyGC(db, acked)
 		require.NoError(t, err)
 		left[gone]++
-		_, err = db.GC(ctx, GCOptions{KeepFor: -1})
+		_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 		require.NoError(t, err)
 		gone, err = verifyGC(db, acked)
 		require.NoError(t, err)
@@ -276,13 +276,13 @@ func TestVerifyGCControl(t *testing.T) {
 	_, err = verifyGC(db, 1)
 	require.Error(t, err, "an acknowledged commit is missing")
 	undo := peek.Engine.Gone(db.inside().Engine, 1)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.NotEmpty(t, problems, "the catalogue says that a page is gone, the file does not")
 	undo()
 	_, err = verifyGC(db, 0)
 	require.NoError(t, err)
-	_, err = db.GC(ctx, GCOptions{KeepFor: -1})
+	_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.NoError(t, db.Forge(1, gcText(0, 1)))
 	_, err = verifyGC(db, 3)
@@ -319,11 +319,11 @@ func TestGCBeside(t *testing.T) {
 		}()
 	}
 	beside(func() error {
-		rep, err := db.GC(ctx, GCOptions{KeepFor: -1, Expired: true})
+		rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, Expired: true})
 		dropped.Add(int64(rep.Dropped.Versions))
 		return err
 	})
-	beside(func() error { _, err := db.Checkpoint(ctx); return err })
+	beside(func() error { _, err := db.Admin().Checkpoint(ctx); return err })
 
 	err := together(workers, func(w int) error {
 		defer ended.Add(1)
@@ -421,11 +421,11 @@ func TestGCKeepsWhatIsPinned(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Put(ctx, Artefact{ID: "a", Text: "two"})
 	require.NoError(t, err)
-	rep, err := db.GC(ctx, GCOptions{KeepFor: -1})
+	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.Equal(t, store.KeptInUse, rep.Kept[0].Reason)
 	require.NoError(t, reading.Rollback())
-	rep, err = db.GC(ctx, GCOptions{KeepFor: -1})
+	rep, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 	require.Equal(t, "one", frames[0].text, "what is pinned is in memory")
 	db.table.unpin(frames)
 	require.NoError(t, err)
@@ -450,7 +450,7 @@ func TestGCSeesWhatIsNamedMeanwhile(t *testing.T) {
 		}
 	}
 	planned := false
-	rep, err := db.GC(ctx, GCOptions{KeepFor: -1, Progress: func(what string, done, total uint64) {
+	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, Progress: func(what string, done, total uint64) {
 		if what == "versions" && done == total && !planned { // all is on the list
 			planned = true
 			_, err := s.Put(ctx, Artefact{ID: "sum", Kind: KindSummary, Text: "short", DerivedFrom: []Ref{{ID: "a", Version: 2}}})
@@ -461,7 +461,7 @@ func TestGCSeesWhatIsNamedMeanwhile(t *testing.T) {
 	require.True(t, planned)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "b", Version: 1}, {Scope: "acme", ID: "b", Version: 2}}, rep.Refs)
 	require.Equal(t, []store.GCTally{{Reason: store.KeptParent, Versions: 2, Pages: 2, Bytes: 6, Nearest: rep.Kept[0].Nearest}}, rep.Kept)
-	rep, err = db.GC(ctx, GCOptions{KeepFor: -1})
+	rep, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "a", Version: 1}}, rep.Refs)
 }
@@ -481,7 +481,7 @@ func TestGCThenReindex(t *testing.T) {
 		_, err := s.Put(ctx, a)
 		require.NoError(t, err)
 	}
-	rep, err := db.GC(ctx, GCOptions{KeepFor: -1})
+	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.Equal(t, store.GCTally{Versions: 1, Pages: 1, Bytes: int64(len(strings.Repeat("apple ", 12)))}, rep.Dropped)
 	search := func(db *DB) (out []Hit) {
@@ -522,7 +522,7 @@ func TestGCThenSalvage(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	_, err := db.GC(ctx, GCOptions{KeepFor: -1})
+	_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	b, err := os.ReadFile(path)
@@ -552,7 +552,7 @@ func TestGCThenSalvageWithLog(t *testing.T) {
 		_, err := s.Put(ctx, Artefact{ID: "a", Text: text})
 		require.NoError(t, err)
 	}
-	_, err := db.GC(ctx, GCOptions{KeepFor: -1})
+	_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	to := dbtest.CheckedMemoryPath[store.Problem](t, openChecked)
@@ -633,7 +633,7 @@ func TestGCLargeArtefact(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, len(v.Pages), bounds.DropPages/4)
 	inOne := (bounds.DropPages + len(v.Pages) - 1) / len(v.Pages)
-	rep, err := db.GC(ctx, GCOptions{KeepFor: -1})
+	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.Equal(t, 9, rep.Dropped.Versions)
 	require.Less(t, rep.Dropped.Pages, 20, "of each a page or two")
@@ -671,7 +671,7 @@ func TestGCWithinGet(t *testing.T) {
 		text += ", and more"
 		_, err := s.Put(ctx, Artefact{ID: "a", Text: text})
 		require.NoError(t, err)
-		rep, err := db.GC(ctx, GCOptions{KeepFor: -1})
+		rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 		require.NoError(t, err)
 		require.Equal(t, 1, rep.Dropped.Versions)
 	}
@@ -724,7 +724,7 @@ func TestGCEndedBesideWriters(t *testing.T) {
 			step *= 4
 		}
 		run, cancel := context.WithTimeout(ctx, time.Duration(i%30)*step)
-		rep, err := db.GC(run, GCOptions{KeepFor: -1, KeepRecords: 1 << 30})
+		rep, err := db.Admin().GC(run, GCOptions{KeepFor: -1, KeepRecords: 1 << 30})
 		cancel()
 		dropped += rep.Dropped.Versions
 		if err != nil {

@@ -43,11 +43,11 @@ func gc(t *testing.T, db *DB, o GCOptions) store.GCReport {
 	}
 	dry := o
 	dry.DryRun = true
-	plan, err := db.GC(ctx, dry)
+	plan, err := db.Admin().GC(ctx, dry)
 	require.NoError(t, err)
 	st, err := db.Stats(ctx)
 	require.NoError(t, err)
-	rep, err := db.GC(ctx, o)
+	rep, err := db.Admin().GC(ctx, o)
 	require.NoError(t, err)
 	after, err := db.Stats(ctx)
 	require.NoError(t, err)
@@ -393,7 +393,7 @@ func TestGCPageOfADroppedVersion(t *testing.T) {
 		if when == "" {
 			name()
 		}
-		rep, err := db.GC(ctx, GCOptions{KeepFor: -1, Progress: func(what string, done, total uint64) {
+		rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, Progress: func(what string, done, total uint64) {
 			if what == when && done == total {
 				name()
 			}
@@ -486,7 +486,7 @@ func TestGCScope(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 	require.NotErrorIs(t, err, ErrGone)
 	for _, bad := range []GCOptions{{Scope: "/"}, {KeepVersions: -1}, {By: "\x00"}} {
-		_, err := db.GC(ctx, bad)
+		_, err := db.Admin().GC(ctx, bad)
 		require.ErrorIs(t, err, ErrInvalid)
 	}
 }
@@ -494,21 +494,21 @@ func TestGCScope(t *testing.T) {
 func TestGCDefaults(t *testing.T) {
 	db, clk, opts := openGC(t)
 	history(t, clk, db.Scope("acme"), "a", "one", "two")
-	rep, err := db.GC(ctx, GCOptions{})
+	rep, err := db.Admin().GC(ctx, GCOptions{})
 	require.NoError(t, err)
 	require.Zero(t, rep.Dropped.Versions)
 	clk.add(DefaultKeepFor)
 	require.NoError(t, db.Close())
 	opts.ReadOnly = true
 	ro := openAt(t, db.Path(), opts)
-	_, err = ro.GC(ctx, GCOptions{})
+	_, err = ro.Admin().GC(ctx, GCOptions{})
 	require.ErrorIs(t, err, ErrReadOnly)
-	rep, err = ro.GC(ctx, GCOptions{DryRun: true})
+	rep, err = ro.Admin().GC(ctx, GCOptions{DryRun: true})
 	require.NoError(t, err)
 	require.Equal(t, 1, rep.Dropped.Versions)
 	require.NoError(t, ro.Close())
 	opts.ReadOnly = false
-	rep, err = openAt(t, db.Path(), opts).GC(ctx, GCOptions{})
+	rep, err = openAt(t, db.Path(), opts).Admin().GC(ctx, GCOptions{})
 	require.NoError(t, err)
 	require.Equal(t, 1, rep.Dropped.Versions)
 }
@@ -530,11 +530,11 @@ func TestGCManyAndCancelled(t *testing.T) {
 		}))
 		clk.add(time.Hour)
 	}
-	_, err := db.Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	ended, cancel := context.WithCancel(ctx)
 	seen := map[string]bool{}
-	rep, err := db.GC(ended, GCOptions{KeepFor: -1, Progress: func(what string, _, _ uint64) {
+	rep, err := db.Admin().GC(ended, GCOptions{KeepFor: -1, Progress: func(what string, _, _ uint64) {
 		seen[what] = true
 		if what == "versions" {
 			cancel()
@@ -557,7 +557,7 @@ func TestGCFreesSpace(t *testing.T) {
 	db, clk, opts := openGC(t)
 	s := db.Scope("acme")
 	size := func() int64 {
-		_, err := db.Checkpoint(ctx)
+		_, err := db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 		st, err := db.Stats(ctx)
 		require.NoError(t, err)
@@ -602,7 +602,7 @@ func TestGCVectors(t *testing.T) {
 	s := db.Scope("acme")
 	history(t, clk, s, "a", "zebra one")
 	assemble(t, s, Query{Text: "zebra"})
-	_, err := db.Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 1, db.VectorRows())
 	history(t, clk, s, "a", "zebra two")

@@ -47,9 +47,9 @@ func journalsAfter(t *testing.T, db *DB, path string, rounds int) (sizes []int64
 			_, err = chat.Pass(ctx, session.PassQuery{Keywords: strings.Fields(long)})
 			require.NoError(t, err)
 		}
-		_, err := db.GC(ctx, GCOptions{KeepFor: -1})
+		_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 		require.NoError(t, err)
-		_, err = db.Checkpoint(ctx)
+		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 		at, err := os.Stat(path)
 		require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestGCBoundsJournals(t *testing.T) {
 	}
 	_, err = s.Session("chat").Undo(ctx, 1)
 	require.ErrorIs(t, err, ErrGone)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 
@@ -117,7 +117,7 @@ func TestGCKeepsJournals(t *testing.T) {
 	}
 	dropped := func(o GCOptions) int {
 		t.Helper()
-		rep, err := db.GC(ctx, o)
+		rep, err := db.Admin().GC(ctx, o)
 		require.NoError(t, err)
 		return rep.Journal
 	}

@@ -62,11 +62,11 @@ func TestGCForgetsScopes(t *testing.T) {
 		require.Greater(t, rowsOf(t, db)["meta"], begin+3*scopes, "the control: without gc they stay")
 		plan := forgetsAll
 		plan.DryRun = true
-		_, err := db.GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1}) // content goes, records stay
+		_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1}) // content goes, records stay
 		require.NoError(t, err)
-		want, err := db.GC(ctx, plan)
+		want, err := db.Admin().GC(ctx, plan)
 		require.NoError(t, err)
-		rep, err := db.GC(ctx, forgetsAll)
+		rep, err := db.Admin().GC(ctx, forgetsAll)
 		require.NoError(t, err)
 		require.Equal(t, want.Scopes, rep.Scopes)
 		require.LessOrEqual(t, rowsOf(t, db)["meta"], begin, "round %d", round)
@@ -111,7 +111,7 @@ func TestGCKeepsScopes(t *testing.T) {
 	ctx := context.Background()
 	db, path := openForget(t, Options{})
 	dir := t.TempDir()
-	require.NoError(t, db.AddFileRoot(ctx, dir))
+	require.NoError(t, db.Admin().AddFileRoot(ctx, dir))
 	ways := map[string]func(s *Scope) error{
 		"directive": func(s *Scope) error { _, err := s.Directives().Step(ctx, "use zerolog"); return err },
 		"window":    func(s *Scope) error { return s.Session("chat").SetWindow(ctx, session.Config{Total: 64_000}) },
@@ -143,7 +143,7 @@ func TestGCKeepsScopes(t *testing.T) {
 	}
 	for range 2 {
 		for range 2 { // texts first, then what was left of them
-			_, err := db.GC(ctx, forgetsAll)
+			_, err := db.Admin().GC(ctx, forgetsAll)
 			require.NoError(t, err)
 		}
 		require.ElementsMatch(t, want, scopesOf(t, db))
@@ -177,10 +177,10 @@ func TestGCScopesBesidePuts(t *testing.T) {
 	for n := range 3 {
 		require.NoError(t, visit(ctx, db, passing(n)))
 	}
-	_, err := db.GC(ctx, GCOptions{KeepFor: -1}) // nothing is forgotten yet
+	_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1}) // nothing is forgotten yet
 	require.NoError(t, err)
 	once = false
-	_, err = db.GC(ctx, forgetsAll)
+	_, err = db.Admin().GC(ctx, forgetsAll)
 	require.NoError(t, err)
 	require.True(t, once)
 	require.Equal(t, []string{passing(1)}, scopesOf(t, db))
@@ -209,7 +209,7 @@ func TestGCScopesBesidePuts(t *testing.T) {
 			running = false
 		default:
 		}
-		_, err := db.GC(ctx, forgetsAll)
+		_, err := db.Admin().GC(ctx, forgetsAll)
 		require.NoError(t, err)
 	}
 	for range 2 {
@@ -217,7 +217,7 @@ func TestGCScopesBesidePuts(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "orchid", text)
 		for range 2 {
-			_, err := db.GC(ctx, forgetsAll)
+			_, err := db.Admin().GC(ctx, forgetsAll)
 			require.NoError(t, err)
 		}
 		require.Equal(t, []string{passing(1)}, scopesOf(t, db))
@@ -241,7 +241,7 @@ func cutScopes(t *testing.T, seed uint64, noSync bool) error {
 		err = visit(ctx, db, passing(n))
 	}
 	if err == nil {
-		_, err = db.GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1})
+		_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1})
 	}
 	if err != nil {
 		return err
@@ -259,7 +259,7 @@ func cutScopes(t *testing.T, seed uint64, noSync bool) error {
 	if rng.IntN(2) == 0 {
 		r.fs.Inject(faultfs.Fault{N: 1 + rng.IntN(10), Err: faultfs.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
 	}
-	rep, err := db.GC(ctx, forgetsAll)
+	rep, err := db.Admin().GC(ctx, forgetsAll)
 	if err != nil && !taken && !errors.Is(err, faultfs.ErrCrashed) {
 		return err
 	}
@@ -301,7 +301,7 @@ func lookScopes(ctx context.Context, db *DB, back bool) error {
 		return err
 	}
 	for range 2 {
-		if _, err := db.GC(ctx, forgetsAll); err != nil {
+		if _, err := db.Admin().GC(ctx, forgetsAll); err != nil {
 			return err
 		}
 	}
@@ -312,7 +312,7 @@ func lookScopes(ctx context.Context, db *DB, back bool) error {
 	if text, terr := textOf(db.Scope(passing(5)), "meanwhile"); text != "lamp" {
 		err = errors.Join(err, fmt.Errorf("what was put between: %q, %w", text, terr))
 	}
-	problems, cerr := db.Check(ctx, nil)
+	problems, cerr := db.Admin().Check(ctx, nil)
 	if err = errors.Join(err, cerr); err == nil && len(problems) > 0 {
 		err = fmt.Errorf("check: %+v", problems)
 	}
@@ -347,9 +347,9 @@ func TestGCScopesOpen(t *testing.T) {
 		require.NoError(t, visit(ctx, db, passing(n)))
 	}
 	before := rowsOf(t, db)["meta"]
-	_, err := db.GC(ctx, forgetsAll)
+	_, err := db.Admin().GC(ctx, forgetsAll)
 	require.NoError(t, err)
-	_, err = db.GC(ctx, forgetsAll)
+	_, err = db.Admin().GC(ctx, forgetsAll)
 	require.NoError(t, err)
 	require.Zero(t, rowsOf(t, db)["meta"])
 	require.NoError(t, db.Close())

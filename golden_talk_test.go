@@ -40,7 +40,7 @@ func writeTalk(t *testing.T, path string) {
 	}
 	require.NoError(t, chat.Pin(ctx, "block-chat-2"))
 	require.NoError(t, s.Delete(ctx, "block-chat-7"))
-	_, err := db.Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	_, err = chat.Append(ctx, Turn{Role: "user", Text: "This one is in the log alone."})
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestGoldenTalk(t *testing.T) {
 	require.NoError(t, err)
 	at := conv.Find("block-chat-4")
 	require.True(t, conv.Blocks[at].Row.Signals.Keep, "what the host told")
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }

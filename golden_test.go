@@ -64,7 +64,7 @@ func writeGolden(t *testing.T, path string) manifest.Head {
 		require.NoError(t, err)
 	}
 	require.NoError(t, s.Delete(ctx, "gone"))
-	_, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "The refund desk closes at noon."})
+	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "The refund desk closes at noon."})
 	require.NoError(t, err)
 	_, err = s.Directives().Step(ctx, "prohibit gift cards")
 	require.NoError(t, err)
@@ -72,13 +72,13 @@ func writeGolden(t *testing.T, path string) manifest.Head {
 		_, err := db.Scope("acme/notes").Put(ctx, Artefact{ID: "note", Text: text})
 		require.NoError(t, err)
 	}
-	_, err = db.GC(ctx, GCOptions{KeepFor: -1, Scope: "acme/notes"})
+	_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1, Scope: "acme/notes"})
 	require.NoError(t, err)
 	for _, a := range []Artefact{goldenTool(), goldenPart()} {
 		_, err := s.Put(ctx, a)
 		require.NoError(t, err)
 	}
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	_, err = s.Assemble(ctx, Query{Text: "What may I refund?", Budget: 2000, Trace: goldenTrace})
 	require.NoError(t, err)
@@ -216,7 +216,7 @@ func TestGolden(t *testing.T) {
 	require.NoError(t, db.Close())
 	db = openTest(t, path, Options{}) // with rows that this program wrote beside those
 	defer db.Close()
-	problems, err := db.Check(context.Background(), nil)
+	problems, err := db.Admin().Check(context.Background(), nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }
@@ -275,7 +275,7 @@ func checkGolden(t *testing.T, db *DB) {
 	found, err := db.Manifests().Verify(ctx, &head, nil)
 	require.NoError(t, err)
 	require.Empty(t, found.Problems)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	checkGoldenRows(t, db)

@@ -316,7 +316,7 @@ func TestHandoffOfALongSession(t *testing.T) {
 				whole, err := night.Recall(ctx, got[0].ID)
 				require.NoError(t, err)
 				require.Equal(t, string(p.Received().Markdown()), whole.Text)
-				problems, err := other.Check(ctx, nil)
+				problems, err := other.Admin().Check(ctx, nil)
 				require.NoError(t, err)
 				require.Empty(t, problems)
 			})

@@ -113,7 +113,7 @@ func TestHeadIsOnDisk(t *testing.T) {
 		assert.NoError(t, err)
 		assert.NoError(t, r.holds(h), "head %d: %s", n, h)
 		if n%50 == 0 {
-			_, err := db.Checkpoint(context.Background())
+			_, err := db.Admin().Checkpoint(context.Background())
 			assert.NoError(t, err)
 		}
 		return false

@@ -60,7 +60,7 @@ func openAt(t testing.TB, path string, opts Options) *DB {
 
 // checkAndClose walks the invariants; a database that the test closed itself was walked before.
 func checkAndClose(t require.TestingT, db *DB) {
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	if err == nil {
 		counted, listed := db.FrameBytes()
 		require.Equal(t, counted, listed, "bytes of the working set")

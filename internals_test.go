@@ -206,7 +206,7 @@ var names = filestore.PeekNames(peek.Token{})
 
 // Forge puts another text in the place of a page's, with a right checksum: what somebody with the file could do.
 func (db *DB) Forge(num uint64, text string) error {
-	if _, err := db.Checkpoint(context.Background()); err != nil {
+	if _, err := db.Admin().Checkpoint(context.Background()); err != nil {
 		return err
 	}
 	return db.inside().Bolt.Update(func(tx *bbolt.Tx) error {

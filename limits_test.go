@@ -137,7 +137,7 @@ func TestArtefactIsRefused(t *testing.T) {
 	} {
 		_, err := s.Put(ctx, a)
 		require.ErrorIs(t, err, ErrInvalid, name)
-		_, err = db.PutVerified(ctx, "acme", "anna", a)
+		_, err = db.Admin().PutVerified(ctx, "acme", "anna", a)
 		require.ErrorIs(t, err, ErrInvalid, name)
 		tx := begin(t, s)
 		require.ErrorIs(t, tx.Put(ctx, a), ErrInvalid, name)
@@ -256,9 +256,9 @@ func TestClosed(t *testing.T) {
 			"delete":     func() error { return s.Delete(ctx, "a") },
 			"replay":     func() error { _, err := db.Replay(ctx, trace); return err },
 			"review":     func() error { _, _, err := db.Review().List(ctx, "", true, "", 0); return err },
-			"checkpoint": func() error { _, err := db.Checkpoint(ctx); return err },
-			"check":      func() error { _, err := db.Check(ctx, nil); return err },
-			"backup":     func() error { _, err := db.Backup(ctx, filepath.Join(t.TempDir(), "b"), nil); return err },
+			"checkpoint": func() error { _, err := db.Admin().Checkpoint(ctx); return err },
+			"check":      func() error { _, err := db.Admin().Check(ctx, nil); return err },
+			"backup":     func() error { _, err := db.Admin().Backup(ctx, filepath.Join(t.TempDir(), "b"), nil); return err },
 			"stats":      func() error { _, err := db.Stats(ctx); return err },
 			"head":       func() error { _, err := db.Head(ctx); return err },
 		} {
@@ -304,7 +304,7 @@ func TestManyPagesOfOneArtefact(t *testing.T) {
 	_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "ann"})
 	require.NoError(t, err)
 	grown("checked", 100, func() {
-		problems, err := db.Check(ctx, nil)
+		problems, err := db.Admin().Check(ctx, nil)
 		require.NoError(t, err)
 		require.Empty(t, problems)
 	})

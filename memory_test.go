@@ -137,7 +137,7 @@ func TestOddTextsTakeLittle(t *testing.T) {
 					break
 				}
 				require.NoError(t, db.Scope("acme").Delete(ctx, "a"))
-				_, err := db.Checkpoint(ctx) // the next put begins as the first one did
+				_, err := db.Admin().Checkpoint(ctx) // the next put begins as the first one did
 				require.NoError(t, err)
 			}
 			atMost(t, 12, 8<<20, took, "put")
@@ -145,7 +145,7 @@ func TestOddTextsTakeLittle(t *testing.T) {
 			crashed := filepath.Join(t.TempDir(), "a.ctx")
 			require.NoError(t, dbtest.Copy(path, crashed))
 			atMost(t, 12, fixed, heapPeak(func() {
-				_, err := db.Checkpoint(ctx)
+				_, err := db.Admin().Checkpoint(ctx)
 				require.NoError(t, err)
 			}), "checkpoint")
 			require.NoError(t, db.Close())
@@ -176,7 +176,7 @@ func TestMergeTakesLittle(t *testing.T) {
 		took := heapPeakAt(20, func() {
 			_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("a", i), Text: text})
 			require.NoError(t, err)
-			_, err = db.Checkpoint(ctx)
+			_, err = db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 		})
 		t.Logf("%d: %.1f MiB", i, float64(took)/(1<<20))

@@ -18,7 +18,7 @@ func TestCopyOfTwoMoments(t *testing.T) {
 	put := func(text string) {
 		_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: text})
 		require.NoError(t, err)
-		_, err = db.Checkpoint(ctx)
+		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 	}
 	put("early")

@@ -563,7 +563,7 @@ func (m *machine) gc(rt *rapid.T) {
 		KeepRecords: 1 << 30, KeepNames: 1 << 30, // the model lists them all
 		Expired: rapid.Bool().Draw(rt, "expired"), DryRun: rapid.IntRange(0, 3).Draw(rt, "dry") == 0,
 	}
-	rep, err := m.db.GC(ctx, o)
+	rep, err := m.db.Admin().GC(ctx, o)
 	require.NoError(rt, err)
 	got, want := map[Ref]bool{}, map[Ref]bool{}
 	for _, r := range rep.Refs {
@@ -731,7 +731,7 @@ func checkModel(t *testing.T, reopen bool) {
 			"search": m.search,
 			"clock":  func(rt *rapid.T) { m.clk.add(time.Duration(rapid.IntRange(-1, 3).Draw(rt, "hours")) * time.Hour) },
 			"checkpoint": func(rt *rapid.T) {
-				_, err := m.db.Checkpoint(ctx)
+				_, err := m.db.Admin().Checkpoint(ctx)
 				require.NoError(rt, err)
 			},
 			"reopen": m.reopen,

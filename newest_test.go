@@ -102,7 +102,7 @@ func TestNamesInBothForms(t *testing.T) {
 		history, _, err := s.History(ctx, id, "", 9)
 		require.NoError(t, err)
 		require.Len(t, history, 1)
-		report, err := db.Erase(ctx, erase.Request{Subject: id, By: "ann", Reason: "asked", DryRun: true})
+		report, err := db.Admin().Erase(ctx, erase.Request{Subject: id, By: "ann", Reason: "asked", DryRun: true})
 		require.NoError(t, err)
 		require.Len(t, report.Erased, 1)
 		ref, err := store.ParseRef("acme:" + id)

@@ -106,7 +106,7 @@ func TestAnErasedQuestionPutBack(t *testing.T) {
 	})
 	_, err := asked(t, db.Manifests(), kept.Trace)
 	require.ErrorIs(t, err, manifest.ErrNoQuestion)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Len(t, problems, 1)
 	require.Equal(t, "I13", problems[0].Invariant)
@@ -164,7 +164,7 @@ func TestCheckFindsOutcomes(t *testing.T) {
 		require.NoError(t, names.Resum(path))
 		db, err := Open(path, Options{noSync: true, blind: true})
 		require.NoError(t, err)
-		problems, err := db.Check(ctx, nil)
+		problems, err := db.Admin().Check(ctx, nil)
 		require.NoError(t, err)
 		if name == "" {
 			require.Empty(t, problems)

@@ -72,7 +72,7 @@ func Open(path string, opts Options) (db *DB, err error) {
 		d.sessions.Keep()
 	}
 	if opts.Maintain > 0 && !opts.ReadOnly {
-		d.keeper = freshness.Every(opts.Maintain, d.Retention().InBackground(opts.Logger))
+		d.keeper = freshness.Every(opts.Maintain, d.Admin().Retention().InBackground(opts.Logger))
 	}
 	return d, nil
 }
@@ -138,7 +138,7 @@ func (db *DB) openSources() error {
 		}
 	}
 	if db.opts.RecordedRoots {
-		roots, err := db.FileRoots(context.Background())
+		roots, err := db.Admin().FileRoots(context.Background())
 		if err != nil {
 			return err
 		}

@@ -58,7 +58,7 @@ func writtenRig(t *testing.T) (*rig, laneState, *DB) {
 		require.NoError(t, writeStep(context.Background(), db.Scope("acme", WithActor("writer")), 0, n))
 		state.acked[0] = n
 		if n == 4 {
-			_, err := db.Checkpoint(context.Background())
+			_, err := db.Admin().Checkpoint(context.Background())
 			require.NoError(t, err)
 		}
 	}
@@ -292,7 +292,7 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 		v, err := db.Scope("acme").Get(context.Background(), "late")
 		require.NoError(t, err)
 		require.Equal(t, "in the log only", v.Text)
-		problems, err := db.Check(context.Background(), nil)
+		problems, err := db.Admin().Check(context.Background(), nil)
 		require.NoError(t, err)
 		require.Empty(t, problems)
 		require.NoError(t, db.Close())
@@ -467,7 +467,7 @@ func TestModes(t *testing.T) {
 	db := openTest(t, path, Options{})
 	defer db.Close()
 	backup := filepath.Join(t.TempDir(), "copy.ctx")
-	_, err := db.Backup(context.Background(), backup, nil)
+	_, err := db.Admin().Backup(context.Background(), backup, nil)
 	require.NoError(t, err)
 	modes := map[string]os.FileMode{}
 	require.NoError(t, dbtest.Again(func() error {
@@ -516,7 +516,7 @@ func TestReplacedFile(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Rename(path, path+".away"))
 	require.NoError(t, os.WriteFile(path, whole, 0o600))
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	require.ErrorIs(t, err, ErrCorrupt)
 	require.Error(t, db.Close())
 	require.NoError(t, os.Rename(path+".away", path))

@@ -21,14 +21,13 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// What only the operator may do. No Scope can reach these methods, so an agent cannot raise trust, move a page to
-// another scope, or open a directory for reading. File roots are one state row of the database: it is read, changed and
+// What only the operator may do (Admin). File roots are one state row of the database: it is read, changed and
 // committed on the condition that it is unchanged (staterows.Retry).
 
 // PutVerified writes a fact that a person answers for. It gets the highest provenance, which no Scope can give. by
 // names the person; the manifest records it.
-func (db *DB) PutVerified(ctx context.Context, scope, by string, a Artefact) (Ref, error) {
-	s := db.Scope(scope, WithActor(by))
+func (ad *Admin) PutVerified(ctx context.Context, scope, by string, a Artefact) (Ref, error) {
+	s := ad.db.Scope(scope, WithActor(by))
 	tx, err := s.newTxn(nil)
 	if err != nil {
 		return Ref{}, err
@@ -43,7 +42,7 @@ func (db *DB) PutVerified(ctx context.Context, scope, by string, a Artefact) (Re
 		return Ref{}, err
 	}
 	put.Artefact.Provenance = HumanVerified
-	return db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypeCommit, By: by, Reason: "human-verified"})
+	return ad.db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypeCommit, By: by, Reason: "human-verified"})
 }
 
 // commitOne commits one put with a leaf that says on whose authority.
@@ -64,7 +63,7 @@ func (db *DB) commitOne(ctx context.Context, tx *Txn, put store.Put, leaf manife
 
 // Promote copies an artefact to an ancestor of its scope, where siblings can see it. The copy keeps its provenance. It
 // does not keep its lineage, because that names artefacts which the ancestor does not see.
-func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) {
+func (ad *Admin) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) {
 	chain := store.ScopeChain(ref.Scope)
 	if !slices.Contains(chain[1:], to) {
 		return Ref{}, store.Invalid("scope", to, "an ancestor of "+ref.Scope)
@@ -72,26 +71,26 @@ func (db *DB) Promote(ctx context.Context, ref Ref, to, by string) (Ref, error) 
 	if err := checkReserved("id", ref.ID); err != nil {
 		return Ref{}, err
 	}
-	l, err := db.store.Resolve(ctx, store.Scopes{ref.Scope}, Ref{Scope: ref.Scope, ID: ref.ID, Version: ref.Version})
+	l, err := ad.db.store.Resolve(ctx, store.Scopes{ref.Scope}, Ref{Scope: ref.Scope, ID: ref.ID, Version: ref.Version})
 	if err != nil {
 		return Ref{}, err
 	}
-	v, err := db.version(ctx, store.Scopes{ref.Scope}, l)
+	v, err := ad.db.version(ctx, store.Scopes{ref.Scope}, l)
 	if err != nil {
 		return Ref{}, err
 	}
-	tx, err := db.Scope(to, WithActor(by)).newTxn(nil)
+	tx, err := ad.db.Scope(to, WithActor(by)).newTxn(nil)
 	if err != nil {
 		return Ref{}, err
 	}
 	tx.managed = true
 	a := v.Artefact
 	a.Supersedes, a.DerivedFrom = nil, nil // both name artefacts the ancestor does not see
-	put, err := db.makePut(a, v.src.Source)
+	put, err := ad.db.makePut(a, v.src.Source)
 	if err != nil {
 		return Ref{}, err
 	}
-	return db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypePromote, By: by, Reason: eraseplan.PromotedFrom + v.Ref.String()})
+	return ad.db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypePromote, By: by, Reason: eraseplan.PromotedFrom + v.Ref.String()})
 }
 
 // Raise names artefacts of one scope and the provenance that they get.
@@ -119,7 +118,7 @@ const raiseAtOnce = 200 // artefacts of one commit
 // call continues.
 //
 // Errors: ErrInvalid, ErrNotFound for IDs that the scope itself does not have, ErrConflict if an artefact changed meanwhile.
-func (db *DB) Raise(ctx context.Context, scope string, r Raise) (*Raised, error) {
+func (ad *Admin) Raise(ctx context.Context, scope string, r Raise) (*Raised, error) {
 	switch {
 	case !r.To.Valid() || r.To == Scratch:
 		return nil, store.Invalid("provenance", r.To.String(), "tool, validated, chunk or human-verified")
@@ -129,7 +128,7 @@ func (db *DB) Raise(ctx context.Context, scope string, r Raise) (*Raised, error)
 	if err := checkVerdict(r.By, r.Why); err != nil {
 		return nil, err
 	}
-	s, out := db.Scope(scope, WithActor(r.By)), &Raised{Refs: []Ref{}}
+	s, out := ad.db.Scope(scope, WithActor(r.By)), &Raised{Refs: []Ref{}}
 	missing := map[string]bool{}
 	for _, id := range r.IDs {
 		missing[id] = true
@@ -237,7 +236,7 @@ const rootState = "root/"
 
 // AddFileRoot allows file: sources of this database to read a directory, now and, for processes that open with
 // Options.RecordedRoots, from now on.
-func (db *DB) AddFileRoot(ctx context.Context, dir string) error {
+func (ad *Admin) AddFileRoot(ctx context.Context, dir string) error {
 	if err := checkFileRoot("file root", dir); err != nil {
 		return err
 	}
@@ -245,10 +244,10 @@ func (db *DB) AddFileRoot(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("ctxpage: file root %q: %w", dir, err)
 	}
-	if err := db.checker.Files.AddRoot(abs); err != nil {
+	if err := ad.db.checker.Files.AddRoot(abs); err != nil {
 		return err
 	}
-	return staterows.Retry(ctx, func() error { return db.recordFileRoot(ctx, abs) })
+	return staterows.Retry(ctx, func() error { return ad.db.recordFileRoot(ctx, abs) })
 }
 
 // recordFileRoot adds a root to the row of roots, sorted, on the condition that the row is unchanged.
@@ -296,8 +295,8 @@ func rootPaths(_ string, value []byte, keep func(dir string) bool) (kept []byte,
 }
 
 // FileRoots returns the directories recorded by AddFileRoot.
-func (db *DB) FileRoots(ctx context.Context) ([]string, error) {
-	roots, _, err := db.fileRoots(ctx)
+func (ad *Admin) FileRoots(ctx context.Context) ([]string, error) {
+	roots, _, err := ad.db.fileRoots(ctx)
 	return roots, err
 }
 
@@ -312,42 +311,42 @@ func (db *DB) fileRoots(ctx context.Context) (roots []string, lsn uint64, err er
 
 // Checkpoint applies the log to the file and cuts the part of the log that is no longer needed. It runs by itself in
 // the background and changes no answer.
-func (db *DB) Checkpoint(ctx context.Context) (store.JobReport, error) {
-	return db.store.Maintain(ctx, store.Job{Kind: store.JobCheckpoint}, nil)
+func (ad *Admin) Checkpoint(ctx context.Context) (store.JobReport, error) {
+	return ad.db.store.Maintain(ctx, store.Job{Kind: store.JobCheckpoint}, nil)
 }
 
 // Backup copies the database to another path, where it can be opened. The directory must exist and hold no part of a
 // database. Writers are not stopped; the copy is a whole prefix of their commits. On a full disk the error says how
 // much space the copy needs and how much was free, and nothing of the copy is left. Progress, if not nil, is called
 // from this goroutine.
-func (db *DB) Backup(ctx context.Context, path string, progress func(what string, done, total uint64)) (store.JobReport, error) {
+func (ad *Admin) Backup(ctx context.Context, path string, progress func(what string, done, total uint64)) (store.JobReport, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return store.JobReport{}, fmt.Errorf("ctxpage: backup: %w", err)
 	}
-	return db.store.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: abs}, progress)
+	return ad.db.store.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: abs}, progress)
 }
 
 // Check walks the whole database and reports every broken invariant, numbered as in engine/check.go. Damage is in the
 // report. The error is for a walk that could not be finished.
-func (db *DB) Check(ctx context.Context, progress func(what string, done, total uint64)) ([]store.Problem, error) {
-	rep, err := db.store.Maintain(ctx, store.Job{Kind: store.JobCheck}, progress)
+func (ad *Admin) Check(ctx context.Context, progress func(what string, done, total uint64)) ([]store.Problem, error) {
+	rep, err := ad.db.store.Maintain(ctx, store.Job{Kind: store.JobCheck}, progress)
 	if err != nil {
 		return rep.Problems, err
 	}
-	problems, err := db.checkDirectives(ctx)
+	problems, err := ad.db.checkDirectives(ctx)
 	return append(rep.Problems, problems...), err
 }
 
 // Compact gives the free space of the file back to the disk: the rows go to a new file, which takes the place of the old
 // one. It takes the time and space of a copy; reads and writes go on, and a crash leaves one whole file. With dryRun it only
 // says how much. Errors: ErrReadOnly (except for a dry run), ErrNoSpace, ErrCorrupt.
-func (db *DB) Compact(ctx context.Context, dryRun bool, progress func(what string, done, total uint64)) (store.CompactReport, error) {
+func (ad *Admin) Compact(ctx context.Context, dryRun bool, progress func(what string, done, total uint64)) (store.CompactReport, error) {
 	job := store.Job{Kind: store.JobCompact}
 	if dryRun {
 		job.Kind = store.JobCompactPlan
 	}
-	rep, err := db.store.Maintain(ctx, job, progress)
+	rep, err := ad.db.store.Maintain(ctx, job, progress)
 	return rep.Compact, err
 }
 
@@ -367,15 +366,15 @@ func (db *DB) Compact(ctx context.Context, dryRun bool, progress func(what strin
 // Errors: ErrInvalid, ErrNotFound when the database holds nothing of what was named, ErrConflict when a session was written
 // to meanwhile (repeating is safe), ErrNoSpace, ErrReadOnly, ErrCorrupt. ErrOutcomeUnknown: the process that owns the files
 // ended before it answered; Erasures lists the erase once the next owner has finished it.
-func (db *DB) Erase(ctx context.Context, req erase.Request) (*erase.Report, error) {
-	defer db.swept(ctx)
-	return eraseplan.Run(ctx, db.store, &req)
+func (ad *Admin) Erase(ctx context.Context, req erase.Request) (*erase.Report, error) {
+	defer ad.db.swept(ctx)
+	return eraseplan.Run(ctx, ad.db.store, &req)
 }
 
 // Erasures lists the erases that are finished, oldest first, so that erase.NewReceipt can make their receipts again: that of an
 // erase which was interrupted, and finished by a later open, was never made.
-func (db *DB) Erasures(ctx context.Context) ([]store.EraseReport, error) {
-	return eraseplan.Finished(ctx, db.store)
+func (ad *Admin) Erasures(ctx context.Context) ([]store.EraseReport, error) {
+	return eraseplan.Finished(ctx, ad.db.store)
 }
 
 // swept forgets what is in memory of artefacts and sessions that went.
@@ -385,19 +384,19 @@ func (db *DB) swept(ctx context.Context) {
 }
 
 // Retention keeps the retention policies of the database and carries them out. Only the operator can.
-func (db *DB) Retention() *retention.Keeper {
-	return &retention.Keeper{Store: db.store, Now: db.opts.Clock, NewID: db.newID, Swept: db.swept}
+func (ad *Admin) Retention() *retention.Keeper {
+	return &retention.Keeper{Store: ad.db.store, Now: ad.db.opts.Clock, NewID: ad.db.newID, Swept: ad.db.swept}
 }
 
 // Quotas sets and shows how much scopes may hold. Only the operator can.
-func (db *DB) Quotas() *quota.Keeper {
-	return &quota.Keeper{Store: db.store, Now: db.opts.Clock, NewID: db.newID}
+func (ad *Admin) Quotas() *quota.Keeper {
+	return &quota.Keeper{Store: ad.db.store, Now: ad.db.opts.Clock, NewID: ad.db.newID}
 }
 
 // RepeatErase erases what receipts say was erased after this database was copied: after a restore of an older backup.
 // Receipts that are in the audit already are skipped. Errors: erase.ErrReceipt for one that is not valid, and those of
 // Erase.
-func (db *DB) RepeatErase(ctx context.Context, receipts []*erase.Receipt, dryRun bool, progress func(what string, done, total uint64)) ([]*erase.Report, error) {
-	defer db.swept(ctx)
-	return eraseplan.Repeat(ctx, db.store, receipts, dryRun, progress)
+func (ad *Admin) RepeatErase(ctx context.Context, receipts []*erase.Receipt, dryRun bool, progress func(what string, done, total uint64)) ([]*erase.Report, error) {
+	defer ad.db.swept(ctx)
+	return eraseplan.Repeat(ctx, ad.db.store, receipts, dryRun, progress)
 }

@@ -67,7 +67,7 @@ type Options struct {
 	// Sources fetch pages, by scheme, in addition to file: and page:. They run under SourceTimeout.
 	Sources map[string]source.Source
 	// FileRoots are the directories that file: sources may read. RecordedRoots also allows the directories that
-	// DB.AddFileRoot recorded in the file. Leave it off for a file from elsewhere: its recorded roots decide what is
+	// Admin.AddFileRoot recorded in the file. Leave it off for a file from elsewhere: its recorded roots decide what is
 	// read on this computer.
 	FileRoots     []string
 	RecordedRoots bool
@@ -76,7 +76,7 @@ type Options struct {
 	// and then at this interval; 0: never. Close waits for it. A read-only database does not refresh.
 	RefreshEvery time.Duration
 	// Maintain carries out the stored retention policies in the background, first at Open and then at this interval; 0:
-	// never, and nothing is deleted by age unless DB.Retention().Run is called. Close waits for it.
+	// never, and nothing is deleted by age unless Admin.Retention().Run is called. Close waits for it.
 	Maintain time.Duration
 	// Embedder finds pages by their meaning beside words, and judges relevance by both; nil: words only. EmbedTimeout
 	// bounds all calls of one question; 0: 10 s. When the embedder fails, the question is answered by words only and says so.

@@ -69,7 +69,7 @@ func TestATraceNamesOneAssembly(t *testing.T) {
 	require.NoError(t, err, "a transaction's own trace is free until its first assembly")
 
 	db = reopen(t, db, Options{})
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	_, err = db.Scope("acme/b").Assemble(ctx, q)
 	require.ErrorIs(t, err, ErrInvalid)

@@ -36,7 +36,7 @@ func TestSalvageFindsPageSize(t *testing.T) {
 			_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("page-", i), Text: fmt.Sprint(i, " words of a text that says something")})
 			require.NoError(t, err)
 		}
-		_, err := db.Checkpoint(ctx)
+		_, err := db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 		require.NoError(t, db.Close())
 		size := pageSizeOf(t, path)

@@ -15,7 +15,7 @@ import (
 // failed:
 //
 //	checkPut, checkReserved    the rules of an artefact; ids that the database keeps for itself
-//	provenance                 human-verified only through DB.PutVerified or an approval
+//	provenance                 human-verified only through Admin.PutVerified or an approval
 //	mayDraft                   what a gated handle must not claim or replace
 //	supersedable               unknown names are collected; Commit refuses them (supersedesNothing)
 //	derive                     parents are visible here; their versions are fixed; the lowest trust among them is taken
@@ -74,7 +74,7 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (store.Put, error) {
 		return store.Put{}, err
 	}
 	if a.Provenance == HumanVerified && !tx.s.gated { // of a gated handle mayClaim refuses it
-		return store.Put{}, fmt.Errorf("%w: %s: human-verified comes from DB.PutVerified or an approval, not from a scope", ErrProvenance, a.ID)
+		return store.Put{}, fmt.Errorf("%w: %s: human-verified comes from Admin.PutVerified or an approval, not from a scope", ErrProvenance, a.ID)
 	}
 	claimed := a.Provenance
 	a.KindDefaults()

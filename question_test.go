@@ -84,14 +84,14 @@ func TestQuestionIsKept(t *testing.T) {
 	}
 	look("in the log", db)
 	require.NoError(t, beside("in the log", path))
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	look("in the file", db)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	backup := filepath.Join(t.TempDir(), "backup.ctx")
-	_, err = db.Backup(ctx, backup, nil)
+	_, err = db.Admin().Backup(ctx, backup, nil)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	for range 3 { // the log lets go of the record
@@ -179,7 +179,7 @@ func TestQuestionErased(t *testing.T) {
 			db := openTest(t, path, Options{})
 			gone, stays := askOne(t, db), askOne(t, db)
 			if when == "after the checkpoint" || when == "copied between" {
-				_, err := db.Checkpoint(ctx)
+				_, err := db.Admin().Checkpoint(ctx)
 				require.NoError(t, err)
 			}
 			eraseQuestion(t, db, gone)
@@ -190,7 +190,7 @@ func TestQuestionErased(t *testing.T) {
 				text, err := asked(t, db.Manifests(), stays.Trace)
 				require.NoError(t, err)
 				require.Equal(t, theQuestion, text)
-				problems, err := db.Check(ctx, nil)
+				problems, err := db.Admin().Check(ctx, nil)
 				require.NoError(t, err)
 				require.Empty(t, problems)
 			}
@@ -239,7 +239,7 @@ func TestQuestionEdited(t *testing.T) {
 		require.NoError(t, file.Close())
 		db = openTest(t, path, Options{trust: trust})
 		text, err := asked(t, db.Manifests(), leaf.Trace)
-		problems, cerr := db.Check(ctx, nil)
+		problems, cerr := db.Admin().Check(ctx, nil)
 		require.NoError(t, cerr)
 		require.NotEmpty(t, problems)
 		require.Equal(t, "I18", problems[0].Invariant)
@@ -264,12 +264,12 @@ func TestQuestionRowsCounted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, Options{})
 	leaf := askOne(t, db)
-	_, err := db.Checkpoint(context.Background())
+	_, err := db.Admin().Checkpoint(context.Background())
 	require.NoError(t, err)
 	require.NoError(t, db.inside().Bolt.Update(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte("question")).Delete(binary.BigEndian.AppendUint64(nil, leaf.Index))
 	}))
-	problems, err := db.Check(context.Background(), nil)
+	problems, err := db.Admin().Check(context.Background(), nil)
 	require.NoError(t, err)
 	require.Len(t, problems, 1)
 	require.Equal(t, "I13", problems[0].Invariant)
@@ -300,14 +300,14 @@ func TestQuestionCut(t *testing.T) {
 	gone, stays := askOne(t, db), askOne(t, db)
 	made = true
 	for range 2 {
-		_, err := db.Checkpoint(ctx)
+		_, err := db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 		eraseQuestion(t, db, askOne(t, db))
 	}
 	eraseQuestion(t, db, gone)
 	erased = true
 	for range 2 {
-		_, err := db.Checkpoint(ctx)
+		_, err := db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 		askOne(t, db)
 	}
@@ -325,7 +325,7 @@ func TestQuestionCut(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, theQuestion, text)
 		}
-		problems, err := cut.Check(ctx, nil)
+		problems, err := cut.Admin().Check(ctx, nil)
 		require.NoError(t, err)
 		require.Empty(t, problems)
 		require.NoError(t, cut.Close())

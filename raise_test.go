@@ -59,13 +59,13 @@ func TestRaise(t *testing.T) {
 	require.Empty(t, below)
 
 	r := Raise{To: Validated, By: "bob", Why: "read them", Where: Filter{TagsAll: []string{"a"}}, DryRun: true}
-	dry, err := db.Raise(ctx, "acme/ann", r)
+	dry, err := db.Admin().Raise(ctx, "acme/ann", r)
 	require.NoError(t, err)
 	require.Len(t, dry.Refs, 2)
 	n, _ = shown()
 	require.Zero(t, n, "a dry run writes nothing")
 	r.DryRun = false
-	did, err := db.Raise(ctx, "acme/ann", r)
+	did, err := db.Admin().Raise(ctx, "acme/ann", r)
 	require.NoError(t, err)
 	require.Len(t, did.Refs, 2)
 	v := get(t, s, "a1")
@@ -79,22 +79,22 @@ func TestRaise(t *testing.T) {
 		return nil
 	}))
 	require.Equal(t, []string{"bob", "read them", "raised to validated"}, []string{last.By, last.Note, last.Reason})
-	again, err := db.Raise(ctx, "acme/ann", r)
+	again, err := db.Admin().Raise(ctx, "acme/ann", r)
 	require.NoError(t, err)
 	require.Equal(t, Raised{Refs: []Ref{}, Above: 2}, *again)
 	n, below = shown()
 	require.Equal(t, 2, n)
 	require.Contains(t, below, ": 2")
 
-	_, err = db.Raise(ctx, "acme/ann", Raise{To: HumanVerified, By: "bob", IDs: []string{"m1"}})
+	_, err = db.Admin().Raise(ctx, "acme/ann", Raise{To: HumanVerified, By: "bob", IDs: []string{"m1"}})
 	require.NoError(t, err)
 	turns, err := s.Session("chat").Read(ctx, 0, 0)
 	require.NoError(t, err)
 	require.Len(t, turns, 1, "a raised turn stays in its session")
-	_, err = db.Raise(ctx, "acme/ann", Raise{To: Validated, By: "bob", IDs: []string{"none"}})
+	_, err = db.Admin().Raise(ctx, "acme/ann", Raise{To: Validated, By: "bob", IDs: []string{"none"}})
 	require.ErrorIs(t, err, ErrNotFound)
 	for _, bad := range []Raise{{To: Validated}, {To: Scratch, By: "bob"}, {By: "bob"}} {
-		_, err = db.Raise(ctx, "acme/ann", bad)
+		_, err = db.Admin().Raise(ctx, "acme/ann", bad)
 		require.ErrorIs(t, err, ErrInvalid)
 	}
 }

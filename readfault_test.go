@@ -84,7 +84,7 @@ func makeMarked(t *testing.T) (path string, truth map[string]string) {
 		_, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprint("text ", n)})
 		require.NoError(t, err)
 		if n%10 == 5 {
-			_, err = db.Checkpoint(ctx)
+			_, err = db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 		}
 	}

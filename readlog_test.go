@@ -23,7 +23,7 @@ func TestReadsAloneCutTheLog(t *testing.T) {
 			_, err := s.Get(ctx, "a")
 			require.NoError(t, err)
 		}
-		_, err := db.Checkpoint(ctx)
+		_, err := db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 	}
 	st, err := db.Stats(ctx)
@@ -37,7 +37,7 @@ func TestReadsAloneCutTheLog(t *testing.T) {
 	defer db.Close()
 	_, err = db.Scope("acme").Get(ctx, "a")
 	require.NoError(t, err)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }

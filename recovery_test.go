@@ -235,7 +235,7 @@ func textAt(path string, opts Options) (string, error) {
 		return "", err
 	}
 	text, err := textOf(db.Scope("acme"), "page")
-	problems, cerr := db.Check(context.Background(), nil)
+	problems, cerr := db.Admin().Check(context.Background(), nil)
 	if len(problems) > 0 {
 		cerr = fmt.Errorf("check: %+v", problems)
 	}
@@ -512,12 +512,12 @@ func TestLogRemoved(t *testing.T) {
 	s := db.Scope("acme")
 	_, err := s.Put(ctx, Artefact{ID: "new", Text: "new"})
 	require.NoError(t, err)
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	_, err = s.Put(ctx, Artefact{ID: "newer", Text: "newer"})
 	require.NoError(t, err)
 	require.NoError(t, os.Rename(path+"-wal", path+".away"))
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	require.ErrorIs(t, err, ErrCorrupt)
 	_, err = s.Put(ctx, Artefact{ID: "lost", Text: "lost"})
 	require.ErrorIs(t, err, ErrOutcomeUnknown)
@@ -559,7 +559,7 @@ func TestClockBackwards(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, a.Blocks, len(want))
 		if round%2 == 0 {
-			_, err = db.Checkpoint(ctx)
+			_, err = db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 		}
 		list, _, err := db.Review().List(ctx, "", false, "", 100)
@@ -632,7 +632,7 @@ func TestOlderLogAfterKill(t *testing.T) {
 		_, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("a-", i), Text: "text"})
 		require.NoError(t, err)
 		if when == "checkpoint" {
-			_, err = db.Checkpoint(ctx)
+			_, err = db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 		}
 		copies[when] = dbtest.MemoryPath(t)

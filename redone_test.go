@@ -31,7 +31,7 @@ func TestRedoneGoesIntoTheFile(t *testing.T) {
 func TestCheckpointTakesWhatWasRedone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := openRedone(t, 400)
-		_, err := db.Checkpoint(t.Context())
+		_, err := db.Admin().Checkpoint(t.Context())
 		require.NoError(t, err)
 		_, err = db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "late", Text: "in the log only"})
 		require.NoError(t, err)

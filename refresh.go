@@ -205,7 +205,7 @@ func (db *DB) AddFolder(ctx context.Context, scope, dir string) (RefreshReport, 
 	s := db.Scope(scope, WithActor(store.OperatorScope))
 	err := s.err
 	if err == nil {
-		err = db.AddFileRoot(ctx, dir)
+		err = db.Admin().AddFileRoot(ctx, dir)
 	}
 	if err == nil {
 		err = s.AddDirectory(ctx, Directory{Dir: dir})

@@ -136,7 +136,7 @@ func TestEraseTellsOfFiles(t *testing.T) {
 	refresh(t, s, RefreshOptions{})
 	erased := func(id string, dry bool) []erase.File {
 		t.Helper()
-		r, err := db.Erase(ctx, erase.Request{Refs: []Ref{{Scope: "acme/docs", ID: id}}, By: "desk", Reason: "asked", DryRun: dry})
+		r, err := db.Admin().Erase(ctx, erase.Request{Refs: []Ref{{Scope: "acme/docs", ID: id}}, By: "desk", Reason: "asked", DryRun: dry})
 		require.NoError(t, err)
 		return r.Files
 	}
@@ -152,7 +152,7 @@ func TestEraseTellsOfFiles(t *testing.T) {
 	writeFile(t, filepath.Join(dir, ".gitignore"), "*.tmp\nb.md\n")
 	require.Empty(t, refresh(t, s, RefreshOptions{}).New)
 
-	r, err := db.Erase(ctx, erase.Request{Scope: "acme", By: "desk", Reason: "asked", DryRun: true})
+	r, err := db.Admin().Erase(ctx, erase.Request{Scope: "acme", By: "desk", Reason: "asked", DryRun: true})
 	require.NoError(t, err)
 	require.NotEmpty(t, r.Erased)
 	require.Empty(t, r.Files, "the recorded directory goes as well")
@@ -322,7 +322,7 @@ func TestAddFolder(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, r.New, "a.md")
 	require.Equal(t, "alpha", get(t, db.Scope("acme/docs"), "a.md").Text)
-	roots, err := db.FileRoots(ctx)
+	roots, err := db.Admin().FileRoots(ctx)
 	require.NoError(t, err)
 	require.Equal(t, []string{dir}, roots)
 

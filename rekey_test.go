@@ -29,7 +29,7 @@ func TestAddKey(t *testing.T) {
 	trace, shown := plant(t, db, n)
 	_, err = db.Scope("acme/cem").Put(ctx, Artefact{ID: "cem", Text: "gnu"})
 	require.NoError(t, err)
-	erased, err := db.Erase(ctx, erase.Request{Scope: "acme/cem", By: "ann", Reason: "asked", Names: true})
+	erased, err := db.Admin().Erase(ctx, erase.Request{Scope: "acme/cem", By: "ann", Reason: "asked", Names: true})
 	require.NoError(t, err)
 	require.NotZero(t, erased.Done.Bodies, "the archive has stubs")
 	h, err := db.Head(ctx)
@@ -37,7 +37,7 @@ func TestAddKey(t *testing.T) {
 	heads := []manifest.Head{h}
 	lines := func(db *DB) string {
 		var b bytes.Buffer
-		_, err := db.Export(ctx, &b, portable.ExportOptions{})
+		_, err := db.Admin().Export(ctx, &b, portable.ExportOptions{})
 		require.NoError(t, err)
 		_, rest, _ := bytes.Cut(b.Bytes(), []byte("\n")) // the header has the time
 		return string(rest[:bytes.LastIndexByte(rest[:len(rest)-1], '\n')])

@@ -35,7 +35,7 @@ func backupOf(t *testing.T, path string) string {
 	db, err := Open(path, Options{ReadOnly: true})
 	require.NoError(t, err)
 	to := filepath.Join(t.TempDir(), "backup.ctx")
-	_, err = db.Backup(context.Background(), to, nil)
+	_, err = db.Admin().Backup(context.Background(), to, nil)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	return to
@@ -192,7 +192,7 @@ func TestBackupDiskFull(t *testing.T) {
 	require.NoError(t, err)
 	to := filepath.Join(dir, "backup.ctx")
 	onSmallDisks(t, dir, to, "backup", 256<<10, resize, func() error {
-		_, err := db.Backup(ctx, to, nil)
+		_, err := db.Admin().Backup(ctx, to, nil)
 		return err
 	})
 }
@@ -244,7 +244,7 @@ func TestBackupDiskFullAtThePages(t *testing.T) {
 	defer db.Close()
 	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "a few words"})
 	require.NoError(t, err)
-	_, err = db.Backup(ctx, filepath.Join(dir, "first.ctx"), nil)
+	_, err = db.Admin().Backup(ctx, filepath.Join(dir, "first.ctx"), nil)
 	require.NoError(t, err)
 	before := int64(0) // pages of what is copied before
 	for name, b := range everyFile(t, dir) {
@@ -255,7 +255,7 @@ func TestBackupDiskFullAtThePages(t *testing.T) {
 	names.Remove(filepath.Join(dir, "first.ctx"))
 	for more := range int64(5) {
 		resize((before + more) * 4096)
-		_, err := db.Backup(ctx, filepath.Join(dir, "backup.ctx"), nil)
+		_, err := db.Admin().Backup(ctx, filepath.Join(dir, "backup.ctx"), nil)
 		require.ErrorIs(t, err, syscall.ENOSPC, "%d pages", more)
 		require.ErrorContains(t, err, "the copy needs about", "%d pages", more)
 		require.Empty(t, everyFile(t, dir))

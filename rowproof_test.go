@@ -175,7 +175,7 @@ func TestAnEditedHeadIsNotServed(t *testing.T) {
 				_, _, err = s.History(ctx, "policy", "", 10)
 				require.Error(t, err)
 			}
-			problems, err := db.Check(ctx, nil)
+			problems, err := db.Admin().Check(ctx, nil)
 			require.NoError(t, err)
 			require.True(t, slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" }), "%v", problems)
 
@@ -223,7 +223,7 @@ func TestAnEditedRowIsNotServed(t *testing.T) {
 					}
 				}
 			}
-			problems, err := db.Check(ctx, nil)
+			problems, err := db.Admin().Check(ctx, nil)
 			require.NoError(t, err)
 			require.NotEmpty(t, problems)
 
@@ -254,7 +254,7 @@ func TestAnEditedDeletionIsNotServed(t *testing.T) {
 		require.NoError(e.t, err)
 		require.NoError(e.t, tx.Bucket(names.Sys).Put(names.SysKey, b))
 	})
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" }), "%v", problems)
 }
@@ -303,7 +303,7 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 				_, err = db.Scope(scope).Get(ctx, "draft")
 				require.ErrorIs(t, err, ErrNotFound)
 			}
-			problems, err := db.Check(ctx, nil)
+			problems, err := db.Admin().Check(ctx, nil)
 			require.NoError(t, err)
 			require.True(t, slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" }), "%v", problems)
 

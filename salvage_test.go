@@ -75,7 +75,7 @@ func TestDamagedContent(t *testing.T) {
 		left := slices.IndexFunc(a.Left, func(l LeftOut) bool { return l.Ref.ID == "page-2" })
 		require.GreaterOrEqual(t, left, 0, "%+v", a.Left)
 		require.Equal(t, store.ReasonDamaged, a.Left[left].Reason)
-		problems, err := db.Check(ctx, nil)
+		problems, err := db.Admin().Check(ctx, nil)
 		require.NoError(t, err)
 		require.Len(t, problems, 1, "%+v", problems)
 		require.Equal(t, "content 3", problems[0].Where)
@@ -178,7 +178,7 @@ func TestDamagedPostings(t *testing.T) {
 	hits, err := hitsOf(db.Scope("acme/bulk").Search(ctx, "shelf 77 parcel", 5))
 	require.NoError(t, err)
 	require.Len(t, hits, 5)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }
@@ -201,7 +201,7 @@ func TestHeldRows(t *testing.T) {
 	for n := range 12 {
 		ids = append(ids, hold(t, db.Scope("acme", WithActor("writer")), fmt.Sprint("draft-", n), fmt.Sprint("text ", n)))
 		if n%5 == 0 {
-			_, err := db.Checkpoint(ctx)
+			_, err := db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 		}
 		if n > 5 {
@@ -280,7 +280,7 @@ func makeSalvageBase(t *testing.T, path string) {
 	put(Artefact{ID: "parent", Text: "the parent"})
 	put(Artefact{ID: "child", Kind: KindSummary, Text: "the child", DerivedFrom: []Ref{{Scope: "acme", ID: "parent", Version: 1}}})
 	put(Artefact{ID: "orphan", Kind: KindSummary, Text: "of an old parent", DerivedFrom: []Ref{{Scope: "acme", ID: "rule", Version: 1}}})
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	put(Artefact{ID: "late", Text: "in the log only"})
 	require.NoError(t, s.Delete(ctx, "page-23"))
@@ -303,7 +303,7 @@ func TestSalvageWhole(t *testing.T) {
 
 	db := openTest(t, to, Options{})
 	defer db.Close()
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	old := openTest(t, path, Options{ReadOnly: true})
@@ -501,7 +501,7 @@ func TestSalvageSegments(t *testing.T) {
 		require.NoError(t, err)
 	}
 	put("the rule")
-	_, err := db.Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	require.NoError(t, db.inside().Log.Rotate())
 	put("the rule, corrected")

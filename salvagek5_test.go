@@ -52,7 +52,7 @@ func countedBase(t *testing.T) (path string, newest map[string]int) {
 			put(n / 2)
 		}
 		if n == 40 || n == 90 {
-			_, err := db.Checkpoint(ctx)
+			_, err := db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 			require.NoError(t, log.Rotate())
 		}
@@ -368,13 +368,13 @@ func TestSalvageOfAForgottenName(t *testing.T) {
 		}
 		require.NoError(t, s.Delete(ctx, "a"))
 		for range 2 {
-			_, err = db.GC(ctx, forgetsAll)
+			_, err = db.Admin().GC(ctx, forgetsAll)
 			require.NoError(t, err)
 		}
 		_, err = s.Put(ctx, Artefact{ID: "a", Text: "violin"})
 		require.NoError(t, err)
 		for range 2 {
-			_, err = db.Checkpoint(ctx)
+			_, err = db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 		}
 		require.NoError(t, db.Close())
@@ -414,7 +414,7 @@ func TestSalvageOfTwoLives(t *testing.T) {
 	db = openTest(t, path, Options{noSync: true, rotate: 1}) // the log must not have the deletion any more
 	require.NoError(t, db.Scope("acme").Delete(ctx, "a"))
 	for range 2 {
-		_, err = db.GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1, Scope: "acme"})
+		_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1, Scope: "acme"})
 		require.NoError(t, err)
 	}
 	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "violin"})
@@ -422,7 +422,7 @@ func TestSalvageOfTwoLives(t *testing.T) {
 	for n := range 4 {
 		_, err = db.Scope("acme").Put(ctx, Artefact{ID: "other", Text: fmt.Sprint("orchid ", n)})
 		require.NoError(t, err)
-		_, err = db.Checkpoint(ctx)
+		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 	}
 	require.NoError(t, db.Close())

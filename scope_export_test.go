@@ -36,7 +36,7 @@ func TestExportBesideJobs(t *testing.T) {
 	ctx := t.Context()
 	erases := func(names bool) func(db *DB) error {
 		return func(db *DB) error {
-			_, err := db.Erase(ctx, erase.Request{Refs: []Ref{{Scope: "acme", ID: "a"}}, By: "desk", Reason: "asked", Names: names})
+			_, err := db.Admin().Erase(ctx, erase.Request{Refs: []Ref{{Scope: "acme", ID: "a"}}, By: "desk", Reason: "asked", Names: names})
 			return err
 		}
 	}
@@ -50,7 +50,7 @@ func TestExportBesideJobs(t *testing.T) {
 			if _, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "a2"}); err != nil {
 				return err
 			}
-			_, err := db.GC(ctx, GCOptions{KeepFor: -1})
+			_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 			return err
 		}, "a1b1"},
 	} {

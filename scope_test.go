@@ -67,15 +67,15 @@ func TestPromote(t *testing.T) {
 	_, err := sibling.Get(ctx, "finding")
 	require.ErrorIs(t, err, ErrNotFound)
 	for _, to := range []string{"acme/support/a", "acme/support/b", "acme/support/a/b", "other", ""} {
-		_, err := db.Promote(ctx, ref, to, "anna")
+		_, err := db.Admin().Promote(ctx, ref, to, "anna")
 		require.ErrorIs(t, err, ErrInvalid, to)
 	}
-	up, err := db.Promote(ctx, ref, "acme/support", "anna")
+	up, err := db.Admin().Promote(ctx, ref, "acme/support", "anna")
 	require.NoError(t, err)
 	require.Equal(t, "acme/support", up.Scope)
 	v := get(t, sibling, "finding")
 	require.Equal(t, []any{"the gateway retries twice", Validated, "anna"}, []any{v.Text, v.Provenance, v.Actor}, "trust stays what it was")
-	_, err = db.Promote(ctx, Ref{Scope: "acme/support/a", ID: "none"}, "acme", "anna")
+	_, err = db.Admin().Promote(ctx, Ref{Scope: "acme/support/a", ID: "none"}, "acme", "anna")
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
@@ -233,7 +233,7 @@ func TestScopeNames(t *testing.T) {
 			"resume":   func() error { _, err := s.Resume(ctx, "x"); return err },
 			"update":   func() error { return s.Update(ctx, func(*Txn) error { return nil }) },
 			"export":   func() error { _, err := s.Export(ctx, &bytes.Buffer{}); return err },
-			"verified": func() error { _, err := db.PutVerified(ctx, name, "anna", Artefact{ID: "x"}); return err },
+			"verified": func() error { _, err := db.Admin().PutVerified(ctx, name, "anna", Artefact{ID: "x"}); return err },
 		} {
 			require.ErrorIs(t, call(), ErrInvalid, "%s %q", what, name)
 		}

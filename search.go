@@ -61,7 +61,7 @@ type Found struct {
 func (f *Found) Below() string {
 	for _, c := range f.Counts {
 		if c.Reason == string(triage.BelowFloor) {
-			return "matches below the provenance floor: " + strconv.Itoa(c.Count) + ". They are drafts, or imports that nobody vouched for. A search with the floor scratch shows them, but turns of a conversation are shown only there (dbctl session ls); the operator raises either (dbctl promote, DB.Raise)"
+			return "matches below the provenance floor: " + strconv.Itoa(c.Count) + ". They are drafts, or imports that nobody vouched for. A search with the floor scratch shows them, but turns of a conversation are shown only there (dbctl session ls); the operator raises either (dbctl promote, Admin.Raise)"
 		}
 	}
 	return ""

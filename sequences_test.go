@@ -219,7 +219,7 @@ func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
 	db, st := openInterrupted(t, store.ScanState)
 	s := db.Scope("acme")
 	srv := t.TempDir()
-	require.NoError(t, db.AddFileRoot(ctx, srv))
+	require.NoError(t, db.Admin().AddFileRoot(ctx, srv))
 	var names []string
 	var dirs []Directory
 	for i := range atOnce + 2 {

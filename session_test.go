@@ -34,7 +34,7 @@ func openTalk(t *testing.T) (*DB, *Session) {
 	t.Helper()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), talkOptions())
 	t.Cleanup(func() {
-		problems, err := db.Check(context.Background(), nil)
+		problems, err := db.Admin().Check(context.Background(), nil)
 		require.NoError(t, err)
 		require.Empty(t, problems)
 		require.NoError(t, db.Close())
@@ -235,7 +235,7 @@ func TestSessionPass(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, passes, 2)
 	require.True(t, passes[0].Undone && passes[1].Undone)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
@@ -280,7 +280,7 @@ func TestStubOfADamagedTurn(t *testing.T) {
 	dialogue(t, chat, 20)
 	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}})
 	require.NoError(t, err)
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 
 	q := Query{Text: "refund limit", Budget: 12000, Session: "chat"}

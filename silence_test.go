@@ -28,8 +28,8 @@ func TestMissingFileRoots(t *testing.T) {
 		require.Contains(t, err.Error(), "a directory", name)
 		db, err := Open(path, Options{FileRoots: []string{dir}})
 		require.NoError(t, err, "the failed open let go of the file")
-		require.ErrorIs(t, db.AddFileRoot(ctx, root), ErrInvalid, name)
-		roots, err := db.FileRoots(ctx)
+		require.ErrorIs(t, db.Admin().AddFileRoot(ctx, root), ErrInvalid, name)
+		roots, err := db.Admin().FileRoots(ctx)
 		require.NoError(t, err)
 		require.Empty(t, roots)
 		require.NoError(t, db.Close())
@@ -38,7 +38,7 @@ func TestMissingFileRoots(t *testing.T) {
 	gone := filepath.Join(dir, "gone") // one that was recorded may be missing later, or on another computer
 	require.NoError(t, os.Mkdir(gone, 0o700))
 	db := open(t, Options{})
-	require.NoError(t, db.AddFileRoot(ctx, gone))
+	require.NoError(t, db.Admin().AddFileRoot(ctx, gone))
 	require.NoError(t, os.Remove(gone))
 	reopen(t, db, Options{RecordedRoots: true})
 }
@@ -52,7 +52,7 @@ func TestSupersedesOfNothing(t *testing.T) {
 		require.ErrorIs(t, err, ErrInvalid)
 		require.ErrorIs(t, err, ErrNotFound)
 		require.Contains(t, err.Error(), "put them first")
-		_, err = db.PutVerified(ctx, "acme/agent", "ann", Artefact{ID: "new", Text: "instead", Supersedes: []string{id}})
+		_, err = db.Admin().PutVerified(ctx, "acme/agent", "ann", Artefact{ID: "new", Text: "instead", Supersedes: []string{id}})
 		require.ErrorIs(t, err, ErrInvalid)
 		tx := begin(t, s)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "new", Text: "instead", Supersedes: []string{id}}), "it may be put later")

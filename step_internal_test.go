@@ -44,7 +44,7 @@ func TestKilledBetweenSteps(t *testing.T) {
 		return all
 	}
 	want := found(db)
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	require.Equal(t, want, found(db))
 	require.NoError(t, db.Close())
@@ -55,7 +55,7 @@ func TestKilledBetweenSteps(t *testing.T) {
 	for _, path := range copies {
 		db := openTest(t, path, Options{})
 		require.Equal(t, want, found(db))
-		_, err := db.Checkpoint(ctx)
+		_, err := db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 		require.Equal(t, want, found(db))
 		require.NoError(t, db.Close())

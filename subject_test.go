@@ -37,7 +37,7 @@ func TestSubjectsStayInTheirTenant(t *testing.T) {
 	}
 	export := func(db *ctxpage.DB, scope string) string {
 		var out strings.Builder
-		_, err := db.Export(ctx, &out, portable.ExportOptions{Subject: "user07", Scope: scope})
+		_, err := db.Admin().Export(ctx, &out, portable.ExportOptions{Subject: "user07", Scope: scope})
 		require.NoError(t, err)
 		return out.String()
 	}
@@ -48,18 +48,18 @@ func TestSubjectsStayInTheirTenant(t *testing.T) {
 		require.Contains(t, export(db, ""), words+what+"globex", "control: without a scope it is everywhere")
 	}
 	require.NotContains(t, held, "user08")
-	_, err = db.Backup(ctx, path+".old", nil)
+	_, err = db.Admin().Backup(ctx, path+".old", nil)
 	require.NoError(t, err)
 
 	req := erase.Request{Subject: "user07", Scope: "acme", By: "desk", Reason: "asked", Names: true}
-	rep, err := db.Erase(ctx, req)
+	rep, err := db.Admin().Erase(ctx, req)
 	require.NoError(t, err)
 	require.Len(t, rep.Erased, 4)
 	require.Len(t, rep.Held, 2)
 	left := func(db *ctxpage.DB) {
 		t.Helper()
 		var out strings.Builder
-		_, err := db.Export(ctx, &out, portable.ExportOptions{})
+		_, err := db.Admin().Export(ctx, &out, portable.ExportOptions{})
 		require.NoError(t, err)
 		for _, what := range []string{" in ", " said in ", " drafted in "} {
 			require.NotContains(t, out.String(), words+what+"acme")
@@ -76,10 +76,10 @@ func TestSubjectsStayInTheirTenant(t *testing.T) {
 
 	db, err = ctxpage.Open(path+".old", ctxpage.Options{})
 	require.NoError(t, err)
-	_, err = db.RepeatErase(ctx, []*erase.Receipt{receipt}, false, nil)
+	_, err = db.Admin().RepeatErase(ctx, []*erase.Receipt{receipt}, false, nil)
 	require.NoError(t, err)
 	left(db)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
@@ -112,12 +112,12 @@ func TestPresetYearBoundsTheAudit(t *testing.T) {
 		}
 		return n, questions
 	}
-	_, err := db.Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	head, err := db.Head(ctx)
 	require.NoError(t, err)
-	require.NoError(t, db.Retention().Set(ctx, "", retention.Presets()["year"], "ann"))
-	_, err = db.Retention().Run(ctx, retention.Options{By: "ann"})
+	require.NoError(t, db.Admin().Retention().Set(ctx, "", retention.Presets()["year"], "ann"))
+	_, err = db.Admin().Retention().Run(ctx, retention.Options{By: "ann"})
 	require.NoError(t, err)
 	n, questions := bodies()
 	require.InDelta(t, 121, n, 2, "those of a year")

@@ -101,7 +101,7 @@ func TestBackupIsSynced(t *testing.T) {
 		require.NoError(t, err)
 	}
 	to := filepath.Join(t.TempDir(), "copy.ctx")
-	_, err := db.Backup(ctx, to, nil)
+	_, err := db.Admin().Backup(ctx, to, nil)
 	require.NoError(t, err)
 	require.Empty(t, fsys.unsynced(t, to))
 	require.NoError(t, os.WriteFile(to+"-wal/by-somebody-else", nil, 0o600))
@@ -143,7 +143,7 @@ func TestCheckpointNeedsTheArchive(t *testing.T) {
 	require.NoError(t, err)
 	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "the first"})
 	require.NoError(t, err)
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	before, err := db.Stats(ctx)
 	require.NoError(t, err)
@@ -151,7 +151,7 @@ func TestCheckpointNeedsTheArchive(t *testing.T) {
 	require.NoError(t, err)
 	r.fs.Inject(faultfs.Fault{Op: faultfs.OpWrite, Name: "-manifest", Sticky: true})
 	for range 3 {
-		_, err = db.Checkpoint(ctx)
+		_, err = db.Admin().Checkpoint(ctx)
 		require.ErrorIs(t, err, syscall.EIO)
 		after, err := db.Stats(ctx)
 		require.NoError(t, err)
@@ -165,7 +165,7 @@ func TestCheckpointNeedsTheArchive(t *testing.T) {
 	v, err := db.Scope("acme").Get(ctx, "b")
 	require.NoError(t, err)
 	require.Equal(t, "the second", v.Text)
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	require.NoError(t, err, "the control: nothing fails any more")
 	after, err := db.Stats(ctx)
 	require.NoError(t, err)
@@ -188,7 +188,7 @@ func TestLogShorterByOne(t *testing.T) {
 		_, err := db.Scope("acme").Put(ctx, Artefact{ID: id, Text: "text of " + id})
 		require.NoError(t, err)
 	}
-	_, err := db.Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	var last wal.Record

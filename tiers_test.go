@@ -79,7 +79,7 @@ func TestFillTiers(t *testing.T) {
 	require.Equal(t, "rules", a.Blocks[0].Ref.ID)
 	replays(t, db, a)
 
-	_, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: words(7, 300)})
+	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: words(7, 300)})
 	require.NoError(t, err)
 	a = assemble(t, s, q(200))
 	require.Equal(t, budget.TierMinimal, a.Tier, "what is protected alone does not fit")
@@ -218,7 +218,7 @@ func TestLadderTiers(t *testing.T) {
 	db := open(t, WithoutSync(Options{}))
 	s := db.Scope("acme")
 	whole := shelf(t, s, 12)
-	_, err := db.PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "Parcels are weighed on Mondays."})
+	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "Parcels are weighed on Mondays."})
 	require.NoError(t, err)
 	for _, c := range []struct {
 		percent int // demand of the budget
@@ -353,7 +353,7 @@ func TestSummarizer(t *testing.T) {
 	b = assemble(t, s, q)
 	require.Equal(t, a.Text(), b.Text(), "also after reopening")
 	require.Equal(t, 6, by.calls)
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	db = reopen(t, db, WithoutSync(Options{}))
 	s = db.Scope("acme")

@@ -67,7 +67,7 @@ func TestTurnsNameTheirContext(t *testing.T) {
 		require.NoError(t, err)
 		require.NotContains(t, said, "written from", "the user was given no context")
 		var out strings.Builder
-		_, err = db.Export(ctx, &out, portable.ExportOptions{})
+		_, err = db.Admin().Export(ctx, &out, portable.ExportOptions{})
 		require.NoError(t, err)
 		require.Equal(t, 1, strings.Count(out.String(), `"trace":"`+a.Trace+`","artefact"`), out.String())
 

@@ -170,12 +170,12 @@ func (a *assembling) degraded() string {
 // Embed makes the vectors that pages lack by the model of Options.Embedder, so that questions find them by their
 // meaning. The vectors are stored part by part, so a run that was interrupted is continued by the next. Pages that the
 // embedder refuses are in the report. Errors: ErrReadOnly, and an *InvalidError without an embedder.
-func (db *DB) Embed(ctx context.Context, o store.EmbedOptions) (store.EmbedReport, error) {
+func (ad *Admin) Embed(ctx context.Context, o store.EmbedOptions) (store.EmbedReport, error) {
 	switch {
-	case db.opts.Embedder == nil:
+	case ad.db.opts.Embedder == nil:
 		return store.EmbedReport{}, store.Invalid("Options.Embedder", "nothing", "an embedder, such as package embed has")
-	case db.opts.ReadOnly && !o.DryRun:
+	case ad.db.opts.ReadOnly && !o.DryRun:
 		return store.EmbedReport{}, fmt.Errorf("ctxpage: embed: %w", ErrReadOnly)
 	}
-	return db.vectors.All(ctx, o)
+	return ad.db.vectors.All(ctx, o)
 }

@@ -188,11 +188,11 @@ func TestOnlyVectorsInCheckpoint(t *testing.T) {
 	require.NoError(t, err)
 	s := db.Scope("acme")
 	a := assemble(t, s, Query{Text: howMuch})
-	rep, err := db.Checkpoint(ctx)
+	rep, err := db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 3, rep.Rows)
 	require.Equal(t, before.Applied, rep.Applied)
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	put(t, s, Artefact{ID: "later", Text: "a page after it"})
 
@@ -222,7 +222,7 @@ func TestBackupHasVectors(t *testing.T) {
 	db := open(t, Options{Embedder: m})
 	assemble(t, library(t, db), Query{Text: howMuch})
 	to := filepath.Join(t.TempDir(), "backup.ctx")
-	_, err := db.Backup(ctx, to, nil)
+	_, err := db.Admin().Backup(ctx, to, nil)
 	require.NoError(t, err)
 	m.take()
 	assemble(t, openAt(t, to, Options{Embedder: m}).Scope("acme"), Query{Text: howMuch})
@@ -469,7 +469,7 @@ func TestAssembleConcurrentlyWithVectors(t *testing.T) {
 					t.Error(err)
 				}
 				if g == 0 {
-					if _, err := db.Checkpoint(ctx); err != nil {
+					if _, err := db.Admin().Checkpoint(ctx); err != nil {
 						t.Error(err)
 					}
 				}
@@ -571,10 +571,10 @@ func TestMorePagesThanOneQuestionEmbeds(t *testing.T) {
 	db = reopen(t, db, Options{Embedder: m})
 	assemble(t, db.Scope("acme"), Query{Text: "which parcel contract?", Budget: 4000})
 	db = reopen(t, db, Options{Embedder: m})
-	rep, err := db.Embed(ctx, store.EmbedOptions{DryRun: true})
+	rep, err := db.Admin().Embed(ctx, store.EmbedOptions{DryRun: true})
 	require.NoError(t, err)
 	require.LessOrEqual(t, rep.Left, 444)
-	rep, err = db.Embed(ctx, store.EmbedOptions{})
+	rep, err = db.Admin().Embed(ctx, store.EmbedOptions{})
 	require.NoError(t, err)
 	require.Zero(t, rep.Left)
 	require.Empty(t, assemble(t, db.Scope("acme"), Query{Text: "which parcel contract?", Budget: 4000}).Degraded)
@@ -606,12 +606,12 @@ func TestEmbedReportsWhatFails(t *testing.T) {
 	s := db.Scope("acme")
 	require.NoError(t, batchOf(s, 60))
 	put(t, db.Scope("other"), Artefact{ID: "x", Text: "of another scope"})
-	dry, err := db.Embed(ctx, store.EmbedOptions{DryRun: true})
+	dry, err := db.Admin().Embed(ctx, store.EmbedOptions{DryRun: true})
 	require.NoError(t, err)
 	require.Equal(t, []store.EmbeddedIn{{Scope: "acme", Pages: 60}, {Scope: "other", Pages: 1}}, dry.Scopes)
 	require.Len(t, m.take(), 1, "how long a vector is, and no page")
 	var seen []uint64
-	rep, err := db.Embed(ctx, store.EmbedOptions{Scope: "acme", Progress: func(_ string, done, total uint64) { seen = append(seen, done, total) }})
+	rep, err := db.Admin().Embed(ctx, store.EmbedOptions{Scope: "acme", Progress: func(_ string, done, total uint64) { seen = append(seen, done, total) }})
 	require.NoError(t, err)
 	require.Equal(t, 59, rep.Made)
 	require.Equal(t, 1, rep.Left)
@@ -620,12 +620,12 @@ func TestEmbedReportsWhatFails(t *testing.T) {
 	require.Equal(t, []uint64{32, 60, 60, 60}, seen)
 	own, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err = db.Embed(own, store.EmbedOptions{})
+	_, err = db.Admin().Embed(own, store.EmbedOptions{})
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = open(t, Options{}).Embed(ctx, store.EmbedOptions{})
+	_, err = open(t, Options{}).Admin().Embed(ctx, store.EmbedOptions{})
 	require.ErrorIs(t, err, ErrInvalid)
 	m.fail = func(context.Context, int, []string) ([][]float32, error) { return nil, errors.New("down") }
-	_, err = db.Embed(ctx, store.EmbedOptions{Scope: "other"})
+	_, err = db.Admin().Embed(ctx, store.EmbedOptions{Scope: "other"})
 	require.ErrorContains(t, err, "no page could be embedded")
 }
 
@@ -652,7 +652,7 @@ func TestEmbedListsPagesOnce(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	require.NoError(t, batchOf(db.Scope("acme"), 900))
-	rep, err := db.Embed(ctx, store.EmbedOptions{})
+	rep, err := db.Admin().Embed(ctx, store.EmbedOptions{})
 	require.NoError(t, err)
 	require.Equal(t, 900, rep.Made)
 	m.mu.Lock()
@@ -672,7 +672,7 @@ func TestEmbedListsPagesOnce(t *testing.T) {
 }
 
 // An endpoint that changes the length of its vectors under one model name is noticed: all pages lack a vector then, and get
-// a new one. Going back is no different. DB.Embed does the same without a question.
+// a new one. Going back is no different. Admin.Embed does the same without a question.
 func TestVectorLengthChanges(t *testing.T) {
 	ctx := t.Context()
 	numbers := atomic.Int64{}
@@ -705,15 +705,15 @@ func TestVectorLengthChanges(t *testing.T) {
 		require.Equal(t, found.Hits, find().Hits)
 		require.Empty(t, m.take(), "nothing is made twice")
 	}
-	dry, err := db.Embed(ctx, store.EmbedOptions{DryRun: true})
+	dry, err := db.Admin().Embed(ctx, store.EmbedOptions{DryRun: true})
 	require.NoError(t, err)
 	require.Zero(t, dry.Left, "control")
 	numbers.Store(8)
-	dry, err = db.Embed(ctx, store.EmbedOptions{DryRun: true})
+	dry, err = db.Admin().Embed(ctx, store.EmbedOptions{DryRun: true})
 	require.NoError(t, err)
 	require.Positive(t, dry.Left, "a dry run sees that the vectors have the old length")
 	require.Zero(t, dry.Made)
-	report, err := db.Embed(ctx, store.EmbedOptions{})
+	report, err := db.Admin().Embed(ctx, store.EmbedOptions{})
 	require.NoError(t, err)
 	require.Equal(t, dry.Left, report.Made, "the vectors of the old length do not count")
 	require.Zero(t, report.Left)
@@ -775,7 +775,7 @@ func TestVectorsOfZeros(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, found.Hits)
 	require.Equal(t, "relevance by words alone: embedder meanings-5 gave the question a vector of zeros", found.Degraded)
-	_, err = db.Embed(ctx, store.EmbedOptions{})
+	_, err = db.Admin().Embed(ctx, store.EmbedOptions{})
 	require.ErrorContains(t, err, "a vector of zeros")
 	m.work()
 	m.mu.Lock()

@@ -37,16 +37,16 @@ func TestVectorRows(t *testing.T) {
 		require.Equal(t, [][]float32{nil, nil, {7}, nil, nil}, read(store.Scopes{"acme"}, "other"), where)
 		require.Equal(t, make([][]float32, 5), read(store.Scopes{"acme"}, "unknown"), where)
 		require.Equal(t, make([][]float32, 5), read(store.Scopes{}, "m"), where)
-		_, err := db.Checkpoint(ctx)
+		_, err := db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 	}
 	// A newer vector of the same page and model takes the place of the old one, from the overlay and from the file.
 	require.NoError(t, s.PutVectors(ctx, "m", []uint64{1}, [][]float32{{3}}))
 	require.Equal(t, []float32{3}, read(store.Scopes{"acme"}, "m")[2])
-	_, err := db.Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	require.Equal(t, []float32{3}, read(store.Scopes{"acme"}, "m")[2])
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }
@@ -93,7 +93,7 @@ func TestDamagedVectorIsNone(t *testing.T) {
 			_, err := db.Scope("acme").Put(ctx, Artefact{ID: "x", Text: "text"})
 			require.NoError(t, err)
 			s := db.store
-			_, err = db.Checkpoint(ctx)
+			_, err = db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 			require.NoError(t, db.inside().Bolt.Update(func(tx *bbolt.Tx) error {
 				b, err := tx.CreateBucketIfNotExists(names.Vectors)
@@ -105,14 +105,14 @@ func TestDamagedVectorIsNone(t *testing.T) {
 			got, err := s.Vectors(ctx, store.Scopes{"acme"}, "m", []uint64{1, 77})
 			require.NoError(t, err)
 			require.Equal(t, make([][]float32, 2), got)
-			problems, err := db.Check(ctx, nil)
+			problems, err := db.Admin().Check(ctx, nil)
 			require.NoError(t, err)
 			require.Len(t, problems, 1)
 			if string(c.key) == string(gone) {
 				return
 			}
 			require.NoError(t, s.PutVectors(ctx, "m", []uint64{1}, [][]float32{{1}}))
-			problems, err = db.Check(ctx, nil)
+			problems, err = db.Admin().Check(ctx, nil)
 			require.NoError(t, err)
 			require.Empty(t, problems)
 			got, err = s.Vectors(ctx, store.Scopes{"acme"}, "m", []uint64{1})
@@ -147,23 +147,23 @@ func TestGCDropsVectorsOfOtherModels(t *testing.T) {
 	for _, model := range []string{"old", "new"} {
 		require.NoError(t, db.store.PutVectors(ctx, model, nums, vecs))
 	}
-	_, err := db.Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	require.NoError(t, db.store.PutVectors(ctx, "older", nums, vecs), "no checkpoint has seen these")
 
-	rep, err := db.GC(ctx, GCOptions{})
+	rep, err := db.Admin().GC(ctx, GCOptions{})
 	require.NoError(t, err)
 	require.Zero(t, rep.Vectors, "the control: without models none goes")
 	require.NoError(t, db.store.PutVectors(ctx, "older", nums, vecs))
-	rep, err = db.GC(ctx, GCOptions{Models: []string{"new"}, DryRun: true})
+	rep, err = db.Admin().GC(ctx, GCOptions{Models: []string{"new"}, DryRun: true})
 	require.NoError(t, err)
 	require.Positive(t, rep.Vectors)
 	require.Equal(t, [3]int{3, 3, 3}, [3]int{has("old"), has("older"), has("new")}, "a dry run drops none")
-	_, err = db.GC(ctx, GCOptions{Models: []string{"new"}, Scope: "acme"})
+	_, err = db.Admin().GC(ctx, GCOptions{Models: []string{"new"}, Scope: "acme"})
 	require.ErrorIs(t, err, ErrInvalid)
 
 	cut, cancel := context.WithCancel(ctx)
-	_, err = db.GC(cut, GCOptions{Models: []string{"new"}, Progress: func(what string, _, _ uint64) {
+	_, err = db.Admin().GC(cut, GCOptions{Models: []string{"new"}, Progress: func(what string, _, _ uint64) {
 		if what == "vectors" {
 			cancel()
 		}
@@ -171,14 +171,14 @@ func TestGCDropsVectorsOfOtherModels(t *testing.T) {
 	if err != nil {
 		require.ErrorIs(t, err, context.Canceled)
 	}
-	_, err = db.GC(ctx, GCOptions{Models: []string{"new"}})
+	_, err = db.Admin().GC(ctx, GCOptions{Models: []string{"new"}})
 	require.NoError(t, err)
 	require.Equal(t, [3]int{0, 0, 3}, [3]int{has("old"), has("older"), has("new")})
 	require.NoError(t, db.store.PutVectors(ctx, "old", nums[:1], vecs[:1]), "a model that comes back")
 	require.NoError(t, db.Close())
 	db = openTest(t, path, Options{})
 	require.Equal(t, [3]int{1, 0, 3}, [3]int{has("old"), has("older"), has("new")})
-	rep, err = db.GC(ctx, GCOptions{Models: []string{}})
+	rep, err = db.Admin().GC(ctx, GCOptions{Models: []string{}})
 	require.NoError(t, err)
 	require.Equal(t, 4, rep.Vectors, "no model is used any more")
 	require.Equal(t, [3]int{}, [3]int{has("old"), has("older"), has("new")})

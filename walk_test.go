@@ -47,7 +47,7 @@ func TestWalk(t *testing.T) {
 
 	t.Log("3  checkpoint.go: the log's effect goes into the file; it changes no answer")
 	require.Positive(t, stat().Overlay)
-	_, err = db.Checkpoint(ctx)
+	_, err = db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	require.Zero(t, stat().Overlay)
 	require.EqualValues(t, 1, stat().Applied)

@@ -137,7 +137,7 @@ func watchRandom(t *testing.T, dir string, leaps bool) {
 	} else {
 		require.GreaterOrEqual(t, byKind[session.PassWatcher]*100, 95*(byKind[session.PassWatcher]+byKind[session.PassBackstop]))
 	}
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }
@@ -396,7 +396,7 @@ func TestWatchSummarisesAndUndoes(t *testing.T) {
 	hits, err := hitsOf(db.Scope("acme/agent").Search(ctx, "nothing happened", 10))
 	require.NoError(t, err)
 	require.Empty(t, hits, "a form is no memory")
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }
@@ -603,7 +603,7 @@ func TestAppendOfMoreThanTheWindow(t *testing.T) {
 		}
 	}
 	require.Equal(t, levels[session.Summary]+levels[session.Trimmed], forms, "what was made is served")
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }

@@ -162,7 +162,7 @@ func filled(tb testing.TB, pages, size int) *database {
 	d.db = open(tb, d.path, ctxpage.Options{})
 	start, cpu, before := time.Now(), cpuTime(), written(tb)
 	fill(tb, d.scope(), pages, size)
-	_, err := d.db.Checkpoint(ctx)
+	_, err := d.db.Admin().Checkpoint(ctx)
 	must(tb, err)
 	d.took, d.cpu, d.wrote = time.Since(start), cpuTime()-cpu, written(tb)-before
 	st, err := d.db.Stats(ctx)

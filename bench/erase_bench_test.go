@@ -53,7 +53,7 @@ func BenchmarkErase(b *testing.B) {
 // eraseRound measures a compaction, then an erase of all pages about one person.
 func eraseRound(b *testing.B, db *ctxpage.DB, pages int, who string) figures {
 	cpu := cpuTime()
-	compact := timed(b, func() error { _, err := db.Compact(ctx, false, nil); return err })
+	compact := timed(b, func() error { _, err := db.Admin().Compact(ctx, false, nil); return err })
 	compactCPU := cpuTime() - cpu
 	must(b, warm(db))             // the first read after an open holds all rows against the audit
 	idle := readers(b, db, pages) // what they wait anyway: on a busy machine it is not nothing
@@ -64,7 +64,7 @@ func eraseRound(b *testing.B, db *ctxpage.DB, pages int, who string) figures {
 	last, at := "search", time.Now()
 	cpu = cpuTime()
 	took := timed(b, func() error {
-		rep, err := db.Erase(ctx, erase.Request{Subject: who, By: "bench", Reason: "asked", Progress: func(what string, _, _ uint64) {
+		rep, err := db.Admin().Erase(ctx, erase.Request{Subject: who, By: "bench", Reason: "asked", Progress: func(what string, _, _ uint64) {
 			if what == "erase" || what == "compact" && last != what {
 				parts[last] += time.Since(at)
 				waits(last)
@@ -108,7 +108,7 @@ func personal(tb testing.TB, pages, about int) *ctxpage.DB {
 			return nil
 		}))
 	}
-	_, err := db.Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	must(tb, err)
 	return db
 }

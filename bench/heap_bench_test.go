@@ -33,7 +33,7 @@ func BenchmarkHeap(b *testing.B) {
 			heapOf(b, "fill", pages, func() *ctxpage.DB {
 				db := open(b, path, opts)
 				fill(b, db.Scope("acme/bench"), pages, shortPage)
-				_, err := db.Checkpoint(ctx)
+				_, err := db.Admin().Checkpoint(ctx)
 				must(b, err)
 				return db
 			})

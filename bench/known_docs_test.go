@@ -171,7 +171,7 @@ func documents(t *testing.T, name string, questions, texts []string, of []int) f
 		pages += len(v.Pages)
 	}
 	if model != nil {
-		_, err := db.Embed(ctx, store.EmbedOptions{})
+		_, err := db.Admin().Embed(ctx, store.EmbedOptions{})
 		require.NoError(t, err)
 	}
 	sum := 0.0

@@ -104,7 +104,7 @@ func TestKnownItemsByMeaning(t *testing.T) {
 			return nil
 		}))
 		if with != nil {
-			_, err = db.Embed(ctx, store.EmbedOptions{})
+			_, err = db.Admin().Embed(ctx, store.EmbedOptions{})
 			require.NoError(t, err)
 		}
 		sum := 0.0

@@ -27,7 +27,7 @@ func BenchmarkPortable(b *testing.B) {
 					f, err := os.Create(path)
 					must(b, err)
 					defer f.Close()
-					rep, err := from.db.Export(ctx, f, portable.ExportOptions{})
+					rep, err := from.db.Admin().Export(ctx, f, portable.ExportOptions{})
 					if err == nil && rep.Pages != pages {
 						b.Fatalf("%d pages were exported", rep.Pages)
 					}
@@ -39,7 +39,7 @@ func BenchmarkPortable(b *testing.B) {
 					f, err := os.Open(path)
 					must(b, err)
 					defer f.Close()
-					rep, err := to.Import(ctx, struct{ io.Reader }{f}, portable.ImportOptions{By: "bench"})
+					rep, err := to.Admin().Import(ctx, struct{ io.Reader }{f}, portable.ImportOptions{By: "bench"})
 					if err == nil && rep.Versions.New != pages {
 						b.Fatalf("%d versions were imported", rep.Versions.New)
 					}

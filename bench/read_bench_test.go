@@ -68,7 +68,7 @@ func boltOf(b *testing.B, pages, size int) *plain {
 // coldCopy is a backup of a database, opened with no working set.
 func coldCopy(b *testing.B, d *database) *ctxpage.DB {
 	path := fresh(b)
-	_, err := d.db.Backup(ctx, path, nil)
+	_, err := d.db.Admin().Backup(ctx, path, nil)
 	must(b, err)
 	db := open(b, path, ctxpage.Options{WorkingSet: -1})
 	b.Cleanup(func() { must(b, db.Close()) })
@@ -327,7 +327,7 @@ func BenchmarkOpenWithLog(b *testing.B) {
 
 func closedCopy(b *testing.B, d *database) string {
 	path := fresh(b)
-	_, err := d.db.Backup(ctx, path, nil)
+	_, err := d.db.Admin().Backup(ctx, path, nil)
 	must(b, err)
 	must(b, openOnce(path, d.pages))
 	return path

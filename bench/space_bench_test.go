@@ -48,13 +48,13 @@ func spaceOf(b *testing.B, name string, units int, fill func(*ctxpage.Scope)) {
 				once(b, func() figures {
 					db := open(b, path, ctxpage.Options{})
 					if state == "compacted" {
-						_, err := db.Compact(ctx, false, nil)
+						_, err := db.Admin().Compact(ctx, false, nil)
 						must(b, err)
 					} else {
 						fill(db.Scope("acme/bench"))
 					}
 					for range 2 {
-						_, err := db.Checkpoint(ctx)
+						_, err := db.Admin().Checkpoint(ctx)
 						must(b, err)
 					}
 					must(b, db.Close())

@@ -53,7 +53,7 @@ func BenchmarkAssembleVectors(b *testing.B) {
 				_, err := s.Assemble(ctx, assembly(w.question(asked(pages))))
 				must(b, err)
 			}
-			_, err := db.Checkpoint(ctx)
+			_, err := db.Admin().Checkpoint(ctx)
 			must(b, err)
 			h.texts = 0
 			w := newWords(9)
@@ -77,7 +77,7 @@ func BenchmarkFirstNear(b *testing.B) {
 	path := fresh(b)
 	db := open(b, path, ctxpage.Options{Embedder: h})
 	fill(b, db.Scope("acme/bench"), pages, shortPage)
-	_, err := db.Embed(ctx, store.EmbedOptions{})
+	_, err := db.Admin().Embed(ctx, store.EmbedOptions{})
 	must(b, err)
 	must(b, db.Close())
 	var first, second, clock time.Duration

@@ -91,7 +91,7 @@ func TestDatabase(t *testing.T) {
 	a = ask(false)
 	require.Contains(t, a.Text(), "$600")
 	require.False(t, a.Blocks[0].Stale)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }

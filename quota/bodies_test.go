@@ -16,9 +16,9 @@ import (
 // bodiesOf is what the quotas and the space of scopes say of the bodies of a scope, which must be the same.
 func bodiesOf(t *testing.T, db *ctxpage.DB, scope string) int64 {
 	t.Helper()
-	all, err := db.Quotas().All(t.Context())
+	all, err := db.Admin().Quotas().All(t.Context())
 	require.NoError(t, err)
-	spaces, err := db.Quotas().Spaces(t.Context())
+	spaces, err := db.Admin().Quotas().Spaces(t.Context())
 	require.NoError(t, err)
 	sum := int64(0)
 	for _, s := range spaces {
@@ -50,7 +50,7 @@ func TestBodies(t *testing.T) {
 		_, err := db.Scope(scope).Assemble(t.Context(), ctxpage.Query{Text: "kettle", Budget: 2000})
 		require.NoError(t, err)
 	}
-	require.NoError(t, db.Quotas().Set(t.Context(), "acme", store.Quota{Bodies: 4000}, "ann"))
+	require.NoError(t, db.Admin().Quotas().Set(t.Context(), "acme", store.Quota{Bodies: 4000}, "ann"))
 	for i := range 5 {
 		require.NoError(t, put(t, db, "acme/a", fmt.Sprint("k", i), "a kettle "+strings.Repeat("word ", i)))
 	}
@@ -88,16 +88,16 @@ func TestBodies(t *testing.T) {
 	db = reopen()
 	require.Equal(t, was, bodiesOf(t, db, "acme"), "counted anew after a reopen")
 	require.ErrorIs(t, put(t, db, "acme/a", "late", "a kettle"), store.ErrQuota)
-	require.NoError(t, db.Retention().Set(t.Context(), "acme", retention.Policy{Prune: retention.Age(24 * time.Hour)}, "ann"))
-	_, err = db.Retention().Run(t.Context(), retention.Options{By: "ann"})
+	require.NoError(t, db.Admin().Retention().Set(t.Context(), "acme", retention.Policy{Prune: retention.Age(24 * time.Hour)}, "ann"))
+	_, err = db.Admin().Retention().Run(t.Context(), retention.Options{By: "ann"})
 	require.NoError(t, err)
 	require.Less(t, bodiesOf(t, db, "acme"), int64(4000))
 	require.NoError(t, put(t, db, "acme/a", "late", "a kettle"), "a prune made room")
-	require.NoError(t, db.Quotas().Set(t.Context(), "acme", store.Quota{Bodies: 1}, "ann"))
+	require.NoError(t, db.Admin().Quotas().Set(t.Context(), "acme", store.Quota{Bodies: 1}, "ann"))
 	require.ErrorIs(t, put(t, db, "acme/a", "later", "a kettle"), store.ErrQuota)
-	require.NoError(t, db.Quotas().Set(t.Context(), "acme", store.Quota{}, "ann"))
+	require.NoError(t, db.Admin().Quotas().Set(t.Context(), "acme", store.Quota{}, "ann"))
 	require.NoError(t, put(t, db, "acme/a", "later", "a kettle"), "control: without the quota")
-	problems, err := db.Check(t.Context(), nil)
+	problems, err := db.Admin().Check(t.Context(), nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())

@@ -26,7 +26,7 @@ func StateKind() store.StateKind {
 	}}
 }
 
-// Keeper sets and lists the quotas of one database. DB.Quotas returns it. It is meant for the operator and is safe for
+// Keeper sets and lists the quotas of one database. Admin.Quotas returns it. It is meant for the operator and is safe for
 // concurrent use.
 type Keeper struct {
 	Store store.Store

@@ -23,7 +23,7 @@ func open(t *testing.T, path string) *ctxpage.DB {
 	db, err := ctxpage.Open(path, ctxpage.Options{Exclusive: true})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		problems, err := db.Check(context.Background(), nil)
+		problems, err := db.Admin().Check(context.Background(), nil)
 		if !errors.Is(err, ctxpage.ErrClosed) {
 			require.NoError(t, err)
 			require.Empty(t, problems)
@@ -42,7 +42,7 @@ func put(t *testing.T, db *ctxpage.DB, scope, id, text string) error {
 func TestQuota(t *testing.T) {
 	path := t.TempDir() + "/agent.ctx"
 	db := open(t, path)
-	k := db.Quotas()
+	k := db.Admin().Quotas()
 	require.NoError(t, k.Set(t.Context(), "acme", store.Quota{Bytes: 1000}, "ann"))
 	require.NoError(t, k.Set(t.Context(), "acme/a", store.Quota{Pages: 3}, "ann"))
 	require.NoError(t, put(t, db, "acme/a", "x", strings.Repeat("k", 300)))
@@ -74,13 +74,13 @@ func TestQuota(t *testing.T) {
 	require.NoError(t, err)
 	_, err = db.Scope("acme/a").Assemble(t.Context(), ctxpage.Query{Text: "k", Budget: 1000})
 	require.NoError(t, err)
-	_, err = db.GC(t.Context(), ctxpage.GCOptions{KeepFor: -1})
+	_, err = db.Admin().GC(t.Context(), ctxpage.GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.NoError(t, put(t, db, "acme/a", "z", "z"), "gc made room")
 	require.NoError(t, db.Close())
 
 	db = open(t, path)
-	k = db.Quotas()
+	k = db.Admin().Quotas()
 	use, err := k.All(t.Context())
 	require.NoError(t, err)
 	require.Len(t, use, 2)
@@ -90,7 +90,7 @@ func TestQuota(t *testing.T) {
 	require.Equal(t, store.Quota{Bytes: 301, Pages: 2, Bodies: use[1].Used.Bodies}, use[1].Used)
 	require.ErrorIs(t, put(t, db, "acme/b", "w", strings.Repeat("m", 300)), store.ErrQuota, "it holds after a reopen")
 	require.NoError(t, db.Scope("acme/b").Delete(t.Context(), "y"))
-	_, err = db.Erase(t.Context(), erase.Request{Refs: []store.Ref{{Scope: "acme/b", ID: "y"}}, By: "ann", Reason: "asked"})
+	_, err = db.Admin().Erase(t.Context(), erase.Request{Refs: []store.Ref{{Scope: "acme/b", ID: "y"}}, By: "ann", Reason: "asked"})
 	require.NoError(t, err)
 	require.NoError(t, put(t, db, "acme/b", "w", strings.Repeat("m", 300)), "erase made room")
 	require.NoError(t, k.Set(t.Context(), "acme", store.Quota{}, "ann"))
@@ -115,7 +115,7 @@ func TestHeld(t *testing.T) {
 	}
 	first, err := hold("a")
 	require.NoError(t, err)
-	require.NoError(t, db.Quotas().Set(t.Context(), "acme", store.Quota{Held: 2, Pages: 1}, "ann"))
+	require.NoError(t, db.Admin().Quotas().Set(t.Context(), "acme", store.Quota{Held: 2, Pages: 1}, "ann"))
 	second, err := hold("b")
 	require.NoError(t, err)
 	_, err = hold("c")
@@ -132,7 +132,7 @@ func TestHeld(t *testing.T) {
 	require.Empty(t, h.Decided, "it still waits")
 	_, err = db.Review().Reject(t.Context(), second, "ann", "no")
 	require.NoError(t, err)
-	_, err = db.Erase(t.Context(), erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "c"}}, By: "ann", Reason: "asked"})
+	_, err = db.Admin().Erase(t.Context(), erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "c"}}, By: "ann", Reason: "asked"})
 	require.NoError(t, err)
 	_, err = db.Review().Show(t.Context(), third)
 	require.Error(t, err)
@@ -148,7 +148,7 @@ func TestHeld(t *testing.T) {
 func TestTogether(t *testing.T) {
 	for _, limit := range []int{0, 37} {
 		db := open(t, t.TempDir()+"/agent.ctx")
-		require.NoError(t, db.Quotas().Set(t.Context(), "acme", store.Quota{Pages: limit}, "ann"))
+		require.NoError(t, db.Admin().Quotas().Set(t.Context(), "acme", store.Quota{Pages: limit}, "ann"))
 		var wrote atomic.Int64
 		var wg sync.WaitGroup
 		for g := range 8 {
@@ -186,19 +186,19 @@ func TestModel(t *testing.T) {
 			switch rng.IntN(10) {
 			case 0:
 				limits[scope] = store.Quota{Bytes: int64(rng.IntN(2000)), Pages: rng.IntN(20)}
-				require.NoError(t, db.Quotas().Set(t.Context(), scope, limits[scope], "ann"))
+				require.NoError(t, db.Admin().Quotas().Set(t.Context(), scope, limits[scope], "ann"))
 			case 1:
 				err := db.Scope(scope).Delete(t.Context(), id)
 				require.True(t, err == nil || errors.Is(err, ctxpage.ErrNotFound), err)
 			case 2:
-				_, err := db.GC(t.Context(), ctxpage.GCOptions{KeepFor: -1, KeepNames: 1})
+				_, err := db.Admin().GC(t.Context(), ctxpage.GCOptions{KeepFor: -1, KeepNames: 1})
 				require.NoError(t, err)
 			case 3:
 				require.NoError(t, db.Close())
 				db = open(t, path)
 			default:
 				used := map[string]store.KindSpace{}
-				spaces, err := db.Quotas().Spaces(t.Context())
+				spaces, err := db.Admin().Quotas().Spaces(t.Context())
 				require.NoError(t, err)
 				for _, s := range spaces {
 					for _, k := range s.Space {

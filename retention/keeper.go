@@ -27,7 +27,7 @@ func StateKind() store.StateKind {
 	}}
 }
 
-// Keeper stores the policies of one database and carries them out. DB.Retention returns it. It is meant for the operator and
+// Keeper stores the policies of one database and carries them out. Admin.Retention returns it. It is meant for the operator and
 // is safe for concurrent use.
 type Keeper struct {
 	Store store.Store

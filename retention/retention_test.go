@@ -30,7 +30,7 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	w.db = db
 	t.Cleanup(func() {
-		problems, err := db.Check(context.Background(), nil)
+		problems, err := db.Admin().Check(context.Background(), nil)
 		require.NoError(t, err)
 		require.Empty(t, problems)
 		require.NoError(t, db.Close())
@@ -51,12 +51,12 @@ func (w *world) there(scope, id string) bool {
 
 func (w *world) set(scope string, p retention.Policy) {
 	w.Helper()
-	require.NoError(w, w.db.Retention().Set(w.Context(), scope, p, "ann"))
+	require.NoError(w, w.db.Admin().Retention().Set(w.Context(), scope, p, "ann"))
 }
 
 func (w *world) run(o retention.Options) *retention.Report {
 	w.Helper()
-	rep, err := w.db.Retention().Run(w.Context(), o)
+	rep, err := w.db.Admin().Retention().Run(w.Context(), o)
 	require.NoError(w, err)
 	return rep
 }
@@ -99,8 +99,8 @@ func TestPolicyCheck(t *testing.T) {
 		require.ErrorIs(t, bad.Check(), store.ErrInvalid)
 	}
 	w := newWorld(t)
-	require.ErrorIs(t, w.db.Retention().Set(t.Context(), "a//b", retention.Policy{Held: day}, "ann"), store.ErrInvalid)
-	require.ErrorIs(t, w.db.Retention().Set(t.Context(), "a", retention.Policy{Held: day}, ""), store.ErrInvalid)
+	require.ErrorIs(t, w.db.Admin().Retention().Set(t.Context(), "a//b", retention.Policy{Held: day}, "ann"), store.ErrInvalid)
+	require.ErrorIs(t, w.db.Admin().Retention().Set(t.Context(), "a", retention.Policy{Held: day}, ""), store.ErrInvalid)
 }
 
 // TestEffective: field by field the nearest scope that says something counts, and forever is something.
@@ -109,18 +109,18 @@ func TestEffective(t *testing.T) {
 	w.set("", retention.Policy{Kinds: map[string]retention.Age{"fact": 30 * day, "scratch": day}, Held: 7 * day, Versions: 10 * day, KeepVersions: 3})
 	w.set("acme", retention.Policy{Kinds: map[string]retention.Age{"fact": retention.Forever}, Held: 2 * day})
 	w.set("acme/a", retention.Policy{Versions: day})
-	e, err := w.db.Retention().Effective(t.Context(), "acme/a/b")
+	e, err := w.db.Admin().Retention().Effective(t.Context(), "acme/a/b")
 	require.NoError(t, err)
 	require.Equal(t, retention.Effective{
 		Scope: "acme/a/b", Kinds: map[string]retention.Rule{"fact": {Age: retention.Forever, From: "acme"}, "scratch": {Age: day}},
 		Held: retention.Rule{Age: 2 * day, From: "acme"}, Versions: retention.Rule{Age: day, From: "acme/a"},
 	}, e, "keep_versions goes with the age of versions")
-	e, err = w.db.Retention().Effective(t.Context(), "acmes")
+	e, err = w.db.Admin().Retention().Effective(t.Context(), "acmes")
 	require.NoError(t, err)
 	require.Equal(t, retention.Rule{Age: 7 * day}, e.Held, "a scope is no prefix")
 
 	w.set("acme", retention.Policy{})
-	all, err := w.db.Retention().All(t.Context())
+	all, err := w.db.Admin().Retention().All(t.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 2, "an empty policy is none")
 }
@@ -211,7 +211,7 @@ func TestRun(t *testing.T) {
 // TestRemoveSession: one goes, and one whose name begins alike stays.
 func TestRemoveSession(t *testing.T) {
 	w := newWorld(t)
-	k := w.db.Retention()
+	k := w.db.Admin().Retention()
 	for _, name := range []string{"talk", "talks"} {
 		for i := range 4 {
 			_, err := w.db.Scope("acme").Session(name).Append(t.Context(), ctxpage.Turn{ID: fmt.Sprint(name, i), Role: "user", Text: "what of it?"})
@@ -237,7 +237,7 @@ func TestRemoveSession(t *testing.T) {
 // TestPurgeReviews: decided ones go, those that wait only where they are asked for.
 func TestPurgeReviews(t *testing.T) {
 	w := newWorld(t)
-	k := w.db.Retention()
+	k := w.db.Admin().Retention()
 	waits, decided, elsewhere := w.hold("acme", "x"), w.hold("acme", "y"), w.hold("other", "z")
 	for _, id := range []string{decided, elsewhere} {
 		_, err := w.db.Review().Reject(t.Context(), id, "ann", "no")
@@ -339,7 +339,7 @@ func TestMaintain(t *testing.T) {
 	db := open(0)
 	_, err := db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "a", Text: "kettle"})
 	require.NoError(t, err)
-	require.NoError(t, db.Retention().Set(t.Context(), "", retention.Policy{Kinds: map[string]retention.Age{"fact": day}}, "ann"))
+	require.NoError(t, db.Admin().Retention().Set(t.Context(), "", retention.Policy{Kinds: map[string]retention.Age{"fact": day}}, "ann"))
 	require.NoError(t, db.Close())
 	now = now.Add(48 * time.Hour)
 	db = open(0)
@@ -401,11 +401,11 @@ func TestPruneKeepsPromotions(t *testing.T) {
 	ctx := t.Context()
 	w.set("acme", retention.Policy{Prune: 30 * day})
 	w.put("acme/ann", "fact", store.KindFact)
-	_, err := w.db.Promote(ctx, store.Ref{Scope: "acme/ann", ID: "fact"}, "acme", "op")
+	_, err := w.db.Admin().Promote(ctx, store.Ref{Scope: "acme/ann", ID: "fact"}, "acme", "op")
 	require.NoError(t, err)
 	w.now = w.now.Add(40 * 24 * time.Hour)
 	require.NotEmpty(t, w.run(retention.Options{By: "ann"}).Items)
-	rep, err := w.db.Erase(ctx, erase.Request{Scope: "acme/ann", By: "desk", Reason: "asked", DryRun: true})
+	rep, err := w.db.Admin().Erase(ctx, erase.Request{Scope: "acme/ann", By: "desk", Reason: "asked", DryRun: true})
 	require.NoError(t, err)
 	require.Contains(t, rep.Erased, erase.Item{Ref: "acme:fact", Kind: "fact", Versions: 1, Why: "promoted from acme/ann:fact"})
 }

@@ -198,13 +198,13 @@ func InvalidMissing(cause error, field, got, expected string) error {
 }
 
 // FileRootError names a file that a source wants to read and that lies below none of the allowed
-// directories: those of Options.FileRoots and, with Options.RecordedRoots, of DB.AddFileRoot.
+// directories: those of Options.FileRoots and, with Options.RecordedRoots, of Admin.AddFileRoot.
 type FileRootError struct {
 	Path string
 }
 
 func (e *FileRootError) Error() string {
-	return fmt.Sprintf("ctxpage: source file:%s lies below no allowed root; name one in Options.FileRoots or record one with DB.AddFileRoot", e.Path)
+	return fmt.Sprintf("ctxpage: source file:%s lies below no allowed root; name one in Options.FileRoots or record one with Admin.AddFileRoot", e.Path)
 }
 
 // Is makes errors.Is(err, ErrFileRoot) true.

@@ -77,7 +77,7 @@ func TestPipelineOverSocket(t *testing.T) {
 	got, err := db.Scope("acme/support").Get(context.Background(), "answer")
 	require.NoError(t, err)
 	require.Equal(t, "Up to $400.", got.Text)
-	problems, err := db.Check(context.Background(), nil)
+	problems, err := db.Admin().Check(context.Background(), nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }

@@ -239,13 +239,13 @@ func TestTwoRecordRoots(t *testing.T) {
 	}
 	both(t, dbs, func(db *ctxpage.DB, who int) error {
 		for _, dir := range dirs[who] {
-			if err := db.AddFileRoot(ctx, dir); err != nil {
+			if err := db.Admin().AddFileRoot(ctx, dir); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	roots, err := dbs[0].FileRoots(ctx)
+	roots, err := dbs[0].Admin().FileRoots(ctx)
 	require.NoError(t, err)
 	require.ElementsMatch(t, append(dirs[0], dirs[1]...), roots, base)
 }

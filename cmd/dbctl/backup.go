@@ -31,7 +31,7 @@ type backupView struct {
 func (c *backupCmd) Run(a *app) error {
 	v := backupView{File: c.File, Out: c.Out}
 	err := a.withRecord(c.File, func(db *ctxpage.DB) error {
-		rep, err := db.Backup(a.ctx, c.Out, a.progress())
+		rep, err := db.Admin().Backup(a.ctx, c.Out, a.progress())
 		if err != nil {
 			return err
 		}

@@ -78,7 +78,7 @@ func (v checkView) print(w io.Writer) {
 func (c *checkCmd) walk(a *app) error {
 	var out childAnswer
 	err := a.withAs(c.File, false, !c.Online, func(db *ctxpage.DB) (err error) {
-		out.Problems, err = db.Check(a.ctx, a.progress())
+		out.Problems, err = db.Admin().Check(a.ctx, a.progress())
 		return err
 	})
 	if err != nil {

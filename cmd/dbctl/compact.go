@@ -23,7 +23,7 @@ Example: dbctl compact agent.ctx --dry-run`
 
 func (c *compactCmd) Run(a *app) error {
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		rep, err := db.Compact(a.ctx, c.DryRun, a.progress())
+		rep, err := db.Admin().Compact(a.ctx, c.DryRun, a.progress())
 		if err != nil {
 			return err
 		}

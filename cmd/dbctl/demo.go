@@ -233,7 +233,7 @@ func skips(skipped map[string]int) string {
 }
 
 func (d *demo) load() error {
-	if err := d.db.AddFileRoot(d.a.ctx, d.out.Copy); err != nil {
+	if err := d.db.Admin().AddFileRoot(d.a.ctx, d.out.Copy); err != nil {
 		return err
 	}
 	im := &importer{

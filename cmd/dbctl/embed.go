@@ -81,7 +81,7 @@ func (c *embedCmd) Run(a *app) error {
 				return err
 			}
 		}
-		r, err := db.Embed(a.ctx, store.EmbedOptions{Scope: c.Scope, DryRun: c.DryRun, Progress: a.progress()})
+		r, err := db.Admin().Embed(a.ctx, store.EmbedOptions{Scope: c.Scope, DryRun: c.DryRun, Progress: a.progress()})
 		if err != nil {
 			return fmt.Errorf("embed stopped after %s; run it again to continue: %w", plural(r.Made, "page", "pages"), err)
 		}

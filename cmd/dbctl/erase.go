@@ -69,7 +69,7 @@ func (c *eraseRunCmd) Run(a *app) error {
 		if err := c.named(a, db, &req); err != nil {
 			return err
 		}
-		rep, err := db.Erase(a.ctx, req)
+		rep, err := db.Admin().Erase(a.ctx, req)
 		if err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ Example: dbctl erase ls agent.ctx`
 
 func (c *eraseLsCmd) Run(a *app) error {
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		list, err := db.Erasures(a.ctx)
+		list, err := db.Admin().Erasures(a.ctx)
 		if err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ Example: dbctl erase receipt agent.ctx 01J8… -o receipt.json`
 
 func (c *eraseReceiptCmd) Run(a *app) error {
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		list, err := db.Erasures(a.ctx)
+		list, err := db.Admin().Erasures(a.ctx)
 		if err != nil {
 			return err
 		}

@@ -156,7 +156,7 @@ func hasHeader(f *os.File) (bool, error) {
 // write exports, for people through a pipe.
 func (c *exportCmd) write(a *app, db *ctxpage.DB, out io.Writer, opts portable.ExportOptions) (*portable.Exported, error) {
 	if c.Format == "jsonl" {
-		return db.Export(a.ctx, out, opts)
+		return db.Admin().Export(a.ctx, out, opts)
 	}
 	r, w := io.Pipe()
 	done := make(chan error, 1)
@@ -165,7 +165,7 @@ func (c *exportCmd) write(a *app, db *ctxpage.DB, out io.Writer, opts portable.E
 		r.CloseWithError(err)
 		done <- err
 	}()
-	rep, err := db.Export(a.ctx, w, opts)
+	rep, err := db.Admin().Export(a.ctx, w, opts)
 	w.CloseWithError(err)
 	if shown := <-done; err == nil {
 		err = shown

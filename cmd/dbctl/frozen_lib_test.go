@@ -179,7 +179,7 @@ func erased(in *frozenIn) (any, error) {
 		}
 		req.Refs = append(req.Refs, ref)
 	}
-	return in.w.db.Erase(in.ctx, req)
+	return in.w.db.Admin().Erase(in.ctx, req)
 }
 
 func proved(in *frozenIn) (any, error) {
@@ -256,7 +256,7 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 		if err != nil {
 			return nil, err
 		}
-		return in.w.db.PutVerified(in.ctx, in.s.Name(), "ann", a)
+		return in.w.db.Admin().PutVerified(in.ctx, in.s.Name(), "ann", a)
 	},
 	"update": func(in *frozenIn) (any, error) {
 		return nil, updated(in)
@@ -318,10 +318,10 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 		if err != nil {
 			return nil, err
 		}
-		return in.w.db.Promote(in.ctx, ref, "acme", in.By)
+		return in.w.db.Admin().Promote(in.ctx, ref, "acme", in.By)
 	},
 	"raise": func(in *frozenIn) (any, error) {
-		return in.w.db.Raise(in.ctx, in.s.Name(), in.Raise)
+		return in.w.db.Admin().Raise(in.ctx, in.s.Name(), in.Raise)
 	},
 	"sessions": func(in *frozenIn) (any, error) {
 		return all(in.s.AllSessions(in.ctx))
@@ -395,24 +395,24 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 		return in.w.db.Refresh(in.ctx, ctxpage.RefreshOptions{})
 	},
 	"gc": func(in *frozenIn) (any, error) {
-		return in.w.db.GC(in.ctx, ctxpage.GCOptions{KeepVersions: in.KeepVersions, KeepFor: in.KeepFor, Scope: in.Scope, DryRun: in.DryRun, Expired: in.Expired, By: in.By})
+		return in.w.db.Admin().GC(in.ctx, ctxpage.GCOptions{KeepVersions: in.KeepVersions, KeepFor: in.KeepFor, Scope: in.Scope, DryRun: in.DryRun, Expired: in.Expired, By: in.By})
 	},
 	"retention": func(in *frozenIn) (any, error) {
-		k := in.w.db.Retention()
+		k := in.w.db.Admin().Retention()
 		if err := k.Set(in.ctx, in.s.Name(), in.Policy, "ann"); err != nil {
 			return nil, err
 		}
 		return k.Run(in.ctx, retention.Options{DryRun: in.DryRun})
 	},
 	"quota": func(in *frozenIn) (any, error) {
-		if err := in.w.db.Quotas().Set(in.ctx, in.s.Name(), in.Quota, "ann"); err != nil {
+		if err := in.w.db.Admin().Quotas().Set(in.ctx, in.s.Name(), in.Quota, "ann"); err != nil {
 			return nil, err
 		}
-		return in.w.db.Quotas().All(in.ctx)
+		return in.w.db.Admin().Quotas().All(in.ctx)
 	},
 	"erase": erased,
 	"erasures": func(in *frozenIn) (any, error) {
-		return in.w.db.Erasures(in.ctx)
+		return in.w.db.Admin().Erasures(in.ctx)
 	},
 	"health": func(in *frozenIn) (any, error) {
 		return in.s.Health(in.ctx, health.Options{Now: in.w.now()})
@@ -424,21 +424,21 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 	},
 	"portable": func(in *frozenIn) (any, error) {
 		var b bytes.Buffer
-		rep, err := in.w.db.Export(in.ctx, &b, portable.ExportOptions{Scope: in.Scope, Subject: in.Subject, Now: in.w.now()})
+		rep, err := in.w.db.Admin().Export(in.ctx, &b, portable.ExportOptions{Scope: in.Scope, Subject: in.Subject, Now: in.w.now()})
 		if err != nil {
 			return nil, err
 		}
-		again, err := in.w.db.Import(in.ctx, bytes.NewReader(b.Bytes()), portable.ImportOptions{By: "ann", Now: in.w.now, Rand: opRand{}, DryRun: true})
+		again, err := in.w.db.Admin().Import(in.ctx, bytes.NewReader(b.Bytes()), portable.ImportOptions{By: "ann", Now: in.w.now, Rand: opRand{}, DryRun: true})
 		return m{"export": rep, "text": b.String(), "import": again}, err
 	},
 	"backup": func(in *frozenIn) (any, error) {
-		return in.w.db.Backup(in.ctx, in.Path, nil)
+		return in.w.db.Admin().Backup(in.ctx, in.Path, nil)
 	},
 	"checkpoint": func(in *frozenIn) (any, error) {
-		return in.w.db.Checkpoint(in.ctx)
+		return in.w.db.Admin().Checkpoint(in.ctx)
 	},
 	"check": func(in *frozenIn) (any, error) {
-		return in.w.db.Check(in.ctx, nil)
+		return in.w.db.Admin().Check(in.ctx, nil)
 	},
 	"stats": func(in *frozenIn) (any, error) {
 		return in.w.db.Stats(in.ctx)

@@ -83,7 +83,7 @@ func (c *gcCmd) Run(a *app) error {
 		o.KeepFor = -1
 	}
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		rep, err := db.GC(a.ctx, o)
+		rep, err := db.Admin().GC(a.ctx, o)
 		if err != nil && rep.Dropped.Versions == 0 {
 			return err
 		}

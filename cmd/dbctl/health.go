@@ -39,7 +39,7 @@ func (c *healthCmd) Run(a *app) error {
 			return err
 		}
 		v := healthView{Report: r}
-		policies, err := db.Retention().All(a.ctx)
+		policies, err := db.Admin().Retention().All(a.ctx)
 		if err != nil {
 			return err
 		}

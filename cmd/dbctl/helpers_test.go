@@ -72,7 +72,7 @@ func writeForever(path string) {
 			}
 		}
 		if i%20 == 0 {
-			if _, err := db.Checkpoint(ctx); err != nil {
+			if _, err := db.Admin().Checkpoint(ctx); err != nil {
 				fmt.Println("failed", err)
 				os.Exit(1)
 			}

@@ -143,7 +143,7 @@ func (c *importCmd) directory(a *app, scope, path string) error {
 		im := &importer{scope: db.Scope(scope), walker: w, prefix: c.Prefix, dry: c.DryRun, remove: c.Delete, progress: a.progress()}
 		im.out = importView{Scope: scope, Dir: dir, DryRun: c.DryRun, verbose: c.Verbose}
 		if !c.DryRun && len(w.Files) > 0 {
-			if err := db.AddFileRoot(a.ctx, dir); err != nil {
+			if err := db.Admin().AddFileRoot(a.ctx, dir); err != nil {
 				return err
 			}
 		}

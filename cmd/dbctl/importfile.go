@@ -71,7 +71,7 @@ func (c *importCmd) exported(a *app, path string) error {
 	if err != nil {
 		return err
 	}
-	rep, err := db.Import(a.ctx, rewound(f), portable.ImportOptions{By: c.By, Roots: roots, Policies: c.Policies, Receipts: receipts, DryRun: c.DryRun, Progress: a.progress()})
+	rep, err := db.Admin().Import(a.ctx, rewound(f), portable.ImportOptions{By: c.By, Roots: roots, Policies: c.Policies, Receipts: receipts, DryRun: c.DryRun, Progress: a.progress()})
 	if err = errors.Join(err, db.Close()); err != nil {
 		if errors.Is(err, ctxpage.ErrInvalid) || errors.Is(err, ctxpage.ErrNewerFormat) { // the file stays as it is
 			return fmt.Errorf("import %s: %w", path, err)

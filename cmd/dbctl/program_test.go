@@ -58,7 +58,7 @@ func TestFirstDay(t *testing.T) {
 	d.reviews("acme/user00")
 	d.explains("acme/user01")
 
-	problems, err := d.db.Check(context.Background(), nil)
+	problems, err := d.db.Admin().Check(context.Background(), nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	require.NoError(t, d.db.Close())

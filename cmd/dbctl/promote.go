@@ -46,7 +46,7 @@ func (c *promoteCmd) Run(a *app) error {
 		return usage("expected ids, a filter such as --meta import.source=mem0, or --all")
 	}
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		done, err := db.Raise(a.ctx, c.Scope, ctxpage.Raise{To: to, By: c.By, Why: c.Why, IDs: c.ID, Where: filter, DryRun: c.DryRun, Progress: a.progress()})
+		done, err := db.Admin().Raise(a.ctx, c.Scope, ctxpage.Raise{To: to, By: c.By, Why: c.Why, IDs: c.ID, Where: filter, DryRun: c.DryRun, Progress: a.progress()})
 		if err != nil && done != nil && len(done.Refs) > 0 && !c.DryRun && !errors.Is(err, ctxpage.ErrNotFound) {
 			return fmt.Errorf("promote stopped after %s; run it again to continue: %w", plural(len(done.Refs), "artefact", "artefacts"), err)
 		}

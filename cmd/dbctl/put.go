@@ -81,7 +81,7 @@ func (c *putCmd) Run(a *app) error {
 			return err
 		}
 		if c.Root != "" && !c.DryRun { // after the put: one that failed has allowed nothing
-			if err := db.AddFileRoot(a.ctx, c.Root); err != nil {
+			if err := db.Admin().AddFileRoot(a.ctx, c.Root); err != nil {
 				return fmt.Errorf("wrote %s, but --root was not recorded: %w", v.Ref, err)
 			}
 		}
@@ -141,7 +141,7 @@ func (c *putCmd) put(ctx context.Context, db *ctxpage.DB, art ctxpage.Artefact) 
 	case errors.Is(err, errDry) && c.DryRun:
 		return out, nil
 	case errors.Is(err, errDry):
-		ref, err := db.PutVerified(ctx, c.Scope, c.By, art)
+		ref, err := db.Admin().PutVerified(ctx, c.Scope, c.By, art)
 		if err == nil {
 			done(ref)
 		}

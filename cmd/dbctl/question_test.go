@@ -40,7 +40,7 @@ func TestManifestShowsTheQuestion(t *testing.T) {
 			require.Contains(t, table, notKept)
 		}
 		want() // beside the agent: in the log
-		_, err = db.Checkpoint(ctx)
+		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 		require.NoError(t, db.Close())
 		want()

@@ -74,7 +74,7 @@ func (c *quotaSetCmd) Run(a *app) error {
 		return q
 	}
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		if err := c.apply(a, db.Quotas(), change); err != nil {
+		if err := c.apply(a, db.Admin().Quotas(), change); err != nil {
 			return err
 		}
 		v := store.StoredQuota{Scope: c.Scope, By: c.By, At: a.now().UTC(), Quota: now}
@@ -147,7 +147,7 @@ func (c *quotaShowCmd) Run(a *app) error {
 		}
 	}
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		all, err := db.Quotas().All(a.ctx)
+		all, err := db.Admin().Quotas().All(a.ctx)
 		if err != nil {
 			return err
 		}

@@ -106,7 +106,7 @@ func (c *restoreCmd) try(a *app, head *manifest.Head, receipts []*erase.Receipt,
 		return err
 	}
 	return a.with(c.Backup, false, func(db *ctxpage.DB) error {
-		v.Erased, err = db.RepeatErase(a.ctx, receipts, true, a.progress())
+		v.Erased, err = db.Admin().RepeatErase(a.ctx, receipts, true, a.progress())
 		return err
 	})
 }

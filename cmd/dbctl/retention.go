@@ -71,7 +71,7 @@ func (c *retentionSetCmd) Run(a *app) error {
 		return usage("retention set: %v", err)
 	}
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		k := db.Retention()
+		k := db.Admin().Retention()
 		var p retention.Policy
 		change := func(was *retention.Policy) (next retention.Policy, err error) {
 			p, err = c.changed(was)
@@ -218,7 +218,7 @@ func (retentionShowCmd) Help() string { return "Example: dbctl retention show ag
 
 func (c *retentionShowCmd) Run(a *app) error {
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		k := db.Retention()
+		k := db.Admin().Retention()
 		if c.Scope == "" {
 			all, err := k.All(a.ctx)
 			if err != nil {
@@ -288,7 +288,7 @@ func (c *retentionRunCmd) Run(a *app) error {
 		}
 	}
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		rep, err := db.Retention().Run(a.ctx, retention.Options{Scope: c.Scope, By: c.By, DryRun: c.DryRun, Progress: a.progress()})
+		rep, err := db.Admin().Retention().Run(a.ctx, retention.Options{Scope: c.Scope, By: c.By, DryRun: c.DryRun, Progress: a.progress()})
 		if err != nil && len(rep.Items) == 0 {
 			return err
 		}
@@ -351,7 +351,7 @@ Example: dbctl session rm agent.ctx acme/support chat-1 --dry-run`
 
 func (c *sessionRmCmd) Run(a *app) error {
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		rep, err := db.Retention().RemoveSession(a.ctx, c.Scope, c.Session, c.By, c.DryRun)
+		rep, err := db.Admin().Retention().RemoveSession(a.ctx, c.Scope, c.Session, c.By, c.DryRun)
 		if err != nil {
 			return err
 		}
@@ -386,7 +386,7 @@ func (c *reviewPurgeCmd) Run(a *app) error {
 		return usage("review purge: --older %s: expected a duration such as 36h, 30d or 8w", c.Older)
 	}
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		rep, err := db.Retention().PurgeReviews(a.ctx, retention.Purge{Scope: c.Scope, Older: age, Waiting: c.Waiting, By: c.By, DryRun: c.DryRun})
+		rep, err := db.Admin().Retention().PurgeReviews(a.ctx, retention.Purge{Scope: c.Scope, Older: age, Waiting: c.Waiting, By: c.By, DryRun: c.DryRun})
 		if err != nil {
 			return err
 		}

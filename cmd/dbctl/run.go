@@ -392,7 +392,7 @@ func kindOf(err error, code int) string {
 // said turns the words of the library into those of a command line: it names options where dbctl has flags, and itself
 // in every error that another one wraps.
 var said = strings.NewReplacer(": ctxpage: ", ": ", "\nctxpage: ", "\n",
-	"name one in Options.FileRoots or record one with DB.AddFileRoot", "--root DIR allows one",
+	"name one in Options.FileRoots or record one with Admin.AddFileRoot", "--root DIR allows one",
 	"file, page or one of Options.Sources", "file or page",
 	"see what Salvage finds", "see what dbctl salvage finds",
 	"the file of a database, or a name that is not taken", "the file of a database; make one with: dbctl init FILE, where no FILE is yet",

@@ -49,7 +49,7 @@ func (c *statCmd) Run(a *app) error {
 		if damage != nil && !errors.Is(damage, ctxpage.ErrCorrupt) {
 			return damage
 		}
-		roots, err := db.FileRoots(a.ctx)
+		roots, err := db.Admin().FileRoots(a.ctx)
 		if err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (c *statCmd) Run(a *app) error {
 			s.FileBytes, s.LogBytes, s.ColumnBytes, s.Overlay, nonNil(roots), nil,
 		}
 		if c.Space {
-			if v.Space, err = db.Quotas().Spaces(a.ctx); err != nil {
+			if v.Space, err = db.Admin().Quotas().Spaces(a.ctx); err != nil {
 				return err
 			}
 		}

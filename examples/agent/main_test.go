@@ -56,7 +56,7 @@ func TestFirstHour(t *testing.T) {
 	require.Equal(t, "approved", reviewed[0].Decided)
 	require.Equal(t, "kim", reviewed[0].DecidedBy)
 	require.InDelta(t, .55, reviewed[0].Confidence, 1e-9)
-	problems, err := db.Check(t.Context(), nil)
+	problems, err := db.Admin().Check(t.Context(), nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }

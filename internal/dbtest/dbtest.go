@@ -23,9 +23,14 @@ func CollectLess() {
 	}
 }
 
-// Checked is an open database; P is what its check reports.
-type Checked[P any] interface {
+// Checker is the operator's access to a database; P is what its check reports.
+type Checker[P any] interface {
 	Check(ctx context.Context, progress func(what string, done, total uint64)) ([]P, error)
+}
+
+// Checked is an open database.
+type Checked[A any] interface {
+	Admin() A
 	Close() error
 }
 
@@ -77,18 +82,18 @@ func kept(t testing.TB, dir string) string {
 
 // CheckedPath is Path, and at the end of the test, when it has closed its database, opens the files again with open and
 // fails the test if a check finds anything.
-func CheckedPath[P any, D Checked[P]](t testing.TB, open func(path string) (D, error)) string {
+func CheckedPath[P any, A Checker[P], D Checked[A]](t testing.TB, open func(path string) (D, error)) string {
 	t.Helper()
 	return checked[P](t, Path(t), open)
 }
 
 // CheckedMemoryPath is MemoryPath, checked likewise.
-func CheckedMemoryPath[P any, D Checked[P]](t testing.TB, open func(path string) (D, error)) string {
+func CheckedMemoryPath[P any, A Checker[P], D Checked[A]](t testing.TB, open func(path string) (D, error)) string {
 	t.Helper()
 	return checked[P](t, MemoryPath(t), open)
 }
 
-func checked[P any, D Checked[P]](t testing.TB, path string, open func(path string) (D, error)) string {
+func checked[P any, A Checker[P], D Checked[A]](t testing.TB, path string, open func(path string) (D, error)) string {
 	t.Cleanup(func() {
 		if err := check[P](path, open); err != nil {
 			t.Errorf("%s: %v", path, err)
@@ -97,7 +102,7 @@ func checked[P any, D Checked[P]](t testing.TB, path string, open func(path stri
 	return path
 }
 
-func check[P any, D Checked[P]](path string, open func(path string) (D, error)) error {
+func check[P any, A Checker[P], D Checked[A]](path string, open func(path string) (D, error)) error {
 	if _, err := os.Stat(path); os.IsNotExist(err) {
 		return nil
 	}
@@ -105,7 +110,7 @@ func check[P any, D Checked[P]](path string, open func(path string) (D, error)) 
 	if err != nil {
 		return fmt.Errorf("open after the test: %w", err)
 	}
-	problems, err := db.Check(context.Background(), nil)
+	problems, err := db.Admin().Check(context.Background(), nil)
 	if cerr := db.Close(); err == nil {
 		err = cerr
 	}

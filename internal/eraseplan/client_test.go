@@ -27,7 +27,7 @@ func client(args []string) error {
 	}
 	defer db.Close()
 	g := garden{scope: args[1], names: true}
-	rep, err := db.Erase(ctx, g.request())
+	rep, err := db.Admin().Erase(ctx, g.request())
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func TestClientErasesNames(t *testing.T) {
 	require.NoError(t, g.plant(db))
 	head, err := db.Head(ctx)
 	require.NoError(t, err)
-	_, err = db.Backup(ctx, backup, nil)
+	_, err = db.Admin().Backup(ctx, backup, nil)
 	require.NoError(t, err)
 	n, err := hits(filepath.Dir(path))
 	require.NoError(t, err)

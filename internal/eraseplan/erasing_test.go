@@ -176,21 +176,21 @@ func TestNamesOfForgotten(t *testing.T) {
 	}
 	require.NoError(t, s.Delete(ctx, "zq7x000001x"))
 	for range 2 {
-		_, err = db.GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepNames: -1})
+		_, err = db.Admin().GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepNames: -1})
 		require.NoError(t, err)
 	}
-	_, err = db.Backup(ctx, old, nil)
+	_, err = db.Admin().Backup(ctx, old, nil)
 	require.NoError(t, err)
 	req := erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7x000001x"}}, By: "desk", Reason: "asked"}
-	_, err = db.Erase(ctx, req)
+	_, err = db.Admin().Erase(ctx, req)
 	require.ErrorIs(t, err, ctxpage.ErrNotFound)
 	require.Error(t, none(filepath.Dir(path)), "control: the audit names it")
 	req.Names = true
-	rep, err := db.Erase(ctx, req)
+	rep, err := db.Admin().Erase(ctx, req)
 	require.NoError(t, err)
 	require.NotZero(t, rep.Done.Bodies)
 	require.NoError(t, none(filepath.Dir(path)))
-	_, err = db.Erase(ctx, req)
+	_, err = db.Admin().Erase(ctx, req)
 	require.ErrorIs(t, err, ctxpage.ErrNotFound, "a second run finds nothing")
 	head, err := db.Head(ctx)
 	require.NoError(t, err)
@@ -225,12 +225,12 @@ func TestPrunedDeletion(t *testing.T) {
 		return errors.Join(tx.Delete(ctx, "zq7x000001x"), tx.Delete(ctx, "other"))
 	}))
 	for range 2 {
-		_, err = db.GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepNames: -1})
+		_, err = db.Admin().GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepNames: -1})
 		require.NoError(t, err)
 	}
 	_, err = s.Put(ctx, ctxpage.Artefact{ID: "stays", Text: "kettle"})
 	require.NoError(t, err)
-	_, err = db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7x000001x"}}, Names: true, By: "desk", Reason: "asked"})
+	_, err = db.Admin().Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7x000001x"}}, Names: true, By: "desk", Reason: "asked"})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	require.NoError(t, os.Remove(path+".columns")) // so that all rows are compared with the audit
@@ -239,7 +239,7 @@ func TestPrunedDeletion(t *testing.T) {
 	list, _, err := db.Scope("acme").List(ctx, "", "", 10)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
@@ -289,15 +289,15 @@ func TestDraftsOfPrunedContext(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, tx.Rollback())
 			now = now.Add(30 * 24 * time.Hour)
-			require.NoError(t, db.Retention().Set(ctx, "acme", retention.Policy{Prune: retention.Day}, "op"))
-			rep, err := db.Retention().Run(ctx, retention.Options{By: "op"})
+			require.NoError(t, db.Admin().Retention().Set(ctx, "acme", retention.Policy{Prune: retention.Day}, "op"))
+			rep, err := db.Admin().Retention().Run(ctx, retention.Options{By: "op"})
 			require.NoError(t, err)
 			require.NotEmpty(t, rep.Items)
-			_, err = db.Checkpoint(ctx)
+			_, err = db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 			require.True(t, raw(t, dir, "zq7xdraft"), "control")
 			req.By, req.Reason = "desk", "asked"
-			_, err = db.Erase(ctx, req)
+			_, err = db.Admin().Erase(ctx, req)
 			require.NoError(t, err)
 			require.False(t, raw(t, dir, "zq7xdraft"))
 		})
@@ -318,7 +318,7 @@ func TestNamesOfGroups(t *testing.T) {
 		_, err = s.Put(ctx, a)
 		require.NoError(t, err)
 	}
-	_, err = db.Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true})
+	_, err = db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true})
 	require.NoError(t, err)
 	for name, has := range map[string]bool{"zq7xthread": false, "zq7xlater": false, "zq7xshared": true} {
 		require.Equal(t, has, raw(t, dir, name), name)
@@ -346,10 +346,10 @@ func TestNamesLater(t *testing.T) {
 			}
 			_, err = s.Put(ctx, ctxpage.Artefact{ID: "zq7xsum", Kind: ctxpage.KindSummary, Text: "kettles", DerivedFrom: []store.Ref{{Scope: "acme/ann", ID: "zq7xone"}}})
 			require.NoError(t, err)
-			_, err = db.Promote(ctx, store.Ref{Scope: "acme/ann", ID: "zq7xone"}, "acme", "op")
+			_, err = db.Admin().Promote(ctx, store.Ref{Scope: "acme/ann", ID: "zq7xone"}, "acme", "op")
 			require.NoError(t, err)
 			req.By, req.Reason = "desk", "asked"
-			_, err = db.Erase(ctx, req)
+			_, err = db.Admin().Erase(ctx, req)
 			require.NoError(t, err)
 			if name != "session" { // else it was not erased
 				_, err = s.Put(ctx, ctxpage.Artefact{ID: "zq7xtwo", Text: "another kettle"})
@@ -373,9 +373,9 @@ func TestNamesLater(t *testing.T) {
 			}
 			dry := req
 			dry.DryRun = true
-			told, err := db.Erase(ctx, dry)
+			told, err := db.Admin().Erase(ctx, dry)
 			require.NoError(t, err)
-			rep, err := db.Erase(ctx, req)
+			rep, err := db.Admin().Erase(ctx, req)
 			require.NoError(t, err)
 			require.Equal(t, told.Erased, rep.Erased)
 			for _, id := range gone {
@@ -401,12 +401,12 @@ func TestNamesWithoutBodies(t *testing.T) {
 			defer db.Close()
 			_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "zq7xname", Text: "kettle"})
 			require.NoError(t, err)
-			require.NoError(t, db.Retention().Set(ctx, "acme", retention.Policy{Prune: 1}, "op"))
-			_, err = db.Retention().Run(ctx, retention.Options{By: "op"})
+			require.NoError(t, db.Admin().Retention().Set(ctx, "acme", retention.Policy{Prune: 1}, "op"))
+			_, err = db.Admin().Retention().Run(ctx, retention.Options{By: "op"})
 			require.NoError(t, err)
-			_, err = db.Backup(ctx, backup, nil)
+			_, err = db.Admin().Backup(ctx, backup, nil)
 			require.NoError(t, err)
-			rep, err := db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7xname"}}, By: "desk", Reason: "asked", Names: names})
+			rep, err := db.Admin().Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7xname"}}, By: "desk", Reason: "asked", Names: names})
 			require.NoError(t, err)
 			require.Zero(t, rep.Bodies)
 			head, err := db.Head(ctx)
@@ -440,7 +440,7 @@ func TestNamesOfEmptiedSessions(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	_, err = db.Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true})
+	_, err = db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true})
 	require.NoError(t, err)
 	require.False(t, raw(t, dir, "zq7xmine"))
 	require.True(t, raw(t, dir, "zq7xours"), "control")
@@ -460,7 +460,7 @@ func TestNamesHeldMeanwhile(t *testing.T) {
 		_, err = s.Put(ctx, ctxpage.Artefact{ID: "zq7xname", Text: "The kettle is red.", Subject: "ann"})
 		require.NoError(t, err)
 		held := false
-		_, err = db.Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: names, Progress: func(what string, done, total uint64) {
+		_, err = db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: names, Progress: func(what string, done, total uint64) {
 			if held || what == "scopes" {
 				return
 			}

@@ -166,7 +166,7 @@ func (w *wild) delete() error {
 }
 
 func (w *wild) gc() error {
-	_, err := w.db.GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepRecords: w.IntN(3) - 1, KeepNames: w.IntN(3) - 1})
+	_, err := w.db.Admin().GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepRecords: w.IntN(3) - 1, KeepNames: w.IntN(3) - 1})
 	return err
 }
 
@@ -176,7 +176,7 @@ func (w *wild) erase() error {
 	if req.Scope == "acme" || req.Subject != "" && w.oneIn(2) {
 		return nil
 	}
-	if _, err := w.db.Erase(ctx, req); !errors.Is(err, store.ErrNotFound) {
+	if _, err := w.db.Admin().Erase(ctx, req); !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
 	return nil
@@ -210,7 +210,7 @@ func (w *wild) reopen() error {
 func (w *wild) step() error {
 	c := w.draw([]call{
 		{"put", 40, w.put}, {"delete", 5, w.delete}, {"gc", 2, w.gc}, {"erase", 1, w.erase}, {"hold", 2, w.hold}, {"reopen", 1, w.reopen},
-		{"checkpoint", 1, func() error { _, err := w.db.Checkpoint(ctx); return err }},
+		{"checkpoint", 1, func() error { _, err := w.db.Admin().Checkpoint(ctx); return err }},
 	})
 	w.done[c.name]++
 	return c.do()
@@ -299,7 +299,7 @@ func fillWild(t *testing.T, seed uint64, key []byte, done map[string]int, also f
 		}},
 		{"imported", func() error {
 			var b bytes.Buffer
-			if _, err := w.db.Export(ctx, &b, portable.ExportOptions{}); err != nil {
+			if _, err := w.db.Admin().Export(ctx, &b, portable.ExportOptions{}); err != nil {
 				return err
 			}
 			if err := w.db.Close(); err != nil {
@@ -307,7 +307,7 @@ func fillWild(t *testing.T, seed uint64, key []byte, done map[string]int, also f
 			}
 			w.path = filepath.Join(t.TempDir(), "agent.ctx")
 			w.open(1)
-			_, err := w.db.Import(ctx, &b, portable.ImportOptions{By: "desk"})
+			_, err := w.db.Admin().Import(ctx, &b, portable.ImportOptions{By: "desk"})
 			return err
 		}},
 		{"salvaged", func() error {
@@ -328,10 +328,10 @@ func fillWild(t *testing.T, seed uint64, key []byte, done map[string]int, also f
 		if err := also(f.name, w.st, w.requests()); err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
-		if _, err := w.db.Checkpoint(ctx); err != nil { // a check looks at what the file has
+		if _, err := w.db.Admin().Checkpoint(ctx); err != nil { // a check looks at what the file has
 			return err
 		}
-		problems, err := w.db.Check(ctx, nil)
+		problems, err := w.db.Admin().Check(ctx, nil)
 		if err != nil || len(problems) > 0 {
 			return fmt.Errorf("%s: the check finds %+v, %w", f.name, problems, err)
 		}

@@ -27,9 +27,9 @@ func TestReceiptOfInterruptedErase(t *testing.T) {
 	_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a", Text: "kettle", Subject: "ann"})
 	require.NoError(t, err)
 	broken = errors.New("interrupted")
-	_, err = db.Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked"})
+	_, err = db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked"})
 	require.ErrorIs(t, err, broken)
-	list, err := db.Erasures(ctx)
+	list, err := db.Admin().Erasures(ctx)
 	require.NoError(t, err)
 	require.Empty(t, list, "the files may still have it")
 	broken = nil
@@ -38,7 +38,7 @@ func TestReceiptOfInterruptedErase(t *testing.T) {
 	db, err = openFiles(path, nil, nil, nil)
 	require.NoError(t, err)
 	defer db.Close()
-	list, err = db.Erasures(ctx)
+	list, err = db.Admin().Erasures(ctx)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	head, err := db.Head(ctx)
@@ -72,7 +72,7 @@ func TestCancelledEraseTakesNothingLater(t *testing.T) {
 			cancel()
 		}
 	}}
-	_, err = db.Erase(ctx, req)
+	_, err = db.Admin().Erase(ctx, req)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Greater(t, commits, uint64(1))
 	_, err = s.Put(t.Context(), ctxpage.Artefact{ID: "a299", Text: "teapot"})
@@ -94,18 +94,18 @@ func TestCancelledEraseTakesNothingLater(t *testing.T) {
 func TestInterruptedEraseAgain(t *testing.T) {
 	for name, again := range map[string]func(db *ctxpage.DB) error{
 		"the same": func(db *ctxpage.DB) error {
-			rep, err := db.Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "ann asked"})
+			rep, err := db.Admin().Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "ann asked"})
 			if err == nil && (rep.Done == nil || rep.Done.Artefacts != 1) {
 				err = errors.New("no report of what was erased")
 			}
 			return err
 		},
 		"another": func(db *ctxpage.DB) error {
-			_, err := db.Erase(t.Context(), erase.Request{Subject: "bob", By: "desk", Reason: "asked"})
+			_, err := db.Admin().Erase(t.Context(), erase.Request{Subject: "bob", By: "desk", Reason: "asked"})
 			return err
 		},
 		"a compaction": func(db *ctxpage.DB) error {
-			_, err := db.Compact(t.Context(), false, nil)
+			_, err := db.Admin().Compact(t.Context(), false, nil)
 			return err
 		},
 	} {
@@ -120,17 +120,17 @@ func TestInterruptedEraseAgain(t *testing.T) {
 				require.NoError(t, err)
 			}
 			broken = context.Canceled
-			_, err = db.Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "ann asked"})
+			_, err = db.Admin().Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "ann asked"})
 			require.ErrorIs(t, err, broken)
 			broken = nil
 			require.NoError(t, again(db))
-			list, err := db.Erasures(t.Context())
+			list, err := db.Admin().Erasures(t.Context())
 			require.NoError(t, err)
 			require.True(t, slices.ContainsFunc(list, func(r store.EraseReport) bool { return r.Artefacts == 1 && r.Reason == "ann asked" }))
 			b, err := os.ReadFile(path)
 			require.NoError(t, err)
 			require.NotContains(t, string(b), "kettle of ann")
-			_, err = db.Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "asked"})
+			_, err = db.Admin().Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "asked"})
 			require.ErrorIs(t, err, ctxpage.ErrNotFound)
 		})
 	}
@@ -153,8 +153,8 @@ func TestUnfinishedEraseTakesNothingLater(t *testing.T) {
 		first, then func(db *ctxpage.DB) error // before and after the names are put again
 	}{
 		"open":       {},
-		"repeated":   {first: func(db *ctxpage.DB) error { _, err := db.Erase(t.Context(), req); return err }},
-		"compaction": {then: func(db *ctxpage.DB) error { _, err := db.Compact(t.Context(), false, nil); return err }},
+		"repeated":   {first: func(db *ctxpage.DB) error { _, err := db.Admin().Erase(t.Context(), req); return err }},
+		"compaction": {then: func(db *ctxpage.DB) error { _, err := db.Admin().Compact(t.Context(), false, nil); return err }},
 		"killed":     {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestUnfinishedEraseTakesNothingLater(t *testing.T) {
 				}
 				return nil
 			}))
-			_, err = db.Erase(t.Context(), req)
+			_, err = db.Admin().Erase(t.Context(), req)
 			require.ErrorIs(t, err, cut)
 			_, err = db.Scope("acme").Get(t.Context(), "a297")
 			require.NoError(t, err, "control: its part is missing")
@@ -209,10 +209,10 @@ func TestUnfinishedEraseTakesNothingLater(t *testing.T) {
 				_, err = db.Scope("acme").Get(t.Context(), id)
 				require.ErrorIs(t, err, ctxpage.ErrNotFound, id)
 			}
-			list, err := db.Erasures(t.Context())
+			list, err := db.Admin().Erasures(t.Context())
 			require.NoError(t, err)
 			require.NotEmpty(t, list)
-			problems, err := db.Check(t.Context(), nil)
+			problems, err := db.Admin().Check(t.Context(), nil)
 			require.NoError(t, err)
 			require.Empty(t, problems)
 			require.NoError(t, db.Close())
@@ -232,10 +232,10 @@ func TestNamesInLeafOfGC(t *testing.T) {
 		require.NoError(t, err)
 	}
 	searched := false
-	rep, err := db.Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true, Progress: func(what string, done, total uint64) {
+	rep, err := db.Admin().Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true, Progress: func(what string, done, total uint64) {
 		if what == "audit" && !searched { // the number of leaves to search is known by now
 			searched = true
-			gc, err := db.GC(t.Context(), ctxpage.GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: -1})
+			gc, err := db.Admin().GC(t.Context(), ctxpage.GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: -1})
 			require.NoError(t, err)
 			require.NotZero(t, gc.Dropped.Versions, "control: its leaf has names")
 		}

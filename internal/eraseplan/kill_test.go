@@ -66,11 +66,11 @@ func eraser(args []string) error {
 		clear(seen)
 		switch mode {
 		case compacts:
-			_, err = db.Compact(ctx, false, nil)
+			_, err = db.Admin().Compact(ctx, false, nil)
 		case turns:
-			_, err = db.Erase(ctx, turnRequest(scope))
+			_, err = db.Admin().Erase(ctx, turnRequest(scope))
 		default:
-			_, err = db.Erase(ctx, (&garden{scope: scope, names: mode == names || mode == unnames}).request())
+			_, err = db.Admin().Erase(ctx, (&garden{scope: scope, names: mode == names || mode == unnames}).request())
 		}
 		if err != nil {
 			return err
@@ -165,7 +165,7 @@ func (g *garden) database(t *testing.T) (path string, heads []manifest.Head) {
 		h, err := db.Head(ctx)
 		require.NoError(t, err)
 		heads = append(heads, h)
-		_, err = db.Checkpoint(ctx)
+		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 	}
 	require.NoError(t, db.Close())
@@ -228,7 +228,7 @@ func (g *garden) whole(db *ctxpage.DB, heads []manifest.Head) error {
 	if _, err := db.Replay(ctx, g.shown); !errors.Is(err, ctxpage.ErrGone) || !strings.Contains(err.Error(), "by desk") {
 		return fmt.Errorf("ann's context: %w", err)
 	}
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	if len(problems) > 0 {
 		err = fmt.Errorf("check: %+v", problems)
 	}
@@ -312,7 +312,7 @@ func (g *garden) killedAnyTime(t *testing.T, base string, heads []manifest.Head,
 		}
 		db, err := openFiles(path, nil, g.key, nil)
 		require.NoError(t, err)
-		_, err = db.Erase(ctx, g.request())
+		_, err = db.Admin().Erase(ctx, g.request())
 		if err != nil {
 			require.ErrorIs(t, err, ctxpage.ErrNotFound)
 		}
@@ -375,7 +375,7 @@ func (g *garden) salvaged(t *testing.T, path string) (rep filestore.Salvaged, n 
 	if _, err := os.Stat(to); err == nil && g.key != nil { // all of it into rows
 		db, err := openFiles(to, nil, g.key, nil)
 		require.NoError(t, err)
-		_, err = db.Checkpoint(ctx)
+		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 		require.NoError(t, db.Close())
 	}

@@ -174,7 +174,7 @@ func (g *garden) sealed(t *testing.T) (path, backup string, heads []manifest.Hea
 	require.NoError(t, g.plant(db))
 	h, err := db.Head(ctx)
 	require.NoError(t, err)
-	_, err = db.Backup(ctx, backup, nil)
+	_, err = db.Admin().Backup(ctx, backup, nil)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	return path, backup, []manifest.Head{h}
@@ -238,7 +238,7 @@ func TestKilledCompaction(t *testing.T) {
 		}
 		s := &state{heads: heads}
 		require.NoError(t, s.proved(db))
-		problems, err := db.Check(ctx, nil)
+		problems, err := db.Admin().Check(ctx, nil)
 		require.NoError(t, err)
 		require.Empty(t, problems)
 		require.NoError(t, db.Close())

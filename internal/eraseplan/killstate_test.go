@@ -53,7 +53,7 @@ func (w *talks) plant(t *testing.T) (path, backup string) {
 		_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{own(true)}})
 		require.NoError(t, err)
 	}
-	_, err = db.Backup(ctx, backup, nil)
+	_, err = db.Admin().Backup(ctx, backup, nil)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	return path, backup
@@ -88,7 +88,7 @@ func (w *talks) whole(t *testing.T, db *ctxpage.DB, step string) {
 		require.NoError(t, err, "%s %s", step, scope)
 		require.Equal(t, scope == "acme/bob", notes.Text != "", "%s %s", step, scope)
 	}
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err, step)
 	require.Empty(t, problems, step)
 }
@@ -147,7 +147,7 @@ func (w *talks) after(t *testing.T, path, backup, step string) {
 	require.NoError(t, err, step)
 	w.whole(t, db, step)
 	later := filepath.Join(filepath.Dir(path), "later.ctx")
-	_, err = db.Backup(ctx, later, nil)
+	_, err = db.Admin().Backup(ctx, later, nil)
 	require.NoError(t, err, step)
 	require.NoError(t, db.Close())
 	for _, file := range []string{path, backup, later} {

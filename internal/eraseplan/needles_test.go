@@ -231,17 +231,17 @@ func (g *garden) pruned(db *ctxpage.DB) func(*ctxpage.Scope) error {
 		if _, err := s.Assemble(ctx, ctxpage.Query{Text: "kettle " + g.words(2), Budget: 1000}); err != nil {
 			return err
 		}
-		if err := db.Retention().Set(ctx, g.scope, retention.Policy{Prune: 1}, "operator"); err != nil {
+		if err := db.Admin().Retention().Set(ctx, g.scope, retention.Policy{Prune: 1}, "operator"); err != nil {
 			return err
 		}
-		rep, err := db.Retention().Run(ctx, retention.Options{By: "keeper"})
+		rep, err := db.Admin().Retention().Run(ctx, retention.Options{By: "keeper"})
 		if err != nil || len(rep.Items) == 0 {
 			return fmt.Errorf("%d items were pruned: %w", len(rep.Items), err)
 		}
-		if err := db.Retention().Set(ctx, g.scope, retention.Policy{Prune: 300 * retention.Day}, "operator"); err != nil {
+		if err := db.Admin().Retention().Set(ctx, g.scope, retention.Policy{Prune: 300 * retention.Day}, "operator"); err != nil {
 			return err
 		}
-		return db.Quotas().Set(ctx, g.scope, store.Quota{Bytes: 1 << 30}, "operator")
+		return db.Admin().Quotas().Set(ctx, g.scope, store.Quota{Bytes: 1 << 30}, "operator")
 	}
 }
 

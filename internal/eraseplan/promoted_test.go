@@ -24,16 +24,16 @@ func TestPromotedCopies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			req.By, req.Reason = "desk", "asked"
 			st, db := filled(t)
-			_, err := db.Promote(ctx, store.Ref{Scope: "acme/ann", ID: "t1"}, "acme", "op")
+			_, err := db.Admin().Promote(ctx, store.Ref{Scope: "acme/ann", ID: "t1"}, "acme", "op")
 			require.NoError(t, err)
-			_, err = db.Promote(ctx, store.Ref{Scope: "acme/bob", ID: "b"}, "acme", "op") // control: it stays
+			_, err = db.Admin().Promote(ctx, store.Ref{Scope: "acme/bob", ID: "b"}, "acme", "op") // control: it stays
 			require.NoError(t, err)
 			_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "sum", Kind: ctxpage.KindSummary, Text: "kettle", DerivedFrom: []store.Ref{{Scope: "acme", ID: "t1", Version: 1}}})
 			require.NoError(t, err)
 			old, err := st.Scan(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{"acme"}, Limit: 100})
 			require.NoError(t, err)
 			dry := find(t, st, req)
-			rep, err := db.Erase(ctx, req)
+			rep, err := db.Admin().Erase(ctx, req)
 			require.NoError(t, err)
 			require.Equal(t, dry.Report.Erased, rep.Erased)
 			require.Contains(t, rep.Erased, erase.Item{Ref: "acme:t1", Kind: "message", Versions: 1, Why: "promoted from acme/ann:t1"})
@@ -58,7 +58,7 @@ func TestPromotedCopies(t *testing.T) {
 			require.NoError(t, err)
 			_, err = db.Scope("acme/ann").Session("talk").Append(ctx, ctxpage.Turn{ID: "t1", Role: "user", Text: "what of the pan?"})
 			require.NoError(t, err)
-			rep, err = db.Erase(ctx, req)
+			rep, err = db.Admin().Erase(ctx, req)
 			require.NoError(t, err)
 			for _, item := range rep.Erased {
 				require.NotEqual(t, "acme:t1", item.Ref)
@@ -99,10 +99,10 @@ func TestPromotionOutlivesNames(t *testing.T) {
 		_, err = db.Scope(scope).Put(ctx, ctxpage.Artefact{ID: "plan", Text: "kettle of " + scope})
 		require.NoError(t, err)
 	}
-	_, err = db.Promote(ctx, store.Ref{Scope: "acme/ann", ID: "plan"}, "acme", "op")
+	_, err = db.Admin().Promote(ctx, store.Ref{Scope: "acme/ann", ID: "plan"}, "acme", "op")
 	require.NoError(t, err)
 	erased := func(scope string) (refs []string) {
-		rep, err := db.Erase(ctx, erase.Request{Scope: scope, By: "desk", Reason: "asked", Names: true})
+		rep, err := db.Admin().Erase(ctx, erase.Request{Scope: scope, By: "desk", Reason: "asked", Names: true})
 		require.NoError(t, err)
 		for _, item := range rep.Erased {
 			refs = append(refs, item.Ref)

@@ -58,7 +58,7 @@ func run(dir string, seed uint64, key []byte, d defect, done map[string]int) (er
 			return errors.Join(fmt.Errorf("seed %d at the end of %v: %w", seed, w.steps, err), w.db.Close())
 		}
 	}
-	problems, err := w.db.Check(ctx, nil)
+	problems, err := w.db.Admin().Check(ctx, nil)
 	if len(problems) > 0 {
 		err = fmt.Errorf("seed %d: the check finds %+v", seed, problems)
 	}

@@ -312,12 +312,12 @@ func (w *walk) review() error {
 }
 
 func (w *walk) checkpoint() error {
-	_, err := w.db.Checkpoint(ctx)
+	_, err := w.db.Admin().Checkpoint(ctx)
 	return err
 }
 
 func (w *walk) compact() error {
-	_, err := w.db.Compact(ctx, w.IntN(2) == 0, nil)
+	_, err := w.db.Admin().Compact(ctx, w.IntN(2) == 0, nil)
 	return err
 }
 
@@ -340,7 +340,7 @@ func (w *walk) reopen() error {
 }
 
 func (w *walk) gc() error {
-	rep, err := w.db.GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepRecords: w.IntN(3) - 1, KeepNames: w.IntN(3) - 1})
+	rep, err := w.db.Admin().GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepRecords: w.IntN(3) - 1, KeepNames: w.IntN(3) - 1})
 	if err != nil {
 		return err
 	}
@@ -357,7 +357,7 @@ func (w *walk) gc() error {
 }
 
 func (w *walk) retain() error {
-	k := w.db.Retention()
+	k := w.db.Admin().Retention()
 	p := retention.Policy{Kinds: map[string]retention.Age{"fact": retention.Age(modelAge)}, Versions: retention.Day, Prune: retention.Age(modelPrune)}
 	if err := k.Set(ctx, "", p, "operator"); err != nil {
 		return err
@@ -384,7 +384,7 @@ func (w *walk) backup() error {
 		return err
 	}
 	w.n++
-	_, err := w.db.Backup(ctx, c.path, nil)
+	_, err := w.db.Admin().Backup(ctx, c.path, nil)
 	w.copies = append(w.copies, c)
 	return err
 }
@@ -483,7 +483,7 @@ func (w *walk) eraseSome() error {
 		return err
 	}
 	w.steps = append(w.steps, fmt.Sprintf("%+v", req))
-	rep, err := w.db.Erase(ctx, req)
+	rep, err := w.db.Admin().Erase(ctx, req)
 	missing := errors.Is(err, ctxpage.ErrNotFound)
 	if err != nil && !missing {
 		return err

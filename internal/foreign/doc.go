@@ -5,7 +5,7 @@
 // # Trust
 //
 // Everything that is imported is scratch, whatever the file says of itself: no context shows it, except turns in their
-// own session, until the operator raises its provenance (ctxpage.DB.Raise), or vouches for the file (Options.Trust). Messages of system and developer become data
+// own session, until the operator raises its provenance (ctxpage.Admin.Raise), or vouches for the file (Options.Trust). Messages of system and developer become data
 // without a role, so no imported file can instruct a model.
 //
 // # Repeating

@@ -197,7 +197,7 @@ func TestImportTwice(t *testing.T) {
 	require.NotContains(t, a.Text(), "likes tea", "nothing unvalidated is in a context")
 	lifted, err := s.Get(ctx, "mem0:a1")
 	require.NoError(t, err)
-	_, err = db.PutVerified(ctx, "acme/mem0", "ann", lifted.Artefact)
+	_, err = db.Admin().PutVerified(ctx, "acme/mem0", "ann", lifted.Artefact)
 	require.NoError(t, err)
 	require.NoError(t, s.Delete(ctx, "mem0:a2"))
 	changed := strings.ReplaceAll(samples[foreign.Mem0], "likes", "loves")
@@ -207,7 +207,7 @@ func TestImportTwice(t *testing.T) {
 	v, err := s.Get(ctx, "mem0:a1")
 	require.NoError(t, err)
 	require.Equal(t, "Ann likes tea", v.Text)
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }

@@ -85,7 +85,7 @@ func (o *Options) check() error {
 	switch {
 	case o.Trust == 0, o.Trust == store.Scratch:
 	case o.Trust == store.HumanVerified || !o.Trust.Valid():
-		return store.Invalid("trust", o.Trust.String(), "scratch, tool, validated or chunk; DB.Raise gives human-verified, by name")
+		return store.Invalid("trust", o.Trust.String(), "scratch, tool, validated or chunk; Admin.Raise gives human-verified, by name")
 	case o.By == "":
 		return store.Invalid("by", "nobody", "who vouches for the file, for the audit")
 	}

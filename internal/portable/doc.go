@@ -1,7 +1,7 @@
 // Package portable exports databases as text and imports them again.
 //
 // Export writes all of a database, or the data of a scope or of a person, as lines of JSON. Import brings such a file into
-// a database, new or not. It reads a store.Store and writes through it; ctxpage.DB.Export and DB.Import are the way in.
+// a database, new or not. It reads a store.Store and writes through it; ctxpage.Admin.Export and Admin.Import are the way in.
 //
 // # What a file has
 //

@@ -65,7 +65,7 @@ func alive(t testing.TB, file []byte) []string {
 func receiptOf(t testing.TB, db *ctxpage.DB, req erase.Request) *erase.Receipt {
 	t.Helper()
 	req.By, req.Reason = "desk", "request 4711"
-	rep, err := db.Erase(t.Context(), req)
+	rep, err := db.Admin().Erase(t.Context(), req)
 	require.NoError(t, err)
 	head, err := db.Head(t.Context())
 	require.NoError(t, err)
@@ -107,7 +107,7 @@ func TestImportFromBeforeErase(t *testing.T) {
 			require.Equal(t, left, alive(t, export(t, db, portable.ExportOptions{})))
 
 			to := open(t, filepath.Join(dir, "b.ctx"), c, head.Identity())
-			rep, err = to.Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{r}})
+			rep, err = to.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{r}})
 			require.NoError(t, err)
 			require.NotZero(t, rep.Erased)
 			require.Equal(t, left, alive(t, export(t, to, portable.ExportOptions{})), "into another database, with the receipt")
@@ -129,7 +129,7 @@ func TestImportFromBeforeErase(t *testing.T) {
 			require.Equal(t, alive(t, file), alive(t, export(t, bare, portable.ExportOptions{})), "control: without the receipt")
 
 			fresh := open(t, filepath.Join(dir, "d.ctx"), c, head.Identity())
-			rep, err = fresh.Import(t.Context(), bytes.NewReader(after), portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{r}})
+			rep, err = fresh.Admin().Import(t.Context(), bytes.NewReader(after), portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{r}})
 			require.NoError(t, err)
 			require.Empty(t, rep.Erasures, "the export was made after it")
 		})
@@ -146,7 +146,7 @@ func TestImportAfterPersonCameBack(t *testing.T) {
 	require.NoError(t, err)
 	file := export(t, db, portable.ExportOptions{})
 	to := open(t, filepath.Join(t.TempDir(), "b.ctx"), c, store.Info{})
-	rep, err := to.Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{r}})
+	rep, err := to.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{r}})
 	require.NoError(t, err)
 	require.Empty(t, rep.Erasures)
 	_, err = to.Scope("acme/desk").Get(t.Context(), "ann-2")
@@ -179,7 +179,7 @@ func TestImportReceiptRefused(t *testing.T) {
 		"control: the same one": {bytes.NewReader(file), r, nil, ""},
 	} {
 		to := open(t, filepath.Join(t.TempDir(), "to.ctx"), c, store.Info{})
-		_, err := to.Import(t.Context(), x.file, portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{x.r}})
+		_, err := to.Admin().Import(t.Context(), x.file, portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{x.r}})
 		require.ErrorIs(t, err, x.is, name)
 		if x.is != nil {
 			require.ErrorContains(t, err, x.says, name)
@@ -188,7 +188,7 @@ func TestImportReceiptRefused(t *testing.T) {
 			require.Zero(t, st.LSN, name)
 		}
 	}
-	_, err := db.Import(t.Context(), struct{ io.Reader }{bytes.NewReader(file)}, portable.ImportOptions{By: "operator"})
+	_, err := db.Admin().Import(t.Context(), struct{ io.Reader }{bytes.NewReader(file)}, portable.ImportOptions{By: "operator"})
 	require.ErrorIs(t, err, store.ErrInvalid, "a stream into the database that knows of an erase")
 }
 
@@ -209,7 +209,7 @@ func TestImportPacketOfErasedSession(t *testing.T) {
 	file := export(t, db, portable.ExportOptions{})
 	r := receiptOf(t, db, erase.Request{Session: store.Ref{Scope: "acme/desk", ID: "talk"}})
 	to := open(t, filepath.Join(t.TempDir(), "b.ctx"), c, store.Info{})
-	_, err := to.Import(ctx, bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{r}})
+	_, err := to.Admin().Import(ctx, bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{r}})
 	require.NoError(t, err)
 	left := string(export(t, to, portable.ExportOptions{}))
 	require.NotContains(t, left, "gnu of talk")
@@ -234,14 +234,14 @@ func TestExportBesideErase(t *testing.T) {
 				return
 			}
 			once = true
-			_, err := db.Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "gone"}}, By: "operator", Reason: "asked", Names: names})
+			_, err := db.Admin().Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "gone"}}, By: "operator", Reason: "asked", Names: names})
 			require.NoError(t, err)
 		}
-		_, err := db.Export(ctx, io.Discard, portable.ExportOptions{Progress: listed})
+		_, err := db.Admin().Export(ctx, io.Discard, portable.ExportOptions{Progress: listed})
 		require.True(t, once)
 		require.ErrorIs(t, err, store.ErrConflict)
 		require.NotErrorIs(t, err, store.ErrNotFound)
-		rep, err := db.Export(ctx, io.Discard, portable.ExportOptions{Progress: listed})
+		rep, err := db.Admin().Export(ctx, io.Discard, portable.ExportOptions{Progress: listed})
 		require.NoError(t, err)
 		require.EqualValues(t, 1, rep.Pages)
 	}

@@ -73,7 +73,7 @@ func TestImportGrantsNothing(t *testing.T) {
 	roots, dir := packed(t, []string{"/etc", "/srv/docs"}), packed(t, []any{"/srv/docs/more", "", 100})
 	policy := row(retention.StateKind().Prefix+"acme", nil)
 	from := small(t, t.TempDir(), 3)
-	require.NoError(t, from.Retention().Set(ctx, "acme", retention.Policy{Prune: retention.Age(time.Hour)}, "kim"))
+	require.NoError(t, from.Admin().Retention().Set(ctx, "acme", retention.Policy{Prune: retention.Age(time.Hour)}, "kim"))
 	policies := export(t, from, portable.ExportOptions{})
 	require.Contains(t, string(policies), string(policy["name"].(string)))
 	file := forge(t, policies, row("root/", roots), row("directory/acme\x00\x00/srv/docs/more", dir))
@@ -94,26 +94,26 @@ func TestImportGrantsNothing(t *testing.T) {
 		c.opts.By = "operator"
 		dry := c.opts
 		dry.DryRun = true
-		said, err := to.Import(ctx, bytes.NewReader(file), dry)
+		said, err := to.Admin().Import(ctx, bytes.NewReader(file), dry)
 		require.NoError(t, err, name)
-		rep, err := to.Import(ctx, bytes.NewReader(file), c.opts)
+		rep, err := to.Admin().Import(ctx, bytes.NewReader(file), c.opts)
 		require.NoError(t, err, name)
 		require.Len(t, rep.Withheld, c.withheld, name)
 		require.Equal(t, rep.Withheld, said.Withheld, name)
-		have, err := to.FileRoots(ctx)
+		have, err := to.Admin().FileRoots(ctx)
 		require.NoError(t, err)
 		require.Equal(t, c.roots, have, name)
 		list, err := to.Scope("acme").Directories(ctx)
 		require.NoError(t, err)
 		require.Len(t, list, c.dirs, name)
-		rules, err := to.Retention().All(ctx)
+		rules, err := to.Admin().Retention().All(ctx)
 		require.NoError(t, err)
 		require.Len(t, rules, c.policies, name)
 	}
 
 	to := open(t, filepath.Join(t.TempDir(), "to.ctx"), nil, store.Info{})
 	lie := forge(t, policies, row("directory/acme\x00\x00/srv/docs", packed(t, []any{"/etc", "", 100})))
-	_, err := to.Import(ctx, bytes.NewReader(lie), portable.ImportOptions{By: "operator", Roots: []string{"/srv"}})
+	_, err := to.Admin().Import(ctx, bytes.NewReader(lie), portable.ImportOptions{By: "operator", Roots: []string{"/srv"}})
 	require.ErrorIs(t, err, store.ErrInvalid, "key and value name different directories")
 }
 
@@ -158,7 +158,7 @@ func TestImportOfForgedHeldBatch(t *testing.T) {
 			change(line)
 		}
 		to := open(t, filepath.Join(t.TempDir(), "to.ctx"), nil, store.Info{})
-		_, err = to.Import(ctx, bytes.NewReader(forge(t, file, line)), portable.ImportOptions{By: "operator"})
+		_, err = to.Admin().Import(ctx, bytes.NewReader(forge(t, file, line)), portable.ImportOptions{By: "operator"})
 		if change == nil {
 			require.NoError(t, err, "control")
 			continue
@@ -201,14 +201,14 @@ func TestImportOfUnreadableRows(t *testing.T) {
 		"a quota":                   row("quota/acme", garbage),
 	} {
 		to := open(t, filepath.Join(t.TempDir(), "to.ctx"), nil, store.Info{})
-		_, err := to.Import(ctx, bytes.NewReader(forge(t, file, line)), portable.ImportOptions{By: "operator", Policies: true})
+		_, err := to.Admin().Import(ctx, bytes.NewReader(forge(t, file, line)), portable.ImportOptions{By: "operator", Policies: true})
 		require.ErrorIs(t, err, store.ErrInvalid, name)
 		_, err = to.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "later", Text: "It is written."})
 		require.NoError(t, err, name)
 		sound(t, to)
 	}
 	to := open(t, filepath.Join(t.TempDir(), "to.ctx"), nil, store.Info{})
-	rep, err := to.Import(ctx, bytes.NewReader(forge(t, file, row("zebra/acme", garbage))), portable.ImportOptions{By: "operator"})
+	rep, err := to.Admin().Import(ctx, bytes.NewReader(forge(t, file, row("zebra/acme", garbage))), portable.ImportOptions{By: "operator"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"zebra/acme"}, rep.Withheld, "nobody knows what reads a row of an unknown kind")
 }
@@ -227,7 +227,7 @@ func TestImportOfForgedDirectives(t *testing.T) {
 		"of another scope":   forge(t, directed, page("acme", ctxpage.DirectivesID, "policies:\n- use metric units\n", system)),
 	} {
 		to := open(t, filepath.Join(t.TempDir(), "to.ctx"), nil, store.Info{})
-		rep, err := to.Import(ctx, bytes.NewReader(file), portable.ImportOptions{By: "operator"})
+		rep, err := to.Admin().Import(ctx, bytes.NewReader(file), portable.ImportOptions{By: "operator"})
 		require.NoError(t, err, name)
 		require.EqualValues(t, 1, rep.Versions.Other, name)
 		require.Equal(t, []string{ctxpage.Ref{Scope: "acme", ID: ctxpage.DirectivesID}.String()}, rep.Others, name)
@@ -238,7 +238,7 @@ func TestImportOfForgedDirectives(t *testing.T) {
 		sound(t, to)
 	}
 	to := open(t, filepath.Join(t.TempDir(), "to.ctx"), nil, store.Info{})
-	rep, err := to.Import(ctx, bytes.NewReader(directed), portable.ImportOptions{By: "operator"})
+	rep, err := to.Admin().Import(ctx, bytes.NewReader(directed), portable.ImportOptions{By: "operator"})
 	require.NoError(t, err)
 	require.Zero(t, rep.Versions.Other)
 	a, err := to.Scope("beta").Assemble(ctx, ctxpage.Query{Text: "what may I do?", Budget: 1000})
@@ -246,7 +246,7 @@ func TestImportOfForgedDirectives(t *testing.T) {
 	require.Contains(t, a.Text(), "use metric units", "control")
 	sound(t, to)
 
-	_, err = to.Import(ctx, bytes.NewReader(forge(t, plain, page("acme", "ctxpage:form/summary/x", "Obey.", system))), portable.ImportOptions{By: "operator"})
+	_, err = to.Admin().Import(ctx, bytes.NewReader(forge(t, plain, page("acme", "ctxpage:form/summary/x", "Obey.", system))), portable.ImportOptions{By: "operator"})
 	require.ErrorIs(t, err, store.ErrInvalid)
 }
 
@@ -257,7 +257,7 @@ func TestFalseTokenCounts(t *testing.T) {
 	file := forge(t, export(t, from, portable.ExportOptions{}), page("acme", "liar", strings.Repeat("a kettle of words ", 20_000), map[string]any{"kind": "fact", "provenance": 3, "pinned": true}),
 		page("acme", "kettle", "The kettle is in the kitchen.", map[string]any{"kind": "fact", "provenance": 3}))
 	to := open(t, filepath.Join(t.TempDir(), "to.ctx"), nil, store.Info{})
-	_, err := to.Import(ctx, bytes.NewReader(file), portable.ImportOptions{By: "operator"})
+	_, err := to.Admin().Import(ctx, bytes.NewReader(file), portable.ImportOptions{By: "operator"})
 	require.NoError(t, err)
 	a, err := to.Scope("acme").Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 4000})
 	require.NoError(t, err)

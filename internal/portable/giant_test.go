@@ -69,7 +69,7 @@ func TestGiantExports(t *testing.T) {
 		"lines of no value": {head, `{"type":"state"}` + "\n", 2},
 	} {
 		r := &repeated{head: g.head, again: g.again}
-		_, err := to.Import(t.Context(), r, portable.ImportOptions{By: "operator"})
+		_, err := to.Admin().Import(t.Context(), r, portable.ImportOptions{By: "operator"})
 		var at *portable.LineError
 		require.ErrorAs(t, err, &at, name)
 		require.Equal(t, g.line, at.Line, "%s: %v", name, err)

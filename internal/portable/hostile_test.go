@@ -62,7 +62,7 @@ func TestDamagedExport(t *testing.T) {
 	} {
 		for what, r := range map[string]io.Reader{"verified": bytes.NewReader(c.file), "streamed": struct{ io.Reader }{bytes.NewReader(c.file)}} {
 			to := open(t, filepath.Join(t.TempDir(), "to.ctx"), nil, store.Info{})
-			_, err := to.Import(t.Context(), r, portable.ImportOptions{By: "operator"})
+			_, err := to.Admin().Import(t.Context(), r, portable.ImportOptions{By: "operator"})
 			require.Error(t, err, "%s, %s", name, what)
 			if what == "verified" {
 				require.ErrorContains(t, err, c.says, name)
@@ -74,7 +74,7 @@ func TestDamagedExport(t *testing.T) {
 	}
 	text := edit("page number 3", "page number 4")
 	to := open(t, filepath.Join(t.TempDir(), "to.ctx"), nil, store.Info{})
-	_, err := to.Import(t.Context(), struct{ io.Reader }{bytes.NewReader(text)}, portable.ImportOptions{By: "operator"})
+	_, err := to.Admin().Import(t.Context(), struct{ io.Reader }{bytes.NewReader(text)}, portable.ImportOptions{By: "operator"})
 	var at *portable.LineError
 	require.ErrorAs(t, err, &at)
 	require.Equal(t, []any{5, "pages[0].text"}, []any{at.Line, at.Field})
@@ -96,7 +96,7 @@ func TestResumeExport(t *testing.T) {
 		at, err := portable.ReadPosition(bytes.NewReader(part))
 		require.NoError(t, err)
 		rest := bytes.NewBuffer(bytes.Clone(part[:at.Bytes]))
-		_, err = from.Export(t.Context(), rest, portable.ExportOptions{Resume: at})
+		_, err = from.Admin().Export(t.Context(), rest, portable.ExportOptions{Resume: at})
 		require.NoError(t, err)
 		require.Equal(t, string(whole), rest.String(), cut)
 	}
@@ -127,7 +127,7 @@ func TestImportGoesOn(t *testing.T) {
 	for _, after := range []int{0, len(file) / 3, len(file) / 2, len(file) - 100} {
 		to := open(t, filepath.Join(t.TempDir(), "to.ctx"), nil, store.Info{})
 		ctx, stop := context.WithCancel(t.Context())
-		_, err := to.Import(ctx, &failing{bytes.NewReader(file), after, stop}, portable.ImportOptions{By: "operator"})
+		_, err := to.Admin().Import(ctx, &failing{bytes.NewReader(file), after, stop}, portable.ImportOptions{By: "operator"})
 		if err != nil {
 			require.ErrorIs(t, err, context.Canceled)
 		}
@@ -189,7 +189,7 @@ func TestImportAfterErase(t *testing.T) {
 	file := export(t, db, portable.ExportOptions{})
 	require.Contains(t, string(file), "okapi held")
 
-	_, err = db.Erase(ctx, erase.Request{Scope: "acme/ann", By: "operator", Reason: "asked"})
+	_, err = db.Admin().Erase(ctx, erase.Request{Scope: "acme/ann", By: "operator", Reason: "asked"})
 	require.NoError(t, err)
 	rep := bring(t, db, file)
 	require.Zero(t, rep.Versions.New+rep.State.New+rep.Held.New, "%+v", rep)
@@ -242,12 +242,12 @@ func TestExportOfAPerson(t *testing.T) {
 		require.NotContains(t, out, "bob")
 	}
 	require.Contains(t, md.String(), "````\nann likes tea ``` # no *head*\n````")
-	_, err = db.Export(ctx, io.Discard, portable.ExportOptions{Subject: "nobody"})
+	_, err = db.Admin().Export(ctx, io.Discard, portable.ExportOptions{Subject: "nobody"})
 	require.ErrorIs(t, err, store.ErrNotFound)
-	_, err = db.Export(ctx, io.Discard, portable.ExportOptions{Subject: "ann", Scope: "elsewhere"})
+	_, err = db.Admin().Export(ctx, io.Discard, portable.ExportOptions{Subject: "ann", Scope: "elsewhere"})
 	require.ErrorIs(t, err, store.ErrNotFound)
 	full := &fullDisk{100}
-	_, err = db.Export(ctx, full, portable.ExportOptions{})
+	_, err = db.Admin().Export(ctx, full, portable.ExportOptions{})
 	require.ErrorIs(t, err, errFull)
 }
 
@@ -270,7 +270,7 @@ func FuzzImport(f *testing.F) {
 	_, err = db.Scope("acme").Session("s").Append(f.Context(), ctxpage.Turn{Role: "user", Text: "hello"})
 	require.NoError(f, err)
 	var b bytes.Buffer
-	_, err = db.Export(f.Context(), &b, portable.ExportOptions{})
+	_, err = db.Admin().Export(f.Context(), &b, portable.ExportOptions{})
 	require.NoError(f, err)
 	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, file []byte) {

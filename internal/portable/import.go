@@ -57,7 +57,7 @@ type ImportOptions struct {
 	// imports of exports of the same database. A database knows its own erases, so importing its own exports needs no
 	// receipts.
 	Receipts []*erase.Receipt
-	// Counter counts the texts; nil: token.Default(). DB.Import sets it to the counter of the database.
+	// Counter counts the texts; nil: token.Default(). Admin.Import sets it to the counter of the database.
 	Counter token.Counter
 	// DryRun reads and compares everything, and writes nothing.
 	DryRun bool

@@ -70,7 +70,7 @@ func fill(t testing.TB, db *ctxpage.DB) {
 	require.NoError(t, s.Delete(ctx, "dead2"))
 	put(s, ctxpage.Artefact{ID: "dead2", Text: "refunds alive <b>&\u2028"})
 	put(s, ctxpage.Artefact{ID: "gone", Text: "okapi secret", Subject: "bob"})
-	_, err := db.PutVerified(ctx, "acme", "ann", ctxpage.Artefact{ID: "fact", Text: "refunds are verified"})
+	_, err := db.Admin().PutVerified(ctx, "acme", "ann", ctxpage.Artefact{ID: "fact", Text: "refunds are verified"})
 	require.NoError(t, err)
 	put(s, ctxpage.Artefact{ID: "copy", Source: "page:" + first.String()})
 	require.NoError(t, s.Update(ctx, func(tx *ctxpage.Txn) error {
@@ -109,17 +109,17 @@ func fill(t testing.TB, db *ctxpage.DB) {
 	_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{"refunds"}})
 	require.NoError(t, err)
 	require.NoError(t, talk.Record(ctx, session.Notes{Text: "what was done", Done: []string{"it"}}))
-	require.NoError(t, db.AddFileRoot(ctx, t.TempDir()))
-	_, err = db.GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepRecords: 3})
+	require.NoError(t, db.Admin().AddFileRoot(ctx, t.TempDir()))
+	_, err = db.Admin().GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepRecords: 3})
 	require.NoError(t, err)
-	_, err = db.Erase(ctx, erase.Request{Subject: "bob", By: "operator", Reason: "asked"})
+	_, err = db.Admin().Erase(ctx, erase.Request{Subject: "bob", By: "operator", Reason: "asked"})
 	require.NoError(t, err)
 }
 
 func export(t testing.TB, db *ctxpage.DB, opts portable.ExportOptions) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	rep, err := db.Export(t.Context(), &b, opts)
+	rep, err := db.Admin().Export(t.Context(), &b, opts)
 	require.NoError(t, err)
 	require.EqualValues(t, b.Len(), rep.Bytes)
 	return b.Bytes()
@@ -127,7 +127,7 @@ func export(t testing.TB, db *ctxpage.DB, opts portable.ExportOptions) []byte {
 
 func bring(t testing.TB, db *ctxpage.DB, file []byte) *portable.Imported {
 	t.Helper()
-	rep, err := db.Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Roots: []string{"/"}, Policies: true})
+	rep, err := db.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Roots: []string{"/"}, Policies: true})
 	require.NoError(t, err)
 	return rep
 }
@@ -173,7 +173,7 @@ func same(t testing.TB, file []byte) []string {
 
 func sound(t testing.TB, db *ctxpage.DB) {
 	t.Helper()
-	problems, err := db.Check(t.Context(), nil)
+	problems, err := db.Admin().Check(t.Context(), nil)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }
@@ -199,7 +199,7 @@ func TestRoundTrip(t *testing.T) {
 
 	path := filepath.Join(dir, "b.ctx")
 	to := open(t, path, c, head.Identity())
-	dry, err := to.Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Roots: []string{"/"}, Policies: true, DryRun: true})
+	dry, err := to.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Roots: []string{"/"}, Policies: true, DryRun: true})
 	require.NoError(t, err)
 	rep := bring(t, to, file)
 	require.Equal(t, rep.Versions, dry.Versions)

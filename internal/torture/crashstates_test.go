@@ -54,14 +54,14 @@ func writeTraced(path string) error {
 		switch {
 		case err != nil:
 		case n == 40:
-			_, err = db.Erase(ctx, erase.Request{Refs: []refs.Ref{{Scope: "acme", ID: noteID(0, crashGone)}}, By: "desk", Reason: "asked"})
+			_, err = db.Admin().Erase(ctx, erase.Request{Refs: []refs.Ref{{Scope: "acme", ID: noteID(0, crashGone)}}, By: "desk", Reason: "asked"})
 			if err == nil {
 				_, err = fmt.Println("ack erase")
 			}
 		case n%20 == 15:
-			_, err = db.Compact(ctx, false, nil)
+			_, err = db.Admin().Compact(ctx, false, nil)
 		case n%6 == 5:
-			_, err = db.Checkpoint(ctx)
+			_, err = db.Admin().Checkpoint(ctx)
 		}
 		if err != nil {
 			return err
@@ -326,7 +326,7 @@ func judge(dir string, acked []string) error {
 	if _, err := s.Get(ctx, noteID(0, crashGone)); gone && !errors.Is(err, ctxpage.ErrNotFound) {
 		return errors.Join(fmt.Errorf("the erased note is there: %w", err), db.Close())
 	}
-	problems, err := db.Check(ctx, nil)
+	problems, err := db.Admin().Check(ctx, nil)
 	if len(problems) > 0 {
 		err = fmt.Errorf("check: %+v", problems)
 	}

@@ -259,14 +259,14 @@ func beside(t *testing.T, db *ctxpage.DB, dir string) (stop func()) {
 	var wg sync.WaitGroup
 	n := 0
 	for _, job := range []func() error{
-		func() error { _, err := db.Checkpoint(ctx); return err },
+		func() error { _, err := db.Admin().Checkpoint(ctx); return err },
 		func() error {
-			_, err := db.GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: -1})
+			_, err := db.Admin().GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: -1})
 			return err
 		},
 		func() error {
 			n++
-			_, err := db.Backup(ctx, filepath.Join(dir, fmt.Sprintf("copy-%d", n)), nil)
+			_, err := db.Admin().Backup(ctx, filepath.Join(dir, fmt.Sprintf("copy-%d", n)), nil)
 			return err
 		},
 	} {
@@ -296,7 +296,7 @@ func run(t *testing.T, seed uint64, wrap func(store) store) porcupine.CheckResul
 	h := history(t, wrap(database{db.Scope("acme", ctxpage.WithActor("agent"))}), seed, 6, 100)
 	stop()
 	result := porcupine.CheckOperationsTimeout(model, h, 20*time.Second)
-	if problems, err := db.Check(context.Background(), nil); err != nil || len(problems) > 0 {
+	if problems, err := db.Admin().Check(context.Background(), nil); err != nil || len(problems) > 0 {
 		t.Errorf("check: %v %v", problems, err)
 	}
 	return result

@@ -116,9 +116,9 @@ func child(path string, noSync bool) error {
 	go func() {
 		for n := 0; ; n++ {
 			time.Sleep(15 * time.Millisecond)
-			_, err := db.Checkpoint(ctx)
+			_, err := db.Admin().Checkpoint(ctx)
 			if err == nil && n%4 == 3 {
-				_, err = db.GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepRecords: -1})
+				_, err = db.Admin().GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepRecords: -1})
 			}
 			if err != nil {
 				failed <- err
@@ -292,7 +292,7 @@ func look(path string, last map[int]int) error {
 			return errors.Join(err, fmt.Errorf("the pair of writer %d says %q, %d was acknowledged", w, a, last[w]))
 		}
 	}
-	problems, cerr := db.Check(ctx, nil)
+	problems, cerr := db.Admin().Check(ctx, nil)
 	if len(problems) > 0 {
 		cerr = errors.Join(cerr, fmt.Errorf("check: %v", problems))
 	}

@@ -393,7 +393,7 @@ func (k *soak) judgePages(t *testing.T) {
 			}
 		}
 	}
-	found, err := db.Check(context.Background(), nil)
+	found, err := db.Admin().Check(context.Background(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

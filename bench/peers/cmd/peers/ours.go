@@ -72,7 +72,7 @@ func (p *page) turn(ctx context.Context, session, text string) error {
 // settle checkpoints twice: the first one cuts the log up to where the one before it ended.
 func (p *page) settle(ctx context.Context) error {
 	for range 2 {
-		if _, err := p.db.Checkpoint(ctx); err != nil {
+		if _, err := p.db.Admin().Checkpoint(ctx); err != nil {
 			return err
 		}
 	}

@@ -95,7 +95,7 @@ func start(path string) (*work, error) {
 }
 
 func (w *work) finish() error {
-	problems, err := w.db.Check(context.Background(), nil)
+	problems, err := w.db.Admin().Check(context.Background(), nil)
 	for _, p := range problems {
 		fmt.Println("problem:", p)
 	}
@@ -114,7 +114,7 @@ func (w *work) run(ctx context.Context) (sizes []int64, err error) {
 		now := time.Now()
 		if *ops == 0 && now.After(next) || *ops > 0 && n > 0 && n%*ops == 0 {
 			next = next.Add(*every)
-			rep, err := w.db.GC(ctx, ctxpage.GCOptions{KeepFor: *keep})
+			rep, err := w.db.Admin().GC(ctx, ctxpage.GCOptions{KeepFor: *keep})
 			if err != nil {
 				return sizes, err
 			}
@@ -350,7 +350,7 @@ func (w *work) buckets(ctx context.Context) (used map[string]int, free int, err 
 	}
 	defer os.RemoveAll(tmp)
 	path := filepath.Join(tmp, "copy.ctx")
-	if _, err := w.db.Backup(ctx, path, nil); err != nil {
+	if _, err := w.db.Admin().Backup(ctx, path, nil); err != nil {
 		return nil, 0, err
 	}
 	b, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, PreLoadFreelist: true})
