@@ -3,13 +3,18 @@ package engine
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"errors"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 )
 
 // A drop, from the sequencer to the rows. A dropped version keeps its row as a tombstone; its texts
@@ -217,4 +222,367 @@ func (s *Engine) nameGone(v *corpus, q *store.CandidateQuery, out *store.Candida
 		i := slices.IndexFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == store.ReasonGone })
 		out.Excluded[i].Count = n
 	}
+}
+
+// A scope has a row with its number from its first put on. Head rows and the rows of groups name it
+// by that number; held batches, state rows and the audit name it by its name. So the row may go
+// once no head row names the scope: when gc has forgotten its last artefact. It goes with the rows
+// of its groups.
+//
+// A scope that a held batch or a state row names keeps its row all the same, because it would not
+// be listed without one. That only affects listings, not correctness: such a row may come between
+// the plan and the commit.
+//
+//	plan      scopes without an artefact that no held batch and no state row names   emptyScopes
+//	decide    at the tail of the log: nothing was put into it since                   unname
+//	travel    as state rows without a value, each with number and name                goneScopeKey
+//	install   catalogue and sequencer let go of the name                              dropScopes, named
+//	apply     the rows of scope and groups are deleted with the checkpoint            applyGoneNames
+//
+// Numbers are never used again: a forgotten name may still be on a page of the file that was not
+// overwritten yet. The system row keeps the highest. A scope that comes back is another one, with a
+// number of its own.
+
+// scopeGonePrefix begins the keys of state rows, always without a value, that delete the row of a
+// scope. The number follows in four bytes, then the name.
+const scopeGonePrefix = "\x00scope/"
+
+// goneScopeKey makes such a key.
+func goneScopeKey(num uint32, name string) string {
+	return string(binary.BigEndian.AppendUint32([]byte(scopeGonePrefix), num)) + name
+}
+
+// goneScope reads such a key.
+func goneScope(key string) (num uint32, name string, ok bool) {
+	rest, ok := strings.CutPrefix(key, scopeGonePrefix)
+	if !ok || len(rest) < 4 {
+		return 0, "", false
+	}
+	return binary.BigEndian.Uint32([]byte(rest[:4])), rest[4:], true
+}
+
+// goneScopes are the scopes that the state rows of a record delete, by number.
+func goneScopes(rows []store.StateRow) (out map[uint32]string) {
+	for i := range rows {
+		if num, name, ok := goneScope(rows[i].Key); ok {
+			if out == nil {
+				out = map[uint32]string{}
+			}
+			out[num] = name
+		}
+	}
+	return out
+}
+
+// forgetScopes drops the names of scopes in which nothing is left.
+func (c *collector) forgetScopes() error {
+	if c.job.Scope != "" {
+		return nil
+	}
+	empty, err := c.emptyScopes()
+	if err != nil {
+		return err
+	}
+	if c.dry {
+		c.rep.Scopes = len(empty)
+		return nil
+	}
+	if err := c.s.At("gc scopes"); err != nil {
+		return err
+	}
+	for part := range slices.Chunk(empty, dropPages/c.most()) {
+		b := Request{Batch: store.Batch{Scope: store.OperatorScope, Leaf: manifest.Record{Action: "forget scopes"}}, unname: part}
+		err := c.commit(b)
+		if err != nil && !errors.Is(err, errNoneLeft) {
+			return err
+		}
+		if err == nil {
+			c.rep.Scopes += len(part)
+		}
+	}
+	return nil
+}
+
+// emptyScopes lists the scopes without an artefact that no held batch and no state row names. In a
+// dry run, artefacts that would be forgotten do not count.
+func (c *collector) emptyScopes() ([]string, error) {
+	empty := c.withoutArtefacts()
+	if len(empty) == 0 {
+		return nil, nil
+	}
+	limit := c.now - c.job.KeepFor.Microseconds()
+	if err := c.eachHeldBatch(func(_ ulid.ULID, h *store.HeldBatch) {
+		if h.Decided == "" || codec.Micros(h.At) > limit { // otherwise this run drops it
+			delete(empty, h.Batch.Scope)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	for i := range c.s.opts.State {
+		if err := c.namedByState(&c.s.opts.State[i], empty); err != nil {
+			return nil, err
+		}
+	}
+	return slices.Sorted(maps.Keys(empty)), nil
+}
+
+// withoutArtefacts returns the scopes that have no artefact, not even a deleted one whose rows are
+// still there.
+func (c *collector) withoutArtefacts() map[string]bool {
+	planned := map[string]int{}
+	if c.dry {
+		for _, h := range c.forget {
+			if h.Forgotten {
+				planned[h.Scope]++
+			}
+		}
+	}
+	empty := map[string]bool{}
+	cat := c.s.cat
+	cat.mu.RLock()
+	defer cat.mu.RUnlock()
+	for _, sc := range cat.scopes {
+		if sc != nil && len(sc.byID.all()) == planned[sc.name] {
+			empty[sc.name] = true
+		}
+	}
+	return empty
+}
+
+// namedByState takes the scopes out that rows of a kind name.
+func (c *collector) namedByState(k *store.StateKind, empty map[string]bool) error {
+	if k.Scope == nil {
+		return nil
+	}
+	for q := (store.ScanQuery{What: store.ScanState, Prefix: k.Prefix, Limit: 1000}); len(empty) > 0; {
+		page, err := c.s.Scan(c.ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, r := range page.State {
+			delete(empty, k.Scope(r.Key))
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
+	return nil
+}
+
+// unname returns the state rows by which scopes go, without those into which something was put since
+// they were planned. The caller has the tail of the log. A commit in flight that puts into a scope
+// makes it busy, whether or not it will be installed.
+func (s *Engine) unname(names []string) (rows []store.StateRow) {
+	if len(names) == 0 {
+		return nil
+	}
+	s.seq.flight.Lock()
+	defer s.seq.flight.Unlock()
+	busy := map[string]bool{}
+	for _, c := range s.seq.ids {
+		for i := range c.record.Heads {
+			busy[c.record.Heads[i].Head.Scope] = true
+		}
+		for _, n := range c.record.Scopes {
+			busy[n.Name] = true
+		}
+	}
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	for _, name := range names {
+		if num := s.cat.byName[name]; num != 0 && !busy[name] && s.cat.scopes[num-1].empty() {
+			rows = append(rows, store.StateRow{Key: goneScopeKey(num, name)})
+		}
+	}
+	return rows
+}
+
+// empty reports whether a scope has no artefact, not even a deleted one that is still known.
+func (sc *scopeCol) empty() bool { return len(sc.byID.all()) == 0 }
+
+// unnamed lets go of the names of scopes that a record deletes, and of those of their groups. The
+// caller holds flight.
+func (q *sequencer) unnamed(gone map[uint32]string) {
+	if len(gone) == 0 {
+		return
+	}
+	for num, name := range gone {
+		if q.scopes[name] == num {
+			delete(q.scopes, name)
+		}
+	}
+	maps.DeleteFunc(q.groups, func(k artKey, _ uint64) bool { return gone[k.scope] != "" })
+}
+
+// dropScopes takes scopes out of the catalogue and has their rows deleted. The caller holds cat.mu,
+// or is recovery.
+func (s *Engine) dropScopes(gone map[uint32]string) error {
+	if len(gone) == 0 {
+		return nil
+	}
+	c, o := s.cat, s.overlay
+	for num, name := range gone {
+		if num == 0 || c.byName[name] != num || !c.scopes[num-1].empty() {
+			return codec.ErrMalformed
+		}
+	}
+	for num, name := range gone {
+		delete(c.byName, name)
+		c.scopes[num-1] = nil
+		o.noNames = append(o.noNames, format.ScopeRowKey(num))
+	}
+	for i := range c.groups {
+		g := &c.groups[i]
+		if g.scope == 0 || gone[g.scope] == "" {
+			continue
+		}
+		delete(c.named, artKey{g.scope, g.name})
+		o.noNames = append(o.noNames, format.GroupRowKey(uint64(i+1)))
+		*g = groupCol{}
+	}
+	return nil
+}
+
+// applyGoneNames deletes the rows of scopes and groups that were removed, after the new ones are
+// written.
+func applyGoneNames(tx Writer, o *overlay, n *RowCounts) error {
+	slices.SortFunc(o.noNames, bytes.Compare)
+	for _, key := range o.noNames {
+		if tx.Get(TableMeta, key) == nil {
+			continue
+		}
+		if err := tx.Delete(TableMeta, key); err != nil {
+			return err
+		}
+		n.meta--
+	}
+	return nil
+}
+
+// Rows of a journal are numbered as they come, and each replaces the one before: the passes of a
+// session, the steps of a scope's directives. Without a bound they grow while the live set stays
+// the same. A row goes by the rule for versions: it was replaced longer ago than KeepFor, it is not
+// among the newest, and it is not named.
+//
+// The head row of a journal names the rows that are in use. The commit that drops rows expects the
+// head as gc saw it. So a row that comes into use during the run stays, and the next run looks
+// again.
+
+// oldJournal is what goes of one journal.
+type oldJournal struct {
+	name string
+	head store.StatePre
+	rows []store.StateRow // their keys
+}
+
+// forgetJournals drops the rows of journals that were replaced before a time.
+func (c *collector) forgetJournals(limit int64) error {
+	for i := range c.s.opts.State {
+		k := &c.s.opts.State[i]
+		if k.Journal == nil {
+			continue
+		}
+		journals, err := c.journals(k)
+		if err != nil {
+			return err
+		}
+		var old []oldJournal
+		for _, name := range slices.Sorted(maps.Keys(journals)) {
+			o, err := c.replaced(k.Journal, name, journals[name], limit)
+			if err != nil {
+				return err
+			}
+			if len(o.rows) > 0 {
+				old = append(old, o)
+			}
+		}
+		if err := c.dropJournals(old); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// journals returns the rows of a kind without their values: some dozen bytes each.
+func (c *collector) journals(k *store.StateKind) (map[string][]rules.JournalRow, error) {
+	out := map[string][]rules.JournalRow{}
+	for q := (store.ScanQuery{What: store.ScanState, Prefix: k.Prefix, Limit: 1000}); ; {
+		page, err := c.s.Scan(c.ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range page.State {
+			name, number := k.Journal.Entry(r.Key)
+			if number == 0 {
+				continue
+			}
+			at, err := k.Journal.At(r.Value)
+			if err != nil {
+				return nil, c.s.Corrupt("state row "+r.Key, err)
+			}
+			out[name] = append(out[name], rules.JournalRow{Key: r.Key, Number: number, At: at})
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return out, nil
+		}
+	}
+}
+
+// replaced returns the rows of a journal that go. The head is read after the rows: what came since
+// can only keep more of them.
+func (c *collector) replaced(j *store.StateJournal, name string, rows []rules.JournalRow, limit int64) (oldJournal, error) {
+	o := oldJournal{name: name, head: store.StatePre{Key: j.Head(name)}}
+	var read bool
+	var err error
+	o.rows, err = rules.Replaced(j, rows, limit, c.job.KeepVersions, func() ([]byte, error) {
+		head, err := c.s.State(c.ctx, o.head.Key)
+		o.head.LSN, read = head.LSN, err == nil
+		return head.Value, err
+	})
+	if err != nil && read { // it is not what the journal understands
+		err = c.s.Corrupt("state row "+o.head.Key, err)
+	}
+	return o, err
+}
+
+// dropJournals commits what goes, some journals at a time. A journal whose head changed during the
+// run is left to the next one.
+func (c *collector) dropJournals(old []oldJournal) error {
+	for len(old) > 0 {
+		part, n := 0, 0
+		for part < len(old) && (part == 0 || n+len(old[part].rows) <= dropPages) {
+			n += len(old[part].rows)
+			part++
+		}
+		if err := c.dropPart(old[:part]); err != nil {
+			return err
+		}
+		old = old[part:]
+	}
+	return nil
+}
+
+// dropPart commits the rows that go of some journals, together. A journal whose head was written
+// since gc looked is a conflict: it is left out, and the others are tried again. The conflict names
+// the head row of one of them, so each round has one journal less and the loop ends.
+func (c *collector) dropPart(part []oldJournal) error {
+	for len(part) > 0 {
+		b := Request{Batch: store.Batch{Scope: store.OperatorScope, Leaf: manifest.Record{Action: "drop replaced records"}}}
+		for i := range part {
+			b.ExpectState, b.State = append(b.ExpectState, part[i].head), append(b.State, part[i].rows...)
+		}
+		var err error
+		if !c.dry {
+			err = c.commit(b)
+		}
+		var conflict *store.ConflictError
+		if !errors.As(err, &conflict) {
+			if err == nil {
+				c.rep.Journal += len(b.State)
+			}
+			return err
+		}
+		part = slices.DeleteFunc(slices.Clone(part), func(o oldJournal) bool { return o.head.Key == conflict.Key })
+	}
+	return nil
 }

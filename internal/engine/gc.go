@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
@@ -499,4 +500,138 @@ func (c *collector) commit(b Request) error {
 	_, err = c.s.Submit(context.WithoutCancel(c.ctx), b)
 	c.wrote = c.wrote || err == nil
 	return err
+}
+
+// names collects the references that keep versions from gc. It collects them twice: from what is
+// stored, and then from every commit while gc runs (sequencer.watch), because a batch may name a
+// version between the plan and the drop. enqueueDrops asks for the last time, at the tail of the
+// log, where no other commit can come in between. So gc needs no lock that keeps commits out for as
+// long as it walks.
+//
+// A name is only ever added during a run. A version whose last name goes away during the run stays
+// until the next run.
+
+// names is a set of names that commits and gc fill at the same time.
+type names struct {
+	kinds []store.StateKind
+	mu    sync.Mutex // a leaf; StateKind.Names runs under it and must not call the store
+	rules.Names
+}
+
+// newNames makes an empty set. kinds are the state rows whose values name pages.
+func newNames(kinds []store.StateKind) *names { return &names{kinds: kinds, Names: rules.NewNames()} }
+
+// commit adds what a batch names, held or applied. The sequencer calls it for each batch while gc
+// runs. n is nil otherwise.
+func (n *names) commit(b *store.Batch, held bool) {
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if held {
+		n.Held(b)
+	}
+	for i := 0; i < len(b.Puts) && !held; i++ {
+		n.Lineage(b.Scope, &b.Puts[i].Artefact)
+	}
+	for _, r := range b.State {
+		if k := format.KindOf(n.kinds, r.Key); k != nil && k.Names != nil && r.Value != nil {
+			_ = n.State(k, r.Value) // bytes of just now
+		}
+	}
+}
+
+// followed adds what a commit of another host names. A log has the tail when it calls Follow; nil:
+// no gc runs.
+func (n *names) followed(c *format.Commit) {
+	if n == nil {
+		return
+	}
+	if len(c.Held) > 0 {
+		if h, err := format.DecodeHeld(c.Held); err == nil && h.Decided == "" {
+			n.commit(&h.Batch, true)
+		}
+	}
+	n.commit(&store.Batch{State: c.State}, false)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range c.Heads {
+		if h := c.Heads[i].Head; h != nil {
+			n.Lineage(h.Scope, &h.Artefact)
+		}
+	}
+}
+
+// pass is Names.Pass under the lock.
+func (n *names) pass(h *store.Head, nums []uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.Pass(h, nums)
+}
+
+// why is Names.Why under the lock.
+func (n *names) why(h *store.Head) string {
+	if n == nil {
+		return store.KeptChanged // gc has ended: without names nothing may be dropped
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.Why(h)
+}
+
+// The report of one run, and the list of drops that becomes a commit when it is long enough. A plan
+// (dry run) counts the same versions as a run, but cannot know what is named between plan and drop,
+// so a run may drop less.
+
+// addDrop puts a version on the list of the next commit, and commits the list when it is long. If a
+// version of the same artefact stayed in an earlier part, this one stays as well.
+func (c *collector) addDrop(v *rules.Version) error {
+	if c.dry {
+		c.countDropped(v)
+		return nil
+	}
+	if v.Head.Art == c.stuck.art {
+		v.Kept = c.stuck.why
+		c.kept.AddKept(v)
+		return nil
+	}
+	d := &drop{head: rules.Tombstone(v.Head, c.run.String()), from: v, group: format.GroupName(v.Head)}
+	d.cold = format.EncodeCold(d.head)
+	c.part = append(c.part, d)
+	c.size += len(v.Head.Rows)
+	if most := c.most(); len(c.part) >= dropVersions/most || c.size >= dropPages/most {
+		return c.flush()
+	}
+	return nil
+}
+
+// most is the factor by which a commit must be smaller than usual. On a full disk it must fit into
+// the reserve of the log, and its checkpoint into the little space there is: every page that loses
+// rows is written anew.
+func (c *collector) most() int {
+	if !c.dry && c.s.opts.Space.Tight() {
+		return 32
+	}
+	return 1
+}
+
+// countDropped counts a version that is dropped, or would be.
+func (c *collector) countDropped(v *rules.Version) {
+	c.gone.Add(v.Why, v)
+	rules.Count(&c.rep.Dropped, v)
+	if len(c.rep.Refs) < gcRefs {
+		c.rep.Refs = append(c.rep.Refs, v.Ref())
+	}
+}
+
+// report returns the tallies by reason, in the order of the reasons. Trace is empty if nothing was
+// written.
+func (c *collector) report() store.GCReport {
+	rep := c.rep
+	rep.DryRun, rep.Reasons, rep.Kept = c.dry, c.gone.Lines(), c.kept.Lines()
+	if c.wrote {
+		rep.Trace = c.run.String()
+	}
+	return rep
 }

@@ -3,14 +3,363 @@ package engine
 import (
 	"bytes"
 	"cmp"
+	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strconv"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/store"
 )
+
+// Listings. Each page of a listing is one snapshot; the listing as a whole is not. A cursor names a
+// place, not a moment, so a row that is written between two pages is listed if it comes after the
+// cursor. Rejected: a listing as of its first LSN. It would let its caller hold versions against gc
+// for as long as it takes.
+//
+//	artefacts        the id of the last row           by id, from the sorted list of the scope (idList)
+//	history          scope and version                bound to the artefact, so that it never goes on in another scope
+//	group            a place among the members        by Seq, then in the order they were written
+//	held             the id of the last batch         by id, which is by time
+//	state, scopes    the key, or name, of the last    by key, over both overlays and the rows; by name
+//	without vector   a page number                    by number
+//	members, sourced none: all at once                answered by Same where nothing changed since Known
+//
+// Locks: a listing takes cat.mu for reading and may open a snapshot of the rows under it. It never
+// takes cat.mu inside a snapshot (see loading). Heads are decoded anew for each call, so a caller
+// may change them.
+
+// Scan implements store.Store.
+func (s *Engine) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
+	if err := s.Readable(ctx); err != nil {
+		return store.ScanPage{}, err
+	}
+	if err := q.Check(); err != nil {
+		return store.ScanPage{}, err
+	}
+	if q.Limit <= 0 {
+		q.Limit = 100
+	}
+	q.Limit = min(q.Limit, 1<<30)
+	switch q.What {
+	case store.ScanHistory:
+		return s.scanHistory(q)
+	case store.ScanGroup:
+		return s.scanGroup(q)
+	case store.ScanHeld:
+		return s.scanHeld(q)
+	case store.ScanSummaries:
+		return s.scanSummaries(q)
+	case store.ScanMembers:
+		return s.scanMembers(q), nil
+	case store.ScanState:
+		return s.scanState(q)
+	case store.ScanSourced:
+		return s.scanSourced(q), nil
+	case store.ScanScopes:
+		return s.scanScopes(ctx, q)
+	case store.ScanUnembedded:
+		return s.scanUnembedded(ctx, q)
+	}
+	return s.scanArtefacts(q)
+}
+
+// scanArtefacts lists the newest versions of the artefacts of one scope, by id or latest first.
+// Only artefacts that a filter and the cursor let through are read.
+func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	n := s.cat.byName[q.Scopes[0]]
+	if n == 0 {
+		return out, nil
+	}
+	arts, last, err := s.listed(n, &q)
+	if err != nil {
+		return out, err
+	}
+	if last != 0 {
+		out.Next = s.cat.cursor(last, q.Newest)
+	}
+	out.Heads = make([]*store.Head, 0, len(arts))
+	err = s.rows.View(func(tx Reader) error { // one for all: a snapshot for each was a seventh of a long listing
+		for _, art := range arts {
+			if q.Brief && s.cat.art(art).live() {
+				out.Heads = append(out.Heads, s.cat.brief(q.Scopes[0], art))
+				continue
+			}
+			h, err := s.headWithin(tx, format.HeadKey{Art: art, Version: s.cat.art(art).version})
+			if err != nil {
+				return err
+			}
+			h.Superseded = s.cat.supersededBy(art)
+			out.Heads = append(out.Heads, h)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// brief is what the catalogue knows of a live artefact.
+func (c *catalogue) brief(scope string, art uint64) *store.Head {
+	a := c.art(art)
+	h := &struct {
+		store.Head
+		row [1]store.PageRow
+	}{Head: store.Head{Scope: scope, Art: art, Version: a.version, LSN: a.lsn, PutAt: codec.FromMicros(a.putAt), Artefact: store.Artefact{ID: c.id(a)}}}
+	h.row[0].Num, h.Rows = uint64(a.first), h.row[:]
+	return &h.Head
+}
+
+// scanHistory lists the versions of the artefact in the nearest scope that has it. The cursor names
+// that scope: a nearer scope may have the id by now, and the list goes on where it began.
+func (s *Engine) scanHistory(q store.ScanQuery) (out store.ScanPage, err error) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	for _, name := range q.Scopes {
+		next, ours := listing.At(q.Cursor, name, q.ID)
+		if q.Cursor != "" && !ours {
+			continue
+		}
+		art := uint64(0)
+		if n := s.cat.byName[name]; n != 0 {
+			art = s.cat.lookup(n, q.ID)
+		}
+		switch from := uint32(0); {
+		case art != 0:
+			if from = s.cat.art(art).version; ours {
+				from = uint32(min(uint64(from), next))
+			}
+			return out, s.versionsLocked(&out, q, name, art, from)
+		case ours:
+			return out, nil // gc dropped the rest
+		}
+	}
+	if q.Cursor != "" {
+		return out, store.Invalid("cursor", strconv.Quote(q.Cursor), "a cursor from the page before")
+	}
+	return out, fmt.Errorf("%w: %q in %s", store.ErrNotFound, q.ID, strings.Join(q.Scopes, ", "))
+}
+
+// versionsLocked lists the versions of an artefact of scope, from one version down to the floor.
+func (s *Engine) versionsLocked(out *store.ScanPage, q store.ScanQuery, scope string, art uint64, from uint32) error {
+	for ; from > 0; from-- {
+		if len(out.Heads) == q.Limit {
+			out.Next = listing.Cursor(uint64(from), scope, q.ID)
+			return nil
+		}
+		h, err := s.headLocked(format.HeadKey{Art: art, Version: from})
+		if err != nil {
+			return err
+		}
+		if from == s.cat.art(art).version {
+			h.Superseded = s.cat.supersededBy(art)
+		}
+		out.Heads = append(out.Heads, h)
+		if h.Floor {
+			break
+		}
+	}
+	return nil
+}
+
+// scanGroup lists the heads of the members of a group, each artefact once. The cursor is a place
+// among the members, so a member that comes before it during the listing shifts the rest by one.
+func (s *Engine) scanGroup(q store.ScanQuery) (out store.ScanPage, err error) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	g := s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Group}]
+	if g == 0 {
+		return out, nil
+	}
+	at := 0
+	if q.Cursor != "" {
+		if at, err = strconv.Atoi(q.Cursor); err != nil || at < 0 {
+			return out, store.Invalid("cursor", q.Cursor, "a cursor from the page before")
+		}
+	}
+	last := uint32(0)
+	for members := s.cat.groups[g-1].members; at < len(members); at++ {
+		p := s.cat.page(uint64(members[at]))
+		if p.art == last {
+			continue
+		}
+		if len(out.Heads) == q.Limit {
+			out.Next = strconv.Itoa(at)
+			break
+		}
+		last = p.art
+		h, err := s.headLocked(format.HeadKey{Art: uint64(p.art), Version: p.head})
+		if err != nil {
+			return out, err
+		}
+		out.Heads = append(out.Heads, h)
+	}
+	return out, nil
+}
+
+// scanMembers reads the catalogue only. So a session of ten thousand turns is listed in less than a
+// millisecond, and for a session that only got longer, only the new turns are listed.
+func (s *Engine) scanMembers(q store.ScanQuery) (out store.ScanPage) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	g := s.cat.named[artKey{s.cat.byName[q.Scopes[0]], q.Group}]
+	if g == 0 {
+		return out
+	}
+	members := s.cat.groups[g-1].members
+	if out.Same = s.cat.groups[g-1].moved <= q.Known; out.Same {
+		from := len(members)
+		for from > 0 && s.cat.pageArt(s.cat.page(uint64(members[from-1]))).lsn > q.Known {
+			from--
+		}
+		members = members[from:]
+	}
+	out.Keys = make([]store.PageKey, 0, len(members))
+	for _, num := range members {
+		if p := s.cat.page(uint64(num)); !s.cat.pageArt(p).retired() {
+			out.Keys = append(out.Keys, store.PageKey{Num: uint64(num), Version: p.head})
+		}
+	}
+	return out
+}
+
+// scanSourced reads the catalogue only. While no artefact with a source changed, it lists nothing.
+func (s *Engine) scanSourced(q store.ScanQuery) (out store.ScanPage) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN, out.Same = s.cat.lsn, true
+	n := s.cat.byName[q.Scopes[0]]
+	if n == 0 || s.cat.scopes[n-1].sourced <= q.Known {
+		return out
+	}
+	out.Same = false
+	for _, art := range s.cat.scopes[n-1].byID.sorted(s.cat) {
+		if a := s.cat.art(uint64(art)); a.flags&format.FlagSourced != 0 && a.live() && !a.retired() {
+			out.Keys = append(out.Keys, store.PageKey{Num: uint64(a.first), Version: a.version})
+		}
+	}
+	return out
+}
+
+// scanState lists state rows: overlays first, then the rows, because a checkpoint may move rows
+// there in between.
+func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
+	rows := map[string]store.StateRow{}
+	s.cat.mu.RLock()
+	out.LSN = s.cat.lsn
+	for _, o := range []*overlay{s.frozen, s.overlay} {
+		if o == nil {
+			continue
+		}
+		for key, v := range o.state {
+			if strings.HasPrefix(key, q.Prefix) && key > q.Cursor {
+				rows[key] = format.StateRow(key, v)
+			}
+		}
+	}
+	s.cat.mu.RUnlock()
+	left := q.Limit + 1
+	err = s.rows.View(func(tx Reader) error {
+		for k, v := range tx.From(TableState, []byte(max(q.Prefix, q.Cursor))) {
+			if left == 0 || !bytes.HasPrefix(k, []byte(q.Prefix)) {
+				break
+			}
+			if _, known := rows[string(k)]; known || string(k) <= q.Cursor || codec.IsDestroyed(v) {
+				continue
+			}
+			row, err := s.readState(k, v)
+			if err != nil {
+				return err
+			}
+			rows[string(k)] = row
+			left--
+		}
+		return nil
+	})
+	for _, key := range slices.Sorted(maps.Keys(rows)) {
+		if rows[key].LSN == 0 {
+			continue // deleted
+		}
+		if len(out.State) == q.Limit {
+			out.Next = out.State[q.Limit-1].Key
+			break
+		}
+		out.State = append(out.State, rows[key])
+	}
+	return out, err
+}
+
+// scanSummaries returns the live summaries of one artefact that the chain can see. An artefact has
+// few of them, so they are not paged.
+func (s *Engine) scanSummaries(q store.ScanQuery) (out store.ScanPage, err error) {
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	if len(s.cat.sums) == 0 {
+		return out, nil
+	}
+	chain := s.cat.chain(q.Scopes)
+	for _, art := range s.cat.sums[artKey{s.cat.byName[q.Of.Scope], q.Of.ID}] {
+		a := s.cat.art(art)
+		if s.cat.pageCount(art) != 1 || a.retired() || !slices.Contains(chain, a.scope) || s.cat.page(uint64(a.first)).kind != store.KindSummary {
+			continue
+		}
+		h, err := s.headLocked(format.HeadKey{Art: art, Version: a.version})
+		if err != nil {
+			return out, err
+		}
+		if len(h.DerivedFrom) == 1 && h.DerivedFrom[0].Scope == q.Of.Scope && h.DerivedFrom[0].ID == q.Of.ID {
+			out.Heads = append(out.Heads, h)
+		}
+	}
+	slices.SortFunc(out.Heads, func(x, y *store.Head) int { return cmp.Or(cmp.Compare(y.LSN, x.LSN), cmp.Compare(y.Art, x.Art)) })
+	return out, nil
+}
+
+// scanScopes lists scopes. With Space it also lists scopes that were never written to but have
+// reads in the audit.
+func (s *Engine) scanScopes(ctx context.Context, q store.ScanQuery) (out store.ScanPage, err error) {
+	names := map[string]int{}
+	var bodies map[string]int64
+	if q.Space {
+		if bodies, err = s.bodiesByScope(ctx, q.Prefix); err != nil {
+			return out, err
+		}
+		for name := range bodies {
+			names[name] = 0
+		}
+	}
+	s.cat.mu.RLock()
+	defer s.cat.mu.RUnlock()
+	out.LSN = s.cat.lsn
+	for name, num := range s.cat.byName {
+		names[name] = s.cat.scopes[num-1].arts
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		info := store.ScopeInfo{Name: name, Artefacts: names[name]}
+		if name <= q.Cursor || !strings.HasPrefix(name, q.Prefix) || name == store.OperatorScope && info.Artefacts == 0 {
+			continue
+		}
+		if len(out.Names) == q.Limit {
+			out.Next = out.Names[q.Limit-1].Name
+			break
+		}
+		out.Names = append(out.Names, info)
+	}
+	if q.Space {
+		s.cat.addSpace(out.Names, bodies)
+	}
+	return out, nil
+}
 
 // The order of listings: by id, or by the commit of the newest version, latest first. Both orders
 // are kept as slices by idList, which is sorted only when a listing asks.

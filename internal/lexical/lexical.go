@@ -11,7 +11,9 @@
 // take a snapshot by themselves; they and Invert may run under no lock at all.
 package lexical
 
-import "errors"
+import (
+	"errors"
+)
 
 // AnalyzerVersion names the rules of Analyze. Indexes made by other rules cannot
 // be searched: Open returns ErrAnalyzer for them.
@@ -92,3 +94,15 @@ func (d *Doc) row() docRow {
 	}
 	return r
 }
+
+// NoRows are the Rows of an index without segments: all of it is in memory.
+type NoRows struct{}
+
+// Get finds nothing.
+func (NoRows) Get([]byte) []byte { return nil }
+
+// Next finds nothing.
+func (NoRows) Next([]byte) (k, v []byte) { return nil, nil }
+
+// Scan calls nothing.
+func (NoRows) Scan(_, _ []byte, _ func(k, v []byte) bool) {}

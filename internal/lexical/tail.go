@@ -378,3 +378,295 @@ func (l *tailList) until(buf *[blockSize]posting, end uint64) (block []posting, 
 	}
 	return buf[:n], done
 }
+
+// columns holds what a query asks of each page version in the index: its length, its group, and of
+// a turn its speaker and when it was said, by page number. Page numbers are dense, so these are
+// plain slices of 18 bytes a page, 8 without groups and turns; a number that is not in the index has
+// scope 0. The integer statistics of scopes, groups and speakers are kept here too.
+//
+// Everything in it follows from the pages that are there: add and remove are each other's inverse,
+// so the sums do not depend on the order in which pages came. Statistics are integers for the same
+// reason. The numbers of scopes, groups and speakers here are this process's own, and no score
+// depends on them. A page that was removed leaves its place in the slices, since numbers are never
+// used again.
+type columns struct {
+	base    uint64 // page number of element 0
+	shape   []shape
+	scope   []uint32 // index into scopes
+	group   []uint32 // index into groups; nil before the first page of a group
+	speaker []uint32 // index into speakers; nil before the first turn
+	said    []said   // likewise
+
+	scopes    []scopeStats // element 0 is unused
+	scopeAt   map[uint32]uint32
+	groups    []groupStats // element 0: no group
+	groupAt   map[groupKey]uint32
+	speakers  []speakerStats // element 0 is unused
+	speakerAt map[speakerKey]uint32
+}
+
+// shape is the length of a text in terms, times two, plus one when it is a turn: a
+// score asks for both at once.
+type shape uint32
+
+const maxLength = 1<<31 - 1
+
+// shapeOf is the shape of a text. A length beyond 2^31 counts as that.
+func shapeOf(length uint32, turn bool) shape {
+	s := shape(min(length, maxLength)) << 1
+	if turn {
+		s++
+	}
+	return s
+}
+
+func (s shape) turn() bool     { return s&1 == 1 }
+func (s shape) length() uint32 { return uint32(s >> 1) }
+
+// said is the month of a turn; with the highest bit set its author tells of himself.
+type said uint16
+
+const firstPerson = 1 << 15
+
+func (s said) month() Month { return Month(s &^ firstPerson) }
+func (s said) first() bool  { return s&firstPerson != 0 }
+
+// scopeStats sums the pages of a scope. The sums of a chain of scopes are added for each question
+// (total), so that a score depends on nothing that the question may not see.
+type scopeStats struct {
+	id                uint32
+	pages, length     uint64
+	turns, turnLength uint64 // of them, those that are turns
+	groups            uint64 // groups with a page
+	groupLength       uint64 // length of the pages in them
+
+	called map[string][]uint32 // word of a name → speakers with a turn, in no order
+}
+
+// groupStats counts the pages of a group: all versions, as they are scored as one text. Removed
+// pages no longer count; a group without pages keeps its place.
+type groupStats struct {
+	scope         uint32 // index into scopes
+	id            uint64 // the owner's number
+	pages, length uint64
+	turns         uint64
+}
+
+// speakerStats counts the turns of one speaker in a scope. The name is kept when the last turn of
+// the speaker is gone; an image leaves it out (image.go).
+type speakerStats struct {
+	name  string
+	words []string // of the name, analysed
+	turns uint64
+}
+
+// speakerKey names a speaker. The same name in another scope is another speaker.
+type speakerKey struct {
+	scope uint32 // index into scopes
+	name  string
+}
+
+// A group belongs to one scope: the same number in another scope is another
+// group, so a length never tells about pages of strangers.
+type groupKey struct {
+	scope uint32
+	group uint64
+}
+
+// newColumns makes empty columns. Places of scopes, groups and speakers begin at 1: 0 stands for
+// none.
+func newColumns() *columns {
+	return &columns{
+		scopes: make([]scopeStats, 1), scopeAt: map[uint32]uint32{},
+		groups: make([]groupStats, 1), groupAt: map[groupKey]uint32{},
+		speakers: make([]speakerStats, 1), speakerAt: map[speakerKey]uint32{},
+	}
+}
+
+// add takes a page version; its number must be above all before.
+func (c *columns) add(d docRow) {
+	if len(c.scope) == 0 {
+		c.base = d.num
+	}
+	at := int(d.num - c.base)
+	c.shape, c.scope = grow(c.shape, at+1), grow(c.scope, at+1)
+	s := c.scopeIndex(d.scope)
+	g := c.groupIndex(s, d.group)
+	c.shape[at], c.scope[at] = shapeOf(d.length, d.turn), s
+	if g != 0 || c.group != nil {
+		c.group = grow(c.group, at+1)
+		c.group[at] = g
+	}
+	if d.turn || c.said != nil {
+		c.speaker, c.said = grow(c.speaker, at+1), grow(c.said, at+1)
+	}
+	c.scopes[s].pages++
+	c.scopes[s].length += uint64(d.length)
+	if d.turn {
+		c.addTurn(at, s, d)
+	}
+	if g == 0 {
+		return
+	}
+	if c.groups[g].pages == 0 {
+		c.scopes[s].groups++
+	}
+	c.groups[g].pages++
+	c.groups[g].length += uint64(d.length)
+	c.scopes[s].groupLength += uint64(d.length)
+	if d.turn {
+		c.groups[g].turns++
+	}
+}
+
+// addTurn notes what only turns have. The first turn of a speaker makes the words of his name mean
+// him.
+func (c *columns) addTurn(at int, scope uint32, d docRow) {
+	c.scopes[scope].turns++
+	c.scopes[scope].turnLength += uint64(d.length)
+	c.said[at] = said(d.month)
+	if d.personal {
+		c.said[at] |= firstPerson
+	}
+	n := c.speakerIndex(scope, d.speaker)
+	if c.speaker[at] = n; n == 0 {
+		return
+	}
+	if c.speakers[n].turns++; c.speakers[n].turns == 1 {
+		for _, w := range c.speakers[n].words {
+			c.scopes[scope].called[w] = append(c.scopes[scope].called[w], n)
+		}
+	}
+}
+
+// removeTurn takes back what addTurn counted.
+func (c *columns) removeTurn(at uint64, scope uint32) {
+	c.scopes[scope].turns--
+	c.scopes[scope].turnLength -= uint64(c.shape[at].length())
+	n := c.speaker[at]
+	if n == 0 {
+		return
+	}
+	if c.speakers[n].turns--; c.speakers[n].turns == 0 {
+		called := c.scopes[scope].called
+		for _, w := range c.speakers[n].words {
+			called[w] = slices.DeleteFunc(called[w], func(o uint32) bool { return o == n })
+		}
+	}
+}
+
+// names analyses the names of speakers.
+var names = NewAnalyzer()
+
+// speakerIndex returns the number of a speaker, a new one if there is none; 0 is no speaker.
+func (c *columns) speakerIndex(scope uint32, name string) uint32 {
+	if name == "" {
+		return 0
+	}
+	key := speakerKey{scope, name}
+	at, ok := c.speakerAt[key]
+	if !ok {
+		at = uint32(len(c.speakers))
+		words := names.Terms(name)
+		c.speakers = append(c.speakers, speakerStats{name: name, words: words[:min(len(words), wordsOfName)]})
+		c.speakerAt[key] = at
+		if c.scopes[scope].called == nil {
+			c.scopes[scope].called = map[string][]uint32{}
+		}
+	}
+	return at
+}
+
+// wordsOfName bounds the words by which a speaker can be named.
+const wordsOfName = 8
+
+// grow extends a slice with zeros, in amortised constant time an element.
+func grow[T any](s []T, n int) []T {
+	old := len(s)
+	s = slices.Grow(s, n-old)[:n]
+	clear(s[old:])
+	return s
+}
+
+// remove forgets a page version; it reports whether it was there.
+func (c *columns) remove(num uint64) bool {
+	if !c.has(num) {
+		return false
+	}
+	at := num - c.base
+	length, s, g := uint64(c.shape[at].length()), c.scope[at], c.groupOf(int(at))
+	c.scope[at] = 0
+	c.scopes[s].pages--
+	c.scopes[s].length -= length
+	turn := c.shape[at].turn()
+	if turn {
+		c.removeTurn(at, s)
+	}
+	if g == 0 {
+		return true
+	}
+	c.groups[g].pages--
+	c.groups[g].length -= length
+	c.scopes[s].groupLength -= length
+	if turn {
+		c.groups[g].turns--
+	}
+	if c.groups[g].pages == 0 {
+		c.scopes[s].groups--
+	}
+	return true
+}
+
+// groupOf returns the group of a place; 0: none.
+func (c *columns) groupOf(at int) uint32 {
+	if c.group == nil {
+		return 0
+	}
+	return c.group[at]
+}
+
+// has reports whether a page version is in the index and was not removed.
+func (c *columns) has(num uint64) bool {
+	return num >= c.base && num-c.base < uint64(len(c.scope)) && c.scope[num-c.base] != 0
+}
+
+// scopeIndex returns the number of a scope here, a new one if there is none.
+func (c *columns) scopeIndex(id uint32) uint32 {
+	at, ok := c.scopeAt[id]
+	if !ok {
+		at = uint32(len(c.scopes))
+		c.scopes = append(c.scopes, scopeStats{id: id})
+		c.scopeAt[id] = at
+	}
+	return at
+}
+
+// groupIndex returns the number of a group here, a new one if there is none; 0 is no group.
+func (c *columns) groupIndex(scope uint32, group uint64) uint32 {
+	if group == 0 {
+		return 0
+	}
+	key := groupKey{scope, group}
+	at, ok := c.groupAt[key]
+	if !ok {
+		at = uint32(len(c.groups))
+		c.groups = append(c.groups, groupStats{scope: scope, id: group})
+		c.groupAt[key] = at
+	}
+	return at
+}
+
+// total sums the statistics of a chain of scopes.
+func (c *columns) total(scopes []uint32) scopeStats {
+	var t scopeStats
+	for _, id := range scopes {
+		s := c.scopes[c.scopeAt[id]] // element 0 is all zero
+		t.pages += s.pages
+		t.length += s.length
+		t.turns += s.turns
+		t.turnLength += s.turnLength
+		t.groups += s.groups
+		t.groupLength += s.groupLength
+	}
+	return t
+}
