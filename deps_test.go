@@ -67,7 +67,6 @@ var importMap = map[string]string{
 	"internal/deadline":     "",
 	"internal/jsontext":     "",
 	"internal/neardup":      "",
-	"skills":                "",
 	"internal/supported":    "",
 	"internal/listing":      "",
 	"health":                "internal/neardup manifest store",
@@ -79,7 +78,8 @@ var importMap = map[string]string{
 	"serve":            ". directive internal/filestore internal/jsontext internal/connlimit internal/view manifest internal/remote render session store token/bpe internal/triage",
 	"internal/view":    ". store internal/triage",
 	"httpsource":       ". internal/retry source",
-	"cmd/dbctl":        ". internal/budget compat/budgetcli compat/directivecli compat/pager directive embed erase internal/filestore health httpsource internal/eraseplan internal/folder internal/jsontext internal/mcpserver manifest quota internal/remote render retention session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static skills internal/retry internal/view",
+	"cmd/dbctl":        "internal/dbctl",
+	"internal/dbctl":   ". internal/budget compat/budgetcli compat/directivecli compat/pager directive embed erase internal/filestore health httpsource internal/eraseplan internal/folder internal/jsontext internal/mcpserver manifest quota internal/remote render retention session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/retry internal/view",
 	"internal/foreign": ". internal/portable render store",
 	"embed/static":     "",
 	"bench":            ". internal/budget directive internal/lexical manifest render session store token internal/triage wal erase",
@@ -257,7 +257,7 @@ func TestLibraryStaysSmall(t *testing.T) {
 	p := parseAll(t)
 	linked := reaches(".")
 	for dir := range p.code {
-		if dir == "cmd/dbctl" || dir == "httpsource" || dir == "serve" || dir == "embed" || dir == "storetest" || path.Dir(dir) == "internal" && !linked[dir] || strings.HasPrefix(dir, "examples") || strings.HasPrefix(dir, "bench") {
+		if dir == "httpsource" || dir == "serve" || dir == "embed" || dir == "storetest" || path.Dir(dir) == "internal" && !linked[dir] || strings.HasPrefix(dir, "examples") || strings.HasPrefix(dir, "bench") {
 			continue
 		}
 		for _, name := range imports(p.code[dir]) {

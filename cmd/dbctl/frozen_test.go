@@ -15,7 +15,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,6 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbctl"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/mcpserver"
 	"github.com/ctxpage/ctxpage/serve"
@@ -42,7 +42,24 @@ const (
 	frozenDown = 70
 )
 
+var update = flag.Bool("update", false, "write the golden files anew; read the difference before committing it")
+
 var frozenTo = flag.String("frozen.to", "", "write the whole transcript of TestFrozen to this file, to compare it with that of another commit")
+
+func TestMain(m *testing.M) {
+	dbtest.CollectLess()
+	if os.Getenv("DBCTL_CHECK_CHILD") != "" { // a check runs itself
+		main()
+	}
+	os.Exit(dbtest.InMemory(m.Run))
+}
+
+func write(t testing.TB, dir, name, text string) {
+	t.Helper()
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+}
 
 // frozenWorld is one run of the operations: a database, its doors, and what the answers so far have named.
 type frozenWorld struct {
@@ -149,7 +166,7 @@ func (w *frozenWorld) do(line string) string {
 	for i := range args {
 		args[i] = cmp.Or(map[string]string{"F": "agent.ctx", "G": "files.ctx", "E": "sealed.ctx"}[args[i]], args[i])
 	}
-	code := runAs(&app{now: w.now, noWatch: true}, args, strings.NewReader(stdin), &out, &errw)
+	code := dbctl.Tool{Now: w.now, NoWatch: true}.Run(args, strings.NewReader(stdin), &out, &errw)
 	return fmt.Sprintf("exit %d\n%s%s", code, out.String(), errw.String())
 }
 
@@ -534,11 +551,4 @@ func TestFrozenFindsChanges(t *testing.T) {
 }
 
 // frozenVerbs are the verbs of dbctl that may stand alone.
-var frozenVerbs = func() (out []string) {
-	for f := range reflect.TypeFor[cli]().Fields() {
-		if _, is := f.Tag.Lookup("cmd"); is && f.Name != "Demo" {
-			out = append(out, cmp.Or(f.Tag.Get("name"), strings.ToLower(f.Name)))
-		}
-	}
-	return out
-}()
+var frozenVerbs = slices.DeleteFunc(dbctl.Verbs(), func(verb string) bool { return verb == "demo" })

@@ -2,8 +2,12 @@
 // it, assembles contexts, decides what was held for review, and proves what was served.
 package main
 
-import "os"
+import (
+	"os"
+
+	"github.com/ctxpage/ctxpage/internal/dbctl"
+)
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(dbctl.Tool{}.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

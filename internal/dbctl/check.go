@@ -1,0 +1,166 @@
+package dbctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+type checkCmd struct {
+	File   string `arg:"" help:"Database."`
+	Online bool   `help:"Let the process that has the database open check it. Damage that crashes the walk ends that process."`
+	Child  bool   `hidden:"" help:"Check in this process and write the result for the parent process."`
+}
+
+func (checkCmd) Help() string {
+	return `Reads every row, every text, the catalogue, the audit and the pages of the file, and compares them with each other. Read-only. Exit code 3 if anything is damaged. The check runs in a child process, because certain damage crashes the page walk; the crash is then reported as damage with its signal. After an unclean shutdown, rows that are only in the log are not compared until the next write.
+
+While another process has the database open, the check is refused (exit code 5); --online lets that process do it.
+
+Example: dbctl check agent.ctx`
+}
+
+type checkView struct {
+	OK       bool            `json:"ok"`
+	File     string          `json:"file"`
+	Problems []store.Problem `json:"problems"`
+}
+
+// childAnswer is what the process that walks writes: a report, or why it could not walk. Nothing means that it died.
+type childAnswer struct {
+	Problems []store.Problem `json:"problems"`
+	Error    string          `json:"error,omitempty"`
+	Exit     int             `json:"exit,omitempty"`
+}
+
+func (c *checkCmd) Run(a *app) error {
+	if c.Child {
+		return c.walk(a)
+	}
+	ans, err := a.checkInChild(c.File, c.Online)
+	if err != nil {
+		return err
+	}
+	v := checkView{len(ans.Problems) == 0, c.File, nonNil(ans.Problems)}
+	if err := a.emit(v, v.print); err != nil {
+		return err
+	}
+	if !v.OK {
+		return ended(exitDamaged)
+	}
+	return nil
+}
+
+func (v checkView) print(w io.Writer) {
+	if v.OK {
+		fmt.Fprintf(w, "%s: no damage found\n", v.File)
+		return
+	}
+	fmt.Fprintf(w, "%s: %s; restore a backup, or dbctl salvage\n", v.File, plural(len(v.Problems), "problem", "problems"))
+	table(w, "INVARIANT WHERE WHAT", func(row func(...any)) {
+		for _, p := range v.Problems {
+			row(p.Invariant, p.Where, p.What)
+		}
+	})
+}
+
+// walk is the child.
+func (c *checkCmd) walk(a *app) error {
+	var out childAnswer
+	err := a.withAs(c.File, false, !c.Online, func(db *ctxpage.DB) (err error) {
+		out.Problems, err = db.Admin().Check(a.ctx, a.progress())
+		return err
+	})
+	if err != nil {
+		out.Error, out.Exit = hint(err), codeOf(err)
+	}
+	return json.NewEncoder(a.out).Encode(out)
+}
+
+// checkInChild runs the check in a child process. A database that the child cannot open because of
+// damage is a problem like any other.
+func (a *app) checkInChild(path string, online bool) (ans childAnswer, err error) {
+	out, end, said, err := a.child(path, online)
+	if err != nil {
+		return ans, err
+	}
+	if jerr := json.Unmarshal(out, &ans); jerr != nil {
+		ans.Problems, err = died(path, end, said)
+		return ans, err
+	}
+	switch {
+	case ans.Exit == exitDamaged:
+		ans.Problems = append(ans.Problems, store.Problem{Invariant: "open", Where: path, What: ans.Error})
+	case ans.Exit != 0:
+		return ans, &exitError{code: ans.Exit, msg: ans.Error}
+	}
+	return ans, nil
+}
+
+// child runs the walk in a process of its own and gives what it wrote, how it ended, and the last it said.
+func (a *app) child(path string, online bool) (out []byte, end *os.ProcessState, said string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, "", failed("check: cannot find this program to run it again: %v", err)
+	}
+	args := []string{"check", "--child", "--wait", a.Wait.String()}
+	if online {
+		args = append(args, "--online")
+	}
+	progress := !a.JSON && (a.Progress || isTerminal(a.err))
+	if progress {
+		args = append(args, "--progress")
+	}
+	cmd := exec.CommandContext(a.ctx, self, append(args, "--", path)...)
+	cmd.Env = append(os.Environ(), childEnv+"=1")
+	if a.KeyFile != "" {
+		cmd.Env = append(cmd.Env, "CTXPAGE_KEY_FILE="+a.KeyFile, "CTXPAGE_KEYRING="+a.Keyring)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if progress {
+		cmd.Stderr = io.MultiWriter(&stderr, unguarded(a.err))
+	}
+	err = cmd.Run()
+	if cmd.ProcessState == nil {
+		return nil, nil, "", failed("check: %v", err)
+	}
+	if errors.Is(a.ctx.Err(), context.Canceled) {
+		return nil, nil, "", a.ctx.Err()
+	}
+	return stdout.Bytes(), cmd.ProcessState, stderr.String(), nil
+}
+
+// childEnv marks a process started by check; it changes nothing but what tests make of it.
+const childEnv = "DBCTL_CHECK_CHILD"
+
+// died judges a walk that ended without an answer: a fault is damage, being killed from outside is not.
+func died(path string, end *os.ProcessState, said string) ([]store.Problem, error) {
+	how := end.String()
+	if ws, ok := end.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		switch ws.Signal() {
+		case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP:
+			return nil, failed("check: the walk was ended from outside (%s)", ws.Signal())
+		}
+		how = "signal: " + ws.Signal().String()
+	}
+	what := "the walk over the file died (" + how + ")"
+	for _, l := range strings.Split(said, "\n") {
+		for _, telling := range []string{"fatal error:", "panic:", "unexpected fault", "[signal", "SIG"} {
+			if strings.HasPrefix(l, telling) {
+				what += "; " + strings.TrimSpace(l)
+			}
+		}
+	}
+	return []store.Problem{{Invariant: "I11", Where: path, What: what}}, nil
+}

@@ -1,0 +1,179 @@
+package dbctl
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
+)
+
+type commitCmd struct {
+	File       string   `arg:"" help:"Database."`
+	Scope      string   `arg:"" help:"Scope of the assembly. The answer is written to it."`
+	Trace      string   `required:"" help:"Trace of the assembly the answer is based on. Its pages are the read set."`
+	Confidence *float64 `help:"Confidence of the verdict, 0 to 1."`
+	By         string   `help:"Who gave the verdict: a checker, a rule or a person, but not the actor."`
+	ID         string   `name:"id" help:"Id of the answer. Default: answer- followed by the trace."`
+	Kind       string   `help:"Kind of the answer." default:"fact"`
+	Actor      string   `help:"Who wrote the answer. Default: the scope."`
+	Note       string   `help:"Note on the verdict, for the manifest."`
+	Batch      string   `help:"Batch id, a ULID. Repeating an id does not apply the batch twice." placeholder:"ULID"`
+	OnStale    string   `help:"What to do if a page of the context has changed since: hold, fail or allow." enum:"hold,fail,allow" default:"hold"`
+	evaluatorFlag
+	DryRun bool `help:"Show how the gate would decide and write nothing. Staleness is only checked by a real commit."`
+}
+
+func (commitCmd) Help() string {
+	return `Reads the answer from standard input and commits it if it passes the gate. It is held for review if there is no verdict, if the actor judged itself, or if the confidence is below the gate (0.7). A held batch is durable and invisible; its id is printed and the exit code is 4. If somebody wrote an artefact with that id after the context was assembled, the commit is a conflict and nothing is written.
+
+Example: dbctl commit agent.ctx acme/support --trace 01J… --confidence 0.88 --by checker <answer.txt`
+}
+
+// commitView is what commit answers.
+type commitView struct {
+	Status string   `json:"status"`
+	Batch  string   `json:"batch"`
+	Trace  string   `json:"trace"`
+	Refs   []string `json:"refs"`
+	LSN    uint64   `json:"lsn"`
+	Reason string   `json:"reason,omitempty"`
+	Stale  []string `json:"stale,omitempty"`
+	DryRun bool     `json:"dry_run,omitempty"`
+}
+
+func (c *commitCmd) Run(a *app) error {
+	verdict, opts, err := c.verdict()
+	if err != nil {
+		return err
+	}
+	var judge []ctxpage.ScopeOption
+	if e, err := c.evaluator(); err != nil {
+		return err
+	} else if e != nil {
+		judge = append(judge, ctxpage.JudgedBy(e))
+	}
+	art := ctxpage.Artefact{ID: c.ID}
+	if art.Kind, err = ctxpage.ParseKind(c.Kind); err != nil {
+		return err
+	}
+	if art.Text, err = a.readText("the answer"); err != nil {
+		return err
+	}
+	return a.with(c.File, true, func(db *ctxpage.DB) error {
+		scope := (&readFlags{Actor: c.Actor}).scope(db, c.Scope, judge...)
+		trace, err := fullTrace(a.ctx, db.Manifests(), c.Trace)
+		if err != nil {
+			return err
+		}
+		if err := checkTrace(trace); err != nil {
+			return err
+		}
+		if c.ID == "" {
+			art.ID = "answer-" + trace
+		} else if err := (&namer{a: a, db: db, scope: c.Scope}).fresh(a.ctx, c.ID); err != nil {
+			return err
+		}
+		tx, err := scope.Resume(a.ctx, trace, opts...)
+		if err != nil {
+			return err
+		}
+		if err := tx.Put(a.ctx, art); err != nil {
+			return err
+		}
+		if c.DryRun {
+			return c.dry(a, tx, art.ID)
+		}
+		err = tx.Commit(a.ctx, verdict)
+		if errors.Is(err, ctxpage.ErrStaleContext) {
+			return fmt.Errorf("%w; nothing was written or held: commit with --on-stale hold or allow, or assemble anew", err)
+		}
+		return a.committed(tx, err)
+	})
+}
+
+func (c *commitCmd) verdict() (v ctxpage.Verdict, opts []ctxpage.TxnOption, err error) {
+	if c.Evaluator != "" && (c.By != "" || c.Note != "" || c.DryRun) {
+		return v, nil, usage("--evaluator judges by itself, when it commits: leave --by, --confidence, --note and --dry-run out")
+	}
+	v = ctxpage.Verdict{By: c.By, Note: c.Note}
+	if c.Confidence != nil {
+		if v.Confidence = *c.Confidence; !(v.Confidence >= 0 && v.Confidence <= 1) {
+			return v, nil, usage("--confidence %v: expected a number from 0 to 1", v.Confidence)
+		}
+		if c.By == "" {
+			return v, nil, usage("--confidence needs --by: who is that sure")
+		}
+	} else if c.By != "" {
+		return v, nil, usage("--by needs --confidence: how sure %s is, 0 to 1", c.By)
+	}
+	if c.Batch != "" {
+		opts = append(opts, ctxpage.WithID(c.Batch))
+	}
+	stale := map[string]ctxpage.OnStale{"hold": ctxpage.HoldStale, "fail": ctxpage.FailStale, "allow": ctxpage.AllowStale}[c.OnStale]
+	return v, append(opts, ctxpage.WithOnStale(stale)), nil
+}
+
+// checkTrace refuses what no assembly can be named.
+func checkTrace(s string) error {
+	if _, err := ulid.ParseStrict(s); err != nil {
+		return usage("--trace %q: expected the trace of an assembly, a ULID of 26 characters", s)
+	}
+	return nil
+}
+
+// dry tells what the default gate says. The transaction is dropped without a trace.
+func (c *commitCmd) dry(a *app, tx *ctxpage.Txn, id string) error {
+	v := commitView{Status: "applied", Batch: tx.ID(), Trace: tx.Trace(), Refs: []string{ctxpage.Ref{Scope: c.Scope, ID: id}.String()}, DryRun: true}
+	verdict := ctxpage.Verdict{By: c.By}
+	if c.Confidence != nil {
+		verdict.Confidence = *c.Confidence
+	}
+	if v.Reason = tx.Judge(verdict); v.Reason != "" {
+		v.Status = "held"
+	}
+	return a.emit(v, func(w io.Writer) {
+		fmt.Fprintf(w, "would be %s", v.Status)
+		if v.Reason != "" {
+			fmt.Fprintf(w, ": %s", v.Reason)
+		}
+		fmt.Fprintln(w)
+	})
+}
+
+// committed prints how a commit ended.
+func (a *app) committed(tx *ctxpage.Txn, err error) error {
+	var held *ctxpage.HeldError
+	if err != nil && !errors.As(err, &held) {
+		return err
+	}
+	out := tx.Outcome()
+	v := commitView{Status: out.Status.String(), Batch: tx.ID(), Trace: tx.Trace(), Refs: view.Refs(out.Refs), LSN: out.LSN, Reason: out.Reason, Stale: view.Refs(out.Stale)}
+	if err := a.emit(v, func(w io.Writer) { v.print(w) }); err != nil {
+		return err
+	}
+	if held != nil {
+		return ended(exitHeld)
+	}
+	return nil
+}
+
+func (v *commitView) print(w io.Writer) {
+	if v.Status == "held" {
+		fmt.Fprintf(w, "held for review as %s: %s\n", v.Batch, v.Reason)
+		for _, r := range v.Stale {
+			fmt.Fprintf(w, "  changed since it was read: %s\n", r)
+		}
+		return
+	}
+	fmt.Fprintf(w, "%s as batch %s, lsn %d\n", v.Status, v.Batch, v.LSN)
+	for _, r := range v.Refs {
+		fmt.Fprintf(w, "  %s\n", r)
+	}
+	if len(v.Refs) == 0 {
+		fmt.Fprintln(w, "  nothing new: the answer repeats a page of its context word for word")
+	}
+}

@@ -1,0 +1,123 @@
+package dbctl
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/embed"
+	"github.com/ctxpage/ctxpage/embed/static"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// keyVar has the key of an endpoint: a flag would stand in the list of processes.
+const keyVar = "CTXPAGE_EMBED_KEY"
+
+// modelFlags name the model that pages and questions are compared by.
+type modelFlags struct {
+	Model string `help:"Also compare by meaning: the folder of a static model, or an endpoint with the name of a model, like http://localhost:11434/v1#nomic-embed-text. CTXPAGE_EMBED_KEY has the key of an endpoint." env:"CTXPAGE_MODEL" placeholder:"DIR|URL"`
+}
+
+// endpoint says that the model is at a server.
+func (f *modelFlags) endpoint() bool {
+	return strings.HasPrefix(f.Model, "http://") || strings.HasPrefix(f.Model, "https://")
+}
+
+// embedWith makes the embedder of the databases that this call opens.
+func (f *modelFlags) embedWith(a *app) error {
+	switch {
+	case f.Model == "":
+		return nil
+	case f.endpoint():
+		base, name, _ := strings.Cut(f.Model, "#")
+		if name, err := url.PathUnescape(name); err != nil || name == "" {
+			return usage("--model %s: expected the name of the model behind a #, like http://localhost:11434/v1#nomic-embed-text", base)
+		}
+		c, err := embed.New(embed.Options{URL: base, Model: name, Key: os.Getenv(keyVar)})
+		if err != nil {
+			return usage("--model: %v", err)
+		}
+		a.embedder = c
+		return nil
+	}
+	m, err := static.Load(f.Model)
+	if err != nil {
+		return failed("--model: %v", err)
+	}
+	a.embedder = m
+	return nil
+}
+
+type embedCmd struct {
+	File   string `arg:"" help:"Database."`
+	Scope  string `help:"Only the pages of this scope, without its ancestors. Default: all scopes."`
+	DryRun bool   `help:"Count the pages without a vector, or with one of another length than the model answers now; make and write nothing."`
+	modelFlags
+}
+
+func (embedCmd) Help() string {
+	return `Makes a vector for every page that has none by this model, so that search and assemble with the same --model find pages by their meaning. A question makes up to 256 missing vectors by itself; this command makes all of them. Vectors are stored as they are made, so an interrupted run continues where it stopped. Vectors of other models stay.
+
+System pages, drafts and notes get no vectors in advance. Pages that the model refuses are listed; exit code 1 if there are any.
+
+Nothing is downloaded. A folder must have the files model.safetensors and tokenizer.json of a static model (as model2vec makes them). An endpoint must answer POST /v1/embeddings.
+
+Example: dbctl embed agent.ctx --model http://localhost:11434/v1#nomic-embed-text --scope acme/docs`
+}
+
+func (c *embedCmd) Run(a *app) error {
+	if c.Model == "" {
+		return usage("--model: expected the folder of a static model, or an endpoint and the name of its model, like http://localhost:11434/v1#nomic-embed-text")
+	}
+	if err := c.embedWith(a); err != nil {
+		return err
+	}
+	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
+		if c.Scope != "" {
+			if err := a.noteEmptyScope(db, c.Scope); err != nil {
+				return err
+			}
+		}
+		r, err := db.Admin().Embed(a.ctx, store.EmbedOptions{Scope: c.Scope, DryRun: c.DryRun, Progress: a.progress()})
+		if err != nil {
+			return fmt.Errorf("embed stopped after %s; run it again to continue: %w", plural(r.Made, "page", "pages"), err)
+		}
+		if err := a.emit(r, func(w io.Writer) { printEmbedded(w, &r) }); err != nil {
+			return err
+		}
+		if len(r.Failed) > 0 {
+			return ended(exitFailed)
+		}
+		return nil
+	})
+}
+
+func printEmbedded(w io.Writer, r *store.EmbedReport) {
+	for _, s := range r.Scopes {
+		if r.DryRun {
+			fmt.Fprintf(w, "%s: %s without a vector\n", line(s.Scope), plural(s.Pages, "page", "pages"))
+		} else {
+			fmt.Fprintf(w, "%s: %d of %s embedded\n", line(s.Scope), s.Made, plural(s.Pages, "page", "pages"))
+		}
+	}
+	for i, f := range r.Failed {
+		if i == importNames {
+			fmt.Fprintf(w, "and %d more that failed; --json lists them all\n", len(r.Failed)-i)
+			break
+		}
+		fmt.Fprintf(w, "failed: %s: %s\n", line(f.Ref.String()), line(f.Err))
+	}
+	if len(r.Scopes) == 0 {
+		fmt.Fprintf(w, "every page has a vector by %s\n", line(r.Model))
+	}
+}
+
+// noteDegraded tells a person that meaning did not take part, or not of all pages.
+func (a *app) noteDegraded(why string) {
+	if why != "" && !a.JSON {
+		fmt.Fprintln(a.err, "degraded:", printable(a.err, why))
+	}
+}

@@ -1,0 +1,123 @@
+package dbctl
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+type eraseLsCmd struct {
+	File string `arg:"" help:"Database."`
+}
+
+func (eraseLsCmd) Help() string {
+	return `Lists the erases that are finished: their trace, and who did them, when and why. The names of what was erased are not kept.
+
+Example: dbctl erase ls agent.ctx`
+}
+
+func (c *eraseLsCmd) Run(a *app) error {
+	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		list, err := db.Admin().Erasures(a.ctx)
+		if err != nil {
+			return err
+		}
+		v := erasuresView{Erases: append([]store.EraseReport{}, list...)}
+		return a.emit(v, v.print)
+	})
+}
+
+type erasuresView struct {
+	Erases []store.EraseReport `json:"erases"`
+}
+
+func (v erasuresView) print(w io.Writer) {
+	if len(v.Erases) == 0 {
+		fmt.Fprintln(w, "nothing was erased")
+		return
+	}
+	table(w, "TRACE AT BY ARTEFACTS HELD QUESTIONS STATE REASON", func(row func(...any)) {
+		for _, e := range v.Erases {
+			row(e.Trace, e.At.UTC().Format("2006-01-02T15:04:05Z"), e.By, e.Artefacts, e.Held, e.Questions, e.State, e.Reason)
+		}
+	})
+}
+
+type eraseReceiptCmd struct {
+	File  string `arg:"" help:"Database."`
+	Trace string `arg:"" help:"Trace of the erase, or a unique beginning of it."`
+	Out   string `short:"o" help:"New file for the receipt. Default: standard output." placeholder:"PATH"`
+}
+
+func (eraseReceiptCmd) Help() string {
+	return `Makes the receipt of a finished erase again, under the present head. Use it if the first one was lost, or was never written because the erase was interrupted and a later open finished it.
+
+Example: dbctl erase receipt agent.ctx 01J8… -o receipt.json`
+}
+
+func (c *eraseReceiptCmd) Run(a *app) error {
+	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		list, err := db.Admin().Erasures(a.ctx)
+		if err != nil {
+			return err
+		}
+		var found []store.EraseReport
+		for _, e := range list {
+			if strings.HasPrefix(e.Trace, strings.ToUpper(c.Trace)) {
+				found = append(found, e)
+			}
+		}
+		switch {
+		case len(found) == 0:
+			return fmt.Errorf("%w: no finished erase has the trace %s; dbctl erase ls lists them", ctxpage.ErrNotFound, c.Trace)
+		case len(found) > 1:
+			return usage("erase receipt: %d erases begin with %s; give more of the trace", len(found), c.Trace)
+		}
+		r, err := newReceipt(a, db, &found[0])
+		if err != nil {
+			return err
+		}
+		if c.Out == "" {
+			return json.NewEncoder(a.out).Encode(r)
+		}
+		if err := writeReceipt(c.Out, r); err != nil {
+			return err
+		}
+		return a.emit(eraseReceiptView{found[0].Trace, c.Out}, func(w io.Writer) { fmt.Fprintf(w, "wrote the receipt of %s to %s\n", found[0].Trace, line(c.Out)) })
+	})
+}
+
+type eraseReceiptView struct {
+	Trace string `json:"trace"`
+	Out   string `json:"out"`
+}
+
+// newReceipt makes the receipt of an erase for the present head.
+func newReceipt(a *app, db *ctxpage.DB, done *store.EraseReport) (*erase.Receipt, error) {
+	head, err := db.Head(a.ctx)
+	if err != nil {
+		return nil, err
+	}
+	return erase.NewReceipt(a.ctx, db.Manifests(), *done, head)
+}
+
+// writeReceipt writes a receipt to a new file.
+func writeReceipt(path string, r *erase.Receipt) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return failed("receipt: %v", err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	return errors.Join(err, f.Sync(), f.Close())
+}

@@ -1,0 +1,100 @@
+package dbctl
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/health"
+	"github.com/ctxpage/ctxpage/retention"
+)
+
+type healthCmd struct {
+	File       string `arg:"" help:"Database."`
+	Scope      string `arg:"" help:"Scope. Its ancestors are not examined."`
+	Assemblies int    `help:"An artefact counts as never served if none of this many newest contexts showed it." default:"1000"`
+	Examples   int    `help:"How many artefacts to name for each finding." default:"5"`
+}
+
+func (healthCmd) Help() string {
+	return `Reads every text of the scope and the newest contexts in the audit. Read-only; it prints ids and no contents, so it writes no manifest. It works beside a process that has the database open; --wait says how long a busy one may take to answer.
+
+Two artefacts contradict each other if they have the same subject and the same metadata "key", and different texts. Each finding prints a command that deletes the artefacts it names; raise --examples to name more.
+
+Example: dbctl health agent.ctx acme/support`
+}
+
+func (c *healthCmd) Run(a *app) error {
+	if c.Assemblies < 1 || c.Assemblies > health.MaxAssemblies {
+		return usage("--assemblies %d: expected 1 to %d", c.Assemblies, health.MaxAssemblies)
+	}
+	if c.Examples < 1 || c.Examples > health.MaxExamples {
+		return usage("--examples %d: expected 1 to %d", c.Examples, health.MaxExamples)
+	}
+	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		r, err := db.Scope(c.Scope).Health(a.ctx, health.Options{Assemblies: c.Assemblies, Examples: c.Examples, Progress: a.progress()})
+		if err != nil {
+			return err
+		}
+		v := healthView{Report: r}
+		policies, err := db.Admin().Retention().All(a.ctx)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(policies, func(p retention.Stored) bool { return p.Prune != 0 }) {
+			v.Advice = append(v.Advice, "no policy bounds the audit and its questions, which grow with every read: "+presetCommand(c.File))
+		}
+		return a.emit(v, func(w io.Writer) {
+			fmt.Fprintf(w, "%s: %s, %s; %s looked at\n", line(r.Scope), plural(r.Artefacts, "artefact", "artefacts"), plural(r.Pages, "page", "pages"), plural(r.Assemblies, "context", "contexts"))
+			for _, f := range r.Findings {
+				fmt.Fprintf(w, "%d %s\n", f.Count, f.What)
+				for _, e := range f.Examples {
+					if e.With != "" {
+						fmt.Fprintf(w, "    %s (%s)\n", line(e.ID), line(e.With))
+					} else {
+						fmt.Fprintf(w, "    %s\n", line(e.ID))
+					}
+				}
+				if f.Count > 0 {
+					fmt.Fprintf(w, "    it %s; mend: %s\n", f.Meaning, line(mending(c.File, c.Scope, f.Examples)))
+				}
+			}
+			for _, advice := range v.Advice {
+				fmt.Fprintln(w, line(advice))
+			}
+		})
+	})
+}
+
+// healthView is a report with what the database as a whole lacks.
+type healthView struct {
+	*health.Report
+	Advice []string `json:"advice,omitempty"`
+}
+
+// mending is the command that deletes what a finding names, as a shell takes it.
+func mending(file, scope string, of []health.Example) string {
+	words := []string{"dbctl", "rm", file, scope}
+	if slices.ContainsFunc(of, func(e health.Example) bool { return strings.HasPrefix(e.ID, "-") }) {
+		words = slices.Insert(words, 2, "--")
+	}
+	for _, e := range of {
+		words = append(words, e.ID)
+	}
+	return command(words...)
+}
+
+// command is a command line as a shell takes it.
+func command(words ...string) string {
+	for i, w := range words {
+		if w == "" || strings.Trim(w, plain) != "" {
+			words[i] = shellQuoted(w)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// plain are the characters that mean nothing to a shell.
+const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@%+="

@@ -1,0 +1,131 @@
+package dbctl
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// helpCmd stands in the grammar for the listing; run turns `help VERB` into `VERB --help` before anything is parsed.
+type helpCmd struct {
+	Verb []string `arg:"" optional:"" help:"Verb, optionally followed by its subcommand."`
+}
+
+func (helpCmd) Help() string { return "Example: dbctl help session pass" }
+
+// helpArgs turns `help VERB …` into `VERB … --help`, if there is such a verb.
+func helpArgs(args []string) ([]string, error) {
+	if len(args) == 0 || args[0] != "help" || slices.Contains(args, "--help") {
+		return args, nil
+	}
+	var words, flags []string
+	for _, w := range args[1:] {
+		if strings.HasPrefix(w, "-") {
+			flags = append(flags, w)
+		} else {
+			words = append(words, w)
+		}
+	}
+	node := grammar().Node
+	for i, w := range words {
+		next := child(node, w)
+		if next == nil {
+			return nil, usage("help: there is no verb %q; dbctl %s lists them", strings.Join(words[:i+1], " "), strings.Join(append([]string{"help"}, words[:i]...), " "))
+		}
+		node = next
+	}
+	return append(append(words, "--help"), flags...), nil
+}
+
+func child(n *kong.Node, name string) *kong.Node {
+	i := slices.IndexFunc(n.Children, func(c *kong.Node) bool { return c.Name == name && c.Type == kong.CommandNode })
+	if i < 0 {
+		return nil
+	}
+	return n.Children[i]
+}
+
+// grammar is the whole command line.
+func grammar() *kong.Application {
+	return kong.Must(new(cli), durations, kong.Name("dbctl")).Model
+}
+
+// versionCmd says what was built. `dbctl --version` is the same: the flag stands for itself only, get has one of that name.
+type versionCmd struct{}
+
+func (versionCmd) Help() string { return "Example: dbctl --version" }
+
+// versionArgs turns --version in the place of a verb into the verb.
+func versionArgs(args []string) []string {
+	for i, w := range args {
+		if w == "--version" {
+			return append(append(slices.Clone(args[:i]), "version"), args[i+1:]...)
+		}
+		if w != "--json" {
+			break
+		}
+	}
+	return args
+}
+
+// buildView is the answer to --version.
+type buildView struct {
+	Version  string `json:"version"` // of the module
+	Commit   string `json:"commit,omitempty"`
+	Time     string `json:"time,omitempty"`
+	Modified bool   `json:"modified,omitempty"` // built from more than the commit
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func (versionCmd) Run(a *app) error {
+	v := buildOf(debug.ReadBuildInfo())
+	return a.emit(v, v.print)
+}
+
+func (v buildView) print(w io.Writer) {
+	commit := or(v.Commit, "unknown")
+	if v.Time != "" {
+		commit += " of " + v.Time
+	}
+	if v.Modified {
+		commit += ", modified"
+	}
+	fmt.Fprintf(w, "dbctl %s (commit %s; %s, %s)\n", v.Version, commit, v.Go, v.Platform)
+}
+
+// buildOf reads what the go command noted: of the main module, where dbctl was built in its own, else of the dependency.
+func buildOf(info *debug.BuildInfo, ok bool) buildView {
+	v := buildView{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if !ok {
+		return v
+	}
+	if info.Main.Version != "" {
+		v.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Commit = s.Value
+		case "vcs.time":
+			v.Time = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	if v.Commit == "" { // of a module fetched by a version like v0.0.0-20270131120000-0123456789ab
+		version, _, _ := strings.Cut(v.Version, "+")
+		if parts := strings.Split(version, "-"); len(parts) > 2 && len(parts[len(parts)-1]) == 12 {
+			v.Commit = parts[len(parts)-1]
+		}
+	}
+	return v
+}
+
+// version is that of the module, as it was built.
+func version() string { return buildOf(debug.ReadBuildInfo()).Version }

@@ -1,0 +1,94 @@
+package dbctl
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+type initCmd struct {
+	File   string `arg:"" help:"Path of the new database."`
+	DryRun bool   `help:"Show whether the database could be created."`
+}
+
+func (initCmd) Help() string {
+	return `Creates FILE, FILE-wal/, FILE-manifest/ and FILE.lock, readable only by you. The path must not exist, and its directory must. If an earlier init was interrupted, this one completes it.
+
+Example: dbctl init agent.ctx`
+}
+
+type initView struct {
+	File   string `json:"file"`
+	ID     string `json:"id,omitempty"`
+	Format int    `json:"format"`
+	DryRun bool   `json:"dry_run,omitempty"`
+}
+
+func (c *initCmd) Run(a *app) error {
+	if begun, instead := c.there(a); !begun {
+		if err := mayMake("init", c.File, instead); err != nil {
+			return err
+		}
+	}
+	v := initView{File: c.File, Format: ctxpage.FormatVersion, DryRun: c.DryRun}
+	if !c.DryRun {
+		db, err := ctxpage.Open(c.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, Clock: a.now, LockTimeout: a.Wait})
+		if err != nil {
+			return err
+		}
+		st, err := db.Stats(a.ctx)
+		if err = errors.Join(err, db.Close()); err != nil {
+			return err
+		}
+		v.File, v.ID = st.Path, st.ID
+	}
+	return a.emit(v, func(w io.Writer) {
+		if c.DryRun {
+			fmt.Fprintf(w, "would make %s\n", c.File)
+			return
+		}
+		fmt.Fprintf(w, "made %s, database %s, format %d\nits audit and questions are kept for ever; to keep them for a year: %s\n", v.File, v.ID, v.Format, presetCommand(v.File))
+	})
+}
+
+// presetCommand bounds the audit, which otherwise grows with every read.
+func presetCommand(file string) string { return command("dbctl", "retention", "preset", file, "year") }
+
+// there looks at what is at the path. begun: an init that was ended half-way left it, a file that the library calls no
+// database yet, and opening it for writing makes it whole. Else instead says what to do about it.
+func (c *initCmd) there(a *app) (begun bool, instead string) {
+	instead = "name a path that does not"
+	if _, err := os.Lstat(c.File); err != nil {
+		return false, instead
+	}
+	db, err := ctxpage.Open(c.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, ReadOnly: true, LockTimeout: a.Wait})
+	if err != nil {
+		return errors.Is(err, ctxpage.ErrNotExist), instead
+	}
+	_ = db.Close() // it was only looked at
+	return false, instead + ", or use the database that is there"
+}
+
+// mayMake says before a verb begins, and to a dry run, what the library would refuse, and what to do instead; "": what is
+// there may be replaced.
+func mayMake(verb, file, instead string) error {
+	dir := filepath.Dir(file)
+	switch st, err := os.Stat(dir); {
+	case errors.Is(err, os.ErrNotExist):
+		return failed("%s: there is no directory %s; make it first", verb, dir)
+	case err != nil:
+		return failed("%s: %v", verb, err)
+	case !st.IsDir():
+		return failed("%s: %s is not a directory", verb, dir)
+	}
+	for _, suffix := range []string{"", "-wal", "-manifest"} {
+		if _, err := os.Lstat(file + suffix); err == nil && instead != "" {
+			return failed("%s: %s exists; %s", verb, file+suffix, instead)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package dbctl
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/ctxpage/ctxpage/internal/filestore"
+)
+
+// keySize is the length of a key, bytes.
+const keySize = 32
+
+type keyCmd struct {
+	New    keyNewCmd    `cmd:"" help:"Print a new key."`
+	Add    keyAddCmd    `cmd:"" help:"Encrypt a plain database."`
+	Remove keyRemoveCmd `cmd:"" help:"Decrypt a database."`
+	Rotate keyRotateCmd `cmd:"" help:"Encrypt the keyring of a database with another key."`
+}
+
+func (keyCmd) Help() string {
+	return `A database created with a key is encrypted, and every verb then needs the key: --key-file FILE, or CTXPAGE_KEY_FILE. The key wraps the keyring of the database, FILE.keys, which is never part of a backup: keep copies of both, away from the backups. If the key or the keyring is lost, nothing can open the database. docs/encryption.md says what is protected and what is not.
+
+Example: dbctl key new >agent.key; dbctl init agent.ctx --key-file agent.key`
+}
+
+type keyNewCmd struct{}
+
+func (keyNewCmd) Help() string {
+	return `Prints 32 random bytes in base64. Keep it in a file that only you can read.
+
+Example: (umask 077; dbctl key new >agent.key)`
+}
+
+func (c *keyNewCmd) Run(a *app) error {
+	b := make([]byte, keySize)
+	if _, err := rand.Read(b); err != nil {
+		return failed("key new: %v", err)
+	}
+	v := struct {
+		Key string `json:"key"`
+	}{base64.StdEncoding.EncodeToString(b)}
+	return a.emit(v, func(w io.Writer) { fmt.Fprintln(w, v.Key) })
+}
+
+type keyAddCmd struct {
+	File   string `arg:"" help:"Database."`
+	By     string `help:"Name of the operator, for the manifest." default:"operator"`
+	DryRun bool   `help:"Say how much there is to write, and write nothing."`
+}
+
+func (keyAddCmd) Help() string {
+	return `Writes the files anew, encrypted with the key of --key-file, checks the copy, and puts it in the place of the plain files. Ids, versions, references, contexts and the audit stay as they are, and every head verifies. It takes the space of a second copy, and no other process may have the database open. After a crash the database is either as it was, and the verb can be repeated, or the next open finishes it.
+
+The plain files are removed, not overwritten: their blocks stay on the disk until it uses them again. Earlier backups and exports stay plain; the output names the backups that the database knows. Keep copies of the key and of FILE.keys.
+
+Example: (umask 077; dbctl key new >agent.key); dbctl key add agent.ctx --key-file agent.key`
+}
+
+func (c *keyAddCmd) Run(a *app) error {
+	if a.key == nil {
+		return usage("key add: name the key with --key-file FILE (dbctl key new makes one)")
+	}
+	if a.Keyring != "" {
+		return usage("key add: --keyring is for reading; the keyring of a database that is written is beside it")
+	}
+	rep, err := filestore.AddKey(a.ctx, filestore.Options{Path: c.File, Key: a.key, LockWait: a.Wait}, filestore.RekeyOptions{By: c.By, DryRun: c.DryRun, Progress: a.progress()})
+	if err != nil {
+		return err
+	}
+	return a.emit(rep, func(w io.Writer) { printRekeyed(w, rep, "encrypted", "are not encrypted") })
+}
+
+type keyRemoveCmd struct {
+	File   string `arg:"" help:"Database."`
+	By     string `help:"Name of the operator, for the manifest." default:"operator"`
+	DryRun bool   `help:"Say how much there is to write, and write nothing."`
+}
+
+func (keyRemoveCmd) Help() string {
+	return `Writes the files anew in plain text, as key add does in the other direction. The keyring FILE.keys stays: it opens the earlier backups. Afterwards anybody who can read the files can read the database.
+
+Example: dbctl key remove agent.ctx --key-file agent.key`
+}
+
+func (c *keyRemoveCmd) Run(a *app) error {
+	if a.key == nil {
+		return usage("key remove: name the key of now with --key-file FILE")
+	}
+	rep, err := filestore.RemoveKey(a.ctx, filestore.Options{Path: c.File, Key: a.key, Keyring: a.Keyring, LockWait: a.Wait}, filestore.RekeyOptions{By: c.By, DryRun: c.DryRun, Progress: a.progress()})
+	if err != nil {
+		return err
+	}
+	return a.emit(rep, func(w io.Writer) { printRekeyed(w, rep, "in plain text", "are encrypted") })
+}
+
+func printRekeyed(w io.Writer, r *filestore.Rekeyed, how, backups string) {
+	if r.DryRun {
+		fmt.Fprintf(w, "%s would be written anew, %s: %d bytes; %d are free on its disk\n", r.Path, how, r.Before, r.Free)
+	} else {
+		fmt.Fprintf(w, "%s is %s now: %d bytes, it had %d\n", r.Path, how, r.After, r.Before)
+	}
+	for _, name := range r.Backups {
+		fmt.Fprintf(w, "backups from before %s: %s\n", backups, line(name))
+	}
+}
+
+type keyRotateCmd struct {
+	File string `arg:"" help:"Database."`
+	To   string `required:"" help:"File with the new key." placeholder:"FILE"`
+}
+
+func (keyRotateCmd) Help() string {
+	return `Encrypts the keyring with the new key. The data is not rewritten, so it is instant. Afterwards only the new key opens the database. Anyone with the old key and a copy of the old keyring can still read it; if both have leaked, export the database and import it into a new one. Close the database first.
+
+Example: dbctl key rotate agent.ctx --key-file old.key --to new.key`
+}
+
+func (c *keyRotateCmd) Run(a *app) error {
+	if a.key == nil {
+		return usage("key rotate: name the key of now with --key-file FILE")
+	}
+	next, err := readKey(c.To)
+	if err != nil {
+		return err
+	}
+	if err := filestore.Rotate(filestore.Options{Path: c.File, Key: a.key, Keyring: a.Keyring, MustExist: true, LockWait: a.Wait}, next); err != nil {
+		return err
+	}
+	v := struct {
+		File string `json:"file"`
+	}{c.File}
+	return a.emit(v, func(w io.Writer) {
+		fmt.Fprintf(w, "the keyring of %s is encrypted with the key in %s now\n", c.File, c.To)
+	})
+}
+
+// readKey reads a key from a file: 32 bytes in hex or base64. A file that others may read is refused: the key would be no secret.
+func readKey(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, failed("key file: %v", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, failed("key file: %v", err)
+	}
+	if st.Mode().IsRegular() && st.Mode().Perm()&0o077 != 0 {
+		return nil, failed("key file %s: others may read or write it (%v); run chmod 600 on it", path, st.Mode().Perm())
+	}
+	b, err := io.ReadAll(io.LimitReader(f, 1<<10))
+	if err != nil {
+		return nil, failed("key file: %v", err)
+	}
+	text := strings.TrimSpace(string(b))
+	for _, decode := range []func(string) ([]byte, error){hex.DecodeString, base64.StdEncoding.DecodeString, base64.URLEncoding.DecodeString, base64.RawStdEncoding.DecodeString, base64.RawURLEncoding.DecodeString} {
+		if key, err := decode(text); err == nil && len(key) == keySize {
+			return key, nil
+		}
+	}
+	return nil, failed("key file %s: expected %d bytes in hex or base64 (dbctl key new prints them)", path, keySize)
+}

@@ -1,0 +1,70 @@
+package dbctl
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/triage"
+)
+
+type promoteCmd struct {
+	File   string   `arg:"" help:"Database."`
+	Scope  string   `arg:"" help:"Scope whose artefacts are raised."`
+	ID     []string `arg:"" optional:"" help:"Artefacts. Without them, all that the filter selects."`
+	To     string   `help:"Provenance they get: tool, validated, chunk or human-verified." default:"validated"`
+	By     string   `required:"" help:"Who answers for them, for the audit."`
+	Why    string   `help:"Why, for the audit."`
+	All    bool     `help:"Raise all artefacts of the scope. Required without ids and without a filter."`
+	DryRun bool     `help:"List what would be raised; write nothing."`
+	filterFlags
+}
+
+func (promoteCmd) Help() string {
+	return `Raises the provenance of artefacts, so that contexts and searches show them: of imported memories, or of turns of an imported conversation. Each gets a new version with the same text; the manifest records by whom and why. Artefacts that have the provenance, or a higher one, are left alone. Run it with --dry-run first. For what agents wrote, see dbctl review.
+
+Example: dbctl promote agent.ctx acme/ann --meta import.source=mem0 --by ann --why 'read all of them' --dry-run`
+}
+
+// promotedView is what promote answers.
+type promotedView struct {
+	ctxpage.Raised
+	To     string `json:"to"`
+	DryRun bool   `json:"dry_run,omitempty"`
+}
+
+func (c *promoteCmd) Run(a *app) error {
+	filter, err := c.filter()
+	to, bad := triage.ParseProvenance(c.To)
+	switch {
+	case err != nil:
+		return err
+	case bad != nil:
+		return usage("--to: %v", bad)
+	case len(c.ID) == 0 && filter.IsZero() && !c.All:
+		return usage("expected ids, a filter such as --meta import.source=mem0, or --all")
+	}
+	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
+		done, err := db.Admin().Raise(a.ctx, c.Scope, ctxpage.Raise{To: to, By: c.By, Why: c.Why, IDs: c.ID, Where: filter, DryRun: c.DryRun, Progress: a.progress()})
+		if err != nil && done != nil && len(done.Refs) > 0 && !c.DryRun && !errors.Is(err, ctxpage.ErrNotFound) {
+			return fmt.Errorf("promote stopped after %s; run it again to continue: %w", plural(len(done.Refs), "artefact", "artefacts"), err)
+		}
+		if err != nil {
+			return err
+		}
+		v := promotedView{*done, to.String(), c.DryRun}
+		return a.emit(v, v.print)
+	})
+}
+
+func (v promotedView) print(w io.Writer) {
+	raised := "raised"
+	if v.DryRun {
+		raised = "would raise"
+	}
+	for _, r := range v.Refs {
+		fmt.Fprintln(w, line(r.String()))
+	}
+	fmt.Fprintf(w, "%s %s to %s, %d had it already\n", raised, plural(len(v.Refs), "artefact", "artefacts"), v.To, v.Above)
+}

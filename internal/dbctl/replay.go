@@ -1,0 +1,49 @@
+package dbctl
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+type replayCmd struct {
+	File  string `arg:"" help:"Database."`
+	Trace string `arg:"" help:"Trace of an assembly."`
+	quietFlags
+}
+
+// quietFlags are those of verbs that show contents and change nothing else.
+type quietFlags struct {
+	ReadOnly bool `help:"Write no manifest of this read."`
+}
+
+func (replayCmd) Help() string {
+	return `Renders a past context from its manifest and the page versions it names, without asking any source, and compares the digest. Standard output gets exactly the recorded bytes. Exit code 1 if they differ or can no longer be rendered; standard error says why. The read writes a manifest, so the file is opened for writing unless you give --read-only.
+
+Example: dbctl replay agent.ctx 01J… >context.txt`
+}
+
+type replayView struct {
+	Trace   string   `json:"trace"`
+	Same    bool     `json:"same"`
+	Bytes   int      `json:"bytes"`
+	Missing []string `json:"missing"`
+	Text    string   `json:"text"`
+}
+
+func (c *replayCmd) Run(a *app) error {
+	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
+		trace, err := fullTrace(a.ctx, db.Manifests(), c.Trace)
+		if err != nil {
+			return err
+		}
+		r, err := db.Replay(a.ctx, trace)
+		if r == nil {
+			return err
+		}
+		v := replayView{r.Trace, r.Same, len(r.Text), nonNil(r.Missing), r.Text}
+		return errors.Join(a.emit(v, func(w io.Writer) { fmt.Fprint(w, printable(w, v.Text)) }), err)
+	})
+}

@@ -1,0 +1,408 @@
+package dbctl
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/retention"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+type retentionCmd struct {
+	Set    retentionSetCmd    `cmd:"" help:"Change the policy of a scope. Deletes nothing."`
+	Show   retentionShowCmd   `cmd:"" help:"Show the stored policies, or what holds in a scope."`
+	Preset retentionPresetCmd `cmd:"" help:"Store a policy by name: year keeps the audit and its questions for a year."`
+	Run    retentionRunCmd    `cmd:"" help:"Remove what is older than the policies allow."`
+}
+
+func (retentionCmd) Help() string {
+	return `A policy is stored in the database, for one scope and those below it, or with --default for the whole database. Each field is looked up by itself: in the scope, then in its ancestors, then in the default. The first value found counts; "forever" is a value, "inherit" is not. A field without a value deletes nothing.
+
+Nothing is deleted until somebody runs "dbctl retention run", or a program opens the database with Options.Maintain, as dbctl serve does once a day. Retention is not erase: bytes stay in free pages, the log and backups for some time.
+
+Example: dbctl retention set agent.ctx acme --kind scratch=7d --sessions 90d --versions 30d --by ann`
+}
+
+// policyScope names the scope of a policy.
+type policyScope struct {
+	File    string `arg:"" help:"Database."`
+	Scope   string `arg:"" optional:"" help:"Scope; it includes those below it."`
+	Default bool   `help:"The policy of the whole database, instead of a scope."`
+}
+
+func (p *policyScope) check(verb string) error {
+	if (p.Scope == "") != p.Default {
+		return usage("%s: expected a scope, or --default for the whole database, not both", verb)
+	}
+	return nil
+}
+
+type retentionSetCmd struct {
+	policyScope
+	Kind         []string `help:"Delete artefacts of a kind (fact, chunk, message, tool, scratch, summary) that were last written longer ago." placeholder:"KIND=AGE" sep:"none"`
+	Sessions     string   `help:"Remove sessions whose newest turn is older." placeholder:"AGE"`
+	Held         string   `help:"Reject batches that wait for review longer." placeholder:"AGE"`
+	Decided      string   `help:"Drop decided batches that were held longer ago." placeholder:"AGE"`
+	Directives   string   `help:"Drop versions of directives that were replaced longer ago; the newest 32 stay." placeholder:"AGE"`
+	Versions     string   `help:"Let gc drop versions that were replaced or deleted longer ago." placeholder:"AGE"`
+	Prune        string   `help:"Remove the bodies of older audit leaves, and the texts of their questions; hashes stay, and every head still verifies." placeholder:"AGE"`
+	KeepVersions string   `help:"Number of the newest versions of an artefact that gc keeps regardless of their age." placeholder:"N"`
+	Clear        bool     `help:"Begin with an empty policy instead of changing the stored one. Alone it removes the policy."`
+	By           string   `help:"Name of the operator, for the manifest." default:"operator"`
+	DryRun       bool     `help:"Show the policy that would be stored."`
+}
+
+func (retentionSetCmd) Help() string {
+	return `An age is a duration such as 36h, 30d or 8w, or "forever", or "inherit" to remove the value. Fields that you do not give stay as they are.
+
+Example: dbctl retention set agent.ctx --default --decided 30d --versions 30d --keep-versions 2`
+}
+
+func (c *retentionSetCmd) Run(a *app) error {
+	if err := c.check("retention set"); err != nil {
+		return err
+	}
+	if _, err := c.changed(&retention.Policy{}); err != nil {
+		return usage("retention set: %v", err)
+	}
+	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
+		k := db.Admin().Retention()
+		var p retention.Policy
+		change := func(was *retention.Policy) (next retention.Policy, err error) {
+			p, err = c.changed(was)
+			return p, err
+		}
+		err := c.apply(a, k, change)
+		if err != nil {
+			return err
+		}
+		return a.emit(retention.Stored{Scope: c.Scope, By: c.By, At: a.now().UTC(), Policy: p}, func(w io.Writer) {
+			fmt.Fprintln(w, policyLine(c.Scope, &p))
+		})
+	})
+}
+
+// apply stores what change makes of the policy, or only asks it.
+func (c *retentionSetCmd) apply(a *app, k *retention.Keeper, change func(*retention.Policy) (retention.Policy, error)) error {
+	if !c.DryRun {
+		return k.Change(a.ctx, c.Scope, c.By, change)
+	}
+	all, err := k.All(a.ctx)
+	if err != nil {
+		return err
+	}
+	was := retention.Policy{}
+	for _, s := range all {
+		if s.Scope == c.Scope {
+			was = s.Policy
+		}
+	}
+	p, err := change(&was)
+	if err == nil {
+		err = p.Check()
+	}
+	return err
+}
+
+// changed is a policy with what the flags say.
+func (c *retentionSetCmd) changed(was *retention.Policy) (p retention.Policy, err error) {
+	if !c.Clear {
+		p = *was
+	}
+	p.Kinds = maps.Clone(p.Kinds)
+	for _, f := range []struct {
+		flag, text string
+		to         *retention.Age
+	}{{"sessions", c.Sessions, &p.Sessions}, {"held", c.Held, &p.Held}, {"decided", c.Decided, &p.Decided}, {"directives", c.Directives, &p.Directives}, {"versions", c.Versions, &p.Versions}, {"prune", c.Prune, &p.Prune}} {
+		if f.text != "" {
+			if *f.to, err = ageOf(f.text); err != nil {
+				return p, fmt.Errorf("--%s: %w", f.flag, err)
+			}
+		}
+	}
+	for _, s := range c.Kind {
+		name, text, ok := strings.Cut(s, "=")
+		age, err := ageOf(text)
+		if !ok || text == "" || err != nil {
+			return p, fmt.Errorf("--kind %s: expected a kind, =, and an age such as 30d, forever or inherit", s)
+		}
+		if p.Kinds == nil {
+			p.Kinds = map[string]retention.Age{}
+		}
+		if p.Kinds[name] = age; age == 0 {
+			delete(p.Kinds, name)
+		}
+	}
+	if c.KeepVersions != "" {
+		if p.KeepVersions, err = strconv.Atoi(c.KeepVersions); err != nil {
+			return p, fmt.Errorf("--keep-versions %s: expected a number", c.KeepVersions)
+		}
+	}
+	if p.Versions == 0 {
+		p.KeepVersions = 0
+	}
+	return p, p.Check()
+}
+
+type retentionPresetCmd struct {
+	File   string `arg:"" help:"Database."`
+	Name   string `arg:"" help:"year: bodies of audit leaves, questions and decided batches go after 365 days; contents, conversations and hashes stay."`
+	Scope  string `arg:"" optional:"" help:"Scope. Without it the policy is that of the whole database."`
+	By     string `help:"Name of the operator, for the manifest." default:"operator"`
+	DryRun bool   `help:"Show the policy that would be stored."`
+}
+
+func (retentionPresetCmd) Help() string {
+	return `Sets the fields of the preset; others stay as they are. dbctl retention run carries it out, dbctl serve does so once a day.
+
+Example: dbctl retention preset agent.ctx year`
+}
+
+func (c *retentionPresetCmd) Run(a *app) error {
+	p, ok := retention.Presets()[c.Name]
+	if !ok {
+		return usage("retention preset %s: expected %s", c.Name, strings.Join(slices.Sorted(maps.Keys(retention.Presets())), ", "))
+	}
+	set := retentionSetCmd{policyScope: policyScope{File: c.File, Scope: c.Scope, Default: c.Scope == ""}, Prune: p.Prune.String(), Decided: p.Decided.String(), By: c.By, DryRun: c.DryRun}
+	return set.Run(a)
+}
+
+func ageOf(s string) (retention.Age, error) {
+	if s == "inherit" {
+		return 0, nil
+	}
+	return retention.ParseAge(s)
+}
+
+// policyLine is a policy on one line.
+func policyLine(scope string, p *retention.Policy) string {
+	out := []string{scopeOrAll(scope) + ":"}
+	for _, kind := range slices.Sorted(maps.Keys(p.Kinds)) {
+		out = append(out, fmt.Sprintf("%s %s,", kind, p.Kinds[kind]))
+	}
+	for _, f := range []struct {
+		name string
+		age  retention.Age
+	}{{"sessions", p.Sessions}, {"held", p.Held}, {"decided", p.Decided}, {"directives", p.Directives}, {"versions", p.Versions}, {"prune", p.Prune}} {
+		if f.age != 0 {
+			out = append(out, fmt.Sprintf("%s %s,", f.name, f.age))
+		}
+	}
+	if p.KeepVersions > 0 {
+		out = append(out, fmt.Sprintf("keep %d versions,", p.KeepVersions))
+	}
+	if len(out) == 1 {
+		return out[0] + " no policy"
+	}
+	return strings.TrimSuffix(strings.Join(out, " "), ",")
+}
+
+func scopeOrAll(scope string) string {
+	if scope == "" {
+		return "(whole database)"
+	}
+	return line(scope)
+}
+
+type retentionShowCmd struct {
+	File  string `arg:"" help:"Database."`
+	Scope string `arg:"" optional:"" help:"Show what holds in this scope, and which policy says it."`
+}
+
+func (retentionShowCmd) Help() string { return "Example: dbctl retention show agent.ctx acme/support" }
+
+func (c *retentionShowCmd) Run(a *app) error {
+	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		k := db.Admin().Retention()
+		if c.Scope == "" {
+			all, err := k.All(a.ctx)
+			if err != nil {
+				return err
+			}
+			return a.emit(nonNil(all), func(w io.Writer) {
+				for i := range all {
+					fmt.Fprintln(w, policyLine(all[i].Scope, &all[i].Policy))
+				}
+				if len(all) == 0 {
+					fmt.Fprintln(w, "no policy is stored: everything is kept")
+				}
+			})
+		}
+		if err := store.CheckScope(c.Scope); err != nil {
+			return err
+		}
+		e, err := k.Effective(a.ctx, c.Scope)
+		if err != nil {
+			return err
+		}
+		return a.emit(e, func(w io.Writer) { printEffective(w, &e) })
+	})
+}
+
+func printEffective(w io.Writer, e *retention.Effective) {
+	table(w, "WHAT AGE POLICY-OF", func(row func(...any)) {
+		rule := func(what string, r retention.Rule) {
+			if r.Age == 0 {
+				row(what, "forever", "no policy")
+				return
+			}
+			row(what, r.Age, scopeOrAll(r.From))
+		}
+		for _, kind := range slices.Sorted(maps.Keys(e.Kinds)) {
+			rule(kind, e.Kinds[kind])
+		}
+		rule("sessions", e.Sessions)
+		rule("held", e.Held)
+		rule("decided", e.Decided)
+		rule("directives", e.Directives)
+		rule("versions", e.Versions)
+		rule("prune", e.Prune)
+	})
+	if e.KeepVersions > 0 {
+		fmt.Fprintf(w, "of each artefact the newest %s stay\n", plural(e.KeepVersions, "version", "versions"))
+	}
+}
+
+type retentionRunCmd struct {
+	File   string `arg:"" help:"Database."`
+	Scope  string `help:"Only this scope and those below it."`
+	By     string `help:"Name of the operator, for the manifest." default:"operator"`
+	DryRun bool   `help:"Show what would go. Opens the file read-only. Versions that gc could drop only after this run's deletes are not counted."`
+}
+
+func (retentionRunCmd) Help() string {
+	return `Carries out the stored policies in small commits, each with an audit leaf that names the policy. It works beside an agent. Artefacts that are written meanwhile are left for the next run. If you press Ctrl-C, completed commits stay.
+
+Example: dbctl retention run agent.ctx --dry-run`
+}
+
+func (c *retentionRunCmd) Run(a *app) error {
+	if c.Scope != "" {
+		if err := store.CheckScope(c.Scope); err != nil {
+			return err
+		}
+	}
+	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
+		rep, err := db.Admin().Retention().Run(a.ctx, retention.Options{Scope: c.Scope, By: c.By, DryRun: c.DryRun, Progress: a.progress()})
+		if err != nil && len(rep.Items) == 0 {
+			return err
+		}
+		if perr := a.emit(viewOfRetention(rep), func(w io.Writer) { printRetention(w, rep) }); err == nil {
+			err = perr
+		}
+		return err
+	})
+}
+
+// retentionView is a report whose part of gc is that of dbctl gc.
+type retentionView struct {
+	*retention.Report
+	GC *gcView `json:"gc,omitempty"`
+}
+
+func viewOfRetention(rep *retention.Report) retentionView {
+	v := retentionView{Report: rep}
+	if rep.GC != nil {
+		gc := viewOfGC(*rep.GC)
+		v.GC = &gc
+	}
+	return v
+}
+
+func printRetention(w io.Writer, rep *retention.Report) {
+	verb := "went"
+	if rep.DryRun {
+		verb = "would go"
+	}
+	if len(rep.Items) > 0 {
+		table(w, "SCOPE WHAT COUNT OLDER-THAN POLICY-OF FIRST", func(row func(...any)) {
+			for _, it := range rep.Items {
+				row(it.Scope, it.What, it.Count, it.Age, scopeOrAll(it.From), cut(strings.Join(it.First, " "), 60))
+			}
+		})
+	}
+	if rep.GC != nil {
+		fmt.Fprintf(w, "gc: %s of %s of text %s\n", plural(rep.GC.Dropped.Versions, "version", "versions"), plural(int(rep.GC.Dropped.Bytes), "byte", "bytes"), verb)
+	}
+	if rep.Changed > 0 {
+		fmt.Fprintf(w, "%d were written to meanwhile, and stay until the next run\n", rep.Changed)
+	}
+	if len(rep.Items) == 0 && rep.GC == nil {
+		fmt.Fprintln(w, "nothing is older than the policies say")
+	}
+}
+
+type sessionRmCmd struct {
+	talkArgs
+	By     string `help:"Name of the operator, for the manifest." default:"operator"`
+	DryRun bool   `help:"Show how much would be removed."`
+}
+
+func (sessionRmCmd) Help() string {
+	return `Deletes the turns of a session with their shorter forms, and what was decided and noted about them. Deleted turns stay readable by reference until gc; to take a conversation out of the files, use dbctl erase --session.
+
+Example: dbctl session rm agent.ctx acme/support chat-1 --dry-run`
+}
+
+func (c *sessionRmCmd) Run(a *app) error {
+	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
+		rep, err := db.Admin().Retention().RemoveSession(a.ctx, c.Scope, c.Session, c.By, c.DryRun)
+		if err != nil {
+			return err
+		}
+		return a.emit(rep, func(w io.Writer) {
+			verb := "removed"
+			if rep.DryRun {
+				verb = "would remove"
+			}
+			fmt.Fprintf(w, "%s %s, %s, %s of state\n", verb, plural(rep.Turns, "turn", "turns"), plural(rep.Forms, "shorter form", "shorter forms"), plural(rep.Rows, "row", "rows"))
+		})
+	})
+}
+
+type reviewPurgeCmd struct {
+	File    string `arg:"" help:"Database."`
+	Scope   string `help:"Only batches of this scope and those below it."`
+	Older   string `help:"Only batches held longer ago." placeholder:"AGE"`
+	Waiting bool   `help:"Also reject and drop batches that still wait for review."`
+	By      string `help:"Name of the operator, for the manifest." required:""`
+	DryRun  bool   `help:"Show which batches would be dropped."`
+}
+
+func (reviewPurgeCmd) Help() string {
+	return `Drops the content of held batches that were approved or rejected. The audit keeps who wrote and who decided what.
+
+Example: dbctl review purge agent.ctx --older 30d --by ann --dry-run`
+}
+
+func (c *reviewPurgeCmd) Run(a *app) error {
+	age, err := retention.ParseAge(c.Older)
+	if err != nil || age < 0 {
+		return usage("review purge: --older %s: expected a duration such as 36h, 30d or 8w", c.Older)
+	}
+	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
+		rep, err := db.Admin().Retention().PurgeReviews(a.ctx, retention.Purge{Scope: c.Scope, Older: age, Waiting: c.Waiting, By: c.By, DryRun: c.DryRun})
+		if err != nil {
+			return err
+		}
+		return a.emit(rep, func(w io.Writer) {
+			verb := "dropped"
+			if rep.DryRun {
+				verb = "would drop"
+			}
+			n := 0
+			for _, it := range rep.Items {
+				n += it.Count
+				fmt.Fprintf(w, "%s %s of %s: %s\n", verb, plural(it.Count, it.What+" batch", it.What+" batches"), line(it.Scope), line(strings.Join(it.First, " ")))
+			}
+			if n == 0 {
+				fmt.Fprintln(w, "nothing matches")
+			}
+		})
+	})
+}

@@ -1,0 +1,359 @@
+package dbctl
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
+)
+
+type reviewCmd struct {
+	Ls      reviewLsCmd      `cmd:"" help:"List held batches, oldest first."`
+	Show    reviewShowCmd    `cmd:"" help:"Show everything that approving a held batch does, and what has changed since."`
+	Approve reviewApproveCmd `cmd:"" help:"Commit a held batch."`
+	Reject  reviewRejectCmd  `cmd:"" help:"Reject a held batch."`
+	Purge   reviewPurgeCmd   `cmd:"" help:"Drop held batches that were decided."`
+}
+
+func (reviewCmd) Help() string {
+	return `A held batch is durable and invisible until it is decided. Writers cannot approve their own batches, under any spelling of their name. Names with non-ASCII characters are shown with their code points, and names that look alike are pointed out.
+
+Example: dbctl review ls agent.ctx`
+}
+
+type reviewLsCmd struct {
+	File  string `arg:"" help:"Database."`
+	Scope string `help:"Only batches of this scope."`
+	All   bool   `help:"Include decided batches."`
+	pageFlags
+}
+
+func (reviewLsCmd) Help() string { return "Example: dbctl review ls agent.ctx --scope acme/support" }
+
+// heldView is a held batch; Writes have their text in review show only.
+type heldView struct {
+	ID          string      `json:"id"`
+	Scope       string      `json:"scope"`
+	Actor       string      `json:"actor"`
+	Trace       string      `json:"trace,omitempty"`
+	Reason      string      `json:"reason"`
+	Confidence  float64     `json:"confidence"`
+	By          string      `json:"by,omitempty"`
+	Note        string      `json:"note,omitempty"`
+	At          time.Time   `json:"at"`
+	Decided     string      `json:"decided,omitempty"`
+	DecidedBy   string      `json:"decided_by,omitempty"`
+	DecidedNote string      `json:"decided_note,omitempty"`
+	Writes      []view.Page `json:"writes"`
+	Deletes     []string    `json:"deletes"`
+	Replaces    []string    `json:"replaces"`
+	Drops       []string    `json:"drops,omitempty"`
+	Stale       []string    `json:"stale"`
+	StaleNow    []string    `json:"stale_now"`
+	Conflicts   []string    `json:"conflicts"`
+	LookAlikes  []string    `json:"look_alikes,omitempty"`
+	held        *ctxpage.Held
+}
+
+func heldOf(h *ctxpage.Held) heldView {
+	v := heldView{
+		ID: h.ID, Scope: h.Scope, Actor: h.Actor, Trace: h.Trace, Reason: h.Reason, Confidence: h.Confidence, By: h.By, Note: h.Note, At: h.At,
+		Decided: h.Decided, DecidedBy: h.DecidedBy, DecidedNote: h.DecidedNote, Writes: []view.Page{}, Deletes: nonNil(h.Deletes), Replaces: view.Refs(h.Replaces), Drops: h.Drops, held: h, Stale: view.Refs(h.Stale),
+		StaleNow: view.Refs(h.StaleNow), Conflicts: view.Refs(h.Conflicts), LookAlikes: h.LookAlikes,
+	}
+	for i := range h.Writes {
+		v.Writes = append(v.Writes, view.Whole(&h.Writes[i]))
+	}
+	return v
+}
+
+// name is a name for people who decide by it: one with characters beyond ASCII is followed by their codes, so that it is
+// not taken for another that looks the same.
+func name(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) < 0 {
+		return s
+	}
+	return s + " (" + strings.Trim(strconv.QuoteToASCII(s), `"`) + ")"
+}
+
+type heldList struct {
+	Held []heldView `json:"held"`
+	Next string     `json:"next,omitempty"`
+}
+
+func (c *reviewLsCmd) Run(a *app) error {
+	cursor, err := c.raw("review")
+	if err != nil {
+		return err
+	}
+	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		held, next, damage := db.Review().List(a.ctx, c.Scope, c.All, cursor, c.Limit)
+		if damage != nil && !errors.Is(damage, ctxpage.ErrCorrupt) {
+			return damage
+		}
+		out := heldList{Held: []heldView{}, Next: cursorOut("review", next)}
+		for i := range held {
+			out.Held = append(out.Held, heldOf(&held[i]))
+		}
+		err := a.emit(out, func(w io.Writer) {
+			if len(out.Held) == 0 && damage == nil {
+				fmt.Fprintln(w, "nothing is held")
+				return
+			}
+			table(w, "BATCH HELD SCOPE ACTOR REASON CONFIDENCE BY WRITES REPLACES DECIDED", func(row func(...any)) {
+				for _, h := range out.Held {
+					row(h.ID, when(h.At), name(h.Scope), name(h.Actor), h.Reason, h.Confidence, or(name(h.By), "-"), len(h.Writes)+len(h.Deletes), h.replaced(), or(h.Decided, "-"))
+				}
+			})
+			for _, h := range out.Held {
+				for _, l := range h.LookAlikes {
+					fmt.Fprintf(w, "%s: %s\n", h.ID, line(l))
+				}
+			}
+			more(w, out.Next)
+		})
+		return errors.Join(err, damage)
+	})
+}
+
+type reviewShowCmd struct {
+	File  string `arg:"" help:"Database."`
+	Batch string `arg:"" help:"Batch id."`
+	quietFlags
+}
+
+func (reviewShowCmd) Help() string {
+	return `The read writes a manifest, so the file is opened for writing unless you give --read-only.
+
+Example: dbctl review show agent.ctx 01J…`
+}
+
+func (c *reviewShowCmd) Run(a *app) error {
+	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
+		h, err := db.Review().Show(a.ctx, c.Batch)
+		if err != nil {
+			return err
+		}
+		v := heldOf(h)
+		return a.emit(v, v.print)
+	})
+}
+
+func (v *heldView) print(w io.Writer) {
+	table(w, "", func(row func(...any)) {
+		row("batch", v.ID)
+		row("held", when(v.At))
+		row("scope", name(v.Scope))
+		row("written by", name(v.Actor))
+		row("context", or(v.Trace, "-"))
+		row("reason", v.Reason)
+		if v.By != "" {
+			row("verdict", fmt.Sprintf("%v by %s", v.Confidence, name(v.By)))
+		}
+		if v.Note != "" {
+			row("note", v.Note)
+		}
+		if v.Decided != "" {
+			row("decided", v.Decided+" by "+name(v.DecidedBy))
+		}
+		if v.DecidedNote != "" {
+			row("decision note", v.DecidedNote)
+		}
+		for _, l := range []struct {
+			what string
+			refs []string
+		}{{"conflict: written since", v.Conflicts}, {"had changed when held", v.Stale}, {"has changed since read", v.StaleNow}, {"deletes", v.Deletes}, {"look-alike", v.LookAlikes}} {
+			for _, r := range l.refs {
+				row(l.what, r)
+			}
+		}
+	})
+	for i, x := range v.Writes {
+		fmt.Fprintf(w, "\n%s (%s, %s)\n", line(x.Ref), x.Kind, plural(x.Tokens, "token", "tokens"))
+		v.effects(w, &v.held.Writes[i])
+		fmt.Fprintln(w, printable(w, x.Text))
+	}
+}
+
+// replaced counts what an approval takes out of use.
+func (v *heldView) replaced() int {
+	n := len(v.Replaces) + len(v.Deletes)
+	for i := range v.Writes {
+		n += len(v.Writes[i].Supersedes)
+	}
+	return n
+}
+
+// effects prints what the approval of a draft does besides storing its text, gravest first, and then every field that is
+// set. The fields come from the JSON of the artefact, so a field that is added later is shown, too.
+func (v *heldView) effects(w io.Writer, x *ctxpage.Version) {
+	for _, r := range v.held.Replaces {
+		if r.ID == x.ID {
+			fmt.Fprintf(w, "  REPLACES %s\n", line(r.String()))
+			for _, d := range v.Drops {
+				if lost, of := strings.CutPrefix(d, r.String()+": "); of {
+					fmt.Fprintf(w, "  DROPS %s\n", line(lost))
+				}
+			}
+		}
+	}
+	for _, id := range x.Supersedes {
+		fmt.Fprintf(w, "  SUPERSEDES %s, which is no longer found\n", line(id))
+	}
+	if x.Kind == ctxpage.KindSystem || x.Role == "system" || x.Role == "developer" {
+		fmt.Fprintln(w, "  INSTRUCTS the model: every context of the scope shows it as an instruction")
+	}
+	if x.Role != "" && x.Group != "" {
+		fmt.Fprintf(w, "  BECOMES a turn of the %s in %s, at place %d\n", line(x.Role), line(x.Group), x.Seq)
+	}
+	a := x.Artefact
+	a.ID, a.Text, a.Supersedes = "", "", nil
+	for _, f := range setFields(a) {
+		fmt.Fprintf(w, "  %s: %s\n", f.name, line(f.value))
+	}
+}
+
+type setField struct{ name, value string }
+
+// setFields lists the fields of an artefact that are set, in their order.
+func setFields(a ctxpage.Artefact) (out []setField) {
+	b, err := json.Marshal(a)
+	if err != nil {
+		return []setField{{"fields", err.Error()}}
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	_, _ = d.Token()
+	for d.More() {
+		name, _ := d.Token()
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return append(out, setField{fmt.Sprint(name), err.Error()})
+		}
+		text := string(value)
+		switch name {
+		case "kind": // stands in the heading
+			continue
+		case "provenance":
+			text = a.Provenance.String()
+		case "priority":
+			text = [...]string{"", "low", "medium", "high", "critical"}[min(a.Priority, ctxpage.PriorityCritical)]
+		}
+		switch text {
+		case "", `""`, "0", "null", "false", "[]", "{}":
+			continue
+		}
+		var plain string
+		if json.Unmarshal(value, &plain) == nil {
+			text = plain
+		}
+		out = append(out, setField{strings.ReplaceAll(fmt.Sprint(name), "_", " "), text})
+	}
+	return out
+}
+
+type reviewApproveCmd struct {
+	File  string `arg:"" help:"Database."`
+	Batch string `arg:"" optional:"" help:"Batch id. Not with --all."`
+	All   bool   `help:"Approve all held batches that the filters below select."`
+	batchFilter
+	By            string `required:"" help:"Name of the approver, who must not be the writer."`
+	Note          string `help:"Note for the manifest."`
+	HumanVerified bool   `help:"Mark what is written as human-verified, the highest provenance."`
+	Stale         bool   `help:"Approve even if pages it is based on have changed."`
+	DryRun        bool   `help:"Show conflicts and changes; decide nothing."`
+}
+
+func (reviewApproveCmd) Help() string {
+	return `Checks for conflicts and staleness again. Approving a batch twice returns the first outcome.
+
+--all decides about each batch by itself, oldest first. Batches that would replace, supersede or delete pages are left, unless --replacing is given. What cannot be approved, because of a conflict for example, is listed with the reason, stays held, and makes the exit code 1.
+
+Example: dbctl review approve agent.ctx --all --scope acme/support --actor claude --older 1d --by ann --dry-run`
+}
+
+func (c *reviewApproveCmd) Run(a *app) error {
+	switch {
+	case c.All && c.Batch != "":
+		return usage("--all: expected no batch id")
+	case c.All:
+		return c.all(a)
+	case c.Batch == "":
+		return usage("expected a batch id, or --all")
+	case c.batchFilter != (batchFilter{}):
+		return usage("--scope, --actor, --kind, --tag, --reason, --older and --replacing select batches: give --all, too")
+	}
+	if c.DryRun {
+		return (&reviewShowCmd{c.File, c.Batch, quietFlags{true}}).Run(a)
+	}
+	return a.with(c.File, true, func(db *ctxpage.DB) error {
+		out, err := db.Review().Approve(a.ctx, c.Batch, ctxpage.Approval{By: c.By, Note: c.Note, HumanVerified: c.HumanVerified, Stale: c.Stale})
+		if errors.Is(err, ctxpage.ErrStaleContext) {
+			return fmt.Errorf("%w; dbctl review show names them, --stale approves all the same", err)
+		}
+		if err != nil {
+			return err
+		}
+		return a.reviewed(db, c.Batch, c.By, out)
+	})
+}
+
+type reviewRejectCmd struct {
+	File   string `arg:"" help:"Database."`
+	Batch  string `arg:"" help:"Batch id."`
+	By     string `required:"" help:"Name of the reviewer."`
+	Note   string `help:"Reason, for the manifest."`
+	DryRun bool   `help:"Show the batch; decide nothing."`
+}
+
+func (reviewRejectCmd) Help() string {
+	return `The content stays with the batch and in the log, but it is never served.
+
+Example: dbctl review reject agent.ctx 01J… --by ann --note 'cites the old policy'`
+}
+
+func (c *reviewRejectCmd) Run(a *app) error {
+	if c.DryRun {
+		return (&reviewShowCmd{c.File, c.Batch, quietFlags{true}}).Run(a)
+	}
+	return a.with(c.File, true, func(db *ctxpage.DB) error {
+		out, err := db.Review().Reject(a.ctx, c.Batch, c.By, c.Note)
+		if err != nil {
+			return err
+		}
+		return a.reviewed(db, c.Batch, c.By, out)
+	})
+}
+
+type reviewedView struct {
+	Batch     string   `json:"batch"`
+	Status    string   `json:"status"`
+	DecidedBy string   `json:"decided_by"` // who decided first: a later call gives that outcome again
+	LSN       uint64   `json:"lsn"`
+	Refs      []string `json:"refs"`
+}
+
+// reviewed prints the outcome of a batch that by has decided, or somebody before.
+func (a *app) reviewed(db *ctxpage.DB, batch, by string, out ctxpage.Outcome) error {
+	h, err := db.Review().Show(a.ctx, batch)
+	if err != nil {
+		return err
+	}
+	v := reviewedView{batch, out.Status.String(), h.DecidedBy, out.LSN, view.Refs(out.Refs)}
+	return a.emit(v, func(w io.Writer) {
+		fmt.Fprintf(w, "%s: %s by %s, lsn %d\n", v.Batch, v.Status, line(v.DecidedBy), v.LSN)
+		if by != v.DecidedBy {
+			fmt.Fprintf(w, "  it was decided before; nothing was recorded for %s\n", line(by))
+		}
+		for _, r := range v.Refs {
+			fmt.Fprintf(w, "  %s\n", r)
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package dbctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ctxpage/ctxpage"
+)
+
+type rmCmd struct {
+	File   string   `arg:"" help:"Database."`
+	Scope  string   `arg:"" help:"Scope of the artefacts. Artefacts of its ancestors cannot be deleted through it."`
+	IDs    []string `arg:"" optional:"" name:"id" help:"Ids of or references to artefacts of the scope."`
+	Prefix string   `help:"Delete every artefact whose id has this prefix."`
+	By     string   `help:"Name of who deletes, for the manifest. Default: the scope."`
+	DryRun bool     `help:"Show what would be deleted."`
+}
+
+func (rmCmd) Help() string {
+	return `Writes a tombstone for each artefact, all in one transaction. Deleted artefacts are no longer served; older versions stay readable by reference until gc. Select artefacts by id or with --prefix.
+
+Example: dbctl rm agent.ctx acme/support --prefix drafts/ --dry-run`
+}
+
+type rmView struct {
+	Deleted []string `json:"deleted"`
+	DryRun  bool     `json:"dry_run,omitempty"`
+}
+
+func (c *rmCmd) Run(a *app) error {
+	if (len(c.IDs) == 0) == (c.Prefix == "") {
+		return usage("rm: name what to delete: ids, or --prefix, not both")
+	}
+	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
+		var opts []ctxpage.ScopeOption
+		if c.By != "" {
+			opts = append(opts, ctxpage.WithActor(c.By))
+		}
+		s := db.Scope(c.Scope, opts...)
+		ids, err := c.chosen(a, db, s)
+		if err != nil {
+			return err
+		}
+		if !c.DryRun {
+			if err := deleteAll(a.ctx, s, ids); err != nil {
+				return err
+			}
+		}
+		return a.emit(rmView{nonNil(ids), c.DryRun}, func(w io.Writer) {
+			verb := "deleted"
+			if c.DryRun {
+				verb = "would delete"
+			}
+			for _, id := range ids {
+				fmt.Fprintln(w, verb, line(id))
+			}
+			if len(ids) == 0 {
+				fmt.Fprintln(w, "nothing matches")
+			}
+		})
+	})
+}
+
+// chosen finds what to delete: every id named must be there.
+func (c *rmCmd) chosen(a *app, db *ctxpage.DB, s *ctxpage.Scope) (ids []string, err error) {
+	if c.Prefix != "" {
+		return idsOf(a.ctx, s, c.Prefix)
+	}
+	n := &namer{a: a, db: db, scope: c.Scope, writes: true}
+	for _, given := range c.IDs {
+		ref, err := n.own(a.ctx, given)
+		if err != nil {
+			return nil, err
+		}
+		id := ref.ID
+		vs, _, err := s.List(a.ctx, id, "", 1)
+		if err != nil {
+			return nil, err
+		}
+		if len(vs) == 0 || vs[0].ID != id {
+			return nil, n.hinted(fmt.Errorf("%w: scope %s has no artefact %q; nothing was deleted", ctxpage.ErrNotFound, c.Scope, id), ref, given)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+func idsOf(ctx context.Context, s *ctxpage.Scope, prefix string) (ids []string, err error) {
+	err = eachArtefact(ctx, s, prefix, func(v *ctxpage.Version) {
+		if !strings.HasPrefix(v.ID, ctxpage.ReservedPrefix) { // those are not the caller's to delete
+			ids = append(ids, v.ID)
+		}
+	})
+	return ids, err
+}
+
+// eachArtefact walks the listing of a scope to its end.
+func eachArtefact(ctx context.Context, s *ctxpage.Scope, prefix string, fn func(v *ctxpage.Version)) error {
+	for cursor := ""; ; {
+		vs, next, err := s.List(ctx, prefix, cursor, 1000)
+		if err != nil {
+			return err
+		}
+		for _, v := range vs {
+			fn(v)
+		}
+		if cursor = next; cursor == "" {
+			return nil
+		}
+	}
+}
+
+// deleteAll deletes in one transaction. What somebody else deleted meanwhile is gone all the same.
+func deleteAll(ctx context.Context, s *ctxpage.Scope, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	if len(ids) > ctxpage.MaxTxnWrites {
+		return failed("%d artefacts are more than the %d of one transaction; narrow --prefix", len(ids), ctxpage.MaxTxnWrites)
+	}
+	return s.Update(ctx, func(tx *ctxpage.Txn) error {
+		for _, id := range ids {
+			if err := tx.Delete(ctx, id); err != nil && !errors.Is(err, ctxpage.ErrNotFound) {
+				return err
+			}
+		}
+		return nil
+	})
+}

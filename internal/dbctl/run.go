@@ -1,0 +1,490 @@
+// Package dbctl is the tool dbctl: it shows and changes the contents of a database, assembles contexts, decides held batches, and proves
+// what was served. cmd/dbctl is the plain program; a build with more stores is another small main that calls Run.
+package dbctl
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"os/signal"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/remote"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/token"
+	"github.com/ctxpage/ctxpage/token/bpe"
+)
+
+// Exit codes; the help of dbctl lists them, and scripts rely on them.
+const (
+	exitOK      = 0
+	exitFailed  = 1
+	exitUsage   = 2
+	exitDamaged = 3
+	exitHeld    = 4
+	exitBusy    = 5
+
+	exitInterrupted = 130 // 128 and the signal, as shells have it
+	exitTerminated  = 143
+)
+
+// globals are the flags of every verb.
+type globals struct {
+	JSON     bool          `help:"Print JSON with stable fields instead of tables. Errors are one JSON line on standard error."`
+	Wide     bool          `help:"Do not shorten the cells of tables to the width of the terminal, and show all columns."`
+	Columns  []string      `help:"Only these columns of a table, by the names in its first line, such as TIME,TRACE." placeholder:"NAME"`
+	Progress bool          `help:"Show progress on standard error even if it is not a terminal."`
+	Wait     time.Duration `help:"How long to wait for another process to close the file, and to answer while it is busy (at least 10 s)." default:"1s"`
+	KeyFile  string        `help:"File with the key of an encrypted database: 32 bytes in hex or base64." placeholder:"FILE" env:"CTXPAGE_KEY_FILE"`
+	Keyring  string        `help:"Keyring of a backup that is read in place; it has no FILE.keys." placeholder:"FILE" env:"CTXPAGE_KEYRING"`
+	Counter  string        `help:"What counts tokens: o200k_base (exact for current models of OpenAI), cl100k_base, est/2, a model such as claude or gemini, or one of these with a factor (o200k_base*125%)." default:"o200k_base" placeholder:"NAME" env:"CTXPAGE_COUNTER"`
+	NoRoots  bool          `help:"Do not read from directories recorded in the database. Use it for databases you received: they could name any directory of this machine."`
+}
+
+// cli is the command line. A verb is one line here and one file beside this one.
+type cli struct {
+	globals
+
+	Init     initCmd     `cmd:"" help:"Create an empty database."`
+	Put      putCmd      `cmd:"" help:"Write an artefact. Trusted path: the commit gate does not apply."`
+	Get      getCmd      `cmd:"" help:"Print an artefact, one of its pages, or an older version."`
+	Ls       lsCmd       `cmd:"" help:"List scopes, or the artefacts of one."`
+	Rm       rmCmd       `cmd:"" help:"Delete artefacts. Older versions stay readable by reference until gc."`
+	History  historyCmd  `cmd:"" help:"List the versions of an artefact."`
+	Search   searchCmd   `cmd:"" help:"Find pages by their words."`
+	Import   importCmd   `cmd:"" help:"Import a directory, chats and memories of other systems, or an export; run again to import changes."`
+	Promote  promoteCmd  `cmd:"" help:"Raise the provenance of artefacts, so that contexts show them."`
+	Export   exportCmd   `cmd:"" help:"Write a database, or what it holds about a scope or a person, as lines of JSON or as a document."`
+	Refresh  refreshCmd  `cmd:"" help:"Check all sources, fetch what changed, and find new files in imported directories."`
+	Embed    embedCmd    `cmd:"" help:"Make the vectors that find pages by their meaning."`
+	Assemble assembleCmd `cmd:"" help:"Assemble a context for a question within a token budget."`
+	Commit   commitCmd   `cmd:"" help:"Commit an answer based on an assembled context, through the gate."`
+	Rollback rollbackCmd `cmd:"" help:"Record that the answer to an assembled context was discarded."`
+	Review   reviewCmd   `cmd:"" help:"List, show, approve and reject held batches."`
+	Manifest manifestCmd `cmd:"" help:"Read, prove and verify the audit, even while an agent is writing."`
+	Why      whyCmd      `cmd:"" help:"Explain why a page is or is not in a past context."`
+	Replay   replayCmd   `cmd:"" help:"Print a past context again, byte for byte."`
+	Diff     diffCmd     `cmd:"" help:"Compare two past contexts."`
+	Stat     statCmd     `cmd:"" help:"Show sizes and counters."`
+	Health   healthCmd   `cmd:"" help:"Report useless content of a scope: duplicates, contradictions, never served, expired, superseded, orphans."`
+	Check    checkCmd    `cmd:"" help:"Check the whole database and report damage."`
+	GC       gcCmd       `cmd:"" name:"gc" help:"Drop old versions that nothing refers to."`
+	Compact  compactCmd  `cmd:"" help:"Give the free space of the file back to the disk."`
+	Erase    eraseCmd    `cmd:"" help:"Erase content from every file of a database, with a receipt."`
+	Backup   backupCmd   `cmd:"" help:"Copy a database."`
+	Restore  restoreCmd  `cmd:"" help:"Verify a backup and restore it."`
+	Salvage  salvageCmd  `cmd:"" help:"Copy the readable part of a damaged database to a new one."`
+	Budget   budgetCmd   `cmd:"" passthrough:"" help:"Fit messages or items into a token budget. Needs no database."`
+	Demo     demoCmd     `cmd:"" help:"Show what ctxpage does, on a copy of one of your folders."`
+
+	Session sessionCmd `cmd:"" help:"Manage conversations: turns, passes, and what left the window."`
+	Watch   watchCmd   `cmd:"" help:"Keep headroom in a session's window, or show what that would do."`
+	MCP     mcpCmd     `cmd:"" name:"mcp" help:"Serve a scope to an MCP client."`
+	Serve   serveCmd   `cmd:"" help:"Serve a database to programs in any language: JSON over a unix socket or a loopback address."`
+	Stop    stopCmd    `cmd:"" help:"End a dbctl serve that has a database open."`
+	Setup   setupCmd   `cmd:"" help:"Put a memory to use in an agent host: MCP server, hooks and skill."`
+	Hook    hookCmd    `cmd:"" help:"Append what an agent host's hook reports to a conversation."`
+	Handoff handoffCmd `cmd:"" help:"Package a session for another agent."`
+
+	Directive directiveCmd `cmd:"" passthrough:"" help:"Record what the user decides for a scope: premise and policies."`
+
+	Retention retentionCmd `cmd:"" help:"Set, show and carry out how long scopes keep things."`
+	Key       keyCmd       `cmd:"" help:"Make and change keys of encrypted databases."`
+	Quota     quotaCmd     `cmd:"" help:"Set and show how much scopes may hold."`
+
+	Help       helpCmd       `cmd:"" help:"Describe a verb, like VERB --help."`
+	Version    versionCmd    `cmd:"" help:"Print the module's version and commit, like --version."`
+	Completion completionCmd `cmd:"" help:"Print a completion script for bash, zsh or fish."`
+}
+
+const description = `dbctl inspects and changes ctxpage databases. A database is a file with its log (FILE-wal) and its audit (FILE-manifest) beside it.
+
+Exit codes: 0 ok, 1 failed, 2 usage error, 3 damage found, 4 held for review, 5 busy (another process has the database open), 130 interrupted by Ctrl-C, 143 ended by SIGTERM. A signal is the normal end of serve, mcp, watch and tail -f: they exit with 0.
+
+One process owns the files of a database. While an agent has it open, the verbs ask that agent over a socket and see what it sees; check, restore and salvage need the files for themselves and are refused with the agent's pid, program and start time (check --online is done by the agent). The manifest verbs read the files without a lock. They show what was written when they started; the last 100 ms may not be on disk yet, and counts may grow between two calls.
+
+A database can also be named by the socket of a process that serves it: unix:PATH. dbctl-pg serves databases on PostgreSQL that way. With a postgres:// URL in place of FILE, dbctl starts dbctl-pg, which must be beside it or in PATH. Such a process records every read. Verbs that need files are refused there; check works with --online.
+
+` + namesHelp + `
+
+get, search and assemble open the file for writing, because each read of content writes a manifest. With --read-only they write no manifest and refetch nothing.`
+
+// app is what a verb works with.
+type app struct {
+	globals
+	ctx        context.Context
+	in         io.Reader
+	out, err   io.Writer
+	now        func() time.Time
+	key        []byte             // of --key-file; nil: none
+	counter    token.Counter      // of --counter
+	roots      []string           // directories this call may read, beside those recorded
+	embedder   ctxpage.Embedder   // nil: words alone
+	summarizer ctxpage.Summarizer // nil: extracts
+	noWatch    bool               // nothing is done in the background
+}
+
+// exitError ends dbctl with a code; what there was to say has been said when quiet.
+type exitError struct {
+	code  int
+	msg   string
+	quiet bool
+}
+
+func (e *exitError) Error() string { return e.msg }
+
+func usage(format string, args ...any) error {
+	return &exitError{code: exitUsage, msg: fmt.Sprintf(format, args...)}
+}
+
+func failed(format string, args ...any) error {
+	return &exitError{code: exitFailed, msg: fmt.Sprintf(format, args...)}
+}
+
+// ended reports a code whose reason was printed already.
+func ended(code int) error { return &exitError{code: code, quiet: true} }
+
+// untilStopped is the end of a verb that works until a signal ends it: that is no failure, so it exits with 0.
+func (a *app) untilStopped(err error) error {
+	if a.ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// passedOn gives the exit code of a command line of its own, which does not know that it was interrupted.
+func (a *app) passedOn(code int) error {
+	switch {
+	case code == exitOK:
+		return nil
+	case a.ctx.Err() != nil:
+		return ended(exitInterrupted)
+	}
+	return ended(code)
+}
+
+// parsed stops kong where it would end the process.
+type parsed int
+
+// Tool is dbctl as one program has it. The zero value is the plain tool.
+type Tool struct {
+	Now     func() time.Time // nil: time.Now
+	NoWatch bool             // do nothing in the background
+}
+
+// Run parses args, runs the verb and returns the exit code. Ctrl-C cancels the verb, which leaves every database as it was after its last
+// transaction.
+func (t Tool) Run(args []string, in io.Reader, out, errw io.Writer) (code int) {
+	a := &app{now: t.Now, noWatch: t.NoWatch}
+	if a.now == nil {
+		a.now = time.Now
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // the second Ctrl-C ends the process
+	a.ctx, a.in = ctx, in
+	a.out, a.err = guarded(out, &a.globals), guarded(errw, &a.globals)
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case parsed:
+			code = int(p)
+		default:
+			panic(p)
+		}
+	}()
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	args, err := helpArgs(versionArgs(args))
+	if err != nil {
+		return a.report(err)
+	}
+	var c cli
+	k := kong.Must(&c, only(args[0]), durations, kong.Name("dbctl"), kong.Description(description), kong.Writers(a.out, a.err),
+		kong.Exit(func(code int) { panic(parsed(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}))
+	// The parser would write U+FFFD for such bytes: another id, another file.
+	if i := slices.IndexFunc(args, func(s string) bool { return !utf8.ValidString(s) }); i >= 0 {
+		a.JSON = slices.Contains(args, "--json")
+		return a.report(usage("argument %d: got %q, expected UTF-8", i+1, args[i]))
+	}
+	kctx, err := k.Parse(args)
+	a.globals = c.globals
+	if err != nil {
+		a.JSON = slices.Contains(args, "--json") // a line that does not parse may not have got that far
+		if forServer(verbOf(err), args) {
+			return a.startServer(args)
+		}
+		more := fmt.Sprintf("dbctl %s--help says more", verbOf(err))
+		msg := err.Error()
+		if verbOf(err) == "" { // nothing before it was a verb
+			msg = strings.Replace(msg, "unexpected argument ", "there is no command ", 1)
+		}
+		code := a.report(usage("%s; %s", msg, more))
+		if spares(args) {
+			code = exitOK
+		}
+		return code
+	}
+	if namesServer(kctx) {
+		return a.startServer(args)
+	}
+	if a.counter, err = bpe.Named(a.Counter); err != nil {
+		return a.report(usage("--counter: %v", err))
+	}
+	if a.KeyFile != "" {
+		if a.key, err = readKey(a.KeyFile); err != nil {
+			return a.report(err)
+		}
+	}
+	err = kctx.Run(a)
+	if errors.Is(err, errOnServer) {
+		return a.startServer(args)
+	}
+	return a.ends(a.report(err))
+}
+
+// ends tells SIGTERM from Ctrl-C.
+func (a *app) ends(code int) int {
+	if cause := context.Cause(a.ctx); code == exitInterrupted && cause != nil && strings.Contains(cause.Error(), syscall.SIGTERM.String()) {
+		return exitTerminated
+	}
+	return code
+}
+
+// verbs lists the verbs with the names of their fields.
+func verbs() iter.Seq2[string, string] {
+	return func(yield func(name, field string) bool) {
+		for f := range reflect.TypeFor[cli]().Fields() {
+			if _, is := f.Tag.Lookup("cmd"); is && !yield(cmp.Or(f.Tag.Get("name"), strings.ToLower(f.Name)), f.Name) {
+				return
+			}
+		}
+	}
+}
+
+// Verbs lists the verbs of the tool.
+func Verbs() (names []string) {
+	for name := range verbs() {
+		names = append(names, name)
+	}
+	return names
+}
+
+// only leaves out of the grammar every verb but the one that is named first: to read all their tags takes longer than
+// most verbs run. Where no verb comes first nothing is left out: help, and what is said of a mistake, are about all.
+func only(verb string) kong.Option {
+	known, others := false, []string{}
+	for name, field := range verbs() {
+		if name == verb {
+			known = true
+		} else {
+			others = append(others, field)
+		}
+	}
+	if !known {
+		return kong.IgnoreFields()
+	}
+	return kong.IgnoreFields(`^cli\.(?:` + strings.Join(others, "|") + `)$`)
+}
+
+// verbOf names the verb that a command line which does not parse was about.
+func verbOf(err error) string {
+	var pe *kong.ParseError
+	if !errors.As(err, &pe) || pe.Context == nil {
+		return ""
+	}
+	verb := ""
+	for _, p := range pe.Context.Path {
+		if p.Command != nil {
+			verb += p.Command.Name + " "
+		}
+	}
+	return verb
+}
+
+// report says what went wrong and gives the exit code.
+func (a *app) report(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	code := codeOf(err)
+	var e *exitError
+	if errors.As(err, &e) && e.quiet {
+		return code
+	}
+	if a.JSON {
+		a.reportJSON(err, code)
+	} else {
+		fmt.Fprintln(a.err, "dbctl:", printable(a.err, hint(err)))
+	}
+	return code
+}
+
+func codeOf(err error) int {
+	var e *exitError
+	switch {
+	case errors.As(err, &e):
+		return e.code
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.Is(err, ctxpage.ErrLocked):
+		return exitBusy
+	case errors.Is(err, ctxpage.ErrHeld):
+		return exitHeld
+	case errors.Is(err, erase.ErrReceipt): // the receipt is wrong, whatever of it, and no database is damaged
+		return exitFailed
+	case errors.Is(err, ctxpage.ErrCorrupt), errors.Is(err, manifest.ErrHead), errors.Is(err, manifest.ErrProof):
+		return exitDamaged
+	case errors.Is(err, ctxpage.ErrInvalid):
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// errorKinds name errors for scripts; the first that matches counts.
+var errorKinds = []struct {
+	err  error
+	kind string
+}{
+	{ctxpage.ErrLocked, "locked"}, {ctxpage.ErrKey, "key"}, {store.ErrNoSpace, "no space"}, {ctxpage.ErrNewerFormat, "newer format"}, {manifest.ErrNewerFormat, "newer format"}, {ctxpage.ErrOldFormat, "old format"},
+	{ctxpage.ErrCorrupt, "damaged"}, {ctxpage.ErrNotDatabase, "not a database"}, {ctxpage.ErrNotExist, "no database"}, {ctxpage.ErrErased, "erased"}, {ctxpage.ErrGone, "gone"}, {ctxpage.ErrExpired, "expired"},
+	{ctxpage.ErrDirty, "dirty"}, {ctxpage.ErrHeadroom, "headroom"}, {ctxpage.ErrBudget, "budget"}, {ctxpage.ErrConflict, "conflict"}, {ctxpage.ErrStaleContext, "stale context"},
+	{ctxpage.ErrHeld, "held"}, {store.ErrQuota, "over quota"}, {ctxpage.ErrSelfCertified, "self-certified"}, {ctxpage.ErrReviewed, "reviewed"}, {ctxpage.ErrReplay, "replay differs"},
+	{ctxpage.ErrOutcomeUnknown, "outcome unknown"}, {ctxpage.ErrProvenance, "provenance"}, {ctxpage.ErrInvalid, "invalid"},
+	{ctxpage.ErrNotFound, "not found"}, {manifest.ErrNoLeaf, "not found"}, {manifest.ErrHead, "head differs"}, {context.Canceled, "interrupted"},
+}
+
+// errorJSON is the line on standard error.
+type errorJSON struct {
+	Error struct {
+		Kind    string    `json:"kind"`
+		Message string    `json:"message"`
+		Exit    int       `json:"exit"`
+		PID     int       `json:"pid,omitempty"`
+		Program string    `json:"program,omitempty"`
+		Since   time.Time `json:"since,omitzero"`
+		Reading bool      `json:"reading,omitempty"` // it reads: a writer waits for it
+	} `json:"error"`
+}
+
+func (a *app) reportJSON(err error, code int) {
+	var j errorJSON
+	j.Error.Kind, j.Error.Message, j.Error.Exit = kindOf(err, code), hint(err), code
+	var locked *ctxpage.LockedError
+	var silent *remote.UnavailableError
+	switch {
+	case errors.As(err, &silent) && silent.PID != 0:
+		j.Error.PID, j.Error.Program, j.Error.Since = silent.PID, silent.Program, silent.Since
+	case errors.As(err, &locked):
+		j.Error.PID, j.Error.Program, j.Error.Since, j.Error.Reading = locked.PID, locked.Program, locked.Since, locked.Reading
+	}
+	b, _ := json.Marshal(&j)
+	fmt.Fprintln(a.err, string(b))
+}
+
+func kindOf(err error, code int) string {
+	for _, k := range errorKinds {
+		if errors.Is(err, k.err) {
+			return k.kind
+		}
+	}
+	switch code {
+	case exitUsage:
+		return "usage"
+	case exitDamaged:
+		return "damaged"
+	}
+	return "failed"
+}
+
+// said turns the words of the library into those of a command line: it names options where dbctl has flags, and itself
+// in every error that another one wraps.
+var said = strings.NewReplacer(": ctxpage: ", ": ", "\nctxpage: ", "\n",
+	"name one in Options.FileRoots or record one with Admin.AddFileRoot", "--root DIR allows one",
+	"file, page or one of Options.Sources", "file or page",
+	"see what Salvage finds", "see what dbctl salvage finds",
+	"the file of a database, or a name that is not taken", "the file of a database; make one with: dbctl init FILE, where no FILE is yet",
+	"open it once for writing to make one", "make one with: dbctl init FILE")
+
+// hint adds what to do where the library, which knows no command line, cannot say it.
+func hint(err error) string {
+	msg := said.Replace(strings.TrimPrefix(err.Error(), "ctxpage: "))
+	switch {
+	case errors.Is(err, ctxpage.ErrDirty):
+		return msg + "; get --serve-stale prints what is stored"
+	case strings.HasPrefix(msg, "lock: ") && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)):
+		return msg + "; --read-only of get, search and assemble needs no right to write"
+	case errors.Is(err, ctxpage.ErrNotExist) && !strings.Contains(msg, "dbctl init"):
+		return msg + "; make one with: dbctl init FILE"
+	case errors.Is(err, ctxpage.ErrLocked):
+		return msg + "; the manifest verbs read beside it, --wait waits for it"
+	case errors.Is(err, context.Canceled):
+		return "interrupted: " + strings.TrimPrefix(msg, "interrupted while ") + "; the database is as after its last transaction"
+	}
+	return msg
+}
+
+// open opens for reading, or for writing. It waits in steps, so that Ctrl-C ends the wait.
+func (a *app) open(path string, write bool) (*ctxpage.DB, error) { return a.openAs(path, write, false) }
+
+// answerTime is how long the process that has a database open may be silent, unless --wait says longer.
+const answerTime = 10 * time.Second
+
+// openAs opens a database; exclusive: only if no other process has it.
+func (a *app) openAs(path string, write, exclusive bool) (*ctxpage.DB, error) {
+	if socket, is, err := served(path); is || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return a.dial(socket, exclusive)
+	}
+	const step = 200 * time.Millisecond
+	for until := time.Now().Add(a.Wait); ; {
+		left := time.Until(until)
+		db, err := ctxpage.Open(path, ctxpage.Options{
+			Counter: a.counter, Key: a.key, Keyring: a.Keyring, MustExist: true, ReadOnly: !write, Exclusive: exclusive, RecordedRoots: !a.NoRoots, LockTimeout: max(0, min(step, left)), AnswerTimeout: max(a.Wait, answerTime), Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer, NoWatch: a.noWatch,
+		})
+		switch {
+		case !errors.Is(err, ctxpage.ErrLocked) || left <= step:
+			return db, err
+		case a.ctx.Err() != nil:
+			return nil, fmt.Errorf("waiting for %s: %w", path, a.ctx.Err())
+		}
+	}
+}
+
+// with opens a database, runs fn and closes it; a failed close is an error like any other.
+func (a *app) with(path string, write bool, fn func(db *ctxpage.DB) error) error {
+	return a.withAs(path, write, false, fn)
+}
+
+func (a *app) withAs(path string, write, exclusive bool, fn func(db *ctxpage.DB) error) error {
+	db, err := a.openAs(path, write, exclusive)
+	if err != nil {
+		return err
+	}
+	err = fn(db)
+	cerr := db.Close()
+	var e *exitError
+	if cerr != nil && errors.As(err, &e) && e.quiet {
+		return cerr // what the verb printed is not the end of it
+	}
+	return errors.Join(err, cerr)
+}

@@ -1,0 +1,65 @@
+package dbctl
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+)
+
+type salvageCmd struct {
+	File  string `arg:"" help:"Damaged database. It is not changed."`
+	Out   string `arg:"" help:"Database to create. The path must not exist."`
+	Older bool   `help:"If the newest version of an artefact is known to be lost, copy the newest readable version and list it as outdated. By default such artefacts are not copied."`
+	By    string `help:"Name of the operator, for the new database's manifest."`
+}
+
+func (salvageCmd) Help() string {
+	return `Copies to a new database every artefact that can be read completely, drafts waiting for review, directives and file roots, and lists what is lost. A row is copied only if its checksum matches, a text only if its digest matches. If commits are lost and nothing shows what they wrote, artefacts are copied in the newest state that can be proved, and those that may have changed since are listed. Versions start at 1 in the copy; older versions and the audit stay in the old files, where the manifest verbs can read them. Exit code 3 if anything is lost. If you have a backup, restore it instead.
+
+Example: dbctl salvage agent.ctx saved.ctx --by ann`
+}
+
+type salvageView struct {
+	File string `json:"file"`
+	Out  string `json:"out"`
+	filestore.Salvaged
+	older bool
+}
+
+func (c *salvageCmd) Run(a *app) error {
+	got, err := ctxpage.Salvage(a.ctx, c.File, c.Out, filestore.SalvageOptions{Key: a.key, Keyring: a.Keyring, Older: c.Older, By: c.By, Clock: a.now})
+	if err != nil {
+		return err
+	}
+	got.Lost = nonNil(got.Lost)
+	v := salvageView{c.File, c.Out, got, c.Older}
+	if err := a.emit(v, v.print); err != nil {
+		return err
+	}
+	if len(v.Lost) > 0 {
+		return ended(exitDamaged)
+	}
+	return nil
+}
+
+func (v salvageView) print(w io.Writer) {
+	fmt.Fprintf(w, "copied %s (%d in an older version, %d that may have changed since), %s and %s to %s\n", plural(v.Artefacts, "artefact", "artefacts"), v.Older, v.Unproved,
+		plural(v.Held, "held draft", "held drafts"), plural(v.State, "row of state", "rows of state"), v.Out)
+	if v.Questions > 0 {
+		fmt.Fprintf(w, "%s of the old audit stay behind with it\n", plural(v.Questions, "question", "questions"))
+	}
+	if len(v.Lost) == 0 {
+		fmt.Fprintln(w, "nothing is lost")
+		return
+	}
+	table(w, "LOST WHY", func(row func(...any)) {
+		for _, l := range v.Lost {
+			row(l.What, l.Why)
+		}
+	})
+	if !v.older {
+		fmt.Fprintln(w, "with --older, artefacts whose newest version is known to be lost are copied as they were before")
+	}
+}

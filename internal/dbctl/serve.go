@@ -1,0 +1,250 @@
+package dbctl
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/mcpserver"
+	"github.com/ctxpage/ctxpage/serve"
+)
+
+type serveCmd struct {
+	File      string        `arg:"" help:"Database. It is created if missing, unless --must-exist."`
+	MustExist bool          `help:"Fail if there is no database."`
+	HTTP      string        `help:"Serve at this loopback address instead of a unix socket. Needs --token-file." placeholder:"127.0.0.1:PORT"`
+	TokenFile string        `help:"File of bearer tokens, one per line: a role (agent, host or operator) and the token. Only you may be able to read it." placeholder:"FILE" type:"path"`
+	Most      string        `help:"Highest role that a caller at the socket can ask for: agent, host or operator." enum:"agent,host,operator" default:"operator"`
+	Within    string        `help:"Serve only this scope and the scopes below it." placeholder:"SCOPE"`
+	Idle      time.Duration `help:"End after this time without a call." placeholder:"DURATION"`
+	Lease     time.Duration `help:"End a caller's key, and roll back an open transaction, after this time without a call." default:"10m"`
+	Parent    int           `help:"End when this process ends." placeholder:"PID"`
+	Stdin     bool          `help:"End when standard input ends."`
+	evaluatorFlag
+	modelFlags
+	summarizerFlags
+	rootFlags
+}
+
+func (serveCmd) Help() string {
+	return `Answers JSON over HTTP at a unix socket that only you can use, or at a loopback address. The first line of output says where. PROTOCOL.md describes the calls.
+
+If an agent has the database open, serve asks it, as every verb does. If not, serve owns the files, and agents that start later ask serve. When serve ends, one of them takes its place.
+
+While serve owns the files it makes room in every conversation that has a window, ahead of need. --summarizer and --summarizer-cmd write the summaries for that; docs/watcher.md has the rules.
+
+It ends on Ctrl-C, by dbctl stop, by POST /v1/stop of an operator, and as --idle, --parent and --stdin say.
+
+Example: dbctl serve agent.ctx --idle 30m`
+}
+
+// servingView is the first line of output.
+type servingView struct {
+	Socket  string `json:"socket,omitempty"`
+	URL     string `json:"url,omitempty"`
+	PID     int    `json:"pid"`
+	Version int    `json:"version"`
+	Path    string `json:"path"`
+}
+
+func (c *serveCmd) Run(a *app) error {
+	opts, err := c.options()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(c.allow(a), c.embedWith(a), c.summarizeWith(a)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(a.ctx)
+	defer cancel(nil)
+	opts.Stop = func() { cancel(errEnough) }
+	db, err := ctxpage.Open(c.File, ctxpage.Options{
+		Counter: a.counter, Key: a.key, Keyring: a.Keyring, MustExist: c.MustExist, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Maintain: 24 * time.Hour, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer, Stop: opts.Stop,
+	})
+	if err != nil {
+		return err
+	}
+	err = c.serve(ctx, cancel, a, db, opts)
+	return cmpErr(err, db.Close())
+}
+
+// options are those of the server, as far as the command line says.
+func (c *serveCmd) options() (opts serve.Options, err error) {
+	opts.Within, opts.Lease = c.Within, c.Lease
+	if opts.Evaluator, err = c.evaluator(); err != nil {
+		return opts, err
+	}
+	if opts.Grant, err = serve.ParseRole(c.Most); err != nil {
+		return opts, err
+	}
+	switch {
+	case c.HTTP != "" && c.TokenFile == "":
+		return opts, usage("--http: any program of this machine can connect there: name the tokens with --token-file")
+	case c.Lease <= 0:
+		return opts, usage("--lease %s: expected more than zero", c.Lease)
+	case c.Idle < 0:
+		return opts, usage("--idle %s: expected more than zero", c.Idle)
+	case c.Parent < 0:
+		return opts, usage("--parent %d: expected the id of a process", c.Parent)
+	case c.TokenFile != "":
+		opts.Tokens, err = readTokens(c.TokenFile)
+	}
+	return opts, err
+}
+
+// maxTokenFile bounds a file of tokens.
+const maxTokenFile = 64 << 10
+
+// readTokens reads a file of tokens that nobody else can read.
+func readTokens(path string) (map[string]serve.Role, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, failed("--token-file: %v", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, failed("--token-file: %v", err)
+	case !st.Mode().IsRegular() || st.Mode().Perm()&0o077 != 0:
+		return nil, usage("--token-file %s (%s): expected a file that only you can read: chmod 600", path, st.Mode())
+	case st.Size() > maxTokenFile:
+		return nil, usage("--token-file %s: %d bytes, expected at most %d", path, st.Size(), maxTokenFile)
+	}
+	tokens := map[string]serve.Role{}
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		words := strings.Fields(lines.Text())
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		if len(words) != 2 || len(words[1]) < serve.MinToken {
+			return nil, usage("--token-file %s, line %d: expected a role and a token of at least %d bytes, like: host 6f1c…", path, n, serve.MinToken)
+		}
+		role, err := serve.ParseRole(words[0])
+		if err != nil {
+			return nil, usage("--token-file %s, line %d: %v", path, n, err)
+		}
+		if _, twice := tokens[words[1]]; twice {
+			return nil, usage("--token-file %s, line %d: the token stands there twice", path, n)
+		}
+		tokens[words[1]] = role
+	}
+	if err := lines.Err(); err != nil {
+		return nil, failed("--token-file: %v", err)
+	}
+	if len(tokens) == 0 {
+		return nil, usage("--token-file %s: expected at least one line with a role and a token", path)
+	}
+	return tokens, nil
+}
+
+// serve listens, says where, and serves until something ends ctx, as cancel does.
+func (c *serveCmd) serve(ctx context.Context, cancel context.CancelCauseFunc, a *app, db *ctxpage.DB, opts serve.Options) error {
+	srv, err := serve.New(db, opts)
+	if err != nil {
+		return err
+	}
+	l, err := c.listen(ctx, db.Path())
+	if err != nil {
+		return err
+	}
+	v := servingView{PID: os.Getpid(), Version: serve.Version, Path: db.Path(), Socket: l.Addr().String()}
+	if c.HTTP != "" {
+		v.Socket, v.URL = "", "http://"+l.Addr().String()
+	}
+	if err := c.say(a, v); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	defer cancel(nil)
+	c.watch(ctx, a, srv, cancel, &watches)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	select {
+	case err := <-served:
+		return errors.Join(err, srv.Close())
+	case <-ctx.Done():
+	}
+	err = errors.Join(srv.Close(), <-served)
+	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, errEnough) {
+		a.warn(fmt.Sprintf("stopped serving: %v", cause)) // which signal
+	}
+	return err
+}
+
+// errEnough is why a server ends that was told to, or has nothing to do any more.
+var errEnough = errors.New("nothing to do")
+
+func (c *serveCmd) listen(ctx context.Context, path string) (net.Listener, error) {
+	if c.HTTP == "" {
+		return serve.Listen(path)
+	}
+	l, err := mcpserver.Listen(ctx, c.HTTP)
+	if err != nil {
+		return nil, usage("--http: %v", err)
+	}
+	return l, nil
+}
+
+// say prints one line: who started serve reads it, and then calls.
+func (c *serveCmd) say(a *app, v servingView) error {
+	if a.JSON {
+		return oneLine(a.out, v)
+	}
+	where := v.URL
+	if where == "" {
+		where = v.Socket
+	}
+	_, err := fmt.Fprintln(a.out, where)
+	return err
+}
+
+// watch ends the server when it has nothing to do, or nobody to do it for.
+func (c *serveCmd) watch(ctx context.Context, a *app, srv *serve.Server, end context.CancelCauseFunc, all *sync.WaitGroup) {
+	if c.Idle > 0 {
+		all.Go(func() {
+			every(ctx, min(max(c.Idle/8, time.Millisecond), time.Second), func() bool { return srv.Idle() >= c.Idle }, end)
+		})
+	}
+	if c.Parent > 0 {
+		all.Go(func() {
+			every(ctx, time.Second, func() bool { return errors.Is(syscall.Kill(c.Parent, 0), syscall.ESRCH) }, end)
+		})
+	}
+	if c.Stdin {
+		all.Go(func() {
+			if _, err := io.Copy(io.Discard, interruptible{ctx, a.in}); ctx.Err() == nil {
+				_ = err // input that cannot be read has ended, too
+				end(errEnough)
+			}
+		})
+	}
+}
+
+// every calls end once done reports true. It asks at an interval.
+func every(ctx context.Context, interval time.Duration, done func() bool, end context.CancelCauseFunc) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if done() {
+				end(errEnough)
+				return
+			}
+		}
+	}
+}

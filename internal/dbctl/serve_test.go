@@ -1,0 +1,177 @@
+package dbctl
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// serving is a dbctl serve in a process of its own.
+type serving struct {
+	servingView
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	done chan error
+}
+
+func startServe(t *testing.T, args ...string) *serving {
+	t.Helper()
+	s := &serving{cmd: exec.Command(os.Args[0], append([]string{"serve", "--json"}, args...)...), done: make(chan error, 1)}
+	s.cmd.Env = append(os.Environ(), childEnv+"=1")
+	var err error
+	s.in, err = s.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := s.cmd.StdoutPipe()
+	require.NoError(t, err)
+	s.cmd.Stderr = os.Stderr
+	require.NoError(t, s.cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal([]byte(line), &s.servingView))
+	go func() { s.done <- s.cmd.Wait() }()
+	t.Cleanup(func() { _ = s.cmd.Process.Kill() })
+	return s
+}
+
+// ends wants it to end by itself, and well.
+func (s *serving) ends(t *testing.T, why string) {
+	t.Helper()
+	select {
+	case err := <-s.done:
+		require.NoError(t, err, why)
+		require.NoFileExists(t, s.Socket)
+	case <-time.After(time.Minute):
+		require.Fail(t, "still there: "+why)
+	}
+}
+
+// post makes a call at a unix socket, or at a URL.
+func (s *serving) post(t *testing.T, call, body string, headers ...string) string {
+	t.Helper()
+	said, err := s.call(t, call, body, headers...)
+	require.NoError(t, err)
+	return said
+}
+
+// call is post where there may be no server any more.
+func (s *serving) call(t *testing.T, call, body string, headers ...string) (string, error) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	url := s.URL
+	if s.Socket != "" {
+		url = "http://x"
+		client.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", s.Socket)
+		}
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/"+call, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Ctxpage-Scope", "acme")
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	return string(b), err
+}
+
+const asHost = "Ctxpage-Role: host"
+
+func TestServeOwnsAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	s := startServe(t, file, "--stdin")
+	require.Contains(t, s.post(t, "put", `{"writes":[{"id":"a","text":"of serve"}]}`, asHost), "committed")
+	require.Contains(t, ok(t, "", "get", file, "acme", "a"), "of serve", "a verb asks it")
+	ok(t, "", "put", file, "acme", "b", "of a verb")
+	require.Contains(t, s.post(t, "get", `{"id":"b"}`), "of a verb")
+	r := dbctl("", "serve", file)
+	require.Equal(t, exitBusy, r.code, r.err)
+	require.Contains(t, r.err, strconv.Itoa(s.PID))
+	require.NoError(t, s.in.Close())
+	s.ends(t, "standard input ended")
+	ok(t, "", "check", file)
+}
+
+// Beside an agent it is a client, and takes over when the agent ends.
+func TestServeBesideAnAgent(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	ok(t, "", "init", file)
+	t.Run("agent", func(sub *testing.T) {
+		liveWriter(sub, file)
+		for idle := 300 * time.Millisecond; ; idle *= 4 { // on a busy machine one may end before it was asked
+			s := startServe(t, file, "--idle", idle.String())
+			said, err := s.call(t, "get", `{"id":"note-1"}`, "Ctxpage-Scope: acme/live")
+			s.ends(t, "idle")
+			if err != nil && idle < 10*time.Second {
+				continue
+			}
+			require.NoError(t, err)
+			require.Contains(t, said, "note number")
+			break
+		}
+	})
+	var s *serving
+	t.Run("agent that ends first", func(sub *testing.T) {
+		liveWriter(sub, file)
+		s = startServe(t, file)
+	})
+	require.Contains(t, s.post(t, "put", `{"writes":[{"id":"a","text":"after the agent"}]}`, asHost), "committed")
+	require.Contains(t, s.post(t, "stop", "", "Ctxpage-Role: operator"), "{}")
+	s.ends(t, "told to")
+	require.Contains(t, ok(t, "", "get", file, "acme", "a"), "after the agent")
+}
+
+func TestServeEndsWithItsParent(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.ctx")
+	parent := exec.Command("sleep", "60")
+	require.NoError(t, parent.Start())
+	s := startServe(t, file, "--parent", fmt.Sprint(parent.Process.Pid))
+	require.Contains(t, s.post(t, "list", "{}"), "items")
+	require.NoError(t, parent.Process.Kill())
+	_ = parent.Wait()
+	s.ends(t, "its parent ended")
+}
+
+func TestServeOverTCP(t *testing.T) {
+	dir := t.TempDir()
+	file, tokens := filepath.Join(dir, "agent.ctx"), filepath.Join(dir, "tokens")
+	require.NoError(t, os.WriteFile(tokens, []byte("# of the bots\nagent agent-token-0123456\n\nhost host-token-01234567\n"), 0o600))
+	s := startServe(t, file, "--http", "127.0.0.1:0", "--token-file", tokens, "--stdin")
+	require.Contains(t, s.post(t, "list", "{}"), "unauthorized")
+	require.Contains(t, s.post(t, "put", `{"writes":[{"id":"a","text":"x"}]}`, asHost, "Authorization: Bearer host-token-01234567"), "committed")
+	require.Contains(t, s.post(t, "put", `{"writes":[{"id":"b","text":"x"}]}`, "Authorization: Bearer agent-token-0123456"), `"held"`)
+	require.Contains(t, s.post(t, "review/list", "{}", "Ctxpage-Role: operator", "Authorization: Bearer host-token-01234567"), `"role"`)
+	require.NoError(t, s.in.Close())
+	s.ends(t, "standard input ended")
+
+	for says, lines := range map[string]string{"expected a role and a token": "agent short\n", "agent, host or operator": "king token-0123456789012\n", "at least one line": "\n", "twice": "agent token-0123456789012\nhost token-0123456789012\n"} {
+		require.NoError(t, os.WriteFile(tokens, []byte(lines), 0o600))
+		r := dbctl("", "serve", file, "--http", "127.0.0.1:0", "--token-file", tokens)
+		require.Equal(t, exitUsage, r.code)
+		require.Contains(t, r.err, says)
+	}
+	require.NoError(t, os.Chmod(tokens, 0o644))
+	require.Contains(t, dbctl("", "serve", file, "--http", "127.0.0.1:0", "--token-file", tokens).err, "only you can read")
+	require.Contains(t, dbctl("", "serve", file, "--http", "127.0.0.1:0").err, "--token-file")
+	require.NoError(t, os.Chmod(tokens, 0o600))
+	require.NoError(t, os.WriteFile(tokens, []byte("host host-token-01234567\n"), 0o600))
+	require.Contains(t, dbctl("", "serve", file, "--http", "0.0.0.0:0", "--token-file", tokens).err, "loopback")
+}

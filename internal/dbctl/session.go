@@ -1,0 +1,224 @@
+package dbctl
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/compat/pager"
+	"github.com/ctxpage/ctxpage/internal/view"
+	"github.com/ctxpage/ctxpage/session"
+)
+
+type sessionCmd struct {
+	Ls       sessionLsCmd       `cmd:"" help:"List the sessions of a scope."`
+	Show     sessionShowCmd     `cmd:"" help:"Show the window of a session: each turn, its form and the reason."`
+	Append   sessionAppendCmd   `cmd:"" help:"Append turns."`
+	Export   sessionExportCmd   `cmd:"" help:"Print the conversation: messages of OpenAI or Anthropic, or Markdown."`
+	Pass     sessionPassCmd     `cmd:"" help:"Decide which turns stay in the window for an intent."`
+	Recall   sessionRecallCmd   `cmd:"" help:"Print a turn in full, even if the window shows less of it."`
+	Explain  sessionExplainCmd  `cmd:"" help:"Explain the form a turn has in the window."`
+	Pin      sessionPinCmd      `cmd:"" help:"Keep a turn whole regardless of passes, or stop doing so."`
+	Undo     sessionUndoCmd     `cmd:"" help:"Undo a pass."`
+	Passes   sessionPassesCmd   `cmd:"" help:"List the passes, oldest first."`
+	Notes    sessionNotesCmd    `cmd:"" help:"Record goal, claims, questions and work for the contract and the handoff."`
+	Contract sessionContractCmd `cmd:"" help:"Append the current pass to a contract file."`
+	Receive  sessionReceiveCmd  `cmd:"" help:"Receive a handoff packet as unverified references."`
+	Rm       sessionRmCmd       `cmd:"" help:"Remove a session: its turns, and what was decided and noted about them."`
+	Page     sessionPageCmd     `cmd:"" passthrough:"" help:"Run the compatible pager: reads a history, writes a contract. Needs no database."`
+}
+
+func (sessionCmd) Help() string {
+	return `A session is a conversation of a scope. Turns that a pass removes from the window stay in the file: recall prints them, undo brings them back.
+
+Example: dbctl session pass agent.ctx acme/support chat-1 'refund limit' --dry-run`
+}
+
+// sessionPageCmd hands its arguments on as they are.
+type sessionPageCmd struct {
+	Args []string `arg:"" optional:"" passthrough:"" help:"--history H --contract C [--alpha A] [--beta B] [--retain-cut R] [--evict-cut E], or --matrix."`
+}
+
+func (sessionPageCmd) Help() string {
+	return "Example: dbctl session page --history history.json --contract session.limn"
+}
+
+func (c *sessionPageCmd) Run(a *app) error {
+	return a.passedOn(pager.Run(c.Args, interruptible{a.ctx, a.in}, a.out, a.err, a.now))
+}
+
+// talkArgs name a session.
+type talkArgs struct {
+	File    string `arg:"" help:"Database."`
+	Scope   string `arg:"" help:"Scope of the session."`
+	Session string `arg:"" help:"Name of the session."`
+}
+
+func (t *talkArgs) with(a *app, write bool, fn func(s *ctxpage.Session) error) error {
+	return a.with(t.File, write, func(db *ctxpage.DB) error { return fn(db.Scope(t.Scope).Session(t.Session)) })
+}
+
+// withKnown is with for the verbs that need a session which is there: a mistyped name is an error, not an empty answer.
+func (t *talkArgs) withKnown(a *app, write bool, fn func(s *ctxpage.Session) error) error {
+	return a.with(t.File, write, func(db *ctxpage.DB) error {
+		if err := t.known(a, db); err != nil {
+			return err
+		}
+		return fn(db.Scope(t.Scope).Session(t.Session))
+	})
+}
+
+func (t *talkArgs) known(a *app, db *ctxpage.DB) error {
+	scope := db.Scope(t.Scope)
+	names, err := scope.Sessions(a.ctx)
+	if err != nil || slices.Contains(names, t.Session) {
+		return err
+	}
+	w, err := scope.Session(t.Session).Window(a.ctx) // one that plain puts alone have written to has no row
+	if err == nil && len(w.Turns) == 0 {
+		err = fmt.Errorf("%w: scope %s has no session %q; it has %s", ctxpage.ErrNotFound, t.Scope, t.Session, listed(names))
+	}
+	return err
+}
+
+// listed names the first of many.
+func listed(names []string) string {
+	const most = 8
+	switch n := len(names); {
+	case n == 0:
+		return "none"
+	case n > most:
+		return fmt.Sprintf("%s and %d more (dbctl session ls)", strings.Join(names[:most], ", "), n-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+type sessionLsCmd struct {
+	File  string `arg:"" help:"Database."`
+	Scope string `arg:"" help:"Scope."`
+}
+
+type sessionsView struct {
+	Sessions []string `json:"sessions"`
+}
+
+func (sessionLsCmd) Help() string {
+	return "Example: dbctl session ls agent.ctx acme/support"
+}
+
+func (c *sessionLsCmd) Run(a *app) error {
+	return a.with(c.File, false, func(db *ctxpage.DB) error {
+		names, err := db.Scope(c.Scope).Sessions(a.ctx)
+		if err != nil {
+			return err
+		}
+		return a.emit(sessionsView{nonNil(names)}, func(w io.Writer) {
+			for _, n := range names {
+				fmt.Fprintln(w, line(n))
+			}
+			if len(names) == 0 {
+				fmt.Fprintln(w, "none")
+			}
+		})
+	})
+}
+
+type sessionShowCmd struct {
+	talkArgs
+	Text bool `help:"Show the first lines of the turns. This is a read and writes a manifest."`
+}
+
+type turnView struct {
+	Ref     string `json:"ref"`
+	ID      string `json:"id"`
+	Seq     int64  `json:"seq"`
+	Role    string `json:"role"`
+	Kind    string `json:"kind"`
+	Level   string `json:"level"`
+	Tokens  int    `json:"tokens"`
+	Stored  int    `json:"stored"`
+	Pinned  bool   `json:"pinned"`
+	Verdict string `json:"verdict"`
+	Why     string `json:"why"`
+	Trace   string `json:"trace,omitempty"` // of the context that it was written from, for dbctl why and replay
+	Text    string `json:"text,omitempty"`
+}
+
+type windowView struct {
+	Session string              `json:"session"`
+	LSN     uint64              `json:"lsn"`
+	Pass    uint64              `json:"pass"`
+	InForce uint64              `json:"in_force"`
+	Tokens  int                 `json:"tokens"`
+	Stored  int                 `json:"stored"`
+	Limits  *session.Thresholds `json:"limits,omitempty"`
+	Turns   []turnView          `json:"turns"`
+}
+
+func (sessionShowCmd) Help() string {
+	return `TRACE names the context that a turn was written from: dbctl why, diff and replay take it, or its beginning.
+
+Example: dbctl session show agent.ctx acme/support chat-1 --text`
+}
+
+func (c *sessionShowCmd) Run(a *app) error {
+	return c.withKnown(a, c.Text, func(s *ctxpage.Session) error {
+		w, err := s.Window(a.ctx)
+		if err != nil {
+			return err
+		}
+		v := windowView{w.Session, w.LSN, w.Pass, w.InForce, w.Tokens, w.Stored, w.Limits, []turnView{}}
+		for _, t := range w.Turns {
+			v.Turns = append(v.Turns, turnView{
+				ctxpage.Ref{Scope: c.Scope, ID: t.ID, Version: t.Version}.String(), t.ID, t.Seq, t.Role, t.Kind, t.Level.String(), t.Tokens, t.Stored, t.Pinned, t.Verdict, t.Why, t.Trace, "",
+			})
+		}
+		if c.Text {
+			if err := v.fill(a, s); err != nil {
+				return err
+			}
+		}
+		return a.emit(v, v.print)
+	})
+}
+
+// fill reads the turns, a page at a time.
+func (v *windowView) fill(a *app, s *ctxpage.Session) error {
+	for i := 0; i < len(v.Turns); {
+		got, err := s.Read(a.ctx, v.Turns[i].Seq, 200)
+		if err != nil || len(got) == 0 {
+			return err
+		}
+		texts := map[string]string{}
+		for _, t := range got {
+			texts[t.ID] = view.Text(t)
+		}
+		last := got[len(got)-1].Seq
+		for ; i < len(v.Turns) && v.Turns[i].Seq <= last; i++ {
+			v.Turns[i].Text = texts[v.Turns[i].ID]
+		}
+	}
+	return nil
+}
+
+func (v *windowView) print(w io.Writer) {
+	fmt.Fprintf(w, "%s: %s, %d of %d tokens in the window", line(v.Session), plural(len(v.Turns), "turn", "turns"), v.Tokens, v.Stored)
+	if v.Limits != nil {
+		fmt.Fprintf(w, "; usable %d of %d", v.Limits.Usable, v.Limits.Total)
+	}
+	if v.InForce > 0 {
+		fmt.Fprintf(w, "; pass %d in force", v.InForce)
+	}
+	fmt.Fprintln(w)
+	table(w, "TURN ROLE ID SHOWN TOKENS STORED VERDICT TRACE WHY", func(row func(...any)) {
+		for _, t := range v.Turns {
+			pin := ""
+			if t.Pinned {
+				pin = " (pinned)"
+			}
+			row(t.Seq, or(t.Role, t.Kind), t.ID, t.Level+pin, t.Tokens, t.Stored, or(t.Verdict, "-"), or(t.Trace, "-"), cut(or(t.Why, t.Text), 60))
+		}
+	})
+}

@@ -1,0 +1,73 @@
+package dbctl
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/foreign"
+)
+
+type sessionExportCmd struct {
+	talkArgs
+	Format string `help:"openai and anthropic print one message a line, which session append --jsonl takes again; md is for people to read, and names the context that each answer was written from." enum:"openai,anthropic,md" default:"openai"`
+	From   int64  `help:"Begin at this turn."`
+}
+
+func (sessionExportCmd) Help() string {
+	return `Prints every turn in full, whatever the window shows of it. Expired turns are left out. It is a read and writes a manifest.
+Providers refuse a call without its result. So openai and anthropic move late results to their calls, and leave out calls
+without a result and results without a call; their number is on stderr. md has everything.
+
+Example: dbctl session export agent.ctx acme/support chat-1 --format md`
+}
+
+func (c *sessionExportCmd) Run(a *app) error {
+	if a.JSON && c.Format == "md" {
+		return usage("--json with --format md: expected one of them")
+	}
+	return c.withKnown(a, true, func(s *ctxpage.Session) error {
+		if a.JSON {
+			return c.document(a, s)
+		}
+		_, left, err := foreign.Transcript(a.out, foreign.Format(c.Format), s.Turns(a.ctx, c.From))
+		if left > 0 {
+			fmt.Fprintf(a.err, "left out: %s without the other\n", plural(left, "call or result", "calls or results"))
+		}
+		return err
+	})
+}
+
+// transcriptView is what --json prints: the messages as one document.
+type transcriptView struct {
+	Session  string    `json:"session"`
+	Format   string    `json:"format"`
+	Messages []rawJSON `json:"messages"`
+	LeftOut  int       `json:"left_out,omitempty"` // calls without a result, and results without a call
+}
+
+// document prints the messages as one JSON document.
+func (c *sessionExportCmd) document(a *app, s *ctxpage.Session) error {
+	v := transcriptView{Session: c.Session, Format: c.Format, Messages: []rawJSON{}}
+	w := lineFunc(func(line []byte) { v.Messages = append(v.Messages, rawJSON(append([]byte(nil), line...))) })
+	var err error
+	if _, v.LeftOut, err = foreign.Transcript(w, foreign.Format(c.Format), s.Turns(a.ctx, c.From)); err != nil {
+		return err
+	}
+	return a.emit(v, func(w io.Writer) { fmt.Fprintln(w, len(v.Messages)) })
+}
+
+// rawJSON is a message as it is.
+type rawJSON []byte
+
+// MarshalJSON returns the message.
+func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
+
+// lineFunc is called with each message that is written.
+type lineFunc func(line []byte)
+
+// Write takes one message.
+func (f lineFunc) Write(p []byte) (int, error) {
+	f(p)
+	return len(p), nil
+}

@@ -1,0 +1,127 @@
+package dbctl
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/compat/pager"
+	"github.com/ctxpage/ctxpage/internal/view"
+	"github.com/ctxpage/ctxpage/session"
+)
+
+type sessionNotesCmd struct {
+	talkArgs
+	Show bool `help:"Print the recorded notes instead of replacing them from standard input."`
+}
+
+func (sessionNotesCmd) Help() string {
+	return `Reads a JSON object from standard input: goal, state, status, claims [{text, basis}], questions [{question, why_it_matters}], done, open, boundaries [{boundary, reason}], next, text. It replaces the recorded notes.
+
+Example: dbctl session notes agent.ctx acme/support chat-1 <notes.json`
+}
+
+func (c *sessionNotesCmd) Run(a *app) error {
+	if c.Show {
+		return c.with(a, false, func(s *ctxpage.Session) error {
+			n, err := s.Notes(a.ctx)
+			if err != nil {
+				return err
+			}
+			b, err := json.MarshalIndent(n, "", "  ")
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(a.out, escapedFor(a.out, string(b)))
+			return err
+		})
+	}
+	var n session.Notes
+	d := json.NewDecoder(interruptible{a.ctx, a.in})
+	d.DisallowUnknownFields()
+	if err := d.Decode(&n); err != nil {
+		return usage("notes on standard input: %v", err)
+	}
+	return c.with(a, true, func(s *ctxpage.Session) error {
+		if err := s.Record(a.ctx, n); err != nil {
+			return err
+		}
+		return a.emit(n, func(w io.Writer) { fmt.Fprintf(w, "notes of %s recorded\n", c.Session) })
+	})
+}
+
+type sessionContractCmd struct {
+	talkArgs
+	Path    string `arg:"" help:"Contract file. Created if missing." type:"path"`
+	Dialect string `help:"Dialect: strict (accepted by the real interpreter) or compat (as the reference writes it)." enum:"strict,compat" default:"strict"`
+	DryRun  bool   `help:"Print what would be appended and write nothing."`
+}
+
+func (sessionContractCmd) Help() string {
+	return `Appends in one write. A strict contract that already contains everything is left unchanged.
+
+Example: dbctl session contract agent.ctx acme/support chat-1 session.limn`
+}
+
+func (c *sessionContractCmd) Run(a *app) error {
+	return c.withKnown(a, false, func(s *ctxpage.Session) error {
+		delta := func(have []byte) ([]byte, error) {
+			if c.Dialect == "strict" {
+				return s.Contract(a.ctx, have, session.Records{})
+			}
+			p, err := s.InForce(a.ctx)
+			if err != nil {
+				return nil, err
+			}
+			return pager.Export(p.Result, p.At, have)
+		}
+		if c.DryRun {
+			return previewContract(a, c.Path, delta)
+		}
+		return growContract(a, c.Path, delta)
+	})
+}
+
+type sessionReceiveCmd struct {
+	talkArgs
+	DryRun bool `help:"Validate the packet and list its references; write nothing."`
+}
+
+func (sessionReceiveCmd) Help() string {
+	return `Reads a handoff packet from standard input: JSON, or a Markdown document. Up to 512 turns that it lists one by one become references, pins are kept while there is room, and nothing counts as verified. If the packet is long, a brief of it is pinned and the packet itself becomes a stub; session recall prints it in full.
+
+Example: dbctl handoff agent.ctx acme/support chat-1 --format json >packet.json; dbctl session receive agent.ctx acme/night chat-2 <packet.json`
+}
+
+func (c *sessionReceiveCmd) Run(a *app) error {
+	raw, err := io.ReadAll(io.LimitReader(a.in, ctxpage.MaxText))
+	if err != nil {
+		return failed("read the packet: %v", err)
+	}
+	p, err := session.ReadPacket(raw)
+	if err != nil {
+		return usage("%v; expected what dbctl handoff writes, with --format json or md", err)
+	}
+	if err := p.Receivable(); err != nil {
+		return usage("%v", err)
+	}
+	if c.DryRun {
+		v := appendedView{[]string{}}
+		for _, r := range p.References() {
+			v.Refs = append(v.Refs, r.Ref)
+		}
+		return a.emit(v, func(w io.Writer) {
+			fmt.Fprintf(w, "dry run: %s\n%s\n", plural(len(v.Refs), "reference", "references"), line(strings.Join(v.Refs, " ")))
+		})
+	}
+	return c.with(a, true, func(s *ctxpage.Session) error {
+		refs, err := s.Receive(a.ctx, p)
+		if err != nil {
+			return err
+		}
+		v := appendedView{view.Refs(refs)}
+		return a.emit(v, func(w io.Writer) { fmt.Fprintf(w, "%s received\n", plural(len(refs), "reference", "references")) })
+	})
+}

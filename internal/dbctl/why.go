@@ -1,0 +1,163 @@
+package dbctl
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+type whyCmd struct {
+	File  string `arg:"" help:"Database."`
+	Trace string `arg:"" optional:"" help:"Trace of an assembly."`
+	Ref   string `arg:"" optional:"" help:"Id, or a reference like policy#2 or acme:policy#2@3. Without it the whole context is explained."`
+	Turn  string `help:"Instead of TRACE: the id of a turn or of another artefact, or a reference with its scope. Explains the context that it was written from." placeholder:"ID"`
+}
+
+func (whyCmd) Help() string {
+	return `Answers from the manifest and the stored versions, without assembling again. Read-only.
+
+Example: dbctl why agent.ctx 01J… refund-policy
+Example: dbctl why agent.ctx --turn block-chat-1-4 refund-policy`
+}
+
+type whyView struct {
+	Trace string         `json:"trace"`
+	Ref   string         `json:"ref"`
+	In    bool           `json:"in"`
+	Asked string         `json:"question,omitempty"`
+	Gone  bool           `json:"question_gone,omitempty"`
+	Steps []string       `json:"steps"`
+	Page  *manifest.Page `json:"page,omitempty"`
+}
+
+func whyOf(w *ctxpage.Why) whyView {
+	ref := w.Ref.String()
+	if w.Ref.Scope == "" { // also of no page
+		ref = w.Ref.ID
+	}
+	return whyView{w.Trace, ref, w.In, w.Question, w.QuestionGone, nonNil(w.Steps), w.Page}
+}
+
+func (v whyView) print(w io.Writer) {
+	if v.Ref == "" {
+		fmt.Fprintf(w, "the context of trace %s\n", v.Trace)
+		v.steps(w)
+		return
+	}
+	place := "is not in"
+	if v.In {
+		place = "is in"
+	}
+	fmt.Fprintf(w, "%s %s the context of trace %s\n", line(v.Ref), place, v.Trace)
+	v.steps(w)
+}
+
+func (v whyView) steps(w io.Writer) {
+	if v.Asked != "" || v.Gone {
+		fmt.Fprintln(w, "  question:", line(or(v.Asked, notKept)))
+	}
+	for _, s := range v.Steps {
+		fmt.Fprintln(w, " ", line(s))
+	}
+}
+
+// named finds what is asked about, as the scope of the assembly sees it. What is not there may have been, or may be out
+// of its sight: a reference is one then.
+func (c *whyCmd) named(a *app, db *ctxpage.DB, trace string) (ctxpage.Ref, error) {
+	leaves, err := db.Manifests().ByTrace(a.ctx, trace)
+	if err != nil || len(leaves) == 0 {
+		return ctxpage.Ref{ID: c.Ref}, nil // Why says so
+	}
+	n := &namer{a: a, db: db, scope: leaves[0].Scope}
+	ref, err := n.find(a.ctx, c.Ref)
+	if err == nil && ref.Scope == "" {
+		if parsed, perr := ctxpage.ParseRef(c.Ref); perr == nil {
+			return parsed, nil
+		}
+	}
+	if ref.ID == c.Ref {
+		ref.Scope = "" // whichever of the scopes had it then
+	}
+	return ref, err
+}
+
+func (c *whyCmd) Run(a *app) error {
+	if c.Turn != "" && c.Ref == "" {
+		c.Trace, c.Ref = "", c.Trace // the trace is that of the turn
+	}
+	if (c.Turn == "") == (c.Trace == "") {
+		return usage("why: expected a trace, or --turn with the id of a turn, and then perhaps a page")
+	}
+	return a.with(c.File, false, func(db *ctxpage.DB) (err error) {
+		if c.Turn != "" {
+			c.Trace, err = writtenFrom(a, db, c.Turn)
+		} else {
+			c.Trace, err = fullTrace(a.ctx, db.Manifests(), c.Trace)
+		}
+		if err != nil {
+			return err
+		}
+		var ref ctxpage.Ref
+		if c.Ref != "" {
+			if ref, err = c.named(a, db, c.Trace); err != nil {
+				return err
+			}
+		}
+		w, err := db.Why(a.ctx, c.Trace, ref)
+		if err != nil {
+			return err
+		}
+		v := whyOf(w)
+		return a.emit(v, v.print)
+	})
+}
+
+// writtenFrom finds the trace of the context that a turn was written from. An id without a scope is looked for in all.
+func writtenFrom(a *app, db *ctxpage.DB, turn string) (string, error) {
+	var found []*ctxpage.Version
+	look := func(scope string, ref ctxpage.Ref) error {
+		for v, err := range db.Scope(scope).Versions(a.ctx, ref.ID) {
+			if errors.Is(err, ctxpage.ErrNotFound) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if v.Ref.Scope == scope && (ref.Version == 0 || ref.Version == v.Version) {
+				found = append(found, v)
+				return nil
+			}
+		}
+		return nil
+	}
+	for s, err := range db.AllScopes(a.ctx, "") {
+		if err == nil {
+			err = look(s.Name, ctxpage.Ref{ID: turn})
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	if ref, err := ctxpage.ParseRef(turn); err == nil && ref.Scope != "" && len(found) == 0 {
+		if err := look(ref.Scope, ref); err != nil {
+			return "", err
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return "", fmt.Errorf("%w: no scope has the turn %q", ctxpage.ErrNotFound, turn)
+	case len(found) > 1:
+		var refs []string
+		for _, v := range found {
+			refs = append(refs, v.Ref.String())
+		}
+		return "", usage("--turn %s: %d scopes have one; expected one of %s", turn, len(found), strings.Join(refs, ", "))
+	case found[0].Trace == "":
+		return "", failed("%s was written from no recorded context: it is the user's, or whoever appended it gave no trace", found[0].Ref)
+	}
+	return found[0].Trace, nil
+}
