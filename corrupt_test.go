@@ -299,7 +299,7 @@ func copyAnew(base, path string) error {
 
 // judgeDamaged opens a damaged database and asks it everything: "refused", "told n", "whole", or "WRONG …".
 func judgeDamaged(path string, truth map[uint64]everything, opts Options) string {
-	opts.WorkingSet, opts.blind = -1, true // the check of a copy would refuse most of it
+	opts.WorkingSet = -1
 	db, err := Open(path, opts)
 	if errors.Is(err, ErrCorrupt) {
 		return "refused"

@@ -357,7 +357,7 @@ func TestEncryptedMoved(t *testing.T) {
 		return errors.Join(b.Put(one, w), b.Put(two, v))
 	}))
 	require.NoError(t, file.Close())
-	db, err := Open(path, Options{Key: testKey(1), blind: true})
+	db, err := Open(path, Options{Key: testKey(1)})
 	require.NoError(t, err)
 	for id, moved := range map[string]bool{"page-0": true, "page-1": true, "page-2": false, "page-6": false} {
 		_, err = db.Scope("acme").Get(ctx, id)
@@ -388,7 +388,7 @@ func TestEncryptedFlips(t *testing.T) {
 			turned := bytes.Clone(b)
 			turned[i] ^= 0x10
 			require.NoError(t, os.WriteFile(at+name[len(path):], turned, 0o600))
-			db, err := Open(at, Options{Key: testKey(1), blind: true})
+			db, err := Open(at, Options{Key: testKey(1)})
 			if err != nil {
 				damaged++
 				require.True(t, errors.Is(err, ErrCorrupt) || errors.Is(err, ErrKey) || errors.Is(err, ErrNewerFormat) || errors.Is(err, ErrNotDatabase), "%s, byte %d: %v", name, i, err)

@@ -89,7 +89,7 @@ func OwnedElsewhere(t testing.TB, path string, o Options) func(*DB) *DB {
 	if e == nil {
 		db, err := Open(path, Options{
 			Clock: o.Clock, LockTimeout: 20 * time.Second, Key: o.Key, Keyring: o.Keyring, MustExist: o.MustExist, Identity: o.Identity, NoWatch: true,
-			segment: o.segment, rotate: o.rotate, columns: o.columns, noSync: o.noSync, trust: o.trust, blind: o.blind, hook: o.hook, fs: o.fs,
+			segment: o.segment, rotate: o.rotate, columns: o.columns, noSync: o.noSync, trust: o.trust, hook: o.hook, fs: o.fs,
 		})
 		if err != nil { // the test is told the same
 			return func(db *DB) *DB { return db }

@@ -2,7 +2,6 @@ package ctxpage
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -60,7 +59,7 @@ func TestTheNewestOutcomeTakenAway(t *testing.T) {
 				if at.right {
 					require.NoError(t, names.Resum(path))
 				}
-				db, err := Open(path, Options{noSync: true, trust: trust, blind: true})
+				db, err := Open(path, Options{noSync: true, trust: trust})
 				require.NoError(t, err)
 				t.Cleanup(func() { db.Close() })
 				return db
@@ -111,15 +110,6 @@ func TestAnErasedQuestionPutBack(t *testing.T) {
 	require.Len(t, problems, 1)
 	require.Equal(t, "I13", problems[0].Invariant)
 	require.Contains(t, problems[0].What, "question")
-	dir := filepath.Join(t.TempDir(), "copy") // and a copy like that is not opened
-	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Dir(e.file(func(tx *bbolt.Tx) {
-		require.NoError(t, tx.Bucket(names.Asked).Put(key, row))
-		k, _ := tx.Bucket(names.Asked).Cursor().Last()
-		require.NoError(t, tx.Bucket(names.Asked).Delete(slices.Clone(k)))
-	})))))
-	require.NoError(t, os.Chmod(filepath.Join(dir, "agent.ctx"), 0o600))
-	_, err = Open(filepath.Join(dir, "agent.ctx"), Options{})
-	require.ErrorIs(t, err, ErrMisfit)
 }
 
 // TestCheckFindsOutcomes: an outcome that was taken away, edited or made up is found by a check, also where counts and sums
@@ -162,7 +152,7 @@ func TestCheckFindsOutcomes(t *testing.T) {
 	} {
 		path := e.file(change)
 		require.NoError(t, names.Resum(path))
-		db, err := Open(path, Options{noSync: true, blind: true})
+		db, err := Open(path, Options{noSync: true})
 		require.NoError(t, err)
 		problems, err := db.Admin().Check(ctx, nil)
 		require.NoError(t, err)

@@ -136,7 +136,6 @@ type Options struct {
 
 	noSync  bool // negative control of crash tests: no sync
 	trust   bool // negative control: serve rows that were edited in the file
-	blind   bool // negative control: open a copy as if it were the original file
 	fs      wal.FS
 	segment int64
 	rotate  int64

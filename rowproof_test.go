@@ -66,7 +66,7 @@ func newEditable(t *testing.T) *editable {
 // edit copies the database, lets change edit its file, and opens it.
 func (e *editable) edit(trust bool, change func(tx *bbolt.Tx)) *DB {
 	e.t.Helper()
-	db, err := Open(e.file(change), Options{noSync: true, trust: trust, blind: true})
+	db, err := Open(e.file(change), Options{noSync: true, trust: trust})
 	require.NoError(e.t, err)
 	e.t.Cleanup(func() { db.Close() })
 	return db

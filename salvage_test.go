@@ -135,7 +135,7 @@ func TestDamagedTree(t *testing.T) {
 	require.NoError(t, raw.Close())
 	clear(good[leaf*size : leaf*size+size])
 	require.NoError(t, os.WriteFile(path, good, 0o600))
-	db := openTest(t, path, Options{ReadOnly: true, blind: true})
+	db := openTest(t, path, Options{ReadOnly: true})
 	defer db.Close()
 	list, _, err := db.Scope("acme").List(ctx, "", "", 100)
 	require.NoError(t, err)

@@ -50,11 +50,11 @@ func OpenManifestsKey(ctx context.Context, path string, key []byte, keyring stri
 	if err := cmp.Or(auditThere(path), auditLost(path)); err != nil {
 		return nil, manifest.Report{}, err
 	}
-	named := leavesNamed(path) // before the audit is read: a process may be writing
 	ring, err := readerRing(path, key, keyring)
 	if err != nil {
 		return nil, manifest.Report{}, err
 	}
+	named := leavesNamed(path, key, ring) // before the audit is read: a process may be writing
 	l, rep, err := manifest.OpenSealedReader(ctx, path+"-manifest", nil, sealerOf(ring), func(add func(uint64, []byte) error) error {
 		return scanLeaves(ctx, path+"-wal", ring, add)
 	})
@@ -76,7 +76,7 @@ func OpenManifestsKey(ctx context.Context, path string, key []byte, keyring stri
 
 // leavesNamed returns how many leaves of the audit the database file at a path knows of, as of its last checkpoint; 0: it cannot
 // be told. The file is read as it is, beside whoever writes it: a page that changes meanwhile fails the checksum of its row.
-func leavesNamed(path string) (n uint64) {
+func leavesNamed(path string, key []byte, ring *seal.Ring) (n uint64) {
 	f, err := os.OpenFile(path, os.O_RDONLY|oNoFollow|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return 0
@@ -86,14 +86,19 @@ func leavesNamed(path string) (n uint64) {
 	if err != nil || !st.Mode().IsRegular() {
 		return 0
 	}
-	systemRows(f, st.Size(), func(k, v []byte) {
-		if !bytes.Equal(k, originKey) {
-			return
+	m, err := newestMeta(f, st.Size())
+	if err != nil {
+		return 0
+	}
+	m.high = min(m.high, uint64(st.Size()/m.pageSize))
+	s := Store{opts: Options{Path: path, Key: key}}
+	s.ring.Store(ring)
+	w := &boltWalk{f: f, m: m, used: map[uint64]bool{}, bad: func(string, ...any) {}, only: bucketSys, row: func(_ string, k, v []byte, _ int64) {
+		if bytes.Equal(k, sysKey) && s.decodeSys(v) == nil {
+			n = s.sys.Leaves
 		}
-		if o, err := readOrigin(v); err == nil {
-			n = o.Leaves
-		}
-	})
+	}}
+	w.tree(m.root, nil)
 	return n
 }
 

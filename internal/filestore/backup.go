@@ -104,8 +104,7 @@ func (s *Store) copyLog(ctx context.Context, to string, progress func(string, ui
 	return n, LogError(err)
 }
 
-// copyBolt copies the pages of the file as one snapshot. The copy keeps the system row, which names
-// the original as its origin, so the first open of the copy checks it as a whole.
+// copyBolt copies the pages of the file as one snapshot.
 func (s *Store) copyBolt(path string, progress func(string, uint64, uint64)) (n int64, err error) {
 	return newFile(s.opts.FS, path, func(to *fileWriter) (n int64, err error) {
 		err = s.view(func(tx *bbolt.Tx) (err error) {

@@ -18,7 +18,7 @@ import (
 // bbolt maps its file and trusts what it reads: a damaged page ends in a panic, or in a fault of
 // the memory system. So
 //
-//	before    the first pages are read and checked (boltfile.go); a copy is checked as a whole (origin.go)
+//	before    the first pages are read and checked (boltfile.go)
 //	within    faults become panics, and panics become a CorruptError; a panic in our own walk over rows ends the transaction
 //	after     a panic inside bbolt leaves its locks taken: bbolt is not called again, not even to close it, and the lock of
 //	          the file is dropped by hand (closeFiles)
@@ -52,11 +52,6 @@ func (s *Store) openBolt(context.Context) (err error) {
 	if empty { // remove what a killed creation left, which bbolt would take for a database
 		if err := os.Truncate(s.opts.Path, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("ctxpage: create %s: %w", s.opts.Path, err)
-		}
-	}
-	if !empty {
-		if err := s.inspectCopy(); err != nil {
-			return err
 		}
 	}
 	defer s.recoverBolt(&err)

@@ -23,7 +23,7 @@ import (
 // names, are read with ReadAt first.
 //
 //	inspect    before every open: meta pages, size of the file, root page, free list
-//	walkBolt   the whole tree and the free list: for checks, and for a copy before it is opened
+//	walkBolt   the whole tree and the free list, for checks
 //	unfinished a file whose creation was killed in bbolt's first write: made anew, if nothing else is there
 //	foreign    another program's file: refused, never changed
 //

@@ -89,11 +89,6 @@ func (s *Store) loadColumns(ctx context.Context) (bool, error) {
 	if s.opts.Columns < 0 || s.opts.Trust || s.ring.Load() != nil {
 		return false, nil
 	}
-	if s.copied {
-		_, err := s.opts.FS.Stat(s.opts.Path + columnsSuffix)
-		s.columns.stale = err == nil
-		return false, nil
-	}
 	cols, size, err := s.readColumns(ctx)
 	if err != nil {
 		s.columns.stale = !errors.Is(err, fs.ErrNotExist)

@@ -338,7 +338,7 @@ func TestRowsUnderColumns(t *testing.T) {
 				if edited {
 					editRow(t, at, c.edit)
 				}
-				st, err := Open(Options{Path: at, NoSync: true, Columns: 1, Blind: true, ReadOnly: true})
+				st, err := Open(Options{Path: at, NoSync: true, Columns: 1, ReadOnly: true})
 				require.NoError(t, err)
 				require.True(t, used(t, st))
 				switch err := c.ask(st); edited {
@@ -408,7 +408,7 @@ func TestColumnsAfterAKill(t *testing.T) {
 					require.NoError(t, os.WriteFile(copied+suffix, b, 0o600))
 				}
 			}
-			again := openColumned(t, copied, Options{Blind: true})
+			again := openColumned(t, copied, Options{})
 			require.Equal(t, want, seen(t, again))
 			require.NoFileExists(t, copied+newSuffix)
 			rep, err := again.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil)

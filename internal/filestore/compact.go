@@ -89,11 +89,9 @@ func (s *Store) compacted(ctx context.Context, report func(string, uint64, uint6
 	if err == nil {
 		err = s.eng.At("compact copied")
 	}
-	row := s.sys
-	row.Origin = originOf(file)
 	for range 2 {
 		if err == nil {
-			err = db.Update(func(tx *bbolt.Tx) error { return putSys(tx, s.ring.Load(), row) })
+			err = db.Update(s.putSys)
 		}
 	}
 	if err == nil {
@@ -185,6 +183,5 @@ func (s *Store) putInPlace(db *bbolt.DB, file *os.File) error {
 	}
 	old := s.bolt.Swap(db)
 	s.file.Store(file)
-	s.sys.Origin = originOf(file)
 	return old.Close()
 }

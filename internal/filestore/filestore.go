@@ -40,13 +40,12 @@ import (
 //
 // An open is a list of steps (openFileStore), in the order in which one file vouches for the next:
 //
-//	bbolt        its first pages are read and checked before bbolt maps them; a copy is checked as a whole
+//	bbolt        its first pages are read and checked before bbolt maps them
 //	size         bounds what damaged numbers may claim
 //	system row   id, secret, applied LSN, and the record of the log that carries it
 //	catalogue    from the snapshot of the columns (columnfile.go), or from the rows; the index is made again if it is damaged
 //	archive      leaves of the audit
 //	log          replayed above the applied LSN; a torn end is cut, anything else is an error
-//	stamp        the file is made this file's own
 //
 // Nothing is changed before the log was read to its end, apart from a new database and a damaged
 // index. If a step fails, everything that was opened is closed again and the lock is released.
@@ -105,7 +104,6 @@ type Options struct {
 	ring      *seal.Ring              // of the keyring
 	State     []store.StateKind       // what the pipeline says of its state rows
 	Trust     bool                    // tests: rows and texts are not compared with their digests
-	Blind     bool                    // tests: copies are not recognised
 	Greedy    bool                    // tests: puts leave no space for deletes and checkpoints
 	Columns   int                     // page versions from which a snapshot of the columns is kept; 0: columnsFrom; negative: none is read or kept
 }
@@ -141,11 +139,8 @@ type Store struct {
 	made   wal.Recovery // of the log, if the file was just made
 
 	nextRing *seal.Ring // the keyring after the erase whose files are written anew; under ckptMu
-	copied   bool       // the file is a copy of the one that was written; valid if asked
-	asked    bool
-	nameless bool   // it is so damaged that nothing says whether it is a copy
-	pageSize int64  // of bbolt's file, and of the one that compact makes
-	archived uint64 // leaves in the archive when it was opened
+	pageSize int64      // of bbolt's file, and of the one that compact makes
+	archived uint64     // leaves in the archive when it was opened
 
 	eraseMu    engine.JobLock // one erase at a time, with its purge; before gcMu
 	ckptMu     engine.JobLock // one checkpoint, backup, check or purge at a time; after gcMu, before the log's tail
@@ -302,7 +297,6 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	_, noAudit := opts.FS.Stat(opts.Path + "-manifest")
 	defer func() {
 		if err != nil {
-			err = st.misfit(err)
 			st.closeFiles()
 			if !opts.ReadOnly && st.log == nil && errors.Is(noAudit, fs.ErrNotExist) {
 				st.removeNewAudit()
@@ -323,16 +317,13 @@ func openFileStore(ctx context.Context, opts Options) (s *Store, rec wal.Recover
 	if rec, err = st.recover(ctx); err != nil {
 		return nil, rec, err
 	}
-	if err := st.checkCopy(ctx); err != nil {
-		return nil, rec, err
-	}
 	if err := st.eng.At("opened log"); err != nil {
 		return nil, rec, err
 	}
 	st.eng.LimitPages(0)
 	st.line.begin()
 	st.eng.Start()
-	if err := cmp.Or(st.stamp(), st.tidyColumns()); err != nil {
+	if err := st.tidyColumns(); err != nil {
 		return nil, rec, err
 	}
 	if !opts.ReadOnly {
@@ -379,22 +370,6 @@ func (s *Store) limitPages(context.Context) error {
 	const fewest = 9
 	s.eng.LimitPages(uint64(bytes) / fewest)
 	return nil
-}
-
-// putSys writes the system row and the one beside it. They are of one moment, so they are always
-// written together, in one transaction.
-func putSys(tx *bbolt.Tx, ring *seal.Ring, row sysRow) error {
-	b, err := encodeSys(ring, row)
-	if err != nil {
-		return err
-	}
-	if err := tx.Bucket(bucketSys).Put(sysKey, b); err != nil {
-		return err
-	}
-	if b, err = encodeOrigin(row.originRow); err != nil {
-		return err
-	}
-	return tx.Bucket(bucketSys).Put(originKey, b)
 }
 
 // loadCatalogue fills the engine from the file. A damaged index, or one of another analyzer, is no

@@ -50,10 +50,8 @@ func Import(ctx context.Context, path string, c Copy, from *bbolt.Tx, progress f
 	if err := log.Abandon(); err != nil {
 		return LogError(err)
 	}
-	var file *os.File
-	open := func(name string, flag int, perm os.FileMode) (_ *os.File, err error) {
-		file, err = os.OpenFile(name, flag|os.O_EXCL|oNoFollow, perm)
-		return file, err
+	open := func(name string, flag int, perm os.FileMode) (*os.File, error) {
+		return os.OpenFile(name, flag|os.O_EXCL|oNoFollow, perm)
 	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, NoSync: true, OpenFile: open, PageSize: boltPage})
 	if err != nil {
@@ -66,7 +64,7 @@ func Import(ctx context.Context, path string, c Copy, from *bbolt.Tx, progress f
 	}
 	row := sysRow{
 		Format: FormatVersion, ID: c.Info.ID, Secret: c.Info.Secret, Created: codec.Micros(c.Created), Applied: c.Base.Applied, Analyzer: lexical.AnalyzerVersion,
-		High: c.Base.High, Rows: c.Base.Rows, originRow: originRow{Origin: originOf(file), Leaves: c.Leaves},
+		High: c.Base.High, Rows: c.Base.Rows, Leaves: c.Leaves,
 	}
 	if err := db.Update(func(tx *bbolt.Tx) error { return importSys(tx, row) }); err != nil {
 		return fmt.Errorf("ctxpage: import: %w", err)

@@ -111,9 +111,6 @@ func resumIn(tx *bbolt.Tx) error {
 	if err := s.decodeSys(b.Get(sysKey)); err != nil {
 		return err
 	}
-	if err := s.decodeOrigin(b.Get(originKey)); err != nil {
-		return err
-	}
 	s.sys.Rows.Sum, s.sys.Rows.AskedSum = engine.SumRows(s.rows(tx))
 	return s.putSys(tx)
 }

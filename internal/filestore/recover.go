@@ -112,11 +112,11 @@ func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 		return rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: fmt.Errorf("%w: log ends at record %d, the file at %d", store.ErrMisfit, rec.Last, s.sys.Seq),
 			Hint: "the log was removed or replaced: put it back" + hintCopy}
 	}
-	if last := max(s.eng.Followed(), s.sys.Leaves); s.archived > last && !s.opts.Blind {
+	if last := max(s.eng.Followed(), s.sys.Leaves); s.archived > last {
 		return rec, &store.CorruptError{File: s.opts.Path + "-manifest", Err: fmt.Errorf("%w: the archive has %d leaves, but log and file name only %d", store.ErrMisfit, s.archived, last),
 			Hint: "the log was cut or replaced: put it back" + hintCopy}
 	}
-	if have := s.eng.Leaves.Size(); have < s.sys.Leaves && !s.opts.Blind {
+	if have := s.eng.Leaves.Size(); have < s.sys.Leaves {
 		return rec, &store.CorruptError{File: s.opts.Path + "-manifest", Err: fmt.Errorf("%w: archive and log have %d leaves, but the file has commits up to leaf %d", store.ErrMisfit, have, s.sys.Leaves),
 			Hint: "the archive was replaced: put it back" + hintCopy}
 	}

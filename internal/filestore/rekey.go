@@ -237,7 +237,7 @@ func (s *Store) copyRekeyed(ctx context.Context, path string, ring *seal.Ring, p
 		return err
 	}
 	row := s.sys
-	row.Seq, row.PrevSeq, row.Leaves, row.Origin = 0, 0, s.eng.Leaves.Archived(), originOf(file)
+	row.Seq, row.PrevSeq, row.Leaves = 0, 0, s.eng.Leaves.Archived()
 	for range 2 { // either of bbolt's two meta pages leads to all rows
 		if err := db.Update(func(tx *bbolt.Tx) error { return putSys(tx, ring, row) }); err != nil {
 			return err

@@ -56,7 +56,7 @@ func TestRekeyCrash(t *testing.T) {
 			return nil
 		}}
 		opened := func(at string, key []byte) (*Store, error) {
-			return Open(Options{Path: filepath.Join(at, "agent.ctx"), Key: key, MustExist: true, Blind: true})
+			return Open(Options{Path: filepath.Join(at, "agent.ctx"), Key: key, MustExist: true})
 		}
 		whole := func(st *Store, err error, step string) {
 			t.Helper()

@@ -43,10 +43,10 @@ type RestoreOptions struct {
 
 // Restore copies the database at backup to path and returns the head of the backup. It adds a leaf
 // to the audit that names the size and root of what the backup vouched for: a head taken after the
-// backup was made no longer verifies, and the leaf says why. The backup is opened and its audit
+// backup was made no longer verifies, and the leaf says why. The backup is checked and its audit
 // verified before anything is written.
 //
-//	verify   the backup opens, and its audit hashes to its marks and to Head
+//	verify   the backup opens, its audit hashes to its marks and to Head, and a check finds nothing
 //	copy     files beside the path, synced
 //	record   the copy is opened, the leaf appended, Prepare called, the copy closed
 //	swap     what is at the path is moved aside, the copy moved in, the old removed
@@ -206,6 +206,13 @@ func copyBackup(ctx context.Context, backup, to string, opts RestoreOptions) (he
 	_, err = st.eng.Leaves.Verify(ctx, opts.Head, func(done, total uint64) { opts.Progress("verify the audit", done, total) })
 	if err != nil {
 		return head, fmt.Errorf("ctxpage: restore: the audit of %s: %w", backup, err)
+	}
+	rep, err := st.check(ctx, opts.Progress)
+	if err != nil {
+		return head, err
+	}
+	if n := len(rep.Problems); n > 0 {
+		return head, &store.CorruptError{File: backup, Err: fmt.Errorf("%d problems, the first: %v", n, rep.Problems[0]), Hint: "nothing was restored; restore another backup, or " + store.HintSalvage}
 	}
 	removeCopy(to) // left by a Restore that was killed
 	if _, err = st.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: to}, opts.Progress); err == nil && st.ring.Load() != nil {

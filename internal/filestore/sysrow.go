@@ -48,8 +48,7 @@ type sysRow struct {
 	Analyzer string
 	High     string // highest numbers of artefacts, pages and groups, separated by spaces; "": those in the rows
 	Rows     engine.RowCounts
-
-	originRow `msgpack:"-"` // in a row of its own
+	Leaves   uint64 // leaves of the audit up to Seq
 }
 
 // sysMagic begins the system row.
@@ -71,10 +70,7 @@ func (s *Store) loadSys(ctx context.Context) error {
 			return nil
 		}
 		found = true
-		if err := s.decodeSys(v); err != nil {
-			return err
-		}
-		return s.decodeOrigin(b.Get(originKey))
+		return s.decodeSys(v)
 	})
 	if err != nil || found {
 		return err
@@ -188,7 +184,7 @@ func (s *Store) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.sys = sysRow{Format: FormatVersion, ID: id.String(), Secret: make([]byte, 32), Created: codec.Micros(s.opts.Now()), Analyzer: lexical.AnalyzerVersion, originRow: originRow{Origin: originOf(s.file.Load())}}
+	s.sys = sysRow{Format: FormatVersion, ID: id.String(), Secret: make([]byte, 32), Created: codec.Micros(s.opts.Now()), Analyzer: lexical.AnalyzerVersion}
 	if _, err := io.ReadFull(s.opts.Rand, s.sys.Secret); err != nil {
 		return fmt.Errorf("ctxpage: randomness: %w", err)
 	}
@@ -224,7 +220,16 @@ func (s *Store) create(ctx context.Context) error {
 	return s.opts.FS.SyncDir(filepath.Dir(s.opts.Path))
 }
 
-// putSys writes the rows of the moment that the store has in memory.
+// putSys writes the system row that the store has in memory.
 func (s *Store) putSys(tx *bbolt.Tx) error {
 	return putSys(tx, s.ring.Load(), s.sys)
+}
+
+// putSys writes a system row.
+func putSys(tx *bbolt.Tx, ring *seal.Ring, row sysRow) error {
+	b, err := encodeSys(ring, row)
+	if err != nil {
+		return err
+	}
+	return tx.Bucket(bucketSys).Put(sysKey, b)
 }
