@@ -31,7 +31,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/internal/live"
-	"github.com/ctxpage/ctxpage/internal/vectors"
+	"github.com/ctxpage/ctxpage/internal/vector"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -83,7 +83,7 @@ type DB struct {
 	refresher *freshness.Background // the background refresh; nil: none
 	keeper    *freshness.Background // the background retention; nil: none
 	sessions  *live.Sessions
-	vectors   vectors.Maker // Options.Embedder's
+	vectors   vector.Maker // Options.Embedder's
 	closing   sync.Once
 	scratches sync.Pool    // of *scratch
 	macs      sync.Pool    // of hash.Hash: see keyed

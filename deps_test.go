@@ -30,9 +30,8 @@ var importMap = map[string]string{
 	"internal/dense":        "",
 	"internal/lexical":      "internal/numbers",
 	"internal/numbers":      "",
-	"internal/pieces":       "",
-	"token":                 "internal/pieces",
-	"token/bpe":             "internal/pieces token",
+	"token":                 "",
+	"token/bpe":             "token",
 	"internal/budget":       "",
 	"render":                "",
 	"internal/triage":       "",
@@ -42,9 +41,8 @@ var importMap = map[string]string{
 	"internal/codec":        "manifest",
 	"internal/format":       "internal/codec internal/lexical manifest store",
 	"internal/rules":        "internal/codec store manifest",
-	"internal/engine":       "internal/codec internal/format internal/listing internal/numbers internal/peek internal/rules internal/lexical manifest store internal/nearest",
+	"internal/engine":       "internal/codec internal/format internal/listing internal/numbers internal/peek internal/rules internal/lexical manifest store internal/vector",
 	"internal/filestore":    "internal/corrupt internal/engine internal/codec internal/format internal/peek internal/lexical manifest store wal internal/seal",
-	"internal/nearest":      "",
 	"internal/peek":         "store",
 	"internal/seal":         "",
 	"internal/prefetch":     "store",
@@ -55,7 +53,7 @@ var importMap = map[string]string{
 	"internal/chunk":        "internal/lexical",
 	"internal/handoff":      "directive internal/freshness internal/directivelog manifest session store",
 	"internal/succession":   "store",
-	"internal/vectors":      "internal/deadline store",
+	"internal/vector":       "internal/deadline store",
 	"internal/rendering":    "internal/engine internal/codec internal/chunk internal/format internal/directivelog internal/conversation manifest render session store internal/triage",
 	"internal/explain":      "internal/codec internal/rendering manifest store internal/triage",
 	"internal/directivelog": "directive internal/codec internal/chunk manifest store",
@@ -72,14 +70,14 @@ var importMap = map[string]string{
 	"health":                "internal/neardup manifest store",
 	"internal/portable":     "erase internal/eraseplan internal/folder manifest store token internal/directivelog",
 	"internal/freshness":    "internal/deadline internal/codec internal/plaintext source store internal/triage",
-	".":                     "erase internal/filestore source store internal/budget directive internal/lexical manifest render session token internal/triage wal health internal/neardup internal/deadline internal/codec internal/chunk internal/eraseplan internal/explain internal/folder internal/format internal/freshness internal/handoff internal/identity internal/directivelog internal/listing internal/live internal/nearest internal/owner internal/refresh internal/rendering internal/staterows internal/succession internal/supported internal/conversation internal/vectors retention quota internal/portable internal/prefetch",
+	".":                     "erase internal/filestore source store internal/budget directive internal/lexical manifest render session token internal/triage wal health internal/neardup internal/deadline internal/codec internal/chunk internal/eraseplan internal/explain internal/folder internal/format internal/freshness internal/handoff internal/identity internal/directivelog internal/listing internal/live internal/owner internal/refresh internal/rendering internal/staterows internal/succession internal/supported internal/conversation internal/vector retention quota internal/portable internal/prefetch",
 
-	"embed":            "internal/retry internal/triage",
+	"embed":            "internal/deadline internal/triage",
 	"serve":            ". directive internal/filestore internal/jsontext internal/connlimit internal/view manifest internal/remote render session store token/bpe internal/triage",
 	"internal/view":    ". store internal/triage",
-	"httpsource":       ". internal/retry source",
+	"httpsource":       ". internal/deadline source",
 	"cmd/dbctl":        "internal/dbctl",
-	"internal/dbctl":   ". internal/budget compat/budgetcli compat/directivecli compat/pager directive embed erase internal/filestore health httpsource internal/eraseplan internal/folder internal/jsontext internal/mcpserver manifest quota internal/remote render retention session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/retry internal/view",
+	"internal/dbctl":   ". internal/budget compat/budgetcli compat/directivecli compat/pager directive embed erase internal/filestore health httpsource internal/eraseplan internal/folder internal/jsontext internal/mcpserver manifest quota internal/remote render retention session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/view",
 	"internal/foreign": ". internal/portable render store",
 	"embed/static":     "",
 	"bench":            ". internal/budget directive internal/lexical manifest render session store token internal/triage wal erase",
@@ -91,7 +89,6 @@ var importMap = map[string]string{
 	"storetest":       "internal/listing internal/rules internal/lexical manifest store",
 	"internal/remote": "internal/prefetch internal/lexical manifest store",
 
-	"internal/retry":     "",
 	"internal/connlimit": "",
 	"internal/owner":     "internal/filestore manifest internal/remote store",
 	"internal/mcpserver": ". internal/jsontext internal/connlimit internal/view manifest render internal/triage",
@@ -116,7 +113,7 @@ var importMap = map[string]string{
 }
 
 // leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
-var leaves = []string{"internal/lexical", "token", "internal/budget", "compat/blocks", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/neardup", "internal/supported", "internal/nearest", "internal/seal", "internal/chunk", "internal/directivelog", "internal/pieces", "internal/rules", "internal/conversation"}
+var leaves = []string{"internal/lexical", "token", "internal/budget", "compat/blocks", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/neardup", "internal/supported", "internal/seal", "internal/chunk", "internal/directivelog", "internal/rules", "internal/conversation"}
 
 // parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
 // every change of them.

@@ -12,7 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/triage"
-	"github.com/ctxpage/ctxpage/internal/vectors"
+	"github.com/ctxpage/ctxpage/internal/vector"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
@@ -251,8 +251,8 @@ func (q Query) withDefaults() (Query, error) {
 	if q.SummaryTokens < 0 {
 		bad("summary_tokens", strconv.Itoa(q.SummaryTokens), "a number of tokens, or 0 for "+strconv.Itoa(DefaultSummaryTokens))
 	}
-	if len(q.Vector) > vectors.MaxNumbers || !store.Finite(q.Vector) {
-		bad("vector", strconv.Itoa(len(q.Vector))+" numbers", "finite numbers, at most "+strconv.Itoa(vectors.MaxNumbers))
+	if len(q.Vector) > vector.MaxNumbers || !store.Finite(q.Vector) {
+		bad("vector", strconv.Itoa(len(q.Vector))+" numbers", "finite numbers, at most "+strconv.Itoa(vector.MaxNumbers))
 	}
 	if !q.Floor.Valid() {
 		bad("floor", strconv.Itoa(int(q.Floor)), "a provenance")

@@ -8,9 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/internal/nearest"
 	"github.com/ctxpage/ctxpage/internal/triage"
-	"github.com/ctxpage/ctxpage/internal/vectors"
+	"github.com/ctxpage/ctxpage/internal/vector"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -50,7 +49,7 @@ func (a *assembling) near(ctx context.Context, q *store.CandidateQuery, preset t
 		return question, err
 	}
 	question, err := ask()
-	if errors.Is(err, vectors.ErrLength) && len(a.q.Vector) == 0 { // the question's may be remembered from before a change
+	if errors.Is(err, vector.ErrLength) && len(a.q.Vector) == 0 { // the question's may be remembered from before a change
 		made.Forget()
 		question, err = ask()
 	}
@@ -69,7 +68,7 @@ func (a *assembling) byWords(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if errors.Is(err, vectors.ErrAnswer) {
+	if errors.Is(err, vector.ErrAnswer) {
 		a.s.db.vectors.Forget() // a question's vector may be what was wrong
 	}
 	a.wordsErr, a.vector = err, nil
@@ -86,8 +85,8 @@ func (a *assembling) compare(ctx context.Context, preset triage.Preset, items []
 	for i := range items {
 		items[i].cosine = items[i].cand.Cosine
 	}
-	cosine := nearest.Cosine // as the store has it: a score must not depend on whether the vector was stored before
-	if preset.Keep > 0 {     // whose candidates the store does not compare
+	cosine := vector.Cosine // as the store has it: a score must not depend on whether the vector was stored before
+	if preset.Keep > 0 {    // whose candidates the store does not compare
 		cosine = func(x, y []float32) (float64, bool) { return triage.Cosine(x, y), true }
 	}
 	if err := a.cosines(limited, items, a.comparable(preset, items), cosine); err != nil {
@@ -126,7 +125,7 @@ func (a *assembling) comparable(preset triage.Preset, items []item) []int {
 
 // cosines makes the vectors of some items and sets their cosines.
 func (a *assembling) cosines(ctx context.Context, items []item, at []int, cosine func(x, y []float32) (float64, bool)) error {
-	wanted := make([]vectors.Item, len(at))
+	wanted := make([]vector.Item, len(at))
 	for j, i := range at {
 		if wanted[j].Key = items[i].cand.Key; items[i].own != nil {
 			wanted[j].Draft, wanted[j].Text = true, items[i].own.put.Pages[items[i].own.page-1].Text
@@ -153,13 +152,13 @@ func (a *assembling) degraded() string {
 		return fmt.Sprintf("by meaning, %d pages could not be found: they have no vector by %s yet", a.unseen, a.s.db.opts.Embedder.Model())
 	case a.wordsErr == nil:
 		return ""
-	case errors.Is(a.wordsErr, vectors.ErrReading):
+	case errors.Is(a.wordsErr, vector.ErrReading):
 		return "relevance by words alone: the vectors by " + a.s.db.opts.Embedder.Model() + " are still being read"
-	case errors.Is(a.wordsErr, vectors.ErrZeros):
+	case errors.Is(a.wordsErr, vector.ErrZeros):
 		kind = "gave the question a vector of zeros"
 	case errors.Is(a.wordsErr, context.DeadlineExceeded):
 		kind = "took too long"
-	case errors.Is(a.wordsErr, vectors.ErrAnswer):
+	case errors.Is(a.wordsErr, vector.ErrAnswer):
 		kind = "answered wrongly"
 	case errors.Is(a.wordsErr, ErrCorrupt):
 		kind = "could not be asked, the database is damaged"

@@ -23,7 +23,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/ctxpage/ctxpage/internal/retry"
+	"github.com/ctxpage/ctxpage/internal/deadline"
 	"github.com/ctxpage/ctxpage/internal/triage"
 )
 
@@ -135,7 +135,7 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{opts: o, http: &http.Client{}, cache: newCache(o.CacheBytes), wait: retry.Wait, now: time.Now}
+	c := &Client{opts: o, http: &http.Client{}, cache: newCache(o.CacheBytes), wait: deadline.Wait, now: time.Now}
 	if o.HTTPClient != nil {
 		*c.http = *o.HTTPClient
 	} else {
@@ -276,7 +276,7 @@ func (c *Client) request(ctx context.Context, batch []string) ([][]float32, erro
 		if !errors.As(err, &e) || !e.retry || try > c.opts.MaxRetries || ctx.Err() != nil {
 			return nil, err
 		}
-		pause := max(retry.Backoff(c.opts.Backoff, c.opts.MaxWait, try), after)
+		pause := max(deadline.Backoff(c.opts.Backoff, c.opts.MaxWait, try), after)
 		if pause > c.opts.MaxWait || !c.wait(ctx, pause) {
 			return nil, err
 		}
@@ -303,7 +303,7 @@ func (c *Client) post(ctx context.Context, body []byte, n int) (vecs [][]float32
 	case err != nil:
 		return nil, 0, c.lost(ctx, err)
 	case res.StatusCode != http.StatusOK:
-		after, _ = retry.After(res.Header, c.now())
+		after, _ = deadline.RetryAfter(res.Header.Get("Retry-After"), c.now())
 		return nil, after, c.refused(res.StatusCode, b)
 	case len(b) > maxAnswer:
 		return nil, 0, c.fault(0, fmt.Errorf("%w: more than %d bytes", ErrAnswer, maxAnswer))

@@ -3,14 +3,12 @@ package token
 import (
 	_ "embed"
 	"unicode/utf8"
-
-	"github.com/ctxpage/ctxpage/internal/pieces"
 )
 
 // Default returns the built-in estimator, named "est/2": an upper bound of o200k_base that needs no vocabulary. It
 // loads nothing and allocates nothing.
 //
-// It splits a text as the encoding does. A piece that passes the filter of the encoding's tokens (package pieces) is one
+// It splits a text as the encoding does. A piece that passes the filter of the encoding's tokens (filter.go) is one
 // token. Any other piece is cut into short strings that pass, the longest first, and bytes. The encoding joins pairs up
 // to longer tokens, so it mostly needs fewer. What the filter lets through wrongly is added as a margin, which shrinks with
 // the length of the text.
@@ -31,14 +29,14 @@ var o200kFilter string
 var cl100kFilter string
 
 var (
-	o200kEstimate  = &estimator{name: "est/2", next: pieces.NextO200k, filter: pieces.Filter(o200kFilter)}
-	cl100kEstimate = &estimator{name: "est/2-cl100k", next: pieces.NextCL100k, filter: pieces.Filter(cl100kFilter)}
+	o200kEstimate  = &estimator{name: "est/2", next: nextO200k, filter: filter(o200kFilter)}
+	cl100kEstimate = &estimator{name: "est/2-cl100k", next: nextCL100k, filter: filter(cl100kFilter)}
 )
 
 type estimator struct {
 	name   string
 	next   func(text string) int // the length of the first piece of a text
-	filter pieces.Filter
+	filter filter
 	words  memo // the costs of pieces, by the key of plain
 	starts memo // the results of longest, by startKey
 }
@@ -86,7 +84,7 @@ func (e *estimator) tokens(p string, key uint64) (n int) {
 			return n
 		}
 	}
-	if n = 1; !e.token(p, pieces.Hash(p)) {
+	if n = 1; !e.token(p, hash(p)) {
 		n = e.cut(p)
 	}
 	if key != 0 {
@@ -99,31 +97,21 @@ func (e *estimator) tokens(p string, key uint64) (n int) {
 // which may be a capital, with a sign or a space before them or not; up to three digits; a single character. The length is
 // 0 if the piece is any other, and the key is 0 if the piece has no key.
 func plain(text string) (end int, key uint64) {
-	key, end = firstKey(text[0]), 1
-	switch first := kinds[text[0]]; {
-	case first == digit:
-		for end < 3 && end < len(text) && kinds[text[end]] == digit {
-			key = nextKey(key, text[end])
-			end++
-		}
-		if end < 3 && end < len(text) && text[end] >= utf8.RuneSelf {
-			return 0, 0
-		}
-		return end, key
-	case first == sign && len(text) > 1 && text[1] == ' ':
-		return 1, 0
-	case first == sign || first == space:
-		if len(text) == 1 || kinds[text[1]] != capital && kinds[text[1]] != small {
-			return 0, 0
+	first := codes[text[0]]
+	key, end = uint64(text[0])|1<<7, 1
+	switch {
+	case first == asciiSpace || first == asciiSign:
+		if len(text) == 1 || codes[text[1]]-1 >= letters {
+			return signAlone(text), 0
 		}
 		key, end = nextKey(key, text[1]), 2
-	case first != capital && first != small:
-		return 0, 0
+	case first-1 >= letters:
+		return digitRun(text)
 	}
 	for ; end < len(text); end++ {
 		code := codes[text[end]]
 		if code-1 >= smalls {
-			if kinds[text[end]] >= capital {
+			if code-1 < letters || code == otherByte {
 				return 0, 0
 			}
 			break
@@ -136,51 +124,41 @@ func plain(text string) (end int, key uint64) {
 	return end, key
 }
 
-// Kinds of bytes. From capital on a word may go on.
-const (
-	sign = iota
-	space
-	digit
-	newline
-	capital
-	small
-	other
-)
-
-var kinds = func() (of [256]uint8) {
-	for b := range of {
-		switch {
-		case b >= utf8.RuneSelf, b == '\'':
-			of[b] = other
-		case b == '\r', b == '\n':
-			of[b] = newline
-		case b == ' ', b == '\t', b == '\v', b == '\f':
-			of[b] = space
-		case '0' <= b && b <= '9':
-			of[b] = digit
-		case 'A' <= b && b <= 'Z':
-			of[b] = capital
-		case 'a' <= b && b <= 'z':
-			of[b] = small
-		}
+// signAlone is plain for a sign or a space with no letter behind it.
+func signAlone(text string) int {
+	if codes[text[0]] == asciiSign && len(text) > 1 && text[1] == ' ' {
+		return 1
 	}
-	return of
-}()
+	return 0
+}
+
+// digitRun is plain for digits of ASCII.
+func digitRun(text string) (end int, key uint64) {
+	key = 1 << 7
+	for end < 3 && end < len(text) && codes[text[end]]-1-letters < 10 {
+		key = nextKey(key, text[end])
+		end++
+	}
+	if end == 0 || end < 3 && end < len(text) && text[end] >= utf8.RuneSelf {
+		return 0, 0
+	}
+	return end, key
+}
 
 // token reports whether a piece with a hash is one token.
-func (e *estimator) token(p string, h pieces.Sum) bool {
+func (e *estimator) token(p string, h sum) bool {
 	switch {
 	case len(p) == 1:
 		return true
-	case len(p) > longToken || !e.filter.Has(p, h):
+	case len(p) > longToken || !e.filter.has(p, h):
 		return false
 	case len(p) <= longWord && p[len(p)-1] < utf8.RuneSelf:
 		return true
 	}
-	var sums [longToken]pieces.Sum
-	h = pieces.Empty
+	var sums [longToken]sum
+	h = emptySum
 	for i := range len(p) {
-		h = h.Add(p[i])
+		h = h.add(p[i])
 		sums[i] = h
 	}
 	return e.joins(p, sums[:len(p)])
@@ -214,8 +192,8 @@ func (e *estimator) longest(p string) int {
 
 // search is longest without the memo.
 func (e *estimator) search(p string) int {
-	var sums [few * utf8.UTFMax]pieces.Sum
-	n, chars, ends, h := 0, 0, 0, pieces.Empty // ends: where characters end, as bits
+	var sums [few * utf8.UTFMax]sum
+	n, chars, ends, h := 0, 0, 0, emptySum // ends: where characters end, as bits
 	for ; n < len(p) && n < len(sums); n++ {
 		if utf8.RuneStart(p[n]) {
 			if ends |= 1 << n; chars == few || n > 0 && !utf8.RuneStart(p[0]) {
@@ -223,7 +201,7 @@ func (e *estimator) search(p string) int {
 			}
 			chars++
 		}
-		h = h.Add(p[n])
+		h = h.add(p[n])
 		sums[n] = h
 	}
 	ends |= 1 << n
@@ -236,7 +214,7 @@ func (e *estimator) search(p string) int {
 	}
 	for ; n > 1; n-- {
 		inFirst := ends&(1<<n-2) == 0
-		if (ends&(1<<n) != 0 || inFirst) && e.filter.Has(p[:n], sums[n-1]) && e.joins(p[:n], sums[:n]) {
+		if (ends&(1<<n) != 0 || inFirst) && e.filter.has(p[:n], sums[n-1]) && e.joins(p[:n], sums[:n]) {
 			return n
 		}
 	}
@@ -247,7 +225,7 @@ func (e *estimator) search(p string) int {
 // token may exist that the encoding does not come to.
 func (e *estimator) repeated(p string) int {
 	for n := longToken; n > few; n /= 2 {
-		if len(p) >= n && repeats(p, 1, n) && e.filter.Has(p[:n], pieces.Hash(p[:n])) && e.filter.Has(p[:n/2], pieces.Hash(p[:n/2])) {
+		if len(p) >= n && repeats(p, 1, n) && e.filter.has(p[:n], hash(p[:n])) && e.filter.has(p[:n/2], hash(p[:n/2])) {
 			return n
 		}
 	}
@@ -260,9 +238,9 @@ func repeats(p string, size, times int) bool {
 }
 
 // joins reports whether a string that passes the filter consists of two tokens, as tokens do. Few others pass that, too.
-func (e *estimator) joins(p string, sums []pieces.Sum) bool {
+func (e *estimator) joins(p string, sums []sum) bool {
 	for i := 1; i < len(p); i++ {
-		if (i == 1 || e.filter.Has(p[:i], sums[i-1])) && (i == len(p)-1 || e.filter.Has(p[i:], pieces.Hash(p[i:]))) {
+		if (i == 1 || e.filter.has(p[:i], sums[i-1])) && (i == len(p)-1 || e.filter.has(p[i:], hash(p[i:]))) {
 			return true
 		}
 	}

@@ -39,18 +39,36 @@ func (m *memo) put(key uint64, result int) {
 	entry.Store(tag<<resultBits | uint64(result))
 }
 
-// codes numbers letters and digits from 1, small letters first.
+// codes numbers small letters from 1, then capitals, then digits. Other bytes get a class above those.
 var codes = func() (of [256]uint8) {
+	for b := range of {
+		switch {
+		case b >= utf8.RuneSelf, b == '\'':
+			of[b] = otherByte
+		case b == '\r', b == '\n':
+			of[b] = asciiLine
+		case b == ' ', b == '\t', b == '\v', b == '\f':
+			of[b] = asciiSpace
+		default:
+			of[b] = asciiSign
+		}
+	}
 	for i, b := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") {
 		of[b] = uint8(i + 1)
 	}
 	return of
 }()
 
-const smalls = 26
+const (
+	smalls     = 26
+	letters    = 52
+	asciiSign  = 1 << 6
+	asciiSpace = asciiSign + 1
+	asciiLine  = asciiSign + 2
+	otherByte  = asciiSign + 3 // the byte may continue a word: an apostrophe, or a byte outside ASCII
+)
 
-// firstKey is the key of a byte, nextKey the key of a string with one more letter or digit.
-func firstKey(b byte) uint64            { return uint64(b) | 1<<7 }
+// nextKey returns the key of a string with one more letter or digit.
 func nextKey(key uint64, b byte) uint64 { return key<<codeBits | uint64(codes[b]) }
 
 // startKey returns the key of the characters that longest reads, if they are ASCII and not repeated; else 0.

@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/ctxpage/ctxpage/internal/pieces"
 )
 
 // plain agrees with the split of both encodings wherever it answers.
@@ -24,8 +22,8 @@ func TestPlainIsThePiece(t *testing.T) {
 			continue
 		}
 		answered++
-		require.Equal(t, pieces.NextO200k(string(text)), end, "%q", string(text))
-		require.Equal(t, pieces.NextCL100k(string(text)), end, "%q", string(text))
+		require.Equal(t, nextO200k(string(text)), end, "%q", string(text))
+		require.Equal(t, nextCL100k(string(text)), end, "%q", string(text))
 		if piece := string(text)[:end]; key != 0 {
 			if keys[key] == "" {
 				keys[key] = piece

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/retry"
+	"github.com/ctxpage/ctxpage/internal/deadline"
 )
 
 // summarizerKey has the key of an endpoint: a flag would stand in the list of processes.
@@ -99,7 +99,7 @@ func (e *summaryEndpoint) Summarize(ctx context.Context, text string, maxTokens 
 	}
 	for try := 1; ; try++ {
 		out, again, err := e.once(ctx, ask)
-		if err == nil || !again || try == summaryTries || !retry.Wait(ctx, retry.Backoff(500*time.Millisecond, 4*time.Second, try)) {
+		if err == nil || !again || try == summaryTries || !deadline.Wait(ctx, deadline.Backoff(500*time.Millisecond, 4*time.Second, try)) {
 			return out, err
 		}
 	}
@@ -125,7 +125,7 @@ func (e *summaryEndpoint) once(ctx context.Context, ask []byte) (out string, aga
 		return "", ctx.Err() == nil, fmt.Errorf("summarizer: %w", err)
 	}
 	if res.StatusCode != http.StatusOK {
-		return "", retry.Status(res.StatusCode), fmt.Errorf("summarizer: %s answered %s: %.200q", e.url, res.Status, body)
+		return "", deadline.Retryable(res.StatusCode), fmt.Errorf("summarizer: %s answered %s: %.200q", e.url, res.Status, body)
 	}
 	var said struct {
 		Choices []struct {

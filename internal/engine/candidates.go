@@ -10,7 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/internal/nearest"
+	"github.com/ctxpage/ctxpage/internal/vector"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -242,9 +242,9 @@ type finding struct {
 	found  []proposal
 	lists  merge
 	narrow narrowing
-	finder nearest.Finder
-	sets   []*nearest.Set
-	asks   *nearest.Question
+	finder vector.Finder
+	sets   []*vector.Set
+	asks   *vector.Question
 }
 
 // candidates describes the pages that were found, each once, in the order of their numbers.

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/nearest"
+	"github.com/ctxpage/ctxpage/internal/vector"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -50,7 +50,7 @@ type nearModels struct{ last []*nearModel }
 //	failed    not in the list any more; err says why                read is closed, and the next question lists it anew
 type nearModel struct {
 	name string
-	sets map[nearKey]*nearest.Set
+	sets map[nearKey]*vector.Set
 	has  bits // by page number
 	// read is closed when all are read, or err says why not.
 	read chan struct{}
@@ -152,7 +152,7 @@ func (s *Engine) nearListed(name string) *nearModel {
 	if m := s.near.model(name); m != nil {
 		return m
 	}
-	m = &nearModel{name: name, sets: map[nearKey]*nearest.Set{}, read: make(chan struct{}), since: map[uint64][]float32{}}
+	m = &nearModel{name: name, sets: map[nearKey]*vector.Set{}, read: make(chan struct{}), since: map[uint64][]float32{}}
 	s.near.last = append(s.near.last, m)
 	hash, unfiled := modelHash(name), map[uint64][]byte{}
 	for _, o := range []*overlay{s.frozen, s.overlay} {
@@ -250,14 +250,14 @@ func (m *nearModel) counted(q *store.ScanQuery) bits {
 // among them.
 func (f *finding) addNear(m *nearModel) {
 	v, near := &f.corpus, f.q.Near
-	f.asks = nearest.NewQuestion(near.Vector)
+	f.asks = vector.NewQuestion(near.Vector)
 	f.sets = f.sets[:0]
 	for i, scope := range v.chain {
 		if s := m.sets[nearKey{scope, len(near.Vector)}]; s != nil && !slices.Contains(v.chain[:i], scope) {
 			f.sets = append(f.sets, s)
 		}
 	}
-	see := nearest.Visible{Only: v.numbers(), Shown: func(num uint64) bool {
+	see := vector.Visible{Only: v.numbers(), Shown: func(num uint64) bool {
 		live, ok := v.Resolve(num)
 		return ok && live == num
 	}}
@@ -422,7 +422,7 @@ func (m *nearModel) load(view func(func(Reader) error) error, hash uint64, scope
 	done, errs := 0, make([]error, min(runtime.GOMAXPROCS(0), maxReaders, max(parts, 1)))
 	for w := range errs {
 		reading.Go(func() {
-			own := nearRead{name: m.name, sets: map[nearKey]*nearest.Set{}}
+			own := nearRead{name: m.name, sets: map[nearKey]*vector.Set{}}
 			for i := int(next.Add(1)) - 1; i < max(parts, 1) && !failed.Load(); i = int(next.Add(1)) - 1 {
 				from, to := uint64(i)*nearPart+1, uint64(min((i+1)*nearPart, len(scopes)))
 				if errs[w] = view(func(tx Reader) error { return own.load(tx, hash, from, to, scopes, stop) }); errs[w] != nil {
@@ -443,7 +443,7 @@ func (m *nearModel) load(view func(func(Reader) error) error, hash uint64, scope
 // nearRead is what one goroutine has read and not yet handed over.
 type nearRead struct {
 	name string
-	sets map[nearKey]*nearest.Set
+	sets map[nearKey]*vector.Set
 	nums []uint64
 }
 
@@ -483,10 +483,10 @@ func (r *nearRead) load(tx Reader, hash, from, to uint64, scopes []uint32, stop 
 }
 
 // setOf returns a set, or makes it.
-func setOf(sets map[nearKey]*nearest.Set, k nearKey) *nearest.Set {
+func setOf(sets map[nearKey]*vector.Set, k nearKey) *vector.Set {
 	s := sets[k]
 	if s == nil {
-		s = nearest.NewSet(k.dims)
+		s = vector.NewSet(k.dims)
 		sets[k] = s
 	}
 	return s

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/nearest"
+	"github.com/ctxpage/ctxpage/internal/vector"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -139,7 +139,7 @@ func TestVectorsReadInParts(t *testing.T) {
 			in := want && k.scope == m.cat.page(num).scope && k.dims == len(v)
 			require.Equal(t, in, s.Has(num), num)
 			if in {
-				c, ok := s.Cosine(nearest.NewQuestion(v), num)
+				c, ok := s.Cosine(vector.NewQuestion(v), num)
 				require.True(t, ok)
 				require.InDelta(t, 1, c, .001, num)
 				found++

@@ -9,14 +9,13 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"github.com/ctxpage/ctxpage/internal/pieces"
 	"github.com/ctxpage/ctxpage/token"
 )
 
 // A vocabulary is loaded at the first count, which takes tens of milliseconds, and never changes after.
 var (
-	o200k  = &counter{token.O200k, pieces.NextO200k, sync.OnceValue(func() vocabulary { return load(token.O200k) })}
-	cl100k = &counter{token.CL100k, pieces.NextCL100k, sync.OnceValue(func() vocabulary { return load(token.CL100k) })}
+	o200k  = &counter{token.O200k, token.NextPiece(token.O200k), sync.OnceValue(func() vocabulary { return load(token.O200k) })}
+	cl100k = &counter{token.CL100k, token.NextPiece(token.CL100k), sync.OnceValue(func() vocabulary { return load(token.CL100k) })}
 )
 
 // O200k counts as GPT-4o and later models do. Its name is "o200k_base".

@@ -1,5 +1,5 @@
-// Package bounded calls functions of the host under a deadline. The call returns at the deadline
-// even if the function does not.
+// Package deadline calls functions of the host under a deadline, and has the rules by which requests over HTTP are repeated
+// within one.
 package deadline
 
 import (
@@ -7,9 +7,9 @@ import (
 	"fmt"
 )
 
-// Call returns what call returns, or the error of the context when that ends first: a source, a summarizer or an embedder
-// that ignores its context does not hold up a read. Its late answer is dropped; the goroutine ends when it does. A panic
-// of call is returned as an error.
+// Call runs call and returns its result, or the error of the context if that ends first. So a source, a summarizer or an
+// embedder that ignores its context cannot hold up a read. A late result is dropped; the goroutine ends when call does. A
+// panic of call is returned as an error.
 func Call[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	type answer struct {
 		v   T

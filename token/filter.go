@@ -1,11 +1,11 @@
-package pieces
+package token
 
 import "unicode/utf8"
 
-// Filter is a Bloom filter of the tokens of a vocabulary. It has every token; a byte string that is no token passes about
-// once in three hundred. It is a hundred times smaller than the vocabulary in memory, and takes no time to load. The bits of a
+// filter is a Bloom filter of the tokens of a vocabulary. Every token passes, and about one in three hundred other byte
+// strings. It is a hundred times smaller than the vocabulary in memory, and takes no time to load. The bits of a
 // token are in one block of 64 bytes, a line of the processor's cache.
-type Filter string
+type filter string
 
 // Bits of the filter for each token, and how many of them a token sets. A wrong answer about a short string counts more, because
 // it comes back more often in a text. For characters outside ASCII, and bytes of them, there are far more strings than tokens,
@@ -18,21 +18,21 @@ const (
 	charProbes   = 16
 )
 
-// NewFilter returns the filter of the given tokens.
-func NewFilter(tokens []string) Filter {
+// newFilter returns the filter of the given tokens.
+func newFilter(tokens []string) filter {
 	bits := make([]byte, (len(tokens)*bitsPerToken/8/block+1)*block)
 	for _, t := range tokens {
-		x, at := Hash(t).place(len(bits))
+		x, at := hash(t).place(len(bits))
 		for range probesOf(t) {
 			bits[at+int(x>>58)] |= 1 << (x >> 55 & 7)
 			x *= spread
 		}
 	}
-	return Filter(bits)
+	return filter(bits)
 }
 
-// Has reports whether a string passes. h is its hash.
-func (f Filter) Has(s string, h Sum) bool {
+// has reports whether a string passes. h is its hash.
+func (f filter) has(s string, h sum) bool {
 	x, at := h.place(len(f))
 	bits := f[at : at+block]
 	for range probesOf(s) {
@@ -44,9 +44,9 @@ func (f Filter) Has(s string, h Sum) bool {
 	return true
 }
 
-// place returns where the block of a hash begins in a filter of that size. The high bits of x say which bit of the block is the
-// first, those of x times spread which is the next.
-func (h Sum) place(size int) (x uint64, at int) {
+// place returns where the block of a hash begins in a filter of that size. The high bits of x select the first bit of the
+// block, those of x times spread the next.
+func (h sum) place(size int) (x uint64, at int) {
 	x = uint64(h) ^ uint64(h)>>32
 	x *= 0xd6e8feb86659fd93
 	x ^= x >> 32
@@ -77,20 +77,20 @@ func charLen(first byte) int {
 	return 4
 }
 
-// Sum is the hash of a byte string, FNV-1a, which grows with the string.
-type Sum uint64
+// sum is the hash of a byte string, FNV-1a, which grows with the string.
+type sum uint64
 
-// Empty is the hash of the empty string.
-const Empty Sum = 14695981039346656037
+// emptySum is the hash of the empty string.
+const emptySum sum = 14695981039346656037
 
-// Add returns the hash of the string with one byte more.
-func (h Sum) Add(b byte) Sum { return (h ^ Sum(b)) * 1099511628211 }
+// add returns the hash of the string with one byte more.
+func (h sum) add(b byte) sum { return (h ^ sum(b)) * 1099511628211 }
 
-// Hash returns the hash of a string.
-func Hash(s string) Sum {
-	h := Empty
+// hash returns the hash of a string.
+func hash(s string) sum {
+	h := emptySum
 	for i := range len(s) {
-		h = h.Add(s[i])
+		h = h.add(s[i])
 	}
 	return h
 }

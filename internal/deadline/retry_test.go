@@ -1,8 +1,7 @@
-package retry
+package deadline
 
 import (
 	"context"
-	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestStatus(t *testing.T) {
+func TestRetryable(t *testing.T) {
 	for code, again := range map[int]bool{200: false, 304: false, 400: false, 401: false, 404: false, 408: true, 410: false, 429: true, 500: true, 501: false, 502: true, 503: true, 504: true} {
-		require.Equal(t, again, Status(code), code)
+		require.Equal(t, again, Retryable(code), code)
 	}
 }
 
-func TestAfter(t *testing.T) {
+func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		header string
@@ -27,7 +26,7 @@ func TestAfter(t *testing.T) {
 		{"Sun, 01 Mar 2026 12:00:07 GMT", 7 * time.Second, true}, {"Sun, 01 Mar 2026 11:00:00 GMT", 0, true},
 		{"9223372036854775807", 9223372036 * time.Second, true},
 	} {
-		got, ok := After(http.Header{"Retry-After": {c.header}}, now)
+		got, ok := RetryAfter(c.header, now)
 		require.Equal(t, c.ok, ok, c.header)
 		require.Equal(t, c.want, got, c.header)
 	}

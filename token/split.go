@@ -1,6 +1,4 @@
-// Package pieces splits texts into the pieces that encodings count one by one, and tells by a filter which byte strings are
-// tokens. Package token/bpe counts the pieces by a vocabulary, package token by the filter.
-package pieces
+package token
 
 import (
 	"strings"
@@ -26,9 +24,9 @@ import (
 //	 ?[^\s\p{L}\p{N}]+[\r\n/]*
 //	and white space as above
 //
-// The functions here say the same; the tests hold them to the expressions.
+// The functions here follow them; the tests of package token/bpe compare the two.
 
-// kind is what the expressions tell apart, as a set.
+// kind is the set of classes of the expressions that a character is in.
 type kind uint8
 
 const (
@@ -39,6 +37,15 @@ const (
 	space
 	newline
 )
+
+// NextPiece returns the function that splits texts as an encoding does, O200k or CL100k: it returns the length of the first
+// piece of a text that is not empty. No token of the encoding reaches beyond a piece.
+func NextPiece(encoding string) func(text string) int {
+	if encoding == CL100k {
+		return nextCL100k
+	}
+	return nextO200k
+}
 
 var ascii = func() (kinds [utf8.RuneSelf]kind) {
 	for r := range kinds {
@@ -67,7 +74,7 @@ func kindOf(r rune) kind {
 	return 0
 }
 
-// first is the kind and the length of the first character; 0, 0 of an empty text.
+// first returns the kind and the length of the first character; 0, 0 for an empty text.
 func first(text string) (kind, int) {
 	if text == "" {
 		return 0, 0
@@ -79,7 +86,7 @@ func first(text string) (kind, int) {
 	return kindOf(r), n
 }
 
-// run is the length of the characters at the beginning that are of one of these kinds, or with not of none of them.
+// run returns the length of the longest prefix whose characters are of one of these kinds; with not, of none.
 func run(text string, of kind, not bool) int {
 	i := 0
 	for i < len(text) {
@@ -92,22 +99,20 @@ func run(text string, of kind, not bool) int {
 	return i
 }
 
-// NextCL100k returns the length of the first piece of a text that is not empty, as cl100k_base splits.
-func NextCL100k(text string) int {
+func nextCL100k(text string) int {
 	if n := contraction(text); n > 0 {
 		return n
 	}
 	return next(text, func(text string) (int, bool) { return run(text, letter, false), true }, "\r\n")
 }
 
-// NextO200k is NextCL100k of o200k_base.
-func NextO200k(text string) int { return next(text, word, "\r\n/") }
+func nextO200k(text string) int { return next(text, word, "\r\n/") }
 
-// next is a word with at most one sign before it, three digits, signs with a space before and ends behind them, or
+// next matches a word with at most one sign before it, up to three digits, signs with a space before and ends behind them, or
 // white space.
 //
-// A mark is a sign and a small letter: before capitals alone it is a word of its own, since the expression of words that
-// end in small letters comes first.
+// A mark is both a sign and a small letter. Before capitals alone it is a word of its own, because the expression for words
+// that end in small letters comes first.
 func next(text string, word func(string) (n int, ends bool), signEnds string) int {
 	k, n := first(text)
 	switch {
@@ -132,8 +137,8 @@ func next(text string, word func(string) (n int, ends bool), signEnds string) in
 	return white(text)
 }
 
-// word is capitals and then small letters. A letter without case, or a mark, is both; the last of them stands in for
-// small letters where there are none; ends says whether it ends in either.
+// word matches capitals and then small letters. A letter without case, or a mark, is both: without small letters, the word
+// ends at the last such character. ends reports whether the word ends in small letters or in such a character.
 func word(text string) (i int, ends bool) {
 	both := 0
 	for i < len(text) {
@@ -169,7 +174,8 @@ func digits(text string, most int) int {
 	return i
 }
 
-// white is white space up to its last line end. Without one it leaves its last character to a word that follows.
+// white matches white space up to and including its last newline. Without a newline it leaves its last character to the word
+// that follows.
 func white(text string) int {
 	i, last, end := 0, 0, 0
 	for i < len(text) {
@@ -191,7 +197,7 @@ func white(text string) int {
 	return last
 }
 
-// contraction is an apostrophe and what English puts behind it. The long s is an s in another case.
+// contraction matches an apostrophe with an English ending. The long s is an s in another case.
 func contraction(text string) int {
 	if text == "" || text[0] != '\'' {
 		return 0

@@ -1,6 +1,4 @@
-// Package vectors handles the vectors of pages and questions: it reads those that the store keeps, and asks an embedder
-// for the others. It checks what an embedder returns. Its callers decide which vectors are compared.
-package vectors
+package vector
 
 import (
 	"context"

@@ -1,12 +1,14 @@
-// Package nearest finds, among many vectors, those whose direction is nearest to that of a question's vector. Vectors
-// are kept quantised in flat arrays, and a search looks at every vector of a set. The package is pure: it opens no
-// file, starts no goroutine and reads no clock. Equal vectors under equal numbers give equal answers, whatever the
-// order in which they were added.
+// Package vector has the vectors of pages and questions. A [Set] finds the vectors nearest to a question's; a [Maker] reads
+// the vectors that the store keeps and asks an embedder for the others.
+//
+// Searching is pure: it opens no file, starts no goroutine and reads no clock. Vectors are quantised in flat arrays, and a
+// search looks at every vector of a set. Equal vectors under equal numbers give equal answers, whatever the order in which
+// they were added.
 //
 // Rejected: a graph (HNSW). Its answers depend on the order of insertion, a filter that few pages pass breaks its walk, and
 // deletions wear it out. A scan of sign bits is fast enough for a million pages (bench/README.md), and a filter makes it
 // faster.
-package nearest
+package vector
 
 import (
 	"iter"
@@ -18,16 +20,14 @@ import (
 // Set holds vectors of one length, each under a page number. Its owner has one lock for it: Put and Remove run under the
 // write lock, everything else under the read lock.
 //
-// Each vector is kept three times, coarse to fine. Its signs, a bit for each dimension, are what a search of many looks at
-// first: where they differ from the question's tells roughly how large the angle is. Where the processor has wide
-// instructions they are kept once more, in the order that the scan reads them (lanes). A second bit says which numbers are large: with the signs that
-// is two bits a dimension, which tell the angle well. Its numbers as int8, relative to the largest of them, give the cosine,
-// to about .001 for the vectors of text models.
+// Each vector is kept three times, coarse to fine. A search of many vectors first compares the signs, a bit for each
+// dimension: where they differ from the question's shows roughly how large the angle is. A second bit marks the numbers that
+// are large; with the signs that is two bits a dimension, which show the angle well. The numbers as int8, relative to the
+// largest, give the cosine, to about .001 for the vectors of text models.
 type Set struct {
 	dims, words int
 	nums        []uint64 // by slot; 0: free
 	signs       []uint64 // words of each slot
-	lanes       []byte   // the signs once more, for the scan
 	great       []uint64 // words of each slot
 	small       []int8   // dims of each slot
 	scale       []float32
@@ -62,7 +62,7 @@ func (s *Set) Numbers(zeros bool) iter.Seq[uint64] {
 
 // Bytes is the memory that the vectors take, without the spare capacity of the arrays.
 func (s *Set) Bytes() int {
-	return len(s.nums)*(8+4+16*s.words+s.dims) + len(s.lanes) + s.slots.bytes()
+	return len(s.nums)*(8+4+16*s.words+s.dims) + s.slots.bytes()
 }
 
 // Reserve makes room for as many vectors in all.
@@ -73,9 +73,6 @@ func (s *Set) Reserve(n int) {
 	s.nums, s.scale = withCapacity(s.nums, n), withCapacity(s.scale, n)
 	s.signs, s.great = withCapacity(s.signs, n*s.words), withCapacity(s.great, n*s.words)
 	s.small = withCapacity(s.small, n*s.dims)
-	if wide {
-		s.lanes = withCapacity(s.lanes, (n+block-1)/block*block*8*s.words)
-	}
 }
 
 // withCapacity copies a slice to one of capacity n. Memory that is new from the system is not touched
@@ -91,7 +88,7 @@ func (s *Set) Join(from *Set) {
 	s.small = append(s.small, from.small...)
 	for i, num := range from.nums {
 		at := first + i
-		if s.lay(at, s.signs[at*s.words:][:s.words]); num == 0 {
+		if num == 0 {
 			s.free = append(s.free, uint32(at))
 		} else {
 			s.slots.put(num, uint32(at))
@@ -102,7 +99,7 @@ func (s *Set) Join(from *Set) {
 // Clear forgets all vectors and keeps the memory.
 func (s *Set) Clear() {
 	s.nums, s.scale, s.signs, s.great = s.nums[:0], s.scale[:0], s.signs[:0], s.great[:0]
-	s.small, s.lanes, s.free = s.small[:0], s.lanes[:0], s.free[:0]
+	s.small, s.free = s.small[:0], s.free[:0]
 	s.slots.clear()
 }
 
@@ -127,7 +124,6 @@ func (s *Set) Put(num uint64, v []float32) {
 	}
 	c := code{s.signs[int(at)*s.words:][:s.words], s.great[int(at)*s.words:][:s.words]}
 	s.scale[at] = quantise(s.small[int(at)*s.dims:][:s.dims], c, v)
-	s.lay(int(at), c.signs)
 }
 
 // Remove forgets a number.
@@ -162,11 +158,11 @@ func quantise(small []int8, c code, v []float32) float32 {
 		clear(c.great)
 		return 0
 	}
-	square, done := quantiseWide(small, v, unit)
-	for i, f := range v[done:] {
+	square := 0
+	for i, f := range v {
 		// Adding magic leaves the nearest integer, of two the even one, in the lowest bits.
 		n := int32(math.Float64bits(float64(float64(f)*unit) + magic))
-		small[done+i] = int8(n)
+		small[i] = int8(n)
 		square += int(n * n)
 	}
 	c.fill(small, greatest(24*square/(25*len(v))))
@@ -189,7 +185,7 @@ func greatest(square int) int {
 
 // fill sets the bits of all numbers, those above limit as large: what set does for each, without a branch.
 func (c *code) fill(small []int8, limit int) {
-	for w := c.fillWide(small, limit); w < len(c.signs); w++ {
+	for w := range c.signs {
 		var signs, great uint64
 		for _, n := range slices.Backward(small[64*w : min(64*w+64, len(small))]) {
 			n := int64(n)
@@ -203,8 +199,8 @@ func (c *code) fill(small []int8, limit int) {
 
 // largestOf is the greatest size of a number. Sizes are in the order of their bits.
 func largestOf(v []float32) float32 {
-	largest, done := largestWide(v)
-	for _, f := range v[done:] {
+	largest := uint32(0)
+	for _, f := range v {
 		largest = max(largest, math.Float32bits(f)&^(1<<31))
 	}
 	return math.Float32frombits(largest)
@@ -270,9 +266,7 @@ func (s *Set) cosine(q *Question, at int) float64 {
 
 // dot is the product of two vectors of one length. Four sums run side by side, since a single one waits for each addition.
 func dot(a []int16, b []int8) int32 {
-	s0, done := dotWide(a, b)
-	a, b = a[done:], b[done:]
-	var s1, s2, s3 int32
+	var s0, s1, s2, s3 int32
 	for len(a) >= 8 && len(b) >= 8 {
 		x, y := (*[8]int16)(a), (*[8]int8)(b)
 		s0 += int32(x[0])*int32(y[0]) + int32(x[4])*int32(y[4])
@@ -306,3 +300,52 @@ func (s *Set) coarse(q *Question, at int) int {
 	product := s.dims - 2*all + 2*(q.greats-2*ours) + 2*theirs + 4*(both-2*differ)
 	return 9*s.dims - product
 }
+
+// run is how many numbers lie together in a slotTable.
+const run = 16
+
+// slotTable finds the slots of numbers. The numbers of a set lie close together, so they are kept
+// in runs: a map with an entry for each took a fifth of the time in which a set was filled.
+type slotTable struct {
+	runs map[uint64]*[run]uint32 // slot + 1; 0: the number has none
+	n    int
+}
+
+func (t *slotTable) find(num uint64) (at uint32, ok bool) {
+	r := t.runs[num/run]
+	if r == nil || r[num%run] == 0 {
+		return 0, false
+	}
+	return r[num%run] - 1, true
+}
+
+// put gives a number a slot. It has none yet.
+func (t *slotTable) put(num uint64, at uint32) {
+	r := t.runs[num/run]
+	if r == nil {
+		if t.runs == nil {
+			t.runs = map[uint64]*[run]uint32{}
+		}
+		r = new([run]uint32)
+		t.runs[num/run] = r
+	}
+	r[num%run] = at + 1
+	t.n++
+}
+
+// remove takes the slot from a number that has one.
+func (t *slotTable) remove(num uint64) {
+	r := t.runs[num/run]
+	r[num%run] = 0
+	if t.n--; *r == [run]uint32{} {
+		delete(t.runs, num/run)
+	}
+}
+
+func (t *slotTable) clear() {
+	clear(t.runs)
+	t.n = 0
+}
+
+// bytes is about the memory that the table takes.
+func (t *slotTable) bytes() int { return len(t.runs) * (4*run + 24) }

@@ -1,4 +1,4 @@
-package nearest
+package vector
 
 import (
 	"bytes"
@@ -318,56 +318,6 @@ func filled(n int) (*Set, *Finder) {
 	return s, &Finder{}
 }
 
-// TestWide: the wide instructions count what the loop counts, and a loop that counts otherwise is told.
-func TestWide(t *testing.T) {
-	if !wide {
-		t.Skip("the processor has no wide instructions")
-	}
-	rng := rand.New(rand.NewPCG(11, 12))
-	for n := range 80 {
-		a, b := make([]int16, n), make([]int8, n)
-		for i := range n {
-			a[i], b[i] = int16(rng.IntN(1<<16)-1<<15), int8(rng.IntN(256)-128)
-		}
-		got := dot(a, b)
-		wide = false
-		require.Equal(t, dot(a, b), got, n)
-		if n > 0 {
-			b[n-1] ^= 1
-			require.Equal(t, a[n-1] == 0, dot(a, b) == got, n)
-		}
-		wide = true
-	}
-	told := 0
-	for i, dims := range []int{384, 1, 63, 64, 65, 256, 384, 1000, 4096, 5000} {
-		s := setOf(clustered(rng, 301, dims, 10, .7))
-		for range 20 {
-			q := NewQuestion(gauss(rng, dims, nil, 1))
-			from, bound := block*rng.IntN(4), rng.IntN(q.limit())
-			n := 1 + rng.IntN(301-from)
-			away := func() ([]uint16, []uint64) {
-				out, near := make([]uint16, n), make([]uint64, (n+63)/64)
-				s.away(q, from, bound, out, near)
-				near[len(near)-1] &= 1<<((n-1)%64+1) - 1 // bits after the last slot mean nothing
-				return out, near
-			}
-			out, near := away()
-			wide = false
-			narrowOut, narrowNear := away()
-			require.Equal(t, narrowOut, out, i)
-			require.Equal(t, narrowNear, near, i)
-			q.planes[0][0] ^= 1
-			if wrong, _ := away(); !slices.Equal(wrong, out) {
-				told++
-			}
-			wide = true
-		}
-	}
-	require.Greater(t, told, 100)
-}
-
-var hasWide = wide
-
 // TestScan: what the scan lists is what a look at all says, from any distance on.
 func TestScan(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 18))
@@ -387,7 +337,7 @@ func TestScan(t *testing.T) {
 	for i := range 20 {
 		q, v, from, left := NewQuestion(vecs[i*300]), Visible{}, 0, 1+rng.IntN(3000)
 		if i%2 > 0 {
-			v.Only, from = even, 150+rng.IntN(20)
+			v.Only, from = even, 60+rng.IntN(10)
 		}
 		to := f.scan(sets, q, 9000*(1+i%2*99), from, left, &v) // the larger total makes it guess
 		got, want, last := map[uint64]bool{}, map[uint64]bool{}, 0
@@ -400,13 +350,13 @@ func TestScan(t *testing.T) {
 				if s.dims != 128 || num == 0 || i%2 > 0 && num%2 > 0 {
 					continue
 				}
-				var out [1]uint16
-				if wide = false; at >= 0 {
-					one := &Set{dims: s.dims, words: s.words, signs: s.signs[at*s.words:]}
-					one.away(q, 0, 0, out[:], make([]uint64, 1))
+				n := 0
+				for j := range s.dims {
+					if w := q.weights[j/64]; (s.signs[at*s.words+j/64]^w.signs)>>(j%64)&1 > 0 {
+						n += int(w.low>>(j%64)&1 + w.high>>(j%64)&1*2)
+					}
 				}
-				wide = hasWide
-				if n := int(out[0]); n >= from && n < to {
+				if n >= from && n < to {
 					want[num] = true
 				}
 			}
@@ -420,15 +370,8 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// TestQuantise: codes and numbers are those of their definition, with wide instructions and without.
+// TestQuantise: codes and numbers are those of their definition.
 func TestQuantise(t *testing.T) {
-	defer func() { wide = hasWide }()
-	for _, wide = range []bool{false, hasWide} {
-		quantiseMany(t)
-	}
-}
-
-func quantiseMany(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	for i := range 400 {
 		v := gauss(rng, 1+rng.IntN(400), nil, 1)
