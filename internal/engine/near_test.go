@@ -35,9 +35,9 @@ func TestVectorsAreReadOnce(t *testing.T) {
 	m.fill("acme", 100, func(i int) store.Artefact {
 		return store.Artefact{ID: fmt.Sprint("p-", i), Text: fmt.Sprint("text ", i), Kind: store.KindFact}
 	})
-	vector := func(i int) []float32 { return []float32{float32(i), 100, 1} }
+	vectorOf := func(i int) []float32 { return []float32{float32(i), 100, 1} }
 	for i := range uint64(40) {
-		require.NoError(t, m.PutVectors(ctx, "model", []uint64{i + 1}, [][]float32{vector(int(i + 1))}))
+		require.NoError(t, m.PutVectors(ctx, "model", []uint64{i + 1}, [][]float32{vectorOf(int(i + 1))}))
 		if i == 19 {
 			require.NoError(t, m.checkpoint())
 		}
@@ -45,14 +45,14 @@ func TestVectorsAreReadOnce(t *testing.T) {
 	own := m.rows
 	slow := slowRows{own, make(chan struct{}), make(chan struct{}), new(sync.Once)}
 	m.rows = slow
-	near := store.CandidateQuery{Scopes: store.Scopes{"acme"}, Now: time.Now(), Near: &store.Near{Model: "model", Vector: vector(50), K: 100}}
+	near := store.CandidateQuery{Scopes: store.Scopes{"acme"}, Now: time.Now(), Near: &store.Near{Model: "model", Vector: vectorOf(50), K: 100}}
 	early, cancel := context.WithTimeout(ctx, time.Millisecond)
 	defer cancel()
 	_, err := m.nearModel(early, "model")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	<-slow.begun
 	m.rows = own // who reads again would be let through, and would close begun twice
-	require.NoError(t, m.PutVectors(ctx, "model", []uint64{50, 7}, [][]float32{vector(50), vector(51)}))
+	require.NoError(t, m.PutVectors(ctx, "model", []uint64{50, 7}, [][]float32{vectorOf(50), vectorOf(51)}))
 	m.cat.mu.Lock()
 	m.cat.page(9).art = 0 // as a drop does
 	m.near.remove([]uint64{9})
@@ -114,14 +114,14 @@ func TestVectorsReadInParts(t *testing.T) {
 			return store.Artefact{ID: fmt.Sprint("p-", i), Text: fmt.Sprint("text ", i), Kind: store.KindFact}
 		})
 	}
-	vector := func(num uint64) []float32 {
+	vectorOf := func(num uint64) []float32 {
 		return []float32{float32(num % 101), float32(num % 103), float32(num % 107), 1, 2}[:3+num%3]
 	}
 	var nums []uint64
 	var vecs [][]float32
 	for num := uint64(1); num <= pages; num++ {
 		if num%5 != 0 {
-			nums, vecs = append(nums, num), append(vecs, vector(num))
+			nums, vecs = append(nums, num), append(vecs, vectorOf(num))
 		}
 	}
 	require.NoError(t, m.PutVectors(ctx, "model", nums, vecs))
@@ -135,7 +135,7 @@ func TestVectorsReadInParts(t *testing.T) {
 		want := num%5 != 0 && num != damaged
 		require.Equal(t, want, known.has.has(num), num)
 		for k, s := range known.sets {
-			v := vector(num)
+			v := vectorOf(num)
 			in := want && k.scope == m.cat.page(num).scope && k.dims == len(v)
 			require.Equal(t, in, s.Has(num), num)
 			if in {
