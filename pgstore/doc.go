@@ -7,7 +7,7 @@
 //	st, err := pgstore.Open(ctx, "postgres://…", pgstore.Options{Name: "support"})
 //	db, err := ctxpage.Open("support", ctxpage.Options{Store: st})
 //
-// The schema is made by Migrate (dbctl-pg migrate DSN) and never by Open.
+// The schema is made by Migrate (dbctl postgres migrate URL) and never by Open.
 //
 // # What readers see
 //

@@ -20,7 +20,7 @@ var (
 	ErrUnavailable = errors.New("pgstore: the server does not answer")
 	// ErrForked means that the server's log is not the one this host followed: commits were lost, for instance by a failover to
 	// a standby that was behind. The handle takes no more calls; open the database again to follow what the server has now. A
-	// head kept elsewhere shows which commits are missing (dbctl-pg verify --head).
+	// head kept elsewhere shows which commits are missing (dbctl manifest verify --head).
 	ErrForked = engine.ErrForked
 	// ErrTooOld means that the server no longer has the records that follow what this host has. Open the database again: it
 	// begins with the newest image.
@@ -35,11 +35,11 @@ type SchemaError struct {
 func (e *SchemaError) Error() string {
 	switch {
 	case e.Have == 0:
-		return fmt.Sprintf("pgstore: the server has no ctxpage schema in the search path; make it with: dbctl-pg migrate DSN (version %d)", e.Want)
+		return fmt.Sprintf("pgstore: the server has no ctxpage schema in the search path; make it with: dbctl postgres migrate URL (version %d)", e.Want)
 	case e.Have > e.Want:
 		return fmt.Sprintf("pgstore: the schema has version %d, this program knows version %d; use a newer release", e.Have, e.Want)
 	}
-	return fmt.Sprintf("pgstore: the schema has version %d, this program needs version %d; upgrade it with: dbctl-pg migrate DSN", e.Have, e.Want)
+	return fmt.Sprintf("pgstore: the schema has version %d, this program needs version %d; upgrade it with: dbctl postgres migrate URL", e.Have, e.Want)
 }
 
 // Is makes errors.Is(err, ErrSchema) true.

@@ -558,7 +558,7 @@ func TestMigrate(t *testing.T) {
 	var schema *SchemaError
 	require.ErrorAs(t, err, &schema)
 	require.ErrorIs(t, err, ErrSchema)
-	require.ErrorContains(t, err, "dbctl-pg migrate")
+	require.ErrorContains(t, err, "dbctl postgres migrate")
 	steps, err := Migrate(ctx, fresh, true)
 	require.NoError(t, err)
 	require.Len(t, steps, schemaVersion)

@@ -107,7 +107,7 @@ func migrated(ctx context.Context, ping func(context.Context) error, query func(
 		case err != nil:
 			return 0, fmt.Errorf("pgstore: look for a schema: %w", err)
 		case old > 0:
-			return 0, fmt.Errorf("%w: the schema in the search path; use another schema; copy the databases of this one to files with the program that made it (dbctl-pg copy, dbctl export), and import those", store.ErrOldFormat)
+			return 0, fmt.Errorf("%w: the schema in the search path; use another schema; copy the databases of this one to files with the program that made it (dbctl postgres copy, dbctl export), and import those", store.ErrOldFormat)
 		}
 		return 0, nil
 	}

@@ -139,7 +139,7 @@ func (s *Store) find(ctx context.Context) error {
 	case !errors.Is(err, pgx.ErrNoRows):
 		return fmt.Errorf("pgstore: open: %w", err)
 	case s.opts.MustExist:
-		return fmt.Errorf("%w: the server has no database %q in this schema that this login may see; dbctl-pg ls lists the names, --database or Options.Name chooses one", store.ErrNotExist, s.opts.Name)
+		return fmt.Errorf("%w: the server has no database %q in this schema that this login may see; dbctl postgres ls lists the names, --database or Options.Name chooses one", store.ErrNotExist, s.opts.Name)
 	}
 	id, err := store.NewID(s.opts.Now(), s.opts.Rand)
 	if err != nil {

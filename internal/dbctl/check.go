@@ -47,7 +47,7 @@ func (c *checkCmd) Run(a *app) error {
 	if c.Child {
 		return c.walk(a)
 	}
-	ans, err := a.checkInChild(c.File, c.Online)
+	ans, err := c.check(a)
 	if err != nil {
 		return err
 	}
@@ -72,6 +72,18 @@ func (v checkView) print(w io.Writer) {
 			row(p.Invariant, p.Where, p.What)
 		}
 	})
+}
+
+// check walks in a child process, or asks a server.
+func (c *checkCmd) check(a *app) (ans childAnswer, err error) {
+	if !onServer(c.File) {
+		return a.checkInChild(c.File, c.Online)
+	}
+	err = a.with(c.File, false, func(db *ctxpage.DB) error {
+		ans.Problems, err = db.Admin().Check(a.ctx, a.progress())
+		return err
+	})
+	return ans, err
 }
 
 // walk is the child.

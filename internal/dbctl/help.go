@@ -19,7 +19,7 @@ type helpCmd struct {
 func (helpCmd) Help() string { return "Example: dbctl help session pass" }
 
 // helpArgs turns `help VERB …` into `VERB … --help`, if there is such a verb.
-func helpArgs(args []string) ([]string, error) {
+func (t Tool) helpArgs(args []string) ([]string, error) {
 	if len(args) == 0 || args[0] != "help" || slices.Contains(args, "--help") {
 		return args, nil
 	}
@@ -31,7 +31,7 @@ func helpArgs(args []string) ([]string, error) {
 			words = append(words, w)
 		}
 	}
-	node := grammar().Node
+	node := t.model().Node
 	for i, w := range words {
 		next := child(node, w)
 		if next == nil {
@@ -50,9 +50,9 @@ func child(n *kong.Node, name string) *kong.Node {
 	return n.Children[i]
 }
 
-// grammar is the whole command line.
-func grammar() *kong.Application {
-	return kong.Must(new(cli), durations, kong.Name("dbctl")).Model
+// model is the whole command line.
+func (t Tool) model() *kong.Application {
+	return kong.Must(t.grammar(), durations, kong.Name("dbctl")).Model
 }
 
 // versionCmd says what was built. `dbctl --version` is the same: the flag stands for itself only, get has one of that name.

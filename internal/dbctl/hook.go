@@ -120,7 +120,7 @@ func callsOf(calls []ctxpage.ToolCall) string {
 // append opens the database as every process does, and appends. Opening is in real time and is not ended by ctx: an owner that
 // does not answer is given up after two seconds.
 func (c *hookCmd) append(ctx context.Context, a *app, session string, turns []ctxpage.Turn) (refs []string, err error) {
-	db, err := ctxpage.Open(c.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, LockTimeout: min(a.Wait, c.Timeout), Clock: a.now, NoWatch: a.noWatch})
+	db, err := a.database(c.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, LockTimeout: min(a.Wait, c.Timeout), Clock: a.now, NoWatch: a.noWatch}, false)
 	if err != nil {
 		return nil, err
 	}

@@ -96,7 +96,7 @@ func rewound(f *os.File) *os.File {
 
 // make opens the database, or makes it as the one that was exported. A dry run makes it elsewhere and removes it.
 func (c *importCmd) make(a *app, head *portable.Header) (db *ctxpage.DB, made bool, err error) {
-	if _, err := os.Stat(c.File); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(c.File); fileless(c.File) || !errors.Is(err, fs.ErrNotExist) {
 		db, err := a.open(c.File, !c.DryRun)
 		return db, false, err
 	}

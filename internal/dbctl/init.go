@@ -29,14 +29,12 @@ type initView struct {
 }
 
 func (c *initCmd) Run(a *app) error {
-	if begun, instead := c.there(a); !begun {
-		if err := mayMake("init", c.File, instead); err != nil {
-			return err
-		}
+	if err := c.may(a); err != nil {
+		return err
 	}
 	v := initView{File: c.File, Format: ctxpage.FormatVersion, DryRun: c.DryRun}
 	if !c.DryRun {
-		db, err := ctxpage.Open(c.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, Clock: a.now, LockTimeout: a.Wait})
+		db, err := a.database(c.File, a.options(), false)
 		if err != nil {
 			return err
 		}
@@ -48,7 +46,7 @@ func (c *initCmd) Run(a *app) error {
 	}
 	return a.emit(v, func(w io.Writer) {
 		if c.DryRun {
-			fmt.Fprintf(w, "would make %s\n", c.File)
+			fmt.Fprintf(w, "would make %s\n", a.label(c.File))
 			return
 		}
 		fmt.Fprintf(w, "made %s, database %s, format %d\nits audit and questions are kept for ever; to keep them for a year: %s\n", v.File, v.ID, v.Format, presetCommand(v.File))
@@ -57,6 +55,28 @@ func (c *initCmd) Run(a *app) error {
 
 // presetCommand bounds the audit, which otherwise grows with every read.
 func presetCommand(file string) string { return command("dbctl", "retention", "preset", file, "year") }
+
+// may refuses what is there, and what the library would refuse.
+func (c *initCmd) may(a *app) error {
+	if !fileless(c.File) {
+		begun, instead := c.there(a)
+		if begun {
+			return nil
+		}
+		return mayMake("init", c.File, instead)
+	}
+	if _, is := atSocket(c.File); is {
+		return usage("init: %s is a socket; expected the path of a new database", c.File)
+	}
+	db, err := a.open(c.File, false)
+	switch {
+	case errors.Is(err, ctxpage.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return errors.Join(failed("init: %s exists already; name a database that does not, or use the one that is there", a.label(c.File)), db.Close())
+}
 
 // there looks at what is at the path. begun: an init that was ended half-way left it, a file that the library calls no
 // database yet, and opening it for writing makes it whole. Else instead says what to do about it.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -56,16 +55,12 @@ func (l auditOf) Question(ctx context.Context, leaf *manifest.Record) (string, e
 
 // audit opens the audit of a database: the files without their lock, or what a socket serves.
 func (a *app) audit(path string, fn func(l auditOf) error) error {
-	socket, is, err := served(path)
-	switch {
-	case err != nil:
-		return err
-	case is:
-		c, err := remote.Dial(a.ctx, socket, remote.ClientOptions{Now: a.now})
+	if fileless(path) {
+		st, err := a.store(path, Opening{})
 		if err != nil {
 			return err
 		}
-		return errors.Join(fn(auditOf{Audit: c.Audit(), head: c.Head, archived: func() uint64 { return 0 }}), c.Close())
+		return errors.Join(fn(auditOf{Audit: st.Audit(), head: st.Head, archived: func() uint64 { return 0 }}), st.Close())
 	}
 	l, rep, err := filestore.OpenManifestsKey(a.ctx, path, a.key, a.Keyring)
 	if err != nil {

@@ -94,10 +94,14 @@ func cmpErr(err, closing error) error {
 }
 
 func (c *mcpServeCmd) open(a *app) (*ctxpage.DB, error) {
-	if _, err := os.Stat(c.File); c.Write && os.IsNotExist(err) {
-		return ctxpage.Open(c.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer})
+	_, err := os.Stat(c.File)
+	create := c.Write && os.IsNotExist(err)
+	if !create && !fileless(c.File) {
+		return a.open(c.File, true)
 	}
-	return a.open(c.File, true)
+	opts := a.options()
+	opts.MustExist = !create
+	return a.database(c.File, opts, true)
 }
 
 func (c *mcpServeCmd) serve(a *app, db *ctxpage.DB) error {

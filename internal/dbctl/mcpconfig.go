@@ -126,7 +126,7 @@ func (c *mcpConfigCmd) check() error {
 
 // entry is this server for the client. Paths are absolute: a client starts programs from any directory, and a desktop
 // client without the shell's PATH.
-func (c *mcpConfigCmd) entry(keyFile string) (e serverEntry, err error) {
+func (c *mcpConfigCmd) entry(located []string, keyFile string) (e serverEntry, err error) {
 	client := mcpClients[c.Client]
 	if c.HTTP != "" {
 		url := "http://" + c.HTTP + "/mcp"
@@ -141,10 +141,6 @@ func (c *mcpConfigCmd) entry(keyFile string) (e serverEntry, err error) {
 	if e.Command, err = os.Executable(); err != nil {
 		return e, err
 	}
-	file, err := filepath.Abs(c.File)
-	if err != nil {
-		return e, err
-	}
 	if client.typed {
 		e.Type = "stdio"
 	}
@@ -152,7 +148,7 @@ func (c *mcpConfigCmd) entry(keyFile string) (e serverEntry, err error) {
 	if err != nil {
 		return e, err
 	}
-	e.Args = append([]string{"mcp", "serve", file}, args...)
+	e.Args = append(append([]string{"mcp", "serve"}, located...), args...)
 	for _, dir := range c.Root {
 		abs, err := filepath.Abs(dir)
 		if err != nil {
@@ -217,7 +213,11 @@ func (c *mcpConfigCmd) Run(a *app) error {
 			return err
 		}
 	}
-	e, err := c.entry(a.KeyFile)
+	located, err := a.located(c.File)
+	if err != nil {
+		return err
+	}
+	e, err := c.entry(located, a.KeyFile)
 	if err != nil {
 		return err
 	}

@@ -108,6 +108,8 @@ type cli struct {
 	Key       keyCmd       `cmd:"" help:"Make and change keys of encrypted databases."`
 	Quota     quotaCmd     `cmd:"" help:"Set and show how much scopes may hold."`
 
+	kong.Plugins // of the server
+
 	Help       helpCmd       `cmd:"" help:"Describe a verb, like VERB --help."`
 	Version    versionCmd    `cmd:"" help:"Print the module's version and commit, like --version."`
 	Completion completionCmd `cmd:"" help:"Print a completion script for bash, zsh or fish."`
@@ -119,7 +121,7 @@ Exit codes: 0 ok, 1 failed, 2 usage error, 3 damage found, 4 held for review, 5 
 
 One process owns the files of a database. While an agent has it open, the verbs ask that agent over a socket and see what it sees; check, restore and salvage need the files for themselves and are refused with the agent's pid, program and start time (check --online is done by the agent). The manifest verbs read the files without a lock. They show what was written when they started; the last 100 ms may not be on disk yet, and counts may grow between two calls.
 
-A database can also be named by the socket of a process that serves it: unix:PATH. dbctl-pg serves databases on PostgreSQL that way. With a postgres:// URL in place of FILE, dbctl starts dbctl-pg, which must be beside it or in PATH. Such a process records every read. Verbs that need files are refused there; check works with --online.
+In place of FILE every verb takes the socket of a process that serves a database (unix:PATH), and in a build for PostgreSQL (` + serverBuild + `) a postgres:// URL. Verbs that need files are refused there; check of a socket needs --online.
 
 ` + namesHelp + `
 
@@ -128,6 +130,8 @@ get, search and assemble open the file for writing, because each read of content
 // app is what a verb works with.
 type app struct {
 	globals
+	tool       Tool
+	verb       string // under way
 	ctx        context.Context
 	in         io.Reader
 	out, err   io.Writer
@@ -186,12 +190,13 @@ type parsed int
 type Tool struct {
 	Now     func() time.Time // nil: time.Now
 	NoWatch bool             // do nothing in the background
+	Server  *Server          // databases that are no files; nil: none
 }
 
 // Run parses args, runs the verb and returns the exit code. Ctrl-C cancels the verb, which leaves every database as it was after its last
 // transaction.
 func (t Tool) Run(args []string, in io.Reader, out, errw io.Writer) (code int) {
-	a := &app{now: t.Now, noWatch: t.NoWatch}
+	a := &app{now: t.Now, noWatch: t.NoWatch, tool: t}
 	if a.now == nil {
 		a.now = time.Now
 	}
@@ -212,12 +217,12 @@ func (t Tool) Run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	args, err := helpArgs(versionArgs(args))
+	args, err := t.helpArgs(versionArgs(args))
 	if err != nil {
 		return a.report(err)
 	}
-	var c cli
-	k := kong.Must(&c, only(args[0]), durations, kong.Name("dbctl"), kong.Description(description), kong.Writers(a.out, a.err),
+	c := t.grammar()
+	k := kong.Must(c, only(args[0]), durations, kong.Name("dbctl"), kong.Description(description), kong.Writers(a.out, a.err),
 		kong.Exit(func(code int) { panic(parsed(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}))
 	// The parser would write U+FFFD for such bytes: another id, another file.
 	if i := slices.IndexFunc(args, func(s string) bool { return !utf8.ValidString(s) }); i >= 0 {
@@ -228,9 +233,6 @@ func (t Tool) Run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 	a.globals = c.globals
 	if err != nil {
 		a.JSON = slices.Contains(args, "--json") // a line that does not parse may not have got that far
-		if forServer(verbOf(err), args) {
-			return a.startServer(args)
-		}
 		more := fmt.Sprintf("dbctl %s--help says more", verbOf(err))
 		msg := err.Error()
 		if verbOf(err) == "" { // nothing before it was a verb
@@ -242,8 +244,9 @@ func (t Tool) Run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 		}
 		return code
 	}
-	if namesServer(kctx) {
-		return a.startServer(args)
+	a.verb, _, _ = strings.Cut(kctx.Command(), " ")
+	if err := a.refused(kctx); err != nil {
+		return a.report(err)
 	}
 	if a.counter, err = bpe.Named(a.Counter); err != nil {
 		return a.report(usage("--counter: %v", err))
@@ -253,11 +256,7 @@ func (t Tool) Run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 			return a.report(err)
 		}
 	}
-	err = kctx.Run(a)
-	if errors.Is(err, errOnServer) {
-		return a.startServer(args)
-	}
-	return a.ends(a.report(err))
+	return a.ends(a.report(kctx.Run(a)))
 }
 
 // ends tells SIGTERM from Ctrl-C.
@@ -285,6 +284,15 @@ func Verbs() (names []string) {
 		names = append(names, name)
 	}
 	return names
+}
+
+// grammar is the command line of the tool.
+func (t Tool) grammar() *cli {
+	c := new(cli)
+	if t.Server != nil && t.Server.Grammar != nil {
+		c.Plugins = kong.Plugins{t.Server.Grammar}
+	}
+	return c
 }
 
 // only leaves out of the grammar every verb but the one that is named first: to read all their tags takes longer than
@@ -387,6 +395,9 @@ type errorJSON struct {
 func (a *app) reportJSON(err error, code int) {
 	var j errorJSON
 	j.Error.Kind, j.Error.Message, j.Error.Exit = kindOf(err, code), hint(err), code
+	if s := a.tool.Server; s != nil && s.Kind != nil {
+		j.Error.Kind = cmp.Or(s.Kind(err), j.Error.Kind)
+	}
 	var locked *ctxpage.LockedError
 	var silent *remote.UnavailableError
 	switch {
@@ -439,52 +450,4 @@ func hint(err error) string {
 		return "interrupted: " + strings.TrimPrefix(msg, "interrupted while ") + "; the database is as after its last transaction"
 	}
 	return msg
-}
-
-// open opens for reading, or for writing. It waits in steps, so that Ctrl-C ends the wait.
-func (a *app) open(path string, write bool) (*ctxpage.DB, error) { return a.openAs(path, write, false) }
-
-// answerTime is how long the process that has a database open may be silent, unless --wait says longer.
-const answerTime = 10 * time.Second
-
-// openAs opens a database; exclusive: only if no other process has it.
-func (a *app) openAs(path string, write, exclusive bool) (*ctxpage.DB, error) {
-	if socket, is, err := served(path); is || err != nil {
-		if err != nil {
-			return nil, err
-		}
-		return a.dial(socket, exclusive)
-	}
-	const step = 200 * time.Millisecond
-	for until := time.Now().Add(a.Wait); ; {
-		left := time.Until(until)
-		db, err := ctxpage.Open(path, ctxpage.Options{
-			Counter: a.counter, Key: a.key, Keyring: a.Keyring, MustExist: true, ReadOnly: !write, Exclusive: exclusive, RecordedRoots: !a.NoRoots, LockTimeout: max(0, min(step, left)), AnswerTimeout: max(a.Wait, answerTime), Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer, NoWatch: a.noWatch,
-		})
-		switch {
-		case !errors.Is(err, ctxpage.ErrLocked) || left <= step:
-			return db, err
-		case a.ctx.Err() != nil:
-			return nil, fmt.Errorf("waiting for %s: %w", path, a.ctx.Err())
-		}
-	}
-}
-
-// with opens a database, runs fn and closes it; a failed close is an error like any other.
-func (a *app) with(path string, write bool, fn func(db *ctxpage.DB) error) error {
-	return a.withAs(path, write, false, fn)
-}
-
-func (a *app) withAs(path string, write, exclusive bool, fn func(db *ctxpage.DB) error) error {
-	db, err := a.openAs(path, write, exclusive)
-	if err != nil {
-		return err
-	}
-	err = fn(db)
-	cerr := db.Close()
-	var e *exitError
-	if cerr != nil && errors.As(err, &e) && e.quiet {
-		return cerr // what the verb printed is not the end of it
-	}
-	return errors.Join(err, cerr)
 }

@@ -67,9 +67,9 @@ func (c *serveCmd) Run(a *app) error {
 	ctx, cancel := context.WithCancelCause(a.ctx)
 	defer cancel(nil)
 	opts.Stop = func() { cancel(errEnough) }
-	db, err := ctxpage.Open(c.File, ctxpage.Options{
-		Counter: a.counter, Key: a.key, Keyring: a.Keyring, MustExist: c.MustExist, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, Maintain: 24 * time.Hour, Clock: a.now, FileRoots: a.roots, Embedder: a.embedder, Summarizer: a.summarizer, Stop: opts.Stop,
-	})
+	o := a.options()
+	o.MustExist, o.Maintain, o.Stop = c.MustExist, 24*time.Hour, opts.Stop
+	db, err := a.database(c.File, o, true)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (c *serveCmd) serve(ctx context.Context, cancel context.CancelCauseFunc, a 
 	if err != nil {
 		return err
 	}
-	l, err := c.listen(ctx, db.Path())
+	l, err := c.listen(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -186,8 +186,12 @@ func (c *serveCmd) serve(ctx context.Context, cancel context.CancelCauseFunc, a 
 // errEnough is why a server ends that was told to, or has nothing to do any more.
 var errEnough = errors.New("nothing to do")
 
-func (c *serveCmd) listen(ctx context.Context, path string) (net.Listener, error) {
+func (c *serveCmd) listen(ctx context.Context, a *app) (net.Listener, error) {
 	if c.HTTP == "" {
+		path, err := a.beside(c.File)
+		if err != nil {
+			return nil, err
+		}
 		return serve.Listen(path)
 	}
 	l, err := mcpserver.Listen(ctx, c.HTTP)

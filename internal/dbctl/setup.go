@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -28,10 +27,11 @@ type setupCmd struct {
 	rootFlags
 	Name    string `help:"Name of the server in the client." default:"ctxpage"`
 	keyFile string
-	NoHooks bool `help:"Do not capture conversations."`
-	NoSkill bool `help:"Do not install the skill."`
-	Undo    bool `help:"Remove what setup has installed."`
-	DryRun  bool `help:"Show the command and the changes of files; change nothing."`
+	located []string // words of the database
+	NoHooks bool     `help:"Do not capture conversations."`
+	NoSkill bool     `help:"Do not install the skill."`
+	Undo    bool     `help:"Remove what setup has installed."`
+	DryRun  bool     `help:"Show the command and the changes of files; change nothing."`
 }
 
 func (setupCmd) Help() string {
@@ -140,7 +140,9 @@ func (c *setupCmd) check(a *app) error {
 		return usage("--%s", strings.TrimPrefix(err.Error(), "ctxpage: "))
 	}
 	c.keyFile = a.KeyFile
-	return c.embedWith(a)
+	var err error
+	c.located, err = a.located(c.File)
+	return errors.Join(err, c.embedWith(a))
 }
 
 // database plans the file, without which the server would not start.
@@ -149,7 +151,7 @@ func (c *setupCmd) database() (s setupStep, err error) {
 		return s, nil
 	}
 	s.What, s.File = "database", c.File
-	if _, err := os.Lstat(c.File); err == nil {
+	if _, err := os.Lstat(c.File); err == nil || fileless(c.File) {
 		return s, nil
 	}
 	s.Changed = true
@@ -163,7 +165,7 @@ func (c *setupCmd) server() (setupStep, error) {
 	}
 	config := mcpConfigCmd{Client: c.Client, File: c.File, Name: c.Name, rootFlags: c.rootFlags, mcpFlags: mcpFlags{
 		Scope: c.Scope, Actor: or(c.Actor, c.Client), Write: !c.ReadOnly, evaluatorFlag: c.evaluatorFlag, modelFlags: c.modelFlags}}
-	e, err := config.entry(c.keyFile)
+	e, err := config.entry(c.located, c.keyFile)
 	if err != nil {
 		return setupStep{}, err
 	}
@@ -229,11 +231,8 @@ func (c *setupCmd) hooks() (s setupStep, err error) {
 		if err != nil {
 			return s, err
 		}
-		file, err := filepath.Abs(c.File)
-		if err != nil {
-			return s, err
-		}
-		words := []string{self, "hook", file, "--scope=" + c.Scope, "--actor=" + or(c.Actor, c.Client)}
+		words := append([]string{self, "hook"}, c.located...)
+		words = append(words, "--scope="+c.Scope, "--actor="+or(c.Actor, c.Client))
 		if c.keyFile != "" {
 			key, err := filepath.Abs(c.keyFile)
 			if err != nil {
@@ -374,7 +373,7 @@ func (s *setupStep) do(a *app) (err error) {
 			return failed("%s: %v: %s", strings.Join(s.Command[:2], " "), err, cut(string(out), 500))
 		}
 	case s.Changed && s.What == "database":
-		db, err := ctxpage.Open(s.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, Clock: a.now, LockTimeout: a.Wait})
+		db, err := a.database(s.File, a.options(), false)
 		if err != nil {
 			return err
 		}

@@ -1,8 +1,10 @@
 package dbctl
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,10 +16,11 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/remote"
+	"github.com/ctxpage/ctxpage/store"
 )
 
-// atSocket serves a file at a socket, as dbctl-pg serves a database on PostgreSQL.
-func atSocket(t *testing.T, file string) (name string) {
+// serveAt serves a file at a socket.
+func serveAt(t *testing.T, file string) (name string) {
 	t.Helper()
 	st, err := filestore.Open(filestore.Options{Path: file, MustExist: true, State: ctxpage.StateKinds()})
 	require.NoError(t, err)
@@ -59,7 +62,7 @@ func TestManifestVerbsAtASocket(t *testing.T) {
 	for _, verb := range verbs {
 		want = append(want, run(file, verb))
 	}
-	socket := atSocket(t, file)
+	socket := serveAt(t, file)
 	for i, verb := range verbs {
 		got := run(socket, verb)
 		if verb[0] == "verify" { // how much of it is in an archive is the server's affair
@@ -88,7 +91,7 @@ func TestFollowAtASocket(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.ctx")
 	ok(t, "", "init", file)
 	ok(t, "", "put", file, "acme", "a", "one")
-	socket := atSocket(t, file)
+	socket := serveAt(t, file)
 	ctx, end := context.WithCancel(t.Context())
 	out := newPipe()
 	a := &app{ctx: ctx, out: out, err: os.Stderr, now: time.Now}
@@ -122,32 +125,89 @@ func (p pipe) line(t *testing.T) string {
 	}
 }
 
-// dbctl has no driver for a server. It starts the program that has one, with the same arguments, for its own verbs and for those that
-// only the other has, and ends as it does; without that program it says how to get it. A URL in a question is a question.
-func TestServerURL(t *testing.T) {
+// The plain tool says how to get the build for a server. A URL in a question is a question.
+func TestURLWithoutServer(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.ctx")
 	ok(t, "", "init", file)
 	const url = "postgres://ctx@db/agents"
-	lines := [][]string{
-		{"search", url, "acme", "refund"}, {"search", "--database", "support", url, "acme", "refund"}, {"manifest", "head", url}, {"directive", url, "acme"},
-		{"init", url}, {"check", "--online", url}, {"backup", url, file + "2"}, {"serve", url, "--socket", "s"},
-		{"copy", file, "postgresql://ctx@db/agents"}, {"migrate", url}, {"verify", url, "--head", "x"},
+	for _, line := range [][]string{
+		{"search", url, "acme", "refund"}, {"manifest", "head", url}, {"directive", url, "acme"}, {"init", url}, {"check", url}, {"backup", url, file + "2"}, {"serve", url}, {"mcp", url, "--scope", "a"},
+		{"restore", "postgresql://ctx@db/agents", file + "3"}, {"stop", url}, {"setup", "codex", url, "--scope", "a", "--dry-run"}, {"hook", url, "--scope", "a"}, {"key", "add", url},
+	} {
+		r := dbctl("{}", line...)
+		require.Equal(t, exitUsage, r.code, "%v %s", line, r.out)
+		require.Contains(t, r.err, serverBuild, "%v", line)
 	}
-	for _, line := range lines {
-		r := dbctl("", line...)
-		require.Equal(t, exitUsage, r.code, "%v", line)
-		require.Contains(t, r.err, "go install "+serverProgram, "%v", line)
-	}
-	bin := t.TempDir()
-	script := "#!/bin/sh\nfor a in \"$@\"; do echo \"$a\"; done\necho said >&2\n[ -z \"$DBCTL\" ] && exit 1\ncat\nexit 4\n"
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "dbctl-pg"), []byte(script), 0o700))
-	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	for _, line := range lines {
-		r := dbctl("of its input", line...)
-		require.Equal(t, result{4, strings.Join(line, "\n") + "\nof its input", "said\n"}, r, "%v", line)
-	}
+	require.Contains(t, dbctl("", "stat", "mysql://ctx@db/agents").err, "scheme mysql")
 	ok(t, "", "search", file, "acme", url)
-	require.Contains(t, dbctl("", "search", file, "acme", url, "--bogus").err, "--bogus")
-	t.Setenv(startedEnv, "1") // dbctl-pg started it
-	require.Contains(t, dbctl("", "search", url, "acme", "refund").err, serverProgram)
+}
+
+// serverIn is a server whose databases are files of a directory.
+func serverIn(dir string) Tool {
+	var grammar struct {
+		Tenant string `help:"Tenant." default:"main"`
+		Files  struct {
+			Ls listFiles `cmd:"" help:"List databases."`
+		} `cmd:"" help:"Work on the server."`
+	}
+	return Tool{NoWatch: true, Server: &Server{
+		Schemes: []string{"files"}, Grammar: &grammar, Label: func(url string) string { return "files " + grammar.Tenant },
+		Again: func() []string { return []string{"--tenant=" + grammar.Tenant} }, Instead: map[string]string{"backup": "copy the directory"},
+		Open: func(_ context.Context, _ string, o Opening) (store.Store, error) {
+			return filestore.Open(filestore.Options{Path: filepath.Join(dir, grammar.Tenant), MustExist: !o.Create, State: ctxpage.StateKinds()})
+		},
+	}}
+}
+
+type listFiles struct{}
+
+func (listFiles) Run(a *App) error {
+	return a.Emit([]string{"main"}, func(w io.Writer) { io.WriteString(w, "main\n") })
+}
+
+// A build with a server takes its URLs where verbs take files, and has its flags and verbs.
+func TestServerByScheme(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	run := func(code int, args ...string) (out, errs string) {
+		t.Helper()
+		var o, e bytes.Buffer
+		require.Equal(t, code, serverIn(dir).Run(args, strings.NewReader(""), &o, &e), "%v: %s%s", args, &o, &e)
+		return o.String(), e.String()
+	}
+	const url = "files://secret@here/x"
+	_, errs := run(exitFailed, "put", url, "acme", "a", "words")
+	require.Contains(t, errs, "no database")
+	out, _ := run(exitOK, "init", url)
+	require.NotContains(t, out, "secret")
+	_, errs = run(exitFailed, "init", url)
+	require.Contains(t, errs, "files main exists already")
+	run(exitOK, "init", url, "--tenant", "other")
+	run(exitOK, "--tenant=other", "put", url, "acme", "a", "refunds take 30 days")
+	run(exitFailed, "get", url, "acme", "a")
+	out, _ = run(exitOK, "search", url, "acme", "refunds", "--tenant", "other")
+	require.Contains(t, out, "acme:a")
+	for _, line := range [][]string{{"check", url}, {"manifest", "verify", url}, {"manifest", "tail", url}, {"stat", url}, {"directive", url, "acme"}, {"files", "ls"}, {"help", "files"}, {"stop", url}} {
+		run(exitOK, line...)
+	}
+	_, errs = run(exitUsage, "backup", url, filepath.Join(dir, "copy"))
+	require.Contains(t, errs, "copy the directory")
+	out, _ = run(exitOK, "mcp", "config", "cursor", url, "--scope", "a", "--tenant", "other")
+	require.Contains(t, out, `"`+url+`",`+"\n        \"--tenant=other\"")
+}
+
+// dbctl serve and dbctl stop find each other by the label of a URL.
+func TestServeAtServer(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	const url = "files://here/x"
+	out := newPipe()
+	done := make(chan int, 1)
+	go func() {
+		done <- serverIn(dir).Run([]string{"serve", url}, strings.NewReader(""), out, os.Stderr)
+	}()
+	out.line(t)
+	var o bytes.Buffer
+	require.Equal(t, exitOK, serverIn(dir).Run([]string{"stop", "--wait", "1m", "files://other@here/x"}, strings.NewReader(""), io.Discard, &o), &o)
+	require.Equal(t, exitOK, <-done)
 }

@@ -65,18 +65,22 @@ func (c *stopCmd) Run(a *app) error {
 // find returns the server of JSON for a database, which may be a client of the files, else the owner of the files; nil: there is
 // neither.
 func (c *stopCmd) find(a *app) (*server, error) {
-	where, is, err := served(c.File)
+	if where, is := atSocket(c.File); is {
+		return owning(a, where), nil
+	}
+	path, err := a.beside(c.File)
 	if err != nil {
 		return nil, err
 	}
-	if is {
-		return owning(a, where), nil
-	}
-	if api, err := serve.SocketPath(c.File); err == nil {
+	if api, err := serve.SocketPath(path); err == nil {
 		s := offering(api)
 		if _, _, err := s.is(a.ctx); err == nil {
 			return s, nil
 		}
+	}
+	if onServer(c.File) {
+		_, err := a.server(c.File)
+		return nil, err
 	}
 	lock, err := filestore.TakeLock(filestore.Options{Path: c.File, MustExist: true})
 	var locked *store.LockedError

@@ -45,9 +45,7 @@ func (c *manifestTailCmd) Run(a *app) error {
 
 // followAudit gives fn the leaves from one on, as they are written, until the end of the app's context.
 func (a *app) followAudit(path string, from uint64, fn func(*manifest.Record) error) error {
-	if _, is, err := served(path); err != nil {
-		return err
-	} else if !is {
+	if !fileless(path) {
 		return filestore.FollowManifestsKey(a.ctx, path, a.key, a.Keyring, from, 0, fn)
 	}
 	return a.audit(path, func(l auditOf) error {
