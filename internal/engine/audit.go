@@ -161,7 +161,7 @@ func (q *sequencer) flying(trace string) bool {
 	if trace == "" {
 		return q.leaves > 0
 	}
-	return q.traces[slotOf(trace)] > 0
+	return q.traces[manifest.HashTrace(trace)%traceSlots] > 0
 }
 
 // Size: see store.Audit.

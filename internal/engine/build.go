@@ -42,15 +42,19 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 	id := b.ID.String()
 	p := &Commit{done: make(chan struct{}), keys: pre.keys, trace: id, parent: b.Trace}
 	rec := &p.record
-	s.seq.watch.commit(&b.Batch, v.hold != "")
+	if s.seq.watch != nil {
+		s.seq.watch.commit(&b.Batch, v.hold != "")
+	}
 	rec.LSN, rec.Batch, rec.At, rec.Leaf = next.LSN, b.ID, codec.Micros(b.Now), next.Leaf
 	scratch := leaves.Get().(*leafScratch)
 	defer scratch.release()
-	leaf := scratch.leaf(&b.Leaf)
+	leaf := &scratch.record
+	*leaf = b.Leaf // what is added to its lists goes into the memory of scratch
+	leaf.Writes, leaf.Rows = append(scratch.writes, b.Leaf.Writes...), append(scratch.rows, b.Leaf.Rows...)
 	leaf.Trace, leaf.Parent, leaf.Scope, leaf.Actor, leaf.Time = id, b.Trace, b.Scope, b.Actor, rec.At
 	leaf.LSN, leaf.Batch, leaf.Stale = rec.LSN, id, v.stale
 	p.outcome = store.Outcome{LSN: rec.LSN, Leaf: rec.Leaf, Stale: v.refs, Reason: v.hold}
-	n := s.numbering(rec, next)
+	n := &numbering{q: &s.seq, rec: rec, next: next}
 
 	var err error
 	switch {
@@ -74,13 +78,13 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 	if p.leaf, err = manifest.NewLeaf(leaf); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode leaf: %w", err)
 	}
-	rec.Body, p.After = p.leaf.Body(), n.after()
+	rec.Body, p.After = p.leaf.Body(), n.next
+	p.After.LSN, p.After.Leaf = rec.LSN+1, rec.Leaf+1
 	p.setUse(b)
 	return p, nil
 }
 
-// leafScratch is a record that is encoded once, and the memory of its lists: each commit needs a large
-// one for a moment.
+// leafScratch is memory for the record of a leaf: each commit needs a large one for a moment.
 type leafScratch struct {
 	record manifest.Record
 	writes []manifest.Write
@@ -89,29 +93,16 @@ type leafScratch struct {
 
 var leaves = sync.Pool{New: func() any { return new(leafScratch) }}
 
-// leaf is a copy of a record. What follows in its lists goes into their memory here, so the other
-// record's is not written to.
-func (r *leafScratch) leaf(of *manifest.Record) *manifest.Record {
-	r.record = *of
-	r.record.Writes = append(r.writes, of.Writes...)
-	r.record.Rows = append(r.rows, of.Rows...)
-	return &r.record
-}
-
-// release gives the memory back: the record is encoded.
+// release puts the scratch back once the record is encoded, without lists that grew long.
 func (r *leafScratch) release() {
-	r.writes, r.rows = reusable(r.record.Writes), reusable(r.record.Rows)
-	r.record = manifest.Record{}
-	leaves.Put(r)
-}
-
-// reusable returns an empty list in the memory of another one; nil if that memory is large.
-func reusable[T any](list []T) []T {
-	if cap(list) > 16 {
-		return nil
+	const most = 16
+	if r.writes, r.rows = r.record.Writes, r.record.Rows; cap(r.writes) > most || cap(r.rows) > most {
+		return
 	}
-	clear(list)
-	return list[:0]
+	clear(r.writes)
+	clear(r.rows)
+	r.writes, r.rows, r.record = r.writes[:0], r.rows[:0], manifest.Record{}
+	leaves.Put(r)
 }
 
 // behind are the commits that wait to be analysed. One goroutine does that for all, and ends when
@@ -144,12 +135,17 @@ func (s *Engine) analyseBehind(c *Commit) {
 // had that wait at each 485th put, when a part had fewer. The index itself makes writers wait when
 // too much is left.
 func (s *Engine) analyseQueue() {
+	q := &s.behind
 	for {
 		runtime.Gosched()
-		some := s.behind.take()
-		if some == nil {
+		q.mu.Lock()
+		some := q.queue
+		if q.running = len(some) > 0; !q.running {
+			q.mu.Unlock()
 			return
 		}
+		q.queue, q.spare = q.spare, nil
+		q.mu.Unlock()
 		for i, c := range some {
 			if i > 0 {
 				runtime.Gosched()
@@ -157,27 +153,11 @@ func (s *Engine) analyseQueue() {
 			s.analyse(c)
 		}
 		s.index.Invert()
-		s.behind.giveBack(some)
+		clear(some)
+		q.mu.Lock()
+		q.spare = some[:0]
+		q.mu.Unlock()
 	}
-}
-
-// take returns what waits; nil: nothing does, and the goroutine has ended.
-func (q *behind) take() (some []*Commit) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.running = len(q.queue) > 0; !q.running {
-		return nil
-	}
-	some, q.queue, q.spare = q.queue, q.spare, nil
-	return some
-}
-
-// giveBack takes the memory of a list that take gave.
-func (q *behind) giveBack(some []*Commit) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	clear(some)
-	q.spare = some[:0]
 }
 
 // analyse prepares what install gives to the index while the log syncs, unless another goroutine
@@ -228,24 +208,13 @@ func (s *Engine) buildIndex(heads []format.HeadRecord) *lexical.Built {
 
 // numbering hands out numbers for one batch without moving the sequencer.
 //
-// It works on copies of the counters. The Log takes after() for the next commit when it has the
+// It works on a copy of the counters. The Log takes them over for the next commit when it has the
 // record, so a batch that fails on the way has used up nothing. A name that the same batch brought
 // earlier is found in rec.
 type numbering struct {
-	q        *sequencer
-	rec      *format.Commit
-	art, num uint64
-	group    uint64
-}
-
-// numbering starts from the numbers that are next.
-func (s *Engine) numbering(rec *format.Commit, next Counters) *numbering {
-	return &numbering{q: &s.seq, rec: rec, art: next.Art, num: next.Num, group: next.Group}
-}
-
-// after returns the numbers for the next batch.
-func (n *numbering) after() Counters {
-	return Counters{LSN: n.rec.LSN + 1, Leaf: n.rec.Leaf + 1, Art: n.art, Num: n.num, Group: n.group}
+	q    *sequencer
+	rec  *format.Commit
+	next Counters
 }
 
 // possible refuses a batch that would need a number above mostNumber: nothing was given out yet.
@@ -253,7 +222,7 @@ func (n *numbering) possible() error {
 	for _, x := range [...]struct {
 		what string
 		next uint64
-	}{{"artefacts", n.art}, {"page versions", n.num}, {"groups", n.group}} {
+	}{{"artefacts", n.next.Art}, {"page versions", n.next.Num}, {"groups", n.next.Group}} {
 		if x.next > mostNumber+1 {
 			return store.Invalid("transaction", fmt.Sprintf("%d %s in the life of the database", x.next-1, x.what),
 				fmt.Sprintf("at most %d: export what is live and import it into a new database", uint64(mostNumber)))
@@ -287,14 +256,13 @@ func (n *numbering) groupOf(scope uint32, name string) uint64 {
 			return g.Num
 		}
 	}
-	num := n.group
-	n.group++
+	num := n.next.Group
+	n.next.Group++
 	n.rec.Groups = append(n.rec.Groups, format.NewGroup{Num: num, Scope: scope, Name: name})
 	return num
 }
 
-// enqueueApply turns puts and deletes into head records, and adds state rows and what gc and erase
-// take away.
+// enqueueApply turns puts, carried versions and deletes into head records, and adds state rows.
 func (s *Engine) enqueueApply(b *Request, pre *prepared, v judgement, n *numbering, p *Commit, leaf *manifest.Record) error {
 	rec := &p.record
 	var scope uint32
@@ -312,29 +280,54 @@ func (s *Engine) enqueueApply(b *Request, pre *prepared, v judgement, n *numberi
 			return err
 		}
 	}
-	if err := s.enqueueCarried(b, pre, n, p, leaf); err != nil {
-		return err
+	if len(b.Carry) > 0 {
+		if err := s.enqueueCarried(b, pre, n, p, leaf); err != nil {
+			return err
+		}
 	}
 	for _, id := range b.Deletes {
 		if err := s.applyDelete(b, id, scope, p, leaf); err != nil {
 			return err
 		}
 	}
-	gone := s.unname(b.unname)
-	if len(b.unname) > 0 && len(gone) == 0 {
-		return errNoneLeft
+	switch {
+	case b.extra != nil:
+		return s.enqueueExtra(b, p, leaf)
+	case len(b.State) > 0:
+		return s.addState(rec, leaf, b.State)
 	}
-	gone = append(gone, s.ungroup(b.ungroup, &b.grouped)...)
-	if err := s.addState(rec, leaf, append(b.State, gone...)); err != nil {
+	return nil
+}
+
+// enqueueExtra adds what gc or an erase takes away: names, rows of dropped versions, content,
+// versions.
+func (s *Engine) enqueueExtra(b *Request, p *Commit, leaf *manifest.Record) error {
+	x, gone := b.extra, []store.StateRow(nil)
+	if len(x.unname) > 0 {
+		if gone = s.unname(x.unname); len(gone) == 0 {
+			return errNoneLeft
+		}
+	}
+	if len(x.ungroup) > 0 {
+		gone = append(gone, s.ungroup(x.ungroup, &x.grouped)...)
+	}
+	if err := s.addState(&p.record, leaf, append(b.State, gone...)); err != nil {
 		return err
 	}
-	if err := s.enqueueForget(b, p, leaf); err != nil {
-		return err
+	if len(x.forget) > 0 {
+		if err := s.enqueueForget(b, p, leaf); err != nil {
+			return err
+		}
 	}
-	if err := s.enqueueErase(b, p, leaf); err != nil {
-		return err
+	if x.erase != nil {
+		if err := s.enqueueErase(b, p, leaf); err != nil {
+			return err
+		}
 	}
-	return s.enqueueDrops(b, p, leaf)
+	if len(x.drops) > 0 {
+		return s.enqueueDrops(b, p, leaf)
+	}
+	return nil
 }
 
 // applyDelete adds a head without pages: the tombstone of an artefact. An artefact that is absent
@@ -453,11 +446,11 @@ type written struct {
 // begins with a zero byte, which no caller can use.
 func (n *numbering) number(w *written, scope uint32) {
 	h := w.head
-	h.LSN, h.Art, h.Version = n.rec.LSN, n.art, 1
+	h.LSN, h.Art, h.Version = n.rec.LSN, n.next.Art, 1
 	if w.prev != nil {
 		h.Art, h.Version = w.prev.Art, w.prev.Version+1
 	} else {
-		n.art++
+		n.next.Art++
 	}
 	switch {
 	case h.Group != "":
@@ -469,7 +462,10 @@ func (n *numbering) number(w *written, scope uint32) {
 
 // pages gives the head its rows, and numbers to the pages that are new.
 func (n *numbering) pages(w *written) {
-	h, goesOn := w.head, w.goesOn()
+	h, goesOn := w.head, w.prev
+	if goesOn != nil {
+		goesOn = w.goesOn()
+	}
 	for i := range w.put.Pages {
 		np := &w.put.Pages[i]
 		if row := format.SamePage(goesOn, i, np); row != nil {
@@ -478,22 +474,20 @@ func (n *numbering) pages(w *written) {
 			continue
 		}
 		h.Rows = append(h.Rows, store.PageRow{
-			Num: n.num, Version: h.Version, LSN: h.LSN, Tokens: uint32(np.Tokens), Bytes: uint32(len(np.Text)),
+			Num: n.next.Num, Version: h.Version, LSN: h.LSN, Tokens: uint32(np.Tokens), Bytes: uint32(len(np.Text)),
 			Hash: np.Hash, Salt: np.Salt, Digest: np.Digest,
 		})
-		w.texts = append(w.texts, format.PageText{Num: n.num, Text: np.Text, Analysis: np.Analysis})
-		n.num++
+		w.texts = append(w.texts, format.PageText{Num: n.next.Num, Text: np.Text, Analysis: np.Analysis})
+		n.next.Num++
 	}
 }
 
-// goesOn returns the old version if the new one may share pages with it; nil: all its pages are
-// new. Pages are not shared when the artefact becomes current again (recency and supersession count
+// goesOn returns the old version, which exists, if the new one may share pages with it; nil: all
+// pages are new. Pages are not shared when the artefact becomes current again (recency and supersession count
 // from now on), unless a source repeats its text, nor when the index would find them in another way
 // (foundOtherwise).
 func (w *written) goesOn() *store.Head {
 	switch {
-	case w.prev == nil:
-		return nil
 	case w.superseded && (w.head.Artefact.Source == "" || !format.Repeats(w.prev, w.head, w.put)):
 		return nil // it is current again, from now on; a source that repeats its text has put nothing
 	case foundOtherwise(w.prev, w.head, w.put) && !format.Repeats(w.prev, w.head, w.put):
@@ -505,7 +499,7 @@ func (w *written) goesOn() *store.Head {
 // touches reports whether the put repeats what its artefact says and replaces no other artefact.
 // Then no version is made.
 func (w *written) touches() bool {
-	return w.prev != nil && !w.renew && len(w.texts) == 0 && len(w.prev.Rows) == len(w.head.Rows) && !w.supersedes && format.SameHead(w.prev, w.head, w.put.AsOfGiven)
+	return !w.renew && len(w.texts) == 0 && len(w.prev.Rows) == len(w.head.Rows) && !w.supersedes && format.SameHead(w.prev, w.head, w.put.AsOfGiven)
 }
 
 // report adds a put to the outcome and to the leaf. touch is true if nothing was. A leaf has a
@@ -513,7 +507,7 @@ func (w *written) touches() bool {
 func (w *written) report(out *store.Outcome, leaf *manifest.Record) (touch bool) {
 	h := w.head
 	ref := store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
-	if w.touches() {
+	if w.prev != nil && w.touches() {
 		ref.Version = w.prev.Version
 		out.Refs, out.Repeats = append(out.Refs, ref), append(out.Repeats, ref)
 		leaf.Writes = append(leaf.Writes, manifest.Write{Num: w.prev.Rows[0].Num, Ref: ref.String(), Version: ref.Version, Touch: true})

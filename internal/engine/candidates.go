@@ -93,7 +93,7 @@ func (v *corpus) Group(live uint64) (uint64, int) {
 	if !v.c.grouped.has(live) {
 		return 0, 0
 	}
-	g := v.c.pageArt(v.c.page(live)).group
+	g := v.c.art(uint64(v.c.page(live).art)).group
 	if g == 0 { // a version of the past, whose artefact has left its group since
 		return 0, 0
 	}
@@ -268,7 +268,7 @@ func (c *catalogue) candidates(found []proposal) []store.Candidate {
 	}
 	all := ids.String()
 	for i := range out {
-		n := c.pageArt(c.page(out[i].Key.Num)).idLen()
+		n := c.art(uint64(c.page(out[i].Key.Num).art)).idLen()
 		out[i].Ref.ID, all = all[:n], all[n:]
 	}
 	return out
@@ -325,7 +325,7 @@ func (s *Engine) searchMisses(v *corpus, q *store.CandidateQuery, rows SegRows, 
 func (s *Engine) nameSuperseded(hits []lexical.Hit, out *store.Candidates) {
 	left := nearestMisses
 	for _, h := range hits {
-		if h.Via == 0 || left == 0 || !s.cat.pageArt(s.cat.page(h.Via)).retired() {
+		if h.Via == 0 || left == 0 || !s.cat.art(uint64(s.cat.page(h.Via).art)).retired() {
 			continue
 		}
 		left--
@@ -483,7 +483,7 @@ func (c *catalogue) candidate(num uint64) store.Candidate {
 // candidate is large, and making one to copy it takes as long as choosing the page.
 func (c *catalogue) describe(out *store.Candidate, num uint64) (id []byte) {
 	p := c.page(num)
-	a := c.pageArt(p)
+	a := c.art(uint64(p.art))
 	*out = store.Candidate{}
 	out.Key = store.PageKey{Num: num, Version: p.head}
 	out.Ref.Scope, out.Ref.Page, out.Ref.Version = c.scopeName(p.scope), int(p.page), p.version

@@ -287,7 +287,7 @@ func (c *catalogue) install(t *format.Hot, rows []store.PageRow) {
 	if a.idLen() == 0 {
 		c.addKey(t.Art, t.Scope, string(t.ID))
 	}
-	prev, was := slices.Clone(c.nums(t.Art)), c.beforeInstall(t.Art)
+	prev, was := slices.Clone(c.nums(t.Art)), before{a.version == 0, c.subjectOf(a), a.group}
 	for _, n := range prev {
 		c.unlink(uint64(n))
 	}
@@ -307,13 +307,17 @@ func (c *catalogue) install(t *format.Hot, rows []store.PageRow) {
 		ended = c.succession(t.Art).since
 	}
 	// A put after a supersession is newer than it: the artefact is current again.
-	c.setSuccession(t.Art, succession{})
+	if a.retired() {
+		c.setSuccession(t.Art, succession{})
+	}
 	a.version, a.lsn, a.flags, a.group, a.putAt = t.Version, t.LSN, t.Flags, uint32(t.Group), t.PutAt
 	c.setNums(t.Art, rows)
 	for i := range rows {
 		c.setPage(t, &rows[i], uint32(i+1))
 	}
-	c.endPages(ended, prev, rows)
+	if len(prev) > 0 {
+		c.endPages(ended, prev, rows)
+	}
 	for i := range rows {
 		c.link(rows[i].Num)
 	}
@@ -351,13 +355,16 @@ func (c *catalogue) setPage(t *format.Hot, r *store.PageRow, page uint32) {
 	}
 	if p.art == 0 || p.gone() {
 		c.versions++
+	} else {
+		c.account(p, -1)
 	}
-	c.account(p, -1)
 	*p = pageCol{
 		art: uint32(t.Art), rare: p.rare, lsn: r.LSN, asOf: t.AsOf, seq: t.Seq, page: page, version: r.Version, head: t.Version,
 		tokens: r.Tokens, scope: t.Scope, kind: t.Kind, prov: t.Provenance, flags: t.Flags, facts: t.Facts, bytes: r.Bytes,
 	}
-	c.setRare(p, rareCol{expires: t.Expires})
+	if p.rare != 0 || t.Expires != 0 {
+		c.setRare(p, rareCol{expires: t.Expires})
+	}
 	c.account(p, 1)
 	if p.asOf == 0 {
 		p.asOf = t.PutAt
@@ -431,7 +438,7 @@ func (c *catalogue) link(num uint64) {
 	s := c.scopes[p.scope-1]
 	cl := &s.classes[p.prov]
 	c.livePages++
-	if p.retired = c.pageArt(p).retired(); p.retired {
+	if p.retired = c.art(uint64(p.art)).retired(); p.retired {
 		cl.retired++
 	} else {
 		cl.n++
@@ -448,7 +455,7 @@ func (c *catalogue) link(num uint64) {
 			s.unconditional = append(s.unconditional, num)
 		}
 	}
-	if g := c.pageArt(p).group; g != 0 {
+	if g := c.art(uint64(p.art)).group; g != 0 {
 		if m, at, found := c.member(g, num); !found {
 			*m = slices.Insert(*m, at, uint32(num))
 		}
@@ -512,7 +519,7 @@ func (c *catalogue) sweep(chain []uint32, now int64) {
 // countTurn keeps the counts and lists of the turns that only their own session may see. d is 1 or
 // -1.
 func (c *catalogue) countTurn(num uint64, p *pageCol, cl *class, d int) {
-	of := c.pageArt(p).group
+	of := c.art(uint64(p.art)).group
 	if of == 0 {
 		return
 	}
@@ -538,7 +545,7 @@ func (c *catalogue) ownTurn(p *pageCol) bool {
 	if p.kind != store.KindMessage || p.prov > store.Tool || c.exemptFromRules(p) {
 		return false
 	}
-	g := c.pageArt(p).group
+	g := c.art(uint64(p.art)).group
 	return g != 0 && !strings.HasPrefix(c.groups[g-1].name, "\x00") // the pages of an artefact alone are no conversation
 }
 
@@ -567,7 +574,7 @@ func (c *catalogue) unlink(num uint64) {
 			s.unconditional = slices.DeleteFunc(s.unconditional, func(n uint64) bool { return n == num })
 		}
 	}
-	if g := c.pageArt(p).group; g != 0 {
+	if g := c.art(uint64(p.art)).group; g != 0 {
 		if m, at, found := c.member(g, num); found {
 			*m = slices.Delete(*m, at, at+1)
 		}

@@ -327,7 +327,7 @@ func TestMostNumber(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 4, m.cat.pages.len())
 	}
-	n := numbering{art: mostNumber + 1, num: mostNumber + 1, group: mostNumber + 1} // the highest were given
+	n := numbering{next: Counters{Art: mostNumber + 1, Num: mostNumber + 1, Group: mostNumber + 1}} // the highest were given
 	require.NoError(t, n.possible())
 
 	s := newMemory(t, time.Now)

@@ -122,9 +122,6 @@ func (c *catalogue) growArts(n int) {
 	c.ever.grow(n)
 }
 
-// pageArt returns the artefact of a page.
-func (c *catalogue) pageArt(p *pageCol) *artCol { return c.arts.at(uint64(p.art) - 1) }
-
 // nothing is what most pages have of a rareCol. It is never written to.
 var nothing rareCol
 
@@ -149,8 +146,14 @@ func (c *catalogue) setRare(p *pageCol, r rareCol) {
 	*c.rare.at(uint64(p.rare) - 1) = r
 }
 
-func (c *catalogue) expires(p *pageCol) int64 { return c.rareOf(p).expires }
-func (c *catalogue) end(p *pageCol) uint64    { return c.rareOf(p).end }
+func (c *catalogue) expires(p *pageCol) int64 {
+	if p.rare == 0 {
+		return 0
+	}
+	return c.rare.at(uint64(p.rare) - 1).expires
+}
+
+func (c *catalogue) end(p *pageCol) uint64 { return c.rareOf(p).end }
 
 // idOf borrows the id from the arena: valid while the caller holds mu.
 func (c *catalogue) idOf(a *artCol) []byte {
@@ -198,7 +201,9 @@ func (c *catalogue) setNums(art uint64, rows []store.PageRow) {
 	if len(rows) > 0 {
 		a.first = uint32(rows[0].Num)
 	}
-	if a.mark(artMany, len(rows) > 1); len(rows) > 1 {
+	a.marks &^= artMany
+	if len(rows) > 1 {
+		a.marks |= artMany
 		nums := make([]uint32, len(rows))
 		for i := range rows {
 			nums[i] = uint32(rows[i].Num)

@@ -39,16 +39,13 @@ var errNoneLeft = errors.New("ctxpage: nothing is left to drop")
 // one version of an artefact is kept, the others in this commit are kept too, because they may
 // share pages.
 func (s *Engine) enqueueDrops(b *Request, p *Commit, leaf *manifest.Record) error {
-	if len(b.drops) == 0 {
-		return nil
-	}
 	stays := map[uint64]string{}
-	for _, d := range b.drops {
+	for _, d := range b.extra.drops {
 		if why := cmp.Or(d.kept, s.seq.watch.why(d.head)); why != "" {
 			stays[d.head.Art] = why
 		}
 	}
-	for _, d := range b.drops {
+	for _, d := range b.extra.drops {
 		if d.kept = stays[d.head.Art]; d.kept != "" {
 			continue
 		}
@@ -291,7 +288,7 @@ func (c *collector) forgetScopes() error {
 		return err
 	}
 	for part := range slices.Chunk(empty, dropPages/c.most()) {
-		b := Request{Batch: store.Batch{Scope: store.OperatorScope, Leaf: manifest.Record{Action: "forget scopes"}}, unname: part}
+		b := Request{Batch: store.Batch{Scope: store.OperatorScope, Leaf: manifest.Record{Action: "forget scopes"}}, extra: &extra{unname: part}}
 		err := c.commit(b)
 		if err != nil && !errors.Is(err, errNoneLeft) {
 			return err
@@ -373,9 +370,6 @@ func (c *collector) namedByState(k *store.StateKind, empty map[string]bool) erro
 // they were planned. The caller has the tail of the log. A commit in flight that puts into a scope
 // makes it busy, whether or not it will be installed.
 func (s *Engine) unname(names []string) (rows []store.StateRow) {
-	if len(names) == 0 {
-		return nil
-	}
 	s.seq.flight.Lock()
 	defer s.seq.flight.Unlock()
 	busy := map[string]bool{}

@@ -159,13 +159,13 @@ func (s *Engine) eraseAll(ctx context.Context, row *eraseRow, from uint64, progr
 	ctx = context.WithoutCancel(ctx)
 	for i := range parts {
 		b := &parts[i]
-		if b.erase.last { // rows of artefacts name their scopes: they go first
+		if b.extra.erase.last { // rows of artefacts name their scopes: they go first
 			if err := s.opts.Checkpoint(ctx); err != nil {
 				return err
 			}
 		}
-		b.erase.from, b.erase.more, row.Stage = from, i < len(parts)-1, eraseCommits
-		if !b.erase.more {
+		b.extra.erase.from, b.extra.erase.more, row.Stage = from, i < len(parts)-1, eraseCommits
+		if !b.extra.erase.more {
 			row.Stage = erasePurge
 		}
 		if err := s.eraseCommit(ctx, b, row); err != nil {
@@ -213,14 +213,14 @@ func (s *Engine) eraseParts(job *store.EraseJob, from uint64) (parts []Request, 
 		if versions > 0 && versions+n > eraseVersions {
 			full()
 		}
-		part.erase.refs = append(part.erase.refs, store.Ref{Scope: ref.Scope, ID: ref.ID})
+		part.extra.erase.refs = append(part.extra.erase.refs, store.Ref{Scope: ref.Scope, ID: ref.ID})
 		versions += n + 1
 	}
 	for _, r := range eraseStateRows(job) {
-		if len(part.erase.state) >= eraseState {
+		if len(part.extra.erase.state) >= eraseState {
 			full()
 		}
-		part.erase.state = append(part.erase.state, r)
+		part.extra.erase.state = append(part.extra.erase.state, r)
 	}
 	parts = append(parts, part)
 	if !job.Names {
@@ -228,11 +228,11 @@ func (s *Engine) eraseParts(job *store.EraseJob, from uint64) (parts []Request, 
 	}
 	for refs := range slices.Chunk(job.Refs, eraseVersions) { // behind the commits that erased them
 		part = newErasure(job)
-		part.erase.forget = refs
+		part.extra.erase.forget = refs
 		parts = append(parts, part)
 	}
 	part = newErasure(job)
-	part.erase.last = true
+	part.extra.erase.last = true
 	return append(parts, part), nil
 }
 
@@ -308,7 +308,7 @@ func (s *Engine) replaces(h *store.Head) bool {
 }
 
 func newErasure(job *store.EraseJob) Request {
-	return Request{Batch: store.Batch{Scope: store.OperatorScope, Actor: "operator"}, erase: &erasure{job: job}}
+	return Request{Batch: store.Batch{Scope: store.OperatorScope, Actor: "operator"}, extra: &extra{erase: &erasure{job: job}}}
 }
 
 // versionsOf returns at least how many rows an artefact has.
@@ -335,7 +335,7 @@ func eraseStateRows(job *store.EraseJob) (rows []store.StateRow) {
 
 // eraseCommit commits one part, and with the first and the last of them the row that says how far the run has come.
 func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow) (err error) {
-	e := b.erase
+	e := b.extra.erase
 	b.Trace = row.Report.Trace
 	b.Leaf = manifest.Record{Type: manifest.TypeErase, Action: "erase", By: row.Report.By, Reason: row.Report.Reason,
 		Query: store.AskedDigest(row.Report.Asked, row.Report.Cascade)}
@@ -344,20 +344,20 @@ func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow) (er
 		e.tail.Held, e.tail.Questions, e.tail.State = len(e.job.Held), len(e.job.Questions), len(e.job.State)
 		e.tail.Bodies = manifest.CountOf(e.job.Leaves)
 	}
-	if b.forget, err = s.forgets(e.forget); err != nil {
+	if b.extra.forget, err = s.forgets(e.forget); err != nil {
 		return err
 	}
 	if e.last {
-		b.unname, b.ungroup = e.job.Scopes, s.groupsBeside(e.job)
-		if b.grouped, err = s.pastGroups(b.ungroup); err != nil {
+		b.extra.unname, b.extra.ungroup = e.job.Scopes, s.groupsBeside(e.job)
+		if b.extra.grouped, err = s.pastGroups(b.extra.ungroup); err != nil {
 			return err
 		}
 	}
 	for {
 		out, err := s.eraseSubmit(ctx, b, row)
 		switch {
-		case errors.Is(err, errNoneLeft) && len(b.forget)+len(b.unname) > 0: // a scope or an artefact was written to again: the names stay
-			b.forget, b.unname = nil, nil
+		case errors.Is(err, errNoneLeft) && len(b.extra.forget)+len(b.extra.unname) > 0: // a scope or an artefact was written to again: the names stay
+			b.extra.forget, b.extra.unname = nil, nil
 		case errors.Is(err, store.ErrConflict) && e.from != 0: // a row was written since: it stays
 		case err != nil:
 			return err
@@ -371,7 +371,7 @@ func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow) (er
 
 // eraseSubmit submits one part with its rows of state.
 func (s *Engine) eraseSubmit(ctx context.Context, b *Request, row *eraseRow) (out store.Outcome, err error) {
-	e := b.erase
+	e := b.extra.erase
 	if b.ID, err = store.NewID(s.opts.Now(), s.opts.Rand); err != nil {
 		return out, err
 	}
@@ -395,13 +395,10 @@ func joinErased(a, b store.EraseReport) store.EraseReport {
 	return a
 }
 
-// enqueueErase makes head records of what is erased: the versions up to the first commit of the run, which may be newer than
+// enqueueErase makes head records of the erased versions: those up to the first commit of the run, which may be newer than
 // the job. A commit may be built more than once (Submit), so the tally starts anew each time.
 func (s *Engine) enqueueErase(b *Request, p *Commit, leaf *manifest.Record) error {
-	e := b.erase
-	if e == nil {
-		return nil
-	}
+	e := b.extra.erase
 	if e.from == 0 && e.more { // from the next batch on
 		s.cat.mu.Lock()
 		s.eraseOpens(e.run, p.record.LSN)

@@ -99,14 +99,6 @@ func (s *Engine) loadErases(tx Reader) error {
 	return nil
 }
 
-// eraseTakes returns the LSN up to which some run still takes versions; 0: none does. The caller holds cat.mu.
-func (s *Engine) eraseTakes() (lsn uint64) {
-	for _, from := range s.eraseOpen {
-		lsn = max(lsn, from)
-	}
-	return lsn
-}
-
 // EraseRest makes the missing commits of runs that an error or a crash interrupted, and returns the runs whose files are still
 // to be purged.
 func (s *Engine) EraseRest(ctx context.Context) (rest []store.EraseReport, err error) {
@@ -353,9 +345,6 @@ func (s *Engine) pastGroups(refs []store.Ref) (p pastGroups, err error) {
 // ungroup returns the state rows by which groups go that no row is in, and that no version left since
 // past was read. The caller has the tail of the log.
 func (s *Engine) ungroup(refs []store.Ref, past *pastGroups) (rows []store.StateRow) {
-	if len(refs) == 0 {
-		return nil
-	}
 	s.seq.flight.Lock()
 	defer s.seq.flight.Unlock()
 	busy := map[uint64]bool{}

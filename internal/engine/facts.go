@@ -325,12 +325,6 @@ type before struct {
 	group   uint32
 }
 
-// beforeInstall returns it.
-func (c *catalogue) beforeInstall(num uint64) before {
-	a := c.art(num)
-	return before{a.version == 0, c.subjectOf(a), a.group}
-}
-
 // note adds what a version has to what its artefact ever had. The version is installed.
 //
 // Invariant: without everVaried, each subject that a version ever had is the one in the column of

@@ -330,7 +330,7 @@ func (w *narrowing) cutTimes(c *catalogue) (n int) {
 			for left := set; left != 0 && !(first && last); left &= left - 1 {
 				bit := uint64(mathbits.TrailingZeros64(left))
 				p := c.page(uint64(at)*blockPages + uint64(i)*64 + bit)
-				if !w.within(p.asOf, c.pageArt(p).putAt) {
+				if !w.within(p.asOf, c.art(uint64(p.art)).putAt) {
 					block[i] &^= 1 << bit
 				}
 			}
@@ -351,7 +351,7 @@ func (w *narrowing) passes(c *catalogue, num uint64, p *pageCol) bool {
 	switch {
 	case w.set && !p.retired: // a superseded page is no candidate, but may be the neighbour of one
 		return w.pass.has(num)
-	case !w.strict && c.exemptFromRules(p), w.session != 0 && uint64(c.pageArt(p).group) == w.session:
+	case !w.strict && c.exemptFromRules(p), w.session != 0 && uint64(c.art(uint64(p.art)).group) == w.session:
 		return true
 	}
 	if w.match == nil {
@@ -410,7 +410,7 @@ func (s *Engine) narrowed(f *finding) {
 	*w = narrowing{f: q.Filter, strict: q.Strict, session: v.session, pass: w.pass, lists: w.lists[:0]}
 	w.put = func(num uint64) int64 {
 		p := s.cat.page(num)
-		a := s.cat.pageArt(p)
+		a := s.cat.art(uint64(p.art))
 		if p.head == a.version {
 			return a.putAt
 		}
@@ -524,10 +524,10 @@ func (c *catalogue) excluded(p *pageCol, q *store.CandidateQuery, session uint64
 	if c.exemptFromRules(p) {
 		return ""
 	}
-	if p.prov < q.Floor && (session == 0 || uint64(c.pageArt(p).group) != session) {
+	if p.prov < q.Floor && (session == 0 || uint64(c.art(uint64(p.art)).group) != session) {
 		return store.ReasonFloor
 	}
-	if c.ownTurn(p) && uint64(c.pageArt(p).group) != session {
+	if c.ownTurn(p) && uint64(c.art(uint64(p.art)).group) != session {
 		return store.ReasonOther
 	}
 	if len(q.Kinds) > 0 && !slices.Contains(q.Kinds, p.kind) {

@@ -273,16 +273,13 @@ func (s *Engine) usedBefore(id ulid.ULID) (bool, error) {
 // It runs at the tail of the log, so no commit can come between its look at the catalogue and its
 // record.
 func (s *Engine) enqueueForget(b *Request, p *Commit, leaf *manifest.Record) error {
-	if len(b.forget) == 0 {
-		return nil
-	}
-	scopes := make([]uint32, len(b.forget))
-	for i, h := range b.forget {
+	scopes := make([]uint32, len(b.extra.forget))
+	for i, h := range b.extra.forget {
 		scopes[i] = s.seq.scope(h.Scope)
 	}
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
-	for i, h := range b.forget {
+	for i, h := range b.extra.forget {
 		if a := s.cat.art(h.Art); h.Forgotten && (a.version != h.Version || a.live()) {
 			continue
 		}
@@ -367,7 +364,7 @@ func (c *collector) forgetRows() error {
 		return nil
 	}
 	for part := range slices.Chunk(c.forget, dropVersions) {
-		err := c.commit(Request{Batch: store.Batch{Scope: store.OperatorScope, Leaf: manifest.Record{Action: "forget rows"}}, forget: part})
+		err := c.commit(Request{Batch: store.Batch{Scope: store.OperatorScope, Leaf: manifest.Record{Action: "forget rows"}}, extra: &extra{forget: part}})
 		if err != nil && !errors.Is(err, errNoneLeft) {
 			return err
 		}

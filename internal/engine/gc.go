@@ -413,7 +413,7 @@ func (c *collector) flush() error {
 	if err := c.deleteExpired(); err != nil {
 		return err
 	}
-	err := c.commit(Request{Batch: store.Batch{Scope: cmp.Or(c.job.Scope, store.OperatorScope), Leaf: manifest.Record{Action: "drop"}}, drops: c.part})
+	err := c.commit(Request{Batch: store.Batch{Scope: cmp.Or(c.job.Scope, store.OperatorScope), Leaf: manifest.Record{Action: "drop"}}, extra: &extra{drops: c.part}})
 	if err != nil && !errors.Is(err, errNoneLeft) {
 		return err
 	}
@@ -522,11 +522,8 @@ type names struct {
 func newNames(kinds []store.StateKind) *names { return &names{kinds: kinds, Names: rules.NewNames()} }
 
 // commit adds what a batch names, held or applied. The sequencer calls it for each batch while gc
-// runs. n is nil otherwise.
+// runs.
 func (n *names) commit(b *store.Batch, held bool) {
-	if n == nil {
-		return
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if held {

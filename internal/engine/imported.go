@@ -90,11 +90,11 @@ func (s *Engine) enqueueCarried(b *Request, pre *prepared, n *numbering, p *Comm
 // stored once, as for a put here. Its text is needed again only if the version before was dropped.
 func (n *numbering) carry(c *store.Carried, prev *store.Head, scope uint32) (*store.Head, []format.PageText, error) {
 	h := c.Head
-	h.LSN, h.Art, h.GroupNum, h.Superseded = n.rec.LSN, n.art, 0, ""
+	h.LSN, h.Art, h.GroupNum, h.Superseded = n.rec.LSN, n.next.Art, 0, ""
 	if prev != nil {
 		h.Art = prev.Art
 	} else {
-		n.art++
+		n.next.Art++
 	}
 	switch {
 	case h.Group != "":
@@ -114,8 +114,8 @@ func (n *numbering) carry(c *store.Carried, prev *store.Head, scope uint32) (*st
 		if known != nil {
 			r.Num, r.LSN, r.Version = known.Num, known.LSN, known.Version
 		} else {
-			r.Num, r.LSN = n.num, n.rec.LSN
-			n.num++
+			r.Num, r.LSN = n.next.Num, n.rec.LSN
+			n.next.Num++
 		}
 		if fresh {
 			texts = append(texts, format.PageText{Num: r.Num, Text: text})

@@ -46,7 +46,10 @@ func (s *Engine) Durable(entries []Entry) {
 	for len(entries) > 0 {
 		n := 0
 		for n < len(entries) && len(some) < installAtOnce {
-			reads := readsOf(entries[n:])
+			reads := 0 // leaves of reads that come next
+			for reads < min(len(entries)-n, leavesAtOnce) && entries[n+reads].Commit == nil {
+				reads++
+			}
 			if err := s.installLeaves(entries[n : n+max(reads, 1)]); err != nil {
 				s.failInstall(err, append(some, commits(entries[n:])...))
 				return
@@ -105,14 +108,6 @@ func (q *sequencer) installing(entries []Entry) bool {
 // for it.
 const leavesAtOnce = 64
 
-// readsOf counts the leaves of reads that entries begin with, up to leavesAtOnce.
-func readsOf(entries []Entry) (n int) {
-	for n < min(len(entries), leavesAtOnce) && entries[n].Commit == nil {
-		n++
-	}
-	return n
-}
-
 // installLeaves takes into the audit the leaf of a commit, or those of some reads. It waits for the
 // analysis of a commit first: the analysis takes about as long as a sync, and waiting for it later
 // would hold catalogue.mu meanwhile.
@@ -159,7 +154,9 @@ func (s *Engine) installSome(some []*Commit) error {
 	q.flight.Lock()
 	for _, c := range some {
 		q.drop(c)
-		told = append(told, s.told(&c.record)...)
+		if len(c.record.State) > 0 {
+			told = append(told, s.told(&c.record)...)
+		}
 	}
 	q.flight.Unlock()
 	s.changes.add(some[len(some)-1].record.LSN, ended, told)
@@ -401,12 +398,14 @@ func (c *catalogue) addNames(r *format.Commit) {
 //	result      the outcome, by the id of the batch
 //	position    LSN, record and leaf of the overlay; then the LSN that readers see
 func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err error) {
-	s.cat.addNames(c)
+	if len(c.Scopes)+len(c.Groups) > 0 {
+		s.cat.addNames(c)
+	}
 	o := s.overlay
 	if o.Rows() == 0 {
 		o.since = time.Now()
 	}
-	to := installed{forgot: map[uint64]uint32{}}
+	var to installed
 	for i := range c.Heads {
 		if err := s.installHead(c, &c.Heads[i], &to); err != nil {
 			return nil, err
@@ -416,15 +415,23 @@ func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err erro
 		s.index.AddBuilt(c.Built)
 		c.Built = nil // the record is kept for a while
 	}
-	s.cat.retire(to.later)
-	s.cat.clear(to.forgot, nil)
-	if err := s.dropScopes(goneScopes(c.State)); err != nil {
-		return nil, err
+	if len(to.later) > 0 {
+		s.cat.retire(to.later)
+	}
+	if len(to.forgot) > 0 {
+		s.cat.clear(to.forgot, nil)
+	}
+	if len(c.State) > 0 {
+		if err := s.dropScopes(goneScopes(c.State)); err != nil {
+			return nil, err
+		}
 	}
 	for i := range c.State {
 		s.installState(c, i)
 	}
-	s.quotaInstalled(c)
+	if len(c.State)+len(c.Held) > 0 {
+		s.quotaInstalled(c)
+	}
 	if len(c.Held) > 0 {
 		s.installHeld(c)
 	}
@@ -465,6 +472,9 @@ func (s *Engine) installHead(c *format.Commit, h *format.HeadRecord, to *install
 			return err
 		}
 		if t.Flags&format.FlagForgotten != 0 {
+			if to.forgot == nil {
+				to.forgot = map[uint64]uint32{}
+			}
 			to.forgot[t.Art] = t.Version
 		}
 		return nil
@@ -481,7 +491,9 @@ func (s *Engine) installHead(c *format.Commit, h *format.HeadRecord, to *install
 		return err
 	}
 	s.cat.install(&t, rows)
-	s.cat.addSummary(&t, h.Head.DerivedFrom)
+	if t.Kind == store.KindSummary {
+		s.cat.addSummary(&t, h.Head.DerivedFrom)
+	}
 	if len(h.Head.Supersedes) > 0 {
 		to.later = append(to.later, supersession{t.Scope, h.Head.Supersedes, t.Art, t.LSN})
 	}

@@ -19,7 +19,7 @@ import (
 // Judging has two halves. prepare runs without an order and may wait for the disk: it reads the
 // heads, state rows and outcomes that the batch depends on. judge runs at the tail of the log and
 // reads memory only, so it is short and final. Between the two, other commits may be installed.
-// judge notices that by version numbers (moved), by Engine.releases if a checkpoint moved rows, and
+// judge notices that by version numbers (replacing), by Engine.releases if a checkpoint moved rows, and
 // by blocker for commits in flight, and the batch is prepared again.
 //
 // Invariant: judge changes nothing, so a batch that is refused after it leaves no trace but its
@@ -39,7 +39,7 @@ type prepared struct {
 	// bodiesQuota is the quota of bodies that refuses it, if it adds anything; nil: none
 	bodiesQuota *store.QuotaError
 
-	spent bool // the audit has its id and no outcome is kept: it is in flight, or long ago; ended tells which
+	spent bool // the audit has its id and no outcome is kept: it is in flight, or long ago; atTail finds out which
 
 	// of a batch of one put, that of the lists above: nearly every batch is one
 	one struct {
@@ -47,16 +47,6 @@ type prepared struct {
 		cold  [1][]byte
 		keys  [1]string
 	}
-}
-
-// decidedMeanwhile reports whether a held batch was decided after it was prepared for review. If
-// so, prepare must run again and see the decision.
-func (s *Engine) decidedMeanwhile(ctx context.Context, b *Request) (bool, error) {
-	if b.From == (ulid.ULID{}) {
-		return false, nil
-	}
-	h, err := s.Held(ctx, b.From)
-	return h.Decided != "", err
 }
 
 // flightKey names an artefact in the sequencer's maps: no scope has a zero byte. The key of a held
@@ -89,13 +79,15 @@ func writeKeys(keys []string, b *Request) []string {
 			keys = append(keys, flightKey(h.Scope, id))
 		}
 	}
-	if b.erase != nil {
-		for _, r := range b.erase.refs {
-			keys = append(keys, flightKey(r.Scope, r.ID))
+	if x := b.extra; x != nil {
+		if x.erase != nil {
+			for _, r := range x.erase.refs {
+				keys = append(keys, flightKey(r.Scope, r.ID))
+			}
 		}
-	}
-	for _, h := range b.forget {
-		keys = append(keys, flightKey(h.Scope, h.ID))
+		for _, h := range x.forget {
+			keys = append(keys, flightKey(h.Scope, h.ID))
+		}
 	}
 	if b.From != (ulid.ULID{}) {
 		keys = append(keys, "\x00held"+b.From.String())
@@ -129,7 +121,7 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 	for i := range b.Puts {
 		p := &b.Puts[i]
 		prev, err := s.newest(b.Scope, p.Artefact.ID)
-		if err == nil {
+		if err == nil && prev != nil {
 			prev, err = s.withoutLost(prev, p.Pages)
 		}
 		if err != nil {
@@ -138,17 +130,28 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 		h := s.headOf(b, p)
 		pre.prev, pre.heads, pre.cold = append(pre.prev, prev), append(pre.heads, h), append(pre.cold, format.EncodeCold(h))
 	}
-	if pre.carried, err = s.newestCarried(b); err != nil {
-		return nil, err
+	if len(b.Carry) > 0 {
+		if pre.carried, err = s.newestCarried(b); err != nil {
+			return nil, err
+		}
 	}
-	if pre.state, err = s.filedState(b.ExpectState); err != nil {
-		return nil, err
+	if len(b.ExpectState) > 0 {
+		if pre.state, err = s.filedState(b.ExpectState); err != nil {
+			return nil, err
+		}
 	}
-	if err = s.readQuotas(ctx); err != nil {
-		return nil, err
+	s.cat.mu.RLock()
+	known, any := s.quotas.known, len(s.quotas.by) > 0
+	s.cat.mu.RUnlock()
+	if !known {
+		if any, err = s.readQuotas(ctx); err != nil {
+			return nil, err
+		}
 	}
-	if pre.bodiesQuota, err = s.bodiesQuota(ctx, b.Scope); err != nil {
-		return nil, err
+	if any {
+		if pre.bodiesQuota, err = s.bodiesQuota(ctx, b.Scope); err != nil {
+			return nil, err
+		}
 	}
 	pre.keys = writeKeys(pre.keys, b)
 	return pre, nil
@@ -183,6 +186,7 @@ func (s *Engine) newest(scope, id string) (*store.Head, error) {
 // none: apply.
 type judgement struct {
 	retry    bool // the catalogue moved since prepare
+	limited  bool // there are quotas
 	conflict *store.ConflictError
 	err      error
 	hold     string // reason
@@ -202,7 +206,7 @@ type replacing struct {
 
 // judge decides, in the order of the gate. Each step has a result of its own:
 //
-//	moved          is what prepare read still the newest?              no: prepare again
+//	replacing      is what prepare read still the newest?              no: prepare again
 //	conflict       Expect: did an artefact change since it was read?   yes: ConflictError, nothing is applied
 //	stateConflict  ExpectState: did a state row?                       yes: the same
 //	staleness      Context: is what the batch was written from current?
@@ -214,52 +218,37 @@ func (s *Engine) judge(b *Request, pre *prepared) (v judgement) {
 	c := s.cat
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if v.retry = c.moved(b, pre.prev) || c.movedCarried(pre.carried) || !s.quotas.known; v.retry {
+	if v.puts, v.retry = c.replacing(b, pre.prev); v.retry || len(b.Carry) > 0 && c.movedCarried(pre.carried) || !s.quotas.known {
+		v.retry = true
 		return v
 	}
+	v.limited = len(s.quotas.by) > 0
 	if b.Hold != nil { // it was judged where it was held
 		v.hold, v.refs = b.Reason, b.Hold.Stale
 		return v
 	}
-	if v.conflict = cmp.Or(c.conflict(b), rules.CarriedConflict(&b.Batch, func(scope, id string) *store.Head { return pre.carried[flightKey(scope, id)] })); v.conflict != nil {
-		return v
+	if !b.Carried { // otherwise Expect and ExpectState are LSNs of another database
+		if v.conflict = cmp.Or(c.conflict(b), s.stateConflict(b, pre.state)); v.conflict != nil {
+			return v
+		}
 	}
-	if v.conflict = s.stateConflict(b, pre.state); v.conflict != nil {
-		return v
+	if len(b.Carry) > 0 {
+		if v.conflict = rules.CarriedConflict(&b.Batch, func(scope, id string) *store.Head { return pre.carried[flightKey(scope, id)] }); v.conflict != nil {
+			return v
+		}
 	}
-	v.stale, v.refs = c.staleness(b)
-	if v.hold, v.err = rules.AfterStale(&b.Batch, v.refs); v.err != nil {
-		return v
+	if len(b.Context) > 0 {
+		v.stale, v.refs = c.staleness(b)
 	}
-	v.puts, v.erased = c.replacing(b), s.eraseTakes()
+	v.hold, v.err = rules.AfterStale(&b.Batch, v.refs)
+	for _, from := range s.eraseOpen {
+		v.erased = max(v.erased, from)
+	}
 	return v
 }
 
-// moved reports whether an artefact got another version since its head was read. prev has nil where
-// there was no artefact.
-func (c *catalogue) moved(b *Request, prev []*store.Head) bool {
-	for i, h := range prev {
-		var have, now uint32
-		if h != nil {
-			have = h.Version
-		}
-		if art := c.artOf(b.Scope, b.Puts[i].Artefact.ID); art != 0 {
-			now = c.art(art).version
-		}
-		if have != now {
-			return true
-		}
-	}
-	return false
-}
-
-// conflict returns the first artefact that is not as the batch expects it; nil: all are. A batch
-// that was carried here from another database brings LSNs of that database, so they are not
-// compared.
+// conflict returns the first artefact that is not as the batch expects it; nil: all are.
 func (c *catalogue) conflict(b *Request) *store.ConflictError {
-	if b.Carried {
-		return nil
-	}
 	for _, e := range b.Expect {
 		if now := c.lsnOf(e.Ref); now != e.LSN {
 			return &store.ConflictError{Ref: e.Ref, Have: e.LSN, Now: now}
@@ -295,21 +284,29 @@ func (c *catalogue) staleness(b *Request) (stale []manifest.Stale, refs []store.
 	return stale, refs
 }
 
-// replacing judges the supersessions of each put.
-func (c *catalogue) replacing(b *Request) []replacing {
-	out := make([]replacing, len(b.Puts))
+// replacing judges the supersessions of each put. moved reports whether an artefact got another
+// version since its head was read; prev has nil where there was no artefact.
+func (c *catalogue) replacing(b *Request, prev []*store.Head) (out []replacing, moved bool) {
+	out = make([]replacing, len(b.Puts))
 	n := c.byName[b.Scope]
-	if n == 0 {
-		return out
-	}
-	for i := range b.Puts {
-		a := &b.Puts[i].Artefact
-		if art := c.lookup(n, a.ID); art != 0 {
-			out[i].superseded = c.art(art).retired()
+	for i := range prev {
+		var have, now uint32
+		if prev[i] != nil {
+			have = prev[i].Version
 		}
-		out[i].supersedes = slices.ContainsFunc(a.Supersedes, func(id string) bool { return c.isCurrent(n, id) })
+		a := &b.Puts[i].Artefact
+		if n != 0 {
+			if art := c.lookup(n, a.ID); art != 0 {
+				col := c.art(art)
+				now, out[i].superseded = col.version, col.retired()
+			}
+			out[i].supersedes = len(a.Supersedes) > 0 && slices.ContainsFunc(a.Supersedes, func(id string) bool { return c.isCurrent(n, id) })
+		}
+		if have != now {
+			return nil, true
+		}
 	}
-	return out
+	return out, false
 }
 
 // artOf returns the number of an artefact; 0: there is none.

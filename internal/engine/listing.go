@@ -218,14 +218,14 @@ func (s *Engine) scanMembers(q store.ScanQuery) (out store.ScanPage) {
 	members := s.cat.groups[g-1].members
 	if out.Same = s.cat.groups[g-1].moved <= q.Known; out.Same {
 		from := len(members)
-		for from > 0 && s.cat.pageArt(s.cat.page(uint64(members[from-1]))).lsn > q.Known {
+		for from > 0 && s.cat.art(uint64(s.cat.page(uint64(members[from-1])).art)).lsn > q.Known {
 			from--
 		}
 		members = members[from:]
 	}
 	out.Keys = make([]store.PageKey, 0, len(members))
 	for _, num := range members {
-		if p := s.cat.page(uint64(num)); !s.cat.pageArt(p).retired() {
+		if p := s.cat.page(uint64(num)); !s.cat.art(uint64(p.art)).retired() {
 			out.Keys = append(out.Keys, store.PageKey{Num: uint64(num), Version: p.head})
 		}
 	}

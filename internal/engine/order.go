@@ -113,7 +113,9 @@ func (q *sequencer) named(c *format.Commit) {
 			delete(q.groups, artKey{q.scopes[h.Scope], "\x00" + h.ID})
 		}
 	}
-	q.unnamed(goneScopes(c.State))
+	if len(c.State) > 0 {
+		q.unnamed(goneScopes(c.State))
+	}
 	for i := range c.State {
 		if num, ok := goneGroup(c.State[i].Key); ok {
 			maps.DeleteFunc(q.groups, func(_ artKey, n uint64) bool { return n == num })
@@ -165,10 +167,18 @@ func (s *Engine) Commit(ctx context.Context, b store.Batch) (store.Outcome, erro
 	return s.Submit(ctx, Request{Batch: b})
 }
 
-// Request is a batch, with instructions that only this package gives. Its fields decide what build
-// makes of it; a request with none of them is a caller's batch.
+// Request is a batch, with instructions that only this package adds.
 type Request struct {
 	store.Batch
+	// Carried: the batch was held in another database. Its preconditions are LSNs of that database,
+	// so they are not compared.
+	Carried bool
+
+	extra *extra // what gc or an erase takes away; nil for the batch of a caller
+}
+
+// extra says what a batch of gc or of an erase takes away.
+type extra struct {
 	// drops are the versions that gc takes away. A version that is named by now stays, and its drop
 	// says why.
 	drops []*drop
@@ -182,9 +192,6 @@ type Request struct {
 	grouped pastGroups
 	// erase is what leaves the database for good; nil: nothing does.
 	erase *erasure
-	// Carried: the batch was held in another database. Its preconditions are LSNs of that database,
-	// so they are not compared.
-	Carried bool
 }
 
 // Submit commits a batch, like Commit, with the instructions of a Request. Each round of its loop
@@ -262,7 +269,10 @@ func (s *Engine) Writable() error {
 	case s.opts.ReadOnly:
 		return store.ErrReadOnly
 	}
-	return s.Failure()
+	if p := s.failed.Load(); p != nil {
+		return *p
+	}
+	return nil
 }
 
 // syncError turns an error of Log.Sync into the error for the caller that waited.
@@ -332,10 +342,9 @@ func (s *Engine) sequence(ctx context.Context, b *Request) (sequenced, error) {
 // caller still has to write a leaf that says so.
 //
 // The order of its steps matters. The failure of the engine is read first, because a failed log
-// would take the commit and never sync it. blocker comes before ended: an outcome that is in flight
-// must be waited for. releases comes before ended as well: if a checkpoint has moved an overlay
-// into the rows since prepare read them, an outcome may be in neither of the places that ended and
-// prepare looked in.
+// would take the commit and never sync it. blocker comes before overlayOutcome: an outcome that is
+// in flight must be waited for. releases comes before it as well: if a checkpoint has moved an
+// overlay into the rows since prepare read them, an outcome may be in neither of the places.
 func (s *Engine) atTail(ctx context.Context, b *Request, pre *prepared) (r sequenced, no *judgement, err error) {
 	tail, err := s.log.Acquire(ctx)
 	if err != nil {
@@ -351,11 +360,17 @@ func (s *Engine) atTail(ctx context.Context, b *Request, pre *prepared) (r seque
 	if pre.releases != s.releases.Load() {
 		return r, nil, nil
 	}
-	if r.known, err = s.ended(b, pre); r.known != nil || err != nil {
+	if row := s.overlayOutcome(b.ID); row != nil { // installed since prepare looked
+		r.known, err = s.answer(row, &b.Batch)
 		return r, nil, err
 	}
-	if decided, err := s.decidedMeanwhile(ctx, b); decided || err != nil {
-		return r, nil, err
+	if pre.spent {
+		return r, nil, fmt.Errorf("%w: %s was used, and its outcome is no longer kept; the manifest has it under that trace", store.ErrTxnExpired, b.ID)
+	}
+	if b.From != (ulid.ULID{}) {
+		if h, err := s.Held(ctx, b.From); h.Decided != "" || err != nil { // decided since prepare, which must see it
+			return r, nil, err
+		}
 	}
 	v := s.judge(b, pre)
 	switch {
@@ -368,25 +383,15 @@ func (s *Engine) atTail(ctx context.Context, b *Request, pre *prepared) (r seque
 	if r.commit, err = s.build(b, pre, v, tail.Next()); err != nil {
 		return r, nil, err
 	}
-	if exceeded, behind := s.exceededQuota(r.commit, pre); exceeded != nil {
-		v.err, v.at = exceeded, tail.Next().LSN-1
-		return sequenced{}, &v, nil
-	} else if behind != nil {
-		return sequenced{behind: behind}, nil, nil
+	if v.limited {
+		if exceeded, behind := s.exceededQuota(r.commit, pre); exceeded != nil {
+			v.err, v.at = exceeded, tail.Next().LSN-1
+			return sequenced{}, &v, nil
+		} else if behind != nil {
+			return sequenced{behind: behind}, nil, nil
+		}
 	}
 	return r, nil, s.enter(tail, r.commit)
-}
-
-// ended returns the outcome of an id that was installed since prepare looked. An id that the audit
-// has, without any outcome kept, is spent.
-func (s *Engine) ended(b *Request, pre *prepared) (*store.Outcome, error) {
-	if row := s.overlayOutcome(b.ID); row != nil {
-		return s.answer(row, &b.Batch)
-	}
-	if pre.spent {
-		return nil, fmt.Errorf("%w: %s was used, and its outcome is no longer kept; the manifest has it under that trace", store.ErrTxnExpired, b.ID)
-	}
-	return nil, nil
 }
 
 // blocker returns a batch in flight that this one must wait for: one with the same id, or one that
@@ -538,7 +543,7 @@ func (q *sequencer) trace(trace, parent string, n int) {
 		if t == "" { // flying counts leaves then
 			continue
 		}
-		q.traces[slotOf(t)] += n
+		q.traces[manifest.HashTrace(t)%traceSlots] += n
 	}
 }
 
@@ -550,9 +555,6 @@ func (q *sequencer) leaf(l *Leaf, n int) {
 		q.traces[parent%traceSlots] += n
 	}
 }
-
-// slotOf is where leaves of a trace are counted.
-func slotOf(trace string) uint32 { return manifest.HashTrace(trace) % traceSlots }
 
 // Lost implements Follower. It takes back commits that the log will never have. No reader has seen
 // them, and the log gives their numbers to the next commits.

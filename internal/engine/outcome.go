@@ -273,7 +273,10 @@ func writeRefs(e *codec.Encoder, refs []store.Ref) {
 		if bits&refScope != 0 {
 			e.Str(r.Scope)
 		}
-		same := commonPrefix(last.ID, r.ID)
+		same := 0
+		for same < len(last.ID) && same < len(r.ID) && last.ID[same] == r.ID[same] {
+			same++
+		}
 		e.Count(same)
 		e.Str(r.ID[same:])
 		if bits&refPage != 0 {
@@ -322,14 +325,6 @@ func readRefs(d *codec.Decoder) []store.Ref {
 		refs[i], last = r, r
 	}
 	return refs
-}
-
-// commonPrefix returns how many bytes two strings begin with in common.
-func commonPrefix(a, b string) (n int) {
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
-	}
-	return n
 }
 
 // I19. An outcome has no digest: all of it that matters is in its leaf (confirmedBy). If an outcome is

@@ -117,29 +117,29 @@ func (c *catalogue) addSpace(list []store.ScopeInfo, bodies map[string]int64) {
 	}
 }
 
-// readQuotas reads the rows, if they are not known. It reads without a lock and begins again if a
+// readQuotas reads the rows, if they are not known, and reports whether there are any. It reads without a lock and begins again if a
 // row of a quota was written meanwhile, or, where batches are counted, if one was held or decided.
 // Each round that finds a change begins again; a writer of quotas that never stops would keep it
 // here, so ctx ends it through Scan.
-func (s *Engine) readQuotas(ctx context.Context) error {
+func (s *Engine) readQuotas(ctx context.Context) (any bool, err error) {
 	for {
 		s.cat.mu.RLock()
-		known, changes, held := s.quotas.known, s.quotas.changes, s.heldChanges
+		known, any, changes, held := s.quotas.known, len(s.quotas.by) > 0, s.quotas.changes, s.heldChanges
 		s.cat.mu.RUnlock()
 		if known {
-			return nil
+			return any, nil
 		}
 		next := quotas{known: true, by: map[string]store.Quota{}}
 		counts := false
 		for q := (store.ScanQuery{What: store.ScanState, Prefix: store.QuotaRows, Limit: 1000}); ; {
 			page, err := s.Scan(ctx, q)
 			if err != nil {
-				return err
+				return false, err
 			}
 			for _, r := range page.State {
 				is, err := store.DecodeQuota(r)
 				if err != nil {
-					return s.Corrupt("state row "+r.Key, err)
+					return false, s.Corrupt("state row "+r.Key, err)
 				}
 				next.by[is.Scope] = is.Quota
 				counts = counts || is.Held > 0
@@ -150,7 +150,7 @@ func (s *Engine) readQuotas(ctx context.Context) error {
 		}
 		if counts {
 			if err := s.countHeld(&next); err != nil {
-				return err
+				return false, err
 			}
 		}
 		s.cat.mu.Lock()
@@ -224,8 +224,9 @@ func (c *Commit) setUse(b *Request) {
 	}
 }
 
-// exceededQuota compares a commit that was built with the quotas above its scope. behind: one in flight
-// decides, and must be installed first. The caller has the tail. The scopes are asked from the
+// exceededQuota compares a commit that was built with the quotas above its scope, if there are any
+// (judgement.limited). behind: one in flight decides, and must be installed first. The caller has
+// the tail. The scopes are asked from the
 // commit's own upwards, and the first that refuses is the answer: it is the nearest that an
 // operator can raise.
 func (s *Engine) exceededQuota(c *Commit, pre *prepared) (exceeded *store.QuotaError, behind *Commit) {
@@ -234,9 +235,6 @@ func (s *Engine) exceededQuota(c *Commit, pre *prepared) (exceeded *store.QuotaE
 	}
 	if pre.bodiesQuota != nil {
 		return pre.bodiesQuota, nil
-	}
-	if !s.anyQuota() {
-		return nil, nil
 	}
 	flying := s.seq.adding() // before the catalogue: a commit installed since is counted twice, but never missed
 	s.cat.mu.RLock()
@@ -277,13 +275,6 @@ func (s *Engine) exceededQuota(c *Commit, pre *prepared) (exceeded *store.QuotaE
 		}
 	}
 	return nil, nil
-}
-
-// anyQuota spares commits the walk over those in flight where no scope has a quota.
-func (s *Engine) anyQuota() bool {
-	s.cat.mu.RLock()
-	defer s.cat.mu.RUnlock()
-	return len(s.quotas.by) > 0
 }
 
 // adding are the commits in flight that add something.
@@ -366,7 +357,7 @@ func (s *Engine) bodiesChanged() {
 // not counted: reads are not refused, so the limit is passed in any case. It is asked when a batch
 // is prepared and not at the tail, because it may read the whole audit once.
 func (s *Engine) bodiesQuota(ctx context.Context, scope string) (exceeded *store.QuotaError, err error) {
-	if s.Leaves == nil || !s.anyQuota() {
+	if s.Leaves == nil {
 		return nil, nil
 	}
 	s.cat.mu.RLock()

@@ -279,7 +279,7 @@ func (l *loading) look(scopes store.Scopes, keys []store.PageKey) {
 		}
 		k.Version = cmp.Or(k.Version, p.head, p.version)
 		l.out[i], l.arts[i], l.names[p.scope] = store.Loaded{Key: k, Page: int(p.page)}, uint64(p.art), c.scopeName(p.scope)
-		l.newest[i] = c.pageArt(p).version
+		l.newest[i] = c.art(uint64(p.art)).version
 		l.nameGroup(p)
 		l.rows[i] = l.s.overlayHead(format.HeadKey{Art: uint64(p.art), Version: k.Version})
 		whole := l.rows[i] != nil
@@ -411,9 +411,6 @@ func (l *loading) proveLater() {
 // withoutLost returns a head in which pages whose text can no longer be read have no digest. Then
 // no new page passes for one of them, and putting the text again repairs it.
 func (s *Engine) withoutLost(h *store.Head, pages []store.NewPage) (*store.Head, error) {
-	if h == nil {
-		return nil, nil
-	}
 	var same []int
 	s.cat.mu.RLock()
 	for i := range min(len(h.Rows), len(pages)) {
@@ -444,7 +441,7 @@ func (s *Engine) withoutLost(h *store.Head, pages []store.NewPage) (*store.Head,
 
 // nameGroup notes the name of the group of a page. The caller holds cat.mu.
 func (l *loading) nameGroup(p *pageCol) {
-	if g := l.s.cat.pageArt(p).group; g != 0 {
+	if g := l.s.cat.art(uint64(p.art)).group; g != 0 {
 		l.groups[uint64(g)] = l.s.cat.groups[g-1].name
 	}
 }

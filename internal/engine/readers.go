@@ -53,9 +53,7 @@ type changedGroup[T any] struct {
 
 // add notes the things of a group of commits.
 func (c *changed[T]) add(lsn uint64, things []T) {
-	if len(things) > 0 {
-		c.groups = append(c.groups, changedGroup[T]{lsn, things})
-	}
+	c.groups = append(c.groups, changedGroup[T]{lsn, things})
 	if excess := len(c.groups) - keptChanges; excess > 0 {
 		c.from = c.groups[excess-1].lsn
 		c.groups = slices.Delete(c.groups, 0, excess)
@@ -88,8 +86,12 @@ func (c *changes) add(lsn uint64, ended []uint64, told []store.StateRow) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lsn = lsn
-	c.ended.add(lsn, ended)
-	c.told.add(lsn, told)
+	if len(ended) > 0 {
+		c.ended.add(lsn, ended)
+	}
+	if len(told) > 0 {
+		c.told.add(lsn, told)
+	}
 	if c.next != nil {
 		close(c.next)
 		c.next = nil

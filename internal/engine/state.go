@@ -61,9 +61,6 @@ func (s *Engine) stateSecret() []byte { return s.info.Secret[:min(len(s.info.Sec
 // of all rows are cut from one piece of memory.
 func (s *Engine) addState(rec *format.Commit, leaf *manifest.Record, rows []store.StateRow) error {
 	rec.State = rows
-	if len(rows) == 0 {
-		return nil
-	}
 	if len(rows) > manifest.MaxState {
 		return store.Invalid("state", fmt.Sprintf("%d rows", len(rows)), fmt.Sprintf("at most %d in one batch; write it in several", manifest.MaxState))
 	}
@@ -191,7 +188,7 @@ func (s *Engine) stateConflict(b *Request, filed []uint64) *store.ConflictError 
 		if body, known := s.unfiledState(e.Key); known {
 			now = format.StateLSN(body)
 		}
-		if now != e.LSN && !b.Carried {
+		if now != e.LSN {
 			return &store.ConflictError{Key: e.Key, Have: e.LSN, Now: now}
 		}
 	}
