@@ -1,5 +1,5 @@
 // Package bpe counts tokens exactly for the encodings whose vocabulary is public. The vocabularies are compiled in, so
-// it works offline and adds some megabytes to a program; that is why it is apart from package token.
+// it works offline and adds 1.5 MB to a program; that is why it is apart from package token.
 package bpe
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/ctxpage/ctxpage/token"
 )
 
-// A vocabulary is loaded at the first count, which takes tens of milliseconds, and never changes after.
+// A vocabulary is unpacked at the first count, which takes tens of milliseconds, and never changes afterwards.
 var (
-	o200k  = &counter{token.O200k, token.NextPiece(token.O200k), sync.OnceValue(func() vocabulary { return load(token.O200k) })}
-	cl100k = &counter{token.CL100k, token.NextPiece(token.CL100k), sync.OnceValue(func() vocabulary { return load(token.CL100k) })}
+	o200k  = &counter{token.O200k, token.NextPiece(token.O200k), sync.OnceValue(func() vocabulary { return load(packedO200k) })}
+	cl100k = &counter{token.CL100k, token.NextPiece(token.CL100k), sync.OnceValue(func() vocabulary { return load(packedCL100k) })}
 )
 
 // O200k counts as GPT-4o and later models do. Its name is "o200k_base".

@@ -1,12 +1,21 @@
 package bpe_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"math/rand"
+	"os"
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/pkoukk/tiktoken-go-loader/assets"
 	"github.com/stretchr/testify/require"
@@ -47,16 +56,59 @@ func TestHostileTextIsCounted(t *testing.T) {
 	}
 }
 
+var update = flag.Bool("update", false, "pack the vocabularies anew")
+
 // The vocabularies are those that OpenAI publishes, by the sums in the source of its tiktoken.
 func TestVocabulariesAreThePublished(t *testing.T) {
-	for name, want := range map[string]string{
+	for name, sum := range map[string]string{
 		token.O200k:  "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
 		token.CL100k: "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
 	} {
 		file, err := assets.Assets.ReadFile(name + ".tiktoken")
 		require.NoError(t, err)
-		require.Equal(t, want, fmt.Sprintf("%x", sha256.Sum256(file)))
+		require.Equal(t, sum, fmt.Sprintf("%x", sha256.Sum256(file)))
+		want, rank := packed(t, file), 0
+		if *update {
+			var b bytes.Buffer
+			w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+			require.NoError(t, err)
+			_, err = w.Write(want)
+			require.NoError(t, errors.Join(err, w.Close(), os.WriteFile(name+".gz", b.Bytes(), 0o644)))
+			continue // this program has the ones from before
+		}
+		f, err := os.Open(name + ".gz")
+		require.NoError(t, err)
+		unzip, err := gzip.NewReader(f)
+		require.NoError(t, err)
+		got, err := io.ReadAll(unzip)
+		require.NoError(t, errors.Join(err, f.Close()))
+		require.True(t, bytes.Equal(want, got), name)
+		c, _ := bpe.Find(name)
+		for line := range bytes.Lines(file) {
+			if rank++; rank%100 == 0 {
+				b, _ := base64.StdEncoding.DecodeString(string(bytes.Fields(line)[0]))
+				if text := string(b); utf8.ValidString(text) && token.NextPiece(name)(text) == len(text) {
+					require.Equal(t, 1, c.Count(text), "%q", text)
+				}
+			}
+		}
 	}
+}
+
+// packed is a published vocabulary, a line for each token with its bytes in base64 and its rank, in the form that the program has.
+func packed(t *testing.T, file []byte) []byte {
+	t.Helper()
+	lines := bytes.Split(bytes.TrimSpace(file), []byte("\n"))
+	head := binary.AppendUvarint(nil, uint64(len(lines)))
+	var text []byte
+	for i, line := range lines {
+		code, rank, _ := bytes.Cut(line, []byte(" "))
+		require.Equal(t, fmt.Sprint(i), string(rank))
+		b, err := base64.StdEncoding.DecodeString(string(code))
+		require.NoError(t, err)
+		head, text = binary.AppendUvarint(head, uint64(len(b))), append(text, b...)
+	}
+	return append(head, text...)
 }
 
 func TestFind(t *testing.T) {

@@ -1,37 +1,48 @@
 package bpe
 
 import (
-	"bytes"
-	"encoding/base64"
-	"strconv"
-
-	"github.com/pkoukk/tiktoken-go-loader/assets"
+	"compress/gzip"
+	_ "embed"
+	"encoding/binary"
+	"io"
+	"strings"
 )
 
 // vocabulary is the rank of each token. Each byte is a token.
 type vocabulary map[string]uint32
 
-// load reads a vocabulary as it is published: a line for each token, its bytes in base64, a space, its rank. The files
-// are part of the program, and a test compares their sums, so no error can occur. Without a vocabulary each byte counts
-// as a token, and no token is shorter.
-func load(name string) vocabulary {
-	file, err := assets.Assets.ReadFile(name + ".tiktoken")
+// The vocabularies are packed: gzip of the number of tokens, the length of each (both uvarint), and the tokens, in the order of their
+// ranks. TestVocabulariesAreThePublished makes the files and compares them with the published ones.
+var (
+	//go:embed o200k_base.gz
+	packedO200k string
+	//go:embed cl100k_base.gz
+	packedCL100k string
+)
+
+// load unpacks a vocabulary. The files are part of the program and gzip has a sum, so no error can occur. Without a vocabulary each byte
+// counts as a token, and no token is shorter.
+func load(packed string) vocabulary {
+	unzip, err := gzip.NewReader(strings.NewReader(packed))
 	if err != nil {
 		return nil
 	}
-	v := make(vocabulary, bytes.Count(file, []byte{'\n'}))
-	var token []byte
-	for line := range bytes.Lines(file) {
-		code, number, _ := bytes.Cut(bytes.TrimSuffix(line, []byte{'\n'}), []byte{' '})
-		token, err = base64.StdEncoding.AppendDecode(token[:0], code)
-		if err != nil {
-			return nil
-		}
-		rank, err := strconv.ParseUint(string(number), 10, 32)
-		if err != nil {
-			return nil
-		}
-		v[string(token)] = uint32(rank)
+	b, err := io.ReadAll(unzip)
+	if err != nil {
+		return nil
+	}
+	n, used := binary.Uvarint(b)
+	lengths, v := b[used:], make(vocabulary, n)
+	ends, end := make([]int, n), 0
+	for i := range ends {
+		length, used := binary.Uvarint(lengths)
+		end += int(length)
+		ends[i], lengths = end, lengths[used:]
+	}
+	text, begin := string(lengths), 0
+	for rank, end := range ends {
+		v[text[begin:end]] = uint32(rank)
+		begin = end
 	}
 	return v
 }
