@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/store"
 
 	"github.com/stretchr/testify/require"
@@ -72,14 +73,15 @@ func TestScopes(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, db.Scope("b").Delete(ctx, "x"))
-	all, next, err := db.Scopes(ctx, "", "", 0)
+	var next string
+	all, err := listing.Collect(db.Scopes(ctx, "", AtMost(0, "", &next)))
 	require.NoError(t, err)
 	require.Empty(t, next)
 	require.Equal(t, []store.ScopeInfo{{Name: "a", Artefacts: 1}, {Name: "a/c", Artefacts: 1}, {Name: "b", Artefacts: 0}}, all)
-	first, next, err := db.Scopes(ctx, "a", "", 1)
+	first, err := listing.Collect(db.Scopes(ctx, "a", AtMost(1, "", &next)))
 	require.NoError(t, err)
 	require.Equal(t, []store.ScopeInfo{{Name: "a", Artefacts: 1}}, first)
-	rest, next, err := db.Scopes(ctx, "a", next, 1)
+	rest, err := listing.Collect(db.Scopes(ctx, "a", AtMost(1, next, &next)))
 	require.NoError(t, err)
 	require.Equal(t, []store.ScopeInfo{{Name: "a/c", Artefacts: 1}}, rest)
 	require.Empty(t, next)

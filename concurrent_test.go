@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -87,7 +88,7 @@ func verifyCount(t *testing.T, db *DB, want int) {
 		require.NoError(t, err)
 		require.Equal(t, fmt.Sprint(n), text, "artefact %s: an update was lost, or done twice", id)
 	}
-	hist, _, err := db.Scope("acme").History(context.Background(), "c", "", 1000)
+	hist, err := listing.Collect(db.Scope("acme").Versions(context.Background(), "c", AtMost(1000, "", nil)))
 	require.NoError(t, err)
 	require.Len(t, hist, want, "versions")
 }
@@ -316,7 +317,7 @@ func TestCloseBeside(t *testing.T) {
 			func(int) error { _, err := db.Admin().Checkpoint(ctx); return err },
 			func(int) error { _, err := db.Head(ctx); return err },
 			func(int) error { _, err := db.Admin().Check(ctx, nil); return err },
-			func(int) error { _, _, err := s.List(ctx, "", "", 10); return err },
+			func(int) error { _, err := listing.Collect(s.Artefacts(ctx, "", AtMost(10, "", nil))); return err },
 			func(int) error { _, err := db.Stats(ctx); return err },
 		}
 		done := make(chan error)

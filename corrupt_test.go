@@ -18,6 +18,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 )
@@ -53,18 +54,18 @@ func ask(db *DB) (ans everything, damaged int, err error) {
 			v, err := s.Get(ctx, id)
 			put("get "+scope+" "+id, versionText(v), err)
 			if n%4 == 0 {
-				hist, _, err := s.History(ctx, id, "", 0)
+				hist, err := listing.Collect(s.Versions(ctx, id))
 				put("history "+scope+" "+id, heads(hist), err)
-				v, err = s.GetRef(ctx, Ref{Scope: scope, ID: id, Version: 1})
+				v, err = s.Recall(ctx, Ref{Scope: scope, ID: id, Version: 1})
 				put("first "+scope+" "+id, versionText(v), err)
 			}
 		}
-		list, _, err := s.List(ctx, "", "", 1000)
+		list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1000, "", nil)))
 		put("list "+scope, heads(list), err)
 		hits, err := hitsOf(s.Search(ctx, "refund number 7", 5))
 		put("search "+scope, hitTexts(hits), err)
 		for _, h := range hits { // a hit is a page of what Get gives
-			v, err := s.GetRef(ctx, Ref{Scope: h.Ref.Scope, ID: h.Ref.ID})
+			v, err := s.Recall(ctx, Ref{Scope: h.Ref.Scope, ID: h.Ref.ID})
 			if err == nil && !strings.Contains(v.Text, h.Text) {
 				put("hit of "+scope, h, nil)
 			}
@@ -83,7 +84,7 @@ func ask(db *DB) (ans everything, damaged int, err error) {
 			put("hit "+h.Ref.ID, h.Text, err)
 		}
 	}
-	held, _, err := db.Review().List(ctx, "", true, "", 100)
+	held, err := listing.Collect(db.Review().Batches(ctx, "", true, AtMost(100, "", nil)))
 	for i := range held {
 		if h, serr := db.Review().Show(ctx, held[i].ID); serr == nil {
 			held[i] = *h

@@ -6,6 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/source"
 
 	"github.com/stretchr/testify/require"
@@ -41,7 +43,7 @@ func TestPagesOfAText(t *testing.T) {
 		require.Equal(t, text[i], p.Text, "cut at headings")
 		require.LessOrEqual(t, p.Tokens, 64)
 		require.Equal(t, Ref{Scope: "acme", ID: "manual", Page: i + 1, Version: 1}, p.Ref)
-		one, err := s.GetRef(ctx, p.Ref)
+		one, err := s.Recall(ctx, p.Ref)
 		require.NoError(t, err)
 		require.Equal(t, p.Text, one.Text)
 	}
@@ -60,9 +62,9 @@ func TestPagesOfAText(t *testing.T) {
 
 	put(t, s, Artefact{ID: "manual", Text: strings.Join(text[:4], ""), Meta: map[string]string{"of": "one"}})
 	require.Len(t, get(t, s, "manual").Pages, 4)
-	_, err := s.GetRef(ctx, Ref{ID: "manual", Page: 6})
+	_, err := s.Recall(ctx, Ref{ID: "manual", Page: 6})
 	require.ErrorIs(t, err, ErrNotFound)
-	old, err := s.GetRef(ctx, Ref{ID: "manual", Page: 6, Version: 2})
+	old, err := s.Recall(ctx, Ref{ID: "manual", Page: 6, Version: 2})
 	require.NoError(t, err)
 	require.Equal(t, text[5], old.Text)
 
@@ -150,7 +152,7 @@ func TestFieldsSurvive(t *testing.T) {
 		v.Tags[0], v.Meta["k"], v.Parts[0].Text, v.ToolCalls[0].Name, v.Supersedes[0] = "x", "x", "x", "x", "x"
 		db = reopen(t, db, opts)
 	}
-	w, err := db.Scope("acme").GetRef(ctx, Ref{ID: "turn", Page: 1})
+	w, err := db.Scope("acme").Recall(ctx, Ref{ID: "turn", Page: 1})
 	require.NoError(t, err)
 	require.Equal(t, "see this", w.Pages[0].Text)
 }
@@ -163,7 +165,7 @@ func TestSaltedDigests(t *testing.T) {
 	put(t, s, Artefact{ID: "b", Text: "yes"})
 	put(t, s, Artefact{ID: "a", Text: "no"})
 	put(t, s, Artefact{ID: "a", Text: "yes"})
-	first, err := s.GetRef(ctx, Ref{ID: "a", Version: 1})
+	first, err := s.Recall(ctx, Ref{ID: "a", Version: 1})
 	require.NoError(t, err)
 	plain := sha256.Sum256([]byte("yes"))
 	unsalted := hmac.New(sha256.New, nil)
@@ -224,10 +226,10 @@ func TestExpiry(t *testing.T) {
 	n, err := s.Export(ctx, &out)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	old, err := s.GetRef(ctx, Ref{ID: "by time", Version: 1})
+	old, err := s.Recall(ctx, Ref{ID: "by time", Version: 1})
 	require.ErrorIs(t, err, ErrExpired, "%v", old)
 	put(t, s, Artefact{ID: "by time", Text: "zebra again"})
-	old, err = s.GetRef(ctx, Ref{ID: "by time", Version: 1})
+	old, err = s.Recall(ctx, Ref{ID: "by time", Version: 1})
 	require.NoError(t, err, "history is history")
 	require.Equal(t, "zebra one", old.Text)
 
@@ -320,7 +322,7 @@ func TestLineage(t *testing.T) {
 		require.ErrorIs(t, err, ErrNotFound, parent)
 	}
 	old := put(t, s, Artefact{ID: "of the old", Text: "x", DerivedFrom: []Ref{{Scope: "acme", ID: "chunk", Version: 1}}})
-	_, err = s.GetRef(ctx, Ref{ID: old.ID})
+	_, err = s.Recall(ctx, Ref{ID: old.ID})
 	require.ErrorIs(t, err, ErrDirty, "what it was made from is not current")
 }
 
@@ -452,7 +454,7 @@ func TestPastStands(t *testing.T) {
 				require.NoError(t, err)
 			default:
 				old := fmt.Sprint("r", rng.IntN(4))
-				if _, _, err := db.Scope("acme").History(ctx, old, "", 1); err == nil && kind > 4 && old != a.ID {
+				if _, err := listing.Collect(db.Scope("acme").Versions(ctx, old, AtMost(1, "", nil))); err == nil && kind > 4 && old != a.ID {
 					a.Supersedes = []string{old}
 				}
 				put(t, db.Scope("acme"), a)
@@ -796,11 +798,8 @@ func TestSupersedesAnew(t *testing.T) {
 		v, err := s.Get(t.Context(), "ten")
 		require.NoError(t, err)
 		require.Equal(t, want, v.SupersededBy)
-		for _, list := range []func() ([]*Version, string, error){
-			func() ([]*Version, string, error) { return s.List(t.Context(), "ten", "", 1) },
-			func() ([]*Version, string, error) { return s.History(t.Context(), "ten", "", 0) },
-		} {
-			vs, _, err := list()
+		for _, list := range []iter.Seq2[*Version, error]{s.Artefacts(t.Context(), "ten", AtMost(1, "", nil)), s.Versions(t.Context(), "ten")} {
+			vs, err := listing.Collect(list)
 			require.NoError(t, err)
 			require.Equal(t, want, vs[0].SupersededBy)
 			for _, old := range vs[1:] {

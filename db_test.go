@@ -49,7 +49,7 @@ func TestPutGetReopen(t *testing.T) {
 	v, err = s.Get(ctx, "fact-3")
 	require.NoError(t, err)
 	require.Contains(t, v.Text, "18 dollars")
-	v, err = s.GetRef(ctx, Ref{Scope: "acme/support", ID: "fact-3", Version: 1})
+	v, err = s.Recall(ctx, Ref{Scope: "acme/support", ID: "fact-3", Version: 1})
 	require.NoError(t, err)
 	require.Contains(t, v.Text, "3 dollars")
 	again, err := hitsOf(s.Search(ctx, "refund policy", 3))

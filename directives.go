@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 
 	"github.com/ctxpage/ctxpage/directive"
@@ -157,9 +158,16 @@ func (d *Directives) Import(ctx context.Context, session directive.Session) erro
 	})
 }
 
-// History lists the versions of the scope's own directives, newest first: those after cursor, at most limit (0: 100).
-// It returns the cursor of the next part, empty at the end.
-func (d *Directives) History(ctx context.Context, cursor string, limit int) (list []DirectiveEntry, next string, err error) {
+// Entries ranges over the versions of the scope's own directives, newest first; AtMost applies. Versions that are made
+// meanwhile are not listed.
+func (d *Directives) Entries(ctx context.Context, opts ...ReadOption) iter.Seq2[DirectiveEntry, error] {
+	return ranged(ctx, readOpts(opts).part, listedAtOnce, func(cursor string, limit int) ([]DirectiveEntry, string, error) {
+		return d.list(ctx, cursor, limit)
+	})
+}
+
+// list reads a part of Entries.
+func (d *Directives) list(ctx context.Context, cursor string, limit int) (list []DirectiveEntry, next string, err error) {
 	if d.s.err != nil {
 		return nil, "", d.s.err
 	}
@@ -174,9 +182,6 @@ func (d *Directives) History(ctx context.Context, cursor string, limit int) (lis
 			return nil, "", store.Invalid("cursor", strconv.Quote(cursor), "a cursor from the page before")
 		}
 		from = v
-	}
-	if limit <= 0 {
-		limit = 100
 	}
 	for ; from > 0; from-- {
 		if len(list) == limit {

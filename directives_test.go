@@ -14,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
@@ -236,21 +237,22 @@ func TestDirectivesRestartWithAQuestion(t *testing.T) {
 	require.Nil(t, st.Own.Pending)
 	require.Equal(t, []string{"podman"}, st.Own.State.Items(directive.Use))
 
-	list, next, err := s.Directives().History(ctx, "", 1)
+	var next string
+	list, err := listing.Collect(s.Directives().Entries(ctx, AtMost(1, "", &next)))
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.Equal(t, "bob", list[0].Actor)
 	require.Equal(t, "yes please!", list[0].Input)
 	require.Equal(t, directive.Update, list[0].Decision.Kind)
 	require.True(t, list[0].Decision.State.Equal(st.Own.State))
-	list, next, err = s.Directives().History(ctx, next, 1)
+	list, err = listing.Collect(s.Directives().Entries(ctx, AtMost(1, next, &next)))
 	require.NoError(t, err)
 	require.Empty(t, next)
 	require.Equal(t, DirectiveEntry{
 		Version: 1, At: list[0].At, Actor: "ann", Action: "step", Input: "use podman instead of docker", Decision: d, After: list[0].After,
 	}, list[0])
 	require.Equal(t, d.Prompt, list[0].After.Pending.Prompt)
-	_, _, err = s.Directives().History(ctx, "x", 1)
+	_, err = listing.Collect(s.Directives().Entries(ctx, AtMost(1, "x", nil)))
 	require.ErrorIs(t, err, ErrInvalid)
 	require.NoError(t, db.Close())
 
@@ -275,7 +277,7 @@ func TestDirectivesRestoreAndImport(t *testing.T) {
 	tell(t, s, "no")                      // 4
 	tell(t, s, "clear state")             // 5
 	sessions := []directive.Session{{}}
-	list, _, err := d.History(ctx, "", 0)
+	list, err := listing.Collect(d.Entries(ctx))
 	require.NoError(t, err)
 	for _, e := range slices.Backward(list) {
 		sessions = append(sessions, e.After)
@@ -304,7 +306,7 @@ func TestDirectivesRestoreAndImport(t *testing.T) {
 	require.Equal(t, version+1, stateOf(t, s).Version)
 	err = d.Import(ctx, directive.Session{Pending: &directive.Pending{Kind: directive.UseOnly, New: "the"}})
 	require.ErrorIs(t, err, ErrInvalid)
-	list, _, err = d.History(ctx, "", 2)
+	list, err = listing.Collect(d.Entries(ctx, AtMost(2, "", nil)))
 	require.NoError(t, err)
 	require.Equal(t, []string{"import", "restore"}, []string{list[0].Action, list[1].Action})
 	sound(t, db)
@@ -328,7 +330,7 @@ func TestDirectivesApply(t *testing.T) {
 	st := stateOf(t, s)
 	require.Equal(t, uint64(2), st.Version)
 	require.True(t, o.State.Equal(st.Own.State))
-	list, _, err := s.Directives().History(ctx, "", 0)
+	list, err := listing.Collect(s.Directives().Entries(ctx))
 	require.NoError(t, err)
 	require.Equal(t, "use docker", list[0].Input)
 	require.Equal(t, "set premise brief", list[1].Input)
@@ -363,7 +365,7 @@ func TestDirectivesAreNotGatedAndPagesDoNotStep(t *testing.T) {
 	require.ErrorAs(t, err, &held)
 	require.Equal(t, ReasonStaleContext, held.Reason, "the answer was written under other directives")
 	require.Equal(t, uint64(2), stateOf(t, s).Version)
-	pending, _, err := db.Review().List(ctx, "", false, "", 0)
+	pending, err := listing.Collect(db.Review().Batches(ctx, "", false))
 	require.NoError(t, err)
 	require.Len(t, pending, 1)
 }
@@ -425,7 +427,7 @@ func TestDirectivesRefuseOddInput(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = db.Scope("a//b").Directives().Step(ctx, "use y")
 	require.ErrorIs(t, err, ErrInvalid)
-	_, _, err = db.Scope("a//b").Directives().History(ctx, "", 0)
+	_, err = listing.Collect(db.Scope("a//b").Directives().Entries(ctx))
 	require.ErrorIs(t, err, ErrInvalid)
 	require.Equal(t, uint64(2), stateOf(t, s).Version)
 	sound(t, db)
@@ -501,7 +503,7 @@ func TestDirectivesConcurrently(t *testing.T) {
 	for _, s := range scopes {
 		st := stateOf(t, s)
 		require.Equal(t, 2*each, st.Own.State.Len())
-		list, _, err := s.Directives().History(ctx, "", 1000)
+		list, err := listing.Collect(s.Directives().Entries(ctx, AtMost(1000, "", nil)))
 		require.NoError(t, err)
 		require.Equal(t, st.Version, list[0].Version)
 		for i := range list[:len(list)-1] {
@@ -597,7 +599,7 @@ func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 			require.NotEmpty(t, problems)
 			if name == "damaged" {
 				require.Equal(t, "I10", problems[0].Invariant)
-				_, _, err = db.Scope("acme").Directives().History(ctx, "", 0)
+				_, err = listing.Collect(db.Scope("acme").Directives().Entries(ctx))
 				require.ErrorIs(t, err, ErrCorrupt)
 				return
 			}

@@ -3,9 +3,11 @@ package ctxpage
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -56,7 +58,7 @@ func (s *Scope) RemoveDirectory(ctx context.Context, d Directory) error {
 	if err != nil {
 		return err
 	}
-	known, err := s.Directories(ctx)
+	known, err := listing.Collect(s.Directories(ctx))
 	if err != nil {
 		return err
 	}
@@ -98,17 +100,10 @@ func (d Directory) normalised() (Directory, error) {
 	return Directory(r), err
 }
 
-// Directories lists the directories recorded for the scope, by prefix and path. AllDirectories is the same as a
-// sequence.
-func (s *Scope) Directories(ctx context.Context) (out []Directory, err error) {
-	if s.err != nil {
-		return nil, s.err
-	}
-	list, err := folder.List(ctx, s.db.store, s.name)
-	for _, r := range list {
-		out = append(out, Directory(r))
-	}
-	return out, err
+// Directories ranges over the directories recorded for the scope, by prefix and path; AtMost applies. Directories that are
+// recorded meanwhile may or may not be listed.
+func (s *Scope) Directories(ctx context.Context, opts ...ReadOption) iter.Seq2[Directory, error] {
+	return stateRows(ctx, s.db.store, s.err, readOpts(opts).part, folder.RowsOf(s.name), directoryOf)
 }
 
 // directoryOf reads the row of a recorded directory.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -67,17 +68,17 @@ func TestListingsOfAnyLimit(t *testing.T) {
 		put(t, s, Artefact{ID: strings.Repeat("x", i+1), Text: "t"})
 	}
 	for _, limit := range []int{math.MinInt, -1, 0, math.MaxInt} {
-		list, _, err := s.List(ctx, "", "", limit)
+		list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(limit, "", nil)))
 		require.NoError(t, err)
 		require.Len(t, list, 70)
-		list, _, err = s.History(ctx, "x", "", limit)
+		list, err = listing.Collect(s.Versions(ctx, "x", AtMost(limit, "", nil)))
 		require.NoError(t, err)
 		require.Len(t, list, 1)
-		_, _, err = s.History(ctx, "x", "4000000000", limit)
+		_, err = listing.Collect(s.Versions(ctx, "x", AtMost(limit, "4000000000", nil)))
 		require.ErrorIs(t, err, ErrInvalid, "a cursor from elsewhere")
-		_, _, err = db.Scopes(ctx, "", "", limit)
+		_, err = listing.Collect(db.Scopes(ctx, "", AtMost(limit, "", nil)))
 		require.NoError(t, err)
-		_, _, err = db.Review().List(ctx, "", true, "", limit)
+		_, err = listing.Collect(db.Review().Batches(ctx, "", true, AtMost(limit, "", nil)))
 		require.NoError(t, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
@@ -127,7 +128,7 @@ func TestErasedFromBackups(t *testing.T) {
 			whole(t, db, []manifest.Head{head})
 			_, err = db.Scope("acme/ann").Get(ctx, "fact-3")
 			require.Equal(t, &keyring[0] == &after[0], errors.Is(err, ErrErased), "%v", err)
-			batches, _, err := db.Review().List(ctx, "", true, "", 100)
+			batches, err := listing.Collect(db.Review().Batches(ctx, "", true, AtMost(100, "", nil)))
 			require.NoError(t, err)
 			require.Equal(t, &keyring[0] == &after[0], len(batches) == 0)
 			leaf, err := db.Manifests().ByTrace(ctx, trace)

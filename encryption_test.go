@@ -221,7 +221,7 @@ func TestEncryptedEraseCrash(t *testing.T) {
 		v, err := db.Scope("acme").Get(ctx, "bob")
 		require.NoError(t, err, step)
 		require.Equal(t, "kettle of bob", v.Text)
-		_, err = db.Scope("acme").GetRef(ctx, Ref{Scope: "acme", ID: "ann", Version: 1})
+		_, err = db.Scope("acme").Recall(ctx, Ref{Scope: "acme", ID: "ann", Version: 1})
 		begun = begun || step == "erase commit"
 		require.Equal(t, begun, err != nil, "step %s: %v", step, err)
 		require.NoError(t, db.Close())

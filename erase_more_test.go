@@ -15,6 +15,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/retention"
 	"github.com/ctxpage/ctxpage/session"
@@ -107,7 +108,7 @@ func TestEraseTurn(t *testing.T) {
 	for _, word := range []string{"zqfive", "zqsix"} {
 		require.False(t, filesHave(t, word, filepath.Dir(path)), word)
 	}
-	turns, err := talk.Read(ctx, 0, 10)
+	turns, err := listing.Collect(talk.Turns(ctx, 0, AtMost(10, "", nil)))
 	require.NoError(t, err)
 	require.Len(t, turns, 2)
 	_, err = talk.Append(ctx, Turn{ID: "turn-9", Role: "assistant", Text: "it goes on"})
@@ -332,7 +333,7 @@ func (m *eraseModel) check() {
 		require.NoError(m, err)
 		require.NoError(m, p.Verify(h, now))
 	}
-	list, _, err := m.db.Scope("acme").List(ctx, "", "", 100)
+	list, err := listing.Collect(m.db.Scope("acme").Artefacts(ctx, "", AtMost(100, "", nil)))
 	require.NoError(m, err)
 	require.Len(m, list, len(m.live), "seed %d", m.seed)
 	for id, word := range m.live {
@@ -391,7 +392,7 @@ func TestForgottenNameIsPutAgain(t *testing.T) {
 	require.NoError(t, db.Close())
 	db, err = Open(path, Options{noSync: true})
 	require.NoError(t, err)
-	list, _, err := db.Scope("acme").List(ctx, "", "", 10)
+	list, err := listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(10, "", nil)))
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.NoError(t, db.Close())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -132,7 +133,7 @@ func TestEraseNames(t *testing.T) {
 	receipt, err := erase.NewReceipt(ctx, db.Manifests(), *rep.Done, now)
 	require.NoError(t, err)
 	require.NoError(t, receipt.Verify(&now))
-	scopes, _, err := db.Scopes(ctx, "acme", "", 100)
+	scopes, err := listing.Collect(db.Scopes(ctx, "acme", AtMost(100, "", nil)))
 	require.NoError(t, err)
 	require.NotContains(t, fmt.Sprint(scopes), scope)
 	_, err = db.Scope(scope).Put(ctx, Artefact{ID: "new", Text: "the scope can be used again"})
@@ -199,7 +200,7 @@ func TestEraseNamesOfOne(t *testing.T) {
 	require.NoError(t, db.Close())
 	db, err = Open(path, Options{})
 	require.NoError(t, err)
-	turns, err := db.Scope("acme").Session(talk).Read(ctx, 0, 10)
+	turns, err := listing.Collect(db.Scope("acme").Session(talk).Turns(ctx, 0, AtMost(10, "", nil)))
 	require.NoError(t, err)
 	require.Len(t, turns, 1)
 	require.NoError(t, db.Close())

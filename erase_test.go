@@ -16,6 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -239,7 +240,7 @@ func TestEraseScope(t *testing.T) {
 	require.True(t, why.In)
 	require.Contains(t, strings.Join(why.Steps, "\n"), "erased at ")
 	require.True(t, why.QuestionGone)
-	turns, err := db.Scope("acme/ann").Session("talk").Read(ctx, 0, 100)
+	turns, err := listing.Collect(db.Scope("acme/ann").Session("talk").Turns(ctx, 0, AtMost(100, "", nil)))
 	require.NoError(t, err)
 	require.Empty(t, turns)
 	receipt, err := erase.NewReceipt(ctx, db.Manifests(), done, heads[0])
@@ -284,7 +285,7 @@ func TestEraseNothing(t *testing.T) {
 	require.NoError(t, err)
 	_, err = db.Scope("acme").Get(ctx, "a")
 	require.ErrorIs(t, err, ErrNotFound)
-	_, err = db.Scope("acme").GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
+	_, err = db.Scope("acme").Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
 	require.ErrorIs(t, err, ErrErased)
 	_, err = db.Admin().Erase(ctx, req)
 	require.ErrorIs(t, err, ErrNotFound)
@@ -363,7 +364,7 @@ func TestEraseHeld(t *testing.T) {
 	rep, err := db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "4711"})
 	require.NoError(t, err)
 	require.Len(t, rep.Held, 1)
-	list, _, err := db.Review().List(ctx, "", false, "", 10)
+	list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil)))
 	require.NoError(t, err)
 	require.Empty(t, list)
 	_, err = db.Review().Show(ctx, held.Batch)

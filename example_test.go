@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 )
 
 // temporary is a database for an example: a fixed clock, so that what it prints stays the same.
@@ -72,7 +73,7 @@ func ExampleScope_Put() {
 		must(err)
 		fmt.Println(ref)
 	}
-	old, err := s.GetRef(ctx, ctxpage.Ref{ID: "refunds", Version: 1})
+	old, err := s.Recall(ctx, ctxpage.Ref{ID: "refunds", Version: 1})
 	must(err)
 	fmt.Println(old.Text)
 	// Output:
@@ -163,7 +164,7 @@ func ExampleDB_Review() {
 	must(tx.Put(ctx, ctxpage.Artefact{ID: "finding", Text: "The gateway retries twice."}))
 	fmt.Println(errors.Is(tx.Commit(ctx, ctxpage.Verdict{}), ctxpage.ErrHeld))
 
-	waiting, _, err := db.Review().List(ctx, "", false, "", 0)
+	waiting, err := listing.Collect(db.Review().Batches(ctx, "", false))
 	must(err)
 	for _, h := range waiting {
 		shown, err := db.Review().Show(ctx, h.ID) // the list has no texts

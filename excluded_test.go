@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -153,7 +154,7 @@ func BenchmarkHeld(b *testing.B) {
 	b.Run("list=20", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			list, _, err := db.Review().List(ctx, "", false, "", 20)
+			list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(20, "", nil)))
 			require.NoError(b, err)
 			require.Len(b, list, 20)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"math"
 
 	"github.com/ctxpage/ctxpage/internal/explain"
 	"github.com/ctxpage/ctxpage/internal/filestore"
@@ -173,3 +175,26 @@ func (db *DB) Diff(ctx context.Context, a, b string) (manifest.Difference, error
 
 // RefOf returns the reference of a page number for people, even if gc dropped the page; failing that, the bare number.
 func (db *DB) RefOf(ctx context.Context, num uint64) string { return explain.RefOf(ctx, db.store, num) }
+
+// Leaves ranges over the audit leaves that pass a filter, newest first, with the texts of the questions that were kept
+// (Record.Question). It reads every leaf of the audit. An error is yielded once, last. Leaves that are written meanwhile
+// are not listed. It serves no page contents and leaves no manifest.
+func (db *DB) Leaves(ctx context.Context, f manifest.Filter) iter.Seq2[*manifest.Record, error] {
+	return func(yield func(*manifest.Record, error) bool) {
+		for r, err := range store.Records(ctx, db.Manifests(), 0, math.MaxUint64, true) {
+			if err == nil && !f.Match(r) {
+				continue
+			}
+			if err == nil && len(r.Query) > 0 {
+				r.Question, err = db.asked(ctx, r)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}

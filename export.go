@@ -12,21 +12,6 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Recall reads in full what an assembly showed as a stub, a range or a summary, or left out: a context is a view, and
-// evicting a page from it loses nothing. Recall is GetRef under its own name in the manifest, except that it checks the
-// sources of current versions as Get does.
-func (s *Scope) Recall(ctx context.Context, ref Ref, opts ...ReadOption) (*Version, error) {
-	if s.err != nil {
-		return nil, s.err
-	}
-	v, leaf, err := s.read(ctx, ref, readOpts(opts))
-	if err != nil {
-		return nil, err
-	}
-	leaf.Type = manifest.TypeRecall
-	return v, s.emitRead(ctx, leaf)
-}
-
 // Reads that hand out whole contents leave a leaf like any other read. An export writes the leaf of a batch before its
 // lines, so the audit never lacks what left the database; when writing the lines fails, it may name some that did not.
 
@@ -77,7 +62,7 @@ func (s *Scope) exportBatch(ctx context.Context, cursor string) (out []*Version,
 		return nil, nil, "", err
 	}
 	defer s.db.store.Release(held)
-	list, next, err := s.List(ctx, "", cursor, exportBatch)
+	list, next, err := s.list(ctx, "", cursor, exportBatch, readOptions{})
 	if err != nil {
 		return nil, nil, "", err
 	}

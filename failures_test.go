@@ -11,6 +11,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/budget"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/token"
 )
@@ -138,7 +139,7 @@ func TestFailures(t *testing.T) {
 		require.Contains(t, p.context(question, 500), "$4000", "control: the plain way remembers it")
 		invisible(t, s, "answer", "finance")
 		require.NotContains(t, assemble(t, s, Query{Text: question}).Text(), "$4000")
-		list, _, err := db.Review().List(ctx, "", false, "", 0)
+		list, err := listing.Collect(db.Review().Batches(ctx, "", false))
 		require.NoError(t, err)
 		held, err := db.Review().Show(ctx, list[0].ID)
 		require.NoError(t, err)
@@ -196,8 +197,8 @@ func TestFailures(t *testing.T) {
 		require.Empty(t, a.Left)
 		require.Empty(t, a.Manifest.Excluded)
 		invisible(t, mine, "note", "confidential")
-		_, err := mine.GetRef(ctx, Ref{Scope: "acme/support/b", ID: "note"})
-		_, none := mine.GetRef(ctx, Ref{Scope: "acme/support/c", ID: "note"})
+		_, err := mine.Recall(ctx, Ref{Scope: "acme/support/b", ID: "note"})
+		_, none := mine.Recall(ctx, Ref{Scope: "acme/support/c", ID: "note"})
 		require.ErrorIs(t, err, ErrNotFound)
 		require.Equal(t, none.Error(), err.Error(), "what is hidden looks like what does not exist")
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/fillstruct"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -179,7 +180,7 @@ func TestEveryFieldOfADraftIsKept(t *testing.T) {
 	for _, path := range []string{path, copied} {
 		db = openFields(t, path)
 		s = db.Scope(fieldsScope, WithActor("agent"))
-		held, _, err := db.Review().List(ctx, "", false, "", 0)
+		held, err := listing.Collect(db.Review().Batches(ctx, "", false))
 		require.NoError(t, err)
 		require.Len(t, held[0].Writes, len(full))
 		for i, a := range full {
@@ -221,7 +222,7 @@ func TestUnknownFieldsOutliveRewrites(t *testing.T) {
 	require.NoError(t, err)
 	for range 2 {
 		for _, a := range full {
-			versions, _, err := s.History(ctx, a.ID, "", 0)
+			versions, err := listing.Collect(s.Versions(ctx, a.ID))
 			require.NoError(t, err)
 			require.Len(t, versions, 2)
 			require.Equal(t, []bool{true, false, false, true}, []bool{versions[0].Deleted, versions[0].Gone, versions[1].Deleted, versions[1].Gone})

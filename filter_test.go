@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -75,7 +76,8 @@ func TestFilterSearchAndList(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, found.Hits, 2)
 	require.Empty(t, found.Left)
-	vs, next, err := s.List(ctx, "", "", 10, Where(f), NewestFirst())
+	var next string
+	vs, err := listing.Collect(s.Artefacts(ctx, "", AtMost(10, "", &next), Where(f), NewestFirst()))
 	require.NoError(t, err)
 	require.Empty(t, next)
 	require.Equal(t, []string{"ticket/36", "ticket/32"}, []string{vs[0].ID, vs[1].ID})
@@ -114,7 +116,7 @@ func TestFilterInvalid(t *testing.T) {
 		require.True(t, errors.As(err, &invalid), field)
 		require.Equal(t, field, invalid.Field)
 		require.NotEmpty(t, invalid.Expected)
-		_, _, err = s.List(ctx, "", "", 1, Where(f))
+		_, err = listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", nil), Where(f)))
 		require.ErrorIs(t, err, ErrInvalid, field)
 		_, err = s.Assemble(ctx, Query{Text: "refund", Budget: 1000, Filter: f})
 		require.ErrorIs(t, err, ErrInvalid, field)

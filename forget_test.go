@@ -9,6 +9,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -124,17 +125,17 @@ func TestGCForgets(t *testing.T) {
 	high := db.highest()
 	for range 2 {
 		s = db.Scope("acme", WithActor("agent"))
-		hist, _, err := s.History(ctx, "a", "", 0)
+		hist, err := listing.Collect(s.Versions(ctx, "a"))
 		require.NoError(t, err)
 		require.Len(t, hist, 3, "the live one and two records")
 		for v := 1; v < 9; v++ {
-			_, err := s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: uint32(v)})
+			_, err := s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: uint32(v)})
 			require.ErrorIs(t, err, ErrGone, "version %d", v)
 			want := ErrNotFound
 			if v > 5 {
 				want = ErrGone
 			}
-			_, err = s.GetRef(ctx, Ref{Scope: "acme", ID: fmt.Sprintf("gone-%d", v), Version: 1})
+			_, err = s.Recall(ctx, Ref{Scope: "acme", ID: fmt.Sprintf("gone-%d", v), Version: 1})
 			require.ErrorIs(t, err, want, "gone-%d", v)
 		}
 		_, err = db.Replay(ctx, old.Trace)
@@ -284,7 +285,7 @@ func lookForgotten(db *DB) error {
 			return fmt.Errorf("%s: %w", gcID(a), err)
 		}
 		for v := 1; v < gcVersions; v++ {
-			if _, err := s.GetRef(ctx, Ref{Scope: "acme", ID: gcID(a), Version: uint32(v)}); !errors.Is(err, ErrGone) {
+			if _, err := s.Recall(ctx, Ref{Scope: "acme", ID: gcID(a), Version: uint32(v)}); !errors.Is(err, ErrGone) {
 				return fmt.Errorf("version %d: %w", v, err)
 			}
 		}

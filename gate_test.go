@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 
@@ -36,11 +37,11 @@ func invisible(t testing.TB, s *Scope, id, word string) {
 	t.Helper()
 	_, err := s.Get(ctx, id)
 	require.ErrorIs(t, err, ErrNotFound, "get")
-	_, err = s.GetRef(ctx, Ref{Scope: s.Name(), ID: id, Version: 1})
+	_, err = s.Recall(ctx, Ref{Scope: s.Name(), ID: id, Version: 1})
 	require.ErrorIs(t, err, ErrNotFound, "getref")
 	_, err = s.Recall(ctx, Ref{ID: id})
 	require.ErrorIs(t, err, ErrNotFound, "recall")
-	_, _, err = s.History(ctx, id, "", 0)
+	_, err = listing.Collect(s.Versions(ctx, id))
 	require.ErrorIs(t, err, ErrNotFound, "history")
 	hits, err := hitsOf(s.Search(ctx, word, 0))
 	require.NoError(t, err)
@@ -49,7 +50,7 @@ func invisible(t testing.TB, s *Scope, id, word string) {
 	require.NotContains(t, ids(a), id, "assemble")
 	require.Empty(t, left(a, id), "left out")
 	require.NotContains(t, a.Text(), word)
-	list, _, err := s.List(ctx, "", "", 0)
+	list, err := listing.Collect(s.Artefacts(ctx, ""))
 	require.NoError(t, err)
 	require.False(t, slices.ContainsFunc(list, func(v *Version) bool { return v.ID == id }), "list")
 	var export strings.Builder
@@ -144,7 +145,7 @@ func TestCommitOrder(t *testing.T) {
 	require.Equal(t, "answer", conflict.Ref.ID)
 	require.Less(t, conflict.Have, conflict.Now)
 	require.NotEqual(t, "new answer", get(t, s, "answer").Text)
-	held, _, err := db.Review().List(ctx, "", true, "", 0)
+	held, err := listing.Collect(db.Review().Batches(ctx, "", true))
 	require.NoError(t, err)
 	require.Empty(t, held, "a conflict holds nothing")
 
@@ -561,15 +562,16 @@ func TestReview(t *testing.T) {
 	first, second, third := hold("first"), hold("second"), hold("third")
 	r := db.Review()
 
-	list, next, err := r.List(ctx, "", false, "", 2)
+	var next string
+	list, err := listing.Collect(r.Batches(ctx, "", false, AtMost(2, "", &next)))
 	require.NoError(t, err)
 	require.Equal(t, []string{first, second}, []string{list[0].ID, list[1].ID})
-	list, next, err = r.List(ctx, "acme", false, next, 2)
+	list, err = listing.Collect(r.Batches(ctx, "acme", false, AtMost(2, next, &next)))
 	require.NoError(t, err)
 	require.Empty(t, next)
 	require.Equal(t, third, list[0].ID)
 	require.Equal(t, []any{"agent", "checker", "unsure", .6}, []any{list[0].Actor, list[0].By, list[0].Note, list[0].Confidence})
-	list, _, err = r.List(ctx, "other", true, "", 0)
+	list, err = listing.Collect(r.Batches(ctx, "other", true))
 	require.NoError(t, err)
 	require.Empty(t, list)
 
@@ -620,10 +622,10 @@ func TestReview(t *testing.T) {
 	_, err = r.Approve(ctx, third, Approval{By: "anna", Stale: true, HumanVerified: true})
 	require.NoError(t, err)
 	require.Equal(t, HumanVerified, get(t, s, "third").Provenance)
-	list, _, err = r.List(ctx, "", false, "", 0)
+	list, err = listing.Collect(r.Batches(ctx, "", false))
 	require.NoError(t, err)
 	require.Empty(t, list)
-	list, _, err = r.List(ctx, "", true, "", 0)
+	list, err = listing.Collect(r.Batches(ctx, "", true))
 	require.NoError(t, err)
 	require.Equal(t, []string{"approved", "rejected", "approved"}, []string{list[0].Decided, list[1].Decided, list[2].Decided})
 	for _, id := range []string{"", "x", "01ARZ3NDEKTSV4RRFFQ69G5FAV"} {

@@ -11,6 +11,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
@@ -77,7 +78,7 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 	afterLSN, afterContent := state()
 	require.Equal(t, lsn, afterLSN)
 	require.Equal(t, content, afterContent)
-	names, err := agent.Sessions(ctx)
+	names, err := listing.Collect(agent.Sessions(ctx))
 	require.NoError(t, err)
 	require.Equal(t, []string{"chat"}, names)
 
@@ -95,9 +96,9 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 // would before it is added.
 func TestGatedSurface(t *testing.T) {
 	known := map[any]string{
-		(*Scope)(nil):      "AddDirectory AllDirectories AllSessions Artefacts Assemble Begin Delete Directives Directories Export Get GetRef Health History List Name Put Recall Refresh RemoveDirectory Replay Resume Search Session Sessions Update Versions",
-		(*Session)(nil):    "Append Contract Explain Handoff HandoffContract ID InForce Notes Observe Pass Passes Pin Read Recall Receive Record SetWindow Try Turns Undo Unpin Watch Window",
-		(*Directives)(nil): "Apply Entries History Import Preview Restore State Step",
+		(*Scope)(nil):      "AddDirectory Artefacts Assemble Begin Delete Directives Directories Export Get Health Name Put Recall Refresh RemoveDirectory Replay Resume Search Session Sessions Update Versions",
+		(*Session)(nil):    "Append Contract Explain Handoff HandoffContract ID InForce Notes Observe Pass Passes Pin Recall Receive Record SetWindow Try Turns Undo Unpin Watch Window",
+		(*Directives)(nil): "Apply Entries Import Preview Restore State Step",
 		(*Txn)(nil):        "Assemble Commit Delete Done Get ID Judge Outcome Put Rollback Search Trace Unchanged",
 	}
 	for v, names := range known {
@@ -122,10 +123,9 @@ func TestGatedReads(t *testing.T) {
 	q := Query{Text: "refunds", Session: "chat"}
 	require.Equal(t, assemble(t, host, q).Text(), assemble(t, agent, q).Text())
 	for name, read := range map[string]func() error{
-		"getref":  func() error { _, err := agent.GetRef(ctx, Ref{ID: "policy"}); return err },
 		"recall":  func() error { _, err := agent.Recall(ctx, Ref{ID: "policy"}); return err },
-		"list":    func() error { _, _, err := agent.List(ctx, "", "", 0); return err },
-		"history": func() error { _, _, err := agent.History(ctx, "policy", "", 0); return err },
+		"list":    func() error { _, err := listing.Collect(agent.Artefacts(ctx, "")); return err },
+		"history": func() error { _, err := listing.Collect(agent.Versions(ctx, "policy")); return err },
 		"search":  func() error { _, err := agent.Search(ctx, "refunds", 0); return err },
 		"export":  func() error { _, err := agent.Export(ctx, &strings.Builder{}); return err },
 		"contract": func() error {
@@ -139,7 +139,7 @@ func TestGatedReads(t *testing.T) {
 			return err
 		},
 		"window":    func() error { _, err := agent.Session("chat").Window(ctx); return err },
-		"turns":     func() error { _, err := agent.Session("chat").Read(ctx, 0, 0); return err },
+		"turns":     func() error { _, err := listing.Collect(agent.Session("chat").Turns(ctx, 0)); return err },
 		"turn":      func() error { _, err := agent.Session("chat").Recall(ctx, "block-chat-1"); return err },
 		"dry pass":  func() error { _, err := agent.Session("chat").Pass(ctx, session.PassQuery{DryRun: true}); return err },
 		"handoff":   func() error { _, err := agent.Session("chat").Handoff(ctx, "x"); return err },

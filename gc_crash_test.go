@@ -17,6 +17,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -80,7 +81,7 @@ func verifyGC(db *DB, acked int) (gone int, err error) {
 	for a := range gcArts {
 		for v := 1; v <= gcVersions; v++ {
 			ref := Ref{Scope: "acme", ID: gcID(a), Version: uint32(v)}
-			got, err := s.GetRef(ctx, ref)
+			got, err := s.Recall(ctx, ref)
 			switch {
 			case dropped[ref.String()] && !errors.Is(err, ErrGone):
 				return 0, fmt.Errorf("%s was dropped and is not gone: %w", ref, err)
@@ -338,12 +339,12 @@ func TestGCBeside(t *testing.T) {
 				if _, err := s.Get(ctx, id); err != nil {
 					return err
 				}
-				hist, _, err := s.History(ctx, id, "", 100)
+				hist, err := listing.Collect(s.Versions(ctx, id, AtMost(100, "", nil)))
 				if err != nil {
 					return err
 				}
 				old := hist[len(hist)-1]
-				if _, err := s.GetRef(ctx, old.Ref); errors.Is(err, ErrGone) {
+				if _, err := s.Recall(ctx, old.Ref); errors.Is(err, ErrGone) {
 					seen.Add(1)
 				} else if err != nil {
 					return err
@@ -390,14 +391,14 @@ func heldBeside(ctx context.Context, db *DB, s *Scope, id string, approve bool) 
 		if _, err := s.Put(ctx, Artefact{ID: id, Text: "zebra after " + tx.ID()}); err != nil {
 			return err
 		}
-		if _, err := s.GetRef(ctx, v.Ref); err != nil {
+		if _, err := s.Recall(ctx, v.Ref); err != nil {
 			return fmt.Errorf("what a held draft was written from: %w", err)
 		}
 	}
 	if approve {
 		_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "anna", Stale: true})
 		if err == nil { // it is a parent now
-			_, err = s.GetRef(ctx, v.Ref)
+			_, err = s.Recall(ctx, v.Ref)
 		}
 		return err
 	}
@@ -495,13 +496,13 @@ func TestGCThenReindex(t *testing.T) {
 	want := search(db)
 	require.NotEmpty(t, want)
 	for _, h := range want {
-		v, err := s.GetRef(ctx, h.Ref)
+		v, err := s.Recall(ctx, h.Ref)
 		require.NoError(t, err, "a page names the version in which it appeared, whether that is gone or not")
 		require.Len(t, v.Pages, 1)
 		require.Equal(t, h.Ref, v.Pages[0].Ref)
 	}
 	require.Equal(t, Ref{Scope: "acme", ID: "a", Page: 1, Version: 1}, want[0].Ref)
-	_, err = s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Page: 2, Version: 1})
+	_, err = s.Recall(ctx, Ref{Scope: "acme", ID: "a", Page: 2, Version: 1})
 	require.ErrorIs(t, err, ErrGone)
 	db.inside().Engine.MarkIndexDamaged() // as after damage: the next open makes it again
 	require.NoError(t, db.Close())
@@ -607,7 +608,7 @@ func TestGCPartsOfAnArtefact(t *testing.T) {
 	require.Zero(t, rep.Dropped.Versions)
 	require.Equal(t, n-1, rep.Kept[0].Versions)
 	for v := 1; v <= n; v++ {
-		old, err := s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: uint32(v)})
+		old, err := s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: uint32(v)})
 		require.NoError(t, err)
 		require.Equal(t, text(v), old.Text)
 	}
@@ -683,7 +684,7 @@ func TestGCWithinGet(t *testing.T) {
 	ref.Version = v.Version
 	db.table.drop([]uint64{v.Pages[0].Num})
 	late.before = replace
-	_, err = s.GetRef(ctx, ref)
+	_, err = s.Recall(ctx, ref)
 	require.ErrorIs(t, err, ErrGone, "of the very version that was asked for")
 }
 
@@ -740,7 +741,7 @@ func TestGCEndedBesideWriters(t *testing.T) {
 	require.Positive(t, ended)
 	gone := 0
 	for w := range writers {
-		hist, _, err := s.History(ctx, gcID(w), "", 1<<20)
+		hist, err := listing.Collect(s.Versions(ctx, gcID(w), AtMost(1<<20, "", nil)))
 		require.NoError(t, err)
 		for _, v := range hist {
 			if v.Gone {

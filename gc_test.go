@@ -11,6 +11,7 @@ import (
 	"time"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -92,21 +93,21 @@ func TestGCDrops(t *testing.T) {
 		s := db.Scope("acme")
 		require.Equal(t, "violin three", get(t, s, "a").Text)
 		for _, r := range []Ref{{Scope: "acme", ID: "a", Version: 1}, {Scope: "acme", ID: "a", Version: 2, Page: 1}, {Scope: "acme", ID: "b", Version: 1}} {
-			_, err := s.GetRef(ctx, r)
+			_, err := s.Recall(ctx, r)
 			require.ErrorIs(t, err, ErrGone)
 			require.NotErrorIs(t, err, ErrNotFound)
 			require.ErrorContains(t, err, r.String())
 			require.ErrorContains(t, err, rep.Trace)
 		}
 		for _, r := range []Ref{{Scope: "acme", ID: "a", Version: 4}, {Scope: "acme", ID: "c", Version: 1}} {
-			_, err := s.GetRef(ctx, r)
+			_, err := s.Recall(ctx, r)
 			require.ErrorIs(t, err, ErrNotFound)
 			require.NotErrorIs(t, err, ErrGone)
 		}
 		hits, err := hitsOf(s.Search(ctx, "zebra", 10))
 		require.NoError(t, err)
 		require.Empty(t, hits, "the words of what is gone find nothing, not what came after either")
-		hs, _, err := s.History(ctx, "a", "", 0)
+		hs, err := listing.Collect(s.Versions(ctx, "a"))
 		require.NoError(t, err)
 		require.Equal(t, []bool{false, true, true}, []bool{hs[0].Gone, hs[1].Gone, hs[2].Gone})
 		require.Equal(t, []string{"", rep.Trace, rep.Trace}, []string{hs[0].GoneBy, hs[1].GoneBy, hs[2].GoneBy})
@@ -269,13 +270,13 @@ func TestGCKeeps(t *testing.T) {
 			rep := gc(t, db, c.opts)
 			require.Equal(t, []string{"acme:a@1"}, because(rep)[c.reason], "%+v", rep)
 			require.Empty(t, rep.Refs)
-			_, err := s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
+			_, err := s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
 			if c.name != "expired" {
 				require.NoError(t, err)
 			}
 			loosen()
 			require.Contains(t, refStrings(gc(t, db, c.loosen).Refs), "acme:a@1")
-			_, err = s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
+			_, err = s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
 			require.ErrorIs(t, err, ErrGone)
 		})
 	}
@@ -359,7 +360,7 @@ func TestGCSharedPages(t *testing.T) {
 	for range 2 {
 		s = db.Scope("acme")
 		for v, want := range map[uint32]string{1: text("zebra", "apple"), 3: text("zebra", "harbour"), 4: text("copper", "harbour"), 6: text("copper", "piano")} {
-			old, err := s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: v})
+			old, err := s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: v})
 			require.NoError(t, err)
 			require.Equal(t, want, old.Text)
 		}
@@ -424,7 +425,7 @@ func TestGCExpired(t *testing.T) {
 		s = db.Scope("acme")
 		_, err := s.Get(ctx, "a")
 		require.ErrorIs(t, err, ErrNotFound, "it is deleted")
-		_, err = s.GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
+		_, err = s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
 		require.ErrorIs(t, err, ErrGone)
 		require.Equal(t, "violin", get(t, s, "b").Text)
 		db = reopen(t, db, opts)
@@ -482,7 +483,7 @@ func TestGCScope(t *testing.T) {
 	}
 	require.Equal(t, []string{"acme:a@1"}, refStrings(gc(t, db, GCOptions{Scope: "acme"}).Refs))
 	require.Empty(t, gc(t, db, GCOptions{Scope: "nowhere"}).Refs)
-	_, err := db.Scope("other").GetRef(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
+	_, err := db.Scope("other").Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
 	require.ErrorIs(t, err, ErrNotFound)
 	require.NotErrorIs(t, err, ErrGone)
 	for _, bad := range []GCOptions{{Scope: "/"}, {KeepVersions: -1}, {By: "\x00"}} {

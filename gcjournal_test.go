@@ -11,6 +11,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -72,7 +73,7 @@ func TestGCBoundsJournals(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, passes, 32)
 	require.EqualValues(t, 50*rounds, passes[31].Number)
-	list, _, err := s.Directives().History(ctx, "", 1000)
+	list, err := listing.Collect(s.Directives().Entries(ctx, AtMost(1000, "", nil)))
 	require.NoError(t, err)
 	require.Len(t, list, 32)
 	newest, oldest := list[0].Version, list[31].Version

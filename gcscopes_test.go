@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/stretchr/testify/require"
@@ -35,7 +36,7 @@ func visit(ctx context.Context, db *DB, scope string) error {
 }
 
 func scopesOf(t *testing.T, db *DB) (names []string) {
-	for s, err := range db.AllScopes(context.Background(), "") {
+	for s, err := range db.Scopes(context.Background(), "") {
 		require.NoError(t, err)
 		names = append(names, s.Name)
 	}
@@ -150,7 +151,7 @@ func TestGCKeepsScopes(t *testing.T) {
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{noSync: true})
 	}
-	held, _, err := db.Review().List(ctx, "", false, "", 10)
+	held, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil)))
 	require.NoError(t, err)
 	_, err = db.Review().Approve(ctx, held[0].ID, Approval{By: "anna"})
 	require.NoError(t, err)
@@ -293,7 +294,7 @@ func lookScopes(ctx context.Context, db *DB, back bool) error {
 		if text, err := textOf(db.Scope(passing(3)), "back"); err != nil || text != "orchid" {
 			return fmt.Errorf("what came back: %q, %w", text, err)
 		}
-		if _, err := db.Scope(passing(3)).GetRef(ctx, Ref{Scope: passing(3), ID: "note", Version: 1}); !errors.Is(err, ErrNotFound) {
+		if _, err := db.Scope(passing(3)).Recall(ctx, Ref{Scope: passing(3), ID: "note", Version: 1}); !errors.Is(err, ErrNotFound) {
 			return fmt.Errorf("of before: %w", err)
 		}
 	}
@@ -305,7 +306,7 @@ func lookScopes(ctx context.Context, db *DB, back bool) error {
 			return err
 		}
 	}
-	infos, _, err := db.Scopes(ctx, "", "", 100)
+	infos, err := listing.Collect(db.Scopes(ctx, "", AtMost(100, "", nil)))
 	if err == nil && len(infos) != want+1 {
 		err = fmt.Errorf("%d scopes are left", len(infos))
 	}

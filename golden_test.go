@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -147,9 +148,9 @@ func checkGoldenRows(t *testing.T, db *DB) {
 			sameGolden(t, want, v)
 		}
 	}
-	_, err := db.Scope("acme/notes").GetRef(ctx, Ref{ID: "note", Version: 1})
+	_, err := db.Scope("acme/notes").Recall(ctx, Ref{ID: "note", Version: 1})
 	require.ErrorIs(t, err, ErrGone)
-	held, _, err := db.Review().List(ctx, "", true, "", 0)
+	held, err := listing.Collect(db.Review().Batches(ctx, "", true))
 	require.NoError(t, err)
 	var decided []string
 	for _, h := range held {
@@ -247,7 +248,7 @@ func checkGolden(t *testing.T, db *DB) {
 	v, err := s.Get(ctx, "policy")
 	require.NoError(t, err)
 	require.Equal(t, "Refunds up to $400 need no approval.", v.Text)
-	v, err = s.GetRef(ctx, Ref{Scope: "acme/support", ID: "policy", Version: 1})
+	v, err = s.Recall(ctx, Ref{Scope: "acme/support", ID: "policy", Version: 1})
 	require.NoError(t, err)
 	require.Equal(t, "anna", v.Meta["owner"])
 	require.Equal(t, .5, *v.Relevance)
@@ -255,7 +256,7 @@ func checkGolden(t *testing.T, db *DB) {
 	require.ErrorIs(t, err, ErrNotFound)
 	_, err = s.Get(ctx, "answer")
 	require.ErrorIs(t, err, ErrNotFound)
-	held, _, err := db.Review().List(ctx, "", false, "", 0)
+	held, err := listing.Collect(db.Review().Batches(ctx, "", false))
 	require.NoError(t, err)
 	require.NotEmpty(t, held)
 	draft, err := db.Review().Show(ctx, held[0].ID)

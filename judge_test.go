@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -86,7 +87,7 @@ func TestSupported(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tx.Delete(ctx, "refunds"))
 	require.ErrorIs(t, tx.Commit(ctx, Verdict{}), ErrHeld, "a deletion is not supported")
-	held, _, err := db.Review().List(ctx, "acme", false, "", 0)
+	held, err := listing.Collect(db.Review().Batches(ctx, "acme", false))
 	require.NoError(t, err)
 	require.Len(t, held, 7)
 }

@@ -14,6 +14,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/budget"
+	"github.com/ctxpage/ctxpage/internal/listing"
 )
 
 func several[T any](n int, make func(i int) T) []T {
@@ -249,13 +250,13 @@ func TestClosed(t *testing.T) {
 			"put":        func() error { _, err := s.Put(ctx, Artefact{ID: "b", Text: "t"}); return err },
 			"get":        func() error { _, err := s.Get(ctx, "a"); return err },
 			"recall":     func() error { _, err := s.Recall(ctx, Ref{ID: "a"}); return err },
-			"list":       func() error { _, _, err := s.List(ctx, "", "", 0); return err },
-			"history":    func() error { _, _, err := s.History(ctx, "a", "", 0); return err },
+			"list":       func() error { _, err := listing.Collect(s.Artefacts(ctx, "")); return err },
+			"history":    func() error { _, err := listing.Collect(s.Versions(ctx, "a")); return err },
 			"search":     func() error { _, err := s.Search(ctx, "words", 1); return err },
 			"assemble":   func() error { _, err := s.Assemble(ctx, Query{Text: "words", Budget: 100}); return err },
 			"delete":     func() error { return s.Delete(ctx, "a") },
 			"replay":     func() error { _, err := db.Replay(ctx, trace); return err },
-			"review":     func() error { _, _, err := db.Review().List(ctx, "", true, "", 0); return err },
+			"review":     func() error { _, err := listing.Collect(db.Review().Batches(ctx, "", true)); return err },
 			"checkpoint": func() error { _, err := db.Admin().Checkpoint(ctx); return err },
 			"check":      func() error { _, err := db.Admin().Check(ctx, nil); return err },
 			"backup":     func() error { _, err := db.Admin().Backup(ctx, filepath.Join(t.TempDir(), "b"), nil); return err },

@@ -15,6 +15,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 )
 
 // The database against a model that a reader takes in at one sitting: maps of slices of versions, judged by the rules
@@ -519,7 +520,7 @@ func (m *machine) commit(rt *rapid.T) {
 }
 
 func (m *machine) review(rt *rapid.T) {
-	list, _, err := m.db.Review().List(ctx, "", false, "", 0)
+	list, err := listing.Collect(m.db.Review().Batches(ctx, "", false))
 	require.NoError(rt, err)
 	require.Len(rt, list, len(m.held))
 	if len(list) == 0 {
@@ -613,7 +614,7 @@ func (m *machine) compare(rt *rapid.T, scopes ...string) {
 		for _, id := range modelIDs {
 			m.compareArtefact(rt, s, id)
 		}
-		list, _, err := s.List(ctx, "", "", 0)
+		list, err := listing.Collect(s.Artefacts(ctx, ""))
 		require.NoError(rt, err)
 		var got, want []string
 		for _, v := range list {
@@ -655,7 +656,7 @@ func (m *machine) compareArtefact(rt *rapid.T, s *Scope, id string) {
 		require.Equal(rt, by, v.SupersededBy)
 	}
 	// History is of the nearest scope that ever had the name.
-	history, _, err := s.History(ctx, id, "", 0)
+	history, err := listing.Collect(s.Versions(ctx, id))
 	for _, scope := range chainOf(s.Name()) {
 		a := m.art(scope, id)
 		if a == nil {
@@ -666,7 +667,7 @@ func (m *machine) compareArtefact(rt *rapid.T, s *Scope, id string) {
 		for i, h := range history {
 			want := a.versions[len(a.versions)-1-i]
 			require.Equal(rt, []any{want.deleted, want.gone, uint32(len(a.versions) - i)}, []any{h.Deleted, h.Gone, h.Version})
-			old, err := s.GetRef(ctx, Ref{Scope: scope, ID: id, Version: h.Version})
+			old, err := s.Recall(ctx, Ref{Scope: scope, ID: id, Version: h.Version})
 			switch {
 			case want.deleted:
 				require.ErrorIs(rt, err, ErrNotFound)

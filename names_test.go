@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 )
 
 func TestScopeOf(t *testing.T) {
@@ -135,7 +136,7 @@ func TestLookAlikesAreShown(t *testing.T) {
 		h, err := db.Review().Show(ctx, held.Batch)
 		require.NoError(t, err)
 		require.Equal(t, shown, len(h.LookAlikes) == 1, "%s: %q", by, h.LookAlikes)
-		list, _, err := db.Review().List(ctx, "", false, "", 0)
+		list, err := listing.Collect(db.Review().Batches(ctx, "", false))
 		require.NoError(t, err)
 		require.Equal(t, h.LookAlikes, list[0].LookAlikes)
 		_, err = db.Review().Reject(ctx, held.Batch, "ann", "")

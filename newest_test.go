@@ -9,6 +9,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -28,7 +29,8 @@ func TestNewestBesideUpdates(t *testing.T) {
 		seen := map[string]int{}
 		for cursor, part := "", 0; ; part++ {
 			limit := 1 + rng.IntN(3)
-			list, next, err := s.List(ctx, "", cursor, limit, NewestFirst())
+			var next string
+			list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(limit, cursor, &next), NewestFirst()))
 			require.NoError(t, err)
 			require.LessOrEqual(t, len(list), limit)
 			for _, v := range list {
@@ -57,22 +59,42 @@ func TestCursorsOfOtherListings(t *testing.T) {
 		put(t, s, Artefact{ID: id, Text: id})
 		put(t, other, Artefact{ID: id, Text: id})
 	}
-	_, byID, err := s.List(ctx, "", "", 1)
+	var byID string
+	_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", &byID)))
 	require.NoError(t, err)
-	_, newest, err := s.List(ctx, "", "", 1, NewestFirst())
+	var newest string
+	_, err = listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", &newest), NewestFirst()))
 	require.NoError(t, err)
 	for name, list := range map[string]func() error{
-		"no cursor":     func() error { _, _, err := s.List(ctx, "", "zzz", 1); return err },
-		"an id":         func() error { _, _, err := s.List(ctx, "", "b", 1); return err },
-		"newest by id":  func() error { _, _, err := s.List(ctx, "", newest, 1); return err },
-		"by id newest":  func() error { _, _, err := s.List(ctx, "", byID, 1, NewestFirst()); return err },
-		"3.b newest":    func() error { _, _, err := s.List(ctx, "", "3.b", 1, NewestFirst()); return err },
-		"another scope": func() error { _, _, err := other.List(ctx, "", byID, 1); return err },
-		"a prefix":      func() error { _, _, err := s.List(ctx, "a", byID, 1); return err },
+		"no cursor": func() error {
+			_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, "zzz", nil)))
+			return err
+		},
+		"an id": func() error { _, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, "b", nil))); return err },
+		"newest by id": func() error {
+			_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, newest, nil)))
+			return err
+		},
+		"by id newest": func() error {
+			_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, byID, nil), NewestFirst()))
+			return err
+		},
+		"3.b newest": func() error {
+			_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, "3.b", nil), NewestFirst()))
+			return err
+		},
+		"another scope": func() error {
+			_, err := listing.Collect(other.Artefacts(ctx, "", AtMost(1, byID, nil)))
+			return err
+		},
+		"a prefix": func() error {
+			_, err := listing.Collect(s.Artefacts(ctx, "a", AtMost(1, byID, nil)))
+			return err
+		},
 	} {
 		require.ErrorIs(t, list(), ErrInvalid, name)
 	}
-	list, _, err := s.List(ctx, "", byID, 1)
+	list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, byID, nil)))
 	require.NoError(t, err)
 	require.Equal(t, "b", list[0].ID, "control")
 }
@@ -89,17 +111,17 @@ func TestNamesInBothForms(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, nfc, v.ID)
 		for _, f := range []Filter{{Subject: id}, {TagsAny: []string{id}}, {TagsAll: []string{id}}, {IDPrefix: id}} {
-			list, _, err := s.List(ctx, "", "", 9, Where(f))
+			list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(9, "", nil), Where(f)))
 			require.NoError(t, err)
 			require.Len(t, list, 1, "%+v", f)
 			found, err := s.Search(ctx, "tea", 9, Where(f))
 			require.NoError(t, err)
 			require.Len(t, found.Hits, 1, "%+v", f)
 		}
-		list, _, err := s.List(ctx, id, "", 9)
+		list, err := listing.Collect(s.Artefacts(ctx, id, AtMost(9, "", nil)))
 		require.NoError(t, err)
 		require.Len(t, list, 1)
-		history, _, err := s.History(ctx, id, "", 9)
+		history, err := listing.Collect(s.Versions(ctx, id, AtMost(9, "", nil)))
 		require.NoError(t, err)
 		require.Len(t, history, 1)
 		report, err := db.Admin().Erase(ctx, erase.Request{Subject: id, By: "ann", Reason: "asked", DryRun: true})
@@ -107,7 +129,7 @@ func TestNamesInBothForms(t *testing.T) {
 		require.Len(t, report.Erased, 1)
 		ref, err := store.ParseRef("acme:" + id)
 		require.NoError(t, err)
-		_, err = s.GetRef(ctx, ref)
+		_, err = s.Recall(ctx, ref)
 		require.NoError(t, err)
 	}
 	tx, err := s.Begin(ctx)

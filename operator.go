@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/ctxpage/ctxpage/health"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -135,7 +137,7 @@ func (ad *Admin) Raise(ctx context.Context, scope string, r Raise) (*Raised, err
 	}
 	looked := uint64(0)
 	for cursor := ""; ; {
-		list, next, err := s.List(ctx, "", cursor, raiseAtOnce, Where(r.Where))
+		list, next, err := s.list(ctx, "", cursor, raiseAtOnce, readOptions{filter: r.Where})
 		if err != nil {
 			return out, err
 		}
@@ -208,11 +210,13 @@ func (s *Scope) raise(ctx context.Context, r Raise, list []*Version, out *Raised
 	return nil
 }
 
-// Scopes lists the scopes that were written to, by name: those after cursor, at most limit (0: 100). Scopes whose names
-// gc dropped are not listed. It returns the cursor of the next part, empty at the end.
-func (db *DB) Scopes(ctx context.Context, prefix, cursor string, limit int) ([]store.ScopeInfo, string, error) {
-	page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanScopes, Prefix: prefix, Cursor: cursor, Limit: max(limit, 0)})
-	return page.Names, page.Next, err
+// Scopes ranges over the scopes that were written to, by name; AtMost applies. Scopes whose names gc dropped are not
+// listed. Scopes that are first written to meanwhile may or may not be listed.
+func (db *DB) Scopes(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[store.ScopeInfo, error] {
+	return ranged(ctx, readOpts(opts).part, 4*listedAtOnce, func(cursor string, limit int) ([]store.ScopeInfo, string, error) { // each part sorts all names
+		page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanScopes, Prefix: prefix, Cursor: cursor, Limit: limit})
+		return page.Names, page.Next, err
+	})
 }
 
 // checkFileRoot refuses a directory that does not exist: every source below it would fail without an apparent reason. A
@@ -399,4 +403,16 @@ func (ad *Admin) Quotas() *quota.Keeper {
 func (ad *Admin) RepeatErase(ctx context.Context, receipts []*erase.Receipt, dryRun bool, progress func(what string, done, total uint64)) ([]*erase.Report, error) {
 	defer ad.db.swept(ctx)
 	return eraseplan.Repeat(ctx, ad.db.store, receipts, dryRun, progress)
+}
+
+// Health reports which pages of the scope itself are stored twice, contradict each other, are never served or no longer
+// answer anything, and names the command that mends each. It reads every text of the scope and writes nothing. The
+// report names artefacts and has no contents, so it leaves no manifest.
+// Options.Now is set to the clock.
+func (s *Scope) Health(ctx context.Context, o health.Options) (*health.Report, error) {
+	if err := s.hostOnly("Health"); err != nil {
+		return nil, err
+	}
+	o.Now = s.db.opts.Clock()
+	return health.Look(ctx, s.db.store, s.name, o)
 }

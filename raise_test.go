@@ -7,6 +7,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -19,7 +20,7 @@ func TestPutBeginsSession(t *testing.T) {
 	turn := Artefact{ID: "m1", Kind: KindMessage, Role: "user", Text: "which tea?", Group: "chat-1", Seq: 1}
 	put(t, s, turn)
 	put(t, s, Artefact{ID: "f1", Text: "a fact in a group", Group: "notes"})
-	list, err := s.Sessions(ctx)
+	list, err := listing.Collect(s.Sessions(ctx))
 	require.NoError(t, err)
 	require.Equal(t, []string{"chat-1"}, list)
 	put(t, s, Artefact{ID: "m2", Kind: KindMessage, Role: "assistant", Text: "green", Group: "chat-1", Seq: 2})
@@ -30,7 +31,7 @@ func TestPutBeginsSession(t *testing.T) {
 		return tx.Put(ctx, turn)
 	}))
 	s = reopen(t, db, Options{}).Scope("acme/ann")
-	list, err = s.Sessions(ctx)
+	list, err = listing.Collect(s.Sessions(ctx))
 	require.NoError(t, err)
 	require.Equal(t, []string{"chat-1", "chat-2"}, list)
 	w, err := s.Session("chat-1").Window(ctx)
@@ -88,7 +89,7 @@ func TestRaise(t *testing.T) {
 
 	_, err = db.Admin().Raise(ctx, "acme/ann", Raise{To: HumanVerified, By: "bob", IDs: []string{"m1"}})
 	require.NoError(t, err)
-	turns, err := s.Session("chat").Read(ctx, 0, 0)
+	turns, err := listing.Collect(s.Session("chat").Turns(ctx, 0))
 	require.NoError(t, err)
 	require.Len(t, turns, 1, "a raised turn stays in its session")
 	_, err = db.Admin().Raise(ctx, "acme/ann", Raise{To: Validated, By: "bob", IDs: []string{"none"}})

@@ -19,6 +19,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -562,7 +563,7 @@ func TestClockBackwards(t *testing.T) {
 			_, err = db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 		}
-		list, _, err := db.Review().List(ctx, "", false, "", 100)
+		list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil)))
 		require.NoError(t, err)
 		require.Len(t, list, len(drafts))
 		require.NoError(t, db.Close())

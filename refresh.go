@@ -156,7 +156,7 @@ func (db *DB) Refresh(ctx context.Context, o RefreshOptions) ([]RefreshReport, e
 // refreshable lists the scopes that have something to refresh.
 func (db *DB) refreshable(ctx context.Context) ([]string, error) {
 	names := map[string]bool{}
-	for s, err := range db.AllScopes(ctx, "") {
+	for s, err := range db.Scopes(ctx, "") {
 		if err != nil {
 			return nil, err
 		}

@@ -13,6 +13,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -82,7 +83,7 @@ func TestRefreshDirectory(t *testing.T) {
 
 	db = reopen(t, db, opts)
 	s = db.Scope("acme/docs")
-	dirs, err := s.Directories(ctx)
+	dirs, err := listing.Collect(s.Directories(ctx))
 	require.NoError(t, err)
 	require.Equal(t, []Directory{{Dir: dir, Prefix: "d/", MaxSize: 4000}}, dirs)
 	writeFile(t, filepath.Join(dir, "a.md"), "alpha heliotrope")
@@ -179,7 +180,7 @@ func TestRefreshKeepsToItsRoots(t *testing.T) {
 	require.ErrorIs(t, err, ErrFileRoot, "not an empty report")
 	require.Empty(t, r.New)
 	require.ErrorIs(t, db.Scope("acme").AddDirectory(ctx, Directory{Dir: t.TempDir()}), ErrFileRoot)
-	dirs, err := db.Scope("acme").Directories(ctx)
+	dirs, err := listing.Collect(db.Scope("acme").Directories(ctx))
 	require.NoError(t, err)
 	require.Len(t, dirs, 1, "a refused directory is not recorded")
 	all, err := db.Refresh(ctx, RefreshOptions{})
@@ -336,7 +337,7 @@ func TestAddFolder(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 	_, err = db.AddFolder(ctx, "/", dir)
 	require.ErrorIs(t, err, ErrInvalid)
-	dirs, err := db.Scope("acme/docs").Directories(ctx)
+	dirs, err := listing.Collect(db.Scope("acme/docs").Directories(ctx))
 	require.NoError(t, err)
 	require.Len(t, dirs, 1)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -63,11 +64,18 @@ type Held struct {
 	LookAlikes []string `json:"look_alikes,omitempty"`
 }
 
-// List lists held batches, oldest first, after cursor, at most limit. Decided ones are listed only with all. Scope ""
-// lists all scopes. It returns the cursor of the next part, empty at the end. When batches are damaged, the list has
-// the others and the error, an ErrCorrupt, names the damaged ones. Writes have no text, so a list leaves no manifest.
-func (r *Review) List(ctx context.Context, scope string, all bool, cursor string, limit int) ([]Held, string, error) {
-	q := store.ScanQuery{What: store.ScanHeld, All: all, Cursor: cursor, Limit: max(limit, 0)}
+// Batches ranges over held batches, oldest first; AtMost applies. Decided ones are listed only with all. Scope "" stands for
+// all scopes. Damaged batches are left out; the error, an ErrCorrupt, names them after all the others. The writes have no
+// text. The loop may approve and reject the batches that it gets.
+func (r *Review) Batches(ctx context.Context, scope string, all bool, opts ...ReadOption) iter.Seq2[Held, error] {
+	return ranged(ctx, readOpts(opts).part, listedAtOnce, func(cursor string, limit int) ([]Held, string, error) {
+		return r.list(ctx, scope, all, cursor, limit)
+	})
+}
+
+// list reads a part of Batches. A part with an ErrCorrupt has the batches that are not damaged.
+func (r *Review) list(ctx context.Context, scope string, all bool, cursor string, limit int) ([]Held, string, error) {
+	q := store.ScanQuery{What: store.ScanHeld, All: all, Cursor: cursor, Limit: limit}
 	if scope != "" {
 		q.Scopes = store.Scopes{scope}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -172,7 +173,7 @@ func TestAnEditedHeadIsNotServed(t *testing.T) {
 				for _, hit := range found.Hits {
 					require.NotContains(t, hit.Text, editText)
 				}
-				_, _, err = s.History(ctx, "policy", "", 10)
+				_, err = listing.Collect(s.Versions(ctx, "policy", AtMost(10, "", nil)))
 				require.Error(t, err)
 			}
 			problems, err := db.Admin().Check(ctx, nil)
@@ -297,7 +298,7 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 			require.ErrorIs(t, err, ErrCorrupt)
 			_, err = db.Review().Approve(ctx, c.id, Approval{By: "judge"})
 			require.ErrorIs(t, err, ErrCorrupt)
-			_, _, err = db.Review().List(ctx, "", true, "", 10)
+			_, err = listing.Collect(db.Review().Batches(ctx, "", true, AtMost(10, "", nil)))
 			require.ErrorIs(t, err, ErrCorrupt)
 			for _, scope := range []string{"acme", "other"} {
 				_, err = db.Scope(scope).Get(ctx, "draft")

@@ -18,6 +18,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -137,7 +138,7 @@ func TestDamagedTree(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, good, 0o600))
 	db := openTest(t, path, Options{ReadOnly: true})
 	defer db.Close()
-	list, _, err := db.Scope("acme").List(ctx, "", "", 100)
+	list, err := listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(100, "", nil)))
 	require.NoError(t, err)
 	require.NotEmpty(t, list)
 	_, err = db.Scope("acme/bulk").Get(ctx, "bulk-8")
@@ -192,7 +193,7 @@ func TestHeldRows(t *testing.T) {
 	count := func(db *DB) int {
 		st, err := db.Stats(ctx)
 		require.NoError(t, err)
-		list, _, err := db.Review().List(ctx, "", false, "", 100)
+		list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil)))
 		require.NoError(t, err)
 		require.Len(t, list, st.Held)
 		return st.Held
@@ -222,7 +223,8 @@ func TestHeldRows(t *testing.T) {
 	for range 2 {
 		var got []string
 		for cursor := ""; ; {
-			page, next, err := db.Review().List(ctx, "acme", false, cursor, 3)
+			var next string
+			page, err := listing.Collect(db.Review().Batches(ctx, "acme", false, AtMost(3, cursor, &next)))
 			require.NoError(t, err)
 			for _, h := range page {
 				got = append(got, h.ID)
@@ -238,14 +240,14 @@ func TestHeldRows(t *testing.T) {
 		require.Equal(t, 7, count(db))
 	}
 	require.NoError(t, db.Close())
-	_, _, err = db.Review().List(ctx, "", false, "", 3)
+	_, err = listing.Collect(db.Review().Batches(ctx, "", false, AtMost(3, "", nil)))
 	require.ErrorIs(t, err, ErrClosed)
 
 	key := ulid.MustParse(ids[7])
 	editRow(t, path, names.Held, key[:], flipFirst)
 	db = openTest(t, path, Options{})
 	defer db.Close()
-	list, _, err := db.Review().List(ctx, "", false, "", 100)
+	list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil)))
 	require.ErrorIs(t, err, ErrCorrupt)
 	require.ErrorContains(t, err, ids[7])
 	require.Len(t, list, 6)
@@ -256,7 +258,7 @@ func TestHeldRows(t *testing.T) {
 	st, err := db.Stats(ctx)
 	require.ErrorIs(t, err, ErrCorrupt)
 	require.Equal(t, 5, st.Held)
-	_, _, err = db.Review().List(ctx, "", false, "nonsense", 3)
+	_, err = listing.Collect(db.Review().Batches(ctx, "", false, AtMost(3, "nonsense", nil)))
 	require.ErrorIs(t, err, ErrInvalid)
 }
 
@@ -308,9 +310,9 @@ func TestSalvageWhole(t *testing.T) {
 	require.Empty(t, problems)
 	old := openTest(t, path, Options{ReadOnly: true})
 	defer old.Close()
-	was, _, err := old.Review().List(ctx, "", false, "", 100)
+	was, err := listing.Collect(old.Review().Batches(ctx, "", false, AtMost(100, "", nil)))
 	require.NoError(t, err)
-	held, _, err := db.Review().List(ctx, "", false, "", 100)
+	held, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil)))
 	require.NoError(t, err)
 	require.Equal(t, was, held)
 	_, err = db.Review().Approve(ctx, held[0].ID, Approval{By: "ann"})
@@ -750,7 +752,7 @@ func TestSalvageHeldConflict(t *testing.T) {
 	require.Equal(t, 4, rep.Held)
 	db = openTest(t, to, Options{})
 	defer db.Close()
-	list, _, err := db.Review().List(ctx, "", false, "", 10)
+	list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil)))
 	require.NoError(t, err)
 	require.Len(t, list, 4)
 	for _, h := range list {

@@ -18,6 +18,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
@@ -229,7 +230,7 @@ func salvaged(t *testing.T, path string, newest map[string]int, done damageDone)
 	told := fmt.Sprint(rep.Lost)
 	db := openTest(t, to, Options{})
 	defer db.Close()
-	list, _, err := db.Scope("acme").List(ctx, "", "", 1000)
+	list, err := listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(1000, "", nil)))
 	require.NoError(t, err)
 	got := map[string]int{}
 	for _, v := range list {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,6 +100,14 @@ type readOptions struct {
 	filter store.Filter
 	newest bool
 	floor  Provenance
+	part   *part // of a listing; nil: all of it
+}
+
+// AtMost makes a listing yield at most limit items (0: 100) and begin at a cursor ("": at the start). It stores the cursor of
+// the item that follows in next, "" at the end of the list; next may be nil. It suits a program that shows one part of a list
+// and ends. Other reads ignore it.
+func AtMost(limit int, cursor string, next *string) ReadOption {
+	return func(o *readOptions) { o.part = &part{limit, cursor, next} }
 }
 
 // WithFloor makes a Search serve pages of this provenance and above instead of Tool: with Scratch also drafts, notes and imports
@@ -106,10 +115,10 @@ type readOptions struct {
 // ignore it.
 func WithFloor(p Provenance) ReadOption { return func(o *readOptions) { o.floor = p } }
 
-// Where restricts a Search or a List to what passes a filter, system pages included. Other reads ignore it.
+// Where restricts a Search or Artefacts to what passes a filter, system pages included. Other reads ignore it.
 func Where(f Filter) ReadOption { return func(o *readOptions) { o.filter = f } }
 
-// NewestFirst orders a List by the commits of the newest versions, latest first. A cursor is valid only in the order
+// NewestFirst orders Artefacts by the commits of the newest versions, latest first. A cursor is valid only in the order
 // that it came from.
 func NewestFirst() ReadOption { return func(o *readOptions) { o.newest = true } }
 
@@ -150,9 +159,11 @@ func (s *Scope) Get(ctx context.Context, id string, opts ...ReadOption) (*Versio
 	return v, s.emitRead(ctx, leaf)
 }
 
-// GetRef reads the version, or the page, that a reference names, if its scope is visible from here. An old version is
-// history: GetRef does not probe its source and ignores its expiry.
-func (s *Scope) GetRef(ctx context.Context, ref Ref, opts ...ReadOption) (*Version, error) {
+// Recall reads the version, or the page, that a reference names, if its scope is visible from here: what an assembly showed as a
+// stub, a range or a summary, or left out. A context is a view, and evicting a page from it loses nothing. The manifest records
+// it as a recall. Recall checks the source of a current version as Get does. An old version is history: its source is not
+// probed and its expiry ignored.
+func (s *Scope) Recall(ctx context.Context, ref Ref, opts ...ReadOption) (*Version, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
@@ -160,6 +171,7 @@ func (s *Scope) GetRef(ctx context.Context, ref Ref, opts ...ReadOption) (*Versi
 	if err != nil {
 		return nil, err
 	}
+	leaf.Type = manifest.TypeRecall
 	return v, s.emitRead(ctx, leaf)
 }
 
@@ -279,14 +291,20 @@ func (s *Scope) emitAll(ctx context.Context, leaves []*manifest.Record) error {
 	return nil
 }
 
-// List lists the scope's own artefacts by id, without their text: those after cursor, at most limit (0: 100). It
-// returns the cursor of the next part, empty at the end. Where and NewestFirst apply. A listing serves no content
-// and leaves no manifest.
-func (s *Scope) List(ctx context.Context, prefix, cursor string, limit int, opts ...ReadOption) ([]*Version, string, error) {
+// Artefacts ranges over the scope's own live artefacts whose ids begin with prefix, by id, without their text. Where,
+// NewestFirst and AtMost apply. Artefacts that are put or deleted meanwhile may or may not be listed; no id comes twice.
+func (s *Scope) Artefacts(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[*Version, error] {
+	o := readOpts(opts)
+	return ranged(ctx, o.part, listedAtOnce, func(cursor string, limit int) ([]*Version, string, error) {
+		return s.list(ctx, prefix, cursor, limit, o)
+	})
+}
+
+// list reads a part of Artefacts.
+func (s *Scope) list(ctx context.Context, prefix, cursor string, limit int, o readOptions) ([]*Version, string, error) {
 	if s.err != nil {
 		return nil, "", s.err
 	}
-	o := readOpts(opts)
 	if err := o.filter.Check(); err != nil {
 		return nil, "", err
 	}
@@ -305,9 +323,12 @@ func (s *Scope) List(ctx context.Context, prefix, cursor string, limit int, opts
 	return out, next, err
 }
 
-// History lists the versions of an artefact, newest first, without their text. Cursors work as in List.
-func (s *Scope) History(ctx context.Context, id, cursor string, limit int) ([]*Version, string, error) {
-	return s.scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: s.chain, ID: id, Cursor: cursor, Limit: limit})
+// Versions ranges over the versions of an artefact, newest first, without their text; AtMost applies. ErrNotFound if no
+// visible scope has the artefact. Versions that are put meanwhile are not listed, even in a nearer scope.
+func (s *Scope) Versions(ctx context.Context, id string, opts ...ReadOption) iter.Seq2[*Version, error] {
+	return ranged(ctx, readOpts(opts).part, listedAtOnce, func(cursor string, limit int) ([]*Version, string, error) {
+		return s.scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: s.chain, ID: id, Cursor: cursor, Limit: limit})
+	})
 }
 
 // scan lists heads as versions without text.
@@ -315,7 +336,6 @@ func (s *Scope) scan(ctx context.Context, q store.ScanQuery) ([]*Version, string
 	if s.err != nil {
 		return nil, "", s.err
 	}
-	q.Limit = max(q.Limit, 0)
 	page, err := s.db.store.Scan(ctx, q)
 	if err != nil {
 		return nil, "", err
@@ -356,9 +376,6 @@ func ScopeOf(names ...string) string {
 // version since the part before is listed next, so that none is missed and none comes twice.
 func (s *Scope) listNewest(ctx context.Context, q store.ScanQuery, cursor string) ([]*Version, string, error) {
 	limit := q.Limit
-	if limit <= 0 {
-		limit = 100
-	}
 	var at newestPlace
 	if cursor != "" {
 		text, ok := listing.Bound(cursor, s.name, "newest", q.Prefix)
@@ -468,9 +485,6 @@ func (s *Scope) changedSince(ctx context.Context, q store.ScanQuery, at newestPl
 	}
 	return out, upTo, nil
 }
-
-// listedAtOnce is how many items a sequence reads at a time.
-const listedAtOnce = 256
 
 // waits returns the LSN of the version of an artefact that stood at upTo, if it is newer than at.seen and the version
 // before it stood behind the place, so that it was not listed; else 0.

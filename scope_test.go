@@ -16,6 +16,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 )
 
 // An artefact is seen from its scope and from below, in the nearest version, and from nowhere else.
@@ -28,7 +29,7 @@ func TestAncestorVisibility(t *testing.T) {
 
 	require.Equal(t, "acme/support", get(t, agent, "policy").Ref.Scope)
 	require.Equal(t, "acme", get(t, org, "policy").Ref.Scope)
-	v, err := agent.GetRef(ctx, Ref{Scope: "acme", ID: "policy"})
+	v, err := agent.Recall(ctx, Ref{Scope: "acme", ID: "policy"})
 	require.NoError(t, err)
 	require.Equal(t, "policy of the org", v.Text)
 	for _, s := range []*Scope{org, team, sibling, db.Scope("acme/support/aa"), db.Scope("acm"), db.Scope("a")} {
@@ -40,7 +41,7 @@ func TestAncestorVisibility(t *testing.T) {
 	require.ErrorIs(t, agent.Delete(ctx, "policy"), ErrNotFound, "not from below")
 	put(t, agent, Artefact{ID: "policy", Text: "policy of the agent"})
 	require.Equal(t, "policy of the org", get(t, sibling, "policy").Text)
-	list, _, err := agent.List(ctx, "", "", 0)
+	list, err := listing.Collect(agent.Artefacts(ctx, ""))
 	require.NoError(t, err)
 	require.Len(t, list, 2, "a listing is of the own scope")
 }
@@ -98,12 +99,13 @@ func world(t require.TestingT, db *DB, scope string, questions []string, refs []
 	for _, r := range refs {
 		v, err := s.Get(ctx, r.ID)
 		say("get "+r.ID, plain(v), err)
-		v, err = s.GetRef(ctx, r)
+		v, err = s.Recall(ctx, r)
 		say("ref "+r.String(), plain(v), err)
-		h, _, err := s.History(ctx, r.ID, "", 0)
+		h, err := listing.Collect(s.Versions(ctx, r.ID))
 		say("history", len(h), err)
 	}
-	list, next, err := s.List(ctx, "", "", 0)
+	var next string
+	list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(0, "", &next)))
 	for _, v := range list {
 		say("list", plain(v), nil)
 	}
@@ -222,11 +224,11 @@ func TestScopeNames(t *testing.T) {
 		for what, call := range map[string]func() error{
 			"put":      func() error { _, err := s.Put(ctx, Artefact{ID: "x", Text: "t"}); return err },
 			"get":      func() error { _, err := s.Get(ctx, "x"); return err },
-			"getref":   func() error { _, err := s.GetRef(ctx, Ref{ID: "x"}); return err },
+			"getref":   func() error { _, err := s.Recall(ctx, Ref{ID: "x"}); return err },
 			"recall":   func() error { _, err := s.Recall(ctx, Ref{ID: "x"}); return err },
 			"delete":   func() error { return s.Delete(ctx, "x") },
-			"list":     func() error { _, _, err := s.List(ctx, "", "", 0); return err },
-			"history":  func() error { _, _, err := s.History(ctx, "x", "", 0); return err },
+			"list":     func() error { _, err := listing.Collect(s.Artefacts(ctx, "")); return err },
+			"history":  func() error { _, err := listing.Collect(s.Versions(ctx, "x")); return err },
 			"search":   func() error { _, err := s.Search(ctx, "x", 1); return err },
 			"assemble": func() error { _, err := s.Assemble(ctx, Query{Budget: 100}); return err },
 			"begin":    func() error { _, err := s.Begin(ctx); return err },

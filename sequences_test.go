@@ -10,6 +10,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
 	"github.com/stretchr/testify/require"
@@ -92,7 +93,7 @@ func TestArtefactsAsASequence(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, namesOf(got))
 	require.Empty(t, got[0].Text)
-	listed, _, err := s.List(ctx, "a-", "", 1000)
+	listed, err := listing.Collect(s.Artefacts(ctx, "a-", AtMost(1000, "", nil)))
 	require.NoError(t, err)
 	require.Equal(t, listed, got, "what the cursor form gives")
 	size := dbtest.SizeOf(db.Manifests())
@@ -199,7 +200,7 @@ func TestScopesAsASequence(t *testing.T) {
 		put(t, db.Scope(want[i]), Artefact{ID: "a", Text: "x"})
 	}
 	put(t, db.Scope("other"), Artefact{ID: "a", Text: "x"})
-	got, err := drain(t, db.AllScopes(ctx, "acme/"))
+	got, err := drain(t, db.Scopes(ctx, "acme/"))
 	require.NoError(t, err)
 	var names []string
 	for _, s := range got {
@@ -208,7 +209,7 @@ func TestScopesAsASequence(t *testing.T) {
 	require.Equal(t, want, names)
 
 	st.before = func(part int) error { return map[int]error{2: errors.New("the disk is on fire")}[part] }
-	got, err = drain(t, db.AllScopes(ctx, ""))
+	got, err = drain(t, db.Scopes(ctx, ""))
 	require.ErrorContains(t, err, "on fire")
 	require.Len(t, got, 4*atOnce)
 }
@@ -237,22 +238,22 @@ func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
 	require.NoError(t, db.Scope("acme/below").AddDirectory(ctx, Directory{Dir: srv}))
 	size := dbtest.SizeOf(db.Manifests())
 
-	got, err := drain(t, s.AllSessions(ctx))
+	got, err := drain(t, s.Sessions(ctx))
 	require.NoError(t, err)
 	require.Equal(t, names, got)
-	all, err := s.Sessions(ctx)
+	all, err := listing.Collect(s.Sessions(ctx))
 	require.NoError(t, err)
 	require.Equal(t, all, got)
-	gotDirs, err := drain(t, s.AllDirectories(ctx))
+	gotDirs, err := drain(t, s.Directories(ctx))
 	require.NoError(t, err)
 	require.Equal(t, dirs, gotDirs)
-	allDirs, err := s.Directories(ctx)
+	allDirs, err := listing.Collect(s.Directories(ctx))
 	require.NoError(t, err)
 	require.Equal(t, allDirs, gotDirs)
 	require.Equal(t, size, dbtest.SizeOf(db.Manifests()), "a listing leaves no manifest")
 
 	st.before = func(int) error { return nil }
-	for range s.AllSessions(ctx) {
+	for range s.Sessions(ctx) {
 		break
 	}
 	require.Equal(t, 1, st.part, "a loop that breaks reads no further part")
@@ -263,21 +264,21 @@ func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
 		}
 		return nil
 	}
-	got, err = drain(t, s.AllSessions(ctx))
+	got, err = drain(t, s.Sessions(ctx))
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, names[:atOnce], got, "what was read before it")
 	st.part = 0
-	gotDirs, err = drain(t, s.AllDirectories(ctx))
+	gotDirs, err = drain(t, s.Directories(ctx))
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, dirs[:atOnce], gotDirs)
 	st.before = nil
-	_, err = drain(t, db.Scope("a//b").AllSessions(ctx))
+	_, err = drain(t, db.Scope("a//b").Sessions(ctx))
 	require.ErrorIs(t, err, ErrInvalid)
-	_, err = drain(t, db.Scope("a//b").AllDirectories(ctx))
+	_, err = drain(t, db.Scope("a//b").Directories(ctx))
 	require.ErrorIs(t, err, ErrInvalid)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err = drain(t, s.AllSessions(ended))
+	_, err = drain(t, s.Sessions(ended))
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -316,7 +317,7 @@ func TestDirectivesAsASequence(t *testing.T) {
 		_, err := d.Step(ctx, fmt.Sprintf("use tool%d", i))
 		require.NoError(t, err)
 	}
-	want, _, err := d.History(ctx, "", 1000)
+	want, err := listing.Collect(d.Entries(ctx, AtMost(1000, "", nil)))
 	require.NoError(t, err)
 	require.Greater(t, len(want), atOnce)
 	got, err := drain(t, d.Entries(ctx))
@@ -405,23 +406,24 @@ func TestCursorOfVersionsIsBound(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	_, next, err := s.History(ctx, "policy", "", 1)
+	var next string
+	_, err := listing.Collect(s.Versions(ctx, "policy", AtMost(1, "", &next)))
 	require.NoError(t, err)
 	put(t, s, Artefact{ID: "policy", Text: "our policy"})
 	put(t, s, Artefact{ID: "policy", Text: "our second policy"})
-	list, _, err := s.History(ctx, "policy", next, 10)
+	list, err := listing.Collect(s.Versions(ctx, "policy", AtMost(10, next, nil)))
 	require.NoError(t, err)
 	require.Len(t, list, 2)
 	require.Equal(t, Ref{Scope: "acme", ID: "policy", Version: 2}, list[0].Ref)
-	_, _, err = s.History(ctx, "other", next, 10)
+	_, err = listing.Collect(s.Versions(ctx, "other", AtMost(10, next, nil)))
 	require.ErrorIs(t, err, ErrInvalid)
-	_, _, err = db.Scope("elsewhere").History(ctx, "policy", next, 10)
+	_, err = listing.Collect(db.Scope("elsewhere").Versions(ctx, "policy", AtMost(10, next, nil)))
 	require.ErrorIs(t, err, ErrInvalid)
 
-	_, next, err = above.Directives().History(ctx, "", 1)
+	_, err = listing.Collect(above.Directives().Entries(ctx, AtMost(1, "", &next)))
 	require.NoError(t, err)
-	_, _, err = above.Directives().History(ctx, next, 1)
+	_, err = listing.Collect(above.Directives().Entries(ctx, AtMost(1, next, nil)))
 	require.NoError(t, err)
-	_, _, err = s.Directives().History(ctx, next, 1)
+	_, err = listing.Collect(s.Directives().Entries(ctx, AtMost(1, next, nil)))
 	require.ErrorIs(t, err, ErrInvalid)
 }

@@ -2,12 +2,13 @@ package ctxpage
 
 import (
 	"context"
+	"iter"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/conversation"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/live"
-	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -62,19 +63,11 @@ func (c *Session) hostConversation(what string) (*live.Conversation, error) {
 	return c.conversation()
 }
 
-// Sessions lists the conversations of the scope, by name: those with turns or a window. It serves no content and leaves no
-// manifest. AllSessions is the same as a sequence.
-func (s *Scope) Sessions(ctx context.Context) ([]string, error) {
-	if s.err != nil {
-		return nil, s.err
-	}
+// Sessions ranges over the conversations of the scope, by name: those with turns or a window; AtMost applies. Sessions that begin
+// meanwhile may or may not be listed; no name comes twice.
+func (s *Scope) Sessions(ctx context.Context, opts ...ReadOption) iter.Seq2[string, error] {
 	prefix := conversation.SessionRowKey + s.name + "\x00"
-	var out []string
-	err := staterows.Walk(ctx, s.db.store, prefix, func(r store.StateRow) error {
-		out = append(out, strings.TrimPrefix(r.Key, prefix))
-		return nil
-	})
-	return out, err
+	return stateRows(ctx, s.db.store, s.err, readOpts(opts).part, prefix, func(r store.StateRow) (string, error) { return strings.TrimPrefix(r.Key, prefix), nil })
 }
 
 // Window describes the turns without their texts. It serves no content and leaves no manifest.
@@ -105,15 +98,28 @@ func (c *Session) Window(ctx context.Context) (*session.Window, error) {
 	return w, err
 }
 
-// Read returns at most limit turns (0: 100) whole, starting at a sequence number, whatever the window shows of them.
-// The manifest records it as an export. Expired turns are skipped.
-func (c *Session) Read(ctx context.Context, from int64, limit int) ([]*Version, error) {
+// Turns ranges over the turns of the session, whole, starting at a sequence number, whatever the window shows of them. Of AtMost
+// the limit applies. Expired turns are skipped. Turns that are appended before the loop ends are listed. Each part that is
+// read is in the manifest as an export, even if the loop breaks before its end.
+func (c *Session) Turns(ctx context.Context, from int64, opts ...ReadOption) iter.Seq2[*Version, error] {
+	o, limit := readOpts(opts), listedAtOnce
+	if o.part != nil {
+		limit = o.part.size()
+	}
+	return listing.All(ctx, from, func(from int64) ([]*Version, int64, bool, error) {
+		part, err := c.turns(ctx, from, limit)
+		if err != nil || len(part) < limit {
+			return part, 0, false, err
+		}
+		return part, part[len(part)-1].Seq + 1, o.part == nil, nil
+	})
+}
+
+// turns reads a part of Turns.
+func (c *Session) turns(ctx context.Context, from int64, limit int) ([]*Version, error) {
 	conv, err := c.conversation()
 	if err != nil {
 		return nil, err
-	}
-	if limit <= 0 {
-		limit = 100
 	}
 	var list []store.Located
 	now := c.s.db.opts.Clock()

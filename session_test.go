@@ -13,6 +13,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/staterows"
@@ -95,15 +96,15 @@ func TestSessionAppend(t *testing.T) {
 	got, err := chat.Window(ctx)
 	require.NoError(t, err)
 	require.Equal(t, w.Turns, got.Turns)
-	turns, err := chat.Read(ctx, 2, 2)
+	turns, err := listing.Collect(chat.Turns(ctx, 2, AtMost(2, "", nil)))
 	require.NoError(t, err)
 	require.Len(t, turns, 2)
 	require.Equal(t, "Let me look.", turns[0].Text)
 	require.Equal(t, "lookup", turns[0].ToolCalls[0].Name)
-	names, err := db.Scope("acme/agent").Sessions(ctx)
+	names, err := listing.Collect(db.Scope("acme/agent").Sessions(ctx))
 	require.NoError(t, err)
 	require.Equal(t, []string{"chat", "other"}, names)
-	names, err = db.Scope("acme").Sessions(ctx)
+	names, err = listing.Collect(db.Scope("acme").Sessions(ctx))
 	require.NoError(t, err)
 	require.Empty(t, names)
 	require.Zero(t, db.table.stats().Faults-2, "only what was read was paged in")
@@ -604,7 +605,7 @@ func TestCallsThatNoProviderTakes(t *testing.T) {
 		_, err = chat.Try(ctx, bad)
 		require.ErrorIs(t, err, ErrInvalid)
 	}
-	names, err := db.Scope("acme").Sessions(ctx)
+	names, err := listing.Collect(db.Scope("acme").Sessions(ctx))
 	require.NoError(t, err)
 	require.Empty(t, names)
 
@@ -755,7 +756,7 @@ func TestTurnsTakeFreeNames(t *testing.T) {
 	_, err = chat.Append(ctx, say("block-chat-4", "third"), say("", "fourth"), say("", "fifth"))
 	require.NoError(t, err)
 	var got []string
-	turns, err := chat.Read(ctx, 0, 0)
+	turns, err := listing.Collect(chat.Turns(ctx, 0))
 	require.NoError(t, err)
 	for _, v := range turns {
 		got = append(got, v.Ref.String()+" "+v.Text)

@@ -12,6 +12,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -158,7 +159,7 @@ func TestCommitAfterAFailedWrite(t *testing.T) {
 		require.ErrorIs(t, err, ErrTxnFailed, name)
 		invisible(t, s, "half", "half")
 	}
-	held, _, err := db.Review().List(ctx, "", true, "", 0)
+	held, err := listing.Collect(db.Review().Batches(ctx, "", true))
 	require.NoError(t, err)
 	require.Empty(t, held)
 
@@ -197,7 +198,7 @@ func TestTraceOfATurnThatNamesNoAssembly(t *testing.T) {
 		}
 	}
 	require.Equal(t, before, dbtest.SizeOf(db.Manifests()))
-	turns, err := chat.Read(ctx, 0, 0)
+	turns, err := listing.Collect(chat.Turns(ctx, 0))
 	require.NoError(t, err)
 	require.Empty(t, turns)
 	invisible(t, s, "answer", "at most 400")

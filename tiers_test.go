@@ -15,6 +15,7 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/token"
 )
@@ -388,7 +389,7 @@ func TestSummarizerFails(t *testing.T) {
 			for _, p := range a.Manifest.Pages {
 				require.Contains(t, p.Reason, "summarizer")
 			}
-			list, _, err := s.List(ctx, "", "", 0)
+			list, err := listing.Collect(s.Artefacts(ctx, ""))
 			require.NoError(t, err)
 			require.Len(t, list, 3, "nothing was stored")
 			replays(t, db, a)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/manifest"
 )
@@ -162,7 +163,7 @@ func TestReplayAndReviewLeaveManifests(t *testing.T) {
 	_, err = db.Scope("other").Replay(ctx, a.Trace)
 	require.ErrorIs(t, err, ctxpage.ErrNotFound, "a handle replays its own contexts alone")
 	require.NoError(t, db.Replayable(ctx, a.Trace))
-	list, _, err := db.Review().List(ctx, "acme", false, "", 0)
+	list, err := listing.Collect(db.Review().Batches(ctx, "acme", false))
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.Empty(t, list[0].Writes[0].Text, "a list has no contents")

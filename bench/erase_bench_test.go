@@ -12,6 +12,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/internal/listing"
 )
 
 // eraseRounds is how many pairs of a compaction and an erase are measured. Each erase is of another person.
@@ -115,7 +116,7 @@ func personal(tb testing.TB, pages, about int) *ctxpage.DB {
 
 func warm(db *ctxpage.DB) error {
 	s := db.Scope("acme/bench")
-	if _, _, err := s.List(ctx, "", "", 1); err != nil {
+	if _, err := listing.Collect(s.Artefacts(ctx, "", ctxpage.AtMost(1, "", nil))); err != nil {
 		return err
 	}
 	_, err := s.Get(ctx, pageID(eraseRounds)) // about nobody

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -300,7 +301,7 @@ func history(ctx context.Context, r *request, in historyIn) (historyOut, error) 
 	if err != nil {
 		return historyOut{}, err
 	}
-	turns, err := r.s.Session(in.Session).Read(ctx, in.From, limit)
+	turns, err := listing.Collect(r.s.Session(in.Session).Turns(ctx, in.From, ctxpage.AtMost(limit, "", nil)))
 	if err != nil {
 		return historyOut{}, err
 	}
@@ -331,7 +332,7 @@ func listSessions(ctx context.Context, r *request, in sessionsIn) (sessionsOut, 
 		return sessionsOut{}, err
 	}
 	out := sessionsOut{Sessions: []string{}}
-	for name, err := range r.s.AllSessions(ctx) {
+	for name, err := range r.s.Sessions(ctx) {
 		if err != nil {
 			return sessionsOut{}, fmt.Errorf("sessions: %w", err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/store"
@@ -247,11 +248,12 @@ func list(ctx context.Context, r *request, in listIn) (listOut, error) {
 	if err != nil {
 		return listOut{}, err
 	}
-	opts := []ctxpage.ReadOption{ctxpage.Where(f)}
+	var next string
+	opts := []ctxpage.ReadOption{ctxpage.Where(f), ctxpage.AtMost(limit, in.Cursor, &next)}
 	if in.Newest {
 		opts = append(opts, ctxpage.NewestFirst())
 	}
-	all, next, err := r.s.List(ctx, in.Prefix, in.Cursor, limit, opts...)
+	all, err := listing.Collect(r.s.Artefacts(ctx, in.Prefix, opts...))
 	return listOut{pagesOf(all), next}, err
 }
 
@@ -268,7 +270,8 @@ func versions(ctx context.Context, r *request, in versionsIn) (listOut, error) {
 	if err != nil {
 		return listOut{}, err
 	}
-	all, next, err := r.s.History(ctx, in.ID, in.Cursor, limit)
+	var next string
+	all, err := listing.Collect(r.s.Versions(ctx, in.ID, ctxpage.AtMost(limit, in.Cursor, &next)))
 	return listOut{pagesOf(all), next}, err
 }
 

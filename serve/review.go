@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/view"
 )
 
@@ -87,7 +88,8 @@ func listHeld(ctx context.Context, r *request, in heldIn) (heldList, error) {
 			return heldList{}, err
 		}
 	}
-	all, next, err := r.srv.db.Review().List(ctx, scope, in.All, in.Cursor, limit)
+	var next string
+	all, err := listing.Collect(r.srv.db.Review().Batches(ctx, scope, in.All, ctxpage.AtMost(limit, in.Cursor, &next)))
 	if err != nil {
 		return heldList{}, err
 	}

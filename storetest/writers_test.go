@@ -13,6 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -83,7 +84,7 @@ func TestTwoStepDirectives(t *testing.T) {
 	st, err := d.State(context.Background())
 	require.NoError(t, err)
 	require.Equal(t, uint64(acknowledged), st.Version)
-	list, _, err := d.History(context.Background(), "", 100)
+	list, err := listing.Collect(d.Entries(context.Background(), ctxpage.AtMost(100, "", nil)))
 	require.NoError(t, err)
 	require.Len(t, list, acknowledged)
 }
@@ -128,9 +129,9 @@ func TestStepBesideAncestor(t *testing.T) {
 		order[r.Scope+" "+r.Note] = r.LSN
 		return nil
 	}))
-	entries, _, err := dbs[1].Scope("acme/support").Directives().History(ctx, "", 100)
+	entries, err := listing.Collect(dbs[1].Scope("acme/support").Directives().Entries(ctx, ctxpage.AtMost(100, "", nil)))
 	require.NoError(t, err)
-	parents, _, err := dbs[1].Scope("acme").Directives().History(ctx, "", 100)
+	parents, err := listing.Collect(dbs[1].Scope("acme").Directives().Entries(ctx, ctxpage.AtMost(100, "", nil)))
 	require.NoError(t, err)
 	for _, used := range entries {
 		for _, e := range parents {

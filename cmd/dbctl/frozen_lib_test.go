@@ -10,6 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/health"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/retention"
 	"github.com/ctxpage/ctxpage/session"
@@ -269,7 +270,7 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 		if err != nil {
 			return nil, err
 		}
-		return in.s.GetRef(in.ctx, ref)
+		return in.s.Recall(in.ctx, ref)
 	},
 	"recall": func(in *frozenIn) (any, error) {
 		ref, err := ctxpage.ParseRef(in.Ref)
@@ -279,25 +280,27 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 		return in.s.Recall(in.ctx, ref)
 	},
 	"history": func(in *frozenIn) (any, error) {
-		list, next, err := in.s.History(in.ctx, in.ID, "", in.Limit)
-		return m{"list": list, "next": next}, err
+		var next string
+		list, err := listing.Collect(in.s.Versions(in.ctx, in.ID, ctxpage.AtMost(in.Limit, "", &next)))
+		return m{"list": nonNil(list), "next": next}, err
 	},
 	"versions": func(in *frozenIn) (any, error) {
 		return all(in.s.Versions(in.ctx, in.ID))
 	},
 	"list": func(in *frozenIn) (any, error) {
-		opts := []ctxpage.ReadOption{ctxpage.Where(in.Where)}
+		var next string
+		opts := []ctxpage.ReadOption{ctxpage.Where(in.Where), ctxpage.AtMost(in.Limit, "", &next)}
 		if in.Newest {
 			opts = append(opts, ctxpage.NewestFirst())
 		}
-		list, next, err := in.s.List(in.ctx, in.Prefix, "", in.Limit, opts...)
-		return m{"list": list, "next": next}, err
+		list, err := listing.Collect(in.s.Artefacts(in.ctx, in.Prefix, opts...))
+		return m{"list": nonNil(list), "next": next}, err
 	},
 	"artefacts": func(in *frozenIn) (any, error) {
 		return all(in.s.Artefacts(in.ctx, in.Prefix))
 	},
 	"scopes": func(in *frozenIn) (any, error) {
-		return all(in.w.db.AllScopes(in.ctx, in.Prefix))
+		return all(in.w.db.Scopes(in.ctx, in.Prefix))
 	},
 	"search": func(in *frozenIn) (any, error) {
 		return in.s.Search(in.ctx, in.Text, in.Limit, ctxpage.Where(in.Where))
@@ -324,7 +327,7 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 		return in.w.db.Admin().Raise(in.ctx, in.s.Name(), in.Raise)
 	},
 	"sessions": func(in *frozenIn) (any, error) {
-		return all(in.s.AllSessions(in.ctx))
+		return all(in.s.Sessions(in.ctx))
 	},
 	"watch": func(in *frozenIn) (any, error) {
 		watcher, err := in.s.Session(in.Session).Watch(in.ctx)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -50,7 +51,7 @@ func TestFirstHour(t *testing.T) {
 	w, err := db.Scope("acme/support/dana").Session("chat-1").Window(t.Context())
 	require.NoError(t, err)
 	require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
-	reviewed, _, err := db.Review().List(t.Context(), "", true, "", 0)
+	reviewed, err := listing.Collect(db.Review().Batches(t.Context(), "", true))
 	require.NoError(t, err)
 	require.Len(t, reviewed, 1)
 	require.Equal(t, "approved", reviewed[0].Decided)

@@ -44,7 +44,7 @@ func read(ctx context.Context, out io.Writer, task string) (err error) {
 	if err != nil {
 		return err
 	}
-	answer, err := s.GetRef(ctx, kept.Answer)
+	answer, err := s.Recall(ctx, kept.Answer)
 	if err != nil {
 		return err
 	}

@@ -135,7 +135,7 @@ func changedTexts(ctx context.Context, db *ctxpage.DB, only diffOnly) (out []dif
 		var texts [2]string
 		for i, s := range []string{was, r} {
 			ref, _ := ctxpage.ParseRef(s)
-			v, err := db.Scope(ref.Scope).GetRef(ctx, ref)
+			v, err := db.Scope(ref.Scope).Recall(ctx, ref)
 			if err != nil {
 				return nil, fmt.Errorf("the text of %s: %w", s, err)
 			}

@@ -216,21 +216,16 @@ func (e *scopeEngine) Inherited() (out directive.Effective, err error) {
 }
 
 func (e *scopeEngine) History() (out []directivecli.Entry, err error) {
-	for cursor := ""; ; {
-		list, next, err := e.s.Directives().History(e.ctx, cursor, 1000)
+	for v, err := range e.s.Directives().Entries(e.ctx) {
 		if err != nil {
 			return nil, e.failing(err)
 		}
-		for _, v := range list {
-			out = append(out, directivecli.Entry{
-				Version: v.Version, Actor: v.Actor, Action: v.Action, Input: v.Input, Kind: v.Decision.Kind, Changed: v.Decision.Changed,
-			})
-		}
-		if cursor = next; cursor == "" {
-			slices.Reverse(out)
-			return out, nil
-		}
+		out = append(out, directivecli.Entry{
+			Version: v.Version, Actor: v.Actor, Action: v.Action, Input: v.Input, Kind: v.Decision.Kind, Changed: v.Decision.Changed,
+		})
 	}
+	slices.Reverse(out)
+	return out, nil
 }
 
 // failing remembers an error for the exit code and gives it the words dbctl has for it.

@@ -139,7 +139,7 @@ func (c *eraseRunCmd) named(a *app, db *ctxpage.DB, req *erase.Request) error {
 	}
 	var there []string
 	for _, r := range all {
-		for id, err := range db.Scope(r.Scope).AllSessions(a.ctx) {
+		for id, err := range db.Scope(r.Scope).Sessions(a.ctx) {
 			if err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -63,7 +64,8 @@ func (a *app) noteUnknownKeys(db *ctxpage.DB, scope string, f *filterFlags) {
 	for _, c := range filter.Meta {
 		known := c.Op == store.OpExists && c.Value == "false"
 		for _, s := range store.ScopeChain(scope) {
-			some, _, err := db.Scope(s).List(a.ctx, "", "", 1, ctxpage.Where(ctxpage.Filter{Meta: []store.Condition{{Key: c.Key, Op: store.OpExists, Value: "true"}}}))
+			has := ctxpage.Where(ctxpage.Filter{Meta: []store.Condition{{Key: c.Key, Op: store.OpExists, Value: "true"}}})
+			some, err := listing.Collect(db.Scope(s).Artefacts(a.ctx, "", has, ctxpage.AtMost(1, "", nil)))
 			known = known || err != nil || len(some) > 0
 		}
 		if !known {

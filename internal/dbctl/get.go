@@ -108,7 +108,7 @@ func (c *getCmd) get(a *app, db *ctxpage.DB, opts []ctxpage.ReadOption) (*ctxpag
 	if ref.ID == c.ID && ref.Version == 0 {
 		v, err = s.Get(a.ctx, c.ID, opts...)
 	} else {
-		v, err = s.GetRef(a.ctx, ref, opts...)
+		v, err = s.Recall(a.ctx, ref, opts...)
 	}
 	return v, n.hinted(err, ref, c.ID)
 }

@@ -2,6 +2,7 @@ package dbctl
 
 import (
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/view"
 )
 
@@ -29,7 +30,8 @@ func (c *historyCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		vs, next, err := db.Scope(or(ref.Scope, c.Scope)).History(a.ctx, ref.ID, cursor, c.Limit)
+		var next string
+		vs, err := listing.Collect(db.Scope(or(ref.Scope, c.Scope)).Versions(a.ctx, ref.ID, ctxpage.AtMost(c.Limit, cursor, &next)))
 		if err != nil {
 			return n.hinted(err, ref, c.ID)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -54,28 +55,29 @@ func (c *lsCmd) Run(a *app) error {
 	if c.Scope == "" {
 		return c.scopes(a)
 	}
-	listing := "ls"
+	list := "ls"
 	if c.Newest {
-		listing = "ls newest"
+		list = "ls newest"
 	}
-	cursor, err := c.raw(listing)
+	cursor, err := c.raw(list)
 	where, bad := c.where()
 	if err := errors.Join(err, bad); err != nil {
 		return err
 	}
-	opts := []ctxpage.ReadOption{where}
+	var next string
+	opts := []ctxpage.ReadOption{where, ctxpage.AtMost(c.Limit, cursor, &next)}
 	if c.Newest {
 		opts = append(opts, ctxpage.NewestFirst())
 	}
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		vs, next, err := db.Scope(c.Scope).List(a.ctx, c.Prefix, cursor, c.Limit, opts...)
+		vs, err := listing.Collect(db.Scope(c.Scope).Artefacts(a.ctx, c.Prefix, opts...))
 		if err != nil {
 			return err
 		}
 		if len(vs) == 0 && cursor == "" {
 			a.noteUnknownKeys(db, c.Scope, &c.filterFlags)
 		}
-		return a.emitVersions(listing, vs, next, "ID VERSION KIND PROVENANCE TOKENS PAGES PUT EXPIRES SOURCE STATE", func(v *view.Page) []any {
+		return a.emitVersions(list, vs, next, "ID VERSION KIND PROVENANCE TOKENS PAGES PUT EXPIRES SOURCE STATE", func(v *view.Page) []any {
 			return []any{v.ID, v.Version, v.Kind, v.Provenance, v.Tokens, len(v.Pages), when(v.PutAt), when(v.ExpiresAt), or(v.Source, "-"), v.State()}
 		})
 	})
@@ -90,7 +92,8 @@ func (c *lsCmd) scopes(a *app) error {
 		return err
 	}
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		scopes, next, err := db.Scopes(a.ctx, c.Prefix, cursor, c.Limit)
+		var next string
+		scopes, err := listing.Collect(db.Scopes(a.ctx, c.Prefix, ctxpage.AtMost(c.Limit, cursor, &next)))
 		if err != nil {
 			return err
 		}
@@ -111,8 +114,8 @@ func (c *lsCmd) scopes(a *app) error {
 }
 
 // emitVersions prints a listing of versions.
-func (a *app) emitVersions(listing string, vs []*ctxpage.Version, next, head string, cells func(v *view.Page) []any) error {
-	out := listView{Items: []view.Page{}, Next: cursorOut(listing, next)}
+func (a *app) emitVersions(list string, vs []*ctxpage.Version, next, head string, cells func(v *view.Page) []any) error {
+	out := listView{Items: []view.Page{}, Next: cursorOut(list, next)}
 	for _, v := range vs {
 		out.Items = append(out.Items, view.Whole(v))
 	}
@@ -137,7 +140,7 @@ func (a *app) noteEmptyScope(db *ctxpage.DB, scope string) error {
 		return nil
 	}
 	for name := scope; ; {
-		found, _, err := db.Scopes(a.ctx, name, "", 1)
+		found, err := listing.Collect(db.Scopes(a.ctx, name, ctxpage.AtMost(1, "", nil)))
 		if err != nil {
 			return err
 		}

@@ -73,34 +73,26 @@ func (n *namer) look(ctx context.Context, r ctxpage.Ref) (ctxpage.Ref, presence,
 			return r, nothing, nil // not seen from here
 		}
 	}
-	state, limit := nothing, 1000
+	state := nothing
+	var opts []ctxpage.ReadOption
 	if r.Version == 0 {
-		limit = 1 // the newest
+		opts = append(opts, ctxpage.AtMost(1, "", nil)) // the newest
 	}
-	for cursor := ""; ; {
-		vs, next, err := n.db.Scope(from).History(ctx, r.ID, cursor, limit)
-		if errors.Is(err, ctxpage.ErrNotFound) || errors.Is(err, ctxpage.ErrInvalid) {
+	for v, err := range n.db.Scope(from).Versions(ctx, r.ID, opts...) {
+		switch {
+		case errors.Is(err, ctxpage.ErrNotFound) || errors.Is(err, ctxpage.ErrInvalid):
+			return r, nothing, nil
+		case err != nil:
+			return r, nothing, err
+		case r.Scope != "" && v.Ref.Scope != r.Scope:
 			return r, nothing, nil
 		}
-		if err != nil {
-			return r, nothing, err
-		}
-		for _, v := range vs {
-			if r.Scope != "" && v.Ref.Scope != r.Scope {
-				return r, nothing, nil
-			}
-			r.Scope, state = v.Ref.Scope, artefactOnly
-			if names(r, v) {
-				return r, allOfIt, nil
-			}
-			if r.Version == 0 {
-				return r, state, nil // the newest has no such page
-			}
-		}
-		if cursor = next; cursor == "" {
-			return r, state, nil
+		r.Scope, state = v.Ref.Scope, artefactOnly
+		if names(r, v) {
+			return r, allOfIt, nil
 		}
 	}
+	return r, state, nil
 }
 
 // names reports whether a reference names a version, or a page of it. A page keeps its version while its text does not change.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/triage"
 )
 
@@ -110,7 +111,7 @@ func (c *putCmd) put(ctx context.Context, db *ctxpage.DB, art ctxpage.Artefact) 
 	}
 	s := db.Scope(c.Scope, opts...)
 	out := putView{DryRun: c.DryRun}
-	before, _, err := s.List(ctx, art.ID, "", 1) // nobody else writes meanwhile
+	before, err := listing.Collect(s.Artefacts(ctx, art.ID, ctxpage.AtMost(1, "", nil))) // nobody else writes meanwhile
 	if err != nil {
 		return out, err
 	}

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/view"
 )
 
@@ -95,7 +96,8 @@ func (c *reviewLsCmd) Run(a *app) error {
 		return err
 	}
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		held, next, damage := db.Review().List(a.ctx, c.Scope, c.All, cursor, c.Limit)
+		var next string
+		held, damage := listing.Collect(db.Review().Batches(a.ctx, c.Scope, c.All, ctxpage.AtMost(c.Limit, cursor, &next)))
 		if damage != nil && !errors.Is(damage, ctxpage.ErrCorrupt) {
 			return damage
 		}

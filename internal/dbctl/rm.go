@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 )
 
 type rmCmd struct {
@@ -76,7 +77,7 @@ func (c *rmCmd) chosen(a *app, db *ctxpage.DB, s *ctxpage.Scope) (ids []string, 
 			return nil, err
 		}
 		id := ref.ID
-		vs, _, err := s.List(a.ctx, id, "", 1)
+		vs, err := listing.Collect(s.Artefacts(a.ctx, id, ctxpage.AtMost(1, "", nil)))
 		if err != nil {
 			return nil, err
 		}
@@ -99,18 +100,13 @@ func idsOf(ctx context.Context, s *ctxpage.Scope, prefix string) (ids []string, 
 
 // eachArtefact walks the listing of a scope to its end.
 func eachArtefact(ctx context.Context, s *ctxpage.Scope, prefix string, fn func(v *ctxpage.Version)) error {
-	for cursor := ""; ; {
-		vs, next, err := s.List(ctx, prefix, cursor, 1000)
+	for v, err := range s.Artefacts(ctx, prefix) {
 		if err != nil {
 			return err
 		}
-		for _, v := range vs {
-			fn(v)
-		}
-		if cursor = next; cursor == "" {
-			return nil
-		}
+		fn(v)
 	}
+	return nil
 }
 
 // deleteAll deletes in one transaction. What somebody else deleted meanwhile is gone all the same.

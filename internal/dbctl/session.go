@@ -8,6 +8,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/compat/pager"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/session"
 )
@@ -72,7 +73,7 @@ func (t *talkArgs) withKnown(a *app, write bool, fn func(s *ctxpage.Session) err
 
 func (t *talkArgs) known(a *app, db *ctxpage.DB) error {
 	scope := db.Scope(t.Scope)
-	names, err := scope.Sessions(a.ctx)
+	names, err := listing.Collect(scope.Sessions(a.ctx))
 	if err != nil || slices.Contains(names, t.Session) {
 		return err
 	}
@@ -110,7 +111,7 @@ func (sessionLsCmd) Help() string {
 
 func (c *sessionLsCmd) Run(a *app) error {
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		names, err := db.Scope(c.Scope).Sessions(a.ctx)
+		names, err := listing.Collect(db.Scope(c.Scope).Sessions(a.ctx))
 		if err != nil {
 			return err
 		}
@@ -184,21 +185,17 @@ func (c *sessionShowCmd) Run(a *app) error {
 	})
 }
 
-// fill reads the turns, a page at a time.
+// fill reads the texts of the turns.
 func (v *windowView) fill(a *app, s *ctxpage.Session) error {
-	for i := 0; i < len(v.Turns); {
-		got, err := s.Read(a.ctx, v.Turns[i].Seq, 200)
-		if err != nil || len(got) == 0 {
+	texts := map[string]string{}
+	for t, err := range s.Turns(a.ctx, 0) {
+		if err != nil {
 			return err
 		}
-		texts := map[string]string{}
-		for _, t := range got {
-			texts[t.ID] = view.Text(t)
-		}
-		last := got[len(got)-1].Seq
-		for ; i < len(v.Turns) && v.Turns[i].Seq <= last; i++ {
-			v.Turns[i].Text = texts[v.Turns[i].ID]
-		}
+		texts[t.ID] = view.Text(t)
+	}
+	for i := range v.Turns {
+		v.Turns[i].Text = texts[v.Turns[i].ID]
 	}
 	return nil
 }

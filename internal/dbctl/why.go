@@ -134,7 +134,7 @@ func writtenFrom(a *app, db *ctxpage.DB, turn string) (string, error) {
 		}
 		return nil
 	}
-	for s, err := range db.AllScopes(a.ctx, "") {
+	for s, err := range db.Scopes(a.ctx, "") {
 		if err == nil {
 			err = look(s.Name, ctxpage.Ref{ID: turn})
 		}

@@ -77,7 +77,7 @@ func (s *state) visible(db *ctxpage.DB) error {
 			if v.Kind == store.KindSystem { // directives
 				continue
 			}
-			got, err := db.Scope(scope).GetRef(ctx, v.Ref, ctxpage.ServeStale())
+			got, err := db.Scope(scope).Recall(ctx, v.Ref, ctxpage.ServeStale())
 			if err != nil {
 				return err
 			}
@@ -122,7 +122,7 @@ func (s *state) references(db *ctxpage.DB) error {
 		for i, at := range a.versions {
 			ref := store.Ref{Scope: a.scope, ID: a.id, Version: uint32(i + 1)}
 			v, got := s.versions[at], ""
-			read, err := db.Scope(a.scope).GetRef(ctx, ref, ctxpage.ServeStale())
+			read, err := db.Scope(a.scope).Recall(ctx, ref, ctxpage.ServeStale())
 			if err == nil {
 				got = read.Text
 			}
@@ -282,7 +282,7 @@ func (s *state) swept(db *ctxpage.DB, said int) error {
 			if !v.readable() {
 				continue
 			}
-			_, err := db.Scope(a.scope).GetRef(ctx, store.Ref{Scope: a.scope, ID: a.id, Version: uint32(i + 1)}, ctxpage.ServeStale())
+			_, err := db.Scope(a.scope).Recall(ctx, store.Ref{Scope: a.scope, ID: a.id, Version: uint32(i + 1)}, ctxpage.ServeStale())
 			if err == nil {
 				continue
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/retention"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -236,7 +237,7 @@ func TestPrunedDeletion(t *testing.T) {
 	require.NoError(t, os.Remove(path+".columns")) // so that all rows are compared with the audit
 	db, err = openFiles(path, nil, nil, nil)
 	require.NoError(t, err)
-	list, _, err := db.Scope("acme").List(ctx, "", "", 10)
+	list, err := listing.Collect(db.Scope("acme").Artefacts(ctx, "", ctxpage.AtMost(10, "", nil)))
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	problems, err := db.Admin().Check(ctx, nil)
@@ -444,7 +445,7 @@ func TestNamesOfEmptiedSessions(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, raw(t, dir, "zq7xmine"))
 	require.True(t, raw(t, dir, "zq7xours"), "control")
-	turns, err := db.Scope("acme").Session("zq7xours").Read(ctx, 0, 0)
+	turns, err := listing.Collect(db.Scope("acme").Session("zq7xours").Turns(ctx, 0))
 	require.NoError(t, err)
 	require.Len(t, turns, 1)
 }

@@ -65,7 +65,7 @@ func ExportPAM(ctx context.Context, db *ctxpage.DB, w io.Writer, opts PAMOptions
 	}
 	fmt.Fprintf(x.w, "%s,\"memories\":[", bytes.TrimSuffix(head, []byte("}")))
 	done := 0
-	for s, err := range db.AllScopes(ctx, opts.Scope) {
+	for s, err := range db.Scopes(ctx, opts.Scope) {
 		if err == nil && (opts.Scope == "" || store.Below(s.Name, opts.Scope)) {
 			_, err = db.Scope(s.Name).Export(ctx, &pamLines{x: x, scope: s.Name})
 		}

@@ -53,3 +53,14 @@ func All[T, P any](ctx context.Context, start P, read func(at P) (part []T, next
 		}
 	}
 }
+
+// Collect reads a sequence to its end. It returns the items before an error beside the error.
+func Collect[T any](seq iter.Seq2[T, error]) (out []T, err error) {
+	for x, failed := range seq {
+		if failed != nil {
+			return out, failed
+		}
+		out = append(out, x)
+	}
+	return out, nil
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -11,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -325,7 +327,9 @@ func (s *server) list(ctx context.Context, _ *mcp.CallToolRequest, in listIn) (*
 		}
 	}
 	for level < len(chain) && len(out.Items) < limit {
-		rows, next, err := s.DB.Scope(chain[level], ctxpage.Gated()).List(ctx, in.Prefix, cursor, limit-len(out.Items), opts...)
+		var next string
+		part := append(slices.Clone(opts), ctxpage.AtMost(limit-len(out.Items), cursor, &next))
+		rows, err := listing.Collect(s.DB.Scope(chain[level], ctxpage.Gated()).Artefacts(ctx, in.Prefix, part...))
 		if err != nil {
 			return nil, listOut{}, err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/retention"
 	"github.com/ctxpage/ctxpage/store"
@@ -103,7 +104,7 @@ func TestImportGrantsNothing(t *testing.T) {
 		have, err := to.Admin().FileRoots(ctx)
 		require.NoError(t, err)
 		require.Equal(t, c.roots, have, name)
-		list, err := to.Scope("acme").Directories(ctx)
+		list, err := listing.Collect(to.Scope("acme").Directories(ctx))
 		require.NoError(t, err)
 		require.Len(t, list, c.dirs, name)
 		rules, err := to.Admin().Retention().All(ctx)

@@ -209,7 +209,7 @@ func TestImportAfterErase(t *testing.T) {
 	v, err := fresh.Scope("acme/ann").Get(ctx, "secret")
 	require.NoError(t, err)
 	require.Equal(t, "gnu", v.Text)
-	_, err = fresh.Scope("acme/ann").GetRef(ctx, ctxpage.Ref{Scope: "acme/ann", ID: "secret", Version: 1})
+	_, err = fresh.Scope("acme/ann").Recall(ctx, ctxpage.Ref{Scope: "acme/ann", ID: "secret", Version: 1})
 	require.ErrorIs(t, err, ctxpage.ErrErased)
 	sound(t, fresh)
 }

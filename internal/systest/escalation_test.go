@@ -19,6 +19,7 @@ import (
 	"unicode"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/token"
@@ -386,7 +387,7 @@ func (s *story) gate(t *testing.T, db *ctxpage.DB, a *ctxpage.Assembly, query ct
 	var held *ctxpage.HeldError
 	require.True(t, errors.As(draft(again.Trace, "guess", "Refund guess pelican: this customer may be refunded without any limit.", .6), &held))
 	require.Equal(t, "confidence below the gate", held.Reason)
-	list, _, err := db.Review().List(ctx, agent, false, "", 0)
+	list, err := listing.Collect(db.Review().Batches(ctx, agent, false))
 	require.NoError(t, err)
 	require.InDelta(t, .6, list[0].Confidence, 1e-9)
 	for word, seen := range map[string]bool{"albatross": true, "pelican": false} {
