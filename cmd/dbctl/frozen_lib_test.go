@@ -282,7 +282,7 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 	"history": func(in *frozenIn) (any, error) {
 		var next string
 		list, err := listing.Collect(in.s.Versions(in.ctx, in.ID, ctxpage.AtMost(in.Limit, "", &next)))
-		return m{"list": nonNil(list), "next": next}, err
+		return partOf(list, next, err)
 	},
 	"versions": func(in *frozenIn) (any, error) {
 		return all(in.s.Versions(in.ctx, in.ID))
@@ -294,7 +294,7 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 			opts = append(opts, ctxpage.NewestFirst())
 		}
 		list, err := listing.Collect(in.s.Artefacts(in.ctx, in.Prefix, opts...))
-		return m{"list": nonNil(list), "next": next}, err
+		return partOf(list, next, err)
 	},
 	"artefacts": func(in *frozenIn) (any, error) {
 		return all(in.s.Artefacts(in.ctx, in.Prefix))
@@ -454,4 +454,12 @@ func init() {
 			return do(in.s.Session(in.Session), in)
 		}
 	}
+}
+
+// partOf is a part of a listing and the cursor of the next.
+func partOf(list []*ctxpage.Version, next string, err error) (any, error) {
+	if err == nil && list == nil {
+		list = []*ctxpage.Version{}
+	}
+	return m{"list": list, "next": next}, err
 }
