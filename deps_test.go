@@ -36,7 +36,6 @@ var importMap = map[string]string{
 	"render":                "",
 	"internal/triage":       "",
 	"session":               "internal/lexical",
-	"directive":             "",
 	"store":                 "internal/corrupt internal/listing internal/lexical manifest render internal/triage",
 	"internal/codec":        "manifest",
 	"internal/format":       "internal/codec internal/lexical manifest store",
@@ -102,18 +101,21 @@ var importMap = map[string]string{
 	"internal/fillstruct":  "",
 	"internal/dbtest":      "internal/dense",
 	"internal/systest":     "",
-	"internal/conformance": "compat/contexty compat/directivecli directive",
+	"internal/conformance": "compat/contexty compat/directivecli directive internal/directivetext",
+
+	"directive":              "internal/directivetext",
+	"internal/directivetext": "",
 
 	// Published tools to the letter, for dbctl and the conformance runner. The pipeline does not know them.
 	"compat/blocks":       "internal/budget token",
 	"compat/contexty":     "internal/budget compat/blocks",
 	"compat/budgetcli":    "internal/budget compat/blocks token token/bpe",
-	"compat/directivecli": "directive",
+	"compat/directivecli": "directive internal/directivetext",
 	"compat/pager":        "session",
 }
 
 // leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
-var leaves = []string{"internal/lexical", "token", "internal/budget", "compat/blocks", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/neardup", "internal/supported", "internal/seal", "internal/chunk", "internal/directivelog", "internal/rules", "internal/conversation"}
+var leaves = []string{"internal/lexical", "token", "internal/budget", "compat/blocks", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/directivetext", "internal/neardup", "internal/supported", "internal/seal", "internal/chunk", "internal/directivelog", "internal/rules", "internal/conversation"}
 
 // parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
 // every change of them.

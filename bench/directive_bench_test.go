@@ -72,7 +72,7 @@ func BenchmarkDirectiveStep(b *testing.B) {
 // BenchmarkDirectiveAnswer steps a session with an open question.
 func BenchmarkDirectiveAnswer(b *testing.B) {
 	open, d := directive.Step(directiveState(b, 1000), "use tokyo instead of kyoto")
-	if d.Code != directive.ReplaceAbsent {
+	if d.Code != "replace_absent" {
 		b.Fatalf("%+v", d)
 	}
 	for _, in := range []struct {

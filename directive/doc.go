@@ -48,7 +48,7 @@
 //
 // # Identity of items
 //
-// Items are compared by key, see [Item]: case, width, blanks, the kind of
+// Items are compared by key: case, width, blanks, the kind of
 // apostrophe and leading articles do not count. Accents, plurals and synonyms do.
 //
 // # Scopes
@@ -57,12 +57,11 @@
 //
 // # What is where
 //
-// state.go and policies.go are the state, text.go normalises, by nfkc.go and the
-// table of runes.go, grammar.go parses, step.go and prompts.go decide, scope.go
-// joins, wire.go and json.go are the wire forms, preprocess.go and compound.go
-// read what people and models write around a directive. The rules come from
-// context-compiler v0.7.1; where that does what nobody would want, quirks_test.go
-// says what is done here instead.
+// state.go and policies.go are the state, grammar.go parses, step.go and prompts.go decide,
+// scope.go joins, wire.go is the wire form, compound.go splits several directives in one, suggest.go
+// validates what a host's preprocessor makes of a message. Package internal/directivetext normalises
+// texts. The rules come from context-compiler v0.7.1; where that does what nobody would want,
+// quirks_test.go says what is done here instead.
 //
 // All functions are pure: no clock, no file, no lock. All values may be used by
 // any number of goroutines.

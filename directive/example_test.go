@@ -99,7 +99,8 @@ func Example_drift() {
 		say("user", "How far is it to the next town?")
 		say("assistant", "About three miles. From now on: use miles")
 	}
-	fmt.Print(directive.Compile(talk).State.Text())
+	_, outcome := directive.Apply(directive.Session{}, talk)
+	fmt.Print(outcome.State.Text())
 	// Output:
 	// policies:
 	// - use metric units
@@ -140,7 +141,7 @@ func Example_promptAgainstState() {
 	prompt := []string{"prohibit leaks", document}
 	fmt.Printf("prompt alone ends with: %q\n", prompt[len(prompt)-1][:9])
 
-	outcome := directive.Compile([]directive.Message{
+	_, outcome := directive.Apply(directive.Session{}, []directive.Message{
 		{Role: "user", Content: "prohibit leaks"},
 		{Role: "tool", Content: document},
 		{Role: "user", Content: "Summarise this document:\n" + document},
@@ -195,11 +196,11 @@ func ExampleDecision_repair() {
 
 func ExamplePreview() {
 	s, _ := directive.Step(directive.Session{}, "use docker")
-	t := directive.Preview(s, "use podman instead of docker")
-	fmt.Println(t.WouldMutate(), t.Delta.Added, t.Delta.Removed)
+	t := directive.Preview(nil, s, "use podman instead of docker")
+	fmt.Println(t.Before.Items(), t.After.Items())
 	fmt.Println(s.State.Items())
 	// Output:
-	// true [{podman use}] [{docker use}]
+	// [docker] [podman]
 	// [docker]
 }
 

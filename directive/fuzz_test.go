@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
 
 func FuzzStep(f *testing.F) {
@@ -16,9 +17,9 @@ func FuzzStep(f *testing.F) {
 		for _, opts := range [][]directive.Option{nil, {directive.AnyCase}, {directive.AnyCase, directive.RefuseCompound}} {
 			var s directive.Session
 			for _, in := range []string{a, b, c} {
-				trial := directive.Preview(s, in, opts...)
+				trial := directive.Preview(nil, s, in, opts...)
 				next, d := directive.Step(s, in, opts...)
-				if d.Kind == directive.Clarify && !s.State.Equal(next.State) || trial.WouldMutate() != d.Changed {
+				if d.Kind == directive.Clarify && !s.State.Equal(next.State) || !trial.Before.Equal(trial.After) != d.Changed {
 					t.Fatalf("%q: %+v", in, d)
 				}
 				checkpoint := directive.ExportCheckpoint(next)
@@ -62,16 +63,16 @@ func FuzzPreprocess(f *testing.F) {
 	f.Add(`{"classification":"directive","output":"clear state"}`, "1) for example, 'clear state'?")
 	f.Add("<NO_DIRECTIVE>", "use x instead y and prohibit z; notes: [a]")
 	f.Fuzz(func(t *testing.T, output, message string) {
-		if found := directive.Preprocess(message); found.Class == directive.IsDirective {
-			if directive.Validate(found.Directive).Class != directive.IsDirective {
+		if found := directivetext.Preprocess(message); found.Class == directivetext.IsDirective {
+			if directivetext.Validate(found.Directive).Class != directivetext.IsDirective {
 				t.Fatalf("%q", found.Directive)
 			}
 		}
-		loose, strict := directive.Validate(output), directive.ValidateAgainst(output, message)
-		if strict != loose && strict != (directive.Verdict{}) {
+		loose, strict := directivetext.Validate(output), directivetext.ValidateAgainst(output, message)
+		if strict != loose && strict != (directivetext.Verdict{}) {
 			t.Fatalf("%+v %+v", loose, strict)
 		}
-		if loose.Class == directive.IsDirective && utf8.ValidString(output) {
+		if loose.Class == directivetext.IsDirective && utf8.ValidString(output) {
 			if _, d := directive.Step(directive.Session{}, loose.Directive); d.Kind == directive.Passthrough {
 				t.Fatalf("%q is no directive", loose.Directive)
 			}

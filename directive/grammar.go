@@ -2,7 +2,8 @@ package directive
 
 import (
 	"strings"
-	"unicode/utf8"
+
+	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
 
 // verb is what a parsed directive asks for.
@@ -30,10 +31,7 @@ type command struct {
 	a, b string
 }
 
-const (
-	insteadOf     = " instead of "
-	bareInsteadOf = "instead of"
-)
+const bareInsteadOf = "instead of"
 
 // parse reads an input by the strict grammar: lower-case keywords with exactly
 // one space between and after them, nothing trimmed. The order of the tests is
@@ -50,30 +48,22 @@ func parse(in string) (command, bool) {
 	c, ok := parseOperands(in)
 	switch c.verb {
 	case replaceItem, nearSet, nearChange:
-		c.a, c.b = valid(c.a), valid(c.b)
+		c.a, c.b = directivetext.Valid(c.a), directivetext.Valid(c.b)
 	}
 	return c, ok
-}
-
-// valid writes U+FFFD for what is no UTF-8.
-func valid(s string) string {
-	if utf8.ValidString(s) {
-		return s
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 func parseOperands(in string) (command, bool) {
 	if t, ok := operand(in, "remove policy"); ok {
 		return command{verb: removeItem, a: t}, true
 	}
-	if t, ok := strings.CutPrefix(in, "set premise to "); ok && !blank(t) {
+	if t, ok := strings.CutPrefix(in, "set premise to "); ok && !directivetext.Blank(t) {
 		return command{verb: nearSet, a: t}, true
 	}
 	if t, ok := operand(in, "change premise to"); ok {
 		return command{verb: changePremise, a: t}, true
 	}
-	if t, ok := strings.CutPrefix(in, "change premise "); ok && !blank(t) {
+	if t, ok := strings.CutPrefix(in, "change premise "); ok && !directivetext.Blank(t) {
 		return command{verb: nearChange, a: t}, true
 	}
 	if t, ok := operand(in, "set premise"); ok {
@@ -98,8 +88,8 @@ func operand(in, keywords string) (string, bool) {
 }
 
 func parseUse(p string) command {
-	if left, right, ok := strings.Cut(p, insteadOf); ok {
-		if blank(left) || blank(right) {
+	if left, right, ok := strings.Cut(p, directivetext.InsteadOf); ok {
+		if directivetext.Blank(left) || directivetext.Blank(right) {
 			return command{verb: incomplete}
 		}
 		return command{verb: replaceItem, a: left, b: right}
@@ -126,7 +116,7 @@ var phrases = [...][]string{
 // strictly rewrites an input of the option AnyCase to the strict grammar: ends
 // trimmed, keywords in lower case with one space between. Operands are kept.
 func strictly(in string) string {
-	in = trim(in)
+	in = directivetext.Trim(in)
 	for _, words := range phrases {
 		rest, ok := cutWords(in, words)
 		if !ok {
@@ -189,7 +179,7 @@ func strictReplacement(p string) string {
 			if i == 0 && rest == "" {
 				return bareInsteadOf
 			}
-			return strings.TrimPrefix(strings.TrimRight(p[:i], " \t")+insteadOf+rest, " ")
+			return strings.TrimPrefix(strings.TrimRight(p[:i], " \t")+directivetext.InsteadOf+rest, " ")
 		}
 	}
 	return p

@@ -65,7 +65,7 @@ func treeOf(sorted []Policy) *node {
 	return join(treeOf(sorted[:mid]), &sorted[mid], treeOf(sorted[mid+1:]))
 }
 
-// get returns the polarity of key, 0 when it is not in the set.
+// get returns the polarity of key, "" when it is not in the set.
 func (s policySet) get(key string) Polarity {
 	for t := s.root; t != nil; {
 		switch c := strings.Compare(key, t.Item); {
@@ -77,37 +77,37 @@ func (s policySet) get(key string) Polarity {
 			t = t.right
 		}
 	}
-	return 0
+	return ""
 }
 
 // add returns the set with key, which had no polarity before; else the set
 // as it is, and the polarity that key has.
 func (s policySet) add(key string, polarity Polarity) (policySet, Polarity) {
 	root, had := s.root.add(key, polarity)
-	if had != 0 {
+	if had != "" {
 		return s, had
 	}
-	return policySet{root, s.n + 1}, 0
+	return policySet{root, s.n + 1}, ""
 }
 
 // add gives no tree when it tells that key is in this one.
 func (t *node) add(key string, polarity Polarity) (*node, Polarity) {
 	if t == nil {
-		return join(nil, &Policy{key, polarity}, nil), 0
+		return join(nil, &Policy{key, polarity}, nil), ""
 	}
 	switch c := strings.Compare(key, t.Item); {
 	case c < 0:
 		left, had := t.left.add(key, polarity)
-		if had != 0 {
+		if had != "" {
 			return nil, had
 		}
-		return rebalance(left, t.Policy, t.right), 0
+		return rebalance(left, t.Policy, t.right), ""
 	case c > 0:
 		right, had := t.right.add(key, polarity)
-		if had != 0 {
+		if had != "" {
 			return nil, had
 		}
-		return rebalance(t.left, t.Policy, right), 0
+		return rebalance(t.left, t.Policy, right), ""
 	}
 	return nil, t.Polarity
 }
@@ -115,8 +115,8 @@ func (t *node) add(key string, polarity Polarity) (*node, Polarity) {
 // remove returns the set without key, and the polarity that key had.
 func (s policySet) remove(key string) (policySet, Polarity) {
 	root, had := s.root.remove(key)
-	if had == 0 {
-		return s, 0
+	if had == "" {
+		return s, ""
 	}
 	return policySet{root, s.n - 1}, had
 }
@@ -124,19 +124,19 @@ func (s policySet) remove(key string) (policySet, Polarity) {
 // remove gives no tree when it tells that key is not in this one.
 func (t *node) remove(key string) (*node, Polarity) {
 	if t == nil {
-		return nil, 0
+		return nil, ""
 	}
 	switch c := strings.Compare(key, t.Item); {
 	case c < 0:
 		left, had := t.left.remove(key)
-		if had == 0 {
-			return nil, 0
+		if had == "" {
+			return nil, ""
 		}
 		return rebalance(left, t.Policy, t.right), had
 	case c > 0:
 		right, had := t.right.remove(key)
-		if had == 0 {
-			return nil, 0
+		if had == "" {
+			return nil, ""
 		}
 		return rebalance(t.left, t.Policy, right), had
 	case t.left == nil:

@@ -53,8 +53,8 @@ func TestPolicySetEqualsAMap(t *testing.T) {
 		}
 		var told Polarity
 		if grows := i/4000%2 == 0; rng.IntN(3) == 0 != grows {
-			polarity := Use + Polarity(rng.IntN(2))
-			if now.set, told = now.set.add(key, polarity); had == 0 {
+			polarity := []Polarity{Use, Prohibit}[rng.IntN(2)]
+			if now.set, told = now.set.add(key, polarity); had == "" {
 				now.want[key] = polarity
 			}
 		} else {

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
 
 func TestPreprocess(t *testing.T) {
@@ -46,15 +47,15 @@ func TestPreprocess(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.message, func(t *testing.T) {
-			f := directive.Preprocess(tc.message)
+			f := directivetext.Preprocess(tc.message)
 			require.Equal(t, tc.rule, f.Rule)
 			require.Equal(t, tc.directive, f.Directive)
-			want := directive.Unknown
+			want := directivetext.Unknown
 			switch tc.rule {
 			case "canonical.full_match":
-				want = directive.IsDirective
+				want = directivetext.IsDirective
 			case "reject.confident_non_directive":
-				want = directive.NoDirective
+				want = directivetext.NoDirective
 			}
 			require.Equal(t, want, f.Class)
 		})
@@ -64,29 +65,29 @@ func TestPreprocess(t *testing.T) {
 func TestValidate(t *testing.T) {
 	tests := []struct {
 		output string
-		class  directive.Class
+		class  directivetext.Class
 		text   string
 	}{
-		{" use Soap\n", directive.IsDirective, "use Soap"},
-		{"use soap instead of sand instead of ash", directive.IsDirective, "use soap instead of sand instead of ash"},
-		{"use soap instead of", directive.Unknown, ""},
-		{"use instead of soap", directive.IsDirective, "use instead of soap"},
-		{"use  soap", directive.Unknown, ""},
-		{"use soap\nplease", directive.Unknown, ""},
-		{"use soap\u2028please", directive.IsDirective, "use soap\u2028please"},
-		{"<no_directive>", directive.NoDirective, ""},
-		{"<no_d\u0131rective>", directive.NoDirective, ""},
-		{`{"classification":"directive","output":" clear state "}`, directive.IsDirective, "clear state"},
-		{`{"classification":"no_directive","output":null}`, directive.NoDirective, ""},
-		{`{"classification":"no_directive","output":"use x"}`, directive.Unknown, ""},
-		{`{"classification":"unknown","output":null}`, directive.Unknown, ""},
-		{`{"classification":"directive","output":"use x","why":"so"}`, directive.Unknown, ""},
-		{`{"classification":"directive","output":"use x, use y"}`, directive.Unknown, ""},
-		{`["use x"]`, directive.Unknown, ""},
-		{"", directive.Unknown, ""},
+		{" use Soap\n", directivetext.IsDirective, "use Soap"},
+		{"use soap instead of sand instead of ash", directivetext.IsDirective, "use soap instead of sand instead of ash"},
+		{"use soap instead of", directivetext.Unknown, ""},
+		{"use instead of soap", directivetext.IsDirective, "use instead of soap"},
+		{"use  soap", directivetext.Unknown, ""},
+		{"use soap\nplease", directivetext.Unknown, ""},
+		{"use soap\u2028please", directivetext.IsDirective, "use soap\u2028please"},
+		{"<no_directive>", directivetext.NoDirective, ""},
+		{"<no_d\u0131rective>", directivetext.NoDirective, ""},
+		{`{"classification":"directive","output":" clear state "}`, directivetext.IsDirective, "clear state"},
+		{`{"classification":"no_directive","output":null}`, directivetext.NoDirective, ""},
+		{`{"classification":"no_directive","output":"use x"}`, directivetext.Unknown, ""},
+		{`{"classification":"unknown","output":null}`, directivetext.Unknown, ""},
+		{`{"classification":"directive","output":"use x","why":"so"}`, directivetext.Unknown, ""},
+		{`{"classification":"directive","output":"use x, use y"}`, directivetext.Unknown, ""},
+		{`["use x"]`, directivetext.Unknown, ""},
+		{"", directivetext.Unknown, ""},
 	}
 	for _, tc := range tests {
-		require.Equal(t, directive.Verdict{Class: tc.class, Directive: tc.text}, directive.Validate(tc.output), tc.output)
+		require.Equal(t, directivetext.Verdict{Class: tc.class, Directive: tc.text}, directivetext.Validate(tc.output), tc.output)
 	}
 }
 
@@ -98,29 +99,29 @@ func TestValidateAgainst(t *testing.T) {
 		"docs say use soap": false, "I see. use soap": false, "use soap and go": false, "please use soap": false,
 		"~~~ use soap": false, "soap": false, "": false, `{"classification":"directive","output":"use sand"}`: false,
 	} {
-		require.Equal(t, ok, directive.ValidateAgainst(out, message).Class == directive.IsDirective, message)
+		require.Equal(t, ok, directivetext.ValidateAgainst(out, message).Class == directivetext.IsDirective, message)
 	}
 }
 
 func TestPreprocessedDirectivesAreValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		message := input().Draw(t, "message")
-		f := directive.Preprocess(message)
-		if f.Class != directive.IsDirective {
+		f := directivetext.Preprocess(message)
+		if f.Class != directivetext.IsDirective {
 			require.Empty(t, f.Directive)
 			return
 		}
-		require.Equal(t, directive.IsDirective, directive.Validate(f.Directive).Class, "%q", f.Directive)
+		require.Equal(t, directivetext.IsDirective, directivetext.Validate(f.Directive).Class, "%q", f.Directive)
 		_, d := directive.Step(directive.Session{}, f.Directive)
 		require.NotEqual(t, directive.Passthrough, d.Kind, "%q", f.Directive)
-		require.NotEqual(t, directive.NearMissSet, d.Code)
+		require.NotEqual(t, "near_miss_set_premise", d.Code)
 	})
 }
 
 func TestSuggest(t *testing.T) {
 	s, _ := replay("prohibit sand")
 	before := bytesOf(s)
-	says := func(output string) directive.Drafter {
+	says := func(output string) func(context.Context, string) (string, error) {
 		return func(context.Context, string) (string, error) { return output, nil }
 	}
 
@@ -128,13 +129,13 @@ func TestSuggest(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "use soap instead of sand", got.Directive)
 	require.False(t, got.Grounded, "the user did not say it in these words")
-	require.Equal(t, directive.ReplaceProhibitedOld, got.Trial.Decision.Code, "what it would do is shown")
+	require.Equal(t, "replace_prohibited_old", got.Trial.Decision.Code, "what it would do is shown")
 	require.Equal(t, before, bytesOf(s), "and nothing is done")
 
 	got, err = directive.Suggest(t.Context(), says("use soap"), s, "Use soap.")
 	require.NoError(t, err)
 	require.True(t, got.Grounded)
-	require.True(t, got.Trial.WouldMutate())
+	require.True(t, !got.Trial.Before.Equal(got.Trial.After))
 
 	for _, output := range []string{"use soap and use sand", "Sure! use soap", "<NO_DIRECTIVE>", "", `{"output":"use soap"}`} {
 		got, err = directive.Suggest(t.Context(), says(output), s, "use soap")

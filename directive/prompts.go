@@ -2,29 +2,25 @@ package directive
 
 import "strings"
 
-// Code says why a decision clarifies. The words are part of the wire format of
-// hosts and do not change.
-type Code string
-
-// The codes of a clarify. The last column of a line says what is the matter;
+// The codes of a clarify (Decision.Code). The last column of a line says what is the matter;
 // the three Replace codes open a question that only a yes or no closes.
 const (
-	PremiseEmpty          Code = "premise_empty"            // set or change without a value
-	PremiseExists         Code = "premise_exists"           // set while one is set
-	PremiseMissing        Code = "premise_missing"          // change while none is set
-	NearMissSet           Code = "near_miss_set_premise"    // "set premise to x"
-	NearMissChange        Code = "near_miss_change_premise" // "change premise x"
-	ItemEmpty             Code = "item_empty"               // use, prohibit or remove policy without an item
-	ItemProhibited        Code = "item_prohibited"          // use of a prohibited item
-	ItemInUse             Code = "item_in_use"              // prohibit of an item in use
-	ReplacementIncomplete Code = "replacement_incomplete"   // a side of "instead of" is missing
-	ReplaceAbsent         Code = "replace_absent"           // the old item has no policy
-	ReplaceProhibitedOld  Code = "replace_prohibited_old"   // the old item is prohibited
-	ReplaceProhibitedNew  Code = "replace_prohibited_new"   // the new item is prohibited
-	AnswerNeeded          Code = "answer_needed"            // a question is open and this was no answer
-	Compound              Code = "compound"                 // several directives at once, see RefuseCompound
-	InheritedProhibition  Code = "inherited_prohibition"    // an ancestor prohibits the item
-	InheritedUse          Code = "inherited_use"            // an ancestor has the item in use
+	codePremiseEmpty          = "premise_empty"            // set or change without a value
+	codePremiseExists         = "premise_exists"           // set while one is set
+	codePremiseMissing        = "premise_missing"          // change while none is set
+	codeNearMissSet           = "near_miss_set_premise"    // "set premise to x"
+	codeNearMissChange        = "near_miss_change_premise" // "change premise x"
+	codeItemEmpty             = "item_empty"               // use, prohibit or remove policy without an item
+	codeItemProhibited        = "item_prohibited"          // use of a prohibited item
+	codeItemInUse             = "item_in_use"              // prohibit of an item in use
+	codeReplacementIncomplete = "replacement_incomplete"   // a side of "instead of" is missing
+	codeReplaceAbsent         = "replace_absent"           // the old item has no policy
+	codeReplaceProhibitedOld  = "replace_prohibited_old"   // the old item is prohibited
+	codeReplaceProhibitedNew  = "replace_prohibited_new"   // the new item is prohibited
+	codeAnswerNeeded          = "answer_needed"            // a question is open and this was no answer
+	codeCompound              = "compound"                 // several directives at once, see RefuseCompound
+	codeInheritedProhibition  = "inherited_prohibition"    // an ancestor prohibits the item
+	codeInheritedUse          = "inherited_use"            // an ancestor has the item in use
 )
 
 // The prompts are part of the contract with hosts that show them, word for word.
@@ -89,8 +85,8 @@ func useText(key string) string {
 
 func clarifyCompound(parts []string) Decision {
 	if len(parts) == 1 {
-		return clarify(Compound, "A directive inside a premise.\nEnter it by itself: '"+parts[0]+"'.", parts...)
+		return clarify(codeCompound, "A directive inside a premise.\nEnter it by itself: '"+parts[0]+"'.", parts...)
 	}
 	prompt := "Several directives in one.\nEnter them one at a time: '" + strings.Join(parts, "', then '") + "'."
-	return clarify(Compound, prompt, parts...)
+	return clarify(codeCompound, prompt, parts...)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/compat/directivecli"
 	"github.com/ctxpage/ctxpage/directive"
 )
 
@@ -40,7 +41,7 @@ func TestArticleAloneInAReplacement(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s, d := replay(append(tc.given, tc.input)...)
 			require.Equal(t, directive.Clarify, d.Kind)
-			require.Equal(t, directive.ReplacementIncomplete, d.Code)
+			require.Equal(t, "replacement_incomplete", d.Code)
 			require.Equal(t, sidesMissing, d.Prompt)
 			require.Nil(t, s.Pending, "there is no question to answer")
 			require.Equal(t, tc.state, string(directive.ExportJSON(s.State)))
@@ -49,9 +50,9 @@ func TestArticleAloneInAReplacement(t *testing.T) {
 			require.True(t, s.State.Equal(back.State))
 
 			before, _ := replay(tc.given...)
-			trial := directive.Preview(before, tc.input)
-			require.Equal(t, directive.ReplacementIncomplete, trial.Decision.Code)
-			require.True(t, trial.Delta.Empty())
+			trial := directive.Preview(nil, before, tc.input)
+			require.Equal(t, "replacement_incomplete", trial.Decision.Code)
+			require.True(t, trial.Before.Equal(trial.After))
 			_, out := directive.Apply(before, []directive.Message{{Role: "user", Content: tc.input}, {Role: "user", Content: "yes"}})
 			require.True(t, out.Stopped)
 			require.Equal(t, sidesMissing, out.Prompt)
@@ -63,18 +64,18 @@ func TestArticleAloneInAReplacement(t *testing.T) {
 // An article is a premise like any other text, and no checkpoint can bring an empty key in.
 func TestArticleAloneElsewhere(t *testing.T) {
 	s, d := replay("set premise the", "use vim", "use the instead of vim")
-	require.Equal(t, directive.ReplacementIncomplete, d.Code)
+	require.Equal(t, "replacement_incomplete", d.Code)
 	require.Equal(t, `{"policies":{"vim":"use"},"premise":"the","version":2}`, string(directive.ExportJSON(s.State)))
 	for _, in := range []string{"use the", "prohibit an", "remove policy The a"} {
 		_, d := directive.Step(s, in)
-		require.Equal(t, directive.ItemEmpty, d.Code, in)
+		require.Equal(t, "item_empty", d.Code, in)
 	}
 	for _, key := range []string{"", "an", "the a"} {
 		_, err := directive.ImportJSON([]byte(`{"policies":{"` + key + `":"use"},"premise":null,"version":2}`))
-		require.ErrorIs(t, err, directive.ErrState, "%q", key)
+		require.Equal(t, "invalid_state", directive.ErrorCode(err), "%q", key)
 		_, err = directive.ImportCheckpoint([]byte(`{"authoritative_state":{"policies":{},"premise":null,"version":2},"checkpoint_version":1,` +
 			`"pending":{"kind":"replacement","prompt_to_user":"?","replacement":{"kind":"use_only","new_item":"` + key + `","old_item":null}}}`))
-		require.ErrorIs(t, err, directive.ErrCheckpoint, "%q", key)
+		require.Equal(t, "invalid_checkpoint", directive.ErrorCode(err), "%q", key)
 	}
 }
 
@@ -82,7 +83,7 @@ func TestArticleAsTheOldSideIsAsked(t *testing.T) {
 	for _, given := range []string{"hello", "prohibit nix"} {
 		s, d := replay(given, "use nix instead of an")
 		require.Equal(t, directive.Clarify, d.Kind)
-		require.Equal(t, directive.ReplaceAbsent, d.Code)
+		require.Equal(t, "replace_absent", d.Code)
 		require.Equal(t, `Did you mean to use "nix" instead?`, d.Prompt)
 		back, err := directive.ImportCheckpoint(directive.ExportCheckpoint(s))
 		require.NoError(t, err)
@@ -117,12 +118,12 @@ func TestKeysAreFixedPoints(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, []string{tc.key}, session.State.Items(), "so is a directive checkpoint")
 
-			directive.Preview(s, "hello")
+			directive.Preview(nil, s, "hello")
 			require.Equal(t, text, directive.ExportJSON(s.State), "a preview leaves the live state alone")
 
-			added := directive.Diff(directive.State{}, again).Added
+			added := directivecli.Diff(directive.State{}, again).Added
 			require.Equal(t, []directive.Policy{{Item: tc.key, Polarity: directive.Use}}, added)
-			require.True(t, directive.Diff(s.State, again).Empty())
+			require.True(t, directivecli.Diff(s.State, again).Empty())
 
 			removed, d := directive.Step(s, "remove policy "+tc.key)
 			require.True(t, d.Changed, "the key as shown names the item")
@@ -133,7 +134,7 @@ func TestKeysAreFixedPoints(t *testing.T) {
 
 func TestUpperAndLowerCaseAreOneItem(t *testing.T) {
 	_, d := replay("use J\u030c1", "prohibit \u01f01")
-	require.Equal(t, directive.ItemInUse, d.Code)
+	require.Equal(t, "item_in_use", d.Code)
 }
 
 func TestImportRefusesWhatTheReferenceLetsPass(t *testing.T) {
@@ -146,24 +147,24 @@ func TestImportRefusesWhatTheReferenceLetsPass(t *testing.T) {
 	tests := []struct {
 		name, payload string
 		checkpoint    bool
-		want          error
+		want          string
 	}{
-		{"version 2.0", state("null", "", "2.0"), false, directive.ErrStateVersion},
-		{"version 2e0", state("null", "", "2e0"), false, directive.ErrStateVersion},
-		{"directive checkpoint version true", checkpoint("true", "null"), true, directive.ErrCheckpointVersion},
-		{"directive checkpoint version 1.0", checkpoint("1.0", "null"), true, directive.ErrCheckpointVersion},
-		{"list for a polarity", state("null", `"vim":[]`, "2"), false, directive.ErrState},
-		{"object for a polarity", state("null", `"vim":{}`, "2"), false, directive.ErrState},
-		{"list for the kind of a replacement", checkpoint("1", `{"kind":"replacement","prompt_to_user":"","replacement":{"kind":[],"new_item":"vim","old_item":null}}`), true, directive.ErrCheckpoint},
-		{"items alike, the later prohibited", state("null", `"Vim":"use","vim":"prohibit"`, "2"), false, directive.ErrState},
-		{"items alike, the later in use", state("null", `"vim":"prohibit","VIM":"use"`, "2"), false, directive.ErrState},
-		{"an item three times", state("null", `"v":"use","V":"prohibit","v":"use"`, "2"), false, directive.ErrState},
-		{"a key twice at the top", `{"premise":"p","premise":"q","policies":{},"version":2}`, false, directive.ErrState},
-		{"blank premise", state(`" \t"`, "", "2"), false, directive.ErrState},
-		{"empty premise", state(`""`, "", "2"), false, directive.ErrState},
-		{"NaN", state("NaN", "", "2"), false, directive.ErrJSON},
-		{"Infinity", state("null", "", "Infinity"), false, directive.ErrJSON},
-		{"lone surrogate", state(`"\udc00"`, "", "2"), false, directive.ErrJSON},
+		{"version 2.0", state("null", "", "2.0"), false, "unsupported_state_version"},
+		{"version 2e0", state("null", "", "2e0"), false, "unsupported_state_version"},
+		{"directive checkpoint version true", checkpoint("true", "null"), true, "unsupported_checkpoint_version"},
+		{"directive checkpoint version 1.0", checkpoint("1.0", "null"), true, "unsupported_checkpoint_version"},
+		{"list for a polarity", state("null", `"vim":[]`, "2"), false, "invalid_state"},
+		{"object for a polarity", state("null", `"vim":{}`, "2"), false, "invalid_state"},
+		{"list for the kind of a replacement", checkpoint("1", `{"kind":"replacement","prompt_to_user":"","replacement":{"kind":[],"new_item":"vim","old_item":null}}`), true, "invalid_checkpoint"},
+		{"items alike, the later prohibited", state("null", `"Vim":"use","vim":"prohibit"`, "2"), false, "invalid_state"},
+		{"items alike, the later in use", state("null", `"vim":"prohibit","VIM":"use"`, "2"), false, "invalid_state"},
+		{"an item three times", state("null", `"v":"use","V":"prohibit","v":"use"`, "2"), false, "invalid_state"},
+		{"a key twice at the top", `{"premise":"p","premise":"q","policies":{},"version":2}`, false, "invalid_state"},
+		{"blank premise", state(`" \t"`, "", "2"), false, "invalid_state"},
+		{"empty premise", state(`""`, "", "2"), false, "invalid_state"},
+		{"NaN", state("NaN", "", "2"), false, "invalid_json"},
+		{"Infinity", state("null", "", "Infinity"), false, "invalid_json"},
+		{"lone surrogate", state(`"\udc00"`, "", "2"), false, "invalid_json"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -173,7 +174,7 @@ func TestImportRefusesWhatTheReferenceLetsPass(t *testing.T) {
 			} else {
 				_, err = directive.ImportJSON([]byte(tc.payload))
 			}
-			require.ErrorIs(t, err, tc.want)
+			require.Equal(t, tc.want, directive.ErrorCode(err))
 			require.NotEmpty(t, directive.ErrorCode(err))
 		})
 	}
@@ -185,19 +186,20 @@ func TestInsteadOfAloneIsAnItem(t *testing.T) {
 		s, d := replay(in)
 		require.Equal(t, directive.Update, d.Kind, "%q: %s", in, d.Prompt)
 		require.Equal(t, directive.Use, s.State.Policy("instead of"), "%q", in)
-		require.True(t, directive.Preview(directive.Session{}, in).WouldMutate(), "%q", in)
+		trial := directive.Preview(nil, directive.Session{}, in)
+		require.False(t, trial.Before.Equal(trial.After), "%q", in)
 	}
 	for _, in := range []string{
 		"use  instead of", "use instead of ", "use  instead of ", "use x instead of", "use instead of x", "use the instead of",
 		"use \u00a0 instead of x", "use x instead of \n",
 	} {
 		s, d := replay(in)
-		require.Equal(t, directive.ReplacementIncomplete, d.Code, "%q", in)
+		require.Equal(t, "replacement_incomplete", d.Code, "%q", in)
 		require.Equal(t, sidesMissing, d.Prompt, "%q", in)
 		require.Zero(t, s.State.Len(), "%q", in)
 	}
 	s, d := replay("prohibit instead of", "use instead of")
-	require.Equal(t, directive.ItemProhibited, d.Code)
+	require.Equal(t, "item_prohibited", d.Code)
 	require.Equal(t, 1, s.State.Len())
 	s, d = directive.Step(directive.Session{}, "Use  Instead Of ", directive.AnyCase)
 	require.Equal(t, directive.Update, d.Kind)

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
 
 // Scoped is the own state of a scope.
@@ -53,7 +55,7 @@ func Join(levels ...Scoped) Effective {
 
 // Policy returns the effective policy of an item and the scope that set it. It normalises the item first.
 func (e Effective) Policy(item string) (ScopedPolicy, bool) {
-	i, ok := slices.BinarySearchFunc(e.Policies, Item(item), func(p ScopedPolicy, key string) int {
+	i, ok := slices.BinarySearchFunc(e.Policies, directivetext.Item(item), func(p ScopedPolicy, key string) int {
 		return strings.Compare(p.Item, key)
 	})
 	if !ok {
@@ -73,7 +75,7 @@ func (e Effective) Text() string {
 		b.WriteString("policies:\n")
 	}
 	for _, p := range e.Policies {
-		b.WriteString("- " + p.Polarity.String() + " " + p.Item + "\n")
+		b.WriteString("- " + string(p.Polarity) + " " + p.Item + "\n")
 	}
 	return b.String()
 }

@@ -5,29 +5,20 @@ import (
 	"iter"
 	"slices"
 	"strings"
+
+	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
 
-// Polarity says whether an item is to be used or prohibited.
-type Polarity uint8
+// Polarity says whether an item is to be used or prohibited: "use", "prohibit", or "" for no policy.
+type Polarity string
 
-// The two polarities. The zero Polarity means "no policy".
+// The two polarities.
 const (
-	Use Polarity = 1 + iota
-	Prohibit
+	Use      Polarity = "use"
+	Prohibit Polarity = "prohibit"
 )
 
-// String returns the wire word: "use", "prohibit", or "" for no policy.
-func (p Polarity) String() string {
-	switch p {
-	case Use:
-		return "use"
-	case Prohibit:
-		return "prohibit"
-	}
-	return ""
-}
-
-// Policy is one item with its polarity. Item is a normalised key, see [Item].
+// Policy is one item with its polarity. Item is a normalised key, see the package comment.
 type Policy struct {
 	Item     string
 	Polarity Polarity
@@ -43,10 +34,10 @@ type State struct {
 
 // NewState builds a state from texts, normalised like those of a directive. They are set in order, so of two items with
 // the same key the later one counts. "" is no premise. A premise of white space only, an item that normalises to
-// nothing and an unknown polarity are errors (ErrState).
+// nothing and an unknown polarity are errors (errState).
 func NewState(premise string, policies ...Policy) (State, error) {
-	if premise != "" && Premise(premise) == "" {
-		return State{}, fmt.Errorf("%w: a premise must not be blank; give \"\" for none", ErrState)
+	if premise != "" && directivetext.Premise(premise) == "" {
+		return State{}, fmt.Errorf("%w: a premise must not be blank; give \"\" for none", errState)
 	}
 	list, err := normalised(policies)
 	if err != nil {
@@ -55,19 +46,19 @@ func NewState(premise string, policies ...Policy) (State, error) {
 	slices.Reverse(list)
 	slices.SortStableFunc(list, byItem)
 	list = slices.CompactFunc(list, func(a, b Policy) bool { return a.Item == b.Item })
-	return State{Premise(premise), policySetOf(list)}, nil
+	return State{directivetext.Premise(premise), policySetOf(list)}, nil
 }
 
 // normalised returns the list with keys for items.
 func normalised(list []Policy) ([]Policy, error) {
 	keyed := make([]Policy, len(list))
 	for i, p := range list {
-		keyed[i] = Policy{Item(p.Item), p.Polarity}
+		keyed[i] = Policy{directivetext.Item(p.Item), p.Polarity}
 		if keyed[i].Item == "" {
-			return nil, fmt.Errorf("%w: policy item %q has no text left once normalised", ErrState, p.Item)
+			return nil, fmt.Errorf("%w: policy item %q has no text left once normalised", errState, p.Item)
 		}
 		if p.Polarity != Use && p.Polarity != Prohibit {
-			return nil, fmt.Errorf("%w: policy %q must be \"use\" or \"prohibit\"", ErrState, p.Item)
+			return nil, fmt.Errorf("%w: policy %q must be \"use\" or \"prohibit\"", errState, p.Item)
 		}
 	}
 	return keyed, nil
@@ -83,7 +74,7 @@ func distinctSet(list []Policy) (policySet, error) {
 	slices.SortFunc(keyed, byItem)
 	for i := 1; i < len(keyed); i++ {
 		if keyed[i].Item == keyed[i-1].Item {
-			return policySet{}, fmt.Errorf("%w: two policy items stand for %q; keep one", ErrState, keyed[i].Item)
+			return policySet{}, fmt.Errorf("%w: two policy items stand for %q; keep one", errState, keyed[i].Item)
 		}
 	}
 	return policySetOf(keyed), nil
@@ -94,9 +85,9 @@ func byItem(a, b Policy) int { return strings.Compare(a.Item, b.Item) }
 // Premise returns the premise, "" when none is set. A set premise is never blank.
 func (s State) Premise() string { return s.premise }
 
-// Policy returns the polarity of an item, 0 when it has none. The item is
+// Policy returns the polarity of an item, "" when it has none. The item is
 // normalised first.
-func (s State) Policy(item string) Polarity { return s.policies.get(Item(item)) }
+func (s State) Policy(item string) Polarity { return s.policies.get(directivetext.Item(item)) }
 
 // Len is the number of policies.
 func (s State) Len() int { return s.policies.n }
@@ -117,7 +108,9 @@ func (s State) Items(only ...Polarity) []string {
 func (s State) Policies() iter.Seq[Policy] { return s.policies.all() }
 
 // Equal reports whether both states are equal.
-func (s State) Equal(o State) bool { return Diff(s, o).Empty() }
+func (s State) Equal(o State) bool {
+	return s.premise == o.premise && s.Len() == o.Len() && (s.policies.root == o.policies.root || slices.Equal(slices.Collect(s.Policies()), slices.Collect(o.Policies())))
+}
 
 func (s State) withPremise(premise string) State { s.premise = premise; return s }
 

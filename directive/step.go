@@ -1,6 +1,10 @@
 package directive
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/ctxpage/ctxpage/internal/directivetext"
+)
 
 // Kind is what a step did.
 type Kind uint8
@@ -29,7 +33,11 @@ type Decision struct {
 	State   State  // the own state after an Update; zero otherwise
 	Changed bool   // whether that state differs from the one before
 	Prompt  string // for the user, when it clarifies; "" otherwise
-	Code    Code   // why it clarifies, for programs; "" otherwise
+	// Code says for programs why it clarifies; "" otherwise. The words are part of the wire format and do not change:
+	// premise_empty, premise_exists, premise_missing, near_miss_set_premise, near_miss_change_premise, item_empty,
+	// item_prohibited, item_in_use, replacement_incomplete, replace_absent, replace_prohibited_old,
+	// replace_prohibited_new, answer_needed, compound, inherited_prohibition, inherited_use.
+	Code string
 
 	// Repair lists directives of the strict grammar which, stepped in order with
 	// no question open, do what was asked. For a question it is what "yes" stands
@@ -37,7 +45,7 @@ type Decision struct {
 	Repair []string
 
 	// Scope is the ancestor that set the item, for the codes
-	// InheritedProhibition and InheritedUse.
+	// inherited_prohibition and inherited_use.
 	Scope string
 
 	// Hint is the strict form of an input that passed through and that [AnyCase]
@@ -47,28 +55,10 @@ type Decision struct {
 	Hint string
 }
 
-// PendingKind is what a "yes" to an open question will do.
-type PendingKind uint8
-
-// The kinds of an open question.
-const (
-	UseOnly    PendingKind = 1 + iota // put New in use
-	ReplaceUse                        // drop Old, put New in use
-)
-
-// String returns the wire word.
-func (k PendingKind) String() string {
-	if k == ReplaceUse {
-		return "replace_use"
-	}
-	return "use_only"
-}
-
 // Pending is an open question. It is never modified once made.
 type Pending struct {
-	Kind   PendingKind
-	New    string // as typed, not normalised
-	Old    string // as typed; "" for UseOnly
+	New    string // to be used; as typed, not normalised
+	Old    string // to be dropped; as typed. "": nothing is
 	Prompt string // what was asked, and is asked again until answered
 }
 
@@ -174,7 +164,7 @@ func (l *level) carryOut(c command) Decision {
 	case setPremise, changePremise:
 		return l.premise(c)
 	case incomplete:
-		return clarify(ReplacementIncomplete, promptIncomplete)
+		return clarify(codeReplacementIncomplete, promptIncomplete)
 	case replaceItem:
 		return l.replace(c)
 	}
@@ -187,25 +177,25 @@ func (l *level) update(to State, changed bool) Decision {
 }
 
 func (l *level) premise(c command) Decision {
-	value, before := Premise(c.a), l.own.State.premise
+	value, before := directivetext.Premise(c.a), l.own.State.premise
 	switch {
 	case value == "" && c.verb == setPremise:
-		return clarify(PremiseEmpty, promptEmptySet)
+		return clarify(codePremiseEmpty, promptEmptySet)
 	case value == "":
-		return clarify(PremiseEmpty, promptEmptyChange)
+		return clarify(codePremiseEmpty, promptEmptyChange)
 	case c.verb == setPremise && before != "":
-		return clarify(PremiseExists, promptPremiseExists, changeText(value))
+		return clarify(codePremiseExists, promptPremiseExists, changeText(value))
 	case c.verb == changePremise && before == "":
-		return clarify(PremiseMissing, promptPremiseMissing, setText(value))
+		return clarify(codePremiseMissing, promptPremiseMissing, setText(value))
 	}
 	return l.update(l.own.State.withPremise(value), value != before)
 }
 
 // item carries out use, prohibit and remove policy.
 func (l *level) item(c command) Decision {
-	key := Item(c.a)
+	key := directivetext.Item(c.a)
 	if key == "" {
-		return clarify(ItemEmpty, promptEmptyItem(c.verb))
+		return clarify(codeItemEmpty, promptEmptyItem(c.verb))
 	}
 	if c.verb == removeItem {
 		return l.remove(key)
@@ -216,12 +206,12 @@ func (l *level) item(c command) Decision {
 	}
 	to, own := l.own.State.add(key, want)
 	switch held := l.holds(key, own); {
-	case held.polarity != 0 && held.polarity != want:
+	case held.polarity != "" && held.polarity != want:
 		return clarifyHeld(key, held, text(key))
-	case own != 0 && own != want: // an ancestor has prohibited what is in use here
+	case own != "" && own != want: // an ancestor has prohibited what is in use here
 		return l.update(to.set(key, want), true)
 	}
-	return l.update(to, own == 0)
+	return l.update(to, own == "")
 }
 
 func (l *level) remove(key string) Decision {
@@ -229,14 +219,14 @@ func (l *level) remove(key string) Decision {
 	if held := l.holds(key, own); held.inherited {
 		return clarifyInherited(key, held)
 	}
-	return l.update(to, own != 0)
+	return l.update(to, own != "")
 }
 
 // replace carries out "use new instead of old", or opens a question about it.
 func (l *level) replace(c command) Decision {
-	newKey, oldKey := Item(c.a), Item(c.b)
+	newKey, oldKey := directivetext.Item(c.a), directivetext.Item(c.b)
 	if newKey == "" {
-		return clarify(ReplacementIncomplete, promptIncomplete)
+		return clarify(codeReplacementIncomplete, promptIncomplete)
 	}
 	s := l.own.State
 	if newKey == oldKey {
@@ -246,15 +236,15 @@ func (l *level) replace(c command) Decision {
 		return d
 	}
 	to, oldOwn := s.remove(oldKey)
-	if oldOwn == 0 {
-		return l.ask(ReplaceAbsent, Pending{UseOnly, c.a, "", promptUseInstead(c.a)}, newKey, "")
+	if oldOwn == "" {
+		return l.ask(codeReplaceAbsent, Pending{c.a, "", promptUseInstead(c.a)}, newKey, "")
 	}
 	to, newOwn := to.add(newKey, Use)
 	switch {
 	case oldOwn == Prohibit:
-		return l.ask(ReplaceProhibitedOld, Pending{ReplaceUse, c.a, c.b, promptOldProhibited(c.a, c.b)}, newKey, oldKey)
+		return l.ask(codeReplaceProhibitedOld, Pending{c.a, c.b, promptOldProhibited(c.a, c.b)}, newKey, oldKey)
 	case newOwn == Prohibit:
-		return l.ask(ReplaceProhibitedNew, Pending{ReplaceUse, c.a, c.b, promptNewProhibited(c.a, c.b)}, newKey, oldKey)
+		return l.ask(codeReplaceProhibitedNew, Pending{c.a, c.b, promptNewProhibited(c.a, c.b)}, newKey, oldKey)
 	}
 	return l.update(to, true)
 }
@@ -276,7 +266,7 @@ func (l *level) refusesSwap(newKey, oldKey string) (Decision, bool) {
 }
 
 // ask opens a question about two keys; oldKey is "" when nothing is dropped.
-func (l *level) ask(code Code, p Pending, newKey, oldKey string) Decision {
+func (l *level) ask(code string, p Pending, newKey, oldKey string) Decision {
 	s := l.own.State
 	l.own.Pending = &p
 	return clarify(code, p.Prompt, s.swap(newKey, oldKey)...)
@@ -286,16 +276,16 @@ func (l *level) ask(code Code, p Pending, newKey, oldKey string) Decision {
 // whatever is no answer has the question asked again.
 func (l *level) answer(input string) Decision {
 	s, p := l.own.State, l.own.Pending
-	kind := answer(input)
-	if kind == no {
+	kind := directivetext.AnswerTo(input)
+	if kind == directivetext.No {
 		return l.update(s, false)
 	}
-	newKey, oldKey := Item(p.New), ""
-	if p.Kind == ReplaceUse {
-		oldKey = Item(p.Old)
+	newKey, oldKey := directivetext.Item(p.New), ""
+	if p.Old != "" {
+		oldKey = directivetext.Item(p.Old)
 	}
-	if kind == noAnswer {
-		return clarify(AnswerNeeded, p.Prompt, s.swap(newKey, oldKey)...)
+	if kind == directivetext.NoAnswer {
+		return clarify(codeAnswerNeeded, p.Prompt, s.swap(newKey, oldKey)...)
 	}
 	if newKey == oldKey {
 		return l.update(s, false)
@@ -307,7 +297,7 @@ func (l *level) answer(input string) Decision {
 		return d
 	}
 	to, oldOwn := s.remove(oldKey)
-	return l.update(to.set(newKey, Use), s.policies.get(newKey) != Use || oldOwn != 0)
+	return l.update(to.set(newKey, Use), s.policies.get(newKey) != Use || oldOwn != "")
 }
 
 // swap lists the directives that drop old and put new in use.
@@ -316,7 +306,7 @@ func (s State) swap(newKey, oldKey string) []string {
 		return nil
 	}
 	var list []string
-	if s.policies.get(oldKey) != 0 {
+	if s.policies.get(oldKey) != "" {
 		list = append(list, removeText(oldKey))
 	}
 	if s.policies.get(newKey) == Prohibit {
@@ -325,7 +315,7 @@ func (s State) swap(newKey, oldKey string) []string {
 	return append(list, useText(newKey))
 }
 
-func clarify(code Code, prompt string, repair ...string) Decision {
+func clarify(code string, prompt string, repair ...string) Decision {
 	return Decision{Kind: Clarify, Prompt: prompt, Code: code, Repair: repair}
 }
 
@@ -335,15 +325,15 @@ func clarifyHeld(key string, held holding, wanted string) Decision {
 	case held.inherited:
 		return clarifyInherited(key, held)
 	case held.polarity == Prohibit:
-		return clarify(ItemProhibited, fmt.Sprintf(promptProhibited, key), removeText(key), wanted)
+		return clarify(codeItemProhibited, fmt.Sprintf(promptProhibited, key), removeText(key), wanted)
 	}
-	return clarify(ItemInUse, fmt.Sprintf(promptInUse, key), removeText(key), wanted)
+	return clarify(codeItemInUse, fmt.Sprintf(promptInUse, key), removeText(key), wanted)
 }
 
 func clarifyInherited(key string, held holding) Decision {
-	d := clarify(InheritedUse, fmt.Sprintf(promptInheritedUse, key, held.scope))
+	d := clarify(codeInheritedUse, fmt.Sprintf(promptInheritedUse, key, held.scope))
 	if held.polarity == Prohibit {
-		d = clarify(InheritedProhibition, fmt.Sprintf(promptInheritedProhibition, key, held.scope))
+		d = clarify(codeInheritedProhibition, fmt.Sprintf(promptInheritedProhibition, key, held.scope))
 	}
 	d.Scope = held.scope
 	return d
@@ -351,12 +341,12 @@ func clarifyInherited(key string, held holding) Decision {
 
 // clarifyNearMiss suggests what was probably meant; the repair fits the state.
 func clarifyNearMiss(c command, s State) Decision {
-	code, prompt := NearMissSet, "Did you mean 'set premise "+trim(c.a)+"'?"
+	code, prompt := codeNearMissSet, "Did you mean 'set premise "+directivetext.Trim(c.a)+"'?"
 	if c.verb == nearChange {
-		code, prompt = NearMissChange, "Did you mean 'change premise to "+trim(c.a)+"'?"
+		code, prompt = codeNearMissChange, "Did you mean 'change premise to "+directivetext.Trim(c.a)+"'?"
 	}
 	if s.premise != "" {
-		return clarify(code, prompt, changeText(Premise(c.a)))
+		return clarify(code, prompt, changeText(directivetext.Premise(c.a)))
 	}
-	return clarify(code, prompt, setText(Premise(c.a)))
+	return clarify(code, prompt, setText(directivetext.Premise(c.a)))
 }

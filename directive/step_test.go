@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
 
 func TestGrammar(t *testing.T) {
@@ -86,23 +87,23 @@ func TestTransitions(t *testing.T) {
 	tests := []struct {
 		given  string // inputs, parted by "; "
 		input  string
-		code   directive.Code
+		code   string
 		prompt string
 		repair []string
 	}{
-		{"set premise a", "set premise b", directive.PremiseExists, "Premise already set.\nUse 'change premise to <value>' to modify it.", []string{"change premise to b"}},
-		{"", "change premise to  to b", directive.PremiseMissing, "No premise is set.\nUse 'set premise <value>' to define one.", []string{"set premise  to b"}},
-		{"", "set premise to b", directive.NearMissSet, "Did you mean 'set premise b'?", []string{"set premise b"}},
-		{"set premise a", "set premise to b", directive.NearMissSet, "Did you mean 'set premise b'?", []string{"change premise to b"}},
-		{"", "change premise b", directive.NearMissChange, "Did you mean 'change premise to b'?", []string{"set premise b"}},
-		{"prohibit x", "use The X", directive.ItemProhibited, "\"x\" is currently prohibited.\nRemove or replace it before using it.", []string{"remove policy x", "use x"}},
-		{"use x", "prohibit X", directive.ItemInUse, "\"x\" is currently in use.\nRemove or replace it before prohibiting it.", []string{"remove policy x", "prohibit x"}},
-		{"prohibit x  instead of y", "use x  instead of y", directive.ReplaceAbsent, "Did you mean to use \"x \" instead?", []string{"use x"}},
-		{"prohibit x instead of y", "use x\tinstead of y", directive.ItemProhibited, "\"x instead of y\" is currently prohibited.\nRemove or replace it before using it.", []string{"remove policy x instead of y", "use x instead  of y"}},
-		{"", "use  New instead of Old ", directive.ReplaceAbsent, "Did you mean to use \" New\" instead?", []string{"use new"}},
-		{"prohibit new", "use new instead of old", directive.ReplaceAbsent, "Did you mean to use \"new\" instead?", []string{"remove policy new", "use new"}},
-		{"prohibit old", "use New instead of Old", directive.ReplaceProhibitedOld, "\"Old\" is currently prohibited. Did you mean to remove it and use \"New\" instead?", []string{"remove policy old", "use new"}},
-		{"use old; prohibit new", "use New instead of Old", directive.ReplaceProhibitedNew, "\"New\" is currently prohibited. Did you mean to remove \"Old\" and use \"New\" instead?", []string{"remove policy old", "remove policy new", "use new"}},
+		{"set premise a", "set premise b", "premise_exists", "Premise already set.\nUse 'change premise to <value>' to modify it.", []string{"change premise to b"}},
+		{"", "change premise to  to b", "premise_missing", "No premise is set.\nUse 'set premise <value>' to define one.", []string{"set premise  to b"}},
+		{"", "set premise to b", "near_miss_set_premise", "Did you mean 'set premise b'?", []string{"set premise b"}},
+		{"set premise a", "set premise to b", "near_miss_set_premise", "Did you mean 'set premise b'?", []string{"change premise to b"}},
+		{"", "change premise b", "near_miss_change_premise", "Did you mean 'change premise to b'?", []string{"set premise b"}},
+		{"prohibit x", "use The X", "item_prohibited", "\"x\" is currently prohibited.\nRemove or replace it before using it.", []string{"remove policy x", "use x"}},
+		{"use x", "prohibit X", "item_in_use", "\"x\" is currently in use.\nRemove or replace it before prohibiting it.", []string{"remove policy x", "prohibit x"}},
+		{"prohibit x  instead of y", "use x  instead of y", "replace_absent", "Did you mean to use \"x \" instead?", []string{"use x"}},
+		{"prohibit x instead of y", "use x\tinstead of y", "item_prohibited", "\"x instead of y\" is currently prohibited.\nRemove or replace it before using it.", []string{"remove policy x instead of y", "use x instead  of y"}},
+		{"", "use  New instead of Old ", "replace_absent", "Did you mean to use \" New\" instead?", []string{"use new"}},
+		{"prohibit new", "use new instead of old", "replace_absent", "Did you mean to use \"new\" instead?", []string{"remove policy new", "use new"}},
+		{"prohibit old", "use New instead of Old", "replace_prohibited_old", "\"Old\" is currently prohibited. Did you mean to remove it and use \"New\" instead?", []string{"remove policy old", "use new"}},
+		{"use old; prohibit new", "use New instead of Old", "replace_prohibited_new", "\"New\" is currently prohibited. Did you mean to remove \"Old\" and use \"New\" instead?", []string{"remove policy old", "remove policy new", "use new"}},
 	}
 	for _, tc := range tests {
 		t.Run(tc.input, func(t *testing.T) {
@@ -134,7 +135,7 @@ func TestConfirmation(t *testing.T) {
 		s, d := replay(question, yes)
 		require.Equal(t, directive.Update, d.Kind, yes)
 		require.Equal(t, []string{"new"}, s.State.Items(), yes)
-		require.True(t, directive.IsAnswer(yes))
+		require.True(t, directivetext.IsAnswer(yes))
 	}
 	for _, no := range []string{"no", "Nope.", "no thanks!"} {
 		s, d := replay(question, no)
@@ -146,10 +147,10 @@ func TestConfirmation(t *testing.T) {
 	for _, neither := range []string{"", "y", "yes。", "yes. !", "yes, please", "no, thanks", "ok\u200b", "clear state", "use x"} {
 		s, d := replay(question, neither)
 		require.Equal(t, directive.Clarify, d.Kind, neither)
-		require.Equal(t, directive.AnswerNeeded, d.Code)
+		require.Equal(t, "answer_needed", d.Code)
 		require.Equal(t, `Did you mean to use "new" instead?`, d.Prompt)
 		require.NotNil(t, s.Pending, neither)
-		require.False(t, directive.IsAnswer(neither))
+		require.False(t, directivetext.IsAnswer(neither))
 	}
 }
 
@@ -237,14 +238,14 @@ func TestRefuseCompound(t *testing.T) {
 				return
 			}
 			require.Equal(t, directive.Clarify, d.Kind)
-			require.Equal(t, directive.Compound, d.Code)
+			require.Equal(t, "compound", d.Code)
 			require.Equal(t, tc.parts, d.Repair)
 			for _, p := range tc.parts {
 				require.Contains(t, d.Prompt, "'"+p+"'")
 			}
 			require.Equal(t, directive.Session{}, s)
 			_, off := directive.Step(directive.Session{}, tc.input)
-			require.NotEqual(t, directive.Compound, off.Code, "off by default")
+			require.NotEqual(t, "compound", off.Code, "off by default")
 		})
 	}
 }
@@ -275,8 +276,8 @@ func TestNoQuadraticOperands(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			directive.Step(directive.Session{}, "use "+operand, directive.AnyCase, directive.RefuseCompound)
 			directive.Step(directive.Session{}, "set premise "+operand)
-			directive.Preprocess("use " + operand)
-			directive.ValidateAgainst("use "+operand, "use "+operand)
+			directivetext.Preprocess("use " + operand)
+			directivetext.ValidateAgainst("use "+operand, "use "+operand)
 		})
 	}
 }
@@ -292,11 +293,11 @@ func TestNewState(t *testing.T) {
 	for name, make := range map[string]func() (directive.State, error){
 		"blank premise": func() (directive.State, error) { return directive.NewState("\t") },
 		"empty item": func() (directive.State, error) {
-			return directive.NewState("", directive.Policy{Item: "the", Polarity: 1})
+			return directive.NewState("", directive.Policy{Item: "the", Polarity: "other"})
 		},
 		"no polarity": func() (directive.State, error) { return directive.NewState("", directive.Policy{Item: "x"}) },
 	} {
 		_, err := make()
-		require.ErrorIs(t, err, directive.ErrState, name)
+		require.Equal(t, "invalid_state", directive.ErrorCode(err), name)
 	}
 }

@@ -15,12 +15,6 @@ type Outcome struct {
 	Read    int    // messages read, the stopping one included
 }
 
-// Compile steps a transcript on a fresh session.
-func Compile(messages []Message, opts ...Option) Outcome {
-	_, outcome := Apply(Session{}, messages, opts...)
-	return outcome
-}
-
 // Apply steps a transcript on s. The first clarification ends it; changes made before it stay, and a question that it
 // opened stays open. The first user message answers a question that was open before.
 func Apply(s Session, messages []Message, opts ...Option) (Session, Outcome) {

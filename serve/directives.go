@@ -52,7 +52,7 @@ func showDirectives(ctx context.Context, r *request, _ struct{}) (directivesOut,
 		out.Premises = append(out.Premises, premiseOut(p))
 	}
 	for _, p := range st.Effective.Policies {
-		out.Policies = append(out.Policies, policyOut{p.Scope, p.Item, p.Polarity.String()})
+		out.Policies = append(out.Policies, policyOut{p.Scope, p.Item, string(p.Polarity)})
 	}
 	return out, nil
 }
@@ -138,7 +138,7 @@ func suggestDirective(ctx context.Context, r *request, in suggestIn) (suggestOut
 	}
 	draft := func(context.Context, string) (string, error) { return in.Draft, nil }
 	found, err := directive.Suggest(ctx, draft, st.Own, in.Message, in.list()...)
-	if err != nil || found.Class != directive.IsDirective {
+	if err != nil || found.Directive == "" {
 		return suggestOut{}, err
 	}
 	trial, err := r.s.Directives().Preview(ctx, found.Directive, in.list()...) // with what its ancestors hold

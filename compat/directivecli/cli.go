@@ -6,6 +6,7 @@ package directivecli
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -65,7 +66,7 @@ func (m *Memory) Step(input string, opts ...directive.Option) (directive.Session
 
 // Preview implements [Engine].
 func (m *Memory) Preview(input string, opts ...directive.Option) (directive.Trial, error) {
-	return directive.Preview(m.session, input, opts...), nil
+	return directive.Preview(nil, m.session, input, opts...), nil
 }
 
 // Load implements [Engine].
@@ -73,13 +74,13 @@ func (m *Memory) Load(s directive.Session) error { m.session = s; return nil }
 
 // Options is what the caller of [Run] decides.
 type Options struct {
-	Engine   Engine                                 // nil: a fresh [Memory]
-	Terminal bool                                   // in and out both are a terminal
-	Program  string                                 // named in the help; "dbctl directive" when empty
-	Version  string                                 // printed by --version
-	ReadFile func(path string) ([]byte, error)      // os.ReadFile when nil
-	Suggest  func(program string) directive.Drafter // runs the program of --suggest; nil: the option is unknown
-	Hint     func(strict string)                    // hears of inputs that passed through and look like a directive; nil: nobody
+	Engine   Engine                                                             // nil: a fresh [Memory]
+	Terminal bool                                                               // in and out both are a terminal
+	Program  string                                                             // named in the help; "dbctl directive" when empty
+	Version  string                                                             // printed by --version
+	ReadFile func(path string) ([]byte, error)                                  // os.ReadFile when nil
+	Suggest  func(program string) func(context.Context, string) (string, error) // runs the program of --suggest; nil: the option is unknown
+	Hint     func(strict string)                                                // hears of inputs that passed through and look like a directive; nil: nobody
 }
 
 // Run runs the command line and returns the exit code: 0, or 1 after an error,

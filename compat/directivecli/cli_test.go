@@ -283,7 +283,7 @@ func TestOptionsReachTheEngine(t *testing.T) {
 
 // An input that passes through is given to the program of --suggest. What it reads there is shown, and never applied.
 func TestSuggestions(t *testing.T) {
-	suggest := func(program string) directive.Drafter {
+	suggest := func(program string) func(context.Context, string) (string, error) {
 		require.Equal(t, "reader", program)
 		return func(_ context.Context, message string) (string, error) {
 			if message == "broken" {

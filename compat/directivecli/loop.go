@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
 
 // shower prints answers in one of the two forms.
@@ -39,7 +40,7 @@ type loop struct {
 	flags    flags
 	terminal bool
 	hint     func(strict string)
-	draft    directive.Drafter // nil: none
+	draft    func(context.Context, string) (string, error) // nil: none
 }
 
 var errLeave = errors.New("leave")
@@ -146,7 +147,7 @@ func (l loop) stepCommand(payload string) error {
 	if err != nil {
 		return err
 	}
-	if s.Pending != nil && !directive.IsAnswer(payload) {
+	if s.Pending != nil && !directivetext.IsAnswer(payload) {
 		l.show.fault(answerFirst)
 		return nil
 	}
@@ -176,7 +177,7 @@ func (l loop) step(command, input string) error {
 // do. It changes nothing.
 func (l loop) suggest(s directive.Session, input string) error {
 	found, err := directive.Suggest(context.Background(), l.draft, s, input, l.flags.options...)
-	if err != nil || found.Class != directive.IsDirective {
+	if err != nil || found.Directive == "" {
 		return err
 	}
 	if found.Trial, err = l.engine.Preview(found.Directive, l.flags.options...); err == nil { // with what its ancestors hold
@@ -208,7 +209,7 @@ func (l loop) prepare(input string) (string, error) {
 	if err != nil || s.Pending != nil || strings.HasPrefix(trimLeft(input), "{") {
 		return input, err
 	}
-	if v := directive.ValidateAgainst(input, input); v.Class == directive.IsDirective {
+	if v := directivetext.ValidateAgainst(input, input); v.Class == directivetext.IsDirective {
 		return v.Directive, nil
 	}
 	return input, nil

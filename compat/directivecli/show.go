@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
 
 // text is the form for people. On a terminal an empty line goes before each answer.
@@ -85,11 +86,11 @@ func (t text) preview(trial directive.Trial) {
 	fmt.Fprintln(t, "preview")
 	t.decision(trial.Decision)
 	would := "no"
-	if trial.WouldMutate() {
+	if !trial.Before.Equal(trial.After) {
 		would = "yes"
 	}
 	fmt.Fprintf(t, "would_mutate: %s\ndiff:\n", would)
-	t.delta(trial.Delta)
+	t.delta(Diff(trial.Before, trial.After))
 }
 
 // suggestion shows what a preprocessor read; the user steps it, or not.
@@ -98,7 +99,7 @@ func (t text) suggestion(s directive.Suggestion) {
 	t.preview(s.Trial)
 }
 
-func (t text) delta(d directive.Delta) {
+func (t text) delta(d Delta) {
 	if d.Empty() {
 		fmt.Fprintln(t, "- (none)")
 	}
@@ -144,27 +145,27 @@ type ndjson struct{ *bufio.Writer }
 func (j ndjson) write(b []byte) { j.Write(append(b, '\n')) }
 
 func (j ndjson) step(command string, s directive.Session, d directive.Decision) {
-	b := directive.AppendString([]byte(`{"command":`), command)
+	b := directivetext.AppendString([]byte(`{"command":`), command)
 	b = d.AppendJSON(append(b, `,"decision":`...))
-	b = directive.AppendJSON(append(b, `,"mode":"step","output_version":1,"state":`...), s.State)
+	b = append(append(b, `,"mode":"step","output_version":1,"state":`...), directive.ExportJSON(s.State)...)
 	j.write(append(b, '}'))
 }
 
 func (j ndjson) preview(t directive.Trial) {
 	b := t.Decision.AppendJSON([]byte(`{"command":"preview","decision":`))
-	b = t.Delta.AppendJSON(append(b, `,"diff":`...))
-	b = directive.AppendJSON(append(b, `,"mode":"preview","output_version":1,"state_after":`...), t.After)
-	b = directive.AppendJSON(append(b, `,"state_before":`...), t.Before)
-	b = strconv.AppendBool(append(b, `,"would_mutate":`...), t.WouldMutate())
+	b = Diff(t.Before, t.After).AppendJSON(append(b, `,"diff":`...))
+	b = append(append(b, `,"mode":"preview","output_version":1,"state_after":`...), directive.ExportJSON(t.After)...)
+	b = append(append(b, `,"state_before":`...), directive.ExportJSON(t.Before)...)
+	b = strconv.AppendBool(append(b, `,"would_mutate":`...), !t.Before.Equal(t.After))
 	j.write(append(b, '}'))
 }
 
 func (j ndjson) suggestion(s directive.Suggestion) {
 	b := s.Trial.Decision.AppendJSON([]byte(`{"command":"suggest","decision":`))
-	b = s.Trial.Delta.AppendJSON(append(b, `,"diff":`...))
-	b = directive.AppendString(append(b, `,"directive":`...), s.Directive)
+	b = Diff(s.Trial.Before, s.Trial.After).AppendJSON(append(b, `,"diff":`...))
+	b = directivetext.AppendString(append(b, `,"directive":`...), s.Directive)
 	b = strconv.AppendBool(append(b, `,"grounded":`...), s.Grounded)
-	b = strconv.AppendBool(append(b, `,"mode":"suggestion","output_version":1,"would_mutate":`...), s.Trial.WouldMutate())
+	b = strconv.AppendBool(append(b, `,"mode":"suggestion","output_version":1,"would_mutate":`...), !s.Trial.Before.Equal(s.Trial.After))
 	j.write(append(b, '}'))
 }
 
@@ -173,7 +174,7 @@ func (j ndjson) state(s directive.State, inherited *directive.Effective) {
 	if inherited != nil {
 		b = appendInherited(b, *inherited)
 	}
-	b = directive.AppendJSON(append(b, `"mode":"state","output_version":1,"state":`...), s)
+	b = append(append(b, `"mode":"state","output_version":1,"state":`...), directive.ExportJSON(s)...)
 	j.write(append(b, '}'))
 }
 
@@ -183,9 +184,9 @@ func appendInherited(b []byte, e directive.Effective) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = directive.AppendString(append(b, `{"item":`...), p.Item)
-		b = directive.AppendString(append(b, `,"polarity":`...), p.Polarity.String())
-		b = directive.AppendString(append(b, `,"scope":`...), p.Scope)
+		b = directivetext.AppendString(append(b, `{"item":`...), p.Item)
+		b = directivetext.AppendString(append(b, `,"polarity":`...), string(p.Polarity))
+		b = directivetext.AppendString(append(b, `,"scope":`...), p.Scope)
 		b = append(b, '}')
 	}
 	b = append(b, `],"premises":[`...)
@@ -193,8 +194,8 @@ func appendInherited(b []byte, e directive.Effective) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = directive.AppendString(append(b, `{"premise":`...), p.Premise)
-		b = directive.AppendString(append(b, `,"scope":`...), p.Scope)
+		b = directivetext.AppendString(append(b, `{"premise":`...), p.Premise)
+		b = directivetext.AppendString(append(b, `,"scope":`...), p.Scope)
 		b = append(b, '}')
 	}
 	return append(b, `]},`...)
@@ -208,12 +209,12 @@ func (j ndjson) history(entries []Entry) {
 		}
 		b = append(b, '{')
 		if e.done() {
-			b = append(directive.AppendString(append(b, `"action":`...), e.Action), ',')
+			b = append(directivetext.AppendString(append(b, `"action":`...), e.Action), ',')
 		}
-		b = directive.AppendString(append(b, `"actor":`...), e.Actor)
+		b = directivetext.AppendString(append(b, `"actor":`...), e.Actor)
 		b = strconv.AppendBool(append(b, `,"changed":`...), e.Changed)
-		b = directive.AppendString(append(b, `,"input":`...), e.Input)
-		b = directive.AppendString(append(b, `,"kind":`...), e.Kind.String())
+		b = directivetext.AppendString(append(b, `,"input":`...), e.Input)
+		b = directivetext.AppendString(append(b, `,"kind":`...), e.Kind.String())
 		b = strconv.AppendUint(append(b, `,"version":`...), e.Version, 10)
 		b = append(b, '}')
 	}
@@ -221,8 +222,8 @@ func (j ndjson) history(entries []Entry) {
 }
 
 func (j ndjson) fault(f commandFault) {
-	b := directive.AppendString([]byte(`{"command":`), f.command)
-	b = directive.AppendString(append(b, `,"error":{"code":`...), f.code)
-	b = directive.AppendString(append(b, `,"message":`...), f.message)
+	b := directivetext.AppendString([]byte(`{"command":`), f.command)
+	b = directivetext.AppendString(append(b, `,"error":{"code":`...), f.code)
+	b = directivetext.AppendString(append(b, `,"message":`...), f.message)
 	j.write(append(b, `},"mode":"error","output_version":1}`...))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/compat/directivecli"
 	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
 
 // directiveRequest holds the arguments of all operations. Raw ones may be of any type.
@@ -79,7 +80,7 @@ func directiveOp(s *directive.Session, r directiveRequest) (reply, error) {
 	case "transcript":
 		return transcript(s, r), nil
 	case "preprocess":
-		f := directive.Preprocess(r.Input)
+		f := directivetext.Preprocess(r.Input)
 		return reply{"outcome": f.Class.String(), "directive": orNull(f.Directive), "rule_id": f.Rule}, nil
 	case "validate":
 		return validate(r), nil
@@ -148,17 +149,17 @@ func describe(s directive.Session) reply {
 }
 
 func preview(s directive.Session, input string) reply {
-	t := directive.Preview(s, input)
+	t := directive.Preview(nil, s, input)
 	return reply{
 		"decision": decisionJSON(t.Decision), "state_before": stateJSON(t.Before), "state_after": stateJSON(t.After),
-		"diff": deltaJSON(t.Delta), "would_mutate": t.WouldMutate(),
+		"diff": deltaJSON(directivecli.Diff(t.Before, t.After)), "would_mutate": !t.Before.Equal(t.After),
 	}
 }
 
 func diff(r directiveRequest) (reply, error) {
 	before, err1 := directive.ImportJSON(r.Before)
 	after, err2 := directive.ImportJSON(r.After)
-	return reply{"diff": deltaJSON(directive.Diff(before, after))}, errors.Join(err1, err2)
+	return reply{"diff": deltaJSON(directivecli.Diff(before, after))}, errors.Join(err1, err2)
 }
 
 func transcript(s *directive.Session, r directiveRequest) reply {
@@ -195,9 +196,9 @@ func validate(r directiveRequest) reply {
 	if json.Unmarshal(r.Raw, &text) == nil && bytes.HasPrefix(r.Raw, []byte(`"`)) {
 		raw = text
 	}
-	v := directive.Validate(raw)
+	v := directivetext.Validate(raw)
 	if r.SourceInput != nil {
-		v = directive.ValidateAgainst(raw, *r.SourceInput)
+		v = directivetext.ValidateAgainst(raw, *r.SourceInput)
 	}
 	return reply{"classification": v.Class.String(), "output": orNull(v.Directive), "parsed": orNull(v.Directive)}
 }
@@ -209,7 +210,7 @@ func commandLine(r directiveRequest) reply {
 }
 
 func decisionJSON(d directive.Decision) json.RawMessage { return d.AppendJSON(nil) }
-func deltaJSON(d directive.Delta) json.RawMessage       { return d.AppendJSON(nil) }
+func deltaJSON(d directivecli.Delta) json.RawMessage    { return d.AppendJSON(nil) }
 func stateJSON(s directive.State) json.RawMessage       { return directive.ExportJSON(s) }
 
 func orNull(s string) any {

@@ -109,7 +109,7 @@ func (a *app) directives(args []string, opt directivecli.Options) error {
 		out = plainWriter{a}
 	}
 	opt.Version = "dbctl " + version()
-	opt.Suggest = func(program string) directive.Drafter {
+	opt.Suggest = func(program string) func(context.Context, string) (string, error) {
 		return func(_ context.Context, message string) (string, error) {
 			return runProgram(a.ctx, program, []byte(message))
 		}

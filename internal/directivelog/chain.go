@@ -97,7 +97,7 @@ func (c *Chain) Preview(input string, opts []directive.Option) (directive.Trial,
 	if len(input) > MaxInput {
 		input = headOf(input)
 	}
-	return directive.PreviewIn(c.Above, c.Own.After, input, opts...), nil
+	return directive.Preview(c.Above, c.Own.After, input, opts...), nil
 }
 
 // Apply steps the user's messages of a transcript. The first clarify of any sort ends it.

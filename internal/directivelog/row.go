@@ -129,7 +129,7 @@ func unpack(row []byte) (out directive.Entry, err error) {
 	out = directive.Entry{
 		Version: w.Version, At: codec.FromMicros(w.At), Actor: w.Actor, Action: w.Action, Input: w.Input, After: after,
 		Decision: directive.Decision{
-			Kind: directive.Kind(w.Kind), Changed: w.Changed, Prompt: w.Prompt, Code: directive.Code(w.Code), Repair: w.Repair, Scope: w.Scope,
+			Kind: directive.Kind(w.Kind), Changed: w.Changed, Prompt: w.Prompt, Code: (w.Code), Repair: w.Repair, Scope: w.Scope,
 		},
 	}
 	if out.Decision.Kind == directive.Update {

@@ -1,8 +1,6 @@
-package directive
+package directivetext
 
 import (
-	"context"
-	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -15,7 +13,7 @@ type Class uint8
 const (
 	Unknown     Class = iota // it may have to do with a directive: leave it alone
 	NoDirective              // it has nothing to do with one
-	IsDirective              // it is exactly one
+	IsDirective              // it is Exactly one
 )
 
 // String returns the wire word.
@@ -73,7 +71,7 @@ var rejections = [...]struct {
 		"clear premise then clear state", "prohibit peanuts and use almonds",
 		"set premise concise; reset policies", "use docker, actually prohibit docker")},
 	{"reject.quoted_reported_bracket", func(raw, _ string) bool { return bracketNote(lower(raw)) }},
-	{"reject.quoted_exact", func(raw, _ string) bool { return wrapped(trim(raw), `"'`+"`", `"'`+"`") }},
+	{"reject.quoted_exact", func(raw, _ string) bool { return wrapped(Trim(raw), `"'`+"`", `"'`+"`") }},
 	{"reject.quoted_reported", among(
 		`"set premise concise replies" is invalid syntax, right?`, `for example, you could "remove policy docker".`,
 		`he said "use docker".`, `the doc literally says: "clear premise".`)},
@@ -96,7 +94,7 @@ func among(texts ...string) func(raw, m string) bool {
 
 // listMarker tells of "1. x", "1) x", "- x" and "* x", in any script's digits.
 func listMarker(raw string) bool {
-	s := trimLeft(raw)
+	s := TrimLeft(raw)
 	rest := strings.TrimLeftFunc(s, unicode.IsDigit)
 	marks := ".)"
 	if rest == s {
@@ -105,7 +103,7 @@ func listMarker(raw string) bool {
 	if rest == "" || strings.IndexByte(marks, rest[0]) < 0 {
 		return false
 	}
-	item := trimLeft(rest[1:])
+	item := TrimLeft(rest[1:])
 	return item != "" && item != rest[1:]
 }
 
@@ -119,13 +117,13 @@ func metaPrefix(m string, s saying) bool {
 		return true
 	}
 	for _, phrase := range [...]string{"for example", "the command is"} {
-		if rest, ok := strings.CutPrefix(m, phrase); ok && wordEnds(rest) {
+		if rest, ok := strings.CutPrefix(m, phrase); ok && WordEnds(rest) {
 			return true
 		}
 	}
 	for _, who := range strings.Fields(s.who) {
 		for _, verb := range strings.Fields(s.verbs) {
-			if rest, ok := strings.CutPrefix(m, who+" "+verb); ok && wordEnds(rest) {
+			if rest, ok := strings.CutPrefix(m, who+" "+verb); ok && WordEnds(rest) {
 				return true
 			}
 		}
@@ -140,7 +138,7 @@ func mixedProse(m string) bool {
 			cue = "change premise to"
 		}
 		rest, ok := strings.CutPrefix(m, cue)
-		if !ok || !wordEnds(rest) {
+		if !ok || !WordEnds(rest) {
 			continue
 		}
 		for _, word := range [...]string{"because", "then continue", "and"} {
@@ -176,9 +174,9 @@ func wrapped(s, openers, closers string) bool {
 // candidate is the message without closing dots and exclamation marks, without
 // one pair of wrappers, squeezed and in lower case.
 func candidate(message, openers, closers string) string {
-	s := trim(strings.TrimRight(trim(message), ".!"))
+	s := Trim(strings.TrimRight(Trim(message), ".!"))
 	if wrapped(s, openers, closers) {
-		if inner := trim(s[1 : len(s)-1]); inner != "" {
+		if inner := Trim(s[1 : len(s)-1]); inner != "" {
 			s = inner
 		}
 	}
@@ -191,7 +189,7 @@ func malformedReplacement(c string) bool {
 		return true
 	}
 	use := findWord(c, "use", 0)
-	return use >= 0 && findWord(c, "instead", use+len("use")) >= 0 && !strings.Contains(c, insteadOf)
+	return use >= 0 && findWord(c, "instead", use+len("use")) >= 0 && !strings.Contains(c, InsteadOf)
 }
 
 // canonical reports whether a text is, as it stands, one directive with an operand
@@ -208,7 +206,7 @@ func canonical(t string) bool {
 	}
 	if value, ok := strings.CutPrefix(t, "set premise "); ok && solid(value) {
 		rest, to := strings.CutPrefix(value, "to")
-		return !to || !wordEnds(rest)
+		return !to || !WordEnds(rest)
 	}
 	p, ok := strings.CutPrefix(t, "use ")
 	return ok && (canonicalReplacement(p) || solid(p) && !mentionsInsteadOf(p))
@@ -229,12 +227,12 @@ func canonicalReplacement(p string) bool {
 		return false
 	}
 	for i := 0; ; i++ {
-		at := strings.Index(p[i:], insteadOf)
+		at := strings.Index(p[i:], InsteadOf)
 		if at < 0 {
 			return false
 		}
 		i += at
-		if edged(p[:i]) && edged(p[i+len(insteadOf):]) {
+		if edged(p[:i]) && edged(p[i+len(InsteadOf):]) {
 			return true
 		}
 	}
@@ -263,9 +261,9 @@ type Verdict struct {
 }
 
 // Validate checks the output of a preprocessor, such as a model: one canonical directive, the word <NO_DIRECTIVE>, or a
-// JSON object with exactly the keys classification and output. Everything else is Unknown.
+// JSON object with Exactly the keys classification and output. Everything else is Unknown.
 func Validate(output string) Verdict {
-	s := trim(output)
+	s := Trim(output)
 	switch {
 	case s == "":
 		return Verdict{}
@@ -287,25 +285,25 @@ func validateText(s string) Verdict {
 func validateObject(s string) Verdict {
 	classification, output, ok := structured(s)
 	switch {
-	case ok && classification == "directive" && output.kind == jsonString:
-		return validateText(trim(output.text))
-	case ok && classification == "no_directive" && output.kind == jsonNull:
+	case ok && classification == "directive" && output.Kind == JSONString:
+		return validateText(Trim(output.Text))
+	case ok && classification == "no_directive" && output.Kind == JSONNull:
 		return Verdict{Class: NoDirective}
 	}
 	return Verdict{}
 }
 
 // structured reads {"classification":…,"output":…}.
-func structured(s string) (classification string, output jsonValue, ok bool) {
-	v, err := parseJSON([]byte(s))
+func structured(s string) (classification string, output Value, ok bool) {
+	v, err := ParseJSON([]byte(s))
 	if err != nil {
-		return "", jsonValue{}, false
+		return "", Value{}, false
 	}
-	fields, ok := v.exactly(0, "classification", "output")
-	if !ok || fields[0].kind != jsonString {
-		return "", jsonValue{}, false
+	fields, ok := v.Exactly(0, "classification", "output")
+	if !ok || fields[0].Kind != JSONString {
+		return "", Value{}, false
 	}
-	return fields[0].text, fields[1], true
+	return fields[0].Text, fields[1], true
 }
 
 // ValidateAgainst is [Validate], and a directive survives only if the message it
@@ -314,17 +312,17 @@ func structured(s string) (classification string, output jsonValue, ok bool) {
 // the structured object itself.
 func ValidateAgainst(output, message string) Verdict {
 	v := Validate(output)
-	if v.Class == IsDirective && !grounded(v.Directive, message) {
+	if v.Class == IsDirective && !Grounded(v.Directive, message) {
 		return Verdict{}
 	}
 	return v
 }
 
-func grounded(directive, message string) bool {
-	if s := trim(message); s != "" && s[0] == '{' {
+func Grounded(directive, message string) bool {
+	if s := Trim(message); s != "" && s[0] == '{' {
 		classification, output, ok := structured(s)
-		if ok && classification == "directive" && output.kind == jsonString &&
-			lower(trim(output.text)) == lower(trim(directive)) {
+		if ok && classification == "directive" && output.Kind == JSONString &&
+			lower(Trim(output.Text)) == lower(Trim(directive)) {
 			return true
 		}
 	}
@@ -358,7 +356,7 @@ func sentenceThenDirective(m string) bool {
 
 func stopThenCue(m string, end int) bool {
 	for i := 0; i < end; i++ {
-		if m[i] == '.' && cueAt(trimLeft(m[i+1:])) {
+		if m[i] == '.' && CueAt(TrimLeft(m[i+1:])) {
 			return true
 		}
 	}
@@ -372,34 +370,4 @@ func reports(m string) bool {
 		}
 	}
 	return false
-}
-
-// Drafter is a host's own preprocessor, such as a model: it reads a message and returns what Validate understands. It
-// may be slow and may be wrong.
-type Drafter func(ctx context.Context, message string) (string, error)
-
-// Suggestion is a directive to be shown to the user. Nothing applies it: a host
-// steps Directive when the user has agreed, and only then.
-type Suggestion struct {
-	Verdict
-	Grounded bool  // the message itself says it, see [ValidateAgainst]
-	Trial    Trial // what it would do; zero unless Class is IsDirective
-}
-
-// Suggest asks a drafter about a message and validates its answer. While a question is open it does not ask, because
-// only yes or no counts then. The error is the drafter's own.
-func Suggest(ctx context.Context, draft Drafter, s Session, message string, opts ...Option) (Suggestion, error) {
-	if s.Pending != nil {
-		return Suggestion{}, nil
-	}
-	output, err := draft(ctx, message)
-	if err != nil {
-		return Suggestion{}, fmt.Errorf("directive: draft: %w", err)
-	}
-	suggestion := Suggestion{Verdict: Validate(output)}
-	if suggestion.Class == IsDirective {
-		suggestion.Grounded = grounded(suggestion.Directive, message)
-		suggestion.Trial = Preview(s, suggestion.Directive, opts...)
-	}
-	return suggestion, nil
 }

@@ -1,4 +1,4 @@
-package directive
+package directivetext
 
 import (
 	"sync/atomic"

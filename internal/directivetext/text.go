@@ -1,4 +1,6 @@
-package directive
+// Package directivetext reads and normalises the texts of directives: the key of an item, a premise, the answer to a
+// question, strict JSON, and what people and models write around a directive. It is pure.
+package directivetext
 
 import (
 	"bytes"
@@ -19,9 +21,9 @@ func isSpace(r rune) bool { return infoOf(r).is(space) }
 // isWord tells what may stand inside a word; a combining mark may not.
 func isWord(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r) }
 
-func trim(s string) string     { return strings.TrimFunc(s, isSpace) }
-func trimLeft(s string) string { return strings.TrimLeftFunc(s, isSpace) }
-func blank(s string) bool      { return trimLeft(s) == "" }
+func Trim(s string) string     { return strings.TrimFunc(s, isSpace) }
+func TrimLeft(s string) string { return strings.TrimLeftFunc(s, isSpace) }
+func Blank(s string) bool      { return TrimLeft(s) == "" }
 
 // squeeze turns every run of white space into one space and trims the ends.
 func squeeze(s string) string {
@@ -112,7 +114,7 @@ func caseIgnorable(r rune) bool {
 }
 
 // Premise normalises a premise text: compatibility composition, typewriter
-// apostrophes, single blanks. Its case is kept. It is "" for a blank text.
+// apostrophes, single blanks. Its case is kept. It is "" for a Blank text.
 func Premise(text string) string { return squeeze(plain(text)) }
 
 // maxFolds bounds the passes of [Item]. No text is known that needs more than
@@ -225,7 +227,7 @@ func dropArticles(s string) string {
 		if !ok {
 			return s
 		}
-		s = trimLeft(rest)
+		s = TrimLeft(rest)
 	}
 }
 
@@ -234,15 +236,15 @@ func cutArticle(s string) (rest string, ok bool) {
 		return s, false
 	}
 	for _, article := range [...]string{"a", "an", "the"} {
-		if rest, ok := strings.CutPrefix(s, article); ok && wordEnds(rest) {
-			return rest, !(strings.HasPrefix(rest, ".") && !wordEnds(rest[1:]))
+		if rest, ok := strings.CutPrefix(s, article); ok && WordEnds(rest) {
+			return rest, !(strings.HasPrefix(rest, ".") && !WordEnds(rest[1:]))
 		}
 	}
 	return s, false
 }
 
-// wordEnds reports whether no word goes on at the start of s.
-func wordEnds(s string) bool {
+// WordEnds reports whether no word goes on at the start of s.
+func WordEnds(s string) bool {
 	r, n := utf8.DecodeRuneInString(s)
 	return n == 0 || !isWord(r)
 }
@@ -262,34 +264,42 @@ func findWord(s, word string, from int) int {
 			return -1
 		}
 		i += from
-		if wordStarts(s[:i]) && wordEnds(s[i+len(word):]) {
+		if wordStarts(s[:i]) && WordEnds(s[i+len(word):]) {
 			return i
 		}
 		from = i + len(word)
 	}
 }
 
-// answerKind is what an input is to an open question.
-type answerKind uint8
+// Valid replaces invalid UTF-8 by U+FFFD.
+func Valid(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// Answer is what an input is to an open question.
+type Answer uint8
 
 const (
-	noAnswer answerKind = iota
-	yes
-	no
+	NoAnswer Answer = iota
+	Yes
+	No
 )
 
 // answer reads a confirmation. Only one run of closing punctuation is dropped:
 // "yes!" confirms, "yes. !" does not.
-func answer(input string) answerKind {
+func AnswerTo(input string) Answer {
 	s, _ := fold(plain(input))
-	switch trim(strings.TrimRight(s, ".,!?")) {
+	switch Trim(strings.TrimRight(s, ".,!?")) {
 	case "yes", "yes please", "yep", "yeah", "sure", "ok", "okay":
-		return yes
+		return Yes
 	case "no", "nope", "no thanks":
-		return no
+		return No
 	}
-	return noAnswer
+	return NoAnswer
 }
 
 // IsAnswer reports whether an input would close an open question.
-func IsAnswer(input string) bool { return answer(input) != noAnswer }
+func IsAnswer(input string) bool { return AnswerTo(input) != NoAnswer }

@@ -1,4 +1,4 @@
-package directive
+package directivetext
 
 import (
 	"cmp"
@@ -29,7 +29,7 @@ func plain(s string) string {
 	start, unsure, class := 0, false, uint8(0)
 	for i, r := range s {
 		if r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD") {
-			return plain(valid(s))
+			return plain(Valid(s))
 		}
 		if !unsure && r < utf8.RuneSelf && r != '`' {
 			start, class = i, 0

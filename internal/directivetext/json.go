@@ -1,4 +1,4 @@
-package directive
+package directivetext
 
 import (
 	"errors"
@@ -17,36 +17,39 @@ import (
 type jsonKind uint8
 
 const (
-	jsonNull jsonKind = iota
-	jsonBool
-	jsonNumber
-	jsonString
-	jsonArray
-	jsonObject
+	JSONNull jsonKind = iota
+	JSONBool
+	JSONNumber
+	JSONString
+	JSONArray
+	JSONObject
 )
 
-// jsonValue is a parsed value: text holds a string's value or a number's literal;
+// Value is a parsed value: text holds a string's value or a number's literal;
 // members are in the order of the text. Array elements are checked, not kept.
-type jsonValue struct {
-	kind    jsonKind
-	text    string
-	members []jsonMember
+type Value struct {
+	Kind    jsonKind
+	Text    string
+	Members []Member
 }
 
-type jsonMember struct {
-	key   string
-	value jsonValue
+type Member struct {
+	Key   string
+	Value Value
 }
+
+// ErrJSON is matched by the errors of ParseJSON.
+var ErrJSON = errors.New("directive: not valid JSON")
 
 // maxDepth bounds the nesting, so that no text can exhaust the stack.
 const maxDepth = 1000
 
 var errDepth = errors.New("nested too deeply")
 
-// parseJSON reads exactly one value by RFC 8259. Errors name the byte offset.
-func parseJSON(data []byte) (jsonValue, error) {
+// ParseJSON reads Exactly one value by RFC 8259. Errors name the byte offset.
+func ParseJSON(data []byte) (Value, error) {
 	if !utf8.Valid(data) {
-		return jsonValue{}, fmt.Errorf("%w: the text must be UTF-8", ErrJSON)
+		return Value{}, fmt.Errorf("%w: the text must be UTF-8", ErrJSON)
 	}
 	p := jsonReader{s: string(data)}
 	v, err := p.value(0)
@@ -56,7 +59,7 @@ func parseJSON(data []byte) (jsonValue, error) {
 		}
 	}
 	if err != nil {
-		return jsonValue{}, fmt.Errorf("%w: offset %d: %w", ErrJSON, p.i, err)
+		return Value{}, fmt.Errorf("%w: offset %d: %w", ErrJSON, p.i, err)
 	}
 	return v, nil
 }
@@ -90,9 +93,9 @@ func (p *jsonReader) word(w string) bool {
 	return false
 }
 
-func (p *jsonReader) value(depth int) (jsonValue, error) {
+func (p *jsonReader) value(depth int) (Value, error) {
 	if depth > maxDepth {
-		return jsonValue{}, errDepth
+		return Value{}, errDepth
 	}
 	switch {
 	case p.next('{'):
@@ -101,17 +104,17 @@ func (p *jsonReader) value(depth int) (jsonValue, error) {
 		return p.array(depth)
 	case p.next('"'):
 		s, err := p.str()
-		return jsonValue{kind: jsonString, text: s}, err
+		return Value{Kind: JSONString, Text: s}, err
 	case p.word("null"):
-		return jsonValue{}, nil
+		return Value{}, nil
 	case p.word("true"), p.word("false"):
-		return jsonValue{kind: jsonBool}, nil
+		return Value{Kind: JSONBool}, nil
 	}
 	return p.number()
 }
 
-func (p *jsonReader) object(depth int) (jsonValue, error) {
-	v := jsonValue{kind: jsonObject}
+func (p *jsonReader) object(depth int) (Value, error) {
+	v := Value{Kind: JSONObject}
 	if p.next('}') {
 		return v, nil
 	}
@@ -130,7 +133,7 @@ func (p *jsonReader) object(depth int) (jsonValue, error) {
 		if err != nil {
 			return v, err
 		}
-		v.members = append(v.members, jsonMember{key, value})
+		v.Members = append(v.Members, Member{key, value})
 		if p.next('}') {
 			return v, nil
 		}
@@ -140,8 +143,8 @@ func (p *jsonReader) object(depth int) (jsonValue, error) {
 	}
 }
 
-func (p *jsonReader) array(depth int) (jsonValue, error) {
-	v := jsonValue{kind: jsonArray}
+func (p *jsonReader) array(depth int) (Value, error) {
+	v := Value{Kind: JSONArray}
 	if p.next(']') {
 		return v, nil
 	}
@@ -158,7 +161,7 @@ func (p *jsonReader) array(depth int) (jsonValue, error) {
 	}
 }
 
-func (p *jsonReader) number() (jsonValue, error) {
+func (p *jsonReader) number() (Value, error) {
 	from := p.i
 	p.take('-')
 	ok := p.take('0') || p.digits()
@@ -170,9 +173,9 @@ func (p *jsonReader) number() (jsonValue, error) {
 		ok = p.digits() && ok
 	}
 	if !ok {
-		return jsonValue{}, errors.New("expected a value")
+		return Value{}, errors.New("expected a value")
 	}
-	return jsonValue{kind: jsonNumber, text: p.s[from:p.i]}, nil
+	return Value{Kind: JSONNumber, Text: p.s[from:p.i]}, nil
 }
 
 func (p *jsonReader) take(c byte) bool {
@@ -264,29 +267,29 @@ func (p *jsonReader) hex() (rune, error) {
 	return rune(n), nil
 }
 
-// exactly returns the values of an object that has these keys, each once, and no
+// Exactly returns the values of an object that has these keys, each once, and no
 // other, except that the last optional ones may be absent.
-func (v jsonValue) exactly(optional int, keys ...string) ([]jsonValue, bool) {
-	values := make([]jsonValue, len(keys))
+func (v Value) Exactly(optional int, keys ...string) ([]Value, bool) {
+	values := make([]Value, len(keys))
 	seen := make([]bool, len(keys))
-	for _, m := range v.members {
+	for _, m := range v.Members {
 		at := -1
 		for i, k := range keys {
-			if k == m.key {
+			if k == m.Key {
 				at = i
 			}
 		}
 		if at < 0 || seen[at] {
 			return nil, false
 		}
-		values[at], seen[at] = m.value, true
+		values[at], seen[at] = m.Value, true
 	}
 	for _, s := range seen[:len(keys)-optional] {
 		if !s {
 			return nil, false
 		}
 	}
-	return values, v.kind == jsonObject
+	return values, v.Kind == JSONObject
 }
 
 const hexDigits = "0123456789abcdef"
@@ -324,8 +327,8 @@ func appendUnit(b []byte, r rune) []byte {
 	return append(b, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
 }
 
-// appendText writes a string, or null for "".
-func appendText(b []byte, s string) []byte {
+// AppendText writes a string, or null for "".
+func AppendText(b []byte, s string) []byte {
 	if s == "" {
 		return append(b, "null"...)
 	}
