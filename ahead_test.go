@@ -13,7 +13,6 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -122,7 +121,7 @@ func TestNewWordsAreFoundAtOnce(t *testing.T) {
 // words bring it in far behind is first by its new ones.
 func TestScoredAgainAfterRefetch(t *testing.T) {
 	m := newMemo()
-	db := open(t, WithoutSync(Options{Sources: map[string]source.Source{"memo": m}}))
+	db := open(t, WithoutSync(Options{Sources: map[string]store.Source{"memo": m}}))
 	s := db.Scope("acme")
 	for i := range 60 {
 		m.set(fmt.Sprint(i), "payment "+words(i, 80))
@@ -151,7 +150,7 @@ func TestScoredAgainAfterRefetch(t *testing.T) {
 // A page that takes the place of one that was fetched anew is checked in its turn, and scored by its new words too.
 func TestScoredAgainInTheSecondRound(t *testing.T) {
 	m := newMemo()
-	db := open(t, WithoutSync(Options{Sources: map[string]source.Source{"memo": m}}))
+	db := open(t, WithoutSync(Options{Sources: map[string]store.Source{"memo": m}}))
 	s := db.Scope("acme")
 	for id, text := range map[string]string{"first": "payment payment heliotrope", "second": "payment heliotrope among other words here", "third": "payment among quite a few other words that are here"} {
 		m.set(id, text)

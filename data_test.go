@@ -17,7 +17,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
-	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -475,7 +475,7 @@ func TestPastStands(t *testing.T) {
 // The source of a parent that ended is not asked: the answer is known, and nothing is fetched for it.
 func TestLineageEndsUnasked(t *testing.T) {
 	clk, m := newClock(), newMemo()
-	db := open(t, Options{Clock: clk.now, Sources: map[string]source.Source{"memo": m}})
+	db := open(t, Options{Clock: clk.now, Sources: map[string]store.Source{"memo": m}})
 	s := db.Scope("acme")
 	m.set("k", "zebra offer")
 	put(t, s, Artefact{ID: "offer", Source: "memo:k", TTL: time.Hour})

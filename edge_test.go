@@ -12,7 +12,6 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/listing"
-	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -147,23 +146,23 @@ func (s slowSource) Probe(context.Context, string, store.Validator) (store.Valid
 	return store.Validator{Stamp: "new", Hash: 7}, nil
 }
 
-func (s slowSource) Fetch(ctx context.Context, _ string) (source.Fetched, error) {
+func (s slowSource) Fetch(ctx context.Context, _ string) (store.Fetched, error) {
 	if s.asked.CompareAndSwap(false, true) {
-		return source.Fetched{Text: "old words", Validator: store.Validator{Stamp: "old", Hash: 6}}, nil
+		return store.Fetched{Text: "old words", Validator: store.Validator{Stamp: "old", Hash: 6}}, nil
 	}
 	s.fetched <- struct{}{}
 	select {
 	case <-s.let:
-		return source.Fetched{Text: "new words", Validator: store.Validator{Stamp: "new", Hash: 7}}, nil
+		return store.Fetched{Text: "new words", Validator: store.Validator{Stamp: "new", Hash: 7}}, nil
 	case <-ctx.Done():
-		return source.Fetched{}, ctx.Err()
+		return store.Fetched{}, ctx.Err()
 	}
 }
 
 // One caller who gives up says nothing about the source: whoever waited for his refetch does it again.
 func TestRefetchOfACallerWhoGaveUp(t *testing.T) {
 	src := slowSource{asked: new(atomic.Bool), fetched: make(chan struct{}), let: make(chan struct{})}
-	db := open(t, Options{Sources: map[string]source.Source{"slow": src}})
+	db := open(t, Options{Sources: map[string]store.Source{"slow": src}})
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "a", Source: "slow:x"})
 	gone, cancel := context.WithCancel(ctx)

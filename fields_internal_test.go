@@ -14,7 +14,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/fillstruct"
 	"github.com/ctxpage/ctxpage/internal/listing"
-	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -31,13 +30,13 @@ func (still) Probe(context.Context, string, store.Validator) (store.Validator, e
 	return store.Validator{Stamp: "1"}, nil
 }
 
-func (still) Fetch(context.Context, string) (source.Fetched, error) {
-	return source.Fetched{Text: "from the source", Validator: store.Validator{Stamp: "1"}}, nil
+func (still) Fetch(context.Context, string) (store.Fetched, error) {
+	return store.Fetched{Text: "from the source", Validator: store.Validator{Stamp: "1"}}, nil
 }
 
 func openFields(t *testing.T, path string) *DB {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
-	return openTest(t, path, Options{noSync: true, Sources: map[string]source.Source{"still": still{}}, Clock: func() time.Time { now = now.Add(time.Second); return now }})
+	return openTest(t, path, Options{noSync: true, Sources: map[string]store.Source{"still": still{}}, Clock: func() time.Time { now = now.Add(time.Second); return now }})
 }
 
 // fullArtefacts gives artefacts that have, between them, every exported field set by reflection. A field that is added to

@@ -13,7 +13,6 @@ import (
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/session"
-	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -267,7 +266,7 @@ func TestGatedSupersedesIsJudgedAtCommit(t *testing.T) {
 // A source that an agent names would be a way in without a gate: nobody is asked before the refusal.
 func TestGatedSourceIsNotAsked(t *testing.T) {
 	asked := &askedSource{}
-	db := open(t, Options{Sources: map[string]source.Source{"http": asked, "notes": asked}})
+	db := open(t, Options{Sources: map[string]store.Source{"http": asked, "notes": asked}})
 	for _, src := range []string{"http://169.254.169.254/", "notes:1"} {
 		tx := begin(t, db.Scope("acme", Gated()))
 		require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "x", Source: src}), ErrGated)
@@ -285,7 +284,7 @@ func (s *askedSource) Probe(context.Context, string, store.Validator) (store.Val
 	return store.Validator{Hash: 1}, nil
 }
 
-func (s *askedSource) Fetch(context.Context, string) (source.Fetched, error) {
+func (s *askedSource) Fetch(context.Context, string) (store.Fetched, error) {
 	s.n++
-	return source.Fetched{Text: "internal", AsOf: time.Time{}}, nil
+	return store.Fetched{Text: "internal", AsOf: time.Time{}}, nil
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/internal/owner"
-	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -148,7 +147,7 @@ func (db *DB) openSources() error {
 			}
 		}
 	}
-	sources := map[string]source.Source{"file": files}
+	sources := map[string]store.Source{"file": files}
 	for scheme, src := range db.opts.Sources {
 		sources[scheme] = src
 	}

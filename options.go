@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/ctxpage/ctxpage/wal"
@@ -65,7 +64,7 @@ type Options struct {
 	// Counter counts tokens; nil: the built-in estimator.
 	Counter token.Counter
 	// Sources fetch pages, by scheme, in addition to file: and page:. They run under SourceTimeout.
-	Sources map[string]source.Source
+	Sources map[string]store.Source
 	// FileRoots are the directories that file: sources may read. RecordedRoots also allows the directories that
 	// Admin.AddFileRoot recorded in the file. Leave it off for a file from elsewhere: its recorded roots decide what is
 	// read on this computer.

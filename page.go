@@ -16,7 +16,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
 )
@@ -308,7 +307,7 @@ func (db *DB) readCopied(ctx context.Context, scopes store.Scopes, l store.Locat
 	if len(v.Parts) > 0 {
 		text, _ = store.JoinParts(v.Parts)
 	}
-	return freshness.Got{Fetched: source.Fetched{Text: text, AsOf: v.CurrentAsOf}, Trust: v.Provenance}, nil
+	return freshness.Got{Fetched: store.Fetched{Text: text, AsOf: v.CurrentAsOf}, Trust: v.Provenance}, nil
 }
 
 // dirtyError says why an artefact cannot be served. Errors that explain themselves get no prefix.

@@ -14,7 +14,6 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/listing"
-	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -209,7 +208,7 @@ func refresh2(t testing.TB, s *Scope) RefreshReport {
 // it has done.
 func TestRefreshSources(t *testing.T) {
 	m := newMemo()
-	db := open(t, WithoutSync(Options{Sources: map[string]source.Source{"memo": m}}))
+	db := open(t, WithoutSync(Options{Sources: map[string]store.Source{"memo": m}}))
 	s := db.Scope("acme")
 	const n = 600
 	for i := range n {
@@ -290,7 +289,7 @@ func TestCloseEndsTheBackgroundRefresh(t *testing.T) {
 	path := filepath.Join(dir, "x")
 	writeFile(t, path, "one")
 	block := &slowFile{ctx: make(chan struct{}), asked: &asked}
-	db := open(t, WithoutSync(Options{Sources: map[string]source.Source{"file": block}, RefreshEvery: time.Millisecond, SourceTimeout: time.Hour}))
+	db := open(t, WithoutSync(Options{Sources: map[string]store.Source{"file": block}, RefreshEvery: time.Millisecond, SourceTimeout: time.Hour}))
 	put(t, db.Scope("acme"), Artefact{ID: "x", Source: "file:" + path})
 	require.Eventually(t, asked.Load, time.Minute, time.Millisecond)
 	bound := time.AfterFunc(time.Minute, func() { panic("it waits for the source") })
@@ -311,8 +310,8 @@ func (f *slowFile) Probe(context.Context, string, store.Validator) (store.Valida
 	return store.Validator{}, errors.New("too late")
 }
 
-func (f *slowFile) Fetch(context.Context, string) (source.Fetched, error) {
-	return source.Fetched{Text: "one"}, nil
+func (f *slowFile) Fetch(context.Context, string) (store.Fetched, error) {
+	return store.Fetched{Text: "one"}, nil
 }
 
 // A folder is one call: allowed, recorded and imported. The next process that opens with the recorded roots refreshes it.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,7 +16,7 @@ import (
 // can. Each source is asked once, and no more of them than it takes.
 func TestSearchLooksFurther(t *testing.T) {
 	m := newMemo()
-	db := open(t, Options{Sources: map[string]source.Source{"memo": m}})
+	db := open(t, Options{Sources: map[string]store.Source{"memo": m}})
 	s := db.Scope("acme")
 	const lost, plain = 150, 20
 	for i := range lost {

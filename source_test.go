@@ -17,7 +17,6 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -61,7 +60,7 @@ func (m *memo) Probe(ctx context.Context, key string, have store.Validator) (sto
 	return f.Validator, err
 }
 
-func (m *memo) Fetch(ctx context.Context, key string) (source.Fetched, error) {
+func (m *memo) Fetch(ctx context.Context, key string) (store.Fetched, error) {
 	m.fetches.Add(1)
 	m.mu.Lock()
 	hang, panics := m.hang, m.panics
@@ -75,14 +74,14 @@ func (m *memo) Fetch(ctx context.Context, key string) (source.Fetched, error) {
 	return m.load(key)
 }
 
-func (m *memo) load(key string) (source.Fetched, error) {
+func (m *memo) load(key string) (store.Fetched, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	text, ok := m.texts[key]
 	if m.fail != nil || !ok {
-		return source.Fetched{}, errors.Join(m.fail, errors.New("memo: no "+key))
+		return store.Fetched{}, errors.Join(m.fail, errors.New("memo: no "+key))
 	}
-	return source.Fetched{Text: text, Validator: store.Validator{Stamp: m.stamp[key], Hash: hashOf(text)}}, nil
+	return store.Fetched{Text: text, Validator: store.Validator{Stamp: m.stamp[key], Hash: hashOf(text)}}, nil
 }
 
 // hashOf stands for any hash: equal texts, equal numbers.
@@ -356,7 +355,7 @@ func TestPageSourceTrust(t *testing.T) {
 func TestRefetchIsNotVerified(t *testing.T) {
 	m := newMemo()
 	m.set("k", "limit 200")
-	db := open(t, Options{Sources: map[string]source.Source{"memo": m}})
+	db := open(t, Options{Sources: map[string]store.Source{"memo": m}})
 	s := db.Scope("acme")
 	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "policy", Source: "memo:k"})
 	require.NoError(t, err)
@@ -390,7 +389,7 @@ func TestHostSource(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const limit = 100 * time.Millisecond
 				m.set("k", "one")
-				s := open(t, Options{Exclusive: true, Sources: map[string]source.Source{"memo": m}, SourceTimeout: limit}).Scope("acme")
+				s := open(t, Options{Exclusive: true, Sources: map[string]store.Source{"memo": m}, SourceTimeout: limit}).Scope("acme")
 				put(t, s, Artefact{ID: "x", Source: "memo:k"})
 				m.do(func(m *memo) { m.texts["k"] += " and more" })
 				c.set()
@@ -409,13 +408,13 @@ func TestHostSource(t *testing.T) {
 			})
 		})
 	}
-	s := open(t, Options{Sources: map[string]source.Source{"memo": m}}).Scope("acme")
+	s := open(t, Options{Sources: map[string]store.Source{"memo": m}}).Scope("acme")
 	for _, src := range []string{"memo:", "memo", ":k", "nobody:k", "MEMO:k", strings.Repeat("x", MaxSource+1)} {
 		_, err := s.Put(ctx, Artefact{ID: "y", Source: src})
 		require.ErrorIs(t, err, ErrInvalid, src)
 	}
 	for _, scheme := range []string{"page", ""} {
-		_, err := Open(filepath.Join(t.TempDir(), "x"), Options{Sources: map[string]source.Source{scheme: m}})
+		_, err := Open(filepath.Join(t.TempDir(), "x"), Options{Sources: map[string]store.Source{scheme: m}})
 		require.ErrorIs(t, err, ErrInvalid)
 	}
 }
@@ -424,7 +423,7 @@ func TestHostSource(t *testing.T) {
 func TestCallerGivesUp(t *testing.T) {
 	m := newMemo()
 	m.set("k", "one")
-	db := open(t, Options{Sources: map[string]source.Source{"memo": m}})
+	db := open(t, Options{Sources: map[string]store.Source{"memo": m}})
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "x", Source: "memo:k"})
 	m.set("k", "two")
@@ -445,7 +444,7 @@ func TestCallerGivesUp(t *testing.T) {
 func TestCheckPolicy(t *testing.T) {
 	clk := newClock()
 	m := newMemo()
-	db := open(t, Options{Clock: clk.now, Sources: map[string]source.Source{"memo": m}})
+	db := open(t, Options{Clock: clk.now, Sources: map[string]store.Source{"memo": m}})
 	s := db.Scope("acme")
 	m.set("k", "one")
 	put(t, s, Artefact{ID: "x", Source: "memo:k"})
@@ -531,7 +530,7 @@ func TestLooksTogether(t *testing.T) {
 // half of the old text and half of the new.
 func TestOneProbeForAllPages(t *testing.T) {
 	m := newMemo()
-	db := open(t, Options{PageTokens: 64, Sources: map[string]source.Source{"memo": m}})
+	db := open(t, Options{PageTokens: 64, Sources: map[string]store.Source{"memo": m}})
 	s := db.Scope("acme")
 	m.set("k", strings.Repeat("zebra crossing of the road. ", 60))
 	put(t, s, Artefact{ID: "x", Source: "memo:k"})
@@ -547,7 +546,7 @@ func TestNewStampSameContent(t *testing.T) {
 	m := newMemo()
 	m.set("k", "one")
 	m.do(func(m *memo) { m.stamp["k"] = "etag-1" })
-	db := open(t, Options{Sources: map[string]source.Source{"memo": m}, SourceTimeout: time.Hour})
+	db := open(t, Options{Sources: map[string]store.Source{"memo": m}, SourceTimeout: time.Hour})
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "x", Source: "memo:k"})
 	m.do(func(m *memo) { m.stamp["k"] = "etag-2" })
@@ -572,7 +571,7 @@ func TestNewStampSameContent(t *testing.T) {
 // Of many who find a page dirty at once one fetches it, and all get the one new version.
 func TestConcurrentRefetch(t *testing.T) {
 	m := newMemo()
-	db := open(t, Options{Sources: map[string]source.Source{"memo": m}})
+	db := open(t, Options{Sources: map[string]store.Source{"memo": m}})
 	s := db.Scope("acme")
 	m.set("k", "one")
 	put(t, s, Artefact{ID: "x", Source: "memo:k"})
@@ -605,7 +604,7 @@ func TestConcurrentRefetch(t *testing.T) {
 func TestReadOnlyNeverRefetches(t *testing.T) {
 	m := newMemo()
 	m.set("k", "limit 200")
-	opts := Options{Sources: map[string]source.Source{"memo": m}}
+	opts := Options{Sources: map[string]store.Source{"memo": m}}
 	db := open(t, opts)
 	put(t, db.Scope("acme"), Artefact{ID: "x", Source: "memo:k"})
 	put(t, db.Scope("acme"), Artefact{ID: "y", Text: "limit of another kind"})
@@ -640,7 +639,7 @@ func TestReadOnlyNeverRefetches(t *testing.T) {
 func TestStalenessIsTransitive(t *testing.T) {
 	m := newMemo()
 	m.set("k", "limit 200")
-	db := open(t, Options{Sources: map[string]source.Source{"memo": m}})
+	db := open(t, Options{Sources: map[string]store.Source{"memo": m}})
 	s := db.Scope("acme/a")
 	put(t, db.Scope("acme"), Artefact{ID: "page", Source: "memo:k"})
 	put(t, s, Artefact{ID: "copy", Source: "page:page"})
@@ -703,9 +702,9 @@ func (l *late) Probe(_ context.Context, _ string, _ store.Validator) (store.Vali
 	return store.Validator{Stamp: l.text}, nil
 }
 
-func (l *late) Fetch(_ context.Context, key string) (source.Fetched, error) {
+func (l *late) Fetch(_ context.Context, key string) (store.Fetched, error) {
 	<-time.After(l.delay(key))
-	return source.Fetched{Text: l.text, Validator: store.Validator{Stamp: l.text}}, nil
+	return store.Fetched{Text: l.text, Validator: store.Validator{Stamp: l.text}}, nil
 }
 
 // Pages of equal score stand in the same order whichever source was quickest to be fetched anew.
@@ -714,7 +713,7 @@ func TestRefetchesKeepTheirOrder(t *testing.T) {
 	var first string
 	for round := range 4 {
 		src := &late{text: "zebra before", delay: func(string) time.Duration { return 0 }}
-		db := open(t, Options{Clock: newClock().now, Sources: map[string]source.Source{"late": src}})
+		db := open(t, Options{Clock: newClock().now, Sources: map[string]store.Source{"late": src}})
 		s := db.Scope("acme")
 		for i := range 8 {
 			put(t, s, Artefact{ID: fmt.Sprint("doc-", i), Source: fmt.Sprint("late:", i), Kind: KindChunk})

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -38,7 +38,7 @@ func TestDatabase(t *testing.T) {
 	p := &policy{}
 	p.text.Store("the refund limit is $200")
 	web := newSite(t, Options{}, p.ServeHTTP)
-	sources := map[string]source.Source{}
+	sources := map[string]store.Source{}
 	web.c.Register(sources)
 	db, err := ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), ctxpage.Options{Sources: sources})
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestSpeculativePut(t *testing.T) {
 		c, err := New(o)
 		require.NoError(t, err)
 		defer c.CloseIdle()
-		sources := map[string]source.Source{}
+		sources := map[string]store.Source{}
 		c.Register(sources)
 		db, err := ctxpage.Open(filepath.Join(t.TempDir(), "agent.ctx"), ctxpage.Options{Sources: sources})
 		require.NoError(t, err)

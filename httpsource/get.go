@@ -14,7 +14,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/deadline"
-	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // hop is one request of an exchange: where it goes, and what the source itself was.
@@ -26,7 +26,7 @@ type hop struct {
 // answer is what a hop gave: a place to go on to, a body, or, with neither, that nothing changed.
 type answer struct {
 	next    string
-	fetched *source.Fetched
+	fetched *store.Fetched
 }
 
 // busy is a failure that may pass, with the wait the server asked for.
@@ -52,7 +52,7 @@ func parseURL(raw string) (*url.URL, error) {
 }
 
 // get asks for a key and follows where it leads. A nil answer means that the content is what have says.
-func (c *Client) get(ctx context.Context, scheme, key string, have stamp) (*source.Fetched, error) {
+func (c *Client) get(ctx context.Context, scheme, key string, have stamp) (*store.Fetched, error) {
 	h, err := target(scheme, key)
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (h *hop) moved() string {
 }
 
 // content reads a body and says what it can be recognised by.
-func (c *Client) content(h *hop, res *http.Response) (*source.Fetched, error) {
+func (c *Client) content(h *hop, res *http.Response) (*store.Fetched, error) {
 	kind, err := typeOf(res.Header)
 	if err != nil {
 		return nil, err
@@ -208,12 +208,12 @@ func (c *Client) content(h *hop, res *http.Response) (*source.Fetched, error) {
 	if b, err = kind.text(b); err != nil {
 		return nil, err
 	}
-	v := source.Validator{Hash: xxhash.Sum64(b), At: c.opts.Clock()}
+	v := store.Validator{Hash: xxhash.Sum64(b), At: c.opts.Clock()}
 	if s := stampOf(res.Header); !s.zero() {
 		s.at = h.moved()
 		v.Stamp = s.String()
 	}
-	return &source.Fetched{Text: string(b), Validator: v, AsOf: asOf(res.Header)}, nil
+	return &store.Fetched{Text: string(b), Validator: v, AsOf: asOf(res.Header)}, nil
 }
 
 // pause is how long to wait before try number try is repeated, if it may be.

@@ -2,7 +2,7 @@
 // import it link net/http:
 //
 //	web, err := httpsource.New(httpsource.Options{})
-//	sources := map[string]source.Source{}
+//	sources := map[string]store.Source{}
 //	web.Register(sources)
 //	db, err := ctxpage.Open("agent.ctx", ctxpage.Options{Sources: sources})
 //	s.Put(ctx, ctxpage.Artefact{ID: "policy", Source: "https://wiki.example/refunds.md"})
@@ -47,7 +47,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/deadline"
-	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Options configure a Client. The zero value is ready to use.
@@ -132,12 +132,12 @@ func New(o Options) (*Client, error) {
 
 // Register enters a source for http and one for https: a Source sees a source string without its scheme, so each scheme
 // needs one.
-func (c *Client) Register(sources map[string]source.Source) {
+func (c *Client) Register(sources map[string]store.Source) {
 	sources["http"], sources["https"] = c.Source("http"), c.Source("https")
 }
 
 // Source returns the source of one scheme, http or https. Another scheme is refused at its first use.
-func (c *Client) Source(scheme string) source.Source { return ofScheme{c, scheme} }
+func (c *Client) Source(scheme string) store.Source { return ofScheme{c, scheme} }
 
 // CloseIdle closes connections that are kept for later use.
 func (c *Client) CloseIdle() {
@@ -152,11 +152,11 @@ type ofScheme struct {
 }
 
 // Probe asks whether the content is still what have says. It gives have back for an answer of 304, else what came.
-func (s ofScheme) Probe(ctx context.Context, key string, have source.Validator) (source.Validator, error) {
+func (s ofScheme) Probe(ctx context.Context, key string, have store.Validator) (store.Validator, error) {
 	got, err := s.c.get(ctx, s.scheme, key, parseStamp(have))
 	switch {
 	case err != nil:
-		return source.Validator{}, err
+		return store.Validator{}, err
 	case got == nil:
 		return have, nil
 	}
@@ -164,7 +164,7 @@ func (s ofScheme) Probe(ctx context.Context, key string, have source.Validator) 
 }
 
 // Fetch loads the content, with few repetitions. AsOf is its Last-Modified.
-func (s ofScheme) Fetch(ctx context.Context, key string) (source.Fetched, error) {
+func (s ofScheme) Fetch(ctx context.Context, key string) (store.Fetched, error) {
 	for try := 1; ; try++ {
 		got, err := s.c.get(ctx, s.scheme, key, stamp{})
 		if err == nil {
@@ -172,7 +172,7 @@ func (s ofScheme) Fetch(ctx context.Context, key string) (source.Fetched, error)
 		}
 		pause, retry := s.c.pause(err, try)
 		if !retry || !s.c.wait(ctx, pause) {
-			return source.Fetched{}, err
+			return store.Fetched{}, err
 		}
 	}
 }

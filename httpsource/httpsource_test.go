@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
@@ -60,11 +60,11 @@ func newSite(t *testing.T, o Options, h http.HandlerFunc) *site {
 
 func (s *site) key(path string) string { return strings.TrimPrefix(s.URL, "http:") + path }
 
-func (s *site) fetch(t *testing.T) (source.Fetched, error) {
+func (s *site) fetch(t *testing.T) (store.Fetched, error) {
 	return s.c.Source("http").Fetch(t.Context(), s.key("/"))
 }
 
-func (s *site) probe(t *testing.T, have source.Validator) (source.Validator, error) {
+func (s *site) probe(t *testing.T, have store.Validator) (store.Validator, error) {
 	return s.c.Source("http").Probe(t.Context(), s.key("/"), have)
 }
 
@@ -175,7 +175,7 @@ func TestNoValidators(t *testing.T) {
 func TestStatus(t *testing.T) {
 	for code, want := range map[int]error{404: ErrNotFound, 410: ErrGone, 500: ErrStatus, 503: ErrStatus, 403: ErrStatus, 204: ErrStatus, 206: ErrStatus, 304: ErrStatus, 301: ErrRedirect} {
 		s := newSite(t, Options{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
-		_, err := s.probe(t, source.Validator{})
+		_, err := s.probe(t, store.Validator{})
 		require.ErrorIs(t, err, want, code)
 		require.EqualValues(t, 1, s.asked.Load(), "a probe is not repeated")
 		var e *Error
@@ -418,7 +418,7 @@ func TestRedirects(t *testing.T) {
 			plain("arrived")(w, r)
 		}
 	})
-	get := func(path string) (source.Fetched, error) {
+	get := func(path string) (store.Fetched, error) {
 		return s.c.Source("http").Fetch(t.Context(), s.key(path))
 	}
 	f, err := get("/hop/3#part")

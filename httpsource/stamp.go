@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // fresh is how much older than its answer a Last-Modified must be to prove anything: it counts whole seconds.
@@ -37,7 +37,7 @@ func (s stamp) String() string {
 }
 
 // parseStamp reads what String made. A validator of another source, or one without a hash to stand by, says nothing.
-func parseStamp(v source.Validator) (s stamp) {
+func parseStamp(v store.Validator) (s stamp) {
 	if v.Hash == 0 {
 		return stamp{}
 	}

@@ -14,8 +14,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/ctxpage/ctxpage/internal/connlimit"
-	"github.com/ctxpage/ctxpage/internal/jsontext"
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 // The server answers a request in these steps:
@@ -74,7 +73,7 @@ func stream[In, Line any](name string, least Role, about string, do func(context
 
 // decode reads the argument of a call. A field that the call does not know is an error: it may be
 // one that was meant to restrict something. So is a field in another case, or one that comes twice:
-// decoders differ in what they make of these (jsontext.Fields). So is a text that is not Unicode: the
+// decoders differ in what they make of these (view.CheckFields). So is a text that is not Unicode: the
 // decoder would put U+FFFD in its place, and the call would store something else than was sent.
 func decode(body []byte, in any) error {
 	body = bytes.TrimSpace(body)
@@ -83,7 +82,7 @@ func decode(body []byte, in any) error {
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
-	err := jsontext.Fields(body, in)
+	err := view.CheckFields(body, in)
 	if err == nil {
 		err = d.Decode(in)
 	}
@@ -94,10 +93,10 @@ func decode(body []byte, in any) error {
 	case int(d.InputOffset()) < len(body):
 		err = errors.New("more follows the object")
 	default:
-		err = jsontext.Unicode(body)
+		err = view.CheckUnicode(body)
 	}
 	if err != nil {
-		return refuse("body", "expected one JSON object with the fields of the call: "+jsontext.Explain(err).Error(), "GET /v1/schema lists them")
+		return refuse("body", "expected one JSON object with the fields of the call: "+view.ExplainJSON(err).Error(), "GET /v1/schema lists them")
 	}
 	return nil
 }
@@ -112,7 +111,7 @@ const (
 // authorization takes time, too, and Close must wait for it. Each ends in exactly one answer;
 // errCut means that its bytes could not be sent.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
-	connlimit.Unread(w, r)
+	view.LimitUnread(w, r)
 	if err := s.enter(); err != nil {
 		writeError(w, err)
 		return
@@ -124,7 +123,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		if status, _ := errorOf(err); status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusRequestEntityTooLarge {
-			connlimit.Refuse(w, r)
+			view.RefuseRequest(w, r)
 		}
 		writeError(w, err)
 	}

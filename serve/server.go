@@ -34,7 +34,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/connlimit"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -206,7 +206,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 	s.servers = append(s.servers, srv)
 	s.mu.Unlock()
-	if err := connlimit.Serve(srv, l, maxConnections, noPlace()); !errors.Is(err, http.ErrServerClosed) {
+	if err := view.ServeLimited(srv, l, maxConnections, noPlace()); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("ctxpage: serve %s: %w", l.Addr(), err)
 	}
 	return nil

@@ -31,7 +31,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/mcpserver"
 	"github.com/ctxpage/ctxpage/serve"
-	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 const (
@@ -112,18 +112,18 @@ func newFrozenWorld(t *testing.T) *frozenWorld {
 // frozenSource has documents in memory.
 type frozenSource struct{ docs map[string]string }
 
-func (f frozenSource) Fetch(_ context.Context, key string) (source.Fetched, error) {
-	return source.Fetched{Text: f.docs[key], Validator: source.Validator{Stamp: short(f.docs[key])}}, nil
+func (f frozenSource) Fetch(_ context.Context, key string) (store.Fetched, error) {
+	return store.Fetched{Text: f.docs[key], Validator: store.Validator{Stamp: short(f.docs[key])}}, nil
 }
 
-func (f frozenSource) Probe(ctx context.Context, key string, _ source.Validator) (source.Validator, error) {
+func (f frozenSource) Probe(ctx context.Context, key string, _ store.Validator) (store.Validator, error) {
 	v, err := f.Fetch(ctx, key)
 	return v.Validator, err
 }
 
 // open opens the database here and its doors.
 func (w *frozenWorld) open() {
-	db, err := ctxpage.Open("agent.ctx", ctxpage.Options{Clock: w.now, Rand: opRand{}, NoWatch: true, Sources: map[string]source.Source{"doc": frozenSource{w.docs}}})
+	db, err := ctxpage.Open("agent.ctx", ctxpage.Options{Clock: w.now, Rand: opRand{}, NoWatch: true, Sources: map[string]store.Source{"doc": frozenSource{w.docs}}})
 	require.NoError(w.t, err)
 	w.db = db
 	w.srv, err = serve.New(db, serve.Options{Grant: serve.Operator, Now: w.now})

@@ -28,23 +28,23 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/session"
-	"github.com/ctxpage/ctxpage/source"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type memo struct{}
 
-func (memo) Probe(_ context.Context, _ string, have source.Validator) (source.Validator, error) {
-	return source.Validator{Stamp: "1"}, nil
+func (memo) Probe(_ context.Context, _ string, have store.Validator) (store.Validator, error) {
+	return store.Validator{Stamp: "1"}, nil
 }
 
-func (memo) Fetch(_ context.Context, key string) (source.Fetched, error) {
-	return source.Fetched{Text: "Memo " + key + ": refunds of oceans take a week.", Validator: source.Validator{Stamp: "1"}}, nil
+func (memo) Fetch(_ context.Context, key string) (store.Fetched, error) {
+	return store.Fetched{Text: "Memo " + key + ": refunds of oceans take a week.", Validator: store.Validator{Stamp: "1"}}, nil
 }
 
 func main() {
 	ctx := context.Background()
 	file, dir := os.Args[1], os.Args[2]
-	db, err := ctxpage.Open(file, ctxpage.Options{FileRoots: []string{dir}, Sources: map[string]source.Source{"memo": memo{}}})
+	db, err := ctxpage.Open(file, ctxpage.Options{FileRoots: []string{dir}, Sources: map[string]store.Source{"memo": memo{}}})
 	check(err)
 	s := db.Scope("acme/support")
 	paths, err := filepath.Glob(filepath.Join(dir, "*", "*.md"))

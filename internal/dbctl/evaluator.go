@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/jsontext"
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 // ruleSupported is the evaluator that ships with dbctl. A program of that name is ./supported.
@@ -64,7 +64,7 @@ func (p program) Evaluate(ctx context.Context, d ctxpage.Draft) (confidence floa
 		Confidence *float64 `json:"confidence"`
 		Note       string   `json:"note"`
 	}
-	if err := json.Unmarshal(out, &said); err != nil || said.Confidence == nil || jsontext.KnownFields(out, said) != nil {
+	if err := json.Unmarshal(out, &said); err != nil || said.Confidence == nil || view.CheckKnownFields(out, said) != nil {
 		return 0, "", fmt.Errorf(`evaluator %s: expected {"confidence": 0 to 1, "note": "…"}, got %.80q`, p, out)
 	}
 	return *said.Confidence, said.Note, nil

@@ -16,7 +16,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/foreign"
-	"github.com/ctxpage/ctxpage/internal/jsontext"
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 // hookEvent is what a host gives a hook. Hosts send more fields, which differ by version.
@@ -74,7 +74,7 @@ func readHook(in io.Reader) (*hookEvent, error) {
 	if err := json.Unmarshal(b, &e); err != nil {
 		return nil, usage("expected the JSON of a hook's event on standard input: %v", err)
 	}
-	if err := jsontext.KnownFields(b, e); err != nil {
+	if err := view.CheckKnownFields(b, e); err != nil {
 		return nil, usage("the event on standard input: %v", err)
 	}
 	e.translate()

@@ -20,7 +20,6 @@ package freshness
 
 import (
 	"context"
-	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"log/slog"
 	"sync/atomic"
@@ -31,7 +30,7 @@ import (
 type Host struct {
 	Store    store.Store
 	Files    *Files
-	Sources  map[string]source.Source // by scheme, file among them
+	Sources  map[string]store.Source // by scheme, file among them
 	Clock    func() time.Time
 	Timeout  time.Duration // for one call of a source
 	ReadOnly bool          // what is dirty is not fetched
@@ -72,7 +71,7 @@ func (c *Checker) Of(scope string, chain store.Scopes) View {
 
 // Got is what a source gave.
 type Got struct {
-	source.Fetched
+	store.Fetched
 	Trust store.Provenance // of the artefact that a page: source copies; 0: the source is a document
 }
 
@@ -114,7 +113,7 @@ func (c *Checker) AsksOf(scope string) store.ScanQuery {
 }
 
 // OwnFiles reports whether file: sources are read by this package, and not by one of the host's.
-func (c *Checker) OwnFiles() bool { return c.Sources["file"] == source.Source(c.Files) }
+func (c *Checker) OwnFiles() bool { return c.Sources["file"] == store.Source(c.Files) }
 
 // Elsewhere names the host that has the file an artefact comes from, if that is not this one. A file of the same path may be
 // here: it says nothing about the artefact. "": the source can be asked here.

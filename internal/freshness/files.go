@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/plaintext"
-	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"io"
 	"io/fs"
@@ -238,20 +237,20 @@ func (s *Files) Probe(ctx context.Context, key string, have store.Validator) (st
 }
 
 // Fetch reads the file whole, again and again until it is quiet.
-func (s *Files) Fetch(ctx context.Context, key string) (source.Fetched, error) {
+func (s *Files) Fetch(ctx context.Context, key string) (store.Fetched, error) {
 	for waited := time.Duration(0); ; waited += quietTime {
 		got, quiet, err := s.read(key)
 		if err != nil || quiet || waited >= restless {
 			return got, err
 		}
 		if err := s.quiet.wait(ctx, quietTime); err != nil {
-			return source.Fetched{}, err
+			return store.Fetched{}, err
 		}
 	}
 }
 
 // read reads the file whole, and says whether nobody seems to be writing it.
-func (s *Files) read(key string) (got source.Fetched, quiet bool, err error) {
+func (s *Files) read(key string) (got store.Fetched, quiet bool, err error) {
 	f, fi, err := s.stat(key)
 	if err != nil {
 		return got, false, err
@@ -273,7 +272,7 @@ func (s *Files) read(key string) (got source.Fetched, quiet bool, err error) {
 	if !ok {
 		text = string(b) // whoever stores it says why not
 	}
-	return source.Fetched{
+	return store.Fetched{
 		Text: text, AsOf: fi.ModTime(),
 		Validator: store.Validator{Stamp: store.StampOf(fileStamp(fi), s.Host), Hash: xxhash.Sum64(b), At: at},
 	}, s.isQuiet(after, len(b)), nil

@@ -2,7 +2,6 @@ package freshness
 
 import (
 	"fmt"
-	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"os"
@@ -23,7 +22,7 @@ func TestLateLookIsNoFailure(t *testing.T) {
 	files := w.s.Files
 	require.NoError(t, files.AddRoot(filepath.Dir(path)))
 	files.now = time.Now
-	w.s.Sources, w.s.Timeout = map[string]source.Source{"file": files}, time.Hour // of a probe by itself
+	w.s.Sources, w.s.Timeout = map[string]store.Source{"file": files}, time.Hour // of a probe by itself
 	known, err := files.Probe(t.Context(), path, store.Validator{})
 	require.NoError(t, err)
 	heads := make([]*store.Head, 10_000)

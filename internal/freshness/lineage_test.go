@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
 	"github.com/stretchr/testify/require"
@@ -150,10 +149,10 @@ func (m *texts) Probe(_ context.Context, key string, _ store.Validator) (store.V
 	return store.Validator{Stamp: m.of[key]}, nil
 }
 
-func (m *texts) Fetch(_ context.Context, key string) (source.Fetched, error) {
+func (m *texts) Fetch(_ context.Context, key string) (store.Fetched, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return source.Fetched{Text: m.of[key], Validator: store.Validator{Stamp: m.of[key]}}, nil
+	return store.Fetched{Text: m.of[key], Validator: store.Validator{Stamp: m.of[key]}}, nil
 }
 
 // world is a scope of the reference store and the checker over it.
@@ -163,7 +162,7 @@ type world struct {
 	now time.Time
 }
 
-func newWorld(t *testing.T, sources map[string]source.Source) *world {
+func newWorld(t *testing.T, sources map[string]store.Source) *world {
 	w := &world{t: t, now: time.Unix(1_700_000_000, 0)}
 	clock := func() time.Time { return w.now }
 	st, err := storetest.NewMemory(storetest.Config{Now: clock})
@@ -185,7 +184,7 @@ func newWorld(t *testing.T, sources map[string]source.Source) *world {
 		if err != nil || loaded[0].Err != nil {
 			return Got{}, errors.Join(err, loaded[0].Err)
 		}
-		return Got{Fetched: source.Fetched{Text: loaded[0].Text}}, nil
+		return Got{Fetched: store.Fetched{Text: loaded[0].Text}}, nil
 	}
 	v := New(host).Of("acme", store.ScopeChain("acme"))
 	w.s = &v
@@ -240,7 +239,7 @@ func (w *world) head(id string) *store.Head {
 func family(t *testing.T, seed uint64, circles bool) (*View, *texts, []*store.Head) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	m := &texts{of: map[string]string{}, bad: map[string]bool{}}
-	w := newWorld(t, map[string]source.Source{"text": m})
+	w := newWorld(t, map[string]store.Source{"text": m})
 	n := 4 + rnd.IntN(20)
 	id := func(i int) string { return fmt.Sprint("a", i) }
 	for i := range n {

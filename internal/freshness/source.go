@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/deadline"
-	"github.com/ctxpage/ctxpage/source"
 	"github.com/ctxpage/ctxpage/store"
 	"strconv"
 	"strings"
@@ -43,7 +42,7 @@ func (p pageSource) Probe(ctx context.Context, key string, have store.Validator)
 }
 
 // Fetch loads the other artefact.
-func (p pageSource) Fetch(ctx context.Context, key string) (source.Fetched, error) {
+func (p pageSource) Fetch(ctx context.Context, key string) (store.Fetched, error) {
 	f, err := p.fetch(ctx, key)
 	return f.Fetched, err
 }
@@ -66,7 +65,7 @@ func (p pageSource) copyOf(ctx context.Context, l store.Located) (Got, error) {
 }
 
 // source finds who answers for a source, and the key without the scheme.
-func (s *View) source(src string) (source.Source, string, error) {
+func (s *View) source(src string) (store.Source, string, error) {
 	scheme, key, ok := strings.Cut(src, ":")
 	if !ok || scheme == "" || key == "" {
 		return nil, "", store.Invalid("source", strconv.Quote(src), "scheme:key, like file:/path/to/it")

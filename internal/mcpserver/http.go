@@ -15,7 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ctxpage/ctxpage/internal/connlimit"
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 // HTTPPath is where the server answers.
@@ -47,7 +47,7 @@ func Handler(s *mcp.Server, token string) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(HTTPPath, http.NewCrossOriginProtection().Handler(bearer(token, bounded(byRevision(current, fewSessions(s, legacy))))))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		connlimit.Unread(w, r)
+		view.LimitUnread(w, r)
 		mux.ServeHTTP(w, r)
 	})
 }
@@ -160,7 +160,7 @@ func bearer(token string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare([]byte(given), want) != 1 {
-			connlimit.Refuse(w, r)
+			view.RefuseRequest(w, r)
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "expected the token of this server as a bearer", http.StatusUnauthorized)
 			return
@@ -191,7 +191,7 @@ func noPlace() []byte {
 func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 	ended := make(chan error, 1)
-	go func() { ended <- connlimit.Serve(srv, l, maxConnections, noPlace()) }()
+	go func() { ended <- view.ServeLimited(srv, l, maxConnections, noPlace()) }()
 	select {
 	case err := <-ended:
 		return err

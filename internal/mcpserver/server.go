@@ -30,7 +30,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/jsontext"
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 // Config is what the server is for. DB and Scope are required.
@@ -150,7 +150,7 @@ func exactFields(name string, in any) mcp.Middleware {
 			if !ok || call.Params == nil || call.Params.Name != name {
 				return next(ctx, method, req)
 			}
-			refused := cmp.Or(jsontext.Fields(call.Params.Arguments, in), jsontext.Types(call.Params.Arguments, in))
+			refused := cmp.Or(view.CheckFields(call.Params.Arguments, in), view.CheckTypes(call.Params.Arguments, in))
 			if refused == nil {
 				return next(ctx, method, req)
 			}

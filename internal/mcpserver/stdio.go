@@ -15,7 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ctxpage/ctxpage/internal/jsontext"
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 // drainFor bounds how long the end of the input is held back for calls that have no answer yet.
@@ -214,10 +214,10 @@ func problem(line []byte) *refusal {
 // unambiguous refuses a message that programs read in different ways: with a text that is not
 // Unicode, or with an object that has a field twice.
 func unambiguous(message []byte) error {
-	if err := jsontext.Unicode(message); err != nil {
+	if err := view.CheckUnicode(message); err != nil {
 		return err
 	}
-	return jsontext.Fields(message, nil)
+	return view.CheckFields(message, nil)
 }
 
 // refuse answers a line, under its id if it has one.

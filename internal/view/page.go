@@ -8,6 +8,9 @@
 //	MCP       Filter; its tools have pages of their own with fewer fields, because a model reads them
 //
 // The tags of the fields are their documentation: GET /v1/schema shows them.
+//
+// The doors also share two checks here: of JSON that a decoder accepts although it should not, because it changes a text or because another
+// program would read other fields (CheckUnicode, CheckFields), and a limit of the connections of an HTTP server (ServeLimited).
 package view
 
 import (

@@ -1,4 +1,4 @@
-package jsontext
+package view
 
 import (
 	"cmp"
@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Explain says what is wrong with an argument in the words of JSON, where the decoder names types of Go. Other errors stay as
+// ExplainJSON says what is wrong with an argument in the words of JSON, where the decoder names types of Go. Other errors stay as
 // they are.
-func Explain(err error) error {
+func ExplainJSON(err error) error {
 	var kind *json.UnmarshalTypeError
 	var moment *time.ParseError
 	switch {
@@ -23,12 +23,12 @@ func Explain(err error) error {
 	return err
 }
 
-// Types refuses a JSON value that does not fit a type of Go.
-func Types(b []byte, in any) error {
+// CheckTypes refuses a JSON value that does not fit a type of Go.
+func CheckTypes(b []byte, in any) error {
 	if len(b) == 0 {
 		return nil
 	}
-	return Explain(json.Unmarshal(b, reflect.New(reflect.TypeOf(in)).Interface()))
+	return ExplainJSON(json.Unmarshal(b, reflect.New(reflect.TypeOf(in)).Interface()))
 }
 
 // nameOf is a type of Go in the words of JSON.

@@ -1,4 +1,4 @@
-package jsontext
+package view
 
 import (
 	"encoding/json"
@@ -54,7 +54,7 @@ func TestFields(t *testing.T) {
 		for _, k := range []struct {
 			want string
 			err  error
-		}{{c.strict, Fields([]byte(c.in), outer{})}, {c.open, KnownFields([]byte(c.in), &outer{})}} {
+		}{{c.strict, CheckFields([]byte(c.in), outer{})}, {c.open, CheckKnownFields([]byte(c.in), &outer{})}} {
 			if k.want == "" {
 				require.NoError(t, k.err, c.in)
 			} else {
@@ -62,9 +62,9 @@ func TestFields(t *testing.T) {
 			}
 		}
 	}
-	require.NoError(t, Fields([]byte(`{"x":{"A":1,"a":2}}`), nil))
-	require.EqualError(t, Fields([]byte(`[{"x":{"A":1,"A":2}}]`), nil), `[0].x: got the field "A" twice, expected it once`)
-	require.EqualError(t, Fields([]byte(`{"x":1}`), struct{}{}), `the object: got the field "x", expected no field`)
+	require.NoError(t, CheckFields([]byte(`{"x":{"A":1,"a":2}}`), nil))
+	require.EqualError(t, CheckFields([]byte(`[{"x":{"A":1,"A":2}}]`), nil), `[0].x: got the field "A" twice, expected it once`)
+	require.EqualError(t, CheckFields([]byte(`{"x":1}`), struct{}{}), `the object: got the field "x", expected no field`)
 }
 
 // What passes decodes in one way: without a field in another case, and without one that counts twice.
@@ -73,10 +73,10 @@ func FuzzFields(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if Fields(b, outer{}) != nil {
+		if CheckFields(b, outer{}) != nil {
 			return
 		}
-		require.NoError(t, KnownFields(b, outer{}), "%q", b)
-		require.NoError(t, Fields(b, nil), "%q", b)
+		require.NoError(t, CheckKnownFields(b, outer{}), "%q", b)
+		require.NoError(t, CheckFields(b, nil), "%q", b)
 	})
 }

@@ -1,6 +1,4 @@
-// Package places bounds the connections of an HTTP server, so that programs which connect and ask
-// nothing cannot keep others out.
-package connlimit
+package view
 
 import (
 	"container/list"
@@ -12,12 +10,12 @@ import (
 	"time"
 )
 
-// Serve runs srv at l with at most n connections. When all places are taken, the connection that has
+// ServeLimited runs srv at l with at most n connections. When all places are taken, the connection that has
 // been without a request for longest is closed for the next one: one that never sent a request, or
 // waits between two. When requests are under way on all of them, the next one gets full, which is a
 // whole answer of HTTP, and is closed: a caller that waits in the queue of the system would not know
-// why. Serve sets srv.ConnState and srv.ConnContext. The error is that of srv.Serve.
-func Serve(srv *http.Server, l net.Listener, n int, full []byte) error {
+// why. ServeLimited sets srv.ConnState and srv.ConnContext. The error is that of srv.Serve.
+func ServeLimited(srv *http.Server, l net.Listener, n int, full []byte) error {
 	r := newRoom(l, n, full)
 	srv.ConnState = r.is
 	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
@@ -150,9 +148,9 @@ const unreadTime = time.Second
 
 type connKey struct{}
 
-// Refuse is called before an answer that refuses a request and ends its connection. The rest of the request is not awaited,
+// RefuseRequest is called before an answer that refuses a request and ends its connection. The rest of the request is not awaited,
 // and the connection makes place at once for the next one: a program without a token takes nothing from those that have one.
-func Refuse(w http.ResponseWriter, r *http.Request) {
+func RefuseRequest(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Connection", "close")
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now())
 	if c, ok := r.Context().Value(connKey{}).(*conn); ok {
@@ -169,9 +167,9 @@ func (r *room) refused(c *conn) {
 	}
 }
 
-// Unread bounds the rest of a request that is answered before it is read: net/http waits for it
+// LimitUnread bounds the rest of a request that is answered before it is read: net/http waits for it
 // without end. Call it first; whoever reads the request sets another deadline.
-func Unread(w http.ResponseWriter, r *http.Request) {
+func LimitUnread(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 { // else net/http reads already, to see the caller leave
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unreadTime)) // a recorder of a test has no deadlines
 	}

@@ -1,4 +1,4 @@
-package connlimit
+package view
 
 import (
 	"bufio"
@@ -29,7 +29,7 @@ func opened(t *testing.T, unread bool) *door {
 	d := &door{t, l.Addr().String(), make(chan struct{}, 1000), make(chan struct{}, 1000), make(chan struct{})}
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if unread {
-			Unread(w, r)
+			LimitUnread(w, r)
 		}
 		d.entered <- struct{}{}
 		if r.URL.Path == "/wait" {
@@ -183,8 +183,8 @@ func TestRefusedMakesPlace(t *testing.T) {
 		srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
 				if refuse {
-					Unread(w, r)
-					Refuse(w, r)
+					LimitUnread(w, r)
+					RefuseRequest(w, r)
 				}
 				refused <- struct{}{}
 				w.WriteHeader(http.StatusUnauthorized)
@@ -192,7 +192,7 @@ func TestRefusedMakesPlace(t *testing.T) {
 		})}
 		done := make(chan error, 1)
 		go func() {
-			done <- Serve(srv, l, 2, []byte("HTTP/1.1 503 Full\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"))
+			done <- ServeLimited(srv, l, 2, []byte("HTTP/1.1 503 Full\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"))
 		}()
 		send := func(request string) net.Conn {
 			c, err := net.Dial("tcp", l.Addr().String())

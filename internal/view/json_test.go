@@ -1,4 +1,4 @@
-package jsontext
+package view
 
 import (
 	"encoding/json"
@@ -14,7 +14,7 @@ func FuzzUnicode(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		err := Unicode(b) // must not panic, whatever it is given
+		err := CheckUnicode(b) // must not panic, whatever it is given
 		var s string
 		if json.Unmarshal(b, &s) != nil {
 			return

@@ -1,4 +1,4 @@
-package jsontext
+package view
 
 import (
 	"bytes"
@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// Fields finds in valid JSON the fields that a decoder into v would match in another case, take
+// CheckFields finds in valid JSON the fields that a decoder into v would match in another case, take
 // twice or not know. The decoder of Go takes {"TEXT": …} for text, and of two fields of one name the
 // last: two programs that read the same request would see different ones. The error names the field
 // and what was expected. JSON that is not valid is left to the decoder.
 //
 // v is a value of the type that the JSON is decoded into. Where that has no fields of its own, as
 // maps, json.RawMessage and nil have none, only fields that come twice are found.
-func Fields(b []byte, v any) error { return check(b, v, false) }
+func CheckFields(b []byte, v any) error { return check(b, v, false) }
 
-// KnownFields is Fields for a sender that may add fields: those that v does not know are passed
+// CheckKnownFields is CheckFields for a sender that may add fields: those that v does not know are passed
 // over, with all that is in them.
-func KnownFields(b []byte, v any) error { return check(b, v, true) }
+func CheckKnownFields(b []byte, v any) error { return check(b, v, true) }
 
 func check(b []byte, v any, open bool) error {
 	if !json.Valid(b) {
@@ -88,7 +88,7 @@ func (w walk) object(at string, t reflect.Type) error {
 			case like >= 0:
 				return fmt.Errorf("%s: got the field %q, expected %q", place(at), name, names(known)[like])
 			case !w.open:
-				return fmt.Errorf("%s: got the field %q, expected %s", place(at), name, list(names(known)))
+				return fmt.Errorf("%s: got the field %q, expected %s", place(at), name, oneOf(names(known)))
 			}
 			var passed json.RawMessage
 			if err := w.Decode(&passed); err != nil {
@@ -132,8 +132,8 @@ func names(known map[string]reflect.Type) []string {
 	return all
 }
 
-// list is what an error says of fields.
-func list(all []string) string {
+// oneOf lists fields for an error.
+func oneOf(all []string) string {
 	if len(all) == 0 {
 		return "no field"
 	}

@@ -1,6 +1,4 @@
-// Package jsontext finds what a decoder of JSON accepts without an error although it should not:
-// texts that it changes, and fields that another program would read differently.
-package jsontext
+package view
 
 import (
 	"bytes"
@@ -11,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// Unicode finds in valid JSON what no Unicode text can have: bytes that are not UTF-8, and the
+// CheckUnicode finds in valid JSON what no Unicode text can have: bytes that are not UTF-8, and the
 // escape of half a surrogate pair. A decoder puts U+FFFD in its place, and what is stored then is
 // not what was sent.
-func Unicode(b []byte) error {
+func CheckUnicode(b []byte) error {
 	if !utf8.Valid(b) {
 		return errors.New("got bytes that are not UTF-8, expected UTF-8")
 	}
