@@ -223,7 +223,7 @@ func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 		return err
 	}
 	b := a.c.FreshBlock(&put, &conversation.TurnRow{Signals: conversation.SignalsOf(&t.Signals)})
-	if t.Role != "user" { // as rules.WrittenFrom
+	if t.Role != "user" { // as format.WrittenFrom
 		b.Trace = a.trace
 	}
 	if err := a.tx.add(ctx, put); err != nil {

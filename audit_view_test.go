@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/stretchr/testify/require"
@@ -15,13 +16,13 @@ import (
 // mutable lists the methods by which a log is changed.
 var mutable = []string{"Add", "AddNew", "Archive", "Mark"}
 
-// writers names what of a value could change the log: a method of that name, a *manifest.Log among the results of its
+// writers names what of a value could change the log: a method of that name, a *archive.Log among the results of its
 // methods, the fields it shows, or inside an interface.
 func writers(v any) (out []string) {
-	if _, ok := v.(*manifest.Log); ok {
+	if _, ok := v.(*archive.Log); ok {
 		out = append(out, "it is the log")
 	}
-	log := reflect.TypeFor[*manifest.Log]()
+	log := reflect.TypeFor[*archive.Log]()
 	t := reflect.TypeOf(v)
 	for i := range t.NumMethod() {
 		m := t.Method(i)
@@ -86,11 +87,11 @@ func TestHostsReadTheAuditOnly(t *testing.T) {
 
 // TestWritersSeesALog is the control: what the database handed out before is found.
 func TestWritersSeesALog(t *testing.T) {
-	l, _, err := manifest.Open(context.Background(), t.TempDir(), nil, manifest.Options{DB: "x"})
+	l, _, err := archive.Open(context.Background(), t.TempDir(), nil, archive.Options{DB: "x"})
 	require.NoError(t, err)
 	defer l.Close()
 	found := writers(l)
 	require.Contains(t, found, "it is the log")
 	require.Contains(t, found, "method AddNew")
-	require.Contains(t, writers(struct{ *manifest.Log }{l}), "method Add")
+	require.Contains(t, writers(struct{ *archive.Log }{l}), "method Add")
 }

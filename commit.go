@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/identity"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -77,9 +78,7 @@ func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
 	if b.Reason = tx.s.gateReason(v); b.Reason != "" {
 		b.Action = store.ActHold
 	}
-	if err := b.Bind(); err != nil { // before what was served takes drafts out of it
-		return err
-	}
+	format.Bind(&b) // before what was served takes drafts out of it
 	if err := tx.touches(ctx, &b); err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ import (
 //	sequencer.flight                       what is in the log and not yet durable
 //	catalogue.mu                           what readers see: catalogue, overlays and lexical index
 //	bbolt's own locks                      a transaction
-//	leaves                                 pageTable.mu, fileLog.mu, the wal's mu, manifest.Log, lexical.Index, changes.mu,
+//	leaves                                 pageTable.mu, fileLog.mu, the wal's mu, archive.Log, lexical.Index, changes.mu,
 //	                                       holds.mu, names.mu, sieves.mu, idList.mu, behind.mu, guest.mu, Client.mu,
 //	                                       live.Sessions.mu and then the mu of its keeper
 //
@@ -62,7 +62,7 @@ import (
 //     leaves, and begin no second one: bbolt waits for readers before it remaps or closes its file. A check may take
 //     catalogue.mu there, because it holds ckptMu.
 //   - A leaf may be held while a leaf after it is taken in three cases: fileLog.mu before the wal's mu, guest.mu and a
-//     session of package remote before holds.mu, and inside manifest.Log (see there).
+//     session of package remote before holds.mu, and inside archive.Log (see there).
 //   - pageTable.mu is never held during I/O, and guest.mu and Client.mu never while another process is asked.
 //   - No lock of ours is held while a Source, Counter, Evaluator, Embedder, Summarizer or Logger runs. There are three
 //     exceptions: Txn.mu, which belongs to the caller's own transaction, and DB.steps and Conversation.lock, under

@@ -14,9 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/stretchr/testify/require"
 )
 
 const module = "github.com/ctxpage/ctxpage"
@@ -26,10 +25,9 @@ const module = "github.com/ctxpage/ctxpage"
 var importMap = map[string]string{
 	"internal/corrupt":      "",
 	"wal":                   "internal/corrupt",
-	"manifest":              "internal/corrupt internal/dense wal",
-	"internal/dense":        "",
-	"internal/lexical":      "internal/numbers",
-	"internal/numbers":      "",
+	"internal/archive":      "internal/codec internal/corrupt manifest wal",
+	"manifest":              "",
+	"internal/lexical":      "internal/codec",
 	"token":                 "",
 	"token/bpe":             "token",
 	"internal/budget":       "",
@@ -37,11 +35,10 @@ var importMap = map[string]string{
 	"internal/triage":       "",
 	"session":               "internal/lexical",
 	"store":                 "internal/corrupt internal/listing internal/lexical manifest render internal/triage",
-	"internal/codec":        "manifest",
-	"internal/format":       "internal/codec internal/lexical manifest store",
-	"internal/rules":        "internal/codec store manifest",
-	"internal/engine":       "internal/codec internal/format internal/listing internal/numbers internal/peek internal/rules internal/lexical manifest store internal/vector",
-	"internal/filestore":    "internal/corrupt internal/engine internal/codec internal/format internal/peek internal/lexical manifest store wal internal/seal",
+	"internal/codec":        "",
+	"internal/format":       "internal/archive internal/codec internal/lexical manifest store",
+	"internal/engine":       "internal/archive internal/codec internal/format internal/lexical internal/listing internal/peek internal/vector manifest store",
+	"internal/filestore":    "internal/archive internal/codec internal/corrupt internal/engine internal/format internal/lexical internal/peek internal/seal manifest store wal",
 	"internal/peek":         "store",
 	"internal/seal":         "",
 	"internal/prefetch":     "store",
@@ -56,8 +53,8 @@ var importMap = map[string]string{
 	"internal/rendering":    "internal/codec internal/chunk internal/format internal/directivelog internal/conversation manifest render session store internal/triage",
 	"internal/explain":      "internal/codec internal/rendering manifest store internal/triage",
 	"internal/directivelog": "directive internal/codec internal/chunk manifest store",
-	"erase":                 "manifest store",
-	"internal/eraseplan":    "erase internal/folder internal/directivelog internal/rendering internal/staterows internal/conversation manifest store internal/rules",
+	"erase":                 "manifest store internal/archive",
+	"internal/eraseplan":    "erase internal/folder internal/directivelog internal/rendering internal/staterows internal/conversation manifest store internal/format",
 	"quota":                 "internal/staterows manifest store",
 	"retention":             "internal/directivelog internal/staterows internal/conversation manifest store",
 	"internal/deadline":     "",
@@ -74,7 +71,7 @@ var importMap = map[string]string{
 	"internal/view":    ". store internal/triage",
 	"httpsource":       "internal/deadline store",
 	"cmd/dbctl":        "internal/dbctl",
-	"internal/dbctl":   ". internal/budget compat/budgetcli compat/directivecli compat/pager directive embed erase internal/filestore health internal/eraseplan internal/folder internal/view internal/mcpserver manifest quota internal/remote render retention session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing",
+	"internal/dbctl":   ". internal/budget compat/budgetcli compat/directivecli compat/pager directive embed erase internal/filestore health internal/eraseplan internal/folder internal/view internal/mcpserver manifest quota internal/remote render retention session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing internal/archive",
 	"internal/foreign": ". internal/portable render store internal/listing",
 	"embed/static":     "",
 	"bench":            "",
@@ -83,8 +80,8 @@ var importMap = map[string]string{
 	"examples/agent":   ". manifest session",
 	"examples/chat":    ". session",
 
-	"storetest":       "internal/rules internal/lexical manifest store",
-	"internal/remote": "internal/prefetch internal/lexical manifest store",
+	"storetest":       "internal/lexical manifest store internal/archive internal/format",
+	"internal/remote": "internal/prefetch internal/lexical manifest store internal/archive",
 
 	"internal/owner":     "internal/filestore manifest internal/remote store",
 	"internal/mcpserver": ". internal/view manifest render internal/triage internal/listing",
@@ -96,7 +93,7 @@ var importMap = map[string]string{
 	"internal/refresh":     "internal/codec internal/folder internal/freshness internal/directivelog store",
 	"internal/faultfs":     "wal",
 	"internal/fillstruct":  "",
-	"internal/dbtest":      "internal/dense",
+	"internal/dbtest":      "internal/codec",
 	"internal/systest":     "",
 	"internal/conformance": "compat/contexty compat/directivecli directive internal/directivetext",
 
@@ -112,7 +109,7 @@ var importMap = map[string]string{
 }
 
 // leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
-var leaves = []string{"internal/lexical", "token", "internal/budget", "compat/blocks", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/directivetext", "internal/neardup", "internal/supported", "internal/seal", "internal/chunk", "internal/directivelog", "internal/rules", "internal/conversation"}
+var leaves = []string{"internal/lexical", "token", "internal/budget", "compat/blocks", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/directivetext", "internal/neardup", "internal/supported", "internal/seal", "internal/chunk", "internal/directivelog", "internal/conversation"}
 
 // parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
 // every change of them.

@@ -8,17 +8,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
-	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 // archive writes a hundred and some artefacts of every kind: batch of them in a transaction, a checkpoint after so many
 // transactions (0: none).
-func archive(t testing.TB, db *DB, clk *clock, batch, checkpoint int) {
+func archiveOf(t testing.TB, db *DB, clk *clock, batch, checkpoint int) {
 	t.Helper()
 	var puts []func(tx *Txn) error
 	add := func(a Artefact) { puts = append(puts, func(tx *Txn) error { return tx.Put(ctx, a) }) }
@@ -82,7 +80,7 @@ func TestDeterminism(t *testing.T) {
 	clk := newClock()
 	opts := WithoutSync(Options{Clock: clk.now, Rand: seeded(1)})
 	db := open(t, opts)
-	archive(t, db, clk, 1, 0)
+	archiveOf(t, db, clk, 1, 0)
 	type answer struct {
 		text string
 		leaf manifest.Record
@@ -160,7 +158,7 @@ func TestBatchingDoesNotMatter(t *testing.T) {
 		clk := newClock()
 		opts := WithoutSync(Options{Clock: clk.now, Rand: seeded(1), Identity: store.Info{ID: "01KJMGW6W0PFJ1X8EKYMKH1C7P", Secret: make([]byte, 32)}}) // the same fence
 		db := open(t, opts)
-		archive(t, db, clk, c.batch, c.checkpoint)
+		archiveOf(t, db, clk, c.batch, c.checkpoint)
 		var got []string
 		var bodies []manifest.Record
 		for _, q := range determined {

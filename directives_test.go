@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage/directive"
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/listing"
@@ -446,7 +447,7 @@ func TestDirectiveLeaf(t *testing.T) {
 	require.NoError(t, s.Directives().Restore(ctx, 0))
 	var leaves []*manifest.Record
 	err := store.EachRecord(ctx, db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
-		body, err := manifest.Encode(r)
+		body, err := archive.Encode(r)
 		require.NoError(t, err)
 		require.NotContains(t, string(body), "zyzzyva")
 		if r.Type == manifest.TypeDirective {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -19,9 +20,9 @@ import (
 )
 
 // auditOf reads the audit in a file system, as a process would that finds these files.
-func auditOf(path string, fsys *faultfs.FS) (*manifest.Log, error) {
+func auditOf(path string, fsys *faultfs.FS) (*archive.Log, error) {
 	ctx := context.Background()
-	l, _, err := manifest.OpenReader(ctx, path+"-manifest", fsys, func(add func(uint64, []byte) error) error {
+	l, _, err := archive.OpenReader(ctx, path+"-manifest", fsys, func(add func(uint64, []byte) error) error {
 		_, err := wal.Scan(ctx, path+"-wal", fsys, 0, func(r wal.Record) error {
 			index, leaf, err := names.Leaf(r)
 			if err == nil && leaf != nil {

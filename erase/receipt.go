@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 )
 
 // ReceiptFormat is the format of receipts that this program writes.
@@ -81,7 +81,7 @@ func (r *Receipt) Verify(kept *manifest.Head) error {
 	if err := r.Proof.Verify(r.Body, head); err != nil {
 		return fmt.Errorf("%w: %w", ErrReceipt, err)
 	}
-	leaf, err := manifest.Decode(r.Proof.Index, r.Body)
+	leaf, err := archive.Decode(r.Proof.Index, r.Body)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrReceipt, err)
 	}

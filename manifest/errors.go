@@ -1,10 +1,6 @@
 package manifest
 
-import (
-	"errors"
-	"slices"
-	"syscall"
-)
+import "errors"
 
 var (
 	// ErrNewerFormat: the bytes were written by a newer program. They are not
@@ -47,20 +43,3 @@ var (
 	// ErrClosed: the log was closed.
 	ErrClosed = errors.New("manifest: closed")
 )
-
-// unreadable reports whether an error says nothing of the bytes themselves: they need another program, or a key, or another
-// try.
-func unreadable(err error) bool {
-	return errors.Is(err, ErrNewerFormat) || errors.Is(err, ErrOldFormat) || errors.Is(err, ErrSealed) || ioFailed(err)
-}
-
-// ioFailed reports whether the system could not read now, so that another try
-// may succeed. Bytes that were read and are wrong are not that.
-func ioFailed(err error) bool {
-	var e syscall.Errno
-	return errors.As(err, &e) && slices.Contains(passing, e)
-}
-
-var passing = []syscall.Errno{
-	syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EINTR, syscall.EAGAIN, syscall.ETIMEDOUT, syscall.ESTALE,
-}

@@ -77,3 +77,9 @@ func parseHead(words []string) (h Head, err error) {
 	}
 	return h, nil
 }
+
+// Hash is a node of the tree: SHA-256 as in RFC 6962; its text is base64.
+type Hash = tlog.Hash
+
+// LeafHash returns the hash of a leaf's bytes in the tree.
+func LeafHash(body []byte) Hash { return tlog.RecordHash(body) }

@@ -6,6 +6,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
+// maxLeaves keeps every offset of an archive within an int64.
+const maxLeaves = 1 << 48
+
 // Inclusion proves that a leaf is at Index among the first Size leaves of the
 // log whose root is Root. It survives JSON unchanged.
 type Inclusion struct {
@@ -53,8 +56,7 @@ func (p Consistency) Verify(old, head Head) error {
 	case p.Old > p.Size || p.Size > maxLeaves:
 		return fmt.Errorf("%w: from %d to %d leaves", ErrProof, p.Old, p.Size)
 	case p.Old == 0: // every log begins with nothing
-		empty := Frontier{}
-		if p.OldRoot != empty.Root() || len(p.Path) != 0 {
+		if empty, _ := tlog.TreeHash(0, nil); p.OldRoot != empty || len(p.Path) != 0 {
 			return fmt.Errorf("%w: an empty log has another root", ErrProof)
 		}
 		return nil
@@ -65,46 +67,21 @@ func (p Consistency) Verify(old, head Head) error {
 	return nil
 }
 
-// ProveInclusion proves leaf i among the first size leaves.
-func (l *Log) ProveInclusion(i, size uint64) (Inclusion, error) {
-	v, err := l.snapshot(size)
-	if err != nil {
-		return Inclusion{}, err
-	}
-	if i >= size {
-		return Inclusion{}, fmt.Errorf("%w: %d of %d", ErrNoLeaf, i, size)
-	}
-	p := Inclusion{Index: i, Size: size}
-	if p.Root, err = v.root(size); err != nil {
-		return Inclusion{}, err
-	}
-	leaf, err := v.ReadHashes([]int64{leafHashAt(i)})
-	if err != nil {
-		return Inclusion{}, err
-	}
-	p.Leaf = leaf[0]
-	path, err := tlog.ProveRecord(int64(size), int64(i), v)
-	p.Path = path
-	return p, err
+// Verification is the result of Verify.
+type Verification struct {
+	Size     uint64  `json:"size"`
+	Archived uint64  `json:"archived"`
+	Root     Hash    `json:"root"`              // over Size leaves, from their bytes
+	Against  *Head   `json:"against,omitempty"` // the head it was compared with
+	Problems []error `json:"-"`                 // in the order of the log, at most 20
+	Found    int     `json:"found"`             // how many problems in all
+	First    int64   `json:"first"`             // first leaf that differs; -1: none, or not known
+	Note     string  `json:"note,omitempty"`    // what a good result does not prove
 }
 
-// ProveConsistency proves that the first size leaves begin with the first old.
-func (l *Log) ProveConsistency(old, size uint64) (Consistency, error) {
-	v, err := l.snapshot(size)
-	if err != nil {
-		return Consistency{}, err
-	}
-	if old > size {
-		return Consistency{}, fmt.Errorf("manifest: a log of %d leaves cannot begin with %d", size, old)
-	}
-	p := Consistency{Old: old, Size: size}
-	if p.OldRoot, err = v.root(old); err != nil {
-		return Consistency{}, err
-	}
-	if p.Root, err = v.root(size); err != nil || old == 0 {
-		return p, err
-	}
-	path, err := tlog.ProveTree(int64(size), int64(old), v)
-	p.Path = path
-	return p, err
-}
+// NoHead is the Note of a verification without a head.
+const NoHead = "not compared with a head kept elsewhere: a log that was rolled back to an earlier copy, or rewritten as a whole, would look the same"
+
+// Progress is told how far long work has come. It is called from the goroutine
+// of the call.
+type Progress func(done, total uint64)

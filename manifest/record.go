@@ -378,3 +378,16 @@ type Conflict struct {
 	Expect uint64 `json:"expect"`
 	Found  uint64 `json:"found"`
 }
+
+// Names maps page numbers to references, for reading leaves without the
+// database.
+type Names map[uint64]string
+
+// Note adds what a leaf wrote. Call it in log order.
+func (n Names) Note(r *Record) {
+	for _, w := range r.Writes {
+		if !w.Gone && w.Ref != "" { // else it names a version, not a page; or its name was pruned
+			n[w.Num] = w.Ref
+		}
+	}
+}

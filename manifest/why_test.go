@@ -7,7 +7,10 @@ import (
 )
 
 func TestFind(t *testing.T) {
-	r := fullRecord()
+	r := &Record{
+		Pages:    []Page{{Num: 1, Reason: "pinned"}, {Num: 2}, {Num: 3, Version: 2}},
+		Excluded: []Exclusion{{Reason: "budget", Count: 12, Nearest: []Page{{Num: 8, Reason: "score"}}}},
+	}
 	in, ok := r.Find(3)
 	require.True(t, ok)
 	require.Equal(t, Found{Page: r.Pages[2], Position: 2}, in)

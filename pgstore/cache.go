@@ -12,16 +12,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
+	"github.com/ctxpage/ctxpage/internal/engine"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
 	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
-
-	"github.com/ctxpage/ctxpage/internal/engine"
-	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/store"
-	"github.com/ctxpage/ctxpage/wal"
 )
 
 // cache is what a host keeps of the database on its own disk: the rows of the engine in a bbolt file, as of a record of the
@@ -153,8 +152,8 @@ func (c *cache) fs() wal.FS {
 	return wal.OS()
 }
 
-func (c *cache) audit(ctx context.Context, id string) (*manifest.Log, error) {
-	l, _, err := manifest.Open(ctx, filepath.Join(c.dir, archiveDir), c.fs(), manifest.Options{DB: id})
+func (c *cache) audit(ctx context.Context, id string) (*archive.Log, error) {
+	l, _, err := archive.Open(ctx, filepath.Join(c.dir, archiveDir), c.fs(), archive.Options{DB: id})
 	return l, err
 }
 

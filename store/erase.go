@@ -33,7 +33,7 @@ type EraseJob struct {
 	Cascade string
 	// Backups are those named in the audit; the report repeats them.
 	Backups []Backup
-	// Leaves are the audit leaves whose bodies are removed; their hashes stay (manifest.Log.Prune).
+	// Leaves are the audit leaves whose bodies are removed; their hashes stay (archive.Log.Prune).
 	// A job with nothing else is a prune by age.
 	Leaves []manifest.Span
 	// Names also erases the names of Refs: all rows of these artefacts, and the references in

@@ -28,7 +28,7 @@ type Head struct {
 	LSN      uint64
 	PutAt    time.Time
 	Actor    string
-	Trace    string // of the read that it was written from, see rules.WrittenFrom; "": none is known. gc keeps none
+	Trace    string // of the read that it was written from, see format.WrittenFrom; "": none is known. gc keeps none
 	Deleted  bool
 	Gone     bool   // gc dropped the version: what remains names it and what it replaced, and can prove its text
 	GoneBy   string // trace of the run of gc, or of the erase

@@ -12,12 +12,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
+	"github.com/ctxpage/ctxpage/internal/archive"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 )
 
 // ErrNoFile is the answer to a backup: there is no file to copy.
@@ -56,7 +56,7 @@ type database struct {
 	scopes   map[string]uint64
 	groups   map[name]uint64
 	asked    map[uint64]manifest.Record // leaves with the texts of their questions, by index
-	log      *manifest.Log
+	log      *archive.Log
 	analyzer *lexical.Analyzer
 	ticket   store.Ticket // given last
 }
@@ -106,7 +106,7 @@ func NewMemory(cfg Config) (*Memory, error) {
 		return nil, fmt.Errorf("storetest: secret: %w", err)
 	}
 	return open(&database{
-		cfg: cfg, info: info, log: manifest.InMemory(info.ID), analyzer: lexical.NewAnalyzer(),
+		cfg: cfg, info: info, log: archive.InMemory(info.ID), analyzer: lexical.NewAnalyzer(),
 		versions: map[name][]*store.Head{}, state: map[string]store.StateRow{}, held: map[ulid.ULID]store.HeldBatch{}, outcomes: map[ulid.ULID]outcome{},
 		arts: map[name]uint64{}, scopes: map[string]uint64{}, groups: map[name]uint64{}, asked: map[uint64]manifest.Record{},
 	}), nil
@@ -181,7 +181,7 @@ func (m *Memory) Outcome(ctx context.Context, id ulid.ULID) (store.Outcome, erro
 		switch {
 		case ok:
 			return known.Outcome, nil
-		case v.cfg.Now().Sub(ulid.Time(id.Time())) > rules.OutcomeDays:
+		case v.cfg.Now().Sub(ulid.Time(id.Time())) > format.OutcomeDays:
 			return store.Outcome{}, fmt.Errorf("%w: %s", store.ErrTxnExpired, id)
 		}
 		return store.Outcome{}, fmt.Errorf("%w: no batch %s", store.ErrNotFound, id)

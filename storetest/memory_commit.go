@@ -10,11 +10,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
-	"github.com/ctxpage/ctxpage/internal/rules"
+	"github.com/ctxpage/ctxpage/internal/archive"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 )
 
 // commit is a commit that is being made: its batch, its outcome and its leaf. Its view is that of the commit before, also
@@ -42,7 +42,7 @@ func (v view) commit(b *store.Batch) (store.Outcome, error) {
 		return store.Outcome{}, err
 	case hold != "":
 		c.out.Status, c.out.Reason, c.leaf.Type, c.leaf.Reason = store.StatusHeld, hold, manifest.TypeHeld, hold
-		h := rules.Hold(b, hold, c.out.Stale, c.out.LSN)
+		h := format.Hold(b, hold, c.out.Stale, c.out.LSN)
 		h.Batch.Hold = nil
 		c.held[b.ID] = h
 	case b.Action == store.ActReject:
@@ -55,7 +55,7 @@ func (v view) commit(b *store.Batch) (store.Outcome, error) {
 		c.write()
 	}
 	if h, ok := c.held[b.From]; ok {
-		h.Decided, h.By, h.Note, h.Outcome = rules.Decision(b.Action), c.leaf.By, c.leaf.Note, c.out
+		h.Decided, h.By, h.Note, h.Outcome = format.Decision(b.Action), c.leaf.By, c.leaf.Note, c.out
 		c.held[b.From] = h
 	}
 	return c.out, c.end()
@@ -64,7 +64,7 @@ func (v view) commit(b *store.Batch) (store.Outcome, error) {
 // known refuses what is no batch, and gives the outcome of one that was committed before. A review takes over what the held
 // batch wanted; one that decides what was decided before has that outcome.
 func (v view) known(b *store.Batch) (*store.Outcome, error) {
-	if err := rules.Admit(b); err != nil {
+	if err := format.Admit(b); err != nil {
 		return nil, err
 	}
 	if o, ok := v.outcomes[b.ID]; ok {
@@ -73,7 +73,7 @@ func (v view) known(b *store.Batch) (*store.Outcome, error) {
 		}
 		return &o.Outcome, nil
 	}
-	if rules.Decision(b.Action) == "" {
+	if format.Decision(b.Action) == "" {
 		return nil, nil
 	}
 	h, err := v.waiting(b.From)
@@ -81,8 +81,8 @@ func (v view) known(b *store.Batch) (*store.Outcome, error) {
 		return nil, err
 	}
 	h = own(h)
-	rules.TakeOver(b, &h.Batch)
-	return rules.Decided(b, &h)
+	format.TakeOver(b, &h.Batch)
+	return format.Decided(b, &h)
 }
 
 // begin starts a commit and its leaf.
@@ -117,13 +117,13 @@ func (c *commit) judge() (hold string, err error) {
 	}
 	for i := range b.Carry { // looked at before anything is written
 		for j := range b.Carry[i].Head.Rows {
-			if _, _, _, err := rules.CarriedPage(c.at(nameOf(&b.Carry[i].Head), 0), &b.Carry[i], j); err != nil {
+			if _, _, _, err := format.CarriedPage(c.at(nameOf(&b.Carry[i].Head), 0), &b.Carry[i], j); err != nil {
 				return "", err
 			}
 		}
 	}
 	c.stale()
-	if hold, err = rules.AfterStale(b, c.out.Stale); err != nil {
+	if hold, err = format.AfterStale(b, c.out.Stale); err != nil {
 		c.leaf.Status, c.leaf.Reason = "stale", store.ReasonStaleContext
 	}
 	return hold, err
@@ -145,7 +145,7 @@ func (c *commit) conflict() *store.ConflictError {
 			return &store.ConflictError{Key: e.Key, Have: e.LSN, Now: is}
 		}
 	}
-	return rules.CarriedConflict(c.batch, func(scope, id string) *store.Head {
+	return format.CarriedConflict(c.batch, func(scope, id string) *store.Head {
 		if h := c.at(name{scope, id}, 0); h.Version > 0 {
 			return h
 		}
@@ -185,7 +185,7 @@ func (c *commit) write() {
 	}
 	for _, id := range c.batch.Deletes {
 		if h := c.at(name{c.batch.Scope, id}, 0); h.Version > 0 && !h.Deleted {
-			c.delete(rules.Deletion(h, c.batch, c.out.LSN))
+			c.delete(format.Deletion(h, c.batch, c.out.LSN))
 		}
 	}
 	c.setState(c.batch.State)
@@ -205,7 +205,7 @@ func (c *commit) setState(rows []store.StateRow) {
 // neighbours.
 func (c *commit) put(p *store.Put) {
 	b := c.batch
-	h := &store.Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Trace: rules.WrittenFrom(b, p), Source: p.Source, PartBytes: p.PartBytes, Counter: p.Counter, Turn: p.Turn}
+	h := &store.Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Trace: format.WrittenFrom(b, p), Source: p.Source, PartBytes: p.PartBytes, Counter: p.Counter, Turn: p.Turn}
 	old := c.at(nameOf(h), 0)
 	c.number(h, len(p.Pages))
 	h.Version = old.Version + 1
@@ -287,7 +287,7 @@ func (c *commit) carry(carried *store.Carried) {
 	prev, noted := view{c.database, h.LSN}.at(nameOf(h), 0), len(c.leaf.Writes)
 	for i := range h.Rows {
 		r := &h.Rows[i]
-		known, text, fresh, _ := rules.CarriedPage(prev, carried, i)
+		known, text, fresh, _ := format.CarriedPage(prev, carried, i)
 		if known != nil {
 			r.Num, r.LSN, r.Version = known.Num, known.LSN, known.Version
 		} else {
@@ -361,7 +361,7 @@ func (d *database) leave(leaf *manifest.Record) error {
 		leaf.Query, leaf.QuestionKept = digest[:], true
 		d.asked[leaf.Index] = *leaf
 	}
-	body, err := manifest.Encode(leaf)
+	body, err := archive.Encode(leaf)
 	if err == nil {
 		err = d.log.Add(leaf.Index, body)
 	}

@@ -6,11 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/oklog/ulid/v2"
-
-	"github.com/ctxpage/ctxpage/internal/rules"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 )
 
 // operator begins a commit of the store's own.
@@ -26,8 +25,8 @@ func (v view) collect(job *store.GCJob, holds map[store.Ticket]store.Moment, pla
 	if err != nil {
 		return rep, err
 	}
-	names, dropped, kept := v.names(), rules.Tallies{}, rules.Tallies{}
-	why := func(x *rules.Version) string {
+	names, dropped, kept := v.names(), format.Tallies{}, format.Tallies{}
+	why := func(x *format.Version) string {
 		why := names.Why(x.Head)
 		for _, at := range holds {
 			if why == "" && (at.LSN < x.By || x.By == 0 && at.Time.UnixMicro() <= x.Ended) {
@@ -41,13 +40,13 @@ func (v view) collect(job *store.GCJob, holds map[store.Ticket]store.Moment, pla
 		if _, ours := job.KeepIn(newest.Scope); !ours || job.Reviews != nil {
 			continue
 		}
-		for _, x := range rules.Judge(v.versions[nameOf(newest)], job, c.batch.Now, why) {
+		for _, x := range format.Judge(v.versions[nameOf(newest)], job, c.batch.Now, why) {
 			if x.Kept != "" {
 				kept.AddKept(x)
 				continue
 			}
 			dropped.Add(x.Why, x)
-			rules.Count(&rep.Dropped, x)
+			format.Count(&rep.Dropped, x)
 			drop, rep.Refs = append(drop, x.Head), append(rep.Refs, x.Ref())
 		}
 	}
@@ -59,11 +58,11 @@ func (v view) collect(job *store.GCJob, holds map[store.Ticket]store.Moment, pla
 	rep.Trace = c.batch.ID.String()
 	for _, h := range drop {
 		if h == v.at(nameOf(h), 0) { // it expired: it is deleted first
-			c.delete(rules.Deletion(h, c.batch, c.out.LSN))
+			c.delete(format.Deletion(h, c.batch, c.out.LSN))
 			c.leaf.Writes = nil
 		}
 		c.note(h, 0, h.Rows[0].Num).Gone = true
-		c.take(h, rules.Tombstone(h, rep.Trace))
+		c.take(h, format.Tombstone(h, rep.Trace))
 	}
 	c.setState(rows)
 	for _, id := range reviews {
@@ -74,8 +73,8 @@ func (v view) collect(job *store.GCJob, holds map[store.Ticket]store.Moment, pla
 
 // names is what keeps versions from gc: what live artefacts were made from, what rows of state name, and what batches that
 // wait for review were written from.
-func (v view) names() rules.Names {
-	names := rules.NewNames()
+func (v view) names() format.Names {
+	names := format.NewNames()
 	for _, h := range v.current() {
 		names.Lineage(h.Scope, &h.Artefact)
 	}
@@ -103,7 +102,7 @@ func (v view) past(job *store.GCJob, rep *store.GCReport) (rows []store.StateRow
 		}
 	}
 	for _, k := range v.cfg.State {
-		journals := map[string][]rules.JournalRow{}
+		journals := map[string][]format.JournalRow{}
 		for key, row := range v.state {
 			switch {
 			case only || !strings.HasPrefix(key, k.Prefix):
@@ -113,12 +112,12 @@ func (v view) past(job *store.GCJob, rep *store.GCReport) (rows []store.StateRow
 				of, n := k.Journal.Entry(key)
 				at, err := k.Journal.At(row.Value)
 				if n > 0 && err == nil {
-					journals[of] = append(journals[of], rules.JournalRow{Key: key, Number: n, At: at})
+					journals[of] = append(journals[of], format.JournalRow{Key: key, Number: n, At: at})
 				}
 			}
 		}
 		for of, entries := range journals {
-			old, _ := rules.Replaced(k.Journal, entries, limit, job.KeepVersions, func() ([]byte, error) { return v.state[k.Journal.Head(of)].Value, nil })
+			old, _ := format.Replaced(k.Journal, entries, limit, job.KeepVersions, func() ([]byte, error) { return v.state[k.Journal.Head(of)].Value, nil })
 			rows, rep.Journal = append(rows, old...), rep.Journal+len(old)
 		}
 	}
@@ -164,7 +163,7 @@ func (v view) erase(job *store.EraseJob) (rep store.EraseReport, err error) {
 	}
 	for _, ref := range job.Refs {
 		versions := c.versions[name{ref.Scope, ref.ID}]
-		end, rest := rules.Erase(versions, c.out.LSN, c.out.LSN, c.batch.Now, &rep)
+		end, rest := format.Erase(versions, c.out.LSN, c.out.LSN, c.batch.Now, &rep)
 		if end != nil {
 			c.delete(end)
 		}

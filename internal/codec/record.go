@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -57,20 +58,31 @@ func (r *Record[T]) Append(e *Encoder, v *T) {
 		}
 		at := len(e.B)
 		e.Uvarint(f.Tag)
-		from := len(e.B) + 1
-		e.B = append(e.B, 0)
-		f.Write(e, v)
-		switch n := len(e.B) - from; {
-		case n == 0:
+		from := e.Begin()
+		if f.Write(e, v); len(e.B) == from {
 			e.B = e.B[:at]
-		case n < 0x80:
-			e.B[from-1] = byte(n)
-		default:
-			var length [binary.MaxVarintLen64]byte
-			e.B = slices.Replace(e.B, from-1, from, length[:binary.PutUvarint(length[:], uint64(n))]...)
+			continue
 		}
+		e.End(from)
 	}
 	e.B = append(e.B, unknown.B...)
+}
+
+// Begin reserves the length of a value that is appended next, and returns where the value begins.
+func (e *Encoder) Begin() (from int) {
+	e.B = append(e.B, 0)
+	return len(e.B)
+}
+
+// End completes a value that Begin began.
+func (e *Encoder) End(from int) {
+	n := len(e.B) - from
+	if n < 0x80 {
+		e.B[from-1] = byte(n)
+		return
+	}
+	var length [binary.MaxVarintLen64]byte
+	e.B = slices.Replace(e.B, from-1, from, length[:binary.PutUvarint(length[:], uint64(n))]...)
 }
 
 // copyBelow moves the fields below a tag to e.
@@ -87,11 +99,17 @@ func (d *Decoder) copyBelow(e *Encoder, tag uint64) {
 }
 
 // Read takes a record: all that the decoder has. v is zero before.
-func (r *Record[T]) Read(d *Decoder, v *T) {
+func (r *Record[T]) Read(d *Decoder, v *T) { r.ReadTo(d, v, math.MaxUint64) }
+
+// ReadTo reads the fields up to a tag, and none of the bytes behind them.
+func (r *Record[T]) ReadTo(d *Decoder, v *T, to uint64) {
 	i, last := 0, uint64(0)
 	for len(d.B) > 0 && d.Err == nil {
 		was := d.B
 		tag := d.Uvarint()
+		if tag > to {
+			return
+		}
 		value := d.Bytes()
 		if d.Err != nil || tag <= last || len(value) == 0 {
 			d.Fail()

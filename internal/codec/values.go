@@ -18,10 +18,10 @@ func Text[T any](tag uint64, name string, at func(*T) *string) Field[T] {
 }
 
 // Blob is a byte string; empty is nil.
-func Blob[T any](tag uint64, name string, at func(*T) *[]byte) Field[T] {
+func Blob[T any, B ~[]byte](tag uint64, name string, at func(*T) *B) Field[T] {
 	return Field[T]{tag, name,
 		func(e *Encoder, v *T) { e.Raw(*at(v)) },
-		func(d *Decoder, v *T) { *at(v) = append([]byte(nil), d.Rest()...) }}
+		func(d *Decoder, v *T) { *at(v) = append(B(nil), d.Rest()...) }}
 }
 
 // Array is an array of bytes, all or none of which is stored.
@@ -35,8 +35,8 @@ func Array[T any](tag uint64, name string, at func(*T) []byte) Field[T] {
 		func(d *Decoder, v *T) { b := at(v); copy(b, d.Take(len(b))) }}
 }
 
-// Uint is an unsigned number.
-func Uint[T any, N ~uint8 | ~uint16 | ~uint32 | ~uint64](tag uint64, name string, at func(*T) *N) Field[T] {
+// Uint is a number that is never negative.
+func Uint[T any, N ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int](tag uint64, name string, at func(*T) *N) Field[T] {
 	return Field[T]{tag, name,
 		func(e *Encoder, v *T) {
 			if n := *at(v); n != 0 {
@@ -45,7 +45,7 @@ func Uint[T any, N ~uint8 | ~uint16 | ~uint32 | ~uint64](tag uint64, name string
 		},
 		func(d *Decoder, v *T) {
 			n := d.Uvarint()
-			if *at(v) = N(n); uint64(N(n)) != n {
+			if *at(v) = N(n); N(n) < 0 || uint64(N(n)) != n {
 				d.Fail()
 			}
 		}}
@@ -97,6 +97,22 @@ func Moment[T any](tag uint64, name string, at func(*T) *time.Time) Field[T] {
 			}
 		},
 		func(d *Decoder, v *T) { *at(v) = FromMicros(d.Varint()) }}
+}
+
+// Float is a finite number: 8 bytes.
+func Float[T any](tag uint64, name string, at func(*T) *float64) Field[T] {
+	return Field[T]{tag, name,
+		func(e *Encoder, v *T) {
+			if x := *at(v); x != 0 {
+				e.U64(math.Float64bits(x))
+			}
+		},
+		func(d *Decoder, v *T) {
+			x := math.Float64frombits(d.U64())
+			if *at(v) = x; math.IsNaN(x) || math.IsInf(x, 0) {
+				d.Fail()
+			}
+		}}
 }
 
 // OptFloat is a number that may be missing, which is not the same as 0.
@@ -183,11 +199,10 @@ func List[T, E any](tag uint64, name string, of *Record[E], at func(*T) *[]E) Fi
 				return
 			}
 			e.Count(len(list))
-			var one Encoder
 			for i := range list {
-				one.B = one.B[:0]
-				of.Append(&one, &list[i])
-				e.Bytes(one.B)
+				from := e.Begin()
+				of.Append(e, &list[i])
+				e.End(from)
 			}
 		},
 		func(d *Decoder, v *T) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -27,7 +28,7 @@ func TestText(t *testing.T) {
 // A caller asks once, whichever layer found the damage and however often it was wrapped.
 func TestOneType(t *testing.T) {
 	t.Parallel()
-	_, fromAudit := manifest.Decode(3, []byte{0})
+	_, fromAudit := archive.Decode(3, []byte{0})
 	for name, err := range map[string]error{
 		"direct": &corrupt.Error{File: "a", Err: io.EOF},
 		"store":  &store.CorruptError{File: "a", Err: io.EOF},

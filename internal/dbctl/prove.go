@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -89,7 +90,7 @@ func (v *proofView) proveLeaf(a *app, l auditOf, which string, head manifest.Hea
 	if v.Body, err = l.Body(a.ctx, i); err != nil {
 		return err
 	}
-	r, err := manifest.Decode(i, v.Body)
+	r, err := archive.Decode(i, v.Body)
 	if err != nil {
 		return err
 	}
@@ -162,7 +163,7 @@ func (v *proofView) provedLeaf(head manifest.Head) (*leafRow, error) {
 	if err := v.Inclusion.Verify(v.Body, head); err != nil {
 		return nil, err
 	}
-	r, err := manifest.Decode(v.Inclusion.Index, v.Body)
+	r, err := archive.Decode(v.Inclusion.Index, v.Body)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/internal/dense"
+	"github.com/ctxpage/ctxpage/internal/codec"
 )
 
 // Readable is a file as somebody reads it who knows its format: a segment of the archive is followed by the bodies of its leaves that are in
@@ -21,7 +21,7 @@ func Readable(path string, b []byte) []byte {
 		if at += frame; n > len(b)-at {
 			break
 		}
-		if body, err := dense.Plain(b[at : at+n]); err == nil {
+		if body, err := codec.FromDense(b[at : at+n]); err == nil {
 			all = append(all, body...)
 		}
 		at += n

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -87,7 +88,7 @@ func (s *Engine) Note(ctx context.Context, leaves []*manifest.Record, d store.Du
 func (s *Engine) leave(ctx context.Context, leaves []*manifest.Record, asked [][]byte) (own []*Leaf, last uint64, err error) {
 	own = newLeaves(len(leaves))
 	for i, leaf := range leaves {
-		if own[i].leaf, err = manifest.EncodeLeaf(leaf); err != nil {
+		if own[i].leaf, err = archive.EncodeLeaf(leaf); err != nil {
 			return nil, 0, fmt.Errorf("ctxpage: encode leaf: %w", err)
 		}
 		if asked != nil {
@@ -130,7 +131,7 @@ func newLeaves(n int) []*Leaf {
 // first: for a trace, if a leaf of that trace is in flight; otherwise, if any leaf is. After a
 // failure it returns what was durable before.
 type audit struct {
-	*manifest.Reader
+	*archive.Reader
 	s *Engine
 }
 
@@ -161,7 +162,7 @@ func (q *sequencer) flying(trace string) bool {
 	if trace == "" {
 		return q.leaves > 0
 	}
-	return q.traces[manifest.HashTrace(trace)%traceSlots] > 0
+	return q.traces[archive.HashTrace(trace)%traceSlots] > 0
 }
 
 // Size: see store.Audit.

@@ -8,10 +8,10 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -75,7 +75,7 @@ func (s *Engine) build(b *Request, pre *prepared, v judgement, next Counters) (*
 	}
 	leaf.Status = p.outcome.Status.String()
 	rec.Result = (&outcomeRow{Outcome: p.outcome, Bound: b.Bound}).encode()
-	if p.leaf, err = manifest.NewLeaf(leaf); err != nil {
+	if p.leaf, err = archive.NewLeaf(leaf); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode leaf: %w", err)
 	}
 	rec.Body, p.After = p.leaf.Body(), n.next
@@ -341,7 +341,7 @@ func (s *Engine) applyDelete(b *Request, id string, scope uint32, p *Commit, lea
 	if prev == nil || prev.Deleted {
 		return nil
 	}
-	h := rules.Deletion(prev, &b.Batch, p.record.LSN)
+	h := format.Deletion(prev, &b.Batch, p.record.LSN)
 	ref := store.Ref{Scope: b.Scope, ID: id, Version: h.Version}
 	p.outcome.Refs = append(p.outcome.Refs, ref)
 	for i, r := range prev.Rows {
@@ -355,7 +355,7 @@ func (s *Engine) applyDelete(b *Request, id string, scope uint32, p *Commit, lea
 func (s *Engine) enqueueHold(b *Request, v judgement, p *Commit, leaf *manifest.Record) error {
 	p.outcome.Status = store.StatusHeld
 	leaf.Type, leaf.Reason = manifest.TypeHeld, v.hold
-	return s.setHeld(&p.record, leaf, b.ID, rules.Hold(&b.Batch, v.hold, v.refs, p.record.LSN))
+	return s.setHeld(&p.record, leaf, b.ID, format.Hold(&b.Batch, v.hold, v.refs, p.record.LSN))
 }
 
 // setHeld adds the row of a held batch to a commit, and its digest to the leaf.
@@ -380,7 +380,7 @@ func (s *Engine) enqueueReview(b *Request, pre *prepared, p *Commit, leaf *manif
 		leaf.Type, p.outcome.Status = manifest.TypeReject, store.StatusRejected
 	}
 	h := *pre.held
-	h.Decided, h.By, h.Note, h.Outcome = rules.Decision(b.Action), leaf.By, leaf.Note, p.outcome
+	h.Decided, h.By, h.Note, h.Outcome = format.Decision(b.Action), leaf.By, leaf.Note, p.outcome
 	return s.setHeld(&p.record, leaf, b.From, h)
 }
 
@@ -396,7 +396,7 @@ func (s *Engine) prepareReview(ctx context.Context, b *Request, pre *prepared) e
 	if err != nil {
 		return err
 	}
-	if pre.known, err = rules.Decided(&b.Batch, &h); err != nil || pre.known != nil {
+	if pre.known, err = format.Decided(&b.Batch, &h); err != nil || pre.known != nil {
 		return err
 	}
 	if decided, err := s.Leaves.Decided(ctx, b.From.String(), lsn); decided && !s.opts.Trust {
@@ -410,7 +410,7 @@ func (s *Engine) prepareReview(ctx context.Context, b *Request, pre *prepared) e
 		}
 	}
 	pre.held = &h
-	rules.TakeOver(&b.Batch, &h.Batch)
+	format.TakeOver(&b.Batch, &h.Batch)
 	if b.Action == store.ActReject {
 		return nil
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 	"github.com/vmihailenco/msgpack/v5"
@@ -544,7 +543,7 @@ func forgetOutcomes(tx Writer, o *overlay, n *RowCounts) error {
 }
 
 // outcomeAge is the age of an outcome in milliseconds at which it is dropped.
-const outcomeAge = uint64((rules.OutcomeDays + 24*time.Hour) / time.Millisecond)
+const outcomeAge = uint64((format.OutcomeDays + 24*time.Hour) / time.Millisecond)
 
 // worthWriting returns the ids of outcomes that are worth writing. forgetOutcomes would at once
 // drop the earlier ones, together with their rows; deleting thousands of rows that were just put

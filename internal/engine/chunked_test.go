@@ -12,7 +12,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/numbers"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -20,7 +19,7 @@ import (
 
 // TestChunked: rows are where they were put, whatever grew since, and a block is as large as one of a snapshot.
 func TestChunked(t *testing.T) {
-	require.Equal(t, numbers.Rows, chunkRows)
+	require.Equal(t, codec.ColumnRows, chunkRows)
 	var c chunked[int]
 	for range c.all() {
 		t.Fatal("there is no row")

@@ -242,7 +242,7 @@ type chunked[T any] struct {
 	n      int
 }
 
-// chunkRows is a power of two, and as many as a block of a snapshot has (numbers.Rows), so that a
+// chunkRows is a power of two, and as many as a block of a snapshot has (codec.ColumnRows), so that a
 // block is in one chunk.
 const chunkRows = 1024
 

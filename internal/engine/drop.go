@@ -11,7 +11,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -498,8 +497,8 @@ func (c *collector) forgetJournals(limit int64) error {
 }
 
 // journals returns the rows of a kind without their values: some dozen bytes each.
-func (c *collector) journals(k *store.StateKind) (map[string][]rules.JournalRow, error) {
-	out := map[string][]rules.JournalRow{}
+func (c *collector) journals(k *store.StateKind) (map[string][]format.JournalRow, error) {
+	out := map[string][]format.JournalRow{}
 	for q := (store.ScanQuery{What: store.ScanState, Prefix: k.Prefix, Limit: 1000}); ; {
 		page, err := c.s.Scan(c.ctx, q)
 		if err != nil {
@@ -514,7 +513,7 @@ func (c *collector) journals(k *store.StateKind) (map[string][]rules.JournalRow,
 			if err != nil {
 				return nil, c.s.Corrupt("state row "+r.Key, err)
 			}
-			out[name] = append(out[name], rules.JournalRow{Key: r.Key, Number: number, At: at})
+			out[name] = append(out[name], format.JournalRow{Key: r.Key, Number: number, At: at})
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
 			return out, nil
@@ -524,11 +523,11 @@ func (c *collector) journals(k *store.StateKind) (map[string][]rules.JournalRow,
 
 // replaced returns the rows of a journal that go. The head is read after the rows: what came since
 // can only keep more of them.
-func (c *collector) replaced(j *store.StateJournal, name string, rows []rules.JournalRow, limit int64) (oldJournal, error) {
+func (c *collector) replaced(j *store.StateJournal, name string, rows []format.JournalRow, limit int64) (oldJournal, error) {
 	o := oldJournal{name: name, head: store.StatePre{Key: j.Head(name)}}
 	var read bool
 	var err error
-	o.rows, err = rules.Replaced(j, rows, limit, c.job.KeepVersions, func() ([]byte, error) {
+	o.rows, err = format.Replaced(j, rows, limit, c.job.KeepVersions, func() ([]byte, error) {
 		head, err := c.s.State(c.ctx, o.head.Key)
 		o.head.LSN, read = head.LSN, err == nil
 		return head.Value, err

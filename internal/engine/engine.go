@@ -78,6 +78,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -154,7 +155,7 @@ type Engine struct {
 	askedFrom uint64 // the rows had the questions of all leaves before this one then
 	rows      Rows
 	log       Log            // it is the Rows, too
-	Leaves    *manifest.Log  // the audit, with the right to write; hosts get Audit
+	Leaves    *archive.Log   // the audit, with the right to write; hosts get Audit
 	index     *lexical.Index // under cat.mu
 	cat       *catalogue
 	// pageLimit is the highest page number that the size of file and log allows, set while they are

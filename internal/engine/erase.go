@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -113,9 +113,9 @@ func (s *Engine) namedSince(ctx context.Context, job *store.EraseJob) error {
 	if len(n.Refs)+len(n.Scopes)+len(n.Sessions)+len(n.Words) == 0 {
 		return nil
 	}
-	names := rules.NewNameSet(n)
+	names := format.NewNameSet(n)
 	var bodies []uint64
-	_ = manifest.EachOf(job.Leaves, func(i uint64) error { bodies = append(bodies, i); return nil })
+	_ = archive.EachOf(job.Leaves, func(i uint64) error { bodies = append(bodies, i); return nil })
 	err := store.EachRecord(ctx, s.Audit(), job.Named.Leaves, s.Leaves.Size(), false, func(r *manifest.Record) error {
 		if r.Pruned == nil && manifest.Prunable(r.Type) && names.InLeaf(r) {
 			if bodies = append(bodies, r.Index); r.QuestionKept {
@@ -131,7 +131,7 @@ func (s *Engine) namedSince(ctx context.Context, job *store.EraseJob) error {
 }
 
 // heldSince adds the held batches. They are few: a batch waits, or was decided, under an id of its own.
-func (s *Engine) heldSince(ctx context.Context, job *store.EraseJob, names *rules.NameSet) error {
+func (s *Engine) heldSince(ctx context.Context, job *store.EraseJob, names *format.NameSet) error {
 	job.Held = slices.Clone(job.Held)
 	for q := (store.ScanQuery{What: store.ScanHeld, All: true, Limit: 1000}); ; {
 		page, err := s.Scan(ctx, q)
@@ -427,7 +427,7 @@ func (s *Engine) eraseArtefact(e *erasure, ref store.Ref, p *Commit, leaf *manif
 		return err
 	}
 	e.tail.Trace, e.tail.By = e.run, e.job.By
-	end, rest := rules.Erase(heads, cmp.Or(e.from, p.record.LSN), p.record.LSN, codec.FromMicros(p.record.At), &e.tail)
+	end, rest := format.Erase(heads, cmp.Or(e.from, p.record.LSN), p.record.LSN, codec.FromMicros(p.record.At), &e.tail)
 	if len(rest) == 0 && end == nil {
 		return nil
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// The row of an erase says how far its run has come. Only the engine writes one (rules.Admit refuses others), in a commit whose
+// The row of an erase says how far its run has come. Only the engine writes one (format.Admit refuses others), in a commit whose
 // leaf is of that run; a row without such a leaf is passed over (erasedIn).
 
 // Stages of a run.
@@ -253,7 +253,7 @@ func (s *Engine) Purging(on bool) { s.index.Purge(on) }
 //	groups      the names of sessions and other groups, once no row is in them         ungroup, dropGroup
 //	outcomes    of batches whose leaf is pruned keep status and LSN, and no reference  EraseOutcomes
 //
-// The bodies of leaves are the owner's of the archive (manifest.Log.Prune). They go last, because
+// The bodies of leaves are the owner's of the archive (archive.Log.Prune). They go last, because
 // an outcome with references is compared with the body of its leaf.
 
 // groupGonePrefix begins the keys of state rows, always without a value, that delete the row of a

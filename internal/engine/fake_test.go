@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -27,7 +28,7 @@ type shared struct {
 	records []memoryRecord
 	first   int // records before it were thrown away
 	next    Counters
-	tree    manifest.Frontier
+	tree    archive.Frontier
 	roots   []manifest.Hash // by number of leaves
 	tables  [TableQuestion + 1]map[string][]byte
 	base    Base
@@ -109,7 +110,7 @@ func (o *shared) join(t testing.TB, now func() time.Time) *memory {
 	m.Attach(m.host)
 	require.NoError(t, m.host.Snapshot(t.Context(), m.LoadRows))
 	var err error
-	m.Leaves, _, err = manifest.Open(t.Context(), "/audit", faultfs.New(), manifest.Options{DB: "memory"})
+	m.Leaves, _, err = archive.Open(t.Context(), "/audit", faultfs.New(), archive.Options{DB: "memory"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = m.Leaves.Close() })
 	require.NoError(t, m.host.Follow(t.Context(), 0))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -46,7 +45,7 @@ type drop struct {
 
 	cold  []byte
 	group string // the name of the group Head.GroupNum in the catalogue
-	from  *rules.Version
+	from  *format.Version
 }
 
 // Limits of a run: what one commit may drop, and after how many commits a checkpoint frees the
@@ -91,8 +90,8 @@ type collector struct {
 	forget  []*store.Head // rows that go, planned by planRows
 	deleted []*store.Head // artefacts that are deleted and dropped
 	rep     store.GCReport
-	gone    rules.Tallies
-	kept    rules.Tallies
+	gone    format.Tallies
+	kept    format.Tallies
 }
 
 // Collect runs gc, or only plans it. The report says what was dropped even if the run ended with an
@@ -104,7 +103,7 @@ func (s *Engine) Collect(ctx context.Context, job store.Job, progress store.Prog
 	}
 	defer s.gcMu.Unlock()
 	c := &collector{s: s, ctx: ctx, job: job.GC, dry: job.Kind == store.JobGCPlan, progress: progress, names: newNames(s.opts.State),
-		now: codec.Micros(s.opts.Now()), gone: rules.Tallies{}, kept: rules.Tallies{}}
+		now: codec.Micros(s.opts.Now()), gone: format.Tallies{}, kept: format.Tallies{}}
 	err := s.Readable(ctx)
 	if err == nil && !c.dry {
 		err = s.Writable()
@@ -329,7 +328,7 @@ func (c *collector) planArtefact(art uint64) error {
 	}
 	c.planRows(heads)
 	c.passNames(heads)
-	for _, v := range rules.Judge(heads, c.job, codec.FromMicros(c.now), c.whyNamed) {
+	for _, v := range format.Judge(heads, c.job, codec.FromMicros(c.now), c.whyNamed) {
 		if v.Kept != "" {
 			c.kept.AddKept(v)
 		} else if err := c.addDrop(v); err != nil {
@@ -384,7 +383,7 @@ func (c *collector) passNames(heads []*store.Head) {
 }
 
 // whyNamed says what names a version, or that a reader in flight may read it.
-func (c *collector) whyNamed(v *rules.Version) string {
+func (c *collector) whyNamed(v *format.Version) string {
 	if why := c.names.why(v.Head); why != "" || !c.s.holds.keep(v.By, v.Ended) {
 		return why
 	}
@@ -515,11 +514,11 @@ func (c *collector) commit(b Request) error {
 type names struct {
 	kinds []store.StateKind
 	mu    sync.Mutex // a leaf; StateKind.Names runs under it and must not call the store
-	rules.Names
+	format.Names
 }
 
 // newNames makes an empty set. kinds are the state rows whose values name pages.
-func newNames(kinds []store.StateKind) *names { return &names{kinds: kinds, Names: rules.NewNames()} }
+func newNames(kinds []store.StateKind) *names { return &names{kinds: kinds, Names: format.NewNames()} }
 
 // commit adds what a batch names, held or applied. The sequencer calls it for each batch while gc
 // runs.
@@ -583,7 +582,7 @@ func (n *names) why(h *store.Head) string {
 
 // addDrop puts a version on the list of the next commit, and commits the list when it is long. If a
 // version of the same artefact stayed in an earlier part, this one stays as well.
-func (c *collector) addDrop(v *rules.Version) error {
+func (c *collector) addDrop(v *format.Version) error {
 	if c.dry {
 		c.countDropped(v)
 		return nil
@@ -593,7 +592,7 @@ func (c *collector) addDrop(v *rules.Version) error {
 		c.kept.AddKept(v)
 		return nil
 	}
-	d := &drop{head: rules.Tombstone(v.Head, c.run.String()), from: v, group: format.GroupName(v.Head)}
+	d := &drop{head: format.Tombstone(v.Head, c.run.String()), from: v, group: format.GroupName(v.Head)}
 	d.cold = format.EncodeCold(d.head)
 	c.part = append(c.part, d)
 	c.size += len(v.Head.Rows)
@@ -614,9 +613,9 @@ func (c *collector) most() int {
 }
 
 // countDropped counts a version that is dropped, or would be.
-func (c *collector) countDropped(v *rules.Version) {
+func (c *collector) countDropped(v *format.Version) {
 	c.gone.Add(v.Why, v)
-	rules.Count(&c.rep.Dropped, v)
+	format.Count(&c.rep.Dropped, v)
 	if len(c.rep.Refs) < gcRefs {
 		c.rep.Refs = append(c.rep.Refs, v.Ref())
 	}

@@ -3,7 +3,6 @@ package engine
 import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -107,7 +106,7 @@ func (n *numbering) carry(c *store.Carried, prev *store.Head, scope uint32) (*st
 	for i := range h.Rows {
 		r := &h.Rows[i]
 		*r = c.Head.Rows[i]
-		known, text, fresh, err := rules.CarriedPage(prev, c, i)
+		known, text, fresh, err := format.CarriedPage(prev, c, i)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -142,7 +141,7 @@ func carriedWrites(h, prev *store.Head, leaf *manifest.Record) {
 		return
 	}
 	for i := range h.Rows {
-		if r := &h.Rows[i]; rules.PageOf(prev, r) == nil {
+		if r := &h.Rows[i]; format.PageOf(prev, r) == nil {
 			ref.Page = i + 1
 			leaf.Writes = append(leaf.Writes, manifest.Write{Num: r.Num, Ref: ref.String(), Version: h.Version, Digest: r.Digest[:]})
 		}

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -117,7 +117,7 @@ func (s *Engine) installLeaves(entries []Entry) error {
 		c.analysed.Wait()
 		return s.Leaves.AddNew(c.record.Leaf, c.leaf)
 	}
-	var run [leavesAtOnce]*manifest.Leaf
+	var run [leavesAtOnce]*archive.Leaf
 	for i, e := range entries {
 		if l := e.Leaf; l.question != nil {
 			s.cat.mu.Lock()

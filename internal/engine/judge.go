@@ -10,7 +10,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/rules"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -163,7 +162,7 @@ func (s *Engine) headOf(b *Request, p *store.Put) *store.Head {
 		store.Head
 		page [1]store.PageRow
 	})
-	h.Head = store.Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Trace: rules.WrittenFrom(&b.Batch, p), Source: p.Source, PartBytes: p.PartBytes, Counter: p.Counter, Turn: p.Turn}
+	h.Head = store.Head{Artefact: p.Artefact, Scope: b.Scope, PutAt: b.Now, Actor: b.Actor, Trace: format.WrittenFrom(&b.Batch, p), Source: p.Source, PartBytes: p.PartBytes, Counter: p.Counter, Turn: p.Turn}
 	h.Rows = h.page[:0]
 	return &h.Head
 }
@@ -233,14 +232,14 @@ func (s *Engine) judge(b *Request, pre *prepared) (v judgement) {
 		}
 	}
 	if len(b.Carry) > 0 {
-		if v.conflict = rules.CarriedConflict(&b.Batch, func(scope, id string) *store.Head { return pre.carried[flightKey(scope, id)] }); v.conflict != nil {
+		if v.conflict = format.CarriedConflict(&b.Batch, func(scope, id string) *store.Head { return pre.carried[flightKey(scope, id)] }); v.conflict != nil {
 			return v
 		}
 	}
 	if len(b.Context) > 0 {
 		v.stale, v.refs = c.staleness(b)
 	}
-	v.hold, v.err = rules.AfterStale(&b.Batch, v.refs)
+	v.hold, v.err = format.AfterStale(&b.Batch, v.refs)
 	for _, from := range s.eraseOpen {
 		v.erased = max(v.erased, from)
 	}

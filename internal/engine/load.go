@@ -15,7 +15,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/internal/numbers"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -458,7 +457,7 @@ func readColumns(of *Columns) (c *catalogue, ok bool) {
 		read = append(read, func() bool { return c.readPages(&mu, b, i*partRows, min((i+1)*partRows, n[1])) })
 	}
 	for i, b := range table {
-		read = append(read, func() bool { return numbers.ReadSparse(b, c.table[i*partRows:min((i+1)*partRows, n[3])]) })
+		read = append(read, func() bool { return codec.ReadSparse(b, c.table[i*partRows:min((i+1)*partRows, n[3])]) })
 	}
 	if !runParallel(read...) {
 		return nil, false
@@ -510,13 +509,13 @@ func (c *catalogue) readLists(b []byte) bool {
 type imageDecoder struct {
 	codec.Decoder
 	c   *catalogue
-	buf numbers.Buffer
+	buf codec.ColumnBuffer
 }
 
 // length reads how many numbers follow. A block of numbers takes at least 9 bytes.
 func (d *imageDecoder) length() int {
 	n := d.Uvarint()
-	if n > uint64(len(d.B)/9+1)*numbers.Rows {
+	if n > uint64(len(d.B)/9+1)*codec.ColumnRows {
 		d.Fail()
 		return 0
 	}
@@ -551,7 +550,7 @@ func (d *imageDecoder) small() (out []uint32) {
 
 // read reads n numbers in blocks and calls set with each block and the place of its first number.
 func (d *imageDecoder) read(n int, set func(from int, v []uint64)) {
-	rest, ok := d.buf.ReadAll(d.B, n, set)
+	rest, ok := d.buf.ReadColumn(d.B, n, set)
 	if !ok {
 		d.Fail()
 		return

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -152,7 +153,7 @@ type Leaf struct {
 	Index uint64 // set by the Log, before it is durable
 	Seq   uint64 // set by Leave
 
-	leaf     manifest.Leaf
+	leaf     archive.Leaf
 	question []byte
 }
 

@@ -9,9 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/rules"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
@@ -233,7 +232,7 @@ func (s *Engine) admit(ctx context.Context, b *Request) (done func(), err error)
 	if err := s.Writable(); err != nil {
 		return nil, err
 	}
-	if err := rules.Admit(&b.Batch); err != nil {
+	if err := format.Admit(&b.Batch); err != nil {
 		return nil, err
 	}
 	if err := s.throttle(ctx, &b.Batch); err != nil {
@@ -449,10 +448,10 @@ type Commit struct {
 	After Counters // the numbers for the next commit
 
 	record  format.Commit
-	leaf    manifest.Leaf // record.body; hashed with the analyses
-	trace   string        // id of the batch, by which the audit finds the leaf
-	parent  string        // trace that the leaf names
-	keys    []string      // see writeKeys
+	leaf    archive.Leaf // record.body; hashed with the analyses
+	trace   string       // id of the batch, by which the audit finds the leaf
+	parent  string       // trace that the leaf names
+	keys    []string     // see writeKeys
 	outcome store.Outcome
 	scope   string
 	use     use // what it adds to its quotas
@@ -543,7 +542,7 @@ func (q *sequencer) trace(trace, parent string, n int) {
 		if t == "" { // flying counts leaves then
 			continue
 		}
-		q.traces[manifest.HashTrace(t)%traceSlots] += n
+		q.traces[archive.HashTrace(t)%traceSlots] += n
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/rules"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -149,8 +149,8 @@ func (s *Engine) Outcome(ctx context.Context, id ulid.ULID) (store.Outcome, erro
 	if err := s.Failure(); err != nil { // it may be in the log without having become visible
 		return store.Outcome{}, err
 	}
-	if age := s.opts.Now().Sub(ulid.Time(id.Time())); spent || age > rules.OutcomeDays {
-		return store.Outcome{}, fmt.Errorf("%w: outcomes are kept for %s, and the newest %d; the manifest has it under that trace, if it was used", store.ErrTxnExpired, rules.OutcomeDays, outcomesKept)
+	if age := s.opts.Now().Sub(ulid.Time(id.Time())); spent || age > format.OutcomeDays {
+		return store.Outcome{}, fmt.Errorf("%w: outcomes are kept for %s, and the newest %d; the manifest has it under that trace, if it was used", store.ErrTxnExpired, format.OutcomeDays, outcomesKept)
 	}
 	return store.Outcome{}, fmt.Errorf("%w: no batch %s was applied, held or decided", store.ErrNotFound, id)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/internal/numbers"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -55,7 +54,7 @@ const (
 )
 
 // partRows is the most rows of a part.
-const partRows = 64 * numbers.Rows
+const partRows = 64 * codec.ColumnRows
 
 // Columns returns a snapshot of the columns. It returns nil, and the store must keep no snapshot,
 // unless memory is at the LSN of the rows. It blocks installs for about 0.1 µs per page version.
@@ -166,7 +165,7 @@ func (c *catalogue) image(out *Columns) {
 		out.add(partPages, appendRows(nil, c, &c.pages, from, min(from+partRows, c.pages.len()), cols))
 	}
 	for from := 0; from < len(c.table); from += partRows {
-		out.add(partTable, numbers.AppendSparse(nil, c.table[from:min(from+partRows, len(c.table))]))
+		out.add(partTable, codec.AppendSparse(nil, c.table[from:min(from+partRows, len(c.table))]))
 	}
 	out.add(partLists, c.lists(facts))
 }
@@ -224,7 +223,7 @@ type imageEncoder struct{ codec.Encoder }
 // numbers writes a count and that many numbers in blocks.
 func (e *imageEncoder) numbers(n int, at func(i int) uint64) {
 	e.Count(n)
-	e.B = numbers.AppendAll(e.B, n, at)
+	e.B = codec.AppendColumn(e.B, n, at)
 }
 
 // nums writes a list of page numbers.
@@ -287,7 +286,7 @@ func (e *imageEncoder) group(g *groupCol, named bool) {
 
 // column is a column of the artefacts or the pages.
 //
-// Every value goes through uint64, signed ones too, because the encoding (internal/numbers) knows
+// Every value goes through uint64, signed ones too, because the encoding (codec.AppendColumn) knows
 // nothing else. The order of the columns is part of the format of a snapshot; where memory has a
 // value is not. set is not called for blocks of zeros, which new rows have already.
 type column[T any] struct {
@@ -357,7 +356,7 @@ func appendRows[T any](b []byte, c *catalogue, rows *chunked[T], from, to int, c
 	for ; from < to; from += chunkRows {
 		some := rows.block(from, min(from+chunkRows, to))
 		for _, col := range cols {
-			b = numbers.AppendAll(b, len(some), func(i int) uint64 { return col.get(c, uint64(from+i)+1, &some[i]) })
+			b = codec.AppendColumn(b, len(some), func(i int) uint64 { return col.get(c, uint64(from+i)+1, &some[i]) })
 		}
 	}
 	return b
@@ -376,11 +375,11 @@ type rowReader struct {
 // readRows is the reverse of appendRows. It fills rows that were allocated before and returns what
 // follows them; false: the bytes are not of that many rows.
 func readRows[T any](r *rowReader, b []byte, rows *chunked[T], from, to int, cols []column[T]) (rest []byte, ok bool) {
-	var buf numbers.Buffer
+	var buf codec.ColumnBuffer
 	for ; from < to; from += chunkRows {
 		some := rows.block(from, min(from+chunkRows, to))
 		for _, col := range cols {
-			if b, ok = buf.ReadAll(b, len(some), func(_ int, v []uint64) {
+			if b, ok = buf.ReadColumn(b, len(some), func(_ int, v []uint64) {
 				for i, x := range v {
 					col.set(r, uint64(from+i)+1, &some[i], x)
 				}
@@ -463,7 +462,7 @@ func (c *catalogue) readArts(mu *sync.Mutex, b []byte, from, to int) bool {
 // it, which are many in most databases, then the other bytes of all. n is the length of the ids.
 func (c *catalogue) appendIDs(b []byte, from, to int) (out []byte, n int) {
 	var rest, last []byte
-	b = numbers.AppendAll(b, to-from, func(i int) uint64 {
+	b = codec.AppendColumn(b, to-from, func(i int) uint64 {
 		id := c.idOf(c.arts.at(uint64(from + i)))
 		if len(id) == 0 {
 			return 0
@@ -482,8 +481,8 @@ func (c *catalogue) appendIDs(b []byte, from, to int) (out []byte, n int) {
 // readIDs is the reverse of appendIDs. The ids go into the arena, the first at a place.
 func (c *catalogue) readIDs(b []byte, at uint64, from, to int) bool {
 	shared := make([]uint64, to-from)
-	var buf numbers.Buffer
-	rest, ok := buf.ReadAll(b, len(shared), func(from int, v []uint64) { copy(shared[from:], v) })
+	var buf codec.ColumnBuffer
+	rest, ok := buf.ReadColumn(b, len(shared), func(from int, v []uint64) { copy(shared[from:], v) })
 	if !ok || at > uint64(len(c.keys)) {
 		return false
 	}

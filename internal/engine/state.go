@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -61,22 +62,22 @@ func (s *Engine) stateSecret() []byte { return s.info.Secret[:min(len(s.info.Sec
 // of all rows are cut from one piece of memory.
 func (s *Engine) addState(rec *format.Commit, leaf *manifest.Record, rows []store.StateRow) error {
 	rec.State = rows
-	if len(rows) > manifest.MaxState {
-		return store.Invalid("state", fmt.Sprintf("%d rows", len(rows)), fmt.Sprintf("at most %d in one batch; write it in several", manifest.MaxState))
+	if len(rows) > archive.MaxState {
+		return store.Invalid("state", fmt.Sprintf("%d rows", len(rows)), fmt.Sprintf("at most %d in one batch; write it in several", archive.MaxState))
 	}
 	rec.Salts = make([]byte, len(rows)*store.DigestSaltSize)
 	if _, err := io.ReadFull(s.opts.Rand, rec.Salts); err != nil {
 		return fmt.Errorf("ctxpage: randomness: %w", err)
 	}
-	entries := make([]byte, 0, len(rows)*manifest.StateSize)
+	entries := make([]byte, 0, len(rows)*archive.StateSize)
 	for i := range rows {
 		tag := s.seq.tags.of(s, rows[i].Key)
-		var mac [manifest.StateSize - 8]byte
+		var mac [archive.StateSize - 8]byte
 		if rows[i].Value != nil {
 			mac = format.StateMAC(rec.Salt(i), rec.LSN, []byte(rows[i].Key), rows[i].Value)
 		}
 		entries = append(append(entries, tag[:]...), mac[:]...)
-		leaf.State = append(leaf.State, entries[len(entries)-manifest.StateSize:len(entries):len(entries)])
+		leaf.State = append(leaf.State, entries[len(entries)-archive.StateSize:len(entries):len(entries)])
 	}
 	return nil
 }
@@ -215,7 +216,7 @@ const stateRowsAtOnce = 4096
 type stateCheck struct {
 	s     *Engine
 	ctx   context.Context
-	scan  *manifest.RowScan
+	scan  *archive.RowScan
 	lsn   uint64               // rows above it were written since
 	held  map[stateTag]stateAt // state rows that there are
 	named map[stateTag]stateAt // the newest of each key that the leaves name
@@ -250,7 +251,7 @@ func (t *stateCheck) unfiled() {
 // stateClaim is a row's claim to an entry.
 type stateClaim struct {
 	at  stateAt
-	mac [manifest.StateSize - 8]byte
+	mac [archive.StateSize - 8]byte
 }
 
 // stateRows compares the rows of the file with their entries.
@@ -321,8 +322,8 @@ func (t *stateCheck) compareStates(claims []stateClaim) error {
 		if err != nil && !damagedLeaf(err) {
 			return AuditError(err)
 		}
-		from := int(c.at.place) * manifest.StateSize
-		if err != nil || from+manifest.StateSize > len(has.State) || [len(c.mac)]byte(has.State[from+8:]) != c.mac {
+		from := int(c.at.place) * archive.StateSize
+		if err != nil || from+archive.StateSize > len(has.State) || [len(c.mac)]byte(has.State[from+8:]) != c.mac {
 			t.bad[c.at.key] = true
 		}
 		t.hold([]byte(c.at.key), c.at)
@@ -332,10 +333,10 @@ func (t *stateCheck) compareStates(claims []stateClaim) error {
 
 // name notes the entries of a leaf; leaves come oldest first.
 func (t *stateCheck) name(leaf uint64, entries []byte) {
-	var none [manifest.StateSize - 8]byte
+	var none [archive.StateSize - 8]byte
 	for k := 0; len(entries) > 0; k++ {
 		t.named[stateTag(entries)] = stateAt{leaf: leaf, place: uint32(k), deleted: [len(none)]byte(entries[8:]) == none}
-		entries = entries[manifest.StateSize:]
+		entries = entries[archive.StateSize:]
 	}
 }
 

@@ -6,12 +6,12 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/erase"
-	"github.com/ctxpage/ctxpage/internal/rules"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// With Request.Names what goes loses its names, too (rules.NameSet).
+// With Request.Names what goes loses its names, too (format.NameSet).
 
 // earlierRuns finds the erases without Names that were asked for the same. What they left are names, without the subject, the
 // session or the lineage that they were found by: only the run that erased them leads there.
@@ -63,7 +63,7 @@ func (f *finder) collectNames() error {
 	n.Words = slices.Sorted(maps.Keys(words))
 	slices.SortFunc(n.Refs, byText)
 	slices.SortFunc(n.Sessions, byText)
-	f.names = rules.NewNameSet(n)
+	f.names = format.NewNameSet(n)
 	return nil
 }
 

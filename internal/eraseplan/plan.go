@@ -22,7 +22,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/folder"
-	"github.com/ctxpage/ctxpage/internal/rules"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -179,7 +179,7 @@ type finder struct {
 	dirs   []directory        // that are recorded and stay
 	copies []*manifest.Record // leaves of backups
 	failed map[string]bool    // traces of those that failed
-	names  *rules.NameSet     // of what goes; nil: they stay
+	names  *format.NameSet    // of what goes; nil: they stay
 
 	runs map[string]bool // with Names: earlier erases of the same, by trace
 

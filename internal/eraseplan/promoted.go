@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/internal/rules"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -14,14 +14,14 @@ import (
 // the cascade.
 
 // PromotedFrom begins the reason in the leaf of a promotion; the reference of the original follows.
-const PromotedFrom = rules.PromotedFrom
+const PromotedFrom = format.PromotedFrom
 
 // promotion is a copy that an operator made.
 type promotion struct{ from, to store.Ref }
 
 // promotion notes what the leaf of one says.
 func (f *finder) promotion(r *manifest.Record) {
-	from, is := rules.Promoted(r)
+	from, is := format.Promoted(r)
 	if !is {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/seal"
@@ -36,26 +37,26 @@ const scanTries = 3
 //
 // Errors: ErrNotExist, ErrNewerFormat, ErrCorrupt. Damage of synced bytes that still leaves a
 // readable prefix is in the report, not in the error.
-func OpenManifests(ctx context.Context, path string) (*manifest.Reader, manifest.Report, error) {
+func OpenManifests(ctx context.Context, path string) (*archive.Reader, archive.Report, error) {
 	return OpenManifestsKey(ctx, path, nil, "")
 }
 
 // OpenManifestsKey is OpenManifests for a database that is encrypted; a nil key: it is not. ErrKey:
 // the key does not fit.
-func OpenManifestsKey(ctx context.Context, path string, key []byte, keyring string) (*manifest.Reader, manifest.Report, error) {
+func OpenManifestsKey(ctx context.Context, path string, key []byte, keyring string) (*archive.Reader, archive.Report, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return nil, manifest.Report{}, fmt.Errorf("ctxpage: open manifests: %w", err)
+		return nil, archive.Report{}, fmt.Errorf("ctxpage: open manifests: %w", err)
 	}
 	if err := cmp.Or(auditThere(path), auditLost(path)); err != nil {
-		return nil, manifest.Report{}, err
+		return nil, archive.Report{}, err
 	}
 	ring, err := readerRing(path, key, keyring)
 	if err != nil {
-		return nil, manifest.Report{}, err
+		return nil, archive.Report{}, err
 	}
 	named := leavesNamed(path, key, ring) // before the audit is read: a process may be writing
-	l, rep, err := manifest.OpenSealedReader(ctx, path+"-manifest", nil, sealerOf(ring), func(add func(uint64, []byte) error) error {
+	l, rep, err := archive.OpenSealedReader(ctx, path+"-manifest", nil, sealerOf(ring), func(add func(uint64, []byte) error) error {
 		return scanLeaves(ctx, path+"-wal", ring, add)
 	})
 	if err != nil {
@@ -291,7 +292,7 @@ func (f *follower) readLog(ctx context.Context) error {
 		case body != nil && index > f.next:
 			return errGap
 		case body != nil && index == f.next:
-			leaf, err := manifest.Decode(index, append([]byte(nil), body...))
+			leaf, err := archive.Decode(index, append([]byte(nil), body...))
 			if err == nil {
 				failed = f.fn(leaf)
 				err = failed

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 	"go.etcd.io/bbolt"
 )
@@ -101,7 +101,7 @@ func (s *Store) closeFiles() error {
 	if s.log != nil {
 		errs = append(errs, s.log.Abandon())
 	}
-	for _, l := range []*manifest.Log{s.eng.Leaves, s.columns.audit} {
+	for _, l := range []*archive.Log{s.eng.Leaves, s.columns.audit} {
 		if l != nil {
 			errs = append(errs, l.Close())
 		}

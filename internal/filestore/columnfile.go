@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -71,7 +72,7 @@ type columnFile struct {
 	lsn   uint64 // of the file at its place, if it was read or written
 	bytes int64
 	stale bool                        // there is a useless one
-	audit *manifest.Log               // opened to look for the leaf
+	audit *archive.Log                // opened to look for the leaf
 	state atomic.Pointer[columnsStat] // for Stat
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -163,11 +164,11 @@ func (s *Store) pruneBodies(ctx context.Context, rep *store.EraseReport, bodies 
 			}
 		}
 	}
-	action := manifest.ActionPrune
+	action := archive.ActionPrune
 	if names {
-		action = manifest.ActionErase
+		action = archive.ActionErase
 	}
-	for _, part := range manifest.Parts(bodies) {
+	for _, part := range archive.Parts(bodies) {
 		id, err := store.NewID(s.opts.Now(), s.opts.Rand)
 		if err != nil {
 			return err

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/lexical"
@@ -439,7 +440,7 @@ func (s *Store) openManifest(ctx context.Context) error {
 		s.archived = s.eng.Leaves.Archived()
 		return nil
 	}
-	s.eng.Leaves, _, err = manifest.Open(ctx, s.opts.Path+"-manifest", s.opts.FS, manifest.Options{ReadOnly: s.opts.ReadOnly, DB: s.sys.ID, Seal: sealerOf(s.ring.Load())})
+	s.eng.Leaves, _, err = archive.Open(ctx, s.opts.Path+"-manifest", s.opts.FS, archive.Options{ReadOnly: s.opts.ReadOnly, DB: s.sys.ID, Seal: sealerOf(s.ring.Load())})
 	if err == nil {
 		s.archived = s.eng.Leaves.Archived()
 	}

@@ -11,13 +11,12 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"go.etcd.io/bbolt"
-
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/seal"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
+	"go.etcd.io/bbolt"
 )
 
 // Encryption of the files. These are sealed, each under its own name:
@@ -311,7 +310,7 @@ func (l leafSeal) Open(index uint64, sealed []byte) ([]byte, error) {
 }
 
 // sealerOf is what package manifest gets; nil: no seal.
-func sealerOf(ring *seal.Ring) manifest.Sealer {
+func sealerOf(ring *seal.Ring) archive.Sealer {
 	if ring == nil {
 		return nil
 	}

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/engine"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/oklog/ulid/v2"
 )
@@ -299,7 +299,7 @@ func (l *fileLog) Snapshot(_ context.Context, fn func(engine.Reader, engine.Base
 
 // mark writes {synced size, root, frontier} into the log, if there are leaves that the last mark
 // does not cover.
-func (l *fileLog) mark(audit *manifest.Log) error {
+func (l *fileLog) mark(audit *archive.Log) error {
 	_ = l.Sync(context.Background(), 0, nil) // after an error the audit has fewer leaves, all durable
 	size := audit.Size()
 	if size <= l.marked.Swap(size) {

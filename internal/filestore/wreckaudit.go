@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -27,7 +28,7 @@ type committed struct {
 // order, so the last write of a name is its newest.
 func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole bool) {
 	newest = map[string]committed{}
-	l, rep, err := manifest.OpenSealedReader(ctx, w.path+"-manifest", nil, sealerOf(w.ring), func(add func(uint64, []byte) error) error {
+	l, rep, err := archive.OpenSealedReader(ctx, w.path+"-manifest", nil, sealerOf(w.ring), func(add func(uint64, []byte) error) error {
 		return w.leaves(ctx, add)
 	})
 	if err != nil {
@@ -66,7 +67,7 @@ func (w *wreck) audited(ctx context.Context) (newest map[string]committed, whole
 // compare compares the rows with the audit, because checksums do not find an edit. A row that is
 // not the one that was committed is not taken, and its version counts only as far as the audit
 // names it.
-func (w *wreck) compare(ctx context.Context, l *manifest.Log) error {
+func (w *wreck) compare(ctx context.Context, l *archive.Log) error {
 	if w.trust {
 		return nil
 	}

@@ -1,15 +1,11 @@
 package format
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // The fields of rows that can grow (codec.Record). Whoever adds a field to one of these structs adds it here, under a tag
@@ -189,42 +185,10 @@ var batchFields = codec.Record[store.Batch]{
 		codec.Flag(15, "Raise", func(b *store.Batch) *bool { return &b.Raise }),
 		codec.Flag(16, "Force", func(b *store.Batch) *bool { return &b.Force }),
 		{Tag: 17, Name: "Leaf",
-			Write: func(e *codec.Encoder, b *store.Batch) { writeLeaf(e, &b.Leaf) },
-			Read:  func(d *codec.Decoder, b *store.Batch) { readLeaf(d, &b.Leaf) }},
+			Write: func(e *codec.Encoder, b *store.Batch) { archive.AppendRecord(e, &b.Leaf) },
+			Read:  func(d *codec.Decoder, b *store.Batch) { archive.ReadRecord(d, &b.Leaf) }},
 		codec.List(18, "ExpectState", &expectStateFields, func(b *store.Batch) *[]store.StatePre { return &b.ExpectState }),
 	},
-}
-
-// writeLeaf writes the leaf of a batch by field names, without those that are zero. manifest.Encode
-// is for complete leaves, and this one has no index, time or digests yet.
-func writeLeaf(e *codec.Encoder, leaf *manifest.Record) {
-	var b bytes.Buffer
-	enc := msgpack.NewEncoder(&b)
-	enc.SetOmitEmpty(true)
-	if err := enc.Encode(leaf); err != nil {
-		panic(fmt.Sprintf("engine: encode the leaf of a batch: %v", err)) // it is plain data
-	}
-	e.Raw(b.Bytes())
-}
-
-// readLeaf reads what writeLeaf wrote. A field that this program does not know means a later
-// release, not damage.
-func readLeaf(d *codec.Decoder, leaf *manifest.Record) {
-	b := d.Rest()
-	if err := manifest.Scan(b); err != nil {
-		d.FailAs(errors.Join(codec.ErrMalformed, err))
-		return
-	}
-	dec := msgpack.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields(true)
-	err := dec.Decode(leaf)
-	if err == nil {
-		return
-	}
-	if msgpack.Unmarshal(b, new(manifest.Record)) == nil {
-		d.FailAs(fmt.Errorf("%w: the leaf of a batch has a field that is not known to this program", codec.ErrNewer))
-	}
-	d.FailAs(errors.Join(codec.ErrMalformed, err))
 }
 
 // outcomeFields are the fields of an outcome inside a held batch. The row of an outcome has its own

@@ -17,12 +17,13 @@ import (
 
 // unstored are the fields that rows do not have, with the reason.
 var unstored = []string{
-	"NewPage.Analysis", // made again from the text
-	"Batch.Bound",      // in the outcome
-	"Batch.Carry",      // becomes heads; a held batch has none
-	"Batch.Hold",       // becomes fields of the held batch
-	"StateRow.LSN",     // that of the commit, when there is one
-	"Head.Superseded",  // in listings only
+	"NewPage.Analysis",            // made again from the text
+	"Batch.Bound",                 // in the outcome
+	"Batch.Carry",                 // becomes heads; a held batch has none
+	"Batch.Hold",                  // becomes fields of the held batch
+	"StateRow.LSN",                // that of the commit, when there is one
+	"Head.Superseded",             // in listings only
+	"Record.Rows", "Record.State", // of a fixed size; see package archive
 }
 
 // unknownField is one that no list has.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -130,7 +131,7 @@ func GroupName(h *store.Head) string {
 var ErrEdited = errors.New("it is not the row that was committed: the audit has another digest of it")
 
 // Proofs compares rows with an audit without an engine.
-type Proofs struct{ Log *manifest.Log }
+type Proofs struct{ Log *archive.Log }
 
 // Head compares a head row; h is what it decodes to. A leaf that cannot be read says nothing.
 func (p Proofs) Head(row []byte, h *store.Head) error {

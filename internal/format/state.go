@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -42,7 +42,7 @@ func StateProof(body []byte) Proof {
 }
 
 // StateMAC is the second part of the entry of a row.
-func StateMAC(salt []byte, lsn uint64, key, value []byte) (m [manifest.StateSize - 8]byte) {
+func StateMAC(salt []byte, lsn uint64, key, value []byte) (m [archive.StateSize - 8]byte) {
 	d := store.SaltedMAC(salt, func(b []byte) []byte {
 		e := codec.Encoder{B: b}
 		e.Str("state")
@@ -55,7 +55,7 @@ func StateMAC(salt []byte, lsn uint64, key, value []byte) (m [manifest.StateSize
 }
 
 // StateEntered reports whether the entry of a leaf is that of a row: its second part, the MAC.
-func StateEntered(entry [manifest.StateSize]byte, key, body []byte) bool {
+func StateEntered(entry [archive.StateSize]byte, key, body []byte) bool {
 	p := StateProof(body)
 	is := StateMAC(p.Salt[:], StateLSN(body), key, body[StateHead:])
 	return is == [len(is)]byte(entry[8:])

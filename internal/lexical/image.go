@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/internal/numbers"
+	"github.com/ctxpage/ctxpage/internal/codec"
 )
 
 // The columns of the pages in segments, as an owner may keep them outside the
@@ -25,7 +25,7 @@ type Image struct {
 }
 
 // ImageRows is the highest number of pages in a part of an Image.
-const ImageRows = 64 * numbers.Rows
+const ImageRows = 64 * codec.ColumnRows
 
 // imageOf is the digest of the rows that say which pages segments have.
 func imageOf(rows Rows) [sha256.Size]byte {
@@ -72,7 +72,7 @@ func (x *Index) Image(rows Rows) Image {
 		func(s *groupStats) uint64 { return uint64(s.scope) }, func(s *groupStats) uint64 { return s.id },
 		func(s *groupStats) uint64 { return s.pages }, func(s *groupStats) uint64 { return s.length }, func(s *groupStats) uint64 { return s.turns },
 	} {
-		sums = numbers.AppendAll(sums, len(g), func(i int) uint64 { return of(&g[i]) })
+		sums = codec.AppendColumn(sums, len(g), func(i int) uint64 { return of(&g[i]) })
 	}
 	im := Image{Sums: sums}
 	for from := 0; from < len(c.scope); from += ImageRows {
@@ -115,10 +115,10 @@ func (c *columns) spoken() (as []uint32, kept []speakerKey) {
 }
 
 // part encodes the columns of the rows from..to, in blocks that hold one column of up to
-// numbers.Rows rows. speakers renumbers them, since those without a turn are left out.
+// codec.ColumnRows rows. speakers renumbers them, since those without a turn are left out.
 func (c *columns) part(from, to int, speakers []uint32) (b []byte) {
-	for at := from; at < to; at += numbers.Rows {
-		n := min(numbers.Rows, to-at)
+	for at := from; at < to; at += codec.ColumnRows {
+		n := min(codec.ColumnRows, to-at)
 		none := func(int) uint64 { return 0 }
 		speakerOf, saidOf := none, none
 		if c.said != nil {
@@ -129,7 +129,7 @@ func (c *columns) part(from, to int, speakers []uint32) (b []byte) {
 			func(i int) uint64 { return uint64(c.shape[at+i]) }, func(i int) uint64 { return uint64(c.groupOf(at + i)) },
 			func(i int) uint64 { return uint64(c.scope[at+i]) }, speakerOf, saidOf,
 		} {
-			b = numbers.AppendAll(b, n, of)
+			b = codec.AppendColumn(b, n, of)
 		}
 	}
 	return b
@@ -198,12 +198,12 @@ func (c *columns) readSums(b []byte) (n int, ok bool) {
 	c.groups = make([]groupStats, groups+1)
 	c.groupAt = make(map[groupKey]uint32, groups)
 	g, rest := c.groups[1:], r.b
-	var buf numbers.Buffer
+	var buf codec.ColumnBuffer
 	for _, set := range []func(s *groupStats, v uint64){
 		func(s *groupStats, v uint64) { s.scope = uint32(v) }, func(s *groupStats, v uint64) { s.id = v },
 		func(s *groupStats, v uint64) { s.pages = v }, func(s *groupStats, v uint64) { s.length = v }, func(s *groupStats, v uint64) { s.turns = v },
 	} {
-		if rest, ok = buf.ReadAll(rest, len(g), func(from int, v []uint64) {
+		if rest, ok = buf.ReadColumn(rest, len(g), func(from int, v []uint64) {
 			for i, x := range v {
 				set(&g[from+i], x)
 			}
@@ -220,9 +220,9 @@ func (c *columns) readSums(b []byte) (n int, ok bool) {
 // readPart is the inverse of part. It writes to the rows from..to alone, so parts can be read at
 // the same time.
 func (c *columns) readPart(b []byte, from, to int) bool {
-	var buf numbers.Buffer
-	for at := from; at < to; at += numbers.Rows {
-		n := min(numbers.Rows, to-at)
+	var buf codec.ColumnBuffer
+	for at := from; at < to; at += codec.ColumnRows {
+		n := min(codec.ColumnRows, to-at)
 		ok := readColumn(&b, c.shape, at, n, &buf) && readColumn(&b, c.group, at, n, &buf) && readColumn(&b, c.scope, at, n, &buf) &&
 			readColumn(&b, c.speaker, at, n, &buf) && readColumn(&b, c.said, at, n, &buf)
 		if !ok {
@@ -234,8 +234,8 @@ func (c *columns) readPart(b []byte, from, to int) bool {
 
 // readColumn reads one block of n rows into a column at a place and moves b behind it; false: it is
 // damaged. Of a column that is nil only removed pages can have a value, and that is of no use.
-func readColumn[T ~uint32 | ~uint16](b *[]byte, to []T, at, n int, buf *numbers.Buffer) (ok bool) {
-	*b, ok = buf.ReadAll(*b, n, func(from int, v []uint64) {
+func readColumn[T ~uint32 | ~uint16](b *[]byte, to []T, at, n int, buf *codec.ColumnBuffer) (ok bool) {
+	*b, ok = buf.ReadColumn(*b, n, func(from int, v []uint64) {
 		if to == nil {
 			return
 		}

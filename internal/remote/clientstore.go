@@ -8,11 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/prefetch"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 )
 
 // Info: see store.Store.
@@ -245,7 +245,7 @@ func kept(ctx context.Context, st store.Store, leaf *manifest.Record, used map[u
 func comparableLeaf(leaf *manifest.Record) ([]byte, error) {
 	own := *leaf
 	own.Index, own.Query, own.QuestionKept, own.Question = 0, manifest.Digest{}, false, ""
-	b, err := manifest.Encode(&own)
+	b, err := archive.Encode(&own)
 	if err != nil {
 		return nil, fmt.Errorf("ctxpage: leaf: %w", err)
 	}

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"reflect"
 
-	"github.com/oklog/ulid/v2"
-
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 )
 
 // The methods of the server, each a call of store.Store or Audit. Three marks say what a retry and
@@ -220,7 +220,7 @@ func serveRecords(r *request, q recordsAsk) (out records, err error) {
 		}
 		out.Records = append(out.Records, part...)
 		for _, leaf := range part {
-			b, err := manifest.Encode(leaf)
+			b, err := archive.Encode(leaf)
 			if err != nil && !errors.Is(err, manifest.ErrNewerFormat) {
 				return out, err
 			}

@@ -1,0 +1,131 @@
+package archive
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/stretchr/testify/require"
+)
+
+// turnLeaf is the leaf of a commit of so many pages, as a host makes them.
+func turnLeaf(r *rand.ChaCha8, i, pages int) *manifest.Record {
+	random := func(n int) manifest.Digest { b := make([]byte, n); r.Read(b); return b }
+	id := fmt.Sprintf("01J%023d", i)
+	leaf := &manifest.Record{
+		Type: manifest.TypeCommit, Trace: id, Time: 1_790_000_000_000_000 + int64(i)*1000, Scope: "acme/bench", Actor: "acme/bench", LSN: uint64(i + 1), Session: "chat-3",
+		Batch: id, Status: "applied", Reason: "vouched by the host", Action: "append", State: []manifest.Digest{random(StateSize), random(StateSize)},
+	}
+	for k := range pages {
+		leaf.Writes = append(leaf.Writes, manifest.Write{Num: uint64(i*pages + k + 1), Ref: fmt.Sprintf("acme/bench:block-chat-3-%d#1@1", i*pages+k), Version: 1, Digest: random(32)})
+		leaf.Rows = append(leaf.Rows, random(32))
+	}
+	return leaf
+}
+
+// Leaves take three quarters of their bytes; every digest is read where it was, the
+// bodies are those that were added, and damage anywhere in a leaf is found. The control is the size of the bodies.
+func TestDenseLeaves(t *testing.T) {
+	for pages, most := range map[int]float64{1: .76, 500: .8} {
+		f := newFS(t)
+		l, _ := openLog(t, f, Options{})
+		r := rand.NewChaCha8([32]byte{1})
+		var bodies [][]byte
+		var leaves []*manifest.Record
+		for i := range 4 {
+			leaf := turnLeaf(r, i, pages)
+			b, err := Encode(leaf)
+			require.NoError(t, err)
+			require.NoError(t, l.Add(uint64(i), b))
+			bodies, leaves = append(bodies, b), append(leaves, leaf)
+		}
+		require.NoError(t, l.Archive(ctx, 4))
+		plain := 0
+		for i, b := range bodies {
+			plain += len(b) + frameSize
+			got, err := l.Body(uint64(i))
+			require.NoError(t, err)
+			require.Equal(t, b, got)
+			for _, k := range []int{0, pages / 2, pages - 1} {
+				d, err := l.RowDigest(uint64(i), k)
+				require.NoError(t, err)
+				require.Equal(t, leaves[i].Rows[k], manifest.Digest(d[:]))
+			}
+			for k := range leaves[i].State {
+				d, err := l.StateEntry(uint64(i), k)
+				require.NoError(t, err)
+				require.Equal(t, leaves[i].State[k], manifest.Digest(d[:]))
+			}
+		}
+		_, err := l.Verify(ctx, nil, nil)
+		require.NoError(t, err)
+		seg := files(t, f)[segmentName(0, 0)]
+		t.Logf("%d pages: %d bytes a leaf for %d", pages, len(seg)/4, plain/4)
+		require.Less(t, float64(len(seg)), most*float64(plain))
+		require.NoError(t, l.Close())
+
+		index := files(t, f)[indexName]
+		at, err := parseRow(index[rowOffset(2):rowOffset(3)], 2)
+		require.NoError(t, err)
+		require.True(t, at.dense)
+		for _, off := range []int64{0, int64(at.size) / 3, int64(at.size) - 1} {
+			hit := slices.Clone(seg)
+			hit[int64(at.off)+frameSize+off] ^= 4
+			f.WriteFile(filepath.Join(testDir, segmentName(0, 0)), hit)
+			l, _ := openLog(t, f, Options{})
+			damaged := &corrupt.Error{}
+			_, err := l.Body(2)
+			require.ErrorAs(t, err, &damaged)
+			_, err = l.Body(1)
+			require.NoError(t, err, "the others are whole")
+			require.NoError(t, l.Close())
+		}
+		f.WriteFile(filepath.Join(testDir, segmentName(0, 0)), seg)
+	}
+}
+
+// A dense form that its sums cover and that is malformed is damage, not a panic and not another body.
+func TestDenseForged(t *testing.T) {
+	a := &archive{}
+	body := []byte{200, 3, 2, 1, 0}
+	_, err := a.checkFrame("leaves", appendFrame(nil, 7, body), 7, row{dense: true, size: uint32(len(body))})
+	damaged := &corrupt.Error{}
+	require.ErrorAs(t, err, &damaged)
+	require.ErrorIs(t, err, codec.ErrMalformed)
+	got, err := a.checkFrame("leaves", appendFrame(nil, 7, body), 7, row{size: uint32(len(body))})
+	require.NoError(t, err)
+	require.Equal(t, body, got, "the control: as it is")
+}
+
+func BenchmarkDense(b *testing.B) {
+	for _, pages := range []int{1, 500} {
+		leaf, err := NewLeaf(turnLeaf(rand.NewChaCha8([32]byte{1}), 1, pages))
+		require.NoError(b, err)
+		body := leaf.Body()
+		r, err := rowOf(body)
+		require.NoError(b, err)
+		var w codec.DenseWriter
+		form, shorter := denseBody(&w, body, r)
+		require.True(b, shorter)
+		form = slices.Clone(form)
+		b.Run(fmt.Sprintf("make/pages=%d", pages), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				denseBody(&w, body, r)
+			}
+		})
+		b.Run(fmt.Sprintf("read/pages=%d", pages), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := codec.FromDense(form); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,261 @@
+package archive
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+// The digests of the rows that a batch wrote are the last field of its leaf,
+// and their numbers are the last bytes of that field. So one digest can be
+// read at a known distance from the end: loading a page must not decode a leaf
+// of a thousand writes.
+//
+//	Rows, 32 bytes each; State, 24 bytes each; number of State (u32); number of Rows (u32)
+
+// The sizes of the digest of a row and of the entry of a state row, bytes.
+const (
+	rowDigest = 32
+	StateSize = 24
+)
+
+// MaxState is how many entries of state rows a leaf may have.
+const MaxState = 1 << 17
+
+// checkRows refuses digests that the end of a leaf could not hold.
+func (w *wire) checkRows() error {
+	if len(w.Rows) > MaxPages || len(w.State) > MaxState {
+		return fmt.Errorf("%d rows, %d state rows; the limits are %d and %d: split the call", len(w.Rows), len(w.State), MaxPages, MaxState)
+	}
+	for _, d := range w.Rows {
+		if len(d) != rowDigest {
+			return fmt.Errorf("a digest of %d bytes, expected %d", len(d), rowDigest)
+		}
+	}
+	for _, d := range w.State {
+		if len(d) != StateSize {
+			return fmt.Errorf("a digest of %d bytes, expected %d", len(d), StateSize)
+		}
+	}
+	return nil
+}
+
+// writeRows appends the digests and then their numbers.
+func writeRows(e *codec.Encoder, w *wire) {
+	if len(w.Rows)+len(w.State) == 0 {
+		return
+	}
+	for _, d := range w.Rows {
+		e.Raw(d)
+	}
+	for _, d := range w.State {
+		e.Raw(d)
+	}
+	e.U32(uint32(len(w.State)))
+	e.U32(uint32(len(w.Rows)))
+}
+
+// readRows reads what writeRows wrote. The numbers must account for every byte.
+func readRows(d *codec.Decoder, w *wire) {
+	n := len(d.B)
+	t, err := tallyOf(d.B)
+	if err != nil || t.bytes() != n {
+		d.FailAs(fmt.Errorf("digests of rows in %d bytes", n))
+		return
+	}
+	for range t.rows {
+		w.Rows = append(w.Rows, bytes.Clone(d.Take(rowDigest)))
+	}
+	for range t.state {
+		w.State = append(w.State, bytes.Clone(d.Take(StateSize)))
+	}
+	d.Take(tallySize)
+}
+
+// tally is what the last bytes of a leaf say about its digests.
+type tally struct{ rows, state int }
+
+var errRow = errors.New("a leaf ends within its digests of rows")
+
+// tallySize is how many bytes the numbers take.
+const tallySize = 8
+
+func (t tally) bytes() int { return t.rows*rowDigest + t.state*StateSize + tallySize }
+
+// row and entry return how far before the end of the leaf element k begins.
+func (t tally) row(k int) int64   { return int64(t.bytes() - k*rowDigest) }
+func (t tally) entry(k int) int64 { return int64(tallySize + (t.state-k)*StateSize) }
+
+// tallyOf reads the numbers at the end of b.
+func tallyOf(b []byte) (t tally, err error) {
+	n := len(b) - tallySize
+	if n < 0 {
+		return t, errRow
+	}
+	t.state, t.rows = int(binary.BigEndian.Uint32(b[n:])), int(binary.BigEndian.Uint32(b[n+4:]))
+	if t.rows > MaxPages || t.state > MaxState || t.rows+t.state == 0 {
+		return t, errRow
+	}
+	return t, nil
+}
+
+// RowDigest returns element k of Rows in leaf i, without reading the rest of
+// the leaf. ErrNoLeaf: there is no such element.
+func (l *Log) RowDigest(i uint64, k int) (d [rowDigest]byte, err error) {
+	e := leafEnds.Get().(*leafEnd)
+	defer e.done()
+	t, err := e.open(l, i)
+	if err == nil && (k < 0 || k >= t.rows) {
+		err = fmt.Errorf("%w: leaf %d has the digests of %d rows, number %d was asked for", manifest.ErrNoLeaf, i, t.rows, k)
+	}
+	if err == nil {
+		err = e.read(d[:], t.row(k))
+	}
+	return d, err
+}
+
+// StateEntry returns element k of State in leaf i, in the same way.
+func (l *Log) StateEntry(i uint64, k int) (d [StateSize]byte, err error) {
+	e := leafEnds.Get().(*leafEnd)
+	defer e.done()
+	t, err := e.open(l, i)
+	if err == nil && (k < 0 || k >= t.state) {
+		err = fmt.Errorf("%w: leaf %d has entries of %d state rows, number %d was asked for", manifest.ErrNoLeaf, i, t.state, k)
+	}
+	if err == nil {
+		err = e.read(d[:], t.entry(k))
+	}
+	return d, err
+}
+
+// leafEnd reads the end of a leaf. Each page that is loaded from the file is
+// compared with a digest there. So it takes one read of the segment for the
+// numbers and, in a leaf of few rows, the digest, both through blocks; and no
+// memory of its own, except from leafEnds.
+type leafEnd struct {
+	i       uint64
+	blocks  *blocks
+	tail    []byte // the last bytes of the leaf: the whole leaf if it is not archived, otherwise buf
+	r       row    // of an archived leaf
+	segment segment
+	buf     [256]byte // the numbers and the digests of seven rows
+}
+
+var leafEnds = sync.Pool{New: func() any { return new(leafEnd) }}
+
+// done returns e to the pool. It keeps neither a leaf nor a file alive.
+func (e *leafEnd) done() {
+	e.tail, e.segment, e.blocks = nil, segment{}, nil
+	leafEnds.Put(e)
+}
+
+// open finds the end of leaf i, which must have digests of rows, and reads the
+// numbers there.
+func (e *leafEnd) open(l *Log, i uint64) (t tally, err error) {
+	v, err := l.view()
+	if err != nil {
+		return t, err
+	}
+	if i >= v.size() {
+		return t, fmt.Errorf("%w: %d of %d", manifest.ErrNoLeaf, i, v.size())
+	}
+	if err := e.find(v, i); err != nil {
+		return t, err
+	}
+	if t, err = tallyOf(e.tail); err != nil {
+		err = corruptAt(leavesName, 0, int64(i), err)
+	}
+	return t, err
+}
+
+// find looks up leaf i and reads its last bytes into tail. A leaf that is not archived is in memory
+// as a whole; a sealed one must be opened as a whole; of any other the last bytes are read from the
+// file. The dense form keeps them as they are.
+func (e *leafEnd) find(v *view, i uint64) (err error) {
+	e.i = i
+	if i >= v.archived {
+		t := &v.tail[i-v.archived]
+		e.r, e.segment, e.tail = t.row, segment{}, t.body
+	} else if err = e.row(v, i); err != nil {
+		return err
+	}
+	if !e.r.rows {
+		return fmt.Errorf("%w: leaf %d has no digests of rows", manifest.ErrNoLeaf, i)
+	}
+	if i >= v.archived {
+		return nil
+	}
+	if v.arch.seal != nil { // it opens as a whole
+		e.segment = segment{}
+		e.tail, err = v.arch.opened.body(v, i, e.r)
+		return err
+	}
+	if e.segment, err = v.segment(i); err != nil {
+		return err
+	}
+	e.tail = e.buf[:min(len(e.buf), int(e.r.size))]
+	return e.readAt(e.tail, int64(len(e.tail)))
+}
+
+// row reads the row of an archived leaf.
+func (e *leafEnd) row(v *view, i uint64) (err error) {
+	e.blocks = &v.arch.read
+	b := e.buf[:rowSize]
+	if err := e.blocks.readAt(ofIndex, v.arch.index, b, rowOffset(i), rowOffset(v.archived)); err != nil {
+		return readError(indexName, rowOffset(i), int64(i), err)
+	}
+	e.r, err = parseRow(b, i)
+	return err
+}
+
+// read fills b with the bytes that begin before bytes ahead of the end of the
+// leaf.
+func (e *leafEnd) read(b []byte, before int64) error {
+	switch n := int64(len(e.tail)); {
+	case before <= n:
+		copy(b, e.tail[n-before:])
+		return nil
+	case e.segment.file == nil:
+		return errRow
+	case before > int64(e.r.size):
+		return corruptAt(e.segment.name(), int64(e.r.off), int64(e.i), errors.New("more digests of rows than the leaf has bytes"))
+	}
+	return e.readAt(b, before)
+}
+
+// readAt fills b with the bytes of an archived leaf that begin before bytes ahead of its end.
+func (e *leafEnd) readAt(b []byte, before int64) error {
+	at := e.r.end() - before
+	if err := e.blocks.readAt(e.segment.first, e.segment.file, b, at, max(e.segment.end, e.r.end())); err != nil {
+		return readError(e.segment.name(), at, int64(e.i), err)
+	}
+	return nil
+}
+
+// rowsFrom reads some rows of the index from leaf i on, or all rows of the
+// tail.
+func (v *view) rowsFrom(i uint64) (out []row, err error) {
+	if i >= v.archived {
+		for _, t := range v.tail[i-v.archived:] {
+			out = append(out, t.row)
+		}
+		return out, nil
+	}
+	slots := make([]slot, min(rowBlock, v.archived-i))
+	for k := range slots {
+		slots[k].index = i + uint64(k)
+	}
+	v.blockRows(slots)
+	for k := range slots {
+		if slots[k].err != nil {
+			return nil, slots[k].err
+		}
+		out = append(out, slots[k].row)
+	}
+	return out, nil
+}

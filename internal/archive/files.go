@@ -1,0 +1,395 @@
+package archive
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/wal"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// The archive directory. FORMAT.md has the byte tables; all numbers are little
+// endian.
+//
+//	leaves-N  the bytes of leaves N and following, framed   ← truth
+//	index     one row of fixed width per leaf
+//	hashes    the stored hashes of the tree, as tlog numbers them
+//	mark      up to which leaf all of it was synced, and the root there
+//
+// leaves, index and hashes are only ever appended to; mark is replaced by a rename, after the
+// others are synced. A prune writes an index and segments of a new generation, and the mark says
+// that they count (prune.go). Bytes behind the mark are left over from an archiving that did not
+// finish. They are written again from the log.
+const (
+	indexName  = "index"
+	hashesName = "hashes"
+	markName   = "mark"
+	markTemp   = "mark.tmp"
+	leavesName = "leaves-"
+
+	archiveMagic    = "CTXA"
+	archiveMagicOld = "CTXM" // before v0.1.0
+	archiveVersion  = 1
+	// sealedFlag is set in the version of every file of an archive whose bodies
+	// are sealed.
+	sealedFlag = 1 << 15
+
+	headerSize = 24
+	rowSize    = 32
+	frameSize  = 12 // before the body
+	maxMark    = 1 << 10
+
+	// maxLeaves keeps every offset within an int64.
+	maxLeaves = 1 << 48
+)
+
+// The kinds of files, in the header.
+const (
+	kindLeaves = 'L'
+	kindIndex  = 'I'
+	kindHashes = 'H'
+	kindMark   = 'M'
+)
+
+const hintRestore = "restore a backup; dbctl manifest verify says what else differs"
+
+// noLeaf is the leaf number of damage that concerns no single leaf.
+const noLeaf = -1
+
+// corruptAt returns the error for damage in a file of the archive; leaf may be
+// noLeaf.
+func corruptAt(file string, off, leaf int64, err error) *corrupt.Error {
+	e := &corrupt.Error{File: file, Offset: off, Err: err, Hint: hintRestore}
+	if leaf != noLeaf {
+		e.Unit, e.Num = corrupt.Leaf, uint64(leaf)
+	}
+	return e
+}
+
+// audit is the File of damage in bytes that did not come from the archive.
+const audit = "the audit"
+
+// segmentName returns the name of a segment that a prune of the given
+// generation wrote; 0: none did.
+func segmentName(first uint64, gen uint32) string {
+	if gen == 0 {
+		return fmt.Sprintf("%s%020d", leavesName, first)
+	}
+	return fmt.Sprintf("%s%020d-%08d", leavesName, first, gen)
+}
+
+// indexFile returns the name of the index of a generation.
+func indexFile(gen uint32) string {
+	if gen == 0 {
+		return indexName
+	}
+	return fmt.Sprintf("%s-%08d", indexName, gen)
+}
+
+// parseSegmentName is the inverse of segmentName; ok is false for other files.
+func parseSegmentName(name string) (first uint64, gen uint32, ok bool) {
+	digits, found := strings.CutPrefix(name, leavesName)
+	if !found || len(digits) < 20 {
+		return 0, 0, false
+	}
+	gen, ok = parseGeneration(digits[20:])
+	first, err := strconv.ParseUint(digits[:20], 10, 63)
+	return first, gen, ok && err == nil
+}
+
+// parseIndexFile is the inverse of indexFile.
+func parseIndexFile(name string) (gen uint32, ok bool) {
+	rest, found := strings.CutPrefix(name, indexName)
+	if !found {
+		return 0, false
+	}
+	return parseGeneration(rest)
+}
+
+// parseGeneration reads the end of a name of segment or index: nothing for generation 0, or a
+// hyphen and eight digits.
+func parseGeneration(s string) (gen uint32, ok bool) {
+	if s == "" {
+		return 0, true
+	}
+	n, err := strconv.ParseUint(strings.TrimPrefix(s, "-"), 10, 32)
+	return uint32(n), err == nil && n > 0 && len(s) == 9 && s[0] == '-'
+}
+
+// header returns the first bytes of every file of the archive; first is the first leaf of a segment
+// and 0 elsewhere. If bodies are sealed, every file says so in its version.
+func (a *archive) header(kind byte, first uint64) []byte {
+	version := uint16(archiveVersion)
+	if a.seal != nil {
+		version |= sealedFlag
+	}
+	b := make([]byte, 0, headerSize)
+	b = append(b, archiveMagic...)
+	b = binary.LittleEndian.AppendUint16(b, version)
+	b = append(b, kind, 0)
+	b = binary.LittleEndian.AppendUint64(b, first)
+	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+}
+
+// Sealer seals the bodies of leaves and opens them, each bound to the index of its leaf. It is
+// called concurrently.
+type Sealer interface {
+	Seal(index uint64, body []byte) ([]byte, error)
+	Open(index uint64, sealed []byte) ([]byte, error)
+}
+
+// sealOverhead is by how many bytes a sealed body may be longer.
+const sealOverhead = 1 << 10
+
+// stored is a leaf as the files have it, borrowed from body or w, and its row but for the place.
+func (a *archive) stored(i uint64, body []byte, r row, w *codec.DenseWriter) ([]byte, row, error) {
+	r.dense = false
+	if a.seal != nil {
+		b, err := a.seal.Seal(i, body)
+		if err != nil {
+			return nil, r, fmt.Errorf("manifest: seal leaf %d: %w", i, err)
+		}
+		body = b
+	} else if !r.pruned {
+		if b, shorter := denseBody(w, body, r); shorter {
+			body, r.dense = b, true
+		}
+	}
+	r.size = uint32(len(body))
+	return body, r, nil
+}
+
+// errTornHeader: the file ends within its header, as after a crash while it was
+// made.
+var errTornHeader = errors.New("the file ends within its header")
+
+// checkHeader reads the version before anything else: a newer file is not a
+// damaged one.
+func (a *archive) checkHeader(name string, b []byte, kind byte, first uint64) error {
+	switch {
+	case len(b) < headerSize:
+		return corruptAt(name, int64(len(b)), noLeaf, errTornHeader)
+	case string(b[:4]) == archiveMagicOld:
+		return fmt.Errorf("%s: %w", name, manifest.ErrOldFormat)
+	case string(b[:4]) != archiveMagic:
+		return corruptAt(name, 0, noLeaf, fmt.Errorf("begins with %q, expected %s", b[:4], archiveMagic))
+	}
+	// The header has the same form in every version, so its sum tells a newer
+	// file from a damaged version number.
+	sound := binary.LittleEndian.Uint64(b[16:]) == xxhash.Sum64(b[:16])
+	v := binary.LittleEndian.Uint16(b[4:])
+	isSealed := v&sealedFlag != 0
+	switch v &^= sealedFlag; {
+	case v > archiveVersion && sound:
+		return fmt.Errorf("%s has version %d, this program knows %d: %w", name, v, archiveVersion, manifest.ErrNewerFormat)
+	case isSealed && sound && a.seal == nil:
+		return fmt.Errorf("%s: %w", name, manifest.ErrSealed)
+	case !isSealed && sound && a.seal != nil:
+		return corruptAt(name, 4, noLeaf, errors.New("it is not encrypted although the database is: it was replaced"))
+	}
+	if string(b[:headerSize]) != string(a.header(kind, first)) {
+		return corruptAt(name, 4, noLeaf, errors.New("the header belongs to another file"))
+	}
+	return nil
+}
+
+// row is one entry of the index. It has what a search needs to leave bodies
+// unread: type, flags and hashes of the traces.
+type row struct {
+	pruned        bool // the frame has a stub
+	dense         bool // the frame has the body in its dense form (codec.DenseWriter)
+	typ           manifest.Type
+	writes        bool   // the leaf has Writes
+	rows          bool   // the leaf ends in Rows
+	size          uint32 // of what the frame has
+	off           uint32 // of the frame in its segment
+	trace, parent uint32 // HashTrace of both
+}
+
+// The states of a row: its frame has the body, a stub (prune.go), or the body in its dense form.
+const (
+	rowWhole  = 1
+	rowPruned = 2
+	rowDense  = 3
+)
+
+// HashTrace is the hash by which the index finds the leaves of a trace. Several traces may share
+// it.
+func HashTrace(s string) uint32 { return uint32(xxhash.Sum64String(s)) }
+
+// rowOf makes the row of a leaf. The archive fills in its place.
+func rowOf(body []byte) (row, error) {
+	r := row{size: uint32(len(body))}
+	err := peek(body, tagFlags, func(w *wire) {
+		r.typ, r.writes, r.rows, r.trace, r.parent = w.Type, w.flags&flagWrites != 0, w.flags&flagRows != 0, HashTrace(w.Trace), HashTrace(w.Parent)
+	})
+	return r, err
+}
+
+// rowOfRecord is rowOf for a record whose encoding has size bytes.
+func rowOfRecord(r *manifest.Record, size int) row {
+	return row{typ: r.Type, writes: len(r.Writes) > 0, rows: len(r.Rows)+len(r.State) > 0, size: uint32(size), trace: HashTrace(r.Trace), parent: HashTrace(r.Parent)}
+}
+
+// append appends the 32 bytes of the index row of leaf i.
+func (r row) append(b []byte, i uint64) []byte {
+	start := len(b)
+	bits := byte(0)
+	if r.writes {
+		bits |= 1
+	}
+	if r.rows {
+		bits |= 2
+	}
+	state := byte(rowWhole)
+	switch {
+	case r.pruned:
+		state = rowPruned
+	case r.dense:
+		state = rowDense
+	}
+	b = append(b, state, byte(r.typ), bits, 0)
+	for _, v := range [...]uint32{r.size, r.off, r.trace, r.parent, 0} {
+		b = binary.LittleEndian.AppendUint32(b, v)
+	}
+	return binary.LittleEndian.AppendUint64(b, sum(i, b[start:]))
+}
+
+// parseRow checks that b is the row of leaf i.
+func parseRow(b []byte, i uint64) (row, error) {
+	if binary.LittleEndian.Uint64(b[24:]) != sum(i, b[:24]) {
+		return row{}, corruptAt(indexName, rowOffset(i), int64(i), errors.New("wrong checksum of an index row"))
+	}
+	if b[0] < rowWhole || b[0] > rowDense {
+		return row{}, fmt.Errorf("leaf %d is in state %d: %w", i, b[0], manifest.ErrNewerFormat)
+	}
+	u := binary.LittleEndian.Uint32
+	r := row{pruned: b[0] == rowPruned, dense: b[0] == rowDense, typ: manifest.Type(b[1]), writes: b[2]&1 != 0, rows: b[2]&2 != 0, size: u(b[4:]), off: u(b[8:]), trace: u(b[12:]), parent: u(b[16:])}
+	if r.size > MaxBody+sealOverhead || r.off < headerSize {
+		return row{}, corruptAt(indexName, rowOffset(i), int64(i), fmt.Errorf("a leaf of %d bytes at %d", r.size, r.off))
+	}
+	return r, nil
+}
+
+// end returns where the next frame of the segment begins.
+func (r row) end() int64 { return int64(r.off) + frameSize + int64(r.size) }
+
+func rowOffset(i uint64) int64 { return headerSize + int64(i)*rowSize }
+
+func hashOffset(i int64) int64 { return headerSize + i*tlog.HashSize }
+
+// sum returns the checksum of bytes that belong to leaf i. Moved to another
+// index they have another one.
+func sum(i uint64, b []byte) uint64 {
+	if len(b) == rowSize-8 { // a row: hashed in one call, which halves the time of a search of the index
+		var whole [rowSize]byte
+		binary.LittleEndian.PutUint64(whole[:], i)
+		copy(whole[8:], b)
+		return xxhash.Sum64(whole[:])
+	}
+	var d xxhash.Digest
+	d.Reset()
+	var n [8]byte
+	binary.LittleEndian.PutUint64(n[:], i)
+	d.Write(n[:])
+	d.Write(b)
+	return d.Sum64()
+}
+
+// appendFrame appends length, checksum and body of leaf i, as a segment has them. body is in the
+// form that is stored: plain, dense or sealed.
+func appendFrame(b []byte, i uint64, body []byte) []byte {
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(body)))
+	b = binary.LittleEndian.AppendUint64(b, sum(i, body))
+	return append(b, body...)
+}
+
+// checkFrame returns the body in the frame that the row of leaf i points at.
+func (a *archive) checkFrame(name string, frame []byte, i uint64, r row) ([]byte, error) {
+	body := frame[frameSize:]
+	if n := binary.LittleEndian.Uint32(frame); n != r.size {
+		return nil, corruptAt(name, int64(r.off), int64(i), fmt.Errorf("a frame of %d bytes where the index says %d", n, r.size))
+	}
+	if binary.LittleEndian.Uint64(frame[4:]) != sum(i, body) {
+		return nil, corruptAt(name, int64(r.off), int64(i), errors.New("wrong checksum of a leaf"))
+	}
+	if a.seal == nil && !r.dense {
+		return body, nil
+	}
+	open := codec.FromDense
+	if a.seal != nil {
+		open = func(b []byte) ([]byte, error) { return a.seal.Open(i, b) }
+	}
+	plain, err := open(body)
+	if err != nil {
+		return nil, corruptAt(name, int64(r.off), int64(i), err)
+	}
+	return plain, nil
+}
+
+// stamp is what the mark file says: the archive has size leaves with this root,
+// and they belong to database db. gen counts the prunes; the files are those of
+// the highest generation up to it.
+type stamp struct {
+	db   string
+	size uint64
+	root manifest.Hash
+	gen  uint32
+}
+
+// encode makes the mark file.
+func (s stamp) encode(a *archive) []byte {
+	b := a.header(kindMark, 0)
+	b = binary.LittleEndian.AppendUint64(b, s.size)
+	b = append(b, s.root[:]...)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(s.db)))
+	b = append(b, s.db...)
+	b = binary.LittleEndian.AppendUint32(b, s.gen)
+	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+}
+
+// parseStamp reads the mark file. Header and checksum are compared before any number is believed.
+func (a *archive) parseStamp(b []byte) (s stamp, err error) {
+	if err := a.checkHeader(markName, b, kindMark, 0); err != nil {
+		return s, err
+	}
+	const fixed = headerSize + 8 + tlog.HashSize + 2
+	n := len(b) - 8
+	db := 0
+	if n >= fixed {
+		db = int(binary.LittleEndian.Uint16(b[fixed-2:]))
+	}
+	const tail = 4 // the generation
+	if n < fixed || n != fixed+db+tail {
+		return s, corruptAt(markName, int64(len(b)), noLeaf, fmt.Errorf("a mark of %d bytes", len(b)))
+	}
+	if binary.LittleEndian.Uint64(b[n:]) != xxhash.Sum64(b[:n]) {
+		return s, corruptAt(markName, int64(n), noLeaf, errors.New("wrong checksum of the mark"))
+	}
+	s.size = binary.LittleEndian.Uint64(b[headerSize:])
+	s.root = manifest.Hash(b[headerSize+8 : headerSize+8+tlog.HashSize])
+	s.db = string(b[fixed : fixed+db])
+	s.gen = binary.LittleEndian.Uint32(b[n-tail:])
+	if s.size > maxLeaves {
+		return s, corruptAt(markName, headerSize, noLeaf, fmt.Errorf("a mark over %d leaves", s.size))
+	}
+	return s, nil
+}
+
+// readUpTo reads n bytes at off, or fewer at the end of the file.
+func readUpTo(f wal.File, off int64, n int) ([]byte, error) {
+	b := make([]byte, n)
+	k, err := f.ReadAt(b, off)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return b[:k], err
+}

@@ -1,0 +1,125 @@
+package archive
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/manifest"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// hashCount returns how many hashes are stored for the first n leaves.
+func hashCount(n uint64) uint64 { return uint64(tlog.StoredHashCount(int64(n))) }
+
+// Frontier is the right edge of a tree: the roots of its full subtrees, widest first, one for every
+// bit set in Size. Adding a leaf and computing the root need nothing else, so a log of any length
+// adds a leaf without reading a file. The zero Frontier is the empty tree.
+type Frontier struct {
+	Size  uint64
+	Nodes []manifest.Hash
+}
+
+// Add appends a leaf hash and returns the hashes that it fixed, the leaf's own
+// first, in the order in which they are stored.
+func (f *Frontier) Add(leaf manifest.Hash) []manifest.Hash { return f.addTo(nil, leaf) }
+
+// addTo is Add, and appends the hashes to fixed.
+func (f *Frontier) addTo(fixed []manifest.Hash, leaf manifest.Hash) []manifest.Hash {
+	fixed = append(fixed, leaf)
+	for n := f.Size; n&1 == 1; n >>= 1 {
+		last := len(f.Nodes) - 1
+		leaf = tlog.NodeHash(f.Nodes[last], leaf)
+		f.Nodes = f.Nodes[:last]
+		fixed = append(fixed, leaf)
+	}
+	f.Nodes = append(f.Nodes, leaf)
+	f.Size++
+	return fixed
+}
+
+// Root returns the root over Size leaves.
+func (f *Frontier) Root() manifest.Hash {
+	if len(f.Nodes) == 0 {
+		root, _ := tlog.TreeHash(0, nil) // RFC 6962: SHA-256 of nothing; reads no hash
+		return root
+	}
+	last := len(f.Nodes) - 1
+	root := f.Nodes[last]
+	for i := last - 1; i >= 0; i-- {
+		root = tlog.NodeHash(f.Nodes[i], root)
+	}
+	return root
+}
+
+// frontierAt reads the frontier of the first size leaves from stored hashes.
+func frontierAt(size uint64, r tlog.HashReader) (Frontier, error) {
+	var at []int64
+	first := uint64(0)
+	for level := bits.Len64(size) - 1; level >= 0; level-- {
+		if size>>level&1 == 0 {
+			continue
+		}
+		at = append(at, tlog.StoredHashIndex(level, int64(first>>level)))
+		first += 1 << level
+	}
+	nodes, err := r.ReadHashes(at)
+	return Frontier{Size: size, Nodes: nodes}, err
+}
+
+// Mark is what a mark record of the log says: how many leaves were synced, and
+// their tree.
+type Mark struct {
+	Root     manifest.Hash
+	Frontier Frontier
+}
+
+// markVersion is the first byte of a mark.
+const markVersion = 1
+
+// Encode returns the bytes of a mark: version, size, root, frontier nodes.
+func (m Mark) Encode() []byte {
+	b := append(make([]byte, 0, 9+32*(1+len(m.Frontier.Nodes))), markVersion)
+	b = binary.LittleEndian.AppendUint64(b, m.Frontier.Size)
+	b = append(b, m.Root[:]...)
+	for _, h := range m.Frontier.Nodes {
+		b = append(b, h[:]...)
+	}
+	return b
+}
+
+// ParseMark reads the bytes of a mark and checks that its frontier gives its
+// root.
+func ParseMark(b []byte) (Mark, error) {
+	if len(b) > 0 && b[0] > markVersion {
+		return Mark{}, fmt.Errorf("mark version %d, this program knows %d: %w", b[0], markVersion, manifest.ErrNewerFormat)
+	}
+	m, err := parseMark(b)
+	if err != nil {
+		return Mark{}, &corrupt.Error{File: audit, Err: err, Hint: "restore a backup"}
+	}
+	return m, nil
+}
+
+// parseMark is ParseMark without the types of its errors.
+func parseMark(b []byte) (m Mark, err error) {
+	const fixed = 1 + 8 + tlog.HashSize
+	if len(b) < fixed || b[0] != markVersion {
+		return m, fmt.Errorf("a mark of %d bytes; expected version %d and at least %d", len(b), markVersion, fixed)
+	}
+	m.Frontier.Size = binary.LittleEndian.Uint64(b[1:])
+	m.Root = manifest.Hash(b[9:fixed])
+	rest := b[fixed:]
+	if want := bits.OnesCount64(m.Frontier.Size); len(rest) != want*tlog.HashSize {
+		return m, fmt.Errorf("a mark over %d leaves with %d bytes of frontier; expected %d nodes", m.Frontier.Size, len(rest), want)
+	}
+	for ; len(rest) > 0; rest = rest[tlog.HashSize:] {
+		m.Frontier.Nodes = append(m.Frontier.Nodes, manifest.Hash(rest[:tlog.HashSize]))
+	}
+	if m.Frontier.Root() != m.Root {
+		return m, errors.New("the frontier of a mark does not give its root")
+	}
+	return m, nil
+}

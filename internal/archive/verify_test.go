@@ -1,0 +1,333 @@
+package archive
+
+import (
+	"context"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/ctxpage/ctxpage/internal/corrupt"
+	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/wal"
+	"github.com/stretchr/testify/require"
+)
+
+// forge makes an archive of other leaves the way this package would.
+func forge(t testing.TB, bodies [][]byte) *faultfs.FS {
+	t.Helper()
+	f := newFS(t)
+	l, _, err := Open(ctx, testDir, f, Options{DB: "db1", SegmentSize: 1500})
+	require.NoError(t, err)
+	for i, b := range bodies {
+		require.NoError(t, l.Add(uint64(i), b))
+	}
+	require.NoError(t, l.Archive(ctx, uint64(len(bodies))))
+	require.NoError(t, l.Close())
+	return f
+}
+
+// verifyFiles opens what is there as dbctl would and verifies it.
+func verifyFiles(t testing.TB, f wal.FS, head *manifest.Head) (manifest.Verification, error) {
+	t.Helper()
+	l, _, err := Open(ctx, testDir, f, Options{ReadOnly: true, DB: "db1"})
+	if err != nil {
+		return manifest.Verification{First: -1}, err
+	}
+	defer l.Close()
+	return l.Verify(ctx, head, nil)
+}
+
+// mutateLeaves edits, deletes, moves, repeats or cuts off leaves.
+func mutateLeaves(t testing.TB, rng *rand.Rand, bodies [][]byte) (string, [][]byte) {
+	out := slices.Clone(bodies)
+	i := rng.IntN(len(out))
+	switch rng.IntN(5) {
+	case 0:
+		r, err := Decode(0, out[i])
+		require.NoError(t, err)
+		r.Actor += "x"
+		out[i], err = Encode(r)
+		require.NoError(t, err)
+		return "edit", out
+	case 1:
+		return "delete", slices.Delete(out, i, i+1)
+	case 2:
+		j := (i + 1 + rng.IntN(len(out)-1)) % len(out)
+		out[i], out[j] = out[j], out[i]
+		return "reorder", out
+	case 3:
+		return "duplicate", slices.Insert(out, rng.IntN(len(out)), out[i])
+	default:
+		return "truncate", out[:i]
+	}
+}
+
+// mutateBytes edits, takes out, moves, repeats or cuts off bytes of one file.
+func mutateBytes(rng *rand.Rand, b []byte) (string, []byte) {
+	out := slices.Clone(b)
+	at := rng.IntN(len(out))
+	unit := []int{1, rowSize, rng.IntN(100) + 1}[rng.IntN(3)]
+	end := min(at+unit, len(out))
+	switch rng.IntN(5) {
+	case 0:
+		out[at] ^= byte(1 + rng.IntN(255))
+		return "edit", out
+	case 1:
+		return "delete", slices.Delete(out, at, end)
+	case 2: // swap two pieces of the same length
+		other := rng.IntN(len(out) - (end - at) + 1)
+		piece := slices.Clone(out[at:end])
+		copy(out[at:end], slices.Clone(out[other:other+len(piece)]))
+		copy(out[other:], piece)
+		return "reorder", out
+	case 3:
+		return "duplicate", slices.Insert(out, at, out[at:end]...)
+	default:
+		return "truncate", out[:at]
+	}
+}
+
+// TestTamper: ten thousand mutations, by somebody who changes bytes of the
+// files, by one who mends all checksums afterwards, and by one who computes the
+// whole tree and the mark anew. All are found; the third only because a head
+// was kept elsewhere, which the controls show.
+func TestTamper(t *testing.T) {
+	const n, total = 16, 10_000
+	f, head := builtArchive(t, n)
+	clean := files(t, f)
+	bodies := make([][]byte, n)
+	for i := range bodies {
+		bodies[i] = sampleBody(t, uint64(i))
+	}
+	names := []string{}
+	for name := range clean {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	_, err := verifyFiles(t, f, &head)
+	require.NoError(t, err, "control: untouched it passes")
+
+	rng := rand.New(rand.NewPCG(7, 7))
+	found, unseen := map[string]int{}, 0
+	for tried := 0; tried < total; {
+		switch who := rng.IntN(4); {
+		case who < 2:
+			name := names[rng.IntN(len(names))]
+			kind, b := mutateBytes(rng, clean[name])
+			if slices.Equal(b, clean[name]) || name != markName && len(b) > len(clean[name]) && slices.Equal(b[:len(clean[name])], clean[name]) {
+				continue // nothing changed below the mark
+			}
+			f.WriteFile(filepath.Join(testDir, name), b)
+			_, err = verifyFiles(t, f, &head)
+			require.Error(t, err, "%s of %s went unseen", kind, name)
+			f.WriteFile(filepath.Join(testDir, name), clean[name])
+			found["bytes: "+kind]++
+		default:
+			kind, forged := mutateLeaves(t, rng, bodies)
+			if len(forged) == 0 || len(forged) >= n && slices.EqualFunc(forged[:n], bodies, slices.Equal) {
+				continue // nothing changed, or a leaf was only added
+			}
+			g := forge(t, forged)
+			if who == 2 {
+				g.WriteFile(filepath.Join(testDir, hashesName), clean[hashesName])
+				g.WriteFile(filepath.Join(testDir, markName), clean[markName])
+				_, err = verifyFiles(t, g, nil)
+				require.Error(t, err, "%s with mended checksums went unseen without a head", kind)
+				found["checksums mended: "+kind]++
+			} else {
+				v, err := verifyFiles(t, g, nil)
+				require.NoError(t, err, "control: without a head a log forged as a whole looks genuine")
+				require.Equal(t, manifest.NoHead, v.Note)
+				unseen++
+				found["all computed anew: "+kind]++
+			}
+			_, err = verifyFiles(t, g, &head)
+			require.Error(t, err, "%s went unseen with a head", kind)
+		}
+		tried++
+	}
+	require.Len(t, found, 15)
+	require.Positive(t, unseen)
+	t.Logf("%d mutations, all found; %d of them only against the head: %v", total, unseen, found)
+}
+
+// TestVerifySaysWhere: the first leaf that differs is named.
+func TestVerifySaysWhere(t *testing.T) {
+	f, head := builtArchive(t, 24)
+	clean := files(t, f)
+	l, _ := openLog(t, f, Options{ReadOnly: true})
+	for i := range uint64(24) {
+		v, err := l.view()
+		require.NoError(t, err)
+		r, err := v.row(i)
+		require.NoError(t, err)
+		seg, err := v.segment(i)
+		require.NoError(t, err)
+		for name, at := range map[string]int64{seg.name(): int64(r.off) + frameSize, indexName: rowOffset(i) + 5, hashesName: hashOffset(int64(hashCount(i)))} {
+			b := slices.Clone(clean[name])
+			b[at] ^= 0x40
+			f.WriteFile(filepath.Join(testDir, name), b)
+			out, err := verifyFiles(t, f, &head)
+			require.Error(t, err)
+			require.EqualValues(t, i, out.First, "%s: %v", name, err)
+			f.WriteFile(filepath.Join(testDir, name), clean[name])
+		}
+	}
+}
+
+// TestVerifyNamesAll: each damaged leaf is named, and nothing else, also where the log holds the leaves of the archive once
+// more and says otherwise; what is not listed is counted.
+func TestVerifyNamesAll(t *testing.T) {
+	const n = 60
+	f, _ := builtArchive(t, n)
+	l, _ := openLog(t, f, Options{ReadOnly: true})
+	v, err := l.view()
+	require.NoError(t, err)
+	damage := func(name string, at int64) {
+		b := files(t, f)[name]
+		b[at] ^= 0x40
+		f.WriteFile(filepath.Join(testDir, name), b)
+	}
+	verify := func() ([]int64, manifest.Verification) {
+		l, rep, err := OpenReader(ctx, testDir, f, func(add func(uint64, []byte) error) error {
+			for i := range uint64(n) {
+				body := sampleBody(t, i)
+				if i == 50 {
+					body = sampleBody(t, i+1)
+				}
+				if err := add(i, body); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.Error(t, rep.Damage)
+		defer l.Close()
+		got, err := l.Verify(ctx, nil, nil)
+		require.Error(t, err)
+		var leaves []int64
+		for _, p := range got.Problems {
+			var c *corrupt.Error
+			require.ErrorAs(t, p, &c)
+			require.Equal(t, corrupt.Leaf, c.Unit)
+			leaves = append(leaves, int64(c.Num))
+		}
+		return leaves, got
+	}
+	leaves, got := verify()
+	require.Equal(t, []int64{50}, leaves)
+	require.ErrorIs(t, got.Problems[0], errUnlike)
+	inner := func(i uint64) bool { // not the last of its segment, which says how many leaves are held
+		a, err := v.segment(i)
+		require.NoError(t, err)
+		b, err := v.segment(i + 1)
+		require.NoError(t, err)
+		return a.first == b.first
+	}
+	want := []int64{50}
+	for i := uint64(1); i < 49; i += 7 {
+		if !inner(i) {
+			continue
+		}
+		want = append(want, int64(i))
+		r, err := v.row(i)
+		require.NoError(t, err)
+		seg, err := v.segment(i)
+		require.NoError(t, err)
+		if i%2 == 0 {
+			damage(indexName, rowOffset(i)+5)
+		} else {
+			damage(seg.name(), int64(r.off)+frameSize)
+		}
+	}
+	slices.Sort(want)
+	leaves, got = verify()
+	require.Greater(t, len(want), 4)
+	require.Equal(t, want, leaves)
+	require.Equal(t, want[0], got.First)
+	found := len(want)
+	for i := uint64(2); i < 49; i++ {
+		if i%7 != 1 && inner(i) {
+			damage(indexName, rowOffset(i)+5)
+			found++
+		}
+	}
+	_, got = verify()
+	require.Equal(t, []int{maxProblems, found}, []int{len(got.Problems), got.Found})
+}
+
+// TestVerifyHead: which heads a log agrees with.
+func TestVerifyHead(t *testing.T) {
+	f, head := builtArchive(t, 24)
+	l, _ := openLog(t, f, Options{})
+	fill(t, l, 30)
+	old, err := l.Head(10, 0)
+	require.NoError(t, err)
+	none, err := l.Head(0, 0)
+	require.NoError(t, err)
+	tail, err := l.Head(30, 0)
+	require.NoError(t, err)
+	seen := uint64(0)
+	for _, h := range []manifest.Head{head, old, none, tail} {
+		v, err := l.Verify(ctx, &h, func(done, total uint64) { seen = done })
+		require.NoError(t, err)
+		require.Equal(t, tail.Root, v.Root)
+		require.Empty(t, v.Note)
+		require.EqualValues(t, 30, seen)
+	}
+	other, longer, wrong := head, head, old
+	other.DB, longer.Size = "db2", 31
+	wrong.Root[3] ^= 1
+	for _, h := range []manifest.Head{other, longer, wrong} {
+		_, err := l.Verify(ctx, &h, nil)
+		require.ErrorIs(t, err, manifest.ErrHead)
+	}
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = l.Verify(canceled, nil, nil)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// TestRollbackOfTheWhole: an older copy of all files is genuine in itself; only
+// a head kept elsewhere finds it.
+func TestRollbackOfTheWhole(t *testing.T) {
+	older, _ := builtArchive(t, 18)
+	_, head := builtArchive(t, 24)
+	v, err := verifyFiles(t, older, nil)
+	require.NoError(t, err)
+	require.Equal(t, manifest.NoHead, v.Note)
+	v, err = verifyFiles(t, older, &head)
+	require.ErrorIs(t, err, manifest.ErrHead)
+	require.EqualValues(t, 18, v.First)
+}
+
+// TestReadClosed: who began to read before the log was closed hears that it was.
+func TestReadClosed(t *testing.T) {
+	f, _ := builtArchive(t, 40)
+	l, _ := openLog(t, f, Options{ReadOnly: true})
+	v, err := l.view()
+	require.NoError(t, err)
+	_, err = v.root(40)
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	_, err = v.root(40)
+	require.ErrorIs(t, err, manifest.ErrClosed)
+	_, err = v.leaf(3)
+	require.ErrorIs(t, err, manifest.ErrClosed)
+}
+
+// TestVerifyClosed: a log that is closed while it is verified is not called damaged.
+func TestVerifyClosed(t *testing.T) {
+	f, _ := builtArchive(t, 3*blockLeaves)
+	l, _ := openLog(t, f, Options{ReadOnly: true})
+	v, err := l.Verify(ctx, nil, func(done, _ uint64) {
+		if done == blockLeaves {
+			require.NoError(t, l.Close())
+		}
+	})
+	require.ErrorIs(t, err, manifest.ErrClosed)
+	require.Zero(t, v.Found)
+}

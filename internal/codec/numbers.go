@@ -1,0 +1,237 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+)
+
+// Columns of numbers are packed for a file in the form memory has
+// them, so that a million rows are read in milliseconds, and in few bytes,
+// because numbers of one column are much alike.
+//
+// A block is one column of some rows, in the smallest of three forms:
+//
+//	plain   the least number, then what each is above it
+//	steps   the first number and the least step, then what each step is above it
+//	runs    how many numbers are equal, and how much they are above those before, again and again
+//
+// In the first two each number takes the same 0, 1, 2, 4 or 8 bytes, which the first
+// byte of the block says. Numbers wrap around, so signed ones go as they are.
+
+// ColumnRows is the most rows of a block: the numbers of a block, and the rows that
+// it is read into, stay in the processor's cache.
+const ColumnRows = 1024
+
+// The first byte of a block says which form it has: steps beside the width, or runs alone.
+const (
+	steps = 0x80
+	runs  = 0xC0
+)
+
+// width returns the bytes that a number takes.
+func width(v uint64) int {
+	switch {
+	case v == 0:
+		return 0
+	case v <= math.MaxUint8:
+		return 1
+	case v <= math.MaxUint16:
+		return 2
+	case v <= math.MaxUint32:
+		return 4
+	}
+	return 8
+}
+
+// appendBlock appends a block with the numbers of v.
+func appendBlock(b []byte, v []uint64) []byte {
+	if len(v) == 0 {
+		return b
+	}
+	least, most, differ := v[0], v[0], 1
+	var step [2]int64 // the least and the greatest
+	for i, x := range v {
+		least, most = min(least, x), max(most, x)
+		if i == 0 {
+			continue
+		}
+		s := int64(x - v[i-1])
+		if s != 0 {
+			differ++
+		}
+		if i == 1 {
+			step = [2]int64{s, s}
+		}
+		step = [2]int64{min(step[0], s), max(step[1], s)}
+	}
+	plain, rising := width(most-least), width(uint64(step[1])-uint64(step[0]))
+	if size := min(9+plain*len(v), 17+rising*(len(v)-1)); 1+differ*mostRun < size { // it cannot be larger
+		return appendRuns(b, v)
+	}
+	if rising < plain {
+		b = append(b, byte(rising)|steps)
+		b = binary.LittleEndian.AppendUint64(b, v[0])
+		b = binary.LittleEndian.AppendUint64(b, uint64(step[0]))
+		for i := range v[1:] {
+			b = put(b, v[i+1]-v[i]-uint64(step[0]), rising)
+		}
+		return b
+	}
+	b = append(b, byte(plain))
+	b = binary.LittleEndian.AppendUint64(b, least)
+	for _, x := range v {
+		b = put(b, x-least, plain)
+	}
+	return b
+}
+
+// mostRun is the most bytes of a run.
+const mostRun = 2 + binary.MaxVarintLen64
+
+// appendRuns appends a block in the form of runs.
+func appendRuns(b []byte, v []uint64) []byte {
+	b = append(b, runs)
+	last := uint64(0)
+	for len(v) > 0 {
+		n := 1
+		for n < len(v) && v[n] == v[0] {
+			n++
+		}
+		b = binary.AppendUvarint(b, uint64(n))
+		b = binary.AppendVarint(b, int64(v[0]-last))
+		last, v = v[0], v[n:]
+	}
+	return b
+}
+
+// readRuns reads the runs of len(v) numbers.
+func readRuns(b []byte, v []uint64) (rest []byte, ok bool) {
+	last := uint64(0)
+	for len(v) > 0 {
+		n, k := binary.Uvarint(b)
+		step, j := binary.Varint(b[max(k, 0):])
+		if k <= 0 || j <= 0 || n == 0 || n > uint64(len(v)) {
+			return nil, false
+		}
+		last += uint64(step)
+		for i := range v[:n] {
+			v[i] = last
+		}
+		b, v = b[k+j:], v[n:]
+	}
+	return b, true
+}
+
+func put(b []byte, v uint64, width int) []byte {
+	switch width {
+	case 1:
+		return append(b, byte(v))
+	case 2:
+		return binary.LittleEndian.AppendUint16(b, uint16(v))
+	case 4:
+		return binary.LittleEndian.AppendUint32(b, uint32(v))
+	case 8:
+		return binary.LittleEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
+// readBlock reads a block of len(v) numbers into v and returns what follows it; false: b does not begin
+// with such a block.
+func readBlock(b []byte, v []uint64) (rest []byte, ok bool) {
+	if len(v) == 0 {
+		return b, true
+	}
+	if len(b) > 0 && b[0] == runs {
+		return readRuns(b[1:], v)
+	}
+	head := 9
+	if len(b) > 0 && b[0]&steps != 0 {
+		head = 17
+	}
+	if len(b) < head {
+		return nil, false
+	}
+	w, n := int(b[0]&^steps), len(v)
+	first, least := binary.LittleEndian.Uint64(b[1:]), uint64(0)
+	if head == 17 {
+		least, n = binary.LittleEndian.Uint64(b[9:]), n-1
+	}
+	b = b[head:]
+	if w != width(1<<(8*w)-1) || len(b) < n*w {
+		return nil, false
+	}
+	if head == 9 {
+		fill(v, b, w, first)
+		return b[n*w:], true
+	}
+	fill(v[1:], b, w, least)
+	v[0] = first
+	for i := range v[1:] {
+		v[i+1] += v[i]
+	}
+	return b[n*w:], true
+}
+
+// fill reads the numbers of one width, each above a least one.
+func fill(v []uint64, b []byte, w int, least uint64) {
+	switch w {
+	case 0:
+		for i := range v {
+			v[i] = least
+		}
+	case 1:
+		for i, x := range b[:len(v)] {
+			v[i] = least + uint64(x)
+		}
+	case 2:
+		for i := range v {
+			v[i] = least + uint64(binary.LittleEndian.Uint16(b[2*i:]))
+		}
+	case 4:
+		for i := range v {
+			v[i] = least + uint64(binary.LittleEndian.Uint32(b[4*i:]))
+		}
+	case 8:
+		for i := range v {
+			v[i] = least + binary.LittleEndian.Uint64(b[8*i:])
+		}
+	}
+}
+
+// AppendColumn appends n numbers as blocks of up to ColumnRows.
+func AppendColumn(b []byte, n int, at func(i int) uint64) []byte {
+	var v [ColumnRows]uint64
+	for from := 0; from < n; from += ColumnRows {
+		some := v[:min(ColumnRows, n-from)]
+		for i := range some {
+			some[i] = at(from + i)
+		}
+		b = appendBlock(b, some)
+	}
+	return b
+}
+
+// ColumnBuffer is memory for ReadColumn.
+type ColumnBuffer [ColumnRows]uint64
+
+// ReadColumn reads n numbers that AppendColumn appended, and gives them to set, a block at a time. It leaves out blocks of
+// zeros, which many columns have most of: what set fills is new memory. v is borrowed.
+func (v *ColumnBuffer) ReadColumn(b []byte, n int, set func(from int, v []uint64)) (rest []byte, ok bool) {
+	for from := 0; from < n; from += ColumnRows {
+		some := v[:min(ColumnRows, n-from)]
+		if bytes.HasPrefix(b, zeros[:]) {
+			b = b[len(zeros):]
+			continue
+		}
+		if b, ok = readBlock(b, some); !ok {
+			return nil, false
+		}
+		set(from, some)
+	}
+	return b, true
+}
+
+// zeros is a block of zeros.
+var zeros [9]byte
