@@ -13,7 +13,7 @@
 //	memory_gc.go      what gc drops, and what an erase takes
 //	memory_copy.go    copies of plain data
 //
-// The engine and Memory share the rules in internal/rules. Whatever depends on an index, a catalogue or a log they do each in
+// The engine and Memory share the rules in internal/format. Whatever depends on an index, a catalogue or a log they do each in
 // their own way, and tests compare them.
 package storetest
 
