@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
-// archive writes a hundred and some artefacts of every kind: batch of them in a transaction, a checkpoint after so many
+// archiveOf writes a hundred and some artefacts of every kind: batch of them in a transaction, a checkpoint after so many
 // transactions (0: none).
 func archiveOf(t testing.TB, db *DB, clk *clock, batch, checkpoint int) {
 	t.Helper()
