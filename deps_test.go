@@ -86,8 +86,6 @@ var importMap = map[string]string{
 	"internal/owner":     "internal/filestore manifest internal/remote store",
 	"internal/mcpserver": ". internal/view manifest render internal/triage internal/listing",
 
-	"internal/mcpserver/fixture": "internal/mcpserver",
-
 	"internal/folder":      "internal/codec internal/plaintext internal/staterows store",
 	"internal/plaintext":   "",
 	"internal/refresh":     "internal/codec internal/folder internal/freshness internal/directivelog store",
