@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
@@ -104,7 +104,7 @@ func TestErasedFromBackups(t *testing.T) {
 	require.NoError(t, err)
 	before, err := os.ReadFile(path + ".keys")
 	require.NoError(t, err)
-	_, err = db.Admin().Erase(ctx, erase.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", Cascade: erase.Erase})
+	_, err = db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", Cascade: ops.Erase})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	after, err := os.ReadFile(path + ".keys")
@@ -136,7 +136,7 @@ func TestErasedFromBackups(t *testing.T) {
 			_, err = db.Manifests().Question(ctx, leaf[0])
 			require.Equal(t, &keyring[0] == &after[0], errors.Is(err, manifest.ErrNoQuestion), "%v", err)
 			if !opts.ReadOnly { // it is erased here as well, and the same names are used again
-				_, err = db.Admin().Erase(ctx, erase.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", Cascade: erase.Erase})
+				_, err = db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", Cascade: ops.Erase})
 				require.NoError(t, err)
 				_, err = db.Scope("acme/ann").Put(ctx, Artefact{ID: "fact-3", Text: "kettle anew, not of bob"})
 				require.NoError(t, err)
@@ -173,7 +173,7 @@ func TestNamesErasedFromBackups(t *testing.T) {
 	require.NoError(t, err)
 	before, err := os.ReadFile(path + ".keys")
 	require.NoError(t, err)
-	_, err = db.Admin().Erase(ctx, erase.Request{Scope: scope, By: "operator", Reason: "asked for", Cascade: erase.Erase, Names: true})
+	_, err = db.Admin().Erase(ctx, ops.Request{Scope: scope, By: "operator", Reason: "asked for", Cascade: ops.Erase, Names: true})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	after, err := os.ReadFile(path + ".keys")

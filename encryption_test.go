@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 )
@@ -137,7 +137,7 @@ func TestEncryptedEraseReachesBackups(t *testing.T) {
 	require.NoError(t, err)
 	before, err := os.ReadFile(path + ".keys")
 	require.NoError(t, err)
-	_, err = db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "operator", Reason: "asked for"})
+	_, err = db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "operator", Reason: "asked for"})
 	require.NoError(t, err)
 	_, err = s.Put(ctx, Artefact{ID: "ann-1", Subject: "ann", Text: "kettle of ann again"})
 	require.NoError(t, err)
@@ -207,7 +207,7 @@ func TestEncryptedEraseCrash(t *testing.T) {
 		steps = append(steps, step)
 		return nil
 	}
-	_, err = db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "operator", Reason: "asked for"})
+	_, err = db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "operator", Reason: "asked for"})
 	require.NoError(t, err)
 	hook = func(string) error { return nil }
 	require.NoError(t, db.Close())
@@ -430,7 +430,7 @@ func TestEncryptedEraseNames(t *testing.T) {
 			_, err = db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 		}
-		rep, err := db.Admin().Erase(ctx, erase.Request{Scope: scope, By: "operator", Reason: "asked for", Cascade: erase.Erase, Names: true})
+		rep, err := db.Admin().Erase(ctx, ops.Request{Scope: scope, By: "operator", Reason: "asked for", Cascade: ops.Erase, Names: true})
 		require.NoError(t, err)
 		require.NotZero(t, rep.Done.Bodies)
 		require.NoError(t, db.Close())

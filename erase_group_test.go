@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/stretchr/testify/require"
 )
 
@@ -44,7 +44,7 @@ func TestEraseNameOfPastGroup(t *testing.T) {
 			put(Artefact{ID: "turn", Kind: KindMessage, Text: "a kettle", Group: session})
 			c.past(t, db, s)
 			put(Artefact{ID: "moved", Text: "three kettles"})
-			_, err = db.Admin().Erase(ctx, erase.Request{Session: Ref{Scope: "acme", ID: session}, By: "desk", Reason: "asked", Names: true})
+			_, err = db.Admin().Erase(ctx, ops.Request{Session: Ref{Scope: "acme", ID: session}, By: "desk", Reason: "asked", Names: true})
 			require.NoError(t, err)
 			for range 2 {
 				problems, err := db.Admin().Check(ctx, nil)
@@ -64,7 +64,7 @@ func TestEraseNameOfPastGroup(t *testing.T) {
 
 func eraseRefs(t *testing.T, db *DB, ids ...string) {
 	t.Helper()
-	req := erase.Request{By: "desk", Reason: "asked"}
+	req := ops.Request{By: "desk", Reason: "asked"}
 	for _, id := range ids {
 		req.Refs = append(req.Refs, Ref{Scope: "acme", ID: id})
 	}

@@ -13,11 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/retention"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -26,7 +25,7 @@ import (
 // TestEraseCascade: what was derived stays and is dirty, or goes, as asked; a summary and a copy go in any case.
 func TestEraseCascade(t *testing.T) {
 	ctx := context.Background()
-	for _, c := range []erase.Cascade{erase.Keep, erase.Rederive, erase.Erase} {
+	for _, c := range []ops.Cascade{ops.Keep, ops.Rederive, ops.Erase} {
 		t.Run(string(c), func(t *testing.T) {
 			path := dbtest.MemoryPath(t)
 			db, err := Open(path, Options{})
@@ -46,7 +45,7 @@ func TestEraseCascade(t *testing.T) {
 				_, err := s.Put(ctx, a)
 				require.NoError(t, err)
 			}
-			rep, err := db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "operator", Reason: "asked", Cascade: c})
+			rep, err := db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "operator", Reason: "asked", Cascade: c})
 			require.NoError(t, err)
 			var gone []string
 			for _, e := range rep.Erased {
@@ -55,9 +54,9 @@ func TestEraseCascade(t *testing.T) {
 			dir := filepath.Dir(path)
 			require.False(t, filesHave(t, "zqone", dir) || filesHave(t, "zqtwo", dir))
 			switch c {
-			case erase.Keep:
+			case ops.Keep:
 				require.Equal(t, []string{"a", "copy", "sum"}, gone)
-				require.Equal(t, []erase.Derived{{Ref: "acme:child", From: []string{"acme:a"}, Left: []string{"acme:b"}, Stays: true}}, rep.Derived)
+				require.Equal(t, []ops.Derived{{Ref: "acme:child", From: []string{"acme:a"}, Left: []string{"acme:b"}, Stays: true}}, rep.Derived)
 				a, err := s.Assemble(ctx, Query{Text: "kettle", Budget: 2000})
 				require.NoError(t, err)
 				require.NotContains(t, text(a), "zqthree", "it was derived from a page that changed")
@@ -69,8 +68,8 @@ func TestEraseCascade(t *testing.T) {
 				require.Equal(t, []string{"a", "child", "copy", "grandchild", "sum"}, gone)
 				require.False(t, filesHave(t, "zqthree", dir) || filesHave(t, "zqfour", dir))
 			}
-			if c == erase.Rederive {
-				require.Equal(t, []erase.Derived{{Ref: "acme:child", From: []string{"acme:a"}, Left: []string{"acme:b"}}}, rep.Derived)
+			if c == ops.Rederive {
+				require.Equal(t, []ops.Derived{{Ref: "acme:child", From: []string{"acme:a"}, Left: []string{"acme:b"}}}, rep.Derived)
 			}
 			problems, err := db.Admin().Check(ctx, nil)
 			require.NoError(t, err)
@@ -102,7 +101,7 @@ func TestEraseTurn(t *testing.T) {
 	_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{"zqfive"}})
 	require.NoError(t, err)
 	require.NoError(t, talk.Record(ctx, session.Notes{Text: "zqsix"}))
-	rep, err := db.Admin().Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "turn-0"}}, By: "operator", Reason: "asked"})
+	rep, err := db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "turn-0"}}, By: "operator", Reason: "asked"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"acme/talk"}, rep.Sessions)
 	for _, word := range []string{"zqfive", "zqsix"} {
@@ -145,7 +144,7 @@ func TestEraseInParts(t *testing.T) {
 			return nil
 		}))
 	}
-	rep, err := db.Admin().Erase(ctx, erase.Request{Scope: "acme", By: "operator", Reason: "asked"})
+	rep, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme", By: "operator", Reason: "asked"})
 	require.NoError(t, err)
 	require.Equal(t, artefacts, rep.Done.Artefacts)
 	require.Greater(t, commits, 1)
@@ -215,7 +214,7 @@ func TestEraseBesideReaders(t *testing.T) {
 		id := fmt.Sprint("goes-", i)
 		_, err := s.Put(ctx, Artefact{ID: id, Text: "kettle secret"})
 		require.NoError(t, err)
-		_, err = db.Admin().Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: id}}, By: "operator", Reason: "asked"})
+		_, err = db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: id}}, By: "operator", Reason: "asked"})
 		require.NoError(t, err)
 	}
 	close(done)
@@ -295,11 +294,11 @@ func (m *eraseModel) step(n int) (err error) {
 
 func (m *eraseModel) retain(ctx context.Context) error {
 	k := m.db.Admin().Retention()
-	p := retention.Policy{Kinds: map[string]retention.Age{"fact": retention.Age(eraseModelAge)}, Versions: retention.Day}
+	p := ops.Policy{Kinds: map[string]ops.Age{"fact": ops.Age(eraseModelAge)}, Versions: ops.Day}
 	if err := k.Set(ctx, "", p, "operator"); err != nil {
 		return err
 	}
-	_, err := k.Run(ctx, retention.Options{})
+	_, err := k.Run(ctx, ops.RunOptions{})
 	for id := range m.live {
 		if !m.at[id].After(m.now.Add(-eraseModelAge)) {
 			delete(m.live, id)
@@ -309,7 +308,7 @@ func (m *eraseModel) retain(ctx context.Context) error {
 }
 
 func (m *eraseModel) erase(ctx context.Context, id string) error {
-	_, err := m.db.Admin().Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: id}}, By: "operator", Reason: "asked"})
+	_, err := m.db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: id}}, By: "operator", Reason: "asked"})
 	if errors.Is(err, ErrNotFound) { // never put, or forgotten by gc
 		require.Empty(m, m.live[id])
 		return nil
@@ -403,10 +402,10 @@ func TestForgottenNameIsPutAgain(t *testing.T) {
 func TestEraseReachesPackets(t *testing.T) {
 	ctx := t.Context()
 	day := Ref{Scope: "acme", ID: "day"}
-	for name, ask := range map[string]func() erase.Request{
-		"session": func() erase.Request { return erase.Request{Session: day} },
-		"turn":    func() erase.Request { return erase.Request{Refs: []Ref{{Scope: "acme", ID: "turn-60"}}} },
-		"scope":   func() erase.Request { return erase.Request{Scope: "acme"} },
+	for name, ask := range map[string]func() ops.Request{
+		"session": func() ops.Request { return ops.Request{Session: day} },
+		"turn":    func() ops.Request { return ops.Request{Refs: []Ref{{Scope: "acme", ID: "turn-60"}}} },
+		"scope":   func() ops.Request { return ops.Request{Scope: "acme"} },
 	} {
 		for _, turns := range []int{2, 80} { // a packet that is pinned, and one that has a brief
 			n := &needles{}
@@ -449,7 +448,7 @@ func TestEraseReachesPackets(t *testing.T) {
 					require.True(t, x.Ref == "acme:turn-60" || x.Why == "handed on from what goes", "%+v", x)
 				}
 				require.Greater(t, len(rep.Erased), 2)
-				_, err = db.Admin().Erase(ctx, erase.Request{Session: day, By: "operator", Reason: "asked for"})
+				_, err = db.Admin().Erase(ctx, ops.Request{Session: day, By: "operator", Reason: "asked for"})
 				require.NoError(t, err)
 			}
 			require.Empty(t, n.hits(t, filepath.Dir(path)), "%s, %d turns: %+v", name, turns, rep.Erased)

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -75,7 +75,7 @@ func TestEraseNames(t *testing.T) {
 		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 	}
-	request := erase.Request{Scope: scope, By: "operator", Reason: "asked for", Cascade: erase.Erase}
+	request := ops.Request{Scope: scope, By: "operator", Reason: "asked for", Cascade: ops.Erase}
 
 	control := filepath.Join(t.TempDir(), "agent.ctx")
 	_, err = db.Admin().Backup(ctx, control, nil)
@@ -130,7 +130,7 @@ func TestEraseNames(t *testing.T) {
 	require.NotZero(t, pruned)
 	now, err := db.Head(ctx)
 	require.NoError(t, err)
-	receipt, err := erase.NewReceipt(ctx, db.Manifests(), *rep.Done, now)
+	receipt, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, now)
 	require.NoError(t, err)
 	require.NoError(t, receipt.Verify(&now))
 	scopes, err := listing.Collect(db.Scopes(ctx, "acme", AtMost(100, "", nil)))
@@ -175,7 +175,7 @@ func TestEraseNamesOfOne(t *testing.T) {
 	require.NoError(t, err)
 	head, err := db.Head(ctx)
 	require.NoError(t, err)
-	for _, req := range []erase.Request{{Refs: []Ref{{Scope: "acme", ID: id}}}, {Session: Ref{Scope: "acme", ID: talk}}} {
+	for _, req := range []ops.Request{{Refs: []Ref{{Scope: "acme", ID: id}}}, {Session: Ref{Scope: "acme", ID: talk}}} {
 		req.By, req.Reason, req.Names = "desk", "request", true
 		rep, err := db.Admin().Erase(ctx, req)
 		require.NoError(t, err)
@@ -184,7 +184,7 @@ func TestEraseNamesOfOne(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, n.hits(t, filepath.Dir(path)), "the row of the child names its parent, as NamedBy says")
-	_, err = db.Admin().Erase(ctx, erase.Request{Refs: []Ref{{Scope: "acme", ID: "child"}}, By: "desk", Reason: "request", Names: true})
+	_, err = db.Admin().Erase(ctx, ops.Request{Refs: []Ref{{Scope: "acme", ID: "child"}}, By: "desk", Reason: "request", Names: true})
 	require.NoError(t, err)
 	require.Empty(t, n.hits(t, filepath.Dir(path)))
 	v, err := s.Get(ctx, "other")

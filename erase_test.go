@@ -12,12 +12,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -195,7 +195,7 @@ func TestEraseScope(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, `zq[0-9]{6}x\.\.\.`, string(planted), "control: the vectors are found")
 
-	dry, err := db.Admin().Erase(ctx, erase.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", DryRun: true})
+	dry, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", DryRun: true})
 	require.NoError(t, err)
 	require.Nil(t, dry.Done)
 	copies, seen := t.TempDir(), map[string]int{}
@@ -216,7 +216,7 @@ func TestEraseScope(t *testing.T) {
 		steps = append(steps, step)
 		return nil
 	}
-	rep, err := db.Admin().Erase(ctx, erase.Request{Scope: "acme/ann", By: "operator", Reason: "asked for"})
+	rep, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked for"})
 	require.NoError(t, err)
 	hook = func(string) error { return nil }
 	require.NotNil(t, rep.Done)
@@ -243,15 +243,15 @@ func TestEraseScope(t *testing.T) {
 	turns, err := listing.Collect(db.Scope("acme/ann").Session("talk").Turns(ctx, 0, AtMost(100, "", nil)))
 	require.NoError(t, err)
 	require.Empty(t, turns)
-	receipt, err := erase.NewReceipt(ctx, db.Manifests(), done, heads[0])
+	receipt, err := ops.NewReceipt(ctx, db.Manifests(), done, heads[0])
 	require.Error(t, err, "a head of before does not have the leaf")
 	require.Nil(t, receipt)
 	now, err := db.Head(ctx)
 	require.NoError(t, err)
-	receipt, err = erase.NewReceipt(ctx, db.Manifests(), done, now)
+	receipt, err = ops.NewReceipt(ctx, db.Manifests(), done, now)
 	require.NoError(t, err)
 	receipt.Done.Reason = "another"
-	require.ErrorIs(t, receipt.Verify(nil), erase.ErrReceipt)
+	require.ErrorIs(t, receipt.Verify(nil), ops.ErrReceipt)
 	require.NoError(t, db.Close())
 	require.FileExists(t, path+".columns", "control: there is a snapshot of what is left")
 	require.Empty(t, n.hits(t, filepath.Dir(path)))
@@ -280,7 +280,7 @@ func TestEraseNothing(t *testing.T) {
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
 	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "kettle"})
 	require.NoError(t, err)
-	req := erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "a"}}, By: "operator", Reason: "asked for"}
+	req := ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "a"}}, By: "operator", Reason: "asked for"}
 	_, err = db.Admin().Erase(ctx, req)
 	require.NoError(t, err)
 	_, err = db.Scope("acme").Get(ctx, "a")
@@ -289,7 +289,7 @@ func TestEraseNothing(t *testing.T) {
 	require.ErrorIs(t, err, ErrErased)
 	_, err = db.Admin().Erase(ctx, req)
 	require.ErrorIs(t, err, ErrNotFound)
-	for _, bad := range []erase.Request{{}, {Subject: "a", Session: store.Ref{Scope: "b", ID: "c"}, By: "x", Reason: "y"}, {Subject: "a", Scope: "/", By: "x", Reason: "y"}, {Subject: "a", Reason: "y"}, {Subject: "a", By: "x"}, {Subject: "a", By: "x", Reason: "y", Cascade: "some"}} {
+	for _, bad := range []ops.Request{{}, {Subject: "a", Session: store.Ref{Scope: "b", ID: "c"}, By: "x", Reason: "y"}, {Subject: "a", Scope: "/", By: "x", Reason: "y"}, {Subject: "a", Reason: "y"}, {Subject: "a", By: "x"}, {Subject: "a", By: "x", Reason: "y", Cascade: "some"}} {
 		_, err = db.Admin().Erase(ctx, bad)
 		require.ErrorIs(t, err, ErrInvalid)
 	}
@@ -323,14 +323,14 @@ func TestEraseAndBackup(t *testing.T) {
 		_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1})
 		require.NoError(t, err)
 	}
-	rep, err := db.Admin().Erase(ctx, erase.Request{Scope: "acme/ann", By: "desk", Reason: "4711"})
+	rep, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "desk", Reason: "4711"})
 	require.NoError(t, err)
 	require.Len(t, rep.Backups, 1)
 	require.Equal(t, "old.ctx", rep.Backups[0].Name)
 	require.Equal(t, rep.Backups, rep.Done.Backups)
 	head, err := db.Head(ctx)
 	require.NoError(t, err)
-	r, err := erase.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
+	r, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 
@@ -340,7 +340,7 @@ func TestEraseAndBackup(t *testing.T) {
 	require.NotEmpty(t, n.hits(t, filepath.Dir(restored)), "control")
 	restored = filepath.Join(t.TempDir(), "again.ctx")
 	_, err = filestore.Restore(ctx, old, restored, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
-		again, err := eraseplan.Repeat(ctx, st, []*erase.Receipt{r}, false, nil)
+		again, err := eraseplan.Repeat(ctx, st, []*ops.Receipt{r}, false, nil)
 		require.Len(t, again, 1)
 		return err
 	}})
@@ -361,7 +361,7 @@ func TestEraseHeld(t *testing.T) {
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "kettle", Subject: "ann"}))
 	var held *HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), &held)
-	rep, err := db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "4711"})
+	rep, err := db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "4711"})
 	require.NoError(t, err)
 	require.Len(t, rep.Held, 1)
 	list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil)))

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -124,7 +124,7 @@ func TestNamesInBothForms(t *testing.T) {
 		history, err := listing.Collect(s.Versions(ctx, id, AtMost(9, "", nil)))
 		require.NoError(t, err)
 		require.Len(t, history, 1)
-		report, err := db.Admin().Erase(ctx, erase.Request{Subject: id, By: "ann", Reason: "asked", DryRun: true})
+		report, err := db.Admin().Erase(ctx, ops.Request{Subject: id, By: "ann", Reason: "asked", DryRun: true})
 		require.NoError(t, err)
 		require.Len(t, report.Erased, 1)
 		ref, err := store.ParseRef("acme:" + id)

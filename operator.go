@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/ctxpage/ctxpage/health"
+	"github.com/ctxpage/ctxpage/ops"
 	"io/fs"
 	"iter"
 	"os"
@@ -13,13 +13,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/quota"
-	"github.com/ctxpage/ctxpage/retention"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -359,7 +356,7 @@ func (ad *Admin) Compact(ctx context.Context, dryRun bool, progress func(what st
 // depending on its cascade, what was derived from it. When Erase returns, no file of the database holds a byte of it. The
 // salts are gone too, so no digest in the audit can be used to guess the text. The audit keeps names, times and counts and
 // verifies against every earlier head; Why and Replay of a context that showed it say when it was erased and by whom. The
-// report says what goes and what is affected; with DryRun nothing else happens. erase.NewReceipt proves an erase to others.
+// report says what goes and what is affected; with DryRun nothing else happens. ops.NewReceipt proves an erase to others.
 // docs/erase.md says what an erase cannot reach.
 //
 // Only the operator can erase. It takes about the time of a copy of the file, and its space. Reads and writes go on
@@ -370,12 +367,12 @@ func (ad *Admin) Compact(ctx context.Context, dryRun bool, progress func(what st
 // Errors: ErrInvalid, ErrNotFound when the database holds nothing of what was named, ErrConflict when a session was written
 // to meanwhile (repeating is safe), ErrNoSpace, ErrReadOnly, ErrCorrupt. ErrOutcomeUnknown: the process that owns the files
 // ended before it answered; Erasures lists the erase once the next owner has finished it.
-func (ad *Admin) Erase(ctx context.Context, req erase.Request) (*erase.Report, error) {
+func (ad *Admin) Erase(ctx context.Context, req ops.Request) (*ops.Report, error) {
 	defer ad.db.swept(ctx)
 	return eraseplan.Run(ctx, ad.db.store, &req)
 }
 
-// Erasures lists the erases that are finished, oldest first, so that erase.NewReceipt can make their receipts again: that of an
+// Erasures lists the erases that are finished, oldest first, so that ops.NewReceipt can make their receipts again: that of an
 // erase which was interrupted, and finished by a later open, was never made.
 func (ad *Admin) Erasures(ctx context.Context) ([]store.EraseReport, error) {
 	return eraseplan.Finished(ctx, ad.db.store)
@@ -388,19 +385,19 @@ func (db *DB) swept(ctx context.Context) {
 }
 
 // Retention keeps the retention policies of the database and carries them out. Only the operator can.
-func (ad *Admin) Retention() *retention.Keeper {
-	return &retention.Keeper{Store: ad.db.store, Now: ad.db.opts.Clock, NewID: ad.db.newID, Swept: ad.db.swept}
+func (ad *Admin) Retention() *ops.Retention {
+	return &ops.Retention{Store: ad.db.store, Now: ad.db.opts.Clock, NewID: ad.db.newID, Swept: ad.db.swept}
 }
 
 // Quotas sets and shows how much scopes may hold. Only the operator can.
-func (ad *Admin) Quotas() *quota.Keeper {
-	return &quota.Keeper{Store: ad.db.store, Now: ad.db.opts.Clock, NewID: ad.db.newID}
+func (ad *Admin) Quotas() *ops.Quotas {
+	return &ops.Quotas{Store: ad.db.store, Now: ad.db.opts.Clock, NewID: ad.db.newID}
 }
 
 // RepeatErase erases what receipts say was erased after this database was copied: after a restore of an older backup.
-// Receipts that are in the audit already are skipped. Errors: erase.ErrReceipt for one that is not valid, and those of
+// Receipts that are in the audit already are skipped. Errors: ops.ErrReceipt for one that is not valid, and those of
 // Erase.
-func (ad *Admin) RepeatErase(ctx context.Context, receipts []*erase.Receipt, dryRun bool, progress func(what string, done, total uint64)) ([]*erase.Report, error) {
+func (ad *Admin) RepeatErase(ctx context.Context, receipts []*ops.Receipt, dryRun bool, progress func(what string, done, total uint64)) ([]*ops.Report, error) {
 	defer ad.db.swept(ctx)
 	return eraseplan.Repeat(ctx, ad.db.store, receipts, dryRun, progress)
 }
@@ -409,10 +406,10 @@ func (ad *Admin) RepeatErase(ctx context.Context, receipts []*erase.Receipt, dry
 // answer anything, and names the command that mends each. It reads every text of the scope and writes nothing. The
 // report names artefacts and has no contents, so it leaves no manifest.
 // Options.Now is set to the clock.
-func (s *Scope) Health(ctx context.Context, o health.Options) (*health.Report, error) {
+func (s *Scope) Health(ctx context.Context, o ops.HealthOptions) (*ops.HealthReport, error) {
 	if err := s.hostOnly("Health"); err != nil {
 		return nil, err
 	}
 	o.Now = s.db.opts.Clock()
-	return health.Look(ctx, s.db.store, s.name, o)
+	return ops.Health(ctx, s.db.store, s.name, o)
 }

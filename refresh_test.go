@@ -12,8 +12,8 @@ import (
 	"time"
 
 	. "github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -134,17 +134,17 @@ func TestEraseTellsOfFiles(t *testing.T) {
 	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir, Prefix: "d/", MaxSize: 4000}))
 	put(t, s, Artefact{ID: "own", Source: "file:" + filepath.Join(dir, "a.md")})
 	refresh(t, s, RefreshOptions{})
-	erased := func(id string, dry bool) []erase.File {
+	erased := func(id string, dry bool) []ops.File {
 		t.Helper()
-		r, err := db.Admin().Erase(ctx, erase.Request{Refs: []Ref{{Scope: "acme/docs", ID: id}}, By: "desk", Reason: "asked", DryRun: dry})
+		r, err := db.Admin().Erase(ctx, ops.Request{Refs: []Ref{{Scope: "acme/docs", ID: id}}, By: "desk", Reason: "asked", DryRun: dry})
 		require.NoError(t, err)
 		return r.Files
 	}
-	want := []erase.File{{Ref: "acme/docs:d%2Fa.md", Path: filepath.Join(dir, "a.md"), Dir: dir}}
+	want := []ops.File{{Ref: "acme/docs:d%2Fa.md", Path: filepath.Join(dir, "a.md"), Dir: dir}}
 	require.Equal(t, want, erased("d/a.md", true))
 	require.Equal(t, want, erased("d/a.md", false))
 	require.Equal(t, []string{"d/a.md"}, refresh(t, s, RefreshOptions{}).New, "it comes back")
-	require.Equal(t, []erase.File{}, erased("own", false), "no refresh makes it again")
+	require.Equal(t, []ops.File{}, erased("own", false), "no refresh makes it again")
 
 	require.Equal(t, want, erased("d/a.md", false))
 	require.NoError(t, os.Remove(filepath.Join(dir, "a.md")))
@@ -152,7 +152,7 @@ func TestEraseTellsOfFiles(t *testing.T) {
 	writeFile(t, filepath.Join(dir, ".gitignore"), "*.tmp\nb.md\n")
 	require.Empty(t, refresh(t, s, RefreshOptions{}).New)
 
-	r, err := db.Admin().Erase(ctx, erase.Request{Scope: "acme", By: "desk", Reason: "asked", DryRun: true})
+	r, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme", By: "desk", Reason: "asked", DryRun: true})
 	require.NoError(t, err)
 	require.NotEmpty(t, r.Erased)
 	require.Empty(t, r.Files, "the recorded directory goes as well")

@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 )
 
 // TestAddKey: a plain database that has everything is encrypted in place. No file has a needle then, every older head verifies,
@@ -29,7 +29,7 @@ func TestAddKey(t *testing.T) {
 	trace, shown := plant(t, db, n)
 	_, err = db.Scope("acme/cem").Put(ctx, Artefact{ID: "cem", Text: "gnu"})
 	require.NoError(t, err)
-	erased, err := db.Admin().Erase(ctx, erase.Request{Scope: "acme/cem", By: "ann", Reason: "asked", Names: true})
+	erased, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme/cem", By: "ann", Reason: "asked", Names: true})
 	require.NoError(t, err)
 	require.NotZero(t, erased.Done.Bodies, "the archive has stubs")
 	h, err := db.Head(ctx)

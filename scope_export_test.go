@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	. "github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -36,7 +36,7 @@ func TestExportBesideJobs(t *testing.T) {
 	ctx := t.Context()
 	erases := func(names bool) func(db *DB) error {
 		return func(db *DB) error {
-			_, err := db.Admin().Erase(ctx, erase.Request{Refs: []Ref{{Scope: "acme", ID: "a"}}, By: "desk", Reason: "asked", Names: names})
+			_, err := db.Admin().Erase(ctx, ops.Request{Refs: []Ref{{Scope: "acme", ID: "a"}}, By: "desk", Reason: "asked", Names: names})
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package ctxpage
 
 import (
 	"context"
+	"slices"
 
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
@@ -9,24 +10,21 @@ import (
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/rendering"
-	"github.com/ctxpage/ctxpage/quota"
-	"github.com/ctxpage/ctxpage/retention"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
 // StateKinds describes the state rows that directives, sessions and file roots keep in a store. Open a store for
 // Options.Store with it: its gc then knows which page versions those rows name and which rows are no longer needed.
 func StateKinds() []store.StateKind {
-	return append(conversation.StateKinds(),
-		store.StateKind{Prefix: rootState, Copy: true, Paths: rootPaths},
+	return slices.Concat(conversation.StateKinds(), ops.StateKinds(), []store.StateKind{
+		{Prefix: rootState, Copy: true, Paths: rootPaths},
 		folder.RowKind(),
 		directivelog.StateKind(),
 		rendering.DraftsKind(),
 		eraseplan.StateKind(),
 		eraseplan.ReceiptKind(),
-		retention.StateKind(),
-		quota.StateKind(),
-	)
+	})
 }
 
 // Salvage copies the readable part of a damaged database to a new database at another path, and lists what is lost. It

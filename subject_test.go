@@ -8,10 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/retention"
+	"github.com/ctxpage/ctxpage/ops"
 )
 
 // Two tenants use one name for two people. An export and an erase of the one leave the other alone, turns and held drafts
@@ -51,7 +50,7 @@ func TestSubjectsStayInTheirTenant(t *testing.T) {
 	_, err = db.Admin().Backup(ctx, path+".old", nil)
 	require.NoError(t, err)
 
-	req := erase.Request{Subject: "user07", Scope: "acme", By: "desk", Reason: "asked", Names: true}
+	req := ops.Request{Subject: "user07", Scope: "acme", By: "desk", Reason: "asked", Names: true}
 	rep, err := db.Admin().Erase(ctx, req)
 	require.NoError(t, err)
 	require.Len(t, rep.Erased, 4)
@@ -70,13 +69,13 @@ func TestSubjectsStayInTheirTenant(t *testing.T) {
 	left(db)
 	head, err := db.Head(ctx)
 	require.NoError(t, err)
-	receipt, err := erase.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
+	receipt, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 
 	db, err = ctxpage.Open(path+".old", ctxpage.Options{})
 	require.NoError(t, err)
-	_, err = db.Admin().RepeatErase(ctx, []*erase.Receipt{receipt}, false, nil)
+	_, err = db.Admin().RepeatErase(ctx, []*ops.Receipt{receipt}, false, nil)
 	require.NoError(t, err)
 	left(db)
 	problems, err := db.Admin().Check(ctx, nil)
@@ -116,8 +115,8 @@ func TestPresetYearBoundsTheAudit(t *testing.T) {
 	require.NoError(t, err)
 	head, err := db.Head(ctx)
 	require.NoError(t, err)
-	require.NoError(t, db.Admin().Retention().Set(ctx, "", retention.Presets()["year"], "ann"))
-	_, err = db.Admin().Retention().Run(ctx, retention.Options{By: "ann"})
+	require.NoError(t, db.Admin().Retention().Set(ctx, "", ops.Presets()["year"], "ann"))
+	_, err = db.Admin().Retention().Run(ctx, ops.RunOptions{By: "ann"})
 	require.NoError(t, err)
 	n, questions := bodies()
 	require.InDelta(t, 121, n, 2, "those of a year")

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/internal/listing"
 )
 
@@ -65,7 +65,7 @@ func eraseRound(b *testing.B, db *ctxpage.DB, pages int, who string) figures {
 	last, at := "search", time.Now()
 	cpu = cpuTime()
 	took := timed(b, func() error {
-		rep, err := db.Admin().Erase(ctx, erase.Request{Subject: who, By: "bench", Reason: "asked", Progress: func(what string, _, _ uint64) {
+		rep, err := db.Admin().Erase(ctx, ops.Request{Subject: who, By: "bench", Reason: "asked", Progress: func(what string, _, _ uint64) {
 			if what == "erase" || what == "compact" && last != what {
 				parts[last] += time.Since(at)
 				waits(last)

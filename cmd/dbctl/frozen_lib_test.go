@@ -8,11 +8,9 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
-	"github.com/ctxpage/ctxpage/health"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/portable"
-	"github.com/ctxpage/ctxpage/retention"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -37,9 +35,9 @@ type frozenIn struct {
 	Notes                                                                                                                  session.Notes
 	KeepVersions                                                                                                           int
 	KeepFor                                                                                                                time.Duration
-	Policy                                                                                                                 retention.Policy
+	Policy                                                                                                                 ops.Policy
 	Quota                                                                                                                  store.Quota
-	Cascade                                                                                                                erase.Cascade
+	Cascade                                                                                                                ops.Cascade
 	Raise                                                                                                                  ctxpage.Raise
 
 	ctx context.Context
@@ -172,7 +170,7 @@ func reviewed(in *frozenIn) (any, error) {
 }
 
 func erased(in *frozenIn) (any, error) {
-	req := erase.Request{Subject: in.Subject, Scope: in.Scope, By: in.By, Reason: in.Reason, Cascade: in.Cascade, Names: in.Names, DryRun: in.DryRun}
+	req := ops.Request{Subject: in.Subject, Scope: in.Scope, By: in.By, Reason: in.Reason, Cascade: in.Cascade, Names: in.Names, DryRun: in.DryRun}
 	for _, r := range in.Refs {
 		ref, err := ctxpage.ParseRef(r)
 		if err != nil {
@@ -405,7 +403,7 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 		if err := k.Set(in.ctx, in.s.Name(), in.Policy, "ann"); err != nil {
 			return nil, err
 		}
-		return k.Run(in.ctx, retention.Options{DryRun: in.DryRun})
+		return k.Run(in.ctx, ops.RunOptions{DryRun: in.DryRun})
 	},
 	"quota": func(in *frozenIn) (any, error) {
 		if err := in.w.db.Admin().Quotas().Set(in.ctx, in.s.Name(), in.Quota, "ann"); err != nil {
@@ -418,7 +416,7 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 		return in.w.db.Admin().Erasures(in.ctx)
 	},
 	"health": func(in *frozenIn) (any, error) {
-		return in.s.Health(in.ctx, health.Options{Now: in.w.now()})
+		return in.s.Health(in.ctx, ops.HealthOptions{Now: in.w.now()})
 	},
 	"export": func(in *frozenIn) (any, error) {
 		var b bytes.Buffer

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -50,8 +50,8 @@ Example: dbctl erase agent.ctx --subject ann --scope acme --by privacy-desk --re
 
 // eraseView is a report, with the receipt of what was done.
 type eraseView struct {
-	*erase.Report
-	Receipt *erase.Receipt `json:"receipt,omitempty"`
+	*ops.Report
+	Receipt *ops.Receipt `json:"receipt,omitempty"`
 }
 
 func (c *eraseRunCmd) Run(a *app) error {
@@ -84,7 +84,7 @@ func (c *eraseRunCmd) Run(a *app) error {
 }
 
 // receipt makes the receipt of what was done, and writes it where it is asked for.
-func (c *eraseRunCmd) receipt(a *app, db *ctxpage.DB, rep *erase.Report) (*erase.Receipt, error) {
+func (c *eraseRunCmd) receipt(a *app, db *ctxpage.DB, rep *ops.Report) (*ops.Receipt, error) {
 	r, err := newReceipt(a, db, rep.Done)
 	if err == nil && c.Receipt != "" {
 		err = writeReceipt(c.Receipt, r)
@@ -95,8 +95,8 @@ func (c *eraseRunCmd) receipt(a *app, db *ctxpage.DB, rep *erase.Report) (*erase
 	return r, nil
 }
 
-func (c *eraseRunCmd) request() (erase.Request, error) {
-	req := erase.Request{Subject: c.Subject, Scope: c.Scope, By: c.By, Reason: c.Reason, Cascade: erase.Cascade(c.Cascade), Names: c.Names, DryRun: c.DryRun}
+func (c *eraseRunCmd) request() (ops.Request, error) {
+	req := ops.Request{Subject: c.Subject, Scope: c.Scope, By: c.By, Reason: c.Reason, Cascade: ops.Cascade(c.Cascade), Names: c.Names, DryRun: c.DryRun}
 	if c.Session != "" {
 		all := sessionReadings(c.Session)
 		if len(all) == 0 {
@@ -132,7 +132,7 @@ func sessionReadings(s string) (all []store.Ref) {
 }
 
 // named decides which session is meant: the one that is there. If more are there, the wrong one could be erased.
-func (c *eraseRunCmd) named(a *app, db *ctxpage.DB, req *erase.Request) error {
+func (c *eraseRunCmd) named(a *app, db *ctxpage.DB, req *ops.Request) error {
 	all := sessionReadings(c.Session)
 	if len(all) < 2 {
 		return nil
@@ -233,7 +233,7 @@ type receiptView struct {
 const maxReceipt = 16 << 20
 
 // readReceipt reads a receipt; "-" is in, where there is one.
-func readReceipt(path string, in io.Reader) (*erase.Receipt, error) {
+func readReceipt(path string, in io.Reader) (*ops.Receipt, error) {
 	if path != "-" || in == nil {
 		f, err := openInput(path)
 		if err != nil {
@@ -242,13 +242,13 @@ func readReceipt(path string, in io.Reader) (*erase.Receipt, error) {
 		defer f.Close()
 		in = f
 	}
-	var r erase.Receipt
+	var r ops.Receipt
 	d := json.NewDecoder(io.LimitReader(in, maxReceipt))
 	if err := d.Decode(&r); err != nil {
-		return nil, fmt.Errorf("%w: %s is no receipt: %w", erase.ErrReceipt, path, err)
+		return nil, fmt.Errorf("%w: %s is no receipt: %w", ops.ErrReceipt, path, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: %s has something after the receipt", erase.ErrReceipt, path)
+		return nil, fmt.Errorf("%w: %s has something after the receipt", ops.ErrReceipt, path)
 	}
 	return &r, nil
 }
@@ -265,7 +265,7 @@ func (c *eraseVerifyCmd) Run(a *app) error {
 	if err := r.Verify(head); err != nil {
 		return err
 	}
-	limits := erase.Limits()
+	limits := ops.Limits()
 	return a.emit(receiptView{r.DB, r.Done, r.Head, limits}, func(w io.Writer) {
 		fmt.Fprintf(w, "database %s has recorded, at %s: erased by %s, %s\n%s\nleaf %d is in the audit of %s\n", r.DB, r.Done.At.Format("2006-01-02T15:04:05Z"), line(r.Done.By), line(r.Done.Reason), r.Done.Counts(), r.Done.Leaf, line(r.Head))
 		if head == nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -100,16 +100,16 @@ type eraseReceiptView struct {
 }
 
 // newReceipt makes the receipt of an erase for the present head.
-func newReceipt(a *app, db *ctxpage.DB, done *store.EraseReport) (*erase.Receipt, error) {
+func newReceipt(a *app, db *ctxpage.DB, done *store.EraseReport) (*ops.Receipt, error) {
 	head, err := db.Head(a.ctx)
 	if err != nil {
 		return nil, err
 	}
-	return erase.NewReceipt(a.ctx, db.Manifests(), *done, head)
+	return ops.NewReceipt(a.ctx, db.Manifests(), *done, head)
 }
 
 // writeReceipt writes a receipt to a new file.
-func writeReceipt(path string, r *erase.Receipt) error {
+func writeReceipt(path string, r *ops.Receipt) error {
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err

@@ -7,8 +7,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/health"
-	"github.com/ctxpage/ctxpage/retention"
+	"github.com/ctxpage/ctxpage/ops"
 )
 
 type healthCmd struct {
@@ -27,23 +26,23 @@ Example: dbctl health agent.ctx acme/support`
 }
 
 func (c *healthCmd) Run(a *app) error {
-	if c.Assemblies < 1 || c.Assemblies > health.MaxAssemblies {
-		return usage("--assemblies %d: expected 1 to %d", c.Assemblies, health.MaxAssemblies)
+	if c.Assemblies < 1 {
+		return usage("--assemblies %d: expected at least 1", c.Assemblies)
 	}
-	if c.Examples < 1 || c.Examples > health.MaxExamples {
-		return usage("--examples %d: expected 1 to %d", c.Examples, health.MaxExamples)
+	if c.Examples < 1 {
+		return usage("--examples %d: expected at least 1", c.Examples)
 	}
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
-		r, err := db.Scope(c.Scope).Health(a.ctx, health.Options{Assemblies: c.Assemblies, Examples: c.Examples, Progress: a.progress()})
+		r, err := db.Scope(c.Scope).Health(a.ctx, ops.HealthOptions{Assemblies: c.Assemblies, Examples: c.Examples, Progress: a.progress()})
 		if err != nil {
 			return err
 		}
-		v := healthView{Report: r}
+		v := healthView{HealthReport: r}
 		policies, err := db.Admin().Retention().All(a.ctx)
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(policies, func(p retention.Stored) bool { return p.Prune != 0 }) {
+		if !slices.ContainsFunc(policies, func(p ops.Stored) bool { return p.Prune != 0 }) {
 			v.Advice = append(v.Advice, "no policy bounds the audit and its questions, which grow with every read: "+presetCommand(c.File))
 		}
 		return a.emit(v, func(w io.Writer) {
@@ -70,14 +69,14 @@ func (c *healthCmd) Run(a *app) error {
 
 // healthView is a report with what the database as a whole lacks.
 type healthView struct {
-	*health.Report
+	*ops.HealthReport
 	Advice []string `json:"advice,omitempty"`
 }
 
 // mending is the command that deletes what a finding names, as a shell takes it.
-func mending(file, scope string, of []health.Example) string {
+func mending(file, scope string, of []ops.Example) string {
 	words := []string{"dbctl", "rm", file, scope}
-	if slices.ContainsFunc(of, func(e health.Example) bool { return strings.HasPrefix(e.ID, "-") }) {
+	if slices.ContainsFunc(of, func(e ops.Example) bool { return strings.HasPrefix(e.ID, "-") }) {
 		words = slices.Insert(words, 2, "--")
 	}
 	for _, e := range of {

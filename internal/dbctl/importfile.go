@@ -12,10 +12,10 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/foreign"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/internal/triage"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -64,7 +64,7 @@ func (c *importCmd) exported(a *app, path string) error {
 	}
 	for i, r := range receipts {
 		if r.DB != head.Database {
-			return fmt.Errorf("import: --erased %s: %w: it is of database %s, the export of %s", c.Erased[i], erase.ErrReceipt, r.DB, head.Database)
+			return fmt.Errorf("import: --erased %s: %w: it is of database %s, the export of %s", c.Erased[i], ops.ErrReceipt, r.DB, head.Database)
 		}
 	}
 	db, made, err := c.make(a, head)

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/quota"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -89,7 +89,7 @@ func (c *quotaSetCmd) Run(a *app) error {
 }
 
 // apply stores what change makes of the quota, or only asks it.
-func (c *quotaSetCmd) apply(a *app, k *quota.Keeper, change func(store.Quota) store.Quota) error {
+func (c *quotaSetCmd) apply(a *app, k *ops.Quotas, change func(store.Quota) store.Quota) error {
 	if !c.DryRun {
 		return k.Change(a.ctx, c.Scope, c.By, change)
 	}
@@ -151,7 +151,7 @@ func (c *quotaShowCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		show := []quota.Usage{}
+		show := []ops.Usage{}
 		for _, u := range all {
 			if c.Scope == "" || store.Below(c.Scope, u.Scope) {
 				show = append(show, u)

@@ -9,10 +9,10 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -41,7 +41,7 @@ type restoreView struct {
 	Head   string `json:"head,omitempty"`
 	DryRun bool   `json:"dry_run,omitempty"`
 
-	Erased []*erase.Report `json:"erased,omitempty"` // what was erased again
+	Erased []*ops.Report `json:"erased,omitempty"` // what was erased again
 }
 
 func (c *restoreCmd) Run(a *app) error {
@@ -100,7 +100,7 @@ func (c *restoreCmd) Run(a *app) error {
 }
 
 // try does what a dry run does: it verifies the audit of the backup, and repeats the erases as a dry run.
-func (c *restoreCmd) try(a *app, head *manifest.Head, receipts []*erase.Receipt, v *restoreView) error {
+func (c *restoreCmd) try(a *app, head *manifest.Head, receipts []*ops.Receipt, v *restoreView) error {
 	err := a.audit(c.Backup, func(l auditOf) error { _, err := l.Verify(a.ctx, head, nil); return err })
 	if err != nil || len(receipts) == 0 {
 		return err
@@ -112,7 +112,7 @@ func (c *restoreCmd) try(a *app, head *manifest.Head, receipts []*erase.Receipt,
 }
 
 // restore puts the backup in its place. keyring is the one that the user named.
-func (c *restoreCmd) restore(a *app, keyring string, head *manifest.Head, receipts []*erase.Receipt, v *restoreView) error {
+func (c *restoreCmd) restore(a *app, keyring string, head *manifest.Head, receipts []*ops.Receipt, v *restoreView) error {
 	o := filestore.RestoreOptions{Key: a.key, Keyring: keyring, Replace: c.Force, Head: head, By: c.By, Progress: a.progress(), Clock: a.now}
 	if len(receipts) > 0 {
 		o.Prepare = func(ctx context.Context, st store.Store) (err error) {
@@ -126,7 +126,7 @@ func (c *restoreCmd) restore(a *app, keyring string, head *manifest.Head, receip
 }
 
 // readReceipts reads and checks those of --erased.
-func readReceipts(verb string, paths []string) (list []*erase.Receipt, err error) {
+func readReceipts(verb string, paths []string) (list []*ops.Receipt, err error) {
 	for _, path := range paths {
 		r, err := readReceipt(path, nil)
 		if err == nil {

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/retention"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -67,13 +67,13 @@ func (c *retentionSetCmd) Run(a *app) error {
 	if err := c.check("retention set"); err != nil {
 		return err
 	}
-	if _, err := c.changed(&retention.Policy{}); err != nil {
+	if _, err := c.changed(&ops.Policy{}); err != nil {
 		return usage("retention set: %v", err)
 	}
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
 		k := db.Admin().Retention()
-		var p retention.Policy
-		change := func(was *retention.Policy) (next retention.Policy, err error) {
+		var p ops.Policy
+		change := func(was *ops.Policy) (next ops.Policy, err error) {
 			p, err = c.changed(was)
 			return p, err
 		}
@@ -81,14 +81,14 @@ func (c *retentionSetCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		return a.emit(retention.Stored{Scope: c.Scope, By: c.By, At: a.now().UTC(), Policy: p}, func(w io.Writer) {
+		return a.emit(ops.Stored{Scope: c.Scope, By: c.By, At: a.now().UTC(), Policy: p}, func(w io.Writer) {
 			fmt.Fprintln(w, policyLine(c.Scope, &p))
 		})
 	})
 }
 
 // apply stores what change makes of the policy, or only asks it.
-func (c *retentionSetCmd) apply(a *app, k *retention.Keeper, change func(*retention.Policy) (retention.Policy, error)) error {
+func (c *retentionSetCmd) apply(a *app, k *ops.Retention, change func(*ops.Policy) (ops.Policy, error)) error {
 	if !c.DryRun {
 		return k.Change(a.ctx, c.Scope, c.By, change)
 	}
@@ -96,7 +96,7 @@ func (c *retentionSetCmd) apply(a *app, k *retention.Keeper, change func(*retent
 	if err != nil {
 		return err
 	}
-	was := retention.Policy{}
+	was := ops.Policy{}
 	for _, s := range all {
 		if s.Scope == c.Scope {
 			was = s.Policy
@@ -110,14 +110,14 @@ func (c *retentionSetCmd) apply(a *app, k *retention.Keeper, change func(*retent
 }
 
 // changed is a policy with what the flags say.
-func (c *retentionSetCmd) changed(was *retention.Policy) (p retention.Policy, err error) {
+func (c *retentionSetCmd) changed(was *ops.Policy) (p ops.Policy, err error) {
 	if !c.Clear {
 		p = *was
 	}
 	p.Kinds = maps.Clone(p.Kinds)
 	for _, f := range []struct {
 		flag, text string
-		to         *retention.Age
+		to         *ops.Age
 	}{{"sessions", c.Sessions, &p.Sessions}, {"held", c.Held, &p.Held}, {"decided", c.Decided, &p.Decided}, {"directives", c.Directives, &p.Directives}, {"versions", c.Versions, &p.Versions}, {"prune", c.Prune, &p.Prune}} {
 		if f.text != "" {
 			if *f.to, err = ageOf(f.text); err != nil {
@@ -132,7 +132,7 @@ func (c *retentionSetCmd) changed(was *retention.Policy) (p retention.Policy, er
 			return p, fmt.Errorf("--kind %s: expected a kind, =, and an age such as 30d, forever or inherit", s)
 		}
 		if p.Kinds == nil {
-			p.Kinds = map[string]retention.Age{}
+			p.Kinds = map[string]ops.Age{}
 		}
 		if p.Kinds[name] = age; age == 0 {
 			delete(p.Kinds, name)
@@ -164,30 +164,30 @@ Example: dbctl retention preset agent.ctx year`
 }
 
 func (c *retentionPresetCmd) Run(a *app) error {
-	p, ok := retention.Presets()[c.Name]
+	p, ok := ops.Presets()[c.Name]
 	if !ok {
-		return usage("retention preset %s: expected %s", c.Name, strings.Join(slices.Sorted(maps.Keys(retention.Presets())), ", "))
+		return usage("retention preset %s: expected %s", c.Name, strings.Join(slices.Sorted(maps.Keys(ops.Presets())), ", "))
 	}
 	set := retentionSetCmd{policyScope: policyScope{File: c.File, Scope: c.Scope, Default: c.Scope == ""}, Prune: p.Prune.String(), Decided: p.Decided.String(), By: c.By, DryRun: c.DryRun}
 	return set.Run(a)
 }
 
-func ageOf(s string) (retention.Age, error) {
+func ageOf(s string) (ops.Age, error) {
 	if s == "inherit" {
 		return 0, nil
 	}
-	return retention.ParseAge(s)
+	return ops.ParseAge(s)
 }
 
 // policyLine is a policy on one line.
-func policyLine(scope string, p *retention.Policy) string {
+func policyLine(scope string, p *ops.Policy) string {
 	out := []string{scopeOrAll(scope) + ":"}
 	for _, kind := range slices.Sorted(maps.Keys(p.Kinds)) {
 		out = append(out, fmt.Sprintf("%s %s,", kind, p.Kinds[kind]))
 	}
 	for _, f := range []struct {
 		name string
-		age  retention.Age
+		age  ops.Age
 	}{{"sessions", p.Sessions}, {"held", p.Held}, {"decided", p.Decided}, {"directives", p.Directives}, {"versions", p.Versions}, {"prune", p.Prune}} {
 		if f.age != 0 {
 			out = append(out, fmt.Sprintf("%s %s,", f.name, f.age))
@@ -244,9 +244,9 @@ func (c *retentionShowCmd) Run(a *app) error {
 	})
 }
 
-func printEffective(w io.Writer, e *retention.Effective) {
+func printEffective(w io.Writer, e *ops.Effective) {
 	table(w, "WHAT AGE POLICY-OF", func(row func(...any)) {
-		rule := func(what string, r retention.Rule) {
+		rule := func(what string, r ops.Rule) {
 			if r.Age == 0 {
 				row(what, "forever", "no policy")
 				return
@@ -288,7 +288,7 @@ func (c *retentionRunCmd) Run(a *app) error {
 		}
 	}
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		rep, err := db.Admin().Retention().Run(a.ctx, retention.Options{Scope: c.Scope, By: c.By, DryRun: c.DryRun, Progress: a.progress()})
+		rep, err := db.Admin().Retention().Run(a.ctx, ops.RunOptions{Scope: c.Scope, By: c.By, DryRun: c.DryRun, Progress: a.progress()})
 		if err != nil && len(rep.Items) == 0 {
 			return err
 		}
@@ -301,12 +301,12 @@ func (c *retentionRunCmd) Run(a *app) error {
 
 // retentionView is a report whose part of gc is that of dbctl gc.
 type retentionView struct {
-	*retention.Report
+	*ops.RunReport
 	GC *gcView `json:"gc,omitempty"`
 }
 
-func viewOfRetention(rep *retention.Report) retentionView {
-	v := retentionView{Report: rep}
+func viewOfRetention(rep *ops.RunReport) retentionView {
+	v := retentionView{RunReport: rep}
 	if rep.GC != nil {
 		gc := viewOfGC(*rep.GC)
 		v.GC = &gc
@@ -314,7 +314,7 @@ func viewOfRetention(rep *retention.Report) retentionView {
 	return v
 }
 
-func printRetention(w io.Writer, rep *retention.Report) {
+func printRetention(w io.Writer, rep *ops.RunReport) {
 	verb := "went"
 	if rep.DryRun {
 		verb = "would go"
@@ -381,12 +381,12 @@ Example: dbctl review purge agent.ctx --older 30d --by ann --dry-run`
 }
 
 func (c *reviewPurgeCmd) Run(a *app) error {
-	age, err := retention.ParseAge(c.Older)
+	age, err := ops.ParseAge(c.Older)
 	if err != nil || age < 0 {
 		return usage("review purge: --older %s: expected a duration such as 36h, 30d or 8w", c.Older)
 	}
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		rep, err := db.Admin().Retention().PurgeReviews(a.ctx, retention.Purge{Scope: c.Scope, Older: age, Waiting: c.Waiting, By: c.By, DryRun: c.DryRun})
+		rep, err := db.Admin().Retention().PurgeReviews(a.ctx, ops.Purge{Scope: c.Scope, Older: age, Waiting: c.Waiting, By: c.By, DryRun: c.DryRun})
 		if err != nil {
 			return err
 		}

@@ -23,9 +23,9 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/ctxpage/ctxpage/token/bpe"
@@ -356,7 +356,7 @@ func codeOf(err error) int {
 		return exitBusy
 	case errors.Is(err, ctxpage.ErrHeld):
 		return exitHeld
-	case errors.Is(err, erase.ErrReceipt): // the receipt is wrong, whatever of it, and no database is damaged
+	case errors.Is(err, ops.ErrReceipt): // the receipt is wrong, whatever of it, and no database is damaged
 		return exitFailed
 	case errors.Is(err, ctxpage.ErrCorrupt), errors.Is(err, manifest.ErrHead), errors.Is(err, manifest.ErrProof):
 		return exitDamaged

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/conversation"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -233,7 +233,7 @@ func (f *finder) follow() {
 		grew = f.followPackets()
 		f.linked = slices.DeleteFunc(f.linked, func(x *found) bool {
 			parents := x.parents
-			if f.cascade == erase.Keep {
+			if f.cascade == ops.Keep {
 				parents = x.words
 			}
 			from, _ := f.split(parents)
@@ -248,17 +248,17 @@ func (f *finder) follow() {
 	}
 	for _, x := range f.linked {
 		if from, left := f.split(x.parents); len(from) > 0 {
-			f.report.Derived = append(f.report.Derived, erase.Derived{Ref: store.Ref{Scope: x.scope, ID: x.id}.String(), From: from, Left: notNil(left), Stays: true})
+			f.report.Derived = append(f.report.Derived, ops.Derived{Ref: store.Ref{Scope: x.scope, ID: x.id}.String(), From: from, Left: notNil(left), Stays: true})
 		}
 	}
-	if f.cascade == erase.Rederive {
+	if f.cascade == ops.Rederive {
 		for _, x := range f.arts {
 			if from, left := f.split(x.parents); len(from) > 0 && len(left) > 0 {
-				f.report.Derived = append(f.report.Derived, erase.Derived{Ref: store.Ref{Scope: x.scope, ID: x.id}.String(), From: from, Left: left})
+				f.report.Derived = append(f.report.Derived, ops.Derived{Ref: store.Ref{Scope: x.scope, ID: x.id}.String(), From: from, Left: left})
 			}
 		}
 	}
-	slices.SortFunc(f.report.Derived, func(a, b erase.Derived) int { return strings.Compare(a.Ref, b.Ref) })
+	slices.SortFunc(f.report.Derived, func(a, b ops.Derived) int { return strings.Compare(a.Ref, b.Ref) })
 }
 
 // followPackets takes packets that a session received from one that goes or loses turns: a packet has their titles, and the

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -57,7 +57,7 @@ func (f *finder) context(r *manifest.Record) {
 	ours := f.inScope(r.Scope) || f.inSession(r.Scope, r.Session)
 	if n > 0 {
 		f.contexts[r.Trace] = true
-		f.report.Contexts = append(f.report.Contexts, erase.Context{
+		f.report.Contexts = append(f.report.Contexts, ops.Context{
 			Trace: r.Trace, Type: r.Type.String(), Scope: r.Scope, Session: r.Session, Actor: r.Actor, At: time.UnixMicro(r.Time).UTC(), Pages: n,
 		})
 	}
@@ -79,7 +79,7 @@ func (f *finder) draftsOf(r *manifest.Record, ours bool) (taken bool) {
 		goes := ours || r.Pruned != nil // a leaf without its body does not say of which scope it was, and nobody can ask for its context
 		d.told = true
 		for i := 0; i < len(d.puts) && !goes; i++ {
-			goes = f.putWhy(r.Scope, &d.puts[i].Artefact) != "" || f.cascade != erase.Keep && f.contexts[r.Trace]
+			goes = f.putWhy(r.Scope, &d.puts[i].Artefact) != "" || f.cascade != ops.Keep && f.contexts[r.Trace]
 		}
 		if goes {
 			f.job.State, taken = append(f.job.State, store.StateRow{Key: d.key}), true
@@ -98,7 +98,7 @@ func (f *finder) answer(r *manifest.Record) {
 	if r.Parent == "" || !f.contexts[r.Parent] || len(r.Writes) == 0 && r.Type != manifest.TypeHeld {
 		return
 	}
-	a := erase.Answer{Trace: r.Trace, Context: r.Parent, Status: r.Status, Refs: []string{}}
+	a := ops.Answer{Trace: r.Trace, Context: r.Parent, Status: r.Status, Refs: []string{}}
 	for _, w := range r.Writes {
 		a.Refs = append(a.Refs, w.Ref)
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -35,7 +35,7 @@ func client(args []string) error {
 	if err != nil {
 		return err
 	}
-	r, err := erase.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
+	r, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func TestClientErasesNames(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, none(filepath.Dir(path)))
 	require.NoError(t, g.whole(db, []manifest.Head{head}))
-	var r erase.Receipt
+	var r ops.Receipt
 	require.NoError(t, json.Unmarshal(out, &r))
 	now, err := db.Head(ctx)
 	require.NoError(t, err)
@@ -77,7 +77,7 @@ func TestClientErasesNames(t *testing.T) {
 	require.NotContains(t, string(out), "zq7x", "a receipt names nothing")
 	require.NoError(t, db.Close())
 
-	for _, receipts := range [][]*erase.Receipt{nil, {&r}} {
+	for _, receipts := range [][]*ops.Receipt{nil, {&r}} {
 		restored := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), "agent.ctx")
 		_, err = filestore.Restore(ctx, backup, restored, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
 			_, err := eraseplan.Repeat(ctx, st, receipts, false, nil)

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -24,7 +24,7 @@ type Earlier struct {
 
 // rule is what an erase did beyond what it was asked for: took what was derived, and took names.
 type rule struct {
-	cascade erase.Cascade
+	cascade ops.Cascade
 	names   bool
 }
 
@@ -35,9 +35,9 @@ const memoNames = 4096
 func NewEarlier(secret []byte, done []store.EraseReport) *Earlier {
 	wanted := map[rule]map[string]bool{}
 	for i := range done {
-		r := rule{erase.Keep, tookNames(&done[i])}
-		if d := erase.Cascade(done[i].Cascade); d == erase.Rederive || d == erase.Erase {
-			r.cascade = erase.Erase
+		r := rule{ops.Keep, tookNames(&done[i])}
+		if d := ops.Cascade(done[i].Cascade); d == ops.Rederive || d == ops.Erase {
+			r.cascade = ops.Erase
 		}
 		if wanted[r] == nil {
 			wanted[r] = map[string]bool{}
@@ -47,12 +47,12 @@ func NewEarlier(secret []byte, done []store.EraseReport) *Earlier {
 		}
 	}
 	e := &Earlier{}
-	for _, r := range []rule{{erase.Keep, false}, {erase.Keep, true}, {erase.Erase, false}, {erase.Erase, true}} {
+	for _, r := range []rule{{ops.Keep, false}, {ops.Keep, true}, {ops.Erase, false}, {ops.Erase, true}} {
 		if len(wanted[r]) == 0 {
 			continue
 		}
 		memo := map[[2]string]bool{} // of names that recur
-		f := newFinder(&erase.Request{Cascade: r.cascade, Names: r.names})
+		f := newFinder(&ops.Request{Cascade: r.cascade, Names: r.names})
 		f.past = func(kind, name string) bool {
 			is, known := memo[[2]string{kind, name}]
 			if known {
@@ -156,6 +156,6 @@ func (f *finder) draftsWithoutAudit(r store.StateRow) {
 func (e *Earlier) Held(b *store.Batch) bool {
 	h := &store.HeldBatch{Batch: *b}
 	return slices.ContainsFunc(e.finders, func(f *finder) bool {
-		return f.heldWhy(h) != "" || f.cascade != erase.Keep && slices.ContainsFunc(b.Context, func(s store.Seen) bool { return f.arts[artefact{s.Scope, s.ID}] != nil })
+		return f.heldWhy(h) != "" || f.cascade != ops.Keep && slices.ContainsFunc(b.Context, func(s store.Seen) bool { return f.arts[artefact{s.Scope, s.ID}] != nil })
 	})
 }

@@ -13,12 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/listing"
-	"github.com/ctxpage/ctxpage/retention"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
@@ -64,13 +63,13 @@ func filled(t *testing.T) (*storetest.Memory, *ctxpage.DB) {
 // TestMissing: a report says of which references nothing is held. One that waits for review is held.
 func TestMissing(t *testing.T) {
 	st, _ := filled(t)
-	plan := find(t, st, erase.Request{Refs: []store.Ref{{Scope: "acme/ann", ID: "b"}, {Scope: "acme/ann", ID: "answer"}, {Scope: "acme/ann", ID: "bb"}, {Scope: "acme", ID: "b"}, {Scope: "acme", ID: "b"}}})
+	plan := find(t, st, ops.Request{Refs: []store.Ref{{Scope: "acme/ann", ID: "b"}, {Scope: "acme/ann", ID: "answer"}, {Scope: "acme/ann", ID: "bb"}, {Scope: "acme", ID: "b"}, {Scope: "acme", ID: "b"}}})
 	require.Equal(t, []string{"acme/ann:bb", "acme:b"}, plan.Report.Missing)
 	require.Len(t, plan.Report.Erased, 1)
 	require.Len(t, plan.Report.Held, 1)
 }
 
-func find(t *testing.T, st store.Store, req erase.Request) *eraseplan.Plan {
+func find(t *testing.T, st store.Store, req ops.Request) *eraseplan.Plan {
 	t.Helper()
 	req.By, req.Reason = "desk", "asked"
 	plan, err := eraseplan.Find(t.Context(), st, &req)
@@ -88,7 +87,7 @@ func refs(plan *eraseplan.Plan) (list []string) {
 // TestFind: what each kind of request takes, and what it leaves alone.
 func TestFind(t *testing.T) {
 	st, _ := filled(t)
-	p := find(t, st, erase.Request{Subject: "ann"})
+	p := find(t, st, ops.Request{Subject: "ann"})
 	require.Equal(t, []string{"acme/ann:a", "acme/ann:sum", "acme/bob:a", "acme/bob:sum"}, refs(p), "also where only an old version says so; and summaries")
 	require.Len(t, p.Report.Derived, 2)
 	require.Len(t, p.Job.Held, 2, "by the subject of what they would write")
@@ -96,42 +95,42 @@ func TestFind(t *testing.T) {
 	require.Equal(t, 2, p.Report.Questions)
 	require.Empty(t, p.Report.Sessions)
 
-	p = find(t, st, erase.Request{Subject: "ann", Cascade: erase.Erase})
+	p = find(t, st, ops.Request{Subject: "ann", Cascade: ops.Erase})
 	require.Contains(t, refs(p), "acme/ann:child")
 
-	p = find(t, st, erase.Request{Scope: "acme/ann"})
+	p = find(t, st, ops.Request{Scope: "acme/ann"})
 	require.Subset(t, refs(p), []string{"acme/ann:a", "acme/ann:b", "acme/ann:child", "acme/ann:sum", "acme/ann:t1"})
 	require.NotContains(t, refs(p), "acme/bob:a")
 	require.Equal(t, []string{"acme/ann/talk"}, p.Report.Sessions)
 	require.Len(t, p.Job.Held, 1)
 	require.NotZero(t, p.Report.Rows)
-	require.Empty(t, find(t, st, erase.Request{Scope: "acme/an"}).Job.Refs, "a scope is no prefix")
-	require.Equal(t, len(refs(find(t, st, erase.Request{Scope: "acme"}))), 2*len(refs(p)), "and takes those below it")
+	require.Empty(t, find(t, st, ops.Request{Scope: "acme/an"}).Job.Refs, "a scope is no prefix")
+	require.Equal(t, len(refs(find(t, st, ops.Request{Scope: "acme"}))), 2*len(refs(p)), "and takes those below it")
 
-	p = find(t, st, erase.Request{Session: store.Ref{Scope: "acme/ann", ID: "talk"}})
+	p = find(t, st, ops.Request{Session: store.Ref{Scope: "acme/ann", ID: "talk"}})
 	require.Equal(t, []string{"acme/ann:t1"}, refs(p))
 	require.Empty(t, p.Job.Held)
 
-	p = find(t, st, erase.Request{Refs: []store.Ref{{Scope: "acme/bob", ID: "b"}}})
+	p = find(t, st, ops.Request{Refs: []store.Ref{{Scope: "acme/bob", ID: "b"}}})
 	require.Equal(t, []string{"acme/bob:b"}, refs(p))
-	require.True(t, find(t, st, erase.Request{Refs: []store.Ref{{Scope: "acme/bob", ID: "none"}}}).Report.Empty())
-	_, err := eraseplan.Find(t.Context(), st, &erase.Request{})
+	require.True(t, find(t, st, ops.Request{Refs: []store.Ref{{Scope: "acme/bob", ID: "none"}}}).Report.Empty())
+	_, err := eraseplan.Find(t.Context(), st, &ops.Request{})
 	require.ErrorIs(t, err, store.ErrInvalid)
 }
 
 // TestFindRepeats: two searches of one state are the same, whatever the order of maps.
 func TestFindRepeats(t *testing.T) {
 	st, _ := filled(t)
-	first := find(t, st, erase.Request{Scope: "acme"})
+	first := find(t, st, ops.Request{Scope: "acme"})
 	for range 5 {
-		require.Equal(t, first, find(t, st, erase.Request{Scope: "acme"}))
+		require.Equal(t, first, find(t, st, ops.Request{Scope: "acme"}))
 	}
 }
 
 // TestRepeat: what a receipt stands for is found in a store of the same database that does not know of the erase.
 func TestRepeat(t *testing.T) {
 	ctx := context.Background()
-	for _, req := range []erase.Request{
+	for _, req := range []ops.Request{
 		{Subject: "ann"}, {Scope: "acme/ann"}, {Session: store.Ref{Scope: "acme/ann", ID: "talk"}}, {Refs: []store.Ref{{Scope: "acme/bob", ID: "b"}, {Scope: "acme/bob", ID: "child"}}},
 	} {
 		st, _ := filled(t)
@@ -141,26 +140,26 @@ func TestRepeat(t *testing.T) {
 		require.NoError(t, err)
 		head, err := st.Head(ctx)
 		require.NoError(t, err)
-		r, err := erase.NewReceipt(ctx, st.Audit(), *rep.Done, head)
+		r, err := ops.NewReceipt(ctx, st.Audit(), *rep.Done, head)
 		require.NoError(t, err)
-		again, err := eraseplan.Repeat(ctx, st, []*erase.Receipt{r}, true, nil)
+		again, err := eraseplan.Repeat(ctx, st, []*ops.Receipt{r}, true, nil)
 		require.NoError(t, err)
 		require.Empty(t, again, "this store has the leaf")
 
 		other, _ := filled(t)
 		old := &before{Store: other, as: st}
-		again, err = eraseplan.Repeat(ctx, old, []*erase.Receipt{r}, true, nil)
+		again, err = eraseplan.Repeat(ctx, old, []*ops.Receipt{r}, true, nil)
 		require.NoError(t, err)
 		require.Len(t, again, 1)
 		require.Equal(t, want.Report.Erased, again[0].Erased)
 		require.Equal(t, want.Report.Rows, again[0].Rows)
 		require.True(t, again[0].DryRun)
 
-		_, err = eraseplan.Repeat(ctx, other, []*erase.Receipt{r}, true, nil)
-		require.ErrorIs(t, err, erase.ErrReceipt, "another database")
+		_, err = eraseplan.Repeat(ctx, other, []*ops.Receipt{r}, true, nil)
+		require.ErrorIs(t, err, ops.ErrReceipt, "another database")
 		r.Done.Cascade = "erase"
-		_, err = eraseplan.Repeat(ctx, old, []*erase.Receipt{r}, true, nil)
-		require.ErrorIs(t, err, erase.ErrReceipt)
+		_, err = eraseplan.Repeat(ctx, old, []*ops.Receipt{r}, true, nil)
+		require.ErrorIs(t, err, ops.ErrReceipt)
 	}
 }
 
@@ -182,7 +181,7 @@ func TestNamesOfForgotten(t *testing.T) {
 	}
 	_, err = db.Admin().Backup(ctx, old, nil)
 	require.NoError(t, err)
-	req := erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7x000001x"}}, By: "desk", Reason: "asked"}
+	req := ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7x000001x"}}, By: "desk", Reason: "asked"}
 	_, err = db.Admin().Erase(ctx, req)
 	require.ErrorIs(t, err, ctxpage.ErrNotFound)
 	require.Error(t, none(filepath.Dir(path)), "control: the audit names it")
@@ -195,7 +194,7 @@ func TestNamesOfForgotten(t *testing.T) {
 	require.ErrorIs(t, err, ctxpage.ErrNotFound, "a second run finds nothing")
 	head, err := db.Head(ctx)
 	require.NoError(t, err)
-	r, err := erase.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
+	r, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
 	require.NoError(t, err)
 	_, err = s.Get(ctx, "stays")
 	require.NoError(t, err)
@@ -203,7 +202,7 @@ func TestNamesOfForgotten(t *testing.T) {
 
 	to := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), "agent.ctx")
 	_, err = filestore.Restore(ctx, old, to, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
-		again, err := eraseplan.Repeat(ctx, st, []*erase.Receipt{r}, false, nil)
+		again, err := eraseplan.Repeat(ctx, st, []*ops.Receipt{r}, false, nil)
 		require.Len(t, again, 1)
 		return err
 	}})
@@ -231,7 +230,7 @@ func TestPrunedDeletion(t *testing.T) {
 	}
 	_, err = s.Put(ctx, ctxpage.Artefact{ID: "stays", Text: "kettle"})
 	require.NoError(t, err)
-	_, err = db.Admin().Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7x000001x"}}, Names: true, By: "desk", Reason: "asked"})
+	_, err = db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7x000001x"}}, Names: true, By: "desk", Reason: "asked"})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	require.NoError(t, os.Remove(path+".columns")) // so that all rows are compared with the audit
@@ -271,7 +270,7 @@ func raw(t *testing.T, dir, text string) (has bool) {
 // TestDraftsOfPrunedContext: a leaf without its body does not say of which scope its context was. The drafts that the context showed
 // go with whatever is erased, because nobody can ask for them.
 func TestDraftsOfPrunedContext(t *testing.T) {
-	for name, req := range map[string]erase.Request{
+	for name, req := range map[string]ops.Request{
 		"scope": {Scope: "acme/ann"}, "refs": {Refs: []store.Ref{{Scope: "acme/ann", ID: "draft"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -290,8 +289,8 @@ func TestDraftsOfPrunedContext(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, tx.Rollback())
 			now = now.Add(30 * 24 * time.Hour)
-			require.NoError(t, db.Admin().Retention().Set(ctx, "acme", retention.Policy{Prune: retention.Day}, "op"))
-			rep, err := db.Admin().Retention().Run(ctx, retention.Options{By: "op"})
+			require.NoError(t, db.Admin().Retention().Set(ctx, "acme", ops.Policy{Prune: ops.Day}, "op"))
+			rep, err := db.Admin().Retention().Run(ctx, ops.RunOptions{By: "op"})
 			require.NoError(t, err)
 			require.NotEmpty(t, rep.Items)
 			_, err = db.Admin().Checkpoint(ctx)
@@ -319,7 +318,7 @@ func TestNamesOfGroups(t *testing.T) {
 		_, err = s.Put(ctx, a)
 		require.NoError(t, err)
 	}
-	_, err = db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true})
+	_, err = db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true})
 	require.NoError(t, err)
 	for name, has := range map[string]bool{"zq7xthread": false, "zq7xlater": false, "zq7xshared": true} {
 		require.Equal(t, has, raw(t, dir, name), name)
@@ -329,7 +328,7 @@ func TestNamesOfGroups(t *testing.T) {
 // TestNamesLater: an erase of names takes what an earlier one of the same left, however that was found. What somebody put under a
 // name since then stays.
 func TestNamesLater(t *testing.T) {
-	for name, req := range map[string]erase.Request{
+	for name, req := range map[string]ops.Request{
 		"subject": {Subject: "person"}, "session": {Session: store.Ref{Scope: "acme/ann", ID: "zq7xtalk"}}, "scope": {Scope: "acme/ann"},
 		"session of a scope": {Scope: "acme/ann"},
 	} {
@@ -402,20 +401,20 @@ func TestNamesWithoutBodies(t *testing.T) {
 			defer db.Close()
 			_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "zq7xname", Text: "kettle"})
 			require.NoError(t, err)
-			require.NoError(t, db.Admin().Retention().Set(ctx, "acme", retention.Policy{Prune: 1}, "op"))
-			_, err = db.Admin().Retention().Run(ctx, retention.Options{By: "op"})
+			require.NoError(t, db.Admin().Retention().Set(ctx, "acme", ops.Policy{Prune: 1}, "op"))
+			_, err = db.Admin().Retention().Run(ctx, ops.RunOptions{By: "op"})
 			require.NoError(t, err)
 			_, err = db.Admin().Backup(ctx, backup, nil)
 			require.NoError(t, err)
-			rep, err := db.Admin().Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7xname"}}, By: "desk", Reason: "asked", Names: names})
+			rep, err := db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7xname"}}, By: "desk", Reason: "asked", Names: names})
 			require.NoError(t, err)
 			require.Zero(t, rep.Bodies)
 			head, err := db.Head(ctx)
 			require.NoError(t, err)
-			r, err := erase.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
+			r, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
 			require.NoError(t, err)
 			_, err = filestore.Restore(ctx, backup, to, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
-				_, err := eraseplan.Repeat(ctx, st, []*erase.Receipt{r}, false, nil)
+				_, err := eraseplan.Repeat(ctx, st, []*ops.Receipt{r}, false, nil)
 				return err
 			}})
 			require.NoError(t, err)
@@ -441,7 +440,7 @@ func TestNamesOfEmptiedSessions(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	_, err = db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true})
+	_, err = db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true})
 	require.NoError(t, err)
 	require.False(t, raw(t, dir, "zq7xmine"))
 	require.True(t, raw(t, dir, "zq7xours"), "control")
@@ -461,7 +460,7 @@ func TestNamesHeldMeanwhile(t *testing.T) {
 		_, err = s.Put(ctx, ctxpage.Artefact{ID: "zq7xname", Text: "The kettle is red.", Subject: "ann"})
 		require.NoError(t, err)
 		held := false
-		_, err = db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: names, Progress: func(what string, done, total uint64) {
+		_, err = db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: names, Progress: func(what string, done, total uint64) {
 			if held || what == "scopes" {
 				return
 			}

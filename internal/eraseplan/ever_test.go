@@ -17,12 +17,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	packets "github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/portable"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -216,13 +216,13 @@ func (w *wild) step() error {
 	return c.do()
 }
 
-func (w *wild) requests() (list []erase.Request) {
-	for _, r := range []erase.Request{
+func (w *wild) requests() (list []ops.Request) {
+	for _, r := range []ops.Request{
 		{Subject: "ann"}, {Subject: "bob"}, {Scope: "acme/ann"}, {Scope: "acme"}, {Session: store.Ref{Scope: "acme", ID: "talk"}}, {Session: store.Ref{Scope: "acme/ann", ID: "chat"}},
 		{Refs: []store.Ref{{Scope: "acme", ID: "a1"}, {Scope: "acme/ann", ID: "a2"}, {Scope: "acme/bob", ID: "none"}, {Scope: "acme/nobody", ID: "a1"}}},
 	} {
 		for _, names := range []bool{false, true} {
-			for _, cascade := range []erase.Cascade{erase.Keep, erase.Erase} {
+			for _, cascade := range []ops.Cascade{ops.Keep, ops.Erase} {
 				r.Names, r.Cascade, r.By, r.Reason = names, cascade, "desk", "asked"
 				list = append(list, r)
 			}
@@ -232,7 +232,7 @@ func (w *wild) requests() (list []erase.Request) {
 }
 
 // compareFound finds with a listing that is narrowed and with one that is not; it says where they differ.
-func compareFound(ctx context.Context, narrowed, whole store.Store, reqs []erase.Request) error {
+func compareFound(ctx context.Context, narrowed, whole store.Store, reqs []ops.Request) error {
 	for _, req := range reqs {
 		want, err := eraseplan.Find(ctx, listsAll{whole}, &req)
 		if err != nil {
@@ -255,7 +255,7 @@ var (
 )
 
 // fillWild makes a database. It calls also with the store of every form in which it can be opened, until that returns an error.
-func fillWild(t *testing.T, seed uint64, key []byte, done map[string]int, also func(form string, st store.Store, reqs []erase.Request) error) error {
+func fillWild(t *testing.T, seed uint64, key []byte, done map[string]int, also func(form string, st store.Store, reqs []ops.Request) error) error {
 	t.Helper()
 	w := &wild{
 		dice: dice{rand.New(rand.NewPCG(seed, 23))}, t: t, path: filepath.Join(t.TempDir(), "agent.ctx"), key: key, done: done,
@@ -349,7 +349,7 @@ func TestEverFindsAll(t *testing.T) {
 		n = max(n, 300)
 	}
 	for seed := range n {
-		err := fillWild(t, seed, sealedEvery(seed), done, func(_ string, st store.Store, reqs []erase.Request) error {
+		err := fillWild(t, seed, sealedEvery(seed), done, func(_ string, st store.Store, reqs []ops.Request) error {
 			narrow, whole := &counting{Store: st}, &counting{Store: st}
 			err := compareFound(t.Context(), narrow, whole, reqs)
 			listed, all = listed+narrow.listed, all+whole.listed
@@ -369,7 +369,7 @@ func TestEverControl(t *testing.T) {
 		left[f] = true
 	}
 	for seed := uint64(0); seed < 100 && len(left) > 0; seed++ {
-		err := fillWild(t, seed, nil, map[string]int{}, func(_ string, st store.Store, reqs []erase.Request) error {
+		err := fillWild(t, seed, nil, map[string]int{}, func(_ string, st store.Store, reqs []ops.Request) error {
 			if err := compareFound(t.Context(), forgetful{st, "nothing"}, st, reqs); err != nil {
 				return err
 			}

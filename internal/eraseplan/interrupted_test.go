@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -27,7 +27,7 @@ func TestReceiptOfInterruptedErase(t *testing.T) {
 	_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "a", Text: "kettle", Subject: "ann"})
 	require.NoError(t, err)
 	broken = errors.New("interrupted")
-	_, err = db.Admin().Erase(ctx, erase.Request{Subject: "ann", By: "desk", Reason: "asked"})
+	_, err = db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "asked"})
 	require.ErrorIs(t, err, broken)
 	list, err := db.Admin().Erasures(ctx)
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestReceiptOfInterruptedErase(t *testing.T) {
 	require.Len(t, list, 1)
 	head, err := db.Head(ctx)
 	require.NoError(t, err)
-	r, err := erase.NewReceipt(ctx, db.Manifests(), list[0], head)
+	r, err := ops.NewReceipt(ctx, db.Manifests(), list[0], head)
 	require.NoError(t, err)
 	require.NoError(t, r.Verify(&head))
 	require.Equal(t, 1, r.Done.Artefacts)
@@ -66,7 +66,7 @@ func TestCancelledEraseTakesNothingLater(t *testing.T) {
 	}))
 	ctx, cancel := context.WithCancel(t.Context())
 	commits := uint64(0)
-	req := erase.Request{Subject: "ann", By: "desk", Reason: "asked", Progress: func(what string, done, total uint64) {
+	req := ops.Request{Subject: "ann", By: "desk", Reason: "asked", Progress: func(what string, done, total uint64) {
 		if what == "erase" {
 			commits = total
 			cancel()
@@ -94,14 +94,14 @@ func TestCancelledEraseTakesNothingLater(t *testing.T) {
 func TestInterruptedEraseAgain(t *testing.T) {
 	for name, again := range map[string]func(db *ctxpage.DB) error{
 		"the same": func(db *ctxpage.DB) error {
-			rep, err := db.Admin().Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "ann asked"})
+			rep, err := db.Admin().Erase(t.Context(), ops.Request{Subject: "ann", By: "desk", Reason: "ann asked"})
 			if err == nil && (rep.Done == nil || rep.Done.Artefacts != 1) {
 				err = errors.New("no report of what was erased")
 			}
 			return err
 		},
 		"another": func(db *ctxpage.DB) error {
-			_, err := db.Admin().Erase(t.Context(), erase.Request{Subject: "bob", By: "desk", Reason: "asked"})
+			_, err := db.Admin().Erase(t.Context(), ops.Request{Subject: "bob", By: "desk", Reason: "asked"})
 			return err
 		},
 		"a compaction": func(db *ctxpage.DB) error {
@@ -120,7 +120,7 @@ func TestInterruptedEraseAgain(t *testing.T) {
 				require.NoError(t, err)
 			}
 			broken = context.Canceled
-			_, err = db.Admin().Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "ann asked"})
+			_, err = db.Admin().Erase(t.Context(), ops.Request{Subject: "ann", By: "desk", Reason: "ann asked"})
 			require.ErrorIs(t, err, broken)
 			broken = nil
 			require.NoError(t, again(db))
@@ -130,7 +130,7 @@ func TestInterruptedEraseAgain(t *testing.T) {
 			b, err := os.ReadFile(path)
 			require.NoError(t, err)
 			require.NotContains(t, string(b), "kettle of ann")
-			_, err = db.Admin().Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "asked"})
+			_, err = db.Admin().Erase(t.Context(), ops.Request{Subject: "ann", By: "desk", Reason: "asked"})
 			require.ErrorIs(t, err, ctxpage.ErrNotFound)
 		})
 	}
@@ -140,7 +140,7 @@ func TestInterruptedEraseAgain(t *testing.T) {
 // next open, after a failed commit and after a crash. The control: what nobody put again is erased.
 func TestUnfinishedEraseTakesNothingLater(t *testing.T) {
 	texts := map[string]string{"a0": "teapot", "a299": "lamp", "a298": "kettle"}
-	req := erase.Request{Subject: "ann", By: "desk", Reason: "asked"}
+	req := ops.Request{Subject: "ann", By: "desk", Reason: "asked"}
 	putAgain := func(db *ctxpage.DB) error {
 		for id, text := range texts {
 			if _, err := db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: id, Text: text}); err != nil {
@@ -232,7 +232,7 @@ func TestNamesInLeafOfGC(t *testing.T) {
 		require.NoError(t, err)
 	}
 	searched := false
-	rep, err := db.Admin().Erase(t.Context(), erase.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true, Progress: func(what string, done, total uint64) {
+	rep, err := db.Admin().Erase(t.Context(), ops.Request{Subject: "ann", By: "desk", Reason: "asked", Names: true, Progress: func(what string, done, total uint64) {
 		if what == "audit" && !searched { // the number of leaves to search is known by now
 			searched = true
 			gc, err := db.Admin().GC(t.Context(), ctxpage.GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: -1})

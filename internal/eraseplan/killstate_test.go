@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -25,8 +25,8 @@ type talks struct {
 	gone, stay []string // words
 }
 
-func turnRequest(scope string) erase.Request {
-	return erase.Request{Refs: []store.Ref{{Scope: scope, ID: "turn-1"}}, By: "desk", Reason: "asked for"}
+func turnRequest(scope string) ops.Request {
+	return ops.Request{Refs: []store.Ref{{Scope: scope, ID: "turn-1"}}, By: "desk", Reason: "asked for"}
 }
 
 func (w *talks) plant(t *testing.T) (path, backup string) {

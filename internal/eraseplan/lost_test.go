@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -37,16 +37,16 @@ func TestLostAreErasedAgain(t *testing.T) {
 	_, err = db.Admin().Backup(ctx, backup, nil)
 	require.NoError(t, err)
 	put(s, "ann", "person", "another kettle")
-	rep, err := db.Admin().Erase(ctx, erase.Request{Subject: "person", By: "desk", Reason: "asked"})
+	rep, err := db.Admin().Erase(ctx, ops.Request{Subject: "person", By: "desk", Reason: "asked"})
 	require.NoError(t, err)
 	require.NotEmpty(t, rep.Done.Numbers)
 	head, err := db.Head(ctx)
 	require.NoError(t, err)
-	r, err := erase.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
+	r, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 
-	restored := func(backup string, receipts ...*erase.Receipt) (db *ctxpage.DB, again []*erase.Report) {
+	restored := func(backup string, receipts ...*ops.Receipt) (db *ctxpage.DB, again []*ops.Report) {
 		t.Helper()
 		to := filepath.Join(t.TempDir(), "agent.ctx")
 		ring, err := os.ReadFile(path + ".keys")
@@ -83,7 +83,7 @@ func TestLostAreErasedAgain(t *testing.T) {
 	list, err := db.Scope("acme").Get(ctx, "mine")
 	require.NoError(t, err)
 	require.Equal(t, "lamp", list.Text)
-	again, err = db.Admin().RepeatErase(ctx, []*erase.Receipt{r}, false, nil)
+	again, err = db.Admin().RepeatErase(ctx, []*ops.Receipt{r}, false, nil)
 	require.NoError(t, err)
 	require.Empty(t, again)
 	require.ElementsMatch(t, []string{"bob", "mine"}, ids(db))

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -178,17 +178,17 @@ func (s *state) content(a *art) bool {
 func within(scope, of string) bool { return scope == of || strings.HasPrefix(scope, of+"/") }
 
 // whole reports whether a request asks for all of a scope.
-func whole(req *erase.Request, scope string) bool {
+func whole(req *ops.Request, scope string) bool {
 	return req.Subject == "" && req.Scope != "" && within(scope, req.Scope)
 }
 
 // about reports whether a request asks for what is about a subject in a scope.
-func about(req *erase.Request, scope, subject string) bool {
+func about(req *ops.Request, scope, subject string) bool {
 	return req.Subject != "" && req.Subject == subject && (req.Scope == "" || within(scope, req.Scope))
 }
 
 // asks reports whether a request asks for an artefact.
-func asks(req *erase.Request, a *art) bool {
+func asks(req *ops.Request, a *art) bool {
 	switch {
 	case req.Subject != "":
 		return about(req, a.scope, a.subject)
@@ -202,7 +202,7 @@ func asks(req *erase.Request, a *art) bool {
 
 // goes are the artefacts that an erase takes. Of those without content the report decides: what they were about may be
 // forgotten.
-func (s *state) goes(req *erase.Request, rep *erase.Report) (map[name]bool, error) {
+func (s *state) goes(req *ops.Request, rep *ops.Report) (map[name]bool, error) {
 	said := map[name]bool{}
 	for _, i := range rep.Erased {
 		ref, err := store.ParseRef(i.Ref)
@@ -217,7 +217,7 @@ func (s *state) goes(req *erase.Request, rep *erase.Report) (map[name]bool, erro
 	for again := true; again; {
 		again = false
 		for _, a := range s.sorted() {
-			follows := a.parent != "" && goes[name{a.scope, a.parent}] && (req.Cascade == erase.Erase || req.Cascade == erase.Rederive || a.kind == store.KindSummary)
+			follows := a.parent != "" && goes[name{a.scope, a.parent}] && (req.Cascade == ops.Erase || req.Cascade == ops.Rederive || a.kind == store.KindSummary)
 			if goes[a.name] || !follows && !asks(req, a) || !s.content(a) && !said[a.name] {
 				continue
 			}
@@ -231,7 +231,7 @@ func (s *state) goes(req *erase.Request, rep *erase.Report) (map[name]bool, erro
 }
 
 // erase does to the model what a request does to the database; rep is what that reported.
-func (s *state) erase(req *erase.Request, rep *erase.Report) error {
+func (s *state) erase(req *ops.Request, rep *ops.Report) error {
 	goes, err := s.goes(req, rep)
 	if err != nil {
 		return err
@@ -270,7 +270,7 @@ func (s *state) erase(req *erase.Request, rep *erase.Report) error {
 }
 
 // nothing is an erase that found nothing: of what gc dropped, no row says what it was. Bytes of that stay.
-func (s *state) nothing(req *erase.Request) error {
+func (s *state) nothing(req *ops.Request) error {
 	c := s.clone()
 	for i := range c.batches {
 		if c.eraseHeld(&c.batches[i], req, nil); c.batches[i].waits != s.batches[i].waits {
@@ -287,7 +287,7 @@ func (s *state) forget(words ...string) {
 }
 
 // touched are the sessions that lose turns.
-func (s *state) touched(req *erase.Request, goes map[name]bool) map[name]bool {
+func (s *state) touched(req *ops.Request, goes map[name]bool) map[name]bool {
 	out := map[name]bool{{req.Session.Scope, req.Session.ID}: true}
 	for k := range goes {
 		if a := s.arts[k]; a.session != "" && s.content(a) { // what was noted after the turn went stays
@@ -302,7 +302,7 @@ func (s *state) touched(req *erase.Request, goes map[name]bool) map[name]bool {
 	return out
 }
 
-func (s *state) eraseArtefact(a *art, req *erase.Request) {
+func (s *state) eraseArtefact(a *art, req *ops.Request) {
 	if last := s.versions[a.versions[len(a.versions)-1]]; !last.end || last.erased == "" {
 		s.deleted(a)
 	}
@@ -316,7 +316,7 @@ func (s *state) eraseArtefact(a *art, req *erase.Request) {
 	a.nameless = a.nameless || req.Names
 }
 
-func (s *state) eraseContext(c *assembled, req *erase.Request, goes map[name]bool, said map[string]bool) error {
+func (s *state) eraseContext(c *assembled, req *ops.Request, goes map[name]bool, said map[string]bool) error {
 	if c.pruned != "" {
 		return nil
 	}
@@ -331,7 +331,7 @@ func (s *state) eraseContext(c *assembled, req *erase.Request, goes map[name]boo
 		return fmt.Errorf("context %s showed what goes, and the report does not name it", c.id)
 	}
 	draft := c.draft != nil && (ours || goes[*c.draft] || about(req, c.draft.scope, subjectOf(c.draft.id)) || slices.Contains(req.Refs, store.Ref{Scope: c.draft.scope, ID: c.draft.id}) ||
-		req.Cascade != erase.Keep && said[c.id])
+		req.Cascade != ops.Keep && said[c.id])
 	if draft && !c.taken {
 		c.taken = true
 		s.forget(c.drafted)
@@ -350,10 +350,10 @@ func (s *state) eraseContext(c *assembled, req *erase.Request, goes map[name]boo
 	return nil
 }
 
-func (s *state) eraseHeld(h *held, req *erase.Request, goes map[name]bool) {
+func (s *state) eraseHeld(h *held, req *ops.Request, goes map[name]bool) {
 	named := func(k name) bool { return goes[k] || slices.Contains(req.Refs, store.Ref{Scope: k.scope, ID: k.id}) }
 	takes := whole(req, h.scope) || about(req, h.scope, h.subject) || named(h.name)
-	if req.Cascade != erase.Keep {
+	if req.Cascade != ops.Keep {
 		takes = takes || slices.ContainsFunc(h.seen, func(k name) bool { return goes[k] })
 	}
 	if req.Names {

@@ -5,9 +5,14 @@ import (
 	"slices"
 	"strings"
 
+<<<<<<< HEAD
 	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/format"
+=======
+	"github.com/ctxpage/ctxpage/internal/rules"
+>>>>>>> 9f3b8d3 (ops: the operator's jobs in one package)
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -23,7 +28,7 @@ func (f *finder) earlierRuns() error {
 	if err != nil {
 		return err
 	}
-	is := asked(info.Secret, &erase.Request{Subject: f.req.Subject, Scope: f.req.Scope, Session: f.req.Session}, nil)[0]
+	is := asked(info.Secret, &ops.Request{Subject: f.req.Subject, Scope: f.req.Scope, Session: f.req.Session}, nil)[0]
 	f.runs = map[string]bool{}
 	return walkRows(f.ctx, f.st, func(row eraseRow) {
 		if slices.Contains(row.Report.Asked, is) {

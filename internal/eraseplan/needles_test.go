@@ -10,11 +10,10 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/listing"
-	"github.com/ctxpage/ctxpage/retention"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -108,10 +107,10 @@ func (g *garden) id(plain string) string {
 	return plain
 }
 
-func (g *garden) request() erase.Request {
-	r := erase.Request{Scope: g.scope, By: "desk", Reason: "asked for", Names: g.names}
+func (g *garden) request() ops.Request {
+	r := ops.Request{Scope: g.scope, By: "desk", Reason: "asked for", Names: g.names}
 	if g.names { // else the row of what stays names what went
-		r.Cascade = erase.Erase
+		r.Cascade = ops.Erase
 	}
 	return r
 }
@@ -232,14 +231,14 @@ func (g *garden) pruned(db *ctxpage.DB) func(*ctxpage.Scope) error {
 		if _, err := s.Assemble(ctx, ctxpage.Query{Text: "kettle " + g.words(2), Budget: 1000}); err != nil {
 			return err
 		}
-		if err := db.Admin().Retention().Set(ctx, g.scope, retention.Policy{Prune: 1}, "operator"); err != nil {
+		if err := db.Admin().Retention().Set(ctx, g.scope, ops.Policy{Prune: 1}, "operator"); err != nil {
 			return err
 		}
-		rep, err := db.Admin().Retention().Run(ctx, retention.Options{By: "keeper"})
+		rep, err := db.Admin().Retention().Run(ctx, ops.RunOptions{By: "keeper"})
 		if err != nil || len(rep.Items) == 0 {
 			return fmt.Errorf("%d items were pruned: %w", len(rep.Items), err)
 		}
-		if err := db.Admin().Retention().Set(ctx, g.scope, retention.Policy{Prune: 300 * retention.Day}, "operator"); err != nil {
+		if err := db.Admin().Retention().Set(ctx, g.scope, ops.Policy{Prune: 300 * ops.Day}, "operator"); err != nil {
 			return err
 		}
 		return db.Admin().Quotas().Set(ctx, g.scope, store.Quota{Bytes: 1 << 30}, "operator")

@@ -20,29 +20,29 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
 // Plan is what an erase takes.
 type Plan struct {
-	Report erase.Report
+	Report ops.Report
 	Job    store.EraseJob
 
 	promoted []store.Ref // copies that go with what was asked for
 }
 
 // Run finds what a request asks for and erases it, or with DryRun tells it. ErrNotFound: nothing is held of it.
-func Run(ctx context.Context, st store.Store, req *erase.Request) (*erase.Report, error) {
+func Run(ctx context.Context, st store.Store, req *ops.Request) (*ops.Report, error) {
 	return run(ctx, st, newFinder(req))
 }
 
 // run carries out what a finder looks for. What was asked for in an erase that is repeated is what its receipt says, even if the
 // names are lost.
-func run(ctx context.Context, st store.Store, f *finder) (*erase.Report, error) {
+func run(ctx context.Context, st store.Store, f *finder) (*ops.Report, error) {
 	req := f.req
 	plan, err := f.find(ctx, st)
 	if err != nil {
@@ -52,7 +52,7 @@ func run(ctx context.Context, st store.Store, f *finder) (*erase.Report, error) 
 	if err != nil {
 		return nil, err
 	}
-	plan.Job.Asked, plan.Job.Cascade = asked(info.Secret, req, plan.promoted), string(cmp.Or(req.Cascade, erase.Keep))
+	plan.Job.Asked, plan.Job.Cascade = asked(info.Secret, req, plan.promoted), string(cmp.Or(req.Cascade, ops.Keep))
 	if f.was != nil {
 		plan.Job.Asked = f.was.Asked
 	}
@@ -102,7 +102,7 @@ func goOn(ctx context.Context, st store.Store, plan *Plan, progress store.Progre
 func StateKind() store.StateKind { return store.StateKind{Prefix: store.EraseRows, Stays: true} }
 
 // Find searches a store for what a request asks for. Nothing is found: the report is empty.
-func Find(ctx context.Context, st store.Store, req *erase.Request) (*Plan, error) {
+func Find(ctx context.Context, st store.Store, req *ops.Request) (*Plan, error) {
 	return newFinder(req).find(ctx, st)
 }
 
@@ -128,9 +128,9 @@ func (f *finder) check() error {
 }
 
 // newFinder is a search that has not begun.
-func newFinder(req *erase.Request) *finder {
+func newFinder(req *ops.Request) *finder {
 	f := &finder{
-		req: req, progress: req.Progress, cascade: cmp.Or(req.Cascade, erase.Keep), named: map[artefact]bool{}, arts: map[artefact]*found{}, nums: map[uint64]bool{},
+		req: req, progress: req.Progress, cascade: cmp.Or(req.Cascade, ops.Keep), named: map[artefact]bool{}, arts: map[artefact]*found{}, nums: map[uint64]bool{},
 		sessions: map[session]bool{}, touched: map[session]bool{}, emptied: map[session]bool{}, contexts: map[string]bool{}, drafts: map[string][]draft{}, scopes: map[string]bool{}, failed: map[string]bool{}, waiting: map[artefact]bool{},
 	}
 	if f.progress == nil {
@@ -153,9 +153,9 @@ type directory struct {
 type finder struct {
 	ctx      context.Context
 	st       store.Store
-	req      *erase.Request
+	req      *ops.Request
 	progress store.Progress
-	cascade  erase.Cascade
+	cascade  ops.Cascade
 
 	named    map[artefact]bool   // by the request
 	arts     map[artefact]*found // that go
@@ -170,7 +170,7 @@ type finder struct {
 	scopes   map[string]bool
 	waiting  map[artefact]bool // of named: those of which a draft or a held batch has something
 
-	report erase.Report
+	report ops.Report
 	job    store.EraseJob
 
 	bodies    []uint64 // leaves whose bodies go
@@ -246,7 +246,7 @@ func (f *finder) plan() *Plan {
 		x := f.arts[a]
 		ref := store.Ref{Scope: a.scope, ID: a.id}
 		f.job.Refs = append(f.job.Refs, ref)
-		r.Erased = append(r.Erased, erase.Item{Ref: ref.String(), Kind: x.kind.String(), Versions: x.versions, Why: x.why})
+		r.Erased = append(r.Erased, ops.Item{Ref: ref.String(), Kind: x.kind.String(), Versions: x.versions, Why: x.why})
 		f.scopes[a.scope] = true
 	}
 	for _, ref := range f.req.Refs {

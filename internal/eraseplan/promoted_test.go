@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -16,7 +16,7 @@ import (
 // in its place later.
 func TestPromotedCopies(t *testing.T) {
 	ctx := t.Context()
-	for name, req := range map[string]erase.Request{
+	for name, req := range map[string]ops.Request{
 		"scope":   {Scope: "acme/ann"},
 		"session": {Session: store.Ref{Scope: "acme/ann", ID: "talk"}},
 		"refs":    {Refs: []store.Ref{{Scope: "acme/ann", ID: "t1"}}},
@@ -36,8 +36,8 @@ func TestPromotedCopies(t *testing.T) {
 			rep, err := db.Admin().Erase(ctx, req)
 			require.NoError(t, err)
 			require.Equal(t, dry.Report.Erased, rep.Erased)
-			require.Contains(t, rep.Erased, erase.Item{Ref: "acme:t1", Kind: "message", Versions: 1, Why: "promoted from acme/ann:t1"})
-			require.Contains(t, rep.Erased, erase.Item{Ref: "acme:sum", Kind: "summary", Versions: 1, Why: "derived from acme:t1"})
+			require.Contains(t, rep.Erased, ops.Item{Ref: "acme:t1", Kind: "message", Versions: 1, Why: "promoted from acme/ann:t1"})
+			require.Contains(t, rep.Erased, ops.Item{Ref: "acme:sum", Kind: "summary", Versions: 1, Why: "derived from acme:t1"})
 			_, err = db.Scope("acme").Get(ctx, "b")
 			require.NoError(t, err)
 
@@ -82,8 +82,8 @@ func TestFormerSummary(t *testing.T) {
 		_, err = db.Scope("acme/ann").Put(ctx, a)
 		require.NoError(t, err)
 	}
-	plan := find(t, st, erase.Request{Refs: []store.Ref{{Scope: "acme/ann", ID: "a"}}})
-	require.Equal(t, []erase.Item{
+	plan := find(t, st, ops.Request{Refs: []store.Ref{{Scope: "acme/ann", ID: "a"}}})
+	require.Equal(t, []ops.Item{
 		{Ref: "acme/ann:a", Kind: "fact", Versions: 2, Why: "asked for"},
 		{Ref: "acme/ann:sum", Kind: "fact", Versions: 2, Why: "derived from acme/ann:a"},
 	}, plan.Report.Erased)
@@ -102,7 +102,7 @@ func TestPromotionOutlivesNames(t *testing.T) {
 	_, err = db.Admin().Promote(ctx, store.Ref{Scope: "acme/ann", ID: "plan"}, "acme", "op")
 	require.NoError(t, err)
 	erased := func(scope string) (refs []string) {
-		rep, err := db.Admin().Erase(ctx, erase.Request{Scope: scope, By: "desk", Reason: "asked", Names: true})
+		rep, err := db.Admin().Erase(ctx, ops.Request{Scope: scope, By: "desk", Reason: "asked", Names: true})
 		require.NoError(t, err)
 		for _, item := range rep.Erased {
 			refs = append(refs, item.Ref)

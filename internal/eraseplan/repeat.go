@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -42,7 +42,7 @@ func tookNames(done *store.EraseReport) bool {
 
 // asked is what a request stands for in the report and, as a digest, in the leaf. Promoted copies are among it, as references:
 // an export has no audit that tells of them.
-func asked(secret []byte, req *erase.Request, promoted []store.Ref) (list []string) {
+func asked(secret []byte, req *ops.Request, promoted []store.Ref) (list []string) {
 	switch {
 	case req.Subject != "" && req.Scope != "":
 		list = []string{store.AskedOf(secret, askedSubject, req.Scope+"\x00"+req.Subject)}
@@ -65,7 +65,7 @@ func asked(secret []byte, req *erase.Request, promoted []store.Ref) (list []stri
 
 // Repeat erases in a store what receipts of the same database say was erased after the store's state was copied. A receipt
 // whose leaf the store has is passed over: what it took is not there. The receipts must hold; ErrReceipt.
-func Repeat(ctx context.Context, st store.Store, receipts []*erase.Receipt, dryRun bool, progress store.Progress) (out []*erase.Report, err error) {
+func Repeat(ctx context.Context, st store.Store, receipts []*ops.Receipt, dryRun bool, progress store.Progress) (out []*ops.Report, err error) {
 	info, err := st.Info(ctx)
 	if err != nil {
 		return nil, err
@@ -76,13 +76,13 @@ func Repeat(ctx context.Context, st store.Store, receipts []*erase.Receipt, dryR
 		}
 		switch known, err := has(ctx, st, r); {
 		case r.DB != info.ID:
-			return out, fmt.Errorf("%w: receipt %d is of database %s, this is %s", erase.ErrReceipt, i+1, r.DB, info.ID)
+			return out, fmt.Errorf("%w: receipt %d is of database %s, this is %s", ops.ErrReceipt, i+1, r.DB, info.ID)
 		case err != nil:
 			return out, err
 		case known:
 			continue
 		case len(r.Done.Asked) == 0:
-			return out, fmt.Errorf("%w: receipt %d does not say what was asked for, so it cannot be erased again; erase it by name after the restore", erase.ErrReceipt, i+1)
+			return out, fmt.Errorf("%w: receipt %d does not say what was asked for, so it cannot be erased again; erase it by name after the restore", ops.ErrReceipt, i+1)
 		}
 		reqs, err := requests(ctx, st, info.Secret, &r.Done)
 		if err != nil {
@@ -157,7 +157,7 @@ func walkRows(ctx context.Context, st store.Store, fn func(eraseRow)) error {
 }
 
 // has reports whether the audit of a store has the leaf of a receipt.
-func has(ctx context.Context, st store.Store, r *erase.Receipt) (bool, error) {
+func has(ctx context.Context, st store.Store, r *ops.Receipt) (bool, error) {
 	body, err := st.Audit().Body(ctx, r.Done.Leaf)
 	if errors.Is(err, manifest.ErrPruned) { // a later erase of its names: the hash tells
 		p, err := st.Audit().ProveInclusion(ctx, r.Done.Leaf, r.Done.Leaf+1)
@@ -186,7 +186,7 @@ func (f *finder) lostBatches() error {
 		switch h, err := f.st.Held(f.ctx, id); {
 		case errors.Is(err, store.ErrErased):
 			f.job.Held = append(f.job.Held, id)
-			f.report.Held = append(f.report.Held, erase.HeldItem{ID: id.String(), Scope: h.Batch.Scope, Why: lostWhy})
+			f.report.Held = append(f.report.Held, ops.HeldItem{ID: id.String(), Scope: h.Batch.Scope, Why: lostWhy})
 		case err != nil && !errors.Is(err, store.ErrNotFound):
 			return err
 		}
@@ -197,13 +197,13 @@ func (f *finder) lostBatches() error {
 const lostWhy = "its key was destroyed by the erase"
 
 // nameless reports whether a request has no name. It takes what was lost.
-func nameless(r *erase.Request) bool {
+func nameless(r *ops.Request) bool {
 	return r.Subject == "" && r.Scope == "" && r.Session == (store.Ref{}) && len(r.Refs) == 0
 }
 
 // requests are those that a receipt stands for, of the names that a store has. If it has none of them, one without a name takes
 // what lost its keys.
-func requests(ctx context.Context, st store.Store, secret []byte, done *store.EraseReport) (reqs []erase.Request, err error) {
+func requests(ctx context.Context, st store.Store, secret []byte, done *store.EraseReport) (reqs []ops.Request, err error) {
 	n := &names{ctx: ctx, st: st, all: map[[2]string]bool{}}
 	if err := n.find(); err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func requests(ctx context.Context, st store.Store, secret []byte, done *store.Er
 		}
 	}
 	refs := []store.Ref{}
-	base := erase.Request{By: done.By, Reason: done.Reason, Cascade: erase.Cascade(done.Cascade), Names: tookNames(done)}
+	base := ops.Request{By: done.By, Reason: done.Reason, Cascade: ops.Cascade(done.Cascade), Names: tookNames(done)}
 	keys := slices.SortedFunc(maps.Keys(n.all), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) })
 	for _, k := range keys {
 		if !slices.Contains(done.Asked, store.AskedOf(secret, k[0], k[1])) {
@@ -252,7 +252,7 @@ type names struct {
 }
 
 func (n *names) find() error {
-	f := &finder{ctx: n.ctx, st: n.st, req: &erase.Request{Names: true}, progress: func(string, uint64, uint64) {}, seen: n.head}
+	f := &finder{ctx: n.ctx, st: n.st, req: &ops.Request{Names: true}, progress: func(string, uint64, uint64) {}, seen: n.head}
 	if err := f.artefacts(); err != nil {
 		return err
 	}

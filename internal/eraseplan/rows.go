@@ -6,11 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/rendering"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -146,17 +146,17 @@ func (f *finder) directoryRow(r store.StateRow) error {
 }
 
 // comeBack are files of recorded directories that the next refresh would import again.
-func (f *finder) comeBack() (list []erase.File) {
+func (f *finder) comeBack() (list []ops.File) {
 	for _, d := range f.dirs {
 		for a, x := range f.arts {
 			for _, source := range x.files {
 				if _, is := d.Holds(a.id, source); is && a.scope == d.scope {
-					list = append(list, erase.File{Ref: store.Ref{Scope: a.scope, ID: a.id}.String(), Path: strings.TrimPrefix(source, "file:"), Dir: d.Dir})
+					list = append(list, ops.File{Ref: store.Ref{Scope: a.scope, ID: a.id}.String(), Path: strings.TrimPrefix(source, "file:"), Dir: d.Dir})
 				}
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b erase.File) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Ref, b.Ref)) })
+	slices.SortFunc(list, func(a, b ops.File) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Ref, b.Ref)) })
 	return list
 }
 
@@ -182,7 +182,7 @@ func (f *finder) held() error {
 			if why := f.heldWhy(h); why != "" {
 				f.job.Held = append(f.job.Held, h.Batch.ID)
 				f.scopes[h.Batch.Scope] = true
-				f.report.Held = append(f.report.Held, erase.HeldItem{ID: h.Batch.ID.String(), Scope: h.Batch.Scope, Actor: h.Batch.Actor, At: h.At.UTC(), Why: why})
+				f.report.Held = append(f.report.Held, ops.HeldItem{ID: h.Batch.ID.String(), Scope: h.Batch.Scope, Actor: h.Batch.Actor, At: h.At.UTC(), Why: why})
 			}
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
@@ -215,7 +215,7 @@ func (f *finder) heldWhy(h *store.HeldBatch) string {
 	if f.req.Names && f.batchNames(b) {
 		return "it names what goes"
 	}
-	if f.cascade != erase.Keep {
+	if f.cascade != ops.Keep {
 		for _, c := range b.Context {
 			if f.nums[c.Num] {
 				return "written from a context that showed it"
@@ -237,7 +237,7 @@ func (f *finder) putWhy(scope string, a *store.Artefact) string {
 		return "of the session"
 	}
 	parents, copies := madeFrom(scope, a)
-	if from, _ := f.split(parents); len(from) > 0 && (f.cascade != erase.Keep || copies || a.Kind == store.KindSummary) {
+	if from, _ := f.split(parents); len(from) > 0 && (f.cascade != ops.Keep || copies || a.Kind == store.KindSummary) {
 		return "derived from " + from[0]
 	}
 	return ""

@@ -12,13 +12,12 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/retention"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -39,8 +38,8 @@ type walk struct {
 	n      int       // words so far
 	defect defect
 	copies []copied
-	erased []*erase.Receipt // all of them, oldest first
-	asked  []erase.Request
+	erased []*ops.Receipt // all of them, oldest first
+	asked  []ops.Request
 	steps  []string
 	done   map[string]int // steps that did something
 }
@@ -359,11 +358,11 @@ func (w *walk) gc() error {
 
 func (w *walk) retain() error {
 	k := w.db.Admin().Retention()
-	p := retention.Policy{Kinds: map[string]retention.Age{"fact": retention.Age(modelAge)}, Versions: retention.Day, Prune: retention.Age(modelPrune)}
+	p := ops.Policy{Kinds: map[string]ops.Age{"fact": ops.Age(modelAge)}, Versions: ops.Day, Prune: ops.Age(modelPrune)}
 	if err := k.Set(ctx, "", p, "operator"); err != nil {
 		return err
 	}
-	if _, err := k.Run(ctx, retention.Options{By: "keeper"}); err != nil {
+	if _, err := k.Run(ctx, ops.RunOptions{By: "keeper"}); err != nil {
 		return err
 	}
 	for _, a := range w.arts {
@@ -412,7 +411,7 @@ func (w *walk) restore() error {
 			return err
 		}
 	}
-	var again []*erase.Report
+	var again []*ops.Report
 	opts := filestore.RestoreOptions{Clock: w.clock, Key: w.key, Prepare: func(ctx context.Context, st store.Store) (err error) {
 		again, err = eraseplan.Repeat(ctx, st, w.erased, false, nil)
 		return err
@@ -432,9 +431,9 @@ func (w *walk) restore() error {
 
 // again applies to the model of a backup the requests that were made after it. Of each, the reports say what a restore did;
 // one that found nothing has none, or an empty one.
-func (s *state) again(reqs []erase.Request, reps []*erase.Report) error {
+func (s *state) again(reqs []ops.Request, reps []*ops.Report) error {
 	for i := range reqs {
-		rep := &erase.Report{}
+		rep := &ops.Report{}
 		for j, r := range reps {
 			if r.Done != nil && r.Done.Reason == reqs[i].Reason {
 				rep, reps = r, reps[j+1:]
@@ -449,8 +448,8 @@ func (s *state) again(reqs []erase.Request, reps []*erase.Report) error {
 }
 
 // request is a random one.
-func (w *walk) request() erase.Request {
-	req := erase.Request{By: w.one("desk", "office"), Reason: fmt.Sprint("request ", len(w.asked)), Names: w.IntN(4) == 0, Cascade: erase.Cascade(w.one("keep", "rederive", "erase"))}
+func (w *walk) request() ops.Request {
+	req := ops.Request{By: w.one("desk", "office"), Reason: fmt.Sprint("request ", len(w.asked)), Names: w.IntN(4) == 0, Cascade: ops.Cascade(w.one("keep", "rederive", "erase"))}
 	scope := w.scope()
 	switch w.IntN(8) {
 	case 0:
@@ -490,7 +489,7 @@ func (w *walk) eraseSome() error {
 		return err
 	}
 	if missing {
-		rep = &erase.Report{}
+		rep = &ops.Report{}
 	}
 	if err := w.erase(&req, rep); err != nil {
 		return err
@@ -502,7 +501,7 @@ func (w *walk) eraseSome() error {
 	if err != nil {
 		return err
 	}
-	r, err := erase.NewReceipt(ctx, w.db.Manifests(), *rep.Done, h)
+	r, err := ops.NewReceipt(ctx, w.db.Manifests(), *rep.Done, h)
 	if err != nil {
 		return err
 	}

@@ -7,8 +7,8 @@ import (
 	"io"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -17,7 +17,7 @@ import (
 // import finds the erased content in the file before it writes anything, by the rules of the erase itself, and leaves it
 // out.
 
-// later are the erases that came after the export was made. The error matches erase.ErrReceipt for a receipt that proves nothing.
+// later are the erases that came after the export was made. The error matches ops.ErrReceipt for a receipt that proves nothing.
 func (m *importer) later() (secret []byte, list []store.EraseReport, err error) {
 	info, err := m.st.Info(m.ctx)
 	if err != nil {
@@ -29,9 +29,9 @@ func (m *importer) later() (secret []byte, list []store.EraseReport, err error) 
 		}
 		switch {
 		case r.DB != m.head.Database:
-			return nil, nil, fmt.Errorf("%w: receipt %d is of database %s, the export of %s", erase.ErrReceipt, i+1, r.DB, m.head.Database)
+			return nil, nil, fmt.Errorf("%w: receipt %d is of database %s, the export of %s", ops.ErrReceipt, i+1, r.DB, m.head.Database)
 		case len(r.Done.Asked) == 0:
-			return nil, nil, fmt.Errorf("%w: receipt %d does not say what was asked for, so it cannot be found in the export; erase it by name after the import", erase.ErrReceipt, i+1)
+			return nil, nil, fmt.Errorf("%w: receipt %d does not say what was asked for, so it cannot be found in the export; erase it by name after the import", ops.ErrReceipt, i+1)
 		}
 		list = append(list, r.Done)
 	}

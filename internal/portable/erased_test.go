@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/portable"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -62,14 +62,14 @@ func alive(t testing.TB, file []byte) []string {
 	return slices.DeleteFunc(same(t, file), func(line string) bool { return strings.Contains(line, `"erased_by"`) })
 }
 
-func receiptOf(t testing.TB, db *ctxpage.DB, req erase.Request) *erase.Receipt {
+func receiptOf(t testing.TB, db *ctxpage.DB, req ops.Request) *ops.Receipt {
 	t.Helper()
 	req.By, req.Reason = "desk", "request 4711"
 	rep, err := db.Admin().Erase(t.Context(), req)
 	require.NoError(t, err)
 	head, err := db.Head(t.Context())
 	require.NoError(t, err)
-	r, err := erase.NewReceipt(t.Context(), db.Manifests(), *rep.Done, head)
+	r, err := ops.NewReceipt(t.Context(), db.Manifests(), *rep.Done, head)
 	require.NoError(t, err)
 	return r
 }
@@ -77,15 +77,15 @@ func receiptOf(t testing.TB, db *ctxpage.DB, req erase.Request) *erase.Receipt {
 // What an erase took stays away when an export from before it is imported: into the database itself, and with the receipt into
 // another one. What comes in is what the erase left.
 func TestImportFromBeforeErase(t *testing.T) {
-	for name, req := range map[string]erase.Request{
+	for name, req := range map[string]ops.Request{
 		"subject":          {Subject: "ann"},
-		"subject, cascade": {Subject: "ann", Cascade: erase.Erase},
+		"subject, cascade": {Subject: "ann", Cascade: ops.Erase},
 		"subject, names":   {Subject: "ann", Names: true},
 		"session":          {Session: store.Ref{Scope: "acme/desk", ID: "talk"}},
 		"session, names":   {Session: store.Ref{Scope: "acme/desk", ID: "talk"}, Names: true},
 		"scope":            {Scope: "acme/desk/sub"},
 		"scope, names":     {Scope: "acme/desk/sub", Names: true},
-		"references":       {Refs: []store.Ref{{Scope: "acme/desk", ID: "ann-1"}, {Scope: "acme/desk", ID: "rule"}}, Cascade: erase.Rederive},
+		"references":       {Refs: []store.Ref{{Scope: "acme/desk", ID: "ann-1"}, {Scope: "acme/desk", ID: "rule"}}, Cascade: ops.Rederive},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &clock{time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
@@ -107,7 +107,7 @@ func TestImportFromBeforeErase(t *testing.T) {
 			require.Equal(t, left, alive(t, export(t, db, portable.ExportOptions{})))
 
 			to := open(t, filepath.Join(dir, "b.ctx"), c, head.Identity())
-			rep, err = to.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{r}})
+			rep, err = to.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*ops.Receipt{r}})
 			require.NoError(t, err)
 			require.NotZero(t, rep.Erased)
 			require.Equal(t, left, alive(t, export(t, to, portable.ExportOptions{})), "into another database, with the receipt")
@@ -129,7 +129,7 @@ func TestImportFromBeforeErase(t *testing.T) {
 			require.Equal(t, alive(t, file), alive(t, export(t, bare, portable.ExportOptions{})), "control: without the receipt")
 
 			fresh := open(t, filepath.Join(dir, "d.ctx"), c, head.Identity())
-			rep, err = fresh.Admin().Import(t.Context(), bytes.NewReader(after), portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{r}})
+			rep, err = fresh.Admin().Import(t.Context(), bytes.NewReader(after), portable.ImportOptions{By: "operator", Receipts: []*ops.Receipt{r}})
 			require.NoError(t, err)
 			require.Empty(t, rep.Erasures, "the export was made after it")
 		})
@@ -141,12 +141,12 @@ func TestImportAfterPersonCameBack(t *testing.T) {
 	c := &clock{time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
 	db := open(t, filepath.Join(t.TempDir(), "a.ctx"), c, store.Info{})
 	people(t, db)
-	r := receiptOf(t, db, erase.Request{Subject: "ann", Names: true})
+	r := receiptOf(t, db, ops.Request{Subject: "ann", Names: true})
 	_, err := db.Scope("acme/desk").Put(t.Context(), ctxpage.Artefact{ID: "ann-2", Text: "gnu again", Subject: "ann"})
 	require.NoError(t, err)
 	file := export(t, db, portable.ExportOptions{})
 	to := open(t, filepath.Join(t.TempDir(), "b.ctx"), c, store.Info{})
-	rep, err := to.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{r}})
+	rep, err := to.Admin().Import(t.Context(), bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*ops.Receipt{r}})
 	require.NoError(t, err)
 	require.Empty(t, rep.Erasures)
 	_, err = to.Scope("acme/desk").Get(t.Context(), "ann-2")
@@ -160,26 +160,26 @@ func TestImportReceiptRefused(t *testing.T) {
 	people(t, db)
 	file := export(t, db, portable.ExportOptions{})
 	bare := export(t, db, portable.ExportOptions{NoSecret: true})
-	r := receiptOf(t, db, erase.Request{Subject: "ann"})
+	r := receiptOf(t, db, ops.Request{Subject: "ann"})
 	edited := *r
 	edited.Done.Reason = "another"
 	elsewhere := open(t, filepath.Join(t.TempDir(), "b.ctx"), c, store.Info{})
 	people(t, elsewhere)
-	foreign := receiptOf(t, elsewhere, erase.Request{Subject: "ann"})
+	foreign := receiptOf(t, elsewhere, ops.Request{Subject: "ann"})
 	for name, x := range map[string]struct {
 		file io.Reader
-		r    *erase.Receipt
+		r    *ops.Receipt
 		is   error
 		says string
 	}{
-		"edited":                {bytes.NewReader(file), &edited, erase.ErrReceipt, "its reason"},
-		"of another database":   {bytes.NewReader(file), foreign, erase.ErrReceipt, "receipt 1 is of database"},
+		"edited":                {bytes.NewReader(file), &edited, ops.ErrReceipt, "its reason"},
+		"of another database":   {bytes.NewReader(file), foreign, ops.ErrReceipt, "receipt 1 is of database"},
 		"an export no secret":   {bytes.NewReader(bare), r, store.ErrInvalid, "without the secret"},
 		"a stream":              {struct{ io.Reader }{bytes.NewReader(file)}, r, store.ErrInvalid, "which can be read twice"},
 		"control: the same one": {bytes.NewReader(file), r, nil, ""},
 	} {
 		to := open(t, filepath.Join(t.TempDir(), "to.ctx"), c, store.Info{})
-		_, err := to.Admin().Import(t.Context(), x.file, portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{x.r}})
+		_, err := to.Admin().Import(t.Context(), x.file, portable.ImportOptions{By: "operator", Receipts: []*ops.Receipt{x.r}})
 		require.ErrorIs(t, err, x.is, name)
 		if x.is != nil {
 			require.ErrorContains(t, err, x.says, name)
@@ -207,9 +207,9 @@ func TestImportPacketOfErasedSession(t *testing.T) {
 		require.NoError(t, err)
 	}
 	file := export(t, db, portable.ExportOptions{})
-	r := receiptOf(t, db, erase.Request{Session: store.Ref{Scope: "acme/desk", ID: "talk"}})
+	r := receiptOf(t, db, ops.Request{Session: store.Ref{Scope: "acme/desk", ID: "talk"}})
 	to := open(t, filepath.Join(t.TempDir(), "b.ctx"), c, store.Info{})
-	_, err := to.Admin().Import(ctx, bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*erase.Receipt{r}})
+	_, err := to.Admin().Import(ctx, bytes.NewReader(file), portable.ImportOptions{By: "operator", Receipts: []*ops.Receipt{r}})
 	require.NoError(t, err)
 	left := string(export(t, to, portable.ExportOptions{}))
 	require.NotContains(t, left, "gnu of talk")
@@ -234,7 +234,7 @@ func TestExportBesideErase(t *testing.T) {
 				return
 			}
 			once = true
-			_, err := db.Admin().Erase(ctx, erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "gone"}}, By: "operator", Reason: "asked", Names: names})
+			_, err := db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "gone"}}, By: "operator", Reason: "asked", Names: names})
 			require.NoError(t, err)
 		}
 		_, err := db.Admin().Export(ctx, io.Discard, portable.ExportOptions{Progress: listed})

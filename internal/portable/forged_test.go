@@ -16,7 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/portable"
-	"github.com/ctxpage/ctxpage/retention"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -72,9 +72,9 @@ func page(scope, id, text string, artefact map[string]any) map[string]any {
 func TestImportGrantsNothing(t *testing.T) {
 	ctx := t.Context()
 	roots, dir := packed(t, []string{"/etc", "/srv/docs"}), packed(t, []any{"/srv/docs/more", "", 100})
-	policy := row(retention.StateKind().Prefix+"acme", nil)
+	policy := row(ops.StateKinds()[0].Prefix+"acme", nil)
 	from := small(t, t.TempDir(), 3)
-	require.NoError(t, from.Admin().Retention().Set(ctx, "acme", retention.Policy{Prune: retention.Age(time.Hour)}, "kim"))
+	require.NoError(t, from.Admin().Retention().Set(ctx, "acme", ops.Policy{Prune: ops.Age(time.Hour)}, "kim"))
 	policies := export(t, from, portable.ExportOptions{})
 	require.Contains(t, string(policies), string(policy["name"].(string)))
 	file := forge(t, policies, row("root/", roots), row("directory/acme\x00\x00/srv/docs/more", dir))

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/portable"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
 )
@@ -189,7 +189,7 @@ func TestImportAfterErase(t *testing.T) {
 	file := export(t, db, portable.ExportOptions{})
 	require.Contains(t, string(file), "okapi held")
 
-	_, err = db.Admin().Erase(ctx, erase.Request{Scope: "acme/ann", By: "operator", Reason: "asked"})
+	_, err = db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked"})
 	require.NoError(t, err)
 	rep := bring(t, db, file)
 	require.Zero(t, rep.Versions.New+rep.State.New+rep.Held.New, "%+v", rep)

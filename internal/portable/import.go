@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
 )
@@ -56,7 +56,7 @@ type ImportOptions struct {
 	// their rules, and ignores receipts of erases that the export knows. The database remembers receipts for later
 	// imports of exports of the same database. A database knows its own erases, so importing its own exports needs no
 	// receipts.
-	Receipts []*erase.Receipt
+	Receipts []*ops.Receipt
 	// Counter counts the texts; nil: token.Default(). Admin.Import sets it to the counter of the database.
 	Counter token.Counter
 	// DryRun reads and compares everything, and writes nothing.
@@ -143,7 +143,7 @@ type importer struct {
 // Content that was erased after the export was made is left out. Import knows of such erases from this database, if the
 // export is one of this database, or from Receipts. It then reads the file twice, so r must be an io.Seeker.
 //
-// Errors: *LineError with line and field for what is wrong in the file, erase.ErrReceipt, ErrNewerFormat, ErrConflict if
+// Errors: *LineError with line and field for what is wrong in the file, ops.ErrReceipt, ErrNewerFormat, ErrConflict if
 // the same artefacts are written during the import (repeat it), and those of the store.
 func Import(ctx context.Context, st store.Store, r io.Reader, opts ImportOptions) (*Imported, error) {
 	if err := store.CheckID("by", opts.By); err != nil {

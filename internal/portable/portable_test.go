@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/portable"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -112,7 +112,7 @@ func fill(t testing.TB, db *ctxpage.DB) {
 	require.NoError(t, db.Admin().AddFileRoot(ctx, t.TempDir()))
 	_, err = db.Admin().GC(ctx, ctxpage.GCOptions{KeepFor: -1, KeepRecords: 3})
 	require.NoError(t, err)
-	_, err = db.Admin().Erase(ctx, erase.Request{Subject: "bob", By: "operator", Reason: "asked"})
+	_, err = db.Admin().Erase(ctx, ops.Request{Subject: "bob", By: "operator", Reason: "asked"})
 	require.NoError(t, err)
 }
 

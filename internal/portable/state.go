@@ -7,8 +7,8 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -28,7 +28,7 @@ func (x *exporter) choose(*Header) error {
 	if x.opts.Scope == "" && x.opts.Subject == "" {
 		return nil
 	}
-	plan, err := eraseplan.Find(x.ctx, x.st, &erase.Request{
+	plan, err := eraseplan.Find(x.ctx, x.st, &ops.Request{
 		Scope: x.opts.Scope, Subject: x.opts.Subject, By: "export", Reason: "export", DryRun: true, Progress: x.opts.Progress,
 	})
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	refs "github.com/ctxpage/ctxpage/store"
 )
@@ -54,7 +54,7 @@ func writeTraced(path string) error {
 		switch {
 		case err != nil:
 		case n == 40:
-			_, err = db.Admin().Erase(ctx, erase.Request{Refs: []refs.Ref{{Scope: "acme", ID: noteID(0, crashGone)}}, By: "desk", Reason: "asked"})
+			_, err = db.Admin().Erase(ctx, ops.Request{Refs: []refs.Ref{{Scope: "acme", ID: noteID(0, crashGone)}}, By: "desk", Reason: "asked"})
 			if err == nil {
 				_, err = fmt.Println("ack erase")
 			}

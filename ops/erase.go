@@ -1,9 +1,4 @@
-// Package erase defines what an operator asks to be erased (Request), what that does to a database (Report), and how
-// anybody can check that it was done (Receipt). It opens no database; ctxpage.Admin.Erase does the work.
-//
-// An erase cannot reach backups and copies, what was sent to a model or a source, and what the audit keeps by design
-// (names, times, who did what). docs/erase.md has the full list.
-package erase
+package ops
 
 import (
 	"fmt"

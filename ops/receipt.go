@@ -1,4 +1,4 @@
-package erase
+package ops
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// ReceiptFormat is the format of receipts that this program writes.
-const ReceiptFormat = "ctxpage-erase/1"
+// receiptFormat is the format of receipts that this program writes.
+const receiptFormat = "ctxpage-erase/1"
 
 // ErrReceipt means that a receipt does not prove what it says.
 var ErrReceipt = errors.New("ctxpage: the receipt is not valid")
@@ -51,7 +51,7 @@ const atSlack = time.Minute
 
 // NewReceipt makes the receipt of an erase from the audit. All leaves of head must be on the disk.
 func NewReceipt(ctx context.Context, a store.Audit, done store.EraseReport, head manifest.Head) (*Receipt, error) {
-	r := &Receipt{Format: ReceiptFormat, DB: a.DB(), Done: done, Head: head.String(), Limits: limits}
+	r := &Receipt{Format: receiptFormat, DB: a.DB(), Done: done, Head: head.String(), Limits: limits}
 	var err error
 	if r.Body, err = a.Body(ctx, done.Leaf); err != nil {
 		return nil, err
@@ -65,8 +65,8 @@ func NewReceipt(ctx context.Context, a store.Audit, done store.EraseReport, head
 // Verify checks that the leaf says what the receipt says, and that the receipt's head contains the leaf. kept, if not
 // nil, takes the place of that head: a head of the same size that was kept elsewhere. Errors match ErrReceipt.
 func (r *Receipt) Verify(kept *manifest.Head) error {
-	if r.Format != ReceiptFormat {
-		return fmt.Errorf("%w: its format is %q, this program reads %s", ErrReceipt, r.Format, ReceiptFormat)
+	if r.Format != receiptFormat {
+		return fmt.Errorf("%w: its format is %q, this program reads %s", ErrReceipt, r.Format, receiptFormat)
 	}
 	head, err := manifest.ParseHead(r.Head)
 	if err != nil {

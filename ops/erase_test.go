@@ -1,4 +1,4 @@
-package erase_test
+package ops_test
 
 import (
 	"context"
@@ -8,39 +8,39 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
 )
 
 func TestRequestCheck(t *testing.T) {
-	by := func(r erase.Request) *erase.Request {
+	by := func(r ops.Request) *ops.Request {
 		r.By, r.Reason = "desk", "request 4711"
 		return &r
 	}
-	for _, good := range []erase.Request{
+	for _, good := range []ops.Request{
 		{Subject: "ann"}, {Scope: "acme/ann"}, {Session: store.Ref{Scope: "acme", ID: "talk"}}, {Refs: []store.Ref{{Scope: "acme", ID: "a"}}},
-		{Subject: "ann", Cascade: erase.Erase}, {Subject: "ann", Cascade: erase.Rederive},
+		{Subject: "ann", Cascade: ops.Erase}, {Subject: "ann", Cascade: ops.Rederive},
 	} {
 		require.NoError(t, by(good).Check(), good)
 	}
-	for _, bad := range []erase.Request{
+	for _, bad := range []ops.Request{
 		{}, {Subject: "ann", Session: store.Ref{Scope: "acme", ID: "talk"}}, {Scope: "acme", Session: store.Ref{Scope: "acme", ID: "talk"}}, {Subject: "ann", Cascade: "some"}, {Session: store.Ref{Scope: "acme"}}, {Session: store.Ref{ID: "talk"}},
 		{Refs: []store.Ref{{ID: "a"}}}, {Refs: []store.Ref{{Scope: "acme", ID: "a", Version: 1}}}, {Refs: []store.Ref{{Scope: "acme", ID: "a", Page: 1}}},
 		{Scope: "acme//ann"},
 	} {
 		require.ErrorIs(t, by(bad).Check(), store.ErrInvalid, bad)
 	}
-	for _, nobody := range []erase.Request{{Subject: "ann", By: "desk"}, {Subject: "ann", Reason: "4711"}} {
+	for _, nobody := range []ops.Request{{Subject: "ann", By: "desk"}, {Subject: "ann", Reason: "4711"}} {
 		require.ErrorIs(t, nobody.Check(), store.ErrInvalid)
 	}
 }
 
 func TestReportEmpty(t *testing.T) {
-	require.True(t, (&erase.Report{}).Empty())
-	require.True(t, (&erase.Report{Contexts: []erase.Context{{}}}).Empty(), "a context by itself is nothing that goes")
-	for _, r := range []erase.Report{{Erased: []erase.Item{{}}}, {Held: []erase.HeldItem{{}}}, {Questions: 1}, {Rows: 1}, {Bodies: 1}} {
+	require.True(t, (&ops.Report{}).Empty())
+	require.True(t, (&ops.Report{Contexts: []ops.Context{{}}}).Empty(), "a context by itself is nothing that goes")
+	for _, r := range []ops.Report{{Erased: []ops.Item{{}}}, {Held: []ops.HeldItem{{}}}, {Questions: 1}, {Rows: 1}, {Bodies: 1}} {
 		require.False(t, r.Empty())
 	}
 }
@@ -65,15 +65,15 @@ func TestReceipt(t *testing.T) {
 	head, err := st.Head(ctx)
 	require.NoError(t, err)
 
-	_, err = erase.NewReceipt(ctx, st.Audit(), rep.Erase, before)
+	_, err = ops.NewReceipt(ctx, st.Audit(), rep.Erase, before)
 	require.Error(t, err, "a head from before does not have the leaf")
-	r, err := erase.NewReceipt(ctx, st.Audit(), rep.Erase, head)
+	r, err := ops.NewReceipt(ctx, st.Audit(), rep.Erase, head)
 	require.NoError(t, err)
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
 	require.NotContains(t, string(text), "ann", "it names nothing")
-	read := func() *erase.Receipt {
-		var r erase.Receipt
+	read := func() *ops.Receipt {
+		var r ops.Receipt
 		require.NoError(t, json.Unmarshal(text, &r))
 		return &r
 	}
@@ -81,28 +81,28 @@ func TestReceipt(t *testing.T) {
 	require.NoError(t, read().Verify(&head))
 	other := head
 	other.Root[0]++
-	for name, change := range map[string]func(*erase.Receipt) *manifest.Head{
-		"format":    func(r *erase.Receipt) *manifest.Head { r.Format = "other/1"; return nil },
-		"db":        func(r *erase.Receipt) *manifest.Head { r.DB = "other"; return nil },
-		"head":      func(r *erase.Receipt) *manifest.Head { r.Head = "no head"; return nil },
-		"kept head": func(*erase.Receipt) *manifest.Head { return &other },
-		"body":      func(r *erase.Receipt) *manifest.Head { r.Body[len(r.Body)-1]++; return nil },
-		"place":     func(r *erase.Receipt) *manifest.Head { r.Proof.Index++; return nil },
-		"reason":    func(r *erase.Receipt) *manifest.Head { r.Done.Reason = "another"; return nil },
-		"by":        func(r *erase.Receipt) *manifest.Head { r.Done.By = "another"; return nil },
-		"counts":    func(r *erase.Receipt) *manifest.Head { r.Done.State++; return nil },
-		"trace":     func(r *erase.Receipt) *manifest.Head { r.Done.Trace = "x"; return nil },
-		"lsn":       func(r *erase.Receipt) *manifest.Head { r.Done.LSN++; return nil },
-		"leaf":      func(r *erase.Receipt) *manifest.Head { r.Done.Leaf++; return nil },
-		"asked": func(r *erase.Receipt) *manifest.Head {
+	for name, change := range map[string]func(*ops.Receipt) *manifest.Head{
+		"format":    func(r *ops.Receipt) *manifest.Head { r.Format = "other/1"; return nil },
+		"db":        func(r *ops.Receipt) *manifest.Head { r.DB = "other"; return nil },
+		"head":      func(r *ops.Receipt) *manifest.Head { r.Head = "no head"; return nil },
+		"kept head": func(*ops.Receipt) *manifest.Head { return &other },
+		"body":      func(r *ops.Receipt) *manifest.Head { r.Body[len(r.Body)-1]++; return nil },
+		"place":     func(r *ops.Receipt) *manifest.Head { r.Proof.Index++; return nil },
+		"reason":    func(r *ops.Receipt) *manifest.Head { r.Done.Reason = "another"; return nil },
+		"by":        func(r *ops.Receipt) *manifest.Head { r.Done.By = "another"; return nil },
+		"counts":    func(r *ops.Receipt) *manifest.Head { r.Done.State++; return nil },
+		"trace":     func(r *ops.Receipt) *manifest.Head { r.Done.Trace = "x"; return nil },
+		"lsn":       func(r *ops.Receipt) *manifest.Head { r.Done.LSN++; return nil },
+		"leaf":      func(r *ops.Receipt) *manifest.Head { r.Done.Leaf++; return nil },
+		"asked": func(r *ops.Receipt) *manifest.Head {
 			r.Done.Asked = []string{store.AskedOf(info.Secret, "subject", "bob")}
 			return nil
 		},
-		"time":    func(r *erase.Receipt) *manifest.Head { r.Done.At = r.Done.At.Add(time.Hour); return nil },
-		"cascade": func(r *erase.Receipt) *manifest.Head { r.Done.Cascade = "erase"; return nil },
+		"time":    func(r *ops.Receipt) *manifest.Head { r.Done.At = r.Done.At.Add(time.Hour); return nil },
+		"cascade": func(r *ops.Receipt) *manifest.Head { r.Done.Cascade = "erase"; return nil },
 	} {
 		r := read()
-		require.ErrorIs(t, r.Verify(change(r)), erase.ErrReceipt, name)
+		require.ErrorIs(t, r.Verify(change(r)), ops.ErrReceipt, name)
 	}
 }
 

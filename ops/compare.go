@@ -1,4 +1,4 @@
-package health
+package ops
 
 import (
 	"cmp"
@@ -37,7 +37,7 @@ func (l *look) alike(ctx context.Context, same []row) error {
 	var first []row // one of each text
 	for i, p := range same {
 		if i > 0 && p.exact == same[i-1].exact {
-			if err := l.repeats(ctx, Duplicate, p, same[i-1]); err != nil {
+			if err := l.repeats(ctx, duplicate, p, same[i-1]); err != nil {
 				return err
 			}
 			continue
@@ -55,7 +55,7 @@ func (l *look) alike(ctx context.Context, same []row) error {
 			return err
 		}
 		if of.num != 0 {
-			if err := l.repeats(ctx, NearDuplicate, p, of); err != nil {
+			if err := l.repeats(ctx, nearDuplicate, p, of); err != nil {
 				return err
 			}
 		}
@@ -170,7 +170,7 @@ func (l *look) contradictions(ctx context.Context) error {
 			return err
 		}
 		if old.Err == nil && last.Err == nil {
-			l.found(Contradiction, old.Head.ID, last.Head.ID)
+			l.found(contradiction, old.Head.ID, last.Head.ID)
 		}
 	}
 	return ctx.Err()

@@ -1,4 +1,4 @@
-package quota_test
+package ops_test
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -90,7 +90,7 @@ func TestQuota(t *testing.T) {
 	require.Equal(t, store.Quota{Bytes: 301, Pages: 2, Bodies: use[1].Used.Bodies}, use[1].Used)
 	require.ErrorIs(t, put(t, db, "acme/b", "w", strings.Repeat("m", 300)), store.ErrQuota, "it holds after a reopen")
 	require.NoError(t, db.Scope("acme/b").Delete(t.Context(), "y"))
-	_, err = db.Admin().Erase(t.Context(), erase.Request{Refs: []store.Ref{{Scope: "acme/b", ID: "y"}}, By: "ann", Reason: "asked"})
+	_, err = db.Admin().Erase(t.Context(), ops.Request{Refs: []store.Ref{{Scope: "acme/b", ID: "y"}}, By: "ann", Reason: "asked"})
 	require.NoError(t, err)
 	require.NoError(t, put(t, db, "acme/b", "w", strings.Repeat("m", 300)), "erase made room")
 	require.NoError(t, k.Set(t.Context(), "acme", store.Quota{}, "ann"))
@@ -132,7 +132,7 @@ func TestHeld(t *testing.T) {
 	require.Empty(t, h.Decided, "it still waits")
 	_, err = db.Review().Reject(t.Context(), second, "ann", "no")
 	require.NoError(t, err)
-	_, err = db.Admin().Erase(t.Context(), erase.Request{Refs: []store.Ref{{Scope: "acme", ID: "c"}}, By: "ann", Reason: "asked"})
+	_, err = db.Admin().Erase(t.Context(), ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "c"}}, By: "ann", Reason: "asked"})
 	require.NoError(t, err)
 	_, err = db.Review().Show(t.Context(), third)
 	require.Error(t, err)

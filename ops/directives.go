@@ -1,4 +1,4 @@
-package retention
+package ops
 
 import (
 	"cmp"

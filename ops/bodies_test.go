@@ -1,4 +1,4 @@
-package quota_test
+package ops_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/retention"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -88,8 +88,8 @@ func TestBodies(t *testing.T) {
 	db = reopen()
 	require.Equal(t, was, bodiesOf(t, db, "acme"), "counted anew after a reopen")
 	require.ErrorIs(t, put(t, db, "acme/a", "late", "a kettle"), store.ErrQuota)
-	require.NoError(t, db.Admin().Retention().Set(t.Context(), "acme", retention.Policy{Prune: retention.Age(24 * time.Hour)}, "ann"))
-	_, err = db.Admin().Retention().Run(t.Context(), retention.Options{By: "ann"})
+	require.NoError(t, db.Admin().Retention().Set(t.Context(), "acme", ops.Policy{Prune: ops.Age(24 * time.Hour)}, "ann"))
+	_, err = db.Admin().Retention().Run(t.Context(), ops.RunOptions{By: "ann"})
 	require.NoError(t, err)
 	require.Less(t, bodiesOf(t, db, "acme"), int64(4000))
 	require.NoError(t, put(t, db, "acme/a", "late", "a kettle"), "a prune made room")

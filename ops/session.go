@@ -1,4 +1,4 @@
-package retention
+package ops
 
 import (
 	"context"
@@ -28,7 +28,7 @@ type Removed struct {
 // RemoveSession deletes a conversation: its turns with their shorter forms, and the decisions and notes about them. Old
 // versions of the turns can be read by reference until gc; to remove them from the files, erase. ErrNotFound: there is no
 // such session. ErrConflict: it is being written to.
-func (k *Keeper) RemoveSession(ctx context.Context, scope, id, by string, dryRun bool) (Removed, error) {
+func (k *Retention) RemoveSession(ctx context.Context, scope, id, by string, dryRun bool) (Removed, error) {
 	if err := store.CheckID("by", by); err != nil {
 		return Removed{}, err
 	}
@@ -52,7 +52,7 @@ func (k *Keeper) RemoveSession(ctx context.Context, scope, id, by string, dryRun
 
 // removeSession commits the removal of a session in parts: turns first, what is known of them last, so that a crash between
 // two of them leaves a session that can be removed.
-func (k *Keeper) removeSession(ctx context.Context, scope, id string, dryRun bool, commit func(store.Batch) error) (rep Removed, err error) {
+func (k *Retention) removeSession(ctx context.Context, scope, id string, dryRun bool, commit func(store.Batch) error) (rep Removed, err error) {
 	rep.DryRun = dryRun
 	changed, err := k.Store.State(ctx, conversation.ChangeRowKey+scope+"\x00"+id)
 	if err != nil {
@@ -94,7 +94,7 @@ func (k *Keeper) removeSession(ctx context.Context, scope, id string, dryRun boo
 }
 
 // turns are the live turns of a session, and the shorter forms that were made of nothing else.
-func (k *Keeper) turns(ctx context.Context, scope, id string) (turns, forms []*store.Head, err error) {
+func (k *Retention) turns(ctx context.Context, scope, id string) (turns, forms []*store.Head, err error) {
 	known := map[string]bool{}
 	err = k.heads(ctx, store.ScanQuery{What: store.ScanGroup, Scopes: store.Scopes{scope}, Group: id}, func(h *store.Head) {
 		if h.Kind == store.KindMessage && h.Scope == scope && !known[h.ID] {
@@ -114,7 +114,7 @@ func (k *Keeper) turns(ctx context.Context, scope, id string) (turns, forms []*s
 	return turns, forms, err
 }
 
-func (k *Keeper) heads(ctx context.Context, q store.ScanQuery, fn func(*store.Head)) error {
+func (k *Retention) heads(ctx context.Context, q store.ScanQuery, fn func(*store.Head)) error {
 	for q.Limit = scanRows; ; {
 		page, err := k.Store.Scan(ctx, q)
 		if err != nil {
@@ -133,7 +133,7 @@ func (k *Keeper) heads(ctx context.Context, q store.ScanQuery, fn func(*store.He
 const noteRow = "session/note/"
 
 // sessionRows are the keys of the rows of a session; the row that guards it is the last.
-func (k *Keeper) sessionRows(ctx context.Context, scope, id string) (rows []store.StateRow, err error) {
+func (k *Retention) sessionRows(ctx context.Context, scope, id string) (rows []store.StateRow, err error) {
 	of := scope + "\x00" + id
 	for _, kind := range []string{conversation.TurnRowKey, conversation.PlaceRowKey, conversation.PassRowKey, conversation.VerdictRowKey, noteRow, conversation.WatchRowKey, conversation.SessionRowKey, conversation.ChangeRowKey} {
 		err := staterows.Walk(ctx, k.Store, kind+of, func(r store.StateRow) error {
@@ -160,9 +160,9 @@ type Purge struct {
 }
 
 // PurgeReviews drops decided held batches, or with Waiting all of them. The audit keeps their leaves.
-func (k *Keeper) PurgeReviews(ctx context.Context, p Purge) (*Report, error) {
-	r := &run{k: k, ctx: ctx, o: Options{Scope: p.Scope, By: p.By, DryRun: p.DryRun, Progress: func(string, uint64, uint64) {}}, now: k.Now(), at: map[[2]string]int{}}
-	r.report = Report{DryRun: p.DryRun, Items: []Item{}}
+func (k *Retention) PurgeReviews(ctx context.Context, p Purge) (*RunReport, error) {
+	r := &run{k: k, ctx: ctx, o: RunOptions{Scope: p.Scope, By: p.By, DryRun: p.DryRun, Progress: func(string, uint64, uint64) {}}, now: k.Now(), at: map[[2]string]int{}}
+	r.report = RunReport{DryRun: p.DryRun, Items: []RunItem{}}
 	err := store.CheckID("by", p.By)
 	if err == nil {
 		r.id, err = k.NewID()

@@ -1,4 +1,4 @@
-package retention_test
+package ops_test
 
 import (
 	"context"
@@ -11,10 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/retention"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -50,12 +49,12 @@ func (w *world) there(scope, id string) bool {
 	return err == nil
 }
 
-func (w *world) set(scope string, p retention.Policy) {
+func (w *world) set(scope string, p ops.Policy) {
 	w.Helper()
 	require.NoError(w, w.db.Admin().Retention().Set(w.Context(), scope, p, "ann"))
 }
 
-func (w *world) run(o retention.Options) *retention.Report {
+func (w *world) run(o ops.RunOptions) *ops.RunReport {
 	w.Helper()
 	rep, err := w.db.Admin().Retention().Run(w.Context(), o)
 	require.NoError(w, err)
@@ -72,55 +71,55 @@ func (w *world) hold(scope, id string) string {
 	return held.Batch
 }
 
-const day = retention.Day
+const day = ops.Day
 
 func TestAge(t *testing.T) {
-	for text, want := range map[string]retention.Age{"30d": 30 * day, "8w": 56 * day, "36h": 36 * day / 24, "forever": retention.Forever, "": 0} {
-		got, err := retention.ParseAge(text)
+	for text, want := range map[string]ops.Age{"30d": 30 * day, "8w": 56 * day, "36h": 36 * day / 24, "forever": ops.Forever, "": 0} {
+		got, err := ops.ParseAge(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got)
-		again, err := retention.ParseAge(got.String())
+		again, err := ops.ParseAge(got.String())
 		require.NoError(t, err)
 		require.Equal(t, got, again)
 	}
 	for _, bad := range []string{"0s", "-3d", "0d", "d", "soon", "99999999999d", "200000w", "1.5d"} {
-		_, err := retention.ParseAge(bad)
+		_, err := ops.ParseAge(bad)
 		require.ErrorIs(t, err, store.ErrInvalid, bad)
 	}
-	var p retention.Policy
+	var p ops.Policy
 	require.NoError(t, json.Unmarshal([]byte(`{"kinds":{"fact":"30d"},"held":"forever"}`), &p))
-	require.Equal(t, retention.Policy{Kinds: map[string]retention.Age{"fact": 30 * day}, Held: retention.Forever}, p)
+	require.Equal(t, ops.Policy{Kinds: map[string]ops.Age{"fact": 30 * day}, Held: ops.Forever}, p)
 	require.Error(t, json.Unmarshal([]byte(`{"held":"soon"}`), &p))
 }
 
 func TestPolicyCheck(t *testing.T) {
-	for _, bad := range []retention.Policy{
-		{Kinds: map[string]retention.Age{"thing": day}}, {Kinds: map[string]retention.Age{"system": day}}, {KeepVersions: -1, Versions: day}, {KeepVersions: 2},
+	for _, bad := range []ops.Policy{
+		{Kinds: map[string]ops.Age{"thing": day}}, {Kinds: map[string]ops.Age{"system": day}}, {KeepVersions: -1, Versions: day}, {KeepVersions: 2},
 	} {
 		require.ErrorIs(t, bad.Check(), store.ErrInvalid)
 	}
 	w := newWorld(t)
-	require.ErrorIs(t, w.db.Admin().Retention().Set(t.Context(), "a//b", retention.Policy{Held: day}, "ann"), store.ErrInvalid)
-	require.ErrorIs(t, w.db.Admin().Retention().Set(t.Context(), "a", retention.Policy{Held: day}, ""), store.ErrInvalid)
+	require.ErrorIs(t, w.db.Admin().Retention().Set(t.Context(), "a//b", ops.Policy{Held: day}, "ann"), store.ErrInvalid)
+	require.ErrorIs(t, w.db.Admin().Retention().Set(t.Context(), "a", ops.Policy{Held: day}, ""), store.ErrInvalid)
 }
 
 // TestEffective: field by field the nearest scope that says something counts, and forever is something.
 func TestEffective(t *testing.T) {
 	w := newWorld(t)
-	w.set("", retention.Policy{Kinds: map[string]retention.Age{"fact": 30 * day, "scratch": day}, Held: 7 * day, Versions: 10 * day, KeepVersions: 3})
-	w.set("acme", retention.Policy{Kinds: map[string]retention.Age{"fact": retention.Forever}, Held: 2 * day})
-	w.set("acme/a", retention.Policy{Versions: day})
+	w.set("", ops.Policy{Kinds: map[string]ops.Age{"fact": 30 * day, "scratch": day}, Held: 7 * day, Versions: 10 * day, KeepVersions: 3})
+	w.set("acme", ops.Policy{Kinds: map[string]ops.Age{"fact": ops.Forever}, Held: 2 * day})
+	w.set("acme/a", ops.Policy{Versions: day})
 	e, err := w.db.Admin().Retention().Effective(t.Context(), "acme/a/b")
 	require.NoError(t, err)
-	require.Equal(t, retention.Effective{
-		Scope: "acme/a/b", Kinds: map[string]retention.Rule{"fact": {Age: retention.Forever, From: "acme"}, "scratch": {Age: day}},
-		Held: retention.Rule{Age: 2 * day, From: "acme"}, Versions: retention.Rule{Age: day, From: "acme/a"},
+	require.Equal(t, ops.Effective{
+		Scope: "acme/a/b", Kinds: map[string]ops.Rule{"fact": {Age: ops.Forever, From: "acme"}, "scratch": {Age: day}},
+		Held: ops.Rule{Age: 2 * day, From: "acme"}, Versions: ops.Rule{Age: day, From: "acme/a"},
 	}, e, "keep_versions goes with the age of versions")
 	e, err = w.db.Admin().Retention().Effective(t.Context(), "acmes")
 	require.NoError(t, err)
-	require.Equal(t, retention.Rule{Age: 7 * day}, e.Held, "a scope is no prefix")
+	require.Equal(t, ops.Rule{Age: 7 * day}, e.Held, "a scope is no prefix")
 
-	w.set("acme", retention.Policy{})
+	w.set("acme", ops.Policy{})
 	all, err := w.db.Admin().Retention().All(t.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 2, "an empty policy is none")
@@ -129,7 +128,7 @@ func TestEffective(t *testing.T) {
 // TestRun: each rule takes what is old, nothing else, and a dry run says the same before. The audit names the policy.
 func TestRun(t *testing.T) {
 	w := newWorld(t)
-	require.Empty(t, w.run(retention.Options{}).Items, "without a policy nothing goes")
+	require.Empty(t, w.run(ops.RunOptions{}).Items, "without a policy nothing goes")
 	for _, scope := range []string{"acme/a", "acme/b", "other"} {
 		w.put(scope, "fact", ctxpage.KindFact)
 		w.put(scope, "scratch", ctxpage.KindScratch)
@@ -149,18 +148,18 @@ func TestRun(t *testing.T) {
 	before, err := w.db.Head(t.Context())
 	require.NoError(t, err)
 
-	w.set("acme", retention.Policy{
-		Kinds: map[string]retention.Age{"scratch": 5 * day}, Sessions: 5 * day, Held: 5 * day, Decided: 5 * day, Directives: 5 * day, Versions: 5 * day,
+	w.set("acme", ops.Policy{
+		Kinds: map[string]ops.Age{"scratch": 5 * day}, Sessions: 5 * day, Held: 5 * day, Decided: 5 * day, Directives: 5 * day, Versions: 5 * day,
 	})
-	w.set("acme/b", retention.Policy{Sessions: retention.Forever})
-	require.Empty(t, w.run(retention.Options{}).Items, "nothing is old")
+	w.set("acme/b", ops.Policy{Sessions: ops.Forever})
+	require.Empty(t, w.run(ops.RunOptions{}).Items, "nothing is old")
 	w.now = w.now.Add(6 * 24 * time.Hour)
 	w.put("acme/b", "scratch", ctxpage.KindScratch) // a touch does not make it younger
 	w.put("acme/b", "young", ctxpage.KindScratch)
 
-	dry := w.run(retention.Options{DryRun: true})
+	dry := w.run(ops.RunOptions{DryRun: true})
 	require.True(t, w.there("acme/a", "scratch"))
-	rep := w.run(retention.Options{By: "ann"})
+	rep := w.run(ops.RunOptions{By: "ann"})
 	require.Equal(t, dry.Items, rep.Items)
 	count := map[string]int{}
 	for _, it := range rep.Items {
@@ -196,12 +195,12 @@ func TestRun(t *testing.T) {
 	}))
 	require.GreaterOrEqual(t, told, 5)
 
-	again := w.run(retention.Options{})
+	again := w.run(ops.RunOptions{})
 	require.Len(t, again.Items, 1, "what the first run rejected is decided now")
 	require.Equal(t, []string{waits}, again.Items[0].First)
-	require.Empty(t, w.run(retention.Options{}).Items, "a third run finds nothing")
+	require.Empty(t, w.run(ops.RunOptions{}).Items, "a third run finds nothing")
 	w.now = w.now.Add(6 * 24 * time.Hour)
-	again = w.run(retention.Options{Scope: "acme/a"})
+	again = w.run(ops.RunOptions{Scope: "acme/a"})
 	require.NotNil(t, again.GC)
 	require.NotZero(t, again.GC.Dropped.Versions, "what was deleted then is dropped now")
 	for _, ref := range again.GC.Refs {
@@ -244,20 +243,20 @@ func TestPurgeReviews(t *testing.T) {
 		_, err := w.db.Review().Reject(t.Context(), id, "ann", "no")
 		require.NoError(t, err)
 	}
-	_, err := k.PurgeReviews(t.Context(), retention.Purge{})
+	_, err := k.PurgeReviews(t.Context(), ops.Purge{})
 	require.ErrorIs(t, err, store.ErrInvalid, "nobody asked")
-	rep, err := k.PurgeReviews(t.Context(), retention.Purge{By: "ann", Older: day})
+	rep, err := k.PurgeReviews(t.Context(), ops.Purge{By: "ann", Older: day})
 	require.NoError(t, err)
 	require.Empty(t, rep.Items, "they are young")
 	for _, dry := range []bool{true, false} {
-		rep, err = k.PurgeReviews(t.Context(), retention.Purge{By: "ann", Scope: "acme", DryRun: dry})
+		rep, err = k.PurgeReviews(t.Context(), ops.Purge{By: "ann", Scope: "acme", DryRun: dry})
 		require.NoError(t, err)
 		require.Len(t, rep.Items, 1)
 		require.Equal(t, []string{decided}, rep.Items[0].First)
 	}
 	_, err = w.db.Review().Show(t.Context(), elsewhere)
 	require.NoError(t, err)
-	rep, err = k.PurgeReviews(t.Context(), retention.Purge{By: "ann", Waiting: true})
+	rep, err = k.PurgeReviews(t.Context(), ops.Purge{By: "ann", Waiting: true})
 	require.NoError(t, err)
 	require.Len(t, rep.Items, 2)
 	_, err = w.db.Review().Show(t.Context(), waits)
@@ -275,13 +274,13 @@ func TestRunModel(t *testing.T) {
 		}
 		model := map[string]item{}
 		kinds := []store.Kind{ctxpage.KindFact, ctxpage.KindScratch, ctxpage.KindTool}
-		ages := map[string]map[string]retention.Age{"a": {"fact": 4 * day, "scratch": 2 * day}, "a/b": {"fact": retention.Forever}}
+		ages := map[string]map[string]ops.Age{"a": {"fact": 4 * day, "scratch": 2 * day}, "a/b": {"fact": ops.Forever}}
 		for scope, kinds := range ages {
-			w.set(scope, retention.Policy{Kinds: kinds, Versions: 3 * day})
+			w.set(scope, ops.Policy{Kinds: kinds, Versions: 3 * day})
 		}
-		age := func(scope string, kind store.Kind) retention.Age {
+		age := func(scope string, kind store.Kind) ops.Age {
 			if scope == "a/b" && kind == ctxpage.KindFact || scope == "c" {
-				return retention.Forever
+				return ops.Forever
 			}
 			return ages["a"][kind.String()]
 		}
@@ -297,7 +296,7 @@ func TestRunModel(t *testing.T) {
 					delete(model, key)
 				}
 			case 2:
-				w.run(retention.Options{})
+				w.run(ops.RunOptions{})
 				for key, it := range model {
 					scope := key[:len(key)-3]
 					if a := age(scope, it.kind); a > 0 && !it.at.After(w.now.Add(-time.Duration(a))) {
@@ -340,7 +339,7 @@ func TestMaintain(t *testing.T) {
 	db := open(0)
 	_, err := db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "a", Text: "kettle"})
 	require.NoError(t, err)
-	require.NoError(t, db.Admin().Retention().Set(t.Context(), "", retention.Policy{Kinds: map[string]retention.Age{"fact": day}}, "ann"))
+	require.NoError(t, db.Admin().Retention().Set(t.Context(), "", ops.Policy{Kinds: map[string]ops.Age{"fact": day}}, "ann"))
 	require.NoError(t, db.Close())
 	now = now.Add(48 * time.Hour)
 	db = open(0)
@@ -359,8 +358,8 @@ func TestMaintain(t *testing.T) {
 func TestPrune(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
-	w.set("acme", retention.Policy{Prune: 30 * day})
-	w.set("acme/legal", retention.Policy{Prune: retention.Forever})
+	w.set("acme", ops.Policy{Prune: 30 * day})
+	w.set("acme/legal", ops.Policy{Prune: ops.Forever})
 	for _, scope := range []string{"acme/a", "acme/legal"} {
 		w.put(scope, "fact", store.KindFact)
 	}
@@ -373,10 +372,10 @@ func TestPrune(t *testing.T) {
 	require.NoError(t, err)
 	head, err := w.db.Head(ctx)
 	require.NoError(t, err)
-	dry := w.run(retention.Options{DryRun: true})
+	dry := w.run(ops.RunOptions{DryRun: true})
 	_, err = w.db.Replay(ctx, old.Manifest.Trace)
 	require.NoError(t, err, "a dry run changes nothing")
-	rep := w.run(retention.Options{By: "ann"})
+	rep := w.run(ops.RunOptions{By: "ann"})
 	require.Equal(t, dry.Items, rep.Items)
 	require.Len(t, rep.Items, 2, "and the leaf of the policy itself")
 	require.Equal(t, "body", rep.Items[1].What)
@@ -393,20 +392,20 @@ func TestPrune(t *testing.T) {
 	require.True(t, w.there("acme/a", "fact"))
 	_, err = w.db.Manifests().Verify(ctx, &head, nil)
 	require.NoError(t, err)
-	require.Empty(t, w.run(retention.Options{}).Items, "a second run finds nothing")
+	require.Empty(t, w.run(ops.RunOptions{}).Items, "a second run finds nothing")
 }
 
 // TestPruneKeepsPromotions: only the leaf of a promotion tells an erase that there is a copy.
 func TestPruneKeepsPromotions(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
-	w.set("acme", retention.Policy{Prune: 30 * day})
+	w.set("acme", ops.Policy{Prune: 30 * day})
 	w.put("acme/ann", "fact", store.KindFact)
 	_, err := w.db.Admin().Promote(ctx, store.Ref{Scope: "acme/ann", ID: "fact"}, "acme", "op")
 	require.NoError(t, err)
 	w.now = w.now.Add(40 * 24 * time.Hour)
-	require.NotEmpty(t, w.run(retention.Options{By: "ann"}).Items)
-	rep, err := w.db.Admin().Erase(ctx, erase.Request{Scope: "acme/ann", By: "desk", Reason: "asked", DryRun: true})
+	require.NotEmpty(t, w.run(ops.RunOptions{By: "ann"}).Items)
+	rep, err := w.db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "desk", Reason: "asked", DryRun: true})
 	require.NoError(t, err)
-	require.Contains(t, rep.Erased, erase.Item{Ref: "acme:fact", Kind: "fact", Versions: 1, Why: "promoted from acme/ann:fact"})
+	require.Contains(t, rep.Erased, ops.Item{Ref: "acme:fact", Kind: "fact", Versions: 1, Why: "promoted from acme/ann:fact"})
 }

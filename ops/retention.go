@@ -1,4 +1,4 @@
-package retention
+package ops
 
 import (
 	"context"
@@ -19,17 +19,9 @@ import (
 // rowPrefix begins the keys of stored policies; the scope follows.
 const rowPrefix = "retention/"
 
-// StateKind describes the state rows of policies to a store.
-func StateKind() store.StateKind {
-	return store.StateKind{Prefix: rowPrefix, Copy: true, Policy: true, Check: func(key string, value []byte) error {
-		_, err := decode(store.StateRow{Key: key, Value: value})
-		return err
-	}}
-}
-
-// Keeper stores the policies of one database and carries them out. Admin.Retention returns it. It is meant for the operator and
+// Retention stores the policies of one database and carries them out. Admin.Retention returns it. It is meant for the operator and
 // is safe for concurrent use.
-type Keeper struct {
+type Retention struct {
 	Store store.Store
 	Now   func() time.Time
 	NewID func() (ulid.ULID, error)
@@ -38,12 +30,12 @@ type Keeper struct {
 }
 
 // Set replaces the policy of a scope; "" is the whole database. An empty policy removes it. Set itself deletes nothing.
-func (k *Keeper) Set(ctx context.Context, scope string, p Policy, by string) error {
+func (k *Retention) Set(ctx context.Context, scope string, p Policy, by string) error {
 	return k.Change(ctx, scope, by, func(*Policy) (Policy, error) { return p, nil })
 }
 
 // Change applies a function to the policy of a scope. The function is called again if the policy was changed concurrently.
-func (k *Keeper) Change(ctx context.Context, scope, by string, change func(was *Policy) (Policy, error)) error {
+func (k *Retention) Change(ctx context.Context, scope, by string, change func(was *Policy) (Policy, error)) error {
 	if err := store.CheckID("by", by); err != nil {
 		return err
 	}
@@ -52,52 +44,23 @@ func (k *Keeper) Change(ctx context.Context, scope, by string, change func(was *
 			return err
 		}
 	}
-	return staterows.Retry(ctx, func() error { return k.change(ctx, scope, by, change) })
-}
-
-func (k *Keeper) change(ctx context.Context, scope, by string, change func(was *Policy) (Policy, error)) error {
-	row, err := k.Store.State(ctx, rowPrefix+scope)
-	if err != nil {
-		return err
-	}
-	var was Stored
-	if row.Value != nil {
-		if was, err = decode(row); err != nil {
-			return err
+	return operator{k.Store, k.Now, k.NewID}.changeRow(ctx, rowPrefix, scope, "retention", by, func(row store.StateRow) (any, error) {
+		var was Stored
+		if row.Value != nil {
+			var err error
+			if was, err = decode(row); err != nil {
+				return nil, err
+			}
 		}
-	}
-	p, err := change(&was.Policy)
-	if err == nil {
-		err = p.Check()
-	}
-	if err != nil {
-		return err
-	}
-	next := store.StateRow{Key: row.Key}
-	note := "removed"
-	if !p.Empty() {
-		if next.Value, err = json.Marshal(Stored{Scope: scope, By: by, At: k.Now().UTC(), Policy: p}); err != nil {
-			return fmt.Errorf("ctxpage: encode a policy: %w", err)
+		p, err := change(&was.Policy)
+		if err == nil {
+			err = p.Check()
 		}
-		note = string(next.Value)
-	} else if row.Value == nil {
-		return nil
-	}
-	b, err := k.batch(cmpScope(scope), manifest.Record{Type: manifest.TypeCommit, Action: "retention", By: by, Note: note})
-	if err != nil {
-		return err
-	}
-	b.State, b.ExpectState = []store.StateRow{next}, []store.StatePre{{Key: row.Key, LSN: row.LSN}}
-	_, err = k.Store.Commit(ctx, b)
-	return err
-}
-
-// cmpScope is the scope that a commit about a policy is recorded under.
-func cmpScope(scope string) string {
-	if scope == "" {
-		return store.OperatorScope
-	}
-	return scope
+		if err != nil || p.Empty() {
+			return nil, err
+		}
+		return Stored{Scope: scope, By: by, At: k.Now().UTC(), Policy: p}, nil
+	})
 }
 
 func decode(row store.StateRow) (Stored, error) {
@@ -113,7 +76,7 @@ func decode(row store.StateRow) (Stored, error) {
 }
 
 // All returns the stored policies, sorted by scope.
-func (k *Keeper) All(ctx context.Context) (list []Stored, err error) {
+func (k *Retention) All(ctx context.Context) (list []Stored, err error) {
 	err = staterows.Walk(ctx, k.Store, rowPrefix, func(r store.StateRow) error {
 		s, err := decode(r)
 		list = append(list, s)
@@ -123,7 +86,7 @@ func (k *Keeper) All(ctx context.Context) (list []Stored, err error) {
 }
 
 // Effective returns what applies in a scope, and which policy sets it.
-func (k *Keeper) Effective(ctx context.Context, scope string) (Effective, error) {
+func (k *Retention) Effective(ctx context.Context, scope string) (Effective, error) {
 	all, err := k.All(ctx)
 	return effective(byScope(all), scope), err
 }
@@ -137,13 +100,12 @@ func byScope(all []Stored) map[string]Stored {
 }
 
 // batch begins a commit of the operator's.
-func (k *Keeper) batch(scope string, leaf manifest.Record) (store.Batch, error) {
-	id, err := k.NewID()
-	return store.Batch{ID: id, Scope: scope, Actor: "operator", Now: k.Now(), Leaf: leaf}, err
+func (k *Retention) batch(scope string, leaf manifest.Record) (store.Batch, error) {
+	return operator{k.Store, k.Now, k.NewID}.batch(scope, leaf)
 }
 
 // scopes are those of the database that are below another, by name.
-func (k *Keeper) scopes(ctx context.Context, under string) ([]string, error) {
+func (k *Retention) scopes(ctx context.Context, under string) ([]string, error) {
 	all := map[string]bool{}
 	for q := (store.ScanQuery{What: store.ScanScopes, Limit: scanRows}); ; {
 		page, err := k.Store.Scan(ctx, q)

@@ -1,21 +1,4 @@
-// Package retention sets how long each scope keeps things, and removes what is older. Policies are stored in the database.
-// Nothing is removed until Keeper.Run is called, or the database is opened with Options.Maintain.
-//
-// Inheritance: each field is looked up separately, in the scope, then in its ancestors, nearest first, then in the policy of
-// the whole database, whose scope is "". The first value found applies, Forever included. A field without a value keeps
-// everything.
-//
-//	kinds        artefacts of a kind that were last written longer ago are deleted; their content stays until versions lets gc drop it
-//	sessions     conversations whose newest turn is older are removed, with what was decided and noted about them
-//	held         batches that wait for review longer are rejected
-//	decided      batches that were held longer ago, and decided, are dropped
-//	directives   versions of directives that were replaced longer ago are dropped; the newest 32 stay
-//	prune        bodies of older audit leaves, such as contexts, are removed; their hashes stay, and every head still verifies
-//	versions     gc drops versions that were replaced or deleted longer ago, except the newest keep_versions of an artefact
-//
-// Each commit of a run writes an audit leaf that says what was removed and by which scope's policy. Retention is not erase:
-// for a time the bytes stay in free pages, the log and backups.
-package retention
+package ops
 
 import (
 	"fmt"

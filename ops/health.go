@@ -1,9 +1,4 @@
-// Package health reports which artefacts of a scope are of no use, or mislead: those that are
-// stored twice, contradict each other, are never served, or can no longer be served. It reads a
-// store and its audit, and writes nothing.
-//
-// It needs about 40 bytes of memory for each artefact of the scope, and a few megabytes for texts.
-package health
+package ops
 
 import (
 	"cmp"
@@ -19,24 +14,24 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Defaults and limits of Options.
+// Defaults and limits of HealthOptions.
 const (
-	DefaultAssemblies = 1000
-	MaxAssemblies     = 1_000_000
-	DefaultExamples   = 5
-	MaxExamples       = 100
+	defaultAssemblies = 1000
+	maxAssemblies     = 1_000_000
+	defaultExamples   = 5
+	maxExamples       = 100
 )
 
-// KeyField is the metadata key that names the property whose value an artefact holds. Two current artefacts with the
+// keyField is the metadata key that names the property whose value an artefact holds. Two current artefacts with the
 // same subject, the same value of this key, and different texts contradict each other.
-const KeyField = "key"
+const keyField = "key"
 
-// Options of Look.
-type Options struct {
+// HealthOptions of Health.
+type HealthOptions struct {
 	// Assemblies is how many contexts are looked at, the newest of the scope and the scopes below it; 0:
-	// DefaultAssemblies. An artefact that is older than all of them and in none counts as never served.
+	// defaultAssemblies. An artefact that is older than all of them and in none counts as never served.
 	Assemblies int
-	// Examples is how many artefacts each finding names; 0: DefaultExamples.
+	// Examples is how many artefacts each finding names; 0: defaultExamples.
 	Examples int
 	// Now decides what has expired. It has no default: the caller must set it.
 	Now time.Time
@@ -46,17 +41,17 @@ type Options struct {
 
 // The findings, in the order of a report.
 const (
-	Duplicate     = "exact duplicate"
-	NearDuplicate = "near duplicate"
-	Contradiction = "contradiction"
-	NeverServed   = "never served"
-	Expired       = "expired"
-	Superseded    = "superseded"
-	Orphan        = "orphan"
+	duplicate     = "exact duplicate"
+	nearDuplicate = "near duplicate"
+	contradiction = "contradiction"
+	neverServed   = "never served"
+	expired       = "expired"
+	superseded    = "superseded"
+	orphan        = "orphan"
 )
 
-// Report is the state of one scope, without its ancestors. Pages that the database keeps for itself are not counted.
-type Report struct {
+// HealthReport is the state of one scope, without its ancestors. Pages that the database keeps for itself are not counted.
+type HealthReport struct {
 	Scope      string    `json:"scope"`
 	LSN        uint64    `json:"lsn"` // of the last part that was read; what others write meanwhile may or may not be counted
 	Artefacts  int       `json:"artefacts"`
@@ -94,8 +89,8 @@ type fact struct{ key, text, num uint64 }
 type look struct {
 	st     store.Store
 	scopes store.Scopes
-	o      Options
-	out    *Report
+	o      HealthOptions
+	out    *HealthReport
 	by     map[string]*Finding
 	served map[uint64]bool // page numbers of the scope in the contexts looked at
 	since  time.Time       // of the oldest of them
@@ -104,20 +99,20 @@ type look struct {
 	unread []*store.Head // artefacts whose texts are still to be read
 }
 
-// Look reports on a scope. After an error, including the end of ctx, there is no report. If o is out of
+// Health reports on a scope. After an error, including the end of ctx, there is no report. If o is out of
 // range, it is an InvalidError.
-func Look(ctx context.Context, st store.Store, scope string, o Options) (*Report, error) {
-	o.Assemblies, o.Examples = cmp.Or(o.Assemblies, DefaultAssemblies), cmp.Or(o.Examples, DefaultExamples)
+func Health(ctx context.Context, st store.Store, scope string, o HealthOptions) (*HealthReport, error) {
+	o.Assemblies, o.Examples = cmp.Or(o.Assemblies, defaultAssemblies), cmp.Or(o.Examples, defaultExamples)
 	switch {
-	case o.Assemblies < 0 || o.Assemblies > MaxAssemblies:
-		return nil, store.Invalid("assemblies", fmt.Sprint(o.Assemblies), fmt.Sprint("1 to ", MaxAssemblies))
-	case o.Examples < 0 || o.Examples > MaxExamples:
-		return nil, store.Invalid("examples", fmt.Sprint(o.Examples), fmt.Sprint("1 to ", MaxExamples))
+	case o.Assemblies < 0 || o.Assemblies > maxAssemblies:
+		return nil, store.Invalid("assemblies", fmt.Sprint(o.Assemblies), fmt.Sprint("1 to ", maxAssemblies))
+	case o.Examples < 0 || o.Examples > maxExamples:
+		return nil, store.Invalid("examples", fmt.Sprint(o.Examples), fmt.Sprint("1 to ", maxExamples))
 	}
 	if err := store.CheckScope(scope); err != nil {
 		return nil, err
 	}
-	l := &look{st: st, scopes: store.Scopes{scope}, o: o, out: &Report{Scope: scope}, by: map[string]*Finding{}, served: map[uint64]bool{}}
+	l := &look{st: st, scopes: store.Scopes{scope}, o: o, out: &HealthReport{Scope: scope}, by: map[string]*Finding{}, served: map[uint64]bool{}}
 	l.findings(scope)
 	for _, step := range []func(context.Context) error{l.contexts, l.artefacts, l.duplicates, l.contradictions} {
 		if err := step(ctx); err != nil {
@@ -130,13 +125,13 @@ func Look(ctx context.Context, st store.Store, scope string, o Options) (*Report
 func (l *look) findings(scope string) {
 	rm := "dbctl rm FILE " + scope + " ID"
 	l.out.Findings = []Finding{
-		{What: Duplicate, Meaning: "says byte for byte what an earlier artefact says", Mend: rm},
-		{What: NearDuplicate, Meaning: "says what an earlier artefact says, but for spaces, capitals, punctuation or a header", Mend: rm},
-		{What: Contradiction, Meaning: "has the subject and the metadata " + KeyField + " of a later artefact, which says something else", Mend: rm},
-		{What: NeverServed, Meaning: "was in none of the contexts that were looked at, though it is older than all of them", Mend: rm},
-		{What: Expired, Meaning: "has expired and is served no more", Mend: rm},
-		{What: Superseded, Meaning: "is superseded by another artefact", Mend: rm},
-		{What: Orphan, Meaning: "was made from an artefact that is deleted", Mend: rm},
+		{What: duplicate, Meaning: "says byte for byte what an earlier artefact says", Mend: rm},
+		{What: nearDuplicate, Meaning: "says what an earlier artefact says, but for spaces, capitals, punctuation or a header", Mend: rm},
+		{What: contradiction, Meaning: "has the subject and the metadata " + keyField + " of a later artefact, which says something else", Mend: rm},
+		{What: neverServed, Meaning: "was in none of the contexts that were looked at, though it is older than all of them", Mend: rm},
+		{What: expired, Meaning: "has expired and is served no more", Mend: rm},
+		{What: superseded, Meaning: "is superseded by another artefact", Mend: rm},
+		{What: orphan, Meaning: "was made from an artefact that is deleted", Mend: rm},
 	}
 	for i := range l.out.Findings {
 		l.out.Findings[i].Examples = []Example{}
@@ -227,10 +222,10 @@ func (l *look) artefact(ctx context.Context, h *store.Head) error {
 	l.out.Pages += len(h.Rows)
 	switch {
 	case h.Superseded != "":
-		l.found(Superseded, h.ID, h.Superseded)
+		l.found(superseded, h.ID, h.Superseded)
 		return ctx.Err()
 	case !h.ExpiresAt.IsZero() && !h.ExpiresAt.After(l.o.Now):
-		l.found(Expired, h.ID, "")
+		l.found(expired, h.ID, "")
 		return ctx.Err()
 	}
 	from, err := l.lost(ctx, h)
@@ -238,13 +233,13 @@ func (l *look) artefact(ctx context.Context, h *store.Head) error {
 		return err
 	}
 	if from != "" {
-		l.found(Orphan, h.ID, from)
+		l.found(orphan, h.ID, from)
 	}
 	if isTurn(h) {
 		return ctx.Err()
 	}
 	if l.out.Assemblies > 0 && h.PutAt.Before(l.since) && h.Kind != store.KindSystem && !slices.ContainsFunc(h.Rows, func(r store.PageRow) bool { return l.served[r.Num] }) {
-		l.found(NeverServed, h.ID, "")
+		l.found(neverServed, h.ID, "")
 	}
 	l.unread = append(l.unread, h)
 	return ctx.Err()
@@ -315,7 +310,7 @@ func (l *look) sketch(h *store.Head, loaded []store.Loaded) {
 		own.key, own.exact = own.key*31+key, own.exact*31+exact
 	}
 	l.rows = append(l.rows, own)
-	if key, ok := h.Meta[KeyField]; ok {
+	if key, ok := h.Meta[keyField]; ok {
 		l.facts = append(l.facts, fact{store.ContentHash(h.Subject + "\x00" + key), own.exact, own.num})
 	}
 }

@@ -1,4 +1,4 @@
-package retention
+package ops
 
 import (
 	"cmp"
@@ -17,8 +17,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Options configure a run. The zero value carries out the policies of all scopes.
-type Options struct {
+// RunOptions configure a run. The zero value carries out the policies of all scopes.
+type RunOptions struct {
 	Scope string // this one and those below it; "": all
 	By    string // recorded in the audit; "": retention
 	// DryRun returns the report and changes nothing. The report lacks what gc would drop of artefacts that a real run
@@ -28,8 +28,8 @@ type Options struct {
 	Progress func(what string, done, total uint64)
 }
 
-// Item counts what one rule removes in one scope.
-type Item struct {
+// RunItem counts what one rule removes in one scope.
+type RunItem struct {
 	Scope string   `json:"scope"`
 	What  string   `json:"what"` // fact, session, held, decided, directives and so on
 	From  string   `json:"from"` // scope of the policy; "": of the whole database
@@ -38,11 +38,11 @@ type Item struct {
 	First []string `json:"first"` // the first few of them
 }
 
-// Report says what a run removed. After an early end it covers what was done.
-type Report struct {
-	DryRun bool   `json:"dry_run,omitempty"`
-	Trace  string `json:"trace"` // the leaves of the run name it as their parent
-	Items  []Item `json:"items"`
+// RunReport says what a run removed. After an early end it covers what was done.
+type RunReport struct {
+	DryRun bool      `json:"dry_run,omitempty"`
+	Trace  string    `json:"trace"` // the leaves of the run name it as their parent
+	Items  []RunItem `json:"items"`
 	// Changed counts items that were written to during the run and were left for the next run.
 	Changed int `json:"changed,omitempty"`
 	// GC says what gc dropped by the rules for versions; nil if no scope has such a rule.
@@ -57,14 +57,14 @@ const partWrites = 256
 
 // run is one run.
 type run struct {
-	k        *Keeper
+	k        *Retention
 	ctx      context.Context
-	o        Options
+	o        RunOptions
 	now      time.Time
 	id       ulid.ULID
 	policies map[string]Stored
 	known    map[string]Effective
-	report   Report
+	report   RunReport
 	at       map[[2]string]int // places in report.Items, by scope and what
 }
 
@@ -73,10 +73,10 @@ type run struct {
 // commits stay, and the next run continues.
 //
 // Errors: ErrReadOnly (except for a dry run), ErrInvalid, ErrCorrupt, and those of a commit. The report is never nil.
-func (k *Keeper) Run(ctx context.Context, o Options) (*Report, error) {
+func (k *Retention) Run(ctx context.Context, o RunOptions) (*RunReport, error) {
 	r := &run{k: k, ctx: ctx, o: o, now: k.Now(), known: map[string]Effective{}, at: map[[2]string]int{}}
 	r.o.By = cmp.Or(o.By, "retention")
-	r.report = Report{DryRun: o.DryRun, Items: []Item{}}
+	r.report = RunReport{DryRun: o.DryRun, Items: []RunItem{}}
 	if r.o.Progress == nil {
 		r.o.Progress = func(string, uint64, uint64) {}
 	}
@@ -88,10 +88,10 @@ func (k *Keeper) Run(ctx context.Context, o Options) (*Report, error) {
 }
 
 // InBackground returns a function that calls Run once and logs what was removed. It logs failures too; the next run
-// retries. Options.Maintain calls the function repeatedly.
-func (k *Keeper) InBackground(log *slog.Logger) func(ctx context.Context) {
+// retries. ctxpage.Options.Maintain calls the function repeatedly.
+func (k *Retention) InBackground(log *slog.Logger) func(ctx context.Context) {
 	return func(ctx context.Context) {
-		rep, err := k.Run(ctx, Options{})
+		rep, err := k.Run(ctx, RunOptions{})
 		if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrClosed) {
 			log.Warn("background retention failed", "error", err)
 		}
@@ -152,7 +152,7 @@ func (r *run) took(scope, what string, rule Rule, names []string) {
 	if !ok {
 		at = len(r.report.Items)
 		r.at[key] = at
-		r.report.Items = append(r.report.Items, Item{Scope: scope, What: what, From: rule.From, Age: rule.Age, First: []string{}})
+		r.report.Items = append(r.report.Items, RunItem{Scope: scope, What: what, From: rule.From, Age: rule.Age, First: []string{}})
 	}
 	it := &r.report.Items[at]
 	it.Count += len(names)
