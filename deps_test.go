@@ -92,7 +92,7 @@ var importMap = map[string]string{
 	"internal/conformance": "compat/contexty compat/directivecli directive internal/directivetext",
 
 	"directive":              "internal/directivetext",
-	"ops":                    "internal/conversation internal/directivelog internal/neardup internal/staterows manifest store",
+	"ops":                    "internal/archive internal/conversation internal/directivelog internal/neardup internal/staterows manifest store",
 	"internal/directivetext": "",
 
 	// Published tools to the letter, for dbctl and the conformance runner. The pipeline does not know them.

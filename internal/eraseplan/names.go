@@ -5,12 +5,7 @@ import (
 	"slices"
 	"strings"
 
-<<<<<<< HEAD
-	"github.com/ctxpage/ctxpage/erase"
 	"github.com/ctxpage/ctxpage/internal/format"
-=======
-	"github.com/ctxpage/ctxpage/internal/rules"
->>>>>>> 9f3b8d3 (ops: the operator's jobs in one package)
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
