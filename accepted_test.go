@@ -190,8 +190,8 @@ func (k *converser) ask() {
 	}
 	expired := map[string]bool{}
 	for _, l := range a.Left {
-		expired[l.Ref.ID] = l.Reason == string(triage.Expired)
-		require.False(k.rt, slices.Contains(k.ids, l.Ref.ID) && l.Reason == string(triage.Duplicate), "%s: %s", l.Ref, l.Reason)
+		expired[l.Ref.ID] = l.Reason == triage.Expired
+		require.False(k.rt, slices.Contains(k.ids, l.Ref.ID) && l.Reason == triage.Duplicate, "%s: %s", l.Ref, l.Reason)
 	}
 	if q.AsOf == 0 && q.Budget >= 400 && k.last != "" && q.Overflow == budget.Fill && k.newestIsThere(w) {
 		require.True(k.rt, in[k.last], "the newest user turn %s: %v", k.last, a.Left)

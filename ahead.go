@@ -156,7 +156,7 @@ func (a *assembling) crowded() bool {
 		return true
 	}
 	for _, it := range a.ranked {
-		if it.reason == string(triage.BeyondTopK) {
+		if it.reason == triage.BeyondTopK {
 			return true
 		}
 	}

@@ -240,7 +240,7 @@ func (a *assembling) propose(ctx context.Context) (err error) {
 func (a *assembling) directivesThere() error {
 	for _, e := range a.cands.Excluded {
 		for i := range e.Nearest {
-			if c := &e.Nearest[i]; e.Reason == store.ReasonDamaged && c.Ref.ID == DirectivesID {
+			if c := &e.Nearest[i]; e.Reason == triage.Damaged && c.Ref.ID == DirectivesID {
 				return &store.CorruptError{File: a.s.db.path, Err: fmt.Errorf("directives of %s: their row is not the one that was committed", c.Ref.Scope), Hint: store.HintSalvage}
 			}
 		}
@@ -278,7 +278,7 @@ func (a *assembling) drafts(q *store.CandidateQuery) []item {
 			c.Lexical = lexical.ScoreDoc(a.cands.Stats, d, lexical.Query{Terms: q.Terms, Dates: q.Dates, Weights: *q.Weights})
 		}
 		if e := w.Artefact.ExpiresAt; !e.IsZero() && !e.After(a.now) {
-			c.Excluded = store.ReasonExpired
+			c.Excluded = triage.Expired
 		}
 		if q.LeavesOut(rendering.DraftHead(w, a.s.name, a.s.actor), a.now) {
 			continue
@@ -310,7 +310,7 @@ func (a *assembling) pageIn(ctx context.Context) error {
 		}
 		if it.scores() {
 			if left == 0 {
-				it.reason = string(triage.BeyondTopK)
+				it.reason = triage.BeyondTopK
 				continue
 			}
 			left--
@@ -338,7 +338,7 @@ func (a *assembling) places(ctx context.Context) error {
 			}
 		}
 		for i := 0; i < len(a.ranked) && left > 0; i++ {
-			if it := a.ranked[i]; it.reason == string(triage.BeyondTopK) {
+			if it := a.ranked[i]; it.reason == triage.BeyondTopK {
 				it.reason = ""
 				at, left = append(at, i), left-1
 			}
@@ -432,9 +432,9 @@ func (a *assembling) load(ctx context.Context, keys []store.PageKey, at []int) e
 		case directivelog.IsPage(it.cand.Kind, it.cand.Ref.ID), it.cand.Ref.ID == DirectivesID && errors.Is(errs[j], ErrCorrupt):
 			return fmt.Errorf("ctxpage: directives of %s: %w", it.cand.Ref.Scope, errs[j])
 		case errors.Is(errs[j], ErrCorrupt):
-			it.reason = store.ReasonDamaged
+			it.reason = triage.Damaged
 		default:
-			it.reason = store.ReasonGone
+			it.reason = triage.Gone
 		}
 	}
 	return nil
@@ -516,7 +516,7 @@ func (a *assembling) refuseDirty(it *item) bool {
 func (a *assembling) renumber(ctx context.Context, it *item) (store.PageKey, bool) {
 	l, err := a.s.db.store.Resolve(ctx, store.Scopes{it.head.Scope}, Ref{ID: it.head.ID})
 	if err != nil || len(l.Pages) == 0 {
-		it.reason = store.ReasonGone
+		it.reason = triage.Gone
 		return store.PageKey{}, false
 	}
 	if it.page > len(l.Pages) {

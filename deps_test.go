@@ -37,13 +37,13 @@ var importMap = map[string]string{
 	"store":                 "internal/corrupt internal/listing internal/lexical manifest render internal/triage",
 	"internal/codec":        "",
 	"internal/format":       "internal/archive internal/codec internal/lexical manifest store",
-	"internal/engine":       "internal/archive internal/codec internal/format internal/lexical internal/listing internal/peek internal/vector manifest store",
+	"internal/engine":       "internal/archive internal/codec internal/format internal/lexical internal/listing internal/peek internal/triage internal/vector manifest store",
 	"internal/filestore":    "internal/archive internal/codec internal/corrupt internal/engine internal/format internal/lexical internal/peek internal/seal manifest store wal",
 	"internal/peek":         "store",
 	"internal/seal":         "",
 	"internal/prefetch":     "store",
 	"internal/identity":     "store",
-	"internal/conversation": "internal/codec render session store token",
+	"internal/conversation": "internal/codec internal/triage render session store token",
 	"internal/staterows":    "store",
 	"internal/live":         "internal/codec internal/staterows internal/conversation manifest session store token",
 	"internal/chunk":        "internal/lexical",
@@ -76,7 +76,7 @@ var importMap = map[string]string{
 	"examples/agent":   ". manifest session",
 	"examples/chat":    ". session",
 
-	"storetest":       "internal/lexical manifest store internal/archive internal/format",
+	"storetest":       "internal/lexical internal/triage manifest store internal/archive internal/format",
 	"internal/remote": "internal/prefetch internal/lexical manifest store internal/archive",
 
 	"internal/owner":     "internal/filestore manifest internal/remote store",
@@ -84,7 +84,7 @@ var importMap = map[string]string{
 
 	"internal/folder":      "internal/codec internal/plaintext internal/staterows store",
 	"internal/plaintext":   "",
-	"internal/refresh":     "internal/codec internal/folder internal/freshness internal/directivelog store",
+	"internal/refresh":     "internal/codec internal/folder internal/freshness internal/directivelog internal/triage store",
 	"internal/faultfs":     "wal",
 	"internal/fillstruct":  "",
 	"internal/dbtest":      "internal/codec",

@@ -16,6 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
@@ -129,7 +130,7 @@ func TestDirectivesEnterAlways(t *testing.T) {
 	}
 	a, err := s.Assemble(ctx, Query{Floor: HumanVerified, Budget: 4000})
 	require.NoError(t, err)
-	require.Equal(t, []manifest.Exclusion{{Reason: store.ReasonFloor, Count: 1}}, a.Manifest.Excluded, "the fact alone is below the floor")
+	require.Equal(t, []manifest.Exclusion{{Reason: triage.BelowFloor, Count: 1}}, a.Manifest.Excluded, "the fact alone is below the floor")
 	_, err = s.Assemble(ctx, Query{Text: "docker", Budget: 500})
 	require.ErrorIs(t, err, ErrBudget)
 }
@@ -625,7 +626,7 @@ func TestNoContextWithoutItsDirectives(t *testing.T) {
 		if damaged == "a fact" {
 			require.NoError(t, err)
 			require.Len(t, a.Blocks, 1)
-			require.Equal(t, store.ReasonDamaged, a.Left[0].Reason)
+			require.Equal(t, triage.Damaged, a.Left[0].Reason)
 		} else {
 			require.ErrorIs(t, err, ErrCorrupt)
 		}

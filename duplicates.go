@@ -24,7 +24,7 @@ func (a *assembling) dropDuplicates() {
 			}
 			sketch := it.sketch()
 			if other, found := seen.First(sketch, it.repeats); found && !sure {
-				it.reason, it.via, it.twin = string(triage.Duplicate), other.cand.Key.Num, other.ref()
+				it.reason, it.via, it.twin = triage.Duplicate, other.cand.Key.Num, other.ref()
 				continue
 			}
 			seen.Add(sketch, it)

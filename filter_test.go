@@ -11,6 +11,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -46,7 +47,7 @@ func TestFilterAssemble(t *testing.T) {
 		require.Equal(t, "acme/support", b.Ref.Scope)
 	}
 	require.Equal(t, `{"tags_any":["open"]}`, a.Manifest.Filter)
-	require.Contains(t, a.Manifest.Excluded, manifest.Exclusion{Reason: store.ReasonFilter, Count: 30})
+	require.Contains(t, a.Manifest.Excluded, manifest.Exclusion{Reason: triage.Filtered, Count: 30})
 
 	r, err := db.Replay(ctx, a.Trace)
 	require.NoError(t, err)

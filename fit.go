@@ -339,7 +339,7 @@ func (a *assembling) tier(t budget.Tier) budget.Tier {
 	}
 	for _, it := range a.ranked {
 		switch it.reason {
-		case "", string(triage.Duplicate), reasonSummed: // the context has what it says
+		case "", triage.Duplicate, reasonSummed: // the context has what it says
 		default:
 			if it.matters() {
 				return budget.TierCore

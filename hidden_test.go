@@ -15,6 +15,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/peek"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -99,7 +100,7 @@ func nothingIsHidden(t *testing.T, opts Options) {
 		t.Helper()
 		a, err := s.Assemble(ctx, Query{Text: "words of a page", Budget: 4000})
 		require.NoError(t, err)
-		require.False(t, slices.ContainsFunc(a.Manifest.Excluded, func(x manifest.Exclusion) bool { return x.Reason == store.ReasonDamaged }))
+		require.False(t, slices.ContainsFunc(a.Manifest.Excluded, func(x manifest.Exclusion) bool { return x.Reason == triage.Damaged }))
 		problems, err := db.Admin().Check(ctx, nil)
 		require.NoError(t, err)
 		require.Empty(t, problems)

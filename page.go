@@ -312,7 +312,7 @@ func (db *DB) readCopied(ctx context.Context, scopes store.Scopes, l store.Locat
 
 // dirtyError says why an artefact cannot be served. Errors that explain themselves get no prefix.
 func dirtyError(id string, f freshness.Finding) error {
-	if f.Reason == freshness.ReasonNoRoot || f.Reason == freshness.ReasonNoScheme || f.Reason == freshness.ReasonVanished {
+	if f.Reason == triage.NoRoot || f.Reason == triage.NoScheme || f.Reason == triage.Vanished {
 		return fmt.Errorf("%w: %s: %w", ErrDirty, id, f.Err)
 	}
 	return fmt.Errorf("%w: %s: %s: %w", ErrDirty, id, strings.TrimPrefix(f.Reason, "dirty: "), f.Err)
@@ -323,6 +323,6 @@ func dirtyError(id string, f freshness.Finding) error {
 func candidateOf(id int, c *store.Candidate, now time.Time, cosine *float64, beside float64, own bool) triage.Candidate {
 	return triage.Candidate{
 		ID: uint64(id), Provenance: c.Provenance, Age: now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: cosine, Beside: beside,
-		Excluded: triage.Reason(c.Excluded), Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: directivelog.IsPage(c.Kind, c.Ref.ID), Own: own,
+		Excluded: c.Excluded, Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: directivelog.IsPage(c.Kind, c.Ref.ID), Own: own,
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/peek"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
@@ -75,7 +76,7 @@ func TestDamagedContent(t *testing.T) {
 		require.Len(t, a.Blocks, 4)
 		left := slices.IndexFunc(a.Left, func(l LeftOut) bool { return l.Ref.ID == "page-2" })
 		require.GreaterOrEqual(t, left, 0, "%+v", a.Left)
-		require.Equal(t, store.ReasonDamaged, a.Left[left].Reason)
+		require.Equal(t, triage.Damaged, a.Left[left].Reason)
 		problems, err := db.Admin().Check(ctx, nil)
 		require.NoError(t, err)
 		require.Len(t, problems, 1, "%+v", problems)
@@ -111,7 +112,7 @@ func TestUnreadIsNamed(t *testing.T) {
 	defer db.Close()
 	a, err := db.Scope("acme").Assemble(ctx, Query{Text: "needle", Budget: 500, TopK: 5})
 	require.NoError(t, err)
-	require.Contains(t, a.Left, LeftOut{Ref: Ref{Scope: "acme", ID: "page-0", Page: 1, Version: 1}, Reason: store.ReasonDamaged})
+	require.Contains(t, a.Left, LeftOut{Ref: Ref{Scope: "acme", ID: "page-0", Page: 1, Version: 1}, Reason: triage.Damaged})
 	_, err = db.Scope("acme/other").Assemble(ctx, Query{Text: "needle", Budget: 500, TopK: 5})
 	require.NoError(t, err)
 	b, err := db.Scope("else").Assemble(ctx, Query{Text: "needle", Budget: 500, TopK: 5})

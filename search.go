@@ -60,7 +60,7 @@ type Found struct {
 // Below says how many matches are below the provenance floor, and how to see them; "" if there are none.
 func (f *Found) Below() string {
 	for _, c := range f.Counts {
-		if c.Reason == string(triage.BelowFloor) {
+		if c.Reason == triage.BelowFloor {
 			return "matches below the provenance floor: " + strconv.Itoa(c.Count) + ". They are drafts, or imports that nobody vouched for. A search with the floor scratch shows them, but turns of a conversation are shown only there (dbctl session ls); the operator raises either (dbctl promote, Admin.Raise)"
 		}
 	}

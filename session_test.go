@@ -17,6 +17,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
@@ -297,7 +298,7 @@ func TestStubOfADamagedTurn(t *testing.T) {
 	a, err = chat.s.Assemble(ctx, q)
 	require.NoError(t, err)
 	require.False(t, slices.ContainsFunc(a.Blocks, func(b Block) bool { return b.Ref.ID == "middle" }))
-	require.True(t, slices.ContainsFunc(a.Left, func(l LeftOut) bool { return l.Ref.ID == "middle" && l.Reason == store.ReasonDamaged }), a.Left)
+	require.True(t, slices.ContainsFunc(a.Left, func(l LeftOut) bool { return l.Ref.ID == "middle" && l.Reason == triage.Damaged }), a.Left)
 }
 
 // A result stays with its call, whatever the verdicts say.
@@ -452,7 +453,7 @@ func TestMessageWithoutSession(t *testing.T) {
 		}
 		require.Equal(t, map[string]bool{"short": true, "long": true}, seen)
 		for _, e := range a.Manifest.Excluded {
-			require.NotEqual(t, store.ReasonOther, e.Reason)
+			require.NotEqual(t, triage.OtherSession, e.Reason)
 		}
 	}
 }

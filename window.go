@@ -79,7 +79,7 @@ func (a *assembling) besideLarge(ctx context.Context, conv *live.Conversation, q
 // turnsIn takes what a context needs of the session.
 func (a *assembling) turnsIn(c *live.Conversation) {
 	q := conversation.Question{
-		Budget: a.q.Budget, Room: a.q.Budget - a.q.Reserve, Kinds: a.q.Kinds, Now: codec.Micros(a.now), NoRoom: string(budget.ReasonBudget), Hidden: string(triage.Masked), Hits: a.cands.Hits,
+		Budget: a.q.Budget, Room: a.q.Budget - a.q.Reserve, Kinds: a.q.Kinds, Now: codec.Micros(a.now), NoRoom: string(budget.ReasonBudget), Hidden: triage.Masked, Hits: a.cands.Hits,
 	}
 	if a.tx != nil {
 		q.Masked = append(slices.Collect(maps.Keys(a.tx.writes)), slices.Collect(maps.Keys(a.tx.drop))...)
@@ -136,9 +136,9 @@ func (a *assembling) loadStubs(ctx context.Context, at []int) error {
 		case f != nil:
 			it.head, it.page, it.text = f.head, 1, rendering.Stub(f.head, f.text)
 		case errors.Is(errs[j], ErrCorrupt):
-			it.reason = store.ReasonDamaged
+			it.reason = triage.Damaged
 		default:
-			it.reason = store.ReasonGone
+			it.reason = triage.Gone
 		}
 	}
 	return nil
@@ -169,7 +169,7 @@ func (a *assembling) loadForms(ctx context.Context, forms []int) (whole []int, e
 	for j, i := range at {
 		it := a.ranked[i]
 		if heads[j].Err != nil {
-			it.reason = store.ReasonGone
+			it.reason = triage.Gone
 			continue
 		}
 		it.head, it.page = heads[j].Head, 1

@@ -364,13 +364,13 @@ func (a *everyTurn) order() []int {
 func (a *everyTurn) refuse(t *conversation.TurnIn) string {
 	switch {
 	case t.Expires != 0 && t.Expires <= codec.Micros(a.now):
-		return store.ReasonExpired
+		return triage.Expired
 	case len(a.q.Kinds) > 0 && !slices.Contains(a.q.Kinds, t.Kind):
-		return store.ReasonKind
+		return triage.OtherKind
 	case t.Level == session.Cold:
 		return t.Why
 	case a.tx != nil && (a.tx.writes[t.ID] != nil || a.tx.drop[t.ID]):
-		return string(triage.Masked)
+		return triage.Masked
 	}
 	return ""
 }

@@ -22,7 +22,7 @@ type CandidateQuery struct {
 	Mask    []Ref            // artefacts of the nearest scope that a transaction overwrites or deletes
 	Weights *lexical.Weights // nil: the zero Weights, a page scores by its own words alone
 	// Filter restricts the candidates before the best are chosen; nil: nothing is restricted.
-	// System pages and the turns of Session pass it, unless Strict. Excluded.Count of ReasonFilter
+	// System pages and the turns of Session pass it, unless Strict. Excluded.Count of triage.Filtered
 	// is the number of live, not superseded pages of the chain that do not pass, whatever other
 	// rules say. Pages that do not pass lend no score to neighbours.
 	Filter *Filter

@@ -3,6 +3,8 @@ package store
 import (
 	"slices"
 	"time"
+
+	"github.com/ctxpage/ctxpage/internal/triage"
 )
 
 // Live reports whether a version has content: it is not a deletion, and neither gc nor an erase
@@ -19,21 +21,40 @@ func (q *CandidateQuery) own(h *Head) bool {
 	return q.Session != "" && h.Group == q.Session && h.Scope == q.Scopes[0]
 }
 
-// Excludes names the first rule that keeps a live version out of the candidates; "" means that none
-// does. It defines the rules: stores that judge by columns must give the same result. It does not
-// apply the filter; see Passes.
-func (q *CandidateQuery) Excludes(h *Head) string {
-	switch own := q.own(h); {
-	case h.Expired(q.Now):
-		return ReasonExpired
-	case h.Kind == KindSystem:
+// Excludes returns the first rule that keeps a live version out of the candidates; "": none does. It does not apply the
+// filter; see Passes.
+func (q *CandidateQuery) Excludes(h *Head) triage.Reason {
+	p := Ruled{Kind: h.Kind, Provenance: h.Provenance, Own: q.own(h)}
+	p.Turn = h.Kind == KindMessage && h.Provenance <= Tool && h.Group != ""
+	if !h.ExpiresAt.IsZero() {
+		p.Expires = h.ExpiresAt.UnixMicro()
+	}
+	return q.Rule(&p)
+}
+
+// Ruled is what the rules ask of a live page.
+type Ruled struct {
+	Expires    int64 // microseconds; 0: never
+	Kind       Kind
+	Provenance Provenance
+	Turn       bool // an agent or a tool said it in a conversation
+	Own        bool // it is a turn of the session that asks; needed only of turns and below the floor
+}
+
+// Rule returns the first rule that keeps a page out of the candidates; "": none does. It defines the rules and the order in
+// which they are reported, for every store: an expired page below the floor counts as expired.
+func (q *CandidateQuery) Rule(p *Ruled) triage.Reason {
+	switch {
+	case p.Expires != 0 && p.Expires <= q.Now.UnixMicro():
+		return triage.Expired
+	case p.Kind == KindSystem:
 		return ""
-	case h.Provenance < q.Floor && !own:
-		return ReasonFloor
-	case h.Kind == KindMessage && h.Provenance <= Tool && h.Group != "" && !own:
-		return ReasonOther
-	case len(q.Kinds) > 0 && !slices.Contains(q.Kinds, h.Kind):
-		return ReasonKind
+	case p.Provenance < q.Floor && !p.Own:
+		return triage.BelowFloor
+	case p.Turn && !p.Own:
+		return triage.OtherSession
+	case len(q.Kinds) > 0 && !slices.Contains(q.Kinds, p.Kind):
+		return triage.OtherKind
 	}
 	return ""
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
@@ -67,7 +68,7 @@ func (u unfiltered) Candidates(ctx context.Context, q store.CandidateQuery) (sto
 			out.Hits = append(out.Hits, c)
 		}
 	}
-	out.Excluded = append(out.Excluded, store.Excluded{Reason: store.ReasonFilter, Count: len(all) - len(out.Hits)})
+	out.Excluded = append(out.Excluded, store.Excluded{Reason: triage.Filtered, Count: len(all) - len(out.Hits)})
 	return out, nil
 }
 

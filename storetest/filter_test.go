@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/internal/lexical"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
@@ -251,7 +252,7 @@ func scores(c store.Candidates) (out []string) {
 
 func filtered(c store.Candidates) (n int) {
 	for _, e := range c.Excluded {
-		if e.Reason == store.ReasonFilter {
+		if e.Reason == triage.Filtered {
 			n = e.Count
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ctxpage/ctxpage/internal/lexical"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -204,7 +205,7 @@ func (s search) leftOut(found, misses []lexical.Hit) (out []store.Excluded) {
 	for _, h := range s.current() {
 		why := s.q.Excludes(h)
 		if s.successor(h) != nil {
-			why = store.ReasonSuperseded
+			why = triage.Superseded
 		}
 		if why != "" && slices.Contains(s.q.Scopes, h.Scope) {
 			counts[why] += len(h.Rows)
@@ -212,7 +213,7 @@ func (s search) leftOut(found, misses []lexical.Hit) (out []store.Excluded) {
 	}
 	for _, p := range s.pages {
 		if slices.Contains(s.q.Scopes, p.head.Scope) && s.then.answers(p) == p && !s.q.Passes(p.head) {
-			counts[store.ReasonFilter]++
+			counts[triage.Filtered]++
 		}
 	}
 	miss := func(why string, num uint64, l lexical.Hit) {
@@ -222,7 +223,7 @@ func (s search) leftOut(found, misses []lexical.Hit) (out []store.Excluded) {
 	}
 	for _, h := range found {
 		if h.Via != 0 && s.successor(s.at(nameOf(s.page(h.Via).head), 0)) != nil {
-			miss(store.ReasonSuperseded, h.Via, lexical.Hit{Own: h.Own})
+			miss(triage.Superseded, h.Via, lexical.Hit{Own: h.Own})
 		}
 	}
 	for _, h := range misses {

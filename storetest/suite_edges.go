@@ -6,6 +6,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -203,11 +204,11 @@ func checkMaskedCount(b *bench) {
 	p.Artefact.Supersedes = []string{"old law"}
 	b.commit(b.batch(p))
 	q := b.ask("lemur")
-	require.Equal(b, 1, b.leftOut(q, store.ReasonSuperseded).Count)
+	require.Equal(b, 1, b.leftOut(q, triage.Superseded).Count)
 	q.Mask = []store.Ref{{Scope: scope, ID: "old law"}, {Scope: scope, ID: "new law"}}
-	require.Equal(b, 1, b.leftOut(q, store.ReasonSuperseded).Count)
+	require.Equal(b, 1, b.leftOut(q, triage.Superseded).Count)
 	q.AsOf = 1
-	require.Equal(b, 1, b.leftOut(q, store.ReasonSuperseded).Count, "by what is so now")
+	require.Equal(b, 1, b.leftOut(q, triage.Superseded).Count, "by what is so now")
 }
 
 func checkNearestVia(b *bench) {
@@ -221,7 +222,7 @@ func checkNearestVia(b *bench) {
 	require.Len(b, out.Hits, 1)
 	require.Equal(b, "new law", out.Hits[0].Ref.ID)
 	require.Equal(b, old, out.Hits[0].Lexical.Via)
-	e := b.leftOut(b.ask("zebra"), store.ReasonSuperseded)
+	e := b.leftOut(b.ask("zebra"), triage.Superseded)
 	require.Equal(b, 1, e.Matched)
 	require.Len(b, e.Nearest, 1)
 	require.Equal(b, old, e.Nearest[0].Key.Num)
@@ -234,7 +235,7 @@ func checkNearestVia(b *bench) {
 	b.commit(b.batch(p))
 	is := b.find("brief").Pages[0].Num
 	b.pass(time.Hour)
-	e = b.leftOut(b.ask("lemur"), store.ReasonExpired)
+	e = b.leftOut(b.ask("lemur"), triage.Expired)
 	require.Len(b, e.Nearest, 1)
 	require.Equal(b, is, e.Nearest[0].Key.Num)
 	require.Equal(b, ended, e.Nearest[0].Lexical.Via)

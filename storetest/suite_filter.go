@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -107,7 +108,7 @@ func (b *bench) checkPasses(q store.CandidateQuery, want []string) {
 		}
 	}
 	require.ElementsMatch(b, want, ids, "%+v", q.Filter)
-	i := slices.IndexFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == store.ReasonFilter })
+	i := slices.IndexFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == triage.Filtered })
 	if q.Filter == nil {
 		require.Negative(b, i)
 		return

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -317,7 +318,7 @@ func checkCandidates(b *bench) {
 	out, err := b.st.Candidates(b.ctx, q)
 	require.NoError(b, err)
 	require.Equal(b, b.st.Mark().LSN, out.LSN)
-	i := slices.IndexFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == store.ReasonFloor })
+	i := slices.IndexFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == triage.BelowFloor })
 	require.GreaterOrEqual(b, i, 0)
 	require.Equal(b, 1, out.Excluded[i].Count)
 	require.Equal(b, "low", out.Excluded[i].Nearest[0].Ref.ID)
@@ -416,6 +417,6 @@ func checkExpiry(b *bench) {
 	require.NoError(b, err)
 	require.Empty(b, out.Hits)
 	require.Len(b, out.Excluded, 1)
-	require.Equal(b, store.ReasonExpired, out.Excluded[0].Reason)
+	require.Equal(b, triage.Expired, out.Excluded[0].Reason)
 	require.Equal(b, "brief", out.Excluded[0].Nearest[0].Ref.ID)
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -64,7 +65,7 @@ func (o *Offer) Enter(hits []store.Candidate) (in []*TurnIn, rest []store.Candid
 		}
 		reason := of.Why
 		if len(o.q.Kinds) > 0 && !slices.Contains(o.q.Kinds, of.Kind) {
-			reason = store.ReasonKind
+			reason = triage.OtherKind
 		}
 		leftFor(out, reason).Count += n
 	}
@@ -144,9 +145,9 @@ func (o *Offer) entryOrder() []int {
 func (o *Offer) refuse(t *TurnIn) string {
 	switch {
 	case t.Expires != 0 && t.Expires <= o.q.Now:
-		return store.ReasonExpired
+		return triage.Expired
 	case len(o.q.Kinds) > 0 && !slices.Contains(o.q.Kinds, t.Kind):
-		return store.ReasonKind
+		return triage.OtherKind
 	case t.Level == session.Cold:
 		return t.Why
 	case t.masked:

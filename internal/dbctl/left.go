@@ -69,7 +69,7 @@ func leftOf(left []ctxpage.LeftOut) []leftView {
 func countsOf(counts []ctxpage.LeftCount, left []ctxpage.LeftOut) []countView {
 	out := []countView{}
 	for _, c := range counts {
-		out = append(out, countView{c.Reason, c.Count, advice(c.Reason, left)})
+		out = append(out, countView{c.Reason, c.Count, triage.Advice(c.Reason, cmp.Or(commonDir(left), "DIR"))})
 	}
 	return out
 }
@@ -80,34 +80,6 @@ func countsInManifest(r *manifest.Record) (out []ctxpage.LeftCount) {
 		out = append(out, ctxpage.LeftCount{Reason: e.Reason, Count: e.Count})
 	}
 	return out
-}
-
-// storedText ends the advice on pages whose text is there and was not shown.
-const storedText = "--check never shows what is stored"
-
-// advice says what a caller can do about a reason, "" where nothing is amiss.
-func advice(reason string, left []ctxpage.LeftOut) string {
-	switch triage.Reason(reason) {
-	case triage.NoRoot:
-		return fmt.Sprintf("--root %s lets this call read the files; %s", cmp.Or(commonDir(left), "DIR"), storedText)
-	case triage.NoScheme:
-		return "only the application that registers the scheme can check it; " + storedText
-	case triage.ReadOnly:
-		return "without --read-only they are fetched anew; --serve-stale shows what is stored"
-	case triage.BelowFloor:
-		return "drafts, notes and imports that nobody vouched for; --floor scratch shows them, dbctl promote raises them"
-	case store.ReasonOther:
-		return "a question with --session shows them in their conversation (dbctl session ls), dbctl promote raises them"
-	case triage.Expired:
-		return "dbctl get --version prints one"
-	}
-	switch {
-	case strings.HasPrefix(reason, "dirty: "):
-		return "--serve-stale shows what is stored, marked as stale"
-	case strings.HasPrefix(reason, "damaged"):
-		return "dbctl check says what is damaged"
-	}
-	return ""
 }
 
 // commonDir is the nearest directory that holds all files no root allows.

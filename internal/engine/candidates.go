@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/lexical"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/internal/vector"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -285,8 +287,13 @@ func (s *Engine) badIndex(err error) error {
 // some of each; a rule that others crowded out gets a search of its own. It costs one more search,
 // or a few, and only where a rule keeps something out (count).
 func (s *Engine) searchMisses(v *corpus, q *store.CandidateQuery, rows SegRows, weights lexical.Weights, out *store.Candidates) error {
-	e := s.cat.count(v.chain, q, v.session)
-	if e.expired+e.floor+e.turns == 0 && len(q.Kinds) == 0 {
+	counts := s.cat.count(v.chain, q, v.session)
+	delete(counts, triage.Superseded) // nameSuperseded names those
+	if len(q.Kinds) > 0 {
+		counts[triage.OtherKind] = 1
+	}
+	maps.DeleteFunc(counts, func(_ triage.Reason, n int) bool { return n <= 0 })
+	if len(counts) == 0 {
 		return nil
 	}
 	look := func(only string, k int) (int, error) {
@@ -307,12 +314,9 @@ func (s *Engine) searchMisses(v *corpus, q *store.CandidateQuery, rows SegRows, 
 	if err != nil || n < 4*nearestMisses {
 		return err
 	}
-	for _, r := range []struct {
-		reason string
-		n      int
-	}{{store.ReasonExpired, e.expired}, {store.ReasonFloor, e.floor}, {store.ReasonOther, e.turns}, {store.ReasonKind, len(q.Kinds)}} {
-		if r.n > 0 && !slices.ContainsFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == r.reason }) {
-			if _, err := look(r.reason, nearestMisses); err != nil {
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		if !slices.ContainsFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == reason }) {
+			if _, err := look(reason, nearestMisses); err != nil {
 				return err
 			}
 		}
@@ -330,7 +334,7 @@ func (s *Engine) nameSuperseded(hits []lexical.Hit, out *store.Candidates) {
 		}
 		left--
 		c := s.cat.candidate(h.Via)
-		c.Excluded = store.ReasonSuperseded
+		c.Excluded = triage.Superseded
 		c.Lexical.Own = h.Own
 		addMiss(out, c)
 	}
@@ -346,11 +350,11 @@ func (s *Engine) nameUnread(v *corpus, q *store.CandidateQuery, found []proposal
 		}
 		n++
 		c := s.cat.candidate(num)
-		c.Excluded = store.ReasonDamaged
+		c.Excluded = triage.Damaged
 		addMiss(out, c)
 	}
 	if n > 0 {
-		i := slices.IndexFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == store.ReasonDamaged })
+		i := slices.IndexFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == triage.Damaged })
 		out.Excluded[i].Count = n
 	}
 }
@@ -499,17 +503,16 @@ func (c *catalogue) describe(out *store.Candidate, num uint64) (id []byte) {
 // countExcluded adds the counts, which need no look at the pages, and puts the reasons in a fixed
 // order.
 func (s *Engine) countExcluded(v *corpus, q *store.CandidateQuery, out *store.Candidates) {
-	e := s.cat.count(v.chain, q, v.session)
-	for _, r := range []struct {
-		reason string
-		n      int
-	}{{store.ReasonExpired, e.expired}, {store.ReasonFloor, e.floor}, {store.ReasonSuperseded, e.retired}, {store.ReasonOther, e.turns}, {store.ReasonKind, 0}, {store.ReasonFilter, v.filteredOut()}} {
-		i := slices.IndexFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == r.reason })
-		switch {
-		case i >= 0:
-			out.Excluded[i].Count = max(r.n, len(out.Excluded[i].Nearest))
-		case r.n > 0:
-			out.Excluded = append(out.Excluded, store.Excluded{Reason: r.reason, Count: r.n})
+	counts := s.cat.count(v.chain, q, v.session)
+	counts[triage.Filtered] = v.filteredOut()
+	for i := range out.Excluded {
+		e := &out.Excluded[i]
+		e.Count = max(e.Count, counts[e.Reason], len(e.Nearest))
+		delete(counts, e.Reason)
+	}
+	for reason, n := range counts {
+		if n > 0 {
+			out.Excluded = append(out.Excluded, store.Excluded{Reason: reason, Count: n})
 		}
 	}
 	slices.SortFunc(out.Excluded, func(a, b store.Excluded) int { return cmp.Compare(a.Reason, b.Reason) })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -210,12 +211,12 @@ func (s *Engine) nameGone(v *corpus, q *store.CandidateQuery, out *store.Candida
 		}
 		if n++; n <= nearestMisses {
 			c := s.cat.candidate(num)
-			c.Excluded = store.ReasonGone
+			c.Excluded = triage.Gone
 			addMiss(out, c)
 		}
 	}
 	if n > 0 {
-		i := slices.IndexFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == store.ReasonGone })
+		i := slices.IndexFunc(out.Excluded, func(e store.Excluded) bool { return e.Reason == triage.Gone })
 		out.Excluded[i].Count = n
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -463,7 +464,8 @@ func (v *corpus) filteredOut() (n int) {
 //
 // The rules are decided in two ways that must agree. excluded decides for one page, with a look at
 // its column. count decides for all pages of a chain, from the counts of each class, because the
-// cost of a question must not grow with what it leaves out.
+// cost of a question must not grow with what it leaves out. A rule that count does not know counts
+// the pages that a search came across.
 
 // resolve follows a page version to the live page that answers for it as of an LSN (0: now). That
 // is its successor, or, if the artefact was superseded as a whole, the first page of the one that
@@ -514,26 +516,11 @@ func (c *catalogue) supersededAfter(p *pageCol, asOf uint64) bool {
 	return p.retired && asOf != 0 && c.succession(uint64(p.art)).since > asOf
 }
 
-// excluded returns the rule that keeps a live page out of a context; "": none does. The rules are
-// in the order in which they are reported: a page that is expired and below the floor counts as
-// expired.
-func (c *catalogue) excluded(p *pageCol, q *store.CandidateQuery, session uint64) string {
-	if at := c.expires(p); at != 0 && at <= codec.Micros(q.Now) {
-		return store.ReasonExpired
-	}
-	if c.exemptFromRules(p) {
-		return ""
-	}
-	if p.prov < q.Floor && (session == 0 || uint64(c.art(uint64(p.art)).group) != session) {
-		return store.ReasonFloor
-	}
-	if c.ownTurn(p) && uint64(c.art(uint64(p.art)).group) != session {
-		return store.ReasonOther
-	}
-	if len(q.Kinds) > 0 && !slices.Contains(q.Kinds, p.kind) {
-		return store.ReasonKind
-	}
-	return ""
+// excluded returns the rule that keeps a live page out of a context; "": none does.
+func (c *catalogue) excluded(p *pageCol, q *store.CandidateQuery, session uint64) triage.Reason {
+	r := store.Ruled{Expires: c.expires(p), Kind: p.kind, Provenance: p.prov, Turn: c.ownTurn(p)}
+	r.Own = session != 0 && (r.Turn || p.prov < q.Floor) && uint64(c.art(uint64(p.art)).group) == session
+	return q.Rule(&r)
 }
 
 // ofSession returns, by provenance, the pages of a session that are not in the lists of their
@@ -562,28 +549,26 @@ func (c *catalogue) ofSession(session uint64, floor store.Provenance) (own [prov
 // asks for. Only the host writes system pages, and a context without them would make another agent.
 func (c *catalogue) exemptFromRules(p *pageCol) bool { return p.kind == store.KindSystem }
 
-// exclusions counts the live pages that each rule keeps out.
-type exclusions struct{ expired, floor, retired, turns int }
-
-// count returns how many live pages of the chain each rule keeps out, without looking at the pages.
-// A turn that is also expired counts as both.
-func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint64) (e exclusions) {
+// count returns how many live pages of the chain the rules keep out, by reason, as far as that is known without looking at
+// the pages. A turn that is also expired counts as both.
+func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint64) map[triage.Reason]int {
 	now := codec.Micros(q.Now)
+	var expired, floor, retired, turns int
 	for _, n := range chain {
 		for prov := range c.scopes[n-1].classes {
 			cl := &c.scopes[n-1].classes[prov]
 			dead := cl.expiry.upTo(now)
-			e.expired += dead
-			e.retired += cl.retired
+			expired += dead
+			retired += cl.retired
 			if store.Provenance(prov) < q.Floor {
-				e.floor += cl.n - dead
+				floor += cl.n - dead
 			} else {
-				e.turns += cl.turns
+				turns += cl.turns
 			}
 		}
 		for _, num := range c.scopes[n-1].unconditional {
 			if p := c.page(num); p.prov < q.Floor && c.exemptFromRules(p) {
-				e.floor--
+				floor--
 			}
 		}
 	}
@@ -591,13 +576,13 @@ func (c *catalogue) count(chain []uint32, q *store.CandidateQuery, session uint6
 		g := &c.groups[session-1]
 		for prov := range g.live {
 			if store.Provenance(prov) < q.Floor {
-				e.floor -= int(g.live[prov])
+				floor -= int(g.live[prov])
 			} else {
-				e.turns -= int(g.turns[prov])
+				turns -= int(g.turns[prov])
 			}
 		}
 	}
-	return e
+	return map[triage.Reason]int{triage.Expired: expired, triage.BelowFloor: floor, triage.Superseded: retired, triage.OtherSession: turns}
 }
 
 // idBytes returns the id of an artefact, borrowed from the arena: valid while the caller holds mu.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -55,7 +56,7 @@ func TestRecentTail(t *testing.T) {
 			want, expired := recentByHand(m.cat, q)
 			require.Equal(t, want, tail, "%+v", q)
 			for _, e := range got.Excluded {
-				if e.Reason == store.ReasonExpired {
+				if e.Reason == triage.Expired {
 					require.Equal(t, expired, e.Count)
 				}
 			}
@@ -82,7 +83,7 @@ func recentByHand(c *catalogue, q store.CandidateQuery) (nums []uint64, expired 
 		switch c.excluded(p, &q, session) {
 		case "":
 			all = append(all, entry{key: p.asOf, num: num})
-		case store.ReasonExpired:
+		case triage.Expired:
 			expired++
 		}
 	}

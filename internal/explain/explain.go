@@ -116,7 +116,7 @@ func (t Teller) why(ctx context.Context, leaf *manifest.Record, ref store.Ref) (
 				if turn, err := t.explainTurn(ctx, w, leaf, e.Reason); turn || err != nil {
 					return w, err
 				}
-				if e.Reason == string(triage.Duplicate) {
+				if e.Reason == triage.Duplicate {
 					w.Twin = RefOf(ctx, t.Store, w.Page.Via)
 				}
 				t.loadScored(ctx, w, leaf)
@@ -365,9 +365,9 @@ func (t Teller) explainUnnamed(ctx context.Context, w *Answer, leaf *manifest.Re
 	switch h := loaded[0].Head; {
 	case out != "":
 		w.say("triage: excluded by the filter: %s", out)
-	case h != nil && h.Provenance == store.Scratch && counted(store.ReasonFloor):
+	case h != nil && h.Provenance == store.Scratch && counted(triage.BelowFloor):
 		w.say("triage: excluded before scoring: its provenance, %s, is below the floor", h.Provenance)
-	case counted(string(triage.NotKept)):
+	case counted(triage.NotKept):
 		w.say("triage: not scored: recency and provenance kept others (preset %s)", leaf.Preset)
 	default:
 		by := "its words did"
@@ -397,7 +397,7 @@ func leftByFilter(leaf *manifest.Record, h *store.Head) (string, error) {
 // explainCounts tells what the leaf counts without naming all of it.
 func (w *Answer) explainCounts(leaf *manifest.Record) {
 	for _, e := range leaf.Excluded {
-		if e.Reason == store.ReasonFilter {
+		if e.Reason == triage.Filtered {
 			w.say("triage: the filter excluded %d pages; it was %s", e.Count, leaf.Filter)
 			continue
 		}

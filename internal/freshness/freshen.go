@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
 	"slices"
 	"strings"
@@ -200,7 +201,7 @@ func (s *View) glance(ctx context.Context, heads []*store.Head, policy time.Dura
 		case state == lookSame:
 			s.memory.put(KeyOf(heads[l.at]), probed{at: now, v: l.have})
 		case g.failed(i, state):
-			out[l.at] = Finding{Dirty: true, Reason: ReasonFetchFailed, Err: ctx.Err()}
+			out[l.at] = Finding{Dirty: true, Reason: triage.FetchFailed, Err: ctx.Err()}
 		default:
 			open = append(open, l.at)
 		}
@@ -286,7 +287,7 @@ func (s *View) samePages(ctx context.Context, parent store.Ref, now store.Locate
 // another process's newer version is adopted. found is what the probe saw.
 func (s *View) refetch(ctx context.Context, h *store.Head, found store.Validator, c *round) Finding {
 	if s.ReadOnly || s.dry {
-		return Finding{Dirty: true, Reason: ReasonReadOnly, Err: store.ErrReadOnly}
+		return Finding{Dirty: true, Reason: triage.ReadOnly, Err: store.ErrReadOnly}
 	}
 	switch r := s.fetchOnce(ctx, h, found, c); {
 	case r == nil:
@@ -389,4 +390,13 @@ func (c *round) began(k VersionKey, r *refetching) {
 func (s *View) replaced(ctx context.Context, h *store.Head) bool {
 	l, err := s.Store.Resolve(ctx, s.chain, store.Ref{Scope: h.Scope, ID: h.ID})
 	return err != nil || l.Version != h.Version
+}
+
+// Note returns what a manifest says of a page whose source was not asked because another host has the file; "": the source
+// was asked, or the page has none.
+func (f *Finding) Note() string {
+	if f.Elsewhere == "" {
+		return ""
+	}
+	return "unchecked: its file is on host " + f.Elsewhere
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
 	"strings"
 	"sync"
@@ -204,12 +205,12 @@ func (g *ancestry) parent(ctx context.Context, n *ancestor, ref store.Ref) (stor
 	}
 	switch {
 	case errors.Is(r.err, store.ErrNotFound), r.err == nil && r.Version != ref.Version && !g.unchanged(ctx, n, ref, r.Located):
-		return r.Located, Finding{Dirty: true, Reason: ReasonDerived, Err: fmt.Errorf("derived from %s, which changed", ref)}
+		return r.Located, Finding{Dirty: true, Reason: triage.Derived, Err: fmt.Errorf("derived from %s, which changed", ref)}
 	case r.err != nil:
 		return r.Located, Finding{Dirty: true, Reason: reasonOf(r.err), Err: r.err}
 	}
 	if why := n.owner.ended(n.head, ref.ID, &r.Located); why != "" {
-		return r.Located, Finding{Dirty: true, Reason: ReasonDerived, Err: fmt.Errorf("derived from %s, which %s", ref, why)}
+		return r.Located, Finding{Dirty: true, Reason: triage.Derived, Err: fmt.Errorf("derived from %s, which %s", ref, why)}
 	}
 	return r.Located, Finding{}
 }
@@ -329,7 +330,7 @@ func (g *ancestry) visit(ctx context.Context, n, to *ancestor) Finding {
 
 func (g *ancestry) lineage(ctx context.Context, n *ancestor) (out Finding) {
 	if n.tooMany {
-		return Finding{Dirty: true, Reason: ReasonDerived, Err: fmt.Errorf("the pages of this read were made from more than %d artefacts or by more than %d references; expected fewer", maxAncestors, maxLines)}
+		return Finding{Dirty: true, Reason: triage.Derived, Err: fmt.Errorf("the pages of this read were made from more than %d artefacts or by more than %d references; expected fewer", maxAncestors, maxLines)}
 	}
 	for i := range n.lines {
 		ln := &n.lines[i]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
@@ -115,12 +116,12 @@ func (p *plainLineage) lineage(s *View, h *store.Head, seen plainWalk) (out Find
 		}
 		l, moved := changed()
 		if moved || s.ended(h, ref.ID, &l) != "" {
-			return Finding{Dirty: true, Reason: ReasonDerived}
+			return Finding{Dirty: true, Reason: triage.Derived}
 		}
 		switch r := p.at(s, l, seen); {
 		case r.Refetched:
 			if _, moved := changed(); moved {
-				return Finding{Dirty: true, Reason: ReasonDerived}
+				return Finding{Dirty: true, Reason: triage.Derived}
 			}
 		case r.pending:
 			out.pending = true
@@ -336,6 +337,6 @@ func TestTooMuchLineage(t *testing.T) {
 	g.ask(t.Context(), heads, []int{0, 1})
 	require.Equal(t, Finding{}, g.verdict(t.Context(), heads[0]))
 	r := g.verdict(t.Context(), heads[1])
-	require.Equal(t, ReasonDerived, r.Reason)
+	require.Equal(t, triage.Derived, r.Reason)
 	require.ErrorContains(t, r.Err, "expected fewer")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/deadline"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
 	"strconv"
 	"strings"
@@ -90,13 +91,13 @@ func reasonOf(err error) string {
 	var scheme *schemeError
 	switch {
 	case errors.Is(err, store.ErrFileRoot):
-		return ReasonNoRoot
+		return triage.NoRoot
 	case errors.As(err, &scheme):
-		return ReasonNoScheme
+		return triage.NoScheme
 	case errors.Is(err, store.ErrVanished):
-		return ReasonVanished
+		return triage.Vanished
 	}
-	return ReasonFetchFailed
+	return triage.FetchFailed
 }
 
 // Fetch loads from a source under the deadline and checks what comes.

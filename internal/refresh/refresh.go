@@ -21,6 +21,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/freshness"
+	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -153,11 +154,11 @@ func (r *run) note(id string, f *freshness.Finding) {
 	}
 	r.out.Sources++
 	switch {
-	case f.Refetched, f.Reason == freshness.ReasonReadOnly:
+	case f.Refetched, f.Reason == triage.ReadOnly:
 		r.out.Changed = append(r.out.Changed, id)
 	case f.Reason == "":
 		r.out.Unchanged++
-	case f.Reason == freshness.ReasonVanished:
+	case f.Reason == triage.Vanished:
 		r.out.Vanished = append(r.out.Vanished, id)
 		r.gone[id] = true
 	default:

@@ -348,7 +348,7 @@ func (s *story) play(t *testing.T, seed uint64) {
 func (s *story) context(t *testing.T, db *ctxpage.DB, a *ctxpage.Assembly) {
 	ctx, excluded := context.Background(), map[triage.Reason]int{}
 	for _, e := range a.Manifest.Excluded {
-		excluded[triage.Reason(e.Reason)] = e.Count
+		excluded[e.Reason] = e.Count
 	}
 	require.Equal(t, 312, excluded[triage.Expired])
 	require.Greater(t, excluded[triage.BelowFloor], 30)

@@ -12,33 +12,6 @@ import (
 	"time"
 )
 
-// Reason says why a page was left out; empty: it was not.
-type Reason string
-
-// Reasons that exclude before scoring; the page is black.
-const (
-	Expired     Reason = "expired"
-	Deleted     Reason = "deleted"
-	Superseded  Reason = "superseded"
-	BelowFloor  Reason = "below the provenance floor"
-	OtherScope  Reason = "other scope" // for the owner of all scopes; never told to an agent
-	OtherKind   Reason = "kind not asked for"
-	Masked      Reason = "replaced by this transaction"
-	FetchFailed Reason = "dirty: fetch failed"
-	Vanished    Reason = "dirty: source vanished"
-	ReadOnly    Reason = "dirty: a read-only database does not refetch"
-	NoRoot      Reason = "unchecked: no file root allows its source"             // Options.FileRoots, dbctl --root
-	NoScheme    Reason = "unchecked: the scheme of its source is not registered" // Options.Sources
-)
-
-// Reasons that leave out a page which was looked at.
-const (
-	NotKept    Reason = "recency and provenance kept others" // first pass of START
-	BeyondTopK Reason = "beyond the top K"
-	OverBudget Reason = "over budget"
-	Duplicate  Reason = "duplicate: says the same as a page that was chosen"
-)
-
 // Tag is the colour of a page after triage.
 type Tag uint8
 
