@@ -88,7 +88,7 @@ var importMap = map[string]string{
 	"internal/faultfs":     "wal",
 	"internal/fillstruct":  "",
 	"internal/dbtest":      "internal/codec",
-	"internal/systest":     "",
+	"internal/systest":     ". internal/dbtest internal/filestore store",
 	"internal/conformance": "compat/contexty compat/directivecli directive internal/directivetext",
 
 	"directive":              "internal/directivetext",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +23,6 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/bbolt"
 	"pgregory.net/rapid"
 )
 
@@ -621,7 +621,7 @@ func TestNoContextWithoutItsDirectives(t *testing.T) {
 		require.NoError(t, err)
 		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
-		damage(t, db, damaged)
+		damage(db, damaged)
 		a, err := db.Scope("acme").Assemble(ctx, Query{Text: "fact", Budget: 1000})
 		if damaged == "a fact" {
 			require.NoError(t, err)
@@ -632,21 +632,6 @@ func TestNoContextWithoutItsDirectives(t *testing.T) {
 		}
 		require.NoError(t, db.Close())
 	}
-}
-
-// damage turns over a bit in the content row of a text.
-func damage(t *testing.T, db *DB, text string) {
-	require.NoError(t, db.inside().Bolt.Update(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(names.Content).Cursor()
-		for k, v := c.First(); k != nil; k, v = c.Next() {
-			if strings.Contains(string(v), text) {
-				v = slices.Clone(v)
-				v[0] ^= 1
-				return tx.Bucket(names.Content).Put(k, v)
-			}
-		}
-		return errors.New("no such content")
-	}))
 }
 
 // cancelling ends a context in the midst of a step.
@@ -795,5 +780,29 @@ func saysWhatHolds(t require.TestingT, e directive.Effective, a *Assembly) {
 	require.Len(t, policies, len(e.Policies))
 	for _, p := range e.Policies {
 		require.True(t, policies["- "+string(p.Polarity)+" "+p.Item])
+	}
+}
+
+// TestLongDirective: what is too long for a directive is refused before anything is made of it; prose of any length
+// passes.
+func TestLongDirective(t *testing.T) {
+	db, _ := openInternal(t)
+	d := db.Scope("acme").Directives()
+	long := strings.Repeat("\ufb01", 2<<20) // each becomes two letters
+	var before, after runtime.MemStats
+	for _, verb := range []string{"use ", "prohibit ", "set premise ", "change premise to ", "remove policy ", "use x instead of "} {
+		runtime.ReadMemStats(&before)
+		_, err := d.Step(t.Context(), verb+long)
+		_, perr := d.Preview(t.Context(), verb+long)
+		runtime.ReadMemStats(&after)
+		require.ErrorIs(t, err, ErrInvalid, verb)
+		require.ErrorIs(t, perr, ErrInvalid, verb)
+		require.ErrorContains(t, err, "expected at most 65536")
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2*len(long)+(6<<20)), verb) // of which the inputs themselves are two
+	}
+	for _, prose := range []string{"users say: " + long, long, "clear state" + strings.Repeat(" ", MaxDirective) + "later"} {
+		got, err := d.Step(t.Context(), prose)
+		require.NoError(t, err)
+		require.Zero(t, got.Kind)
 	}
 }

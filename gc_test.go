@@ -594,20 +594,3 @@ func TestGCFreesSpace(t *testing.T) {
 	require.Less(t, st.FileBytes, first)
 	require.Equal(t, uint32(180), get(t, small.Scope("acme"), "a").Version)
 }
-
-// Vectors go with their pages, also those that are put after the drop.
-func TestGCVectors(t *testing.T) {
-	clk := newClock()
-	m := &meanings{}
-	db := open(t, WithoutSync(Options{Clock: clk.now, Embedder: m}))
-	s := db.Scope("acme")
-	history(t, clk, s, "a", "zebra one")
-	assemble(t, s, Query{Text: "zebra"})
-	_, err := db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
-	require.Equal(t, 1, db.VectorRows())
-	history(t, clk, s, "a", "zebra two")
-	assemble(t, s, Query{Text: "zebra"})
-	gc(t, db, GCOptions{})
-	require.Equal(t, 1, db.VectorRows())
-}

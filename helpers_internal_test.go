@@ -3,8 +3,10 @@ package ctxpage
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ctxpage/ctxpage/internal/filestore"
@@ -67,3 +69,25 @@ func openInternal(t *testing.T) (*DB, *filestore.Store) {
 func scopeKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byte{'s'}, num) }
 
 func groupKey(num uint64) []byte { return binary.BigEndian.AppendUint64([]byte{'g'}, num) }
+
+// damaged is a store that finds the page with some words damaged.
+type damaged struct {
+	store.Store
+	words string
+}
+
+func (d damaged) Load(ctx context.Context, scopes store.Scopes, keys []store.PageKey, want store.Want) ([]store.Loaded, error) {
+	loaded, err := d.Store.Load(ctx, scopes, keys, want)
+	for i := range loaded {
+		if strings.Contains(loaded[i].Text, d.words) {
+			loaded[i].Text, loaded[i].Err = "", &store.CorruptError{File: "a test", Err: errors.New("damaged")}
+		}
+	}
+	return loaded, err
+}
+
+// damage lets the page with some words be damaged from now on.
+func damage(db *DB, words string) {
+	d := damaged{db.store, words}
+	db.store, db.table.store = d, d
+}

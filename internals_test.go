@@ -3,7 +3,6 @@ package ctxpage
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -12,12 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/owner"
-	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/store"
-	"go.etcd.io/bbolt"
 )
 
 // What tests outside the package may reach into.
@@ -25,12 +21,6 @@ import (
 // WithoutSync is Options without syncs: for tests that do many commits and are about answers, not about durability.
 func WithoutSync(o Options) Options {
 	o.noSync = true
-	return o
-}
-
-// Trusting is Options that serve what was edited in the file: for controls.
-func Trusting(o Options) Options {
-	o.trust = true
 	return o
 }
 
@@ -168,9 +158,6 @@ func (db *DB) ProvesText(num uint64, text string) bool {
 	return false
 }
 
-// inside looks into the embedded store.
-func (db *DB) inside() filestore.Inside { return db.files().Peek(peek.Token{}) }
-
 // files are the files of a database that this process owns.
 func (db *DB) files() *filestore.Store {
 	st := db.store
@@ -187,41 +174,4 @@ func (db *DB) files() *filestore.Store {
 		return nil
 	}
 	return elsewhere.files()
-}
-
-// bounds are those of the engine.
-var bounds = peek.Engine.Bounds()
-
-// highest are the highest numbers of artefacts, pages and groups that were given.
-func (db *DB) highest() (n [3]uint64) {
-	n[0], n[1], n[2], _ = peek.Engine.Numbers(db.inside().Engine)
-	return n
-}
-
-// textKey is the key of a page's text.
-func textKey(num uint64) []byte { return binary.BigEndian.AppendUint64(nil, num) }
-
-// names are those of the files and rows of the embedded store.
-var names = filestore.PeekNames(peek.Token{})
-
-// Forge puts another text in the place of a page's, with a right checksum: what somebody with the file could do.
-func (db *DB) Forge(num uint64, text string) error {
-	if _, err := db.Admin().Checkpoint(context.Background()); err != nil {
-		return err
-	}
-	return db.inside().Bolt.Update(func(tx *bbolt.Tx) error {
-		key := textKey(num)
-		return tx.Bucket(names.Content).Put(key, codec.Seal('c', key, []byte(text)))
-	})
-}
-
-// VectorRows counts the vectors in the file.
-func (db *DB) VectorRows() (n int) {
-	_ = db.inside().Bolt.View(func(tx *bbolt.Tx) error {
-		if b := tx.Bucket(names.Vectors); b != nil {
-			n = b.Stats().KeyN
-		}
-		return nil
-	})
-	return n
 }

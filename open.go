@@ -67,7 +67,7 @@ func Open(path string, opts Options) (db *DB, err error) {
 	d.startRefresh()
 	if d.opts.Store == nil && !opts.ReadOnly && !opts.NoWatch {
 		owner.WhenOwner(d.store, d.sessions.Keep)
-	} else if !opts.NoWatch {
+	} else if !opts.NoWatch && !opts.ReadOnly {
 		d.sessions.Keep()
 	}
 	if opts.Maintain > 0 && !opts.ReadOnly {

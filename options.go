@@ -129,8 +129,8 @@ type Options struct {
 	AnswerTimeout time.Duration
 	// Store holds the database instead of files at the path; the path is then only a name in errors and Stats. Open the
 	// store with StateKinds. A successful Open takes it over and Close closes it; after a failed Open it is still the
-	// caller's. ReadOnly, Key, Keyring, MustExist, Identity, Exclusive and LockTimeout describe how files are opened: with a Store they give an
-	// *InvalidError.
+	// caller's. With ReadOnly, open the store for reading too. Key, Keyring, MustExist, Identity, Exclusive and LockTimeout
+	// describe how files are opened: with a Store they return an *InvalidError.
 	Store Store
 
 	noSync  bool // negative control of crash tests: no sync
@@ -206,7 +206,7 @@ func (o Options) checkStore() error {
 	for _, f := range []struct {
 		name string
 		set  bool
-	}{{"ReadOnly", o.ReadOnly}, {"MustExist", o.MustExist}, {"Exclusive", o.Exclusive}, {"Stop", o.Stop != nil}, {"LockTimeout", o.LockTimeout != 0}, {"Identity", o.Identity.ID != ""}, {"Key", o.Key != nil}, {"Keyring", o.Keyring != ""}} {
+	}{{"MustExist", o.MustExist}, {"Exclusive", o.Exclusive}, {"Stop", o.Stop != nil}, {"LockTimeout", o.LockTimeout != 0}, {"Identity", o.Identity.ID != ""}, {"Key", o.Key != nil}, {"Keyring", o.Keyring != ""}} {
 		if f.set {
 			errs = append(errs, store.Invalid("Options."+f.name, "a value beside Options.Store", "nothing: tell the store when you open it"))
 		}

@@ -294,7 +294,7 @@ func TestStubOfADamagedTurn(t *testing.T) {
 	require.Equal(t, manifest.FormStub, a.Blocks[at].Form)
 	require.True(t, strings.HasSuffix(a.Blocks[at].Text, "] Oslo tomorrow?"), a.Blocks[at].Text)
 
-	damage(t, db, "Oslo tomorrow?")
+	damage(db, "Oslo tomorrow?")
 	a, err = chat.s.Assemble(ctx, q)
 	require.NoError(t, err)
 	require.False(t, slices.ContainsFunc(a.Blocks, func(b Block) bool { return b.Ref.ID == "middle" }))

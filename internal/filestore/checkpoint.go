@@ -29,7 +29,7 @@ const (
 	rotateAfterRedo  = 256 << 10 // and one larger than this at that of an open that had to redo, see background
 )
 
-// checkpointAge is how old an unflushed row is that starts a checkpoint. Tests change it: see PeekAge.
+// checkpointAge is how old an unflushed row is that starts a checkpoint. Tests change it.
 var checkpointAge = 10 * time.Second
 
 // background syncs the leaves of reads, and makes checkpoints. It ends with Close, or with the

@@ -15,7 +15,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -40,9 +39,6 @@ type SalvageOptions struct {
 
 	trust bool // negative control of tests
 }
-
-// Peek makes Salvage believe the rows, for tests of this module.
-func (o SalvageOptions) Peek(peek.Token) SalvageOptions { o.trust = true; return o }
 
 // Salvaged is the report of Salvage.
 type Salvaged struct {

@@ -1,20 +1,12 @@
 package filestore
 
 import (
-	"os"
 	"reflect"
 	"testing"
-	"time"
 
-	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
-
-func TestMain(m *testing.M) {
-	PeekAge(peek.Token{}, time.Hour)
-	os.Exit(m.Run())
-}
 
 // TestStoreHidesItsEngine: a Store has the methods of store.Store and a look inside for tests of this module. Nobody else
 // reaches the log, the tree or what is visible.

@@ -1,0 +1,171 @@
+package filestore_test
+
+import (
+	"context"
+	"crypto/rand"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/engine"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/peek"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+)
+
+// recount counts n rows more of a table of the file, as who adds or takes away rows would.
+func recount(t *testing.T, tx *bbolt.Tx, of engine.Table, n int) {
+	t.Helper()
+	sys := tx.Bucket(names.Sys)
+	b, err := names.Recount(sys.Get(names.SysKey), of, n)
+	require.NoError(t, err)
+	require.NoError(t, sys.Put(names.SysKey, b))
+}
+
+// TestTheNewestOutcomeTakenAway: the outcome with the greatest id of all is taken out of the file, and its batch is not
+// applied once more: an id from before the open is looked for in the audit, also where counts and sums were made right; one
+// ahead of the clock where they were not. The control trusts the rows, and applies it twice.
+func TestTheNewestOutcomeTakenAway(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, at := range map[string]struct {
+		ahead time.Duration
+		right bool // the sum is made right
+	}{"right sums": {0, true}, "wrong sum": {0, false}, "ahead of the clock": {time.Hour, false}} {
+		t.Run(name, func(t *testing.T) {
+			e := &editable{t: t, dir: t.TempDir()}
+			db := openTest(t, filepath.Join(e.dir, "agent.ctx"), Options{})
+			id, err := store.NewID(time.Now().Add(at.ahead), rand.Reader)
+			require.NoError(t, err)
+			commit := func(db *DB) (store.Outcome, error) {
+				return storeOf(db).Commit(ctx, store.Batch{ID: id, Scope: "acme", Actor: "test", Now: time.Now(), Bound: []byte("sixteen bytes ..."),
+					State: []store.StateRow{{Key: "note/n", Value: []byte("1")}}, Leaf: manifest.Record{Type: manifest.TypeCommit}})
+			}
+			first, err := commit(db)
+			require.NoError(t, err)
+			require.NoError(t, db.Close())
+			take := func(tx *bbolt.Tx) {
+				b := tx.Bucket(names.Txn)
+				last, _ := b.Cursor().Last()
+				require.Equal(t, id[:], last)
+				require.NoError(t, b.Delete(id[:]))
+				recount(t, tx, engine.TableTxn, -1)
+			}
+			edit := func(trust bool) *DB {
+				path := e.file(take)
+				if at.right {
+					require.NoError(t, names.Resum(path))
+				}
+				db, err := openOver(path, Options{}, filestore.Options{Trust: trust})
+				require.NoError(t, err)
+				t.Cleanup(func() { db.Close() })
+				return db
+			}
+			again, err := commit(e.edit(false, func(*bbolt.Tx) {}))
+			require.NoError(t, err)
+			require.Equal(t, first, again)
+			db = edit(false)
+			_, err = commit(db)
+			require.ErrorIs(t, err, ErrTxnExpired)
+			_, err = storeOf(db).Outcome(ctx, id)
+			require.ErrorIs(t, err, ErrTxnExpired)
+			twice, err := commit(edit(true))
+			require.NoError(t, err, "the control")
+			require.Greater(t, twice.LSN, first.LSN, "the control")
+		})
+	}
+}
+
+// TestAnErasedQuestionPutBack: rows of questions of another moment are found by their sum where their count is right: an
+// erased one that is back in the place of one that is not.
+func TestAnErasedQuestionPutBack(t *testing.T) {
+	ctx := context.Background()
+	e := &editable{t: t, dir: t.TempDir()}
+	path := filepath.Join(e.dir, "agent.ctx")
+	db := openTest(t, path, Options{})
+	gone, kept := askOne(t, db), askOne(t, db)
+	require.NoError(t, db.Close())
+	var key, row []byte
+	e.file(func(tx *bbolt.Tx) {
+		k, v := tx.Bucket(names.Asked).Cursor().First()
+		key, row = slices.Clone(k), slices.Clone(v)
+	})
+	db = openTest(t, path, Options{})
+	eraseQuestion(t, db, gone)
+	require.NoError(t, db.Close())
+	db = e.edit(false, func(tx *bbolt.Tx) {
+		b := tx.Bucket(names.Asked)
+		require.Nil(t, b.Get(key))
+		k, _ := b.Cursor().Last()
+		require.NoError(t, b.Delete(slices.Clone(k)))
+		require.NoError(t, b.Put(key, row))
+	})
+	_, err := asked(t, db.Manifests(), kept.Trace)
+	require.ErrorIs(t, err, manifest.ErrNoQuestion)
+	problems, err := db.Admin().Check(ctx, nil)
+	require.NoError(t, err)
+	require.Len(t, problems, 1)
+	require.Equal(t, "I13", problems[0].Invariant)
+	require.Contains(t, problems[0].What, "question")
+}
+
+// TestCheckFindsOutcomes: an outcome that was taken away, edited or made up is found by a check, also where counts and sums
+// were made right and the id is ahead of the clock, so that nobody asks the audit for it. The control is the file as it
+// was. That outcomes may be dropped TestOutcomesAreBounded checks, whose files are checked at the end.
+func TestCheckFindsOutcomes(t *testing.T) {
+	ctx := context.Background()
+	e := &editable{t: t, dir: t.TempDir()}
+	db := openTest(t, filepath.Join(e.dir, "agent.ctx"), Options{})
+	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "zebra"})
+	require.NoError(t, err)
+	id, err := store.NewID(time.Now().Add(time.Hour), rand.Reader)
+	require.NoError(t, err)
+	_, err = storeOf(db).Commit(ctx, store.Batch{ID: id, Scope: "acme", Actor: "test", Now: time.Now(), Bound: []byte("sixteen bytes ..."),
+		State: []store.StateRow{{Key: "note/n", Value: []byte("1")}}, Leaf: manifest.Record{Type: manifest.TypeCommit}})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	row := func(tx *bbolt.Tx) []byte {
+		row, err := codec.Unseal('t', id[:], slices.Clone(tx.Bucket(names.Txn).Get(id[:])))
+		require.NoError(t, err)
+		return row
+	}
+	for name, change := range map[string]func(tx *bbolt.Tx){
+		"": func(*bbolt.Tx) {},
+		"it is missing": func(tx *bbolt.Tx) {
+			require.NoError(t, tx.Bucket(names.Txn).Delete(id[:]))
+			recount(t, tx, engine.TableTxn, -1)
+		},
+		"it is not how the batch ended": func(tx *bbolt.Tx) {
+			row, err := peek.Engine.EditOutcome(row(tx), func(o *store.Outcome) { o.Status = store.StatusRejected })
+			require.NoError(t, err)
+			require.NoError(t, tx.Bucket(names.Txn).Put(id[:], codec.Seal('t', id[:], row)))
+		},
+		"no audit leaf tells it": func(tx *bbolt.Tx) {
+			other := id
+			other[15] ^= 1
+			require.NoError(t, tx.Bucket(names.Txn).Put(other[:], codec.Seal('t', other[:], row(tx))))
+			recount(t, tx, engine.TableTxn, 1)
+		},
+	} {
+		path := e.file(change)
+		require.NoError(t, names.Resum(path))
+		db, err := openOver(path, Options{}, filestore.Options{})
+		require.NoError(t, err)
+		problems, err := db.Admin().Check(ctx, nil)
+		require.NoError(t, err)
+		if name == "" {
+			require.Empty(t, problems)
+		} else {
+			require.Len(t, problems, 1, name)
+			require.Equal(t, "I19", problems[0].Invariant)
+			require.Contains(t, problems[0].What, name)
+		}
+		require.NoError(t, db.Close())
+	}
+}

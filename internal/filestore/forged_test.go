@@ -1,0 +1,111 @@
+package filestore_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"testing"
+
+	. "github.com/ctxpage/ctxpage"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+)
+
+// A page that a version does not have is gone, whatever a manifest says.
+func TestLoadOfAVersionWithoutThePage(t *testing.T) {
+	ctx := context.Background()
+	db := openTest(t, dbtest.MemoryPath(t), Options{})
+	scope := db.Scope("acme")
+	for _, text := range []string{"one", "two"} {
+		_, err := scope.Put(ctx, Artefact{ID: "a", Text: text})
+		require.NoError(t, err)
+	}
+	for range 2 { // from the overlay, then from the file
+		out, err := storeOf(db).Load(ctx, nil, []store.PageKey{{Num: 1, Version: 1}, {Num: 1, Version: 2}, {Num: 2, Version: 1}, {Num: 2, Version: 2}, {Num: 2, Version: 9}}, store.WantHead)
+		require.NoError(t, err)
+		require.NoError(t, out[0].Err)
+		require.NoError(t, out[3].Err)
+		for _, i := range []int{1, 2, 4} {
+			require.ErrorIs(t, out[i].Err, ErrGone)
+		}
+		_, err = db.Admin().Checkpoint(ctx)
+		require.NoError(t, err)
+	}
+}
+
+// After a Commit nobody knows the end of, Rollback does not claim one.
+func TestRollbackOfAnUnknownOutcome(t *testing.T) {
+	ctx := context.Background()
+	db := openTest(t, dbtest.MemoryPath(t), Options{})
+	s := inside(db).Engine
+	tx, err := db.Scope("acme").Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "t"}))
+	_ = s.Fail(errors.New("the disk died"))
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"}), ErrOutcomeUnknown)
+	leaves := dbtest.SizeOf(storeOf(db).Audit())
+	require.ErrorIs(t, tx.Rollback(), ErrOutcomeUnknown)
+	require.Equal(t, leaves, dbtest.SizeOf(storeOf(db).Audit()))
+	require.ErrorIs(t, tx.Rollback(), ErrTxnDone)
+	require.ErrorContains(t, db.Close(), "the disk died")
+}
+
+// Numbers in a forged file, with right checksums, are refused before anything as long as them is made.
+func TestForgedNumbers(t *testing.T) {
+	ctx := context.Background()
+	for name, forge := range map[string]func(meta *bbolt.Bucket) error{
+		"page": func(meta *bbolt.Bucket) error {
+			key := headKey(1, 1)
+			row, err := codec.Unseal('m', key, slices.Clone(meta.Get(key)))
+			if err != nil {
+				return err
+			}
+			at := len(row) - len(bytes.SplitN(row, []byte("forged-id"), 2)[1]) + 1 // after the number of the page
+			require.EqualValues(t, 1, row[at], "the tokens of the page")
+			return meta.Put(key, codec.Seal('m', key, slices.Replace(row, at, at+1, binary.AppendVarint(nil, 1<<39)...)))
+		},
+		"artefact": func(meta *bbolt.Bucket) error {
+			key := headKey(1, 1)
+			row, err := codec.Unseal('m', key, slices.Clone(meta.Get(key)))
+			if err != nil {
+				return err
+			}
+			at := 7 // after version, kind, provenance, priority, flags, what is implied, and the scope
+			require.EqualValues(t, 1, row[at])
+			return meta.Put(key, codec.Seal('m', key, slices.Replace(row, at, at+1, binary.AppendUvarint(nil, 1<<31)...)))
+		},
+		"scope": func(meta *bbolt.Bucket) error {
+			if err := meta.Delete(scopeKey(1)); err != nil {
+				return err
+			}
+			return meta.Put(scopeKey(1<<31), codec.Seal('m', scopeKey(1<<31), []byte("acme")))
+		},
+		"group": func(meta *bbolt.Bucket) error {
+			if err := meta.Delete(groupKey(1)); err != nil {
+				return err
+			}
+			return meta.Put(groupKey(1<<39), codec.Seal('m', groupKey(1<<39), append([]byte{0, 0, 0, 1}, "talk"...)))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := openTest(t, dbtest.MemoryPath(t), Options{})
+			_, err := db.Scope("acme").Put(ctx, Artefact{ID: "forged-id", Text: "t", Group: "talk"})
+			require.NoError(t, err)
+			require.NoError(t, db.Close())
+			b, err := bbolt.Open(db.Path(), 0o600, nil)
+			require.NoError(t, err)
+			require.NoError(t, b.Update(func(tx *bbolt.Tx) error { return forge(tx.Bucket(names.Meta)) }))
+			require.NoError(t, b.Close())
+			for _, ro := range []bool{true, false} {
+				_, err = Open(db.Path(), Options{ReadOnly: ro})
+				require.ErrorIs(t, err, ErrCorrupt)
+			}
+		})
+	}
+}

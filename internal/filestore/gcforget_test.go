@@ -1,0 +1,351 @@
+package filestore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	. "github.com/ctxpage/ctxpage"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/peek"
+	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+
+	"go.etcd.io/bbolt"
+)
+
+func openForget(t *testing.T, o Options, files ...filestore.Options) (*DB, string) {
+	path := dbtest.CheckedPath[store.Problem](t, openChecked)
+	return openTest(t, path, o, files...), path
+}
+
+// churn makes new versions of a live set of fixed size, ever new artefacts that are deleted, turns that are deleted, drafts
+// that are rolled back, and batches that are held and rejected.
+func churn(t *testing.T, db *DB, round int) {
+	ctx := context.Background()
+	s := db.Scope("acme", WithActor("agent"))
+	for i := range 6 {
+		_, err := s.Put(ctx, Artefact{ID: fmt.Sprintf("doc-%d", i), Text: fmt.Sprintf("zebra %d of round %d", i, round)})
+		require.NoError(t, err)
+		id := fmt.Sprintf("note-%d-%d", round, i)
+		_, err = s.Put(ctx, Artefact{ID: id, Text: "violin " + id})
+		require.NoError(t, err)
+		require.NoError(t, s.Delete(ctx, id))
+	}
+	refs, err := s.Session("chat").Append(ctx, Turn{Role: "user", Text: fmt.Sprintf("harbour %d", round), Signals: session.Signals{Finding: true}})
+	require.NoError(t, err)
+	require.NoError(t, s.Delete(ctx, refs[0].ID))
+	for _, end := range []float64{0, .1} {
+		tx, err := s.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: fmt.Sprintf("draft-%d", round), Text: "orchid of a draft"}))
+		_, err = tx.Assemble(ctx, Query{Text: "orchid draft", Budget: 1000, Floor: Scratch})
+		require.NoError(t, err)
+		if end == 0 {
+			require.NoError(t, tx.Rollback())
+			continue
+		}
+		require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: end, By: "tests"}), ErrHeld)
+		_, err = db.Review().Reject(ctx, tx.ID(), "anna", "")
+		require.NoError(t, err)
+	}
+}
+
+// rowsOf counts the rows of each bucket as a checkpoint left them.
+func rowsOf(t *testing.T, db *DB) map[string]int {
+	rows := map[string]int{}
+	_, err := db.Admin().Checkpoint(context.Background())
+	require.NoError(t, err)
+	require.NoError(t, inside(db).Bolt.View(func(tx *bbolt.Tx) error {
+		for _, b := range []string{"meta", "content", "held", "state"} {
+			rows[b] = tx.Bucket([]byte(b)).Stats().KeyN
+		}
+		return nil
+	}))
+	return rows
+}
+
+// With a live set of fixed size and gc, no bucket grows.
+func TestGCStaysFlat(t *testing.T) {
+	t.Parallel()
+	db, path := openForget(t, Options{})
+	var after map[string]int
+	for round := range 40 {
+		churn(t, db, round)
+		rep, err := db.Admin().GC(context.Background(), GCOptions{KeepFor: -1, KeepNames: 10})
+		require.NoError(t, err)
+		require.Equal(t, []int{2, 1, 1}, []int{rep.Drafts, rep.Reviews, rep.Turns})
+		if round == 39 {
+			require.Equal(t, []int{6, 8}, []int{rep.Names, rep.Records})
+		}
+		if rows := rowsOf(t, db); round == 12 {
+			after = rows
+		} else if round > 12 {
+			require.Equal(t, after, rows, "round %d", round)
+		}
+		if round == 25 {
+			require.NoError(t, db.Close())
+			db = openTest(t, path, Options{})
+		}
+	}
+	require.NoError(t, db.Close())
+}
+
+// What is forgotten is told from what never was for as long as KeepRecords and KeepNames say, and is never taken for
+// something else: not by a reference, not by a replay, not by an answer to an old context.
+func TestGCForgets(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	db, path := openForget(t, Options{})
+	s := db.Scope("acme", WithActor("agent"))
+	for v := range 9 {
+		_, err := s.Put(ctx, Artefact{ID: "a", Text: fmt.Sprintf("zebra %d", v+1)})
+		require.NoError(t, err)
+		if v == 0 {
+			continue
+		}
+		_, err = s.Put(ctx, Artefact{ID: fmt.Sprintf("gone-%d", v), Text: "violin"})
+		require.NoError(t, err)
+	}
+	old, err := s.Assemble(ctx, Query{Text: "violin", Budget: 1000})
+	require.NoError(t, err)
+	for v := 1; v < 9; v++ {
+		require.NoError(t, s.Delete(ctx, fmt.Sprintf("gone-%d", v)))
+	}
+	for range 2 {
+		_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 2, KeepNames: 3})
+		require.NoError(t, err)
+	}
+	high := highest(db)
+	for range 2 {
+		s = db.Scope("acme", WithActor("agent"))
+		hist, err := listing.Collect(s.Versions(ctx, "a"))
+		require.NoError(t, err)
+		require.Len(t, hist, 3, "the live one and two records")
+		for v := 1; v < 9; v++ {
+			_, err := s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: uint32(v)})
+			require.ErrorIs(t, err, ErrGone, "version %d", v)
+			want := ErrNotFound
+			if v > 5 {
+				want = ErrGone
+			}
+			_, err = s.Recall(ctx, Ref{Scope: "acme", ID: fmt.Sprintf("gone-%d", v), Version: 1})
+			require.ErrorIs(t, err, want, "gone-%d", v)
+		}
+		_, err = db.Replay(ctx, old.Trace)
+		require.ErrorIs(t, err, ErrGone)
+		tx, err := s.Resume(ctx, old.Trace)
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "an answer to what is forgotten"}))
+		var held *HeldError
+		require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "tests"}), &held)
+		require.Equal(t, ReasonStaleContext, held.Reason)
+		require.NoError(t, db.Close())
+		db = openTest(t, path, Options{})
+	}
+	ref, err := db.Scope("acme").Put(ctx, Artefact{ID: "gone-1", Text: "a new one"})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, ref.Version)
+	require.Equal(t, [3]uint64{high[0] + 1, high[1] + 1, high[2]}, highest(db), "no number is given twice")
+	require.NoError(t, db.Close())
+}
+
+// What was replaced does not come back when the record of what replaced it would go.
+func TestGCForgetsNoSupersession(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	db, path := openForget(t, Options{})
+	s := db.Scope("acme")
+	for _, a := range []Artefact{{ID: "old", Text: "zebra"}, {ID: "new", Text: "zebra too", Supersedes: []string{"old"}}} {
+		_, err := s.Put(ctx, a)
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Delete(ctx, "new"))
+	for range 3 {
+		_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1})
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+		db = openTest(t, path, Options{})
+		found, err := db.Scope("acme").Search(ctx, "zebra", 10)
+		require.NoError(t, err)
+		require.Empty(t, found.Hits)
+	}
+	require.NoError(t, db.Close())
+}
+
+// A used id whose outcome is no longer kept is refused, never applied twice; an unused one of that age is applied.
+func TestOutcomesAreBounded(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	db, path := openForget(t, Options{})
+	s := db.Scope("acme")
+	put := func(id ulid.ULID) error {
+		return s.Update(ctx, func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "a", Text: "zebra"}) }, WithID(id.String()))
+	}
+	used, err := newID()
+	require.NoError(t, err)
+	free, err := newID()
+	require.NoError(t, err)
+	require.NoError(t, put(used))
+	_, err = db.Admin().Checkpoint(ctx)
+	require.NoError(t, err)
+	for range bounds.Outcomes + 10 {
+		_, err := s.Put(ctx, Artefact{ID: "b", Text: "violin"})
+		require.NoError(t, err)
+	}
+	for range 2 {
+		_, err = db.Admin().Checkpoint(ctx)
+		require.NoError(t, err)
+		require.Equal(t, bounds.Outcomes, peek.Engine.Outcomes(inside(db).Rows))
+		require.ErrorIs(t, put(used), ErrTxnExpired)
+		require.NoError(t, db.Close())
+		db = openTest(t, path, Options{})
+		s = db.Scope("acme")
+	}
+	require.NoError(t, put(free))
+	require.NoError(t, db.Close())
+}
+
+// cutForget cuts the power somewhere in a gc that forgets, and looks.
+func cutForget(t *testing.T, seed uint64, noSync bool) error {
+	ctx, rng := context.Background(), rand.New(rand.NewPCG(seed, 9))
+	r := newRig(t, Options{}, filestore.Options{NoSync: noSync, Rotate: 4096})
+	setHook := r.lateHook()
+	db, err := r.open()
+	if err != nil {
+		return err
+	}
+	if err := fillGC(ctx, db); err != nil {
+		return err
+	}
+	for n := range 300 {
+		id := fmt.Sprintf("temp-%d", n)
+		if _, err := db.Scope("acme").Put(ctx, Artefact{ID: id, Text: "violin"}); err != nil {
+			return err
+		}
+		if err := db.Scope("acme").Delete(ctx, id); err != nil {
+			return err
+		}
+	}
+	if _, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1}); err != nil {
+		return err
+	}
+	steps := []string{"archived", "before bbolt", "after bbolt", "after cut", ""}
+	stop, keep := steps[rng.IntN(len(steps))], []int{0, 30, 100}[rng.IntN(3)]
+	var im image
+	taken := false
+	setHook(func(step string) error {
+		if step == stop && !taken {
+			im, taken = r.cut(seed, keep), true
+		}
+		return nil
+	})
+	if rng.IntN(2) == 0 {
+		r.fs.Inject(faultfs.Fault{N: 1 + rng.IntN(12), Err: faultfs.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
+	}
+	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: 5})
+	if err != nil && !taken && !errors.Is(err, faultfs.ErrCrashed) {
+		return err
+	}
+	if !taken {
+		im = r.cut(seed, keep)
+	}
+	if err := r.restart(db, im); err != nil {
+		return err
+	}
+	r.files.Hook = nil
+	if db, err = r.open(); err != nil {
+		return err
+	}
+	if err := lookForgotten(db); err != nil {
+		return errors.Join(err, db.Close())
+	}
+	left, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: 5})
+	if err == nil && rep.Names > 0 && left.Names != 0 && left.Names != 295 && left.Names != 295-bounds.DropVersions+gcArts {
+		err = fmt.Errorf("the next run forgot %d artefacts", left.Names)
+	}
+	if err == nil {
+		err = lookForgotten(db)
+	}
+	return errors.Join(err, db.Close())
+}
+
+func lookForgotten(db *DB) error {
+	ctx := context.Background()
+	s := db.Scope("acme")
+	for a := range gcArts {
+		got, err := s.Get(ctx, gcID(a))
+		if err != nil || got.Text != gcText(a, gcVersions) {
+			return fmt.Errorf("%s: %w", gcID(a), err)
+		}
+		for v := 1; v < gcVersions; v++ {
+			if _, err := s.Recall(ctx, Ref{Scope: "acme", ID: gcID(a), Version: uint32(v)}); !errors.Is(err, ErrGone) {
+				return fmt.Errorf("version %d: %w", v, err)
+			}
+		}
+	}
+	problems, err := db.Admin().Check(ctx, nil)
+	if err == nil && len(problems) > 0 {
+		err = fmt.Errorf("check: %+v", problems)
+	}
+	return err
+}
+
+// A power cut anywhere in a gc that forgets leaves a whole database, and the next run does the rest.
+func TestForgetPowerCut(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(dbtest.Times(6, 48)) {
+		require.NoError(t, cutForget(t, seed, false), "seed %d", seed)
+	}
+}
+
+// Without syncs the same must fail.
+func TestForgetPowerCutControl(t *testing.T) {
+	t.Parallel()
+	failed := 0
+	for seed := range uint64(8) {
+		if err := cutForget(t, seed, true); err != nil {
+			failed++
+		}
+	}
+	require.GreaterOrEqual(t, failed, 2)
+}
+
+// An artefact was superseded by another one that gc has forgotten. The rows then only tell of what came later: it was put again,
+// or superseded by a third. A check finds nothing wrong with that.
+func TestCheckAfterWhatSupersededIsForgotten(t *testing.T) {
+	t.Parallel()
+	for name, later := range map[string]Artefact{"put again": {ID: "old", Text: "horse"}, "superseded again": {ID: "third", Text: "zebra as well", Supersedes: []string{"old"}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			db, _ := openForget(t, Options{})
+			s := db.Scope("acme")
+			for _, a := range []Artefact{{ID: "old", Text: "zebra"}, {ID: "new", Text: "zebra too", Supersedes: []string{"old"}}, later} {
+				_, err := s.Put(ctx, a)
+				require.NoError(t, err)
+			}
+			require.NoError(t, s.Delete(ctx, "new"))
+			for range 2 {
+				_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: 5})
+				require.NoError(t, err)
+			}
+			_, err := s.Get(ctx, "new")
+			require.NotErrorIs(t, err, ErrGone, "it is forgotten")
+			_, err = db.Admin().Checkpoint(ctx)
+			require.NoError(t, err)
+			problems, err := db.Admin().Check(ctx, nil)
+			require.NoError(t, err)
+			require.Empty(t, problems)
+			require.NoError(t, db.Close())
+		})
+	}
+}

@@ -1,0 +1,282 @@
+package filestore_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/ctxpage/ctxpage"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/manifest"
+)
+
+var updateGolden = flag.Bool("update", false, "write the golden databases anew; only while the format is unreleased")
+
+// goldenTrace is the assembly that is replayed from the golden database.
+const goldenTrace = "01JZZZZZZZ0000000000000000"
+
+// golden is where the golden database is kept.
+const golden = "testdata/golden/pages"
+
+// goldenTool and goldenPart are artefacts with most fields set; goldenWords is what the second one's text is.
+func goldenTool() Artefact {
+	relevance := .25
+	return Artefact{
+		ID: "tool", Kind: KindMessage, Role: "assistant", Name: "Eve", Provenance: Tool, Text: "The desk is open.", Priority: PriorityHigh, Relevance: &relevance,
+		ToolCalls: []ToolCall{{ID: "c9", Type: "function", Name: "hours", Arguments: "{}"}}, Group: "desk", Seq: 7, Subject: "bob", Pinned: true,
+		Tags: []string{"a", "b"}, Meta: map[string]string{"k": "v", "a": "b"}, CurrentAsOf: time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC),
+		ExpiresAt: time.Date(2096, 6, 1, 0, 0, 0, 0, time.UTC), DerivedFrom: []Ref{{ID: "policy", Version: 2}}, Supersedes: []string{"turn-1"},
+	}
+}
+
+func goldenPart() Artefact {
+	return Artefact{ID: "part", Role: "user", Parts: []Part{{Type: "text", Text: "Look: "}, {Type: "image_url", URL: "https://example.org/a.png", Detail: "low"}, {Type: "text", Text: "a cat"}}}
+}
+
+// writeGolden makes a database with a row of every kind, and leaves part of it in the log alone.
+func writeGolden(t *testing.T, path string) manifest.Head {
+	t.Helper()
+	ctx := context.Background()
+	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	var seed [32]byte
+	db := openTest(t, path, Options{Clock: func() time.Time { now = now.Add(time.Second); return now }, Rand: rand.NewChaCha8(seed)})
+	s := db.Scope("acme/support", WithActor("agent"))
+	relevance := .5
+	for _, a := range []Artefact{
+		{ID: "system", Kind: KindSystem, Text: "You answer billing questions."},
+		{ID: "policy", Text: "Refunds up to $200 need no approval.", Tags: []string{"billing"}, Meta: map[string]string{"owner": "anna"}, Relevance: &relevance},
+		{ID: "policy", Text: "Refunds up to $400 need no approval.", Tags: []string{"billing"}},
+		{ID: "old", Text: "Refunds up to $100.", TTL: time.Hour},
+		{ID: "turn-1", Role: "user", Name: "Bob", Group: "talk", Seq: 1, Text: "May I have a refund?"},
+		{ID: "turn-2", Role: "assistant", Group: "talk", Seq: 2, ToolCalls: []ToolCall{{ID: "c1", Name: "lookup", Arguments: "{}"}}, Text: "Let me look."},
+		{ID: "gone", Text: "This one is deleted."},
+	} {
+		_, err := s.Put(ctx, a)
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Delete(ctx, "gone"))
+	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "The refund desk closes at noon."})
+	require.NoError(t, err)
+	_, err = s.Directives().Step(ctx, "prohibit gift cards")
+	require.NoError(t, err)
+	for _, text := range []string{"First.", "Second."} {
+		_, err := db.Scope("acme/notes").Put(ctx, Artefact{ID: "note", Text: text})
+		require.NoError(t, err)
+	}
+	_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1, Scope: "acme/notes"})
+	require.NoError(t, err)
+	for _, a := range []Artefact{goldenTool(), goldenPart()} {
+		_, err := s.Put(ctx, a)
+		require.NoError(t, err)
+	}
+	_, err = db.Admin().Checkpoint(ctx)
+	require.NoError(t, err)
+	_, err = s.Assemble(ctx, Query{Text: "What may I refund?", Budget: 2000, Trace: goldenTrace})
+	require.NoError(t, err)
+	tx, err := s.Resume(ctx, goldenTrace)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "Up to $400."}))
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .6, By: "checker"}), ErrHeld)
+	holdGolden(t, db, s)
+	head, err := db.Head(ctx)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	return head
+}
+
+// holdGolden leaves a batch that was approved and one that was rejected, and both put again, to wait.
+func holdGolden(t *testing.T, db *DB, s *Scope) {
+	t.Helper()
+	ctx := context.Background()
+	for i, end := range []string{"approve", "reject", ""} {
+		tx, err := s.Begin(ctx)
+		require.NoError(t, err)
+		tool, part := goldenTool(), goldenPart()
+		tool.ID, part.ID = fmt.Sprint("held-tool-", i), fmt.Sprint("held-part-", i)
+		require.NoError(t, tx.Put(ctx, tool))
+		require.NoError(t, tx.Put(ctx, part))
+		require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .5, By: "checker", Note: "unsure"}), ErrHeld)
+		switch end {
+		case "approve":
+			_, err = db.Review().Approve(ctx, tx.ID(), Approval{By: "anna", Note: "yes"})
+		case "reject":
+			_, err = db.Review().Reject(ctx, tx.ID(), "anna", "no")
+		}
+		require.NoError(t, err)
+	}
+}
+
+// sameGolden says whether an artefact that was read is the one that was put. A version has its own times and texts.
+func sameGolden(t *testing.T, want Artefact, got *Version) {
+	t.Helper()
+	a := got.Artefact
+	a.ID, want.ID = "", ""
+	a.Kind, a.Priority, a.Provenance, want.Kind, want.Priority, want.Provenance = 0, 0, 0, 0, 0, 0
+	if want.CurrentAsOf.IsZero() {
+		a.CurrentAsOf = time.Time{}
+	}
+	a.CurrentAsOf, a.ExpiresAt = a.CurrentAsOf.UTC(), a.ExpiresAt.UTC()
+	for i := range a.DerivedFrom {
+		a.DerivedFrom[i].Scope = ""
+	}
+	require.Equal(t, want, a)
+}
+
+// checkGoldenRows reads artefacts with most fields set, also from held batches.
+func checkGoldenRows(t *testing.T, db *DB) {
+	t.Helper()
+	ctx := context.Background()
+	s := db.Scope("acme/support", WithActor("agent"))
+	for _, id := range []string{"", "held-"} {
+		for _, want := range []Artefact{goldenTool(), goldenPart()} {
+			id := id + want.ID
+			if id != want.ID {
+				id += "-0"
+			}
+			v, err := s.Get(ctx, id)
+			require.NoError(t, err)
+			sameGolden(t, want, v)
+		}
+	}
+	_, err := db.Scope("acme/notes").Recall(ctx, Ref{ID: "note", Version: 1})
+	require.ErrorIs(t, err, ErrGone)
+	held, err := listing.Collect(db.Review().Batches(ctx, "", true))
+	require.NoError(t, err)
+	var decided []string
+	for _, h := range held {
+		decided = append(decided, h.Decided)
+	}
+	require.Equal(t, []string{"", "approved", "rejected", ""}, decided)
+	last, err := db.Review().Show(ctx, held[3].ID)
+	require.NoError(t, err)
+	require.Equal(t, []string{"checker", "unsure"}, []string{last.By, last.Note})
+	require.Len(t, last.Writes, 2)
+	sameGolden(t, goldenTool(), &last.Writes[0])
+	require.Equal(t, "Look: a cat", last.Writes[1].Text)
+	require.Len(t, last.Writes[1].Parts, 3)
+	_, err = db.Review().Approve(ctx, last.ID, Approval{By: "anna"})
+	require.NoError(t, err)
+	v, err := s.Get(ctx, "held-tool-2")
+	require.NoError(t, err)
+	sameGolden(t, goldenTool(), v)
+	ref, err := s.Put(ctx, goldenPart())
+	require.NoError(t, err)
+	require.Equal(t, uint32(1), ref.Version, "a stored row is compared as what it says")
+}
+
+// pack replaces a file by its compressed form: most of a small bbolt file is empty.
+func pack(t *testing.T, path string) {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err = w.Write(raw)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	require.NoError(t, os.WriteFile(path+".gz", b.Bytes(), 0o644))
+	require.NoError(t, os.Remove(path))
+}
+
+func unpackTo(t *testing.T, from, to string) {
+	t.Helper()
+	f, err := os.Open(from)
+	require.NoError(t, err)
+	defer f.Close()
+	r, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	raw, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(to, raw, 0o600))
+}
+
+// The golden database is read as it was written: contents, audit, replay, held drafts.
+func TestGolden(t *testing.T) {
+	if *updateGolden {
+		path := filepath.Join(t.TempDir(), "agent.ctx")
+		head := writeGolden(t, path)
+		keepGolden(t, path, golden)
+		require.NoError(t, os.WriteFile(filepath.Join(golden, "head.txt"), []byte(head.String()+"\n"), 0o644))
+	}
+	path := openGolden(t, golden)
+	db := openTest(t, path, Options{})
+	checkGolden(t, db)
+	require.NoError(t, db.Close())
+	db = openTest(t, path, Options{}) // with rows that this program wrote beside those
+	defer db.Close()
+	problems, err := db.Admin().Check(context.Background(), nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
+// keepGolden makes a database the golden one in dir.
+func keepGolden(t *testing.T, path, dir string) {
+	t.Helper()
+	require.NoError(t, os.RemoveAll(dir))
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	require.NoError(t, dbtest.Copy(path, filepath.Join(dir, "golden.db")))
+	pack(t, filepath.Join(dir, "golden.db"))
+}
+
+// openGolden copies the golden database in dir to a place where it can be written.
+func openGolden(t *testing.T, dir string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "agent.ctx")
+	require.NoError(t, os.CopyFS(path+"-wal", os.DirFS(filepath.Join(dir, "golden.db-wal"))))
+	require.NoError(t, os.CopyFS(path+"-manifest", os.DirFS(filepath.Join(dir, "golden.db-manifest"))))
+	unpackTo(t, filepath.Join(dir, "golden.db.gz"), path)
+	return path
+}
+
+func checkGolden(t *testing.T, db *DB) {
+	t.Helper()
+	ctx := context.Background()
+	s := db.Scope("acme/support", WithActor("agent"))
+	v, err := s.Get(ctx, "policy")
+	require.NoError(t, err)
+	require.Equal(t, "Refunds up to $400 need no approval.", v.Text)
+	v, err = s.Recall(ctx, Ref{Scope: "acme/support", ID: "policy", Version: 1})
+	require.NoError(t, err)
+	require.Equal(t, "anna", v.Meta["owner"])
+	require.Equal(t, .5, *v.Relevance)
+	_, err = s.Get(ctx, "gone")
+	require.ErrorIs(t, err, ErrNotFound)
+	_, err = s.Get(ctx, "answer")
+	require.ErrorIs(t, err, ErrNotFound)
+	held, err := listing.Collect(db.Review().Batches(ctx, "", false))
+	require.NoError(t, err)
+	require.NotEmpty(t, held)
+	draft, err := db.Review().Show(ctx, held[0].ID)
+	require.NoError(t, err)
+	require.Equal(t, "Up to $400.", draft.Writes[0].Text)
+	state, err := s.Directives().State(ctx)
+	require.NoError(t, err)
+	require.Contains(t, state.Own.State.Text(), "gift cards")
+	r, err := db.Replay(ctx, goldenTrace)
+	require.NoError(t, err)
+	require.True(t, r.Same)
+	require.True(t, bytes.Contains([]byte(r.Text), []byte("$400")))
+	line, err := os.ReadFile(filepath.Join(golden, "head.txt"))
+	require.NoError(t, err)
+	head, err := manifest.ParseHead(string(bytes.TrimSpace(line)))
+	require.NoError(t, err)
+	found, err := db.Manifests().Verify(ctx, &head, nil)
+	require.NoError(t, err)
+	require.Empty(t, found.Problems)
+	problems, err := db.Admin().Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	checkGoldenRows(t, db)
+}

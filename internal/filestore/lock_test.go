@@ -1,0 +1,172 @@
+package filestore_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+
+	"github.com/stretchr/testify/require"
+)
+
+// heldBy starts a process that holds a database, and gives a way to end it.
+func heldBy(t *testing.T, args ...string) (cmd *exec.Cmd, end func()) {
+	t.Helper()
+	cmd = childCommand("holder", args...)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = out.Read(make([]byte, 16))
+	require.NoError(t, err)
+	return cmd, func() {
+		_, _ = fmt.Fprintln(in, "go")
+		_ = cmd.Wait()
+	}
+}
+
+func lockedError(t *testing.T, path string, opts Options) *LockedError {
+	t.Helper()
+	_, err := Open(path, opts)
+	var locked *LockedError
+	require.ErrorAs(t, err, &locked)
+	return locked
+}
+
+// TestReaderNamed: a writer that readers keep out is told which of them still has the file, and never one that does not:
+// neither a writer that was killed, whatever has its number by now, nor a reader that closed while others go on.
+func TestReaderNamed(t *testing.T) {
+	t.Parallel()
+	path := closedDatabase(t)
+	mine := []byte(fmt.Sprintf("{\"pid\":%d,\"program\":\"killed\",\"since\":\"2020-01-01T00:00:00Z\"}\n", os.Getpid()))
+	require.NoError(t, os.WriteFile(path+".lock", mine, 0o600)) // of a killed writer, and its number is another's by now
+	before := time.Now().Add(-time.Second)
+	cmd, end := heldBy(t, path, "reading")
+
+	locked := lockedError(t, path, Options{})
+	require.Equal(t, cmd.Process.Pid, locked.PID)
+	require.True(t, locked.Reading)
+	require.Equal(t, filepath.Base(os.Args[0]), locked.Program)
+	require.WithinRange(t, locked.Since, before, time.Now())
+	require.Contains(t, locked.Error(), fmt.Sprintf("is being read by pid %d (", cmd.Process.Pid))
+
+	own := openTest(t, path, Options{ReadOnly: true})
+	require.NoError(t, own.Close())
+	require.Equal(t, cmd.Process.Pid, lockedError(t, path, Options{}).PID, "the one that closed is not named")
+	own = openTest(t, path, Options{ReadOnly: true})
+	end()
+	require.Equal(t, os.Getpid(), lockedError(t, path, Options{}).PID, "nor the one that ended")
+	signed, err := os.ReadFile(path + ".lock")
+	require.NoError(t, err)
+	killed := fmt.Appendf(nil, "{\"pid\":%d,\"program\":\"killed\",\"since\":\"2020-01-01T00:00:00Z\",\"reading\":true}\n", cmd.Process.Pid)
+	require.NoError(t, os.WriteFile(path+".lock", append(killed, signed...), 0o600))
+	require.Equal(t, os.Getpid(), lockedError(t, path, Options{}).PID, "nor one that was killed")
+	require.NoError(t, own.Close())
+
+	writer := openTest(t, path, Options{})
+	for _, opts := range []Options{{Exclusive: true}, {Exclusive: true, ReadOnly: true}} { // others would ask it
+		locked = lockedError(t, path, opts)
+		require.Equal(t, os.Getpid(), locked.PID)
+		require.False(t, locked.Reading)
+	}
+	require.NoError(t, writer.Close())
+	left, err := os.ReadFile(path + ".lock")
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// TestReadersComeAndGo: however many readers overlap, the lock file stays small and no open fails for another reader.
+func TestReadersComeAndGo(t *testing.T) {
+	path := closedDatabase(t)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 15 {
+				db, err := Open(path, Options{ReadOnly: true})
+				if err == nil {
+					err = db.Close()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	st, err := os.Stat(path + ".lock")
+	require.NoError(t, err)
+	require.Less(t, st.Size(), int64(names.LockBytes))
+	require.NoError(t, openTest(t, path, Options{}).Close(), "nobody has it any more")
+}
+
+// TestCloseTwice: closing is done once, and who closes again or at the same time returns when it is done, with nil.
+func TestCloseTwice(t *testing.T) {
+	path := closedDatabase(t)
+	db := openTest(t, path, Options{})
+	_, err := db.Scope("acme").Put(context.Background(), Artefact{ID: "x", Text: "x"})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := db.Close(); err != nil {
+				t.Error(err)
+			}
+			again, err := Open(path, Options{LockTimeout: time.Minute})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = again.Close()
+		})
+	}
+	wg.Wait()
+	require.NoError(t, db.Close())
+	_, err = db.Scope("acme").Put(context.Background(), Artefact{ID: "x", Text: "x"})
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+// TestForeignFile: a file of another program is told from a damaged database, and nothing is written beside it.
+func TestForeignFile(t *testing.T) {
+	other := map[string][]byte{
+		"notes.txt": []byte("Refunds up to $400 need no approval.\n"), "one": {1}, "photo.jpg": append([]byte("\xff\xd8\xff\xe0"), make([]byte, 40_000)...),
+		"other.db": append([]byte("SQLite format 3\x00"), make([]byte, 8192)...),
+	}
+	for name, content := range other {
+		path := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(path, content, 0o600))
+		require.NoError(t, os.WriteFile(path+"-wal", []byte("of another program"), 0o600))
+		for _, opts := range []Options{{}, {ReadOnly: true}, {MustExist: true}} {
+			_, err := Open(path, opts)
+			require.ErrorIs(t, err, ErrNotDatabase, name)
+			require.NotErrorIs(t, err, ErrCorrupt, name)
+		}
+		require.NoError(t, os.Remove(path+"-wal"))
+		_, _, err := filestore.OpenManifests(context.Background(), path)
+		require.ErrorIs(t, err, ErrNotDatabase, name)
+		_, err = Salvage(context.Background(), path, path+".new", filestore.SalvageOptions{})
+		require.ErrorIs(t, err, ErrNotDatabase, name)
+		entries, err := os.ReadDir(filepath.Dir(path))
+		require.NoError(t, err)
+		require.Len(t, entries, 1, "%s: %v", name, entries)
+		now, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, content, now)
+	}
+	path := closedDatabase(t) // with its beginning gone, and all the rest there
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt(make([]byte, 16<<10), 0)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	_, err = Open(path, Options{})
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.NotErrorIs(t, err, ErrNotDatabase)
+}

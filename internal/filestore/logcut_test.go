@@ -1,0 +1,46 @@
+package filestore_test
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/ctxpage/ctxpage"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+)
+
+// A database that is only read from does not grow its log, nor the leaves it holds in memory, forever; and what was
+// let go of is in the archive.
+func TestReadsAloneCutTheLog(t *testing.T) {
+	ctx := context.Background()
+	path := dbtest.Path(t)
+	db := openTest(t, path, Options{}, filestore.Options{Rotate: 64 << 10})
+	s := db.Scope("acme")
+	_, err := s.Put(ctx, Artefact{ID: "a", Text: "read again and again"})
+	require.NoError(t, err)
+	for range 4 {
+		for range 1500 {
+			_, err := s.Get(ctx, "a")
+			require.NoError(t, err)
+		}
+		_, err := db.Admin().Checkpoint(ctx)
+		require.NoError(t, err)
+	}
+	st, err := db.Stats(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 6001, st.Leaves)
+	require.Equal(t, st.Leaves, st.Archived)
+	require.Less(t, st.LogBytes, int64(500<<10), "four rounds of reads are about 800 KiB of log; two are kept at most")
+	require.NoError(t, db.Close())
+
+	db = openTest(t, path, Options{})
+	defer db.Close()
+	_, err = db.Scope("acme").Get(ctx, "a")
+	require.NoError(t, err)
+	problems, err := db.Admin().Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}

@@ -1,0 +1,51 @@
+package filestore_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	. "github.com/ctxpage/ctxpage"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestCopyOfTwoMoments: a log that was copied before a checkpoint, beside the file after it, is refused by name. The control
+// is the same copy with the log of its own moment, which opens.
+func TestCopyOfTwoMoments(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, Options{})
+	put := func(text string) {
+		_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: text})
+		require.NoError(t, err)
+		_, err = db.Admin().Checkpoint(ctx)
+		require.NoError(t, err)
+	}
+	put("early")
+	early := filepath.Join(t.TempDir(), "early-wal")
+	require.NoError(t, os.CopyFS(early, os.DirFS(path+"-wal")))
+	put("late")
+	for _, log := range []string{early, path + "-wal"} {
+		to := filepath.Join(t.TempDir(), "copy.ctx")
+		b, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(to, b, 0o600))
+		require.NoError(t, os.CopyFS(to+"-wal", os.DirFS(log)))
+		require.NoError(t, os.CopyFS(to+"-manifest", os.DirFS(path+"-manifest")))
+		copied, err := Open(to, Options{})
+		if log == early {
+			require.ErrorIs(t, err, ErrMisfit)
+			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorContains(t, err, "dbctl backup")
+			continue
+		}
+		require.NoError(t, err)
+		text, err := textOf(copied.Scope("acme"), "page")
+		require.NoError(t, err)
+		require.Equal(t, "late", text)
+		require.NoError(t, copied.Close())
+	}
+	require.NoError(t, db.Close())
+}

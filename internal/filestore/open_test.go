@@ -1,0 +1,642 @@
+package filestore_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	. "github.com/ctxpage/ctxpage"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+)
+
+var errInjected = errors.New("injected")
+
+// openFiles counts this process's open files: a failed Open must not leave any.
+func openFiles(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skipf("no list of open files on this system: %v", err)
+	}
+	return len(entries)
+}
+
+// states are the three kinds of files that Open meets.
+func states(t *testing.T) map[string]func() (*rig, laneState) {
+	return map[string]func() (*rig, laneState){
+		"new": func() (*rig, laneState) { return newRig(t, Options{}), laneState{} },
+		"closed": func() (*rig, laneState) {
+			r, state, db := writtenRig(t)
+			require.NoError(t, db.Close())
+			return r, state
+		},
+		"killed": func() (*rig, laneState) {
+			r, state, db := writtenRig(t)
+			require.NoError(t, r.restart(db, r.cut(1, 0)))
+			return r, state
+		},
+	}
+}
+
+// writtenRig is a database of a few steps, part of them checkpointed.
+func writtenRig(t *testing.T) (*rig, laneState, *DB) {
+	r, state := newRig(t, Options{}, filestore.Options{Rotate: 1}), laneState{}
+	db, err := r.open()
+	require.NoError(t, err)
+	for n := 1; n <= 6; n++ {
+		require.NoError(t, writeStep(context.Background(), db.Scope("acme", WithActor("writer")), 0, n))
+		state.acked[0] = n
+		if n == 4 {
+			_, err := db.Admin().Checkpoint(context.Background())
+			require.NoError(t, err)
+		}
+	}
+	return r, state, db
+}
+
+// TestOpenFails makes Open fail at each of its file operations and after each of its stages, and opens again: nothing
+// is locked, nothing is left open, nothing is lost.
+func TestOpenFails(t *testing.T) {
+	for name, make := range states(t) {
+		t.Run(name, func(t *testing.T) {
+			r, state := make()
+			im := r.cut(1, 0)
+			before := r.fs.Ops()
+			require.NoError(t, r.reopened(state))
+			ops := r.fs.Ops() - before
+			require.Greater(t, ops, 3)
+			files := openFiles(t)
+			failed := 0
+			for n := 1; n <= ops; n++ {
+				require.NoError(t, r.restart(nil, image{im.fs.Clone(), im.bolt}))
+				r.fs.Inject(faultfs.Fault{N: n})
+				db, err := r.open()
+				if err == nil { // the operation comes after Open, or Open does without it
+					err = db.Close()
+				}
+				if err != nil {
+					failed++
+				}
+				r.fs.Heal()
+				require.NoError(t, r.reopened(state), "after a fault at operation %d", n)
+			}
+			require.Positive(t, failed, "no fault was met")
+			for _, stage := range []string{"opened bbolt", "opened system row", "opened catalogue", "opened archive", "opened log"} {
+				require.NoError(t, r.restart(nil, image{im.fs.Clone(), im.bolt}))
+				r.files.Hook = func(step string) error {
+					if step == stage {
+						return errInjected
+					}
+					return nil
+				}
+				_, err := r.open()
+				require.ErrorIs(t, err, errInjected, stage)
+				r.files.Hook = nil
+				require.NoError(t, r.reopened(state), stage)
+			}
+			require.Equal(t, files, openFiles(t), "files are left open")
+		})
+	}
+}
+
+// reopened opens, verifies and closes.
+func (r *rig) reopened(state laneState) error {
+	db, err := r.open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(state.verify(db), db.Close())
+}
+
+// TestPanicInBolt: bbolt panics on a damaged page while it holds its locks. Open says that the file is damaged, and the
+// next Open in this process is answered, too, and at once.
+func TestPanicInBolt(t *testing.T) {
+	t.Parallel()
+	path := closedDatabase(t)
+	good, err := os.ReadFile(path)
+	require.NoError(t, err)
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	m, err := names.Newest(f, int64(len(good)))
+	require.NoError(t, err)
+	pages := map[string]uint64{"root": m.Root, "free list": m.Freelist}
+	for id := uint64(2); id < m.High; id++ {
+		pages[fmt.Sprint("page ", id)] = id
+	}
+	refused := 0
+	for name, id := range pages {
+		bad := append([]byte(nil), good...)
+		for i := range m.PageSize { // bytes that make no sense anywhere
+			bad[int64(id)*m.PageSize+i] = 0xA5
+		}
+		require.NoError(t, os.WriteFile(path, bad, 0o600))
+		for range 2 {
+			start := time.Now()
+			db, err := Open(path, Options{})
+			if err == nil {
+				require.NoError(t, ignoreDamage(db.Close()), name)
+				continue
+			}
+			refused++
+			require.ErrorIs(t, err, ErrCorrupt, name)
+			require.Less(t, time.Since(start), time.Minute, name)
+		}
+		require.NoError(t, os.WriteFile(path, good, 0o600))
+	}
+	require.Greater(t, refused, 4)
+	db := openTest(t, path, Options{})
+	require.NoError(t, db.Close())
+}
+
+func ignoreDamage(err error) error {
+	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrOutcomeUnknown) {
+		return nil
+	}
+	return err
+}
+
+// closedDatabase is a small database that was closed.
+func closedDatabase(t *testing.T) string {
+	path := dbtest.Path(t)
+	db := openTest(t, path, Options{})
+	for n := range 5 {
+		_, err := db.Scope("acme").Put(context.Background(), Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprint("text ", n)})
+		require.NoError(t, err)
+	}
+	require.NoError(t, db.Close())
+	return path
+}
+
+// TestLocked: a second opener that wants the file for itself learns who has it, from this process or another, and gets it when that one is gone.
+func TestLocked(t *testing.T) {
+	t.Parallel()
+	path := closedDatabase(t)
+	started := time.Now().Add(-time.Second)
+	check := func(pid int) {
+		for _, opts := range []Options{{Exclusive: true}, {Exclusive: true, ReadOnly: true}, {Exclusive: true, LockTimeout: 20 * time.Millisecond}} {
+			_, err := Open(path, opts)
+			require.ErrorIs(t, err, ErrLocked)
+			var locked *LockedError
+			require.ErrorAs(t, err, &locked)
+			require.Equal(t, pid, locked.PID)
+			require.Equal(t, filepath.Base(os.Args[0]), locked.Program)
+			require.WithinRange(t, locked.Since, started, time.Now())
+			require.Contains(t, err.Error(), fmt.Sprintf("pid %d (%s, since ", pid, locked.Program))
+		}
+	}
+	db := openTest(t, path, Options{})
+	check(os.Getpid())
+	require.NoError(t, db.Close())
+
+	cmd := childCommand("holder", path)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = out.Read(make([]byte, 16)) // it has opened
+	require.NoError(t, err)
+	check(cmd.Process.Pid)
+
+	waited := make(chan error)
+	go func() {
+		db, err := Open(path, Options{Exclusive: true, LockTimeout: 30 * time.Second})
+		if err == nil {
+			err = db.Close()
+		}
+		waited <- err
+	}()
+	_, err = fmt.Fprintln(in, "go")
+	require.NoError(t, err)
+	require.NoError(t, cmd.Wait())
+	require.NoError(t, <-waited)
+
+	cmd = childCommand("holder", path)
+	_, err = cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err = cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = out.Read(make([]byte, 16))
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait() // killed
+	db = openTest(t, path, Options{})
+	require.NoError(t, db.Close())
+}
+
+// TestReadersShare: readers open beside each other, and beside nobody who writes.
+func TestReadersShare(t *testing.T) {
+	path := closedDatabase(t)
+	a := openTest(t, path, Options{ReadOnly: true})
+	b := openTest(t, path, Options{ReadOnly: true})
+	for _, db := range []*DB{a, b} {
+		v, err := db.Scope("acme").Get(context.Background(), "page-3")
+		require.NoError(t, err)
+		require.Equal(t, "text 3", v.Text)
+		_, err = db.Scope("acme").Put(context.Background(), Artefact{ID: "x", Text: "x"})
+		require.ErrorIs(t, err, ErrReadOnly)
+	}
+	_, err := Open(path, Options{})
+	require.ErrorIs(t, err, ErrLocked)
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	db := openTest(t, path, Options{})
+	require.NoError(t, db.Close())
+	_, err = a.Scope("acme").Get(context.Background(), "page-3")
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = db.Scope("acme").Get(context.Background(), "page-3")
+	require.ErrorIs(t, err, ErrClosed)
+	require.NoError(t, db.Close(), "it is closed, as asked")
+}
+
+// fingerprint is every byte and name of a database but the lock.
+func fingerprint(t *testing.T, path string) string {
+	var out strings.Builder
+	for _, pattern := range []string{"", "-wal/*", "-manifest/*"} {
+		names, err := filepath.Glob(path + pattern)
+		require.NoError(t, err)
+		for _, name := range names {
+			b, err := os.ReadFile(name)
+			require.NoError(t, err)
+			fmt.Fprintf(&out, "%s %x\n", name, sha256.Sum256(b))
+		}
+	}
+	return out.String()
+}
+
+// TestReadOnlyChangesNothing: not one byte, whether the database was closed or killed.
+func TestReadOnlyChangesNothing(t *testing.T) {
+	path := closedDatabase(t)
+	db := openTest(t, path, Options{})
+	_, err := db.Scope("acme").Put(context.Background(), Artefact{ID: "late", Text: "in the log only"})
+	require.NoError(t, err)
+	killed := filepath.Join(t.TempDir(), "agent.ctx")
+	require.NoError(t, dbtest.Copy(path, killed))
+	require.NoError(t, db.Close())
+	for _, p := range []string{path, killed} {
+		before := fingerprint(t, p)
+		db := openTest(t, p, Options{ReadOnly: true})
+		v, err := db.Scope("acme").Get(context.Background(), "late")
+		require.NoError(t, err)
+		require.Equal(t, "in the log only", v.Text)
+		problems, err := db.Admin().Check(context.Background(), nil)
+		require.NoError(t, err)
+		require.Empty(t, problems)
+		require.NoError(t, db.Close())
+		require.Equal(t, before, fingerprint(t, p))
+	}
+}
+
+// TestNewerFormat: a file of a later release is refused by its version, in each of its parts, and left as it is; a
+// damaged version is not a later one.
+func TestNewerFormat(t *testing.T) {
+	t.Parallel()
+	path := closedDatabase(t)
+	setFormat := func(change func(v []byte)) {
+		raw, err := bbolt.Open(path, 0o600, nil)
+		require.NoError(t, err)
+		require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
+			b := tx.Bucket(names.Sys)
+			v := append([]byte(nil), b.Get(names.SysKey)...)
+			change(v)
+			return b.Put(names.SysKey, v)
+		}))
+		require.NoError(t, raw.Close())
+	}
+	refuses := func(want error, names ...string) {
+		before := fingerprint(t, path)
+		for _, opts := range []Options{{}, {ReadOnly: true}} {
+			_, err := Open(path, opts)
+			require.ErrorIs(t, err, want)
+			for _, n := range names {
+				require.ErrorContains(t, err, n)
+			}
+			require.False(t, errors.Is(err, ErrCorrupt) && errors.Is(err, ErrNewerFormat), err)
+		}
+		require.Equal(t, before, fingerprint(t, path))
+	}
+	setFormat(func(v []byte) { v[7], v[11] = FormatVersion+1, ^byte(FormatVersion+1) })
+	refuses(ErrNewerFormat, "format 2", "up to 1")
+	setFormat(func(v []byte) { v[11] = ^byte(FormatVersion) })
+	refuses(ErrCorrupt) // not the complement of that version
+	setFormat(func(v []byte) { v[7] = FormatVersion })
+	db := openTest(t, path, Options{})
+	require.NoError(t, db.Close())
+
+	for _, part := range []struct {
+		glob  string
+		off   int64
+		bytes []byte
+	}{{"-wal/*.wal", 8, []byte{9, 0, 0, 0, 0xf6, 0xff, 0xff, 0xff}}, {"-manifest/mark", 4, []byte{9, 0}}} {
+		names, err := filepath.Glob(path + part.glob)
+		require.NoError(t, err)
+		name := names[len(names)-1]
+		good, err := os.ReadFile(name)
+		require.NoError(t, err)
+		bad := append([]byte(nil), good...)
+		copy(bad[part.off:], part.bytes)
+		if part.off == 4 { // the header of an archive's file has a sum of its own
+			binary.LittleEndian.PutUint64(bad[16:], xxhash.Sum64(bad[:16]))
+		}
+		require.NoError(t, os.WriteFile(name, bad, 0o600))
+		refuses(ErrNewerFormat)
+		require.NoError(t, os.WriteFile(name, good, 0o600))
+	}
+}
+
+// TestNotADatabase: what is in the path's place and is none of ours is refused, and left as it is.
+func TestNotADatabase(t *testing.T) {
+	dir := t.TempDir()
+	real := closedDatabase(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	require.NoError(t, os.Symlink(real, at("symlink")))
+	require.NoError(t, os.Symlink(at("nowhere"), at("dangling")))
+	require.NoError(t, os.Link(real, at("hardlink")))
+	require.NoError(t, syscall.Mkfifo(at("fifo"), 0o600))
+	require.NoError(t, os.Mkdir(at("directory"), 0o700))
+	require.NoError(t, os.WriteFile(at("notes.txt"), []byte("buy milk\n"), 0o600))
+	require.NoError(t, os.WriteFile(at("large"), []byte(strings.Repeat("buy milk\n", 10_000)), 0o600))
+	for name, want := range map[string]error{
+		"symlink": ErrInvalid, "dangling": ErrInvalid, "hardlink": ErrInvalid, "fifo": ErrInvalid, "directory": ErrInvalid,
+		"notes.txt": ErrNotDatabase, "large": ErrNotDatabase, "absent/agent.ctx": os.ErrNotExist,
+	} {
+		for _, opts := range []Options{{}, {ReadOnly: true}, {MustExist: true}} {
+			if name == "absent/agent.ctx" && (opts.ReadOnly || opts.MustExist) {
+				want = ErrNotExist
+			}
+			_, err := Open(at(name), opts)
+			require.ErrorIs(t, err, want, "%s %+v", name, opts)
+		}
+	}
+	require.NoFileExists(t, at("nowhere"))
+	b, err := os.ReadFile(at("notes.txt"))
+	require.NoError(t, err)
+	require.Equal(t, "buy milk\n", string(b))
+	for _, suffix := range []string{"-wal", "-manifest"} { // a link in the place of a directory's file or of the lock
+		_, err := os.Lstat(at("notes.txt") + suffix)
+		require.ErrorIs(t, err, os.ErrNotExist)
+	}
+	require.NoError(t, os.Symlink(at("notes.txt"), at("locked.ctx.lock")))
+	_, err = Open(at("locked.ctx"), Options{})
+	require.Error(t, err)
+	b, err = os.ReadFile(at("notes.txt"))
+	require.NoError(t, err)
+	require.Equal(t, "buy milk\n", string(b))
+}
+
+// lastPage returns the number of the last page that bbolt uses in a file.
+func lastPage(t *testing.T, path string) (last int) {
+	raw, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, PreLoadFreelist: true})
+	require.NoError(t, err)
+	defer raw.Close()
+	require.NoError(t, raw.View(func(tx *bbolt.Tx) error {
+		for id := 0; ; id++ {
+			p, err := tx.Page(id)
+			if p == nil || err != nil {
+				return err
+			}
+			if p.Type != "free" {
+				last = id
+			}
+		}
+	}))
+	return last
+}
+
+// TestHalfMade: a database whose maker was killed is made anew; a file that lost its bytes beside a log is not.
+func TestHalfMade(t *testing.T) {
+	t.Parallel()
+	path := closedDatabase(t)
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	fresh := filepath.Join(t.TempDir(), "agent.ctx")
+	raw, err := bbolt.Open(fresh, 0o600, &bbolt.Options{PageSize: names.PageSize})
+	require.NoError(t, err)
+	require.NoError(t, raw.Close())
+	first, err := os.ReadFile(fresh)
+	require.NoError(t, err)
+	for _, n := range []int{0, names.PageSize, 2 * names.PageSize, 3 * names.PageSize, len(first)} {
+		require.NoError(t, os.WriteFile(fresh, first[:n], 0o600))
+		require.NoError(t, os.Chmod(fresh, 0o644))
+		_, err := Open(fresh, Options{ReadOnly: true})
+		require.ErrorIs(t, err, ErrNotExist, n)
+		db := openTest(t, fresh, Options{})
+		require.NoError(t, db.Close())
+		st, err := os.Stat(fresh)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), st.Mode(), "whoever made it")
+		require.NoError(t, os.RemoveAll(fresh+"-wal"))
+		require.NoError(t, os.RemoveAll(fresh+"-manifest"))
+	}
+	for _, b := range [][]byte{nil, first[:names.PageSize], first, whole[:lastPage(t, path)*names.PageSize], whole[:names.PageSize]} {
+		require.NoError(t, os.WriteFile(path, b, 0o600))
+		_, err := Open(path, Options{})
+		require.ErrorIs(t, err, ErrCorrupt, len(b))
+		now, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, len(b), len(now), "it was written to")
+	}
+	require.NoError(t, os.Remove(path))
+	_, err = Open(path, Options{})
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.NoFileExists(t, path)
+	require.NoError(t, os.WriteFile(path, whole, 0o600))
+	require.NoError(t, openTest(t, path, Options{}).Close())
+	require.NoError(t, os.RemoveAll(path+"-wal"))
+	_, err = Open(path, Options{})
+	require.ErrorIs(t, err, ErrCorrupt, "the log is gone")
+}
+
+// TestModes: nobody but the owner reads an agent's memory, whatever the umask.
+func TestModes(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0))
+	path := closedDatabase(t)
+	db := openTest(t, path, Options{})
+	defer db.Close()
+	backup := filepath.Join(t.TempDir(), "copy.ctx")
+	_, err := db.Admin().Backup(context.Background(), backup, nil)
+	require.NoError(t, err)
+	modes := map[string]os.FileMode{}
+	require.NoError(t, dbtest.Again(func() error {
+		clear(modes)
+		for _, p := range []string{path, backup} {
+			names, err := filepath.Glob(p + "*")
+			require.NoError(t, err)
+			for _, name := range names {
+				if err := filepath.WalkDir(name, func(name string, e os.DirEntry, err error) error {
+					if err != nil {
+						return err
+					}
+					st, err := e.Info()
+					if err == nil {
+						modes[name] = st.Mode()
+					}
+					return err
+				}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}))
+	for name, mode := range modes {
+		want := os.FileMode(0o600)
+		switch mode.Type() {
+		case os.ModeDir:
+			want = os.ModeDir | 0o700
+		case os.ModeSocket:
+			want |= os.ModeSocket
+		}
+		require.Equal(t, want, mode, name)
+	}
+	require.Greater(t, len(modes), 14)
+}
+
+// TestReplacedFile: a file that was exchanged while it was open is not written to, for a second writer may have it.
+func TestReplacedFile(t *testing.T) {
+	ctx := context.Background()
+	path := closedDatabase(t)
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	db := openTest(t, path, Options{})
+	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "new", Text: "new"})
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(path, path+".away"))
+	require.NoError(t, os.WriteFile(path, whole, 0o600))
+	_, err = db.Admin().Checkpoint(ctx)
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.Error(t, db.Close())
+	require.NoError(t, os.Rename(path+".away", path))
+	db = openTest(t, path, Options{})
+	v, err := db.Scope("acme").Get(ctx, "new")
+	require.NoError(t, err)
+	require.Equal(t, "new", v.Text)
+	require.NoError(t, db.Close())
+}
+
+// TestReadOnlyPlace: files of mode 0400 in a directory of mode 0500 can be read, and nothing is made there. Root may
+// write anywhere, so it runs the test as somebody else.
+func TestReadOnlyPlace(t *testing.T) {
+	t.Parallel()
+	path := closedDatabase(t)
+	dir := filepath.Dir(path)
+	require.NoError(t, os.Remove(path+".lock"))
+	before := fingerprint(t, path)
+	program := os.Args[0]
+	if os.Getuid() == 0 {
+		place, err := os.MkdirTemp("/tmp", "reader") // a file system in memory may run nothing
+		require.NoError(t, err)
+		defer os.RemoveAll(place)
+		program = filepath.Join(place, "reader")
+		b, err := os.ReadFile(os.Args[0])
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(program, b, 0o755))
+		for _, d := range []string{place, filepath.Dir(dir), os.TempDir()} {
+			if fi, err := os.Stat(d); err == nil && fi.Mode().Perm() == 0o700 {
+				require.NoError(t, os.Chmod(d, 0o755))
+			}
+		}
+		require.NoError(t, os.Chown(dir, nobody, nobody))
+	}
+	require.NoError(t, filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
+		mode := os.FileMode(0o400)
+		if e.IsDir() {
+			mode = 0o500
+		}
+		if os.Getuid() == 0 {
+			err = errors.Join(err, os.Chown(name, nobody, nobody))
+		}
+		return errors.Join(err, os.Chmod(name, mode))
+	}))
+	t.Cleanup(func() {
+		for _, d := range []string{dir, path + "-wal", path + "-manifest"} {
+			_ = os.Chmod(d, 0o700) // so that it can be removed
+		}
+	})
+	cmd := childCommand("reader", path)
+	cmd.Path = program
+	if os.Getuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	require.Equal(t, "text 3", string(out))
+	require.Equal(t, before, fingerprint(t, path))
+	require.NoFileExists(t, path+".lock")
+}
+
+const nobody = 65534
+
+func readerChild(args []string) error {
+	if _, err := Open(args[0], Options{}); !errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("open for writing: expected that it is not permitted, got %w", err)
+	}
+	db, err := Open(args[0], Options{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	v, err := db.Scope("acme").Get(context.Background(), "page-3")
+	if err != nil {
+		return err
+	}
+	fmt.Print(v.Text)
+	return db.Close()
+}
+
+// TestMadeBefore: a file from before v0.1.0 is refused by one error, whichever part of it is met first, and is not changed. The
+// control is a file of today, whose parts begin in another way.
+func TestMadeBefore(t *testing.T) {
+	fresh := filepath.Join(t.TempDir(), "agent.ctx")
+	putText(t, fresh, "page", "text")
+	for part, change := range map[string]func(path string){
+		"file": func(path string) { unpackTo(t, "testdata/before.ctx.gz", path) },
+		"log":  func(path string) { rename(t, path+"-wal/*.wal", "ctxpglog", "ctxpgwal") },
+		"mark": func(path string) { rename(t, path+"-manifest/mark", "CTXA", "CTXM") },
+	} {
+		t.Run(part, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "agent.ctx")
+			require.NoError(t, dbtest.Copy(fresh, path))
+			putText(t, path, "page", "the control: it opens")
+			change(path)
+			before := fingerprint(t, path)
+			for _, opts := range []Options{{}, {ReadOnly: true}} {
+				_, err := Open(path, opts)
+				require.ErrorIs(t, err, ErrOldFormat)
+				require.NotErrorIs(t, err, ErrCorrupt)
+				require.NotErrorIs(t, err, ErrNewerFormat)
+				require.ErrorContains(t, err, "made before v0.1.0")
+			}
+			require.Equal(t, before, fingerprint(t, path))
+		})
+	}
+}
+
+// rename replaces the magic of the files that a pattern matches.
+func rename(t *testing.T, pattern, from, to string) {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.Equal(t, from, string(b[:len(from)]))
+		require.NoError(t, os.WriteFile(name, append([]byte(to), b[len(from):]...), 0o600))
+	}
+}

@@ -1,0 +1,62 @@
+package filestore_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	. "github.com/ctxpage/ctxpage"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+)
+
+func pageSizeOf(t *testing.T, path string) int64 {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	st, err := f.Stat()
+	require.NoError(t, err)
+	m, err := names.Newest(f, st.Size())
+	require.NoError(t, err)
+	return m.PageSize
+}
+
+// TestSalvageFindsPageSize: a file of which both meta pages are damaged is salvaged whatever the size of its pages.
+func TestSalvageFindsPageSize(t *testing.T) {
+	ctx := context.Background()
+	{
+		path := dbtest.MemoryPath(t)
+		db := openTest(t, path, Options{})
+		s := db.Scope("acme/bulk")
+		for i := range 60 {
+			_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("page-", i), Text: fmt.Sprint(i, " words of a text that says something")})
+			require.NoError(t, err)
+		}
+		_, err := db.Admin().Checkpoint(ctx)
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+		size := pageSizeOf(t, path)
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		require.NoError(t, err)
+		for id := range int64(2) {
+			_, err = f.WriteAt(make([]byte, names.MetaHead+names.MetaSize), id*size)
+			require.NoError(t, err)
+		}
+		require.NoError(t, f.Close())
+		require.NoError(t, os.RemoveAll(path+"-wal"), "the log has all of it, too")
+		to := filepath.Join(t.TempDir(), "salvaged.ctx")
+		_, err = Salvage(ctx, path, to, filestore.SalvageOptions{})
+		require.NoError(t, err)
+		db = openTest(t, to, Options{})
+		got, err := textOf(db.Scope("acme/bulk"), "page-7")
+		require.NoError(t, err, "pages of %d bytes", size)
+		require.Equal(t, "7 words of a text that says something", got)
+		require.NoError(t, db.Close())
+	}
+}

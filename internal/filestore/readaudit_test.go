@@ -1,0 +1,109 @@
+package filestore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/store"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The audit is read as files while the database is open: before any checkpoint, after one, and after Close.
+func TestOpenManifestsBesideAWriter(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	_, _, err := filestore.OpenManifests(ctx, path)
+	require.ErrorIs(t, err, ErrNotExist)
+
+	db, err := Open(path, Options{})
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	look := func() {
+		t.Helper()
+		l, rep, err := filestore.OpenManifests(ctx, path)
+		require.NoError(t, err)
+		defer l.Close()
+		require.NoError(t, rep.Damage)
+		_, err = l.Verify(ctx, nil, nil)
+		require.NoError(t, err)
+		size := dbtest.SizeOf(db.Manifests())
+		require.Equal(t, size, dbtest.SizeOf(l), "what was written is seen")
+		want, err := db.Manifests().Head(ctx, size, 0)
+		require.NoError(t, err)
+		got, err := l.Head(ctx, size, 0)
+		require.NoError(t, err)
+		require.Equal(t, want, got, "it names the same database and root")
+	}
+	for round := range 3 {
+		for i := range 5 {
+			_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("a", i), Text: fmt.Sprint("text ", round, i)})
+			require.NoError(t, err)
+			_, err = s.Get(ctx, "a0")
+			require.NoError(t, err)
+			look()
+		}
+		_, err := db.Admin().Checkpoint(ctx)
+		require.NoError(t, err)
+		look()
+	}
+	_, err = Open(path, Options{Exclusive: true})
+	require.ErrorIs(t, err, ErrLocked, "the control: the database itself is locked meanwhile")
+	require.NoError(t, db.Close())
+	l, _, err := filestore.OpenManifests(ctx, path)
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+}
+
+func TestScopes(t *testing.T) {
+	ctx := context.Background()
+	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, db.Admin().AddFileRoot(ctx, t.TempDir())) // the operator's own writes make no scope to show
+	for _, name := range []string{"b", "a/c", "a"} {
+		_, err := db.Scope(name).Put(ctx, Artefact{ID: "x", Text: "text in " + name})
+		require.NoError(t, err)
+	}
+	require.NoError(t, db.Scope("b").Delete(ctx, "x"))
+	var next string
+	all, err := listing.Collect(db.Scopes(ctx, "", AtMost(0, "", &next)))
+	require.NoError(t, err)
+	require.Empty(t, next)
+	require.Equal(t, []store.ScopeInfo{{Name: "a", Artefacts: 1}, {Name: "a/c", Artefacts: 1}, {Name: "b", Artefacts: 0}}, all)
+	first, err := listing.Collect(db.Scopes(ctx, "a", AtMost(1, "", &next)))
+	require.NoError(t, err)
+	require.Equal(t, []store.ScopeInfo{{Name: "a", Artefacts: 1}}, first)
+	rest, err := listing.Collect(db.Scopes(ctx, "a", AtMost(1, next, &next)))
+	require.NoError(t, err)
+	require.Equal(t, []store.ScopeInfo{{Name: "a/c", Artefacts: 1}}, rest)
+	require.Empty(t, next)
+}
+
+// A writer refused because of a reader is not told to ask the writer before it.
+func TestLockNamesOnlyWhoHoldsIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db, err := Open(path, Options{})
+	require.NoError(t, err)
+	var locked *LockedError
+	_, err = Open(path, Options{Exclusive: true}) // without it, the writer would be asked
+	require.True(t, errors.As(err, &locked))
+	require.NotZero(t, locked.PID, "a writer is named")
+	require.NoError(t, db.Close())
+
+	db, err = Open(path, Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = Open(path, Options{})
+	require.True(t, errors.As(err, &locked))
+	require.True(t, locked.Reading, "readers keep a writer out, and are named as such")
+	require.Equal(t, os.Getpid(), locked.PID)
+}

@@ -1,0 +1,142 @@
+package filestore_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	. "github.com/ctxpage/ctxpage"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/wal"
+)
+
+// flakyFS fails one of what is asked of log and archive without changing them, once: the next try succeeds.
+type flakyFS struct {
+	wal.FS
+	left atomic.Int64 // so many succeed first
+	what string       // failed
+}
+
+func (f *flakyFS) ask(what, name string) error {
+	if f.left.Add(-1) != -1 {
+		return nil
+	}
+	f.what = what + " " + name
+	return &os.PathError{Op: what, Path: name, Err: syscall.EIO}
+}
+
+func (f *flakyFS) OpenFile(name string, flag int, perm os.FileMode) (wal.File, error) {
+	if err := f.ask("open", name); err != nil {
+		return nil, err
+	}
+	file, err := f.FS.OpenFile(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return &flakyFile{file, f, name}, nil
+}
+
+func (f *flakyFS) ReadDir(dir string) ([]string, error) {
+	if err := f.ask("list", dir); err != nil {
+		return nil, err
+	}
+	return f.FS.ReadDir(dir)
+}
+
+func (f *flakyFS) Stat(name string) (fs.FileInfo, error) {
+	if err := f.ask("stat", name); err != nil {
+		return nil, err
+	}
+	return f.FS.Stat(name)
+}
+
+type flakyFile struct {
+	wal.File
+	fs   *flakyFS
+	name string
+}
+
+func (f *flakyFile) ReadAt(b []byte, off int64) (int, error) {
+	if err := f.fs.ask("read", f.name); err != nil {
+		return 0, err
+	}
+	return f.File.ReadAt(b, off)
+}
+
+func (f *flakyFile) Size() (int64, error) {
+	if err := f.fs.ask("size", f.name); err != nil {
+		return 0, err
+	}
+	return f.File.Size()
+}
+
+// makeMarked makes a database whose log holds met over leaves of the archive, as a killed process leaves it.
+func makeMarked(t *testing.T) (path string, truth map[string]string) {
+	ctx := context.Background()
+	live, path := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
+	db := openTest(t, live, Options{})
+	for n := range 30 {
+		_, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprint("text ", n)})
+		require.NoError(t, err)
+		if n%10 == 5 {
+			_, err = db.Admin().Checkpoint(ctx)
+			require.NoError(t, err)
+		}
+	}
+	require.NoError(t, dbtest.Copy(live, path))
+	require.NoError(t, db.Close())
+	copied := dbtest.MemoryPath(t)
+	require.NoError(t, dbtest.Copy(path, copied))
+	return path, contents(t, copied)
+}
+
+// TestReadFails: what cannot be read once while a database is opened is what the system said, and no damage; the next
+// open gives everything. The control is a byte that is wrong for good.
+func TestReadFails(t *testing.T) {
+	t.Parallel()
+	base, truth := makeMarked(t)
+	for _, readOnly := range []bool{true, false} {
+		met := 0
+		for n := int64(0); ; n++ {
+			path := dbtest.MemoryPath(t)
+			require.NoError(t, dbtest.Copy(base, path))
+			flaky := &flakyFS{FS: wal.OS()}
+			flaky.left.Store(n)
+			db, err := openOver(path, Options{ReadOnly: readOnly}, filestore.Options{FS: flaky})
+			flaky.left.Store(1 << 40)
+			if flaky.what == "" { // all of an open succeeded
+				require.NoError(t, err)
+				require.NoError(t, db.Close())
+				require.Greater(t, n, int64(20), "the control: an open reads")
+				break
+			}
+			if err == nil { // it did not matter
+				require.NoError(t, db.Close())
+			} else {
+				require.ErrorIs(t, err, syscall.EIO, flaky.what)
+				require.NotErrorIs(t, err, ErrCorrupt, flaky.what)
+			}
+			require.Equal(t, truth, contents(t, path), flaky.what)
+			met++
+		}
+		require.Positive(t, met)
+	}
+	path := dbtest.MemoryPath(t)
+	require.NoError(t, dbtest.Copy(base, path))
+	b, err := os.ReadFile(path + "-manifest/hashes")
+	require.NoError(t, err)
+	for at := 24; at < len(b); at += 32 {
+		b[at] ^= 1
+	}
+	require.NoError(t, os.WriteFile(path+"-manifest/hashes", b, 0o600))
+	_, err = Open(path, Options{})
+	require.ErrorIs(t, err, ErrCorrupt, "the control: wrong bytes are damage")
+}

@@ -1,0 +1,292 @@
+package filestore_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/stretchr/testify/require"
+)
+
+func putText(t *testing.T, path, id, text string) manifest.Head {
+	t.Helper()
+	ctx := context.Background()
+	db, err := Open(path, Options{})
+	require.NoError(t, err)
+	_, err = db.Scope("acme").Put(ctx, Artefact{ID: id, Text: text})
+	require.NoError(t, err)
+	head, err := db.Head(ctx)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	return head
+}
+
+func backupOf(t *testing.T, path string) string {
+	t.Helper()
+	db, err := Open(path, Options{ReadOnly: true})
+	require.NoError(t, err)
+	to := filepath.Join(t.TempDir(), "backup.ctx")
+	_, err = db.Admin().Backup(context.Background(), to, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	return to
+}
+
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	early := putText(t, path, "a", "the first text")
+	backup := backupOf(t, path)
+	late := putText(t, path, "b", "the second text")
+
+	_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{})
+	require.ErrorContains(t, err, "exists")
+
+	head, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true, By: "ops", Head: &early})
+	require.NoError(t, err)
+
+	db, err := Open(path, Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	v, err := db.Scope("acme").Get(ctx, "a")
+	require.NoError(t, err)
+	require.Equal(t, "the first text", v.Text)
+	_, err = db.Scope("acme").Get(ctx, "b")
+	require.ErrorIs(t, err, ErrNotFound)
+
+	leaf, err := db.Manifests().Leaf(ctx, head.Size)
+	require.NoError(t, err)
+	require.Equal(t, manifest.TypeRestored, leaf.Type)
+	require.Equal(t, head.Size, leaf.Size)
+	require.Equal(t, head.Root[:], []byte(leaf.Root))
+
+	_, err = db.Manifests().Verify(ctx, &early, nil)
+	require.NoError(t, err)
+	_, err = db.Manifests().Verify(ctx, &late, nil)
+	require.ErrorIs(t, err, manifest.ErrHead, "a log that was set back must not verify against a later head")
+
+	left, err := filepath.Glob(path + ".re*")
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func TestRestoreRefuses(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	putText(t, path, "a", "the first text")
+	backup := backupOf(t, path)
+
+	t.Run("while the database is open", func(t *testing.T) {
+		db, err := Open(path, Options{})
+		require.NoError(t, err)
+		defer db.Close()
+		_, err = filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true})
+		require.ErrorIs(t, err, ErrLocked)
+	})
+	t.Run("a head of another database", func(t *testing.T) {
+		other := putText(t, filepath.Join(t.TempDir(), "other.ctx"), "a", "x")
+		_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true, Head: &other})
+		require.ErrorIs(t, err, manifest.ErrHead)
+	})
+	t.Run("a damaged backup", func(t *testing.T) {
+		leaves, err := filepath.Glob(backup + "-manifest/leaves-*")
+		require.NoError(t, err)
+		require.NotEmpty(t, leaves)
+		b, err := os.ReadFile(leaves[0])
+		require.NoError(t, err)
+		b[len(b)-1] ^= 1
+		require.NoError(t, os.WriteFile(leaves[0], b, 0o600))
+		_, err = filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true})
+		require.Error(t, err)
+	})
+	db, err := Open(path, Options{})
+	require.NoError(t, err, "what is at the path is untouched")
+	require.NoError(t, db.Close())
+}
+
+// smallDisk mounts one of its own; resize changes how many bytes it has.
+func smallDisk(t *testing.T) (dir string, resize func(bytes int64)) {
+	t.Helper()
+	dir = t.TempDir()
+	mount := func(flags uintptr, bytes int64) error {
+		return syscall.Mount("tmpfs", dir, "tmpfs", flags, fmt.Sprint("size=", bytes))
+	}
+	if err := mount(0, 64<<20); err != nil {
+		t.Skipf("no small disk to be had: mounting a tmpfs: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
+	return dir, func(bytes int64) { require.NoError(t, mount(syscall.MS_REMOUNT, bytes)) }
+}
+
+// everyFile is what stands below a directory, by path.
+func everyFile(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	files, err := dbtest.Files(dir)
+	require.NoError(t, err)
+	return files
+}
+
+// TestRestoreDiskFull: wherever the disk ends, the old database stands byte for byte, nothing lies beside it, and the
+// error says what was needed. The control is the last round, on a disk that is large enough: then it is another.
+func TestRestoreDiskFull(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	dir, resize := smallDisk(t)
+	path := filepath.Join(dir, "agent.ctx")
+	backed := dbtest.MemoryPath(t)
+	putText(t, backed, "page", "early")
+	putText(t, backed, "large", strings.Repeat("words of a long text ", 20_000))
+	backup := backupOf(t, backed)
+	putText(t, path, "page", "late")
+	before := everyFile(t, dir)
+	var used, copied int64
+	for name, b := range before {
+		used += int64(len(b)) + 4096
+		require.True(t, strings.HasPrefix(name, path))
+	}
+	for name, b := range everyFile(t, filepath.Dir(backup)) {
+		copied += int64(len(b))
+		require.True(t, strings.HasPrefix(name, backup))
+	}
+	failed := 0
+	for size := used; ; size += 64 << 10 {
+		resize(size)
+		_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true})
+		if err == nil {
+			break
+		}
+		failed++
+		require.ErrorIs(t, err, syscall.ENOSPC)
+		require.ErrorContains(t, err, path+" was not changed")
+		require.ErrorContains(t, err, fmt.Sprintf("the copy needs about %d bytes, ", copied))
+		require.Regexp(t, `[0-9]+ were free at the start`, err.Error())
+		require.Equal(t, before, everyFile(t, dir), "on a disk of %d bytes", size)
+		require.Less(t, size, used+4*copied, "it never fits")
+	}
+	require.Greater(t, failed, 3)
+	resize(64 << 20)
+	require.NotEqual(t, before, everyFile(t, dir))
+	text, err := textAt(path, Options{})
+	require.NoError(t, err)
+	require.Equal(t, "early", text)
+}
+
+// TestBackupDiskFull: likewise for a backup, of which nothing is left.
+func TestBackupDiskFull(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	dir, resize := smallDisk(t)
+	db := openTest(t, dbtest.MemoryPath(t), Options{})
+	defer db.Close()
+	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: strings.Repeat("words of a long text ", 20_000)})
+	require.NoError(t, err)
+	to := filepath.Join(dir, "backup.ctx")
+	onSmallDisks(t, dir, to, "backup", 256<<10, resize, func() error {
+		_, err := db.Admin().Backup(ctx, to, nil)
+		return err
+	})
+}
+
+// onSmallDisks has a copy made on larger and larger disks until it fits. Where it does not, the error says so, by the verb,
+// and nothing is left.
+func onSmallDisks(t *testing.T, dir, to, verb string, step int64, resize func(int64), copied func() error) {
+	failed := 0
+	for size := int64(4096); ; size += step {
+		resize(size)
+		err := copied()
+		if err == nil {
+			break
+		}
+		failed++
+		require.ErrorIs(t, err, syscall.ENOSPC)
+		require.NotErrorIs(t, err, ErrOutcomeUnknown)
+		require.Regexp(t, verb+`: the disk of .* is full: the copy needs about [0-9]{6,} bytes, [0-9]+ were free at the start; the partial copy was removed`, err.Error())
+		require.Empty(t, everyFile(t, dir), "on a disk of %d bytes", size)
+		require.Less(t, size, int64(32<<20), "it never fits")
+	}
+	require.Greater(t, failed, 3)
+	resize(64 << 20)
+	text, err := textAt(to, Options{})
+	require.NoError(t, err)
+	require.NotEmpty(t, text)
+}
+
+// TestSalvageDiskFull: likewise for a salvage, wherever the disk ends.
+func TestSalvageDiskFull(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	dir, resize := smallDisk(t)
+	path := dbtest.MemoryPath(t)
+	putText(t, path, "page", strings.Repeat("words of a long text ", 20_000))
+	to := filepath.Join(dir, "saved.ctx")
+	onSmallDisks(t, dir, to, "salvage", 128<<10, resize, func() error {
+		_, err := Salvage(ctx, path, to, filestore.SalvageOptions{})
+		return err
+	})
+}
+
+// TestBackupDiskFullAtThePages: also where the disk ends at the first of bbolt's pages.
+func TestBackupDiskFullAtThePages(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	dir, resize := smallDisk(t)
+	db := openTest(t, dbtest.MemoryPath(t), Options{})
+	defer db.Close()
+	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "a few words"})
+	require.NoError(t, err)
+	_, err = db.Admin().Backup(ctx, filepath.Join(dir, "first.ctx"), nil)
+	require.NoError(t, err)
+	before := int64(0) // pages of what is copied before
+	for name, b := range everyFile(t, dir) {
+		if name != filepath.Join(dir, "first.ctx") {
+			before += (int64(len(b)) + 4095) / 4096
+		}
+	}
+	names.Remove(filepath.Join(dir, "first.ctx"))
+	for more := range int64(5) {
+		resize((before + more) * 4096)
+		_, err := db.Admin().Backup(ctx, filepath.Join(dir, "backup.ctx"), nil)
+		require.ErrorIs(t, err, syscall.ENOSPC, "%d pages", more)
+		require.ErrorContains(t, err, "the copy needs about", "%d pages", more)
+		require.Empty(t, everyFile(t, dir))
+	}
+}
+
+// TestRestoreFullAtTheSwap: up to the mark a full disk leaves what is at the path, and the error says so. Behind it, the
+// control, there is no way back, and it does not.
+func TestRestoreFullAtTheSwap(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for step, untouched := range map[string]bool{"before the mark": true, "marked, before path": false, "path is aside": false, "mark removed": false} {
+		path, backup := restorable(t)
+		before := everyFile(t, filepath.Dir(path))
+		_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true}.Peek(func(now string) error {
+			if now == step {
+				return &fs.PathError{Op: "write", Path: path, Err: syscall.ENOSPC}
+			}
+			return nil
+		}, nil))
+		require.ErrorIs(t, err, syscall.ENOSPC, step)
+		want := "early"
+		if untouched {
+			want = "late"
+			require.ErrorContains(t, err, "was not changed")
+			require.Equal(t, before, everyFile(t, filepath.Dir(path)))
+		} else {
+			require.NotContains(t, err.Error(), "was not changed", step)
+		}
+		text, err := textAt(path, Options{})
+		require.NoError(t, err, step)
+		require.Equal(t, want, text, step)
+	}
+}

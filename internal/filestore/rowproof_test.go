@@ -1,0 +1,396 @@
+package filestore_test
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/engine"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/peek"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+)
+
+// editable is a closed database that an attacker has on his disk.
+type editable struct {
+	t    *testing.T
+	dir  string
+	held string // id of a batch that waits for review, and of one that was rejected
+	done string
+}
+
+const editText = "refunds take fourteen days"
+
+func newEditable(t *testing.T) *editable {
+	ctx := context.Background()
+	e := &editable{t: t, dir: t.TempDir()}
+	db, err := Open(filepath.Join(e.dir, "agent.ctx"), Options{})
+	require.NoError(t, err)
+	s := db.Scope("acme", WithActor("writer"))
+	half := .5
+	_, err = s.Put(ctx, Artefact{
+		ID: "policy", Text: editText, Kind: KindMessage, Role: "user", Name: "ann", Subject: "bob", Tags: []string{"law"}, Meta: map[string]string{"k": "v"},
+		Group: "talk", Seq: 1, Relevance: &half, TTL: time.Hour, Pinned: true, Priority: PriorityHigh,
+	})
+	require.NoError(t, err)
+	_, err = s.Put(ctx, Artefact{ID: "plain", Text: "shipping takes three days"})
+	require.NoError(t, err)
+	_, err = s.Put(ctx, Artefact{ID: "gone", Text: "it was here"})
+	require.NoError(t, err)
+	require.NoError(t, s.Delete(ctx, "gone"))
+	_, err = db.Scope("other").Put(ctx, Artefact{ID: "far", Text: "elsewhere", Group: "talk"})
+	require.NoError(t, err)
+	for _, id := range []*string{&e.held, &e.done} {
+		tx, err := s.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "the draft"}))
+		require.ErrorIs(t, tx.Commit(ctx, Verdict{}), ErrHeld)
+		*id = tx.ID()
+	}
+	_, err = db.Review().Reject(ctx, e.done, "judge", "no")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	return e
+}
+
+// edit copies the database, lets change edit its file, and opens it.
+func (e *editable) edit(trust bool, change func(tx *bbolt.Tx)) *DB {
+	e.t.Helper()
+	db, err := openOver(e.file(change), Options{}, filestore.Options{Trust: trust})
+	require.NoError(e.t, err)
+	e.t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// file copies the database and lets change edit its file.
+func (e *editable) file(change func(tx *bbolt.Tx)) string {
+	e.t.Helper()
+	dir := filepath.Join(e.t.TempDir(), "copy")
+	require.NoError(e.t, os.CopyFS(dir, os.DirFS(e.dir)))
+	path := filepath.Join(dir, "agent.ctx")
+	require.NoError(e.t, os.Chmod(path, 0o600))
+	raw, err := bbolt.Open(path, 0o600, nil)
+	require.NoError(e.t, err)
+	require.NoError(e.t, raw.Update(func(tx *bbolt.Tx) error { change(tx); return nil }))
+	require.NoError(e.t, raw.Close())
+	return path
+}
+
+// head edits the newest head row of an artefact of acme, and keeps its proof and a right checksum.
+func (e *editable) head(id string, change func(h *store.Head, scope *uint32)) func(tx *bbolt.Tx) {
+	return func(tx *bbolt.Tx) {
+		meta := tx.Bucket(names.Meta)
+		var key, found []byte
+		c := meta.Cursor()
+		for k, v := c.Seek([]byte{'h'}); k != nil && k[0] == 'h'; k, v = c.Next() {
+			row, err := codec.Unseal('m', k, slices.Clone(v))
+			require.NoError(e.t, err)
+			h, err := format.DecodeHead(row, func(uint32) string { return "" })
+			require.NoError(e.t, err)
+			if h.ID == id {
+				key, found = slices.Clone(k), row
+			}
+		}
+		row, err := peek.Engine.EditHead(found, change)
+		require.NoError(e.t, err)
+		require.NoError(e.t, meta.Put(key, codec.Seal('m', key, row)))
+	}
+}
+
+// headEdits are the fields of a head row, each with an edit.
+var headEdits = map[string]func(h *store.Head, scope *uint32){
+	"kind":       func(h *store.Head, _ *uint32) { h.Kind = KindSystem },
+	"provenance": func(h *store.Head, _ *uint32) { h.Provenance = HumanVerified },
+	"lower":      func(h *store.Head, _ *uint32) { h.Provenance = Scratch },
+	"priority":   func(h *store.Head, _ *uint32) { h.Priority = PriorityCritical },
+	"pinned":     func(h *store.Head, _ *uint32) { h.Pinned = false },
+	"expired":    func(h *store.Head, _ *uint32) { h.ExpiresAt = time.Unix(1000, 0) },
+	"for ever":   func(h *store.Head, _ *uint32) { h.ExpiresAt = time.Time{} },
+	"as of":      func(h *store.Head, _ *uint32) { h.CurrentAsOf = h.CurrentAsOf.Add(time.Hour) },
+	"put at":     func(h *store.Head, _ *uint32) { h.PutAt = h.PutAt.Add(time.Hour) },
+	"seq":        func(h *store.Head, _ *uint32) { h.Seq = 7 },
+	"role":       func(h *store.Head, _ *uint32) { h.Role = "system" },
+	"name":       func(h *store.Head, _ *uint32) { h.Name = "eve" },
+	"subject":    func(h *store.Head, _ *uint32) { h.Subject = "eve" },
+	"tags":       func(h *store.Head, _ *uint32) { h.Tags = []string{"other"} },
+	"meta":       func(h *store.Head, _ *uint32) { h.Meta = map[string]string{"k": "w"} },
+	"relevance":  func(h *store.Head, _ *uint32) { one := 1.0; h.Relevance = &one },
+	"actor":      func(h *store.Head, _ *uint32) { h.Actor = "boss" },
+	"counter":    func(h *store.Head, _ *uint32) { h.Counter = "another" },
+	"source":     func(h *store.Head, _ *uint32) { h.Artefact.Source = "file:/etc/passwd" },
+	"stamp":      func(h *store.Head, _ *uint32) { h.Source.Stamp = "x" },
+	"derived":    func(h *store.Head, _ *uint32) { h.DerivedFrom = []Ref{{Scope: "acme", ID: "plain"}} },
+	"supersedes": func(h *store.Head, _ *uint32) { h.Supersedes = []string{"plain"} },
+	"tool call":  func(h *store.Head, _ *uint32) { h.ToolCalls = []ToolCall{{ID: "1", Name: "rm"}} },
+	"call id":    func(h *store.Head, _ *uint32) { h.ToolCallID = "1" },
+	"tokens":     func(h *store.Head, _ *uint32) { h.Rows[0].Tokens = 1 },
+	"page lsn":   func(h *store.Head, _ *uint32) { h.Rows[0].LSN++ },
+	"digest":     func(h *store.Head, _ *uint32) { h.Rows[0].Digest[3] ^= 1 },
+	"no pages":   func(h *store.Head, _ *uint32) { h.Rows, h.Deleted = nil, true },
+	"scope":      func(h *store.Head, scope *uint32) { *scope, h.GroupNum = 2, 2 },
+	"group":      func(h *store.Head, _ *uint32) { h.GroupNum, h.Group = 0, "" },
+}
+
+// Whoever edits a head row in the file, and makes its checksum right, gets an error from every path, or the truth.
+func TestAnEditedHeadIsNotServed(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	e := newEditable(t)
+	for _, field := range slices.Sorted(maps.Keys(headEdits)) {
+		t.Run(field, func(t *testing.T) {
+			e.t = t
+			db := e.edit(false, e.head("policy", headEdits[field]))
+			for _, scope := range []string{"acme", "other"} {
+				s := db.Scope(scope)
+				_, err := s.Get(ctx, "policy")
+				if scope == "acme" && field != "scope" {
+					require.ErrorIs(t, err, ErrCorrupt)
+				}
+				require.Error(t, err)
+				a, err := s.Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000, Session: "talk"})
+				switch {
+				case err == nil:
+					require.NotContains(t, a.Text(), editText)
+				default: // a session that cannot be read whole is not shown, and not called absent
+					require.ErrorIs(t, err, ErrCorrupt)
+				}
+				a, err = s.Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000})
+				require.NoError(t, err)
+				require.NotContains(t, a.Text(), editText)
+				found, err := s.Search(ctx, "refunds take", 10)
+				require.NoError(t, err)
+				for _, hit := range found.Hits {
+					require.NotContains(t, hit.Text, editText)
+				}
+				_, err = listing.Collect(s.Versions(ctx, "policy", AtMost(10, "", nil)))
+				require.Error(t, err)
+			}
+			problems, err := db.Admin().Check(ctx, nil)
+			require.NoError(t, err)
+			require.True(t, slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" }), "%v", problems)
+
+			// The control: without the comparison the edit is what is served, or hides the page.
+			db = e.edit(true, e.head("policy", headEdits[field]))
+			v, err := db.Scope(map[bool]string{false: "acme", true: "other"}[field == "scope"]).Get(ctx, "policy")
+			require.NotErrorIs(t, err, ErrCorrupt)
+			if err == nil {
+				require.Equal(t, editText, v.Text)
+			}
+		})
+	}
+}
+
+// The same holds for texts, for names that rows stand for, and for rows that were put in the place of others or taken away.
+func TestAnEditedRowIsNotServed(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	e := newEditable(t)
+	put := func(bucket []byte, tag byte, key []byte, value []byte) func(tx *bbolt.Tx) {
+		return func(tx *bbolt.Tx) { require.NoError(e.t, tx.Bucket(bucket).Put(key, codec.Seal(tag, key, value))) }
+	}
+	edited := map[string][]string{"name of scope": {"evil"}, "name of group": {"acme"}} // scopes with an edited row
+	for name, change := range map[string]func(tx *bbolt.Tx){
+		"text":          put(names.Content, 'c', textKey(1), []byte("refunds take forty days")),
+		"same length":   put(names.Content, 'c', textKey(1), []byte("refunds take fourteen year")),
+		"name of scope": put(names.Meta, 'm', scopeKey(1), []byte("evil")),
+		"name of group": put(names.Meta, 'm', groupKey(1), append([]byte{0, 0, 0, 1}, "kalt"...)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			e.t = t
+			db := e.edit(false, change)
+			for _, scope := range []string{"acme", "evil", "other"} {
+				v, err := db.Scope(scope).Get(ctx, "policy")
+				require.Error(t, err, "%+v", v)
+				for _, session := range []string{"talk", "kalt"} {
+					a, err := db.Scope(scope).Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000, Session: session})
+					switch {
+					case err == nil:
+						require.NotContains(t, a.Text(), "refunds take")
+					case slices.Contains(edited[name], scope) || edited[name] == nil && scope == "acme" && session == "talk": // not called absent
+						require.ErrorIs(t, err, ErrCorrupt, "%s %s", scope, session)
+					default:
+						require.ErrorIs(t, err, ErrNotFound, "%s %s", scope, session)
+					}
+				}
+			}
+			problems, err := db.Admin().Check(ctx, nil)
+			require.NoError(t, err)
+			require.NotEmpty(t, problems)
+
+			db = e.edit(true, change) // the control
+			served := false
+			for _, scope := range []string{"acme", "evil"} {
+				_, err := db.Scope(scope).Get(ctx, "policy")
+				served = served || err == nil
+			}
+			require.True(t, served)
+		})
+	}
+}
+
+// A deleted artefact whose row says otherwise does not come back, and one whose last version was taken away is missed by
+// the check.
+func TestAnEditedDeletionIsNotServed(t *testing.T) {
+	ctx := context.Background()
+	e := newEditable(t)
+	db := e.edit(false, e.head("gone", func(h *store.Head, _ *uint32) {
+		h.Deleted, h.Rows = false, []store.PageRow{{Num: 3, Version: 1, LSN: 3, Bytes: 11}}
+	}))
+	_, err := db.Scope("acme").Get(ctx, "gone")
+	require.ErrorIs(t, err, ErrCorrupt)
+	db = e.edit(false, func(tx *bbolt.Tx) {
+		require.NoError(e.t, tx.Bucket(names.Meta).Delete(headKey(3, 2)))
+		b, err := names.Recount(tx.Bucket(names.Sys).Get(names.SysKey), engine.TableMeta, -1)
+		require.NoError(e.t, err)
+		require.NoError(e.t, tx.Bucket(names.Sys).Put(names.SysKey, b))
+	})
+	problems, err := db.Admin().Check(ctx, nil)
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" }), "%v", problems)
+}
+
+// A held batch that was edited in the file is neither shown nor approved: not with another text, writer, scope or
+// precondition, and not as one that nobody has decided yet.
+func TestAnEditedDraftIsNotApproved(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	e := newEditable(t)
+	edit := func(id string, change func(h *store.HeldBatch)) func(tx *bbolt.Tx) {
+		return func(tx *bbolt.Tx) {
+			key := ulid.MustParse(id)
+			row, err := codec.Unseal('d', key[:], tx.Bucket(names.Held).Get(key[:]))
+			require.NoError(e.t, err)
+			row, err = peek.Engine.EditHeld(row, change)
+			require.NoError(e.t, err)
+			require.NoError(e.t, tx.Bucket(names.Held).Put(key[:], codec.Seal('d', key[:], row)))
+		}
+	}
+	for name, c := range map[string]struct {
+		id     string
+		change func(h *store.HeldBatch)
+	}{
+		"text":     {e.held, func(h *store.HeldBatch) { h.Batch.Puts[0].Pages[0].Text = "another" }},
+		"writer":   {e.held, func(h *store.HeldBatch) { h.Batch.Actor = "judge2" }},
+		"scope":    {e.held, func(h *store.HeldBatch) { h.Batch.Scope = "other" }},
+		"expect":   {e.held, func(h *store.HeldBatch) { h.Batch.Expect = nil; h.Batch.Context = []store.Seen{} }},
+		"trust":    {e.held, func(h *store.HeldBatch) { h.Batch.Puts[0].Artefact.Provenance = HumanVerified }},
+		"verdict":  {e.held, func(h *store.HeldBatch) { h.Batch.Leaf.Confidence = .99 }},
+		"decided":  {e.done, func(h *store.HeldBatch) { h.Decided = "" }},
+		"approved": {e.held, func(h *store.HeldBatch) { h.Decided = "approved" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e.t = t
+			db := e.edit(false, edit(c.id, c.change))
+			_, err := db.Review().Show(ctx, c.id)
+			require.ErrorIs(t, err, ErrCorrupt)
+			_, err = db.Review().Approve(ctx, c.id, Approval{By: "writer"})
+			require.ErrorIs(t, err, ErrCorrupt)
+			_, err = db.Review().Approve(ctx, c.id, Approval{By: "judge"})
+			require.ErrorIs(t, err, ErrCorrupt)
+			_, err = listing.Collect(db.Review().Batches(ctx, "", true, AtMost(10, "", nil)))
+			require.ErrorIs(t, err, ErrCorrupt)
+			for _, scope := range []string{"acme", "other"} {
+				_, err = db.Scope(scope).Get(ctx, "draft")
+				require.ErrorIs(t, err, ErrNotFound)
+			}
+			problems, err := db.Admin().Check(ctx, nil)
+			require.NoError(t, err)
+			require.True(t, slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" }), "%v", problems)
+
+			db = e.edit(true, edit(c.id, c.change)) // the control
+			_, err = db.Review().Approve(ctx, c.id, Approval{By: "judge"})
+			require.NoError(t, err)
+		})
+	}
+	e.t = t
+	// The row as it was before the decision has a digest in the audit, and a decision after it.
+	var before []byte
+	key := ulid.MustParse(e.held)
+	e.edit(false, func(tx *bbolt.Tx) { before = slices.Clone(tx.Bucket(names.Held).Get(key[:])) })
+	db, err := Open(filepath.Join(e.dir, "agent.ctx"), Options{})
+	require.NoError(t, err)
+	_, err = db.Review().Reject(ctx, e.held, "judge", "no")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	db = e.edit(false, func(tx *bbolt.Tx) { require.NoError(t, tx.Bucket(names.Held).Put(key[:], before)) })
+	_, err = db.Review().Approve(ctx, e.held, Approval{By: "ann"})
+	require.ErrorIs(t, err, ErrCorrupt)
+}
+
+// The outcome of a batch that was edited in the file is not given to who repeats the batch, and one that was taken away
+// does not let it be applied once more. The control gives the edited one, or applies it twice.
+func TestAnEditedOutcomeIsNotGiven(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	dir := t.TempDir()
+	began, ticks := time.Now(), atomic.Int64{}
+	clock := func() time.Time { return began.Add(time.Duration(ticks.Add(1)) * time.Millisecond) } // ids of one moment have no order
+	db := openTest(t, filepath.Join(dir, "agent.ctx"), Options{Clock: clock})
+	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "earlier", Text: "so that a lesser id is in the file, too"})
+	require.NoError(t, err)
+	id, err := newID()
+	require.NoError(t, err)
+	commit := func(db *DB) (store.Outcome, error) {
+		return storeOf(db).Commit(ctx, store.Batch{ID: id, Scope: "acme", Actor: "test", Now: time.Now(), Bound: []byte("sixteen bytes ..."), State: []store.StateRow{{Key: "note/n", Value: []byte("1")}}, Leaf: manifest.Record{Type: manifest.TypeCommit}})
+	}
+	first, err := commit(db)
+	require.NoError(t, err)
+	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "later", Text: "so that a greater id is in the file"})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	e := &editable{t: t, dir: dir}
+	edited := func(change func(*store.Outcome)) func(tx *bbolt.Tx) {
+		return func(tx *bbolt.Tx) {
+			b := tx.Bucket(names.Txn)
+			row, err := codec.Unseal('t', id[:], slices.Clone(b.Get(id[:])))
+			require.NoError(t, err)
+			row, err = peek.Engine.EditOutcome(row, change)
+			require.NoError(t, err)
+			require.NoError(t, b.Put(id[:], codec.Seal('t', id[:], row)))
+		}
+	}
+	for name, change := range map[string]func(tx *bbolt.Tx){
+		"untouched": func(*bbolt.Tx) {},
+		"status":    edited(func(o *store.Outcome) { o.Status = store.StatusHeld }),
+		"lsn":       edited(func(o *store.Outcome) { o.LSN++ }),
+		"leaf":      edited(func(o *store.Outcome) { o.Leaf++ }),
+		"refs":      edited(func(o *store.Outcome) { o.Refs = []Ref{{Scope: "acme", ID: "later", Version: 1}} }),
+		"taken away": func(tx *bbolt.Tx) {
+			require.NoError(t, tx.Bucket(names.Txn).Delete(id[:]))
+			sys := tx.Bucket(names.Sys)
+			b, err := names.Recount(sys.Get(names.SysKey), engine.TableTxn, -1)
+			require.NoError(t, err)
+			require.NoError(t, sys.Put(names.SysKey, b))
+		},
+	} {
+		db := e.edit(false, change)
+		out, err := commit(db)
+		switch name {
+		case "untouched":
+			require.NoError(t, err)
+			require.Equal(t, first, out)
+		case "taken away":
+			require.ErrorIs(t, err, ErrTxnExpired)
+		default:
+			require.ErrorIs(t, err, ErrCorrupt, name)
+		}
+		if name != "taken away" {
+			out, err = commit(e.edit(true, change)) // the control
+			require.NoError(t, err)
+			require.Equal(t, name == "untouched", out.LSN == first.LSN && out.Leaf == first.Leaf && out.Status == first.Status && len(out.Refs) == 0)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package filestore_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/peek"
+	"github.com/ctxpage/ctxpage/internal/systest"
+	"github.com/ctxpage/ctxpage/store"
+)
+
+// Short names for what other tests of the whole use too.
+var (
+	openOver    = systest.OpenOver
+	openTest    = systest.OpenTest
+	openChecked = systest.OpenChecked
+	storeOf     = systest.StoreOf
+	newID       = systest.NewID
+	hitsOf      = systest.HitsOf
+	textOf      = systest.TextOf
+	filesHave   = systest.FilesHave
+	together    = systest.Together
+)
+
+// names are those of the files and rows.
+var names = filestore.PeekNames()
+
+// inside looks into the store of a database that openOver opened.
+func inside(db *DB) filestore.Inside { return storeOf(db).Peek() }
+
+// textKey is the key of a page's text. scopeKey and groupKey are those of rows in the bucket meta.
+func textKey(num uint64) []byte { return binary.BigEndian.AppendUint64(nil, num) }
+
+func scopeKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byte{'s'}, num) }
+
+func groupKey(num uint64) []byte { return binary.BigEndian.AppendUint64([]byte{'g'}, num) }
+
+// hold holds a draft for review and gives the id of its batch.
+func hold(t *testing.T, s *Scope, id, text string) string {
+	t.Helper()
+	ctx := context.Background()
+	tx, err := s.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: text}))
+	var held *HeldError
+	require.ErrorAs(t, tx.Commit(ctx, Verdict{}), &held)
+	return held.Batch
+}
+
+// contents is every live artefact with what must come through a salvage, by reference without version.
+func contents(t *testing.T, path string) map[string]string {
+	ctx := context.Background()
+	db := openTest(t, path, Options{ReadOnly: true})
+	defer db.Close()
+	out := map[string]string{}
+	scopes, err := storeOf(db).Scan(ctx, store.ScanQuery{What: store.ScanScopes, Limit: 100})
+	require.NoError(t, err)
+	for _, sc := range scopes.Names {
+		page, err := storeOf(db).Scan(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{sc.Name}, Limit: 1 << 20})
+		require.NoError(t, err)
+		for _, h := range page.Heads {
+			l, err := storeOf(db).Resolve(ctx, store.Scopes{sc.Name}, Ref{ID: h.ID})
+			require.NoError(t, err)
+			loaded, err := storeOf(db).Load(ctx, store.Scopes{sc.Name}, l.Pages, store.WantText)
+			require.NoError(t, err)
+			a := h.Artefact
+			a.DerivedFrom, a.Supersedes = nil, nil // what was replaced is said below
+			text := fmt.Sprintf("%+v actor %s at %s, replaced %t:", a, h.Actor, h.PutAt, l.By != 0)
+			for _, p := range loaded {
+				if p.Err != nil {
+					text += p.Err.Error()
+				}
+				text += p.Text
+			}
+			out[Ref{Scope: sc.Name, ID: h.ID}.String()] = text
+		}
+	}
+	return out
+}
+
+// bounds are those of the engine.
+var bounds = peek.Engine.Bounds()
+
+// highest are the highest numbers of artefacts, pages and groups that were given.
+func highest(db *DB) (n [3]uint64) {
+	n[0], n[1], n[2], _ = peek.Engine.Numbers(inside(db).Engine)
+	return n
+}
+
+// forge puts another text in the place of a page's, with a right checksum: what somebody with the file could do.
+func forge(db *DB, num uint64, text string) error {
+	if _, err := db.Admin().Checkpoint(context.Background()); err != nil {
+		return err
+	}
+	return inside(db).Bolt.Update(func(tx *bbolt.Tx) error {
+		key := textKey(num)
+		return tx.Bucket(names.Content).Put(key, codec.Seal('c', key, []byte(text)))
+	})
+}
+
+// logFile is the last segment of the log.
+func logFile(t *testing.T, path string) string {
+	t.Helper()
+	files, err := filepath.Glob(path + "-wal/*.wal")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	return files[len(files)-1]
+}

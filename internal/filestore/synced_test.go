@@ -1,0 +1,235 @@
+package filestore_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
+	"github.com/stretchr/testify/require"
+)
+
+// syncFS notes what was written and not synced since, by path; a new name counts as written to its directory.
+type syncFS struct {
+	wal.FS
+	mu    sync.Mutex
+	dirty map[string]bool
+	seen  map[string]bool
+}
+
+func newSyncFS() *syncFS {
+	return &syncFS{FS: wal.OS(), dirty: map[string]bool{}, seen: map[string]bool{}}
+}
+
+func (f *syncFS) note(path string, dirty bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dirty[path], f.seen[path] = dirty, true
+}
+
+func (f *syncFS) OpenFile(name string, flag int, perm os.FileMode) (wal.File, error) {
+	_, err := f.Stat(name)
+	file, oerr := f.FS.OpenFile(name, flag, perm)
+	if oerr == nil && errors.Is(err, fs.ErrNotExist) {
+		f.note(name, true)
+		f.note(filepath.Dir(name), true)
+	}
+	return &syncFile{file, f, name}, oerr
+}
+
+func (f *syncFS) SyncDir(dir string) error {
+	err := f.FS.SyncDir(dir)
+	f.note(filepath.Clean(dir), err != nil)
+	return err
+}
+
+type syncFile struct {
+	wal.File
+	fs   *syncFS
+	name string
+}
+
+func (f *syncFile) WriteAt(b []byte, off int64) (int, error) {
+	f.fs.note(f.name, true)
+	return f.File.WriteAt(b, off)
+}
+
+func (f *syncFile) Sync() error {
+	err := f.File.Sync()
+	f.fs.note(f.name, err != nil)
+	return err
+}
+
+// unsynced names what of the files of a database, and of the directory it is in, is not on the disk for certain.
+func (f *syncFS) unsynced(t *testing.T, path string) (out []string) {
+	paths := []string{filepath.Dir(path)}
+	for _, suffix := range names.Files {
+		require.NoError(t, filepath.WalkDir(path+suffix, func(p string, _ fs.DirEntry, err error) error {
+			paths = append(paths, p)
+			return err
+		}))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range paths {
+		if !f.seen[p] || f.dirty[p] {
+			out = append(out, strings.TrimPrefix(p, filepath.Dir(path)))
+		}
+	}
+	return out
+}
+
+// TestBackupIsSynced: every file and directory of a backup is on the disk when Backup returns.
+func TestBackupIsSynced(t *testing.T) {
+	ctx := context.Background()
+	fsys := newSyncFS()
+	db := openTest(t, dbtest.MemoryPath(t), Options{}, filestore.Options{FS: fsys})
+	defer db.Close()
+	for _, id := range []string{"a", "b", "c"} {
+		_, err := db.Scope("acme").Put(ctx, Artefact{ID: id, Text: "text of " + id})
+		require.NoError(t, err)
+	}
+	to := filepath.Join(t.TempDir(), "copy.ctx")
+	_, err := db.Admin().Backup(ctx, to, nil)
+	require.NoError(t, err)
+	require.Empty(t, fsys.unsynced(t, to))
+	require.NoError(t, os.WriteFile(to+"-wal/by-somebody-else", nil, 0o600))
+	require.Equal(t, []string{"/copy.ctx-wal/by-somebody-else"}, fsys.unsynced(t, to), "the control")
+}
+
+// TestRestoreMarkIsSynced: the mark of a swap and its name are on the disk before the first file is moved. Without that a
+// power cut leaves half a swap that nothing goes on with.
+func TestRestoreMarkIsSynced(t *testing.T) {
+	path, backup := restorable(t)
+	fsys := newSyncFS()
+	looked := 0
+	_, err := filestore.Restore(context.Background(), backup, path, filestore.RestoreOptions{Replace: true}.Peek(func(step string) error {
+		fsys.mu.Lock()
+		defer fsys.mu.Unlock()
+		mark, dir := path+names.Swap, filepath.Dir(path)
+		switch step {
+		case "before the mark":
+			require.False(t, fsys.seen[mark], "the control: it is made after this")
+		case "marked, before path":
+			looked++
+			require.True(t, fsys.seen[mark])
+			require.False(t, fsys.dirty[mark], "the mark is not synced")
+			require.True(t, fsys.seen[dir])
+			require.False(t, fsys.dirty[dir], "the name of the mark is not synced")
+		}
+		return nil
+	}, fsys))
+	require.NoError(t, err)
+	require.Equal(t, 1, looked)
+}
+
+// TestCheckpointNeedsTheArchive: a checkpoint whose leaves did not reach the archive fails, names no LSN as applied and
+// cuts nothing; the log still has them.
+func TestCheckpointNeedsTheArchive(t *testing.T) {
+	ctx := context.Background()
+	r := newRig(t, Options{}, filestore.Options{Rotate: 1})
+	db, err := r.open()
+	require.NoError(t, err)
+	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "the first"})
+	require.NoError(t, err)
+	_, err = db.Admin().Checkpoint(ctx)
+	require.NoError(t, err)
+	before, err := db.Stats(ctx)
+	require.NoError(t, err)
+	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "b", Text: "the second"})
+	require.NoError(t, err)
+	r.fs.Inject(faultfs.Fault{Op: faultfs.OpWrite, Name: "-manifest", Sticky: true})
+	for range 3 {
+		_, err = db.Admin().Checkpoint(ctx)
+		require.ErrorIs(t, err, syscall.EIO)
+		after, err := db.Stats(ctx)
+		require.NoError(t, err)
+		require.Equal(t, before.Applied, after.Applied)
+		require.Equal(t, before.Archived, after.Archived)
+	}
+	require.NoError(t, r.restart(db, r.cut(1, 0)))
+	db, err = r.open()
+	require.NoError(t, err)
+	defer db.Close()
+	v, err := db.Scope("acme").Get(ctx, "b")
+	require.NoError(t, err)
+	require.Equal(t, "the second", v.Text)
+	_, err = db.Admin().Checkpoint(ctx)
+	require.NoError(t, err, "the control: nothing fails any more")
+	after, err := db.Stats(ctx)
+	require.NoError(t, err)
+	require.Greater(t, after.Applied, before.Applied)
+}
+
+// TestLogShorterByOne: the log ends one record before the one that the file says it has applied.
+func TestLogShorterByOne(t *testing.T) {
+	ctx := context.Background()
+	live, path := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
+	copied := false
+	db := openTest(t, live, Options{}, filestore.Options{Hook: func(step string) error {
+		if step == "after bbolt" && !copied {
+			copied = true
+			return dbtest.Copy(live, path)
+		}
+		return nil
+	}})
+	for _, id := range []string{"a", "b", "c"} {
+		_, err := db.Scope("acme").Put(ctx, Artefact{ID: id, Text: "text of " + id})
+		require.NoError(t, err)
+	}
+	_, err := db.Admin().Checkpoint(ctx)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	var last wal.Record
+	_, err = wal.Scan(ctx, path+"-wal", nil, 0, func(r wal.Record) error { last = r; return nil })
+	require.NoError(t, err)
+	whole := dbtest.MemoryPath(t)
+	require.NoError(t, dbtest.Copy(path, whole))
+	db = openTest(t, whole, Options{ReadOnly: true}) // the control: with all of its log it opens
+	require.Equal(t, last.Seq, inside(db).Seq)
+	require.NoError(t, db.Close())
+	st, err := os.Stat(last.Segment)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(last.Segment, last.Offset))
+	require.NoError(t, os.Truncate(last.Segment, st.Size())) // zeros: a file that is shorter is damage by itself
+	for _, readOnly := range []bool{true, false} {
+		_, err = Open(path, Options{ReadOnly: readOnly})
+		require.ErrorIs(t, err, ErrCorrupt)
+		require.ErrorContains(t, err, "log ends at record")
+	}
+}
+
+// TestPagesOfOthers: a page is given by its number only to scopes that see it.
+func TestPagesOfOthers(t *testing.T) {
+	ctx := context.Background()
+	db := openTest(t, dbtest.MemoryPath(t), Options{})
+	defer db.Close()
+	_, err := db.Scope("acme/mine").Put(ctx, Artefact{ID: "secret", Text: "nobody else's"})
+	require.NoError(t, err)
+	l, err := storeOf(db).Resolve(ctx, store.Scopes{"acme/mine"}, Ref{ID: "secret"})
+	require.NoError(t, err)
+	_, err = db.Scope("other").Put(ctx, Artefact{ID: "own", Text: "an own page"})
+	require.NoError(t, err)
+	for _, chain := range []store.Scopes{{"other"}, {"acme"}, {"acme/yours", "acme"}, {}} {
+		got, err := storeOf(db).Load(ctx, chain, l.Pages, store.WantText)
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+		require.ErrorIs(t, got[0].Err, ErrNotFound, "%v", chain)
+		require.Empty(t, got[0].Text)
+	}
+	got, err := storeOf(db).Load(ctx, store.Scopes{"acme/mine", "acme"}, l.Pages, store.WantText)
+	require.NoError(t, err)
+	require.NoError(t, got[0].Err, "the control")
+	require.Equal(t, "nobody else's", got[0].Text)
+}

@@ -1,0 +1,222 @@
+package filestore_test
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"path/filepath"
+	"testing"
+
+	. "github.com/ctxpage/ctxpage"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+)
+
+func TestVectorRows(t *testing.T) {
+	ctx := context.Background()
+	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	defer db.Close()
+	for _, scope := range []string{"acme", "acme/a", "acme/b"} {
+		_, err := db.Scope(scope).Put(ctx, Artefact{ID: "x", Text: "text of " + scope})
+		require.NoError(t, err)
+	}
+	s := storeOf(db)
+	vecs := [][]float32{{1, -2.5, math.MaxFloat32}, {0, 1, 2}, {4, 5, 6}}
+	require.NoError(t, s.PutVectors(ctx, "m", []uint64{1, 2, 3}, vecs))
+	require.NoError(t, s.PutVectors(ctx, "other", []uint64{1, 99, 0}, [][]float32{{7}, {8}, {9}}), "pages that are not there are passed over")
+	read := func(scopes store.Scopes, model string) [][]float32 {
+		t.Helper()
+		got, err := s.Vectors(ctx, scopes, model, []uint64{3, 2, 1, 0, 99})
+		require.NoError(t, err)
+		return got
+	}
+	for _, where := range []string{"overlay", "file"} {
+		require.Equal(t, [][]float32{nil, vecs[1], vecs[0], nil, nil}, read(store.Scopes{"acme/a", "acme"}, "m"), where)
+		require.Equal(t, [][]float32{nil, nil, {7}, nil, nil}, read(store.Scopes{"acme"}, "other"), where)
+		require.Equal(t, make([][]float32, 5), read(store.Scopes{"acme"}, "unknown"), where)
+		require.Equal(t, make([][]float32, 5), read(store.Scopes{}, "m"), where)
+		_, err := db.Admin().Checkpoint(ctx)
+		require.NoError(t, err)
+	}
+	// A newer vector of the same page and model takes the place of the old one, from the overlay and from the file.
+	require.NoError(t, s.PutVectors(ctx, "m", []uint64{1}, [][]float32{{3}}))
+	require.Equal(t, []float32{3}, read(store.Scopes{"acme"}, "m")[2])
+	_, err := db.Admin().Checkpoint(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []float32{3}, read(store.Scopes{"acme"}, "m")[2])
+	problems, err := db.Admin().Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
+// vectorKey and vectorRow are made by FORMAT.md, not by the store: a row that the store itself would make is among the
+// tests, and is read.
+func vectorKey(num uint64, model string) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, num), xxhash.Sum64String(model))
+}
+
+func vectorRow(model string, v []float32) []byte {
+	e := codec.Encoder{B: []byte{1}}
+	e.Str(model)
+	for _, f := range v {
+		e.B = binary.LittleEndian.AppendUint32(e.B, math.Float32bits(f))
+	}
+	return e.B
+}
+
+// TestDamagedVectorIsNone: what does not check is not compared; a check names it, and a new vector heals it.
+func TestDamagedVectorIsNone(t *testing.T) {
+	ctx := context.Background()
+	key := vectorKey(1, "m")
+	inf := binary.LittleEndian.AppendUint32(vectorRow("m", nil), math.Float32bits(float32(math.Inf(1))))
+	gone := vectorKey(77, "m")
+	for name, c := range map[string]struct{ key, row []byte }{
+		"flipped bit": {key, func() []byte {
+			b := codec.Seal('v', key, vectorRow("m", []float32{1, 2}))
+			b[5] ^= 1
+			return b
+		}()},
+		"short":             {key, []byte{1, 2}},
+		"not finite":        {key, codec.Seal('v', key, inf)},
+		"no numbers":        {key, codec.Seal('v', key, vectorRow("m", nil))},
+		"other version":     {key, codec.Seal('v', key, append([]byte{9}, vectorRow("m", []float32{1})[1:]...))},
+		"half a number":     {key, codec.Seal('v', key, append(vectorRow("m", []float32{1}), 0))},
+		"other model":       {key, codec.Seal('v', key, vectorRow("collides", []float32{1}))},
+		"of another key":    {key, codec.Seal('v', gone, vectorRow("m", []float32{1}))},
+		"page is not there": {gone, codec.Seal('v', gone, vectorRow("m", []float32{1}))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+			defer db.Close()
+			_, err := db.Scope("acme").Put(ctx, Artefact{ID: "x", Text: "text"})
+			require.NoError(t, err)
+			s := storeOf(db)
+			_, err = db.Admin().Checkpoint(ctx)
+			require.NoError(t, err)
+			require.NoError(t, inside(db).Bolt.Update(func(tx *bbolt.Tx) error {
+				b, err := tx.CreateBucketIfNotExists(names.Vectors)
+				if err != nil {
+					return err
+				}
+				return b.Put(c.key, c.row)
+			}))
+			got, err := s.Vectors(ctx, store.Scopes{"acme"}, "m", []uint64{1, 77})
+			require.NoError(t, err)
+			require.Equal(t, make([][]float32, 2), got)
+			problems, err := db.Admin().Check(ctx, nil)
+			require.NoError(t, err)
+			require.Len(t, problems, 1)
+			if string(c.key) == string(gone) {
+				return
+			}
+			require.NoError(t, s.PutVectors(ctx, "m", []uint64{1}, [][]float32{{1}}))
+			problems, err = db.Admin().Check(ctx, nil)
+			require.NoError(t, err)
+			require.Empty(t, problems)
+			got, err = s.Vectors(ctx, store.Scopes{"acme"}, "m", []uint64{1})
+			require.NoError(t, err)
+			require.Equal(t, [][]float32{{1}}, got)
+		})
+	}
+}
+
+// TestGCDropsVectorsOfOtherModels: those of the models that are named stay, in memory and in the file. A run that is cut
+// between two checkpoints leaves the rest to the next one.
+func TestGCDropsVectorsOfOtherModels(t *testing.T) {
+	ctx := context.Background()
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db := openTest(t, path, Options{})
+	defer func() { db.Close() }()
+	nums, vecs := []uint64{1, 2, 3}, [][]float32{{1, 2}, {3, 4}, {5, 6}}
+	for _, id := range []string{"x", "y", "z"} {
+		_, err := db.Scope("acme").Put(ctx, Artefact{ID: id, Text: "text of " + id})
+		require.NoError(t, err)
+	}
+	has := func(model string) (n int) {
+		got, err := storeOf(db).Vectors(ctx, store.Scopes{"acme"}, model, nums)
+		require.NoError(t, err)
+		for _, v := range got {
+			if v != nil {
+				n++
+			}
+		}
+		return n
+	}
+	for _, model := range []string{"old", "new"} {
+		require.NoError(t, storeOf(db).PutVectors(ctx, model, nums, vecs))
+	}
+	_, err := db.Admin().Checkpoint(ctx)
+	require.NoError(t, err)
+	require.NoError(t, storeOf(db).PutVectors(ctx, "older", nums, vecs), "no checkpoint has seen these")
+
+	rep, err := db.Admin().GC(ctx, GCOptions{})
+	require.NoError(t, err)
+	require.Zero(t, rep.Vectors, "the control: without models none goes")
+	require.NoError(t, storeOf(db).PutVectors(ctx, "older", nums, vecs))
+	rep, err = db.Admin().GC(ctx, GCOptions{Models: []string{"new"}, DryRun: true})
+	require.NoError(t, err)
+	require.Positive(t, rep.Vectors)
+	require.Equal(t, [3]int{3, 3, 3}, [3]int{has("old"), has("older"), has("new")}, "a dry run drops none")
+	_, err = db.Admin().GC(ctx, GCOptions{Models: []string{"new"}, Scope: "acme"})
+	require.ErrorIs(t, err, ErrInvalid)
+
+	cut, cancel := context.WithCancel(ctx)
+	_, err = db.Admin().GC(cut, GCOptions{Models: []string{"new"}, Progress: func(what string, _, _ uint64) {
+		if what == "vectors" {
+			cancel()
+		}
+	}})
+	if err != nil {
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	_, err = db.Admin().GC(ctx, GCOptions{Models: []string{"new"}})
+	require.NoError(t, err)
+	require.Equal(t, [3]int{0, 0, 3}, [3]int{has("old"), has("older"), has("new")})
+	require.NoError(t, storeOf(db).PutVectors(ctx, "old", nums[:1], vecs[:1]), "a model that comes back")
+	require.NoError(t, db.Close())
+	db = openTest(t, path, Options{})
+	require.Equal(t, [3]int{1, 0, 3}, [3]int{has("old"), has("older"), has("new")})
+	rep, err = db.Admin().GC(ctx, GCOptions{Models: []string{}})
+	require.NoError(t, err)
+	require.Equal(t, 4, rep.Vectors, "no model is used any more")
+	require.Equal(t, [3]int{}, [3]int{has("old"), has("older"), has("new")})
+}
+
+// vectorRows counts the vectors in the file.
+func vectorRows(db *DB) (n int) {
+	_ = inside(db).Bolt.View(func(tx *bbolt.Tx) error {
+		if b := tx.Bucket(names.Vectors); b != nil {
+			n = b.Stats().KeyN
+		}
+		return nil
+	})
+	return n
+}
+
+// Vectors go with their pages, also those that are put after the drop.
+func TestGCVectors(t *testing.T) {
+	ctx := context.Background()
+	db := openTest(t, dbtest.MemoryPath(t), Options{})
+	defer db.Close()
+	for i, text := range []string{"zebra one", "zebra two"} {
+		_, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: text})
+		require.NoError(t, err)
+		v, err := db.Scope("acme").Get(ctx, "a")
+		require.NoError(t, err)
+		require.NoError(t, storeOf(db).PutVectors(ctx, "meanings", []uint64{v.Pages[0].Num}, [][]float32{{1, float32(i)}}))
+		_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1})
+		require.NoError(t, err)
+		_, err = db.Admin().Checkpoint(ctx)
+		require.NoError(t, err)
+		require.Equal(t, 1, vectorRows(db))
+	}
+	require.NoError(t, storeOf(db).PutVectors(ctx, "meanings", []uint64{1}, [][]float32{{1, 0}}), "of the page that went")
+	_, err := db.Admin().Checkpoint(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, vectorRows(db))
+}

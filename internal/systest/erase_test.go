@@ -1,0 +1,381 @@
+package systest_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/eraseplan"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
+	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+)
+
+// needles are words that stand nowhere but where a test put them.
+type needles struct{ n int }
+
+func (n *needles) next() string {
+	n.n++
+	return fmt.Sprintf("zq%06dx", n.n)
+}
+
+func (n *needles) words(count int) string {
+	var out []string
+	for range count {
+		out = append(out, n.next())
+	}
+	return strings.Join(out, " ")
+}
+
+var needle = regexp.MustCompile(`(?i)zq[0-9]{6}x`)
+
+// hits are the needles in the files of a directory, by file.
+func (n *needles) hits(t testing.TB, dir string) map[string]int {
+	t.Helper()
+	out := map[string]int{}
+	files, err := dbtest.Files(dir)
+	require.NoError(t, err)
+	for path, b := range files {
+		if found := needle.FindAll(dbtest.Readable(path, b), -1); len(found) > 0 {
+			rel, _ := filepath.Rel(dir, path)
+			out[rel] = len(found)
+		}
+	}
+	return out
+}
+
+// needleVectors embeds every text as a needle: the bytes of three numbers spell it. Another person's texts get one that is none.
+type needleVectors struct {
+	mu sync.Mutex
+	n  *needles
+}
+
+func (e *needleVectors) Model() string { return "needles" }
+
+func (e *needleVectors) Embed(_ context.Context, texts []string) (out [][]float32, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, text := range texts {
+		word := "bobsvectors!"
+		if !strings.Contains(text, "bob") {
+			word = e.n.next() + "..."
+		}
+		v := make([]float32, 3)
+		for i := range v {
+			v[i] = math.Float32frombits(binary.LittleEndian.Uint32([]byte(word[4*i:])))
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// plant fills a scope with needles in every place that holds content, and another one with what must stay.
+func plant(t testing.TB, db *DB, n *needles) (trace string, shown Ref) {
+	t.Helper()
+	ctx := t.Context()
+	s := db.Scope("acme/ann", WithActor("agent"))
+	for i := range 40 {
+		_, err := s.Put(ctx, Artefact{ID: fmt.Sprintf("fact-%d", i), Text: "kettle " + n.words(16), Subject: "ann", Tags: []string{n.next()}, Meta: map[string]string{n.next(): n.next()}, Name: n.next()})
+		require.NoError(t, err)
+		_, err = db.Scope("acme/bob").Put(ctx, Artefact{ID: fmt.Sprintf("fact-%d", i), Text: fmt.Sprintf("kettle of bob %d", i)})
+		require.NoError(t, err)
+	}
+	_, err := s.Put(ctx, Artefact{ID: "fact-1", Text: "kettle again " + n.words(5), Subject: "ann"})
+	require.NoError(t, err)
+	require.NoError(t, s.Delete(ctx, "fact-2"))
+	_, err = s.Put(ctx, Artefact{ID: "child", Text: "kettle derived " + n.words(5), Subject: "ann", DerivedFrom: []Ref{{Scope: "acme/ann", ID: "fact-3", Version: 1}}})
+	require.NoError(t, err)
+	a, err := s.Assemble(ctx, Query{Text: "kettle " + n.words(3), Budget: 4000})
+	require.NoError(t, err)
+	require.NotEmpty(t, a.Manifest.Pages)
+	shown, err = store.ParseRef(db.RefOf(ctx, a.Manifest.Pages[0].Num))
+	require.NoError(t, err)
+
+	tx, err := s.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "kettle draft " + n.words(5), Subject: "ann", Tags: []string{n.next()}}))
+	_, err = tx.Assemble(ctx, Query{Text: "kettle draft " + n.words(2), Budget: 4000})
+	require.NoError(t, err)
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), ErrHeld)
+	tx, err = s.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "fact-4", Text: "kettle held " + n.words(5), Subject: "ann"}))
+	var held *HeldError
+	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), &held)
+	_, err = db.Review().Reject(ctx, held.Batch, "operator", "no")
+	require.NoError(t, err)
+
+	_, err = s.Directives().Step(ctx, "use "+n.next())
+	require.NoError(t, err)
+	talk := s.Session("talk")
+	for i := range 30 {
+		role := []string{"user", "assistant"}[i%2]
+		_, err := talk.Append(ctx, Turn{ID: fmt.Sprintf("turn-%d", i), Role: role, Text: "kettle " + n.words(8) + " " + strings.Repeat("word ", 30)})
+		require.NoError(t, err)
+	}
+	_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{n.next(), "kettle"}})
+	require.NoError(t, err)
+	require.NoError(t, talk.Record(ctx, session.Notes{Text: n.next(), Done: []string{n.next()}}))
+	packet, err := talk.Handoff(ctx, "night shift")
+	require.NoError(t, err)
+	require.NotEmpty(t, needle.FindAll(packet.Markdown(), -1))
+	_, err = s.Put(ctx, Artefact{ID: "packet", Text: string(packet.Markdown())})
+	require.NoError(t, err)
+	_, err = s.Put(ctx, Artefact{ID: "summary", Kind: KindSummary, Text: "kettle " + n.words(5), DerivedFrom: []Ref{{Scope: "acme/ann", ID: "fact-5", Version: 1}}})
+	require.NoError(t, err)
+	_, err = s.Put(ctx, Artefact{ID: "copy", Source: "page:fact-6"})
+	require.NoError(t, err)
+	return a.Manifest.Trace, shown
+}
+
+// whole checks a database after an erase: sound, the heads of before hold, what is another's is there.
+func whole(t testing.TB, db *DB, heads []manifest.Head) {
+	t.Helper()
+	ctx := context.Background()
+	problems, err := db.Admin().Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	now, err := db.Head(ctx)
+	require.NoError(t, err)
+	for _, h := range heads {
+		p, err := db.Manifests().ProveConsistency(ctx, h.Size, now.Size)
+		require.NoError(t, err)
+		require.NoError(t, p.Verify(h, now))
+	}
+	for i := range 40 {
+		v, err := db.Scope("acme/bob").Get(ctx, fmt.Sprintf("fact-%d", i))
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf("kettle of bob %d", i), v.Text)
+	}
+	found, err := hitsOf(db.Scope("acme/bob").Search(ctx, "kettle", 100))
+	require.NoError(t, err)
+	require.Len(t, found, 40)
+}
+
+// TestEraseScope plants needles in every place, erases the scope, and looks at every byte of every file; with a crash at each
+// step, too. The control: before the file is written anew the needles are found.
+func TestEraseScope(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	n := &needles{}
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	var steps []string
+	hook := func(string) error { return nil }
+	vectors := &needleVectors{n: n}
+	opts, files := Options{Embedder: vectors}, filestore.Options{Hook: func(step string) error { return hook(step) }, Columns: 1}
+	db, err := openOver(path, opts, files)
+	require.NoError(t, err)
+	trace, shown := plant(t, db, n)
+	require.NoError(t, db.Close())
+	require.NotZero(t, n.hits(t, filepath.Dir(path))["agent.ctx.columns"], "control: the snapshot of the columns has ids, tags and names")
+	db, err = openOver(path, opts, files)
+	require.NoError(t, err)
+	var heads []manifest.Head
+	for range 2 {
+		h, err := db.Head(ctx)
+		require.NoError(t, err)
+		heads = append(heads, h)
+		_, err = db.Admin().Checkpoint(ctx)
+		require.NoError(t, err)
+	}
+	require.NotEmpty(t, n.hits(t, filepath.Dir(path)))
+	planted, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Regexp(t, `zq[0-9]{6}x\.\.\.`, string(planted), "control: the vectors are found")
+
+	dry, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", DryRun: true})
+	require.NoError(t, err)
+	require.Nil(t, dry.Done)
+	copies, seen := t.TempDir(), map[string]int{}
+	before := map[string]int{}
+	hook = func(step string) error {
+		if seen[step]++; seen[step] > 1 && step != "after bbolt" || seen[step] > 3 {
+			return nil
+		}
+		at := filepath.Join(copies, fmt.Sprintf("%02d", len(steps)))
+		require.NoError(t, os.Mkdir(at, 0o700))
+		require.NoError(t, dbtest.Copy(path, filepath.Join(at, "agent.ctx")))
+		for _, suffix := range []string{".compact", ".columns"} {
+			if b, err := os.ReadFile(path + suffix); err == nil {
+				require.NoError(t, os.WriteFile(filepath.Join(at, "agent.ctx"+suffix), b, 0o600))
+			}
+		}
+		before[step] += len(n.hits(t, at))
+		steps = append(steps, step)
+		return nil
+	}
+	rep, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked for"})
+	require.NoError(t, err)
+	hook = func(string) error { return nil }
+	require.NotNil(t, rep.Done)
+	done := *rep.Done
+	dry.DryRun, rep.Done = false, nil
+	require.Equal(t, dry, rep, "a dry run tells what is done")
+	require.Greater(t, n.n, 1000)
+	require.Empty(t, n.hits(t, filepath.Dir(path)), "steps %v", steps)
+	for _, step := range []string{"erase commit", "erase committed", "erase cut", "compact copied", "compact synced", "compact renamed", "compact changed", "erase purged"} {
+		require.Contains(t, steps, step)
+	}
+	require.NotZero(t, before["erase committed"], "control: the log and the file still have them")
+	require.NotZero(t, before["erase cut"], "control: the pages of the old file still have them")
+
+	whole(t, db, heads)
+	_, err = db.Replay(ctx, trace)
+	require.ErrorIs(t, err, ErrGone)
+	require.ErrorContains(t, err, "by operator")
+	why, err := db.Why(ctx, trace, Ref{Scope: shown.Scope, ID: shown.ID})
+	require.NoError(t, err)
+	require.True(t, why.In)
+	require.Contains(t, strings.Join(why.Steps, "\n"), "erased at ")
+	require.True(t, why.QuestionGone)
+	turns, err := listing.Collect(db.Scope("acme/ann").Session("talk").Turns(ctx, 0, AtMost(100, "", nil)))
+	require.NoError(t, err)
+	require.Empty(t, turns)
+	receipt, err := ops.NewReceipt(ctx, db.Manifests(), done, heads[0])
+	require.Error(t, err, "a head of before does not have the leaf")
+	require.Nil(t, receipt)
+	now, err := db.Head(ctx)
+	require.NoError(t, err)
+	receipt, err = ops.NewReceipt(ctx, db.Manifests(), done, now)
+	require.NoError(t, err)
+	receipt.Done.Reason = "another"
+	require.ErrorIs(t, receipt.Verify(nil), ops.ErrReceipt)
+	require.NoError(t, db.Close())
+	require.FileExists(t, path+".columns", "control: there is a snapshot of what is left")
+	require.Empty(t, n.hits(t, filepath.Dir(path)))
+
+	for i, step := range steps {
+		t.Run(fmt.Sprintf("%02d %s", i, step), func(t *testing.T) {
+			at := filepath.Join(copies, fmt.Sprintf("%02d", i))
+			db, err := Open(filepath.Join(at, "agent.ctx"), Options{})
+			require.NoError(t, err)
+			require.Empty(t, n.hits(t, at))
+			whole(t, db, heads)
+			require.NoError(t, db.Close())
+			require.Empty(t, n.hits(t, at))
+			saved := filepath.Join(t.TempDir(), "saved.ctx")
+			_, err = Salvage(ctx, filepath.Join(at, "agent.ctx"), saved, filestore.SalvageOptions{})
+			require.NoError(t, err)
+			require.Empty(t, n.hits(t, filepath.Dir(saved)), "salvage")
+			require.NotZero(t, size(t, saved), "control: it copied something")
+		})
+	}
+}
+
+// TestEraseNothing: what is not there cannot be erased, and a second run finds nothing.
+func TestEraseNothing(t *testing.T) {
+	ctx := context.Background()
+	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "kettle"})
+	require.NoError(t, err)
+	req := ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "a"}}, By: "operator", Reason: "asked for"}
+	_, err = db.Admin().Erase(ctx, req)
+	require.NoError(t, err)
+	_, err = db.Scope("acme").Get(ctx, "a")
+	require.ErrorIs(t, err, ErrNotFound)
+	_, err = db.Scope("acme").Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
+	require.ErrorIs(t, err, ErrErased)
+	_, err = db.Admin().Erase(ctx, req)
+	require.ErrorIs(t, err, ErrNotFound)
+	for _, bad := range []ops.Request{{}, {Subject: "a", Session: store.Ref{Scope: "b", ID: "c"}, By: "x", Reason: "y"}, {Subject: "a", Scope: "/", By: "x", Reason: "y"}, {Subject: "a", Reason: "y"}, {Subject: "a", By: "x"}, {Subject: "a", By: "x", Reason: "y", Cascade: "some"}} {
+		_, err = db.Admin().Erase(ctx, bad)
+		require.ErrorIs(t, err, ErrInvalid)
+	}
+	require.NoError(t, db.Close())
+}
+
+func size(t testing.TB, path string) int64 {
+	t.Helper()
+	fi, err := os.Stat(path)
+	require.NoError(t, err)
+	return fi.Size()
+}
+
+// TestEraseAndBackup: the database names the backups that have what it erases, and a restore of one erases it again when it
+// is given the receipt. The control: without the receipt the restore brings it back.
+func TestEraseAndBackup(t *testing.T) {
+	ctx := context.Background()
+	n := &needles{}
+	path, old := filepath.Join(t.TempDir(), "agent.ctx"), filepath.Join(t.TempDir(), "old.ctx")
+	db, err := Open(path, Options{})
+	require.NoError(t, err)
+	plant(t, db, n)
+	for _, ref := range []string{"gone"} { // forgotten before the erase, and in the backup
+		_, err := db.Scope("acme/ann").Put(ctx, Artefact{ID: ref, Text: n.words(5), Subject: "ann"})
+		require.NoError(t, err)
+	}
+	_, err = db.Admin().Backup(ctx, old, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Scope("acme/ann").Delete(ctx, "gone"))
+	for range 2 {
+		_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1})
+		require.NoError(t, err)
+	}
+	rep, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "desk", Reason: "4711"})
+	require.NoError(t, err)
+	require.Len(t, rep.Backups, 1)
+	require.Equal(t, "old.ctx", rep.Backups[0].Name)
+	require.Equal(t, rep.Backups, rep.Done.Backups)
+	head, err := db.Head(ctx)
+	require.NoError(t, err)
+	r, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+
+	restored := filepath.Join(t.TempDir(), "again.ctx")
+	_, err = filestore.Restore(ctx, old, restored, filestore.RestoreOptions{})
+	require.NoError(t, err)
+	require.NotEmpty(t, n.hits(t, filepath.Dir(restored)), "control")
+	restored = filepath.Join(t.TempDir(), "again.ctx")
+	_, err = filestore.Restore(ctx, old, restored, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
+		again, err := eraseplan.Repeat(ctx, st, []*ops.Receipt{r}, false, nil)
+		require.Len(t, again, 1)
+		return err
+	}})
+	require.NoError(t, err)
+	require.Empty(t, n.hits(t, filepath.Dir(restored)))
+	db, err = Open(restored, Options{})
+	require.NoError(t, err)
+	whole(t, db, nil)
+	require.NoError(t, db.Close())
+}
+
+// TestEraseHeld: of a batch that waited and was erased, Review says who erased it.
+func TestEraseHeld(t *testing.T) {
+	ctx := context.Background()
+	db := openTest(t, dbtest.MemoryPath(t), Options{})
+	tx, err := db.Scope("acme").Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "kettle", Subject: "ann"}))
+	var held *HeldError
+	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), &held)
+	rep, err := db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "4711"})
+	require.NoError(t, err)
+	require.Len(t, rep.Held, 1)
+	list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil)))
+	require.NoError(t, err)
+	require.Empty(t, list)
+	_, err = db.Review().Show(ctx, held.Batch)
+	require.ErrorIs(t, err, ErrErased)
+	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorContains(t, err, "by desk")
+	_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "ann"})
+	require.ErrorIs(t, err, ErrErased)
+	_, err = db.Review().Show(ctx, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+	require.ErrorIs(t, err, ErrNotFound)
+	require.NotErrorIs(t, err, ErrErased, "control: it never was")
+	require.NoError(t, db.Close())
+}

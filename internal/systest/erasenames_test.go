@@ -1,0 +1,210 @@
+package systest_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+)
+
+// plantNames puts needles into every name: scope, ids, session, subject, actor's note, filter, source, batch outcome.
+func plantNames(t testing.TB, db *DB, n *needles) (scope, session string, ids []string, bob string) {
+	t.Helper()
+	ctx := t.Context()
+	scope, session = "acme/"+n.next(), n.next()
+	s := db.Scope(scope, WithActor("agent"))
+	for range 8 {
+		id := "fact-" + n.next()
+		ids = append(ids, id)
+		_, err := s.Put(ctx, Artefact{ID: id, Text: "kettle " + n.words(4), Subject: n.next()})
+		require.NoError(t, err)
+	}
+	for i := range 40 {
+		_, err := db.Scope("acme/bob").Put(ctx, Artefact{ID: fmt.Sprintf("fact-%d", i), Text: fmt.Sprintf("kettle of bob %d", i)})
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Delete(ctx, ids[0]))
+	_, err := s.Put(ctx, Artefact{ID: "fact-" + n.next(), Text: "kettle derived", DerivedFrom: []Ref{{Scope: scope, ID: ids[1], Version: 1}}})
+	require.NoError(t, err)
+	a, err := s.Assemble(ctx, Query{Text: "kettle " + n.next(), Budget: 4000, Filter: Filter{IDPrefix: "fact-" + n.next()[:4]}})
+	require.NoError(t, err)
+	_, err = s.Assemble(ctx, Query{Text: "kettle", Budget: 4000, Filter: Filter{Subject: n.next()}})
+	require.NoError(t, err)
+	tx, err := s.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: ids[2], Text: "kettle held"}))
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge", Note: "about " + ids[2]}), ErrHeld)
+	_, err = s.Directives().Step(ctx, "use "+n.next())
+	require.NoError(t, err)
+	talk := s.Session(session)
+	for i := range 12 {
+		_, err := talk.Append(ctx, Turn{ID: "turn-" + n.next(), Role: []string{"user", "assistant"}[i%2], Text: "kettle " + n.words(3)})
+		require.NoError(t, err)
+	}
+	bobs, err := db.Scope("acme/bob").Assemble(ctx, Query{Text: "kettle", Budget: 2000})
+	require.NoError(t, err)
+	require.NotEmpty(t, a.Manifest.Trace)
+	return scope, session, ids, bobs.Manifest.Trace
+}
+
+// TestEraseNames: after an erase with Names no file has a name, with a crash at each step, too. The control: without Names
+// they are found. What is another's can still be explained and replayed, and every head of before holds.
+func TestEraseNames(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	n := &needles{}
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	hook := func(string) error { return nil }
+	db, err := openOver(path, Options{}, filestore.Options{Hook: func(step string) error { return hook(step) }})
+	require.NoError(t, err)
+	scope, _, _, bob := plantNames(t, db, n)
+	var heads []manifest.Head
+	for range 2 {
+		h, err := db.Head(ctx)
+		require.NoError(t, err)
+		heads = append(heads, h)
+		_, err = db.Admin().Checkpoint(ctx)
+		require.NoError(t, err)
+	}
+	request := ops.Request{Scope: scope, By: "operator", Reason: "asked for", Cascade: ops.Erase}
+
+	control := filepath.Join(t.TempDir(), "agent.ctx")
+	_, err = db.Admin().Backup(ctx, control, nil)
+	require.NoError(t, err)
+	plain, err := Open(control, Options{})
+	require.NoError(t, err)
+	_, err = plain.Admin().Erase(ctx, request)
+	require.NoError(t, err)
+	require.NoError(t, plain.Close())
+	require.NotEmpty(t, n.hits(t, filepath.Dir(control)), "control: without Names they stay")
+
+	copies, steps, seen := t.TempDir(), []string{}, map[string]int{}
+	hook = func(step string) error {
+		if seen[step]++; seen[step] > 1 {
+			return nil
+		}
+		at := filepath.Join(copies, fmt.Sprintf("%02d", len(steps)))
+		require.NoError(t, os.Mkdir(at, 0o700))
+		require.NoError(t, dbtest.Copy(path, filepath.Join(at, "agent.ctx")))
+		steps = append(steps, step)
+		return nil
+	}
+	request.Names = true
+	request.DryRun = true
+	dry, err := db.Admin().Erase(ctx, request)
+	require.NoError(t, err)
+	require.NotZero(t, dry.Bodies)
+	request.DryRun = false
+	rep, err := db.Admin().Erase(ctx, request)
+	require.NoError(t, err)
+	hook = func(string) error { return nil }
+	require.Equal(t, dry.Bodies, rep.Done.Bodies)
+	require.Empty(t, rep.NamedBy)
+	require.Contains(t, steps, "prune vouched")
+	require.Contains(t, steps, "prune done")
+	require.Empty(t, n.hits(t, filepath.Dir(path)))
+	whole(t, db, heads)
+	replay, err := db.Replay(ctx, bob)
+	require.NoError(t, err)
+	require.True(t, replay.Same)
+	pruned := 0
+	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, heads[0].Size, false, func(r *manifest.Record) error {
+		if r.Pruned != nil {
+			pruned++
+			require.Equal(t, "operator", r.Pruned.By)
+			require.Contains(t, r.Pruned.String(), "erased at ")
+			_, err := db.Manifests().Body(ctx, r.Index)
+			require.ErrorIs(t, err, manifest.ErrPruned)
+		}
+		return nil
+	}))
+	require.NotZero(t, pruned)
+	now, err := db.Head(ctx)
+	require.NoError(t, err)
+	receipt, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, now)
+	require.NoError(t, err)
+	require.NoError(t, receipt.Verify(&now))
+	scopes, err := listing.Collect(db.Scopes(ctx, "acme", AtMost(100, "", nil)))
+	require.NoError(t, err)
+	require.NotContains(t, fmt.Sprint(scopes), scope)
+	_, err = db.Scope(scope).Put(ctx, Artefact{ID: "new", Text: "the scope can be used again"})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+
+	for i, step := range steps {
+		t.Run(fmt.Sprintf("%02d %s", i, step), func(t *testing.T) {
+			at := filepath.Join(copies, fmt.Sprintf("%02d", i))
+			db, err := Open(filepath.Join(at, "agent.ctx"), Options{})
+			require.NoError(t, err)
+			require.Empty(t, n.hits(t, at))
+			whole(t, db, heads)
+			require.NoError(t, db.Close())
+		})
+	}
+}
+
+// TestEraseNamesOfOne: the names of a few artefacts and of a session go; what was written with them, and what stays and names
+// them, is said.
+func TestEraseNamesOfOne(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	n := &needles{}
+	path := filepath.Join(t.TempDir(), "agent.ctx")
+	db, err := Open(path, Options{})
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	id, talk, turn := n.next(), n.next(), n.next()
+	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
+		if err := tx.Put(ctx, Artefact{ID: id, Text: "of one"}); err != nil {
+			return err
+		}
+		return tx.Put(ctx, Artefact{ID: "other", Text: "written with it"})
+	}))
+	_, err = s.Put(ctx, Artefact{ID: "child", Text: "made of it", DerivedFrom: []Ref{{Scope: "acme", ID: id, Version: 1}}})
+	require.NoError(t, err)
+	_, err = s.Session(talk).Append(ctx, Turn{ID: turn, Role: "user", Text: "a word"})
+	require.NoError(t, err)
+	head, err := db.Head(ctx)
+	require.NoError(t, err)
+	for _, req := range []ops.Request{{Refs: []Ref{{Scope: "acme", ID: id}}}, {Session: Ref{Scope: "acme", ID: talk}}} {
+		req.By, req.Reason, req.Names = "desk", "request", true
+		rep, err := db.Admin().Erase(ctx, req)
+		require.NoError(t, err)
+		if len(req.Refs) > 0 {
+			require.Equal(t, []string{"acme:child"}, rep.NamedBy)
+		}
+	}
+	require.NotEmpty(t, n.hits(t, filepath.Dir(path)), "the row of the child names its parent, as NamedBy says")
+	_, err = db.Admin().Erase(ctx, ops.Request{Refs: []Ref{{Scope: "acme", ID: "child"}}, By: "desk", Reason: "request", Names: true})
+	require.NoError(t, err)
+	require.Empty(t, n.hits(t, filepath.Dir(path)))
+	v, err := s.Get(ctx, "other")
+	require.NoError(t, err)
+	require.Equal(t, "written with it", v.Text)
+	problems, err := db.Admin().Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	_, err = db.Manifests().Verify(ctx, &head, nil)
+	require.NoError(t, err)
+	_, err = s.Session(talk).Append(ctx, Turn{ID: turn, Role: "user", Text: "again"})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	db, err = Open(path, Options{})
+	require.NoError(t, err)
+	turns, err := listing.Collect(db.Scope("acme").Session(talk).Turns(ctx, 0, AtMost(10, "", nil)))
+	require.NoError(t, err)
+	require.Len(t, turns, 1)
+	require.NoError(t, db.Close())
+	require.NotEmpty(t, strings.TrimSpace(talk))
+}

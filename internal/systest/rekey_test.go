@@ -1,0 +1,105 @@
+package systest_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	. "github.com/ctxpage/ctxpage"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/portable"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
+)
+
+// TestAddKey: a plain database that has everything is encrypted in place. No file has a needle then, every older head verifies,
+// contexts are replayed, and the content is the same; the key is removed again, and it is the same once more.
+func TestAddKey(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	n := &needles{}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "agent.ctx")
+	vectors := &needleVectors{n: n}
+	db, err := Open(path, Options{Embedder: vectors})
+	require.NoError(t, err)
+	trace, shown := plant(t, db, n)
+	_, err = db.Scope("acme/cem").Put(ctx, Artefact{ID: "cem", Text: "gnu"})
+	require.NoError(t, err)
+	erased, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme/cem", By: "ann", Reason: "asked", Names: true})
+	require.NoError(t, err)
+	require.NotZero(t, erased.Done.Bodies, "the archive has stubs")
+	h, err := db.Head(ctx)
+	require.NoError(t, err)
+	heads := []manifest.Head{h}
+	lines := func(db *DB) string {
+		var b bytes.Buffer
+		_, err := db.Admin().Export(ctx, &b, portable.ExportOptions{})
+		require.NoError(t, err)
+		_, rest, _ := bytes.Cut(b.Bytes(), []byte("\n")) // the header has the time
+		return string(rest[:bytes.LastIndexByte(rest[:len(rest)-1], '\n')])
+	}
+	before := lines(db)
+	require.NoError(t, db.Close())
+	require.NotEmpty(t, n.hits(t, dir), "control: before")
+	key := filestore.Options{Path: path, Key: testKey(7)}
+
+	plan, err := filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann", DryRun: true})
+	require.NoError(t, err)
+	require.Positive(t, plan.Before)
+	require.NoFileExists(t, path+".keys", "a dry run writes nothing")
+	steps := 0
+	rep, err := filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann", Progress: func(string, uint64, uint64) { steps++ }})
+	require.NoError(t, err)
+	require.Positive(t, rep.After)
+	require.Positive(t, steps)
+	require.Empty(t, n.hits(t, dir), "after")
+	names, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, name := range names {
+		require.NotContains(t, name.Name(), ".re", "nothing is left beside it")
+	}
+	_, err = filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann"})
+	require.ErrorIs(t, err, ErrKey, "it is encrypted")
+	_, err = Open(path, Options{})
+	require.ErrorIs(t, err, ErrKey)
+
+	same := func(opts Options) {
+		t.Helper()
+		opts.Embedder = vectors
+		db, err := Open(path, opts)
+		require.NoError(t, err)
+		_, err = db.Replay(ctx, trace)
+		require.NoError(t, err)
+		why, err := db.Why(ctx, trace, Ref{Scope: shown.Scope, ID: shown.ID})
+		require.NoError(t, err)
+		require.True(t, why.In)
+		require.Equal(t, before, lines(db))
+		v, err := db.Scope("acme/ann").Get(ctx, "child")
+		require.NoError(t, err)
+		found, err := hitsOf(db.Scope("acme/ann").Search(ctx, needle.FindString(v.Text), 10))
+		require.NoError(t, err)
+		require.NotEmpty(t, found)
+		whole(t, db, heads)
+		h, err := db.Head(ctx)
+		require.NoError(t, err)
+		heads = append(heads, h)
+		require.NoError(t, db.Close())
+	}
+	same(Options{Key: testKey(7)})
+	require.Empty(t, n.hits(t, dir), "after a reopen")
+	_, err = filestore.RemoveKey(ctx, filestore.Options{Path: path, Key: testKey(8)}, filestore.RekeyOptions{By: "ann"})
+	require.ErrorIs(t, err, ErrKey, "another key")
+	_, err = filestore.RemoveKey(ctx, key, filestore.RekeyOptions{By: "ann"})
+	require.NoError(t, err)
+	require.NotEmpty(t, n.hits(t, dir), "plain again")
+	same(Options{})
+	_, err = filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann"})
+	require.NoError(t, err, "with the keyring that is there")
+	same(Options{Key: testKey(7)})
+}
