@@ -162,7 +162,7 @@ func (k *converser) ask() {
 		Budget: rapid.SampledFrom([]int{0, 150, 400, 1000, 4000, 60000}).Draw(k.rt, "budget"), TopK: rapid.SampledFrom([]int{0, 0, 1, 5}).Draw(k.rt, "top"),
 		Overflow: rapid.SampledFrom([]budget.Overflow{budget.Fill, budget.Fill, budget.Ladder}).Draw(k.rt, "overflow"),
 	}
-	w, err := k.chat.Window(ctxBG)
+	w, err := k.chat.Inspect(ctxBG)
 	require.NoError(k.rt, err)
 	if q.Budget == 0 && w.Limits == nil {
 		q.Budget = 2000
@@ -193,7 +193,7 @@ func (k *converser) ask() {
 		expired[l.Ref.ID] = l.Reason == triage.Expired
 		require.False(k.rt, slices.Contains(k.ids, l.Ref.ID) && l.Reason == triage.Duplicate, "%s: %s", l.Ref, l.Reason)
 	}
-	if q.AsOf == 0 && q.Budget >= 400 && k.last != "" && q.Overflow == budget.Fill && k.newestIsThere(w) {
+	if q.AsOf == 0 && q.Budget >= 400 && k.last != "" && q.Overflow == budget.Fill && k.newestIsThere(&w.Window) {
 		require.True(k.rt, in[k.last], "the newest user turn %s: %v", k.last, a.Left)
 	}
 	if q.AsOf == 0 && q.Budget >= 60000 && q.Reserve == 0 && w.Limits != nil {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/conversation"
-	"github.com/ctxpage/ctxpage/internal/live"
+	"github.com/ctxpage/ctxpage/internal/handoff"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
@@ -112,7 +112,7 @@ func (c *Session) Try(ctx context.Context, turns ...Turn) (session.PassInfo, err
 // appending is one Append in flight. It belongs to the holder of the session's lock.
 type appending struct {
 	*conversation.Incoming
-	c    *live.Conversation
+	c    *conversation.Conversation
 	s    *Scope
 	tx   *Txn
 	refs []Ref
@@ -124,8 +124,16 @@ type appending struct {
 }
 
 // appending prepares an Append; the caller holds the lock of the session.
-func (s *Scope) appending(c *live.Conversation, action string) *appending {
+func (s *Scope) appending(c *conversation.Conversation, action string) *appending {
 	return &appending{Incoming: c.Incoming(), c: c, s: s, action: action}
+}
+
+// begin begins the transaction of n turns.
+func (a *appending) begin(n int) (err error) {
+	if a.tx, err = a.s.newTxn(nil); err == nil {
+		a.tx.managed, a.refs = true, make([]Ref, n)
+	}
+	return err
 }
 
 // takeBack removes the staged turns from memory.
@@ -137,12 +145,10 @@ func (a *appending) takeBack() {
 
 // run carries the turns through all steps. An error of one turn names it by its place, from 1. Turns that only repeat
 // stored ones need no commit.
-func (a *appending) run(ctx context.Context, turns []Turn) (refs []Ref, err error) {
-	if a.tx, err = a.s.newTxn(nil); err != nil {
+func (a *appending) run(ctx context.Context, turns []Turn) ([]Ref, error) {
+	if err := a.begin(len(turns)); err != nil {
 		return nil, err
 	}
-	a.tx.managed = true
-	a.refs = make([]Ref, len(turns))
 	for i := range turns {
 		t, err := turns[i].trace()
 		if err == nil && t != "" && a.trace != "" && t != a.trace {
@@ -218,20 +224,11 @@ func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 		}
 	}
 	art.ToolCalls = a.UniqueCalls(art.ToolCalls, art.Seq)
-	put, err := a.tx.makePut(ctx, art)
-	if err != nil {
-		return err
+	id, err := a.bring(ctx, i, art, &conversation.TurnRow{Signals: conversation.SignalsOf(&t.Signals)})
+	if err == nil {
+		set(&a.tx.expect, id, 0) // a page that somebody puts under this id before the commit is not overwritten
 	}
-	b := a.c.FreshBlock(&put, &conversation.TurnRow{Signals: conversation.SignalsOf(&t.Signals)})
-	if t.Role != "user" { // as format.WrittenFrom
-		b.Trace = a.trace
-	}
-	if err := a.tx.add(ctx, put); err != nil {
-		return err
-	}
-	set(&a.tx.expect, put.Artefact.ID, 0) // a page that somebody puts under this id before the commit is not overwritten
-	a.Bring(i, b, put.Turn != nil)
-	return nil
+	return err
 }
 
 // speaks reports whether a turn has words.
@@ -355,7 +352,7 @@ func (a *appending) admit(ctx context.Context, leaf *manifest.Record) error {
 	}
 	if len(items) > 0 {
 		row := conversation.PassRow{Kind: session.PassBackstop, Items: items}
-		a.c.Number(a.Writes, &row, a.s.db.opts.Clock(), a.s.actor)
+		a.c.Number(a.Writes, &row, a.s.actor)
 		if a.try != nil {
 			*a.try = row.Info()
 		}
@@ -371,15 +368,11 @@ func (a *appending) admitOne(ctx context.Context, i int) ([]conversation.PassIte
 	for _, p := range a.tx.writes[a.Fresh[i].Block.ID].Pages {
 		texts = append(texts, p.Text)
 	}
-	clock := a.s.db.opts.Clock
-	adm, err := a.Stage(i, texts, clock())
+	adm, err := a.Stage(i, texts, a.s.db.opts.Clock())
 	if err != nil {
 		return nil, err
 	}
-	if adm.Yield {
-		return a.c.MakeRoom(ctx, a.Writes, func(s session.State) (session.Plan, error) { return s.MakeRoom(clock()) })
-	}
-	return a.c.Relieve(ctx, a.Writes)
+	return a.c.MakeRoom(ctx, a.Writes, adm.Yield)
 }
 
 // commit stores the turns, their rows, the compaction that made room for them and the change row in one batch. The
@@ -416,4 +409,53 @@ func (a *appending) commit(ctx context.Context) error {
 	a.Stored(pages)
 	a.c.Committed(a.tx.out.LSN)
 	return nil
+}
+
+// receive makes the pages of a packet pages of the session. Their ids derive from the content, so receiving the same packet
+// twice is refused.
+func (a *appending) receive(ctx context.Context, pages []handoff.Page) ([]Ref, error) {
+	if a.c.Find(pages[0].ID) >= 0 {
+		return nil, store.Invalid("packet", "one that was received before", "another packet")
+	}
+	if err := a.begin(len(pages)); err != nil {
+		return nil, err
+	}
+	for i, p := range pages {
+		if err := a.receivePage(ctx, i, p); err != nil {
+			a.takeBack()
+			return nil, err
+		}
+	}
+	return a.refs, a.commit(ctx)
+}
+
+func (a *appending) receivePage(ctx context.Context, i int, p handoff.Page) (err error) {
+	art := p.Artefact
+	if art.Seq, err = a.Next(); err != nil {
+		return err
+	}
+	art.Kind, art.Provenance, art.Group, art.Priority = KindScratch, Scratch, a.c.ID, PriorityMedium
+	row := conversation.TurnRow{Pinned: p.Pinned}
+	if p.Stub {
+		row.Level, row.Because = uint8(session.Stub), "its brief stands for it"
+	}
+	_, err = a.bring(ctx, i, art, &row)
+	return err
+}
+
+// bring puts the page of a turn, and stages the turn. told is what is known of it before it is measured.
+func (a *appending) bring(ctx context.Context, i int, art Artefact, told *conversation.TurnRow) (id string, err error) {
+	put, err := a.tx.makePut(ctx, art)
+	if err != nil {
+		return "", err
+	}
+	b := a.c.FreshBlock(&put, told)
+	if art.Role != "user" { // as format.WrittenFrom
+		b.Trace = a.trace
+	}
+	if err := a.tx.add(ctx, put); err != nil {
+		return "", err
+	}
+	a.Bring(i, b, put.Turn != nil)
+	return put.Artefact.ID, nil
 }

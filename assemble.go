@@ -157,9 +157,7 @@ func (s *Scope) windowBudget(ctx context.Context, q *Query) error {
 	conv := s.db.sessions.Of(s.name, q.Session)
 	return conv.Exclusively(ctx, func() error {
 		if cfg := conv.State.Config; cfg != nil {
-			limits, err := cfg.Thresholds()
-			q.Budget = limits.Usable
-			return err
+			q.Budget = cfg.Thresholds().Usable
 		}
 		return nil
 	})

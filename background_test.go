@@ -62,7 +62,7 @@ func TestOwnerWatchesAllSessions(t *testing.T) {
 			kinds := kindsOf(t, chat)
 			require.NotZero(t, kinds[session.PassWatcher])
 			require.Zero(t, kinds[session.PassBackstop], "commits need not make room themselves")
-			w, err := chat.Window(ctx)
+			w, err := chat.Inspect(ctx)
 			require.NoError(t, err)
 			require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
 			require.Equal(t, 2800, w.Limits.Usable, "a reserve set alone")
@@ -143,11 +143,11 @@ func fill(t *testing.T, chat *Session, r *rand.Rand, words int) {
 	t.Helper()
 	ctx := context.Background()
 	for {
-		before, err := chat.Window(ctx)
+		before, err := chat.Inspect(ctx)
 		require.NoError(t, err)
 		_, err = chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, words)})
 		require.NoError(t, err)
-		after, err := chat.Window(ctx)
+		after, err := chat.Inspect(ctx)
 		require.NoError(t, err)
 		if before.Tokens+after.Stored-before.Stored > before.Limits.Trigger {
 			return

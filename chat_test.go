@@ -168,7 +168,7 @@ func (k *chatting) pin() {
 }
 
 func (k *chatting) newestIsWhole(id string) {
-	w, err := k.chat.Window(k.t.Context())
+	w, err := k.chat.Inspect(k.t.Context())
 	require.NoError(k.t, err)
 	require.LessOrEqual(k.t, w.Tokens, w.Limits.Usable)
 	i := slices.IndexFunc(w.Turns, func(t session.WindowTurn) bool { return t.ID == id })
@@ -214,7 +214,7 @@ func ordinaryChat(t *testing.T, window int, watched bool) {
 		require.NoError(t, k.db.Close())
 		k.open()
 	}
-	w, err := k.chat.Window(ctx)
+	w, err := k.chat.Inspect(ctx)
 	require.NoError(t, err)
 	levels := map[string]int{}
 	for _, turn := range w.Turns {
@@ -227,7 +227,7 @@ func ordinaryChat(t *testing.T, window int, watched bool) {
 
 func levelOf(t *testing.T, chat *Session, id string) session.WindowTurn {
 	t.Helper()
-	w, err := chat.Window(context.Background())
+	w, err := chat.Inspect(context.Background())
 	require.NoError(t, err)
 	require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
 	i := slices.IndexFunc(w.Turns, func(t session.WindowTurn) bool { return t.ID == id })
@@ -249,7 +249,7 @@ func TestLeftTurnsAreCounted(t *testing.T) {
 		require.NoError(t, err)
 		texts[refs[0].ID] = turn.Text
 	}
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	levels, stubs := map[session.Level]int{}, 0
 	for _, turn := range w.Turns {
@@ -451,7 +451,7 @@ func TestTurnLargerThanTheWindow(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, session.Raw, levelOf(t, chat, refs[0].ID).Level)
 	}
-	before, err := chat.Window(ctx)
+	before, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	_, err = chat.Append(ctx, Turn{Role: "user", Text: "Look at this."}, Turn{ID: "log", Role: "user", Text: prose(r, 2000)})
 	var short *session.HeadroomError
@@ -461,7 +461,7 @@ func TestTurnLargerThanTheWindow(t *testing.T) {
 	require.Equal(t, 3400, short.Usable)
 	require.Equal(t, short.Tokens-3400, short.Shortfall)
 	require.ErrorContains(t, err, fmt.Sprintf(`turn 2: session: no headroom: turn "log" alone takes %d tokens`, short.Tokens))
-	after, err := chat.Window(ctx)
+	after, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Equal(t, before.Turns, after.Turns)
 	_, err = chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 2000)}) // nobody waits for it: a stub stands for it
@@ -502,10 +502,10 @@ func TestPinsGiveWay(t *testing.T) {
 	oldest := levelOf(t, chat, pins[0])
 	require.True(t, oldest.Pinned)
 	require.NotEqual(t, session.Raw, oldest.Level)
-	require.Equal(t, session.ReasonYielded, oldest.Why)
-	why, err := chat.Explain(ctx, pins[0])
+	require.Equal(t, "gave way to the newest turn", oldest.Why)
+	in, err := chat.Inspect(ctx, pins[0])
 	require.NoError(t, err)
-	require.Contains(t, why, "pinned, but the window has no room")
+	require.Contains(t, in.Turn[pins[0]], "pinned, but the window has no room")
 	require.NoError(t, chat.Pin(ctx, pins[0]), "there is room for one more")
 	require.ErrorIs(t, chat.Pin(ctx, pins[1]), ErrHeadroom, "a pin that cannot be kept is refused")
 

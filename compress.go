@@ -11,8 +11,8 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/chunk"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/deadline"
-	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -193,7 +193,7 @@ func (a *assembling) summarise(ctx context.Context, res budget.Result, at []int)
 }
 
 // shorten asks the summarizer for one summary; "": nothing usable came in time.
-func (db *DB) shorten(ctx context.Context, by live.Summarizer, text string, most int) string {
+func (db *DB) shorten(ctx context.Context, by conversation.Summarizer, text string, most int) string {
 	if most <= 0 {
 		return ""
 	}

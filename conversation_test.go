@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
@@ -299,7 +299,7 @@ func (f *talker) forget(context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i := range 3 * live.Kept {
+	for i := range 3 * conversation.Kept {
 		f.db.sessions.Of("acme/agent", fmt.Sprint("passing by ", f.did["forget"], i))
 	}
 	require.False(f.t, conv.Loaded())
@@ -322,7 +322,7 @@ func (f *talker) compare() {
 		if conv.Win.At == conv.Rev {
 			require.Equal(t, followed, conv.Win.Value.Sections, f.last)
 		}
-		anew := live.NewSessions(f.db.sessions.Host).Of(conv.Scope, conv.ID)
+		anew := conversation.NewSessions(f.db.sessions.Host).Of(conv.Scope, conv.ID)
 		anew.Reads = conv.Reads
 		require.NoError(t, anew.Exclusively(ctx, func() error { return nil }))
 		require.True(t, slices.Equal(anew.Keys, conv.Keys), f.last)
@@ -417,7 +417,7 @@ func TestSessionReadAgainAfterItsContextEnded(t *testing.T) {
 		_, err := chats[0].Append(ctx, Turn{ID: fmt.Sprint("turn-", n), Role: "user", Text: fmt.Sprint("I say ", n)})
 		require.NoError(t, err)
 	}
-	_, err = chats[1].Window(ctx)
+	_, err = chats[1].Inspect(ctx)
 	require.NoError(t, err)
 	ended := 0
 	for n := 1; ended == n-1; n++ {
@@ -426,13 +426,13 @@ func TestSessionReadAgainAfterItsContextEnded(t *testing.T) {
 			pin = chats[0].Unpin
 		}
 		require.NoError(t, pin(ctx, "turn-3"))
-		if _, err := chats[1].Window(endAfter(n)); err != nil {
+		if _, err := chats[1].Inspect(endAfter(n)); err != nil {
 			require.ErrorIs(t, err, context.Canceled)
 			ended++
 		}
-		want, err := chats[0].Window(ctx)
+		want, err := chats[0].Inspect(ctx)
 		require.NoError(t, err)
-		got, err := chats[1].Window(ctx)
+		got, err := chats[1].Inspect(ctx)
 		require.NoError(t, err)
 		require.Equal(t, want.Turns, got.Turns, n)
 	}
@@ -450,14 +450,14 @@ func TestSessionUnknownOutcome(t *testing.T) {
 	unknown := 0
 	for n := 1; ; n++ {
 		err := chat.Pin(endAfter(n), id)
-		before, werr := chat.Window(ctx)
+		before, werr := chat.Inspect(ctx)
 		require.NoError(t, werr)
 		if errors.Is(err, ErrOutcomeUnknown) {
 			unknown++
 		}
 		_, herr := db.store.Head(ctx)
 		require.NoError(t, herr)
-		anew := live.NewSessions(db.sessions.Host).Of("acme/agent", "chat")
+		anew := conversation.NewSessions(db.sessions.Host).Of("acme/agent", "chat")
 		require.NoError(t, anew.Exclusively(ctx, func() error { return nil }))
 		require.Equal(t, anew.Blocks[0].Row.Pinned, before.Turns[0].Pinned, "%v", err)
 		if err == nil {

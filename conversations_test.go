@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/internal/live"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -24,7 +24,7 @@ func TestSessionsHaveOneLock(t *testing.T) {
 	w, err := chat.Watch(ctx)
 	require.NoError(t, err)
 	other := weak.Make(db.sessions.Of("acme/agent", "other"))
-	for i := range 3 * live.Kept {
+	for i := range 3 * conversation.Kept {
 		db.sessions.Of("acme/agent", fmt.Sprint("session ", i))
 	}
 	require.Eventually(t, func() bool {
@@ -42,7 +42,7 @@ func TestSessionsHaveOneLock(t *testing.T) {
 func TestSessionsBesideEachOther(t *testing.T) {
 	ctx := context.Background()
 	db, _ := openTalk(t)
-	const sessions, writers, rounds = 2 * live.Kept, 4, 2
+	const sessions, writers, rounds = 2 * conversation.Kept, 4, 2
 	var wg sync.WaitGroup
 	for range writers {
 		wg.Go(func() {
@@ -57,7 +57,7 @@ func TestSessionsBesideEachOther(t *testing.T) {
 	}
 	wg.Wait()
 	for i := range sessions {
-		w, err := db.Scope("acme/agent").Session(fmt.Sprint("s", i)).Window(ctx)
+		w, err := db.Scope("acme/agent").Session(fmt.Sprint("s", i)).Inspect(ctx)
 		require.NoError(t, err)
 		require.Len(t, w.Turns, writers*rounds)
 		require.Equal(t, int64(writers*rounds), w.Turns[len(w.Turns)-1].Seq)

@@ -28,9 +28,9 @@ import (
 	"sync/atomic"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/internal/vector"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -52,7 +52,7 @@ import (
 //	bbolt's own locks                      a transaction
 //	leaves                                 pageTable.mu, fileLog.mu, the wal's mu, archive.Log, lexical.Index, changes.mu,
 //	                                       holds.mu, names.mu, sieves.mu, idList.mu, behind.mu, guest.mu, Client.mu,
-//	                                       live.Sessions.mu and then the mu of its keeper
+//	                                       conversation.Sessions.mu and then the mu of its keeper
 //
 //   - The tail makes the order of commits. It is held while the log's buffer takes a record, and during I/O only to read
 //     an old row. A caller that holds it never waits for the log.
@@ -82,7 +82,7 @@ type DB struct {
 
 	refresher *freshness.Background // the background refresh; nil: none
 	keeper    *freshness.Background // the background retention; nil: none
-	sessions  *live.Sessions
+	sessions  *conversation.Sessions
 	vectors   vector.Maker // Options.Embedder's
 	closing   sync.Once
 	scratches sync.Pool    // of *scratch

@@ -33,7 +33,9 @@ var importMap = map[string]string{
 	"internal/budget":       "",
 	"render":                "",
 	"internal/triage":       "",
-	"session":               "internal/lexical",
+	"internal/prose":        "internal/lexical",
+	"session":               "internal/prose",
+	"internal/window":       "internal/prose session",
 	"store":                 "internal/corrupt internal/listing internal/lexical manifest render internal/triage",
 	"internal/codec":        "",
 	"internal/format":       "internal/archive internal/codec internal/lexical manifest store",
@@ -43,31 +45,30 @@ var importMap = map[string]string{
 	"internal/seal":         "",
 	"internal/prefetch":     "store",
 	"internal/identity":     "store",
-	"internal/conversation": "internal/codec internal/triage render session store token",
+	"internal/conversation": "internal/codec internal/prose internal/staterows internal/triage internal/window manifest render session store token",
 	"internal/staterows":    "store",
-	"internal/live":         "internal/codec internal/staterows internal/conversation manifest session store token",
 	"internal/chunk":        "internal/lexical",
-	"internal/handoff":      "directive internal/freshness internal/directivelog manifest session store",
+	"internal/handoff":      "directive internal/conversation internal/freshness internal/directivelog internal/prose internal/window manifest session store",
 	"internal/succession":   "store",
 	"internal/vector":       "internal/deadline store",
-	"internal/rendering":    "internal/codec internal/chunk internal/format internal/directivelog internal/conversation manifest render session store internal/triage",
+	"internal/rendering":    "internal/codec internal/chunk internal/format internal/directivelog internal/conversation internal/prose manifest render store internal/triage",
 	"internal/explain":      "internal/codec internal/rendering manifest store internal/triage",
 	"internal/directivelog": "directive internal/codec internal/chunk manifest store",
-	"internal/eraseplan":    "internal/folder internal/directivelog internal/rendering internal/staterows internal/conversation manifest store internal/format ops",
+	"internal/eraseplan":    "internal/folder internal/directivelog internal/rendering internal/staterows internal/conversation internal/handoff manifest store internal/format ops",
 	"internal/deadline":     "",
 	"internal/neardup":      "",
 	"internal/supported":    "",
 	"internal/listing":      "",
 	"internal/portable":     "internal/eraseplan internal/folder manifest store token internal/directivelog ops",
 	"internal/freshness":    "internal/deadline internal/codec internal/plaintext store internal/triage",
-	".":                     "internal/filestore store internal/budget directive internal/lexical manifest render session token internal/triage wal internal/neardup internal/deadline internal/codec internal/chunk internal/eraseplan internal/explain internal/folder internal/format internal/freshness internal/handoff internal/identity internal/directivelog internal/listing internal/live internal/owner internal/refresh internal/rendering internal/staterows internal/succession internal/supported internal/conversation internal/vector internal/portable internal/prefetch ops",
+	".":                     "internal/filestore store internal/budget directive internal/lexical manifest render session token internal/triage wal internal/neardup internal/deadline internal/codec internal/chunk internal/eraseplan internal/explain internal/folder internal/format internal/freshness internal/handoff internal/identity internal/directivelog internal/listing internal/owner internal/refresh internal/rendering internal/staterows internal/succession internal/supported internal/conversation internal/vector internal/portable internal/prefetch ops",
 
 	"embed":            "internal/deadline internal/triage",
 	"serve":            ". directive internal/filestore internal/view manifest internal/remote render session store token/bpe internal/triage internal/listing",
 	"internal/view":    ". store internal/triage",
 	"httpsource":       "internal/deadline store",
 	"cmd/dbctl":        "internal/dbctl",
-	"internal/dbctl":   ". internal/budget compat/budgetcli compat/directivecli compat/pager directive embed internal/filestore internal/eraseplan internal/folder internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing internal/archive ops",
+	"internal/dbctl":   ". internal/budget compat/budgetcli compat/directivecli compat/pager directive embed internal/filestore internal/eraseplan internal/folder internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing internal/archive ops",
 	"internal/foreign": ". internal/portable render store internal/listing",
 	"embed/static":     "",
 	"bench":            "",
@@ -100,11 +101,11 @@ var importMap = map[string]string{
 	"compat/contexty":     "internal/budget compat/blocks",
 	"compat/budgetcli":    "internal/budget compat/blocks token token/bpe",
 	"compat/directivecli": "directive internal/directivetext",
-	"compat/pager":        "session",
+	"compat/pager":        "internal/handoff internal/prose internal/window session",
 }
 
 // leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
-var leaves = []string{"internal/lexical", "token", "internal/budget", "compat/blocks", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/directivetext", "internal/neardup", "internal/supported", "internal/seal", "internal/chunk", "internal/directivelog", "internal/conversation"}
+var leaves = []string{"internal/lexical", "token", "internal/budget", "compat/blocks", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/directivetext", "internal/neardup", "internal/supported", "internal/seal", "internal/chunk", "internal/directivelog", "internal/prose", "internal/window"}
 
 // parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
 // every change of them.

@@ -140,7 +140,11 @@ func (db *DB) Why(ctx context.Context, trace string, ref Ref) (*Why, error) {
 	}
 	w.QuestionGone = w.Question == "" && len(leaf.Query) > 0
 	turn := func(ctx context.Context, scope, session, id string) (string, error) {
-		return db.Scope(scope).Session(session).Explain(ctx, id)
+		in, err := db.Scope(scope).Session(session).Inspect(ctx, id)
+		if err != nil {
+			return "", err
+		}
+		return in.Turn[id], nil
 	}
 	teller := explain.Teller{Store: db.store, Turn: turn}
 	if ref == (Ref{}) {

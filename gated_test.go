@@ -32,7 +32,7 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 	state := func() (uint64, string) {
 		st, err := db.Stats(ctx)
 		require.NoError(t, err)
-		w, err := chat.Window(ctx)
+		w, err := chat.Inspect(ctx)
 		require.NoError(t, err)
 		var out strings.Builder
 		_, err = host.Export(ctx, &out)
@@ -96,7 +96,7 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 func TestGatedSurface(t *testing.T) {
 	known := map[any]string{
 		(*Scope)(nil):      "AddDirectory Artefacts Assemble Begin Delete Directives Directories Export Get Health Name Put Recall Refresh RemoveDirectory Replay Resume Search Session Sessions Update Versions",
-		(*Session)(nil):    "Append Contract Explain Handoff HandoffContract ID InForce Notes Observe Pass Passes Pin Recall Receive Record SetWindow Try Turns Undo Unpin Watch Window",
+		(*Session)(nil):    "Append Contract Handoff ID Inspect Observe Pass Passes Pin Recall Receive Record SetWindow Try Turns Undo Unpin Watch",
 		(*Directives)(nil): "Apply Entries Import Preview Restore State Step",
 		(*Txn)(nil):        "Assemble Commit Delete Done Get ID Judge Outcome Put Rollback Search Trace Unchanged",
 	}
@@ -130,14 +130,14 @@ func TestGatedReads(t *testing.T) {
 		"contract": func() error {
 			p, err := agent.Session("chat").Handoff(ctx, "next")
 			require.NoError(t, err)
-			theirs, err := agent.Session("chat").HandoffContract(p, nil)
+			theirs, err := agent.Session("chat").Contract(ctx, nil, &p)
 			require.NoError(t, err)
 			require.NotEmpty(t, theirs)
-			mine, err := host.Session("chat").HandoffContract(p, nil)
+			mine, err := host.Session("chat").Contract(ctx, nil, &p)
 			require.Equal(t, string(mine), string(theirs), "it reads what it is given, and nothing else")
 			return err
 		},
-		"window":    func() error { _, err := agent.Session("chat").Window(ctx); return err },
+		"window":    func() error { _, err := agent.Session("chat").Inspect(ctx); return err },
 		"turns":     func() error { _, err := listing.Collect(agent.Session("chat").Turns(ctx, 0)); return err },
 		"turn":      func() error { _, err := agent.Session("chat").Recall(ctx, "block-chat-1"); return err },
 		"dry pass":  func() error { _, err := agent.Session("chat").Pass(ctx, session.PassQuery{DryRun: true}); return err },

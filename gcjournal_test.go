@@ -128,7 +128,7 @@ func TestGCKeepsJournals(t *testing.T) {
 	require.Equal(t, 16, dropped(GCOptions{KeepFor: -1, DryRun: true}))
 	require.Equal(t, 16, dropped(GCOptions{KeepFor: -1}))
 	require.Zero(t, dropped(GCOptions{KeepFor: -1}))
-	in, err := chat.InForce(ctx)
+	in, err := chat.Inspect(ctx)
 	require.NoError(t, err)
-	require.EqualValues(t, 40, in.Number)
+	require.EqualValues(t, 40, in.Force.Number)
 }

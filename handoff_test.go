@@ -13,6 +13,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/handoff"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -20,7 +21,7 @@ func TestContract(t *testing.T) {
 	ctx := context.Background()
 	db, chat := openTalk(t)
 	dialogue(t, chat, 12)
-	before, err := chat.Contract(ctx, nil, session.Records{})
+	before, err := chat.Contract(ctx, nil, nil)
 	require.NoError(t, err)
 	require.Empty(t, before, "no pass, no records")
 	_, err = chat.Append(ctx, Turn{ID: `x" to evicted-blocks` + "; set", Role: "user", Text: "an id that would be a statement"})
@@ -31,34 +32,29 @@ func TestContract(t *testing.T) {
 	_, err = db.Scope("acme/agent").Directives().Step(ctx, "prohibit guesses")
 	require.NoError(t, err)
 
-	strict, err := chat.Contract(ctx, nil, session.Records{SourceState: session.Scanned})
+	strict, err := chat.Contract(ctx, nil, nil)
 	require.NoError(t, err)
-	ledger, err := session.ReadLedger(strict)
+	ledger, err := handoff.ReadLedger(strict)
 	require.NoError(t, err)
-	require.Len(t, ledger.Buckets(), 25)
+	require.Equal(t, 25, len(ledger.List("retained-blocks"))+len(ledger.List("paged-blocks"))+len(ledger.List("evicted-blocks")))
 	require.Contains(t, string(strict), "\nadd \"block-chat-1\" to ")
 	require.NotContains(t, string(strict), "; set")
 	require.Equal(t, []string{"prohibit guesses"}, ledger.List("session-corrections"))
-	again, err := chat.Contract(ctx, strict, session.Records{})
+	again, err := chat.Contract(ctx, strict, nil)
 	require.NoError(t, err)
 	require.Empty(t, again, "nothing new")
 	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather in Oslo"}})
 	require.NoError(t, err)
-	more, err := chat.Contract(ctx, strict, session.Records{})
+	more, err := chat.Contract(ctx, strict, nil)
 	require.NoError(t, err)
-	ledger, err = session.ReadLedger(append(strict, more...))
+	ledger, err = handoff.ReadLedger(append(strict, more...))
 	require.NoError(t, err)
 	dbtest.Interpreted(t, append(strict, more...), ledger)
-	require.Equal(t, 2, ledger.Passes())
+	require.True(t, strings.HasPrefix(string(more), "-- pass 2 key "))
 
 	// What no longer holds is taken back, and what others wrote stays.
 	strict = append(strict, more...)
-	more, err = chat.Contract(ctx, strict, session.Records{
-		Corrections: []session.Entry{{Text: "prohibit slang", Because: "of the host"}},
-		Lists:       []session.List{{Name: "work-completed", Items: []session.Entry{{Text: "greeted Ann"}}}},
-	})
-	require.NoError(t, err)
-	strict = append(strict, more...)
+	strict = append(strict, "add \"prohibit slang\" to session-corrections because \"of the host\"\nadd \"greeted Ann\" to work-completed\n"...)
 	for _, input := range []string{"remove policy guesses", "use sources"} {
 		_, err = db.Scope("acme/agent").Directives().Step(ctx, input)
 		require.NoError(t, err)
@@ -67,30 +63,29 @@ func TestContract(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, chat.Record(ctx, session.Notes{Done: []string{"told Ann"}}))
 	for range 2 {
-		more, err = chat.Contract(ctx, strict, session.Records{})
+		more, err = chat.Contract(ctx, strict, nil)
 		require.NoError(t, err)
 		strict = append(strict, more...)
 	}
 	require.Empty(t, more)
-	ledger, err = session.ReadLedger(strict)
+	ledger, err = handoff.ReadLedger(strict)
 	require.NoError(t, err)
 	dbtest.Interpreted(t, strict, ledger)
 	require.Equal(t, []string{"prohibit slang", "prohibit emails"}, ledger.List("session-corrections"))
 	require.Equal(t, []string{"greeted Ann", "told Ann"}, ledger.List("work-completed"))
 	require.Empty(t, ledger.List("open-questions"))
 	require.Len(t, ledger.List("tracked-decisions"), 1)
-	_, err = db.Scope("acme").Session("chat").Contract(ctx, strict, session.Records{})
+	_, err = db.Scope("acme").Session("chat").Contract(ctx, strict, nil)
 	require.NoError(t, err)
-	other, err := db.Scope("acme/agent").Session("other").Contract(ctx, strict, session.Records{})
+	other, err := db.Scope("acme/agent").Session("other").Contract(ctx, strict, nil)
 	require.NoError(t, err)
 	require.Empty(t, other, "the notes of another session are none of its business")
-	prefix, err := db.Scope("acme/agent").Session("cha").Contract(ctx, strict, session.Records{})
+	prefix, err := db.Scope("acme/agent").Session("cha").Contract(ctx, strict, nil)
 	require.NoError(t, err)
 	require.Empty(t, prefix, "nor those of one whose name is longer")
 }
 
-// A note that shows nothing is passed over: a contract cannot say it. What the caller itself hands in is refused, whole,
-// and no bytes come beside an error: half of an export must not be appended.
+// Contract skips blank notes: no statement can contain them.
 func TestContractOfBlankNotes(t *testing.T) {
 	ctx := context.Background()
 	_, chat := openTalk(t)
@@ -103,17 +98,13 @@ func TestContractOfBlankNotes(t *testing.T) {
 		n.Questions = append(n.Questions, session.QuestionItem{Question: text})
 	}
 	require.NoError(t, chat.Record(ctx, n))
-	strict, err := chat.Contract(ctx, nil, session.Records{})
+	strict, err := chat.Contract(ctx, nil, nil)
 	require.NoError(t, err)
-	ledger, err := session.ReadLedger(strict)
+	ledger, err := handoff.ReadLedger(strict)
 	require.NoError(t, err)
 	require.Equal(t, []string{"looked it up"}, ledger.List("work-completed"))
 	require.Empty(t, ledger.List("work-remaining"))
 	require.Len(t, ledger.List("open-questions"), 1)
-
-	out, err := chat.Contract(ctx, nil, session.Records{Corrections: []session.Entry{{Text: " "}}})
-	require.ErrorIs(t, err, session.ErrText)
-	require.Nil(t, out)
 }
 
 func TestHandoff(t *testing.T) {
@@ -175,12 +166,12 @@ func TestHandoff(t *testing.T) {
 	require.Equal(t, "explain", p.ActiveIntent.PrimaryIntent)
 	require.Equal(t, []session.BasisItem{{Text: "use metric units", Basis: "directive of the user in acme/agent"}}, p.LockedDecisions)
 	require.Len(t, p.DoNotClaim, 2)
-	refs := p.References()
+	refs := handoff.References(p)
 	require.Len(t, refs, 2)
 	require.Equal(t, "pinned", refs[0].Form)
 	raw, err := p.JSON()
 	require.NoError(t, err)
-	parsed, err := session.ParsePacket(raw)
+	parsed, err := session.ReadPacket(raw)
 	require.NoError(t, err)
 	require.Equal(t, p, parsed)
 
@@ -192,7 +183,7 @@ func TestHandoff(t *testing.T) {
 	require.Len(t, got, 3)
 	_, err = night.Receive(ctx, parsed)
 	require.ErrorIs(t, err, ErrInvalid)
-	w, err := night.Window(ctx)
+	w, err := night.Inspect(ctx)
 	require.NoError(t, err)
 	require.True(t, w.Turns[0].Pinned && w.Turns[1].Pinned)
 	require.False(t, w.Turns[2].Pinned)
@@ -210,7 +201,7 @@ func TestHandoff(t *testing.T) {
 	}
 }
 
-// TestHandoffTitles: a packet has the titles of the turns that it names one by one, and is the one that had all titles.
+// TestHandoffTitles: a packet has the titles of the turns that it names one by one.
 func TestHandoffTitles(t *testing.T) {
 	ctx := context.Background()
 	_, chat := openTalk(t)
@@ -231,28 +222,17 @@ func TestHandoffTitles(t *testing.T) {
 	p, err := chat.Handoff(ctx, "night shift")
 	require.NoError(t, err)
 
-	conv, err := chat.conversation()
-	require.NoError(t, err)
-	var in session.HandoffInput
-	forms := map[session.Action]int{}
-	require.NoError(t, conv.Exclusively(ctx, func() error {
-		for i := range conv.Blocks {
-			w := conv.WindowItem(i)
-			require.Empty(t, w.Title, "no row has it")
-			w.Title = session.Title(texts[conv.Blocks[i].ID])
-			in.Window = append(in.Window, w)
-			forms[w.Action]++
-		}
-		return nil
-	}))
-	require.Len(t, forms, 3, "the control: turns of all forms")
-	require.Equal(t, session.Handoff(in).Context, p.Context)
-	bare := in
-	bare.Window = slices.Clone(in.Window)
-	for i := range bare.Window {
-		bare.Window[i].Title = ""
+	forms := map[string]int{}
+	for _, r := range handoff.References(p) {
+		ref, err := ParseRef(r.Ref)
+		require.NoError(t, err)
+		title, _, _ := strings.Cut(texts[ref.ID], "\n")
+		require.Contains(t, r.Text, "): "+strings.TrimSpace(title[:min(len(title), 79)]))
+		forms[r.Form]++
 	}
-	require.Greater(t, len(session.Handoff(bare).References()), len(p.References()), "the control: titles take room")
+	require.Equal(t, 1, forms["pinned"])
+	require.Greater(t, len(forms), 1, "the control: turns of several forms")
+	require.Less(t, len(handoff.References(p)), 120, "the control: others are in ranges")
 }
 
 // A session of any length is handed over in a packet that can be read, and one that receives it still has its contexts.
@@ -298,7 +278,7 @@ func TestHandoffOfALongSession(t *testing.T) {
 				night := other.Scope("night").Session("shift")
 				got, err := night.Receive(ctx, p)
 				require.NoError(t, err)
-				w, err := night.Window(ctx)
+				w, err := night.Inspect(ctx)
 				require.NoError(t, err)
 				require.Equal(t, session.Stub, w.Turns[0].Level, "the packet")
 				require.True(t, w.Turns[1].Pinned, "its brief")
@@ -315,7 +295,9 @@ func TestHandoffOfALongSession(t *testing.T) {
 				}
 				whole, err := night.Recall(ctx, got[0].ID)
 				require.NoError(t, err)
-				require.Equal(t, string(p.Received().Markdown()), whole.Text)
+				pages, err := handoff.Pages(p, "shift")
+				require.NoError(t, err)
+				require.Equal(t, pages[0].Text, whole.Text)
 				problems, err := other.Admin().Check(ctx, nil)
 				require.NoError(t, err)
 				require.Empty(t, problems)
@@ -328,7 +310,7 @@ func TestHandoffOfALongSession(t *testing.T) {
 func TestReceiveOfManyPins(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	p := session.Handoff(session.HandoffInput{Goal: "answer Ann"})
+	p := handoff.Handoff(handoff.Input{Goal: "answer Ann"})
 	for i := range 300 {
 		p.Context = append(p.Context, session.ContextItem{Context: fmt.Sprintf("pinned acme:block-%d@1 (100 tokens, digest 0123456789ab): a first line", i), WhyItMatters: "pinned"})
 	}
@@ -336,7 +318,7 @@ func TestReceiveOfManyPins(t *testing.T) {
 	refs, err := chat.Receive(ctx, p)
 	require.NoError(t, err)
 	require.Len(t, refs, 302)
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.True(t, w.Turns[301].Pinned, "the newest")
 	require.False(t, w.Turns[2].Pinned)
@@ -356,14 +338,14 @@ func TestReceiveIsBounded(t *testing.T) {
 			p.Context = append(p.Context, session.ContextItem{Context: fmt.Sprintf("%s acme:block-%d@1 (100 tokens, digest 0123456789ab): a first line", form, from+i), WhyItMatters: form})
 		}
 	}
-	p := session.Handoff(session.HandoffInput{Goal: "answer Ann"})
+	p := handoff.Handoff(handoff.Input{Goal: "answer Ann"})
 	name(&p, "retained", 0, 300)
 	name(&p, "paged", 300, session.MaxReferences+1)
 	_, err := chat.Receive(ctx, p)
 	require.ErrorIs(t, err, ErrInvalid)
 	require.ErrorIs(t, err, session.ErrPacket)
 	require.ErrorContains(t, err, "names 513 turns one by one, expected at most 512")
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Empty(t, w.Turns)
 

@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/internal/owner"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -91,7 +91,7 @@ func (db *DB) openStore() (err error) {
 	db.vectors.Unmade = func(err error) { db.opts.Logger.Warn("vectors were not made", "error", err) }
 	info, err := db.store.Info(context.Background())
 	db.secret, db.fence, db.host = info.Secret, info.ID, info.Host
-	db.sessions = live.NewSessions(live.Host{
+	db.sessions = conversation.NewSessions(conversation.Host{
 		Store: db.store, Counter: db.opts.Counter, Clock: db.opts.Clock, NewID: db.newID, Logger: db.opts.Logger, ReadOnly: db.opts.ReadOnly,
 		Texts: db.texts, Shorten: db.shorten, Summarizer: db.opts.Summarizer,
 		MakePut: func(a Artefact) (store.Put, error) { return db.makePut(a, store.Validator{}) },

@@ -34,7 +34,7 @@ func TestPutBeginsSession(t *testing.T) {
 	list, err = listing.Collect(s.Sessions(ctx))
 	require.NoError(t, err)
 	require.Equal(t, []string{"chat-1", "chat-2"}, list)
-	w, err := s.Session("chat-1").Window(ctx)
+	w, err := s.Session("chat-1").Inspect(ctx)
 	require.NoError(t, err)
 	require.Len(t, w.Turns, 3)
 }

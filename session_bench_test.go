@@ -138,7 +138,7 @@ func BenchmarkLongSession(b *testing.B) {
 		})
 	}
 	run("window", func(int) error {
-		_, err := chat.Window(ctx)
+		_, err := chat.Inspect(ctx)
 		return err
 	})
 	run("stats", func(int) error {

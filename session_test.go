@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
-	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/internal/triage"
@@ -76,7 +76,7 @@ func TestSessionAppend(t *testing.T) {
 		_, err := chat.Append(ctx, Turn{Role: "user", Text: "never stored"}, bad)
 		require.ErrorIs(t, err, ErrInvalid, "%+v", bad)
 	}
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Len(t, w.Turns, 5)
 	require.Equal(t, w.Stored, w.Tokens)
@@ -94,7 +94,7 @@ func TestSessionAppend(t *testing.T) {
 	db = openTest(t, path, talkOptions())
 	defer db.Close()
 	chat = db.Scope("acme/agent").Session("chat")
-	got, err := chat.Window(ctx)
+	got, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Equal(t, w.Turns, got.Turns)
 	turns, err := listing.Collect(chat.Turns(ctx, 2, AtMost(2, "", nil)))
@@ -125,7 +125,7 @@ func TestSessionPlainPuts(t *testing.T) {
 	_, err = s.Put(ctx, Artefact{ID: "m-2", Role: "user", Text: "message two, which is much longer now", Group: "chat", Seq: 2})
 	require.NoError(t, err)
 	require.NoError(t, s.Delete(ctx, "m-3"))
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Len(t, w.Turns, 5)
 	require.Equal(t, int64(5), w.Turns[4].Seq)
@@ -163,8 +163,9 @@ func TestSessionPass(t *testing.T) {
 	db := openTest(t, path, talkOptions())
 	chat := db.Scope("acme/agent").Session("chat")
 	ids := dialogue(t, chat, 40)
-	_, err := chat.InForce(ctx)
-	require.ErrorIs(t, err, ErrNotFound)
+	in, err := chat.Inspect(ctx)
+	require.NoError(t, err)
+	require.Nil(t, in.Force)
 
 	loads := db.table.stats().Faults
 	q := session.PassQuery{Keywords: []string{"refund limit"}}
@@ -178,7 +179,7 @@ func TestSessionPass(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, again.Repeated)
 	require.Equal(t, p.Verdicts, again.Verdicts)
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Equal(t, uint64(1), w.Pass)
 	require.Less(t, w.Tokens, w.Stored)
@@ -187,9 +188,9 @@ func TestSessionPass(t *testing.T) {
 	require.Equal(t, session.Evict, p.Verdicts[3].Action)
 	require.Equal(t, session.Cold, w.Turns[3].Level)
 	require.Equal(t, "evicted by pass 1", w.Turns[3].Why)
-	why, err := chat.Explain(ctx, evicted)
+	in, err = chat.Inspect(ctx, evicted)
 	require.NoError(t, err)
-	require.Contains(t, why, p.Explain(p.Verdicts[3]))
+	require.Contains(t, in.Turn[evicted], p.Explain(p.Verdicts[3]))
 	v, err := chat.Recall(ctx, evicted)
 	require.NoError(t, err)
 	require.Contains(t, v.Text, "Answer 1 on the weather")
@@ -197,7 +198,7 @@ func TestSessionPass(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 
 	require.NoError(t, chat.Pin(ctx, evicted))
-	pinned, err := chat.Window(ctx)
+	pinned, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Equal(t, session.Raw, pinned.Turns[3].Level)
 	second, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather Oslo"}, Params: session.CompatParams()})
@@ -207,10 +208,9 @@ func TestSessionPass(t *testing.T) {
 
 	db = openTest(t, path, talkOptions())
 	chat = db.Scope("acme/agent").Session("chat")
-	kept, err := chat.InForce(ctx)
+	in, err = chat.Inspect(ctx)
 	require.NoError(t, err)
-	require.Equal(t, second.Verdicts, kept.Verdicts)
-	require.Equal(t, second.Result, kept.Result)
+	require.Equal(t, second, in.Force)
 	again, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather Oslo"}, Params: session.CompatParams()})
 	require.NoError(t, err)
 	require.True(t, again.Repeated)
@@ -220,7 +220,7 @@ func TestSessionPass(t *testing.T) {
 	info, err := chat.Undo(ctx, 0)
 	require.NoError(t, err)
 	require.Equal(t, uint64(2), info.Number)
-	got, err := chat.Window(ctx)
+	got, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Equal(t, pinned.Turns, got.Turns)
 	require.NoError(t, chat.Unpin(ctx, evicted))
@@ -228,7 +228,7 @@ func TestSessionPass(t *testing.T) {
 	require.ErrorIs(t, err, session.ErrUndo)
 	_, err = chat.Undo(ctx, 0)
 	require.NoError(t, err)
-	got, err = chat.Window(ctx)
+	got, err = chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Equal(t, got.Stored, got.Tokens, "as before the first pass")
 	_, err = chat.Undo(ctx, 0)
@@ -254,7 +254,7 @@ func TestPassPagesTurnsOfMiddleLength(t *testing.T) {
 	dialogue(t, chat, 20)
 	p, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}})
 	require.NoError(t, err)
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	at := func(id string) int {
 		return slices.IndexFunc(w.Turns, func(t session.WindowTurn) bool { return t.ID == id })
@@ -314,7 +314,7 @@ func TestSessionUnits(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, session.Retain, p.Verdicts[0].Action)
 	require.Equal(t, session.Evict, p.Verdicts[1].Action)
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Equal(t, session.Stub, w.Turns[1].Level)
 }
@@ -348,7 +348,7 @@ func TestAssembleSession(t *testing.T) {
 
 	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}})
 	require.NoError(t, err)
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	a, err := s.Assemble(ctx, q)
 	require.NoError(t, err)
@@ -416,14 +416,14 @@ func TestSessionsForgotten(t *testing.T) {
 	dialogue(t, chat, 3)
 	_, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}})
 	require.NoError(t, err)
-	before, err := chat.Window(ctx)
+	before, err := chat.Inspect(ctx)
 	require.NoError(t, err)
-	for i := range 3 * live.Kept {
+	for i := range 3 * conversation.Kept {
 		_, err := db.Scope("acme/agent").Session(fmt.Sprint("other-", i)).Append(ctx, Turn{Role: "user", Text: "hello"})
 		require.NoError(t, err)
 	}
 	require.Nil(t, db.sessions.Of("acme/agent", "chat").Blocks)
-	after, err := chat.Window(ctx)
+	after, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Equal(t, before.Turns, after.Turns)
 }
@@ -506,7 +506,7 @@ func TestPinOfPlainPut(t *testing.T) {
 
 	db = openTest(t, path, talkOptions())
 	defer func() { require.NoError(t, db.Close()) }()
-	w, err := db.Scope("acme/agent").Session("chat").Window(ctx)
+	w, err := db.Scope("acme/agent").Session("chat").Inspect(ctx)
 	require.NoError(t, err)
 	require.Len(t, w.Turns, 1)
 	require.True(t, w.Turns[0].Pinned)
@@ -554,7 +554,7 @@ func pinAfter(t *testing.T, opts Options, failed func(context.Context, *Session)
 
 	db = openTest(t, path, opts)
 	defer func() { require.NoError(t, db.Close()) }()
-	w, err := db.Scope("acme/agent").Session("chat").Window(ctx)
+	w, err := db.Scope("acme/agent").Session("chat").Inspect(ctx)
 	require.NoError(t, err)
 	require.Len(t, w.Turns, 1)
 	require.True(t, w.Turns[0].Pinned)
@@ -579,7 +579,7 @@ func TestTurnsThatCannotBeShown(t *testing.T) {
 	image.Parts = append(image.Parts, Part{Type: "text", Text: "What is that?"})
 	_, err := chat.Append(ctx, image, call("a", "b"), Turn{Role: "tool", ToolCallID: "a"}, Turn{Role: "tool", ToolCallID: "b"})
 	require.NoError(t, err)
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Len(t, w.Turns, 4)
 }
@@ -701,7 +701,7 @@ func TestRefusedAppendLeavesNothing(t *testing.T) {
 		} {
 			require.ErrorIs(t, call(), want)
 			require.Equal(t, kept, conv.Loaded())
-			_, err := chat.Window(ctx)
+			_, err := chat.Inspect(ctx)
 			require.NoError(t, err)
 			require.Equal(t, []any{rows, tokens, turn, 6}, []any{len(conv.Rows), conv.Tokens(), conv.Turn(), len(conv.Blocks)})
 		}
@@ -728,7 +728,7 @@ func TestAdmissionFollowsTheWindow(t *testing.T) {
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, UserCap: 100}))
 	conv, err := chat.conversation()
 	require.NoError(t, err)
-	_, err = chat.Window(ctx)
+	_, err = chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.NoError(t, conv.Exclusively(ctx, func() error { conv.Window(); conv.Tokens(); return nil }))
 	for range 10 {
@@ -787,7 +787,7 @@ func TestAppendBehindTheHighestNumber(t *testing.T) {
 		_, err = chat.Append(ctx, Turn{Role: "user", Text: "more"})
 		require.ErrorIs(t, err, ErrInvalid)
 	}
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Len(t, w.Turns, 2)
 }
@@ -810,7 +810,14 @@ func TestUndoAfterManyUndone(t *testing.T) {
 		require.NoError(t, err, i)
 	}
 	rows := 0
-	require.NoError(t, staterows.Walk(ctx, db.store, conversation.VerdictRowKey, func(store.StateRow) error { rows++; return nil }))
+	require.NoError(t, staterows.Walk(ctx, db.store, conversation.PassRowKey, func(r store.StateRow) error {
+		var p conversation.PassRow
+		require.NoError(t, codec.Unpack(r.Value, &p))
+		if p.Verdicts != nil {
+			rows++
+		}
+		return nil
+	}))
 	require.Equal(t, 1, rows)
 	for i := range conversation.KeptVerdicts {
 		pass(fmt.Sprint("word", i))
@@ -1006,12 +1013,12 @@ func TestRolesThatCanBeRendered(t *testing.T) {
 		require.Contains(t, string(request), "words of the boss")
 		require.NotContains(t, string(request), "obey")
 	}
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "developer", w.Turns[1].Role, "it is stored as it was put")
 	conv, err := chat.conversation()
 	require.NoError(t, err)
-	require.Equal(t, session.System, conv.Window().Sections[1].Role, "and as protected as system")
+	require.Equal(t, "system", conv.Window().Sections[1].Role, "and as protected as system")
 }
 
 // putting puts a page when a token counter is asked for the first time: in the midst of an append.

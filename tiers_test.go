@@ -206,7 +206,7 @@ func TestOtherCounterCountsAgain(t *testing.T) {
 	require.Equal(t, byRune{}.Count(found.Hits[0].Text), found.Hits[0].Tokens)
 	a := assemble(t, s, Query{Text: "parcel", Budget: 4000})
 	require.Equal(t, byRune{}.Count(a.Text()), a.Tokens)
-	w, err := s.Session("chat").Window(ctx)
+	w, err := s.Session("chat").Inspect(ctx)
 	require.NoError(t, err)
 	for _, turn := range w.Turns {
 		require.GreaterOrEqual(t, turn.Tokens, byRune{}.Count(texts["greek"]))

@@ -47,7 +47,7 @@ func TestTurnsNameTheirContext(t *testing.T) {
 	check := func(db *ctxpage.DB) {
 		s := db.Scope("acme/support")
 		chat := s.Session("chat")
-		w, err := chat.Window(ctx)
+		w, err := chat.Inspect(ctx)
 		require.NoError(t, err)
 		var traces []string
 		for _, turn := range w.Turns {
@@ -61,12 +61,10 @@ func TestTurnsNameTheirContext(t *testing.T) {
 		v, err = s.Get(ctx, id)
 		require.NoError(t, err)
 		require.Equal(t, a.Trace, v.Trace)
-		said, err := chat.Explain(ctx, id)
+		in, err := chat.Inspect(ctx, id, refs[0].ID)
 		require.NoError(t, err)
-		require.Contains(t, said, "written from the context of trace "+a.Trace)
-		said, err = chat.Explain(ctx, refs[0].ID)
-		require.NoError(t, err)
-		require.NotContains(t, said, "written from", "the user was given no context")
+		require.Contains(t, in.Turn[id], "written from the context of trace "+a.Trace)
+		require.NotContains(t, in.Turn[refs[0].ID], "written from", "the user was given no context")
 		var out strings.Builder
 		_, err = db.Admin().Export(ctx, &out, portable.ExportOptions{})
 		require.NoError(t, err)

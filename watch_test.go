@@ -17,8 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -78,7 +78,7 @@ type randomTalk struct {
 func (k *randomTalk) countedRight(ctx context.Context, w *Watcher) {
 	st, err := w.Stats(ctx)
 	require.NoError(k.t, err)
-	win, err := k.chat.Window(ctx)
+	win, err := k.chat.Inspect(ctx)
 	require.NoError(k.t, err)
 	require.Equal(k.t, win.Tokens, st.Actual)
 	conv, err := k.chat.conversation()
@@ -107,7 +107,7 @@ func watchRandom(t *testing.T, dir string, leaps bool) {
 	require.NoError(t, w.Start(ctx))
 	for i := range *watchOps {
 		k.operate(ctx)
-		win, err := chat.Window(ctx)
+		win, err := chat.Inspect(ctx)
 		require.NoError(t, err)
 		if win.Tokens > win.Limits.Usable { // the truth about tokens is kept where it bursts the window
 			require.True(t, k.burst, "operation %d: %d tokens of %d", i, win.Tokens, win.Limits.Usable)
@@ -127,7 +127,7 @@ func watchRandom(t *testing.T, dir string, leaps bool) {
 		byKind[p.Kind]++
 	}
 	t.Log(byKind, "refused", k.refused)
-	win, err := chat.Window(ctx)
+	win, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Greater(t, win.Stored, win.Limits.Usable, "the same turns without a watcher would have burst the window")
 	require.NotZero(t, byKind[session.PassWatcher])
@@ -247,7 +247,7 @@ func TestWatchConstantLoad(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, w.Start(ctx))
 		require.ErrorIs(t, w.Start(ctx), ErrInvalid)
-		time.Sleep(1000 * live.LookAgain)
+		time.Sleep(1000 * conversation.LookAgain)
 		for range 1000 {
 			_, err := w.Step(ctx, time.Now())
 			require.NoError(t, err)
@@ -335,7 +335,7 @@ func TestWatchSummarisesAndUndoes(t *testing.T) {
 	require.Equal(t, len(plan.Items), info.Items)
 	_, err = w.Apply(ctx, plan)
 	require.ErrorIs(t, err, session.ErrGeneration)
-	win, err := chat.Window(ctx)
+	win, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.LessOrEqual(t, win.Tokens, win.Limits.Target)
 	trimmed := 0
@@ -380,7 +380,7 @@ func TestWatchSummarisesAndUndoes(t *testing.T) {
 	}
 	_, err = w.Apply(ctx, mustPlan(t, w, now))
 	require.NoError(t, err)
-	win, err = chat.Window(ctx)
+	win, err = chat.Inspect(ctx)
 	require.NoError(t, err)
 	made := by.calls
 	require.NoError(t, db.Close())
@@ -388,7 +388,7 @@ func TestWatchSummarisesAndUndoes(t *testing.T) {
 	db = openTest(t, path, Options{Exclusive: true, noSync: true, Clock: func() time.Time { return now }})
 	defer func() { require.NoError(t, db.Close()) }()
 	chat = db.Scope("acme/agent").Session("chat")
-	got, err := chat.Window(ctx)
+	got, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Equal(t, win.Turns, got.Turns, "a restart keeps all of it")
 	require.Equal(t, made, by.calls)
@@ -420,7 +420,7 @@ func TestWatchFailingSummarizer(t *testing.T) {
 	_, err := w.Apply(ctx, plan)
 	require.NoError(t, err)
 	require.NotZero(t, by.calls)
-	win, err := chat.Window(ctx)
+	win, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Less(t, win.Tokens, win.Stored)
 	v, err := chat.Recall(ctx, plan.Items[0].ID)
@@ -468,7 +468,7 @@ func TestApplyPlanMadeByHand(t *testing.T) {
 	ctx := context.Background()
 	db, chat, w := watched(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{}, busy)
 	defer func() { require.NoError(t, db.Close()) }()
-	before, err := chat.Window(ctx)
+	before, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	planned, err := w.Plan(ctx, db.opts.Clock())
 	require.NoError(t, err)
@@ -484,7 +484,7 @@ func TestApplyPlanMadeByHand(t *testing.T) {
 		p.Generation = now.Generation
 		_, err = w.Apply(ctx, p)
 		require.ErrorIs(t, err, session.ErrPlan, name)
-		after, err := chat.Window(ctx)
+		after, err := chat.Inspect(ctx)
 		require.NoError(t, err)
 		require.Equal(t, before.Turns, after.Turns, name)
 	}
@@ -508,7 +508,7 @@ func TestWatchWhenContextsEnd(t *testing.T) {
 		err := chat.SetWindow(endAfter(n), cfg)
 		_, headErr := db.store.Head(ctx) // nothing is on its way
 		require.NoError(t, headErr)
-		stored, windowErr := chat.Window(ctx)
+		stored, windowErr := chat.Inspect(ctx)
 		require.NoError(t, windowErr)
 		kept, statsErr := w.Stats(ctx)
 		require.NoError(t, statsErr)
@@ -581,7 +581,7 @@ func TestAppendOfMoreThanTheWindow(t *testing.T) {
 	refs, err := chat.Append(ctx, turns...)
 	require.NoError(t, err)
 	require.Len(t, refs, 30)
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
 	require.Greater(t, w.Stored, w.Limits.Usable, "control: they had to make room")
@@ -619,7 +619,7 @@ func TestBackstop(t *testing.T) {
 	for range 30 { // nobody watches: each commit sees to itself
 		_, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 60)})
 		require.NoError(t, err)
-		w, err := chat.Window(ctx)
+		w, err := chat.Inspect(ctx)
 		require.NoError(t, err)
 		require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
 	}
@@ -631,7 +631,7 @@ func TestBackstop(t *testing.T) {
 	// One large result is stored cold or as a stub and costs the others no more than that.
 	refs, err := chat.Append(ctx, Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: "c1", Name: "cat"}}}, Turn{Role: "tool", ToolCallID: "c1", Text: prose(r, 3000)})
 	require.NoError(t, err)
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	last := w.Turns[len(w.Turns)-1]
 	require.Equal(t, refs[1].ID, last.ID)
@@ -646,7 +646,7 @@ func TestBackstop(t *testing.T) {
 	require.Positive(t, tried.Items)
 	_, err = chat.Try(ctx, Turn{Role: "user", Text: prose(r, 2000)})
 	require.ErrorIs(t, err, ErrHeadroom)
-	untouched, err := chat.Window(ctx)
+	untouched, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Equal(t, w, untouched)
 
@@ -656,14 +656,14 @@ func TestBackstop(t *testing.T) {
 	require.ErrorAs(t, err, &short)
 	require.ErrorIs(t, err, ErrHeadroom)
 	require.Positive(t, short.Shortfall)
-	same, err := chat.Window(ctx)
+	same, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.Equal(t, w.Turns, same.Turns)
 	require.ErrorIs(t, chat.Pin(ctx, refs[1].ID), ErrHeadroom)
 
 	// The truth about tokens is kept even where it bursts the window, and the next commit sees to it.
 	require.NoError(t, chat.Observe(ctx, 1000, 1300))
-	same, err = chat.Window(ctx)
+	same, err = chat.Inspect(ctx)
 	require.NoError(t, err)
 	require.LessOrEqual(t, same.Tokens, same.Limits.Usable)
 	_, err = db.Scope("acme/agent").Assemble(ctx, Query{Text: "anything", Budget: 4000, Session: "chat"})
@@ -717,7 +717,7 @@ func crashPasses(t *testing.T, path, crashed string) {
 
 func windowOf(t *testing.T, chat *Session) []session.WindowTurn {
 	t.Helper()
-	w, err := chat.Window(context.Background())
+	w, err := chat.Inspect(context.Background())
 	require.NoError(t, err)
 	return w.Turns
 }

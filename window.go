@@ -11,7 +11,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/conversation"
-	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -60,7 +59,7 @@ func (a *assembling) candidates(ctx context.Context, q store.CandidateQuery) (er
 
 // besideLarge asks for candidates again without large turns whose pages took the places of others. The pages of them that
 // are shown stay.
-func (a *assembling) besideLarge(ctx context.Context, conv *live.Conversation, q store.CandidateQuery) error {
+func (a *assembling) besideLarge(ctx context.Context, conv *conversation.Conversation, q store.CandidateQuery) error {
 	large, kept := a.window.Crowding(a.cands.Hits, DefaultTopK)
 	if large == nil {
 		return nil
@@ -77,7 +76,7 @@ func (a *assembling) besideLarge(ctx context.Context, conv *live.Conversation, q
 }
 
 // turnsIn takes what a context needs of the session.
-func (a *assembling) turnsIn(c *live.Conversation) {
+func (a *assembling) turnsIn(c *conversation.Conversation) {
 	q := conversation.Question{
 		Budget: a.q.Budget, Room: a.q.Budget - a.q.Reserve, Kinds: a.q.Kinds, Now: codec.Micros(a.now), NoRoom: string(budget.ReasonBudget), Hidden: triage.Masked, Hits: a.cands.Hits,
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/live"
 	"github.com/ctxpage/ctxpage/internal/triage"
+	rules "github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -158,7 +158,7 @@ type everyTurn struct {
 	talkSeq     int64
 }
 
-func (a *everyTurn) turnsIn(c *live.Conversation) {
+func (a *everyTurn) turnsIn(c *conversation.Conversation) {
 	a.placeByPage, a.turns = make(map[uint64]int, len(c.Blocks)), make([]conversation.TurnIn, 0, len(c.Blocks))
 	for i := range c.Blocks {
 		b := &c.Blocks[i]
@@ -169,7 +169,7 @@ func (a *everyTurn) turnsIn(c *live.Conversation) {
 			t.Group = c.ID + "\x00" + c.Blocks[u.Members[0]].ID
 		}
 		if b.Judged && !t.Pinned {
-			s := c.Force.Verdict(b.ID, i, b.Verdict)
+			s := rules.Judged(&c.Force.Params, c.Force.Tokens, i, b.ID, b.Verdict)
 			t.Recency, t.Similar, t.Score = s.Recency, s.Similarity, min(max(s.R, 0), 1)
 			if b.Verdict.Action == session.Retain {
 				t.Score += 2
@@ -210,7 +210,7 @@ func (a *everyTurn) turnsIn(c *live.Conversation) {
 
 // answers lets in what the question found: whole turns of the window wherever they are, and of those that want of room
 // shortened or left out the best, as much as a quarter of the budget holds.
-func (a *everyTurn) answers(c *live.Conversation) {
+func (a *everyTurn) answers(c *conversation.Conversation) {
 	var hits []store.Candidate
 	for _, h := range a.cands.Hits {
 		if i, ok := a.placeByPage[h.Key.Num]; ok && h.Lexical.Score > 0 && a.turns[i].Managed {
@@ -424,7 +424,7 @@ func TestBudgetOfTheWindow(t *testing.T) {
 	_, err := s.Assemble(ctx, Query{Text: "many words", Session: "chat"})
 	require.ErrorIs(t, err, ErrInvalid)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 400}))
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	require.NoError(t, err)
 	a, err := s.Assemble(ctx, Query{Text: "many words", Session: "chat"})
 	require.NoError(t, err)

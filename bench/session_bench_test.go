@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/prose"
+	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -15,17 +17,17 @@ var benchTime = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // benchHistory makes n blocks of forty words each out of a vocabulary of 2,000,
 // one a turn.
-func benchHistory(n int) []session.Block {
+func benchHistory(n int) []window.Block {
 	r := rand.New(rand.NewPCG(1, 1))
-	out := make([]session.Block, n)
+	out := make([]window.Block, n)
 	for i := range out {
 		text := ""
 		for range 40 {
 			text += fmt.Sprintf("word%d ", r.IntN(2000))
 		}
-		out[i] = session.Block{
-			ID: fmt.Sprint("m-", i), Turn: int64(i), Tokens: 60, Role: []session.Role{session.User, session.Assistant, session.Tool}[i%3],
-			Hashes: session.TokenSet(text),
+		out[i] = window.Block{
+			ID: fmt.Sprint("m-", i), Turn: int64(i), Tokens: 60, Role: []string{window.User, window.Assistant, window.Tool}[i%3],
+			Hashes: prose.TokenSet(text),
 		}
 	}
 	return out
@@ -37,14 +39,14 @@ func BenchmarkSessionPass(b *testing.B) {
 		for i := range words {
 			words[i] = fmt.Sprint("word", i*7)
 		}
-		in := session.Input{Blocks: benchHistory(n), Intent: session.NewIntent(words...), Params: session.RecommendedParams()}
-		r, err := session.Pass(in)
+		blocks, intent := benchHistory(n), window.IntentOf(session.PassQuery{Keywords: words})
+		_, verdicts, err := window.Judge(blocks, intent, session.RecommendedParams(), 0)
 		require.NoError(b, err)
-		require.Equal(b, [2]int{12, n}, [2]int{r.Keywords, r.Count[0] + r.Count[1] + r.Count[2]})
+		require.Equal(b, [2]int{12, n}, [2]int{intent.Len(), len(verdicts)})
 		b.Run(fmt.Sprintf("blocks=%dk/keywords=12", n/1000), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := session.Pass(in); err != nil {
+				if _, _, err := window.Judge(blocks, intent, session.RecommendedParams(), 0); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -54,13 +56,13 @@ func BenchmarkSessionPass(b *testing.B) {
 
 // benchWindow is a window above its trigger, every section rated and with
 // signals for the detectors.
-func benchWindow(n int) session.State {
+func benchWindow(n int) window.State {
 	r := rand.New(rand.NewPCG(7, 7))
-	s := session.State{Config: session.Config{Total: n * 120}, Turn: int64(n)}
+	s := window.State{Config: session.Config{Total: n * 120}, Turn: int64(n)}
 	for i := range n {
-		s.Sections = append(s.Sections, session.Section{
-			ID: fmt.Sprint("s", i), Kind: []string{"message", "tool", "chunk"}[i%3], Role: session.Assistant, Priority: session.Priority(i%3 - 1),
-			At: benchTime.Add(time.Duration(i-n) * time.Minute), Turn: int64(i), Sizes: session.EstimateSizes(85 + r.IntN(30)),
+		s.Sections = append(s.Sections, window.Section{
+			ID: fmt.Sprint("s", i), Kind: []string{"message", "tool", "chunk"}[i%3], Role: window.Assistant, Priority: window.Priority(i%3 - 1),
+			At: benchTime.Add(time.Duration(i-n) * time.Minute), Turn: int64(i), Sizes: window.EstimateSizes(85 + r.IntN(30)),
 			Relevance: r.Float64(), Rated: true,
 			Signals: session.Signals{Digest: r.Uint64() % uint64(8*n), Source: fmt.Sprint("file:", r.IntN(n)), Version: r.Uint64() % 4},
 		})
@@ -71,7 +73,6 @@ func benchWindow(n int) session.State {
 func BenchmarkSessionPlan(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
 		s := benchWindow(n)
-		require.NoError(b, s.Check())
 		p, err := s.Plan(benchTime)
 		require.NoError(b, err)
 		require.LessOrEqual(b, p.Predicted, p.Thresholds.Target)

@@ -135,7 +135,7 @@ const noteRow = "session/note/"
 // sessionRows are the keys of the rows of a session; the row that guards it is the last.
 func (k *Retention) sessionRows(ctx context.Context, scope, id string) (rows []store.StateRow, err error) {
 	of := scope + "\x00" + id
-	for _, kind := range []string{conversation.TurnRowKey, conversation.PlaceRowKey, conversation.PassRowKey, conversation.VerdictRowKey, noteRow, conversation.WatchRowKey, conversation.SessionRowKey, conversation.ChangeRowKey} {
+	for _, kind := range []string{conversation.TurnRowKey, conversation.PlaceRowKey, conversation.PassRowKey, noteRow, conversation.WatchRowKey, conversation.SessionRowKey, conversation.ChangeRowKey} {
 		err := staterows.Walk(ctx, k.Store, kind+of, func(r store.StateRow) error {
 			if rest := strings.TrimPrefix(r.Key, kind+of); rest == "" || rest[0] == 0 { // else another session begins like this one
 				rows = append(rows, store.StateRow{Key: r.Key})

@@ -48,7 +48,7 @@ func TestOneHostHoldsASession(t *testing.T) {
 	one, two := host("one", ctxpage.Options{}), host("two", ctxpage.Options{SummarizeTimeout: 100 * time.Millisecond})
 	chat, beside := one.Scope("acme").Session("chat"), two.Scope("acme").Session("chat")
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 60_000, KeepLast: 2}))
-	_, err := two.Scope("acme").Session("chat").Window(ctx)
+	_, err := two.Scope("acme").Session("chat").Inspect(ctx)
 	require.NoError(t, err)
 	watch := func(c *ctxpage.Session) *ctxpage.Watcher {
 		require.Eventually(t, func() bool { w, err := c.Watch(ctx); return err == nil && w != nil }, time.Minute, time.Millisecond)
@@ -62,12 +62,12 @@ func TestOneHostHoldsASession(t *testing.T) {
 		was, err := w.Stats(ctx)
 		require.NoError(t, err)
 		for {
-			before, err := c.Window(ctx)
+			before, err := c.Inspect(ctx)
 			require.NoError(t, err)
 			n++
 			_, err = c.Append(ctx, ctxpage.Turn{Role: "assistant", Text: text(n)})
 			require.NoError(t, err)
-			after, err := c.Window(ctx)
+			after, err := c.Inspect(ctx)
 			require.NoError(t, err)
 			if before.Tokens+after.Stored-before.Stored > before.Limits.Trigger {
 				break
@@ -112,7 +112,7 @@ func TestOneHostHoldsASession(t *testing.T) {
 	st, err = asked.Stats(ctx)
 	require.NoError(t, err)
 	require.Contains(t, st.Holder, "three")
-	_, err = three.Scope("acme").Session("chat").Window(ctx)
+	_, err = three.Scope("acme").Session("chat").Inspect(ctx)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { st, err := there.Stats(ctx); return err == nil && strings.Contains(st.Holder, "three") }, time.Minute, time.Millisecond)
 	fill(beside, there)

@@ -142,7 +142,7 @@ type turnOut struct {
 
 // window returns the conversation as the next assembly shows it.
 func window(ctx context.Context, r *request, in sessionIn) (windowOut, error) {
-	w, err := r.s.Session(in.Session).Window(ctx)
+	w, err := r.s.Session(in.Session).Inspect(ctx)
 	if err != nil {
 		return windowOut{}, err
 	}
@@ -224,7 +224,7 @@ func pass(ctx context.Context, r *request, in passIn) (passOut, error) {
 	}
 	out := passOut{Pass: p.Number, Repeated: p.Repeated, Verdicts: []verdictOut{}}
 	for _, v := range p.Verdicts {
-		out.Verdicts = append(out.Verdicts, verdictOut{v.ID, v.Action.String(), v.R, v.Reason.String(), p.Explain(v)})
+		out.Verdicts = append(out.Verdicts, verdictOut{v.ID, v.Action.String(), v.R, v.Reason, p.Explain(v)})
 	}
 	out.Retained, out.Paged, out.Evicted = p.Count[session.Retain], p.Count[session.Page], p.Count[session.Evict]
 	return out, nil

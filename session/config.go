@@ -14,40 +14,20 @@ type PPM int64
 
 const million = 1_000_000
 
-// shareOf returns a share of n, rounded down.
-func shareOf(n int, share PPM) int { return int(int64(n) * int64(share) / million) }
+// Of returns the share of n, rounded down.
+func (p PPM) Of(n int) int { return int(int64(n) * int64(p) / million) }
 
-// Mode is what the background watcher may do.
-type Mode uint8
+// Mode is what the background watcher may do. The zero Mode is ModeApply.
+type Mode string
 
 // The modes of the watcher.
 const (
-	ModeApply     Mode = iota // plan at the trigger and apply
-	ModeDeferred              // plan at the trigger, apply only when nothing is left to the usable limit
-	ModeRecommend             // events only, nothing is written
+	ModeApply     Mode = "apply"     // plan at the trigger and apply
+	ModeDeferred  Mode = "deferred"  // plan at the trigger, apply only when nothing is left to the usable limit
+	ModeRecommend Mode = "recommend" // events only, nothing is written
 )
 
-var modeNames = [...]string{"apply", "deferred", "recommend"}
-
-func (m Mode) String() string { return modeNames[m] }
-
-// MarshalText is String.
-func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
-
-// UnmarshalText reads the name of a mode.
-func (m *Mode) UnmarshalText(b []byte) error { return byName(m, modeNames[:], b) }
-
-// byName finds a name among those of a type.
-func byName[T ~uint8](v *T, names []string, b []byte) error {
-	i := slices.Index(names, string(b))
-	if i < 0 {
-		return fmt.Errorf("%w: got %q, expected one of %q", ErrConfig, b, names)
-	}
-	*v = T(i)
-	return nil
-}
-
-// Config is the watcher's configuration. Zero fields take the defaults named beside them. Shares are of Total, or of
+// Config is the configuration of a window. Zero fields take the defaults named beside them. Shares are of Total, or of
 // the smaller window that UsableCap or OutputReserve leave.
 type Config struct {
 	Total         int           // window in tokens; required
@@ -63,7 +43,7 @@ type Config struct {
 	UsableCap     int           // absolute limit of Usable; 0: none
 	KeepLast      int           // 6: newest messages never touched; -1: only the newest user turn
 	KeepShare     PPM           // 50 % of Usable: ... while they are no more than this
-	UserCap       int           // user turns are protected newest first up to so many tokens; 0: up to UserShare, see State.Protections
+	UserCap       int           // user turns are protected newest first up to so many tokens; 0: up to UserShare, the newest always
 	UserShare     PPM           // 25 % of Usable: ... where UserCap is 0
 	StubShare     PPM           // 20 % of Usable: a pass takes the stubs above it out of the window before it compacts anything else
 	AllowHigh     bool          // the background may compact High too; the backstop always may
@@ -98,14 +78,6 @@ type Thresholds struct {
 	MinGain   int `json:"min_gain"`   // a pass frees at least this
 }
 
-// landing is where a backstop lands that has to leave so many tokens: at Target,
-// or, where they would leave little of it to everything else, half way between
-// them and Usable. So a large newest turn does not push all others out, and the
-// next commit has room.
-func (t Thresholds) landing(protected int) int {
-	return max(t.Target, t.Usable-(t.Usable-protected)/2)
-}
-
 // setDefault sets a zero value to its default.
 func setDefault[T comparable](v *T, otherwise T) {
 	var zero T
@@ -123,8 +95,8 @@ func (c *Config) beside(share PPM) PPM {
 	return share * (million - c.Reserve) / 850_000
 }
 
-// filled has the defaults in place of zeros.
-func (c Config) filled() Config {
+// WithDefaults returns the configuration with the defaults in place of zeros.
+func (c Config) WithDefaults() Config {
 	setDefault(&c.Reserve, 150_000)
 	setDefault(&c.Band, c.beside(50_000))
 	setDefault(&c.WarnBand, c.beside(50_000))
@@ -133,11 +105,13 @@ func (c Config) filled() Config {
 	setDefault(&c.MinGainPass, c.beside(20_000))
 	setDefault(&c.MinGainTokens, 64)
 	setDefault(&c.MinGainShare, 200_000)
-	setDefault(&c.OutputReserve, min(4096, c.Total-shareOf(c.Total, million-c.Reserve)))
+	setDefault(&c.OutputReserve, min(4096, c.Total-(million-c.Reserve).Of(c.Total)))
 	setDefault(&c.KeepLast, 6)
 	setDefault(&c.KeepShare, 500_000)
 	setDefault(&c.UserShare, 250_000)
 	setDefault(&c.StubShare, 200_000)
+	setDefault(&c.Mode, ModeApply)
+	setDefault(&c.Recency, Exp24)
 	setDefault(&c.HalfLife, 24*time.Hour)
 	setDefault(&c.Weights, [4]float64{1, 2, 4, 8})
 	setDefault(&c.BackOffMin, time.Second)
@@ -147,20 +121,11 @@ func (c Config) filled() Config {
 	return c
 }
 
-// Thresholds returns the effective limits, or every fault of the configuration.
-func (c Config) Thresholds() (Thresholds, error) {
-	if err := c.Validate(); err != nil {
-		return Thresholds{}, err
-	}
-	return c.thresholds(), nil
-}
-
-// thresholds does so without validation. Where a cap makes the usable window
-// smaller than the reserve asks for, all limits are those of a window that is
-// smaller as a whole: the distances between them stay in proportion.
-func (c Config) thresholds() Thresholds {
-	c = c.filled()
-	t := Thresholds{Total: c.Total, Hard: c.Total - c.OutputReserve, Usable: shareOf(c.Total, million-c.Reserve)}
+// Thresholds returns the effective limits of a valid configuration. If a cap makes the usable window smaller than the
+// reserve does, all limits shrink with it: the distances between them stay in proportion.
+func (c Config) Thresholds() Thresholds {
+	c = c.WithDefaults()
+	t := Thresholds{Total: c.Total, Hard: c.Total - c.OutputReserve, Usable: (million - c.Reserve).Of(c.Total)}
 	base := c.Total
 	limit := t.Hard
 	if c.UsableCap > 0 {
@@ -170,11 +135,11 @@ func (c Config) thresholds() Thresholds {
 		t.Usable = limit
 		base = int(int64(limit) * million / int64(max(million-c.Reserve, 1)))
 	}
-	t.Trigger = t.Usable - shareOf(base, c.Band)
-	t.Warn = t.Trigger - shareOf(base, c.WarnBand)
-	t.Target = shareOf(base, c.Target)
-	t.MinRefill = shareOf(base, c.MinRefill)
-	t.MinGain = shareOf(base, c.MinGainPass)
+	t.Trigger = t.Usable - c.Band.Of(base)
+	t.Warn = t.Trigger - c.WarnBand.Of(base)
+	t.Target = c.Target.Of(base)
+	t.MinRefill = c.MinRefill.Of(base)
+	t.MinGain = c.MinGainPass.Of(base)
 	return t
 }
 
@@ -187,7 +152,7 @@ func (c Config) Validate() error {
 		}
 	}
 	require(c.Total > 0 && c.Total < math.MaxInt32, "Total %d must be above 0 and below 2^31", c.Total)
-	c = c.filled()
+	c = c.WithDefaults()
 	for _, s := range []struct {
 		name string
 		v    PPM
@@ -204,9 +169,10 @@ func (c Config) Validate() error {
 	for i, w := range c.Weights {
 		require(w > 0 && !math.IsInf(w, 0) && (i == 0 || w > c.Weights[i-1]), "Weights must be above 0 and rise from low to critical")
 	}
-	require(int(c.Mode) < len(modeNames) && c.Recency <= HalfLife, "Mode or Recency is unknown")
+	require(slices.Contains([]Mode{ModeApply, ModeDeferred, ModeRecommend}, c.Mode), "Mode is %q", c.Mode)
+	require(c.Recency == Exp24 || c.Recency == HalfLife, "Recency is %q", c.Recency)
 	if len(faults) == 0 {
-		t := c.thresholds()
+		t := c.Thresholds()
 		require(0 < t.Target && t.Target < t.Warn && t.Warn < t.Trigger && t.Trigger < t.Usable,
 			"a window of %d tokens has the limits target %d, warn %d, trigger %d and usable %d, and each must be above the one before; enlarge Total, or lower Target, Band or WarnBand", c.Total, t.Target, t.Warn, t.Trigger, t.Usable)
 		faults = append(faults, c.checkAllocation(t))
@@ -233,50 +199,14 @@ func (a Cap) tokens(total int) int {
 	if a.Tokens > 0 {
 		return a.Tokens
 	}
-	return shareOf(total, a.Share)
+	return a.Share.Of(total)
 }
 
-// caps returns the limit of each capped kind.
-func (c Config) caps() map[string]int {
-	if len(c.Allocation) == 0 {
-		return nil
-	}
-	out := make(map[string]int, len(c.Allocation))
-	for _, a := range c.Allocation {
-		out[a.Kind] = a.tokens(c.Total)
-	}
-	return out
-}
+// RecencyModel is how age lowers a score. The zero RecencyModel is Exp24.
+type RecencyModel string
 
-// Calibration corrects token estimates by what a provider reported. The zero
-// value trusts the estimates. It only ever enlarges them: a trigger that comes
-// late is the fault to avoid.
-type Calibration struct{ ratio PPM }
-
-// Observe takes one estimate with the true count. The ratio rises at once and
-// falls by a quarter of the difference, within 0.5 and 4.
-func (c Calibration) Observe(estimated, actual int) Calibration {
-	if estimated <= 0 || actual <= 0 {
-		return c
-	}
-	seen := PPM(min(int64(actual)*million/int64(estimated), 4*million))
-	seen = max(seen, million/2)
-	if c.ratio == 0 || seen > c.ratio {
-		return Calibration{seen}
-	}
-	return Calibration{c.ratio + (seen-c.ratio)/4}
-}
-
-// Ratio is true tokens per estimated token, in parts per million.
-func (c Calibration) Ratio() PPM {
-	if c.ratio == 0 {
-		return million
-	}
-	return c.ratio
-}
-
-// Budget is what an estimate counts as: never less than the estimate.
-func (c Calibration) Budget(estimate int) int {
-	corrected := (int64(estimate)*int64(c.Ratio()) + million - 1) / million
-	return max(int(corrected), estimate)
-}
+// The recency models. The written rule asks for a half-life of about 24 hours, but the half-life of its formula is 16.64.
+const (
+	Exp24    RecencyModel = "exp24"    // exp(-age/24 h), the formula
+	HalfLife RecencyModel = "halflife" // 2^(-age/half-life)
+)

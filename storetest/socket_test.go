@@ -107,7 +107,7 @@ func TestTwoWriteSessionOverSocket(t *testing.T) {
 	ctx := context.Background()
 	var seen [2][]string
 	for i, db := range dbs {
-		w, err := db.Scope("acme").Session("case").Window(ctx)
+		w, err := db.Scope("acme").Session("case").Inspect(ctx)
 		require.NoError(t, err)
 		for _, turn := range w.Turns {
 			seen[i] = append(seen[i], turn.ID)

@@ -168,7 +168,7 @@ func talkBoth(t *testing.T, dbs [2]*ctxpage.DB) (lost []string) {
 		return nil
 	})
 	for i, db := range dbs {
-		w, err := db.Scope("acme").Session("case").Window(ctx)
+		w, err := db.Scope("acme").Session("case").Inspect(ctx)
 		require.NoError(t, err)
 		require.Len(t, w.Turns, 2*steps)
 		seen := map[int64]bool{}
@@ -217,11 +217,11 @@ func TestOtherReadsSession(t *testing.T) {
 	one, other := dbs[0].Scope("acme").Session("case"), dbs[1].Scope("acme").Session("case")
 	_, err := one.Append(ctx, ctxpage.Turn{ID: "first", Role: "user", Text: "hello"})
 	require.NoError(t, err)
-	w, err := other.Window(ctx)
+	w, err := other.Inspect(ctx)
 	require.NoError(t, err)
 	require.False(t, w.Turns[0].Pinned)
 	require.NoError(t, one.Pin(ctx, "first"))
-	w, err = other.Window(ctx)
+	w, err = other.Inspect(ctx)
 	require.NoError(t, err)
 	require.True(t, w.Turns[0].Pinned)
 }

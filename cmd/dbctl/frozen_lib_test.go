@@ -203,7 +203,10 @@ var frozenSessions = map[string]func(c *ctxpage.Session, in *frozenIn) (any, err
 	"try": func(c *ctxpage.Session, in *frozenIn) (any, error) {
 		return c.Try(in.ctx, in.Turns...)
 	},
-	"window": func(c *ctxpage.Session, in *frozenIn) (any, error) { return c.Window(in.ctx) },
+	"window": func(c *ctxpage.Session, in *frozenIn) (any, error) {
+		x, err := c.Inspect(in.ctx)
+		return x.Window, err
+	},
 	"limit": func(c *ctxpage.Session, in *frozenIn) (any, error) {
 		return nil, c.SetWindow(in.ctx, in.Config)
 	},
@@ -222,13 +225,19 @@ var frozenSessions = map[string]func(c *ctxpage.Session, in *frozenIn) (any, err
 		return all(c.Turns(in.ctx, in.From))
 	},
 	"turnrecall": func(c *ctxpage.Session, in *frozenIn) (any, error) { return c.Recall(in.ctx, in.ID) },
-	"explain":    func(c *ctxpage.Session, in *frozenIn) (any, error) { return c.Explain(in.ctx, in.ID) },
+	"explain": func(c *ctxpage.Session, in *frozenIn) (any, error) {
+		x, err := c.Inspect(in.ctx, in.ID)
+		if err != nil {
+			return "", err
+		}
+		return x.Turn[in.ID], nil
+	},
 	"notes": func(c *ctxpage.Session, in *frozenIn) (any, error) {
 		return nil, c.Record(in.ctx, in.Notes)
 	},
 	"handoff": func(c *ctxpage.Session, in *frozenIn) (any, error) { return c.Handoff(in.ctx, in.To) },
 	"contract": func(c *ctxpage.Session, in *frozenIn) (any, error) {
-		b, err := c.Contract(in.ctx, nil, session.Records{})
+		b, err := c.Contract(in.ctx, nil, nil)
 		return string(b), err
 	},
 	"pass": func(c *ctxpage.Session, in *frozenIn) (any, error) {

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/ctxpage/ctxpage/internal/handoff"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -20,6 +21,27 @@ var vocabulary = strings.Fields(`add set to from
 	active resolved noise intent keyword score alpha beta delta turn
 	similarity threshold pass pager true false`)
 
+// buckets are the lists of a contract, by action.
+var buckets = [...]string{session.Retain: "retained-blocks", session.Page: "paged-blocks", session.Evict: "evicted-blocks"}
+
+// BlockError names the block of a history that was refused, and the field at fault.
+type BlockError struct {
+	Index int    // position in the history, from 0
+	ID    string // empty where the id itself is at fault
+	Field string
+	Err   error
+}
+
+func (e *BlockError) Error() string {
+	if e.ID == "" {
+		return fmt.Sprintf("pager: block %d, field %q: %v", e.Index, e.Field, e.Err)
+	}
+	return fmt.Sprintf("pager: block %d (%q), field %q: %v", e.Index, e.ID, e.Field, e.Err)
+}
+
+// Unwrap returns the reason.
+func (e *BlockError) Unwrap() error { return e.Err }
+
 // stampLayout is UTC in whole seconds, never with a Z.
 const stampLayout = "2006-01-02T15:04:05+00:00"
 
@@ -29,7 +51,7 @@ var ErrVocabulary = errors.New("pager: word outside the contract vocabulary")
 // statement files a block, without its newline. The id is pasted unchanged, as the reference does: anything that passes
 // the word gate is accepted, even an injected statement. A session.Ledger writes safe names instead.
 func statement(id string, a session.Action) (string, error) {
-	line := fmt.Sprintf(`add "%s" to %s`, id, a.Bucket())
+	line := fmt.Sprintf(`add "%s" to %s`, id, buckets[a])
 	return line, gate(line)
 }
 
@@ -73,7 +95,7 @@ func mark(at time.Time) string { return "set last-pager-pass to " + at.UTC().For
 // Export returns the lines of a pass of a database as the reference writes them, to be appended with one write: every
 // block, then the pass marker. tail is the current end of the file (its last byte is enough); a torn last line is ended
 // first. A repeated pass returns nothing.
-func Export(r session.Result, at time.Time, tail []byte) ([]byte, error) {
+func Export(r *session.StoredPass, tail []byte) ([]byte, error) {
 	if r.Repeated {
 		return nil, nil
 	}
@@ -82,12 +104,12 @@ func Export(r session.Result, at time.Time, tail []byte) ([]byte, error) {
 		out.WriteByte('\n')
 	}
 	for i, v := range r.Verdicts {
-		line, err := statement(session.ContractName(v.ID), v.Action)
+		line, err := statement(handoff.ContractName(v.ID), v.Action)
 		if err != nil {
-			return nil, &session.BlockError{Index: i, ID: v.ID, Field: "id", Err: err}
+			return nil, &BlockError{Index: i, ID: v.ID, Field: "id", Err: err}
 		}
 		fmt.Fprintln(&out, line)
 	}
-	fmt.Fprintln(&out, mark(at))
+	fmt.Fprintln(&out, mark(r.At))
 	return out.Bytes(), nil
 }

@@ -4,23 +4,23 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/handoff"
 	"github.com/ctxpage/ctxpage/session"
 )
 
 func TestExport(t *testing.T) {
-	r := session.Result{Verdicts: []session.Verdict{{ID: "block-1", Action: session.Page}, {ID: "m 3", Action: session.Evict}}}
-	b, err := Export(r, noon, []byte("torn"))
+	r := &session.StoredPass{At: noon, Verdicts: []session.Verdict{{ID: "block-1", Action: session.Page}, {ID: "m 3", Action: session.Evict}}}
+	b, err := Export(r, []byte("torn"))
 	require.NoError(t, err)
-	require.Equal(t, "\nadd \"block-1\" to paged-blocks\nadd \""+session.ContractName("m 3")+"\" to evicted-blocks\n"+stampLine, string(b))
-	b, err = Export(r, noon, []byte("whole\n"))
+	require.Equal(t, "\nadd \"block-1\" to paged-blocks\nadd \""+handoff.ContractName("m 3")+"\" to evicted-blocks\n"+stampLine, string(b))
+	b, err = Export(r, []byte("whole\n"))
 	require.NoError(t, err)
 	require.NotEqual(t, byte('\n'), b[0])
 	r.Repeated = true
-	b, err = Export(r, time.Time{}, nil)
+	b, err = Export(r, nil)
 	require.NoError(t, err)
 	require.Nil(t, b)
 }

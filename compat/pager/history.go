@@ -6,7 +6,7 @@ import (
 	"math/big"
 	"unicode/utf8"
 
-	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/internal/prose"
 )
 
 var errMissing = errors.New("missing")
@@ -69,7 +69,7 @@ func readBlocks(doc value) ([]*block, error) {
 	for i, v := range blocks.list {
 		b, err := readBlock(v)
 		if err != nil {
-			return nil, &session.BlockError{Index: i, ID: b.name(), Field: b.fault, Err: err}
+			return nil, &BlockError{Index: i, ID: b.name(), Field: b.fault, Err: err}
 		}
 		out[i] = b
 	}
@@ -182,16 +182,16 @@ func keywords(v value) (map[string]struct{}, error) {
 			if err := expectString(item); err != nil {
 				return nil, fmt.Errorf("element %d: %w", i, err)
 			}
-			set[session.Lower(item.text)] = struct{}{}
+			set[prose.Lower(item.text)] = struct{}{}
 		}
 	case v.kind == object:
 		for _, k := range v.keys {
-			set[session.Lower(k)] = struct{}{}
+			set[prose.Lower(k)] = struct{}{}
 		}
 	case v.kind == str:
 		for s := v.text; s != ""; {
 			_, size := decodeRune(s)
-			set[session.Lower(s[:size])] = struct{}{}
+			set[prose.Lower(s[:size])] = struct{}{}
 			s = s[size:]
 		}
 	default:

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/internal/window"
 )
 
 var (
@@ -82,12 +82,12 @@ func logOnePlus(delta number) (float64, error) {
 		return 0, errDomain
 	}
 	if f, err := n.float(); err == nil {
-		return session.Ln(f), nil
+		return window.Ln(f), nil
 	}
 	mant := new(big.Float)
 	exp := new(big.Float).SetInt(n.i).MantExp(mant)
 	m, _ := mant.Float64()
-	return session.Ln(m) + float64(session.Ln(2)*float64(exp)), nil
+	return window.Ln(m) + float64(window.Ln(2)*float64(exp)), nil
 }
 
 func logFloat(x float64) (float64, error) {
@@ -97,7 +97,7 @@ func logFloat(x float64) (float64, error) {
 	case x <= 0:
 		return 0, errDomain
 	}
-	return session.Ln(x), nil
+	return window.Ln(x), nil
 }
 
 // json is the number as Python prints it in JSON.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -80,7 +81,7 @@ func decide(raw []byte, o options) (*pass, error) {
 	p := new(pass)
 	for i, b := range h.blocks {
 		if err := p.block(b, h, o); err != nil {
-			return nil, &session.BlockError{Index: i, ID: b.name(), Field: b.fault, Err: err}
+			return nil, &BlockError{Index: i, ID: b.name(), Field: b.fault, Err: err}
 		}
 	}
 	return p, nil
@@ -105,8 +106,8 @@ func (p *pass) block(b *block, h *history, o options) error {
 	if 1+ln == 0 {
 		return errZeroDivision
 	}
-	r := session.Score(o.alpha, o.beta, sim, session.Recency(ln))
-	action := session.Classify(r, o.retainCut, o.evictCut)
+	r := window.Score(o.alpha, o.beta, sim, window.Recency(ln))
+	action := window.Classify(r, o.retainCut, o.evictCut)
 	if err := p.line(b, action); err != nil {
 		return err
 	}

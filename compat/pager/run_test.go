@@ -2,7 +2,6 @@ package pager
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,8 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/ctxpage/ctxpage/session"
 )
 
 var noon = time.Date(2026, 11, 20, 13, 0, 5, 999, time.FixedZone("", 3600))
@@ -135,12 +132,11 @@ func TestFailedPassLeavesTheContractAlone(t *testing.T) {
 
 func TestRefusalIsTyped(t *testing.T) {
 	_, err := decide([]byte(`{"intent_ir":[],"blocks":[{"id":"block-1","turn":1,"text":""},{"id":"nope","turn":1,"text":""}]}`), options{})
-	var be *session.BlockError
+	var be *BlockError
 	require.ErrorAs(t, err, &be)
 	require.Equal(t, 1, be.Index)
 	require.Equal(t, "id", be.Field)
 	require.ErrorIs(t, err, ErrVocabulary)
-	require.False(t, errors.Is(err, session.ErrTurn))
 }
 
 func TestOnePlusLogarithmIsZero(t *testing.T) {

@@ -1,11 +1,11 @@
 package pager
 
-import "github.com/ctxpage/ctxpage/session"
+import "github.com/ctxpage/ctxpage/internal/prose"
 
-// tokens returns the token set of the reference pager: after session.Lower, the maximal runs of ASCII letters, digits and
-// underscore. Letters of other scripts are separators there, so such texts never match; session.TokenSet does better.
+// tokens returns the token set of the reference pager: after prose.Lower, the maximal runs of ASCII letters, digits and
+// underscore. Letters of other scripts are separators there, so such texts never match; prose.TokenSet does better.
 func tokens(text string) map[string]struct{} {
-	text = session.Lower(text)
+	text = prose.Lower(text)
 	set := make(map[string]struct{})
 	start := -1
 	for i := 0; i <= len(text); i++ {

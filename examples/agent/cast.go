@@ -58,7 +58,7 @@ func digest(text string) string {
 }
 
 func tellWindow(ctx context.Context, out io.Writer, chat *ctxpage.Session) error {
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func TestFirstHour(t *testing.T) {
 	db, err := ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{})
 	require.NoError(t, err)
 	defer db.Close()
-	w, err := db.Scope("acme/support/dana").Session("chat-1").Window(t.Context())
+	w, err := db.Scope("acme/support/dana").Session("chat-1").Inspect(t.Context())
 	require.NoError(t, err)
 	require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
 	reviewed, err := listing.Collect(db.Review().Batches(t.Context(), "", true))

@@ -32,7 +32,7 @@ func read(ctx context.Context, out io.Writer, task string) (err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	s := db.Scope(kept.Scope)
 
-	w, err := s.Session("chat-1").Window(ctx)
+	w, err := s.Session("chat-1").Inspect(ctx)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func chat(ctx context.Context, out io.Writer, path string, turns, window int) (e
 		return err
 	}
 
-	w, err := chat.Window(ctx)
+	w, err := chat.Inspect(ctx)
 	if err != nil {
 		return err
 	}

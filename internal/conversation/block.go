@@ -9,6 +9,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/prose"
+	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
@@ -30,12 +32,12 @@ type Block struct {
 	Role     string
 	Trace    string   // of the context that it was written from; "": of none that is recorded
 	Tool     *toolUse // nil: it has none
-	digest   [32]byte
+	Digest   [32]byte
 	Stored   int // tokens of its pages as stored
 	Row      *TurnRow
 	Unit     int
 	Judged   bool // by the pass in force, as it is now
-	Verdict  Verdict
+	Verdict  window.Verdict
 }
 
 // toolUse is what ties a turn to others.
@@ -62,10 +64,10 @@ func (b *Block) calls() []string {
 // unit is what goes together: an assistant turn with its calls and their results, or a turn alone.
 type unit struct{ Members []int }
 
-func (c *Conversation) blockOf(h *store.Head) Block {
+func (c *Turns) blockOf(h *store.Head) Block {
 	b := Block{
 		ID: h.ID, Version: h.Version, Seq: h.Seq, Kind: h.Kind, Prov: h.Provenance, AsOf: codec.Micros(h.CurrentAsOf), Expires: codec.Micros(h.ExpiresAt),
-		priority: h.Priority, rated: h.Relevance, Role: commonRole(h.Role), Trace: h.Trace, digest: h.Rows[0].Digest,
+		priority: h.Priority, rated: h.Relevance, Role: commonRole(h.Role), Trace: h.Trace, Digest: h.Rows[0].Digest,
 	}
 	if len(h.Rows) == 1 {
 		b.Nums = c.Numbers.one(h.Rows[0].Num)
@@ -158,10 +160,10 @@ func SumTokens(rows []store.PageRow) (n int) {
 }
 
 // stub returns the text that stands for a turn, from that of its first page.
-func (c *Conversation) stub(id string, digest [32]byte, tokens int) func(text string) string {
+func (c *Turns) stub(id string, digest [32]byte, tokens int) func(text string) string {
 	ref := store.Ref{Scope: c.Scope, ID: id}.String()
 	return func(text string) string {
-		return session.StubText(ref, hex.EncodeToString(digest[:6]), tokens, text)
+		return prose.StubText(ref, hex.EncodeToString(digest[:6]), tokens, text)
 	}
 }
 
@@ -179,8 +181,8 @@ func measure(counter token.Counter, a *store.Artefact, texts []string, tokens in
 		tokens = count(text)
 	}
 	raw := tokens + extra
-	sizes := session.EstimateSizes(raw)
-	if t := session.Trim(text); t != text {
+	sizes := window.EstimateSizes(raw)
+	if t := prose.Trim(text); t != text {
 		if n := count(t) + extra; n < raw {
 			sizes[session.Trimmed] = n
 		}
@@ -195,14 +197,14 @@ func measure(counter token.Counter, a *store.Artefact, texts []string, tokens in
 		}
 	}
 	return &TurnRow{
-		Hash: hash, Counter: counter.Name(), Sizes: sizes, Traits: uint16(session.Inspect(text)),
-		Hashes: session.TokenSet(words...),
+		Hash: hash, Counter: counter.Name(), Sizes: sizes, Traits: uint16(prose.Inspect(text)),
+		Hashes: prose.TokenSet(words...),
 	}
 }
 
 // FreshBlock is the block that a write will become, but for its numbers. What is known of the turn before it is measured is in
 // told. If that is nothing, the put takes the row along (Put.Turn); else it will be stored beside the head.
-func (c *Conversation) FreshBlock(p *store.Put, told *TurnRow) Block {
+func (c *Turns) FreshBlock(p *store.Put, told *TurnRow) Block {
 	h := &store.Head{Artefact: p.Artefact}
 	texts := make([]string, len(p.Pages))
 	for i, np := range p.Pages {
@@ -215,7 +217,7 @@ func (c *Conversation) FreshBlock(p *store.Put, told *TurnRow) Block {
 	if len(p.Pages) == 1 && p.Counter == c.counter.Name() { // several pages may have more than their text as a whole
 		tokens = p.Pages[0].Tokens
 	}
-	b.Row = measure(c.counter, &p.Artefact, texts, tokens, headHash(h), c.stub(b.ID, b.digest, b.Stored))
+	b.Row = measure(c.counter, &p.Artefact, texts, tokens, headHash(h), c.stub(b.ID, b.Digest, b.Stored))
 	b.Row.Content = contentOf(h.Rows)
 	b.Row.takeOver(told)
 	p.Turn = b.Row.inHead(p.Counter)

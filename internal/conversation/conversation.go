@@ -1,401 +1,236 @@
+// Package live holds the sessions that this process uses: each as one Conversation in memory, read from a store and
+// committed to it. Package talk has the rules and the data; this package adds the store, one lock for each session, and
+// what happens when a commit fails.
 package conversation
 
 import (
-	"errors"
-	"fmt"
-	"slices"
+	"context"
+	"log/slog"
+	"time"
 
-	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
+	"github.com/oklog/ulid/v2"
 )
 
-// Conversation is the turns of a session and what was decided about them, in memory. It is a value of plain data: whoever
-// holds it loads its rows from a store, hands them in (Reset, TakeTurn, TakePlace, Take), and stores what writes have collected. It reads no
-// clock and does no I/O. It is not safe for concurrent use: its owner has one lock for it.
+// Host is what conversations need of the database that they belong to. The functions may be called concurrently, also while
+// the lock of a conversation is held.
+type Host struct {
+	Store    store.Store
+	Counter  token.Counter
+	Clock    func() time.Time
+	NewID    func() (ulid.ULID, error)
+	Logger   *slog.Logger
+	ReadOnly bool
+	// Summarizer writes the summaries of watchers; nil: they take extracts.
+	Summarizer Summarizer
+	// Owns reports whether this process decides about the sessions of all processes; with Shared, each host does, and a
+	// session has one that holds it. Name names this process for people.
+	Owns   func() bool
+	Shared bool
+	Name   string
+	// OnlyStarted leaves sessions alone whose watcher this process did not start. Patience is how long the holder of a
+	// session may take for a pass.
+	OnlyStarted bool
+	Patience    time.Duration
+	// Texts reads the texts of pages, in their order, through the working set of the process.
+	Texts func(ctx context.Context, scopes store.Scopes, keys []store.PageKey) ([]string, error)
+	// MakePut splits the text of an artefact into pages and digests them.
+	MakePut func(a store.Artefact) (store.Put, error)
+	// Shorten asks a summarizer for at most tokens of a text; "" when it gives nothing usable.
+	Shorten func(ctx context.Context, by Summarizer, text string, tokens int) string
+}
+
+// Summarizer is the summarizer of the database, see ctxpage.Summarizer.
+type Summarizer interface {
+	Name() string
+	Summarize(ctx context.Context, text string, maxTokens int) (string, error)
+}
+
+// Conversation is a session in the memory of this process: its turns (talk.Conversation), and what ties them to the store.
+// Changes of one session happen one at a time. Each is decided on what is stored and committed before the next begins:
 //
-// One revision, rev, tells what is current: every change of a turn, a verdict or a setting moves it on, and whatever was
-// derived from them remembers the revision it was made at (derived). What a change of one unit does to the sum of the window
-// and to the list of what is in it is carried over (recount); everything else is made again by the next reader.
+//	Exclusively  lock ─▶ refresh ─▶ fn: ask, change memory, collect writes ─▶ Commit ─▶ unlock
+//	                      │                                                    │
+//	                      │ change row unchanged: read new members only        │ success: Committed
+//	                      ▼ change row moved, or not loaded: read everything   ▼ failure: Failed, not loaded
+//
+// Ownership: everything belongs to the holder of lock. The lock comes before all other locks of the
+// database (db.go); it is a channel so that the end of a context ends the wait for it.
+//
+// Other writers are noticed in two ways. A plain put into the group changes the list of members. A commit by another
+// process changes the change row, and every commit of a session expects that row unchanged (Guard), so of two processes
+// that decide on the same state one is refused and decides again.
+//
+// Memory changes before the commit, because the window that a change makes must be measured before it is stored. After a
+// failed commit memory is therefore wrong and is read again. When the outcome is unknown, the commit may still happen: the
+// next read first waits until nothing is in flight (unsure).
 type Conversation struct {
-	Scope, ID string
-	counter   token.Counter
+	*Turns
+	host *Host
+	home *Sessions
+	lock chan struct{} // capacity 1
 
-	Rev      uint64
-	Keys     []store.PageKey
-	Rows     map[string]*TurnRow
-	Blocks   []Block
-	own      Block          // the turn that was stored last and not taken yet; without id: none
-	Staged   int            // of the blocks: how many of the newest no commit has stored yet; they have no page numbers
-	reopened map[string]int // unit that had made a call before a staged turn made it again, -1: none had
-	Units    []unit
-	Numbers  slab[uint64]       // of blocks of one page
-	Alone    slab[int]          // members of units of one block
-	at       map[uint64]int     // first page number → block
-	open     map[string]int     // call id, as stored and as given → unit that made it last
-	byID     map[string]int     // place of a turn; may name places that are gone
-	yielded  map[string]bool    // turns whose pin gave way; may name some whose pin is back
-	stored   map[uint64]Verdict // of the pass in force, by first page number; nil: the blocks have them
-	Unsaved  map[string]bool    // ids whose rows were made again and are not stored yet
-	State    sessionRow
-	Cal      session.Calibration
-	Force    PassRow          // the pass in force
-	Reads    map[string]int64 // turn at which a turn was last recalled; the next commit stores it
-
-	Win     derived[session.State]
-	Sum     derived[sums]  // over all units
-	Inside  derived[[]int] // units that are in the window, or may be, ascending
-	Outside outside        // the others; of the same revision
-	touched []int          // units of Inside that changed since they were looked at
-	ranked  ranking        // the turns of Inside
-	looked  int            // turns and units that were looked at, for tests of what an answer costs
-	reasons passReasons    // of the pass in force, once one was asked for
+	loaded  bool
+	unsure  bool   // a failed commit may still happen
+	gcs     uint64 // Sessions.gcs when the rows were read
+	changed uint64 // LSN of the row talk.ChangeRowKey: the last commit of the session by any process
+	LSN     uint64 // of the store when the members were listed
 }
 
-// derived is what was made from a conversation, and the revision of the conversation it was made at; 0: never.
-type derived[T any] struct {
-	Value T
-	At    uint64
+func newConversation(t *Sessions, scope, id string) *Conversation {
+	return &Conversation{Turns: NewTurns(scope, id, t.Counter), host: &t.Host, home: t, lock: make(chan struct{}, 1)}
 }
 
-func (c *Conversation) current(at uint64) bool { return at == c.Rev }
-
-// Changed moves the revision on.
-func (c *Conversation) Changed() { c.Rev++ }
-
-// NewConversation is a session of which nothing is loaded.
-func NewConversation(scope, id string, counter token.Counter) *Conversation {
-	return &Conversation{Scope: scope, ID: id, counter: counter, Reads: map[string]int64{}}
+// Exclusively runs fn on the session as it is stored now. It runs fn again when another process changed the session before
+// fn could commit.
+func (c *Conversation) Exclusively(ctx context.Context, fn func() error) error {
+	return staterows.Retry(ctx, func() error { return c.once(ctx, fn) })
 }
 
-// Reset forgets all turns and takes the state row of the session, nil: it has none. Reads that no commit has stored stay.
-func (c *Conversation) Reset(raw []byte) error {
-	c.Release()
-	c.Rows, c.at, c.open, c.byID = map[string]*TurnRow{}, map[uint64]int{}, map[string]int{}, map[string]int{}
-	c.Unsaved, c.yielded = map[string]bool{}, map[string]bool{}
-	c.State, c.Force = sessionRow{}, PassRow{}
-	if raw != nil {
-		if err := codec.Unpack(raw, &c.State); err != nil {
-			return fmt.Errorf("ctxpage: state of session %s: %w", c.ID, err)
+func (c *Conversation) once(ctx context.Context, fn func() error) error {
+	select {
+	case c.lock <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	returned := false
+	defer func() {
+		if !returned { // the host's counter panicked: memory may hold half a change
+			c.loaded = false
 		}
+		<-c.lock
+	}()
+	err := c.refresh(ctx)
+	if err == nil {
+		err = fn()
 	}
-	c.Cal = calibrated(c.State.Ratio)
-	return nil
-}
-
-// Release lets go of the turns. Reset comes before anything else then.
-func (c *Conversation) Release() {
-	c.Rows, c.Blocks, c.Units, c.Keys, c.at, c.byID, c.open, c.stored = nil, nil, nil, nil, nil, nil, nil, nil
-	c.yielded, c.Unsaved, c.Staged, c.reopened, c.own = nil, nil, 0, nil, Block{}
-	c.Win, c.Sum, c.Inside, c.Outside = derived[session.State]{}, derived[sums]{}, derived[[]int]{}, outside{}
-	c.touched, c.ranked = nil, ranking{}
-	c.Numbers, c.Alone = slab[uint64]{}, slab[int]{}
-	c.Changed()
-}
-
-// TakeTurn takes the stored row of a turn, TakePlace what has become of it since. A place without a row is of a turn whose
-// head has the rest (Outdated).
-func (c *Conversation) TakeTurn(id string, raw []byte) error {
-	c.Rows[id] = &TurnRow{filed: true}
-	return c.malformed(id, c.Rows[id].decode(raw))
-}
-
-// TakePlace: see TakeTurn.
-func (c *Conversation) TakePlace(id string, raw []byte) error {
-	row := c.Rows[id]
-	if row == nil {
-		row = &TurnRow{bare: true}
-		c.Rows[id] = row
-	}
-	return c.malformed(id, row.decodePlace(raw))
-}
-
-func (c *Conversation) malformed(id string, err error) error {
-	switch {
-	case errors.Is(err, codec.ErrNewer):
-		err = fmt.Errorf("%w: turn %s of session %s: %w; use a newer release", store.ErrNewerFormat, id, c.ID, err)
-	case err != nil:
-		err = fmt.Errorf("ctxpage: turn %s of session %s: %w", id, c.ID, errors.Join(codec.ErrMalformed, err))
-	}
+	returned = true
 	return err
 }
 
-// Enforce takes the pass in force and its verdicts, by first page number, for the turns that are taken after it.
-func (c *Conversation) Enforce(p PassRow, verdicts map[uint64]Verdict) {
-	c.Force, c.stored = p, verdicts
-}
+// Loaded reports whether memory equals what is stored, as far as this process knows.
+func (c *Conversation) Loaded() bool { return c.loaded }
 
-// Follow says what Take will need to follow keys, the members of the session as they are now: how many of the first stand as
-// they did, and which of the others are of pages that nothing is known of. grown tells that the keys taken before are the first
-// of these, so that a long list need not be compared.
-func (c *Conversation) Follow(keys []store.PageKey, grown bool) (known int, fresh []store.PageKey) {
-	if known = len(c.Keys); !grown && (known > len(keys) || !slices.Equal(keys[:known], c.Keys)) {
-		known = 0
+// Discard marks memory as wrong: the next use reads everything again. The caller holds the lock.
+func (c *Conversation) Discard() { c.loaded = false }
+
+// Watcher returns the watcher of the session; nil: none.
+func (c *Conversation) Watcher() *Watcher { return c.home.watcherOf(c.name()) }
+
+// name is the scope and the session, by which the maps of Sessions have it.
+func (c *Conversation) name() [2]string { return [2]string{c.Scope, c.ID} }
+
+// refresh makes memory equal to the store: it reads nothing, the new turns, or everything.
+func (c *Conversation) refresh(ctx context.Context) error {
+	if gcs := c.home.gcs.Load(); gcs != c.gcs { // gc deleted rows of turns
+		c.gcs, c.loaded = gcs, false
 	}
-	for _, k := range keys[known:] {
-		if _, ok := c.kept(k, known); !ok {
-			fresh = append(fresh, k)
+	change, err := c.host.Store.State(ctx, c.Key(ChangeRowKey))
+	if err != nil {
+		return err
+	}
+	if !c.loaded || change.LSN != c.changed { // the latter: another process committed
+		c.changed, c.loaded = change.LSN, false // until all of it is read: what is there meanwhile is of two moments
+		if err := c.load(ctx); err != nil {
+			return err
 		}
 	}
-	return known, fresh
+	page, err := c.host.Store.Scan(ctx, store.ScanQuery{What: store.ScanMembers, Scopes: store.Scopes{c.Scope}, Group: c.ID, Known: c.LSN})
+	if err != nil {
+		return err
+	}
+	keys := page.Keys
+	if page.Same {
+		keys = append(c.Keys, keys...)
+	}
+	c.LSN = max(c.LSN, page.LSN)
+	if err := c.follow(ctx, keys, page.Same); err != nil {
+		c.loaded = false // only some of the members were taken
+		return err
+	}
+	return nil
 }
 
-// kept finds the block of a page that did not change, when the keys are listed anew.
-func (c *Conversation) kept(k store.PageKey, known int) (int, bool) {
-	i, ok := c.at[k.Num]
-	return i, ok && known == 0 && c.Blocks[i].Version == k.Version
-}
-
-// Remeasure is a turn whose row is missing or out of date: it is made again from the texts of its pages.
-type Remeasure struct {
-	Head *store.Head
-	old  *TurnRow
-}
-
-// Keys are the pages whose texts are needed.
-func (m *Remeasure) Keys() []store.PageKey {
-	keys := make([]store.PageKey, len(m.Head.Rows))
-	for i, r := range m.Head.Rows {
-		keys[i] = store.PageKey{Num: r.Num, Version: m.Head.Version}
+// follow takes the current members of the session. grown says that the known members are the first of keys.
+func (c *Conversation) follow(ctx context.Context, keys []store.PageKey, grown bool) error {
+	known, fresh := c.Follow(keys, grown)
+	if known == len(keys) && known == len(c.Keys) && c.Staged == 0 {
+		return nil
 	}
-	return keys
-}
-
-// Outdated reports whether the row of a turn must be made again: there is none, in the head neither, or it is of another content
-// or counter. Where both are good the row holds: it has what the host told of the turn.
-func (c *Conversation) Outdated(h *store.Head) (m Remeasure, yes bool) {
-	row := c.Rows[h.ID]
-	if row != nil && !row.bare && row.Hash == headHash(h) && row.Counter == c.counter.Name() {
-		if !row.filed && len(h.Turn) == 0 { // the head of an earlier version has it
-			c.Unsaved[h.ID] = true
-		}
-		return Remeasure{}, false
+	if c.TakeOwn(keys, known, fresh, c.LSN == c.changed) {
+		return nil
 	}
-	if measured := new(TurnRow); measured.ofHead(h) && measured.Counter == c.counter.Name() {
-		c.Rows[h.ID] = measured
-		switch measured.takeOver(row); {
-		case row == nil:
-		case row.bare: // its place was stored with these measures
-			measured.Sizes, measured.Made = row.Sizes, row.Made
-		default: // and this one with others
-			c.Unsaved[h.ID] = true
-		}
-		return Remeasure{}, false
+	heads, err := c.heads(ctx, fresh)
+	if err != nil {
+		return err
 	}
-	return Remeasure{h, row}, true
-}
-
-// Remake makes the row of a turn: one that was put past the session, or changed, or counted by another counter. Pin, level
-// and signals stay; what was derived from another content does not. A row that was only counted anew stays in memory: two
-// processes with different counters would otherwise write all rows of a session in turns.
-func (c *Conversation) Remake(m Remeasure, texts []string) {
-	h, old := m.Head, m.old
-	row := measure(c.counter, &h.Artefact, texts, -1, headHash(h), c.stub(h.ID, h.Rows[0].Digest, SumTokens(h.Rows)))
-	row.Content = contentOf(h.Rows)
-	row.takeOver(old)
-	c.Rows[h.ID] = row
-	if row.recounted = old != nil && !old.bare && old.Hash == row.Hash; !row.recounted {
-		c.Unsaved[h.ID] = true
-	}
-}
-
-// Take follows the members of the session as they are now: keys, of which the first known stand as they did, with the heads
-// of those that Follow named, in their order. Their rows are up to date (Outdated). The key of a turn that was staged
-// completes it.
-func (c *Conversation) Take(keys []store.PageKey, known int, heads []*store.Head) {
-	made := make([]Block, len(heads))
-	for i, h := range heads {
-		made[i] = c.blockOf(h)
-	}
-	c.take(keys, known, made)
-}
-
-// TakeOwn is Take where all that is new is the turn that this process has just committed (Stored): it need not be read back.
-// False: it is not. A later commit, latest says that there is none, may have put another turn in its place.
-func (c *Conversation) TakeOwn(keys []store.PageKey, known int, fresh []store.PageKey, latest bool) bool {
-	b := c.own
-	c.own = Block{}
-	if b.ID == "" || !latest || len(fresh) != 1 || known != len(c.Keys) || known+1 != len(keys) {
-		return false
-	}
-	b.Nums, b.Version = c.Numbers.one(fresh[0].Num), fresh[0].Version
-	c.take(keys, known, []Block{b})
-	return true
-}
-
-// take is Take with the blocks of the heads.
-func (c *Conversation) take(keys []store.PageKey, known int, made []Block) {
-	for i := range made {
-		b := &made[i]
-		b.Row = c.Rows[b.ID]
-		if at, ok := c.at[b.Nums[0]]; ok {
-			b.Judged, b.Verdict = c.Blocks[at].Judged, c.Blocks[at].Verdict
-		} else {
-			b.Verdict, b.Judged = c.stored[b.Nums[0]]
-		}
-	}
-	list := c.merge(keys, known, made)
-	if known == 0 {
-		c.Blocks, c.Units, c.Staged, c.reopened = nil, nil, 0, nil
-		c.at, c.open, c.byID = make(map[uint64]int, len(keys)), map[string]int{}, make(map[string]int, len(keys))
-		c.Changed()
-	}
-	list = list[c.complete(list):]
-	c.Blocks = slices.Grow(c.Blocks, len(list))
-	for _, b := range list {
-		c.add(b)
-	}
-	c.Keys = keys
-	if known == 0 && len(c.Rows) > len(c.byID) {
-		c.forget()
-	}
-}
-
-// forget lets go of the measures that left with the heads of turns. A row that stayed would pass for stored when a page of the
-// same words is put under its id.
-func (c *Conversation) forget() {
-	for id, r := range c.Rows {
-		if _, is := c.byID[id]; is || r.filed || r.bare {
+	for _, h := range heads {
+		old, yes := c.Outdated(h)
+		if !yes {
 			continue
 		}
-		if delete(c.Rows, id); r.moved {
-			c.Rows[id] = r.place()
+		texts, err := c.host.Texts(ctx, store.Scopes{c.Scope}, old.Keys())
+		if err != nil {
+			return err
+		}
+		c.Remake(old, texts)
+	}
+	c.Take(keys, known, heads)
+	return nil
+}
+
+// heads loads the heads of the turns whose first page is among the keys, in their order.
+func (c *Conversation) heads(ctx context.Context, keys []store.PageKey) ([]*store.Head, error) {
+	loaded, err := c.host.Store.Load(ctx, store.Scopes{c.Scope}, keys, store.WantHead)
+	if err != nil {
+		return nil, err
+	}
+	heads := make([]*store.Head, 0, len(loaded))
+	for i := range loaded {
+		if l := &loaded[i]; l.Err != nil {
+			return nil, l.Err
+		} else if l.Page == 1 {
+			heads = append(heads, l.Head)
 		}
 	}
+	return heads, nil
 }
 
-// merge is the blocks of the keys behind the known ones: those just made, and those kept. Later pages of a block have none.
-func (c *Conversation) merge(keys []store.PageKey, known int, made []Block) []Block {
-	list := made
-	if known == 0 && len(made) < len(keys) {
-		list = make([]Block, 0, len(keys))
-		for _, k := range keys {
-			if i, ok := c.kept(k, known); ok {
-				list = append(list, c.Blocks[i])
-			} else if len(made) > 0 && made[0].Nums[0] == k.Num {
-				list = append(list, made[0])
-				made = made[1:]
-			}
+// load reads the rows. A session without a state row exists when plain puts wrote to its group.
+func (c *Conversation) load(ctx context.Context) error {
+	if c.unsure { // rows read before that commit becomes visible would stay: nothing reports a changed row later
+		if _, err := c.host.Store.Refresh(ctx, 0); err != nil && ctx.Err() != nil {
+			return err
 		}
+		c.unsure = false
 	}
-	return list
+	c.LSN = 0
+	row, err := c.host.Store.State(ctx, c.Key(SessionRowKey))
+	if err != nil {
+		return err
+	}
+	if err := c.Reset(row.Value); err != nil {
+		return err
+	}
+	if err := c.loadRows(ctx, TurnRowKey, c.TakeTurn); err != nil {
+		return err
+	}
+	if err := c.loadRows(ctx, PlaceRowKey, c.TakePlace); err != nil {
+		return err
+	}
+	force, verdicts, err := c.loadForce(ctx, c.State.InForce)
+	if err != nil {
+		return err
+	}
+	c.Enforce(force, verdicts)
+	c.loaded = true
+	return nil
 }
 
-// complete gives staged turns the pages that a commit has given them, and says how many of the blocks those are: all that are
-// staged or, where something else came before them or with them, none, and then they come anew.
-func (c *Conversation) complete(list []Block) int {
-	staged := c.Blocks[len(c.Blocks)-c.Staged:]
-	same := len(staged) <= len(list)
-	for i := 0; same && i < len(staged); i++ {
-		same = staged[i].ID == list[i].ID && staged[i].Row == list[i].Row
-	}
-	if !same {
-		c.withdraw()
-		return 0
-	}
-	first := len(c.Blocks) - c.Staged
-	for i := range staged {
-		b := list[i]
-		b.Unit = staged[i].Unit
-		c.Recount(b.Unit, func() { c.Blocks[first+i] = b })
-		c.at[b.Nums[0]] = first + i
-	}
-	c.Staged, c.reopened = 0, nil
-	return len(staged)
-}
-
-// stage brings in a turn that the next commit will store, so that the window can be planned with it. Take completes it.
-func (c *Conversation) stage(b Block) {
-	if c.reopened == nil {
-		c.reopened = map[string]int{}
-	}
-	for _, id := range b.callNames() {
-		if _, twice := c.reopened[id]; !twice {
-			c.reopened[id] = -1
-			if u, ok := c.open[id]; ok {
-				c.reopened[id] = u
-			}
-		}
-	}
-	c.add(b)
-	c.Staged++
-}
-
-// withdraw takes out the staged turns, which nothing will store: it costs what they cost and not what the session does.
-func (c *Conversation) withdraw() {
-	units := len(c.Units)
-	for ; c.Staged > 0; c.Staged-- {
-		i := len(c.Blocks) - 1
-		u := c.Blocks[i].Unit
-		c.Recount(u, func() {
-			m := &c.Units[u].Members
-			*m = (*m)[:len(*m)-1]
-			c.Blocks = c.Blocks[:i]
-		})
-		if len(c.Units[u].Members) == 0 {
-			units = min(units, u)
-		}
-	}
-	c.Units = c.Units[:units]
-	at, _ := slices.BinarySearch(c.Inside.Value, units)
-	c.Inside.Value = c.Inside.Value[:at]
-	for id, u := range c.reopened {
-		if c.open[id] = u; u < 0 {
-			delete(c.open, id)
-		}
-	}
-	c.reopened = nil
-}
-
-// add appends a block and finds its unit: a result joins the turn that made the call.
-func (c *Conversation) add(b Block) {
-	i := len(c.Blocks)
-	u, ok := c.open[b.answers()]
-	if b.answers() == "" || !ok {
-		u = len(c.Units)
-		c.Units = append(c.Units, unit{})
-	}
-	b.Unit = u
-	c.Recount(u, func() {
-		if m := &c.Units[u].Members; *m == nil {
-			*m = c.Alone.one(i)
-		} else {
-			*m = append(slices.Clip(*m), i)
-		}
-		c.Blocks = append(c.Blocks, b)
-	})
-	for _, id := range b.callNames() {
-		c.open[id] = u
-	}
-	if c.byID[b.ID] = i; len(b.Nums) > 0 {
-		c.at[b.Nums[0]] = i
-	}
-	if b.Row.Yielded {
-		c.yielded[b.ID] = true
-	}
-}
-
-// Turn is the number of the newest turn.
-func (c *Conversation) Turn() int64 {
-	if len(c.Blocks) == 0 {
-		return 0
-	}
-	return max(c.Blocks[len(c.Blocks)-1].Seq, 0)
-}
-
-// Find returns the place of a turn by its id, -1: there is none.
-func (c *Conversation) Find(id string) int {
-	if i, ok := c.byID[id]; ok && i < len(c.Blocks) && c.Blocks[i].ID == id {
-		return i
-	}
-	return -1
-}
-
-// Place finds a turn by its id.
-func (c *Conversation) Place(id string) (int, error) {
-	if i := c.Find(id); i >= 0 {
-		return i, nil
-	}
-	return 0, fmt.Errorf("%w: session %s has no turn %q", store.ErrNotFound, c.ID, id)
+// loadRows reads the rows of one kind, one for each turn.
+func (c *Conversation) loadRows(ctx context.Context, kind string, take func(id string, raw []byte) error) error {
+	prefix := c.TurnKey(kind, "")
+	return staterows.Walk(ctx, c.host.Store, prefix, func(r store.StateRow) error { return take(r.Key[len(prefix):], r.Value) })
 }

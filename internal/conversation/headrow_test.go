@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -76,7 +77,7 @@ func TestPlaceOfATurnInItsHead(t *testing.T) {
 	require.False(t, c.Unsaved[h.ID])
 
 	other := *measured
-	other.Counter, other.Sizes = "another", session.Sizes{1, 2, 3, 4, 5}
+	other.Counter, other.Sizes = "another", window.Sizes{1, 2, 3, 4, 5}
 	row, err := other.encode()
 	require.NoError(t, err)
 	require.NoError(t, c.TakeTurn(h.ID, row))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -22,13 +23,13 @@ import (
 // room has to be made: then they are staged, so that the window can be planned with them.
 type Incoming struct {
 	*Writes
-	of      *Conversation
+	of      *Turns
 	Fresh   []freshTurn
 	brought int // Sets when the last of them was brought
 }
 
 // Incoming begins to collect turns.
-func (c *Conversation) Incoming() *Incoming { return &Incoming{Writes: c.Begin(), of: c} }
+func (c *Turns) Incoming() *Incoming { return &Incoming{Writes: c.Begin(), of: c} }
 
 // freshTurn is a turn on its way in: its place among those of the caller, and what its block will be but for its numbers.
 type freshTurn struct {
@@ -97,10 +98,7 @@ func (a *Incoming) Fits() (bool, error) {
 	if c.State.Config == nil {
 		return true, nil
 	}
-	limits, err := c.State.Config.Thresholds()
-	if err != nil {
-		return false, err
-	}
+	limits := c.State.Config.Thresholds()
 	sum, largest := 0, 0
 	for i := range a.Fresh {
 		n := c.Size(&a.Fresh[i].Block, session.Raw)
@@ -125,7 +123,7 @@ func (a *Incoming) Coming() (sum int) {
 
 // Stage brings one turn, with the texts of its pages, into the window, and says how it comes in: whole, which may need room to
 // be made, or as a stub.
-func (a *Incoming) Stage(i int, texts []string, now time.Time) (session.Admission, error) {
+func (a *Incoming) Stage(i int, texts []string, now time.Time) (window.Admission, error) {
 	c, b := a.of, a.Fresh[i].Block
 	rest := c.Window()
 	if a.Texts == nil {
@@ -135,11 +133,11 @@ func (a *Incoming) Stage(i int, texts []string, now time.Time) (session.Admissio
 	c.stage(b)
 	u := c.Blocks[len(c.Blocks)-1].Unit
 	sec, _ := c.section(u)
-	if same := func(s session.Section) bool { return s.ID == sec.ID }; slices.ContainsFunc(rest.Sections, same) { // a result joins its call
+	if same := func(s window.Section) bool { return s.ID == sec.ID }; slices.ContainsFunc(rest.Sections, same) { // a result joins its call
 		rest.Sections = slices.DeleteFunc(slices.Clone(rest.Sections), same)
 	}
 	adm, err := rest.Admit(sec, now)
-	if err == nil && adm.How == session.AdmitStub {
+	if err == nil && adm.How == window.AdmitStub {
 		c.SetRow(a.Writes, c.Units[u].Members[0], func(r *TurnRow) { r.Level, r.Because = uint8(adm.Section.Level), adm.Section.Because })
 	}
 	return adm, err

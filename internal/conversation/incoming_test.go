@@ -17,7 +17,7 @@ func come(n int, a store.Artefact) *store.Put {
 }
 
 // picture is all that a conversation says of its turns.
-func picture(c *Conversation) (out []any) {
+func picture(c *Turns) (out []any) {
 	for i := range c.Blocks {
 		out = append(out, c.WindowTurn(i), c.Blocks[i].Nums, c.Blocks[i].Unit, c.Units[c.Blocks[i].Unit].Members)
 	}
@@ -29,12 +29,12 @@ func picture(c *Conversation) (out []any) {
 func TestStagedTurns(t *testing.T) {
 	call := store.Artefact{Role: "assistant", ToolCalls: []store.ToolCall{{ID: "c", Name: "look"}}}
 	result := store.Artefact{Role: "tool", ToolCallID: "c"}
-	made := func() *Conversation {
+	made := func() *Turns {
 		c := long(t, 30, 10)
 		follow(c, said(31, call))
 		return c
 	}
-	stage := func(c *Conversation) *Incoming {
+	stage := func(c *Turns) *Incoming {
 		in := c.Incoming()
 		id, err := in.Pair("c")
 		require.NoError(t, err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -69,7 +70,7 @@ type Offer struct {
 
 // Offer answers a question. It looks at the turns that fit into the budget, those that were found, and a few more to be
 // named. It looks neither at the history nor at the whole window.
-func (c *Conversation) Offer(q Question) (o Offer) {
+func (c *Turns) Offer(q Question) (o Offer) {
 	o.q, o.scope, o.session = q, c.Scope, c.ID
 	if len(c.Blocks) == 0 {
 		return o
@@ -140,7 +141,7 @@ func (c *Conversation) Offer(q Question) (o Offer) {
 // their words, and the best of those that are stubs or left it, while these take no more than ReturnShare of the budget. Want
 // of room decided about them, and what the user said long ago may be the answer. A unit that the pass in force has paged or
 // evicted keeps that form.
-func (c *Conversation) answers(q *Question, found map[uint64]int) map[int]bool {
+func (c *Turns) answers(q *Question, found map[uint64]int) map[int]bool {
 	type hit struct {
 		unit  int
 		score float64
@@ -168,7 +169,7 @@ func (c *Conversation) answers(q *Question, found map[uint64]int) map[int]bool {
 
 // returnSize returns what a unit takes whole, 0 if the window shows its words; false if the pass in force has paged or
 // evicted one of its turns.
-func (c *Conversation) returnSize(u int) (size int, ok bool) {
+func (c *Turns) returnSize(u int) (size int, ok bool) {
 	words := true
 	for _, i := range c.Units[u].Members {
 		b := &c.Blocks[i]
@@ -197,7 +198,7 @@ func (o *Offer) more(kind store.Kind, why string) {
 
 // addWindow adds the turns of the window that fit into the budget, and those that may be named or may enter regardless of
 // it: pinned, expiring and masked ones. Stubs of units that answer compete as pages do and take no room here.
-func (c *Conversation) addWindow(at []int, q *Question, enters func(int) bool, answers map[int]bool) []int {
+func (c *Turns) addWindow(at []int, q *Question, enters func(int) bool, answers map[int]bool) []int {
 	c.list()
 	for i := range c.ranked.pinned { // map order does not show: the caller sorts at
 		at = append(at, i)
@@ -247,7 +248,7 @@ func (c *Conversation) addWindow(at []int, q *Question, enters func(int) bool, a
 func OfferedSize(size, budget int) int { return min(size, budget/OfferedShare) + TurnHeader }
 
 // Describe fills t with how turn i would enter a context.
-func (c *Conversation) Describe(t *TurnIn, i int) {
+func (c *Turns) Describe(t *TurnIn, i int) {
 	c.looked++
 	b := &c.Blocks[i]
 	u := &c.Units[b.Unit]
@@ -266,7 +267,7 @@ func (c *Conversation) Describe(t *TurnIn, i int) {
 }
 
 // score orders the turns that want room in a context.
-func (c *Conversation) score(i int) float64 {
+func (c *Turns) score(i int) float64 {
 	b := &c.Blocks[i]
 	if !b.Judged || c.Pinned(&c.Units[b.Unit]) {
 		return MaxTurnScore
@@ -279,13 +280,13 @@ func (c *Conversation) score(i int) float64 {
 }
 
 // judgement is the verdict of the pass in force on a turn that it judged.
-func (c *Conversation) judgement(i int) session.Verdict {
-	return c.Force.Verdict(c.Blocks[i].ID, i, c.Blocks[i].Verdict)
+func (c *Turns) judgement(i int) session.Verdict {
+	return window.Judged(&c.Force.Params, c.Force.Tokens, i, c.Blocks[i].ID, c.Blocks[i].Verdict)
 }
 
 // NewestFrom returns the index of the newest user turn, from which on all turns are set aside for a context, or the number
 // of turns if those are too large for that. Large turns of the newest unit enter in pieces.
-func (c *Conversation) NewestFrom(limit int) int {
+func (c *Turns) NewestFrom(limit int) int {
 	size := 0
 	for i := len(c.Blocks) - 1; i >= 0; i-- {
 		b := &c.Blocks[i]
@@ -304,6 +305,6 @@ func (c *Conversation) NewestFrom(limit int) int {
 }
 
 // Managed reports whether a pass, a window or a pin decides about the turns of the session.
-func (c *Conversation) Managed() bool {
+func (c *Turns) Managed() bool {
 	return c.State.InForce != 0 || c.State.Config != nil || c.summed().decided > 0
 }

@@ -36,7 +36,7 @@ func said(n int, a store.Artefact) *store.Head {
 }
 
 // follow takes heads behind those that are there.
-func follow(c *Conversation, heads ...*store.Head) {
+func follow(c *Turns, heads ...*store.Head) {
 	keys := slices.Clone(c.Keys)
 	for _, h := range heads {
 		keys = append(keys, store.PageKey{Num: h.Rows[0].Num, Version: h.Version})
@@ -52,9 +52,9 @@ func follow(c *Conversation, heads ...*store.Head) {
 }
 
 // long is a session of so many turns, of which the newest inside are in the window and the others are cold.
-func long(t *testing.T, turns, inside int) *Conversation {
+func long(t *testing.T, turns, inside int) *Turns {
 	t.Helper()
-	c := NewConversation("acme", "chat", words{})
+	c := NewTurns("acme", "chat", words{})
 	require.NoError(t, c.Reset(nil))
 	c.State.Config = &session.Config{Total: 1_000_000}
 	heads := make([]*store.Head, turns)
@@ -72,7 +72,7 @@ func long(t *testing.T, turns, inside int) *Conversation {
 // What a context asks of a session costs what its budget costs: so many turns are looked at, however long the history is and
 // however many turns are in the window. The first question after an append looks at the turns that came in besides.
 func TestOfferCostsItsBudget(t *testing.T) {
-	looked := func(c *Conversation, q Question) int {
+	looked := func(c *Turns, q Question) int {
 		before := c.looked
 		o := c.Offer(q)
 		require.NotEmpty(t, o.Turns)

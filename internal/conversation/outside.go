@@ -32,7 +32,7 @@ type outTurn struct {
 	score float64
 }
 
-func (o *outside) add(c *Conversation, i int) {
+func (o *outside) add(c *Turns, i int) {
 	b := &c.Blocks[i]
 	if b.Expires != 0 {
 		o.expiring = append(o.expiring, i)

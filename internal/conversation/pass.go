@@ -1,172 +1,387 @@
 package conversation
 
 import (
-	"encoding/hex"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/staterows"
+	"github.com/ctxpage/ctxpage/internal/window"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// Passes of a session: decide, adopt, number, undo. Conversation is changed first and written with the same commit (Writes);
-// a commit that fails makes the conversation be read again, so nothing here takes a change back.
+// A pass changes which turns the window shows, and how. There is one mechanism for all kinds:
 //
-// 	Decide ─▶ Adopt ─▶ (the window may compact more) ─▶ Number ─▶ commit
-// 	                                                              │
-// 	Undo ◀── only of the pass in force, or of one whose compacted turns are as it left them (Undoable)
+//	decide   the pager judges every turn by intent and age (window.Judge); watcher and backstop plan what to compact until
+//	         the window fits (window.State.Plan, Backstop, MakeRoom)
+//	carry    verdicts are adopted, then planned units are compacted (CarryOut); a pager's pass whose verdicts overfill the
+//	         window makes room with the backstop, in the same pass
+//	record   one row has all of it: verdicts, compacted units, and the pass that was in force before (Number)
+//	undo     gives both back (Undo): only of the pass in force, or of one whose units are as it left them
 //
-// The verdicts of the newest KeptVerdicts passes are kept, so an undo can go back that far.
+// Memory changes first and is written with the same commit (Writes). After a commit that fails, the conversation is read
+// again, so nothing here takes a change back.
+//
+// The verdicts of the newest KeptVerdicts passes stay in their rows, so an undo reaches that far back. Undoing a pass
+// that follows one without verdicts returns ErrGone. State.InForce names the pass whose verdicts hold, 0 before the first.
 
-// history is what a pass needs of the turns.
-func (c *Conversation) history() []session.Block {
-	out := make([]session.Block, len(c.Blocks))
+// PassRow is the record of one pass.
+type PassRow struct {
+	//lint:ignore U1000 msgpack looks for it
+	_msgpack struct{} `msgpack:",as_array"`
+	Number   uint64
+	Kind     string
+	At       int64
+	Actor    string
+	Key      uint64 // of window.Judge
+	Keywords []string
+	Tokens   int // of the intent
+	IR       []byte
+	Params   session.Params
+	Previous uint64 // pass whose verdicts held before
+	Count    [3]int // turns by action
+	Items    []PassItem
+	Undone   bool
+	Verdicts []byte // of a pager's pass; nil: they are no longer kept
+}
+
+// PassItem is one unit that a pass compacted.
+type PassItem struct {
+	//lint:ignore U1000 msgpack looks for it
+	_msgpack    struct{} `msgpack:",as_array"`
+	ID          string
+	From, To    uint8
+	FromBecause string
+	Because     string
+	Before      int
+	After       int
+	Unpinned    bool // a pin of it gave way
+}
+
+// Info returns the record as users see it.
+func (p *PassRow) Info() session.PassInfo {
+	return session.PassInfo{
+		Number: p.Number, Kind: p.Kind, At: codec.FromMicros(p.At), Actor: p.Actor, Keywords: p.Keywords, Undone: p.Undone, Items: len(p.Items), Freed: p.Freed(),
+		Retained: p.Count[session.Retain], Paged: p.Count[session.Page], Evicted: p.Count[session.Evict],
+	}
+}
+
+// Freed returns the tokens that the pass took out of the window.
+func (p *PassRow) Freed() (n int) {
+	for _, it := range p.Items {
+		n += it.Before - it.After
+	}
+	return n
+}
+
+// JoinItems returns the items of two plans of one pass.
+func JoinItems(items, more []PassItem) []PassItem {
+	if len(items) == 0 {
+		return more
+	}
+	for _, it := range more {
+		if k := slices.IndexFunc(items, func(x PassItem) bool { return x.ID == it.ID }); k >= 0 {
+			items[k].To, items[k].Because, items[k].After, items[k].Unpinned = it.To, it.Because, it.After, items[k].Unpinned || it.Unpinned
+		} else {
+			items = append(items, it)
+		}
+	}
+	return items
+}
+
+// Pass decides on the turns of the session and puts the verdicts in force.
+func (c *Conversation) Pass(ctx context.Context, actor string, q session.PassQuery) (out *session.StoredPass, err error) {
+	err = c.Exclusively(ctx, func() error {
+		out, err = c.pass(ctx, actor, q)
+		return err
+	})
+	return out, err
+}
+
+func (c *Conversation) pass(ctx context.Context, actor string, q session.PassQuery) (*session.StoredPass, error) {
+	if q.Params == (session.Params{}) {
+		q.Params = session.RecommendedParams()
+	}
+	intent := window.IntentOf(q)
+	key, verdicts, err := window.Judge(c.history(), intent, q.Params, q.Head)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", store.ErrInvalid, err)
+	}
+	row := PassRow{Kind: session.PassPager, Key: key, Keywords: q.Keywords, Tokens: intent.Len(), Params: q.Params, Previous: c.State.InForce}
+	if q.IR != nil {
+		if row.IR, err = json.Marshal(q.IR); err != nil {
+			return nil, fmt.Errorf("%w: intent: %w", store.ErrInvalid, err)
+		}
+	}
+	out := c.passOf(&row, func(i int) (window.Verdict, bool) { return verdicts[i], true })
+	row.Count = out.Count
+	switch out.Repeated = key == c.State.Key; {
+	case q.DryRun:
+		out.At = c.host.Clock()
+		return out, nil
+	case out.Repeated:
+		out.Number, out.At = c.Force.Number, codec.FromMicros(c.Force.At)
+		return out, nil
+	}
+	if err := c.storePass(ctx, actor, verdicts, &row); err != nil {
+		c.loaded = false
+		return nil, err
+	}
+	out.Number, out.At = row.Number, codec.FromMicros(row.At)
+	return out, nil
+}
+
+// history returns the turns as a pass sees them.
+func (c *Turns) history() []window.Block {
+	out := make([]window.Block, len(c.Blocks))
 	for i := range c.Blocks {
 		b := &c.Blocks[i]
-		out[i] = session.Block{
-			ID: b.ID, Turn: max(b.Seq, 0), Tokens: b.Row.Sizes[session.Raw], Hashes: b.Row.Hashes, Role: session.Role(b.Role), Kind: b.Kind.String(),
+		out[i] = window.Block{
+			ID: b.ID, Turn: max(b.Seq, 0), Tokens: b.Row.Sizes[session.Raw], Hashes: b.Row.Hashes, Role: b.Role, Kind: b.Kind.String(),
 			Pinned: b.Row.Pinned, Source: b.Row.Hash,
 		}
 	}
 	return out
 }
 
-// Decide makes a pass over the session as it is, and changes nothing.
-func (c *Conversation) Decide(q session.PassQuery) (session.Result, error) {
-	return session.Pass(session.Input{Blocks: c.history(), Intent: q.Intent(), Params: q.Params, Head: q.Head, Last: session.PassKey(c.State.Key)})
+// passOf returns the outcome of a pass as users see it. of returns the verdict on a turn; false: there is none.
+func (c *Turns) passOf(p *PassRow, of func(i int) (window.Verdict, bool)) *session.StoredPass {
+	out := &session.StoredPass{
+		Number: p.Number, At: codec.FromMicros(p.At), Key: fmt.Sprintf("%016x", p.Key), Keywords: p.Tokens, Params: p.Params,
+		Verdicts: make([]session.Verdict, 0, len(c.Blocks)),
+	}
+	for i := range c.Blocks {
+		b := &c.Blocks[i]
+		v, ok := of(i)
+		if !ok {
+			continue
+		}
+		out.Verdicts = append(out.Verdicts, window.Judged(&p.Params, p.Tokens, len(out.Verdicts), b.ID, v))
+		out.Count[v.Action]++
+		out.Tokens[v.Action] += b.Row.Sizes[session.Raw]
+	}
+	return out
 }
 
-// Adopt puts new verdicts in force: of the pass that gets the next number. It comes before the number does, so that the
-// window the verdicts make can be measured, and made smaller in the same pass.
-func (c *Conversation) Adopt(w *Writes, r session.Result, row *PassRow) {
-	for i := range r.Verdicts {
-		v, b := &r.Verdicts[i], &c.Blocks[i]
-		b.Judged, b.Verdict = true, Verdict{v.Action, v.Reason, v.Hits, v.Delta}
+// InForce returns the pass in force, made of what is stored; nil: there is none.
+func (c *Turns) InForce() *session.StoredPass {
+	if c.Force.Number == 0 {
+		return nil
 	}
-	n := c.State.Pass + 1
-	c.stored, c.State.InForce, c.State.Key = nil, n, row.Key
-	c.Force = *row // which scores are computed with
+	return c.passOf(&c.Force, func(i int) (window.Verdict, bool) { return c.Blocks[i].Verdict, c.Blocks[i].Judged })
+}
+
+// storePass puts new verdicts in force. Memory changes first, so that the resulting window can be measured.
+func (c *Conversation) storePass(ctx context.Context, actor string, verdicts []window.Verdict, row *PassRow) (err error) {
+	w := c.Begin()
+	if len(c.State.Kept) >= KeptVerdicts {
+		old, err := c.loadPass(ctx, c.State.Kept[0])
+		if err == nil {
+			old.Verdicts = nil
+			w.Put(c.PassKey(old.Number), &old)
+		} else if !errors.Is(err, store.ErrGone) {
+			return err
+		}
+	}
+	c.adopt(verdicts, row)
+	if row.Items, err = c.Relieve(ctx, w); err != nil {
+		return err
+	}
+	c.Number(w, row, actor)
+	return c.Commit(ctx, actor, w, manifest.Record{
+		Type: manifest.TypePass, Reason: vouched,
+		Action: fmt.Sprintf("pass %d: retain %d, page %d, evict %d", row.Number, row.Count[session.Retain], row.Count[session.Page], row.Count[session.Evict]),
+	})
+}
+
+// adopt puts verdicts in force, of the pass that gets the next number. The number comes later, so that the window can be
+// measured, and made smaller in the same pass.
+func (c *Turns) adopt(verdicts []window.Verdict, row *PassRow) {
+	for i, v := range verdicts {
+		c.Blocks[i].Judged, c.Blocks[i].Verdict = true, v
+	}
+	row.Verdicts = encodeVerdicts(c.Blocks)
+	c.stored, c.State.InForce, c.State.Key = nil, c.State.Pass+1, row.Key
+	c.inForce(*row)
 	c.Changed()
-	c.State.Kept = append(c.State.Kept, n)
-	for len(c.State.Kept) > KeptVerdicts {
-		w.Raw(c.PassKey(VerdictRowKey, c.State.Kept[0]), nil)
-		c.State.Kept = c.State.Kept[1:]
-	}
-	w.Raw(c.PassKey(VerdictRowKey, n), encodeVerdicts(c.Blocks))
+	c.State.Kept = append(c.State.Kept, c.State.InForce)
+	c.State.Kept = c.State.Kept[max(len(c.State.Kept)-KeptVerdicts, 0):]
 }
 
-// Number gives a pass its number and stores its record with the state. Of a pager's pass the record is complete by now and
-// in force.
-func (c *Conversation) Number(w *Writes, row *PassRow, now time.Time, actor string) {
+// inForce notes the record that scores are computed with. The blocks have its verdicts.
+func (c *Turns) inForce(p PassRow) {
+	c.Force = p
+	c.Force.Verdicts = nil
+}
+
+// Number gives a pass its number and stores its record with the state of the session. A pass of the pager is in force by
+// then. A backstop that compacted nothing is no pass.
+func (c *Conversation) Number(w *Writes, row *PassRow, actor string) {
+	if row.Kind == session.PassBackstop && len(row.Items) == 0 {
+		return
+	}
 	c.note(func() { c.State.Pass++ })
-	row.Number, row.At, row.Actor = c.State.Pass, codec.Micros(now), actor
-	if c.State.Created == 0 {
-		c.State.Created = row.At
-	}
+	row.Number, row.At, row.Actor = c.State.Pass, codec.Micros(c.host.Clock()), actor
+	c.State.Created = cmp.Or(c.State.Created, row.At)
 	if row.Kind == session.PassPager {
-		c.Force = *row
+		c.inForce(*row)
 	}
-	w.Put(c.PassKey(PassRowKey, row.Number), row)
+	w.Put(c.PassKey(row.Number), row)
 	w.Put(c.Key(SessionRowKey), &c.State)
 }
 
-// Result puts the pass in force together again.
-func (c *Conversation) Result() (*session.StoredPass, error) {
-	p := &c.Force
-	if p.Number == 0 {
-		return nil, fmt.Errorf("%w: session %s has had no pass, or all were undone", store.ErrNotFound, c.ID)
+// undo undoes pass n. The caller holds the lock.
+func (c *Conversation) undo(ctx context.Context, actor string, n uint64) (info session.PassInfo, err error) {
+	p, err := c.toUndo(ctx, n)
+	if err != nil { // memory is unchanged: a refusal costs nothing
+		return info, err
 	}
-	out := &session.StoredPass{Number: p.Number, At: codec.FromMicros(p.At), Result: session.Result{
-		Key: session.PassKey(p.Key), History: p.History, Intent: p.Intent, Keywords: p.Tokens, Params: p.Params,
-	}}
-	for i := range c.Blocks {
-		b := &c.Blocks[i]
-		if !b.Judged {
-			continue
+	w := c.Begin()
+	if p.Kind == session.PassPager {
+		force, verdicts, err := c.loadForce(ctx, p.Previous)
+		if err != nil {
+			return info, err
 		}
-		out.Verdicts = append(out.Verdicts, p.Verdict(b.ID, len(out.Verdicts), b.Verdict))
-		out.Count[b.Verdict.Action]++
-		out.Tokens[b.Verdict.Action] += b.Row.Sizes[session.Raw]
+		c.reinstate(&p, force, verdicts)
 	}
-	return out, nil
+	if err := c.giveBack(w, &p); err != nil {
+		c.loaded = c.loaded && p.Kind != session.PassPager // only reinstate has changed memory so far
+		return info, err
+	}
+	if err := c.undone(ctx, w, p.Number); err != nil {
+		c.loaded = false
+		return info, err
+	}
+	leaf := manifest.Record{Type: manifest.TypePass, Action: fmt.Sprintf("undo pass %d", p.Number), Reason: vouched}
+	return p.Info(), c.Commit(ctx, actor, w, leaf)
 }
 
-// Undoable reports whether a pass can be taken back: nothing may have changed what it compacted.
-func (c *Conversation) Undoable(p *PassRow) error {
+// toUndo loads pass n if it can be undone; 0: the newest that was not undone.
+func (c *Conversation) toUndo(ctx context.Context, n uint64) (p PassRow, err error) {
+	newest := n == 0
+	if newest {
+		n = c.State.Pass
+	}
+	for ; n > 0; n-- {
+		if p, err = c.loadPass(ctx, n); err != nil || !newest || !p.Undone {
+			break
+		}
+	}
 	switch {
+	case err != nil:
+		return p, err
+	case n == 0:
+		return p, fmt.Errorf("%w: session %s has no pass to undo", store.ErrNotFound, c.ID)
 	case p.Undone:
-		return fmt.Errorf("%w: pass %d was undone before", session.ErrUndo, p.Number)
+		return p, fmt.Errorf("%w: pass %d was undone before", session.ErrUndo, p.Number)
 	case p.Kind == session.PassPager && c.State.InForce != p.Number:
-		return fmt.Errorf("%w: pass %d is not in force, pass %d is", session.ErrUndo, p.Number, c.State.InForce)
+		return p, fmt.Errorf("%w: pass %d is not in force, pass %d is", session.ErrUndo, p.Number, c.State.InForce)
 	}
 	for _, it := range p.Items {
 		if i := c.Find(it.ID); i < 0 || c.Blocks[i].Row.Level != it.To || c.Blocks[i].Row.Because != it.Because {
-			return fmt.Errorf("%w: pass %d, turn %q", session.ErrUndo, p.Number, it.ID)
+			return p, fmt.Errorf("%w: pass %d, turn %q", session.ErrUndo, p.Number, it.ID)
 		}
 	}
-	return nil
+	return p, nil
 }
 
-// Undo takes a pass back that is undoable. Where the window has no room for what comes back the error is a
-// *session.HeadroomError, and the units that the pass compacted are as they were; verdicts are not (Reinstate).
-func (c *Conversation) Undo(w *Writes, p *PassRow) error {
-	was := c.rowsOf(p.Items)
+// reinstate puts the verdicts of the pass before p in force, by first page number.
+func (c *Turns) reinstate(p *PassRow, force PassRow, verdicts map[uint64]window.Verdict) {
+	for i := range c.Blocks {
+		b := &c.Blocks[i]
+		b.Verdict, b.Judged = verdicts[b.Nums[0]]
+	}
+	c.stored = nil
+	c.inForce(force)
+	c.State.InForce, c.State.Key = p.Previous, force.Key
+	c.Changed()
+	p.Verdicts = nil // no undo comes back to them: they must not push out those of others
+	c.State.Kept = slices.DeleteFunc(slices.Clone(c.State.Kept), func(n uint64) bool { return n == p.Number })
+}
+
+// giveBack returns the units that a pass compacted to their levels, and records that it was undone. If the window has no
+// room for them the error is a *session.HeadroomError, and the units are as they were.
+func (c *Turns) giveBack(w *Writes, p *PassRow) error {
+	was := map[int]*TurnRow{} // by place, of all turns of the units
 	for _, it := range p.Items {
 		i := c.Find(it.ID)
+		for _, m := range c.Units[c.Blocks[i].Unit].Members {
+			was[m] = c.Blocks[m].Row
+		}
 		c.SetRow(w, i, func(r *TurnRow) { r.Level, r.Because = it.From, it.FromBecause })
 		if it.Unpinned {
 			c.yield(w, c.Blocks[i].Unit, false)
 		}
 	}
 	if err := c.Fits(); err != nil {
-		c.putBack(was)
+		for _, i := range slices.Sorted(maps.Keys(was)) { // they are in no batch
+			b := &c.Blocks[i]
+			c.Recount(b.Unit, func() { b.Row = was[i] })
+			c.Rows[b.ID] = b.Row
+		}
 		return err
 	}
 	p.Undone = true
-	w.Put(c.PassKey(PassRowKey, p.Number), p)
+	w.Put(c.PassKey(p.Number), p)
 	w.Put(c.Key(SessionRowKey), &c.State)
 	return nil
 }
 
-// rowsOf returns the rows of all turns of the units that a pass compacted, by place.
-func (c *Conversation) rowsOf(items []PassItem) map[int]*TurnRow {
-	out := map[int]*TurnRow{}
-	for _, it := range items {
-		for _, i := range c.Units[c.Blocks[c.Find(it.ID)].Unit].Members {
-			out[i] = c.Blocks[i].Row
+// Passes lists all passes, oldest first.
+func (c *Conversation) Passes(ctx context.Context) ([]session.PassInfo, error) {
+	out := []session.PassInfo{}
+	err := staterows.Walk(ctx, c.host.Store, c.Key(PassRowKey)+"\x00", func(r store.StateRow) error {
+		var p PassRow
+		if err := codec.Unpack(r.Value, &p); err != nil {
+			return fmt.Errorf("ctxpage: pass of session %s: %w", c.ID, err)
 		}
-	}
-	return out
+		out = append(out, p.Info())
+		return nil
+	})
+	return out, err
 }
 
-// putBack takes changes of rows back that are in no batch.
-func (c *Conversation) putBack(rows map[int]*TurnRow) {
-	for _, i := range slices.Sorted(maps.Keys(rows)) {
-		b := &c.Blocks[i]
-		c.Recount(b.Unit, func() { b.Row = rows[i] })
-		c.Rows[b.ID] = b.Row
+// loadForce reads a pass that is to be in force, and its verdicts; 0: none.
+func (c *Conversation) loadForce(ctx context.Context, n uint64) (p PassRow, verdicts map[uint64]window.Verdict, err error) {
+	if n == 0 {
+		return p, map[uint64]window.Verdict{}, nil
 	}
+	if p, err = c.loadPass(ctx, n); err != nil {
+		return p, nil, err
+	}
+	if p.Verdicts == nil {
+		return p, nil, fmt.Errorf("%w: verdicts of pass %d of session %s", store.ErrGone, n, c.ID)
+	}
+	if verdicts, err = decodeVerdicts(p.Verdicts); err != nil {
+		err = fmt.Errorf("ctxpage: verdicts of pass %d of session %s: %w", n, c.ID, err)
+	}
+	return p, verdicts, err
 }
 
-// Reinstate puts the verdicts of an older pass in force in place of those of p, by first page number.
-func (c *Conversation) Reinstate(w *Writes, p *PassRow, force PassRow, verdicts map[uint64]Verdict) {
-	for i := range c.Blocks {
-		b := &c.Blocks[i]
-		b.Verdict, b.Judged = verdicts[b.Nums[0]]
+func (c *Conversation) loadPass(ctx context.Context, n uint64) (p PassRow, err error) {
+	row, err := c.host.Store.State(ctx, c.PassKey(n))
+	if err != nil {
+		return p, err
 	}
-	c.stored, c.Force = nil, force
-	c.State.InForce, c.State.Key = p.Previous, force.Key
-	c.Changed()
-	w.Raw(c.PassKey(VerdictRowKey, p.Number), nil) // nobody comes back to them: they must not push out those of others
-	c.State.Kept = slices.DeleteFunc(slices.Clone(c.State.Kept), func(n uint64) bool { return n == p.Number })
+	if row.Value == nil {
+		if n <= c.State.Pass {
+			return p, fmt.Errorf("%w: gc dropped pass %d of session %s", store.ErrGone, n, c.ID)
+		}
+		return p, fmt.Errorf("%w: session %s has no pass %d", store.ErrNotFound, c.ID, n)
+	}
+	return p, codec.Unpack(row.Value, &p)
 }
 
-// Intent is what the pass in force was about.
-func (c *Conversation) Intent() (ir session.IntentIR, err error) {
+// Intent returns the intent of the pass in force.
+func (c *Turns) Intent() (ir session.IntentIR, err error) {
 	if len(c.Force.IR) > 0 {
 		return session.ParseIntentIR(c.Force.IR)
 	}
@@ -180,17 +395,7 @@ func (c *Conversation) Intent() (ir session.IntentIR, err error) {
 	return ir, nil
 }
 
-// WindowItem describes a turn to a handoff, but for its title, which its text has.
-func (c *Conversation) WindowItem(i int) session.WindowItem {
-	b := &c.Blocks[i]
-	actions := [session.Levels]session.Action{session.Stub: session.Page, session.Cold: session.Evict}
-	return session.WindowItem{
-		Ref: store.Ref{Scope: c.Scope, ID: b.ID, Version: b.Version}.String(), Digest: hex.EncodeToString(b.digest[:6]), Tokens: b.Row.Sizes[session.Raw],
-		Action: actions[c.Shown(i)], Pinned: b.Row.Pinned, Why: c.Why(i),
-	}
-}
-
-// WithoutIntent returns the record of a pass without the words that it was made for: they are those of a turn.
+// WithoutIntent returns the record of a pass without its keywords and intent, which are words of a turn.
 func WithoutIntent(row []byte) ([]byte, error) {
 	var p PassRow
 	if err := codec.Unpack(row, &p); err != nil {
@@ -198,4 +403,84 @@ func WithoutIntent(row []byte) ([]byte, error) {
 	}
 	p.Keywords, p.IR = nil, nil
 	return msgpack.Marshal(&p)
+}
+
+// The verdicts of a pass: a version, their number, then for each, in the order of page numbers, the number's growth,
+// action and reason in a byte, keywords found, turns behind the head. A row for each turn was rejected: a pass would
+// rewrite them all.
+const verdictVersion = 1
+
+func encodeVerdicts(blocks []Block) []byte {
+	at := make([]*Block, 0, len(blocks))
+	for i := range blocks {
+		if blocks[i].Judged {
+			at = append(at, &blocks[i])
+		}
+	}
+	byNum := func(a, b *Block) int { return cmp.Compare(a.Nums[0], b.Nums[0]) }
+	if !slices.IsSortedFunc(at, byNum) {
+		slices.SortFunc(at, byNum)
+	}
+	e := codec.Encoder{B: make([]byte, 0, 8*len(at)+8)}
+	e.U8(verdictVersion)
+	e.Count(len(at))
+	last := uint64(0)
+	for _, b := range at {
+		e.Count(int(b.Nums[0] - last))
+		e.U8(uint8(b.Verdict.Action) | uint8(b.Verdict.Reason)<<2)
+		e.Count(b.Verdict.Hits)
+		e.Count(int(b.Verdict.Delta))
+		last = b.Nums[0]
+	}
+	return e.B
+}
+
+// decodeVerdicts reads the verdicts of a pass, by the first page numbers of the turns.
+func decodeVerdicts(b []byte) (map[uint64]window.Verdict, error) {
+	d := codec.Decoder{B: b}
+	if v := d.U8(); v != verdictVersion {
+		return nil, fmt.Errorf("%w: verdicts of version %d, expected %d", codec.ErrMalformed, v, verdictVersion)
+	}
+	n := d.Count(4)
+	out := make(map[uint64]window.Verdict, n)
+	num := uint64(0)
+	for range n {
+		num += d.Uvarint()
+		kind := d.U8()
+		out[num] = window.Verdict{Action: session.Action(kind & 3), Reason: window.Reason(kind >> 2), Hits: int(d.Uvarint()), Delta: int64(d.Uvarint())}
+		if kind&3 == 3 || kind>>2 > uint8(window.ByAge) {
+			d.Fail()
+		}
+	}
+	return out, d.Done()
+}
+
+// renumber returns the record of a pass for a database that has the pages under other numbers.
+func renumber(row []byte, to map[uint64]uint64) ([]byte, error) {
+	var p PassRow
+	if err := codec.Unpack(row, &p); err != nil || p.Verdicts == nil {
+		return row, err
+	}
+	of, err := decodeVerdicts(p.Verdicts)
+	if err != nil {
+		return nil, err
+	}
+	blocks := make([]Block, 0, len(of))
+	for num, v := range of {
+		if to[num] != 0 {
+			blocks = append(blocks, Block{Nums: []uint64{to[num]}, Judged: true, Verdict: v})
+		}
+	}
+	p.Verdicts = encodeVerdicts(blocks)
+	return msgpack.Marshal(&p)
+}
+
+// judgedPages returns the pages that the verdicts of a pass are about.
+func judgedPages(row []byte) ([]uint64, error) {
+	var p PassRow
+	if err := codec.Unpack(row, &p); err != nil || p.Verdicts == nil {
+		return nil, err
+	}
+	of, err := decodeVerdicts(p.Verdicts)
+	return slices.Sorted(maps.Keys(of)), err
 }

@@ -24,7 +24,7 @@ const reasonPart = "part of a large turn, of which other parts are shown"
 
 // cutLarge chooses the pieces of the units among o.Turns that are too large. Turns of the window that are neither newest nor
 // pinned, and that the question did not find, are not cut: the window decides about them as a whole.
-func (o *Offer) cutLarge(c *Conversation) {
+func (o *Offer) cutLarge(c *Turns) {
 	units := map[int][]*TurnIn{}
 	for i := range o.Turns {
 		if t := &o.Turns[i]; t.Level == session.Raw {

@@ -60,7 +60,7 @@ func (r *ranking) remove(units []int) {
 }
 
 // places adds the places of a unit's turns to a list.
-func (r *ranking) places(list []place, c *Conversation, u int) []place {
+func (r *ranking) places(list []place, c *Turns, u int) []place {
 	unit := &c.Units[u]
 	pinned := c.Pinned(unit)
 	for _, i := range unit.Members {

@@ -12,7 +12,7 @@ import (
 
 // Room is made in steps that the caller ties together, because the middle one needs texts and may ask a summariser:
 //
-//	plan   session.State.Plan, Backstop or MakeRoom on Window()
+//	plan   window.State.Plan, Backstop or MakeRoom on Window()
 //	forms  FormsOf(plan) says which shorter texts are missing; the caller makes them
 //	carry  CarryOut(plan, forms) moves the units to their levels, in memory and in the batch
 //
@@ -29,7 +29,7 @@ type Form struct {
 }
 
 // FormsOf lists the forms that a plan needs and that were never made.
-func (c *Conversation) FormsOf(p session.Plan) []Form {
+func (c *Turns) FormsOf(p session.Plan) []Form {
 	var out []Form
 	for _, it := range p.Items {
 		i := c.Find(it.ID)
@@ -50,14 +50,14 @@ func (c *Conversation) FormsOf(p session.Plan) []Form {
 const formPrefix = "ctxpage:form/"
 
 // FormID names the derived page of a turn's content at a level.
-func (c *Conversation) FormID(b *Block, l session.Level) string {
+func (c *Turns) FormID(b *Block, l session.Level) string {
 	key := binary.BigEndian.AppendUint64(append([]byte(c.ID), 0), b.Row.Hash)
 	return fmt.Sprintf("%s%s/%016x", formPrefix, l, xxhash.Sum64(append(key, b.ID...)))
 }
 
 // CarryOut does what a plan says: rows in memory and in the batch, derived pages in the batch. It gives what it
 // changed, unit by unit.
-func (c *Conversation) CarryOut(w *Writes, plan session.Plan, forms []Form) ([]PassItem, error) {
+func (c *Turns) CarryOut(w *Writes, plan session.Plan, forms []Form) ([]PassItem, error) {
 	state := c.Window()
 	c.Win.At = 0                       // it is changed in place
 	state.Generation = plan.Generation // the caller holds the lock and has compared it
@@ -80,7 +80,7 @@ func (c *Conversation) CarryOut(w *Writes, plan session.Plan, forms []Form) ([]P
 			made[it.ID] = c.reached(c.Blocks[i].Unit, it.To)
 		}
 	}
-	if _, err := state.CarryOut(plan, made); err != nil {
+	if err := state.CarryOut(plan, made); err != nil {
 		return nil, err
 	}
 	planned := slices.Clone(plan.Items)
@@ -106,7 +106,7 @@ func (c *Conversation) CarryOut(w *Writes, plan session.Plan, forms []Form) ([]P
 }
 
 // yield lets the pins of a unit give way, or takes that back.
-func (c *Conversation) yield(w *Writes, u int, gives bool) {
+func (c *Turns) yield(w *Writes, u int, gives bool) {
 	for _, i := range c.Units[u].Members {
 		if r := c.Blocks[i].Row; r.Pinned && r.Yielded != gives {
 			c.SetRow(w, i, func(r *TurnRow) { r.Yielded = gives })
@@ -118,7 +118,7 @@ func (c *Conversation) yield(w *Writes, u int, gives bool) {
 }
 
 // repin shows turns whole again whose pin gave way, newest first, while the window stays below a limit.
-func (c *Conversation) repin(w *Writes, limit int) {
+func (c *Turns) repin(w *Writes, limit int) {
 	if len(c.yielded) == 0 {
 		return
 	}

@@ -3,24 +3,25 @@ package conversation
 import (
 	"fmt"
 
+	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 )
 
 // Size is what a turn takes at a level, in tokens as they are budgeted.
-func (c *Conversation) Size(b *Block, l session.Level) int {
+func (c *Turns) Size(b *Block, l session.Level) int {
 	return c.Cal.Budget(b.Row.Sizes[l])
 }
 
 // calibrated is a calibration of a stored ratio, in parts per million.
-func calibrated(ratio int64) session.Calibration {
+func calibrated(ratio int64) window.Calibration {
 	const unit = 1_000_000
-	return session.Calibration{}.Observe(unit, int(ratio))
+	return window.Calibration{}.Observe(unit, int(ratio))
 }
 
 // Shown is the level at which a turn stands in the window: the further of what the pass in force and the watcher say.
 // A pin shows it whole, unless it gave way to the newest turn. A result is never without its call in the window, nor a call without its result, or a provider
 // would refuse the sequence: what would leave alone stays as a stub.
-func (c *Conversation) Shown(i int) session.Level {
+func (c *Turns) Shown(i int) session.Level {
 	b := &c.Blocks[i]
 	u := &c.Units[b.Unit]
 	if c.Pinned(u) {
@@ -39,7 +40,7 @@ func (c *Conversation) Shown(i int) session.Level {
 }
 
 // Pinned reports whether a pin of a unit holds: one of its turns is pinned, and the pin has not given way.
-func (c *Conversation) Pinned(u *unit) bool {
+func (c *Turns) Pinned(u *unit) bool {
 	for _, i := range u.Members {
 		if r := c.Blocks[i].Row; r.Pinned && !r.Yielded {
 			return true
@@ -49,7 +50,7 @@ func (c *Conversation) Pinned(u *unit) bool {
 }
 
 // asked is the level that watcher and pass want for a turn, and whether it is the pass that wants it so far.
-func (c *Conversation) asked(i int) (l session.Level, byPass bool) {
+func (c *Turns) asked(i int) (l session.Level, byPass bool) {
 	b := &c.Blocks[i]
 	l = session.Level(c.Blocks[c.Units[b.Unit].Members[0]].Row.Level)
 	if b.Judged && verdictLevels[b.Verdict.Action] > l {
@@ -59,7 +60,7 @@ func (c *Conversation) asked(i int) (l session.Level, byPass bool) {
 }
 
 // Why says why a turn is not whole, "" when it is.
-func (c *Conversation) Why(i int) string {
+func (c *Turns) Why(i int) string {
 	if c.Shown(i) == session.Raw {
 		return ""
 	}
@@ -73,8 +74,24 @@ func (c *Conversation) Why(i int) string {
 	return c.passed().paged
 }
 
+// verdictLevels are the levels that verdicts ask for.
+var verdictLevels = [...]session.Level{session.Retain: session.Raw, session.Page: session.Stub, session.Evict: session.Cold}
+
+// passReasons are the reasons that the pass in force gives, made once and not for each turn.
+type passReasons struct {
+	pass           uint64
+	evicted, paged string
+}
+
+func (c *Turns) passed() *passReasons {
+	if n := c.State.InForce; c.reasons.pass != n {
+		c.reasons = passReasons{n, fmt.Sprintf("evicted by pass %d", n), fmt.Sprintf("paged by pass %d", n)}
+	}
+	return &c.reasons
+}
+
 // WindowTurn describes a turn to a user.
-func (c *Conversation) WindowTurn(i int) session.WindowTurn {
+func (c *Turns) WindowTurn(i int) session.WindowTurn {
 	b := &c.Blocks[i]
 	l := c.Shown(i)
 	t := session.WindowTurn{
@@ -88,13 +105,13 @@ func (c *Conversation) WindowTurn(i int) session.WindowTurn {
 }
 
 // Explain says why a turn stands in the window as it does, a sentence at a time.
-func (c *Conversation) Explain(i int) []string {
+func (c *Turns) Explain(i int) []string {
 	b := &c.Blocks[i]
 	l := c.Shown(i)
 	out := []string{fmt.Sprintf("shown as %s with %d of %d tokens", l, c.Size(b, l), c.Size(b, session.Raw))}
 	if b.Judged {
-		pass := session.StoredPass{Result: session.Result{Params: c.Force.Params, Keywords: c.Force.Tokens}}
-		out = append(out, fmt.Sprintf("pass %d: %s", c.Force.Number, pass.Explain(c.Force.Verdict(b.ID, 0, b.Verdict))))
+		pass := session.StoredPass{Params: c.Force.Params, Keywords: c.Force.Tokens}
+		out = append(out, fmt.Sprintf("pass %d: %s", c.Force.Number, pass.Explain(c.judgement(i))))
 	} else {
 		out = append(out, "no pass has judged it as it is now, so it is retained")
 	}

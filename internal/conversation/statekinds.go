@@ -1,7 +1,6 @@
 package conversation
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,21 +13,20 @@ import (
 // StateKinds describes the rows of sessions to a store.
 func StateKinds() []store.StateKind {
 	return []store.StateKind{
-		{Prefix: VerdictRowKey, Scope: ScopeOf, Names: verdictNums, Renumber: renumberVerdicts},
-		{Prefix: TurnRowKey, Scope: ScopeOf, Past: turnPast(TurnRowKey), Check: checked(func(c *Conversation, raw []byte) error { return c.TakeTurn("", raw) })},
-		{Prefix: PlaceRowKey, Scope: ScopeOf, Past: turnPast(PlaceRowKey), Check: checked(func(c *Conversation, raw []byte) error { return c.TakePlace("", raw) })},
-		{Prefix: PassRowKey, Scope: ScopeOf, Check: checked(func(_ *Conversation, raw []byte) error { return codec.Unpack(raw, new(PassRow)) }), Journal: &store.StateJournal{Keep: KeptVerdicts, Entry: passEntry, At: passAt, Head: passHead, Needs: passNeeds}},
+		{Prefix: TurnRowKey, Scope: ScopeOf, Past: turnPast(TurnRowKey), Check: checked(func(c *Turns, raw []byte) error { return c.TakeTurn("", raw) })},
+		{Prefix: PlaceRowKey, Scope: ScopeOf, Past: turnPast(PlaceRowKey), Check: checked(func(c *Turns, raw []byte) error { return c.TakePlace("", raw) })},
+		{Prefix: PassRowKey, Scope: ScopeOf, Names: judgedPages, Renumber: renumber, Check: checked(func(_ *Turns, raw []byte) error { return codec.Unpack(raw, new(PassRow)) }), Journal: &store.StateJournal{Keep: KeptVerdicts, Entry: passEntry, At: passAt, Head: passHead, Needs: passNeeds}},
 		{Prefix: ChangeRowKey, Scope: ScopeOf, Told: true},
 		{Prefix: WatchRowKey, Scope: ScopeOf, Told: true, Stays: true},
 		{Prefix: NoteRowKey, Scope: ScopeOf},
-		{Prefix: SessionRowKey, Scope: ScopeOf, Check: checked((*Conversation).Reset), Lost: "what was decided about the turns of sessions", Why: "it names pages by their old numbers; the turns themselves are artefacts"},
+		{Prefix: SessionRowKey, Scope: ScopeOf, Check: checked((*Turns).Reset), Lost: "what was decided about the turns of sessions", Why: "it names pages by their old numbers; the turns themselves are artefacts"},
 	}
 }
 
 // checked returns the check of a row that take reads.
-func checked(take func(*Conversation, []byte) error) func(string, []byte) error {
+func checked(take func(*Turns, []byte) error) func(string, []byte) error {
 	return func(_ string, raw []byte) error {
-		c := &Conversation{counter: token.Default(), Rows: map[string]*TurnRow{}}
+		c := &Turns{counter: token.Default(), Rows: map[string]*TurnRow{}}
 		return take(c, raw)
 	}
 }
@@ -81,10 +79,4 @@ func passNeeds(head []byte) ([]uint64, error) {
 		return nil, err
 	}
 	return append(slices.Clone(s.Kept), s.InForce), nil
-}
-
-// verdictNums are the pages that the verdicts of a session are about.
-func verdictNums(row []byte) ([]uint64, error) {
-	of, err := DecodeVerdicts(row)
-	return slices.Sorted(maps.Keys(of)), err
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -12,13 +13,13 @@ import (
 // turns decodes as many rows when it is first touched and writes thousands in one pass, so the fields are listed one by
 // one (turnFields, placeFields): the reflection of the general way was half of both.
 type TurnRow struct {
-	Hash    uint64        // of all it was made from
-	Content uint64        // of the text alone, 0: none
-	Counter string        // that counted Sizes
-	Sizes   session.Sizes // estimates where Made has no bit
-	Made    uint8         // levels whose derived page exists, a bit each
+	Hash    uint64       // of all it was made from
+	Content uint64       // of the text alone, 0: none
+	Counter string       // that counted Sizes
+	Sizes   window.Sizes // estimates where Made has no bit
+	Made    uint8        // levels whose derived page exists, a bit each
 	Traits  uint16
-	Hashes  []uint64 // session.TokenSet; never changed in place
+	Hashes  []uint64 // prose.TokenSet; never changed in place
 	Signals turnSignals
 	Level   uint8 // how far the watcher compacted its unit; on the first turn of the unit
 	Because string
@@ -94,7 +95,7 @@ var placeFields = codec.Record[TurnRow]{
 func sizesField(tag uint64) codec.Field[TurnRow] {
 	return codec.Field[TurnRow]{Tag: tag, Name: "Sizes",
 		Write: func(e *codec.Encoder, r *TurnRow) {
-			if r.Sizes == (session.Sizes{}) {
+			if r.Sizes == (window.Sizes{}) {
 				return
 			}
 			for _, n := range r.Sizes {
@@ -187,7 +188,7 @@ func (r *TurnRow) encodePlace() ([]byte, error) {
 
 // decodePlace takes over what encodePlace wrote: all of it, also what is zero there.
 func (r *TurnRow) decodePlace(raw []byte) error {
-	r.Sizes, r.Made, r.Signals.LastRead, r.Level, r.Because, r.Pinned, r.Yielded, r.placeUnknown = session.Sizes{}, 0, 0, 0, "", false, false, nil
+	r.Sizes, r.Made, r.Signals.LastRead, r.Level, r.Because, r.Pinned, r.Yielded, r.placeUnknown = window.Sizes{}, 0, 0, 0, "", false, false, nil
 	err := placeFields.ReadRow(raw, placeVersion, r)
 	r.moved = err == nil
 	return err

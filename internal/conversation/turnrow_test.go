@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -46,7 +47,7 @@ func TestTurnRows(t *testing.T) {
 		require.NoError(t, err)
 		moved := TurnRow{
 			Hash: r.Hash, Content: r.Content, Counter: r.Counter, Traits: r.Traits, Hashes: r.Hashes,
-			Sizes: session.Sizes{1, 2, 3}, Made: ^r.Made, Signals: r.Signals, Pinned: !r.Pinned, Because: "before",
+			Sizes: window.Sizes{1, 2, 3}, Made: ^r.Made, Signals: r.Signals, Pinned: !r.Pinned, Because: "before",
 			Yielded: !r.Yielded, Level: 1,
 		}
 		moved.Signals.LastRead++
@@ -148,7 +149,7 @@ func TestLaterFieldsSurvive(t *testing.T) {
 	require.NoError(t, err)
 	place, err := row.encodePlace()
 	require.NoError(t, err)
-	c := NewConversation("acme", "chat", nil)
+	c := NewTurns("acme", "chat", nil)
 	c.Rows = map[string]*TurnRow{}
 	require.NoError(t, c.TakeTurn("t-1", raw))
 	require.NoError(t, c.TakePlace("t-1", place))

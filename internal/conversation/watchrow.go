@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/vmihailenco/msgpack/v5"
 )
@@ -26,14 +27,11 @@ const (
 )
 
 // Mark returns the value of the change row for the window as it is in memory, with so many tokens that come in besides.
-func (c *Conversation) Mark(coming int) []byte {
+func (c *Turns) Mark(coming int) []byte {
 	if c.State.Config == nil {
 		return []byte{byte(NoWindow)}
 	}
-	t, err := c.State.Config.Thresholds()
-	if err != nil { // a window that another release took for valid
-		return []byte{byte(NoWindow)}
-	}
+	t := c.State.Config.Thresholds()
 	tokens, f := c.Tokens()+coming, Full
 	switch {
 	case tokens <= t.Target:
@@ -68,7 +66,7 @@ const KeptEvents = 16
 type WatchRow struct {
 	Holder   string // the process that was asked to run it, by the id of its open database; "": the owner
 	Name     string // of the holder, for people
-	Progress session.Progress
+	Progress window.Progress
 	Events   []session.Event // the newest, oldest first
 }
 

@@ -6,13 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 )
 
 // A stored watch comes back as it was, and keeps the newest events.
 func TestWatchRow(t *testing.T) {
 	at := time.UnixMilli(1_800_000_000_123)
-	row := WatchRow{Holder: "h", Name: "agent (pid 7)", Progress: session.Progress{Phase: session.Blocked, Floor: 5, Warned: true, BackOff: time.Second, Blocked: at, Retry: at.Add(time.Second), Seen: 9, Seq: 40, Counters: session.Counters{Passes: 3}}}
+	row := WatchRow{Holder: "h", Name: "agent (pid 7)", Progress: window.Progress{Phase: window.Blocked, Floor: 5, Warned: true, BackOff: time.Second, Blocked: at, Retry: at.Add(time.Second), Seen: 9, Seq: 40, Counters: session.Counters{Passes: 3}}}
 	for n := range uint64(3 * KeptEvents) {
 		row.Add([]session.Event{{Seq: n, At: at, Kind: session.EventWarn, Actual: 7, Reason: "r"}})
 	}

@@ -3,6 +3,7 @@ package conversation
 import (
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -23,7 +24,7 @@ type sums struct {
 }
 
 // summed returns the sums. Once made, they follow what changes a single unit.
-func (c *Conversation) summed() sums {
+func (c *Turns) summed() sums {
 	if !c.current(c.Sum.At) {
 		c.Sum = derived[sums]{At: c.Rev}
 		for u := range c.Units {
@@ -38,7 +39,7 @@ func (s *sums) add(of sums, sign int) {
 	s.decided += sign * of.decided
 }
 
-func (c *Conversation) sumOf(u int) (s sums) {
+func (c *Turns) sumOf(u int) (s sums) {
 	members := c.Units[u].Members
 	if s.tokens = c.unitTokens(u); len(members) > 0 && (c.Pinned(&c.Units[u]) || c.Blocks[members[0]].Row.Level > 0) {
 		s.decided = 1
@@ -47,9 +48,9 @@ func (c *Conversation) sumOf(u int) (s sums) {
 }
 
 // Tokens counts the window.
-func (c *Conversation) Tokens() int { return c.summed().tokens }
+func (c *Turns) Tokens() int { return c.summed().tokens }
 
-func (c *Conversation) unitTokens(u int) (n int) {
+func (c *Turns) unitTokens(u int) (n int) {
 	for _, i := range c.Units[u].Members {
 		n += c.Size(&c.Blocks[i], c.Shown(i))
 	}
@@ -57,7 +58,7 @@ func (c *Conversation) unitTokens(u int) (n int) {
 }
 
 // Recount makes a change that concerns one unit and no other: the sums and the list of what is in the window follow.
-func (c *Conversation) Recount(u int, change func()) {
+func (c *Turns) Recount(u int, change func()) {
 	counted, listed := c.current(c.Sum.At), c.current(c.Inside.At) && c.inWindow(u)
 	if counted {
 		c.Sum.Value.add(c.sumOf(u), -1)
@@ -74,7 +75,7 @@ func (c *Conversation) Recount(u int, change func()) {
 }
 
 // note makes a change that plans depend on, but neither the sum of the window nor what is in it.
-func (c *Conversation) note(change func()) {
+func (c *Turns) note(change func()) {
 	counted, listed := c.current(c.Sum.At), c.current(c.Inside.At)
 	change()
 	if c.Changed(); counted {
@@ -86,7 +87,7 @@ func (c *Conversation) note(change func()) {
 }
 
 // inWindow reports whether a unit is listed as in the window, where a new one comes first.
-func (c *Conversation) inWindow(u int) bool {
+func (c *Turns) inWindow(u int) bool {
 	at, listed := slices.BinarySearch(c.Inside.Value, u)
 	if !listed && len(c.Units[u].Members) == 0 {
 		c.Inside.Value, listed = slices.Insert(c.Inside.Value, at, u), true
@@ -95,14 +96,11 @@ func (c *Conversation) inWindow(u int) bool {
 }
 
 // Fits is nil, or the *session.HeadroomError of a window above its limit.
-func (c *Conversation) Fits() error {
+func (c *Turns) Fits() error {
 	if c.State.Config == nil {
 		return nil
 	}
-	t, err := c.State.Config.Thresholds()
-	if err != nil {
-		return err
-	}
+	t := c.State.Config.Thresholds()
 	if shortfall := c.Tokens() - t.Usable; shortfall > 0 {
 		return &session.HeadroomError{Shortfall: shortfall, Protected: c.Window().Analyse().Protected, Usable: t.Usable}
 	}
@@ -111,18 +109,18 @@ func (c *Conversation) Fits() error {
 
 // Window is the session as the planner sees it: a section for each unit that is in the window. Units are whole
 // sections, because a call and its results go through the levels together.
-func (c *Conversation) Window() session.State {
+func (c *Turns) Window() window.State {
 	if !c.current(c.Win.At) {
-		c.Win = derived[session.State]{c.MakeWindow(), c.Rev}
+		c.Win = derived[window.State]{c.MakeWindow(), c.Rev}
 	}
 	return c.Win.Value
 }
 
 // MakeWindow looks at what was in the window the last time and at what changed since: of a long session most turns are
 // out of it for good.
-func (c *Conversation) MakeWindow() session.State {
+func (c *Turns) MakeWindow() window.State {
 	c.list()
-	st := session.State{Generation: c.Rev, Turn: c.Turn(), Pass: c.State.Pass, Sections: make([]session.Section, 0, len(c.Inside.Value))}
+	st := window.State{Generation: c.Rev, Turn: c.Turn(), Pass: c.State.Pass, Sections: make([]window.Section, 0, len(c.Inside.Value))}
 	if c.State.Config != nil {
 		st.Config = *c.State.Config
 	}
@@ -136,7 +134,7 @@ func (c *Conversation) MakeWindow() session.State {
 
 // list brings up to date which units are in the window, and the order in which their turns are given room. Units that
 // changed are looked at again; what went out of the window is summed up, and looked at again only when it changes.
-func (c *Conversation) list() {
+func (c *Turns) list() {
 	if !c.current(c.Inside.At) {
 		c.Inside = derived[[]int]{everyIndex(c.Inside.Value[:0], len(c.Units)), c.Rev}
 		c.touched = everyIndex(c.touched[:0], len(c.Units))
@@ -174,7 +172,7 @@ func (c *Conversation) list() {
 }
 
 // touch notes that a unit of the window must be looked at again.
-func (c *Conversation) touch(u int) {
+func (c *Turns) touch(u int) {
 	if c.touched = append(c.touched, u); len(c.touched) > 2*len(c.Inside.Value)+64 { // nobody has looked for long
 		c.touched = slices.Compact(slices.Sorted(slices.Values(c.touched)))
 	}

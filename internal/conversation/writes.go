@@ -66,7 +66,7 @@ func (w *Writes) Raw(key string, v []byte) {
 }
 
 // Begin collects what is to be stored anyway: rows that were made again, and when turns were last read.
-func (c *Conversation) Begin() *Writes {
+func (c *Turns) Begin() *Writes {
 	w := &Writes{at: map[string]int{}}
 	for _, id := range slices.Sorted(maps.Keys(c.Reads)) {
 		if i := c.Find(id); i >= 0 {
@@ -80,7 +80,7 @@ func (c *Conversation) Begin() *Writes {
 }
 
 // storeRow stores a row that is new or was made again; the head of a new one may have it.
-func (c *Conversation) storeRow(w *Writes, id string, r *TurnRow, inHead bool) {
+func (c *Turns) storeRow(w *Writes, id string, r *TurnRow, inHead bool) {
 	old := c.Rows[id]
 	if !inHead {
 		r.filed = true
@@ -96,7 +96,7 @@ func (c *Conversation) storeRow(w *Writes, id string, r *TurnRow, inHead bool) {
 }
 
 // SetRow changes the place of a turn, in memory and in the batch: what encodePlace writes, and nothing else of the row.
-func (c *Conversation) SetRow(w *Writes, i int, change func(*TurnRow)) {
+func (c *Turns) SetRow(w *Writes, i int, change func(*TurnRow)) {
 	old := c.Blocks[i].Row
 	row := *old
 	change(&row)
@@ -115,7 +115,7 @@ func (c *Conversation) SetRow(w *Writes, i int, change func(*TurnRow)) {
 }
 
 // Saved forgets what waited for a commit.
-func (c *Conversation) Saved() {
+func (c *Turns) Saved() {
 	c.Unsaved = map[string]bool{}
 	clear(c.Reads)
 }

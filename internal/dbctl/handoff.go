@@ -2,6 +2,7 @@ package dbctl
 
 import (
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/handoff"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -55,7 +56,7 @@ func (c *handoffCmd) Run(a *app) error {
 }
 
 func (c *handoffCmd) append(a *app, s *ctxpage.Session, p session.Packet) error {
-	delta := func(have []byte) ([]byte, error) { return s.HandoffContract(p, have) }
+	delta := func(have []byte) ([]byte, error) { return s.Contract(a.ctx, have, &p) }
 	if c.DryRun {
 		return previewContract(a, c.Contract, delta)
 	}
@@ -67,7 +68,7 @@ func (c *handoffCmd) render(p session.Packet, asJSON bool) ([]byte, error) {
 	case c.Format == "json", asJSON:
 		return p.JSON()
 	case c.Format == "limn":
-		return p.Limn(new(session.Ledger))
+		return handoff.PacketContract(nil, p, nil)
 	}
 	return p.Markdown(), nil
 }

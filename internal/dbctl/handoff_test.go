@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/internal/handoff"
 )
 
 // A handoff into a contract that is there says what is new, and takes back what does not hold any more, whichever verb
@@ -22,21 +22,21 @@ func TestHandoffGrowsAContract(t *testing.T) {
 	ok(t, "use zerolog\n", "directive", file, "acme")
 	ok(t, `{"done":["looked"],"open":["write"],"questions":[{"question":"who pays?","why_it_matters":""}]}`, "session", "notes", file, "acme", "chat")
 	require.NoError(t, os.WriteFile(contract, []byte("remember a list called work-completed\nadd \"greeted\" to work-completed\n"), 0o600))
-	handoff := func(more ...string) string {
+	grow := func(more ...string) string {
 		return ok(t, "", append([]string{"handoff", file, "acme", "chat", contract, "--format", "limn"}, more...)...)
 	}
-	read := func() *session.Ledger {
+	read := func() *handoff.Ledger {
 		raw, err := os.ReadFile(contract)
 		require.NoError(t, err)
-		l, err := session.ReadLedger(raw)
+		l, err := handoff.ReadLedger(raw)
 		require.NoError(t, err, "%s", raw)
 		dbtest.Interpreted(t, raw, l)
 		return l
 	}
 	ok(t, "", "session", "contract", file, "acme", "chat", contract)
-	require.Contains(t, handoff("--dry-run"), "handoff-packet-created")
+	require.Contains(t, grow("--dry-run"), "handoff-packet-created")
 	require.NotContains(t, read().List("tracked-decisions"), "handoff-packet-created")
-	require.Contains(t, handoff(), " bytes appended")
+	require.Contains(t, grow(), " bytes appended")
 	l := read()
 	require.Equal(t, []string{"greeted", "looked"}, l.List("work-completed"))
 	require.Equal(t, []string{"write"}, l.List("work-remaining"))
@@ -44,7 +44,7 @@ func TestHandoffGrowsAContract(t *testing.T) {
 
 	ok(t, "remove policy zerolog\n", "directive", file, "acme")
 	ok(t, `{"done":["wrote"]}`, "session", "notes", file, "acme", "chat")
-	handoff("--to", "night")
+	grow("--to", "night")
 	l = read()
 	require.Equal(t, []string{"greeted", "wrote"}, l.List("work-completed"))
 	require.Empty(t, l.List("work-remaining"))

@@ -146,7 +146,7 @@ func identify(ctx context.Context, s *ctxpage.Session, turns []ctxpage.Turn) err
 	if len(turns) != 1 || turns[0].ID != "" {
 		return nil
 	}
-	w, err := s.Window(ctx)
+	w, err := s.Inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (c *hookCmd) limit(ctx context.Context, s *ctxpage.Session) error {
 	if err != nil {
 		return err
 	}
-	w, err := s.Window(ctx)
+	w, err := s.Inspect(ctx)
 	if err != nil || w.Limits != nil {
 		return err
 	}

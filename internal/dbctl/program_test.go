@@ -141,7 +141,7 @@ func (d *day) reviews(scope string) {
 
 // explains goes from an answer to its context.
 func (d *day) explains(scope string) {
-	w, err := d.db.Scope(scope).Session("chat").Window(context.Background())
+	w, err := d.db.Scope(scope).Session("chat").Inspect(context.Background())
 	require.NoError(d.t, err)
 	last := w.Turns[len(w.Turns)-1]
 	require.NotEmpty(d.t, last.Trace)

@@ -77,7 +77,7 @@ func (t *talkArgs) known(a *app, db *ctxpage.DB) error {
 	if err != nil || slices.Contains(names, t.Session) {
 		return err
 	}
-	w, err := scope.Session(t.Session).Window(a.ctx) // one that plain puts alone have written to has no row
+	w, err := scope.Session(t.Session).Inspect(a.ctx) // one that plain puts alone have written to has no row
 	if err == nil && len(w.Turns) == 0 {
 		err = fmt.Errorf("%w: scope %s has no session %q; it has %s", ctxpage.ErrNotFound, t.Scope, t.Session, listed(names))
 	}
@@ -166,7 +166,7 @@ Example: dbctl session show agent.ctx acme/support chat-1 --text`
 
 func (c *sessionShowCmd) Run(a *app) error {
 	return c.withKnown(a, c.Text, func(s *ctxpage.Session) error {
-		w, err := s.Window(a.ctx)
+		w, err := s.Inspect(a.ctx)
 		if err != nil {
 			return err
 		}

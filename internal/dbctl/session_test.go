@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/handoff"
 	"github.com/ctxpage/ctxpage/session"
 )
 
@@ -88,7 +89,7 @@ func TestSessionVerbs(t *testing.T) {
 	ok(t, "", verb("session contract", contract)...)
 	raw, err := os.ReadFile(contract)
 	require.NoError(t, err)
-	_, err = session.ReadLedger(raw)
+	_, err = handoff.ReadLedger(raw)
 	require.NoError(t, err)
 	require.Contains(t, ok(t, "", verb("session contract", contract)...), ": 0 bytes")
 	ok(t, "", verb("session contract", filepath.Join(t.TempDir(), "compat"), "--dialect", "compat")...)
@@ -99,7 +100,7 @@ func TestSessionVerbs(t *testing.T) {
 	require.Contains(t, ok(t, "", verb("handoff", "--to", "night")...), "help Ann")
 	require.Contains(t, ok(t, "", verb("handoff", "--format", "limn")...), "handoff-state")
 	packet := ok(t, "", verb("handoff", "--format", "json")...)
-	parsed, err := session.ParsePacket([]byte(packet))
+	parsed, err := session.ReadPacket([]byte(packet))
 	require.NoError(t, err)
 	for i := range session.MaxReferences + 1 {
 		parsed.Context = append(parsed.Context, session.ContextItem{Context: fmt.Sprintf("paged acme:x-%d@1 (1 tokens, digest 0123456789ab): x", i), WhyItMatters: "x"})
@@ -112,7 +113,7 @@ func TestSessionVerbs(t *testing.T) {
 		require.Contains(t, r.err, "expected at most 512")
 	}
 	require.Contains(t, ok(t, packet, "session", "receive", file, "acme/night", "chat"), "received")
-	same, err := session.ParsePacket([]byte(packet)) // a packet that is made later has a later date
+	same, err := session.ReadPacket([]byte(packet)) // a packet that is made later has a later date
 	require.NoError(t, err)
 	require.Contains(t, dbctl(string(same.Markdown()), "session", "receive", file, "acme/night", "chat").err, "received before", "the document is the same packet")
 	require.Contains(t, ok(t, ok(t, "", verb("handoff")...), "session", "receive", file, "acme/night", "document"), "received")
@@ -172,9 +173,9 @@ func TestContractWritersTakeTurns(t *testing.T) {
 		}
 		raw, err := os.ReadFile(contract)
 		require.NoError(t, err)
-		ledger, err := session.ReadLedger(raw)
+		ledger, err := handoff.ReadLedger(raw)
 		require.NoError(t, err)
-		require.Equal(t, 1, ledger.Passes())
-		require.Len(t, ledger.Buckets(), 36)
+		require.Contains(t, string(raw), "-- pass 1 key ")
+		require.Equal(t, 36, len(ledger.List("retained-blocks"))+len(ledger.List("paged-blocks"))+len(ledger.List("evicted-blocks")))
 	}
 }

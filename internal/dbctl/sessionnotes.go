@@ -8,8 +8,10 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/compat/pager"
+	"github.com/ctxpage/ctxpage/internal/handoff"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type sessionNotesCmd struct {
@@ -26,11 +28,11 @@ Example: dbctl session notes agent.ctx acme/support chat-1 <notes.json`
 func (c *sessionNotesCmd) Run(a *app) error {
 	if c.Show {
 		return c.with(a, false, func(s *ctxpage.Session) error {
-			n, err := s.Notes(a.ctx)
+			in, err := s.Inspect(a.ctx)
 			if err != nil {
 				return err
 			}
-			b, err := json.MarshalIndent(n, "", "  ")
+			b, err := json.MarshalIndent(in.Notes, "", "  ")
 			if err != nil {
 				return err
 			}
@@ -69,13 +71,16 @@ func (c *sessionContractCmd) Run(a *app) error {
 	return c.withKnown(a, false, func(s *ctxpage.Session) error {
 		delta := func(have []byte) ([]byte, error) {
 			if c.Dialect == "strict" {
-				return s.Contract(a.ctx, have, session.Records{})
+				return s.Contract(a.ctx, have, nil)
 			}
-			p, err := s.InForce(a.ctx)
+			in, err := s.Inspect(a.ctx)
 			if err != nil {
 				return nil, err
 			}
-			return pager.Export(p.Result, p.At, have)
+			if in.Force == nil {
+				return nil, fmt.Errorf("%w: session %s has had no pass, or all were undone", store.ErrNotFound, c.Session)
+			}
+			return pager.Export(in.Force, have)
 		}
 		if c.DryRun {
 			return previewContract(a, c.Path, delta)
@@ -104,12 +109,12 @@ func (c *sessionReceiveCmd) Run(a *app) error {
 	if err != nil {
 		return usage("%v; expected what dbctl handoff writes, with --format json or md", err)
 	}
-	if err := p.Receivable(); err != nil {
+	if _, err := handoff.Pages(p, c.Session); err != nil {
 		return usage("%v", err)
 	}
 	if c.DryRun {
 		v := appendedView{[]string{}}
-		for _, r := range p.References() {
+		for _, r := range handoff.References(p) {
 			v.Refs = append(v.Refs, r.Ref)
 		}
 		return a.emit(v, func(w io.Writer) {

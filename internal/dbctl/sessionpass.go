@@ -101,11 +101,11 @@ func (c *sessionPassCmd) Run(a *app) error {
 
 func passOf(p *session.StoredPass) passView {
 	v := passView{
-		Pass: p.Number, Key: p.Key.String(), Repeated: p.Repeated, Retained: p.Count[session.Retain], Paged: p.Count[session.Page],
+		Pass: p.Number, Key: p.Key, Repeated: p.Repeated, Retained: p.Count[session.Retain], Paged: p.Count[session.Page],
 		Evicted: p.Count[session.Evict], Verdicts: []verdictView{},
 	}
 	for _, x := range p.Verdicts {
-		v.Verdicts = append(v.Verdicts, verdictView{x.ID, x.Action.String(), x.R, x.Similarity, x.Delta, x.Reason.String(), p.Explain(x)})
+		v.Verdicts = append(v.Verdicts, verdictView{x.ID, x.Action.String(), x.R, x.Similarity, x.Delta, x.Reason, p.Explain(x)})
 	}
 	return v
 }

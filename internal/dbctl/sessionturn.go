@@ -76,10 +76,11 @@ func (sessionExplainCmd) Help() string {
 
 func (c *sessionExplainCmd) Run(a *app) error {
 	return c.withTurn(a, false, func(s *ctxpage.Session, id string) error {
-		why, err := s.Explain(a.ctx, id)
+		in, err := s.Inspect(a.ctx, id)
 		if err != nil {
 			return err
 		}
+		why := in.Turn[id]
 		v := explainView{id, strings.Split(why, "\n")}
 		return a.emit(v, func(w io.Writer) { fmt.Fprintln(w, printable(w, why)) })
 	})

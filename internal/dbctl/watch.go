@@ -90,7 +90,7 @@ func (c *watchCmd) plan(a *app, w *ctxpage.Watcher) error {
 	if err != nil {
 		return err
 	}
-	return a.emit(planView{st.Phase.String(), p}, func(out io.Writer) {
+	return a.emit(planView{st.Phase, p}, func(out io.Writer) {
 		printStats(out, &st)
 		table(out, "TURN KIND PRIORITY SCORE FROM TO BEFORE AFTER WHY", func(row func(...any)) {
 			for _, it := range p.Items {
@@ -135,7 +135,7 @@ func (c *watchCmd) head(a *app, w *ctxpage.Watcher) error {
 		return err
 	}
 	if a.JSON {
-		return json.NewEncoder(a.out).Encode(headroomView{"headroom", a.now().UTC(), st.Phase.String(), st.Actual, st.Analysis.Protected, st.Limits})
+		return json.NewEncoder(a.out).Encode(headroomView{"headroom", a.now().UTC(), st.Phase, st.Actual, st.Analysis.Protected, st.Limits})
 	}
 	printStats(a.out, &st)
 	return nil

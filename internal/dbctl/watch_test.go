@@ -72,8 +72,7 @@ func TestWatchBesideServe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.ctx")
 	s := startServe(t, file, "--stdin")
 	require.Contains(t, s.post(t, "session/limit", `{"session":"chat","total":60000,"keep_last":2,"reserve_percent":30}`, asHost), `"usable":42000`)
-	limits, err := session.Config{Total: 60_000, Reserve: 300_000}.Thresholds()
-	require.NoError(t, err)
+	limits := session.Config{Total: 60_000, Reserve: 300_000}.Thresholds()
 	w := startWatch(t, file, "acme", "chat")
 	window := func() (v windowView) {
 		require.NoError(t, json.Unmarshal([]byte(s.post(t, "session/window", `{"session":"chat"}`)), &v))
@@ -190,7 +189,7 @@ func TestHookMakesThePassThatIsDue(t *testing.T) {
 	db, err := ctxpage.Open(file, ctxpage.Options{ReadOnly: true})
 	require.NoError(t, err)
 	defer db.Close()
-	w, err := db.Scope("acme").Session("chat").Window(t.Context())
+	w, err := db.Scope("acme").Session("chat").Inspect(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 42_000, w.Limits.Usable)
 	passes, err := db.Scope("acme").Session("chat").Passes(t.Context())

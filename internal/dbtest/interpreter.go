@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Remembered is what a reader of contracts says: session.Ledger.
+// Remembered is the reader of contracts: handoff.Ledger.
 type Remembered interface {
 	List(name string) []string
 	Value(name string) (string, bool)
@@ -28,7 +28,7 @@ func Interpreted(t testing.TB, contract []byte, ours Remembered) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := "session/testdata/interpreter.py"
+	script := "internal/handoff/testdata/interpreter.py"
 	for up := 0; up < 5; up++ { // a test runs in the folder of its package
 		if _, err := os.Stat(script); err == nil {
 			break

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/internal/conversation"
+	"github.com/ctxpage/ctxpage/internal/handoff"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -150,7 +150,7 @@ func (f *finder) version(x *found, h *store.Head) {
 		f.seen(h)
 	}
 	turn := h.Kind == store.KindMessage && h.Group != ""
-	if base, from, ref := conversation.Received(h); base != "" {
+	if base, from, ref := handoff.Received(h); base != "" {
 		turn, x.packet, x.from = true, base, from
 		if ref != (store.Ref{}) {
 			x.handed = append(x.handed, artefact{ref.Scope, ref.ID})

@@ -17,10 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	packets "github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/handoff"
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -76,7 +76,7 @@ func (f forgetful) wants(e *store.Ever, h, newest *store.Head) bool {
 	knows := func(what string) bool {
 		return f.forgets != what && (f.forgets != "past "+what || h.Version == newest.Version)
 	}
-	packet, _, _ := packets.Received(h)
+	packet, _, _ := handoff.Received(h)
 	return knows("subject") && e.Subject != "" && h.Subject == e.Subject && (f.forgets != "deleted subject" || !newest.Deleted) ||
 		knows("group") && e.Group != "" && h.Group == e.Group ||
 		knows("derived") && len(h.DerivedFrom) > 0 ||
@@ -145,7 +145,7 @@ func (w *wild) put() error {
 		a.Supersedes = []string{w.ref().ID}
 	}
 	if w.oneIn(6) {
-		a.Kind, a.Group, a.Meta = store.KindScratch, "talk", packets.PacketMeta(w.oneIn(2), w.one("acme:talk", "acme/ann:chat"))
+		a.Kind, a.Group, a.Meta = store.KindScratch, "talk", map[string]string{"handoff": w.one("packet", "brief"), "from": w.one("acme:talk", "acme/ann:chat")}
 	}
 	if w.oneIn(4) {
 		a.Tags = []string{w.one("x", "y")}

@@ -85,9 +85,9 @@ func (w *talks) whole(t *testing.T, db *ctxpage.DB, step string) {
 		passes, err := talk.Passes(ctx)
 		require.NoError(t, err, "%s %s", step, scope)
 		require.Len(t, passes, 1, "%s %s", step, scope)
-		notes, err := talk.Notes(ctx)
+		in, err := talk.Inspect(ctx)
 		require.NoError(t, err, "%s %s", step, scope)
-		require.Equal(t, scope == "acme/bob", notes.Text != "", "%s %s", step, scope)
+		require.Equal(t, scope == "acme/bob", in.Notes.Text != "", "%s %s", step, scope)
 	}
 	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err, step)

@@ -53,7 +53,7 @@ func writeTalk(t *testing.T, path string) {
 func talkShape(t *testing.T, db *DB) (out []string) {
 	t.Helper()
 	chat := db.Scope("acme/support").Session("chat")
-	w, err := chat.Window(context.Background())
+	w, err := chat.Inspect(context.Background())
 	require.NoError(t, err)
 	for _, v := range w.Turns {
 		out = append(out, fmt.Sprintf("%+v", v))

@@ -322,7 +322,7 @@ func (b *bringer) live(a *store.Artefact) (live bool, err error) {
 		slices.Sort(b.before)
 	}
 	if _, there := slices.BinarySearch(b.before, a.Group); there {
-		w, err := b.scope.Session(a.Group).Window(b.ctx)
+		w, err := b.scope.Session(a.Group).Inspect(b.ctx)
 		if err != nil {
 			return false, err
 		}

@@ -1,7 +1,6 @@
 package handoff
 
 import (
-	"slices"
 	"strings"
 	"unicode"
 
@@ -10,9 +9,9 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Told are the phrases that end the reasons of what the scope and its ancestors were told: as the reasons end, so that no
-// scope stands for one whose name is longer.
-func Told(chain store.Scopes) (phrases []string) {
+// toldIn returns the phrases that end the reasons of directives of a chain of scopes: with the character behind the name,
+// so that no scope stands for one whose name is longer.
+func toldIn(chain store.Scopes) (phrases []string) {
 	for _, scope := range chain {
 		for _, end := range []string{")", ":", ";"} {
 			phrases = append(phrases, directiveOf+scope+end)
@@ -21,10 +20,10 @@ func Told(chain store.Scopes) (phrases []string) {
 	return phrases
 }
 
-// directiveOf begins the reason of what a scope was told.
+// directiveOf begins the reason of a directive.
 const directiveOf = "directive of the user in "
 
-// Directives are the locked decisions and the corrections of the user: what the scope and its ancestors were told.
+// Directives returns the directives in force as the locked decisions and the corrections of the user.
 func Directives(told directive.Effective) (decisions []session.BasisItem, corrections []session.CorrectionItem) {
 	for _, p := range told.Premises {
 		decisions = append(decisions, session.BasisItem{Text: "premise: " + p.Premise, Basis: directiveOf + p.Scope})
@@ -41,60 +40,67 @@ func Directives(told directive.Effective) (decisions []session.BasisItem, correc
 	return decisions, corrections
 }
 
-// Records adds what notes and directives say to records of a session, a name of which is given.
-func Records(r *session.Records, n session.Notes, told directive.Effective, of store.Ref, chain store.Scopes) {
+// Contract returns the bytes to append to a contract file whose content is have: the lines of the pass in force, nil if
+// there is none, then those of the session's notes and directives.
+func Contract(have []byte, p *session.StoredPass, n session.Notes, told directive.Effective, of store.Ref, chain store.Scopes) ([]byte, error) {
+	l, err := ReadLedger(have)
+	if err != nil {
+		return nil, err
+	}
+	var out []byte
+	if p != nil {
+		if out, err = l.Pass(p, p.At); err != nil {
+			return nil, err
+		}
+	}
+	more, err := l.Records(recordsFrom(n, told, of, chain))
+	if err != nil {
+		return nil, err
+	}
+	return append(out, more...), nil
+}
+
+// PacketContract returns the bytes to append to a contract file whose content is have, so that it has the facts of a packet.
+func PacketContract(have []byte, p session.Packet, chain store.Scopes) ([]byte, error) {
+	l, err := ReadLedger(have)
+	if err != nil {
+		return nil, err
+	}
+	return l.Packet(p, toldIn(chain)...)
+}
+
+// recordsFrom returns what notes and directives of a session say.
+func recordsFrom(n session.Notes, told directive.Effective, of store.Ref, chain store.Scopes) (r Records) {
 	decisions, corrections := Directives(told)
 	for _, d := range decisions {
-		r.Decisions = append(r.Decisions, session.Entry{Text: d.Text, Because: d.Basis})
+		r.Decisions = append(r.Decisions, Entry{d.Text, d.Basis})
 	}
 	for _, x := range corrections {
-		r.Corrections = append(r.Corrections, session.Entry{Text: x.Correction, Because: x.MeaningForNextAgent})
+		r.Corrections = append(r.Corrections, Entry{x.Correction, x.MeaningForNextAgent})
 	}
-	noted := "noted in [" + of.String() + "]" // so that no id stands for one that is longer
+	by := noted(of.String())
 	for _, q := range n.Questions {
-		if !visible(q.Question) {
-			continue
+		if visible(q.Question) {
+			r.Questions = append(r.Questions, Entry{q.Question, strings.TrimPrefix(q.WhyItMatters+"; "+by, "; ")})
 		}
-		r.Questions = append(r.Questions, session.Entry{Text: q.Question, Because: strings.TrimPrefix(q.WhyItMatters+"; "+noted, "; ")})
 	}
 	for _, l := range []struct {
 		name  string
 		items []string
 	}{{"work-completed", n.Done}, {"work-remaining", n.Open}} {
-		list := session.List{Name: l.name}
+		list := List{Name: l.name}
 		for _, item := range l.items {
 			if visible(item) {
-				list.Items = append(list.Items, session.Entry{Text: item, Because: noted})
+				list.Items = append(list.Items, Entry{item, by})
 			}
 		}
 		r.Lists = append(r.Lists, list)
 	}
-	r.OwnReasons = append(append(r.OwnReasons, noted), Told(chain)...)
+	r.OwnReasons = append([]string{by}, toldIn(chain)...)
+	return r
 }
 
-// visible reports whether a note shows anything. One that does not is passed over: it would make the whole contract fail.
+// visible reports whether a note shows anything. Blank notes are skipped, because they would fail the whole contract.
 func visible(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return unicode.IsGraphic(r) && !unicode.IsSpace(r) })
-}
-
-// References are the texts of the references of a packet, and which of them are pinned: the newest that were pinned
-// there, up to session.MaxBrief bytes.
-func References(p session.Packet) (texts []string, pinned []bool) {
-	items := map[string]string{} // the context of a reference, by its form and name
-	for _, item := range p.Context {
-		if key, _, ok := strings.Cut(item.Context, " ("); ok && items[key] == "" {
-			items[key] = item.Context
-		}
-	}
-	refs := p.References()
-	texts, pinned = make([]string, len(refs)), make([]bool, len(refs))
-	remaining := session.MaxBrief
-	for i, r := range slices.Backward(refs) {
-		texts[i] = "handed over by " + p.CreatedBy + ", unverified: " + items[r.Form+" "+r.Ref]
-		if r.Form == "pinned" {
-			remaining -= len(texts[i])
-			pinned[i] = remaining >= 0
-		}
-	}
-	return texts, pinned
 }

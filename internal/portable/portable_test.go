@@ -231,9 +231,9 @@ func TestRoundTrip(t *testing.T) {
 	to = open(t, path, c, store.Info{})
 	sound(t, to)
 	require.Equal(t, same(t, file), same(t, export(t, to, portable.ExportOptions{})))
-	w, err := from.Scope(odd).Session("talk").Window(t.Context())
+	w, err := from.Scope(odd).Session("talk").Inspect(t.Context())
 	require.NoError(t, err)
-	w2, err := to.Scope(odd).Session("talk").Window(t.Context())
+	w2, err := to.Scope(odd).Session("talk").Inspect(t.Context())
 	require.NoError(t, err)
 	w.LSN, w2.LSN = 0, 0
 	require.Equal(t, w, w2)

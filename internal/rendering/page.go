@@ -14,9 +14,9 @@ import (
 	"github.com/ctxpage/ctxpage/internal/chunk"
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
+	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
-	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -85,7 +85,7 @@ func IsTurn(h *store.Head, session string) bool {
 
 // Stub is what stands for a turn; text is that of its first page.
 func Stub(h *store.Head, text string) string {
-	return session.StubText(store.Ref{Scope: h.Scope, ID: h.ID}.String(), hex.EncodeToString(h.Rows[0].Digest[:6]), conversation.SumTokens(h.Rows), text)
+	return prose.StubText(store.Ref{Scope: h.Scope, ID: h.ID}.String(), hex.EncodeToString(h.Rows[0].Digest[:6]), conversation.SumTokens(h.Rows), text)
 }
 
 // Cut is a page cut to ranges. The lines of directives stand for themselves: a mark at a gap would only make one ask

@@ -454,7 +454,7 @@ func TestEraseReachesPackets(t *testing.T) {
 				require.NoError(t, err)
 			}
 			require.Empty(t, n.hits(t, filepath.Dir(path)), "%s, %d turns: %+v", name, turns, rep.Erased)
-			w, err := night.Window(ctx)
+			w, err := night.Inspect(ctx)
 			require.NoError(t, err)
 			if name == "scope" {
 				stays = nil
