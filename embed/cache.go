@@ -21,7 +21,7 @@ type cache struct {
 	bytes int
 }
 
-// entryOverhead is what an entry takes beside its numbers: digest, list element, map slot.
+// entryOverhead is the size of an entry beside its numbers: digest, list element, map slot.
 const entryOverhead = 160
 
 func newCache(limit int) *cache {

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// contentType is what a server says of a body.
+// contentType is the type and charset that a server declares for a body.
 type contentType struct {
 	media   string // "": it does not say
 	charset string // lower case, "": it does not say

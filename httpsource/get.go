@@ -23,7 +23,7 @@ type hop struct {
 	own *url.URL // the source
 }
 
-// answer is what a hop gave: a place to go on to, a body, or, with neither, that nothing changed.
+// answer is the result of one hop: a place to go on to, a body, or, with neither, that nothing changed.
 type answer struct {
 	next    string
 	fetched *store.Fetched
@@ -187,7 +187,7 @@ func (c *Client) read(h *hop, res *http.Response, have stamp) (answer, error) {
 	}
 }
 
-// moved is where redirects have led, "" when they have not.
+// moved is the address that redirects have led to; "": there were none.
 func (h *hop) moved() string {
 	if h.url == h.own {
 		return ""

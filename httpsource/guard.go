@@ -70,7 +70,7 @@ func carried(a netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// isSpecial tells addresses inside from those of the public internet. An address that carries an IPv4 address is no more
+// isSpecial reports whether an address is outside the public internet. An address that carries an IPv4 address is no more
 // public than that.
 func isSpecial(a netip.Addr) bool {
 	if a = unzoned(a); !a.IsValid() {

@@ -18,7 +18,7 @@ type slot struct {
 	users int           // under way or waiting; guarded by hosts.mu
 }
 
-// enter waits for a place with a host; leave gives it back.
+// enter waits for a place with a host; leave frees it.
 func (h *hosts) enter(ctx context.Context, host string) (leave func(), err error) {
 	h.mu.Lock()
 	s := h.slots[host]

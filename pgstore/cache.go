@@ -175,7 +175,7 @@ func (c *cache) compacted(path string) error {
 	return errors.Join(err, to.Close())
 }
 
-// compactBytes is how much one transaction of compacted writes.
+// compactBytes limits the bytes that one transaction of compacted writes.
 const compactBytes = 8 << 20
 
 // compact replaces the file of the rows by one without free pages: what was erased is in none of its bytes. Readers wait for

@@ -235,7 +235,7 @@ func (s *Store) claim(ctx context.Context, tx pgx.Tx, c filestore.Copy, token st
 // copyHost and the token of a copy stand in place of the host that wrote an image.
 const copyHost = "copy "
 
-// copyParts is how many parts one transaction of a copy writes.
+// copyParts limits the parts that one transaction of a copy writes.
 const copyParts = 4
 
 // send writes the parts that the server does not have.
@@ -286,7 +286,7 @@ func (s *Store) send(ctx context.Context, conn *pgx.Conn, src *imageSource) erro
 	return nil
 }
 
-// publish gives a copy its name and the first record of its log, once the server has all of it.
+// publish sets the name of a copy and the first record of its log, once the server has all of it.
 func (s *Store) publish(ctx context.Context, tx pgx.Tx, c filestore.Copy, total int64) error {
 	var got int64
 	if err := tx.QueryRow(ctx, "SELECT coalesce(sum(length(body)), 0) FROM ctxpage_image_parts WHERE db = $1", s.db.num).Scan(&got); err != nil {
@@ -430,7 +430,7 @@ func CopyToFile(ctx context.Context, dsn, path string, opts Options, progress st
 	return c, moveCopy(made, path, dir)
 }
 
-// copiedFiles are what a database consists of, in the order in which a copy is moved into place: the file that makes it one comes last.
+// copiedFiles lists the files of a database in the order in which a copy is moved into place: the file that makes it a database comes last.
 var copiedFiles = []string{"-manifest", "-wal", ".lock", ""}
 
 // movableFile says that the copy in a staging directory was verified, and of what it is.
@@ -525,7 +525,7 @@ func (s *Store) export(ctx context.Context, path string, progress store.Progress
 	return c, err
 }
 
-// sizeOf is how many bytes the files of an embedded database have.
+// sizeOf returns the bytes of the files of an embedded database.
 func sizeOf(path string) (n int64, err error) {
 	for _, suffix := range copiedFiles {
 		err := filepath.WalkDir(path+suffix, func(_ string, d fs.DirEntry, err error) error {

@@ -21,7 +21,7 @@ import (
 // The server keeps deleted rows in its own files until it vacuums, and in its backups and archived WAL: those are its
 // operator's (docs/postgres.md).
 
-// purgeWait is how long an erase waits for the caches of other hosts, beyond the time after which a host counts as gone.
+// purgeWait is the time that an erase waits for the caches of other hosts, beyond the time after which a host counts as gone.
 const purgeWait = 15 * time.Second
 
 // erase runs a job.

@@ -14,7 +14,7 @@ import (
 
 // take installs records that follow what the engine has, of which limit were asked for. Rows that were installed since are passed over.
 // The first of the others must be the record that the engine has last: if it is gone or another one, this is not the order it
-// followed. It gives how many rows there were.
+// followed. It returns the number of rows.
 func (l *serverLog) take(rows pgx.Rows, limit int) (n int, err error) {
 	defer rows.Close()
 	bytesRead, met := 0, false
@@ -174,7 +174,7 @@ func (l *serverLog) stream(ctx context.Context) error {
 	}
 }
 
-// recent is how old an answer of the server may be for a catch-up to end with it.
+// recent limits the age of an answer of the server with which a catch-up may end.
 func (s *Store) recent() time.Duration {
 	if s.opts.MaxLag > 0 {
 		return min(time.Second, s.opts.MaxLag/4)
@@ -256,7 +256,7 @@ func (l *serverLog) poll(ctx context.Context) {
 	}
 }
 
-// takeTurns gives leaves that wait a turn, when it is asked to and every so often.
+// takeTurns takes a turn for waiting leaves, when asked and at intervals.
 func (l *serverLog) takeTurns(ctx context.Context) {
 	tick := time.NewTicker(leafEvery)
 	defer tick.Stop()
@@ -279,5 +279,5 @@ func (l *serverLog) takeTurns(ctx context.Context) {
 	}
 }
 
-// leafEvery is how often leaves of reads are numbered.
+// leafEvery is the interval at which leaves of reads are numbered.
 const leafEvery = 100 * time.Millisecond

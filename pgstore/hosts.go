@@ -85,10 +85,10 @@ func (s *Store) keep(ctx context.Context) {
 	}
 }
 
-// channel is where hosts tell each other of commits.
+// channel is the notification channel for commits.
 func (s *Store) channel() string { return fmt.Sprintf("ctxpage_%d", s.db.num) }
 
-// self is how this host signs what it tells the others: it does not look for its own commits.
+// self marks this host's notifications, so that it ignores them.
 func (s *Store) self() string { return hex.EncodeToString(s.log.host[:]) }
 
 // notify has the other hosts told that this one committed. Many commits become one notification.

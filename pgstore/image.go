@@ -263,7 +263,7 @@ func (s *Store) putImage(ctx context.Context, tx pgx.Tx, seq int64, rows string,
 // sqlPutPart writes a part of an image. COPY was rejected: the server does not take it for a table with row-level security.
 const sqlPutPart = "INSERT INTO ctxpage_image_parts (db, seq, file, part, body) VALUES ($1, $2, $3, $4, $5)"
 
-// imageSource gives the parts of files one after the other.
+// imageSource returns the parts of files one after the other.
 type imageSource struct {
 	db          int
 	seq         int64
@@ -341,7 +341,7 @@ func (s *imageSource) Values() []any { return []any{s.db, s.seq, s.names[s.at], 
 const sqlTrimTo = `SELECT least((SELECT max(seq) FROM ctxpage_images WHERE db = $1),
 	(SELECT min(applied) FROM ctxpage_hosts WHERE db = $1 AND seen > now() - $2::interval))`
 
-// trimRows is how many records one transaction deletes.
+// trimRows limits the records that one transaction deletes.
 const trimRows = 5000
 
 // trim deletes records that the image covers, that every live host has, and that are older than keep. The record that an image

@@ -340,7 +340,7 @@ func (l *serverLog) fillInbox(ctx context.Context) {
 	}
 }
 
-// inboxEvery is how often leaves of reads are sent to the inbox.
+// inboxEvery is the interval at which leaves of reads are sent to the inbox.
 const inboxEvery = 20 * time.Millisecond
 
 // own is the leaf of a ticket of this host that is not durable yet; nil: there is none.
@@ -419,7 +419,7 @@ func (l *serverLog) unplace(t *turn) {
 	}
 }
 
-// claim marks the leaves that which names, and gives them.
+// claim marks the leaves that which selects, and returns them.
 func (l *serverLog) claim(which func(*leaf) bool) (out []*leaf) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// schemaVersion is that of the newest file in migrations.
+// schemaVersion is the version of the newest file in migrations.
 const schemaVersion = 1
 
 const versionTable = "ctxpage_version"

@@ -157,7 +157,7 @@ func (s *Store) Head(ctx context.Context) (manifest.Head, error) {
 	return s.eng.Leaves.Head(s.eng.Leaves.Size(), codec.Micros(now))
 }
 
-// Stat is a snapshot of sizes and counters. LogBytes is what the records take on the server, about.
+// Stat returns sizes and counters of this moment. LogBytes is the approximate size of the records on the server.
 func (s *Store) Stat(ctx context.Context) (store.StoreStats, error) {
 	if err := s.eng.Readable(ctx); err != nil {
 		return store.StoreStats{}, err

@@ -63,7 +63,7 @@ func newSpool(dir, db string, host [16]byte) *spool {
 	return &spool{dir: dir, db: db, id: host, host: hex.EncodeToString(host[:])}
 }
 
-// head is what a file begins with.
+// head is the beginning of a file.
 func (sp *spool) head(purged uint64) []byte {
 	b := append([]byte(spoolMagic), sp.id[:]...)
 	b = binary.BigEndian.AppendUint64(b, purged)
@@ -204,7 +204,7 @@ func (l *serverLog) emptySpool(ctx context.Context) error {
 	return err
 }
 
-// closeSpool ends the spool and says whether files with leaves stay, for the next Open on this machine.
+// closeSpool ends the spool and reports whether files with leaves stay, for the next Open on this machine.
 func (l *serverLog) closeSpool() (stays bool) {
 	l.spool.mu.Lock()
 	defer l.spool.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// served is what of store.Store the engine answers as it is. The other methods are those of Store.
+// served has the methods of store.Store that the engine answers unchanged. Store has the other methods.
 type served interface {
 	Info(ctx context.Context) (store.Info, error)
 	Commit(ctx context.Context, b store.Batch) (store.Outcome, error)
@@ -318,7 +318,7 @@ func (s *Store) die(err error) error {
 	return err
 }
 
-// fatal ends the handle if an error says that the engine and the log have parted. Other errors pass.
+// fatal ends the handle if an error shows that the engine and the log differ. Other errors pass.
 func (s *Store) fatal(err error) error {
 	var follow followError
 	if errors.As(err, &follow) {

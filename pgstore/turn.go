@@ -45,7 +45,7 @@ type ticket struct {
 
 func (t *turn) empty() bool { return len(t.items) == 0 && len(t.inbox) == 0 }
 
-// add puts a record at the end and gives its number.
+// add puts a record at the end and returns its number.
 func (t *turn) add(it item) uint64 {
 	it.end = t.end.next(it.kind, it.body)
 	t.end = it.end
@@ -184,7 +184,7 @@ func (l *serverLog) tryBegin() (t *turn, behind bool, err error) {
 	return t, false, errors.Join(l.place(t, rows, mine), l.s.step("placed"))
 }
 
-// awaitLock reads the answers of the first trip up to that of the lock.
+// awaitLock reads the answers of the first trip, up to the answer of the lock.
 func (l *serverLog) awaitLock(res pgx.BatchResults) error {
 	for range 2 {
 		if _, err := res.Exec(); err != nil {
@@ -349,7 +349,7 @@ func (l *serverLog) outcome(t *turn) (known bool, err error) {
 	return true, nil
 }
 
-// fate is what became of a group whose transaction ended without an answer.
+// fate is the outcome of a group whose transaction ended without an answer.
 type fate uint8
 
 const (
@@ -451,7 +451,7 @@ func (l *serverLog) install(t *turn) {
 	l.s.notify()
 }
 
-// lose gives a group back: nothing of it happened. Its leaves go into a later one.
+// lose takes a group back of which nothing happened. Its leaves go into a later group.
 func (l *serverLog) lose(t *turn) {
 	var commits []engine.Entry
 	for i := range t.items {

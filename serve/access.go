@@ -14,7 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Access has three layers, and each can only lower what the one before allows:
+// Access has three layers, and each can only lower what the layer above allows:
 //
 //	connection   a unix socket is open to its user alone; over TCP a bearer token gives the highest role (granted)
 //	caller       hello binds scope, actor and role to a key, which later headers cannot change (holder)
@@ -170,7 +170,7 @@ func (s *Server) holder(id string, h http.Header, most Role) (*caller, error) {
 	return &k.caller, nil
 }
 
-// helloIn is what a caller says of itself. The headers of a call without a key have the same three
+// helloIn describes the caller. The headers of a call without a key have the same three
 // fields, so both ways end in bind.
 type helloIn struct {
 	Scope string `json:"scope" jsonschema:"the scope to work in; its ancestors can be read too"`
@@ -224,7 +224,7 @@ func (s *Server) bind(in helloIn, most Role) (*caller, error) {
 	return &caller{scope: in.Scope, actor: actor, role: role, s: s.db.Scope(in.Scope, opts...)}, nil
 }
 
-// hello gives a caller a key: 128 random bits in hexadecimal, which cannot be guessed. Whoever
+// hello makes a key for a caller: 128 random bits in hexadecimal, which cannot be guessed. Whoever
 // shows the key is the caller, so it is as secret as a token.
 func (s *Server) hello(in helloIn, most Role) (helloOut, error) {
 	c, err := s.bind(in, most)

@@ -107,7 +107,7 @@ type replayOut struct {
 	Missing []string `json:"missing,omitempty" jsonschema:"pages that gc dropped"`
 }
 
-// replay renders a recorded assembly again. Same says whether the bytes are the recorded ones.
+// replay renders a recorded assembly again. Same reports whether the bytes are the recorded ones.
 func replay(ctx context.Context, r *request, in traceIn) (replayOut, error) {
 	if _, err := r.recorded(ctx, in.Trace); err != nil {
 		return replayOut{}, err
@@ -296,7 +296,7 @@ func (f *follower) atLimit() bool {
 	return f.given > 0 && f.given == f.in.Limit || f.in.Idle > 0 && time.Since(f.lastLeaf) >= time.Duration(f.in.Idle)*time.Second
 }
 
-// waitMost is how long to wait for a leaf: until the next sign of life, or the end of the stream.
+// waitMost returns how long to wait for a leaf: until the next sign of life, or the end of the stream.
 func (f *follower) waitMost() time.Duration {
 	wait := signEvery - time.Since(f.sent)
 	if f.in.Idle > 0 {

@@ -363,7 +363,7 @@ func streamAnswer(ctx context.Context, w http.ResponseWriter, c *call, req *requ
 	return nil
 }
 
-// noPlace is what a connection is answered for which there is no place.
+// noPlace is the response when the connection limit is reached.
 func noPlace() []byte {
 	_, out := errorOf(refuse("full", fmt.Sprintf("%d connections are open, which is the limit", maxConnections), "connect again later"))
 	b, err := encode(out)

@@ -101,7 +101,7 @@ var refusals = map[string]int{
 	"full": http.StatusServiceUnavailable, "closing": http.StatusServiceUnavailable, "stop": http.StatusForbidden, "internal": http.StatusInternalServerError,
 }
 
-// errorOf is the answer that an error gives, and its HTTP status. An error that no row knows is
+// errorOf returns the answer for an error, and its HTTP status. An error that no row knows is
 // internal with its text: a bug, or an error of the operating system. It is not hidden, since the
 // caller is of the same user or has a token.
 func errorOf(err error) (int, errorOut) {

@@ -30,7 +30,7 @@ func index(all []call) map[string]*call {
 	return m
 }
 
-// schemas is what GET /v1/schema returns.
+// schemas is the answer of GET /v1/schema.
 type schemas struct {
 	Version int                `json:"version"`
 	Headers map[string]string  `json:"headers"`
@@ -81,7 +81,7 @@ func Schema() (any, error) {
 	return out, nil
 }
 
-// codes are those of all errors, sorted.
+// codes lists the codes of all errors, sorted.
 func codes() []string {
 	all := []string{"internal", "not_answering", "skew"}
 	for _, c := range coded {

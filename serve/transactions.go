@@ -429,7 +429,7 @@ func leftOut(m *manifest.Record) map[string]int {
 	return out
 }
 
-// expectedCounter is what the error of bpe.Named expects.
+// expectedCounter is the expectation in the error of bpe.Named.
 func expectedCounter(err error) string {
 	_, expected, _ := strings.Cut(err.Error(), "expected ")
 	return expected

@@ -20,7 +20,7 @@ const (
 	CL100k = "cl100k_base"
 )
 
-// Profile is what a host needs to know of a model before it sends anything.
+// Profile describes a model to a host before it sends anything.
 type Profile struct {
 	Model    string `json:"model"`    // a name, or the start of one up to a separator: see Profiles.Find
 	Window   int    `json:"window"`   // tokens in and out together

@@ -31,7 +31,7 @@ import (
 const (
 	// MaxFile is the size of the largest file of a model, in bytes.
 	MaxFile = 2 << 30
-	// MaxTokens is how many tokens of a text count. Those after it are not looked at.
+	// MaxTokens limits the tokens of a text that are read. Later tokens do not count.
 	MaxTokens = 8192
 )
 

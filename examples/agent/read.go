@@ -12,7 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
-// outcome is what the second process must find.
+// outcome has the facts that the second process must find.
 type outcome struct {
 	Path, Scope, Trace, Context, Head string
 	Turns                             int

@@ -76,7 +76,7 @@ func chat(ctx context.Context, out io.Writer, path string, turns, window int) (e
 	return err
 }
 
-// say is what the user says: mostly a few words, at times a pasted log.
+// say returns the text of a user turn: mostly a few words, at times a pasted log.
 func say(n int) string {
 	text := fmt.Sprintf("Question %d: what is the refund limit of tariff %d?", n, n%97)
 	if n%40 != 0 {

@@ -36,7 +36,7 @@ type checkView struct {
 	Problems []store.Problem `json:"problems"`
 }
 
-// childAnswer is what the process that walks writes: a report, or why it could not walk. Nothing means that it died.
+// childAnswer is the output of the child process: a report, or why it could not walk. A child that died writes nothing.
 type childAnswer struct {
 	Problems []store.Problem `json:"problems"`
 	Error    string          `json:"error,omitempty"`
@@ -119,7 +119,7 @@ func (a *app) checkInChild(path string, online bool) (ans childAnswer, err error
 	return ans, nil
 }
 
-// child runs the walk in a process of its own and gives what it wrote, how it ended, and the last it said.
+// child runs the walk in a child process and returns its output, how it ended, and the end of its error output.
 func (a *app) child(path string, online bool) (out []byte, end *os.ProcessState, said string, err error) {
 	self, err := os.Executable()
 	if err != nil {

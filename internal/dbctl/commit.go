@@ -33,7 +33,7 @@ func (commitCmd) Help() string {
 Example: dbctl commit agent.ctx acme/support --trace 01J… --confidence 0.88 --by checker <answer.txt`
 }
 
-// commitView is what commit answers.
+// commitView is the JSON of commit.
 type commitView struct {
 	Status string   `json:"status"`
 	Batch  string   `json:"batch"`

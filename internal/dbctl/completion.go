@@ -79,7 +79,7 @@ func (c *completionCmd) Run(a *app) error {
 	return err
 }
 
-// candidates are what may stand in the place of the last word; none: a file, or text that nobody can guess.
+// candidates lists the words that may complete the last one. It is empty for a file, or for a text that nobody can guess.
 func candidates(root *kong.Node, words []string) []string {
 	if len(words) == 0 {
 		words = []string{""}

@@ -41,7 +41,7 @@ type diffView struct {
 	Texts   []diffText             `json:"texts,omitempty"` // with --text
 }
 
-// diffText is how the text of a page changed: its lines, each after "-", "+" or a space.
+// diffText lists how the text of a page changed: its lines, each after "-", "+" or a space.
 type diffText struct {
 	A     string   `json:"a"` // references of the two versions
 	B     string   `json:"b"`

@@ -199,7 +199,7 @@ func (e *scopeEngine) Load(s directive.Session) error {
 	return e.failing(err)
 }
 
-// Inherited is what holds in the scope and was set above it.
+// Inherited has the directives in force that an ancestor has set.
 func (e *scopeEngine) Inherited() (out directive.Effective, err error) {
 	st, err := e.s.Directives().State(e.ctx)
 	for _, p := range st.Effective.Premises {
@@ -228,7 +228,7 @@ func (e *scopeEngine) History() (out []directivecli.Entry, err error) {
 	return out, nil
 }
 
-// failing remembers an error for the exit code and gives it the words dbctl has for it.
+// failing keeps an error for the exit code and words it as dbctl does.
 func (e *scopeEngine) failing(err error) error {
 	if err == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// daysAndWeeks are what people measure retention in and time.ParseDuration has no units for. They come first: 1w2d12h.
+// daysAndWeeks are units of retention that time.ParseDuration lacks. They come first: 1w2d12h.
 var daysAndWeeks = regexp.MustCompile(`^([-+]?)(?:(\d+(?:\.\d+)?)w)?(?:(\d+(?:\.\d+)?)d)?(.*)$`)
 
 // parseDuration reads a duration like 90m, 12h, 7d or 2w; a day is 24 hours.

@@ -117,7 +117,7 @@ func (c *eraseRunCmd) request() (ops.Request, error) {
 	return req, nil
 }
 
-// sessionReadings are what --session may mean: a scope and an id with a slash between, both of which may have slashes of their
+// sessionReadings lists what --session may mean: a scope and an id with a slash between, both of which may have slashes of their
 // own, or a reference.
 func sessionReadings(s string) (all []store.Ref) {
 	for at := len(s) - 2; at > 0; at-- {
@@ -221,7 +221,7 @@ func (eraseVerifyCmd) Help() string {
 Example: dbctl erase verify receipt.json`
 }
 
-// receiptView is what a receipt proves.
+// receiptView is the JSON of a receipt that holds.
 type receiptView struct {
 	DB     string            `json:"db"`
 	Done   store.EraseReport `json:"done"`

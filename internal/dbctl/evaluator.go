@@ -49,7 +49,7 @@ const maxJudgement = 64 << 10
 
 func (p program) Name() string { return filepath.Base(string(p)) }
 
-// Evaluate gives the program the draft and reads its judgement. It ends with ctx.
+// Evaluate runs the program on the draft and reads its judgement. It ends with ctx.
 func (p program) Evaluate(ctx context.Context, d ctxpage.Draft) (confidence float64, note string, err error) {
 	in, err := json.Marshal(draftView{d.Scope, d.Actor, d.Trace, d.Writes, nonNil(d.Deletes), nonNil(d.Context)})
 	if err != nil {
@@ -70,7 +70,7 @@ func (p program) Evaluate(ctx context.Context, d ctxpage.Draft) (confidence floa
 	return *said.Confidence, said.Note, nil
 }
 
-// runProgram gives a program of the host its input and returns what it prints. It ends with ctx.
+// runProgram runs a program of the host and returns its output. It ends with ctx.
 func runProgram(ctx context.Context, path string, in []byte) (string, error) {
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Stdin, cmd.WaitDelay = bytes.NewReader(in), time.Second
@@ -84,7 +84,7 @@ func runProgram(ctx context.Context, path string, in []byte) (string, error) {
 	return string(out), nil
 }
 
-// draftView is what an evaluator program reads.
+// draftView is the input of an evaluator program.
 type draftView struct {
 	Scope   string             `json:"scope"`
 	Actor   string             `json:"actor"`

@@ -127,5 +127,5 @@ func buildOf(info *debug.BuildInfo, ok bool) buildView {
 	return v
 }
 
-// version is that of the module, as it was built.
+// version returns the version of the module.
 func version() string { return buildOf(debug.ReadBuildInfo()).Version }

@@ -35,7 +35,7 @@ func (hookCmd) Help() string {
 Example: dbctl hook agent.ctx --scope acme/dev`
 }
 
-// hookView is what --json prints.
+// hookView is the JSON of hook.
 type hookView struct {
 	Event   string     `json:"event"`
 	Session string     `json:"session"`

@@ -19,7 +19,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/view"
 )
 
-// hookEvent is what a host gives a hook. Hosts send more fields, which differ by version.
+// hookEvent is the input of a hook. Hosts send more fields, which differ by version.
 type hookEvent struct {
 	SessionID  string          `json:"session_id"`
 	Transcript string          `json:"transcript_path"`
@@ -48,7 +48,7 @@ var sameEvents = map[string]string{
 	"beforeSubmitPrompt": "UserPromptSubmit", "postToolUse": "PostToolUse", "postToolUseFailure": "PostToolUseFailure", "afterAgentResponse": "Stop",
 }
 
-// translate gives an event of another host the names of Claude Code. Its transcript has a form of its own.
+// translate renames the fields of another host's event as Claude Code has them. Its transcript has a form of its own.
 func (e *hookEvent) translate() {
 	e.SessionID, e.Turn, e.Error = or(e.SessionID, e.Conversation), or(e.Turn, e.Generation), or(e.Error, e.Failure)
 	if same := sameEvents[e.Event]; same != "" {
@@ -84,7 +84,7 @@ func readHook(in io.Reader) (*hookEvent, error) {
 	return &e, nil
 }
 
-// turns are what an event adds to the conversation; none: it is not about something that was said.
+// turns returns the turns that an event adds to the conversation. It is empty for an event without words.
 func (e *hookEvent) turns(maxBytes int) ([]ctxpage.Turn, error) {
 	if e.Agent != "" { // it has the session's id, and yet a conversation of its own
 		return nil, nil
@@ -158,7 +158,7 @@ func toolName(name string) string {
 	return name[:min(len(name), 64)]
 }
 
-// arguments are those of a call as JSON, which a cut would break: what is too long is a text that says so.
+// arguments returns the arguments of a call as JSON. A cut would break JSON, so arguments that are too long become a text that says so.
 func arguments(input string, maxBytes int) string {
 	if len(input) <= maxBytes {
 		return or(input, "{}")

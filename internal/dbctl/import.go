@@ -63,7 +63,7 @@ Example: dbctl import agent.ctx acme/docs ./docs
   dbctl import new.ctx agent.jsonl`
 }
 
-// importView is what import answers.
+// importView is the JSON of import.
 type importView struct {
 	Scope     string         `json:"scope"`
 	Dir       string         `json:"dir"`
@@ -73,7 +73,7 @@ type importView struct {
 	Replaced  int            `json:"replaced"` // of those written: they had come from somewhere else
 	Bytes     int64          `json:"bytes"`
 	Skipped   map[string]int `json:"skipped"` // by reason
-	// SkippedFiles are all of them, by reason and path.
+	// SkippedFiles lists every skipped file, by reason and path.
 	SkippedFiles []folder.Skipped `json:"skipped_files"`
 	Removed      []string         `json:"removed"`
 	Deleted      int              `json:"deleted"`
@@ -87,7 +87,7 @@ const (
 	importBytes = 8 << 20
 )
 
-// importNames is how many skipped files of one reason are named without --verbose.
+// importNames limits the skipped files that are named for each reason without --verbose.
 const importNames = 20
 
 func (c *importCmd) Run(a *app) error {
@@ -173,7 +173,7 @@ type importer struct {
 	bytes    int64
 }
 
-// stored is what is known of an artefact already there.
+// stored describes an artefact that the database has already.
 type stored struct {
 	source string
 	hash   uint64

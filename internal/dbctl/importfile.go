@@ -148,7 +148,7 @@ func (v importedView) print(w io.Writer) {
 	}
 }
 
-// foreignView is what an import of files of another system answers.
+// foreignView is the JSON of an import of another system's files.
 type foreignView struct {
 	Scope string        `json:"scope"`
 	Files []foreignFile `json:"files"`

@@ -83,7 +83,7 @@ func (c *manifestShowCmd) Run(a *app) error {
 // notKept is said of a question of which the audit has the digest alone.
 const notKept = "erased or not kept"
 
-// asked is what a leaf was asked, and what became of it: kept, or why its text is not shown; empty where a leaf has none.
+// asked returns the question of a leaf and its state: kept, or why the text is not shown. Both are empty for a leaf without a question.
 func asked(ctx context.Context, l store.Audit, r *manifest.Record) (text, state string, err error) {
 	if len(r.Query) == 0 {
 		return "", "", nil

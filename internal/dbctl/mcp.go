@@ -148,7 +148,7 @@ type nopCloser struct{ io.Writer }
 func (nopCloser) Close() error { return nil }
 
 // untilOrphan cancels when another process than now becomes the parent: a host that was killed closes no pipe that a
-// grandchild still holds, and its servers stayed on (53 of them on one lock, in one report).
+// grandchild still holds, and its servers stayed on (one report had 53 servers on one lock).
 func untilOrphan(ctx context.Context, cancel func(), parent func() int, every time.Duration) {
 	born := parent()
 	tick := time.NewTicker(every)

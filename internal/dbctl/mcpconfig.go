@@ -36,7 +36,7 @@ type serverEntry struct {
 	HTTPURL string   `json:"httpUrl,omitempty"`
 }
 
-// mcpClient is where and how a client keeps its servers.
+// mcpClient describes where and how a client keeps its servers.
 type mcpClient struct {
 	container string // the key that holds the servers, by name
 	toml      bool
@@ -192,7 +192,7 @@ func (f *mcpFlags) args() (out []string, err error) {
 	return out, nil
 }
 
-// configView is what mcp config says.
+// configView is the JSON of mcp config.
 type configView struct {
 	Client string `json:"client"`
 	Config string `json:"config"` // the user's file, into which the block belongs

@@ -29,7 +29,7 @@ type namer struct {
 	writes bool
 }
 
-// parted splits the page and version off a text: the second reading.
+// parted splits page and version from a text: the second reading.
 func parted(s string) (ctxpage.Ref, bool) {
 	for _, sep := range []string{"#", "@"} {
 		i := strings.LastIndex(s, sep)

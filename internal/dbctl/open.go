@@ -44,7 +44,7 @@ type Opening struct {
 	Stay   bool // the process serves it until a signal ends it
 }
 
-// App is what a verb works with.
+// App is the state of one call of the tool, for the verbs of a Server.
 type App = app
 
 // Context ends with a signal.
@@ -142,10 +142,10 @@ func (a *app) store(name string, o Opening) (store.Store, error) {
 	return s.Open(a.ctx, name, o)
 }
 
-// answerTime is how long the process that has a database open may be silent, unless --wait says longer.
+// answerTime limits how long the process that has a database open may be silent. A longer --wait extends it.
 const answerTime = 10 * time.Second
 
-// options are what the command line says about every database.
+// options returns the options that the command line sets for every database.
 func (a *app) options() ctxpage.Options {
 	return ctxpage.Options{
 		Counter: a.counter, Key: a.key, Keyring: a.Keyring, RecordedRoots: !a.NoRoots, LockTimeout: a.Wait, AnswerTimeout: max(a.Wait, answerTime), Clock: a.now, FileRoots: a.roots,

@@ -27,7 +27,7 @@ func (promoteCmd) Help() string {
 Example: dbctl promote agent.ctx acme/ann --meta import.source=mem0 --by ann --why 'read all of them' --dry-run`
 }
 
-// promotedView is what promote answers.
+// promotedView is the JSON of promote.
 type promotedView struct {
 	ctxpage.Raised
 	To     string `json:"to"`

@@ -158,7 +158,7 @@ func verifyProof(a *app, path string, head *manifest.Head) error {
 	return a.emit(held, held.print)
 }
 
-// provedLeaf is what the proved bytes say; what the proof says of them beside must be that.
+// provedLeaf decodes the proved bytes. The fields that a proof shows beside them must agree.
 func (v *proofView) provedLeaf(head manifest.Head) (*leafRow, error) {
 	if err := v.Inclusion.Verify(v.Body, head); err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (v *proofView) provedLeaf(head manifest.Head) (*leafRow, error) {
 	return &row, err
 }
 
-// provedView is what a proof proves.
+// provedView is the JSON of a proof that holds.
 type provedView struct {
 	OK   bool     `json:"ok"`
 	Head string   `json:"head"`

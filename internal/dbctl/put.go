@@ -50,7 +50,7 @@ Example: echo 'Refunds up to $400 need no approval.' | dbctl put agent.ctx acme/
 You can run it while an agent has the file open: the process that owns the file then writes.`
 }
 
-// putView is what put answers.
+// putView is the JSON of put.
 type putView struct {
 	Ref    string `json:"ref"`
 	Tokens int    `json:"tokens"`
@@ -154,7 +154,7 @@ func (c *putCmd) put(ctx context.Context, db *ctxpage.DB, art ctxpage.Artefact) 
 	return out, nil
 }
 
-// unchanged ends a dry run, and says whether a version would be made at all.
+// unchanged ends a dry run and reports whether it would make a version.
 func (c *putCmd) unchanged(ctx context.Context, tx *ctxpage.Txn, before []*ctxpage.Version, id string, out *putView) error {
 	var trust ctxpage.Provenance
 	if c.Verified {

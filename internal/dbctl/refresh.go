@@ -33,7 +33,7 @@ Exit code 1 if a source or a directory could not be read.
 Example: dbctl refresh agent.ctx acme/docs --dry-run`
 }
 
-// refreshView is what refresh answers.
+// refreshView is the JSON of refresh.
 type refreshView struct {
 	Scopes []ctxpage.RefreshReport `json:"scopes"`
 	DryRun bool                    `json:"dry_run,omitempty"`

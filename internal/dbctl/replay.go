@@ -14,7 +14,7 @@ type replayCmd struct {
 	quietFlags
 }
 
-// quietFlags are those of verbs that show contents and change nothing else.
+// quietFlags are the flags of verbs that show contents and change nothing else.
 type quietFlags struct {
 	ReadOnly bool `help:"Write no manifest of this read."`
 }

@@ -125,7 +125,7 @@ func (c *restoreCmd) restore(a *app, keyring string, head *manifest.Head, receip
 	return err
 }
 
-// readReceipts reads and checks those of --erased.
+// readReceipts reads and checks the receipts of --erased.
 func readReceipts(verb string, paths []string) (list []*ops.Receipt, err error) {
 	for _, path := range paths {
 		r, err := readReceipt(path, nil)

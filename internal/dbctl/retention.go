@@ -299,7 +299,7 @@ func (c *retentionRunCmd) Run(a *app) error {
 	})
 }
 
-// retentionView is a report whose part of gc is that of dbctl gc.
+// retentionView is a report in which gc has the form of dbctl gc.
 type retentionView struct {
 	*ops.RunReport
 	GC *gcView `json:"gc,omitempty"`

@@ -127,7 +127,7 @@ In place of FILE every verb takes the socket of a process that serves a database
 
 get, search and assemble open the file for writing, because each read of content writes a manifest. With --read-only they write no manifest and refetch nothing.`
 
-// app is what a verb works with.
+// app is the state of one call of the tool.
 type app struct {
 	globals
 	tool       Tool
@@ -172,7 +172,7 @@ func (a *app) untilStopped(err error) error {
 	return err
 }
 
-// passedOn gives the exit code of a command line of its own, which does not know that it was interrupted.
+// passedOn returns the exit code of a passthrough command, which does not know that it was interrupted.
 func (a *app) passedOn(code int) error {
 	switch {
 	case code == exitOK:
@@ -327,7 +327,7 @@ func verbOf(err error) string {
 	return verb
 }
 
-// report says what went wrong and gives the exit code.
+// report prints an error and returns the exit code.
 func (a *app) report(err error) int {
 	if err == nil {
 		return exitOK
@@ -425,7 +425,7 @@ func kindOf(err error, code int) string {
 	return "failed"
 }
 
-// said turns the words of the library into those of a command line: it names options where dbctl has flags, and itself
+// said replaces words of the library with words of the command line: it names options where dbctl has flags, and itself
 // in every error that another one wraps.
 var said = strings.NewReplacer(": ctxpage: ", ": ", "\nctxpage: ", "\n",
 	"name one in Options.FileRoots or record one with Admin.AddFileRoot", "--root DIR allows one",

@@ -77,7 +77,7 @@ func (c *serveCmd) Run(a *app) error {
 	return cmpErr(err, db.Close())
 }
 
-// options are those of the server, as far as the command line says.
+// options returns the options of the server that the command line sets.
 func (c *serveCmd) options() (opts serve.Options, err error) {
 	opts.Within, opts.Lease = c.Within, c.Lease
 	if opts.Evaluator, err = c.evaluator(); err != nil {

@@ -165,7 +165,7 @@ type appendedView struct {
 	Refs []string `json:"refs"`
 }
 
-// triedView is what --dry-run says.
+// triedView is the JSON of --dry-run.
 type triedView struct {
 	DryRun    bool `json:"dry_run"`
 	Turns     int  `json:"turns"`

@@ -38,7 +38,7 @@ func (c *sessionExportCmd) Run(a *app) error {
 	})
 }
 
-// transcriptView is what --json prints: the messages as one document.
+// transcriptView is the JSON of a transcript: the messages as one document.
 type transcriptView struct {
 	Session  string    `json:"session"`
 	Format   string    `json:"format"`

@@ -26,7 +26,7 @@ func (stopCmd) Help() string {
 Example: dbctl stop agent.ctx --wait 10s`
 }
 
-// stopView is what --json prints.
+// stopView is the JSON of stop.
 type stopView struct {
 	File    string `json:"file"`
 	Stopped bool   `json:"stopped"` // false: no process had it open
@@ -126,7 +126,7 @@ func offering(where string) *server {
 	}
 }
 
-// stopAnswer is how long a server of JSON may be silent, as an owner of files may be.
+// stopAnswer limits how long a server of JSON may be silent.
 const stopAnswer = 2 * time.Second
 
 // askJSON makes a call without arguments, as an operator.

@@ -55,7 +55,7 @@ type summaryProgram string
 
 func (p summaryProgram) Name() string { return filepath.Base(string(p)) }
 
-// Summarize gives the program the text and reads the summary. It ends with ctx.
+// Summarize runs the program on the text and reads the summary. It ends with ctx.
 func (p summaryProgram) Summarize(ctx context.Context, text string, maxTokens int) (string, error) {
 	cmd := exec.CommandContext(ctx, string(p))
 	cmd.Env = append(os.Environ(), "CTXPAGE_MAX_TOKENS="+strconv.Itoa(maxTokens))

@@ -43,7 +43,7 @@ func (c *manifestTailCmd) Run(a *app) error {
 	return a.untilStopped(a.followAudit(c.File, from, a.tailLine))
 }
 
-// followAudit gives fn the leaves from one on, as they are written, until the end of the app's context.
+// followAudit calls fn for each leaf from an index on, as they are written, until the app's context ends.
 func (a *app) followAudit(path string, from uint64, fn func(*manifest.Record) error) error {
 	if !fileless(path) {
 		return filestore.FollowManifestsKey(a.ctx, path, a.key, a.Keyring, from, 0, fn)
@@ -68,7 +68,7 @@ func (a *app) followAudit(path string, from uint64, fn func(*manifest.Record) er
 	})
 }
 
-// followEvery is how often a socket is asked for new leaves.
+// followEvery is the interval at which a socket is asked for new leaves.
 const followEvery = 250 * time.Millisecond
 
 func (a *app) tailLine(r *manifest.Record) error {

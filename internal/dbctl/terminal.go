@@ -139,7 +139,7 @@ func unguarded(w io.Writer) io.Writer {
 	return w
 }
 
-// width is how many characters a line of the terminal has; 0: no limit, since it is none, or --wide was given.
+// width returns the characters of a terminal line; 0: no limit, because the output is no terminal or --wide was given.
 func (g *guard) width() int {
 	f, ok := g.w.(*os.File)
 	if !ok || !g.terminal || g.as.Wide {

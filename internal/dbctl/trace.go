@@ -13,7 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// tracesNamed is how many candidates of an ambiguous prefix are named.
+// tracesNamed limits the candidates that are named for an ambiguous prefix.
 const tracesNamed = 8
 
 // fullTrace completes the beginning of a trace, if one trace alone begins so. What is no beginning of a trace is given

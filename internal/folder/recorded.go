@@ -44,7 +44,7 @@ func paths(key string, value []byte, keep func(dir string) bool) (kept []byte, l
 	return value, nil, nil
 }
 
-// Rows begins the keys of all recorded directories, RowsOf those of one scope.
+// Rows begins the keys of all recorded directories.
 func Rows() string { return rows }
 
 // RowsOf begins the keys of the directories of a scope.

@@ -345,7 +345,7 @@ func image(b fields) (store.Part, bool) {
 	return p, p.URL != "" && !strings.HasPrefix(p.URL, "data:")
 }
 
-// keptPart returns a block that is not text as a part, unchanged. The limit is that of an artefact.
+// keptPart returns a block that is not text as a part, unchanged. The limit of an artefact applies.
 func keptPart(kind string, raw json.RawMessage) store.Part {
 	if kind == "text" || kind == "" {
 		kind = "item"

@@ -58,7 +58,7 @@ func has(v fields, keys ...string) bool {
 	return !slices.ContainsFunc(keys, func(k string) bool { return v[k] == nil })
 }
 
-// dialects are all of them, most particular first.
+// dialects lists all dialects, the most specific first.
 var dialects = []dialect{{
 	format: ClaudeCode, why: "lines with uuid, sessionId and a message, as in ~/.claude/projects",
 	is: func(_, kind string, v fields) bool {
@@ -315,7 +315,7 @@ func stamped(out []Message, at time.Time) []Message {
 	return out
 }
 
-// TranscriptLine is what a line of a program's transcript says.
+// TranscriptLine is one line of a program's transcript.
 type TranscriptLine struct {
 	ID       string // its own id, even if several lines are one message
 	Messages []Message

@@ -23,7 +23,7 @@ type Follower struct {
 	why     string
 }
 
-// tailBytes is how much of what was read must be unchanged so that reading goes on behind it.
+// tailBytes is the size of the end of what was read that must be unchanged for reading to continue behind it.
 const tailBytes = 4096
 
 // Next imports what came since the last call, and at first the whole file; a last line that is still being written waits. If

@@ -12,7 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Format is how a file is made.
+// Format names the program and the form of a file.
 type Format string
 
 // The formats.
@@ -39,7 +39,7 @@ const (
 	JSONL      Format = "jsonl"       // objects of any shape, with Options.Map
 )
 
-// Formats are all of them.
+// Formats lists all formats.
 var Formats = []Format{
 	OpenAIChat, Responses, Anthropic, ClaudeCode, Codex, Gemini, Copilot, Cursor, OpenCode, Hermes, LangChain, ShareGPT, Letta, Mem0, MCPMemory, ChatGPT, Claude, LangGraph, PAM, JSONL,
 }
@@ -50,7 +50,7 @@ var lists = map[Format][]string{
 	ChatGPT: {"conversations"}, Claude: {"conversations"}, LangGraph: {"items"}, PAM: {"memories"},
 }
 
-// detectItems is how many items are looked at to find out the format.
+// detectItems limits the items that detection reads.
 const detectItems = 64
 
 var errEnough = errors.New("enough")

@@ -94,7 +94,7 @@ func (o *Options) check() error {
 	return err
 }
 
-// Read reads a file and gives each item as an artefact: scratch, with the metadata of its origin. It counts what is left out.
+// Read reads a file and calls fn for each item as an artefact: scratch, with the metadata of its origin. It counts what is left out.
 // The error is a *portable.LineError for what is wrong in the file, one of fn, or one of r.
 func Read(ctx context.Context, r io.Reader, opts Options, fn func(a store.Artefact, line int) error) (Left, error) {
 	if err := opts.check(); err != nil {
@@ -187,7 +187,7 @@ type bringer struct {
 	opts  *Options
 	seen  map[string]bool // ids in the batch
 	twice *repeats        // nil: the file can be read only once
-	// sessions are those of the file; the value reports whether one has turns from elsewhere, once that was asked.
+	// sessions has the sessions of the file. The value reports whether one has turns from elsewhere; nil: not asked yet.
 	sessions map[string]*bool
 	before   []string // sessions before the import, sorted
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Keys of the metadata that an imported artefact has beside that of its file.
+// Keys of the metadata that an import adds to the metadata of the file.
 const (
 	MetaSource = "import.source" // the format
 	MetaID     = "import.id"     // its key in the file

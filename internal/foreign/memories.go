@@ -220,7 +220,7 @@ func pamVersion(e element) error {
 	return nil
 }
 
-// FieldNames are what Options.Map may name.
+// FieldNames are the names that Options.Map may have.
 var FieldNames = []string{"id", "text", "time", "subject", "group", "seq", "tags", "expires"}
 
 // mapped is an object of any shape, by a map of fields.

@@ -145,7 +145,7 @@ func (x *pamWriter) memory(scope string, v *ctxpage.Version) error {
 	return err
 }
 
-// fields are those of a memory that did not come from such a file.
+// fields has the fields of a memory that did not come from such a file.
 func (x *pamWriter) fields(scope string, v *ctxpage.Version) map[string]json.RawMessage {
 	kind, custom := "fact", any(nil)
 	if v.Kind != store.KindFact {

@@ -311,7 +311,7 @@ func (x *reading) facts(e element, v fields) error {
 	return nil
 }
 
-// named returns the name that a line, or an object around lines, gives the conversation.
+// named returns the name of the conversation in a line, or in an object around lines.
 func (d *dialect) named(v fields) string {
 	if d.session == nil {
 		return ""
@@ -413,7 +413,7 @@ func (x *reading) flush() error {
 // unnamedCall is a call without an id that waits for its result.
 type unnamedCall struct{ session, name, id string }
 
-// pair gives calls without an id one, and the same to their results, which have the name of the function and come in the order of
+// pair sets ids of calls that have none, and of their results, which have the name of the function and come in the order of
 // the calls.
 func (x *reading) pair(t *turn) {
 	if x.dialect != nil && x.dialect.silent {

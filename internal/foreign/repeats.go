@@ -6,7 +6,7 @@ import (
 )
 
 // repeats finds, in a first reading of a file, the ids that come more than once in it. Of those only the last item counts: if each
-// of them were written, every import of the file would write them again.
+// were written, every import of the file would write them again.
 //
 // An id marks a bit of a fixed table. Only of ids whose bit was marked before, which are those that repeat and a few others, is the
 // place of the last item kept, so the memory does not grow with a file without repeats.

@@ -9,7 +9,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// replay is what a file says that is a log of changes: it is known at the end of the file.
+// replay is the state of a file that is a log of changes: the turns are known only at its end.
 //
 // Gemini CLI appends {"$rewindTo": ID}, which takes back the message with that id and all that follow it; an id that it does not know
 // takes back all. Copilot Chat writes {"kind": K, "k": PATH, "v": VALUE}: 0 is the whole session, 1 sets a value, 2 cuts a list

@@ -297,7 +297,7 @@ func (s *scanner) value() error {
 	}
 }
 
-// nesting is where a value stands.
+// nesting is the place of a value.
 type nesting struct {
 	depth                         int
 	quoted, escaped, scalar, deep bool
@@ -341,7 +341,7 @@ func (v *nesting) through(b []byte) (n int, done bool) {
 	return len(b), false
 }
 
-// read counts bytes and tells of them.
+// read counts bytes and reports them.
 func (s *scanner) read(n int) error {
 	was := s.bytes
 	if s.bytes += int64(n); was>>20 == s.bytes>>20 {

@@ -256,7 +256,7 @@ func originalPart(p store.Part) any {
 	return map[string]any{"type": "text", "text": strings.TrimSpace("[" + p.Type + "] " + p.URL)}
 }
 
-// withCallID gives a tool result the id of its call as the session stores it.
+// withCallID sets the id of the call of a tool result, as the session stores it.
 func withCallID(part any, id string) any {
 	var fields map[string]json.RawMessage
 	if raw, ok := part.(json.RawMessage); !ok || json.Unmarshal(raw, &fields) != nil {

@@ -2,7 +2,7 @@ package mcpserver
 
 import "github.com/ctxpage/ctxpage"
 
-// options are those of a list.
+// options returns the read options of a list.
 func (in *listIn) options() ([]ctxpage.ReadOption, error) {
 	f, err := in.Filter.Filter()
 	opts := []ctxpage.ReadOption{ctxpage.Where(f)}

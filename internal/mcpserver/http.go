@@ -18,7 +18,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/view"
 )
 
-// HTTPPath is where the server answers.
+// HTTPPath is the path of the server.
 const HTTPPath = "/mcp"
 
 // legacyIdle ends the session of a client that has not been heard of for so long. It may begin another one.
@@ -112,7 +112,7 @@ func bounded(next http.Handler) http.Handler {
 	})
 }
 
-// timed gives each part of an answer a deadline. Between parts there is none: a stream may be silent.
+// timed sets a deadline for each part of an answer. There is none between parts: a stream may be silent.
 type timed struct {
 	http.ResponseWriter
 	c *http.ResponseController
@@ -128,7 +128,7 @@ func (t *timed) Write(p []byte) (int, error) {
 // Flush: see http.Flusher.
 func (t *timed) Flush() { _ = t.FlushError() }
 
-// FlushError is what http.ResponseController calls.
+// FlushError is called by http.ResponseController.
 func (t *timed) FlushError() error {
 	_ = t.c.SetWriteDeadline(time.Now().Add(partTime))
 	err := t.c.Flush()
@@ -136,10 +136,10 @@ func (t *timed) FlushError() error {
 	return err
 }
 
-// Unwrap gives http.ResponseController the rest.
+// Unwrap lets http.ResponseController reach the other methods.
 func (t *timed) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
-// byRevision gives a request to the handler of its revision. One that names no revision, and no
+// byRevision passes a request to the handler of its revision. One that names no revision, and no
 // method in a header as current clients do, is from an older client that begins a session.
 func byRevision(current, legacy http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -181,7 +181,7 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 	return new(net.ListenConfig).Listen(ctx, "tcp", addr)
 }
 
-// noPlace is what a connection is answered for which there is no place.
+// noPlace is the response when the connection limit is reached.
 func noPlace() []byte {
 	why := fmt.Sprintf("%d connections are open, which is the limit\n", maxConnections)
 	return fmt.Appendf(nil, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nRetry-After: 1\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(why), why)

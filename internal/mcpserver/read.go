@@ -416,7 +416,7 @@ func (s *server) why(ctx context.Context, _ *mcp.CallToolRequest, in whyIn) (*mc
 	return nil, out, nil
 }
 
-// recorded gives the leaves of a trace that this scope recorded. Of another scope's there is nothing to be told, not even
+// recorded returns the leaves of a trace that this scope recorded. A caller learns nothing about another scope's traces, not even
 // that it exists.
 func (s *server) recorded(ctx context.Context, trace string) ([]*manifest.Record, error) {
 	leaves, err := s.DB.Manifests().ByTrace(ctx, trace)

@@ -33,11 +33,11 @@ import (
 	"github.com/ctxpage/ctxpage/internal/view"
 )
 
-// Config is what the server is for. DB and Scope are required.
+// Config configures a server. DB and Scope are required.
 type Config struct {
 	DB    *ctxpage.DB
 	Scope string
-	// Actor is who the model is, in manifests and reviews; "": the scope.
+	// Actor names the model in manifests and reviews; "": the scope.
 	Actor string
 	// Write offers put and delete.
 	Write bool
@@ -50,7 +50,7 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// server is what the handlers share. It has no state between calls: a server that answers many clients over HTTP is one.
+// server is the state that the handlers share. It keeps nothing between calls, so one server answers many clients over HTTP.
 type server struct {
 	Config
 	scope *ctxpage.Scope // gated
@@ -165,7 +165,7 @@ func exactFields(name string, in any) mcp.Middleware {
 	}
 }
 
-// forbidNullLists makes slices arrays: the generator also allows null, which no handler gives and clients complain about.
+// forbidNullLists makes slices arrays. The generator also allows null, which no handler returns and clients complain about.
 func forbidNullLists(s *jsonschema.Schema) {
 	if s == nil {
 		return

@@ -116,7 +116,7 @@ func (w *wholeLines) Write(p []byte) (int, error) {
 }
 
 // messages passes on the lines of a client that are messages, and answers the others itself: the
-// session would end at the first of them, and with it the calls under way.
+// session would end at the first such line, and with it the calls under way.
 type messages struct {
 	io.Closer
 	in   *bufio.Reader
@@ -125,7 +125,7 @@ type messages struct {
 	id   idFinder
 }
 
-// Read is what the session reads.
+// Read returns the next line that is a message.
 func (m *messages) Read(p []byte) (int, error) {
 	for len(m.left) == 0 {
 		line, err := m.line()
@@ -185,7 +185,7 @@ const (
 	codeInvalid = -32600
 )
 
-// problem says why a line is no message; nil: it is one, or a batch of them.
+// problem returns why a line is not a message; nil: it is a message, or a batch of messages.
 func problem(line []byte) *refusal {
 	switch {
 	case len(line) > maxBody:

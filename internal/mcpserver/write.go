@@ -78,7 +78,7 @@ func (s *server) put(ctx context.Context, req *mcp.CallToolRequest, in putIn) (*
 	})
 }
 
-// title is what the person sees above the text: whatever makes it more or less than a lasting fact.
+// title is the heading of a write in the question to the person: everything that makes it more or less than a lasting fact.
 func (w *writeIn) title() string {
 	title := w.ID
 	if w.Kind != "" {
@@ -230,7 +230,7 @@ func (s *server) question(req *mcp.CallToolRequest, ask string) *mcp.CallToolRes
 	}
 }
 
-// answer is what the person said: accept, another word, or nothing yet.
+// answer returns the person's answer: accept, another word, or "" if there is none yet.
 func (s *server) answer(req *mcp.CallToolRequest) (string, error) {
 	given, ok := req.Params.InputResponses[confirmKey]
 	if !ok {
@@ -254,7 +254,7 @@ func (s *server) ask(req *mcp.CallToolRequest) string {
 	return s.sign(req, number)
 }
 
-// maxAsked is how many questions may wait for an answer. The oldest lapse: their calls must be made again.
+// maxAsked limits the questions that wait for an answer. The oldest lapse: their calls must be made again.
 const maxAsked = 1024
 
 // asked are the questions that wait for an answer, oldest first.

@@ -14,7 +14,7 @@ import (
 // maxDirectives bounds the lines that are kept back, in bytes. A database keeps some 32 versions of a page for each scope.
 const maxDirectives = 256 << 20
 
-// decided is what an import knows of directives until it may take their pages.
+// decided has the directives that an import has read, until it may take their pages.
 type decided struct {
 	lines []*versionLine
 	bytes int

@@ -12,7 +12,7 @@ import (
 // store lists artefacts, not commits, so all versions are collected first as small entries and sorted. Heads and texts are
 // read later, some hundred at a time.
 
-// scanRows is how much is listed at a time.
+// scanRows is the size of one part of a listing.
 const scanRows = 1000
 
 // entry is one version that gets a line, 40 bytes of it: an export holds one for each version, and no more.

@@ -114,7 +114,7 @@ func FormatHint(first byte) string {
 	return strconv.QuoteRune(rune(first))
 }
 
-// in gives an error the line it was found in.
+// in adds the line to an error.
 func (l *lineReader) in(err error) error {
 	var at *LineError
 	if err == nil || errors.As(err, &at) && at.Line != 0 {

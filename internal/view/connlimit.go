@@ -56,7 +56,7 @@ func (r *room) Accept() (net.Conn, error) {
 	}
 }
 
-// place gives a connection a place, perhaps that of another one, which is to be closed.
+// place finds a place for a connection. If all are taken, it takes the place of an idle connection, which the caller must close.
 func (r *room) place(c net.Conn) (placed, out *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,13 +128,13 @@ func (r *room) turnAway(c net.Conn) {
 	}()
 }
 
-// conn gives its place back when it is closed.
+// conn frees its place when it is closed.
 type conn struct {
 	net.Conn
 	room *room
 }
 
-// Close closes the connection and gives its place back.
+// Close closes the connection and frees its place.
 func (c *conn) Close() error {
 	err := c.Conn.Close()
 	c.room.mu.Lock()

@@ -32,7 +32,7 @@ func check(b []byte, v any, open bool) error {
 	return w.value("", reflect.TypeOf(v))
 }
 
-// walk goes through one document. Its depth is bounded by that of valid JSON.
+// walk goes through one document. Valid JSON bounds its depth.
 type walk struct {
 	*json.Decoder
 	open bool
@@ -122,7 +122,7 @@ func place(at string) string {
 	return strings.TrimPrefix(at, ".")
 }
 
-// names are those of fields, sorted.
+// names returns the names of fields, sorted.
 func names(known map[string]reflect.Type) []string {
 	all := make([]string, 0, len(known))
 	for name := range known {

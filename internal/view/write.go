@@ -37,7 +37,7 @@ type Write struct {
 const MaxSeconds = 100 * 366 * 24 * 3600
 
 // Artefact returns the page as the library takes it. It checks only what JSON cannot say in the library's types, such as a
-// TTL that a duration cannot hold. Limits of ids, texts and tags are those of the store, which checks them for every caller.
+// TTL that a duration cannot hold. The store checks the limits of ids, texts and tags for every caller.
 func (w *Write) Artefact() (a ctxpage.Artefact, err error) {
 	a = ctxpage.Artefact{
 		ID: w.ID, Text: w.Text, Role: w.Role, Name: w.Name, Source: w.Source, ExpiresAt: w.ExpiresAt, TTL: time.Duration(w.TTL) * time.Second,

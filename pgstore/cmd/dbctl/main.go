@@ -26,7 +26,7 @@ type flags struct {
 	Postgres postgresCmd `cmd:"" help:"Work on a PostgreSQL server: schema, databases, copies, images, followers."`
 }
 
-// options are those of a store; short: of one that writes no images.
+// options returns the options of a store. short: it writes no images.
 func (f *flags) options(short bool) pgstore.Options {
 	o := pgstore.Options{Name: f.Database, Host: f.Host, CacheDir: f.Cache, MustExist: true}
 	if short {

@@ -27,7 +27,7 @@ func (postgresCmd) Help() string {
 	return `URL names server and user: postgres://user@host/database. Passwords are better kept in PGPASSFILE. --database names one of the databases in the schema. All other verbs take the URL in place of FILE.`
 }
 
-// flags gives the verbs the flags of the command line.
+// flags passes the flags of the command line to the verbs.
 func (c *postgresCmd) flags(f *flags) {
 	c.Copy.flags, c.Image.flags, c.FinishErase.flags, c.Follow.flags = f, f, f, f
 }
