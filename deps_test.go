@@ -78,7 +78,7 @@ var importMap = map[string]string{
 	"examples/chat":    ". session",
 
 	"storetest":       "internal/lexical internal/triage manifest store internal/archive internal/format",
-	"internal/remote": "internal/prefetch internal/lexical manifest store internal/archive",
+	"internal/remote": "internal/prefetch internal/lexical manifest store internal/archive internal/codec internal/format",
 
 	"internal/owner":     "internal/filestore manifest internal/remote store",
 	"internal/mcpserver": ". internal/view manifest render internal/triage internal/listing",

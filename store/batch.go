@@ -59,9 +59,9 @@ type Put struct {
 	// PartBytes, Counter and Turn as in Head.
 	PartBytes []int
 	Counter   string
-	Turn      []byte `msgpack:",omitempty"`
+	Turn      []byte
 	// Unknown holds fields of a held put that a later release stored.
-	Unknown []byte `msgpack:",omitempty"`
+	Unknown []byte
 }
 
 // NewPage is a page to write.
@@ -71,7 +71,7 @@ type NewPage struct {
 	Hash     uint64
 	Salt     [DigestSaltSize]byte
 	Digest   [32]byte
-	Analysis *lexical.Analysis `msgpack:"-"` // nil: made when it is needed
+	Analysis *lexical.Analysis // nil: made when it is needed
 }
 
 // Batch is the unit of commit.
@@ -96,18 +96,18 @@ type Batch struct {
 	State []StateRow
 	// Carry lists versions from another database, of any scope. Each must continue its artefact
 	// here, or the batch returns a ConflictError. Only an operator's import uses it.
-	Carry []Carried `msgpack:"-"`
+	Carry []Carried
 	// Hold says that the batch was held in another database.
-	Hold  *CarriedHold    `msgpack:"-"`
+	Hold  *CarriedHold
 	Raise bool            // approve as human-verified
 	Force bool            // approve although the context went stale
 	Leaf  manifest.Record // Type, Confidence, By, Note, Evaluator; the store fills what it decides
 	// Bound binds the id to a request: it is a digest of scope and content as the caller asked for
 	// them. A batch that repeats the id returns the outcome only if its Bound is the same. nil: the
 	// store computes it from the batch.
-	Bound []byte `msgpack:"-"`
+	Bound []byte
 	// Unknown holds fields of a held batch that a later release stored.
-	Unknown []byte `msgpack:",omitempty"`
+	Unknown []byte
 }
 
 // Status is how a batch ended.

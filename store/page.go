@@ -189,7 +189,7 @@ type Artefact struct {
 	Meta map[string]string `json:"meta,omitempty"`
 	// Unknown holds fields that a later release stored. Keep it when you put the artefact again, so
 	// that they survive.
-	Unknown []byte `json:"unknown,omitempty" msgpack:",omitempty"`
+	Unknown []byte `json:"unknown,omitempty"`
 }
 
 // Roles are the roles that providers accept.

@@ -16,11 +16,11 @@ var (
 	errDeep  = fmt.Errorf("nested deeper than %d", maxDepth)
 )
 
-// scan checks that b is exactly one msgpack value whose lengths fit into b and which nests at most
+// Scan checks that b is exactly one msgpack value whose lengths fit into b and which nests at most
 // 32 deep. Call it before every decoding, because the decoder allocates what a length promises:
 // five bytes that announce four thousand million items would take all memory (vmihailenco/msgpack
-// issue #401). It allocates nothing.
-func scan(b []byte) error {
+// issue #401). Scan allocates nothing.
+func Scan(b []byte) error {
 	var left [maxDepth + 1]uint64 // values still to come on each level
 	depth, need := 0, uint64(1)   // need: values still to come on all of them
 	left[0] = 1
@@ -141,7 +141,7 @@ func bigEndian(b []byte, width int) (uint64, bool) {
 // Unpack decodes msgpack that came from a file: checksum (the caller's), then lengths and depth,
 // then decode.
 func Unpack(b []byte, v any) error {
-	if err := scan(b); err != nil {
+	if err := Scan(b); err != nil {
 		return err
 	}
 	return msgpack.Unmarshal(b, v)

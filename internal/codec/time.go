@@ -1,8 +1,6 @@
 package codec
 
-import (
-	"time"
-)
+import "time"
 
 // Times are kept in microseconds; the zero time is 0.
 func Micros(t time.Time) int64 {

@@ -10,44 +10,77 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// The plain data of package store crosses the socket as msgpack. A struct is a map of its fields by
-// name without those that are zero, so that either side may have fields that the other does not
-// know. Nil and empty differ, as they do for a state row. A time is its seconds and nanoseconds and
-// comes back in UTC. An error keeps its types (errors.go).
-//
-// The struct tags of package store are ignored. They describe stored rows, which leave out a field
-// that a sent batch needs (Batch.Bound) and have one name for two fields (Head.Unknown).
+// The plain data of package store crosses the socket as msgpack. What is stored (an artefact, a put,
+// a leaf) and what comes in hundreds (a candidate) is a byte string of its fields by number, from the
+// same list as its row (codec.Record). Every other struct is a map of its fields by name without
+// those that are zero, so that either side may have fields that the other does not know. Nil and
+// empty differ. A time is its seconds and nanoseconds and comes back in UTC. An error keeps its types
+// (errors.go).
 
 var (
 	timeType     = reflect.TypeFor[time.Time]()
 	errorType    = reflect.TypeFor[error]()
 	analysisType = reflect.TypeFor[*lexical.Analysis]() // derived data: the other side makes it anew
-	foundType    = reflect.TypeFor[[]store.Candidate]()
-	pagesType    = reflect.TypeFor[[]manifest.Page]()
 )
+
+// record is a type that crosses as the fields of its list.
+type record struct {
+	write func(e *codec.Encoder, v reflect.Value)
+	read  func(d *codec.Decoder, v reflect.Value)
+}
+
+// recordOf makes a record of a list of fields.
+func recordOf[T any](write func(*codec.Encoder, *T), read func(*codec.Decoder, *T)) record {
+	return record{
+		write: func(e *codec.Encoder, v reflect.Value) {
+			if !v.CanAddr() {
+				at := reflect.New(v.Type()).Elem()
+				at.Set(v)
+				v = at
+			}
+			write(e, v.Addr().Interface().(*T))
+		},
+		read: func(d *codec.Decoder, v reflect.Value) { read(d, v.Addr().Interface().(*T)) },
+	}
+}
+
+var recordTypes = map[reflect.Type]record{
+	reflect.TypeFor[store.Artefact]():  recordOf(format.ArtefactFields.Append, format.ArtefactFields.Read),
+	reflect.TypeFor[store.Put]():       recordOf(format.PutFields.Append, format.PutFields.Read),
+	reflect.TypeFor[manifest.Record](): recordOf(archive.AppendRecord, archive.ReadRecord),
+	reflect.TypeFor[store.Candidate](): recordOf(candidateFields.Append, candidateFields.Read),
+}
+
+// putRecord writes a record as a byte string.
+func putRecord(e *writer, r record, v reflect.Value) {
+	e.record.B = e.record.B[:0]
+	r.write(&e.record, v)
+	e.bytes(e.record.B)
+}
+
+// getRecord reads what putRecord wrote; v is zero before.
+func getRecord(d *reader, r record, v reflect.Value) error {
+	b, err := d.bytes()
+	if err != nil {
+		return err
+	}
+	of := codec.Decoder{B: b}
+	r.read(&of, v)
+	return of.Done()
+}
 
 // member is a field of a struct that is sent.
 type member struct {
 	name  string
-	raw   []byte // the name as msgpack
 	index int
-}
-
-// maxName bounds the name of a field, also of one that this program does not know.
-const maxName = 255
-
-// member reads the name of a field, in the memory of the message.
-func (d *reader) member() ([]byte, error) {
-	name, err := d.shared()
-	if len(name) > maxName {
-		return nil, fmt.Errorf("the name of a field has %d bytes, expected at most %d", len(name), maxName)
-	}
-	return name, err
 }
 
 var members sync.Map // by reflect.Type: []member
@@ -62,56 +95,41 @@ func membersOf(t reflect.Type) []member {
 	var out []member
 	for i := range t.NumField() {
 		if f := t.Field(i); f.IsExported() && f.Type != analysisType {
-			var raw writer
-			raw.text(f.Name)
-			out = append(out, member{f.Name, raw.b, i})
+			out = append(out, member{f.Name, i})
 		}
 	}
 	members.Store(t, out)
 	return out
 }
 
-// writers are used again, and a message is copied out of one: a buffer that grows with each message
-// is garbage of four times its size.
-var writers = sync.Pool{New: func() any { return &writer{b: make([]byte, 0, 4<<10)} }}
-
-// maxWriter is the size of a buffer that is used again.
-const maxWriter = 1 << 20
-
 // pack encodes a value.
-func pack(v any) ([]byte, error) { return packWith(v, bytes.Clone) }
-
-// packFrame encodes a value as a message in frames, the last of a kind.
-func packFrame(kind byte, v any) ([]byte, error) {
-	return packWith(v, func(message []byte) []byte { return framed(kind, message) })
-}
-
-// packWith encodes a value in a pooled buffer and gives it to out, which copies it. A writer is
-// back in the pool when out has returned, so out must not keep its argument. A buffer of more than
-// maxWriter bytes is left to the collector: one large answer must not stay in memory.
-func packWith(v any, out func([]byte) []byte) ([]byte, error) {
+func pack(v any) ([]byte, error) {
 	w := writers.Get().(*writer)
-	defer func() {
-		if cap(w.b) <= maxWriter {
-			*w = writer{b: w.b[:0]}
-			writers.Put(w)
-		}
-	}()
+	defer w.done()
 	if err := put(w, reflect.ValueOf(v)); err != nil {
 		return nil, fmt.Errorf("ctxpage: encode for the socket: %w", err)
 	}
-	return out(w.b), nil
+	return bytes.Clone(w.b.Bytes()), w.err
+}
+
+// packFrame encodes a value as a message in frames, the last of a kind.
+func packFrame(kind byte, v any) ([]byte, error) {
+	message, err := pack(v)
+	if err != nil {
+		return nil, err
+	}
+	return framed(kind, message), nil
 }
 
 // unpack decodes what pack made into what v points to. Bytes behind the value are an error: they
 // mean that the message is not what its reader takes it for.
 func unpack(b []byte, v any) error {
-	r := &reader{b: b}
-	if err := get(r, reflect.ValueOf(v).Elem()); err != nil {
-		return fmt.Errorf("ctxpage: decode from the socket: %w", err)
+	err := codec.Scan(b)
+	if err == nil {
+		err = get(newReader(b), reflect.ValueOf(v).Elem())
 	}
-	if r.left() > 0 {
-		return fmt.Errorf("ctxpage: decode from the socket: %d bytes follow the value", r.left())
+	if err != nil {
+		return fmt.Errorf("ctxpage: decode from the socket: %w", err)
 	}
 	return nil
 }
@@ -147,6 +165,10 @@ func put(e *writer, v reflect.Value) error {
 			putTime(e, v)
 			return nil
 		}
+		if r, ok := recordTypes[v.Type()]; ok {
+			putRecord(e, r, v)
+			return nil
+		}
 		return putStruct(e, v)
 	case reflect.Interface:
 		if v.Type() != errorType {
@@ -176,18 +198,10 @@ func putTime(e *writer, v reflect.Value) {
 	e.int(int64(t.Nanosecond()))
 }
 
-// putList writes a list, bytes, or a table. Nil differs from empty.
+// putList writes a list or bytes. Nil differs from empty.
 func putList(e *writer, v reflect.Value) error {
 	if v.Kind() == reflect.Slice && v.IsNil() {
 		e.null()
-		return nil
-	}
-	switch v.Type() { // these come in hundreds
-	case foundType:
-		putPacked(e, candidateFields, v.Interface().([]store.Candidate))
-		return nil
-	case pagesType:
-		putPacked(e, pageFields, v.Interface().([]manifest.Page))
 		return nil
 	}
 	if v.Type().Elem().Kind() == reflect.Uint8 {
@@ -195,47 +209,12 @@ func putList(e *writer, v reflect.Value) error {
 		return nil
 	}
 	e.list(v.Len())
-	if putScalars(e, v) {
-		return nil
-	}
 	for i := range v.Len() {
 		if err := put(e, v.Index(i)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// putScalars writes the elements of lists that are long, without asking each what it is.
-func putScalars(e *writer, v reflect.Value) (known bool) {
-	if v.Kind() != reflect.Slice || v.Type().Elem().Kind() == reflect.Struct {
-		return false
-	}
-	switch list := v.Interface().(type) {
-	case []bool:
-		for _, el := range list {
-			e.flag(el)
-		}
-	case []uint64:
-		for _, el := range list {
-			e.uint(el)
-		}
-	case []int64:
-		for _, el := range list {
-			e.int(el)
-		}
-	case []float64:
-		for _, el := range list {
-			e.float64(el)
-		}
-	case []string:
-		for _, el := range list {
-			e.text(el)
-		}
-	default:
-		return false
-	}
-	return true
 }
 
 // bytesOf returns an array or slice of bytes of whatever named type as []byte, without a copy where
@@ -291,7 +270,7 @@ func putStruct(e *writer, v reflect.Value) error {
 		if i >= 64 && f.IsZero() {
 			continue
 		}
-		e.b = append(e.b, m.raw...)
+		e.text(m.name)
 		if err := put(e, f); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
@@ -317,6 +296,9 @@ func get(d *reader, v reflect.Value) error {
 	case reflect.Struct:
 		if v.Type() == timeType {
 			return getTime(d, v)
+		}
+		if r, ok := recordTypes[v.Type()]; ok {
+			return getRecord(d, r, v)
 		}
 		return getStruct(d, v)
 	case reflect.Interface:
@@ -387,18 +369,12 @@ func getTime(d *reader, v reflect.Value) error {
 // atOnce bounds what is reserved for a list by its announced length, before its elements came.
 const atOnce = 4096
 
-// getList reads a list. Long lists of simple elements are read without reflection on each.
+// getList reads a list.
 func getList(d *reader, v reflect.Value) error {
 	t := v.Type()
 	if t.Kind() == reflect.Slice && d.null() {
 		v.SetZero()
 		return nil
-	}
-	switch t {
-	case foundType:
-		return getPacked(d, candidateFields, v.Addr().Interface().(*[]store.Candidate))
-	case pagesType:
-		return getPacked(d, pageFields, v.Addr().Interface().(*[]manifest.Page))
 	}
 	if t.Elem().Kind() == reflect.Uint8 {
 		return getBytes(d, v)
@@ -418,35 +394,18 @@ func getList(d *reader, v reflect.Value) error {
 		}
 		return nil
 	}
-	switch list := v.Addr().Interface().(type) {
-	case *[]uint64:
-		*list, err = getScalars(n, d.uint)
-		return err
-	case *[]int64:
-		*list, err = getScalars(n, d.int)
-		return err
-	case *[]float64:
-		*list, err = getScalars(n, d.float64)
-		return err
-	case *[]string:
-		*list, err = getScalars(n, d.repeated)
-		return err
-	case *[]bool:
-		*list, err = getScalars(n, d.flag)
-		return err
-	}
 	return getElements(d, v, n)
 }
 
 // getBytes reads a slice or an array of bytes.
 func getBytes(d *reader, v reflect.Value) error {
-	b, err := d.shared()
+	b, err := d.bytes()
 	if err != nil {
 		return err
 	}
 	t := v.Type()
 	if t.Kind() == reflect.Slice {
-		v.SetBytes(append([]byte{}, b...))
+		v.SetBytes(b)
 		return nil
 	}
 	if len(b) != t.Len() {
@@ -473,19 +432,6 @@ func getElements(d *reader, v reflect.Value, n int) error {
 	}
 	v.Set(out)
 	return nil
-}
-
-// getScalars reads n elements. Memory is taken as they come, not as they are announced.
-func getScalars[E any](n int, next func() (E, error)) ([]E, error) {
-	list := make([]E, 0, min(n, atOnce))
-	for range n {
-		e, err := next()
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, e)
-	}
-	return list, nil
 }
 
 // getMap reads a map.
@@ -523,7 +469,7 @@ func getStruct(d *reader, v reflect.Value) error {
 	all := membersOf(v.Type())
 	at := 0 // fields come in their order, mostly
 	for range n {
-		name, err := d.member()
+		name, err := d.name()
 		if err != nil {
 			return err
 		}

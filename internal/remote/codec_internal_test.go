@@ -19,10 +19,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 // fill sets every field of a value, so that none can be lost unseen.
@@ -30,12 +30,38 @@ func fill(v reflect.Value, n *int) {
 	*n++
 	switch v.Type() {
 	case timeType:
-		v.Set(reflect.ValueOf(time.Unix(int64(*n)*1e8, 123456789).UTC()))
+		v.Set(reflect.ValueOf(time.Unix(int64(*n)*1e8, 123456000).UTC()))
 		return
 	case errorType:
 		v.Set(reflect.ValueOf(store.ErrGone))
 		return
 	case analysisType:
+		return
+	case reflect.TypeFor[manifest.Form](), reflect.TypeFor[manifest.Tag]():
+		v.SetUint(2)
+		return
+	case reflect.TypeFor[[]manifest.Span]():
+		v.Set(reflect.ValueOf([]manifest.Span{{1, 3}, {5, 9}}))
+		return
+	case reflect.TypeFor[[][2]uint32]():
+		v.Set(reflect.ValueOf([][2]uint32{{1, 3}, {5, 9}}))
+		return
+	case reflect.TypeFor[manifest.Record](): // what is a count is not negative, digests of rows have their sizes
+		for i := range v.NumField() {
+			if f := v.Field(i); f.Kind() == reflect.Int {
+				f.SetInt(int64(*n%100) + 1)
+			} else {
+				fill(f, n)
+			}
+		}
+		r := v.Addr().Interface().(*manifest.Record)
+		r.Rows, r.State = []manifest.Digest{bytes.Repeat([]byte{1}, 32)}, []manifest.Digest{bytes.Repeat([]byte{2}, archive.StateSize)}
+		for i := range r.Excluded {
+			r.Excluded[i].Count, r.Excluded[i].Nearest[0].Tokens, r.Excluded[i].Nearest[1].Tokens = 7, 8, 9
+		}
+		for i := range r.Pages {
+			r.Pages[i].Tokens = 11 + i
+		}
 		return
 	}
 	switch v.Kind() {
@@ -69,7 +95,9 @@ func fill(v reflect.Value, n *int) {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			fill(v.Field(i), n)
+			if fill(v.Field(i), n); v.Type().Field(i).Name == "Unknown" { // fields of a later release
+				v.Field(i).SetBytes([]byte{0xff, 0x7f, 2, 'h', 'i'})
+			}
 		}
 	}
 }
@@ -144,6 +172,30 @@ func TestCodecOfOtherFields(t *testing.T) {
 	require.Equal(t, store.Mark{LSN: 7}, m)
 }
 
+// A message that does not keep what it promises is refused before memory is taken for it: by its lengths, by its depth, and
+// where something follows it or a record in it is cut.
+func TestUnpackRefuses(t *testing.T) {
+	t.Parallel()
+	good, err := pack(store.Candidates{Hits: []store.Candidate{{Kind: store.KindFact, Excluded: "x"}}})
+	require.NoError(t, err)
+	var got store.Candidates
+	require.NoError(t, unpack(good, &got), "the control")
+	for cut := range good {
+		require.Error(t, unpack(good[:cut], new(store.Candidates)), cut)
+	}
+	for name, b := range map[string][]byte{
+		"a value behind":     append(bytes.Clone(good), 0xc0),
+		"4 G hits":           append([]byte("\x81\xa4Hits"), 0xdd, 0xff, 0xff, 0xff, 0xff),
+		"4 G bytes":          append([]byte("\x81\xa4Hits\x91"), 0xc6, 0xff, 0xff, 0xff, 0xff),
+		"a tag that is none": []byte("\x81\xa4Hits\x91\xc4\x03\xff\x01\x01"),
+		"a field cut":        []byte("\x81\xa4Hits\x91\xc4\x02\x03\x05"),
+		"a deep list":        append([]byte("\x81\xa4Hits"), bytes.Repeat([]byte{0x91}, 1<<20)...),
+		"a long name":        append([]byte{0x81, 0xda, 2, 0}, append(bytes.Repeat([]byte{'n'}, 512), 0xc0)...),
+	} {
+		require.Error(t, unpack(b, new(store.Candidates)), name)
+	}
+}
+
 func FuzzUnpack(f *testing.F) {
 	n := 0
 	for _, typ := range []reflect.Type{reflect.TypeFor[store.Batch](), reflect.TypeFor[store.ScanPage](), reflect.TypeFor[manifest.Record]()} {
@@ -166,7 +218,7 @@ func FuzzUnpack(f *testing.F) {
 
 // deepError is a message of an error that has so many others in its fields, one in the other.
 func deepError(levels int) []byte {
-	w := &writer{}
+	w := newWriter()
 	w.dict(1)
 	w.text("Err")
 	for range levels {
@@ -180,7 +232,7 @@ func deepError(levels int) []byte {
 	for range levels {
 		w.null()
 	}
-	return w.b
+	return w.b.Bytes()
 }
 
 // Errors in the fields of errors are bounded like errors that wrap others: read, they would use up the stack, and written,
@@ -190,8 +242,8 @@ func TestErrorsAreBounded(t *testing.T) {
 	var got struct{ Err error }
 	require.NoError(t, unpack(deepError(maxDepth), &got), "the control")
 	require.ErrorIs(t, got.Err, store.ErrCorrupt)
-	require.ErrorContains(t, unpack(deepError(maxDepth+2), &got), "at most 16")
-	require.ErrorContains(t, unpack(deepError(1<<20), &got), "at most 16")
+	require.ErrorContains(t, unpack(deepError(maxDepth+2), &got), "at most 8")
+	require.ErrorContains(t, unpack(deepError(1<<20), &got), "nested deeper")
 
 	deep := error(fs.ErrPermission)
 	for n := range 200 {

@@ -201,7 +201,7 @@ func (e *sent) Unwrap() []error { return e.is }
 // maxDepth bounds how far down an error is described, whatever the types on the way: an error tells
 // the texts of those it wraps, so a deep one costs the square of its depth, and a message must not
 // use up the stack.
-const maxDepth = 16
+const maxDepth = 8
 
 // An error is four elements: the name of its type, or "", its text, then, of a type that has a
 // name, its fields and nil; of another one, or of a sentinel, the names of the sentinels that it

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
 // Abandon ends a client as a killed process ends.
@@ -50,7 +51,7 @@ func Call(number uint64, session, name string, body []byte) []byte {
 
 // HelloOn greets and says hello on a connection, and returns the session.
 func HelloOn(c net.Conn) (session string, err error) {
-	if _, err = c.Write(append([]byte(greeting), Call(0, "", "Hello", []byte{fixMap})...)); err != nil {
+	if _, err = c.Write(append([]byte(greeting), Call(0, "", "Hello", []byte{msgpcode.FixedMapLow})...)); err != nil {
 		return "", err
 	}
 	if _, err = io.ReadFull(c, make([]byte, len(greeting))); err != nil {

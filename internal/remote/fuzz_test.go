@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/internal/remote"
+	"github.com/stretchr/testify/require"
 )
 
 // FuzzCalls sends any bytes as the argument of any call. No call may panic.

@@ -13,13 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
+	"github.com/stretchr/testify/require"
 )
 
 var kills = flag.Int("kills", 20, "how often TestOwnerKilled kills the owner")

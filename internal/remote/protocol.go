@@ -3,10 +3,9 @@ package remote
 import (
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/oklog/ulid/v2"
 )
 
 // welcome is the answer to a Hello: a session.

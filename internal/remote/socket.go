@@ -10,9 +10,8 @@ import (
 	"strconv"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ctxpage/ctxpage/store"
+	"golang.org/x/sys/unix"
 )
 
 // maxSocketPath is how many bytes of a path every system takes for a socket: macOS 103, Linux 107.

@@ -14,10 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/storetest"
+	"github.com/stretchr/testify/require"
+	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
 // rawStream is a stream that a test writes byte by byte, and a session on its server.
@@ -84,7 +84,7 @@ func (s *rawStream) says(t *testing.T, h callHead, body []byte) (kind byte, code
 func TestStreamRefuses(t *testing.T) {
 	t.Parallel()
 	s := newRawStream(t, ServerOptions{})
-	empty := []byte{fixMap}
+	empty := []byte{msgpcode.FixedMapLow}
 	for n, c := range []struct {
 		h    callHead
 		body []byte
@@ -98,8 +98,8 @@ func TestStreamRefuses(t *testing.T) {
 		{callHead{0, "", "Stop"}, empty, frameRefused, refusedStop},
 		{callHead{0, "", "Bye"}, empty, frameEnd, ""}, // of no session
 		{callHead{0, "", "Status"}, empty, frameEnd, ""},
-		{callHead{4, s.session, "State"}, []byte{codeMap16}, frameRefused, refusedBody},
-		{callHead{5, s.session, "Held"}, append([]byte{codeBin8, 16}, make([]byte, 16)...), frameError, ""}, // there is no such batch
+		{callHead{4, s.session, "State"}, []byte{msgpcode.Map16}, frameRefused, refusedBody},
+		{callHead{5, s.session, "Held"}, append([]byte{msgpcode.Bin8, 16}, make([]byte, 16)...), frameError, ""}, // there is no such batch
 		{callHead{6, s.session, "Stat"}, empty, frameEnd, ""},
 	} {
 		kind, code := s.says(t, c.h, c.body)
@@ -145,7 +145,7 @@ func TestStreamThatStops(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newPipedStream(t, ServerOptions{patience: short})
 				time.Sleep(2 * short)
-				kind, _ := s.says(t, callHead{1, s.session, "Stat"}, []byte{fixMap})
+				kind, _ := s.says(t, callHead{1, s.session, "Stat"}, []byte{msgpcode.FixedMapLow})
 				require.EqualValues(t, frameEnd, kind, "it was quiet")
 				begun := time.Now()
 				_, err := io.WriteString(s, whole[:n])
@@ -164,7 +164,7 @@ func TestStreamAfterUnknownCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const short = 200 * time.Millisecond
 		s := newPipedStream(t, ServerOptions{patience: short})
-		unknown := append(appendCall(nil, callHead{1, s.session, "Nothing"}), framed(frameEnd, []byte{fixMap})...)
+		unknown := append(appendCall(nil, callHead{1, s.session, "Nothing"}), framed(frameEnd, []byte{msgpcode.FixedMapLow})...)
 		_, err := s.Write(unknown[:3])
 		require.NoError(t, err)
 		time.Sleep(short / 4)
@@ -175,7 +175,7 @@ func TestStreamAfterUnknownCall(t *testing.T) {
 		require.EqualValues(t, frameRefused, kind)
 		require.Equal(t, refusedMethod, parseRefusal(b).(*refused).Code)
 		time.Sleep(2 * short)
-		kind, _ = s.says(t, callHead{2, s.session, "Stat"}, []byte{fixMap})
+		kind, _ = s.says(t, callHead{2, s.session, "Stat"}, []byte{msgpcode.FixedMapLow})
 		require.EqualValues(t, frameEnd, kind)
 	})
 }

@@ -11,10 +11,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/remote"
+	"github.com/stretchr/testify/require"
 )
 
 // asked are the calls that were sent through its connections. Releases are told by the way, and are left out.

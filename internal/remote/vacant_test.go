@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/ctxpage/ctxpage/internal/remote"
 )
 
 // A client whose time is over when it hears that nobody serves, because it stood still meanwhile, takes the free place all the same.
