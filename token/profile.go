@@ -5,13 +5,13 @@ import "strings"
 // Factors for models whose tokenizer is not public, in percent of o200k_base. They are estimates, not bounds: set high for
 // English and code, and exceeded in languages that these models split finer. Calibration learns the factor of your texts.
 const (
-	FactorClaude   = 135
-	FactorGemini   = 115
-	FactorLlama    = 115
-	FactorMistral  = 130
-	FactorDeepSeek = 120
-	FactorQwen     = 120
-	FactorUnknown  = 140
+	factorClaude   = 135
+	factorGemini   = 115
+	factorLlama    = 115
+	factorMistral  = 130
+	factorDeepSeek = 120
+	factorQwen     = 120
+	factorUnknown  = 140
 )
 
 // The encodings that package token/bpe counts exactly.
@@ -64,7 +64,7 @@ func startsName(name, start string) bool {
 
 // Unknown is the profile for a model nobody described.
 func Unknown(model string) Profile {
-	return Profile{Model: model, Window: 8192, Output: 2048, Encoding: O200k, Percent: FactorUnknown}
+	return Profile{Model: model, Window: 8192, Output: 2048, Encoding: O200k, Percent: factorUnknown}
 }
 
 // Builtin returns the models known when this version was made, with the limits their makers published. The list is the
@@ -81,19 +81,19 @@ func Builtin() Profiles {
 		{"o3", 200_000, 100_000, O200k, 100},
 		{"o4-mini", 200_000, 100_000, O200k, 100},
 		{"gpt-oss", 131_072, 131_072, O200k, 100},
-		{"claude", 200_000, 8_192, O200k, FactorClaude},
-		{"claude-3-7-sonnet", 200_000, 64_000, O200k, FactorClaude},
-		{"claude-sonnet-4", 200_000, 64_000, O200k, FactorClaude},
-		{"claude-opus-4", 200_000, 32_000, O200k, FactorClaude},
-		{"gemini", 1_048_576, 8_192, O200k, FactorGemini},
-		{"gemini-2.5", 1_048_576, 65_536, O200k, FactorGemini},
-		{"llama-3", 8_192, 2_048, O200k, FactorLlama},
-		{"llama-3.1", 131_072, 4_096, O200k, FactorLlama},
-		{"llama-3.3", 131_072, 4_096, O200k, FactorLlama},
-		{"mistral", 32_768, 4_096, O200k, FactorMistral},
-		{"mistral-large", 131_072, 4_096, O200k, FactorMistral},
-		{"deepseek", 65_536, 8_192, O200k, FactorDeepSeek},
-		{"qwen2.5", 32_768, 8_192, O200k, FactorQwen},
-		{"qwen3", 32_768, 8_192, O200k, FactorQwen},
+		{"claude", 200_000, 8_192, O200k, factorClaude},
+		{"claude-3-7-sonnet", 200_000, 64_000, O200k, factorClaude},
+		{"claude-sonnet-4", 200_000, 64_000, O200k, factorClaude},
+		{"claude-opus-4", 200_000, 32_000, O200k, factorClaude},
+		{"gemini", 1_048_576, 8_192, O200k, factorGemini},
+		{"gemini-2.5", 1_048_576, 65_536, O200k, factorGemini},
+		{"llama-3", 8_192, 2_048, O200k, factorLlama},
+		{"llama-3.1", 131_072, 4_096, O200k, factorLlama},
+		{"llama-3.3", 131_072, 4_096, O200k, factorLlama},
+		{"mistral", 32_768, 4_096, O200k, factorMistral},
+		{"mistral-large", 131_072, 4_096, O200k, factorMistral},
+		{"deepseek", 65_536, 8_192, O200k, factorDeepSeek},
+		{"qwen2.5", 32_768, 8_192, O200k, factorQwen},
+		{"qwen3", 32_768, 8_192, O200k, factorQwen},
 	}
 }

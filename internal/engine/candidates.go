@@ -169,8 +169,12 @@ func (s *Engine) Candidates(ctx context.Context, q store.CandidateQuery) (out st
 	if known != nil {
 		f.addNear(known)
 	}
-	s.nameUnread(v, &f.q, f.found, &out)
-	s.nameGone(v, &f.q, &out)
+	if len(s.unread) > 0 {
+		s.nameUnread(v, &f.q, f.found, &out)
+	}
+	if v.past != nil && s.cat.dropped > 0 {
+		s.nameGone(v, &f.q, &out)
+	}
 	out.Hits = s.cat.candidates(f.found)
 	if known != nil {
 		f.compare(out.Hits)
@@ -504,7 +508,9 @@ func (c *catalogue) describe(out *store.Candidate, num uint64) (id []byte) {
 // order.
 func (s *Engine) countExcluded(v *corpus, q *store.CandidateQuery, out *store.Candidates) {
 	counts := s.cat.count(v.chain, q, v.session)
-	counts[triage.Filtered] = v.filteredOut()
+	if v.narrow != nil {
+		counts[triage.Filtered] = v.filteredOut()
+	}
 	for i := range out.Excluded {
 		e := &out.Excluded[i]
 		e.Count = max(e.Count, counts[e.Reason], len(e.Nearest))

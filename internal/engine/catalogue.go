@@ -287,7 +287,10 @@ func (c *catalogue) install(t *format.Hot, rows []store.PageRow) {
 	if a.idLen() == 0 {
 		c.addKey(t.Art, t.Scope, string(t.ID))
 	}
-	prev, was := slices.Clone(c.nums(t.Art)), before{a.version == 0, c.subjectOf(a), a.group}
+	prev, was := slices.Clone(c.nums(t.Art)), before{fresh: a.version == 0, group: a.group}
+	if len(prev) > 0 {
+		was.subject = c.subjectOf(a)
+	}
 	for _, n := range prev {
 		c.unlink(uint64(n))
 	}
@@ -321,7 +324,9 @@ func (c *catalogue) install(t *format.Hot, rows []store.PageRow) {
 	for i := range rows {
 		c.link(rows[i].Num)
 	}
-	c.note(t, was)
+	if *c.ever.at(t.Art - 1) |= t.Ever; !was.fresh || t.Facts != 0 {
+		c.note(t, was)
+	}
 }
 
 // addSummary notes what a summary stands for, if that is one artefact. Notes are never taken back:
@@ -447,7 +452,9 @@ func (c *catalogue) link(num uint64) {
 		if c.listed(p, cl) {
 			cl.recent.insert(p.asOf, num)
 		}
-		c.countTurn(num, p, cl, 1)
+		if c.art(uint64(p.art)).group != 0 {
+			c.countTurn(num, p, cl, 1)
+		}
 		if at := c.expires(p); at != 0 {
 			cl.expiry.insert(at, num)
 		}
@@ -516,14 +523,10 @@ func (c *catalogue) sweep(chain []uint32, now int64) {
 	}
 }
 
-// countTurn keeps the counts and lists of the turns that only their own session may see. d is 1 or
-// -1.
+// countTurn keeps the counts and lists of the turns that only their own session may see. The page is
+// in a group. d is 1 or -1.
 func (c *catalogue) countTurn(num uint64, p *pageCol, cl *class, d int) {
-	of := c.art(uint64(p.art)).group
-	if of == 0 {
-		return
-	}
-	g := &c.groups[of-1]
+	g := &c.groups[c.art(uint64(p.art)).group-1]
 	g.live[p.prov] += uint32(d) // it wraps around: -1 takes one away
 	if !c.ownTurn(p) {
 		return
@@ -566,7 +569,9 @@ func (c *catalogue) unlink(num uint64) {
 		if c.listed(p, cl) {
 			cl.recent.remove(p.asOf, num)
 		}
-		c.countTurn(num, p, cl, -1)
+		if c.art(uint64(p.art)).group != 0 {
+			c.countTurn(num, p, cl, -1)
+		}
 		if at := c.expires(p); at != 0 {
 			cl.expiry.remove(at, num)
 		}
@@ -594,4 +599,20 @@ func (c *catalogue) member(group uint32, num uint64) (members *[]uint32, at int,
 func (c *catalogue) compareMembers(a, b uint32) int {
 	x, y := c.page(uint64(a)), c.page(uint64(b))
 	return cmp.Or(cmp.Compare(x.seq, y.seq), cmp.Compare(x.art, y.art), cmp.Compare(x.page, y.page), cmp.Compare(a, b))
+}
+
+// account adds a page version to what its scope holds, or with n -1 takes it away.
+func (c *catalogue) account(p *pageCol, n int) {
+	if p.art == 0 || p.gone() || p.scope == 0 {
+		return
+	}
+	u := &c.scopes[p.scope-1].uses[min(int(p.kind), len(store.KindNames)-1)]
+	u.pages += n
+	u.bytes += int64(n) * int64(p.bytes)
+}
+
+// highest returns the numbers given so far: the lengths of the tables, because no number is ever
+// taken back.
+func (c *catalogue) highest() highest {
+	return highest{uint64(c.arts.len()), uint64(c.pages.len()), uint64(len(c.groups)), uint64(len(c.scopes))}
 }

@@ -201,9 +201,6 @@ func deletePrefix(tx Writer, t Table, prefix []byte) error {
 // nameGone reports how many pages that were current at the moment a question asks about have been
 // dropped since. The caller holds cat.mu.
 func (s *Engine) nameGone(v *corpus, q *store.CandidateQuery, out *store.Candidates) {
-	if v.past == nil || s.cat.dropped == 0 {
-		return
-	}
 	n := 0
 	for num, p := range s.cat.pages.all() {
 		if !p.gone() || p.lsn > q.AsOf || s.cat.end(p) <= q.AsOf || v.masked[uint64(p.art)] || !slices.Contains(v.chain, p.scope) {

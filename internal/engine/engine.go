@@ -288,6 +288,14 @@ func (s *Engine) Shut() bool {
 // Closed reports whether Shut was called.
 func (s *Engine) Closed() bool { return s.closed.Load() }
 
+// Readable returns why nothing can be read: ErrClosed, or the error of ctx. Reads call it first.
+func (s *Engine) Readable(ctx context.Context) error {
+	if s.closed.Load() {
+		return store.ErrClosed
+	}
+	return ctx.Err()
+}
+
 // Stopped returns a channel that Shut closes.
 func (s *Engine) Stopped() <-chan struct{} { return s.stop }
 

@@ -46,9 +46,6 @@ func (f *facts) get(n uint32) []byte {
 // The caller holds cat.mu for writing, or is an open. The bytes are copied into the arena, so the
 // caller may use b again.
 func (f *facts) number(b []byte) uint32 {
-	if len(b) == 0 {
-		return 0
-	}
 	if 4*(len(f.at)+1) > 3*len(f.table) {
 		f.grow()
 	}
@@ -115,7 +112,10 @@ func (f *facts) ofRow(t *format.Hot, d codec.Decoder) error {
 			})
 		}
 	})
-	t.Facts, t.Ever = f.number(f.encode(subject, tags, meta)), everOf(t, subject, meta, source, group, derived)
+	if len(subject)+len(tags)+len(meta) > 0 {
+		t.Facts = f.number(f.encode(subject, tags, meta))
+	}
+	t.Ever = everOf(t, subject, meta, source, group, derived)
 	return nil
 }
 
@@ -136,9 +136,6 @@ func eachField(b []byte, fn func(tag uint64, value []byte)) {
 // It reads the fields as they are in the row, without making strings of them. The result is valid
 // until the next call.
 func (f *facts) encode(subject, tags, meta []byte) []byte {
-	if len(subject)+len(tags)+len(meta) == 0 {
-		return nil
-	}
 	b := appendText(f.made[:0], subject, len(subject))
 	b = appendTexts(b, tags, len(tags))
 	b = appendTexts(b, meta, factBytes)
@@ -332,7 +329,6 @@ type before struct {
 // may have a subject that no column shows, as a deletion does.
 func (c *catalogue) note(t *format.Hot, was before) {
 	a, ever := c.art(t.Art), c.ever.at(t.Art-1)
-	*ever |= t.Ever
 	now, own := c.subjectOf(a), c.facts.subject(t.Facts)
 	lost := func(subject []byte) bool { return len(subject) > 0 && !bytes.Equal(subject, now) }
 	if lost(was.subject) || lost(own) {

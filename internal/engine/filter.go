@@ -437,9 +437,6 @@ func (v *corpus) numbers() []uint64 {
 // filteredOut counts the live pages of the chain that are not superseded and do not pass.
 func (v *corpus) filteredOut() (n int) {
 	w, c := v.narrow, v.c
-	if w == nil {
-		return 0
-	}
 	if w.set {
 		for i, s := range v.chain {
 			for prov := range c.scopes[s-1].classes {

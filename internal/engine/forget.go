@@ -89,12 +89,6 @@ func (s *Engine) pad(h highest) error {
 	return nil
 }
 
-// highest returns the numbers given so far: the lengths of the tables, because no number is ever
-// taken back.
-func (c *catalogue) highest() highest {
-	return highest{uint64(c.arts.len()), uint64(c.pages.len()), uint64(len(c.groups)), uint64(len(c.scopes))}
-}
-
 // installForget makes it visible that rows go. The caller holds cat.mu, or is recovery. The columns
 // of the pages of an artefact that is forgotten are the caller's: to find them takes a walk over
 // all, which is made once for a record.

@@ -156,14 +156,6 @@ func carriedWrites(h, prev *store.Head, leaf *manifest.Record) {
 	}
 }
 
-// isNew reports whether a head row is of a version that is not known yet. The caller holds mu, or is
-// recovery.
-//
-// A row of a version that is known takes something away from it: its content, or the rows below it.
-func (c *catalogue) isNew(t *format.Hot) bool {
-	return t.Art == 0 || t.Art > uint64(c.arts.len()) || t.Version > c.art(t.Art).version
-}
-
 // belowFloor is a row for a version below a floor that is in an overlay; nil: it cannot be made.
 func (s *Engine) belowFloor(row []byte, k format.HeadKey) []byte {
 	d := codec.Decoder{B: row}

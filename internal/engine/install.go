@@ -145,10 +145,18 @@ func (s *Engine) installSome(some []*Commit) error {
 	if len(some) == 0 {
 		return nil
 	}
-	ended, err := s.installAll(some)
-	if err != nil {
-		return err
+	var ended []uint64 // page versions that stopped being current
+	s.cat.mu.Lock()
+	for _, c := range some {
+		e, err := s.install(&c.record, c.Seq)
+		if err != nil {
+			s.cat.mu.Unlock()
+			return err
+		}
+		c.installed = true
+		ended = append(ended, e...)
 	}
+	s.cat.mu.Unlock()
 	q := &s.seq
 	var told []store.StateRow
 	q.flight.Lock()
@@ -164,22 +172,6 @@ func (s *Engine) installSome(some []*Commit) error {
 		close(c.done)
 	}
 	return nil
-}
-
-// installAll installs commits under one lock and returns the page versions that stopped being
-// current.
-func (s *Engine) installAll(some []*Commit) (ended []uint64, err error) {
-	s.cat.mu.Lock()
-	defer s.cat.mu.Unlock()
-	for _, c := range some {
-		e, err := s.install(&c.record, c.Seq)
-		if err != nil {
-			return nil, err
-		}
-		c.installed = true
-		ended = append(ended, e...)
-	}
-	return ended, nil
 }
 
 // Follow takes records that were not judged here: they were written before this process began, or
@@ -466,7 +458,8 @@ func (s *Engine) installHead(c *format.Commit, h *format.HeadRecord, to *install
 	if err := s.validateHot(&t, rows); err != nil {
 		return err
 	}
-	came := s.cat.isNew(&t) // otherwise it takes something away
+	// A row of a known version takes something away from it: its content, or the rows below it.
+	came := t.Art > uint64(s.cat.arts.len()) || t.Version > s.cat.art(t.Art).version
 	if !came && t.Flags&(format.FlagFloor|format.FlagForgotten) != 0 {
 		if err := s.installForget(&t, rows, h.Row); err != nil {
 			return err

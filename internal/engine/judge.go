@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -227,7 +226,10 @@ func (s *Engine) judge(b *Request, pre *prepared) (v judgement) {
 		return v
 	}
 	if !b.Carried { // otherwise Expect and ExpectState are LSNs of another database
-		if v.conflict = cmp.Or(c.conflict(b), s.stateConflict(b, pre.state)); v.conflict != nil {
+		if v.conflict = c.conflict(b); v.conflict == nil && len(b.ExpectState) > 0 {
+			v.conflict = s.stateConflict(b, pre.state)
+		}
+		if v.conflict != nil {
 			return v
 		}
 	}

@@ -55,16 +55,6 @@ type quotas struct {
 	held    map[string]int // batches that wait for review, by scope; nil: no quota asks for them
 }
 
-// account adds a page version to what its scope holds, or with n -1 takes it away.
-func (c *catalogue) account(p *pageCol, n int) {
-	if p.art == 0 || p.gone() || p.scope == 0 {
-		return
-	}
-	u := &c.scopes[p.scope-1].uses[min(int(p.kind), len(store.KindNames)-1)]
-	u.pages += n
-	u.bytes += int64(n) * int64(p.bytes)
-}
-
 // usedBelow is what a scope and those below it hold. The caller holds mu.
 func (c *catalogue) usedBelow(scope string) (u use) {
 	for _, s := range c.scopes {

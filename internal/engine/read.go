@@ -534,14 +534,6 @@ func (s *Engine) Refresh(ctx context.Context, atLeast uint64) (store.Mark, error
 	return m, nil
 }
 
-// Readable returns why nothing can be read: ErrClosed, or the error of ctx. Reads call it first.
-func (s *Engine) Readable(ctx context.Context) error {
-	if s.closed.Load() {
-		return store.ErrClosed
-	}
-	return ctx.Err()
-}
-
 // overlayRow looks a row up in the newer overlay, then in the older one. The first that has the key
 // answers, even with a row that says deleted.
 func (s *Engine) overlayRow(get func(*overlay) ([]byte, bool)) []byte {
