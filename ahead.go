@@ -51,7 +51,7 @@ func (a *assembling) ahead(ctx context.Context) error {
 			files = list // mostly one scope has them all
 		}
 	}
-	if total > MaxProbeAhead {
+	if total > freshness.MaxListed {
 		a.unprobed = total
 		return nil
 	}

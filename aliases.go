@@ -1,9 +1,6 @@
 package ctxpage
 
 import (
-	"github.com/ctxpage/ctxpage/internal/directivelog"
-	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -14,23 +11,16 @@ import (
 // and go doc shows what is here.
 
 type (
-	Artefact      = store.Artefact      // what a caller puts; stored as one or more pages
-	Part          = store.Part          // one part of a message that is not only text
-	ToolCall      = store.ToolCall      // a call that an assistant message makes
-	Ref           = store.Ref           // names an artefact, a page of it, or a version of either
-	Filter        = store.Filter        // restricts a read to artefacts with given properties
-	Kind          = store.Kind          // what an artefact is: gives the defaults of class, provenance and priority
-	Provenance    = store.Provenance    // an order of trust: who wrote an artefact
-	Priority      = store.Priority      // what the watcher protects first
-	Outcome       = store.Outcome       // how a batch ended
-	OnStale       = store.OnStale       // what a commit does when the context it was written from has changed
-	Store         = store.Store         // the place where pages live (Options.Store)
-	ConflictError = store.ConflictError // names the artefact that has a newer version
-	CorruptError  = store.CorruptError  // says where a file is damaged
-	HeldError     = store.HeldError     // names the batch that waits for review
-	InvalidError  = store.InvalidError  // names the input that broke a rule, and the rule
-	LockedError   = store.LockedError   // says who has the file
-	NoSpaceError  = store.NoSpaceError  // says how much space is missing
+	Artefact   = store.Artefact   // what a caller puts; stored as one or more pages
+	Part       = store.Part       // one part of a message that is not only text
+	ToolCall   = store.ToolCall   // a call that an assistant message makes
+	Ref        = store.Ref        // names an artefact, a page of it, or a version of either
+	Filter     = store.Filter     // restricts a read to artefacts with given properties
+	Kind       = store.Kind       // what an artefact is: gives the defaults of class, provenance and priority
+	Provenance = store.Provenance // an order of trust: who wrote an artefact
+	Priority   = store.Priority   // what the watcher protects first
+	OnStale    = store.OnStale    // what a commit does when the context it was written from has changed
+	HeldError  = store.HeldError  // names the batch that waits for review
 )
 
 // What Commit does when a page that the transaction saw has changed (WithOnStale).
@@ -69,34 +59,6 @@ const (
 	PriorityHigh     Priority = store.PriorityHigh
 	PriorityCritical Priority = store.PriorityCritical
 )
-
-// Limits of one input. A value above its limit is an *InvalidError.
-const (
-	MaxID         = store.MaxID         // bytes of an id, a group, a subject, an actor, a tag
-	MaxLineage    = store.MaxLineage    // entries of DerivedFrom or Supersedes
-	MaxMeta       = store.MaxMeta       // bytes of all keys and values of Meta
-	MaxNote       = store.MaxNote       // bytes of the note of a verdict or a review
-	MaxPageTokens = store.MaxPageTokens // upper bound of Options.PageTokens
-	MaxParts      = store.MaxParts      // parts of a message
-	MaxScope      = store.MaxScope      // bytes of a scope path
-	MaxScopeDepth = store.MaxScopeDepth // names in a scope path
-	MaxSource     = store.MaxSource     // bytes of a source
-	MaxTags       = store.MaxTags       // tags of an artefact
-	MaxText       = store.MaxText       // bytes of the text of an artefact
-	MaxToolBytes  = store.MaxToolBytes  // bytes of all tool calls of a message
-	MaxToolCalls  = store.MaxToolCalls  // tool calls of a message
-	MaxTxnBytes   = store.MaxTxnBytes   // bytes of text in one transaction
-	MaxTxnWrites  = store.MaxTxnWrites  // artefacts in one transaction
-	// MaxDirective bounds a user input that changes directives, in bytes. Input that passes through is not bounded.
-	MaxDirective = directivelog.MaxInput
-	// MaxProbeAhead bounds the number of sourced artefacts in the visible scopes for which files are looked at before a
-	// question. Above it only the sources of winners are checked; Scope.Refresh and Options.RefreshEvery cover the others.
-	MaxProbeAhead = freshness.MaxListed
-	PageTokens    = store.PageTokens // default of Options.PageTokens
-)
-
-// FormatVersion is the version of the file format that this program writes.
-const FormatVersion = filestore.FormatVersion
 
 // The errors, to be matched with errors.Is; package store says when each is returned. ErrHeadroom is matched by the
 // *session.HeadroomError of a commit that would overfill a window, ErrReplay by a past assembly that cannot be rendered to

@@ -331,7 +331,7 @@ func TestAsOfTheFuture(t *testing.T) {
 	leaves := dbtest.SizeOf(db.Manifests())
 	for _, asOf := range []uint64{lsn + 1, math.MaxUint64} {
 		_, err := s.Assemble(ctx, Query{Text: "zebra", Budget: 1000, AsOf: asOf})
-		var e *InvalidError
+		var e *store.InvalidError
 		require.ErrorAs(t, err, &e)
 		require.Equal(t, "as_of", e.Field)
 		require.Contains(t, e.Expected, "nothing has been committed at this one yet")
@@ -459,7 +459,7 @@ func TestAssembliesStandAlone(t *testing.T) {
 
 // lying is a store that shows another text in the place of a page's.
 type lying struct {
-	Store
+	store.Store
 	num  uint64
 	text string
 }

@@ -272,7 +272,7 @@ func summaryArtefact(it *item, by, text string) Artefact {
 	h := it.head
 	of := Ref{Scope: h.Scope, ID: h.ID, Page: it.page}
 	id := "summary of " + of.String()
-	if len(id) > MaxID {
+	if len(id) > store.MaxID {
 		id = "summary of page " + strconv.FormatUint(it.cand.Key.Num, 10)
 	}
 	of.Version = h.Version

@@ -76,7 +76,7 @@ import (
 type DB struct {
 	path    string
 	opts    Options
-	store   Store
+	store   store.Store
 	table   *pageTable
 	checker *freshness.Checker // the dirty check of sources and lineage
 
@@ -122,7 +122,7 @@ func (db *DB) append(ctx context.Context, leaves []*manifest.Record) error {
 	}
 	leaf.Time = codec.Micros(now)
 	d := store.Written
-	if db.opts.Audit == AuditSync {
+	if db.opts.AuditSync {
 		d = store.Synced
 	}
 	return db.store.Append(ctx, leaves, d)

@@ -54,9 +54,6 @@ type DirectiveState struct {
 	Version   uint64              // of Own: 0 before the first change, then rising by one
 }
 
-// DirectiveEntry is one version of a scope's directives: its state and how it came about.
-type DirectiveEntry = directive.Entry
-
 // State returns the current state. It serves no page, so it leaves no manifest.
 func (d *Directives) State(ctx context.Context) (out DirectiveState, err error) {
 	err = d.exclusively(ctx, func(c *directivelog.Chain) error {
@@ -129,7 +126,7 @@ func (d *Directives) Restore(ctx context.Context, version uint64) error {
 		return err
 	}
 	return d.exclusively(ctx, func(c *directivelog.Chain) error {
-		var old DirectiveEntry
+		var old directive.Entry
 		if version > 0 {
 			row, err := d.entry(ctx, version)
 			if err != nil {
@@ -160,14 +157,14 @@ func (d *Directives) Import(ctx context.Context, session directive.Session) erro
 
 // Entries ranges over the versions of the scope's own directives, newest first; AtMost applies. Versions that are made
 // meanwhile are not listed.
-func (d *Directives) Entries(ctx context.Context, opts ...ReadOption) iter.Seq2[DirectiveEntry, error] {
-	return ranged(ctx, readOpts(opts).part, listedAtOnce, func(cursor string, limit int) ([]DirectiveEntry, string, error) {
+func (d *Directives) Entries(ctx context.Context, opts ...ReadOption) iter.Seq2[directive.Entry, error] {
+	return ranged(ctx, readOpts(opts).part, listedAtOnce, func(cursor string, limit int) ([]directive.Entry, string, error) {
 		return d.list(ctx, cursor, limit)
 	})
 }
 
 // list reads a part of Entries.
-func (d *Directives) list(ctx context.Context, cursor string, limit int) (list []DirectiveEntry, next string, err error) {
+func (d *Directives) list(ctx context.Context, cursor string, limit int) (list []directive.Entry, next string, err error) {
 	if d.s.err != nil {
 		return nil, "", d.s.err
 	}
@@ -200,7 +197,7 @@ func (d *Directives) list(ctx context.Context, cursor string, limit int) (list [
 }
 
 // entry reads one version of the scope's own directives.
-func (d *Directives) entry(ctx context.Context, version uint64) (DirectiveEntry, error) {
+func (d *Directives) entry(ctx context.Context, version uint64) (directive.Entry, error) {
 	return d.s.db.journal().At(ctx, d.s.name, version)
 }
 

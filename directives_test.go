@@ -250,7 +250,7 @@ func TestDirectivesRestartWithAQuestion(t *testing.T) {
 	list, err = listing.Collect(s.Directives().Entries(ctx, AtMost(1, next, &next)))
 	require.NoError(t, err)
 	require.Empty(t, next)
-	require.Equal(t, DirectiveEntry{
+	require.Equal(t, directive.Entry{
 		Version: 1, At: list[0].At, Actor: "ann", Action: "step", Input: "use podman instead of docker", Decision: d, After: list[0].After,
 	}, list[0])
 	require.Equal(t, d.Prompt, list[0].After.Pending.Prompt)
@@ -411,7 +411,7 @@ func TestDirectivesRefuseOddInput(t *testing.T) {
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
 	defer db.Close()
 	s := db.Scope("acme")
-	long := strings.Repeat("x", MaxDirective-len("use "))
+	long := strings.Repeat("x", directivelog.MaxInput-len("use "))
 	for _, c := range []struct {
 		input string
 		err   error
@@ -573,7 +573,7 @@ func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 	row := func(version uint64, premise string) []byte {
 		state, err := directive.NewState(premise)
 		require.NoError(t, err)
-		b, err := directivelog.Pack(&DirectiveEntry{Version: version, After: directive.Session{State: state}})
+		b, err := directivelog.Pack(&directive.Entry{Version: version, After: directive.Session{State: state}})
 		require.NoError(t, err)
 		return b
 	}
@@ -800,7 +800,7 @@ func TestLongDirective(t *testing.T) {
 		require.ErrorContains(t, err, "expected at most 65536")
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2*len(long)+(6<<20)), verb) // of which the inputs themselves are two
 	}
-	for _, prose := range []string{"users say: " + long, long, "clear state" + strings.Repeat(" ", MaxDirective) + "later"} {
+	for _, prose := range []string{"users say: " + long, long, "clear state" + strings.Repeat(" ", directivelog.MaxInput) + "later"} {
 		got, err := d.Step(t.Context(), prose)
 		require.NoError(t, err)
 		require.Zero(t, got.Kind)

@@ -187,9 +187,9 @@ func TestVerdictLimits(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")
 	for name, v := range map[string]Verdict{
-		"by":      {Confidence: 1, By: strings.Repeat("x", MaxID+1)},
+		"by":      {Confidence: 1, By: strings.Repeat("x", store.MaxID+1)},
 		"control": {Confidence: 1, By: "a\nb"},
-		"note":    {Confidence: 1, By: "checker", Note: strings.Repeat("x", MaxNote+1)},
+		"note":    {Confidence: 1, By: "checker", Note: strings.Repeat("x", store.MaxNote+1)},
 	} {
 		tx := begin(t, s)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "t"}))
@@ -201,9 +201,9 @@ func TestVerdictLimits(t *testing.T) {
 	var held *HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "  "}), &held)
 	require.Equal(t, ReasonNoVerdict, held.Reason, "blanks are nobody")
-	_, err := db.Review().Approve(ctx, held.Batch, Approval{By: "anna", Note: strings.Repeat("x", MaxNote+1)})
+	_, err := db.Review().Approve(ctx, held.Batch, Approval{By: "anna", Note: strings.Repeat("x", store.MaxNote+1)})
 	require.ErrorIs(t, err, ErrInvalid)
 	tx = begin(t, s)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "b", Text: "t"}))
-	require.NoError(t, tx.Commit(ctx, Verdict{Confidence: 1, By: strings.Repeat("x", MaxID), Note: strings.Repeat("x", MaxNote)}))
+	require.NoError(t, tx.Commit(ctx, Verdict{Confidence: 1, By: strings.Repeat("x", store.MaxID), Note: strings.Repeat("x", store.MaxNote)}))
 }

@@ -103,7 +103,7 @@ func TestFilterInvalid(t *testing.T) {
 	now := time.Now()
 	for field, f := range map[string]Filter{
 		"filter.id_prefix":     {IDPrefix: "a\x00"},
-		"filter.subject":       {Subject: strings.Repeat("x", MaxID+1)},
+		"filter.subject":       {Subject: strings.Repeat("x", store.MaxID+1)},
 		"filter.tags_any":      {TagsAny: make([]string, store.MaxFilterTags+1)},
 		"filter.tags_all":      {TagsAll: []string{""}},
 		`filter.meta."k"`:      {Meta: store.Conditions{{Key: "k", Op: "$regex", Value: "x"}}},
@@ -113,7 +113,7 @@ func TestFilterInvalid(t *testing.T) {
 		"filter.written_until": {WrittenSince: now, WrittenUntil: now.Add(-time.Hour)},
 	} {
 		_, err := s.Search(ctx, "refund", 1, Where(f))
-		var invalid *InvalidError
+		var invalid *store.InvalidError
 		require.True(t, errors.As(err, &invalid), field)
 		require.Equal(t, field, invalid.Field)
 		require.NotEmpty(t, invalid.Expected)

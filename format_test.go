@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -17,7 +18,7 @@ func TestFormatNames(t *testing.T) {
 	_, text, ok := strings.Cut(string(b), "**Outcome**")
 	require.True(t, ok)
 	text, _, _ = strings.Cut(text, "\n")
-	for f := range reflect.TypeFor[Outcome]().Fields() {
+	for f := range reflect.TypeFor[store.Outcome]().Fields() {
 		if f.IsExported() && f.Tag.Get("msgpack") != "-" {
 			require.Contains(t, text, "`"+f.Name+"`")
 		}

@@ -140,7 +140,7 @@ func TestCommitOrder(t *testing.T) {
 	changeAnswer()
 	err := tx.Commit(ctx, Verdict{})
 	require.ErrorIs(t, err, ErrConflict)
-	var conflict *ConflictError
+	var conflict *store.ConflictError
 	require.ErrorAs(t, err, &conflict)
 	require.Equal(t, "answer", conflict.Ref.ID)
 	require.Less(t, conflict.Have, conflict.Now)
@@ -665,7 +665,7 @@ func TestIdempotentIDs(t *testing.T) {
 	db := open(t, opts)
 	s := db.Scope("acme")
 	id := begin(t, s).ID()
-	commit := func(s *Scope, id, text string, v Verdict) (Outcome, error) {
+	commit := func(s *Scope, id, text string, v Verdict) (store.Outcome, error) {
 		tx := begin(t, s, WithID(id))
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: text}))
 		err := tx.Commit(ctx, v)
@@ -693,7 +693,7 @@ func TestIdempotentIDs(t *testing.T) {
 	require.Equal(t, first, third)
 
 	at := begin(t, s).ID()
-	outcomes := make([]Outcome, 8)
+	outcomes := make([]store.Outcome, 8)
 	var wg sync.WaitGroup
 	for i := range outcomes {
 		wg.Go(func() {

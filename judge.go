@@ -13,6 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/supported"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Supported returns an evaluator that judges by a rule, without a model: a draft passes, with confidence 1, if each of
@@ -65,7 +66,7 @@ func (supportedRule) Evaluate(_ context.Context, d Draft) (confidence float64, n
 		return 0, "nothing to judge", nil
 	}
 	note = "every sentence stands in " + strings.Join(by, ", ")
-	return 1, note[:min(len(note), MaxNote)], nil
+	return 1, note[:min(len(note), store.MaxNote)], nil
 }
 
 // supports reports whether a page counts. A draft has no version. Of a conversation only what the user said does, whatever

@@ -15,6 +15,7 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 func several[T any](n int, make func(i int) T) []T {
@@ -30,7 +31,7 @@ func make0[T any](n int) []T { return make([]T, 0, n) }
 // Each limit of an artefact at the limit and one above it: stored whole, or refused with the field that is wrong.
 func TestArtefactLimits(t *testing.T) {
 	t.Parallel()
-	db := open(t, Options{Counter: bytesCounter{}, PageTokens: MaxPageTokens})
+	db := open(t, Options{Counter: bytesCounter{}, PageTokens: store.MaxPageTokens})
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "parent", Text: "parent"})
 	x := func(n int) string { return strings.Repeat("x", n) }
@@ -39,32 +40,32 @@ func TestArtefactLimits(t *testing.T) {
 		of  func(n int) Artefact
 		say string
 	}{
-		"id":           {MaxID, func(n int) Artefact { return Artefact{ID: x(n), Text: "t"} }, "id"},
-		"id of runes":  {MaxID / 4, func(n int) Artefact { return Artefact{ID: strings.Repeat("🐌", n), Text: "t"} }, "id"},
-		"group":        {MaxID, func(n int) Artefact { return Artefact{ID: "a", Text: "t", Group: x(n)} }, "group"},
-		"subject":      {MaxID, func(n int) Artefact { return Artefact{ID: "a", Text: "t", Subject: x(n)} }, "subject"},
-		"role":         {MaxID, func(n int) Artefact { return Artefact{ID: "a", Text: "t", Role: x(n)} }, "role"},
-		"name":         {MaxID, func(n int) Artefact { return Artefact{ID: "a", Text: "t", Name: x(n)} }, "name"},
-		"tool_call_id": {MaxID, func(n int) Artefact { return Artefact{ID: "a", Text: "t", ToolCallID: x(n)} }, "tool_call_id"},
-		"tag":          {MaxID, func(n int) Artefact { return Artefact{ID: "a", Text: "t", Tags: []string{x(n)}} }, "tag"},
-		"tags": {MaxTags, func(n int) Artefact {
+		"id":           {store.MaxID, func(n int) Artefact { return Artefact{ID: x(n), Text: "t"} }, "id"},
+		"id of runes":  {store.MaxID / 4, func(n int) Artefact { return Artefact{ID: strings.Repeat("🐌", n), Text: "t"} }, "id"},
+		"group":        {store.MaxID, func(n int) Artefact { return Artefact{ID: "a", Text: "t", Group: x(n)} }, "group"},
+		"subject":      {store.MaxID, func(n int) Artefact { return Artefact{ID: "a", Text: "t", Subject: x(n)} }, "subject"},
+		"role":         {store.MaxID, func(n int) Artefact { return Artefact{ID: "a", Text: "t", Role: x(n)} }, "role"},
+		"name":         {store.MaxID, func(n int) Artefact { return Artefact{ID: "a", Text: "t", Name: x(n)} }, "name"},
+		"tool_call_id": {store.MaxID, func(n int) Artefact { return Artefact{ID: "a", Text: "t", ToolCallID: x(n)} }, "tool_call_id"},
+		"tag":          {store.MaxID, func(n int) Artefact { return Artefact{ID: "a", Text: "t", Tags: []string{x(n)}} }, "tag"},
+		"tags": {store.MaxTags, func(n int) Artefact {
 			return Artefact{ID: "a", Text: "t", Tags: several(n, func(i int) string { return fmt.Sprint(i) })}
 		}, "tags"},
-		"text": {MaxText, func(n int) Artefact { return Artefact{ID: "a", Text: x(n)} }, "text"},
-		"meta": {MaxMeta, func(n int) Artefact { return Artefact{ID: "a", Text: "t", Meta: map[string]string{"k": x(n - 1)}} }, "meta"},
-		"parts": {MaxParts, func(n int) Artefact {
+		"text": {store.MaxText, func(n int) Artefact { return Artefact{ID: "a", Text: x(n)} }, "text"},
+		"meta": {store.MaxMeta, func(n int) Artefact { return Artefact{ID: "a", Text: "t", Meta: map[string]string{"k": x(n - 1)}} }, "meta"},
+		"parts": {store.MaxParts, func(n int) Artefact {
 			return Artefact{ID: "a", Parts: several(n, func(int) Part { return Part{Type: "text", Text: "t"} })}
 		}, "parts"},
-		"tool_calls": {MaxToolCalls, func(n int) Artefact {
+		"tool_calls": {store.MaxToolCalls, func(n int) Artefact {
 			return Artefact{ID: "a", Text: "t", ToolCalls: several(n, func(i int) ToolCall { return ToolCall{ID: fmt.Sprint(i), Name: "f"} })}
 		}, "tool_calls"},
-		"tool bytes": {MaxToolBytes, func(n int) Artefact {
+		"tool bytes": {store.MaxToolBytes, func(n int) Artefact {
 			return Artefact{ID: "a", Text: "t", ToolCalls: []ToolCall{{ID: "i", Name: "f", Arguments: x(n - 2)}}}
 		}, "tool_calls"},
-		"derived_from": {MaxLineage, func(n int) Artefact {
+		"derived_from": {store.MaxLineage, func(n int) Artefact {
 			return Artefact{ID: "a", Text: "t", DerivedFrom: several(n, func(int) Ref { return Ref{ID: "parent"} })}
 		}, "derived_from"},
-		"supersedes": {MaxLineage, func(n int) Artefact {
+		"supersedes": {store.MaxLineage, func(n int) Artefact {
 			return Artefact{ID: "a", Text: "t", Supersedes: several(n, func(i int) string { return fmt.Sprint("old", i) })}
 		}, "supersedes"},
 	} {
@@ -84,7 +85,7 @@ func TestArtefactLimits(t *testing.T) {
 			require.Equal(t, []any{want.Group, want.Subject, want.Tags, want.Meta, want.Parts, want.ToolCalls, want.Supersedes},
 				[]any{v.Group, v.Subject, v.Tags, v.Meta, v.Parts, v.ToolCalls, v.Supersedes})
 			_, err := s.Put(ctx, c.of(c.at+1))
-			var bad *InvalidError
+			var bad *store.InvalidError
 			require.ErrorAs(t, err, &bad)
 			require.ErrorIs(t, err, ErrInvalid)
 			require.Equal(t, c.say, bad.Field)
@@ -207,7 +208,7 @@ func TestOptionLimits(t *testing.T) {
 		"gate above":     {Gate: 1.01},
 		"gate below":     {Gate: -.5},
 		"gate NaN":       {Gate: math.NaN()},
-		"page above":     {PageTokens: MaxPageTokens + 1},
+		"page above":     {PageTokens: store.MaxPageTokens + 1},
 		"page below":     {PageTokens: 15},
 		"source timeout": {SourceTimeout: -1},
 		"lock timeout":   {LockTimeout: -1},
@@ -226,7 +227,7 @@ func TestOptionLimits(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(dir, "*"))
 	require.NoError(t, err)
 	require.Empty(t, left, "a refused open leaves nothing behind")
-	for _, o := range []Options{{Gate: 1}, {Gate: GateOff}, {PageTokens: 16}, {PageTokens: MaxPageTokens}, {WorkingSet: math.MaxInt64}} {
+	for _, o := range []Options{{Gate: 1}, {Gate: GateOff}, {PageTokens: 16}, {PageTokens: store.MaxPageTokens}, {WorkingSet: math.MaxInt64}} {
 		db, err := Open(filepath.Join(dir, "x"), o)
 		require.NoError(t, err)
 		require.NoError(t, db.Close())

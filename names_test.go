@@ -13,6 +13,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 func TestScopeOf(t *testing.T) {
@@ -45,8 +46,8 @@ func TestScopeOf(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 	_, err = db.Scope("bob/eve").Get(ctx, "secret")
 	require.NoError(t, err, "the negative control: a path that was joined by hand is inside")
-	long := strings.Repeat("a", MaxScope+1)
-	for _, names := range [][]string{nil, {""}, {"acme", ""}, {"", "acme"}, {"a", "", "b"}, {long}, strings.Split(strings.Repeat("a/", MaxScopeDepth)+"a", "/")} {
+	long := strings.Repeat("a", store.MaxScope+1)
+	for _, names := range [][]string{nil, {""}, {"acme", ""}, {"", "acme"}, {"a", "", "b"}, {long}, strings.Split(strings.Repeat("a/", store.MaxScopeDepth)+"a", "/")} {
 		_, err := db.Scope(ScopeOf(names...)).Get(ctx, "secret")
 		require.ErrorIs(t, err, ErrInvalid, "%q", names)
 	}

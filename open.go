@@ -111,9 +111,9 @@ func (db *DB) owns() bool {
 }
 
 // openFiles opens the store of files, which a database has unless Options bring another one.
-func (db *DB) openFiles() (Store, error) {
+func (db *DB) openFiles() (store.Store, error) {
 	audit := store.Written
-	if db.opts.Audit == AuditSync {
+	if db.opts.AuditSync {
 		audit = store.Synced
 	}
 	return owner.Open(owner.Options{Exclusive: db.opts.Exclusive, Stop: db.opts.Stop, Answer: db.opts.AnswerTimeout, Files: filestore.Options{
@@ -126,7 +126,7 @@ func (db *DB) openFiles() (Store, error) {
 // openSources sets up the file: source with its roots, and the sources of Options. A host's source may replace file:,
 // never page:, which the database reads itself.
 func (db *DB) openSources() error {
-	files := freshness.NewFiles(MaxText, db.opts.Clock)
+	files := freshness.NewFiles(store.MaxText, db.opts.Clock)
 	files.Host = db.host
 	for _, r := range db.opts.FileRoots {
 		if err := checkFileRoot("Options.FileRoots", r); err != nil {

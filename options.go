@@ -31,28 +31,6 @@ const (
 	DefaultMaxFile = 1 << 20
 )
 
-// AuditMode says when the manifest of a read is on disk. In both modes it is written before the read returns.
-type AuditMode uint8
-
-// The audit modes.
-const (
-	// AuditAsync syncs manifests within 100 ms. A power cut may lose the last of them, a killed process does not.
-	AuditAsync AuditMode = iota
-	// AuditSync syncs the manifest before the read returns.
-	AuditSync
-)
-
-// QuestionMode says what the manifest of a search or an assembly keeps of its question.
-type QuestionMode uint8
-
-// The question modes.
-const (
-	// KeepQuestions keeps the text beside the leaf, where it can be erased, and a salted digest in the leaf.
-	KeepQuestions QuestionMode = iota
-	// DigestQuestions keeps only a digest. It shows whether two questions are equal; nobody can read them.
-	DigestQuestions
-)
-
 // Options configure a database. The zero value is ready to use. Options are taken by value and never changed.
 type Options struct {
 	// WorkingSet limits the bytes of pages kept in memory; 0: 64 MiB, negative: keep none.
@@ -91,9 +69,12 @@ type Options struct {
 	// that started the watcher of a session; 0: 30 s.
 	Summarizer       Summarizer
 	SummarizeTimeout time.Duration
-	Audit            AuditMode
-	// Questions says whether the audit keeps the texts of questions. It does not change what was kept before.
-	Questions QuestionMode
+	// AuditSync syncs the manifest of a read before the read returns. Without it manifests are written before the read returns
+	// and synced within 100 ms: a power cut may lose the last of them, a killed process does not.
+	AuditSync bool
+	// DigestQuestions makes the manifest of a search or an assembly keep only a salted digest of its question, which nobody
+	// can read. Without it the text is kept beside the leaf, where it can be erased. It does not change what was kept before.
+	DigestQuestions bool
 	// Clock and Rand are the only time and randomness in what the database stores, except for keys and nonces, which always
 	// come from crypto/rand; nil: those of the system. A Clock
 	// outside the years 1 to 9999 gives an *InvalidError.
@@ -131,7 +112,7 @@ type Options struct {
 	// store with StateKinds. A successful Open takes it over and Close closes it; after a failed Open it is still the
 	// caller's. With ReadOnly, open the store for reading too. Key, Keyring, MustExist, Identity, Exclusive and LockTimeout
 	// describe how files are opened: with a Store they return an *InvalidError.
-	Store Store
+	Store store.Store
 
 	noSync  bool // negative control of crash tests: no sync
 	trust   bool // negative control: serve rows that were edited in the file
@@ -152,7 +133,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Gate = DefaultGate
 	}
 	if o.PageTokens == 0 {
-		o.PageTokens = PageTokens
+		o.PageTokens = store.PageTokens
 	}
 	if o.Counter == nil {
 		o.Counter = token.Default()
@@ -183,8 +164,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Gate != GateOff && !(o.Gate > 0 && o.Gate <= 1) {
 		errs = append(errs, store.Invalid("Options.Gate", fmt.Sprint(o.Gate), "a confidence above 0 up to 1, or GateOff"))
 	}
-	if o.PageTokens < store.MinPageTokens || o.PageTokens > MaxPageTokens {
-		errs = append(errs, store.Invalid("Options.PageTokens", fmt.Sprint(o.PageTokens), fmt.Sprintf("%d to %d", store.MinPageTokens, MaxPageTokens)))
+	if o.PageTokens < store.MinPageTokens || o.PageTokens > store.MaxPageTokens {
+		errs = append(errs, store.Invalid("Options.PageTokens", fmt.Sprint(o.PageTokens), fmt.Sprintf("%d to %d", store.MinPageTokens, store.MaxPageTokens)))
 	}
 	for scheme := range o.Sources {
 		if scheme == "page" || scheme == "" {

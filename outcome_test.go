@@ -5,6 +5,7 @@ import (
 	"time"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -14,7 +15,7 @@ func TestBatchIDsAnswerToTheirBatch(t *testing.T) {
 	clk := newClock()
 	opts := Options{Clock: clk.now}
 	db := open(t, opts)
-	commit := func(scope, id, text string, v Verdict) (Outcome, error) {
+	commit := func(scope, id, text string, v Verdict) (store.Outcome, error) {
 		tx := begin(t, db.Scope(scope), WithID(id))
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "note", Text: text, TTL: time.Hour}))
 		err := tx.Commit(ctx, v)
@@ -30,7 +31,7 @@ func TestBatchIDsAnswerToTheirBatch(t *testing.T) {
 			_, other := commit("acme/b", id, "the secret", good)
 			_, same := commit("acme/b", id, "the draft", good)
 			_, content := commit("acme/a", id, "something else", good)
-			var e *InvalidError
+			var e *store.InvalidError
 			for _, err := range []error{other, same, content} {
 				require.ErrorAs(t, err, &e)
 				require.Equal(t, other.Error(), err.Error(), "the error tells whose the id is")

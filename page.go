@@ -96,8 +96,8 @@ func (db *DB) makePages(a Artefact, v store.Validator, size int) (store.Put, err
 	}
 	a.Text = ""
 	p.Artefact = a
-	if (a.Role != "" || a.Kind == KindSummary) && size < MaxPageTokens {
-		size = MaxPageTokens // a message, or the summary of one, stays one page if it can
+	if (a.Role != "" || a.Kind == KindSummary) && size < store.MaxPageTokens {
+		size = store.MaxPageTokens // a message, or the summary of one, stays one page if it can
 	}
 	pages := chunk.Pages(text, size, db.opts.Counter.Count)
 	p.Pages = make([]store.NewPage, len(pages))

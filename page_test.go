@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/store"
 )
 
 func TestKindDefaults(t *testing.T) {
@@ -49,16 +51,16 @@ func TestTransactionLimits(t *testing.T) {
 	tx, err := db.Scope("acme").Begin(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, tx.Put(t.Context(), Artefact{ID: "x", Text: strings.Repeat("x", 10)}))
-	tx.bytes = MaxTxnBytes - 10
+	tx.bytes = store.MaxTxnBytes - 10
 	require.NoError(t, tx.Put(t.Context(), Artefact{ID: "x", Text: strings.Repeat("y", 20)}), "ten of it go")
-	require.Equal(t, MaxTxnBytes, tx.bytes)
+	require.Equal(t, store.MaxTxnBytes, tx.bytes)
 	require.ErrorIs(t, tx.Put(t.Context(), Artefact{ID: "y", Text: "y"}), ErrInvalid)
 	require.NoError(t, tx.Delete(t.Context(), "x"))
 	require.NoError(t, tx.Put(t.Context(), Artefact{ID: "y", Text: "y"}))
 	require.NoError(t, tx.Rollback())
 
 	err = db.Scope("acme").Update(t.Context(), func(tx *Txn) error {
-		for i := range MaxTxnWrites {
+		for i := range store.MaxTxnWrites {
 			require.NoError(t, tx.Put(t.Context(), Artefact{ID: fmt.Sprint(i), Text: "t"}))
 		}
 		require.NoError(t, tx.Put(t.Context(), Artefact{ID: "0", Text: "again"}), "the same artefact is no more")

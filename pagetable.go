@@ -27,7 +27,7 @@ import (
 // Rejected: a map under a lock for the slots. Every hit would have written to the lock's cache line; the slots are an
 // array in chunks, so that it grows without moving and a reader needs no lock.
 type pageTable struct {
-	store  Store
+	store  store.Store
 	slots  atomic.Pointer[[]*slotChunk]
 	mu     sync.Mutex
 	frames *frames
@@ -55,7 +55,7 @@ type TableStats struct {
 }
 
 // newPageTable makes an empty working set of at most limit bytes; 0 or less: nothing is kept.
-func newPageTable(st Store, limit int64) *pageTable {
+func newPageTable(st store.Store, limit int64) *pageTable {
 	t := &pageTable{store: st, frames: newFrames(max(limit, 0))}
 	t.slots.Store(&[]*slotChunk{})
 	t.seen.Store(st.Mark().LSN)

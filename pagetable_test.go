@@ -104,7 +104,7 @@ func TestSaltsAreWhole(t *testing.T) {
 
 // silentStore answers nothing, and counts how often it was asked.
 type silentStore struct {
-	Store
+	store.Store
 	asked int
 }
 

@@ -184,11 +184,11 @@ func (tx *Txn) derive(ctx context.Context, a *Artefact) error {
 func (tx *Txn) add(ctx context.Context, put store.Put) error {
 	id := put.Artefact.ID
 	bytes := tx.bytes + putBytes(&put) - putBytes(tx.writes[id])
-	if bytes > MaxTxnBytes {
-		return store.Invalid("transaction", fmt.Sprintf("%d bytes", bytes), fmt.Sprintf("at most %d; split it into several transactions", MaxTxnBytes))
+	if bytes > store.MaxTxnBytes {
+		return store.Invalid("transaction", fmt.Sprintf("%d bytes", bytes), fmt.Sprintf("at most %d; split it into several transactions", store.MaxTxnBytes))
 	}
-	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
-		return store.Invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; split it into several transactions")
+	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= store.MaxTxnWrites {
+		return store.Invalid("transaction", fmt.Sprintf("more than %d artefacts", store.MaxTxnWrites), "fewer; split it into several transactions")
 	}
 	if tx.replaced.Leads(put.Artefact.Supersedes, id, tx.writes) {
 		return store.Invalid("supersedes", fmt.Sprintf("%q and another artefact of this transaction, each superseding the other", id), "at most one of them to supersede the other")
@@ -291,8 +291,8 @@ func (tx *Txn) remove(ctx context.Context, id string) error {
 	if err := tx.expecting(ctx, id); err != nil {
 		return err
 	}
-	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= MaxTxnWrites {
-		return store.Invalid("transaction", fmt.Sprintf("more than %d artefacts", MaxTxnWrites), "fewer; split it into several transactions")
+	if tx.writes[id] == nil && !tx.drop[id] && len(tx.writes)+len(tx.drop) >= store.MaxTxnWrites {
+		return store.Invalid("transaction", fmt.Sprintf("more than %d artefacts", store.MaxTxnWrites), "fewer; split it into several transactions")
 	}
 	if tx.writes[id] != nil {
 		tx.bytes -= putBytes(tx.writes[id])

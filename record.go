@@ -167,7 +167,7 @@ func (db *DB) ask(leaf *manifest.Record, text string) {
 		return
 	}
 	leaf.Query = db.keyed("query", []byte(text))
-	if db.opts.Questions == KeepQuestions && !db.opts.ReadOnly {
+	if !db.opts.DigestQuestions && !db.opts.ReadOnly {
 		leaf.Question = text
 	}
 }

@@ -30,7 +30,7 @@ func TestRefText(t *testing.T) {
 	for _, bad := range []string{
 		"", ":", "acme", "acme:", ":x", "acme:x#", "acme:x@", "acme:x#0", "acme:x@0", "acme:x#-1", "acme:x#+1", "acme:x#01", "acme:x#1@02",
 		"acme:x#1#2", "acme:x@1@2", "acme:x@1#2", "acme:x#2147483648", "acme:x@4294967296", "acme:%", "acme:%zz", "%zz:x", "acme:a:b#x", "/:x", "a//b:x",
-		"acme:%00", "acme:%ff", "a%2F%2Fb:x", "acme:x# 1", "acme:" + strings.Repeat("x", MaxID+1),
+		"acme:%00", "acme:%ff", "a%2F%2Fb:x", "acme:x# 1", "acme:" + strings.Repeat("x", store.MaxID+1),
 	} {
 		_, err := ParseRef(bad)
 		require.ErrorIs(t, err, ErrInvalid, bad)

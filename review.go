@@ -264,42 +264,42 @@ type Approval struct {
 
 // Approve commits a held batch. Conflicts and staleness are judged again, now: ErrConflict, ErrStaleContext. Approving
 // twice returns the first outcome. Approving a rejected batch is ErrReviewed.
-func (r *Review) Approve(ctx context.Context, id string, a Approval) (Outcome, error) {
+func (r *Review) Approve(ctx context.Context, id string, a Approval) (store.Outcome, error) {
 	return r.decide(ctx, id, store.ActApprove, a)
 }
 
 // Reject records that a held batch will not be committed. The batch keeps its content until gc.
-func (r *Review) Reject(ctx context.Context, id, by, note string) (Outcome, error) {
+func (r *Review) Reject(ctx context.Context, id, by, note string) (store.Outcome, error) {
 	return r.decide(ctx, id, store.ActReject, Approval{By: by, Note: note})
 }
 
 // decide commits a decision as a batch of its own. Its id is new each time; the store recognises a repeated decision by
 // the held batch that it names.
-func (r *Review) decide(ctx context.Context, id string, action store.Action, a Approval) (Outcome, error) {
+func (r *Review) decide(ctx context.Context, id string, action store.Action, a Approval) (store.Outcome, error) {
 	if err := identity.Check("by", a.By); err != nil {
-		return Outcome{}, err
+		return store.Outcome{}, err
 	}
 	if err := checkVerdict(a.By, a.Note); err != nil {
-		return Outcome{}, err
+		return store.Outcome{}, err
 	}
 	h, err := r.load(ctx, id)
 	if err != nil {
-		return Outcome{}, err
+		return store.Outcome{}, err
 	}
 	if action == store.ActApprove && identity.IsWriter(a.By, h.Batch.Actor, h.Batch.Scope) {
-		return Outcome{}, fmt.Errorf("%w: %s wrote %s", ErrSelfCertified, a.By, id)
+		return store.Outcome{}, fmt.Errorf("%w: %s wrote %s", ErrSelfCertified, a.By, id)
 	}
 	bid, err := r.db.newID()
 	if err != nil {
-		return Outcome{}, err
+		return store.Outcome{}, err
 	}
 	out, err := r.db.store.Commit(ctx, store.Batch{
 		ID: bid, From: h.Batch.ID, Scope: h.Batch.Scope, Action: action, Now: r.db.opts.Clock(), OnStale: FailStale, Raise: a.HumanVerified,
 		Force: a.Stale, Leaf: manifest.Record{By: a.By, Note: a.Note},
 	})
-	var c *ConflictError
+	var c *store.ConflictError
 	if errors.As(err, &c) {
-		return out, &ConflictError{Ref: c.Ref, Have: c.Have, Now: c.Now, Held: true}
+		return out, &store.ConflictError{Ref: c.Ref, Have: c.Have, Now: c.Now, Held: true}
 	}
 	return out, err
 }

@@ -17,6 +17,7 @@ import (
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // An artefact is seen from its scope and from below, in the nearest version, and from nowhere else.
@@ -214,12 +215,12 @@ func TestRefOf(t *testing.T) {
 // Names that look alike, or like parts of one another, are different scopes; wrong ones are told by every method.
 func TestScopeNames(t *testing.T) {
 	db := open(t, Options{})
-	deep := strings.TrimSuffix(strings.Repeat("a/", MaxScopeDepth), "/")
-	for _, name := range []string{"a", "a b", "ä/ö", "a:b", "a%2Fb", "a#1@2", deep, strings.Repeat("x", MaxScope)} {
+	deep := strings.TrimSuffix(strings.Repeat("a/", store.MaxScopeDepth), "/")
+	for _, name := range []string{"a", "a b", "ä/ö", "a:b", "a%2Fb", "a#1@2", deep, strings.Repeat("x", store.MaxScope)} {
 		put(t, db.Scope(name), Artefact{ID: "x", Text: "of " + name})
 		require.Equal(t, "of "+name, get(t, db.Scope(name), "x").Text)
 	}
-	for _, name := range []string{"", "/", "/a", "a/", "a//b", ".", "a/../b", "a/.", "a\x00b", "a\nb", "\xff", deep + "/a", strings.Repeat("x", MaxScope+1)} {
+	for _, name := range []string{"", "/", "/a", "a/", "a//b", ".", "a/../b", "a/.", "a\x00b", "a\nb", "\xff", deep + "/a", strings.Repeat("x", store.MaxScope+1)} {
 		s := db.Scope(name)
 		for what, call := range map[string]func() error{
 			"put":      func() error { _, err := s.Put(ctx, Artefact{ID: "x", Text: "t"}); return err },

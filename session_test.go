@@ -599,7 +599,7 @@ func TestCallsThatNoProviderTakes(t *testing.T) {
 	} {
 		chat := db.Scope("acme").Session("bad")
 		_, err := chat.Append(ctx, Turn{Role: "user", Text: "never stored"}, bad)
-		var e *InvalidError
+		var e *store.InvalidError
 		require.ErrorAs(t, err, &e, says)
 		require.Equal(t, "tool_calls", e.Field)
 		require.Contains(t, e.Expected, says)

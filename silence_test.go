@@ -14,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // What cannot mean what was said is refused, and the error says what to do.
@@ -130,7 +131,7 @@ func TestCommitAfterAFailedWrite(t *testing.T) {
 	put(t, s, Artefact{ID: "old", Text: "before"})
 	fails := map[string]func(tx *Txn) error{
 		"invalid":   func(tx *Txn) error { return tx.Put(ctx, Artefact{Text: "no id"}) },
-		"too large": func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "x", Text: strings.Repeat("x", MaxText+1)}) },
+		"too large": func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "x", Text: strings.Repeat("x", store.MaxText+1)}) },
 		"no source": func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "x", Source: "file:/none"}) },
 		"no parent": func(tx *Txn) error {
 			return tx.Put(ctx, Artefact{ID: "x", Text: "x", DerivedFrom: []Ref{{ID: "none"}}})

@@ -381,8 +381,8 @@ func TestHostSource(t *testing.T) {
 		"deadline": {func() { m.do(func(m *memo) { m.hang = make(chan struct{}) }) }, func() { m.do(func(m *memo) { close(m.hang); m.hang = nil }) }, "deadline"},
 		"panic":    {func() { m.do(func(m *memo) { m.panics = true }) }, func() { m.do(func(m *memo) { m.panics = false }) }, "panic"},
 		"utf-8":    {func() { m.set("k", "\xff\xfe") }, func() { m.set("k", "one") }, "UTF-8"},
-		"too large": {func() { m.set("k", strings.Repeat("x", MaxText+1)) }, func() { m.set("k", "one") },
-			fmt.Sprint(MaxText)},
+		"too large": {func() { m.set("k", strings.Repeat("x", store.MaxText+1)) }, func() { m.set("k", "one") },
+			fmt.Sprint(store.MaxText)},
 		"error": {func() { m.do(func(m *memo) { m.fail = errors.New("out of order") }) }, func() { m.do(func(m *memo) { m.fail = nil }) }, "out of order"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -409,7 +409,7 @@ func TestHostSource(t *testing.T) {
 		})
 	}
 	s := open(t, Options{Sources: map[string]store.Source{"memo": m}}).Scope("acme")
-	for _, src := range []string{"memo:", "memo", ":k", "nobody:k", "MEMO:k", strings.Repeat("x", MaxSource+1)} {
+	for _, src := range []string{"memo:", "memo", ":k", "nobody:k", "MEMO:k", strings.Repeat("x", store.MaxSource+1)} {
 		_, err := s.Put(ctx, Artefact{ID: "y", Source: src})
 		require.ErrorIs(t, err, ErrInvalid, src)
 	}

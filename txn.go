@@ -74,7 +74,7 @@ type Txn struct {
 	stateW   []store.StateRow
 	echoes   []Ref // served pages that drafts merely repeat
 	bytes    int
-	out      Outcome
+	out      store.Outcome
 	reader   store.Ticket    // keeps from gc what the transaction may read
 	maybe    bool            // a Commit ended without an answer: it may have happened
 	unknown  map[string]bool // superseded ids that the scope has never had; nil: none
@@ -183,7 +183,7 @@ func (tx *Txn) Done() bool {
 }
 
 // Outcome returns the result of the Commit that ended the transaction.
-func (tx *Txn) Outcome() Outcome {
+func (tx *Txn) Outcome() store.Outcome {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	return tx.out
@@ -357,8 +357,8 @@ func checkVerdict(by, note string) error {
 			return err
 		}
 	}
-	if len(note) > MaxNote {
-		return store.Invalid("note", fmt.Sprintf("%d bytes", len(note)), fmt.Sprintf("at most %d", MaxNote))
+	if len(note) > store.MaxNote {
+		return store.Invalid("note", fmt.Sprintf("%d bytes", len(note)), fmt.Sprintf("at most %d", store.MaxNote))
 	}
 	return nil
 }

@@ -183,7 +183,7 @@ func TestOnlyVectorsInCheckpoint(t *testing.T) {
 	m := &meanings{}
 	db := open(t, Options{})
 	library(t, db)
-	db = reopen(t, db, Options{Embedder: m, Questions: DigestQuestions})
+	db = reopen(t, db, Options{Embedder: m, DigestQuestions: true})
 	before, err := db.Stats(ctx)
 	require.NoError(t, err)
 	s := db.Scope("acme")

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/ops"
 )
 
 // eraseRounds is how many pairs of a compaction and an erase are measured. Each erase is of another person.

@@ -17,6 +17,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/chunk"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/lexical"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Whether long pages should enter a context whole or as the extract that answers. Each question of TestKnownDocuments is
@@ -38,7 +39,7 @@ type packing struct {
 
 var packings = []packing{
 	{"as Assemble fills it", 0, 0}, // not by fill
-	{"whole pages", ctxpage.MaxPageTokens + 1, 0},
+	{"whole pages", store.MaxPageTokens + 1, 0},
 	{"all above 200 cut", 200, 1},
 	{"those above 100 cut in the last half", 100, .5}, {"in the last quarter", 100, .25}, {"in the last eighth", 100, .125},
 }

@@ -91,7 +91,7 @@ func TestKnownItemsByMeaning(t *testing.T) {
 	questions, texts := knownItems(t)
 	ctx := context.Background()
 	for _, with := range []ctxpage.Embedder{nil, model} {
-		db, err := ctxpage.Open(filepath.Join(t.TempDir(), "known.ctx"), ctxpage.Options{Embedder: with, EmbedTimeout: time.Hour, PageTokens: ctxpage.MaxPageTokens})
+		db, err := ctxpage.Open(filepath.Join(t.TempDir(), "known.ctx"), ctxpage.Options{Embedder: with, EmbedTimeout: time.Hour, PageTokens: store.MaxPageTokens})
 		require.NoError(t, err)
 		defer db.Close()
 		s := db.Scope("docs")

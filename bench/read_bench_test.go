@@ -255,11 +255,11 @@ func BenchmarkSearch(b *testing.B) {
 func BenchmarkManifest(b *testing.B) {
 	for _, m := range []struct {
 		name string
-		mode ctxpage.AuditMode
-	}{{"async", ctxpage.AuditAsync}, {"sync", ctxpage.AuditSync}} {
+		sync bool
+	}{{"async", false}, {"sync", true}} {
 		for _, workers := range []int{1, 8} {
 			variants(b, fmt.Sprintf("audit=%s/readers=%d", m.name, workers), workers, func(b *testing.B) (op, op) {
-				db := open(b, fresh(b), ctxpage.Options{Audit: m.mode})
+				db := open(b, fresh(b), ctxpage.Options{AuditSync: m.sync})
 				b.Cleanup(func() { must(b, db.Close()) })
 				s := db.Scope("acme/bench")
 				_, err := s.Put(ctx, ctxpage.Artefact{ID: "x", Text: "x"})

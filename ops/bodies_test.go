@@ -40,7 +40,7 @@ func TestBodies(t *testing.T) {
 	path := t.TempDir() + "/agent.ctx"
 	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	reopen := func() *ctxpage.DB {
-		db, err := ctxpage.Open(path, ctxpage.Options{Exclusive: true, Audit: ctxpage.AuditSync, Clock: func() time.Time { return now }})
+		db, err := ctxpage.Open(path, ctxpage.Options{Exclusive: true, AuditSync: true, Clock: func() time.Time { return now }})
 		require.NoError(t, err)
 		return db
 	}

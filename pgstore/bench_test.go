@@ -206,13 +206,13 @@ func BenchmarkSearch(b *testing.B) {
 	dsn := onServer(b)
 	for _, audit := range []struct {
 		name string
-		mode ctxpage.AuditMode
-	}{{"written", ctxpage.AuditAsync}, {"synced", ctxpage.AuditSync}} {
-		file, err := ctxpage.Open(filepath.Join(b.TempDir(), "agent.ctx"), ctxpage.Options{Exclusive: true, Audit: audit.mode})
+		sync bool
+	}{{"written", false}, {"synced", true}} {
+		file, err := ctxpage.Open(filepath.Join(b.TempDir(), "agent.ctx"), ctxpage.Options{Exclusive: true, AuditSync: audit.sync})
 		require.NoError(b, err)
 		defer file.Close()
 		st := benchStore(b, dsn, fmt.Sprint(b.Name(), time.Now().UnixNano()))
-		follower, err := ctxpage.Open("follower", ctxpage.Options{Store: st, Audit: audit.mode})
+		follower, err := ctxpage.Open("follower", ctxpage.Options{Store: st, AuditSync: audit.sync})
 		require.NoError(b, err)
 		defer follower.Close()
 		scopes := []*ctxpage.Scope{file.Scope("acme"), follower.Scope("acme")}

@@ -28,6 +28,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/serve"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token/bpe"
 )
 
@@ -651,7 +652,7 @@ func TestCloseEndsStreams(t *testing.T) {
 func TestOneServer(t *testing.T) {
 	d := opened(t, serve.Options{})
 	_, err := serve.Listen(d.path)
-	var locked *ctxpage.LockedError
+	var locked *store.LockedError
 	require.ErrorAs(t, err, &locked)
 	require.Equal(t, os.Getpid(), locked.PID)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/filestore"
 )
 
 // statusOut is the answer to status, which needs no key.
@@ -40,7 +40,7 @@ func (s *Server) status(ctx context.Context, most Role) (statusOut, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := statusOut{
-		Version: Version, Database: stats.ID, Path: stats.Path, Format: ctxpage.FormatVersion, LSN: stats.LSN, Leaves: stats.Leaves, Pages: stats.Pages, Held: stats.Held,
+		Version: Version, Database: stats.ID, Path: stats.Path, Format: filestore.FormatVersion, LSN: stats.LSN, Leaves: stats.Leaves, Pages: stats.Pages, Held: stats.Held,
 		PID: s.is.PID, Program: s.is.Program, Since: s.is.Since, Now: s.opts.Now().UTC(), Role: most.String(), Within: s.opts.Within,
 		Keys: len(s.keys), Open: len(s.txns), Calls: s.busy,
 	}

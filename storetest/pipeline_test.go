@@ -8,6 +8,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/storetest"
 )
 
@@ -17,11 +18,11 @@ func TestPipelineOnMemory(t *testing.T) {
 	t.Parallel()
 	mem, err := storetest.NewMemory(storetest.Config{State: ctxpage.StateKinds()})
 	require.NoError(t, err)
-	pipeline(t, "in memory", func() ctxpage.Store { mem = mem.Reopen(); return mem })
+	pipeline(t, "in memory", func() store.Store { mem = mem.Reopen(); return mem })
 }
 
 // pipeline opens a database on handles to one store, which is new, and works with it.
-func pipeline(t *testing.T, name string, open func() ctxpage.Store) {
+func pipeline(t *testing.T, name string, open func() store.Store) {
 	t.Helper()
 	ctx := context.Background()
 	st := open()

@@ -14,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/remote"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // owner has a file open and serves it, as the process that holds its lock does. It ends with the test, or when it is told.
@@ -65,7 +66,7 @@ func TestPipelineOverSocket(t *testing.T) {
 	t.Parallel()
 	path, socket := dbtest.MemoryPath(t), socketPath(t)
 	end := owner(t, path, socket)
-	pipeline(t, "over a socket", func() ctxpage.Store {
+	pipeline(t, "over a socket", func() store.Store {
 		c, err := remote.Dial(context.Background(), socket, remote.ClientOptions{})
 		require.NoError(t, err)
 		return c

@@ -37,6 +37,7 @@ import (
 	"github.com/ctxpage/ctxpage/embed"
 	"github.com/ctxpage/ctxpage/embed/static"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type turn struct {
@@ -92,7 +93,7 @@ func main() {
 const modelVar = "EVIDENCE_MODEL"
 
 func open(dir string, now func() time.Time) (*ctxpage.DB, error) {
-	o := ctxpage.Options{Counter: charge{}, Clock: now, PageTokens: ctxpage.MaxPageTokens, EmbedTimeout: time.Hour}
+	o := ctxpage.Options{Counter: charge{}, Clock: now, PageTokens: store.MaxPageTokens, EmbedTimeout: time.Hour}
 	if model := os.Getenv(modelVar); model != "" {
 		e, err := embedder(model)
 		if err != nil {
@@ -187,7 +188,7 @@ func ingest(ctx context.Context, dir string, in io.Reader, _ io.Writer) error {
 		}
 		a := t.artefact(seq, at.at)
 		seq++
-		if len(batch) == perCommit || size+len(a.Text) > ctxpage.MaxText || seen[a.ID] {
+		if len(batch) == perCommit || size+len(a.Text) > store.MaxText || seen[a.ID] {
 			if err := flush(); err != nil {
 				return err
 			}
@@ -206,7 +207,7 @@ func ingest(ctx context.Context, dir string, in io.Reader, _ io.Writer) error {
 
 // What a turn may hold: its speaker stands before its text, and its id goes into the metadata.
 const (
-	maxTurn = ctxpage.MaxText - 1<<20
+	maxTurn = store.MaxText - 1<<20
 	maxName = 32 << 10
 	// maxSpeaker is more than anybody is called.
 	maxSpeaker = 128
@@ -246,7 +247,7 @@ func speaker(name string) string {
 func key(prefix, id string) string {
 	whole := prefix + id
 	taken := prefix == "" && (id == "" || strings.Contains(id, "/")) || strings.HasPrefix(whole, ctxpage.ReservedPrefix)
-	if !taken && len(whole) <= ctxpage.MaxID && !strings.ContainsFunc(whole, unicode.IsControl) {
+	if !taken && len(whole) <= store.MaxID && !strings.ContainsFunc(whole, unicode.IsControl) {
 		return whole
 	}
 	return fmt.Sprintf("%shash/%x", prefix, sha256.Sum256([]byte(id)))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/view"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type hookCmd struct {
@@ -58,8 +59,8 @@ func (c *hookCmd) run(a *app) error {
 	switch {
 	case c.Scope == "":
 		return usage("expected --scope: the scope of the conversations")
-	case c.MaxBytes < 1 || c.MaxBytes > ctxpage.MaxToolBytes:
-		return usage("--max-bytes %d: expected 1 to %d", c.MaxBytes, ctxpage.MaxToolBytes)
+	case c.MaxBytes < 1 || c.MaxBytes > store.MaxToolBytes:
+		return usage("--max-bytes %d: expected 1 to %d", c.MaxBytes, store.MaxToolBytes)
 	case c.Window < 0 || c.Reserve != 0 && c.Window == 0:
 		return usage("--window %d with --reserve %v: expected tokens above zero for both", c.Window, c.Reserve)
 	case c.Timeout <= 0:

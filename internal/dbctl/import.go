@@ -125,11 +125,11 @@ func (c *importCmd) directory(a *app, scope, path string) error {
 	if err != nil {
 		return failed("import: %v", err)
 	}
-	if c.MaxSize < 1 || c.MaxSize > ctxpage.MaxText {
-		return usage("--max-size %d: expected 1 to %d", c.MaxSize, ctxpage.MaxText)
+	if c.MaxSize < 1 || c.MaxSize > store.MaxText {
+		return usage("--max-size %d: expected 1 to %d", c.MaxSize, store.MaxText)
 	}
 	if !usableID(c.Prefix) {
-		return usage("--prefix %q: expected at most %d bytes without control characters: it begins each id", c.Prefix, ctxpage.MaxID)
+		return usage("--prefix %q: expected at most %d bytes without control characters: it begins each id", c.Prefix, store.MaxID)
 	}
 	file, err := filepath.Abs(c.File)
 	if err != nil {
@@ -208,7 +208,7 @@ func (im *importer) run(ctx context.Context) error {
 // file compares a file with what is stored, by hash, and takes it if it differs.
 func (im *importer) file(ctx context.Context, f folder.Found) error {
 	id, source := store.Canonical(im.prefix+f.Rel), "file:"+f.Path
-	if !usableID(id) || len(source) > ctxpage.MaxSource {
+	if !usableID(id) || len(source) > store.MaxSource {
 		im.walker.Skip(f.Rel, folder.Name)
 		return nil
 	}
@@ -315,7 +315,7 @@ func (im *importer) gone(ctx context.Context) error {
 }
 
 func usableID(s string) bool {
-	return len(s) <= ctxpage.MaxID && !strings.HasPrefix(s, ctxpage.ReservedPrefix) && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+	return len(s) <= store.MaxID && !strings.HasPrefix(s, ctxpage.ReservedPrefix) && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 func (v *importView) print(w io.Writer) {

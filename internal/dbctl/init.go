@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/filestore"
 )
 
 type initCmd struct {
@@ -32,7 +33,7 @@ func (c *initCmd) Run(a *app) error {
 	if err := c.may(a); err != nil {
 		return err
 	}
-	v := initView{File: c.File, Format: ctxpage.FormatVersion, DryRun: c.DryRun}
+	v := initView{File: c.File, Format: filestore.FormatVersion, DryRun: c.DryRun}
 	if !c.DryRun {
 		db, err := a.database(c.File, a.options(), false)
 		if err != nil {

@@ -89,7 +89,7 @@ func asked(ctx context.Context, l store.Audit, r *manifest.Record) (text, state 
 		return "", "", nil
 	}
 	text, err = l.Question(ctx, r)
-	var damaged *ctxpage.CorruptError
+	var damaged *store.CorruptError
 	switch {
 	case err == nil:
 		return text, "kept", nil

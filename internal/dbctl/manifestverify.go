@@ -9,8 +9,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type manifestHeadCmd struct {
@@ -160,7 +160,7 @@ func verifyOf(got manifest.Verification) verifyView {
 		v.Against = got.Against.String()
 	}
 	for _, p := range got.Problems {
-		var damaged *ctxpage.CorruptError
+		var damaged *store.CorruptError
 		if errors.As(p, &damaged) { // what to do is the same for all
 			bare := *damaged
 			bare.Hint, p = "", &bare

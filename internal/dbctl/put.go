@@ -13,6 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/triage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type putCmd struct {
@@ -248,14 +249,14 @@ func (a *app) readText(what string) (string, error) {
 	if isTerminal(a.in) {
 		fmt.Fprintf(a.err, "reading %s from the terminal; end it with Ctrl-D on an empty line\n", what)
 	}
-	b, err := io.ReadAll(io.LimitReader(interruptible{a.ctx, a.in}, ctxpage.MaxText+1))
+	b, err := io.ReadAll(io.LimitReader(interruptible{a.ctx, a.in}, store.MaxText+1))
 	switch {
 	case a.ctx.Err() != nil:
 		return "", err
 	case err != nil:
 		return "", failed("read %s from standard input: %v", what, err)
-	case len(b) > ctxpage.MaxText:
-		return "", usage("%s on standard input has more than %d bytes, the most an artefact may have", what, ctxpage.MaxText)
+	case len(b) > store.MaxText:
+		return "", usage("%s on standard input has more than %d bytes, the most an artefact may have", what, store.MaxText)
 	case strings.TrimSpace(string(b)) == "":
 		return "", usage("expected %s on standard input, found nothing", what)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/view"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type reviewCmd struct {
@@ -343,7 +344,7 @@ type reviewedView struct {
 }
 
 // reviewed prints the outcome of a batch that by has decided, or somebody before.
-func (a *app) reviewed(db *ctxpage.DB, batch, by string, out ctxpage.Outcome) error {
+func (a *app) reviewed(db *ctxpage.DB, batch, by string, out store.Outcome) error {
 	h, err := db.Review().Show(a.ctx, batch)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type rmCmd struct {
@@ -114,8 +115,8 @@ func deleteAll(ctx context.Context, s *ctxpage.Scope, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	if len(ids) > ctxpage.MaxTxnWrites {
-		return failed("%d artefacts are more than the %d of one transaction; narrow --prefix", len(ids), ctxpage.MaxTxnWrites)
+	if len(ids) > store.MaxTxnWrites {
+		return failed("%d artefacts are more than the %d of one transaction; narrow --prefix", len(ids), store.MaxTxnWrites)
 	}
 	return s.Update(ctx, func(tx *ctxpage.Txn) error {
 		for _, id := range ids {

@@ -398,7 +398,7 @@ func (a *app) reportJSON(err error, code int) {
 	if s := a.tool.Server; s != nil && s.Kind != nil {
 		j.Error.Kind = cmp.Or(s.Kind(err), j.Error.Kind)
 	}
-	var locked *ctxpage.LockedError
+	var locked *store.LockedError
 	var silent *remote.UnavailableError
 	switch {
 	case errors.As(err, &silent) && silent.PID != 0:

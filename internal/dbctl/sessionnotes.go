@@ -101,7 +101,7 @@ Example: dbctl handoff agent.ctx acme/support chat-1 --format json >packet.json;
 }
 
 func (c *sessionReceiveCmd) Run(a *app) error {
-	raw, err := io.ReadAll(io.LimitReader(a.in, ctxpage.MaxText))
+	raw, err := io.ReadAll(io.LimitReader(a.in, store.MaxText))
 	if err != nil {
 		return failed("read the packet: %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -84,7 +85,7 @@ func TestClockOutOfRange(t *testing.T) {
 		open := begun()
 		now.Store(&bad[i])
 		for name, call := range clockCalls(db, a.Trace, held) {
-			var invalid *InvalidError
+			var invalid *store.InvalidError
 			if assert.ErrorAs(t, call(ctx), &invalid, "%s at %v", name, bad[i]) {
 				assert.Contains(t, invalid.Field, "Clock", name)
 			}

@@ -169,7 +169,7 @@ func writeStep(ctx context.Context, s *Scope, lane, n int) error {
 
 // writerChild: path, then for each lane the last step that is done.
 func writerChild(args []string) error {
-	db, err := Open(args[0], Options{WorkingSet: 1 << 16, Audit: AuditSync, PageTokens: lanePageTokens})
+	db, err := Open(args[0], Options{WorkingSet: 1 << 16, AuditSync: true, PageTokens: lanePageTokens})
 	if err != nil {
 		return err
 	}

@@ -614,7 +614,7 @@ func TestGCLargeArtefact(t *testing.T) {
 
 // lateStore does something before the next Load.
 type lateStore struct {
-	Store
+	store.Store
 	before func()
 }
 

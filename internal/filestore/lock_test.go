@@ -12,6 +12,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/store"
 
 	"github.com/stretchr/testify/require"
 )
@@ -33,10 +34,10 @@ func heldBy(t *testing.T, args ...string) (cmd *exec.Cmd, end func()) {
 	}
 }
 
-func lockedError(t *testing.T, path string, opts Options) *LockedError {
+func lockedError(t *testing.T, path string, opts Options) *store.LockedError {
 	t.Helper()
 	_, err := Open(path, opts)
-	var locked *LockedError
+	var locked *store.LockedError
 	require.ErrorAs(t, err, &locked)
 	return locked
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/require"
@@ -191,7 +192,7 @@ func TestLocked(t *testing.T) {
 		for _, opts := range []Options{{Exclusive: true}, {Exclusive: true, ReadOnly: true}, {Exclusive: true, LockTimeout: 20 * time.Millisecond}} {
 			_, err := Open(path, opts)
 			require.ErrorIs(t, err, ErrLocked)
-			var locked *LockedError
+			var locked *store.LockedError
 			require.ErrorAs(t, err, &locked)
 			require.Equal(t, pid, locked.PID)
 			require.Equal(t, filepath.Base(os.Args[0]), locked.Program)
@@ -331,11 +332,11 @@ func TestNewerFormat(t *testing.T) {
 		}
 		require.Equal(t, before, fingerprint(t, path))
 	}
-	setFormat(func(v []byte) { v[7], v[11] = FormatVersion+1, ^byte(FormatVersion+1) })
+	setFormat(func(v []byte) { v[7], v[11] = filestore.FormatVersion+1, ^byte(filestore.FormatVersion+1) })
 	refuses(ErrNewerFormat, "format 2", "up to 1")
-	setFormat(func(v []byte) { v[11] = ^byte(FormatVersion) })
+	setFormat(func(v []byte) { v[11] = ^byte(filestore.FormatVersion) })
 	refuses(ErrCorrupt) // not the complement of that version
-	setFormat(func(v []byte) { v[7] = FormatVersion })
+	setFormat(func(v []byte) { v[7] = filestore.FormatVersion })
 	db := openTest(t, path, Options{})
 	require.NoError(t, db.Close())
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
@@ -122,7 +123,7 @@ func (r *rig) restart(db *DB, im image) error {
 // cutLife writes, is cut, recovers and is looked at, a few times over. It returns the first broken promise.
 func cutLife(t *testing.T, seed uint64, noSync bool) error {
 	rng := rand.New(rand.NewPCG(seed, 3))
-	r := newRig(t, Options{Audit: AuditMode(seed % 2)}, filestore.Options{NoSync: noSync, Rotate: int64(seed%3) * 4096})
+	r := newRig(t, Options{AuditSync: seed%2 == 1}, filestore.Options{NoSync: noSync, Rotate: int64(seed%3) * 4096})
 	state := &laneState{}
 	for range 4 {
 		if rng.IntN(3) == 0 { // the power may go in the middle of anything, of a recovery, too
@@ -370,7 +371,7 @@ func TestOutcomeUnknown(t *testing.T) {
 				require.NoError(t, err)
 				id, err := newID()
 				require.NoError(t, err)
-				put := func(s *Scope) (out Outcome, err error) {
+				put := func(s *Scope) (out store.Outcome, err error) {
 					err = s.Update(ctx, func(tx *Txn) error {
 						if err := tx.Put(ctx, Artefact{ID: "page", Text: "after"}); err != nil {
 							return err

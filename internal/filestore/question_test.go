@@ -127,9 +127,9 @@ func TestQuestionIsKept(t *testing.T) {
 
 // TestQuestionDigestOnly: nothing of the text is anywhere in the files, and the same question still has the same digest.
 func TestQuestionDigestOnly(t *testing.T) {
-	for _, mode := range []QuestionMode{DigestQuestions, KeepQuestions} {
+	for _, digest := range []bool{true, false} {
 		path := filepath.Join(t.TempDir(), "agent.ctx")
-		db := openTest(t, path, Options{Questions: mode})
+		db := openTest(t, path, Options{DigestQuestions: digest})
 		a, b := askOne(t, db), askOne(t, db)
 		_, err := asked(t, db.Manifests(), a.Trace)
 		w, werr := db.Why(context.Background(), a.Trace, Ref{ID: "kettle"})
@@ -140,7 +140,7 @@ func TestQuestionDigestOnly(t *testing.T) {
 			require.NotEqual(t, "query", f.Name, "the same question")
 		}
 		require.NoError(t, db.Close())
-		if mode == DigestQuestions {
+		if digest {
 			require.ErrorIs(t, err, manifest.ErrNoQuestion)
 			require.True(t, w.QuestionGone)
 			require.Equal(t, a.Query, b.Query)
@@ -148,7 +148,7 @@ func TestQuestionDigestOnly(t *testing.T) {
 			require.NoError(t, err)
 			require.NotEqual(t, a.Query, b.Query)
 		}
-		require.Equal(t, mode == KeepQuestions, filesHave(t, theQuestion, filepath.Dir(path)))
+		require.Equal(t, !digest, filesHave(t, theQuestion, filepath.Dir(path)))
 	}
 }
 

@@ -93,7 +93,7 @@ func TestLockNamesOnlyWhoHoldsIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db, err := Open(path, Options{})
 	require.NoError(t, err)
-	var locked *LockedError
+	var locked *store.LockedError
 	_, err = Open(path, Options{Exclusive: true}) // without it, the writer would be asked
 	require.True(t, errors.As(err, &locked))
 	require.NotZero(t, locked.PID, "a writer is named")

@@ -419,7 +419,7 @@ func TestLogLost(t *testing.T) {
 		require.NoError(t, err)
 		for _, opts := range []Options{{ReadOnly: true}, {}, {}} {
 			_, err := Open(path, opts)
-			var damage *CorruptError
+			var damage *store.CorruptError
 			require.ErrorAs(t, err, &damage, name)
 			require.Equal(t, path+"-wal", damage.File)
 			require.ErrorContains(t, err, "the log is missing")

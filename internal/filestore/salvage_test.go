@@ -61,7 +61,7 @@ func TestDamagedContent(t *testing.T) {
 		for n := range 5 {
 			v, err := s.Get(ctx, fmt.Sprint("page-", n))
 			if n == 2 {
-				var damage *CorruptError
+				var damage *store.CorruptError
 				require.ErrorAs(t, err, &damage)
 				require.ErrorContains(t, err, "content of page 3")
 				continue

@@ -227,8 +227,8 @@ func TestSameID(t *testing.T) {
 	ctx := context.Background()
 	path := dbtest.CheckedPath[store.Problem](t, openChecked)
 	db := openTest(t, path, Options{})
-	commit := func(db *DB, id string) (Outcome, error) {
-		var out Outcome
+	commit := func(db *DB, id string) (store.Outcome, error) {
+		var out store.Outcome
 		tx, err := db.Scope("acme").Begin(ctx, WithID(id), WithOnStale(AllowStale))
 		if err != nil {
 			return out, err
@@ -240,12 +240,12 @@ func TestSameID(t *testing.T) {
 		return tx.Outcome(), err
 	}
 	var ids []string
-	var outcomes []Outcome
+	var outcomes []store.Outcome
 	stop := checkpointing(t, db)
 	for range 25 {
 		id, err := newID()
 		require.NoError(t, err)
-		outs := make([]Outcome, 8)
+		outs := make([]store.Outcome, 8)
 		require.NoError(t, together(8, func(i int) (err error) {
 			outs[i], err = commit(db, id.String())
 			return err

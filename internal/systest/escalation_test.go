@@ -22,6 +22,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/stretchr/testify/require"
 )
@@ -237,7 +238,7 @@ func (s *story) store(t *testing.T, seed uint64) (*ctxpage.DB, *words) {
 	require.NoError(t, err)
 	var clock atomic.Int64
 	clock.Store(s.now.Add(-183 * day).UnixNano())
-	db, err := ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{PageTokens: ctxpage.MaxPageTokens, FileRoots: []string{dir}, Embedder: model, Rand: rand.NewChaCha8([32]byte{byte(seed)}),
+	db, err := ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{PageTokens: store.MaxPageTokens, FileRoots: []string{dir}, Embedder: model, Rand: rand.NewChaCha8([32]byte{byte(seed)}),
 		Clock: func() time.Time { return time.Unix(0, clock.Load()).UTC() }})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })

@@ -36,7 +36,7 @@ func OpenOver(path string, opts ctxpage.Options, files filestore.Options) (*ctxp
 	if opts.Rand != nil {
 		files.Rand = &filestore.LockedReader{R: opts.Rand}
 	}
-	if files.Audit = store.Written; opts.Audit == ctxpage.AuditSync {
+	if files.Audit = store.Written; opts.AuditSync {
 		files.Audit = store.Synced
 	}
 	st, err := filestore.Open(files)

@@ -19,8 +19,8 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/ops"
 	refs "github.com/ctxpage/ctxpage/store"
 )
 
@@ -41,7 +41,7 @@ const (
 // writeTraced is the process that is traced. It prints what was acknowledged.
 func writeTraced(path string) error {
 	ctx := context.Background()
-	db, err := ctxpage.Open(path, ctxpage.Options{Exclusive: true, Audit: ctxpage.AuditSync}) // else the log's tail is written through memory
+	db, err := ctxpage.Open(path, ctxpage.Options{Exclusive: true, AuditSync: true}) // else the log's tail is written through memory
 	if err != nil {
 		return err
 	}
