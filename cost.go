@@ -52,9 +52,9 @@ func (a *assembling) count(it *item, text string) int {
 	p := as.Render(a.q.Session)
 	if text == it.text && it.fixed() == manifest.FormFull && render.Escape(text) == text {
 		p.Text = ""
-		return count(render.Cost(p, render.ProviderText)) + tokens(a.counter, it.head, it.page, text) + 1
+		return count(render.Cost(p)) + tokens(a.counter, it.head, it.page, text) + 1
 	}
-	return count(render.Cost(p, render.ProviderText))
+	return count(render.Cost(p))
 }
 
 // shownAs is a page as the model will see it. It depends only on what is stored and on the leaf, so that a replay gives

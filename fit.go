@@ -278,7 +278,7 @@ func (a *assembling) recount() (more bool) {
 			continue
 		}
 		p := a.out.shown[i].Render(a.q.Session)
-		if n := a.counter.Count(render.Cost(p, render.ProviderText)); n > it.tokens {
+		if n := a.counter.Count(render.Cost(p)); n > it.tokens {
 			more = true
 			if rendering.IsTurn(it.head, a.q.Session) {
 				it.frame.spoken.Store(int32(n))
@@ -453,6 +453,6 @@ func (a *assembling) place(res budget.Result, at []int) {
 	}
 	a.out.Left = a.left()
 	a.scratch.pages = rendering.Pages(a.scratch.pages[:0], a.out.shown, a.q.Session)
-	a.scratch.text = render.AppendText(a.scratch.text[:0], a.out.seed, a.scratch.pages)
+	a.scratch.text = render.Text(a.scratch.text[:0], a.out.seed, a.scratch.pages)
 	a.out.text = string(a.scratch.text)
 }

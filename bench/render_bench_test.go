@@ -24,6 +24,20 @@ func renderPages(text string) []render.Page {
 	return pages
 }
 
+// shapes render pages for a provider.
+var shapes = map[string]func(seed string, pages []render.Page) ([]byte, error){
+	"text": func(seed string, pages []render.Page) ([]byte, error) { return render.Text(nil, seed, pages), nil },
+	"OpenAI": func(seed string, pages []render.Page) ([]byte, error) {
+		return render.OpenAI(render.Messages(seed, pages))
+	},
+	"Anthropic": func(seed string, pages []render.Page) ([]byte, error) {
+		return render.Anthropic(render.Messages(seed, pages))
+	},
+	"Gemini": func(seed string, pages []render.Page) ([]byte, error) {
+		return render.Gemini(render.Messages(seed, pages))
+	},
+}
+
 func BenchmarkRender(b *testing.B) {
 	const seed = "01J8Z0DB/acme/support"
 	for _, set := range []struct{ name, text string }{
@@ -32,9 +46,9 @@ func BenchmarkRender(b *testing.B) {
 		{"escapes", "line one\r\nline two \x1b[31mred\x1b[0m and a\u200bword\r\n"},
 	} {
 		pages := renderPages(set.text)
-		for _, shape := range []render.Provider{render.ProviderText, render.ProviderOpenAI, render.ProviderAnthropic, render.ProviderGemini} {
+		for shape, rendered := range shapes {
 			b.Run(fmt.Sprintf("set=%s/shape=%v/pages=50", set.name, shape), func(b *testing.B) {
-				out, err := render.Render(seed, pages, shape)
+				out, err := rendered(seed, pages)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -44,7 +58,7 @@ func BenchmarkRender(b *testing.B) {
 				b.SetBytes(int64(len(out)))
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := render.Render(seed, pages, shape); err != nil {
+					if _, err := rendered(seed, pages); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -1,8 +1,6 @@
 package render
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -60,31 +58,5 @@ func TestNoControlWords(t *testing.T) {
 		"Promise<String>", "<title>x</title>", "<summary>", "[audio]", "<http://x.example>", "<ann@x.example>", "<!-- x -->", "<?php", "→ 5 | 6", "1 <= 2", "<br/>", "<key>", "Set<Box>", "<pre>",
 	} {
 		require.Equal(t, text, Escape(text))
-	}
-}
-
-// TestTextOf: what was rendered by version 1 is rendered so forever, and parses.
-func TestTextOf(t *testing.T) {
-	b, err := TextOf(1, seed, goldenPages())
-	require.NoError(t, err)
-	want, err := os.ReadFile(filepath.Join("testdata", "v1", "text.txt"))
-	require.NoError(t, err)
-	require.Equal(t, string(want), string(b))
-	pages := []Page{{Ref: "a", Text: "<think> [TOOL_CALLS] <|im_start|> ]~b] <unk>"}}
-	one, err := TextOf(1, seed, pages)
-	require.NoError(t, err)
-	require.Contains(t, string(one), `<think> [TOOL_CALLS] \u{3C}|im_start|> ]~b] <unk>`)
-	two, err := TextOf(2, seed, pages)
-	require.NoError(t, err)
-	require.Equal(t, string(Text(seed, pages)), string(two))
-	require.Contains(t, string(two), `\u{3C}think> \u{5B}TOOL_CALLS] \u{3C}|im_start|> ]\u{7E}b] \u{3C}unk>`)
-	for _, v := range [][]byte{one, two} {
-		pack, err := parseText(v)
-		require.NoError(t, err)
-		require.Equal(t, pages, pack.Pages)
-	}
-	for _, v := range []int{0, -1, Version + 1} {
-		_, err := TextOf(v, seed, pages)
-		require.ErrorIs(t, err, ErrVersion)
 	}
 }

@@ -118,7 +118,7 @@ func inEveryField(s string) []Page {
 func clip(s string, n int) string { return s[:min(n, len(s))] }
 
 // shown is what a shape keeps of a page, as its documentation says.
-func shown(p Page, shape Provider) Page {
+func shown(p Page, shape shape) Page {
 	q := p
 	q.Stable, q.Date = false, shownDate(p.Date)
 	if q.Form == "full" {
@@ -131,20 +131,20 @@ func shown(p Page, shape Provider) Page {
 		}
 		q.ToolCalls = append(q.ToolCalls, c)
 	}
-	if shape == ProviderText || p.Role == "" {
+	if shape == shapeText || p.Role == "" {
 		return q
 	}
 	turn := Page{Role: q.Role, Name: q.Name, ToolCalls: q.ToolCalls, ToolCallID: q.ToolCallID, Text: q.Text}
 	if q.Stale {
 		turn.Stale, turn.Source, turn.Date = true, q.Source, q.Date
 	}
-	if shape != ProviderOpenAI || q.Role == RoleSystem || q.Role == RoleTool {
+	if shape != shapeOpenAI || q.Role == RoleSystem || q.Role == RoleTool {
 		turn.Name = ""
 	}
 	return turn
 }
 
-func shownAll(pages []Page, shape Provider) []Page {
+func shownAll(pages []Page, shape shape) []Page {
 	var out []Page
 	for _, p := range pages {
 		out = append(out, shown(p, shape))

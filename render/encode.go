@@ -20,9 +20,9 @@ const idMark = "id_"
 
 // callID writes a call id: for Anthropic in letters, digits, _ and -, for the
 // others escaped like a header value.
-func callID(id string, p Provider) string {
-	if p != ProviderAnthropic {
-		return string(current.appendAttr(nil, id))
+func callID(id string, p shape) string {
+	if p != shapeAnthropic {
+		return string(appendAttr(nil, id))
 	}
 	legal := id != "" && !strings.HasPrefix(id, idMark)
 	for i := 0; i < len(id) && legal; i++ {
@@ -66,7 +66,7 @@ func callArguments(args string) string {
 	if args == "" {
 		return "{ }"
 	}
-	if args != "{ }" && isObject(args) && clean(args, &current.text) && cleanStrings(args) {
+	if args != "{ }" && isObject(args) && clean(args, &textTable) && cleanStrings(args) {
 		if _, ok := unwrapArguments(args); !ok {
 			return args
 		}

@@ -7,41 +7,27 @@ import (
 	"unicode/utf8"
 )
 
-// style is how one Version escapes. A string can stand in two places; a table a place, so the common byte costs one
-// look-up. A marked byte needs a closer look, not necessarily an escape.
-type style struct {
-	text, attr table
-	word       func(s string, i int) bool // whether a control word begins at s[i]
-}
-
+// A string can stand in two places, each with a table of its own, so that the common byte costs one look-up. A marked byte
+// needs a closer look, not necessarily an escape.
 var (
-	first   = newStyle("\\<[", func(s string, i int) bool { return isControlWord(s[i:]) })
-	current = newStyle("\\<[~", controlWordAt)
-	styles  = [Version]*style{&first, &current}
+	textTable = lookTable("\\<[~")                     // the body of a page; newline and tab stay
+	attrTable = headerTable(lookTable("\\<[~>\"\n\t")) // between quotes in a header: one line, no quote, no bracket
 )
 
-func newStyle(marked string, word func(s string, i int) bool) (st style) {
-	st.text = lookTable(marked, word)           // the body of a page; newline and tab stay
-	st.attr = lookTable(marked+">\"\n\t", word) // between quotes in a header: one line, no quote, no bracket
-	st.attr.header = true
-	st.word = word
-	return st
-}
+func headerTable(t table) table { t.header = true; return t }
 
 // table marks bytes with 1.
 type table struct {
 	marks  [256]uint8
 	header bool
-	word   func(s string, i int) bool
 }
 
-func lookTable(marked string, word func(s string, i int) bool) (t table) {
+func lookTable(marked string) (t table) {
 	for i := range t.marks {
 		if i < ' ' && i != '\n' && i != '\t' || i >= 0x7f || strings.IndexByte(marked, byte(i)) >= 0 {
 			t.marks[i] = 1
 		}
 	}
-	t.word = word
 	return t
 }
 
@@ -61,7 +47,7 @@ func (t *table) next(s string, i int) int {
 	return i
 }
 
-// controlWords are those of version 1, which knew exact words only.
+// controlWords are exact; controlWordAt also knows patterns.
 var controlWords = []string{
 	"<|", "<｜", "<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>", "<s>", "</s>", "[INST]", "[/INST]",
 	openPage, "</page", openCall, "</call", openStale,
@@ -77,15 +63,15 @@ var controlWords = []string{
 //
 // The result is valid UTF-8 and Unescape(Escape(s)) == s for every s.
 func Escape(s string) string {
-	if clean(s, &current.text) {
+	if clean(s, &textTable) {
 		return s
 	}
-	return string(appendEscaped(nil, s, &current.text))
+	return string(appendEscaped(nil, s, &textTable))
 }
 
-func (st *style) appendText(dst []byte, s string) []byte { return appendEscaped(dst, s, &st.text) }
+func appendText(dst []byte, s string) []byte { return appendEscaped(dst, s, &textTable) }
 
-func (st *style) appendAttr(dst []byte, s string) []byte { return appendEscaped(dst, s, &st.attr) }
+func appendAttr(dst []byte, s string) []byte { return appendEscaped(dst, s, &attrTable) }
 
 // clean reports whether s needs no escape.
 func clean(s string, t *table) bool {
@@ -126,11 +112,11 @@ func look(s string, i int, t *table) (size int, esc bool) {
 		if r == utf8.RuneError && size == 1 {
 			return 1, true
 		}
-		return size, hidden(r) && !(r == 0xFE0F && afterSymbol(s[:i])) || (r == 0xFF1C || r == 0xFE64 || r == 0xFF3B) && t.word(s, i)
+		return size, hidden(r) && !(r == 0xFE0F && afterSymbol(s[:i])) || (r == 0xFF1C || r == 0xFE64 || r == 0xFF3B) && controlWordAt(s, i)
 	case c == '\\':
 		return 1, i+2 < len(s) && s[i+2] == '{' && (s[i+1] == 'u' || s[i+1] == 'x')
 	case c == '<' && !t.header || c == '[' || c == '~' && i > 0:
-		return 1, t.word(s, i)
+		return 1, controlWordAt(s, i)
 	case c == '~':
 		return 1, false
 	}

@@ -230,7 +230,7 @@ func legalGemini(t require.TestingT, b []byte) {
 	require.Empty(t, due)
 }
 
-var legal = map[Provider]func(require.TestingT, []byte){ProviderOpenAI: legalOpenAI, ProviderAnthropic: legalAnthropic, ProviderGemini: legalGemini}
+var legal = map[shape]func(require.TestingT, []byte){shapeOpenAI: legalOpenAI, shapeAnthropic: legalAnthropic, shapeGemini: legalGemini}
 
 // anyTurns draws pages in an order every provider takes, with answers in a row,
 // calls with and without a text, results in any order, data anywhere.
@@ -295,8 +295,8 @@ func turnsAreLegal() func(*rapid.T) {
 		list := pages.Draw(t, "pages")
 		for _, shape := range shapes {
 			requireRoundTrip(t, list, shape, shape.String())
-			if shape != ProviderText {
-				b, err := Render(seed, list, shape)
+			if shape != shapeText {
+				b, err := renderAs(seed, list, shape)
 				require.NoError(t, err)
 				legal[shape](t, b)
 			}
@@ -312,15 +312,15 @@ func TestCallsBehindAnAnswer(t *testing.T) {
 	apart := []Page{{Role: RoleUser, Text: "q"}, {Role: RoleAssistant, Text: "Let me see."}, {Role: RoleAssistant, ToolCalls: call}, result}
 	joined := []Page{{Role: RoleUser, Text: "q"}, {Role: RoleAssistant, Text: "Let me see.", ToolCalls: call}, result}
 	for shape, check := range legal {
-		a, err := Render(seed, apart, shape)
+		a, err := renderAs(seed, apart, shape)
 		require.NoError(t, err)
-		j, err := Render(seed, joined, shape)
+		j, err := renderAs(seed, joined, shape)
 		require.NoError(t, err)
 		check(t, a)
 		check(t, j)
 		requireRoundTrip(t, apart, shape, shape.String())
 		requireRoundTrip(t, joined, shape, shape.String())
-		if shape != ProviderOpenAI {
+		if shape != shapeOpenAI {
 			require.JSONEq(t, string(j), string(a), "the provider sees no difference")
 		}
 	}
@@ -328,22 +328,22 @@ func TestCallsBehindAnAnswer(t *testing.T) {
 
 // The control: the readers refuse what a provider refuses.
 func TestReadersRefuse(t *testing.T) {
-	for shape, bad := range map[Provider][]string{
-		ProviderOpenAI: {
+	for shape, bad := range map[shape][]string{
+		shapeOpenAI: {
 			`{"messages":[{"role":"user","content":""}]}`,
 			`{"messages":[{"role":"tool","tool_call_id":"1","content":"x"}]}`,
 			`{"messages":[{"role":"user","name":"a b","content":"x"}]}`,
 			`{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}]}`,
 			`{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"[]"}}]},{"role":"tool","tool_call_id":"1","content":""}]}`,
 		},
-		ProviderAnthropic: {
+		shapeAnthropic: {
 			`{"messages":[{"role":"assistant","content":[{"type":"text","text":"x"}]}]}`,
 			`{"messages":[{"role":"user","content":[{"type":"text","text":" "}]}]}`,
 			`{"messages":[{"role":"user","content":[{"type":"text","text":"q"}]},{"role":"assistant","content":[{"type":"text","text":"a"}]},{"role":"assistant","content":[{"type":"text","text":"b"}]}]}`,
 			`{"messages":[{"role":"user","content":[{"type":"text","text":"q"}]},{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}}]},{"role":"user","content":[{"type":"text","text":"x"},{"type":"tool_result","tool_use_id":"1","content":""}]}]}`,
 			`{"messages":[{"role":"user","content":[{"type":"text","text":"q"}]},{"role":"assistant","content":[{"type":"tool_use","id":"a b","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a b","content":""}]}]}`,
 		},
-		ProviderGemini: {
+		shapeGemini: {
 			`{"contents":[{"role":"model","parts":[{"text":"x"}]}]}`,
 			`{"contents":[{"role":"user","parts":[]}]}`,
 			`{"contents":[{"role":"user","parts":[{"text":"q"}]},{"role":"model","parts":[{"text":"a"}]},{"role":"model","parts":[{"functionCall":{"id":"1","name":"f","args":{}}}]},{"role":"user","parts":[{"functionResponse":{"id":"1","name":"f","response":{}}}]}]}`,
@@ -378,14 +378,14 @@ func TestConversationBeginsEarlier(t *testing.T) {
 		{same, {Role: RoleAssistant, Text: "As I said."}},
 	} {
 		for shape, check := range legal {
-			b, err := Render(seed, list, shape)
+			b, err := renderAs(seed, list, shape)
 			require.NoError(t, err)
 			check(t, b)
 			requireRoundTrip(t, list, shape, shape.String())
-			paid := list[0].Role != RoleUser && shape != ProviderOpenAI
+			paid := list[0].Role != RoleUser && shape != shapeOpenAI
 			require.Equal(t, paid, OpeningCost(list) != "" && strings.Contains(string(b), ownTurn))
 			if list[0].Role != RoleUser {
-				require.Equal(t, shape != ProviderOpenAI, strings.Contains(string(b), ownTurn), "only where it is wanted")
+				require.Equal(t, shape != shapeOpenAI, strings.Contains(string(b), ownTurn), "only where it is wanted")
 			}
 		}
 	}

@@ -70,8 +70,8 @@ func (l *layout) add(p *Page) {
 	switch {
 	case p.Role == "":
 		l.join(RoleUser, partFenced)
-		l.text = appendPage(&current, l.text, l.fence, p)
-	case p.Role == RoleSystem && len(p.ToolCalls) == 0 && p.ToolCallID == "": // else Validate refuses it
+		l.text = appendPage(l.text, l.fence, p)
+	case p.Role == RoleSystem && len(p.ToolCalls) == 0 && p.ToolCallID == "": // else validate refuses it
 		// A line of its own: servers that join the parts of a system message
 		// do so without a separator.
 		l.join(RoleSystem, partSystem)
@@ -131,10 +131,10 @@ func (l *layout) done() []Message {
 func appendNative(b []byte, fence string, p *Page) []byte {
 	if p.Stale {
 		b = append(append(b, openStale...), fence...)
-		b = append(appendOrigin(&current, b, p), ">\n"...)
+		b = append(appendOrigin(b, p), ">\n"...)
 	}
 	if p.Text == "" || strings.TrimSpace(p.Text) != "" {
-		return current.appendText(b, p.Text)
+		return appendText(b, p.Text)
 	}
 	text := Escape(p.Text)
 	if strings.TrimSpace(text) == "" {

@@ -20,8 +20,8 @@ package render
 import "time"
 
 // Version names the rendering. Under one Version the bytes for a given input
-// never change; manifests record it, and TextOf renders as an earlier one did.
-const Version = 2
+// never change; manifests record it.
+const Version = 1
 
 // Roles a page or message may carry. A page without a role is data.
 const (

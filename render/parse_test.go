@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +16,7 @@ import (
 // errEscape means that a text contains an escape that Escape would not have written.
 var errEscape = errors.New("render: bad escape")
 
-// errParse means that bytes are not a pack of this Version or an earlier one.
+// errParse means that bytes are not a pack of this Version.
 var errParse = errors.New("render: not a rendered pack")
 
 // parsed is the result of parsing: the fence and the pages in order.
@@ -29,20 +28,20 @@ type parsed struct {
 // parsePack reads what Render wrote in that shape. See parseText and parseMessages for what is recovered. Anthropic and
 // Gemini have no field for a turn's name, and none of the three message shapes has one for the name of a tool
 // result.
-func parsePack(b []byte, p Provider) (parsed, error) {
+func parsePack(b []byte, p shape) (parsed, error) {
 	var msgs []Message
 	var err error
 	switch p {
-	case ProviderText:
+	case shapeText:
 		return parseText(b)
-	case ProviderOpenAI:
+	case shapeOpenAI:
 		msgs, err = parseOpenAI(b)
-	case ProviderAnthropic:
+	case shapeAnthropic:
 		msgs, err = parseAnthropic(b)
-	case ProviderGemini:
+	case shapeGemini:
 		msgs, err = parseGemini(b)
 	default:
-		err = fmt.Errorf("render: no shape %v; use one of the Provider constants", p)
+		err = fmt.Errorf("render: no shape %v; use one of the shape constants", p)
 	}
 	if err != nil {
 		return parsed{}, err
@@ -60,7 +59,7 @@ func decode(b []byte, into any) error {
 // firstError keeps the first error of a run of decodings, so they read straight.
 type firstError struct{ err error }
 
-func (f *firstError) id(s string, p Provider) string {
+func (f *firstError) id(s string, p shape) string {
 	v, err := parseCallID(s, p)
 	return f.keep(v, err)
 }
@@ -95,10 +94,10 @@ func parseOpenAI(b []byte) ([]Message, error) {
 	var msgs []Message
 	var f firstError
 	for _, d := range doc.Messages {
-		m := Message{Role: d.Role, Name: f.keep(parseName(d.Name)), ToolCallID: f.id(d.CallID, ProviderOpenAI)}
+		m := Message{Role: d.Role, Name: f.keep(parseName(d.Name)), ToolCallID: f.id(d.CallID, shapeOpenAI)}
 		m.Parts = parseContent(d.Content, &f)
 		for _, c := range d.Calls {
-			m.ToolCalls = append(m.ToolCalls, ToolCall{ID: f.id(c.ID, ProviderOpenAI),
+			m.ToolCalls = append(m.ToolCalls, ToolCall{ID: f.id(c.ID, shapeOpenAI),
 				Name: c.Function.Name, Arguments: f.arguments(c.Function.Arguments)})
 		}
 		msgs = append(msgs, m)
@@ -173,9 +172,9 @@ func (b *anthropicBlock) addTo(msgs []Message, role string, fresh bool, f *first
 		}
 		return append(msgs, Message{Role: role, Parts: []string{b.Text}})
 	case "tool_result":
-		return append(msgs, Message{Role: RoleTool, ToolCallID: f.id(b.UseID, ProviderAnthropic), Parts: []string{b.Content}})
+		return append(msgs, Message{Role: RoleTool, ToolCallID: f.id(b.UseID, shapeAnthropic), Parts: []string{b.Content}})
 	case "tool_use":
-		return addCall(msgs, role, fresh, ToolCall{ID: f.id(b.ID, ProviderAnthropic), Name: b.Name,
+		return addCall(msgs, role, fresh, ToolCall{ID: f.id(b.ID, shapeAnthropic), Name: b.Name,
 			Arguments: f.arguments(string(b.Input))})
 	}
 	f.keep("", fmt.Errorf("%w: a content block of type %.40q", errParse, b.Type))
@@ -242,10 +241,10 @@ func (p *geminiPart) addTo(msgs []Message, role string, fresh bool, f *firstErro
 	}
 	switch {
 	case p.Call != nil:
-		return addCall(msgs, role, fresh, ToolCall{ID: f.id(p.Call.ID, ProviderGemini), Name: p.Call.Name,
+		return addCall(msgs, role, fresh, ToolCall{ID: f.id(p.Call.ID, shapeGemini), Name: p.Call.Name,
 			Arguments: f.arguments(string(p.Call.Args))})
 	case p.Response != nil:
-		return append(msgs, Message{Role: RoleTool, ToolCallID: f.id(p.Response.ID, ProviderGemini),
+		return append(msgs, Message{Role: RoleTool, ToolCallID: f.id(p.Response.ID, shapeGemini),
 			Parts: []string{p.Response.Response.Output}})
 	}
 	if p.own {
@@ -255,8 +254,8 @@ func (p *geminiPart) addTo(msgs []Message, role string, fresh bool, f *firstErro
 }
 
 // parseText reads what Text wrote: the same pages except for what is not shown (Stable; fractions of a second; form
-// "full" and type "function", which come back empty). It accepts only what Text writes, in this Version or an earlier
-// one: any change of the bytes is either an error or another pack.
+// "full" and type "function", which come back empty). It accepts only what Text writes, in this
+// Version: any change of the bytes is either an error or another pack.
 func parseText(b []byte) (parsed, error) {
 	fence, rest, err := parsePreamble(string(b))
 	if err != nil {
@@ -282,12 +281,10 @@ func checkCanonical(pack parsed, b []byte) error {
 			return fmt.Errorf("%w: page %d holds the fence %s", errParse, i, pack.Fence)
 		}
 	}
-	for _, st := range slices.Backward(styles[:]) {
-		if bytes.Equal(appendPack(st, make([]byte, 0, len(b)), pack.Fence, pack.Pages), b) {
-			return nil
-		}
+	if bytes.Equal(appendPack(make([]byte, 0, len(b)), pack.Fence, pack.Pages), b) {
+		return nil
 	}
-	return fmt.Errorf("%w: it is not written the way versions 1 to %d write it", errParse, Version)
+	return fmt.Errorf("%w: it is not written the way version %d writes it", errParse, Version)
 }
 
 func parsePreamble(s string) (fence, rest string, err error) {
@@ -488,8 +485,8 @@ func parsePart(part, role, fence string, p *Page) (err error) {
 	p.Text, err = unescape(part)
 	return err
 }
-func parseCallID(s string, p Provider) (string, error) {
-	if p != ProviderAnthropic {
+func parseCallID(s string, p shape) (string, error) {
+	if p != shapeAnthropic {
 		return unescape(s)
 	}
 	coded, ok := strings.CutPrefix(s, idMark)

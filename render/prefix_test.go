@@ -88,13 +88,13 @@ func size(pages []Page) (n int) {
 
 // unchanged plays 400 turns and gives the share of all bytes sent that were an
 // unchanged prefix of the call before.
-func unchanged(t *testing.T, shape Provider, chunks int, retrievalFirst bool) (share float64, cuts int) {
+func unchanged(t *testing.T, shape shape, chunks int, retrievalFirst bool) (share float64, cuts int) {
 	a := newAgent(chunks)
 	var last []byte
 	same, sent := 0, 0
 	for a.n = range 400 {
 		question := Page{Role: RoleUser, Text: a.words(250)}
-		b, err := Render(seed, a.pages(question, retrievalFirst), shape)
+		b, err := renderAs(seed, a.pages(question, retrievalFirst), shape)
 		require.NoError(t, err)
 		n := 0
 		for n < len(b) && n < len(last) && b[n] == last[n] {
@@ -117,7 +117,7 @@ func TestStablePrefix(t *testing.T) {
 
 // The control: the same pages with retrieval before the history lose it.
 func TestRetrievalFirstLosesThePrefix(t *testing.T) {
-	share, _ := unchanged(t, ProviderOpenAI, 5, true)
+	share, _ := unchanged(t, shapeOpenAI, 5, true)
 	require.Less(t, share, .40)
 }
 

@@ -50,10 +50,10 @@ func TestAnyPagesParseBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := pages.Draw(t, "pages")
 		for _, shape := range shapes {
-			_, err := Render(seed, list, shape)
-			var refused *SequenceError
+			_, err := renderAs(seed, list, shape)
+			var refused *sequenceError
 			if errors.As(err, &refused) {
-				require.NotEqual(t, ProviderText, shape)
+				require.NotEqual(t, shapeText, shape)
 				require.ErrorIs(t, err, ErrSequence)
 				continue
 			}
@@ -183,7 +183,7 @@ func TestEscapeIsReversible(t *testing.T) {
 	text := anyText(hostile(fenceOf(seed)))
 	rapid.Check(t, func(t *rapid.T) {
 		s := text.Draw(t, "s")
-		for _, tab := range []*table{&current.text, &current.attr} {
+		for _, tab := range []*table{&textTable, &attrTable} {
 			e := string(appendEscaped(nil, s, tab))
 			require.True(t, utf8.ValidString(e))
 			back, err := unescape(e)
@@ -191,7 +191,7 @@ func TestEscapeIsReversible(t *testing.T) {
 			require.Equal(t, s, back)
 			require.Equal(t, clean(s, tab), e == s)
 		}
-		require.NotContains(t, string(current.appendAttr(nil, s)), "\n")
+		require.NotContains(t, string(appendAttr(nil, s)), "\n")
 	})
 }
 
@@ -211,11 +211,11 @@ func FuzzText(f *testing.F) {
 // FuzzParseText: what the parser accepts is exactly what Text writes.
 func FuzzParseText(f *testing.F) {
 	for _, s := range payloads(fenceOf(seed)) {
-		f.Add(Text(seed, []Page{{Ref: s, Text: s, Stale: true}, {Text: s, ToolCalls: []ToolCall{{ID: "1", Arguments: s}}}}))
+		f.Add(Text(nil, seed, []Page{{Ref: s, Text: s, Stale: true}, {Text: s, ToolCalls: []ToolCall{{ID: "1", Arguments: s}}}}))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if pack, err := parseText(b); err == nil {
-			require.Equal(t, string(b), string(appendPack(&current, nil, pack.Fence, pack.Pages)))
+			require.Equal(t, string(b), string(appendPack(nil, pack.Fence, pack.Pages)))
 		}
 		for _, shape := range shapes[1:] {
 			_, _ = parsePack(b, shape) // any bytes: an error at most

@@ -1,11 +1,9 @@
 package render
 
-import "fmt"
-
 // OpenAI writes the "messages" of a chat completion request as a JSON object {"messages":[…]}. One part is a string,
-// several are text parts. It returns the error of Validate.
+// several are text parts. Errors match ErrSequence.
 func OpenAI(msgs []Message) ([]byte, error) {
-	if err := Validate(msgs, ProviderOpenAI); err != nil {
+	if err := validate(msgs, shapeOpenAI); err != nil {
 		return nil, err
 	}
 	w := writer{b: make([]byte, 0, jsonSize(msgs))}
@@ -27,14 +25,14 @@ func (w *writer) openAIMessage(m *Message) {
 	}
 	if m.Role == RoleTool {
 		w.raw(`,"tool_call_id":`)
-		w.str(callID(m.ToolCallID, ProviderOpenAI))
+		w.str(callID(m.ToolCallID, shapeOpenAI))
 	}
 	w.raw(`,"content":`)
 	w.openAIContent(m)
 	for i, c := range m.ToolCalls {
 		w.raw([]string{`,"tool_calls":[`, `,`}[min(i, 1)])
 		w.raw(`{"id":`)
-		w.str(callID(c.ID, ProviderOpenAI))
+		w.str(callID(c.ID, shapeOpenAI))
 		w.raw(`,"type":"function","function":{"name":`)
 		w.str(c.Name)
 		w.raw(`,"arguments":`)
@@ -98,7 +96,7 @@ func beginsInside(msgs []Message) bool { return len(msgs) > 0 && msgs[0].Role ==
 // covers tool definitions, which come before it; a host that marks those as well uses five. It returns the error of
 // Validate.
 func Anthropic(msgs []Message) ([]byte, error) {
-	if err := Validate(msgs, ProviderAnthropic); err != nil {
+	if err := validate(msgs, shapeAnthropic); err != nil {
 		return nil, err
 	}
 	w := writer{b: make([]byte, 0, jsonSize(msgs)), marks: cacheMarks(msgs)}
@@ -170,7 +168,7 @@ func (w *writer) anthropicBlocks(msgs []Message) {
 		if m.Role == RoleTool {
 			open("{", "tool_result")
 			w.raw(`,"tool_use_id":`)
-			w.str(callID(m.ToolCallID, ProviderAnthropic))
+			w.str(callID(m.ToolCallID, shapeAnthropic))
 			w.raw(`,"content":`)
 			w.str(m.Text())
 			w.endBlock()
@@ -185,7 +183,7 @@ func (w *writer) anthropicBlocks(msgs []Message) {
 		for n, c := range m.ToolCalls {
 			open(m.callBrace(i, n), "tool_use")
 			w.raw(`,"id":`)
-			w.str(callID(c.ID, ProviderAnthropic))
+			w.str(callID(c.ID, shapeAnthropic))
 			w.raw(`,"name":`)
 			w.str(c.Name)
 			w.raw(`,"input":`)
@@ -254,9 +252,9 @@ func stableBlocks(m *Message) (n int, whole bool) {
 
 // Gemini writes "systemInstruction" and "contents" of a generateContent request as one JSON object. Results of one turn
 // share a content of their own. Pages carry no thought signatures; a host whose model requires them adds them to the
-// functionCall parts. It returns the error of Validate.
+// functionCall parts. Errors match ErrSequence.
 func Gemini(msgs []Message) ([]byte, error) {
-	if err := Validate(msgs, ProviderGemini); err != nil {
+	if err := validate(msgs, shapeGemini); err != nil {
 		return nil, err
 	}
 	w := writer{b: make([]byte, 0, jsonSize(msgs))}
@@ -316,7 +314,7 @@ func (w *writer) geminiParts(msgs []Message, names map[string]string) {
 		m := &msgs[i]
 		if m.Role == RoleTool {
 			open(`{"functionResponse":{"id":`)
-			w.str(callID(m.ToolCallID, ProviderGemini))
+			w.str(callID(m.ToolCallID, shapeGemini))
 			w.raw(`,"name":`)
 			w.str(names[m.ToolCallID])
 			w.raw(`,"response":{"output":`)
@@ -332,7 +330,7 @@ func (w *writer) geminiParts(msgs []Message, names map[string]string) {
 		for n, c := range m.ToolCalls {
 			names[c.ID] = c.Name
 			open(m.callBrace(i, n) + `"functionCall":{"id":`)
-			w.str(callID(c.ID, ProviderGemini))
+			w.str(callID(c.ID, shapeGemini))
 			w.raw(`,"name":`)
 			w.str(c.Name)
 			w.raw(`,"args":`)
@@ -340,21 +338,6 @@ func (w *writer) geminiParts(msgs []Message, names map[string]string) {
 			w.raw("}}")
 		}
 	}
-}
-
-// Render renders pages in one shape: Text, or Messages followed by the provider's function.
-func Render(seed string, pages []Page, p Provider) ([]byte, error) {
-	switch p {
-	case ProviderText:
-		return Text(seed, pages), nil
-	case ProviderOpenAI:
-		return OpenAI(Messages(seed, pages))
-	case ProviderAnthropic:
-		return Anthropic(Messages(seed, pages))
-	case ProviderGemini:
-		return Gemini(Messages(seed, pages))
-	}
-	return nil, fmt.Errorf("render: no shape %v; use one of the Provider constants", p)
 }
 
 // writer appends JSON.

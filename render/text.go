@@ -1,13 +1,10 @@
 package render
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
-
-// ErrVersion means that a rendering has a Version that this package does not know.
-var ErrVersion = errors.New("render: unknown version")
 
 // The preamble comes once, before all pages, in plain text as in the system
 // slot of the message shapes. It names the fence, so it is also what a parser
@@ -33,30 +30,16 @@ const (
 	staleAttr = ` stale="source changed"`
 )
 
-// Text renders pages as plain text: the preamble, then a fenced block for each page. Pages keep the caller's order; put
-// those of the stable prefix first.
-func Text(seed string, pages []Page) []byte {
-	return AppendText(make([]byte, 0, sizeHint(pages)), seed, pages)
+// Text appends pages as plain text to dst: the preamble, then a fenced block for each page. Pages keep the caller's order;
+// put those of the stable prefix first.
+func Text(dst []byte, seed string, pages []Page) []byte {
+	return appendPack(slices.Grow(dst, sizeHint(pages)), packFence(seed, pages), pages)
 }
 
-// AppendText appends what Text renders.
-func AppendText(dst []byte, seed string, pages []Page) []byte {
-	return appendPack(&current, dst, packFence(seed, pages), pages)
-}
-
-// TextOf renders as that Version does, so that an old rendering can be shown again byte for byte. ErrVersion for a
-// version that this package does not know.
-func TextOf(version int, seed string, pages []Page) ([]byte, error) {
-	if version < 1 || version > Version {
-		return nil, fmt.Errorf("%w: version %d; expected 1 to %d", ErrVersion, version, Version)
-	}
-	return appendPack(styles[version-1], make([]byte, 0, sizeHint(pages)), packFence(seed, pages), pages), nil
-}
-
-func appendPack(st *style, b []byte, fence string, pages []Page) []byte {
+func appendPack(b []byte, fence string, pages []Page) []byte {
 	b = appendPreamble(b, fence)
 	for i := range pages {
-		b = appendPage(st, b, fence, &pages[i])
+		b = appendPage(b, fence, &pages[i])
 	}
 	return b
 }
@@ -105,37 +88,37 @@ func appendPreamble(b []byte, fence string) []byte {
 	return append(b, preambleC...)
 }
 
-func appendPage(st *style, b []byte, fence string, p *Page) []byte {
+func appendPage(b []byte, fence string, p *Page) []byte {
 	b = append(append(b, openPage...), fence...)
-	b = appendHeader(st, b, p)
+	b = appendHeader(b, p)
 	b = append(b, ">\n"...)
 	for i := range p.ToolCalls {
-		b = appendCall(st, b, fence, &p.ToolCalls[i])
+		b = appendCall(b, fence, &p.ToolCalls[i])
 	}
-	b = st.appendText(b, p.Text)
+	b = appendText(b, p.Text)
 	b = append(append(b, '\n'), closePage...)
 	b = append(b, fence...)
 	return append(b, ">\n"...)
 }
 
 // appendHeader writes the attributes that hold something, in a fixed order.
-func appendHeader(st *style, b []byte, p *Page) []byte {
-	b = appendAttribute(st, b, "ref", p.Ref)
-	b = appendAttribute(st, b, "kind", p.Kind)
-	b = appendAttribute(st, b, "provenance", p.Provenance)
-	b = appendOrigin(st, b, p)
+func appendHeader(b []byte, p *Page) []byte {
+	b = appendAttribute(b, "ref", p.Ref)
+	b = appendAttribute(b, "kind", p.Kind)
+	b = appendAttribute(b, "provenance", p.Provenance)
+	b = appendOrigin(b, p)
 	if p.Form != "full" {
-		b = appendAttribute(st, b, "form", p.Form)
+		b = appendAttribute(b, "form", p.Form)
 	}
-	b = appendAttribute(st, b, "role", p.Role)
-	b = appendAttribute(st, b, "name", p.Name)
-	return appendAttribute(st, b, "answers", p.ToolCallID)
+	b = appendAttribute(b, "role", p.Role)
+	b = appendAttribute(b, "name", p.Name)
+	return appendAttribute(b, "answers", p.ToolCallID)
 }
 
 // appendOrigin writes where the page comes from, of when, and whether that
 // has changed since.
-func appendOrigin(st *style, b []byte, p *Page) []byte {
-	b = appendAttribute(st, b, "source", p.Source)
+func appendOrigin(b []byte, p *Page) []byte {
+	b = appendAttribute(b, "source", p.Source)
 	if date := shownDate(p.Date); !date.IsZero() {
 		b = append(b, ` date="`...)
 		b = append(appendDate(b, date), '"')
@@ -146,23 +129,23 @@ func appendOrigin(st *style, b []byte, p *Page) []byte {
 	return b
 }
 
-func appendAttribute(st *style, b []byte, name, value string) []byte {
+func appendAttribute(b []byte, name, value string) []byte {
 	if value == "" {
 		return b
 	}
 	b = append(append(b, ' '), name...)
 	b = append(b, '=', '"')
-	return append(st.appendAttr(b, value), '"')
+	return append(appendAttr(b, value), '"')
 }
 
-func appendCall(st *style, b []byte, fence string, c *ToolCall) []byte {
+func appendCall(b []byte, fence string, c *ToolCall) []byte {
 	b = append(append(b, openCall...), fence...)
-	b = appendAttribute(st, b, "id", c.ID)
+	b = appendAttribute(b, "id", c.ID)
 	if c.Type != "function" {
-		b = appendAttribute(st, b, "type", c.Type)
+		b = appendAttribute(b, "type", c.Type)
 	}
-	b = appendAttribute(st, b, "name", c.Name)
-	b = st.appendText(append(b, '>'), c.Arguments)
+	b = appendAttribute(b, "name", c.Name)
+	b = appendText(append(b, '>'), c.Arguments)
 	b = append(append(b, closeCall...), fence...)
 	return append(b, ">\n"...)
 }
@@ -207,23 +190,9 @@ func PreambleCost() string { return preambleCost }
 
 var preambleCost = string(appendPreamble(nil, fenceNone))
 
-// Cost returns the text whose tokens are the cost of one page in that shape: header, fences and escaped text, or, for
-// a turn in the message shapes, its text, its calls and their names. It depends only on the page. A pack is the
-// preamble followed by the pages, and the costs add up: each piece ends with a line and the next one starts without
-// white space, and no common vocabulary has a token across the two. The few tokens that a provider adds per message
-// are not included.
-func Cost(p Page, shape Provider) string {
-	if shape == ProviderText || p.Role == "" {
-		return string(appendPage(&current, make([]byte, 0, len(p.Text)+256), fenceNone, &p))
-	}
-	b := appendNative(nil, fenceNone, &p)
-	for _, c := range p.ToolCalls {
-		b = append(append(b, '\n'), callID(c.ID, shape)...)
-		b = append(append(b, '\n'), c.Name...)
-		b = append(append(b, '\n'), callArguments(c.Arguments)...)
-	}
-	if p.ToolCallID != "" {
-		b = append(append(b, '\n'), callID(p.ToolCallID, shape)...)
-	}
-	return string(append(b, '\n'))
+// Cost returns the text whose tokens are the cost of one page: header, fences and escaped text. It depends only on the
+// page. A pack is the preamble followed by the pages, and the costs add up: each piece ends with a line and the next one
+// starts without white space, and no common vocabulary has a token across the two.
+func Cost(p Page) string {
+	return string(appendPage(make([]byte, 0, len(p.Text)+256), fenceNone, &p))
 }

@@ -8,52 +8,49 @@ import (
 	"unicode/utf8"
 )
 
-// Provider names a shape.
-type Provider uint8
+// shape is a form in which pages are sent.
+type shape uint8
 
-// The shapes. ProviderText is the plain text of Text.
+// The shapes. shapeText is the plain text of Text.
 const (
-	ProviderText Provider = iota
-	ProviderOpenAI
-	ProviderAnthropic
-	ProviderGemini
+	shapeText shape = iota
+	shapeOpenAI
+	shapeAnthropic
+	shapeGemini
 )
 
-// String returns the provider's name.
-func (p Provider) String() string {
+// String returns the name of the shape.
+func (p shape) String() string {
 	names := [...]string{"text", "OpenAI", "Anthropic", "Gemini"}
 	if int(p) < len(names) {
 		return names[p]
 	}
-	return fmt.Sprintf("Provider(%d)", uint8(p))
+	return fmt.Sprintf("shape(%d)", uint8(p))
 }
 
-// ErrSequence is what every *SequenceError wraps.
+// ErrSequence is matched by the error for messages that a provider would refuse. The text says which message, what was
+// expected there and what was found.
 var ErrSequence = errors.New("render: illegal message sequence")
 
-// SequenceError says which message a provider would refuse, what was expected there and what was found. Index may be
-// one past the end.
-type SequenceError struct {
-	Provider Provider
-	Index    int
-	Expected string
-	Got      string
+// sequenceError matches ErrSequence. index may be one past the end.
+type sequenceError struct {
+	provider      shape
+	index         int
+	expected, got string
 }
 
-// Error names the index and what was expected.
-func (e *SequenceError) Error() string {
-	return fmt.Sprintf("%v: %v message %d: expected %s, got %s", ErrSequence, e.Provider, e.Index, e.Expected, e.Got)
+func (e *sequenceError) Error() string {
+	return fmt.Sprintf("%v: %v message %d: expected %s, got %s", ErrSequence, e.provider, e.index, e.expected, e.got)
 }
 
-// Unwrap makes errors.Is(err, ErrSequence) true.
-func (e *SequenceError) Unwrap() error { return ErrSequence }
+func (e *sequenceError) Unwrap() error { return ErrSequence }
 
-// Validate refuses, with a *SequenceError, what the provider would refuse: an unknown role; a result without its call,
+// validate refuses, with a *sequenceError, what the provider would refuse: an unknown role; a result without its call,
 // or a call without its result right after it; empty content (a tool result may be empty); names and ids outside the
 // provider's rules; for Anthropic and Gemini also a system message after the first turn, and for Anthropic a call id
 // used twice. It does not check that these two require a user's turn first: the functions Anthropic and Gemini add
-// one. For ProviderText only roles are checked.
-func Validate(msgs []Message, p Provider) error {
+// one. For shapeText only roles are checked.
+func validate(msgs []Message, p shape) error {
 	v := validator{provider: p, used: map[string]bool{}}
 	if len(msgs) == 0 {
 		return v.fail(0, "a message", "an empty list")
@@ -70,21 +67,21 @@ func Validate(msgs []Message, p Provider) error {
 }
 
 type validator struct {
-	provider Provider
+	provider shape
 	turns    bool            // a message that is not system was seen
 	pending  []string        // ids of calls whose result is due
 	used     map[string]bool // ids of all calls so far
 }
 
 func (v *validator) fail(i int, expected, got string) error {
-	return &SequenceError{Provider: v.provider, Index: i, Expected: expected, Got: got}
+	return &sequenceError{v.provider, i, expected, got}
 }
 
 func (v *validator) step(i int, m *Message) error {
 	if !slices.Contains([]string{RoleSystem, RoleUser, RoleAssistant, RoleTool}, m.Role) {
 		return v.fail(i, "a role of system, user, assistant, tool", fmt.Sprintf("%.40q", m.Role))
 	}
-	if v.provider == ProviderText {
+	if v.provider == shapeText {
 		return nil
 	}
 	for _, check := range []func(int, *Message) error{v.checkSequence, v.fields, v.content, v.calls} {
@@ -109,7 +106,7 @@ func (v *validator) checkSequence(i int, m *Message) error {
 	if len(v.pending) > 0 {
 		return v.fail(i, "the result of call "+quoteAll(v.pending), "a "+m.Role+" message")
 	}
-	strict := v.provider == ProviderAnthropic || v.provider == ProviderGemini
+	strict := v.provider == shapeAnthropic || v.provider == shapeGemini
 	if m.Role == RoleSystem {
 		if strict && v.turns {
 			return v.fail(i, "system messages before all others", "one after a turn")
@@ -128,7 +125,7 @@ func (v *validator) fields(i int, m *Message) error {
 	if m.ToolCallID != "" && m.Role != RoleTool {
 		return v.fail(i, "a call id on tool messages only", "one of role "+m.Role)
 	}
-	if n := len(encodeName(m.Name)); n > 64 && v.provider == ProviderOpenAI {
+	if n := len(encodeName(m.Name)); n > 64 && v.provider == shapeOpenAI {
 		return v.fail(i, "a name of at most 64 bytes", fmt.Sprintf("%d", n))
 	}
 	return nil
@@ -173,13 +170,13 @@ func (v *validator) calls(i int, m *Message) error {
 // request is written for those.
 func CallRefused(c ToolCall) string {
 	var wants []string
-	for _, p := range [...]Provider{ProviderOpenAI, ProviderAnthropic, ProviderGemini} {
+	for _, p := range [...]shape{shapeOpenAI, shapeAnthropic, shapeGemini} {
 		v := validator{provider: p, used: map[string]bool{}}
-		var e *SequenceError
+		var e *sequenceError
 		if !errors.As(v.calls(0, &Message{ToolCalls: []ToolCall{c}}), &e) {
 			return ""
 		}
-		wants = append(wants, fmt.Sprintf("%s (%v)", e.Expected, p))
+		wants = append(wants, fmt.Sprintf("%s (%v)", e.expected, p))
 	}
 	return strings.Join(wants, ", ")
 }
@@ -188,9 +185,9 @@ func (v *validator) callID(i int, id string) error {
 	switch {
 	case id == "":
 		return v.fail(i, "a call with an id", "none")
-	case slices.Contains(v.pending, id), v.used[id] && v.provider == ProviderAnthropic:
+	case slices.Contains(v.pending, id), v.used[id] && v.provider == shapeAnthropic:
 		return v.fail(i, "a call id used once", fmt.Sprintf("%.40q again", id))
-	case v.provider == ProviderOpenAI && len(callID(id, v.provider)) > 64:
+	case v.provider == shapeOpenAI && len(callID(id, v.provider)) > 64:
 		return v.fail(i, "a call id of at most 64 bytes", fmt.Sprintf("%d", len(callID(id, v.provider))))
 	}
 	v.used[id] = true
@@ -198,12 +195,12 @@ func (v *validator) callID(i int, id string) error {
 }
 
 // nameRule returns the rule a function name breaks, "" when it breaks none.
-func nameRule(name string, p Provider) string {
+func nameRule(name string, p shape) string {
 	limit, extra := 64, "_-"
 	switch p {
-	case ProviderAnthropic:
+	case shapeAnthropic:
 		limit = 128
-	case ProviderGemini:
+	case shapeGemini:
 		extra = "_-.:"
 		if name != "" && name[0] != '_' && !isLetter(name[0]) {
 			return "that starts with a letter or _"

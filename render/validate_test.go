@@ -30,7 +30,7 @@ func named(fn string) []Message {
 }
 
 func TestValidateRefuses(t *testing.T) {
-	all := []Provider{ProviderOpenAI, ProviderAnthropic, ProviderGemini}
+	all := []shape{shapeOpenAI, shapeAnthropic, shapeGemini}
 	strict := all[1:]
 	tool := Message{Role: RoleTool, ToolCallID: "a", Parts: []string{"1", "2"}}
 	typed := calls("a")
@@ -44,7 +44,7 @@ func TestValidateRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		msgs      []Message
-		providers []Provider
+		providers []shape
 		index     int
 		expected  string
 	}{
@@ -84,18 +84,18 @@ func TestValidateRefuses(t *testing.T) {
 			for _, q := range c.providers {
 				refuses = refuses || p == q
 			}
-			err := Validate(c.msgs, p)
+			err := validate(c.msgs, p)
 			if !refuses {
 				require.NoError(t, err, "%s, %v", c.name, p)
 				continue
 			}
-			var e *SequenceError
+			var e *sequenceError
 			require.True(t, errors.As(err, &e), "%s, %v: %v", c.name, p, err)
 			require.ErrorIs(t, err, ErrSequence)
-			require.Equal(t, c.index, e.Index, "%s, %v: %v", c.name, p, err)
-			require.Contains(t, e.Expected, c.expected, "%s, %v", c.name, p)
-			_, err = map[Provider]func([]Message) ([]byte, error){
-				ProviderOpenAI: OpenAI, ProviderAnthropic: Anthropic, ProviderGemini: Gemini}[p](c.msgs)
+			require.Equal(t, c.index, e.index, "%s, %v: %v", c.name, p, err)
+			require.Contains(t, e.expected, c.expected, "%s, %v", c.name, p)
+			_, err = map[shape]func([]Message) ([]byte, error){
+				shapeOpenAI: OpenAI, shapeAnthropic: Anthropic, shapeGemini: Gemini}[p](c.msgs)
 			require.ErrorIs(t, err, ErrSequence, "the writer refuses too")
 		}
 	}
@@ -111,9 +111,9 @@ func TestCallRefused(t *testing.T) {
 		{ID: long, Name: "a.b"}, {ID: "a", Name: "lookup", Type: "custom"}, {ID: "a", Name: "größe"}, {ID: long, Name: long},
 	} {
 		taken := false
-		for _, p := range []Provider{ProviderOpenAI, ProviderAnthropic, ProviderGemini} {
+		for _, p := range []shape{shapeOpenAI, shapeAnthropic, shapeGemini} {
 			msgs := []Message{user("q"), {Role: RoleAssistant, ToolCalls: []ToolCall{c}}, result(c.ID)}
-			taken = taken || Validate(msgs, p) == nil
+			taken = taken || validate(msgs, p) == nil
 		}
 		wants := CallRefused(c)
 		require.Equal(t, taken, wants == "", "%+v: %s", c, wants)
@@ -140,7 +140,7 @@ func TestValidateAccepts(t *testing.T) {
 		"call first":             {calls("a"), result("a")},
 	} {
 		for _, p := range shapes {
-			require.NoError(t, Validate(msgs, p), "%s, %v", name, p)
+			require.NoError(t, validate(msgs, p), "%s, %v", name, p)
 		}
 	}
 }
@@ -148,5 +148,5 @@ func TestValidateAccepts(t *testing.T) {
 // A system page with calls is a mistake that must not pass unseen.
 func TestSystemPageWithCallsIsRefused(t *testing.T) {
 	msgs := Messages(seed, []Page{{Role: RoleSystem, Text: "x", ToolCalls: []ToolCall{{ID: "1", Name: "f"}}}})
-	require.ErrorIs(t, Validate(msgs, ProviderOpenAI), ErrSequence)
+	require.ErrorIs(t, validate(msgs, shapeOpenAI), ErrSequence)
 }

@@ -27,17 +27,14 @@ type Replayer struct {
 // Replay renders a past context. The error matches ErrReplay when the bytes differ from what was recorded, and ErrGone
 // when gc took a page: then missing names those.
 func (a Replayer) Replay(ctx context.Context, leaf *manifest.Record) (text string, same bool, missing []string, err error) {
-	if leaf.Renderer < 1 || leaf.Renderer > render.Version {
-		return "", false, nil, fmt.Errorf("%w: rendered by renderer %d, this program has 1 to %d", ErrReplay, leaf.Renderer, render.Version)
+	if leaf.Renderer != render.Version {
+		return "", false, nil, fmt.Errorf("%w: rendered by renderer %d, this program has renderer %d", ErrReplay, leaf.Renderer, render.Version)
 	}
 	pages, missing, err := a.pages(ctx, leaf)
 	if err != nil {
 		return "", false, missing, err
 	}
-	b, err := render.TextOf(leaf.Renderer, a.Fence+"/"+leaf.Scope, pages)
-	if err != nil {
-		return "", false, nil, err
-	}
+	b := render.Text(nil, a.Fence+"/"+leaf.Scope, pages)
 	if !bytes.Equal(a.Digest(b), leaf.Rendered) {
 		return string(b), false, nil, fmt.Errorf("%w: the digest of %d bytes is not the recorded one", ErrReplay, len(b))
 	}
