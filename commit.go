@@ -152,7 +152,7 @@ func (tx *Txn) touches(ctx context.Context, b *store.Batch) error {
 // is a turn whatever it says, and an update must happen.
 func (tx *Txn) repeats(ctx context.Context, p *store.Put, loaded []store.Loaded) *store.Loaded {
 	a := &p.Artefact
-	if len(p.Pages) != 1 || p.Pages[0].Text == "" || tx.expect[a.ID] != 0 || !plainNote(a) {
+	if len(p.Pages) != 1 || p.Pages[0].Text == "" || tx.expect[a.ID] != 0 || !format.PlainNote(a) {
 		return nil
 	}
 	for i := range loaded {
@@ -166,13 +166,6 @@ func (tx *Txn) repeats(ctx context.Context, p *store.Put, loaded []store.Loaded)
 		}
 	}
 	return nil
-}
-
-// plainNote reports whether an artefact has nothing but a text and a kind. Any other field is information that an echo
-// would lose.
-func plainNote(a *Artefact) bool {
-	return a.Group == "" && a.Role == "" && a.Source == "" && a.Subject == "" && !a.Pinned && a.ExpiresAt.IsZero() &&
-		len(a.Supersedes)+len(a.DerivedFrom)+len(a.Tags)+len(a.Meta)+len(a.Parts)+len(a.ToolCalls) == 0
 }
 
 // live reports whether a loaded page is still part of the current version of its artefact.

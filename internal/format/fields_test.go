@@ -282,3 +282,16 @@ func BenchmarkEncodeHead(b *testing.B) {
 		})
 	}
 }
+
+// An artefact with any field beside a text and a kind is more than a note, also with a field that is added later.
+func TestPlainNoteSeesEveryField(t *testing.T) {
+	require.True(t, PlainNote(&store.Artefact{ID: "a", Kind: store.KindFact, Text: "t", Priority: 2}), "control")
+	all := filledWith[store.Artefact]()
+	for i := range reflect.TypeFor[store.Artefact]().NumField() {
+		name := reflect.TypeFor[store.Artefact]().Field(i).Name
+		one := store.Artefact{}
+		reflect.ValueOf(&one).Elem().Field(i).Set(reflect.ValueOf(&all).Elem().Field(i))
+		plain := slices.Contains([]string{"ID", "Kind", "Provenance", "Text", "Name", "ToolCallID", "TTL", "CurrentAsOf", "Priority", "Relevance", "Seq", "Unknown"}, name)
+		require.Equal(t, plain, PlainNote(&one), name)
+	}
+}

@@ -3,6 +3,7 @@ package format
 import (
 	"bytes"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -45,4 +46,16 @@ func SameHead(prev, h *store.Head, asOf bool) bool {
 	}
 	told := len(h.Artefact.Unknown) == 0 || bytes.Equal(prev.Artefact.Unknown, h.Artefact.Unknown) // silence changes nothing
 	return told && prev.Source.Hash == h.Source.Hash && prev.SourceHost() == h.SourceHost() && fields.Same(prev, h)
+}
+
+// noteFields are the fields of an artefact that are information beside its text. A field that is
+// added to an artefact is one of them.
+var noteFields = ArtefactFields.But("ID", "Kind", "Provenance", "Text", "Name", "ToolCallID", "TTL", "CurrentAsOf", "Priority", "Relevance", "Seq").Known()
+
+// PlainNote reports whether an artefact has nothing but a text and a kind. Any other field is
+// information that an echo of its text would lose.
+func PlainNote(a *store.Artefact) bool {
+	var e codec.Encoder
+	noteFields.Append(&e, a)
+	return len(e.B) == 0
 }
