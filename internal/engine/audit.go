@@ -22,7 +22,7 @@ import (
 // for the disk only if it was told to (store.Synced). So a killed process loses no leaf, and a
 // power cut the leaves of the last 100 ms.
 //
-// The Log gives leaves their places among the commits in flight. A leaf of a read may enter the
+// The Log decides the places of leaves among the commits in flight. A leaf of a read may enter the
 // tree before the leaf of a commit that began earlier, but always in the order of the log.
 //
 // A leaf that the log refused is not in the audit, and then the read fails: an answer that cannot
@@ -44,7 +44,7 @@ func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.
 	return s.Note(ctx, leaves, d)
 }
 
-// Note writes audit leaves, also those of the database itself. They are with the operating system when it
+// Note writes audit leaves, also leaves of the database itself. They are with the operating system when it
 // returns. They enter the tree when they are durable; readers of the audit wait for the leaves they
 // ask for (audit.go).
 func (s *Engine) Note(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
@@ -126,7 +126,7 @@ func newLeaves(n int) []*Leaf {
 	return own
 }
 
-// audit is what hosts read of the audit. The tree has durable leaves only, and a read returns
+// audit is the audit as hosts read it. The tree has durable leaves only, and a read returns
 // before its own leaf is durable. So a caller that asks for leaves in flight makes them durable
 // first: for a trace, if a leaf of that trace is in flight; otherwise, if any leaf is. After a
 // failure it returns what was durable before.
@@ -138,7 +138,7 @@ type audit struct {
 // Audit: see store.Store.
 func (s *Engine) Audit() store.Audit { return audit{s.Leaves.Reader(s.question), s} }
 
-// withClosedError turns the error of a closed log into that of a closed store, which every read
+// withClosedError turns the error of a closed log into the error of a closed store, which every read
 // returns.
 func withClosedError[T any](v T, err error) (T, error) {
 	if errors.Is(err, manifest.ErrClosed) {
@@ -273,7 +273,7 @@ func (a audit) ProveConsistency(ctx context.Context, old, size uint64) (manifest
 //	redone    from the log, if the file does not cover the leaf yet                followQuestion
 //	erased    by a commit, so that redo keeps the order                            eraseStateRows
 //
-// Leaves have no LSN that says whether the file has their row. So the file says up to which leaf it
+// Leaves have no LSN to show whether the file has their row. So the file says up to which leaf it
 // has the rows, and the record of an older leaf does not bring an erased row back.
 
 // askedRows makes the rows of the questions of leaves, and puts their digests into the leaves; nil:

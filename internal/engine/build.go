@@ -160,7 +160,7 @@ func (s *Engine) analyseQueue() {
 	}
 }
 
-// analyse prepares what install gives to the index while the log syncs, unless another goroutine
+// analyse prepares the input of the index while the log syncs, unless another goroutine
 // does. It takes about as long as a sync, and no record needs it. The installer waits for it before
 // it takes a lock.
 func (s *Engine) analyse(p *Commit) {
@@ -281,7 +281,7 @@ func (s *Engine) enqueueApply(b *Request, pre *prepared, v judgement, n *numberi
 		}
 	}
 	if len(b.Carry) > 0 {
-		if err := s.enqueueCarried(b, pre, n, p, leaf); err != nil {
+		if err := s.enqueueImported(b, pre, n, p, leaf); err != nil {
 			return err
 		}
 	}
@@ -417,7 +417,7 @@ func (s *Engine) prepareReview(ctx context.Context, b *Request, pre *prepared) e
 	return b.CheckIDs() // it may have been held by a release that accepted such ids
 }
 
-// written is what one put becomes. It goes through these steps in order, and each fills its own
+// written is one put on its way to a version. It goes through these steps in order, and each fills its own
 // fields:
 //
 //	given            put, the head its artefact has, the head it makes, what the catalogue says of supersession
@@ -441,7 +441,7 @@ type written struct {
 	texts []format.PageText // of new pages
 }
 
-// number gives the head its numbers. A new artefact and a new group get the next ones. A put of
+// number sets the numbers of the head. A new artefact and a new group get the next ones. A put of
 // several pages without a group gets a group of its own, so that its pages are neighbours; the name
 // begins with a zero byte, which no caller can use.
 func (n *numbering) number(w *written, scope uint32) {
@@ -460,7 +460,7 @@ func (n *numbering) number(w *written, scope uint32) {
 	}
 }
 
-// pages gives the head its rows, and numbers to the pages that are new.
+// pages sets the rows of the head, with numbers for new pages.
 func (n *numbering) pages(w *written) {
 	h, goesOn := w.head, w.prev
 	if goesOn != nil {

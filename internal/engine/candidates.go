@@ -19,7 +19,7 @@ import (
 // Proposals. One question reads one snapshot: cat.mu is held for reading from the choice of the
 // scopes to the last count, and the rows of the index are read in a snapshot inside it.
 //
-//	words          the index gives the K best, each resolved to the page that answers for it now, or as of the LSN
+//	words          the index returns the K best, each resolved to the page that answers for it now, or as of the LSN
 //	vectors        the K nearest by a model, of the same pages (near.go)
 //	unconditional  pinned, system and human-verified pages, the newest of each provenance, whatever the words
 //	damaged        pages whose words, or whose row, cannot be read are named, not passed over in silence
@@ -469,7 +469,7 @@ func (s *Engine) readSwept(chain []uint32, q *store.CandidateQuery) []uint32 {
 	}
 }
 
-// unconditionalAsOf gives the pinned and system pages of a chain that were current as of an LSN and no longer
+// unconditionalAsOf returns the pinned and system pages of a chain that were current as of an LSN and no longer
 // are; the catalogue's lists have only today's. It looks at every column; questions about the past
 // are rare enough for that.
 func (c *catalogue) unconditionalAsOf(chain []uint32, asOf uint64, fn func(num uint64)) {

@@ -46,7 +46,7 @@ import (
 // rows of bbolt and the redo of the log, and changed only by install, in LSN order. mu is never
 // held while code of the host runs.
 //
-// The sizes that matter are those of artCol and pageCol: every artefact and every page version that
+// The sizes of artCol and pageCol matter: every artefact and every page version that
 // was ever written has one, also when it ended long ago. Eight bytes more in pageCol are eight
 // megabytes for a million page versions. So numbers of artefacts, pages and groups have 32 bits
 // (mostNumber), and what most rows do not have is kept apart (many, retired, rare).
@@ -59,7 +59,7 @@ type catalogue struct {
 	scopes  []*scopeCol // by number-1; nil: gc dropped its name
 	byName  map[string]uint32
 	arts    chunked[artCol]
-	ever    chunked[uint8]   // beside arts, whose rows have no byte left: what any version ever had (ever.go)
+	history chunked[uint8]   // beside arts, whose rows have no byte left: the fields that any version ever had (facts.go)
 	pages   chunked[pageCol] // art 0: there is none
 	rare    chunked[rareCol] // by pageCol.rare-1
 	grouped bits             // by number: the artefact of the page has a group
@@ -130,7 +130,7 @@ type groupCol struct {
 	recent      *[provenances]sortedList // the turns, by current-as-of; nil: there never was one
 }
 
-// noTurns is what recent stands for in a group without turns. It is never written to.
+// noTurns stands for recent in a group without turns. It is never written to.
 var noTurns [provenances]sortedList
 
 // turnsOf returns the turns of a group to read.
@@ -153,7 +153,7 @@ func (c *catalogue) reserve(arts uint64) {
 	}
 }
 
-// addScope gives a scope its number. A gap before it stays nil: gc dropped the names of those
+// addScope enters a scope under its number. A gap before it stays nil: gc dropped the names of such
 // scopes. A scope that is there already keeps its counts.
 func (c *catalogue) addScope(num uint32, name string) {
 	for len(c.scopes) < int(num) {
@@ -165,7 +165,7 @@ func (c *catalogue) addScope(num uint32, name string) {
 	c.byName[name] = num
 }
 
-// addGroup gives a group its number. Group numbers have gaps where gc forgot artefacts that had a
+// addGroup enters a group under its number. Group numbers have gaps where gc forgot artefacts that had a
 // group of their own pages; such a column has scope 0 and no name.
 func (c *catalogue) addGroup(num uint64, scope uint32, name string) {
 	for uint64(len(c.groups)) < num {
@@ -183,7 +183,7 @@ func (c *catalogue) scopeName(num uint32) string {
 	return c.scopes[num-1].name
 }
 
-// names are what the numbers in a row stand for.
+// names returns the names of the scope and the group of a row.
 func (c *catalogue) names(t *format.Hot) (scope, group string) {
 	if t.Group != 0 && t.Group <= uint64(len(c.groups)) {
 		group = c.groups[t.Group-1].name
@@ -324,7 +324,7 @@ func (c *catalogue) install(t *format.Hot, rows []store.PageRow) {
 	for i := range rows {
 		c.link(rows[i].Num)
 	}
-	if *c.ever.at(t.Art - 1) |= t.Ever; !was.fresh || t.Facts != 0 {
+	if *c.history.at(t.Art - 1) |= t.Ever; !was.fresh || t.Facts != 0 {
 		c.note(t, was)
 	}
 }
@@ -542,7 +542,7 @@ func (c *catalogue) countTurn(num uint64, p *pageCol, cl *class, d int) {
 	}
 }
 
-// ownTurn reports whether a page is what an agent or a tool said in a conversation. It is visible
+// ownTurn reports whether an agent or a tool said the page in a conversation. It is visible
 // there only, until it has passed the gate.
 func (c *catalogue) ownTurn(p *pageCol) bool {
 	if p.kind != store.KindMessage || p.prov > store.Tool || c.exemptFromRules(p) {

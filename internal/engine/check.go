@@ -63,7 +63,7 @@ type invariantWalk struct {
 	failed    error // a read that failed, which says nothing about the rows
 }
 
-// MaxProblems is how many problems a check lists. The walk goes on without listing more.
+// MaxProblems is the most problems that a check lists. The walk goes on without listing more.
 const MaxProblems = 1000
 
 // Check walks the invariants over the rows, which are those of one LSN, and over what is in memory.

@@ -97,7 +97,7 @@ func (s *Engine) freeze() (o *overlay, retry bool) {
 	return s.frozen, retry
 }
 
-// RowCounts is how many rows each table has. A damaged page of bbolt may hide rows, and no checksum
+// RowCounts has the number of rows of each table. A damaged page of bbolt may hide rows, and no checksum
 // fails for a row that is hidden. meta, held and state are counted at every open, the others by a
 // check; a missing content row is noticed when its page is read.
 type RowCounts struct {
@@ -172,16 +172,16 @@ type overlay struct {
 	scopes  []format.NewScope
 	groups  []format.NewGroup
 	heads   map[format.HeadKey][]byte
-	floors  map[uint64]uint32 // by artefact: the version of a row in heads that stands for those before it (carry.go)
+	floors  map[uint64]uint32 // by artefact: the version of a row in heads that stands for those before it (imported.go)
 	texts   map[uint64]string
 	state   map[string][]byte
 	held    map[ulid.ULID][]byte
 	result  map[ulid.ULID][]byte
 	vecs    map[vecKey][]byte // derived: not in the log (vector.go)
-	noVecs  map[vecKey]bool   // rows that go (gcvectors.go); a key is never in vecs, too
+	noVecs  map[vecKey]bool   // rows that go (vector.go); a key is never in vecs, too
 	gone    []dropped         // by gc (gc.go)
 	forgot  []forgotten       // by gc (forget.go)
-	noNames [][]byte          // keys of rows of scopes and groups that gc takes away (gcscopes.go)
+	noNames [][]byte          // keys of rows of scopes and groups that gc takes away (drop.go)
 	// asked are rows of questions by leaf, nil: erased. askedTo is behind the last of them.
 	asked   map[uint64][]byte
 	askedTo uint64
@@ -240,7 +240,7 @@ func (s *Engine) Waiting() Waiting {
 // concurrent use, and an engine has one at a time: the store holds a lock from Engine.Checkpoint to
 // Done.
 //
-// LSN is that of the newest commit in the rows, Seq its record in the log, and Leaves the number of
+// LSN is the LSN of the newest commit in the rows, Seq its record in the log, and Leaves the number of
 // audit leaves up to there. If no commit came since the previous checkpoint, they are the same as
 // in that one. The store writes them with the rows.
 type Checkpoint struct {
@@ -562,7 +562,7 @@ func worthWriting(ids []ulid.ULID, rows map[ulid.ULID][]byte) []ulid.ULID {
 }
 
 // dropOutcomes deletes outcomes, oldest first, as long as drops returns true for the next one;
-// dropped is how many went before it. Rows are deleted after the walk, which would not survive a
+// dropped counts the rows that went before it. Rows are deleted after the walk, which would not survive a
 // change of the table, and the newest first: bbolt moves the rows behind a deleted one in their
 // page.
 func dropOutcomes(tx Writer, n *RowCounts, drops func(id ulid.ULID, dropped int) bool) error {

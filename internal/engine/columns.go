@@ -35,10 +35,10 @@ const (
 	artMany    = 1 << 15 // it has one in many
 )
 
-// live says that an artefact is not deleted. Superseded ones are live.
+// live reports whether an artefact is not deleted. Superseded ones are live.
 func (a *artCol) live() bool { return a.first != 0 }
 
-// retired says that another artefact supersedes it.
+// retired reports whether another artefact supersedes it.
 func (a *artCol) retired() bool { return a.marks&artRetired != 0 }
 
 // idLen is the length of its id; 0: the number is not in use, or gc forgot the artefact.
@@ -46,7 +46,7 @@ func (a *artCol) idLen() int { return int(a.marks & idLenBits) }
 
 func (a *artCol) setIDLen(n int) { a.marks = a.marks&^idLenBits | uint16(n)&idLenBits }
 
-// idAt is where its id begins in keys.
+// idAt returns the place in keys where its id begins.
 func (a *artCol) idAt() uint64 {
 	return uint64(a.marks&idAtBits)<<30 | uint64(a.idHigh)<<32 | uint64(a.idLow)
 }
@@ -62,7 +62,7 @@ func (a *artCol) mark(m uint16, on bool) {
 	}
 }
 
-// succession is what supersedes an artefact.
+// succession names the artefact that supersedes another one.
 type succession struct {
 	by    uint32 // the artefact
 	since uint64 // the LSN from which it is superseded, perhaps by another artefact at first
@@ -90,7 +90,7 @@ type pageCol struct {
 	bytes   uint32 // of its text
 }
 
-// rareCol is what a page has that ended, or that expires. A page keeps its place here as long as it
+// rareCol has the fields of a page that ended, or that expires. A page keeps its place here as long as it
 // has its number.
 type rareCol struct {
 	end     uint64 // the LSN that ended it; 0: none did
@@ -102,11 +102,11 @@ type rareCol struct {
 // higher one is refused (numbering.possible): the columns of so many pages take 400 GiB.
 const mostNumber = 1<<32 - 1
 
-// gone says that gc dropped every version that had the page. The column keeps its place: the page
+// gone reports whether gc dropped every version that had the page. The column keeps its place: the page
 // that followed it, the span in which it was current, and its artefact.
 func (p *pageCol) gone() bool { return p.flags&format.FlagGone != 0 }
 
-// unconditional says that a page is a candidate whatever a question says: it is pinned, or of kind
+// unconditional reports whether a page is a candidate whatever a question says: it is pinned, or of kind
 // system.
 func (p *pageCol) unconditional() bool {
 	return p.flags&format.FlagPinned != 0 || p.kind == store.KindSystem
@@ -119,10 +119,10 @@ func (c *catalogue) page(num uint64) *pageCol { return c.pages.at(num - 1) }
 // growArts adds empty artefacts until there are n.
 func (c *catalogue) growArts(n int) {
 	c.arts.grow(n)
-	c.ever.grow(n)
+	c.history.grow(n)
 }
 
-// nothing is what most pages have of a rareCol. It is never written to.
+// nothing is the rareCol of most pages. It is never written to.
 var nothing rareCol
 
 // rareOf returns what a page has of its end and expiry, to read.
@@ -133,7 +133,7 @@ func (c *catalogue) rareOf(p *pageCol) *rareCol {
 	return c.rare.at(uint64(p.rare) - 1)
 }
 
-// setRare gives a page an end, an expiry or both. A page that has neither, and never had, takes no
+// setRare sets the end or the expiry of a page. A page that has neither, and never had, takes no
 // place for them.
 func (c *catalogue) setRare(p *pageCol, r rareCol) {
 	if p.rare == 0 {
@@ -176,7 +176,7 @@ func (c *catalogue) nums(num uint64) []uint32 {
 	return nil
 }
 
-// pageCount is how many pages an artefact has.
+// pageCount returns the number of pages of an artefact.
 func (c *catalogue) pageCount(num uint64) int { return c.pagesOf(num, c.art(num)) }
 
 // pagesOf is pageCount for a caller that has the column.
@@ -264,7 +264,7 @@ func (c *chunked[T]) block(from, to int) []T {
 	return c.chunks[from/chunkRows][from%chunkRows : (to-1)%chunkRows+1]
 }
 
-// all yields the rows in order, by number: that of the first is 1.
+// all yields the rows in order with their numbers, from 1.
 func (c *chunked[T]) all() iter.Seq2[uint64, *T] {
 	return func(yield func(uint64, *T) bool) {
 		for at := 0; at < c.n; at += chunkRows {
@@ -405,7 +405,7 @@ func (o *sortedList) insert(key int64, num uint64) {
 	o.chunks = slices.Insert(o.chunks, i+1, next)
 }
 
-// firstCapacity is how many entries a new chunk can hold before it grows.
+// firstCapacity is the number of entries a new chunk can hold before it grows.
 const firstCapacity = 64
 
 // remove takes an entry out, if it is there. A chunk that becomes empty is dropped, unless it is

@@ -101,7 +101,7 @@ func (c *catalogue) hasPage(art, num uint64) bool {
 	return num > 0 && num <= uint64(c.pages.len()) && uint64(c.page(num).art) == art
 }
 
-// drop takes a version that is not the newest out of the catalogue, and gives its pages that no
+// drop takes a version that is not the newest out of the catalogue, and returns its pages that no
 // version has any more: those for which it was the newest that had them (share). ErrMalformed: the
 // record names what this catalogue does not have, so it is damaged or of another history.
 func (c *catalogue) drop(t *format.Hot, rows []store.PageRow) (gone []uint64, err error) {
@@ -391,7 +391,7 @@ func (s *Engine) unname(names []string) (rows []store.StateRow) {
 // empty reports whether a scope has no artefact, not even a deleted one that is still known.
 func (sc *scopeCol) empty() bool { return len(sc.byID.all()) == 0 }
 
-// unnamed lets go of the names of scopes that a record deletes, and of those of their groups. The
+// unnamed removes the names of scopes that a record deletes, and the names of their groups. The
 // caller holds flight.
 func (q *sequencer) unnamed(gone map[uint32]string) {
 	if len(gone) == 0 {
@@ -450,7 +450,7 @@ func applyGoneNames(tx Writer, o *overlay, n *RowCounts) error {
 	return nil
 }
 
-// Rows of a journal are numbered as they come, and each replaces the one before: the passes of a
+// Rows of a journal are numbered as they come, and each replaces its predecessor: the passes of a
 // session, the steps of a scope's directives. Without a bound they grow while the live set stays
 // the same. A row goes by the rule for versions: it was replaced longer ago than KeepFor, it is not
 // among the newest, and it is not named.
@@ -459,7 +459,7 @@ func applyGoneNames(tx Writer, o *overlay, n *RowCounts) error {
 // head as gc saw it. So a row that comes into use during the run stays, and the next run looks
 // again.
 
-// oldJournal is what goes of one journal.
+// oldJournal has the rows of one journal that go.
 type oldJournal struct {
 	name string
 	head store.StatePre

@@ -47,7 +47,7 @@
 // a whole or not at all. An open loads the rows and follows the Log from their LSN on. It arrives
 // at the state that readers saw, plus commits that were durable and not yet answered. Only two
 // things can be lost without a trace: leaves of reads of the last 100 ms, which were not synced yet
-// (leaves.go), and vectors that no checkpoint had written, which are computed again (vector.go).
+// (audit.go), and vectors that no checkpoint had written, which are computed again (vector.go).
 //
 // # What a host calls
 //
@@ -85,7 +85,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Options are what an engine is told when it is made. Functions are called from any goroutine.
+// Options configure an engine. Functions are called from any goroutine.
 type Options struct {
 	Path     string // names the database in errors
 	ReadOnly bool
@@ -96,7 +96,7 @@ type Options struct {
 	Hook     func(step string) error // tests; nil: none
 	Trust    bool                    // negative control of tests: rows are not compared with the audit
 	// Sealed says that the rows are encrypted: then some may be the remainders of rows that were
-	// erased after a backup (destroyed.go).
+	// erased after a backup (eraserows.go).
 	Sealed bool
 	// Checkpoint frees the space of what gc dropped. It is called under gcMu and no other lock.
 	Checkpoint func(context.Context) error
@@ -108,7 +108,7 @@ type Options struct {
 	Space Space
 }
 
-// Space is what a store knows of the space on its disk. Its methods may make a checkpoint, so the
+// Space tells the engine about the space on the disk of its store. Its methods may make a checkpoint, so the
 // engine calls them without any of its locks except gcMu.
 type Space interface {
 	// Admit waits until a batch of n bytes may be sequenced, or returns that there is no space. The
@@ -175,7 +175,7 @@ type Engine struct {
 
 	pageRows []store.PageRow // memory of install; under cat.mu
 
-	// heldOpen is how many held batches wait for review, if heldKnown. heldChanges counts holds and
+	// heldOpen counts the held batches that wait for review, if heldKnown. heldChanges counts holds and
 	// decisions. Under cat.mu.
 	heldOpen, heldChanges int
 	heldKnown             bool
@@ -210,7 +210,7 @@ func New(opts Options) *Engine {
 	return e
 }
 
-// Attach gives the engine its log, which was made for it.
+// Attach sets the log of the engine.
 func (s *Engine) Attach(l Log) { s.log, s.rows = l, l }
 
 // Unflushed returns the bytes that are not in the rows yet.

@@ -47,7 +47,7 @@ const (
 	eraseState    = 4096
 )
 
-// erasure is what one commit erases.
+// erasure has the part of an erase that one commit carries out.
 type erasure struct {
 	run   string
 	job   *store.EraseJob

@@ -34,7 +34,7 @@ type eraseRow struct {
 	Stage  string            `json:"stage"`
 	Report store.EraseReport `json:"report"`
 	Job    *store.EraseJob   `json:"job,omitempty"` // only while some commits are missing
-	// Leaves and Names are those of the job, until the files are purged. They name no person.
+	// Leaves and Names come from the job, until the files are purged. They name no person.
 	Leaves []manifest.Span `json:"leaves,omitempty"`
 	Names  bool            `json:"names,omitempty"`
 	// Pages are numbers of the pages that go, where the rows are encrypted and none stays that has them.
@@ -192,7 +192,7 @@ func (s *Engine) erasedIn(ctx context.Context, run string, r *store.StateRow, st
 	}), nil
 }
 
-// Purge is what the owner of the files removes from them for one erase run.
+// Purge says what the owner of the files removes from them for one erase run.
 type Purge struct {
 	Leaves []manifest.Span // the audit leaves whose bodies are pruned
 	Names  bool            // the run takes names, too
@@ -284,7 +284,7 @@ func (s *Engine) groupNumbers(refs []store.Ref) (nums map[uint64]bool) {
 	return nums
 }
 
-// groupsBeside returns the groups of a job, and with Names all those of the scopes in which it erases: a row of which gc or an
+// groupsBeside returns the groups of a job, and with Names all groups of the scopes in which it erases: a row of which gc or an
 // earlier erase left little does not say of which group it was. Which of them are empty is seen at the tail (ungroup).
 func (s *Engine) groupsBeside(job *store.EraseJob) []store.Ref {
 	if !job.Names {
@@ -325,7 +325,7 @@ func (s *Engine) pastGroups(refs []store.Ref) (p pastGroups, err error) {
 		scopes[s.cat.byName[r.Scope]] = true
 	}
 	for num, a := range s.cat.arts.all() {
-		if ever := *s.cat.ever.at(num - 1); a.version > 0 && scopes[a.scope] && ever&everMoved != 0 {
+		if had := *s.cat.history.at(num - 1); a.version > 0 && scopes[a.scope] && had&historyMoved != 0 {
 			moved = append(moved, format.HeadKey{Art: num, Version: a.version})
 		}
 	}

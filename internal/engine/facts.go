@@ -115,7 +115,7 @@ func (f *facts) ofRow(t *format.Hot, d codec.Decoder) error {
 	if len(subject)+len(tags)+len(meta) > 0 {
 		t.Facts = f.number(f.encode(subject, tags, meta))
 	}
-	t.Ever = everOf(t, subject, meta, source, group, derived)
+	t.Ever = historyOf(t, subject, meta, source, group, derived)
 	return nil
 }
 
@@ -246,29 +246,29 @@ func (a *asked) holdMeta(d *codec.Decoder) bool {
 
 // An erase must find every version of every artefact that is about a person, or was made from what
 // goes. To read and prove a million heads for a thousand of them took longer than to copy the file.
-// So the catalogue keeps for each artefact what any of its versions ever had (catalogue.ever), and a
+// So the catalogue keeps for each artefact what any of its versions ever had (catalogue.history), and a
 // listing with ScanQuery.Ever reads only the heads of artefacts that may matter. It may list too
 // many artefacts, and never too few:
 //
 //	install   looks at every version that the catalogue gets: from the rows, from the log, or from a commit    note
 //	sticky    a bit is never taken back, although gc or an erase may have taken the version since
-//	subject   of an artefact whose versions all have the same one, the column of its page has it; otherwise everVaried
-//	group     likewise, the column of the artefact has it; otherwise everMoved
+//	subject   of an artefact whose versions all have the same one, the column of its page has it; otherwise historyVaried
+//	group     likewise, the column of the artefact has it; otherwise historyMoved
 //
 // A check compares every head row with what the catalogue would say of it (I7). Which fields link an
-// artefact to others is said in everOf. An erase that learns to follow another field must add it
+// artefact to others is said in historyOf. An erase that learns to follow another field must add it
 // there, and give the snapshot of the columns a new version: the bits in it are of the old rule.
 //
 // Rejected: a filter by the hash of each subject. It needs no comparison of versions, but in seven
 // bits it lets a seventh of all artefacts through where each has a subject.
 
-// Bits of catalogue.ever, which has a byte for each artefact: artCol has none left.
+// Bits of catalogue.history, which has a byte for each artefact: artCol has none left.
 const (
-	everLinked   = 1 << iota // a version may have been made from another artefact
-	everReplaces             // a version supersedes others
-	everSubject              // a version has a subject
-	everVaried               // two versions differ in subject
-	everMoved                // two versions differ in group
+	historyLinked   = 1 << iota // a version may have been made from another artefact
+	historyReplaces             // a version supersedes others
+	historySubject              // a version has a subject
+	historyVaried               // two versions differ in subject
+	historyMoved                // two versions differ in group
 )
 
 // Tags of the fields that link an artefact to others, beside those of facts.go.
@@ -281,18 +281,18 @@ const (
 // pageSource begins the source of an artefact that is a copy of another one.
 const pageSource = "page:"
 
-// everOf returns the bits of one version by the fields of its artefact. A page of a packet that a
+// historyOf returns the bits of one version by the fields of its artefact. A page of a packet that a
 // session received names what it came from in its metadata; to the engine, any scratch page of a
 // group with metadata may be one.
-func everOf(t *format.Hot, subject, meta, source, group, derived []byte) (ever uint8) {
+func historyOf(t *format.Hot, subject, meta, source, group, derived []byte) (ever uint8) {
 	if len(derived) > 0 || bytes.HasPrefix(source, []byte(pageSource)) || t.Kind == store.KindScratch && len(meta) > 0 && len(group) > 0 {
-		ever |= everLinked
+		ever |= historyLinked
 	}
 	if t.Flags&format.FlagSupersedes != 0 {
-		ever |= everReplaces
+		ever |= historyReplaces
 	}
 	if len(subject) > 0 {
-		ever |= everSubject
+		ever |= historySubject
 	}
 	return ever
 }
@@ -315,7 +315,7 @@ func (c *catalogue) subjectOf(a *artCol) []byte {
 	return c.facts.subject(c.page(uint64(a.first)).facts)
 }
 
-// before is what note must know of an artefact as it was before an install.
+// before is the state of an artefact before an install, for note.
 type before struct {
 	fresh   bool // no version of it was known
 	subject []byte
@@ -324,61 +324,61 @@ type before struct {
 
 // note adds what a version has to what its artefact ever had. The version is installed.
 //
-// Invariant: without everVaried, each subject that a version ever had is the one in the column of
+// Invariant: without historyVaried, each subject that a version ever had is the one in the column of
 // the first page. The column loses a subject only here: was.subject is then another one. A version
 // may have a subject that no column shows, as a deletion does.
 func (c *catalogue) note(t *format.Hot, was before) {
-	a, ever := c.art(t.Art), c.ever.at(t.Art-1)
+	a, ever := c.art(t.Art), c.history.at(t.Art-1)
 	now, own := c.subjectOf(a), c.facts.subject(t.Facts)
 	lost := func(subject []byte) bool { return len(subject) > 0 && !bytes.Equal(subject, now) }
 	if lost(was.subject) || lost(own) {
-		*ever |= everVaried
+		*ever |= historyVaried
 	}
 	if !was.fresh && was.group != uint32(t.Group) {
-		*ever |= everMoved
+		*ever |= historyMoved
 	}
 }
 
-// everAtOnce is how many artefacts one page of a listing looks at: about a millisecond, in which
+// historyAtOnce is the number of artefacts that one page of a listing looks at: about a millisecond, in which
 // commits wait for cat.mu.
-const everAtOnce = 16384
+const historyAtOnce = 16384
 
-// everMatch decides which artefacts a listing with ScanQuery.Ever includes.
-type everMatch struct {
+// historyMatch decides which artefacts a listing with ScanQuery.Ever includes.
+type historyMatch struct {
 	bits    uint8  // any of them
 	group   uint64 // 0: none
 	subject []byte // nil: none
 }
 
-// newEverMatch returns nil for a listing of all artefacts. The caller holds cat.mu.
-func (c *catalogue) newEverMatch(scope uint32, e *store.Ever) *everMatch {
+// newHistoryMatch returns nil for a listing of all artefacts. The caller holds cat.mu.
+func (c *catalogue) newHistoryMatch(scope uint32, e *store.Ever) *historyMatch {
 	if e == nil {
 		return nil
 	}
-	m := &everMatch{bits: everLinked, subject: []byte(e.Subject)}
+	m := &historyMatch{bits: historyLinked, subject: []byte(e.Subject)}
 	if e.Replaces {
-		m.bits |= everReplaces
+		m.bits |= historyReplaces
 	}
 	if e.Subject != "" {
-		m.bits |= everVaried
+		m.bits |= historyVaried
 	}
 	if e.Group != "" {
-		m.bits |= everMoved
+		m.bits |= historyMoved
 		m.group = c.named[artKey{scope, e.Group}]
 	}
 	return m
 }
 
 // holds reports whether an artefact may matter. Most are decided by one byte.
-func (m *everMatch) holds(c *catalogue, num uint64) bool {
-	a, ever := c.art(num), *c.ever.at(num - 1)
+func (m *historyMatch) holds(c *catalogue, num uint64) bool {
+	a, ever := c.art(num), *c.history.at(num - 1)
 	switch {
 	case a.version == 0 || ever&m.bits != 0: // forgotten, and its rows may still be in the file
 		return true
 	case m.group != 0 && uint64(a.group) == m.group:
 		return true
 	}
-	return len(m.subject) > 0 && ever&everSubject != 0 && bytes.Equal(c.subjectOf(a), m.subject)
+	return len(m.subject) > 0 && ever&historySubject != 0 && bytes.Equal(c.subjectOf(a), m.subject)
 }
 
 // overlooked reports whether an erase would not look at an artefact although this version of it says
@@ -388,7 +388,7 @@ func (c *catalogue) overlooked(h *store.Head) bool {
 		return false // told already
 	}
 	missed := func(e store.Ever) bool {
-		return !c.newEverMatch(c.byName[h.Scope], &e).holds(c, h.Art)
+		return !c.newHistoryMatch(c.byName[h.Scope], &e).holds(c, h.Art)
 	}
 	a := &h.Artefact
 	linked := len(a.DerivedFrom) > 0 || strings.HasPrefix(a.Source, pageSource) || a.Kind == store.KindScratch && len(a.Meta) > 0 && a.Group != ""

@@ -24,8 +24,8 @@ import (
 //	names     the newest of the deleted and dropped artefacts keep their rows; the others are forgotten
 //	drafts    what past contexts showed of drafts, which only Replay reads
 //	reviews   held batches that were approved or rejected
-//	journals  records of passes and directives that newer ones replaced (gcjournal.go)
-//	scopes    names of scopes in which nothing is left (gcscopes.go)
+//	journals  records of passes and directives that newer ones replaced (drop.go)
+//	scopes    names of scopes in which nothing is left (drop.go)
 //
 // The first two travel as head rows with a flag of their own (format.FlagFloor, FlagForgotten), the others
 // as state rows. So the log orders and repeats them like any commit.
@@ -35,7 +35,7 @@ import (
 // the length of the tables at open. Audit leaves name pages by number, so a number that came back
 // would make them name another artefact's page.
 
-// outcomesKept is how many outcomes of batch ids the file keeps. Older ids are looked up in the
+// outcomesKept is the number of outcomes that the file keeps. Older ids are looked up in the
 // audit (usedBefore).
 const outcomesKept = 10_000
 
@@ -61,8 +61,8 @@ func (h *highest) add(o highest) {
 // String is the form in the system row: artefact, page, group, scope.
 func (h highest) String() string { return fmt.Sprintf("%d %d %d %d", h.art, h.num, h.group, h.scope) }
 
-// parseHighest reads that form, and that of programs that dropped no scopes. "" is all zeros: the
-// numbers are those of the rows.
+// parseHighest reads that form. "" is all zeros: the
+// numbers follow from the rows.
 func parseHighest(s string) (h highest, err error) {
 	if s == "" { // nothing was written yet
 		return h, nil
@@ -74,7 +74,7 @@ func parseHighest(s string) (h highest, err error) {
 	return h, err
 }
 
-// pad gives the tables of the catalogue the length they had when the file was written. Both bounds
+// pad extends the tables of the catalogue to the length they had when the file was written. Both bounds
 // are of hostile numbers: artefacts and scopes have 32 bits, and pageLimit is what files of this
 // size can have.
 func (s *Engine) pad(h highest) error {
@@ -157,7 +157,7 @@ func (c *catalogue) forget(num uint64) {
 	c.used--
 	c.scopes[a.scope-1].byID.remove(num)
 	c.setSuccession(num, succession{})
-	*a, *c.ever.at(num - 1) = artCol{}, 0
+	*a, *c.history.at(num - 1) = artCol{}, 0
 }
 
 // remove makes a new slice, because readers may hold the old one.

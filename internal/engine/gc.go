@@ -281,7 +281,7 @@ func (c *collector) each(what string, fn func(art uint64) error) error {
 
 // state returns what the catalogue says of an artefact.
 //
-// expires is that of the newest version; it is in the column of each of its pages.
+// expires is the expiry of the newest version; it is in the column of each of its pages.
 func (c *collector) state(art uint64) (scope string, newest uint32, live bool, expires int64) {
 	cat := c.s.cat
 	cat.mu.RLock()

@@ -72,7 +72,7 @@ func (s *Engine) scanHeld(q store.ScanQuery) (out store.ScanPage, err error) {
 // row with a wrong checksum comes with its error. Rows of the overlays are merged in: fn sees each
 // batch once, in its newest state. The overlays are read before the rows: a row that a checkpoint
 // moves from the one to the other in between is in newer already, and is not shown twice. An empty
-// row in an overlay is one that gc dropped; it hides that of the file. lsn is of the overlays, and
+// row in an overlay is one that gc dropped; it hides the row of the file. lsn is of the overlays, and
 // a batch that is held after it may be seen.
 func (s *Engine) eachHeld(after ulid.ULID, fn func(id ulid.ULID, row []byte, err error) bool) (lsn uint64, err error) {
 	newer := map[ulid.ULID][]byte{}

@@ -15,12 +15,12 @@ import (
 // the next version that has content. So no reader sees an artefact whose newest version cannot be
 // read. They share the LSN of that version (I3). install enters them as a load of the rows does.
 
-// newestCarried reads the newest head of each artefact that a batch carries versions of; nil: it
+// newestImported reads the newest head of each artefact that a batch carries versions of; nil: it
 // has none.
 //
-// It runs before the sequencer is entered, since it reads rows. movedCarried then says, under the
+// It runs before the sequencer is entered, since it reads rows. movedImported then says, under the
 // lock, whether what it read still holds; if not, the batch is prepared again.
-func (s *Engine) newestCarried(b *Request) (map[string]*store.Head, error) {
+func (s *Engine) newestImported(b *Request) (map[string]*store.Head, error) {
 	if len(b.Carry) == 0 {
 		return nil, nil
 	}
@@ -40,9 +40,9 @@ func (s *Engine) newestCarried(b *Request) (map[string]*store.Head, error) {
 	return out, nil
 }
 
-// movedCarried reports whether one of the artefacts got another version since its head was read. The
+// movedImported reports whether one of the artefacts got another version since its head was read. The
 // caller holds mu.
-func (c *catalogue) movedCarried(prev map[string]*store.Head) bool {
+func (c *catalogue) movedImported(prev map[string]*store.Head) bool {
 	for key, h := range prev {
 		scope, id := cutFlightKey(key)
 		var have, now uint32
@@ -59,8 +59,8 @@ func (c *catalogue) movedCarried(prev map[string]*store.Head) bool {
 	return false
 }
 
-// enqueueCarried makes head records of the carried versions.
-func (s *Engine) enqueueCarried(b *Request, pre *prepared, n *numbering, p *Commit, leaf *manifest.Record) error {
+// enqueueImported makes head records of the carried versions.
+func (s *Engine) enqueueImported(b *Request, pre *prepared, n *numbering, p *Commit, leaf *manifest.Record) error {
 	last := make(map[string]*store.Head, len(b.Carry))
 	for i := range b.Carry {
 		c := &b.Carry[i]
@@ -70,12 +70,12 @@ func (s *Engine) enqueueCarried(b *Request, pre *prepared, n *numbering, p *Comm
 			prev = pre.carried[key]
 		}
 		scope := n.scope(c.Head.Scope)
-		h, texts, err := n.carry(c, prev, scope)
+		h, texts, err := n.imported(c, prev, scope)
 		if err != nil {
 			return err
 		}
 		last[key] = h
-		carriedWrites(h, prev, leaf)
+		importedWrites(h, prev, leaf)
 		if err := s.addHead(&p.record, leaf, format.HeadRecord{Head: h, Texts: texts}, scope, format.GroupName(h), format.EncodeCold(h)); err != nil {
 			return err
 		}
@@ -83,11 +83,11 @@ func (s *Engine) enqueueCarried(b *Request, pre *prepared, n *numbering, p *Comm
 	return nil
 }
 
-// carry gives a carried version the numbers it has here. prev is the version before it.
+// imported sets the numbers that a carried version has here. prev is its predecessor.
 //
 // A page that the version before has too keeps its number and its text, so that the same content is
 // stored once, as for a put here. Its text is needed again only if the version before was dropped.
-func (n *numbering) carry(c *store.Carried, prev *store.Head, scope uint32) (*store.Head, []format.PageText, error) {
+func (n *numbering) imported(c *store.Carried, prev *store.Head, scope uint32) (*store.Head, []format.PageText, error) {
 	h := c.Head
 	h.LSN, h.Art, h.GroupNum, h.Superseded = n.rec.LSN, n.next.Art, 0, ""
 	if prev != nil {
@@ -123,11 +123,11 @@ func (n *numbering) carry(c *store.Carried, prev *store.Head, scope uint32) (*st
 	return &h, texts, nil
 }
 
-// carriedWrites names in the leaf what a carried version wrote.
+// importedWrites names in the leaf what a carried version wrote.
 //
 // Each new page is a write with its digest. A version that has no new page still needs a write,
 // since the audit would not know of it otherwise.
-func carriedWrites(h, prev *store.Head, leaf *manifest.Record) {
+func importedWrites(h, prev *store.Head, leaf *manifest.Record) {
 	ref, from := store.Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}, len(leaf.Writes)
 	if h.Deleted {
 		nums := []uint64{0}

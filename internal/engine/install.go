@@ -32,7 +32,7 @@ import (
 // Failure: there is no way back from an install that stopped half way, so the engine fails and
 // takes no more commits. Readers go on with the installed commits.
 
-// installAtOnce is how many commits are made visible under one lock. The callers of the first
+// installAtOnce is the number of commits that are made visible under one lock. The callers of the first
 // commits of a large group are at work again while the rest is installed.
 const installAtOnce = 4
 
@@ -104,11 +104,11 @@ func (q *sequencer) installing(entries []Entry) bool {
 	return true
 }
 
-// leavesAtOnce is how many leaves of reads enter the tree under one lock: readers of the audit wait
+// leavesAtOnce is the number of leaves of reads that enter the tree under one lock: readers of the audit wait
 // for it.
 const leavesAtOnce = 64
 
-// installLeaves takes into the audit the leaf of a commit, or those of some reads. It waits for the
+// installLeaves takes into the audit the leaf of a commit, or the leaves of some reads. It waits for the
 // analysis of a commit first: the analysis takes about as long as a sync, and waiting for it later
 // would hold catalogue.mu meanwhile.
 func (s *Engine) installLeaves(entries []Entry) error {
@@ -194,7 +194,7 @@ func (s *Engine) installSome(some []*Commit) error {
 // rows already have. It skips them by LSN. Leaves have no LSN; the audit skips those that the
 // archive has, and questions have a mark of their own (askedTo).
 
-// RecordError says that a record of the log is wrong. The Log adds the file and offset. LSN is 0 if
+// RecordError is the error of a wrong record of the log. The Log adds the file and offset. LSN is 0 if
 // it is not known.
 type RecordError struct {
 	LSN  uint64
@@ -365,7 +365,7 @@ func (c *catalogue) namesFollow(r *format.Commit) bool {
 	return true
 }
 
-// addNames gives the new scopes and groups of a record their numbers. Names that are there already
+// addNames enters the new scopes and groups of a record. Names that are there already
 // are left as they are, so install may call it again after redoCommit did.
 func (c *catalogue) addNames(r *format.Commit) {
 	for _, n := range r.Scopes {
@@ -439,7 +439,7 @@ func (s *Engine) install(c *format.Commit, seq uint64) (ended []uint64, err erro
 	return to.ended, nil
 }
 
-// installed is what the heads of a commit leave for the later steps of install.
+// installed collects, from the heads of a commit, work for the later steps of install.
 type installed struct {
 	ended  []uint64          // page versions that stopped being current
 	later  []supersession    // of new versions

@@ -23,7 +23,7 @@ import (
 // Invariant: judge changes nothing, so a batch that is refused after it leaves no trace but its
 // leaf.
 
-// prepared is what prepare read and encoded for a batch.
+// prepared holds the results of prepare for a batch.
 type prepared struct {
 	prev     []*store.Head // newest head of each artefact put; nil: there is none
 	heads    []*store.Head // the head that each put makes, its numbers still open
@@ -39,7 +39,7 @@ type prepared struct {
 
 	spent bool // the audit has its id and no outcome is kept: it is in flight, or long ago; atTail finds out which
 
-	// of a batch of one put, that of the lists above: nearly every batch is one
+	// memory of the lists above for a batch of one put: nearly every batch has one
 	one struct {
 		heads [2]*store.Head
 		cold  [1][]byte
@@ -129,7 +129,7 @@ func (s *Engine) prepare(ctx context.Context, b *Request) (*prepared, error) {
 		pre.prev, pre.heads, pre.cold = append(pre.prev, prev), append(pre.heads, h), append(pre.cold, format.EncodeCold(h))
 	}
 	if len(b.Carry) > 0 {
-		if pre.carried, err = s.newestCarried(b); err != nil {
+		if pre.carried, err = s.newestImported(b); err != nil {
 			return nil, err
 		}
 	}
@@ -180,7 +180,7 @@ func (s *Engine) newest(scope, id string) (*store.Head, error) {
 	return s.head(k)
 }
 
-// judgement is what the sequencer decides about a batch: one of retry, conflict, err and hold, or
+// judgement is the decision of the sequencer about a batch: one of retry, conflict, err and hold, or
 // none: apply.
 type judgement struct {
 	retry    bool // the catalogue moved since prepare
@@ -196,7 +196,7 @@ type judgement struct {
 	refs   []store.Ref      // the same, for the caller
 }
 
-// replacing says whether a put supersedes an artefact, or brings back one that was superseded.
+// replacing tells two things of a put: it supersedes an artefact, or it brings back a superseded one.
 type replacing struct {
 	superseded bool // another artefact superseded this one; the put makes it current again
 	supersedes bool // the put takes the place of another artefact that is current
@@ -216,7 +216,7 @@ func (s *Engine) judge(b *Request, pre *prepared) (v judgement) {
 	c := s.cat
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if v.puts, v.retry = c.replacing(b, pre.prev); v.retry || len(b.Carry) > 0 && c.movedCarried(pre.carried) || !s.quotas.known {
+	if v.puts, v.retry = c.replacing(b, pre.prev); v.retry || len(b.Carry) > 0 && c.movedImported(pre.carried) || !s.quotas.known {
 		v.retry = true
 		return v
 	}

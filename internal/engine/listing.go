@@ -105,7 +105,7 @@ func (s *Engine) scanArtefacts(q store.ScanQuery) (out store.ScanPage, err error
 	return out, err
 }
 
-// brief is what the catalogue knows of a live artefact.
+// brief is a live artefact as the catalogue knows it.
 func (c *catalogue) brief(scope string, art uint64) *store.Head {
 	a := c.art(art)
 	h := &struct {
@@ -299,7 +299,7 @@ func (s *Engine) scanState(q store.ScanQuery) (out store.ScanPage, err error) {
 }
 
 // scanSummaries returns the live summaries of one artefact that the chain can see. An artefact has
-// few of them, so they are not paged.
+// few, so they are not paged.
 func (s *Engine) scanSummaries(q store.ScanQuery) (out store.ScanPage, err error) {
 	s.cat.mu.RLock()
 	defer s.cat.mu.RUnlock()
@@ -371,7 +371,7 @@ func (s *Engine) scanScopes(ctx context.Context, q store.ScanQuery) (out store.S
 // page begins; 0: there is none. The caller holds cat.mu for reading.
 //
 // By id, the walk ends at the first id without the prefix; by age, ids with the prefix are anywhere,
-// so it goes on to the end. With Ever it ends after everAtOnce artefacts: few of them may pass.
+// so it goes on to the end. With Ever it ends after historyAtOnce artefacts: few of them may pass.
 func (s *Engine) listed(scope uint32, q *store.ScanQuery) (out []uint64, last uint64, err error) {
 	c := s.cat
 	prefix := q.Prefix
@@ -382,14 +382,14 @@ func (s *Engine) listed(scope uint32, q *store.ScanQuery) (out []uint64, last ui
 	if !q.Filter.IsZero() {
 		match = newMatcher(q.Filter)
 	}
-	ever := c.newEverMatch(scope, q.Ever)
+	ever := c.newHistoryMatch(scope, q.Ever)
 	rows, err := c.after(scope, prefix, q)
 	if err != nil {
 		return nil, 0, err
 	}
 	for i, num := range rows {
 		art := uint64(num)
-		if ever != nil && i == everAtOnce {
+		if ever != nil && i == historyAtOnce {
 			return out, uint64(rows[i-1]), nil
 		}
 		if !strings.HasPrefix(string(c.idBytes(num)), prefix) {

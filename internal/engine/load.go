@@ -18,7 +18,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Open, first half: from the rows to the catalogue. The second half is redo of the log (follow.go).
+// Open, first half: from the rows to the catalogue. The second half is redo of the log (install.go).
 //
 //	names     scopes and groups, by number; numbers are dense, except for groups that gc forgot
 //	heads     by artefact and version; only the fixed part is decoded (hot), the rest when a version is read

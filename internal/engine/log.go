@@ -52,9 +52,9 @@ import (
 type Log interface {
 	Rows
 	// Acquire waits until no other caller extends the order and the Follower has everything in it.
-	// In an embedded log it takes a mutex. Errors: ErrTooOld, ErrForked, that of ctx.
+	// In an embedded log it takes a mutex. Errors: ErrTooOld, ErrForked, the error of ctx.
 	Acquire(ctx context.Context) (Tail, error)
-	// Follow gives the Follower what other writers committed. If there is nothing, it waits for at
+	// Follow passes to the Follower what other writers committed. If there is nothing, it waits for at
 	// most wait. An embedded log has no other writers. Errors: ErrTooOld, ErrForked.
 	Follow(ctx context.Context, wait time.Duration) error
 	// Leave puts audit leaves of reads into the order, without the tail: a read must not wait for a
@@ -98,7 +98,7 @@ type Tail interface {
 
 // Follower is an engine as its Log sees it. The Log calls one of its methods at a time.
 type Follower interface {
-	// Position is what the engine has installed.
+	// Position returns how far the engine has installed the order.
 	Position() Position
 	// Counters are the numbers that come after it.
 	Counters() Counters
@@ -195,7 +195,7 @@ var (
 	ErrForked = errors.New("engine: the log is of another history")
 )
 
-// enqueueError gives an error of Tail.Commit or Leave the words and the type for callers of the
+// enqueueError turns an error of Tail.Commit or Leave into the error for callers of the
 // store.
 func enqueueError(err error) error {
 	switch {

@@ -21,7 +21,7 @@ import (
 // gc keep the sets right.
 //
 // Reading the rows takes seconds for a million, so no question does it itself: goroutines read
-// (nearload.go), and questions wait for them until their deadline. A question that gives up loses
+// (near.go), and questions wait for them until their deadline. A question that gives up loses
 // nothing: the next one finds the vectors read, or further on. They read without a lock. Before
 // they begin, the model is listed: vectors that are put or dropped during the read are noted, and
 // replace those that were read. The overlays are copied at the same moment, and the snapshots of
@@ -33,7 +33,7 @@ import (
 // Vectors do not move the LSN, so nothing in the database tells yet whether such a file is of the
 // rows that are there.
 
-// nearKept is how many models stay in memory. A host has one; a server may have hosts with several.
+// nearKept is the number of models that stay in memory. A host has one; a server may have hosts with several.
 const nearKept = 4
 
 // nearModels are the models in memory, oldest first. The list and what the models have are under
@@ -269,7 +269,7 @@ func (f *finding) addNear(m *nearModel) {
 	}
 }
 
-// compare gives all candidates the cosines of their vectors, however they were found, and what
+// compare sets the cosines of all candidates, however they were found, and what
 // their neighbours lend.
 func (f *finding) compare(hits []store.Candidate) {
 	cosines := make([]float64, len(hits))
@@ -293,7 +293,7 @@ func (f *finding) cosine(num uint64) (float64, bool) {
 	return 0, false
 }
 
-// beside is what the neighbours of a page lend it.
+// beside is the score that the neighbours of a page lend it.
 func (f *finding) beside(num uint64) (lent float64) {
 	v := &f.corpus
 	group, pos := v.Group(num)
@@ -365,7 +365,7 @@ func (c *catalogue) unembedded(have bits, chain []uint32) func(yield func(num ui
 	}
 }
 
-// without gives live pages that have no vector, rising, among them all those of a chain.
+// without returns live pages that have no vector, rising, among them all pages of a chain.
 func (c *catalogue) without(have bits, chain []uint32) (nums []uint64) {
 	total, mine := 0, 0
 	lacks := func(i int) uint64 {
@@ -405,7 +405,7 @@ func (c *catalogue) without(have bits, chain []uint32) (nums []uint64) {
 	return nums
 }
 
-// nearPart is how many page numbers are read in one snapshot.
+// nearPart is the number of pages that are read in one snapshot.
 const nearPart = 8192
 
 // load reads the vectors of a model. Several goroutines each take the next page numbers, read and
@@ -440,7 +440,7 @@ func (m *nearModel) load(view func(func(Reader) error) error, hash uint64, scope
 	return errors.Join(errs...)
 }
 
-// nearRead is what one goroutine has read and not yet handed over.
+// nearRead holds the vectors that one goroutine has read and not yet handed over.
 type nearRead struct {
 	name string
 	sets map[nearKey]*vector.Set

@@ -61,7 +61,7 @@ type sequencer struct {
 	broken bool            // abandoned: nothing is taken into flight any more
 }
 
-// traceSlots is how many counts there are of leaves in flight. Two traces that share one cost a
+// traceSlots is the number of counters of leaves in flight. Two traces that share one cost a
 // reader of the audit a sync that it did not need. A map of the traces themselves was a fourteenth
 // of a read.
 const traceSlots = 256
@@ -71,7 +71,7 @@ func (q *sequencer) init() {
 	q.arts, q.states, q.ids = map[string]*Commit{}, map[string]*Commit{}, map[ulid.ULID]*Commit{}
 }
 
-// name replaces the names by those of the catalogue and of commits in flight. It runs at the start,
+// name replaces the names by the names of the catalogue and of commits in flight. It runs at the start,
 // and again when commits were lost: names that only they had must go, because the log will give
 // their numbers to others.
 func (q *sequencer) name(c *catalogue) {

@@ -71,7 +71,7 @@ func editHeld(row []byte, change func(*store.HeldBatch)) ([]byte, error) {
 	return p.Append(format.EncodeHeld(&h)), err
 }
 
-// editState gives a state row another value and keeps its place in the audit.
+// editState changes the value of a state row and keeps its place in the audit.
 func editState(key, sealed, value []byte) ([]byte, error) {
 	body, err := format.StateBodyOf(key, sealed)
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 // Quotas. The catalogue counts stored versions by scope and kind. A commit that adds some is
 // compared with its quotas at the tail of the log, after it was built: the installed versions and
 // those in flight count. (Bodies of the audit count as of when the batch was prepared, see
-// bodies.go.) A commit that is being installed may be counted twice for a moment. If that decides
+// quota.go.) A commit that is being installed may be counted twice for a moment. If that decides
 // the case, the judged commit waits for it and is judged again.
 //
 // Rows of quotas are read when a batch is prepared, and read again after a commit wrote one.
 //
 // The quota of a scope covers the scope and all scopes below it, so a commit is compared with the
 // quota of each scope on the way up. Three things are limited, each by itself: bytes of texts, page
-// versions, and held batches that wait for review; bodies of the audit are a fourth (bodies.go). 0
+// versions, and held batches that wait for review; bodies of the audit are a fourth (quota.go). 0
 // means no limit.
 //
 //	refused    what is stored and what the batch adds pass the limit: QuotaError, a leaf says so, the batch id stays free
@@ -37,7 +37,7 @@ import (
 // counts them.
 const reservedIDs = "ctxpage:"
 
-// use is what page versions take.
+// use is the space that page versions take.
 //
 // pages counts page versions; bytes is the length of their texts.
 type use struct {
@@ -55,7 +55,7 @@ type quotas struct {
 	held    map[string]int // batches that wait for review, by scope; nil: no quota asks for them
 }
 
-// usedBelow is what a scope and those below it hold. The caller holds mu.
+// usedBelow returns the space of a scope and the scopes below it. The caller holds mu.
 func (c *catalogue) usedBelow(scope string) (u use) {
 	for _, s := range c.scopes {
 		if s == nil || !store.Below(s.name, scope) { // nil: gc dropped its name
@@ -68,7 +68,7 @@ func (c *catalogue) usedBelow(scope string) (u use) {
 	return u
 }
 
-// kindSpaces is what pages take, by kind, old versions apart.
+// kindSpaces is the space of pages by kind, old versions apart.
 type kindSpaces [len(store.KindNames)]store.KindSpace
 
 // add counts a page version. One that has ended also counts as old.
@@ -80,7 +80,7 @@ func (by *kindSpaces) add(c *catalogue, p *pageCol) {
 	}
 }
 
-// list is what there is any of; not nil.
+// list returns the kinds that have pages; not nil.
 func (by *kindSpaces) list() []store.KindSpace {
 	out := []store.KindSpace{}
 	for i := range by {

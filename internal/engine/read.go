@@ -24,7 +24,7 @@ import (
 // applied in between. A version below the floor of its artefact has no row at all; the row of the
 // floor answers for it as gone.
 //
-// A row is compared with the audit (rowproof.go) before it is returned, and a text with the digest
+// A row is compared with the audit (audit.go) before it is returned, and a text with the digest
 // in its head. An entry of an overlay needs no comparison: this process wrote it, or compared it
 // when the log was redone.
 //

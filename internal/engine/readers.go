@@ -19,7 +19,7 @@ import (
 // Callers poll; the installer notifies none of them. It could not reach a caller in another
 // process, and a slow caller in this process would delay a group of commits.
 
-// keptChanges is how many groups of commits are remembered. A caller that asks less often is told
+// keptChanges is the number of groups of commits that are remembered. A caller that asks less often is told
 // to forget everything.
 const keptChanges = 4096
 
@@ -45,7 +45,7 @@ type changed[T any] struct {
 	groups []changedGroup[T] // rising
 }
 
-// changedGroup is what a group of commits changed, under the LSN of the last one.
+// changedGroup has the changes of a group of commits, under the LSN of the last.
 type changedGroup[T any] struct {
 	lsn    uint64
 	things []T
@@ -165,9 +165,9 @@ func (s *Engine) Changes(ctx context.Context, after uint64, wait time.Duration) 
 // before it plans to drop a version, and again before it commits the drop. A reader that begins
 // later reads at a later moment and does not need the version.
 //
-// A hold is a ticket: Hold gives it, Release ends it, and whoever reads between the two finds every
+// A hold is a ticket: Hold returns it, Release ends it, and whoever reads between the two finds every
 // version that was current at the moment. The engine never ends a hold by itself; a server ends
-// those of a client that is gone (package remote).
+// the holds of a client that is gone (package remote).
 //
 // A hold is memory only. After a crash there is no reader that could need it.
 type holds struct {
@@ -184,7 +184,7 @@ type held struct {
 
 // Hold implements store.Store. It takes no lock but its own, so it never waits for a commit. It
 // does not check whether the moment is still readable: gc may have dropped versions before this
-// hold was taken, and a read of one of them gives ErrGone.
+// hold was taken, and reading one of those returns ErrGone.
 func (s *Engine) Hold(ctx context.Context, at store.Moment) (store.Ticket, error) {
 	if err := s.Readable(ctx); err != nil {
 		return 0, err

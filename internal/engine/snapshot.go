@@ -20,7 +20,7 @@ import (
 //	         database and LSN before a byte of it is decoded
 //	edited   a snapshot that was edited has another digest; a leaf that was edited changes the root of every later head
 //	old      an old snapshot that was put back names an LSN other than that of the rows
-//	rows     the columns decide what a question leaves out. A page that it loads is compared with its own leaf (rowproof.go)
+//	rows     the columns decide what a question leaves out. A page that it loads is compared with its own leaf (audit.go)
 //
 // Nothing compares all rows with the audit while the database is open: a row that was edited to hide
 // its page is found by a check, which compares the columns with the rows and the rows with the audit
@@ -269,7 +269,7 @@ func (e *imageEncoder) scope(s *scopeCol) {
 	}
 }
 
-// group writes a group. named says whether its name leads to it; false for a number that is not in
+// group writes a group. named reports whether its name leads to it; false for a number that is not in
 // use.
 func (e *imageEncoder) group(g *groupCol, named bool) {
 	e.Uvarint(uint64(g.scope))
@@ -327,12 +327,12 @@ var pageColumns = []column[pageCol]{
 
 // artTraits are the small fields in one number.
 func artTraits(c *catalogue, num uint64, a *artCol) uint64 {
-	return uint64(*c.ever.at(num - 1))<<24 | uint64(a.idLen())<<8 | uint64(a.flags)
+	return uint64(*c.history.at(num - 1))<<24 | uint64(a.idLen())<<8 | uint64(a.flags)
 }
 
 // setArtTraits is the reverse of artTraits.
 func setArtTraits(r *rowReader, num uint64, a *artCol, v uint64) {
-	*r.c.ever.at(num - 1), a.flags = uint8(v>>24), uint8(v)
+	*r.c.history.at(num - 1), a.flags = uint8(v>>24), uint8(v)
 	a.setIDLen(int(uint16(v >> 8)))
 }
 
@@ -421,7 +421,7 @@ func (r *rowReader) setSince(num uint64, _ *artCol, v uint64) {
 	}
 }
 
-// mergePages gives the catalogue what pages from..to have beside their columns. The caller holds a lock.
+// mergePages enters into the catalogue what pages from..to have beside their columns. The caller holds a lock.
 func (r *rowReader) mergePages(from, to int) {
 	base := r.c.rare.len()
 	r.c.rare.grow(base + len(r.rare))

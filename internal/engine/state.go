@@ -209,7 +209,7 @@ func (s *Engine) stateConflict(b *Request, filed []uint64) *store.ConflictError 
 // stateTag stands for the key of a state row in the audit; see Engine.stateTag.
 type stateTag [8]byte
 
-// stateRowsAtOnce is how many rows are read in one snapshot: a longer snapshot would hold up a checkpoint.
+// stateRowsAtOnce is the number of rows that are read in one snapshot: a longer snapshot would hold up a checkpoint.
 const stateRowsAtOnce = 4096
 
 // stateCheck compares all state rows with the audit.
@@ -224,7 +224,7 @@ type stateCheck struct {
 	gone  int                  // rows that are missing
 }
 
-// stateAt is where the audit has the entry of a row.
+// stateAt is the place of the entry of a row in the audit.
 type stateAt struct {
 	leaf    uint64
 	place   uint32

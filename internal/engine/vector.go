@@ -65,7 +65,7 @@ func encodeVector(model string, v []float32) []byte {
 func decodeVector(row []byte) (model string, v []float32, err error) { return decodeVectorTo(nil, row) }
 
 // decodeVectorTo uses the memory of into where it suffices. The loop is unrolled by four: reading a
-// million vectors is what the first question of a process waits for.
+// the first question of a process waits for a million vectors.
 func decodeVectorTo(into []float32, row []byte) (model string, v []float32, err error) {
 	d := codec.Decoder{B: row}
 	version := d.U8()

@@ -77,7 +77,7 @@ func (f *finder) scope(scope string) error {
 }
 
 // ever narrows the listing of a scope to what version looks for; nil: all of it must be read. Artefacts that were asked for by
-// name are read by it (byName). Whoever makes version look for more makes the store look for it, too (engine/ever.go).
+// name are read by it (byName). Whoever makes version look for more makes the store look for it, too (engine/facts.go).
 func (f *finder) ever(scope string) *store.Ever {
 	if f.inScope(scope) || f.seen != nil || f.was != nil || len(f.runs) > 0 {
 		return nil

@@ -27,7 +27,7 @@ import (
 // that a hostile page cannot make long rows.
 const maxTerm = 64
 
-// Analysis is what the index keeps of a text.
+// Analysis has the terms of a text for the index.
 type Analysis struct {
 	Terms  []TermCount // in the order of their first occurrence, no term twice
 	Length int         // number of terms in the text, repetitions counted
@@ -100,7 +100,7 @@ func (a *Analyzer) borrowed() []TermCount {
 	return make([]TermCount, 0, 64)
 }
 
-// giveBack takes a list of terms that nobody reads any more.
+// giveBack keeps the memory of a list of terms that nobody reads any more.
 func (a *Analyzer) giveBack(terms []TermCount) {
 	clear(terms)
 	terms = terms[:0]
@@ -159,7 +159,7 @@ func (s *scanner) whole(text string) {
 	s.stops = false
 }
 
-// maxScanner is how many terms a scanner may hold that is kept for the next text.
+// maxScanner is the most terms of a scanner that is kept for the next text.
 const maxScanner = 4096
 
 // release keeps a scanner for the next text, unless a large text made it large.
@@ -200,7 +200,7 @@ type scanner struct {
 	fold  []byte // memory of folded
 }
 
-// count takes a term.
+// count adds a term.
 func (s *scanner) count(term string, hash, stem uint32) {
 	s.length++
 	i := s.table.first(hash)
@@ -318,7 +318,7 @@ func (s *scanner) rune(r rune, text string, at, end int) {
 // styles reports whether a mark chooses how the symbol before it looks.
 func styles(r rune) bool { return 0xFE00 <= r && r <= 0xFE0F || r == 0x20E3 }
 
-// lower is how many letters a–z a text begins with, and their key if they are few enough.
+// lower returns how many letters a–z a text begins with, and their key if they are few enough.
 func lower(text string) (n int, key uint64) {
 	for n < len(text) && 'a' <= text[n] && text[n] <= 'z' {
 		key = key<<letterBits | uint64(text[n]-'a'+1)
@@ -327,7 +327,7 @@ func lower(text string) (n int, key uint64) {
 	return n, key
 }
 
-// endsWord says that the first byte of a text ends the word before it, and does nothing else. The
+// endsWord reports whether the first byte of a text ends the word before it, and does nothing else. The
 // end of the text is left to others.
 func endsWord(text string) bool {
 	if text == "" {
@@ -448,7 +448,7 @@ func (s *scanner) named(w []byte) bool {
 	return s.plain && len(w) > 1 && (s.upper == 1<<len(w)-1 || s.title && s.upper == 1) && isStopWord(string(w))
 }
 
-// take takes a word or a part of one, and its folded form.
+// take adds a word or a part of one, and its folded form.
 func (s *scanner) take(w []byte) {
 	if !isPlain(w) {
 		s.other(string(w))
@@ -466,7 +466,7 @@ func (s *scanner) take(w []byte) {
 	s.wait(w)
 }
 
-// wait takes a word of a–z, whose stem will be looked up with others.
+// wait queues a word of a–z, whose stem will be looked up with others.
 func (s *scanner) wait(w []byte) {
 	if s.words.add(w); s.words.n == lookups {
 		s.stem()
@@ -493,7 +493,7 @@ func (s *scanner) stem() {
 	}
 }
 
-// other takes a term that is not the stem of a word.
+// other adds a term that is not the stem of a word.
 func (s *scanner) other(term string) {
 	s.stem() // those before it in the text
 	s.count(term, hash(term), 0)

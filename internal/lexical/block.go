@@ -11,7 +11,7 @@ import (
 // Most words of a segment are in few pages, so a row for each was three times the postings in it: 16 bytes of the store, a key,
 // a checksum. A row therefore has the lists of neighbouring terms of a scope, in a block:
 //
-//	key      that of the last term
+//	key      the key of the last term
 //	value    the count and postings of the last term alone, or
 //	         0, how many terms stand before the last, each of these, and the last: count, postings
 //	term     16 × bytes in common with the term before (the first: 0) + bytes that follow, or 15 and how many more;
@@ -22,7 +22,7 @@ import (
 // A list is looked for in the first row from its key on. Where a block ends follows from the terms and lists of the
 // segment alone, so rows are the same however many steps write them: a step ends where a block does.
 //
-// The key could not be that of the first term: the store finds the next row from a key, not the one before.
+// The key could not be the first term: the store finds the next row from a key, not the previous one.
 
 // blockBytes of terms and postings end a block; a list of so many stands alone. A search checks the block of each word, and
 // mostly reads half of it. Twice as much saves 3 bytes of a hundred.
@@ -94,7 +94,7 @@ func (b *block) reset() {
 	b.some, b.named, b.n, b.name = false, b.named[:0], 0, b.name[:0]
 }
 
-// blockReader walks the lists of a row. What it gives is borrowed from the row, but for the terms.
+// blockReader walks the lists of a row. Its results are borrowed from the row, except the terms.
 type blockReader struct {
 	reader
 	left uint64 // terms before the last
@@ -151,7 +151,7 @@ func (r *blockReader) named() bool {
 	return r.postings()
 }
 
-// name reads what a term has in common with the one before, and the rest of it.
+// name reads how much a term has in common with the previous one, and the rest of it.
 func (r *blockReader) name() (common uint64, rest []byte) {
 	head := r.uvarint()
 	n := head & 15
@@ -218,7 +218,7 @@ func (r *blockReader) past(common, rest []byte) bool {
 	return false
 }
 
-// commonBytes is how many bytes a and b have in common.
+// commonBytes returns how many bytes a and b have in common.
 func commonBytes(a, b []byte) (n int) {
 	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++
@@ -314,7 +314,7 @@ func (w *packer) invert(l *lists, docs []docRow, terms []inOrder) {
 	}
 }
 
-// add appends a term and its postings. A term shares the beginning of the one before it in its
+// add appends a term and its postings. A term shares the beginning of the previous one in its
 // block; the first of a block, and of a scope, is whole, because a search begins there.
 func (w *packer) add(t *tailTerm, term []byte, posts []uint64) {
 	p := &w.p
@@ -346,7 +346,7 @@ func (w *packer) add(t *tailTerm, term []byte, posts []uint64) {
 	p.data = append(d, w.list.body...)
 }
 
-// inCommon is how many bytes two terms begin with alike.
+// inCommon returns how many bytes two terms begin with alike.
 func inCommon(a, b []byte) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {

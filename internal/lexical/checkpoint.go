@@ -47,7 +47,7 @@ type atMost struct{ lists, bytes int }
 
 var everything = atMost{math.MaxInt, math.MaxInt}
 
-// Swap is what a checkpoint changed. It takes effect with Apply, after the
+// Swap has the changes of a checkpoint. It takes effect with Apply, after the
 // transaction that the checkpoint wrote to is committed.
 type Swap struct {
 	manifest manifest
@@ -211,7 +211,7 @@ func (c *checkpoint) gone(num uint64) bool {
 	return gone
 }
 
-// deadNow are the segments whose rows may go: not those of a merge that goes on.
+// deadNow returns the segments whose rows may go: not the segments of a merge under way.
 func (c *checkpoint) deadNow() []uint32 {
 	dead := slices.Clone(c.manifest.dead)
 	if c.merging == nil {

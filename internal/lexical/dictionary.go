@@ -107,7 +107,7 @@ func (v *dictionary) is(at, scope uint32, text string) bool {
 
 func (v *dictionary) bytes(t *tailTerm) []byte { return v.text[t.at : t.at+t.size] }
 
-// inOrder is what the order of terms nearly always depends on, beside each other in memory.
+// inOrder has the bytes that nearly always decide the order of terms, beside each other in memory.
 type inOrder struct {
 	head      uint64
 	scope, at uint32 // at: the number of the term
@@ -223,7 +223,7 @@ func newEntry(hash, at uint32) entry { return entry(hash)<<32 | entry(at+1) }
 func (e entry) hash() uint32         { return uint32(e >> 32) }
 func (e entry) at() uint32           { return uint32(e) - 1 }
 
-// first is where the search for a hash begins, and next where it goes on.
+// first returns the place where the search for a hash begins, and next the place where it goes on.
 func (t table) first(hash uint32) uint32 { return hash & uint32(len(t)-1) }
 func (t table) next(i uint32) uint32     { return (i + 1) & uint32(len(t)-1) }
 

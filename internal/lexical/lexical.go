@@ -1,8 +1,8 @@
 // Package lexical finds pages by their words. It analyses text, keeps an inverted index, and scores
-// pages by BM25 of their own words, joined with that of their neighbours and of their group.
+// pages by BM25 of their own words, joined with the scores of their neighbours and of their group.
 //
 // The index is a tail in memory above a list of immutable segments. Segments are rows of a
-// key-value store that the owner gives at each call; the package opens no file, starts no goroutine
+// key-value store that the owner passes at each call; the package opens no file, starts no goroutine
 // and reads no clock. The results of Search depend only on the pages that were added and removed,
 // not on when a checkpoint or a merge ran, nor on the order of the batches.
 //
@@ -86,7 +86,7 @@ type Doc struct {
 	Turn     *Turn    // nil: the page is no turn of a conversation
 }
 
-// row is what the index keeps of a page version beside its terms.
+// row returns the fields that the index keeps of a page version beside its terms.
 func (d *Doc) row() docRow {
 	r := docRow{num: d.Num, scope: d.Scope, group: d.Group, length: uint32(d.Analysis.Length)}
 	if d.Turn != nil {

@@ -36,10 +36,10 @@ type lone struct {
 	frequent [stripePages]float64 // from common words
 }
 
-// stripePages is how many pages a stripe has; tests make stripes smaller.
+// stripePages is the number of pages a stripe has; tests make stripes smaller.
 const stripePages = 4096
 
-// reading is how far a list is read.
+// reading is the position in a list.
 type reading struct {
 	cursor   cursor
 	tail     tailList // in place of cursor; part nil: none
@@ -125,7 +125,7 @@ func (w *work) mostFrom(p plan, most []float64) []float64 {
 }
 
 // readWhole reports the list that did not end as it should. It comes last, because only a list that
-// was read to its end tells whether it was sound.
+// was read to its end shows whether it was sound.
 func (w *work) readWhole() error {
 	for i := range w.lone.readings {
 		if r := &w.lone.readings[i]; r.tail.p == nil && !r.cursor.end() {

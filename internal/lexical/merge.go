@@ -122,7 +122,7 @@ func (c *checkpoint) beginMerge() (*merging, error) {
 	return m, c.begin(m, &rows)
 }
 
-// begin writes the pages of a segment and gives it its number.
+// begin writes the pages of a segment and sets its number.
 func (c *checkpoint) begin(m *merging, rows *docRows) (err error) {
 	if m.segment, err = rows.write(c.w); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (c *checkpoint) end(m *merging) {
 	}
 }
 
-// source gives the lists of a part or a segment in the order of scope and term.
+// source returns the lists of a part or a segment in the order of scope and term.
 type source struct {
 	key    []byte // scope and term, as in the key of a row
 	list   list
@@ -224,7 +224,7 @@ func (o segment) source(rows Rows, behind []byte, filter bool) *source {
 }
 
 // rowLists reads lists of a segment in portions: of a store that is written to nothing is kept, and
-// no segment is in memory as a whole. What it gives is valid until the portion after it is read, so
+// no segment is in memory as a whole. Its result is valid until the next portion is read, so
 // join copies the key and takes the list before it asks for more. Memory: portionBytes and one list
 // more for each source.
 type rowLists struct {
@@ -247,7 +247,7 @@ type readList struct {
 
 const portionBytes = 32 << 10
 
-// next gives s the list after the one before, and reads another portion if there is none left.
+// next sets s to the next list, and reads another portion if none is left.
 func (r *rowLists) next(s *source) (bool, error) {
 	if r.at == len(r.read) {
 		if r.end {
@@ -307,7 +307,7 @@ func (r *rowLists) take(k, v []byte) error {
 // the last one. mask puts what stands for a word in its place, and then each list has a row of its
 // own, because they come in the order of the words; nil: it is there already, or the word itself
 // is. The lists of one key come in the order of their pages, because sources are in that order and
-// the queue keeps it: each is appended behind the one before (postings.append).
+// the queue keeps it: each is appended behind its predecessor (postings.append).
 func (c *checkpoint) join(s segment, from []*source, gone *pageBits, most atMost, mask Masked) (written []byte, err error) {
 	q, err := newQueue(from)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// asking is what a question says about speakers and dates, by which turns are scored. It is zero in
+// asking has what a question says about speakers and dates, by which turns are scored. It is zero in
 // a scope without turns.
 type asking struct {
 	name   []bool   // by term: it is part of the name of a named speaker, so a turn need not contain it
@@ -18,7 +18,7 @@ type asking struct {
 	dates  Dates
 }
 
-// namesakes is how many speakers of a scope one word may name. A word that more speakers share, as
+// namesakes is the most speakers of a scope that one word may name. A word that more speakers share, as
 // user-1 and user-2 do, is a word like any other.
 const namesakes = 64
 
@@ -211,10 +211,10 @@ func stripPhrases(question string) string {
 	return rest
 }
 
-// longestPhrase is how many words a phrase has at most.
+// longestPhrase is the most words of a phrase.
 const longestPhrase = 6
 
-// begins is how many bytes of a text the longest phrase takes that it begins with, with what stands
+// begins returns how many bytes of a text the longest phrase takes that it begins with, with what stands
 // before the phrase; 0: it begins with none. Each call looks at longestPhrase words, however long
 // the text is.
 func begins(text string) int {
@@ -289,7 +289,7 @@ func sameWord(phrase, word string) bool {
 	return strings.EqualFold(phrase, word) || strings.Contains(word, "’") && strings.EqualFold(phrase, strings.ReplaceAll(word, "’", "'"))
 }
 
-// Turn is what the index keeps of a message beside its words.
+// Turn has the fields that the index keeps of a message beside its words.
 type Turn struct {
 	Speaker string // its speaker; "": not known
 	Month   Month  // when

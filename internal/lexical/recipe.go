@@ -39,10 +39,10 @@ const (
 	unit    = ofOwn + 1
 )
 
-// lends gives the weight of a word one, two and three turns away.
+// lends has the weights of a word one, two and three turns away.
 var lends = [...]float64{.6, .5, .35}
 
-// lenders is how many words of a question, the rarest, lend to neighbours in cov: where a page has
+// lenders is the number of words of a question, the rarest, that lend to neighbours in cov: where a page has
 // them is kept in four bits each. Longer questions have rare words enough.
 const (
 	lenders  = 16
@@ -224,7 +224,7 @@ func (h *Hit) turn(spoken, date float64, first bool, forms float64) {
 	h.Score = h.Own + h.Near + h.Group + h.Speaker + h.Date + h.First + h.Forms
 }
 
-// lent is what neighbours add to the words of a turn: cov without what its own words score. The
+// lent returns the score that neighbours add to the words of a turn: cov without what its own words score. The
 // window reaches three turns to either side. Turns that the question may not see lend nothing.
 func (w *work) lent(live uint64) float64 {
 	group, pos := w.corpus.Group(live)
@@ -258,7 +258,7 @@ func (w *work) lent(live uint64) float64 {
 	return sum
 }
 
-// word is what n occurrences of a lender score on a page.
+// word returns the score of n occurrences of a lender on a page.
 func (w *work) word(lender int, n uint32, v uint32) float64 {
 	return float64(w.lender[lender] * w.sat.of(n, w.x.cols.shape[v]))
 }

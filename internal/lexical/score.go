@@ -131,7 +131,7 @@ func (s *saturations) most(tf uint32) float64 {
 	return s.bound[tf]
 }
 
-// of is what tf occurrences of a word of weight 1 score in a text.
+// of returns the score of tf occurrences of a word of weight 1 in a text.
 func (s *saturations) of(tf uint32, text shape) float64 {
 	if tf >= tableTF || text >= 2*tableLength {
 		return s.ask(tf, text)
@@ -177,7 +177,7 @@ func (w *work) groupOf(v uint32) float64 {
 // lentTo reports whether a page gets something from its neighbours and its group.
 func (w *work) lentTo(v uint32) bool { return !w.turns || w.x.cols.shape[v].turn() }
 
-// formPart is what irregular forms of the words add to a page; see addForms.
+// formPart returns the score that irregular forms of the words add to a page; see addForms.
 func (w *work) formPart(v uint32) float64 {
 	if w.mostForms == 0 {
 		return 0
@@ -205,7 +205,7 @@ func (w *work) near(live uint64) float64 {
 	return float64(w.weights.Near1*one) + float64(w.weights.Near2*two)
 }
 
-// ownAt is what the page at a position of a group scores by words that are not common; 0 if the
+// ownAt returns the score of the page at a position of a group by words that are not common; 0 if the
 // question may not see it.
 func (w *work) ownAt(group uint64, pos int) float64 {
 	v, ok := w.at(group, pos)

@@ -63,7 +63,7 @@ type Hit struct {
 // where i is its position in its group, own is the BM25 of its words, s the part of own that comes
 // from words that are not common, and the group is scored as one text of all its page versions. The
 // score of a group adds no page: a page is a hit only if it, or a neighbour, has a word of the
-// query. A hit on a superseded version gives its successor what that version scores by its own
+// query. A hit on a superseded version adds to its successor what that version scores by its own
 // words and its group; the successor keeps the greatest, and nothing is summed over versions.
 //
 // With Weights.Turns only turns get a score from neighbours and groups, and they are scored by the
@@ -176,7 +176,7 @@ func (w *work) run(rows Rows, q Query) error {
 	return nil
 }
 
-// choose finds the best pages; those of turns are of the first stage.
+// choose finds the best pages; for turns they are of the first stage.
 func (w *work) choose(p plan, st Stats, total scopeStats) error {
 	if w.standAlone() {
 		return w.selectAlone(p)

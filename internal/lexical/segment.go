@@ -106,11 +106,11 @@ func (m manifest) sound() bool {
 }
 
 // A row of pages is the speakers in it, a count and their names, and then its
-// pages: number (distance to the one before), scope, group, length, and 0 or, of a
+// pages: number (distance to the previous one), scope, group, length, and 0 or, of a
 // turn, 1, plus 2 in the first person, its month, and its speaker's place among the
 // names from 1, 0 for none.
 
-// docRow is what the index keeps of a page beside its terms.
+// docRow has the fields that the index keeps of a page beside its terms.
 type docRow struct {
 	num      uint64
 	scope    uint32
@@ -186,7 +186,7 @@ func (r *docRows) end() {
 	clear(r.speakers)
 }
 
-// write puts the rows and gives the segment that they are of.
+// write puts the rows and returns their segment.
 func (r *docRows) write(w Writer) (segment, error) {
 	r.end()
 	for _, row := range r.rows {
@@ -199,7 +199,7 @@ func (r *docRows) write(w Writer) (segment, error) {
 	return s, nil
 }
 
-// place is where a speaker stands among those of the row, from 1; 0 for none.
+// place is the place of a speaker among the speakers of the row, from 1; 0 for none.
 func (r *docRows) place(name string) int {
 	if name == "" {
 		return 0
@@ -393,7 +393,7 @@ func corrupt(key []byte, format string, args ...any) error {
 	return fmt.Errorf("%w: row %q: %s", ErrCorrupt, key, fmt.Sprintf(format, args...))
 }
 
-// reader takes varints off a value. After a fault every further read gives 0, so
+// reader takes varints off a value. After a fault every further read returns 0, so
 // a decoder may look at bad once, at its end.
 type reader struct {
 	b   []byte

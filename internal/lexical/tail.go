@@ -90,7 +90,7 @@ func (w *partWriter) add(t *tail, d Doc) {
 	}
 }
 
-// lists gives empty lists, those of the part before if they are free.
+// lists returns empty lists, in the memory of the previous part if it is free.
 func (w *partWriter) lists() *lists {
 	l := w.spare
 	if w.spare = nil; l == nil {
@@ -141,7 +141,7 @@ func (p *part) add(d Doc) {
 	p.lists.add(d.Scope, d.Analysis.Terms)
 }
 
-// together is how many terms are looked up at once. A part is larger than a cache of the processor:
+// together is the number of terms that are looked up at once. A part is larger than a cache of the processor:
 // of terms that are looked up one by one each waits for memory, of these all wait at once.
 const together = 32
 

@@ -147,7 +147,7 @@ func unnumbered(word []byte) []byte {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// maxStems is how many words a cache holds, wayStems how many places a word has
+// maxStems is the number of words in a cache, wayStems the number of places for a word
 // in it; powers of two.
 const (
 	maxStems = 1 << 16
@@ -222,7 +222,7 @@ func (s *stemmed) term() string {
 // is reports whether this is the word with a key.
 func (s *stemmed) is(key uint64) bool { return s.key&^stopWord == key }
 
-// isLong is is for a word without a key.
+// isLong does what is does, for words too long to have a key.
 func (s *stemmed) isLong(word []byte) bool {
 	return s.is(longWord|uint64(len(word))) && s.text[:len(word)] == string(word)
 }
@@ -409,7 +409,7 @@ var foldings = sync.OnceValue(func() *[foldable + 1]string {
 // first.
 var articles = [...]string{"وال", "بال", "كال", "فال", "لل", "ال"}
 
-// stemmable is how many bytes of an Arabic word must be left without its article.
+// stemmable is the fewest bytes of an Arabic word without its article.
 const stemmable = 2 * 3
 
 // folded returns the folded form of a word, nil if it is the word itself. It uses the memory of b.

@@ -2,8 +2,8 @@
 // who wrote it (P), and how near it is to the question (S). Exclusions come first, and no score
 // outweighs them. Every part of a score is kept, so that a decision can be explained later.
 //
-// The package is pure: it reads no clock and no store. The caller gives ages and gets an order, and
-// equal input gives equal output. Except Ranker, everything is safe for concurrent use.
+// The package is pure: it reads no clock and no store. The caller passes ages and gets an order, and
+// equal input has equal output. Except Ranker, everything is safe for concurrent use.
 package triage
 
 import (
@@ -99,7 +99,7 @@ func (r *Ranker) Rank(p Preset, cs []Candidate) []Scored {
 	return r.sorted
 }
 
-// place is what mostly decides where a candidate stands. The candidates
+// place has the fields that mostly decide where a candidate stands. The candidates
 // themselves, which are large, are moved once only.
 type place struct {
 	score float64

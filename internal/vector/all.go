@@ -141,10 +141,10 @@ func (m *Maker) refOf(ctx context.Context, chain store.Scopes, k store.PageKey) 
 //
 // The question that sees pages without vectors says how many, since it may have missed what they say.
 
-// aheadPages is how many pages a question has embedded before it is asked.
+// aheadPages is the most pages that a question has embedded before it is asked.
 const aheadPages = 256
 
-// listed is how many pages without a vector are listed at once where all are made. Each listing
+// listed is the number of pages without a vector in one listing where all are made. Each listing
 // counts all of them, so to list a chunk at a time cost the square of their number.
 const listed = 8192
 
@@ -182,7 +182,7 @@ func (m *Maker) Ahead(ctx context.Context, scopes store.Scopes, length int) (lef
 	return left, nil
 }
 
-// lack says which pages lack a vector: those without one of this length (0: of any), and with zeros those whose vector is
+// lack selects the pages that lack a vector: pages without one of this length (0: of any), and with zeros those whose vector is
 // of zeros.
 type lack struct {
 	length int
@@ -194,7 +194,7 @@ func (m *Maker) lacking(ctx context.Context, scopes store.Scopes, want lack, cur
 	return m.Store.Scan(ctx, store.ScanQuery{What: store.ScanUnembedded, Scopes: scopes, Model: m.By.Model(), Numbers: want.length, Zeros: want.zeros, Cursor: cursor, Limit: limit})
 }
 
-// suspects reports whether vectors of zeros of a chain are made again. An embedder that is broken gives them, and some
+// suspects reports whether vectors of zeros of a chain are made again. A broken embedder returns them, and some
 // models do for texts of which they know no word, so each process tries once.
 func (m *Maker) suspects(scopes store.Scopes) bool {
 	m.mu.Lock()
@@ -329,7 +329,7 @@ func (b *behind) count(made, left int) {
 	b.now.Left = left
 }
 
-// Progress says how far the work in the background is.
+// Progress reports how far the work in the background is.
 func (m *Maker) Progress() *store.Embedding {
 	if m.By == nil {
 		return nil

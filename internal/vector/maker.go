@@ -16,16 +16,16 @@ import (
 const (
 	// MaxNumbers is the length of the longest vector.
 	MaxNumbers = 1 << 16
-	// chunk is how many pages a call asks for: what was embedded is kept though a later call fails.
+	// chunk is the number of pages of a call: earlier calls are kept though a later one fails.
 	chunk = 32
-	// maxKept is how many vectors of texts without a page are remembered.
+	// maxKept is the number of vectors of texts without a page that are remembered.
 	maxKept = 1024
 )
 
 // ErrAnswer means that an embedder answered, but not with one vector of one length for each text.
 var ErrAnswer = errors.New("ctxpage: embedder answered wrongly")
 
-// ErrLength is the ErrAnswer of a page whose vector is not as long as that of the question.
+// ErrLength is the ErrAnswer for a page whose vector is not as long as the question's.
 var ErrLength = fmt.Errorf("%w: another length", ErrAnswer)
 
 // ErrZeros means that the vector of a question is of zeros, so that no page is near to it.
@@ -40,7 +40,7 @@ type Embedder interface {
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
 }
 
-// Maker gives vectors. It may be used concurrently; no lock of it is held while the embedder runs.
+// Maker returns vectors. It may be used concurrently; no lock of it is held while the embedder runs.
 //
 // Of texts that have no page, questions and drafts, it remembers the vectors in memory, under digests: it holds no text.
 type Maker struct {
@@ -124,7 +124,7 @@ func (m *Maker) load(ctx context.Context, scopes store.Scopes, items []Item, hav
 	return nil
 }
 
-// Fill makes the vectors that are missing, all of one length, and stores those of pages.
+// Fill makes the vectors that are missing, all of one length, and stores the vectors of pages.
 func (m *Maker) Fill(ctx context.Context, items []Item, out [][]float32, length int) error {
 	var pages, drafts []int
 	for i := range items {

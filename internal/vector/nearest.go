@@ -103,7 +103,7 @@ func (s *Set) Clear() {
 	s.slots.clear()
 }
 
-// Put keeps a vector of the set's length under a number above 0, instead of the one before. A vector of zeros points
+// Put stores a vector of the set's length under a number above 0, in place of an earlier one. A vector of zeros points
 // nowhere and is never found.
 func (s *Set) Put(num uint64, v []float32) {
 	at, ok := s.slots.find(num)
@@ -149,7 +149,8 @@ func (c *code) set(i, n, dims, square int) {
 	}
 }
 
-// quantise fills in the code and the small numbers of a vector and gives what makes a product of the latter a cosine.
+// quantise fills in the code and the small numbers of a vector. It returns the factor that makes a product of small numbers a
+// cosine.
 func quantise(small []int8, c code, v []float32) float32 {
 	unit := 127 / float64(largestOf(v))
 	if math.IsInf(unit, 0) {
@@ -241,7 +242,7 @@ func NewQuestion(v []float32) *Question {
 	return q
 }
 
-// Cosine is that of a number's vector and the question's; false where there is none, or one of another length, or where one
+// Cosine returns the cosine of a number's vector and the question's; false if there is none, if their lengths differ, or if one
 // of the two points nowhere. Its
 // arithmetic is in integers up to the last two products, so it is the same on every machine.
 func (s *Set) Cosine(q *Question, num uint64) (float64, bool) {
@@ -252,7 +253,7 @@ func (s *Set) Cosine(q *Question, num uint64) (float64, bool) {
 	return s.cosine(q, int(at)), true
 }
 
-// Cosine is that of two vectors as a Set with one of them has it, to the last bit; false where it has none.
+// Cosine returns the cosine of two vectors as a Set computes it, to the last bit; false if it has none.
 func Cosine(question, v []float32) (float64, bool) {
 	s := NewSet(len(v))
 	s.Put(1, v)
@@ -281,7 +282,7 @@ func dot(a []int16, b []int8) int32 {
 	return s0 + s1 + s2 + s3
 }
 
-// coarse is how far a slot's code is from the question's: 0 is the same, nine times the dimensions the most that a product of
+// coarse returns the distance of a slot's code from the question's: 0 is the same, nine times the dimensions the most that a product of
 // codes can fall short of. In a code a number is 1 or 3, by its sign plus or minus; the product of two is summed by counting
 // bits, of all, of those where one is large, and of those where both are.
 func (s *Set) coarse(q *Question, at int) int {
@@ -301,7 +302,7 @@ func (s *Set) coarse(q *Question, at int) int {
 	return 9*s.dims - product
 }
 
-// run is how many numbers lie together in a slotTable.
+// run is the number of numbers that lie together in a slotTable.
 const run = 16
 
 // slotTable finds the slots of numbers. The numbers of a set lie close together, so they are kept
@@ -319,7 +320,7 @@ func (t *slotTable) find(num uint64) (at uint32, ok bool) {
 	return r[num%run] - 1, true
 }
 
-// put gives a number a slot. It has none yet.
+// put enters the slot of a number that has none yet.
 func (t *slotTable) put(num uint64, at uint32) {
 	r := t.runs[num/run]
 	if r == nil {

@@ -22,9 +22,9 @@ const (
 	heaviest = 3
 	// perMean is the weight of a number of the mean size (root of the mean square).
 	perMean = 1.3
-	// block is how many slots have their bits in one word of near.
+	// block is the number of slots with their bits in one word of near.
 	block = 64
-	// sampled is how many blocks the first bound is guessed from.
+	// sampled is the number of blocks from which the first bound is guessed.
 	sampled = 64
 )
 

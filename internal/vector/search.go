@@ -17,20 +17,20 @@ import (
 // Excluded pages take no place among these. What a bit can tell (Live, Only) is asked of those that are near by signs; Shown,
 // which costs more, of those that are near by code, and the range is widened until enough are shown.
 const (
-	// exactly is how many vectors are few: their cosines take about as long as the coarse steps do at least.
+	// exactly is the most vectors of which all cosines are computed: they take about as long as the coarse steps.
 	exactly = 4096
-	// refined is how many codes are compared at least. Of 100,000 vectors of a model the nearest 3,500 by signs have .997 of the nearest 50.
+	// refined is the fewest codes that are compared. Of 100,000 vectors of a model the nearest 3,500 by signs have .997 of the nearest 50.
 	refined = 5000
 	// share is the part of many vectors whose codes are compared. A hundredth is enough for vectors of a model; the rest is for
 	// vectors without structure.
 	share = 75
-	// part is how many slots are scanned before their distances are looked at, while the processor still has them at hand.
+	// part is the number of slots that are scanned before their distances are used, while they are in the processor's cache.
 	part = 4096
 	// furthest is above every distance by signs.
 	furthest = 1 << 15
 )
 
-// depth is how many cosines are computed for k results (bench/README.md has the recall).
+// depth returns how many cosines are computed for k results (bench/README.md has the recall).
 func depth(k, total int) int { return 10*k + 500 + total/800 }
 
 // Hit is a vector that was found, and its cosine with the question's.
@@ -148,7 +148,7 @@ func (f *Finder) refine(sets []*Set, q *Question) {
 	}
 }
 
-// together is how many slots are read at once. They lie far apart: one by one each waits for memory, of these all wait at
+// together is the number of slots that are read at once. They lie far apart: one by one each waits for memory, of these all wait at
 // once.
 const together = 32
 

@@ -60,7 +60,7 @@ func TestEver(t *testing.T) {
 		{&store.Ever{Replaces: true}, []string{"copy", "made", "new", "packet"}},
 		{nil, []string{"bob", "copy", "deleted", "fetched", "in", "left", "made", "new", "now", "old", "packet", "past", "plain", "same"}},
 	} {
-		require.Equal(t, c.want, m.everListed(c.ever), "%+v", c.ever)
+		require.Equal(t, c.want, m.everListed(c.ever), "%+v", c.history)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestEver(t *testing.T) {
 func TestEverEndsPages(t *testing.T) {
 	t.Parallel()
 	m := everFilled(t)
-	m.fill("acme/many", everAtOnce+10, func(i int) store.Artefact { return store.Artefact{ID: strconv.Itoa(i), Text: "one"} })
+	m.fill("acme/many", historyAtOnce+10, func(i int) store.Artefact { return store.Artefact{ID: strconv.Itoa(i), Text: "one"} })
 	page, err := m.Scan(t.Context(), store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{"acme/many"}, Ever: &store.Ever{Subject: "ann"}})
 	require.NoError(t, err)
 	require.Empty(t, page.Heads)
@@ -96,7 +96,7 @@ func TestEverChecked(t *testing.T) {
 	}
 	require.Empty(t, overlooked())
 	for i := range uint64(m.cat.arts.len()) {
-		*m.cat.ever.at(i) = 0
+		*m.cat.history.at(i) = 0
 	}
 	require.ElementsMatch(t, []string{"acme:now@1", "acme:past@1", "acme:past@2", "acme:same@1", "acme:deleted@1", "acme:deleted@2", "acme:left@1", "acme:made@1", "acme:copy@1",
 		"acme:packet@1", "acme:bob@1", "acme:new@1"}, overlooked())
