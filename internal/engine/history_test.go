@@ -60,7 +60,7 @@ func TestEver(t *testing.T) {
 		{&store.Ever{Replaces: true}, []string{"copy", "made", "new", "packet"}},
 		{nil, []string{"bob", "copy", "deleted", "fetched", "in", "left", "made", "new", "now", "old", "packet", "past", "plain", "same"}},
 	} {
-		require.Equal(t, c.want, m.everListed(c.ever), "%+v", c.history)
+		require.Equal(t, c.want, m.everListed(c.ever), "%+v", c.ever)
 	}
 }
 
