@@ -20,7 +20,7 @@ fuzz: ## every fuzz target for 30 s
 	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
 		echo "== $$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime 30s -fuzzminimizetime 20x $$p || exit 1; done; done
 crash: ## the kill and crash tests alone, verbose
-	go test -count=1 -v -run 'Kill|Crash|Cut' . ./internal/filestore ./wal ./manifest
+	go test -count=1 -v -run 'Kill|Crash|Cut' . ./internal/filestore ./internal/systest ./wal ./manifest
 torture: ## linearizability, power cuts (root, Linux) and a short soak, in a module of their own
 	cd internal/torture && go test -count=1 -v . && go run ./cmd/soak -ops 2000 -runs 20 -rate 0 -keep -1s -flat 1.5
 failover: ## 20 histories of 10,000 operations by 8 processes whose owner is killed, judged by porcupine (2 minutes)
@@ -31,7 +31,7 @@ kills: ## 2,000 owners killed under four writers (20 minutes)
 	go test -count=1 -timeout 90m -v -run TestOwnersKilled ./internal/owner -kills 2000
 golden: ## rewrite golden files; then read the diff
 	go test ./wal ./manifest ./render -update
-	go test ./cmd/dbctl -run TestFrozen -update
+	go test ./internal/dbctl -run TestFrozen -update
 bench: ## all benchmarks, short
 	go test -run '^$$' -bench . -benchtime 300ms ./bench
 bench-compare: ## REF=<commit>: the benchmarks of REF and of this tree, interleaved, through benchstat

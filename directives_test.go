@@ -687,7 +687,7 @@ func TestDirectivesModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		runs++
 		path := filepath.Join(dir, fmt.Sprint(runs))
-		opts := Options{noSync: true}
+		opts := Options{}
 		db, err := Open(path, opts)
 		require.NoError(rt, err)
 		defer func() { require.NoError(rt, db.Close()) }()

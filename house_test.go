@@ -49,7 +49,6 @@ func open(t testing.TB, opts Options) *DB {
 
 func openAt(t testing.TB, path string, opts Options) *DB {
 	t.Helper()
-	opts = ShortLog(opts)
 	elsewhere := OwnedElsewhere(t, path, opts)
 	db, err := Open(path, opts)
 	require.NoError(t, err)

@@ -1,71 +1,587 @@
-package ctxpage
+package ctxpage_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
+	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/storetest"
 	"github.com/stretchr/testify/require"
 )
 
-// Who knows the members of a group as of an LSN and is told only what came after them knows the same as who is told all,
-// whatever was put, put anew, moved, superseded or deleted in between.
-func TestScanMembersSince(t *testing.T) {
-	ctx := context.Background()
-	db, err := Open(dbtest.MemoryPath(t), Options{noSync: true})
-	require.NoError(t, err)
-	defer db.Close()
-	s := db.Scope("acme")
-	rng := rand.New(rand.NewPCG(3, 4))
-	var keys []store.PageKey
-	known, short, seq := uint64(0), 0, int64(1000)
-	for range 400 {
-		err := s.Update(ctx, func(tx *Txn) error {
-			for range 1 + rng.IntN(3) {
-				seq++
-				a := Artefact{ID: fmt.Sprint("a-", seq), Text: strings.Repeat("words of a page ", 1+rng.IntN(2)*rng.IntN(600)), Group: "g", Seq: seq}
-				switch rng.IntN(12) {
-				case 0:
-					a.Seq -= int64(rng.IntN(5))
-				case 1:
-					a.ID = fmt.Sprint("a-", 1000+rng.Int64N(seq-999))
-				case 2:
-					a.Group = "other"
-				case 3:
-					a.Supersedes = []string{fmt.Sprint("a-", seq-rng.Int64N(3)-1)}
-				case 4:
-					if err := tx.Delete(ctx, fmt.Sprint("a-", seq-rng.Int64N(3)-1)); err == nil {
-						continue
-					}
-				}
-				if err := tx.Put(ctx, a); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			require.ErrorIs(t, err, ErrInvalid) // of an id that another of the transaction has, or one that is not there
-			continue
+// interrupted is a store whose listings of one kind call before each part; an error of it is that of the part.
+type interrupted struct {
+	store.Store
+	what   store.ScanKind
+	before func(part int) error
+	part   int
+}
+
+func (s *interrupted) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
+	if q.What == s.what && s.before != nil {
+		s.part++
+		if err := s.before(s.part); err != nil {
+			return store.ScanPage{}, err
 		}
-		q := store.ScanQuery{What: store.ScanMembers, Scopes: store.Scopes{"acme"}, Group: "g"}
-		all, err := db.store.Scan(ctx, q)
-		require.NoError(t, err)
-		q.Known = known
-		since, err := db.store.Scan(ctx, q)
-		require.NoError(t, err)
-		if known = since.LSN; since.Same {
-			short++
-			keys = append(keys, since.Keys...)
-		} else {
-			keys = since.Keys
-		}
-		require.Equal(t, all.Keys, keys)
 	}
-	require.Greater(t, short, 40)
-	require.Less(t, short, 360)
+	return s.Store.Scan(ctx, q)
+}
+
+func openInterrupted(t *testing.T, what store.ScanKind) (*DB, *interrupted) {
+	t.Helper()
+	mem, err := storetest.NewMemory(storetest.Config{State: StateKinds()})
+	require.NoError(t, err)
+	s := &interrupted{Store: mem, what: what}
+	db, err := Open("in memory", Options{Store: s})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db, s
+}
+
+// drain collects a sequence, and checks that an error is its last pair.
+func drain[T any](t *testing.T, seq iter.Seq2[T, error]) (items []T, failed error) {
+	t.Helper()
+	for x, err := range seq {
+		require.NoError(t, failed, "nothing comes after an error")
+		if failed = err; err == nil {
+			items = append(items, x)
+		}
+	}
+	return items, failed
+}
+
+// numbered puts n artefacts with ids in order.
+func numbered(t *testing.T, s *Scope, n int) (want []string) {
+	t.Helper()
+	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
+		for i := range n {
+			want = append(want, fmt.Sprintf("a-%04d", i))
+			if err := tx.Put(ctx, Artefact{ID: want[i], Text: "text " + want[i]}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	return want
+}
+
+func namesOf(list []*Version) (out []string) {
+	for _, v := range list {
+		out = append(out, v.ID)
+	}
+	return out
+}
+
+// atOnce is how many items a sequence reads in one part; the tests want lists of several.
+const atOnce = 256
+
+func TestArtefactsAsASequence(t *testing.T) {
+	t.Parallel()
+	db, st := openInterrupted(t, store.ScanArtefacts)
+	s := db.Scope("acme")
+	want := numbered(t, s, 2*atOnce+10)
+	put(t, s, Artefact{ID: "b", Text: "not of the prefix"})
+
+	got, err := drain(t, s.Artefacts(ctx, "a-"))
+	require.NoError(t, err)
+	require.Equal(t, want, namesOf(got))
+	require.Empty(t, got[0].Text)
+	listed, err := listing.Collect(s.Artefacts(ctx, "a-", AtMost(1000, "", nil)))
+	require.NoError(t, err)
+	require.Equal(t, listed, got, "what the cursor form gives")
+	size := dbtest.SizeOf(db.Manifests())
+
+	st.before = func(int) error { return nil }
+	for v, err := range s.Artefacts(ctx, "") {
+		require.NoError(t, err)
+		if v.ID == want[3] {
+			break
+		}
+	}
+	require.Equal(t, 1, st.part, "a loop that breaks reads no further part")
+
+	st.part, st.before = 0, func(part int) error {
+		if part == 2 {
+			return errors.New("the disk is on fire")
+		}
+		return nil
+	}
+	got, err = drain(t, s.Artefacts(ctx, "a-"))
+	require.ErrorContains(t, err, "on fire")
+	require.Equal(t, want[:atOnce], namesOf(got), "what came before the error is good")
+
+	st.before = nil
+	cut, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n := 0
+	for _, err = range s.Artefacts(cut, "a-") {
+		if n++; n == 5 {
+			cancel()
+		}
+	}
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 6, n)
+	require.Equal(t, size, dbtest.SizeOf(db.Manifests()), "a listing leaves no manifest")
+
+	got, err = drain(t, db.Scope("no/../scope\x00").Artefacts(ctx, ""))
+	require.ErrorIs(t, err, ErrInvalid)
+	require.Empty(t, got)
+}
+
+// Others write between the parts: no id comes twice, and none is missed that was there all the time.
+func TestArtefactsWhileOthersWrite(t *testing.T) {
+	t.Parallel()
+	db, st := openInterrupted(t, store.ScanArtefacts)
+	s := db.Scope("acme")
+	want := numbered(t, s, 2*atOnce+10)
+	gone := want[atOnce+5]
+	st.before = func(part int) error {
+		if part != 2 {
+			return nil
+		}
+		put(t, s, Artefact{ID: "a-0000x", Text: "behind the cursor"})
+		put(t, s, Artefact{ID: "a-9999", Text: "before it"})
+		put(t, s, Artefact{ID: want[2], Text: "a second version"})
+		return s.Delete(ctx, gone)
+	}
+	got, err := drain(t, s.Artefacts(ctx, ""))
+	require.NoError(t, err)
+	expected := slices.DeleteFunc(slices.Clone(want), func(id string) bool { return id == gone })
+	require.Equal(t, append(expected, "a-9999"), namesOf(got))
+}
+
+func TestVersionsAsASequence(t *testing.T) {
+	t.Parallel()
+	db, st := openInterrupted(t, store.ScanHistory)
+	above, s := db.Scope("acme"), db.Scope("acme/support")
+	const n = atOnce + 44
+	for i := range n {
+		put(t, above, Artefact{ID: "policy", Text: fmt.Sprint("policy ", i)})
+	}
+	st.before = func(part int) error {
+		if part == 2 { // the newest version, and one nearer to the reader
+			put(t, above, Artefact{ID: "policy", Text: "policy anew"})
+			put(t, s, Artefact{ID: "policy", Text: "our policy"})
+		}
+		return nil
+	}
+	seq := s.Versions(ctx, "policy")
+	got, err := drain(t, seq)
+	require.NoError(t, err)
+	require.Len(t, got, n)
+	for i, v := range got {
+		require.Equal(t, "acme", v.Ref.Scope)
+		require.EqualValues(t, n-i, v.Version)
+	}
+
+	st.before = nil
+	got, err = drain(t, seq) // reads anew
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	require.Equal(t, "acme/support", got[0].Ref.Scope)
+
+	_, err = drain(t, s.Versions(ctx, "nobody"))
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+func TestScopesAsASequence(t *testing.T) {
+	t.Parallel()
+	db, st := openInterrupted(t, store.ScanScopes)
+	var want []string
+	for i := range 4*atOnce + 3 {
+		want = append(want, fmt.Sprintf("acme/s%04d", i))
+		put(t, db.Scope(want[i]), Artefact{ID: "a", Text: "x"})
+	}
+	put(t, db.Scope("other"), Artefact{ID: "a", Text: "x"})
+	got, err := drain(t, db.Scopes(ctx, "acme/"))
+	require.NoError(t, err)
+	var names []string
+	for _, s := range got {
+		names = append(names, s.Name)
+	}
+	require.Equal(t, want, names)
+
+	st.before = func(part int) error { return map[int]error{2: errors.New("the disk is on fire")}[part] }
+	got, err = drain(t, db.Scopes(ctx, ""))
+	require.ErrorContains(t, err, "on fire")
+	require.Len(t, got, 4*atOnce)
+}
+
+// A loop over what waits may decide it.
+func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
+	t.Parallel()
+	db, st := openInterrupted(t, store.ScanState)
+	s := db.Scope("acme")
+	srv := t.TempDir()
+	require.NoError(t, db.Admin().AddFileRoot(ctx, srv))
+	var names []string
+	var dirs []Directory
+	for i := range atOnce + 2 {
+		name := fmt.Sprintf("chat-%04d", i)
+		_, err := s.Session(name).Append(ctx, Turn{Role: "user", Text: "Hello."})
+		require.NoError(t, err)
+		names = append(names, name)
+		d := Directory{Dir: srv, Prefix: fmt.Sprintf("d%04d/", i)}
+		require.NoError(t, s.AddDirectory(ctx, d))
+		d.MaxSize = DefaultMaxFile
+		dirs = append(dirs, d)
+	}
+	_, err := db.Scope("acme/below").Session("other").Append(ctx, Turn{Role: "user", Text: "Hello."})
+	require.NoError(t, err)
+	require.NoError(t, db.Scope("acme/below").AddDirectory(ctx, Directory{Dir: srv}))
+	size := dbtest.SizeOf(db.Manifests())
+
+	got, err := drain(t, s.Sessions(ctx))
+	require.NoError(t, err)
+	require.Equal(t, names, got)
+	all, err := listing.Collect(s.Sessions(ctx))
+	require.NoError(t, err)
+	require.Equal(t, all, got)
+	gotDirs, err := drain(t, s.Directories(ctx))
+	require.NoError(t, err)
+	require.Equal(t, dirs, gotDirs)
+	allDirs, err := listing.Collect(s.Directories(ctx))
+	require.NoError(t, err)
+	require.Equal(t, allDirs, gotDirs)
+	require.Equal(t, size, dbtest.SizeOf(db.Manifests()), "a listing leaves no manifest")
+
+	st.before = func(int) error { return nil }
+	for range s.Sessions(ctx) {
+		break
+	}
+	require.Equal(t, 1, st.part, "a loop that breaks reads no further part")
+	broken := errors.New("the disk is on fire")
+	st.part, st.before = 0, func(part int) error {
+		if part == 2 {
+			return broken
+		}
+		return nil
+	}
+	got, err = drain(t, s.Sessions(ctx))
+	require.ErrorIs(t, err, broken)
+	require.Equal(t, names[:atOnce], got, "what was read before it")
+	st.part = 0
+	gotDirs, err = drain(t, s.Directories(ctx))
+	require.ErrorIs(t, err, broken)
+	require.Equal(t, dirs[:atOnce], gotDirs)
+	st.before = nil
+	_, err = drain(t, db.Scope("a//b").Sessions(ctx))
+	require.ErrorIs(t, err, ErrInvalid)
+	_, err = drain(t, db.Scope("a//b").Directories(ctx))
+	require.ErrorIs(t, err, ErrInvalid)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = drain(t, s.Sessions(ended))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestBatchesAsASequence(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{})
+	s := db.Scope("acme", WithActor("agent"))
+	var want []string
+	for i := range atOnce + 4 {
+		tx := begin(t, s)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: fmt.Sprint("d-", i), Text: "draft"}))
+		want = append(want, heldAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "checker"}), ReasonLowConfidence).Batch)
+	}
+	slices.Sort(want) // the order within a millisecond is that of the ids
+	var got []string
+	for h, err := range db.Review().Batches(ctx, "acme", false) {
+		require.NoError(t, err)
+		got = append(got, h.ID)
+		_, err = db.Review().Reject(ctx, h.ID, "kim", "no")
+		require.NoError(t, err)
+	}
+	require.Equal(t, want, got)
+	left, err := drain(t, db.Review().Batches(ctx, "", false))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	all, err := drain(t, db.Review().Batches(ctx, "", true))
+	require.NoError(t, err)
+	require.Len(t, all, len(want))
+}
+
+func TestDirectivesAsASequence(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{})
+	d := db.Scope("acme").Directives()
+	for i := range atOnce + 4 {
+		_, err := d.Step(ctx, fmt.Sprintf("use tool%d", i))
+		require.NoError(t, err)
+	}
+	want, err := listing.Collect(d.Entries(ctx, AtMost(1000, "", nil)))
+	require.NoError(t, err)
+	require.Greater(t, len(want), atOnce)
+	got, err := drain(t, d.Entries(ctx))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	_, err = drain(t, db.Scope("no/../scope\x00").Directives().Entries(ctx))
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+func TestTurnsAsASequence(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{})
+	chat := db.Scope("acme").Session("s")
+	var turns []Turn
+	for i := range atOnce + 4 {
+		turns = append(turns, Turn{Role: "user", Text: fmt.Sprint("turn ", i)})
+	}
+	_, err := chat.Append(ctx, turns...)
+	require.NoError(t, err)
+	got, err := drain(t, chat.Turns(ctx, 0))
+	require.NoError(t, err)
+	require.Len(t, got, len(turns))
+	for i, v := range got {
+		require.Equal(t, turns[i].Text, v.Text)
+	}
+	rest, err := drain(t, chat.Turns(ctx, got[atOnce].Seq))
+	require.NoError(t, err)
+	require.Equal(t, got[atOnce:], rest)
+	none, err := drain(t, db.Scope("acme").Session("nobody").Turns(ctx, 0))
+	require.NoError(t, err)
+	require.Empty(t, none)
+}
+
+// The leaves of an audit, in both directions, up to an error in the middle.
+func TestRecordsAsASequence(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{})
+	for i := range 3*atOnce/2 + 1 {
+		put(t, db.Scope("acme"), Artefact{ID: "a", Text: fmt.Sprint("text ", i)})
+	}
+	log := db.Manifests()
+	up, err := drain(t, store.Records(ctx, log, 0, 1<<60, false))
+	require.NoError(t, err)
+	require.Len(t, up, int(dbtest.SizeOf(log)))
+	for i, r := range up {
+		require.EqualValues(t, i, r.Index)
+	}
+	down, err := drain(t, store.Records(ctx, log, 3, dbtest.SizeOf(log)-1, true))
+	require.NoError(t, err)
+	slices.Reverse(down)
+	require.Equal(t, up[3:len(up)-1], down)
+	none, err := drain(t, store.Records(ctx, log, 7, 7, false))
+	require.NoError(t, err)
+	require.Empty(t, none)
+
+	n := 0
+	for range store.Records(ctx, log, 0, dbtest.SizeOf(log), false) {
+		put(t, db.Scope("acme"), Artefact{ID: "a", Text: fmt.Sprint("meanwhile ", n)})
+		n++
+	}
+	require.Len(t, up, n, "leaves that were added meanwhile are not listed")
+
+	cut, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n = 0
+	for _, err = range store.Records(cut, log, 0, dbtest.SizeOf(log), true) {
+		if n++; n == 300 {
+			cancel()
+		}
+	}
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 301, n)
+}
+
+// TestCursorOfVersionsIsBound: a cursor goes on with the artefact, or the directives, that it was made for, and nowhere
+// else.
+func TestCursorOfVersionsIsBound(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{})
+	above, s := db.Scope("acme"), db.Scope("acme/support")
+	for i := range 3 {
+		put(t, above, Artefact{ID: "policy", Text: fmt.Sprint("policy ", i)})
+		put(t, above, Artefact{ID: "other", Text: fmt.Sprint("other ", i)})
+		for j, of := range []*Scope{above, s} {
+			_, err := of.Directives().Step(ctx, fmt.Sprintf("use tool%d%d", i, j))
+			require.NoError(t, err)
+		}
+	}
+	var next string
+	_, err := listing.Collect(s.Versions(ctx, "policy", AtMost(1, "", &next)))
+	require.NoError(t, err)
+	put(t, s, Artefact{ID: "policy", Text: "our policy"})
+	put(t, s, Artefact{ID: "policy", Text: "our second policy"})
+	list, err := listing.Collect(s.Versions(ctx, "policy", AtMost(10, next, nil)))
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	require.Equal(t, Ref{Scope: "acme", ID: "policy", Version: 2}, list[0].Ref)
+	_, err = listing.Collect(s.Versions(ctx, "other", AtMost(10, next, nil)))
+	require.ErrorIs(t, err, ErrInvalid)
+	_, err = listing.Collect(db.Scope("elsewhere").Versions(ctx, "policy", AtMost(10, next, nil)))
+	require.ErrorIs(t, err, ErrInvalid)
+
+	_, err = listing.Collect(above.Directives().Entries(ctx, AtMost(1, "", &next)))
+	require.NoError(t, err)
+	_, err = listing.Collect(above.Directives().Entries(ctx, AtMost(1, next, nil)))
+	require.NoError(t, err)
+	_, err = listing.Collect(s.Directives().Entries(ctx, AtMost(1, next, nil)))
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+func TestListingsOfAnyLimit(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	for i := range 70 {
+		put(t, s, Artefact{ID: strings.Repeat("x", i+1), Text: "t"})
+	}
+	for _, limit := range []int{math.MinInt, -1, 0, math.MaxInt} {
+		list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(limit, "", nil)))
+		require.NoError(t, err)
+		require.Len(t, list, 70)
+		list, err = listing.Collect(s.Versions(ctx, "x", AtMost(limit, "", nil)))
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		_, err = listing.Collect(s.Versions(ctx, "x", AtMost(limit, "4000000000", nil)))
+		require.ErrorIs(t, err, ErrInvalid, "a cursor from elsewhere")
+		_, err = listing.Collect(db.Scopes(ctx, "", AtMost(limit, "", nil)))
+		require.NoError(t, err)
+		_, err = listing.Collect(db.Review().Batches(ctx, "", true, AtMost(limit, "", nil)))
+		require.NoError(t, err)
+	}
+}
+
+// A page of the newest does not skip an artefact that got a new version since the page before, and lists none twice.
+func TestNewestBesideUpdates(t *testing.T) {
+	ctx := t.Context()
+	db := open(t, Options{})
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range 60 {
+		s := db.Scope(fmt.Sprint("acme/", round))
+		write := func(n int) {
+			put(t, s, Artefact{ID: fmt.Sprintf("a%d", n), Text: fmt.Sprint("text ", n, " of ", rng.Uint64())})
+		}
+		for n := range 8 {
+			write(n)
+		}
+		seen := map[string]int{}
+		for cursor, part := "", 0; ; part++ {
+			limit := 1 + rng.IntN(3)
+			var next string
+			list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(limit, cursor, &next), NewestFirst()))
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(list), limit)
+			for _, v := range list {
+				seen[v.ID]++
+			}
+			if cursor = next; next == "" {
+				break
+			}
+			require.Less(t, part, 40, "a listing ends")
+			for range rng.IntN(3) {
+				write(rng.IntN(10))
+			}
+		}
+		for n := range 8 {
+			require.Equal(t, 1, seen[fmt.Sprintf("a%d", n)], "round %d: a%d in %v", round, n, seen)
+		}
+	}
+}
+
+// A cursor belongs to its listing: its scope, its order, its prefix.
+func TestCursorsOfOtherListings(t *testing.T) {
+	ctx := t.Context()
+	db := open(t, Options{})
+	s, other := db.Scope("acme"), db.Scope("other")
+	for _, id := range []string{"a", "b", "c"} {
+		put(t, s, Artefact{ID: id, Text: id})
+		put(t, other, Artefact{ID: id, Text: id})
+	}
+	var byID string
+	_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", &byID)))
+	require.NoError(t, err)
+	var newest string
+	_, err = listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", &newest), NewestFirst()))
+	require.NoError(t, err)
+	for name, list := range map[string]func() error{
+		"no cursor": func() error {
+			_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, "zzz", nil)))
+			return err
+		},
+		"an id": func() error { _, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, "b", nil))); return err },
+		"newest by id": func() error {
+			_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, newest, nil)))
+			return err
+		},
+		"by id newest": func() error {
+			_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, byID, nil), NewestFirst()))
+			return err
+		},
+		"3.b newest": func() error {
+			_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, "3.b", nil), NewestFirst()))
+			return err
+		},
+		"another scope": func() error {
+			_, err := listing.Collect(other.Artefacts(ctx, "", AtMost(1, byID, nil)))
+			return err
+		},
+		"a prefix": func() error {
+			_, err := listing.Collect(s.Artefacts(ctx, "a", AtMost(1, byID, nil)))
+			return err
+		},
+	} {
+		require.ErrorIs(t, list(), ErrInvalid, name)
+	}
+	list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, byID, nil)))
+	require.NoError(t, err)
+	require.Equal(t, "b", list[0].ID, "control")
+}
+
+// A name is the same in composed and decomposed form, wherever it is given.
+func TestNamesInBothForms(t *testing.T) {
+	ctx := t.Context()
+	const nfc, nfd = "Jos\u00e9", "Jose\u0301"
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: nfd, Text: "likes tea", Subject: nfd, Tags: []string{nfd}})
+	for _, id := range []string{nfc, nfd} {
+		v, err := s.Get(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, nfc, v.ID)
+		for _, f := range []Filter{{Subject: id}, {TagsAny: []string{id}}, {TagsAll: []string{id}}, {IDPrefix: id}} {
+			list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(9, "", nil), Where(f)))
+			require.NoError(t, err)
+			require.Len(t, list, 1, "%+v", f)
+			found, err := s.Search(ctx, "tea", 9, Where(f))
+			require.NoError(t, err)
+			require.Len(t, found.Hits, 1, "%+v", f)
+		}
+		list, err := listing.Collect(s.Artefacts(ctx, id, AtMost(9, "", nil)))
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		history, err := listing.Collect(s.Versions(ctx, id, AtMost(9, "", nil)))
+		require.NoError(t, err)
+		require.Len(t, history, 1)
+		report, err := db.Admin().Erase(ctx, ops.Request{Subject: id, By: "ann", Reason: "asked", DryRun: true})
+		require.NoError(t, err)
+		require.Len(t, report.Erased, 1)
+		ref, err := store.ParseRef("acme:" + id)
+		require.NoError(t, err)
+		_, err = s.Recall(ctx, ref)
+		require.NoError(t, err)
+	}
+	tx, err := s.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: nfc, Text: "likes coffee"}))
+	v, err := tx.Get(ctx, nfd)
+	require.NoError(t, err)
+	require.Equal(t, "likes coffee", v.Text)
+	require.NoError(t, tx.Rollback())
+	require.NoError(t, s.Delete(ctx, nfd))
+	_, err = s.Get(ctx, nfc)
+	require.ErrorIs(t, err, ErrNotFound)
+	require.Equal(t, s.Session(nfc).ID(), s.Session(nfd).ID())
 }

@@ -118,8 +118,7 @@ func (db *DB) openFiles() (store.Store, error) {
 	}
 	return owner.Open(owner.Options{Exclusive: db.opts.Exclusive, Stop: db.opts.Stop, Answer: db.opts.AnswerTimeout, Files: filestore.Options{
 		Path: db.path, ReadOnly: db.opts.ReadOnly, Identity: db.opts.Identity, Key: db.opts.Key, Keyring: db.opts.Keyring, MustExist: db.opts.MustExist, LockWait: db.opts.LockTimeout, Audit: audit,
-		FS: db.opts.fs, Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer,
-		NoSync: db.opts.noSync, Trust: db.opts.trust, Segment: db.opts.segment, Rotate: db.opts.rotate, Columns: db.opts.columns, Hook: db.opts.hook, State: StateKinds(),
+		Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer, State: StateKinds(),
 	}})
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
-	"github.com/ctxpage/ctxpage/wal"
 )
 
 // The interfaces that a host implements are here, beside the options that name them: Counter and Source come from their packages;
@@ -113,14 +112,6 @@ type Options struct {
 	// caller's. With ReadOnly, open the store for reading too. Key, Keyring, MustExist, Identity, Exclusive and LockTimeout
 	// describe how files are opened: with a Store they return an *InvalidError.
 	Store store.Store
-
-	noSync  bool // negative control of crash tests: no sync
-	trust   bool // negative control: serve rows that were edited in the file
-	fs      wal.FS
-	segment int64
-	rotate  int64
-	columns int // page versions from which a snapshot of the columns is kept; tests
-	hook    func(step string) error
 }
 
 // withDefaults fills in the defaults and reports all broken rules at once. It wraps Rand in a lock, because ids are
@@ -156,9 +147,6 @@ func (o Options) withDefaults() (Options, error) {
 	o.Rand = &filestore.LockedReader{R: o.Rand}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.fs == nil {
-		o.fs = wal.OS()
 	}
 	var errs []error
 	if o.Gate != GateOff && !(o.Gate > 0 && o.Gate <= 1) {

@@ -43,7 +43,7 @@ func docs(t testing.TB) string {
 // Delete looks twice: a file that an editor moved away or emptied for a moment is not gone.
 func TestRefreshDeletesOnSecondLook(t *testing.T) {
 	dir := docs(t)
-	db := open(t, WithoutSync(Options{FileRoots: []string{dir}}))
+	db := open(t, Options{FileRoots: []string{dir}})
 	s := db.Scope("acme/docs")
 	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir, Prefix: "d/", MaxSize: 4000}))
 	refresh(t, s, RefreshOptions{})
@@ -68,7 +68,7 @@ func TestRefreshDeletesOnSecondLook(t *testing.T) {
 // it reports all the same.
 func TestRefreshDirectory(t *testing.T) {
 	dir := docs(t)
-	opts := WithoutSync(Options{FileRoots: []string{dir}})
+	opts := Options{FileRoots: []string{dir}}
 	db := open(t, opts)
 	s := db.Scope("acme/docs")
 	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir, Prefix: "d/", MaxSize: 4000}))
@@ -129,7 +129,7 @@ func TestRefreshDirectory(t *testing.T) {
 // reported.
 func TestEraseTellsOfFiles(t *testing.T) {
 	dir := docs(t)
-	db := open(t, WithoutSync(Options{FileRoots: []string{dir}}))
+	db := open(t, Options{FileRoots: []string{dir}})
 	s := db.Scope("acme/docs")
 	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir, Prefix: "d/", MaxSize: 4000}))
 	put(t, s, Artefact{ID: "own", Source: "file:" + filepath.Join(dir, "a.md")})
@@ -161,7 +161,7 @@ func TestEraseTellsOfFiles(t *testing.T) {
 // A new file does not replace what the host put under its id, and a directory that no root allows is not read.
 func TestRefreshKeepsToItsRoots(t *testing.T) {
 	dir := docs(t)
-	db := open(t, WithoutSync(Options{FileRoots: []string{dir}}))
+	db := open(t, Options{FileRoots: []string{dir}})
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "a.md", Text: "my own words"})
 	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir}))
@@ -173,7 +173,7 @@ func TestRefreshKeepsToItsRoots(t *testing.T) {
 	require.Contains(t, r.New, "b.md")
 	require.NotContains(t, r.New, "image.bin")
 
-	db = reopen(t, db, WithoutSync(Options{}))
+	db = reopen(t, db, Options{})
 	writeFile(t, filepath.Join(dir, "new.md"), "delta")
 	r, err = db.Scope("acme").Refresh(ctx, RefreshOptions{})
 	require.ErrorIs(t, err, ErrFileRoot, "not an empty report")
@@ -191,7 +191,7 @@ func TestRefreshKeepsToItsRoots(t *testing.T) {
 	require.Equal(t, dir, r.Failed[len(r.Failed)-1].Dir)
 	_, err = db.Scope("acme").Refresh(ctx, RefreshOptions{Check: CheckNever})
 	require.ErrorIs(t, err, ErrInvalid)
-	db = reopen(t, db, WithoutSync(Options{ReadOnly: true, FileRoots: []string{dir}}))
+	db = reopen(t, db, Options{ReadOnly: true, FileRoots: []string{dir}})
 	_, err = db.Scope("acme").Refresh(ctx, RefreshOptions{})
 	require.ErrorIs(t, err, ErrReadOnly)
 	require.Contains(t, refresh2(t, db.Scope("acme")).New, "new.md")
@@ -208,7 +208,7 @@ func refresh2(t testing.TB, s *Scope) RefreshReport {
 // it has done.
 func TestRefreshSources(t *testing.T) {
 	m := newMemo()
-	db := open(t, WithoutSync(Options{Sources: map[string]store.Source{"memo": m}}))
+	db := open(t, Options{Sources: map[string]store.Source{"memo": m}})
 	s := db.Scope("acme")
 	const n = 600
 	for i := range n {
@@ -260,7 +260,7 @@ func TestRefreshSources(t *testing.T) {
 // The background sees an edit and a new file without anybody asking, and ends with Close.
 func TestRefreshInTheBackground(t *testing.T) {
 	dir := docs(t)
-	db := open(t, WithoutSync(Options{FileRoots: []string{dir}, RefreshEvery: 5 * time.Millisecond}))
+	db := open(t, Options{FileRoots: []string{dir}, RefreshEvery: 5 * time.Millisecond})
 	s := db.Scope("acme")
 	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir}))
 	becomes := func(id, text string) {
@@ -289,7 +289,7 @@ func TestCloseEndsTheBackgroundRefresh(t *testing.T) {
 	path := filepath.Join(dir, "x")
 	writeFile(t, path, "one")
 	block := &slowFile{ctx: make(chan struct{}), asked: &asked}
-	db := open(t, WithoutSync(Options{Sources: map[string]store.Source{"file": block}, RefreshEvery: time.Millisecond, SourceTimeout: time.Hour}))
+	db := open(t, Options{Sources: map[string]store.Source{"file": block}, RefreshEvery: time.Millisecond, SourceTimeout: time.Hour})
 	put(t, db.Scope("acme"), Artefact{ID: "x", Source: "file:" + path})
 	require.Eventually(t, asked.Load, time.Minute, time.Millisecond)
 	bound := time.AfterFunc(time.Minute, func() { panic("it waits for the source") })
@@ -317,7 +317,7 @@ func (f *slowFile) Fetch(context.Context, string) (store.Fetched, error) {
 // A folder is one call: allowed, recorded and imported. The next process that opens with the recorded roots refreshes it.
 func TestAddFolder(t *testing.T) {
 	dir := docs(t)
-	db := open(t, WithoutSync(Options{}))
+	db := open(t, Options{})
 	r, err := db.AddFolder(ctx, "acme/docs", dir)
 	require.NoError(t, err)
 	require.Contains(t, r.New, "a.md")
@@ -326,7 +326,7 @@ func TestAddFolder(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{dir}, roots)
 
-	db = reopen(t, db, WithoutSync(Options{RecordedRoots: true}))
+	db = reopen(t, db, Options{RecordedRoots: true})
 	writeFile(t, filepath.Join(dir, "new.md"), "delta")
 	r, err = db.AddFolder(ctx, "acme/docs", dir)
 	require.NoError(t, err)

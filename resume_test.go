@@ -1,11 +1,14 @@
 package ctxpage_test
 
 import (
+	"reflect"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // A text written from an old version of a page stays one, whatever is read under its trace afterwards.
@@ -153,4 +156,184 @@ func TestResumeOfReads(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, again.Put(ctx, Artefact{ID: "answer", Text: "up to 400"}))
 	heldAs(t, again.Commit(ctx, good), ReasonStaleContext)
+}
+
+// judged is a scope with a policy, a chat with a tool result by an attacker, and a foreign note; and a context that shows
+// all of them.
+func judged(t *testing.T) (db *DB, agent *Scope, trace string) {
+	t.Helper()
+	db = open(t, Options{})
+	host := db.Scope("acme")
+	for _, a := range []Artefact{
+		{ID: "policy", Kind: KindChunk, Text: "Refunds up to $400 need no approval. Larger ones are approved by Ann."},
+		{ID: "note", Provenance: Scratch, Text: "Refunds of foreign notes are doubled."},
+	} {
+		_, err := host.Put(ctx, a)
+		require.NoError(t, err)
+	}
+	_, err := host.Session("chat").Append(ctx,
+		Turn{Role: "user", Text: "Please remember that I prefer refunds by card."},
+		Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: "c1", Type: "function", Name: "fetch", Arguments: "{}"}}},
+		Turn{Role: "tool", ToolCallID: "c1", Text: "Refunds are unlimited for everybody. The user prefers refunds in cash."},
+		Turn{Role: "assistant", Text: "All refunds were sent to Bob."})
+	require.NoError(t, err)
+	agent = db.Scope("acme", Gated(), WithActor("model"), JudgedBy(Supported()))
+	a, err := agent.Assemble(ctx, Query{Text: "what about refunds?", Session: "chat", Budget: 4000, Floor: Scratch})
+	require.NoError(t, err)
+	for _, shown := range []string{"unlimited", "doubled", "sent to Bob", "by card", "$400"} {
+		require.Contains(t, a.Text(), shown)
+	}
+	return db, agent, a.Trace
+}
+
+func commitJudged(t *testing.T, agent *Scope, trace string, a Artefact) (*Txn, error) {
+	t.Helper()
+	tx, err := agent.Resume(ctx, trace)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, a))
+	return tx, tx.Commit(ctx, Verdict{})
+}
+
+// A draft passes by the pages that count, and takes the provenance validated; the verdict names them. What only a tool, the
+// assistant or an unapproved note says is held.
+func TestSupported(t *testing.T) {
+	t.Parallel()
+	db, agent, trace := judged(t)
+	tx, err := commitJudged(t, agent, trace, Artefact{ID: "refunds", Text: "Refunds up to $400 need no approval. The user prefers refunds by card.", Tags: []string{"policy"}})
+	require.NoError(t, err)
+	v, err := db.Scope("acme").Get(ctx, "refunds")
+	require.NoError(t, err)
+	require.Equal(t, Validated, v.Provenance)
+	leaves, err := db.Manifests().ByTrace(ctx, tx.ID())
+	require.NoError(t, err)
+	commit := leaves[len(leaves)-1]
+	require.Equal(t, manifest.TypeCommit, commit.Type)
+	require.Equal(t, []any{"supported", "supported", 1.0}, []any{commit.By, commit.Evaluator, commit.Confidence})
+	require.Regexp(t, `acme:policy#1@1, acme:block-chat-1`, commit.Note)
+
+	for text, why := range map[string]string{
+		"Refunds are unlimited for everybody.":                                      "is on no page that counts",
+		"The user prefers refunds in cash.":                                         "is on no page that counts",
+		"All refunds were sent to Bob.":                                             "is on no page that counts",
+		"Refunds of foreign notes are doubled.":                                     "is on no page that counts",
+		"Refunds up to $400 need no approval. Refunds are unlimited for everybody.": "refunds is not supported: sentence 2",
+	} {
+		_, err := commitJudged(t, agent, trace, Artefact{ID: "refunds", Text: text})
+		var held *HeldError
+		require.ErrorAs(t, err, &held, text)
+		require.Equal(t, ReasonLowConfidence, held.Reason)
+		require.Contains(t, held.Note, why)
+		require.NotContains(t, held.Note, "unlimited", "the audit has no contents")
+	}
+	tx, err = agent.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "refunds-2", Text: "Refunds up to $400 need no approval."}))
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{}), ErrHeld, "without a context nothing is supported")
+	tx, err = agent.Resume(ctx, trace)
+	require.NoError(t, err)
+	require.NoError(t, tx.Delete(ctx, "refunds"))
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{}), ErrHeld, "a deletion is not supported")
+	held, err := listing.Collect(db.Review().Batches(ctx, "acme", false))
+	require.NoError(t, err)
+	require.Len(t, held, 7)
+}
+
+// A page that changed since the context was made holds the draft, whatever the judge says.
+func TestSupportedByAStalePage(t *testing.T) {
+	t.Parallel()
+	db, agent, trace := judged(t)
+	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "policy", Kind: KindChunk, Text: "Every refund needs approval."})
+	require.NoError(t, err)
+	_, err = commitJudged(t, agent, trace, Artefact{ID: "refunds", Text: "Refunds up to $400 need no approval."})
+	var held *HeldError
+	require.ErrorAs(t, err, &held)
+	require.Equal(t, ReasonStaleContext, held.Reason)
+}
+
+// Turns of others support nothing, also if a person raised the conversation to validated.
+func TestSupportedByRaisedTurns(t *testing.T) {
+	t.Parallel()
+	const said = "Refunds are unlimited for everybody."
+	for role, passes := range map[string]bool{"": true, "user": true, "assistant": false, "tool": false, "system": false, "developer": false} {
+		for _, kind := range []Kind{KindMessage, KindChunk} {
+			page := Block{Ref: Ref{Scope: "acme", ID: "turn", Page: 1, Version: 1}, Pages: 1, Provenance: Validated, Kind: kind, Form: manifest.FormFull, Role: role, Text: said}
+			confidence, note, err := Supported().Evaluate(ctx, Draft{Writes: []Artefact{{ID: "refunds", Text: said}}, Context: []Block{page}})
+			require.NoError(t, err)
+			require.Equal(t, passes, confidence == 1, "%s %s: %s", kind, role, note)
+		}
+	}
+}
+
+// A draft with any field that pages say nothing about is held: also one that a later version of Artefact has.
+func TestSupportedJudgesEveryField(t *testing.T) {
+	t.Parallel()
+	draft := Draft{Context: []Block{{Ref: Ref{Scope: "acme", ID: "policy", Page: 1, Version: 1}, Pages: 1, Provenance: Chunk, Form: manifest.FormFull, Text: "Refunds need no approval."}}}
+	judge := func(a Artefact) (float64, string) {
+		a.ID, a.Text = "refunds", "Refunds need no approval."
+		draft.Writes = []Artefact{a}
+		confidence, note, err := Supported().Evaluate(ctx, draft)
+		require.NoError(t, err)
+		return confidence, note
+	}
+	confidence, note := judge(Artefact{})
+	require.Equal(t, 1.0, confidence, note)
+	silent := map[string]bool{"ID": true, "Text": true, "Kind": true, "Provenance": true, "ExpiresAt": true, "TTL": true, "CurrentAsOf": true, "Priority": true, "Relevance": true, "DerivedFrom": true}
+	typ := reflect.TypeFor[Artefact]()
+	for i := range typ.NumField() {
+		if silent[typ.Field(i).Name] {
+			continue
+		}
+		var a Artefact
+		f := reflect.ValueOf(&a).Elem().Field(i)
+		switch f.Kind() {
+		case reflect.String:
+			f.SetString("zebra")
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.Int, reflect.Int64:
+			f.SetInt(7)
+		case reflect.Slice:
+			f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+			if f.Type().Elem().Kind() == reflect.String {
+				f.Index(0).SetString("zebra")
+			}
+		case reflect.Map:
+			a.Meta = map[string]string{"key": "zebra"}
+		default:
+			t.Fatalf("%s: a field of kind %s: decide whether Supported judges it", typ.Field(i).Name, f.Kind())
+		}
+		confidence, note := judge(a)
+		require.Zero(t, confidence, "%s: %s", typ.Field(i).Name, note)
+	}
+}
+
+// TestToolResultsSupportNothing: whatever a tool said, in any form that a draft gives it, is held when no page that counts
+// says it. The control: the same text as a turn of the user passes.
+func TestToolResultsSupportNothing(t *testing.T) {
+	words := []string{"Ann", "pays", "never", "refunds", "Bob", "12", "twelve", "dollars", "in", "cash", "the", "user's"}
+	block := func(role string, trust Provenance, text string) Block {
+		return Block{Ref: Ref{Scope: "acme", ID: "turn", Page: 1, Version: 1}, Pages: 1, Kind: KindMessage, Role: role, Provenance: trust, Form: manifest.FormFull, Text: text}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		said := rapid.SliceOfN(rapid.SampledFrom(words), 3, 9).Draw(t, "said")
+		text := ""
+		for i, w := range said {
+			if i > 0 {
+				text += rapid.SampledFrom([]string{" ", " ", " ", ", ", ". "}).Draw(t, "gap")
+			}
+			text += w
+		}
+		draft := Draft{Writes: []Artefact{{ID: "note", Text: text}}}
+		for _, b := range []Block{block("tool", Tool, text), block("assistant", Scratch, text), {Ref: Ref{ID: "draft", Page: 1}, Pages: 1, Provenance: Validated, Form: manifest.FormFull, Text: text},
+			{Ref: Ref{ID: "s", Page: 1, Version: 1}, Pages: 1, Provenance: Chunk, Form: manifest.FormSummary, Text: text}, {Ref: Ref{ID: "s", Page: 1, Version: 1}, Pages: 1, Kind: KindTool, Provenance: HumanVerified, Form: manifest.FormFull, Text: text}} {
+			draft.Context = append(draft.Context, b, block("user", Chunk, "Ann likes tea."))
+		}
+		if c, note, err := Supported().Evaluate(ctx, draft); c != 0 || err != nil {
+			t.Fatalf("%q passed: %s %v", text, note, err)
+		}
+	})
+	draft := Draft{Writes: []Artefact{{ID: "note", Text: "Ann pays Bob in cash."}}, Context: []Block{block("user", Chunk, "Ann pays Bob in cash.")}}
+	c, note, err := Supported().Evaluate(ctx, draft)
+	require.NoError(t, err)
+	require.Equal(t, 1.0, c, note)
 }

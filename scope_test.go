@@ -10,14 +10,20 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
+	"github.com/ctxpage/ctxpage"
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/portable"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/text/unicode/norm"
+	"pgregory.net/rapid"
 )
 
 // An artefact is seen from its scope and from below, in the nearest version, and from nowhere else.
@@ -162,7 +168,7 @@ func TestScopesDoNotBleed(t *testing.T) {
 			sub, err := os.MkdirTemp(dir, "")
 			require.NoError(rt, err)
 			clk := newClock() // every database its own, moved alike
-			db, err := Open(sub+"/agent.ctx", WithoutSync(Options{Clock: clk.now, Rand: seeded(1), PageTokens: 24}))
+			db, err := Open(sub+"/agent.ctx", Options{Clock: clk.now, Rand: seeded(1), PageTokens: 24})
 			require.NoError(rt, err)
 			defer func() { checkAndClose(rt, db); os.RemoveAll(sub) }()
 			dbs[i] = db
@@ -245,4 +251,277 @@ func TestScopeNames(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 	_, err = db.Scope("a", WithActor("a\x00")).Get(ctx, "x")
 	require.ErrorIs(t, err, ErrInvalid)
+}
+
+// Two tenants use one name for two people. An export and an erase of the one leave the other alone, turns and held drafts
+// included; a receipt repeats the same on an older copy.
+func TestSubjectsStayInTheirTenant(t *testing.T) {
+	ctx := t.Context()
+	path := t.TempDir() + "/agent.ctx"
+	db, err := ctxpage.Open(path, ctxpage.Options{})
+	require.NoError(t, err)
+	const words = "pelican"
+	for _, scope := range []string{"acme/support", "acme", "globex/support"} {
+		s := db.Scope(scope)
+		_, err := s.Put(ctx, ctxpage.Artefact{ID: "note", Text: words + " in " + scope, Subject: "user07"})
+		require.NoError(t, err)
+		_, err = s.Put(ctx, ctxpage.Artefact{ID: "other", Text: "about somebody else in " + scope, Subject: "user08"})
+		require.NoError(t, err)
+		_, err = s.Session("chat").Append(ctx, ctxpage.Turn{Role: "user", Text: words + " said in " + scope, Subject: "user07"})
+		require.NoError(t, err)
+		tx, err := s.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "draft", Text: words + " drafted in " + scope, Subject: "user07"}))
+		require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: .1, By: "judge"}), ctxpage.ErrHeld)
+	}
+	export := func(db *ctxpage.DB, scope string) string {
+		var out strings.Builder
+		_, err := db.Admin().Export(ctx, &out, portable.ExportOptions{Subject: "user07", Scope: scope})
+		require.NoError(t, err)
+		return out.String()
+	}
+	held := export(db, "acme")
+	for _, what := range []string{" in ", " said in ", " drafted in "} {
+		require.Contains(t, held, words+what+"acme/support")
+		require.NotContains(t, held, words+what+"globex")
+		require.Contains(t, export(db, ""), words+what+"globex", "control: without a scope it is everywhere")
+	}
+	require.NotContains(t, held, "user08")
+	_, err = db.Admin().Backup(ctx, path+".old", nil)
+	require.NoError(t, err)
+
+	req := ops.Request{Subject: "user07", Scope: "acme", By: "desk", Reason: "asked", Names: true}
+	rep, err := db.Admin().Erase(ctx, req)
+	require.NoError(t, err)
+	require.Len(t, rep.Erased, 4)
+	require.Len(t, rep.Held, 2)
+	left := func(db *ctxpage.DB) {
+		t.Helper()
+		var out strings.Builder
+		_, err := db.Admin().Export(ctx, &out, portable.ExportOptions{})
+		require.NoError(t, err)
+		for _, what := range []string{" in ", " said in ", " drafted in "} {
+			require.NotContains(t, out.String(), words+what+"acme")
+			require.Contains(t, out.String(), words+what+"globex/support")
+		}
+		require.Contains(t, out.String(), "about somebody else in acme/support")
+	}
+	left(db)
+	head, err := db.Head(ctx)
+	require.NoError(t, err)
+	receipt, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+
+	db, err = ctxpage.Open(path+".old", ctxpage.Options{})
+	require.NoError(t, err)
+	_, err = db.Admin().RepeatErase(ctx, []*ops.Receipt{receipt}, false, nil)
+	require.NoError(t, err)
+	left(db)
+	problems, err := db.Admin().Check(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	require.NoError(t, db.Close())
+}
+
+// The preset year bounds the audit: after two years of daily contexts half of the bodies go, and every head still verifies.
+func TestPresetYearBoundsTheAudit(t *testing.T) {
+	ctx := t.Context()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	db := open(t, ctxpage.Options{Clock: func() time.Time { now = now.Add(time.Second); return now }})
+	s := db.Scope("acme")
+	for i := range 40 {
+		_, err := s.Put(ctx, ctxpage.Artefact{ID: "note-" + string(rune('a'+i%26)) + string(rune('a'+i/26)), Text: strings.Repeat("refunds and returns of the desk ", 3+i)})
+		require.NoError(t, err)
+	}
+	for range 240 {
+		now = now.Add(3 * 24 * time.Hour)
+		_, err := s.Assemble(ctx, ctxpage.Query{Text: "how are refunds made today?", Budget: 3000})
+		require.NoError(t, err)
+	}
+	bodies := func() (n, questions int) {
+		for r, err := range db.Leaves(ctx, manifest.Filter{Type: manifest.TypeAssemble}) {
+			require.NoError(t, err)
+			if r.Pruned == nil {
+				n++
+			}
+			if r.Question != "" {
+				questions++
+			}
+		}
+		return n, questions
+	}
+	_, err := db.Admin().Checkpoint(ctx)
+	require.NoError(t, err)
+	head, err := db.Head(ctx)
+	require.NoError(t, err)
+	require.NoError(t, db.Admin().Retention().Set(ctx, "", ops.Presets()["year"], "ann"))
+	_, err = db.Admin().Retention().Run(ctx, ops.RunOptions{By: "ann"})
+	require.NoError(t, err)
+	n, questions := bodies()
+	require.InDelta(t, 121, n, 2, "those of a year")
+	require.Equal(t, n, questions)
+	_, err = db.Manifests().Verify(ctx, &head, nil)
+	require.NoError(t, err)
+	v, err := s.Get(ctx, "note-aa")
+	require.NoError(t, err)
+	require.NotEmpty(t, v.Text, "contents stay")
+}
+
+// A version has the fields of its put alone, as Put says, and a reviewer is told what an approval would drop.
+func TestReviewNamesWhatANewVersionDrops(t *testing.T) {
+	ctx := t.Context()
+	db := open(t, ctxpage.Options{})
+	s := db.Scope("acme")
+	_, err := s.Put(ctx, ctxpage.Artefact{
+		ID: "policy", Text: "Refunds take 14 days.", ExpiresAt: time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC), Subject: "refunds", Tags: []string{"a", "b"}, Pinned: true,
+		Meta: map[string]string{"owner": "kim"},
+	})
+	require.NoError(t, err)
+	shown := func(a ctxpage.Artefact) []string {
+		tx, err := s.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, a))
+		var held *ctxpage.HeldError
+		require.ErrorAs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: .1, By: "judge"}), &held)
+		h, err := db.Review().Show(ctx, held.Batch)
+		require.NoError(t, err)
+		return h.Drops
+	}
+	require.Equal(t, []string{"acme:policy@1: expires 2090-01-01T00:00:00Z, subject refunds, pinned, tag b, meta owner=kim"},
+		shown(ctxpage.Artefact{ID: "policy", Text: "Refunds take 10 days.", Tags: []string{"a"}}))
+	require.Empty(t, shown(ctxpage.Artefact{ID: "new", Text: "Something else."}), "control: it replaces nothing")
+
+	_, err = s.Put(ctx, ctxpage.Artefact{ID: "nothing"})
+	require.ErrorIs(t, err, ctxpage.ErrInvalid, "an empty text")
+	require.ErrorContains(t, err, "text")
+}
+
+func TestScopeOf(t *testing.T) {
+	for want, names := range map[string][]string{
+		"acme/support/agent-7":   {"acme", "support", "agent-7"},
+		"acme/bob%2Feve":         {"acme", "bob/eve"},
+		"acme/bob%E2%88%95eve":   {"acme", "bob∕eve"},
+		"acme/bob%EF%BC%8Feve":   {"acme", "bob／eve"},
+		"acme/bob%E2%81%84eve":   {"acme", "bob⁄eve"},
+		`acme/bob%5Ceve`:         {"acme", `bob\eve`},
+		"acme/bob%252Feve":       {"acme", "bob%2Feve"},
+		"acme/%2E%2E":            {"acme", ".."},
+		"acme/%2E":               {"acme", "."},
+		"acme/%E2%80%A5":         {"acme", "‥"},
+		"acme/v1.2":              {"acme", "v1.2"},
+		"acme/bob%00":            {"acme", "bob\x00"},
+		"acme/bob%0A":            {"acme", "bob\n"},
+		"acme/bob%E2%80%8B":      {"acme", "bob\u200b"},
+		"acme/%E2%80%AEbob":      {"acme", "\u202ebob"},
+		"acme/bob%20":            {"acme", "bob "},
+		"acme/Bob Eve":           {"acme", "Bob Eve"},
+		"acme/%FFbob":            {"acme", "\xffbob"},
+		"acme/Zoë/山田/ivan@x.org": {"acme", "Zoë", "山田", "ivan@x.org"},
+	} {
+		require.Equal(t, want, ScopeOf(names...))
+	}
+	db := open(t, Options{})
+	put(t, db.Scope(ScopeOf("bob")), Artefact{ID: "secret", Text: "of bob"})
+	_, err := db.Scope(ScopeOf("bob/eve")).Get(ctx, "secret")
+	require.ErrorIs(t, err, ErrNotFound)
+	_, err = db.Scope("bob/eve").Get(ctx, "secret")
+	require.NoError(t, err, "the negative control: a path that was joined by hand is inside")
+	long := strings.Repeat("a", store.MaxScope+1)
+	for _, names := range [][]string{nil, {""}, {"acme", ""}, {"", "acme"}, {"a", "", "b"}, {long}, strings.Split(strings.Repeat("a/", store.MaxScopeDepth)+"a", "/")} {
+		_, err := db.Scope(ScopeOf(names...)).Get(ctx, "secret")
+		require.ErrorIs(t, err, ErrInvalid, "%q", names)
+	}
+}
+
+// Whatever the names are, the path has their number of levels, is one that a scope can have, and no other names have it.
+func TestScopeOfProperties(t *testing.T) {
+	db := open(t, Options{})
+	name := rapid.OneOf(rapid.StringN(1, 6, 24), rapid.StringMatching(`[./\\% a]{1,4}`),
+		rapid.Map(rapid.SliceOfN(rapid.Byte(), 1, 6), func(b []byte) string { return string(b) }))
+	names := rapid.SliceOfN(name, 1, 4)
+	rapid.Check(t, func(rt *rapid.T) {
+		a, b := names.Draw(rt, "a"), names.Draw(rt, "b")
+		path := ScopeOf(a...)
+		require.Len(rt, strings.Split(norm.NFKC.String(path), "/"), len(a))
+		require.True(rt, utf8.ValidString(path))
+		require.Equal(rt, -1, strings.IndexFunc(path, unicode.IsControl))
+		if fmt.Sprintf("%q", a) != fmt.Sprintf("%q", b) {
+			require.NotEqual(rt, path, ScopeOf(b...))
+		}
+		_, err := db.Scope(path).Get(ctx, "none")
+		require.ErrorIs(rt, err, ErrNotFound)
+		ref, err := ParseRef(Ref{Scope: path, ID: "x"}.String())
+		require.NoError(rt, err)
+		require.Equal(rt, path, ref.Scope)
+	})
+}
+
+var selves = []string{ // of agent-7 and of acme/support
+	"agent-7", "AGENT-7", "ａｇｅｎｔ-７", "agent\u200b-7", "agent-7\u00ad", "\u2060agent-7\ufe0f", " agent-7 ", "agent-7\u00a0", "Agent-７\U000e0041", "аgеnt-7",
+	"acme/support", "ACME/Support", "acme／support", "acme/sup\u200dport",
+}
+
+var blanks = []string{"", " ", "\u00a0", "\u200b", "\u2060\ufeff", "\u3164", "\u2800", "\u00ad \u034f", "\u3000"}
+
+// Nobody certifies himself under another spelling of his name, and nobody who is nobody certifies anything.
+func TestJudgesAreCompared(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme/support", WithActor("agent-7"))
+	n := 0
+	commit := func(by string) error {
+		n++
+		tx := begin(t, s)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: fmt.Sprint("note-", n), Text: fmt.Sprint("note ", n)}))
+		return tx.Commit(ctx, Verdict{Confidence: .99, By: by})
+	}
+	var batch string
+	for _, by := range selves {
+		batch = heldAs(t, commit(by), ReasonSelfCertified).Batch
+	}
+	for _, by := range blanks {
+		heldAs(t, commit(by), ReasonNoVerdict)
+	}
+	for _, by := range []string{"checker", "agent-8", "support", "agent", "агент-8", "Ann"} {
+		require.NoError(t, commit(by), by)
+	}
+	for _, by := range selves {
+		_, err := db.Review().Approve(ctx, batch, Approval{By: by})
+		require.ErrorIs(t, err, ErrSelfCertified, by)
+	}
+	for _, by := range blanks {
+		_, err := db.Review().Approve(ctx, batch, Approval{By: by})
+		require.ErrorIs(t, err, ErrInvalid, "%q", by)
+		_, err = db.Review().Reject(ctx, batch, by, "no")
+		require.ErrorIs(t, err, ErrInvalid, "%q", by)
+		_, err = db.Admin().PutVerified(ctx, "acme", by, Artefact{ID: "fact", Text: "by nobody"})
+		require.ErrorIs(t, err, ErrInvalid, "%q", by)
+	}
+	_, err := db.Review().Approve(ctx, batch, Approval{By: "ann"})
+	require.NoError(t, err)
+
+	e := &evaluator{name: "Agent\u200b-7", confidence: .99}
+	tx := begin(t, db.Scope("acme/support", WithActor("agent-7"), JudgedBy(e)))
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "by-itself", Text: "x"}))
+	heldAs(t, tx.Commit(ctx, Verdict{}), ReasonSelfCertified)
+}
+
+// Names in a held batch that look the same and are not are pointed out.
+func TestLookAlikesAreShown(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme", WithActor("checker"))
+	for by, shown := range map[string]bool{"сhecker": true, "Checker": true, "che\u0441\u043aer": true, "сhесkеr": true, "ann": false, "checkers": false} {
+		tx := begin(t, s)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "note", Text: "x"}))
+		held := &HeldError{}
+		require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: by}), &held)
+		h, err := db.Review().Show(ctx, held.Batch)
+		require.NoError(t, err)
+		require.Equal(t, shown, len(h.LookAlikes) == 1, "%s: %q", by, h.LookAlikes)
+		list, err := listing.Collect(db.Review().Batches(ctx, "", false))
+		require.NoError(t, err)
+		require.Equal(t, h.LookAlikes, list[0].LookAlikes)
+		_, err = db.Review().Reject(ctx, held.Batch, "ann", "")
+		require.NoError(t, err)
+	}
 }

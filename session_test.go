@@ -29,7 +29,7 @@ import (
 // talkOptions make tests quick: nothing of them is about a power cut.
 func talkOptions() Options {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	return Options{noSync: true, Clock: func() time.Time { return at }}
+	return Options{Clock: func() time.Time { return at }}
 }
 
 func openTalk(t *testing.T) (*DB, *Session) {
@@ -873,7 +873,7 @@ func TestUnpairedTurnsAreLeftOut(t *testing.T) {
 		{name: "result deleted", deleted: "result-5", want: 6}, {name: "found in part", later: 60},
 	} {
 		for _, managed := range []bool{false, true} {
-			db := openTest(t, dbtest.MemoryPath(t), Options{noSync: true, Clock: func() time.Time { return now }})
+			db := openTest(t, dbtest.MemoryPath(t), Options{Clock: func() time.Time { return now }})
 			s := db.Scope("acme")
 			chat := s.Session("chat")
 			call := Turn{ID: "call", Role: "assistant", Text: "look", ExpiresAt: c.call}

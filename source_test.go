@@ -668,7 +668,7 @@ func TestStalenessIsTransitive(t *testing.T) {
 
 // Sources that name each other end, and lineage of hundreds of generations is looked at once, not once a path.
 func TestSourceCycles(t *testing.T) {
-	db := open(t, WithoutSync(Options{}))
+	db := open(t, Options{})
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "a", Text: "one"})
 	put(t, s, Artefact{ID: "b", Source: "page:a"})
@@ -733,4 +733,77 @@ func TestRefetchesKeepTheirOrder(t *testing.T) {
 		}
 		require.Equal(t, first, order)
 	}
+}
+
+// slowSource answers its first fetch at once, and others when it is let go, or when their caller gives up.
+type slowSource struct {
+	asked   *atomic.Bool
+	fetched chan struct{}
+	let     chan struct{}
+}
+
+func (s slowSource) Probe(context.Context, string, store.Validator) (store.Validator, error) {
+	return store.Validator{Stamp: "new", Hash: 7}, nil
+}
+
+func (s slowSource) Fetch(ctx context.Context, _ string) (store.Fetched, error) {
+	if s.asked.CompareAndSwap(false, true) {
+		return store.Fetched{Text: "old words", Validator: store.Validator{Stamp: "old", Hash: 6}}, nil
+	}
+	s.fetched <- struct{}{}
+	select {
+	case <-s.let:
+		return store.Fetched{Text: "new words", Validator: store.Validator{Stamp: "new", Hash: 7}}, nil
+	case <-ctx.Done():
+		return store.Fetched{}, ctx.Err()
+	}
+}
+
+// One caller who gives up says nothing about the source: whoever waited for his refetch does it again.
+func TestRefetchOfACallerWhoGaveUp(t *testing.T) {
+	src := slowSource{asked: new(atomic.Bool), fetched: make(chan struct{}), let: make(chan struct{})}
+	db := open(t, Options{Sources: map[string]store.Source{"slow": src}})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "a", Source: "slow:x"})
+	gone, cancel := context.WithCancel(ctx)
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := s.Get(gone, "a"); first <- err }()
+	<-src.fetched
+	go func() {
+		v, err := s.Get(ctx, "a")
+		if err == nil && v.Text != "new words" {
+			err = errors.New(v.Text)
+		}
+		second <- err
+	}()
+	cancel()
+	require.ErrorIs(t, <-first, context.Canceled)
+	<-src.fetched
+	close(src.let)
+	require.NoError(t, <-second)
+}
+
+func TestTextBesideASource(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "policy")
+	require.NoError(t, os.WriteFile(file, []byte("refunds up to 400"), 0o600))
+	db := open(t, Options{FileRoots: []string{dir}})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "page", Text: "of the page"})
+	for source, text := range map[string]string{"file:" + file: "refunds up to 900", "page:page": "another", "file:" + dir + "/none": "x"} {
+		_, err := s.Put(ctx, Artefact{ID: "x", Text: text, Source: source})
+		require.ErrorContains(t, err, "text", source)
+		_, err = s.Put(ctx, Artefact{ID: "x", Parts: []Part{{Type: "text", Text: text}}, Source: source})
+		require.Error(t, err, source)
+		_, err = s.Get(ctx, "x")
+		require.ErrorIs(t, err, ErrNotFound)
+	}
+	ref := put(t, s, Artefact{ID: "policy", Source: "file:" + file})
+	v := get(t, s, "policy") // what was read back can be put back
+	require.NotEmpty(t, v.Text)
+	require.Equal(t, ref, put(t, s, v.Artefact))
+	require.NoError(t, os.WriteFile(file, []byte("refunds up to 500"), 0o600))
+	_, err := s.Put(ctx, v.Artefact)
+	require.ErrorIs(t, err, ErrInvalid)
+	require.Equal(t, "refunds up to 500", get(t, s, "policy").Text)
 }

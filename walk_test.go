@@ -2,14 +2,18 @@ package ctxpage_test
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-
-	"github.com/stretchr/testify/require"
+	"time"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/token"
+	"github.com/stretchr/testify/require"
 )
 
 // The walk of one datum: a policy is put, committed, checkpointed, read, found dirty, fetched anew, assembled into a
@@ -129,4 +133,192 @@ func lastOf(t testing.TB, db *DB) *manifest.Record {
 		}
 	}
 	return nil
+}
+
+// plain is retrieval without a lifecycle, the control of each failure: all that was ever written, ranked by how many
+// words of the question it has, joined until the budget is full and cut there, as a provider would cut it. It has no
+// clock, no sources, no trust, no gate and no scopes.
+type plain struct{ notes []string }
+
+func (p *plain) write(text string) { p.notes = append(p.notes, text) }
+
+func (p *plain) context(question string, budget int) string {
+	score := func(note string) (n int) {
+		for _, w := range strings.Fields(strings.ToLower(question)) {
+			if strings.Contains(strings.ToLower(note), strings.Trim(w, "?.,")) {
+				n++
+			}
+		}
+		return n
+	}
+	best := slices.Clone(p.notes)
+	slices.SortStableFunc(best, func(a, b string) int { return score(b) - score(a) })
+	return cut(strings.Join(best[:min(5, len(best))], "\n"), budget)
+}
+
+// history is all of it in the order of writing, which is how a long conversation gets sent.
+func (p *plain) history(budget int) string { return cut(strings.Join(p.notes, "\n"), budget) }
+
+func cut(text string, budget int) string {
+	for token.Default().Count(text) > budget {
+		text = text[:len(text)-len(text)/50-1]
+	}
+	return text
+}
+
+// The failures that a context without a lifecycle runs into, by the names they were published under, and a sixth. In
+// each the plain way fails and the database does not.
+func TestFailures(t *testing.T) {
+	const question = "What is the refund limit for a billing escalation?"
+	const old, new = "The refund limit for a billing escalation is $200.", "The refund limit for a billing escalation is $400."
+
+	t.Run("stale artefact loaded", func(t *testing.T) {
+		clk := newClock()
+		dir := t.TempDir()
+		db := open(t, Options{Clock: clk.now, FileRoots: []string{dir}})
+		s := db.Scope("acme/support")
+		file := filepath.Join(dir, "policy.md")
+		writeFile(t, file, old)
+		put(t, s, Artefact{ID: "policy", Source: "file:" + file})
+		put(t, s, Artefact{ID: "campaign", Text: "Until March the refund limit for a billing escalation is $150.", TTL: time.Hour})
+		var p plain
+		p.write(old)
+		p.write("Until March the refund limit for a billing escalation is $150.")
+
+		clk.add(time.Hour)
+		writeFile(t, file, new)
+		p.write(new)
+		require.Contains(t, p.context(question, 500), "$200", "control: the plain way serves the old policy")
+		require.Contains(t, p.context(question, 500), "$150", "control: and the expired one")
+		a := assemble(t, s, Query{Text: question})
+		require.Contains(t, a.Text(), "$400", "the dirty page was fetched anew before use")
+		require.NotContains(t, a.Text(), "$200")
+		require.NotContains(t, a.Text(), "$150", "its TTL excludes it")
+		require.Equal(t, []string{"expired"}, left(a, "campaign"))
+	})
+
+	t.Run("unvalidated note taken as fact", func(t *testing.T) {
+		db := open(t, Options{})
+		s := db.Scope("acme/support")
+		const note = "Note: what is the refund limit for a billing escalation? I believe the refund limit is $9000."
+		put(t, s, Artefact{ID: "policy", Kind: KindChunk, Text: new})
+		put(t, s, Artefact{ID: "note", Kind: KindScratch, Text: note})
+		var p plain
+		p.write(new)
+		p.write(note)
+		require.True(t, strings.HasPrefix(p.context(question, 500), "Note:"), "control: the plain way puts the note first, being closest")
+		a := assemble(t, s, Query{Text: question})
+		require.Equal(t, []string{"policy"}, ids(a))
+		require.Equal(t, []string{"below the provenance floor"}, left(a, "note"))
+	})
+
+	t.Run("token budget overflow", func(t *testing.T) {
+		db := open(t, Options{})
+		s := db.Scope("acme/support")
+		var p plain
+		put(t, s, Artefact{ID: "system", Kind: KindSystem, Text: "You answer billing questions."})
+		for i := range 12 {
+			text := "Refund limit escalation transcript: billing " + words(i, 150) + "."
+			put(t, s, Artefact{ID: "transcript-" + string(rune('a'+i)), Kind: KindChunk, Text: text})
+			p.write(text)
+		}
+		_, err := db.Admin().PutVerified(ctx, "acme/support", "anna", Artefact{ID: "newest", Text: new})
+		require.NoError(t, err)
+		p.write(new)
+		require.NotContains(t, p.history(900), "$400", "control: the plain way is cut, and the newest update falls off")
+		for _, overflow := range []budget.Overflow{budget.Fill, budget.Ladder} {
+			tier := budget.Tier(0)
+			for _, size := range []int{12000, 3300, 900, 150} {
+				a := assemble(t, s, Query{Text: question, Budget: size, Overflow: overflow})
+				require.LessOrEqual(t, a.Tokens, size)
+				require.LessOrEqual(t, token.Default().Count(a.Text()), size, "nothing for a provider to cut")
+				require.GreaterOrEqual(t, a.Tier, tier, "a smaller budget is a later step")
+				tier = a.Tier
+				require.Equal(t, a.Tier < budget.TierMinimal, slices.Contains(ids(a), "newest"), "%v %d", overflow, size)
+				require.Contains(t, ids(a), "system")
+				require.Equal(t, 14, len(a.Blocks)+len(a.Left), "what is not in is named")
+			}
+			require.Equal(t, budget.TierMinimal, tier)
+		}
+	})
+
+	t.Run("hallucination persisted", func(t *testing.T) {
+		db := open(t, Options{})
+		s := db.Scope("acme/support")
+		const wrong = "The refund limit for a billing escalation is $4000, approved by finance."
+		put(t, s, Artefact{ID: "policy", Kind: KindChunk, Text: new})
+		tx := begin(t, s)
+		_, err := tx.Assemble(ctx, Query{Text: question, Budget: 1000})
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: wrong}))
+		heldAs(t, tx.Commit(ctx, Verdict{Confidence: .6, By: "checker"}), ReasonLowConfidence)
+		var p plain
+		p.write(new)
+		p.write(wrong)
+		require.Contains(t, p.context(question, 500), "$4000", "control: the plain way remembers it")
+		invisible(t, s, "answer", "finance")
+		require.NotContains(t, assemble(t, s, Query{Text: question}).Text(), "$4000")
+		list, err := listing.Collect(db.Review().Batches(ctx, "", false))
+		require.NoError(t, err)
+		held, err := db.Review().Show(ctx, list[0].ID)
+		require.NoError(t, err)
+		require.Equal(t, wrong, held.Writes[0].Text, "and yet it is not lost")
+	})
+
+	t.Run("no audit trail", func(t *testing.T) {
+		opts := Options{}
+		db := open(t, opts)
+		s := db.Scope("acme/support", WithActor("agent-7"))
+		put(t, s, Artefact{ID: "policy", Kind: KindChunk, Text: new})
+		put(t, s, Artefact{ID: "note", Kind: KindScratch, Text: "refund limit: see escalation desk"})
+		tx := begin(t, s)
+		a, err := tx.Assemble(ctx, Query{Text: question, Budget: 1000})
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "Up to $400."}))
+		require.NoError(t, tx.Commit(ctx, Verdict{Confidence: .88, By: "checker"}))
+		head, err := db.Head(ctx)
+		require.NoError(t, err)
+
+		db = reopen(t, db, opts)
+		leaves, err := db.Manifests().ByTrace(ctx, a.Trace)
+		require.NoError(t, err)
+		read, commit := leaves[0], leaves[1]
+		require.Equal(t, []any{manifest.TypeAssemble, "agent-7", "acme/support", 1}, []any{read.Type, read.Actor, read.Scope, read.Tier})
+		require.Equal(t, a.Blocks[0].Num, read.Pages[0].Num)
+		require.Equal(t, []any{"applied", .88, "checker"}, []any{commit.Status, commit.Confidence, commit.By})
+		why, err := db.Why(ctx, a.Trace, Ref{ID: "note"})
+		require.NoError(t, err)
+		require.Contains(t, strings.Join(why.Steps, "\n"), "below the provenance floor")
+		past, err := db.Replay(ctx, a.Trace)
+		require.NoError(t, err)
+		require.Equal(t, a.Text(), past.Text)
+		v, err := db.Manifests().Verify(ctx, &head, nil)
+		require.NoError(t, err)
+		require.Empty(t, v.Problems)
+		head.Root[0] ^= 1
+		v, err = db.Manifests().Verify(ctx, &head, nil)
+		require.True(t, err != nil || len(v.Problems) > 0, "control: another log is found out")
+	})
+
+	t.Run("scope bleeding", func(t *testing.T) {
+		db := open(t, Options{})
+		mine, theirs := db.Scope("acme/support/a"), db.Scope("acme/support/b")
+		const secret = "Confidential: the refund limit for a billing escalation of this customer is $7000."
+		put(t, db.Scope("acme"), Artefact{ID: "policy", Kind: KindChunk, Text: new})
+		put(t, theirs, Artefact{ID: "note", Kind: KindChunk, Text: secret, Pinned: true})
+		var p plain
+		p.write(new)
+		p.write(secret)
+		require.Contains(t, p.context(question, 500), "$7000", "control: the plain way knows no scopes")
+		require.Contains(t, assemble(t, theirs, Query{Text: question}).Text(), "$7000")
+		a := assemble(t, mine, Query{Text: question, Floor: Scratch})
+		require.Equal(t, []string{"policy"}, ids(a))
+		require.Empty(t, a.Left)
+		require.Empty(t, a.Manifest.Excluded)
+		invisible(t, mine, "note", "confidential")
+		_, err := mine.Recall(ctx, Ref{Scope: "acme/support/b", ID: "note"})
+		_, none := mine.Recall(ctx, Ref{Scope: "acme/support/c", ID: "note"})
+		require.ErrorIs(t, err, ErrNotFound)
+		require.Equal(t, none.Error(), err.Error(), "what is hidden looks like what does not exist")
+	})
 }

@@ -37,7 +37,7 @@ func TestEnterLooksAtAll(t *testing.T) {
 func enterRandom(t *testing.T, seed uint64) {
 	ctx := context.Background()
 	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
-	db := openTest(t, dbtest.MemoryPath(t), Options{noSync: true, Clock: func() time.Time { return now }})
+	db := openTest(t, dbtest.MemoryPath(t), Options{Clock: func() time.Time { return now }})
 	defer func() { require.NoError(t, db.Close()) }()
 	k := &randomTalk{t: t, r: rand.New(rand.NewPCG(seed, 13)), chat: db.Scope("acme/agent").Session("chat"), leaps: true}
 	var w *Watcher
@@ -413,7 +413,7 @@ func (a *everyTurn) candidate(t *conversation.TurnIn, page int, found map[uint64
 // control is the same question before there is one.
 func TestBudgetOfTheWindow(t *testing.T) {
 	ctx := context.Background()
-	db := openTest(t, dbtest.MemoryPath(t), Options{noSync: true})
+	db := openTest(t, dbtest.MemoryPath(t), Options{})
 	defer func() { require.NoError(t, db.Close()) }()
 	s := db.Scope("acme")
 	chat := s.Session("chat")

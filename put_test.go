@@ -5,15 +5,18 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/fillstruct"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -36,7 +39,7 @@ func (still) Fetch(context.Context, string) (store.Fetched, error) {
 
 func openFields(t *testing.T, path string) *DB {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
-	return openTest(t, path, Options{noSync: true, Sources: map[string]store.Source{"still": still{}}, Clock: func() time.Time { now = now.Add(time.Second); return now }})
+	return openTest(t, path, Options{Sources: map[string]store.Source{"still": still{}}, Clock: func() time.Time { now = now.Add(time.Second); return now }})
 }
 
 // fullArtefacts gives artefacts that have, between them, every exported field set by reflection. A field that is added to
@@ -318,4 +321,179 @@ func bump(v reflect.Value) {
 	default:
 		v.SetUint(v.Uint() + 1)
 	}
+}
+
+// TestLineageOfLayers: layers of which each artefact is made from the whole layer before it. The ways through them are
+// millions of millions; what they lead by is looked at once for a whole assembly.
+func TestLineageOfLayers(t *testing.T) {
+	const layers, wide = 6, 64
+	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	s := db.Scope("acme")
+	layer := func(i, j int) string { return fmt.Sprintf("layer%d-%d", i, j) }
+	for i := range layers {
+		require.NoError(t, s.Update(t.Context(), func(tx *Txn) error {
+			for j := range wide {
+				a := Artefact{ID: layer(i, j), Text: fmt.Sprintf("zebra %d %d", i, j)}
+				for k := 0; i > 0 && k < wide; k++ {
+					a.DerivedFrom = append(a.DerivedFrom, Ref{ID: layer(i-1, k)})
+				}
+				if err := tx.Put(t.Context(), a); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	bound := time.AfterFunc(5*time.Minute, func() { panic("an assembly goes all the ways through the layers") }) // there are 64⁵ of them
+	defer bound.Stop()
+	q := Query{Text: "zebra", Budget: 100_000, TopK: layers * wide}
+	a, err := s.Assemble(t.Context(), q)
+	require.NoError(t, err)
+	require.Len(t, a.Blocks, layers*wide)
+	_, err = s.Put(t.Context(), Artefact{ID: layer(0, 0), Text: "another animal"})
+	require.NoError(t, err)
+	a, err = s.Assemble(t.Context(), q)
+	require.NoError(t, err)
+	require.Len(t, a.Blocks, wide, "all that was made from what changed is left out")
+	_, err = s.Get(t.Context(), layer(layers-1, 0))
+	require.ErrorIs(t, err, ErrDirty)
+	require.ErrorContains(t, err, "which changed")
+}
+
+// TestLongLineage: what follows from thousands of generations is served, and its error stays short.
+func TestLongLineage(t *testing.T) {
+	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	s := db.Scope("acme")
+	const n = 4500
+	for i := range n {
+		a := Artefact{ID: fmt.Sprint("s", i), Text: fmt.Sprint("summary ", i)}
+		if i > 0 {
+			a.DerivedFrom = []Ref{{ID: fmt.Sprint("s", i-1)}}
+		}
+		_, err := s.Put(t.Context(), a)
+		require.NoError(t, err)
+	}
+	v, err := s.Get(t.Context(), fmt.Sprint("s", n-1))
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint("summary ", n-1), v.Text)
+	_, err = s.Put(t.Context(), Artefact{ID: "s0", Text: "another"})
+	require.NoError(t, err)
+	_, err = s.Get(t.Context(), fmt.Sprint("s", n-1))
+	require.ErrorIs(t, err, ErrDirty)
+	require.Less(t, len(err.Error()), 1000)
+	require.ErrorContains(t, err, "derived from acme:s0")
+}
+
+func TestKindDefaults(t *testing.T) {
+	for _, c := range []struct {
+		a          Artefact
+		kind       Kind
+		provenance Provenance
+		priority   Priority
+	}{
+		{Artefact{}, KindFact, Validated, PriorityHigh},
+		{Artefact{Source: "file:/x"}, KindChunk, Chunk, PriorityMedium},
+		{Artefact{Role: "user"}, KindMessage, Chunk, PriorityMedium},
+		{Artefact{Role: "assistant"}, KindMessage, Scratch, PriorityMedium},
+		{Artefact{Role: "tool", Source: "file:/x"}, KindMessage, Tool, PriorityMedium},
+		{Artefact{Kind: KindSystem}, KindSystem, Chunk, PriorityCritical},
+		{Artefact{Kind: KindTool}, KindTool, Tool, PriorityMedium},
+		{Artefact{Kind: KindScratch}, KindScratch, Scratch, PriorityLow},
+		{Artefact{Kind: KindSummary}, KindSummary, Validated, PriorityMedium},
+		{Artefact{Kind: KindFact, Provenance: Tool, Priority: PriorityLow}, KindFact, Tool, PriorityLow},
+	} {
+		a := c.a
+		a.KindDefaults()
+		require.Equal(t, fmt.Sprint(c.kind, c.provenance, c.priority), fmt.Sprint(a.Kind, a.Provenance, a.Priority), "%+v", c.a)
+	}
+	for k := KindAuto; k <= KindSummary; k++ {
+		text, err := k.MarshalText()
+		require.NoError(t, err)
+		var back Kind
+		require.NoError(t, back.UnmarshalText(text))
+		require.Equal(t, k, back)
+	}
+	_, err := ParseKind("page")
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+// One transaction may write so much and no more; what it replaces of its own is not counted twice.
+func TestTransactionLimits(t *testing.T) {
+	db, err := Open(t.TempDir()+"/agent.ctx", Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	tx, err := db.Scope("acme").Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(t.Context(), Artefact{ID: "x", Text: strings.Repeat("x", 10)}))
+	tx.bytes = store.MaxTxnBytes - 10
+	require.NoError(t, tx.Put(t.Context(), Artefact{ID: "x", Text: strings.Repeat("y", 20)}), "ten of it go")
+	require.Equal(t, store.MaxTxnBytes, tx.bytes)
+	require.ErrorIs(t, tx.Put(t.Context(), Artefact{ID: "y", Text: "y"}), ErrInvalid)
+	require.NoError(t, tx.Delete(t.Context(), "x"))
+	require.NoError(t, tx.Put(t.Context(), Artefact{ID: "y", Text: "y"}))
+	require.NoError(t, tx.Rollback())
+
+	err = db.Scope("acme").Update(t.Context(), func(tx *Txn) error {
+		for i := range store.MaxTxnWrites {
+			require.NoError(t, tx.Put(t.Context(), Artefact{ID: fmt.Sprint(i), Text: "t"}))
+		}
+		require.NoError(t, tx.Put(t.Context(), Artefact{ID: "0", Text: "again"}), "the same artefact is no more")
+		return tx.Put(t.Context(), Artefact{ID: "one more", Text: "t"})
+	})
+	require.ErrorIs(t, err, ErrInvalid)
+}
+
+// TestFormatNames: FORMAT.md has the fields of an outcome and all types of leaves.
+func TestFormatNames(t *testing.T) {
+	b, err := os.ReadFile("FORMAT.md")
+	require.NoError(t, err)
+	_, text, ok := strings.Cut(string(b), "**Outcome**")
+	require.True(t, ok)
+	text, _, _ = strings.Cut(text, "\n")
+	for f := range reflect.TypeFor[store.Outcome]().Fields() {
+		if f.IsExported() && f.Tag.Get("msgpack") != "-" {
+			require.Contains(t, text, "`"+f.Name+"`")
+		}
+	}
+	for typ := manifest.TypeGet; typ.Known(); typ++ {
+		require.Regexp(t, "[ |]\\d+ "+typ.String()+"[, |]", string(b))
+	}
+}
+
+// A transaction finds its own drafts by their words, and not what they replace; nobody else finds them. What it finds
+// is part of what it saw.
+func TestTxnSearch(t *testing.T) {
+	ctx := context.Background()
+	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	defer db.Close()
+	s := db.Scope("acme", WithActor("agent"))
+	for id, text := range map[string]string{"policy": "the refund limit is 200", "hours": "the refund desk opens at noon"} {
+		_, err := s.Put(ctx, Artefact{ID: id, Text: text})
+		require.NoError(t, err)
+	}
+	tx, err := s.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "policy", Text: "the refund limit is 400"}))
+	hits, err := hitsOf(tx.Search(ctx, "refund limit", 10))
+	require.NoError(t, err)
+	texts := map[string]bool{}
+	for _, h := range hits {
+		texts[h.Text] = true
+	}
+	require.Equal(t, map[string]bool{"the refund limit is 400": true, "the refund desk opens at noon": true}, texts)
+	hits, err = hitsOf(s.Search(ctx, "refund limit", 10))
+	require.NoError(t, err)
+	require.Equal(t, "the refund limit is 200", hits[0].Text)
+
+	_, err = s.Put(ctx, Artefact{ID: "hours", Text: "the refund desk opens at nine"})
+	require.NoError(t, err)
+	var held *HeldError
+	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"}), &held)
+	require.Equal(t, ReasonStaleContext, held.Reason)
+	_, err = tx.Search(ctx, "refund", 1)
+	require.ErrorIs(t, err, ErrTxnDone)
 }

@@ -35,7 +35,7 @@ func fillScope(t testing.TB, s *Scope, n int, a func(i int) Artefact) {
 func TestSweepConcurrent(t *testing.T) {
 	ctx := context.Background()
 	start := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
-	db, err := Open(dbtest.MemoryPath(t), Options{Clock: func() time.Time { return start }, noSync: true})
+	db, err := Open(dbtest.MemoryPath(t), Options{Clock: func() time.Time { return start }})
 	require.NoError(t, err)
 	defer db.Close()
 	s, st := db.Scope("acme"), db.store
@@ -82,7 +82,7 @@ func BenchmarkExcluded(b *testing.B) {
 		for _, n := range []int{1000, 100_000} {
 			b.Run(fmt.Sprintf("%s=%d", what, n), func(b *testing.B) {
 				now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
-				db, err := Open(dbtest.MemoryPath(b), Options{Clock: func() time.Time { return now }, noSync: true})
+				db, err := Open(dbtest.MemoryPath(b), Options{Clock: func() time.Time { return now }})
 				require.NoError(b, err)
 				defer db.Close()
 				s := db.Scope("acme")
@@ -131,7 +131,7 @@ func BenchmarkExcluded(b *testing.B) {
 // BenchmarkHeld is the review of a database with ten thousand held batches.
 func BenchmarkHeld(b *testing.B) {
 	ctx := context.Background()
-	db, err := Open(dbtest.MemoryPath(b), Options{noSync: true})
+	db, err := Open(dbtest.MemoryPath(b), Options{})
 	require.NoError(b, err)
 	defer db.Close()
 	s := db.Scope("acme", WithActor("writer"))

@@ -9,15 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/token"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // doc is a text of about n words with one sentence on parcels for every six.
@@ -55,7 +54,7 @@ func replays(t testing.TB, db *DB, a *Assembly) {
 }
 
 func TestFillTiers(t *testing.T) {
-	db := open(t, WithoutSync(Options{}))
+	db := open(t, Options{})
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "rules", Kind: KindSystem, Text: "Answer briefly."})
 	whole := shelf(t, s, 12)
@@ -101,7 +100,7 @@ func TestFillTiers(t *testing.T) {
 
 // The tier of Fill is about red and yellow pages. Green ones that are left out do not show in it; a page beyond the top K does.
 func TestFillTierOfWhatMatters(t *testing.T) {
-	db := open(t, WithoutSync(Options{}))
+	db := open(t, Options{})
 	s := db.Scope("acme")
 	for i := range 3 {
 		put(t, s, Artefact{ID: fmt.Sprintf("hit-%d", i), Kind: KindChunk, Text: fmt.Sprintf("The parcel rule %d: %s.", i, words(i, 20))})
@@ -161,7 +160,7 @@ func TestFillTierOfWhatMatters(t *testing.T) {
 // A query names its counter: the context is counted by it, stored counts of another one are not used, and the manifest says
 // what counted.
 func TestCounterOfAQuery(t *testing.T) {
-	db := open(t, WithoutSync(Options{}))
+	db := open(t, Options{})
 	s := db.Scope("acme")
 	whole := shelf(t, s, 12)
 	for range 2 { // the second one finds frames that keep costs
@@ -182,7 +181,7 @@ func TestOtherCounterCountsAgain(t *testing.T) {
 	path := dbtest.MemoryPath(t)
 	texts := map[string]string{"greek": "Το πακέτο έφτασε την Τετάρτη και ζυγίζει τρία κιλά.", "plain": "The parcel came on Wednesday."}
 	fill := func(opts Options) *DB {
-		db := openAt(t, path, WithoutSync(opts))
+		db := openAt(t, path, opts)
 		for id, text := range texts {
 			put(t, db.Scope("acme"), Artefact{ID: id, Kind: KindChunk, Text: text})
 		}
@@ -216,7 +215,7 @@ func TestOtherCounterCountsAgain(t *testing.T) {
 
 // Ladder goes by demand: intervals are half-open, and a tier that still exceeds the budget gives way to the next.
 func TestLadderTiers(t *testing.T) {
-	db := open(t, WithoutSync(Options{}))
+	db := open(t, Options{})
 	s := db.Scope("acme")
 	whole := shelf(t, s, 12)
 	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "Parcels are weighed on Mondays."})
@@ -248,7 +247,7 @@ func TestNeverOverBudget(t *testing.T) {
 	var counts []token.Counter
 	for _, c := range []token.Counter{token.Default(), byRune{}, superadditive{}} {
 		for _, sum := range []Summarizer{nil, by} {
-			dbs, counts = append(dbs, open(t, WithoutSync(Options{Counter: c, Summarizer: sum}))), append(counts, c)
+			dbs, counts = append(dbs, open(t, Options{Counter: c, Summarizer: sum})), append(counts, c)
 		}
 	}
 	scope := 0
@@ -317,7 +316,7 @@ func (h *head) Summarize(_ context.Context, text string, most int) (string, erro
 // A summary made in an assembly becomes a page once, derived from what it replaces, and goes dirty with it.
 func TestSummarizer(t *testing.T) {
 	by := &head{words: 10}
-	db := open(t, WithoutSync(Options{Summarizer: by}))
+	db := open(t, Options{Summarizer: by})
 	s := db.Scope("acme")
 	whole := shelf(t, s, 6)
 	require.Zero(t, by.calls, "what all fits is not summed up")
@@ -349,14 +348,14 @@ func TestSummarizer(t *testing.T) {
 	b := assemble(t, s, q)
 	require.Equal(t, 6, by.calls, "made once")
 	require.Equal(t, a.Text(), b.Text(), "the same summaries")
-	db = reopen(t, db, WithoutSync(Options{Summarizer: by}))
+	db = reopen(t, db, Options{Summarizer: by})
 	s = db.Scope("acme")
 	b = assemble(t, s, q)
 	require.Equal(t, a.Text(), b.Text(), "also after reopening")
 	require.Equal(t, 6, by.calls)
 	_, err = db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
-	db = reopen(t, db, WithoutSync(Options{}))
+	db = reopen(t, db, Options{})
 	s = db.Scope("acme")
 	require.Equal(t, a.Text(), assemble(t, s, q).Text(), "and from the file, without the summarizer")
 
@@ -381,7 +380,7 @@ func TestSummarizerFails(t *testing.T) {
 		"late":     {words: 10, fail: func() error { <-release; return nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			db := open(t, WithoutSync(Options{Summarizer: by, SummarizeTimeout: time.Millisecond}))
+			db := open(t, Options{Summarizer: by, SummarizeTimeout: time.Millisecond})
 			s := db.Scope("acme")
 			whole := shelf(t, s, 3)
 			a := assemble(t, s, Query{Text: "parcel rule", Budget: whole * 100 / 85, Overflow: budget.Ladder})
@@ -402,7 +401,7 @@ func TestSummarizerFails(t *testing.T) {
 func TestStoredSummary(t *testing.T) {
 	by := &head{words: 5}
 	clock := newClock()
-	db := open(t, WithoutSync(Options{Summarizer: by, Clock: clock.now}))
+	db := open(t, Options{Summarizer: by, Clock: clock.now})
 	s := db.Scope("acme/desk")
 	shelf(t, db.Scope("acme"), 1)
 	of := []Ref{{Scope: "acme", ID: "doc-00"}}
@@ -437,7 +436,7 @@ func TestStoredSummary(t *testing.T) {
 
 // The summary is part of what the model saw.
 func TestSummaryIsSeen(t *testing.T) {
-	db := open(t, WithoutSync(Options{}))
+	db := open(t, Options{})
 	s := db.Scope("acme", WithActor("agent"))
 	whole := shelf(t, s, 2)
 	put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: "Parcels by hand.", DerivedFrom: []Ref{{ID: "doc-01"}}})
@@ -461,7 +460,7 @@ func TestSummaryIsSeen(t *testing.T) {
 // A read-only database asks no summarizer: what it makes could not be stored, and not be replayed.
 func TestSummarizerReadOnly(t *testing.T) {
 	by := &head{words: 5}
-	db := open(t, WithoutSync(Options{}))
+	db := open(t, Options{})
 	whole := shelf(t, db.Scope("acme"), 3)
 	db = reopen(t, db, Options{ReadOnly: true, Summarizer: by})
 	a := assemble(t, db.Scope("acme"), Query{Text: "parcel rule", Budget: whole * 100 / 85, Overflow: budget.Ladder})
@@ -472,7 +471,7 @@ func TestSummarizerReadOnly(t *testing.T) {
 // START's first pass is over the whole scope: what recency and provenance keep is scored although no word of it matches.
 func TestSTARTKeepsByRecencyAndProvenance(t *testing.T) {
 	clock := newClock()
-	db := open(t, WithoutSync(Options{Clock: clock.now}))
+	db := open(t, Options{Clock: clock.now})
 	s := db.Scope("acme")
 	for i := range 60 {
 		put(t, s, Artefact{ID: fmt.Sprintf("old-%02d", i), Kind: KindChunk, Text: "parcel rule " + words(i, 9), CurrentAsOf: clock.now().AddDate(0, -2, -i)})
@@ -494,7 +493,7 @@ func TestSTARTKeepsByRecencyAndProvenance(t *testing.T) {
 // What is excluded is named where the question asked for it, for each reason.
 func TestNearestMisses(t *testing.T) {
 	clock := newClock()
-	db := open(t, WithoutSync(Options{Clock: clock.now}))
+	db := open(t, Options{Clock: clock.now})
 	s := db.Scope("acme")
 	for i := range 30 { // enough to crowd everything else out
 		put(t, s, Artefact{ID: fmt.Sprint("expired-", i), Text: "parcel rule parcel rule " + words(i, 5), TTL: time.Minute})
@@ -531,7 +530,7 @@ func TestNearestMisses(t *testing.T) {
 
 // Two assemblies compared: what came, what went, what is shown in another form.
 func TestDiff(t *testing.T) {
-	db := open(t, WithoutSync(Options{}))
+	db := open(t, Options{})
 	s := db.Scope("acme")
 	whole := shelf(t, s, 4)
 	q := Query{Text: "parcel rule", Budget: whole * 2}
@@ -558,7 +557,7 @@ func TestDiff(t *testing.T) {
 // Why answers for what was never a candidate, and tells each case from the others.
 func TestWhyNever(t *testing.T) {
 	clock := newClock()
-	db := open(t, WithoutSync(Options{Clock: clock.now}))
+	db := open(t, Options{Clock: clock.now})
 	s := db.Scope("acme/a")
 	put(t, s, Artefact{ID: "hit", Text: "parcel rule"})
 	put(t, s, Artefact{ID: "replaced", Text: "nothing of the kind"})
@@ -592,7 +591,7 @@ func TestWhyNever(t *testing.T) {
 
 // A held draft is counted nowhere but among the held; once approved it is everywhere.
 func TestHeldIsNotCounted(t *testing.T) {
-	db := open(t, WithoutSync(Options{}))
+	db := open(t, Options{})
 	s := db.Scope("acme", WithActor("agent"))
 	put(t, s, Artefact{ID: "policy", Text: "parcel rule"})
 	count := func() [3]int {
@@ -619,7 +618,7 @@ func TestHeldIsNotCounted(t *testing.T) {
 // whole ones would be. Facts stay whole, and so do chunks where a summarizer would be asked for each.
 func TestExtractsMakeRoom(t *testing.T) {
 	fill := func(kind Kind, o Options) (*DB, *Assembly) {
-		db := open(t, WithoutSync(o))
+		db := open(t, o)
 		s := db.Scope("acme")
 		for i := range 24 {
 			put(t, s, Artefact{ID: fmt.Sprintf("doc-%02d", i), Kind: kind, Text: doc(i, 120)})

@@ -12,10 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/stretchr/testify/require"
 )
 
 var chatTurns = flag.Int("chat.turns", 2400, "how many turns TestOrdinaryChat appends; 100,000 take minutes")
@@ -43,7 +42,7 @@ type chatting struct {
 const chatScope = "acme/agent"
 
 func (k *chatting) open() {
-	k.db = openTest(k.t, k.path, Options{noSync: true})
+	k.db = openTest(k.t, k.path, Options{})
 	k.chat = k.db.Scope(chatScope).Session("chat")
 	if k.watched {
 		w, err := k.chat.Watch(k.t.Context())

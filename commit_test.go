@@ -11,13 +11,12 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
-
-	. "github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/manifest"
 )
 
 var good = Verdict{Confidence: .88, By: "checker"}
@@ -636,7 +635,7 @@ func TestReview(t *testing.T) {
 
 // Of an approval and a rejection at the same moment one wins, and the batch says which.
 func TestReviewRace(t *testing.T) {
-	db := open(t, WithoutSync(Options{}))
+	db := open(t, Options{})
 	s := db.Scope("acme", WithActor("agent"))
 	for i := range 60 {
 		put(t, s, Artefact{ID: "page", Text: words(i, 5)})
@@ -829,7 +828,7 @@ func TestSpeculativeCounting(t *testing.T) {
 // Blind puts of one artefact at the same moment: each makes a version of its own, in the order of their LSNs, also in
 // the moment between the log's sync and the install.
 func TestBlindPutsAtOnce(t *testing.T) {
-	db := open(t, WithoutSync(Options{}))
+	db := open(t, Options{})
 	const writers, each = 8, 60
 	refs := make([][]Ref, writers)
 	var wg sync.WaitGroup
@@ -872,7 +871,7 @@ func TestConfidenceOfAnotherScale(t *testing.T) {
 // A draft that supersedes an artefact which somebody writes, verifies or supersedes before it is committed would replace
 // something else than its writer meant: it is held, and nobody approves it unknowingly.
 func TestWhatADraftSupersedesHasChanged(t *testing.T) {
-	db := open(t, WithoutSync(Options{}))
+	db := open(t, Options{})
 	host, agent := db.Scope("acme"), db.Scope("acme", WithActor("agent"))
 	draft := func(id string) *Txn {
 		tx, err := agent.Begin(ctx)
@@ -901,4 +900,177 @@ func TestWhatADraftSupersedesHasChanged(t *testing.T) {
 	require.NoError(t, draft("510").Commit(ctx, good), "a new version of what supersedes it already")
 	_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "lee", Stale: true})
 	require.NoError(t, err)
+}
+
+// An id from the future would make the database forget the outcomes of the present.
+func TestIDsFromTheFuture(t *testing.T) {
+	clock := newClock()
+	db := open(t, Options{Clock: clock.now})
+	s := db.Scope("acme")
+	const far = "7ZZZZZZZZZZZZZZZZZZZZZZZZZ"
+	err := s.Update(ctx, func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "a", Text: "t"}) }, WithID(far))
+	require.ErrorIs(t, err, ErrInvalid)
+	_, err = s.Get(ctx, "a")
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+func TestVerdictLimits(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	for name, v := range map[string]Verdict{
+		"by":      {Confidence: 1, By: strings.Repeat("x", store.MaxID+1)},
+		"control": {Confidence: 1, By: "a\nb"},
+		"note":    {Confidence: 1, By: "checker", Note: strings.Repeat("x", store.MaxNote+1)},
+	} {
+		tx := begin(t, s)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "t"}))
+		require.ErrorIs(t, tx.Commit(ctx, v), ErrInvalid, name)
+		require.NoError(t, tx.Rollback(), "%s: the transaction is still open", name)
+	}
+	tx := begin(t, s)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "t"}))
+	var held *HeldError
+	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "  "}), &held)
+	require.Equal(t, ReasonNoVerdict, held.Reason, "blanks are nobody")
+	_, err := db.Review().Approve(ctx, held.Batch, Approval{By: "anna", Note: strings.Repeat("x", store.MaxNote+1)})
+	require.ErrorIs(t, err, ErrInvalid)
+	tx = begin(t, s)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "b", Text: "t"}))
+	require.NoError(t, tx.Commit(ctx, Verdict{Confidence: 1, By: strings.Repeat("x", store.MaxID), Note: strings.Repeat("x", store.MaxNote)}))
+}
+
+// A transaction that could not write all it was told to commits nothing.
+func TestCommitAfterAFailedWrite(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme", WithActor("agent"))
+	put(t, s, Artefact{ID: "old", Text: "before"})
+	fails := map[string]func(tx *Txn) error{
+		"invalid":   func(tx *Txn) error { return tx.Put(ctx, Artefact{Text: "no id"}) },
+		"too large": func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "x", Text: strings.Repeat("x", store.MaxText+1)}) },
+		"no source": func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "x", Source: "file:/none"}) },
+		"no parent": func(tx *Txn) error {
+			return tx.Put(ctx, Artefact{ID: "x", Text: "x", DerivedFrom: []Ref{{ID: "none"}}})
+		},
+		"not allowed":   func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "x", Text: "x", Provenance: HumanVerified}) },
+		"delete no id":  func(tx *Txn) error { return tx.Delete(ctx, "") },
+		"both replaced": func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "b", Text: "x", Supersedes: []string{"b"}}) },
+	}
+	for name, fail := range fails {
+		tx := begin(t, s)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "half", Text: "the half of it"}), name)
+		cause := fail(tx)
+		require.Error(t, cause, name)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "more", Text: "more of it"}), name)
+		for range 2 {
+			err := tx.Commit(ctx, good)
+			require.ErrorIs(t, err, ErrTxnFailed, name)
+			require.ErrorContains(t, err, cause.Error(), name)
+		}
+		require.NoError(t, tx.Rollback(), name)
+		err := s.Update(ctx, func(tx *Txn) error {
+			_ = tx.Put(ctx, Artefact{ID: "half", Text: "the half of it"})
+			_ = fail(tx)
+			return nil
+		})
+		require.ErrorIs(t, err, ErrTxnFailed, name)
+		invisible(t, s, "half", "half")
+	}
+	held, err := listing.Collect(db.Review().Batches(ctx, "", true))
+	require.NoError(t, err)
+	require.Empty(t, held)
+
+	tx := begin(t, s) // the negative control: a read that finds nothing is no failed write
+	_, err = tx.Get(ctx, "none")
+	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, tx.Delete(ctx, "none"), ErrNotFound, "nor is one that deletes what is not there")
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "whole", Text: "all of it"}))
+	require.NoError(t, tx.Commit(ctx, good))
+}
+
+// Whether a draft is unchanged is no question where it could not be committed.
+func TestUnchangedOfWhatCannotBeCommitted(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "new", Text: "same"})
+	tx := begin(t, s)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "new", Text: "same", Supersedes: []string{"never"}}))
+	_, err := tx.Unchanged(ctx, "new", 0)
+	require.ErrorIs(t, err, ErrInvalid)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "never", Text: "now it is"}))
+	_, err = tx.Unchanged(ctx, "new", 0)
+	require.NoError(t, err)
+	require.Error(t, tx.Put(ctx, Artefact{Text: "no id"}))
+	_, err = tx.Unchanged(ctx, "new", 0)
+	require.ErrorIs(t, err, ErrTxnFailed)
+	require.NoError(t, tx.Rollback())
+}
+
+// The id of a batch answers to the batch it was made for, and to nobody else: not to another scope, and not to another
+// content, which get one and the same error. It holds for what was applied and for what was held, and after a reopen.
+func TestBatchIDsAnswerToTheirBatch(t *testing.T) {
+	clk := newClock()
+	opts := Options{Clock: clk.now}
+	db := open(t, opts)
+	commit := func(scope, id, text string, v Verdict) (store.Outcome, error) {
+		tx := begin(t, db.Scope(scope), WithID(id))
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "note", Text: text, TTL: time.Hour}))
+		err := tx.Commit(ctx, v)
+		return tx.Outcome(), err
+	}
+	applied, held := begin(t, db.Scope("acme/a")).ID(), begin(t, db.Scope("acme/a")).ID()
+	first, err := commit("acme/a", applied, "the secret", good)
+	require.NoError(t, err)
+	_, err = commit("acme/a", held, "the draft", Verdict{})
+	heldAs(t, err, ReasonNoVerdict)
+	for range 2 {
+		for _, id := range []string{applied, held} {
+			_, other := commit("acme/b", id, "the secret", good)
+			_, same := commit("acme/b", id, "the draft", good)
+			_, content := commit("acme/a", id, "something else", good)
+			var e *store.InvalidError
+			for _, err := range []error{other, same, content} {
+				require.ErrorAs(t, err, &e)
+				require.Equal(t, other.Error(), err.Error(), "the error tells whose the id is")
+			}
+		}
+		_, err = db.Scope("acme/b").Get(ctx, "note")
+		require.ErrorIs(t, err, ErrNotFound)
+		again, err := commit("acme/a", applied, "the secret", good)
+		require.NoError(t, err, "the batch itself is not answered")
+		require.Equal(t, first, again)
+		clk.add(time.Minute) // a TTL counts from another moment then
+		db = reopen(t, db, opts)
+	}
+}
+
+// A trace that names something already names no assembly again, in no scope, and says nothing of what it names.
+func TestATraceNamesOneAssembly(t *testing.T) {
+	db := open(t, Options{})
+	a, b := db.Scope("acme/a"), db.Scope("acme/b")
+	put(t, a, Artefact{ID: "policy", Text: "refunds take fourteen days"})
+	put(t, b, Artefact{ID: "policy", Text: "refunds take thirty days"})
+	mine := begin(t, a).ID()
+	q := Query{Text: "refunds", Budget: 500, Trace: mine}
+	_, err := a.Assemble(ctx, q)
+	require.NoError(t, err)
+
+	_, own := a.Assemble(ctx, q)
+	require.ErrorIs(t, own, ErrInvalid)
+	_, theirs := b.Assemble(ctx, q)
+	require.ErrorIs(t, theirs, ErrInvalid)
+	require.Equal(t, own.Error(), theirs.Error())
+	tx := begin(t, b)
+	_, err = tx.Assemble(ctx, q)
+	require.ErrorIs(t, err, ErrInvalid)
+	_, err = tx.Assemble(ctx, Query{Text: "refunds", Budget: 500, Trace: tx.Trace()})
+	require.NoError(t, err, "a transaction's own trace is free until its first assembly")
+
+	db = reopen(t, db, Options{})
+	_, err = db.Admin().Checkpoint(ctx)
+	require.NoError(t, err)
+	_, err = db.Scope("acme/b").Assemble(ctx, q)
+	require.ErrorIs(t, err, ErrInvalid)
+	leaves, err := db.Manifests().ByTrace(ctx, mine)
+	require.NoError(t, err)
+	require.Len(t, leaves, 1)
 }

@@ -12,14 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // sayings are few, so that turns repeat each other, and of all sizes: empty, one line, one page, several pages, more
@@ -239,7 +238,7 @@ func TestEveryContextIsAccepted(t *testing.T) {
 		require.NoError(rt, err)
 		defer os.RemoveAll(sub)
 		now := dbtest.NewClock(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
-		db, err := Open(sub+"/agent.ctx", Options{noSync: true, PageTokens: 64, Clock: now.Now})
+		db, err := Open(sub+"/agent.ctx", Options{PageTokens: 64, Clock: now.Now})
 		require.NoError(rt, err)
 		defer func() { require.NoError(rt, db.Close()) }()
 		s := db.Scope("acme")
@@ -344,7 +343,7 @@ func TestLargeToolResult(t *testing.T) {
 	}
 	for _, window := range []int{0, 32_000} {
 		for _, newest := range []bool{false, true} {
-			db := openTest(t, dbtest.MemoryPath(t), Options{noSync: true})
+			db := openTest(t, dbtest.MemoryPath(t), Options{})
 			s := db.Scope("acme/agent")
 			chat := s.Session("chat")
 			for i := range 8 {

@@ -11,20 +11,22 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
+	"github.com/ctxpage/ctxpage"
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // Counters of hosts: the estimator, bytes, one that counts a whole above the sum of its parts, one that counts in lumps.
@@ -50,7 +52,7 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 		require.NoError(rt, err)
 		defer os.RemoveAll(sub)
 		count := rapid.SampledFrom([]token.Counter{token.Default(), bytesCounter{}, growing{}, lumps{}}).Draw(rt, "counter")
-		db, err := Open(sub+"/agent.ctx", WithoutSync(Options{Counter: count, PageTokens: rapid.SampledFrom([]int{16, 64, 512}).Draw(rt, "page")}))
+		db, err := Open(sub+"/agent.ctx", Options{Counter: count, PageTokens: rapid.SampledFrom([]int{16, 64, 512}).Draw(rt, "page")})
 		require.NoError(rt, err)
 		defer func() { checkAndClose(rt, db) }()
 		s := db.Scope("acme")
@@ -493,4 +495,68 @@ func TestReplayFindsTampering(t *testing.T) {
 	require.ErrorIs(t, err, ErrReplay)
 	require.False(t, r.Same)
 	require.Contains(t, r.Text, "six")
+}
+
+func TestAssemblyForASessionThatIsNotThere(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	put(t, s, Artefact{ID: "policy", Text: "refunds up to 400"})
+	_, err := s.Session("chat").Append(ctx, Turn{Role: "user", Text: "what of refunds?"})
+	require.NoError(t, err)
+	for _, q := range []Query{{Session: "chta"}, {Session: "chat "}, {Session: "chta", AsOf: 1}} {
+		q.Text, q.Budget = "refunds", 1000
+		_, err := s.Assemble(ctx, q)
+		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorContains(t, err, "append")
+		tx := begin(t, s)
+		_, err = tx.Assemble(ctx, q)
+		require.ErrorIs(t, err, ErrNotFound)
+		require.NoError(t, tx.Rollback())
+	}
+	_, err = db.Scope("acme/agent").Assemble(ctx, Query{Text: "refunds", Budget: 1000, Session: "chat"})
+	require.ErrorIs(t, err, ErrNotFound, "a session is of one scope")
+	require.NoError(t, s.Session("fresh").SetWindow(ctx, session.Config{Total: 128_000}))
+	for _, id := range []string{"chat", "fresh"} {
+		require.Contains(t, ids(assemble(t, s, Query{Text: "refunds", Session: id})), "policy")
+	}
+}
+
+// askedCounter counts how often it is asked.
+type askedCounter struct {
+	token.Counter
+	n atomic.Int64
+}
+
+func (c *askedCounter) Count(text string) int {
+	c.n.Add(1)
+	return c.Counter.Count(text)
+}
+
+// What a page takes in a context is counted once for each form it is shown in, also in a session, and is the same when it
+// is not counted again.
+func TestCostsAreKept(t *testing.T) {
+	c := &askedCounter{Counter: token.Default()}
+	db := open(t, ctxpage.Options{Counter: c})
+	s := db.Scope("acme")
+	for i := range 30 {
+		putPages(t, s, ctxpage.Artefact{ID: fmt.Sprint("page-", i), Text: fmt.Sprintf("Zebras number %d cross the road", i)})
+	}
+	chat := s.Session("chat")
+	for i := range 20 {
+		_, err := chat.Append(t.Context(), ctxpage.Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprintf("zebra %d?", i)})
+		require.NoError(t, err)
+	}
+	for _, session := range []string{"", "chat"} {
+		assemble := func() (text string, asked int64) {
+			before := c.n.Load()
+			a, err := s.Assemble(t.Context(), ctxpage.Query{Text: "zebras", Budget: 6000, Session: session})
+			require.NoError(t, err)
+			return a.Text(), c.n.Load() - before
+		}
+		text, first := assemble()
+		again, second := assemble()
+		require.Equal(t, text, again)
+		require.Greater(t, first, int64(10), "session %q: the control", session)
+		require.Less(t, second, int64(10), "session %q", session)
+	}
 }

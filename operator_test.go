@@ -1,19 +1,22 @@
 package ctxpage_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 // Each finding counts what it says, and nothing of a scope that is in order.
@@ -165,4 +168,159 @@ func TestHealthMakesFewCalls(t *testing.T) {
 		}
 	}
 	require.LessOrEqual(t, st.n, 2*n+3*5)
+}
+
+// A message that a plain write puts into a group begins a session, which is listed as one that was appended to. A write does not
+// undo what was decided about a session.
+func TestPutBeginsSession(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme/ann")
+	turn := Artefact{ID: "m1", Kind: KindMessage, Role: "user", Text: "which tea?", Group: "chat-1", Seq: 1}
+	put(t, s, turn)
+	put(t, s, Artefact{ID: "f1", Text: "a fact in a group", Group: "notes"})
+	list, err := listing.Collect(s.Sessions(ctx))
+	require.NoError(t, err)
+	require.Equal(t, []string{"chat-1"}, list)
+	put(t, s, Artefact{ID: "m2", Kind: KindMessage, Role: "assistant", Text: "green", Group: "chat-1", Seq: 2})
+	_, err = s.Session("chat-1").Append(ctx, Turn{Role: "user", Text: "why?"})
+	require.NoError(t, err)
+	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
+		turn.ID, turn.Group = "m3", "chat-2"
+		return tx.Put(ctx, turn)
+	}))
+	s = reopen(t, db, Options{}).Scope("acme/ann")
+	list, err = listing.Collect(s.Sessions(ctx))
+	require.NoError(t, err)
+	require.Equal(t, []string{"chat-1", "chat-2"}, list)
+	w, err := s.Session("chat-1").Inspect(ctx)
+	require.NoError(t, err)
+	require.Len(t, w.Turns, 3)
+}
+
+// Raise gives the artefacts of a selection a higher provenance, so that a search shows them. The audit says by whom and why.
+func TestRaise(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme/ann")
+	for id, text := range map[string]string{"a1": "Ann likes tea in the morning", "a2": "tea is bought at the harbour every Friday", "b1": "the cupboard above the stove holds tea"} {
+		put(t, s, Artefact{ID: id, Kind: KindFact, Text: text, Provenance: Scratch, Tags: []string{id[:1]}, Meta: map[string]string{"k": id}})
+	}
+	put(t, s, Artefact{ID: "m1", Kind: KindMessage, Role: "assistant", Text: "green tea", Group: "chat", Seq: 1})
+	shown := func(opts ...ReadOption) (n int, below string) {
+		found, err := s.Search(ctx, "tea", 10, opts...)
+		require.NoError(t, err)
+		return len(found.Hits), found.Below()
+	}
+	n, below := shown()
+	require.Zero(t, n)
+	require.Contains(t, below, "matches below the provenance floor: 4")
+	n, below = shown(WithFloor(Scratch))
+	require.Equal(t, 3, n, "the turn is found in its session only")
+	require.Empty(t, below)
+
+	r := Raise{To: Validated, By: "bob", Why: "read them", Where: Filter{TagsAll: []string{"a"}}, DryRun: true}
+	dry, err := db.Admin().Raise(ctx, "acme/ann", r)
+	require.NoError(t, err)
+	require.Len(t, dry.Refs, 2)
+	n, _ = shown()
+	require.Zero(t, n, "a dry run writes nothing")
+	r.DryRun = false
+	did, err := db.Admin().Raise(ctx, "acme/ann", r)
+	require.NoError(t, err)
+	require.Len(t, did.Refs, 2)
+	v := get(t, s, "a1")
+	require.Equal(t, Validated, v.Provenance)
+	require.Equal(t, map[string]string{"k": "a1"}, v.Meta, "everything else is as it was")
+	var last manifest.Record
+	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
+		if r.Type == manifest.TypeCommit {
+			last = *r
+		}
+		return nil
+	}))
+	require.Equal(t, []string{"bob", "read them", "raised to validated"}, []string{last.By, last.Note, last.Reason})
+	again, err := db.Admin().Raise(ctx, "acme/ann", r)
+	require.NoError(t, err)
+	require.Equal(t, Raised{Refs: []Ref{}, Above: 2}, *again)
+	n, below = shown()
+	require.Equal(t, 2, n)
+	require.Contains(t, below, ": 2")
+
+	_, err = db.Admin().Raise(ctx, "acme/ann", Raise{To: HumanVerified, By: "bob", IDs: []string{"m1"}})
+	require.NoError(t, err)
+	turns, err := listing.Collect(s.Session("chat").Turns(ctx, 0))
+	require.NoError(t, err)
+	require.Len(t, turns, 1, "a raised turn stays in its session")
+	_, err = db.Admin().Raise(ctx, "acme/ann", Raise{To: Validated, By: "bob", IDs: []string{"none"}})
+	require.ErrorIs(t, err, ErrNotFound)
+	for _, bad := range []Raise{{To: Validated}, {To: Scratch, By: "bob"}, {By: "bob"}} {
+		_, err = db.Admin().Raise(ctx, "acme/ann", bad)
+		require.ErrorIs(t, err, ErrInvalid)
+	}
+}
+
+// afterListing is a store that does something once, right after a listing of artefacts.
+type afterListing struct {
+	store.Store
+	do func()
+}
+
+func (s *afterListing) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
+	page, err := s.Store.Scan(ctx, q)
+	if do := s.do; do != nil && q.What == store.ScanArtefacts {
+		s.do = nil
+		do()
+	}
+	return page, err
+}
+
+// TestExportBesideJobs: an export leaves out what is erased between the listing and the read of the texts, and gc leaves it the
+// versions that it listed.
+func TestExportBesideJobs(t *testing.T) {
+	ctx := t.Context()
+	erases := func(names bool) func(db *DB) error {
+		return func(db *DB) error {
+			_, err := db.Admin().Erase(ctx, ops.Request{Refs: []Ref{{Scope: "acme", ID: "a"}}, By: "desk", Reason: "asked", Names: names})
+			return err
+		}
+	}
+	for name, job := range map[string]struct {
+		do    func(db *DB) error
+		wants string
+	}{
+		"erase":            {erases(false), "b1"},
+		"erase with names": {erases(true), "b1"},
+		"gc": {func(db *DB) error {
+			if _, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "a2"}); err != nil {
+				return err
+			}
+			_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
+			return err
+		}, "a1b1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files, err := filestore.Open(filestore.Options{Path: dbtest.MemoryPath(t), State: StateKinds()})
+			require.NoError(t, err)
+			st := &afterListing{Store: files}
+			db, err := Open("files", Options{Store: st, WorkingSet: -1, NoWatch: true})
+			require.NoError(t, err)
+			defer db.Close()
+			for _, id := range []string{"a", "b"} {
+				_, err := db.Scope("acme").Put(ctx, Artefact{ID: id, Text: id + "1"})
+				require.NoError(t, err)
+			}
+			var failed error
+			st.do = func() { failed = job.do(db) }
+			var out bytes.Buffer
+			_, err = db.Scope("acme").Export(ctx, &out)
+			require.NoError(t, failed)
+			require.NoError(t, err)
+			texts := ""
+			for dec := json.NewDecoder(&out); dec.More(); {
+				var v Version
+				require.NoError(t, dec.Decode(&v))
+				texts += v.Text
+			}
+			require.Equal(t, job.wants, texts)
+		})
+	}
 }

@@ -1,0 +1,465 @@
+package ctxpage_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ctxpage/ctxpage"
+	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/archive"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/portable"
+	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/stretchr/testify/require"
+)
+
+// leafOf returns the newest leaf of the audit.
+func newestLeaf(t *testing.T, db *ctxpage.DB) *manifest.Record {
+	t.Helper()
+	size, err := db.Manifests().Size(t.Context())
+	require.NoError(t, err)
+	leaf, err := db.Manifests().Leaf(t.Context(), size-1)
+	require.NoError(t, err)
+	return leaf
+}
+
+// A turn that was written from a context names its trace wherever it is read: in the window, in a recall, in an explanation
+// and in an export, also after the file was opened again. What the user said has none.
+func TestTurnsNameTheirContext(t *testing.T) {
+	ctx := t.Context()
+	path := t.TempDir() + "/agent.ctx"
+	db, err := ctxpage.Open(path, ctxpage.Options{})
+	require.NoError(t, err)
+	s := db.Scope("acme/support")
+	_, err = s.Put(ctx, ctxpage.Artefact{ID: "policy", Text: "Refunds take 14 days."})
+	require.NoError(t, err)
+	chat := s.Session("chat")
+	_, err = chat.Append(ctx, ctxpage.Turn{Role: "user", Text: "How long do refunds take?"})
+	require.NoError(t, err)
+	a, err := s.Assemble(ctx, ctxpage.Query{Text: "How long do refunds take?", Budget: 2000, Session: "chat"})
+	require.NoError(t, err)
+	refs, err := chat.Append(ctx,
+		ctxpage.Turn{Role: "user", Text: "Be quick."},
+		ctxpage.Turn{Role: "assistant", Text: "Fourteen days.", Trace: a.Trace, Subject: "dana"})
+	require.NoError(t, err)
+	id := refs[1].ID
+
+	check := func(db *ctxpage.DB) {
+		s := db.Scope("acme/support")
+		chat := s.Session("chat")
+		w, err := chat.Inspect(ctx)
+		require.NoError(t, err)
+		var traces []string
+		for _, turn := range w.Turns {
+			traces = append(traces, turn.Trace)
+		}
+		require.Equal(t, []string{"", "", a.Trace}, traces)
+		v, err := chat.Recall(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, a.Trace, v.Trace)
+		require.Equal(t, "dana", v.Subject)
+		v, err = s.Get(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, a.Trace, v.Trace)
+		in, err := chat.Inspect(ctx, id, refs[0].ID)
+		require.NoError(t, err)
+		require.Contains(t, in.Turn[id], "written from the context of trace "+a.Trace)
+		require.NotContains(t, in.Turn[refs[0].ID], "written from", "the user was given no context")
+		var out strings.Builder
+		_, err = db.Admin().Export(ctx, &out, portable.ExportOptions{})
+		require.NoError(t, err)
+		require.Equal(t, 1, strings.Count(out.String(), `"trace":"`+a.Trace+`","artefact"`), out.String())
+
+		w2, err := db.Why(ctx, v.Trace, ctxpage.Ref{})
+		require.NoError(t, err)
+		told := strings.Join(w2.Steps, "\n")
+		require.Contains(t, told, "asked in acme/support by acme/support")
+		require.Contains(t, told, "in session chat")
+		require.Contains(t, told, "in: acme/support:policy#1@1, full")
+		require.Equal(t, "How long do refunds take?", w2.Question)
+	}
+	check(db)
+	require.NoError(t, db.Close())
+	db, err = ctxpage.Open(path, ctxpage.Options{})
+	require.NoError(t, err)
+	check(db)
+	require.NoError(t, db.Close())
+}
+
+// A memory that an agent wrote names the context of its draft, also when it was held and approved.
+func TestMemoriesNameTheirContext(t *testing.T) {
+	ctx := t.Context()
+	db := open(t, ctxpage.Options{})
+	s := db.Scope("acme")
+	_, err := s.Put(ctx, ctxpage.Artefact{ID: "policy", Text: "Refunds take 14 days."})
+	require.NoError(t, err)
+	v, err := s.Get(ctx, "policy")
+	require.NoError(t, err)
+	require.Empty(t, v.Trace, "the host put it")
+	a, err := s.Assemble(ctx, ctxpage.Query{Text: "refunds", Budget: 1000})
+	require.NoError(t, err)
+	for id, confidence := range map[string]float64{"sure": .9, "unsure": .1} {
+		tx, err := db.Scope("acme", ctxpage.Gated()).Resume(ctx, a.Trace)
+		require.NoError(t, err)
+		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: id, Text: "Refunds take two weeks, " + id}))
+		if err = tx.Commit(ctx, ctxpage.Verdict{Confidence: confidence, By: "judge"}); confidence < .7 {
+			var held *ctxpage.HeldError
+			require.ErrorAs(t, err, &held)
+			_, err = db.Review().Approve(ctx, held.Batch, ctxpage.Approval{By: "kim"})
+		}
+		require.NoError(t, err)
+		v, err := s.Get(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, a.Trace, v.Trace, id)
+	}
+}
+
+// Every read leaves a manifest: a replay and a shown draft, too. What returns no contents leaves none.
+func TestReplayAndReviewLeaveManifests(t *testing.T) {
+	ctx := t.Context()
+	db := open(t, ctxpage.Options{})
+	s := db.Scope("acme")
+	_, err := s.Put(ctx, ctxpage.Artefact{ID: "policy", Text: "Refunds take 14 days."})
+	require.NoError(t, err)
+	a, err := s.Assemble(ctx, ctxpage.Query{Text: "refunds", Budget: 1000})
+	require.NoError(t, err)
+	tx, err := s.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "draft", Text: "Perhaps."}))
+	var held *ctxpage.HeldError
+	require.ErrorAs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: .1, By: "judge"}), &held)
+
+	leaves := func() uint64 {
+		n, err := db.Manifests().Size(ctx)
+		require.NoError(t, err)
+		return n
+	}
+	was := leaves()
+	for _, read := range []struct {
+		what, actor, parent string
+		do                  func() error
+	}{
+		{"replay", "operator", a.Trace, func() error { _, err := db.Replay(ctx, a.Trace); return err }},
+		{"replay", "ann", a.Trace, func() error {
+			_, err := db.Scope("acme", ctxpage.WithActor("ann"), ctxpage.Gated()).Replay(ctx, a.Trace)
+			return err
+		}},
+		{"review", "operator", held.Batch, func() error { _, err := db.Review().Show(ctx, held.Batch); return err }},
+	} {
+		require.NoError(t, read.do())
+		require.Equal(t, was+1, leaves(), read.what)
+		leaf := newestLeaf(t, db)
+		require.Equal(t, []any{manifest.TypeRecall, read.what, "acme", read.actor, read.parent}, []any{leaf.Type, leaf.Action, leaf.Scope, leaf.Actor, leaf.Parent})
+		require.Positive(t, leaf.Tokens)
+		if read.what == "replay" {
+			require.Len(t, leaf.Pages, 1)
+			require.Equal(t, a.Manifest.Pages[0].Num, leaf.Pages[0].Num)
+			require.Equal(t, a.Manifest.Rendered, leaf.Rendered)
+		}
+		was++
+	}
+	_, err = db.Scope("other").Replay(ctx, a.Trace)
+	require.ErrorIs(t, err, ctxpage.ErrNotFound, "a handle replays its own contexts alone")
+	require.NoError(t, db.Replayable(ctx, a.Trace))
+	list, err := listing.Collect(db.Review().Batches(ctx, "acme", false))
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Empty(t, list[0].Writes[0].Text, "a list has no contents")
+	require.Empty(t, list[0].Writes[0].Pages[0].Text)
+	require.Positive(t, list[0].Writes[0].Tokens)
+	require.Equal(t, was, leaves())
+	_, err = s.Resume(ctx, a.Trace)
+	require.NoError(t, err, "a replay does not join the read set")
+}
+
+// Leaves lists the audit by what somebody remembers of a call.
+func TestLeavesByFilter(t *testing.T) {
+	ctx := t.Context()
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	db := open(t, ctxpage.Options{Clock: func() time.Time { now = now.Add(time.Minute); return now }})
+	for _, scope := range []string{"acme", "globex"} {
+		s := db.Scope(scope, ctxpage.WithActor("bot-"+scope))
+		for _, chat := range []string{"one", "two"} {
+			_, err := s.Session(chat).Append(ctx, ctxpage.Turn{Role: "user", Text: "Hello."})
+			require.NoError(t, err)
+		}
+		_, err := s.Put(ctx, ctxpage.Artefact{ID: "policy", Text: "Refunds take 14 days."})
+		require.NoError(t, err)
+		for _, chat := range []string{"one", "two"} {
+			_, err = s.Assemble(ctx, ctxpage.Query{Text: "refunds in " + chat, Budget: 1000, Session: chat})
+			require.NoError(t, err)
+		}
+	}
+	questions := func(f manifest.Filter) (out []string) {
+		f.Type = manifest.TypeAssemble
+		for r, err := range db.Leaves(ctx, f) {
+			require.NoError(t, err)
+			out = append(out, r.Scope+" "+r.Question)
+		}
+		return out
+	}
+	require.Equal(t, []string{"globex refunds in two", "globex refunds in one", "acme refunds in two", "acme refunds in one"}, questions(manifest.Filter{}))
+	require.Equal(t, []string{"globex refunds in two", "acme refunds in two"}, questions(manifest.Filter{Session: "two"}))
+	require.Equal(t, []string{"acme refunds in two", "acme refunds in one"}, questions(manifest.Filter{Actor: "bot-acme"}))
+	require.Equal(t, []string{"acme refunds in one"}, questions(manifest.Filter{Scope: "acme", Session: "one"}))
+	var times []time.Time
+	for r, err := range db.Leaves(ctx, manifest.Filter{Type: manifest.TypeAssemble}) {
+		require.NoError(t, err)
+		times = append(times, time.UnixMicro(r.Time))
+	}
+	require.Equal(t, []string{"globex refunds in one", "acme refunds in two"}, questions(manifest.Filter{Since: times[2], Until: times[0]}))
+}
+
+// A turn says which context it was written from: one that nobody was given is refused, also where another scope made it.
+func TestTraceOfATurnThatNamesNoAssembly(t *testing.T) {
+	db := open(t, Options{})
+	s := db.Scope("acme")
+	chat := s.Session("chat")
+	put(t, s, Artefact{ID: "policy", Text: "refunds up to 400"})
+	theirs := assemble(t, db.Scope("umbrella"), Query{Text: "refunds"})
+	below := assemble(t, db.Scope("acme/agent"), Query{Text: "refunds"})
+	committed := begin(t, s)
+	require.NoError(t, committed.Put(ctx, Artefact{ID: "x", Text: "a draft"}))
+	require.NoError(t, committed.Commit(ctx, good))
+	before := dbtest.SizeOf(db.Manifests())
+	for name, trace := range map[string]string{
+		"never": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "other scope": theirs.Trace, "child": below.Trace, "a commit": committed.ID(), "no ulid": "yesterday",
+	} {
+		turn := Turn{ID: "answer", Role: "assistant", Text: "at most 400", Trace: trace}
+		_, err := chat.Append(ctx, Turn{Role: "user", Text: "how much?"}, turn)
+		require.ErrorIs(t, err, ErrInvalid, name)
+		require.ErrorContains(t, err, "trace", name)
+		_, err = chat.Try(ctx, turn)
+		require.ErrorIs(t, err, ErrInvalid, name)
+		if name != "no ulid" {
+			require.ErrorIs(t, err, ErrNotFound, name)
+			require.ErrorContains(t, err, "scope acme has recorded no assembly", name)
+		}
+	}
+	require.Equal(t, before, dbtest.SizeOf(db.Manifests()))
+	turns, err := listing.Collect(chat.Turns(ctx, 0))
+	require.NoError(t, err)
+	require.Empty(t, turns)
+	invisible(t, s, "answer", "at most 400")
+
+	a := assemble(t, s, Query{Text: "refunds"}) // the negative control; its trace in another spelling is the same
+	for i, trace := range []string{a.Trace, strings.ToLower(a.Trace)} {
+		turn := Turn{ID: fmt.Sprint("answer", i), Role: "assistant", Text: "at most 400", Trace: trace}
+		for range 2 { // appending it again is no new turn
+			_, err = chat.Append(ctx, turn)
+			require.NoError(t, err)
+			require.Equal(t, trace, turn.Trace, "the caller's turn stays as it is")
+		}
+	}
+	leaves, err := db.Manifests().ByTrace(ctx, a.Trace)
+	require.NoError(t, err)
+	require.Len(t, leaves, 3)
+}
+
+// talk puts a conversation, "Speaker: text", a turn a line.
+func putTalk(t *testing.T, s *ctxpage.Scope, at time.Time, lines ...string) {
+	require.NoError(t, s.Update(t.Context(), func(tx *ctxpage.Txn) error {
+		for i, line := range lines {
+			name, text, _ := strings.Cut(line, ": ")
+			a := ctxpage.Artefact{
+				ID: fmt.Sprintf("%s-%02d", at.Format("2006-01"), i), Kind: ctxpage.KindMessage, Role: "user", Name: name, Text: text,
+				Group: at.Format("2006-01"), Seq: int64(i), CurrentAsOf: at,
+			}
+			if err := tx.Put(t.Context(), a); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// Why tells each part of a score in words, and who spoke by name.
+func TestWhyTellsOfTurns(t *testing.T) {
+	db := open(t, ctxpage.Options{})
+	s := db.Scope("talk")
+	putTalk(t, s, time.Date(2023, 5, 8, 0, 0, 0, 0, time.UTC), "Caroline: I bought shoes yesterday", "Melanie: Caroline, these shoes are lovely", "Caroline: Thanks!")
+	putTalk(t, s, time.Date(2023, 6, 8, 0, 0, 0, 0, time.UTC), "Melanie: Rain again", "Caroline: And wind")
+	_, err := s.Put(t.Context(), ctxpage.Artefact{ID: "shop.md", Kind: ctxpage.KindChunk, Text: "Shoes to buy: all sizes."})
+	require.NoError(t, err)
+
+	a, err := s.Assemble(t.Context(), ctxpage.Query{Text: "Which shoes did Caroline buy in May 2023?", Budget: 2000})
+	require.NoError(t, err)
+	steps := func(id string) string {
+		why, err := db.Why(t.Context(), a.Trace, ctxpage.Ref{ID: id})
+		require.NoError(t, err)
+		return strings.Join(why.Steps, "\n")
+	}
+	first := steps("2023-05-00")
+	require.Contains(t, first, "spoken by Caroline, whom the question names")
+	require.Contains(t, first, "said in May 2023: the question names the month")
+	require.Contains(t, first, "its author tells of himself or herself")
+	require.Contains(t, first, "an irregular form of a word of the question")
+	require.NotContains(t, first, "no turn of a conversation")
+	require.NotContains(t, steps("2023-05-01"), "spoken by")
+	require.Contains(t, steps("2023-06-01"), "none of its words is asked for; it was a candidate by who speaks and when")
+	require.Contains(t, steps("shop.md"), "it is no turn of a conversation")
+
+	before := func(x, y string) {
+		at := func(id string) float64 {
+			for _, b := range a.Blocks {
+				if b.Ref.ID == id {
+					return b.Score
+				}
+			}
+			return -1
+		}
+		require.Greater(t, at(x), at(y), "%s before %s", x, y)
+	}
+	before("2023-05-00", "2023-05-01") // who is named, and not who names her
+	before("2023-05-00", "2023-06-01")
+}
+
+// mutable lists the methods by which a log is changed.
+var mutable = []string{"Add", "AddNew", "Archive", "Mark"}
+
+// writers names what of a value could change the log: a method of that name, a *archive.Log among the results of its
+// methods, the fields it shows, or inside an interface.
+func writers(v any) (out []string) {
+	if _, ok := v.(*archive.Log); ok {
+		out = append(out, "it is the log")
+	}
+	log := reflect.TypeFor[*archive.Log]()
+	t := reflect.TypeOf(v)
+	for i := range t.NumMethod() {
+		m := t.Method(i)
+		for _, name := range mutable {
+			if m.Name == name {
+				out = append(out, "method "+name)
+			}
+		}
+		for k := range m.Type.NumOut() {
+			if r := m.Type.Out(k); r == log || r.Kind() == reflect.Interface && r.NumMethod() > 0 && r != reflect.TypeFor[error]() {
+				out = append(out, fmt.Sprintf("%s gives %v", m.Name, r))
+			}
+		}
+	}
+	if t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
+		for i := range t.Elem().NumField() {
+			if f := t.Elem().Field(i); f.IsExported() {
+				out = append(out, "field "+f.Name)
+			}
+		}
+	}
+	return out
+}
+
+// TestHostsReadTheAuditOnly: nothing that a host gets of the audit can append a leaf, and a body or a leaf that the host
+// changes is the host's own copy.
+func TestHostsReadTheAuditOnly(t *testing.T) {
+	ctx := context.Background()
+	path := t.TempDir() + "/agent.ctx"
+	db, err := ctxpage.Open(path, ctxpage.Options{})
+	require.NoError(t, err)
+	s := db.Scope("acme")
+	_, err = s.Put(ctx, ctxpage.Artefact{ID: "policy", Text: "refunds take 14 days"})
+	require.NoError(t, err)
+	_, err = s.Get(ctx, "policy")
+	require.NoError(t, err)
+	require.Empty(t, writers(db.Manifests()))
+
+	read, _, err := filestore.OpenManifests(ctx, path)
+	require.NoError(t, err)
+	require.Empty(t, writers(read))
+	require.NoError(t, read.Close())
+
+	body, err := db.Manifests().Body(ctx, 0)
+	require.NoError(t, err)
+	clear(body)
+	leaf, err := db.Manifests().Leaf(ctx, 0)
+	require.NoError(t, err)
+	*leaf = manifest.Record{}
+	if c, ok := db.Manifests().(interface{ Close() error }); ok {
+		require.NoError(t, c.Close(), "a host cannot close the log under the database")
+	}
+	_, err = db.Manifests().Verify(ctx, nil, nil)
+	require.NoError(t, err)
+	_, err = s.Get(ctx, "policy")
+	require.NoError(t, err, "the database goes on writing")
+	require.NoError(t, db.Close())
+	db, err = ctxpage.Open(path, ctxpage.Options{})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+}
+
+// TestWritersSeesALog is the control: what the database handed out before is found.
+func TestWritersSeesALog(t *testing.T) {
+	l, _, err := archive.Open(context.Background(), t.TempDir(), nil, archive.Options{DB: "x"})
+	require.NoError(t, err)
+	defer l.Close()
+	found := writers(l)
+	require.Contains(t, found, "it is the log")
+	require.Contains(t, found, "method AddNew")
+	require.Contains(t, writers(struct{ *archive.Log }{l}), "method Add")
+}
+
+func TestRefOfNamesPagesOfAnyScope(t *testing.T) {
+	ctx := context.Background()
+	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.Scope("acme/support").Put(ctx, Artefact{ID: "policy", Text: "refunds"})
+	require.NoError(t, err)
+	require.Equal(t, "acme/support:policy#1@1", db.RefOf(ctx, 1))
+	require.Equal(t, "page 2", db.RefOf(ctx, 2))
+}
+
+// The leaf says of a page that found no place what it would have taken.
+func TestLeftOutPagesKeepTheirTokens(t *testing.T) {
+	ctx := context.Background()
+	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	s := db.Scope("acme")
+	for i := range 6 {
+		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("note-", i), Text: strings.Repeat("refund policy of the shop. ", 40)})
+		require.NoError(t, err)
+	}
+	a, err := s.Assemble(ctx, Query{Text: "refund policy", Budget: 500})
+	require.NoError(t, err)
+	require.NotEmpty(t, a.Manifest.Excluded)
+	for _, e := range a.Manifest.Excluded {
+		for _, p := range e.Nearest {
+			require.Positive(t, p.Tokens, "page %d, %s", p.Num, e.Reason)
+		}
+	}
+}
+
+// What is superseded is told with the name of what answers for it, and a page that an artefact does not have is told apart
+// from an artefact that is not there.
+func TestWhyNamesWhatItMeans(t *testing.T) {
+	ctx := context.Background()
+	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
+	require.NoError(t, err)
+	defer db.Close()
+	s := db.Scope("acme")
+	for _, a := range []Artefact{{ID: "old", Text: "refunds take ten days"}, {ID: "new", Text: "nothing alike", Supersedes: []string{"old"}}} {
+		_, err := s.Put(ctx, a)
+		require.NoError(t, err)
+	}
+	a, err := s.Assemble(ctx, Query{Text: "shipping", Budget: 500})
+	require.NoError(t, err)
+	told := func(ref Ref) string {
+		w, err := db.Why(ctx, a.Trace, ref)
+		require.NoError(t, err)
+		return strings.Join(w.Steps, "\n")
+	}
+	require.Contains(t, told(Ref{ID: "old"}), "superseded by acme:new#1@1")
+	for _, ref := range []Ref{{ID: "new", Page: 9}, {Scope: "acme", ID: "new", Version: 7}} {
+		require.Contains(t, told(ref), "acme:new has no such page or version; its newest is version 1, of 1 pages")
+	}
+	for _, ref := range []Ref{{ID: "none", Page: 1}, {Scope: "globex", ID: "new", Page: 9}} {
+		require.Contains(t, told(ref), "had no such artefact in sight")
+	}
+}
