@@ -76,7 +76,7 @@ var importMap = map[string]string{
 	"internal/view":    ". store internal/triage",
 	"httpsource":       "internal/deadline store",
 	"cmd/dbctl":        "internal/dbctl",
-	"internal/dbctl":   ". internal/budget compat/budgetcli compat/directivecli compat/pager directive embed internal/filestore internal/eraseplan internal/folder internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing internal/archive ops",
+	"internal/dbctl":   ". internal/budget compat/blocks compat/directivecli compat/pager directive embed internal/filestore internal/eraseplan internal/folder internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing internal/archive ops",
 	"internal/foreign": ". internal/portable render store internal/listing",
 	"embed/static":     "",
 	"bench":            "",
@@ -105,9 +105,8 @@ var importMap = map[string]string{
 	"internal/directivetext": "",
 
 	// Published tools to the letter, for dbctl and the conformance runner. The pipeline does not know them.
-	"compat/blocks":       "internal/budget token",
+	"compat/blocks":       "internal/budget token token/bpe",
 	"compat/contexty":     "internal/budget compat/blocks",
-	"compat/budgetcli":    "internal/budget compat/blocks token token/bpe",
 	"compat/directivecli": "directive internal/directivetext",
 	"compat/pager":        "internal/handoff internal/prose internal/window session",
 }

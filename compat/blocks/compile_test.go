@@ -29,7 +29,7 @@ func call(id string, calls ...string) Message {
 	return m
 }
 
-func result(id, call string) Message {
+func outcome(id, call string) Message {
 	m := msg("tool", id)
 	m.ToolCallID = call
 	return m
@@ -55,8 +55,8 @@ func compile(t *testing.T, tokens int, blocks ...Block) Compiled {
 // talk is a conversation whose messages weigh 10 each, with two tool turns, one of them answered late.
 func talk() Block {
 	m := []Message{
-		msg("user", "u1"), call("a1", "c1", "c2"), result("t1", "c1"), result("t2", "c2"), msg("assistant", "a2"),
-		msg("user", "u2"), call("a3", "c3"), msg("user", "note"), result("t3", "c3"), msg("assistant", "a4"),
+		msg("user", "u1"), call("a1", "c1", "c2"), outcome("t1", "c1"), outcome("t2", "c2"), msg("assistant", "a2"),
+		msg("user", "u2"), call("a3", "c3"), msg("user", "note"), outcome("t3", "c3"), msg("assistant", "a4"),
 		msg("user", "u3"), msg("assistant", "a5"),
 	}
 	return Block{Key: "talk", Class: budget.History, Messages: m, Weights: weights(len(m), 10), Low: 1}
@@ -83,7 +83,7 @@ func TestTruncateKeepsTurnsWhole(t *testing.T) {
 func TestTruncateProtects(t *testing.T) {
 	b := talk()
 	b.Protect = []string{"tool"}
-	require.Equal(t, "a1 t1 t2 a3 t3 u3", ids(compile(t, 60, b).Messages), "a protected result keeps its call")
+	require.Equal(t, "a1 t1 t2 a3 t3 u3", ids(compile(t, 60, b).Messages), "a protected outcome keeps its call")
 	_, err := Compile(Config{Budget: 59}, []Block{b})
 	var e *budget.BudgetError
 	require.ErrorAs(t, err, &e)
@@ -92,8 +92,8 @@ func TestTruncateProtects(t *testing.T) {
 
 func TestWhatIsIncompleteNeverGoesOut(t *testing.T) {
 	b := Block{Key: "h", Class: budget.History, Messages: []Message{
-		result("orphan", "c0"), call("pending", "c1", "c2"), result("half", "c1"), msg("user", "u"),
-		call("twice", "c3"), result("first", "c3"), result("again", "c3"), call("nameless", ""), {ID: "r", Role: "tool"}, {ID: "s", Role: "tool"},
+		outcome("orphan", "c0"), call("pending", "c1", "c2"), outcome("half", "c1"), msg("user", "u"),
+		call("twice", "c3"), outcome("first", "c3"), outcome("again", "c3"), call("nameless", ""), {ID: "r", Role: "tool"}, {ID: "s", Role: "tool"},
 	}}
 	b.Weights = weights(len(b.Messages), 1)
 	for _, s := range []Strategy{Strict, Drop, Truncate, Choose} {
@@ -247,7 +247,7 @@ func TestNoAliasing(t *testing.T) {
 	m := call("a", "c")
 	m.Content = append(m.Content, ContentPart{Type: "image_url", ImageURL: &ImageURL{URL: "u"}})
 	m.Metadata = map[string]any{"k": []any{map[string]any{"x": 1}}, "nil": nil}
-	in := []Message{m, result("t", "c")}
+	in := []Message{m, outcome("t", "c")}
 	want, err := json.Marshal(in)
 	require.NoError(t, err)
 	block := Block{Key: "h", Class: budget.History, Messages: in}
@@ -321,7 +321,7 @@ func drawBlock(t *rapid.T, key string) Block {
 	return b
 }
 
-// pairs checks the contract of providers: each call is answered by a later message, each result answers an open call.
+// pairs checks the contract of providers: each call is answered by a later message, each outcome answers an open call.
 func pairs(messages []Message) error {
 	open := map[string]int{}
 	for i := range messages {
@@ -341,7 +341,7 @@ func pairs(messages []Message) error {
 	}
 	for id, n := range open {
 		if n != 0 {
-			return fmt.Errorf("call %q has no result", id)
+			return fmt.Errorf("call %q has no outcome", id)
 		}
 	}
 	return nil

@@ -1,10 +1,14 @@
 package conversation
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/internal/window"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Values that are derived from the turns. Most turns of a long session have left the window for good, so a commit and an
@@ -184,4 +188,229 @@ func everyIndex(into []int, n int) []int {
 		into = append(into, i)
 	}
 	return into
+}
+
+// section describes one unit; false: nothing of it is in the window.
+func (c *Turns) section(u int) (window.Section, bool) {
+	members := c.Units[u].Members
+	lead, main := &c.Blocks[members[0]], &c.Blocks[members[len(members)-1]]
+	sec := window.Section{
+		ID: lead.ID, Kind: main.Kind.String(), Priority: priorityOf(main.priority), At: codec.FromMicros(main.AsOf), Turn: max(main.Seq, 0),
+		Level: session.Level(lead.Row.Level), Pinned: c.Pinned(&c.Units[u]), Because: lead.Row.Because,
+	}
+	if main.Kind == store.KindMessage {
+		sec.Kind, sec.Role = main.Role, store.SpokenAs(main.Role)
+	}
+	if main.rated != nil {
+		sec.Relevance, sec.Rated = *main.rated, true
+	}
+	if sec.Pinned {
+		sec.Level = session.Raw
+	}
+	c.signals(u, &sec)
+	for _, i := range members {
+		if p := priorityOf(c.Blocks[i].priority); p > window.Medium {
+			sec.Priority = max(sec.Priority, p)
+		}
+	}
+	for _, i := range members {
+		sec.Sizes[sec.Level] += c.Size(&c.Blocks[i], c.Shown(i))
+	}
+	below := sec.Tokens()
+	for l := sec.Level + 1; l < session.Cold; l++ {
+		if n := c.planned(u, l); n < below {
+			sec.Sizes[l], below = n, n
+		}
+	}
+	return sec, sec.Level != session.Cold && sec.Tokens() > 0
+}
+
+func priorityOf(p store.Priority) window.Priority {
+	if p == store.PriorityAuto {
+		p = store.PriorityMedium
+	}
+	return window.Priority(p) - window.Priority(store.PriorityMedium)
+}
+
+// signals are what the host told of the members, and what the database sees itself.
+func (c *Turns) signals(u int, sec *window.Section) {
+	members := c.Units[u].Members
+	for _, i := range members {
+		b := &c.Blocks[i]
+		s := &b.Row.Signals
+		sec.Traits |= prose.Traits(b.Row.Traits)
+		sec.Signals.Keep = sec.Signals.Keep || s.Keep
+		sec.Signals.LastRead = max(sec.Signals.LastRead, s.LastRead, c.Reads[b.ID])
+	}
+	b := &c.Blocks[members[len(members)-1]]
+	s := &b.Row.Signals
+	out := &sec.Signals
+	out.Source, out.Version, out.Stale, out.Finding, out.Closed, out.Refetchable = s.Source, s.Version, s.Stale, s.Finding, s.Closed, s.Refetchable
+	out.Failed = s.Failed || b.Role == "tool" && prose.Traits(b.Row.Traits)&prose.TraitError != 0
+	out.ExpiresAt, out.Call = codec.FromMicros(b.Expires), s.Call
+	if len(members) > 2 {
+		return // of a unit with several results none speaks for all
+	}
+	out.Digest = b.Row.Content
+	lead := &c.Blocks[members[0]]
+	if k := slices.Index(lead.calls(), b.answers()); k >= 0 && b.answers() != "" && out.Call == "" {
+		out.Call = lead.Tool.callKeys[k]
+	}
+}
+
+// planned is what a unit would take at a level, by estimates where a form was not made yet.
+func (c *Turns) planned(u int, l session.Level) (n int) {
+	for _, i := range c.Units[u].Members {
+		n += c.Size(&c.Blocks[i], c.plannedLevel(i, l))
+	}
+	return n
+}
+
+// plannedLevel is where a turn would stand if its unit went to a level, every form that may exist taken as made.
+func (c *Turns) plannedLevel(i int, l session.Level) session.Level {
+	b := &c.Blocks[i]
+	if b.Judged && verdictLevels[b.Verdict.Action] > l {
+		if l = verdictLevels[b.Verdict.Action]; l == session.Cold {
+			return c.Shown(i)
+		}
+	}
+	for l > session.Raw && l < session.Cold && b.Row.Sizes[l] == 0 {
+		l--
+	}
+	return l
+}
+
+// reached is what a unit takes at a level with the forms that were made.
+func (c *Turns) reached(u int, l session.Level) (n int) {
+	for _, i := range c.Units[u].Members {
+		b := &c.Blocks[i]
+		n += c.Size(b, b.Row.settle(c.plannedLevel(i, l)))
+	}
+	return n
+}
+
+// Size is what a turn takes at a level, in tokens as they are budgeted.
+func (c *Turns) Size(b *Block, l session.Level) int {
+	return c.Cal.Budget(b.Row.Sizes[l])
+}
+
+// calibrated is a calibration of a stored ratio, in parts per million.
+func calibrated(ratio int64) window.Calibration {
+	const unit = 1_000_000
+	return window.Calibration{}.Observe(unit, int(ratio))
+}
+
+// Shown is the level at which a turn stands in the window: the further of what the pass in force and the watcher say.
+// A pin shows it whole, unless it gave way to the newest turn. A result is never without its call in the window, nor a call without its result, or a provider
+// would refuse the sequence: what would leave alone stays as a stub.
+func (c *Turns) Shown(i int) session.Level {
+	b := &c.Blocks[i]
+	u := &c.Units[b.Unit]
+	if c.Pinned(u) {
+		return session.Raw
+	}
+	l, _ := c.asked(i)
+	if l == session.Cold && len(u.Members) > 1 {
+		for _, j := range u.Members {
+			if other, _ := c.asked(j); other != session.Cold {
+				l = session.Stub
+				break
+			}
+		}
+	}
+	return b.Row.settle(l)
+}
+
+// Pinned reports whether a pin of a unit holds: one of its turns is pinned, and the pin has not given way.
+func (c *Turns) Pinned(u *unit) bool {
+	for _, i := range u.Members {
+		if r := c.Blocks[i].Row; r.Pinned && !r.Yielded {
+			return true
+		}
+	}
+	return false
+}
+
+// asked is the level that watcher and pass want for a turn, and whether it is the pass that wants it so far.
+func (c *Turns) asked(i int) (l session.Level, byPass bool) {
+	b := &c.Blocks[i]
+	l = session.Level(c.Blocks[c.Units[b.Unit].Members[0]].Row.Level)
+	if b.Judged && verdictLevels[b.Verdict.Action] > l {
+		return verdictLevels[b.Verdict.Action], true
+	}
+	return l, false
+}
+
+// Why says why a turn is not whole, "" when it is.
+func (c *Turns) Why(i int) string {
+	if c.Shown(i) == session.Raw {
+		return ""
+	}
+	l, byPass := c.asked(i)
+	switch {
+	case !byPass:
+		return c.Blocks[c.Units[c.Blocks[i].Unit].Members[0]].Row.Because
+	case l == session.Cold:
+		return c.passed().evicted
+	}
+	return c.passed().paged
+}
+
+// verdictLevels are the levels that verdicts ask for.
+var verdictLevels = [...]session.Level{session.Retain: session.Raw, session.Page: session.Stub, session.Evict: session.Cold}
+
+// passReasons are the reasons that the pass in force gives, made once and not for each turn.
+type passReasons struct {
+	pass           uint64
+	evicted, paged string
+}
+
+func (c *Turns) passed() *passReasons {
+	if n := c.State.InForce; c.reasons.pass != n {
+		c.reasons = passReasons{n, fmt.Sprintf("evicted by pass %d", n), fmt.Sprintf("paged by pass %d", n)}
+	}
+	return &c.reasons
+}
+
+// WindowTurn describes a turn to a user.
+func (c *Turns) WindowTurn(i int) session.WindowTurn {
+	b := &c.Blocks[i]
+	l := c.Shown(i)
+	t := session.WindowTurn{
+		ID: b.ID, Version: b.Version, Seq: b.Seq, Role: b.Role, Kind: b.Kind.String(), Level: l, Tokens: c.Size(b, l),
+		Stored: c.Size(b, session.Raw), Pinned: b.Row.Pinned, Why: c.Why(i), Trace: b.Trace,
+	}
+	if b.Judged {
+		t.Verdict = b.Verdict.Action.String()
+	}
+	return t
+}
+
+// Explain says why a turn stands in the window as it does, a sentence at a time.
+func (c *Turns) Explain(i int) []string {
+	b := &c.Blocks[i]
+	l := c.Shown(i)
+	out := []string{fmt.Sprintf("shown as %s with %d of %d tokens", l, c.Size(b, l), c.Size(b, session.Raw))}
+	if b.Judged {
+		pass := session.StoredPass{Params: c.Force.Params, Keywords: c.Force.Tokens}
+		out = append(out, fmt.Sprintf("pass %d: %s", c.Force.Number, pass.Explain(c.judgement(i))))
+	} else {
+		out = append(out, "no pass has judged it as it is now, so it is retained")
+	}
+	u := &c.Units[b.Unit]
+	if lead := c.Blocks[u.Members[0]].Row; lead.Level > 0 {
+		out = append(out, fmt.Sprintf("watcher: compacted to %s: %s", session.Level(lead.Level), lead.Because))
+	}
+	if c.Pinned(u) {
+		out = append(out, "pinned: shown whole whatever pass and watcher say")
+	} else if b.Row.Pinned {
+		out = append(out, "pinned, but the window has no room for it beside the newest turn: it is shown whole again by the first append that leaves room for it")
+	}
+	if asked, _ := c.asked(i); asked == session.Cold && l == session.Stub {
+		out = append(out, "kept as a stub: a call and its results are in the window together or not at all")
+	}
+	if b.Trace != "" {
+		out = append(out, "written from the context of trace "+b.Trace)
+	}
+	return out
 }

@@ -1,6 +1,4 @@
-// Package budgetcli is the logic of `dbctl budget compile`: a request on stdin, the answer of package budget on stdout,
-// without a database. [Usage] documents both.
-package budgetcli
+package blocks
 
 import (
 	"encoding/json"
@@ -10,11 +8,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/compat/blocks"
 	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/ctxpage/ctxpage/token/bpe"
 )
+
+// Run is the logic of `dbctl budget compile`: a request on stdin, the answer of the allocators on stdout, without a
+// database. Usage documents both.
 
 // Exit codes of Run.
 const (
@@ -113,22 +113,22 @@ type request struct {
 }
 
 type block struct {
-	Key      string      `json:"key"`
-	Class    string      `json:"class"`
-	Place    string      `json:"place"`
-	Strategy string      `json:"strategy"`
-	Messages []message   `json:"messages"`
-	Weights  []int       `json:"weights"`
-	Scores   []float64   `json:"scores"`
-	Max      int         `json:"max"`
-	Min      int         `json:"min"`
-	Protect  []string    `json:"protect"`
-	Low      float64     `json:"low"`
-	Mark     blocks.Mark `json:"mark"`
+	Key      string    `json:"key"`
+	Class    string    `json:"class"`
+	Place    string    `json:"place"`
+	Strategy string    `json:"strategy"`
+	Messages []message `json:"messages"`
+	Weights  []int     `json:"weights"`
+	Scores   []float64 `json:"scores"`
+	Max      int       `json:"max"`
+	Min      int       `json:"min"`
+	Protect  []string  `json:"protect"`
+	Low      float64   `json:"low"`
+	Mark     Mark      `json:"mark"`
 }
 
 type message struct {
-	blocks.Message
+	Message
 	Text *string `json:"text"` // short for content of one text part
 }
 
@@ -150,11 +150,11 @@ type item struct {
 }
 
 type answer struct {
-	Counter  *counterName     `json:"counter,omitempty"`
-	Messages []blocks.Message `json:"messages,omitempty"`
-	Report   *blocks.Report   `json:"report,omitempty"`
-	Result   *result          `json:"result,omitempty"`
-	Error    *failure         `json:"error,omitempty"`
+	Counter  *counterName `json:"counter,omitempty"`
+	Messages []Message    `json:"messages,omitempty"`
+	Report   *Report      `json:"report,omitempty"`
+	Result   *result      `json:"result,omitempty"`
+	Error    *failure     `json:"error,omitempty"`
 }
 
 type counterName struct {
@@ -200,7 +200,7 @@ func errorOf(err error) *failure {
 	switch {
 	case errors.As(err, &e):
 		f.Kind, f.Block, f.Need, f.Have, f.Shortfall = "budget", e.Block, e.Need, e.Have, e.Shortfall
-	case errors.Is(err, blocks.ErrBlock):
+	case errors.Is(err, ErrBlock):
 		f.Kind = "block"
 	}
 	return f
@@ -225,7 +225,7 @@ func answerTo(in io.Reader, otherwise string) (answer, error) {
 	if err != nil {
 		return ans, err
 	}
-	c, err := blocks.Compile(blocks.Config{Budget: r.Budget, Reserve: *r.Reserve, Counter: counter}, list)
+	c, err := Compile(Config{Budget: r.Budget, Reserve: *r.Reserve, Counter: counter}, list)
 	ans.Messages, ans.Report = c.Messages, &c.Report
 	return ans, err
 }
@@ -281,12 +281,12 @@ func (r *request) resolve(otherwise string) (token.Counter, error) {
 	return counter, nil
 }
 
-func (r *request) compileBlocks() ([]blocks.Block, error) {
-	list := make([]blocks.Block, len(r.Blocks))
+func (r *request) compileBlocks() ([]Block, error) {
+	list := make([]Block, len(r.Blocks))
 	for i := range r.Blocks {
 		b := &r.Blocks[i]
 		where := fmt.Sprintf("block %q", b.Key)
-		strategy, err := lookup(where+": strategy", b.Strategy, blocks.Auto, blocks.Choose)
+		strategy, err := lookup(where+": strategy", b.Strategy, Auto, Choose)
 		if err != nil {
 			return nil, err
 		}
@@ -294,11 +294,11 @@ func (r *request) compileBlocks() ([]blocks.Block, error) {
 		if err != nil {
 			return nil, err
 		}
-		list[i] = blocks.Block{Key: b.Key, Class: class, Place: place, Strategy: strategy, Weights: b.Weights, Scores: b.Scores,
+		list[i] = Block{Key: b.Key, Class: class, Place: place, Strategy: strategy, Weights: b.Weights, Scores: b.Scores,
 			Max: b.Max, Min: b.Min, Protect: b.Protect, Low: b.Low, Mark: b.Mark}
 		for _, m := range b.Messages {
 			if m.Text != nil {
-				m.Content = append(m.Content, blocks.TextMessage("", *m.Text).Content...)
+				m.Content = append(m.Content, TextMessage("", *m.Text).Content...)
 			}
 			list[i].Messages = append(list[i].Messages, m.Message)
 		}

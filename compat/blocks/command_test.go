@@ -1,4 +1,4 @@
-package budgetcli
+package blocks
 
 import (
 	"bytes"
