@@ -71,7 +71,7 @@ var importMap = map[string]string{
 	"internal/freshness":    "internal/deadline internal/codec internal/plaintext store internal/triage",
 	".":                     "internal/filestore store internal/budget directive internal/lexical manifest render session token internal/triage wal internal/neardup internal/deadline internal/codec internal/chunk internal/eraseplan internal/explain internal/folder internal/format internal/freshness internal/handoff internal/identity internal/directivelog internal/listing internal/owner internal/refresh internal/rendering internal/staterows internal/succession internal/supported internal/conversation internal/vector internal/portable internal/prefetch ops",
 
-	"embed":            "internal/deadline internal/triage",
+	"embed":            "internal/deadline",
 	"serve":            ". directive internal/filestore internal/view manifest internal/remote render session store token/bpe internal/triage internal/listing",
 	"internal/view":    ". store internal/triage",
 	"httpsource":       "internal/deadline store",

@@ -33,10 +33,10 @@ func TestDatabase(t *testing.T) {
 	}
 	a := ask("which refund?")
 	require.Equal(t, "test-model", a.Manifest.Embedder)
-	require.EqualValues(t, 2, e.c.Calls(), "the question, then the pages in one request")
+	require.EqualValues(t, 2, e.c.Stats().Calls, "the question, then the pages in one request")
 	require.EqualValues(t, 6, e.c.Stats().Texts)
 	ask("which refund?")
-	require.EqualValues(t, 2, e.c.Calls())
+	require.EqualValues(t, 2, e.c.Stats().Calls)
 
 	e.before = fail(http.StatusServiceUnavailable, "", `{"error":"loading which refund?"}`)
 	a = ask("another refund")
@@ -44,5 +44,5 @@ func TestDatabase(t *testing.T) {
 	require.Equal(t, "relevance by words alone: embedder test-model failed", a.Manifest.Note, "no content enters the audit")
 	e.before = nil
 	require.Empty(t, ask("another refund").Degraded)
-	require.EqualValues(t, 4, e.c.Calls())
+	require.EqualValues(t, 4, e.c.Stats().Calls)
 }

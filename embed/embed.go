@@ -24,7 +24,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage/internal/deadline"
-	"github.com/ctxpage/ctxpage/internal/triage"
 )
 
 // Options configure a Client. URL and Model are needed; the rest has defaults.
@@ -158,9 +157,6 @@ func (c *Client) Model() string {
 	return c.opts.Model
 }
 
-// Calls counts the requests that were sent, repetitions included.
-func (c *Client) Calls() int64 { return c.calls.Load() }
-
 // Stats are counters since New.
 type Stats struct {
 	Calls   int64 `json:"calls"`   // requests sent
@@ -176,10 +172,6 @@ func (c *Client) Stats() Stats {
 
 // CloseIdle closes connections that are kept for later use.
 func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
-
-// Cosine is the cosine of the angle between two vectors, the same on every machine. Vectors of different lengths, a zero
-// vector and one that is not finite give 0.
-func Cosine(a, b []float32) float64 { return triage.Cosine(a, b) }
 
 // Embed returns the vector of each text, in order, all of one length. A text must be UTF-8 and not empty. After an
 // error it returns no vectors, but keeps those that it got for the next call. The error is an *Error, or names the

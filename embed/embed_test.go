@@ -119,11 +119,11 @@ func TestEmbed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, vectorOf("a"), again[0])
 	require.Equal(t, []string{"new"}, e.batches[5])
-	require.EqualValues(t, 6, e.c.Calls())
+	require.EqualValues(t, 6, e.c.Stats().Calls)
 	none, err := e.c.Embed(t.Context(), nil)
 	require.NoError(t, err)
 	require.Empty(t, none)
-	require.EqualValues(t, 6, e.c.Calls())
+	require.EqualValues(t, 6, e.c.Stats().Calls)
 }
 
 func TestBatchesKeepOrder(t *testing.T) {
@@ -199,7 +199,7 @@ func TestNoRetry(t *testing.T) {
 		e.before = fail(c.code, c.header, `{"error":{"message":"no"}}`)
 		_, err := e.c.Embed(t.Context(), []string{"a"})
 		require.ErrorIs(t, err, ErrRefused, name)
-		require.Equal(t, c.calls, e.c.Calls(), name)
+		require.Equal(t, c.calls, e.c.Stats().Calls, name)
 	}
 }
 
@@ -254,7 +254,7 @@ func TestAnswers(t *testing.T) {
 		e.before = fail(200, "", body)
 		_, err := e.c.Embed(t.Context(), []string{"a", "b"})
 		require.ErrorIs(t, err, ErrAnswer, name)
-		require.EqualValues(t, 1, e.c.Calls(), "%s: a wrong answer is not asked for again", name)
+		require.EqualValues(t, 1, e.c.Stats().Calls, "%s: a wrong answer is not asked for again", name)
 		require.Zero(t, e.c.cache.bytes, "%s: nor kept", name)
 	}
 	e := newEndpoint(t, Options{}) // the negative control
@@ -286,14 +286,14 @@ func TestSlow(t *testing.T) {
 	e.before = func(_ http.ResponseWriter, r *http.Request, _ int) bool { <-r.Context().Done(); return true }
 	_, err := e.c.Embed(t.Context(), []string{"a"})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.EqualValues(t, 2, e.c.Calls(), "one request ran out of its time; the caller has more")
+	require.EqualValues(t, 2, e.c.Stats().Calls, "one request ran out of its time; the caller has more")
 
 	e = newEndpoint(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	e.before = func(_ http.ResponseWriter, r *http.Request, _ int) bool { cancel(); <-r.Context().Done(); return true }
 	_, err = e.c.Embed(ctx, []string{"a"})
 	require.ErrorIs(t, err, context.Canceled)
-	require.EqualValues(t, 1, e.c.Calls())
+	require.EqualValues(t, 1, e.c.Stats().Calls)
 }
 
 // TestKeyIsNotCarriedOn: another host never sees the key, though the endpoint sends us there.
@@ -381,11 +381,6 @@ func TestConcurrent(t *testing.T) {
 		})
 	}
 	wg.Wait()
-}
-
-func TestCosineIsTriages(t *testing.T) {
-	require.InDelta(t, math.Sqrt2/2, Cosine([]float32{1, 1}, []float32{1, 0}), 1e-15)
-	require.Zero(t, Cosine([]float32{1}, []float32{1, 0}))
 }
 
 func FuzzDecode(f *testing.F) {

@@ -201,15 +201,15 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, c *call, req *reque
 	return streamAnswer(ctx, w, c, req, body)
 }
 
-// timeout is how long a call may take: whole seconds, 1 to MaxTimeout, DefaultTimeout without the
+// timeout is how long a call may take: whole seconds, 1 to maxTimeout, defaultTimeout without the
 // header. The time counts from the moment at which the argument has arrived.
 func timeout(given string) (time.Duration, error) {
 	if given == "" {
-		return DefaultTimeout, nil
+		return defaultTimeout, nil
 	}
 	n, err := strconv.Atoi(given)
-	if err != nil || n < 1 || n > int(MaxTimeout/time.Second) {
-		return 0, refuse("body", fmt.Sprintf("%s: %.40q", headerTimeout, given), fmt.Sprintf("1 to %d seconds", int(MaxTimeout/time.Second)))
+	if err != nil || n < 1 || n > int(maxTimeout/time.Second) {
+		return 0, refuse("body", fmt.Sprintf("%s: %.40q", headerTimeout, given), fmt.Sprintf("1 to %d seconds", int(maxTimeout/time.Second)))
 	}
 	return time.Duration(n) * time.Second, nil
 }
@@ -239,16 +239,16 @@ func (s *Server) withBody(w http.ResponseWriter, r *http.Request, do func([]byte
 	return writeAnswer(w, v, err)
 }
 
-// readBody reads the argument of a call: at most MaxRequest bytes, which must arrive within
+// readBody reads the argument of a call: at most maxRequest bytes, which must arrive within
 // partTime. A request is held in memory whole, so the most that all callers can take together is
-// MaxCalls times MaxRequest.
+// MaxCalls times maxRequest.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.Method != http.MethodPost {
 		return nil, wrongMethod(r, http.MethodPost)
 	}
 	c := http.NewResponseController(w)
 	_ = c.SetReadDeadline(time.Now().Add(partTime)) // a recorder of a test has no deadlines
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequest))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	_ = c.SetReadDeadline(time.Time{})
 	var large *http.MaxBytesError
 	switch {

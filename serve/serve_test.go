@@ -458,7 +458,7 @@ func TestHostileRequests(t *testing.T) {
 	pages := host.Clone()
 	pages.Set("Origin", "http://evil.example")
 	d.fails(pages, "put", write("x", "of a page in a browser"), "origin")
-	d.fails(host, "put", `{"writes":[{"id":"x","text":"`+strings.Repeat("a", serve.MaxRequest)+`"}]}`, "too_large")
+	d.fails(host, "put", `{"writes":[{"id":"x","text":"`+strings.Repeat("a", (16<<20))+`"}]}`, "too_large")
 	h := agent.Clone()
 	h.Set("Ctxpage-Timeout", "never")
 	d.fails(h, "list", m{}, "body")

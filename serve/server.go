@@ -45,11 +45,11 @@ const Version = 1
 // keys or transactions with full (503). The error names the limit, so a caller can tell a busy
 // server from a broken one.
 const (
-	MaxRequest      = 16 << 20         // bytes of a request
-	DefaultTimeout  = time.Minute      // of one call
-	MaxTimeout      = time.Hour        // that a caller may ask for
-	DefaultMaxCalls = 256              // under way at once
-	DefaultLease    = 10 * time.Minute // of a key or an open transaction without a call
+	maxRequest      = 16 << 20         // bytes of a request
+	defaultTimeout  = time.Minute      // of one call
+	maxTimeout      = time.Hour        // that a caller may ask for
+	defaultMaxCalls = 256              // under way at once
+	defaultLease    = 10 * time.Minute // of a key or an open transaction without a call
 	maxConnections  = 512              // of Serve
 	maxKeys         = 1024
 	maxTransactions = 256
@@ -71,10 +71,10 @@ type Options struct {
 	// Evaluator judges what agents write; nil: Options.Evaluator of the database. Without either,
 	// their writes are held.
 	Evaluator ctxpage.Evaluator
-	// MaxCalls bounds the calls under way at once; 0: DefaultMaxCalls.
+	// MaxCalls bounds the calls under way at once; 0: defaultMaxCalls.
 	MaxCalls int
 	// Lease is how long a key or an open transaction may be unused before it ends, in real time; 0:
-	// DefaultLease.
+	// defaultLease.
 	Lease time.Duration
 	// Stop is called, once and in a goroutine of its own, when an operator asks the server to end.
 	// nil: such a call is refused.
@@ -142,10 +142,10 @@ func New(db *ctxpage.DB, opts Options) (*Server, error) {
 		opts.Now = time.Now
 	}
 	if opts.Lease == 0 {
-		opts.Lease = DefaultLease
+		opts.Lease = defaultLease
 	}
 	if opts.MaxCalls == 0 {
-		opts.MaxCalls = DefaultMaxCalls
+		opts.MaxCalls = defaultMaxCalls
 	}
 	if err := opts.check(db); err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ type statusOut struct {
 // status describes database and server. Its counts are of one moment each, not of one moment
 // together.
 func (s *Server) status(ctx context.Context, most Role) (statusOut, error) {
-	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
 	stats, err := s.db.Stats(ctx)
 	if err != nil {

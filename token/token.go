@@ -26,12 +26,12 @@ const (
 	Calibrated Label = "calibrated" // an estimate corrected by observed usage
 )
 
-// Labeler is implemented by counters that know their quality.
-type Labeler interface{ Label() Label }
+// labeler is implemented by counters that know their quality.
+type labeler interface{ Label() Label }
 
 // LabelOf returns the quality of c. A counter that does not say is taken for an estimate.
 func LabelOf(c Counter) Label {
-	if l, ok := c.(Labeler); ok {
+	if l, ok := c.(labeler); ok {
 		return l.Label()
 	}
 	return Estimated
