@@ -9,6 +9,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/budget"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 )
@@ -123,12 +124,8 @@ func (c *assembleCmd) query() (q ctxpage.Query, err error) {
 		Text: strings.Join(c.Question, " "), Budget: c.Budget, Reserve: c.Reserve, TopK: c.Top, Session: c.Session,
 		SummaryTokens: c.Summary, ServeStale: c.ServeStale, AsOf: c.AsOf, Trace: c.Trace,
 	}
-	for _, k := range c.Kind {
-		kind, err := ctxpage.ParseKind(k)
-		if err != nil {
-			return q, err
-		}
-		q.Kinds = append(q.Kinds, kind)
+	if q.Kinds, err = view.Kinds(c.Kind); err != nil {
+		return q, err
 	}
 	if err := q.SetNames(c.Floor, c.Preset, c.Overflow, c.Charge); err != nil {
 		return q, usage("%v", err)

@@ -122,7 +122,11 @@ func (d *demo) run(exit int, in, show, verb string, args ...string) (result map[
 	d.out.Steps = append(d.out.Steps, demoStep{command(append([]string{"dbctl"}, args...)...), exit, result})
 	d.say("\n$ %s", d.out.Steps[len(d.out.Steps)-1].Command)
 	for field := range strings.FieldsSeq(show) {
-		d.say("  %-9s %s", field, cut(strings.Trim(fmt.Sprint(result[field]), "[]"), 160))
+		if n, is := result[field].(float64); is {
+			d.say("  %v %s", n, field)
+		} else {
+			d.say("  %-7s %s", field, cut(strings.Trim(fmt.Sprint(result[field]), "[]"), 160))
+		}
 	}
 	return result, err
 }
@@ -143,7 +147,7 @@ func (d *demo) steps(scope string) (err error) {
 	}
 	run(exitOK, "", "id", "init")
 	run(exitOK, "", "written bytes", "import", scope, d.out.Copy)
-	first := run(exitOK, "", "trace tokens limit digest", "assemble", scope, d.out.Question)
+	first := run(exitOK, "", "trace tokens digest", "assemble", scope, d.out.Question)
 	blocks, _ := first["blocks"].([]any)
 	if err != nil || len(blocks) == 0 {
 		return cmp.Or(err, failed("demo: no page of the folder fits; try another --question"))
@@ -158,7 +162,7 @@ func (d *demo) steps(scope string) (err error) {
 	if eerr != nil {
 		return failed("demo: edit: %v", eerr)
 	}
-	second := run(exitOK, "", "trace tokens limit digest", "assemble", scope, d.out.Question)
+	second := run(exitOK, "", "trace tokens digest", "assemble", scope, d.out.Question)
 	text, _ := second["text"].(string)
 	d.out.Noticed = strings.Contains(text, line)
 	d.say("  the new line is in the context: %v", d.out.Noticed)
@@ -185,5 +189,6 @@ func (d *demo) edit(id, page string) (line string, err error) {
 	file, err := os.ReadFile(d.out.Edited)
 	before, after, _ := strings.Cut(string(file), page)
 	d.say("\nNow %s gets one line more.", d.out.Edited)
-	return line, cmp.Or(err, os.WriteFile(d.out.Edited, []byte(before+page[:at]+"\n"+line+"\n"+page[at:]+after), 0o600))
+	err = errors.Join(err, os.WriteFile(d.out.Edited, []byte(before+page[:at]+"\n"+line+"\n"+page[at:]+after), 0o600), os.Chtimes(d.out.Edited, time.Time{}, d.a.now()))
+	return line, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -35,12 +36,8 @@ func (f *filterFlags) filter() (out ctxpage.Filter, err error) {
 		}
 		out.Meta = append(out.Meta, c)
 	}
-	for _, name := range f.OnlyKind {
-		k, err := ctxpage.ParseKind(name)
-		if err != nil {
-			return out, usage("--only-kind: %v", err)
-		}
-		out.Kinds = append(out.Kinds, k)
+	if out.Kinds, err = view.Kinds(f.OnlyKind); err != nil {
+		return out, usage("--only-kind: %v", err)
 	}
 	now := time.Now()
 	for _, t := range []struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/triage"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -202,8 +203,8 @@ func (c *putCmd) named(a *app, db *ctxpage.DB, art *ctxpage.Artefact) error {
 }
 
 func (c *putCmd) artefact(a *app) (art ctxpage.Artefact, err error) {
-	art = ctxpage.Artefact{
-		ID: c.ID, Text: c.Text, Role: c.Role, Source: c.Source, TTL: c.TTL, Group: c.Group, Seq: c.Seq, Subject: c.Subject,
+	w := view.Write{
+		ID: c.ID, Text: c.Text, Kind: c.Kind, Provenance: c.Provenance, Role: c.Role, Source: c.Source, Group: c.Group, Seq: c.Seq, Subject: c.Subject,
 		Supersedes: slices.Clone(c.Supersedes), Pinned: c.Pin, Tags: c.Tag, Meta: c.Meta,
 	}
 	if c.Verified && c.By == "" {
@@ -212,24 +213,17 @@ func (c *putCmd) artefact(a *app) (art ctxpage.Artefact, err error) {
 	if c.Verified && c.Provenance != "" {
 		return art, usage("put: --verified and --provenance exclude each other")
 	}
-	if c.Kind != "" {
-		if art.Kind, err = ctxpage.ParseKind(c.Kind); err != nil {
-			return art, err
-		}
-	}
-	if c.Provenance != "" {
-		if art.Provenance, err = triage.ParseProvenance(c.Provenance); err != nil {
-			return art, usage("put: --provenance: %v", err)
-		}
-		if art.Provenance == triage.Verified {
-			return art, usage("put: --provenance human-verified: expected --verified --by WHO: a person answers for it")
-		}
-	}
-	if art.ExpiresAt, err = parseTime("--expires", c.Expires); err != nil {
+	if w.ExpiresAt, err = parseTime("--expires", c.Expires); err != nil {
 		return art, err
 	}
-	if art.CurrentAsOf, err = parseTime("--as-of", c.AsOf); err != nil {
+	if w.CurrentAsOf, err = parseTime("--as-of", c.AsOf); err != nil {
 		return art, err
+	}
+	if art, err = w.Artefact(); err != nil {
+		return art, err
+	}
+	if art.TTL = c.TTL; art.Provenance == triage.Verified {
+		return art, usage("put: --provenance human-verified: expected --verified --by WHO: a person answers for it")
 	}
 	if path, ok := strings.CutPrefix(c.Source, "file:"); ok && path != "" {
 		abs, err := filepath.Abs(path)

@@ -97,7 +97,7 @@ func TestVerbs(t *testing.T) {
 		{"review ls F", "", exitOK, "nothing is held"},
 		{"review show F nonsense", "", exitUsage, "ULID"},
 		{"manifest ls F --type nonsense", "", exitUsage, "no leaf type"},
-		{"manifest ls F --type get --limit 1", "", exitOK, "more: --cursor"},
+		{"manifest ls F --type recall --limit 1", "", exitOK, "more: --cursor"},
 		{"manifest verify F", "", exitOK, "verified"},
 		{"manifest verify F --head nonsense", "", exitUsage, "neither a head line"},
 		{"manifest show F 0", "", exitOK, "vouched by the host"},

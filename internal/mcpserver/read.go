@@ -74,18 +74,13 @@ func (s *server) assemble(ctx context.Context, _ *mcp.CallToolRequest, in assemb
 	if q.Budget < 0 || q.Budget > maxBudget {
 		return nil, assembleOut{}, fmt.Errorf("budget %d: expected 1 to %d tokens", in.Budget, maxBudget)
 	}
-	for _, name := range in.Kinds {
-		k, err := ctxpage.ParseKind(name)
-		if err != nil {
-			return nil, assembleOut{}, err
-		}
-		q.Kinds = append(q.Kinds, k)
-	}
-	filter, err := in.Filter.Filter()
-	if err != nil {
+	var err error
+	if q.Kinds, err = view.Kinds(in.Kinds); err != nil {
 		return nil, assembleOut{}, err
 	}
-	q.Filter = filter
+	if q.Filter, err = in.Filter.Filter(); err != nil {
+		return nil, assembleOut{}, err
+	}
 	a, err := s.scope.Assemble(ctx, q)
 	if err != nil {
 		return nil, assembleOut{}, err
@@ -246,10 +241,7 @@ func boundary(text string, n int) int {
 
 // textOf is all that a page says: its text, the texts of its parts, and the calls of tools.
 func textOf(v *ctxpage.Version) string {
-	text := v.Text
-	for _, p := range v.Parts {
-		text += p.Text
-	}
+	text := view.Text(v)
 	for _, c := range v.ToolCalls {
 		if text != "" {
 			text += "\n"
@@ -316,9 +308,13 @@ func (s *server) list(ctx context.Context, _ *mcp.CallToolRequest, in listIn) (*
 	if err != nil {
 		return nil, listOut{}, err
 	}
-	opts, err := in.options()
+	filter, err := in.Filter.Filter()
 	if err != nil {
 		return nil, listOut{}, err
+	}
+	opts := []ctxpage.ReadOption{ctxpage.Where(filter)}
+	if in.Newest {
+		opts = append(opts, ctxpage.NewestFirst())
 	}
 	out := listOut{Items: []itemOut{}}
 	if in.Cursor == "" {

@@ -1,53 +1,33 @@
 package mcpserver
 
-import "github.com/modelcontextprotocol/go-sdk/mcp"
+import (
+	"errors"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
 
 // addTools registers the tools. Their order is the one that clients list, and does not change.
 func (s *server) addTools(out *mcp.Server) error {
-	add := []func() error{
-		func() error {
-			return tool(out, &mcp.Tool{
-				Name: "assemble", Description: "The context for a question within a token budget. The last line is JSON: the trace to cite in put and why, and which pages are in.",
-				Annotations: hints("Assemble a context", true, false, false),
-			}, s.assemble)
-		},
-		func() error {
-			return tool(out, &mcp.Tool{
-				Name: "search", Description: "Pages that match words, best first. A hit that says more is cut: get has the rest.", Annotations: hints("Search pages", true, false, true),
-			}, s.search)
-		},
-		func() error {
-			return tool(out, &mcp.Tool{
-				Name: "get", Description: "One page, by id or reference, also what a context showed as a stub. A long page comes in parts: next is the offset of the part that follows.", Annotations: hints("Get a page", true, false, true),
-			}, s.get)
-		},
-		func() error {
-			return tool(out, &mcp.Tool{
-				Name: "list", Description: "Ids of pages, by prefix, in order.", Annotations: hints("List pages", true, false, true),
-			}, s.list)
-		},
+	describe := func(name, title, text string, readOnly, destructive, idempotent bool) *mcp.Tool {
+		return &mcp.Tool{Name: name, Description: text, Annotations: hints(title, readOnly, destructive, idempotent)}
 	}
-	if s.Write {
-		add = append(add, func() error {
-			return tool(out, &mcp.Tool{
-				Name: "put", Description: "Write pages. What the gate does not pass is held for a person.", Annotations: hints("Write pages", false, false, true),
-			}, s.put)
-		}, func() error {
-			return tool(out, &mcp.Tool{
-				Name: "delete", Description: "Mark pages as deleted; their versions stay readable. What the gate does not pass is held for a person.",
-				Annotations: hints("Delete pages", false, true, true),
-			}, s.delete)
-		})
-	}
-	add = append(add, func() error {
-		return tool(out, &mcp.Tool{
-			Name: "why", Description: "Why a page was in or out of a context.", Annotations: hints("Explain a context", true, false, true),
-		}, s.why)
-	})
-	for _, fn := range add {
-		if err := fn(); err != nil {
-			return err
+	writes := func(add func() error) error {
+		if !s.Write {
+			return nil
 		}
+		return add()
 	}
-	return nil
+	return errors.Join(
+		tool(out, describe("assemble", "Assemble a context", "The context for a question within a token budget. The last line is JSON: the trace to cite in put and why, and which pages are in.", true, false, false), s.assemble),
+		tool(out, describe("search", "Search pages", "Pages that match words, best first. A hit that says more is cut: get has the rest.", true, false, true), s.search),
+		tool(out, describe("get", "Get a page", "One page, by id or reference, also what a context showed as a stub. A long page comes in parts: next is the offset of the part that follows.", true, false, true), s.get),
+		tool(out, describe("list", "List pages", "Ids of pages, by prefix, in order.", true, false, true), s.list),
+		writes(func() error {
+			return tool(out, describe("put", "Write pages", "Write pages. What the gate does not pass is held for a person.", false, false, true), s.put)
+		}),
+		writes(func() error {
+			return tool(out, describe("delete", "Delete pages", "Mark pages as deleted; their versions stay readable. What the gate does not pass is held for a person.", false, true, true), s.delete)
+		}),
+		tool(out, describe("why", "Explain a context", "Why a page was in or out of a context.", true, false, true), s.why),
+	)
 }

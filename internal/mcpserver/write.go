@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/render"
 )
 
@@ -191,9 +192,7 @@ func (s *server) ended(tx *ctxpage.Txn, err error) (*mcp.CallToolResult, writeOu
 	switch {
 	case err == nil:
 		out.Status = "committed"
-		for _, r := range tx.Outcome().Refs {
-			out.Refs = append(out.Refs, r.String())
-		}
+		out.Refs = view.Refs(tx.Outcome().Refs)
 		for _, r := range tx.Outcome().Repeats {
 			out.Refs = append(out.Refs, r.String())
 			out.Note = "the memory has it already, word for word"
