@@ -39,7 +39,9 @@ type Analysis struct {
 // done gives the memory of the terms back, if it was lent.
 func (a *Analysis) done() {
 	if a.lender != nil {
-		a.lender.giveBack(a.Terms)
+		clear(a.Terms)
+		terms := a.Terms[:0]
+		a.lender.lent.Put(&terms)
 	}
 }
 
@@ -88,23 +90,12 @@ func (a *Analyzer) Lend(parts ...string) Analysis {
 		return Analysis{Terms: slices.Clone(s.terms), Length: s.length}
 	}
 	out := Analysis{Terms: s.terms, Length: s.length, lender: a}
-	s.terms = a.borrowed()
-	return out
-}
-
-// borrowed is an empty list of terms, of memory that was given back if there is any.
-func (a *Analyzer) borrowed() []TermCount {
 	if l, _ := a.lent.Get().(*[]TermCount); l != nil {
-		return *l
+		s.terms = *l
+	} else {
+		s.terms = make([]TermCount, 0, 64)
 	}
-	return make([]TermCount, 0, 64)
-}
-
-// giveBack keeps the memory of a list of terms that nobody reads any more.
-func (a *Analyzer) giveBack(terms []TermCount) {
-	clear(terms)
-	terms = terms[:0]
-	a.lent.Put(&terms)
+	return out
 }
 
 // Visit calls fn with what Analyze returns. The memory is reused, so fn must not keep it.

@@ -53,13 +53,6 @@ func newDictionary() dictionary { return dictionary{table: make(table, 256)} }
 // inScope is the hash of a term in a scope.
 func inScope(hash, scope uint32) uint32 { return hash ^ scope*0x9e3779b1 }
 
-// growFor makes the table large enough for n more terms.
-func (v *dictionary) growFor(n int) {
-	for len(v.terms)+n > len(v.table)/4*3 {
-		v.table = v.table.grown()
-	}
-}
-
 // enter returns the number of a term; there is room for it.
 func (v *dictionary) enter(hash, scope uint32, text string) (at uint32) {
 	slot := v.slot(hash, scope, text)

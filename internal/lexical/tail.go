@@ -147,8 +147,12 @@ const together = 32
 
 // add enters the terms of the next page; each occurs once.
 func (l *lists) add(scope uint32, terms []TermCount) {
-	l.growFor(len(terms))
-	l.memo.grow(len(l.table))
+	for len(l.terms)+len(terms) > len(l.table)/4*3 {
+		l.table = l.table.grown()
+	}
+	if n := min(len(l.table), mostMemo); len(l.memo) < n { // what it knew is forgotten
+		l.memo = make(memo, n)
+	}
 	l.uses = double(l.uses, len(terms))
 	for some := range slices.Chunk(terms, together) {
 		l.use(scope, some)
@@ -214,13 +218,6 @@ type remembered struct{ stem, scope, term uint32 }
 
 // mostMemo bounds the memory of a memo, 400 KB.
 const mostMemo = 1 << 15
-
-// grow makes the memo as long as the table of the terms. What it knew is forgotten.
-func (m *memo) grow(table int) {
-	if n := min(table, mostMemo); len(*m) < n {
-		*m = make(memo, n)
-	}
-}
 
 // of is the place of a stem.
 func (m memo) of(stem uint32) *remembered { return &m[stem&uint32(len(m)-1)] }
@@ -491,7 +488,10 @@ func (c *columns) add(d docRow) {
 	at := int(d.num - c.base)
 	c.shape, c.scope = grow(c.shape, at+1), grow(c.scope, at+1)
 	s := c.scopeIndex(d.scope)
-	g := c.groupIndex(s, d.group)
+	g := uint32(0)
+	if d.group != 0 {
+		g = c.groupIndex(s, d.group)
+	}
 	c.shape[at], c.scope[at] = shapeOf(d.length, d.turn), s
 	if g != 0 || c.group != nil {
 		c.group = grow(c.group, at+1)
@@ -643,9 +643,6 @@ func (c *columns) scopeIndex(id uint32) uint32 {
 
 // groupIndex returns the number of a group here, a new one if there is none; 0 is no group.
 func (c *columns) groupIndex(scope uint32, group uint64) uint32 {
-	if group == 0 {
-		return 0
-	}
 	key := groupKey{scope, group}
 	at, ok := c.groupAt[key]
 	if !ok {
