@@ -317,12 +317,13 @@ func isErrorf(call *ast.CallExpr) bool {
 
 // publicPackages are those that a program outside of this module may import as a library.
 var publicPackages = []string{
-	".", "directive", "embed", "httpsource", "manifest", "render", "session", "store", "token", "wal",
+	".", "directive", "embed", "embed/static", "httpsource", "manifest", "ops", "render", "serve", "session", "store", "token", "token/bpe", "wal",
 }
 
 // foreign are the types of other modules that an exported declaration may mention, by package, and why.
 var foreign = map[string]string{
 	"store github.com/oklog/ulid/v2.ULID":       "the id of a batch: whoever writes a store sorts by it",
+	"ops github.com/oklog/ulid/v2.ULID":         "the source of ids that a database lends to the keepers of policies and quotas",
 	"manifest golang.org/x/mod/sumdb/tlog.Hash": "manifest.Hash is that type, so that any tlog program can check a proof",
 	"store golang.org/x/mod/sumdb/tlog.Hash":    "the same, in Audit",
 }
