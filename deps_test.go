@@ -60,7 +60,6 @@ var importMap = map[string]string{
 	"internal/succession":   "store",
 	"internal/vector":       "internal/deadline store",
 	"internal/rendering":    "internal/codec internal/chunk internal/format internal/directivelog internal/conversation internal/prose manifest render store internal/triage",
-	"internal/explain":      "internal/codec internal/rendering manifest store internal/triage",
 	"internal/directivelog": "directive internal/codec internal/chunk manifest store",
 	"internal/eraseplan":    "internal/folder internal/directivelog internal/rendering internal/staterows internal/conversation internal/handoff manifest store internal/format ops",
 	"internal/deadline":     "",
@@ -69,7 +68,7 @@ var importMap = map[string]string{
 	"internal/listing":      "",
 	"internal/portable":     "internal/eraseplan internal/folder manifest store token internal/directivelog ops",
 	"internal/freshness":    "internal/deadline internal/codec internal/plaintext store internal/triage",
-	".":                     "internal/filestore store internal/budget directive internal/lexical manifest render session token internal/triage wal internal/neardup internal/deadline internal/codec internal/chunk internal/eraseplan internal/explain internal/folder internal/format internal/freshness internal/handoff internal/identity internal/directivelog internal/listing internal/owner internal/refresh internal/rendering internal/staterows internal/succession internal/supported internal/conversation internal/vector internal/portable internal/prefetch ops",
+	".":                     "internal/filestore store internal/budget directive internal/lexical manifest render session token internal/triage internal/neardup internal/deadline internal/codec internal/chunk internal/eraseplan internal/folder internal/format internal/freshness internal/handoff internal/identity internal/directivelog internal/listing internal/owner internal/refresh internal/rendering internal/staterows internal/succession internal/supported internal/conversation internal/vector internal/portable internal/prefetch ops",
 
 	"embed":            "internal/deadline",
 	"serve":            ". directive internal/filestore internal/view manifest internal/remote render session store token/bpe internal/triage internal/listing",

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"math"
 
-	"github.com/ctxpage/ctxpage/internal/explain"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -146,7 +145,7 @@ func (db *DB) Why(ctx context.Context, trace string, ref Ref) (*Why, error) {
 		}
 		return in.Turn[id], nil
 	}
-	teller := explain.Teller{Store: db.store, Turn: turn}
+	teller := rendering.Teller{Store: db.store, Turn: turn}
 	if ref == (Ref{}) {
 		w.Steps = teller.Context(ctx, leaf)
 		return w, nil
@@ -178,7 +177,9 @@ func (db *DB) Diff(ctx context.Context, a, b string) (manifest.Difference, error
 }
 
 // RefOf returns the reference of a page number for people, even if gc dropped the page; failing that, the bare number.
-func (db *DB) RefOf(ctx context.Context, num uint64) string { return explain.RefOf(ctx, db.store, num) }
+func (db *DB) RefOf(ctx context.Context, num uint64) string {
+	return rendering.RefOf(ctx, db.store, num)
+}
 
 // Leaves ranges over the audit leaves that pass a filter, newest first, with the texts of the questions that were kept
 // (Record.Question). It reads every leaf of the audit. An error is yielded once, last. Leaves that are written meanwhile

@@ -1,6 +1,4 @@
-// Package explain says in plain words why a page is in a past context, or is not. It uses the leaf of the context and
-// what the store still has of the pages that the leaf names. It asks no source and no model, and writes nothing.
-package explain
+package rendering
 
 import (
 	"context"
@@ -10,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -276,7 +273,7 @@ func (t Teller) explainTurn(ctx context.Context, w *Answer, leaf *manifest.Recor
 		return false, err
 	}
 	h := loaded[0].Head
-	if h.Scope != leaf.Scope || !rendering.IsTurn(h, leaf.Session) {
+	if h.Scope != leaf.Scope || !IsTurn(h, leaf.Session) {
 		return false, nil
 	}
 	switch {
