@@ -123,8 +123,14 @@ type parsed struct {
 
 func parseAll(t *testing.T) parsed {
 	t.Helper()
+	p, err := parseOnce()
+	require.NoError(t, err)
+	return p
+}
+
+var parseOnce = sync.OnceValues(func() (parsed, error) {
 	p := parsed{token.NewFileSet(), map[string][]*ast.File{}, map[string][]*ast.File{}}
-	require.NoError(t, filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+	return p, filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -148,9 +154,8 @@ func parseAll(t *testing.T) parsed {
 			p.code[dir] = append(p.code[dir], f)
 		}
 		return nil
-	}))
-	return p
-}
+	})
+})
 
 // readsSource begins a test that reads the source of this module and runs none of it. It says the same under the race
 // detector, which makes parsing and type checking ten times slower, so it is left out there.

@@ -27,7 +27,7 @@ import (
 
 var (
 	killSeed  = flag.Uint64("kill.seed", 0, "seed of TestKill; 0: by the clock")
-	killTimes = flag.Int("kill.times", 208, "how often TestKill kills")
+	killTimes = flag.Int("kill.times", dbtest.Times(64, 208), "how often TestKill kills")
 )
 
 // childEnv makes the test binary another program: the tests start it to be killed, or to hold a lock.

@@ -662,7 +662,7 @@ func TestGCWithinGet(t *testing.T) {
 func TestGCEndedBesideWriters(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	db := openTest(t, dbtest.CheckedPath[store.Problem](t, openChecked), Options{}) // on a disk: what the writers add between two runs is bounded by its syncs
+	db := openTest(t, dbtest.CheckedPath[store.Problem](t, openChecked), Options{})
 	defer db.Close()
 	s := db.Scope("acme")
 	const writers = 4
@@ -672,7 +672,7 @@ func TestGCEndedBesideWriters(t *testing.T) {
 		_, err = s.Put(ctx, Artefact{ID: gcID(w), Text: "second"})
 		require.NoError(t, err)
 	}
-	stop := make(chan struct{})
+	stop, allowed := make(chan struct{}), make(chan struct{}, 16) // puts, so that each run has few versions to drop
 	written := make(chan error, 1)
 	go func() {
 		written <- together(writers, func(w int) error {
@@ -680,7 +680,7 @@ func TestGCEndedBesideWriters(t *testing.T) {
 				select {
 				case <-stop:
 					return nil
-				default:
+				case <-allowed:
 				}
 				if _, err := s.Put(ctx, Artefact{ID: gcID(w), Text: gcText(w, n)}); err != nil {
 					return err
@@ -693,6 +693,12 @@ func TestGCEndedBesideWriters(t *testing.T) {
 	for i := range 300 {
 		if i%30 == 29 && dropped == 0 { // on a slow machine a run takes longer
 			step *= 4
+		}
+		for range cap(allowed) {
+			select {
+			case allowed <- struct{}{}:
+			default:
+			}
 		}
 		run, cancel := context.WithTimeout(ctx, time.Duration(i%30)*step)
 		rep, err := db.Admin().GC(run, GCOptions{KeepFor: -1, KeepRecords: 1 << 30})
