@@ -443,7 +443,7 @@ func (a *appending) receivePage(ctx context.Context, i int, p handoff.Page) (err
 	return err
 }
 
-// bring puts the page of a turn, and stages the turn. told is what is known of it before it is measured.
+// bring puts the page of a turn, and brings the turn in. told has its pin, its level and its signals.
 func (a *appending) bring(ctx context.Context, i int, art Artefact, told *conversation.TurnRow) (id string, err error) {
 	put, err := a.tx.makePut(ctx, art)
 	if err != nil {

@@ -66,7 +66,7 @@ func (a *assembling) compress(ctx context.Context, it *item, b *budget.Item) err
 	return nil
 }
 
-// summaryBytes is how much of a page Query.SummaryTokens lets a short form keep, if its tokens are equally long.
+// summaryBytes returns the bytes of a page that Query.SummaryTokens allows in a short form, if its tokens are equally long.
 func (a *assembling) summaryBytes(it *item) int {
 	n := tokens(a.counter, it.head, it.page, it.text)
 	if n <= a.q.SummaryTokens {

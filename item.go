@@ -130,7 +130,7 @@ type item struct {
 	turn *sessionTurn // nil for pages that are not turns of the session, and for turns that compete as pages
 }
 
-// sourced is what the check of its source found.
+// sourced has the result of the check of its source.
 type sourced struct {
 	fresh freshness.Finding
 	slot  int // among what freshen checks
@@ -147,7 +147,7 @@ type shortened struct {
 	whole bool     // never compressed; its cuts, if any, are what holds of it (overrule)
 }
 
-// sessionTurn is what an item has if it is a turn of the session. The pages of one turn share it.
+// sessionTurn describes the turn of an item. The pages of one turn share it.
 type sessionTurn struct {
 	*conversation.TurnIn
 	fixed manifest.Form // the form the session shows it in
@@ -161,7 +161,7 @@ func (it *item) fixed() manifest.Form {
 	return it.turn.fixed
 }
 
-// judged is what an item keeps of triage's judgement.
+// judged has the scores that triage gave an item.
 type judged struct {
 	score, recency, trust, semantic float64
 	tag                             triage.Tag
@@ -267,7 +267,7 @@ func (a *assembling) triage(items []item) []triage.Candidate {
 	return cs
 }
 
-// lent is what the neighbours of a page lend it of their cosines.
+// lent returns the share of its neighbours' cosines that a page gets.
 func (a *assembling) lent(c *store.Candidate) float64 {
 	if a.vector == nil {
 		return 0

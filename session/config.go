@@ -17,7 +17,7 @@ const million = 1_000_000
 // Of returns the share of n, rounded down.
 func (p PPM) Of(n int) int { return int(int64(n) * int64(p) / million) }
 
-// Mode is what the background watcher may do. The zero Mode is ModeApply.
+// Mode limits the background watcher. The zero Mode is ModeApply.
 type Mode string
 
 // The modes of the watcher.
@@ -202,7 +202,7 @@ func (a Cap) tokens(total int) int {
 	return a.Share.Of(total)
 }
 
-// RecencyModel is how age lowers a score. The zero RecencyModel is Exp24.
+// RecencyModel is the formula by which age lowers a score. The zero RecencyModel is Exp24.
 type RecencyModel string
 
 // The recency models. The written rule asks for a half-life of about 24 hours, but the half-life of its formula is 16.64.

@@ -42,7 +42,7 @@ type Packet struct {
 	Notes               string           `json:"handoff_notes"`
 }
 
-// ActiveIntent is what the session was doing.
+// ActiveIntent is the task of the session.
 type ActiveIntent struct {
 	PrimaryIntent    string   `json:"primary_intent"` // one of the eight of the schema
 	TargetOrArtifact string   `json:"target_or_artifact"`
@@ -146,7 +146,7 @@ func (p Packet) Markdown() []byte {
 // MaxBrief bounds Packet.Brief, in bytes: about 1,000 tokens, a quarter of a context of 4,000.
 const MaxBrief = 4 << 10
 
-// Brief is what the next agent needs at all times: goal and next action, then as many corrections, boundaries,
+// Brief returns the part that the next agent needs at all times: goal and next action, then as many corrections, boundaries,
 // decisions, open work and questions as fit, with a count of the others. It is Markdown of at most MaxBrief bytes.
 // whole, an id of up to 256 bytes, says where the packet is.
 func (p Packet) Brief(whole string) []byte {

@@ -10,7 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/prose"
 )
 
-// Action is what a pass does with a block.
+// Action is a decision of a pass about a turn.
 type Action uint8
 
 // The three actions, in the order of the summary line.

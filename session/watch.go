@@ -68,7 +68,7 @@ type Plan struct {
 	Analysis     Analysis     `json:"analysis"`
 }
 
-// EventKind is what an event reports.
+// EventKind is the kind of an event.
 type EventKind string
 
 // The kinds of events.

@@ -2,7 +2,7 @@ package session
 
 import "time"
 
-// Window is what a session currently shows.
+// Window is the window of a session as it stands.
 type Window struct {
 	Session string `json:"session"`
 	LSN     uint64 `json:"lsn"`
@@ -10,7 +10,7 @@ type Window struct {
 	InForce uint64 `json:"in_force"` // the pass whose verdicts hold, 0: none
 	Tokens  int    `json:"tokens"`   // of all turns as they are shown
 	Stored  int    `json:"stored"`   // of all turns whole
-	// Limits are those of the window that was set, nil without one.
+	// Limits of the window; nil if none was set.
 	Limits *Thresholds  `json:"limits,omitempty"`
 	Turns  []WindowTurn `json:"turns"`
 }
@@ -40,7 +40,7 @@ type Inspection struct {
 	Turn  map[string]string // why the window shows a turn as it does, by its id
 }
 
-// Notes are what a host records of a session besides its turns, for contracts and handoffs. Nothing judges them.
+// Notes are records of a host beside the turns of a session, for contracts and handoffs. Nothing judges them.
 type Notes struct {
 	Goal       string         `json:"goal,omitempty"`
 	State      string         `json:"state,omitempty"`
@@ -54,10 +54,10 @@ type Notes struct {
 	Text       string         `json:"text,omitempty"`
 }
 
-// Level is how far a section is compacted. The content of lower levels is kept, so a section can always go back.
+// Level is the degree to which a section is compacted. The content of lower levels is kept, so a section can always go back.
 type Level uint8
 
-// The levels, each one step further than the one before.
+// The levels, each one step further.
 const (
 	Raw     Level = iota // as it came
 	Trimmed              // repeated and log lines dropped

@@ -24,7 +24,7 @@ const DefaultLow = 0.85
 // ErrBlock means that a block is malformed. The text names the block and what to change.
 var ErrBlock = errors.New("blocks: bad block")
 
-// Strategy is what a block does when it does not fit.
+// Strategy is the treatment of a block that does not fit.
 type Strategy int
 
 // The strategies. Auto is Strict for System and Core, Choose for RAG, Truncate for History and Drop for the rest.
@@ -115,7 +115,7 @@ func (r *Report) Block(key string) (BlockReport, bool) {
 	return BlockReport{}, false
 }
 
-// BlockReport is what happened to one block.
+// BlockReport is the outcome of one block.
 type BlockReport struct {
 	Key      string    `json:"key"`
 	Action   Action    `json:"action"`
@@ -317,7 +317,7 @@ func (c *compilation) serve() error {
 	return nil
 }
 
-// floor is what is set aside for the block before anything is served.
+// floor is the part of the budget that is set aside for the block first.
 func (p *part) floor() int {
 	total := p.report.Original
 	need := min(max(p.Min, 0), total)

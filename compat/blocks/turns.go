@@ -41,7 +41,7 @@ type turn struct {
 	protected bool
 }
 
-// movable is what the group adds to the sums: only complete groups that are not protected move.
+// movable returns the contribution of the group to the sums: only complete groups that are not protected move.
 func (t *turn) movable() int {
 	if t.missing != 0 || t.protected {
 		return 0
@@ -150,7 +150,7 @@ func (h *Turns) settle() {
 	h.dirty = n
 }
 
-// must is what is kept whatever the cut: protected groups and the newest user message.
+// must returns the groups that every cut keeps: protected groups and the newest user message.
 func (h *Turns) must() int {
 	if h.user > 0 {
 		return h.held + h.groups[h.user-1].movable()
@@ -167,7 +167,7 @@ func (h *Turns) weight(from int) int {
 	return w
 }
 
-// Mark is where a history was cut: the first message that stayed. Pass it to the next Compile. The zero Mark is an
+// Mark is the place at which a history was cut: the first message that stayed. Pass it to the next Compile. The zero Mark is an
 // uncut history.
 type Mark struct {
 	Index int    `json:"index"`        // of the message, counted from the oldest ever in the block

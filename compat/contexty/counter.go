@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// TokenCounter counts a list of messages. The context is that of Compile.
+// TokenCounter counts a list of messages. It gets the context of Compile.
 type TokenCounter interface {
 	Count(ctx context.Context, msgs []Message) (int, error)
 }
@@ -36,7 +36,7 @@ func (c *CharFallbackCounter) Count(_ context.Context, msgs []Message) (int, err
 	return c.tokens(sum), nil
 }
 
-// weight is what a message adds to a list: runes, which are rounded up once over the list, and whole tokens.
+// weight is the contribution of a message to a list: runes, which are rounded up once over the list, and whole tokens.
 type weight struct{ runes, tokens int }
 
 func (w weight) plus(o weight) weight { return weight{w.runes + o.runes, w.tokens + o.tokens} }

@@ -58,7 +58,7 @@ func (c *cuts) measure() {
 	}
 }
 
-// extent is how long a message is, roughly.
+// extent returns the rough length of a message.
 func extent(m *Message) int {
 	n := 16 + len(m.Name)
 	for i := range m.Content {
@@ -187,7 +187,7 @@ func (c *cuts) subtract(w weigher, whole, limit int) (int, error) {
 	return len(c.ends) - 1, nil
 }
 
-// walk asks for every state in turn. It is what defines the answer, and is quadratic.
+// walk asks for every state in turn. It defines the answer and is quadratic.
 func (c *cuts) walk(ctx context.Context, whole, limit int) (int, error) {
 	for k := 1; k < len(c.ends) || c.cut() != nil; k++ {
 		n, err := c.count(ctx, k, whole)

@@ -18,7 +18,7 @@ type Summarizer interface {
 	Summarize(ctx context.Context, msgs []Message) (Message, error)
 }
 
-// label is what the report says of a block that did not fit.
+// label is the report's word for a block that did not fit.
 func label(s EvictionStrategy) string {
 	switch s.(type) {
 	case strict:

@@ -14,7 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/directive"
 )
 
-// Engine is what the command line drives: in memory here ([Memory]); over a
+// Engine is the engine behind the command line: in memory here ([Memory]); over a
 // scope of a database in cmd/dbctl. An error ends the run.
 type Engine interface {
 	// Session is the session as it is now.
@@ -37,7 +37,7 @@ type Historian interface {
 // Inheritor is an Engine whose state is joined with that of others above it. For it
 // the line "state" also shows what they have set.
 type Inheritor interface {
-	// Inherited is what holds and was set elsewhere.
+	// Inherited returns the directives that hold and were set elsewhere.
 	Inherited() (directive.Effective, error)
 }
 
@@ -72,7 +72,7 @@ func (m *Memory) Preview(input string, opts ...directive.Option) (directive.Tria
 // Load implements [Engine].
 func (m *Memory) Load(s directive.Session) error { m.session = s; return nil }
 
-// Options is what the caller of [Run] decides.
+// Options are the options of [Run].
 type Options struct {
 	Engine   Engine                                                             // nil: a fresh [Memory]
 	Terminal bool                                                               // in and out both are a terminal

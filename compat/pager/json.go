@@ -46,7 +46,7 @@ func (v value) get(key string) (value, bool) {
 	return got, ok
 }
 
-// maxDepth is how deep Python's reader follows nested containers.
+// maxDepth is the depth to which Python's reader follows nested containers.
 const maxDepth = 993
 
 type reader struct {

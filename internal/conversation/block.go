@@ -17,7 +17,7 @@ import (
 )
 
 // Block is a turn, or another artefact of the group. A long session has hundreds of thousands, and the collector looks
-// through all of them: what few have stands apart.
+// through all of them, so rare fields stand apart.
 type Block struct {
 	ID       string
 	Nums     []uint64
@@ -40,7 +40,7 @@ type Block struct {
 	Verdict  window.Verdict
 }
 
-// toolUse is what ties a turn to others.
+// toolUse ties a turn to other turns.
 type toolUse struct {
 	answers  string   // id of the call it is the result of
 	calls    []string // ids of the calls it makes
@@ -61,7 +61,7 @@ func (b *Block) calls() []string {
 	return b.Tool.calls
 }
 
-// unit is what goes together: an assistant turn with its calls and their results, or a turn alone.
+// unit is a group of turns that change levels together: an assistant turn with its calls and their results, or a turn alone.
 type unit struct{ Members []int }
 
 func (c *Turns) blockOf(h *store.Head) Block {
@@ -224,7 +224,7 @@ func (c *Turns) FreshBlock(p *store.Put, told *TurnRow) Block {
 	return b
 }
 
-// slab gives slices of one element out of a few large arrays: as many small ones are as much work for the collector.
+// slab allocates slices of one element in a few large arrays: many small arrays would slow the garbage collector.
 type slab[T any] struct{ Free []T }
 
 func (s *slab[T]) one(v T) []T {

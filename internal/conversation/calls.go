@@ -112,7 +112,7 @@ func (a *Incoming) Pair(call string) (id string, err error) {
 	return id, err
 }
 
-// StoredIDs gives a turn that comes again the call ids under which block i was stored.
+// StoredIDs replaces the call ids of a repeated turn with those under which block i was stored.
 func (c *Turns) StoredIDs(i int, a *store.Artefact) {
 	b := &c.Blocks[i]
 	if isStoredAs(a.ToolCallID, b.answers()) {

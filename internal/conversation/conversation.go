@@ -1,6 +1,3 @@
-// Package live holds the sessions that this process uses: each as one Conversation in memory, read from a store and
-// committed to it. Package talk has the rules and the data; this package adds the store, one lock for each session, and
-// what happens when a commit fails.
 package conversation
 
 import (
@@ -14,7 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Host is what conversations need of the database that they belong to. The functions may be called concurrently, also while
+// Host is the part of a database that its conversations need. The functions may be called concurrently, also while
 // the lock of a conversation is held.
 type Host struct {
 	Store    store.Store
@@ -48,7 +45,7 @@ type Summarizer interface {
 	Summarize(ctx context.Context, text string, maxTokens int) (string, error)
 }
 
-// Conversation is a session in the memory of this process: its turns (talk.Conversation), and what ties them to the store.
+// Conversation is a session in the memory of this process: its turns, and its ties to the store.
 // Changes of one session happen one at a time. Each is decided on what is stored and committed before the next begins:
 //
 //	Exclusively  lock ─▶ refresh ─▶ fn: ask, change memory, collect writes ─▶ Commit ─▶ unlock
@@ -75,7 +72,7 @@ type Conversation struct {
 	loaded  bool
 	unsure  bool   // a failed commit may still happen
 	gcs     uint64 // Sessions.gcs when the rows were read
-	changed uint64 // LSN of the row talk.ChangeRowKey: the last commit of the session by any process
+	changed uint64 // LSN of the row ChangeRowKey: the last commit of the session by any process
 	LSN     uint64 // of the store when the members were listed
 }
 

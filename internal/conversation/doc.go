@@ -1,7 +1,8 @@
-// Package talk holds a session in memory: its turns, their rows, and what passes, the watcher and pins have decided about
-// them. It is plain data and the rules that follow from it. The caller loads the rows and the heads of the members from its
-// store, hands them in, asks, and commits what Writes has collected. The package opens no file, reads no clock, starts no
-// goroutine and takes no lock.
+// Package conversation holds the sessions that a process uses in memory. Turns is the plain data of one session: its turns,
+// their rows, and the decisions of passes, the watcher and pins about them, with the rules that follow from these. Its
+// methods do no I/O, read no clock and take no lock; their changes are collected in Writes. Conversation ties Turns to a
+// store: it loads the rows, has one lock for each session, commits what was collected, and runs the watcher. The rules of
+// what to retain and when to compact are those of package window.
 //
 // The level at which the window shows a turn (Shown), and what changes it:
 //

@@ -19,7 +19,7 @@ import (
 //	commit               Take completes the staged ones with their numbers
 //	TakeBack             or nothing is committed: what they changed is undone, or all of it has to be loaded anew
 
-// Incoming is turns on their way into a session, and what is written with them. Nothing of them is in the conversation until
+// Incoming has the turns on their way into a session and the rows written with them. Nothing of them is in the conversation until
 // room has to be made: then they are staged, so that the window can be planned with them.
 type Incoming struct {
 	*Writes
@@ -31,7 +31,7 @@ type Incoming struct {
 // Incoming begins to collect turns.
 func (c *Turns) Incoming() *Incoming { return &Incoming{Writes: c.Begin(), of: c} }
 
-// freshTurn is a turn on its way in: its place among those of the caller, and what its block will be but for its numbers.
+// freshTurn is a turn on its way in: its place among the caller's turns, and its block without page numbers.
 type freshTurn struct {
 	At    int
 	Block Block
@@ -53,7 +53,7 @@ func (a *Incoming) TakeBack() bool {
 	return true
 }
 
-// Bring notes a turn on its way in, whose place among those of the caller is at; inHead says that its put has the row.
+// Bring notes a turn on its way in. at is its place among the caller's turns; inHead reports that its put has the row.
 func (a *Incoming) Bring(at int, b Block, inHead bool) {
 	a.Fresh = append(a.Fresh, freshTurn{at, b, a.of.Rows[b.ID]})
 	a.of.storeRow(a.Writes, b.ID, b.Row, inHead)

@@ -29,13 +29,13 @@ import (
 // by then, an owner takes the session over, and a host takes the hold. So a hold needs no renewal and no common clock.
 // Two processes that look at once do no harm: every commit expects the rows that it was decided on.
 
-// LookAgain is how soon a look is repeated that failed, and the least time between looks without a commit.
+// LookAgain is the delay after a look that failed, and the least time between looks without a commit.
 const LookAgain = time.Second
 
-// waitChanges is how long one call waits for commits.
+// waitChanges is the time that one call waits for commits.
 const waitChanges = time.Minute
 
-// lookWorkers is how many sessions are looked at at once. A summarizer may be slow, and others must not wait for it.
+// lookWorkers is the number of sessions that are looked at concurrently. A summarizer may be slow, and others must not wait for it.
 const lookWorkers = 4
 
 // closeTime bounds the passes that are made while the database closes.
@@ -291,7 +291,7 @@ func (k *keeper) next() (of [2]string, ok bool) {
 	return of, true
 }
 
-// settle notes what a look found: at is when to look without a commit, rest says that nothing is left to do.
+// settle notes the result of a look: at is the time of the next look without a commit; rest reports that nothing is due.
 func (k *keeper) settle(of [2]string, at time.Time, rest bool) {
 	k.mu.Lock()
 	l := k.looks[of]

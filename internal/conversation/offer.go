@@ -42,7 +42,7 @@ type TurnIn struct {
 	Pages   []int  // the pages of it that enter, from 0; nil: all
 }
 
-// Question is what a context asks of a session.
+// Question is a context's request to a session.
 type Question struct {
 	Budget int               // tokens
 	Room   int               // tokens of it that are not kept free

@@ -21,7 +21,7 @@ type ranking struct {
 	expiring map[int]int        // turns that may have expired, likewise
 }
 
-// place is where a turn stands in the order.
+// place is the position of a turn in the order.
 type place struct {
 	at, unit int
 	kind     store.Kind
@@ -104,7 +104,7 @@ func (r *ranking) isPinned(i int) bool {
 	return yes
 }
 
-// outside is what is out of the window: how many turns for which reason, and those of each that are named first.
+// outside counts the turns that left the window, by reason, with those of each reason that are named first.
 type outside struct {
 	sums     map[OutReason]*outSum
 	expiring []int // turns that have an expiry, which may be another reason
@@ -116,7 +116,7 @@ type OutReason struct {
 	Why  string
 }
 
-// MaxNamed is how many of those that are left out for one reason are named.
+// MaxNamed is the number of turns that are named for one reason.
 const MaxNamed = 8
 
 type outSum struct {

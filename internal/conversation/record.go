@@ -30,7 +30,7 @@ const (
 	WatchRowKey   = "session/watch/"  // SCOPE \0 SESSION
 )
 
-// KeptVerdicts is how many passes back the verdicts are kept, and so how far back an undo reaches.
+// KeptVerdicts is the number of passes whose verdicts are kept. An undo reaches that far back.
 const KeptVerdicts = 32
 
 // sessionRow is the state of a session.

@@ -61,8 +61,7 @@ func (c *Turns) FormID(b *Block, l session.Level) string {
 	return fmt.Sprintf("%s%s/%016x", formPrefix, l, xxhash.Sum64(append(key, b.ID...)))
 }
 
-// CarryOut does what a plan says: rows in memory and in the batch, derived pages in the batch. It gives what it
-// changed, unit by unit.
+// CarryOut carries out a plan: rows in memory and in the batch, derived pages in the batch. It returns the changed units.
 func (c *Turns) CarryOut(w *Writes, plan session.Plan, forms []Form) ([]PassItem, error) {
 	state := c.Window()
 	c.Win.At = 0                       // it is changed in place
@@ -170,7 +169,7 @@ func (c *Conversation) Relieve(ctx context.Context, w *Writes) ([]PassItem, erro
 	return c.MakeRoom(ctx, w, false)
 }
 
-// reliefTries is how often a commit plans again. A form may turn out longer than estimated; the next plan knows its size.
+// reliefTries is the number of plans that a commit makes. A form may turn out longer than estimated; the next plan knows its size.
 const reliefTries = 16
 
 // MakeRoom compacts until the window fits. With yield, protected turns give way to the newest one.
@@ -202,7 +201,7 @@ func (c *Conversation) MakeRoom(ctx context.Context, w *Writes, yield bool) ([]P
 	return items, c.Fits()
 }
 
-// formWorkers is how many summaries are requested at once.
+// formWorkers is the number of summaries that are requested concurrently.
 const formWorkers = 8
 
 // MakeForms writes the forms. It may run without the lock of the session, because it reads immutable pages only. It asks a

@@ -13,10 +13,10 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// Kept is how many sessions keep their turns in memory. The turns of other sessions are read again when they are used.
+// Kept is the number of sessions that keep their turns in memory. The turns of other sessions are read again when they are used.
 const Kept = 64
 
-// keptSound is how many scopes are remembered as readable.
+// keptSound is the number of scopes that are remembered as readable.
 const keptSound = 1024
 
 // Sessions are the conversations of one open database.

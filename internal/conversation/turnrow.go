@@ -14,7 +14,7 @@ import (
 
 // TurnRow is what is kept of one turn: what was made from its text, and what was decided about it. A session of ten thousand
 // turns decodes as many rows when it is first touched and writes thousands in one pass, so the fields are listed one by
-// one (turnFields, placeFields): the reflection of the general way was half of both.
+// one (turnFields, placeFields): reflection took half the time of each.
 type TurnRow struct {
 	Hash    uint64       // of all it was made from
 	Content uint64       // of the text alone, 0: none
@@ -79,8 +79,8 @@ var turnFields = codec.Record[TurnRow]{
 	},
 }
 
-// placeFields is what changes of a turn while its text does not: a pass writes thousands of these, and the token set
-// was half of what it wrote.
+// placeFields are the fields that change while the text of a turn does not. A pass writes thousands of them; with the
+// token set it wrote twice as much.
 var placeFields = codec.Record[TurnRow]{
 	Name: "the place of a turn", Unknown: func(r *TurnRow) *[]byte { return &r.placeUnknown },
 	Fields: []codec.Field[TurnRow]{
@@ -165,7 +165,7 @@ func (r *TurnRow) ofHead(h *store.Head) bool {
 	return true
 }
 
-// place is what the row of the place alone tells.
+// place returns the row with the fields of the place alone.
 func (r *TurnRow) place() *TurnRow {
 	p := &TurnRow{bare: true}
 	p.takeOver(r)
@@ -197,7 +197,7 @@ func (r *TurnRow) decodePlace(raw []byte) error {
 	return err
 }
 
-// settle is the level that exists: a form that was never made, or would not be shorter, gives way to the one before.
+// settle returns the nearest level at or before l that exists: a form that was never made, or would not be shorter, does not.
 func (r *TurnRow) settle(l session.Level) session.Level {
 	if l == session.Stub {
 		if n := r.Sizes[session.Summary]; r.Sizes[l] > 0 && (n == 0 || n > r.Sizes[l] || r.Made&(1<<session.Summary) == 0) {
@@ -246,7 +246,7 @@ func packWords(b []byte, hashes []uint64) []byte {
 	return w.end()
 }
 
-// lowBits is how many bits of a step follow its ones. The step is about 2^32 / n.
+// lowBits returns the number of bits of a step behind its ones. The step is about 2^32 / n.
 func lowBits(n int) uint { return uint(max(0, 32-bits.Len(uint(n)))) }
 
 // readWords takes what packWords wrote, and nothing else.

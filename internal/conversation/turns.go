@@ -53,7 +53,7 @@ type Turns struct {
 	reasons passReasons    // of the pass in force, once one was asked for
 }
 
-// derived is what was made from a conversation, and the revision of the conversation it was made at; 0: never.
+// derived is a value derived from a conversation, with the revision at which it was made; 0: never.
 type derived[T any] struct {
 	Value T
 	At    uint64
@@ -282,8 +282,8 @@ func (c *Turns) merge(keys []store.PageKey, known int, made []Block) []Block {
 	return list
 }
 
-// complete gives staged turns the pages that a commit has given them, and says how many of the blocks those are: all that are
-// staged or, where something else came before them or with them, none, and then they come anew.
+// complete sets the page numbers of staged turns that a commit has stored. It returns how many of the blocks they are: all
+// staged ones or, if anything else came before or with them, none; the staged turns are then withdrawn and come anew.
 func (c *Turns) complete(list []Block) int {
 	staged := c.Blocks[len(c.Blocks)-c.Staged:]
 	same := len(staged) <= len(list)

@@ -18,16 +18,16 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// WatchEvents is how many events wait for a reader. Further ones are dropped and counted.
+// WatchEvents is the number of events that wait for a reader. Further events are dropped and counted.
 const WatchEvents = 256
 
-// planTries is how often a pass is planned when the session changes under it. The last time runs under the lock.
+// planTries is the number of plans for a pass while the session changes under it. The last time runs under the lock.
 const planTries = 3
 
-// saveTries is how often a watch row is written while others write it.
+// saveTries is the number of attempts to write a watch row that others write, too.
 const saveTries = 5
 
-// The rules are those of window.Machine, a value that is stored with the session (talk.WatchRow), so that any process can
+// The rules are those of window.Machine, a value that is stored with the session (WatchRow), so that any process can
 // take the next step:
 //
 //	step: read the row ─▶ Machine.Step (what to do now) ─▶ act (do it) ─▶ Machine.Done (what came of it) ─▶ save
@@ -70,7 +70,7 @@ func noWindow(c *Conversation) error {
 	return store.Invalid("window", "none of session "+c.ID, "one that was set (Session.SetWindow; dbctl watch --total N --once)")
 }
 
-// sight is what a step knows of a session before it loads it.
+// sight is the knowledge of a session before its turns are loaded.
 type sight struct {
 	of      [2]string // scope and session
 	config  *session.Config
@@ -384,7 +384,7 @@ func (c *Conversation) undone(ctx context.Context, w *Writes, pass uint64) error
 // What the process that runs the watcher of a session must know without loading the session: how full the window is (Mark,
 // in the change row) and where the watcher stands (WatchRow). Both rows are told to it (store.Changes).
 
-// Fullness says between which limits of the window its tokens are.
+// Fullness is the range of the window's limits that its tokens are in.
 type Fullness byte
 
 // The values of a change row begin with one of these; the tokens of the window follow it as a varint.
@@ -428,10 +428,10 @@ func SessionOf(kind, key string) (of [2]string, ok bool) {
 	return of, ok
 }
 
-// KeptEvents is how many events of its watcher a session keeps for those who follow them.
+// KeptEvents is the number of watcher events that a session keeps for its followers.
 const KeptEvents = 16
 
-// WatchRow is where the watcher of a session stands, so that any process can go on with it and any process can follow it.
+// WatchRow is the state of the watcher of a session, so that any process can continue or follow it.
 type WatchRow struct {
 	Holder   string // the process that was asked to run it, by the id of its open database; "": the owner
 	Name     string // of the holder, for people

@@ -21,7 +21,7 @@ import (
 // Each carries the revision at which it was made. A change of one unit updates Sum and Inside (Recount). A change of more
 // than one (a pass, a window limit, a calibration) calls Changed, and the next reader makes them anew from all units.
 
-// sums is what is summed up over all units.
+// sums are sums over all units.
 type sums struct {
 	tokens  int // of the window
 	decided int // units that are pinned or that the watcher compacted
@@ -232,7 +232,7 @@ func priorityOf(p store.Priority) window.Priority {
 	return window.Priority(p) - window.Priority(store.PriorityMedium)
 }
 
-// signals are what the host told of the members, and what the database sees itself.
+// signals sets the signals that the host gave for the members, and those that the database derives.
 func (c *Turns) signals(u int, sec *window.Section) {
 	members := c.Units[u].Members
 	for _, i := range members {
@@ -258,7 +258,7 @@ func (c *Turns) signals(u int, sec *window.Section) {
 	}
 }
 
-// planned is what a unit would take at a level, by estimates where a form was not made yet.
+// planned returns the tokens of a unit at a level. It estimates forms that were not made yet.
 func (c *Turns) planned(u int, l session.Level) (n int) {
 	for _, i := range c.Units[u].Members {
 		n += c.Size(&c.Blocks[i], c.plannedLevel(i, l))
@@ -266,7 +266,7 @@ func (c *Turns) planned(u int, l session.Level) (n int) {
 	return n
 }
 
-// plannedLevel is where a turn would stand if its unit went to a level, every form that may exist taken as made.
+// plannedLevel returns the level of a turn if its unit went to level l and every possible form existed.
 func (c *Turns) plannedLevel(i int, l session.Level) session.Level {
 	b := &c.Blocks[i]
 	if b.Judged && verdictLevels[b.Verdict.Action] > l {
@@ -280,7 +280,7 @@ func (c *Turns) plannedLevel(i int, l session.Level) session.Level {
 	return l
 }
 
-// reached is what a unit takes at a level with the forms that were made.
+// reached returns the tokens of a unit at a level with the forms that exist.
 func (c *Turns) reached(u int, l session.Level) (n int) {
 	for _, i := range c.Units[u].Members {
 		b := &c.Blocks[i]
@@ -289,7 +289,7 @@ func (c *Turns) reached(u int, l session.Level) (n int) {
 	return n
 }
 
-// Size is what a turn takes at a level, in tokens as they are budgeted.
+// Size returns the tokens of a turn at a level, as they are budgeted.
 func (c *Turns) Size(b *Block, l session.Level) int {
 	return c.Cal.Budget(b.Row.Sizes[l])
 }
@@ -300,9 +300,9 @@ func calibrated(ratio int64) window.Calibration {
 	return window.Calibration{}.Observe(unit, int(ratio))
 }
 
-// Shown is the level at which a turn stands in the window: the further of what the pass in force and the watcher say.
-// A pin shows it whole, unless it gave way to the newest turn. A result is never without its call in the window, nor a call without its result, or a provider
-// would refuse the sequence: what would leave alone stays as a stub.
+// Shown returns the level at which the window shows a turn: the further of the levels that the pass in force and the
+// watcher ask for. A pin shows it whole, unless it gave way to the newest turn. A call and its results are in the window
+// together, because providers refuse one without the other: a member that would leave alone stays as a stub.
 func (c *Turns) Shown(i int) session.Level {
 	b := &c.Blocks[i]
 	u := &c.Units[b.Unit]
@@ -331,7 +331,7 @@ func (c *Turns) Pinned(u *unit) bool {
 	return false
 }
 
-// asked is the level that watcher and pass want for a turn, and whether it is the pass that wants it so far.
+// asked returns the further of the levels that watcher and pass ask for. byPass reports that it is the pass's.
 func (c *Turns) asked(i int) (l session.Level, byPass bool) {
 	b := &c.Blocks[i]
 	l = session.Level(c.Blocks[c.Units[b.Unit].Members[0]].Row.Level)
@@ -341,7 +341,7 @@ func (c *Turns) asked(i int) (l session.Level, byPass bool) {
 	return l, false
 }
 
-// Why says why a turn is not whole, "" when it is.
+// Why returns the reason why a turn is not whole; "" if it is.
 func (c *Turns) Why(i int) string {
 	if c.Shown(i) == session.Raw {
 		return ""
@@ -386,7 +386,7 @@ func (c *Turns) WindowTurn(i int) session.WindowTurn {
 	return t
 }
 
-// Explain says why a turn stands in the window as it does, a sentence at a time.
+// Explain returns the reasons for the level of a turn, a sentence each.
 func (c *Turns) Explain(i int) []string {
 	b := &c.Blocks[i]
 	l := c.Shown(i)

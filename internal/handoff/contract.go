@@ -143,7 +143,7 @@ func slug(prefix, text string) string {
 	return fmt.Sprintf("%s-x%016x", name, xxhash.Sum64String(text))
 }
 
-// Ledger is what a strict contract file declares: lists with their items, strings, sources, claims. ReadLedger reads it
+// Ledger has the declarations of a strict contract file: lists with their items, strings, sources, claims. ReadLedger reads it
 // from the file. It returns the bytes to append, one slice per export, to be written with one write. The rules of what it
 // writes were found by running the real interpreter: each export is a continuation that runs there.
 //
@@ -164,11 +164,10 @@ type Ledger struct {
 // unindented is the block of a handler whose first action is still to come.
 const unindented = -1
 
-// empty is what the language takes for the sign of an empty list: where it is
-// the only item, the next one added takes its place.
+// empty is the text by which the language marks an empty list: if it is the only item, the next one replaces it.
 const empty = "none"
 
-// value is what a name stands for. Only the members of its kind are set.
+// value is the value of a name. Only the members of its kind are set.
 type value struct {
 	kind    string          // one of the kinds below; "": not known, because of a statement that was passed over
 	text    string          // of a text, a number or a date, as it is written

@@ -26,7 +26,7 @@ const (
 	maxItem         = 1 << 10                 // bytes of one text that was not recorded for the packet
 )
 
-// SourceFact is what is known of one source at the time of the handoff.
+// SourceFact describes one source at the time of the handoff.
 type SourceFact struct {
 	Source  string // reference, URL or path
 	Type    string // file, http, page, message ...
@@ -64,7 +64,7 @@ type WindowItem struct {
 	Why    string
 }
 
-// Input is what a packet is made from. No model judges any of it: sources come from hashes and manifests,
+// Input has the facts of a packet. No model judges any of it: sources come from hashes and manifests,
 // decisions and corrections from the directives, the rest from what the host recorded.
 type Input struct {
 	For, By, Session string
@@ -148,8 +148,7 @@ func bounded[T any](items []T, shorten func(T) T, rest func(left int) T) []T {
 	return out
 }
 
-// cost is what an item takes in the JSON of a packet, in bytes, line ends and
-// indents included.
+// cost returns the bytes of an item in the JSON of a packet, with line ends and indents.
 func cost(item any) int {
 	const layout = 64
 	raw, err := json.Marshal(item)

@@ -20,7 +20,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Packing is what a packet is made from besides the session itself.
+// Packing has the inputs of a packet besides the session.
 type Packing struct {
 	Store store.Store
 	Audit store.Audit

@@ -30,7 +30,7 @@ func Walk(ctx context.Context, st store.Store, prefix string, fn func(store.Stat
 	}
 }
 
-// tries is how often a change is tried while other writers win. A caller that appends a turn must not fail because another
+// tries is the number of attempts of a change while other writers win. A caller that appends a turn must not fail because another
 // process is busy. A hundred tries take about a second.
 const tries = 100
 

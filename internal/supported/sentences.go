@@ -106,7 +106,7 @@ func sentences(text string, own bool) (out []sentence, whole bool) {
 	return r.out, !r.skipped
 }
 
-// gap is what an extract has in place of what it leaves out.
+// gap is the mark that an extract puts for omitted text.
 const gap = "[…]"
 
 // gap ends the text before a part that is not shown, and takes what stands next to it.
@@ -283,7 +283,7 @@ var abbreviations = set(`mr mrs ms dr prof sr jr st mt ft rev hon gov sen rep ge
 	incl excl jan feb mar apr jun jul aug sep sept oct nov dec mon tue tues wed thu thurs fri sat sun max min avg tel ext
 	usw bzw str vgl ggf inkl`)
 
-// turning begins sentences that limit or take back the one before; limiting does so in a short one ("Not on Mondays.").
+// turning begins sentences that limit or take back their predecessor; limiting does so in a short one ("Not on Mondays.").
 var (
 	turning = set(`but however except unless though although nope wrong false actually correction otherwise wait scratch is are was says said says
 		aber jedoch außer mais sauf pero excepto`)
@@ -300,7 +300,7 @@ var (
 	backAtFirst = set(`that its their his her and or`)
 )
 
-// turns reports whether a sentence limits, asks about or takes back the one before it.
+// turns reports whether a sentence limits, questions or takes back its predecessor.
 func turns(tokens []string) bool {
 	first, last, n := strings.ToLower(tokens[0]), tokens[len(tokens)-1], countWords(tokens)
 	switch {
@@ -344,7 +344,7 @@ func introduces(text string, own bool) bool {
 	return takesBack(text) || own && elsewhere(text)
 }
 
-// refersBack reports whether a sentence says less without the one before.
+// refersBack reports whether a sentence depends on its predecessor.
 func refersBack(tokens []string) bool {
 	if turns(tokens) || backAtFirst[strings.ToLower(tokens[0])] {
 		return true

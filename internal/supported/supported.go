@@ -7,8 +7,8 @@
 // negations. Only what does not change what is said may differ: see tokensOf. In a turn of the user "I prefer tabs"
 // supports "The user prefers tabs".
 //
-// A sentence that refers to the one before it ("It is free."), or that the next one limits ("But only on Mondays."), is
-// supported only together with that one. Ids, tags, subjects and metadata are labels: their words must be those of the
+// A sentence that refers to its predecessor ("It is free."), or that its successor limits ("But only on Mondays."), is
+// supported only together with it. Ids, tags, subjects and metadata are labels: their words must be those of the
 // supporting pages, or common words for labels.
 //
 // # What it cannot know
@@ -50,7 +50,7 @@ const maxTurn = 4 << 10
 const minWords = 3
 
 // Judge returns the references of the pages that support a draft, in the order of pages. If it is not supported, why
-// gives the reason. It quotes nothing: a verdict is kept in the audit, which has no contents.
+// is the reason. It quotes nothing: a verdict is kept in the audit, which has no contents.
 func Judge(d Draft, pages []Page) (by []string, why string) {
 	if hidden(d.Text) {
 		return nil, "it has characters that are not seen"
@@ -180,7 +180,7 @@ var neutral = set(`user users note notes fact facts answer answers summary prefe
 // negating words turn what stands beside them, so they stand on a page beside it, too.
 var negating = set(`no not non never none without nor neither cannot un anti kein keine nicht nie pas jamais sans nunca sin ni`)
 
-// maxFree is how many words of pages a label may have in an order of its own.
+// maxFree is the number of words of pages that a label may have in another order.
 const maxFree = 2
 
 // labelled reports whether pages have the words of a label. More than a few must stand together in one sentence, or in

@@ -35,13 +35,13 @@ func (c Calibration) Ratio() session.PPM {
 	return c.ratio
 }
 
-// Budget is what an estimate counts as: never less than the estimate.
+// Budget returns the corrected estimate, never less than the estimate.
 func (c Calibration) Budget(estimate int) int {
 	corrected := (int64(estimate)*int64(c.Ratio()) + million - 1) / million
 	return max(int(corrected), estimate)
 }
 
-// Phase is where the watcher stands.
+// Phase is the state of the watcher.
 //
 //	Idle --above warn--> Warned --above trigger, refilled--> Compacting
 //	Compacting --Done, at target--> Idle      --Done, above target--> Warned
@@ -76,7 +76,7 @@ func (p *Phase) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Move is what the caller is to do after a Step.
+// Move is the task of the caller after a Step.
 type Move uint8
 
 // The moves.

@@ -211,7 +211,7 @@ func flag(yes bool) uint64 {
 	return 0
 }
 
-// Intent is what the conversation is about now: a set of tokens. The zero Intent has none, and every similarity is 0. It
+// Intent is the present subject of the conversation: a set of tokens. The zero Intent has none, and every similarity is 0. It
 // is immutable.
 type Intent struct{ hashes []uint64 } // sorted, distinct
 

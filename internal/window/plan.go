@@ -31,7 +31,7 @@ type candidate struct {
 	level session.Level // reached so far
 }
 
-// priorityReasons is why a section that is worth something goes.
+// priorityReasons are the reasons for sections that no detector found.
 var priorityReasons = [...]string{"low priority", "medium priority", "high priority"}
 
 // planner is one run of planning.
@@ -69,7 +69,7 @@ func landing(t session.Thresholds, protected int) int {
 	return max(t.Target, t.Usable-(t.Usable-protected)/2)
 }
 
-// planning is what kind of plan to make.
+// planning is the kind of a plan.
 type planning struct {
 	backstop bool
 	yield    bool // protected sections give way to the newest message
@@ -254,7 +254,7 @@ func (p *planner) walk(r round) {
 	}
 }
 
-// step is how far a section goes next: too small a step gives way to a larger one.
+// step returns the next level of a section. It skips levels that free too little.
 func (r *round) step(c *candidate, sec *Section) (to session.Level, gain int) {
 	to, gain = sec.next(c.level, c.low.goal())
 	for to < session.Cold && !r.allows(c, to, gain, sec.Sizes[c.level]) {
@@ -301,7 +301,7 @@ func (p *planner) take(c *candidate, sec *Section, to session.Level, gain int) {
 	}
 }
 
-// reason is why a section goes.
+// reason returns the reason for which a section goes.
 func (p *planner) reason(c *candidate, sec *Section) string {
 	switch {
 	case sec.own() != Unprotected:

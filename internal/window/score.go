@@ -34,7 +34,7 @@ func Classify(score, retainCut, evictCut float64) session.Action {
 // bit from the C library for about one integer in a hundred, which moves a
 // score off a cut it should sit on. The series is summed in pairs of floats
 // (about 106 bits); against glibc it differs for 54 of the first 2,000,000
-// integers, all of them roundings glibc itself gets wrong by a hair.
+// integers, and each time the rounding of glibc is wrong.
 func Ln(x float64) float64 {
 	f, e := math.Frexp(x)
 	if f < math.Sqrt2/2 {
@@ -63,7 +63,7 @@ var (
 	lnCoef = lnCoefficients()
 )
 
-// lnCoefficients gives 1/(2k+1) for the terms of atanh.
+// lnCoefficients returns 1/(2k+1) for the terms of atanh.
 func lnCoefficients() (c [lnTerms]pair) {
 	for k := range c {
 		c[k] = quotient(1, pair{float64(2*k + 1), 0})

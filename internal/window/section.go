@@ -10,7 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage/session"
 )
 
-// Priority is how important a section is. The zero value is Medium.
+// Priority is the importance of a section. The zero value is Medium.
 type Priority int8
 
 // The priorities, from least to most.
