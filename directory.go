@@ -6,7 +6,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -41,7 +41,7 @@ func (s *Scope) AddDirectory(ctx context.Context, d Directory) error {
 	if err := s.db.checker.Files.AllowedDir(d.Dir); err != nil {
 		return err
 	}
-	row, err := folder.Recorded(d).Pack()
+	row, err := freshness.Recorded(d).Pack()
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (s *Scope) setDirectory(ctx context.Context, d Directory, row []byte, actio
 		return ErrReadOnly
 	}
 	return staterows.Retry(ctx, func() error {
-		old, err := s.db.store.State(ctx, folder.Recorded(d).Key(s.name))
+		old, err := s.db.store.State(ctx, freshness.Recorded(d).Key(s.name))
 		if err != nil || old.LSN != 0 && row != nil && string(old.Value) == string(row) {
 			return err
 		}
@@ -93,7 +93,7 @@ func (s *Scope) setDirectory(ctx context.Context, d Directory, row []byte, actio
 
 // normalised returns d with an absolute path and its defaults, or the rule that d breaks.
 func (d Directory) normalised() (Directory, error) {
-	r, err := folder.Recorded(d).Normalised(DefaultMaxFile)
+	r, err := freshness.Recorded(d).Normalised(DefaultMaxFile)
 	if err == nil {
 		err = checkReserved("prefix", d.Prefix)
 	}
@@ -103,11 +103,11 @@ func (d Directory) normalised() (Directory, error) {
 // Directories ranges over the directories recorded for the scope, by prefix and path; AtMost applies. Directories that are
 // recorded meanwhile may or may not be listed.
 func (s *Scope) Directories(ctx context.Context, opts ...ReadOption) iter.Seq2[Directory, error] {
-	return stateRows(ctx, s.db.store, s.err, readOpts(opts).part, folder.RowsOf(s.name), directoryOf)
+	return stateRows(ctx, s.db.store, s.err, readOpts(opts).part, freshness.DirectoryRowsOf(s.name), directoryOf)
 }
 
 // directoryOf reads the row of a recorded directory.
 func directoryOf(row store.StateRow) (Directory, error) {
-	r, err := folder.Read(row)
+	r, err := freshness.ReadDirectory(row)
 	return Directory(r), err
 }

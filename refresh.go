@@ -9,9 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/freshness"
-	"github.com/ctxpage/ctxpage/internal/refresh"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -72,11 +70,11 @@ func (s *Scope) Refresh(ctx context.Context, o RefreshOptions) (RefreshReport, e
 	case o.Check < 0:
 		return out.whole(), store.Invalid("check", "CheckNever", "CheckAlways or CheckEvery")
 	}
-	h := refresh.Host{Scope: s.name, Store: s.db.store, View: s.view, Clock: s.db.opts.Clock, File: s.db.path, Put: s.putFiles, Delete: s.deleteFiles}
+	h := freshness.RefreshHost{Scope: s.name, Store: s.db.store, View: s.view, Clock: s.db.opts.Clock, File: s.db.path, Put: s.putFiles, Delete: s.deleteFiles}
 	if o.DryRun {
 		h.View = s.view.Looking()
 	}
-	r, err := refresh.Run(ctx, h, refresh.Rules{DryRun: o.DryRun, Delete: o.Delete, FilesOnly: o.FilesOnly, Check: time.Duration(o.Check), Progress: o.Progress})
+	r, err := freshness.Refresh(ctx, h, freshness.RefreshRules{DryRun: o.DryRun, Delete: o.Delete, FilesOnly: o.FilesOnly, Check: time.Duration(o.Check), Progress: o.Progress})
 	out.Sources, out.Unchanged, out.Elsewhere, out.Changed, out.New, out.Vanished, out.NotTaken, out.Deleted = r.Sources, r.Unchanged, r.Elsewhere, r.Changed, r.New, r.Vanished, r.NotTaken, r.Deleted
 	for _, f := range r.Failed {
 		out.Failed = append(out.Failed, RefreshFailure(f))
@@ -168,8 +166,8 @@ func (db *DB) refreshable(ctx context.Context) ([]string, error) {
 			names[s.Name] = true
 		}
 	}
-	err := staterows.Walk(ctx, db.store, folder.Rows(), func(row store.StateRow) error {
-		names[folder.ScopeOf(row.Key)] = true
+	err := staterows.Walk(ctx, db.store, freshness.DirectoryRows(), func(row store.StateRow) error {
+		names[freshness.DirectoryScope(row.Key)] = true
 		return nil
 	})
 	return slices.Sorted(maps.Keys(names)), err

@@ -8,7 +8,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -19,7 +19,7 @@ import (
 func StateKinds() []store.StateKind {
 	return slices.Concat(conversation.StateKinds(), ops.StateKinds(), []store.StateKind{
 		{Prefix: rootState, Copy: true, Paths: rootPaths},
-		folder.RowKind(),
+		freshness.DirectoryKind(),
 		directivelog.StateKind(),
 		rendering.DraftsKind(),
 		eraseplan.StateKind(),

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/freshness"
 )
 
 type demoCmd struct {
@@ -81,13 +81,13 @@ func (d *demo) copy(dir, base string) (err error) {
 		return err
 	}
 	d.out.File, d.out.Copy = filepath.Join(base, "demo.ctx"), filepath.Join(base, "files")
-	w := &folder.Walker{Dir: d.out.Dir, MaxSize: 1 << 20, MaxFiles: 2000, MaxBytes: 32 << 20, Usable: usableID}
+	w := &freshness.Walker{Dir: d.out.Dir, MaxSize: 1 << 20, MaxFiles: 2000, MaxBytes: 32 << 20, Usable: usableID}
 	if err := w.Walk(d.a.ctx); err != nil {
 		return err
 	}
 	first, heading := "", regexp.MustCompile("(?m)^##+ +(\\S+(?: +\\S+){1,9})$")
 	for _, f := range w.Files {
-		text, _, skip := folder.ReadText(f.Path)
+		text, _, skip := freshness.ReadText(f.Path)
 		if skip != "" || strings.TrimSpace(text) == "" {
 			continue
 		}

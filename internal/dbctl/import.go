@@ -16,7 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -74,10 +74,10 @@ type importView struct {
 	Bytes     int64          `json:"bytes"`
 	Skipped   map[string]int `json:"skipped"` // by reason
 	// SkippedFiles lists every skipped file, by reason and path.
-	SkippedFiles []folder.Skipped `json:"skipped_files"`
-	Removed      []string         `json:"removed"`
-	Deleted      int              `json:"deleted"`
-	DryRun       bool             `json:"dry_run,omitempty"`
+	SkippedFiles []freshness.Skipped `json:"skipped_files"`
+	Removed      []string            `json:"removed"`
+	Deleted      int                 `json:"deleted"`
+	DryRun       bool                `json:"dry_run,omitempty"`
 	verbose      bool
 }
 
@@ -135,7 +135,7 @@ func (c *importCmd) directory(a *app, scope, path string) error {
 	if err != nil {
 		return failed("import: %v", err)
 	}
-	w := &folder.Walker{Dir: dir, MaxSize: c.MaxSize, Except: []string{file}, Usable: usableID}
+	w := &freshness.Walker{Dir: dir, MaxSize: c.MaxSize, Except: []string{file}, Usable: usableID}
 	if err := w.Walk(a.ctx); err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (c *importCmd) directory(a *app, scope, path string) error {
 // importer brings a scope up to date with the files a walker found.
 type importer struct {
 	scope    *ctxpage.Scope
-	walker   *folder.Walker
+	walker   *freshness.Walker
 	prefix   string
 	dry      bool
 	remove   bool
@@ -199,23 +199,23 @@ func (im *importer) run(ctx context.Context) error {
 		return err
 	}
 	im.out.Skipped, im.out.SkippedFiles = w.Counts(), nonNil(w.Skipped)
-	slices.SortFunc(im.out.SkippedFiles, func(a, b folder.Skipped) int {
+	slices.SortFunc(im.out.SkippedFiles, func(a, b freshness.Skipped) int {
 		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Path, b.Path))
 	})
 	return im.gone(ctx)
 }
 
 // file compares a file with what is stored, by hash, and takes it if it differs.
-func (im *importer) file(ctx context.Context, f folder.Found) error {
+func (im *importer) file(ctx context.Context, f freshness.Found) error {
 	id, source := store.Canonical(im.prefix+f.Rel), "file:"+f.Path
 	if !usableID(id) || len(source) > store.MaxSource {
-		im.walker.Skip(f.Rel, folder.Name)
+		im.walker.Skip(f.Rel, freshness.Name)
 		return nil
 	}
-	text, hash, skip := folder.ReadText(f.Path)
+	text, hash, skip := freshness.ReadText(f.Path)
 	if skip != "" {
 		im.walker.Skip(f.Rel, skip)
-		if skip == folder.Unreadable {
+		if skip == freshness.Unreadable {
 			im.walker.Unread = append(im.walker.Unread, f.Rel)
 		}
 		im.out.Files--
@@ -281,7 +281,7 @@ func (im *importer) flush(ctx context.Context) error {
 		}
 		batch = slices.DeleteFunc(batch, func(art ctxpage.Artefact) bool { return unread[art.ID] })
 		for _, id := range slices.Sorted(maps.Keys(unread)) {
-			im.walker.Skip(strings.TrimPrefix(id, im.prefix), folder.Unreadable)
+			im.walker.Skip(strings.TrimPrefix(id, im.prefix), freshness.Unreadable)
 		}
 	}
 	im.out.Written += len(batch)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/freshness"
 )
 
 // aFolder is a small repository with what an import has to leave out.
@@ -66,7 +66,7 @@ func TestImport(t *testing.T) {
 	require.Equal(t, dry["written"], first["written"])
 	require.Equal(t, dry["skipped"], first["skipped"])
 	require.Equal(t, map[string]any{
-		folder.Ignored: 4.0, folder.Binary: 2.0, folder.Empty: 1.0, folder.Large: 1.0, folder.Kind: 1.0, folder.Name: 1.0, folder.Database: 4.0,
+		freshness.Ignored: 4.0, freshness.Binary: 2.0, freshness.Empty: 1.0, freshness.Large: 1.0, freshness.Kind: 1.0, freshness.Name: 1.0, freshness.Database: 4.0,
 	}, first["skipped"])
 	want := []string{".gitignore", "README.md", "docs/.gitignore", "docs/keep.tmp", "docs/policy.md", "src/main.txt", "src/only-here.txt"}
 	require.Equal(t, want, imported(t, file))
@@ -124,17 +124,17 @@ func TestImportNamesWhatItSkips(t *testing.T) {
 	}
 	require.Equal(t, v["skipped"], counts, "each file that is counted is named")
 	for path, reason := range map[string]string{
-		"bin.dat": folder.Binary, "koi8.txt": folder.Binary, "empty.txt": folder.Empty, "large.txt": folder.Large, "new\nline.txt": folder.Name, "link.md": folder.Kind,
-		"docs/draft.tmp": folder.Ignored, "build": folder.Ignored, "src/build": folder.Ignored, "only-here.txt": folder.Ignored, "images/22.png": folder.Binary,
+		"bin.dat": freshness.Binary, "koi8.txt": freshness.Binary, "empty.txt": freshness.Empty, "large.txt": freshness.Large, "new\nline.txt": freshness.Name, "link.md": freshness.Kind,
+		"docs/draft.tmp": freshness.Ignored, "build": freshness.Ignored, "src/build": freshness.Ignored, "only-here.txt": freshness.Ignored, "images/22.png": freshness.Binary,
 	} {
 		require.Equal(t, reason, reasons[path], path)
 	}
 	require.NotContains(t, reasons, "README.md")
 
 	plain := ok(t, "", args...)
-	require.Contains(t, plain, "skipped 1: "+folder.Large+"\n  large.txt\n")
+	require.Contains(t, plain, "skipped 1: "+freshness.Large+"\n  large.txt\n")
 	require.Contains(t, plain, "  new line.txt\n", "a name must not steer the terminal")
-	require.Contains(t, plain, fmt.Sprintf("skipped %d: %s\n  bin.dat\n", many+2, folder.Binary))
+	require.Contains(t, plain, fmt.Sprintf("skipped %d: %s\n  bin.dat\n", many+2, freshness.Binary))
 	require.Contains(t, plain, "  images/18.png\n  and 5 more; --verbose names them all\n")
 	require.NotContains(t, plain, "koi8.txt")
 	all := ok(t, "", append(args, "-v")...)
@@ -163,7 +163,7 @@ func TestImportRefuses(t *testing.T) {
 
 // What could not be read is not gone.
 func TestImportKeepsWhatItCannotRead(t *testing.T) {
-	im := &importer{prefix: "p/", walker: &folder.Walker{Dir: "/d", Unread: []string{"secret"}}, have: map[string]stored{
+	im := &importer{prefix: "p/", walker: &freshness.Walker{Dir: "/d", Unread: []string{"secret"}}, have: map[string]stored{
 		"p/secret/a": {source: "file:/d/secret/a"}, "p/secrets": {source: "file:/d/secrets"}, "p/other": {source: "file:/elsewhere/other"}, "p/own": {},
 	}}
 	require.NoError(t, im.gone(context.Background()))
@@ -182,7 +182,7 @@ func TestImportCancelled(t *testing.T) {
 	db, err := ctxpage.Open(file, ctxpage.Options{FileRoots: []string{dir}})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &folder.Walker{Dir: dir, MaxSize: 1000}
+	w := &freshness.Walker{Dir: dir, MaxSize: 1000}
 	require.NoError(t, w.Walk(ctx))
 	im := &importer{scope: db.Scope("acme/docs"), walker: w, progress: func(_ string, done, _ uint64) {
 		if done == importFiles+10 {
@@ -217,7 +217,7 @@ func TestProgressIsOnStandardErrorOnly(t *testing.T) {
 func TestWalkHonoursTheRepositoryAbove(t *testing.T) {
 	root := aFolder(t)
 	write(t, root, ".git/info/exclude", "policy.md\n")
-	w := &folder.Walker{Dir: filepath.Join(root, "docs"), MaxSize: 4000}
+	w := &freshness.Walker{Dir: filepath.Join(root, "docs"), MaxSize: 4000}
 	require.NoError(t, w.Walk(context.Background()))
 	var got []string
 	for _, f := range w.Files {
@@ -226,10 +226,10 @@ func TestWalkHonoursTheRepositoryAbove(t *testing.T) {
 	slices.Sort(got)
 	require.Equal(t, []string{".gitignore", "keep.tmp"}, got)
 
-	w = &folder.Walker{Dir: root, MaxSize: 4000, MaxFiles: 2}
+	w = &freshness.Walker{Dir: root, MaxSize: 4000, MaxFiles: 2}
 	require.NoError(t, w.Walk(context.Background()))
 	require.Len(t, w.Files, 2)
-	require.Positive(t, w.Counts()[folder.Limit])
+	require.Positive(t, w.Counts()[freshness.Limit])
 }
 
 // TestImportOddFiles: a name in another Unicode form is one artefact, which a second import leaves alone, and a refresh takes no
@@ -244,7 +244,7 @@ func TestImportOddFiles(t *testing.T) {
 	}
 	first := asJSON(t, "", "import", file, "acme", dir)
 	require.Equal(t, 3.0, first["written"])
-	require.Equal(t, map[string]any{folder.Twin: 1.0, folder.Empty: 2.0, folder.Binary: 2.0}, first["skipped"])
+	require.Equal(t, map[string]any{freshness.Twin: 1.0, freshness.Empty: 2.0, freshness.Binary: 2.0}, first["skipped"])
 	second := asJSON(t, "", "import", file, "acme", dir)
 	require.Equal(t, []any{0.0, 3.0}, []any{second["written"], second["unchanged"]})
 	refreshed := asJSON(t, "", "refresh", file, "acme")

@@ -20,8 +20,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/internal/folder"
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -146,7 +146,7 @@ type session struct{ scope, id string }
 // directory is one that a scope has recorded.
 type directory struct {
 	scope string
-	folder.Recorded
+	freshness.Recorded
 }
 
 // finder is a search under way.

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/directivelog"
-	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -257,7 +257,7 @@ func (n *names) find() error {
 		return err
 	}
 	for prefix, look := range map[string]func(store.StateRow) error{
-		"session/": n.row, directivelog.StateKind().Prefix: n.row, folder.Rows(): n.directory, rendering.DraftsKind().Prefix: n.drafts,
+		"session/": n.row, directivelog.StateKind().Prefix: n.row, freshness.DirectoryRows(): n.directory, rendering.DraftsKind().Prefix: n.drafts,
 	} {
 		if err := staterows.Walk(n.ctx, n.st, prefix, look); err != nil {
 			return err
@@ -337,7 +337,7 @@ func (n *names) row(r store.StateRow) error {
 }
 
 func (n *names) directory(r store.StateRow) error {
-	n.scope(folder.ScopeOf(r.Key))
+	n.scope(freshness.DirectoryScope(r.Key))
 	return nil
 }
 

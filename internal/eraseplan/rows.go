@@ -8,7 +8,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
-	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -79,7 +79,7 @@ func (f *finder) empties(s session) (bool, error) {
 // looks are by prefix the rows that may go.
 func (f *finder) looks() map[string]func(store.StateRow) error {
 	return map[string]func(store.StateRow) error{
-		"session/": f.sessionRow, directivelog.StateKind().Prefix: f.directiveRow, folder.Rows(): f.directoryRow, rendering.DraftsKind().Prefix: f.draftRow,
+		"session/": f.sessionRow, directivelog.StateKind().Prefix: f.directiveRow, freshness.DirectoryRows(): f.directoryRow, rendering.DraftsKind().Prefix: f.draftRow,
 	}
 }
 
@@ -132,7 +132,7 @@ func (f *finder) directiveRow(r store.StateRow) error {
 }
 
 func (f *finder) directoryRow(r store.StateRow) error {
-	scope := folder.ScopeOf(r.Key)
+	scope := freshness.DirectoryScope(r.Key)
 	if f.inScope(scope) {
 		f.gone(r)
 		return nil
@@ -140,7 +140,7 @@ func (f *finder) directoryRow(r store.StateRow) error {
 	if f.past != nil { // a row of an export, of which nobody asks for files
 		return nil
 	}
-	d, err := folder.Read(r)
+	d, err := freshness.ReadDirectory(r)
 	f.dirs = append(f.dirs, directory{scope, d})
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"github.com/cespare/xxhash/v2"
-	"github.com/ctxpage/ctxpage/internal/plaintext"
 	"github.com/ctxpage/ctxpage/store"
 	"io"
 	"io/fs"
@@ -268,7 +267,7 @@ func (s *Files) read(key string) (got store.Fetched, quiet bool, err error) {
 	if err != nil {
 		return got, false, err
 	}
-	text, ok := plaintext.Of(key, b)
+	text, ok := PlainText(key, b)
 	if !ok {
 		text = string(b) // whoever stores it says why not
 	}
@@ -305,8 +304,8 @@ func (s *Files) LooksLikeText(path string) bool {
 		return false
 	}
 	if n == len(b) {
-		return plaintext.Begins(b, false)
+		return BeginsAsText(b, false)
 	}
-	text, ok := plaintext.Of(path, b[:n]) // all of it
-	return ok && !plaintext.Empty(text, n)
+	text, ok := PlainText(path, b[:n]) // all of it
+	return ok && !NoText(text, n)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
 )
@@ -144,8 +144,8 @@ func (m *importer) rowErased(kind *store.StateKind, key string) (bool, error) {
 // ofSession reports whether a row is of a session that lost turns to an erase here, or a directory of a scope that was erased.
 // Of such a session, what is left here stays, and nothing is imported.
 func (m *importer) ofSession(key string) bool {
-	if strings.HasPrefix(key, folder.Rows()) {
-		scope := folder.ScopeOf(key)
+	if strings.HasPrefix(key, freshness.DirectoryRows()) {
+		scope := freshness.DirectoryScope(key)
 		return m.lost[scope] && !m.stays[scope]
 	}
 	rest, ok := strings.CutPrefix(key, "session/")

@@ -1,6 +1,7 @@
-// Package plaintext reads the bytes of a file as text: UTF-8 and UTF-16 with or without a byte order mark, Windows-1252, the
-// cells of notebooks, and what a page of HTML says. Nothing else may decide what a file says: an import and a later refetch must get the same text.
-package plaintext
+package freshness
+
+// The bytes of a file as text: UTF-8 and UTF-16 with or without a byte order mark, Windows-1252, the cells of notebooks, and
+// what a page of HTML says. Nothing else may decide what a file says: an import and a later refetch must get the same text.
 
 import (
 	"bytes"
@@ -14,8 +15,8 @@ import (
 	utf16 "golang.org/x/text/encoding/unicode"
 )
 
-// Of returns the text of a file's bytes. It reports false for bytes that are no text.
-func Of(path string, b []byte) (string, bool) {
+// PlainText returns the text of a file's bytes. It reports false for bytes that are no text.
+func PlainText(path string, b []byte) (string, bool) {
 	text, ok := decode(b)
 	if ok && Notebook(path) {
 		if cells, is := notebook(text); is {
@@ -28,13 +29,13 @@ func Of(path string, b []byte) (string, bool) {
 	return text, ok
 }
 
-// Empty reports whether the text of a file of some bytes has no words: such a file is not taken.
-func Empty(text string, bytes int) bool {
+// NoText reports whether the text of a file of some bytes has no words: such a file is not taken.
+func NoText(text string, bytes int) bool {
 	return text == "" || strings.TrimSpace(text) == "" && len(text) < bytes
 }
 
-// Begins reports whether a file that begins with b looks like text. whole reports whether b is the whole file.
-func Begins(b []byte, whole bool) bool {
+// BeginsAsText reports whether a file that begins with b looks like text. whole reports whether b is the whole file.
+func BeginsAsText(b []byte, whole bool) bool {
 	for range utf8.UTFMax - 1 { // a character may be cut
 		if r, size := utf8.DecodeLastRune(b); !whole && r == utf8.RuneError && size == 1 {
 			b = b[:len(b)-1]

@@ -1,4 +1,4 @@
-package folder_test
+package freshness_test
 
 import (
 	"os"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/freshness"
 )
 
 // FuzzWalk walks a folder with any ignore file, in the repository and below it, and a file of any name and content. What is
@@ -36,8 +36,8 @@ func FuzzWalk(f *testing.F) {
 		if name != "" && !strings.ContainsAny(name, "/\x00") && name != "." && name != ".." && name != ".gitignore" && name != "link" {
 			_ = os.WriteFile(filepath.Join(dir, "sub", name), content, 0o600) // a name that the file system takes
 		}
-		walk := func() *folder.Walker {
-			w := &folder.Walker{Dir: dir, MaxSize: 1 << 10, Usable: utf8.ValidString}
+		walk := func() *freshness.Walker {
+			w := &freshness.Walker{Dir: dir, MaxSize: 1 << 10, Usable: utf8.ValidString}
 			require.NoError(t, w.Walk(t.Context()))
 			return w
 		}
@@ -50,7 +50,7 @@ func FuzzWalk(f *testing.F) {
 			require.True(t, st.Mode().IsRegular() && st.Size() == x.Size && x.Size > 0 && x.Size <= w.MaxSize)
 			require.Equal(t, filepath.Join(dir, filepath.FromSlash(x.Rel)), x.Path)
 			require.True(t, utf8.ValidString(x.Rel))
-			if text, _, skip := folder.ReadText(x.Path); skip == "" {
+			if text, _, skip := freshness.ReadText(x.Path); skip == "" {
 				require.True(t, utf8.ValidString(text) && len(text) > 0)
 				require.NotContains(t, string(text), "not to be found")
 			}

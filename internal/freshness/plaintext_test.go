@@ -1,4 +1,4 @@
-package plaintext_test
+package freshness_test
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/text/encoding/simplifiedchinese"
 	"golang.org/x/text/encoding/unicode"
 
-	"github.com/ctxpage/ctxpage/internal/plaintext"
+	"github.com/ctxpage/ctxpage/internal/freshness"
 )
 
 // Texts in Windows-1252 and UTF-16 are decoded, and a mark is no part of the text. Bytes in an encoding that cannot be told are no
@@ -24,14 +24,14 @@ func TestOf(t *testing.T) {
 	const german, french, quoted = "Die Größe des Öltanks: 5 m², „sehr groß“.", "L’été, ça dépend — où êtes-vous né ?", "It’s a café"
 	for _, text := range []string{"plain", "żółw 🎉", german} {
 		for _, e := range []encoding.Encoding{unicode.UTF8BOM, unicode.UTF8, unicode.UTF16(unicode.LittleEndian, unicode.UseBOM), unicode.UTF16(unicode.BigEndian, unicode.UseBOM)} {
-			got, ok := plaintext.Of("a.txt", encoded(e, text))
+			got, ok := freshness.PlainText("a.txt", encoded(e, text))
 			require.True(t, ok, "%s in %v", text, e)
 			require.Equal(t, text, got)
-			require.True(t, plaintext.Begins(encoded(e, text), true))
+			require.True(t, freshness.BeginsAsText(encoded(e, text), true))
 		}
 	}
 	for _, text := range []string{german, french, quoted, "Caf\u00e9"} {
-		got, ok := plaintext.Of("a.txt", encoded(charmap.Windows1252, text))
+		got, ok := freshness.PlainText("a.txt", encoded(charmap.Windows1252, text))
 		require.True(t, ok, text)
 		require.Equal(t, text, got)
 	}
@@ -40,23 +40,23 @@ func TestOf(t *testing.T) {
 		"Shift JIS": encoded(japanese.ShiftJIS, "こんにちは、世界"), "ISO-8859-2": encoded(charmap.ISO8859_2, "Zażółć gęślą jaźń, proszę bardzo"), "NUL": []byte("a\x00b"), "PNG": []byte("\x89PNG\r\n\x1a\n"),
 		"half of UTF-16": []byte("\xff\xfea"), "control": []byte("caf\xe9 and\x01more"),
 	} {
-		_, ok := plaintext.Of("a.txt", b)
+		_, ok := freshness.PlainText("a.txt", b)
 		require.False(t, ok, name)
 	}
-	require.True(t, plaintext.Begins([]byte("caf\xc3"), false), "a character that is cut")
-	require.False(t, plaintext.Begins([]byte("\x89PNG\r\n\x1a\n"), true))
-	require.False(t, plaintext.Begins(nil, true))
+	require.True(t, freshness.BeginsAsText([]byte("caf\xc3"), false), "a character that is cut")
+	require.False(t, freshness.BeginsAsText([]byte("\x89PNG\r\n\x1a\n"), true))
+	require.False(t, freshness.BeginsAsText(nil, true))
 }
 
 // A notebook is its cells: text, code, and what the code printed, without images.
 func TestNotebook(t *testing.T) {
-	got, ok := plaintext.Of("x/a.ipynb", []byte(`{"cells":[{"cell_type":"markdown","source":["# Arrays\n","How they broadcast."]},
+	got, ok := freshness.PlainText("x/a.ipynb", []byte(`{"cells":[{"cell_type":"markdown","source":["# Arrays\n","How they broadcast."]},
 {"cell_type":"code","source":"a + 1","outputs":[{"output_type":"stream","text":["one\n","two\n"]},{"data":{"image/png":"iVBORw0KGgo=","text/plain":["<Figure>"]}},{"ename":"ValueError","evalue":"no","traceback":["\u001b[31m"]}]},
 {"cell_type":"code","source":[],"outputs":[]}],"metadata":{"language_info":{"name":"python"}},"nbformat":4}`))
 	require.True(t, ok)
 	require.Equal(t, "# Arrays\nHow they broadcast.\n\n```python\na + 1\n```\n\n```\none\ntwo\n```\n\n```\n<Figure>\n```\n\n```\nValueError: no\n```\n", got)
 	for _, other := range []string{`{"a":1}`, `not JSON`} {
-		got, ok = plaintext.Of("a.ipynb", []byte(other))
+		got, ok = freshness.PlainText("a.ipynb", []byte(other))
 		require.True(t, ok)
 		require.Equal(t, other, got, "control: no notebook")
 	}
@@ -69,13 +69,13 @@ func TestWebPage(t *testing.T) {
 		"<table><tr><th>name</th><td>price</td></tr></table><pre>a = 1\n  b &lt; 2</pre>the end<br>1 < 2 &unknown; &#x1F389;"
 	const want = "Café & bar\n\n# Our menu\n\nA quokka costs 5 €.\n\none\ntwo\n\nname price\n\na = 1\n  b < 2\n\nthe end\n1 < 2 &unknown; 🎉\n"
 	for _, name := range []string{"a.html", "b.HTM", "c.xhtml"} {
-		got, ok := plaintext.Of(name, []byte(page))
+		got, ok := freshness.PlainText(name, []byte(page))
 		require.True(t, ok)
 		require.Equal(t, want, got)
 	}
-	got, _ := plaintext.Of("a.md", []byte(page))
+	got, _ := freshness.PlainText("a.md", []byte(page))
 	require.Equal(t, page, got, "control: another file")
-	got, ok := plaintext.Of("empty.html", []byte("<br>"))
+	got, ok := freshness.PlainText("empty.html", []byte("<br>"))
 	require.True(t, ok)
 	require.Equal(t, "\n", got)
 }
@@ -115,7 +115,7 @@ func TestWebPageMarkup(t *testing.T) {
 		{"<script><!--<script></script>a", "a\n"},
 		{"<script src='a.js'/>a<title/>b", "a\nb\n"}, // as XHTML has it
 	} {
-		got, ok := plaintext.Of("a.html", []byte(c.page))
+		got, ok := freshness.PlainText("a.html", []byte(c.page))
 		require.True(t, ok)
 		require.Equal(t, c.want, got, "%q", c.page)
 	}

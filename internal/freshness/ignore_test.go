@@ -1,4 +1,4 @@
-package folder_test
+package freshness_test
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/internal/folder"
+	"github.com/ctxpage/ctxpage/internal/freshness"
 )
 
 // write makes files of some bytes below a directory.
@@ -28,7 +28,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 // taken returns the files of a directory that a walk takes.
 func taken(t *testing.T, dir string) (files []string) {
 	t.Helper()
-	w := &folder.Walker{Dir: dir, MaxSize: 1 << 10}
+	w := &freshness.Walker{Dir: dir, MaxSize: 1 << 10}
 	require.NoError(t, w.Walk(t.Context()))
 	for _, f := range w.Files {
 		files = append(files, f.Rel)

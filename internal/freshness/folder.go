@@ -1,5 +1,4 @@
-// Package folder lists the text files of a directory as an import takes them: git's own rules decide what is ignored.
-package folder
+package freshness
 
 import (
 	"cmp"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/ctxpage/ctxpage/internal/plaintext"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -167,7 +165,7 @@ func (w *Walker) file(path, rel string, e fs.DirEntry) {
 		w.Skip(rel, Database)
 	case st.Size() == 0:
 		w.Skip(rel, Empty)
-	case st.Size() > w.MaxSize && (!plaintext.Notebook(path) || st.Size() > store.MaxText): // most of a notebook is pictures
+	case st.Size() > w.MaxSize && (!Notebook(path) || st.Size() > store.MaxText): // most of a notebook is pictures
 		w.Skip(rel, Large)
 	case !w.usable(rel):
 		w.Skip(rel, Name)
@@ -216,17 +214,17 @@ func (w *Walker) Unknown(rel string) bool {
 	return false
 }
 
-// ReadText reads a file if it is text, as plaintext.Of has it. The hash is that of its bytes, by which a source recognises it.
+// ReadText reads a file if it is text, as PlainText has it. The hash is that of its bytes, by which a source recognises it.
 func ReadText(path string) (text string, hash uint64, skip string) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return "", 0, Unreadable
 	}
-	text, ok := plaintext.Of(path, b)
+	text, ok := PlainText(path, b)
 	switch {
 	case !ok:
 		return "", 0, Binary
-	case plaintext.Empty(text, len(b)):
+	case NoText(text, len(b)):
 		return "", 0, Empty
 	}
 	return text, xxhash.Sum64(b), ""

@@ -1,4 +1,4 @@
-package folder
+package freshness
 
 import (
 	"context"
@@ -24,18 +24,18 @@ type Recorded struct {
 	MaxSize int64  // of a file, bytes
 }
 
-// RowKind says what a store must know of these rows.
-func RowKind() store.StateKind {
-	return store.StateKind{Prefix: rows, Scope: ScopeOf, Copy: true, Paths: paths}
+// DirectoryKind says what a store must know of these rows.
+func DirectoryKind() store.StateKind {
+	return store.StateKind{Prefix: rows, Scope: DirectoryScope, Copy: true, Paths: paths}
 }
 
 // paths returns the row if keep accepts its directory. The key and the value name it; both count.
 func paths(key string, value []byte, keep func(dir string) bool) (kept []byte, left []string, err error) {
-	r, err := Read(store.StateRow{Key: key, Value: value})
+	r, err := ReadDirectory(store.StateRow{Key: key, Value: value})
 	if err != nil {
 		return nil, nil, err
 	}
-	if r.Key(ScopeOf(key)) != key {
+	if r.Key(DirectoryScope(key)) != key {
 		return nil, nil, store.Invalid("directory", fmt.Sprintf("%q under another key", r.Dir), "the key that its scope, prefix and path make")
 	}
 	if !keep(r.Dir) {
@@ -44,26 +44,26 @@ func paths(key string, value []byte, keep func(dir string) bool) (kept []byte, l
 	return value, nil, nil
 }
 
-// Rows begins the keys of all recorded directories.
-func Rows() string { return rows }
+// DirectoryRows begins the keys of all recorded directories.
+func DirectoryRows() string { return rows }
 
-// RowsOf begins the keys of the directories of a scope.
-func RowsOf(scope string) string { return rows + scope + "\x00" }
+// DirectoryRowsOf begins the keys of the directories of a scope.
+func DirectoryRowsOf(scope string) string { return rows + scope + "\x00" }
 
-// ScopeOf is the scope of a key.
-func ScopeOf(key string) string {
+// DirectoryScope is the scope of a key.
+func DirectoryScope(key string) string {
 	scope, _, _ := strings.Cut(strings.TrimPrefix(key, rows), "\x00")
 	return scope
 }
 
 // Key is the key of its row in a scope.
-func (r Recorded) Key(scope string) string { return RowsOf(scope) + r.Prefix + "\x00" + r.Dir }
+func (r Recorded) Key(scope string) string { return DirectoryRowsOf(scope) + r.Prefix + "\x00" + r.Dir }
 
 // Pack encodes the row.
 func (r Recorded) Pack() ([]byte, error) { return msgpack.Marshal([]any{r.Dir, r.Prefix, r.MaxSize}) }
 
-// Read reads the row of a recorded directory.
-func Read(row store.StateRow) (Recorded, error) {
+// ReadDirectory reads the row of a recorded directory.
+func ReadDirectory(row store.StateRow) (Recorded, error) {
 	var r struct {
 		//lint:ignore U1000 msgpack looks for it
 		_msgpack struct{} `msgpack:",as_array"`
@@ -72,15 +72,15 @@ func Read(row store.StateRow) (Recorded, error) {
 		MaxSize  int64
 	}
 	if err := codec.Unpack(row.Value, &r); err != nil {
-		return Recorded{}, fmt.Errorf("ctxpage: recorded directory of %s: %w", ScopeOf(row.Key), err)
+		return Recorded{}, fmt.Errorf("ctxpage: recorded directory of %s: %w", DirectoryScope(row.Key), err)
 	}
 	return Recorded{r.Dir, r.Prefix, r.MaxSize}, nil
 }
 
-// List reads the directories recorded for a scope, by prefix and path.
-func List(ctx context.Context, st store.Store, scope string) (list []Recorded, err error) {
-	err = staterows.Walk(ctx, st, RowsOf(scope), func(row store.StateRow) error {
-		r, err := Read(row)
+// Directories reads the directories recorded for a scope, by prefix and path.
+func Directories(ctx context.Context, st store.Store, scope string) (list []Recorded, err error) {
+	err = staterows.Walk(ctx, st, DirectoryRowsOf(scope), func(row store.StateRow) error {
+		r, err := ReadDirectory(row)
 		list = append(list, r)
 		return err
 	})

@@ -1,13 +1,14 @@
-// Package refresh brings a scope up to date with the world outside: the sources of its artefacts, and the files of its
-// recorded directories.
+package freshness
+
+// A refresh brings a scope up to date with the world outside: the sources of its artefacts, and the files of its recorded
+// directories.
 //
-//	sources      probe every sourced artefact, in parts ─▶ changed ones are fetched and committed (internal/freshness)
+//	sources      probe every sourced artefact, in parts ─▶ changed ones are fetched and committed
 //	directories  walk each recorded directory ─▶ new files are put, in batches; lost ones are deleted if Delete is set
 //
 // Each batch is a transaction of its own. A refresh may take minutes and must not lose what it did when it is
 // cancelled; a single transaction was rejected for that reason, and because it would have to hold all texts in memory.
 // Nothing that cannot be read is ever deleted: a directory on an unmounted disk looks empty.
-package refresh
 
 import (
 	"context"
@@ -19,17 +20,15 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
-	"github.com/ctxpage/ctxpage/internal/folder"
-	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Host is what a refresh needs of the database that runs it.
-type Host struct {
+// RefreshHost is what a refresh needs of the database that runs it.
+type RefreshHost struct {
 	Scope string
 	Store store.Store
-	View  freshness.View // of the scope; one that only looks (Looking) for a dry run
+	View  View // of the scope; one that only looks (Looking) for a dry run
 	Clock func() time.Time
 	File  string // of the database: a directory that contains it does not import it
 	// Put writes new artefacts in one transaction: all, or none when some of them failed. It returns the errors of
@@ -39,32 +38,32 @@ type Host struct {
 	Delete func(ctx context.Context, ids []string) error
 }
 
-// Rules say what a refresh does, see ctxpage.RefreshOptions.
-type Rules struct {
+// RefreshRules say what a refresh does, see ctxpage.RefreshOptions.
+type RefreshRules struct {
 	DryRun, Delete, FilesOnly bool
 
 	Check    time.Duration // sources that were probed within it are not probed again
 	Progress func(what string, done, total uint64)
 }
 
-// Report says what a refresh found, see ctxpage.RefreshReport.
-type Report struct {
+// Refreshed says what a refresh found, see ctxpage.RefreshReport.
+type Refreshed struct {
 	Sources, Unchanged, Elsewhere             int
 	Changed, New, Vanished, NotTaken, Deleted []string
-	Failed                                    []Failure
+	Failed                                    []RefreshFailure
 }
 
-// Failure is a source, or a recorded directory, that could not be read.
-type Failure struct{ ID, Dir, Err string }
+// RefreshFailure is a source, or a recorded directory, that could not be read.
+type RefreshFailure struct{ ID, Dir, Err string }
 
 // chunk is how many artefacts are probed between two checks of the context.
 const chunk = 256
 
-// run is a refresh in flight. It belongs to the goroutine that called Run.
+// run is a refresh in flight. It belongs to the goroutine that called Refresh.
 type run struct {
-	Host
-	Rules
-	out   Report
+	RefreshHost
+	RefreshRules
+	out   Refreshed
 	have  map[string]string // id → source of the scope's live artefacts
 	gone  map[string]bool   // ids whose source vanished
 	far   map[string]bool   // ids whose file is on another host
@@ -73,12 +72,12 @@ type run struct {
 	refused []error // by directory that no root allows
 }
 
-// Run refreshes the scope of the host. It may be used for different scopes at the same time. The report says what was
+// Refresh refreshes the scope of the host. It may be used for different scopes at the same time. The report says what was
 // done, also beside an error; its lists are never nil. After an error that matches store.ErrFileRoot everything was
 // done but for the directories that the error names.
-func Run(ctx context.Context, h Host, rules Rules) (Report, error) {
-	r := &run{Host: h, Rules: rules, have: map[string]string{}, gone: map[string]bool{}, far: map[string]bool{}, known: map[string]bool{}}
-	r.out = Report{Changed: []string{}, New: []string{}, Vanished: []string{}, NotTaken: []string{}, Deleted: []string{}, Failed: []Failure{}}
+func Refresh(ctx context.Context, h RefreshHost, rules RefreshRules) (Refreshed, error) {
+	r := &run{RefreshHost: h, RefreshRules: rules, have: map[string]string{}, gone: map[string]bool{}, far: map[string]bool{}, known: map[string]bool{}}
+	r.out = Refreshed{Changed: []string{}, New: []string{}, Vanished: []string{}, NotTaken: []string{}, Deleted: []string{}, Failed: []RefreshFailure{}}
 	err := r.sources(ctx)
 	if err == nil {
 		err = r.directories(ctx)
@@ -146,7 +145,7 @@ func (r *run) probe(ctx context.Context, keys []store.PageKey) error {
 }
 
 // note files what the check of an artefact found.
-func (r *run) note(id string, f *freshness.Finding) {
+func (r *run) note(id string, f *Finding) {
 	if f.Elsewhere != "" {
 		r.out.Elsewhere++
 		r.far[id] = true
@@ -162,14 +161,14 @@ func (r *run) note(id string, f *freshness.Finding) {
 		r.out.Vanished = append(r.out.Vanished, id)
 		r.gone[id] = true
 	default:
-		r.out.Failed = append(r.out.Failed, Failure{ID: id, Err: f.Err.Error()})
+		r.out.Failed = append(r.out.Failed, RefreshFailure{ID: id, Err: f.Err.Error()})
 	}
 }
 
 // directories looks at each recorded directory, after the sources: a file that moved between directories is then new in
 // one and vanished from the other.
 func (r *run) directories(ctx context.Context) error {
-	dirs, err := folder.List(ctx, r.Store, r.Scope)
+	dirs, err := Directories(ctx, r.Store, r.Scope)
 	if err != nil {
 		return err
 	}
@@ -194,8 +193,8 @@ func (r *run) directories(ctx context.Context) error {
 //	gone          of this file                 Vanished (its probe said so), deleted with Delete
 //	not readable  of this file                 kept: what cannot be read is unknown, not gone
 //	any           of this path on another host nothing to do: that host refreshes it
-func (r *run) directory(ctx context.Context, d folder.Recorded) error {
-	w := &folder.Walker{Dir: d.Dir, MaxSize: d.MaxSize, Except: []string{r.File}}
+func (r *run) directory(ctx context.Context, d Recorded) error {
+	w := &Walker{Dir: d.Dir, MaxSize: d.MaxSize, Except: []string{r.File}}
 	err := r.View.Files.AllowedDir(d.Dir)
 	if err == nil {
 		err = w.Walk(ctx)
@@ -207,7 +206,7 @@ func (r *run) directory(ctx context.Context, d folder.Recorded) error {
 		return ctx.Err()
 	}
 	if err != nil {
-		r.out.Failed = append(r.out.Failed, Failure{Dir: d.Dir, Err: err.Error()})
+		r.out.Failed = append(r.out.Failed, RefreshFailure{Dir: d.Dir, Err: err.Error()})
 		if errors.Is(err, store.ErrFileRoot) {
 			r.refused = append(r.refused, err)
 		}
@@ -220,7 +219,7 @@ func (r *run) directory(ctx context.Context, d folder.Recorded) error {
 		if a, ok := r.unknown(ctx, d, f); ok {
 			fresh = append(fresh, a)
 		}
-		if len(fresh) == freshness.BatchFiles || i == len(w.Files)-1 {
+		if len(fresh) == BatchFiles || i == len(w.Files)-1 {
 			if err := r.take(ctx, fresh); err != nil {
 				return err
 			}
@@ -232,13 +231,13 @@ func (r *run) directory(ctx context.Context, d folder.Recorded) error {
 }
 
 // unknown makes an artefact of a file that the scope does not have.
-func (r *run) unknown(ctx context.Context, d folder.Recorded, f folder.Found) (store.Artefact, bool) {
+func (r *run) unknown(ctx context.Context, d Recorded, f Found) (store.Artefact, bool) {
 	id, source := store.Canonical(d.ID(f.Rel)), "file:"+f.Path
 	if r.have[id] == source || r.known[id] || store.CheckID("id", id) != nil || strings.HasPrefix(id, directivelog.Reserved) || len(source) > store.MaxSource || !r.View.Files.LooksLikeText(f.Path) {
 		return store.Artefact{}, false
 	}
 	if l, err := r.Store.Resolve(ctx, store.Scopes{r.Scope}, store.Ref{ID: id}); err == nil && l.Current {
-		r.out.Failed = append(r.out.Failed, Failure{ID: id, Dir: d.Dir, Err: "the id is taken by an artefact that does not come from " + f.Path + "; give the directory a prefix"})
+		r.out.Failed = append(r.out.Failed, RefreshFailure{ID: id, Dir: d.Dir, Err: "the id is taken by an artefact that does not come from " + f.Path + "; give the directory a prefix"})
 		return store.Artefact{}, false
 	}
 	r.known[id] = true
@@ -262,7 +261,7 @@ func (r *run) take(ctx context.Context, fresh []store.Artefact) error {
 		fresh = slices.DeleteFunc(fresh, func(a store.Artefact) bool {
 			err := failed[a.ID]
 			if err != nil {
-				r.out.Failed = append(r.out.Failed, Failure{ID: a.ID, Err: err.Error()})
+				r.out.Failed = append(r.out.Failed, RefreshFailure{ID: a.ID, Err: err.Error()})
 			}
 			return err != nil
 		})
@@ -273,8 +272,8 @@ func (r *run) take(ctx context.Context, fresh []store.Artefact) error {
 	return nil
 }
 
-// lost finds artefacts whose file a directory no longer has, and deletes them with Rules.Delete.
-func (r *run) lost(ctx context.Context, d folder.Recorded, w *folder.Walker, taken map[string]bool) error {
+// lost finds artefacts whose file a directory no longer has, and deletes them with RefreshRules.Delete.
+func (r *run) lost(ctx context.Context, d Recorded, w *Walker, taken map[string]bool) error {
 	var drop, left []string
 	for _, id := range slices.Sorted(maps.Keys(r.have)) {
 		rel, ok := d.Holds(id, r.have[id])
@@ -295,12 +294,12 @@ func (r *run) lost(ctx context.Context, d folder.Recorded, w *folder.Walker, tak
 			r.out.NotTaken = append(r.out.NotTaken, id)
 		}
 	}
-	if !r.Rules.Delete {
+	if !r.RefreshRules.Delete {
 		return nil
 	}
-	for part := range slices.Chunk(drop, freshness.BatchFiles) {
+	for part := range slices.Chunk(drop, BatchFiles) {
 		if !r.DryRun {
-			if err := r.Host.Delete(ctx, part); err != nil {
+			if err := r.RefreshHost.Delete(ctx, part); err != nil {
 				return err
 			}
 		}
@@ -311,14 +310,14 @@ func (r *run) lost(ctx context.Context, d folder.Recorded, w *folder.Walker, tak
 
 // backAgain looks a second time at a directory from which files are to be deleted. An editor that saves a file may move it away,
 // or empty it, for a moment.
-func (r *run) backAgain(ctx context.Context, d folder.Recorded, left []string) (back map[string]bool, err error) {
-	if !r.Rules.Delete || len(left) == 0 {
+func (r *run) backAgain(ctx context.Context, d Recorded, left []string) (back map[string]bool, err error) {
+	if !r.RefreshRules.Delete || len(left) == 0 {
 		return nil, nil
 	}
 	if err := r.View.Files.Settle(ctx); err != nil {
 		return nil, err
 	}
-	w := &folder.Walker{Dir: d.Dir, MaxSize: d.MaxSize, Except: []string{r.File}}
+	w := &Walker{Dir: d.Dir, MaxSize: d.MaxSize, Except: []string{r.File}}
 	err = w.Walk(ctx)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
