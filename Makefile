@@ -30,7 +30,7 @@ soak-clients: ## 12 minutes of 8 client processes whose owner is killed: no proc
 kills: ## 2,000 owners killed under four writers (20 minutes)
 	go test -count=1 -timeout 90m -v -run TestOwnersKilled ./internal/owner -kills 2000
 golden: ## rewrite golden files; then read the diff
-	go test ./wal ./manifest ./render -update
+	go test ./wal ./render -update
 	go test ./internal/dbctl -run TestFrozen -update
 bench: ## all benchmarks, short
 	go test -run '^$$' -bench . -benchtime 300ms ./bench
