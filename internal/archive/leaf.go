@@ -59,6 +59,7 @@ const (
 const (
 	tagFlags = 4 // the index row is made from the fields up to it
 	tagScope = 6
+	tagPages = 10
 	tagRows  = 100 // the highest tag of a leaf: fields that are added take a lower one
 )
 
@@ -110,7 +111,7 @@ var callFields = []codec.Field[wire]{
 	codec.Text(7, "Actor", func(w *wire) *string { return &w.Actor }),
 	codec.Uint(8, "LSN", func(w *wire) *uint64 { return &w.LSN }),
 	bounded(codec.Texts(9, "Reasons", func(w *wire) *[]string { return &w.reasons })),
-	{Tag: 10, Name: "Pages",
+	{Tag: tagPages, Name: "Pages",
 		Write: func(e *codec.Encoder, w *wire) { w.appendPages(e, w.Pages) },
 		Read:  func(d *codec.Decoder, w *wire) { w.Pages = w.readPages(d) }},
 	{Tag: 11, Name: "Excluded", Write: writeExcluded, Read: readExcluded},
@@ -156,6 +157,12 @@ var eventFields = []codec.Field[wire]{
 // readFields are leafFields for a read that has no field of an event. Asking each of those whether
 // it is zero took a third of the time of making a leaf, and every read makes one.
 var readFields = codec.Record[wire]{Name: "a read", Fields: callFields}
+
+// getFields are readFields for most leaves: reads of one artefact, which say what was served and
+// nothing else.
+var getFields = codec.Record[wire]{Name: "a get", Fields: slices.DeleteFunc(slices.Clone(callFields), func(f codec.Field[wire]) bool {
+	return f.Tag > tagPages && !slices.Contains([]string{"Session", "Tokens", "Counter"}, f.Name)
+})}
 
 // recordFields are the fields of a Record outside a leaf: those of the leaf, and what a reader knows
 // beside it.
@@ -326,7 +333,9 @@ func (enc *encoding) encode(r *manifest.Record) ([]byte, error) {
 	}
 	list := &leafFields
 	if r.Type.Reads() && onlyRead(r) {
-		list = &readFields
+		if list = &readFields; onlyGet(r) {
+			list = &getFields
+		}
 	}
 	enc.out.B = append(enc.out.B[:0], leafVersion)
 	list.Append(&enc.out, w)
@@ -341,6 +350,13 @@ func onlyRead(r *manifest.Record) bool {
 	return r.Batch == "" && r.From == "" && r.Status == "" && r.Reason == "" && r.By == "" && r.Evaluator == "" &&
 		r.Confidence == 0 && r.Gate == 0 && r.Action == "" && r.Cut == 0 && r.Lost == 0 && r.Size == 0 &&
 		len(r.Writes)+len(r.Stale)+len(r.Conflicts)+len(r.Rows)+len(r.State)+len(r.Root)+len(r.Covers) == 0
+}
+
+// onlyGet reports whether a read has no other fields than getFields.
+func onlyGet(r *manifest.Record) bool {
+	return r.AsOf == 0 && r.Budget == 0 && r.Reserve == 0 && r.Tier == 0 && r.Renderer == 0 &&
+		r.Overflow == "" && r.Preset == "" && r.Shape == "" && r.Embedder == "" && r.Filter == "" && r.Note == "" &&
+		len(r.Excluded)+len(r.Query)+len(r.Rendered) == 0
 }
 
 // check refuses what could not be read back.

@@ -358,8 +358,15 @@ func TestReadFieldsAreThoseOfALeaf(t *testing.T) {
 		leafFields.Append(&e, &wire{Record: r, reasons: reasonsOf(r)})
 		readFields.Append(&f, &wire{Record: r, reasons: reasonsOf(r)})
 		require.Equal(t, e.B, f.B)
+		r.AsOf, r.Budget, r.Reserve, r.Tier, r.Renderer, r.Overflow, r.Preset, r.Shape, r.Embedder, r.Filter, r.Note = 0, 0, 0, 0, 0, "", "", "", "", "", ""
+		r.Excluded, r.Query, r.Rendered = nil, nil, nil
+		require.True(t, onlyGet(r))
+		e.B, f.B = nil, nil
+		leafFields.Append(&e, &wire{Record: r, reasons: reasonsOf(r)})
+		getFields.Append(&f, &wire{Record: r, reasons: reasonsOf(r)})
+		require.Equal(t, e.B, f.B)
 		fillstruct.Set(r)
-		require.False(t, onlyRead(r), "control")
+		require.False(t, onlyRead(r) || onlyGet(r), "control")
 	})
 }
 

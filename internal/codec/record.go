@@ -57,8 +57,13 @@ func (r *Record[T]) Append(e *Encoder, v *T) {
 			unknown.copyBelow(e, f.Tag)
 		}
 		at := len(e.B)
-		e.Uvarint(f.Tag)
-		from := e.Begin()
+		if f.Tag < 0x80 {
+			e.B = append(e.B, byte(f.Tag), 0)
+		} else {
+			e.Uvarint(f.Tag)
+			e.Begin()
+		}
+		from := len(e.B)
 		if f.Write(e, v); len(e.B) == from {
 			e.B = e.B[:at]
 			continue
