@@ -14,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/internal/prefetch"
@@ -272,7 +273,7 @@ func (a *assembling) drafts(q *store.CandidateQuery) []item {
 			Ref: Ref{Scope: a.s.name, ID: w.Artefact.ID, Page: o.page},
 		}
 		if len(a.cands.Stats.DF) == len(q.Terms) {
-			d := lexical.Doc{Analysis: *o.analysis, Turn: store.TurnOf(&w.Artefact)}
+			d := lexical.Doc{Analysis: *o.analysis, Turn: format.TurnOf(&w.Artefact)}
 			c.Lexical = lexical.ScoreDoc(a.cands.Stats, d, lexical.Query{Terms: q.Terms, Dates: q.Dates, Weights: *q.Weights})
 		}
 		if e := w.Artefact.ExpiresAt; !e.IsZero() && !e.After(a.now) {

@@ -58,7 +58,7 @@ var importMap = map[string]string{
 	"internal/chunk":        "internal/lexical",
 	"internal/handoff":      "directive internal/conversation internal/freshness internal/directivelog internal/prose internal/window manifest session store",
 	"internal/succession":   "store",
-	"internal/vector":       "internal/deadline store",
+	"internal/vector":       "internal/deadline store internal/format",
 	"internal/rendering":    "internal/codec internal/chunk internal/format internal/directivelog internal/conversation internal/prose manifest render store internal/triage",
 	"internal/directivelog": "directive internal/codec internal/chunk manifest store",
 	"internal/eraseplan":    "internal/directivelog internal/rendering internal/staterows internal/conversation internal/handoff manifest store internal/format ops internal/freshness",

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -318,7 +319,7 @@ func TestGCKeepsWhatIsPinned(t *testing.T) {
 	require.NoError(t, err)
 	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
-	require.Equal(t, store.KeptInUse, rep.Kept[0].Reason)
+	require.Equal(t, format.KeptInUse, rep.Kept[0].Reason)
 	require.NoError(t, reading.Rollback())
 	rep, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 	require.Equal(t, "one", frames[0].text, "what is pinned is in memory")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/conversation"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/internal/vector"
@@ -251,7 +252,7 @@ func (q Query) withDefaults() (Query, error) {
 	if q.SummaryTokens < 0 {
 		bad("summary_tokens", strconv.Itoa(q.SummaryTokens), "a number of tokens, or 0 for "+strconv.Itoa(DefaultSummaryTokens))
 	}
-	if len(q.Vector) > vector.MaxNumbers || !store.Finite(q.Vector) {
+	if len(q.Vector) > vector.MaxNumbers || !format.Finite(q.Vector) {
 		bad("vector", strconv.Itoa(len(q.Vector))+" numbers", "finite numbers, at most "+strconv.Itoa(vector.MaxNumbers))
 	}
 	if !q.Floor.Valid() {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/internal/succession"
 	"github.com/ctxpage/ctxpage/store"
@@ -273,7 +274,7 @@ func (tx *Txn) ownDocs() []ownPage {
 		for i := range w.Pages {
 			p := &w.Pages[i]
 			if p.Analysis == nil {
-				an := store.Analyse(tx.s.db.lexer, &w.Artefact, p.Text)
+				an := format.Analyse(tx.s.db.lexer, &w.Artefact, p.Text)
 				p.Analysis = &an
 			}
 			out = append(out, ownPage{put: w, page: i + 1, analysis: p.Analysis})

@@ -46,19 +46,6 @@ func (j *Job) Check() error {
 	return nil
 }
 
-// CheckVectors refuses vectors that do not belong to their numbers one by one.
-func CheckVectors(nums []uint64, vecs [][]float32) error {
-	if len(nums) != len(vecs) {
-		return Invalid("vectors", fmt.Sprintf("%d numbers and %d vectors", len(nums), len(vecs)), "a vector for each number")
-	}
-	for i, v := range vecs {
-		if len(v) == 0 {
-			return Invalid("vectors", fmt.Sprintf("a vector of no numbers for page %d", nums[i]), "1 number or more")
-		}
-	}
-	return nil
-}
-
 // CheckLeaves refuses leaves that a caller of Append must not write: what they record is written with the commit or the job
 // itself, and a caller could forge it.
 func CheckLeaves(leaves []*manifest.Record) error {

@@ -33,7 +33,7 @@
 //
 // In a new version, a page whose text equals that of the page in the same place keeps its number,
 // with three exceptions: the artefact was superseded, its group changed, or the index would find
-// the page differently (FoundAlike). The index knows a page by the words and the group it was added
+// the page differently. The index knows a page by the words and the group it was added
 // with. Groups are those of Artefact.Group. An artefact of several pages without a group gets one
 // of its own, named by a zero byte and the id.
 //

@@ -166,20 +166,6 @@ func (j *EraseJob) Check() error {
 	return nil
 }
 
-// erasedError says who erased a version and when.
-func erasedError(h *Head, page int) error {
-	ref := Ref{Scope: h.Scope, ID: h.ID, Page: page, Version: h.Version}
-	return fmt.Errorf("%w at %s by %s: %s, trace %s", ErrErased, timeOf(h.GoneBy), h.ErasedBy, ref, h.GoneBy)
-}
-
-func timeOf(trace string) string {
-	id, err := ulid.ParseStrict(trace)
-	if err != nil {
-		return "a time that is not known"
-	}
-	return ulid.Time(id.Time()).UTC().Format(time.RFC3339)
-}
-
 // erasedSentinel is ErrErased. It matches ErrGone without wrapping it, so that it crosses to
 // another process as itself.
 type erasedSentinel struct{}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -87,39 +86,4 @@ type GCTally struct {
 	Bytes    int64  `json:"bytes"` // of their texts
 	// Nearest lists the kept versions that ended first.
 	Nearest []Ref `json:"nearest,omitempty"`
-}
-
-// Why a version goes (GCTally.Reason).
-const (
-	GoneSuperseded = "superseded"
-	GoneDeleted    = "deleted"
-	GoneExpired    = "expired"
-)
-
-// What keeps a version that has ended (GCTally.Reason).
-const (
-	KeptNewest  = "among the newest versions"
-	KeptYoung   = "ended too recently"
-	KeptExpired = "expired, which was not asked for"
-	KeptHeld    = "named by a held batch"
-	KeptParent  = "a live artefact is derived from it"
-	KeptSource  = "the source of a live artefact"
-	KeptSession = "named by a session"
-	KeptInUse   = "in use by a transaction or a read"
-	KeptShared  = "its pages are needed for a version that stays"
-	KeptChanged = "its artefact was written to meanwhile"
-)
-
-// GoneError returns the error of a version that gc or an erase took: it says which version, when,
-// and by which run. page 0 means the whole artefact.
-func GoneError(h *Head, page int) error {
-	if h.ErasedBy != "" {
-		return erasedError(h, page)
-	}
-	ref := Ref{Scope: h.Scope, ID: h.ID, Page: page, Version: h.Version}
-	when := ""
-	if id, err := ulid.ParseStrict(h.GoneBy); err == nil {
-		when = " at " + ulid.Time(id.Time()).UTC().Format(time.RFC3339)
-	}
-	return fmt.Errorf("%w: %s, dropped by gc %s%s", ErrGone, ref, h.GoneBy, when)
 }

@@ -291,7 +291,7 @@ func (m *Memory) Vectors(ctx context.Context, scopes store.Scopes, model string,
 
 func (m *Memory) PutVectors(ctx context.Context, model string, nums []uint64, vecs [][]float32) error {
 	_, err := call(ctx, m, func(v view) (none int, _ error) {
-		if err := store.CheckVectors(nums, vecs); err != nil {
+		if err := format.CheckVectors(nums, vecs); err != nil {
 			return none, err
 		}
 		for i, num := range nums {
@@ -428,7 +428,7 @@ func (v view) resolve(scopes store.Scopes, ref store.Ref) (l store.Located, err 
 		}
 		h := v.at(nameOf(newest), ref.Version)
 		if h.Gone {
-			return l, store.GoneError(h, ref.Page)
+			return l, format.GoneError(h, ref.Page)
 		}
 		for i, r := range h.Rows {
 			if ref.Page == 0 || ref.Page == i+1 {
@@ -464,7 +464,7 @@ func (v view) load(scopes store.Scopes, k store.PageKey, want store.Want) store.
 		out.Err = fmt.Errorf("%w: version %d has no page %d", store.ErrGone, k.Version, k.Num)
 		return out
 	case h.Gone:
-		out.Err = store.GoneError(h, p.at)
+		out.Err = format.GoneError(h, p.at)
 	case want == store.WantText:
 		out.Text = p.text
 	}

@@ -225,7 +225,7 @@ func (c *commit) put(p *store.Put) {
 	if !p.AsOfGiven || !sameTexts {
 		was.CurrentAsOf = is.CurrentAsOf
 	}
-	goesOn := !superseded && (repeats || old.GroupNum == h.GroupNum && store.FoundAlike(&was, &is))
+	goesOn := !superseded && (repeats || old.GroupNum == h.GroupNum && format.FoundAlike(&was, &is))
 	noted := len(c.leaf.Writes)
 	for i, np := range p.Pages {
 		row := store.PageRow{Version: h.Version, Bytes: uint32(len(np.Text)), Hash: np.Hash, Salt: np.Salt, Digest: np.Digest}

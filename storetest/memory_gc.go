@@ -30,7 +30,7 @@ func (v view) collect(job *store.GCJob, holds map[store.Ticket]store.Moment, pla
 		why := names.Why(x.Head)
 		for _, at := range holds {
 			if why == "" && (at.LSN < x.By || x.By == 0 && at.Time.UnixMicro() <= x.Ended) {
-				why = store.KeptInUse
+				why = format.KeptInUse
 			}
 		}
 		return why

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
@@ -66,7 +67,7 @@ func (v view) index() (*lexical.Index, error) {
 		if !p.gone && err == nil {
 			x.Add(lexical.Doc{
 				Num: p.num, Scope: uint32(v.scopes[p.head.Scope]), Group: p.first.GroupNum,
-				Analysis: store.Analyse(v.analyzer, &p.first.Artefact, p.text), Turn: store.TurnOf(&p.first.Artefact),
+				Analysis: format.Analyse(v.analyzer, &p.first.Artefact, p.text), Turn: format.TurnOf(&p.first.Artefact),
 			})
 		}
 	}
@@ -190,7 +191,7 @@ func (s search) cosine(num uint64) *float64 {
 // beside is what the neighbours of a page lend it of their cosines.
 func (s search) beside(num uint64) (most float64) {
 	group, pos := s.Group(num)
-	for by, share := range map[int]float64{-2: store.LendAfter, -1: store.LendNext, 1: store.LendNext, 2: store.LendAfter} {
+	for by, share := range map[int]float64{-2: format.LendAfter, -1: format.LendNext, 1: format.LendNext, 2: format.LendAfter} {
 		if n, ok := s.At(group, pos+by); group != 0 && ok && s.Shown(n) && s.cosine(n) != nil {
 			most = max(most, share**s.cosine(n))
 		}

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 var keeping = []clause{
@@ -149,7 +149,7 @@ func checkGC(b *bench) {
 	require.Equal(b, plan.Dropped, rep.Dropped)
 	require.Equal(b, plan.Reasons, rep.Reasons)
 	require.Equal(b, plan.Refs, rep.Refs)
-	require.Equal(b, store.GoneSuperseded, rep.Reasons[0].Reason)
+	require.Equal(b, format.GoneSuperseded, rep.Reasons[0].Reason)
 	require.NotEmpty(b, rep.Trace)
 	look := func() {
 		for v := uint32(1); v < 3; v++ {
@@ -196,7 +196,7 @@ func checkGCKeeps(b *bench) {
 	for _, k := range rep.Kept {
 		why[k.Reason] = k.Versions
 	}
-	require.Equal(b, map[string]int{store.KeptHeld: 2, store.KeptSession: 1, store.KeptParent: 1, store.KeptSource: 1, store.KeptInUse: 1}, why)
+	require.Equal(b, map[string]int{format.KeptHeld: 2, format.KeptSession: 1, format.KeptParent: 1, format.KeptSource: 1, format.KeptInUse: 1}, why)
 	v, err := b.st.State(b.ctx, pastOnly+"x")
 	require.NoError(b, err)
 	require.Zero(b, v.LSN, "a row that serves only the past")
@@ -239,7 +239,7 @@ func checkHold(b *bench) {
 	}
 	rep := gc()
 	require.Equal(b, []string{scope + ":rule@1"}, dropped(rep))
-	require.Equal(b, []store.GCTally{{Reason: store.KeptInUse, Versions: 3}}, []store.GCTally{{Reason: rep.Kept[0].Reason, Versions: rep.Kept[0].Versions}})
+	require.Equal(b, []store.GCTally{{Reason: format.KeptInUse, Versions: 3}}, []store.GCTally{{Reason: rep.Kept[0].Reason, Versions: rep.Kept[0].Versions}})
 	b.st.Release(first)
 	b.st.Release(first)
 	require.Empty(b, dropped(gc()), "the other hold keeps it")

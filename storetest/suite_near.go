@@ -3,9 +3,9 @@ package storetest
 import (
 	"time"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
 )
 
 // embed gives the first page of an artefact a vector by the model m.
@@ -86,8 +86,8 @@ func checkBeside(b *bench) {
 	b.embed("t2", 0, 1)
 	b.embed("alone", 0, 1)
 	_, all := b.nearest(b.ask("turn"), 9, 1, 0)
-	require.InDelta(b, store.LendNext, all["t1"].Beside, .01)
-	require.InDelta(b, store.LendAfter, all["t2"].Beside, .01)
+	require.InDelta(b, format.LendNext, all["t1"].Beside, .01)
+	require.InDelta(b, format.LendAfter, all["t2"].Beside, .01)
 	require.Zero(b, all["t0"].Beside)
 	require.Zero(b, all["t3"].Beside, "three places away")
 	require.Nil(b, all["t3"].Cosine)

@@ -176,7 +176,7 @@ func (s *Engine) analyse(p *Commit) {
 	for i := range heads {
 		for j := range heads[i].Texts {
 			if t := &heads[i].Texts[j]; t.Analysis == nil {
-				an := store.LendAnalysis(s.opts.Analyzer, &heads[i].Head.Artefact, t.Text)
+				an := format.LendAnalysis(s.opts.Analyzer, &heads[i].Head.Artefact, t.Text)
 				t.Analysis = &an
 			}
 		}
@@ -197,7 +197,7 @@ func (s *Engine) buildIndex(heads []format.HeadRecord) *lexical.Built {
 		d := codec.Decoder{B: h.Row}
 		t := format.DecodeHot(&d)
 		for _, x := range h.Texts {
-			store.VisitAnalysis(s.opts.Analyzer, &h.Head.Artefact, x.Text, func(a lexical.Analysis) {
+			format.VisitAnalysis(s.opts.Analyzer, &h.Head.Artefact, x.Text, func(a lexical.Analysis) {
 				b.Add(s.doc(x.Num, t.Scope, h.Head, x.Text, &a))
 			})
 		}
@@ -534,11 +534,11 @@ func foundOtherwise(prev, h *store.Head, put *store.Put) bool {
 		return true
 	}
 	was, is := prev.Artefact, h.Artefact
-	if store.FoundAlike(&was, &is) {
+	if format.FoundAlike(&was, &is) {
 		return false
 	}
 	if !put.AsOfGiven || !format.SameTexts(prev, put) {
 		was.CurrentAsOf = is.CurrentAsOf
 	}
-	return !store.FoundAlike(&was, &is)
+	return !format.FoundAlike(&was, &is)
 }

@@ -140,7 +140,7 @@ func (s *Engine) locateGone(scope string, h *store.Head, ref store.Ref) (store.L
 			return store.Located{Scope: scope, Version: p.head, LSN: h.LSN, Pages: []store.PageKey{{Num: num, Version: p.head}}, Expires: s.cat.expires(p)}, nil
 		}
 	}
-	return store.Located{}, store.GoneError(h, ref.Page)
+	return store.Located{}, format.GoneError(h, ref.Page)
 }
 
 // replacedRows counts the stored head rows that a tombstone in the overlay replaces.

@@ -387,7 +387,7 @@ func (c *collector) whyNamed(v *format.Version) string {
 	if why := c.names.why(v.Head); why != "" || !c.s.holds.keep(v.By, v.Ended) {
 		return why
 	}
-	return store.KeptInUse
+	return format.KeptInUse
 }
 
 // flush commits the part. Readers in flight are asked again first: one may have begun since the
@@ -403,7 +403,7 @@ func (c *collector) flush() error {
 	}
 	for _, d := range c.part {
 		if c.s.holds.keep(d.from.By, d.from.Ended) {
-			d.kept = store.KeptInUse
+			d.kept = format.KeptInUse
 		}
 	}
 	if err := c.s.At("gc asked"); err != nil {
@@ -446,7 +446,7 @@ func (c *collector) flush() error {
 func (c *collector) deleteExpired() error {
 	byScope := map[string][]*drop{}
 	for _, d := range c.part {
-		if d.from.Why == store.GoneExpired && d.kept == "" {
+		if d.from.Why == format.GoneExpired && d.kept == "" {
 			byScope[d.head.Scope] = append(byScope[d.head.Scope], d)
 		}
 	}
@@ -472,7 +472,7 @@ func (c *collector) deleteExpired() error {
 			}
 			for _, d := range byScope[scope] {
 				if d.head.ID == conflict.Ref.ID {
-					d.kept = store.KeptChanged
+					d.kept = format.KeptChanged
 				}
 			}
 		}
@@ -569,7 +569,7 @@ func (n *names) pass(h *store.Head, nums []uint64) {
 // why is Names.Why under the lock.
 func (n *names) why(h *store.Head) string {
 	if n == nil {
-		return store.KeptChanged // gc has ended: without names nothing may be dropped
+		return format.KeptChanged // gc has ended: without names nothing may be dropped
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/vector"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -300,7 +301,7 @@ func (f *finding) beside(num uint64) (lent float64) {
 	if group == 0 {
 		return 0
 	}
-	for by, share := range [...]float64{1: store.LendNext, 2: store.LendAfter} {
+	for by, share := range [...]float64{1: format.LendNext, 2: format.LendAfter} {
 		if by == 0 {
 			continue
 		}

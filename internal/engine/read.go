@@ -68,7 +68,7 @@ func (s *Engine) Resolve(ctx context.Context, scopes store.Scopes, ref store.Ref
 			}
 			ref.Scope = name // for the error
 			if h.ErasedBy != "" {
-				return store.Located{}, fmt.Errorf("%w: %w", store.ErrNotFound, store.GoneError(h, ref.Page))
+				return store.Located{}, fmt.Errorf("%w: %w", store.ErrNotFound, format.GoneError(h, ref.Page))
 			}
 			return store.Located{}, fmt.Errorf("%w: %s was deleted", store.ErrNotFound, ref)
 		}
@@ -314,7 +314,7 @@ func (*loading) take(o *store.Loaded, h *store.Head) {
 		return
 	}
 	if o.Head = h; h.Gone {
-		o.Err = store.GoneError(h, o.Page)
+		o.Err = format.GoneError(h, o.Page)
 	}
 }
 
@@ -354,7 +354,7 @@ func (l *loading) headIn(tx Reader, i int) {
 			}
 			if err == nil {
 				o.Head = h.Below(k.Version)
-				o.Err = store.GoneError(o.Head, o.Page)
+				o.Err = format.GoneError(o.Head, o.Page)
 				return
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -170,7 +171,7 @@ func (s *Engine) PutVectors(ctx context.Context, model string, nums []uint64, ve
 	if s.closed.Load() {
 		return store.ErrClosed
 	}
-	if err := store.CheckVectors(nums, vecs); err != nil {
+	if err := format.CheckVectors(nums, vecs); err != nil {
 		return err
 	}
 	rows := make([][]byte, len(nums))

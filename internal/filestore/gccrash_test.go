@@ -18,6 +18,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -430,7 +431,7 @@ func TestGCSeesWhatIsNamedMeanwhile(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, planned)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "b", Version: 1}, {Scope: "acme", ID: "b", Version: 2}}, rep.Refs)
-	require.Equal(t, []store.GCTally{{Reason: store.KeptParent, Versions: 2, Pages: 2, Bytes: 6, Nearest: rep.Kept[0].Nearest}}, rep.Kept)
+	require.Equal(t, []store.GCTally{{Reason: format.KeptParent, Versions: 2, Pages: 2, Bytes: 6, Nearest: rep.Kept[0].Nearest}}, rep.Kept)
 	rep, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1})
 	require.NoError(t, err)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "a", Version: 1}}, rep.Refs)

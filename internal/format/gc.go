@@ -14,8 +14,8 @@ type Version struct {
 	Head  *store.Head
 	Ended int64  // when it stopped being current, in microseconds
 	By    uint64 // LSN of the commit that ended it; 0: it expired
-	Why   string // why it may go, such as store.GoneSuperseded; "": it is current
-	Kept  string // what keeps it, such as store.KeptYoung; "": it goes
+	Why   string // why it may go, such as GoneSuperseded; "": it is current
+	Kept  string // what keeps it, such as KeptYoung; "": it goes
 	Pages int    // how many go with it: those that no newer version has
 	Bytes int64  // of their texts
 }
@@ -52,12 +52,12 @@ func versions(heads []*store.Head, job *store.GCJob, now int64) (vs []*Version) 
 		v, expires := &Version{Head: h}, codec.Micros(h.ExpiresAt)
 		switch current := i == len(heads)-1; {
 		case current && expires != 0 && expires <= now:
-			v.Ended, v.Why = expires, store.GoneExpired
+			v.Ended, v.Why = expires, GoneExpired
 		case !current:
 			next := heads[i+1]
-			v.Ended, v.By, v.Why = codec.Micros(next.PutAt), next.LSN, store.GoneSuperseded
+			v.Ended, v.By, v.Why = codec.Micros(next.PutAt), next.LSN, GoneSuperseded
 			if next.Deleted {
-				v.Why = store.GoneDeleted
+				v.Why = GoneDeleted
 			}
 			if job.Expired && expires != 0 && expires < v.Ended {
 				v.Ended = expires
@@ -81,11 +81,11 @@ func whyKept(v *Version, newer int, job *store.GCJob, now int64) string {
 	keep, _ := job.KeepIn(v.Head.Scope)
 	switch {
 	case v.Why == "" || newer < keep.Versions:
-		return store.KeptNewest
-	case v.Why == store.GoneExpired && !job.Expired:
-		return store.KeptExpired
+		return KeptNewest
+	case v.Why == GoneExpired && !job.Expired:
+		return KeptExpired
 	case v.Ended > now-keep.For.Microseconds():
-		return store.KeptYoung
+		return KeptYoung
 	}
 	return ""
 }
@@ -106,13 +106,13 @@ func keepShared(vs []*Version) {
 	for _, v := range vs { // oldest first: what one makes stay is not older
 		for i := 0; i < len(v.Head.Rows) && v.Kept != ""; i++ {
 			if n := newest[v.Head.Rows[i].Num]; n.Kept == "" {
-				n.Kept = store.KeptShared
+				n.Kept = KeptShared
 			}
 		}
 	}
 	for _, v := range vs {
 		if v.Kept == "" && !slices.ContainsFunc(v.Head.Rows, func(r store.PageRow) bool { return newest[r.Num].Kept == "" }) {
-			v.Kept = store.KeptShared
+			v.Kept = KeptShared
 		}
 	}
 }

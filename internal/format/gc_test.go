@@ -15,7 +15,7 @@ func TestGCShareMany(t *testing.T) {
 		vs[i] = &Version{Head: &store.Head{Rows: []store.PageRow{{Num: uint64(i | 1)}, {Num: uint64((i+1)&^1 + 2)}}}}
 	}
 	last := len(vs) - 1
-	vs[last/2].Kept = store.KeptHeld
+	vs[last/2].Kept = KeptHeld
 	keepShared(vs)
 	kept := func(v *Version) bool { return v.Kept != "" }
 	require.Equal(t, last/2, slices.IndexFunc(vs, kept))

@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 func anyTime(t *rapid.T, name string) time.Time {

@@ -34,19 +34,19 @@ func NewNames() Names {
 // to see them.
 func (n Names) Held(b *store.Batch) {
 	for _, c := range b.Context {
-		n.Nums[c.Num] = store.KeptHeld
+		n.Nums[c.Num] = KeptHeld
 	}
 	for _, e := range b.Expect {
-		n.LSNs[Written{e.Ref.Scope, e.Ref.ID, e.LSN}] = store.KeptHeld
+		n.LSNs[Written{e.Ref.Scope, e.Ref.ID, e.LSN}] = KeptHeld
 	}
 	for i := range b.Puts {
-		n.lineage(b.Scope, &b.Puts[i].Artefact, store.KeptHeld, store.KeptHeld)
+		n.lineage(b.Scope, &b.Puts[i].Artefact, KeptHeld, KeptHeld)
 	}
 }
 
 // Lineage adds the versions that a live artefact of a scope was made from.
 func (n Names) Lineage(scope string, a *store.Artefact) {
-	n.lineage(scope, a, store.KeptParent, store.KeptSource)
+	n.lineage(scope, a, KeptParent, KeptSource)
 }
 
 // lineage adds DerivedFrom, and a "page:" source of a fixed version. The source may name no scope;
@@ -84,7 +84,7 @@ func (n Names) Pass(h *store.Head, nums []uint64) {
 func (n Names) State(k *store.StateKind, row []byte) error {
 	nums, err := k.Names(row)
 	for _, num := range nums {
-		n.Nums[num] = store.KeptSession
+		n.Nums[num] = KeptSession
 	}
 	return err
 }

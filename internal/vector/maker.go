@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/deadline"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -250,7 +251,7 @@ func (m *Maker) embed(ctx context.Context, texts []string) ([][]float32, error) 
 		return nil, fmt.Errorf("%w: %d vectors for %d texts", ErrAnswer, len(vecs), len(texts))
 	}
 	for i, v := range vecs {
-		if len(v) == 0 || len(v) > MaxNumbers || len(v) != len(vecs[0]) || !store.Finite(v) {
+		if len(v) == 0 || len(v) > MaxNumbers || len(v) != len(vecs[0]) || !format.Finite(v) {
 			return nil, fmt.Errorf("%w: vector %d has %d numbers, expected as many as the first, 1 to %d, all finite", ErrAnswer, i, len(v), MaxNumbers)
 		}
 	}

@@ -1,4 +1,4 @@
-package store
+package format
 
 import (
 	"slices"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/lexical"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Analyse returns the analysis of a page that the index keeps. Of a message only the text is
@@ -14,20 +15,20 @@ import (
 // indexed with the text, because people search for a date, an author or a source as for any other
 // word. The header has the month by name, as people write it. It does not have the kind, which is
 // the same word on most pages.
-func Analyse(an *lexical.Analyzer, a *Artefact, text string) lexical.Analysis {
+func Analyse(an *lexical.Analyzer, a *store.Artefact, text string) lexical.Analysis {
 	return analyse(a, text, an.Analyze)
 }
 
 // LendAnalysis returns what Analyse returns, for use by an index only: see lexical.Analyzer.Lend.
-func LendAnalysis(an *lexical.Analyzer, a *Artefact, text string) lexical.Analysis {
+func LendAnalysis(an *lexical.Analyzer, a *store.Artefact, text string) lexical.Analysis {
 	return analyse(a, text, an.Lend)
 }
 
-func analyse(a *Artefact, text string, with func(parts ...string) lexical.Analysis) lexical.Analysis {
-	if a.Kind != KindMessage {
+func analyse(a *store.Artefact, text string, with func(parts ...string) lexical.Analysis) lexical.Analysis {
+	if a.Kind != store.KindMessage {
 		return with(IndexHeader(a), text)
 	}
-	text = said(a, text)
+	text = spoken(a, text)
 	out := with(text)
 	out.First = lexical.FirstPerson(text)
 	return out
@@ -35,16 +36,16 @@ func analyse(a *Artefact, text string, with func(parts ...string) lexical.Analys
 
 // TurnOf returns what the index keeps of a message in addition to its words: speaker, time and the
 // like. It is nil for pages of other kinds.
-func TurnOf(a *Artefact) *lexical.Turn {
-	if a.Kind != KindMessage {
+func TurnOf(a *store.Artefact) *lexical.Turn {
+	if a.Kind != store.KindMessage {
 		return nil
 	}
 	return &lexical.Turn{Speaker: a.Name, Month: lexical.MonthOf(a.CurrentAsOf)}
 }
 
-// said is a message without the name of its speaker, where that stands before it as in a
+// spoken returns a message without the name of its speaker, where that stands before it as in a
 // transcript.
-func said(a *Artefact, text string) string {
+func spoken(a *store.Artefact, text string) string {
 	if rest, ok := strings.CutPrefix(text, a.Name); ok && a.Name != "" && strings.HasPrefix(rest, ":") {
 		return rest[1:]
 	}
@@ -52,12 +53,12 @@ func said(a *Artefact, text string) string {
 }
 
 // VisitAnalysis gives fn what Analyse returns; fn must not keep it.
-func VisitAnalysis(an *lexical.Analyzer, a *Artefact, text string, fn func(lexical.Analysis)) {
-	if a.Kind != KindMessage {
+func VisitAnalysis(an *lexical.Analyzer, a *store.Artefact, text string, fn func(lexical.Analysis)) {
+	if a.Kind != store.KindMessage {
 		an.Visit(fn, IndexHeader(a), text)
 		return
 	}
-	text = said(a, text)
+	text = spoken(a, text)
 	an.Visit(func(out lexical.Analysis) {
 		out.First = lexical.FirstPerson(text)
 		fn(out)
@@ -66,7 +67,7 @@ func VisitAnalysis(an *lexical.Analyzer, a *Artefact, text string, fn func(lexic
 
 // IndexHeader returns the words by which a page is found in addition to its text. A page whose
 // header changed gets a new number.
-func IndexHeader(a *Artefact) string {
+func IndexHeader(a *store.Artefact) string {
 	header := dateOf(a.CurrentAsOf) + a.Name
 	if a.Source != "" {
 		header += " " + a.ID
@@ -101,8 +102,8 @@ func dateOf(t time.Time) string {
 const dateForm = "2 January 2006 "
 
 // FoundAlike reports whether the index keeps the same entries for a text under either head.
-func FoundAlike(a, b *Artefact) bool {
-	return IndexHeader(a) == IndexHeader(b) && (a.Kind == KindMessage) == (b.Kind == KindMessage)
+func FoundAlike(a, b *store.Artefact) bool {
+	return IndexHeader(a) == IndexHeader(b) && (a.Kind == store.KindMessage) == (b.Kind == store.KindMessage)
 }
 
 // Finite reports whether a vector has neither infinities nor NaN.
