@@ -265,7 +265,7 @@ func (a *everyTurn) sameLeft(t *testing.T, got *assembling) {
 	}
 }
 
-// reasonPart is what package talk says of the pages of a large turn that are not shown.
+// reasonPart is the reason that package conversation records for pages of a large turn that are not shown.
 const reasonPart = "part of a large turn, of which other parts are shown"
 
 func (a *everyTurn) enter(hits []store.Candidate) (turns []*item, rest []store.Candidate) {
