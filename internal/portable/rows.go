@@ -58,7 +58,7 @@ func (m *importer) stateLine(b []byte) error {
 			return err
 		}
 		if value, err = kind.Renumber(value, to); err != nil {
-			return fieldError("value", err)
+			return unreadable(kind, err)
 		}
 	}
 	if value, err = m.asked(kind, line.Name, key, value); err != nil || value == nil {
@@ -66,7 +66,7 @@ func (m *importer) stateLine(b []byte) error {
 	}
 	if kind.Check != nil {
 		if err := kind.Check(key, value); err != nil {
-			return fieldError("value", store.Invalid("value", "a row of "+kind.Prefix+" that cannot be read ("+err.Error()+")", "the row as it was exported"))
+			return unreadable(kind, err)
 		}
 	}
 	is, err := m.st.State(m.ctx, key)
@@ -88,6 +88,11 @@ func (m *importer) stateLine(b []byte) error {
 		return m.flushRows()
 	}
 	return nil
+}
+
+// unreadable is the error of a row that the database could not read afterwards.
+func unreadable(kind *store.StateKind, err error) error {
+	return fieldError("value", store.Invalid("value", "a row of "+kind.Prefix+" that cannot be read ("+err.Error()+")", "the row as it was exported"))
 }
 
 // asked narrows a row to what the caller of the import asked for; nil: nothing of it. What is left out is listed.
