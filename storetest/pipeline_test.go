@@ -81,7 +81,7 @@ func TestOptionsBesideStore(t *testing.T) {
 	t.Parallel()
 	mem, err := storetest.NewMemory(storetest.Config{})
 	require.NoError(t, err)
-	for _, o := range []ctxpage.Options{{ReadOnly: true}, {MustExist: true}, {LockTimeout: 1}} {
+	for _, o := range []ctxpage.Options{{Exclusive: true}, {MustExist: true}, {LockTimeout: 1}} {
 		o.Store = mem
 		_, err := ctxpage.Open("in memory", o)
 		require.ErrorIs(t, err, ctxpage.ErrInvalid)
