@@ -21,6 +21,7 @@ import (
 func TestLoadOfAVersionWithoutThePage(t *testing.T) {
 	ctx := context.Background()
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
+	defer db.Close()
 	scope := db.Scope("acme")
 	for _, text := range []string{"one", "two"} {
 		_, err := scope.Put(ctx, Artefact{ID: "a", Text: text})
