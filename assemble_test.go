@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage"
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
@@ -536,20 +535,20 @@ func (c *askedCounter) Count(text string) int {
 // is not counted again.
 func TestCostsAreKept(t *testing.T) {
 	c := &askedCounter{Counter: token.Default()}
-	db := open(t, ctxpage.Options{Counter: c})
+	db := open(t, Options{Counter: c})
 	s := db.Scope("acme")
 	for i := range 30 {
-		putPages(t, s, ctxpage.Artefact{ID: fmt.Sprint("page-", i), Text: fmt.Sprintf("Zebras number %d cross the road", i)})
+		putPages(t, s, Artefact{ID: fmt.Sprint("page-", i), Text: fmt.Sprintf("Zebras number %d cross the road", i)})
 	}
 	chat := s.Session("chat")
 	for i := range 20 {
-		_, err := chat.Append(t.Context(), ctxpage.Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprintf("zebra %d?", i)})
+		_, err := chat.Append(t.Context(), Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprintf("zebra %d?", i)})
 		require.NoError(t, err)
 	}
 	for _, session := range []string{"", "chat"} {
 		assemble := func() (text string, asked int64) {
 			before := c.n.Load()
-			a, err := s.Assemble(t.Context(), ctxpage.Query{Text: "zebras", Budget: 6000, Session: session})
+			a, err := s.Assemble(t.Context(), Query{Text: "zebras", Budget: 6000, Session: session})
 			require.NoError(t, err)
 			return a.Text(), c.n.Load() - before
 		}

@@ -2,7 +2,6 @@ package ctxpage
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -160,49 +159,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// hold holds a draft for review and gives the id of its batch.
-func hold(t *testing.T, s *Scope, id, text string) string {
-	t.Helper()
-	ctx := context.Background()
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
-	require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: text}))
-	var held *HeldError
-	require.ErrorAs(t, tx.Commit(ctx, Verdict{}), &held)
-	return held.Batch
-}
-
-// contents is every live artefact with what must come through a salvage, by reference without version.
-func contents(t *testing.T, path string) map[string]string {
-	ctx := context.Background()
-	db := openTest(t, path, Options{ReadOnly: true})
-	defer db.Close()
-	out := map[string]string{}
-	scopes, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanScopes, Limit: 100})
-	require.NoError(t, err)
-	for _, sc := range scopes.Names {
-		page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{sc.Name}, Limit: 1 << 20})
-		require.NoError(t, err)
-		for _, h := range page.Heads {
-			l, err := db.store.Resolve(ctx, store.Scopes{sc.Name}, Ref{ID: h.ID})
-			require.NoError(t, err)
-			loaded, err := db.store.Load(ctx, store.Scopes{sc.Name}, l.Pages, store.WantText)
-			require.NoError(t, err)
-			a := h.Artefact
-			a.DerivedFrom, a.Supersedes = nil, nil // what was replaced is said below
-			text := fmt.Sprintf("%+v actor %s at %s, replaced %t:", a, h.Actor, h.PutAt, l.By != 0)
-			for _, p := range loaded {
-				if p.Err != nil {
-					text += p.Err.Error()
-				}
-				text += p.Text
-			}
-			out[Ref{Scope: sc.Name, ID: h.ID}.String()] = text
-		}
-	}
-	return out
-}
-
 func openInternal(t *testing.T) (*DB, *filestore.Store) {
 	t.Helper()
 	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
@@ -210,11 +166,6 @@ func openInternal(t *testing.T) (*DB, *filestore.Store) {
 	t.Cleanup(func() { db.Close() })
 	return db, db.files()
 }
-
-// scopeKey and groupKey are the keys of rows in the bucket meta.
-func scopeKey(num uint32) []byte { return binary.BigEndian.AppendUint32([]byte{'s'}, num) }
-
-func groupKey(num uint64) []byte { return binary.BigEndian.AppendUint64([]byte{'g'}, num) }
 
 // damaged is a store that finds the page with some words damaged.
 type damaged struct {

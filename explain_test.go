@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage"
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
@@ -21,7 +20,7 @@ import (
 )
 
 // leafOf returns the newest leaf of the audit.
-func newestLeaf(t *testing.T, db *ctxpage.DB) *manifest.Record {
+func newestLeaf(t *testing.T, db *DB) *manifest.Record {
 	t.Helper()
 	size, err := db.Manifests().Size(t.Context())
 	require.NoError(t, err)
@@ -35,23 +34,23 @@ func newestLeaf(t *testing.T, db *ctxpage.DB) *manifest.Record {
 func TestTurnsNameTheirContext(t *testing.T) {
 	ctx := t.Context()
 	path := t.TempDir() + "/agent.ctx"
-	db, err := ctxpage.Open(path, ctxpage.Options{})
+	db, err := Open(path, Options{})
 	require.NoError(t, err)
 	s := db.Scope("acme/support")
-	_, err = s.Put(ctx, ctxpage.Artefact{ID: "policy", Text: "Refunds take 14 days."})
+	_, err = s.Put(ctx, Artefact{ID: "policy", Text: "Refunds take 14 days."})
 	require.NoError(t, err)
 	chat := s.Session("chat")
-	_, err = chat.Append(ctx, ctxpage.Turn{Role: "user", Text: "How long do refunds take?"})
+	_, err = chat.Append(ctx, Turn{Role: "user", Text: "How long do refunds take?"})
 	require.NoError(t, err)
-	a, err := s.Assemble(ctx, ctxpage.Query{Text: "How long do refunds take?", Budget: 2000, Session: "chat"})
+	a, err := s.Assemble(ctx, Query{Text: "How long do refunds take?", Budget: 2000, Session: "chat"})
 	require.NoError(t, err)
 	refs, err := chat.Append(ctx,
-		ctxpage.Turn{Role: "user", Text: "Be quick."},
-		ctxpage.Turn{Role: "assistant", Text: "Fourteen days.", Trace: a.Trace, Subject: "dana"})
+		Turn{Role: "user", Text: "Be quick."},
+		Turn{Role: "assistant", Text: "Fourteen days.", Trace: a.Trace, Subject: "dana"})
 	require.NoError(t, err)
 	id := refs[1].ID
 
-	check := func(db *ctxpage.DB) {
+	check := func(db *DB) {
 		s := db.Scope("acme/support")
 		chat := s.Session("chat")
 		w, err := chat.Inspect(ctx)
@@ -77,7 +76,7 @@ func TestTurnsNameTheirContext(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, strings.Count(out.String(), `"trace":"`+a.Trace+`","artefact"`), out.String())
 
-		w2, err := db.Why(ctx, v.Trace, ctxpage.Ref{})
+		w2, err := db.Why(ctx, v.Trace, Ref{})
 		require.NoError(t, err)
 		told := strings.Join(w2.Steps, "\n")
 		require.Contains(t, told, "asked in acme/support by acme/support")
@@ -87,7 +86,7 @@ func TestTurnsNameTheirContext(t *testing.T) {
 	}
 	check(db)
 	require.NoError(t, db.Close())
-	db, err = ctxpage.Open(path, ctxpage.Options{})
+	db, err = Open(path, Options{})
 	require.NoError(t, err)
 	check(db)
 	require.NoError(t, db.Close())
@@ -96,23 +95,23 @@ func TestTurnsNameTheirContext(t *testing.T) {
 // A memory that an agent wrote names the context of its draft, also when it was held and approved.
 func TestMemoriesNameTheirContext(t *testing.T) {
 	ctx := t.Context()
-	db := open(t, ctxpage.Options{})
+	db := open(t, Options{})
 	s := db.Scope("acme")
-	_, err := s.Put(ctx, ctxpage.Artefact{ID: "policy", Text: "Refunds take 14 days."})
+	_, err := s.Put(ctx, Artefact{ID: "policy", Text: "Refunds take 14 days."})
 	require.NoError(t, err)
 	v, err := s.Get(ctx, "policy")
 	require.NoError(t, err)
 	require.Empty(t, v.Trace, "the host put it")
-	a, err := s.Assemble(ctx, ctxpage.Query{Text: "refunds", Budget: 1000})
+	a, err := s.Assemble(ctx, Query{Text: "refunds", Budget: 1000})
 	require.NoError(t, err)
 	for id, confidence := range map[string]float64{"sure": .9, "unsure": .1} {
-		tx, err := db.Scope("acme", ctxpage.Gated()).Resume(ctx, a.Trace)
+		tx, err := db.Scope("acme", Gated()).Resume(ctx, a.Trace)
 		require.NoError(t, err)
-		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: id, Text: "Refunds take two weeks, " + id}))
-		if err = tx.Commit(ctx, ctxpage.Verdict{Confidence: confidence, By: "judge"}); confidence < .7 {
-			var held *ctxpage.HeldError
+		require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: "Refunds take two weeks, " + id}))
+		if err = tx.Commit(ctx, Verdict{Confidence: confidence, By: "judge"}); confidence < .7 {
+			var held *HeldError
 			require.ErrorAs(t, err, &held)
-			_, err = db.Review().Approve(ctx, held.Batch, ctxpage.Approval{By: "kim"})
+			_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "kim"})
 		}
 		require.NoError(t, err)
 		v, err := s.Get(ctx, id)
@@ -124,17 +123,17 @@ func TestMemoriesNameTheirContext(t *testing.T) {
 // Every read leaves a manifest: a replay and a shown draft, too. What returns no contents leaves none.
 func TestReplayAndReviewLeaveManifests(t *testing.T) {
 	ctx := t.Context()
-	db := open(t, ctxpage.Options{})
+	db := open(t, Options{})
 	s := db.Scope("acme")
-	_, err := s.Put(ctx, ctxpage.Artefact{ID: "policy", Text: "Refunds take 14 days."})
+	_, err := s.Put(ctx, Artefact{ID: "policy", Text: "Refunds take 14 days."})
 	require.NoError(t, err)
-	a, err := s.Assemble(ctx, ctxpage.Query{Text: "refunds", Budget: 1000})
+	a, err := s.Assemble(ctx, Query{Text: "refunds", Budget: 1000})
 	require.NoError(t, err)
 	tx, err := s.Begin(ctx)
 	require.NoError(t, err)
-	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "draft", Text: "Perhaps."}))
-	var held *ctxpage.HeldError
-	require.ErrorAs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: .1, By: "judge"}), &held)
+	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "Perhaps."}))
+	var held *HeldError
+	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), &held)
 
 	leaves := func() uint64 {
 		n, err := db.Manifests().Size(ctx)
@@ -148,7 +147,7 @@ func TestReplayAndReviewLeaveManifests(t *testing.T) {
 	}{
 		{"replay", "operator", a.Trace, func() error { _, err := db.Replay(ctx, a.Trace); return err }},
 		{"replay", "ann", a.Trace, func() error {
-			_, err := db.Scope("acme", ctxpage.WithActor("ann"), ctxpage.Gated()).Replay(ctx, a.Trace)
+			_, err := db.Scope("acme", WithActor("ann"), Gated()).Replay(ctx, a.Trace)
 			return err
 		}},
 		{"review", "operator", held.Batch, func() error { _, err := db.Review().Show(ctx, held.Batch); return err }},
@@ -166,7 +165,7 @@ func TestReplayAndReviewLeaveManifests(t *testing.T) {
 		was++
 	}
 	_, err = db.Scope("other").Replay(ctx, a.Trace)
-	require.ErrorIs(t, err, ctxpage.ErrNotFound, "a handle replays its own contexts alone")
+	require.ErrorIs(t, err, ErrNotFound, "a handle replays its own contexts alone")
 	require.NoError(t, db.Replayable(ctx, a.Trace))
 	list, err := listing.Collect(db.Review().Batches(ctx, "acme", false))
 	require.NoError(t, err)
@@ -183,17 +182,17 @@ func TestReplayAndReviewLeaveManifests(t *testing.T) {
 func TestLeavesByFilter(t *testing.T) {
 	ctx := t.Context()
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	db := open(t, ctxpage.Options{Clock: func() time.Time { now = now.Add(time.Minute); return now }})
+	db := open(t, Options{Clock: func() time.Time { now = now.Add(time.Minute); return now }})
 	for _, scope := range []string{"acme", "globex"} {
-		s := db.Scope(scope, ctxpage.WithActor("bot-"+scope))
+		s := db.Scope(scope, WithActor("bot-"+scope))
 		for _, chat := range []string{"one", "two"} {
-			_, err := s.Session(chat).Append(ctx, ctxpage.Turn{Role: "user", Text: "Hello."})
+			_, err := s.Session(chat).Append(ctx, Turn{Role: "user", Text: "Hello."})
 			require.NoError(t, err)
 		}
-		_, err := s.Put(ctx, ctxpage.Artefact{ID: "policy", Text: "Refunds take 14 days."})
+		_, err := s.Put(ctx, Artefact{ID: "policy", Text: "Refunds take 14 days."})
 		require.NoError(t, err)
 		for _, chat := range []string{"one", "two"} {
-			_, err = s.Assemble(ctx, ctxpage.Query{Text: "refunds in " + chat, Budget: 1000, Session: chat})
+			_, err = s.Assemble(ctx, Query{Text: "refunds in " + chat, Budget: 1000, Session: chat})
 			require.NoError(t, err)
 		}
 	}
@@ -264,12 +263,12 @@ func TestTraceOfATurnThatNamesNoAssembly(t *testing.T) {
 }
 
 // talk puts a conversation, "Speaker: text", a turn a line.
-func putTalk(t *testing.T, s *ctxpage.Scope, at time.Time, lines ...string) {
-	require.NoError(t, s.Update(t.Context(), func(tx *ctxpage.Txn) error {
+func putTalk(t *testing.T, s *Scope, at time.Time, lines ...string) {
+	require.NoError(t, s.Update(t.Context(), func(tx *Txn) error {
 		for i, line := range lines {
 			name, text, _ := strings.Cut(line, ": ")
-			a := ctxpage.Artefact{
-				ID: fmt.Sprintf("%s-%02d", at.Format("2006-01"), i), Kind: ctxpage.KindMessage, Role: "user", Name: name, Text: text,
+			a := Artefact{
+				ID: fmt.Sprintf("%s-%02d", at.Format("2006-01"), i), Kind: KindMessage, Role: "user", Name: name, Text: text,
 				Group: at.Format("2006-01"), Seq: int64(i), CurrentAsOf: at,
 			}
 			if err := tx.Put(t.Context(), a); err != nil {
@@ -282,17 +281,17 @@ func putTalk(t *testing.T, s *ctxpage.Scope, at time.Time, lines ...string) {
 
 // Why tells each part of a score in words, and who spoke by name.
 func TestWhyTellsOfTurns(t *testing.T) {
-	db := open(t, ctxpage.Options{})
+	db := open(t, Options{})
 	s := db.Scope("talk")
 	putTalk(t, s, time.Date(2023, 5, 8, 0, 0, 0, 0, time.UTC), "Caroline: I bought shoes yesterday", "Melanie: Caroline, these shoes are lovely", "Caroline: Thanks!")
 	putTalk(t, s, time.Date(2023, 6, 8, 0, 0, 0, 0, time.UTC), "Melanie: Rain again", "Caroline: And wind")
-	_, err := s.Put(t.Context(), ctxpage.Artefact{ID: "shop.md", Kind: ctxpage.KindChunk, Text: "Shoes to buy: all sizes."})
+	_, err := s.Put(t.Context(), Artefact{ID: "shop.md", Kind: KindChunk, Text: "Shoes to buy: all sizes."})
 	require.NoError(t, err)
 
-	a, err := s.Assemble(t.Context(), ctxpage.Query{Text: "Which shoes did Caroline buy in May 2023?", Budget: 2000})
+	a, err := s.Assemble(t.Context(), Query{Text: "Which shoes did Caroline buy in May 2023?", Budget: 2000})
 	require.NoError(t, err)
 	steps := func(id string) string {
-		why, err := db.Why(t.Context(), a.Trace, ctxpage.Ref{ID: id})
+		why, err := db.Why(t.Context(), a.Trace, Ref{ID: id})
 		require.NoError(t, err)
 		return strings.Join(why.Steps, "\n")
 	}
@@ -360,10 +359,10 @@ func writers(v any) (out []string) {
 func TestHostsReadTheAuditOnly(t *testing.T) {
 	ctx := context.Background()
 	path := t.TempDir() + "/agent.ctx"
-	db, err := ctxpage.Open(path, ctxpage.Options{})
+	db, err := Open(path, Options{})
 	require.NoError(t, err)
 	s := db.Scope("acme")
-	_, err = s.Put(ctx, ctxpage.Artefact{ID: "policy", Text: "refunds take 14 days"})
+	_, err = s.Put(ctx, Artefact{ID: "policy", Text: "refunds take 14 days"})
 	require.NoError(t, err)
 	_, err = s.Get(ctx, "policy")
 	require.NoError(t, err)
@@ -388,7 +387,7 @@ func TestHostsReadTheAuditOnly(t *testing.T) {
 	_, err = s.Get(ctx, "policy")
 	require.NoError(t, err, "the database goes on writing")
 	require.NoError(t, db.Close())
-	db, err = ctxpage.Open(path, ctxpage.Options{})
+	db, err = Open(path, Options{})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 }

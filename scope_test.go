@@ -13,7 +13,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/ctxpage/ctxpage"
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
@@ -258,23 +257,23 @@ func TestScopeNames(t *testing.T) {
 func TestSubjectsStayInTheirTenant(t *testing.T) {
 	ctx := t.Context()
 	path := t.TempDir() + "/agent.ctx"
-	db, err := ctxpage.Open(path, ctxpage.Options{})
+	db, err := Open(path, Options{})
 	require.NoError(t, err)
 	const words = "pelican"
 	for _, scope := range []string{"acme/support", "acme", "globex/support"} {
 		s := db.Scope(scope)
-		_, err := s.Put(ctx, ctxpage.Artefact{ID: "note", Text: words + " in " + scope, Subject: "user07"})
+		_, err := s.Put(ctx, Artefact{ID: "note", Text: words + " in " + scope, Subject: "user07"})
 		require.NoError(t, err)
-		_, err = s.Put(ctx, ctxpage.Artefact{ID: "other", Text: "about somebody else in " + scope, Subject: "user08"})
+		_, err = s.Put(ctx, Artefact{ID: "other", Text: "about somebody else in " + scope, Subject: "user08"})
 		require.NoError(t, err)
-		_, err = s.Session("chat").Append(ctx, ctxpage.Turn{Role: "user", Text: words + " said in " + scope, Subject: "user07"})
+		_, err = s.Session("chat").Append(ctx, Turn{Role: "user", Text: words + " said in " + scope, Subject: "user07"})
 		require.NoError(t, err)
 		tx, err := s.Begin(ctx)
 		require.NoError(t, err)
-		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "draft", Text: words + " drafted in " + scope, Subject: "user07"}))
-		require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: .1, By: "judge"}), ctxpage.ErrHeld)
+		require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: words + " drafted in " + scope, Subject: "user07"}))
+		require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), ErrHeld)
 	}
-	export := func(db *ctxpage.DB, scope string) string {
+	export := func(db *DB, scope string) string {
 		var out strings.Builder
 		_, err := db.Admin().Export(ctx, &out, portable.ExportOptions{Subject: "user07", Scope: scope})
 		require.NoError(t, err)
@@ -295,7 +294,7 @@ func TestSubjectsStayInTheirTenant(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, rep.Erased, 4)
 	require.Len(t, rep.Held, 2)
-	left := func(db *ctxpage.DB) {
+	left := func(db *DB) {
 		t.Helper()
 		var out strings.Builder
 		_, err := db.Admin().Export(ctx, &out, portable.ExportOptions{})
@@ -313,7 +312,7 @@ func TestSubjectsStayInTheirTenant(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 
-	db, err = ctxpage.Open(path+".old", ctxpage.Options{})
+	db, err = Open(path+".old", Options{})
 	require.NoError(t, err)
 	_, err = db.Admin().RepeatErase(ctx, []*ops.Receipt{receipt}, false, nil)
 	require.NoError(t, err)
@@ -328,15 +327,15 @@ func TestSubjectsStayInTheirTenant(t *testing.T) {
 func TestPresetYearBoundsTheAudit(t *testing.T) {
 	ctx := t.Context()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	db := open(t, ctxpage.Options{Clock: func() time.Time { now = now.Add(time.Second); return now }})
+	db := open(t, Options{Clock: func() time.Time { now = now.Add(time.Second); return now }})
 	s := db.Scope("acme")
 	for i := range 40 {
-		_, err := s.Put(ctx, ctxpage.Artefact{ID: "note-" + string(rune('a'+i%26)) + string(rune('a'+i/26)), Text: strings.Repeat("refunds and returns of the desk ", 3+i)})
+		_, err := s.Put(ctx, Artefact{ID: "note-" + string(rune('a'+i%26)) + string(rune('a'+i/26)), Text: strings.Repeat("refunds and returns of the desk ", 3+i)})
 		require.NoError(t, err)
 	}
 	for range 240 {
 		now = now.Add(3 * 24 * time.Hour)
-		_, err := s.Assemble(ctx, ctxpage.Query{Text: "how are refunds made today?", Budget: 3000})
+		_, err := s.Assemble(ctx, Query{Text: "how are refunds made today?", Budget: 3000})
 		require.NoError(t, err)
 	}
 	bodies := func() (n, questions int) {
@@ -371,29 +370,29 @@ func TestPresetYearBoundsTheAudit(t *testing.T) {
 // A version has the fields of its put alone, as Put says, and a reviewer is told what an approval would drop.
 func TestReviewNamesWhatANewVersionDrops(t *testing.T) {
 	ctx := t.Context()
-	db := open(t, ctxpage.Options{})
+	db := open(t, Options{})
 	s := db.Scope("acme")
-	_, err := s.Put(ctx, ctxpage.Artefact{
+	_, err := s.Put(ctx, Artefact{
 		ID: "policy", Text: "Refunds take 14 days.", ExpiresAt: time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC), Subject: "refunds", Tags: []string{"a", "b"}, Pinned: true,
 		Meta: map[string]string{"owner": "kim"},
 	})
 	require.NoError(t, err)
-	shown := func(a ctxpage.Artefact) []string {
+	shown := func(a Artefact) []string {
 		tx, err := s.Begin(ctx)
 		require.NoError(t, err)
 		require.NoError(t, tx.Put(ctx, a))
-		var held *ctxpage.HeldError
-		require.ErrorAs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: .1, By: "judge"}), &held)
+		var held *HeldError
+		require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), &held)
 		h, err := db.Review().Show(ctx, held.Batch)
 		require.NoError(t, err)
 		return h.Drops
 	}
 	require.Equal(t, []string{"acme:policy@1: expires 2090-01-01T00:00:00Z, subject refunds, pinned, tag b, meta owner=kim"},
-		shown(ctxpage.Artefact{ID: "policy", Text: "Refunds take 10 days.", Tags: []string{"a"}}))
-	require.Empty(t, shown(ctxpage.Artefact{ID: "new", Text: "Something else."}), "control: it replaces nothing")
+		shown(Artefact{ID: "policy", Text: "Refunds take 10 days.", Tags: []string{"a"}}))
+	require.Empty(t, shown(Artefact{ID: "new", Text: "Something else."}), "control: it replaces nothing")
 
-	_, err = s.Put(ctx, ctxpage.Artefact{ID: "nothing"})
-	require.ErrorIs(t, err, ctxpage.ErrInvalid, "an empty text")
+	_, err = s.Put(ctx, Artefact{ID: "nothing"})
+	require.ErrorIs(t, err, ErrInvalid, "an empty text")
 	require.ErrorContains(t, err, "text")
 }
 

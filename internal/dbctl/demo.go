@@ -85,7 +85,7 @@ func (d *demo) copy(dir, base string) (err error) {
 	if err := w.Walk(d.a.ctx); err != nil {
 		return err
 	}
-	first, heading := "", regexp.MustCompile("(?m)^##+ +(\\S+(?: +\\S+){1,9})$")
+	first, heading := "", regexp.MustCompile(`(?m)^##+ +(\S+(?: +\S+){1,9})$`)
 	for _, f := range w.Files {
 		text, _, skip := freshness.ReadText(f.Path)
 		if skip != "" || strings.TrimSpace(text) == "" {
