@@ -14,7 +14,7 @@ import (
 )
 
 // Relevance by vectors beside words. Before a question is asked, it gets its vector, and pages of its scopes that have
-// none get theirs (near, internal/vectors). The store then proposes the nearest pages beside those that words find, with
+// none get theirs (near, internal/vector). The store then proposes the nearest pages beside those that words find, with
 // the cosines of all that have a vector. Those that have none yet, drafts of the transaction above all, get theirs here
 // (compare). triage joins both.
 //

@@ -17,7 +17,7 @@ import (
 )
 
 // Vectors as candidates. The vectors of a model that is asked for are kept in memory, quantised
-// (internal/nearest), in a set for each scope, so that a question costs what its scopes have and
+// (internal/vector), in a set for each scope, so that a question costs what its scopes have and
 // not what the file has. The first question by a model reads its rows; from then on PutVectors and
 // gc keep the sets right.
 //
