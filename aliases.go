@@ -1,6 +1,11 @@
 package ctxpage
 
 import (
+	"io"
+
+	"github.com/ctxpage/ctxpage/internal/budget"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
@@ -11,16 +16,26 @@ import (
 // and go doc shows what is here.
 
 type (
-	Artefact   = store.Artefact   // what a caller puts; stored as one or more pages
-	Part       = store.Part       // one part of a message that is not only text
-	ToolCall   = store.ToolCall   // a call that an assistant message makes
-	Ref        = store.Ref        // names an artefact, a page of it, or a version of either
-	Filter     = store.Filter     // restricts a read to artefacts with given properties
-	Kind       = store.Kind       // what an artefact is: gives the defaults of class, provenance and priority
-	Provenance = store.Provenance // an order of trust: who wrote an artefact
-	Priority   = store.Priority   // what the watcher protects first
-	OnStale    = store.OnStale    // what a commit does when the context it was written from has changed
-	HeldError  = store.HeldError  // names the batch that waits for review
+	Artefact       = store.Artefact           // what a caller puts; stored as one or more pages
+	Part           = store.Part               // one part of a message that is not only text
+	ToolCall       = store.ToolCall           // a call that an assistant message makes
+	Ref            = store.Ref                // names an artefact, a page of it, or a version of either
+	Filter         = store.Filter             // restricts a read to artefacts with given properties
+	Kind           = store.Kind               // what an artefact is: gives the defaults of class, provenance and priority
+	Provenance     = store.Provenance         // an order of trust: who wrote an artefact
+	Priority       = store.Priority           // what the watcher protects first
+	OnStale        = store.OnStale            // what a commit does when the context it was written from has changed
+	Overflow       = budget.Overflow          // what happens when not all winners fit (Query.Overflow)
+	ExportOptions  = portable.ExportOptions   // what Admin.Export writes
+	ImportOptions  = portable.ImportOptions   // what Admin.Import takes
+	SalvageOptions = filestore.SalvageOptions // how Salvage copies
+	HeldError      = store.HeldError          // names the batch that waits for review
+)
+
+// What happens when not all winners fit: fill up with the best, or step down for all at once.
+const (
+	Fill   Overflow = budget.Fill
+	Ladder Overflow = budget.Ladder
 )
 
 // What Commit does when a page that the transaction saw has changed (WithOnStale).
@@ -106,6 +121,15 @@ var (
 
 // ParseRef reads the text form of a reference. The error matches ErrInvalid and says which part is wrong.
 func ParseRef(s string) (Ref, error) { return store.ParseRef(s) }
+
+// ExportOf reads the beginning of an export and returns the id and secret of its database, for Options.Identity of a new one.
+func ExportOf(r io.Reader) (store.Info, error) {
+	h, err := portable.ReadHeader(r)
+	if err != nil {
+		return store.Info{}, err
+	}
+	return h.Identity(), nil
+}
 
 // ParseKind reads the name of a kind.
 func ParseKind(s string) (Kind, error) { return store.ParseKind(s) }

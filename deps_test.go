@@ -427,11 +427,45 @@ func foreignIn(pkg *types.Package) []string {
 	return slices.Sorted(maps.Keys(m.found))
 }
 
+// received are internal types that a user of the library reads and never writes: results, and what a store is asked. A store of
+// another module is built on engine.Log and engine.Rows, which are internal too.
+var received = strings.Fields(`budget.Tier corrupt.Unit filestore.Loss filestore.Salvaged portable.Counts portable.Exported portable.Header portable.Imported
+	portable.Position portable.Tally lexical.Analysis lexical.Dates lexical.Hit lexical.Stats lexical.TermCount lexical.Weights`)
+
+// TestInternalTypesHaveNames: what an exported declaration mentions has a name that other modules can write.
+func TestInternalTypesHaveNames(t *testing.T) {
+	readsSource(t)
+	parseAll(t)
+	imp, hidden, named := exported(t), map[string]bool{}, map[string]bool{}
+	for _, dir := range publicPackages {
+		pkg, err := imp.Import(strings.TrimSuffix(module+"/"+dir, "/."))
+		require.NoError(t, err)
+		m := mentions{pkg: pkg, seen: map[types.Type]bool{}, found: map[string]bool{}, hidden: hidden}
+		for _, name := range pkg.Scope().Names() {
+			o := pkg.Scope().Lookup(name)
+			if !o.Exported() {
+				continue
+			}
+			m.declared(o)
+			if tn, ok := o.(*types.TypeName); ok && tn.IsAlias() {
+				if to, ok := types.Unalias(tn.Type()).(*types.Named); ok && to.Obj().Pkg() != nil {
+					named[strings.TrimPrefix(to.Obj().Pkg().Path(), module+"/internal/")+"."+to.Obj().Name()] = true
+				}
+			}
+		}
+	}
+	for name := range named {
+		delete(hidden, name)
+	}
+	require.Equal(t, slices.Sorted(slices.Values(received)), slices.Sorted(maps.Keys(hidden)), "internal types in exported declarations: those decided on, and those found")
+}
+
 // mentions walks the types of exported declarations.
 type mentions struct {
-	pkg   *types.Package
-	seen  map[types.Type]bool
-	found map[string]bool
+	pkg    *types.Package
+	seen   map[types.Type]bool
+	found  map[string]bool
+	hidden map[string]bool // types of internal packages; nil: they are not collected
 }
 
 func (m *mentions) declared(o types.Object) {
@@ -467,6 +501,9 @@ func (m *mentions) named(t *types.Named) {
 		return
 	case t.Obj().Pkg() != m.pkg && !strings.Contains(t.Obj().Pkg().Path(), "/internal/"):
 		return // of a public package, which is looked at by itself
+	}
+	if m.hidden != nil && strings.Contains(t.Obj().Pkg().Path(), "/internal/") {
+		m.hidden[strings.TrimPrefix(t.Obj().Pkg().Path(), module+"/internal/")+"."+t.Obj().Name()] = true
 	}
 	for i := range t.TypeParams().Len() {
 		m.visit(t.TypeParams().At(i).Constraint())

@@ -101,7 +101,7 @@ func (s *Scope) left(ctx context.Context, v *Version) bool {
 
 // Export writes the database to w as lines of JSON, or what is held of a scope or a person. The manifest records it. See
 // package portable for what it has, and what an import of it keeps. Options.State and Options.Now are set by DB.
-func (ad *Admin) Export(ctx context.Context, w io.Writer, opts portable.ExportOptions) (*portable.Exported, error) {
+func (ad *Admin) Export(ctx context.Context, w io.Writer, opts ExportOptions) (*portable.Exported, error) {
 	opts.State, opts.Now = StateKinds(), ad.db.opts.Clock()
 	if !ad.db.opts.ReadOnly {
 		trace, err := ad.db.newID()
@@ -119,8 +119,8 @@ func (ad *Admin) Export(ctx context.Context, w io.Writer, opts portable.ExportOp
 // Import brings an export into the database. Only the operator can call it, and vouches for everything that the file
 // calls verified. See package portable. Options.State, Now, Rand and Counter are set by DB. The database keeps its id and
 // secret. To give a new one those of the export, so that its contexts are the same byte for byte, open it with
-// Options.Identity (portable.ReadHeader, Header.Identity).
-func (ad *Admin) Import(ctx context.Context, r io.Reader, opts portable.ImportOptions) (*portable.Imported, error) {
+// Options.Identity (ExportOf).
+func (ad *Admin) Import(ctx context.Context, r io.Reader, opts ImportOptions) (*portable.Imported, error) {
 	opts.State, opts.Now, opts.Rand, opts.Counter = StateKinds(), ad.db.opts.Clock, ad.db.opts.Rand, ad.db.opts.Counter
 	rep, err := portable.Import(ctx, ad.db.store, r, opts)
 	_ = ad.db.table.dropEnded(ctx) // else the next fault does

@@ -86,7 +86,7 @@ type Options struct {
 	// the manifest that an Assembly or a Search carries says so (Record.ReadOnly).
 	ReadOnly bool
 	// Identity is the id and secret of a database that Open creates; zero: new ones. An import into a new file takes those of
-	// the export (portable.ReadHeader), because fences in contexts are made of them.
+	// the export (ExportOf), because fences in contexts are made of them.
 	Identity store.Info
 	// Key encrypts the files: 32 random bytes; nil: they are not encrypted. A database stays as it was made: errors match
 	// ErrKey where the key does not fit, or is missing. Keyring, with ReadOnly, is the path of the keyring of

@@ -74,8 +74,8 @@ type Query struct {
 	Vector []float32
 	// Preset weighs recency, provenance and relevance; "": "default". "START" is the published form in two passes.
 	Preset string
-	// Overflow says what happens when not all winners fit: budget.Fill (default) or budget.Ladder.
-	Overflow budget.Overflow
+	// Overflow says what happens when not all winners fit: Fill (default) or Ladder.
+	Overflow Overflow
 	// SummaryTokens is about how many tokens a summary made here, or an extract, takes; 0: 200. A short page keeps a third
 	// of its text.
 	SummaryTokens int

@@ -39,7 +39,7 @@ func StateKinds() []store.StateKind {
 //
 // An error means that nothing can be salvaged: ErrLocked, ErrNotExist, or an error of the file system. On a full disk
 // the error says how much space the copy needs and how much was free, and nothing of the copy is left.
-func Salvage(ctx context.Context, path, to string, opts filestore.SalvageOptions) (filestore.Salvaged, error) {
+func Salvage(ctx context.Context, path, to string, opts SalvageOptions) (filestore.Salvaged, error) {
 	opts.State = StateKinds()
 	return filestore.Salvage(ctx, path, to, opts)
 }

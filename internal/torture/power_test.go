@@ -12,16 +12,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/internal/systest"
 )
 
 // A power cut of a real file system: ext4 on a loop device, shut down by its ioctl without a flush of its journal, so that
@@ -67,12 +67,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// withoutSync switches the syncs of a database off. No option does: the field is the package's own.
-func withoutSync(o *ctxpage.Options) {
-	f := reflect.ValueOf(o).Elem().FieldByName("noSync")
-	reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem().SetBool(true)
-}
-
 func noteID(w, n int) string    { return fmt.Sprintf("note-%d-%d", w, n) }
 func noteText(w, n int) string  { return fmt.Sprintf("zebra %d of writer %d", n, w) }
 func pairID(w, side int) string { return fmt.Sprintf("pair-%d-%d", w, side) }
@@ -80,11 +74,13 @@ func pairID(w, side int) string { return fmt.Sprintf("pair-%d-%d", w, side) }
 // child writes until it is killed. Each line it prints is an acknowledged transaction and when it was: a new artefact, and
 // a new version of two others.
 func child(path string, noSync bool) error {
-	var o ctxpage.Options
+	open := func() (*ctxpage.DB, error) { return ctxpage.Open(path, ctxpage.Options{}) }
 	if noSync {
-		withoutSync(&o)
+		open = func() (*ctxpage.DB, error) {
+			return systest.OpenOver(path, ctxpage.Options{}, filestore.Options{NoSync: true})
+		}
 	}
-	db, err := ctxpage.Open(path, o)
+	db, err := open()
 	if err != nil {
 		return err
 	}
