@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/prefetch"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -50,6 +51,9 @@ func (c *Client) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, e
 // returns ErrOutcomeUnknown if it was sent and no server answers.
 func (c *Client) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
 	if err := store.CheckClock(b.Now); err != nil { // a time goes without its zone
+		return store.Outcome{}, err
+	}
+	if err := format.CheckUnknown(&b); err != nil { // in a message they stand among the known fields
 		return store.Outcome{}, err
 	}
 	return ask[store.Outcome](ctx, c, "Commit", &b, callOptions{writes: true, waited: true, giveUp: true})
