@@ -259,6 +259,7 @@ func (c *Turns) forget() {
 		if _, is := c.byID[id]; is || r.filed || r.bare {
 			continue
 		}
+		delete(c.Unsaved, id) // there is nothing to store of a turn that left
 		if delete(c.Rows, id); r.moved {
 			c.Rows[id] = r.place()
 		}
