@@ -18,7 +18,8 @@
 //	tx.Put(ctx, ctxpage.Artefact{ID: "answer-1", Text: answer})
 //	err = tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.88, By: "checker"}) // or ErrHeld
 //
-// The DB itself belongs to the operator: verified facts, review of held batches, manifests, checks, backups and gc.
+// The DB itself belongs to the operator: review of held batches and manifests, and behind DB.Admin verified facts, checks,
+// backups and gc.
 package ctxpage
 
 import (
