@@ -39,12 +39,12 @@ type Turn struct {
 	Role       string // user, assistant or tool
 	Name       string
 	Text       string
-	Parts      []Part // instead of Text
-	ToolCalls  []ToolCall
+	Parts      []store.Part // instead of Text
+	ToolCalls  []store.ToolCall
 	ToolCallID string    // of a tool turn: the call that it answers
 	At         time.Time // zero: now
 	// Priority and Relevance are for the watcher. PriorityAuto: user high, assistant medium, tool low.
-	Priority  Priority
+	Priority  store.Priority
 	Relevance *float64
 	ExpiresAt time.Time
 	Subject   string // whom it is about, so that an export or erase of that person has it
@@ -198,7 +198,7 @@ func (s *Scope) recorded(ctx context.Context, trace string) error {
 	}
 	leaves, err := s.readSet(ctx, trace)
 	if err == nil && len(leaves) == 0 {
-		err = store.InvalidMissing(ErrNotFound, "trace", strconv.Quote(trace)+", under which scope "+s.name+" has recorded no assembly",
+		err = store.InvalidMissing(store.ErrNotFound, "trace", strconv.Quote(trace)+", under which scope "+s.name+" has recorded no assembly",
 			"the Trace of an Assembly of this scope, or nothing")
 	}
 	return err
@@ -233,12 +233,12 @@ func (a *appending) turn(ctx context.Context, i int, t *Turn) error {
 
 // speaks reports whether a turn has words.
 func (t *Turn) speaks() bool {
-	return t.Text != "" || slices.ContainsFunc(t.Parts, func(p Part) bool { return p.Type == "text" && p.Text != "" })
+	return t.Text != "" || slices.ContainsFunc(t.Parts, func(p store.Part) bool { return p.Type == "text" && p.Text != "" })
 }
 
 // artefact makes the page of a turn.
 func (a *appending) artefact(t *Turn) (Artefact, error) {
-	defaults := map[string]Priority{"user": PriorityHigh, "assistant": PriorityMedium, "tool": PriorityLow}
+	defaults := map[string]store.Priority{"user": store.PriorityHigh, "assistant": store.PriorityMedium, "tool": store.PriorityLow}
 	priority, known := defaults[t.Role]
 	switch {
 	case !known:
@@ -254,7 +254,7 @@ func (a *appending) artefact(t *Turn) (Artefact, error) {
 	if err := checkCalls(t.ToolCalls); err != nil {
 		return Artefact{}, err
 	}
-	if t.Priority != PriorityAuto {
+	if t.Priority != store.PriorityAuto {
 		priority = t.Priority
 	}
 	seq, err := a.Next()
@@ -266,7 +266,7 @@ func (a *appending) artefact(t *Turn) (Artefact, error) {
 		id = a.freeID(seq)
 	}
 	return Artefact{
-		ID: id, Kind: KindMessage, Text: t.Text, Parts: t.Parts, Role: t.Role, Name: t.Name, ToolCalls: t.ToolCalls, ToolCallID: t.ToolCallID,
+		ID: id, Kind: store.KindMessage, Text: t.Text, Parts: t.Parts, Role: t.Role, Name: t.Name, ToolCalls: t.ToolCalls, ToolCallID: t.ToolCallID,
 		ExpiresAt: t.ExpiresAt, CurrentAsOf: t.At, Priority: priority, Relevance: t.Relevance, Group: a.c.ID, Seq: seq, Subject: t.Subject, Tags: t.Tags, Meta: t.Meta,
 	}, nil
 }
@@ -291,9 +291,9 @@ func (a *appending) elsewhere(id string) bool {
 }
 
 // checkCalls refuses calls that no result could name, and calls that no provider accepts.
-func checkCalls(calls []ToolCall) error {
+func checkCalls(calls []store.ToolCall) error {
 	for i, c := range calls {
-		if c.ID == "" || slices.ContainsFunc(calls[:i], func(o ToolCall) bool { return o.ID == c.ID }) {
+		if c.ID == "" || slices.ContainsFunc(calls[:i], func(o store.ToolCall) bool { return o.ID == c.ID }) {
 			return store.Invalid("tool_calls", strconv.Quote(c.ID)+" as the id of call "+strconv.Itoa(i+1), "an id of its own, by which its result names it")
 		}
 		if err := store.CheckID("tool_calls", c.ID); err != nil {
@@ -391,7 +391,7 @@ func (a *appending) commit(ctx context.Context) error {
 	}
 	b := a.tx.batch()
 	b.Puts = append(b.Puts, a.Puts...)
-	b.OnStale, b.State, b.Trace, b.Leaf = AllowStale, append(b.State, a.Rows...), a.trace, leaf
+	b.OnStale, b.State, b.Trace, b.Leaf = store.AllowStale, append(b.State, a.Rows...), a.trace, leaf
 	a.c.Guard(&b, a.Coming())
 	err := a.Err
 	if err == nil {
@@ -434,7 +434,7 @@ func (a *appending) receivePage(ctx context.Context, i int, p handoff.Page) (err
 	if art.Seq, err = a.Next(); err != nil {
 		return err
 	}
-	art.Kind, art.Provenance, art.Group, art.Priority = KindScratch, Scratch, a.c.ID, PriorityMedium
+	art.Kind, art.Provenance, art.Group, art.Priority = store.KindScratch, store.Scratch, a.c.ID, store.PriorityMedium
 	row := conversation.TurnRow{Pinned: p.Pinned}
 	if p.Stub {
 		row.Level, row.Because = uint8(session.Stub), "its brief stands for it"

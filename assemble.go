@@ -58,7 +58,7 @@ func (tx *Txn) Assemble(ctx context.Context, q Query) (*Assembly, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if tx.state == txnDone {
-		return nil, ErrTxnDone
+		return nil, store.ErrTxnDone
 	}
 	release, err := tx.s.takeTrace(ctx, q.Trace)
 	if err != nil {
@@ -144,7 +144,7 @@ func (db *DB) reaches(ctx context.Context, asOf uint64) error {
 		return nil
 	}
 	_, err := db.store.Refresh(ctx, asOf)
-	if errors.Is(err, ErrInvalid) {
+	if errors.Is(err, store.ErrInvalid) {
 		err = store.Invalid("as_of", fmt.Sprintf("LSN %d", asOf), "0 for now, or the LSN of an assembly or a version that was read here; nothing has been committed at this one yet")
 	}
 	return err
@@ -428,9 +428,9 @@ func (a *assembling) load(ctx context.Context, keys []store.PageKey, at []int) e
 		switch {
 		case frames[j] != nil:
 			it.frame, it.head, it.page, it.text = frames[j], frames[j].head, frames[j].page, frames[j].text
-		case directivelog.IsPage(it.cand.Kind, it.cand.Ref.ID), it.cand.Ref.ID == DirectivesID && errors.Is(errs[j], ErrCorrupt):
+		case directivelog.IsPage(it.cand.Kind, it.cand.Ref.ID), it.cand.Ref.ID == DirectivesID && errors.Is(errs[j], store.ErrCorrupt):
 			return fmt.Errorf("ctxpage: directives of %s: %w", it.cand.Ref.Scope, errs[j])
-		case errors.Is(errs[j], ErrCorrupt):
+		case errors.Is(errs[j], store.ErrCorrupt):
 			it.reason = triage.Damaged
 		default:
 			it.reason = triage.Gone

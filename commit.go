@@ -48,7 +48,7 @@ func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if tx.state == txnDone || tx.managed {
-		return ErrTxnDone
+		return store.ErrTxnDone
 	}
 	if err := tx.whole(); err != nil {
 		return err
@@ -180,8 +180,8 @@ func (tx *Txn) live(ctx context.Context, l *store.Loaded) bool {
 func (tx *Txn) finish(ctx context.Context, b store.Batch) error {
 	out, err := tx.s.db.store.Commit(ctx, b)
 	if err != nil {
-		tx.maybe = tx.maybe || errors.Is(err, ErrOutcomeUnknown)
-		if !errors.Is(err, ErrOutcomeUnknown) && ctx.Err() == nil {
+		tx.maybe = tx.maybe || errors.Is(err, store.ErrOutcomeUnknown)
+		if !errors.Is(err, store.ErrOutcomeUnknown) && ctx.Err() == nil {
 			tx.end()
 		}
 		return err
@@ -190,7 +190,7 @@ func (tx *Txn) finish(ctx context.Context, b store.Batch) error {
 	tx.out = out
 	tx.end()
 	if out.Status == store.StatusHeld {
-		return &HeldError{Batch: tx.id.String(), Trace: tx.trace, Reason: out.Reason, Note: b.Leaf.Note, Stale: out.Stale}
+		return &store.HeldError{Batch: tx.id.String(), Trace: tx.trace, Reason: out.Reason, Note: b.Leaf.Note, Stale: out.Stale}
 	}
 	return nil
 }
@@ -202,7 +202,7 @@ func (tx *Txn) Rollback() error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if tx.state == txnDone || tx.managed {
-		return ErrTxnDone
+		return store.ErrTxnDone
 	}
 	tx.end()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -210,9 +210,9 @@ func (tx *Txn) Rollback() error {
 	if tx.maybe {
 		switch _, err := tx.s.db.store.Outcome(ctx, tx.id); {
 		case err == nil:
-			return fmt.Errorf("%w: batch %s was committed, though Commit could not tell", ErrTxnDone, tx.id)
-		case !errors.Is(err, ErrNotFound):
-			return fmt.Errorf("%w: batch %s may be committed", ErrOutcomeUnknown, tx.id)
+			return fmt.Errorf("%w: batch %s was committed, though Commit could not tell", store.ErrTxnDone, tx.id)
+		case !errors.Is(err, store.ErrNotFound):
+			return fmt.Errorf("%w: batch %s may be committed", store.ErrOutcomeUnknown, tx.id)
 		}
 	}
 	leaf := &manifest.Record{Type: manifest.TypeRollback, Trace: tx.id.String(), Parent: tx.trace, Batch: tx.id.String(), Status: "rolled back"}

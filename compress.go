@@ -109,7 +109,7 @@ func (a *assembling) storedSummary(ctx context.Context, it *item) (*summary, err
 		}
 		if l := &loaded[0]; l.Err == nil {
 			return a.summaryOf(it, l), nil
-		} else if !errors.Is(l.Err, ErrGone) && !errors.Is(l.Err, ErrNotFound) && !errors.Is(l.Err, ErrCorrupt) {
+		} else if !errors.Is(l.Err, store.ErrGone) && !errors.Is(l.Err, store.ErrNotFound) && !errors.Is(l.Err, store.ErrCorrupt) {
 			return nil, l.Err
 		}
 	}
@@ -136,7 +136,7 @@ func (a *assembling) summarises(ctx context.Context, h *store.Head, num uint64) 
 func (a *assembling) dropSummaries(ctx context.Context) error {
 	var nums map[uint64]bool
 	for _, it := range a.ranked {
-		if it.reason != "" || it.head == nil || it.head.Kind != KindSummary || len(it.head.DerivedFrom) != 1 || it.protected() {
+		if it.reason != "" || it.head == nil || it.head.Kind != store.KindSummary || len(it.head.DerivedFrom) != 1 || it.protected() {
 			continue
 		}
 		if nums == nil {
@@ -148,7 +148,7 @@ func (a *assembling) dropSummaries(ctx context.Context) error {
 			}
 		}
 		l, err := a.s.db.store.Resolve(ctx, a.s.chain, it.head.DerivedFrom[0])
-		if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrGone) {
+		if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrGone) {
 			return err
 		}
 		if len(l.Pages) == 1 && nums[l.Pages[0].Num] {
@@ -170,7 +170,7 @@ func (a *assembling) summarise(ctx context.Context, res budget.Result, at []int)
 	var limits []int // tokens that each summary may take
 	for _, p := range res.Placed {
 		it := a.ranked[at[p.Index]]
-		trusted := min(it.head.Provenance, Validated) >= min(a.q.Floor, it.head.Provenance)
+		trusted := min(it.head.Provenance, store.Validated) >= min(a.q.Floor, it.head.Provenance)
 		if p.Form == budget.Compressed && it.sum == nil && it.own == nil && !it.asked && trusted {
 			asked, limits = append(asked, it), append(limits, p.Tokens)
 		}
@@ -231,7 +231,7 @@ func (a *assembling) keepSummaries(ctx context.Context, by Summarizer, asked []*
 		return
 	}
 	_, err = a.s.db.store.Commit(ctx, store.Batch{
-		ID: id, Trace: a.q.Trace, Scope: a.s.name, Actor: "summarizer", Now: a.s.db.opts.Clock(), OnStale: AllowStale, Puts: puts,
+		ID: id, Trace: a.q.Trace, Scope: a.s.name, Actor: "summarizer", Now: a.s.db.opts.Clock(), OnStale: store.AllowStale, Puts: puts,
 		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: actionSummary, By: by.Name(), Reason: "made in an assembly"},
 	})
 	if err != nil { // the context does without them; a store that cannot write fails at the manifest
@@ -259,10 +259,10 @@ func (a *assembling) standIn(ctx context.Context, it *item, id string) {
 func (a *assembling) free(ctx context.Context, id string) bool {
 	l, err := a.s.db.store.Resolve(ctx, a.s.chain[:1], Ref{ID: id})
 	if err != nil {
-		return errors.Is(err, ErrNotFound)
+		return errors.Is(err, store.ErrNotFound)
 	}
 	loaded, err := a.s.db.store.Load(ctx, a.s.chain[:1], l.Pages[:1], store.WantHead)
-	return err == nil && loaded[0].Err == nil && loaded[0].Head.Kind == KindSummary
+	return err == nil && loaded[0].Err == nil && loaded[0].Head.Kind == store.KindSummary
 }
 
 // summaryArtefact is a summary as it is stored: in the scope that made it, with at most the trust of its page and of
@@ -277,7 +277,7 @@ func summaryArtefact(it *item, by, text string) Artefact {
 	}
 	of.Version = h.Version
 	return Artefact{
-		ID: id, Kind: KindSummary, Provenance: min(h.Provenance, Validated), Text: text, DerivedFrom: []Ref{of}, Subject: h.Subject,
-		ExpiresAt: h.ExpiresAt, CurrentAsOf: h.CurrentAsOf, Priority: cmp.Or(h.Priority, PriorityMedium), Meta: map[string]string{"summarizer": by},
+		ID: id, Kind: store.KindSummary, Provenance: min(h.Provenance, store.Validated), Text: text, DerivedFrom: []Ref{of}, Subject: h.Subject,
+		ExpiresAt: h.ExpiresAt, CurrentAsOf: h.CurrentAsOf, Priority: cmp.Or(h.Priority, store.PriorityMedium), Meta: map[string]string{"summarizer": by},
 	}
 }

@@ -81,14 +81,14 @@ var importMap = map[string]string{
 	"bench":            "",
 	"bench/evidence":   ". embed embed/static manifest store",
 	"bench/pager":      ". session",
-	"examples/agent":   ". manifest session",
+	"examples/agent":   ". manifest session store",
 	"examples/chat":    ". session",
 
 	"storetest":       "internal/lexical internal/triage manifest store internal/archive internal/format",
 	"internal/remote": "internal/prefetch internal/lexical manifest store internal/archive internal/codec internal/format",
 
 	"internal/owner":     "internal/filestore manifest internal/remote store",
-	"internal/mcpserver": ". internal/view manifest render internal/triage internal/listing",
+	"internal/mcpserver": ". internal/view manifest render internal/triage internal/listing store",
 
 	"internal/faultfs":     "wal",
 	"internal/fillstruct":  "",

@@ -147,7 +147,7 @@ func (d *Directives) Import(ctx context.Context, session directive.Session) erro
 	}
 	clean, err := directive.ImportCheckpoint(directive.ExportCheckpoint(session))
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
 	return d.exclusively(ctx, func(c *directivelog.Chain) error {
 		c.Import(clean)
@@ -185,7 +185,7 @@ func (d *Directives) list(ctx context.Context, cursor string, limit int) (list [
 			return list, listing.Cursor(from, d.s.name), nil
 		}
 		row, err := d.entry(ctx, from)
-		if errors.Is(err, ErrGone) { // and so are those before it
+		if errors.Is(err, store.ErrGone) { // and so are those before it
 			break
 		}
 		if err != nil {
@@ -232,13 +232,13 @@ func (d *Directives) commit(ctx context.Context, c *directivelog.Chain) error {
 	}
 	s := d.s
 	if s.db.opts.ReadOnly {
-		return ErrReadOnly
+		return store.ErrReadOnly
 	}
 	id, err := s.db.newID()
 	if err != nil {
 		return err
 	}
-	b := store.Batch{ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), OnStale: AllowStale}
+	b := store.Batch{ID: id, Scope: s.name, Actor: s.actor, Now: s.db.opts.Clock(), OnStale: store.AllowStale}
 	if err := c.Write(&b, s.actor, b.Now); err != nil {
 		return err
 	}

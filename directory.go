@@ -63,7 +63,7 @@ func (s *Scope) RemoveDirectory(ctx context.Context, d Directory) error {
 		return err
 	}
 	if !slices.ContainsFunc(known, func(k Directory) bool { return k.Dir == d.Dir && k.Prefix == d.Prefix }) {
-		return fmt.Errorf("%w: no directory %s with prefix %q is recorded for %s", ErrNotFound, d.Dir, d.Prefix, s.name)
+		return fmt.Errorf("%w: no directory %s with prefix %q is recorded for %s", store.ErrNotFound, d.Dir, d.Prefix, s.name)
 	}
 	return s.setDirectory(ctx, d, nil, "directory forgotten")
 }
@@ -71,7 +71,7 @@ func (s *Scope) RemoveDirectory(ctx context.Context, d Directory) error {
 // setDirectory writes or, with a nil row, deletes the row of a directory. It writes nothing if the row is unchanged.
 func (s *Scope) setDirectory(ctx context.Context, d Directory, row []byte, action string) error {
 	if s.db.opts.ReadOnly {
-		return ErrReadOnly
+		return store.ErrReadOnly
 	}
 	return staterows.Retry(ctx, func() error {
 		old, err := s.db.store.State(ctx, freshness.Recorded(d).Key(s.name))

@@ -34,7 +34,7 @@ func (a *assembling) keepDrafts(ctx context.Context, leaf *manifest.Record) erro
 		return err
 	}
 	_, err = a.s.db.store.Commit(ctx, store.Batch{
-		ID: id, Trace: leaf.Trace, Scope: a.s.name, Actor: a.s.actor, Now: a.s.db.opts.Clock(), OnStale: AllowStale, State: []store.StateRow{row},
+		ID: id, Trace: leaf.Trace, Scope: a.s.name, Actor: a.s.actor, Now: a.s.db.opts.Clock(), OnStale: store.AllowStale, State: []store.StateRow{row},
 		Leaf: manifest.Record{Type: manifest.TypeCommit, Action: actionDrafts, Reason: "shown in an assembly"},
 	})
 	return err
@@ -44,22 +44,22 @@ func (a *assembling) keepDrafts(ctx context.Context, leaf *manifest.Record) erro
 // no new version. trust is the provenance that the commit would set, as an operator may; 0: the draft's own. Unchanged
 // writes nothing and leaves no manifest. It returns the errors for which Commit would refuse the transaction at once: a
 // failed write, or a Supersedes of an unknown artefact.
-func (tx *Txn) Unchanged(ctx context.Context, id string, trust Provenance) (bool, error) {
+func (tx *Txn) Unchanged(ctx context.Context, id string, trust store.Provenance) (bool, error) {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if tx.state == txnDone {
-		return false, ErrTxnDone
+		return false, store.ErrTxnDone
 	}
 	if err := tx.whole(); err != nil {
 		return false, err
 	}
 	w := tx.writes[id]
 	if w == nil {
-		return false, fmt.Errorf("%w: the transaction has no draft of %q", ErrNotFound, id)
+		return false, fmt.Errorf("%w: the transaction has no draft of %q", store.ErrNotFound, id)
 	}
 	scopes := store.Scopes{tx.s.name}
 	l, err := tx.s.db.store.Resolve(ctx, scopes, Ref{Scope: tx.s.name, ID: id})
-	if errors.Is(err, ErrNotFound) || err == nil && l.By != 0 {
+	if errors.Is(err, store.ErrNotFound) || err == nil && l.By != 0 {
 		return false, nil
 	}
 	if err != nil {

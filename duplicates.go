@@ -19,7 +19,7 @@ func (a *assembling) dropDuplicates() {
 	for _, sure := range [...]bool{true, false} {
 		for i := range a.ranked {
 			it := a.ranked[i]
-			if it.reason != "" || it.own != nil || rendering.IsTurn(it.head, a.q.Session) || (it.protected() || it.cand.Provenance == HumanVerified) != sure {
+			if it.reason != "" || it.own != nil || rendering.IsTurn(it.head, a.q.Session) || (it.protected() || it.cand.Provenance == store.HumanVerified) != sure {
 				continue
 			}
 			sketch := it.sketch()

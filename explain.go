@@ -27,12 +27,12 @@ func (db *DB) assemblyLeaf(ctx context.Context, trace string) (*manifest.Record,
 	for _, l := range leaves {
 		if l.Type == manifest.TypeAssemble && l.Trace == trace {
 			if l.Pruned != nil {
-				return nil, fmt.Errorf("%w: %w: assembly %s was %s; its leaf %d still verifies", ErrGone, manifest.ErrPruned, trace, l.Pruned, l.Index)
+				return nil, fmt.Errorf("%w: %w: assembly %s was %s; its leaf %d still verifies", store.ErrGone, manifest.ErrPruned, trace, l.Pruned, l.Index)
 			}
 			return l, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: no assembly with trace %q in the manifest", ErrNotFound, trace)
+	return nil, fmt.Errorf("%w: no assembly with trace %q in the manifest", store.ErrNotFound, trace)
 }
 
 // Replay is a past assembly, rendered again from its manifest and the immutable page versions that the manifest names.
@@ -63,8 +63,8 @@ func (s *Scope) Replay(ctx context.Context, trace string) (*Replay, error) {
 		return nil, s.err
 	}
 	leaf, err := s.db.assemblyLeaf(ctx, trace)
-	if err == nil && leaf.Scope != s.name || errors.Is(err, ErrNotFound) {
-		return nil, fmt.Errorf("%w: scope %s recorded no assembly under the trace %.100q", ErrNotFound, s.name, trace)
+	if err == nil && leaf.Scope != s.name || errors.Is(err, store.ErrNotFound) {
+		return nil, fmt.Errorf("%w: scope %s recorded no assembly under the trace %.100q", store.ErrNotFound, s.name, trace)
 	}
 	if err != nil {
 		return nil, err

@@ -77,7 +77,7 @@ func (s *Scope) exportBatch(ctx context.Context, cursor string) (out []*Version,
 			l.Pages = append(l.Pages, store.PageKey{Num: p.Num, Version: h.Version})
 		}
 		v, err := s.db.version(ctx, s.chain, l)
-		if errors.Is(err, ErrGone) && s.left(ctx, h) {
+		if errors.Is(err, store.ErrGone) && s.left(ctx, h) {
 			continue
 		}
 		if err != nil {
@@ -96,7 +96,7 @@ func (s *Scope) exportBatch(ctx context.Context, cursor string) (out []*Version,
 // left reports whether the scope no longer has a version that was listed. If it still has it, a read that misses it found damage.
 func (s *Scope) left(ctx context.Context, v *Version) bool {
 	now, err := s.db.store.Resolve(ctx, s.chain[:1], Ref{Scope: s.name, ID: v.ID})
-	return errors.Is(err, ErrNotFound) || errors.Is(err, ErrGone) || err == nil && now.Version != v.Version
+	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrGone) || err == nil && now.Version != v.Version
 }
 
 // Export writes the database to w as lines of JSON, or what is held of a scope or a person. The manifest records it. See

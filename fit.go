@@ -74,7 +74,7 @@ func (a *assembling) fit(ctx context.Context) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrBudget, withPreamble(err, preamble+shrink))
+			return fmt.Errorf("%w: %w", store.ErrBudget, withPreamble(err, preamble+shrink))
 		}
 		a.place(res, at)
 		if a.q.Charge == ChargeContents {
@@ -96,7 +96,7 @@ func (a *assembling) fit(ctx context.Context) error {
 			continue
 		}
 		if len(res.Placed) == 0 {
-			return fmt.Errorf("%w: the frame of an empty context needs %d tokens more; raise Budget by %d", ErrBudget, excess, excess)
+			return fmt.Errorf("%w: the frame of an empty context needs %d tokens more; raise Budget by %d", store.ErrBudget, excess, excess)
 		}
 		shrink += excess
 		a.unplace()
@@ -267,7 +267,7 @@ func (a *assembling) historyFrom(req *budget.Request, at, turns []int, most int)
 // quotes reports whether a turn of the session that competes with pages is shown as a quotation after the history. Calls
 // and results keep their places, because providers accept them there only.
 func (a *assembling) quotes(it *item) bool {
-	return it.own == nil && rendering.IsTurn(it.head, a.q.Session) && !conversation.UsesTools(it.head) && it.head.Provenance != HumanVerified
+	return it.own == nil && rendering.IsTurn(it.head, a.q.Session) && !conversation.UsesTools(it.head) && it.head.Provenance != store.HumanVerified
 }
 
 // recount counts the placed pages anew. It reports whether one takes more than its stored count says, which another program
@@ -371,11 +371,11 @@ func (a *assembling) offer(i int, b *budget.Item) {
 	it.name = it.refText()
 	*b = budget.Item{
 		Key: it.name, Class: classOf(c.Kind), Position: -i, Tokens: a.cost(it, text),
-		Pinned: c.Pinned, Core: c.Provenance == HumanVerified, Recent: c.Recent, Short: c.Kind == KindChunk,
+		Pinned: c.Pinned, Core: c.Provenance == store.HumanVerified, Recent: c.Recent, Short: c.Kind == store.KindChunk,
 		Unasked: it.scored.semantic == 0, Minor: !it.matters(),
 	}
 	b.Score = it.scored.score * float64(b.Tokens)
-	if c.Kind == KindMessage && a.q.Session != "" && c.GroupName == a.q.Session {
+	if c.Kind == store.KindMessage && a.q.Session != "" && c.GroupName == a.q.Session {
 		b.Class, b.Position = budget.History, a.positionOf(c)
 	}
 	if it.protected() {
@@ -410,13 +410,13 @@ func callOf(h *store.Head) string {
 
 // classOf returns the allocator's class of a kind. Facts, chunks, tool results and summaries compete as RAG; trust is not
 // a class, it is part of their score.
-func classOf(k Kind) budget.Class {
+func classOf(k store.Kind) budget.Class {
 	switch k {
-	case KindSystem:
+	case store.KindSystem:
 		return budget.System
-	case KindMessage:
+	case store.KindMessage:
 		return budget.History
-	case KindScratch:
+	case store.KindScratch:
 		return budget.Scratchpad
 	}
 	return budget.RAG

@@ -39,7 +39,7 @@ func JudgedBy(e Evaluator) ScopeOption { return func(o *scopeOptions) { o.judge 
 
 // gatedError says what a gated handle may not do, and what to do instead.
 func gatedError(what, instead string) error {
-	return fmt.Errorf("%w: %s; %s", ErrGated, what, instead)
+	return fmt.Errorf("%w: %s; %s", store.ErrGated, what, instead)
 }
 
 // hostOnly refuses a gated handle and a handle with an invalid name or option.
@@ -62,7 +62,7 @@ func (s *Scope) evaluator() Evaluator {
 const maxGatedSeq = 1 << 53
 
 // mayDraft refuses puts that a gated handle must not make.
-func (s *Scope) mayDraft(ctx context.Context, a *Artefact, claimed Provenance) error {
+func (s *Scope) mayDraft(ctx context.Context, a *Artefact, claimed store.Provenance) error {
 	if err := s.mayClaim(a, claimed); err != nil {
 		return err
 	}
@@ -70,17 +70,17 @@ func (s *Scope) mayDraft(ctx context.Context, a *Artefact, claimed Provenance) e
 }
 
 // mayClaim refuses drafts of a gated handle that claim what a model must not decide. The defaults of the kind are set.
-func (s *Scope) mayClaim(a *Artefact, claimed Provenance) error {
+func (s *Scope) mayClaim(a *Artefact, claimed store.Provenance) error {
 	scheme, _, _ := strings.Cut(a.Source, ":")
 	switch {
 	case !s.gated:
 		return nil
-	case a.Kind == KindSystem || store.SpokenAs(a.Role) == render.RoleSystem:
-		return fmt.Errorf("%w, %w: %s: a draft cannot be of kind or role system", ErrGated, ErrProvenance, a.ID)
+	case a.Kind == store.KindSystem || store.SpokenAs(a.Role) == render.RoleSystem:
+		return fmt.Errorf("%w, %w: %s: a draft cannot be of kind or role system", store.ErrGated, store.ErrProvenance, a.ID)
 	case a.Role != "" && a.Role != render.RoleAssistant:
 		return gatedError(fmt.Sprintf("%s: role %q", a.ID, a.Role), "a draft has the role assistant, or none; the host appends what users and tools say")
-	case claimed > Validated:
-		return fmt.Errorf("%w, %w: %s: a draft is worth validated at most, once the gate lets it pass", ErrGated, ErrProvenance, a.ID)
+	case claimed > store.Validated:
+		return fmt.Errorf("%w, %w: %s: a draft is worth validated at most, once the gate lets it pass", store.ErrGated, store.ErrProvenance, a.ID)
 	case a.Pinned:
 		return gatedError(a.ID+": pinned", "the host pins")
 	case a.Priority > store.DefaultPriority(a.Kind):
@@ -100,7 +100,7 @@ func (s *Scope) mayReplace(ctx context.Context, ids ...string) error {
 	}
 	for _, id := range ids {
 		l, err := s.db.store.Resolve(ctx, s.chain[:1], Ref{ID: id})
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, store.ErrNotFound) {
 			continue
 		}
 		if err != nil {
@@ -115,8 +115,8 @@ func (s *Scope) mayReplace(ctx context.Context, ids ...string) error {
 			switch {
 			case loaded[i].Err != nil:
 				return loaded[i].Err
-			case h.Provenance > Validated:
-				return fmt.Errorf("%w, %w: %q is %s, which a draft cannot replace; put the draft under another id", ErrGated, ErrProvenance, id, h.Provenance)
+			case h.Provenance > store.Validated:
+				return fmt.Errorf("%w, %w: %q is %s, which a draft cannot replace; put the draft under another id", store.ErrGated, store.ErrProvenance, id, h.Provenance)
 			case h.Pinned:
 				return gatedError(fmt.Sprintf("%q is pinned", id), "put the draft under another id, or let the host replace it")
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/handoff"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // A handoff carries a session to another agent as a packet. Nothing in it comes from a model:
@@ -77,7 +78,7 @@ func (c *Session) Receive(ctx context.Context, p session.Packet) ([]Ref, error) 
 	}
 	pages, err := handoff.Pages(p, c.id)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
 	var refs []Ref
 	err = conv.Exclusively(ctx, func() error {

@@ -168,7 +168,7 @@ type judged struct {
 }
 
 // protected pages come before everything that is scored.
-func (it *item) protected() bool { return it.cand.Pinned || it.cand.Kind == KindSystem }
+func (it *item) protected() bool { return it.cand.Pinned || it.cand.Kind == store.KindSystem }
 
 // matters reports whether the tier of a context counts what happens to a page: it is red or yellow.
 func (it *item) matters() bool { return it.scored.tag == triage.Red || it.scored.tag == triage.Yellow }

@@ -38,7 +38,7 @@ func (supportedRule) Evaluate(_ context.Context, d Draft) (confidence float64, n
 	for i := range d.Context {
 		if b := &d.Context[i]; supports(b) {
 			pages = append(pages, supported.Page{
-				Ref: b.Ref.String(), Text: b.Text, User: b.Kind == KindMessage && b.Role == render.RoleUser,
+				Ref: b.Ref.String(), Text: b.Text, User: b.Kind == store.KindMessage && b.Role == render.RoleUser,
 				CutStart: b.Ref.Page > 1, CutEnd: b.Ref.Page < b.Pages,
 			})
 		}
@@ -75,7 +75,7 @@ func supports(b *Block) bool {
 	if b.Role != "" && b.Role != render.RoleUser {
 		return false
 	}
-	return b.Provenance >= Validated && b.Kind != KindSystem && b.Kind != KindTool && b.Ref.Version != 0 && !b.Stale && (b.Form == manifest.FormFull || b.Form == manifest.FormRange)
+	return b.Provenance >= store.Validated && b.Kind != store.KindSystem && b.Kind != store.KindTool && b.Ref.Version != 0 && !b.Stale && (b.Form == manifest.FormFull || b.Form == manifest.FormRange)
 }
 
 // judgedFields are the fields of an artefact that Supported judges, or that say nothing. A draft with any other is held.
@@ -84,7 +84,7 @@ var judgedFields = []string{"ID", "Kind", "Provenance", "Text", "ExpiresAt", "TT
 // beyondText says what a draft has that its text does not tell: a place in a conversation, a source, a page that it
 // replaces.
 func beyondText(a *Artefact) string {
-	if a.Kind == KindTool || a.Kind == KindSystem {
+	if a.Kind == store.KindTool || a.Kind == store.KindSystem {
 		return "its kind is " + a.Kind.String()
 	}
 	v := reflect.ValueOf(*a)

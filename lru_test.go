@@ -15,10 +15,83 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+)
+
+// Names of other packages, as the tests of this one write them.
+type (
+	Part       = store.Part
+	ToolCall   = store.ToolCall
+	Kind       = store.Kind
+	Provenance = store.Provenance
+	Priority   = store.Priority
+	OnStale    = store.OnStale
+	HeldError  = store.HeldError
+)
+
+const (
+	HoldStale        = store.HoldStale
+	FailStale        = store.FailStale
+	AllowStale       = store.AllowStale
+	KindAuto         = store.KindAuto
+	KindSystem       = store.KindSystem
+	KindFact         = store.KindFact
+	KindMessage      = store.KindMessage
+	KindChunk        = store.KindChunk
+	KindTool         = store.KindTool
+	KindSummary      = store.KindSummary
+	KindScratch      = store.KindScratch
+	HumanVerified    = store.HumanVerified
+	Chunk            = store.Chunk
+	Validated        = store.Validated
+	Tool             = store.Tool
+	Scratch          = store.Scratch
+	PriorityAuto     = store.PriorityAuto
+	PriorityLow      = store.PriorityLow
+	PriorityMedium   = store.PriorityMedium
+	PriorityHigh     = store.PriorityHigh
+	PriorityCritical = store.PriorityCritical
+)
+
+var (
+	ErrHeadroom       = session.ErrHeadroom
+	ErrLocked         = store.ErrLocked
+	ErrNewerFormat    = store.ErrNewerFormat
+	ErrOldFormat      = store.ErrOldFormat
+	ErrCorrupt        = store.ErrCorrupt
+	ErrMisfit         = store.ErrMisfit
+	ErrNotDatabase    = store.ErrNotDatabase
+	ErrNotExist       = store.ErrNotExist
+	ErrKey            = store.ErrKey
+	ErrReadOnly       = store.ErrReadOnly
+	ErrClosed         = store.ErrClosed
+	ErrNoSpace        = store.ErrNoSpace
+	ErrOutcomeUnknown = store.ErrOutcomeUnknown
+	ErrNotFound       = store.ErrNotFound
+	ErrGone           = store.ErrGone
+	ErrErased         = store.ErrErased
+	ErrExpired        = store.ErrExpired
+	ErrDirty          = store.ErrDirty
+	ErrVanished       = store.ErrVanished
+	ErrFileRoot       = store.ErrFileRoot
+	ErrInvalid        = store.ErrInvalid
+	ErrGated          = store.ErrGated
+	ErrProvenance     = store.ErrProvenance
+	ErrBudget         = store.ErrBudget
+	ErrConflict       = store.ErrConflict
+	ErrStaleContext   = store.ErrStaleContext
+	ErrHeld           = store.ErrHeld
+	ErrTxnDone        = store.ErrTxnDone
+	ErrTxnExpired     = store.ErrTxnExpired
+	ErrTxnFailed      = store.ErrTxnFailed
+	ErrSelfCertified  = store.ErrSelfCertified
+	ErrReviewed       = store.ErrReviewed
+	ParseRef          = store.ParseRef
+	ParseKind         = store.ParseKind
 )
 
 // oneText is a store whose pages all have texts of one length.

@@ -41,7 +41,7 @@ func (ad *Admin) PutVerified(ctx context.Context, scope, by string, a Artefact) 
 	if err != nil {
 		return Ref{}, err
 	}
-	put.Artefact.Provenance = HumanVerified
+	put.Artefact.Provenance = store.HumanVerified
 	return ad.db.commitOne(ctx, tx, put, manifest.Record{Type: manifest.TypeCommit, By: by, Reason: "human-verified"})
 }
 
@@ -54,7 +54,7 @@ func (db *DB) commitOne(ctx context.Context, tx *Txn, put store.Put, leaf manife
 		return Ref{}, err
 	}
 	b := tx.batch()
-	b.OnStale, b.Leaf = AllowStale, leaf
+	b.OnStale, b.Leaf = store.AllowStale, leaf
 	if err := tx.finish(ctx, b); err != nil {
 		return Ref{}, err
 	}
@@ -95,7 +95,7 @@ func (ad *Admin) Promote(ctx context.Context, ref Ref, to, by string) (Ref, erro
 
 // Raise names artefacts of one scope and the provenance that they get.
 type Raise struct {
-	To      Provenance
+	To      store.Provenance
 	By, Why string // who answers for them, and why; By is required
 	// IDs and Where say which: all that are among IDs (nil: any) and pass Where.
 	IDs    []string
@@ -120,7 +120,7 @@ const raiseAtOnce = 200 // artefacts of one commit
 // Errors: ErrInvalid, ErrNotFound for IDs that the scope itself does not have, ErrConflict if an artefact changed meanwhile.
 func (ad *Admin) Raise(ctx context.Context, scope string, r Raise) (*Raised, error) {
 	switch {
-	case !r.To.Valid() || r.To == Scratch:
+	case !r.To.Valid() || r.To == store.Scratch:
 		return nil, store.Invalid("provenance", r.To.String(), "tool, validated, chunk or human-verified")
 	case r.By == "":
 		return nil, store.Invalid("by", "nobody", "who answers for it, for the audit")
@@ -162,7 +162,7 @@ func (ad *Admin) Raise(ctx context.Context, scope string, r Raise) (*Raised, err
 		}
 	}
 	if len(missing) > 0 {
-		return out, fmt.Errorf("%w: scope %s has no artefact %q that the rest of the selection takes", ErrNotFound, scope, sortedKeys(missing)[0])
+		return out, fmt.Errorf("%w: scope %s has no artefact %q that the rest of the selection takes", store.ErrNotFound, scope, sortedKeys(missing)[0])
 	}
 	return out, nil
 }
@@ -200,7 +200,7 @@ func (s *Scope) raise(ctx context.Context, r Raise, list []*Version, out *Raised
 		set(&tx.expect, v.ID, v.LSN)
 	}
 	b := tx.batch()
-	b.OnStale, b.Leaf = AllowStale, manifest.Record{Type: manifest.TypeCommit, By: r.By, Note: r.Why, Reason: "raised to " + r.To.String()}
+	b.OnStale, b.Leaf = store.AllowStale, manifest.Record{Type: manifest.TypeCommit, By: r.By, Note: r.Why, Reason: "raised to " + r.To.String()}
 	if err := tx.finish(ctx, b); err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (db *DB) makePages(a Artefact, v store.Validator, size int) (store.Put, err
 	}
 	a.Text = ""
 	p.Artefact = a
-	if (a.Role != "" || a.Kind == KindSummary) && size < store.MaxPageTokens {
+	if (a.Role != "" || a.Kind == store.KindSummary) && size < store.MaxPageTokens {
 		size = store.MaxPageTokens // a message, or the summary of one, stays one page if it can
 	}
 	pages := chunk.Pages(text, size, db.opts.Counter.Count)
@@ -224,8 +224,8 @@ func (v *Version) fill(h *store.Head) {
 	v.Artefact, v.Version, v.LSN, v.PutAt, v.Actor, v.Trace = h.Artefact, h.Version, h.LSN, h.PutAt, h.Actor, h.Trace
 	v.Deleted, v.Gone, v.GoneBy, v.SourceHash, v.SupersededBy = h.Deleted, h.Gone, h.GoneBy, h.Source.Hash, h.Superseded
 	v.Ref = Ref{Scope: h.Scope, ID: h.ID, Version: h.Version}
-	v.Parts = append([]Part(nil), h.Parts...)
-	v.ToolCalls = append([]ToolCall(nil), h.ToolCalls...)
+	v.Parts = append([]store.Part(nil), h.Parts...)
+	v.ToolCalls = append([]store.ToolCall(nil), h.ToolCalls...)
 	v.DerivedFrom = append([]Ref(nil), h.DerivedFrom...)
 	v.Supersedes = append([]string(nil), h.Supersedes...)
 	v.Tags = append([]string(nil), h.Tags...)
@@ -289,7 +289,7 @@ func (db *DB) makeFetched(h *store.Head, f *freshness.Got) (store.Put, error) {
 	a.Parts = nil
 	if f.Validator.Hash != h.Source.Hash {
 		a.Supersedes = nil                      // it superseded them when it was put; artefacts put again since stay current
-		a.Provenance = min(a.Provenance, Chunk) // whoever verified the old text did not see the new one
+		a.Provenance = min(a.Provenance, store.Chunk) // whoever verified the old text did not see the new one
 	}
 	if f.Trust != 0 {
 		a.Provenance = min(a.Provenance, f.Trust)
@@ -313,9 +313,9 @@ func (db *DB) readCopied(ctx context.Context, scopes store.Scopes, l store.Locat
 // dirtyError says why an artefact cannot be served. Errors that explain themselves get no prefix.
 func dirtyError(id string, f freshness.Finding) error {
 	if f.Reason == triage.NoRoot || f.Reason == triage.NoScheme || f.Reason == triage.Vanished {
-		return fmt.Errorf("%w: %s: %w", ErrDirty, id, f.Err)
+		return fmt.Errorf("%w: %s: %w", store.ErrDirty, id, f.Err)
 	}
-	return fmt.Errorf("%w: %s: %s: %w", ErrDirty, id, strings.TrimPrefix(f.Reason, "dirty: "), f.Err)
+	return fmt.Errorf("%w: %s: %s: %w", store.ErrDirty, id, strings.TrimPrefix(f.Reason, "dirty: "), f.Err)
 }
 
 // candidateOf describes a page to the ranking. The id is its position among the items of an assembly, because drafts have
@@ -323,6 +323,6 @@ func dirtyError(id string, f freshness.Finding) error {
 func candidateOf(id int, c *store.Candidate, now time.Time, cosine *float64, beside float64, own bool) triage.Candidate {
 	return triage.Candidate{
 		ID: uint64(id), Provenance: c.Provenance, Age: now.Sub(codec.FromMicros(c.AsOf)), Lexical: c.Lexical.Score, Cosine: cosine, Beside: beside,
-		Excluded: c.Excluded, Pinned: c.Pinned, System: c.Kind == KindSystem, Directive: directivelog.IsPage(c.Kind, c.Ref.ID), Own: own,
+		Excluded: c.Excluded, Pinned: c.Pinned, System: c.Kind == store.KindSystem, Directive: directivelog.IsPage(c.Kind, c.Ref.ID), Own: own,
 	}
 }

@@ -28,7 +28,7 @@ import (
 // whole refuses to commit a part of what was meant.
 func (tx *Txn) whole() error {
 	if tx.failed != nil {
-		return fmt.Errorf("%w: %w; roll back and begin again, without this write or with what it needs", ErrTxnFailed, tx.failed)
+		return fmt.Errorf("%w: %w; roll back and begin again, without this write or with what it needs", store.ErrTxnFailed, tx.failed)
 	}
 	return tx.supersedesNothing()
 }
@@ -54,7 +54,7 @@ func (tx *Txn) Put(ctx context.Context, a Artefact) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if tx.state == txnDone {
-		return ErrTxnDone
+		return store.ErrTxnDone
 	}
 	put, err := tx.makePut(ctx, a)
 	if err != nil {
@@ -73,8 +73,8 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (store.Put, error) {
 	if err := checkReserved("id", a.ID); err != nil {
 		return store.Put{}, err
 	}
-	if a.Provenance == HumanVerified && !tx.s.gated { // of a gated handle mayClaim refuses it
-		return store.Put{}, fmt.Errorf("%w: %s: human-verified comes from Admin.PutVerified or an approval, not from a scope", ErrProvenance, a.ID)
+	if a.Provenance == store.HumanVerified && !tx.s.gated { // of a gated handle mayClaim refuses it
+		return store.Put{}, fmt.Errorf("%w: %s: human-verified comes from Admin.PutVerified or an approval, not from a scope", store.ErrProvenance, a.ID)
 	}
 	claimed := a.Provenance
 	a.KindDefaults()
@@ -82,8 +82,8 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (store.Put, error) {
 		if err := tx.s.mayDraft(ctx, &a, claimed); err != nil {
 			return store.Put{}, err
 		}
-		if a.Kind == KindSystem || a.Role == "system" || a.Role == store.RoleDeveloper {
-			return store.Put{}, fmt.Errorf("%w: %s: a speculative write cannot be of kind or role system", ErrProvenance, a.ID)
+		if a.Kind == store.KindSystem || a.Role == "system" || a.Role == store.RoleDeveloper {
+			return store.Put{}, fmt.Errorf("%w: %s: a speculative write cannot be of kind or role system", store.ErrProvenance, a.ID)
 		}
 		a.Provenance = gatedProvenance(a.Provenance)
 	}
@@ -111,12 +111,12 @@ func (tx *Txn) makePut(ctx context.Context, a Artefact) (store.Put, error) {
 func (tx *Txn) supersedable(ctx context.Context, a *Artefact) error {
 	for _, id := range a.Supersedes {
 		_, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})
-		if errors.Is(err, ErrNotFound) {
+		if errors.Is(err, store.ErrNotFound) {
 			_, err = tx.s.db.store.Scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: tx.s.chain[:1], ID: id, Limit: 1})
 		}
-		if errors.Is(err, ErrNotFound) && !tx.s.supersededBefore(ctx, a.ID, id) {
+		if errors.Is(err, store.ErrNotFound) && !tx.s.supersededBefore(ctx, a.ID, id) {
 			set(&tx.unknown, id, true)
-		} else if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrGone) {
+		} else if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrGone) {
 			return err
 		}
 	}
@@ -132,7 +132,7 @@ func (tx *Txn) supersedesNothing() error {
 	for _, by := range tx.putOrder {
 		for _, id := range tx.writes[by].Artefact.Supersedes {
 			if tx.unknown[id] && tx.writes[id] == nil {
-				return store.InvalidMissing(ErrNotFound, "supersedes", strconv.Quote(id)+", which scope "+tx.s.name+" has never had",
+				return store.InvalidMissing(store.ErrNotFound, "supersedes", strconv.Quote(id)+", which scope "+tx.s.name+" has never had",
 					"ids of artefacts of the scope itself; put them first, or leave them out of "+strconv.Quote(by))
 			}
 		}
@@ -148,8 +148,8 @@ func (s *Scope) supersededBefore(ctx context.Context, id, other string) bool {
 }
 
 // gatedProvenance returns the provenance that a model's write gets when the gate lets it pass.
-func gatedProvenance(p Provenance) Provenance {
-	return min(p, Validated)
+func gatedProvenance(p store.Provenance) store.Provenance {
+	return min(p, store.Validated)
 }
 
 // derive fixes the versions of the parents and takes the lowest provenance among them. Parents must be visible here, so
@@ -226,7 +226,7 @@ func (tx *Txn) expecting(ctx context.Context, id string) error {
 		return nil
 	}
 	l, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
 	if err != nil {
@@ -245,7 +245,7 @@ func (tx *Txn) seeReplaced(ctx context.Context, a *Artefact) error {
 	}
 	for _, id := range a.Supersedes {
 		l, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})
-		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrGone) || err == nil && l.By != 0 {
+		if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrGone) || err == nil && l.By != 0 {
 			continue
 		}
 		if err != nil {
@@ -263,10 +263,10 @@ func (tx *Txn) Delete(ctx context.Context, id string) error {
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if tx.state == txnDone {
-		return ErrTxnDone
+		return store.ErrTxnDone
 	}
 	err := tx.remove(ctx, id)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, store.ErrNotFound) {
 		return err
 	}
 	return tx.fails(err)
@@ -282,7 +282,7 @@ func (tx *Txn) remove(ctx context.Context, id string) error {
 		return err
 	}
 	_, err := tx.s.db.store.Resolve(ctx, tx.s.chain[:1], Ref{ID: id})
-	if err != nil && (tx.writes[id] == nil || !errors.Is(err, ErrNotFound)) {
+	if err != nil && (tx.writes[id] == nil || !errors.Is(err, store.ErrNotFound)) {
 		return err
 	}
 	if err := tx.s.mayReplace(ctx, id); err != nil {
@@ -310,6 +310,6 @@ func (tx *Txn) remove(ctx context.Context, id string) error {
 func (tx *Txn) asDraft(p *store.Put) {
 	if tx.s.gated {
 		set(&tx.worth, p.Artefact.ID, p.Artefact.Provenance)
-		p.Artefact.Provenance = Scratch
+		p.Artefact.Provenance = store.Scratch
 	}
 }

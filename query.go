@@ -53,12 +53,12 @@ type Query struct {
 	// pages come on top.
 	TopK int
 	// Kinds restricts what may enter; empty: every kind, though Floor excludes scratch. Directives always enter.
-	Kinds []Kind
+	Kinds []store.Kind
 	// Filter restricts what may enter, before the best are chosen. Directives, system pages and the turns of Session enter
 	// always. What it excluded is counted in the manifest, which records the filter.
 	Filter Filter
 	// Floor is the lowest provenance that may enter; 0: Tool, which excludes drafts and notes.
-	Floor Provenance
+	Floor store.Provenance
 	// Session is the conversation that asks. Its turns enter whatever their provenance, as its window shows them:
 	// retained turns whole, paged ones as stubs, evicted ones left out and counted, and the newest turn last. Turns that
 	// became stubs or left the window for want of room enter whole where the question finds them, in at most a quarter
@@ -194,8 +194,8 @@ type Block struct {
 	Text   string  `json:"text"`
 	Stale  bool    `json:"stale,omitempty"`
 
-	Kind       Kind              `json:"kind"`
-	Provenance Provenance        `json:"provenance"`
+	Kind       store.Kind              `json:"kind"`
+	Provenance store.Provenance        `json:"provenance"`
 	Role       string            `json:"role,omitempty"`
 	Name       string            `json:"name,omitempty"`
 	Source     string            `json:"source,omitempty"`
@@ -229,7 +229,7 @@ func (q Query) withDefaults() (Query, error) {
 		q.TopK = min(max(DefaultTopK, q.Budget/32), MaxTopK)
 	}
 	if q.Floor == 0 {
-		q.Floor = Tool
+		q.Floor = store.Tool
 	}
 	if q.Preset == "" {
 		q.Preset = "default"
@@ -261,7 +261,7 @@ func (q Query) withDefaults() (Query, error) {
 	if q.Charge > ChargeContents {
 		bad("charge", strconv.Itoa(int(q.Charge)), "rendered or contents")
 	}
-	if slices.ContainsFunc(q.Kinds, func(k Kind) bool { return k == KindAuto || int(k) >= len(store.KindNames) }) {
+	if slices.ContainsFunc(q.Kinds, func(k store.Kind) bool { return k == store.KindAuto || int(k) >= len(store.KindNames) }) {
 		bad("kinds", fmt.Sprint(q.Kinds), "kinds such as fact or chunk")
 	}
 	if err := q.Filter.Check(); err != nil {

@@ -66,7 +66,7 @@ func (s *Scope) Refresh(ctx context.Context, o RefreshOptions) (RefreshReport, e
 	}
 	switch {
 	case s.db.opts.ReadOnly && !o.DryRun:
-		return out.whole(), fmt.Errorf("ctxpage: refresh of %s: %w", s.name, ErrReadOnly)
+		return out.whole(), fmt.Errorf("ctxpage: refresh of %s: %w", s.name, store.ErrReadOnly)
 	case o.Check < 0:
 		return out.whole(), store.Invalid("check", "CheckNever", "CheckAlways or CheckEvery")
 	}
@@ -122,7 +122,7 @@ func (s *Scope) putFiles(ctx context.Context, list []Artefact) (failed map[strin
 func (s *Scope) deleteFiles(ctx context.Context, ids []string) error {
 	return s.Update(ctx, func(tx *Txn) error {
 		for _, id := range ids {
-			if err := tx.Delete(ctx, id); err != nil && !errors.Is(err, ErrNotFound) {
+			if err := tx.Delete(ctx, id); err != nil && !errors.Is(err, store.ErrNotFound) {
 				return err
 			}
 		}
@@ -142,7 +142,7 @@ func (db *DB) Refresh(ctx context.Context, o RefreshOptions) ([]RefreshReport, e
 	for _, name := range names {
 		r, err := db.Scope(name, WithActor("refresh")).Refresh(ctx, o)
 		out = append(out, r)
-		if errors.Is(err, ErrFileRoot) {
+		if errors.Is(err, store.ErrFileRoot) {
 			refused = append(refused, err)
 		} else if err != nil {
 			return out, err
@@ -183,7 +183,7 @@ func (db *DB) startRefresh() {
 // refreshOnce is one run in the background. Failures are logged, and the next run tries again.
 func (db *DB) refreshOnce(ctx context.Context) {
 	reports, err := db.Refresh(ctx, RefreshOptions{FilesOnly: true})
-	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrClosed) {
 		db.opts.Logger.Warn("background refresh failed", "error", err)
 	}
 	for i := range reports {

@@ -36,7 +36,7 @@ func (s *Scope) Resume(ctx context.Context, trace string, opts ...TxnOption) (*T
 		return nil, err
 	}
 	if len(leaves) == 0 {
-		return nil, fmt.Errorf("%w: no assembly %q of scope %s in the manifest", ErrNotFound, trace, s.name)
+		return nil, fmt.Errorf("%w: no assembly %q of scope %s in the manifest", store.ErrNotFound, trace, s.name)
 	}
 	if err := s.mayResume(trace, leaves); err != nil {
 		return nil, err
@@ -83,9 +83,9 @@ func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
 		return err
 	}
 	for i := range loaded {
-		if l := &loaded[i]; l.Err == nil || errors.Is(l.Err, ErrGone) && l.Head != nil { // replaced and dropped since: stale
+		if l := &loaded[i]; l.Err == nil || errors.Is(l.Err, store.ErrGone) && l.Head != nil { // replaced and dropped since: stale
 			tx.see(l.Head, l.Page, l.Key.Num)
-		} else if !errors.Is(l.Err, ErrGone) {
+		} else if !errors.Is(l.Err, store.ErrGone) {
 			return l.Err
 		} else { // gc has forgotten it: stale, too
 			tx.sawForgotten(ctx, leaf.Scope, l.Key)
@@ -98,7 +98,7 @@ func (tx *Txn) sawLeaf(ctx context.Context, leaf *manifest.Record) error {
 func (tx *Txn) sawForgotten(ctx context.Context, scope string, k store.PageKey) {
 	ref := Ref{Scope: scope, ID: fmt.Sprintf("page-%d", k.Num)}
 	if _, w, err := tx.s.db.store.Audit().Written(ctx, k.Num, k.Version); err == nil {
-		if named, err := ParseRef(w.Ref); err == nil {
+		if named, err := store.ParseRef(w.Ref); err == nil {
 			ref = named
 		}
 	}

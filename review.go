@@ -80,7 +80,7 @@ func (r *Review) list(ctx context.Context, scope string, all bool, cursor string
 		q.Scopes = store.Scopes{scope}
 	}
 	page, err := r.db.store.Scan(ctx, q)
-	if err != nil && !errors.Is(err, ErrCorrupt) {
+	if err != nil && !errors.Is(err, store.ErrCorrupt) {
 		return nil, "", err
 	}
 	out := make([]Held, len(page.Held))
@@ -101,7 +101,7 @@ func (r *Review) replaces(ctx context.Context, h *Held) error {
 	for i := range h.Writes {
 		l, err := r.db.store.Resolve(ctx, store.Scopes{h.Scope}, Ref{ID: h.Writes[i].ID})
 		switch {
-		case errors.Is(err, ErrNotFound) || errors.Is(err, ErrGone):
+		case errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrGone):
 		case err != nil:
 			return err
 		default:
@@ -243,10 +243,10 @@ func (r *Review) load(ctx context.Context, id string) (*store.HeldBatch, error) 
 		return nil, err
 	}
 	h, err := r.db.store.Held(ctx, bid)
-	if errors.Is(err, ErrNotFound) && !errors.Is(err, ErrErased) { // that says it
+	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrErased) { // that says it
 		leaves, _ := r.db.Manifests().ByTrace(ctx, bid.String())
 		if slices.ContainsFunc(leaves, func(l *manifest.Record) bool { return l.Type == manifest.TypeHeld && l.Trace == bid.String() }) {
-			err = fmt.Errorf("%w: held batch %s was approved or rejected, and dropped by gc; the manifest has its trace", ErrGone, bid)
+			err = fmt.Errorf("%w: held batch %s was approved or rejected, and dropped by gc; the manifest has its trace", store.ErrGone, bid)
 		}
 	}
 	return &h, err
@@ -287,14 +287,14 @@ func (r *Review) decide(ctx context.Context, id string, action store.Action, a A
 		return store.Outcome{}, err
 	}
 	if action == store.ActApprove && identity.IsWriter(a.By, h.Batch.Actor, h.Batch.Scope) {
-		return store.Outcome{}, fmt.Errorf("%w: %s wrote %s", ErrSelfCertified, a.By, id)
+		return store.Outcome{}, fmt.Errorf("%w: %s wrote %s", store.ErrSelfCertified, a.By, id)
 	}
 	bid, err := r.db.newID()
 	if err != nil {
 		return store.Outcome{}, err
 	}
 	out, err := r.db.store.Commit(ctx, store.Batch{
-		ID: bid, From: h.Batch.ID, Scope: h.Batch.Scope, Action: action, Now: r.db.opts.Clock(), OnStale: FailStale, Raise: a.HumanVerified,
+		ID: bid, From: h.Batch.ID, Scope: h.Batch.Scope, Action: action, Now: r.db.opts.Clock(), OnStale: store.FailStale, Raise: a.HumanVerified,
 		Force: a.Stale, Leaf: manifest.Record{By: a.By, Note: a.Note},
 	})
 	var c *store.ConflictError

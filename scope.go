@@ -99,7 +99,7 @@ type readOptions struct {
 	stale  bool
 	filter store.Filter
 	newest bool
-	floor  Provenance
+	floor  store.Provenance
 	part   *part // of a listing; nil: all of it
 }
 
@@ -113,7 +113,7 @@ func AtMost(limit int, cursor string, next *string) ReadOption {
 // WithFloor makes a Search serve pages of this provenance and above instead of Tool: with Scratch also drafts, notes and imports
 // that nobody has vouched for. Turns of the assistant and of tools are found only in their session, whatever the floor. Other reads
 // ignore it.
-func WithFloor(p Provenance) ReadOption { return func(o *readOptions) { o.floor = p } }
+func WithFloor(p store.Provenance) ReadOption { return func(o *readOptions) { o.floor = p } }
 
 // Where restricts a Search or Artefacts to what passes a filter, system pages included. Other reads ignore it.
 func Where(f Filter) ReadOption { return func(o *readOptions) { o.filter = f } }
@@ -188,10 +188,10 @@ func (s *Scope) read(ctx context.Context, ref Ref, o readOptions) (*Version, *re
 		if err := s.db.headsRead(ctx, s.chain, l); err != nil {
 			return nil, nil, err
 		}
-		return nil, nil, fmt.Errorf("%w: %s at %s", ErrExpired, ref.ID, codec.FromMicros(l.Expires).Format(time.RFC3339))
+		return nil, nil, fmt.Errorf("%w: %s at %s", store.ErrExpired, ref.ID, codec.FromMicros(l.Expires).Format(time.RFC3339))
 	}
 	v, err := s.db.version(ctx, s.chain, l)
-	if l.Current && ref.Version == 0 && errors.Is(err, ErrGone) { // replaced since, and dropped
+	if l.Current && ref.Version == 0 && errors.Is(err, store.ErrGone) { // replaced since, and dropped
 		v, l, err = s.reread(ctx, ref)
 	}
 	if err != nil {
@@ -259,7 +259,7 @@ const maxKeptPages = 64
 // with the audit.
 func (db *DB) headsRead(ctx context.Context, scopes store.Scopes, l store.Located) error {
 	loaded, err := db.store.Load(ctx, scopes, l.Pages[:1], store.WantHead)
-	if err == nil && !errors.Is(loaded[0].Err, ErrGone) {
+	if err == nil && !errors.Is(loaded[0].Err, store.ErrGone) {
 		err = loaded[0].Err
 	}
 	return err

@@ -89,7 +89,7 @@ func (tx *Txn) Search(ctx context.Context, text string, limit int, opts ...ReadO
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if tx.state == txnDone {
-		return Found{}, ErrTxnDone
+		return Found{}, store.ErrTxnDone
 	}
 	return tx.s.search(ctx, text, limit, readOpts(opts), tx)
 }
@@ -116,7 +116,7 @@ func (s *Scope) search(ctx context.Context, text string, limit int, o readOption
 	if o.floor != 0 && !o.floor.Valid() {
 		return Found{}, store.Invalid("floor", o.floor.String(), "a provenance from scratch to human-verified")
 	}
-	a := s.begin(Query{Text: text, Filter: o.filter, TopK: limit, Floor: cmp.Or(o.floor, Tool), Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String(), cut: cut}, tx)
+	a := s.begin(Query{Text: text, Filter: o.filter, TopK: limit, Floor: cmp.Or(o.floor, store.Tool), Preset: "default", Check: o.check, ServeStale: o.stale, Trace: trace.String(), cut: cut}, tx)
 	defer a.end()
 	rescore := func(ctx context.Context) error { return a.rescore(ctx, a.proposeHits) }
 	for _, stage := range [...]func(context.Context) error{a.ahead, a.proposeHits, a.pageIn, rescore, a.lookFurther} {

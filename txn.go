@@ -62,13 +62,13 @@ type Txn struct {
 	id      ulid.ULID
 	trace   string
 	first   bool // the trace has not been given to an assembly yet
-	onStale OnStale
+	onStale store.OnStale
 	by, why string // who vouches for a managed transaction, and why; "": the host
 
 	putOrder []string
 	writes   map[string]*store.Put
 	replaced succession.Writes     // who supersedes whom among the writes
-	worth    map[string]Provenance // provenance of a gated handle's drafts once the gate let them pass; nil: none
+	worth    map[string]store.Provenance // provenance of a gated handle's drafts once the gate let them pass; nil: none
 	drop     map[string]bool       // deletes; this map and the two below are nil while empty
 	expect   map[string]uint64     // LSN of an artefact of the scope when it was first read or written
 	saw      map[pageSlot]store.Seen
@@ -96,7 +96,7 @@ type TxnOption func(*txnOptions)
 
 type txnOptions struct {
 	id      ulid.ULID
-	onStale OnStale
+	onStale store.OnStale
 	by, why string
 	err     error
 }
@@ -110,7 +110,7 @@ func WithID(id string) TxnOption {
 
 // WithOnStale says what Commit does when a page that the transaction saw has changed since: hold the draft (the
 // default), fail with ErrStaleContext, or allow it.
-func WithOnStale(v OnStale) TxnOption { return func(o *txnOptions) { o.onStale = v } }
+func WithOnStale(v store.OnStale) TxnOption { return func(o *txnOptions) { o.onStale = v } }
 
 // VouchedBy names who answers for an Update, and why, for its leaf in the manifest: by is at most 512 bytes, why at most MaxNote. Two
 // empty texts mean the host. Begin and Resume ignore it: their verdict names the judge.
@@ -131,11 +131,11 @@ func (s *Scope) newTxn(opts []TxnOption) (*Txn, error) {
 			return nil, o.err
 		}
 	}
-	if s.gated && o.onStale == AllowStale {
+	if s.gated && o.onStale == store.AllowStale {
 		return nil, gatedError("AllowStale", "a draft from a stale context is held; use HoldStale or FailStale")
 	}
 	if s.db.opts.ReadOnly {
-		return nil, ErrReadOnly
+		return nil, store.ErrReadOnly
 	}
 	tx := &Txn{s: s, id: o.id, onStale: o.onStale, by: o.by, why: o.why, first: true,
 		writes: map[string]*store.Put{}}
@@ -196,7 +196,7 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 	tx.mu.Lock()
 	defer tx.mu.Unlock()
 	if tx.state == txnDone {
-		return nil, ErrTxnDone
+		return nil, store.ErrTxnDone
 	}
 	if err := store.CheckID("id", id); err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (tx *Txn) Get(ctx context.Context, id string, opts ...ReadOption) (*Version
 		s = &parent
 	}
 	v, leaf, err := s.read(ctx, Ref{ID: id}, readOpts(opts))
-	if errors.Is(err, ErrNotFound) && !tx.drop[id] {
+	if errors.Is(err, store.ErrNotFound) && !tx.drop[id] {
 		tx.sawNone(id)
 	}
 	if err != nil {

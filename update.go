@@ -45,7 +45,7 @@ func (s *Scope) Delete(ctx context.Context, id string) error {
 		return tx.Delete(ctx, id)
 	})
 	if err == nil && len(last.Outcome().Refs) == 0 { // another caller deleted it first
-		return fmt.Errorf("%w: %s was deleted meanwhile", ErrNotFound, Ref{Scope: s.name, ID: id})
+		return fmt.Errorf("%w: %s was deleted meanwhile", store.ErrNotFound, Ref{Scope: s.name, ID: id})
 	}
 	return err
 }
@@ -69,7 +69,7 @@ func (s *Scope) update(ctx context.Context, reads bool, fn func(tx *Txn) error, 
 		}
 		tx.managed = true
 		err = tx.run(ctx, reads, fn)
-		if !errors.Is(err, ErrConflict) || try == updateTries || ctx.Err() != nil {
+		if !errors.Is(err, store.ErrConflict) || try == updateTries || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -95,7 +95,7 @@ func (tx *Txn) run(ctx context.Context, reads bool, fn func(tx *Txn) error) (err
 		return err
 	}
 	b := tx.batch()
-	b.OnStale = AllowStale
+	b.OnStale = store.AllowStale
 	b.Leaf = manifest.Record{Type: manifest.TypeCommit, By: tx.by, Note: tx.why, Reason: "vouched by the host"}
 	if err := tx.beginSessions(ctx, &b); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (tx *Txn) beginSessions(ctx context.Context, b *store.Batch) error {
 	begun := map[string]bool{}
 	for i := range b.Puts {
 		a := &b.Puts[i].Artefact
-		if a.Kind != KindMessage || a.Role == "" || a.Group == "" || begun[a.Group] {
+		if a.Kind != store.KindMessage || a.Role == "" || a.Group == "" || begun[a.Group] {
 			continue
 		}
 		begun[a.Group] = true

@@ -160,7 +160,7 @@ func (a *assembling) degraded() string {
 		kind = "took too long"
 	case errors.Is(a.wordsErr, vector.ErrAnswer):
 		kind = "answered wrongly"
-	case errors.Is(a.wordsErr, ErrCorrupt):
+	case errors.Is(a.wordsErr, store.ErrCorrupt):
 		kind = "could not be asked, the database is damaged"
 	}
 	return "relevance by words alone: embedder " + a.s.db.opts.Embedder.Model() + " " + kind
@@ -174,7 +174,7 @@ func (ad *Admin) Embed(ctx context.Context, o store.EmbedOptions) (store.EmbedRe
 	case ad.db.opts.Embedder == nil:
 		return store.EmbedReport{}, store.Invalid("Options.Embedder", "nothing", "an embedder, such as package embed has")
 	case ad.db.opts.ReadOnly && !o.DryRun:
-		return store.EmbedReport{}, fmt.Errorf("ctxpage: embed: %w", ErrReadOnly)
+		return store.EmbedReport{}, fmt.Errorf("ctxpage: embed: %w", store.ErrReadOnly)
 	}
 	return ad.db.vectors.All(ctx, o)
 }

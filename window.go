@@ -134,7 +134,7 @@ func (a *assembling) loadStubs(ctx context.Context, at []int) error {
 		switch f := frames[j]; {
 		case f != nil:
 			it.head, it.page, it.text = f.head, 1, rendering.Stub(f.head, f.text)
-		case errors.Is(errs[j], ErrCorrupt):
+		case errors.Is(errs[j], store.ErrCorrupt):
 			it.reason = triage.Damaged
 		default:
 			it.reason = triage.Gone
@@ -174,7 +174,7 @@ func (a *assembling) loadForms(ctx context.Context, forms []int) (whole []int, e
 		it.head, it.page = heads[j].Head, 1
 		num, text, err := a.s.db.formText(ctx, a.s.chain[:1], it.turn.Form)
 		switch {
-		case errors.Is(err, ErrNotFound), errors.Is(err, ErrGone):
+		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrGone):
 			it.turn.fixed, it.form, it.head = manifest.FormFull, manifest.FormFull, nil
 			whole = append(whole, i)
 		case err != nil:
@@ -193,7 +193,7 @@ func (db *DB) formText(ctx context.Context, scopes store.Scopes, id string) (num
 		return 0, "", err
 	}
 	if len(l.Pages) != 1 {
-		return 0, "", fmt.Errorf("%w: %s has %d pages", ErrNotFound, id, len(l.Pages))
+		return 0, "", fmt.Errorf("%w: %s has %d pages", store.ErrNotFound, id, len(l.Pages))
 	}
 	texts, err := db.texts(ctx, scopes, l.Pages)
 	if err != nil {
@@ -246,7 +246,7 @@ func (a *assembling) leaveUnpaired() {
 // take none behind a turn.
 func (a *assembling) besideCalls(placed []budget.Placed, at []int) []budget.Placed {
 	later := func(p budget.Placed) int {
-		if h := a.ranked[at[p.Index]].head; h.Kind == KindSystem || rendering.IsTurn(h, a.q.Session) && store.SpokenAs(h.Role) == render.RoleSystem {
+		if h := a.ranked[at[p.Index]].head; h.Kind == store.KindSystem || rendering.IsTurn(h, a.q.Session) && store.SpokenAs(h.Role) == render.RoleSystem {
 			return 0
 		}
 		return 1

@@ -197,7 +197,7 @@ func putDocuments(t *testing.T, s *ctxpage.Scope, texts []string) {
 				if texts[i] == "" { // a type of which nothing is said
 					continue
 				}
-				if err := tx.Put(ctx, ctxpage.Artefact{ID: strconv.Itoa(i), Kind: ctxpage.KindChunk, Text: texts[i]}); err != nil {
+				if err := tx.Put(ctx, ctxpage.Artefact{ID: strconv.Itoa(i), Kind: store.KindChunk, Text: texts[i]}); err != nil {
 					return err
 				}
 			}

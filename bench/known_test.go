@@ -97,7 +97,7 @@ func TestKnownItemsByMeaning(t *testing.T) {
 		s := db.Scope("docs")
 		require.NoError(t, s.Update(ctx, func(tx *ctxpage.Txn) error {
 			for i, text := range texts {
-				if err := tx.Put(ctx, ctxpage.Artefact{ID: strconv.Itoa(i), Kind: ctxpage.KindChunk, Text: text}); err != nil {
+				if err := tx.Put(ctx, ctxpage.Artefact{ID: strconv.Itoa(i), Kind: store.KindChunk, Text: text}); err != nil {
 					return err
 				}
 			}

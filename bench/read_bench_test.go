@@ -15,6 +15,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // BenchmarkGet reads single artefacts of 1 KiB at random: hot ones from the working set, cold ones with no working set
@@ -161,7 +162,7 @@ func BenchmarkSources(b *testing.B) {
 				scopes[n] = db.Scope("acme/bench")
 				must(b, scopes[n].Update(ctx, func(tx *ctxpage.Txn) error {
 					for i, t := range texts {
-						a := ctxpage.Artefact{ID: pageID(i), Kind: ctxpage.KindChunk, Text: t}
+						a := ctxpage.Artefact{ID: pageID(i), Kind: store.KindChunk, Text: t}
 						if n == 1 {
 							a.Text, a.Source = "", "file:"+filepath.Join(files, pageID(i))
 						}

@@ -74,7 +74,7 @@ func TestDatabase(t *testing.T) {
 
 	p.down.Store(true)
 	_, err = s.Get(ctx, "policy")
-	require.ErrorIs(t, err, ctxpage.ErrDirty)
+	require.ErrorIs(t, err, store.ErrDirty)
 	require.ErrorIs(t, err, ErrStatus)
 	a = ask(false)
 	require.Empty(t, a.Blocks)

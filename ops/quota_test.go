@@ -24,7 +24,7 @@ func open(t *testing.T, path string) *ctxpage.DB {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		problems, err := db.Admin().Check(context.Background(), nil)
-		if !errors.Is(err, ctxpage.ErrClosed) {
+		if !errors.Is(err, store.ErrClosed) {
 			require.NoError(t, err)
 			require.Empty(t, problems)
 			require.NoError(t, db.Close())
@@ -107,7 +107,7 @@ func TestHeld(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, tx.Put(t.Context(), ctxpage.Artefact{ID: id, Text: "held " + id}))
 		err = tx.Commit(t.Context(), ctxpage.Verdict{Confidence: 0.1, By: "judge"})
-		var held *ctxpage.HeldError
+		var held *store.HeldError
 		if errors.As(err, &held) {
 			return held.Batch, nil
 		}
@@ -189,7 +189,7 @@ func TestModel(t *testing.T) {
 				require.NoError(t, db.Admin().Quotas().Set(t.Context(), scope, limits[scope], "ann"))
 			case 1:
 				err := db.Scope(scope).Delete(t.Context(), id)
-				require.True(t, err == nil || errors.Is(err, ctxpage.ErrNotFound), err)
+				require.True(t, err == nil || errors.Is(err, store.ErrNotFound), err)
 			case 2:
 				_, err := db.Admin().GC(t.Context(), ctxpage.GCOptions{KeepFor: -1, KeepNames: 1})
 				require.NoError(t, err)

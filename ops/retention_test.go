@@ -66,7 +66,7 @@ func (w *world) hold(scope, id string) string {
 	tx, err := w.db.Scope(scope, ctxpage.WithActor("agent")).Begin(w.Context())
 	require.NoError(w, err)
 	require.NoError(w, tx.Put(w.Context(), ctxpage.Artefact{ID: id, Text: "held"}))
-	var held *ctxpage.HeldError
+	var held *store.HeldError
 	require.ErrorAs(w, tx.Commit(w.Context(), ctxpage.Verdict{Confidence: 0.1, By: "judge"}), &held)
 	return held.Batch
 }
@@ -130,8 +130,8 @@ func TestRun(t *testing.T) {
 	w := newWorld(t)
 	require.Empty(t, w.run(ops.RunOptions{}).Items, "without a policy nothing goes")
 	for _, scope := range []string{"acme/a", "acme/b", "other"} {
-		w.put(scope, "fact", ctxpage.KindFact)
-		w.put(scope, "scratch", ctxpage.KindScratch)
+		w.put(scope, "fact", store.KindFact)
+		w.put(scope, "scratch", store.KindScratch)
 		for i := range 3 {
 			_, err := w.db.Scope(scope).Session("talk").Append(t.Context(), ctxpage.Turn{ID: fmt.Sprint("t", i), Role: "user", Text: "what of it?"})
 			require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestRun(t *testing.T) {
 	waits, decided := w.hold("acme/a", "x"), w.hold("acme/a", "y")
 	_, err := w.db.Review().Reject(t.Context(), decided, "ann", "no")
 	require.NoError(t, err)
-	w.put("acme/a", "fact", ctxpage.KindFact) // a touch: it is the same
+	w.put("acme/a", "fact", store.KindFact) // a touch: it is the same
 	before, err := w.db.Head(t.Context())
 	require.NoError(t, err)
 
@@ -154,8 +154,8 @@ func TestRun(t *testing.T) {
 	w.set("acme/b", ops.Policy{Sessions: ops.Forever})
 	require.Empty(t, w.run(ops.RunOptions{}).Items, "nothing is old")
 	w.now = w.now.Add(6 * 24 * time.Hour)
-	w.put("acme/b", "scratch", ctxpage.KindScratch) // a touch does not make it younger
-	w.put("acme/b", "young", ctxpage.KindScratch)
+	w.put("acme/b", "scratch", store.KindScratch) // a touch does not make it younger
+	w.put("acme/b", "young", store.KindScratch)
 
 	dry := w.run(ops.RunOptions{DryRun: true})
 	require.True(t, w.there("acme/a", "scratch"))
@@ -175,7 +175,7 @@ func TestRun(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "rejected", h.Decided)
 	_, err = w.db.Review().Show(t.Context(), decided)
-	require.ErrorIs(t, err, ctxpage.ErrGone)
+	require.ErrorIs(t, err, store.ErrGone)
 	st, err := w.db.Scope("acme/a").Directives().State(t.Context())
 	require.NoError(t, err)
 	require.NotEmpty(t, st.Effective, "what holds stays")
@@ -260,7 +260,7 @@ func TestPurgeReviews(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, rep.Items, 2)
 	_, err = w.db.Review().Show(t.Context(), waits)
-	require.ErrorIs(t, err, ctxpage.ErrGone)
+	require.ErrorIs(t, err, store.ErrGone)
 }
 
 // TestRunModel: over random puts, deletes and times a run takes what a model says, and never anything else.
@@ -273,13 +273,13 @@ func TestRunModel(t *testing.T) {
 			at   time.Time
 		}
 		model := map[string]item{}
-		kinds := []store.Kind{ctxpage.KindFact, ctxpage.KindScratch, ctxpage.KindTool}
+		kinds := []store.Kind{store.KindFact, store.KindScratch, store.KindTool}
 		ages := map[string]map[string]ops.Age{"a": {"fact": 4 * day, "scratch": 2 * day}, "a/b": {"fact": ops.Forever}}
 		for scope, kinds := range ages {
 			w.set(scope, ops.Policy{Kinds: kinds, Versions: 3 * day})
 		}
 		age := func(scope string, kind store.Kind) ops.Age {
-			if scope == "a/b" && kind == ctxpage.KindFact || scope == "c" {
+			if scope == "a/b" && kind == store.KindFact || scope == "c" {
 				return ops.Forever
 			}
 			return ages["a"][kind.String()]
@@ -350,7 +350,7 @@ func TestMaintain(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := db.Scope("acme").Get(t.Context(), "a"); return err != nil }, time.Minute, 5*time.Millisecond)
 	require.NoError(t, db.Close())
 	_, err = ctxpage.Open(path, ctxpage.Options{Maintain: -1})
-	require.ErrorIs(t, err, ctxpage.ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 }
 
 // TestPrune: bodies of old leaves go by the rule of their scope, the others stay, and what is served does not change; a head
@@ -382,7 +382,7 @@ func TestPrune(t *testing.T) {
 	require.Equal(t, 2, rep.Items[1].Count, "the put and the context")
 	_, err = w.db.Replay(ctx, old.Manifest.Trace)
 	require.ErrorIs(t, err, manifest.ErrPruned)
-	require.ErrorIs(t, err, ctxpage.ErrGone)
+	require.ErrorIs(t, err, store.ErrGone)
 	require.ErrorContains(t, err, "pruned at 2026-04-10T09:00:00Z by ann")
 	for _, trace := range []string{kept.Manifest.Trace, young.Manifest.Trace} {
 		again, err := w.db.Replay(ctx, trace)

@@ -167,7 +167,7 @@ func TestCopyKilled(t *testing.T) {
 	db, err := ctxpage.Open(path, ctxpage.Options{})
 	require.NoError(t, err)
 	for i := range 12 {
-		_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: fmt.Sprint("page ", i), Kind: ctxpage.KindFact, Text: filler(uint64(i))})
+		_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: fmt.Sprint("page ", i), Kind: store.KindFact, Text: filler(uint64(i))})
 		require.NoError(t, err)
 	}
 	require.NoError(t, db.Close())
@@ -250,7 +250,7 @@ func TestCopyOfChangedFile(t *testing.T) {
 		require.NoError(t, err)
 		defer db.Close()
 		for _, id := range ids {
-			_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: id, Kind: ctxpage.KindFact, Text: filler(uint64(time.Now().UnixNano()))})
+			_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: id, Kind: store.KindFact, Text: filler(uint64(time.Now().UnixNano()))})
 			require.NoError(t, err)
 		}
 	}

@@ -146,7 +146,7 @@ func TestPipeline(t *testing.T) {
 	tx, err := agent.Resume(ctx, a.Trace)
 	require.NoError(t, err)
 	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "answer", Text: "Up to $400."}))
-	require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.2, By: "checker"}), ctxpage.ErrHeld)
+	require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.2, By: "checker"}), store.ErrHeld)
 
 	other := onHost(t, dsn, ownName(t), nil)
 	refresh(t, other)
@@ -167,7 +167,7 @@ func TestPipeline(t *testing.T) {
 	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "late", Text: "Up to $400, still."}))
 	_, err = db2.Scope("acme/support").Put(ctx, ctxpage.Artefact{ID: "refund-policy", Text: "Refunds up to $200 are paid."})
 	require.NoError(t, err)
-	require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.99, By: "checker"}), ctxpage.ErrHeld)
+	require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.99, By: "checker"}), store.ErrHeld)
 	_, err = db2.Manifests().Verify(ctx, nil, nil)
 	require.NoError(t, err)
 }

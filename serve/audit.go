@@ -42,7 +42,7 @@ func (r *request) recorded(ctx context.Context, trace string) ([]*manifest.Recor
 	}
 	leaves = slices.DeleteFunc(leaves, func(l *manifest.Record) bool { return !r.maySee(l) })
 	if len(leaves) == 0 {
-		return nil, fmt.Errorf("%w: scope %s recorded nothing under the trace %.100q", ctxpage.ErrNotFound, r.scope, trace)
+		return nil, fmt.Errorf("%w: scope %s recorded nothing under the trace %.100q", store.ErrNotFound, r.scope, trace)
 	}
 	return leaves, nil
 }
@@ -79,7 +79,7 @@ func why(ctx context.Context, r *request, in whyIn) (whyOut, error) {
 	ref := ctxpage.Ref{ID: in.ID} // of neither: the whole context
 	if in.Ref != "" {
 		var err error
-		if ref, err = ctxpage.ParseRef(in.Ref); err != nil {
+		if ref, err = store.ParseRef(in.Ref); err != nil {
 			return whyOut{}, err
 		}
 	}

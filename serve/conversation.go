@@ -60,10 +60,10 @@ func (t *turnIn) turn() (ctxpage.Turn, error) {
 	}
 	out.Priority = p
 	for _, p := range t.Parts {
-		out.Parts = append(out.Parts, ctxpage.Part(p))
+		out.Parts = append(out.Parts, store.Part(p))
 	}
 	for _, c := range t.ToolCalls {
-		out.ToolCalls = append(out.ToolCalls, ctxpage.ToolCall(c))
+		out.ToolCalls = append(out.ToolCalls, store.ToolCall(c))
 	}
 	return out, nil
 }

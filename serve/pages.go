@@ -199,7 +199,7 @@ func get(ctx context.Context, r *request, in getIn) (view.Page, error) {
 		defer t.used()
 		read = func() (*ctxpage.Version, error) { return t.tx.Get(ctx, in.ID, opts...) }
 	case in.Ref != "":
-		ref, err := ctxpage.ParseRef(in.Ref)
+		ref, err := store.ParseRef(in.Ref)
 		if err != nil {
 			return view.Page{}, err
 		}
@@ -314,7 +314,7 @@ func search(ctx context.Context, r *request, in searchIn) (searchOut, error) {
 	if err != nil {
 		return searchOut{}, err
 	}
-	var floor ctxpage.Provenance
+	var floor store.Provenance
 	if in.Floor != "" {
 		if floor, err = triage.ParseProvenance(in.Floor); err != nil {
 			return searchOut{}, err

@@ -104,7 +104,7 @@ func (r *request) open(trace string) (*openTxn, error) {
 		t.used()
 		return t, nil
 	}
-	return nil, fmt.Errorf("%w: no open transaction %.100q of this caller; begin one", ctxpage.ErrNotFound, trace)
+	return nil, fmt.Errorf("%w: no open transaction %.100q of this caller; begin one", store.ErrNotFound, trace)
 }
 
 // expire drops a transaction that was not used, unless a call has taken it.
@@ -155,9 +155,9 @@ func (r *request) speculate(ctx context.Context, in beginIn) (*ctxpage.Txn, erro
 	switch in.OnStale {
 	case "", "hold":
 	case "fail":
-		opts = append(opts, ctxpage.WithOnStale(ctxpage.FailStale))
+		opts = append(opts, ctxpage.WithOnStale(store.FailStale))
 	case "allow":
-		opts = append(opts, ctxpage.WithOnStale(ctxpage.AllowStale))
+		opts = append(opts, ctxpage.WithOnStale(store.AllowStale))
 	default:
 		return nil, store.Invalid("on_stale", fmt.Sprintf("%.40q", in.OnStale), "hold, fail or allow")
 	}

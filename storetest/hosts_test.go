@@ -112,7 +112,7 @@ func TestFilesOfAnotherHost(t *testing.T) {
 
 	// The control: the host that has the file sees both.
 	_, err = a.Scope("acme").Get(ctx, "policy")
-	require.ErrorIs(t, err, ctxpage.ErrDirty)
+	require.ErrorIs(t, err, store.ErrDirty)
 	write("Refunds are paid within 60 days.")
 	got, err := a.Scope("acme").Get(ctx, "policy")
 	require.NoError(t, err)

@@ -51,7 +51,7 @@ func pipeline(t *testing.T, name string, open func() store.Store) {
 	require.NoError(t, err)
 	err = low.Put(ctx, ctxpage.Artefact{ID: "guess", Text: "Perhaps $500."})
 	require.NoError(t, err)
-	require.ErrorIs(t, low.Commit(ctx, ctxpage.Verdict{Confidence: 0.2, By: "checker"}), ctxpage.ErrHeld)
+	require.ErrorIs(t, low.Commit(ctx, ctxpage.Verdict{Confidence: 0.2, By: "checker"}), store.ErrHeld)
 
 	why, err := db.Why(ctx, a.Trace, ctxpage.Ref{Scope: "acme/support", ID: "refund-policy"})
 	require.NoError(t, err)
@@ -66,7 +66,7 @@ func pipeline(t *testing.T, name string, open func() store.Store) {
 
 	require.NoError(t, db.Close())
 	_, err = st.Stat(ctx)
-	require.ErrorIs(t, err, ctxpage.ErrClosed, "Close closes the store")
+	require.ErrorIs(t, err, store.ErrClosed, "Close closes the store")
 
 	db, err = ctxpage.Open(name, ctxpage.Options{Store: open()})
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestOptionsBesideStore(t *testing.T) {
 	for _, o := range []ctxpage.Options{{Exclusive: true}, {MustExist: true}, {LockTimeout: 1}} {
 		o.Store = mem
 		_, err := ctxpage.Open("in memory", o)
-		require.ErrorIs(t, err, ctxpage.ErrInvalid)
+		require.ErrorIs(t, err, store.ErrInvalid)
 		require.ErrorContains(t, err, "Options.Store")
 	}
 	_, err = ctxpage.Open("in memory", ctxpage.Options{Store: mem, FileRoots: []string{"no/such/root"}})

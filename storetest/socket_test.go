@@ -139,7 +139,7 @@ func TestTransactionGoesOn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "of the rule", got.Text)
 	_, err = s.Get(ctx, "nothing")
-	require.ErrorIs(t, err, ctxpage.ErrNotFound)
+	require.ErrorIs(t, err, store.ErrNotFound)
 	stats, err := db.Stats(ctx)
 	require.NoError(t, err)
 	require.Equal(t, uint64(2), stats.LSN)

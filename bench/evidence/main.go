@@ -230,7 +230,7 @@ func (t *turn) artefact(seq int64, at time.Time) ctxpage.Artefact {
 		t.Tokens = charge{}.Count(text)
 	}
 	return ctxpage.Artefact{
-		ID: id, Kind: ctxpage.KindMessage, Role: "user", CurrentAsOf: at, Name: speaker(t.Speaker), Group: key("session ", strings.Trim(string(t.Session), `"`)), Seq: seq,
+		ID: id, Kind: store.KindMessage, Role: "user", CurrentAsOf: at, Name: speaker(t.Speaker), Group: key("session ", strings.Trim(string(t.Session), `"`)), Seq: seq,
 		Text: text, Meta: map[string]string{metaTurn: t.ID, metaTokens: strconv.Itoa(t.Tokens), metaBytes: strconv.Itoa(len(text))},
 	}
 }

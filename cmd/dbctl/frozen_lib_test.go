@@ -172,7 +172,7 @@ func reviewed(in *frozenIn) (any, error) {
 func erased(in *frozenIn) (any, error) {
 	req := ops.Request{Subject: in.Subject, Scope: in.Scope, By: in.By, Reason: in.Reason, Cascade: in.Cascade, Names: in.Names, DryRun: in.DryRun}
 	for _, r := range in.Refs {
-		ref, err := ctxpage.ParseRef(r)
+		ref, err := store.ParseRef(r)
 		if err != nil {
 			return nil, err
 		}
@@ -273,14 +273,14 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 		return in.s.Get(in.ctx, in.ID, ctxpage.WithFloor(in.Floor))
 	},
 	"getref": func(in *frozenIn) (any, error) {
-		ref, err := ctxpage.ParseRef(in.Ref)
+		ref, err := store.ParseRef(in.Ref)
 		if err != nil {
 			return nil, err
 		}
 		return in.s.Recall(in.ctx, ref)
 	},
 	"recall": func(in *frozenIn) (any, error) {
-		ref, err := ctxpage.ParseRef(in.Ref)
+		ref, err := store.ParseRef(in.Ref)
 		if err != nil {
 			return nil, err
 		}
@@ -324,7 +324,7 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 		return nil, in.s.Delete(in.ctx, in.ID)
 	},
 	"promote": func(in *frozenIn) (any, error) {
-		ref, err := ctxpage.ParseRef(in.Ref)
+		ref, err := store.ParseRef(in.Ref)
 		if err != nil {
 			return nil, err
 		}
@@ -365,7 +365,7 @@ var frozenLib = map[string]func(in *frozenIn) (any, error){
 	},
 	"review": reviewed,
 	"why": func(in *frozenIn) (any, error) {
-		ref, err := ctxpage.ParseRef(in.Ref)
+		ref, err := store.ParseRef(in.Ref)
 		if err != nil {
 			return nil, err
 		}

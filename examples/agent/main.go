@@ -21,6 +21,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 //go:embed docs
@@ -164,14 +165,14 @@ func remember(ctx context.Context, out io.Writer, db *ctxpage.DB, agent *ctxpage
 		return ctxpage.Ref{}, err
 	}
 	err = tx.Commit(ctx, ctxpage.Verdict{Confidence: check(answer, a.Text()), By: "checker"})
-	var held *ctxpage.HeldError
+	var held *store.HeldError
 	switch {
 	case err == nil:
 		return tx.Outcome().Refs[0], nil
 	case !errors.As(err, &held): // otherwise: below the gate, stale, or judged by its own writer
 		return ctxpage.Ref{}, err
 	}
-	if _, err := agent.Get(ctx, "voucher-rule"); !errors.Is(err, ctxpage.ErrNotFound) {
+	if _, err := agent.Get(ctx, "voucher-rule"); !errors.Is(err, store.ErrNotFound) {
 		return ctxpage.Ref{}, fmt.Errorf("the held answer can be read: %w", err)
 	}
 	fmt.Fprintf(out, "held       %q: %s\n", answer, held.Reason)

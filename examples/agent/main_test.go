@@ -14,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 func TestMain(m *testing.M) {
@@ -83,10 +84,10 @@ func TestReadFindsWhatIsMissing(t *testing.T) {
 	require.NoError(t, err)
 	other.Root[0] ^= 1
 	require.ErrorContains(t, look(func(k *outcome) { k.Head = other.String() }), "the log does not agree with the head")
-	require.ErrorIs(t, look(func(k *outcome) { k.Answer.ID = "another" }), ctxpage.ErrNotFound)
-	require.ErrorIs(t, look(func(k *outcome) { k.Path += ".none" }), ctxpage.ErrNotExist)
+	require.ErrorIs(t, look(func(k *outcome) { k.Answer.ID = "another" }), store.ErrNotFound)
+	require.ErrorIs(t, look(func(k *outcome) { k.Path += ".none" }), store.ErrNotExist)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "docs", "refunds.md"), []byte("No refunds.\n"), 0o600))
-	require.ErrorIs(t, look(func(*outcome) {}), ctxpage.ErrDirty, "what was derived from the file is not served after another edit")
+	require.ErrorIs(t, look(func(*outcome) {}), store.ErrDirty, "what was derived from the file is not served after another edit")
 }
 
 // Nothing but ids differs between two runs, and no id is printed.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/view"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type commitCmd struct {
@@ -57,7 +58,7 @@ func (c *commitCmd) Run(a *app) error {
 		judge = append(judge, ctxpage.JudgedBy(e))
 	}
 	art := ctxpage.Artefact{ID: c.ID}
-	if art.Kind, err = ctxpage.ParseKind(c.Kind); err != nil {
+	if art.Kind, err = store.ParseKind(c.Kind); err != nil {
 		return err
 	}
 	if art.Text, err = a.readText("the answer"); err != nil {
@@ -88,7 +89,7 @@ func (c *commitCmd) Run(a *app) error {
 			return c.dry(a, tx, art.ID)
 		}
 		err = tx.Commit(a.ctx, verdict)
-		if errors.Is(err, ctxpage.ErrStaleContext) {
+		if errors.Is(err, store.ErrStaleContext) {
 			return fmt.Errorf("%w; nothing was written or held: commit with --on-stale hold or allow, or assemble anew", err)
 		}
 		return a.committed(tx, err)
@@ -113,7 +114,7 @@ func (c *commitCmd) verdict() (v ctxpage.Verdict, opts []ctxpage.TxnOption, err 
 	if c.Batch != "" {
 		opts = append(opts, ctxpage.WithID(c.Batch))
 	}
-	stale := map[string]ctxpage.OnStale{"hold": ctxpage.HoldStale, "fail": ctxpage.FailStale, "allow": ctxpage.AllowStale}[c.OnStale]
+	stale := map[string]store.OnStale{"hold": store.HoldStale, "fail": store.FailStale, "allow": store.AllowStale}[c.OnStale]
 	return v, append(opts, ctxpage.WithOnStale(stale)), nil
 }
 
@@ -146,7 +147,7 @@ func (c *commitCmd) dry(a *app, tx *ctxpage.Txn, id string) error {
 
 // committed prints how a commit ended.
 func (a *app) committed(tx *ctxpage.Txn, err error) error {
-	var held *ctxpage.HeldError
+	var held *store.HeldError
 	if err != nil && !errors.As(err, &held) {
 		return err
 	}

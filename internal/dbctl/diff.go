@@ -9,6 +9,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type diffCmd struct {
@@ -116,13 +117,13 @@ func (v diffView) print(w io.Writer) {
 func changedTexts(ctx context.Context, db *ctxpage.DB, only diffOnly) (out []diffText, err error) {
 	before := map[ctxpage.Ref]string{}
 	for _, r := range only.A {
-		if ref, err := ctxpage.ParseRef(r); err == nil {
+		if ref, err := store.ParseRef(r); err == nil {
 			ref.Version = 0
 			before[ref] = r
 		}
 	}
 	for _, r := range only.B {
-		ref, err := ctxpage.ParseRef(r)
+		ref, err := store.ParseRef(r)
 		if err != nil {
 			continue // a page of which only the number is left
 		}
@@ -134,7 +135,7 @@ func changedTexts(ctx context.Context, db *ctxpage.DB, only diffOnly) (out []dif
 		t := diffText{A: was, B: r}
 		var texts [2]string
 		for i, s := range []string{was, r} {
-			ref, _ := ctxpage.ParseRef(s)
+			ref, _ := store.ParseRef(s)
 			v, err := db.Scope(ref.Scope).Recall(ctx, ref)
 			if err != nil {
 				return nil, fmt.Errorf("the text of %s: %w", s, err)

@@ -76,7 +76,7 @@ func (c *eraseReceiptCmd) Run(a *app) error {
 		}
 		switch {
 		case len(found) == 0:
-			return fmt.Errorf("%w: no finished erase has the trace %s; dbctl erase ls lists them", ctxpage.ErrNotFound, c.Trace)
+			return fmt.Errorf("%w: no finished erase has the trace %s; dbctl erase ls lists them", store.ErrNotFound, c.Trace)
 		case len(found) > 1:
 			return usage("erase receipt: %d erases begin with %s; give more of the trace", len(found), c.Trace)
 		}

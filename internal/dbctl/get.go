@@ -7,6 +7,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/view"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // readFlags are the flags of verbs that serve contents.
@@ -69,7 +70,7 @@ func (c *getCmd) Run(a *app) error {
 	}
 	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
 		v, err := c.get(a, db, opts)
-		if errors.Is(err, ctxpage.ErrNotFound) {
+		if errors.Is(err, store.ErrNotFound) {
 			return fmt.Errorf("%w; searched in scope %s and the scopes above it", err, c.Scope)
 		}
 		if err != nil {

@@ -110,7 +110,7 @@ func (v *hookView) print(w io.Writer) {
 	}
 }
 
-func callsOf(calls []ctxpage.ToolCall) string {
+func callsOf(calls []store.ToolCall) string {
 	var all []string
 	for _, c := range calls {
 		all = append(all, c.Name+" "+c.Arguments)

@@ -17,6 +17,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/foreign"
 	"github.com/ctxpage/ctxpage/internal/view"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // hookEvent is the input of a hook. Hosts send more fields, which differ by version.
@@ -139,9 +140,9 @@ func (e *hookEvent) toolTurns(maxBytes int) ([]ctxpage.Turn, error) {
 		}
 		id = "hook_" + hex.EncodeToString(b[:])
 	}
-	call := ctxpage.ToolCall{ID: id, Type: "function", Name: toolName(e.Tool), Arguments: arguments(input, maxBytes)}
+	call := store.ToolCall{ID: id, Type: "function", Name: toolName(e.Tool), Arguments: arguments(input, maxBytes)}
 	return []ctxpage.Turn{
-		{ID: "hook-call-" + id, Role: "assistant", ToolCalls: []ctxpage.ToolCall{call}},
+		{ID: "hook-call-" + id, Role: "assistant", ToolCalls: []store.ToolCall{call}},
 		{ID: "hook-result-" + id, Role: "tool", Name: call.Name, ToolCallID: id, Text: or(shortened(result, maxBytes), "(no output)")},
 	}, nil
 }

@@ -230,7 +230,7 @@ func (im *importer) file(ctx context.Context, f freshness.Found) error {
 	if ok && known.source != source {
 		im.out.Replaced++
 	}
-	im.batch = append(im.batch, ctxpage.Artefact{ID: id, Kind: ctxpage.KindChunk, Source: source, Group: id})
+	im.batch = append(im.batch, ctxpage.Artefact{ID: id, Kind: store.KindChunk, Source: source, Group: id})
 	if im.bytes += int64(len(text)); len(im.batch) >= importFiles || im.bytes >= importBytes {
 		return im.flush(ctx)
 	}

@@ -73,7 +73,7 @@ func (c *importCmd) exported(a *app, path string) error {
 	}
 	rep, err := db.Admin().Import(a.ctx, rewound(f), portable.ImportOptions{By: c.By, Roots: roots, Policies: c.Policies, Receipts: receipts, DryRun: c.DryRun, Progress: a.progress()})
 	if err = errors.Join(err, db.Close()); err != nil {
-		if errors.Is(err, ctxpage.ErrInvalid) || errors.Is(err, ctxpage.ErrNewerFormat) { // the file stays as it is
+		if errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrNewerFormat) { // the file stays as it is
 			return fmt.Errorf("import %s: %w", path, err)
 		}
 		return fmt.Errorf("import %s: %w; run it again to finish it", path, err)
@@ -207,7 +207,7 @@ func (c *importCmd) foreignOptions(a *app) (opts foreign.Options, err error) {
 	if opts.Trust, err = triage.ParseProvenance(c.Trust); err != nil {
 		return opts, usage("--trust: %v", err)
 	}
-	if opts.Trust > ctxpage.Scratch {
+	if opts.Trust > store.Scratch {
 		opts.By, opts.Why = c.By, c.Why
 	}
 	switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/foreign"
 	"github.com/ctxpage/ctxpage/internal/portable"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // follow imports what comes into a file, until the context ends. The file may be cut, or replaced by another one of its name.
@@ -34,7 +35,7 @@ func (c *importCmd) follow(a *app, s *ctxpage.Scope, path string, opts foreign.O
 			return nil
 		case err == nil:
 			said = ""
-		case !errors.As(err, &bad) && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, ctxpage.ErrInvalid):
+		case !errors.As(err, &bad) && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, store.ErrInvalid):
 			return fmt.Errorf("import %s: %w", path, err)
 		case err.Error() != said: // the file may be complete with its next change
 			said = err.Error()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type initCmd struct {
@@ -71,7 +72,7 @@ func (c *initCmd) may(a *app) error {
 	}
 	db, err := a.open(c.File, false)
 	switch {
-	case errors.Is(err, ctxpage.ErrNotExist):
+	case errors.Is(err, store.ErrNotExist):
 		return nil
 	case err != nil:
 		return err
@@ -88,7 +89,7 @@ func (c *initCmd) there(a *app) (begun bool, instead string) {
 	}
 	db, err := ctxpage.Open(c.File, ctxpage.Options{Counter: a.counter, Key: a.key, Keyring: a.Keyring, ReadOnly: true, LockTimeout: a.Wait})
 	if err != nil {
-		return errors.Is(err, ctxpage.ErrNotExist), instead
+		return errors.Is(err, store.ErrNotExist), instead
 	}
 	_ = db.Close() // it was only looked at
 	return false, instead + ", or use the database that is there"

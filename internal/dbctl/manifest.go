@@ -43,7 +43,7 @@ type auditOf struct {
 // Question asks the process that has the database open where its file, which has the older questions, is locked.
 func (l auditOf) Question(ctx context.Context, leaf *manifest.Record) (string, error) {
 	text, err := l.Audit.Question(ctx, leaf)
-	if l.owner == nil || !errors.Is(err, ctxpage.ErrLocked) {
+	if l.owner == nil || !errors.Is(err, store.ErrLocked) {
 		return text, err
 	}
 	o, oerr := l.owner()

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -95,7 +94,7 @@ func asked(ctx context.Context, l store.Audit, r *manifest.Record) (text, state 
 		return text, "kept", nil
 	case errors.Is(err, manifest.ErrNoQuestion):
 		return "", notKept, nil
-	case errors.Is(err, ctxpage.ErrLocked):
+	case errors.Is(err, store.ErrLocked):
 		return "", "in the file of the database, which is in use: " + err.Error(), nil
 	case errors.As(err, &damaged):
 		return "", "damaged: " + err.Error(), nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // One rule for every verb whose argument names an artefact. Any text may be an id, also one that looks like a reference,
@@ -37,7 +38,7 @@ func parted(s string) (ctxpage.Ref, bool) {
 			continue
 		}
 		// The suffix is read by the one parser of references; its id is a placeholder.
-		if r, err := ctxpage.ParseRef("s:i" + s[i:]); err == nil {
+		if r, err := store.ParseRef("s:i" + s[i:]); err == nil {
 			r.Scope, r.ID = "", s[:i]
 			return r, true
 		}
@@ -50,7 +51,7 @@ func readings(s string) []ctxpage.Ref {
 	if r, ok := parted(s); ok {
 		out = append(out, r)
 	}
-	if r, err := ctxpage.ParseRef(s); err == nil {
+	if r, err := store.ParseRef(s); err == nil {
 		out = append(out, r)
 	}
 	return out
@@ -80,7 +81,7 @@ func (n *namer) look(ctx context.Context, r ctxpage.Ref) (ctxpage.Ref, presence,
 	}
 	for v, err := range n.db.Scope(from).Versions(ctx, r.ID, opts...) {
 		switch {
-		case errors.Is(err, ctxpage.ErrNotFound) || errors.Is(err, ctxpage.ErrInvalid):
+		case errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid):
 			return r, nothing, nil
 		case err != nil:
 			return r, nothing, err
@@ -243,7 +244,7 @@ func (n *namer) inScope(r ctxpage.Ref, s string) error {
 // hinted adds to a not-found how the text is written as an id, where it could be read as something else and nothing was
 // found.
 func (n *namer) hinted(err error, found ctxpage.Ref, s string) error {
-	if found.Scope != "" || !errors.Is(err, ctxpage.ErrNotFound) || !strings.ContainsAny(s, ":#@%") {
+	if found.Scope != "" || !errors.Is(err, store.ErrNotFound) || !strings.ContainsAny(s, ":#@%") {
 		return err
 	}
 	return fmt.Errorf("%w; a reference is written scope:id#page@version, percent-encoded: %s for the id %q", err, ctxpage.Ref{Scope: n.scope, ID: s}, s)

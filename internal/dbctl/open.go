@@ -209,7 +209,7 @@ func (a *app) openAs(name string, write, exclusive bool) (*ctxpage.DB, error) {
 		opts.LockTimeout = max(0, min(step, left))
 		db, err := a.database(name, opts, false)
 		switch {
-		case !errors.Is(err, ctxpage.ErrLocked) || left <= step:
+		case !errors.Is(err, store.ErrLocked) || left <= step:
 			return db, err
 		case a.ctx.Err() != nil:
 			return nil, fmt.Errorf("waiting for %s: %w", name, a.ctx.Err())

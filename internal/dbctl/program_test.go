@@ -14,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // The size of the first day. A whole one is -firstday.scopes 60 -firstday.turns 300.
@@ -83,7 +84,7 @@ func (d *day) converse(scope string, window bool) {
 		_, err := chat.Append(ctx, ctxpage.Turn{Role: "user", Text: question, Subject: "user"})
 		require.NoError(d.t, err)
 		call := fmt.Sprint("call_", i/4%2)
-		_, err = chat.Append(ctx, ctxpage.Turn{Role: "assistant", ToolCalls: []ctxpage.ToolCall{{ID: call, Name: "check", Arguments: `{}`}}},
+		_, err = chat.Append(ctx, ctxpage.Turn{Role: "assistant", ToolCalls: []store.ToolCall{{ID: call, Name: "check", Arguments: `{}`}}},
 			ctxpage.Turn{Role: "tool", ToolCallID: call, Text: "disk check: /var is at 81 % of its budget, and nothing else was found"})
 		require.NoError(d.t, err)
 		a, err := host.Assemble(ctx, ctxpage.Query{Text: question, Budget: 4000, Session: "chat"})
@@ -130,7 +131,7 @@ func (d *day) reviews(scope string) {
 	tx, err := agent.Resume(ctx, a.Trace)
 	require.NoError(d.t, err)
 	require.NoError(d.t, tx.Put(ctx, ctxpage.Artefact{ID: "voucher-rule", Text: "Zeppelin rule: vouchers take nine days.", DerivedFrom: []ctxpage.Ref{{ID: "refunds.md"}}}))
-	var held *ctxpage.HeldError
+	var held *store.HeldError
 	require.True(d.t, errors.As(tx.Commit(ctx, ctxpage.Verdict{Confidence: .4, By: "checker"}), &held))
 	require.Contains(d.t, ok(d.t, "", "search", d.file, scope, "zeppelin"), "nothing")
 	require.Contains(d.t, ok(d.t, "", "review", "show", d.file, held.Batch), "Zeppelin rule")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/triage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type promoteCmd struct {
@@ -47,7 +48,7 @@ func (c *promoteCmd) Run(a *app) error {
 	}
 	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
 		done, err := db.Admin().Raise(a.ctx, c.Scope, ctxpage.Raise{To: to, By: c.By, Why: c.Why, IDs: c.ID, Where: filter, DryRun: c.DryRun, Progress: a.progress()})
-		if err != nil && done != nil && len(done.Refs) > 0 && !c.DryRun && !errors.Is(err, ctxpage.ErrNotFound) {
+		if err != nil && done != nil && len(done.Refs) > 0 && !c.DryRun && !errors.Is(err, store.ErrNotFound) {
 			return fmt.Errorf("promote stopped after %s; run it again to continue: %w", plural(len(done.Refs), "artefact", "artefacts"), err)
 		}
 		if err != nil {

@@ -158,9 +158,9 @@ func (c *putCmd) put(ctx context.Context, db *ctxpage.DB, art ctxpage.Artefact) 
 
 // unchanged ends a dry run and reports whether it would make a version.
 func (c *putCmd) unchanged(ctx context.Context, tx *ctxpage.Txn, before []*ctxpage.Version, id string, out *putView) error {
-	var trust ctxpage.Provenance
+	var trust store.Provenance
 	if c.Verified {
-		trust = ctxpage.HumanVerified
+		trust = store.HumanVerified
 	}
 	same, err := tx.Unchanged(ctx, id, trust)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type refreshCmd struct {
@@ -68,7 +69,7 @@ func (c *refreshCmd) Run(a *app) error {
 			r, err = db.Scope(c.Scope).Refresh(a.ctx, o)
 			v.Scopes = []ctxpage.RefreshReport{r}
 		}
-		if err != nil && !errors.Is(err, ctxpage.ErrFileRoot) { // that is among the failures of the report
+		if err != nil && !errors.Is(err, store.ErrFileRoot) { // that is among the failures of the report
 			return fmt.Errorf("refresh stopped after %s: %w", plural(v.sources(), "source", "sources"), err)
 		}
 		v.Scopes = nonNil(v.Scopes)

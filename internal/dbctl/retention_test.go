@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 func TestRetention(t *testing.T) {
@@ -16,7 +17,7 @@ func TestRetention(t *testing.T) {
 	require.Contains(t, ok(t, "", "retention", "show", file), "everything is kept")
 	db, err := ctxpage.Open(file, ctxpage.Options{Exclusive: true, Clock: func() time.Time { return time.Now().Add(-100 * 24 * time.Hour) }})
 	require.NoError(t, err)
-	_, err = db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "old", Kind: ctxpage.KindScratch, Text: "kettle"})
+	_, err = db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "old", Kind: store.KindScratch, Text: "kettle"})
 	require.NoError(t, err)
 	_, err = db.Scope("acme").Session("talk").Append(t.Context(), ctxpage.Turn{Role: "user", Text: "what of it?"})
 	require.NoError(t, err)

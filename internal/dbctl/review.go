@@ -99,7 +99,7 @@ func (c *reviewLsCmd) Run(a *app) error {
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
 		var next string
 		held, damage := listing.Collect(db.Review().Batches(a.ctx, c.Scope, c.All, ctxpage.AtMost(c.Limit, cursor, &next)))
-		if damage != nil && !errors.Is(damage, ctxpage.ErrCorrupt) {
+		if damage != nil && !errors.Is(damage, store.ErrCorrupt) {
 			return damage
 		}
 		out := heldList{Held: []heldView{}, Next: cursorOut("review", next)}
@@ -211,7 +211,7 @@ func (v *heldView) effects(w io.Writer, x *ctxpage.Version) {
 	for _, id := range x.Supersedes {
 		fmt.Fprintf(w, "  SUPERSEDES %s, which is no longer found\n", line(id))
 	}
-	if x.Kind == ctxpage.KindSystem || x.Role == "system" || x.Role == "developer" {
+	if x.Kind == store.KindSystem || x.Role == "system" || x.Role == "developer" {
 		fmt.Fprintln(w, "  INSTRUCTS the model: every context of the scope shows it as an instruction")
 	}
 	if x.Role != "" && x.Group != "" {
@@ -247,7 +247,7 @@ func setFields(a ctxpage.Artefact) (out []setField) {
 		case "provenance":
 			text = a.Provenance.String()
 		case "priority":
-			text = [...]string{"", "low", "medium", "high", "critical"}[min(a.Priority, ctxpage.PriorityCritical)]
+			text = [...]string{"", "low", "medium", "high", "critical"}[min(a.Priority, store.PriorityCritical)]
 		}
 		switch text {
 		case "", `""`, "0", "null", "false", "[]", "{}":
@@ -298,7 +298,7 @@ func (c *reviewApproveCmd) Run(a *app) error {
 	}
 	return a.with(c.File, true, func(db *ctxpage.DB) error {
 		out, err := db.Review().Approve(a.ctx, c.Batch, ctxpage.Approval{By: c.By, Note: c.Note, HumanVerified: c.HumanVerified, Stale: c.Stale})
-		if errors.Is(err, ctxpage.ErrStaleContext) {
+		if errors.Is(err, store.ErrStaleContext) {
 			return fmt.Errorf("%w; dbctl review show names them, --stale approves all the same", err)
 		}
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // A judge whose name only looks like another's shows itself to the person who decides.
@@ -44,14 +45,14 @@ func TestReviewShowsEverything(t *testing.T) {
 	require.NoError(t, err)
 	relevance := 0.5
 	full := ctxpage.Artefact{
-		ID: "policy", Text: "The shop opens at nine.", Kind: ctxpage.KindMessage, Role: "assistant", Name: "nora", Group: "chat-1", Seq: 3, Subject: "ann",
+		ID: "policy", Text: "The shop opens at nine.", Kind: store.KindMessage, Role: "assistant", Name: "nora", Group: "chat-1", Seq: 3, Subject: "ann",
 		Supersedes: []string{"refund-policy"}, DerivedFrom: []ctxpage.Ref{{Scope: "acme/support", ID: "refund-policy"}},
-		Tags: []string{"t1"}, Meta: map[string]string{"m1": "v1"}, Pinned: true, Priority: ctxpage.PriorityHigh, Relevance: &relevance,
+		Tags: []string{"t1"}, Meta: map[string]string{"m1": "v1"}, Pinned: true, Priority: store.PriorityHigh, Relevance: &relevance,
 		ExpiresAt: time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC), CurrentAsOf: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		ToolCalls: []ctxpage.ToolCall{{ID: "c1", Name: "bash", Arguments: `{"rm":"-rf"}`}},
+		ToolCalls: []store.ToolCall{{ID: "c1", Name: "bash", Arguments: `{"rm":"-rf"}`}},
 	}
 	require.NoError(t, tx.Put(t.Context(), full))
-	require.ErrorIs(t, tx.Commit(t.Context(), ctxpage.Verdict{Confidence: 0.1, By: "judge"}), ctxpage.ErrHeld)
+	require.ErrorIs(t, tx.Commit(t.Context(), ctxpage.Verdict{Confidence: 0.1, By: "judge"}), store.ErrHeld)
 	require.NoError(t, db.Close())
 
 	view := asJSON(t, "", "review", "ls", file)["held"].([]any)[0].(map[string]any)

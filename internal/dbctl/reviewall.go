@@ -10,6 +10,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/view"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // batchFilter selects held batches. A batch is decided as a whole, so all its writes must match.
@@ -23,7 +24,7 @@ type batchFilter struct {
 	Replacing bool          `help:"With --all: also batches that replace, supersede or delete pages."`
 }
 
-func (f *batchFilter) matches(h *ctxpage.Held, kind ctxpage.Kind, now time.Time) bool {
+func (f *batchFilter) matches(h *ctxpage.Held, kind store.Kind, now time.Time) bool {
 	if f.Actor != "" && h.Actor != f.Actor || f.Reason != "" && !strings.Contains(h.Reason, f.Reason) || now.Sub(h.At) < f.Older {
 		return false
 	}
@@ -58,10 +59,10 @@ type approvedList struct {
 
 // all approves what the filters select. The list is complete before the first decision.
 func (c *reviewApproveCmd) all(a *app) error {
-	var kind ctxpage.Kind
+	var kind store.Kind
 	if c.Kind != "" {
 		var err error
-		if kind, err = ctxpage.ParseKind(c.Kind); err != nil {
+		if kind, err = store.ParseKind(c.Kind); err != nil {
 			return err
 		}
 	}
@@ -69,7 +70,7 @@ func (c *reviewApproveCmd) all(a *app) error {
 		out := approvedList{Batches: []approvedView{}, DryRun: c.DryRun}
 		var damage error
 		for h, err := range db.Review().Batches(a.ctx, c.Scope, false) {
-			if err != nil && !errors.Is(err, ctxpage.ErrCorrupt) {
+			if err != nil && !errors.Is(err, store.ErrCorrupt) {
 				return err
 			}
 			damage = err // the others are decided all the same
@@ -116,11 +117,11 @@ func (c *reviewApproveCmd) one(a *app, db *ctxpage.DB, v *approvedView) error {
 		case err != nil:
 			return err
 		case h.Actor == c.By:
-			return ctxpage.ErrSelfCertified
+			return store.ErrSelfCertified
 		case len(h.Conflicts) > 0:
-			return ctxpage.ErrConflict
+			return store.ErrConflict
 		case len(h.StaleNow) > 0 && !c.Stale:
-			return ctxpage.ErrStaleContext
+			return store.ErrStaleContext
 		}
 		v.Status = "would be applied"
 		return nil

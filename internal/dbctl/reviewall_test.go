@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Many batches are approved with one command: those that the filters select, each by itself, and none that would take
@@ -17,18 +18,18 @@ func TestReviewApproveAll(t *testing.T) {
 	file := newDB(t)
 	db, err := ctxpage.Open(file, ctxpage.Options{})
 	require.NoError(t, err)
-	hold := func(scope, actor, id string, kind ctxpage.Kind, tags ...string) {
+	hold := func(scope, actor, id string, kind store.Kind, tags ...string) {
 		tx, err := db.Scope(scope, ctxpage.WithActor(actor)).Begin(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, tx.Put(t.Context(), ctxpage.Artefact{ID: id, Text: "text of " + id, Kind: kind, Tags: tags}))
-		require.ErrorIs(t, tx.Commit(t.Context(), ctxpage.Verdict{}), ctxpage.ErrHeld)
+		require.ErrorIs(t, tx.Commit(t.Context(), ctxpage.Verdict{}), store.ErrHeld)
 	}
 	for i := range 3 {
-		hold("acme/support", "claude", fmt.Sprintf("note-%d", i), ctxpage.KindFact, "web")
+		hold("acme/support", "claude", fmt.Sprintf("note-%d", i), store.KindFact, "web")
 	}
-	hold("acme/support", "ann", "own", ctxpage.KindFact)
-	hold("acme/sales", "claude", "sales", ctxpage.KindSummary)
-	hold("acme/support", "claude", "late", ctxpage.KindFact)
+	hold("acme/support", "ann", "own", store.KindFact)
+	hold("acme/sales", "claude", "sales", store.KindSummary)
+	hold("acme/support", "claude", "late", store.KindFact)
 	for _, id := range []string{"late", "policy"} { // the host writes what the draft would, meanwhile
 		_, err = db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: id, Text: "of the host"})
 		require.NoError(t, err)
@@ -36,7 +37,7 @@ func TestReviewApproveAll(t *testing.T) {
 	tx, err := db.Scope("acme/support", ctxpage.WithActor("claude")).Begin(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, tx.Delete(t.Context(), "policy"))
-	require.ErrorIs(t, tx.Commit(t.Context(), ctxpage.Verdict{}), ctxpage.ErrHeld)
+	require.ErrorIs(t, tx.Commit(t.Context(), ctxpage.Verdict{}), store.ErrHeld)
 	require.NoError(t, db.Close())
 
 	all := func(code int, args ...string) (approved, left float64, ids []string) {

@@ -83,7 +83,7 @@ func (c *rmCmd) chosen(a *app, db *ctxpage.DB, s *ctxpage.Scope) (ids []string, 
 			return nil, err
 		}
 		if len(vs) == 0 || vs[0].ID != id {
-			return nil, n.hinted(fmt.Errorf("%w: scope %s has no artefact %q; nothing was deleted", ctxpage.ErrNotFound, c.Scope, id), ref, given)
+			return nil, n.hinted(fmt.Errorf("%w: scope %s has no artefact %q; nothing was deleted", store.ErrNotFound, c.Scope, id), ref, given)
 		}
 		ids = append(ids, id)
 	}
@@ -120,7 +120,7 @@ func deleteAll(ctx context.Context, s *ctxpage.Scope, ids []string) error {
 	}
 	return s.Update(ctx, func(tx *ctxpage.Txn) error {
 		for _, id := range ids {
-			if err := tx.Delete(ctx, id); err != nil && !errors.Is(err, ctxpage.ErrNotFound) {
+			if err := tx.Delete(ctx, id); err != nil && !errors.Is(err, store.ErrNotFound) {
 				return err
 			}
 		}

@@ -26,6 +26,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
+	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
 	"github.com/ctxpage/ctxpage/token/bpe"
@@ -352,15 +353,15 @@ func codeOf(err error) int {
 		return e.code
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case errors.Is(err, ctxpage.ErrLocked):
+	case errors.Is(err, store.ErrLocked):
 		return exitBusy
-	case errors.Is(err, ctxpage.ErrHeld):
+	case errors.Is(err, store.ErrHeld):
 		return exitHeld
 	case errors.Is(err, ops.ErrReceipt): // the receipt is wrong, whatever of it, and no database is damaged
 		return exitFailed
-	case errors.Is(err, ctxpage.ErrCorrupt), errors.Is(err, manifest.ErrHead), errors.Is(err, manifest.ErrProof):
+	case errors.Is(err, store.ErrCorrupt), errors.Is(err, manifest.ErrHead), errors.Is(err, manifest.ErrProof):
 		return exitDamaged
-	case errors.Is(err, ctxpage.ErrInvalid):
+	case errors.Is(err, store.ErrInvalid):
 		return exitUsage
 	}
 	return exitFailed
@@ -371,12 +372,12 @@ var errorKinds = []struct {
 	err  error
 	kind string
 }{
-	{ctxpage.ErrLocked, "locked"}, {ctxpage.ErrKey, "key"}, {store.ErrNoSpace, "no space"}, {ctxpage.ErrNewerFormat, "newer format"}, {manifest.ErrNewerFormat, "newer format"}, {ctxpage.ErrOldFormat, "old format"},
-	{ctxpage.ErrCorrupt, "damaged"}, {ctxpage.ErrNotDatabase, "not a database"}, {ctxpage.ErrNotExist, "no database"}, {ctxpage.ErrErased, "erased"}, {ctxpage.ErrGone, "gone"}, {ctxpage.ErrExpired, "expired"},
-	{ctxpage.ErrDirty, "dirty"}, {ctxpage.ErrHeadroom, "headroom"}, {ctxpage.ErrBudget, "budget"}, {ctxpage.ErrConflict, "conflict"}, {ctxpage.ErrStaleContext, "stale context"},
-	{ctxpage.ErrHeld, "held"}, {store.ErrQuota, "over quota"}, {ctxpage.ErrSelfCertified, "self-certified"}, {ctxpage.ErrReviewed, "reviewed"}, {ctxpage.ErrReplay, "replay differs"},
-	{ctxpage.ErrOutcomeUnknown, "outcome unknown"}, {ctxpage.ErrProvenance, "provenance"}, {ctxpage.ErrInvalid, "invalid"},
-	{ctxpage.ErrNotFound, "not found"}, {manifest.ErrNoLeaf, "not found"}, {manifest.ErrHead, "head differs"}, {context.Canceled, "interrupted"},
+	{store.ErrLocked, "locked"}, {store.ErrKey, "key"}, {store.ErrNoSpace, "no space"}, {store.ErrNewerFormat, "newer format"}, {manifest.ErrNewerFormat, "newer format"}, {store.ErrOldFormat, "old format"},
+	{store.ErrCorrupt, "damaged"}, {store.ErrNotDatabase, "not a database"}, {store.ErrNotExist, "no database"}, {store.ErrErased, "erased"}, {store.ErrGone, "gone"}, {store.ErrExpired, "expired"},
+	{store.ErrDirty, "dirty"}, {session.ErrHeadroom, "headroom"}, {store.ErrBudget, "budget"}, {store.ErrConflict, "conflict"}, {store.ErrStaleContext, "stale context"},
+	{store.ErrHeld, "held"}, {store.ErrQuota, "over quota"}, {store.ErrSelfCertified, "self-certified"}, {store.ErrReviewed, "reviewed"}, {ctxpage.ErrReplay, "replay differs"},
+	{store.ErrOutcomeUnknown, "outcome unknown"}, {store.ErrProvenance, "provenance"}, {store.ErrInvalid, "invalid"},
+	{store.ErrNotFound, "not found"}, {manifest.ErrNoLeaf, "not found"}, {manifest.ErrHead, "head differs"}, {context.Canceled, "interrupted"},
 }
 
 // errorJSON is the line on standard error.
@@ -438,13 +439,13 @@ var said = strings.NewReplacer(": ctxpage: ", ": ", "\nctxpage: ", "\n",
 func hint(err error) string {
 	msg := said.Replace(strings.TrimPrefix(err.Error(), "ctxpage: "))
 	switch {
-	case errors.Is(err, ctxpage.ErrDirty):
+	case errors.Is(err, store.ErrDirty):
 		return msg + "; get --serve-stale prints what is stored"
 	case strings.HasPrefix(msg, "lock: ") && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)):
 		return msg + "; --read-only of get, search and assemble needs no right to write"
-	case errors.Is(err, ctxpage.ErrNotExist) && !strings.Contains(msg, "dbctl init"):
+	case errors.Is(err, store.ErrNotExist) && !strings.Contains(msg, "dbctl init"):
 		return msg + "; make one with: dbctl init FILE"
-	case errors.Is(err, ctxpage.ErrLocked):
+	case errors.Is(err, store.ErrLocked):
 		return msg + "; the manifest verbs read beside it, --wait waits for it"
 	case errors.Is(err, context.Canceled):
 		return "interrupted: " + strings.TrimPrefix(msg, "interrupted while ") + "; the database is as after its last transaction"

@@ -11,6 +11,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type sessionCmd struct {
@@ -79,7 +80,7 @@ func (t *talkArgs) known(a *app, db *ctxpage.DB) error {
 	}
 	w, err := scope.Session(t.Session).Inspect(a.ctx) // one that plain puts alone have written to has no row
 	if err == nil && len(w.Turns) == 0 {
-		err = fmt.Errorf("%w: scope %s has no session %q; it has %s", ctxpage.ErrNotFound, t.Scope, t.Session, listed(names))
+		err = fmt.Errorf("%w: scope %s has no session %q; it has %s", store.ErrNotFound, t.Scope, t.Session, listed(names))
 	}
 	return err
 }

@@ -45,7 +45,7 @@ type turnLine struct {
 	Role       string             `json:"role"`
 	Name       string             `json:"name"`
 	Text       string             `json:"text"`
-	ToolCalls  []ctxpage.ToolCall `json:"tool_calls"`
+	ToolCalls  []store.ToolCall `json:"tool_calls"`
 	ToolCallID string             `json:"tool_call_id"`
 	At         time.Time          `json:"at"`
 	Subject    string             `json:"subject,omitempty"`
@@ -70,7 +70,7 @@ func (f *priorityFlags) rate(turns []ctxpage.Turn) error {
 		return usage("--relevance %v: expected 0 to 1", *f.Relevance)
 	}
 	for i := range turns {
-		if turns[i].Priority == ctxpage.PriorityAuto {
+		if turns[i].Priority == store.PriorityAuto {
 			turns[i].Priority = p
 		}
 		if turns[i].Relevance == nil {

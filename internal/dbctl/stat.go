@@ -46,7 +46,7 @@ type statView struct {
 func (c *statCmd) Run(a *app) error {
 	return a.with(c.File, false, func(db *ctxpage.DB) error {
 		s, damage := db.Stats(a.ctx) // of what is held: all else is known
-		if damage != nil && !errors.Is(damage, ctxpage.ErrCorrupt) {
+		if damage != nil && !errors.Is(damage, store.ErrCorrupt) {
 			return damage
 		}
 		roots, err := db.Admin().FileRoots(a.ctx)

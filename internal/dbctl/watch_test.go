@@ -18,6 +18,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // watching is a dbctl watch in a process of its own.
@@ -214,7 +215,7 @@ func TestPriorityOfTurns(t *testing.T) {
 	db, err := ctxpage.Open(file, ctxpage.Options{ReadOnly: true})
 	require.NoError(t, err)
 	defer db.Close()
-	for id, want := range map[string]ctxpage.Priority{"a": ctxpage.PriorityCritical, "b": ctxpage.PriorityLow} {
+	for id, want := range map[string]store.Priority{"a": store.PriorityCritical, "b": store.PriorityLow} {
 		v, err := db.Scope("acme").Get(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, want, v.Priority)

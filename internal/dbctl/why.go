@@ -8,6 +8,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type whyCmd struct {
@@ -75,7 +76,7 @@ func (c *whyCmd) named(a *app, db *ctxpage.DB, trace string) (ctxpage.Ref, error
 	n := &namer{a: a, db: db, scope: leaves[0].Scope}
 	ref, err := n.find(a.ctx, c.Ref)
 	if err == nil && ref.Scope == "" {
-		if parsed, perr := ctxpage.ParseRef(c.Ref); perr == nil {
+		if parsed, perr := store.ParseRef(c.Ref); perr == nil {
 			return parsed, nil
 		}
 	}
@@ -121,7 +122,7 @@ func writtenFrom(a *app, db *ctxpage.DB, turn string) (string, error) {
 	var found []*ctxpage.Version
 	look := func(scope string, ref ctxpage.Ref) error {
 		for v, err := range db.Scope(scope).Versions(a.ctx, ref.ID) {
-			if errors.Is(err, ctxpage.ErrNotFound) {
+			if errors.Is(err, store.ErrNotFound) {
 				return nil
 			}
 			if err != nil {
@@ -142,14 +143,14 @@ func writtenFrom(a *app, db *ctxpage.DB, turn string) (string, error) {
 			return "", err
 		}
 	}
-	if ref, err := ctxpage.ParseRef(turn); err == nil && ref.Scope != "" && len(found) == 0 {
+	if ref, err := store.ParseRef(turn); err == nil && ref.Scope != "" && len(found) == 0 {
 		if err := look(ref.Scope, ref); err != nil {
 			return "", err
 		}
 	}
 	switch {
 	case len(found) == 0:
-		return "", fmt.Errorf("%w: no scope has the turn %q", ctxpage.ErrNotFound, turn)
+		return "", fmt.Errorf("%w: no scope has the turn %q", store.ErrNotFound, turn)
 	case len(found) > 1:
 		var refs []string
 		for _, v := range found {

@@ -136,7 +136,7 @@ func (s *state) references(db *ctxpage.DB) error {
 
 // wrong says what is wrong with the answer to a read of a version.
 func (a *art) wrong(v *version, got string, err error) string {
-	absent := errors.Is(err, ctxpage.ErrNotFound) || errors.Is(err, ctxpage.ErrGone)
+	absent := errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrGone)
 	switch {
 	case v.readable() && (err != nil || got != v.text):
 		return "expected " + v.text
@@ -144,11 +144,11 @@ func (a *art) wrong(v *version, got string, err error) string {
 		return ""
 	case !absent:
 		return "it is not gone"
-	case a.nameless && !errors.Is(err, ctxpage.ErrNotFound):
+	case a.nameless && !errors.Is(err, store.ErrNotFound):
 		return "it still has its name"
-	case v.told && !a.nameless && !v.end && !(errors.Is(err, ctxpage.ErrErased) && strings.Contains(err.Error(), "by "+v.erased)):
+	case v.told && !a.nameless && !v.end && !(errors.Is(err, store.ErrErased) && strings.Contains(err.Error(), "by "+v.erased)):
 		return "it does not say that " + v.erased + " erased it"
-	case v.erased == "" && errors.Is(err, ctxpage.ErrErased):
+	case v.erased == "" && errors.Is(err, store.ErrErased):
 		return "nobody erased it"
 	}
 	return ""
@@ -168,7 +168,7 @@ func (s *state) explained(db *ctxpage.DB) error {
 func (s *state) context(db *ctxpage.DB, c *assembled) error {
 	re, err := db.Replay(ctx, c.id)
 	if c.pruned != "" {
-		if !errors.Is(err, ctxpage.ErrGone) || !errors.Is(err, manifest.ErrPruned) || !strings.Contains(err.Error(), "by "+c.pruned) {
+		if !errors.Is(err, store.ErrGone) || !errors.Is(err, manifest.ErrPruned) || !strings.Contains(err.Error(), "by "+c.pruned) {
 			return fmt.Errorf("it was pruned by %s, and a replay says: %w", c.pruned, err)
 		}
 		if _, err := db.Why(ctx, c.id, store.Ref{Scope: c.scope, ID: "a0"}); !errors.Is(err, manifest.ErrPruned) {
@@ -183,7 +183,7 @@ func (s *state) context(db *ctxpage.DB, c *assembled) error {
 	switch whole := !partly && !c.taken; {
 	case whole && !c.lost && (err != nil || !re.Same || re.Text != c.text):
 		return fmt.Errorf("its replay: %w", err)
-	case !whole && !errors.Is(err, ctxpage.ErrGone):
+	case !whole && !errors.Is(err, store.ErrGone):
 		return fmt.Errorf("pages of it are gone, and a replay says: %w", err)
 	case who != "" && !strings.Contains(err.Error(), "by "+who):
 		return fmt.Errorf("%s erased pages of it, and a replay says: %w", who, err)
@@ -242,7 +242,7 @@ func (s *state) drafts(db *ctxpage.DB) error {
 		switch {
 		case h.waits && (err != nil || b.Decided != "" || b.Writes[0].Text != h.text):
 			return fmt.Errorf("batch %s should wait: %w", h.batch, err)
-		case h.erased != "" && !(errors.Is(err, ctxpage.ErrErased) && strings.Contains(err.Error(), "by "+h.erased)):
+		case h.erased != "" && !(errors.Is(err, store.ErrErased) && strings.Contains(err.Error(), "by "+h.erased)):
 			return fmt.Errorf("batch %s was erased by %s: %w", h.batch, h.erased, err)
 		case !h.waits && err == nil && b.Decided == "":
 			return fmt.Errorf("batch %s still waits", h.batch)
@@ -286,7 +286,7 @@ func (s *state) swept(db *ctxpage.DB, said int) error {
 			if err == nil {
 				continue
 			}
-			if !errors.Is(err, ctxpage.ErrGone) && !errors.Is(err, ctxpage.ErrNotFound) || a.live && i == len(a.versions)-1 {
+			if !errors.Is(err, store.ErrGone) && !errors.Is(err, store.ErrNotFound) || a.live && i == len(a.versions)-1 {
 				return fmt.Errorf("gc dropped %s:%s version %d: %w", a.scope, a.id, i+1, err)
 			}
 			v.gone = true

@@ -39,7 +39,7 @@ func filled(t *testing.T) (*storetest.Memory, *ctxpage.DB) {
 		for _, a := range []ctxpage.Artefact{
 			{ID: "a", Text: "kettle one", Subject: "ann"}, {ID: "a", Text: "kettle two", Subject: "someone"}, {ID: "b", Text: "pan"},
 			{ID: "child", Text: "kettle three", DerivedFrom: []store.Ref{{Scope: scope, ID: "a", Version: 1}}},
-			{ID: "sum", Kind: ctxpage.KindSummary, Text: "kettle", DerivedFrom: []store.Ref{{Scope: scope, ID: "a", Version: 1}}},
+			{ID: "sum", Kind: store.KindSummary, Text: "kettle", DerivedFrom: []store.Ref{{Scope: scope, ID: "a", Version: 1}}},
 		} {
 			_, err := s.Put(ctx, a)
 			require.NoError(t, err)
@@ -49,7 +49,7 @@ func filled(t *testing.T) (*storetest.Memory, *ctxpage.DB) {
 		tx, err := s.Begin(ctx)
 		require.NoError(t, err)
 		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "answer", Text: "held", Subject: "ann"}))
-		require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), ctxpage.ErrHeld)
+		require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), store.ErrHeld)
 		talk := s.Session("talk")
 		_, err = talk.Append(ctx, ctxpage.Turn{ID: "t1", Role: "user", Text: "what of the kettle?"})
 		require.NoError(t, err)
@@ -183,7 +183,7 @@ func TestNamesOfForgotten(t *testing.T) {
 	require.NoError(t, err)
 	req := ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "zq7x000001x"}}, By: "desk", Reason: "asked"}
 	_, err = db.Admin().Erase(ctx, req)
-	require.ErrorIs(t, err, ctxpage.ErrNotFound)
+	require.ErrorIs(t, err, store.ErrNotFound)
 	require.Error(t, none(filepath.Dir(path)), "control: the audit names it")
 	req.Names = true
 	rep, err := db.Admin().Erase(ctx, req)
@@ -191,7 +191,7 @@ func TestNamesOfForgotten(t *testing.T) {
 	require.NotZero(t, rep.Done.Bodies)
 	require.NoError(t, none(filepath.Dir(path)))
 	_, err = db.Admin().Erase(ctx, req)
-	require.ErrorIs(t, err, ctxpage.ErrNotFound, "a second run finds nothing")
+	require.ErrorIs(t, err, store.ErrNotFound, "a second run finds nothing")
 	head, err := db.Head(ctx)
 	require.NoError(t, err)
 	r, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
@@ -344,7 +344,7 @@ func TestNamesLater(t *testing.T) {
 				_, err = s.Put(ctx, ctxpage.Artefact{ID: id, Subject: "person", Text: "kettle"})
 				require.NoError(t, err)
 			}
-			_, err = s.Put(ctx, ctxpage.Artefact{ID: "zq7xsum", Kind: ctxpage.KindSummary, Text: "kettles", DerivedFrom: []store.Ref{{Scope: "acme/ann", ID: "zq7xone"}}})
+			_, err = s.Put(ctx, ctxpage.Artefact{ID: "zq7xsum", Kind: store.KindSummary, Text: "kettles", DerivedFrom: []store.Ref{{Scope: "acme/ann", ID: "zq7xone"}}})
 			require.NoError(t, err)
 			_, err = db.Admin().Promote(ctx, store.Ref{Scope: "acme/ann", ID: "zq7xone"}, "acme", "op")
 			require.NoError(t, err)
@@ -470,7 +470,7 @@ func TestNamesHeldMeanwhile(t *testing.T) {
 			_, err = tx.Assemble(ctx, ctxpage.Query{Text: "kettle", Budget: 1000})
 			require.NoError(t, err)
 			require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "guess", Text: "Perhaps."}))
-			require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{}), ctxpage.ErrHeld)
+			require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{}), store.ErrHeld)
 		}})
 		require.NoError(t, err)
 		require.True(t, held)

@@ -193,7 +193,7 @@ func (w *wild) hold() error {
 	if tx.Put(ctx, a) != nil { // it is made from nothing
 		return nil
 	}
-	if err := tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}); !errors.Is(err, ctxpage.ErrHeld) {
+	if err := tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}); !errors.Is(err, store.ErrHeld) {
 		return fmt.Errorf("it was not held: %w", err)
 	}
 	return nil

@@ -86,7 +86,7 @@ func TestCancelledEraseTakesNothingLater(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "teapot", v.Text)
 	_, err = db.Scope("acme").Get(t.Context(), "a298")
-	require.ErrorIs(t, err, ctxpage.ErrNotFound)
+	require.ErrorIs(t, err, store.ErrNotFound)
 }
 
 // An erase whose context ended after its commits is finished when it is asked for again, by the next erase of something else, and
@@ -131,7 +131,7 @@ func TestInterruptedEraseAgain(t *testing.T) {
 			require.NoError(t, err)
 			require.NotContains(t, string(b), "kettle of ann")
 			_, err = db.Admin().Erase(t.Context(), ops.Request{Subject: "ann", By: "desk", Reason: "asked"})
-			require.ErrorIs(t, err, ctxpage.ErrNotFound)
+			require.ErrorIs(t, err, store.ErrNotFound)
 		})
 	}
 }
@@ -207,7 +207,7 @@ func TestUnfinishedEraseTakesNothingLater(t *testing.T) {
 			}
 			for _, id := range []string{"a1", "a297"} {
 				_, err = db.Scope("acme").Get(t.Context(), id)
-				require.ErrorIs(t, err, ctxpage.ErrNotFound, id)
+				require.ErrorIs(t, err, store.ErrNotFound, id)
 			}
 			list, err := db.Admin().Erasures(t.Context())
 			require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // childEnv makes the test binary the process that erases, and is killed.
@@ -225,7 +226,7 @@ func (g *garden) whole(db *ctxpage.DB, heads []manifest.Head) error {
 	if r, err := db.Replay(ctx, g.bobs); err != nil || !r.Same {
 		return fmt.Errorf("bob's context: %w", err)
 	}
-	if _, err := db.Replay(ctx, g.shown); !errors.Is(err, ctxpage.ErrGone) || !strings.Contains(err.Error(), "by desk") {
+	if _, err := db.Replay(ctx, g.shown); !errors.Is(err, store.ErrGone) || !strings.Contains(err.Error(), "by desk") {
 		return fmt.Errorf("ann's context: %w", err)
 	}
 	problems, err := db.Admin().Check(ctx, nil)
@@ -314,7 +315,7 @@ func (g *garden) killedAnyTime(t *testing.T, base string, heads []manifest.Head,
 		require.NoError(t, err)
 		_, err = db.Admin().Erase(ctx, g.request())
 		if err != nil {
-			require.ErrorIs(t, err, ctxpage.ErrNotFound)
+			require.ErrorIs(t, err, store.ErrNotFound)
 		}
 		require.NoError(t, db.Close())
 		_, err = g.clean(path, heads)

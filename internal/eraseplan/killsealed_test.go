@@ -17,6 +17,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
@@ -231,7 +232,7 @@ func TestKilledCompaction(t *testing.T) {
 		require.ErrorIs(t, err, os.ErrNotExist, step)
 		for _, id := range g.ids {
 			v, err := db.Scope(g.scope).Get(ctx, id)
-			if !errors.Is(err, ctxpage.ErrNotFound) { // a draft, or one that was deleted
+			if !errors.Is(err, store.ErrNotFound) { // a draft, or one that was deleted
 				require.NoError(t, err, "%s: %s", step, id)
 				require.NotEmpty(t, plantedIn([]byte(v.Text)), "%s: %s", step, id)
 			}

@@ -152,7 +152,7 @@ func (g *garden) facts(s *ctxpage.Scope) error {
 	from := []store.Ref{{Scope: g.scope, ID: ids[3], Version: 1}}
 	for _, a := range []ctxpage.Artefact{
 		{ID: ids[1], Text: "kettle again " + g.words(5)}, {ID: g.id("child"), Text: "kettle derived " + g.words(5), DerivedFrom: from},
-		{ID: g.id("sum"), Kind: ctxpage.KindSummary, Text: "kettle " + g.words(5), DerivedFrom: from}, {ID: g.id("copy"), Source: "page:" + ids[6]},
+		{ID: g.id("sum"), Kind: store.KindSummary, Text: "kettle " + g.words(5), DerivedFrom: from}, {ID: g.id("copy"), Source: "page:" + ids[6]},
 	} {
 		if _, err := s.Put(ctx, a); err != nil {
 			return err

@@ -28,7 +28,7 @@ func TestPromotedCopies(t *testing.T) {
 			require.NoError(t, err)
 			_, err = db.Admin().Promote(ctx, store.Ref{Scope: "acme/bob", ID: "b"}, "acme", "op") // control: it stays
 			require.NoError(t, err)
-			_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "sum", Kind: ctxpage.KindSummary, Text: "kettle", DerivedFrom: []store.Ref{{Scope: "acme", ID: "t1", Version: 1}}})
+			_, err = db.Scope("acme").Put(ctx, ctxpage.Artefact{ID: "sum", Kind: store.KindSummary, Text: "kettle", DerivedFrom: []store.Ref{{Scope: "acme", ID: "t1", Version: 1}}})
 			require.NoError(t, err)
 			old, err := st.Scan(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{"acme"}, Limit: 100})
 			require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestFormerSummary(t *testing.T) {
 	_, err = db.Scope("acme/ann").Put(ctx, ctxpage.Artefact{ID: "child", Text: "another child"}) // control: it was a fact
 	require.NoError(t, err)
 	for _, a := range []ctxpage.Artefact{ // control: it was a summary of something else, and derived from it later
-		{ID: "other", Kind: ctxpage.KindSummary, Text: "pan", DerivedFrom: []store.Ref{{Scope: "acme/ann", ID: "b", Version: 1}}},
+		{ID: "other", Kind: store.KindSummary, Text: "pan", DerivedFrom: []store.Ref{{Scope: "acme/ann", ID: "b", Version: 1}}},
 		{ID: "other", Text: "kettle and pan", DerivedFrom: []store.Ref{{Scope: "acme/ann", ID: "a", Version: 2}}},
 	} {
 		_, err = db.Scope("acme/ann").Put(ctx, a)

@@ -187,7 +187,7 @@ func (w *walk) note() error {
 func (w *walk) pass() error {
 	scope, word := w.scope(), w.word()
 	turns, err := listing.Collect(w.db.Scope(scope).Session(talkOf(scope)).Turns(ctx, 0, ctxpage.AtMost(1, "", nil)))
-	if errors.Is(err, ctxpage.ErrNotFound) || err == nil && len(turns) == 0 {
+	if errors.Is(err, store.ErrNotFound) || err == nil && len(turns) == 0 {
 		return nil
 	}
 	if err != nil {
@@ -244,7 +244,7 @@ func (w *walk) assemble() error {
 		c.session = k.id
 	}
 	a, err := w.db.Scope(c.scope).Assemble(ctx, ctxpage.Query{Text: "kettle " + c.word, Budget: 2000, Session: c.session})
-	if c.session != "" && errors.Is(err, ctxpage.ErrNotFound) { // it has no turns any more
+	if c.session != "" && errors.Is(err, store.ErrNotFound) { // it has no turns any more
 		return nil
 	}
 	if err != nil {
@@ -279,7 +279,7 @@ func (w *walk) hold() error {
 			h.seen = append(h.seen, name{p.ref.Scope, p.ref.ID})
 		}
 	}
-	var he *ctxpage.HeldError
+	var he *store.HeldError
 	if err := tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}); !errors.As(err, &he) {
 		return fmt.Errorf("not held: %w", err)
 	}
@@ -301,7 +301,7 @@ func (w *walk) review() error {
 		return err
 	}
 	out, err := w.db.Review().Approve(ctx, h.batch, ctxpage.Approval{By: "operator"})
-	if errors.Is(err, ctxpage.ErrConflict) || errors.Is(err, ctxpage.ErrStaleContext) {
+	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrStaleContext) {
 		return nil
 	}
 	if err != nil {
@@ -484,7 +484,7 @@ func (w *walk) eraseSome() error {
 	}
 	w.steps = append(w.steps, fmt.Sprintf("%+v", req))
 	rep, err := w.db.Admin().Erase(ctx, req)
-	missing := errors.Is(err, ctxpage.ErrNotFound)
+	missing := errors.Is(err, store.ErrNotFound)
 	if err != nil && !missing {
 		return err
 	}

@@ -76,7 +76,7 @@ func TestClockOutOfRange(t *testing.T) {
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "later", Text: "put while the clock was right"}))
 		return tx
 	}
-	require.ErrorIs(t, begun().Put(ctx, Artefact{ID: "ttl", Text: "too late", TTL: 100 * 24 * time.Hour}), ErrInvalid)
+	require.ErrorIs(t, begun().Put(ctx, Artefact{ID: "ttl", Text: "too late", TTL: 100 * 24 * time.Hour}), store.ErrInvalid)
 	size := dbtest.SizeOf(db.Manifests())
 
 	bad := []time.Time{good.AddDate(1, 0, 0), good.AddDate(5000, 0, 0), {}, time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC),
@@ -90,7 +90,7 @@ func TestClockOutOfRange(t *testing.T) {
 				assert.Contains(t, invalid.Field, "Clock", name)
 			}
 		}
-		assert.ErrorIs(t, open.Commit(ctx, Verdict{Confidence: 1, By: "checker"}), ErrInvalid)
+		assert.ErrorIs(t, open.Commit(ctx, Verdict{Confidence: 1, By: "checker"}), store.ErrInvalid)
 		for name, call := range map[string]func() error{
 			"Open":     func() error { _, err := Open(path+"2", Options{Clock: clock}); return err },
 			"OpenRead": func() error { _, err := Open(path, Options{Clock: clock, ReadOnly: true}); return err },
@@ -103,7 +103,7 @@ func TestClockOutOfRange(t *testing.T) {
 				return err
 			},
 		} {
-			assert.ErrorIs(t, call(), ErrInvalid, name)
+			assert.ErrorIs(t, call(), store.ErrInvalid, name)
 		}
 		_, err = db.Admin().Checkpoint(ctx)
 		assert.NoError(t, err)

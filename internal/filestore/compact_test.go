@@ -17,6 +17,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // loose makes a database most of whose file is free: pages that were put, deleted and dropped.
@@ -154,7 +155,7 @@ func TestCompactRefused(t *testing.T) {
 	db, err = Open(path, Options{ReadOnly: true})
 	require.NoError(t, err)
 	_, err = db.Admin().Compact(t.Context(), false, nil)
-	require.ErrorIs(t, err, ErrReadOnly)
+	require.ErrorIs(t, err, store.ErrReadOnly)
 	plan, err := db.Admin().Compact(t.Context(), true, nil)
 	require.NoError(t, err)
 	require.Positive(t, plan.Before)

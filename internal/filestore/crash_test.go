@@ -140,7 +140,7 @@ func writeStep(ctx context.Context, s *Scope, lane, n int) error {
 		}
 		if st.deleted {
 			err := tx.Delete(ctx, laneID(lane, "d"))
-			if errors.Is(err, ErrNotFound) {
+			if errors.Is(err, store.ErrNotFound) {
 				return nil
 			}
 			return err
@@ -161,7 +161,7 @@ func writeStep(ctx context.Context, s *Scope, lane, n int) error {
 	if st.held {
 		v.Confidence = .2
 	}
-	if err = tx.Commit(ctx, v); st.held && errors.Is(err, ErrHeld) {
+	if err = tx.Commit(ctx, v); st.held && errors.Is(err, store.ErrHeld) {
 		return nil
 	}
 	return err
@@ -383,7 +383,7 @@ func killOnce(path string, state *laneState, rng *rand.Rand) error {
 // may be killed in it; every 5th time for writing, every 10th with a whole check.
 func (s *laneState) look(path string, life int) error {
 	db, err := Open(path, Options{ReadOnly: life%5 != 4, WorkingSet: -1})
-	if s.acked == [lanes]int{} && errors.Is(err, ErrNotExist) {
+	if s.acked == [lanes]int{} && errors.Is(err, store.ErrNotExist) {
 		return nil // the writer was killed before it had made the database
 	}
 	if err != nil {

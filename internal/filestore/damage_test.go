@@ -22,6 +22,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 )
@@ -42,7 +43,7 @@ func ask(db *DB) (ans everything, damaged int, err error) {
 	ans = everything{}
 	put := func(question string, answer any, aerr error) {
 		switch {
-		case errors.Is(aerr, ErrCorrupt):
+		case errors.Is(aerr, store.ErrCorrupt):
 			damaged++
 		case aerr != nil:
 			ans[question] = aerr.Error()
@@ -170,7 +171,7 @@ func makeDamageBase(t *testing.T, path string) {
 	require.NoError(t, db.Admin().AddFileRoot(ctx, t.TempDir()))
 	require.NoError(t, db.Scope("acme/bulk").Update(ctx, func(tx *Txn) error {
 		for n := range bulkPages {
-			if err := tx.Put(ctx, Artefact{ID: fmt.Sprint("bulk-", n), Kind: KindFact, Text: bulkText(n)}); err != nil {
+			if err := tx.Put(ctx, Artefact{ID: fmt.Sprint("bulk-", n), Kind: store.KindFact, Text: bulkText(n)}); err != nil {
 				return err
 			}
 		}
@@ -181,7 +182,7 @@ func makeDamageBase(t *testing.T, path string) {
 			s := db.Scope(scope, WithActor("writer"))
 			for n := round; n < damagePages; n += 2 {
 				_, err := s.Put(ctx, Artefact{
-					ID: fmt.Sprint("page-", n), Kind: KindFact, Group: fmt.Sprint("group-", n%3), Seq: int64(n),
+					ID: fmt.Sprint("page-", n), Kind: store.KindFact, Group: fmt.Sprint("group-", n%3), Seq: int64(n),
 					Text: strings.Repeat(fmt.Sprintf("The refund number %d of round %d is %d dollars.\n", n, round, n*i), 1+n%3*60),
 				})
 				require.NoError(t, err)
@@ -190,7 +191,7 @@ func makeDamageBase(t *testing.T, path string) {
 			tx, err := s.Begin(ctx)
 			require.NoError(t, err)
 			require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: fmt.Sprint("held in round ", round)}))
-			require.ErrorIs(t, tx.Commit(ctx, Verdict{}), ErrHeld)
+			require.ErrorIs(t, tx.Commit(ctx, Verdict{}), store.ErrHeld)
 		}
 		if round < 3 {
 			_, err := db.Admin().Checkpoint(ctx)
@@ -306,7 +307,7 @@ func judgeDamaged(path string, truth map[uint64]everything, opts Options, files 
 	opts.WorkingSet = -1
 	low := append(files, filestore.Options{})[0]
 	db, err := openOver(path, opts, low)
-	if errors.Is(err, ErrCorrupt) {
+	if errors.Is(err, store.ErrCorrupt) {
 		return "refused"
 	}
 	if err != nil {
@@ -321,7 +322,7 @@ func judgeDamaged(path string, truth map[uint64]everything, opts Options, files 
 			verdict += " (write refused)"
 		}
 	}
-	if err := db.Close(); err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrOutcomeUnknown) {
+	if err := db.Close(); err != nil && !errors.Is(err, store.ErrCorrupt) && !errors.Is(err, store.ErrOutcomeUnknown) {
 		return "WRONG error of Close: " + err.Error()
 	}
 	return verdict

@@ -33,7 +33,7 @@ func TestLoadOfAVersionWithoutThePage(t *testing.T) {
 		require.NoError(t, out[0].Err)
 		require.NoError(t, out[3].Err)
 		for _, i := range []int{1, 2, 4} {
-			require.ErrorIs(t, out[i].Err, ErrGone)
+			require.ErrorIs(t, out[i].Err, store.ErrGone)
 		}
 		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
@@ -49,11 +49,11 @@ func TestRollbackOfAnUnknownOutcome(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "t"}))
 	_ = s.Fail(errors.New("the disk died"))
-	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"}), ErrOutcomeUnknown)
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"}), store.ErrOutcomeUnknown)
 	leaves := dbtest.SizeOf(storeOf(db).Audit())
-	require.ErrorIs(t, tx.Rollback(), ErrOutcomeUnknown)
+	require.ErrorIs(t, tx.Rollback(), store.ErrOutcomeUnknown)
 	require.Equal(t, leaves, dbtest.SizeOf(storeOf(db).Audit()))
-	require.ErrorIs(t, tx.Rollback(), ErrTxnDone)
+	require.ErrorIs(t, tx.Rollback(), store.ErrTxnDone)
 	require.ErrorContains(t, db.Close(), "the disk died")
 }
 
@@ -105,7 +105,7 @@ func TestForgedNumbers(t *testing.T) {
 			require.NoError(t, b.Close())
 			for _, ro := range []bool{true, false} {
 				_, err = Open(db.Path(), Options{ReadOnly: ro})
-				require.ErrorIs(t, err, ErrCorrupt)
+				require.ErrorIs(t, err, store.ErrCorrupt)
 			}
 		})
 	}

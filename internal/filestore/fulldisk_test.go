@@ -14,6 +14,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/store"
 
 	"github.com/stretchr/testify/require"
 )
@@ -45,7 +46,7 @@ func TestFullDiskLevels(t *testing.T) {
 		require.Positive(t, n)
 	}
 	_, err := stored(levels[0], true)
-	require.ErrorIs(t, err, ErrNoSpace, "the control")
+	require.ErrorIs(t, err, store.ErrNoSpace, "the control")
 }
 
 // diskLevel is a database on a disk that it fills up.
@@ -99,7 +100,7 @@ func (l *diskLevel) run() error {
 		}
 	}
 	l.filled = len(l.stored)
-	if !errors.Is(full, ErrNoSpace) || errors.Is(full, ErrOutcomeUnknown) {
+	if !errors.Is(full, store.ErrNoSpace) || errors.Is(full, store.ErrOutcomeUnknown) {
 		return fmt.Errorf("the last put: %w", full)
 	}
 	if err := l.readable(); err != nil {
@@ -180,14 +181,14 @@ func TestReadsFillTheDisk(t *testing.T) {
 	for n := 0; err == nil; n++ {
 		err = put(fmt.Sprint("page-", n))
 	}
-	require.ErrorIs(t, err, ErrNoSpace)
+	require.ErrorIs(t, err, store.ErrNoSpace)
 	reads := 0
 	for ; err == nil || reads == 0; reads++ {
 		require.Less(t, reads, 100_000, "the disk is large")
 		_, err = s.Get(ctx, "page")
 	}
 	require.Greater(t, reads, 100)
-	require.ErrorIs(t, err, ErrNoSpace)
+	require.ErrorIs(t, err, store.ErrNoSpace)
 	resize(8 << 20)
 	require.Eventually(t, func() bool { _, err := s.Get(ctx, "page"); return err == nil }, time.Minute, 50*time.Millisecond)
 }
@@ -218,8 +219,8 @@ func TestDiskFilledByAnother(t *testing.T) {
 			}
 		}
 		require.NoError(t, f.Close())
-		require.ErrorIs(t, full, ErrNoSpace)
-		require.NotErrorIs(t, full, ErrOutcomeUnknown)
+		require.ErrorIs(t, full, store.ErrNoSpace)
+		require.NotErrorIs(t, full, store.ErrOutcomeUnknown)
 		for n := range stored {
 			got, err := textOf(s, fmt.Sprint("page-", n))
 			require.NoError(t, err)
@@ -231,7 +232,7 @@ func TestDiskFilledByAnother(t *testing.T) {
 		}
 		put := func() error { _, err := s.Put(ctx, Artefact{ID: "later", Text: text(7)}); return err }
 		if !removed {
-			require.ErrorIs(t, put(), ErrNoSpace, "the control")
+			require.ErrorIs(t, put(), store.ErrNoSpace, "the control")
 			require.NoError(t, os.Remove(filler))
 		}
 		require.Eventually(t, func() bool { return put() == nil }, time.Minute, 50*time.Millisecond)

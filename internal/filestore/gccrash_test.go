@@ -85,7 +85,7 @@ func verifyGC(db *DB, acked int) (gone int, err error) {
 			ref := Ref{Scope: "acme", ID: gcID(a), Version: uint32(v)}
 			got, err := s.Recall(ctx, ref)
 			switch {
-			case dropped[ref.String()] && !errors.Is(err, ErrGone):
+			case dropped[ref.String()] && !errors.Is(err, store.ErrGone):
 				return 0, fmt.Errorf("%s was dropped and is not gone: %w", ref, err)
 			case dropped[ref.String()]:
 			case err != nil:
@@ -346,7 +346,7 @@ func TestGCBeside(t *testing.T) {
 					return err
 				}
 				old := hist[len(hist)-1]
-				if _, err := s.Recall(ctx, old.Ref); errors.Is(err, ErrGone) {
+				if _, err := s.Recall(ctx, old.Ref); errors.Is(err, store.ErrGone) {
 					seen.Add(1)
 				} else if err != nil {
 					return err
@@ -385,7 +385,7 @@ func heldBeside(ctx context.Context, db *DB, s *Scope, id string, approve bool) 
 	if err := tx.Put(ctx, Artefact{ID: "draft-" + tx.ID(), Text: "so " + tx.ID(), DerivedFrom: []Ref{v.Ref}}); err != nil {
 		return err
 	}
-	var held *HeldError
+	var held *store.HeldError
 	if err := tx.Commit(ctx, Verdict{}); !errors.As(err, &held) {
 		return fmt.Errorf("expected it to be held: %w", err)
 	}
@@ -424,7 +424,7 @@ func TestGCSeesWhatIsNamedMeanwhile(t *testing.T) {
 	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, Progress: func(what string, done, total uint64) {
 		if what == "versions" && done == total && !planned { // all is on the list
 			planned = true
-			_, err := s.Put(ctx, Artefact{ID: "sum", Kind: KindSummary, Text: "short", DerivedFrom: []Ref{{ID: "a", Version: 2}}})
+			_, err := s.Put(ctx, Artefact{ID: "sum", Kind: store.KindSummary, Text: "short", DerivedFrom: []Ref{{ID: "a", Version: 2}}})
 			require.NoError(t, err)
 		}
 	}})
@@ -473,7 +473,7 @@ func TestGCThenReindex(t *testing.T) {
 	}
 	require.Equal(t, Ref{Scope: "acme", ID: "a", Page: 1, Version: 1}, want[0].Ref)
 	_, err = s.Recall(ctx, Ref{Scope: "acme", ID: "a", Page: 2, Version: 1})
-	require.ErrorIs(t, err, ErrGone)
+	require.ErrorIs(t, err, store.ErrGone)
 	inside(db).Engine.MarkIndexDamaged() // as after damage: the next open makes it again
 	require.NoError(t, db.Close())
 	db = openTest(t, path, Options{PageTokens: 16})
@@ -509,7 +509,7 @@ func TestGCThenSalvage(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "two of b", text)
 	_, err = saved.Scope("acme").Get(ctx, "a")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, err, store.ErrNotFound)
 	require.NoError(t, saved.Close())
 }
 
@@ -656,7 +656,7 @@ func TestGCWithinGet(t *testing.T) {
 	ref.Version = v.Version
 	late.before = replace
 	_, err = s.Recall(ctx, ref)
-	require.ErrorIs(t, err, ErrGone, "of the very version that was asked for")
+	require.ErrorIs(t, err, store.ErrGone, "of the very version that was asked for")
 }
 
 // An end of ctx leaves no commit of gc in the dark: what the reports say was dropped is what was.
@@ -708,7 +708,7 @@ func TestGCEndedBesideWriters(t *testing.T) {
 		if err != nil {
 			ended++
 		}
-		if errors.Is(err, ErrOutcomeUnknown) {
+		if errors.Is(err, store.ErrOutcomeUnknown) {
 			unsure = err
 		}
 	}

@@ -47,13 +47,13 @@ func churn(t *testing.T, db *DB, round int) {
 		tx, err := s.Begin(ctx)
 		require.NoError(t, err)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: fmt.Sprintf("draft-%d", round), Text: "orchid of a draft"}))
-		_, err = tx.Assemble(ctx, Query{Text: "orchid draft", Budget: 1000, Floor: Scratch})
+		_, err = tx.Assemble(ctx, Query{Text: "orchid draft", Budget: 1000, Floor: store.Scratch})
 		require.NoError(t, err)
 		if end == 0 {
 			require.NoError(t, tx.Rollback())
 			continue
 		}
-		require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: end, By: "tests"}), ErrHeld)
+		require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: end, By: "tests"}), store.ErrHeld)
 		_, err = db.Review().Reject(ctx, tx.ID(), "anna", "")
 		require.NoError(t, err)
 	}
@@ -132,20 +132,20 @@ func TestGCForgets(t *testing.T) {
 		require.Len(t, hist, 3, "the live one and two records")
 		for v := 1; v < 9; v++ {
 			_, err := s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: uint32(v)})
-			require.ErrorIs(t, err, ErrGone, "version %d", v)
-			want := ErrNotFound
+			require.ErrorIs(t, err, store.ErrGone, "version %d", v)
+			want := store.ErrNotFound
 			if v > 5 {
-				want = ErrGone
+				want = store.ErrGone
 			}
 			_, err = s.Recall(ctx, Ref{Scope: "acme", ID: fmt.Sprintf("gone-%d", v), Version: 1})
 			require.ErrorIs(t, err, want, "gone-%d", v)
 		}
 		_, err = db.Replay(ctx, old.Trace)
-		require.ErrorIs(t, err, ErrGone)
+		require.ErrorIs(t, err, store.ErrGone)
 		tx, err := s.Resume(ctx, old.Trace)
 		require.NoError(t, err)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "an answer to what is forgotten"}))
-		var held *HeldError
+		var held *store.HeldError
 		require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "tests"}), &held)
 		require.Equal(t, ReasonStaleContext, held.Reason)
 		require.NoError(t, db.Close())
@@ -205,7 +205,7 @@ func TestOutcomesAreBounded(t *testing.T) {
 		_, err = db.Admin().Checkpoint(ctx)
 		require.NoError(t, err)
 		require.Equal(t, bounds.Outcomes, peek.Engine.Outcomes(inside(db).Rows))
-		require.ErrorIs(t, put(used), ErrTxnExpired)
+		require.ErrorIs(t, put(used), store.ErrTxnExpired)
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{})
 		s = db.Scope("acme")
@@ -287,7 +287,7 @@ func lookForgotten(db *DB) error {
 			return fmt.Errorf("%s: %w", gcID(a), err)
 		}
 		for v := 1; v < gcVersions; v++ {
-			if _, err := s.Recall(ctx, Ref{Scope: "acme", ID: gcID(a), Version: uint32(v)}); !errors.Is(err, ErrGone) {
+			if _, err := s.Recall(ctx, Ref{Scope: "acme", ID: gcID(a), Version: uint32(v)}); !errors.Is(err, store.ErrGone) {
 				return fmt.Errorf("version %d: %w", v, err)
 			}
 		}
@@ -339,7 +339,7 @@ func TestCheckAfterWhatSupersededIsForgotten(t *testing.T) {
 				require.NoError(t, err)
 			}
 			_, err := s.Get(ctx, "new")
-			require.NotErrorIs(t, err, ErrGone, "it is forgotten")
+			require.NotErrorIs(t, err, store.ErrGone, "it is forgotten")
 			_, err = db.Admin().Checkpoint(ctx)
 			require.NoError(t, err)
 			problems, err := db.Admin().Check(ctx, nil)

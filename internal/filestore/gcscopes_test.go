@@ -16,6 +16,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/session"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -81,7 +82,7 @@ func TestGCForgetsScopes(t *testing.T) {
 	}
 	for range 2 {
 		_, err = db.Scope(passing(7)).Get(ctx, "note")
-		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorIs(t, err, store.ErrNotFound)
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{})
 	}
@@ -130,7 +131,7 @@ func TestGCKeepsScopes(t *testing.T) {
 			if err := tx.Put(ctx, Artefact{ID: "draft", Text: "zebra"}); err != nil {
 				return err
 			}
-			if err := tx.Commit(ctx, Verdict{Confidence: .1, By: "tests"}); !errors.Is(err, ErrHeld) {
+			if err := tx.Commit(ctx, Verdict{Confidence: .1, By: "tests"}); !errors.Is(err, store.ErrHeld) {
 				return fmt.Errorf("expected a held batch: %w", err)
 			}
 			return nil
@@ -297,7 +298,7 @@ func lookScopes(ctx context.Context, db *DB, back bool) error {
 		if text, err := textOf(db.Scope(passing(3)), "back"); err != nil || text != "orchid" {
 			return fmt.Errorf("what came back: %q, %w", text, err)
 		}
-		if _, err := db.Scope(passing(3)).Recall(ctx, Ref{Scope: passing(3), ID: "note", Version: 1}); !errors.Is(err, ErrNotFound) {
+		if _, err := db.Scope(passing(3)).Recall(ctx, Ref{Scope: passing(3), ID: "note", Version: 1}); !errors.Is(err, store.ErrNotFound) {
 			return fmt.Errorf("of before: %w", err)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 var updateGolden = flag.Bool("update", false, "write the golden databases anew; only while the format is unreleased")
@@ -34,15 +35,15 @@ const golden = "testdata/golden/pages"
 func goldenTool() Artefact {
 	relevance := .25
 	return Artefact{
-		ID: "tool", Kind: KindMessage, Role: "assistant", Name: "Eve", Provenance: Tool, Text: "The desk is open.", Priority: PriorityHigh, Relevance: &relevance,
-		ToolCalls: []ToolCall{{ID: "c9", Type: "function", Name: "hours", Arguments: "{}"}}, Group: "desk", Seq: 7, Subject: "bob", Pinned: true,
+		ID: "tool", Kind: store.KindMessage, Role: "assistant", Name: "Eve", Provenance: store.Tool, Text: "The desk is open.", Priority: store.PriorityHigh, Relevance: &relevance,
+		ToolCalls: []store.ToolCall{{ID: "c9", Type: "function", Name: "hours", Arguments: "{}"}}, Group: "desk", Seq: 7, Subject: "bob", Pinned: true,
 		Tags: []string{"a", "b"}, Meta: map[string]string{"k": "v", "a": "b"}, CurrentAsOf: time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC),
 		ExpiresAt: time.Date(2096, 6, 1, 0, 0, 0, 0, time.UTC), DerivedFrom: []Ref{{ID: "policy", Version: 2}}, Supersedes: []string{"turn-1"},
 	}
 }
 
 func goldenPart() Artefact {
-	return Artefact{ID: "part", Role: "user", Parts: []Part{{Type: "text", Text: "Look: "}, {Type: "image_url", URL: "https://example.org/a.png", Detail: "low"}, {Type: "text", Text: "a cat"}}}
+	return Artefact{ID: "part", Role: "user", Parts: []store.Part{{Type: "text", Text: "Look: "}, {Type: "image_url", URL: "https://example.org/a.png", Detail: "low"}, {Type: "text", Text: "a cat"}}}
 }
 
 // writeGolden makes a database with a row of every kind, and leaves part of it in the log alone.
@@ -55,12 +56,12 @@ func writeGolden(t *testing.T, path string) manifest.Head {
 	s := db.Scope("acme/support", WithActor("agent"))
 	relevance := .5
 	for _, a := range []Artefact{
-		{ID: "system", Kind: KindSystem, Text: "You answer billing questions."},
+		{ID: "system", Kind: store.KindSystem, Text: "You answer billing questions."},
 		{ID: "policy", Text: "Refunds up to $200 need no approval.", Tags: []string{"billing"}, Meta: map[string]string{"owner": "anna"}, Relevance: &relevance},
 		{ID: "policy", Text: "Refunds up to $400 need no approval.", Tags: []string{"billing"}},
 		{ID: "old", Text: "Refunds up to $100.", TTL: time.Hour},
 		{ID: "turn-1", Role: "user", Name: "Bob", Group: "talk", Seq: 1, Text: "May I have a refund?"},
-		{ID: "turn-2", Role: "assistant", Group: "talk", Seq: 2, ToolCalls: []ToolCall{{ID: "c1", Name: "lookup", Arguments: "{}"}}, Text: "Let me look."},
+		{ID: "turn-2", Role: "assistant", Group: "talk", Seq: 2, ToolCalls: []store.ToolCall{{ID: "c1", Name: "lookup", Arguments: "{}"}}, Text: "Let me look."},
 		{ID: "gone", Text: "This one is deleted."},
 	} {
 		_, err := s.Put(ctx, a)
@@ -88,7 +89,7 @@ func writeGolden(t *testing.T, path string) manifest.Head {
 	tx, err := s.Resume(ctx, goldenTrace)
 	require.NoError(t, err)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "Up to $400."}))
-	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .6, By: "checker"}), ErrHeld)
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .6, By: "checker"}), store.ErrHeld)
 	holdGolden(t, db, s)
 	head, err := db.Head(ctx)
 	require.NoError(t, err)
@@ -107,7 +108,7 @@ func holdGolden(t *testing.T, db *DB, s *Scope) {
 		tool.ID, part.ID = fmt.Sprint("held-tool-", i), fmt.Sprint("held-part-", i)
 		require.NoError(t, tx.Put(ctx, tool))
 		require.NoError(t, tx.Put(ctx, part))
-		require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .5, By: "checker", Note: "unsure"}), ErrHeld)
+		require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .5, By: "checker", Note: "unsure"}), store.ErrHeld)
 		switch end {
 		case "approve":
 			_, err = db.Review().Approve(ctx, tx.ID(), Approval{By: "anna", Note: "yes"})
@@ -151,7 +152,7 @@ func checkGoldenRows(t *testing.T, db *DB) {
 		}
 	}
 	_, err := db.Scope("acme/notes").Recall(ctx, Ref{ID: "note", Version: 1})
-	require.ErrorIs(t, err, ErrGone)
+	require.ErrorIs(t, err, store.ErrGone)
 	held, err := listing.Collect(db.Review().Batches(ctx, "", true))
 	require.NoError(t, err)
 	var decided []string
@@ -252,9 +253,9 @@ func checkGolden(t *testing.T, db *DB) {
 	require.Equal(t, "anna", v.Meta["owner"])
 	require.Equal(t, .5, *v.Relevance)
 	_, err = s.Get(ctx, "gone")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, err, store.ErrNotFound)
 	_, err = s.Get(ctx, "answer")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, err, store.ErrNotFound)
 	held, err := listing.Collect(db.Review().Batches(ctx, "", false))
 	require.NoError(t, err)
 	require.NotEmpty(t, held)

@@ -131,7 +131,7 @@ func TestCloseTwice(t *testing.T) {
 	wg.Wait()
 	require.NoError(t, db.Close())
 	_, err = db.Scope("acme").Put(context.Background(), Artefact{ID: "x", Text: "x"})
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, store.ErrClosed)
 }
 
 // TestForeignFile: a file of another program is told from a damaged database, and nothing is written beside it.
@@ -146,14 +146,14 @@ func TestForeignFile(t *testing.T) {
 		require.NoError(t, os.WriteFile(path+"-wal", []byte("of another program"), 0o600))
 		for _, opts := range []Options{{}, {ReadOnly: true}, {MustExist: true}} {
 			_, err := Open(path, opts)
-			require.ErrorIs(t, err, ErrNotDatabase, name)
-			require.NotErrorIs(t, err, ErrCorrupt, name)
+			require.ErrorIs(t, err, store.ErrNotDatabase, name)
+			require.NotErrorIs(t, err, store.ErrCorrupt, name)
 		}
 		require.NoError(t, os.Remove(path+"-wal"))
 		_, _, err := filestore.OpenManifests(context.Background(), path)
-		require.ErrorIs(t, err, ErrNotDatabase, name)
+		require.ErrorIs(t, err, store.ErrNotDatabase, name)
 		_, err = Salvage(context.Background(), path, path+".new", filestore.SalvageOptions{})
-		require.ErrorIs(t, err, ErrNotDatabase, name)
+		require.ErrorIs(t, err, store.ErrNotDatabase, name)
 		entries, err := os.ReadDir(filepath.Dir(path))
 		require.NoError(t, err)
 		require.Len(t, entries, 1, "%s: %v", name, entries)
@@ -168,6 +168,6 @@ func TestForeignFile(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	_, err = Open(path, Options{})
-	require.ErrorIs(t, err, ErrCorrupt)
-	require.NotErrorIs(t, err, ErrNotDatabase)
+	require.ErrorIs(t, err, store.ErrCorrupt)
+	require.NotErrorIs(t, err, store.ErrNotDatabase)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	. "github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 
 	"github.com/stretchr/testify/require"
 )
@@ -36,8 +37,8 @@ func TestCopyOfTwoMoments(t *testing.T) {
 		require.NoError(t, os.CopyFS(to+"-manifest", os.DirFS(path+"-manifest")))
 		copied, err := Open(to, Options{})
 		if log == early {
-			require.ErrorIs(t, err, ErrMisfit)
-			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorIs(t, err, store.ErrMisfit)
+			require.ErrorIs(t, err, store.ErrCorrupt)
 			require.ErrorContains(t, err, "dbctl backup")
 			continue
 		}

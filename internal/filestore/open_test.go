@@ -154,7 +154,7 @@ func TestPanicInBolt(t *testing.T) {
 				continue
 			}
 			refused++
-			require.ErrorIs(t, err, ErrCorrupt, name)
+			require.ErrorIs(t, err, store.ErrCorrupt, name)
 			require.Less(t, time.Since(start), time.Minute, name)
 		}
 		require.NoError(t, os.WriteFile(path, good, 0o600))
@@ -165,7 +165,7 @@ func TestPanicInBolt(t *testing.T) {
 }
 
 func ignoreDamage(err error) error {
-	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrOutcomeUnknown) {
+	if errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrOutcomeUnknown) {
 		return nil
 	}
 	return err
@@ -191,7 +191,7 @@ func TestLocked(t *testing.T) {
 	check := func(pid int) {
 		for _, opts := range []Options{{Exclusive: true}, {Exclusive: true, ReadOnly: true}, {Exclusive: true, LockTimeout: 20 * time.Millisecond}} {
 			_, err := Open(path, opts)
-			require.ErrorIs(t, err, ErrLocked)
+			require.ErrorIs(t, err, store.ErrLocked)
 			var locked *store.LockedError
 			require.ErrorAs(t, err, &locked)
 			require.Equal(t, pid, locked.PID)
@@ -251,18 +251,18 @@ func TestReadersShare(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "text 3", v.Text)
 		_, err = db.Scope("acme").Put(context.Background(), Artefact{ID: "x", Text: "x"})
-		require.ErrorIs(t, err, ErrReadOnly)
+		require.ErrorIs(t, err, store.ErrReadOnly)
 	}
 	_, err := Open(path, Options{})
-	require.ErrorIs(t, err, ErrLocked)
+	require.ErrorIs(t, err, store.ErrLocked)
 	require.NoError(t, a.Close())
 	require.NoError(t, b.Close())
 	db := openTest(t, path, Options{})
 	require.NoError(t, db.Close())
 	_, err = a.Scope("acme").Get(context.Background(), "page-3")
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, store.ErrClosed)
 	_, err = db.Scope("acme").Get(context.Background(), "page-3")
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, store.ErrClosed)
 	require.NoError(t, db.Close(), "it is closed, as asked")
 }
 
@@ -328,14 +328,14 @@ func TestNewerFormat(t *testing.T) {
 			for _, n := range names {
 				require.ErrorContains(t, err, n)
 			}
-			require.False(t, errors.Is(err, ErrCorrupt) && errors.Is(err, ErrNewerFormat), err)
+			require.False(t, errors.Is(err, store.ErrCorrupt) && errors.Is(err, store.ErrNewerFormat), err)
 		}
 		require.Equal(t, before, fingerprint(t, path))
 	}
 	setFormat(func(v []byte) { v[7], v[11] = filestore.FormatVersion+1, ^byte(filestore.FormatVersion+1) })
-	refuses(ErrNewerFormat, "format 2", "up to 1")
+	refuses(store.ErrNewerFormat, "format 2", "up to 1")
 	setFormat(func(v []byte) { v[11] = ^byte(filestore.FormatVersion) })
-	refuses(ErrCorrupt) // not the complement of that version
+	refuses(store.ErrCorrupt) // not the complement of that version
 	setFormat(func(v []byte) { v[7] = filestore.FormatVersion })
 	db := openTest(t, path, Options{})
 	require.NoError(t, db.Close())
@@ -356,7 +356,7 @@ func TestNewerFormat(t *testing.T) {
 			binary.LittleEndian.PutUint64(bad[16:], xxhash.Sum64(bad[:16]))
 		}
 		require.NoError(t, os.WriteFile(name, bad, 0o600))
-		refuses(ErrNewerFormat)
+		refuses(store.ErrNewerFormat)
 		require.NoError(t, os.WriteFile(name, good, 0o600))
 	}
 }
@@ -374,12 +374,12 @@ func TestNotADatabase(t *testing.T) {
 	require.NoError(t, os.WriteFile(at("notes.txt"), []byte("buy milk\n"), 0o600))
 	require.NoError(t, os.WriteFile(at("large"), []byte(strings.Repeat("buy milk\n", 10_000)), 0o600))
 	for name, want := range map[string]error{
-		"symlink": ErrInvalid, "dangling": ErrInvalid, "hardlink": ErrInvalid, "fifo": ErrInvalid, "directory": ErrInvalid,
-		"notes.txt": ErrNotDatabase, "large": ErrNotDatabase, "absent/agent.ctx": os.ErrNotExist,
+		"symlink": store.ErrInvalid, "dangling": store.ErrInvalid, "hardlink": store.ErrInvalid, "fifo": store.ErrInvalid, "directory": store.ErrInvalid,
+		"notes.txt": store.ErrNotDatabase, "large": store.ErrNotDatabase, "absent/agent.ctx": os.ErrNotExist,
 	} {
 		for _, opts := range []Options{{}, {ReadOnly: true}, {MustExist: true}} {
 			if name == "absent/agent.ctx" && (opts.ReadOnly || opts.MustExist) {
-				want = ErrNotExist
+				want = store.ErrNotExist
 			}
 			_, err := Open(at(name), opts)
 			require.ErrorIs(t, err, want, "%s %+v", name, opts)
@@ -436,7 +436,7 @@ func TestHalfMade(t *testing.T) {
 		require.NoError(t, os.WriteFile(fresh, first[:n], 0o600))
 		require.NoError(t, os.Chmod(fresh, 0o644))
 		_, err := Open(fresh, Options{ReadOnly: true})
-		require.ErrorIs(t, err, ErrNotExist, n)
+		require.ErrorIs(t, err, store.ErrNotExist, n)
 		db := openTest(t, fresh, Options{})
 		require.NoError(t, db.Close())
 		st, err := os.Stat(fresh)
@@ -448,20 +448,20 @@ func TestHalfMade(t *testing.T) {
 	for _, b := range [][]byte{nil, first[:names.PageSize], first, whole[:lastPage(t, path)*names.PageSize], whole[:names.PageSize]} {
 		require.NoError(t, os.WriteFile(path, b, 0o600))
 		_, err := Open(path, Options{})
-		require.ErrorIs(t, err, ErrCorrupt, len(b))
+		require.ErrorIs(t, err, store.ErrCorrupt, len(b))
 		now, err := os.ReadFile(path)
 		require.NoError(t, err)
 		require.Equal(t, len(b), len(now), "it was written to")
 	}
 	require.NoError(t, os.Remove(path))
 	_, err = Open(path, Options{})
-	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.NoFileExists(t, path)
 	require.NoError(t, os.WriteFile(path, whole, 0o600))
 	require.NoError(t, openTest(t, path, Options{}).Close())
 	require.NoError(t, os.RemoveAll(path+"-wal"))
 	_, err = Open(path, Options{})
-	require.ErrorIs(t, err, ErrCorrupt, "the log is gone")
+	require.ErrorIs(t, err, store.ErrCorrupt, "the log is gone")
 }
 
 // TestModes: nobody but the owner reads an agent's memory, whatever the umask.
@@ -521,7 +521,7 @@ func TestReplacedFile(t *testing.T) {
 	require.NoError(t, os.Rename(path, path+".away"))
 	require.NoError(t, os.WriteFile(path, whole, 0o600))
 	_, err = db.Admin().Checkpoint(ctx)
-	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.Error(t, db.Close())
 	require.NoError(t, os.Rename(path+".away", path))
 	db = openTest(t, path, Options{})
@@ -618,9 +618,9 @@ func TestMadeBefore(t *testing.T) {
 			before := fingerprint(t, path)
 			for _, opts := range []Options{{}, {ReadOnly: true}} {
 				_, err := Open(path, opts)
-				require.ErrorIs(t, err, ErrOldFormat)
-				require.NotErrorIs(t, err, ErrCorrupt)
-				require.NotErrorIs(t, err, ErrNewerFormat)
+				require.ErrorIs(t, err, store.ErrOldFormat)
+				require.NotErrorIs(t, err, store.ErrCorrupt)
+				require.NotErrorIs(t, err, store.ErrNewerFormat)
 				require.ErrorContains(t, err, "made before v0.1.0")
 			}
 			require.Equal(t, before, fingerprint(t, path))

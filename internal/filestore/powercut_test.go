@@ -351,7 +351,7 @@ func TestCheckpointWindowsControl(t *testing.T) {
 	names, err := w.im.fs.ReadDir(r.path + "-wal")
 	require.NoError(t, err)
 	w.im.fs.RemoveFile(filepath.Join(r.path+"-wal", names[0]))
-	require.ErrorIs(t, r.recovers(w, 0), ErrCorrupt)
+	require.ErrorIs(t, r.recovers(w, 0), store.ErrCorrupt)
 }
 
 // TestOutcomeUnknown lets the write, or the sync, of a commit fail. The commit's outcome is unknown, the handle is
@@ -383,17 +383,17 @@ func TestOutcomeUnknown(t *testing.T) {
 				}
 				r.fs.Inject(faultfs.Fault{Op: op, Name: ".wal", Short: int(seed) * 150})
 				_, err = put(s)
-				require.ErrorIs(t, err, ErrOutcomeUnknown)
+				require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 				require.ErrorIs(t, err, syscall.EIO)
 				r.fs.Heal()
 				_, err = put(s)
-				require.ErrorIs(t, err, ErrOutcomeUnknown, "the handle is poisoned")
+				require.ErrorIs(t, err, store.ErrOutcomeUnknown, "the handle is poisoned")
 				_, err = s.Get(ctx, "page")
-				require.ErrorIs(t, err, ErrOutcomeUnknown, "a read that cannot be audited fails")
+				require.ErrorIs(t, err, store.ErrOutcomeUnknown, "a read that cannot be audited fails")
 				_, err = db.Admin().Checkpoint(ctx)
-				require.ErrorIs(t, err, ErrOutcomeUnknown)
+				require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 				_, err = db.Head(ctx)
-				require.ErrorIs(t, err, ErrOutcomeUnknown)
+				require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 
 				keep := []int{0, 50, 100}[seed%3]
 				require.NoError(t, r.restart(db, r.cut(seed, keep)))
@@ -444,7 +444,7 @@ func TestOutcomeUnknownInGroup(t *testing.T) {
 		}()
 	}
 	for range writers {
-		require.ErrorIs(t, <-errs, ErrOutcomeUnknown)
+		require.ErrorIs(t, <-errs, store.ErrOutcomeUnknown)
 	}
 	close(answered)
 	acked := make([]int, writers)
@@ -478,7 +478,7 @@ func TestBackgroundSyncFails(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return inside(db).Failure != nil }, time.Minute, 5*time.Millisecond)
 	_, err = db.Scope("acme").Get(ctx, "page")
-	require.ErrorIs(t, err, ErrOutcomeUnknown)
+	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 	require.Error(t, db.Close())
 	r.fs.Heal()
 	db, err = r.open()
@@ -511,7 +511,7 @@ func diskFull(t *testing.T, files filestore.Options) {
 		_, full = s.Put(ctx, Artefact{ID: "filler", Text: fmt.Sprint(n, strings.Repeat(" words of a long text", 500))})
 	}
 	require.ErrorContains(t, full, "disk is full")
-	require.NotErrorIs(t, full, ErrOutcomeUnknown, "nothing was written, and the handle goes on")
+	require.NotErrorIs(t, full, store.ErrOutcomeUnknown, "nothing was written, and the handle goes on")
 	for n := range 20 {
 		text, err := textOf(s, fmt.Sprint("page-", n))
 		require.NoError(t, err)
@@ -519,7 +519,7 @@ func diskFull(t *testing.T, files filestore.Options) {
 	}
 	require.NoError(t, s.Delete(ctx, "page-0"))
 	_, err = s.Get(ctx, "page-0")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, err, store.ErrNotFound)
 	reads := 0
 	for err = nil; err == nil; reads++ {
 		require.Less(t, reads, 10_000, "reads use up the reserve of deletes")
@@ -584,7 +584,7 @@ func TestDiskFullReal(t *testing.T) {
 	}
 	stored--
 	require.True(t, names.NoSpace(full), full)
-	require.NotErrorIs(t, full, ErrOutcomeUnknown)
+	require.NotErrorIs(t, full, store.ErrOutcomeUnknown)
 	require.Greater(t, stored, 100)
 	_, err := db.Admin().Checkpoint(ctx)
 	require.NoError(t, err, "puts leave it the space it takes")

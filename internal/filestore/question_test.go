@@ -242,12 +242,12 @@ func TestQuestionEdited(t *testing.T) {
 			require.Contains(t, text, "mirror")
 			continue
 		}
-		require.ErrorIs(t, err, ErrCorrupt)
+		require.ErrorIs(t, err, store.ErrCorrupt)
 		require.NoError(t, os.RemoveAll(path+"-wal")) // else the log still has the text as it was
 		l, _, err := filestore.OpenManifests(ctx, path)
 		require.NoError(t, err)
 		_, err = asked(t, l, leaf.Trace)
-		require.ErrorIs(t, err, ErrCorrupt, "beside the database")
+		require.ErrorIs(t, err, store.ErrCorrupt, "beside the database")
 		require.NoError(t, l.Close())
 	}
 }

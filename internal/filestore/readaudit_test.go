@@ -22,7 +22,7 @@ func TestOpenManifestsBesideAWriter(t *testing.T) {
 	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	_, _, err := filestore.OpenManifests(ctx, path)
-	require.ErrorIs(t, err, ErrNotExist)
+	require.ErrorIs(t, err, store.ErrNotExist)
 
 	db, err := Open(path, Options{})
 	require.NoError(t, err)
@@ -56,7 +56,7 @@ func TestOpenManifestsBesideAWriter(t *testing.T) {
 		look()
 	}
 	_, err = Open(path, Options{Exclusive: true})
-	require.ErrorIs(t, err, ErrLocked, "the control: the database itself is locked meanwhile")
+	require.ErrorIs(t, err, store.ErrLocked, "the control: the database itself is locked meanwhile")
 	require.NoError(t, db.Close())
 	l, _, err := filestore.OpenManifests(ctx, path)
 	require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
@@ -122,7 +123,7 @@ func TestReadFails(t *testing.T) {
 				require.NoError(t, db.Close())
 			} else {
 				require.ErrorIs(t, err, syscall.EIO, flaky.what)
-				require.NotErrorIs(t, err, ErrCorrupt, flaky.what)
+				require.NotErrorIs(t, err, store.ErrCorrupt, flaky.what)
 			}
 			require.Equal(t, truth, contents(t, path), flaky.what)
 			met++
@@ -138,5 +139,5 @@ func TestReadFails(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(path+"-manifest/hashes", b, 0o600))
 	_, err = Open(path, Options{})
-	require.ErrorIs(t, err, ErrCorrupt, "the control: wrong bytes are damage")
+	require.ErrorIs(t, err, store.ErrCorrupt, "the control: wrong bytes are damage")
 }

@@ -112,11 +112,11 @@ func creationCut(t *testing.T, pageSize int) {
 		want         error
 		says         string
 	}{
-		{"begun as a database", "", begun, ErrCorrupt, "move the file away"},
-		{"another file", "", other, ErrNotDatabase, "name another path"},
-		{"another file beside a log", "-wal", other, ErrCorrupt, "Salvage"},
-		{"another file beside an audit", "-manifest", other, ErrCorrupt, "Salvage"},
-		{"a cut first write beside a log", "-wal", first[:5000], ErrCorrupt, "Salvage"},
+		{"begun as a database", "", begun, store.ErrCorrupt, "move the file away"},
+		{"another file", "", other, store.ErrNotDatabase, "name another path"},
+		{"another file beside a log", "-wal", other, store.ErrCorrupt, "Salvage"},
+		{"another file beside an audit", "-manifest", other, store.ErrCorrupt, "Salvage"},
+		{"a cut first write beside a log", "-wal", first[:5000], store.ErrCorrupt, "Salvage"},
 	} {
 		require.NoError(t, os.WriteFile(path, c.left, 0o600))
 		if c.beside != "" {
@@ -175,8 +175,8 @@ func TestStrangersFile(t *testing.T) {
 	require.NoError(t, err)
 	for _, opts := range []Options{{}, {ReadOnly: true}} {
 		_, err = Open(path, opts)
-		require.ErrorIs(t, err, ErrNotDatabase)
-		require.NotErrorIs(t, err, ErrCorrupt)
+		require.ErrorIs(t, err, store.ErrNotDatabase)
+		require.NotErrorIs(t, err, store.ErrCorrupt)
 	}
 	now, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -199,7 +199,7 @@ func TestSparseGiant(t *testing.T) {
 	bytesBefore := allocated()
 	for _, opts := range []Options{{}, {ReadOnly: true}} {
 		_, err = Open(path, opts)
-		require.ErrorIs(t, err, ErrCorrupt)
+		require.ErrorIs(t, err, store.ErrCorrupt)
 		require.ErrorContains(t, err, "holes")
 	}
 	require.Less(t, allocated()-bytesBefore, uint64(32<<20))
@@ -456,7 +456,7 @@ func TestForeignParts(t *testing.T) {
 		}
 		for _, opts := range []Options{{ReadOnly: true}, {}} {
 			_, err := Open(path, opts)
-			require.ErrorIs(t, err, ErrCorrupt, parts)
+			require.ErrorIs(t, err, store.ErrCorrupt, parts)
 		}
 		to := dbtest.MemoryPath(t)
 		rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{Older: true})
@@ -493,10 +493,10 @@ func TestLinks(t *testing.T) {
 		require.NoError(t, put(path))
 		for _, opts := range []Options{{ReadOnly: true}, {}} {
 			_, err := Open(path, opts)
-			require.ErrorIs(t, err, ErrInvalid, name)
+			require.ErrorIs(t, err, store.ErrInvalid, name)
 		}
 		if _, _, err := filestore.OpenManifests(context.Background(), path); !strings.HasSuffix(name, "lock") {
-			require.ErrorIs(t, err, ErrInvalid, name)
+			require.ErrorIs(t, err, store.ErrInvalid, name)
 		}
 	}
 	b, err := os.ReadFile(victim)
@@ -519,9 +519,9 @@ func TestLogRemoved(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Rename(path+"-wal", path+".away"))
 	_, err = db.Admin().Checkpoint(ctx)
-	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorIs(t, err, store.ErrCorrupt)
 	_, err = s.Put(ctx, Artefact{ID: "lost", Text: "lost"})
-	require.ErrorIs(t, err, ErrOutcomeUnknown)
+	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 	require.ErrorContains(t, err, "removed or moved")
 	require.Error(t, db.Close())
 	require.NoError(t, os.Rename(path+".away", path+"-wal"))
@@ -603,7 +603,7 @@ func TestLogCutAfterKill(t *testing.T) {
 			require.NoError(t, os.Truncate(segment, at))
 			for _, readOnly := range []bool{true, false} {
 				_, err := Open(path, Options{ReadOnly: readOnly})
-				require.ErrorIs(t, err, ErrCorrupt, "cut at %d", at)
+				require.ErrorIs(t, err, store.ErrCorrupt, "cut at %d", at)
 				require.ErrorContains(t, err, "it was cut")
 			}
 			to := dbtest.MemoryPath(t)
@@ -649,7 +649,7 @@ func TestOlderLogAfterKill(t *testing.T) {
 		return path
 	}
 	_, err = Open(replaced("before"), Options{})
-	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.ErrorContains(t, err, "log ends at record")
 	older := replaced("after")
 	require.Equal(t, 3, count(t, older), "what cannot be told")

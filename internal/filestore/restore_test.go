@@ -14,6 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -62,7 +63,7 @@ func TestRestore(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "the first text", v.Text)
 	_, err = db.Scope("acme").Get(ctx, "b")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, err, store.ErrNotFound)
 
 	leaf, err := db.Manifests().Leaf(ctx, head.Size)
 	require.NoError(t, err)
@@ -91,7 +92,7 @@ func TestRestoreRefuses(t *testing.T) {
 		require.NoError(t, err)
 		defer db.Close()
 		_, err = filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true})
-		require.ErrorIs(t, err, ErrLocked)
+		require.ErrorIs(t, err, store.ErrLocked)
 	})
 	t.Run("a head of another database", func(t *testing.T) {
 		other := putText(t, filepath.Join(t.TempDir(), "other.ctx"), "a", "x")
@@ -209,7 +210,7 @@ func onSmallDisks(t *testing.T, dir, to, verb string, step int64, resize func(in
 		}
 		failed++
 		require.ErrorIs(t, err, syscall.ENOSPC)
-		require.NotErrorIs(t, err, ErrOutcomeUnknown)
+		require.NotErrorIs(t, err, store.ErrOutcomeUnknown)
 		require.Regexp(t, verb+`: the disk of .* is full: the copy needs about [0-9]{6,} bytes, [0-9]+ were free at the start; the partial copy was removed`, err.Error())
 		require.Empty(t, everyFile(t, dir), "on a disk of %d bytes", size)
 		require.Less(t, size, int64(32<<20), "it never fits")

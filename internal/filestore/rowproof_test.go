@@ -42,8 +42,8 @@ func newEditable(t *testing.T) *editable {
 	s := db.Scope("acme", WithActor("writer"))
 	half := .5
 	_, err = s.Put(ctx, Artefact{
-		ID: "policy", Text: editText, Kind: KindMessage, Role: "user", Name: "ann", Subject: "bob", Tags: []string{"law"}, Meta: map[string]string{"k": "v"},
-		Group: "talk", Seq: 1, Relevance: &half, TTL: time.Hour, Pinned: true, Priority: PriorityHigh,
+		ID: "policy", Text: editText, Kind: store.KindMessage, Role: "user", Name: "ann", Subject: "bob", Tags: []string{"law"}, Meta: map[string]string{"k": "v"},
+		Group: "talk", Seq: 1, Relevance: &half, TTL: time.Hour, Pinned: true, Priority: store.PriorityHigh,
 	})
 	require.NoError(t, err)
 	_, err = s.Put(ctx, Artefact{ID: "plain", Text: "shipping takes three days"})
@@ -57,7 +57,7 @@ func newEditable(t *testing.T) *editable {
 		tx, err := s.Begin(ctx)
 		require.NoError(t, err)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "the draft"}))
-		require.ErrorIs(t, tx.Commit(ctx, Verdict{}), ErrHeld)
+		require.ErrorIs(t, tx.Commit(ctx, Verdict{}), store.ErrHeld)
 		*id = tx.ID()
 	}
 	_, err = db.Review().Reject(ctx, e.done, "judge", "no")
@@ -112,10 +112,10 @@ func (e *editable) head(id string, change func(h *store.Head, scope *uint32)) fu
 
 // headEdits are the fields of a head row, each with an edit.
 var headEdits = map[string]func(h *store.Head, scope *uint32){
-	"kind":       func(h *store.Head, _ *uint32) { h.Kind = KindSystem },
-	"provenance": func(h *store.Head, _ *uint32) { h.Provenance = HumanVerified },
-	"lower":      func(h *store.Head, _ *uint32) { h.Provenance = Scratch },
-	"priority":   func(h *store.Head, _ *uint32) { h.Priority = PriorityCritical },
+	"kind":       func(h *store.Head, _ *uint32) { h.Kind = store.KindSystem },
+	"provenance": func(h *store.Head, _ *uint32) { h.Provenance = store.HumanVerified },
+	"lower":      func(h *store.Head, _ *uint32) { h.Provenance = store.Scratch },
+	"priority":   func(h *store.Head, _ *uint32) { h.Priority = store.PriorityCritical },
 	"pinned":     func(h *store.Head, _ *uint32) { h.Pinned = false },
 	"expired":    func(h *store.Head, _ *uint32) { h.ExpiresAt = time.Unix(1000, 0) },
 	"for ever":   func(h *store.Head, _ *uint32) { h.ExpiresAt = time.Time{} },
@@ -134,7 +134,7 @@ var headEdits = map[string]func(h *store.Head, scope *uint32){
 	"stamp":      func(h *store.Head, _ *uint32) { h.Source.Stamp = "x" },
 	"derived":    func(h *store.Head, _ *uint32) { h.DerivedFrom = []Ref{{Scope: "acme", ID: "plain"}} },
 	"supersedes": func(h *store.Head, _ *uint32) { h.Supersedes = []string{"plain"} },
-	"tool call":  func(h *store.Head, _ *uint32) { h.ToolCalls = []ToolCall{{ID: "1", Name: "rm"}} },
+	"tool call":  func(h *store.Head, _ *uint32) { h.ToolCalls = []store.ToolCall{{ID: "1", Name: "rm"}} },
 	"call id":    func(h *store.Head, _ *uint32) { h.ToolCallID = "1" },
 	"tokens":     func(h *store.Head, _ *uint32) { h.Rows[0].Tokens = 1 },
 	"page lsn":   func(h *store.Head, _ *uint32) { h.Rows[0].LSN++ },
@@ -157,7 +157,7 @@ func TestAnEditedHeadIsNotServed(t *testing.T) {
 				s := db.Scope(scope)
 				_, err := s.Get(ctx, "policy")
 				if scope == "acme" && field != "scope" {
-					require.ErrorIs(t, err, ErrCorrupt)
+					require.ErrorIs(t, err, store.ErrCorrupt)
 				}
 				require.Error(t, err)
 				a, err := s.Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000, Session: "talk"})
@@ -165,7 +165,7 @@ func TestAnEditedHeadIsNotServed(t *testing.T) {
 				case err == nil:
 					require.NotContains(t, a.Text(), editText)
 				default: // a session that cannot be read whole is not shown, and not called absent
-					require.ErrorIs(t, err, ErrCorrupt)
+					require.ErrorIs(t, err, store.ErrCorrupt)
 				}
 				a, err = s.Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000})
 				require.NoError(t, err)
@@ -185,7 +185,7 @@ func TestAnEditedHeadIsNotServed(t *testing.T) {
 			// The control: without the comparison the edit is what is served, or hides the page.
 			db = e.edit(true, e.head("policy", headEdits[field]))
 			v, err := db.Scope(map[bool]string{false: "acme", true: "other"}[field == "scope"]).Get(ctx, "policy")
-			require.NotErrorIs(t, err, ErrCorrupt)
+			require.NotErrorIs(t, err, store.ErrCorrupt)
 			if err == nil {
 				require.Equal(t, editText, v.Text)
 			}
@@ -220,9 +220,9 @@ func TestAnEditedRowIsNotServed(t *testing.T) {
 					case err == nil:
 						require.NotContains(t, a.Text(), "refunds take")
 					case slices.Contains(edited[name], scope) || edited[name] == nil && scope == "acme" && session == "talk": // not called absent
-						require.ErrorIs(t, err, ErrCorrupt, "%s %s", scope, session)
+						require.ErrorIs(t, err, store.ErrCorrupt, "%s %s", scope, session)
 					default:
-						require.ErrorIs(t, err, ErrNotFound, "%s %s", scope, session)
+						require.ErrorIs(t, err, store.ErrNotFound, "%s %s", scope, session)
 					}
 				}
 			}
@@ -250,7 +250,7 @@ func TestAnEditedDeletionIsNotServed(t *testing.T) {
 		h.Deleted, h.Rows = false, []store.PageRow{{Num: 3, Version: 1, LSN: 3, Bytes: 11}}
 	}))
 	_, err := db.Scope("acme").Get(ctx, "gone")
-	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorIs(t, err, store.ErrCorrupt)
 	db = e.edit(false, func(tx *bbolt.Tx) {
 		require.NoError(e.t, tx.Bucket(names.Meta).Delete(headKey(3, 2)))
 		b, err := names.Recount(tx.Bucket(names.Sys).Get(names.SysKey), engine.TableMeta, -1)
@@ -286,7 +286,7 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 		"writer":   {e.held, func(h *store.HeldBatch) { h.Batch.Actor = "judge2" }},
 		"scope":    {e.held, func(h *store.HeldBatch) { h.Batch.Scope = "other" }},
 		"expect":   {e.held, func(h *store.HeldBatch) { h.Batch.Expect = nil; h.Batch.Context = []store.Seen{} }},
-		"trust":    {e.held, func(h *store.HeldBatch) { h.Batch.Puts[0].Artefact.Provenance = HumanVerified }},
+		"trust":    {e.held, func(h *store.HeldBatch) { h.Batch.Puts[0].Artefact.Provenance = store.HumanVerified }},
 		"verdict":  {e.held, func(h *store.HeldBatch) { h.Batch.Leaf.Confidence = .99 }},
 		"decided":  {e.done, func(h *store.HeldBatch) { h.Decided = "" }},
 		"approved": {e.held, func(h *store.HeldBatch) { h.Decided = "approved" }},
@@ -295,16 +295,16 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 			e.t = t
 			db := e.edit(false, edit(c.id, c.change))
 			_, err := db.Review().Show(ctx, c.id)
-			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorIs(t, err, store.ErrCorrupt)
 			_, err = db.Review().Approve(ctx, c.id, Approval{By: "writer"})
-			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorIs(t, err, store.ErrCorrupt)
 			_, err = db.Review().Approve(ctx, c.id, Approval{By: "judge"})
-			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorIs(t, err, store.ErrCorrupt)
 			_, err = listing.Collect(db.Review().Batches(ctx, "", true, AtMost(10, "", nil)))
-			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorIs(t, err, store.ErrCorrupt)
 			for _, scope := range []string{"acme", "other"} {
 				_, err = db.Scope(scope).Get(ctx, "draft")
-				require.ErrorIs(t, err, ErrNotFound)
+				require.ErrorIs(t, err, store.ErrNotFound)
 			}
 			problems, err := db.Admin().Check(ctx, nil)
 			require.NoError(t, err)
@@ -327,7 +327,7 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 	require.NoError(t, db.Close())
 	db = e.edit(false, func(tx *bbolt.Tx) { require.NoError(t, tx.Bucket(names.Held).Put(key[:], before)) })
 	_, err = db.Review().Approve(ctx, e.held, Approval{By: "ann"})
-	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorIs(t, err, store.ErrCorrupt)
 }
 
 // The outcome of a batch that was edited in the file is not given to who repeats the batch, and one that was taken away
@@ -383,9 +383,9 @@ func TestAnEditedOutcomeIsNotGiven(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, first, out)
 		case "taken away":
-			require.ErrorIs(t, err, ErrTxnExpired)
+			require.ErrorIs(t, err, store.ErrTxnExpired)
 		default:
-			require.ErrorIs(t, err, ErrCorrupt, name)
+			require.ErrorIs(t, err, store.ErrCorrupt, name)
 		}
 		if name != "taken away" {
 			out, err = commit(e.edit(true, change)) // the control

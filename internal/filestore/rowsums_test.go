@@ -38,7 +38,7 @@ func (e *editable) hidings() map[string]func(tx *bbolt.Tx) {
 		"distrusted": e.head("policy", headEdits["lower"]),
 		"deleted":    e.head("policy", headEdits["no pages"]),
 		"moved":      e.head("policy", headEdits["scope"]),
-		"other kind": e.head("policy", func(h *store.Head, _ *uint32) { h.Kind = KindTool }),
+		"other kind": e.head("policy", func(h *store.Head, _ *uint32) { h.Kind = store.KindTool }),
 		"replaced":   e.head("plain", func(h *store.Head, _ *uint32) { h.Supersedes = []string{"policy"} }),
 		"scope's name": func(tx *bbolt.Tx) {
 			require.NoError(e.t, tx.Bucket(names.Meta).Put(scopeKey(1), codec.Seal('m', scopeKey(1), []byte("evil"))))
@@ -73,7 +73,7 @@ func TestCheckFindsAHiddenPage(t *testing.T) {
 			e.t = t
 			for _, trust := range []bool{false, true} {
 				db := e.edit(trust, hidings[name])
-				a, err := db.Scope("acme").Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000, Kinds: []Kind{KindMessage, KindFact, KindChunk}})
+				a, err := db.Scope("acme").Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000, Kinds: []store.Kind{store.KindMessage, store.KindFact, store.KindChunk}})
 				require.NoError(t, err)
 				require.NotContains(t, a.Text(), editText)
 				problems, err := db.Admin().Check(ctx, nil)
@@ -131,7 +131,7 @@ func nothingIsHidden(t *testing.T, columns int) {
 			tx, err := s.Begin(ctx)
 			require.NoError(t, err)
 			require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: "words of a draft " + long[:round]}))
-			require.ErrorIs(t, tx.Commit(ctx, Verdict{}), ErrHeld)
+			require.ErrorIs(t, tx.Commit(ctx, Verdict{}), store.ErrHeld)
 			switch id {
 			case "held":
 				_, err = db.Review().Approve(ctx, tx.ID(), Approval{By: "kim"})
@@ -150,7 +150,7 @@ func nothingIsHidden(t *testing.T, columns int) {
 		ask()
 	}
 	for i := range 12 {
-		if err := s.Delete(ctx, string(rune('a'+i))); !errors.Is(err, ErrNotFound) {
+		if err := s.Delete(ctx, string(rune('a'+i))); !errors.Is(err, store.ErrNotFound) {
 			require.NoError(t, err)
 		}
 	}
@@ -184,7 +184,7 @@ func TestAnEditedRowIsNotExported(t *testing.T) {
 			var out bytes.Buffer
 			_, err := e.edit(false, edits[name]).Scope("acme").Export(ctx, &out)
 			if name != "no pages" && name != "scope" { // these are not asked for; a check finds them
-				require.ErrorIs(t, err, ErrCorrupt)
+				require.ErrorIs(t, err, store.ErrCorrupt)
 			}
 			require.NotContains(t, out.String(), "refunds")
 

@@ -144,7 +144,7 @@ func TestDamagedTree(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, list)
 	_, err = db.Scope("acme/bulk").Get(ctx, "bulk-8")
-	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorIs(t, err, store.ErrCorrupt)
 }
 
 // TestDamagedPostings: damage of the index that a question meets is told, and mended by closing and opening again.
@@ -170,7 +170,7 @@ func TestDamagedPostings(t *testing.T) {
 	for _, readOnly := range []bool{true, false} {
 		db = openTest(t, path, Options{ReadOnly: readOnly})
 		_, err := db.Scope("acme/bulk").Search(ctx, "shelf", 5)
-		require.ErrorIs(t, err, ErrCorrupt)
+		require.ErrorIs(t, err, store.ErrCorrupt)
 		require.ErrorContains(t, err, "open it for writing")
 		_, err = db.Scope("acme/bulk").Get(ctx, "bulk-8")
 		require.NoError(t, err)
@@ -243,25 +243,25 @@ func TestHeldRows(t *testing.T) {
 	}
 	require.NoError(t, db.Close())
 	_, err = listing.Collect(db.Review().Batches(ctx, "", false, AtMost(3, "", nil)))
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, store.ErrClosed)
 
 	key := ulid.MustParse(ids[7])
 	editRow(t, path, names.Held, key[:], flipFirst)
 	db = openTest(t, path, Options{})
 	defer db.Close()
 	list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil)))
-	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.ErrorContains(t, err, ids[7])
 	require.Len(t, list, 6)
 	_, err = db.Review().Show(ctx, ids[7])
-	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorIs(t, err, store.ErrCorrupt)
 	_, err = db.Review().Approve(ctx, ids[8], Approval{By: "ann"})
 	require.NoError(t, err)
 	st, err := db.Stats(ctx)
-	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.Equal(t, 5, st.Held)
 	_, err = listing.Collect(db.Review().Batches(ctx, "", false, AtMost(3, "nonsense", nil)))
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 }
 
 // makeSalvageBase is makeDamageBase with what else a database may hold: directives, supersessions, derived pages.
@@ -282,8 +282,8 @@ func makeSalvageBase(t *testing.T, path string) {
 	put(Artefact{ID: "rule", Text: "the rule", Supersedes: []string{"old-rule"}})
 	put(Artefact{ID: "rule", Text: "the rule, corrected", Pinned: true, Meta: map[string]string{"a": "b"}})
 	put(Artefact{ID: "parent", Text: "the parent"})
-	put(Artefact{ID: "child", Kind: KindSummary, Text: "the child", DerivedFrom: []Ref{{Scope: "acme", ID: "parent", Version: 1}}})
-	put(Artefact{ID: "orphan", Kind: KindSummary, Text: "of an old parent", DerivedFrom: []Ref{{Scope: "acme", ID: "rule", Version: 1}}})
+	put(Artefact{ID: "child", Kind: store.KindSummary, Text: "the child", DerivedFrom: []Ref{{Scope: "acme", ID: "parent", Version: 1}}})
+	put(Artefact{ID: "orphan", Kind: store.KindSummary, Text: "of an old parent", DerivedFrom: []Ref{{Scope: "acme", ID: "rule", Version: 1}}})
 	_, err = db.Admin().Checkpoint(ctx)
 	require.NoError(t, err)
 	put(Artefact{ID: "late", Text: "in the log only"})
@@ -335,14 +335,14 @@ func TestSalvageWhole(t *testing.T) {
 	require.Equal(t, shown(old), shown(db))
 	fresh := func(id string) error { _, err := db.Scope("acme").Get(ctx, id); return err }
 	require.NoError(t, fresh("child"))
-	require.ErrorIs(t, fresh("orphan"), ErrDirty, "its parent is not the one it was made of")
+	require.ErrorIs(t, fresh("orphan"), store.ErrDirty, "its parent is not the one it was made of")
 
 	_, err = Salvage(ctx, path, to, filestore.SalvageOptions{})
 	require.ErrorContains(t, err, "exists")
 	_, err = Salvage(ctx, to+"-none", to+"2", filestore.SalvageOptions{})
-	require.ErrorIs(t, err, ErrNotExist)
+	require.ErrorIs(t, err, store.ErrNotExist)
 	_, err = Salvage(ctx, to, path+"2", filestore.SalvageOptions{})
-	require.ErrorIs(t, err, ErrLocked)
+	require.ErrorIs(t, err, store.ErrLocked)
 }
 
 // judgeSalvage damages a copy of a database and salvages it. What is in the new one is what was in the old, or the report
@@ -442,7 +442,7 @@ func TestSalvageControl(t *testing.T) {
 	require.Equal(t, 2, n, "the rule, and what it had replaced")
 	_, err = judgeSalvage(t, base, damage, filestore.SalvageOptions{Older: true}, truth)
 	require.ErrorContains(t, err, "the rule, corrected")
-	require.NotErrorIs(t, err, ErrCorrupt)
+	require.NotErrorIs(t, err, store.ErrCorrupt)
 }
 
 // wipeLog overwrites what the log holds beside the file.
@@ -577,7 +577,7 @@ func TestSalvageReadsWhatOpenReads(t *testing.T) {
 	strange := filepath.Join(base+"-wal", "copy of 1.wal")
 	require.NoError(t, os.WriteFile(strange, unsealed, 0o600))
 	_, err = Open(base, Options{ReadOnly: true})
-	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorIs(t, err, store.ErrCorrupt)
 	lost := salvaged()
 	require.Len(t, lost, 1, "%+v", lost) // the audit is all there
 	require.Contains(t, lost[0].Why, strange)
@@ -722,7 +722,7 @@ func TestSalvageOfNoDatabase(t *testing.T) {
 		path, to := filepath.Join(dir, name), filepath.Join(dir, name+" new")
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 		_, err := Salvage(context.Background(), path, to, filestore.SalvageOptions{})
-		require.ErrorIs(t, err, ErrNotDatabase, name)
+		require.ErrorIs(t, err, store.ErrNotDatabase, name)
 		require.ErrorContains(t, err, "expected the main file of a database", name)
 		require.NoFileExists(t, to)
 	}
@@ -767,7 +767,7 @@ func TestSalvageHeldConflict(t *testing.T) {
 			continue
 		}
 		require.Len(t, shown.Conflicts, 1, h.Writes[0].ID)
-		require.ErrorIs(t, err, ErrConflict, h.Writes[0].ID)
+		require.ErrorIs(t, err, store.ErrConflict, h.Writes[0].ID)
 		require.NotContains(t, err.Error(), "18446744073709551615")
 	}
 }
@@ -809,8 +809,8 @@ func TestSalvageOfEditedRows(t *testing.T) {
 				}
 				if err == nil { // the genuine row, from the log or a free page, or below one that was made up
 					require.Equal(t, editText, v.Text)
-					require.Equal(t, Chunk, v.Provenance)
-					require.Equal(t, KindMessage, v.Kind)
+					require.Equal(t, store.Chunk, v.Provenance)
+					require.Equal(t, store.KindMessage, v.Kind)
 					require.Equal(t, "writer", v.Actor)
 					require.True(t, v.Pinned)
 				}

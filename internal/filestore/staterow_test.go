@@ -102,7 +102,7 @@ func TestAnEditedStateRowIsNotServed(t *testing.T) {
 			e.t = t
 			db := e.edit(false, c.change)
 			_, err := storeOf(db).State(ctx, c.key)
-			require.Equal(t, c.read, errors.Is(err, ErrCorrupt), "%v", err)
+			require.Equal(t, c.read, errors.Is(err, store.ErrCorrupt), "%v", err)
 			other, err := storeOf(db).State(ctx, "note/b")
 			require.NoError(t, err, "the others are served")
 			require.Equal(t, "other", string(other.Value))

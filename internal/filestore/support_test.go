@@ -51,7 +51,7 @@ func hold(t *testing.T, s *Scope, id, text string) string {
 	tx, err := s.Begin(ctx)
 	require.NoError(t, err)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: text}))
-	var held *HeldError
+	var held *store.HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{}), &held)
 	return held.Batch
 }

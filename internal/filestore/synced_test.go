@@ -205,7 +205,7 @@ func TestLogShorterByOne(t *testing.T) {
 	require.NoError(t, os.Truncate(last.Segment, st.Size())) // zeros: a file that is shorter is damage by itself
 	for _, readOnly := range []bool{true, false} {
 		_, err = Open(path, Options{ReadOnly: readOnly})
-		require.ErrorIs(t, err, ErrCorrupt)
+		require.ErrorIs(t, err, store.ErrCorrupt)
 		require.ErrorContains(t, err, "log ends at record")
 	}
 }
@@ -225,7 +225,7 @@ func TestPagesOfOthers(t *testing.T) {
 		got, err := storeOf(db).Load(ctx, chain, l.Pages, store.WantText)
 		require.NoError(t, err)
 		require.Len(t, got, 1)
-		require.ErrorIs(t, got[0].Err, ErrNotFound, "%v", chain)
+		require.ErrorIs(t, got[0].Err, store.ErrNotFound, "%v", chain)
 		require.Empty(t, got[0].Text)
 	}
 	got, err := storeOf(db).Load(ctx, store.Scopes{"acme/mine", "acme"}, l.Pages, store.WantText)

@@ -163,7 +163,7 @@ func TestGCDropsVectorsOfOtherModels(t *testing.T) {
 	require.Positive(t, rep.Vectors)
 	require.Equal(t, [3]int{3, 3, 3}, [3]int{has("old"), has("older"), has("new")}, "a dry run drops none")
 	_, err = db.Admin().GC(ctx, GCOptions{Models: []string{"new"}, Scope: "acme"})
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, err, store.ErrInvalid)
 
 	cut, cancel := context.WithCancel(ctx)
 	_, err = db.Admin().GC(cut, GCOptions{Models: []string{"new"}, Progress: func(what string, _, _ uint64) {

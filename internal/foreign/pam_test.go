@@ -104,7 +104,7 @@ func TestPAMOut(t *testing.T) {
 		{ID: "tea", Text: "Ann likes tea", Subject: "ann", Tags: []string{"drinks"}, Meta: map[string]string{"k": "v"}},
 		{ID: "bob", Text: "Bob likes coffee", Subject: "bob"},
 		{ID: "old", Text: "gone"},
-		{ID: "doc", Kind: ctxpage.KindChunk, Text: strings.Repeat("A long paragraph of text.\n\n", 300)},
+		{ID: "doc", Kind: store.KindChunk, Text: strings.Repeat("A long paragraph of text.\n\n", 300)},
 	} {
 		_, err := s.Put(ctx, x)
 		require.NoError(t, err)

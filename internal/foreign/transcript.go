@@ -103,7 +103,7 @@ func (t *transcript) take(v *ctxpage.Version) error {
 }
 
 func (h *heldTurn) calls(id string) bool {
-	return slices.ContainsFunc(h.ToolCalls, func(c ctxpage.ToolCall) bool { return c.ID == id })
+	return slices.ContainsFunc(h.ToolCalls, func(c store.ToolCall) bool { return c.ID == id })
 }
 
 func (h *heldTurn) answered(id string) bool {
@@ -116,7 +116,7 @@ func (t *transcript) write(most int) error {
 		h := t.held[0]
 		t.held = t.held[1:]
 		turn := *h.Version
-		turn.ToolCalls = slices.DeleteFunc(slices.Clone(turn.ToolCalls), func(c ctxpage.ToolCall) bool { return !h.answered(c.ID) })
+		turn.ToolCalls = slices.DeleteFunc(slices.Clone(turn.ToolCalls), func(c store.ToolCall) bool { return !h.answered(c.ID) })
 		t.left += len(h.ToolCalls) - len(turn.ToolCalls)
 		if len(turn.ToolCalls) == 0 && len(h.ToolCalls) > 0 && fullText(&turn) == "" {
 			continue // nothing but calls

@@ -17,6 +17,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Limits of a call. A model asks for too much as easily as for too little.
@@ -104,7 +105,7 @@ func (s *server) assemble(ctx context.Context, _ *mcp.CallToolRequest, in assemb
 // reason says in a few words why a page is in a context; the tool why tells it in full.
 func reason(b *ctxpage.Block, p *manifest.Page) string {
 	switch {
-	case b.Kind == ctxpage.KindSystem:
+	case b.Kind == store.KindSystem:
 		return "always included"
 	case p == nil || p.Score == 0:
 		return "of the conversation"
@@ -148,7 +149,7 @@ func (s *server) search(ctx context.Context, _ *mcp.CallToolRequest, in searchIn
 	if err != nil {
 		return nil, searchOut{}, err
 	}
-	var floor ctxpage.Provenance
+	var floor store.Provenance
 	if in.Floor != "" {
 		if floor, err = triage.ParseProvenance(in.Floor); err != nil {
 			return nil, searchOut{}, err
@@ -254,14 +255,14 @@ func textOf(v *ctxpage.Version) string {
 // find reads what a text names: an id as it is, else a reference.
 func (s *server) find(ctx context.Context, name string) (*ctxpage.Version, error) {
 	v, err := s.scope.Recall(ctx, ctxpage.Ref{ID: name})
-	if err == nil || !errors.Is(err, ctxpage.ErrNotFound) && !errors.Is(err, ctxpage.ErrInvalid) {
+	if err == nil || !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrInvalid) {
 		return v, err
 	}
 	if ref, ok := reference(name); ok {
 		v, err = s.scope.Recall(ctx, ref)
 	}
-	if errors.Is(err, ctxpage.ErrNotFound) { // named as it was asked for: another scope's page is not a page of this one
-		return nil, fmt.Errorf("%w: %q in %s and its ancestors", ctxpage.ErrNotFound, name, s.Scope)
+	if errors.Is(err, store.ErrNotFound) { // named as it was asked for: another scope's page is not a page of this one
+		return nil, fmt.Errorf("%w: %q in %s and its ancestors", store.ErrNotFound, name, s.Scope)
 	}
 	return v, err
 }
@@ -271,7 +272,7 @@ func reference(name string) (ctxpage.Ref, bool) {
 	if !strings.ContainsAny(name, ":#@") {
 		return ctxpage.Ref{}, false
 	}
-	ref, err := ctxpage.ParseRef(name)
+	ref, err := store.ParseRef(name)
 	return ref, err == nil
 }
 
@@ -426,7 +427,7 @@ func (s *server) recorded(ctx context.Context, trace string) ([]*manifest.Record
 		}
 	}
 	if len(own) == 0 || own[0].Trace != trace {
-		return nil, fmt.Errorf("%w: %q names no context of this memory; expected a trace that assemble gave", ctxpage.ErrNotFound, trace)
+		return nil, fmt.Errorf("%w: %q names no context of this memory; expected a trace that assemble gave", store.ErrNotFound, trace)
 	}
 	return own, nil
 }

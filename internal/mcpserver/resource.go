@@ -11,8 +11,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 const (
@@ -77,7 +77,7 @@ func ascii(b []byte) string {
 
 // missing is the protocol's answer for what is not there.
 func missing(err error, uri string) error {
-	if errors.Is(err, ctxpage.ErrNotFound) || errors.Is(err, ctxpage.ErrGone) || errors.Is(err, ctxpage.ErrInvalid) {
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrGone) || errors.Is(err, store.ErrInvalid) {
 		return mcp.ResourceNotFoundError(uri)
 	}
 	return err

@@ -20,6 +20,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/listing"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // memory is a database with a policy in acme, one in acme/support and one in a scope beside it.
@@ -139,10 +140,10 @@ func TestReadsOfParts(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
 	host := db.Scope("acme/support")
-	_, err := host.Put(t.Context(), ctxpage.Artefact{ID: "photo", Kind: ctxpage.KindMessage, Role: "user", Parts: []ctxpage.Part{{Type: "text", Text: "a zebra"}, {Type: "image", URL: "http://x/y.png"}}})
+	_, err := host.Put(t.Context(), ctxpage.Artefact{ID: "photo", Kind: store.KindMessage, Role: "user", Parts: []store.Part{{Type: "text", Text: "a zebra"}, {Type: "image", URL: "http://x/y.png"}}})
 	require.NoError(t, err)
-	call1 := ctxpage.ToolCall{ID: "call-1", Type: "function", Name: "find", Arguments: `{"q":"zebra"}`}
-	refs, err := host.Session("chat").Append(t.Context(), ctxpage.Turn{Role: "assistant", ToolCalls: []ctxpage.ToolCall{call1}})
+	call1 := store.ToolCall{ID: "call-1", Type: "function", Name: "find", Arguments: `{"q":"zebra"}`}
+	refs, err := host.Session("chat").Append(t.Context(), ctxpage.Turn{Role: "assistant", ToolCalls: []store.ToolCall{call1}})
 	require.NoError(t, err)
 	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
 	for ref, want := range map[string]string{"photo": "a zebra", refs[0].ID: `find({"q":"zebra"}) as call-1`} {
@@ -476,7 +477,7 @@ func TestGetInParts(t *testing.T) {
 	t.Parallel()
 	db := memory(t)
 	long := strings.Repeat("Zürich, 東京. ", 20_000)
-	_, err := db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "long", Kind: ctxpage.KindTool, Text: long})
+	_, err := db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "long", Kind: store.KindTool, Text: long})
 	require.NoError(t, err)
 	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
 	for _, limit := range []int{0, 1000, maxBytes} {
@@ -500,7 +501,7 @@ func TestGetInParts(t *testing.T) {
 	require.Contains(t, call(t, s, "get", getIn{Ref: "long", Limit: maxBytes + 1}, &out), "limit")
 	require.Contains(t, call(t, s, "get", getIn{Ref: "other/scope:policy"}, &out), `"other/scope:policy" in acme/support and its ancestors`)
 
-	_, err = db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "turn", Kind: ctxpage.KindMessage, Role: "user", Text: strings.Repeat("A giraffe came by. ", 1000)})
+	_, err = db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "turn", Kind: store.KindMessage, Role: "user", Text: strings.Repeat("A giraffe came by. ", 1000)})
 	require.NoError(t, err)
 	var f searchOut
 	require.Empty(t, call(t, s, "search", searchIn{Query: "giraffe"}, &f))

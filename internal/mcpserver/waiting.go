@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Limits of what is told of drafts that wait.
@@ -35,7 +36,7 @@ func (s *server) waiting(ctx context.Context, prefix string, limit int) (out []w
 	actor := cmp.Or(s.Actor, s.Scope)
 	read := 0
 	for h, err := range s.DB.Review().Batches(ctx, s.Scope, false) {
-		if errors.Is(err, ctxpage.ErrCorrupt) { // the others are listed all the same
+		if errors.Is(err, store.ErrCorrupt) { // the others are listed all the same
 			break
 		} else if err != nil {
 			return nil, err

@@ -20,6 +20,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/render"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 type putIn struct {
@@ -106,7 +107,7 @@ func (w *writeIn) title() string {
 func (w *writeIn) artefact() (a ctxpage.Artefact, err error) {
 	a = ctxpage.Artefact{ID: w.ID, Text: w.Text, Subject: w.Subject, Tags: w.Tags, Meta: w.Meta}
 	if w.Kind != "" {
-		if a.Kind, err = ctxpage.ParseKind(w.Kind); err != nil {
+		if a.Kind, err = store.ParseKind(w.Kind); err != nil {
 			return a, err
 		}
 	}
@@ -188,7 +189,7 @@ func (s *server) commit(ctx context.Context, req *mcp.CallToolRequest, trace, ba
 // ended tells how a commit ended.
 func (s *server) ended(tx *ctxpage.Txn, err error) (*mcp.CallToolResult, writeOut, error) {
 	out := writeOut{Refs: []string{}, Batch: tx.ID()}
-	var held *ctxpage.HeldError
+	var held *store.HeldError
 	switch {
 	case err == nil:
 		out.Status = "committed"
@@ -201,7 +202,7 @@ func (s *server) ended(tx *ctxpage.Txn, err error) (*mcp.CallToolResult, writeOu
 		out.Status, out.Batch, out.Reason, out.Note = "held", held.Batch, held.Reason, render.Escape(held.Note)
 		out.Next = "A person decides: dbctl review show FILE " + held.Batch + ", then dbctl review approve or reject. Until then it is in no context; " +
 			"search and list name it under waiting. Do not write it again."
-	case errors.Is(err, ctxpage.ErrConflict):
+	case errors.Is(err, store.ErrConflict):
 		out.Status, out.Reason, out.Next = "conflict", err.Error(), "Nothing was written. Call assemble again, and write from its answer."
 	default:
 		return nil, writeOut{}, err

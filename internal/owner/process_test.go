@@ -439,7 +439,7 @@ func TestStoppedOwner(t *testing.T) {
 		begun := time.Now()
 		err := call()
 		took, worked := time.Since(begun), stalls.Since(begun)
-		require.ErrorIs(t, err, ctxpage.ErrLocked, name)
+		require.ErrorIs(t, err, store.ErrLocked, name)
 		require.ErrorContains(t, err, fmt.Sprintf("held by pid %d (", a.Process.Pid), name)
 		require.ErrorContains(t, err, "since", name)
 		require.ErrorContains(t, err, "not answering", name)

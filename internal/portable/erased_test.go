@@ -52,7 +52,7 @@ func people(t testing.TB, db *ctxpage.DB) {
 		require.NoError(t, tx.Put(ctx, a))
 		_, err = tx.Assemble(ctx, ctxpage.Query{Text: a.Text, Budget: 2000}) // stores the draft that it shows
 		require.NoError(t, err)
-		require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), ctxpage.ErrHeld)
+		require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), store.ErrHeld)
 	}
 }
 

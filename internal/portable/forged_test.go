@@ -125,7 +125,7 @@ func TestImportOfForgedHeldBatch(t *testing.T) {
 	tx, err := from.Scope("acme").Begin(ctx)
 	require.NoError(t, err)
 	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "guess", Text: "Perhaps $600."}))
-	require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), ctxpage.ErrHeld)
+	require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), store.ErrHeld)
 	file := export(t, from, portable.ExportOptions{})
 	var held map[string]any
 	for _, line := range bytes.Split(file, []byte("\n")) {
@@ -140,7 +140,7 @@ func TestImportOfForgedHeldBatch(t *testing.T) {
 	for name, change := range map[string]func(h map[string]any){
 		"rows of state":             func(h map[string]any) { h["state"] = []any{row("root/", packed(t, []string{"/"}))} },
 		"a reserved draft":          artefact(func(a map[string]any) { a["id"] = ctxpage.DirectivesID }),
-		"a verified draft":          artefact(func(a map[string]any) { a["provenance"] = ctxpage.HumanVerified }),
+		"a verified draft":          artefact(func(a map[string]any) { a["provenance"] = store.HumanVerified }),
 		"a reserved delete":         func(h map[string]any) { h["deletes"] = []any{ctxpage.DirectivesID} },
 		"a delete of nothing":       func(h map[string]any) { h["deletes"] = []any{""} },
 		"a decision nobody makes":   func(h map[string]any) { h["decided"] = "zebra" },
@@ -218,7 +218,7 @@ func TestImportOfUnreadableRows(t *testing.T) {
 func TestImportOfForgedDirectives(t *testing.T) {
 	ctx := t.Context()
 	from := small(t, t.TempDir(), 1)
-	system := map[string]any{"kind": "system", "role": "system", "provenance": ctxpage.Chunk}
+	system := map[string]any{"kind": "system", "role": "system", "provenance": store.Chunk}
 	plain := export(t, from, portable.ExportOptions{})
 	_, err := from.Scope("beta").Directives().Step(ctx, "use metric units")
 	require.NoError(t, err)

@@ -183,7 +183,7 @@ func TestImportAfterErase(t *testing.T) {
 	tx, err := s.Begin(ctx)
 	require.NoError(t, err)
 	require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "secret", Text: "okapi held", Subject: "ann"}))
-	require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), ctxpage.ErrHeld)
+	require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), store.ErrHeld)
 	_, err = s.Put(ctx, ctxpage.Artefact{ID: "other", Text: "lemur"})
 	require.NoError(t, err)
 	file := export(t, db, portable.ExportOptions{})
@@ -210,7 +210,7 @@ func TestImportAfterErase(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "gnu", v.Text)
 	_, err = fresh.Scope("acme/ann").Recall(ctx, ctxpage.Ref{Scope: "acme/ann", ID: "secret", Version: 1})
-	require.ErrorIs(t, err, ctxpage.ErrErased)
+	require.ErrorIs(t, err, store.ErrErased)
 	sound(t, fresh)
 }
 
@@ -225,7 +225,7 @@ func TestExportOfAPerson(t *testing.T) {
 		tx, err := s.Begin(ctx)
 		require.NoError(t, err)
 		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "draft-" + who, Text: who + " may like coffee", Subject: who}))
-		require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), ctxpage.ErrHeld)
+		require.ErrorIs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: 0.1, By: "judge"}), store.ErrHeld)
 		_, err = s.Assemble(ctx, ctxpage.Query{Text: "what does " + who + " drink", Budget: 2000, Filter: store.Filter{Subject: who}})
 		require.NoError(t, err)
 	}

@@ -52,7 +52,7 @@ func fill(t testing.TB, db *ctxpage.DB) {
 		require.NoError(t, err)
 		return ref
 	}
-	first := put(s, ctxpage.Artefact{ID: "rule:#@%/1", Text: "refunds up to 400", Subject: "ann", Tags: []string{"b", "a"}, Meta: map[string]string{"k": "v", "": "empty"}, Pinned: true, Priority: ctxpage.PriorityHigh, Relevance: &rel})
+	first := put(s, ctxpage.Artefact{ID: "rule:#@%/1", Text: "refunds up to 400", Subject: "ann", Tags: []string{"b", "a"}, Meta: map[string]string{"k": "v", "": "empty"}, Pinned: true, Priority: store.PriorityHigh, Relevance: &rel})
 	put(s, ctxpage.Artefact{ID: "long", Text: strings.Repeat("A paragraph of refunds.\n\n", 400)})
 	put(s, ctxpage.Artefact{ID: "long", Text: strings.Repeat("A paragraph of refunds.\n\n", 399) + "The end."})
 	put(s, ctxpage.Artefact{ID: "child", Text: "refunds were 300", DerivedFrom: []ctxpage.Ref{first}, ExpiresAt: time.Date(2031, 1, 1, 0, 0, 0, 123000, time.UTC)})
@@ -89,7 +89,7 @@ func fill(t testing.TB, db *ctxpage.DB) {
 		require.NoError(t, err)
 		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: fmt.Sprintf("answer-%d", i), Text: "refunds answer"}))
 		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: "rule:#@%/1", Text: "refunds up to 900"}))
-		var held *ctxpage.HeldError
+		var held *store.HeldError
 		require.ErrorAs(t, tx.Commit(ctx, ctxpage.Verdict{Confidence: judge, By: "judge"}), &held)
 		if i == 1 {
 			_, err = db.Review().Reject(ctx, held.Batch, "operator", "no")
@@ -251,7 +251,7 @@ func TestRoundTrip(t *testing.T) {
 		require.Equal(t, []any{"refunds up to 900", uint32(2)}, []any{v.Text, v.Version})
 	}
 	_, err = to.Scope(odd).Get(t.Context(), "gone")
-	require.ErrorIs(t, err, ctxpage.ErrNotFound)
+	require.ErrorIs(t, err, store.ErrNotFound)
 	_, err = to.Scope(odd).Session("talk").Append(t.Context(), ctxpage.Turn{Role: "user", Text: "goes on"})
 	require.NoError(t, err)
 	_, err = to.Scope(odd).Directives().Step(t.Context(), "use imperial units")

@@ -19,7 +19,7 @@ import (
 
 func numberIn(ctx context.Context, tx *Txn, id string) (n int, err error) {
 	v, err := tx.Get(ctx, id)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, store.ErrNotFound) {
 		return 0, nil
 	}
 	if err == nil {
@@ -102,7 +102,7 @@ func TestNoLostUpdate(t *testing.T) {
 				} else {
 					err = speculate(ctx, s)
 				}
-				if errors.Is(err, ErrConflict) {
+				if errors.Is(err, store.ErrConflict) {
 					conflicts.Add(1)
 					continue
 				}
@@ -229,7 +229,7 @@ func TestSameID(t *testing.T) {
 	db := openTest(t, path, Options{})
 	commit := func(db *DB, id string) (store.Outcome, error) {
 		var out store.Outcome
-		tx, err := db.Scope("acme").Begin(ctx, WithID(id), WithOnStale(AllowStale))
+		tx, err := db.Scope("acme").Begin(ctx, WithID(id), WithOnStale(store.AllowStale))
 		if err != nil {
 			return out, err
 		}
@@ -318,7 +318,7 @@ func TestCloseBeside(t *testing.T) {
 				}
 				for n := 0; ; n++ {
 					if err := do(w); err != nil {
-						if errors.Is(err, ErrClosed) {
+						if errors.Is(err, store.ErrClosed) {
 							return nil
 						}
 						return fmt.Errorf("worker %d: %w", i, err)

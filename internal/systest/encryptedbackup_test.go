@@ -17,6 +17,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
@@ -128,7 +129,7 @@ func TestErasedFromBackups(t *testing.T) {
 			require.NoError(t, err)
 			whole(t, db, []manifest.Head{head})
 			_, err = db.Scope("acme/ann").Get(ctx, "fact-3")
-			require.Equal(t, &keyring[0] == &after[0], errors.Is(err, ErrErased), "%v", err)
+			require.Equal(t, &keyring[0] == &after[0], errors.Is(err, store.ErrErased), "%v", err)
 			batches, err := listing.Collect(db.Review().Batches(ctx, "", true, AtMost(100, "", nil)))
 			require.NoError(t, err)
 			require.Equal(t, &keyring[0] == &after[0], len(batches) == 0)

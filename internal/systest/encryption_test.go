@@ -17,6 +17,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 )
@@ -93,7 +94,7 @@ func TestEncryptedFiles(t *testing.T) {
 			restored := filepath.Join(dir, "restored.ctx")
 			if key != nil {
 				_, err = filestore.Restore(ctx, backup, restored, filestore.RestoreOptions{Key: key})
-				require.ErrorIs(t, err, ErrKey, "a backup has no keyring")
+				require.ErrorIs(t, err, store.ErrKey, "a backup has no keyring")
 				b, err := os.ReadFile(path + ".keys")
 				require.NoError(t, err)
 				require.NoError(t, os.WriteFile(restored+".keys", b, 0o600))
@@ -178,7 +179,7 @@ func TestEncryptedEraseReachesBackups(t *testing.T) {
 		return question, ann
 	}
 	question, ann := read(after)
-	require.ErrorIs(t, ann, ErrErased)
+	require.ErrorIs(t, ann, store.ErrErased)
 	require.Empty(t, question, "it was asked of her")
 	question, ann = read(before)
 	require.NoError(t, ann, "control")
@@ -235,7 +236,7 @@ func TestEncryptedEraseCrash(t *testing.T) {
 		require.NoError(t, err)
 		_, err = db.Scope("acme").Get(ctx, "ann")
 		if begun {
-			require.ErrorIs(t, err, ErrErased, step)
+			require.ErrorIs(t, err, store.ErrErased, step)
 		} else {
 			require.NoError(t, err, step)
 		}
@@ -290,11 +291,11 @@ func TestKeyFits(t *testing.T) {
 		for _, opts.ReadOnly = range []bool{true, false} {
 			if opts.Keyring != "" && !opts.ReadOnly {
 				_, err := Open(path, opts)
-				require.ErrorIs(t, err, ErrInvalid, "an erase in a copy must not change the keyring of the original")
+				require.ErrorIs(t, err, store.ErrInvalid, "an erase in a copy must not change the keyring of the original")
 				continue
 			}
 			_, err := Open(path, opts)
-			require.ErrorIs(t, err, ErrKey)
+			require.ErrorIs(t, err, store.ErrKey)
 			require.ErrorContains(t, err, says)
 		}
 	}
@@ -305,12 +306,12 @@ func TestKeyFits(t *testing.T) {
 	require.Equal(t, before, allFiles(t, path), "nothing was changed")
 	for _, bad := range [][]byte{{}, testKey(1)[:31], make([]byte, 32)} {
 		_, err := Open(path, Options{Key: bad})
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, store.ErrInvalid)
 	}
 	_, _, err := filestore.OpenManifests(ctx, path)
-	require.ErrorIs(t, err, ErrKey)
+	require.ErrorIs(t, err, store.ErrKey)
 	_, _, err = filestore.OpenManifestsKey(ctx, path, testKey(2), "")
-	require.ErrorIs(t, err, ErrKey)
+	require.ErrorIs(t, err, store.ErrKey)
 	l, _, err := filestore.OpenManifestsKey(ctx, path, testKey(1), "")
 	require.NoError(t, err)
 	size, err := l.Size(ctx)
@@ -320,14 +321,14 @@ func TestKeyFits(t *testing.T) {
 	require.Len(t, recs, int(size))
 	require.NoError(t, l.Close())
 	_, err = Salvage(ctx, path, filepath.Join(t.TempDir(), "to.ctx"), filestore.SalvageOptions{})
-	require.ErrorIs(t, err, ErrKey)
+	require.ErrorIs(t, err, store.ErrKey)
 
 	plain := filepath.Join(t.TempDir(), "plain.ctx")
 	db, err := Open(plain, Options{})
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	_, err = Open(plain, Options{Key: testKey(1)})
-	require.ErrorIs(t, err, ErrKey)
+	require.ErrorIs(t, err, store.ErrKey)
 	require.ErrorContains(t, err, "is not encrypted; open it without a key, or encrypt it first")
 	require.NoFileExists(t, plain+".keys")
 
@@ -338,7 +339,7 @@ func TestKeyFits(t *testing.T) {
 	v, err := db.Scope("acme").Get(ctx, "page-7")
 	require.NoError(t, err)
 	require.Equal(t, "kettle number 7", v.Text)
-	require.ErrorIs(t, filestore.Rotate(filestore.Options{Path: path, Key: testKey(3)}, testKey(4)), ErrLocked)
+	require.ErrorIs(t, filestore.Rotate(filestore.Options{Path: path, Key: testKey(3)}, testKey(4)), store.ErrLocked)
 	require.NoError(t, db.Close())
 }
 
@@ -362,7 +363,7 @@ func TestEncryptedMoved(t *testing.T) {
 	require.NoError(t, err)
 	for id, moved := range map[string]bool{"page-0": true, "page-1": true, "page-2": false, "page-6": false} {
 		_, err = db.Scope("acme").Get(ctx, id)
-		require.Equal(t, moved, errors.Is(err, ErrCorrupt), "%s: %v", id, err)
+		require.Equal(t, moved, errors.Is(err, store.ErrCorrupt), "%s: %v", id, err)
 	}
 	problems, err := db.Admin().Check(ctx, nil)
 	require.NoError(t, err)
@@ -392,7 +393,7 @@ func TestEncryptedFlips(t *testing.T) {
 			db, err := Open(at, Options{Key: testKey(1)})
 			if err != nil {
 				damaged++
-				require.True(t, errors.Is(err, ErrCorrupt) || errors.Is(err, ErrKey) || errors.Is(err, ErrNewerFormat) || errors.Is(err, ErrNotDatabase), "%s, byte %d: %v", name, i, err)
+				require.True(t, errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrKey) || errors.Is(err, store.ErrNewerFormat) || errors.Is(err, store.ErrNotDatabase), "%s, byte %d: %v", name, i, err)
 				require.NoError(t, os.RemoveAll(filepath.Dir(at)))
 				require.NoError(t, os.Mkdir(filepath.Dir(at), 0o700))
 				continue
@@ -464,25 +465,25 @@ func TestSalvageAsksForTheRightKey(t *testing.T) {
 		return Salvage(ctx, path, filepath.Join(dir, name), filestore.SalvageOptions{Key: key})
 	}
 	_, err = salvage("a", nil)
-	require.ErrorIs(t, err, ErrKey)
+	require.ErrorIs(t, err, store.ErrKey)
 	require.ErrorContains(t, err, "give its key")
 	ring, err := os.ReadFile(path + ".keys")
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(path+".keys"))
 	_, err = salvage("b", nil)
-	require.ErrorIs(t, err, ErrKey)
+	require.ErrorIs(t, err, store.ErrKey)
 	file, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, make([]byte, len(file)), 0o600))
 	_, err = salvage("c", nil)
-	require.ErrorIs(t, err, ErrKey, "the log tells")
+	require.ErrorIs(t, err, store.ErrKey, "the log tells")
 	require.NoError(t, os.WriteFile(path, file, 0o600))
 	require.NoError(t, os.WriteFile(path+".keys", ring, 0o600))
 
 	_, err = filestore.RemoveKey(ctx, filestore.Options{Path: path, Key: key, State: StateKinds()}, filestore.RekeyOptions{By: "ops"})
 	require.NoError(t, err)
 	_, err = salvage("d", key)
-	require.ErrorIs(t, err, ErrKey)
+	require.ErrorIs(t, err, store.ErrKey)
 	require.ErrorContains(t, err, "is not encrypted")
 	rep, err := salvage("e", nil)
 	require.NoError(t, err, "it is plain")

@@ -109,11 +109,11 @@ func plant(t testing.TB, db *DB, n *needles) (trace string, shown Ref) {
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "kettle draft " + n.words(5), Subject: "ann", Tags: []string{n.next()}}))
 	_, err = tx.Assemble(ctx, Query{Text: "kettle draft " + n.words(2), Budget: 4000})
 	require.NoError(t, err)
-	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), ErrHeld)
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), store.ErrHeld)
 	tx, err = s.Begin(ctx)
 	require.NoError(t, err)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "fact-4", Text: "kettle held " + n.words(5), Subject: "ann"}))
-	var held *HeldError
+	var held *store.HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), &held)
 	_, err = db.Review().Reject(ctx, held.Batch, "operator", "no")
 	require.NoError(t, err)
@@ -134,7 +134,7 @@ func plant(t testing.TB, db *DB, n *needles) (trace string, shown Ref) {
 	require.NotEmpty(t, needle.FindAll(packet.Markdown(), -1))
 	_, err = s.Put(ctx, Artefact{ID: "packet", Text: string(packet.Markdown())})
 	require.NoError(t, err)
-	_, err = s.Put(ctx, Artefact{ID: "summary", Kind: KindSummary, Text: "kettle " + n.words(5), DerivedFrom: []Ref{{Scope: "acme/ann", ID: "fact-5", Version: 1}}})
+	_, err = s.Put(ctx, Artefact{ID: "summary", Kind: store.KindSummary, Text: "kettle " + n.words(5), DerivedFrom: []Ref{{Scope: "acme/ann", ID: "fact-5", Version: 1}}})
 	require.NoError(t, err)
 	_, err = s.Put(ctx, Artefact{ID: "copy", Source: "page:fact-6"})
 	require.NoError(t, err)
@@ -234,7 +234,7 @@ func TestEraseScope(t *testing.T) {
 
 	whole(t, db, heads)
 	_, err = db.Replay(ctx, trace)
-	require.ErrorIs(t, err, ErrGone)
+	require.ErrorIs(t, err, store.ErrGone)
 	require.ErrorContains(t, err, "by operator")
 	why, err := db.Why(ctx, trace, Ref{Scope: shown.Scope, ID: shown.ID})
 	require.NoError(t, err)
@@ -285,14 +285,14 @@ func TestEraseNothing(t *testing.T) {
 	_, err = db.Admin().Erase(ctx, req)
 	require.NoError(t, err)
 	_, err = db.Scope("acme").Get(ctx, "a")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, err, store.ErrNotFound)
 	_, err = db.Scope("acme").Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
-	require.ErrorIs(t, err, ErrErased)
+	require.ErrorIs(t, err, store.ErrErased)
 	_, err = db.Admin().Erase(ctx, req)
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, err, store.ErrNotFound)
 	for _, bad := range []ops.Request{{}, {Subject: "a", Session: store.Ref{Scope: "b", ID: "c"}, By: "x", Reason: "y"}, {Subject: "a", Scope: "/", By: "x", Reason: "y"}, {Subject: "a", Reason: "y"}, {Subject: "a", By: "x"}, {Subject: "a", By: "x", Reason: "y", Cascade: "some"}} {
 		_, err = db.Admin().Erase(ctx, bad)
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, err, store.ErrInvalid)
 	}
 	require.NoError(t, db.Close())
 }
@@ -360,7 +360,7 @@ func TestEraseHeld(t *testing.T) {
 	tx, err := db.Scope("acme").Begin(ctx)
 	require.NoError(t, err)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "kettle", Subject: "ann"}))
-	var held *HeldError
+	var held *store.HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), &held)
 	rep, err := db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "4711"})
 	require.NoError(t, err)
@@ -369,13 +369,13 @@ func TestEraseHeld(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, list)
 	_, err = db.Review().Show(ctx, held.Batch)
-	require.ErrorIs(t, err, ErrErased)
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, err, store.ErrErased)
+	require.ErrorIs(t, err, store.ErrNotFound)
 	require.ErrorContains(t, err, "by desk")
 	_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "ann"})
-	require.ErrorIs(t, err, ErrErased)
+	require.ErrorIs(t, err, store.ErrErased)
 	_, err = db.Review().Show(ctx, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
-	require.ErrorIs(t, err, ErrNotFound)
-	require.NotErrorIs(t, err, ErrErased, "control: it never was")
+	require.ErrorIs(t, err, store.ErrNotFound)
+	require.NotErrorIs(t, err, store.ErrErased, "control: it never was")
 	require.NoError(t, db.Close())
 }

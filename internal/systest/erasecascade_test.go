@@ -41,7 +41,7 @@ func TestEraseCascade(t *testing.T) {
 			}
 			for _, a := range []Artefact{
 				{ID: "a", Text: "kettle zqone", Subject: "ann"}, {ID: "b", Text: "kettle other"},
-				{ID: "sum", Kind: KindSummary, Text: "kettle zqtwo", DerivedFrom: from("a")}, {ID: "copy", Source: "page:a"},
+				{ID: "sum", Kind: store.KindSummary, Text: "kettle zqtwo", DerivedFrom: from("a")}, {ID: "copy", Source: "page:a"},
 				{ID: "child", Text: "kettle zqthree", DerivedFrom: from("a", "b")}, {ID: "grandchild", Text: "kettle zqfour", DerivedFrom: from("child")},
 			} {
 				_, err := s.Put(ctx, a)
@@ -311,7 +311,7 @@ func (m *eraseModel) retain(ctx context.Context) error {
 
 func (m *eraseModel) erase(ctx context.Context, id string) error {
 	_, err := m.db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: id}}, By: "operator", Reason: "asked"})
-	if errors.Is(err, ErrNotFound) { // never put, or forgotten by gc
+	if errors.Is(err, store.ErrNotFound) { // never put, or forgotten by gc
 		require.Empty(m, m.live[id])
 		return nil
 	}

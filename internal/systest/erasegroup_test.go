@@ -8,6 +8,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/ops"
+	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
 
@@ -40,9 +41,9 @@ func TestEraseNameOfPastGroup(t *testing.T) {
 				require.NoError(t, err)
 			}
 			put(Artefact{ID: "old", Text: "a pan"})
-			put(Artefact{ID: "moved", Kind: KindScratch, Text: "one kettle", Group: session})
+			put(Artefact{ID: "moved", Kind: store.KindScratch, Text: "one kettle", Group: session})
 			put(Artefact{ID: "moved", Text: "two kettles", Supersedes: []string{"old"}}) // so its rows are not forgotten
-			put(Artefact{ID: "turn", Kind: KindMessage, Text: "a kettle", Group: session})
+			put(Artefact{ID: "turn", Kind: store.KindMessage, Text: "a kettle", Group: session})
 			c.past(t, db, s)
 			put(Artefact{ID: "moved", Text: "three kettles"})
 			_, err = db.Admin().Erase(ctx, ops.Request{Session: Ref{Scope: "acme", ID: session}, By: "desk", Reason: "asked", Names: true})

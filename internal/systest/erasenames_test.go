@@ -44,7 +44,7 @@ func plantNames(t testing.TB, db *DB, n *needles) (scope, session string, ids []
 	tx, err := s.Begin(ctx)
 	require.NoError(t, err)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: ids[2], Text: "kettle held"}))
-	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge", Note: "about " + ids[2]}), ErrHeld)
+	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge", Note: "about " + ids[2]}), store.ErrHeld)
 	_, err = s.Directives().Step(ctx, "use "+n.next())
 	require.NoError(t, err)
 	talk := s.Session(session)

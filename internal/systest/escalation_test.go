@@ -56,13 +56,13 @@ type story struct {
 
 func count(text string) int { return token.Default().Count(text) }
 
-func (s *story) add(scope string, age time.Duration, kind ctxpage.Kind, id, text string) *entry {
+func (s *story) add(scope string, age time.Duration, kind store.Kind, id, text string) *entry {
 	s.entries = append(s.entries, entry{scope: scope, age: age, art: ctxpage.Artefact{ID: id, Kind: kind, Text: text, CurrentAsOf: s.now.Add(-age)}})
 	return &s.entries[len(s.entries)-1]
 }
 
 func (s *story) policy(scope string, age time.Duration, id, text string) *entry {
-	e := s.add(scope, age, ctxpage.KindFact, id, text)
+	e := s.add(scope, age, store.KindFact, id, text)
 	e.verified = true
 	return e
 }
@@ -121,7 +121,7 @@ func tell(seed uint64) *story {
 
 // rules are the old limit, which has run out, the new one, policies close to it, and two articles in files that change.
 func (s *story) rules() {
-	s.add(desk, 170*day, ctxpage.KindSystem, "instructions", "You help customers of the billing desk. Name the policy you rely on. Promise nothing that no policy allows.")
+	s.add(desk, 170*day, store.KindSystem, "instructions", "You help customers of the billing desk. Name the policy you rely on. Promise nothing that no policy allows.")
 	s.policy(company, 182*day, "policy-2025", "Refund policy. The refund limit is $200 for agents, per case. Within the refund limit an agent may refund a customer who was charged twice "+
 		"on an invoice, without asking a manager: the second charge is refunded to the card. Above the limit the agent asks the manager on duty.").art.ExpiresAt = s.now.Add(-14 * day)
 	s.policy(company, 14*day, "policy-2026", "Billing policy 2026/2, in force since the second of March. For mistaken bookings the refund limit is $400 for each open matter. Up to this sum the support agent decides alone.")
@@ -132,24 +132,24 @@ func (s *story) rules() {
 	const title = "# Refund of an invoice that was charged twice\n\nCheck the second charge against the limit: the refund limit is %s at present, per case.\n\n"
 	rest := s.talk(articleLines, 900)
 	s.corrected = fmt.Sprintf(title, "$400") + rest
-	s.add(desk, 15*day, ctxpage.KindChunk, "kb-refunds", "").file = fmt.Sprintf(title, "$200") + rest
-	s.add(desk, 12*day, ctxpage.KindChunk, "kb-captures", "").file = "# How a booking can be captured twice\n\n" + s.talk(articleLines, 1100)
+	s.add(desk, 15*day, store.KindChunk, "kb-refunds", "").file = fmt.Sprintf(title, "$200") + rest
+	s.add(desk, 12*day, store.KindChunk, "kb-captures", "").file = "# How a booking can be captured twice\n\n" + s.talk(articleLines, 1100)
 }
 
 // aside must not be served: scratch with the hearsay in it, pages that have a successor, and what the sibling keeps.
 func (s *story) aside() {
-	s.add(agent, 3*day, ctxpage.KindScratch, "note-hearsay", "Heard in the kitchen on Thursday, from somebody upstairs: the refund limit is $1,000 now for a customer who was charged twice, agents may refund the second charge "+
+	s.add(agent, 3*day, store.KindScratch, "note-hearsay", "Heard in the kitchen on Thursday, from somebody upstairs: the refund limit is $1,000 now for a customer who was charged twice, agents may refund the second charge "+
 		"without asking a manager. Nobody wrote it down yet, but just refund the invoice.")
 	for i := range 30 + s.rng.IntN(25) {
-		s.add(agent, s.between(time.Hour, 120*day), ctxpage.KindScratch, fmt.Sprintf("note-%02d", i), s.talk(otherLines, 20))
+		s.add(agent, s.between(time.Hour, 120*day), store.KindScratch, fmt.Sprintf("note-%02d", i), s.talk(otherLines, 20))
 	}
 	for i := range 2 + s.rng.IntN(2) {
-		s.add(desk, time.Duration(120+i)*day, ctxpage.KindChunk, fmt.Sprint("table-", i), "Old table of answer times. Refer to the lead of the north.")
-		s.add(desk, time.Duration(40+i)*day, ctxpage.KindChunk, fmt.Sprint("table-new-", i), "Current table of answer times. Refer to the lead of the region.").art.Supersedes = []string{fmt.Sprint("table-", i)}
+		s.add(desk, time.Duration(120+i)*day, store.KindChunk, fmt.Sprint("table-", i), "Old table of answer times. Refer to the lead of the north.")
+		s.add(desk, time.Duration(40+i)*day, store.KindChunk, fmt.Sprint("table-new-", i), "Current table of answer times. Refer to the lead of the region.").art.Supersedes = []string{fmt.Sprint("table-", i)}
 	}
 	s.policy(sibling, 2*day, "note-confidential", fmt.Sprintf("Confidential. Customer %s of %s, charged twice on invoice %s, is %s. No refund of the second charge until legal has seen it.", s.customer, s.firm, s.invoice, s.secret))
 	for i := range 6 {
-		e := s.add(sibling, s.between(day, 30*day), ctxpage.KindFact, fmt.Sprint("own-", i), s.talk(otherLines, 20))
+		e := s.add(sibling, s.between(day, 30*day), store.KindFact, fmt.Sprint("own-", i), s.talk(otherLines, 20))
 		if i < 2 { // their expiry must not show in the agent's counts
 			e.art.ExpiresAt = s.now.Add(-time.Hour)
 		}
@@ -158,12 +158,12 @@ func (s *story) aside() {
 
 // caseFile is what recency and provenance keep besides the rules. The transcripts share the tokens that are left.
 func (s *story) caseFile() {
-	s.add(desk, 2*time.Hour, ctxpage.KindTool, "crm-newest", "crm record, invoice "+s.invoice+". two captures, one order. second charge confirmed as duplicate by finance at 08:02.")
-	s.add(desk, 9*day, ctxpage.KindTool, "crm-dialer", "dialer record. "+s.customer+" called twice, 4 and 11 minutes.")
-	s.add(desk, 8*day, ctxpage.KindFact, "fact-one-order", "There is one order behind "+s.invoice+"; the second booking has no order.")
-	s.add(desk, 13*day, ctxpage.KindChunk, "ticket-case", "Ticket: "+s.firm+", "+s.invoice+": booked twice\n"+s.talk(otherLines, 200))
+	s.add(desk, 2*time.Hour, store.KindTool, "crm-newest", "crm record, invoice "+s.invoice+". two captures, one order. second charge confirmed as duplicate by finance at 08:02.")
+	s.add(desk, 9*day, store.KindTool, "crm-dialer", "dialer record. "+s.customer+" called twice, 4 and 11 minutes.")
+	s.add(desk, 8*day, store.KindFact, "fact-one-order", "There is one order behind "+s.invoice+"; the second booking has no order.")
+	s.add(desk, 13*day, store.KindChunk, "ticket-case", "Ticket: "+s.firm+", "+s.invoice+": booked twice\n"+s.talk(otherLines, 200))
 	for i := range 8 {
-		s.add(desk, time.Duration(1+i)*36*time.Hour, ctxpage.KindChunk, fmt.Sprint("chat-case-", i), "Chat with "+s.customer+"\n"+s.talk(caseLines, 3320+s.rng.IntN(60)))
+		s.add(desk, time.Duration(1+i)*36*time.Hour, store.KindChunk, fmt.Sprint("chat-case-", i), "Chat with "+s.customer+"\n"+s.talk(caseLines, 3320+s.rng.IntN(60)))
 	}
 }
 
@@ -174,7 +174,7 @@ func (s *story) fillUp() {
 		if refunds {
 			text = s.talk(refundLines, 1300+s.rng.IntN(600))
 		}
-		return s.add(desk, s.between(younger, 178*day), ctxpage.KindChunk, "chat-"+id, text)
+		return s.add(desk, s.between(younger, 178*day), store.KindChunk, "chat-"+id, text)
 	}
 	for i := range 311 { // and the old policy
 		e := filler(fmt.Sprintf("e%03d", i), i < 29, 30*time.Hour)
@@ -281,7 +281,7 @@ func (s *story) plain(t *testing.T) {
 	for _, e := range s.entries {
 		near[e.art.ID] = dot(q, embed(e.art.Text+e.file))
 	}
-	docs := slices.DeleteFunc(slices.Clone(s.entries), func(e entry) bool { return e.art.Kind == ctxpage.KindSystem })
+	docs := slices.DeleteFunc(slices.Clone(s.entries), func(e entry) bool { return e.art.Kind == store.KindSystem })
 	slices.SortStableFunc(docs, func(a, b entry) int { return cmp.Compare(near[b.art.ID], near[a.art.ID]) })
 	wanted, text, served, dropped := 0, "", map[string]bool{}, map[string]bool{}
 	for _, e := range docs[:50] {
@@ -326,7 +326,7 @@ func (s *story) play(t *testing.T, seed uint64) {
 	s.gate(t, db, a, query)
 
 	// Scope bleeding: nothing of the sibling's on any path; the sibling finds it the same way.
-	pry := ctxpage.Query{Text: "confidential " + s.secret + " " + s.question, Budget: window, TopK: 100, Floor: ctxpage.Scratch}
+	pry := ctxpage.Query{Text: "confidential " + s.secret + " " + s.question, Budget: window, TopK: 100, Floor: store.Scratch}
 	prying, err := sc.Assemble(ctx, pry)
 	require.NoError(t, err)
 	found, err := sc.Search(ctx, pry.Text, 100)
@@ -342,7 +342,7 @@ func (s *story) play(t *testing.T, seed uint64) {
 	require.NoError(t, err)
 	require.Contains(t, own.Text(), s.secret)
 	_, there := sc.Get(ctx, "note-confidential")
-	require.ErrorIs(t, there, ctxpage.ErrNotFound)
+	require.ErrorIs(t, there, store.ErrNotFound)
 }
 
 // context checks what was served, what was not, and that the audit says why.
@@ -385,14 +385,14 @@ func (s *story) gate(t *testing.T, db *ctxpage.DB, a *ctxpage.Assembly, query ct
 	require.NoError(t, draft(a.Trace, "answer", "Refund answer albatross: the second booking is within the "+limitIn(a.Text())+" an agent decides alone.", .88))
 	again, err := sc.Assemble(ctx, query)
 	require.NoError(t, err)
-	var held *ctxpage.HeldError
+	var held *store.HeldError
 	require.True(t, errors.As(draft(again.Trace, "guess", "Refund guess pelican: this customer may be refunded without any limit.", .6), &held))
 	require.Equal(t, "confidence below the gate", held.Reason)
 	list, err := listing.Collect(db.Review().Batches(ctx, agent, false))
 	require.NoError(t, err)
 	require.InDelta(t, .6, list[0].Confidence, 1e-9)
 	for word, seen := range map[string]bool{"albatross": true, "pelican": false} {
-		later, err := sc.Assemble(ctx, ctxpage.Query{Text: "refund " + word, Budget: window, TopK: 100, Floor: ctxpage.Scratch})
+		later, err := sc.Assemble(ctx, ctxpage.Query{Text: "refund " + word, Budget: window, TopK: 100, Floor: store.Scratch})
 		require.NoError(t, err)
 		require.Equal(t, seen, strings.Contains(later.Text(), word))
 		found, err := sc.Search(ctx, "refund "+word, 50)

@@ -15,6 +15,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/portable"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // TestAddKey: a plain database that has everything is encrypted in place. No file has a needle then, every older head verifies,
@@ -65,9 +66,9 @@ func TestAddKey(t *testing.T) {
 		require.NotContains(t, name.Name(), ".re", "nothing is left beside it")
 	}
 	_, err = filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann"})
-	require.ErrorIs(t, err, ErrKey, "it is encrypted")
+	require.ErrorIs(t, err, store.ErrKey, "it is encrypted")
 	_, err = Open(path, Options{})
-	require.ErrorIs(t, err, ErrKey)
+	require.ErrorIs(t, err, store.ErrKey)
 
 	same := func(opts Options) {
 		t.Helper()
@@ -94,7 +95,7 @@ func TestAddKey(t *testing.T) {
 	same(Options{Key: testKey(7)})
 	require.Empty(t, n.hits(t, dir), "after a reopen")
 	_, err = filestore.RemoveKey(ctx, filestore.Options{Path: path, Key: testKey(8)}, filestore.RekeyOptions{By: "ann"})
-	require.ErrorIs(t, err, ErrKey, "another key")
+	require.ErrorIs(t, err, store.ErrKey, "another key")
 	_, err = filestore.RemoveKey(ctx, key, filestore.RekeyOptions{By: "ann"})
 	require.NoError(t, err)
 	require.NotEmpty(t, n.hits(t, dir), "plain again")

@@ -83,7 +83,7 @@ func HitsOf(f ctxpage.Found, err error) ([]ctxpage.Hit, error) { return f.Hits, 
 // TextOf returns the text of an artefact; "" if there is none.
 func TextOf(s *ctxpage.Scope, id string) (string, error) {
 	v, err := s.Get(context.Background(), id)
-	if errors.Is(err, ctxpage.ErrNotFound) {
+	if errors.Is(err, store.ErrNotFound) {
 		return "", nil
 	}
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/ops"
 	refs "github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Crash states: a process that writes, checkpoints, compacts, erases and collects is run under strace. Its trace is replayed into
@@ -323,7 +324,7 @@ func judge(dir string, acked []string) error {
 			return errors.Join(fmt.Errorf("note %d: %w", n, err), db.Close())
 		}
 	}
-	if _, err := s.Get(ctx, noteID(0, crashGone)); gone && !errors.Is(err, ctxpage.ErrNotFound) {
+	if _, err := s.Get(ctx, noteID(0, crashGone)); gone && !errors.Is(err, store.ErrNotFound) {
 		return errors.Join(fmt.Errorf("the erased note is there: %w", err), db.Close())
 	}
 	problems, err := db.Admin().Check(ctx, nil)

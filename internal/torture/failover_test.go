@@ -26,6 +26,7 @@ import (
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/remote"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Eight processes work on one database, and whichever owns its files is killed again and again. What they say of their
@@ -79,16 +80,16 @@ func actAsAgent(args string) error {
 		}
 	}
 	db, err := ctxpage.Open(f[0], ctxpage.Options{})
-	for begun := time.Now(); errors.Is(err, ctxpage.ErrLocked) && time.Since(begun) < time.Minute; { // the machine is busy
+	for begun := time.Now(); errors.Is(err, store.ErrLocked) && time.Since(begun) < time.Minute; { // the machine is busy
 		db, err = ctxpage.Open(f[0], ctxpage.Options{})
 	}
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	var st store = database{db.Scope("acme", ctxpage.WithActor("agent"))}
+	var st system = database{db.Scope("acme", ctxpage.WithActor("agent"))}
 	if n[4] == 1 {
-		st = &stale{store: st, last: map[int]int{}}
+		st = &stale{system: st, last: map[int]int{}}
 	}
 	rnd, value := rand.New(rand.NewPCG(uint64(n[1]), uint64(n[0]))), n[3]
 	say := json.NewEncoder(os.Stdout)
@@ -101,7 +102,7 @@ func actAsAgent(args string) error {
 		out, applied, err := st.do(context.Background(), in)
 		l = line{N: i, At: now(), Out: append([]int{out.x, out.y}, out.shown[:]...), Said: out.said, Gone: out.gone, Skipped: !applied}
 		switch {
-		case errors.Is(err, ctxpage.ErrOutcomeUnknown), errors.Is(err, ctxpage.ErrLocked): // nobody answered for 2 s: the machine is busy
+		case errors.Is(err, store.ErrOutcomeUnknown), errors.Is(err, store.ErrLocked): // nobody answered for 2 s: the machine is busy
 			continue
 		case err != nil:
 			l.Err = err.Error()

@@ -70,7 +70,7 @@ func (s *several) replace(t *testing.T, path string) (stop func() int) {
 	return func() int { cancel(); wg.Wait(); return n }
 }
 
-func runSeveral(t *testing.T, seed uint64, wrap func(store) store) porcupine.CheckResult {
+func runSeveral(t *testing.T, seed uint64, wrap func(system) system) porcupine.CheckResult {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	s := openSeveral(t, path, 4)
@@ -93,7 +93,7 @@ func TestLinearizableAcrossHandOver(t *testing.T) {
 	results := map[porcupine.CheckResult]int{}
 	until := time.Now().Add(12 * time.Second)
 	for seed := uint64(1); seed <= 12 && (seed <= 3 || time.Now().Before(until)); seed++ {
-		got := runSeveral(t, seed, func(s store) store { return s })
+		got := runSeveral(t, seed, func(s system) system { return s })
 		if results[got]++; got == porcupine.Illegal {
 			t.Fatalf("the history of seed %d is not linearizable", seed)
 		}
@@ -107,7 +107,7 @@ func TestLinearizableAcrossHandOver(t *testing.T) {
 func TestLinearizableAcrossHandOverControl(t *testing.T) {
 	var got []porcupine.CheckResult
 	for seed := range uint64(3) {
-		got = append(got, runSeveral(t, seed, func(s store) store { return &stale{store: s, last: map[int]int{}} }))
+		got = append(got, runSeveral(t, seed, func(s system) system { return &stale{system: s, last: map[int]int{}} }))
 	}
 	if !slices.Contains(got, porcupine.Illegal) {
 		t.Fatalf("stale reads were taken for linearizable: %v", got)

@@ -18,6 +18,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // What clients do to some registers, each an artefact, and to the directives of their scope. 0 stands for an artefact that
@@ -89,8 +90,8 @@ var model = porcupine.Model{
 	},
 }
 
-// store does one operation. applied false: it is known to have had no effect.
-type store interface {
+// system does one operation. applied false: it is known to have had no effect.
+type system interface {
 	do(ctx context.Context, in input) (out output, applied bool, err error)
 }
 
@@ -114,7 +115,7 @@ func parse(text string) (s [registers]int) {
 }
 
 func read(r int, v *ctxpage.Version, err error) (int, error) {
-	if errors.Is(err, ctxpage.ErrNotFound) {
+	if errors.Is(err, store.ErrNotFound) {
 		return 0, nil
 	}
 	if err != nil {
@@ -146,7 +147,7 @@ func (d database) do(ctx context.Context, in input) (out output, applied bool, e
 		})
 	case opDelete:
 		err = d.s.Delete(ctx, name(in.a))
-		out.gone = !errors.Is(err, ctxpage.ErrNotFound)
+		out.gone = !errors.Is(err, store.ErrNotFound)
 		if !out.gone {
 			err = nil
 		}
@@ -159,7 +160,7 @@ func (d database) do(ctx context.Context, in input) (out output, applied bool, e
 			return out, false, errors.Join(err, tx.Rollback())
 		}
 		err = tx.Commit(ctx, ctxpage.Verdict{Confidence: map[opKind]float64{opGated: .9, opHeld: .1}[in.op], By: "tests"})
-		if in.op == opHeld && errors.Is(err, ctxpage.ErrHeld) {
+		if in.op == opHeld && errors.Is(err, store.ErrHeld) {
 			err = nil
 		}
 	case opShow:
@@ -175,7 +176,7 @@ func (d database) do(ctx context.Context, in input) (out output, applied bool, e
 			out.said, err = tools(st)
 		}
 	}
-	if errors.Is(err, ctxpage.ErrConflict) {
+	if errors.Is(err, store.ErrConflict) {
 		return out, false, nil
 	}
 	return out, applied, err
@@ -195,14 +196,14 @@ func tools(st ctxpage.DirectiveState) (said uint64, err error) {
 
 // stale is a store that reads one register once and gives that answer for a while.
 type stale struct {
-	store
+	system
 	mu   sync.Mutex
 	last map[int]int
 	n    int
 }
 
 func (s *stale) do(ctx context.Context, in input) (output, bool, error) {
-	out, applied, err := s.store.do(ctx, in)
+	out, applied, err := s.system.do(ctx, in)
 	if in.op == opGet && err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -223,7 +224,7 @@ func randomInput(rnd *rand.Rand, unique func() int) input {
 }
 
 // history lets clients work on a store at once.
-func history(t *testing.T, st store, seed uint64, clients, each int) []porcupine.Operation {
+func history(t *testing.T, st system, seed uint64, clients, each int) []porcupine.Operation {
 	var mu sync.Mutex
 	var out []porcupine.Operation
 	var next atomic.Int64
@@ -284,7 +285,7 @@ func beside(t *testing.T, db *ctxpage.DB, dir string) (stop func()) {
 }
 
 // run makes a history and judges it.
-func run(t *testing.T, seed uint64, wrap func(store) store) porcupine.CheckResult {
+func run(t *testing.T, seed uint64, wrap func(system) system) porcupine.CheckResult {
 	t.Helper()
 	dir := t.TempDir()
 	db, err := ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{WorkingSet: []int64{0, -1, 200}[seed%3]})
@@ -308,7 +309,7 @@ func TestLinearizable(t *testing.T) {
 	results := map[porcupine.CheckResult]int{}
 	until := time.Now().Add(25 * time.Second)
 	for seed := uint64(1); seed <= 12 && (seed <= 3 || time.Now().Before(until)); seed++ {
-		got := run(t, seed, func(s store) store { return s })
+		got := run(t, seed, func(s system) system { return s })
 		if results[got]++; got == porcupine.Illegal {
 			t.Fatalf("the history of seed %d is not linearizable", seed)
 		}
@@ -323,7 +324,7 @@ func TestLinearizable(t *testing.T) {
 func TestLinearizableControl(t *testing.T) {
 	var got []porcupine.CheckResult
 	for seed := range uint64(3) {
-		got = append(got, run(t, seed, func(s store) store { return &stale{store: s, last: map[int]int{}} }))
+		got = append(got, run(t, seed, func(s system) system { return &stale{system: s, last: map[int]int{}} }))
 	}
 	if !slices.Contains(got, porcupine.Illegal) {
 		t.Fatalf("stale reads were taken for linearizable: %v", got)

@@ -22,6 +22,7 @@ import (
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/systest"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // A power cut of a real file system: ext4 on a loop device, shut down by its ioctl without a flush of its journal, so that
@@ -266,7 +267,7 @@ func look(path string, last map[int]int) error {
 	get := func(id string) string {
 		v, gerr := s.Get(ctx, id)
 		if gerr != nil {
-			if !errors.Is(gerr, ctxpage.ErrNotFound) {
+			if !errors.Is(gerr, store.ErrNotFound) {
 				err = errors.Join(err, gerr)
 			}
 			return ""

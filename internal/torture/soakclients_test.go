@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Eight processes do mixed work on one database while its owner is killed now and then, and say how many goroutines and
@@ -54,7 +55,7 @@ func actAsSoaker(args string) error {
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(end) }()
 	opts := ctxpage.Options{ReadOnly: f[4] == "reads"}
 	db, err := ctxpage.Open(path, opts)
-	for begun := time.Now(); errors.Is(err, ctxpage.ErrLocked) && time.Since(begun) < time.Minute; {
+	for begun := time.Now(); errors.Is(err, store.ErrLocked) && time.Since(begun) < time.Minute; {
 		db, err = ctxpage.Open(path, opts)
 	}
 	if err != nil {
@@ -84,7 +85,7 @@ func actAsSoaker(args string) error {
 		case <-time.After(time.Duration(rnd.IntN(30)) * time.Millisecond):
 		}
 		err := soakStep(db, rnd.IntN(8), name, n, opts.ReadOnly, say)
-		if err != nil && !errors.Is(err, ctxpage.ErrOutcomeUnknown) && !errors.Is(err, ctxpage.ErrLocked) && !errors.Is(err, ctxpage.ErrConflict) {
+		if err != nil && !errors.Is(err, store.ErrOutcomeUnknown) && !errors.Is(err, store.ErrLocked) && !errors.Is(err, store.ErrConflict) {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		switch leaks {
@@ -119,7 +120,7 @@ func soakStep(db *ctxpage.DB, what int, name string, n int, reads bool, say func
 	var err error
 	switch what {
 	case 0:
-		if _, err = s.Get(ctx, fmt.Sprint("page-", n/2)); errors.Is(err, ctxpage.ErrNotFound) {
+		if _, err = s.Get(ctx, fmt.Sprint("page-", n/2)); errors.Is(err, store.ErrNotFound) {
 			err = nil
 		}
 	case 1:

@@ -44,13 +44,13 @@ func (w *Write) Artefact() (a ctxpage.Artefact, err error) {
 		CurrentAsOf: w.CurrentAsOf, Group: w.Group, Seq: w.Seq, Subject: w.Subject, Supersedes: w.Supersedes, Pinned: w.Pinned, Tags: w.Tags, Meta: w.Meta,
 	}
 	for _, p := range w.Parts {
-		a.Parts = append(a.Parts, ctxpage.Part(p))
+		a.Parts = append(a.Parts, store.Part(p))
 	}
 	if w.TTL < 0 || w.TTL > MaxSeconds {
 		return a, store.Invalid("ttl_s", fmt.Sprint(w.TTL), fmt.Sprintf("1 to %d seconds", MaxSeconds))
 	}
 	if w.Kind != "" {
-		if a.Kind, err = ctxpage.ParseKind(w.Kind); err != nil {
+		if a.Kind, err = store.ParseKind(w.Kind); err != nil {
 			return a, err
 		}
 	}
@@ -60,7 +60,7 @@ func (w *Write) Artefact() (a ctxpage.Artefact, err error) {
 		}
 	}
 	for _, text := range w.DerivedFrom {
-		ref, err := ctxpage.ParseRef(text)
+		ref, err := store.ParseRef(text)
 		if err != nil {
 			return a, err
 		}
@@ -116,9 +116,9 @@ func (in *Filter) Filter() (f ctxpage.Filter, err error) {
 }
 
 // Kinds parses names of kinds. It returns nil, which stands for all kinds, if there are none.
-func Kinds(names []string) (out []ctxpage.Kind, err error) {
+func Kinds(names []string) (out []store.Kind, err error) {
 	for _, name := range names {
-		k, err := ctxpage.ParseKind(name)
+		k, err := store.ParseKind(name)
 		if err != nil {
 			return nil, err
 		}

@@ -259,7 +259,7 @@ func (w *work) newAndDelete(ctx context.Context) error {
 
 // begin is a transaction with a draft that its context shows.
 func (w *work) begin(ctx context.Context) (*ctxpage.Txn, error) {
-	tx, err := w.s.Begin(ctx, ctxpage.WithOnStale(ctxpage.AllowStale))
+	tx, err := w.s.Begin(ctx, ctxpage.WithOnStale(store.AllowStale))
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +267,7 @@ func (w *work) begin(ctx context.Context) (*ctxpage.Txn, error) {
 	if err := tx.Put(ctx, ctxpage.Artefact{ID: w.any(), Text: question + w.text()}); err != nil {
 		return nil, err
 	}
-	_, err = tx.Assemble(ctx, ctxpage.Query{Text: question, Budget: 2000, Floor: ctxpage.Scratch})
+	_, err = tx.Assemble(ctx, ctxpage.Query{Text: question, Budget: 2000, Floor: store.Scratch})
 	return tx, err
 }
 
@@ -288,7 +288,7 @@ func (w *work) hold(ctx context.Context) error {
 		return err
 	}
 	err = tx.Commit(ctx, ctxpage.Verdict{Confidence: .2, By: "tests"})
-	if !errors.Is(err, ctxpage.ErrHeld) {
+	if !errors.Is(err, store.ErrHeld) {
 		return fmt.Errorf("expected a held batch: %v", err)
 	}
 	w.held = append(w.held, tx.ID())
@@ -304,7 +304,7 @@ func (w *work) review(ctx context.Context) error {
 	w.held = w.held[1:]
 	if w.rnd.IntN(2) == 0 {
 		_, err := w.db.Review().Approve(ctx, id, ctxpage.Approval{By: "operator", Stale: true})
-		if !errors.Is(err, ctxpage.ErrConflict) {
+		if !errors.Is(err, store.ErrConflict) {
 			return err
 		}
 	}
