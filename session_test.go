@@ -725,7 +725,7 @@ func TestAdmissionFollowsTheWindow(t *testing.T) {
 		_, err := chat.Append(ctx, Turn{Role: "user", Text: "Hello."}, Turn{Role: "assistant", Text: strings.Repeat("Many words. ", 80)})
 		require.NoError(t, err)
 	}
-	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, UserCap: 100}))
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000}))
 	conv, err := chat.conversation()
 	require.NoError(t, err)
 	_, err = chat.Inspect(ctx)

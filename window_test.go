@@ -50,7 +50,7 @@ func enterRandom(t *testing.T, seed uint64) {
 			require.NoError(t, err)
 			k.ids = append(k.ids, refs[0].ID)
 		case w == nil:
-			if k.done(k.chat.SetWindow(ctx, session.Config{Total: 24_000, UserCap: 4000})) {
+			if k.done(k.chat.SetWindow(ctx, session.Config{Total: 24_000})) {
 				var err error
 				w, err = k.chat.Watch(ctx)
 				require.NoError(t, err)

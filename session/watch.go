@@ -55,7 +55,6 @@ type Plan struct {
 	Generation   uint64       `json:"generation"`
 	Pass         uint64       `json:"pass"`
 	At           time.Time    `json:"at"`
-	Recency      RecencyModel `json:"recency_model"`
 	Backstop     bool         `json:"backstop"`
 	Thresholds   Thresholds   `json:"thresholds"`
 	Actual       int          `json:"actual"`
