@@ -3,10 +3,13 @@ package eraseplan
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/handoff"
+	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -17,20 +20,13 @@ const scanRows = 128
 
 // artefacts looks at all of them, then follows what was derived from those that go.
 func (f *finder) artefacts() error {
-	for _, r := range f.req.Refs {
-		f.named[artefact{r.Scope, r.ID}] = true
-	}
 	var scopes []string
-	for q := (store.ScanQuery{What: store.ScanScopes, Limit: scanRows}); ; {
-		page, err := f.st.Scan(f.ctx, q)
+	for page, err := range f.pages(store.ScanQuery{What: store.ScanScopes}) {
 		if err != nil {
 			return err
 		}
 		for _, s := range page.Names {
 			scopes = append(scopes, s.Name)
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			break
 		}
 	}
 	f.allScopes = scopes
@@ -41,8 +37,11 @@ func (f *finder) artefacts() error {
 		}
 	}
 	f.progress("scopes", uint64(len(scopes)), uint64(len(scopes)))
-	for a := range f.named {
-		if err := f.byName(a); err != nil {
+	for n := range maps.Clone(f.matched) {
+		if n.kind != askedRef {
+			continue
+		}
+		if err := f.byName(artefact{n.scope, n.id}); err != nil {
 			return err
 		}
 	}
@@ -60,8 +59,7 @@ func (f *finder) artefacts() error {
 }
 
 func (f *finder) scope(scope string) error {
-	for q := (store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Deleted: true, Ever: f.ever(scope), Limit: scanRows}); ; {
-		page, err := f.st.Scan(f.ctx, q)
+	for page, err := range f.pages(store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Deleted: true, Ever: f.ever(scope)}) {
 		if err != nil {
 			return err
 		}
@@ -70,16 +68,20 @@ func (f *finder) scope(scope string) error {
 				return err
 			}
 		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
-		}
 	}
+	return nil
+}
+
+// pages ranges over the parts of a listing.
+func (f *finder) pages(q store.ScanQuery) iter.Seq2[store.ScanPage, error] {
+	q.Limit = scanRows
+	return staterows.Pages(f.ctx, f.st, q)
 }
 
 // ever narrows the listing of a scope to what version looks for; nil: all of it must be read. Artefacts that were asked for by
 // name are read by it (byName). Whoever makes version look for more makes the store look for it, too (engine/facts.go).
 func (f *finder) ever(scope string) *store.Ever {
-	if f.inScope(scope) || f.seen != nil || f.was != nil || len(f.runs) > 0 {
+	if f.inScope(scope) || f.was != nil || len(f.runs) > 0 {
 		return nil
 	}
 	e := &store.Ever{Subject: f.req.Subject, Replaces: f.req.Names}
@@ -112,16 +114,14 @@ func (f *finder) artefact(newest *store.Head) error {
 	}
 	x := &found{artefact: artefact{newest.Scope, newest.ID}, kind: newest.Kind, bare: bare, versions: newest.Version}
 	f.version(x, newest)
-	for q := (store.ScanQuery{What: store.ScanHistory, Scopes: store.Scopes{newest.Scope}, ID: newest.ID, Limit: scanRows}); newest.Version > 1; {
-		page, err := f.st.Scan(f.ctx, q)
-		if err != nil {
-			return err
-		}
-		for _, h := range page.Heads {
-			f.version(x, h)
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			break
+	if newest.Version > 1 {
+		for page, err := range f.pages(store.ScanQuery{What: store.ScanHistory, Scopes: store.Scopes{newest.Scope}, ID: newest.ID}) {
+			if err != nil {
+				return err
+			}
+			for _, h := range page.Heads {
+				f.version(x, h)
+			}
 		}
 	}
 	switch {
@@ -146,9 +146,6 @@ func (f *finder) artefact(newest *store.Head) error {
 
 // version notes what one version says. A message is a turn of the session that its group names, and so is a page of a packet.
 func (f *finder) version(x *found, h *store.Head) {
-	if f.seen != nil {
-		f.seen(h)
-	}
 	turn := h.Kind == store.KindMessage && h.Group != ""
 	if base, from, ref := handoff.Received(h); base != "" {
 		turn, x.packet, x.from = true, base, from

@@ -25,6 +25,7 @@ func (f *finder) audit() error {
 		if r.Index%4096 == 0 {
 			f.progress("audit", r.Index, size)
 		}
+		f.askedIn(r)
 		f.context(r)
 		f.nameless(r)
 		f.answer(r)

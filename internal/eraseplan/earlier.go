@@ -28,9 +28,6 @@ type rule struct {
 	names   bool
 }
 
-// memoNames bounds the names whose comparison is remembered.
-const memoNames = 4096
-
 // NewEarlier looks for what erases took. Those that do not say what was asked for are passed over.
 func NewEarlier(secret []byte, done []store.EraseReport) *Earlier {
 	wanted := map[rule]map[string]bool{}
@@ -51,22 +48,8 @@ func NewEarlier(secret []byte, done []store.EraseReport) *Earlier {
 		if len(wanted[r]) == 0 {
 			continue
 		}
-		memo := map[[2]string]bool{} // of names that recur
 		f := newFinder(&ops.Request{Cascade: r.cascade, Names: r.names})
-		f.past = func(kind, name string) bool {
-			is, known := memo[[2]string{kind, name}]
-			if known {
-				return is
-			}
-			is = wanted[r][store.AskedOf(secret, kind, name)]
-			if len(memo) >= memoNames {
-				clear(memo)
-			}
-			if kind != askedRef {
-				memo[[2]string{kind, name}] = is
-			}
-			return is
-		}
+		f.among = digested(secret, wanted[r])
 		e.finders, e.made = append(e.finders, f), append(e.made, map[artefact]*found{})
 	}
 	return e

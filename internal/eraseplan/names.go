@@ -7,7 +7,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -16,17 +15,18 @@ import (
 // earlierRuns finds the erases without Names that were asked for the same. What they left are names, without the subject, the
 // session or the lineage that they were found by: only the run that erased them leads there.
 func (f *finder) earlierRuns() error {
-	if !f.req.Names || len(f.req.Refs) > 0 || nameless(f.req) {
+	same := map[string]bool{}
+	for n := range f.matched {
+		if n.kind != askedRef {
+			same[n.digest(f.secret)] = true
+		}
+	}
+	if !f.req.Names || len(same) == 0 {
 		return nil
 	}
-	info, err := f.st.Info(f.ctx)
-	if err != nil {
-		return err
-	}
-	is := asked(info.Secret, &ops.Request{Subject: f.req.Subject, Scope: f.req.Scope, Session: f.req.Session}, nil)[0]
 	f.runs = map[string]bool{}
 	return walkRows(f.ctx, f.st, func(row eraseRow) {
-		if slices.Contains(row.Report.Asked, is) {
+		if slices.ContainsFunc(row.Report.Asked, func(is string) bool { return same[is] }) {
 			f.runs[row.Report.Trace] = true
 		}
 	})
@@ -38,8 +38,17 @@ func (f *finder) collectNames() error {
 		return nil
 	}
 	n := &f.job.Named
-	words := map[string]bool{f.req.Subject: true, f.req.Session.ID: true}
-	refs := maps.Clone(f.named)
+	words, refs := map[string]bool{}, map[artefact]bool{}
+	for m := range f.matched {
+		switch m.kind {
+		case askedRef:
+			refs[artefact{m.scope, m.id}] = true
+		case askedScope:
+			n.Scopes, words[m.scope] = append(n.Scopes, m.scope), true
+		default:
+			words[m.id] = true
+		}
+	}
 	for a := range f.arts {
 		refs[a] = true
 	}
@@ -56,11 +65,8 @@ func (f *finder) collectNames() error {
 			words[s] = true
 		}
 	}
-	if f.req.Scope != "" && f.req.Subject == "" {
-		n.Scopes, words[f.req.Scope] = []string{f.req.Scope}, true
-	}
-	delete(words, "")
 	n.Words = slices.Sorted(maps.Keys(words))
+	slices.Sort(n.Scopes)
 	slices.SortFunc(n.Refs, byText)
 	slices.SortFunc(n.Sessions, byText)
 	f.names = format.NewNameSet(n)
@@ -68,6 +74,20 @@ func (f *finder) collectNames() error {
 }
 
 func byText(a, b store.Ref) int { return strings.Compare(a.String(), b.String()) }
+
+// askedIn notes the names in a leaf that the erase to be repeated was asked for: it takes them also where no row has them any
+// more.
+func (f *finder) askedIn(r *manifest.Record) {
+	if f.was == nil || !f.req.Names {
+		return
+	}
+	f.inSession(r.Scope, r.Session)
+	for _, w := range r.Writes {
+		if ref, err := store.ParseRef(w.Ref); err == nil && !f.inScope(ref.Scope) {
+			f.isNamed(artefact{ref.Scope, ref.ID})
+		}
+	}
+}
 
 // nameless takes the body of a leaf that names what goes, with the question that it was asked.
 func (f *finder) nameless(r *manifest.Record) {

@@ -1,14 +1,14 @@
-// Package erasing finds everything that an erase must take: what was asked for, what holds its content besides, what was
+// Package eraseplan finds everything that an erase must take: what was asked for, what holds its content besides, what was
 // derived from it, and which contexts showed it. It reads a store and writes nothing.
 //
 //	artefacts   every version of every artefact is looked at once; then what was derived is followed       artefacts.go
 //	rows        sessions, directives, recorded directories, drafts                                         rows.go
 //	held        batches that wait for review, or were decided                                              rows.go
-//	again       what was erased once, in a backup from before                                              repeat.go
+//	asked       the names that a request asks for, or an earlier erase whose receipt is repeated            asked.go
 //	audit       contexts that showed it, what was committed from them, questions                           audit.go
 //
-// The audit also says which artefacts an operator promoted to an ancestor scope. If it names copies of what goes, the search
-// begins again and takes them, too (promoted.go).
+// The audit also says which artefacts an operator promoted to an ancestor scope, and has names that no row has any more. If
+// it names more of what goes, the search begins again and takes that, too.
 package eraseplan
 
 import (
@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/freshness"
@@ -48,11 +47,7 @@ func run(ctx context.Context, st store.Store, f *finder) (*ops.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := st.Info(ctx)
-	if err != nil {
-		return nil, err
-	}
-	plan.Job.Asked, plan.Job.Cascade = asked(info.Secret, req, plan.promoted), string(cmp.Or(req.Cascade, ops.Keep))
+	plan.Job.Asked, plan.Job.Cascade = asked(f.secret, req, plan.promoted), string(cmp.Or(req.Cascade, ops.Keep))
 	if f.was != nil {
 		plan.Job.Asked = f.was.Asked
 	}
@@ -107,30 +102,57 @@ func Find(ctx context.Context, st store.Store, req *ops.Request) (*Plan, error) 
 }
 
 func (f *finder) find(ctx context.Context, st store.Store) (*Plan, error) {
-	f.ctx, f.st = ctx, st
-	for _, step := range []func() error{f.check, f.earlierRuns, f.artefacts, f.state, f.held, f.collectNames, f.audit} {
+	info, err := st.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f.ctx, f.st, f.secret = ctx, st, info.Secret
+	for _, step := range []func() error{f.begin, f.earlierRuns, f.artefacts, f.state, f.held, f.collectNames, f.audit} {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
-	if wider := f.withPromoted(); wider != nil {
+	if wider := f.wider(); wider != nil {
 		return wider.find(ctx, st)
 	}
 	return f.plan(), nil
 }
 
-// check refuses a bad request. One that repeats an erase may have no name (requests).
-func (f *finder) check() error {
-	if f.was != nil && nameless(f.req) {
+// begin checks the request and notes its names. Those of an erase that is repeated are known by their digests.
+func (f *finder) begin() error {
+	if f.was != nil {
+		digests := map[string]bool{}
+		for _, d := range f.was.Asked {
+			digests[d] = true
+		}
+		f.among, f.known = digested(f.secret, digests), len(f.matched)
 		return nil
 	}
-	return f.req.Check()
+	if err := f.req.Check(); err != nil {
+		return err
+	}
+	for _, n := range namesOf(f.req) {
+		f.matched[n] = true
+	}
+	return nil
+}
+
+// wider is a search for more than this one: promoted copies of what goes, and names that were found too late. nil: this one
+// looked at all of it.
+func (f *finder) wider() *finder {
+	promoted := f.promotedCopies()
+	if len(promoted) <= len(f.promoted) && !(f.was != nil && f.req.Names && len(f.matched) > f.known) { // a search for more takes no less
+		return nil
+	}
+	wider := newFinder(f.req)
+	wider.was, wider.promoted, wider.matched = f.was, promoted, f.matched
+	return wider
 }
 
 // newFinder is a search that has not begun.
 func newFinder(req *ops.Request) *finder {
 	f := &finder{
-		req: req, progress: req.Progress, cascade: cmp.Or(req.Cascade, ops.Keep), named: map[artefact]bool{}, arts: map[artefact]*found{}, nums: map[uint64]bool{},
+		req: req, progress: req.Progress, cascade: cmp.Or(req.Cascade, ops.Keep), matched: map[name]bool{}, whole: map[string]bool{}, arts: map[artefact]*found{}, nums: map[uint64]bool{},
 		sessions: map[session]bool{}, touched: map[session]bool{}, emptied: map[session]bool{}, contexts: map[string]bool{}, drafts: map[string][]draft{}, scopes: map[string]bool{}, failed: map[string]bool{}, waiting: map[artefact]bool{},
 	}
 	if f.progress == nil {
@@ -157,7 +179,12 @@ type finder struct {
 	progress store.Progress
 	cascade  ops.Cascade
 
-	named    map[artefact]bool   // by the request
+	secret  []byte          // of the database: receipts have digests under it
+	among   func(name) bool // whether a name is among digests that were asked for; nil: matched has all names
+	matched map[name]bool   // that were asked for, as far as they are known
+	known   int             // of matched, when the search began
+	whole   map[string]bool // of scopes that were looked at: they go
+
 	arts     map[artefact]*found // that go
 	linked   []*found            // that were made from others, and may follow them
 	packets  []*found            // pages of packets that sessions received
@@ -168,7 +195,7 @@ type finder struct {
 	drafts   map[string][]draft  // by trace of the context that showed them
 	contexts map[string]bool     // traces that showed one of nums
 	scopes   map[string]bool
-	waiting  map[artefact]bool // of named: those of which a draft or a held batch has something
+	waiting  map[artefact]bool // of those asked for by name: of which a draft or a held batch has something
 
 	report ops.Report
 	job    store.EraseJob
@@ -185,10 +212,8 @@ type finder struct {
 
 	promotions []promotion             // that the audit tells of
 	promoted   map[store.Ref]store.Ref // versions that are copies of what goes, and what they were promoted from
-	seen       func(*store.Head)       // hears of every version; nil: nobody
 
-	was  *store.EraseReport           // the erase that is repeated, as a receipt has it; nil: none is
-	past func(kind, name string) bool // whether an earlier erase was asked for a name (Earlier); nil: only req is asked for
+	was *store.EraseReport // the erase that is repeated, as a receipt has it; nil: none is
 }
 
 // found is an artefact with what all of its versions say.
@@ -207,36 +232,6 @@ type found struct {
 	from     store.Ref   // the session that handed it on, if the page says so
 	handed   []artefact  // the turns that it names
 	why      string
-}
-
-// inScope reports whether a scope goes as a whole: the one that is erased, or one below it.
-func (f *finder) inScope(scope string) bool {
-	if f.past != nil {
-		return slices.ContainsFunc(store.ScopeChain(scope), func(s string) bool { return f.past(askedScope, s) })
-	}
-	return f.req.Subject == "" && f.req.Scope != "" && (scope == f.req.Scope || strings.HasPrefix(scope, f.req.Scope+"/"))
-}
-
-// inSession reports whether a session goes as a whole.
-func (f *finder) inSession(scope, id string) bool {
-	return id != "" && (f.inScope(scope) || f.emptied[session{scope, id}] || f.req.Session == store.Ref{Scope: scope, ID: id} || f.past != nil && f.past(askedSession, scope+"\x00"+id))
-}
-
-// isSubject reports whether everything about a person goes in a scope: that of the request or one below it, or any scope if
-// the request names none.
-func (f *finder) isSubject(scope, who string) bool {
-	switch {
-	case who == "":
-		return false
-	case f.past != nil:
-		return f.past(askedSubject, who) || slices.ContainsFunc(store.ScopeChain(scope), func(s string) bool { return f.past(askedSubject, s+"\x00"+who) })
-	}
-	return f.req.Subject == who && (f.req.Scope == "" || scope == f.req.Scope || store.Below(scope, f.req.Scope))
-}
-
-// isNamed reports whether an artefact was asked for by its name.
-func (f *finder) isNamed(a artefact) bool {
-	return f.named[a] || f.past != nil && f.past(askedRef, a.scope+"\x00"+a.id)
 }
 
 // plan puts together what was found, in an order that depends on nothing else.

@@ -32,20 +32,15 @@ func (f *finder) promotion(r *manifest.Record) {
 	}
 }
 
-// withPromoted is a search that also takes the promoted copies of what goes; nil: this one looked at all of them.
-func (f *finder) withPromoted() *finder {
+// promotedCopies are the promoted copies of what goes, with what they were promoted from.
+func (f *finder) promotedCopies() map[store.Ref]store.Ref {
 	more := map[store.Ref]store.Ref{}
 	for _, p := range f.promotions {
 		if a := (artefact{p.from.Scope, p.from.ID}); f.arts[a] != nil || f.isNamed(a) || f.inScope(a.scope) {
 			more[p.to] = p.from
 		}
 	}
-	if len(more) <= len(f.promoted) { // a search with more copies takes no less
-		return nil
-	}
-	wider := newFinder(f.req)
-	wider.was, wider.past, wider.seen, wider.promoted = f.was, f.past, f.seen, more
-	return wider
+	return more
 }
 
 // promotedWhy says of what a version is a copy; "": of nothing that goes. One that has no content any more is none: what was

@@ -23,8 +23,10 @@ type draft struct {
 
 // state looks at the rows of state whose owner may go.
 func (f *finder) state() error {
-	if f.req.Session != (store.Ref{}) {
-		f.touched[session{f.req.Session.Scope, f.req.Session.ID}] = true
+	for n := range f.matched {
+		if n.kind == askedSession {
+			f.touched[session{n.scope, n.id}] = true
+		}
 	}
 	looks := f.looks()
 	if f.req.Names {
@@ -40,8 +42,7 @@ func (f *finder) state() error {
 		looks["quota/"], looks["retention/"] = f.policyRow, f.policyRow
 	}
 	for prefix, look := range looks {
-		for q := (store.ScanQuery{What: store.ScanState, Prefix: prefix, Limit: scanRows}); ; {
-			page, err := f.st.Scan(f.ctx, q)
+		for page, err := range f.pages(store.ScanQuery{What: store.ScanState, Prefix: prefix}) {
 			if err != nil {
 				return err
 			}
@@ -50,9 +51,6 @@ func (f *finder) state() error {
 					return err
 				}
 			}
-			if q.Cursor = page.Next; q.Cursor == "" {
-				break
-			}
 		}
 	}
 	return nil
@@ -60,8 +58,7 @@ func (f *finder) state() error {
 
 // empties reports whether all turns of a session go, so that nothing is left for its name.
 func (f *finder) empties(s session) (bool, error) {
-	for q := (store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{s.scope}, Deleted: true, Ever: &store.Ever{Group: s.id}, Limit: scanRows}); ; {
-		page, err := f.st.Scan(f.ctx, q)
+	for page, err := range f.pages(store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{s.scope}, Deleted: true, Ever: &store.Ever{Group: s.id}}) {
 		if err != nil {
 			return false, err
 		}
@@ -70,10 +67,8 @@ func (f *finder) empties(s session) (bool, error) {
 				return false, nil
 			}
 		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return true, nil
-		}
 	}
+	return true, nil
 }
 
 // looks are by prefix the rows that may go.
@@ -137,7 +132,7 @@ func (f *finder) directoryRow(r store.StateRow) error {
 		f.gone(r)
 		return nil
 	}
-	if f.past != nil { // a row of an export, of which nobody asks for files
+	if f.st == nil { // a row of an export, of which nobody asks for files
 		return nil
 	}
 	d, err := freshness.ReadDirectory(r)
@@ -172,8 +167,7 @@ func (f *finder) draftRow(r store.StateRow) error {
 
 // held takes the batches that hold what goes.
 func (f *finder) held() error {
-	for q := (store.ScanQuery{What: store.ScanHeld, All: true, Limit: scanRows}); ; {
-		page, err := f.st.Scan(f.ctx, q)
+	for page, err := range f.pages(store.ScanQuery{What: store.ScanHeld, All: true}) {
 		if err != nil {
 			return err
 		}
@@ -184,9 +178,6 @@ func (f *finder) held() error {
 				f.scopes[h.Batch.Scope] = true
 				f.report.Held = append(f.report.Held, ops.HeldItem{ID: h.Batch.ID.String(), Scope: h.Batch.Scope, Actor: h.Batch.Actor, At: h.At.UTC(), Why: why})
 			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			break
 		}
 	}
 	if f.was == nil {
