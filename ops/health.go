@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/neardup"
+	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -191,9 +192,7 @@ func sees(reader, scope string) bool { return slices.Contains(store.ScopeChain(r
 const atOnce = 256
 
 func (l *look) artefacts(ctx context.Context) error {
-	q := store.ScanQuery{What: store.ScanArtefacts, Scopes: l.scopes, Limit: atOnce}
-	for {
-		page, err := l.st.Scan(ctx, q)
+	for page, err := range staterows.Pages(ctx, l.st, store.ScanQuery{What: store.ScanArtefacts, Scopes: l.scopes, Limit: atOnce}) {
 		if err != nil {
 			return err
 		}
@@ -210,10 +209,8 @@ func (l *look) artefacts(ctx context.Context) error {
 			return err
 		}
 		l.progress("artefacts", l.out.Artefacts, 0)
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
-		}
 	}
+	return nil
 }
 
 // artefact judges one by its head, and keeps what is compared later of one that is served.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -100,16 +101,13 @@ func (r *run) youngest() (at time.Time, ok bool) {
 // waiting are the ids of batches that wait for review.
 func (r *run) waiting() (map[string]bool, error) {
 	ids := map[string]bool{}
-	for q := (store.ScanQuery{What: store.ScanHeld, Limit: scanRows}); ; {
-		page, err := r.k.Store.Scan(r.ctx, q)
+	for page, err := range staterows.Pages(r.ctx, r.k.Store, store.ScanQuery{What: store.ScanHeld, Limit: scanRows}) {
 		if err != nil {
 			return nil, err
 		}
 		for i := range page.Held {
 			ids[page.Held[i].Batch.ID.String()] = true
 		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return ids, nil
-		}
 	}
+	return ids, nil
 }

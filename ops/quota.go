@@ -85,8 +85,7 @@ func (k *Quotas) All(ctx context.Context) (list []Usage, err error) {
 
 // held counts the batches awaiting review.
 func (k *Quotas) held(ctx context.Context, list []Usage) error {
-	for q := (store.ScanQuery{What: store.ScanHeld, Limit: 500}); ; {
-		page, err := k.Store.Scan(ctx, q)
+	for page, err := range staterows.Pages(ctx, k.Store, store.ScanQuery{What: store.ScanHeld, Limit: 500}) {
 		if err != nil {
 			return err
 		}
@@ -97,25 +96,20 @@ func (k *Quotas) held(ctx context.Context, list []Usage) error {
 				}
 			}
 		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
-		}
 	}
+	return nil
 }
 
 // Spaces returns the space used by each scope, by name and kind, with the bodies of its audit leaves. The first call after an
 // open reads the whole audit.
 func (k *Quotas) Spaces(ctx context.Context) (list []store.ScopeInfo, err error) {
-	for q := (store.ScanQuery{What: store.ScanScopes, Space: true, Limit: 10_000}); ; {
-		page, err := k.Store.Scan(ctx, q)
+	for page, err := range staterows.Pages(ctx, k.Store, store.ScanQuery{What: store.ScanScopes, Space: true, Limit: 10_000}) {
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, page.Names...)
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return list, nil
-		}
 	}
+	return list, nil
 }
 
 // sumSpace adds two lists of space by kind, in the order of the first. Kinds that only the second has come last.

@@ -107,8 +107,7 @@ func (k *Retention) batch(scope string, leaf manifest.Record) (store.Batch, erro
 // scopes are those of the database that are below another, by name.
 func (k *Retention) scopes(ctx context.Context, under string) ([]string, error) {
 	all := map[string]bool{}
-	for q := (store.ScanQuery{What: store.ScanScopes, Limit: scanRows}); ; {
-		page, err := k.Store.Scan(ctx, q)
+	for page, err := range staterows.Pages(ctx, k.Store, store.ScanQuery{What: store.ScanScopes, Limit: scanRows}) {
 		if err != nil {
 			return nil, err
 		}
@@ -117,10 +116,8 @@ func (k *Retention) scopes(ctx context.Context, under string) ([]string, error) 
 				all[s.Name] = true
 			}
 		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return slices.Sorted(maps.Keys(all)), nil
-		}
 	}
+	return slices.Sorted(maps.Keys(all)), nil
 }
 
 // scanRows is how much is listed at a time.

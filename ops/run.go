@@ -13,6 +13,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/ctxpage/ctxpage/internal/directivelog"
+	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -188,8 +189,7 @@ func (r *run) artefacts(scope string) error {
 		return nil
 	}
 	old, newest := map[string][]*store.Head{}, map[string]time.Time{}
-	for q := (store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Limit: scanRows}); ; {
-		page, err := r.k.Store.Scan(r.ctx, q)
+	for page, err := range staterows.Pages(r.ctx, r.k.Store, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Limit: scanRows}) {
 		if err != nil {
 			return err
 		}
@@ -200,9 +200,6 @@ func (r *run) artefacts(scope string) error {
 			if end, ok := ends[h.Kind.String()]; ok && !h.PutAt.After(end) && !strings.HasPrefix(h.ID, directivelog.Reserved) {
 				old[h.Kind.String()] = append(old[h.Kind.String()], h)
 			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			break
 		}
 	}
 	if sessions {
@@ -276,8 +273,7 @@ func (r *run) sessions(scope string, newest map[string]time.Time, end time.Time)
 // held applies the rules of batches that wait, and of those that were decided.
 func (r *run) held() error {
 	var wait, decided []*store.HeldBatch
-	for q := (store.ScanQuery{What: store.ScanHeld, All: true, Limit: scanRows}); ; {
-		page, err := r.k.Store.Scan(r.ctx, q)
+	for page, err := range staterows.Pages(r.ctx, r.k.Store, store.ScanQuery{What: store.ScanHeld, All: true, Limit: scanRows}) {
 		if err != nil {
 			return err
 		}
@@ -293,9 +289,6 @@ func (r *run) held() error {
 			if end, ok := e.Decided.before(r.now); ok && h.Decided != "" && !h.At.After(end) {
 				decided = append(decided, h)
 			}
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			break
 		}
 	}
 	for _, h := range wait {

@@ -115,18 +115,16 @@ func (k *Retention) turns(ctx context.Context, scope, id string) (turns, forms [
 }
 
 func (k *Retention) heads(ctx context.Context, q store.ScanQuery, fn func(*store.Head)) error {
-	for q.Limit = scanRows; ; {
-		page, err := k.Store.Scan(ctx, q)
+	q.Limit = scanRows
+	for page, err := range staterows.Pages(ctx, k.Store, q) {
 		if err != nil {
 			return err
 		}
 		for _, h := range page.Heads {
 			fn(h)
 		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
-		}
 	}
+	return nil
 }
 
 // noteRow begins the keys of what was recorded of a session.
@@ -177,8 +175,7 @@ func (k *Retention) PurgeReviews(ctx context.Context, p Purge) (*RunReport, erro
 func (r *run) purge(p Purge) error {
 	job := store.GCJob{By: p.By, Why: "review purge", Reviews: []ulid.ULID{}}
 	end := r.now.Add(-time.Duration(max(p.Older, 0)))
-	for q := (store.ScanQuery{What: store.ScanHeld, All: true, Limit: scanRows}); ; {
-		page, err := r.k.Store.Scan(r.ctx, q)
+	for page, err := range staterows.Pages(r.ctx, r.k.Store, store.ScanQuery{What: store.ScanHeld, All: true, Limit: scanRows}) {
 		if err != nil {
 			return err
 		}
@@ -199,9 +196,6 @@ func (r *run) purge(p Purge) error {
 			}
 			job.Reviews = append(job.Reviews, h.Batch.ID)
 			r.took(h.Batch.Scope, what, Rule{Age: p.Older, From: p.Scope}, []string{h.Batch.ID.String()})
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			break
 		}
 	}
 	if p.DryRun || len(job.Reviews) == 0 {

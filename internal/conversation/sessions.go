@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"weak"
 
+	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
@@ -170,13 +171,9 @@ func (t *Sessions) Readable(ctx context.Context, scope string) error {
 	if known {
 		return nil
 	}
-	for cursor := ""; ; {
-		page, err := t.Store.Scan(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Deleted: true, Cursor: cursor, Limit: 256})
+	for _, err := range staterows.Pages(ctx, t.Store, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{scope}, Deleted: true, Limit: 256}) {
 		if err != nil {
 			return err
-		}
-		if cursor = page.Next; cursor == "" {
-			break
 		}
 	}
 	t.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -37,16 +38,12 @@ func (c *walk) bad(invariant, where, format string, args ...any) {
 }
 
 func (c *walk) run(ctx context.Context) error {
-	for q := (store.ScanQuery{What: store.ScanState, Prefix: prefix, Limit: 1000}); ; {
-		page, err := c.store.Scan(ctx, q)
+	for page, err := range staterows.Pages(ctx, c.store, store.ScanQuery{What: store.ScanState, Prefix: prefix, Limit: 1000}) {
 		if err != nil {
 			return err
 		}
 		for _, r := range page.State {
 			c.rows[r.Key] = r.Value
-		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			break
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.rows)) {
@@ -87,8 +84,7 @@ func (c *walk) row(key string) {
 
 // scopes adds those without a state row: they must have no page.
 func (c *walk) scopes(ctx context.Context) error {
-	for q := (store.ScanQuery{What: store.ScanScopes, Limit: 1000}); ; {
-		page, err := c.store.Scan(ctx, q)
+	for page, err := range staterows.Pages(ctx, c.store, store.ScanQuery{What: store.ScanScopes, Limit: 1000}) {
 		if err != nil {
 			return err
 		}
@@ -97,10 +93,8 @@ func (c *walk) scopes(ctx context.Context) error {
 				c.want[s.Name] = ""
 			}
 		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return nil
-		}
 	}
+	return nil
 }
 
 // page is the text of the page of directives of a scope, "" where there is none.

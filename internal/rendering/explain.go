@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -132,9 +133,7 @@ func (t Teller) numbers(ctx context.Context, leaf *manifest.Record, ref store.Re
 	if len(scopes) == 0 { // the scope of the leaf does not see that of the reference
 		return nums, nil
 	}
-	cursor := ""
-	for {
-		page, err := t.Store.Scan(ctx, store.ScanQuery{What: store.ScanHistory, Scopes: scopes, ID: ref.ID, Cursor: cursor, Limit: 100})
+	for page, err := range staterows.Pages(ctx, t.Store, store.ScanQuery{What: store.ScanHistory, Scopes: scopes, ID: ref.ID, Limit: 100}) {
 		if errors.Is(err, store.ErrNotFound) {
 			return nums, nil
 		}
@@ -148,10 +147,8 @@ func (t Teller) numbers(ctx context.Context, leaf *manifest.Record, ref store.Re
 				}
 			}
 		}
-		if cursor = page.Next; cursor == "" {
-			return nums, nil
-		}
 	}
+	return nums, nil
 }
 
 func scopesOf(chain store.Scopes, ref store.Ref) store.Scopes {

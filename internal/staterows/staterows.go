@@ -14,8 +14,7 @@ import (
 
 // Walk calls fn for every state row whose key begins with prefix, in the order of the keys. It stops at the first error.
 func Walk(ctx context.Context, st store.Store, prefix string, fn func(store.StateRow) error) error {
-	for cursor := ""; ; {
-		page, err := st.Scan(ctx, store.ScanQuery{What: store.ScanState, Prefix: prefix, Cursor: cursor, Limit: 4096})
+	for page, err := range Pages(ctx, st, store.ScanQuery{What: store.ScanState, Prefix: prefix, Limit: 4096}) {
 		if err != nil {
 			return err
 		}
@@ -24,10 +23,8 @@ func Walk(ctx context.Context, st store.Store, prefix string, fn func(store.Stat
 				return err
 			}
 		}
-		if cursor = page.Next; cursor == "" {
-			return nil
-		}
 	}
+	return nil
 }
 
 // tries is the number of attempts of a change while other writers win. A caller that appends a turn must not fail because another
