@@ -1,36 +1,23 @@
 package dbctl
 
 import (
-	"bytes"
+	"context"
 	"encoding/json"
-	"errors"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-)
-
-// The tests in this file run the real binary on a database that an application wrote: another program, in a module of its
-// own, which named its file roots in Options.FileRoots and recorded nothing.
-
-// application is its main.go. It imports a directory, keeps a conversation, asks, and ends.
-const application = `package main
-
-import (
-	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/session"
 	"github.com/ctxpage/ctxpage/store"
 )
 
+// The tests in this file read a database that an application wrote, which named its file roots in Options.FileRoots and
+// recorded nothing.
+
+// memo is a source of the application that dbctl does not have.
 type memo struct{}
 
 func (memo) Probe(_ context.Context, _ string, have store.Validator) (store.Validator, error) {
@@ -41,115 +28,37 @@ func (memo) Fetch(_ context.Context, key string) (store.Fetched, error) {
 	return store.Fetched{Text: "Memo " + key + ": refunds of oceans take a week.", Validator: store.Validator{Stamp: "1"}}, nil
 }
 
-func main() {
-	ctx := context.Background()
-	file, dir := os.Args[1], os.Args[2]
-	db, err := ctxpage.Open(file, ctxpage.Options{FileRoots: []string{dir}, Sources: map[string]store.Source{"memo": memo{}}})
-	check(err)
-	s := db.Scope("acme/support")
-	paths, err := filepath.Glob(filepath.Join(dir, "*", "*.md"))
-	check(err)
-	for _, p := range paths {
-		_, err := s.Put(ctx, ctxpage.Artefact{ID: filepath.Base(p), Source: "file:" + p})
-		check(err)
-	}
-	_, err = s.Put(ctx, ctxpage.Artefact{ID: "memo", Source: "memo:12"})
-	check(err)
-	chat := s.Session("chat-1")
-	check(chat.SetWindow(ctx, session.Config{Total: 128_000}))
-	for _, text := range []string{"What may I refund?", "The weather is fine.", "Tariffs rise in May.", "And what of parcels?"} {
-		_, err := chat.Append(ctx, ctxpage.Turn{Role: "user", Text: text})
-		check(err)
-	}
-	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}, Params: session.CompatParams()})
-	check(err)
-	a, err := s.Assemble(ctx, ctxpage.Query{Text: "refund limit", Budget: 4000, Session: "chat-1"})
-	check(err)
-	check(db.Close())
-	fmt.Println(a.Trace)
-}
-
-func check(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-`
-
-// built are the real dbctl and the application, built once for all tests of this process.
-var built = sync.OnceValues(func() (dir string, err error) {
-	dir, err = os.MkdirTemp("", "dbctl-built-")
-	if err != nil {
-		return "", err
-	}
-	builtIn = dir
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		return dir, err
-	}
-	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	if err != nil {
-		return dir, err
-	}
-	sum, err := os.ReadFile(filepath.Join(root, "go.sum"))
-	if err != nil {
-		return dir, err
-	}
-	own := strings.Replace(string(mod), "module github.com/ctxpage/ctxpage", "module example.com/application", 1) +
-		"\nrequire github.com/ctxpage/ctxpage v0.0.0\nreplace github.com/ctxpage/ctxpage => " + root + "\n"
-	app := filepath.Join(dir, "application")
-	for name, text := range map[string]string{"go.mod": own, "go.sum": string(sum), "main.go": application} {
-		if err := errors.Join(os.MkdirAll(app, 0o700), os.WriteFile(filepath.Join(app, name), []byte(text), 0o600)); err != nil {
-			return dir, err
-		}
-	}
-	for _, b := range []struct{ in, out string }{{"../../cmd/dbctl", "dbctl"}, {app, "app"}} {
-		cmd := exec.Command("go", "build", "-mod=mod", "-o", filepath.Join(dir, b.out), ".")
-		cmd.Dir, cmd.Env = b.in, append(os.Environ(), "GOWORK=off")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return dir, errors.New(string(out))
-		}
-	}
-	return dir, nil
-})
-
-// builtIn is removed when the tests end.
-var builtIn string
-
-// tool runs the real dbctl.
-func tool(t testing.TB, args ...string) result {
-	t.Helper()
-	dir, err := built()
-	require.NoError(t, err)
-	cmd := exec.Command(filepath.Join(dir, "dbctl"), args...)
-	var out, errw bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errw
-	err = cmd.Run()
-	var ended *exec.ExitError
-	if err != nil && !errors.As(err, &ended) {
-		require.NoError(t, err)
-	}
-	return result{cmd.ProcessState.ExitCode(), out.String(), errw.String()}
-}
-
-// applied runs the application on three files in two directories, and gives its database, its directory and the trace of
-// its question.
+// applied is the application: it imports three files of two directories, keeps a conversation, asks, and ends. It returns its
+// database, its directory and the trace of its question.
 func applied(t testing.TB) (file, docs, trace string) {
 	t.Helper()
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("there is no go command to build the application with")
-	}
-	dir, err := built()
-	require.NoError(t, err)
+	ctx := t.Context()
 	docs = filepath.Join(t.TempDir(), "docs")
 	write(t, docs, "a/refunds.md", "Refunds up to $400 need no approval.")
 	write(t, docs, "b/limits.md", "The refund limit is raised on Monday.")
 	write(t, docs, "b/tariffs.md", "Tariffs rise in May.")
 	file = filepath.Join(t.TempDir(), "app.ctx")
-	out, err := exec.Command(filepath.Join(dir, "app"), file, docs).CombinedOutput()
-	require.NoError(t, err, string(out))
-	return file, docs, strings.TrimSpace(string(out))
+	db, err := ctxpage.Open(file, ctxpage.Options{FileRoots: []string{docs}, Sources: map[string]store.Source{"memo": memo{}}})
+	require.NoError(t, err)
+	s := db.Scope("acme/support")
+	for _, name := range []string{"a/refunds.md", "b/limits.md", "b/tariffs.md"} {
+		_, err := s.Put(ctx, ctxpage.Artefact{ID: filepath.Base(name), Source: "file:" + filepath.Join(docs, name)})
+		require.NoError(t, err)
+	}
+	_, err = s.Put(ctx, ctxpage.Artefact{ID: "memo", Source: "memo:12"})
+	require.NoError(t, err)
+	chat := s.Session("chat-1")
+	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 128_000}))
+	for _, text := range []string{"What may I refund?", "The weather is fine.", "Tariffs rise in May.", "And what of parcels?"} {
+		_, err := chat.Append(ctx, ctxpage.Turn{Role: "user", Text: text})
+		require.NoError(t, err)
+	}
+	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}, Params: session.CompatParams()})
+	require.NoError(t, err)
+	a, err := s.Assemble(ctx, ctxpage.Query{Text: "refund limit", Budget: 4000, Session: "chat-1"})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	return file, docs, a.Trace
 }
 
 type countsJSON struct {
@@ -187,14 +96,14 @@ const (
 func TestApplicationDatabaseDoesNotLookEmpty(t *testing.T) {
 	file, docs, _ := applied(t)
 
-	r := tool(t, "search", file, "acme/support", "refund")
+	r := dbctl("", "search", file, "acme/support", "refund")
 	require.Zero(t, r.code, r.err)
 	require.NotContains(t, r.out, "nothing found")
 	require.Contains(t, r.err, "3 left out: 2 "+noRoot+", 1 "+noScheme)
 	require.Contains(t, r.err, "--root "+docs+" lets this call read the files; --check never shows what is stored")
 	require.Contains(t, r.err, "file:"+docs+"/")
 
-	c, by := counted(t, tool(t, "search", file, "acme/support", "refund", "--json"))
+	c, by := counted(t, dbctl("", "search", file, "acme/support", "refund", "--json"))
 	require.Equal(t, map[string]int{noRoot: 2, noScheme: 1}, by)
 	require.Len(t, c.Left, 3)
 	for _, l := range c.Left {
@@ -202,43 +111,43 @@ func TestApplicationDatabaseDoesNotLookEmpty(t *testing.T) {
 	}
 	require.Contains(t, c.Counts[0].Advice, "--root "+docs)
 
-	r = tool(t, "assemble", file, "acme/support", "refund limit")
+	r = dbctl("", "assemble", file, "acme/support", "refund limit")
 	require.Zero(t, r.code)
 	require.Contains(t, r.err, noRoot)
 	require.Contains(t, r.err, "--root "+docs)
-	_, by = counted(t, tool(t, "assemble", file, "acme/support", "refund limit", "--json"))
+	_, by = counted(t, dbctl("", "assemble", file, "acme/support", "refund limit", "--json"))
 	require.Equal(t, 3, by[noRoot], "%v", by)
 	require.Equal(t, 1, by[noScheme])
 
-	r = tool(t, "get", file, "acme/support", "refunds.md")
+	r = dbctl("", "get", file, "acme/support", "refunds.md")
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.err, "--root DIR allows one")
 
 	t.Run("with its roots", func(t *testing.T) {
-		c, by := counted(t, tool(t, "search", file, "acme/support", "refund", "--json", "--root", docs))
+		c, by := counted(t, dbctl("", "search", file, "acme/support", "refund", "--json", "--root", docs))
 		require.Equal(t, 2, c.documents())
 		require.Equal(t, map[string]int{noScheme: 1}, by)
-		require.Contains(t, tool(t, "search", file, "acme/support", "refund", "--root", docs+"/a", "--root", docs+"/b").out, "limits.md")
-		require.Contains(t, tool(t, "assemble", file, "acme/support", "refund limit", "--root", docs).out, "Refunds up to $400")
-		require.Contains(t, tool(t, "get", file, "acme/support", "refunds.md", "--root", docs).out, "Refunds up to $400")
-		require.Contains(t, tool(t, "handoff", file, "acme/support", "chat-1", "--root", docs, "--format", "json").out, "verified_sources")
-		require.Equal(t, exitUsage, tool(t, "search", file, "acme/support", "refund", "--root", docs+"/none").code)
-		require.NotContains(t, tool(t, "stat", file).out, docs, "what a reader allowed is not recorded")
+		require.Contains(t, dbctl("", "search", file, "acme/support", "refund", "--root", docs+"/a", "--root", docs+"/b").out, "limits.md")
+		require.Contains(t, dbctl("", "assemble", file, "acme/support", "refund limit", "--root", docs).out, "Refunds up to $400")
+		require.Contains(t, dbctl("", "get", file, "acme/support", "refunds.md", "--root", docs).out, "Refunds up to $400")
+		require.Contains(t, dbctl("", "handoff", file, "acme/support", "chat-1", "--root", docs, "--format", "json").out, "verified_sources")
+		require.Equal(t, exitUsage, dbctl("", "search", file, "acme/support", "refund", "--root", docs+"/none").code)
+		require.NotContains(t, dbctl("", "stat", file).out, docs, "what a reader allowed is not recorded")
 	})
 	t.Run("as stored", func(t *testing.T) {
-		c, by := counted(t, tool(t, "search", file, "acme/support", "refund", "--json", "--check", "never"))
+		c, by := counted(t, dbctl("", "search", file, "acme/support", "refund", "--json", "--check", "never"))
 		require.Equal(t, 3, c.documents())
 		require.Empty(t, by)
 	})
 	t.Run("read-only", func(t *testing.T) {
-		_, by := counted(t, tool(t, "search", file, "acme/support", "refund", "--json", "--read-only"))
+		_, by := counted(t, dbctl("", "search", file, "acme/support", "refund", "--json", "--read-only"))
 		require.Equal(t, 2, by[noRoot])
 		write(t, docs, "a/refunds.md", "Refunds up to $500 need no approval, they say.")
-		_, by = counted(t, tool(t, "search", file, "acme/support", "refund", "--json", "--read-only", "--root", docs))
+		_, by = counted(t, dbctl("", "search", file, "acme/support", "refund", "--json", "--read-only", "--root", docs))
 		require.Equal(t, 1, by["dirty: a read-only database does not refetch"], "%v", by)
 	})
 	t.Run("nothing matches", func(t *testing.T) {
-		r := tool(t, "search", file, "acme/support", "zebra", "--root", docs)
+		r := dbctl("", "search", file, "acme/support", "zebra", "--root", docs)
 		require.Equal(t, "nothing found\n", r.out)
 		require.Empty(t, r.err)
 	})
@@ -252,16 +161,16 @@ func TestTracePrefixAndTurns(t *testing.T) {
 		{"why", file, short, "block-chat-1-2"}, {"replay", file, strings.ToLower(short)}, {"diff", file, short, trace}, {"manifest", "show", file, short},
 		{"manifest", "ls", file, "--trace", short}, {"rollback", file, "acme/support", "--trace", short, "--dry-run"},
 	} {
-		r := tool(t, args...)
+		r := dbctl("", args...)
 		require.Zero(t, r.code, "%v: %s", args, r.err)
 	}
-	r := tool(t, "manifest", "show", file, "0")
+	r := dbctl("", "manifest", "show", file, "0")
 	require.Zero(t, r.code)
-	r = tool(t, "replay", file, trace[:2])
+	r = dbctl("", "replay", file, trace[:2])
 	require.Equal(t, exitUsage, r.code)
 	require.Contains(t, r.err, "expected more of it")
 	require.Contains(t, r.err, trace[:2])
-	r = tool(t, "why", file, trace, "block-chat-1-2")
+	r = dbctl("", "why", file, trace, "block-chat-1-2")
 	require.Contains(t, r.out, "session: a turn of chat-1, left out: evicted by pass 1")
 	require.Contains(t, r.out, "pass 1: evict: ")
 	require.NotContains(t, r.out, "score 0.000")

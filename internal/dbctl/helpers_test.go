@@ -35,11 +35,7 @@ func TestMain(m *testing.M) {
 		os.Exit(Tool{}.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // of children: the race detector lets each wait a second
-	code := dbtest.InMemory(m.Run)
-	if builtIn != "" {
-		os.RemoveAll(builtIn)
-	}
-	os.Exit(code)
+	os.Exit(dbtest.InMemory(m.Run))
 }
 
 // writeForever is an agent: it writes and reads until its input ends.
