@@ -52,13 +52,7 @@ func (c *checkCmd) Run(a *app) error {
 		return err
 	}
 	v := checkView{len(ans.Problems) == 0, c.File, nonNil(ans.Problems)}
-	if err := a.emit(v, v.print); err != nil {
-		return err
-	}
-	if !v.OK {
-		return ended(exitDamaged)
-	}
-	return nil
+	return unless(v.OK, exitDamaged, a.emit(v, v.print))
 }
 
 func (v checkView) print(w io.Writer) {
@@ -67,11 +61,7 @@ func (v checkView) print(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "%s: %s; restore a backup, or dbctl salvage\n", v.File, plural(len(v.Problems), "problem", "problems"))
-	table(w, "INVARIANT WHERE WHAT", func(row func(...any)) {
-		for _, p := range v.Problems {
-			row(p.Invariant, p.Where, p.What)
-		}
-	})
+	rows(w, "INVARIANT WHERE WHAT", v.Problems, func(p *store.Problem) []any { return []any{p.Invariant, p.Where, p.What} })
 }
 
 // check walks in a child process, or asks a server.

@@ -66,11 +66,8 @@ func (c *commitCmd) Run(a *app) error {
 	}
 	return a.with(c.File, true, func(db *ctxpage.DB) error {
 		scope := (&readFlags{Actor: c.Actor}).scope(db, c.Scope, judge...)
-		trace, err := fullTrace(a.ctx, db.Manifests(), c.Trace)
+		trace, err := assemblyTrace(a, db, c.Trace)
 		if err != nil {
-			return err
-		}
-		if err := checkTrace(trace); err != nil {
 			return err
 		}
 		if c.ID == "" {
@@ -118,12 +115,16 @@ func (c *commitCmd) verdict() (v ctxpage.Verdict, opts []ctxpage.TxnOption, err 
 	return v, append(opts, ctxpage.WithOnStale(stale)), nil
 }
 
-// checkTrace refuses what no assembly can be named.
-func checkTrace(s string) error {
-	if _, err := ulid.ParseStrict(s); err != nil {
-		return usage("--trace %q: expected the trace of an assembly, a ULID of 26 characters", s)
+// assemblyTrace completes the trace of an assembly, and refuses what cannot be one.
+func assemblyTrace(a *app, db *ctxpage.DB, s string) (string, error) {
+	trace, err := fullTrace(a.ctx, db.Manifests(), s)
+	if err != nil {
+		return "", err
 	}
-	return nil
+	if _, err := ulid.ParseStrict(trace); err != nil {
+		return "", usage("--trace %q: expected the trace of an assembly, a ULID of 26 characters", trace)
+	}
+	return trace, nil
 }
 
 // dry tells what the default gate says. The transaction is dropped without a trace.
@@ -153,27 +154,17 @@ func (a *app) committed(tx *ctxpage.Txn, err error) error {
 	}
 	out := tx.Outcome()
 	v := commitView{Status: out.Status.String(), Batch: tx.ID(), Trace: tx.Trace(), Refs: view.Refs(out.Refs), LSN: out.LSN, Reason: out.Reason, Stale: view.Refs(out.Stale)}
-	if err := a.emit(v, func(w io.Writer) { v.print(w) }); err != nil {
-		return err
-	}
-	if held != nil {
-		return ended(exitHeld)
-	}
-	return nil
+	return unless(held == nil, exitHeld, a.emit(v, v.print))
 }
 
 func (v *commitView) print(w io.Writer) {
 	if v.Status == "held" {
 		fmt.Fprintf(w, "held for review as %s: %s\n", v.Batch, v.Reason)
-		for _, r := range v.Stale {
-			fmt.Fprintf(w, "  changed since it was read: %s\n", r)
-		}
+		printEach(w, "  changed since it was read: %s\n", v.Stale)
 		return
 	}
 	fmt.Fprintf(w, "%s as batch %s, lsn %d\n", v.Status, v.Batch, v.LSN)
-	for _, r := range v.Refs {
-		fmt.Fprintf(w, "  %s\n", r)
-	}
+	printEach(w, "  %s\n", v.Refs)
 	if len(v.Refs) == 0 {
 		fmt.Fprintln(w, "  nothing new: the answer repeats a page of its context word for word")
 	}

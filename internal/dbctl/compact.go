@@ -22,16 +22,12 @@ Example: dbctl compact agent.ctx --dry-run`
 }
 
 func (c *compactCmd) Run(a *app) error {
-	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		rep, err := db.Admin().Compact(a.ctx, c.DryRun, a.progress())
-		if err != nil {
-			return err
-		}
-		return a.emit(rep, func(w io.Writer) { printCompact(w, rep) })
-	})
+	return show(a, c.File, !c.DryRun, func(db *ctxpage.DB) (store.CompactReport, error) {
+		return db.Admin().Compact(a.ctx, c.DryRun, a.progress())
+	}, printCompact)
 }
 
-func printCompact(w io.Writer, r store.CompactReport) {
+func printCompact(r store.CompactReport, w io.Writer) {
 	if r.DryRun {
 		fmt.Fprintf(w, "the file has %d bytes, of which %d are free; compacted it would have about %d\n", r.Before, r.Free, r.After)
 		return

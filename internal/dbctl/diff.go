@@ -55,16 +55,15 @@ type diffOnly struct {
 }
 
 func (c *diffCmd) Run(a *app) error {
-	return a.with(c.File, c.Text && !c.ReadOnly, func(db *ctxpage.DB) error {
+	return show(a, c.File, c.Text && !c.ReadOnly, func(db *ctxpage.DB) (v diffView, err error) {
 		for _, t := range []*string{&c.A, &c.B} {
-			var err error
 			if *t, err = fullTrace(a.ctx, db.Manifests(), *t); err != nil {
-				return err
+				return v, err
 			}
 		}
 		d, err := db.Diff(a.ctx, c.A, c.B)
 		if err != nil {
-			return err
+			return v, err
 		}
 		names := func(pages []manifest.Page) []string {
 			out := []string{}
@@ -73,17 +72,15 @@ func (c *diffCmd) Run(a *app) error {
 			}
 			return out
 		}
-		v := diffView{A: c.A, B: c.B, Same: d.Empty(), Fields: nonNil(d.Fields), Only: diffOnly{names(d.Out), names(d.In)}, Changed: []diffChange{}}
+		v = diffView{A: c.A, B: c.B, Same: d.Empty(), Fields: nonNil(d.Fields), Only: diffOnly{names(d.Out), names(d.In)}, Changed: []diffChange{}}
 		for _, x := range d.Changed {
 			v.Changed = append(v.Changed, diffChange{db.RefOf(a.ctx, x.B.Num), x.What})
 		}
 		if c.Text {
-			if v.Texts, err = changedTexts(a.ctx, db, v.Only); err != nil {
-				return err
-			}
+			v.Texts, err = changedTexts(a.ctx, db, v.Only)
 		}
-		return a.emit(v, v.print)
-	})
+		return v, err
+	}, diffView.print)
 }
 
 func (v diffView) print(w io.Writer) {

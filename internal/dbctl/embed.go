@@ -85,13 +85,7 @@ func (c *embedCmd) Run(a *app) error {
 		if err != nil {
 			return fmt.Errorf("embed stopped after %s; run it again to continue: %w", plural(r.Made, "page", "pages"), err)
 		}
-		if err := a.emit(r, func(w io.Writer) { printEmbedded(w, &r) }); err != nil {
-			return err
-		}
-		if len(r.Failed) > 0 {
-			return ended(exitFailed)
-		}
-		return nil
+		return unless(len(r.Failed) == 0, exitFailed, a.emit(r, func(w io.Writer) { printEmbedded(w, &r) }))
 	})
 }
 

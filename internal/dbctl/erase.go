@@ -65,22 +65,15 @@ func (c *eraseRunCmd) Run(a *app) error {
 			return usage("erase: --receipt: %s exists; name a file that does not", c.Receipt)
 		}
 	}
-	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
+	return show(a, c.File, !c.DryRun, func(db *ctxpage.DB) (v eraseView, err error) {
 		if err := c.named(a, db, &req); err != nil {
-			return err
+			return v, err
 		}
-		rep, err := db.Admin().Erase(a.ctx, req)
-		if err != nil {
-			return err
+		if v.Report, err = db.Admin().Erase(a.ctx, req); err == nil && v.Done != nil {
+			v.Receipt, err = c.receipt(a, db, v.Report)
 		}
-		v := eraseView{Report: rep}
-		if rep.Done != nil {
-			if v.Receipt, err = c.receipt(a, db, rep); err != nil {
-				return err
-			}
-		}
-		return a.emit(v, v.print)
-	})
+		return v, err
+	}, eraseView.print)
 }
 
 // receipt makes the receipt of what was done, and writes it where it is asked for.
@@ -156,10 +149,7 @@ func (c *eraseRunCmd) named(a *app, db *ctxpage.DB, req *ops.Request) error {
 }
 
 func (v eraseView) print(w io.Writer) {
-	verb := "would erase"
-	if v.Done != nil {
-		verb = "erased"
-	}
+	verb := would(v.Done == nil, "erased", "would erase")
 	fmt.Fprintf(w, "%s %s, %s, %s, %s of state in %s\n", verb, plural(len(v.Erased), "artefact", "artefacts"), plural(len(v.Held), "held batch", "held batches"),
 		plural(v.Questions, "question", "questions"), plural(v.Rows, "row", "rows"), plural(len(v.Scopes), "scope", "scopes"))
 	for _, e := range v.Erased {
@@ -171,12 +161,8 @@ func (v eraseView) print(w io.Writer) {
 	if v.Bodies > 0 {
 		fmt.Fprintf(w, "%s the bodies of %s of the audit that name it\n", verb, plural(int(v.Bodies), "leaf", "leaves"))
 	}
-	for _, r := range v.Missing {
-		fmt.Fprintf(w, "nothing is held of %s: mistyped, or erased before\n", line(r))
-	}
-	for _, r := range v.NamedBy {
-		fmt.Fprintf(w, "%s stays and still names what goes; erase it, too, or write it anew\n", line(r))
-	}
+	printEach(w, "nothing is held of %s: mistyped, or erased before\n", v.Missing)
+	printEach(w, "%s stays and still names what goes; erase it, too, or write it anew\n", v.NamedBy)
 	for _, d := range v.Derived {
 		fate := "stays"
 		if !d.Stays {
@@ -274,8 +260,6 @@ func (c *eraseVerifyCmd) Run(a *app) error {
 			fmt.Fprintln(w, "it is the head that you gave")
 		}
 		printBackups(w, r.Done.Backups)
-		for _, l := range limits {
-			fmt.Fprintln(w, "not proved:", l)
-		}
+		printEach(w, "not proved: %s\n", limits)
 	})
 }

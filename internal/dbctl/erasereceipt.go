@@ -24,14 +24,10 @@ Example: dbctl erase ls agent.ctx`
 }
 
 func (c *eraseLsCmd) Run(a *app) error {
-	return a.with(c.File, false, func(db *ctxpage.DB) error {
+	return show(a, c.File, false, func(db *ctxpage.DB) (erasuresView, error) {
 		list, err := db.Admin().Erasures(a.ctx)
-		if err != nil {
-			return err
-		}
-		v := erasuresView{Erases: append([]store.EraseReport{}, list...)}
-		return a.emit(v, v.print)
-	})
+		return erasuresView{nonNil(list)}, err
+	}, erasuresView.print)
 }
 
 type erasuresView struct {
@@ -43,10 +39,8 @@ func (v erasuresView) print(w io.Writer) {
 		fmt.Fprintln(w, "nothing was erased")
 		return
 	}
-	table(w, "TRACE AT BY ARTEFACTS HELD QUESTIONS STATE REASON", func(row func(...any)) {
-		for _, e := range v.Erases {
-			row(e.Trace, e.At.UTC().Format("2006-01-02T15:04:05Z"), e.By, e.Artefacts, e.Held, e.Questions, e.State, e.Reason)
-		}
+	rows(w, "TRACE AT BY ARTEFACTS HELD QUESTIONS STATE REASON", v.Erases, func(e *store.EraseReport) []any {
+		return []any{e.Trace, e.At.UTC().Format("2006-01-02T15:04:05Z"), e.By, e.Artefacts, e.Held, e.Questions, e.State, e.Reason}
 	})
 }
 

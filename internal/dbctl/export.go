@@ -200,10 +200,7 @@ func (c *exportCmd) left(err error) error {
 }
 
 func (v exportView) print(w io.Writer) {
-	did := "exported"
-	if v.DryRun {
-		did = "would export"
-	}
+	did := would(v.DryRun, "exported", "would export")
 	if v.Format == "pam" {
 		fmt.Fprintf(w, "%s %s", did, plural(v.Memories, "memory", "memories"))
 		for _, kind := range slices.Sorted(maps.Keys(v.Left)) {

@@ -1,6 +1,7 @@
 package dbctl
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"time"
@@ -87,10 +88,7 @@ func (c *gcCmd) Run(a *app) error {
 		if err != nil && rep.Dropped.Versions == 0 {
 			return err
 		}
-		if perr := a.emit(viewOfGC(rep), func(w io.Writer) { viewOfGC(rep).print(w) }); err == nil {
-			err = perr
-		}
-		return err // what was dropped before it is dropped
+		return cmp.Or(err, a.emit(viewOfGC(rep), viewOfGC(rep).print)) // what was dropped before it is dropped
 	})
 }
 
@@ -111,10 +109,7 @@ func tallyOf(t store.GCTally) gcTally {
 }
 
 func (v gcView) print(w io.Writer) {
-	verb := "dropped"
-	if v.DryRun {
-		verb = "would drop"
-	}
+	verb := would(v.DryRun, "dropped", "would drop")
 	fmt.Fprintf(w, "%s %s, %s, %d bytes of text", verb, plural(v.Dropped.Versions, "version", "versions"), plural(v.Dropped.Pages, "page", "pages"), v.Dropped.Bytes)
 	if v.Trace != "" {
 		fmt.Fprintf(w, "; trace %s", v.Trace)

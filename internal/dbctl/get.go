@@ -43,10 +43,7 @@ func (f *readFlags) options() ([]ctxpage.ReadOption, error) {
 }
 
 func (f *readFlags) scope(db *ctxpage.DB, name string, opts ...ctxpage.ScopeOption) *ctxpage.Scope {
-	if f.Actor != "" {
-		opts = append(opts, ctxpage.WithActor(f.Actor))
-	}
-	return db.Scope(name, opts...)
+	return db.Scope(name, append(opts, ctxpage.WithActor(or(f.Actor, name)))...)
 }
 
 type getCmd struct {

@@ -319,22 +319,16 @@ func usableID(s string) bool {
 }
 
 func (v *importView) print(w io.Writer) {
-	wrote, deleted := "wrote", "deleted"
-	if v.DryRun {
-		wrote, deleted = "would write", "would delete"
-	}
-	fmt.Fprintf(w, "%s %d of %s from %s into %s, %d unchanged\n", wrote, v.Written, plural(v.Files, "text file", "text files"), v.Dir, v.Scope, v.Unchanged)
+	fmt.Fprintf(w, "%s %d of %s from %s into %s, %d unchanged\n", would(v.DryRun, "wrote", "would write"), v.Written, plural(v.Files, "text file", "text files"), v.Dir, v.Scope, v.Unchanged)
 	if v.Replaced > 0 {
 		fmt.Fprintf(w, "%s had come from somewhere else: give each directory its own --prefix\n", plural(v.Replaced, "artefact", "artefacts"))
 	}
 	v.printSkipped(w)
-	for _, id := range v.Removed {
-		if v.Deleted > 0 {
-			fmt.Fprintf(w, "%s %s: its file is gone\n", deleted, line(id))
-		} else {
-			fmt.Fprintf(w, "its file is gone, --delete would delete it: %s\n", line(id))
-		}
+	format := "its file is gone, --delete would delete it: %s\n"
+	if v.Deleted > 0 {
+		format = would(v.DryRun, "deleted", "would delete") + " %s: its file is gone\n"
 	}
+	printEach(w, format, v.Removed)
 }
 
 func (v *importView) printSkipped(w io.Writer) {

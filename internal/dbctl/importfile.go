@@ -79,13 +79,7 @@ func (c *importCmd) exported(a *app, path string) error {
 		return fmt.Errorf("import %s: %w; run it again to finish it", path, err)
 	}
 	v := importedView{*rep, c.File, made, head.Identity().ID != "" && !c.NoSecret}
-	if err := a.emit(v, v.print); err != nil {
-		return err
-	}
-	if rep.Versions.Other+rep.State.Other+rep.Held.Other > 0 {
-		return ended(exitFailed)
-	}
-	return nil
+	return unless(rep.Versions.Other+rep.State.Other+rep.Held.Other == 0, exitFailed, a.emit(v, v.print))
 }
 
 // rewound is a file from its beginning.
@@ -119,11 +113,7 @@ type importedView struct {
 }
 
 func (v importedView) print(w io.Writer) {
-	wrote := "wrote"
-	if v.DryRun {
-		wrote = "would write"
-	}
-	fmt.Fprintf(w, "%s %s, %s and %s of database %s as of lsn %d\n", wrote, plural(int(v.Versions.New), "version", "versions"), plural(int(v.State.New), "row of state", "rows of state"),
+	fmt.Fprintf(w, "%s %s, %s and %s of database %s as of lsn %d\n", would(v.DryRun, "wrote", "would write"), plural(int(v.Versions.New), "version", "versions"), plural(int(v.State.New), "row of state", "rows of state"),
 		plural(int(v.Held.New), "held batch", "held batches"), v.Database, v.Imported.LSN)
 	if n := v.Versions.Same + v.State.Same + v.Held.Same; n > 0 {
 		fmt.Fprintf(w, "%d were there already\n", n)
@@ -133,15 +123,11 @@ func (v importedView) print(w io.Writer) {
 	}
 	if n := v.Versions.Other + v.State.Other + v.Held.Other; n > 0 {
 		fmt.Fprintf(w, "%d left out: something else is here under the same name\n", n)
-		for _, name := range v.Others {
-			fmt.Fprintf(w, "  %s\n", line(name))
-		}
+		printEach(w, "  %s\n", v.Others)
 	}
 	if n := len(v.Withheld); n > 0 {
 		fmt.Fprintf(w, "%s left out: --roots DIR imports file roots and directories, --policies retention policies and quotas\n", plural(n, "setting", "settings"))
-		for _, name := range v.Withheld {
-			fmt.Fprintf(w, "  %s\n", line(name))
-		}
+		printEach(w, "  %s\n", v.Withheld)
 	}
 	if v.Made && !v.same {
 		fmt.Fprintln(w, "the export has no secret: contexts have other fences than those of the database it is of")
@@ -187,13 +173,8 @@ func (c *importCmd) foreign(a *app, scope string, paths []string) error {
 	if err != nil || c.Follow {
 		return err
 	}
-	if err := a.emit(v, v.print); err != nil {
-		return err
-	}
-	if slices.ContainsFunc(v.Files, func(f foreignFile) bool { return f.Live > 0 }) {
-		return ended(exitFailed)
-	}
-	return nil
+	live := slices.ContainsFunc(v.Files, func(f foreignFile) bool { return f.Live > 0 })
+	return unless(!live, exitFailed, a.emit(v, v.print))
 }
 
 // foreignOptions reads the flags that say how files of another system are read.
@@ -240,20 +221,15 @@ func (v foreignView) print(w io.Writer) {
 }
 
 func (f foreignFile) print(w io.Writer, scope string) {
-	wrote, how := "wrote", ""
-	if f.DryRun {
-		wrote = "would write"
-	}
+	how := ""
 	if f.Why != "" {
 		how = " (detected by " + f.Why + ")"
 	}
-	fmt.Fprintf(w, "%s: format %s%s\n%s %d new and %d changed of %s into %s as %s, %d unchanged\n", line(f.Path), f.Format, line(how), wrote, f.New, f.Changed,
+	fmt.Fprintf(w, "%s: format %s%s\n%s %d new and %d changed of %s into %s as %s, %d unchanged\n", line(f.Path), f.Format, line(how), would(f.DryRun, "wrote", "would write"), f.New, f.Changed,
 		plural(f.Items, "item", "items"), scope, f.Trust, f.Same)
 	if f.SessionCount > 0 {
 		fmt.Fprintf(w, "%s:", plural(f.SessionCount, "session", "sessions"))
-		for _, name := range f.Sessions[:min(len(f.Sessions), importNames)] {
-			fmt.Fprintf(w, " %s", line(name))
-		}
+		printEach(w, " %s", f.Sessions[:min(len(f.Sessions), importNames)])
 		if f.SessionCount > importNames {
 			fmt.Fprintf(w, " and %d more; dbctl session ls lists them", f.SessionCount-importNames)
 		}
@@ -264,9 +240,7 @@ func (f foreignFile) print(w io.Writer, scope string) {
 	}
 	if f.Kept > 0 {
 		fmt.Fprintf(w, "%d left alone: deleted or erased here, or raised here and changed in the file\n", f.Kept)
-		for _, id := range f.Kepts {
-			fmt.Fprintf(w, "  %s\n", line(id))
-		}
+		printEach(w, "  %s\n", f.Kepts)
 	}
 	for _, left := range []struct {
 		n   int

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/listing"
@@ -91,25 +90,17 @@ func (c *lsCmd) scopes(a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.with(c.File, false, func(db *ctxpage.DB) error {
+	return show(a, c.File, false, func(db *ctxpage.DB) (scopesView, error) {
 		var next string
 		scopes, err := listing.Collect(db.Scopes(a.ctx, c.Prefix, ctxpage.AtMost(c.Limit, cursor, &next)))
-		if err != nil {
-			return err
+		return scopesView{nonNil(scopes), cursorOut("scopes", next)}, err
+	}, func(v scopesView, w io.Writer) {
+		if len(v.Scopes) == 0 {
+			fmt.Fprintln(w, "no scopes: nothing was written yet")
+			return
 		}
-		v := scopesView{nonNil(scopes), cursorOut("scopes", next)}
-		return a.emit(v, func(w io.Writer) {
-			if len(scopes) == 0 {
-				fmt.Fprintln(w, "no scopes: nothing was written yet")
-				return
-			}
-			table(w, "SCOPE ARTEFACTS", func(row func(...any)) {
-				for _, s := range scopes {
-					row(s.Name, s.Artefacts)
-				}
-			})
-			more(w, v.Next)
-		})
+		rows(w, "SCOPE ARTEFACTS", v.Scopes, func(s *store.ScopeInfo) []any { return []any{s.Name, s.Artefacts} })
+		more(w, v.Next)
 	})
 }
 
@@ -124,11 +115,7 @@ func (a *app) emitVersions(list string, vs []*ctxpage.Version, next, head string
 			fmt.Fprintln(w, "none")
 			return
 		}
-		table(w, head, func(row func(...any)) {
-			for i := range out.Items {
-				row(cells(&out.Items[i])...)
-			}
-		})
+		rows(w, head, out.Items, cells)
 		more(w, out.Next)
 	})
 }
@@ -139,19 +126,11 @@ func (a *app) noteEmptyScope(db *ctxpage.DB, scope string) error {
 	if a.JSON {
 		return nil
 	}
-	for name := scope; ; {
+	for _, name := range store.ScopeChain(scope) {
 		found, err := listing.Collect(db.Scopes(a.ctx, name, ctxpage.AtMost(1, "", nil)))
-		if err != nil {
+		if err != nil || len(found) > 0 && found[0].Name == name && found[0].Artefacts > 0 {
 			return err
 		}
-		if len(found) > 0 && found[0].Name == name && found[0].Artefacts > 0 {
-			return nil
-		}
-		i := strings.LastIndexByte(name, '/')
-		if i < 0 {
-			break
-		}
-		name = name[:i]
 	}
 	fmt.Fprintf(a.err, "nothing is stored in scope %s or above it (dbctl ls shows the scopes there are)\n", line(scope))
 	return nil

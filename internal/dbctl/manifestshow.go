@@ -141,14 +141,8 @@ func (v *leafView) print(w io.Writer, names manifest.Names) {
 		row("leaf", fmt.Sprintf("%d: %s", r.Index, r.Type))
 		row("time", v.At.Format(time.RFC3339Nano))
 		row("trace", r.Trace)
-		for _, f := range []struct{ name, text string }{
-			{"parent", r.Parent}, {"scope", r.Scope}, {"actor", r.Actor}, {"batch", r.From}, {"status", r.Status}, {"reason", r.Reason},
-			{"evaluator", r.Evaluator}, {"note", r.Note}, {"action", r.Action}, {"question", or(r.Question, v.Asked)}, {"filter", r.Filter}, {"query digest", r.Query.String()}, {"rendered", r.Rendered.String()},
-		} {
-			if f.text != "" {
-				row(f.name, f.text)
-			}
-		}
+		setRows(row, "parent", r.Parent, "scope", r.Scope, "actor", r.Actor, "batch", r.From, "status", r.Status, "reason", r.Reason, "evaluator", r.Evaluator, "note", r.Note,
+			"action", r.Action, "question", or(r.Question, v.Asked), "filter", r.Filter, "query digest", r.Query.String(), "rendered", r.Rendered.String())
 		if r.Pruned != nil {
 			row("body", fmt.Sprintf("%s, leaf %d; the hash stays", r.Pruned, r.Pruned.Leaf))
 		}

@@ -144,13 +144,7 @@ func (c *manifestVerifyCmd) Run(a *app) error {
 			got.Found, got.Problems = 1, []error{l.damage}
 		}
 		v := verifyOf(got)
-		if err := a.emit(v, v.print); err != nil {
-			return err
-		}
-		if !v.OK {
-			return ended(exitDamaged)
-		}
-		return nil
+		return unless(v.OK, exitDamaged, a.emit(v, v.print))
 	})
 }
 

@@ -222,6 +222,17 @@ func (a *app) with(name string, write bool, fn func(db *ctxpage.DB) error) error
 	return a.withAs(name, write, false, fn)
 }
 
+// show opens a database, prints what get returns, and closes it.
+func show[T any](a *app, name string, write bool, get func(db *ctxpage.DB) (T, error), text func(v T, w io.Writer)) error {
+	return a.with(name, write, func(db *ctxpage.DB) error {
+		v, err := get(db)
+		if err != nil {
+			return err
+		}
+		return a.emit(v, func(w io.Writer) { text(v, w) })
+	})
+}
+
 func (a *app) withAs(name string, write, exclusive bool, fn func(db *ctxpage.DB) error) error {
 	db, err := a.openAs(name, write, exclusive)
 	if err != nil {

@@ -1,6 +1,7 @@
 package dbctl
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -25,6 +26,29 @@ func (a *app) emit(v any, text func(w io.Writer)) error {
 	return enc.Encode(v)
 }
 
+// unless ends a verb with an exit code if what it printed is not good. err is that of printing.
+func unless(good bool, code int, err error) error {
+	if err == nil && !good {
+		return ended(code)
+	}
+	return err
+}
+
+// would returns the word for what a verb did, or for what it would do in a dry run.
+func would(dry bool, did, would string) string {
+	if dry {
+		return would
+	}
+	return did
+}
+
+// printEach prints a line for each text of a list.
+func printEach(w io.Writer, format string, list []string) {
+	for _, s := range list {
+		fmt.Fprintf(w, format, line(s))
+	}
+}
+
 func when(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -32,12 +56,7 @@ func when(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-func or(s, none string) string {
-	if s == "" {
-		return none
-	}
-	return s
-}
+func or(s, none string) string { return cmp.Or(s, none) }
 
 func plural(n int, one, many string) string {
 	if n == 1 {

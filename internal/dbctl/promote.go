@@ -46,26 +46,21 @@ func (c *promoteCmd) Run(a *app) error {
 	case len(c.ID) == 0 && filter.IsZero() && !c.All:
 		return usage("expected ids, a filter such as --meta import.source=mem0, or --all")
 	}
-	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
+	return show(a, c.File, !c.DryRun, func(db *ctxpage.DB) (v promotedView, err error) {
 		done, err := db.Admin().Raise(a.ctx, c.Scope, ctxpage.Raise{To: to, By: c.By, Why: c.Why, IDs: c.ID, Where: filter, DryRun: c.DryRun, Progress: a.progress()})
 		if err != nil && done != nil && len(done.Refs) > 0 && !c.DryRun && !errors.Is(err, store.ErrNotFound) {
-			return fmt.Errorf("promote stopped after %s; run it again to continue: %w", plural(len(done.Refs), "artefact", "artefacts"), err)
+			return v, fmt.Errorf("promote stopped after %s; run it again to continue: %w", plural(len(done.Refs), "artefact", "artefacts"), err)
 		}
 		if err != nil {
-			return err
+			return v, err
 		}
-		v := promotedView{*done, to.String(), c.DryRun}
-		return a.emit(v, v.print)
-	})
+		return promotedView{*done, to.String(), c.DryRun}, nil
+	}, promotedView.print)
 }
 
 func (v promotedView) print(w io.Writer) {
-	raised := "raised"
-	if v.DryRun {
-		raised = "would raise"
-	}
 	for _, r := range v.Refs {
 		fmt.Fprintln(w, line(r.String()))
 	}
-	fmt.Fprintf(w, "%s %s to %s, %d had it already\n", raised, plural(len(v.Refs), "artefact", "artefacts"), v.To, v.Above)
+	fmt.Fprintf(w, "%s %s to %s, %d had it already\n", would(v.DryRun, "raised", "would raise"), plural(len(v.Refs), "artefact", "artefacts"), v.To, v.Above)
 }

@@ -89,29 +89,17 @@ func (c *putCmd) Run(a *app) error {
 			}
 		}
 		return a.emit(v, func(w io.Writer) {
-			verb := "wrote"
-			if c.DryRun {
-				verb = "would write"
-			}
-			if v.Unchanged && c.DryRun {
-				fmt.Fprintf(w, "unchanged: %s says the same, no new version would be made\n", v.Ref)
-				return
-			}
 			if v.Unchanged {
-				fmt.Fprintf(w, "unchanged: %s says the same, no new version was made\n", v.Ref)
+				fmt.Fprintf(w, "unchanged: %s says the same, no new version %s made\n", v.Ref, would(c.DryRun, "was", "would be"))
 				return
 			}
-			fmt.Fprintf(w, "%s %s: %s, %s\n", verb, v.Ref, plural(v.Tokens, "token", "tokens"), plural(v.Pages, "page", "pages"))
+			fmt.Fprintf(w, "%s %s: %s, %s\n", would(c.DryRun, "wrote", "would write"), v.Ref, plural(v.Tokens, "token", "tokens"), plural(v.Pages, "page", "pages"))
 		})
 	})
 }
 
 func (c *putCmd) put(ctx context.Context, db *ctxpage.DB, art ctxpage.Artefact) (putView, error) {
-	var opts []ctxpage.ScopeOption
-	if c.By != "" {
-		opts = append(opts, ctxpage.WithActor(c.By))
-	}
-	s := db.Scope(c.Scope, opts...)
+	s := db.Scope(c.Scope, ctxpage.WithActor(or(c.By, c.Scope)))
 	out := putView{DryRun: c.DryRun}
 	before, err := listing.Collect(s.Artefacts(ctx, art.ID, ctxpage.AtMost(1, "", nil))) // nobody else writes meanwhile
 	if err != nil {

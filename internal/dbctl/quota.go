@@ -3,6 +3,7 @@ package dbctl
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,49 +44,46 @@ func (c *quotaSetCmd) Run(a *app) error {
 	if c.Bytes == nil && c.Pages == nil && c.Held == nil && c.Bodies == nil {
 		return usage("quota set: expected --bytes, --pages, --held or --bodies")
 	}
-	var sizes [2]int64
-	for i, f := range []struct {
+	if _, err := c.changed(store.Quota{}); err != nil {
+		return err
+	}
+	return show(a, c.File, !c.DryRun, func(db *ctxpage.DB) (v store.StoredQuota, err error) {
+		v = store.StoredQuota{Scope: c.Scope, By: c.By, At: a.now().UTC()}
+		err = c.apply(a, db.Admin().Quotas(), func(q store.Quota) store.Quota {
+			v.Quota, _ = c.changed(q) // the flags were read before
+			return v.Quota
+		})
+		return v, err
+	}, func(v store.StoredQuota, w io.Writer) {
+		fmt.Fprintf(w, "%s: %s bytes, %s pages, %s held", line(v.Scope), bound(v.Bytes), bound(int64(v.Pages)), bound(int64(v.Held)))
+		if c.Bodies != nil {
+			fmt.Fprintf(w, ", %s bytes of bodies", bound(v.Bodies))
+		}
+		fmt.Fprintln(w)
+	})
+}
+
+// changed is a quota with what the flags say.
+func (c *quotaSetCmd) changed(q store.Quota) (_ store.Quota, err error) {
+	for _, f := range []struct {
 		name string
 		is   *string
-	}{{"bytes", c.Bytes}, {"bodies", c.Bodies}} {
-		var err error
+		to   *int64
+	}{{"bytes", c.Bytes, &q.Bytes}, {"bodies", c.Bodies, &q.Bodies}} {
 		if f.is == nil {
 			continue
 		}
-		if sizes[i], err = bytesOf(*f.is); err != nil {
-			return usage("quota set: --%s: %v", f.name, err)
+		if *f.to, err = bytesOf(*f.is); err != nil {
+			return q, usage("quota set: --%s: %v", f.name, err)
 		}
 	}
-	var now store.Quota
-	change := func(q store.Quota) store.Quota {
-		if c.Bytes != nil {
-			q.Bytes = sizes[0]
-		}
-		if c.Pages != nil {
-			q.Pages = *c.Pages
-		}
-		if c.Held != nil {
-			q.Held = *c.Held
-		}
-		if c.Bodies != nil {
-			q.Bodies = sizes[1]
-		}
-		now = q
-		return q
+	if c.Pages != nil {
+		q.Pages = *c.Pages
 	}
-	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		if err := c.apply(a, db.Admin().Quotas(), change); err != nil {
-			return err
-		}
-		v := store.StoredQuota{Scope: c.Scope, By: c.By, At: a.now().UTC(), Quota: now}
-		return a.emit(v, func(w io.Writer) {
-			fmt.Fprintf(w, "%s: %s bytes, %s pages, %s held", line(c.Scope), bound(now.Bytes), bound(int64(now.Pages)), bound(int64(now.Held)))
-			if c.Bodies != nil {
-				fmt.Fprintf(w, ", %s bytes of bodies", bound(now.Bodies))
-			}
-			fmt.Fprintln(w)
-		})
-	})
+	if c.Held != nil {
+		q.Held = *c.Held
+	}
+	return q, nil
 }
 
 // apply stores what change makes of the quota, or only asks it.
@@ -146,27 +144,16 @@ func (c *quotaShowCmd) Run(a *app) error {
 			return err
 		}
 	}
-	return a.with(c.File, false, func(db *ctxpage.DB) error {
+	return show(a, c.File, false, func(db *ctxpage.DB) ([]ops.Usage, error) {
 		all, err := db.Admin().Quotas().All(a.ctx)
-		if err != nil {
-			return err
+		return slices.DeleteFunc(nonNil(all), func(u ops.Usage) bool { return c.Scope != "" && !store.Below(c.Scope, u.Scope) }), err
+	}, func(all []ops.Usage, w io.Writer) {
+		if len(all) == 0 {
+			fmt.Fprintln(w, "no quota is set")
+			return
 		}
-		show := []ops.Usage{}
-		for _, u := range all {
-			if c.Scope == "" || store.Below(c.Scope, u.Scope) {
-				show = append(show, u)
-			}
-		}
-		return a.emit(show, func(w io.Writer) {
-			if len(show) == 0 {
-				fmt.Fprintln(w, "no quota is set")
-				return
-			}
-			table(w, "SCOPE BYTES OF PAGES OF HELD OF BODIES OF", func(row func(...any)) {
-				for _, u := range show {
-					row(u.Scope, u.Used.Bytes, bound(u.Bytes), u.Used.Pages, bound(int64(u.Pages)), u.Used.Held, bound(int64(u.Held)), u.Used.Bodies, bound(u.Bodies))
-				}
-			})
+		rows(w, "SCOPE BYTES OF PAGES OF HELD OF BODIES OF", all, func(u *ops.Usage) []any {
+			return []any{u.Scope, u.Used.Bytes, bound(u.Bytes), u.Used.Pages, bound(int64(u.Pages)), u.Used.Held, bound(int64(u.Held)), u.Used.Bodies, bound(u.Bodies)}
 		})
 	})
 }

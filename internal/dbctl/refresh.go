@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/ctxpage/ctxpage"
@@ -70,18 +71,15 @@ func (c *refreshCmd) Run(a *app) error {
 			v.Scopes = []ctxpage.RefreshReport{r}
 		}
 		if err != nil && !errors.Is(err, store.ErrFileRoot) { // that is among the failures of the report
-			return fmt.Errorf("refresh stopped after %s: %w", plural(v.sources(), "source", "sources"), err)
+			n := 0
+			for i := range v.Scopes {
+				n += v.Scopes[i].Sources
+			}
+			return fmt.Errorf("refresh stopped after %s: %w", plural(n, "source", "sources"), err)
 		}
 		v.Scopes = nonNil(v.Scopes)
-		if err := a.emit(v, func(w io.Writer) { c.print(w, &v) }); err != nil {
-			return err
-		}
-		for i := range v.Scopes {
-			if len(v.Scopes[i].Failed) > 0 {
-				return ended(exitFailed)
-			}
-		}
-		return nil
+		failed := slices.ContainsFunc(v.Scopes, func(r ctxpage.RefreshReport) bool { return len(r.Failed) > 0 })
+		return unless(!failed, exitFailed, a.emit(v, func(w io.Writer) { c.print(w, &v) }))
 	})
 }
 
@@ -99,13 +97,6 @@ func (c *refreshCmd) forget(a *app, db *ctxpage.DB) error {
 	return a.emit(d, func(w io.Writer) { fmt.Fprintf(w, "forgot %s; its artefacts stay\n", line(dir)) })
 }
 
-func (v *refreshView) sources() (n int) {
-	for i := range v.Scopes {
-		n += v.Scopes[i].Sources
-	}
-	return n
-}
-
 func (c *refreshCmd) print(w io.Writer, v *refreshView) {
 	if len(v.Scopes) == 0 {
 		fmt.Fprintln(w, "no artefact has a source, and no directory was imported")
@@ -116,22 +107,14 @@ func (c *refreshCmd) print(w io.Writer, v *refreshView) {
 		if r.Elsewhere > 0 {
 			fmt.Fprintf(w, "  not asked, because the file is on another host: %d\n", r.Elsewhere)
 		}
-		fetched, deleted := "fetched anew", "deleted"
-		if v.DryRun {
-			fetched, deleted = "changed", "would be deleted"
-		}
-		c.list(w, fetched, r.Changed)
+		c.list(w, would(v.DryRun, "fetched anew", "changed"), r.Changed)
 		c.list(w, "new", r.New)
 		c.list(w, "vanished, left out until the file is back", r.Vanished)
 		c.list(w, "still there, but no longer taken", r.NotTaken)
-		c.list(w, deleted, r.Deleted)
+		c.list(w, would(v.DryRun, "deleted", "would be deleted"), r.Deleted)
 		var failures []string
 		for _, f := range r.Failed {
-			name := f.ID
-			if name == "" {
-				name = f.Dir
-			}
-			failures = append(failures, name+": "+f.Err)
+			failures = append(failures, or(f.ID, f.Dir)+": "+f.Err)
 		}
 		c.list(w, "could not be read", failures)
 	}

@@ -1,6 +1,7 @@
 package dbctl
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -70,21 +71,15 @@ func (c *retentionSetCmd) Run(a *app) error {
 	if _, err := c.changed(&ops.Policy{}); err != nil {
 		return usage("retention set: %v", err)
 	}
-	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
+	return show(a, c.File, !c.DryRun, func(db *ctxpage.DB) (v ops.Stored, err error) {
 		k := db.Admin().Retention()
-		var p ops.Policy
-		change := func(was *ops.Policy) (next ops.Policy, err error) {
-			p, err = c.changed(was)
-			return p, err
-		}
-		err := c.apply(a, k, change)
-		if err != nil {
-			return err
-		}
-		return a.emit(ops.Stored{Scope: c.Scope, By: c.By, At: a.now().UTC(), Policy: p}, func(w io.Writer) {
-			fmt.Fprintln(w, policyLine(c.Scope, &p))
+		v = ops.Stored{Scope: c.Scope, By: c.By, At: a.now().UTC()}
+		err = c.apply(a, k, func(was *ops.Policy) (_ ops.Policy, err error) {
+			v.Policy, err = c.changed(was)
+			return v.Policy, err
 		})
-	})
+		return v, err
+	}, func(v ops.Stored, w io.Writer) { fmt.Fprintln(w, policyLine(v.Scope, &v.Policy)) })
 }
 
 // apply stores what change makes of the policy, or only asks it.
@@ -115,14 +110,13 @@ func (c *retentionSetCmd) changed(was *ops.Policy) (p ops.Policy, err error) {
 		p = *was
 	}
 	p.Kinds = maps.Clone(p.Kinds)
-	for _, f := range []struct {
-		flag, text string
-		to         *ops.Age
-	}{{"sessions", c.Sessions, &p.Sessions}, {"held", c.Held, &p.Held}, {"decided", c.Decided, &p.Decided}, {"directives", c.Directives, &p.Directives}, {"versions", c.Versions, &p.Versions}, {"prune", c.Prune, &p.Prune}} {
-		if f.text != "" {
-			if *f.to, err = ageOf(f.text); err != nil {
-				return p, fmt.Errorf("--%s: %w", f.flag, err)
-			}
+	given := []string{c.Sessions, c.Held, c.Decided, c.Directives, c.Versions, c.Prune}
+	for i, f := range ages(&p) {
+		if given[i] == "" {
+			continue
+		}
+		if *f.age, err = ageOf(given[i]); err != nil {
+			return p, fmt.Errorf("--%s: %w", f.name, err)
 		}
 	}
 	for _, s := range c.Kind {
@@ -179,17 +173,25 @@ func ageOf(s string) (ops.Age, error) {
 	return ops.ParseAge(s)
 }
 
+// policyAge is an age of a policy, by the name of its flag.
+type policyAge struct {
+	name string
+	age  *ops.Age
+}
+
+// ages lists the ages of a policy but for those of kinds.
+func ages(p *ops.Policy) []policyAge {
+	return []policyAge{{"sessions", &p.Sessions}, {"held", &p.Held}, {"decided", &p.Decided}, {"directives", &p.Directives}, {"versions", &p.Versions}, {"prune", &p.Prune}}
+}
+
 // policyLine is a policy on one line.
 func policyLine(scope string, p *ops.Policy) string {
 	out := []string{scopeOrAll(scope) + ":"}
 	for _, kind := range slices.Sorted(maps.Keys(p.Kinds)) {
 		out = append(out, fmt.Sprintf("%s %s,", kind, p.Kinds[kind]))
 	}
-	for _, f := range []struct {
-		name string
-		age  ops.Age
-	}{{"sessions", p.Sessions}, {"held", p.Held}, {"decided", p.Decided}, {"directives", p.Directives}, {"versions", p.Versions}, {"prune", p.Prune}} {
-		if f.age != 0 {
+	for _, f := range ages(p) {
+		if *f.age != 0 {
 			out = append(out, fmt.Sprintf("%s %s,", f.name, f.age))
 		}
 	}
@@ -292,10 +294,12 @@ func (c *retentionRunCmd) Run(a *app) error {
 		if err != nil && len(rep.Items) == 0 {
 			return err
 		}
-		if perr := a.emit(viewOfRetention(rep), func(w io.Writer) { printRetention(w, rep) }); err == nil {
-			err = perr
+		v := retentionView{RunReport: rep}
+		if rep.GC != nil {
+			gc := viewOfGC(*rep.GC)
+			v.GC = &gc
 		}
-		return err
+		return cmp.Or(err, a.emit(v, func(w io.Writer) { printRetention(w, rep) }))
 	})
 }
 
@@ -305,20 +309,7 @@ type retentionView struct {
 	GC *gcView `json:"gc,omitempty"`
 }
 
-func viewOfRetention(rep *ops.RunReport) retentionView {
-	v := retentionView{RunReport: rep}
-	if rep.GC != nil {
-		gc := viewOfGC(*rep.GC)
-		v.GC = &gc
-	}
-	return v
-}
-
 func printRetention(w io.Writer, rep *ops.RunReport) {
-	verb := "went"
-	if rep.DryRun {
-		verb = "would go"
-	}
 	if len(rep.Items) > 0 {
 		table(w, "SCOPE WHAT COUNT OLDER-THAN POLICY-OF FIRST", func(row func(...any)) {
 			for _, it := range rep.Items {
@@ -327,7 +318,7 @@ func printRetention(w io.Writer, rep *ops.RunReport) {
 		})
 	}
 	if rep.GC != nil {
-		fmt.Fprintf(w, "gc: %s of %s of text %s\n", plural(rep.GC.Dropped.Versions, "version", "versions"), plural(int(rep.GC.Dropped.Bytes), "byte", "bytes"), verb)
+		fmt.Fprintf(w, "gc: %s of %s of text %s\n", plural(rep.GC.Dropped.Versions, "version", "versions"), plural(int(rep.GC.Dropped.Bytes), "byte", "bytes"), would(rep.DryRun, "went", "would go"))
 	}
 	if rep.Changed > 0 {
 		fmt.Fprintf(w, "%d were written to meanwhile, and stay until the next run\n", rep.Changed)
@@ -350,18 +341,10 @@ Example: dbctl session rm agent.ctx acme/support chat-1 --dry-run`
 }
 
 func (c *sessionRmCmd) Run(a *app) error {
-	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		rep, err := db.Admin().Retention().RemoveSession(a.ctx, c.Scope, c.Session, c.By, c.DryRun)
-		if err != nil {
-			return err
-		}
-		return a.emit(rep, func(w io.Writer) {
-			verb := "removed"
-			if rep.DryRun {
-				verb = "would remove"
-			}
-			fmt.Fprintf(w, "%s %s, %s, %s of state\n", verb, plural(rep.Turns, "turn", "turns"), plural(rep.Forms, "shorter form", "shorter forms"), plural(rep.Rows, "row", "rows"))
-		})
+	return show(a, c.File, !c.DryRun, func(db *ctxpage.DB) (ops.Removed, error) {
+		return db.Admin().Retention().RemoveSession(a.ctx, c.Scope, c.Session, c.By, c.DryRun)
+	}, func(rep ops.Removed, w io.Writer) {
+		fmt.Fprintf(w, "%s %s, %s, %s of state\n", would(rep.DryRun, "removed", "would remove"), plural(rep.Turns, "turn", "turns"), plural(rep.Forms, "shorter form", "shorter forms"), plural(rep.Rows, "row", "rows"))
 	})
 }
 
@@ -385,24 +368,16 @@ func (c *reviewPurgeCmd) Run(a *app) error {
 	if err != nil || age < 0 {
 		return usage("review purge: --older %s: expected a duration such as 36h, 30d or 8w", c.Older)
 	}
-	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		rep, err := db.Admin().Retention().PurgeReviews(a.ctx, ops.Purge{Scope: c.Scope, Older: age, Waiting: c.Waiting, By: c.By, DryRun: c.DryRun})
-		if err != nil {
-			return err
+	return show(a, c.File, !c.DryRun, func(db *ctxpage.DB) (*ops.RunReport, error) {
+		return db.Admin().Retention().PurgeReviews(a.ctx, ops.Purge{Scope: c.Scope, Older: age, Waiting: c.Waiting, By: c.By, DryRun: c.DryRun})
+	}, func(rep *ops.RunReport, w io.Writer) {
+		n := 0
+		for _, it := range rep.Items {
+			n += it.Count
+			fmt.Fprintf(w, "%s %s of %s: %s\n", would(rep.DryRun, "dropped", "would drop"), plural(it.Count, it.What+" batch", it.What+" batches"), line(it.Scope), line(strings.Join(it.First, " ")))
 		}
-		return a.emit(rep, func(w io.Writer) {
-			verb := "dropped"
-			if rep.DryRun {
-				verb = "would drop"
-			}
-			n := 0
-			for _, it := range rep.Items {
-				n += it.Count
-				fmt.Fprintf(w, "%s %s of %s: %s\n", verb, plural(it.Count, it.What+" batch", it.What+" batches"), line(it.Scope), line(strings.Join(it.First, " ")))
-			}
-			if n == 0 {
-				fmt.Fprintln(w, "nothing matches")
-			}
-		})
+		if n == 0 {
+			fmt.Fprintln(w, "nothing matches")
+		}
 	})
 }

@@ -111,15 +111,11 @@ func (c *reviewLsCmd) Run(a *app) error {
 				fmt.Fprintln(w, "nothing is held")
 				return
 			}
-			table(w, "BATCH HELD SCOPE ACTOR REASON CONFIDENCE BY WRITES REPLACES DECIDED", func(row func(...any)) {
-				for _, h := range out.Held {
-					row(h.ID, when(h.At), name(h.Scope), name(h.Actor), h.Reason, h.Confidence, or(name(h.By), "-"), len(h.Writes)+len(h.Deletes), h.replaced(), or(h.Decided, "-"))
-				}
+			rows(w, "BATCH HELD SCOPE ACTOR REASON CONFIDENCE BY WRITES REPLACES DECIDED", out.Held, func(h *heldView) []any {
+				return []any{h.ID, when(h.At), name(h.Scope), name(h.Actor), h.Reason, h.Confidence, or(name(h.By), "-"), len(h.Writes) + len(h.Deletes), h.replaced(), or(h.Decided, "-")}
 			})
 			for _, h := range out.Held {
-				for _, l := range h.LookAlikes {
-					fmt.Fprintf(w, "%s: %s\n", h.ID, line(l))
-				}
+				printEach(w, h.ID+": %s\n", h.LookAlikes)
 			}
 			more(w, out.Next)
 		})
@@ -140,36 +136,26 @@ Example: dbctl review show agent.ctx 01J…`
 }
 
 func (c *reviewShowCmd) Run(a *app) error {
-	return a.with(c.File, !c.ReadOnly, func(db *ctxpage.DB) error {
+	return show(a, c.File, !c.ReadOnly, func(db *ctxpage.DB) (v heldView, err error) {
 		h, err := db.Review().Show(a.ctx, c.Batch)
-		if err != nil {
-			return err
+		if err == nil {
+			v = heldOf(h)
 		}
-		v := heldOf(h)
-		return a.emit(v, v.print)
-	})
+		return v, err
+	}, heldView.print)
 }
 
-func (v *heldView) print(w io.Writer) {
+func (v heldView) print(w io.Writer) {
 	table(w, "", func(row func(...any)) {
-		row("batch", v.ID)
-		row("held", when(v.At))
-		row("scope", name(v.Scope))
-		row("written by", name(v.Actor))
-		row("context", or(v.Trace, "-"))
-		row("reason", v.Reason)
+		verdict, decided := "", ""
 		if v.By != "" {
-			row("verdict", fmt.Sprintf("%v by %s", v.Confidence, name(v.By)))
-		}
-		if v.Note != "" {
-			row("note", v.Note)
+			verdict = fmt.Sprintf("%v by %s", v.Confidence, name(v.By))
 		}
 		if v.Decided != "" {
-			row("decided", v.Decided+" by "+name(v.DecidedBy))
+			decided = v.Decided + " by " + name(v.DecidedBy)
 		}
-		if v.DecidedNote != "" {
-			row("decision note", v.DecidedNote)
-		}
+		setRows(row, "batch", v.ID, "held", when(v.At), "scope", name(v.Scope), "written by", name(v.Actor), "context", or(v.Trace, "-"), "reason", or(v.Reason, " "),
+			"verdict", verdict, "note", v.Note, "decided", decided, "decision note", v.DecidedNote)
 		for _, l := range []struct {
 			what string
 			refs []string
@@ -208,9 +194,7 @@ func (v *heldView) effects(w io.Writer, x *ctxpage.Version) {
 			}
 		}
 	}
-	for _, id := range x.Supersedes {
-		fmt.Fprintf(w, "  SUPERSEDES %s, which is no longer found\n", line(id))
-	}
+	printEach(w, "  SUPERSEDES %s, which is no longer found\n", x.Supersedes)
 	if x.Kind == store.KindSystem || x.Role == "system" || x.Role == "developer" {
 		fmt.Fprintln(w, "  INSTRUCTS the model: every context of the scope shows it as an instruction")
 	}
@@ -355,8 +339,6 @@ func (a *app) reviewed(db *ctxpage.DB, batch, by string, out store.Outcome) erro
 		if by != v.DecidedBy {
 			fmt.Fprintf(w, "  it was decided before; nothing was recorded for %s\n", line(by))
 		}
-		for _, r := range v.Refs {
-			fmt.Fprintf(w, "  %s\n", r)
-		}
+		printEach(w, "  %s\n", v.Refs)
 	})
 }

@@ -98,11 +98,7 @@ func (c *reviewApproveCmd) all(a *app) error {
 				out.Approved++
 			}
 		}
-		err := a.emit(out, out.print)
-		if out.Left > 0 && err == nil {
-			err = ended(exitFailed)
-		}
-		return errors.Join(damage, err)
+		return errors.Join(damage, unless(out.Left == 0, exitFailed, a.emit(out, out.print)))
 	})
 }
 
@@ -139,10 +135,8 @@ func (v *approvedList) print(w io.Writer) {
 		fmt.Fprintln(w, "no held batch matches")
 		return
 	}
-	table(w, "BATCH HELD SCOPE ACTOR REASON IDS REPLACES STATUS", func(row func(...any)) {
-		for _, b := range v.Batches {
-			row(b.Batch, when(b.At), name(b.Scope), name(b.Actor), b.Reason, cut(strings.Join(b.IDs, " "), 60), b.Replaces, b.Status)
-		}
+	rows(w, "BATCH HELD SCOPE ACTOR REASON IDS REPLACES STATUS", v.Batches, func(b *approvedView) []any {
+		return []any{b.Batch, when(b.At), name(b.Scope), name(b.Actor), b.Reason, cut(strings.Join(b.IDs, " "), 60), b.Replaces, b.Status}
 	})
 	for _, b := range v.Batches {
 		if b.Error != "" {

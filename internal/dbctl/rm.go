@@ -36,34 +36,21 @@ func (c *rmCmd) Run(a *app) error {
 	if (len(c.IDs) == 0) == (c.Prefix == "") {
 		return usage("rm: name what to delete: ids, or --prefix, not both")
 	}
-	return a.with(c.File, !c.DryRun, func(db *ctxpage.DB) error {
-		var opts []ctxpage.ScopeOption
-		if c.By != "" {
-			opts = append(opts, ctxpage.WithActor(c.By))
-		}
-		s := db.Scope(c.Scope, opts...)
+	return show(a, c.File, !c.DryRun, func(db *ctxpage.DB) (rmView, error) {
+		s := db.Scope(c.Scope, ctxpage.WithActor(or(c.By, c.Scope)))
 		ids, err := c.chosen(a, db, s)
-		if err != nil {
-			return err
+		if err == nil && !c.DryRun {
+			err = deleteAll(a.ctx, s, ids)
 		}
-		if !c.DryRun {
-			if err := deleteAll(a.ctx, s, ids); err != nil {
-				return err
-			}
-		}
-		return a.emit(rmView{nonNil(ids), c.DryRun}, func(w io.Writer) {
-			verb := "deleted"
-			if c.DryRun {
-				verb = "would delete"
-			}
-			for _, id := range ids {
-				fmt.Fprintln(w, verb, line(id))
-			}
-			if len(ids) == 0 {
-				fmt.Fprintln(w, "nothing matches")
-			}
-		})
-	})
+		return rmView{nonNil(ids), c.DryRun}, err
+	}, rmView.print)
+}
+
+func (v rmView) print(w io.Writer) {
+	printEach(w, would(v.DryRun, "deleted", "would delete")+" %s\n", v.Deleted)
+	if len(v.Deleted) == 0 {
+		fmt.Fprintln(w, "nothing matches")
+	}
 }
 
 // chosen finds what to delete: every id named must be there.

@@ -28,29 +28,20 @@ type rollbackView struct {
 }
 
 func (c *rollbackCmd) Run(a *app) error {
-	return a.with(c.File, true, func(db *ctxpage.DB) error {
-		trace, err := fullTrace(a.ctx, db.Manifests(), c.Trace)
+	return show(a, c.File, true, func(db *ctxpage.DB) (v rollbackView, err error) {
+		trace, err := assemblyTrace(a, db, c.Trace)
 		if err != nil {
-			return err
-		}
-		if err := checkTrace(trace); err != nil {
-			return err
+			return v, err
 		}
 		tx, err := (&readFlags{Actor: c.Actor}).scope(db, c.Scope).Resume(a.ctx, trace)
 		if err != nil {
-			return err
+			return v, err
 		}
 		if !c.DryRun {
-			if err := tx.Rollback(); err != nil {
-				return err
-			}
+			err = tx.Rollback()
 		}
-		return a.emit(rollbackView{tx.Trace(), tx.ID(), c.DryRun}, func(w io.Writer) {
-			if c.DryRun {
-				fmt.Fprintf(w, "would record that the answer to %s was dropped\n", tx.Trace())
-				return
-			}
-			fmt.Fprintf(w, "recorded that the answer to %s was dropped\n", tx.Trace())
-		})
+		return rollbackView{tx.Trace(), tx.ID(), c.DryRun}, err
+	}, func(v rollbackView, w io.Writer) {
+		fmt.Fprintf(w, "%s that the answer to %s was dropped\n", would(v.DryRun, "recorded", "would record"), v.Trace)
 	})
 }

@@ -35,13 +35,7 @@ func (c *salvageCmd) Run(a *app) error {
 	}
 	got.Lost = nonNil(got.Lost)
 	v := salvageView{c.File, c.Out, got, c.Older}
-	if err := a.emit(v, v.print); err != nil {
-		return err
-	}
-	if len(v.Lost) > 0 {
-		return ended(exitDamaged)
-	}
-	return nil
+	return unless(len(v.Lost) == 0, exitDamaged, a.emit(v, v.print))
 }
 
 func (v salvageView) print(w io.Writer) {
@@ -54,11 +48,7 @@ func (v salvageView) print(w io.Writer) {
 		fmt.Fprintln(w, "nothing is lost")
 		return
 	}
-	table(w, "LOST WHY", func(row func(...any)) {
-		for _, l := range v.Lost {
-			row(l.What, l.Why)
-		}
-	})
+	rows(w, "LOST WHY", v.Lost, func(l *filestore.Loss) []any { return []any{l.What, l.Why} })
 	if !v.older {
 		fmt.Fprintln(w, "with --older, artefacts whose newest version is known to be lost are copied as they were before")
 	}

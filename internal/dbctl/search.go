@@ -93,11 +93,7 @@ func (c *searchCmd) Run(a *app) error {
 				a.noteUnknownKeys(db, c.Scope, &c.filterFlags)
 				return
 			}
-			table(w, "SCORE TOKENS REF TEXT", func(row func(...any)) {
-				for _, h := range v.Hits {
-					row(fmt.Sprintf("%.2f", h.Score), h.Tokens, h.Ref, cut(h.Text, 80))
-				}
-			})
+			rows(w, "SCORE TOKENS REF TEXT", v.Hits, func(h *hitView) []any { return []any{fmt.Sprintf("%.2f", h.Score), h.Tokens, h.Ref, cut(h.Text, 80)} })
 		})
 	})
 }

@@ -72,6 +72,16 @@ func (t *talkArgs) withKnown(a *app, write bool, fn func(s *ctxpage.Session) err
 	})
 }
 
+// showTalk opens a database, prints what get returns of a session that is there, and closes it.
+func showTalk[T any](a *app, t *talkArgs, write bool, get func(s *ctxpage.Session) (T, error), text func(v T, w io.Writer)) error {
+	return show(a, t.File, write, func(db *ctxpage.DB) (v T, err error) {
+		if err = t.known(a, db); err == nil {
+			v, err = get(db.Scope(t.Scope).Session(t.Session))
+		}
+		return v, err
+	}, text)
+}
+
 func (t *talkArgs) known(a *app, db *ctxpage.DB) error {
 	scope := db.Scope(t.Scope)
 	names, err := listing.Collect(scope.Sessions(a.ctx))
@@ -111,19 +121,14 @@ func (sessionLsCmd) Help() string {
 }
 
 func (c *sessionLsCmd) Run(a *app) error {
-	return a.with(c.File, false, func(db *ctxpage.DB) error {
+	return show(a, c.File, false, func(db *ctxpage.DB) (sessionsView, error) {
 		names, err := listing.Collect(db.Scope(c.Scope).Sessions(a.ctx))
-		if err != nil {
-			return err
+		return sessionsView{nonNil(names)}, err
+	}, func(v sessionsView, w io.Writer) {
+		printEach(w, "%s\n", v.Sessions)
+		if len(v.Sessions) == 0 {
+			fmt.Fprintln(w, "none")
 		}
-		return a.emit(sessionsView{nonNil(names)}, func(w io.Writer) {
-			for _, n := range names {
-				fmt.Fprintln(w, line(n))
-			}
-			if len(names) == 0 {
-				fmt.Fprintln(w, "none")
-			}
-		})
 	})
 }
 
@@ -166,24 +171,22 @@ Example: dbctl session show agent.ctx acme/support chat-1 --text`
 }
 
 func (c *sessionShowCmd) Run(a *app) error {
-	return c.withKnown(a, c.Text, func(s *ctxpage.Session) error {
+	return showTalk(a, &c.talkArgs, c.Text, func(s *ctxpage.Session) (v windowView, err error) {
 		w, err := s.Inspect(a.ctx)
 		if err != nil {
-			return err
+			return v, err
 		}
-		v := windowView{w.Session, w.LSN, w.Pass, w.InForce, w.Tokens, w.Stored, w.Limits, []turnView{}}
+		v = windowView{w.Session, w.LSN, w.Pass, w.InForce, w.Tokens, w.Stored, w.Limits, []turnView{}}
 		for _, t := range w.Turns {
 			v.Turns = append(v.Turns, turnView{
 				ctxpage.Ref{Scope: c.Scope, ID: t.ID, Version: t.Version}.String(), t.ID, t.Seq, t.Role, t.Kind, t.Level.String(), t.Tokens, t.Stored, t.Pinned, t.Verdict, t.Why, t.Trace, "",
 			})
 		}
 		if c.Text {
-			if err := v.fill(a, s); err != nil {
-				return err
-			}
+			err = v.fill(a, s)
 		}
-		return a.emit(v, v.print)
-	})
+		return v, err
+	}, windowView.print)
 }
 
 // fill reads the texts of the turns.
@@ -201,7 +204,7 @@ func (v *windowView) fill(a *app, s *ctxpage.Session) error {
 	return nil
 }
 
-func (v *windowView) print(w io.Writer) {
+func (v windowView) print(w io.Writer) {
 	fmt.Fprintf(w, "%s: %s, %d of %d tokens in the window", line(v.Session), plural(len(v.Turns), "turn", "turns"), v.Tokens, v.Stored)
 	if v.Limits != nil {
 		fmt.Fprintf(w, "; usable %d of %d", v.Limits.Usable, v.Limits.Total)
@@ -210,13 +213,11 @@ func (v *windowView) print(w io.Writer) {
 		fmt.Fprintf(w, "; pass %d in force", v.InForce)
 	}
 	fmt.Fprintln(w)
-	table(w, "TURN ROLE ID SHOWN TOKENS STORED VERDICT TRACE WHY", func(row func(...any)) {
-		for _, t := range v.Turns {
-			pin := ""
-			if t.Pinned {
-				pin = " (pinned)"
-			}
-			row(t.Seq, or(t.Role, t.Kind), t.ID, t.Level+pin, t.Tokens, t.Stored, or(t.Verdict, "-"), or(t.Trace, "-"), cut(or(t.Why, t.Text), 60))
+	rows(w, "TURN ROLE ID SHOWN TOKENS STORED VERDICT TRACE WHY", v.Turns, func(t *turnView) []any {
+		pin := ""
+		if t.Pinned {
+			pin = " (pinned)"
 		}
+		return []any{t.Seq, or(t.Role, t.Kind), t.ID, t.Level + pin, t.Tokens, t.Stored, or(t.Verdict, "-"), or(t.Trace, "-"), cut(or(t.Why, t.Text), 60)}
 	})
 }

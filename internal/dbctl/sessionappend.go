@@ -41,17 +41,17 @@ Example: dbctl session append agent.ctx acme/support chat-1 'what may I refund?'
 
 // turnLine is a turn of --jsonl.
 type turnLine struct {
-	ID         string             `json:"id"`
-	Role       string             `json:"role"`
-	Name       string             `json:"name"`
-	Text       string             `json:"text"`
+	ID         string           `json:"id"`
+	Role       string           `json:"role"`
+	Name       string           `json:"name"`
+	Text       string           `json:"text"`
 	ToolCalls  []store.ToolCall `json:"tool_calls"`
-	ToolCallID string             `json:"tool_call_id"`
-	At         time.Time          `json:"at"`
-	Subject    string             `json:"subject,omitempty"`
-	Trace      string             `json:"trace"`
-	Priority   string             `json:"priority,omitempty"`
-	Relevance  *float64           `json:"relevance,omitempty"`
+	ToolCallID string           `json:"tool_call_id"`
+	At         time.Time        `json:"at"`
+	Subject    string           `json:"subject,omitempty"`
+	Trace      string           `json:"trace"`
+	Priority   string           `json:"priority,omitempty"`
+	Relevance  *float64         `json:"relevance,omitempty"`
 }
 
 // priorityFlags say how much a turn matters to the watcher.
@@ -194,11 +194,7 @@ func (c *sessionAppendCmd) Run(a *app) error {
 			return err
 		}
 		v := appendedView{view.Refs(refs)}
-		return a.emit(v, func(w io.Writer) {
-			for _, r := range v.Refs {
-				fmt.Fprintln(w, r)
-			}
-		})
+		return a.emit(v, func(w io.Writer) { printEach(w, "%s\n", v.Refs) })
 	})
 }
 

@@ -88,20 +88,18 @@ func (c *sessionPassCmd) Run(a *app) error {
 	if len(q.Keywords) == 0 && q.IR == nil {
 		return usage("session pass: expected keywords, or --intent: a pass without an intent would judge by age alone")
 	}
-	return c.withKnown(a, !c.DryRun, func(s *ctxpage.Session) error {
+	return showTalk(a, &c.talkArgs, !c.DryRun, func(s *ctxpage.Session) (v passView, err error) {
 		p, err := s.Pass(a.ctx, q)
-		if err != nil {
-			return err
+		if err == nil {
+			v = passOf(p, c.DryRun)
 		}
-		v := passOf(p)
-		v.DryRun = c.DryRun
-		return a.emit(v, func(w io.Writer) { v.print(w, c.Verdicts || c.DryRun) })
-	})
+		return v, err
+	}, func(v passView, w io.Writer) { v.print(w, c.Verdicts || c.DryRun) })
 }
 
-func passOf(p *session.StoredPass) passView {
+func passOf(p *session.StoredPass, dry bool) passView {
 	v := passView{
-		Pass: p.Number, Key: p.Key, Repeated: p.Repeated, Retained: p.Count[session.Retain], Paged: p.Count[session.Page],
+		Pass: p.Number, Key: p.Key, Repeated: p.Repeated, DryRun: dry, Retained: p.Count[session.Retain], Paged: p.Count[session.Page],
 		Evicted: p.Count[session.Evict], Verdicts: []verdictView{},
 	}
 	for _, x := range p.Verdicts {
@@ -112,10 +110,8 @@ func passOf(p *session.StoredPass) passView {
 
 func (v *passView) print(w io.Writer, verdicts bool) {
 	if verdicts {
-		table(w, "TURN ACTION SCORE WHY", func(row func(...any)) {
-			for _, x := range v.Verdicts {
-				row(x.ID, x.Action, fmt.Sprintf("%.4f", x.Score), cut(x.Why, 120))
-			}
+		rows(w, "TURN ACTION SCORE WHY", v.Verdicts, func(x *verdictView) []any {
+			return []any{x.ID, x.Action, fmt.Sprintf("%.4f", x.Score), cut(x.Why, 120)}
 		})
 	}
 	name := fmt.Sprintf("pass %d", v.Pass)
@@ -197,21 +193,16 @@ func (sessionPassesCmd) Help() string {
 }
 
 func (c *sessionPassesCmd) Run(a *app) error {
-	return c.withKnown(a, false, func(s *ctxpage.Session) error {
-		list, err := s.Passes(a.ctx)
-		if err != nil {
-			return err
-		}
+	return showTalk(a, &c.talkArgs, false, func(s *ctxpage.Session) (passesView, error) {
 		v := passesView{[]passInfoView{}}
+		list, err := s.Passes(a.ctx)
 		for _, p := range list {
 			v.Passes = append(v.Passes, passInfoOf(p))
 		}
-		return a.emit(v, func(w io.Writer) {
-			table(w, "PASS AT KIND RETAIN PAGE EVICT COMPACTED FREED UNDONE ABOUT", func(row func(...any)) {
-				for _, p := range v.Passes {
-					row(p.Pass, when(p.At), p.Kind, p.Retained, p.Paged, p.Evicted, p.Items, p.Freed, p.Undone, cut(strings.Join(p.Keywords, ", "), 40))
-				}
-			})
+		return v, err
+	}, func(v passesView, w io.Writer) {
+		rows(w, "PASS AT KIND RETAIN PAGE EVICT COMPACTED FREED UNDONE ABOUT", v.Passes, func(p *passInfoView) []any {
+			return []any{p.Pass, when(p.At), p.Kind, p.Retained, p.Paged, p.Evicted, p.Items, p.Freed, p.Undone, cut(strings.Join(p.Keywords, ", "), 40)}
 		})
 	})
 }

@@ -51,6 +51,24 @@ func table(w io.Writer, head string, rows func(row func(cells ...any))) {
 	}
 }
 
+// rows prints a table with a row for each of a list.
+func rows[T any](w io.Writer, head string, list []T, cells func(v *T) []any) {
+	table(w, head, func(row func(...any)) {
+		for i := range list {
+			row(cells(&list[i])...)
+		}
+	})
+}
+
+// setRows prints the values that are set, each after its name.
+func setRows(row func(...any), pairs ...string) {
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			row(pair[0], pair[1])
+		}
+	}
+}
+
 // narrowed leaves out columns of a table that does not fit even with short cells: those that are empty, then those that say
 // the same in every row, then counts, each from the right. Columns of words stay.
 func narrowed(names []string, rows [][]string, width int) (left []string, cells [][]string, out []string) {

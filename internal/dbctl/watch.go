@@ -92,10 +92,8 @@ func (c *watchCmd) plan(a *app, w *ctxpage.Watcher) error {
 	}
 	return a.emit(planView{st.Phase, p}, func(out io.Writer) {
 		printStats(out, &st)
-		table(out, "TURN KIND PRIORITY SCORE FROM TO BEFORE AFTER WHY", func(row func(...any)) {
-			for _, it := range p.Items {
-				row(it.ID, it.Kind, it.Priority, fmt.Sprintf("%.4g", it.Score), it.From, it.To, it.Before, it.After, it.Reason)
-			}
+		rows(out, "TURN KIND PRIORITY SCORE FROM TO BEFORE AFTER WHY", p.Items, func(it *session.PlanItem) []any {
+			return []any{it.ID, it.Kind, it.Priority, fmt.Sprintf("%.4g", it.Score), it.From, it.To, it.Before, it.After, it.Reason}
 		})
 		fmt.Fprintf(out, "dry run: %s, frees %d, leaves %d in the window\n", plural(len(p.Items), "item", "items"), p.Freed, p.Predicted)
 		if p.Blocked != "" {

@@ -44,26 +44,17 @@ func whyOf(w *ctxpage.Why) whyView {
 }
 
 func (v whyView) print(w io.Writer) {
-	if v.Ref == "" {
-		fmt.Fprintf(w, "the context of trace %s\n", v.Trace)
-		v.steps(w)
-		return
+	switch {
+	case v.In:
+		fmt.Fprint(w, line(v.Ref), " is in ")
+	case v.Ref != "":
+		fmt.Fprint(w, line(v.Ref), " is not in ")
 	}
-	place := "is not in"
-	if v.In {
-		place = "is in"
-	}
-	fmt.Fprintf(w, "%s %s the context of trace %s\n", line(v.Ref), place, v.Trace)
-	v.steps(w)
-}
-
-func (v whyView) steps(w io.Writer) {
+	fmt.Fprintf(w, "the context of trace %s\n", v.Trace)
 	if v.Asked != "" || v.Gone {
 		fmt.Fprintln(w, "  question:", line(or(v.Asked, notKept)))
 	}
-	for _, s := range v.Steps {
-		fmt.Fprintln(w, " ", line(s))
-	}
+	printEach(w, "  %s\n", v.Steps)
 }
 
 // named finds what is asked about, as the scope of the assembly sees it. What is not there may have been, or may be out
@@ -93,28 +84,25 @@ func (c *whyCmd) Run(a *app) error {
 	if (c.Turn == "") == (c.Trace == "") {
 		return usage("why: expected a trace, or --turn with the id of a turn, and then perhaps a page")
 	}
-	return a.with(c.File, false, func(db *ctxpage.DB) (err error) {
+	return show(a, c.File, false, func(db *ctxpage.DB) (v whyView, err error) {
 		if c.Turn != "" {
 			c.Trace, err = writtenFrom(a, db, c.Turn)
 		} else {
 			c.Trace, err = fullTrace(a.ctx, db.Manifests(), c.Trace)
 		}
-		if err != nil {
-			return err
-		}
 		var ref ctxpage.Ref
-		if c.Ref != "" {
-			if ref, err = c.named(a, db, c.Trace); err != nil {
-				return err
-			}
+		if c.Ref != "" && err == nil {
+			ref, err = c.named(a, db, c.Trace)
+		}
+		if err != nil {
+			return v, err
 		}
 		w, err := db.Why(a.ctx, c.Trace, ref)
 		if err != nil {
-			return err
+			return v, err
 		}
-		v := whyOf(w)
-		return a.emit(v, v.print)
-	})
+		return whyOf(w), nil
+	}, whyView.print)
 }
 
 // writtenFrom finds the trace of the context that a turn was written from. An id without a scope is looked for in all.
