@@ -16,12 +16,11 @@ import (
 
 // Access has three layers, and each can only lower what the layer above allows:
 //
-//	connection   a unix socket is open to its user alone; over TCP a bearer token gives the highest role (granted)
-//	caller       hello binds scope, actor and role to a key, which later headers cannot change (holder)
-//	call         each call names the least role that may make it (call.least)
+// 	connection   a unix socket is open to its user alone; over TCP a bearer token sets the highest role (granted)
+// 	caller       hello binds scope, actor and role to a key, which later headers cannot change (holder)
+// 	call         each call names the least role that may make it (call.least)
 //
-// The scope of a caller is fixed by hello or by its headers, both of which the program sends. No
-// argument of an agent's call changes it, so a model cannot reach another scope by what it writes.
+// No argument of an agent's call changes its scope, so a model cannot reach another scope by what it writes.
 
 // Role says what a caller may do. Each role may do what the roles below it may.
 type Role uint8
@@ -37,8 +36,7 @@ const (
 
 var roleNames = [...]string{"agent", "host", "operator"}
 
-// share returns how much of a limit callers of a role may fill: agents three quarters, hosts seven eighths, operators all.
-// So an agent cannot take the room in which an operator ends the server.
+// share returns how much of a limit a role may fill, so that an agent cannot take the room in which an operator ends the server.
 func (r Role) share(limit int) int {
 	switch r {
 	case Agent:
@@ -49,8 +47,7 @@ func (r Role) share(limit int) int {
 	return limit
 }
 
-// room refuses one more of what has a limit: taken are in use by all, own by callers of the same scope, which may fill half
-// of the share of their role, so that one tenant leaves room for others, and the agents of a scope for its host.
+// room refuses one more of something limited. Callers of one scope may fill half of their role's share, so one tenant leaves room for others.
 func (r Role) room(what string, taken, own, limit int, hint string) error {
 	switch most := r.share(limit); {
 	case taken >= most:
@@ -86,7 +83,7 @@ const (
 	headerTimeout = "Ctxpage-Timeout" // seconds
 )
 
-// caller is the identity under which a call is made. It does not change.
+// caller is the identity of a call. It does not change.
 type caller struct {
 	key   string // "": named by headers
 	scope string
@@ -95,18 +92,15 @@ type caller struct {
 	s     *ctxpage.Scope
 }
 
-// key is a caller that said hello. It ends with bye, or when no call used it for the lease: then
-// its open transactions are rolled back. The lease begins anew when a call starts, not when it
-// ends: a caller of a call that is longer than the lease says hello again after it. Guarded by
-// Server.mu; the caller in it never changes, so a call uses it without a lock.
+// key is a caller that said hello. It ends with bye, or when no call started for the lease. Guarded by Server.mu; the caller in it
+// never changes, so a call uses it without a lock.
 type key struct {
 	caller
 	timer *time.Timer
 }
 
-// granted is the highest role of whoever sends a request. A request over TCP must name a local
-// host, so that a page in a browser cannot reach the server under a name that it bound to this
-// machine.
+// granted returns the highest role of a request. Over TCP the request must name a local host: a page in a browser may have bound
+// another name to this machine.
 func (s *Server) granted(r *http.Request) (Role, error) {
 	if addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && strings.HasPrefix(addr.Network(), "tcp") && !localHost(r.Host) {
 		return 0, refuse("host", fmt.Sprintf("host %.100q is not local", r.Host), "call 127.0.0.1 or localhost")
@@ -150,10 +144,8 @@ func (s *Server) callerOf(r *http.Request, most Role) (*caller, error) {
 	return s.bind(helloIn{Scope: h.Get(headerScope), Actor: h.Get(headerActor), Role: h.Get(headerRole)}, most)
 }
 
-// holder is the caller of a key. Headers beside it cannot change what the key is bound to: a
-// program that forwards a model's headers would otherwise let the model name its scope. A key of a
-// higher role than the connection may have is answered like an unknown one, so nobody learns that
-// it exists.
+// holder returns the caller of a key. Headers beside it must agree with it: a program that forwards a model's headers would otherwise
+// let the model name its scope. A key above the connection's role counts as unknown, so nobody learns that it exists.
 func (s *Server) holder(id string, h http.Header, most Role) (*caller, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,15 +162,12 @@ func (s *Server) holder(id string, h http.Header, most Role) (*caller, error) {
 	return &k.caller, nil
 }
 
-// helloIn describes the caller. The headers of a call without a key have the same three
-// fields, so both ways end in bind.
 type helloIn struct {
 	Scope string `json:"scope" jsonschema:"the scope to work in; its ancestors can be read too"`
 	Actor string `json:"actor,omitempty" jsonschema:"name of the caller, for manifests and reviews; default: the scope"`
 	Role  string `json:"role,omitempty" jsonschema:"agent (default), host or operator"`
 }
 
-// helloOut is a key, and what it is bound to as the server understood it: with defaults filled in.
 type helloOut struct {
 	Key     string `json:"key" jsonschema:"send it as the header Ctxpage-Key with each call"`
 	Scope   string `json:"scope"`
@@ -188,9 +177,8 @@ type helloOut struct {
 	Lease   int    `json:"lease_s" jsonschema:"seconds without a call after which the key ends"`
 }
 
-// bind makes a caller, or says why there cannot be one. It is the only place where a role becomes
-// rights: an agent gets a gated Scope, so its writes pass the gate whatever call it makes. A check
-// in each call was rejected: a call that is added later could forget it.
+// bind makes a caller. It is the only place where a role becomes rights: an agent gets a gated Scope, so its writes pass the gate
+// whatever call it makes.
 func (s *Server) bind(in helloIn, most Role) (*caller, error) {
 	role, err := Agent, error(nil)
 	if in.Role != "" {
@@ -224,8 +212,7 @@ func (s *Server) bind(in helloIn, most Role) (*caller, error) {
 	return &caller{scope: in.Scope, actor: actor, role: role, s: s.db.Scope(in.Scope, opts...)}, nil
 }
 
-// hello makes a key for a caller: 128 random bits in hexadecimal, which cannot be guessed. Whoever
-// shows the key is the caller, so it is as secret as a token.
+// hello makes a key for a caller: 128 random bits. Whoever shows the key is the caller.
 func (s *Server) hello(in helloIn, most Role) (helloOut, error) {
 	c, err := s.bind(in, most)
 	if err != nil {
@@ -249,9 +236,7 @@ func (s *Server) hello(in helloIn, most Role) (helloOut, error) {
 	return helloOut{c.key, c.scope, c.actor, c.role.String(), Version, int(s.opts.Lease / time.Second)}, nil
 }
 
-// bye ends a key and rolls back its open transactions. An unknown key is no error: bye may be
-// repeated. A begin that runs at the same moment may keep its transaction after this; its own lease
-// ends it.
+// bye ends a key and rolls back its open transactions. A begin that runs meanwhile may keep its transaction until its lease ends.
 func (s *Server) bye(id string) {
 	s.mu.Lock()
 	k := s.keys[id]
@@ -272,8 +257,7 @@ func (s *Server) bye(id string) {
 	}
 }
 
-// dropKeys ends all keys and transactions. The maps are replaced under mu, so nobody else finds
-// what is rolled back here.
+// dropKeys ends all keys and transactions.
 func (s *Server) dropKeys() {
 	s.mu.Lock()
 	keys, open := s.keys, s.txns

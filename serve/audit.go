@@ -14,9 +14,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Reads of the audit. An audit has the leaves of all scopes in one order, so every call here
-// filters: recorded and maySee are the two places that decide what a caller learns, and there is no
-// other way to a leaf.
+// The audit has the leaves of all scopes in one order. recorded and maySee decide what a caller sees; there is no other way to a leaf.
 
 var auditCalls = []call{
 	unary("why", Agent, "Why a page was in a past context, or was not.", why),
@@ -25,16 +23,14 @@ var auditCalls = []call{
 	stream("changes", Agent, "A stream of the audit leaves of the scope, one line each, until the caller disconnects.", changes),
 }
 
-// serves reports whether callers may work in a scope. The slash matters: a server for acme does not
-// serve acme2.
+// serves reports whether callers may work in a scope.
 func (s *Server) serves(scope string) bool {
 	w := s.opts.Within
 	return w == "" || scope == w || strings.HasPrefix(scope, w+"/")
 }
 
-// recorded finds the leaves of a trace that the caller may see: those of its scope, or of every
-// scope that is served, for an operator. A trace of another scope is reported as not found. An
-// error of its own would tell that the trace exists.
+// recorded returns the leaves of a trace that the caller may see. A trace of another scope is "not found": an error of its own
+// would reveal that it exists.
 func (r *request) recorded(ctx context.Context, trace string) ([]*manifest.Record, error) {
 	leaves, err := r.srv.db.Manifests().ByTrace(ctx, trace)
 	if err != nil && !errors.Is(err, manifest.ErrNoLeaf) {
@@ -47,21 +43,17 @@ func (r *request) recorded(ctx context.Context, trace string) ([]*manifest.Recor
 	return leaves, nil
 }
 
-// maySee reports whether the caller may see a leaf: one of the scope that it named, or, for an
-// operator, of any scope that is served.
+// maySee reports whether a leaf is of the caller's scope or, for an operator, of any scope that is served.
 func (r *request) maySee(l *manifest.Record) bool {
 	return l.Scope == r.scope || r.role == Operator && r.srv.serves(l.Scope)
 }
 
-// whyIn names a page of a read: by id, which the scope chain of the read resolves, or by reference.
 type whyIn struct {
 	Trace string `json:"trace"`
 	ID    string `json:"id,omitempty" jsonschema:"id of the page; without id and ref the whole context is explained"`
 	Ref   string `json:"ref,omitempty" jsonschema:"reference of the page, instead of id"`
 }
 
-// whyOut is the way of one page through one read: each rule that let it pass, and the one that did
-// not.
 type whyOut struct {
 	Trace    string   `json:"trace"`
 	Ref      string   `json:"ref" jsonschema:"empty: of the whole context"`
@@ -70,8 +62,7 @@ type whyOut struct {
 	Steps    []string `json:"steps" jsonschema:"in plain words, in order"`
 }
 
-// why explains one page of one read. recorded refuses a trace that the caller may not see, so
-// nobody can learn from Why which pages another scope was served.
+// why explains one page of one read, or the whole context.
 func why(ctx context.Context, r *request, in whyIn) (whyOut, error) {
 	if _, err := r.recorded(ctx, in.Trace); err != nil {
 		return whyOut{}, err
@@ -98,8 +89,7 @@ type traceIn struct {
 	Trace string `json:"trace"`
 }
 
-// replayOut is a context as it was shown. A replay that is not the same byte for byte is an error:
-// replay_differs, or gone when gc dropped a page. So an answer always has Same true.
+// replayOut is a context as it was shown. A replay that differs is an error, so Same is always true.
 type replayOut struct {
 	Trace   string   `json:"trace"`
 	Text    string   `json:"text"`
@@ -107,7 +97,6 @@ type replayOut struct {
 	Missing []string `json:"missing,omitempty" jsonschema:"pages that gc dropped"`
 }
 
-// replay renders a recorded assembly again. Same reports whether the bytes are the recorded ones.
 func replay(ctx context.Context, r *request, in traceIn) (replayOut, error) {
 	if _, err := r.recorded(ctx, in.Trace); err != nil {
 		return replayOut{}, err
@@ -157,7 +146,7 @@ type leafOut struct {
 	Action     string         `json:"action,omitempty"`
 }
 
-// servedOut is a page of a read. Its text is not in the audit: replay and get return it.
+// servedOut is a page of a read.
 type servedOut struct {
 	Ref    string  `json:"ref"`
 	Form   string  `json:"form"`
@@ -166,7 +155,6 @@ type servedOut struct {
 	Reason string  `json:"reason,omitempty"`
 }
 
-// changeOut is one write of a commit.
 type changeOut struct {
 	Ref     string `json:"ref"`
 	Version uint32 `json:"version"`
@@ -174,8 +162,6 @@ type changeOut struct {
 	Touch   bool   `json:"touch,omitempty" jsonschema:"it repeated what was there"`
 }
 
-// leaf is a leaf as JSON. Page numbers become references, which costs a look-up in the catalogue
-// for each page.
 func (r *request) leaf(ctx context.Context, l *manifest.Record) leafOut {
 	out := leafOut{
 		Index: l.Index, Type: l.Type.String(), At: time.UnixMicro(l.Time).UTC(), Trace: l.Trace, Parent: l.Parent, Scope: l.Scope, Actor: l.Actor, LSN: l.LSN,
@@ -194,7 +180,6 @@ func (r *request) leaf(ctx context.Context, l *manifest.Record) leafOut {
 	return out
 }
 
-// showManifest lists the leaves of a trace in the order in which they were written.
 func showManifest(ctx context.Context, r *request, in traceIn) (manifestOut, error) {
 	leaves, err := r.recorded(ctx, in.Trace)
 	if err != nil {
@@ -218,7 +203,6 @@ type changesIn struct {
 	Idle  int      `json:"idle_s,omitempty" jsonschema:"end after this many seconds without a leaf; default: never"`
 }
 
-// changeLine is a leaf, or a sign of life without one.
 type changeLine struct {
 	Next uint64   `json:"next" jsonschema:"from, to go on after this line"`
 	Leaf *leafOut `json:"leaf,omitempty" jsonschema:"absent in a sign of life, which comes every 15 seconds"`
@@ -230,10 +214,8 @@ const (
 	askAtOnce = 256 // leaves
 )
 
-// changes streams the leaves that the caller may see, from a leaf on, as they are written. The
-// first line comes at once and has no leaf: it says from where the stream goes on. While nothing
-// happens, such a line is repeated as a sign of life. The stream ends after Limit leaves, after
-// Idle seconds without one, or when the caller goes.
+// changes streams the leaves that the caller may see, as they are written. The first line has no leaf and says where the stream
+// starts; it is repeated as a sign of life.
 func changes(ctx context.Context, r *request, in changesIn, line func(changeLine) error) error {
 	size, err := r.srv.db.Manifests().Size(ctx)
 	if err != nil {
@@ -273,14 +255,8 @@ func changes(ctx context.Context, r *request, in changesIn, line func(changeLine
 	}
 }
 
-// follower is a stream of changes on its way. One goroutine owns it, that of the call; nothing is
-// buffered for a caller that reads slowly: the next read of the audit waits until a line is sent,
-// and writeParts cuts off a caller that takes none for partTime.
-//
-//	pass ──leaves──▶ pass ──none──▶ wait (for a leaf, the next sign of life, or the end) ──▶ pass
-//
-// The audit is durable and ordered by index, so a caller that lost its connection gives next as
-// from and misses nothing. That is why no position is kept here.
+// follower is a stream of changes. The goroutine of its call owns it. It stores no position: a caller that lost its connection passes
+// next as from and misses nothing. Nothing is buffered for a slow reader; writeParts cuts it off after partTime.
 type follower struct {
 	r        *request
 	in       changesIn
@@ -291,12 +267,12 @@ type follower struct {
 	lastLeaf time.Time // when a leaf was sent last
 }
 
-// atLimit reports whether the stream has reached the caller's limit.
+// atLimit reports whether the stream has reached the limits of the caller.
 func (f *follower) atLimit() bool {
 	return f.given > 0 && f.given == f.in.Limit || f.in.Idle > 0 && time.Since(f.lastLeaf) >= time.Duration(f.in.Idle)*time.Second
 }
 
-// waitMost returns how long to wait for a leaf: until the next sign of life, or the end of the stream.
+// waitMost returns how long to wait for a leaf.
 func (f *follower) waitMost() time.Duration {
 	wait := signEvery - time.Since(f.sent)
 	if f.in.Idle > 0 {
@@ -305,7 +281,7 @@ func (f *follower) waitMost() time.Duration {
 	return max(wait, 0)
 }
 
-// pass sends what came since the pass before, and returns how many leaves it read.
+// pass sends the new leaves and returns how many it read.
 func (f *follower) pass(ctx context.Context) (int, error) {
 	leaves, err := f.r.srv.db.Manifests().Records(ctx, f.next, f.next+askAtOnce, false, askAtOnce)
 	if err != nil {

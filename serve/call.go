@@ -34,10 +34,7 @@ type request struct {
 	srv *Server
 }
 
-// call is one entry of the table of calls. A call is data: its name, the least role and the schemas
-// stand beside its function, and the table is what both dispatch and GET /v1/schema read. So no
-// call can be served without being described, and TestSchemaIsPinned shows each change of the table
-// as a diff.
+// call is one entry of the table of calls, which both dispatch and GET /v1/schema read: no call can be served without a description.
 type call struct {
 	name  string
 	least Role // that may make it
@@ -49,7 +46,6 @@ type call struct {
 	flow func(ctx context.Context, r *request, body []byte, line func(any) error) error
 }
 
-// unary makes a call with one answer.
 func unary[In, Out any](name string, least Role, about string, do func(context.Context, *request, In) (Out, error)) call {
 	return call{name: name, least: least, about: about, in: schemaOf[In], out: schemaOf[Out], run: func(ctx context.Context, r *request, body []byte) (any, error) {
 		var in In
@@ -60,7 +56,6 @@ func unary[In, Out any](name string, least Role, about string, do func(context.C
 	}}
 }
 
-// stream makes a call whose answer is a line of JSON for each event.
 func stream[In, Line any](name string, least Role, about string, do func(context.Context, *request, In, func(Line) error) error) call {
 	return call{name: name, least: least, about: about, in: schemaOf[In], out: schemaOf[Line], flow: func(ctx context.Context, r *request, body []byte, line func(any) error) error {
 		var in In
@@ -71,10 +66,8 @@ func stream[In, Line any](name string, least Role, about string, do func(context
 	}}
 }
 
-// decode reads the argument of a call. A field that the call does not know is an error: it may be
-// one that was meant to restrict something. So is a field in another case, or one that comes twice:
-// decoders differ in what they make of these (view.CheckFields). So is a text that is not Unicode: the
-// decoder would put U+FFFD in its place, and the call would store something else than was sent.
+// decode reads the argument of a call. Unknown fields, fields in another case, repeated fields and text that is not Unicode are errors:
+// programs differ in how they read them.
 func decode(body []byte, in any) error {
 	body = bytes.TrimSpace(body)
 	if len(body) == 0 {
@@ -107,9 +100,7 @@ const (
 	linesType = "application/x-ndjson"
 )
 
-// answer answers one HTTP request. Each request is counted, also one that is refused later:
-// authorization takes time, too, and Close must wait for it. Each ends in exactly one answer;
-// errCut means that its bytes could not be sent.
+// answer answers one HTTP request. Each request is counted, even one that is refused later, so that Close waits for it.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	view.LimitUnread(w, r)
 	if err := s.enter(); err != nil {
@@ -129,9 +120,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// dispatch finds the call of a request, and answers it unless it returns an error. Calls without a
-// caller come first. They ask for no scope, and what they may tell depends on most alone: a role
-// that the request has by its token, or by the socket's grant.
+// dispatch finds the call of a request, and answers it unless it returns an error. Calls without a caller come first.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, most Role) error {
 	name, ok := strings.CutPrefix(r.URL.Path, "/v1/")
 	switch {
@@ -171,9 +160,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, most Role) err
 	return s.run(w, r, c, &request{who, s})
 }
 
-// run runs a call for a caller who may make it. A call with one answer has a deadline
-// (headerTimeout). A stream has none, since it may be idle for hours: it ends when the caller
-// disconnects, when the server closes, or by its own limits.
+// run runs a call. A call with one answer has a deadline. A stream ends with its caller, with the server, or by its own limits.
 func (s *Server) run(w http.ResponseWriter, r *http.Request, c *call, req *request) error {
 	limit, err := timeout(r.Header.Get(headerTimeout))
 	if err != nil {
@@ -201,8 +188,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, c *call, req *reque
 	return streamAnswer(ctx, w, c, req, body)
 }
 
-// timeout is how long a call may take: whole seconds, 1 to maxTimeout, defaultTimeout without the
-// header. The time counts from the moment at which the argument has arrived.
+// timeout returns the time limit of a call. It starts when the argument has arrived.
 func timeout(given string) (time.Duration, error) {
 	if given == "" {
 		return defaultTimeout, nil
@@ -214,7 +200,6 @@ func timeout(given string) (time.Duration, error) {
 	return time.Duration(n) * time.Second, nil
 }
 
-// only answers requests of one method without a body.
 func only(w http.ResponseWriter, r *http.Request, method string, do func() (any, error)) error {
 	if r.Method != method {
 		return wrongMethod(r, method)
@@ -223,13 +208,11 @@ func only(w http.ResponseWriter, r *http.Request, method string, do func() (any,
 	return writeAnswer(w, v, err)
 }
 
-// wrongMethod is the refusal of a request by another method of HTTP.
 func wrongMethod(r *http.Request, method string) error {
 	return refuse("method", fmt.Sprintf("%s %.100s", r.Method, r.URL.Path), "use "+method)
 }
 
-// withBody reads the argument, and answers with what do returns. Nothing is written before do has
-// returned, so any error can still be an HTTP status.
+// withBody reads the argument, and answers with what do returns.
 func (s *Server) withBody(w http.ResponseWriter, r *http.Request, do func([]byte) (any, error)) error {
 	body, err := readBody(w, r)
 	if err != nil {
@@ -239,9 +222,7 @@ func (s *Server) withBody(w http.ResponseWriter, r *http.Request, do func([]byte
 	return writeAnswer(w, v, err)
 }
 
-// readBody reads the argument of a call: at most maxRequest bytes, which must arrive within
-// partTime. A request is held in memory whole, so the most that all callers can take together is
-// MaxCalls times maxRequest.
+// readBody reads the argument of a call, which must arrive within partTime.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.Method != http.MethodPost {
 		return nil, wrongMethod(r, http.MethodPost)
@@ -260,7 +241,6 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// writeAnswer writes an answer, unless err is to be written instead.
 func writeAnswer(w http.ResponseWriter, v any, err error) error {
 	if err != nil {
 		return err
@@ -280,11 +260,10 @@ func writeError(w http.ResponseWriter, err error) {
 	_ = writeJSON(w, status, out)
 }
 
-// errCut is of an answer that could not be written to its end: nothing more can be.
+// errCut means that an answer could not be written to its end: nothing more can be.
 var errCut = errors.New("serve: the answer was cut")
 
-// writeJSON writes an answer, part by part under a deadline, so that a caller that does not read is
-// cut off.
+// writeJSON writes an answer.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	b, err := encode(v)
 	if err != nil {
@@ -307,7 +286,7 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// writeParts writes bytes, a MiB at a time, each under a deadline.
+// writeParts writes bytes, a MiB at a time, each under a deadline: a caller that does not read is cut off.
 func writeParts(w http.ResponseWriter, b []byte) error {
 	c := http.NewResponseController(w)
 	for len(b) > 0 {
@@ -322,8 +301,7 @@ func writeParts(w http.ResponseWriter, b []byte) error {
 	return nil
 }
 
-// streamAnswer answers with lines and writes each at once. An error before the first line is an
-// answer of its own; a later one is a last line with an error.
+// streamAnswer writes each line at once. An error after the first line becomes the last line.
 func streamAnswer(ctx context.Context, w http.ResponseWriter, c *call, req *request, body []byte) error {
 	begun := false
 	out := http.NewResponseController(w)

@@ -12,9 +12,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Conversations. What changes what the model will see (append, limit, pass, undo, pin) needs a
-// host: an agent could otherwise put words into the user's mouth, or remove turns that speak
-// against it. Reading is for agents, too.
+// Calls that change what the model will see need a host: an agent could put words into the user's mouth, or remove turns that
+// speak against it.
 
 var conversationCalls = []call{
 	unary("session/append", Host, "Append turns to a conversation, in one transaction.", appendTurns),
@@ -28,8 +27,6 @@ var conversationCalls = []call{
 	unary("session/list", Agent, "The conversations of the scope.", listSessions),
 }
 
-// turnIn is a turn to append. The id makes an append safe to repeat after a lost answer: a turn
-// that is there already, with the same content, changes nothing.
 type turnIn struct {
 	ID         string            `json:"id,omitempty" jsonschema:"appending the same turn again under its id changes nothing; default: a new id"`
 	Role       string            `json:"role" jsonschema:"user, assistant or tool"`
@@ -48,7 +45,7 @@ type turnIn struct {
 	Trace      string            `json:"trace,omitempty" jsonschema:"of an answer: the assembly that it was written from"`
 }
 
-// turn is the turn as the library takes it. Signals of a ctxpage.Turn have no field here.
+// turn returns the turn as the library takes it.
 func (t *turnIn) turn() (ctxpage.Turn, error) {
 	out := ctxpage.Turn{
 		ID: t.ID, Role: t.Role, Name: t.Name, Text: t.Text, ToolCallID: t.ToolCallID, At: t.At, ExpiresAt: t.ExpiresAt, Subject: t.Subject, Tags: t.Tags,
@@ -68,15 +65,13 @@ func (t *turnIn) turn() (ctxpage.Turn, error) {
 	return out, nil
 }
 
-// appendIn appends turns in the order given. All of them go in, or none.
 type appendIn struct {
 	Session string   `json:"session"`
 	Turns   []turnIn `json:"turns"`
 	DryRun  bool     `json:"dry_run,omitempty" jsonschema:"say whether they would fit and what would make room"`
 }
 
-// appendOut names the turns by reference. Compacted and Freed stay 0 of an append that was made:
-// the window tells what it shows afterwards.
+// appendOut has Compacted and Freed for a dry run only.
 type appendOut struct {
 	Refs      []string `json:"refs"`
 	DryRun    bool     `json:"dry_run,omitempty"`
@@ -84,8 +79,6 @@ type appendOut struct {
 	Freed     int      `json:"freed,omitempty" jsonschema:"of a dry run: tokens they would free"`
 }
 
-// appendTurns appends turns in one commit, or, for a dry run, says what would have to be compacted
-// first.
 func appendTurns(ctx context.Context, r *request, in appendIn) (appendOut, error) {
 	if len(in.Turns) == 0 {
 		return appendOut{}, store.Invalid("turns", "none", "at least one turn")
@@ -106,12 +99,10 @@ func appendTurns(ctx context.Context, r *request, in appendIn) (appendOut, error
 	return appendOut{Refs: view.Refs(refs)}, err
 }
 
-// sessionIn names a conversation of the caller's scope.
 type sessionIn struct {
 	Session string `json:"session"`
 }
 
-// windowOut is a conversation as the next assembly shows it, without texts: history has them.
 type windowOut struct {
 	Session string    `json:"session"`
 	LSN     uint64    `json:"lsn"`
@@ -124,8 +115,7 @@ type windowOut struct {
 	Turns   []turnOut `json:"turns"`
 }
 
-// turnOut is a turn in a window. Tokens is what it takes as it is shown (Level), Stored what it
-// would take whole; Verdict and Why are of the pass in force.
+// turnOut is a turn in a window. Tokens counts it as shown, Stored whole; Verdict and Why come from the pass in force.
 type turnOut struct {
 	ID      string `json:"id"`
 	Seq     int64  `json:"seq"`
@@ -140,7 +130,6 @@ type turnOut struct {
 	Trace   string `json:"trace,omitempty" jsonschema:"of the assembly that it was written from, for why and replay"`
 }
 
-// window returns the conversation as the next assembly shows it.
 func window(ctx context.Context, r *request, in sessionIn) (windowOut, error) {
 	w, err := r.s.Session(in.Session).Inspect(ctx)
 	if err != nil {
@@ -156,7 +145,6 @@ func window(ctx context.Context, r *request, in sessionIn) (windowOut, error) {
 	return out, nil
 }
 
-// limitIn sets the window for every program that uses the conversation, not for this caller alone.
 type limitIn struct {
 	Session        string  `json:"session"`
 	Total          int     `json:"total" jsonschema:"tokens of the window; 0: no limit"`
@@ -165,9 +153,7 @@ type limitIn struct {
 	ReservePercent float64 `json:"reserve_percent,omitempty" jsonschema:"per cent of the window that stay free; default 15"`
 }
 
-// limitWindow sets the size of the window and returns the window as it is then. If it was above the
-// limit, older turns are compacted in the same transaction; if that does not make enough room,
-// nothing changes.
+// limitWindow sets the size of the window. Older turns are compacted in the same transaction; if that is not enough, nothing changes.
 func limitWindow(ctx context.Context, r *request, in limitIn) (windowOut, error) {
 	cfg := session.Config{Total: in.Total, OutputReserve: in.OutputReserve, KeepLast: in.KeepLast, Reserve: session.PPM(in.ReservePercent * 10_000)}
 	if in.Total < 0 || in.OutputReserve < 0 {
@@ -182,8 +168,6 @@ func limitWindow(ctx context.Context, r *request, in limitIn) (windowOut, error)
 	return window(ctx, r, sessionIn{in.Session})
 }
 
-// passIn asks for a pass with session.RecommendedParams; only KeepLast can be set. It is a pointer,
-// because 0 is a value: no turn is protected for being new.
 type passIn struct {
 	Session  string   `json:"session"`
 	Keywords []string `json:"keywords,omitempty" jsonschema:"words or sentences that say what the conversation is about now"`
@@ -191,7 +175,6 @@ type passIn struct {
 	DryRun   bool     `json:"dry_run,omitempty"`
 }
 
-// passOut counts the turns of each verdict. Verdicts has every turn that the pass judged, and why.
 type passOut struct {
 	Pass     uint64       `json:"pass" jsonschema:"its number; 0 of a dry run"`
 	Repeated bool         `json:"repeated,omitempty" jsonschema:"nothing had changed since the pass in force"`
@@ -201,8 +184,7 @@ type passOut struct {
 	Verdicts []verdictOut `json:"verdicts"`
 }
 
-// verdictOut is the verdict on one turn. Score is what the cuts of session.Params are compared
-// with; Reason names the rule, which is a fixed set of words, and Why is a sentence for people.
+// verdictOut is the verdict on one turn. Reason is one of a fixed set; Why is a sentence for people.
 type verdictOut struct {
 	ID     string  `json:"id"`
 	Action string  `json:"action" jsonschema:"retain, page or evict"`
@@ -211,8 +193,7 @@ type verdictOut struct {
 	Why    string  `json:"why"`
 }
 
-// pass decides over the turns anew. A pass that finds nothing changed since the one in force writes
-// nothing and says so (Repeated).
+// pass decides over the turns anew.
 func pass(ctx context.Context, r *request, in passIn) (passOut, error) {
 	q := session.PassQuery{Keywords: in.Keywords, Params: session.RecommendedParams(), DryRun: in.DryRun}
 	if in.KeepLast != nil {
@@ -230,33 +211,27 @@ func pass(ctx context.Context, r *request, in passIn) (passOut, error) {
 	return out, nil
 }
 
-// undoIn names a pass by its number, which is never used twice in a conversation.
 type undoIn struct {
 	Session string `json:"session"`
 	Pass    uint64 `json:"pass,omitempty" jsonschema:"number of the pass; default: the newest that was not undone"`
 }
 
-// undoOut says which pass was undone. Kind is pager, watcher or backstop: asked for, ahead of need,
-// or to make room for a commit.
 type undoOut struct {
 	Pass uint64 `json:"pass"`
 	Kind string `json:"kind"`
 }
 
-// undo undoes a pass: the window shows again what it showed before.
 func undo(ctx context.Context, r *request, in undoIn) (undoOut, error) {
 	p, err := r.s.Session(in.Session).Undo(ctx, in.Pass)
 	return undoOut{p.Number, p.Kind}, err
 }
 
-// pinIn sets a pin, or removes it. Repeating it changes nothing, so it is safe after a lost answer.
 type pinIn struct {
 	Session string `json:"session"`
 	ID      string `json:"id"`
 	Pinned  bool   `json:"pinned"`
 }
 
-// pin sets or removes a pin, and answers with its input.
 func pin(ctx context.Context, r *request, in pinIn) (pinIn, error) {
 	c := r.s.Session(in.Session)
 	if in.Pinned {
@@ -265,14 +240,11 @@ func pin(ctx context.Context, r *request, in pinIn) (pinIn, error) {
 	return in, c.Unpin(ctx, in.ID)
 }
 
-// recallIn names a turn by its id, as window and history list it.
 type recallIn struct {
 	Session string `json:"session"`
 	ID      string `json:"id"`
 }
 
-// recall reads a turn whole, whatever the window shows of it. The read has a leaf in the audit,
-// like every other.
 func recall(ctx context.Context, r *request, in recallIn) (view.Page, error) {
 	v, err := r.s.Session(in.Session).Recall(ctx, in.ID)
 	if err != nil {
@@ -281,21 +253,17 @@ func recall(ctx context.Context, r *request, in recallIn) (view.Page, error) {
 	return view.Of(v), nil
 }
 
-// historyIn asks for turns by sequence number. Expired turns are skipped, so the numbers may have
-// gaps.
 type historyIn struct {
 	Session string `json:"session"`
 	From    int64  `json:"from,omitempty" jsonschema:"sequence number of the first turn"`
 	Limit   int    `json:"limit,omitempty" jsonschema:"at most 1000; default 100"`
 }
 
-// historyOut has whole turns: history is the one call of a conversation that returns every text.
 type historyOut struct {
 	Turns []view.Page `json:"turns"`
 	Next  int64       `json:"next,omitempty" jsonschema:"from of the turns that follow, if the limit was reached"`
 }
 
-// history reads turns whole, by sequence number. Next is set if the limit was reached.
 func history(ctx context.Context, r *request, in historyIn) (historyOut, error) {
 	limit, err := within(in.Limit, defaultList, maxList)
 	if err != nil {
@@ -312,8 +280,6 @@ func history(ctx context.Context, r *request, in historyIn) (historyOut, error) 
 	return out, nil
 }
 
-// sessionsIn pages by name: a conversation that is begun meanwhile appears if its name is not
-// passed yet.
 type sessionsIn struct {
 	After string `json:"after,omitempty" jsonschema:"only names after this one"`
 	Limit int    `json:"limit,omitempty" jsonschema:"at most 1000; default 100"`
@@ -324,8 +290,7 @@ type sessionsOut struct {
 	Next     string   `json:"next,omitempty" jsonschema:"after of the names that follow"`
 }
 
-// listSessions pages through the names of the conversations of the scope, in ascending order. The
-// store has no cursor for them, so the names before After are passed over here.
+// listSessions pages through the names of the conversations. The store has no cursor for them, so earlier names are skipped here.
 func listSessions(ctx context.Context, r *request, in sessionsIn) (sessionsOut, error) {
 	limit, err := within(in.Limit, defaultList, maxList)
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"github.com/ctxpage/ctxpage/directive"
 )
 
-// Directives of the user. Step needs a host because its input must be the user's own words: a model
-// that could call it would give itself permissions.
+// Step needs a host because its input must be the user's own words: a model that could call it would grant itself permissions.
 
 var directiveCalls = []call{
 	unary("directives/show", Agent, "The user's directives of the scope, joined with those of its ancestors.", showDirectives),
@@ -15,8 +14,7 @@ var directiveCalls = []call{
 	unary("directives/suggest", Host, "Validate the directive that a preprocessor of yours, such as a model, read in a message of the user, and say what it would do. Changes nothing: step it when the user agrees.", suggestDirective),
 }
 
-// directivesOut is the scope's own state joined with that of its ancestors, which cannot be
-// overruled from below.
+// directivesOut is the scope's own state joined with its ancestors', which cannot be overruled from below.
 type directivesOut struct {
 	Version  uint64       `json:"version" jsonschema:"of the scope's own state; 0 before the first change"`
 	Premises []premiseOut `json:"premises" jsonschema:"outermost scope first"`
@@ -25,21 +23,17 @@ type directivesOut struct {
 	Question bool         `json:"question" jsonschema:"a question to the user is open: the next input answers it"`
 }
 
-// premiseOut is a premise and the scope that set it: one for each scope of the chain that has one.
 type premiseOut struct {
 	Scope   string `json:"scope"`
 	Premise string `json:"premise"`
 }
 
-// policyOut is a policy and the scope that set it.
 type policyOut struct {
 	Scope    string `json:"scope"`
 	Item     string `json:"item"`
 	Polarity string `json:"polarity"`
 }
 
-// showDirectives returns the directives in force: those of the scope and of the scopes above it,
-// each with the scope that set it.
 func showDirectives(ctx context.Context, r *request, _ struct{}) (directivesOut, error) {
 	st, err := r.s.Directives().State(ctx)
 	if err != nil {
@@ -57,15 +51,12 @@ func showDirectives(ctx context.Context, r *request, _ struct{}) (directivesOut,
 	return out, nil
 }
 
-// stepIn is one message of the user, as it was typed. The server cannot tell the words of a user
-// from those of a model; the role is what it goes by.
 type stepIn struct {
 	Input  string `json:"input" jsonschema:"one message of the user"`
 	DryRun bool   `json:"dry_run,omitempty" jsonschema:"say what would be decided, change nothing"`
 	directiveOptions
 }
 
-// directiveOptions widen or narrow the grammar.
 type directiveOptions struct {
 	AnyCase        bool `json:"any_case,omitempty" jsonschema:"read keywords in any case and with any blanks, such as Use Docker"`
 	RefuseCompound bool `json:"refuse_compound,omitempty" jsonschema:"clarify use x and prohibit y by listing its parts"`
@@ -81,8 +72,6 @@ func (o directiveOptions) list() (out []directive.Option) {
 	return out
 }
 
-// stepOut is a decision. Kind says what the program does next, before it calls a model; the other
-// fields explain it.
 type stepOut struct {
 	Kind    string   `json:"kind" jsonschema:"passthrough: call the model; update: it was kept; clarify: show prompt to the user and do not call the model"`
 	Changed bool     `json:"changed"`
@@ -94,8 +83,6 @@ type stepOut struct {
 	DryRun  bool     `json:"dry_run,omitempty"`
 }
 
-// stepDirectives runs one message of a user through the directive machine. A dry run decides the
-// same and stores nothing.
 func stepDirectives(ctx context.Context, r *request, in stepIn) (stepOut, error) {
 	var d directive.Decision
 	var err error
@@ -116,21 +103,19 @@ func decided(d directive.Decision, dry bool) stepOut {
 	return stepOut{d.Kind.String(), d.Changed, d.Prompt, string(d.Code), d.Repair, d.Scope, d.Hint, dry}
 }
 
-// suggestIn is a message of the user and what a preprocessor of the host made of it.
 type suggestIn struct {
 	Message string `json:"message" jsonschema:"one message of the user"`
 	Draft   string `json:"draft" jsonschema:"what the preprocessor answered: one directive, or an object with classification and output"`
 	directiveOptions
 }
 
-// suggestOut is a directive to show to the user. Without one, the draft holds none, or a question is open.
+// suggestOut has no directive if the draft holds none, or if a question is open.
 type suggestOut struct {
 	Directive string   `json:"directive,omitempty"`
 	Grounded  bool     `json:"grounded" jsonschema:"the message itself says it, word for word"`
 	Would     *stepOut `json:"would,omitempty" jsonschema:"what stepping it would decide"`
 }
 
-// suggestDirective validates a draft. It changes nothing.
 func suggestDirective(ctx context.Context, r *request, in suggestIn) (suggestOut, error) {
 	st, err := r.s.Directives().State(ctx)
 	if err != nil {

@@ -12,12 +12,10 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// errorOut is the body of every answer that is not a success.
 type errorOut struct {
 	Error errorBody `json:"error"`
 }
 
-// errorBody is an error. Programs compare Code, which is stable; people read Message and Hint.
 type errorBody struct {
 	Code    string `json:"code" jsonschema:"stable: programs compare it"`
 	Message string `json:"message" jsonschema:"for people: what was expected"`
@@ -28,25 +26,19 @@ type errorBody struct {
 	Ref     string `json:"ref,omitempty" jsonschema:"of conflict: what has a newer version"`
 }
 
-// refused is an error of the server itself: it refused the call before it did anything.
+// refused is a refusal by the server itself, before it did anything.
 type refused struct{ code, message, hint string }
 
-// Error is the message; the code and the hint are fields of the answer.
+// Error returns the message; code and hint are fields of the answer.
 func (e *refused) Error() string { return "ctxpage: " + e.message }
 
-// refuse makes the error of a call that was refused before it did anything: it may be repeated as
-// soon as the cause is gone. The code must be in refusals.
+// refuse refuses a call, which may be repeated as soon as the cause is gone. The code must be in refusals.
 func refuse(code, message, hint string) error { return &refused{code, message, hint} }
 
-// coded gives errors of the library their codes; the first that matches counts. A code never
-// changes its meaning.
+// coded maps errors of the library to codes; the first match counts. A code never changes its meaning.
 //
-// So the order of the rows is a decision: an error may match several. What the caller must do first
-// comes first: a commit that ended by its deadline is deadline (repeat it under its batch),
-// whatever else it wraps. Codes of the environment (locked, no_space, corrupt) come before those of
-// the request, and ErrInvalid and ErrNotFound, which much else wraps, come last. A row has no hint
-// where the message says enough or nothing can be done. TestEveryErrorHasACode fails for an
-// exported error without a row.
+// An error may match several rows, so their order matters: first what the caller must do first (a commit that ran out of time is
+// repeated under its batch), then the state of the database, then the request; ErrInvalid and ErrNotFound, which much wraps, last.
 var coded = []struct {
 	err    error
 	code   string
@@ -101,9 +93,7 @@ var refusals = map[string]int{
 	"full": http.StatusServiceUnavailable, "closing": http.StatusServiceUnavailable, "stop": http.StatusForbidden, "internal": http.StatusInternalServerError,
 }
 
-// errorOf returns the answer for an error, and its HTTP status. An error that no row knows is
-// internal with its text: a bug, or an error of the operating system. It is not hidden, since the
-// caller is of the same user or has a token.
+// errorOf returns the answer for an error, and its HTTP status. An error without a row is internal, with its text.
 func errorOf(err error) (int, errorOut) {
 	var no *refused
 	if errors.As(err, &no) {
@@ -129,7 +119,6 @@ func errorOf(err error) (int, errorOut) {
 	return status, errorOut{out}
 }
 
-// fill adds the fields of the error's type.
 func (b *errorBody) fill(err error) {
 	var held *store.HeldError
 	var conflict *store.ConflictError

@@ -10,8 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/remote"
 )
 
-// suffix sets the socket of this protocol apart from the one of the store, whose owner may be
-// another process.
+// suffix sets this socket apart from that of the store, whose owner may be another process.
 const suffix = ".api"
 
 // SocketPath returns the path at which Listen serves a database: path + ".api.sock", links
@@ -46,17 +45,14 @@ func Listen(path string) (net.Listener, error) {
 //
 //	lock taken ─▶ socket made ─▶ lock file names the socket ─▶ serving ─▶ socket removed ─▶ lock released
 //
-// A crash at any point leaves no lock, because the system releases it with the process. It may
-// leave a stale socket, which the next holder of the lock removes; a process without the lock never
-// touches the socket.
+// The system releases the lock of a process that crashes. The next holder of the lock removes a stale socket.
 type listener struct {
 	net.Listener
 	lock *filestore.Lock
 	once sync.Once
 }
 
-// Close removes the socket and releases the lock, in this order: the next process that gets the
-// lock finds no socket of ours.
+// Close removes the socket, then releases the lock.
 func (l *listener) Close() error {
 	err := net.ErrClosed
 	l.once.Do(func() { err = errors.Join(l.Listener.Close(), l.lock.Release()) })

@@ -11,13 +11,11 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// Calls that read and write pages. Each decodes its argument into the types of the library, calls
-// the Scope of the caller and encodes the answer; no rule is decided here. An agent's Scope is
-// gated and a host's is not, so the same call commits for one and is held for the other.
+// Each call decodes its argument into the types of the library, calls the Scope of the caller and encodes the answer. An agent's Scope
+// is gated and a host's is not, so the same call commits for one and is held for the other.
 
-// Names: an xIn is the argument of a call, an xOut its answer, a line of it, or a part of one.
-// Their tags are the documentation of the fields: GET /v1/schema shows them, and a field without a
-// sentence says what its name says. A list in an answer is absent or an array, never null.
+// An xIn is the argument of a call, an xOut its answer or a part of it. The tags document the fields in GET /v1/schema. A list in an
+// answer is absent or an array, never null.
 
 var pageCalls = []call{
 	unary("put", Agent, "Write pages, all or none. A host vouches for them. An agent's write passes the gate or returns the error held.", put),
@@ -35,7 +33,6 @@ const (
 	maxList     = 1000
 )
 
-// artefacts converts pages. The error names the one that is wrong by its place.
 func artefacts(writes []view.Write) ([]ctxpage.Artefact, error) {
 	arts := make([]ctxpage.Artefact, len(writes))
 	for i := range writes {
@@ -47,15 +44,13 @@ func artefacts(writes []view.Write) ([]ctxpage.Artefact, error) {
 	return arts, nil
 }
 
-// putIn writes pages, all or none. Trace and Batch exclude each other: an open transaction has the
-// batch that begin was given.
+// putIn has Trace or Batch: an open transaction has the batch that begin was given.
 type putIn struct {
 	Writes []view.Write `json:"writes" jsonschema:"pages to write"`
 	Trace  string       `json:"trace,omitempty" jsonschema:"trace of an open transaction (begin): the pages join it, and commit decides"`
 	Batch  string       `json:"batch,omitempty" jsonschema:"a ULID that names this write; a repeated one is applied once"`
 }
 
-// writtenOut says how a write ended.
 type writtenOut struct {
 	Status string   `json:"status" jsonschema:"committed; open: it waits for commit"`
 	Refs   []string `json:"refs" jsonschema:"what was written"`
@@ -64,8 +59,6 @@ type writtenOut struct {
 	LSN    uint64   `json:"lsn,omitempty"`
 }
 
-// put writes pages: into an open transaction if Trace names one, otherwise in a transaction of its
-// own.
 func put(ctx context.Context, r *request, in putIn) (writtenOut, error) {
 	if len(in.Writes) == 0 {
 		return writtenOut{}, store.Invalid("writes", "none", "at least one page")
@@ -77,8 +70,6 @@ func put(ctx context.Context, r *request, in putIn) (writtenOut, error) {
 	return r.write(ctx, in.Trace, in.Batch, func(tx *ctxpage.Txn) error { return putAll(ctx, tx, arts) })
 }
 
-// putAll puts artefacts into a transaction. Its error names the one that was refused by its place
-// in the call.
 func putAll(ctx context.Context, tx *ctxpage.Txn, arts []ctxpage.Artefact) error {
 	for i := range arts {
 		if err := tx.Put(ctx, arts[i]); err != nil {
@@ -94,7 +85,6 @@ type deleteIn struct {
 	Batch string   `json:"batch,omitempty" jsonschema:"a ULID that names this call; a repeated one is applied once"`
 }
 
-// remove deletes artefacts by id, in the same two ways as put.
 func remove(ctx context.Context, r *request, in deleteIn) (writtenOut, error) {
 	if len(in.IDs) == 0 {
 		return writtenOut{}, store.Invalid("ids", "none", "at least one id")
@@ -102,8 +92,6 @@ func remove(ctx context.Context, r *request, in deleteIn) (writtenOut, error) {
 	return r.write(ctx, in.Trace, in.Batch, func(tx *ctxpage.Txn) error { return deleteAll(ctx, tx, in.IDs) })
 }
 
-// deleteAll deletes ids within a transaction, and stops at the first that fails: the caller rolls
-// back.
 func deleteAll(ctx context.Context, tx *ctxpage.Txn, ids []string) error {
 	for _, id := range ids {
 		if err := tx.Delete(ctx, id); err != nil {
@@ -113,12 +101,8 @@ func deleteAll(ctx context.Context, tx *ctxpage.Txn, ids []string) error {
 	return nil
 }
 
-// write lets writes join an open transaction, or makes one of them: a host vouches for it, an agent
-// leaves it to the gate.
-//
-// Update retries the write of a host when another writer came first: it has read nothing, so the
-// later one wins by intent. An agent's write is not retried: it is a conflict that the agent must
-// see.
+// write lets writes join an open transaction, or commits them: a host vouches for them, an agent leaves them to the gate. A host's
+// write has read nothing, so Update retries it when another writer came first; an agent must see the conflict.
 func (r *request) write(ctx context.Context, trace, batch string, do func(*ctxpage.Txn) error) (writtenOut, error) {
 	if trace != "" {
 		if batch != "" {
@@ -151,7 +135,6 @@ func (r *request) write(ctx context.Context, trace, batch string, do func(*ctxpa
 	return committed(tx, tx.Commit(ctx, ctxpage.Verdict{}))
 }
 
-// committed is the answer to a commit that succeeded.
 func committed(tx *ctxpage.Txn, err error) (writtenOut, error) {
 	if err != nil {
 		return writtenOut{}, err
@@ -160,7 +143,6 @@ func committed(tx *ctxpage.Txn, err error) (writtenOut, error) {
 	return writtenOut{Status: "committed", Refs: view.Refs(out.Refs), Batch: tx.ID(), Trace: tx.Trace(), LSN: out.LSN}, nil
 }
 
-// pagesOf returns a list of pages as JSON: empty and not null if there are none.
 func pagesOf(all []*ctxpage.Version) []view.Page {
 	out := []view.Page{}
 	for _, v := range all {
@@ -169,7 +151,6 @@ func pagesOf(all []*ctxpage.Version) []view.Page {
 	return out
 }
 
-// getIn names one page: exactly one of ID and Ref.
 type getIn struct {
 	ID         string `json:"id,omitempty" jsonschema:"id of the scope or of an ancestor"`
 	Ref        string `json:"ref,omitempty" jsonschema:"a reference that another call returned, instead of id"`
@@ -177,8 +158,7 @@ type getIn struct {
 	ServeStale bool   `json:"serve_stale,omitempty" jsonschema:"return what is stored although its source changed and cannot be fetched"`
 }
 
-// get reads one page: by id, by reference, or by id within an open transaction. A transaction takes
-// no reference, because it reads what is current and a reference may name an old version.
+// get reads one page. A transaction takes no reference: it reads what is current.
 func get(ctx context.Context, r *request, in getIn) (view.Page, error) {
 	if (in.ID == "") == (in.Ref == "") {
 		return view.Page{}, store.Invalid("id, ref", "both or none", "one of them")
@@ -212,8 +192,7 @@ func get(ctx context.Context, r *request, in getIn) (view.Page, error) {
 	return view.Of(v), nil
 }
 
-// listIn pages through a listing. A cursor is opaque and stays valid while pages are written: it
-// names a place in the order, not a number of entries to pass over.
+// listIn has an opaque cursor, which stays valid while pages are written.
 type listIn struct {
 	Prefix string       `json:"prefix,omitempty" jsonschema:"only ids that begin with it"`
 	Cursor string       `json:"cursor,omitempty" jsonschema:"next of the list before"`
@@ -227,7 +206,6 @@ type listOut struct {
 	Next  string      `json:"next,omitempty" jsonschema:"give it as cursor for what follows"`
 }
 
-// within is a limit that was given, or its default.
 func within(n, otherwise, most int) (int, error) {
 	if n == 0 {
 		return otherwise, nil
@@ -238,7 +216,6 @@ func within(n, otherwise, most int) (int, error) {
 	return n, nil
 }
 
-// list pages through the scope's own artefacts, by id or latest first, without their texts.
 func list(ctx context.Context, r *request, in listIn) (listOut, error) {
 	limit, err := within(in.Limit, defaultList, maxList)
 	if err != nil {
@@ -257,14 +234,12 @@ func list(ctx context.Context, r *request, in listIn) (listOut, error) {
 	return listOut{pagesOf(all), next}, err
 }
 
-// versionsIn names an artefact of the scope or of an ancestor, the nearest first.
 type versionsIn struct {
 	ID     string `json:"id"`
 	Cursor string `json:"cursor,omitempty"`
 	Limit  int    `json:"limit,omitempty" jsonschema:"at most 1000; default 100"`
 }
 
-// versions pages through the versions of one artefact, newest first, without their texts.
 func versions(ctx context.Context, r *request, in versionsIn) (listOut, error) {
 	limit, err := within(in.Limit, defaultList, maxList)
 	if err != nil {
@@ -292,8 +267,7 @@ type searchOut struct {
 	Degraded string `json:"degraded,omitempty" jsonschema:"why words alone decided, or meaning did not see all pages"`
 }
 
-// hitOut is one artefact, with its best page. Score orders the hits of one answer; scores of two
-// answers cannot be compared.
+// hitOut is one artefact with its best page. Scores of two answers cannot be compared.
 type hitOut struct {
 	Ref    string   `json:"ref"`
 	Text   string   `json:"text"`
@@ -303,8 +277,7 @@ type hitOut struct {
 	More   []string `json:"more,omitempty" jsonschema:"further pages of the artefact that match"`
 }
 
-// search finds pages by words and meaning. What matched and was left out is counted by reason, so
-// that a caller can tell "nothing was found" from "nothing may be served".
+// search counts what matched and was left out, so that a caller can tell "nothing was found" from "nothing may be served".
 func search(ctx context.Context, r *request, in searchIn) (searchOut, error) {
 	limit, err := within(in.Limit, 10, maxList)
 	if err != nil {
@@ -345,7 +318,7 @@ type refreshIn struct {
 	FilesOnly bool `json:"files_only,omitempty" jsonschema:"skip sources other than files"`
 }
 
-// refreshOut is a ctxpage.RefreshReport. Its lists are of ids, sorted.
+// refreshOut lists ids, sorted.
 type refreshOut struct {
 	Sources   int          `json:"sources" jsonschema:"pages whose source was probed"`
 	Unchanged int          `json:"unchanged"`
@@ -358,16 +331,12 @@ type refreshOut struct {
 	DryRun    bool         `json:"dry_run,omitempty"`
 }
 
-// failureOut is a source, by the id of its artefact, or a recorded directory that could not be
-// read.
 type failureOut struct {
 	ID    string `json:"id,omitempty"`
 	Dir   string `json:"dir,omitempty"`
 	Error string `json:"error"`
 }
 
-// refresh probes the sources of the scope and writes what changed. A source that fails is reported
-// beside the others and stops nothing.
 func refresh(ctx context.Context, r *request, in refreshIn) (refreshOut, error) {
 	rep, err := r.s.Refresh(ctx, ctxpage.RefreshOptions{DryRun: in.DryRun, Delete: in.Delete, FilesOnly: in.FilesOnly})
 	if err != nil {

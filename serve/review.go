@@ -25,8 +25,6 @@ var reviewCalls = []call{
 	unary("review/reject", Operator, "Record that a held batch will not be committed.", reject),
 }
 
-// heldOut is a held batch with all that a reviewer needs for a decision: what it writes, what it
-// was written from, and what has changed since.
 type heldOut struct {
 	Batch      string      `json:"batch"`
 	Scope      string      `json:"scope"`
@@ -49,7 +47,6 @@ type heldOut struct {
 	LookAlikes []string    `json:"look_alikes,omitempty" jsonschema:"names above that look the same and are not"`
 }
 
-// heldOf is a held batch as JSON.
 func heldOf(h *ctxpage.Held) heldOut {
 	out := heldOut{
 		Batch: h.ID, Scope: h.Scope, Actor: h.Actor, Trace: h.Trace, Reason: h.Reason, Confidence: h.Confidence, By: h.By, Note: h.Note, At: h.At.UTC(),
@@ -62,8 +59,6 @@ func heldOf(h *ctxpage.Held) heldOut {
 	return out
 }
 
-// heldIn asks for the batches of the caller's scope, or of every scope. There is no list of a scope
-// and those below it.
 type heldIn struct {
 	All        bool   `json:"all,omitempty" jsonschema:"also those that were decided"`
 	EveryScope bool   `json:"every_scope,omitempty" jsonschema:"of all scopes, not only of this one"`
@@ -76,7 +71,6 @@ type heldList struct {
 	Next    string    `json:"next,omitempty"`
 }
 
-// listHeld pages through the held batches of a scope, or of all scopes if the server serves all.
 func listHeld(ctx context.Context, r *request, in heldIn) (heldList, error) {
 	limit, err := within(in.Limit, defaultList, maxList)
 	if err != nil {
@@ -100,9 +94,7 @@ func listHeld(ctx context.Context, r *request, in heldIn) (heldList, error) {
 	return out, nil
 }
 
-// everyScope is the scope that stands for all, unless the server is restricted to some. A
-// restricted server cannot list all: the library lists one scope or every scope, and filtering a
-// page of a list afterwards would make pages of no use.
+// everyScope stands for all scopes. The library lists one scope or all, so a restricted server cannot.
 func (r *request) everyScope() (string, error) {
 	if r.srv.opts.Within != "" {
 		return "", refuse("scope", "this server is restricted to "+r.srv.opts.Within, "ask for one scope at a time")
@@ -110,7 +102,6 @@ func (r *request) everyScope() (string, error) {
 	return "", nil
 }
 
-// batchIn names a held batch by the id that the error held carries.
 type batchIn struct {
 	Batch string `json:"batch"`
 }
@@ -124,7 +115,6 @@ func (r *request) reviewable(ctx context.Context, batch string) (*ctxpage.Held, 
 	return h, err
 }
 
-// showHeld returns one batch, decided or not.
 func showHeld(ctx context.Context, r *request, in batchIn) (heldOut, error) {
 	h, err := r.reviewable(ctx, in.Batch)
 	if err != nil {
@@ -133,7 +123,6 @@ func showHeld(ctx context.Context, r *request, in batchIn) (heldOut, error) {
 	return heldOf(h), nil
 }
 
-// approveIn is a decision. Its reviewer is the actor of the caller, never an argument.
 type approveIn struct {
 	Batch         string `json:"batch"`
 	Note          string `json:"note,omitempty"`
@@ -141,7 +130,7 @@ type approveIn struct {
 	Stale         bool   `json:"stale,omitempty" jsonschema:"approve although pages that it was written from have changed"`
 }
 
-// approve commits a held batch. The reviewer in the audit is the actor of the caller.
+// approve commits a held batch. The reviewer in the audit is the actor of the caller, never an argument.
 func approve(ctx context.Context, r *request, in approveIn) (writtenOut, error) {
 	if _, err := r.reviewable(ctx, in.Batch); err != nil {
 		return writtenOut{}, err
@@ -153,7 +142,6 @@ func approve(ctx context.Context, r *request, in approveIn) (writtenOut, error) 
 	return writtenOut{Status: "committed", Refs: view.Refs(out.Refs), Batch: in.Batch, LSN: out.LSN}, nil
 }
 
-// rejectIn is a decision, as approveIn.
 type rejectIn struct {
 	Batch string `json:"batch"`
 	Note  string `json:"note,omitempty"`
@@ -164,7 +152,6 @@ type rejectOut struct {
 	Status string `json:"status"`
 }
 
-// reject closes a held batch without a commit. It stays in the audit and can still be listed.
 func reject(ctx context.Context, r *request, in rejectIn) (rejectOut, error) {
 	if _, err := r.reviewable(ctx, in.Batch); err != nil {
 		return rejectOut{}, err

@@ -8,20 +8,17 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// calls are all calls of a caller, by name.
 var calls = sorted(pageCalls, contextCalls, conversationCalls, directiveCalls, auditCalls, reviewCalls)
 
 var byName = index(calls)
 
-// sorted joins the tables of the files, by name: the order of the files does not show in the
-// schema.
+// sorted joins the tables of the files by name.
 func sorted(parts ...[]call) []call {
 	all := slices.Concat(parts...)
 	slices.SortFunc(all, func(a, b call) int { return strings.Compare(a.name, b.name) })
 	return all
 }
 
-// index finds calls by name. The entries point into all, which never changes after init.
 func index(all []call) map[string]*call {
 	m := map[string]*call{}
 	for i := range all {
@@ -30,7 +27,6 @@ func index(all []call) map[string]*call {
 	return m
 }
 
-// schemas is the answer of GET /v1/schema.
 type schemas struct {
 	Version int                `json:"version"`
 	Headers map[string]string  `json:"headers"`
@@ -39,8 +35,7 @@ type schemas struct {
 	Codes   []string           `json:"codes"`
 }
 
-// callSchema describes one call. In and Out are JSON schemas that are made from the Go types, so
-// they cannot differ from what the server decodes and encodes.
+// callSchema describes one call. Its schemas are made from the Go types that the server decodes and encodes.
 type callSchema struct {
 	Path   string             `json:"path"`
 	Role   string             `json:"role"` // the least that may make it
@@ -50,8 +45,7 @@ type callSchema struct {
 	Stream bool               `json:"stream,omitzero"` // the answer is a line of JSON for each event
 }
 
-// Schema returns the answer of GET /v1/schema as a value to be encoded as JSON: the calls with the
-// JSON schemas of their arguments and answers, the headers, and the codes of errors.
+// Schema returns the answer of GET /v1/schema: calls with their JSON schemas, headers, and codes of errors.
 func Schema() (any, error) {
 	out := schemas{Version: Version, Headers: map[string]string{
 		headerKey: "the key from hello", headerScope: "instead of a key: the scope of this call", headerActor: "with " + headerScope + ": name of the caller",
@@ -81,7 +75,6 @@ func Schema() (any, error) {
 	return out, nil
 }
 
-// codes lists the codes of all errors, sorted.
 func codes() []string {
 	all := []string{"internal", "not_answering", "skew"}
 	for _, c := range coded {

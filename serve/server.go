@@ -41,9 +41,7 @@ import (
 // Version is the version of the calls: the first part of their paths.
 const Version = 1
 
-// Defaults and limits. A request that is too long is answered with too_large (413); too many calls,
-// keys or transactions with full (503). The error names the limit, so a caller can tell a busy
-// server from a broken one.
+// Defaults and limits. An error of a caller that exceeds one names it.
 const (
 	maxRequest      = 16 << 20         // bytes of a request
 	defaultTimeout  = time.Minute      // of one call
@@ -83,23 +81,15 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Server answers calls on one database. It is an http.Handler, to be mounted in a server of the
-// caller's, or run by Serve. All methods may be called concurrently.
-//
-// A call passes through enter and leave, which count it; Close waits for those that entered.
+// Server answers calls on one database. It is an http.Handler, to be mounted in a server of the caller's, or run by Serve. All
+// methods may be called concurrently.
 //
 //	serving    calls enter
 //	closing    closed is set: calls are refused, streams end (ended), calls under way have closeTime
 //	closed     keys and open transactions are dropped; what is not committed is rolled back
 //
-// mu guards the fields below it and is not held while a call works.
-//
-// Nothing is done under mu that can block: an entry is taken out of keys or txns under mu, and its
-// transaction is rolled back after mu is released, because a rollback writes a leaf to the audit.
-// So no lock of the database is ever taken inside mu.
-//
-// Neither a key nor an open transaction is stored. After a restart every caller says hello again
-// and begins again; nothing that was answered as committed depends on them.
+// mu guards the fields below it. Nothing that can block is done under it: an entry is taken out of keys or txns under mu, and its
+// transaction is rolled back afterwards, so no lock of the database is taken inside mu. Neither keys nor open transactions are stored.
 type Server struct {
 	db   *ctxpage.DB
 	opts Options
@@ -125,7 +115,6 @@ type Server struct {
 	servers []*http.Server
 }
 
-// about describes the server.
 type about struct {
 	PID     int
 	Program string
@@ -165,7 +154,6 @@ func New(db *ctxpage.DB, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// check refuses options that make no sense: no database, a short token, a scope that is not a path.
 func (o *Options) check(db *ctxpage.DB) error {
 	switch {
 	case db == nil:
@@ -212,13 +200,8 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Close ends the server: streams end, calls under way have five seconds, and transactions that are
-// still open are rolled back. The database stays open. A second Close does nothing.
-//
-// The order matters. closed is set first, so no call enters any more. Then streams are told to end:
-// Shutdown waits for connections that are in use, and a stream would use its connection forever.
-// Keys go last, so a call under way can still commit its transaction. If a call takes longer than
-// five seconds, its connection is closed, which ends its context, and Close no longer waits for it.
+// Close ends the server: streams end, calls under way have five seconds, and transactions that are still open are rolled back. The
+// database stays open. A second Close does nothing.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -242,8 +225,7 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// waitCalls waits for the calls under way, or until ctx ends. Shutdown does not do that alone: a
-// handler that is mounted in a server of the caller's has no server here.
+// waitCalls waits for the calls under way, or until ctx ends. Shutdown does not cover a handler mounted in another server.
 func (s *Server) waitCalls(ctx context.Context) {
 	done := make(chan struct{})
 	go func() { s.calls.Wait(); close(done) }()
@@ -253,8 +235,7 @@ func (s *Server) waitCalls(ctx context.Context) {
 	}
 }
 
-// Idle returns for how long no call has run and no transaction has been open; 0 while there is one.
-// dbctl serve --idle uses it to end. It is in real time, whatever Options.Now says.
+// Idle returns for how long, in real time, no call has run and no transaction has been open; 0 while there is one.
 func (s *Server) Idle() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,8 +245,7 @@ func (s *Server) Idle() time.Duration {
 	return time.Since(s.lastBusy)
 }
 
-// enter counts a call. The error says why none is taken. The count goes up under mu, where closed
-// is read: after Close has set closed no call is added, so its wait covers all of them.
+// enter counts a call, or refuses it. It counts under mu, where closed is read, so the wait of Close covers all calls.
 func (s *Server) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -311,7 +291,6 @@ func (s *Server) beginStream(who *caller) (end func(), err error) {
 	}, nil
 }
 
-// leave ends what enter began, and notes when the server was last at work (Idle).
 func (s *Server) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"github.com/ctxpage/ctxpage/internal/filestore"
 )
 
-// statusOut is the answer to status, which needs no key.
 type statusOut struct {
 	Version  int       `json:"version" jsonschema:"of the calls"`
 	Database string    `json:"database" jsonschema:"its id"`
@@ -28,8 +27,6 @@ type statusOut struct {
 	Calls    int       `json:"calls,omitempty" jsonschema:"under way, this one included"`
 }
 
-// status describes database and server. Its counts are of one moment each, not of one moment
-// together.
 func (s *Server) status(ctx context.Context, most Role) (statusOut, error) {
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
@@ -50,9 +47,7 @@ func (s *Server) status(ctx context.Context, most Role) (statusOut, error) {
 	return out, nil
 }
 
-// askToStop ends a server that exists only to serve. It answers before the server ends: Stop runs
-// in a goroutine of its own, and Close waits for the call that asked. A second call changes
-// nothing.
+// askToStop ends a server that exists only to serve. It answers first: Stop runs in a goroutine of its own, and Close waits for this call.
 func (s *Server) askToStop(most Role) error {
 	switch {
 	case most < Operator:

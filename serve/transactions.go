@@ -16,17 +16,14 @@ import (
 	"github.com/ctxpage/ctxpage/token/bpe"
 )
 
-// A transaction stays open between the calls of its caller. The server holds it under the caller's
-// key, scope, actor, role and trace (txnName), so no other caller can use it.
+// A transaction stays open between the calls of its caller, under the caller's key, scope, actor, role and trace (txnName).
 //
-//	keep     begin puts it into Server.txns
-//	open     a call uses it, and its lease starts again
-//	take     commit and rollback remove it from txns first, then end it
-//	expire   the timer removes it if no call used it for the lease, and rolls it back
+// 	keep     begin puts it into Server.txns
+// 	open     a call uses it, and its lease starts again
+// 	take     commit and rollback remove it from txns first, then end it
+// 	expire   the timer removes it if no call used it for the lease, and rolls it back
 //
-// Server.mu guards txns and is never held while a transaction works. The one that removes an entry
-// from txns ends the transaction: so a commit and an expiry at the same moment do not both end it.
-// A transaction that is dropped has stored nothing; its caller begins another one.
+// The one that removes an entry from txns ends the transaction, so a commit and an expiry at the same moment do not both end it.
 
 var contextCalls = []call{
 	unary("assemble", Agent, "The context for a question within a token budget, and a trace to cite in begin or commit.", assemble),
@@ -35,40 +32,32 @@ var contextCalls = []call{
 	unary("rollback", Agent, "Drop an open transaction, or record that the answer to a context was discarded.", rollback),
 }
 
-// txnName finds an open transaction: only the caller that began it does. key is empty for a caller
-// that names itself by headers: each program that sends the same scope, actor and role then finds
-// it, which is as far as headers can tell callers apart.
+// txnName finds an open transaction. Callers that name themselves by headers have no key: headers tell them apart no further.
 type txnName struct {
 	key, scope, actor string
 	role              Role
 	trace             string
 }
 
-// openTxn is a transaction between two calls. It is rolled back when it was not used for the lease.
-// A call that works with it starts the lease when it finds it and again when it returns, so a slow
-// call does not shorten the time that its caller has afterwards.
+// openTxn is a transaction between two calls. A call starts the lease when it finds it and again when it returns.
 type openTxn struct {
 	tx    *ctxpage.Txn
 	lease time.Duration
 	timer *time.Timer
 }
 
-// used begins the lease anew.
 func (t *openTxn) used() { t.timer.Reset(t.lease) }
 
-// drop rolls it back. It is called once it cannot be found any more. Only the one that removed it
-// from txns calls it. After a commit it does nothing.
+// drop rolls it back. Only the one that removed it from txns calls it.
 func (t *openTxn) drop() {
 	t.timer.Stop()
 	_ = t.tx.Rollback() // nothing of it is stored
 }
 
-// named is the name under which the caller has a transaction.
 func (r *request) named(trace string) txnName {
 	return txnName{r.key, r.scope, r.actor, r.role, trace}
 }
 
-// keep holds a transaction for the calls that follow.
 func (r *request) keep(tx *ctxpage.Txn) error {
 	name := r.named(tx.Trace())
 	s := r.srv
@@ -95,8 +84,7 @@ func (r *request) keep(tx *ctxpage.Txn) error {
 	return nil
 }
 
-// open finds an open transaction of the caller, and starts its lease anew. Another call of the same
-// caller may use it at once, or end it: a Txn locks, and one that has ended answers ErrTxnDone.
+// open finds an open transaction of the caller, and starts its lease anew. Calls may use it at once: a Txn locks.
 func (r *request) open(trace string) (*openTxn, error) {
 	r.srv.mu.Lock()
 	defer r.srv.mu.Unlock()
@@ -107,7 +95,6 @@ func (r *request) open(trace string) (*openTxn, error) {
 	return nil, fmt.Errorf("%w: no open transaction %.100q of this caller; begin one", store.ErrNotFound, trace)
 }
 
-// expire drops a transaction that was not used, unless a call has taken it.
 func (s *Server) expire(name txnName, t *openTxn) {
 	s.mu.Lock()
 	idle := s.txns[name] == t
@@ -120,7 +107,6 @@ func (s *Server) expire(name txnName, t *openTxn) {
 	}
 }
 
-// take removes an open transaction, to end it; nil: there is none.
 func (r *request) take(name txnName) *openTxn {
 	r.srv.mu.Lock()
 	defer r.srv.mu.Unlock()
@@ -129,24 +115,19 @@ func (r *request) take(name txnName) *openTxn {
 	return t
 }
 
-// beginIn begins a transaction. With a trace it has read what that assembly served, so a change of
-// one of those pages makes it stale. Without one it has read nothing yet: only what it reads from
-// then on counts.
+// beginIn begins a transaction. With a trace it has read what that assembly served, so a change of one of those pages makes it stale.
 type beginIn struct {
 	Trace   string `json:"trace,omitempty" jsonschema:"trace of the assembly that will be answered; what it served is what the transaction read"`
 	Batch   string `json:"batch,omitempty" jsonschema:"a ULID that names the transaction; a repeated one is applied once"`
 	OnStale string `json:"on_stale,omitempty" jsonschema:"if a page of the context has changed: hold (default), fail or allow"`
 }
 
-// beginOut names the transaction: Trace in the calls that follow, Batch for a commit whose answer
-// was lost.
 type beginOut struct {
 	Trace string `json:"trace" jsonschema:"names the transaction in the calls that follow"`
 	Batch string `json:"batch"`
 	Lease int    `json:"lease_s" jsonschema:"seconds without a call after which it is rolled back"`
 }
 
-// speculate begins a transaction that the gate will judge.
 func (r *request) speculate(ctx context.Context, in beginIn) (*ctxpage.Txn, error) {
 	var opts []ctxpage.TxnOption
 	if in.Batch != "" {
@@ -167,8 +148,7 @@ func (r *request) speculate(ctx context.Context, in beginIn) (*ctxpage.Txn, erro
 	return r.s.Resume(ctx, in.Trace, opts...)
 }
 
-// begin opens a transaction and keeps it for later calls. If it cannot be kept, because too many
-// are open or the server is closing, it is rolled back at once: nobody could name it.
+// begin opens a transaction and keeps it for later calls, or rolls it back if it cannot be kept.
 func begin(ctx context.Context, r *request, in beginIn) (beginOut, error) {
 	tx, err := r.speculate(ctx, in)
 	if err != nil {
@@ -180,16 +160,13 @@ func begin(ctx context.Context, r *request, in beginIn) (beginOut, error) {
 	return beginOut{tx.Trace(), tx.ID(), int(r.srv.opts.Lease / time.Second)}, nil
 }
 
-// verdictIn is the judgement of a host on a draft. The gate compares Confidence; By must be neither
-// the actor nor the scope, or the draft is held as self-certified.
+// verdictIn is the judgement of a host on a draft. By must be neither the actor nor the scope.
 type verdictIn struct {
 	Confidence float64 `json:"confidence" jsonschema:"0 to 1"`
 	By         string  `json:"by" jsonschema:"the judge of the answer; not its writer"`
 	Note       string  `json:"note,omitempty"`
 }
 
-// commitIn ends a transaction, or makes one of a single call. Only a host may give a verdict; see
-// commit.
 type commitIn struct {
 	Trace   string       `json:"trace,omitempty" jsonschema:"trace of an open transaction, or of the assembly that is answered"`
 	Writes  []view.Write `json:"writes,omitempty"`
@@ -199,13 +176,8 @@ type commitIn struct {
 	OnStale string       `json:"on_stale,omitempty" jsonschema:"as in begin"`
 }
 
-// commit ends an open transaction of the trace, with the writes of this call added; or makes one of
-// these writes alone, from the context of the trace. The transaction is out of reach before it is
-// judged, so two commits at once cannot both end it.
-//
-// A write of this call that is refused rolls the transaction back: half of the writes may be in it,
-// and a caller could not tell which. Where Commit leaves it open, because the verdict is wrong, the
-// evaluator failed, the time was over or the outcome is unknown, it goes back, and the caller may
+// commit ends an open transaction of the trace, with the writes of this call added, or makes one of these writes alone. A write that
+// is refused rolls it back, because half of the writes may be in it. Where Commit leaves it open, it goes back, and the caller may
 // commit again.
 func commit(ctx context.Context, r *request, in commitIn) (writtenOut, error) {
 	verdict := ctxpage.Verdict{}
@@ -256,8 +228,7 @@ func commit(ctx context.Context, r *request, in commitIn) (writtenOut, error) {
 	return committed(tx, err)
 }
 
-// putBack undoes take. If the caller has said bye meanwhile, or the server is about to end, nobody
-// would find the transaction: it is rolled back.
+// putBack undoes take, unless nobody would find the transaction any more: then it is rolled back.
 func (r *request) putBack(t *openTxn, trace string) {
 	s := r.srv
 	s.mu.Lock()
@@ -272,7 +243,6 @@ func (r *request) putBack(t *openTxn, trace string) {
 	}
 }
 
-// rollbackIn names an open transaction, or an assembly that was not answered.
 type rollbackIn struct {
 	Trace string `json:"trace"`
 }
@@ -281,8 +251,7 @@ type rollbackOut struct {
 	Trace string `json:"trace"`
 }
 
-// rollback ends an open transaction, or records that the answer to a context was discarded. Both
-// leave a leaf in the audit: that an answer was thrown away is part of the record.
+// rollback ends an open transaction, or records that the answer to a context was discarded.
 func rollback(ctx context.Context, r *request, in rollbackIn) (rollbackOut, error) {
 	if t := r.take(r.named(in.Trace)); t != nil {
 		t.timer.Stop()
@@ -295,7 +264,6 @@ func rollback(ctx context.Context, r *request, in rollbackIn) (rollbackOut, erro
 	return rollbackOut(in), tx.Rollback()
 }
 
-// assembleIn asks for a context. What is zero gets the default of the database.
 type assembleIn struct {
 	Query    string       `json:"query" jsonschema:"the question; it finds pages and is not part of the context"`
 	Budget   int          `json:"budget,omitempty" jsonschema:"tokens the context may take; may be left out for a session with a window"`
@@ -316,8 +284,7 @@ type assembleIn struct {
 	Messages string       `json:"messages,omitempty" jsonschema:"also return the messages of a provider's request: openai, anthropic or gemini"`
 }
 
-// assembleOut is a context. Text is the whole of it; Blocks are its parts with what is known of
-// each, and their texts are those in Text. LeftOut is why the rest is not there.
+// assembleOut is a context. Text is the whole of it; Blocks are its parts.
 type assembleOut struct {
 	Trace    string         `json:"trace" jsonschema:"cite it in begin, commit, why and replay"`
 	LSN      uint64         `json:"lsn"`
@@ -333,7 +300,7 @@ type assembleOut struct {
 	LeftOut  map[string]int `json:"left_out" jsonschema:"pages that were considered and left out, counted by reason"`
 }
 
-// blockOut is one page of a context. Tokens is what it takes in the form in which it is shown.
+// blockOut is one page of a context. Tokens counts the form that is shown.
 type blockOut struct {
 	Ref        string            `json:"ref"`
 	Form       string            `json:"form" jsonschema:"full, range, summary or stub; get returns the rest"`
@@ -347,7 +314,6 @@ type blockOut struct {
 	Meta       map[string]string `json:"meta,omitempty"`
 }
 
-// query is the question as the library takes it. It decides nothing: zero stays zero.
 func (in *assembleIn) query() (q ctxpage.Query, err error) {
 	q = ctxpage.Query{Text: in.Query, Budget: in.Budget, Reserve: in.Reserve, TopK: in.TopK, Session: in.Session, AsOf: in.AsOf, ServeStale: in.Stale, SummaryTokens: in.Summary}
 	if q.Kinds, err = view.Kinds(in.Kinds); err != nil {
@@ -365,11 +331,9 @@ func (in *assembleIn) query() (q ctxpage.Query, err error) {
 	return q, err
 }
 
-// shapes write the messages of a provider.
 var shapes = map[string]func([]render.Message) ([]byte, error){"openai": render.OpenAI, "anthropic": render.Anthropic, "gemini": render.Gemini}
 
-// assemble builds a context for a question. Within an open transaction it sees the drafts, and what
-// it serves counts as read by the transaction.
+// assemble builds a context. Within an open transaction it sees the drafts, and what it serves counts as read.
 func assemble(ctx context.Context, r *request, in assembleIn) (assembleOut, error) {
 	q, err := in.query()
 	if err != nil {
@@ -403,7 +367,6 @@ func assemble(ctx context.Context, r *request, in assembleIn) (assembleOut, erro
 	return out, nil
 }
 
-// rawJSON is JSON that is passed on as it is.
 type rawJSON []byte
 
 func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
@@ -420,7 +383,6 @@ func assembledOut(a *ctxpage.Assembly) assembleOut {
 	return out
 }
 
-// leftOut counts what a read left out, by reason.
 func leftOut(m *manifest.Record) map[string]int {
 	out := map[string]int{}
 	for _, x := range m.Excluded {
@@ -429,7 +391,6 @@ func leftOut(m *manifest.Record) map[string]int {
 	return out
 }
 
-// expectedCounter is the expectation in the error of bpe.Named.
 func expectedCounter(err error) string {
 	_, expected, _ := strings.Cut(err.Error(), "expected ")
 	return expected
