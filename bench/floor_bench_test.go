@@ -67,7 +67,7 @@ func floorTokens(b *testing.B, pages []string) {
 func floorTerms(b *testing.B, pages []string) {
 	an := lexical.NewAnalyzer()
 	for i := range b.N {
-		an.Visit(func(lexical.Analysis) {}, "26 November 2026 ", pages[i%len(pages)])
+		an.Analyze("26 November 2026 ", pages[i%len(pages)])
 	}
 }
 
@@ -77,7 +77,7 @@ func floorIndex(b *testing.B, pages []string) {
 	s.corpus.pages = 1 << 40
 	an := lexical.NewAnalyzer()
 	for i := range b.N {
-		s.index.Add(lexical.Doc{Num: uint64(i + 1), Scope: 1, Analysis: an.Lend("26 November 2026 ", pages[i%len(pages)])})
+		s.index.Add(lexical.Doc{Num: uint64(i + 1), Scope: 1, Analysis: an.Analyze("26 November 2026 ", pages[i%len(pages)])})
 		if (i+1)%filedPuts == 0 {
 			s.checkpoint(b)
 		}

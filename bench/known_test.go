@@ -59,24 +59,24 @@ func gain(at int) float64 {
 
 // TestKnownItems holds the constants for documents against those for turns, and tells nDCG@10 of both.
 func TestKnownItems(t *testing.T) {
-	index, err := lexical.Open(lexical.NoRows{})
-	require.NoError(t, err)
 	analyzer := lexical.NewAnalyzer()
 	questions, texts := knownItems(t)
-	for i, page := range texts {
-		index.Add(lexical.Doc{Num: uint64(i + 1), Scope: 1, Analysis: analyzer.Analyze(page)})
-	}
-	ndcg := func(r lexical.Ranker) (sum float64) {
+	ndcg := func(turn *lexical.Turn) (sum float64) {
+		index, err := lexical.Open(lexical.NoRows{})
+		require.NoError(t, err)
+		for i, page := range texts {
+			index.Add(lexical.Doc{Num: uint64(i + 1), Scope: 1, Analysis: analyzer.Analyze(page), Turn: turn})
+		}
 		for i, q := range questions {
 			hits, err := index.Search(lexical.NoRows{}, lexCorpus{pages: uint64(len(questions))}, lexical.Query{
-				Scopes: []uint32{1}, Terms: analyzer.Terms(q), K: 10, Weights: lexical.DefaultWeights(), Ranker: r,
+				Scopes: []uint32{1}, Terms: analyzer.Terms(q), K: 10,
 			})
 			require.NoError(t, err)
 			sum += gain(slices.IndexFunc(hits, func(h lexical.Hit) bool { return h.Num == uint64(i+1) }))
 		}
 		return sum / float64(len(questions))
 	}
-	pages, turns := ndcg(nil), ndcg(lexical.TurnRanker())
+	pages, turns := ndcg(nil), ndcg(&lexical.Turn{})
 	t.Logf("%d pages: nDCG@10 %.4f by the constants for documents, %.4f by those for turns", len(questions), pages, turns)
 	require.GreaterOrEqual(t, pages, turns)
 }

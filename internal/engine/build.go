@@ -176,7 +176,7 @@ func (s *Engine) analyse(p *Commit) {
 	for i := range heads {
 		for j := range heads[i].Texts {
 			if t := &heads[i].Texts[j]; t.Analysis == nil {
-				an := format.LendAnalysis(s.opts.Analyzer, &heads[i].Head.Artefact, t.Text)
+				an := format.Analyse(s.opts.Analyzer, &heads[i].Head.Artefact, t.Text)
 				t.Analysis = &an
 			}
 		}
@@ -197,9 +197,7 @@ func (s *Engine) buildIndex(heads []format.HeadRecord) *lexical.Built {
 		d := codec.Decoder{B: h.Row}
 		t := format.DecodeHot(&d)
 		for _, x := range h.Texts {
-			format.VisitAnalysis(s.opts.Analyzer, &h.Head.Artefact, x.Text, func(a lexical.Analysis) {
-				b.Add(s.doc(x.Num, t.Scope, h.Head, x.Text, &a))
-			})
+			b.Add(s.doc(x.Num, t.Scope, h.Head, x.Text, nil))
 		}
 	}
 	b.End()

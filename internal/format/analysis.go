@@ -16,20 +16,11 @@ import (
 // word. The header has the month by name, as people write it. It does not have the kind, which is
 // the same word on most pages.
 func Analyse(an *lexical.Analyzer, a *store.Artefact, text string) lexical.Analysis {
-	return analyse(a, text, an.Analyze)
-}
-
-// LendAnalysis returns what Analyse returns, for use by an index only: see lexical.Analyzer.Lend.
-func LendAnalysis(an *lexical.Analyzer, a *store.Artefact, text string) lexical.Analysis {
-	return analyse(a, text, an.Lend)
-}
-
-func analyse(a *store.Artefact, text string, with func(parts ...string) lexical.Analysis) lexical.Analysis {
 	if a.Kind != store.KindMessage {
-		return with(IndexHeader(a), text)
+		return an.Analyze(IndexHeader(a), text)
 	}
 	text = spoken(a, text)
-	out := with(text)
+	out := an.Analyze(text)
 	out.First = lexical.FirstPerson(text)
 	return out
 }
@@ -50,19 +41,6 @@ func spoken(a *store.Artefact, text string) string {
 		return rest[1:]
 	}
 	return text
-}
-
-// VisitAnalysis gives fn what Analyse returns; fn must not keep it.
-func VisitAnalysis(an *lexical.Analyzer, a *store.Artefact, text string, fn func(lexical.Analysis)) {
-	if a.Kind != store.KindMessage {
-		an.Visit(fn, IndexHeader(a), text)
-		return
-	}
-	text = spoken(a, text)
-	an.Visit(func(out lexical.Analysis) {
-		out.First = lexical.FirstPerson(text)
-		fn(out)
-	}, text)
 }
 
 // IndexHeader returns the words by which a page is found in addition to its text. A page whose

@@ -15,9 +15,9 @@ import (
 //	words        runs of letters, digits and marks, lower-cased; apostrophes inside a word are dropped
 //	             in scripts without spaces: each letter, and each pair of neighbours
 //	             emoji, one by one
-//	more words   parts of identifiers (identifier.go); forms without accents and marks (fold.go)
+//	more words   parts of identifiers; forms without accents and marks (words.go)
 //	stop words   dropped, unless they are names, or all that a part of the text has
-//	stems        of words of a–z, looked up many at a time (stem.go)
+//	stems        of words of a–z (words.go)
 //	terms        counted, in the order in which they first came
 //
 // The rules have a version (AnalyzerVersion). In an index made by other rules a question would look
@@ -32,17 +32,6 @@ type Analysis struct {
 	Terms  []TermCount // in the order of their first occurrence, no term twice
 	Length int         // number of terms in the text, repetitions counted
 	First  bool        // of a turn: its author speaks about themselves; see FirstPerson
-
-	lender *Analyzer // takes back the memory of Terms; nil: nobody does
-}
-
-// done gives the memory of the terms back, if it was lent.
-func (a *Analysis) done() {
-	if a.lender != nil {
-		clear(a.Terms)
-		terms := a.Terms[:0]
-		a.lender.lent.Put(&terms)
-	}
 }
 
 // TermCount is a term and how often it occurs.
@@ -50,7 +39,6 @@ type TermCount struct {
 	Term string
 	N    uint32
 	hash uint32 // of Term; 0: not known
-	stem uint32 // id of the stem that it was first; 0: of none
 }
 
 // hashed is the hash of the term.
@@ -66,7 +54,6 @@ func (c *TermCount) hashed() uint32 {
 type Analyzer struct {
 	stems    *stemCache
 	scanners sync.Pool // of *scanner
-	lent     sync.Pool // of *[]TermCount, empty
 }
 
 // NewAnalyzer returns an analyzer.
@@ -79,30 +66,6 @@ func (a *Analyzer) Analyze(parts ...string) Analysis {
 	s := a.scan(parts...)
 	defer a.release(s)
 	return Analysis{Terms: slices.Clone(s.terms), Length: s.length}
-}
-
-// Lend returns what Analyze returns. Pass the result to an Index and use it nowhere else: once the
-// Index has entered the terms, their memory is reused.
-func (a *Analyzer) Lend(parts ...string) Analysis {
-	s := a.scan(parts...)
-	defer a.release(s)
-	if len(s.terms) > maxScanner {
-		return Analysis{Terms: slices.Clone(s.terms), Length: s.length}
-	}
-	out := Analysis{Terms: s.terms, Length: s.length, lender: a}
-	if l, _ := a.lent.Get().(*[]TermCount); l != nil {
-		s.terms = *l
-	} else {
-		s.terms = make([]TermCount, 0, 64)
-	}
-	return out
-}
-
-// Visit calls fn with what Analyze returns. The memory is reused, so fn must not keep it.
-func (a *Analyzer) Visit(fn func(Analysis), parts ...string) {
-	s := a.scan(parts...)
-	defer a.release(s)
-	fn(Analysis{Terms: s.terms, Length: s.length})
 }
 
 // Terms returns the terms of a query, each once, ascending. Polite phrases around the question
@@ -177,7 +140,6 @@ type scanner struct {
 	table  table // of terms
 	length int
 
-	words  waiting
 	word   []byte // lower case, waiting for its end
 	plain  bool   // word is a–z only, so it can be stemmed
 	beyond bool   // word has letters beyond ASCII
@@ -192,7 +154,7 @@ type scanner struct {
 }
 
 // count adds a term.
-func (s *scanner) count(term string, hash, stem uint32) {
+func (s *scanner) count(term string, hash uint32) {
 	s.length++
 	i := s.table.first(hash)
 	for ; s.table[i] > 0; i = s.table.next(i) {
@@ -202,7 +164,7 @@ func (s *scanner) count(term string, hash, stem uint32) {
 		}
 	}
 	s.table[i] = newEntry(hash, uint32(len(s.terms)))
-	s.terms = append(s.terms, TermCount{Term: term, N: 1, hash: hash, stem: stem})
+	s.terms = append(s.terms, TermCount{Term: term, N: 1, hash: hash})
 	if len(s.terms) > len(s.table)/2 {
 		s.table = s.table.grown()
 	}
@@ -217,7 +179,7 @@ func (s *scanner) text(text string) {
 	for i := 0; i < len(text); {
 		if n, key := lower(text[i:]); n > 0 { // most of a text
 			if len(s.word) == 0 && n <= keyLetters && s.prev == "" && len(s.snake) == 0 && endsWord(text[i+n:]) {
-				s.key(key)
+				s.stem(s.stems.short(key))
 				s.title = false
 				i += n + 1
 				continue
@@ -236,7 +198,6 @@ func (s *scanner) text(text string) {
 		s.rune(r, text, i-size, i)
 	}
 	s.flush()
-	s.stem()
 	s.title = false
 }
 
@@ -331,13 +292,6 @@ func endsWord(text string) bool {
 	return true
 }
 
-// key takes a word of a–z that has a key.
-func (s *scanner) key(key uint64) {
-	if s.words.key(key); s.words.n == lookups {
-		s.stem()
-	}
-}
-
 // letters takes letters a–z.
 func (s *scanner) letters(run string) {
 	if s.prev != "" {
@@ -409,7 +363,7 @@ func (s *scanner) end() {
 func (s *scanner) emit() {
 	if s.plain && s.upper == 0 && s.quote < 0 { // most of those that have no key
 		s.title = false
-		s.wait(cut(s.word))
+		s.stem(s.stems.of(cut(s.word)))
 		return
 	}
 	var elided, suffixed []byte
@@ -454,14 +408,7 @@ func (s *scanner) take(w []byte) {
 			return
 		}
 	}
-	s.wait(w)
-}
-
-// wait queues a word of a–z, whose stem will be looked up with others.
-func (s *scanner) wait(w []byte) {
-	if s.words.add(w); s.words.n == lookups {
-		s.stem()
-	}
+	s.stem(s.stems.of(w))
 }
 
 // isPlain reports whether a word is of a–z only, so that it can be stemmed.
@@ -474,21 +421,15 @@ func isPlain(w []byte) bool {
 	return true
 }
 
-// stem takes the stems of the words that wait.
-func (s *scanner) stem() {
-	var found [lookups]*stemmed
-	for _, t := range s.words.stems(s.stems, &found) {
-		if t.key&stopWord == 0 || s.stops {
-			s.count(t.term(), t.hash, t.id)
-		}
+// stem adds the stem of a word.
+func (s *scanner) stem(t *stemmed) {
+	if t.key&stopWord == 0 || s.stops {
+		s.count(t.term(), t.hash)
 	}
 }
 
 // other adds a term that is not the stem of a word.
-func (s *scanner) other(term string) {
-	s.stem() // those before it in the text
-	s.count(term, hash(term), 0)
-}
+func (s *scanner) other(term string) { s.count(term, hash(term)) }
 
 // contraction drops an ending like 's or 'll and joins what is left over the
 // apostrophes: don't becomes dont, o'brien obrien. It returns words that are found by themselves, too: the

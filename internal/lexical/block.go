@@ -261,13 +261,12 @@ const blockTerms = 16
 
 // packer makes packed parts, one after the other, in memory that it uses again.
 type packer struct {
-	p      packed
-	sorter termSorter
-	next   []uint32 // by term: where its next posting goes in posts
-	posts  []uint64 // the lists in their order: distance from the first page of the part, above the count
-	n      int      // terms in the last block
-	last   []byte   // the term before
-	list   postings
+	p     packed
+	next  []uint32 // by term: where its next posting goes in posts
+	posts []uint64 // the lists in their order: distance from the first page of the part, above the count
+	n     int      // terms in the last block
+	last  []byte   // the term before
+	list  postings
 }
 
 // pack returns the lists of a part in their order.
@@ -276,7 +275,7 @@ func (w *packer) pack(l *lists, docs []docRow) *packed {
 		pages: segment{first: docs[0].num, last: docs[len(docs)-1].num, docs: uint64(len(docs))}, terms: l.used,
 		heads: w.p.heads[:0], at: w.p.at[:0], data: w.p.data[:0],
 	}
-	terms := l.inOrder(&w.sorter)
+	terms := l.inOrder()
 	w.invert(l, docs, terms)
 	posts := w.posts
 	for i := range terms {

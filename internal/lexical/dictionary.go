@@ -2,6 +2,7 @@ package lexical
 
 import (
 	"bytes"
+	"cmp"
 	"hash/maphash"
 	"slices"
 )
@@ -14,15 +15,12 @@ type dictionary struct {
 	sorted []inOrder // the terms, but for the newest; see inOrder
 }
 
-// tailTerm is a term; to whom it matters which pages have it notes that in the lower half.
+// tailTerm is a term.
 type tailTerm struct {
 	head  uint64 // see head
 	scope uint32
 	at    uint32 // text[at:at+size]
 	size  uint32
-
-	first uint32 // its list; see post
-	end   uint32 // where the next posting goes; 0: there is none yet
 }
 
 // head is the first headSize bytes of a term. They tell most terms apart, and sort as the terms do.
@@ -83,15 +81,6 @@ func (v *dictionary) slot(hash, scope uint32, text string) uint32 {
 	return i
 }
 
-// candidate returns the first entry with a hash; 0: none.
-func (v *dictionary) candidate(hash uint32) entry {
-	i := v.table.first(hash)
-	for v.table[i] > 0 && v.table[i].hash() != hash {
-		i = v.table.next(i)
-	}
-	return v.table[i]
-}
-
 // is reports whether a term has a text and a scope.
 func (v *dictionary) is(at, scope uint32, text string) bool {
 	t := &v.terms[at]
@@ -108,12 +97,16 @@ type inOrder struct {
 
 // inOrder returns all terms in the order of scope and text. Those that came since the last call are
 // sorted and then merged, from the end on, with the others.
-func (v *dictionary) inOrder(o *termSorter) []inOrder {
+func (v *dictionary) inOrder() []inOrder {
 	old := len(v.sorted)
-	added := o.sort(v, old)
+	var added []inOrder
+	for i := old; i < len(v.terms); i++ {
+		added = append(added, inOrder{v.terms[i].head, v.terms[i].scope, uint32(i)})
+	}
+	slices.SortFunc(added, v.compare)
 	v.sorted = double(v.sorted, len(added))[:old+len(added)]
 	for to := len(v.sorted) - 1; len(added) > 0; to-- {
-		if last := added[len(added)-1]; old == 0 || v.less(v.sorted[old-1], last) {
+		if last := added[len(added)-1]; old == 0 || v.compare(v.sorted[old-1], last) < 0 {
 			v.sorted[to], added = last, added[:len(added)-1]
 		} else {
 			old--
@@ -123,85 +116,15 @@ func (v *dictionary) inOrder(o *termSorter) []inOrder {
 	return v.sorted
 }
 
-// less reports whether a term comes before another one.
-func (v *dictionary) less(a, b inOrder) bool {
+// compare compares two terms by scope and text.
+func (v *dictionary) compare(a, b inOrder) int {
 	switch {
 	case a.scope != b.scope:
-		return a.scope < b.scope
+		return cmp.Compare(a.scope, b.scope)
 	case a.head != b.head:
-		return a.head < b.head
+		return cmp.Compare(a.head, b.head)
 	}
-	return v.compare(a, b) < 0
-}
-
-// compare compares the texts of two terms.
-func (v *dictionary) compare(a, b inOrder) int {
 	return bytes.Compare(v.bytes(&v.terms[a.at]), v.bytes(&v.terms[b.at]))
-}
-
-// termSorter sorts terms. The zero value is ready.
-type termSorter struct{ terms, spare []inOrder }
-
-// sort returns the terms from one on in the order of scope and text. They are sorted by the bytes of
-// head and scope, from the last on; a byte that is the same in all of them is passed over. Then only
-// terms are left to compare that are alike so far.
-func (o *termSorter) sort(v *dictionary, from int) []inOrder {
-	n := len(v.terms) - from
-	o.terms, o.spare = slices.Grow(o.terms[:0], n), slices.Grow(o.spare[:0], n)[:n]
-	if n == 0 {
-		return nil
-	}
-	var count [headSize + scopeSize][256]uint32
-	for i := from; i < len(v.terms); i++ {
-		t := &v.terms[i]
-		o.terms = append(o.terms, inOrder{t.head, t.scope, uint32(i)})
-		for d := range headSize {
-			count[d][byte(t.head>>(8*d))]++
-		}
-		for d := range scopeSize {
-			count[headSize+d][byte(t.scope>>(8*d))]++
-		}
-	}
-	for d := range count {
-		o.by(d, &count[d])
-	}
-	for from, to := 0, 0; from < len(o.terms); from = to {
-		for to = from + 1; to < len(o.terms) && o.terms[from].like(o.terms[to]); to++ {
-		}
-		if to > from+1 {
-			slices.SortFunc(o.terms[from:to], v.compare)
-		}
-	}
-	return o.terms
-}
-
-func (a inOrder) like(b inOrder) bool { return a.head == b.head && a.scope == b.scope }
-
-// byte is the digit of the radix sort: those of the head first, from the least significant, then
-// those of the scope.
-func (a inOrder) byte(d int) byte {
-	if d < headSize {
-		return byte(a.head >> (8 * d))
-	}
-	return byte(a.scope >> (8 * (d - headSize)))
-}
-
-// by sorts the terms by one byte, of which count says how often it has which value. Terms that have
-// the same keep their order.
-func (o *termSorter) by(d int, count *[256]uint32) {
-	if count[o.terms[0].byte(d)] == uint32(len(o.terms)) {
-		return
-	}
-	sum := uint32(0)
-	for i, n := range count {
-		count[i], sum = sum, sum+n
-	}
-	for _, t := range o.terms {
-		at := &count[t.byte(d)]
-		o.spare[*at] = t
-		*at++
-	}
-	o.terms, o.spare = o.spare, o.terms
 }
 
 // table finds elements of a slice by their hash: open addressing, a power of two long, never full.

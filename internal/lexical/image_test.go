@@ -3,7 +3,6 @@ package lexical
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -133,22 +132,4 @@ func TestPlainPagesTakeLess(t *testing.T) {
 	require.Equal(t, "Ben", have.cols.speakers[have.cols.speaker[len(have.cols.speaker)-1]].name)
 	have.Remove(13, 14)
 	require.Equal(t, x.cols.total([]uint32{1}), have.cols.total([]uint32{1}))
-}
-
-// TestScratchOfPlainPages: a question of pages that stand alone takes no memory for the scores of all pages.
-func TestScratchOfPlainPages(t *testing.T) {
-	store := memStore{}
-	x := store.open(t)
-	for num := uint64(1); num <= 10; num++ {
-		x.Add(Doc{Num: num, Scope: 1, Analysis: words("kettle", int(num))})
-	}
-	for _, weights := range []Weights{{}, {Group: 1}} {
-		w := x.borrow()
-		w.weights, w.ranker = weights, rankers(nil)
-		w.prepare(Stats{Pages: 10, Length: 55})
-		require.NotEmpty(t, w.slot)
-		require.Equal(t, weights.Group == 0, w.own == nil && w.common == nil && w.wanted == nil, "%+v", weights)
-		x.release(w)
-		x.work = sync.Pool{}
-	}
 }

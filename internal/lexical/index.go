@@ -59,9 +59,6 @@ type Index struct {
 	commonPages uint64 // the constants; tests make them small
 	stageDepth  int
 	stepTerms   int
-	stripePages uint64
-	oneByOne    bool    // word by word, also where pages stand alone
-	stretch     float64 // of the bar; above 1 it does not hold
 }
 
 // Open reads the list of segments and the columns of their pages. The owner then adds the pages
@@ -77,7 +74,7 @@ func Open(rows Rows) (*Index, error) {
 
 // openList is Open without the columns.
 func openList(rows Rows) (*Index, error) {
-	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, stageDepth: stageDepth, stepTerms: stepTerms, stripePages: stripePages, stretch: 1}
+	x := &Index{cols: newColumns(), removed: map[uint64]struct{}{}, pending: map[uint32]uint64{}, commonPages: commonPages, stageDepth: stageDepth, stepTerms: stepTerms}
 	key := []byte{rowList}
 	row := rows.Get(key)
 	if row == nil {
@@ -232,7 +229,6 @@ func (x *Index) invert() {
 		x.unread.Store(true)
 		for i := range docs {
 			x.parts.add(&x.tail, docs[i])
-			docs[i].Analysis.done()
 		}
 		clear(docs)
 		x.freshMu.Lock()
@@ -371,9 +367,8 @@ func ScoreDoc(st Stats, d Doc, q Query) Hit { return scoreDoc(st, d, q, commonPa
 // scoreDoc adds up what Search would: rarer words and common words apart and in the order of the
 // plan, so that the sums are the same to the last bit.
 func scoreDoc(st Stats, d Doc, q Query, common uint64) Hit {
-	r := rankers(q.Ranker)
-	sat := saturations{ranker: r, average: st.averages()}
-	p := newPlan(r[0], st, common)
+	sat := saturations{average: st.averages()}
+	p := newPlan(st, common)
 	row := d.row()
 	text := shapeOf(row.length, row.turn)
 	part := [2]float64{} // in the order of Search: words that are not common, common words

@@ -35,7 +35,7 @@ func newNaive(w *world, removed map[uint64]bool, q Query, common uint64) *naive 
 	}
 	st := n.stats
 	st.Names = n.asking.name
-	n.plan = newPlan(DefaultRanker(), st, common)
+	n.plan = newPlan(st, common)
 	n.scoreGroups()
 	n.scorePages()
 	return n
@@ -80,7 +80,6 @@ func (n *naive) scoreGroups() {
 			total += uint64(d.Analysis.Length)
 		}
 	}
-	r := DefaultRanker()
 	for _, t := range n.plan.order[:n.plan.group] {
 		count := map[groupKey]uint64{}
 		for _, d := range n.docs {
@@ -88,13 +87,13 @@ func (n *naive) scoreGroups() {
 				count[groupKey{d.Scope, d.Group}] += uint64(c)
 			}
 		}
-		weight := r.Rarity(uint64(len(count)), uint64(len(length)))
+		weight := rarity(uint64(len(count)), uint64(len(length)))
 		for g, c := range count {
-			r := r
+			formula := ofPages
 			if n.asks() && turns[g] > 0 {
-				r = TurnRanker()
+				formula = ofTurns
 			}
-			n.groups[g] += float64(weight * r.Saturation(c, length[g], average(total, uint64(len(length)))))
+			n.groups[g] += float64(weight * formula.saturation(c, length[g], average(total, uint64(len(length)))))
 		}
 	}
 }

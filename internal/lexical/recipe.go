@@ -50,10 +50,6 @@ const (
 	lendMost = 1<<lendBits - 1
 )
 
-// TurnRanker is BM25 with k1 = 0.9 and b = 0.4, which suits turns: they are short, and a long one
-// says more.
-func TurnRanker() Ranker { return BM25{K1: .9, B: .4} }
-
 // bonus is the score of a page for its speaker in the first stage.
 func (w *work) bonus(v uint32) float64 {
 	if w.spoken == 0 || w.x.cols.shape[v].turn() && !w.speaks[w.x.cols.speaker[v]] {
@@ -80,7 +76,7 @@ func (w *work) addForms(st Stats, first int, of []int) error {
 		}
 		for j := first + i; j < first+next; j++ {
 			if df := st.DF[j]; df > 0 && df <= max(st.Pages/commonShare, w.x.commonPages) {
-				if err := w.addForm(j, positive(w.ranker[1].Rarity(df, st.Pages))); err != nil {
+				if err := w.addForm(j, rarity(df, st.Pages)); err != nil {
 					return err
 				}
 			}

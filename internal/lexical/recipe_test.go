@@ -64,9 +64,9 @@ func (n *naive) ask() {
 // word is what c occurrences of a word score in a document.
 func (n *naive) word(d Doc, weight float64, c uint32) float64 {
 	if d.Turn != nil {
-		return float64(weight * TurnRanker().Saturation(uint64(c), uint64(d.Analysis.Length), average(n.stats.TurnLength, n.stats.Turns)))
+		return float64(weight * ofTurns.saturation(uint64(c), uint64(d.Analysis.Length), average(n.stats.TurnLength, n.stats.Turns)))
 	}
-	return float64(weight * DefaultRanker().Saturation(uint64(c), uint64(d.Analysis.Length), average(n.stats.Length-n.stats.TurnLength, n.stats.Pages-n.stats.Turns)))
+	return float64(weight * ofPages.saturation(uint64(c), uint64(d.Analysis.Length), average(n.stats.Length-n.stats.TurnLength, n.stats.Pages-n.stats.Turns)))
 }
 
 func (n *naive) speaks(d Doc) bool {
@@ -97,7 +97,7 @@ func (n *naive) forms(d Doc) (sum float64) {
 			if n.asking.isName(t) || slices.Contains(n.q.Terms, f) || tf(d, f) == 0 || df > max(n.stats.Pages/commonShare, n.common) {
 				continue
 			}
-			if v := n.word(d, DefaultRanker().Rarity(df, n.stats.Pages), tf(d, f)); v > best {
+			if v := n.word(d, rarity(df, n.stats.Pages), tf(d, f)); v > best {
 				sum += v - best
 				best = v
 			}

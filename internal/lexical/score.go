@@ -4,44 +4,33 @@ import (
 	"math"
 )
 
-// Ranker replaces the formula that scores a term in a page. Search joins its values over terms,
-// neighbours and groups. Search calls it under the owner's read lock, so a Ranker must not call the
-// index or its owner. Values that are not finite and positive count as zero. Equal arguments must
-// give equal values.
-type Ranker interface {
-	// Rarity returns the weight of a term that df of n pages contain.
-	Rarity(df, n uint64) float64
-	// Saturation returns the factor for tf occurrences in a text of length terms, where a text has
-	// average terms on average. It must not fall when tf grows.
-	Saturation(tf, length uint64, average float64) float64
-	// Most is a bound that Saturation never exceeds; +Inf when there is none.
-	Most() float64
-}
+// bm25 scores a term in a page by its rarity and its occurrences.
+type bm25 struct{ k1, b float64 }
 
-// BM25 is the default Ranker.
-type BM25 struct{ K1, B float64 }
+// ofPages are the constants that Lucene uses for documents. ofTurns suits turns: they are short, and a long one says more.
+var (
+	ofPages = bm25{1.2, .75}
+	ofTurns = bm25{.9, .4}
+)
 
-// DefaultRanker is BM25 with k1 = 1.2 and b = 0.75, the values that Lucene uses
-// for documents. Turns have a TurnRanker.
-func DefaultRanker() Ranker { return BM25{K1: 1.2, B: .75} }
+// most is a bound that saturation never exceeds: the greater k1, and 1.
+const most = 1.2 + 1
 
-// Rarity is ln(1 + (n − df + ½) / (df + ½)), positive for every df ≤ n.
-func (r BM25) Rarity(df, n uint64) float64 {
+// rarity is the weight of a term that df of n pages contain: ln(1 + (n − df + ½) / (df + ½)), positive for every df ≤ n.
+func rarity(df, n uint64) float64 {
 	df = min(df, n)
 	return ln(1 + (float64(n-df)+.5)/(float64(df)+.5))
 }
 
-// Saturation is tf·(k1+1) / (tf + k1·(1 − b + b·length/average)).
-func (r BM25) Saturation(tf, length uint64, average float64) float64 {
+// saturation is the factor for tf occurrences in a text of length terms, where a text has average terms on average:
+// tf·(k1+1) / (tf + k1·(1 − b + b·length/average)). It rises with tf.
+func (r bm25) saturation(tf, length uint64, average float64) float64 {
 	if average <= 0 {
 		average = 1
 	}
-	norm := float64(r.K1 * (1 - r.B + float64(r.B*float64(length)/average)))
-	return float64(float64(tf)*(r.K1+1)) / (float64(tf) + norm)
+	norm := float64(r.k1 * (1 - r.b + float64(r.b*float64(length)/average)))
+	return float64(float64(tf)*(r.k1+1)) / (float64(tf) + norm)
 }
-
-// Most is k1 + 1, the limit of Saturation for a large tf.
-func (r BM25) Most() float64 { return r.K1 + 1 }
 
 // ln is the natural logarithm in plain arithmetic. math.Log is assembly on some
 // machines and may differ there in the last bit; scores must not. Products are
@@ -60,7 +49,7 @@ func ln(x float64) float64 {
 	return float64(float64(e)*math.Ln2) + float64(2*s*sum)
 }
 
-// positive maps what a Ranker must not return to zero.
+// positive maps weights that make no sense to zero.
 func positive(v float64) float64 {
 	if v > 0 && !math.IsInf(v, 1) {
 		return v
@@ -96,13 +85,11 @@ func (w Weights) clean() Weights {
 	return w
 }
 
-// saturations remembers the values of the Rankers for small texts within one query: the same few
+// saturations remembers the saturation of words in small texts within one query: the same few
 // thousand pairs of count and length occur a million times. It is 32 KiB of a query's scratch
 // memory; larger counts and longer texts are computed each time.
 type saturations struct {
-	ranker  [2]Ranker                         // of pages that are no turns, and of turns
-	average [2]float64                        // length
-	bound   [tableTF]float64                  // what a page that is no turn scores at most, by count; of 0: whatever the count
+	average [2]float64                        // length of pages that are no turns, and of turns
 	known   [tableTF][2 * tableLength]float64 // by shape; 0: not asked yet
 }
 
@@ -112,24 +99,7 @@ const (
 )
 
 // reset prepares the table for a question.
-func (s *saturations) reset(r [2]Ranker, average [2]float64) {
-	s.ranker, s.average = r, average
-	s.known = [tableTF][2 * tableLength]float64{}
-	for tf := range uint64(tableTF) {
-		s.bound[tf] = r[0].Most()
-		if b, ok := r[0].(BM25); ok && tf > 0 && b.K1 >= 0 && b.B >= 0 && b.B <= 1 {
-			s.bound[tf] = positive(b.Saturation(tf, tf, average[0])) // a longer page scores less
-		}
-	}
-}
-
-// most bounds the score of tf occurrences on a page that is no turn.
-func (s *saturations) most(tf uint32) float64 {
-	if tf >= tableTF {
-		tf = 0
-	}
-	return s.bound[tf]
-}
+func (s *saturations) reset(average [2]float64) { *s = saturations{average: average} }
 
 // of returns the score of tf occurrences of a word of weight 1 in a text.
 func (s *saturations) of(tf uint32, text shape) float64 {
@@ -145,8 +115,11 @@ func (s *saturations) of(tf uint32, text shape) float64 {
 
 // ask computes it.
 func (s *saturations) ask(tf uint32, text shape) float64 {
-	kind := text & 1
-	return positive(s.ranker[kind].Saturation(uint64(tf), uint64(text.length()), s.average[kind]))
+	formula := ofPages
+	if text.turn() {
+		formula = ofTurns
+	}
+	return formula.saturation(uint64(tf), uint64(text.length()), s.average[text&1])
 }
 
 // number is the page number of a place in the columns.

@@ -19,7 +19,6 @@ type work struct {
 	x       *Index
 	corpus  Corpus
 	weights Weights
-	ranker  [2]Ranker // of pages that are no turns, and of turns
 	k       int
 	only    []uint64 // see Query
 	turns   bool     // there are some, and they are scored as turns
@@ -44,8 +43,6 @@ type work struct {
 	list    []uint32  // the candidates
 	slot    []uint32  // for top
 	seen    []uint64  // a bit for each of touched: unlike own it stays in the cache
-
-	lone *lone // nil until the first question of pages without neighbours
 
 	// The following fields serve turns.
 	speaks    []bool           // by speaker: he is named
@@ -103,11 +100,8 @@ func (x *Index) release(w *work) {
 	clear(w.lists) // they point into the owner's transaction
 	w.reader = blockReader{term: w.reader.term}
 	clear(w.tails)
-	if w.lone != nil {
-		clear(w.lone.readings)
-	}
 	w.lists, w.tails, w.start = w.lists[:0], w.tails[:0], w.start[:0]
-	w.x, w.corpus, w.only, w.ranker, w.sat.ranker = nil, nil, nil, [2]Ranker{}, [2]Ranker{}
+	w.x, w.corpus, w.only = nil, nil, nil
 	w.heaps[0], w.best = w.best, top{}
 	for i := range w.heaps {
 		w.heaps[i].slot = nil
@@ -231,10 +225,7 @@ func (w *work) liveTail(p *part, term uint32) uint64 {
 	if p.removed == 0 {
 		return n
 	}
-	l := p.list(term)
-	for block := l.next(&w.block); len(block) > 0; block = l.next(&w.block) {
-		n -= uint64(len(block) - len(w.present(block)))
-	}
+	p.eachBlock(term, &w.block, func(block []posting) { n -= uint64(len(block) - len(w.present(block))) })
 	return n
 }
 
@@ -273,13 +264,12 @@ func (w *work) eachBlock(t int, fn func(block []posting)) error {
 		if ref.term != t {
 			continue
 		}
-		l := ref.part.list(ref.at)
-		for block := l.next(&w.block); len(block) > 0; block = l.next(&w.block) {
+		ref.part.eachBlock(ref.at, &w.block, func(block []posting) {
 			if ref.part.removed > 0 {
 				block = w.present(block)
 			}
 			fn(block)
-		}
+		})
 	}
 	return nil
 }

@@ -16,8 +16,6 @@ import (
 //	selectBest   the full scores of the candidates
 //	rescore      turns only: the second stage (recipe.go), over the best of the first
 //
-// Where pages get nothing from others there is a shorter way (lone.go).
-//
 // Invariant: a page that is passed over scores less than K others. A bound is what is known of a
 // page plus the most that the rest can add, times slack for sums in another order. So the result
 // does not depend on what was passed over, nor on which segment or part of the tail has the
@@ -33,7 +31,6 @@ type Query struct {
 	Dates   Dates    // from DatesOf
 	K       int
 	Weights Weights // zero: no neighbours, no groups, turns are pages like others; see DefaultWeights
-	Ranker  Ranker  // nil: DefaultRanker, and TurnRanker for turns
 	// Only has a bit for each page number, from 0, that the search looks at; nil: all. A page
 	// without its bit must be one that Corpus.Resolve refuses, so Only never changes the result. It
 	// makes a search for a few pages among many cheap.
@@ -78,19 +75,11 @@ func (x *Index) Search(rows Rows, c Corpus, q Query) ([]Hit, error) {
 	}
 	w := x.borrow()
 	defer x.release(w)
-	w.corpus, w.k, w.weights, w.ranker, w.only = c, q.K, q.Weights.clean(), rankers(q.Ranker), q.Only
+	w.corpus, w.k, w.weights, w.only = c, q.K, q.Weights.clean(), q.Only
 	if err := w.run(rows, q); err != nil {
 		return nil, err
 	}
 	return w.best.sorted(q.K), nil
-}
-
-// rankers of pages that are no turns, and of turns.
-func rankers(r Ranker) [2]Ranker {
-	if r == nil {
-		return [2]Ranker{DefaultRanker(), TurnRanker()}
-	}
-	return [2]Ranker{r, r}
 }
 
 // plan orders the terms of a query and tells which are common. It follows from counts alone, so the
@@ -117,12 +106,12 @@ const (
 // newPlan decides from integers only, so that it is the same wherever the
 // postings lie. The rarest word of a query is never common, nor is the rarest that
 // is no name.
-func newPlan(r Ranker, st Stats, commonPages uint64) plan {
+func newPlan(st Stats, commonPages uint64) plan {
 	p := plan{weight: make([]float64, len(st.DF))}
 	for t, df := range st.DF {
 		if df > 0 {
 			p.order = append(p.order, t)
-			p.weight[t] = positive(r.Rarity(df, st.Pages))
+			p.weight[t] = rarity(df, st.Pages)
 		}
 	}
 	slices.SortStableFunc(p.order, func(a, b int) int { return cmp.Compare(st.DF[a], st.DF[b]) })
@@ -163,9 +152,11 @@ func (w *work) run(rows Rows, q Query) error {
 		return err
 	}
 	st.DF, st.Names = st.DF[:len(q.Terms)], w.name
-	if err := w.choose(newPlan(w.ranker[0], st, w.x.commonPages), st, total); err != nil {
+	floor, err := w.hits(newPlan(st, w.x.commonPages), st, total)
+	if err != nil {
 		return err
 	}
+	w.selectBest(floor)
 	if w.turns && (w.weights.Fill || w.spoken > 0 && w.name == nil) {
 		w.fillUp(scopes)
 	}
@@ -176,27 +167,12 @@ func (w *work) run(rows Rows, q Query) error {
 	return nil
 }
 
-// choose finds the best pages; for turns they are of the first stage.
-func (w *work) choose(p plan, st Stats, total scopeStats) error {
-	if w.standAlone() {
-		return w.selectAlone(p)
-	}
-	floor, err := w.hits(p, st, total)
-	if err == nil {
-		w.selectBest(floor)
-	}
-	return err
-}
-
 // prepare makes the dense arrays long enough for this question.
 func (w *work) prepare(st Stats) {
 	c := w.x.cols
 	pages, groups := len(c.scope), len(c.groups)
 	w.slot = grown(w.slot, pages)
-	w.sat.reset(w.ranker, st.averages())
-	if w.standAlone() { // it needs no more: the scores of a stripe are enough
-		return
-	}
+	w.sat.reset(st.averages())
 	w.own, w.common, w.wanted = grown(w.own, pages), grown(w.common, pages), grown(w.wanted, pages)
 	w.seen = grown(w.seen, pages/64+1)
 	w.tf, w.groupScore = grown(w.tf, groups), grown(w.groupScore, groups)
@@ -282,7 +258,7 @@ func (w *work) noTurns(block []posting) []posting {
 // over.
 func (w *work) addOwn(block []posting, weight, threshold float64) {
 	shape, own, seen := w.x.cols.shape, w.own, w.seen
-	hopeless := weight*w.mostOf() <= threshold
+	hopeless := weight*most <= threshold
 	for _, p := range block {
 		at := p.num - w.x.cols.base
 		if w.only != nil && !w.may(p.num) {
@@ -345,15 +321,15 @@ func (w *work) addTF(block []posting) {
 
 // addGroups scores the groups that have the term at hand.
 func (w *work) addGroups(total scopeStats) {
-	weight := positive(w.ranker[0].Rarity(uint64(len(w.hit)), total.groups))
+	weight := rarity(uint64(len(w.hit)), total.groups)
 	avg := average(total.groupLength, total.groups)
 	for _, g := range w.hit {
 		s := &w.x.cols.groups[g]
-		ranker := w.ranker[0]
+		formula := ofPages
 		if w.turns && 2*s.turns > s.pages {
-			ranker = w.ranker[1]
+			formula = ofTurns
 		}
-		v := float64(weight * positive(ranker.Saturation(w.tf[g], s.length, avg)))
+		v := float64(weight * formula.saturation(w.tf[g], s.length, avg))
 		w.tf[g] = 0
 		if v <= 0 {
 			continue

@@ -41,7 +41,6 @@ func newMachine(t *rapid.T) *machine {
 func (m *machine) tune() {
 	for _, x := range []*Index{m.plain, m.layered} {
 		x.commonPages, x.stageDepth = m.common, m.depth
-		x.stripePages = 64 // few pages are several stripes
 	}
 }
 
@@ -262,61 +261,38 @@ func TestPassedOver(t *testing.T) {
 	})
 }
 
-// In a scope of pages without neighbours what is passed over is told by a bar that rises from stripe to stripe. With it and
-// without it the same pages are found, with the same scores to the last bit; with a bar that is too high they are not.
-func TestStripes(t *testing.T) {
-	told := 0
-	for seed := range uint64(40) {
+// TestOnly: a question that names the pages it may find gets those that it would find among all.
+func TestOnly(t *testing.T) {
+	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		w, store := newWorld(), memStore{}
 		x := store.open(t)
-		x.stripePages, x.commonPages = 64<<r.IntN(3), []uint64{4, commonPages}[r.IntN(2)]
-		for num := uint64(1); num <= 1500; num++ {
-			d := Doc{Num: num, Scope: uint32(1 + r.IntN(5)/4), Group: uint64(r.IntN(3))}
+		for num := uint64(1); num <= 500; num++ {
+			d := Doc{Num: num, Scope: 1, Group: uint64(r.IntN(3))}
 			for i, v := range vocabulary {
 				if r.IntN(90) < 1<<min(i, 5) {
-					d.Analysis.Terms = append(d.Analysis.Terms, TermCount{Term: v, N: uint32(1 + r.IntN(12)/9*r.IntN(4))})
+					d.Analysis.Terms = append(d.Analysis.Terms, TermCount{Term: v, N: uint32(1 + r.IntN(4))})
 					d.Analysis.Length += int(d.Analysis.Terms[len(d.Analysis.Terms)-1].N)
 				}
 			}
-			d.Analysis.Length += r.IntN(20)
 			w.add(d)
 			x.Add(d)
-			if r.IntN(40) == 0 && num > 1 {
-				w.next[1+r.Uint64N(num-1)] = num
-			}
-			if r.IntN(30) == 0 {
-				x.Remove(1 + r.Uint64N(num))
-			}
-			if r.IntN(300) == 0 {
-				store.checkpoint(t, x, r.IntN(2) == 0)
-			}
 		}
-		only := make([]uint64, 1501/64+1)
+		only := make([]uint64, 501/64+1)
 		for i := range only {
 			only[i] = r.Uint64() | r.Uint64()
 		}
 		for range 10 {
-			q := Query{Scopes: []uint32{1, 2}[:1+r.IntN(2)], K: 1 + r.IntN(40), Weights: DefaultWeights()}
-			for _, i := range r.Perm(len(vocabulary))[:2+r.IntN(6)] {
-				q.Terms = append(q.Terms, vocabulary[i])
+			q := Query{Scopes: []uint32{1}, K: 1 + r.IntN(40), Terms: vocabulary[r.IntN(4):][:3]}
+			if r.IntN(2) == 0 {
+				q.Weights = Weights{Group: 1}
 			}
-			c := onlyOf{w, nil}
-			if r.IntN(3) == 0 {
-				q.Only, c.only = only, only
-			}
-			x.oneByOne = true
+			c := onlyOf{w, only}
 			want := store.search(t, x, c, q)
-			x.oneByOne = false
+			q.Only = only
 			require.Equal(t, want, store.search(t, x, c, q), seed)
-			x.stretch = 1.5
-			if !slices.Equal(want, store.search(t, x, c, q)) {
-				told++
-			}
-			x.stretch = 1
 		}
 	}
-	require.Greater(t, told, 40)
 }
 
 // onlyOf refuses the pages that Query.Only leaves out.
@@ -433,38 +409,6 @@ func TestEmptyQueries(t *testing.T) {
 	x.Add(Doc{Num: 1, Scope: 1, Analysis: words("a", 1)})
 	for _, q := range []Query{{}, {K: 5}, {Terms: []string{"a"}}, {K: 5, Terms: []string{"a"}}, {K: 5, Terms: []string{"b"}, Scopes: []uint32{1}}} {
 		require.Empty(t, memStore{}.search(t, x, w, q))
-	}
-}
-
-// oddRanker returns what a Ranker must not.
-type oddRanker struct{ BM25 }
-
-func (oddRanker) Rarity(df, n uint64) float64 {
-	return []float64{math.NaN(), math.Inf(1), -1, 1}[df%4]
-}
-func (oddRanker) Most() float64 { return math.Inf(1) }
-
-func TestRankerIsAsked(t *testing.T) {
-	x, w := memStore{}.open(t), newWorld()
-	for num := uint64(1); num <= 11; num++ {
-		a := words("odd", 1)
-		if num <= 5 {
-			a = words("five", 1, "odd", 1)
-		}
-		d := Doc{Num: num, Scope: 1, Group: 1, Analysis: a}
-		w.add(d)
-		x.Add(d)
-	}
-	q := Query{Scopes: []uint32{1}, Terms: []string{"five", "odd"}, K: 20, Weights: lending(), Ranker: oddRanker{BM25{1, 0}}}
-	for _, h := range (memStore{}).search(t, x, w, q) {
-		require.False(t, math.IsNaN(h.Score) || math.IsInf(h.Score, 0))
-	}
-	q.Weights = Weights{}
-	require.Empty(t, memStore{}.search(t, x, w, Query{Scopes: q.Scopes, Terms: []string{"absent"}, K: 3, Ranker: q.Ranker}))
-	five := memStore{}.search(t, x, w, q)
-	require.Len(t, five, 11)
-	for _, h := range five {
-		require.Equal(t, five[0].Score, h.Score, "a weight of infinity counts as zero")
 	}
 }
 

@@ -551,40 +551,6 @@ func (c *cursor) next(buf *[blockSize]posting) []posting {
 	return buf[:n]
 }
 
-// until decodes up to blockSize postings of pages below end into buf. next is the page of the
-// posting that follows, or done where none does.
-func (c *cursor) until(buf *[blockSize]posting, end uint64) (block []posting, next uint64) {
-	n, limit := 0, int(min(blockSize, c.left))
-	for b := c.b; n < limit; n++ {
-		if len(b) == 0 {
-			c.broken = true
-			break
-		}
-		v, tf := uint64(b[0]), uint32(1)
-		if v&0x81 == 0 {
-			b = b[1:]
-		} else if v, tf, b = decodePosting(b); tf == 0 {
-			c.broken = true
-			break
-		}
-		d := v >> 1
-		if d > c.distance || d == 0 && !c.first {
-			c.broken = true
-			break
-		}
-		if c.num+d >= end {
-			c.left -= uint64(n)
-			return buf[:n], c.num + d
-		}
-		c.b, c.num, c.distance, c.first = b, c.num+d, c.distance-d, false
-		buf[n] = posting{c.num, tf}
-	}
-	if c.left -= uint64(n); c.broken || c.left == 0 {
-		return buf[:n], done
-	}
-	return buf[:n], c.num
-}
-
 // decodePosting decodes any posting; tf is 0 if there is none.
 func decodePosting(b []byte) (v uint64, tf uint32, rest []byte) {
 	v, n := binary.Uvarint(b)

@@ -31,39 +31,26 @@ type part struct {
 	packed  *packed  // when it is full
 }
 
-// lists are the postings of an open part. They are a handful of arrays without pointers, however
-// many terms and postings they hold. Pages are entered at every commit, and the garbage collector
-// has nothing to follow.
+// lists are the postings of an open part.
 //
 // They also keep the terms of the parts before that the same writer filled: nearly all of them come
 // again, and entering a term and finding its place among the others takes longer than all else. A
 // term without pages is not of this part.
 //
 // A page is entered by noting which terms it uses, which is all that packing needs. A question
-// needs lists: it brings posts up to date before it reads them. So pages that nobody asks for
-// before their part is full are never put into lists.
+// brings posts up to date before it reads them.
 type lists struct {
 	dictionary
-	memo  memo
-	df    []uint32 // by term: pages, removed ones too; 0: it is of an earlier part
-	used  int      // terms of this part
-	uses  []use    // page after page
-	ends  []uint32 // by page: where its uses end
-	posts []uint64 // pieces of lists; see post
-	read  int      // pages that are in posts
+	df    []uint32   // by term: pages, removed ones too; 0: it is of an earlier part
+	used  int        // terms of this part
+	uses  []use      // page after page
+	ends  []uint32   // by page: where its uses end
+	posts [][]uint64 // by term, for readers: indexes in docs, each above its count
+	read  int        // pages that are in posts
 }
 
 // use says how often a page has a term.
 type use struct{ term, n uint32 }
-
-// A list lies in posts in pieces, each twice as long as the one before up to
-// 1<<lastPiece words. A word is a posting, the page's index in docs above its count;
-// with the highest bit set it ends the piece: it holds where the next one is,
-// and until there is one, which power of two this one is long.
-const (
-	firstPiece, lastPiece = 1, 7
-	link                  = 1 << 63
-)
 
 // partWriter enters pages into parts. Its lists are used again for the next part: nothing else
 // reads them once a part is packed.
@@ -117,15 +104,9 @@ func (l *lists) reset() {
 	if len(l.terms) >= partTerms {
 		l.terms, l.text, l.sorted, l.df = l.terms[:0], l.text[:0], l.sorted[:0], l.df[:0]
 		clear(l.table)
-		clear(l.memo)
-	}
-	if l.read > 0 {
-		for i := range l.terms {
-			l.terms[i].first, l.terms[i].end = 0, 0
-		}
 	}
 	clear(l.df)
-	l.used, l.uses, l.ends, l.posts, l.read = 0, l.uses[:0], l.ends[:0], l.posts[:0], 0
+	l.used, l.uses, l.ends, l.posts, l.read = 0, l.uses[:0], l.ends[:0], nil, 0
 }
 
 // clip returns a copy without spare capacity.
@@ -141,56 +122,24 @@ func (p *part) add(d Doc) {
 	p.lists.add(d.Scope, d.Analysis.Terms)
 }
 
-// together is the number of terms that are looked up at once. A part is larger than a cache of the processor:
-// of terms that are looked up one by one each waits for memory, of these all wait at once.
-const together = 32
-
 // add enters the terms of the next page; each occurs once.
 func (l *lists) add(scope uint32, terms []TermCount) {
 	for len(l.terms)+len(terms) > len(l.table)/4*3 {
 		l.table = l.table.grown()
 	}
-	if n := min(len(l.table), mostMemo); len(l.memo) < n { // what it knew is forgotten
-		l.memo = make(memo, n)
-	}
 	l.uses = double(l.uses, len(terms))
-	for some := range slices.Chunk(terms, together) {
-		l.use(scope, some)
-	}
-	l.ends = append(l.ends, uint32(len(l.uses)))
-}
-
-// use enters up to together terms of a page. All of them are looked up before the first is
-// compared, so that the memory they are in is fetched at the same time.
-func (l *lists) use(scope uint32, terms []TermCount) {
-	var hashes [together]uint32
-	var found [together]entry
-	known := uint32(0) // by bit: found has the number
 	for i := range terms {
 		c := &terms[i]
-		if m := l.memo.of(c.stem); m.stem == c.stem && m.scope == scope && c.stem != 0 {
-			found[i] = newEntry(0, m.term)
-			known |= 1 << i
-		} else {
-			hashes[i] = inScope(c.hashed(), scope)
-			found[i] = l.candidate(hashes[i])
-		}
-	}
-	for i := range terms {
-		c, at := &terms[i], found[i].at()
-		if known&(1<<i) == 0 {
-			if found[i] == 0 || !l.is(at, scope, c.Term) {
-				at = l.number(hashes[i], scope, c.Term)
-			}
-			if c.stem != 0 {
-				*l.memo.of(c.stem) = remembered{c.stem, scope, at}
-			}
+		at := l.enter(inScope(c.hashed(), scope), scope, c.Term)
+		if int(at) == len(l.df) {
+			l.df = append(double(l.df, 1), 0)
 		}
 		if l.df[at]++; l.df[at] == 1 {
 			l.used++
 		}
 		l.uses = append(l.uses, use{at, c.N})
 	}
+	l.ends = append(l.ends, uint32(len(l.uses)))
 }
 
 // find returns the number of a term of this part.
@@ -199,65 +148,20 @@ func (l *lists) find(scope uint32, text string) (uint32, bool) {
 	return at, known && l.df[at] > 0
 }
 
-// number returns the number of a term, a new one if there is none.
-func (l *lists) number(hash, scope uint32, term string) uint32 {
-	at := l.enter(hash, scope, term)
-	if int(at) == len(l.df) {
-		l.df = append(double(l.df, 1), 0)
-	}
-	return at
-}
-
-// memo remembers the numbers that stems have in a part. A look into the dictionary waits for memory
-// three times, because of the table, the term and its text, and a part is larger than a cache of the
-// processor. Ids of stems are never given twice, so nothing has to be compared but them. Two ids may
-// share a place, and words of one stem have different ids; then the dictionary answers.
-type memo []remembered
-
-type remembered struct{ stem, scope, term uint32 }
-
-// mostMemo bounds the memory of a memo, 400 KB.
-const mostMemo = 1 << 15
-
-// of is the place of a stem.
-func (m memo) of(stem uint32) *remembered { return &m[stem&uint32(len(m)-1)] }
-
 // forReaders puts the pages into lists that are not in lists yet.
 func (l *lists) forReaders() {
 	from := uint32(0)
 	if l.read > 0 {
 		from = l.ends[l.read-1]
 	}
+	l.posts = append(l.posts, make([][]uint64, len(l.terms)-len(l.posts))...)
 	for ; l.read < len(l.ends); l.read++ {
 		to := l.ends[l.read]
 		for _, u := range l.uses[from:to] {
-			l.post(&l.terms[u.term], uint64(l.read)<<32|uint64(u.n))
+			l.posts[u.term] = append(l.posts[u.term], uint64(l.read)<<32|uint64(u.n))
 		}
 		from = to
 	}
-}
-
-// post appends a posting to the list of a term.
-func (l *lists) post(t *tailTerm, posting uint64) {
-	if t.end == 0 { // a list never ends at the first word
-		t.first = l.piece(firstPiece)
-		t.end = t.first
-	} else if next := l.posts[t.end]; next&link != 0 {
-		piece := l.piece(min(int(next&^link)+1, lastPiece))
-		l.posts[t.end] = link | uint64(piece)
-		t.end = piece
-	}
-	l.posts[t.end] = posting
-	t.end++
-}
-
-// piece returns where a new piece of 1<<power words begins.
-func (l *lists) piece(power int) uint32 {
-	at, size := len(l.posts), 1<<power
-	l.posts = double(l.posts, size)[:at+size]
-	clear(l.posts[at : at+size-1]) // the memory was another part's: what was a link there is none here
-	l.posts[at+size-1] = link | uint64(power)
-	return uint32(at)
 }
 
 // double makes room for n more elements. A large slice grows by append in steps
@@ -326,54 +230,14 @@ func (p *part) inOrder() *packed {
 	return w.pack(p.lists, p.docs)
 }
 
-// tailList walks the postings of a term of an open part in the order of pages.
-type tailList struct {
-	p       *part
-	at, end uint32
-}
-
-// list walks the postings of a term of this part.
-func (p *part) list(term uint32) tailList {
-	t := &p.lists.terms[term]
-	return tailList{p: p, at: t.first, end: t.end}
-}
-
-// next puts up to blockSize postings into buf, of removed pages too.
-func (l *tailList) next(buf *[blockSize]posting) []posting {
-	n := 0
-	posts := l.p.lists.posts
-	for n < blockSize && l.at != l.end {
-		w := posts[l.at]
-		if w&link != 0 {
-			l.at = uint32(w)
-			continue
+// eachBlock calls fn with the postings of a term of an open part, of removed pages too, in the memory of buf.
+func (p *part) eachBlock(term uint32, buf *[blockSize]posting, fn func(block []posting)) {
+	for some := range slices.Chunk(p.lists.posts[term], blockSize) {
+		for i, w := range some {
+			buf[i] = posting{p.docs[w>>32].num, uint32(w)}
 		}
-		buf[n] = posting{l.p.docs[w>>32].num, uint32(w)}
-		n++
-		l.at++
+		fn(buf[:len(some)])
 	}
-	return buf[:n]
-}
-
-// until puts up to blockSize postings of pages below end into buf, of removed pages too. next is
-// the page of the posting that follows, or done where none does.
-func (l *tailList) until(buf *[blockSize]posting, end uint64) (block []posting, next uint64) {
-	n := 0
-	for posts := l.p.lists.posts; l.at != l.end; {
-		w := posts[l.at]
-		if w&link != 0 {
-			l.at = uint32(w)
-			continue
-		}
-		num := l.p.docs[w>>32].num
-		if num >= end || n == blockSize {
-			return buf[:n], num
-		}
-		buf[n] = posting{num, uint32(w)}
-		n++
-		l.at++
-	}
-	return buf[:n], done
 }
 
 // columns holds what a query asks of each page version in the index: its length, its group, and of
