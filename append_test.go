@@ -123,8 +123,7 @@ func (k *converser) step(i int) {
 		k.answer()
 	case 11:
 		a := Artefact{ID: fmt.Sprint("fact-", i), Text: k.any("fact", sayings...), Pinned: k.one("pinned", 8), Tags: []string{k.any("tag", "a", "b")}}
-		_, err := k.s.Put(ctxBG, a)
-		require.NoError(k.rt, err)
+		must(k.s.Put(ctxBG, a))(k.rt)
 	case 12:
 		cfg := session.Config{Total: rapid.SampledFrom([]int{600, 2000, 8000, 64000}).Draw(k.rt, "window")}
 		if err := k.chat.SetWindow(ctxBG, cfg); !errors.Is(err, ErrHeadroom) {
@@ -132,8 +131,7 @@ func (k *converser) step(i int) {
 		}
 	case 13:
 		if len(k.ids) > 0 {
-			_, err := k.chat.Pass(ctxBG, session.PassQuery{Keywords: []string{k.any("keyword", "disk", "worker", "nothing")}})
-			require.NoError(k.rt, err)
+			must(k.chat.Pass(ctxBG, session.PassQuery{Keywords: []string{k.any("keyword", "disk", "worker", "nothing")}}))(k.rt)
 		}
 	case 14:
 		if len(k.ids) > 0 {
@@ -161,8 +159,7 @@ func (k *converser) ask() {
 		Budget: rapid.SampledFrom([]int{0, 150, 400, 1000, 4000, 60000}).Draw(k.rt, "budget"), TopK: rapid.SampledFrom([]int{0, 0, 1, 5}).Draw(k.rt, "top"),
 		Overflow: rapid.SampledFrom([]budget.Overflow{budget.Fill, budget.Fill, budget.Ladder}).Draw(k.rt, "overflow"),
 	}
-	w, err := k.chat.Inspect(ctxBG)
-	require.NoError(k.rt, err)
+	w := must(k.chat.Inspect(ctxBG))(k.rt)
 	if q.Budget == 0 && w.Limits == nil {
 		q.Budget = 2000
 	}
@@ -178,8 +175,7 @@ func (k *converser) ask() {
 	if len(k.lsns) > 0 && k.one("as of", 6) {
 		q.AsOf = rapid.SampledFrom(k.lsns).Draw(k.rt, "lsn")
 	}
-	a, err := k.s.Assemble(ctxBG, q)
-	require.NoError(k.rt, err)
+	a := must(k.s.Assemble(ctxBG, q))(k.rt)
 	k.lsns = append(k.lsns, a.LSN)
 	require.LessOrEqual(k.rt, a.Tokens, a.Limit)
 	acceptedEverywhere(k.rt, a.Messages())
@@ -200,8 +196,7 @@ func (k *converser) ask() {
 			require.True(k.rt, in[t.ID] || expired[t.ID] || t.Role != "user" || t.Level != session.Raw, "user turn %s of the window: %v", t.ID, a.Left)
 		}
 	}
-	r, err := k.db.Replay(ctxBG, a.Trace)
-	require.NoError(k.rt, err)
+	r := must(k.db.Replay(ctxBG, a.Trace))(k.rt)
 	require.Equal(k.rt, a.Text(), r.Text)
 }
 
@@ -234,12 +229,10 @@ func TestEveryContextIsAccepted(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Dir(dbtest.MemoryPath(t))
 	rapid.Check(t, func(rt *rapid.T) {
-		sub, err := os.MkdirTemp(dir, "")
-		require.NoError(rt, err)
+		sub := must(os.MkdirTemp(dir, ""))(rt)
 		defer os.RemoveAll(sub)
 		now := dbtest.NewClock(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
-		db, err := Open(sub+"/agent.ctx", Options{PageTokens: 64, Clock: now.Now})
-		require.NoError(rt, err)
+		db := must(Open(sub+"/agent.ctx", Options{PageTokens: 64, Clock: now.Now}))(rt)
 		defer func() { require.NoError(rt, db.Close()) }()
 		s := db.Scope("acme")
 		k := &converser{rt: rt, db: db, s: s, chat: s.Session("chat"), now: now}
@@ -277,12 +270,10 @@ func TestRepeatedCallIDs(t *testing.T) {
 		result := Turn{ID: fmt.Sprint("result-", round), Role: "tool", ToolCallID: "call_0", Text: fmt.Sprint("first of ", round)}
 		turns := []Turn{{Role: "user", Text: "q"}, call, {Role: "tool", ToolCallID: "call_1", Text: fmt.Sprint("second of ", round)}, result, {Role: "user", Text: "go on"}}
 		if round%2 == 0 {
-			_, err := chat.Append(ctxBG, turns...)
-			require.NoError(t, err)
+			must(chat.Append(ctxBG, turns...))(t)
 		} else {
 			for _, turn := range turns {
-				_, err := chat.Append(ctxBG, turn)
-				require.NoError(t, err)
+				must(chat.Append(ctxBG, turn))(t)
 			}
 		}
 		_, err := chat.Append(ctxBG, call, result)
@@ -296,8 +287,7 @@ func TestRepeatedCallIDs(t *testing.T) {
 			require.NoError(t, chat.SetWindow(ctxBG, session.Config{Total: 4000}))
 		}
 		for _, budget := range []int{600, 20_000} {
-			a, err := s.Assemble(ctxBG, Query{Text: "go on", Budget: budget, Session: chat.ID()})
-			require.NoError(t, err)
+			a := must(s.Assemble(ctxBG, Query{Text: "go on", Budget: budget, Session: chat.ID()}))(t)
 			acceptedEverywhere(t, a.Messages())
 			replayed(t, db, a)
 			for _, m := range a.Messages() {
@@ -320,12 +310,10 @@ func TestCallIDsOfPutTurns(t *testing.T) {
 			{Role: "user", Text: "what is in the list?"}, {Role: "assistant", ToolCalls: []ToolCall{{ID: "x", Name: "ls"}}}, {Role: "tool", ToolCallID: "x", Text: fmt.Sprint("list ", i)},
 		} {
 			a.ID, a.Group, a.Seq, a.Provenance = fmt.Sprint("turn-", i, j), "put", int64(10*i+j+1), Chunk
-			_, err := db.Scope(scope).Put(ctxBG, a)
-			require.NoError(t, err)
+			must(db.Scope(scope).Put(ctxBG, a))(t)
 		}
 	}
-	a, err := db.Scope("acme/agent").Assemble(ctxBG, Query{Text: "list", Budget: 4000, Session: "put"})
-	require.NoError(t, err)
+	a := must(db.Scope("acme/agent").Assemble(ctxBG, Query{Text: "list", Budget: 4000, Session: "put"}))(t)
 	require.Contains(t, a.Text(), "list 2")
 	acceptedEverywhere(t, a.Messages())
 	replayed(t, db, a)
@@ -361,8 +349,7 @@ func TestLargeToolResult(t *testing.T) {
 			if newest {
 				turns = turns[:3]
 			}
-			_, err := chat.Append(ctxBG, turns...)
-			require.NoError(t, err)
+			must(chat.Append(ctxBG, turns...))(t)
 			for _, budget := range []int{1500, 4000, 8000} {
 				a, err := s.Assemble(ctxBG, Query{Text: "which worker failed to connect, and what of the zebra crossing?", Budget: budget, Session: chat.ID()})
 				require.NoError(t, err)
@@ -391,12 +378,9 @@ func TestLargeToolResult(t *testing.T) {
 func TestPinnedPageThatCannotFit(t *testing.T) {
 	db, _ := openTalk(t)
 	s := db.Scope("acme/agent")
-	_, err := s.Put(ctxBG, Artefact{ID: "core", Text: strings.Repeat("core memory block ", 4000), Pinned: true})
-	require.NoError(t, err)
-	_, err = s.Put(ctxBG, Artefact{ID: "kettle", Text: "The kettle is in the kitchen."})
-	require.NoError(t, err)
-	a, err := s.Assemble(ctxBG, Query{Text: "where is the kettle?", Budget: 4000})
-	require.NoError(t, err)
+	must(s.Put(ctxBG, Artefact{ID: "core", Text: strings.Repeat("core memory block ", 4000), Pinned: true}))(t)
+	must(s.Put(ctxBG, Artefact{ID: "kettle", Text: "The kettle is in the kitchen."}))(t)
+	a := must(s.Assemble(ctxBG, Query{Text: "where is the kettle?", Budget: 4000}))(t)
 	require.True(t, a.Review)
 	require.Contains(t, a.Text(), "The kettle is in the kitchen.")
 	require.Greater(t, len(a.Blocks), 3, "and what of the pinned pages fits")
@@ -411,23 +395,18 @@ func TestLongQuestion(t *testing.T) {
 	db, chat := openTalk(t)
 	s := db.Scope("acme/agent")
 	for _, word := range []string{"kettle", "lantern", "marble"} {
-		_, err := s.Put(ctxBG, Artefact{ID: word, Text: "The " + word + " is in the attic."})
-		require.NoError(t, err)
+		must(s.Put(ctxBG, Artefact{ID: word, Text: "The " + word + " is in the attic."}))(t)
 	}
 	question := "where is the kettle? " + strings.Repeat("ä lot of log ", 4000) + "marble " + strings.Repeat("ä lot of log ", 4000) + " and where is the lantern?"
-	_, err := chat.Append(ctxBG, Turn{Role: "user", Text: question})
-	require.NoError(t, err)
-	a, err := s.Assemble(ctxBG, Query{Text: question, Budget: 4000, Session: chat.ID()})
-	require.NoError(t, err)
+	must(chat.Append(ctxBG, Turn{Role: "user", Text: question}))(t)
+	a := must(s.Assemble(ctxBG, Query{Text: question, Budget: 4000, Session: chat.ID()}))(t)
 	require.Contains(t, a.Text(), "The kettle is in the attic.")
 	require.Contains(t, a.Text(), "The lantern is in the attic.")
 	require.Contains(t, a.Text(), "where is the kettle?", "the turn itself is shown in pieces")
 	require.Contains(t, a.Manifest.Note, fmt.Sprintf("the question has %d bytes", len(question)))
-	found, err := s.Search(ctxBG, question, 3)
-	require.NoError(t, err)
+	found := must(s.Search(ctxBG, question, 3))(t)
 	require.Len(t, found.Hits, 3)
-	b, err := s.Assemble(ctxBG, Query{Text: question[:1000], Budget: 4000})
-	require.NoError(t, err)
+	b := must(s.Assemble(ctxBG, Query{Text: question[:1000], Budget: 4000}))(t)
 	require.Empty(t, b.Manifest.Note, "the control")
 }
 
@@ -436,15 +415,12 @@ func TestBlockTokensAddUp(t *testing.T) {
 	db, chat := openTalk(t)
 	s := db.Scope("acme/agent")
 	for i := range 58 {
-		_, err := s.Put(ctxBG, Artefact{ID: fmt.Sprint("fact-", i), Text: fmt.Sprintf("Shelf %d has <b>%d</b> jars of jam.", i, i)})
-		require.NoError(t, err)
+		must(s.Put(ctxBG, Artefact{ID: fmt.Sprint("fact-", i), Text: fmt.Sprintf("Shelf %d has <b>%d</b> jars of jam.", i, i)}))(t)
 	}
-	_, err := chat.Append(ctxBG, Turn{Role: "user", Text: "How much jam is on the shelf?"})
-	require.NoError(t, err)
+	must(chat.Append(ctxBG, Turn{Role: "user", Text: "How much jam is on the shelf?"}))(t)
 	for _, q := range []Query{{Budget: 4000}, {Budget: 700}, {Budget: 2000, Session: chat.ID()}, {Budget: 900, Charge: ChargeContents}} {
 		q.Text = "jars of jam on a shelf"
-		a, err := s.Assemble(ctxBG, q)
-		require.NoError(t, err)
+		a := must(s.Assemble(ctxBG, q))(t)
 		sum := 0
 		for i, b := range a.Blocks {
 			sum += b.Tokens

@@ -51,8 +51,7 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 		require.NoError(rt, err)
 		defer os.RemoveAll(sub)
 		count := rapid.SampledFrom([]token.Counter{token.Default(), bytesCounter{}, growing{}, lumps{}}).Draw(rt, "counter")
-		db, err := Open(sub+"/agent.ctx", Options{Counter: count, PageTokens: rapid.SampledFrom([]int{16, 64, 512}).Draw(rt, "page")})
-		require.NoError(rt, err)
+		db := must(Open(sub+"/agent.ctx", Options{Counter: count, PageTokens: rapid.SampledFrom([]int{16, 64, 512}).Draw(rt, "page")}))(rt)
 		defer func() { checkAndClose(rt, db) }()
 		s := db.Scope("acme")
 		for i := range rapid.IntRange(0, 14).Draw(rt, "artefacts") {
@@ -116,8 +115,7 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 				require.True(rt, strings.HasSuffix(page, render.Escape(b.Text)), "%q: %q", page, b.Text)
 			}
 			require.Equal(rt, len(a.Blocks), len(a.Manifest.Pages))
-			r, err := db.Replay(ctx, a.Trace)
-			require.NoError(rt, err)
+			r := must(db.Replay(ctx, a.Trace))(rt)
 			require.Equal(rt, a.Text(), r.Text)
 		}
 	})
@@ -131,8 +129,7 @@ func TestPinsAndSystemFirst(t *testing.T) {
 	for i := range 20 {
 		put(t, s, Artefact{ID: fmt.Sprint("doc-", i), Kind: KindChunk, Text: "zebra zebra " + words(i, 60)})
 	}
-	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "core", Text: "what a person said of lions"})
-	require.NoError(t, err)
+	must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "core", Text: "what a person said of lions"}))(t)
 	for _, q := range []Query{{Text: "zebra", Budget: 600}, {Text: "zebra", Budget: 600, TopK: 1}, {Text: "zebra", Budget: 600, Preset: "START"}} {
 		a := assemble(t, s, q)
 		require.Equal(t, "system", ids(a)[0])
@@ -211,18 +208,15 @@ func TestWhy(t *testing.T) {
 		require.Equal(t, want.in, w.In, "%s: %v", id, w.Steps)
 		require.Contains(t, strings.Join(w.Steps, "\n"), want.says, id)
 		if id == "secret" {
-			other, err := db.Why(ctx, a.Trace, Ref{Scope: "acme/b", ID: id})
-			require.NoError(t, err)
+			other := must(db.Why(ctx, a.Trace, Ref{Scope: "acme/b", ID: id}))(t)
 			require.Equal(t, w.Steps, other.Steps, "a full reference tells no more")
 		}
 	}
-	w, err := db.Why(ctx, a.Trace, Ref{ID: "best", Page: 1, Version: 1})
-	require.NoError(t, err)
+	w := must(db.Why(ctx, a.Trace, Ref{ID: "best", Page: 1, Version: 1}))(t)
 	require.True(t, w.In)
-	w, err = db.Why(ctx, a.Trace, Ref{ID: "best", Page: 1, Version: 2})
-	require.NoError(t, err)
+	w = must(db.Why(ctx, a.Trace, Ref{ID: "best", Page: 1, Version: 2}))(t)
 	require.False(t, w.In, "that version came later")
-	_, err = db.Why(ctx, "01ARZ3NDEKTSV4RRFFQ69G5FAV", Ref{ID: "best"})
+	_, err := db.Why(ctx, "01ARZ3NDEKTSV4RRFFQ69G5FAV", Ref{ID: "best"})
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
@@ -258,15 +252,13 @@ func TestReplay(t *testing.T) {
 	same := func(db *DB) {
 		t.Helper()
 		for _, a := range past {
-			r, err := db.Replay(ctx, a.Trace)
-			require.NoError(t, err)
+			r := must(db.Replay(ctx, a.Trace))(t)
 			require.True(t, r.Same)
 			require.Equal(t, a.Text(), r.Text)
 		}
 	}
 	same(db)
-	_, err := db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
 	same(db)
 	put(t, s, Artefact{ID: "long", Text: "zebra short now", Meta: map[string]string{"k": "v"}})
 	require.NoError(t, s.Delete(ctx, "turn-1"))
@@ -279,14 +271,12 @@ func TestReplay(t *testing.T) {
 		db = reopen(t, db, o)
 		same(db)
 	}
-	_, err = db.Replay(ctx, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+	_, err := db.Replay(ctx, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
 	require.ErrorIs(t, err, ErrNotFound)
 
-	d, err := db.Diff(ctx, past[0].Trace, past[0].Trace)
-	require.NoError(t, err)
+	d := must(db.Diff(ctx, past[0].Trace, past[0].Trace))(t)
 	require.True(t, d.Empty())
-	d, err = db.Diff(ctx, past[0].Trace, past[3].Trace)
-	require.NoError(t, err)
+	d = must(db.Diff(ctx, past[0].Trace, past[3].Trace))(t)
 	require.NotEmpty(t, d.Out)
 	require.True(t, slices.ContainsFunc(d.Fields, func(f manifest.FieldChange) bool { return f.Name == "budget" }), "%+v", d.Fields)
 }
@@ -296,8 +286,7 @@ func TestAsOf(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")
 	lsn := func() uint64 {
-		st, err := db.Stats(ctx)
-		require.NoError(t, err)
+		st := must(db.Stats(ctx))(t)
 		return st.LSN
 	}
 	put(t, s, Artefact{ID: "a", Text: "zebra one"})
@@ -311,12 +300,10 @@ func TestAsOf(t *testing.T) {
 		require.ElementsMatch(t, []string{"a", "gone"}, ids(a))
 		require.Contains(t, a.Text(), "zebra one")
 		require.Equal(t, then, a.LSN)
-		r, err := db.Replay(ctx, a.Trace)
-		require.NoError(t, err)
+		r := must(db.Replay(ctx, a.Trace))(t)
 		require.Equal(t, a.Text(), r.Text)
 		require.ElementsMatch(t, []string{"a", "b"}, ids(assemble(t, s, Query{Text: "zebra"})))
-		_, err = db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
 	}
 }
 
@@ -400,8 +387,7 @@ func TestFloor(t *testing.T) {
 	}
 	tx := begin(t, s)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Kind: KindScratch, Text: "zebra draft"}))
-	a, err := tx.Assemble(ctx, Query{Text: "zebra", Budget: 4000})
-	require.NoError(t, err)
+	a := must(tx.Assemble(ctx, Query{Text: "zebra", Budget: 4000}))(t)
 	require.ElementsMatch(t, append(slices.Clone(all[:4]), "draft"), ids(a))
 }
 
@@ -423,15 +409,12 @@ func TestAssembliesStandAlone(t *testing.T) {
 	}
 	take := func(name string, i int) given {
 		a := assemble(t, db.Scope(name), Query{Text: fmt.Sprint("zebra gate ", i), Budget: 1000 + 100*(i%9), TopK: 20})
-		hits, err := hitsOf(db.Scope(name).Search(ctx, fmt.Sprint("zebra ", i), 5))
-		require.NoError(t, err)
-		b, err := json.Marshal(a)
-		require.NoError(t, err)
+		hits := must(hitsOf(db.Scope(name).Search(ctx, fmt.Sprint("zebra ", i), 5)))(t)
+		b := must(json.Marshal(a))(t)
 		return given{a, hits, b, strings.Clone(a.Text()), a.Messages()}
 	}
 	check := func(name string, g given) {
-		b, err := json.Marshal(g.a)
-		require.NoError(t, err)
+		b := must(json.Marshal(g.a))(t)
 		require.Equal(t, string(g.fields), string(b))
 		require.Equal(t, g.text, g.a.Text())
 		require.Equal(t, g.messages, g.a.Messages())
@@ -478,19 +461,16 @@ func (l *lying) Load(ctx context.Context, scopes store.Scopes, keys []store.Page
 // A page whose text is another than the one that was served is found by the digest of what was rendered, whatever the store
 // says of it.
 func TestReplayFindsTampering(t *testing.T) {
-	st, err := filestore.Open(filestore.Options{Path: dbtest.MemoryPath(t), State: StateKinds()})
-	require.NoError(t, err)
+	st := must(filestore.Open(filestore.Options{Path: dbtest.MemoryPath(t), State: StateKinds()}))(t)
 	l := &lying{Store: st}
-	db, err := Open("lying", Options{Store: l, WorkingSet: -1})
-	require.NoError(t, err)
+	db := must(Open("lying", Options{Store: l, WorkingSet: -1}))(t)
 	defer db.Close()
 	put(t, db.Scope("acme"), Artefact{ID: "a", Text: "zebra costs ten"})
 	a := assemble(t, db.Scope("acme"), Query{Text: "zebra"})
-	r, err := db.Replay(ctx, a.Trace)
-	require.NoError(t, err)
+	r := must(db.Replay(ctx, a.Trace))(t)
 	require.True(t, r.Same, "the control")
 	l.num, l.text = a.Blocks[0].Num, "zebra costs six"
-	r, err = db.Replay(ctx, a.Trace)
+	r, err := db.Replay(ctx, a.Trace)
 	require.ErrorIs(t, err, ErrReplay)
 	require.False(t, r.Same)
 	require.Contains(t, r.Text, "six")
@@ -500,8 +480,7 @@ func TestAssemblyForASessionThatIsNotThere(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "policy", Text: "refunds up to 400"})
-	_, err := s.Session("chat").Append(ctx, Turn{Role: "user", Text: "what of refunds?"})
-	require.NoError(t, err)
+	must(s.Session("chat").Append(ctx, Turn{Role: "user", Text: "what of refunds?"}))(t)
 	for _, q := range []Query{{Session: "chta"}, {Session: "chat "}, {Session: "chta", AsOf: 1}} {
 		q.Text, q.Budget = "refunds", 1000
 		_, err := s.Assemble(ctx, q)
@@ -512,7 +491,7 @@ func TestAssemblyForASessionThatIsNotThere(t *testing.T) {
 		require.ErrorIs(t, err, ErrNotFound)
 		require.NoError(t, tx.Rollback())
 	}
-	_, err = db.Scope("acme/agent").Assemble(ctx, Query{Text: "refunds", Budget: 1000, Session: "chat"})
+	_, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "refunds", Budget: 1000, Session: "chat"})
 	require.ErrorIs(t, err, ErrNotFound, "a session is of one scope")
 	require.NoError(t, s.Session("fresh").SetWindow(ctx, session.Config{Total: 128_000}))
 	for _, id := range []string{"chat", "fresh"} {
@@ -542,14 +521,12 @@ func TestCostsAreKept(t *testing.T) {
 	}
 	chat := s.Session("chat")
 	for i := range 20 {
-		_, err := chat.Append(t.Context(), Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprintf("zebra %d?", i)})
-		require.NoError(t, err)
+		must(chat.Append(t.Context(), Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprintf("zebra %d?", i)}))(t)
 	}
 	for _, session := range []string{"", "chat"} {
 		assemble := func() (text string, asked int64) {
 			before := c.n.Load()
-			a, err := s.Assemble(t.Context(), Query{Text: "zebras", Budget: 6000, Session: session})
-			require.NoError(t, err)
+			a := must(s.Assemble(t.Context(), Query{Text: "zebras", Budget: 6000, Session: session}))(t)
 			return a.Text(), c.n.Load() - before
 		}
 		text, first := assemble()

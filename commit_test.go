@@ -42,19 +42,16 @@ func invisible(t testing.TB, s *Scope, id, word string) {
 	require.ErrorIs(t, err, ErrNotFound, "recall")
 	_, err = listing.Collect(s.Versions(ctx, id))
 	require.ErrorIs(t, err, ErrNotFound, "history")
-	hits, err := hitsOf(s.Search(ctx, word, 0))
-	require.NoError(t, err)
+	hits := must(hitsOf(s.Search(ctx, word, 0)))(t)
 	require.NotContains(t, hitIDs(hits), id, "search")
 	a := assemble(t, s, Query{Text: word, Floor: Scratch})
 	require.NotContains(t, ids(a), id, "assemble")
 	require.Empty(t, left(a, id), "left out")
 	require.NotContains(t, a.Text(), word)
-	list, err := listing.Collect(s.Artefacts(ctx, ""))
-	require.NoError(t, err)
+	list := must(listing.Collect(s.Artefacts(ctx, "")))(t)
 	require.False(t, slices.ContainsFunc(list, func(v *Version) bool { return v.ID == id }), "list")
 	var export strings.Builder
-	_, err = s.Export(ctx, &export)
-	require.NoError(t, err)
+	must(s.Export(ctx, &export))(t)
 	require.NotContains(t, export.String(), word, "export")
 }
 
@@ -87,8 +84,7 @@ func TestGateVerdicts(t *testing.T) {
 			}
 			held := heldAs(t, err, c.reason)
 			invisible(t, s, c.name, "zebra"+c.name)
-			h, err := db.Review().Show(ctx, held.Batch)
-			require.NoError(t, err)
+			h := must(db.Review().Show(ctx, held.Batch))(t)
 			require.Equal(t, c.reason, h.Reason)
 			require.Equal(t, "agent", h.Actor)
 			require.Equal(t, "answer zebra"+c.name, h.Writes[0].Text)
@@ -126,8 +122,7 @@ func TestCommitOrder(t *testing.T) {
 		put(t, s, Artefact{ID: "policy", Text: "limit " + words(int(dbtest.SizeOf(db.Manifests())), 6)})
 		put(t, s, Artefact{ID: "answer", Text: "old " + words(int(dbtest.SizeOf(db.Manifests())), 6)})
 		tx := begin(t, s)
-		_, err := tx.Get(ctx, "policy")
-		require.NoError(t, err)
+		must(tx.Get(ctx, "policy"))(t)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "new answer"}))
 		return tx
 	}
@@ -144,8 +139,7 @@ func TestCommitOrder(t *testing.T) {
 	require.Equal(t, "answer", conflict.Ref.ID)
 	require.Less(t, conflict.Have, conflict.Now)
 	require.NotEqual(t, "new answer", get(t, s, "answer").Text)
-	held, err := listing.Collect(db.Review().Batches(ctx, "", true))
-	require.NoError(t, err)
+	held := must(listing.Collect(db.Review().Batches(ctx, "", true)))(t)
 	require.Empty(t, held, "a conflict holds nothing")
 
 	tx = setup()
@@ -176,8 +170,7 @@ func TestStaleContext(t *testing.T) {
 		for _, how := range []OnStale{HoldStale, FailStale, AllowStale} {
 			put(t, parent, Artefact{ID: "policy", Text: "limit 200", TTL: time.Hour, Meta: map[string]string{"of": name}})
 			tx := begin(t, s, WithOnStale(how))
-			a, err := tx.Assemble(ctx, Query{Text: "limit", Budget: 1000})
-			require.NoError(t, err)
+			a := must(tx.Assemble(ctx, Query{Text: "limit", Budget: 1000}))(t)
 			require.Contains(t, ids(a), "policy")
 			id := "answer-" + name
 			require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: "you may refund " + words(len(id), 4)}))
@@ -186,8 +179,7 @@ func TestStaleContext(t *testing.T) {
 			case HoldStale:
 				held := heldAs(t, err, ReasonStaleContext)
 				require.Equal(t, "policy", held.Stale[0].ID)
-				leaves, err := db.Manifests().ByTrace(ctx, held.Batch)
-				require.NoError(t, err)
+				leaves := must(db.Manifests().ByTrace(ctx, held.Batch))(t)
 				require.Equal(t, name, leaves[0].Stale[0].Reason)
 				invisible(t, s, id, "refund")
 			case FailStale:
@@ -213,8 +205,7 @@ func TestStaleByVersionNotByText(t *testing.T) {
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "policy", Text: "limit 200"})
 	tx := begin(t, s)
-	_, err := tx.Get(ctx, "policy")
-	require.NoError(t, err)
+	must(tx.Get(ctx, "policy"))(t)
 	put(t, s, Artefact{ID: "policy", Text: "limit 400"})
 	put(t, s, Artefact{ID: "policy", Text: "limit 200"})
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "up to 200"}))
@@ -229,8 +220,7 @@ func TestOwnLaterReadDoesNotReplace(t *testing.T) {
 	twice := func(write ...Artefact) error {
 		tx := begin(t, s)
 		for i := range 2 {
-			_, err := tx.Get(ctx, "policy")
-			require.NoError(t, err)
+			must(tx.Get(ctx, "policy"))(t)
 			if i == 0 {
 				put(t, s, Artefact{ID: "policy", Text: "limit 400"})
 				put(t, s, Artefact{ID: "policy", Text: "limit 200"})
@@ -244,8 +234,7 @@ func TestOwnLaterReadDoesNotReplace(t *testing.T) {
 	heldAs(t, twice(Artefact{ID: "answer", Text: "up to 200"}), ReasonStaleContext)
 	require.ErrorIs(t, twice(Artefact{ID: "policy", Text: "limit 200, asked once"}), ErrConflict)
 	tx := begin(t, s)
-	_, err := tx.Get(ctx, "policy")
-	require.NoError(t, err)
+	must(tx.Get(ctx, "policy"))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "policy", Text: "limit 200, asked once"}))
 	require.NoError(t, tx.Commit(ctx, good))
 }
@@ -258,19 +247,16 @@ func TestConflictOnWhatWasAssembled(t *testing.T) {
 	for name, start := range map[string]func() *Txn{
 		"assembled": func() *Txn {
 			tx := begin(t, s)
-			_, err := tx.Assemble(ctx, Query{Text: "balance", Budget: 1000})
-			require.NoError(t, err)
+			must(tx.Assemble(ctx, Query{Text: "balance", Budget: 1000}))(t)
 			return tx
 		},
 		"resumed": func() *Txn {
-			tx, err := s.Resume(ctx, assemble(t, s, Query{Text: "balance"}).Trace)
-			require.NoError(t, err)
+			tx := must(s.Resume(ctx, assemble(t, s, Query{Text: "balance"}).Trace))(t)
 			return tx
 		},
 		"read": func() *Txn {
 			tx := begin(t, s)
-			_, err := tx.Get(ctx, "account")
-			require.NoError(t, err)
+			must(tx.Get(ctx, "account"))(t)
 			return tx
 		},
 	} {
@@ -292,8 +278,7 @@ func TestConflictOnWhatWasAssembled(t *testing.T) {
 	t.Run("update", func(t *testing.T) {
 		tries := 0
 		require.NoError(t, s.Update(ctx, func(tx *Txn) error {
-			a, err := tx.Assemble(ctx, Query{Text: "balance", Budget: 1000})
-			require.NoError(t, err)
+			a := must(tx.Assemble(ctx, Query{Text: "balance", Budget: 1000}))(t)
 			require.NotEmpty(t, a.Blocks)
 			if tries++; tries == 1 {
 				put(t, s, Artefact{ID: "account", Text: "balance is fifty"})
@@ -321,15 +306,13 @@ func TestCommitEnds(t *testing.T) {
 	require.ErrorIs(t, err, ErrTxnDone)
 
 	tx = begin(t, s)
-	a, err := tx.Assemble(ctx, Query{Text: "one", Budget: 1000})
-	require.NoError(t, err)
+	a := must(tx.Assemble(ctx, Query{Text: "one", Budget: 1000}))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "b", Text: "zebra"}))
 	require.NoError(t, tx.Rollback())
 	require.ErrorIs(t, tx.Rollback(), ErrTxnDone)
 	require.ErrorIs(t, tx.Commit(ctx, good), ErrTxnDone)
 	invisible(t, s, "b", "zebra")
-	leaves, err := db.Manifests().ByTrace(ctx, tx.ID())
-	require.NoError(t, err)
+	leaves := must(db.Manifests().ByTrace(ctx, tx.ID()))(t)
 	require.Equal(t, manifest.TypeRollback, leaves[0].Type)
 	require.Equal(t, a.Trace, leaves[0].Parent, "linked to its assembly")
 
@@ -362,16 +345,14 @@ func TestTransactionSeesItsOwnWrites(t *testing.T) {
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "note", Kind: KindScratch, Text: "platypus note"}))
 	require.NoError(t, tx.Delete(ctx, "gone"))
 	require.NoError(t, tx.Delete(ctx, "below"))
-	v, err := tx.Get(ctx, "old")
-	require.NoError(t, err)
+	v := must(tx.Get(ctx, "old"))(t)
 	require.Equal(t, "platypus new", v.Text)
-	_, err = tx.Get(ctx, "gone")
+	_, err := tx.Get(ctx, "gone")
 	require.ErrorIs(t, err, ErrNotFound)
 	v, err = tx.Get(ctx, "below")
 	require.NoError(t, err, "as it will be after the commit")
 	require.Equal(t, "platypus of the parent", v.Text)
-	a, err := tx.Assemble(ctx, Query{Text: "platypus", Budget: 2000})
-	require.NoError(t, err)
+	a := must(tx.Assemble(ctx, Query{Text: "platypus", Budget: 2000}))(t)
 	require.ElementsMatch(t, []string{"old", "note", "below"}, ids(a))
 	require.Contains(t, a.Text(), "platypus new")
 	require.NotContains(t, a.Text(), "platypus old")
@@ -397,13 +378,11 @@ func TestResume(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "up to 400 it is"}))
 	require.NoError(t, tx.Commit(ctx, good))
-	leaves, err := db.Manifests().ByTrace(ctx, a.Trace)
-	require.NoError(t, err)
+	leaves := must(db.Manifests().ByTrace(ctx, a.Trace))(t)
 	require.Equal(t, []manifest.Type{manifest.TypeAssemble, manifest.TypeCommit}, []manifest.Type{leaves[0].Type, leaves[1].Type})
 
 	put(t, s, Artefact{ID: "policy", Text: "refunds up to 500"})
-	tx, err = s.Resume(ctx, b.Trace)
-	require.NoError(t, err)
+	tx = must(s.Resume(ctx, b.Trace))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer-2", Text: "up to 400, I said"}))
 	heldAs(t, tx.Commit(ctx, good), ReasonStaleContext)
 
@@ -423,8 +402,7 @@ func TestDraftsAreReplayed(t *testing.T) {
 	put(t, s(), Artefact{ID: "policy", Text: "refunds up to 400"})
 	var seen []*Assembly
 	look := func(tx *Txn, budget int) {
-		a, err := tx.Assemble(ctx, Query{Text: "parcel refunds", Budget: budget})
-		require.NoError(t, err)
+		a := must(tx.Assemble(ctx, Query{Text: "parcel refunds", Budget: budget}))(t)
 		require.Contains(t, ids(a), "answer")
 		seen = append(seen, a)
 	}
@@ -450,11 +428,9 @@ func TestDraftsAreReplayed(t *testing.T) {
 		for _, a := range seen {
 			replays(t, db, a)
 		}
-		hits, err := hitsOf(s().Search(ctx, "parcel", 0))
-		require.NoError(t, err)
+		hits := must(hitsOf(s().Search(ctx, "parcel", 0)))(t)
 		require.Empty(t, hits, "the drafts that spoke of it were never committed")
-		_, err = db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
 		db = reopen(t, db, Options{})
 	}
 }
@@ -466,13 +442,11 @@ func TestDraftsKeepWhatWasShown(t *testing.T) {
 	defer tx.Rollback()
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "book", Text: "zebra crossing. " + doc(1, 30_000)}))
 	size := func() int64 {
-		st, err := db.Stats(ctx)
-		require.NoError(t, err)
+		st := must(db.Stats(ctx))(t)
 		return st.LogBytes
 	}
 	before := size()
-	a, err := tx.Assemble(ctx, Query{Text: "zebra", Budget: 1000})
-	require.NoError(t, err)
+	a := must(tx.Assemble(ctx, Query{Text: "zebra", Budget: 1000}))(t)
 	require.Contains(t, ids(a), "book")
 	require.Less(t, size()-before, int64(100_000), "of 230,000 bytes of text")
 }
@@ -484,11 +458,9 @@ func TestResumeAfterDrafts(t *testing.T) {
 	put(t, s, Artefact{ID: "policy", Text: "refunds up to 400"})
 	tx := begin(t, s)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "refunds are nice"}))
-	a, err := tx.Assemble(ctx, Query{Text: "refunds", Budget: 1000})
-	require.NoError(t, err)
+	a := must(tx.Assemble(ctx, Query{Text: "refunds", Budget: 1000}))(t)
 	require.ElementsMatch(t, []string{"policy", "draft"}, ids(a))
-	again, err := s.Resume(ctx, a.Trace)
-	require.NoError(t, err)
+	again := must(s.Resume(ctx, a.Trace))(t)
 	require.NoError(t, again.Put(ctx, Artefact{ID: "answer", Text: "they are"}))
 	put(t, s, Artefact{ID: "policy", Text: "refunds up to 500"})
 	heldAs(t, again.Commit(ctx, good), ReasonStaleContext)
@@ -518,8 +490,7 @@ func TestEvaluator(t *testing.T) {
 	require.NoError(t, tx.Commit(ctx, Verdict{}))
 	require.Equal(t, "one", e.drafts[0].Writes[0].Text)
 	require.Equal(t, "agent", e.drafts[0].Actor)
-	leaves, err := db.Manifests().ByTrace(ctx, tx.ID())
-	require.NoError(t, err)
+	leaves := must(db.Manifests().ByTrace(ctx, tx.ID()))(t)
 	require.Equal(t, []any{"rules", "rules", "looked at it"}, []any{leaves[0].Evaluator, leaves[0].By, leaves[0].Note})
 
 	tx = begin(t, s)
@@ -551,8 +522,7 @@ func TestReview(t *testing.T) {
 	s := db.Scope("acme", WithActor("agent"))
 	hold := func(id string) string {
 		tx := begin(t, s)
-		_, err := tx.Assemble(ctx, Query{Text: "policy", Budget: 1000})
-		require.NoError(t, err)
+		must(tx.Assemble(ctx, Query{Text: "policy", Budget: 1000}))(t)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: "answer " + id}))
 		clk.add(time.Second)
 		return heldAs(t, tx.Commit(ctx, Verdict{Confidence: .6, By: "checker", Note: "unsure"}), ReasonLowConfidence).Batch
@@ -565,13 +535,11 @@ func TestReview(t *testing.T) {
 	list, err := listing.Collect(r.Batches(ctx, "", false, AtMost(2, "", &next)))
 	require.NoError(t, err)
 	require.Equal(t, []string{first, second}, []string{list[0].ID, list[1].ID})
-	list, err = listing.Collect(r.Batches(ctx, "acme", false, AtMost(2, next, &next)))
-	require.NoError(t, err)
+	list = must(listing.Collect(r.Batches(ctx, "acme", false, AtMost(2, next, &next))))(t)
 	require.Empty(t, next)
 	require.Equal(t, third, list[0].ID)
 	require.Equal(t, []any{"agent", "checker", "unsure", .6}, []any{list[0].Actor, list[0].By, list[0].Note, list[0].Confidence})
-	list, err = listing.Collect(r.Batches(ctx, "other", true))
-	require.NoError(t, err)
+	list = must(listing.Collect(r.Batches(ctx, "other", true)))(t)
 	require.Empty(t, list)
 
 	for _, by := range []string{"", "agent"} {
@@ -580,32 +548,27 @@ func TestReview(t *testing.T) {
 	}
 	_, err = r.Approve(ctx, first, Approval{By: "agent"})
 	require.ErrorIs(t, err, ErrSelfCertified)
-	out, err := r.Approve(ctx, first, Approval{By: "anna", Note: "checked"})
-	require.NoError(t, err)
+	out := must(r.Approve(ctx, first, Approval{By: "anna", Note: "checked"}))(t)
 	require.Equal(t, store.StatusApplied, out.Status)
 	require.Equal(t, Validated, get(t, s, "first").Provenance)
 	require.Equal(t, "agent", get(t, s, "first").Actor, "the writer stays the writer")
-	again, err := r.Approve(ctx, first, Approval{By: "berta", HumanVerified: true})
-	require.NoError(t, err)
+	again := must(r.Approve(ctx, first, Approval{By: "berta", HumanVerified: true}))(t)
 	require.Equal(t, out, again)
 	require.Equal(t, Validated, get(t, s, "first").Provenance)
 	_, err = r.Reject(ctx, first, "anna", "")
 	require.ErrorIs(t, err, ErrReviewed)
 
-	out, err = r.Reject(ctx, second, "anna", "wrong")
-	require.NoError(t, err)
+	out = must(r.Reject(ctx, second, "anna", "wrong"))(t)
 	require.Equal(t, store.StatusRejected, out.Status)
 	_, err = r.Approve(ctx, second, Approval{By: "anna"})
 	require.ErrorIs(t, err, ErrReviewed)
-	again, err = r.Reject(ctx, second, "anna", "wrong")
-	require.NoError(t, err)
+	again = must(r.Reject(ctx, second, "anna", "wrong"))(t)
 	require.Equal(t, out, again)
 	invisible(t, s, "second", "second")
 
 	put(t, s, Artefact{ID: "policy", Text: "policy two"})
 	put(t, s, Artefact{ID: "third", Text: "somebody else's"})
-	h, err := r.Show(ctx, third)
-	require.NoError(t, err)
+	h := must(r.Show(ctx, third))(t)
 	require.Equal(t, "third", h.Conflicts[0].ID)
 	require.Equal(t, "policy", h.StaleNow[0].ID)
 	_, err = r.Approve(ctx, third, Approval{By: "anna", Stale: true})
@@ -618,14 +581,11 @@ func TestReview(t *testing.T) {
 
 	db = reopen(t, db, opts)
 	s, r = db.Scope("acme"), db.Review()
-	_, err = r.Approve(ctx, third, Approval{By: "anna", Stale: true, HumanVerified: true})
-	require.NoError(t, err)
+	must(r.Approve(ctx, third, Approval{By: "anna", Stale: true, HumanVerified: true}))(t)
 	require.Equal(t, HumanVerified, get(t, s, "third").Provenance)
-	list, err = listing.Collect(r.Batches(ctx, "", false))
-	require.NoError(t, err)
+	list = must(listing.Collect(r.Batches(ctx, "", false)))(t)
 	require.Empty(t, list)
-	list, err = listing.Collect(r.Batches(ctx, "", true))
-	require.NoError(t, err)
+	list = must(listing.Collect(r.Batches(ctx, "", true)))(t)
 	require.Equal(t, []string{"approved", "rejected", "approved"}, []string{list[0].Decided, list[1].Decided, list[2].Decided})
 	for _, id := range []string{"", "x", "01ARZ3NDEKTSV4RRFFQ69G5FAV"} {
 		_, err = r.Show(ctx, id)
@@ -649,9 +609,8 @@ func TestReviewRace(t *testing.T) {
 		wg.Wait()
 		require.NotEqual(t, approved == nil, rejected == nil, "%v, %v", approved, rejected)
 		require.ErrorIs(t, errors.Join(approved, rejected), ErrReviewed)
-		h, err := db.Review().Show(ctx, id)
-		require.NoError(t, err)
-		_, err = s.Get(ctx, "page")
+		h := must(db.Review().Show(ctx, id))(t)
+		_, err := s.Get(ctx, "page")
 		require.Equal(t, approved == nil, errors.Is(err, ErrNotFound))
 		require.Equal(t, map[bool]string{true: "approved", false: "rejected"}[approved == nil], h.Decided)
 	}
@@ -670,15 +629,13 @@ func TestIdempotentIDs(t *testing.T) {
 		err := tx.Commit(ctx, v)
 		return tx.Outcome(), err
 	}
-	first, err := commit(s, id, "one", good)
-	require.NoError(t, err)
-	second, err := commit(s, id, "one", good)
-	require.NoError(t, err)
+	first := must(commit(s, id, "one", good))(t)
+	second := must(commit(s, id, "one", good))(t)
 	require.Equal(t, first, second)
 	require.Equal(t, "one", get(t, s, "a").Text)
 
 	held := begin(t, s).ID()
-	_, err = commit(s, held, "three", Verdict{})
+	_, err := commit(s, held, "three", Verdict{})
 	heldAs(t, err, ReasonNoVerdict)
 	_, err = commit(s, held, "three", good)
 	heldAs(t, err, ReasonNoVerdict)
@@ -687,8 +644,7 @@ func TestIdempotentIDs(t *testing.T) {
 
 	db = reopen(t, db, opts)
 	s = db.Scope("acme")
-	third, err := commit(s, id, "one", good)
-	require.NoError(t, err)
+	third := must(commit(s, id, "one", good))(t)
 	require.Equal(t, first, third)
 
 	at := begin(t, s).ID()
@@ -723,8 +679,7 @@ func TestEchoIsATouch(t *testing.T) {
 	put(t, s, Artefact{ID: "policy", Text: "refunds up to 400"})
 	answer := func(a Artefact) *Txn {
 		tx := begin(t, s, WithOnStale(AllowStale))
-		got, err := tx.Assemble(ctx, Query{Text: "refunds policy", Budget: 2000})
-		require.NoError(t, err)
+		got := must(tx.Assemble(ctx, Query{Text: "refunds policy", Budget: 2000}))(t)
 		require.Contains(t, ids(got), "policy")
 		require.NoError(t, tx.Put(ctx, a))
 		return tx
@@ -733,8 +688,7 @@ func TestEchoIsATouch(t *testing.T) {
 	require.NoError(t, tx.Commit(ctx, good))
 	_, err := s.Get(ctx, "echo")
 	require.ErrorIs(t, err, ErrNotFound)
-	leaves, err := db.Manifests().ByTrace(ctx, tx.ID())
-	require.NoError(t, err)
+	leaves := must(db.Manifests().ByTrace(ctx, tx.ID()))(t)
 	require.True(t, leaves[0].Writes[0].Touch)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "policy", Page: 1, Version: 1}}, tx.Outcome().Repeats, "the caller is told")
 
@@ -781,8 +735,7 @@ func TestSpeculativeTrust(t *testing.T) {
 	require.ErrorIs(t, s.Update(ctx, func(tx *Txn) error {
 		return tx.Put(ctx, Artefact{ID: "a", Provenance: HumanVerified, Text: "x"})
 	}), ErrProvenance)
-	ref, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "verified"})
-	require.NoError(t, err)
+	ref := must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "verified"}))(t)
 	v := get(t, s, "fact")
 	require.Equal(t, HumanVerified, v.Provenance)
 	require.Equal(t, []any{"anna", ref}, []any{v.Actor, v.Ref})
@@ -874,32 +827,27 @@ func TestWhatADraftSupersedesHasChanged(t *testing.T) {
 	db := open(t, Options{})
 	host, agent := db.Scope("acme"), db.Scope("acme", WithActor("agent"))
 	draft := func(id string) *Txn {
-		tx, err := agent.Begin(ctx)
-		require.NoError(t, err)
+		tx := must(agent.Begin(ctx))(t)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: "the limit is " + id, Supersedes: []string{"limit"}}))
 		return tx
 	}
 	good := Verdict{Confidence: .9, By: "checker"}
-	_, err := host.Put(ctx, Artefact{ID: "limit", Text: "the limit is perhaps 400"})
-	require.NoError(t, err)
+	must(host.Put(ctx, Artefact{ID: "limit", Text: "the limit is perhaps 400"}))(t)
 	var held *HeldError
 	require.ErrorAs(t, draft("900").Commit(ctx, Verdict{}), &held)
 	waits := draft("700")
-	_, err = db.Admin().PutVerified(ctx, "acme", "kim", Artefact{ID: "limit", Text: "the limit is 500"})
-	require.NoError(t, err)
+	must(db.Admin().PutVerified(ctx, "acme", "kim", Artefact{ID: "limit", Text: "the limit is 500"}))(t)
 	heldAs(t, waits.Commit(ctx, good), ReasonStaleContext)
-	shown, err := db.Review().Show(ctx, held.Batch)
-	require.NoError(t, err)
+	shown := must(db.Review().Show(ctx, held.Batch))(t)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "limit", Page: 1}}, shown.StaleNow)
-	_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "lee"})
+	_, err := db.Review().Approve(ctx, held.Batch, Approval{By: "lee"})
 	require.ErrorIs(t, err, ErrStaleContext)
 
 	first, second := draft("510"), draft("520") // of two that replace the same fact one would be lost
 	require.NoError(t, first.Commit(ctx, good))
 	heldAs(t, second.Commit(ctx, good), ReasonStaleContext)
 	require.NoError(t, draft("510").Commit(ctx, good), "a new version of what supersedes it already")
-	_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "lee", Stale: true})
-	require.NoError(t, err)
+	must(db.Review().Approve(ctx, held.Batch, Approval{By: "lee", Stale: true}))(t)
 }
 
 // An id from the future would make the database forget the outcomes of the present.
@@ -975,12 +923,11 @@ func TestCommitAfterAFailedWrite(t *testing.T) {
 		require.ErrorIs(t, err, ErrTxnFailed, name)
 		invisible(t, s, "half", "half")
 	}
-	held, err := listing.Collect(db.Review().Batches(ctx, "", true))
-	require.NoError(t, err)
+	held := must(listing.Collect(db.Review().Batches(ctx, "", true)))(t)
 	require.Empty(t, held)
 
 	tx := begin(t, s) // the negative control: a read that finds nothing is no failed write
-	_, err = tx.Get(ctx, "none")
+	_, err := tx.Get(ctx, "none")
 	require.ErrorIs(t, err, ErrNotFound)
 	require.ErrorIs(t, tx.Delete(ctx, "none"), ErrNotFound, "nor is one that deletes what is not there")
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "whole", Text: "all of it"}))
@@ -997,8 +944,7 @@ func TestUnchangedOfWhatCannotBeCommitted(t *testing.T) {
 	_, err := tx.Unchanged(ctx, "new", 0)
 	require.ErrorIs(t, err, ErrInvalid)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "never", Text: "now it is"}))
-	_, err = tx.Unchanged(ctx, "new", 0)
-	require.NoError(t, err)
+	must(tx.Unchanged(ctx, "new", 0))(t)
 	require.Error(t, tx.Put(ctx, Artefact{Text: "no id"}))
 	_, err = tx.Unchanged(ctx, "new", 0)
 	require.ErrorIs(t, err, ErrTxnFailed)
@@ -1018,9 +964,8 @@ func TestBatchIDsAnswerToTheirBatch(t *testing.T) {
 		return tx.Outcome(), err
 	}
 	applied, held := begin(t, db.Scope("acme/a")).ID(), begin(t, db.Scope("acme/a")).ID()
-	first, err := commit("acme/a", applied, "the secret", good)
-	require.NoError(t, err)
-	_, err = commit("acme/a", held, "the draft", Verdict{})
+	first := must(commit("acme/a", applied, "the secret", good))(t)
+	_, err := commit("acme/a", held, "the draft", Verdict{})
 	heldAs(t, err, ReasonNoVerdict)
 	for range 2 {
 		for _, id := range []string{applied, held} {
@@ -1051,8 +996,7 @@ func TestATraceNamesOneAssembly(t *testing.T) {
 	put(t, b, Artefact{ID: "policy", Text: "refunds take thirty days"})
 	mine := begin(t, a).ID()
 	q := Query{Text: "refunds", Budget: 500, Trace: mine}
-	_, err := a.Assemble(ctx, q)
-	require.NoError(t, err)
+	must(a.Assemble(ctx, q))(t)
 
 	_, own := a.Assemble(ctx, q)
 	require.ErrorIs(t, own, ErrInvalid)
@@ -1060,17 +1004,15 @@ func TestATraceNamesOneAssembly(t *testing.T) {
 	require.ErrorIs(t, theirs, ErrInvalid)
 	require.Equal(t, own.Error(), theirs.Error())
 	tx := begin(t, b)
-	_, err = tx.Assemble(ctx, q)
+	_, err := tx.Assemble(ctx, q)
 	require.ErrorIs(t, err, ErrInvalid)
 	_, err = tx.Assemble(ctx, Query{Text: "refunds", Budget: 500, Trace: tx.Trace()})
 	require.NoError(t, err, "a transaction's own trace is free until its first assembly")
 
 	db = reopen(t, db, Options{})
-	_, err = db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
 	_, err = db.Scope("acme/b").Assemble(ctx, q)
 	require.ErrorIs(t, err, ErrInvalid)
-	leaves, err := db.Manifests().ByTrace(ctx, mine)
-	require.NoError(t, err)
+	leaves := must(db.Manifests().ByTrace(ctx, mine))(t)
 	require.Len(t, leaves, 1)
 }

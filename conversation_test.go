@@ -50,8 +50,7 @@ func TestConversationFollows(t *testing.T) {
 				f.compare()
 			}
 			t.Log(f.did)
-			problems, err := db.Admin().Check(context.Background(), nil)
-			require.NoError(t, err)
+			problems := must(db.Admin().Check(context.Background(), nil))(t)
 			require.Empty(t, problems)
 			require.NoError(t, db.Close())
 		})
@@ -318,12 +317,11 @@ func (f *talker) forget(context.Context) error {
 // compare holds the memory against itself and against the store.
 func (f *talker) compare() {
 	t, ctx := f.t, context.Background()
-	conv, err := f.chat.conversation()
-	require.NoError(t, err)
+	conv := must(f.chat.conversation())(t)
 	if f.r.IntN(3) == 0 {
 		return // several operations together
 	}
-	_, err = f.db.store.Head(ctx) // nothing is on its way
+	_, err := f.db.store.Head(ctx) // nothing is on its way
 	require.NoError(t, err)
 	require.NoError(t, conv.Exclusively(ctx, func() error {
 		followed, sum := conv.MakeWindow().Sections, conv.Tokens()
@@ -367,16 +365,13 @@ func (s *headStore) Load(ctx context.Context, in store.Scopes, keys []store.Page
 // else in its place.
 func TestOwnTurnIsNotReadBack(t *testing.T) {
 	ctx := context.Background()
-	mem, err := storetest.NewMemory(storetest.Config{State: StateKinds()})
-	require.NoError(t, err)
+	mem := must(storetest.NewMemory(storetest.Config{State: StateKinds()}))(t)
 	st := &headStore{Store: mem}
-	db, err := Open("in memory", Options{Store: st})
-	require.NoError(t, err)
+	db := must(Open("in memory", Options{Store: st}))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	s := db.Scope("acme/agent")
 	chat := s.Session("chat")
-	conv, err := chat.conversation()
-	require.NoError(t, err)
+	conv := must(chat.conversation())(t)
 	turns := func() (out []string) {
 		require.NoError(t, conv.Exclusively(ctx, func() error {
 			for i := range conv.Blocks {
@@ -387,8 +382,7 @@ func TestOwnTurnIsNotReadBack(t *testing.T) {
 		return out
 	}
 	say := func(id string) {
-		_, err := chat.Append(ctx, Turn{ID: id, Role: "user", Text: "I say " + id})
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{ID: id, Role: "user", Text: "I say " + id}))(t)
 	}
 	say("a")
 	say("b")
@@ -396,15 +390,13 @@ func TestOwnTurnIsNotReadBack(t *testing.T) {
 	require.Zero(t, st.heads)
 
 	say("c")
-	_, err = s.Put(ctx, Artefact{ID: "note", Text: "of no conversation"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "note", Text: "of no conversation"}))(t)
 	require.Equal(t, []string{"a", "b", "c"}, turns())
 	require.Equal(t, 1, st.heads, "control: another commit came after it")
 
 	say("d")
 	require.NoError(t, s.Delete(ctx, "d"))
-	_, err = s.Put(ctx, Artefact{ID: "e", Text: "in its place", Kind: KindMessage, Role: "user", Group: "chat", Seq: 4})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "e", Text: "in its place", Kind: KindMessage, Role: "user", Group: "chat", Seq: 4}))(t)
 	require.Equal(t, []string{"a", "b", "c", "e"}, turns())
 }
 
@@ -412,21 +404,17 @@ func TestOwnTurnIsNotReadBack(t *testing.T) {
 // had the turns twice once, and refused to append because of them.
 func TestSessionReadAgainAfterItsContextEnded(t *testing.T) {
 	ctx := context.Background()
-	mem, err := storetest.NewMemory(storetest.Config{State: StateKinds()})
-	require.NoError(t, err)
+	mem := must(storetest.NewMemory(storetest.Config{State: StateKinds()}))(t)
 	var chats []*Session
 	for range 2 {
-		db, err := Open("in memory", Options{Store: mem})
-		require.NoError(t, err)
+		db := must(Open("in memory", Options{Store: mem}))(t)
 		t.Cleanup(func() { _ = db.Close() })
 		chats = append(chats, db.Scope("acme/agent").Session("chat"))
 	}
 	for n := range 10 {
-		_, err := chats[0].Append(ctx, Turn{ID: fmt.Sprint("turn-", n), Role: "user", Text: fmt.Sprint("I say ", n)})
-		require.NoError(t, err)
+		must(chats[0].Append(ctx, Turn{ID: fmt.Sprint("turn-", n), Role: "user", Text: fmt.Sprint("I say ", n)}))(t)
 	}
-	_, err = chats[1].Inspect(ctx)
-	require.NoError(t, err)
+	must(chats[1].Inspect(ctx))(t)
 	ended := 0
 	for n := 1; ended == n-1; n++ {
 		pin := chats[0].Pin
@@ -438,10 +426,8 @@ func TestSessionReadAgainAfterItsContextEnded(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 			ended++
 		}
-		want, err := chats[0].Inspect(ctx)
-		require.NoError(t, err)
-		got, err := chats[1].Inspect(ctx)
-		require.NoError(t, err)
+		want := must(chats[0].Inspect(ctx))(t)
+		got := must(chats[1].Inspect(ctx))(t)
 		require.Equal(t, want.Turns, got.Turns, n)
 	}
 	require.Greater(t, ended, 3, "control")
@@ -452,8 +438,7 @@ func TestSessionReadAgainAfterItsContextEnded(t *testing.T) {
 func TestSessionUnknownOutcome(t *testing.T) {
 	ctx := context.Background()
 	db, chat := openTalk(t)
-	refs, err := chat.Append(ctx, Turn{Role: "user", Text: "Keep this in mind."})
-	require.NoError(t, err)
+	refs := must(chat.Append(ctx, Turn{Role: "user", Text: "Keep this in mind."}))(t)
 	id := refs[0].ID
 	unknown := 0
 	for n := 1; ; n++ {
@@ -487,11 +472,9 @@ func TestMembersAreListedOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, talkOptions())
 	chat := db.Scope("acme/agent").Session("chat")
-	_, err := chat.Append(ctx, Turn{Role: "user", Text: "Hello."})
-	require.NoError(t, err)
+	must(chat.Append(ctx, Turn{Role: "user", Text: "Hello."}))(t)
 	members := func(known uint64) store.ScanPage {
-		page, err := db.store.Scan(ctx, store.ScanQuery{What: store.ScanMembers, Scopes: store.Scopes{"acme/agent"}, Group: "chat", Known: known})
-		require.NoError(t, err)
+		page := must(db.store.Scan(ctx, store.ScanQuery{What: store.ScanMembers, Scopes: store.Scopes{"acme/agent"}, Group: "chat", Known: known}))(t)
 		return page
 	}
 	check := func(what string) {
@@ -512,12 +495,10 @@ func TestMembersAreListedOnce(t *testing.T) {
 	db = openTest(t, path+".killed", Options{})
 	check("recovered from the log")
 	known := db.store.Mark().LSN
-	_, err = db.Scope("acme/agent").Put(ctx, Artefact{ID: "elsewhere", Text: "No turn."})
-	require.NoError(t, err)
+	must(db.Scope("acme/agent").Put(ctx, Artefact{ID: "elsewhere", Text: "No turn."}))(t)
 	require.True(t, members(known).Same, "another page")
 	require.Empty(t, members(known).Keys, "another page")
-	refs, err := db.Scope("acme/agent").Session("chat").Append(ctx, Turn{Role: "user", Text: "And?"})
-	require.NoError(t, err)
+	refs := must(db.Scope("acme/agent").Session("chat").Append(ctx, Turn{Role: "user", Text: "And?"}))(t)
 	require.Len(t, members(known).Keys, 1, "the new one")
 	require.NoError(t, db.Scope("acme/agent").Delete(ctx, refs[0].ID))
 	require.False(t, members(known).Same, "one is gone")
@@ -530,8 +511,7 @@ func TestSessionsHaveOneLock(t *testing.T) {
 	db, chat := openTalk(t)
 	held := db.sessions.Of("acme/agent", "held")
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
-	w, err := chat.Watch(ctx)
-	require.NoError(t, err)
+	w := must(chat.Watch(ctx))(t)
 	other := weak.Make(db.sessions.Of("acme/agent", "other"))
 	for i := range 3 * conversation.Kept {
 		db.sessions.Of("acme/agent", fmt.Sprint("session ", i))
@@ -541,8 +521,7 @@ func TestSessionsHaveOneLock(t *testing.T) {
 		return other.Value() == nil // control: nobody holds this one
 	}, time.Minute, 10*time.Millisecond)
 	require.Same(t, held, db.sessions.Of("acme/agent", "held"))
-	again, err := chat.Watch(ctx)
-	require.NoError(t, err)
+	again := must(chat.Watch(ctx))(t)
 	require.Same(t, w.in, again.in)
 	runtime.KeepAlive(held)
 }
@@ -556,8 +535,7 @@ func TestSessionsBesideEachOther(t *testing.T) {
 	for range writers {
 		wg.Go(func() {
 			for n := range rounds * sessions {
-				_, err := db.Scope("acme/agent").Session(fmt.Sprint("s", n%sessions)).Append(ctx, Turn{Role: "user", Text: "hello"})
-				require.NoError(t, err)
+				must(db.Scope("acme/agent").Session(fmt.Sprint("s", n%sessions)).Append(ctx, Turn{Role: "user", Text: "hello"}))(t)
 				if n%50 == 0 {
 					runtime.GC()
 				}
@@ -566,8 +544,7 @@ func TestSessionsBesideEachOther(t *testing.T) {
 	}
 	wg.Wait()
 	for i := range sessions {
-		w, err := db.Scope("acme/agent").Session(fmt.Sprint("s", i)).Inspect(ctx)
-		require.NoError(t, err)
+		w := must(db.Scope("acme/agent").Session(fmt.Sprint("s", i)).Inspect(ctx))(t)
 		require.Len(t, w.Turns, writers*rounds)
 		require.Equal(t, int64(writers*rounds), w.Turns[len(w.Turns)-1].Seq)
 	}
@@ -576,8 +553,7 @@ func TestSessionsBesideEachOther(t *testing.T) {
 // longTalk is a session of ten thousand turns of some fifty words.
 func longTalk(b *testing.B, path string) (*DB, *Session) {
 	b.Helper()
-	db, err := Open(path, Options{})
-	require.NoError(b, err)
+	db := must(Open(path, Options{}))(b)
 	chat := db.Scope("acme/agent").Session("chat")
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
@@ -585,8 +561,7 @@ func longTalk(b *testing.B, path string) (*DB, *Session) {
 		for i := range turns {
 			turns[i] = Turn{Role: []string{"user", "assistant"}[i%2], Name: "Ann", Text: prose(r, 50)}
 		}
-		_, err := chat.Append(context.Background(), turns...)
-		require.NoError(b, err)
+		must(chat.Append(context.Background(), turns...))(b)
 	}
 	return db, chat
 }
@@ -606,41 +581,35 @@ func BenchmarkSession(b *testing.B) {
 	b.Run("pass/turns=10k/words=12", func(b *testing.B) {
 		faults := db.table.stats().Faults
 		for i := 0; b.Loop(); i++ {
-			p, err := chat.Pass(ctx, twelve(i))
-			require.NoError(b, err)
+			p := must(chat.Pass(ctx, twelve(i)))(b)
 			require.Len(b, p.Verdicts, 10_000)
 		}
 		require.Equal(b, faults, db.table.stats().Faults)
 	})
 	b.Run("assemble/turns=10k/budget=8k", func(b *testing.B) {
 		for b.Loop() {
-			_, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "w17 w100", Budget: 8000, Session: "chat"})
-			require.NoError(b, err)
+			must(db.Scope("acme/agent").Assemble(ctx, Query{Text: "w17 w100", Budget: 8000, Session: "chat"}))(b)
 		}
 	})
 	require.NoError(b, db.Close())
 	b.Run("open+pass/turns=10k", func(b *testing.B) {
 		first := time.Duration(0)
 		for i := 0; b.Loop(); i++ {
-			db, err := Open(path, Options{})
-			require.NoError(b, err)
+			db := must(Open(path, Options{}))(b)
 			start := time.Now()
-			_, err = db.Scope("acme/agent").Session("chat").Pass(ctx, twelve(i+1))
-			require.NoError(b, err)
+			must(db.Scope("acme/agent").Session("chat").Pass(ctx, twelve(i+1)))(b)
 			first += time.Since(start)
 			require.Zero(b, db.table.stats().Faults)
 			require.NoError(b, db.Close())
 		}
 		b.ReportMetric(float64(first.Microseconds())/1e3/float64(b.N), "ms/first-pass")
 	})
-	db, err := Open(path, Options{})
-	require.NoError(b, err)
+	db = must(Open(path, Options{}))(b)
 	defer db.Close()
 	chat = db.Scope("acme/agent").Session("chat")
 	b.Run("append/turns=10k", func(b *testing.B) { // last: it makes the session longer
 		for b.Loop() {
-			_, err := chat.Append(ctx, Turn{Role: "assistant", Text: "short"})
-			require.NoError(b, err)
+			must(chat.Append(ctx, Turn{Role: "assistant", Text: "short"}))(b)
 		}
 	})
 }
@@ -650,13 +619,11 @@ func BenchmarkSession(b *testing.B) {
 // window is full, and their cost must stay where it is.
 func BenchmarkLongSession(b *testing.B) {
 	ctx := context.Background()
-	db, err := Open(dbtest.MemoryPath(b), Options{})
-	require.NoError(b, err)
+	db := must(Open(dbtest.MemoryPath(b), Options{}))(b)
 	defer db.Close()
 	chat := db.Scope("acme/agent").Session("chat")
 	require.NoError(b, chat.SetWindow(ctx, session.Config{Total: 725_000}))
-	w, err := chat.Watch(ctx)
-	require.NoError(b, err)
+	w := must(chat.Watch(ctx))(b)
 	r := rand.New(rand.NewPCG(1, 2))
 	run := func(name string, op func(i int) error) {
 		b.Run(name, func(b *testing.B) {
@@ -680,8 +647,7 @@ func BenchmarkLongSession(b *testing.B) {
 	grown := 0
 	for _, turns := range []int{1_000, 10_000, 100_000} {
 		grown = growTalk(b, chat, w, r, grown, turns)
-		st, err := w.Stats(ctx)
-		require.NoError(b, err)
+		st := must(w.Stats(ctx))(b)
 		b.Logf("%d sections in the window of %d turns", st.Analysis.Items, turns)
 		run(fmt.Sprintf("assemble/budget=8k/turns=%dk", turns/1000), assemble)
 		run(fmt.Sprintf("append/turns=%dk", turns/1000), func(i int) error { // it makes the session a little longer
@@ -725,10 +691,8 @@ func growTalk(b *testing.B, chat *Session, w *Watcher, r *rand.Rand, have, want 
 				turns[i].Role = "user"
 			}
 		}
-		_, err := chat.Append(ctx, turns...)
-		require.NoError(b, err)
-		_, err = w.Step(ctx, time.Now())
-		require.NoError(b, err)
+		must(chat.Append(ctx, turns...))(b)
+		must(w.Step(ctx, time.Now()))(b)
 		have += len(turns)
 	}
 	return have
@@ -738,13 +702,11 @@ func growTalk(b *testing.B, chat *Session, w *Watcher, r *rand.Rand, have, want 
 // texts, by turns of ten in one database. An append also writes the row of its turn and makes room in the window.
 func BenchmarkAppendBesidePut(b *testing.B) {
 	ctx := context.Background()
-	db, err := Open(filepath.Join(b.TempDir(), "agent.ctx"), Options{})
-	require.NoError(b, err)
+	db := must(Open(filepath.Join(b.TempDir(), "agent.ctx"), Options{}))(b)
 	defer db.Close()
 	chat := db.Scope("acme/agent").Session("chat")
 	require.NoError(b, chat.SetWindow(ctx, session.Config{Total: 128_000}))
-	w, err := chat.Watch(ctx)
-	require.NoError(b, err)
+	w := must(chat.Watch(ctx))(b)
 	r := rand.New(rand.NewPCG(1, 2))
 	growTalk(b, chat, w, r, 0, 8_000)
 	took := map[string]*struct {
@@ -794,15 +756,12 @@ func cpuTime(b *testing.B) time.Duration {
 func BenchmarkWatchCrossing(b *testing.B) {
 	ctx := context.Background()
 	disk := &timedFS{FS: wal.OS()}
-	files, err := filestore.Open(filestore.Options{Path: filepath.Join(b.TempDir(), "agent.ctx"), FS: disk, State: StateKinds()})
-	require.NoError(b, err)
-	db, err := Open("timed", Options{Store: files})
-	require.NoError(b, err)
+	files := must(filestore.Open(filestore.Options{Path: filepath.Join(b.TempDir(), "agent.ctx"), FS: disk, State: StateKinds()}))(b)
+	db := must(Open("timed", Options{Store: files}))(b)
 	defer db.Close()
 	chat := db.Scope("acme/agent").Session("chat")
 	require.NoError(b, chat.SetWindow(ctx, session.Config{Total: 725_000}))
-	w, err := chat.Watch(ctx)
-	require.NoError(b, err)
+	w := must(chat.Watch(ctx))(b)
 	r := rand.New(rand.NewPCG(1, 2))
 	turns := make([]Turn, 400)
 	for i := range turns {
@@ -813,10 +772,8 @@ func BenchmarkWatchCrossing(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		for {
-			_, err := chat.Append(ctx, turns...)
-			require.NoError(b, err)
-			st, err := w.Stats(ctx)
-			require.NoError(b, err)
+			must(chat.Append(ctx, turns...))(b)
+			st := must(w.Stats(ctx))(b)
 			if st.Actual > st.Limits.Trigger {
 				break
 			}
@@ -835,8 +792,7 @@ func BenchmarkWatchCrossing(b *testing.B) {
 	b.ReportMetric(took[len(took)/2].Seconds()*1e3, "p50-ms")
 	b.ReportMetric(took[len(took)*99/100].Seconds()*1e3, "p99-ms")
 	b.ReportMetric(own[len(own)*99/100].Seconds()*1e3, "p99-without-fdatasync-ms")
-	st, err := w.Stats(ctx)
-	require.NoError(b, err)
+	st := must(w.Stats(ctx))(b)
 	b.Log("sections at the end", st.Analysis.Items)
 }
 
@@ -869,8 +825,7 @@ func (f timedFile) Sync() error {
 // whatever was put, put anew, moved, superseded or deleted in between.
 func TestScanMembersSince(t *testing.T) {
 	ctx := context.Background()
-	db, err := Open(dbtest.MemoryPath(t), Options{})
-	require.NoError(t, err)
+	db := must(Open(dbtest.MemoryPath(t), Options{}))(t)
 	defer db.Close()
 	s := db.Scope("acme")
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -906,11 +861,9 @@ func TestScanMembersSince(t *testing.T) {
 			continue
 		}
 		q := store.ScanQuery{What: store.ScanMembers, Scopes: store.Scopes{"acme"}, Group: "g"}
-		all, err := db.store.Scan(ctx, q)
-		require.NoError(t, err)
+		all := must(db.store.Scan(ctx, q))(t)
 		q.Known = known
-		since, err := db.store.Scan(ctx, q)
-		require.NoError(t, err)
+		since := must(db.store.Scan(ctx, q))(t)
 		if known = since.LSN; since.Same {
 			short++
 			keys = append(keys, since.Keys...)

@@ -25,8 +25,7 @@ func openTest(t *testing.T, path string, opts Options) *DB {
 	t.Helper()
 	opts.NoWatch = true // tests look when they choose to; those of the background open the database themselves
 	elsewhere := OwnedElsewhere(t, path, opts)
-	db, err := Open(path, opts)
-	require.NoError(t, err)
+	db := must(Open(path, opts))(t)
 	elsewhere(db)
 	return db
 }
@@ -37,37 +36,29 @@ func TestPutGetReopen(t *testing.T) {
 	db := openTest(t, path, Options{})
 	s := db.Scope("acme/support")
 	for i := range 20 {
-		ref, err := s.Put(ctx, Artefact{ID: fmt.Sprint("fact-", i%5), Text: fmt.Sprintf("refund policy number %d says %d dollars", i%5, i)})
-		require.NoError(t, err)
+		ref := must(s.Put(ctx, Artefact{ID: fmt.Sprint("fact-", i%5), Text: fmt.Sprintf("refund policy number %d says %d dollars", i%5, i)}))(t)
 		require.Equal(t, uint32(i/5+1), ref.Version)
 	}
-	v, err := s.Get(ctx, "fact-3")
-	require.NoError(t, err)
+	v := must(s.Get(ctx, "fact-3"))(t)
 	require.Contains(t, v.Text, "18 dollars")
-	hits, err := hitsOf(s.Search(ctx, "refund policy", 3))
-	require.NoError(t, err)
+	hits := must(hitsOf(s.Search(ctx, "refund policy", 3)))(t)
 	require.Len(t, hits, 3)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
 
 	db = openTest(t, path, Options{})
 	defer db.Close()
 	s = db.Scope("acme/support/agent-1")
-	v, err = s.Get(ctx, "fact-3")
-	require.NoError(t, err)
+	v = must(s.Get(ctx, "fact-3"))(t)
 	require.Contains(t, v.Text, "18 dollars")
-	v, err = s.Recall(ctx, Ref{Scope: "acme/support", ID: "fact-3", Version: 1})
-	require.NoError(t, err)
+	v = must(s.Recall(ctx, Ref{Scope: "acme/support", ID: "fact-3", Version: 1}))(t)
 	require.Contains(t, v.Text, "3 dollars")
-	again, err := hitsOf(s.Search(ctx, "refund policy", 3))
-	require.NoError(t, err)
+	again := must(hitsOf(s.Search(ctx, "refund policy", 3)))(t)
 	require.Equal(t, hits, again)
-	_, err = db.Scope("acme").Get(ctx, "fact-3")
+	_, err := db.Scope("acme").Get(ctx, "fact-3")
 	require.ErrorIs(t, err, ErrNotFound)
-	problems, err = db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems = must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 }
 
@@ -76,38 +67,29 @@ func TestGate(t *testing.T) {
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
 	defer db.Close()
 	s := db.Scope("acme", WithActor("agent"))
-	_, err := s.Put(ctx, Artefact{ID: "policy", Text: "refunds up to 400 dollars"})
-	require.NoError(t, err)
-	a, err := s.Assemble(ctx, Query{Text: "how much may I refund?", Budget: 1000})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "policy", Text: "refunds up to 400 dollars"}))(t)
+	a := must(s.Assemble(ctx, Query{Text: "how much may I refund?", Budget: 1000}))(t)
 	require.Len(t, a.Blocks, 1)
-	r, err := db.Replay(ctx, a.Trace)
-	require.NoError(t, err)
+	r := must(db.Replay(ctx, a.Trace))(t)
 	require.Equal(t, a.Text(), r.Text)
 
-	tx, err := s.Resume(ctx, a.Trace)
-	require.NoError(t, err)
+	tx := must(s.Resume(ctx, a.Trace))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "you may refund 400"}))
-	err = tx.Commit(ctx, Verdict{Confidence: .6, By: "checker"})
+	err := tx.Commit(ctx, Verdict{Confidence: .6, By: "checker"})
 	var held *HeldError
 	require.ErrorAs(t, err, &held)
 	_, err = s.Get(ctx, "answer")
 	require.ErrorIs(t, err, ErrNotFound)
 	_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "agent"})
 	require.ErrorIs(t, err, ErrSelfCertified)
-	out, err := db.Review().Approve(ctx, held.Batch, Approval{By: "anna", HumanVerified: true})
-	require.NoError(t, err)
-	again, err := db.Review().Approve(ctx, held.Batch, Approval{By: "anna"})
-	require.NoError(t, err)
+	out := must(db.Review().Approve(ctx, held.Batch, Approval{By: "anna", HumanVerified: true}))(t)
+	again := must(db.Review().Approve(ctx, held.Batch, Approval{By: "anna"}))(t)
 	require.Equal(t, out.LSN, again.LSN)
-	v, err := s.Get(ctx, "answer")
-	require.NoError(t, err)
+	v := must(s.Get(ctx, "answer"))(t)
 	require.Equal(t, HumanVerified, v.Provenance)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
-	w, err := db.Why(ctx, a.Trace, Ref{ID: "policy"})
-	require.NoError(t, err)
+	w := must(db.Why(ctx, a.Trace, Ref{ID: "policy"}))(t)
 	require.True(t, w.In)
 }
 
@@ -142,8 +124,7 @@ func TestLostUpdate(t *testing.T) {
 	for range 20 {
 		require.NoError(t, <-errs)
 	}
-	v, err := s.Get(ctx, "counter")
-	require.NoError(t, err)
+	v := must(s.Get(ctx, "counter"))(t)
 	require.Equal(t, "20", v.Text)
 	t.Log(time.Since(start))
 }
@@ -161,8 +142,7 @@ func TestMain(m *testing.M) {
 
 func openInternal(t *testing.T) (*DB, *filestore.Store) {
 	t.Helper()
-	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	require.NoError(t, err)
+	db := must(Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{}))(t)
 	t.Cleanup(func() { db.Close() })
 	return db, db.files()
 }
@@ -332,3 +312,6 @@ func (db *DB) files() *filestore.Store {
 	}
 	return elsewhere.files()
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

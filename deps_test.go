@@ -120,8 +120,7 @@ type parsed struct {
 
 func parseAll(t *testing.T) parsed {
 	t.Helper()
-	p, err := parseOnce()
-	require.NoError(t, err)
+	p := must(parseOnce())(t)
 	return p
 }
 
@@ -339,8 +338,7 @@ func TestNoForeignTypes(t *testing.T) {
 	var found []string
 	for _, dir := range publicPackages {
 		path := strings.TrimSuffix(module+"/"+dir, "/.")
-		pkg, err := imp.Import(path)
-		require.NoError(t, err)
+		pkg := must(imp.Import(path))(t)
 		require.NotEmpty(t, pkg.Scope().Names(), dir)
 		for _, name := range foreignIn(pkg) {
 			found = append(found, dir+" "+name)
@@ -385,8 +383,7 @@ func TestForeignTypesAreSeen(t *testing.T) {
 // exported imports public packages of this module, and what they depend on, from what the compiler exported.
 func exported(t *testing.T) types.Importer {
 	t.Helper()
-	files, err := exportData()
-	require.NoError(t, err)
+	files := must(exportData())(t)
 	return importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
 		if files[path] == "" {
 			return nil, errors.New("no export data of " + path)
@@ -438,8 +435,7 @@ func TestInternalTypesHaveNames(t *testing.T) {
 	parseAll(t)
 	imp, hidden, named := exported(t), map[string]bool{}, map[string]bool{}
 	for _, dir := range publicPackages {
-		pkg, err := imp.Import(strings.TrimSuffix(module+"/"+dir, "/."))
-		require.NoError(t, err)
+		pkg := must(imp.Import(strings.TrimSuffix(module+"/"+dir, "/.")))(t)
 		m := mentions{pkg: pkg, seen: map[types.Type]bool{}, found: map[string]bool{}, hidden: hidden}
 		for _, name := range pkg.Scope().Names() {
 			o := pkg.Scope().Lookup(name)

@@ -28,20 +28,17 @@ import (
 
 func tell(t *testing.T, s *Scope, input string) directive.Decision {
 	t.Helper()
-	d, err := s.Directives().Step(context.Background(), input)
-	require.NoError(t, err)
+	d := must(s.Directives().Step(context.Background(), input))(t)
 	return d
 }
 
 func stateOf(t require.TestingT, s *Scope) DirectiveState {
-	st, err := s.Directives().State(context.Background())
-	require.NoError(t, err)
+	st := must(s.Directives().State(context.Background()))(t)
 	return st
 }
 
 func sound(t require.TestingT, db *DB) {
-	problems, err := db.Admin().Check(context.Background(), nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(context.Background(), nil))(t)
 	require.Empty(t, problems)
 }
 
@@ -84,14 +81,10 @@ func TestDirectivesOverLevels(t *testing.T) {
 	require.Len(t, stateOf(t, acme).Effective.Policies, 1, "nothing flows upwards")
 	require.Empty(t, stateOf(t, db.Scope("other")).Effective.Policies)
 
-	_, err := agent.Put(ctx, Artefact{ID: "rules", Kind: KindSystem, Text: "You answer mail."})
-	require.NoError(t, err)
-	_, err = acme.Put(ctx, Artefact{ID: "house", Kind: KindSystem, Text: "You work for Acme."})
-	require.NoError(t, err)
-	_, err = agent.Put(ctx, Artefact{ID: "pin", Pinned: true, Text: "The customer is called Ann."})
-	require.NoError(t, err)
-	a, err := agent.Assemble(ctx, Query{Text: "docker", Budget: 2000})
-	require.NoError(t, err)
+	must(agent.Put(ctx, Artefact{ID: "rules", Kind: KindSystem, Text: "You answer mail."}))(t)
+	must(acme.Put(ctx, Artefact{ID: "house", Kind: KindSystem, Text: "You work for Acme."}))(t)
+	must(agent.Put(ctx, Artefact{ID: "pin", Pinned: true, Text: "The customer is called Ann."}))(t)
+	a := must(agent.Assemble(ctx, Query{Text: "docker", Budget: 2000}))(t)
 	var order []string
 	for _, b := range a.Blocks {
 		order = append(order, b.Ref.Scope+" "+b.Ref.ID)
@@ -113,14 +106,12 @@ func TestDirectivesEnterAlways(t *testing.T) {
 	defer db.Close()
 	s := db.Scope("acme")
 	tell(t, s, "set premise "+strings.Repeat("a long story ", 400)) // far more than a page
-	_, err := s.Put(ctx, Artefact{ID: "fact", Text: "docker is a tool"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "fact", Text: "docker is a tool"}))(t)
 	for _, q := range []Query{
 		{Text: "docker"}, {Text: "docker", Kinds: []Kind{KindFact}}, {Text: "docker", Floor: HumanVerified}, {Preset: "START", TopK: 1},
 	} {
 		q.Budget = 4000
-		a, err := s.Assemble(ctx, q)
-		require.NoError(t, err)
+		a := must(s.Assemble(ctx, q))(t)
 		require.Len(t, directiveTexts(a), 1, "%+v", q)
 		for _, x := range a.Manifest.Excluded {
 			for _, p := range x.Nearest {
@@ -128,10 +119,9 @@ func TestDirectivesEnterAlways(t *testing.T) {
 			}
 		}
 	}
-	a, err := s.Assemble(ctx, Query{Floor: HumanVerified, Budget: 4000})
-	require.NoError(t, err)
+	a := must(s.Assemble(ctx, Query{Floor: HumanVerified, Budget: 4000}))(t)
 	require.Equal(t, []manifest.Exclusion{{Reason: triage.BelowFloor, Count: 1}}, a.Manifest.Excluded, "the fact alone is below the floor")
-	_, err = s.Assemble(ctx, Query{Text: "docker", Budget: 500})
+	_, err := s.Assemble(ctx, Query{Text: "docker", Budget: 500})
 	require.ErrorIs(t, err, ErrBudget)
 }
 
@@ -141,27 +131,20 @@ func TestDirectivesReplayAndThePast(t *testing.T) {
 	db := openTest(t, path, Options{})
 	s := db.Scope("acme/a")
 	tell(t, s, "set premise first")
-	_, err := s.Put(ctx, Artefact{ID: "rules", Kind: KindSystem, Text: "Rules of then."})
-	require.NoError(t, err)
-	a, err := s.Assemble(ctx, Query{Text: "x", Budget: 1000})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "rules", Kind: KindSystem, Text: "Rules of then."}))(t)
+	a := must(s.Assemble(ctx, Query{Text: "x", Budget: 1000}))(t)
 	tell(t, s, "change premise to second")
-	_, err = s.Put(ctx, Artefact{ID: "rules", Kind: KindSystem, Text: "Rules of now."})
-	require.NoError(t, err)
-	b, err := s.Assemble(ctx, Query{Text: "x", Budget: 1000})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "rules", Kind: KindSystem, Text: "Rules of now."}))(t)
+	b := must(s.Assemble(ctx, Query{Text: "x", Budget: 1000}))(t)
 	tell(t, s, "clear state")
 	require.NoError(t, s.Delete(ctx, "rules"))
 	for range 2 {
-		now, err := s.Assemble(ctx, Query{Text: "x", Budget: 1000})
-		require.NoError(t, err)
+		now := must(s.Assemble(ctx, Query{Text: "x", Budget: 1000}))(t)
 		require.Empty(t, now.Blocks, "an empty state has no page")
 		for _, was := range []*Assembly{a, b} {
-			r, err := db.Replay(ctx, was.Trace)
-			require.NoError(t, err)
+			r := must(db.Replay(ctx, was.Trace))(t)
 			require.Equal(t, was.Text(), r.Text)
-			again, err := s.Assemble(ctx, Query{Text: "x", Budget: 1000, AsOf: was.LSN})
-			require.NoError(t, err)
+			again := must(s.Assemble(ctx, Query{Text: "x", Budget: 1000, AsOf: was.LSN}))(t)
 			require.Equal(t, was.Text(), again.Text())
 		}
 		sound(t, db)
@@ -187,20 +170,16 @@ func TestDirectivesOverruled(t *testing.T) {
 	require.Zero(t, before.Version)
 	tell(t, acme, "prohibit docker")
 	tell(t, acme, "use shell") // prohibited below, where it stays so
-	a, err := agent.Assemble(ctx, Query{Text: "docker", Budget: 1000})
-	require.NoError(t, err)
+	a := must(agent.Assemble(ctx, Query{Text: "docker", Budget: 1000}))(t)
 	require.Equal(t, []string{"policies:\n- prohibit docker\n", "premise: be brief\npolicies:\n- prohibit shell\n- use vim\n"}, directiveTexts(a))
 	require.Equal(t, manifest.FormRange, a.Blocks[1].Form)
 	require.LessOrEqual(t, a.Tokens, 1000)
-	r, err := db.Replay(ctx, a.Trace)
-	require.NoError(t, err)
+	r := must(db.Replay(ctx, a.Trace))(t)
 	require.Equal(t, a.Text(), r.Text)
-	w, err := db.Why(ctx, a.Trace, Ref{Scope: "acme/a7", ID: DirectivesID})
-	require.NoError(t, err)
+	w := must(db.Why(ctx, a.Trace, Ref{Scope: "acme/a7", ID: DirectivesID}))(t)
 	require.Contains(t, strings.Join(w.Steps, "\n"), directivelog.OverruledPart)
 
-	up, err := acme.Assemble(ctx, Query{Text: "docker", Budget: 1000})
-	require.NoError(t, err)
+	up := must(acme.Assemble(ctx, Query{Text: "docker", Budget: 1000}))(t)
 	require.Equal(t, []string{"policies:\n- prohibit docker\n- use shell\n"}, directiveTexts(up), "above it holds")
 
 	tell(t, agent, "clear premise")
@@ -208,8 +187,7 @@ func TestDirectivesOverruled(t *testing.T) {
 	tell(t, acme, "reset policies")
 	tell(t, acme, "prohibit docker")
 	tell(t, agent, "remove policy shell")
-	a, err = agent.Assemble(ctx, Query{Text: "docker", Budget: 1000})
-	require.NoError(t, err)
+	a = must(agent.Assemble(ctx, Query{Text: "docker", Budget: 1000}))(t)
 	require.Equal(t, []string{"policies:\n- prohibit docker\n"}, directiveTexts(a))
 	require.Equal(t, []LeftOut{{Ref: Ref{Scope: "acme/a7", ID: DirectivesID, Page: 1, Version: 7}, Reason: directivelog.Overruled, Score: a.Left[0].Score}}, a.Left)
 }
@@ -223,8 +201,7 @@ func TestDirectivesRestartWithAQuestion(t *testing.T) {
 	require.Equal(t, "replace_absent", d.Code)
 	require.Equal(t, uint64(1), stateOf(t, s).Version)
 	require.Equal(t, "answer_needed", tell(t, s, "what is the weather?").Code)
-	trial, err := s.Directives().Preview(ctx, "yes")
-	require.NoError(t, err)
+	trial := must(s.Directives().Preview(ctx, "yes"))(t)
 	require.True(t, !trial.Before.Equal(trial.After))
 	require.Equal(t, uint64(1), stateOf(t, s).Version, "neither a repeated question nor a preview is a version")
 	require.NoError(t, db.Close())
@@ -240,21 +217,19 @@ func TestDirectivesRestartWithAQuestion(t *testing.T) {
 	require.Equal(t, []string{"podman"}, st.Own.State.Items(directive.Use))
 
 	var next string
-	list, err := listing.Collect(s.Directives().Entries(ctx, AtMost(1, "", &next)))
-	require.NoError(t, err)
+	list := must(listing.Collect(s.Directives().Entries(ctx, AtMost(1, "", &next))))(t)
 	require.Len(t, list, 1)
 	require.Equal(t, "bob", list[0].Actor)
 	require.Equal(t, "yes please!", list[0].Input)
 	require.Equal(t, directive.Update, list[0].Decision.Kind)
 	require.True(t, list[0].Decision.State.Equal(st.Own.State))
-	list, err = listing.Collect(s.Directives().Entries(ctx, AtMost(1, next, &next)))
-	require.NoError(t, err)
+	list = must(listing.Collect(s.Directives().Entries(ctx, AtMost(1, next, &next))))(t)
 	require.Empty(t, next)
 	require.Equal(t, directive.Entry{
 		Version: 1, At: list[0].At, Actor: "ann", Action: "step", Input: "use podman instead of docker", Decision: d, After: list[0].After,
 	}, list[0])
 	require.Equal(t, d.Prompt, list[0].After.Pending.Prompt)
-	_, err = listing.Collect(s.Directives().Entries(ctx, AtMost(1, "x", nil)))
+	_, err := listing.Collect(s.Directives().Entries(ctx, AtMost(1, "x", nil)))
 	require.ErrorIs(t, err, ErrInvalid)
 	require.NoError(t, db.Close())
 
@@ -279,8 +254,7 @@ func TestDirectivesRestoreAndImport(t *testing.T) {
 	tell(t, s, "no")                      // 4
 	tell(t, s, "clear state")             // 5
 	sessions := []directive.Session{{}}
-	list, err := listing.Collect(d.Entries(ctx))
-	require.NoError(t, err)
+	list := must(listing.Collect(d.Entries(ctx)))(t)
 	for _, e := range slices.Backward(list) {
 		sessions = append(sessions, e.After)
 	}
@@ -294,22 +268,19 @@ func TestDirectivesRestoreAndImport(t *testing.T) {
 			version++
 		}
 		require.Equal(t, version, st.Version, "restoring %d", v)
-		a, err := s.Assemble(ctx, Query{Budget: 1000})
-		require.NoError(t, err)
+		a := must(s.Assemble(ctx, Query{Budget: 1000}))(t)
 		require.Equal(t, st.Effective.Text(), strings.Join(directiveTexts(a), ""))
 		sound(t, db)
 	}
 	require.ErrorIs(t, d.Restore(ctx, 99), ErrNotFound)
 
-	state, err := directive.NewState("imported", directive.Policy{Item: "The Vim", Polarity: directive.Prohibit})
-	require.NoError(t, err)
+	state := must(directive.NewState("imported", directive.Policy{Item: "The Vim", Polarity: directive.Prohibit}))(t)
 	require.NoError(t, d.Import(ctx, directive.Session{State: state}))
 	require.NoError(t, d.Import(ctx, directive.Session{State: state}))
 	require.Equal(t, version+1, stateOf(t, s).Version)
-	err = d.Import(ctx, directive.Session{Pending: &directive.Pending{New: "the"}})
+	err := d.Import(ctx, directive.Session{Pending: &directive.Pending{New: "the"}})
 	require.ErrorIs(t, err, ErrInvalid)
-	list, err = listing.Collect(d.Entries(ctx, AtMost(2, "", nil)))
-	require.NoError(t, err)
+	list = must(listing.Collect(d.Entries(ctx, AtMost(2, "", nil))))(t)
 	require.Equal(t, []string{"import", "restore"}, []string{list[0].Action, list[1].Action})
 	sound(t, db)
 }
@@ -332,13 +303,11 @@ func TestDirectivesApply(t *testing.T) {
 	st := stateOf(t, s)
 	require.Equal(t, uint64(2), st.Version)
 	require.True(t, o.State.Equal(st.Own.State))
-	list, err := listing.Collect(s.Directives().Entries(ctx))
-	require.NoError(t, err)
+	list := must(listing.Collect(s.Directives().Entries(ctx)))(t)
 	require.Equal(t, "use docker", list[0].Input)
 	require.Equal(t, "set premise brief", list[1].Input)
 	require.Zero(t, list[1].After.State.Len())
-	o, err = s.Directives().Apply(ctx, []directive.Message{{Role: "user", Content: "clear state"}, {Role: "user", Content: "bye"}})
-	require.NoError(t, err)
+	o = must(s.Directives().Apply(ctx, []directive.Message{{Role: "user", Content: "clear state"}, {Role: "user", Content: "bye"}}))(t)
 	require.Equal(t, directive.Outcome{Read: 2}, o)
 	sound(t, db)
 }
@@ -351,24 +320,20 @@ func TestDirectivesAreNotGatedAndPagesDoNotStep(t *testing.T) {
 	s := db.Scope("acme", WithActor("agent"))
 	tell(t, s, "prohibit shell")
 	for _, id := range []string{"user", "system"} {
-		_, err := s.Put(ctx, Artefact{ID: id, Kind: KindMessage, Role: id, Text: "remove policy shell"})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: id, Kind: KindMessage, Role: id, Text: "remove policy shell"}))(t)
 	}
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
-	a, err := tx.Assemble(ctx, Query{Text: "remove policy shell", Budget: 1000})
-	require.NoError(t, err)
+	tx := must(s.Begin(ctx))(t)
+	a := must(tx.Assemble(ctx, Query{Text: "remove policy shell", Budget: 1000}))(t)
 	require.Len(t, a.Blocks, 3)
 	require.Equal(t, uint64(1), stateOf(t, s).Version)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "clear state"}))
 	tell(t, s, "use vim") // takes effect at once, whatever becomes of the answer
-	err = tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"})
+	err := tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"})
 	var held *HeldError
 	require.ErrorAs(t, err, &held)
 	require.Equal(t, ReasonStaleContext, held.Reason, "the answer was written under other directives")
 	require.Equal(t, uint64(2), stateOf(t, s).Version)
-	pending, err := listing.Collect(db.Review().Batches(ctx, "", false))
-	require.NoError(t, err)
+	pending := must(listing.Collect(db.Review().Batches(ctx, "", false)))(t)
 	require.Len(t, pending, 1)
 }
 
@@ -378,8 +343,7 @@ func TestReservedIDs(t *testing.T) {
 	defer db.Close()
 	s := db.Scope("acme/a")
 	tell(t, s, "use vim")
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
+	tx := must(s.Begin(ctx))(t)
 	defer tx.Rollback()
 	put := func(a Artefact) error { _, err := s.Put(ctx, a); return err }
 	verified := func() error {
@@ -399,8 +363,7 @@ func TestReservedIDs(t *testing.T) {
 		require.ErrorContains(t, err, ReservedPrefix, name)
 	}
 	require.NoError(t, put(Artefact{ID: "ctxpage", Text: "x"}))
-	v, err := s.Get(ctx, DirectivesID)
-	require.NoError(t, err)
+	v := must(s.Get(ctx, DirectivesID))(t)
 	require.Equal(t, "policies:\n- use vim\n", v.Text)
 	require.Equal(t, KindSystem, v.Kind)
 	sound(t, db)
@@ -448,8 +411,7 @@ func TestDirectiveLeaf(t *testing.T) {
 	require.NoError(t, s.Directives().Restore(ctx, 0))
 	var leaves []*manifest.Record
 	err := store.EachRecord(ctx, db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
-		body, err := archive.Encode(r)
-		require.NoError(t, err)
+		body := must(archive.Encode(r))(t)
 		require.NotContains(t, string(body), "zyzzyva")
 		if r.Type == manifest.TypeDirective {
 			leaves = append(leaves, r)
@@ -505,8 +467,7 @@ func TestDirectivesConcurrently(t *testing.T) {
 	for _, s := range scopes {
 		st := stateOf(t, s)
 		require.Equal(t, 2*each, st.Own.State.Len())
-		list, err := listing.Collect(s.Directives().Entries(ctx, AtMost(1000, "", nil)))
-		require.NoError(t, err)
+		list := must(listing.Collect(s.Directives().Entries(ctx, AtMost(1000, "", nil))))(t)
 		require.Equal(t, st.Version, list[0].Version)
 		for i := range list[:len(list)-1] {
 			require.Equal(t, list[i].Version, list[i+1].Version+1)
@@ -524,14 +485,11 @@ func TestDirectivesCrash(t *testing.T) {
 	defer db.Close()
 	s := db.Scope("acme")
 	tell(t, s, "set premise old")
-	segments, err := filepath.Glob(path + "-wal/*")
-	require.NoError(t, err)
+	segments := must(filepath.Glob(path + "-wal/*"))(t)
 	log := segments[len(segments)-1]
-	from, err := os.ReadFile(log)
-	require.NoError(t, err)
+	from := must(os.ReadFile(log))(t)
 	tell(t, s, "change premise to new")
-	to, err := os.ReadFile(log)
-	require.NoError(t, err)
+	to := must(os.ReadFile(log))(t)
 	end := changedUpTo(from, to)
 	killed := filepath.Join(t.TempDir(), "agent.ctx")
 	require.NoError(t, dbtest.Copy(path, killed))
@@ -571,10 +529,8 @@ func changedUpTo(from, to []byte) int {
 func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 	ctx := context.Background()
 	row := func(version uint64, premise string) []byte {
-		state, err := directive.NewState(premise)
-		require.NoError(t, err)
-		b, err := directivelog.Pack(&directive.Entry{Version: version, After: directive.Session{State: state}})
-		require.NoError(t, err)
+		state := must(directive.NewState(premise))(t)
+		b := must(directivelog.Pack(&directive.Entry{Version: version, After: directive.Session{State: state}}))(t)
 		return b
 	}
 	log := directivelog.LogKey
@@ -592,12 +548,10 @@ func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 			defer db.Close()
 			tell(t, db.Scope("acme"), "set premise old")
 			sound(t, db)
-			id, err := db.newID()
+			id := must(db.newID())(t)
+			_, err := db.store.Commit(ctx, store.Batch{ID: id, Scope: "b", Actor: "x", Now: db.opts.Clock(), State: state, Leaf: manifest.Record{Type: manifest.TypeCommit}})
 			require.NoError(t, err)
-			_, err = db.store.Commit(ctx, store.Batch{ID: id, Scope: "b", Actor: "x", Now: db.opts.Clock(), State: state, Leaf: manifest.Record{Type: manifest.TypeCommit}})
-			require.NoError(t, err)
-			problems, err := db.Admin().Check(ctx, nil)
-			require.NoError(t, err)
+			problems := must(db.Admin().Check(ctx, nil))(t)
 			require.NotEmpty(t, problems)
 			if name == "damaged" {
 				require.Equal(t, "I10", problems[0].Invariant)
@@ -617,10 +571,8 @@ func TestNoContextWithoutItsDirectives(t *testing.T) {
 		db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{WorkingSet: -1})
 		s := db.Scope("acme")
 		tell(t, s, "set premise old")
-		_, err := s.Put(ctx, Artefact{ID: "fact", Text: "a fact"})
-		require.NoError(t, err)
-		_, err = db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: "fact", Text: "a fact"}))(t)
+		must(db.Admin().Checkpoint(ctx))(t)
 		damage(db, damaged)
 		a, err := db.Scope("acme").Assemble(ctx, Query{Text: "fact", Budget: 1000})
 		if damaged == "a fact" {
@@ -650,8 +602,7 @@ func TestAStepThatHasBegunIsSeenThrough(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{Counter: cancelling{token.Default(), cancel}})
 	defer db.Close()
-	d, err := db.Scope("acme").Directives().Step(ctx, "use vim")
-	require.NoError(t, err)
+	d := must(db.Scope("acme").Directives().Step(ctx, "use vim"))(t)
 	require.True(t, d.Changed)
 	require.Error(t, ctx.Err())
 	require.Equal(t, uint64(1), stateOf(t, db.Scope("acme")).Version)
@@ -688,8 +639,7 @@ func TestDirectivesModel(t *testing.T) {
 		runs++
 		path := filepath.Join(dir, fmt.Sprint(runs))
 		opts := Options{}
-		db, err := Open(path, opts)
-		require.NoError(rt, err)
+		db := must(Open(path, opts))(rt)
 		defer func() { require.NoError(rt, db.Close()) }()
 		model := make([]directive.Session, len(names))
 		version := make([]uint64, len(names))
@@ -702,12 +652,10 @@ func TestDirectivesModel(t *testing.T) {
 				above = append(above, directive.Scoped{Scope: names[i], State: m.State})
 			}
 			input := inputs.Draw(rt, "input")
-			trial, err := s.Directives().Preview(ctx, input)
-			require.NoError(rt, err)
+			trial := must(s.Directives().Preview(ctx, input))(rt)
 			next, want := directive.StepIn(above, model[at], input)
 			sameDecision(rt, want, trial.Decision)
-			got, err := s.Directives().Step(ctx, input)
-			require.NoError(rt, err)
+			got := must(s.Directives().Step(ctx, input))(rt)
 			sameDecision(rt, want, got)
 			if !directivelog.SameSession(model[at], next) {
 				version[at]++
@@ -715,8 +663,7 @@ func TestDirectivesModel(t *testing.T) {
 			model[at] = next
 			if rapid.IntRange(0, 9).Draw(rt, "reopen") == 0 {
 				require.NoError(rt, db.Close())
-				db, err = Open(path, opts)
-				require.NoError(rt, err)
+				db = must(Open(path, opts))(rt)
 			}
 			var levels []directive.Scoped
 			for i, m := range model {
@@ -726,19 +673,16 @@ func TestDirectivesModel(t *testing.T) {
 				require.Equal(rt, directive.Join(levels...), st.Effective)
 				require.Equal(rt, version[i], st.Version)
 			}
-			a, err := db.Scope(names[2]).Assemble(ctx, Query{Text: "x", Budget: 2000})
-			require.NoError(rt, err)
+			a := must(db.Scope(names[2]).Assemble(ctx, Query{Text: "x", Budget: 2000}))(rt)
 			saysWhatHolds(rt, directive.Join(levels...), a)
 			if a.LSN > 0 { // as of 0 is now
 				past = append(past, a)
 			}
 		}
 		for _, a := range past {
-			r, err := db.Replay(ctx, a.Trace)
-			require.NoError(rt, err)
+			r := must(db.Replay(ctx, a.Trace))(rt)
 			require.Equal(rt, a.Text(), r.Text)
-			again, err := db.Scope(names[2]).Assemble(ctx, Query{Text: "x", Budget: 2000, AsOf: a.LSN})
-			require.NoError(rt, err)
+			again := must(db.Scope(names[2]).Assemble(ctx, Query{Text: "x", Budget: 2000, AsOf: a.LSN}))(rt)
 			require.Equal(rt, directiveTexts(a), directiveTexts(again))
 		}
 		sound(rt, db)
@@ -801,8 +745,7 @@ func TestLongDirective(t *testing.T) {
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2*len(long)+(6<<20)), verb) // of which the inputs themselves are two
 	}
 	for _, prose := range []string{"users say: " + long, long, "clear state" + strings.Repeat(" ", directivelog.MaxInput) + "later"} {
-		got, err := d.Step(t.Context(), prose)
-		require.NoError(t, err)
+		got := must(d.Step(t.Context(), prose))(t)
 		require.Zero(t, got.Kind)
 	}
 }

@@ -19,8 +19,7 @@ func putPages(t *testing.T, s *ctxpage.Scope, pages ...ctxpage.Artefact) {
 		if a.Kind == 0 {
 			a.Kind = ctxpage.KindChunk
 		}
-		_, err := s.Put(t.Context(), a)
-		require.NoError(t, err)
+		must(s.Put(t.Context(), a))(t)
 	}
 }
 
@@ -35,8 +34,7 @@ func TestDuplicatesTakeOnePlace(t *testing.T) {
 		ctxpage.Artefact{ID: "new.md", Text: strings.Replace(refunds, "30", "60", 1)},
 		ctxpage.Artefact{ID: "short-1", Text: "Thanks for the refunds"}, ctxpage.Artefact{ID: "short-2", Text: "Thanks for the refunds"},
 	)
-	a, err := s.Assemble(t.Context(), ctxpage.Query{Text: "When are refunds made?", Budget: 4000})
-	require.NoError(t, err)
+	a := must(s.Assemble(t.Context(), ctxpage.Query{Text: "When are refunds made?", Budget: 4000}))(t)
 	in := map[string]bool{}
 	for _, b := range a.Blocks {
 		in[b.Ref.ID] = true
@@ -52,13 +50,11 @@ func TestDuplicatesTakeOnePlace(t *testing.T) {
 	require.Equal(t, kept, a.Left[0].DuplicateOf.ID)
 	require.Contains(t, a.Left[0].Reason, "duplicate")
 
-	why, err := db.Why(t.Context(), a.Trace, ctxpage.Ref{ID: left})
-	require.NoError(t, err)
+	why := must(db.Why(t.Context(), a.Trace, ctxpage.Ref{ID: left}))(t)
 	require.False(t, why.In)
 	require.Contains(t, why.Twin, kept)
 	require.Contains(t, strings.Join(why.Steps, "\n"), "it says the same as acme:"+kept)
-	replay, err := db.Replay(t.Context(), a.Trace)
-	require.NoError(t, err)
+	replay := must(db.Replay(t.Context(), a.Trace))(t)
 	require.True(t, replay.Same)
 }
 
@@ -70,8 +66,7 @@ func TestDuplicatesOfWhatIsSure(t *testing.T) {
 		ctxpage.Artefact{ID: "pin-1", Text: refunds, Pinned: true}, ctxpage.Artefact{ID: "pin-2", Text: refunds + " ", Pinned: true},
 		ctxpage.Artefact{ID: "page", Text: "Refunds: " + refunds},
 	)
-	a, err := s.Assemble(t.Context(), ctxpage.Query{Text: "refunds", Budget: 4000})
-	require.NoError(t, err)
+	a := must(s.Assemble(t.Context(), ctxpage.Query{Text: "refunds", Budget: 4000}))(t)
 	require.Len(t, a.Blocks, 2)
 	require.Len(t, a.Left, 1)
 	require.Equal(t, "page", a.Left[0].Ref.ID)
@@ -85,8 +80,7 @@ func TestDuplicatesOfMessages(t *testing.T) {
 		return ctxpage.Artefact{ID: id, Kind: ctxpage.KindMessage, Role: "user", Name: name, Group: id, Text: refunds}
 	}
 	putPages(t, s, say("m1", "Ann"), say("m2", "Bob"), say("m3", "Ann"), ctxpage.Artefact{ID: "page", Text: refunds})
-	a, err := s.Assemble(t.Context(), ctxpage.Query{Text: "refunds", Budget: 4000})
-	require.NoError(t, err)
+	a := must(s.Assemble(t.Context(), ctxpage.Query{Text: "refunds", Budget: 4000}))(t)
 	require.Len(t, a.Blocks, 3)
 	require.Len(t, a.Left, 1)
 	require.Contains(t, []string{"m1", "m3"}, a.Left[0].Ref.ID)
@@ -105,18 +99,16 @@ func TestTurnsAreNoDuplicates(t *testing.T) {
 			}
 			for i := range 3 {
 				id := fmt.Sprint(name, i)
-				_, err := chat.Append(t.Context(), ctxpage.Turn{Role: "user", Text: refunds},
+				must(chat.Append(t.Context(), ctxpage.Turn{Role: "user", Text: refunds},
 					ctxpage.Turn{Role: "assistant", ToolCalls: []ctxpage.ToolCall{{ID: id, Name: "refunds"}}},
-					ctxpage.Turn{Role: "tool", ToolCallID: id, Text: refunds}, ctxpage.Turn{Role: "assistant", Text: refunds})
-				require.NoError(t, err)
+					ctxpage.Turn{Role: "tool", ToolCallID: id, Text: refunds}, ctxpage.Turn{Role: "assistant", Text: refunds}))(t)
 			}
 			return chat
 		}
 		talk("other")
 		chat := talk("chat")
 		putPages(t, s, ctxpage.Artefact{ID: "page", Text: refunds}, ctxpage.Artefact{ID: "copy", Text: refunds})
-		a, err := s.Assemble(t.Context(), ctxpage.Query{Text: "refunds", Budget: 8000, Session: chat.ID()})
-		require.NoError(t, err)
+		a := must(s.Assemble(t.Context(), ctxpage.Query{Text: "refunds", Budget: 8000, Session: chat.ID()}))(t)
 		in := map[string]int{}
 		for _, b := range a.Blocks {
 			in[strings.TrimRight(b.Ref.ID, "0123456789")]++
@@ -125,8 +117,7 @@ func TestTurnsAreNoDuplicates(t *testing.T) {
 		require.Equal(t, 1, in["page"]+in["copy"], "the control")
 		require.Equal(t, 1, in["block-other-"], "the control: of what the user of another session said, one is enough")
 		for _, write := range []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini} {
-			_, err := write(a.Messages())
-			require.NoError(t, err)
+			must(write(a.Messages()))(t)
 		}
 	}
 }
@@ -138,14 +129,12 @@ func TestSearchNamesADuplicateOnce(t *testing.T) {
 	put(t, s, ctxpage.Artefact{ID: "a", Text: text})
 	put(t, s, ctxpage.Artefact{ID: "b", Text: text})
 	put(t, s, ctxpage.Artefact{ID: "c", Text: "The office that makes refunds is closed on Sundays and on holidays."})
-	found, err := s.Search(ctx, "refunds made", 2)
-	require.NoError(t, err)
+	found := must(s.Search(ctx, "refunds made", 2))(t)
 	require.Len(t, found.Hits, 2)
 	require.ElementsMatch(t, []string{"b", "c"}, []string{found.Hits[0].Ref.ID, found.Hits[1].Ref.ID})
 	require.Len(t, found.Left, 1)
 	require.Equal(t, "a", found.Left[0].Ref.ID)
 	require.Equal(t, "b", found.Left[0].DuplicateOf.ID)
-	w, err := s.Search(ctx, "office closed", 2)
-	require.NoError(t, err)
+	w := must(s.Search(ctx, "office closed", 2))(t)
 	require.Empty(t, w.Left, "the control: nothing says the same")
 }

@@ -33,7 +33,7 @@ func temporary() (*ctxpage.DB, func()) {
 	}
 }
 
-func must(err error) {
+func check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -42,17 +42,17 @@ func must(err error) {
 // A process opens a file once, and each agent gets the handle of its scope.
 func ExampleOpen() {
 	dir, err := os.MkdirTemp("", "ctxpage")
-	must(err)
+	check(err)
 	defer os.RemoveAll(dir)
 
 	db, err := ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{})
-	must(err)
+	check(err)
 	defer db.Close()
 	agent := db.Scope("acme/support/agent-7") // sees acme/support and acme, too; writes only itself
 	fmt.Println(agent.Name())
 
 	again, err := ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{}) // of another process, say
-	must(err)
+	check(err)
 	defer again.Close() // it asks the one that has the file
 	_, err = ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{Exclusive: true})
 	fmt.Println(errors.Is(err, ctxpage.ErrLocked)) // one process at a time has it to itself
@@ -70,11 +70,11 @@ func ExampleScope_Put() {
 
 	for _, text := range []string{"Refunds up to $200.", "Refunds up to $400.", "Refunds up to $400."} {
 		ref, err := s.Put(ctx, ctxpage.Artefact{ID: "refunds", Text: text})
-		must(err)
+		check(err)
 		fmt.Println(ref)
 	}
 	old, err := s.Recall(ctx, ctxpage.Ref{ID: "refunds", Version: 1})
-	must(err)
+	check(err)
 	fmt.Println(old.Text)
 	// Output:
 	// acme/support:refunds@1
@@ -96,11 +96,11 @@ func ExampleScope_Assemble() {
 		{ID: "campaign", Text: "Refunds are doubled in February.", ExpiresAt: time.Date(2026, 2, 28, 0, 0, 0, 0, time.UTC)},
 	} {
 		_, err := s.Put(ctx, a)
-		must(err)
+		check(err)
 	}
 
 	a, err := s.Assemble(ctx, ctxpage.Query{Text: "What may I refund without approval?", Budget: 2000, Reserve: 500})
-	must(err)
+	check(err)
 	for _, b := range a.Blocks {
 		fmt.Printf("in   %-9s %s\n", b.Ref.ID, b.Text)
 	}
@@ -123,9 +123,9 @@ func ExampleTxn_Commit() {
 	ctx := context.Background()
 	s := db.Scope("acme/support", ctxpage.WithActor("agent-7"))
 	_, err := s.Put(ctx, ctxpage.Artefact{ID: "refunds", Text: "Refunds up to $400 need no approval."})
-	must(err)
+	check(err)
 	a, err := s.Assemble(ctx, ctxpage.Query{Text: "What may I refund?", Budget: 2000})
-	must(err)
+	check(err)
 
 	for _, v := range []ctxpage.Verdict{
 		{Confidence: 1, By: "agent-7"},
@@ -133,8 +133,8 @@ func ExampleTxn_Commit() {
 		{Confidence: .88, By: "checker"},
 	} {
 		tx, err := s.Resume(ctx, a.Trace) // what the model saw is the read set
-		must(err)
-		must(tx.Put(ctx, ctxpage.Artefact{ID: "answer-1", Text: "You may refund up to $400."}))
+		check(err)
+		check(tx.Put(ctx, ctxpage.Artefact{ID: "answer-1", Text: "You may refund up to $400."}))
 		err = tx.Commit(ctx, v)
 		var held *ctxpage.HeldError
 		switch {
@@ -143,7 +143,7 @@ func ExampleTxn_Commit() {
 			fmt.Println("held:", held.Reason, "· visible:", !errors.Is(err, ctxpage.ErrNotFound))
 		case err == nil:
 			answer, err := s.Get(ctx, "answer-1")
-			must(err)
+			check(err)
 			fmt.Println("committed:", answer.Provenance)
 		}
 	}
@@ -160,21 +160,21 @@ func ExampleDB_Review() {
 	ctx := context.Background()
 	s := db.Scope("acme/support", ctxpage.WithActor("agent-7"))
 	tx, err := s.Begin(ctx)
-	must(err)
-	must(tx.Put(ctx, ctxpage.Artefact{ID: "finding", Text: "The gateway retries twice."}))
+	check(err)
+	check(tx.Put(ctx, ctxpage.Artefact{ID: "finding", Text: "The gateway retries twice."}))
 	fmt.Println(errors.Is(tx.Commit(ctx, ctxpage.Verdict{}), ctxpage.ErrHeld))
 
 	waiting, err := listing.Collect(db.Review().Batches(ctx, "", false))
-	must(err)
+	check(err)
 	for _, h := range waiting {
 		shown, err := db.Review().Show(ctx, h.ID) // the list has no texts
-		must(err)
+		check(err)
 		fmt.Println(h.Scope, h.Actor, h.Reason, shown.Writes[0].Text)
 		_, err = db.Review().Approve(ctx, h.ID, ctxpage.Approval{By: "anna", HumanVerified: true})
-		must(err)
+		check(err)
 	}
 	v, err := s.Get(ctx, "finding")
-	must(err)
+	check(err)
 	fmt.Println(v.Provenance)
 	// Output:
 	// true
@@ -189,17 +189,17 @@ func ExampleDB_Replay() {
 	ctx := context.Background()
 	s := db.Scope("acme/support")
 	_, err := s.Put(ctx, ctxpage.Artefact{ID: "refunds", Text: "Refunds up to $200."})
-	must(err)
+	check(err)
 	a, err := s.Assemble(ctx, ctxpage.Query{Text: "refunds", Budget: 2000})
-	must(err)
+	check(err)
 	_, err = s.Put(ctx, ctxpage.Artefact{ID: "refunds", Text: "Refunds up to $400."})
-	must(err)
+	check(err)
 
 	past, err := db.Replay(ctx, a.Trace)
-	must(err)
+	check(err)
 	fmt.Println(past.Text == a.Text())
 	why, err := db.Why(ctx, a.Trace, ctxpage.Ref{ID: "refunds"})
-	must(err)
+	check(err)
 	fmt.Println(why.In)
 	fmt.Println(why.Steps[len(why.Steps)-2])
 	// Output:
@@ -216,11 +216,11 @@ func ExampleScope_Artefacts() {
 	s := db.Scope("acme/support")
 	for _, id := range []string{"refunds", "returns", "vouchers"} {
 		_, err := s.Put(ctx, ctxpage.Artefact{ID: id, Text: "About " + id})
-		must(err)
+		check(err)
 	}
 
 	for v, err := range s.Artefacts(ctx, "re") {
-		must(err)
+		check(err)
 		fmt.Println(v.Ref)
 	}
 	// Output:

@@ -22,10 +22,8 @@ import (
 // leafOf returns the newest leaf of the audit.
 func newestLeaf(t *testing.T, db *DB) *manifest.Record {
 	t.Helper()
-	size, err := db.Manifests().Size(t.Context())
-	require.NoError(t, err)
-	leaf, err := db.Manifests().Leaf(t.Context(), size-1)
-	require.NoError(t, err)
+	size := must(db.Manifests().Size(t.Context()))(t)
+	leaf := must(db.Manifests().Leaf(t.Context(), size-1))(t)
 	return leaf
 }
 
@@ -34,50 +32,39 @@ func newestLeaf(t *testing.T, db *DB) *manifest.Record {
 func TestTurnsNameTheirContext(t *testing.T) {
 	ctx := t.Context()
 	path := t.TempDir() + "/agent.ctx"
-	db, err := Open(path, Options{})
-	require.NoError(t, err)
+	db := must(Open(path, Options{}))(t)
 	s := db.Scope("acme/support")
-	_, err = s.Put(ctx, Artefact{ID: "policy", Text: "Refunds take 14 days."})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "policy", Text: "Refunds take 14 days."}))(t)
 	chat := s.Session("chat")
-	_, err = chat.Append(ctx, Turn{Role: "user", Text: "How long do refunds take?"})
-	require.NoError(t, err)
-	a, err := s.Assemble(ctx, Query{Text: "How long do refunds take?", Budget: 2000, Session: "chat"})
-	require.NoError(t, err)
-	refs, err := chat.Append(ctx,
+	must(chat.Append(ctx, Turn{Role: "user", Text: "How long do refunds take?"}))(t)
+	a := must(s.Assemble(ctx, Query{Text: "How long do refunds take?", Budget: 2000, Session: "chat"}))(t)
+	refs := must(chat.Append(ctx,
 		Turn{Role: "user", Text: "Be quick."},
-		Turn{Role: "assistant", Text: "Fourteen days.", Trace: a.Trace, Subject: "dana"})
-	require.NoError(t, err)
+		Turn{Role: "assistant", Text: "Fourteen days.", Trace: a.Trace, Subject: "dana"}))(t)
 	id := refs[1].ID
 
 	check := func(db *DB) {
 		s := db.Scope("acme/support")
 		chat := s.Session("chat")
-		w, err := chat.Inspect(ctx)
-		require.NoError(t, err)
+		w := must(chat.Inspect(ctx))(t)
 		var traces []string
 		for _, turn := range w.Turns {
 			traces = append(traces, turn.Trace)
 		}
 		require.Equal(t, []string{"", "", a.Trace}, traces)
-		v, err := chat.Recall(ctx, id)
-		require.NoError(t, err)
+		v := must(chat.Recall(ctx, id))(t)
 		require.Equal(t, a.Trace, v.Trace)
 		require.Equal(t, "dana", v.Subject)
-		v, err = s.Get(ctx, id)
-		require.NoError(t, err)
+		v = must(s.Get(ctx, id))(t)
 		require.Equal(t, a.Trace, v.Trace)
-		in, err := chat.Inspect(ctx, id, refs[0].ID)
-		require.NoError(t, err)
+		in := must(chat.Inspect(ctx, id, refs[0].ID))(t)
 		require.Contains(t, in.Turn[id], "written from the context of trace "+a.Trace)
 		require.NotContains(t, in.Turn[refs[0].ID], "written from", "the user was given no context")
 		var out strings.Builder
-		_, err = db.Admin().Export(ctx, &out, portable.ExportOptions{})
-		require.NoError(t, err)
+		must(db.Admin().Export(ctx, &out, portable.ExportOptions{}))(t)
 		require.Equal(t, 1, strings.Count(out.String(), `"trace":"`+a.Trace+`","artefact"`), out.String())
 
-		w2, err := db.Why(ctx, v.Trace, Ref{})
-		require.NoError(t, err)
+		w2 := must(db.Why(ctx, v.Trace, Ref{}))(t)
 		told := strings.Join(w2.Steps, "\n")
 		require.Contains(t, told, "asked in acme/support by acme/support")
 		require.Contains(t, told, "in session chat")
@@ -86,8 +73,7 @@ func TestTurnsNameTheirContext(t *testing.T) {
 	}
 	check(db)
 	require.NoError(t, db.Close())
-	db, err = Open(path, Options{})
-	require.NoError(t, err)
+	db = must(Open(path, Options{}))(t)
 	check(db)
 	require.NoError(t, db.Close())
 }
@@ -97,13 +83,10 @@ func TestMemoriesNameTheirContext(t *testing.T) {
 	ctx := t.Context()
 	db := open(t, Options{})
 	s := db.Scope("acme")
-	_, err := s.Put(ctx, Artefact{ID: "policy", Text: "Refunds take 14 days."})
-	require.NoError(t, err)
-	v, err := s.Get(ctx, "policy")
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "policy", Text: "Refunds take 14 days."}))(t)
+	v := must(s.Get(ctx, "policy"))(t)
 	require.Empty(t, v.Trace, "the host put it")
-	a, err := s.Assemble(ctx, Query{Text: "refunds", Budget: 1000})
-	require.NoError(t, err)
+	a := must(s.Assemble(ctx, Query{Text: "refunds", Budget: 1000}))(t)
 	for id, confidence := range map[string]float64{"sure": .9, "unsure": .1} {
 		tx, err := db.Scope("acme", Gated()).Resume(ctx, a.Trace)
 		require.NoError(t, err)
@@ -114,8 +97,7 @@ func TestMemoriesNameTheirContext(t *testing.T) {
 			_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "kim"})
 		}
 		require.NoError(t, err)
-		v, err := s.Get(ctx, id)
-		require.NoError(t, err)
+		v := must(s.Get(ctx, id))(t)
 		require.Equal(t, a.Trace, v.Trace, id)
 	}
 }
@@ -125,19 +107,15 @@ func TestReplayAndReviewLeaveManifests(t *testing.T) {
 	ctx := t.Context()
 	db := open(t, Options{})
 	s := db.Scope("acme")
-	_, err := s.Put(ctx, Artefact{ID: "policy", Text: "Refunds take 14 days."})
-	require.NoError(t, err)
-	a, err := s.Assemble(ctx, Query{Text: "refunds", Budget: 1000})
-	require.NoError(t, err)
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "policy", Text: "Refunds take 14 days."}))(t)
+	a := must(s.Assemble(ctx, Query{Text: "refunds", Budget: 1000}))(t)
+	tx := must(s.Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "Perhaps."}))
 	var held *HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), &held)
 
 	leaves := func() uint64 {
-		n, err := db.Manifests().Size(ctx)
-		require.NoError(t, err)
+		n := must(db.Manifests().Size(ctx))(t)
 		return n
 	}
 	was := leaves()
@@ -164,11 +142,10 @@ func TestReplayAndReviewLeaveManifests(t *testing.T) {
 		}
 		was++
 	}
-	_, err = db.Scope("other").Replay(ctx, a.Trace)
+	_, err := db.Scope("other").Replay(ctx, a.Trace)
 	require.ErrorIs(t, err, ErrNotFound, "a handle replays its own contexts alone")
 	require.NoError(t, db.Replayable(ctx, a.Trace))
-	list, err := listing.Collect(db.Review().Batches(ctx, "acme", false))
-	require.NoError(t, err)
+	list := must(listing.Collect(db.Review().Batches(ctx, "acme", false)))(t)
 	require.Len(t, list, 1)
 	require.Empty(t, list[0].Writes[0].Text, "a list has no contents")
 	require.Empty(t, list[0].Writes[0].Pages[0].Text)
@@ -186,14 +163,11 @@ func TestLeavesByFilter(t *testing.T) {
 	for _, scope := range []string{"acme", "globex"} {
 		s := db.Scope(scope, WithActor("bot-"+scope))
 		for _, chat := range []string{"one", "two"} {
-			_, err := s.Session(chat).Append(ctx, Turn{Role: "user", Text: "Hello."})
-			require.NoError(t, err)
+			must(s.Session(chat).Append(ctx, Turn{Role: "user", Text: "Hello."}))(t)
 		}
-		_, err := s.Put(ctx, Artefact{ID: "policy", Text: "Refunds take 14 days."})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: "policy", Text: "Refunds take 14 days."}))(t)
 		for _, chat := range []string{"one", "two"} {
-			_, err = s.Assemble(ctx, Query{Text: "refunds in " + chat, Budget: 1000, Session: chat})
-			require.NoError(t, err)
+			must(s.Assemble(ctx, Query{Text: "refunds in " + chat, Budget: 1000, Session: chat}))(t)
 		}
 	}
 	questions := func(f manifest.Filter) (out []string) {
@@ -243,8 +217,7 @@ func TestTraceOfATurnThatNamesNoAssembly(t *testing.T) {
 		}
 	}
 	require.Equal(t, before, dbtest.SizeOf(db.Manifests()))
-	turns, err := listing.Collect(chat.Turns(ctx, 0))
-	require.NoError(t, err)
+	turns := must(listing.Collect(chat.Turns(ctx, 0)))(t)
 	require.Empty(t, turns)
 	invisible(t, s, "answer", "at most 400")
 
@@ -252,13 +225,11 @@ func TestTraceOfATurnThatNamesNoAssembly(t *testing.T) {
 	for i, trace := range []string{a.Trace, strings.ToLower(a.Trace)} {
 		turn := Turn{ID: fmt.Sprint("answer", i), Role: "assistant", Text: "at most 400", Trace: trace}
 		for range 2 { // appending it again is no new turn
-			_, err = chat.Append(ctx, turn)
-			require.NoError(t, err)
+			must(chat.Append(ctx, turn))(t)
 			require.Equal(t, trace, turn.Trace, "the caller's turn stays as it is")
 		}
 	}
-	leaves, err := db.Manifests().ByTrace(ctx, a.Trace)
-	require.NoError(t, err)
+	leaves := must(db.Manifests().ByTrace(ctx, a.Trace))(t)
 	require.Len(t, leaves, 3)
 }
 
@@ -285,14 +256,11 @@ func TestWhyTellsOfTurns(t *testing.T) {
 	s := db.Scope("talk")
 	putTalk(t, s, time.Date(2023, 5, 8, 0, 0, 0, 0, time.UTC), "Caroline: I bought shoes yesterday", "Melanie: Caroline, these shoes are lovely", "Caroline: Thanks!")
 	putTalk(t, s, time.Date(2023, 6, 8, 0, 0, 0, 0, time.UTC), "Melanie: Rain again", "Caroline: And wind")
-	_, err := s.Put(t.Context(), Artefact{ID: "shop.md", Kind: KindChunk, Text: "Shoes to buy: all sizes."})
-	require.NoError(t, err)
+	must(s.Put(t.Context(), Artefact{ID: "shop.md", Kind: KindChunk, Text: "Shoes to buy: all sizes."}))(t)
 
-	a, err := s.Assemble(t.Context(), Query{Text: "Which shoes did Caroline buy in May 2023?", Budget: 2000})
-	require.NoError(t, err)
+	a := must(s.Assemble(t.Context(), Query{Text: "Which shoes did Caroline buy in May 2023?", Budget: 2000}))(t)
 	steps := func(id string) string {
-		why, err := db.Why(t.Context(), a.Trace, Ref{ID: id})
-		require.NoError(t, err)
+		why := must(db.Why(t.Context(), a.Trace, Ref{ID: id}))(t)
 		return strings.Join(why.Steps, "\n")
 	}
 	first := steps("2023-05-00")
@@ -359,13 +327,10 @@ func writers(v any) (out []string) {
 func TestHostsReadTheAuditOnly(t *testing.T) {
 	ctx := context.Background()
 	path := t.TempDir() + "/agent.ctx"
-	db, err := Open(path, Options{})
-	require.NoError(t, err)
+	db := must(Open(path, Options{}))(t)
 	s := db.Scope("acme")
-	_, err = s.Put(ctx, Artefact{ID: "policy", Text: "refunds take 14 days"})
-	require.NoError(t, err)
-	_, err = s.Get(ctx, "policy")
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "policy", Text: "refunds take 14 days"}))(t)
+	must(s.Get(ctx, "policy"))(t)
 	require.Empty(t, writers(db.Manifests()))
 
 	read, _, err := filestore.OpenManifests(ctx, path)
@@ -373,22 +338,18 @@ func TestHostsReadTheAuditOnly(t *testing.T) {
 	require.Empty(t, writers(read))
 	require.NoError(t, read.Close())
 
-	body, err := db.Manifests().Body(ctx, 0)
-	require.NoError(t, err)
+	body := must(db.Manifests().Body(ctx, 0))(t)
 	clear(body)
-	leaf, err := db.Manifests().Leaf(ctx, 0)
-	require.NoError(t, err)
+	leaf := must(db.Manifests().Leaf(ctx, 0))(t)
 	*leaf = manifest.Record{}
 	if c, ok := db.Manifests().(interface{ Close() error }); ok {
 		require.NoError(t, c.Close(), "a host cannot close the log under the database")
 	}
-	_, err = db.Manifests().Verify(ctx, nil, nil)
-	require.NoError(t, err)
+	must(db.Manifests().Verify(ctx, nil, nil))(t)
 	_, err = s.Get(ctx, "policy")
 	require.NoError(t, err, "the database goes on writing")
 	require.NoError(t, db.Close())
-	db, err = Open(path, Options{})
-	require.NoError(t, err)
+	db = must(Open(path, Options{}))(t)
 	require.NoError(t, db.Close())
 }
 
@@ -405,11 +366,9 @@ func TestWritersSeesALog(t *testing.T) {
 
 func TestRefOfNamesPagesOfAnyScope(t *testing.T) {
 	ctx := context.Background()
-	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	require.NoError(t, err)
+	db := must(Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{}))(t)
 	defer db.Close()
-	_, err = db.Scope("acme/support").Put(ctx, Artefact{ID: "policy", Text: "refunds"})
-	require.NoError(t, err)
+	must(db.Scope("acme/support").Put(ctx, Artefact{ID: "policy", Text: "refunds"}))(t)
 	require.Equal(t, "acme/support:policy#1@1", db.RefOf(ctx, 1))
 	require.Equal(t, "page 2", db.RefOf(ctx, 2))
 }
@@ -417,16 +376,13 @@ func TestRefOfNamesPagesOfAnyScope(t *testing.T) {
 // The leaf says of a page that found no place what it would have taken.
 func TestLeftOutPagesKeepTheirTokens(t *testing.T) {
 	ctx := context.Background()
-	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	require.NoError(t, err)
+	db := must(Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{}))(t)
 	defer db.Close()
 	s := db.Scope("acme")
 	for i := range 6 {
-		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("note-", i), Text: strings.Repeat("refund policy of the shop. ", 40)})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: fmt.Sprint("note-", i), Text: strings.Repeat("refund policy of the shop. ", 40)}))(t)
 	}
-	a, err := s.Assemble(ctx, Query{Text: "refund policy", Budget: 500})
-	require.NoError(t, err)
+	a := must(s.Assemble(ctx, Query{Text: "refund policy", Budget: 500}))(t)
 	require.NotEmpty(t, a.Manifest.Excluded)
 	for _, e := range a.Manifest.Excluded {
 		for _, p := range e.Nearest {
@@ -439,19 +395,15 @@ func TestLeftOutPagesKeepTheirTokens(t *testing.T) {
 // from an artefact that is not there.
 func TestWhyNamesWhatItMeans(t *testing.T) {
 	ctx := context.Background()
-	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	require.NoError(t, err)
+	db := must(Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{}))(t)
 	defer db.Close()
 	s := db.Scope("acme")
 	for _, a := range []Artefact{{ID: "old", Text: "refunds take ten days"}, {ID: "new", Text: "nothing alike", Supersedes: []string{"old"}}} {
-		_, err := s.Put(ctx, a)
-		require.NoError(t, err)
+		must(s.Put(ctx, a))(t)
 	}
-	a, err := s.Assemble(ctx, Query{Text: "shipping", Budget: 500})
-	require.NoError(t, err)
+	a := must(s.Assemble(ctx, Query{Text: "shipping", Budget: 500}))(t)
 	told := func(ref Ref) string {
-		w, err := db.Why(ctx, a.Trace, ref)
-		require.NoError(t, err)
+		w := must(db.Why(ctx, a.Trace, ref))(t)
 		return strings.Join(w.Steps, "\n")
 	}
 	require.Contains(t, told(Ref{ID: "old"}), "superseded by acme:new#1@1")

@@ -48,8 +48,7 @@ func forms(a *Assembly) map[manifest.Form]int {
 // replays requires that an assembly is rendered again to its very bytes.
 func replays(t testing.TB, db *DB, a *Assembly) {
 	t.Helper()
-	r, err := db.Replay(ctx, a.Trace)
-	require.NoError(t, err)
+	r := must(db.Replay(ctx, a.Trace))(t)
 	require.Equal(t, a.Text(), r.Text)
 }
 
@@ -79,8 +78,7 @@ func TestFillTiers(t *testing.T) {
 	require.Equal(t, "rules", a.Blocks[0].Ref.ID)
 	replays(t, db, a)
 
-	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: words(7, 300)})
-	require.NoError(t, err)
+	must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: words(7, 300)}))(t)
 	a = assemble(t, s, q(200))
 	require.Equal(t, budget.TierMinimal, a.Tier, "what is protected alone does not fit")
 	require.True(t, a.Review)
@@ -88,7 +86,7 @@ func TestFillTiers(t *testing.T) {
 	require.Equal(t, "rules", ids(a)[0])
 	require.NotContains(t, ids(a), "fact")
 
-	_, err = s.Assemble(ctx, q(12))
+	_, err := s.Assemble(ctx, q(12))
 	require.ErrorIs(t, err, ErrBudget)
 	var short *budget.BudgetError
 	require.ErrorAs(t, err, &short)
@@ -190,23 +188,19 @@ func TestOtherCounterCountsAgain(t *testing.T) {
 	db := fill(Options{})
 	chat := db.Scope("acme").Session("chat")
 	for i := range 6 {
-		_, err := chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: texts["greek"]})
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: texts["greek"]}))(t)
 	}
 	require.NoError(t, db.Close())
 
 	db = fill(Options{Counter: byRune{}})
 	s := db.Scope("acme")
-	v, err := s.Get(ctx, "greek")
-	require.NoError(t, err)
+	v := must(s.Get(ctx, "greek"))(t)
 	require.Equal(t, []any{uint32(1), byRune{}.Count(v.Text)}, []any{v.Version, v.Tokens})
-	found, err := s.Search(ctx, "parcel", 5)
-	require.NoError(t, err)
+	found := must(s.Search(ctx, "parcel", 5))(t)
 	require.Equal(t, byRune{}.Count(found.Hits[0].Text), found.Hits[0].Tokens)
 	a := assemble(t, s, Query{Text: "parcel", Budget: 4000})
 	require.Equal(t, byRune{}.Count(a.Text()), a.Tokens)
-	w, err := s.Session("chat").Inspect(ctx)
-	require.NoError(t, err)
+	w := must(s.Session("chat").Inspect(ctx))(t)
 	for _, turn := range w.Turns {
 		require.GreaterOrEqual(t, turn.Tokens, byRune{}.Count(texts["greek"]))
 	}
@@ -218,8 +212,7 @@ func TestLadderTiers(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")
 	whole := shelf(t, s, 12)
-	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "Parcels are weighed on Mondays."})
-	require.NoError(t, err)
+	must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "Parcels are weighed on Mondays."}))(t)
 	for _, c := range []struct {
 		percent int // demand of the budget
 		tier    budget.Tier
@@ -335,14 +328,12 @@ func TestSummarizer(t *testing.T) {
 	require.Equal(t, KindSummary, sum.Kind)
 	require.Equal(t, Validated, sum.Provenance)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "doc-03", Page: 1, Version: 1}}, sum.DerivedFrom)
-	w, err := db.Why(ctx, a.Trace, Ref{ID: "doc-03"})
-	require.NoError(t, err)
+	w := must(db.Why(ctx, a.Trace, Ref{ID: "doc-03"}))(t)
 	require.True(t, w.In)
 	require.Equal(t, manifest.FormSummary, w.Page.Form)
 	require.Equal(t, sum.Pages[0].Num, w.Page.Via)
 	require.Contains(t, strings.Join(w.Steps, "\n"), "stands in for it")
-	w, err = db.Why(ctx, a.Trace, Ref{ID: id})
-	require.NoError(t, err)
+	w = must(db.Why(ctx, a.Trace, Ref{ID: id}))(t)
 	require.True(t, w.In)
 
 	b := assemble(t, s, q)
@@ -353,14 +344,13 @@ func TestSummarizer(t *testing.T) {
 	b = assemble(t, s, q)
 	require.Equal(t, a.Text(), b.Text(), "also after reopening")
 	require.Equal(t, 6, by.calls)
-	_, err = db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
 	db = reopen(t, db, Options{})
 	s = db.Scope("acme")
 	require.Equal(t, a.Text(), assemble(t, s, q).Text(), "and from the file, without the summarizer")
 
 	put(t, s, Artefact{ID: "doc-03", Kind: KindChunk, Text: doc(99, 120)})
-	_, err = s.Get(ctx, id)
+	_, err := s.Get(ctx, id)
 	require.ErrorIs(t, err, ErrDirty, "the page changed: its summary is dirty")
 	c := assemble(t, s, q)
 	require.NotContains(t, c.Text(), "of page 3 ", "nothing of the old page, summed up or not")
@@ -388,8 +378,7 @@ func TestSummarizerFails(t *testing.T) {
 			for _, p := range a.Manifest.Pages {
 				require.Contains(t, p.Reason, "summarizer")
 			}
-			list, err := listing.Collect(s.Artefacts(ctx, ""))
-			require.NoError(t, err)
+			list := must(listing.Collect(s.Artefacts(ctx, "")))(t)
 			require.Len(t, list, 3, "nothing was stored")
 			replays(t, db, a)
 		})
@@ -443,12 +432,10 @@ func TestSummaryIsSeen(t *testing.T) {
 	q := Query{Text: "parcel rule", Budget: whole * 100 / 85, Overflow: budget.Ladder}
 	for _, resume := range []bool{false, true} {
 		tx := begin(t, s)
-		a, err := tx.Assemble(ctx, q)
-		require.NoError(t, err)
+		a := must(tx.Assemble(ctx, q))(t)
 		require.Contains(t, a.Text(), "Parcels by hand")
 		if resume {
-			tx, err = s.Resume(ctx, a.Trace)
-			require.NoError(t, err)
+			tx = must(s.Resume(ctx, a.Trace))(t)
 		}
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "an answer about parcels"}))
 		put(t, s, Artefact{ID: "sum", Kind: KindSummary, Text: fmt.Sprint("Parcels by hand, corrected.", resume), DerivedFrom: []Ref{{ID: "doc-01"}}})
@@ -484,8 +471,7 @@ func TestSTARTKeepsByRecencyAndProvenance(t *testing.T) {
 	for i := range 20 {
 		require.Contains(t, ids(a), fmt.Sprintf("new-%02d", i))
 	}
-	w, err := db.Why(ctx, a.Trace, Ref{ID: "old-30"})
-	require.NoError(t, err)
+	w := must(db.Why(ctx, a.Trace, Ref{ID: "old-30"}))(t)
 	require.False(t, w.In)
 	require.Contains(t, strings.Join(w.Steps, "\n"), "recency and provenance kept others")
 }
@@ -506,8 +492,7 @@ func TestNearestMisses(t *testing.T) {
 	a := assemble(t, s, Query{Text: "parcel rule", Budget: 4000})
 	require.Equal(t, []string{"table"}, ids(a), "the successor answers for what it replaced")
 	tagOf := func(id string) (string, string) {
-		w, err := db.Why(ctx, a.Trace, Ref{ID: id})
-		require.NoError(t, err)
+		w := must(db.Why(ctx, a.Trace, Ref{ID: id}))(t)
 		require.False(t, w.In, id)
 		if w.Page == nil {
 			return "", strings.Join(w.Steps, "\n")
@@ -535,22 +520,20 @@ func TestDiff(t *testing.T) {
 	whole := shelf(t, s, 4)
 	q := Query{Text: "parcel rule", Budget: whole * 2}
 	a, same := assemble(t, s, q), assemble(t, s, q)
-	d, err := db.Diff(ctx, a.Trace, same.Trace)
-	require.NoError(t, err)
+	d := must(db.Diff(ctx, a.Trace, same.Trace))(t)
 	require.True(t, d.Empty(), "the same question over the same pages")
 
 	require.NoError(t, s.Delete(ctx, "doc-01"))
 	put(t, s, Artefact{ID: "doc-09", Kind: KindChunk, Text: doc(9, 120)})
 	q.Budget, q.Overflow = whole*100/85, budget.Ladder
 	b := assemble(t, s, q)
-	d, err = db.Diff(ctx, a.Trace, b.Trace)
-	require.NoError(t, err)
+	d = must(db.Diff(ctx, a.Trace, b.Trace))(t)
 	require.Len(t, d.Out, 1)
 	require.Equal(t, "acme:doc-01#1@1", db.RefOf(ctx, d.Out[0].Num))
 	require.Len(t, d.In, 1)
 	require.Equal(t, "acme:doc-09#1@1", db.RefOf(ctx, d.In[0].Num))
 	require.Len(t, d.Changed, 3, "three are ranges now")
-	_, err = db.Diff(ctx, a.Trace, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+	_, err := db.Diff(ctx, a.Trace, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
@@ -595,8 +578,7 @@ func TestHeldIsNotCounted(t *testing.T) {
 	s := db.Scope("acme", WithActor("agent"))
 	put(t, s, Artefact{ID: "policy", Text: "parcel rule"})
 	count := func() [3]int {
-		st, err := db.Stats(ctx)
-		require.NoError(t, err)
+		st := must(db.Stats(ctx))(t)
 		a := assemble(t, s, Query{Text: "zebra parcel", Floor: HumanVerified})
 		excluded := 0
 		for _, e := range a.Manifest.Excluded {
@@ -609,8 +591,7 @@ func TestHeldIsNotCounted(t *testing.T) {
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "zebra"}))
 	held := heldAs(t, tx.Commit(ctx, Verdict{Confidence: .6, By: "checker"}), ReasonLowConfidence)
 	require.Equal(t, before, count())
-	_, err := db.Review().Approve(ctx, held.Batch, Approval{By: "anna"})
-	require.NoError(t, err)
+	must(db.Review().Approve(ctx, held.Batch, Approval{By: "anna"}))(t)
 	require.Equal(t, [3]int{before[0] + 1, before[1] + 1, before[2] + 1}, count())
 }
 

@@ -23,20 +23,15 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 	host := db.Scope("acme", WithActor("host"))
 	put(t, host, Artefact{ID: "policy", Text: "refunds up to 400"})
 	chat := host.Session("chat")
-	refs, err := chat.Append(ctx, Turn{Role: "user", Text: "what of refunds?"})
-	require.NoError(t, err)
-	packet, err := chat.Handoff(ctx, "another")
-	require.NoError(t, err)
+	refs := must(chat.Append(ctx, Turn{Role: "user", Text: "what of refunds?"}))(t)
+	packet := must(chat.Handoff(ctx, "another"))(t)
 	agent := db.Scope("acme", WithActor("agent"), Gated())
 	talk, rules := agent.Session("chat"), agent.Directives()
 	state := func() (uint64, string) {
-		st, err := db.Stats(ctx)
-		require.NoError(t, err)
-		w, err := chat.Inspect(ctx)
-		require.NoError(t, err)
+		st := must(db.Stats(ctx))(t)
+		w := must(chat.Inspect(ctx))(t)
 		var out strings.Builder
-		_, err = host.Export(ctx, &out)
-		require.NoError(t, err)
+		must(host.Export(ctx, &out))(t)
 		return st.LSN, out.String() + fmt.Sprint(w.Turns[0])
 	}
 	lsn, content := state()
@@ -77,8 +72,7 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 	afterLSN, afterContent := state()
 	require.Equal(t, lsn, afterLSN)
 	require.Equal(t, content, afterContent)
-	names, err := listing.Collect(agent.Sessions(ctx))
-	require.NoError(t, err)
+	names := must(listing.Collect(agent.Sessions(ctx)))(t)
 	require.Equal(t, []string{"chat"}, names)
 
 	// The negative control: the host may all of it that does not fail for reasons of its own.
@@ -115,8 +109,7 @@ func TestGatedReads(t *testing.T) {
 	db := open(t, Options{})
 	host := db.Scope("acme")
 	put(t, host, Artefact{ID: "policy", Text: "refunds up to 400"})
-	_, err := host.Session("chat").Append(ctx, Turn{Role: "user", Text: "what of refunds?"})
-	require.NoError(t, err)
+	must(host.Session("chat").Append(ctx, Turn{Role: "user", Text: "what of refunds?"}))(t)
 	agent := db.Scope("acme", Gated())
 	require.Equal(t, get(t, host, "policy").Text, get(t, agent, "policy").Text)
 	q := Query{Text: "refunds", Session: "chat"}
@@ -128,10 +121,8 @@ func TestGatedReads(t *testing.T) {
 		"search":  func() error { _, err := agent.Search(ctx, "refunds", 0); return err },
 		"export":  func() error { _, err := agent.Export(ctx, &strings.Builder{}); return err },
 		"contract": func() error {
-			p, err := agent.Session("chat").Handoff(ctx, "next")
-			require.NoError(t, err)
-			theirs, err := agent.Session("chat").Contract(ctx, nil, &p)
-			require.NoError(t, err)
+			p := must(agent.Session("chat").Handoff(ctx, "next"))(t)
+			theirs := must(agent.Session("chat").Contract(ctx, nil, &p))(t)
 			require.NotEmpty(t, theirs)
 			mine, err := host.Session("chat").Contract(ctx, nil, &p)
 			require.Equal(t, string(mine), string(theirs), "it reads what it is given, and nothing else")
@@ -157,10 +148,8 @@ func TestGatedDrafts(t *testing.T) {
 	put(t, host, Artefact{ID: "sourced", Kind: KindChunk, Text: "from a file"})
 	put(t, host, Artefact{ID: "pinned", Text: "never forget", Pinned: true})
 	put(t, host, Artefact{ID: "note", Text: "a note of the host"})
-	_, err := db.Admin().PutVerified(ctx, "acme", "ann", Artefact{ID: "fact", Text: "refunds up to 400"})
-	require.NoError(t, err)
-	_, err = host.Session("chat").Append(ctx, Turn{Role: "user", Text: "what of refunds?"})
-	require.NoError(t, err)
+	must(db.Admin().PutVerified(ctx, "acme", "ann", Artefact{ID: "fact", Text: "refunds up to 400"}))(t)
+	must(host.Session("chat").Append(ctx, Turn{Role: "user", Text: "what of refunds?"}))(t)
 	refused := map[string]Artefact{
 		"system kind":      {ID: "x", Kind: KindSystem, Text: "obey"},
 		"system role":      {ID: "x", Role: "system", Text: "obey"},
@@ -200,11 +189,9 @@ func TestGatedDrafts(t *testing.T) {
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "zebras are refunded"}))
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "said", Role: "assistant", Text: "zebras, he said", Group: "chat", Seq: 2}))
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "note", Text: "a better note", Supersedes: nil}))
-	v, err := tx.Get(ctx, "answer")
-	require.NoError(t, err)
+	v := must(tx.Get(ctx, "answer"))(t)
 	require.Equal(t, Scratch, v.Provenance)
-	a, err := tx.Assemble(ctx, Query{Text: "zebras", Budget: 1000})
-	require.NoError(t, err)
+	a := must(tx.Assemble(ctx, Query{Text: "zebras", Budget: 1000}))(t)
 	for _, b := range a.Blocks {
 		if b.Ref.ID == "answer" {
 			require.Equal(t, Scratch, b.Provenance)
@@ -230,16 +217,14 @@ func TestGatedVerdicts(t *testing.T) {
 	_, err := agent.Resume(ctx, theirs.Trace)
 	require.ErrorIs(t, err, ErrGated)
 	mine := assemble(t, agent, Query{Text: "refunds"})
-	tx, err := agent.Resume(ctx, mine.Trace)
-	require.NoError(t, err)
+	tx := must(agent.Resume(ctx, mine.Trace))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "zebras are refunded"}))
 	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"}), ErrGated)
 	held := heldAs(t, tx.Commit(ctx, Verdict{}), ReasonLowConfidence)
 	require.Len(t, e.drafts, 1)
 	require.Equal(t, Scratch, e.drafts[0].Writes[0].Provenance)
 	invisible(t, host, "answer", "zebras")
-	_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "ann"})
-	require.NoError(t, err)
+	must(db.Review().Approve(ctx, held.Batch, Approval{By: "ann"}))(t)
 	require.Equal(t, Validated, get(t, host, "answer").Provenance)
 
 	for _, self := range []Verdict{{}, {Confidence: 1}, {Confidence: 1, By: "agent"}} { // no evaluator: the gate as ever
@@ -257,8 +242,7 @@ func TestGatedSupersedesIsJudgedAtCommit(t *testing.T) {
 	put(t, db.Scope("acme"), Artefact{ID: "note", Text: "refunds up to 400"})
 	tx := begin(t, db.Scope("acme", Gated(), WithActor("agent")))
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "mine", Text: "refunds up to 4000", Supersedes: []string{"note"}}))
-	_, err := db.Admin().PutVerified(ctx, "acme", "ann", Artefact{ID: "note", Text: "refunds up to 400"})
-	require.NoError(t, err)
+	must(db.Admin().PutVerified(ctx, "acme", "ann", Artefact{ID: "note", Text: "refunds up to 400"}))(t)
 	require.ErrorIs(t, tx.Commit(ctx, good), ErrGated)
 	require.Equal(t, HumanVerified, get(t, db.Scope("acme"), "note").Provenance)
 }

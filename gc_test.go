@@ -46,14 +46,10 @@ func gc(t *testing.T, db *DB, o GCOptions) store.GCReport {
 	}
 	dry := o
 	dry.DryRun = true
-	plan, err := db.Admin().GC(ctx, dry)
-	require.NoError(t, err)
-	st, err := db.Stats(ctx)
-	require.NoError(t, err)
-	rep, err := db.Admin().GC(ctx, o)
-	require.NoError(t, err)
-	after, err := db.Stats(ctx)
-	require.NoError(t, err)
+	plan := must(db.Admin().GC(ctx, dry))(t)
+	st := must(db.Stats(ctx))(t)
+	rep := must(db.Admin().GC(ctx, o))(t)
+	after := must(db.Stats(ctx))(t)
 	require.True(t, plan.DryRun)
 	require.Equal(t, st.PageVersions-plan.Dropped.Pages, after.PageVersions)
 	plan.DryRun, plan.Trace = false, rep.Trace
@@ -106,16 +102,13 @@ func TestGCDrops(t *testing.T) {
 			require.ErrorIs(t, err, ErrNotFound)
 			require.NotErrorIs(t, err, ErrGone)
 		}
-		hits, err := hitsOf(s.Search(ctx, "zebra", 10))
-		require.NoError(t, err)
+		hits := must(hitsOf(s.Search(ctx, "zebra", 10)))(t)
 		require.Empty(t, hits, "the words of what is gone find nothing, not what came after either")
-		hs, err := listing.Collect(s.Versions(ctx, "a"))
-		require.NoError(t, err)
+		hs := must(listing.Collect(s.Versions(ctx, "a")))(t)
 		require.Equal(t, []bool{false, true, true}, []bool{hs[0].Gone, hs[1].Gone, hs[2].Gone})
 		require.Equal(t, []string{"", rep.Trace, rep.Trace}, []string{hs[0].GoneBy, hs[1].GoneBy, hs[2].GoneBy})
 		require.Empty(t, hs[1].Actor)
-		st, err := db.Stats(ctx)
-		require.NoError(t, err)
+		st := must(db.Stats(ctx))(t)
 		require.Equal(t, []int{1, 1, 1}, []int{st.Artefacts, st.Pages, st.PageVersions})
 	}
 	look(db)
@@ -125,8 +118,7 @@ func TestGCDrops(t *testing.T) {
 	require.Empty(t, gc(t, db, GCOptions{}).Refs)
 	require.Equal(t, Ref{Scope: "acme", ID: "b", Version: 3}, put(t, db.Scope("acme"), Artefact{ID: "b", Text: "harbour"}), "versions go on where they were")
 
-	leaves, err := db.Manifests().ByTrace(ctx, rep.Trace)
-	require.NoError(t, err)
+	leaves := must(db.Manifests().ByTrace(ctx, rep.Trace))(t)
 	require.Len(t, leaves, 1)
 	require.Equal(t, manifest.TypeGC, leaves[0].Type)
 	require.Len(t, leaves[0].Writes, 3)
@@ -166,15 +158,13 @@ func TestGCKeeps(t *testing.T) {
 		{"seen by a held draft", "named by a held batch", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
 			history(t, clk, s, "a", "one")
 			tx := begin(t, s)
-			_, err := tx.Get(ctx, "a")
-			require.NoError(t, err)
+			must(tx.Get(ctx, "a"))(t)
 			require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "so it is"}))
 			var held *HeldError
 			require.ErrorAs(t, tx.Commit(ctx, Verdict{}), &held)
 			history(t, clk, s, "a", "two")
 			return func() {
-				_, err := db.Review().Reject(ctx, held.Batch, "anna", "")
-				require.NoError(t, err)
+				must(db.Review().Reject(ctx, held.Batch, "anna", ""))(t)
 			}
 		}, GCOptions{}},
 		{"to be replaced by a held draft", "named by a held batch", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
@@ -185,8 +175,7 @@ func TestGCKeeps(t *testing.T) {
 			require.ErrorAs(t, tx.Commit(ctx, Verdict{}), &held)
 			history(t, clk, s, "a", "two")
 			return func() {
-				_, err := db.Review().Reject(ctx, held.Batch, "anna", "")
-				require.NoError(t, err)
+				must(db.Review().Reject(ctx, held.Batch, "anna", ""))(t)
 			}
 		}, GCOptions{}},
 		{"the parent of a held draft", "named by a held batch", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
@@ -196,8 +185,7 @@ func TestGCKeeps(t *testing.T) {
 			var held *HeldError
 			require.ErrorAs(t, tx.Commit(ctx, Verdict{}), &held)
 			return func() {
-				_, err := db.Review().Reject(ctx, held.Batch, "anna", "")
-				require.NoError(t, err)
+				must(db.Review().Reject(ctx, held.Batch, "anna", ""))(t)
 			}
 		}, GCOptions{}},
 		{"a parent", "a live artefact is derived from it", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
@@ -215,8 +203,7 @@ func TestGCKeeps(t *testing.T) {
 		{"seen by a transaction", "in use by a transaction or a read", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
 			history(t, clk, s, "a", "one")
 			tx := begin(t, s)
-			_, err := tx.Get(ctx, "a")
-			require.NoError(t, err)
+			must(tx.Get(ctx, "a"))(t)
 			history(t, clk, s, "a", "two")
 			return func() { require.NoError(t, tx.Rollback()) }
 		}, GCOptions{}},
@@ -224,8 +211,7 @@ func TestGCKeeps(t *testing.T) {
 			history(t, clk, s, "a", "one")
 			clk.add(time.Hour)
 			tx := begin(t, s)
-			_, err := tx.Get(ctx, "a")
-			require.NoError(t, err)
+			must(tx.Get(ctx, "a"))(t)
 			clk.add(-time.Minute)
 			put(t, s, Artefact{ID: "a", Text: "two"})
 			return func() { require.NoError(t, tx.Rollback()) }
@@ -234,8 +220,7 @@ func TestGCKeeps(t *testing.T) {
 			history(t, clk, s, "a", "one")
 			a := assemble(t, s, Query{Text: "one"})
 			history(t, clk, s, "a", "two")
-			tx, err := s.Resume(ctx, a.Trace)
-			require.NoError(t, err)
+			tx := must(s.Resume(ctx, a.Trace))(t)
 			return func() { require.NoError(t, tx.Rollback()) }
 		}, GCOptions{}},
 		{"in an update", "in use by a transaction or a read", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
@@ -250,17 +235,14 @@ func TestGCKeeps(t *testing.T) {
 		}, GCOptions{}},
 		{"judged by a session", "named by a session", GCOptions{}, func(t *testing.T, db *DB, clk *clock, s *Scope) func() {
 			chat := s.Session("chat")
-			_, err := chat.Append(ctx, Turn{ID: "a", Role: "user", Text: "one"}, Turn{ID: "b", Role: "user", Text: "the last"})
-			require.NoError(t, err)
-			_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"one"}})
-			require.NoError(t, err)
+			must(chat.Append(ctx, Turn{ID: "a", Role: "user", Text: "one"}, Turn{ID: "b", Role: "user", Text: "the last"}))(t)
+			must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"one"}}))(t)
 			clk.add(time.Hour)
 			put(t, s, Artefact{ID: "a", Kind: KindMessage, Role: "user", Group: "chat", Seq: 1, Text: "two"})
 			clk.add(time.Hour)
 			return func() {
 				for i := range 40 { // verdicts are kept for 32 passes
-					_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{fmt.Sprint("other", i)}})
-					require.NoError(t, err)
+					must(chat.Pass(ctx, session.PassQuery{Keywords: []string{fmt.Sprint("other", i)}}))(t)
 				}
 			}
 		}, GCOptions{}},
@@ -296,8 +278,7 @@ func TestGCKeepsTheNewest(t *testing.T) {
 	for range 2 {
 		s = db.Scope("acme")
 		require.Equal(t, "zebra", get(t, s, "old").Text)
-		hits, err := hitsOf(s.Search(ctx, "zebra", 10))
-		require.NoError(t, err)
+		hits := must(hitsOf(s.Search(ctx, "zebra", 10)))(t)
 		require.Equal(t, []string{"new"}, hitIDs(hits), "what the dropped version replaced stays replaced")
 		db = reopen(t, db, opts)
 	}
@@ -317,8 +298,7 @@ func TestGCInTheMiddle(t *testing.T) {
 	require.Equal(t, []string{"acme:a@2", "acme:a@3"}, refStrings(rep.Refs))
 	for range 2 {
 		s = db.Scope("acme")
-		hits, err := hitsOf(s.Search(ctx, "zebra", 10))
-		require.NoError(t, err)
+		hits := must(hitsOf(s.Search(ctx, "zebra", 10)))(t)
 		require.Equal(t, []string{"a"}, hitIDs(hits))
 		require.Equal(t, uint32(4), hits[0].Ref.Version)
 		require.Contains(t, assemble(t, s, Query{Text: "zebra", AsOf: then.LSN}).Text(), "zebra one")
@@ -362,8 +342,7 @@ func TestGCSharedPages(t *testing.T) {
 	for range 2 {
 		s = db.Scope("acme")
 		for v, want := range map[uint32]string{1: text("zebra", "apple"), 3: text("zebra", "harbour"), 4: text("copper", "harbour"), 6: text("copper", "piano")} {
-			old, err := s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: v})
-			require.NoError(t, err)
+			old := must(s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: v}))(t)
 			require.Equal(t, want, old.Text)
 		}
 		db = reopen(t, db, opts)
@@ -432,8 +411,7 @@ func TestGCExpired(t *testing.T) {
 		require.Equal(t, "violin", get(t, s, "b").Text)
 		db = reopen(t, db, opts)
 	}
-	leaves, err := db.Manifests().ByTrace(ctx, rep.Trace)
-	require.NoError(t, err)
+	leaves := must(db.Manifests().ByTrace(ctx, rep.Trace))(t)
 	require.Len(t, leaves, 2, "a delete and a drop")
 }
 
@@ -454,24 +432,20 @@ func TestGCReplay(t *testing.T) {
 		_, err = db.Replay(ctx, past.Trace)
 		require.ErrorIs(t, err, ErrGone)
 		require.ErrorContains(t, err, "acme:a#1@1, dropped by gc "+rep.Trace+" at 2026-03-01T12:00:00Z")
-		r, err := db.Replay(ctx, now.Trace)
-		require.NoError(t, err)
+		r := must(db.Replay(ctx, now.Trace))(t)
 		require.True(t, r.Same)
-		why, err := db.Why(ctx, past.Trace, Ref{ID: "a"})
-		require.NoError(t, err)
+		why := must(db.Why(ctx, past.Trace, Ref{ID: "a"}))(t)
 		require.Equal(t, before, why)
 		require.Equal(t, "acme:a#1@1", db.RefOf(ctx, 1))
 
 		// An answer to the old context is still one to a context that has changed.
-		tx, err := s.Resume(ctx, past.Trace)
-		require.NoError(t, err)
+		tx := must(s.Resume(ctx, past.Trace))(t)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "so it is " + fmt.Sprint(clk.now())}))
 		var held *HeldError
 		require.ErrorAs(t, tx.Commit(ctx, good), &held)
 		require.Equal(t, ReasonStaleContext, held.Reason)
 		require.Equal(t, []string{"acme:a#1@1"}, refStrings(held.Stale))
-		_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "anna", Stale: true})
-		require.NoError(t, err)
+		must(db.Review().Approve(ctx, held.Batch, Approval{By: "anna", Stale: true}))(t)
 		clk.add(time.Hour)
 		db = reopen(t, db, opts)
 	}
@@ -497,22 +471,19 @@ func TestGCScope(t *testing.T) {
 func TestGCDefaults(t *testing.T) {
 	db, clk, opts := openGC(t)
 	history(t, clk, db.Scope("acme"), "a", "one", "two")
-	rep, err := db.Admin().GC(ctx, GCOptions{})
-	require.NoError(t, err)
+	rep := must(db.Admin().GC(ctx, GCOptions{}))(t)
 	require.Zero(t, rep.Dropped.Versions)
 	clk.add(DefaultKeepFor)
 	require.NoError(t, db.Close())
 	opts.ReadOnly = true
 	ro := openAt(t, db.Path(), opts)
-	_, err = ro.Admin().GC(ctx, GCOptions{})
+	_, err := ro.Admin().GC(ctx, GCOptions{})
 	require.ErrorIs(t, err, ErrReadOnly)
-	rep, err = ro.Admin().GC(ctx, GCOptions{DryRun: true})
-	require.NoError(t, err)
+	rep = must(ro.Admin().GC(ctx, GCOptions{DryRun: true}))(t)
 	require.Equal(t, 1, rep.Dropped.Versions)
 	require.NoError(t, ro.Close())
 	opts.ReadOnly = false
-	rep, err = openAt(t, db.Path(), opts).Admin().GC(ctx, GCOptions{})
-	require.NoError(t, err)
+	rep = must(openAt(t, db.Path(), opts).Admin().GC(ctx, GCOptions{}))(t)
 	require.Equal(t, 1, rep.Dropped.Versions)
 }
 
@@ -533,8 +504,7 @@ func TestGCManyAndCancelled(t *testing.T) {
 		}))
 		clk.add(time.Hour)
 	}
-	_, err := db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
 	ended, cancel := context.WithCancel(ctx)
 	seen := map[string]bool{}
 	rep, err := db.Admin().GC(ended, GCOptions{KeepFor: -1, Progress: func(what string, _, _ uint64) {
@@ -550,8 +520,7 @@ func TestGCManyAndCancelled(t *testing.T) {
 	rep = gc(t, db, GCOptions{})
 	require.Equal(t, arts*(versions-1)-768, rep.Dropped.Versions)
 	db = reopen(t, db, opts)
-	hits, err := hitsOf(db.Scope("acme").Search(ctx, "zebra", 100))
-	require.NoError(t, err)
+	hits := must(hitsOf(db.Scope("acme").Search(ctx, "zebra", 100)))(t)
 	require.Len(t, hits, arts)
 }
 
@@ -560,10 +529,8 @@ func TestGCFreesSpace(t *testing.T) {
 	db, clk, opts := openGC(t)
 	s := db.Scope("acme")
 	size := func() int64 {
-		_, err := db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
-		st, err := db.Stats(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
+		st := must(db.Stats(ctx))(t)
 		return st.FileBytes
 	}
 	fill := func(from int) {
@@ -583,16 +550,13 @@ func TestGCFreesSpace(t *testing.T) {
 	// As the README says: closed, and copied by bbolt, it is smaller, and the database it was.
 	gc(t, db, GCOptions{})
 	require.NoError(t, db.Close())
-	from, err := bbolt.Open(db.Path(), 0o600, nil)
-	require.NoError(t, err)
-	to, err := bbolt.Open(db.Path()+".small", 0o600, nil)
-	require.NoError(t, err)
+	from := must(bbolt.Open(db.Path(), 0o600, nil))(t)
+	to := must(bbolt.Open(db.Path()+".small", 0o600, nil))(t)
 	require.NoError(t, bbolt.Compact(to, from, 1<<20))
 	require.NoError(t, errors.Join(from.Close(), to.Close()))
 	require.NoError(t, os.Rename(db.Path()+".small", db.Path()))
 	small := openAt(t, db.Path(), opts)
-	st, err := small.Stats(ctx)
-	require.NoError(t, err)
+	st := must(small.Stats(ctx))(t)
 	require.Less(t, st.FileBytes, first)
 	require.Equal(t, uint32(180), get(t, small.Scope("acme"), "a").Version)
 }
@@ -601,11 +565,9 @@ func TestGCFreesSpace(t *testing.T) {
 func openJournals(t *testing.T, kinds []store.StateKind) (*DB, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
-	st, err := filestore.Open(filestore.Options{Path: path, NoSync: true, State: kinds, Now: newClock().now})
-	require.NoError(t, err)
+	st := must(filestore.Open(filestore.Options{Path: path, NoSync: true, State: kinds, Now: newClock().now}))(t)
 	t.Cleanup(func() { st.Close() })
-	db, err := Open(path, Options{Store: st, Clock: newClock().now})
-	require.NoError(t, err)
+	db := must(Open(path, Options{Store: st, Clock: newClock().now}))(t)
 	return db, path
 }
 
@@ -626,15 +588,11 @@ func journalsAfter(t *testing.T, db *DB, path string, rounds int) (sizes []int64
 				_, err = s.Directives().Step(ctx, "change premise to "+long)
 			}
 			require.NoError(t, err)
-			_, err = chat.Pass(ctx, session.PassQuery{Keywords: strings.Fields(long)})
-			require.NoError(t, err)
+			must(chat.Pass(ctx, session.PassQuery{Keywords: strings.Fields(long)}))(t)
 		}
-		_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
-		require.NoError(t, err)
-		_, err = db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
-		at, err := os.Stat(path)
-		require.NoError(t, err)
+		must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t)
+		must(db.Admin().Checkpoint(ctx))(t)
+		at := must(os.Stat(path))(t)
 		sizes = append(sizes, at.Size())
 	}
 	return sizes
@@ -650,12 +608,10 @@ func TestGCBoundsJournals(t *testing.T) {
 	require.LessOrEqual(t, sizes[rounds-1], 3*sizes[0], "%v", sizes)
 
 	s := db.Scope("acme")
-	passes, err := s.Session("chat").Passes(ctx)
-	require.NoError(t, err)
+	passes := must(s.Session("chat").Passes(ctx))(t)
 	require.Len(t, passes, 32)
 	require.EqualValues(t, 50*rounds, passes[31].Number)
-	list, err := listing.Collect(s.Directives().Entries(ctx, AtMost(1000, "", nil)))
-	require.NoError(t, err)
+	list := must(listing.Collect(s.Directives().Entries(ctx, AtMost(1000, "", nil))))(t)
 	require.Len(t, list, 32)
 	newest, oldest := list[0].Version, list[31].Version
 	require.Equal(t, newest-31, oldest)
@@ -663,13 +619,11 @@ func TestGCBoundsJournals(t *testing.T) {
 	require.ErrorIs(t, s.Directives().Restore(ctx, oldest-1), ErrGone)
 	require.ErrorIs(t, s.Directives().Restore(ctx, newest+9), ErrNotFound)
 	for range 31 { // as far back as verdicts are kept
-		_, err = s.Session("chat").Undo(ctx, 0)
-		require.NoError(t, err)
+		must(s.Session("chat").Undo(ctx, 0))(t)
 	}
-	_, err = s.Session("chat").Undo(ctx, 1)
+	_, err := s.Session("chat").Undo(ctx, 1)
 	require.ErrorIs(t, err, ErrGone)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 
 	unbounded := StateKinds()
@@ -689,18 +643,14 @@ func TestGCKeepsJournals(t *testing.T) {
 	db := open(t, Options{Clock: clock.now})
 	s := db.Scope("acme")
 	chat := s.Session("chat")
-	_, err := chat.Append(ctx, Turn{Role: "user", Text: "harbour"})
-	require.NoError(t, err)
+	must(chat.Append(ctx, Turn{Role: "user", Text: "harbour"}))(t)
 	for i := range 40 {
-		_, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{fmt.Sprint("word", i)}})
-		require.NoError(t, err)
-		_, err = s.Directives().Step(ctx, fmt.Sprint("use tool", i))
-		require.NoError(t, err)
+		must(chat.Pass(ctx, session.PassQuery{Keywords: []string{fmt.Sprint("word", i)}}))(t)
+		must(s.Directives().Step(ctx, fmt.Sprint("use tool", i)))(t)
 	}
 	dropped := func(o GCOptions) int {
 		t.Helper()
-		rep, err := db.Admin().GC(ctx, o)
-		require.NoError(t, err)
+		rep := must(db.Admin().GC(ctx, o))(t)
 		return rep.Journal
 	}
 	require.Zero(t, dropped(GCOptions{}), "younger than 30 days")
@@ -709,7 +659,6 @@ func TestGCKeepsJournals(t *testing.T) {
 	require.Equal(t, 16, dropped(GCOptions{KeepFor: -1, DryRun: true}))
 	require.Equal(t, 16, dropped(GCOptions{KeepFor: -1}))
 	require.Zero(t, dropped(GCOptions{KeepFor: -1}))
-	in, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	in := must(chat.Inspect(ctx))(t)
 	require.EqualValues(t, 40, in.Force.Number)
 }

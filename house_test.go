@@ -50,8 +50,7 @@ func open(t testing.TB, opts Options) *DB {
 func openAt(t testing.TB, path string, opts Options) *DB {
 	t.Helper()
 	elsewhere := OwnedElsewhere(t, path, opts)
-	db, err := Open(path, opts)
-	require.NoError(t, err)
+	db := must(Open(path, opts))(t)
 	elsewhere(db)
 	t.Cleanup(func() { checkAndClose(t, db) })
 	return db
@@ -63,8 +62,7 @@ func checkAndClose(t require.TestingT, db *DB) {
 	if err == nil {
 		counted, listed := db.FrameBytes()
 		require.Equal(t, counted, listed, "bytes of the working set")
-		st, err := db.Stats(ctx)
-		require.NoError(t, err)
+		st := must(db.Stats(ctx))(t)
 		require.Zero(t, st.Table.Pinned, "pins left behind")
 		require.NoError(t, db.Close())
 	} else {
@@ -83,15 +81,13 @@ func reopen(t testing.TB, db *DB, opts Options) *DB {
 
 func put(t testing.TB, s *Scope, a Artefact) Ref {
 	t.Helper()
-	ref, err := s.Put(ctx, a)
-	require.NoError(t, err)
+	ref := must(s.Put(ctx, a))(t)
 	return ref
 }
 
 func get(t testing.TB, s *Scope, id string, opts ...ReadOption) *Version {
 	t.Helper()
-	v, err := s.Get(ctx, id, opts...)
-	require.NoError(t, err)
+	v := must(s.Get(ctx, id, opts...))(t)
 	return v
 }
 
@@ -100,15 +96,13 @@ func assemble(t testing.TB, s *Scope, q Query) *Assembly {
 	if q.Budget == 0 {
 		q.Budget = 4000
 	}
-	a, err := s.Assemble(ctx, q)
-	require.NoError(t, err)
+	a := must(s.Assemble(ctx, q))(t)
 	return a
 }
 
 func begin(t testing.TB, s *Scope, opts ...TxnOption) *Txn {
 	t.Helper()
-	tx, err := s.Begin(ctx, opts...)
-	require.NoError(t, err)
+	tx := must(s.Begin(ctx, opts...))(t)
 	return tx
 }
 
@@ -177,3 +171,6 @@ func TestTopLevel(t *testing.T) {
 		require.DirExists(t, name)
 	}
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

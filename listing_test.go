@@ -40,11 +40,9 @@ func (s *interrupted) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPa
 
 func openInterrupted(t *testing.T, what store.ScanKind) (*DB, *interrupted) {
 	t.Helper()
-	mem, err := storetest.NewMemory(storetest.Config{State: StateKinds()})
-	require.NoError(t, err)
+	mem := must(storetest.NewMemory(storetest.Config{State: StateKinds()}))(t)
 	s := &interrupted{Store: mem, what: what}
-	db, err := Open("in memory", Options{Store: s})
-	require.NoError(t, err)
+	db := must(Open("in memory", Options{Store: s}))(t)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db, s
 }
@@ -93,12 +91,10 @@ func TestArtefactsAsASequence(t *testing.T) {
 	want := numbered(t, s, 2*atOnce+10)
 	put(t, s, Artefact{ID: "b", Text: "not of the prefix"})
 
-	got, err := drain(t, s.Artefacts(ctx, "a-"))
-	require.NoError(t, err)
+	got := must(drain(t, s.Artefacts(ctx, "a-")))(t)
 	require.Equal(t, want, namesOf(got))
 	require.Empty(t, got[0].Text)
-	listed, err := listing.Collect(s.Artefacts(ctx, "a-", AtMost(1000, "", nil)))
-	require.NoError(t, err)
+	listed := must(listing.Collect(s.Artefacts(ctx, "a-", AtMost(1000, "", nil))))(t)
 	require.Equal(t, listed, got, "what the cursor form gives")
 	size := dbtest.SizeOf(db.Manifests())
 
@@ -117,7 +113,7 @@ func TestArtefactsAsASequence(t *testing.T) {
 		}
 		return nil
 	}
-	got, err = drain(t, s.Artefacts(ctx, "a-"))
+	got, err := drain(t, s.Artefacts(ctx, "a-"))
 	require.ErrorContains(t, err, "on fire")
 	require.Equal(t, want[:atOnce], namesOf(got), "what came before the error is good")
 
@@ -155,8 +151,7 @@ func TestArtefactsWhileOthersWrite(t *testing.T) {
 		put(t, s, Artefact{ID: want[2], Text: "a second version"})
 		return s.Delete(ctx, gone)
 	}
-	got, err := drain(t, s.Artefacts(ctx, ""))
-	require.NoError(t, err)
+	got := must(drain(t, s.Artefacts(ctx, "")))(t)
 	expected := slices.DeleteFunc(slices.Clone(want), func(id string) bool { return id == gone })
 	require.Equal(t, append(expected, "a-9999"), namesOf(got))
 }
@@ -177,8 +172,7 @@ func TestVersionsAsASequence(t *testing.T) {
 		return nil
 	}
 	seq := s.Versions(ctx, "policy")
-	got, err := drain(t, seq)
-	require.NoError(t, err)
+	got := must(drain(t, seq))(t)
 	require.Len(t, got, n)
 	for i, v := range got {
 		require.Equal(t, "acme", v.Ref.Scope)
@@ -186,7 +180,7 @@ func TestVersionsAsASequence(t *testing.T) {
 	}
 
 	st.before = nil
-	got, err = drain(t, seq) // reads anew
+	got, err := drain(t, seq) // reads anew
 	require.NoError(t, err)
 	require.Len(t, got, 1)
 	require.Equal(t, "acme/support", got[0].Ref.Scope)
@@ -204,8 +198,7 @@ func TestScopesAsASequence(t *testing.T) {
 		put(t, db.Scope(want[i]), Artefact{ID: "a", Text: "x"})
 	}
 	put(t, db.Scope("other"), Artefact{ID: "a", Text: "x"})
-	got, err := drain(t, db.Scopes(ctx, "acme/"))
-	require.NoError(t, err)
+	got := must(drain(t, db.Scopes(ctx, "acme/")))(t)
 	var names []string
 	for _, s := range got {
 		names = append(names, s.Name)
@@ -213,7 +206,7 @@ func TestScopesAsASequence(t *testing.T) {
 	require.Equal(t, want, names)
 
 	st.before = func(part int) error { return map[int]error{2: errors.New("the disk is on fire")}[part] }
-	got, err = drain(t, db.Scopes(ctx, ""))
+	got, err := drain(t, db.Scopes(ctx, ""))
 	require.ErrorContains(t, err, "on fire")
 	require.Len(t, got, 4*atOnce)
 }
@@ -229,30 +222,24 @@ func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
 	var dirs []Directory
 	for i := range atOnce + 2 {
 		name := fmt.Sprintf("chat-%04d", i)
-		_, err := s.Session(name).Append(ctx, Turn{Role: "user", Text: "Hello."})
-		require.NoError(t, err)
+		must(s.Session(name).Append(ctx, Turn{Role: "user", Text: "Hello."}))(t)
 		names = append(names, name)
 		d := Directory{Dir: srv, Prefix: fmt.Sprintf("d%04d/", i)}
 		require.NoError(t, s.AddDirectory(ctx, d))
 		d.MaxSize = DefaultMaxFile
 		dirs = append(dirs, d)
 	}
-	_, err := db.Scope("acme/below").Session("other").Append(ctx, Turn{Role: "user", Text: "Hello."})
-	require.NoError(t, err)
+	must(db.Scope("acme/below").Session("other").Append(ctx, Turn{Role: "user", Text: "Hello."}))(t)
 	require.NoError(t, db.Scope("acme/below").AddDirectory(ctx, Directory{Dir: srv}))
 	size := dbtest.SizeOf(db.Manifests())
 
-	got, err := drain(t, s.Sessions(ctx))
-	require.NoError(t, err)
+	got := must(drain(t, s.Sessions(ctx)))(t)
 	require.Equal(t, names, got)
-	all, err := listing.Collect(s.Sessions(ctx))
-	require.NoError(t, err)
+	all := must(listing.Collect(s.Sessions(ctx)))(t)
 	require.Equal(t, all, got)
-	gotDirs, err := drain(t, s.Directories(ctx))
-	require.NoError(t, err)
+	gotDirs := must(drain(t, s.Directories(ctx)))(t)
 	require.Equal(t, dirs, gotDirs)
-	allDirs, err := listing.Collect(s.Directories(ctx))
-	require.NoError(t, err)
+	allDirs := must(listing.Collect(s.Directories(ctx)))(t)
 	require.Equal(t, allDirs, gotDirs)
 	require.Equal(t, size, dbtest.SizeOf(db.Manifests()), "a listing leaves no manifest")
 
@@ -268,7 +255,7 @@ func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
 		}
 		return nil
 	}
-	got, err = drain(t, s.Sessions(ctx))
+	got, err := drain(t, s.Sessions(ctx))
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, names[:atOnce], got, "what was read before it")
 	st.part = 0
@@ -301,15 +288,12 @@ func TestBatchesAsASequence(t *testing.T) {
 	for h, err := range db.Review().Batches(ctx, "acme", false) {
 		require.NoError(t, err)
 		got = append(got, h.ID)
-		_, err = db.Review().Reject(ctx, h.ID, "kim", "no")
-		require.NoError(t, err)
+		must(db.Review().Reject(ctx, h.ID, "kim", "no"))(t)
 	}
 	require.Equal(t, want, got)
-	left, err := drain(t, db.Review().Batches(ctx, "", false))
-	require.NoError(t, err)
+	left := must(drain(t, db.Review().Batches(ctx, "", false)))(t)
 	require.Empty(t, left)
-	all, err := drain(t, db.Review().Batches(ctx, "", true))
-	require.NoError(t, err)
+	all := must(drain(t, db.Review().Batches(ctx, "", true)))(t)
 	require.Len(t, all, len(want))
 }
 
@@ -318,16 +302,13 @@ func TestDirectivesAsASequence(t *testing.T) {
 	db := open(t, Options{})
 	d := db.Scope("acme").Directives()
 	for i := range atOnce + 4 {
-		_, err := d.Step(ctx, fmt.Sprintf("use tool%d", i))
-		require.NoError(t, err)
+		must(d.Step(ctx, fmt.Sprintf("use tool%d", i)))(t)
 	}
-	want, err := listing.Collect(d.Entries(ctx, AtMost(1000, "", nil)))
-	require.NoError(t, err)
+	want := must(listing.Collect(d.Entries(ctx, AtMost(1000, "", nil))))(t)
 	require.Greater(t, len(want), atOnce)
-	got, err := drain(t, d.Entries(ctx))
-	require.NoError(t, err)
+	got := must(drain(t, d.Entries(ctx)))(t)
 	require.Equal(t, want, got)
-	_, err = drain(t, db.Scope("no/../scope\x00").Directives().Entries(ctx))
+	_, err := drain(t, db.Scope("no/../scope\x00").Directives().Entries(ctx))
 	require.ErrorIs(t, err, ErrInvalid)
 }
 
@@ -339,19 +320,15 @@ func TestTurnsAsASequence(t *testing.T) {
 	for i := range atOnce + 4 {
 		turns = append(turns, Turn{Role: "user", Text: fmt.Sprint("turn ", i)})
 	}
-	_, err := chat.Append(ctx, turns...)
-	require.NoError(t, err)
-	got, err := drain(t, chat.Turns(ctx, 0))
-	require.NoError(t, err)
+	must(chat.Append(ctx, turns...))(t)
+	got := must(drain(t, chat.Turns(ctx, 0)))(t)
 	require.Len(t, got, len(turns))
 	for i, v := range got {
 		require.Equal(t, turns[i].Text, v.Text)
 	}
-	rest, err := drain(t, chat.Turns(ctx, got[atOnce].Seq))
-	require.NoError(t, err)
+	rest := must(drain(t, chat.Turns(ctx, got[atOnce].Seq)))(t)
 	require.Equal(t, got[atOnce:], rest)
-	none, err := drain(t, db.Scope("acme").Session("nobody").Turns(ctx, 0))
-	require.NoError(t, err)
+	none := must(drain(t, db.Scope("acme").Session("nobody").Turns(ctx, 0)))(t)
 	require.Empty(t, none)
 }
 
@@ -406,28 +383,23 @@ func TestCursorOfVersionsIsBound(t *testing.T) {
 		put(t, above, Artefact{ID: "policy", Text: fmt.Sprint("policy ", i)})
 		put(t, above, Artefact{ID: "other", Text: fmt.Sprint("other ", i)})
 		for j, of := range []*Scope{above, s} {
-			_, err := of.Directives().Step(ctx, fmt.Sprintf("use tool%d%d", i, j))
-			require.NoError(t, err)
+			must(of.Directives().Step(ctx, fmt.Sprintf("use tool%d%d", i, j)))(t)
 		}
 	}
 	var next string
-	_, err := listing.Collect(s.Versions(ctx, "policy", AtMost(1, "", &next)))
-	require.NoError(t, err)
+	must(listing.Collect(s.Versions(ctx, "policy", AtMost(1, "", &next))))(t)
 	put(t, s, Artefact{ID: "policy", Text: "our policy"})
 	put(t, s, Artefact{ID: "policy", Text: "our second policy"})
-	list, err := listing.Collect(s.Versions(ctx, "policy", AtMost(10, next, nil)))
-	require.NoError(t, err)
+	list := must(listing.Collect(s.Versions(ctx, "policy", AtMost(10, next, nil))))(t)
 	require.Len(t, list, 2)
 	require.Equal(t, Ref{Scope: "acme", ID: "policy", Version: 2}, list[0].Ref)
-	_, err = listing.Collect(s.Versions(ctx, "other", AtMost(10, next, nil)))
+	_, err := listing.Collect(s.Versions(ctx, "other", AtMost(10, next, nil)))
 	require.ErrorIs(t, err, ErrInvalid)
 	_, err = listing.Collect(db.Scope("elsewhere").Versions(ctx, "policy", AtMost(10, next, nil)))
 	require.ErrorIs(t, err, ErrInvalid)
 
-	_, err = listing.Collect(above.Directives().Entries(ctx, AtMost(1, "", &next)))
-	require.NoError(t, err)
-	_, err = listing.Collect(above.Directives().Entries(ctx, AtMost(1, next, nil)))
-	require.NoError(t, err)
+	must(listing.Collect(above.Directives().Entries(ctx, AtMost(1, "", &next))))(t)
+	must(listing.Collect(above.Directives().Entries(ctx, AtMost(1, next, nil))))(t)
 	_, err = listing.Collect(s.Directives().Entries(ctx, AtMost(1, next, nil)))
 	require.ErrorIs(t, err, ErrInvalid)
 }
@@ -439,18 +411,14 @@ func TestListingsOfAnyLimit(t *testing.T) {
 		put(t, s, Artefact{ID: strings.Repeat("x", i+1), Text: "t"})
 	}
 	for _, limit := range []int{math.MinInt, -1, 0, math.MaxInt} {
-		list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(limit, "", nil)))
-		require.NoError(t, err)
+		list := must(listing.Collect(s.Artefacts(ctx, "", AtMost(limit, "", nil))))(t)
 		require.Len(t, list, 70)
-		list, err = listing.Collect(s.Versions(ctx, "x", AtMost(limit, "", nil)))
-		require.NoError(t, err)
+		list = must(listing.Collect(s.Versions(ctx, "x", AtMost(limit, "", nil))))(t)
 		require.Len(t, list, 1)
-		_, err = listing.Collect(s.Versions(ctx, "x", AtMost(limit, "4000000000", nil)))
+		_, err := listing.Collect(s.Versions(ctx, "x", AtMost(limit, "4000000000", nil)))
 		require.ErrorIs(t, err, ErrInvalid, "a cursor from elsewhere")
-		_, err = listing.Collect(db.Scopes(ctx, "", AtMost(limit, "", nil)))
-		require.NoError(t, err)
-		_, err = listing.Collect(db.Review().Batches(ctx, "", true, AtMost(limit, "", nil)))
-		require.NoError(t, err)
+		must(listing.Collect(db.Scopes(ctx, "", AtMost(limit, "", nil))))(t)
+		must(listing.Collect(db.Review().Batches(ctx, "", true, AtMost(limit, "", nil))))(t)
 	}
 }
 
@@ -471,8 +439,7 @@ func TestNewestBesideUpdates(t *testing.T) {
 		for cursor, part := "", 0; ; part++ {
 			limit := 1 + rng.IntN(3)
 			var next string
-			list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(limit, cursor, &next), NewestFirst()))
-			require.NoError(t, err)
+			list := must(listing.Collect(s.Artefacts(ctx, "", AtMost(limit, cursor, &next), NewestFirst())))(t)
 			require.LessOrEqual(t, len(list), limit)
 			for _, v := range list {
 				seen[v.ID]++
@@ -501,11 +468,9 @@ func TestCursorsOfOtherListings(t *testing.T) {
 		put(t, other, Artefact{ID: id, Text: id})
 	}
 	var byID string
-	_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", &byID)))
-	require.NoError(t, err)
+	must(listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", &byID))))(t)
 	var newest string
-	_, err = listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", &newest), NewestFirst()))
-	require.NoError(t, err)
+	must(listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", &newest), NewestFirst())))(t)
 	for name, list := range map[string]func() error{
 		"no cursor": func() error {
 			_, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, "zzz", nil)))
@@ -535,8 +500,7 @@ func TestCursorsOfOtherListings(t *testing.T) {
 	} {
 		require.ErrorIs(t, list(), ErrInvalid, name)
 	}
-	list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(1, byID, nil)))
-	require.NoError(t, err)
+	list := must(listing.Collect(s.Artefacts(ctx, "", AtMost(1, byID, nil))))(t)
 	require.Equal(t, "b", list[0].ID, "control")
 }
 
@@ -548,40 +512,30 @@ func TestNamesInBothForms(t *testing.T) {
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: nfd, Text: "likes tea", Subject: nfd, Tags: []string{nfd}})
 	for _, id := range []string{nfc, nfd} {
-		v, err := s.Get(ctx, id)
-		require.NoError(t, err)
+		v := must(s.Get(ctx, id))(t)
 		require.Equal(t, nfc, v.ID)
 		for _, f := range []Filter{{Subject: id}, {TagsAny: []string{id}}, {TagsAll: []string{id}}, {IDPrefix: id}} {
-			list, err := listing.Collect(s.Artefacts(ctx, "", AtMost(9, "", nil), Where(f)))
-			require.NoError(t, err)
+			list := must(listing.Collect(s.Artefacts(ctx, "", AtMost(9, "", nil), Where(f))))(t)
 			require.Len(t, list, 1, "%+v", f)
-			found, err := s.Search(ctx, "tea", 9, Where(f))
-			require.NoError(t, err)
+			found := must(s.Search(ctx, "tea", 9, Where(f)))(t)
 			require.Len(t, found.Hits, 1, "%+v", f)
 		}
-		list, err := listing.Collect(s.Artefacts(ctx, id, AtMost(9, "", nil)))
-		require.NoError(t, err)
+		list := must(listing.Collect(s.Artefacts(ctx, id, AtMost(9, "", nil))))(t)
 		require.Len(t, list, 1)
-		history, err := listing.Collect(s.Versions(ctx, id, AtMost(9, "", nil)))
-		require.NoError(t, err)
+		history := must(listing.Collect(s.Versions(ctx, id, AtMost(9, "", nil))))(t)
 		require.Len(t, history, 1)
-		report, err := db.Admin().Erase(ctx, ops.Request{Subject: id, By: "ann", Reason: "asked", DryRun: true})
-		require.NoError(t, err)
+		report := must(db.Admin().Erase(ctx, ops.Request{Subject: id, By: "ann", Reason: "asked", DryRun: true}))(t)
 		require.Len(t, report.Erased, 1)
-		ref, err := store.ParseRef("acme:" + id)
-		require.NoError(t, err)
-		_, err = s.Recall(ctx, ref)
-		require.NoError(t, err)
+		ref := must(store.ParseRef("acme:" + id))(t)
+		must(s.Recall(ctx, ref))(t)
 	}
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
+	tx := must(s.Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: nfc, Text: "likes coffee"}))
-	v, err := tx.Get(ctx, nfd)
-	require.NoError(t, err)
+	v := must(tx.Get(ctx, nfd))(t)
 	require.Equal(t, "likes coffee", v.Text)
 	require.NoError(t, tx.Rollback())
 	require.NoError(t, s.Delete(ctx, nfd))
-	_, err = s.Get(ctx, nfc)
+	_, err := s.Get(ctx, nfc)
 	require.ErrorIs(t, err, ErrNotFound)
 	require.Equal(t, s.Session(nfc).ID(), s.Session(nfd).ID())
 }

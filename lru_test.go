@@ -141,8 +141,7 @@ func TestEvictionOrderIsThatOfGolangLRU(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 8).Draw(t, "size")
 		table := newPageTable(oneText{}, int64(size)*oneTextBytes)
-		list, err := simplelru.NewLRU[uint64, bool](1<<20, nil)
-		require.NoError(t, err)
+		list := must(simplelru.NewLRU[uint64, bool](1<<20, nil))(t)
 		pins, off := map[uint64][][]*frame{}, map[uint64]bool{}
 		var gone []uint64 // by the model, in order
 		trim := func() {
@@ -270,12 +269,10 @@ func TestPartsStayWithTheFrame(t *testing.T) {
 	defer db.Close()
 	s := db.Scope("acme")
 	for i := range 30 {
-		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("policy-", i), Kind: KindChunk, Text: fmt.Sprint(i, " ", strings.Repeat(refundPage, 3))})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: fmt.Sprint("policy-", i), Kind: KindChunk, Text: fmt.Sprint(i, " ", strings.Repeat(refundPage, 3))}))(t)
 	}
 	look := func(topK int) *Assembly {
-		a, err := s.Assemble(ctx, Query{Text: "refund limit", Budget: 330, TopK: topK})
-		require.NoError(t, err)
+		a := must(s.Assemble(ctx, Query{Text: "refund limit", Budget: 330, TopK: topK}))(t)
 		return a
 	}
 	first := look(1)
@@ -308,8 +305,7 @@ func TestScratchHoldsNoPage(t *testing.T) {
 	db, _ := openInternal(t)
 	s := db.Scope("acme")
 	for i := range 40 {
-		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("page", i), Text: fmt.Sprintf("zebra %d", i)})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: fmt.Sprint("page", i), Text: fmt.Sprintf("zebra %d", i)}))(t)
 	}
 	large := func() error { _, err := s.Assemble(ctx, Query{Text: "zebra", Budget: 10_000}); return err }
 	for _, call := range []func() error{
@@ -338,11 +334,9 @@ func TestScratchHoldsNoPage(t *testing.T) {
 
 // A salt is random to its last byte also when the randomness comes a byte at a time.
 func TestSaltsAreWhole(t *testing.T) {
-	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{Rand: iotest.OneByteReader(rand.Reader)})
-	require.NoError(t, err)
+	db := must(Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{Rand: iotest.OneByteReader(rand.Reader)}))(t)
 	defer db.Close()
-	put, err := db.makePut(Artefact{ID: "a", Text: "t"}, store.Validator{})
-	require.NoError(t, err)
+	put := must(db.makePut(Artefact{ID: "a", Text: "t"}, store.Validator{}))(t)
 	require.NotEqual(t, make([]byte, store.DigestSaltSize-1), put.Pages[0].Salt[1:])
 }
 
@@ -382,16 +376,12 @@ func TestGCKeepsWhatIsPinned(t *testing.T) {
 	db := openTest(t, dbtest.MemoryPath(t), Options{Clock: func() time.Time { at = at.Add(time.Second); return at }})
 	defer db.Close()
 	s := db.Scope("acme")
-	_, err := s.Put(ctx, Artefact{ID: "a", Text: "one"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "a", Text: "one"}))(t)
 	frames, _, err := db.table.load(ctx, store.Scopes{"acme"}, []store.PageKey{{Num: 1, Version: 1}}, nil)
 	require.NoError(t, err)
-	reading, err := s.Begin(ctx)
-	require.NoError(t, err)
-	_, err = s.Put(ctx, Artefact{ID: "a", Text: "two"})
-	require.NoError(t, err)
-	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
-	require.NoError(t, err)
+	reading := must(s.Begin(ctx))(t)
+	must(s.Put(ctx, Artefact{ID: "a", Text: "two"}))(t)
+	rep := must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t)
 	require.Equal(t, format.KeptInUse, rep.Kept[0].Reason)
 	require.NoError(t, reading.Rollback())
 	rep, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1})
@@ -408,15 +398,12 @@ func TestGCKeepsWhatIsPinned(t *testing.T) {
 // TestOwnParts: what others may write is theirs no more once a writer opened it; a reader refuses it.
 func TestOwnParts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx")
-	db, err := Open(path, Options{})
-	require.NoError(t, err)
-	_, err = db.Scope("acme").Put(t.Context(), Artefact{ID: "x", Text: "text"})
-	require.NoError(t, err)
+	db := must(Open(path, Options{}))(t)
+	must(db.Scope("acme").Put(t.Context(), Artefact{ID: "x", Text: "text"}))(t)
 	require.NoError(t, db.Close())
 	parts := []string{path, path + ".lock", path + "-wal", path + "-manifest"}
 	for _, dir := range parts[2:] {
-		entries, err := os.ReadDir(dir)
-		require.NoError(t, err)
+		entries := must(os.ReadDir(dir))(t)
 		for _, e := range entries {
 			parts = append(parts, filepath.Join(dir, e.Name()))
 		}
@@ -440,15 +427,13 @@ func TestOwnParts(t *testing.T) {
 			}
 			db, err := Open(path, Options{})
 			require.NoError(t, err, part)
-			st, err := os.Stat(part)
-			require.NoError(t, err)
+			st := must(os.Stat(part))(t)
 			require.Zero(t, st.Mode().Perm()&0o022, part)
 			require.NoError(t, db.Close())
 		}
 	}
-	db, err = Open(path, Options{ReadOnly: true})
+	db, err := Open(path, Options{ReadOnly: true})
 	require.NoError(t, err, "the control")
-	_, err = db.Scope("acme").Get(t.Context(), "x")
-	require.NoError(t, err)
+	must(db.Scope("acme").Get(t.Context(), "x"))(t)
 	require.NoError(t, db.Close())
 }

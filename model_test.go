@@ -303,8 +303,7 @@ func (m *machine) options(rt *rapid.T) Options {
 
 func (m *machine) reopen(rt *rapid.T) {
 	require.NoError(rt, m.db.Close())
-	db, err := Open(m.path, m.options(rt))
-	require.NoError(rt, err)
+	db := must(Open(m.path, m.options(rt)))(rt)
 	m.db, m.open, m.txs = db, nil, nil // open transactions are lost, as after a rollback
 }
 
@@ -338,8 +337,7 @@ func (m *machine) put(rt *rapid.T) {
 			a.Supersedes = []string{old}
 		}
 	}
-	ref, err := m.db.Scope(scope).Put(ctx, a)
-	require.NoError(rt, err)
+	ref := must(m.db.Scope(scope).Put(ctx, a))(rt)
 	m.serial++
 	m.write(scope, id, v, a.Supersedes...)
 	require.Equal(rt, uint32(len(m.art(scope, id).versions)), ref.Version)
@@ -400,8 +398,7 @@ func (m *machine) begin(rt *rapid.T) {
 		return
 	}
 	scope := rapid.SampledFrom(modelScopes).Draw(rt, "scope")
-	tx, err := m.db.Scope(scope, WithActor("agent")).Begin(ctx)
-	require.NoError(rt, err)
+	tx := must(m.db.Scope(scope, WithActor("agent")).Begin(ctx))(rt)
 	m.open = append(m.open, tx)
 	m.txs = append(m.txs, &mtx{scope: scope, writes: map[string]string{}, drops: map[string]bool{}, expect: map[string]int{}, saw: map[mkey]string{}, pages: map[mkey]int{}, begun: m.clk.now(), serial: m.serial})
 }
@@ -524,8 +521,7 @@ func (m *machine) commit(rt *rapid.T) {
 }
 
 func (m *machine) review(rt *rapid.T) {
-	list, err := listing.Collect(m.db.Review().Batches(ctx, "", false))
-	require.NoError(rt, err)
+	list := must(listing.Collect(m.db.Review().Batches(ctx, "", false)))(rt)
 	require.Len(rt, list, len(m.held))
 	if len(list) == 0 {
 		return
@@ -540,8 +536,7 @@ func (m *machine) review(rt *rapid.T) {
 		require.Equal(rt, x.writes[w.ID], w.Text)
 	}
 	if rapid.Bool().Draw(rt, "reject") {
-		_, err := m.db.Review().Reject(ctx, h.ID, "anna", "")
-		require.NoError(rt, err)
+		must(m.db.Review().Reject(ctx, h.ID, "anna", ""))(rt)
 		delete(m.held, h.ID)
 		return
 	}
@@ -568,8 +563,7 @@ func (m *machine) gc(rt *rapid.T) {
 		KeepRecords: 1 << 30, KeepNames: 1 << 30, // the model lists them all
 		Expired: rapid.Bool().Draw(rt, "expired"), DryRun: rapid.IntRange(0, 3).Draw(rt, "dry") == 0,
 	}
-	rep, err := m.db.Admin().GC(ctx, o)
-	require.NoError(rt, err)
+	rep := must(m.db.Admin().GC(ctx, o))(rt)
 	got, want := map[Ref]bool{}, map[Ref]bool{}
 	for _, r := range rep.Refs {
 		got[r] = true
@@ -618,8 +612,7 @@ func (m *machine) compare(rt *rapid.T, scopes ...string) {
 		for _, id := range modelIDs {
 			m.compareArtefact(rt, s, id)
 		}
-		list, err := listing.Collect(s.Artefacts(ctx, ""))
-		require.NoError(rt, err)
+		list := must(listing.Collect(s.Artefacts(ctx, "")))(rt)
 		var got, want []string
 		for _, v := range list {
 			got = append(got, v.ID)
@@ -631,8 +624,7 @@ func (m *machine) compare(rt *rapid.T, scopes ...string) {
 		}
 		require.Equal(rt, want, got)
 	}
-	st, err := m.db.Stats(ctx)
-	require.NoError(rt, err)
+	st := must(m.db.Stats(ctx))(rt)
 	live := 0
 	for _, a := range m.arts {
 		if a.live() != nil {
@@ -691,8 +683,7 @@ func (m *machine) compareArtefact(rt *rapid.T, s *Scope, id string) {
 
 func (m *machine) search(rt *rapid.T) {
 	scope, word := rapid.SampledFrom(modelScopes).Draw(rt, "scope"), rapid.SampledFrom(modelWords).Draw(rt, "word")
-	hits, err := hitsOf(m.db.Scope(scope).Search(ctx, word, 200))
-	require.NoError(rt, err)
+	hits := must(hitsOf(m.db.Scope(scope).Search(ctx, word, 200)))(rt)
 	got := []string{}
 	for _, h := range hits {
 		if k := h.Ref.Scope + ":" + h.Ref.ID; !slices.Contains(got, k) {
@@ -714,12 +705,10 @@ func TestModel(t *testing.T) {
 func checkModel(t *testing.T, reopen bool) {
 	dir := filepath.Dir(dbtest.MemoryPath(t))
 	rapid.Check(t, func(rt *rapid.T) {
-		sub, err := os.MkdirTemp(dir, "")
-		require.NoError(rt, err)
+		sub := must(os.MkdirTemp(dir, ""))(rt)
 		defer os.RemoveAll(sub)
 		m := &machine{model: &model{clk: newClock(), arts: map[mkey]*mart{}, held: map[string]*mtx{}}, path: sub + "/agent.ctx"}
-		m.db, err = Open(m.path, m.options(rt))
-		require.NoError(rt, err)
+		m.db = must(Open(m.path, m.options(rt)))(rt)
 		defer func() { m.db.Close() }()
 		rt.Repeat(map[string]func(*rapid.T){
 			"put":    m.put,
@@ -736,8 +725,7 @@ func checkModel(t *testing.T, reopen bool) {
 			"search": m.search,
 			"clock":  func(rt *rapid.T) { m.clk.add(time.Duration(rapid.IntRange(-1, 3).Draw(rt, "hours")) * time.Hour) },
 			"checkpoint": func(rt *rapid.T) {
-				_, err := m.db.Admin().Checkpoint(ctx)
-				require.NoError(rt, err)
+				must(m.db.Admin().Checkpoint(ctx))(rt)
 			},
 			"reopen": m.reopen,
 			"": func(rt *rapid.T) {
@@ -786,12 +774,10 @@ func archiveOf(t testing.TB, db *DB, clk *clock, batch, checkpoint int) {
 		}))
 		puts = puts[n:]
 		if checkpoint > 0 && i%checkpoint == checkpoint-1 {
-			_, err := db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
+			must(db.Admin().Checkpoint(ctx))(t)
 		}
 	}
-	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "verified", Text: words(600, 20), CurrentAsOf: at(90)})
-	require.NoError(t, err)
+	must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "verified", Text: words(600, 20), CurrentAsOf: at(90)}))(t)
 }
 
 var determined = []Query{
@@ -853,8 +839,7 @@ func TestDeterminism(t *testing.T) {
 			for range 6 {
 				all()
 			}
-			_, err := db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
+			must(db.Admin().Checkpoint(ctx))(t)
 			for range 5 {
 				all()
 			}
@@ -925,8 +910,7 @@ func TestReopenAfterNewHead(t *testing.T) {
 	put(t, s, Artefact{ID: "else", Text: "of another matter", Group: "b"})
 	put(t, s, Artefact{ID: "turn-1", Text: "zebra crossing number 1", Group: "b", Name: "zebra"})
 	find := func() []Hit {
-		hits, err := hitsOf(s.Search(ctx, "zebra crossing", 10))
-		require.NoError(t, err)
+		hits := must(hitsOf(s.Search(ctx, "zebra crossing", 10)))(t)
 		require.NotEmpty(t, hits)
 		return hits
 	}

@@ -26,8 +26,7 @@ func TestHealth(t *testing.T) {
 	db := open(t, Options{Clock: now.now})
 	s := db.Scope("acme")
 	count := func() map[string]int {
-		r, err := s.Health(ctx, ops.HealthOptions{})
-		require.NoError(t, err)
+		r := must(s.Health(ctx, ops.HealthOptions{}))(t)
 		require.Len(t, r.Findings, 7)
 		out := map[string]int{}
 		for _, f := range r.Findings {
@@ -58,14 +57,13 @@ func TestHealth(t *testing.T) {
 	now.add(2 * time.Hour)
 	require.Equal(t, map[string]int{"exact duplicate": 1, "near duplicate": 1, "contradiction": 1, "expired": 1, "superseded": 1, "orphan": 1}, count())
 
-	_, err := s.Assemble(ctx, Query{Text: "rule", Budget: 150})
-	require.NoError(t, err)
+	must(s.Assemble(ctx, Query{Text: "rule", Budget: 150}))(t)
 	require.Positive(t, count()["never served"])
 	require.Less(t, count()["never served"], 9)
 
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err = s.Health(ended, ops.HealthOptions{})
+	_, err := s.Health(ended, ops.HealthOptions{})
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = s.Health(ctx, ops.HealthOptions{Examples: 100 + 1})
 	require.ErrorIs(t, err, ErrInvalid)
@@ -83,12 +81,10 @@ func TestHealthOfDocuments(t *testing.T) {
 	}
 	put(t, s, Artefact{ID: "a", Text: para("the licence") + para("refunds") + para("vouchers")})
 	put(t, s, Artefact{ID: "b", Text: para("the licence") + para("holidays") + para("sickness")})
-	v, err := s.Get(ctx, "a")
-	require.NoError(t, err)
+	v := must(s.Get(ctx, "a"))(t)
 	require.Greater(t, len(v.Pages), 1, "control: the documents have several pages, of which they share the first")
 	find := func() map[string]ops.Finding {
-		r, err := s.Health(ctx, ops.HealthOptions{})
-		require.NoError(t, err)
+		r := must(s.Health(ctx, ops.HealthOptions{}))(t)
 		out := map[string]ops.Finding{}
 		for _, f := range r.Findings {
 			if f.Count > 0 {
@@ -114,15 +110,12 @@ func TestHealthOfConversations(t *testing.T) {
 	db := open(t, Options{Clock: now.now})
 	s := db.Scope("acme")
 	for range 3 {
-		_, err := s.Session("chat").Append(ctx, Turn{Role: "user", Text: "Thank you very much, that is all I wanted to know for today."})
-		require.NoError(t, err)
+		must(s.Session("chat").Append(ctx, Turn{Role: "user", Text: "Thank you very much, that is all I wanted to know for today."}))(t)
 	}
 	put(t, s, Artefact{ID: "fact", Text: "something else"})
 	now.add(time.Hour)
-	_, err := s.Assemble(ctx, Query{Text: "nothing", Budget: 60, Kinds: []Kind{KindSystem}})
-	require.NoError(t, err)
-	r, err := s.Health(ctx, ops.HealthOptions{})
-	require.NoError(t, err)
+	must(s.Assemble(ctx, Query{Text: "nothing", Budget: 60, Kinds: []Kind{KindSystem}}))(t)
+	r := must(s.Health(ctx, ops.HealthOptions{}))(t)
 	for _, f := range r.Findings {
 		if f.What == "never served" {
 			require.Equal(t, []ops.Example{{ID: "fact"}}, f.Examples, "control: what is no turn is found")
@@ -146,11 +139,9 @@ func (s *loads) Load(ctx context.Context, scopes store.Scopes, keys []store.Page
 // Beside a busy process each call takes its time, so a report makes at most a few for each artefact, however many are alike.
 func TestHealthMakesFewCalls(t *testing.T) {
 	t.Parallel()
-	files, err := filestore.Open(filestore.Options{Path: dbtest.MemoryPath(t), NoSync: true, State: StateKinds()})
-	require.NoError(t, err)
+	files := must(filestore.Open(filestore.Options{Path: dbtest.MemoryPath(t), NoSync: true, State: StateKinds()}))(t)
 	st := &loads{Store: files}
-	db, err := Open("files", Options{Store: st, NoWatch: true})
-	require.NoError(t, err)
+	db := must(Open("files", Options{Store: st, NoWatch: true}))(t)
 	defer func() { require.NoError(t, db.Close()) }()
 	s := db.Scope("acme")
 	text := strings.Repeat("the quick brown fox jumps over the lazy dog near the river bank at noon ", 5)
@@ -159,8 +150,7 @@ func TestHealthMakesFewCalls(t *testing.T) {
 		put(t, s, Artefact{ID: fmt.Sprint("same-", i), Text: strings.Replace(text, "dog", "dog"+strings.Repeat("!", i+1), 1)})
 	}
 	st.n = 0
-	r, err := s.Health(ctx, ops.HealthOptions{})
-	require.NoError(t, err)
+	r := must(s.Health(ctx, ops.HealthOptions{}))(t)
 	for _, f := range r.Findings {
 		if f.What == "near duplicate" {
 			require.Equal(t, n-1, f.Count)
@@ -178,22 +168,18 @@ func TestPutBeginsSession(t *testing.T) {
 	turn := Artefact{ID: "m1", Kind: KindMessage, Role: "user", Text: "which tea?", Group: "chat-1", Seq: 1}
 	put(t, s, turn)
 	put(t, s, Artefact{ID: "f1", Text: "a fact in a group", Group: "notes"})
-	list, err := listing.Collect(s.Sessions(ctx))
-	require.NoError(t, err)
+	list := must(listing.Collect(s.Sessions(ctx)))(t)
 	require.Equal(t, []string{"chat-1"}, list)
 	put(t, s, Artefact{ID: "m2", Kind: KindMessage, Role: "assistant", Text: "green", Group: "chat-1", Seq: 2})
-	_, err = s.Session("chat-1").Append(ctx, Turn{Role: "user", Text: "why?"})
-	require.NoError(t, err)
+	must(s.Session("chat-1").Append(ctx, Turn{Role: "user", Text: "why?"}))(t)
 	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
 		turn.ID, turn.Group = "m3", "chat-2"
 		return tx.Put(ctx, turn)
 	}))
 	s = reopen(t, db, Options{}).Scope("acme/ann")
-	list, err = listing.Collect(s.Sessions(ctx))
-	require.NoError(t, err)
+	list = must(listing.Collect(s.Sessions(ctx)))(t)
 	require.Equal(t, []string{"chat-1", "chat-2"}, list)
-	w, err := s.Session("chat-1").Inspect(ctx)
-	require.NoError(t, err)
+	w := must(s.Session("chat-1").Inspect(ctx))(t)
 	require.Len(t, w.Turns, 3)
 }
 
@@ -206,8 +192,7 @@ func TestRaise(t *testing.T) {
 	}
 	put(t, s, Artefact{ID: "m1", Kind: KindMessage, Role: "assistant", Text: "green tea", Group: "chat", Seq: 1})
 	shown := func(opts ...ReadOption) (n int, below string) {
-		found, err := s.Search(ctx, "tea", 10, opts...)
-		require.NoError(t, err)
+		found := must(s.Search(ctx, "tea", 10, opts...))(t)
 		return len(found.Hits), found.Below()
 	}
 	n, below := shown()
@@ -218,14 +203,12 @@ func TestRaise(t *testing.T) {
 	require.Empty(t, below)
 
 	r := Raise{To: Validated, By: "bob", Why: "read them", Where: Filter{TagsAll: []string{"a"}}, DryRun: true}
-	dry, err := db.Admin().Raise(ctx, "acme/ann", r)
-	require.NoError(t, err)
+	dry := must(db.Admin().Raise(ctx, "acme/ann", r))(t)
 	require.Len(t, dry.Refs, 2)
 	n, _ = shown()
 	require.Zero(t, n, "a dry run writes nothing")
 	r.DryRun = false
-	did, err := db.Admin().Raise(ctx, "acme/ann", r)
-	require.NoError(t, err)
+	did := must(db.Admin().Raise(ctx, "acme/ann", r))(t)
 	require.Len(t, did.Refs, 2)
 	v := get(t, s, "a1")
 	require.Equal(t, Validated, v.Provenance)
@@ -238,19 +221,16 @@ func TestRaise(t *testing.T) {
 		return nil
 	}))
 	require.Equal(t, []string{"bob", "read them", "raised to validated"}, []string{last.By, last.Note, last.Reason})
-	again, err := db.Admin().Raise(ctx, "acme/ann", r)
-	require.NoError(t, err)
+	again := must(db.Admin().Raise(ctx, "acme/ann", r))(t)
 	require.Equal(t, Raised{Refs: []Ref{}, Above: 2}, *again)
 	n, below = shown()
 	require.Equal(t, 2, n)
 	require.Contains(t, below, ": 2")
 
-	_, err = db.Admin().Raise(ctx, "acme/ann", Raise{To: HumanVerified, By: "bob", IDs: []string{"m1"}})
-	require.NoError(t, err)
-	turns, err := listing.Collect(s.Session("chat").Turns(ctx, 0))
-	require.NoError(t, err)
+	must(db.Admin().Raise(ctx, "acme/ann", Raise{To: HumanVerified, By: "bob", IDs: []string{"m1"}}))(t)
+	turns := must(listing.Collect(s.Session("chat").Turns(ctx, 0)))(t)
 	require.Len(t, turns, 1, "a raised turn stays in its session")
-	_, err = db.Admin().Raise(ctx, "acme/ann", Raise{To: Validated, By: "bob", IDs: []string{"none"}})
+	_, err := db.Admin().Raise(ctx, "acme/ann", Raise{To: Validated, By: "bob", IDs: []string{"none"}})
 	require.ErrorIs(t, err, ErrNotFound)
 	for _, bad := range []Raise{{To: Validated}, {To: Scratch, By: "bob"}, {By: "bob"}} {
 		_, err = db.Admin().Raise(ctx, "acme/ann", bad)
@@ -298,20 +278,17 @@ func TestExportBesideJobs(t *testing.T) {
 		}, "a1b1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files, err := filestore.Open(filestore.Options{Path: dbtest.MemoryPath(t), State: StateKinds()})
-			require.NoError(t, err)
+			files := must(filestore.Open(filestore.Options{Path: dbtest.MemoryPath(t), State: StateKinds()}))(t)
 			st := &afterListing{Store: files}
-			db, err := Open("files", Options{Store: st, WorkingSet: -1, NoWatch: true})
-			require.NoError(t, err)
+			db := must(Open("files", Options{Store: st, WorkingSet: -1, NoWatch: true}))(t)
 			defer db.Close()
 			for _, id := range []string{"a", "b"} {
-				_, err := db.Scope("acme").Put(ctx, Artefact{ID: id, Text: id + "1"})
-				require.NoError(t, err)
+				must(db.Scope("acme").Put(ctx, Artefact{ID: id, Text: id + "1"}))(t)
 			}
 			var failed error
 			st.do = func() { failed = job.do(db) }
 			var out bytes.Buffer
-			_, err = db.Scope("acme").Export(ctx, &out)
+			_, err := db.Scope("acme").Export(ctx, &out)
 			require.NoError(t, failed)
 			require.NoError(t, err)
 			texts := ""

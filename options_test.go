@@ -193,10 +193,8 @@ func TestQueryLimits(t *testing.T) {
 		_, err := s.Search(ctx, "words", limit)
 		require.ErrorIs(t, err, ErrInvalid)
 	}
-	_, err := s.Search(ctx, strings.Repeat("x", 64<<10+1), 1)
-	require.NoError(t, err)
-	hits, err := hitsOf(s.Search(ctx, "words", MaxTopK))
-	require.NoError(t, err)
+	must(s.Search(ctx, strings.Repeat("x", 64<<10+1), 1))(t)
+	hits := must(hitsOf(s.Search(ctx, "words", MaxTopK)))(t)
 	require.Len(t, hits, 1)
 	for _, text := range []string{"", "   ", "!?", "the of and", "\x00", "\xff\xfe", strings.Repeat("words ", 5000)} {
 		_, err := s.Search(ctx, text, 1)
@@ -228,12 +226,10 @@ func TestOptionLimits(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotExist)
 	_, err = Open(filepath.Join(dir, "none", "x"), Options{})
 	require.Error(t, err)
-	left, err := filepath.Glob(filepath.Join(dir, "*"))
-	require.NoError(t, err)
+	left := must(filepath.Glob(filepath.Join(dir, "*")))(t)
 	require.Empty(t, left, "a refused open leaves nothing behind")
 	for _, o := range []Options{{Gate: 1}, {Gate: GateOff}, {PageTokens: 16}, {PageTokens: store.MaxPageTokens}, {WorkingSet: math.MaxInt64}} {
-		db, err := Open(filepath.Join(dir, "x"), o)
-		require.NoError(t, err)
+		db := must(Open(filepath.Join(dir, "x"), o))(t)
 		require.NoError(t, db.Close())
 	}
 }
@@ -289,29 +285,24 @@ func TestManyPagesOfOneArtefact(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		require.Less(t, m.TotalAlloc-before, factor*size, what)
 	}
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
+	tx := must(s.Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: strings.Repeat("x", size)}))
 	grown("read in its own transaction", 20, func() {
-		v, err := tx.Get(ctx, "a")
-		require.NoError(t, err)
+		v := must(tx.Get(ctx, "a"))(t)
 		require.Len(t, v.Text, size)
 		require.Greater(t, len(v.Pages), 700)
 	})
-	err = tx.Commit(ctx, Verdict{Confidence: .1, By: "checker"})
+	err := tx.Commit(ctx, Verdict{Confidence: .1, By: "checker"})
 	require.ErrorIs(t, err, ErrHeld)
 	var held *HeldError
 	require.ErrorAs(t, err, &held)
 	grown("shown as held", 100, func() {
-		h, err := db.Review().Show(ctx, held.Batch)
-		require.NoError(t, err)
+		h := must(db.Review().Show(ctx, held.Batch))(t)
 		require.Len(t, h.Writes[0].Text, size)
 	})
-	_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "ann"})
-	require.NoError(t, err)
+	must(db.Review().Approve(ctx, held.Batch, Approval{By: "ann"}))(t)
 	grown("checked", 100, func() {
-		problems, err := db.Admin().Check(ctx, nil)
-		require.NoError(t, err)
+		problems := must(db.Admin().Check(ctx, nil))(t)
 		require.Empty(t, problems)
 	})
 }
@@ -326,8 +317,7 @@ func TestBackupTakesNothingAway(t *testing.T) {
 		writeFile(t, filepath.Join(to+suffix, "mine"), "precious")
 		_, err := db.Admin().Backup(ctx, to, nil)
 		require.ErrorContains(t, err, to+suffix+" already exists")
-		b, err := os.ReadFile(filepath.Join(to+suffix, "mine"))
-		require.NoError(t, err)
+		b := must(os.ReadFile(filepath.Join(to+suffix, "mine")))(t)
 		require.Equal(t, "precious", string(b))
 	}
 }
@@ -338,8 +328,7 @@ func TestReadOnlyMakesNoFile(t *testing.T) {
 	db := open(t, Options{})
 	put(t, db.Scope("acme"), Artefact{ID: "a", Text: "t"})
 	to := filepath.Join(t.TempDir(), "copy.ctx")
-	_, err := db.Admin().Backup(ctx, to, nil)
-	require.NoError(t, err)
+	must(db.Admin().Backup(ctx, to, nil))(t)
 	files := func() (names []string) {
 		require.NoError(t, filepath.Walk(filepath.Dir(to), func(path string, _ os.FileInfo, err error) error {
 			names = append(names, path)
@@ -348,11 +337,10 @@ func TestReadOnlyMakesNoFile(t *testing.T) {
 		return names
 	}
 	before := files()
-	ro, err := Open(to, Options{ReadOnly: true})
-	require.NoError(t, err)
+	ro := must(Open(to, Options{ReadOnly: true}))(t)
 	get(t, ro.Scope("acme"), "a")
 	require.Equal(t, before, files())
-	_, err = Open(to, Options{})
+	_, err := Open(to, Options{})
 	require.ErrorIs(t, err, ErrLocked)
 	require.NoError(t, ro.Close())
 }
@@ -369,8 +357,7 @@ func TestMissingFileRoots(t *testing.T) {
 		db, err := Open(path, Options{FileRoots: []string{dir}})
 		require.NoError(t, err, "the failed open let go of the file")
 		require.ErrorIs(t, db.Admin().AddFileRoot(ctx, root), ErrInvalid, name)
-		roots, err := db.Admin().FileRoots(ctx)
-		require.NoError(t, err)
+		roots := must(db.Admin().FileRoots(ctx))(t)
 		require.Empty(t, roots)
 		require.NoError(t, db.Close())
 	}
@@ -386,8 +373,7 @@ func TestMissingFileRoots(t *testing.T) {
 // What reads the audit of a closed database says that it is closed, as every other method does.
 func TestAuditOfAClosedDatabase(t *testing.T) {
 	db := open(t, Options{})
-	ref, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "zebra"})
-	require.NoError(t, err)
+	ref := must(db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "zebra"}))(t)
 	a := db.Manifests()
 	require.NoError(t, db.Close())
 	one := func(_ any, err error) error { return err }
@@ -514,8 +500,7 @@ func TestOddTextsTakeLittle(t *testing.T) {
 			// On a busy machine the collector comes late, which only adds: the least is what a put takes. In the end it comes more often.
 			for _, percent := range []int{100, 100, 100, 50, 50, 25, 25} {
 				took = min(took, heapPeakAt(percent, func() {
-					_, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: text})
-					require.NoError(t, err)
+					must(db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: text}))(t)
 				}))
 				if took < 12*size+8<<20 {
 					break
@@ -529,17 +514,14 @@ func TestOddTextsTakeLittle(t *testing.T) {
 			crashed := filepath.Join(t.TempDir(), "a.ctx")
 			require.NoError(t, dbtest.Copy(path, crashed))
 			atMost(t, 12, fixed, heapPeak(func() {
-				_, err := db.Admin().Checkpoint(ctx)
-				require.NoError(t, err)
+				must(db.Admin().Checkpoint(ctx))(t)
 			}), "checkpoint")
 			require.NoError(t, db.Close())
 			for what, path := range map[string]string{"open": path, "open after a crash": crashed} {
 				atMost(t, 12, fixed, heapPeak(func() {
-					db, err = Open(path, Options{})
-					require.NoError(t, err)
+					db = must(Open(path, Options{}))(t)
 				}), what)
-				v, err := db.Scope("acme").Get(ctx, "a")
-				require.NoError(t, err)
+				v := must(db.Scope("acme").Get(ctx, "a"))(t)
 				require.True(t, v.Text == text)
 				require.NoError(t, db.Close())
 			}
@@ -558,15 +540,12 @@ func TestMergeTakesLittle(t *testing.T) {
 	for i := range uint64(9) { // eight are merged when the ninth comes
 		text := oddText(oddTexts[0].of, i, size)
 		took := heapPeakAt(20, func() {
-			_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("a", i), Text: text})
-			require.NoError(t, err)
-			_, err = db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
+			must(s.Put(ctx, Artefact{ID: fmt.Sprint("a", i), Text: text}))(t)
+			must(db.Admin().Checkpoint(ctx))(t)
 		})
 		t.Logf("%d: %.1f MiB", i, float64(took)/(1<<20))
 		require.Less(t, took, int64(48<<20), "put and checkpoint %d", i)
-		found, err := s.Search(ctx, text[:7], 5)
-		require.NoError(t, err)
+		found := must(s.Search(ctx, text[:7], 5))(t)
 		require.NotEmpty(t, found.Hits)
 	}
 }
@@ -577,14 +556,12 @@ func TestOddQuestionTakesLittle(t *testing.T) {
 	s := db.Scope("acme")
 	for i, odd := range oddFamilies() {
 		text := oddText(odd.of, 1, 64<<10)
-		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("a", i), Text: text})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: fmt.Sprint("a", i), Text: text}))(t)
 		for _, question := range []string{text, strings.Repeat(text, 16)} {
 			took := int64(math.MaxInt64)
 			for try := 0; try < 5 && took >= 32<<20; try++ { // what a busy machine collects late is no need
 				took = min(took, heapPeakAt(20, func() {
-					_, err = s.Search(ctx, question, 10)
-					require.NoError(t, err)
+					must(s.Search(ctx, question, 10))(t)
 				}))
 			}
 			require.Less(t, took, int64(32<<20), odd.name)

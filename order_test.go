@@ -108,8 +108,7 @@ func TestRootFilesReferDownward(t *testing.T) {
 	require.Empty(t, unused, "allowed, and not there any more: shorten the list")
 
 	for from := range upward {
-		page, err := os.ReadFile("docs/house.md")
-		require.NoError(t, err)
+		page := must(os.ReadFile("docs/house.md"))(t)
 		require.Contains(t, string(page), "| `"+from+"` |", "the house page names what refers upward")
 	}
 

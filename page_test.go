@@ -42,8 +42,7 @@ func TestPagesOfAText(t *testing.T) {
 		require.Equal(t, text[i], p.Text, "cut at headings")
 		require.LessOrEqual(t, p.Tokens, 64)
 		require.Equal(t, Ref{Scope: "acme", ID: "manual", Page: i + 1, Version: 1}, p.Ref)
-		one, err := s.Recall(ctx, p.Ref)
-		require.NoError(t, err)
+		one := must(s.Recall(ctx, p.Ref))(t)
 		require.Equal(t, p.Text, one.Text)
 	}
 
@@ -63,8 +62,7 @@ func TestPagesOfAText(t *testing.T) {
 	require.Len(t, get(t, s, "manual").Pages, 4)
 	_, err := s.Recall(ctx, Ref{ID: "manual", Page: 6})
 	require.ErrorIs(t, err, ErrNotFound)
-	old, err := s.Recall(ctx, Ref{ID: "manual", Page: 6, Version: 2})
-	require.NoError(t, err)
+	old := must(s.Recall(ctx, Ref{ID: "manual", Page: 6, Version: 2}))(t)
 	require.Equal(t, text[5], old.Text)
 
 	put(t, s, Artefact{ID: "manual", Text: strings.Join(text[:4], ""), Meta: map[string]string{"of": "two"}})
@@ -89,17 +87,14 @@ func TestAnyTextComesBack(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		id := fmt.Sprint("t", rapid.IntRange(0, 30).Draw(rt, "id"))
 		texts[id] = strings.ToValidUTF8(rapid.StringN(1, 300, -1).Draw(rt, "text"), "?")
-		_, err := db.Scope("acme").Put(ctx, Artefact{ID: id, Text: texts[id]})
-		require.NoError(rt, err)
+		must(db.Scope("acme").Put(ctx, Artefact{ID: id, Text: texts[id]}))(rt)
 		switch rapid.IntRange(0, 20).Draw(rt, "then") {
 		case 0:
 			db = reopen(t, db, opts)
 		case 1:
-			_, err := db.Admin().Checkpoint(ctx)
-			require.NoError(rt, err)
+			must(db.Admin().Checkpoint(ctx))(rt)
 		}
-		v, err := db.Scope("acme").Get(ctx, id)
-		require.NoError(rt, err)
+		v := must(db.Scope("acme").Get(ctx, id))(rt)
 		require.Equal(rt, texts[id], v.Text)
 	})
 	db = reopen(t, db, opts)
@@ -118,8 +113,7 @@ func TestTextOfOneByte(t *testing.T) {
 			for c := range 128 {
 				put(t, db.Scope("acme"), Artefact{ID: fmt.Sprint(c), Text: string(rune(c))})
 			}
-			_, err := db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
+			must(db.Admin().Checkpoint(ctx))(t)
 			db = reopen(t, db, opts) // it is checked there
 			for c := range 128 {
 				require.Equal(t, string(rune(c)), get(t, db.Scope("acme"), fmt.Sprint(c)).Text)
@@ -151,8 +145,7 @@ func TestFieldsSurvive(t *testing.T) {
 		v.Tags[0], v.Meta["k"], v.Parts[0].Text, v.ToolCalls[0].Name, v.Supersedes[0] = "x", "x", "x", "x", "x"
 		db = reopen(t, db, opts)
 	}
-	w, err := db.Scope("acme").Recall(ctx, Ref{ID: "turn", Page: 1})
-	require.NoError(t, err)
+	w := must(db.Scope("acme").Recall(ctx, Ref{ID: "turn", Page: 1}))(t)
 	require.Equal(t, "see this", w.Pages[0].Text)
 }
 
@@ -164,8 +157,7 @@ func TestSaltedDigests(t *testing.T) {
 	put(t, s, Artefact{ID: "b", Text: "yes"})
 	put(t, s, Artefact{ID: "a", Text: "no"})
 	put(t, s, Artefact{ID: "a", Text: "yes"})
-	first, err := s.Recall(ctx, Ref{ID: "a", Version: 1})
-	require.NoError(t, err)
+	first := must(s.Recall(ctx, Ref{ID: "a", Version: 1}))(t)
 	plain := sha256.Sum256([]byte("yes"))
 	unsalted := hmac.New(sha256.New, nil)
 	unsalted.Write([]byte("yes"))
@@ -178,8 +170,7 @@ func TestSaltedDigests(t *testing.T) {
 		require.False(t, db.ProvesText(v.Pages[0].Num, "no"))
 	}
 	for i := range dbtest.SizeOf(db.Manifests()) {
-		body, err := db.Manifests().Body(ctx, i)
-		require.NoError(t, err)
+		body := must(db.Manifests().Body(ctx, i))(t)
 		require.NotContains(t, string(body), "yes", "no contents in the audit")
 	}
 }
@@ -195,12 +186,10 @@ func TestExpiry(t *testing.T) {
 	put(t, s, Artefact{ID: "pinned", Text: "zebra three", TTL: time.Hour, Pinned: true})
 	put(t, s, Artefact{ID: "system", Kind: KindSystem, Text: "zebra four", TTL: time.Hour})
 	put(t, s, Artefact{ID: "never", Text: "zebra five"})
-	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "verified", Text: "zebra six", TTL: time.Hour})
-	require.NoError(t, err)
+	must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "verified", Text: "zebra six", TTL: time.Hour}))(t)
 	require.True(t, get(t, s, "by ttl").ExpiresAt.Equal(at))
 	look := func() (int, int) {
-		hits, err := hitsOf(s.Search(ctx, "zebra", 0))
-		require.NoError(t, err)
+		hits := must(hitsOf(s.Search(ctx, "zebra", 0)))(t)
 		return len(hits), len(assemble(t, s, Query{Text: "zebra"}).Blocks)
 	}
 	clk.add(time.Hour - time.Microsecond)
@@ -222,8 +211,7 @@ func TestExpiry(t *testing.T) {
 		require.Equal(t, []string{"expired"}, left(a, id))
 	}
 	var out strings.Builder
-	n, err := s.Export(ctx, &out)
-	require.NoError(t, err)
+	n := must(s.Export(ctx, &out))(t)
 	require.Equal(t, 1, n)
 	old, err := s.Recall(ctx, Ref{ID: "by time", Version: 1})
 	require.ErrorIs(t, err, ErrExpired, "%v", old)
@@ -449,8 +437,7 @@ func TestPastStands(t *testing.T) {
 					require.ErrorIs(t, err, ErrNotFound)
 				}
 			case 1:
-				_, err := db.Admin().Checkpoint(ctx)
-				require.NoError(t, err)
+				must(db.Admin().Checkpoint(ctx))(t)
 			default:
 				old := fmt.Sprint("r", rng.IntN(4))
 				if _, err := listing.Collect(db.Scope("acme").Versions(ctx, old, AtMost(1, "", nil))); err == nil && kind > 4 && old != a.ID {
@@ -458,8 +445,7 @@ func TestPastStands(t *testing.T) {
 				}
 				put(t, db.Scope("acme"), a)
 			}
-			stats, err := db.Stats(ctx)
-			require.NoError(t, err)
+			stats := must(db.Stats(ctx))(t)
 			past[stats.LSN] = look(0)
 		}
 		for range 2 {
@@ -515,8 +501,7 @@ func TestSupersession(t *testing.T) {
 	db := open(t, opts)
 	scope := func() *Scope { return db.Scope("acme") }
 	found := func(word string) []string {
-		hits, err := hitsOf(scope().Search(ctx, word, 0))
-		require.NoError(t, err)
+		hits := must(hitsOf(scope().Search(ctx, word, 0)))(t)
 		a := assemble(t, scope(), Query{Text: word})
 		require.Subset(t, ids(a), hitIDs(hits))
 		return hitIDs(hits)
@@ -536,8 +521,7 @@ func TestSupersession(t *testing.T) {
 	a := assemble(t, scope(), Query{Text: "zebra", TopK: 1})
 	require.NotContains(t, a.Text(), "zebra")
 	require.NotZero(t, a.Manifest.Pages[0].Via)
-	why, err := db.Why(ctx, a.Trace, Ref{ID: "old"})
-	require.NoError(t, err)
+	why := must(db.Why(ctx, a.Trace, Ref{ID: "old"}))(t)
 	require.False(t, why.In)
 	require.Contains(t, strings.Join(why.Steps, "\n"), "superseded")
 
@@ -592,7 +576,7 @@ func TestSupersession(t *testing.T) {
 		step()
 		require.Equal(t, []string{"b"}, found("giraffe"))
 	}
-	_, err = db.Scope("acme/agent").Put(ctx, Artefact{ID: "child", Text: "of the child", Supersedes: []string{"old"}})
+	_, err := db.Scope("acme/agent").Put(ctx, Artefact{ID: "child", Text: "of the child", Supersedes: []string{"old"}})
 	require.ErrorIs(t, err, ErrNotFound)
 	put(t, db.Scope("acme/agent"), Artefact{ID: "old", Text: "of the child itself"})
 	put(t, db.Scope("acme/agent"), Artefact{ID: "child", Text: "of the child", Supersedes: []string{"old"}})
@@ -616,8 +600,7 @@ func TestGroups(t *testing.T) {
 		put(t, s, Artefact{ID: fmt.Sprint("filler-", i), Kind: KindChunk, Text: words(i, 12)})
 	}
 	near := func() []string {
-		hits, err := hitsOf(s.Search(ctx, "zebra", 3))
-		require.NoError(t, err)
+		hits := must(hitsOf(s.Search(ctx, "zebra", 3)))(t)
 		return hitIDs(hits)
 	}
 	require.Equal(t, "turn-1", near()[0])
@@ -675,8 +658,7 @@ func TestWorkingSetUnderPressure(t *testing.T) {
 		for range 6 {
 			require.NoError(t, <-done)
 		}
-		st, err := db.Stats(ctx)
-		require.NoError(t, err)
+		st := must(db.Stats(ctx))(t)
 		require.LessOrEqual(t, st.Table.Bytes, max(size, 0), "what was pinned together is let go together")
 		checkAndClose(t, db)
 	}
@@ -689,16 +671,14 @@ func TestHeadsAreFoundAsTheyStand(t *testing.T) {
 	db := open(t, Options{})
 	put := func(a Artefact) Ref {
 		a.ID, a.Text = "note", "the refund limit is ten"
-		ref, err := db.Scope("acme").Put(ctx, a)
-		require.NoError(t, err)
+		ref := must(db.Scope("acme").Put(ctx, a))(t)
 		return ref
 	}
 	day := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	put(Artefact{Name: "Bob", Group: "one", CurrentAsOf: day})
 	check := func(version uint32, words ...string) {
 		for _, w := range words {
-			hits, err := hitsOf(db.Scope("acme").Search(ctx, w, 5))
-			require.NoError(t, err)
+			hits := must(hitsOf(db.Scope("acme").Search(ctx, w, 5)))(t)
 			require.Len(t, hits, 1, w)
 			require.Equal(t, version, hits[0].Ref.Version, w)
 			require.Zero(t, hits[0].Via, w)
@@ -712,11 +692,9 @@ func TestHeadsAreFoundAsTheyStand(t *testing.T) {
 
 	db = reopen(t, db, Options{})
 	check(2, "Carol", "June")
-	_, err := db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
 	check(2, "Carol", "June")
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 }
 
@@ -735,8 +713,7 @@ func TestEditedAnotherDay(t *testing.T) {
 		return b.String() + "# End\n\n" + end + "\n"
 	}
 	nums := func(id string) (nums []uint64) {
-		v, err := s.Get(ctx, id)
-		require.NoError(t, err)
+		v := must(s.Get(ctx, id))(t)
 		for _, p := range v.Pages {
 			nums = append(nums, p.Num)
 		}
@@ -777,8 +754,7 @@ func TestSupersedesAnew(t *testing.T) {
 		require.Equal(t, version, put(t, s, a).Version)
 	}
 	found := func(ids ...string) {
-		hits, err := hitsOf(s.Search(t.Context(), "refund limit", 5))
-		require.NoError(t, err)
+		hits := must(hitsOf(s.Search(t.Context(), "refund limit", 5)))(t)
 		var got []string
 		for _, h := range hits {
 			got = append(got, h.Ref.ID)
@@ -794,12 +770,10 @@ func TestSupersedesAnew(t *testing.T) {
 	found("twenty")
 	by := func(want string) {
 		t.Helper()
-		v, err := s.Get(t.Context(), "ten")
-		require.NoError(t, err)
+		v := must(s.Get(t.Context(), "ten"))(t)
 		require.Equal(t, want, v.SupersededBy)
 		for _, list := range []iter.Seq2[*Version, error]{s.Artefacts(t.Context(), "ten", AtMost(1, "", nil)), s.Versions(t.Context(), "ten")} {
-			vs, err := listing.Collect(list)
-			require.NoError(t, err)
+			vs := must(listing.Collect(list))(t)
 			require.Equal(t, want, vs[0].SupersededBy)
 			for _, old := range vs[1:] {
 				require.Empty(t, old.SupersededBy)
@@ -817,10 +791,8 @@ func TestSupersedesAnew(t *testing.T) {
 	require.NoError(t, s.Delete(t.Context(), "twenty"))
 	found()
 	by("twenty")
-	a, err := s.Assemble(t.Context(), Query{Text: "refund limit", Budget: 500})
-	require.NoError(t, err)
-	why, err := db.Why(t.Context(), a.Trace, Ref{Scope: "acme", ID: "ten"})
-	require.NoError(t, err)
+	a := must(s.Assemble(t.Context(), Query{Text: "refund limit", Budget: 500}))(t)
+	why := must(db.Why(t.Context(), a.Trace, Ref{Scope: "acme", ID: "ten"}))(t)
 	require.Contains(t, strings.Join(why.Steps, "\n"), "it is superseded by acme:twenty, which is deleted: nothing answers for it until it is put again")
 	write(4, twenty)
 	found("twenty")
@@ -834,8 +806,7 @@ func TestSupersedesAnew(t *testing.T) {
 
 func found(t *testing.T, s *Scope, text string) []string {
 	t.Helper()
-	hits, err := hitsOf(s.Search(ctx, text, 10))
-	require.NoError(t, err)
+	hits := must(hitsOf(s.Search(ctx, text, 10)))(t)
 	return hitIDs(hits)
 }
 
@@ -917,8 +888,7 @@ func TestRefText(t *testing.T) {
 		"%C3%A4:%F0%9F%90%8C":        {Scope: "ä", ID: "🐌"},
 	} {
 		require.Equal(t, text, ref.String())
-		got, err := ParseRef(text)
-		require.NoError(t, err)
+		got := must(ParseRef(text))(t)
 		require.Equal(t, ref, got)
 	}
 	for _, bad := range []string{
@@ -956,8 +926,7 @@ func TestRefRoundTrip(t *testing.T) {
 			Scope: strings.Join(scope, "/"), ID: store.Canonical(name(t, "id")), Page: rapid.IntRange(0, 1<<31-1).Draw(t, "page"),
 			Version: rapid.Uint32Range(0, 1<<31-1).Draw(t, "version"),
 		}
-		got, err := ParseRef(r.String())
-		require.NoError(t, err)
+		got := must(ParseRef(r.String()))(t)
 		require.Equal(t, r, got)
 	})
 }

@@ -45,8 +45,7 @@ func (k *chatting) open() {
 	k.db = openTest(k.t, k.path, Options{})
 	k.chat = k.db.Scope(chatScope).Session("chat")
 	if k.watched {
-		w, err := k.chat.Watch(k.t.Context())
-		require.NoError(k.t, err)
+		w := must(k.chat.Watch(k.t.Context()))(k.t)
 		require.NoError(k.t, w.Start(k.t.Context()))
 	}
 }
@@ -133,8 +132,7 @@ func (k *chatting) step() {
 		k.pin()
 	case 3, 4:
 		id := k.ids[k.r.IntN(len(k.ids))]
-		v, err := k.chat.Recall(ctx, id)
-		require.NoError(t, err)
+		v := must(k.chat.Recall(ctx, id))(t)
 		require.NotEmpty(t, v.Text+v.Role)
 	case 5:
 		_, err := k.chat.Undo(ctx, 0)
@@ -167,8 +165,7 @@ func (k *chatting) pin() {
 }
 
 func (k *chatting) newestIsWhole(id string) {
-	w, err := k.chat.Inspect(k.t.Context())
-	require.NoError(k.t, err)
+	w := must(k.chat.Inspect(k.t.Context()))(k.t)
 	require.LessOrEqual(k.t, w.Tokens, w.Limits.Usable)
 	i := slices.IndexFunc(w.Turns, func(t session.WindowTurn) bool { return t.ID == id })
 	require.Equal(k.t, session.Raw, w.Turns[i].Level, "the newest turn goes in")
@@ -176,8 +173,7 @@ func (k *chatting) newestIsWhole(id string) {
 
 func (k *chatting) assemble() {
 	k.timed("assemble", func() {
-		a, err := k.db.Scope(chatScope).Assemble(k.t.Context(), Query{Text: prose(k.r, 4), Session: "chat", Budget: 8000})
-		require.NoError(k.t, err)
+		a := must(k.db.Scope(chatScope).Assemble(k.t.Context(), Query{Text: prose(k.r, 4), Session: "chat", Budget: 8000}))(k.t)
 		require.LessOrEqual(k.t, a.Tokens, 8000)
 		k.served += len(a.Blocks)
 	})
@@ -213,8 +209,7 @@ func ordinaryChat(t *testing.T, window int, watched bool) {
 		require.NoError(t, k.db.Close())
 		k.open()
 	}
-	w, err := k.chat.Inspect(ctx)
-	require.NoError(t, err)
+	w := must(k.chat.Inspect(ctx))(t)
 	levels := map[string]int{}
 	for _, turn := range w.Turns {
 		levels[turn.Role+" "+turn.Level.String()]++
@@ -226,8 +221,7 @@ func ordinaryChat(t *testing.T, window int, watched bool) {
 
 func levelOf(t *testing.T, chat *Session, id string) session.WindowTurn {
 	t.Helper()
-	w, err := chat.Inspect(context.Background())
-	require.NoError(t, err)
+	w := must(chat.Inspect(context.Background()))(t)
 	require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
 	i := slices.IndexFunc(w.Turns, func(t session.WindowTurn) bool { return t.ID == id })
 	require.GreaterOrEqual(t, i, 0)
@@ -244,25 +238,21 @@ func TestLeftTurnsAreCounted(t *testing.T) {
 	const turns = 600
 	for i := range turns {
 		turn := Turn{Role: []string{"user", "assistant"}[i%2], Text: prose(r, 5+r.IntN(60))}
-		refs, err := chat.Append(ctx, turn)
-		require.NoError(t, err)
+		refs := must(chat.Append(ctx, turn))(t)
 		texts[refs[0].ID] = turn.Text
 	}
-	w, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	w := must(chat.Inspect(ctx))(t)
 	levels, stubs := map[session.Level]int{}, 0
 	for _, turn := range w.Turns {
 		if levels[turn.Level]++; turn.Level == session.Stub {
 			stubs += turn.Tokens
 		}
-		v, err := chat.Recall(ctx, turn.ID)
-		require.NoError(t, err)
+		v := must(chat.Recall(ctx, turn.ID))(t)
 		require.Equal(t, texts[turn.ID], v.Text)
 	}
 	require.Positive(t, levels[session.Summary]+levels[session.Stub], levels)
 	require.Less(t, stubs, w.Limits.Usable/2, "stubs do not fill the window")
-	a, err := db.Scope(chatScope).Assemble(ctx, Query{Text: "w17", Session: "chat", Budget: 8000})
-	require.NoError(t, err)
+	a := must(db.Scope(chatScope).Assemble(ctx, Query{Text: "w17", Session: "chat", Budget: 8000}))(t)
 	replayed(t, db, a)
 	in, left, cold, back := map[string]bool{}, 0, 0, 0
 	for _, b := range a.Blocks {
@@ -301,14 +291,12 @@ func TestQuestionFindsWhatLeftTheWindow(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 3))
 	newest := ""
 	for i := range 200 {
-		refs, err := chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: prose(r, 40)})
-		require.NoError(t, err)
+		refs := must(chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: prose(r, 40)}))(t)
 		newest = refs[0].ID
 	}
 	require.Equal(t, session.Cold, levelOf(t, chat, fact[0].ID).Level)
 	ask := func(text string) (ids []string) {
-		a, err := db.Scope(chatScope).Assemble(ctx, Query{Text: text, Session: "chat"})
-		require.NoError(t, err)
+		a := must(db.Scope(chatScope).Assemble(ctx, Query{Text: text, Session: "chat"}))(t)
 		replayed(t, db, a)
 		require.LessOrEqual(t, a.Tokens, a.Limit)
 		for _, b := range a.Blocks {
@@ -322,8 +310,7 @@ func TestQuestionFindsWhatLeftTheWindow(t *testing.T) {
 	require.Contains(t, ask("Where is the spare key?"), said[0].ID)
 	require.NotContains(t, ask("Which colour has the sky?"), fact[0].ID)
 
-	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"w17"}})
-	require.NoError(t, err)
+	must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"w17"}}))(t)
 	require.Equal(t, "evict", levelOf(t, chat, said[0].ID).Verdict)
 	require.NotContains(t, ask("Where is the spare key?"), said[0].ID)
 }
@@ -336,19 +323,16 @@ func TestQuestionFindsWhatTheWindowHolds(t *testing.T) {
 		db, chat := openTalk(t)
 		require.NoError(t, chat.SetWindow(ctx, session.Config{Total: window}))
 		r := rand.New(rand.NewPCG(2, 3))
-		fact, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 60+80*int(at)) + " The code of your locker is crimson-4711."})
-		require.NoError(t, err)
+		fact := must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 60+80*int(at)) + " The code of your locker is crimson-4711."}))(t)
 		newest := ""
 		for i := 0; i < 200 && at == session.Raw || levelOf(t, chat, fact[0].ID).Level < at; i++ {
 			require.Less(t, i, 2000)
-			refs, err := chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: prose(r, 60)})
-			require.NoError(t, err)
+			refs := must(chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: prose(r, 60)}))(t)
 			newest = refs[0].ID
 		}
 		require.Equal(t, at, levelOf(t, chat, fact[0].ID).Level)
 		ask := func(text string, budget int) string {
-			a, err := db.Scope(chatScope).Assemble(ctx, Query{Text: text, Session: "chat", Budget: budget})
-			require.NoError(t, err)
+			a := must(db.Scope(chatScope).Assemble(ctx, Query{Text: text, Session: "chat", Budget: budget}))(t)
 			replayed(t, db, a)
 			require.LessOrEqual(t, a.Tokens, a.Limit)
 			require.Equal(t, newest, a.Blocks[len(a.Blocks)-1].Ref.ID)
@@ -370,8 +354,7 @@ func TestRequestsBeginAlike(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 3))
 	secret := func(n int) string { return fmt.Sprintf("The painting%d hangs in crimson-%d.", n, n) }
 	for n := range 150 {
-		_, err := chat.Append(ctx, Turn{Role: "user", Text: secret(n)}, Turn{Role: "assistant", Text: prose(r, 30)})
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: "user", Text: secret(n)}, Turn{Role: "assistant", Text: prose(r, 30)}))(t)
 	}
 	last, same, sent, quoted := "", 0, 0, 0
 	for n := range 150 {
@@ -379,10 +362,8 @@ func TestRequestsBeginAlike(t *testing.T) {
 		if n%5 == 4 {
 			question = fmt.Sprintf("Where does painting%d hang?", n)
 		}
-		_, err := chat.Append(ctx, Turn{Role: "user", Text: question})
-		require.NoError(t, err)
-		a, err := db.Scope(chatScope).Assemble(ctx, Query{Text: question, Session: "chat", Budget: 4000})
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: "user", Text: question}))(t)
+		a := must(db.Scope(chatScope).Assemble(ctx, Query{Text: question, Session: "chat", Budget: 4000}))(t)
 		require.LessOrEqual(t, a.Tokens, 4000)
 		msgs := a.Messages()
 		require.Equal(t, question, msgs[len(msgs)-1].Text())
@@ -403,8 +384,7 @@ func TestRequestsBeginAlike(t *testing.T) {
 			}
 			same, sent, last = same+k, sent+request.Len(), request.String()
 		}
-		_, err = chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 12), Trace: a.Trace})
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 12), Trace: a.Trace}))(t)
 	}
 	require.Equal(t, 18, quoted)
 	share := float64(same) / float64(sent)
@@ -420,20 +400,16 @@ func TestHistoryTakesWhatNothingFills(t *testing.T) {
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 8000}))
 	r := rand.New(rand.NewPCG(4, 5))
 	for n := range 150 {
-		_, err := chat.Append(ctx, Turn{Role: "user", Text: prose(r, 20)}, Turn{Role: "assistant", Text: prose(r, 20)})
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: "user", Text: prose(r, 20)}, Turn{Role: "assistant", Text: prose(r, 20)}))(t)
 		if n%10 != 9 {
 			continue
 		}
-		whole, err := db.Scope(chatScope).Assemble(ctx, Query{Text: "zzyzx", Session: "chat", Budget: 100_000})
-		require.NoError(t, err)
+		whole := must(db.Scope(chatScope).Assemble(ctx, Query{Text: "zzyzx", Session: "chat", Budget: 100_000}))(t)
 		require.NotEmpty(t, whole.Blocks)
-		fits, err := db.Scope(chatScope).Assemble(ctx, Query{Text: "zzyzx", Session: "chat", Budget: whole.Tokens * 21 / 20})
-		require.NoError(t, err)
+		fits := must(db.Scope(chatScope).Assemble(ctx, Query{Text: "zzyzx", Session: "chat", Budget: whole.Tokens * 21 / 20}))(t)
 		require.Len(t, fits.Blocks, len(whole.Blocks), "%d turns", 2*n+2)
 		less := whole.Tokens * 9 / 10
-		part, err := db.Scope(chatScope).Assemble(ctx, Query{Text: "zzyzx", Session: "chat", Budget: less})
-		require.NoError(t, err)
+		part := must(db.Scope(chatScope).Assemble(ctx, Query{Text: "zzyzx", Session: "chat", Budget: less}))(t)
 		require.Less(t, len(part.Blocks), len(whole.Blocks), "control")
 		require.Greater(t, part.Tokens, less*6/10, "%d turns", 2*n+2)
 	}
@@ -450,9 +426,8 @@ func TestTurnLargerThanTheWindow(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, session.Raw, levelOf(t, chat, refs[0].ID).Level)
 	}
-	before, err := chat.Inspect(ctx)
-	require.NoError(t, err)
-	_, err = chat.Append(ctx, Turn{Role: "user", Text: "Look at this."}, Turn{ID: "log", Role: "user", Text: prose(r, 2000)})
+	before := must(chat.Inspect(ctx))(t)
+	_, err := chat.Append(ctx, Turn{Role: "user", Text: "Look at this."}, Turn{ID: "log", Role: "user", Text: prose(r, 2000)})
 	var short *session.HeadroomError
 	require.ErrorAs(t, err, &short)
 	require.ErrorIs(t, err, ErrHeadroom)
@@ -460,8 +435,7 @@ func TestTurnLargerThanTheWindow(t *testing.T) {
 	require.Equal(t, 3400, short.Usable)
 	require.Equal(t, short.Tokens-3400, short.Shortfall)
 	require.ErrorContains(t, err, fmt.Sprintf(`turn 2: session: no headroom: turn "log" alone takes %d tokens`, short.Tokens))
-	after, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	after := must(chat.Inspect(ctx))(t)
 	require.Equal(t, before.Turns, after.Turns)
 	_, err = chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 2000)}) // nobody waits for it: a stub stands for it
 	require.NoError(t, err)
@@ -477,8 +451,7 @@ func TestPinsGiveWay(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 3))
 	var pins []string
 	add := func(role string, words int) string {
-		refs, err := chat.Append(ctx, Turn{Role: role, Text: prose(r, words)})
-		require.NoError(t, err)
+		refs := must(chat.Append(ctx, Turn{Role: role, Text: prose(r, words)}))(t)
 		for range 2 { // and as another process sees it
 			require.Equal(t, session.Raw, levelOf(t, chat, refs[0].ID).Level)
 			require.NoError(t, db.Close())
@@ -502,13 +475,12 @@ func TestPinsGiveWay(t *testing.T) {
 	require.True(t, oldest.Pinned)
 	require.NotEqual(t, session.Raw, oldest.Level)
 	require.Equal(t, "gave way to the newest turn", oldest.Why)
-	in, err := chat.Inspect(ctx, pins[0])
-	require.NoError(t, err)
+	in := must(chat.Inspect(ctx, pins[0]))(t)
 	require.Contains(t, in.Turn[pins[0]], "pinned, but the window has no room")
 	require.NoError(t, chat.Pin(ctx, pins[0]), "there is room for one more")
 	require.ErrorIs(t, chat.Pin(ctx, pins[1]), ErrHeadroom, "a pin that cannot be kept is refused")
 
-	_, err = chat.Undo(ctx, 0)
+	_, err := chat.Undo(ctx, 0)
 	require.ErrorIs(t, err, ErrHeadroom)
 	for range 8 {
 		add("user", 30)
@@ -516,8 +488,7 @@ func TestPinsGiveWay(t *testing.T) {
 	for _, id := range pins {
 		require.Equal(t, session.Raw, levelOf(t, chat, id).Level, "the large turn was paged, and there is room")
 	}
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
 }
@@ -528,16 +499,13 @@ func TestUndoOfYieldedPin(t *testing.T) {
 	_, chat := openTalk(t)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
 	r := rand.New(rand.NewPCG(2, 3))
-	refs, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 300)})
-	require.NoError(t, err)
+	refs := must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 300)}))(t)
 	id := refs[0].ID
 	require.NoError(t, chat.Pin(ctx, id))
-	_, err = chat.Append(ctx, Turn{Role: "user", Text: prose(r, 950)})
-	require.NoError(t, err)
+	must(chat.Append(ctx, Turn{Role: "user", Text: prose(r, 950)}))(t)
 	require.NotEqual(t, session.Raw, levelOf(t, chat, id).Level)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 12_000}))
-	_, err = chat.Undo(ctx, 0)
-	require.NoError(t, err)
+	must(chat.Undo(ctx, 0))(t)
 	require.Equal(t, session.Raw, levelOf(t, chat, id).Level)
 	require.NoError(t, chat.Unpin(ctx, id))
 	require.Equal(t, session.Raw, levelOf(t, chat, id).Level, "and its level is what it was")
@@ -549,19 +517,15 @@ func TestResultOfACallThatLeft(t *testing.T) {
 	db, chat := openTalk(t)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
 	r := rand.New(rand.NewPCG(2, 3))
-	call, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 60), ToolCalls: []ToolCall{{ID: "slow", Name: "build"}}})
-	require.NoError(t, err)
+	call := must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 60), ToolCalls: []ToolCall{{ID: "slow", Name: "build"}}}))(t)
 	for n := 0; levelOf(t, chat, call[0].ID).Level != session.Cold; n++ {
 		require.Less(t, n, 2000, "it leaves some time")
-		_, err := chat.Append(ctx, Turn{Role: "user", Text: prose(r, 25)})
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: "user", Text: prose(r, 25)}))(t)
 	}
-	refs, err := chat.Append(ctx, Turn{Role: "tool", ToolCallID: "slow", Text: "The build passed."})
-	require.NoError(t, err)
+	refs := must(chat.Append(ctx, Turn{Role: "tool", ToolCallID: "slow", Text: "The build passed."}))(t)
 	require.Equal(t, session.Raw, levelOf(t, chat, refs[0].ID).Level)
 	require.Equal(t, session.Raw, levelOf(t, chat, call[0].ID).Level)
-	a, err := db.Scope(chatScope).Assemble(ctx, Query{Text: "build", Session: "chat", Budget: 8000})
-	require.NoError(t, err)
+	a := must(db.Scope(chatScope).Assemble(ctx, Query{Text: "build", Session: "chat", Budget: 8000}))(t)
 	require.Contains(t, a.Text(), "The build passed.")
 }
 
@@ -572,8 +536,7 @@ func TestContextSmallerThanTheWindow(t *testing.T) {
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
 	defer db.Close()
 	s := db.Scope("acme/agent")
-	_, err := s.Put(ctx, Artefact{ID: "policy", Kind: KindChunk, Text: "Vouchers come back as store credit within nine days."})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "policy", Kind: KindChunk, Text: "Vouchers come back as store credit within nine days."}))(t)
 	chat := s.Session("chat")
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 128_000}))
 	for i := range 300 {
@@ -581,12 +544,10 @@ func TestContextSmallerThanTheWindow(t *testing.T) {
 		if i == 280 {
 			text = strings.Repeat("12:00:00 INFO job done\n", 900)
 		}
-		_, err := chat.Append(ctx, Turn{Role: "user", Text: text})
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: "user", Text: text}))(t)
 	}
 	for _, question := range []string{"How do vouchers become store credit?", "What is the weather?"} {
-		a, err := s.Assemble(ctx, Query{Text: question, Budget: 8000, Session: "chat"})
-		require.NoError(t, err)
+		a := must(s.Assemble(ctx, Query{Text: question, Budget: 8000, Session: "chat"}))(t)
 		in := map[string]bool{}
 		for _, b := range a.Blocks {
 			in[b.Ref.ID] = true

@@ -71,11 +71,9 @@ func fullArtefacts() []Artefact {
 func putParents(t *testing.T, s *Scope, full []Artefact) {
 	t.Helper()
 	ctx := context.Background()
-	_, err := s.Put(ctx, Artefact{ID: "parent", Text: "what it was made from"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "parent", Text: "what it was made from"}))(t)
 	for _, a := range full {
-		_, err := s.Put(ctx, Artefact{ID: "old-" + a.ID, Text: "before " + a.ID})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: "old-" + a.ID, Text: "before " + a.ID}))(t)
 	}
 }
 
@@ -139,8 +137,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 	checkFull(t, s, full)
 
 	var out bytes.Buffer
-	_, err := s.Export(ctx, &out)
-	require.NoError(t, err)
+	must(s.Export(ctx, &out))(t)
 	exported := map[string]Artefact{}
 	for line := range bytes.Lines(out.Bytes()) {
 		var a Artefact
@@ -153,8 +150,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 	require.NoError(t, db.Close())
 
 	copied := filepath.Join(dir, "copy.ctx")
-	_, err = Salvage(ctx, path, copied, filestore.SalvageOptions{})
-	require.NoError(t, err)
+	must(Salvage(ctx, path, copied, filestore.SalvageOptions{}))(t)
 	db = openFields(t, copied)
 	checkFull(t, db.Scope(fieldsScope), full)
 	require.NoError(t, db.Close())
@@ -169,33 +165,28 @@ func TestEveryFieldOfADraftIsKept(t *testing.T) {
 	db := openFields(t, path)
 	s := db.Scope(fieldsScope, WithActor("agent"))
 	putParents(t, s, full)
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
+	tx := must(s.Begin(ctx))(t)
 	for _, a := range full {
 		require.NoError(t, tx.Put(ctx, a), a.ID)
 	}
 	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), ErrHeld)
 	require.NoError(t, db.Close())
 	copied := filepath.Join(dir, "copy.ctx")
-	_, err = Salvage(ctx, path, copied, filestore.SalvageOptions{})
-	require.NoError(t, err)
+	must(Salvage(ctx, path, copied, filestore.SalvageOptions{}))(t)
 	for _, path := range []string{path, copied} {
 		db = openFields(t, path)
 		s = db.Scope(fieldsScope, WithActor("agent"))
-		held, err := listing.Collect(db.Review().Batches(ctx, "", false))
-		require.NoError(t, err)
+		held := must(listing.Collect(db.Review().Batches(ctx, "", false)))(t)
 		require.Len(t, held[0].Writes, len(full))
 		for i, a := range full {
 			require.NoError(t, sameArtefact(a, held[0].Writes[i].Artefact, "Text", "Parts")) // one joined text
 		}
-		_, err = db.Review().Approve(ctx, held[0].ID, Approval{By: "anna", Stale: true})
-		require.NoError(t, err)
+		must(db.Review().Approve(ctx, held[0].ID, Approval{By: "anna", Stale: true}))(t)
 		checkFull(t, s, full)
 		require.NoError(t, db.Close())
 		db = openFields(t, path)
 		checkFull(t, db.Scope(fieldsScope), full)
-		problems, err := db.Admin().Check(ctx, nil)
-		require.NoError(t, err)
+		problems := must(db.Admin().Check(ctx, nil))(t)
 		require.Empty(t, problems)
 		require.NoError(t, db.Close())
 	}
@@ -211,21 +202,17 @@ func TestUnknownFieldsOutliveRewrites(t *testing.T) {
 	s := db.Scope(fieldsScope, WithActor("agent"))
 	putParents(t, s, full)
 	for _, a := range full {
-		_, err := s.Put(ctx, a)
-		require.NoError(t, err)
+		must(s.Put(ctx, a))(t)
 		silent := a
 		silent.Unknown = nil
-		ref, err := s.Put(ctx, silent)
-		require.NoError(t, err)
+		ref := must(s.Put(ctx, silent))(t)
 		require.Equal(t, uint32(1), ref.Version, "a release that does not know the field repeats what is there")
 		require.NoError(t, s.Delete(ctx, a.ID))
 	}
-	_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: 100})
-	require.NoError(t, err)
+	must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: 100}))(t)
 	for range 2 {
 		for _, a := range full {
-			versions, err := listing.Collect(s.Versions(ctx, a.ID))
-			require.NoError(t, err)
+			versions := must(listing.Collect(s.Versions(ctx, a.ID)))(t)
 			require.Len(t, versions, 2)
 			require.Equal(t, []bool{true, false, false, true}, []bool{versions[0].Deleted, versions[0].Gone, versions[1].Deleted, versions[1].Gone})
 			require.NoError(t, sameArtefact(a, versions[0].Artefact, "Text", "Parts", "Supersedes"))
@@ -263,8 +250,7 @@ func TestEveryFieldMakesAVersion(t *testing.T) {
 	s := db.Scope(fieldsScope, WithActor("agent"))
 	putParents(t, s, full)
 	for _, id := range []string{"other", "other-old"} {
-		_, err := s.Put(ctx, Artefact{ID: id, Text: id})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: id, Text: id}))(t)
 	}
 	one := 1.
 	changes := map[string]any{ // where adding one, or a letter, is not a valid value
@@ -290,10 +276,8 @@ func TestEveryFieldMakesAVersion(t *testing.T) {
 			if name == "TTL" {
 				b.ExpiresAt = time.Time{}
 			}
-			before, err := s.Put(ctx, a)
-			require.NoError(t, err)
-			again, err := s.Put(ctx, a)
-			require.NoError(t, err)
+			before := must(s.Put(ctx, a))(t)
+			again := must(s.Put(ctx, a))(t)
 			require.Equal(t, before, again, "control")
 			after, err := s.Put(ctx, b)
 			require.NoError(t, err, "%s of %s", name, a.ID)
@@ -327,8 +311,7 @@ func bump(v reflect.Value) {
 // millions of millions; what they lead by is looked at once for a whole assembly.
 func TestLineageOfLayers(t *testing.T) {
 	const layers, wide = 6, 64
-	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	require.NoError(t, err)
+	db := must(Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{}))(t)
 	defer db.Close()
 	s := db.Scope("acme")
 	layer := func(i, j int) string { return fmt.Sprintf("layer%d-%d", i, j) }
@@ -349,23 +332,19 @@ func TestLineageOfLayers(t *testing.T) {
 	bound := time.AfterFunc(5*time.Minute, func() { panic("an assembly goes all the ways through the layers") }) // there are 64⁵ of them
 	defer bound.Stop()
 	q := Query{Text: "zebra", Budget: 100_000, TopK: layers * wide}
-	a, err := s.Assemble(t.Context(), q)
-	require.NoError(t, err)
+	a := must(s.Assemble(t.Context(), q))(t)
 	require.Len(t, a.Blocks, layers*wide)
-	_, err = s.Put(t.Context(), Artefact{ID: layer(0, 0), Text: "another animal"})
-	require.NoError(t, err)
-	a, err = s.Assemble(t.Context(), q)
-	require.NoError(t, err)
+	must(s.Put(t.Context(), Artefact{ID: layer(0, 0), Text: "another animal"}))(t)
+	a = must(s.Assemble(t.Context(), q))(t)
 	require.Len(t, a.Blocks, wide, "all that was made from what changed is left out")
-	_, err = s.Get(t.Context(), layer(layers-1, 0))
+	_, err := s.Get(t.Context(), layer(layers-1, 0))
 	require.ErrorIs(t, err, ErrDirty)
 	require.ErrorContains(t, err, "which changed")
 }
 
 // TestLongLineage: what follows from thousands of generations is served, and its error stays short.
 func TestLongLineage(t *testing.T) {
-	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	require.NoError(t, err)
+	db := must(Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{}))(t)
 	defer db.Close()
 	s := db.Scope("acme")
 	const n = 4500
@@ -374,15 +353,12 @@ func TestLongLineage(t *testing.T) {
 		if i > 0 {
 			a.DerivedFrom = []Ref{{ID: fmt.Sprint("s", i-1)}}
 		}
-		_, err := s.Put(t.Context(), a)
-		require.NoError(t, err)
+		must(s.Put(t.Context(), a))(t)
 	}
-	v, err := s.Get(t.Context(), fmt.Sprint("s", n-1))
-	require.NoError(t, err)
+	v := must(s.Get(t.Context(), fmt.Sprint("s", n-1)))(t)
 	require.Equal(t, fmt.Sprint("summary ", n-1), v.Text)
-	_, err = s.Put(t.Context(), Artefact{ID: "s0", Text: "another"})
-	require.NoError(t, err)
-	_, err = s.Get(t.Context(), fmt.Sprint("s", n-1))
+	must(s.Put(t.Context(), Artefact{ID: "s0", Text: "another"}))(t)
+	_, err := s.Get(t.Context(), fmt.Sprint("s", n-1))
 	require.ErrorIs(t, err, ErrDirty)
 	require.Less(t, len(err.Error()), 1000)
 	require.ErrorContains(t, err, "derived from acme:s0")
@@ -411,8 +387,7 @@ func TestKindDefaults(t *testing.T) {
 		require.Equal(t, fmt.Sprint(c.kind, c.provenance, c.priority), fmt.Sprint(a.Kind, a.Provenance, a.Priority), "%+v", c.a)
 	}
 	for k := KindAuto; k <= KindSummary; k++ {
-		text, err := k.MarshalText()
-		require.NoError(t, err)
+		text := must(k.MarshalText())(t)
 		var back Kind
 		require.NoError(t, back.UnmarshalText(text))
 		require.Equal(t, k, back)
@@ -423,11 +398,9 @@ func TestKindDefaults(t *testing.T) {
 
 // One transaction may write so much and no more; what it replaces of its own is not counted twice.
 func TestTransactionLimits(t *testing.T) {
-	db, err := Open(t.TempDir()+"/agent.ctx", Options{})
-	require.NoError(t, err)
+	db := must(Open(t.TempDir()+"/agent.ctx", Options{}))(t)
 	defer db.Close()
-	tx, err := db.Scope("acme").Begin(t.Context())
-	require.NoError(t, err)
+	tx := must(db.Scope("acme").Begin(t.Context()))(t)
 	require.NoError(t, tx.Put(t.Context(), Artefact{ID: "x", Text: strings.Repeat("x", 10)}))
 	tx.bytes = store.MaxTxnBytes - 10
 	require.NoError(t, tx.Put(t.Context(), Artefact{ID: "x", Text: strings.Repeat("y", 20)}), "ten of it go")
@@ -437,7 +410,7 @@ func TestTransactionLimits(t *testing.T) {
 	require.NoError(t, tx.Put(t.Context(), Artefact{ID: "y", Text: "y"}))
 	require.NoError(t, tx.Rollback())
 
-	err = db.Scope("acme").Update(t.Context(), func(tx *Txn) error {
+	err := db.Scope("acme").Update(t.Context(), func(tx *Txn) error {
 		for i := range store.MaxTxnWrites {
 			require.NoError(t, tx.Put(t.Context(), Artefact{ID: fmt.Sprint(i), Text: "t"}))
 		}
@@ -449,8 +422,7 @@ func TestTransactionLimits(t *testing.T) {
 
 // TestFormatNames: FORMAT.md has the fields of an outcome and all types of leaves.
 func TestFormatNames(t *testing.T) {
-	b, err := os.ReadFile("FORMAT.md")
-	require.NoError(t, err)
+	b := must(os.ReadFile("FORMAT.md"))(t)
 	_, text, ok := strings.Cut(string(b), "**Outcome**")
 	require.True(t, ok)
 	text, _, _ = strings.Cut(text, "\n")
@@ -472,28 +444,23 @@ func TestTxnSearch(t *testing.T) {
 	defer db.Close()
 	s := db.Scope("acme", WithActor("agent"))
 	for id, text := range map[string]string{"policy": "the refund limit is 200", "hours": "the refund desk opens at noon"} {
-		_, err := s.Put(ctx, Artefact{ID: id, Text: text})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: id, Text: text}))(t)
 	}
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
+	tx := must(s.Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "policy", Text: "the refund limit is 400"}))
-	hits, err := hitsOf(tx.Search(ctx, "refund limit", 10))
-	require.NoError(t, err)
+	hits := must(hitsOf(tx.Search(ctx, "refund limit", 10)))(t)
 	texts := map[string]bool{}
 	for _, h := range hits {
 		texts[h.Text] = true
 	}
 	require.Equal(t, map[string]bool{"the refund limit is 400": true, "the refund desk opens at noon": true}, texts)
-	hits, err = hitsOf(s.Search(ctx, "refund limit", 10))
-	require.NoError(t, err)
+	hits = must(hitsOf(s.Search(ctx, "refund limit", 10)))(t)
 	require.Equal(t, "the refund limit is 200", hits[0].Text)
 
-	_, err = s.Put(ctx, Artefact{ID: "hours", Text: "the refund desk opens at nine"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "hours", Text: "the refund desk opens at nine"}))(t)
 	var held *HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"}), &held)
 	require.Equal(t, ReasonStaleContext, held.Reason)
-	_, err = tx.Search(ctx, "refund", 1)
+	_, err := tx.Search(ctx, "refund", 1)
 	require.ErrorIs(t, err, ErrTxnDone)
 }

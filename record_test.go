@@ -35,8 +35,7 @@ func fillScope(t testing.TB, s *Scope, n int, a func(i int) Artefact) {
 func TestSweepConcurrent(t *testing.T) {
 	ctx := context.Background()
 	start := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
-	db, err := Open(dbtest.MemoryPath(t), Options{Clock: func() time.Time { return start }})
-	require.NoError(t, err)
+	db := must(Open(dbtest.MemoryPath(t), Options{Clock: func() time.Time { return start }}))(t)
 	defer db.Close()
 	s, st := db.Scope("acme"), db.store
 	fillScope(t, s, 2000, func(i int) Artefact { // one expires each second
@@ -82,12 +81,11 @@ func BenchmarkExcluded(b *testing.B) {
 		for _, n := range []int{1000, 100_000} {
 			b.Run(fmt.Sprintf("%s=%d", what, n), func(b *testing.B) {
 				now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
-				db, err := Open(dbtest.MemoryPath(b), Options{Clock: func() time.Time { return now }})
-				require.NoError(b, err)
+				db := must(Open(dbtest.MemoryPath(b), Options{Clock: func() time.Time { return now }}))(b)
 				defer db.Close()
 				s := db.Scope("acme")
 				fillScope(b, s, 100, func(i int) Artefact { return Artefact{ID: fmt.Sprint("live-", i), Text: fmt.Sprint("needle ", i)} })
-				_, err = s.Put(ctx, Artefact{ID: "turn", Kind: KindMessage, Role: "user", Group: "s-0", Seq: -1, Text: "a turn"}) // the session is there
+				_, err := s.Put(ctx, Artefact{ID: "turn", Kind: KindMessage, Role: "user", Group: "s-0", Seq: -1, Text: "a turn"}) // the session is there
 				require.NoError(b, err)
 				now = now.Add(time.Second)
 				switch what {
@@ -117,8 +115,7 @@ func BenchmarkExcluded(b *testing.B) {
 				for _, session := range []string{"", "s-0"} {
 					b.Run("session="+session, func(b *testing.B) {
 						for b.Loop() {
-							a, err := s.Assemble(ctx, Query{Text: "needle", Budget: 2000, Session: session})
-							require.NoError(b, err)
+							a := must(s.Assemble(ctx, Query{Text: "needle", Budget: 2000, Session: session}))(b)
 							require.NotEmpty(b, a.Blocks)
 						}
 					})
@@ -131,31 +128,26 @@ func BenchmarkExcluded(b *testing.B) {
 // BenchmarkHeld is the review of a database with ten thousand held batches.
 func BenchmarkHeld(b *testing.B) {
 	ctx := context.Background()
-	db, err := Open(dbtest.MemoryPath(b), Options{})
-	require.NoError(b, err)
+	db := must(Open(dbtest.MemoryPath(b), Options{}))(b)
 	defer db.Close()
 	s := db.Scope("acme", WithActor("writer"))
 	for n := range 10_000 {
-		tx, err := s.Begin(ctx)
-		require.NoError(b, err)
+		tx := must(s.Begin(ctx))(b)
 		require.NoError(b, tx.Put(ctx, Artefact{ID: fmt.Sprint("draft-", n), Text: fmt.Sprint("held ", n)}))
 		require.ErrorIs(b, tx.Commit(ctx, Verdict{}), ErrHeld)
 	}
-	_, err = db.Admin().Checkpoint(ctx)
-	require.NoError(b, err)
+	must(db.Admin().Checkpoint(ctx))(b)
 	b.Run("stat", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			st, err := db.Stats(ctx)
-			require.NoError(b, err)
+			st := must(db.Stats(ctx))(b)
 			require.Equal(b, 10_000, st.Held)
 		}
 	})
 	b.Run("list=20", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(20, "", nil)))
-			require.NoError(b, err)
+			list := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(20, "", nil))))(b)
 			require.Len(b, list, 20)
 		}
 	})

@@ -20,8 +20,7 @@ import (
 
 func refresh(t testing.TB, s *Scope, o RefreshOptions) RefreshReport {
 	t.Helper()
-	r, err := s.Refresh(ctx, o)
-	require.NoError(t, err)
+	r := must(s.Refresh(ctx, o))(t)
 	require.Empty(t, r.Failed)
 	return r
 }
@@ -48,8 +47,7 @@ func TestRefreshDeletesOnSecondLook(t *testing.T) {
 	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir, Prefix: "d/", MaxSize: 4000}))
 	refresh(t, s, RefreshOptions{})
 	path := filepath.Join(dir, "b.md")
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
+	text := must(os.ReadFile(path))(t)
 	require.NoError(t, os.Rename(path, path+"~"))
 	writeFile(t, filepath.Join(dir, "new.md"), "delta") // so that there is progress between the two looks
 	r := refresh(t, s, RefreshOptions{Delete: true, Progress: func(what string, _, _ uint64) {
@@ -82,8 +80,7 @@ func TestRefreshDirectory(t *testing.T) {
 
 	db = reopen(t, db, opts)
 	s = db.Scope("acme/docs")
-	dirs, err := listing.Collect(s.Directories(ctx))
-	require.NoError(t, err)
+	dirs := must(listing.Collect(s.Directories(ctx)))(t)
 	require.Equal(t, []Directory{{Dir: dir, Prefix: "d/", MaxSize: 4000}}, dirs)
 	writeFile(t, filepath.Join(dir, "a.md"), "alpha heliotrope")
 	writeFile(t, filepath.Join(dir, "new.md"), "delta")
@@ -106,15 +103,14 @@ func TestRefreshDirectory(t *testing.T) {
 	require.Equal(t, "gamma", get(t, s, "d/sub/c.md").Text, "only Delete deletes")
 
 	require.NoError(t, os.Rename(dir, dir+"-away"))
-	r, err = s.Refresh(ctx, RefreshOptions{Delete: true})
-	require.NoError(t, err)
+	r = must(s.Refresh(ctx, RefreshOptions{Delete: true}))(t)
 	require.Empty(t, r.Deleted, "a directory that is away is no reason to delete")
 	require.Len(t, r.Failed, 6)
 	require.NoError(t, os.Rename(dir+"-away", dir))
 
 	require.Empty(t, refresh(t, s, RefreshOptions{Delete: true, DryRun: true}).Deleted[2:])
 	require.Equal(t, []string{"d/b.md", "d/sub/c.md"}, refresh(t, s, RefreshOptions{Delete: true}).Deleted)
-	_, err = s.Get(ctx, "d/b.md")
+	_, err := s.Get(ctx, "d/b.md")
 	require.ErrorIs(t, err, ErrNotFound)
 	require.Equal(t, "nobody's file", get(t, s, "own").Text)
 
@@ -136,8 +132,7 @@ func TestEraseTellsOfFiles(t *testing.T) {
 	refresh(t, s, RefreshOptions{})
 	erased := func(id string, dry bool) []ops.File {
 		t.Helper()
-		r, err := db.Admin().Erase(ctx, ops.Request{Refs: []Ref{{Scope: "acme/docs", ID: id}}, By: "desk", Reason: "asked", DryRun: dry})
-		require.NoError(t, err)
+		r := must(db.Admin().Erase(ctx, ops.Request{Refs: []Ref{{Scope: "acme/docs", ID: id}}, By: "desk", Reason: "asked", DryRun: dry}))(t)
 		return r.Files
 	}
 	want := []ops.File{{Ref: "acme/docs:d%2Fa.md", Path: filepath.Join(dir, "a.md"), Dir: dir}}
@@ -152,8 +147,7 @@ func TestEraseTellsOfFiles(t *testing.T) {
 	writeFile(t, filepath.Join(dir, ".gitignore"), "*.tmp\nb.md\n")
 	require.Empty(t, refresh(t, s, RefreshOptions{}).New)
 
-	r, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme", By: "desk", Reason: "asked", DryRun: true})
-	require.NoError(t, err)
+	r := must(db.Admin().Erase(ctx, ops.Request{Scope: "acme", By: "desk", Reason: "asked", DryRun: true}))(t)
 	require.NotEmpty(t, r.Erased)
 	require.Empty(t, r.Files, "the recorded directory goes as well")
 }
@@ -165,8 +159,7 @@ func TestRefreshKeepsToItsRoots(t *testing.T) {
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "a.md", Text: "my own words"})
 	require.NoError(t, s.AddDirectory(ctx, Directory{Dir: dir}))
-	r, err := s.Refresh(ctx, RefreshOptions{})
-	require.NoError(t, err)
+	r := must(s.Refresh(ctx, RefreshOptions{}))(t)
 	require.Len(t, r.Failed, 1)
 	require.Equal(t, "a.md", r.Failed[0].ID)
 	require.Equal(t, "my own words", get(t, s, "a.md").Text)
@@ -175,12 +168,11 @@ func TestRefreshKeepsToItsRoots(t *testing.T) {
 
 	db = reopen(t, db, Options{})
 	writeFile(t, filepath.Join(dir, "new.md"), "delta")
-	r, err = db.Scope("acme").Refresh(ctx, RefreshOptions{})
+	r, err := db.Scope("acme").Refresh(ctx, RefreshOptions{})
 	require.ErrorIs(t, err, ErrFileRoot, "not an empty report")
 	require.Empty(t, r.New)
 	require.ErrorIs(t, db.Scope("acme").AddDirectory(ctx, Directory{Dir: t.TempDir()}), ErrFileRoot)
-	dirs, err := listing.Collect(db.Scope("acme").Directories(ctx))
-	require.NoError(t, err)
+	dirs := must(listing.Collect(db.Scope("acme").Directories(ctx)))(t)
 	require.Len(t, dirs, 1, "a refused directory is not recorded")
 	all, err := db.Refresh(ctx, RefreshOptions{})
 	require.ErrorIs(t, err, ErrFileRoot)
@@ -199,8 +191,7 @@ func TestRefreshKeepsToItsRoots(t *testing.T) {
 
 func refresh2(t testing.TB, s *Scope) RefreshReport {
 	t.Helper()
-	r, err := s.Refresh(ctx, RefreshOptions{DryRun: true})
-	require.NoError(t, err)
+	r := must(s.Refresh(ctx, RefreshOptions{DryRun: true}))(t)
 	return r
 }
 
@@ -236,24 +227,21 @@ func TestRefreshSources(t *testing.T) {
 	require.Equal(t, []string{"m-007"}, r.Changed)
 	require.Equal(t, []uint64{256}, seen)
 	probes := m.probes.Load()
-	r, err = s.Refresh(ctx, RefreshOptions{})
-	require.NoError(t, err)
+	r = must(s.Refresh(ctx, RefreshOptions{}))(t)
 	require.Equal(t, []string{"m-599"}, r.Changed)
 	require.Equal(t, n-2, r.Unchanged)
 	require.Len(t, r.Failed, 1)
 	require.Equal(t, "m-009", r.Failed[0].ID)
 	require.Equal(t, int64(n), m.probes.Load()-probes)
 	probes = m.probes.Load()
-	r, err = s.Refresh(ctx, RefreshOptions{Check: CheckEvery(time.Hour)})
-	require.NoError(t, err)
+	r = must(s.Refresh(ctx, RefreshOptions{Check: CheckEvery(time.Hour)}))(t)
 	require.LessOrEqual(t, m.probes.Load()-probes, int64(2), "what was probed just now is not probed again")
 	require.Len(t, r.Failed, 1)
 	require.Zero(t, refresh(t, s, RefreshOptions{FilesOnly: true}).Sources)
 	m.do(func(m *memo) { m.fail = ErrVanished })
 	r = refresh(t, s, RefreshOptions{})
 	require.Len(t, r.Vanished, n, "a host's source can say so, too")
-	all, err := db.Refresh(ctx, RefreshOptions{DryRun: true})
-	require.NoError(t, err)
+	all := must(db.Refresh(ctx, RefreshOptions{DryRun: true}))(t)
 	require.Len(t, all, 1)
 }
 
@@ -318,25 +306,21 @@ func (f *slowFile) Fetch(context.Context, string) (store.Fetched, error) {
 func TestAddFolder(t *testing.T) {
 	dir := docs(t)
 	db := open(t, Options{})
-	r, err := db.AddFolder(ctx, "acme/docs", dir)
-	require.NoError(t, err)
+	r := must(db.AddFolder(ctx, "acme/docs", dir))(t)
 	require.Contains(t, r.New, "a.md")
 	require.Equal(t, "alpha", get(t, db.Scope("acme/docs"), "a.md").Text)
-	roots, err := db.Admin().FileRoots(ctx)
-	require.NoError(t, err)
+	roots := must(db.Admin().FileRoots(ctx))(t)
 	require.Equal(t, []string{dir}, roots)
 
 	db = reopen(t, db, Options{RecordedRoots: true})
 	writeFile(t, filepath.Join(dir, "new.md"), "delta")
-	r, err = db.AddFolder(ctx, "acme/docs", dir)
-	require.NoError(t, err)
+	r = must(db.AddFolder(ctx, "acme/docs", dir))(t)
 	require.Equal(t, []string{"new.md"}, r.New)
 
-	_, err = db.AddFolder(ctx, "acme/docs", filepath.Join(dir, "not-there"))
+	_, err := db.AddFolder(ctx, "acme/docs", filepath.Join(dir, "not-there"))
 	require.ErrorIs(t, err, ErrInvalid)
 	_, err = db.AddFolder(ctx, "/", dir)
 	require.ErrorIs(t, err, ErrInvalid)
-	dirs, err := listing.Collect(db.Scope("acme/docs").Directories(ctx))
-	require.NoError(t, err)
+	dirs := must(listing.Collect(db.Scope("acme/docs").Directories(ctx)))(t)
 	require.Len(t, dirs, 1)
 }

@@ -15,32 +15,26 @@ import (
 func TestStaleContextIsNotLaundered(t *testing.T) {
 	resume := func(t *testing.T, s *Scope, trace string) *Txn {
 		t.Helper()
-		tx, err := s.Resume(ctx, trace)
-		require.NoError(t, err)
+		tx := must(s.Resume(ctx, trace))(t)
 		return tx
 	}
 	reads := map[string]func(t *testing.T, tx *Txn){
 		"nothing": func(*testing.T, *Txn) {},
 		"get": func(t *testing.T, tx *Txn) {
-			v, err := tx.Get(ctx, "policy")
-			require.NoError(t, err)
+			v := must(tx.Get(ctx, "policy"))(t)
 			require.Contains(t, v.Text, "500")
 		},
 		"search": func(t *testing.T, tx *Txn) {
-			hits, err := tx.Search(ctx, "refunds", 5)
-			require.NoError(t, err)
+			hits := must(tx.Search(ctx, "refunds", 5))(t)
 			require.NotEmpty(t, hits)
 		},
 		"assemble": func(t *testing.T, tx *Txn) {
-			a, err := tx.Assemble(ctx, Query{Text: "refunds", Budget: 1000})
-			require.NoError(t, err)
+			a := must(tx.Assemble(ctx, Query{Text: "refunds", Budget: 1000}))(t)
 			require.Contains(t, a.Text(), "500")
 		},
 		"the past, then now": func(t *testing.T, tx *Txn) {
-			_, err := tx.Assemble(ctx, Query{Text: "refunds", Budget: 1000, AsOf: 1})
-			require.NoError(t, err)
-			_, err = tx.Get(ctx, "policy")
-			require.NoError(t, err)
+			must(tx.Assemble(ctx, Query{Text: "refunds", Budget: 1000, AsOf: 1}))(t)
+			must(tx.Get(ctx, "policy"))(t)
 		},
 	}
 	for name, read := range reads {
@@ -83,8 +77,7 @@ func TestOldestVersionIsTheOneReplaced(t *testing.T) {
 			s := db.Scope("acme", WithActor("agent"))
 			put(t, s, Artefact{ID: "note", Text: "refunds of mine"})
 			tx := begin(t, s)
-			_, err := tx.Get(ctx, "note")
-			require.NoError(t, err)
+			must(tx.Get(ctx, "note"))(t)
 			change(t, s)
 			_, _ = tx.Get(ctx, "note")
 			require.NoError(t, tx.Put(ctx, Artefact{ID: "note", Text: "refunds of mine, and more"}))
@@ -100,15 +93,12 @@ func TestReadsUnderATraceAreNotItsContext(t *testing.T) {
 	put(t, s, Artefact{ID: "policy", Text: "refunds up to 400"})
 	put(t, s, Artefact{ID: "weather", Text: "it rains"})
 	a := assemble(t, s, Query{Text: "refunds", TopK: 1, Kinds: []Kind{KindFact}})
-	tx, err := s.Resume(ctx, a.Trace)
-	require.NoError(t, err)
+	tx := must(s.Resume(ctx, a.Trace))(t)
 	put(t, s, Artefact{ID: "later", Text: "parcels"})
-	_, err = tx.Get(ctx, "later")
-	require.NoError(t, err)
+	must(tx.Get(ctx, "later"))(t)
 	require.NoError(t, tx.Rollback())
 	put(t, s, Artefact{ID: "later", Text: "parcels of another sort"})
-	tx, err = s.Resume(ctx, a.Trace)
-	require.NoError(t, err)
+	tx = must(s.Resume(ctx, a.Trace))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "up to 400"}))
 	require.NoError(t, tx.Commit(ctx, good))
 }
@@ -119,22 +109,18 @@ func TestDraftsBringTheirContext(t *testing.T) {
 	s := db.Scope("acme", WithActor("agent"))
 	put(t, s, Artefact{ID: "policy", Text: "refunds up to 400"})
 	a := assemble(t, s, Query{Text: "refunds"})
-	tx, err := s.Resume(ctx, a.Trace)
-	require.NoError(t, err)
+	tx := must(s.Resume(ctx, a.Trace))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "refunds end at 400"}))
 	put(t, s, Artefact{ID: "policy", Text: "refunds up to 500"})
-	b, err := tx.Assemble(ctx, Query{Text: "refunds", Budget: 1000})
-	require.NoError(t, err)
+	b := must(tx.Assemble(ctx, Query{Text: "refunds", Budget: 1000}))(t)
 	require.ElementsMatch(t, []string{"policy", "draft"}, ids(b))
 	require.NoError(t, tx.Rollback())
-	tx, err = s.Resume(ctx, b.Trace)
-	require.NoError(t, err)
+	tx = must(s.Resume(ctx, b.Trace))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "they end at 400"}))
 	heldAs(t, tx.Commit(ctx, good), ReasonStaleContext)
 
 	c := assemble(t, s, Query{Text: "refunds"}) // without the draft: fresh
-	tx, err = s.Resume(ctx, c.Trace)
-	require.NoError(t, err)
+	tx = must(s.Resume(ctx, c.Trace))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "they end at 500"}))
 	require.NoError(t, tx.Commit(ctx, good))
 }
@@ -145,15 +131,11 @@ func TestResumeOfReads(t *testing.T) {
 	s := db.Scope("acme", WithActor("agent"))
 	put(t, s, Artefact{ID: "policy", Text: "refunds up to 400"})
 	tx := begin(t, s)
-	_, err := tx.Get(ctx, "policy")
-	require.NoError(t, err)
+	must(tx.Get(ctx, "policy"))(t)
 	put(t, s, Artefact{ID: "policy", Text: "refunds up to 500"})
-	again, err := s.Resume(ctx, tx.Trace())
-	require.NoError(t, err)
-	_, err = again.Get(ctx, "policy")
-	require.NoError(t, err)
-	again, err = s.Resume(ctx, tx.Trace())
-	require.NoError(t, err)
+	again := must(s.Resume(ctx, tx.Trace()))(t)
+	must(again.Get(ctx, "policy"))(t)
+	again = must(s.Resume(ctx, tx.Trace()))(t)
 	require.NoError(t, again.Put(ctx, Artefact{ID: "answer", Text: "up to 400"}))
 	heldAs(t, again.Commit(ctx, good), ReasonStaleContext)
 }
@@ -168,8 +150,7 @@ func judged(t *testing.T) (db *DB, agent *Scope, trace string) {
 		{ID: "policy", Kind: KindChunk, Text: "Refunds up to $400 need no approval. Larger ones are approved by Ann."},
 		{ID: "note", Provenance: Scratch, Text: "Refunds of foreign notes are doubled."},
 	} {
-		_, err := host.Put(ctx, a)
-		require.NoError(t, err)
+		must(host.Put(ctx, a))(t)
 	}
 	_, err := host.Session("chat").Append(ctx,
 		Turn{Role: "user", Text: "Please remember that I prefer refunds by card."},
@@ -178,8 +159,7 @@ func judged(t *testing.T) (db *DB, agent *Scope, trace string) {
 		Turn{Role: "assistant", Text: "All refunds were sent to Bob."})
 	require.NoError(t, err)
 	agent = db.Scope("acme", Gated(), WithActor("model"), JudgedBy(Supported()))
-	a, err := agent.Assemble(ctx, Query{Text: "what about refunds?", Session: "chat", Budget: 4000, Floor: Scratch})
-	require.NoError(t, err)
+	a := must(agent.Assemble(ctx, Query{Text: "what about refunds?", Session: "chat", Budget: 4000, Floor: Scratch}))(t)
 	for _, shown := range []string{"unlimited", "doubled", "sent to Bob", "by card", "$400"} {
 		require.Contains(t, a.Text(), shown)
 	}
@@ -188,8 +168,7 @@ func judged(t *testing.T) (db *DB, agent *Scope, trace string) {
 
 func commitJudged(t *testing.T, agent *Scope, trace string, a Artefact) (*Txn, error) {
 	t.Helper()
-	tx, err := agent.Resume(ctx, trace)
-	require.NoError(t, err)
+	tx := must(agent.Resume(ctx, trace))(t)
 	require.NoError(t, tx.Put(ctx, a))
 	return tx, tx.Commit(ctx, Verdict{})
 }
@@ -201,11 +180,9 @@ func TestSupported(t *testing.T) {
 	db, agent, trace := judged(t)
 	tx, err := commitJudged(t, agent, trace, Artefact{ID: "refunds", Text: "Refunds up to $400 need no approval. The user prefers refunds by card.", Tags: []string{"policy"}})
 	require.NoError(t, err)
-	v, err := db.Scope("acme").Get(ctx, "refunds")
-	require.NoError(t, err)
+	v := must(db.Scope("acme").Get(ctx, "refunds"))(t)
 	require.Equal(t, Validated, v.Provenance)
-	leaves, err := db.Manifests().ByTrace(ctx, tx.ID())
-	require.NoError(t, err)
+	leaves := must(db.Manifests().ByTrace(ctx, tx.ID()))(t)
 	commit := leaves[len(leaves)-1]
 	require.Equal(t, manifest.TypeCommit, commit.Type)
 	require.Equal(t, []any{"supported", "supported", 1.0}, []any{commit.By, commit.Evaluator, commit.Confidence})
@@ -225,16 +202,13 @@ func TestSupported(t *testing.T) {
 		require.Contains(t, held.Note, why)
 		require.NotContains(t, held.Note, "unlimited", "the audit has no contents")
 	}
-	tx, err = agent.Begin(ctx)
-	require.NoError(t, err)
+	tx = must(agent.Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "refunds-2", Text: "Refunds up to $400 need no approval."}))
 	require.ErrorIs(t, tx.Commit(ctx, Verdict{}), ErrHeld, "without a context nothing is supported")
-	tx, err = agent.Resume(ctx, trace)
-	require.NoError(t, err)
+	tx = must(agent.Resume(ctx, trace))(t)
 	require.NoError(t, tx.Delete(ctx, "refunds"))
 	require.ErrorIs(t, tx.Commit(ctx, Verdict{}), ErrHeld, "a deletion is not supported")
-	held, err := listing.Collect(db.Review().Batches(ctx, "acme", false))
-	require.NoError(t, err)
+	held := must(listing.Collect(db.Review().Batches(ctx, "acme", false)))(t)
 	require.Len(t, held, 7)
 }
 
@@ -242,9 +216,8 @@ func TestSupported(t *testing.T) {
 func TestSupportedByAStalePage(t *testing.T) {
 	t.Parallel()
 	db, agent, trace := judged(t)
-	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "policy", Kind: KindChunk, Text: "Every refund needs approval."})
-	require.NoError(t, err)
-	_, err = commitJudged(t, agent, trace, Artefact{ID: "refunds", Text: "Refunds up to $400 need no approval."})
+	must(db.Scope("acme").Put(ctx, Artefact{ID: "policy", Kind: KindChunk, Text: "Every refund needs approval."}))(t)
+	_, err := commitJudged(t, agent, trace, Artefact{ID: "refunds", Text: "Refunds up to $400 need no approval."})
 	var held *HeldError
 	require.ErrorAs(t, err, &held)
 	require.Equal(t, ReasonStaleContext, held.Reason)

@@ -35,8 +35,7 @@ func TestAncestorVisibility(t *testing.T) {
 
 	require.Equal(t, "acme/support", get(t, agent, "policy").Ref.Scope)
 	require.Equal(t, "acme", get(t, org, "policy").Ref.Scope)
-	v, err := agent.Recall(ctx, Ref{Scope: "acme", ID: "policy"})
-	require.NoError(t, err)
+	v := must(agent.Recall(ctx, Ref{Scope: "acme", ID: "policy"}))(t)
 	require.Equal(t, "policy of the org", v.Text)
 	for _, s := range []*Scope{org, team, sibling, db.Scope("acme/support/aa"), db.Scope("acm"), db.Scope("a")} {
 		_, err := s.Get(ctx, "own")
@@ -47,8 +46,7 @@ func TestAncestorVisibility(t *testing.T) {
 	require.ErrorIs(t, agent.Delete(ctx, "policy"), ErrNotFound, "not from below")
 	put(t, agent, Artefact{ID: "policy", Text: "policy of the agent"})
 	require.Equal(t, "policy of the org", get(t, sibling, "policy").Text)
-	list, err := listing.Collect(agent.Artefacts(ctx, ""))
-	require.NoError(t, err)
+	list := must(listing.Collect(agent.Artefacts(ctx, "")))(t)
 	require.Len(t, list, 2, "a listing is of the own scope")
 }
 
@@ -77,8 +75,7 @@ func TestPromote(t *testing.T) {
 		_, err := db.Admin().Promote(ctx, ref, to, "anna")
 		require.ErrorIs(t, err, ErrInvalid, to)
 	}
-	up, err := db.Admin().Promote(ctx, ref, "acme/support", "anna")
-	require.NoError(t, err)
+	up := must(db.Admin().Promote(ctx, ref, "acme/support", "anna"))(t)
 	require.Equal(t, "acme/support", up.Scope)
 	v := get(t, sibling, "finding")
 	require.Equal(t, []any{"the gateway retries twice", Validated, "anna"}, []any{v.Text, v.Provenance, v.Actor}, "trust stays what it was")
@@ -145,8 +142,7 @@ func world(t require.TestingT, db *DB, scope string, questions []string, refs []
 			say("page", []any{p.Score, p.R, p.P, p.S, p.LexOwn, p.LexNear, p.LexGroup, p.Tag, p.Tokens}, nil)
 		}
 		for _, r := range refs {
-			w, err := db.Why(ctx, a.Trace, r)
-			require.NoError(t, err)
+			w := must(db.Why(ctx, a.Trace, r))(t)
 			say("why", []any{w.In, len(w.Steps)}, nil)
 		}
 	}
@@ -164,11 +160,9 @@ func TestScopesDoNotBleed(t *testing.T) {
 		sees := func(s string) bool { return s == reader || strings.HasPrefix(reader, s+"/") }
 		var dbs [2]*DB
 		for i := range dbs {
-			sub, err := os.MkdirTemp(dir, "")
-			require.NoError(rt, err)
+			sub := must(os.MkdirTemp(dir, ""))(rt)
 			clk := newClock() // every database its own, moved alike
-			db, err := Open(sub+"/agent.ctx", Options{Clock: clk.now, Rand: seeded(1), PageTokens: 24})
-			require.NoError(rt, err)
+			db := must(Open(sub+"/agent.ctx", Options{Clock: clk.now, Rand: seeded(1), PageTokens: 24}))(rt)
 			defer func() { checkAndClose(rt, db); os.RemoveAll(sub) }()
 			dbs[i] = db
 		}
@@ -194,8 +188,7 @@ func TestScopesDoNotBleed(t *testing.T) {
 					a.Text, a.ID = words(rapid.IntRange(0, 30).Draw(rt, "other words"), 20), id.Draw(rt, "other id")
 				}
 				s := db.Scope(scope)
-				_, err := s.Put(ctx, a)
-				require.NoError(rt, err)
+				must(s.Put(ctx, a))(rt)
 				if drop {
 					require.NoError(rt, s.Delete(ctx, a.ID))
 				}
@@ -257,26 +250,20 @@ func TestScopeNames(t *testing.T) {
 func TestSubjectsStayInTheirTenant(t *testing.T) {
 	ctx := t.Context()
 	path := t.TempDir() + "/agent.ctx"
-	db, err := Open(path, Options{})
-	require.NoError(t, err)
+	db := must(Open(path, Options{}))(t)
 	const words = "pelican"
 	for _, scope := range []string{"acme/support", "acme", "globex/support"} {
 		s := db.Scope(scope)
-		_, err := s.Put(ctx, Artefact{ID: "note", Text: words + " in " + scope, Subject: "user07"})
-		require.NoError(t, err)
-		_, err = s.Put(ctx, Artefact{ID: "other", Text: "about somebody else in " + scope, Subject: "user08"})
-		require.NoError(t, err)
-		_, err = s.Session("chat").Append(ctx, Turn{Role: "user", Text: words + " said in " + scope, Subject: "user07"})
-		require.NoError(t, err)
-		tx, err := s.Begin(ctx)
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: "note", Text: words + " in " + scope, Subject: "user07"}))(t)
+		must(s.Put(ctx, Artefact{ID: "other", Text: "about somebody else in " + scope, Subject: "user08"}))(t)
+		must(s.Session("chat").Append(ctx, Turn{Role: "user", Text: words + " said in " + scope, Subject: "user07"}))(t)
+		tx := must(s.Begin(ctx))(t)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: words + " drafted in " + scope, Subject: "user07"}))
 		require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), ErrHeld)
 	}
 	export := func(db *DB, scope string) string {
 		var out strings.Builder
-		_, err := db.Admin().Export(ctx, &out, portable.ExportOptions{Subject: "user07", Scope: scope})
-		require.NoError(t, err)
+		must(db.Admin().Export(ctx, &out, portable.ExportOptions{Subject: "user07", Scope: scope}))(t)
 		return out.String()
 	}
 	held := export(db, "acme")
@@ -286,19 +273,16 @@ func TestSubjectsStayInTheirTenant(t *testing.T) {
 		require.Contains(t, export(db, ""), words+what+"globex", "control: without a scope it is everywhere")
 	}
 	require.NotContains(t, held, "user08")
-	_, err = db.Admin().Backup(ctx, path+".old", nil)
-	require.NoError(t, err)
+	must(db.Admin().Backup(ctx, path+".old", nil))(t)
 
 	req := ops.Request{Subject: "user07", Scope: "acme", By: "desk", Reason: "asked", Names: true}
-	rep, err := db.Admin().Erase(ctx, req)
-	require.NoError(t, err)
+	rep := must(db.Admin().Erase(ctx, req))(t)
 	require.Len(t, rep.Erased, 4)
 	require.Len(t, rep.Held, 2)
 	left := func(db *DB) {
 		t.Helper()
 		var out strings.Builder
-		_, err := db.Admin().Export(ctx, &out, portable.ExportOptions{})
-		require.NoError(t, err)
+		must(db.Admin().Export(ctx, &out, portable.ExportOptions{}))(t)
 		for _, what := range []string{" in ", " said in ", " drafted in "} {
 			require.NotContains(t, out.String(), words+what+"acme")
 			require.Contains(t, out.String(), words+what+"globex/support")
@@ -306,19 +290,14 @@ func TestSubjectsStayInTheirTenant(t *testing.T) {
 		require.Contains(t, out.String(), "about somebody else in acme/support")
 	}
 	left(db)
-	head, err := db.Head(ctx)
-	require.NoError(t, err)
-	receipt, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
-	require.NoError(t, err)
+	head := must(db.Head(ctx))(t)
+	receipt := must(ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head))(t)
 	require.NoError(t, db.Close())
 
-	db, err = Open(path+".old", Options{})
-	require.NoError(t, err)
-	_, err = db.Admin().RepeatErase(ctx, []*ops.Receipt{receipt}, false, nil)
-	require.NoError(t, err)
+	db = must(Open(path+".old", Options{}))(t)
+	must(db.Admin().RepeatErase(ctx, []*ops.Receipt{receipt}, false, nil))(t)
 	left(db)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
 }
@@ -335,8 +314,7 @@ func TestPresetYearBoundsTheAudit(t *testing.T) {
 	}
 	for range 240 {
 		now = now.Add(3 * 24 * time.Hour)
-		_, err := s.Assemble(ctx, Query{Text: "how are refunds made today?", Budget: 3000})
-		require.NoError(t, err)
+		must(s.Assemble(ctx, Query{Text: "how are refunds made today?", Budget: 3000}))(t)
 	}
 	bodies := func() (n, questions int) {
 		for r, err := range db.Leaves(ctx, manifest.Filter{Type: manifest.TypeAssemble}) {
@@ -350,20 +328,15 @@ func TestPresetYearBoundsTheAudit(t *testing.T) {
 		}
 		return n, questions
 	}
-	_, err := db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
-	head, err := db.Head(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
+	head := must(db.Head(ctx))(t)
 	require.NoError(t, db.Admin().Retention().Set(ctx, "", ops.Presets()["year"], "ann"))
-	_, err = db.Admin().Retention().Run(ctx, ops.RunOptions{By: "ann"})
-	require.NoError(t, err)
+	must(db.Admin().Retention().Run(ctx, ops.RunOptions{By: "ann"}))(t)
 	n, questions := bodies()
 	require.InDelta(t, 121, n, 2, "those of a year")
 	require.Equal(t, n, questions)
-	_, err = db.Manifests().Verify(ctx, &head, nil)
-	require.NoError(t, err)
-	v, err := s.Get(ctx, "note-aa")
-	require.NoError(t, err)
+	must(db.Manifests().Verify(ctx, &head, nil))(t)
+	v := must(s.Get(ctx, "note-aa"))(t)
 	require.NotEmpty(t, v.Text, "contents stay")
 }
 
@@ -378,13 +351,11 @@ func TestReviewNamesWhatANewVersionDrops(t *testing.T) {
 	})
 	require.NoError(t, err)
 	shown := func(a Artefact) []string {
-		tx, err := s.Begin(ctx)
-		require.NoError(t, err)
+		tx := must(s.Begin(ctx))(t)
 		require.NoError(t, tx.Put(ctx, a))
 		var held *HeldError
 		require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), &held)
-		h, err := db.Review().Show(ctx, held.Batch)
-		require.NoError(t, err)
+		h := must(db.Review().Show(ctx, held.Batch))(t)
 		return h.Drops
 	}
 	require.Equal(t, []string{"acme:policy@1: expires 2090-01-01T00:00:00Z, subject refunds, pinned, tag b, meta owner=kim"},
@@ -450,8 +421,7 @@ func TestScopeOfProperties(t *testing.T) {
 		}
 		_, err := db.Scope(path).Get(ctx, "none")
 		require.ErrorIs(rt, err, ErrNotFound)
-		ref, err := ParseRef(Ref{Scope: path, ID: "x"}.String())
-		require.NoError(rt, err)
+		ref := must(ParseRef(Ref{Scope: path, ID: "x"}.String()))(rt)
 		require.Equal(rt, path, ref.Scope)
 	})
 }
@@ -496,8 +466,7 @@ func TestJudgesAreCompared(t *testing.T) {
 		_, err = db.Admin().PutVerified(ctx, "acme", by, Artefact{ID: "fact", Text: "by nobody"})
 		require.ErrorIs(t, err, ErrInvalid, "%q", by)
 	}
-	_, err := db.Review().Approve(ctx, batch, Approval{By: "ann"})
-	require.NoError(t, err)
+	must(db.Review().Approve(ctx, batch, Approval{By: "ann"}))(t)
 
 	e := &evaluator{name: "Agent\u200b-7", confidence: .99}
 	tx := begin(t, db.Scope("acme/support", WithActor("agent-7"), JudgedBy(e)))
@@ -514,13 +483,10 @@ func TestLookAlikesAreShown(t *testing.T) {
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "note", Text: "x"}))
 		held := &HeldError{}
 		require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: by}), &held)
-		h, err := db.Review().Show(ctx, held.Batch)
-		require.NoError(t, err)
+		h := must(db.Review().Show(ctx, held.Batch))(t)
 		require.Equal(t, shown, len(h.LookAlikes) == 1, "%s: %q", by, h.LookAlikes)
-		list, err := listing.Collect(db.Review().Batches(ctx, "", false))
-		require.NoError(t, err)
+		list := must(listing.Collect(db.Review().Batches(ctx, "", false)))(t)
 		require.Equal(t, h.LookAlikes, list[0].LookAlikes)
-		_, err = db.Review().Reject(ctx, held.Batch, "ann", "")
-		require.NoError(t, err)
+		must(db.Review().Reject(ctx, held.Batch, "ann", ""))(t)
 	}
 }

@@ -36,8 +36,7 @@ func TestSearchLooksFurther(t *testing.T) {
 	}
 	search := func(limit int, opts ...ReadOption) Found {
 		m.probes.Store(0)
-		found, err := s.Search(ctx, "zebra", limit, opts...)
-		require.NoError(t, err)
+		found := must(s.Search(ctx, "zebra", limit, opts...))(t)
 		return found
 	}
 	require.Len(t, search(10).Hits, 10)
@@ -72,8 +71,7 @@ func TestSearchServesAnArtefactOnce(t *testing.T) {
 	for i := range 5 {
 		put(t, s, Artefact{ID: fmt.Sprint("short-", i), Kind: KindChunk, Text: "one zebra, seen from far away " + words(50+i, 30)})
 	}
-	found, err := s.Search(ctx, "zebra stripes", 4)
-	require.NoError(t, err)
+	found := must(s.Search(ctx, "zebra stripes", 4))(t)
 	require.Len(t, found.Hits, 4)
 	require.Equal(t, "long", found.Hits[0].Ref.ID)
 	require.Len(t, found.Hits[0].More, 3)
@@ -86,8 +84,7 @@ func TestSearchServesAnArtefactOnce(t *testing.T) {
 		require.Equal(t, "long", ref.ID)
 		require.NotEqual(t, found.Hits[0].Ref.Page, ref.Page)
 	}
-	more, err := s.Search(ctx, "zebra stripes", 100)
-	require.NoError(t, err)
+	more := must(s.Search(ctx, "zebra stripes", 100))(t)
 	require.Len(t, more.Hits, 6, "each artefact once")
 	require.Empty(t, more.Left, "pages that are named are not left out")
 }
@@ -98,8 +95,7 @@ func TestSearchPassesAPage(t *testing.T) {
 	same := "# Animals\n\nThe zebra has stripes, and the zebra is known for its stripes. " + words(1, 26)
 	put(t, s, Artefact{ID: "older", Kind: KindChunk, Text: same + "\n\n# More\n\nA zebra lives here. " + words(2, 45)})
 	put(t, s, Artefact{ID: "twin", Kind: KindChunk, Text: same})
-	found, err := s.Search(ctx, "zebra stripes", 2)
-	require.NoError(t, err)
+	found := must(s.Search(ctx, "zebra stripes", 2))(t)
 	require.Len(t, found.Hits, 2)
 	require.Equal(t, "twin", found.Hits[0].Ref.ID)
 	require.Equal(t, "older", found.Hits[1].Ref.ID)
@@ -125,8 +121,7 @@ func TestSearchByStopWords(t *testing.T) {
 	put(t, s, Artefact{ID: "draft", Text: "It is not certain.", Provenance: Scratch})
 
 	search := func(find func() (Found, error)) (ids []string) {
-		found, err := find()
-		require.NoError(t, err)
+		found := must(find())(t)
 		for i, h := range found.Hits {
 			ids = append(ids, h.Ref.ID)
 			require.Positive(t, h.Score)
@@ -146,8 +141,7 @@ func TestSearchByStopWords(t *testing.T) {
 	require.Len(t, ask("not monthly"), 1)
 	require.Equal(t, ask("not"), ask("not"))
 
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
+	tx := must(s.Begin(ctx))(t)
 	defer tx.Rollback()
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "mine", Text: "That was not said."}))
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "hamlet", Text: "A play."}))
@@ -169,8 +163,7 @@ func TestSearchByStopWordsIsBounded(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	found, err := s.Search(ctx, "not", 10)
-	require.NoError(t, err)
+	found := must(s.Search(ctx, "not", 10))(t)
 	require.Len(t, found.Hits, 1, "the index has the text of stop words alone")
 	require.Equal(t, "oldest", found.Hits[0].Ref.ID)
 }
@@ -184,13 +177,10 @@ func filterDB(t *testing.T) (*DB, *Scope) {
 		if i%4 == 0 {
 			a.Tags, a.Subject = []string{"open"}, "Ada"
 		}
-		_, err := s.Put(ctx, a)
-		require.NoError(t, err)
+		must(s.Put(ctx, a))(t)
 	}
-	_, err := s.Put(ctx, Artefact{ID: "rules", Kind: KindSystem, Text: "refund rules"})
-	require.NoError(t, err)
-	_, err = db.Scope("acme/other").Put(ctx, Artefact{ID: "theirs", Text: "refund of strangers", Tags: []string{"open"}})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "rules", Kind: KindSystem, Text: "refund rules"}))(t)
+	must(db.Scope("acme/other").Put(ctx, Artefact{ID: "theirs", Text: "refund of strangers", Tags: []string{"open"}}))(t)
 	return db, s
 }
 
@@ -199,8 +189,7 @@ func TestFilterAssemble(t *testing.T) {
 	db, s := filterDB(t)
 
 	q := Query{Text: "which refund was approved?", Budget: 4000, Filter: Filter{TagsAny: []string{"open"}}}
-	a, err := s.Assemble(ctx, q)
-	require.NoError(t, err)
+	a := must(s.Assemble(ctx, q))(t)
 	require.Len(t, a.Blocks, 11, "ten open tickets and the system page")
 	for _, b := range a.Blocks {
 		require.Equal(t, "acme/support", b.Ref.Scope)
@@ -208,21 +197,17 @@ func TestFilterAssemble(t *testing.T) {
 	require.Equal(t, `{"tags_any":["open"]}`, a.Manifest.Filter)
 	require.Contains(t, a.Manifest.Excluded, manifest.Exclusion{Reason: triage.Filtered, Count: 30})
 
-	r, err := db.Replay(ctx, a.Trace)
-	require.NoError(t, err)
+	r := must(db.Replay(ctx, a.Trace))(t)
 	require.True(t, r.Same)
 	require.Equal(t, a.Text(), r.Text)
-	w, err := db.Why(ctx, a.Trace, Ref{ID: "ticket/01"})
-	require.NoError(t, err)
+	w := must(db.Why(ctx, a.Trace, Ref{ID: "ticket/01"}))(t)
 	require.False(t, w.In)
 	require.Contains(t, w.Steps, `triage: excluded by the filter: it has none of the tags "open"`)
-	w, err = db.Why(ctx, a.Trace, Ref{Scope: "acme/other", ID: "theirs"})
-	require.NoError(t, err)
+	w = must(db.Why(ctx, a.Trace, Ref{Scope: "acme/other", ID: "theirs"}))(t)
 	require.NotContains(t, strings.Join(w.Steps, "\n"), "filter", "what a scope does not see is not explained by it")
 
 	q.Filter = Filter{}
-	a, err = s.Assemble(ctx, q)
-	require.NoError(t, err)
+	a = must(s.Assemble(ctx, q))(t)
 	require.Len(t, a.Blocks, 41)
 	require.Empty(t, a.Manifest.Filter)
 }
@@ -232,21 +217,18 @@ func TestFilterSearchAndList(t *testing.T) {
 	_, s := filterDB(t)
 
 	f := Filter{Subject: "Ada", Meta: store.Conditions{{Key: "rank", Op: store.OpGreaterOrEqual, Value: "32"}}}
-	found, err := s.Search(ctx, "refund", 10, Where(f))
-	require.NoError(t, err)
+	found := must(s.Search(ctx, "refund", 10, Where(f)))(t)
 	require.Len(t, found.Hits, 2)
 	require.Empty(t, found.Left)
 	var next string
-	vs, err := listing.Collect(s.Artefacts(ctx, "", AtMost(10, "", &next), Where(f), NewestFirst()))
-	require.NoError(t, err)
+	vs := must(listing.Collect(s.Artefacts(ctx, "", AtMost(10, "", &next), Where(f), NewestFirst())))(t)
 	require.Empty(t, next)
 	require.Equal(t, []string{"ticket/36", "ticket/32"}, []string{vs[0].ID, vs[1].ID})
 
 	require.NoError(t, s.Update(ctx, func(tx *Txn) error { // the drafts of a transaction pass as pages do
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "ticket/36", Text: "refund of order 36 is closed", Tags: []string{"closed"}}))
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "refund of a draft", Subject: "Ada", Meta: map[string]string{"rank": "99"}}))
-		found, err := tx.Search(ctx, "refund", 10, Where(f))
-		require.NoError(t, err)
+		found := must(tx.Search(ctx, "refund", 10, Where(f)))(t)
 		ids := map[string]bool{}
 		for _, h := range found.Hits {
 			ids[h.Ref.ID] = true
@@ -349,8 +331,7 @@ func TestNewWordsAreFoundAtOnce(t *testing.T) {
 		assemble(t, s, Query{Text: "payment ledger", Budget: 1500, Check: check})
 		clk.add(2 * time.Hour)
 
-		old, err := os.ReadFile(filepath.Join(dir, "doc-117.md"))
-		require.NoError(t, err)
+		old := must(os.ReadFile(filepath.Join(dir, "doc-117.md")))(t)
 		writeFile(t, filepath.Join(dir, "doc-117.md"), "The codeword for the kitchen door is heliotrope.\n\n"+string(old))
 		a := assemble(t, s, Query{Text: "what is the codeword of the payment ledger?", Budget: 1500, Check: check})
 		require.Contains(t, a.Text(), "heliotrope")
@@ -359,22 +340,19 @@ func TestNewWordsAreFoundAtOnce(t *testing.T) {
 
 		clk.add(2 * time.Hour)
 		writeFile(t, filepath.Join(dir, "doc-203.md"), "Zebras sleep in hammocks.\n")
-		hits, err := hitsOf(s.Search(ctx, "hammocks", 3, WithCheck(check)))
-		require.NoError(t, err)
+		hits := must(hitsOf(s.Search(ctx, "hammocks", 3, WithCheck(check))))(t)
 		require.Equal(t, []string{"doc-203"}, hitIDs(hits))
 		clk.add(2 * time.Hour)
 		writeFile(t, filepath.Join(dir, "doc-204.md"), "Okapis prefer verandas.\n")
 		a = assemble(t, s, Query{Text: "verandas", Budget: 1500, Check: check})
 		require.Equal(t, "doc-204", best(a).Ref.ID)
-		r, err := db.Replay(ctx, a.Trace)
-		require.NoError(t, err)
+		r := must(db.Replay(ctx, a.Trace))(t)
 		require.Equal(t, a.Text(), r.Text)
 
 		clk.add(2 * time.Hour)
 		writeFile(t, filepath.Join(dir, "doc-205.md"), "Tapirs collect umbrellas.\n")
 		tx := begin(t, s)
-		b, err := tx.Assemble(ctx, Query{Text: "umbrellas", Budget: 1500, Check: check})
-		require.NoError(t, err)
+		b := must(tx.Assemble(ctx, Query{Text: "umbrellas", Budget: 1500, Check: check}))(t)
 		require.Equal(t, "doc-205", best(b).Ref.ID)
 		require.NoError(t, tx.Rollback())
 
@@ -402,8 +380,7 @@ func TestScoredAgainAfterRefetch(t *testing.T) {
 	}
 	require.NotEmpty(t, last)
 	n := 0
-	_, err := fmt.Sscanf(last, "doc-%d", &n)
-	require.NoError(t, err)
+	must(fmt.Sscanf(last, "doc-%d", &n))(t)
 	m.set(fmt.Sprint(n), "The heliotrope rule: "+m.texts[fmt.Sprint(n)])
 	probes := m.probes.Load()
 	a := assemble(t, s, Query{Text: ask, Budget: 1500})
@@ -470,18 +447,16 @@ func TestVanishedFiles(t *testing.T) {
 			}
 		}
 		require.Equal(t, 122, n)
-		hits, err := hitsOf(s.Search(ctx, "zebra crossing", 3))
-		require.NoError(t, err)
+		hits := must(hitsOf(s.Search(ctx, "zebra crossing", 3)))(t)
 		require.Equal(t, []string{"here"}, hitIDs(hits))
-		_, err = s.Get(ctx, "gone-7")
+		_, err := s.Get(ctx, "gone-7")
 		require.ErrorIs(t, err, ErrDirty)
 		require.ErrorIs(t, err, ErrVanished)
 		require.ErrorIs(t, err, os.ErrNotExist)
 		if readOnly {
 			continue // it keeps no manifest
 		}
-		w, err := db.Why(ctx, a.Trace, Ref{ID: "gone-7"})
-		require.NoError(t, err)
+		w := must(db.Why(ctx, a.Trace, Ref{ID: "gone-7"}))(t)
 		require.False(t, w.In)
 		require.Contains(t, strings.Join(w.Steps, "\n"), "dirty: source vanished")
 	}

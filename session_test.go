@@ -36,8 +36,7 @@ func openTalk(t *testing.T) (*DB, *Session) {
 	t.Helper()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), talkOptions())
 	t.Cleanup(func() {
-		problems, err := db.Admin().Check(context.Background(), nil)
-		require.NoError(t, err)
+		problems := must(db.Admin().Check(context.Background(), nil))(t)
 		require.Empty(t, problems)
 		require.NoError(t, db.Close())
 	})
@@ -60,8 +59,7 @@ func TestSessionAppend(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, refs, 5)
 	require.Equal(t, "block-chat-1", refs[0].ID)
-	again, err := chat.Append(ctx, Turn{ID: "answer", Role: "assistant", Text: "The limit is 400 dollars."})
-	require.NoError(t, err)
+	again := must(chat.Append(ctx, Turn{ID: "answer", Role: "assistant", Text: "The limit is 400 dollars."}))(t)
 	require.Equal(t, refs[4], again[0])
 
 	for _, bad := range []Turn{
@@ -76,37 +74,30 @@ func TestSessionAppend(t *testing.T) {
 		_, err := chat.Append(ctx, Turn{Role: "user", Text: "never stored"}, bad)
 		require.ErrorIs(t, err, ErrInvalid, "%+v", bad)
 	}
-	w, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	w := must(chat.Inspect(ctx))(t)
 	require.Len(t, w.Turns, 5)
 	require.Equal(t, w.Stored, w.Tokens)
 
-	hits, err := hitsOf(s.Search(ctx, "ocean tariff limit", 10))
-	require.NoError(t, err)
+	hits := must(hitsOf(s.Search(ctx, "ocean tariff limit", 10)))(t)
 	require.Len(t, hits, 1, "what assistant and tools said is no memory")
 	require.Equal(t, "block-chat-1", hits[0].Ref.ID)
 	require.NoError(t, s.Session("other").SetWindow(ctx, session.Config{Total: 128_000}))
-	a, err := s.Assemble(ctx, Query{Text: "ocean tariff limit", Budget: 2000, Session: "other"})
-	require.NoError(t, err)
+	a := must(s.Assemble(ctx, Query{Text: "ocean tariff limit", Budget: 2000, Session: "other"}))(t)
 	require.Len(t, a.Blocks, 1)
 	require.NoError(t, db.Close())
 
 	db = openTest(t, path, talkOptions())
 	defer db.Close()
 	chat = db.Scope("acme/agent").Session("chat")
-	got, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	got := must(chat.Inspect(ctx))(t)
 	require.Equal(t, w.Turns, got.Turns)
-	turns, err := listing.Collect(chat.Turns(ctx, 2, AtMost(2, "", nil)))
-	require.NoError(t, err)
+	turns := must(listing.Collect(chat.Turns(ctx, 2, AtMost(2, "", nil))))(t)
 	require.Len(t, turns, 2)
 	require.Equal(t, "Let me look.", turns[0].Text)
 	require.Equal(t, "lookup", turns[0].ToolCalls[0].Name)
-	names, err := listing.Collect(db.Scope("acme/agent").Sessions(ctx))
-	require.NoError(t, err)
+	names := must(listing.Collect(db.Scope("acme/agent").Sessions(ctx)))(t)
 	require.Equal(t, []string{"chat", "other"}, names)
-	names, err = listing.Collect(db.Scope("acme").Sessions(ctx))
-	require.NoError(t, err)
+	names = must(listing.Collect(db.Scope("acme").Sessions(ctx)))(t)
 	require.Empty(t, names)
 	require.Zero(t, db.table.stats().Faults-2, "only what was read was paged in")
 }
@@ -117,16 +108,12 @@ func TestSessionPlainPuts(t *testing.T) {
 	db, chat := openTalk(t)
 	s := db.Scope("acme/agent")
 	for i := range 5 {
-		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("m-", i), Role: "user", Text: fmt.Sprint("message ", i), Group: "chat", Seq: int64(i)})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: fmt.Sprint("m-", i), Role: "user", Text: fmt.Sprint("message ", i), Group: "chat", Seq: int64(i)}))(t)
 	}
-	_, err := chat.Append(ctx, Turn{Role: "user", Text: "appended"})
-	require.NoError(t, err)
-	_, err = s.Put(ctx, Artefact{ID: "m-2", Role: "user", Text: "message two, which is much longer now", Group: "chat", Seq: 2})
-	require.NoError(t, err)
+	must(chat.Append(ctx, Turn{Role: "user", Text: "appended"}))(t)
+	must(s.Put(ctx, Artefact{ID: "m-2", Role: "user", Text: "message two, which is much longer now", Group: "chat", Seq: 2}))(t)
 	require.NoError(t, s.Delete(ctx, "m-3"))
-	w, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	w := must(chat.Inspect(ctx))(t)
 	require.Len(t, w.Turns, 5)
 	require.Equal(t, int64(5), w.Turns[4].Seq)
 	require.Greater(t, w.Turns[2].Tokens, w.Turns[1].Tokens)
@@ -138,10 +125,9 @@ func dialogue(t *testing.T, chat *Session, exchanges int) (ids []string) {
 	t.Helper()
 	for i := range exchanges {
 		subject := []string{"refund limit of the ocean tariff", "weather in Oslo"}[i%2]
-		refs, err := chat.Append(context.Background(),
+		refs := must(chat.Append(context.Background(),
 			Turn{Role: "user", Name: "Ann", Text: fmt.Sprintf("Question %d about the %s, please.\n%s", i, subject, filler(-i))},
-			Turn{Role: "assistant", Text: fmt.Sprintf("Answer %d on the %s.\n%s", i, subject, filler(i))})
-		require.NoError(t, err)
+			Turn{Role: "assistant", Text: fmt.Sprintf("Answer %d on the %s.\n%s", i, subject, filler(i))}))(t)
 		ids = append(ids, refs[0].ID, refs[1].ID)
 	}
 	return ids
@@ -163,24 +149,20 @@ func TestSessionPass(t *testing.T) {
 	db := openTest(t, path, talkOptions())
 	chat := db.Scope("acme/agent").Session("chat")
 	ids := dialogue(t, chat, 40)
-	in, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	in := must(chat.Inspect(ctx))(t)
 	require.Nil(t, in.Force)
 
 	loads := db.table.stats().Faults
 	q := session.PassQuery{Keywords: []string{"refund limit"}}
-	p, err := chat.Pass(ctx, q)
-	require.NoError(t, err)
+	p := must(chat.Pass(ctx, q))(t)
 	require.Equal(t, loads, db.table.stats().Faults, "a pass pages nothing in")
 	require.Equal(t, uint64(1), p.Number)
 	require.Len(t, p.Verdicts, 80)
 	require.NotZero(t, p.Count[session.Evict])
-	again, err := chat.Pass(ctx, q)
-	require.NoError(t, err)
+	again := must(chat.Pass(ctx, q))(t)
 	require.True(t, again.Repeated)
 	require.Equal(t, p.Verdicts, again.Verdicts)
-	w, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	w := must(chat.Inspect(ctx))(t)
 	require.Equal(t, uint64(1), w.Pass)
 	require.Less(t, w.Tokens, w.Stored)
 
@@ -188,57 +170,45 @@ func TestSessionPass(t *testing.T) {
 	require.Equal(t, session.Evict, p.Verdicts[3].Action)
 	require.Equal(t, session.Cold, w.Turns[3].Level)
 	require.Equal(t, "evicted by pass 1", w.Turns[3].Why)
-	in, err = chat.Inspect(ctx, evicted)
-	require.NoError(t, err)
+	in = must(chat.Inspect(ctx, evicted))(t)
 	require.Contains(t, in.Turn[evicted], p.Explain(p.Verdicts[3]))
-	v, err := chat.Recall(ctx, evicted)
-	require.NoError(t, err)
+	v := must(chat.Recall(ctx, evicted))(t)
 	require.Contains(t, v.Text, "Answer 1 on the weather")
-	_, err = chat.Recall(ctx, "nobody")
+	_, err := chat.Recall(ctx, "nobody")
 	require.ErrorIs(t, err, ErrNotFound)
 
 	require.NoError(t, chat.Pin(ctx, evicted))
-	pinned, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	pinned := must(chat.Inspect(ctx))(t)
 	require.Equal(t, session.Raw, pinned.Turns[3].Level)
-	second, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather Oslo"}, Params: session.CompatParams()})
-	require.NoError(t, err)
+	second := must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather Oslo"}, Params: session.CompatParams()}))(t)
 	require.False(t, second.Repeated)
 	require.NoError(t, db.Close())
 
 	db = openTest(t, path, talkOptions())
 	chat = db.Scope("acme/agent").Session("chat")
-	in, err = chat.Inspect(ctx)
-	require.NoError(t, err)
+	in = must(chat.Inspect(ctx))(t)
 	require.Equal(t, second, in.Force)
-	again, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather Oslo"}, Params: session.CompatParams()})
-	require.NoError(t, err)
+	again = must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather Oslo"}, Params: session.CompatParams()}))(t)
 	require.True(t, again.Repeated)
 
 	_, err = chat.Undo(ctx, 1)
 	require.ErrorIs(t, err, session.ErrUndo)
-	info, err := chat.Undo(ctx, 0)
-	require.NoError(t, err)
+	info := must(chat.Undo(ctx, 0))(t)
 	require.Equal(t, uint64(2), info.Number)
-	got, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	got := must(chat.Inspect(ctx))(t)
 	require.Equal(t, pinned.Turns, got.Turns)
 	require.NoError(t, chat.Unpin(ctx, evicted))
 	_, err = chat.Undo(ctx, 2)
 	require.ErrorIs(t, err, session.ErrUndo)
-	_, err = chat.Undo(ctx, 0)
-	require.NoError(t, err)
-	got, err = chat.Inspect(ctx)
-	require.NoError(t, err)
+	must(chat.Undo(ctx, 0))(t)
+	got = must(chat.Inspect(ctx))(t)
 	require.Equal(t, got.Stored, got.Tokens, "as before the first pass")
 	_, err = chat.Undo(ctx, 0)
 	require.ErrorIs(t, err, ErrNotFound)
-	passes, err := chat.Passes(ctx)
-	require.NoError(t, err)
+	passes := must(chat.Passes(ctx))(t)
 	require.Len(t, passes, 2)
 	require.True(t, passes[0].Undone && passes[1].Undone)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
 }
@@ -248,14 +218,11 @@ func TestPassPagesTurnsOfMiddleLength(t *testing.T) {
 	ctx := context.Background()
 	_, chat := openTalk(t)
 	dialogue(t, chat, 2)
-	_, err := chat.Append(ctx, Turn{ID: "short", Role: "user", Text: "yes"},
-		Turn{ID: "middle", Role: "user", Text: strings.Repeat("talk about the weather of tomorrow ", 16)})
-	require.NoError(t, err)
+	must(chat.Append(ctx, Turn{ID: "short", Role: "user", Text: "yes"},
+		Turn{ID: "middle", Role: "user", Text: strings.Repeat("talk about the weather of tomorrow ", 16)}))(t)
 	dialogue(t, chat, 20)
-	p, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}})
-	require.NoError(t, err)
-	w, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	p := must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}}))(t)
+	w := must(chat.Inspect(ctx))(t)
 	at := func(id string) int {
 		return slices.IndexFunc(w.Turns, func(t session.WindowTurn) bool { return t.ID == id })
 	}
@@ -277,17 +244,13 @@ func TestStubOfADamagedTurn(t *testing.T) {
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), opts)
 	defer db.Close()
 	chat := db.Scope("acme/agent").Session("chat")
-	_, err := chat.Append(ctx, Turn{ID: "middle", Role: "user", Text: "Oslo tomorrow?\n" + strings.Repeat("talk about the weather ", 20)})
-	require.NoError(t, err)
+	must(chat.Append(ctx, Turn{ID: "middle", Role: "user", Text: "Oslo tomorrow?\n" + strings.Repeat("talk about the weather ", 20)}))(t)
 	dialogue(t, chat, 20)
-	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}})
-	require.NoError(t, err)
-	_, err = db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}}))(t)
+	must(db.Admin().Checkpoint(ctx))(t)
 
 	q := Query{Text: "refund limit", Budget: 12000, Session: "chat"}
-	a, err := chat.s.Assemble(ctx, q)
-	require.NoError(t, err)
+	a := must(chat.s.Assemble(ctx, q))(t)
 	replayed(t, db, a)
 	at := slices.IndexFunc(a.Blocks, func(b Block) bool { return b.Ref.ID == "middle" })
 	require.GreaterOrEqual(t, at, 0, "the control: it is a stub")
@@ -295,8 +258,7 @@ func TestStubOfADamagedTurn(t *testing.T) {
 	require.True(t, strings.HasSuffix(a.Blocks[at].Text, "] Oslo tomorrow?"), a.Blocks[at].Text)
 
 	damage(db, "Oslo tomorrow?")
-	a, err = chat.s.Assemble(ctx, q)
-	require.NoError(t, err)
+	a = must(chat.s.Assemble(ctx, q))(t)
 	require.False(t, slices.ContainsFunc(a.Blocks, func(b Block) bool { return b.Ref.ID == "middle" }))
 	require.True(t, slices.ContainsFunc(a.Left, func(l LeftOut) bool { return l.Ref.ID == "middle" && l.Reason == triage.Damaged }), a.Left)
 }
@@ -305,25 +267,21 @@ func TestStubOfADamagedTurn(t *testing.T) {
 func TestSessionUnits(t *testing.T) {
 	ctx := context.Background()
 	_, chat := openTalk(t)
-	_, err := chat.Append(ctx,
+	must(chat.Append(ctx,
 		Turn{Role: "assistant", Text: "Looking for the refund limit, the refund limit is what I look for now.", ToolCalls: []ToolCall{{ID: "c1", Name: "grep"}}},
-		Turn{Role: "tool", ToolCallID: "c1", Text: filler(1)})
-	require.NoError(t, err)
+		Turn{Role: "tool", ToolCallID: "c1", Text: filler(1)}))(t)
 	dialogue(t, chat, 20)
-	p, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}})
-	require.NoError(t, err)
+	p := must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}}))(t)
 	require.Equal(t, session.Retain, p.Verdicts[0].Action)
 	require.Equal(t, session.Evict, p.Verdicts[1].Action)
-	w, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	w := must(chat.Inspect(ctx))(t)
 	require.Equal(t, session.Stub, w.Turns[1].Level)
 }
 
 // replayed holds an assembly to its replay.
 func replayed(t *testing.T, db *DB, a *Assembly) {
 	t.Helper()
-	r, err := db.Replay(context.Background(), a.Trace)
-	require.NoError(t, err)
+	r := must(db.Replay(context.Background(), a.Trace))(t)
 	require.Equal(t, a.Text(), r.Text)
 }
 
@@ -331,27 +289,20 @@ func TestAssembleSession(t *testing.T) {
 	ctx := context.Background()
 	db, chat := openTalk(t)
 	s := db.Scope("acme/agent")
-	_, err := s.Put(ctx, Artefact{ID: "tariff", Text: "The ocean tariff has a refund limit of 400 dollars."})
-	require.NoError(t, err)
-	_, err = s.Directives().Step(ctx, "use metric units")
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "tariff", Text: "The ocean tariff has a refund limit of 400 dollars."}))(t)
+	must(s.Directives().Step(ctx, "use metric units"))(t)
 	ids := dialogue(t, chat, 20)
-	_, err = chat.Append(ctx, Turn{Role: "user", Text: "And what is the refund limit now?"})
-	require.NoError(t, err)
+	must(chat.Append(ctx, Turn{Role: "user", Text: "And what is the refund limit now?"}))(t)
 
 	q := Query{Text: "refund limit", Budget: 12000, Session: "chat"}
-	before, err := s.Assemble(ctx, q)
-	require.NoError(t, err)
+	before := must(s.Assemble(ctx, q))(t)
 	replayed(t, db, before)
 	last := before.Blocks[len(before.Blocks)-1]
 	require.Equal(t, "And what is the refund limit now?", last.Text, "the newest turn ends the context")
 
-	_, err = chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}})
-	require.NoError(t, err)
-	w, err := chat.Inspect(ctx)
-	require.NoError(t, err)
-	a, err := s.Assemble(ctx, q)
-	require.NoError(t, err)
+	must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}}))(t)
+	w := must(chat.Inspect(ctx))(t)
+	a := must(s.Assemble(ctx, q))(t)
 	replayed(t, db, a)
 	form := map[string]Block{}
 	for _, b := range a.Blocks {
@@ -393,18 +344,14 @@ func TestAssembleSession(t *testing.T) {
 		}
 	}
 	require.Equal(t, evicted, count)
-	why, err := db.Why(ctx, a.Trace, Ref{ID: ids[3]})
-	require.NoError(t, err)
+	why := must(db.Why(ctx, a.Trace, Ref{ID: ids[3]}))(t)
 	require.False(t, why.In)
 
-	msgs, err := render.OpenAI(a.Messages())
-	require.NoError(t, err)
+	msgs := must(render.OpenAI(a.Messages()))(t)
 	require.NotEmpty(t, msgs)
 
-	_, err = chat.Undo(ctx, 0)
-	require.NoError(t, err)
-	after, err := s.Assemble(ctx, q)
-	require.NoError(t, err)
+	must(chat.Undo(ctx, 0))(t)
+	after := must(s.Assemble(ctx, q))(t)
 	require.Equal(t, before.Text(), after.Text(), "undone: the same bytes")
 	replayed(t, db, a)
 }
@@ -414,17 +361,13 @@ func TestSessionsForgotten(t *testing.T) {
 	ctx := context.Background()
 	db, chat := openTalk(t)
 	dialogue(t, chat, 3)
-	_, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}})
-	require.NoError(t, err)
-	before, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}}))(t)
+	before := must(chat.Inspect(ctx))(t)
 	for i := range 3 * conversation.Kept {
-		_, err := db.Scope("acme/agent").Session(fmt.Sprint("other-", i)).Append(ctx, Turn{Role: "user", Text: "hello"})
-		require.NoError(t, err)
+		must(db.Scope("acme/agent").Session(fmt.Sprint("other-", i)).Append(ctx, Turn{Role: "user", Text: "hello"}))(t)
 	}
 	require.Nil(t, db.sessions.Of("acme/agent", "chat").Blocks)
-	after, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	after := must(chat.Inspect(ctx))(t)
 	require.Equal(t, before.Turns, after.Turns)
 }
 
@@ -436,17 +379,14 @@ func TestMessageWithoutSession(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	long := prose(r, 4000) + "zebra"
 	for id, text := range map[string]string{"short": "a zebra", "long": long} {
-		_, err := s.Put(ctx, Artefact{ID: id, Role: "assistant", Kind: KindMessage, Text: text})
-		require.NoError(t, err)
-		v, err := s.Get(ctx, id)
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: id, Role: "assistant", Kind: KindMessage, Text: text}))(t)
+		v := must(s.Get(ctx, id))(t)
 		require.Equal(t, id == "long", len(v.Pages) > 1)
 	}
 	require.NoError(t, s.Session("chat").SetWindow(ctx, session.Config{Total: 128_000}))
 	for _, q := range []Query{{}, {Session: "chat"}} {
 		q.Text, q.Budget, q.Floor = "zebra", 32_000, Scratch
-		a, err := s.Assemble(ctx, q)
-		require.NoError(t, err)
+		a := must(s.Assemble(ctx, q))(t)
 		seen := map[string]bool{}
 		for _, b := range a.Blocks {
 			seen[b.Ref.ID] = true
@@ -464,13 +404,10 @@ func TestRecallIsRemembered(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, talkOptions())
 	chat := db.Scope("acme/agent").Session("chat")
-	refs, err := chat.Append(ctx, Turn{Role: "user", Text: "one"}, Turn{Role: "assistant", Text: "two"})
-	require.NoError(t, err)
-	_, err = chat.Recall(ctx, refs[1].ID)
-	require.NoError(t, err)
+	refs := must(chat.Append(ctx, Turn{Role: "user", Text: "one"}, Turn{Role: "assistant", Text: "two"}))(t)
+	must(chat.Recall(ctx, refs[1].ID))(t)
 	lastRead := func() (out []int64) {
-		conv, err := chat.conversation()
-		require.NoError(t, err)
+		conv := must(chat.conversation())(t)
 		require.NoError(t, conv.Exclusively(ctx, func() error {
 			for _, sec := range conv.Window().Sections {
 				out = append(out, sec.Signals.LastRead)
@@ -480,11 +417,9 @@ func TestRecallIsRemembered(t *testing.T) {
 		return out
 	}
 	require.Equal(t, []int64{0, 2}, lastRead())
-	_, err = chat.Try(ctx, Turn{Role: "user", Text: "three"})
-	require.NoError(t, err)
+	must(chat.Try(ctx, Turn{Role: "user", Text: "three"}))(t)
 	require.Equal(t, []int64{0, 2}, lastRead(), "a trial keeps it")
-	_, err = chat.Append(ctx, Turn{Role: "user", Text: "three"})
-	require.NoError(t, err)
+	must(chat.Append(ctx, Turn{Role: "user", Text: "three"}))(t)
 	require.NoError(t, db.Close())
 
 	db = openTest(t, path, talkOptions())
@@ -499,15 +434,13 @@ func TestPinOfPlainPut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, talkOptions())
 	s := db.Scope("acme/agent")
-	_, err := s.Put(ctx, Artefact{ID: "note", Group: "chat", Seq: 1, Text: "a plain page"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "note", Group: "chat", Seq: 1, Text: "a plain page"}))(t)
 	require.NoError(t, s.Session("chat").Pin(ctx, "note"))
 	require.NoError(t, db.Close())
 
 	db = openTest(t, path, talkOptions())
 	defer func() { require.NoError(t, db.Close()) }()
-	w, err := db.Scope("acme/agent").Session("chat").Inspect(ctx)
-	require.NoError(t, err)
+	w := must(db.Scope("acme/agent").Session("chat").Inspect(ctx))(t)
 	require.Len(t, w.Turns, 1)
 	require.True(t, w.Turns[0].Pinned)
 }
@@ -547,15 +480,13 @@ func pinAfter(t *testing.T, opts Options, failed func(context.Context, *Session)
 	db := openTest(t, path, opts)
 	s := db.Scope("acme/agent")
 	failed(ctx, s.Session("chat"))
-	_, err := s.Put(ctx, Artefact{ID: "x", Kind: KindMessage, Role: "user", Group: "chat", Seq: 1, Text: "keep this"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "x", Kind: KindMessage, Role: "user", Group: "chat", Seq: 1, Text: "keep this"}))(t)
 	require.NoError(t, s.Session("chat").Pin(ctx, "x"))
 	require.NoError(t, db.Close())
 
 	db = openTest(t, path, opts)
 	defer func() { require.NoError(t, db.Close()) }()
-	w, err := db.Scope("acme/agent").Session("chat").Inspect(ctx)
-	require.NoError(t, err)
+	w := must(db.Scope("acme/agent").Session("chat").Inspect(ctx))(t)
 	require.Len(t, w.Turns, 1)
 	require.True(t, w.Turns[0].Pinned)
 }
@@ -577,10 +508,8 @@ func TestTurnsThatCannotBeShown(t *testing.T) {
 		require.ErrorIs(t, err, ErrInvalid, "%+v", bad)
 	}
 	image.Parts = append(image.Parts, Part{Type: "text", Text: "What is that?"})
-	_, err := chat.Append(ctx, image, call("a", "b"), Turn{Role: "tool", ToolCallID: "a"}, Turn{Role: "tool", ToolCallID: "b"})
-	require.NoError(t, err)
-	w, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	must(chat.Append(ctx, image, call("a", "b"), Turn{Role: "tool", ToolCallID: "a"}, Turn{Role: "tool", ToolCallID: "b"}))(t)
+	w := must(chat.Inspect(ctx))(t)
 	require.Len(t, w.Turns, 4)
 }
 
@@ -606,17 +535,14 @@ func TestCallsThatNoProviderTakes(t *testing.T) {
 		_, err = chat.Try(ctx, bad)
 		require.ErrorIs(t, err, ErrInvalid)
 	}
-	names, err := listing.Collect(db.Scope("acme").Sessions(ctx))
-	require.NoError(t, err)
+	names := must(listing.Collect(db.Scope("acme").Sessions(ctx)))(t)
 	require.Empty(t, names)
 
 	writers := []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini}
 	for i, good := range []Turn{call("a", "a.b", ""), call("a", long, ""), call("a", "1f", "function"), call(long, "look", "")} {
 		chat := db.Scope("acme").Session(fmt.Sprint("good-", i))
-		_, err := chat.Append(ctx, Turn{Role: "user", Text: "Look."}, good, Turn{Role: "tool", ToolCallID: good.ToolCalls[0].ID, Text: "seen"})
-		require.NoError(t, err)
-		a, err := db.Scope("acme").Assemble(ctx, Query{Text: "look", Budget: 2000, Session: chat.ID()})
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: "user", Text: "Look."}, good, Turn{Role: "tool", ToolCallID: good.ToolCalls[0].ID, Text: "seen"}))(t)
+		a := must(db.Scope("acme").Assemble(ctx, Query{Text: "look", Budget: 2000, Session: chat.ID()}))(t)
 		taken := 0
 		for _, write := range writers {
 			if _, err := write(a.Messages()); err == nil {
@@ -636,13 +562,11 @@ func TestOpeningIsPaidFor(t *testing.T) {
 	db, chat := openTalk(t)
 	count := db.opts.Counter.Count
 	for i := range 12 {
-		_, err := chat.Append(ctx, Turn{Role: "assistant", Text: fmt.Sprint("I looked at file ", i, " and found a thing or two.")})
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: "assistant", Text: fmt.Sprint("I looked at file ", i, " and found a thing or two.")}))(t)
 	}
 	tight := 0
 	for budget := 150; budget < 500; budget++ {
-		a, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "file", Budget: budget, Session: "chat"})
-		require.NoError(t, err)
+		a := must(db.Scope("acme/agent").Assemble(ctx, Query{Text: "file", Budget: budget, Session: "chat"}))(t)
 		opening := render.OpeningCost(rendering.Pages(nil, a.shown, "chat"))
 		require.NotEmpty(t, opening)
 		require.LessOrEqual(t, count(a.Text())+count(opening), budget)
@@ -661,21 +585,16 @@ func TestTryLeavesNothing(t *testing.T) {
 	db := openTest(t, path, talkOptions())
 	s := db.Scope("acme/agent")
 	chat := s.Session("chat")
-	_, err := chat.Append(ctx, Turn{Role: "user", Text: "Hello."})
-	require.NoError(t, err)
-	conv, err := chat.conversation()
-	require.NoError(t, err)
+	must(chat.Append(ctx, Turn{Role: "user", Text: "Hello."}))(t)
+	conv := must(chat.conversation())(t)
 	rows := len(conv.Rows)
-	_, err = chat.Try(ctx, Turn{ID: "tried", Role: "user", Text: "And?"}, Turn{Role: "assistant", Text: "Nothing."})
-	require.NoError(t, err)
+	must(chat.Try(ctx, Turn{ID: "tried", Role: "user", Text: "And?"}, Turn{Role: "assistant", Text: "Nothing."}))(t)
 	require.True(t, conv.Loaded())
 	require.Len(t, conv.Rows, rows)
-	_, err = s.Put(ctx, Artefact{ID: "tried", Kind: KindMessage, Role: "user", Text: "And?", Group: "chat", Seq: 2})
+	must(s.Put(ctx, Artefact{ID: "tried", Kind: KindMessage, Role: "user", Text: "And?", Group: "chat", Seq: 2}))(t)
+	_, err := chat.Append(ctx, Turn{Role: "assistant", Text: "So."}) // stores the row that was made of it
 	require.NoError(t, err)
-	_, err = chat.Append(ctx, Turn{Role: "assistant", Text: "So."}) // stores the row that was made of it
-	require.NoError(t, err)
-	raw, err := db.store.State(ctx, conv.TurnKey(conversation.TurnRowKey, "tried"))
-	require.NoError(t, err)
+	raw := must(db.store.State(ctx, conv.TurnKey(conversation.TurnRowKey, "tried")))(t)
 	require.NotNil(t, raw)
 	_, err = chat.Try(ctx, Turn{Role: "user"})
 	require.Error(t, err)
@@ -688,12 +607,10 @@ func TestRefusedAppendLeavesNothing(t *testing.T) {
 	ctx := context.Background()
 	_, chat := openTalk(t)
 	for range 3 {
-		_, err := chat.Append(ctx, Turn{Role: "user", Text: "Hello."}, Turn{Role: "assistant", Text: strings.Repeat("Many words. ", 80)})
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: "user", Text: "Hello."}, Turn{Role: "assistant", Text: strings.Repeat("Many words. ", 80)}))(t)
 	}
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, KeepLast: 1}))
-	conv, err := chat.conversation()
-	require.NoError(t, err)
+	conv := must(chat.conversation())(t)
 	rows, tokens, turn := len(conv.Rows), conv.Tokens(), conv.Turn()
 	refused := func(kept bool, want error, turns ...Turn) {
 		for _, call := range []func() error{
@@ -701,8 +618,7 @@ func TestRefusedAppendLeavesNothing(t *testing.T) {
 		} {
 			require.ErrorIs(t, call(), want)
 			require.Equal(t, kept, conv.Loaded())
-			_, err := chat.Inspect(ctx)
-			require.NoError(t, err)
+			must(chat.Inspect(ctx))(t)
 			require.Equal(t, []any{rows, tokens, turn, 6}, []any{len(conv.Rows), conv.Tokens(), conv.Turn(), len(conv.Blocks)})
 		}
 	}
@@ -711,8 +627,7 @@ func TestRefusedAppendLeavesNothing(t *testing.T) {
 	refused(true, ErrHeadroom, large)
 	refused(true, ErrHeadroom, Turn{Role: "user", Text: "One."}, large)
 	refused(false, ErrHeadroom, Turn{Role: "user", Text: strings.Repeat("One more. ", 400)}, large) // the first makes the others pay
-	_, err = chat.Append(ctx, Turn{Role: "user", Text: strings.Repeat("One more. ", 400)})
-	require.NoError(t, err)
+	must(chat.Append(ctx, Turn{Role: "user", Text: strings.Repeat("One more. ", 400)}))(t)
 	require.NotEqual(t, rows, len(conv.Rows))
 }
 
@@ -722,22 +637,19 @@ func TestAdmissionFollowsTheWindow(t *testing.T) {
 	ctx := context.Background()
 	_, chat := openTalk(t)
 	for range 20 {
-		_, err := chat.Append(ctx, Turn{Role: "user", Text: "Hello."}, Turn{Role: "assistant", Text: strings.Repeat("Many words. ", 80)})
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: "user", Text: "Hello."}, Turn{Role: "assistant", Text: strings.Repeat("Many words. ", 80)}))(t)
 	}
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000}))
 	conv, err := chat.conversation()
 	require.NoError(t, err)
-	_, err = chat.Inspect(ctx)
-	require.NoError(t, err)
+	must(chat.Inspect(ctx))(t)
 	require.NoError(t, conv.Exclusively(ctx, func() error { conv.Window(); conv.Tokens(); return nil }))
 	for range 10 {
 		_, err = chat.Append(ctx, Turn{Role: "assistant", Text: "Look.", ToolCalls: []ToolCall{{ID: "c", Name: "grep"}}}, Turn{Role: "tool", ToolCallID: "c", Text: strings.Repeat("A line. ", 150)})
 		require.NoError(t, err)
 		require.Equal(t, []uint64{conv.Rev, conv.Rev}, []uint64{conv.Sum.At, conv.Inside.At})
 	}
-	passes, err := chat.Passes(ctx)
-	require.NoError(t, err)
+	passes := must(chat.Passes(ctx))(t)
 	require.Greater(t, len(passes), 3)
 }
 
@@ -747,18 +659,13 @@ func TestTurnsTakeFreeNames(t *testing.T) {
 	ctx := context.Background()
 	db, chat := openTalk(t)
 	s := db.Scope("acme/agent")
-	_, err := s.Put(ctx, Artefact{ID: "block-chat-5", Text: "a fact of the host"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "block-chat-5", Text: "a fact of the host"}))(t)
 	say := func(id, text string) Turn { return Turn{ID: id, Role: "user", Text: text} }
-	_, err = chat.Append(ctx, say("block-chat-2", "first"))
-	require.NoError(t, err)
-	_, err = chat.Append(ctx, say("", "second"))
-	require.NoError(t, err)
-	_, err = chat.Append(ctx, say("block-chat-4", "third"), say("", "fourth"), say("", "fifth"))
-	require.NoError(t, err)
+	must(chat.Append(ctx, say("block-chat-2", "first")))(t)
+	must(chat.Append(ctx, say("", "second")))(t)
+	must(chat.Append(ctx, say("block-chat-4", "third"), say("", "fourth"), say("", "fifth")))(t)
 	var got []string
-	turns, err := listing.Collect(chat.Turns(ctx, 0))
-	require.NoError(t, err)
+	turns := must(listing.Collect(chat.Turns(ctx, 0)))(t)
 	for _, v := range turns {
 		got = append(got, v.Ref.String()+" "+v.Text)
 	}
@@ -766,8 +673,7 @@ func TestTurnsTakeFreeNames(t *testing.T) {
 		"acme/agent:block-chat-2@1 first", "acme/agent:block-chat-2-2@1 second", "acme/agent:block-chat-4@1 third", "acme/agent:block-chat-4-2@1 fourth",
 		"acme/agent:block-chat-5-2@1 fifth",
 	}, got)
-	fact, err := s.Get(ctx, "block-chat-5")
-	require.NoError(t, err)
+	fact := must(s.Get(ctx, "block-chat-5"))(t)
 	require.Equal(t, "a fact of the host", fact.Text)
 }
 
@@ -777,8 +683,7 @@ func TestAppendBehindTheHighestNumber(t *testing.T) {
 	ctx := context.Background()
 	db, chat := openTalk(t)
 	put := func(id string, seq int64) {
-		_, err := db.Scope("acme/agent").Put(ctx, Artefact{ID: id, Role: "user", Text: id, Group: chat.ID(), Seq: seq})
-		require.NoError(t, err)
+		must(db.Scope("acme/agent").Put(ctx, Artefact{ID: id, Role: "user", Text: id, Group: chat.ID(), Seq: seq}))(t)
 	}
 	put("high", math.MaxInt64-1)
 	_, err := chat.Append(ctx, Turn{Role: "user", Text: "last"})
@@ -787,8 +692,7 @@ func TestAppendBehindTheHighestNumber(t *testing.T) {
 		_, err = chat.Append(ctx, Turn{Role: "user", Text: "more"})
 		require.ErrorIs(t, err, ErrInvalid)
 	}
-	w, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	w := must(chat.Inspect(ctx))(t)
 	require.Len(t, w.Turns, 2)
 }
 
@@ -800,8 +704,7 @@ func TestUndoAfterManyUndone(t *testing.T) {
 	_, err := chat.Append(ctx, Turn{Role: "user", Text: "first"}, Turn{Role: "assistant", Text: "second"})
 	require.NoError(t, err)
 	pass := func(word string) {
-		_, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{word}})
-		require.NoError(t, err)
+		must(chat.Pass(ctx, session.PassQuery{Keywords: []string{word}}))(t)
 	}
 	pass("first")
 	for i := range conversation.KeptVerdicts + 1 {
@@ -823,8 +726,7 @@ func TestUndoAfterManyUndone(t *testing.T) {
 		pass(fmt.Sprint("word", i))
 	}
 	for range conversation.KeptVerdicts - 1 {
-		_, err = chat.Undo(ctx, 0)
-		require.NoError(t, err)
+		must(chat.Undo(ctx, 0))(t)
 	}
 	_, err = chat.Undo(ctx, 0)
 	require.ErrorIs(t, err, ErrGone, "the control: those of the first are not kept any more")
@@ -837,20 +739,16 @@ func TestAppendOfTwoTraces(t *testing.T) {
 	db, chat := openTalk(t)
 	var traces []string
 	for range 2 {
-		a, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "words", Budget: 1000})
-		require.NoError(t, err)
+		a := must(db.Scope("acme/agent").Assemble(ctx, Query{Text: "words", Budget: 1000}))(t)
 		traces = append(traces, a.Trace)
 	}
 	turn := func(trace string) Turn { return Turn{Role: "assistant", Text: "words", Trace: trace} }
 	_, err := chat.Append(ctx, turn(traces[0]), turn(traces[1]))
 	require.ErrorIs(t, err, ErrInvalid)
-	_, err = chat.Append(ctx, turn(traces[0]), turn(""), turn(traces[0]))
-	require.NoError(t, err)
-	_, err = chat.Append(ctx, turn(traces[1]))
-	require.NoError(t, err)
+	must(chat.Append(ctx, turn(traces[0]), turn(""), turn(traces[0])))(t)
+	must(chat.Append(ctx, turn(traces[1])))(t)
 	for _, trace := range traces {
-		leaves, err := db.Manifests().ByTrace(ctx, trace)
-		require.NoError(t, err)
+		leaves := must(db.Manifests().ByTrace(ctx, trace))(t)
 		require.Len(t, leaves, 2, "the assembly, and what was answered to it")
 	}
 }
@@ -887,8 +785,7 @@ func TestUnpairedTurnsAreLeftOut(t *testing.T) {
 			for i := range c.later {
 				turns = append(turns, Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprint("another word ", i)})
 			}
-			_, err := chat.Append(ctx, turns...)
-			require.NoError(t, err)
+			must(chat.Append(ctx, turns...))(t)
 			if managed {
 				require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 8000}))
 			}
@@ -897,8 +794,7 @@ func TestUnpairedTurnsAreLeftOut(t *testing.T) {
 			}
 			was := now
 			now = now.Add(time.Hour)
-			a, err := s.Assemble(ctx, Query{Text: "zebra", Session: "chat", Budget: 4000, TopK: 12})
-			require.NoError(t, err)
+			a := must(s.Assemble(ctx, Query{Text: "zebra", Session: "chat", Budget: 4000, TopK: 12}))(t)
 			for _, write := range []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini} {
 				_, err := write(a.Messages())
 				require.NoError(t, err, "%s, managed %v", c.name, managed)
@@ -930,23 +826,18 @@ func TestNewestTurnIsCutShort(t *testing.T) {
 		if total > 0 {
 			require.NoError(t, chat.SetWindow(ctx, session.Config{Total: total}))
 		}
-		_, err := chat.Append(ctx, Turn{Role: "user", Text: "hello"}, Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: "c", Name: "rain"}}},
-			Turn{Role: "tool", ToolCallID: "c", Text: long.String()})
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: "user", Text: "hello"}, Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: "c", Name: "rain"}}},
+			Turn{Role: "tool", ToolCallID: "c", Text: long.String()}))(t)
 		for _, role := range []string{"tool", "user"} {
 			if role == "user" {
-				_, err := chat.Append(ctx, Turn{Role: "user", Text: long.String()})
-				require.NoError(t, err)
+				must(chat.Append(ctx, Turn{Role: "user", Text: long.String()}))(t)
 			}
-			a, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "what about line 33", Session: chat.ID(), Budget: 512})
-			require.NoError(t, err)
+			a := must(db.Scope("acme/agent").Assemble(ctx, Query{Text: "what about line 33", Session: chat.ID(), Budget: 512}))(t)
 			require.LessOrEqual(t, a.Tokens, 512)
 			require.Contains(t, a.Text(), "Line 33 of the report", "%s, window %d", role, total)
 			require.True(t, a.Review)
-			_, err = render.OpenAI(a.Messages())
-			require.NoError(t, err)
-			again, err := db.Replay(ctx, a.Trace)
-			require.NoError(t, err)
+			must(render.OpenAI(a.Messages()))(t)
+			again := must(db.Replay(ctx, a.Trace))(t)
 			require.Equal(t, a.Text(), again.Text)
 		}
 	}
@@ -973,18 +864,15 @@ func TestLateResults(t *testing.T) {
 			if managed {
 				require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 8000}))
 			}
-			_, err := chat.Append(ctx, append([]Turn{user}, c.turns...)...)
-			require.NoError(t, err)
+			must(chat.Append(ctx, append([]Turn{user}, c.turns...)...))(t)
 			for _, budget := range []int{4000, 1200} {
-				a, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "thing", Session: chat.ID(), Budget: budget})
-				require.NoError(t, err)
+				a := must(db.Scope("acme/agent").Assemble(ctx, Query{Text: "thing", Session: chat.ID(), Budget: budget}))(t)
 				for _, write := range []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini} {
 					_, err := write(a.Messages())
 					require.NoError(t, err, "%s, managed %v", name, managed)
 				}
 				require.True(t, budget < 4000 || c.shows == strings.Contains(a.Text(), "result of c1"), "%s:\n%s", name, a.Text())
-				again, err := db.Replay(ctx, a.Trace)
-				require.NoError(t, err)
+				again := must(db.Replay(ctx, a.Trace))(t)
 				require.Equal(t, a.Text(), again.Text)
 			}
 		}
@@ -1001,23 +889,18 @@ func TestRolesThatCanBeRendered(t *testing.T) {
 		if role == "boss" {
 			a.ToolCalls = []ToolCall{{ID: "c1", Name: "obey"}}
 		}
-		_, err := s.Put(ctx, a)
-		require.NoError(t, err)
+		must(s.Put(ctx, a))(t)
 	}
-	a, err := s.Assemble(ctx, Query{Text: "words", Session: chat.ID(), Budget: 4000})
-	require.NoError(t, err)
+	a := must(s.Assemble(ctx, Query{Text: "words", Session: chat.ID(), Budget: 4000}))(t)
 	for _, write := range []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini} {
-		request, err := write(a.Messages())
-		require.NoError(t, err)
+		request := must(write(a.Messages()))(t)
 		require.Contains(t, string(request), "words of the developer")
 		require.Contains(t, string(request), "words of the boss")
 		require.NotContains(t, string(request), "obey")
 	}
-	w, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	w := must(chat.Inspect(ctx))(t)
 	require.Equal(t, "developer", w.Turns[1].Role, "it is stored as it was put")
-	conv, err := chat.conversation()
-	require.NoError(t, err)
+	conv := must(chat.conversation())(t)
 	require.Equal(t, "system", conv.Window().Sections[1].Role, "and as protected as system")
 }
 
@@ -1044,8 +927,7 @@ func TestAppendBesideAPut(t *testing.T) {
 		db := openTest(t, dbtest.MemoryPath(t), Options{Counter: c})
 		s := db.Scope("acme/agent")
 		c.put = func() {
-			_, err := s.Put(ctx, Artefact{ID: name, Text: "of the host"})
-			require.NoError(t, err)
+			must(s.Put(ctx, Artefact{ID: name, Text: "of the host"}))(t)
 		}
 		refs, err := s.Session("chat").Append(ctx, turn)
 		if turn.ID == "" {
@@ -1055,8 +937,7 @@ func TestAppendBesideAPut(t *testing.T) {
 			require.ErrorIs(t, err, ErrInvalid)
 			require.ErrorContains(t, err, "an id that no other artefact of the scope has")
 		}
-		v, err := s.Get(ctx, name)
-		require.NoError(t, err)
+		v := must(s.Get(ctx, name))(t)
 		require.Equal(t, "of the host", v.Text)
 		require.EqualValues(t, 1, v.Version)
 		require.NoError(t, db.Close())

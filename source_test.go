@@ -107,8 +107,7 @@ func TestFileSource(t *testing.T) {
 	writeFile(t, path, "refunds up to 400")
 	v := get(t, s, "policy")
 	require.Equal(t, []any{"refunds up to 400", uint32(2), "source"}, []any{v.Text, v.Version, v.Actor})
-	old, err := s.Recall(ctx, Ref{ID: "policy", Version: 1})
-	require.NoError(t, err)
+	old := must(s.Recall(ctx, Ref{ID: "policy", Version: 1}))(t)
 	require.Equal(t, "refunds up to 200", old.Text, "history stays")
 	require.Equal(t, uint32(2), get(t, s, "policy").Version, "and is not fetched again")
 
@@ -117,8 +116,7 @@ func TestFileSource(t *testing.T) {
 	require.Contains(t, a.Text(), "500")
 	require.True(t, a.Manifest.Pages[0].Refetched)
 	writeFile(t, path, "refunds up to 600")
-	hits, err := hitsOf(s.Search(ctx, "refunds", 1))
-	require.NoError(t, err)
+	hits := must(hitsOf(s.Search(ctx, "refunds", 1)))(t)
 	require.Equal(t, "refunds up to 600", hits[0].Text)
 	writes := 0
 	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
@@ -152,12 +150,10 @@ func TestFetchFails(t *testing.T) {
 	a := assemble(t, s, Query{Text: "refunds policy"})
 	require.Equal(t, []string{"other"}, ids(a))
 	require.Equal(t, []string{"dirty: source vanished"}, left(a, "policy"))
-	w, err := db.Why(ctx, a.Trace, Ref{ID: "policy"})
-	require.NoError(t, err)
+	w := must(db.Why(ctx, a.Trace, Ref{ID: "policy"}))(t)
 	require.False(t, w.In)
 	require.Contains(t, strings.Join(w.Steps, "\n"), "dirty: source vanished")
-	hits, err := hitsOf(s.Search(ctx, "refunds policy", 0))
-	require.NoError(t, err)
+	hits := must(hitsOf(s.Search(ctx, "refunds policy", 0)))(t)
 	require.Equal(t, []string{"other"}, hitIDs(hits))
 
 	v := get(t, s, "policy", ServeStale())
@@ -170,8 +166,7 @@ func TestFetchFails(t *testing.T) {
 		require.Equal(t, b.Ref.ID == "policy", a.Manifest.Pages[i].Stale)
 	}
 	require.True(t, a.Manifest.ServeStale)
-	r, err := db.Replay(ctx, a.Trace)
-	require.NoError(t, err)
+	r := must(db.Replay(ctx, a.Trace))(t)
 	require.Equal(t, a.Text(), r.Text, "a replay asks no source")
 
 	v = get(t, s, "policy", WithCheck(CheckNever))
@@ -274,8 +269,7 @@ func TestRecordedRoots(t *testing.T) {
 	writeFile(t, path, "two")
 	_, err := db.Scope("a").Get(ctx, "x")
 	require.ErrorIs(t, err, ErrDirty, "a file from elsewhere cannot say what may be read here")
-	roots, err := db.Admin().FileRoots(ctx)
-	require.NoError(t, err)
+	roots := must(db.Admin().FileRoots(ctx))(t)
 	require.Equal(t, []string{dir}, roots)
 	db = reopen(t, db, Options{RecordedRoots: true})
 	require.Equal(t, "two", get(t, db.Scope("a"), "x").Text)
@@ -357,8 +351,7 @@ func TestRefetchIsNotVerified(t *testing.T) {
 	m.set("k", "limit 200")
 	db := open(t, Options{Sources: map[string]store.Source{"memo": m}})
 	s := db.Scope("acme")
-	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "policy", Source: "memo:k"})
-	require.NoError(t, err)
+	must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "policy", Source: "memo:k"}))(t)
 	require.Equal(t, HumanVerified, get(t, s, "policy").Provenance)
 	m.do(func(m *memo) { m.stamp["k"] = "etag-2" })
 	require.Equal(t, HumanVerified, get(t, s, "policy").Provenance, "the same words under a new stamp")
@@ -506,8 +499,7 @@ func TestLooksTogether(t *testing.T) {
 	refetched := 0
 	for i, b := range a.Blocks {
 		var n int
-		_, err := fmt.Sscanf(b.Ref.ID, "x%d", &n)
-		require.NoError(t, err)
+		must(fmt.Sscanf(b.Ref.ID, "x%d", &n))(t)
 		want := fmt.Sprintf("zebra number%d", n)
 		moved := n%2 == 0 || n == 7
 		if n == 7 {
@@ -534,8 +526,7 @@ func TestOneProbeForAllPages(t *testing.T) {
 	s := db.Scope("acme")
 	m.set("k", strings.Repeat("zebra crossing of the road. ", 60))
 	put(t, s, Artefact{ID: "x", Source: "memo:k"})
-	_, err := s.Recall(ctx, Ref{ID: "x", Page: 1}, WithCheck(CheckNever))
-	require.NoError(t, err)
+	must(s.Recall(ctx, Ref{ID: "x", Page: 1}, WithCheck(CheckNever)))(t)
 	before := m.probes.Load()
 	require.Greater(t, len(assemble(t, s, Query{Text: "zebra"}).Blocks), 2)
 	require.EqualValues(t, 1, m.probes.Load()-before)

@@ -131,12 +131,10 @@ func TestVectorsJoinWords(t *testing.T) {
 	require.Equal(t, "ceiling", ranked(a)[0])
 	require.InDelta(t, 1/math.Sqrt2, 2*a.Manifest.Pages[len(a.Blocks)-1].Vector.Float()-1, .02)
 	require.Equal(t, []string{"greatest amount we repay"}, m.take(), "pages keep their vectors")
-	w, err := db.Why(ctx, a.Trace, Ref{ID: "ceiling"})
-	require.NoError(t, err)
+	w := must(db.Why(ctx, a.Trace, Ref{ID: "ceiling"}))(t)
 	require.Contains(t, strings.Join(w.Steps, "\n"), "near in meaning: 0.7")
 
-	r, err := db.Replay(ctx, a.Trace)
-	require.NoError(t, err)
+	r := must(db.Replay(ctx, a.Trace))(t)
 	require.Equal(t, a.Text(), r.Text)
 	require.Empty(t, m.take(), "replay asks nobody")
 	again := assemble(t, s, Query{Text: "greatest amount we repay"})
@@ -184,16 +182,13 @@ func TestOnlyVectorsInCheckpoint(t *testing.T) {
 	db := open(t, Options{})
 	library(t, db)
 	db = reopen(t, db, Options{Embedder: m, DigestQuestions: true})
-	before, err := db.Stats(ctx)
-	require.NoError(t, err)
+	before := must(db.Stats(ctx))(t)
 	s := db.Scope("acme")
 	a := assemble(t, s, Query{Text: howMuch})
-	rep, err := db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	rep := must(db.Admin().Checkpoint(ctx))(t)
 	require.Equal(t, 3, rep.Rows)
 	require.Equal(t, before.Applied, rep.Applied)
-	_, err = db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
 	put(t, s, Artefact{ID: "later", Text: "a page after it"})
 
 	copied := filepath.Join(t.TempDir(), "crashed.ctx")
@@ -222,8 +217,7 @@ func TestBackupHasVectors(t *testing.T) {
 	db := open(t, Options{Embedder: m})
 	assemble(t, library(t, db), Query{Text: howMuch})
 	to := filepath.Join(t.TempDir(), "backup.ctx")
-	_, err := db.Admin().Backup(ctx, to, nil)
-	require.NoError(t, err)
+	must(db.Admin().Backup(ctx, to, nil))(t)
 	m.take()
 	assemble(t, openAt(t, to, Options{Embedder: m}).Scope("acme"), Query{Text: howMuch})
 	require.Equal(t, []string{howMuch}, m.take())
@@ -319,8 +313,7 @@ func TestEmbedderFails(t *testing.T) {
 					require.Zero(t, p.Vector)
 					require.Equal(t, want.Manifest.Pages[i].Score, p.Score)
 				}
-				w, err := db.Why(ctx, a.Trace, Ref{ID: "ceiling"})
-				require.NoError(t, err)
+				w := must(db.Why(ctx, a.Trace, Ref{ID: "ceiling"}))(t)
 				require.Contains(t, strings.Join(w.Steps, "\n"), "relevance by words alone")
 				m.work()
 				require.Empty(t, assemble(t, s, Query{Text: howMuch}).Degraded, "it recovers by itself")
@@ -350,15 +343,12 @@ func (s *readingStore) Scan(ctx context.Context, q store.ScanQuery) (store.ScanP
 func TestVectorsStillBeingRead(t *testing.T) { synctest.Test(t, vectorsStillBeingRead) }
 
 func vectorsStillBeingRead(t *testing.T) {
-	mem, err := storetest.NewMemory(storetest.Config{State: StateKinds()})
-	require.NoError(t, err)
+	mem := must(storetest.NewMemory(storetest.Config{State: StateKinds()}))(t)
 	slow := &readingStore{Store: mem, read: make(chan struct{})}
-	db, err := Open("in memory", Options{Store: slow, Embedder: &meanings{}, EmbedTimeout: 50 * time.Millisecond})
-	require.NoError(t, err)
+	db := must(Open("in memory", Options{Store: slow, Embedder: &meanings{}, EmbedTimeout: 50 * time.Millisecond}))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	s := library(t, db)
-	found, err := s.Search(ctx, howMuch, 10)
-	require.NoError(t, err)
+	found := must(s.Search(ctx, howMuch, 10))(t)
 	require.NotEmpty(t, found.Hits)
 	require.Equal(t, "relevance by words alone: the vectors by meanings-5 are still being read", found.Degraded)
 	a := assemble(t, s, Query{Text: howMuch})
@@ -417,14 +407,12 @@ func TestDraftsHaveVectors(t *testing.T) {
 	tx := begin(t, s)
 	defer tx.Rollback()
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "we repay money up to a maximum of 400", Provenance: Validated}))
-	a, err := tx.Assemble(ctx, Query{Text: "reimbursement ceiling", Budget: 2000})
-	require.NoError(t, err)
+	a := must(tx.Assemble(ctx, Query{Text: "reimbursement ceiling", Budget: 2000}))(t)
 	i := slices.Index(ids(a), "draft")
 	require.GreaterOrEqual(t, i, 0)
 	require.Positive(t, a.Manifest.Pages[i].Vector)
 	require.Contains(t, m.take(), "we repay money up to a maximum of 400")
-	_, err = tx.Assemble(ctx, Query{Text: "reimbursement ceiling", Budget: 2000})
-	require.NoError(t, err)
+	must(tx.Assemble(ctx, Query{Text: "reimbursement ceiling", Budget: 2000}))(t)
 	require.Empty(t, m.take())
 }
 
@@ -435,8 +423,7 @@ func TestReadOnlyKeepsNoVectors(t *testing.T) {
 	path := db.Path()
 	checkAndClose(t, db)
 	for range 2 {
-		ro, err := Open(path, Options{ReadOnly: true, Embedder: m})
-		require.NoError(t, err)
+		ro := must(Open(path, Options{ReadOnly: true, Embedder: m}))(t)
 		assemble(t, ro.Scope("acme"), Query{Text: howMuch})
 		require.Len(t, m.take(), 4)
 		require.NoError(t, ro.Close())
@@ -500,10 +487,8 @@ func TestFoundByMeaning(t *testing.T) {
 		allergies(t, s)
 		a := assemble(t, s, Query{Text: question, Budget: 4000})
 		require.Equal(t, c.in, slices.Contains(ids(a), "peanuts"))
-		found, err := s.Search(ctx, question, 1)
-		require.NoError(t, err)
-		w, err := db.Why(ctx, a.Trace, Ref{ID: "peanuts"})
-		require.NoError(t, err)
+		found := must(s.Search(ctx, question, 1))(t)
+		w := must(db.Why(ctx, a.Trace, Ref{ID: "peanuts"}))(t)
 		if !c.in {
 			require.Empty(t, found.Hits)
 			require.NotContains(t, strings.Join(w.Steps, "\n"), "meaning")
@@ -513,18 +498,15 @@ func TestFoundByMeaning(t *testing.T) {
 		require.Equal(t, "peanuts", found.Hits[0].Ref.ID)
 		require.Empty(t, found.Degraded)
 		require.Contains(t, strings.Join(w.Steps, "\n"), "near in meaning: 1.00 to the question")
-		leaves, err := db.Manifests().ByTrace(ctx, found.Trace)
-		require.NoError(t, err)
+		leaves := must(db.Manifests().ByTrace(ctx, found.Trace))(t)
 		require.Equal(t, "meanings-5", leaves[0].Embedder)
 		require.Positive(t, leaves[0].Pages[0].Vector)
 
 		in := Where(Filter{IDPrefix: "p1"})
-		found, err = s.Search(ctx, question, 50, in)
-		require.NoError(t, err)
+		found = must(s.Search(ctx, question, 50, in))(t)
 		require.Len(t, found.Hits, 11, "p1 and p10 to p19")
 		require.NoError(t, s.Update(ctx, func(tx *Txn) error { return tx.Delete(ctx, "peanuts") }))
-		found, err = s.Search(ctx, question, 1)
-		require.NoError(t, err)
+		found = must(s.Search(ctx, question, 1))(t)
 		require.NotEqual(t, "peanuts", found.Hits[0].Ref.ID)
 	}
 }
@@ -534,13 +516,11 @@ func TestSearchWithAFailingEmbedder(t *testing.T) {
 	db := open(t, Options{Embedder: m})
 	s := db.Scope("acme")
 	allergies(t, s)
-	found, err := s.Search(ctx, "lunch", 3)
-	require.NoError(t, err)
+	found := must(s.Search(ctx, "lunch", 3))(t)
 	require.Len(t, found.Hits, 3, "by words")
 	require.Contains(t, found.Degraded, "by words alone: embedder meanings-5 failed")
 	m.work()
-	found, err = s.Search(ctx, "lunch", 3)
-	require.NoError(t, err)
+	found = must(s.Search(ctx, "lunch", 3))(t)
 	require.Empty(t, found.Degraded)
 }
 
@@ -559,8 +539,7 @@ func TestMorePagesThanOneQuestionEmbeds(t *testing.T) {
 		st, err := db.Stats(ctx)
 		return err == nil && !st.Embedding.Running && st.Embedding.Left == 0
 	}, time.Minute, 5*time.Millisecond)
-	st, err := db.Stats(ctx)
-	require.NoError(t, err)
+	st := must(db.Stats(ctx))(t)
 	require.GreaterOrEqual(t, st.Embedding.Made, 680, "the newest ten were embedded for the question itself")
 	m.take()
 	require.Empty(t, assemble(t, s, Query{Text: "which parcel contract?", Budget: 4000}).Degraded)
@@ -571,11 +550,9 @@ func TestMorePagesThanOneQuestionEmbeds(t *testing.T) {
 	db = reopen(t, db, Options{Embedder: m})
 	assemble(t, db.Scope("acme"), Query{Text: "which parcel contract?", Budget: 4000})
 	db = reopen(t, db, Options{Embedder: m})
-	rep, err := db.Admin().Embed(ctx, store.EmbedOptions{DryRun: true})
-	require.NoError(t, err)
+	rep := must(db.Admin().Embed(ctx, store.EmbedOptions{DryRun: true}))(t)
 	require.LessOrEqual(t, rep.Left, 444)
-	rep, err = db.Admin().Embed(ctx, store.EmbedOptions{})
-	require.NoError(t, err)
+	rep = must(db.Admin().Embed(ctx, store.EmbedOptions{}))(t)
 	require.Zero(t, rep.Left)
 	require.Empty(t, assemble(t, db.Scope("acme"), Query{Text: "which parcel contract?", Budget: 4000}).Degraded)
 }
@@ -606,8 +583,7 @@ func TestEmbedReportsWhatFails(t *testing.T) {
 	s := db.Scope("acme")
 	require.NoError(t, batchOf(s, 60))
 	put(t, db.Scope("other"), Artefact{ID: "x", Text: "of another scope"})
-	dry, err := db.Admin().Embed(ctx, store.EmbedOptions{DryRun: true})
-	require.NoError(t, err)
+	dry := must(db.Admin().Embed(ctx, store.EmbedOptions{DryRun: true}))(t)
 	require.Equal(t, []store.EmbeddedIn{{Scope: "acme", Pages: 60}, {Scope: "other", Pages: 1}}, dry.Scopes)
 	require.Len(t, m.take(), 1, "how long a vector is, and no page")
 	var seen []uint64
@@ -645,15 +621,12 @@ func (s *listingStore) Scan(ctx context.Context, q store.ScanQuery) (store.ScanP
 // TestEmbedListsPagesOnce: each listing counts all pages without a vector, so one for each call of the embedder would cost
 // the square of their number.
 func TestEmbedListsPagesOnce(t *testing.T) {
-	mem, err := storetest.NewMemory(storetest.Config{State: StateKinds()})
-	require.NoError(t, err)
+	mem := must(storetest.NewMemory(storetest.Config{State: StateKinds()}))(t)
 	counted, m := &listingStore{Store: mem}, &meanings{}
-	db, err := Open("in memory", Options{Store: counted, Embedder: m})
-	require.NoError(t, err)
+	db := must(Open("in memory", Options{Store: counted, Embedder: m}))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	require.NoError(t, batchOf(db.Scope("acme"), 900))
-	rep, err := db.Admin().Embed(ctx, store.EmbedOptions{})
-	require.NoError(t, err)
+	rep := must(db.Admin().Embed(ctx, store.EmbedOptions{}))(t)
 	require.Equal(t, 900, rep.Made)
 	m.mu.Lock()
 	require.Greater(t, m.calls, 28, "control: the embedder was called for parts")
@@ -662,8 +635,7 @@ func TestEmbedListsPagesOnce(t *testing.T) {
 
 	require.NoError(t, batchOf(db.Scope("other"), 2000))
 	counted.listed.Store(0)
-	_, err = db.Scope("other").Search(ctx, "lunch", 1)
-	require.NoError(t, err)
+	must(db.Scope("other").Search(ctx, "lunch", 1))(t)
 	require.Eventually(t, func() bool {
 		st, err := db.Stats(ctx)
 		return err == nil && !st.Embedding.Running && st.Embedding.Left == 0
@@ -689,8 +661,7 @@ func TestVectorLengthChanges(t *testing.T) {
 	allergies(t, s)
 	round := 0
 	find := func() Found {
-		found, err := s.Search(ctx, "reimbursement maximum "+strings.Repeat("q", round+2), 3)
-		require.NoError(t, err)
+		found := must(s.Search(ctx, "reimbursement maximum "+strings.Repeat("q", round+2), 3))(t)
 		return found
 	}
 	put(t, s, Artefact{ID: "money", Text: "we repay up to the ceiling"})
@@ -705,16 +676,13 @@ func TestVectorLengthChanges(t *testing.T) {
 		require.Equal(t, found.Hits, find().Hits)
 		require.Empty(t, m.take(), "nothing is made twice")
 	}
-	dry, err := db.Admin().Embed(ctx, store.EmbedOptions{DryRun: true})
-	require.NoError(t, err)
+	dry := must(db.Admin().Embed(ctx, store.EmbedOptions{DryRun: true}))(t)
 	require.Zero(t, dry.Left, "control")
 	numbers.Store(8)
-	dry, err = db.Admin().Embed(ctx, store.EmbedOptions{DryRun: true})
-	require.NoError(t, err)
+	dry = must(db.Admin().Embed(ctx, store.EmbedOptions{DryRun: true}))(t)
 	require.Positive(t, dry.Left, "a dry run sees that the vectors have the old length")
 	require.Zero(t, dry.Made)
-	report, err := db.Admin().Embed(ctx, store.EmbedOptions{})
-	require.NoError(t, err)
+	report := must(db.Admin().Embed(ctx, store.EmbedOptions{}))(t)
 	require.Equal(t, dry.Left, report.Made, "the vectors of the old length do not count")
 	require.Zero(t, report.Left)
 	m.take()
@@ -742,8 +710,7 @@ func TestScoresBeforeAndAfterAVectorIsStored(t *testing.T) {
 		put(t, s, Artefact{ID: fmt.Sprint("note-", i), Kind: KindScratch, Text: "the parcel " + strings.Repeat("x", 3*i)})
 	}
 	find := func() []Hit {
-		found, err := s.Search(ctx, "which parcel?", 20, WithFloor(Scratch))
-		require.NoError(t, err)
+		found := must(s.Search(ctx, "which parcel?", 20, WithFloor(Scratch)))(t)
 		require.Empty(t, found.Degraded)
 		return found.Hits
 	}
@@ -767,15 +734,13 @@ func TestVectorsOfZeros(t *testing.T) {
 		return out, nil
 	}
 	m := &meanings{fail: zeros}
-	db, err := Open(path, Options{Embedder: m})
-	require.NoError(t, err)
+	db := must(Open(path, Options{Embedder: m}))(t)
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "money", Text: "we repay up to the ceiling"})
-	found, err := s.Search(ctx, "reimbursement maximum", 3)
-	require.NoError(t, err)
+	found := must(s.Search(ctx, "reimbursement maximum", 3))(t)
 	require.Empty(t, found.Hits)
 	require.Equal(t, "relevance by words alone: embedder meanings-5 gave the question a vector of zeros", found.Degraded)
-	_, err = db.Admin().Embed(ctx, store.EmbedOptions{})
+	_, err := db.Admin().Embed(ctx, store.EmbedOptions{})
 	require.ErrorContains(t, err, "a vector of zeros")
 	m.work()
 	m.mu.Lock()
@@ -786,16 +751,13 @@ func TestVectorsOfZeros(t *testing.T) {
 		return zeros(ctx, call, texts)
 	}
 	m.mu.Unlock()
-	found, err = s.Search(ctx, "reimbursement maximum", 3)
-	require.NoError(t, err)
+	found = must(s.Search(ctx, "reimbursement maximum", 3))(t)
 	require.Empty(t, found.Hits)
 	m.work()
 	require.NoError(t, db.Close())
-	db, err = Open(path, Options{Embedder: m})
-	require.NoError(t, err)
+	db = must(Open(path, Options{Embedder: m}))(t)
 	defer db.Close()
-	found, err = db.Scope("acme").Search(ctx, "reimbursement maximum", 3)
-	require.NoError(t, err)
+	found = must(db.Scope("acme").Search(ctx, "reimbursement maximum", 3))(t)
 	require.Len(t, found.Hits, 1, "made again by the next process")
 	require.Empty(t, found.Degraded)
 }

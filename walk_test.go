@@ -26,17 +26,15 @@ func TestWalk(t *testing.T) {
 	db := open(t, Options{FileRoots: []string{dir}})
 	s := db.Scope("acme/support", WithActor("agent-7"))
 	stat := func() Stats {
-		st, err := db.Stats(ctx)
-		require.NoError(t, err)
+		st := must(db.Stats(ctx))(t)
 		return st
 	}
 
 	t.Log("1  txn.go, page.go: a put makes pages: split, counted, digested. They wait in the transaction, seen by nobody else")
 	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "refunds", Source: "file:" + file}))
-		_, err := tx.Get(ctx, "refunds")
-		require.NoError(t, err)
-		_, err = s.Get(ctx, "refunds")
+		must(tx.Get(ctx, "refunds"))(t)
+		_, err := s.Get(ctx, "refunds")
 		require.ErrorIs(t, err, ErrNotFound)
 		return nil
 	}))
@@ -51,8 +49,7 @@ func TestWalk(t *testing.T) {
 
 	t.Log("3  checkpoint.go: the log's effect goes into the file; it changes no answer")
 	require.Positive(t, stat().Overlay)
-	_, err = db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
 	require.Zero(t, stat().Overlay)
 	require.EqualValues(t, 1, stat().Applied)
 
@@ -72,8 +69,7 @@ func TestWalk(t *testing.T) {
 	t.Log("6  assemble.go: the index proposes, triage orders, the budget decides, the manifest is written")
 	tx := begin(t, s)
 	question := "How much may I refund without approval?"
-	a, err := tx.Assemble(ctx, Query{Text: question, Budget: 1000, Reserve: 200})
-	require.NoError(t, err)
+	a := must(tx.Assemble(ctx, Query{Text: question, Budget: 1000, Reserve: 200}))(t)
 	require.Equal(t, []string{"refunds"}, ids(a))
 	require.LessOrEqual(t, a.Tokens, 800)
 	t.Logf("   the model gets, in %d of 800 tokens:\n%s", a.Tokens, a.Text())
@@ -81,23 +77,20 @@ func TestWalk(t *testing.T) {
 	t.Log("7  txn.go: the answer is a draft: in this transaction, nowhere else")
 	answer := Artefact{ID: "answer-1", Text: "Up to $400; above that a colleague decides.", DerivedFrom: []Ref{{ID: "refunds"}}}
 	require.NoError(t, tx.Put(ctx, answer))
-	own, err := tx.Get(ctx, "answer-1")
-	require.NoError(t, err)
+	own := must(tx.Get(ctx, "answer-1"))(t)
 	require.Equal(t, []any{Validated, v.Ref}, []any{own.Provenance, own.DerivedFrom[0]})
 
 	t.Log("8  txn.go, sequence.go: a checker is not convinced (0.6): held. The same answer at 0.88 is committed")
 	err = tx.Commit(ctx, Verdict{Confidence: .6, By: "checker"})
 	held := heldAs(t, err, ReasonLowConfidence)
 	invisible(t, s, "answer-1", "colleague")
-	tx, err = s.Resume(ctx, a.Trace)
-	require.NoError(t, err)
+	tx = must(s.Resume(ctx, a.Trace))(t)
 	require.NoError(t, tx.Put(ctx, answer))
 	require.NoError(t, tx.Commit(ctx, Verdict{Confidence: .88, By: "checker"}))
 	require.Equal(t, Validated, get(t, s, "answer-1").Provenance)
 
 	t.Log("9  manifest/, explain.go: one trace leads from the context to both answers; the context can be had again")
-	leaves, err := db.Manifests().ByTrace(ctx, a.Trace)
-	require.NoError(t, err)
+	leaves := must(db.Manifests().ByTrace(ctx, a.Trace))(t)
 	var told []string
 	for _, l := range leaves {
 		told = append(told, l.Type.String()+" "+l.Status)
@@ -105,19 +98,15 @@ func TestWalk(t *testing.T) {
 	}
 	require.Equal(t, []string{"assemble ", "held held", "commit applied"}, told)
 	require.Equal(t, held.Batch, leaves[1].Batch)
-	why, err := db.Why(ctx, a.Trace, Ref{ID: "refunds"})
-	require.NoError(t, err)
+	why := must(db.Why(ctx, a.Trace, Ref{ID: "refunds"}))(t)
 	require.True(t, why.In)
 	t.Log("   " + strings.Join(why.Steps, "\n   "))
 	writeFile(t, file, "# Refunds\nNo refunds.\n")
 	require.Contains(t, get(t, s, "refunds").Text, "No refunds")
-	past, err := db.Replay(ctx, a.Trace)
-	require.NoError(t, err)
+	past := must(db.Replay(ctx, a.Trace))(t)
 	require.Equal(t, a.Text(), past.Text, "whatever changed since")
-	head, err := db.Head(ctx)
-	require.NoError(t, err)
-	proof, err := db.Manifests().Verify(ctx, &head, nil)
-	require.NoError(t, err)
+	head := must(db.Head(ctx))(t)
+	proof := must(db.Manifests().Verify(ctx, &head, nil))(t)
 	require.Empty(t, proof.Problems)
 	require.Equal(t, manifest.TypeRefetch, lastOf(t, db).Type)
 }
@@ -126,8 +115,7 @@ func TestWalk(t *testing.T) {
 func lastOf(t testing.TB, db *DB) *manifest.Record {
 	t.Helper()
 	for i := dbtest.SizeOf(db.Manifests()); i > 0; i-- {
-		l, err := db.Manifests().Leaf(ctx, i-1)
-		require.NoError(t, err)
+		l := must(db.Manifests().Leaf(ctx, i-1))(t)
 		if !l.Type.Reads() {
 			return l
 		}
@@ -222,8 +210,7 @@ func TestFailures(t *testing.T) {
 			put(t, s, Artefact{ID: "transcript-" + string(rune('a'+i)), Kind: KindChunk, Text: text})
 			p.write(text)
 		}
-		_, err := db.Admin().PutVerified(ctx, "acme/support", "anna", Artefact{ID: "newest", Text: new})
-		require.NoError(t, err)
+		must(db.Admin().PutVerified(ctx, "acme/support", "anna", Artefact{ID: "newest", Text: new}))(t)
 		p.write(new)
 		require.NotContains(t, p.history(900), "$400", "control: the plain way is cut, and the newest update falls off")
 		for _, overflow := range []budget.Overflow{budget.Fill, budget.Ladder} {
@@ -248,8 +235,7 @@ func TestFailures(t *testing.T) {
 		const wrong = "The refund limit for a billing escalation is $4000, approved by finance."
 		put(t, s, Artefact{ID: "policy", Kind: KindChunk, Text: new})
 		tx := begin(t, s)
-		_, err := tx.Assemble(ctx, Query{Text: question, Budget: 1000})
-		require.NoError(t, err)
+		must(tx.Assemble(ctx, Query{Text: question, Budget: 1000}))(t)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: wrong}))
 		heldAs(t, tx.Commit(ctx, Verdict{Confidence: .6, By: "checker"}), ReasonLowConfidence)
 		var p plain
@@ -258,10 +244,8 @@ func TestFailures(t *testing.T) {
 		require.Contains(t, p.context(question, 500), "$4000", "control: the plain way remembers it")
 		invisible(t, s, "answer", "finance")
 		require.NotContains(t, assemble(t, s, Query{Text: question}).Text(), "$4000")
-		list, err := listing.Collect(db.Review().Batches(ctx, "", false))
-		require.NoError(t, err)
-		held, err := db.Review().Show(ctx, list[0].ID)
-		require.NoError(t, err)
+		list := must(listing.Collect(db.Review().Batches(ctx, "", false)))(t)
+		held := must(db.Review().Show(ctx, list[0].ID))(t)
 		require.Equal(t, wrong, held.Writes[0].Text, "and yet it is not lost")
 	})
 
@@ -272,31 +256,25 @@ func TestFailures(t *testing.T) {
 		put(t, s, Artefact{ID: "policy", Kind: KindChunk, Text: new})
 		put(t, s, Artefact{ID: "note", Kind: KindScratch, Text: "refund limit: see escalation desk"})
 		tx := begin(t, s)
-		a, err := tx.Assemble(ctx, Query{Text: question, Budget: 1000})
-		require.NoError(t, err)
+		a := must(tx.Assemble(ctx, Query{Text: question, Budget: 1000}))(t)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "Up to $400."}))
 		require.NoError(t, tx.Commit(ctx, Verdict{Confidence: .88, By: "checker"}))
-		head, err := db.Head(ctx)
-		require.NoError(t, err)
+		head := must(db.Head(ctx))(t)
 
 		db = reopen(t, db, opts)
-		leaves, err := db.Manifests().ByTrace(ctx, a.Trace)
-		require.NoError(t, err)
+		leaves := must(db.Manifests().ByTrace(ctx, a.Trace))(t)
 		read, commit := leaves[0], leaves[1]
 		require.Equal(t, []any{manifest.TypeAssemble, "agent-7", "acme/support", 1}, []any{read.Type, read.Actor, read.Scope, read.Tier})
 		require.Equal(t, a.Blocks[0].Num, read.Pages[0].Num)
 		require.Equal(t, []any{"applied", .88, "checker"}, []any{commit.Status, commit.Confidence, commit.By})
-		why, err := db.Why(ctx, a.Trace, Ref{ID: "note"})
-		require.NoError(t, err)
+		why := must(db.Why(ctx, a.Trace, Ref{ID: "note"}))(t)
 		require.Contains(t, strings.Join(why.Steps, "\n"), "below the provenance floor")
-		past, err := db.Replay(ctx, a.Trace)
-		require.NoError(t, err)
+		past := must(db.Replay(ctx, a.Trace))(t)
 		require.Equal(t, a.Text(), past.Text)
-		v, err := db.Manifests().Verify(ctx, &head, nil)
-		require.NoError(t, err)
+		v := must(db.Manifests().Verify(ctx, &head, nil))(t)
 		require.Empty(t, v.Problems)
 		head.Root[0] ^= 1
-		v, err = db.Manifests().Verify(ctx, &head, nil)
+		v, err := db.Manifests().Verify(ctx, &head, nil)
 		require.True(t, err != nil || len(v.Problems) > 0, "control: another log is found out")
 	})
 

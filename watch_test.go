@@ -75,13 +75,10 @@ type randomTalk struct {
 
 // countedRight holds what follows the changes, the sum and the list of what is in the window, against the turns themselves.
 func (k *randomTalk) countedRight(ctx context.Context, w *Watcher) {
-	st, err := w.Stats(ctx)
-	require.NoError(k.t, err)
-	win, err := k.chat.Inspect(ctx)
-	require.NoError(k.t, err)
+	st := must(w.Stats(ctx))(k.t)
+	win := must(k.chat.Inspect(ctx))(k.t)
 	require.Equal(k.t, win.Tokens, st.Actual)
-	conv, err := k.chat.conversation()
-	require.NoError(k.t, err)
+	conv := must(k.chat.conversation())(k.t)
 	require.NoError(k.t, conv.Exclusively(ctx, func() error {
 		followed := conv.MakeWindow().Sections
 		conv.Inside.At = 0
@@ -101,17 +98,14 @@ func watchRandom(t *testing.T, dir string, leaps bool) {
 	k := &randomTalk{t: t, r: rand.New(rand.NewPCG(*watchSeed, 12)), chat: db.Scope("acme/agent").Session("chat"), leaps: leaps}
 	chat := k.chat
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 24_000}))
-	w, err := chat.Watch(ctx)
-	require.NoError(t, err)
+	w := must(chat.Watch(ctx))(t)
 	require.NoError(t, w.Start(ctx))
 	for i := range *watchOps {
 		k.operate(ctx)
-		win, err := chat.Inspect(ctx)
-		require.NoError(t, err)
+		win := must(chat.Inspect(ctx))(t)
 		if win.Tokens > win.Limits.Usable { // the truth about tokens is kept where it bursts the window
 			require.True(t, k.burst, "operation %d: %d tokens of %d", i, win.Tokens, win.Limits.Usable)
-			st, err := w.Stats(ctx)
-			require.NoError(t, err)
+			st := must(w.Stats(ctx))(t)
 			require.Greater(t, st.Analysis.Protected, win.Limits.Usable, "operation %d: what is protected would fit", i)
 		}
 		time.Sleep(time.Second)
@@ -119,15 +113,13 @@ func watchRandom(t *testing.T, dir string, leaps bool) {
 		k.countedRight(ctx, w)
 	}
 	w.Stop()
-	passes, err := chat.Passes(ctx)
-	require.NoError(t, err)
+	passes := must(chat.Passes(ctx))(t)
 	byKind := map[string]int{}
 	for _, p := range passes {
 		byKind[p.Kind]++
 	}
 	t.Log(byKind, "refused", k.refused)
-	win, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	win := must(chat.Inspect(ctx))(t)
 	require.Greater(t, win.Stored, win.Limits.Usable, "the same turns without a watcher would have burst the window")
 	require.NotZero(t, byKind[session.PassWatcher])
 	if leaps {
@@ -136,8 +128,7 @@ func watchRandom(t *testing.T, dir string, leaps bool) {
 	} else {
 		require.GreaterOrEqual(t, byKind[session.PassWatcher]*100, 95*(byKind[session.PassWatcher]+byKind[session.PassBackstop]))
 	}
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 }
 
@@ -153,8 +144,7 @@ func (k *randomTalk) operate(ctx context.Context) {
 			}
 		}
 	case op < 17:
-		_, err := k.chat.Recall(ctx, k.any())
-		require.NoError(k.t, err)
+		must(k.chat.Recall(ctx, k.any()))(k.t)
 	case op < 18 && len(k.pins) < 4:
 		if id := k.any(); k.done(k.chat.Pin(ctx, id)) {
 			k.pins = append(k.pins, id)
@@ -239,20 +229,16 @@ func TestWatchConstantLoad(t *testing.T) {
 		require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
 		r := rand.New(rand.NewPCG(1, 1))
 		for range 20 {
-			_, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 40)})
-			require.NoError(t, err)
+			must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 40)}))(t)
 		}
-		w, err := chat.Watch(ctx)
-		require.NoError(t, err)
+		w := must(chat.Watch(ctx))(t)
 		require.NoError(t, w.Start(ctx))
 		require.ErrorIs(t, w.Start(ctx), ErrInvalid)
 		time.Sleep(1000 * conversation.LookAgain)
 		for range 1000 {
-			_, err := w.Step(ctx, time.Now())
-			require.NoError(t, err)
+			must(w.Step(ctx, time.Now()))(t)
 		}
-		st, err := w.Stats(ctx)
-		require.NoError(t, err)
+		st := must(w.Stats(ctx))(t)
 		require.Zero(t, st.Counters.Passes)
 		require.True(t, st.Running)
 
@@ -262,8 +248,7 @@ func TestWatchConstantLoad(t *testing.T) {
 		require.NoError(t, w.Start(brief))
 		cancel()
 		synctest.Wait()
-		st, err = w.Stats(ctx)
-		require.NoError(t, err)
+		st = must(w.Stats(ctx))(t)
 		require.False(t, st.Running)
 		require.NoError(t, w.Start(ctx))
 		require.ErrorIs(t, w.Start(ctx), ErrInvalid)
@@ -305,8 +290,7 @@ func watched(t *testing.T, path string, opts Options, cfg session.Config) (*DB, 
 			Turn{Role: "tool", ToolCallID: id, Text: strings.Repeat("2026-11-20T10:00:00Z going on\n", 10) + prose(r, 60)})
 		require.NoError(t, err)
 	}
-	w, err := chat.Watch(ctx)
-	require.NoError(t, err)
+	w := must(chat.Watch(ctx))(t)
 	return db, chat, w
 }
 
@@ -319,23 +303,18 @@ func TestWatchSummarisesAndUndoes(t *testing.T) {
 	db, chat, w := watched(t, path, Options{Summarizer: by}, busy)
 	now := db.opts.Clock()
 	q := Query{Text: "file", Budget: 16_000, Session: "chat"}
-	before, err := db.Scope("acme/agent").Assemble(ctx, q)
-	require.NoError(t, err)
+	before := must(db.Scope("acme/agent").Assemble(ctx, q))(t)
 
-	plan, err := w.Plan(ctx, now)
-	require.NoError(t, err)
+	plan := must(w.Plan(ctx, now))(t)
 	require.NotEmpty(t, plan.Items)
-	still, err := db.Scope("acme/agent").Assemble(ctx, q)
-	require.NoError(t, err)
+	still := must(db.Scope("acme/agent").Assemble(ctx, q))(t)
 	require.Equal(t, before.Text(), still.Text(), "a plan changes nothing")
 
-	info, err := w.Apply(ctx, plan)
-	require.NoError(t, err)
+	info := must(w.Apply(ctx, plan))(t)
 	require.Equal(t, len(plan.Items), info.Items)
-	_, err = w.Apply(ctx, plan)
+	_, err := w.Apply(ctx, plan)
 	require.ErrorIs(t, err, session.ErrGeneration)
-	win, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	win := must(chat.Inspect(ctx))(t)
 	require.LessOrEqual(t, win.Tokens, win.Limits.Target)
 	trimmed := 0
 	for _, turn := range win.Turns {
@@ -347,63 +326,50 @@ func TestWatchSummarisesAndUndoes(t *testing.T) {
 		}
 	}
 	require.NotZero(t, trimmed)
-	after, err := db.Scope("acme/agent").Assemble(ctx, q)
-	require.NoError(t, err)
+	after := must(db.Scope("acme/agent").Assemble(ctx, q))(t)
 	require.NotEqual(t, before.Text(), after.Text())
 	require.Contains(t, after.Text(), "lines dropped")
 	replayed(t, db, after)
 
 	// Further passes go on to summaries; what was made once is not asked for again.
-	_, err = chat.Undo(ctx, 0)
-	require.NoError(t, err)
-	undone, err := db.Scope("acme/agent").Assemble(ctx, q)
-	require.NoError(t, err)
+	must(chat.Undo(ctx, 0))(t)
+	undone := must(db.Scope("acme/agent").Assemble(ctx, q))(t)
 	require.Equal(t, before.Text(), undone.Text(), "the same bytes in the same order")
 	for range 2 {
-		plan, err = w.Plan(ctx, now)
-		require.NoError(t, err)
+		plan = must(w.Plan(ctx, now))(t)
 		for i := range plan.Items {
 			plan.Items[i].To = session.Summary
 		}
-		_, err = w.Apply(ctx, plan)
-		require.NoError(t, err)
+		must(w.Apply(ctx, plan))(t)
 		calls := by.calls
 		require.NotZero(t, calls)
-		summed, err := db.Scope("acme/agent").Assemble(ctx, q)
-		require.NoError(t, err)
+		summed := must(db.Scope("acme/agent").Assemble(ctx, q))(t)
 		require.Contains(t, summed.Text(), "nothing happened")
 		replayed(t, db, summed)
-		_, err = chat.Undo(ctx, 0)
-		require.NoError(t, err)
+		must(chat.Undo(ctx, 0))(t)
 		require.Equal(t, calls, by.calls)
 	}
-	_, err = w.Apply(ctx, mustPlan(t, w, now))
-	require.NoError(t, err)
-	win, err = chat.Inspect(ctx)
-	require.NoError(t, err)
+	must(w.Apply(ctx, mustPlan(t, w, now)))(t)
+	win = must(chat.Inspect(ctx))(t)
 	made := by.calls
 	require.NoError(t, db.Close())
 
 	db = openTest(t, path, Options{Exclusive: true, Clock: func() time.Time { return now }})
 	defer func() { require.NoError(t, db.Close()) }()
 	chat = db.Scope("acme/agent").Session("chat")
-	got, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	got := must(chat.Inspect(ctx))(t)
 	require.Equal(t, win.Turns, got.Turns, "a restart keeps all of it")
 	require.Equal(t, made, by.calls)
 	replayed(t, db, after)
-	hits, err := hitsOf(db.Scope("acme/agent").Search(ctx, "nothing happened", 10))
-	require.NoError(t, err)
+	hits := must(hitsOf(db.Scope("acme/agent").Search(ctx, "nothing happened", 10)))(t)
 	require.Empty(t, hits, "a form is no memory")
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 }
 
 func mustPlan(t *testing.T, w *Watcher, now time.Time) session.Plan {
 	t.Helper()
-	p, err := w.Plan(context.Background(), now)
-	require.NoError(t, err)
+	p := must(w.Plan(context.Background(), now))(t)
 	return p
 }
 
@@ -416,14 +382,11 @@ func TestWatchFailingSummarizer(t *testing.T) {
 	for i := range plan.Items {
 		plan.Items[i].To = session.Summary
 	}
-	_, err := w.Apply(ctx, plan)
-	require.NoError(t, err)
+	must(w.Apply(ctx, plan))(t)
 	require.NotZero(t, by.calls)
-	win, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	win := must(chat.Inspect(ctx))(t)
 	require.Less(t, win.Tokens, win.Stored)
-	v, err := chat.Recall(ctx, plan.Items[0].ID)
-	require.NoError(t, err)
+	v := must(chat.Recall(ctx, plan.Items[0].ID))(t)
 	require.Equal(t, "Yes.", v.Text)
 }
 
@@ -434,23 +397,19 @@ func TestWatchModes(t *testing.T) {
 		cfg := busy
 		cfg.Mode = mode
 		db, chat, w := watched(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{}, cfg)
-		events, err := w.Step(ctx, db.opts.Clock())
-		require.NoError(t, err)
+		events := must(w.Step(ctx, db.opts.Clock()))(t)
 		var kinds []session.EventKind
 		for _, e := range events {
 			kinds = append(kinds, e.Kind)
 		}
-		passes, err := chat.Passes(ctx)
-		require.NoError(t, err)
+		passes := must(chat.Passes(ctx))(t)
 		if mode == session.ModeApply {
 			require.Equal(t, []session.EventKind{session.EventWarn, session.EventPlanned, session.EventApplied, session.EventHeadroomOK}, kinds)
 			require.Len(t, passes, 1)
 			require.Equal(t, session.PassWatcher, passes[0].Kind)
-			_, err = chat.Undo(ctx, passes[0].Number)
-			require.NoError(t, err)
+			must(chat.Undo(ctx, passes[0].Number))(t)
 			require.Equal(t, session.EventUndone, (<-drained(w, 4)).Kind)
-			more, err := w.Step(ctx, db.opts.Clock())
-			require.NoError(t, err)
+			more := must(w.Step(ctx, db.opts.Clock()))(t)
 			for _, e := range more {
 				require.NotEqual(t, session.EventApplied, e.Kind, "what was undone is not done again at once")
 			}
@@ -467,10 +426,8 @@ func TestApplyPlanMadeByHand(t *testing.T) {
 	ctx := context.Background()
 	db, chat, w := watched(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{}, busy)
 	defer func() { require.NoError(t, db.Close()) }()
-	before, err := chat.Inspect(ctx)
-	require.NoError(t, err)
-	planned, err := w.Plan(ctx, db.opts.Clock())
-	require.NoError(t, err)
+	before := must(chat.Inspect(ctx))(t)
+	planned := must(w.Plan(ctx, db.opts.Clock()))(t)
 	twice, beyond := planned, planned
 	again := planned.Items[0]
 	again.From, again.To = again.To, session.Cold
@@ -483,16 +440,12 @@ func TestApplyPlanMadeByHand(t *testing.T) {
 		p.Generation = now.Generation
 		_, err = w.Apply(ctx, p)
 		require.ErrorIs(t, err, session.ErrPlan, name)
-		after, err := chat.Inspect(ctx)
-		require.NoError(t, err)
+		after := must(chat.Inspect(ctx))(t)
 		require.Equal(t, before.Turns, after.Turns, name)
 	}
-	planned, err = w.Plan(ctx, db.opts.Clock())
-	require.NoError(t, err)
-	info, err := w.Apply(ctx, planned)
-	require.NoError(t, err)
-	_, err = chat.Undo(ctx, info.Number)
-	require.NoError(t, err)
+	planned = must(w.Plan(ctx, db.opts.Clock()))(t)
+	info := must(w.Apply(ctx, planned))(t)
+	must(chat.Undo(ctx, info.Number))(t)
 }
 
 // Wherever a context ends, the watcher goes by the window that is stored, and an undo that is refused has undone nothing.
@@ -521,9 +474,8 @@ func TestWatchWhenContextsEnd(t *testing.T) {
 	require.Greater(t, min(set, refused), 3)
 	undone, refused := 0, 0
 	for n := range 60 {
-		p, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{fmt.Sprint("word", n)}})
-		require.NoError(t, err)
-		_, err = chat.Undo(endAfter(n), p.Number)
+		p := must(chat.Pass(ctx, session.PassQuery{Keywords: []string{fmt.Sprint("word", n)}}))(t)
+		_, err := chat.Undo(endAfter(n), p.Number)
 		if errors.Is(err, ErrOutcomeUnknown) {
 			continue
 		}
@@ -543,12 +495,10 @@ func TestWatchWhenContextsEnd(t *testing.T) {
 func TestWatchWithoutWindowOrDatabase(t *testing.T) {
 	ctx := context.Background()
 	db, chat, w := watched(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{}, busy)
-	st, err := w.Stats(ctx)
-	require.NoError(t, err)
+	st := must(w.Stats(ctx))(t)
 	require.Equal(t, busy.Total, st.Limits.Total)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{}))
-	st, err = w.Stats(ctx)
-	require.NoError(t, err)
+	st = must(w.Stats(ctx))(t)
 	require.Zero(t, st.Limits)
 
 	require.NoError(t, db.Close())
@@ -570,30 +520,25 @@ func TestAppendOfMoreThanTheWindow(t *testing.T) {
 	db, chat := openTalk(t)
 	r := rand.New(rand.NewPCG(9, 10))
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 3000, KeepLast: 2}))
-	_, err := chat.Append(ctx, Turn{ID: "t3", Role: "assistant", Text: "an early one"})
-	require.NoError(t, err)
+	must(chat.Append(ctx, Turn{ID: "t3", Role: "assistant", Text: "an early one"}))(t)
 	require.NoError(t, db.Scope("acme/agent").Delete(ctx, "t3")) // its second version comes
 	var turns []Turn
 	for i := range 30 {
 		turns = append(turns, Turn{ID: fmt.Sprint("t", i), Role: "assistant", Text: prose(r, 40+20*(i%10))})
 	}
-	refs, err := chat.Append(ctx, turns...)
-	require.NoError(t, err)
+	refs := must(chat.Append(ctx, turns...))(t)
 	require.Len(t, refs, 30)
-	w, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	w := must(chat.Inspect(ctx))(t)
 	require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
 	require.Greater(t, w.Stored, w.Limits.Usable, "control: they had to make room")
 	levels := map[session.Level]int{}
 	for i, turn := range w.Turns {
 		levels[turn.Level]++
-		v, err := chat.Recall(ctx, turn.ID)
-		require.NoError(t, err)
+		v := must(chat.Recall(ctx, turn.ID))(t)
 		require.Equal(t, turns[i].Text, v.Text)
 	}
 	require.Positive(t, levels[session.Summary], levels)
-	a, err := db.Scope("acme/agent").Assemble(ctx, Query{Text: "anything", Session: chat.ID(), Budget: 6000})
-	require.NoError(t, err)
+	a := must(db.Scope("acme/agent").Assemble(ctx, Query{Text: "anything", Session: chat.ID(), Budget: 6000}))(t)
 	replayed(t, db, a)
 	forms := 0
 	for _, b := range a.Blocks {
@@ -602,8 +547,7 @@ func TestAppendOfMoreThanTheWindow(t *testing.T) {
 		}
 	}
 	require.Equal(t, levels[session.Summary]+levels[session.Trimmed], forms, "what was made is served")
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 }
 
@@ -616,37 +560,30 @@ func TestBackstop(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, KeepLast: 2}))
 	for range 30 { // nobody watches: each commit sees to itself
-		_, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 60)})
-		require.NoError(t, err)
-		w, err := chat.Inspect(ctx)
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 60)}))(t)
+		w := must(chat.Inspect(ctx))(t)
 		require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
 	}
-	passes, err := chat.Passes(ctx)
-	require.NoError(t, err)
+	passes := must(chat.Passes(ctx))(t)
 	require.NotEmpty(t, passes)
 	require.Equal(t, session.PassBackstop, passes[0].Kind)
 
 	// One large result is stored cold or as a stub and costs the others no more than that.
 	refs, err := chat.Append(ctx, Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: "c1", Name: "cat"}}}, Turn{Role: "tool", ToolCallID: "c1", Text: prose(r, 3000)})
 	require.NoError(t, err)
-	w, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	w := must(chat.Inspect(ctx))(t)
 	last := w.Turns[len(w.Turns)-1]
 	require.Equal(t, refs[1].ID, last.ID)
 	require.Equal(t, session.Stub, last.Level)
-	v, err := chat.Recall(ctx, refs[1].ID)
-	require.NoError(t, err)
+	v := must(chat.Recall(ctx, refs[1].ID))(t)
 	require.Greater(t, v.Tokens, w.Limits.Usable)
 
 	// A trial says so and leaves no trace.
-	tried, err := chat.Try(ctx, Turn{Role: "assistant", Text: prose(r, 300)})
-	require.NoError(t, err)
+	tried := must(chat.Try(ctx, Turn{Role: "assistant", Text: prose(r, 300)}))(t)
 	require.Positive(t, tried.Items)
 	_, err = chat.Try(ctx, Turn{Role: "user", Text: prose(r, 2000)})
 	require.ErrorIs(t, err, ErrHeadroom)
-	untouched, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	untouched := must(chat.Inspect(ctx))(t)
 	require.Equal(t, w, untouched)
 
 	// What is protected cannot be pushed out, and nothing of the refused commit stays.
@@ -655,18 +592,15 @@ func TestBackstop(t *testing.T) {
 	require.ErrorAs(t, err, &short)
 	require.ErrorIs(t, err, ErrHeadroom)
 	require.Positive(t, short.Shortfall)
-	same, err := chat.Inspect(ctx)
-	require.NoError(t, err)
+	same := must(chat.Inspect(ctx))(t)
 	require.Equal(t, w.Turns, same.Turns)
 	require.ErrorIs(t, chat.Pin(ctx, refs[1].ID), ErrHeadroom)
 
 	// The truth about tokens is kept even where it bursts the window, and the next commit sees to it.
 	require.NoError(t, chat.Observe(ctx, 1000, 1300))
-	same, err = chat.Inspect(ctx)
-	require.NoError(t, err)
+	same = must(chat.Inspect(ctx))(t)
 	require.LessOrEqual(t, same.Tokens, same.Limits.Usable)
-	_, err = db.Scope("acme/agent").Assemble(ctx, Query{Text: "anything", Budget: 4000, Session: "chat"})
-	require.NoError(t, err)
+	must(db.Scope("acme/agent").Assemble(ctx, Query{Text: "anything", Budget: 4000, Session: "chat"}))(t)
 }
 
 // A power cut at any byte of a pass leaves the window before it, or after it, never between.
@@ -716,8 +650,7 @@ func crashPasses(t *testing.T, path, crashed string) {
 
 func windowOf(t *testing.T, chat *Session) []session.WindowTurn {
 	t.Helper()
-	w, err := chat.Inspect(context.Background())
-	require.NoError(t, err)
+	w := must(chat.Inspect(context.Background()))(t)
 	return w.Turns
 }
 
@@ -733,8 +666,7 @@ func assertEither(t *testing.T, before, after, got []session.WindowTurn) bool {
 // logFile is the last segment of the log.
 func logFile(t *testing.T, path string) string {
 	t.Helper()
-	files, err := filepath.Glob(path + "-wal/*.wal")
-	require.NoError(t, err)
+	files := must(filepath.Glob(path + "-wal/*.wal"))(t)
 	require.NotEmpty(t, files)
 	return files[len(files)-1]
 }
@@ -742,8 +674,7 @@ func logFile(t *testing.T, path string) string {
 // logSize is where the log's zeros begin.
 func logSize(t *testing.T, path string) int {
 	t.Helper()
-	b, err := os.ReadFile(logFile(t, path))
-	require.NoError(t, err)
+	b := must(os.ReadFile(logFile(t, path)))(t)
 	return len(strings.TrimRight(string(b), "\x00"))
 }
 
@@ -754,8 +685,7 @@ func copyCut(t *testing.T, from, to string, cut int) {
 	require.NoError(t, os.RemoveAll(to+"-manifest"))
 	require.NoError(t, dbtest.Copy(from, to))
 	log := logFile(t, to)
-	b, err := os.ReadFile(log)
-	require.NoError(t, err)
+	b := must(os.ReadFile(log))(t)
 	clear(b[min(cut, len(b)):])
 	require.NoError(t, os.WriteFile(log, b, 0o600))
 }
@@ -785,22 +715,17 @@ func TestWatchUnderConstantWrites(t *testing.T) {
 	chat := db.Scope("acme/agent").Session("chat")
 	by.chat = chat
 	require.NoError(t, chat.SetWindow(ctx, busy))
-	w, err := chat.Watch(ctx)
-	require.NoError(t, err)
+	w := must(chat.Watch(ctx))(t)
 	r := rand.New(rand.NewPCG(3, 3))
 	var st session.WatchStats
 	for st.Actual <= st.Limits.Trigger {
-		_, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 200)})
-		require.NoError(t, err)
-		st, err = w.Stats(ctx)
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 200)}))(t)
+		st = must(w.Stats(ctx))(t)
 	}
-	events, err := w.Step(ctx, db.opts.Clock())
-	require.NoError(t, err)
+	events := must(w.Step(ctx, db.opts.Clock()))(t)
 	require.NotZero(t, by.calls)
 	require.Equal(t, session.EventApplied, events[len(events)-2].Kind)
-	st, err = w.Stats(ctx)
-	require.NoError(t, err)
+	st = must(w.Stats(ctx))(t)
 	require.EqualValues(t, 1, st.Counters.Passes)
 	require.LessOrEqual(t, st.Actual, st.Limits.Target)
 }
@@ -808,16 +733,14 @@ func TestWatchUnderConstantWrites(t *testing.T) {
 // openBackground opens a database whose owner watches.
 func openBackground(t *testing.T, path string, opts Options) *DB {
 	t.Helper()
-	db, err := Open(path, opts)
-	require.NoError(t, err)
+	db := must(Open(path, opts))(t)
 	return db
 }
 
 // kindsOf counts the passes of a session by kind.
 func kindsOf(t *testing.T, chat *Session) map[string]int {
 	t.Helper()
-	passes, err := chat.Passes(context.Background())
-	require.NoError(t, err)
+	passes := must(chat.Passes(context.Background()))(t)
 	out := map[string]int{}
 	for _, p := range passes {
 		out[p.Kind]++
@@ -842,8 +765,7 @@ func TestOwnerWatchesAllSessions(t *testing.T) {
 		goroutines := runtime.NumGoroutine()
 		for range 60 {
 			for _, chat := range chats[:4] {
-				_, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 30)})
-				require.NoError(t, err)
+				must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 30)}))(t)
 			}
 			synctest.Wait()
 		}
@@ -851,8 +773,7 @@ func TestOwnerWatchesAllSessions(t *testing.T) {
 			kinds := kindsOf(t, chat)
 			require.NotZero(t, kinds[session.PassWatcher])
 			require.Zero(t, kinds[session.PassBackstop], "commits need not make room themselves")
-			w, err := chat.Inspect(ctx)
-			require.NoError(t, err)
+			w := must(chat.Inspect(ctx))(t)
 			require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
 			require.Equal(t, 2800, w.Limits.Usable, "a reserve set alone")
 		}
@@ -873,8 +794,7 @@ func TestOwnerWatchesForClients(t *testing.T) {
 	require.False(t, client.owns())
 	chat := client.Scope("acme/agent").Session("chat")
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000, KeepLast: 2}))
-	w, err := chat.Watch(ctx)
-	require.NoError(t, err)
+	w := must(chat.Watch(ctx))(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	seen := map[session.EventKind]int{}
 	for range 10 {
@@ -889,8 +809,7 @@ func TestOwnerWatchesForClients(t *testing.T) {
 	kinds := kindsOf(t, chat)
 	require.Equal(t, map[string]int{session.PassWatcher: 10}, kinds)
 	require.Equal(t, map[session.EventKind]int{session.EventWarn: 10, session.EventPlanned: 10, session.EventApplied: 10, session.EventHeadroomOK: 10}, seen)
-	st, err := w.Stats(ctx)
-	require.NoError(t, err)
+	st := must(w.Stats(ctx))(t)
 	require.Equal(t, 10, st.Counters.Passes)
 	require.Zero(t, st.Dropped)
 	require.False(t, st.Running, "not in this process")
@@ -903,11 +822,9 @@ func TestOwnerWatchesForClients(t *testing.T) {
 			break
 		}
 	}
-	_, err = chat.Undo(ctx, 0)
-	require.NoError(t, err)
+	must(chat.Undo(ctx, 0))(t)
 	require.Equal(t, session.EventUndone, (<-w.Events()).Kind)
-	_, err = chat.Append(ctx, Turn{Role: "user", Text: "And?"})
-	require.NoError(t, err)
+	must(chat.Append(ctx, Turn{Role: "user", Text: "And?"}))(t)
 	require.Equal(t, session.EventWarn, (<-w.Events()).Kind)
 	require.Equal(t, 11, kindsOf(t, chat)[session.PassWatcher])
 
@@ -916,8 +833,7 @@ func TestOwnerWatchesForClients(t *testing.T) {
 	later := client.Scope("acme/agent").Session("later")
 	require.NoError(t, later.SetWindow(ctx, session.Config{Total: 4000, KeepLast: 2}))
 	require.True(t, client.owns())
-	w, err = later.Watch(ctx)
-	require.NoError(t, err)
+	w = must(later.Watch(ctx))(t)
 	fill(t, later, r, 30)
 	for e := range w.Events() {
 		if e.Kind == session.EventHeadroomOK {
@@ -932,12 +848,9 @@ func fill(t *testing.T, chat *Session, r *rand.Rand, words int) {
 	t.Helper()
 	ctx := context.Background()
 	for {
-		before, err := chat.Inspect(ctx)
-		require.NoError(t, err)
-		_, err = chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, words)})
-		require.NoError(t, err)
-		after, err := chat.Inspect(ctx)
-		require.NoError(t, err)
+		before := must(chat.Inspect(ctx))(t)
+		must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, words)}))(t)
+		after := must(chat.Inspect(ctx))(t)
 		if before.Tokens+after.Stored-before.Stored > before.Limits.Trigger {
 			return
 		}
@@ -967,14 +880,11 @@ func TestOwnerAsksTheHolder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	pass := func(by *DB, chat *Session) (events []session.Event) {
 		t.Helper()
-		w, err := chat.Watch(ctx)
-		require.NoError(t, err)
+		w := must(chat.Watch(ctx))(t)
 		if by != nil {
-			started, err := by.Scope("acme/agent").Session(chat.ID()).Watch(ctx)
-			require.NoError(t, err)
+			started := must(by.Scope("acme/agent").Session(chat.ID()).Watch(ctx))(t)
 			require.NoError(t, started.Start(ctx))
-			st, err := w.Stats(ctx)
-			require.NoError(t, err)
+			st := must(w.Stats(ctx))(t)
 			require.NotEmpty(t, st.Holder)
 		}
 		passes := kindsOf(t, chat)[session.PassWatcher]
@@ -996,11 +906,9 @@ func TestOwnerAsksTheHolder(t *testing.T) {
 	pass(client, one)
 	require.NotZero(t, by.calls)
 	_ = pass(idle, chat("two")) // ends only because the owner takes over
-	w, err := one.Watch(ctx)
-	require.NoError(t, err)
+	w := must(one.Watch(ctx))(t)
 	require.NoError(t, client.Close())
-	st, err := w.Stats(ctx)
-	require.NoError(t, err)
+	st := must(w.Stats(ctx))(t)
 	require.Empty(t, st.Holder, "a process that ends lets go")
 	calls := by.calls
 	pass(nil, one)
@@ -1019,8 +927,7 @@ func TestCloseMakesThePassThatIsDue(t *testing.T) {
 		if n == 0 {
 			require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000, KeepLast: 2}))
 		}
-		_, err := chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 30)})
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 30)}))(t)
 		require.NoError(t, db.Close())
 	}
 	db := openBackground(t, path, Options{NoWatch: true})

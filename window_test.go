@@ -46,14 +46,11 @@ func enterRandom(t *testing.T, seed uint64) {
 		now = now.Add(time.Minute)
 		switch {
 		case i < 40:
-			refs, err := k.chat.Append(ctx, k.turns()...)
-			require.NoError(t, err)
+			refs := must(k.chat.Append(ctx, k.turns()...))(t)
 			k.ids = append(k.ids, refs[0].ID)
 		case w == nil:
 			if k.done(k.chat.SetWindow(ctx, session.Config{Total: 24_000})) {
-				var err error
-				w, err = k.chat.Watch(ctx)
-				require.NoError(t, err)
+				w = must(k.chat.Watch(ctx))(t)
 			}
 		default:
 			k.operate(ctx)
@@ -67,8 +64,7 @@ func enterRandom(t *testing.T, seed uint64) {
 			require.NoError(t, err)
 		}
 		if w != nil && k.r.IntN(3) > 0 {
-			_, err := w.Step(ctx, now)
-			require.NoError(t, err)
+			must(w.Step(ctx, now))(t)
 		}
 		for range 3 {
 			looked.compare(ctx, t, k)
@@ -94,8 +90,7 @@ func (e *entered) compare(ctx context.Context, t *testing.T, k *randomTalk) {
 	if k.r.IntN(3) == 0 {
 		q.Kinds = []Kind{[]Kind{KindFact, KindMessage}[k.r.IntN(2)]}
 	}
-	q, err := q.withDefaults()
-	require.NoError(t, err)
+	q = must(q.withDefaults())(t)
 	a := s.begin(q, nil)
 	defer a.end()
 	require.NoError(t, a.candidates(ctx, store.CandidateQuery{
@@ -103,8 +98,7 @@ func (e *entered) compare(ctx context.Context, t *testing.T, k *randomTalk) {
 	}))
 	all := &everyTurn{assembling: &assembling{s: s, q: q, now: a.now, cands: a.cands, scratch: a.scratch}}
 	all.cands.Hits, all.cands.Excluded = slices.Clone(a.cands.Hits), slices.Clone(a.cands.Excluded)
-	conv, err := k.chat.conversation()
-	require.NoError(t, err)
+	conv := must(k.chat.conversation())(t)
 	require.NoError(t, conv.Exclusively(ctx, func() error {
 		all.turnsIn(conv)
 		for i := range a.window.Turns { // TestLargeToolResult looks at the pieces of large turns
@@ -418,20 +412,16 @@ func TestBudgetOfTheWindow(t *testing.T) {
 	s := db.Scope("acme")
 	chat := s.Session("chat")
 	for i := range 60 {
-		_, err := chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprint("turn ", i, " says many words ", i*i)})
-		require.NoError(t, err)
+		must(chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprint("turn ", i, " says many words ", i*i)}))(t)
 	}
 	_, err := s.Assemble(ctx, Query{Text: "many words", Session: "chat"})
 	require.ErrorIs(t, err, ErrInvalid)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 400}))
-	w, err := chat.Inspect(ctx)
-	require.NoError(t, err)
-	a, err := s.Assemble(ctx, Query{Text: "many words", Session: "chat"})
-	require.NoError(t, err)
+	w := must(chat.Inspect(ctx))(t)
+	a := must(s.Assemble(ctx, Query{Text: "many words", Session: "chat"}))(t)
 	require.Equal(t, w.Limits.Usable, a.Manifest.Budget)
 	require.LessOrEqual(t, a.Tokens, w.Limits.Usable)
 	require.NotEmpty(t, a.Blocks)
-	b, err := s.Assemble(ctx, Query{Text: "many words", Session: "chat", Budget: 200})
-	require.NoError(t, err)
+	b := must(s.Assemble(ctx, Query{Text: "many words", Session: "chat", Budget: 200}))(t)
 	require.Equal(t, 200, b.Manifest.Budget, "what is asked for holds")
 }

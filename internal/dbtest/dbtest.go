@@ -13,6 +13,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // CollectLess, called by TestMain, lets the heap grow fivefold between collections: tests make thousands of small things,
@@ -133,4 +135,15 @@ func Keep(t testing.TB, path string) {
 		return
 	}
 	t.Logf("the files are kept in %s", dir)
+}
+
+// Must returns a check that fails the test unless err is nil, and returns v: v := Must(s.Get(ctx, id))(t).
+func Must[T any](v T, err error) func(require.TestingT) T {
+	return func(t require.TestingT) T {
+		if h, ok := t.(interface{ Helper() }); ok {
+			h.Helper()
+		}
+		require.NoError(t, err)
+		return v
+	}
 }

@@ -12,8 +12,7 @@ import (
 // A table of which one transaction reads many rows is read through one cursor: rows that are there, before, between and
 // behind them, and rows that the transaction itself wrote and deleted. The control is a table that keeps none.
 func TestReadsOfManyRows(t *testing.T) {
-	db, err := bbolt.Open(t.TempDir()+"/rows", 0o600, nil)
-	require.NoError(t, err)
+	db := must(bbolt.Open(t.TempDir()+"/rows", 0o600, nil))(t)
 	defer db.Close()
 	const rows = 2000
 	key := func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }

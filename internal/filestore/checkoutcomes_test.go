@@ -23,8 +23,7 @@ import (
 func recount(t *testing.T, tx *bbolt.Tx, of engine.Table, n int) {
 	t.Helper()
 	sys := tx.Bucket(names.Sys)
-	b, err := names.Recount(sys.Get(names.SysKey), of, n)
-	require.NoError(t, err)
+	b := must(names.Recount(sys.Get(names.SysKey), of, n))(t)
 	require.NoError(t, sys.Put(names.SysKey, b))
 }
 
@@ -41,14 +40,12 @@ func TestTheNewestOutcomeTakenAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := &editable{t: t, dir: t.TempDir()}
 			db := openTest(t, filepath.Join(e.dir, "agent.ctx"), Options{})
-			id, err := store.NewID(time.Now().Add(at.ahead), rand.Reader)
-			require.NoError(t, err)
+			id := must(store.NewID(time.Now().Add(at.ahead), rand.Reader))(t)
 			commit := func(db *DB) (store.Outcome, error) {
 				return storeOf(db).Commit(ctx, store.Batch{ID: id, Scope: "acme", Actor: "test", Now: time.Now(), Bound: []byte("sixteen bytes ..."),
 					State: []store.StateRow{{Key: "note/n", Value: []byte("1")}}, Leaf: manifest.Record{Type: manifest.TypeCommit}})
 			}
-			first, err := commit(db)
-			require.NoError(t, err)
+			first := must(commit(db))(t)
 			require.NoError(t, db.Close())
 			take := func(tx *bbolt.Tx) {
 				b := tx.Bucket(names.Txn)
@@ -62,16 +59,14 @@ func TestTheNewestOutcomeTakenAway(t *testing.T) {
 				if at.right {
 					require.NoError(t, names.Resum(path))
 				}
-				db, err := openOver(path, Options{}, filestore.Options{Trust: trust})
-				require.NoError(t, err)
+				db := must(openOver(path, Options{}, filestore.Options{Trust: trust}))(t)
 				t.Cleanup(func() { db.Close() })
 				return db
 			}
-			again, err := commit(e.edit(false, func(*bbolt.Tx) {}))
-			require.NoError(t, err)
+			again := must(commit(e.edit(false, func(*bbolt.Tx) {})))(t)
 			require.Equal(t, first, again)
 			db = edit(false)
-			_, err = commit(db)
+			_, err := commit(db)
 			require.ErrorIs(t, err, store.ErrTxnExpired)
 			_, err = storeOf(db).Outcome(ctx, id)
 			require.ErrorIs(t, err, store.ErrTxnExpired)
@@ -108,8 +103,7 @@ func TestAnErasedQuestionPutBack(t *testing.T) {
 	})
 	_, err := asked(t, db.Manifests(), kept.Trace)
 	require.ErrorIs(t, err, manifest.ErrNoQuestion)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Len(t, problems, 1)
 	require.Equal(t, "I13", problems[0].Invariant)
 	require.Contains(t, problems[0].What, "question")
@@ -122,17 +116,13 @@ func TestCheckFindsOutcomes(t *testing.T) {
 	ctx := context.Background()
 	e := &editable{t: t, dir: t.TempDir()}
 	db := openTest(t, filepath.Join(e.dir, "agent.ctx"), Options{})
-	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "zebra"})
-	require.NoError(t, err)
-	id, err := store.NewID(time.Now().Add(time.Hour), rand.Reader)
-	require.NoError(t, err)
-	_, err = storeOf(db).Commit(ctx, store.Batch{ID: id, Scope: "acme", Actor: "test", Now: time.Now(), Bound: []byte("sixteen bytes ..."),
-		State: []store.StateRow{{Key: "note/n", Value: []byte("1")}}, Leaf: manifest.Record{Type: manifest.TypeCommit}})
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "zebra"}))(t)
+	id := must(store.NewID(time.Now().Add(time.Hour), rand.Reader))(t)
+	must(storeOf(db).Commit(ctx, store.Batch{ID: id, Scope: "acme", Actor: "test", Now: time.Now(), Bound: []byte("sixteen bytes ..."),
+		State: []store.StateRow{{Key: "note/n", Value: []byte("1")}}, Leaf: manifest.Record{Type: manifest.TypeCommit}}))(t)
 	require.NoError(t, db.Close())
 	row := func(tx *bbolt.Tx) []byte {
-		row, err := codec.Unseal('t', id[:], slices.Clone(tx.Bucket(names.Txn).Get(id[:])))
-		require.NoError(t, err)
+		row := must(codec.Unseal('t', id[:], slices.Clone(tx.Bucket(names.Txn).Get(id[:]))))(t)
 		return row
 	}
 	for name, change := range map[string]func(tx *bbolt.Tx){
@@ -142,8 +132,7 @@ func TestCheckFindsOutcomes(t *testing.T) {
 			recount(t, tx, engine.TableTxn, -1)
 		},
 		"it is not how the batch ended": func(tx *bbolt.Tx) {
-			row, err := peek.Engine.EditOutcome(row(tx), func(o *store.Outcome) { o.Status = store.StatusRejected })
-			require.NoError(t, err)
+			row := must(peek.Engine.EditOutcome(row(tx), func(o *store.Outcome) { o.Status = store.StatusRejected }))(t)
 			require.NoError(t, tx.Bucket(names.Txn).Put(id[:], codec.Seal('t', id[:], row)))
 		},
 		"no audit leaf tells it": func(tx *bbolt.Tx) {
@@ -155,10 +144,8 @@ func TestCheckFindsOutcomes(t *testing.T) {
 	} {
 		path := e.file(change)
 		require.NoError(t, names.Resum(path))
-		db, err := openOver(path, Options{}, filestore.Options{})
-		require.NoError(t, err)
-		problems, err := db.Admin().Check(ctx, nil)
-		require.NoError(t, err)
+		db := must(openOver(path, Options{}, filestore.Options{}))(t)
+		problems := must(db.Admin().Check(ctx, nil))(t)
 		if name == "" {
 			require.Empty(t, problems)
 		} else {

@@ -32,12 +32,10 @@ func TestKilledBetweenSteps(t *testing.T) {
 	for i := range words {
 		fmt.Fprintf(&b, "w%x ", i)
 	}
-	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "long", Text: b.String()})
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(ctx, Artefact{ID: "long", Text: b.String()}))(t)
 	found := func(db *DB) (all []string) {
 		for _, i := range []int{1, words / 3, words / 2, words - 1} {
-			f, err := db.Scope("acme").Search(ctx, fmt.Sprintf("w%x", i), 10)
-			require.NoError(t, err)
+			f := must(db.Scope("acme").Search(ctx, fmt.Sprintf("w%x", i), 10))(t)
 			require.NotEmpty(t, f.Hits)
 			for _, h := range f.Hits { // the page and its neighbours
 				all = append(all, fmt.Sprint(h.Num, h.Score))
@@ -46,8 +44,7 @@ func TestKilledBetweenSteps(t *testing.T) {
 		return all
 	}
 	want := found(db)
-	_, err = db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
 	require.Equal(t, want, found(db))
 	require.NoError(t, db.Close())
 	require.Len(t, copies, 3)
@@ -57,8 +54,7 @@ func TestKilledBetweenSteps(t *testing.T) {
 	for _, path := range copies {
 		db := openTest(t, path, Options{})
 		require.Equal(t, want, found(db))
-		_, err := db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
 		require.Equal(t, want, found(db))
 		require.NoError(t, db.Close())
 	}

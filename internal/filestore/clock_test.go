@@ -64,15 +64,12 @@ func TestClockOutOfRange(t *testing.T) {
 	s := db.Scope("acme", WithActor("writer"))
 	_, err := s.Put(ctx, Artefact{ID: "page", Text: "text"})
 	require.NoError(t, err)
-	_, err = s.Session("chat").Append(ctx, Turn{Role: "user", Text: "question"})
-	require.NoError(t, err)
-	a, err := s.Assemble(ctx, Query{Text: "text", Budget: 1000})
-	require.NoError(t, err)
+	must(s.Session("chat").Append(ctx, Turn{Role: "user", Text: "question"}))(t)
+	a := must(s.Assemble(ctx, Query{Text: "text", Budget: 1000}))(t)
 	held := hold(t, s, "draft", "a draft")
 	begun := func() *Txn {
 		now.Store(&good)
-		tx, err := s.Begin(ctx)
-		require.NoError(t, err)
+		tx := must(s.Begin(ctx))(t)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "later", Text: "put while the clock was right"}))
 		return tx
 	}
@@ -112,8 +109,7 @@ func TestClockOutOfRange(t *testing.T) {
 		assert.Empty(t, problems)
 	}
 	require.Equal(t, size, dbtest.SizeOf(db.Manifests()), "nothing was written")
-	names, err := filepath.Glob(path + "2*")
-	require.NoError(t, err)
+	names := must(filepath.Glob(path + "2*"))(t)
 	require.Empty(t, names)
 
 	now.Store(&good)

@@ -33,8 +33,7 @@ func columned(t *testing.T, commits uint64) string {
 func writeColumned(t *testing.T, path string, from, to uint64) {
 	st := openColumned(t, path, Options{})
 	for n := from; n <= to; n++ {
-		_, err := st.Commit(t.Context(), liveBatch(t, st, n))
-		require.NoError(t, err)
+		must(st.Commit(t.Context(), liveBatch(t, st, n)))(t)
 	}
 	require.NoError(t, st.Close())
 }
@@ -42,8 +41,7 @@ func writeColumned(t *testing.T, path string, from, to uint64) {
 func openColumned(t *testing.T, path string, opts Options) *Store {
 	t.Helper()
 	opts.Path, opts.NoSync, opts.Columns = path, true, max(1, opts.Columns)
-	st, err := Open(opts)
-	require.NoError(t, err)
+	st := must(Open(opts))(t)
 	t.Cleanup(func() { _ = st.Close() })
 	return st
 }
@@ -51,8 +49,7 @@ func openColumned(t *testing.T, path string, opts Options) *Store {
 // used reports whether an open read its columns from the snapshot.
 func used(t *testing.T, st *Store) bool {
 	t.Helper()
-	stat, err := st.Stat(t.Context())
-	require.NoError(t, err)
+	stat := must(st.Stat(t.Context()))(t)
 	return stat.ColumnsRead
 }
 
@@ -66,16 +63,14 @@ func seen(t *testing.T, st *Store) (out []string) {
 			out = append(out, err.Error())
 			continue
 		}
-		pages, err := st.Load(ctx, chain, at.Pages, store.WantText)
-		require.NoError(t, err)
+		pages := must(st.Load(ctx, chain, at.Pages, store.WantText))(t)
 		for _, p := range pages {
 			require.NoError(t, p.Err)
 			out = append(out, p.Text, p.Head.ID, fmt.Sprint(p.Head.Version))
 		}
 	}
 	for i := range liveRows {
-		row, err := st.State(ctx, fmt.Sprintf("k%d", i))
-		require.NoError(t, err)
+		row := must(st.State(ctx, fmt.Sprintf("k%d", i)))(t)
 		out = append(out, fmt.Sprintf("%d %s", row.LSN, row.Value))
 	}
 	found, err := st.Candidates(ctx, store.CandidateQuery{Scopes: chain, Terms: []string{"word3", "word5", "word7"}, K: 20, Now: time.Unix(1_800_000_000, 0)})
@@ -93,8 +88,7 @@ func TestColumns(t *testing.T) {
 	st := openColumned(t, path, Options{})
 	require.True(t, used(t, st))
 	require.Equal(t, want, seen(t, st))
-	rep, err := st.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil)
-	require.NoError(t, err)
+	rep := must(st.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil))(t)
 	require.Empty(t, rep.Problems)
 	require.NoError(t, st.Close())
 	for round := range uint64(3) { // from snapshot to snapshot
@@ -103,8 +97,7 @@ func TestColumns(t *testing.T) {
 	st = openColumned(t, path, Options{})
 	require.True(t, used(t, st))
 	have := seen(t, st)
-	rep, err = st.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil)
-	require.NoError(t, err)
+	rep = must(st.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil))(t)
 	require.Empty(t, rep.Problems)
 	require.NoError(t, st.Close())
 	without = openColumned(t, path, Options{ReadOnly: true, Trust: true})
@@ -118,8 +111,7 @@ func TestColumnsAreOfTheIndex(t *testing.T) {
 	for round := range uint64(20) {
 		st := openColumned(t, path, Options{Rotate: 4 << 10})
 		for n := 5*round + 1; n <= 5*round+5; n++ {
-			_, err := st.Commit(t.Context(), liveBatch(t, st, n))
-			require.NoError(t, err)
+			must(st.Commit(t.Context(), liveBatch(t, st, n)))(t)
 		}
 		require.NoError(t, st.Close())
 		require.Equal(t, listOf(t, path), listIn(t, path), "close %d", round)
@@ -142,8 +134,7 @@ func listOf(t *testing.T, path string) []byte {
 
 func listIn(t *testing.T, path string) []byte {
 	const partWords = 6
-	b, err := os.ReadFile(path + columnsSuffix)
-	require.NoError(t, err)
+	b := must(os.ReadFile(path + columnsSuffix))(t)
 	at := columnsHead + int(binary.BigEndian.Uint32(b[12:]))
 	d := &codec.Decoder{B: b[columnsHead:at]}
 	d.U64()
@@ -162,10 +153,8 @@ func listIn(t *testing.T, path string) []byte {
 func TestColumnsAreNotKept(t *testing.T) {
 	for _, from := range []int{-1, 0} {
 		path := dbtest.MemoryPath(t)
-		st, err := Open(Options{Path: path, NoSync: true, Columns: from})
-		require.NoError(t, err)
-		_, err = st.Commit(t.Context(), liveBatch(t, st, 1))
-		require.NoError(t, err)
+		st := must(Open(Options{Path: path, NoSync: true, Columns: from}))(t)
+		must(st.Commit(t.Context(), liveBatch(t, st, 1)))(t)
 		require.NoError(t, st.Close())
 		require.NoFileExists(t, path+columnsSuffix)
 	}
@@ -175,8 +164,7 @@ func TestColumnsAreNotKept(t *testing.T) {
 // removes it.
 func TestColumnsDamaged(t *testing.T) {
 	path := columned(t, 60)
-	whole, err := os.ReadFile(path + columnsSuffix)
-	require.NoError(t, err)
+	whole := must(os.ReadFile(path + columnsSuffix))(t)
 	st := openColumned(t, path, Options{ReadOnly: true})
 	require.True(t, used(t, st), "the control")
 	want := seen(t, st)
@@ -208,13 +196,10 @@ func TestColumnsDamaged(t *testing.T) {
 // that names another leaf, an older one put back, or one of another database.
 func TestColumnsForged(t *testing.T) {
 	path := columned(t, 60)
-	old, err := os.ReadFile(path + columnsSuffix)
-	require.NoError(t, err)
+	old := must(os.ReadFile(path + columnsSuffix))(t)
 	writeColumned(t, path, 61, 70)
-	whole, err := os.ReadFile(path + columnsSuffix)
-	require.NoError(t, err)
-	foreign, err := os.ReadFile(columned(t, 70) + columnsSuffix)
-	require.NoError(t, err)
+	whole := must(os.ReadFile(path + columnsSuffix))(t)
+	foreign := must(os.ReadFile(columned(t, 70) + columnsSuffix))(t)
 	refused := func(what string, b []byte) {
 		t.Helper()
 		require.NoError(t, os.WriteFile(path+columnsSuffix, b, 0o600))
@@ -267,8 +252,7 @@ func resealColumns(b []byte) {
 // editRow edits a row of a closed file.
 func editRow(t *testing.T, path string, change func(tx *bbolt.Tx)) {
 	t.Helper()
-	db, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
+	db := must(bbolt.Open(path, 0o600, nil))(t)
 	require.NoError(t, db.Update(func(tx *bbolt.Tx) error { change(tx); return nil }))
 	require.NoError(t, db.Close())
 }
@@ -308,8 +292,7 @@ func TestRowsUnderColumns(t *testing.T) {
 		},
 		"a head edited": {
 			func(tx *bbolt.Tx) {
-				row, err := codec.Unseal('m', newest, bytes.Clone(tx.Bucket(bucketMeta).Get(newest)))
-				require.NoError(t, err)
+				row := must(codec.Unseal('m', newest, bytes.Clone(tx.Bucket(bucketMeta).Get(newest))))(t)
 				row[45] ^= 1 // when it expires
 				require.NoError(t, tx.Bucket(bucketMeta).Put(newest, codec.Seal('m', newest, row)))
 			},
@@ -338,8 +321,7 @@ func TestRowsUnderColumns(t *testing.T) {
 				if edited {
 					editRow(t, at, c.edit)
 				}
-				st, err := Open(Options{Path: at, NoSync: true, Columns: 1, ReadOnly: true})
-				require.NoError(t, err)
+				st := must(Open(Options{Path: at, NoSync: true, Columns: 1, ReadOnly: true}))(t)
 				require.True(t, used(t, st))
 				switch err := c.ask(st); edited {
 				case true:
@@ -397,8 +379,7 @@ func TestColumnsAfterAKill(t *testing.T) {
 				return nil
 			}})
 			for n := uint64(41); n <= 50; n++ {
-				_, err := st.Commit(t.Context(), liveBatch(t, st, n))
-				require.NoError(t, err)
+				must(st.Commit(t.Context(), liveBatch(t, st, n)))(t)
 			}
 			want := seen(t, st)
 			require.NoError(t, st.Close())
@@ -411,8 +392,7 @@ func TestColumnsAfterAKill(t *testing.T) {
 			again := openColumned(t, copied, Options{})
 			require.Equal(t, want, seen(t, again))
 			require.NoFileExists(t, copied+newSuffix)
-			rep, err := again.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil)
-			require.NoError(t, err)
+			rep := must(again.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil))(t)
 			require.Empty(t, rep.Problems)
 		})
 	}
@@ -423,8 +403,7 @@ func TestColumnsOfAnOlderProgram(t *testing.T) {
 	path := columned(t, 40)
 	old := openColumned(t, path, Options{Trust: true}) // it neither reads nor writes one
 	old.opts.Columns = -1
-	_, err := old.Commit(t.Context(), liveBatch(t, old, 41))
-	require.NoError(t, err)
+	must(old.Commit(t.Context(), liveBatch(t, old, 41)))(t)
 	want := seen(t, old)
 	require.NoError(t, old.Close())
 	require.FileExists(t, path+columnsSuffix)
@@ -441,8 +420,7 @@ func TestColumnsOfOlderRows(t *testing.T) {
 		st := openColumned(t, path, Options{Trust: true}) // it neither reads nor writes one
 		st.opts.Columns = -1
 		for n := range commits {
-			_, err := st.Commit(t.Context(), liveBatch(t, st, 41+n))
-			require.NoError(t, err)
+			must(st.Commit(t.Context(), liveBatch(t, st, 41+n)))(t)
 		}
 		require.NoError(t, st.Close())
 		_, _, err := st.readColumns(t.Context())
@@ -461,13 +439,11 @@ func TestColumnsOfOlderRows(t *testing.T) {
 func TestColumnsAreNotCopied(t *testing.T) {
 	path, to := columned(t, 40), filepath.Join(t.TempDir(), "backup")
 	st := openColumned(t, path, Options{})
-	_, err := st.Maintain(t.Context(), store.Job{Kind: store.JobBackup, Path: to}, nil)
-	require.NoError(t, err)
+	must(st.Maintain(t.Context(), store.Job{Kind: store.JobBackup, Path: to}, nil))(t)
 	require.NoError(t, st.Close())
 	require.NoFileExists(t, to+columnsSuffix)
 	require.FileExists(t, path+columnsSuffix)
-	_, err = Restore(t.Context(), to, path, RestoreOptions{Replace: true})
-	require.NoError(t, err)
+	must(Restore(t.Context(), to, path, RestoreOptions{Replace: true}))(t)
 	require.NoFileExists(t, path+columnsSuffix)
 	require.NoFileExists(t, path+restoringSuffix+columnsSuffix)
 }

@@ -17,8 +17,7 @@ import (
 // removed are the files without a name that this process has open and that had the name.
 func removed(t *testing.T, path string) (n int) {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
+	entries := must(os.ReadDir("/proc/self/fd"))(t)
 	for _, e := range entries {
 		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.HasPrefix(to, path+" (deleted)") {
 			n++
@@ -38,8 +37,7 @@ func TestSwapFreesLater(t *testing.T) {
 		return nil
 	}})
 	require.NoError(t, err)
-	_, err = st.Maintain(context.Background(), store.Job{Kind: store.JobCompact}, nil)
-	require.NoError(t, err)
+	must(st.Maintain(context.Background(), store.Job{Kind: store.JobCompact}, nil))(t)
 	require.Equal(t, 0, at["compact synced"], "control: it still has its name")
 	require.Equal(t, 2, at["compact renamed"], "control: bbolt has it, too")
 	require.Equal(t, 1, at["compact changed"], "bbolt has closed it, its space is not free yet")

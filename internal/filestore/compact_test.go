@@ -36,8 +36,7 @@ func loose(t testing.TB, path string, pages int, files filestore.Options) *DB {
 			return nil
 		}))
 	}
-	_, err := db.Admin().Checkpoint(t.Context())
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(t.Context()))(t)
 	for i := 0; i < pages; i += 500 {
 		require.NoError(t, s.Update(t.Context(), func(tx *Txn) error {
 			for j := range 500 {
@@ -50,8 +49,7 @@ func loose(t testing.TB, path string, pages int, files filestore.Options) *DB {
 			return nil
 		}))
 	}
-	_, err = db.Admin().GC(t.Context(), GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1})
-	require.NoError(t, err)
+	must(db.Admin().GC(t.Context(), GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1}))(t)
 	return db
 }
 
@@ -59,12 +57,10 @@ func loose(t testing.TB, path string, pages int, files filestore.Options) *DB {
 func rest(t testing.TB, db *DB, pages int) {
 	t.Helper()
 	for i := 0; i < pages; i += 10 {
-		v, err := db.Scope("acme").Get(context.Background(), fmt.Sprintf("page-%d", i))
-		require.NoError(t, err)
+		v := must(db.Scope("acme").Get(context.Background(), fmt.Sprintf("page-%d", i)))(t)
 		require.Contains(t, v.Text, fmt.Sprintf("kettle %d steam", i))
 	}
-	problems, err := db.Admin().Check(context.Background(), nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(context.Background(), nil))(t)
 	require.Empty(t, problems)
 }
 
@@ -91,12 +87,9 @@ func TestCompact(t *testing.T) {
 		}
 		return dbtest.Copy(path, filepath.Join(at, "agent.ctx"))
 	}})
-	before, err := os.ReadFile(path)
-	require.NoError(t, err)
-	plan, err := db.Admin().Compact(t.Context(), true, nil)
-	require.NoError(t, err)
-	after, err := os.ReadFile(path)
-	require.NoError(t, err)
+	before := must(os.ReadFile(path))(t)
+	plan := must(db.Admin().Compact(t.Context(), true, nil))(t)
+	after := must(os.ReadFile(path))(t)
 	require.Equal(t, before, after, "a dry run writes nothing")
 	require.True(t, plan.DryRun)
 	require.Greater(t, plan.Free, plan.Before/2)
@@ -111,12 +104,10 @@ func TestCompact(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, rep.After, rep.Before/2)
 	require.InEpsilon(t, plan.After, rep.After, 0.3, "what the dry run said")
-	fi, err := os.Stat(path)
-	require.NoError(t, err)
+	fi := must(os.Stat(path))(t)
 	require.Equal(t, fi.Size(), rep.After)
 	rest(t, db, pages)
-	_, err = db.Scope("acme").Put(t.Context(), Artefact{ID: "after", Text: "kettle"})
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(t.Context(), Artefact{ID: "after", Text: "kettle"}))(t)
 	require.NoError(t, db.Close())
 	for _, step := range []string{"compact copied", "compact synced", "compact renamed", "compact changed"} {
 		require.Contains(t, steps, step)
@@ -152,12 +143,10 @@ func TestCompactRefused(t *testing.T) {
 	require.NoFileExists(t, path+".compact")
 	rest(t, db, 500)
 	require.NoError(t, db.Close())
-	db, err = Open(path, Options{ReadOnly: true})
-	require.NoError(t, err)
+	db = must(Open(path, Options{ReadOnly: true}))(t)
 	_, err = db.Admin().Compact(t.Context(), false, nil)
 	require.ErrorIs(t, err, store.ErrReadOnly)
-	plan, err := db.Admin().Compact(t.Context(), true, nil)
-	require.NoError(t, err)
+	plan := must(db.Admin().Compact(t.Context(), true, nil))(t)
 	require.Positive(t, plan.Before)
 	require.NoError(t, db.Close())
 }
@@ -197,8 +186,7 @@ func TestCompactBesideReaders(t *testing.T) {
 		})
 	}
 	for range 3 {
-		_, err := db.Admin().Compact(t.Context(), false, nil)
-		require.NoError(t, err)
+		must(db.Admin().Compact(t.Context(), false, nil))(t)
 	}
 	close(done)
 	wg.Wait()

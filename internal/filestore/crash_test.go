@@ -413,8 +413,7 @@ func TestKillControl(t *testing.T) {
 	require.Error(t, (&laneState{acked: [lanes]int{10}}).verify(db), "an acknowledged step is missing")
 	require.Error(t, (&laneState{acked: [lanes]int{7}}).verify(db), "a step came from nowhere")
 
-	_, err := s.Put(ctx, Artefact{ID: laneID(0, "c"), Text: laneText(0, 10, "c")})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: laneID(0, "c"), Text: laneText(0, 10, "c")}))(t)
 	require.ErrorContains(t, (&laneState{acked: [lanes]int{9}}).verify(db), "in c", "half a step is visible")
 }
 

@@ -188,14 +188,12 @@ func makeDamageBase(t *testing.T, path string) {
 				require.NoError(t, err)
 			}
 			require.NoError(t, s.Delete(ctx, fmt.Sprint("page-", round)))
-			tx, err := s.Begin(ctx)
-			require.NoError(t, err)
+			tx := must(s.Begin(ctx))(t)
 			require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: fmt.Sprint("held in round ", round)}))
 			require.ErrorIs(t, tx.Commit(ctx, Verdict{}), store.ErrHeld)
 		}
 		if round < 3 {
-			_, err := db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
+			must(db.Admin().Checkpoint(ctx))(t)
 		}
 	}
 	require.NoError(t, dbtest.Copy(live, path))
@@ -394,14 +392,12 @@ func TestDamageControl(t *testing.T) {
 	t.Parallel()
 	base, path := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	makeDamageBase(t, base)
-	truth, err := truthOf(base, path)
-	require.NoError(t, err)
+	truth := must(truthOf(base, path))(t)
 	require.Equal(t, "whole", judgeDamaged(path, truth, Options{ReadOnly: true}))
 
 	edit := func(change func(v []byte) []byte) {
 		require.NoError(t, copyAnew(base, path))
-		raw, err := bbolt.Open(path, 0o600, nil)
-		require.NoError(t, err)
+		raw := must(bbolt.Open(path, 0o600, nil))(t)
 		require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
 			b, key := tx.Bucket(names.Content), textKey(9) // of bulk-8
 			return b.Put(key, change(slices.Clone(b.Get(key))))
@@ -421,8 +417,7 @@ func TestBoltWalk(t *testing.T) {
 	t.Parallel()
 	base := dbtest.MemoryPath(t)
 	makeDamageBase(t, base)
-	raw, err := bbolt.Open(base, 0o600, &bbolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+	raw := must(bbolt.Open(base, 0o600, &bbolt.Options{ReadOnly: true}))(t)
 	free := map[int]bool{}
 	require.NoError(t, raw.View(func(tx *bbolt.Tx) error {
 		for err := range tx.Check() {
@@ -437,8 +432,7 @@ func TestBoltWalk(t *testing.T) {
 		}
 	}))
 	require.NoError(t, raw.Close())
-	b, err := os.ReadFile(base)
-	require.NoError(t, err)
+	b := must(os.ReadFile(base))(t)
 	walk := func(b []byte) (found []string) {
 		names.Walk(bytes.NewReader(b), int64(len(b)), nil, func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) })
 		return found
@@ -468,24 +462,18 @@ func TestCheckListsTheAudit(t *testing.T) {
 	db := openTest(t, path, Options{})
 	defer db.Close()
 	for n := range 20 {
-		_, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint(n), Text: "text"})
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint(n), Text: "text"}))(t)
 	}
-	_, err := db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
-	found, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
+	found := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, found)
 
-	names, err := filepath.Glob(path + "-manifest/leaves-*")
-	require.NoError(t, err)
+	names := must(filepath.Glob(path + "-manifest/leaves-*"))(t)
 	require.Len(t, names, 1)
-	f, err := os.OpenFile(names[0], os.O_WRONLY, 0)
-	require.NoError(t, err)
-	_, err = f.WriteAt([]byte("forged"), 400)
+	f := must(os.OpenFile(names[0], os.O_WRONLY, 0))(t)
+	_, err := f.WriteAt([]byte("forged"), 400)
 	require.NoError(t, errors.Join(err, f.Close()))
-	found, err = db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	found = must(db.Admin().Check(ctx, nil))(t)
 	require.NotEmpty(t, found)
 	require.Equal(t, "I8", found[0].Invariant)
 }

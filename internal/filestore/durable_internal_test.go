@@ -57,10 +57,8 @@ func TestCompactionIsDurable(t *testing.T) {
 		},
 	})
 	require.NoError(t, err)
-	_, err = put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra")
-	require.NoError(t, err)
-	_, err = st.Maintain(t.Context(), store.Job{Kind: store.JobCompact}, nil)
-	require.NoError(t, err)
+	must(put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra"))(t)
+	must(st.Maintain(t.Context(), store.Job{Kind: store.JobCompact}, nil))(t)
 	require.NotNil(t, made, "it was not synced")
 	require.True(t, os.SameFile(made, inode(path)))
 	require.True(t, named, "its name was not synced")
@@ -72,10 +70,8 @@ func TestCompactionIsDurable(t *testing.T) {
 func TestRemovedAudit(t *testing.T) {
 	t.Parallel()
 	path := dbtest.MemoryPath(t)
-	st, err := Open(Options{Path: path})
-	require.NoError(t, err)
-	_, err = put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra")
-	require.NoError(t, err)
+	st := must(Open(Options{Path: path}))(t)
+	must(put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra"))(t)
 	require.NoError(t, st.Close())
 	look := func() error {
 		l, rep, err := OpenManifests(t.Context(), path)
@@ -89,7 +85,7 @@ func TestRemovedAudit(t *testing.T) {
 		require.NoError(t, os.Rename(path+dir, path+dir+".away"))
 	}
 	require.ErrorIs(t, look(), store.ErrCorrupt)
-	_, err = Open(Options{Path: path})
+	_, err := Open(Options{Path: path})
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.NoDirExists(t, path+"-manifest")
 	require.NoDirExists(t, path+"-wal")
@@ -107,8 +103,7 @@ func TestRemovedAudit(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrCorrupt)
 
 	path = dbtest.MemoryPath(t)
-	st, err = Open(Options{Path: path})
-	require.NoError(t, err)
+	st = must(Open(Options{Path: path}))(t)
 	require.NoError(t, look())
 	require.NoError(t, st.Close())
 	require.NoError(t, look())
@@ -121,26 +116,22 @@ func TestLogWithoutItsFirstRecord(t *testing.T) {
 	for lacks := range uint64(4) {
 		path := dbtest.MemoryPath(t)
 		open := func() (*Store, error) { return Open(Options{Path: path, Segment: 1 << 10}) }
-		st, err := open()
-		require.NoError(t, err)
+		st := must(open())(t)
 		for range 4 {
 			for range 6 {
-				_, err = put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra")
-				require.NoError(t, err)
+				must(put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra"))(t)
 			}
-			_, err = st.Maintain(t.Context(), store.Job{Kind: store.JobCheckpoint}, nil)
-			require.NoError(t, err)
+			must(st.Maintain(t.Context(), store.Job{Kind: store.JobCheckpoint}, nil))(t)
 		}
 		first := st.log.First()
 		require.Greater(t, first, uint64(5))
 		require.NoError(t, st.Close())
 		row := st.sys
 		row.Seq = first - 1 - lacks
-		raw, err := bbolt.Open(path, 0o600, nil)
-		require.NoError(t, err)
+		raw := must(bbolt.Open(path, 0o600, nil))(t)
 		require.NoError(t, raw.Update(func(tx *bbolt.Tx) error { return putSys(tx, nil, row) }))
 		require.NoError(t, raw.Close())
-		st, err = open()
+		st, err := open()
 		if lacks == 0 {
 			require.NoError(t, err)
 			require.NoError(t, st.Close())
@@ -157,25 +148,20 @@ func TestLogWithoutItsFirstRecord(t *testing.T) {
 func TestKeyringIsDurable(t *testing.T) {
 	t.Parallel()
 	opts := Options{Path: dbtest.MemoryPath(t), Key: bytes.Repeat([]byte{1}, 32)}
-	st, err := Open(opts)
-	require.NoError(t, err)
+	st := must(Open(opts))(t)
 	require.NoError(t, st.Close())
-	old, err := os.Open(opts.keysPath())
-	require.NoError(t, err)
+	old := must(os.Open(opts.keysPath()))(t)
 	defer old.Close()
-	before, err := old.Stat()
-	require.NoError(t, err)
+	before := must(old.Stat())(t)
 	plain := func() bool { // the old keyring is still there
 		b := make([]byte, before.Size())
-		_, err := old.ReadAt(b, 0)
-		require.NoError(t, err)
+		must(old.ReadAt(b, 0))(t)
 		return !bytes.Equal(b, make([]byte, len(b)))
 	}
 	require.True(t, plain(), "control")
 	named := false
 	opts.FS = &dirSyncs{wal.OS(), func(dir string) {
-		now, err := os.Stat(opts.keysPath())
-		require.NoError(t, err)
+		now := must(os.Stat(opts.keysPath()))(t)
 		named = named || dir == filepath.Dir(opts.keysPath()) && !os.SameFile(now, before) && plain()
 	}}
 	require.NoError(t, Rotate(opts, bytes.Repeat([]byte{2}, 32)))
@@ -201,10 +187,8 @@ func TestLockIsReleasedLast(t *testing.T) {
 			require.False(t, free(), "another process may open the files")
 		}
 	}}
-	st, err := Open(opts)
-	require.NoError(t, err)
-	_, err = put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra")
-	require.NoError(t, err)
+	st := must(Open(opts))(t)
+	must(put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra"))(t)
 	closing = true
 	require.NoError(t, st.Close())
 	require.Positive(t, closed, "control: files were closed")

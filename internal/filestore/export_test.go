@@ -5,8 +5,10 @@ import (
 	"io"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/wal"
 )
@@ -124,3 +126,6 @@ func (o RestoreOptions) Peek(hook func(step string) error, fs wal.FS) RestoreOpt
 
 // Peek returns options with which Salvage believes the rows.
 func (o SalvageOptions) Peek() SalvageOptions { o.trust = true; return o }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

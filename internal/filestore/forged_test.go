@@ -24,8 +24,7 @@ func TestLoadOfAVersionWithoutThePage(t *testing.T) {
 	defer db.Close()
 	scope := db.Scope("acme")
 	for _, text := range []string{"one", "two"} {
-		_, err := scope.Put(ctx, Artefact{ID: "a", Text: text})
-		require.NoError(t, err)
+		must(scope.Put(ctx, Artefact{ID: "a", Text: text}))(t)
 	}
 	for range 2 { // from the overlay, then from the file
 		out, err := storeOf(db).Load(ctx, nil, []store.PageKey{{Num: 1, Version: 1}, {Num: 1, Version: 2}, {Num: 2, Version: 1}, {Num: 2, Version: 2}, {Num: 2, Version: 9}}, store.WantHead)
@@ -35,8 +34,7 @@ func TestLoadOfAVersionWithoutThePage(t *testing.T) {
 		for _, i := range []int{1, 2, 4} {
 			require.ErrorIs(t, out[i].Err, store.ErrGone)
 		}
-		_, err = db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
 	}
 }
 
@@ -45,8 +43,7 @@ func TestRollbackOfAnUnknownOutcome(t *testing.T) {
 	ctx := context.Background()
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
 	s := inside(db).Engine
-	tx, err := db.Scope("acme").Begin(ctx)
-	require.NoError(t, err)
+	tx := must(db.Scope("acme").Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "t"}))
 	_ = s.Fail(errors.New("the disk died"))
 	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "checker"}), store.ErrOutcomeUnknown)
@@ -99,8 +96,7 @@ func TestForgedNumbers(t *testing.T) {
 			_, err := db.Scope("acme").Put(ctx, Artefact{ID: "forged-id", Text: "t", Group: "talk"})
 			require.NoError(t, err)
 			require.NoError(t, db.Close())
-			b, err := bbolt.Open(db.Path(), 0o600, nil)
-			require.NoError(t, err)
+			b := must(bbolt.Open(db.Path(), 0o600, nil))(t)
 			require.NoError(t, b.Update(func(tx *bbolt.Tx) error { return forge(tx.Bucket(names.Meta)) }))
 			require.NoError(t, b.Close())
 			for _, ro := range []bool{true, false} {

@@ -205,8 +205,7 @@ func TestDiskFilledByAnother(t *testing.T) {
 		db := openTest(t, path, Options{}, filestore.Options{Segment: 64 << 20})
 		s := db.Scope("acme")
 		text := func(n int) string { return fmt.Sprint(n, strings.Repeat(" words of a longer text", 100)) }
-		f, err := os.Create(filler)
-		require.NoError(t, err)
+		f := must(os.Create(filler))(t)
 		stored := 0
 		var full error
 		for n, grows := 0, true; full == nil; n++ {
@@ -222,8 +221,7 @@ func TestDiskFilledByAnother(t *testing.T) {
 		require.ErrorIs(t, full, store.ErrNoSpace)
 		require.NotErrorIs(t, full, store.ErrOutcomeUnknown)
 		for n := range stored {
-			got, err := textOf(s, fmt.Sprint("page-", n))
-			require.NoError(t, err)
+			got := must(textOf(s, fmt.Sprint("page-", n)))(t)
 			require.Equal(t, text(n), got)
 		}
 		require.NoError(t, s.Delete(ctx, "page-0"))
@@ -236,8 +234,7 @@ func TestDiskFilledByAnother(t *testing.T) {
 			require.NoError(t, os.Remove(filler))
 		}
 		require.Eventually(t, func() bool { return put() == nil }, time.Minute, 50*time.Millisecond)
-		problems, err := db.Admin().Check(ctx, nil)
-		require.NoError(t, err)
+		problems := must(db.Admin().Check(ctx, nil))(t)
 		require.Empty(t, problems)
 		require.NoError(t, db.Close())
 		for _, name := range []string{"", "-wal", "-manifest", ".lock"} {

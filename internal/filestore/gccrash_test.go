@@ -233,8 +233,7 @@ func TestGCKill(t *testing.T) {
 		path := dbtest.CheckedPath[store.Problem](t, openChecked)
 		require.NoError(t, dbtest.Copy(full, path))
 		cmd := childCommand("gc", path)
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
+		out := must(cmd.StdoutPipe())(t)
 		require.NoError(t, cmd.Start())
 		acked := 0
 		lines := bufio.NewScanner(out)
@@ -255,13 +254,10 @@ func TestGCKill(t *testing.T) {
 		}
 		require.ErrorContains(t, cmd.Wait(), "killed")
 		db := openTest(t, path, Options{})
-		gone, err := verifyGC(db, acked)
-		require.NoError(t, err)
+		gone := must(verifyGC(db, acked))(t)
 		left[gone]++
-		_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1})
-		require.NoError(t, err)
-		gone, err = verifyGC(db, acked)
-		require.NoError(t, err)
+		must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t)
+		gone = must(verifyGC(db, acked))(t)
 		require.Equal(t, gcDrops, gone)
 		require.NoError(t, db.Close())
 	}
@@ -273,20 +269,16 @@ func TestVerifyGCControl(t *testing.T) {
 	ctx := context.Background()
 	db := openTest(t, dbtest.Path(t), Options{})
 	require.NoError(t, fillGC(ctx, db))
-	gone, err := verifyGC(db, 0)
-	require.NoError(t, err)
+	gone := must(verifyGC(db, 0))(t)
 	require.Zero(t, gone)
-	_, err = verifyGC(db, 1)
+	_, err := verifyGC(db, 1)
 	require.Error(t, err, "an acknowledged commit is missing")
 	undo := peek.Engine.Gone(inside(db).Engine, 1)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.NotEmpty(t, problems, "the catalogue says that a page is gone, the file does not")
 	undo()
-	_, err = verifyGC(db, 0)
-	require.NoError(t, err)
-	_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1})
-	require.NoError(t, err)
+	must(verifyGC(db, 0))(t)
+	must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t)
 	require.NoError(t, forge(db, 1, gcText(0, 1)))
 	_, err = verifyGC(db, 3)
 	require.ErrorContains(t, err, "I16", "a content that no version has")
@@ -416,24 +408,21 @@ func TestGCSeesWhatIsNamedMeanwhile(t *testing.T) {
 	s := db.Scope("acme")
 	for _, id := range []string{"a", "b"} {
 		for _, text := range []string{"one", "two", "three"} {
-			_, err := s.Put(ctx, Artefact{ID: id, Text: text})
-			require.NoError(t, err)
+			must(s.Put(ctx, Artefact{ID: id, Text: text}))(t)
 		}
 	}
 	planned := false
 	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, Progress: func(what string, done, total uint64) {
 		if what == "versions" && done == total && !planned { // all is on the list
 			planned = true
-			_, err := s.Put(ctx, Artefact{ID: "sum", Kind: store.KindSummary, Text: "short", DerivedFrom: []Ref{{ID: "a", Version: 2}}})
-			require.NoError(t, err)
+			must(s.Put(ctx, Artefact{ID: "sum", Kind: store.KindSummary, Text: "short", DerivedFrom: []Ref{{ID: "a", Version: 2}}}))(t)
 		}
 	}})
 	require.NoError(t, err)
 	require.True(t, planned)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "b", Version: 1}, {Scope: "acme", ID: "b", Version: 2}}, rep.Refs)
 	require.Equal(t, []store.GCTally{{Reason: format.KeptParent, Versions: 2, Pages: 2, Bytes: 6, Nearest: rep.Kept[0].Nearest}}, rep.Kept)
-	rep, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1})
-	require.NoError(t, err)
+	rep = must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "a", Version: 1}}, rep.Refs)
 }
 
@@ -449,16 +438,13 @@ func TestGCThenReindex(t *testing.T) {
 		{ID: "a", Name: "keeper", Text: first + strings.Repeat("violin ", 12)},
 		{ID: "b", Text: "keeper of the zebra"},
 	} {
-		_, err := s.Put(ctx, a)
-		require.NoError(t, err)
+		must(s.Put(ctx, a))(t)
 	}
-	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
-	require.NoError(t, err)
+	rep := must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t)
 	require.Equal(t, store.GCTally{Versions: 1, Pages: 1, Bytes: int64(len(strings.Repeat("apple ", 12)))}, rep.Dropped)
 	search := func(db *DB) (out []Hit) {
 		for _, q := range []string{"zebra", "keeper", "violin", "apple"} {
-			hits, err := hitsOf(db.Scope("acme").Search(ctx, q, 10))
-			require.NoError(t, err)
+			hits := must(hitsOf(db.Scope("acme").Search(ctx, q, 10)))(t)
 			out = append(out, hits...)
 		}
 		return out
@@ -472,7 +458,7 @@ func TestGCThenReindex(t *testing.T) {
 		require.Equal(t, h.Ref, v.Pages[0].Ref)
 	}
 	require.Equal(t, Ref{Scope: "acme", ID: "a", Page: 1, Version: 1}, want[0].Ref)
-	_, err = s.Recall(ctx, Ref{Scope: "acme", ID: "a", Page: 2, Version: 1})
+	_, err := s.Recall(ctx, Ref{Scope: "acme", ID: "a", Page: 2, Version: 1})
 	require.ErrorIs(t, err, store.ErrGone)
 	inside(db).Engine.MarkIndexDamaged() // as after damage: the next open makes it again
 	require.NoError(t, db.Close())
@@ -489,26 +475,21 @@ func TestGCThenSalvage(t *testing.T) {
 	s := db.Scope("acme")
 	for _, text := range []string{"one", "two"} {
 		for _, id := range []string{"a", "b"} {
-			_, err := s.Put(ctx, Artefact{ID: id, Text: text + " of " + id})
-			require.NoError(t, err)
+			must(s.Put(ctx, Artefact{ID: id, Text: text + " of " + id}))(t)
 		}
 	}
-	_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
-	require.NoError(t, err)
+	must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t)
 	require.NoError(t, db.Close())
-	b, err := os.ReadFile(path)
-	require.NoError(t, err)
+	b := must(os.ReadFile(path))(t)
 	require.NoError(t, os.WriteFile(path, bytes.ReplaceAll(b, []byte("two of a"), []byte("too of a")), 0o600)) // every copy
 	require.NoError(t, os.RemoveAll(path+"-wal"))
 	to := dbtest.CheckedMemoryPath[store.Problem](t, openChecked)
-	rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{Older: true})
-	require.NoError(t, err)
+	rep := must(Salvage(ctx, path, to, filestore.SalvageOptions{Older: true}))(t)
 	require.Equal(t, 1, rep.Artefacts)
 	saved := openTest(t, to, Options{})
-	text, err := textOf(saved.Scope("acme"), "b")
-	require.NoError(t, err)
+	text := must(textOf(saved.Scope("acme"), "b"))(t)
 	require.Equal(t, "two of b", text)
-	_, err = saved.Scope("acme").Get(ctx, "a")
+	_, err := saved.Scope("acme").Get(ctx, "a")
 	require.ErrorIs(t, err, store.ErrNotFound)
 	require.NoError(t, saved.Close())
 }
@@ -520,15 +501,12 @@ func TestGCThenSalvageWithLog(t *testing.T) {
 	db := openTest(t, path, Options{})
 	s := db.Scope("acme")
 	for _, text := range []string{"one", "two"} {
-		_, err := s.Put(ctx, Artefact{ID: "a", Text: text})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: "a", Text: text}))(t)
 	}
-	_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
-	require.NoError(t, err)
+	must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t)
 	require.NoError(t, db.Close())
 	to := dbtest.CheckedMemoryPath[store.Problem](t, openChecked)
-	rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{})
-	require.NoError(t, err)
+	rep := must(Salvage(ctx, path, to, filestore.SalvageOptions{}))(t)
 	require.Equal(t, 1, rep.Artefacts)
 	require.Empty(t, rep.Lost)
 }
@@ -551,8 +529,7 @@ func TestGCPartsOfAnArtefact(t *testing.T) {
 		return part(first) + part(fmt.Sprint("harbour", v))
 	}
 	for v := 1; v <= n; v++ {
-		_, err := s.Put(ctx, Artefact{ID: "a", Text: text(v)})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: "a", Text: text(v)}))(t)
 	}
 	run := func(used bool) store.GCReport { // some are in use while the first commit is made, and were not at the plan
 		asked := 0
@@ -569,8 +546,7 @@ func TestGCPartsOfAnArtefact(t *testing.T) {
 			}
 			return err
 		}
-		rep, err := storeOf(db).Maintain(ctx, store.Job{Kind: store.JobGC, GC: &store.GCJob{By: "ann"}}, nil)
-		require.NoError(t, err)
+		rep := must(storeOf(db).Maintain(ctx, store.Job{Kind: store.JobGC, GC: &store.GCJob{By: "ann"}}, nil))(t)
 		return rep.GC
 	}
 	// All of a part are planned, then asked for again when it is committed.
@@ -578,8 +554,7 @@ func TestGCPartsOfAnArtefact(t *testing.T) {
 	require.Zero(t, rep.Dropped.Versions)
 	require.Equal(t, n-1, rep.Kept[0].Versions)
 	for v := 1; v <= n; v++ {
-		old, err := s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: uint32(v)})
-		require.NoError(t, err)
+		old := must(s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: uint32(v)}))(t)
 		require.Equal(t, text(v), old.Text)
 	}
 	require.Equal(t, n-1, run(false).Dropped.Versions, "nothing keeps them now")
@@ -597,19 +572,15 @@ func TestGCLargeArtefact(t *testing.T) {
 	}
 	for v := range 10 {
 		parts[0] = fmt.Sprint("harbour ", v, "\n\n", parts[1])
-		_, err := s.Put(ctx, Artefact{ID: "a", Text: strings.Join(parts, "")})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: "a", Text: strings.Join(parts, "")}))(t)
 	}
-	v, err := s.Get(ctx, "a")
-	require.NoError(t, err)
+	v := must(s.Get(ctx, "a"))(t)
 	require.Greater(t, len(v.Pages), bounds.DropPages/4)
 	inOne := (bounds.DropPages + len(v.Pages) - 1) / len(v.Pages)
-	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
-	require.NoError(t, err)
+	rep := must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t)
 	require.Equal(t, 9, rep.Dropped.Versions)
 	require.Less(t, rep.Dropped.Pages, 20, "of each a page or two")
-	leaves, err := db.Manifests().ByTrace(ctx, rep.Trace)
-	require.NoError(t, err)
+	leaves := must(db.Manifests().ByTrace(ctx, rep.Trace))(t)
 	require.Len(t, leaves, (9+inOne-1)/inOne)
 }
 
@@ -630,32 +601,26 @@ func (l *lateStore) Load(ctx context.Context, scopes store.Scopes, keys []store.
 // Who asks for what is current gets it, also where the version that was so a moment ago is replaced and dropped since.
 func TestGCWithinGet(t *testing.T) {
 	ctx := context.Background()
-	st, err := filestore.Open(filestore.Options{Path: dbtest.CheckedMemoryPath[store.Problem](t, openChecked), State: StateKinds()})
-	require.NoError(t, err)
+	st := must(filestore.Open(filestore.Options{Path: dbtest.CheckedMemoryPath[store.Problem](t, openChecked), State: StateKinds()}))(t)
 	late := &lateStore{Store: st}
-	db, err := Open("late", Options{Store: late, WorkingSet: -1})
-	require.NoError(t, err)
+	db := must(Open("late", Options{Store: late, WorkingSet: -1}))(t)
 	defer db.Close()
 	s := db.Scope("acme")
-	ref, err := s.Put(ctx, Artefact{ID: "a", Text: "one"})
-	require.NoError(t, err)
+	ref := must(s.Put(ctx, Artefact{ID: "a", Text: "one"}))(t)
 	text := "one"
 	replace := func() {
 		text += ", and more"
-		_, err := s.Put(ctx, Artefact{ID: "a", Text: text})
-		require.NoError(t, err)
-		rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: "a", Text: text}))(t)
+		rep := must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t)
 		require.Equal(t, 1, rep.Dropped.Versions)
 	}
 	late.before = replace
-	v, err := s.Get(ctx, "a")
-	require.NoError(t, err)
+	v := must(s.Get(ctx, "a"))(t)
 	require.Equal(t, text, v.Text)
 
 	ref.Version = v.Version
 	late.before = replace
-	_, err = s.Recall(ctx, ref)
+	_, err := s.Recall(ctx, ref)
 	require.ErrorIs(t, err, store.ErrGone, "of the very version that was asked for")
 }
 
@@ -668,10 +633,8 @@ func TestGCEndedBesideWriters(t *testing.T) {
 	s := db.Scope("acme")
 	const writers = 4
 	for w := range writers {
-		_, err := s.Put(ctx, Artefact{ID: gcID(w), Text: "first"})
-		require.NoError(t, err)
-		_, err = s.Put(ctx, Artefact{ID: gcID(w), Text: "second"})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: gcID(w), Text: "first"}))(t)
+		must(s.Put(ctx, Artefact{ID: gcID(w), Text: "second"}))(t)
 	}
 	stop, allowed := make(chan struct{}), make(chan struct{}, 16) // puts, so that each run has few versions to drop
 	written := make(chan error, 1)
@@ -718,8 +681,7 @@ func TestGCEndedBesideWriters(t *testing.T) {
 	require.Positive(t, ended)
 	gone := 0
 	for w := range writers {
-		hist, err := listing.Collect(s.Versions(ctx, gcID(w), AtMost(1<<20, "", nil)))
-		require.NoError(t, err)
+		hist := must(listing.Collect(s.Versions(ctx, gcID(w), AtMost(1<<20, "", nil))))(t)
 		for _, v := range hist {
 			if v.Gone {
 				gone++

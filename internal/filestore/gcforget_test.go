@@ -33,37 +33,31 @@ func churn(t *testing.T, db *DB, round int) {
 	ctx := context.Background()
 	s := db.Scope("acme", WithActor("agent"))
 	for i := range 6 {
-		_, err := s.Put(ctx, Artefact{ID: fmt.Sprintf("doc-%d", i), Text: fmt.Sprintf("zebra %d of round %d", i, round)})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: fmt.Sprintf("doc-%d", i), Text: fmt.Sprintf("zebra %d of round %d", i, round)}))(t)
 		id := fmt.Sprintf("note-%d-%d", round, i)
-		_, err = s.Put(ctx, Artefact{ID: id, Text: "violin " + id})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: id, Text: "violin " + id}))(t)
 		require.NoError(t, s.Delete(ctx, id))
 	}
 	refs, err := s.Session("chat").Append(ctx, Turn{Role: "user", Text: fmt.Sprintf("harbour %d", round), Signals: session.Signals{Finding: true}})
 	require.NoError(t, err)
 	require.NoError(t, s.Delete(ctx, refs[0].ID))
 	for _, end := range []float64{0, .1} {
-		tx, err := s.Begin(ctx)
-		require.NoError(t, err)
+		tx := must(s.Begin(ctx))(t)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: fmt.Sprintf("draft-%d", round), Text: "orchid of a draft"}))
-		_, err = tx.Assemble(ctx, Query{Text: "orchid draft", Budget: 1000, Floor: store.Scratch})
-		require.NoError(t, err)
+		must(tx.Assemble(ctx, Query{Text: "orchid draft", Budget: 1000, Floor: store.Scratch}))(t)
 		if end == 0 {
 			require.NoError(t, tx.Rollback())
 			continue
 		}
 		require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: end, By: "tests"}), store.ErrHeld)
-		_, err = db.Review().Reject(ctx, tx.ID(), "anna", "")
-		require.NoError(t, err)
+		must(db.Review().Reject(ctx, tx.ID(), "anna", ""))(t)
 	}
 }
 
 // rowsOf counts the rows of each bucket as a checkpoint left them.
 func rowsOf(t *testing.T, db *DB) map[string]int {
 	rows := map[string]int{}
-	_, err := db.Admin().Checkpoint(context.Background())
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(context.Background()))(t)
 	require.NoError(t, inside(db).Bolt.View(func(tx *bbolt.Tx) error {
 		for _, b := range []string{"meta", "content", "held", "state"} {
 			rows[b] = tx.Bucket([]byte(b)).Stats().KeyN
@@ -80,8 +74,7 @@ func TestGCStaysFlat(t *testing.T) {
 	var after map[string]int
 	for round := range 40 {
 		churn(t, db, round)
-		rep, err := db.Admin().GC(context.Background(), GCOptions{KeepFor: -1, KeepNames: 10})
-		require.NoError(t, err)
+		rep := must(db.Admin().GC(context.Background(), GCOptions{KeepFor: -1, KeepNames: 10}))(t)
 		require.Equal(t, []int{2, 1, 1}, []int{rep.Drafts, rep.Reviews, rep.Turns})
 		if round == 39 {
 			require.Equal(t, []int{6, 8}, []int{rep.Names, rep.Records})
@@ -107,28 +100,23 @@ func TestGCForgets(t *testing.T) {
 	db, path := openForget(t, Options{})
 	s := db.Scope("acme", WithActor("agent"))
 	for v := range 9 {
-		_, err := s.Put(ctx, Artefact{ID: "a", Text: fmt.Sprintf("zebra %d", v+1)})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: "a", Text: fmt.Sprintf("zebra %d", v+1)}))(t)
 		if v == 0 {
 			continue
 		}
-		_, err = s.Put(ctx, Artefact{ID: fmt.Sprintf("gone-%d", v), Text: "violin"})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: fmt.Sprintf("gone-%d", v), Text: "violin"}))(t)
 	}
-	old, err := s.Assemble(ctx, Query{Text: "violin", Budget: 1000})
-	require.NoError(t, err)
+	old := must(s.Assemble(ctx, Query{Text: "violin", Budget: 1000}))(t)
 	for v := 1; v < 9; v++ {
 		require.NoError(t, s.Delete(ctx, fmt.Sprintf("gone-%d", v)))
 	}
 	for range 2 {
-		_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 2, KeepNames: 3})
-		require.NoError(t, err)
+		must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 2, KeepNames: 3}))(t)
 	}
 	high := highest(db)
 	for range 2 {
 		s = db.Scope("acme", WithActor("agent"))
-		hist, err := listing.Collect(s.Versions(ctx, "a"))
-		require.NoError(t, err)
+		hist := must(listing.Collect(s.Versions(ctx, "a")))(t)
 		require.Len(t, hist, 3, "the live one and two records")
 		for v := 1; v < 9; v++ {
 			_, err := s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: uint32(v)})
@@ -140,10 +128,9 @@ func TestGCForgets(t *testing.T) {
 			_, err = s.Recall(ctx, Ref{Scope: "acme", ID: fmt.Sprintf("gone-%d", v), Version: 1})
 			require.ErrorIs(t, err, want, "gone-%d", v)
 		}
-		_, err = db.Replay(ctx, old.Trace)
+		_, err := db.Replay(ctx, old.Trace)
 		require.ErrorIs(t, err, store.ErrGone)
-		tx, err := s.Resume(ctx, old.Trace)
-		require.NoError(t, err)
+		tx := must(s.Resume(ctx, old.Trace))(t)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "an answer to what is forgotten"}))
 		var held *store.HeldError
 		require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "tests"}), &held)
@@ -151,8 +138,7 @@ func TestGCForgets(t *testing.T) {
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{})
 	}
-	ref, err := db.Scope("acme").Put(ctx, Artefact{ID: "gone-1", Text: "a new one"})
-	require.NoError(t, err)
+	ref := must(db.Scope("acme").Put(ctx, Artefact{ID: "gone-1", Text: "a new one"}))(t)
 	require.EqualValues(t, 1, ref.Version)
 	require.Equal(t, [3]uint64{high[0] + 1, high[1] + 1, high[2]}, highest(db), "no number is given twice")
 	require.NoError(t, db.Close())
@@ -165,17 +151,14 @@ func TestGCForgetsNoSupersession(t *testing.T) {
 	db, path := openForget(t, Options{})
 	s := db.Scope("acme")
 	for _, a := range []Artefact{{ID: "old", Text: "zebra"}, {ID: "new", Text: "zebra too", Supersedes: []string{"old"}}} {
-		_, err := s.Put(ctx, a)
-		require.NoError(t, err)
+		must(s.Put(ctx, a))(t)
 	}
 	require.NoError(t, s.Delete(ctx, "new"))
 	for range 3 {
-		_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1})
-		require.NoError(t, err)
+		must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1}))(t)
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{})
-		found, err := db.Scope("acme").Search(ctx, "zebra", 10)
-		require.NoError(t, err)
+		found := must(db.Scope("acme").Search(ctx, "zebra", 10))(t)
 		require.Empty(t, found.Hits)
 	}
 	require.NoError(t, db.Close())
@@ -190,20 +173,15 @@ func TestOutcomesAreBounded(t *testing.T) {
 	put := func(id ulid.ULID) error {
 		return s.Update(ctx, func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "a", Text: "zebra"}) }, WithID(id.String()))
 	}
-	used, err := newID()
-	require.NoError(t, err)
-	free, err := newID()
-	require.NoError(t, err)
+	used := must(newID())(t)
+	free := must(newID())(t)
 	require.NoError(t, put(used))
-	_, err = db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
 	for range bounds.Outcomes + 10 {
-		_, err := s.Put(ctx, Artefact{ID: "b", Text: "violin"})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: "b", Text: "violin"}))(t)
 	}
 	for range 2 {
-		_, err = db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
 		require.Equal(t, bounds.Outcomes, peek.Engine.Outcomes(inside(db).Rows))
 		require.ErrorIs(t, put(used), store.ErrTxnExpired)
 		require.NoError(t, db.Close())
@@ -330,20 +308,16 @@ func TestCheckAfterWhatSupersededIsForgotten(t *testing.T) {
 			db, _ := openForget(t, Options{})
 			s := db.Scope("acme")
 			for _, a := range []Artefact{{ID: "old", Text: "zebra"}, {ID: "new", Text: "zebra too", Supersedes: []string{"old"}}, later} {
-				_, err := s.Put(ctx, a)
-				require.NoError(t, err)
+				must(s.Put(ctx, a))(t)
 			}
 			require.NoError(t, s.Delete(ctx, "new"))
 			for range 2 {
-				_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: 5})
-				require.NoError(t, err)
+				must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: 5}))(t)
 			}
 			_, err := s.Get(ctx, "new")
 			require.NotErrorIs(t, err, store.ErrGone, "it is forgotten")
-			_, err = db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
-			problems, err := db.Admin().Check(ctx, nil)
-			require.NoError(t, err)
+			must(db.Admin().Checkpoint(ctx))(t)
+			problems := must(db.Admin().Check(ctx, nil))(t)
 			require.Empty(t, problems)
 			require.NoError(t, db.Close())
 		})

@@ -69,15 +69,12 @@ func TestGCForgetsScopes(t *testing.T) {
 		plan.DryRun = true
 		_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1}) // content goes, records stay
 		require.NoError(t, err)
-		want, err := db.Admin().GC(ctx, plan)
-		require.NoError(t, err)
-		rep, err := db.Admin().GC(ctx, forgetsAll)
-		require.NoError(t, err)
+		want := must(db.Admin().GC(ctx, plan))(t)
+		rep := must(db.Admin().GC(ctx, forgetsAll))(t)
 		require.Equal(t, want.Scopes, rep.Scopes)
 		require.LessOrEqual(t, rowsOf(t, db)["meta"], begin, "round %d", round)
 		require.Equal(t, []string{"acme"}, scopesOf(t, db))
-		st, err := db.Stats(ctx)
-		require.NoError(t, err)
+		st := must(db.Stats(ctx))(t)
 		require.Equal(t, 1, st.Scopes)
 	}
 	for range 2 {
@@ -87,12 +84,10 @@ func TestGCForgetsScopes(t *testing.T) {
 		db = openTest(t, path, Options{})
 	}
 	s := db.Scope(passing(7))
-	ref, err := s.Put(ctx, Artefact{ID: "note", Group: "file", Text: "orchid"})
-	require.NoError(t, err)
+	ref := must(s.Put(ctx, Artefact{ID: "note", Group: "file", Text: "orchid"}))(t)
 	require.EqualValues(t, 1, ref.Version)
 	for range 2 {
-		found, err := db.Scope(passing(7)).Search(ctx, "violin harbour orchid zebra", 10)
-		require.NoError(t, err)
+		found := must(db.Scope(passing(7)).Search(ctx, "violin harbour orchid zebra", 10))(t)
 		require.Len(t, found.Hits, 1)
 		require.Equal(t, "orchid", found.Hits[0].Text)
 		require.Equal(t, []string{"acme", passing(7)}, scopesOf(t, db))
@@ -148,19 +143,15 @@ func TestGCKeepsScopes(t *testing.T) {
 	}
 	for range 2 {
 		for range 2 { // texts first, then what was left of them
-			_, err := db.Admin().GC(ctx, forgetsAll)
-			require.NoError(t, err)
+			must(db.Admin().GC(ctx, forgetsAll))(t)
 		}
 		require.ElementsMatch(t, want, scopesOf(t, db))
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{})
 	}
-	held, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil)))
-	require.NoError(t, err)
-	_, err = db.Review().Approve(ctx, held[0].ID, Approval{By: "anna"})
-	require.NoError(t, err)
-	v, err := db.Scope("held").Get(ctx, "draft")
-	require.NoError(t, err)
+	held := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil))))(t)
+	must(db.Review().Approve(ctx, held[0].ID, Approval{By: "anna"}))(t)
+	v := must(db.Scope("held").Get(ctx, "draft"))(t)
 	require.Equal(t, "zebra", v.Text)
 	require.NoError(t, db.Close())
 }
@@ -185,8 +176,7 @@ func TestGCScopesBesidePuts(t *testing.T) {
 	_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1}) // nothing is forgotten yet
 	require.NoError(t, err)
 	once = false
-	_, err = db.Admin().GC(ctx, forgetsAll)
-	require.NoError(t, err)
+	must(db.Admin().GC(ctx, forgetsAll))(t)
 	require.True(t, once)
 	require.Equal(t, []string{passing(1)}, scopesOf(t, db))
 	var wg sync.WaitGroup
@@ -214,16 +204,13 @@ func TestGCScopesBesidePuts(t *testing.T) {
 			running = false
 		default:
 		}
-		_, err := db.Admin().GC(ctx, forgetsAll)
-		require.NoError(t, err)
+		must(db.Admin().GC(ctx, forgetsAll))(t)
 	}
 	for range 2 {
-		text, err := textOf(db.Scope(passing(1)), "new")
-		require.NoError(t, err)
+		text := must(textOf(db.Scope(passing(1)), "new"))(t)
 		require.Equal(t, "orchid", text)
 		for range 2 {
-			_, err := db.Admin().GC(ctx, forgetsAll)
-			require.NoError(t, err)
+			must(db.Admin().GC(ctx, forgetsAll))(t)
 		}
 		require.Equal(t, []string{passing(1)}, scopesOf(t, db))
 		require.NoError(t, db.Close())
@@ -352,10 +339,8 @@ func TestGCScopesOpen(t *testing.T) {
 		require.NoError(t, visit(ctx, db, passing(n)))
 	}
 	before := rowsOf(t, db)["meta"]
-	_, err := db.Admin().GC(ctx, forgetsAll)
-	require.NoError(t, err)
-	_, err = db.Admin().GC(ctx, forgetsAll)
-	require.NoError(t, err)
+	must(db.Admin().GC(ctx, forgetsAll))(t)
+	must(db.Admin().GC(ctx, forgetsAll))(t)
 	require.Zero(t, rowsOf(t, db)["meta"])
 	require.NoError(t, db.Close())
 	require.Greater(t, before, 4500)

@@ -64,35 +64,25 @@ func writeGolden(t *testing.T, path string) manifest.Head {
 		{ID: "turn-2", Role: "assistant", Group: "talk", Seq: 2, ToolCalls: []store.ToolCall{{ID: "c1", Name: "lookup", Arguments: "{}"}}, Text: "Let me look."},
 		{ID: "gone", Text: "This one is deleted."},
 	} {
-		_, err := s.Put(ctx, a)
-		require.NoError(t, err)
+		must(s.Put(ctx, a))(t)
 	}
 	require.NoError(t, s.Delete(ctx, "gone"))
-	_, err := db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "The refund desk closes at noon."})
-	require.NoError(t, err)
-	_, err = s.Directives().Step(ctx, "prohibit gift cards")
-	require.NoError(t, err)
+	must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "fact", Text: "The refund desk closes at noon."}))(t)
+	must(s.Directives().Step(ctx, "prohibit gift cards"))(t)
 	for _, text := range []string{"First.", "Second."} {
-		_, err := db.Scope("acme/notes").Put(ctx, Artefact{ID: "note", Text: text})
-		require.NoError(t, err)
+		must(db.Scope("acme/notes").Put(ctx, Artefact{ID: "note", Text: text}))(t)
 	}
-	_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1, Scope: "acme/notes"})
-	require.NoError(t, err)
+	must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, Scope: "acme/notes"}))(t)
 	for _, a := range []Artefact{goldenTool(), goldenPart()} {
-		_, err := s.Put(ctx, a)
-		require.NoError(t, err)
+		must(s.Put(ctx, a))(t)
 	}
-	_, err = db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
-	_, err = s.Assemble(ctx, Query{Text: "What may I refund?", Budget: 2000, Trace: goldenTrace})
-	require.NoError(t, err)
-	tx, err := s.Resume(ctx, goldenTrace)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
+	must(s.Assemble(ctx, Query{Text: "What may I refund?", Budget: 2000, Trace: goldenTrace}))(t)
+	tx := must(s.Resume(ctx, goldenTrace))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "Up to $400."}))
 	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: .6, By: "checker"}), store.ErrHeld)
 	holdGolden(t, db, s)
-	head, err := db.Head(ctx)
-	require.NoError(t, err)
+	head := must(db.Head(ctx))(t)
 	require.NoError(t, db.Close())
 	return head
 }
@@ -146,46 +136,38 @@ func checkGoldenRows(t *testing.T, db *DB) {
 			if id != want.ID {
 				id += "-0"
 			}
-			v, err := s.Get(ctx, id)
-			require.NoError(t, err)
+			v := must(s.Get(ctx, id))(t)
 			sameGolden(t, want, v)
 		}
 	}
 	_, err := db.Scope("acme/notes").Recall(ctx, Ref{ID: "note", Version: 1})
 	require.ErrorIs(t, err, store.ErrGone)
-	held, err := listing.Collect(db.Review().Batches(ctx, "", true))
-	require.NoError(t, err)
+	held := must(listing.Collect(db.Review().Batches(ctx, "", true)))(t)
 	var decided []string
 	for _, h := range held {
 		decided = append(decided, h.Decided)
 	}
 	require.Equal(t, []string{"", "approved", "rejected", ""}, decided)
-	last, err := db.Review().Show(ctx, held[3].ID)
-	require.NoError(t, err)
+	last := must(db.Review().Show(ctx, held[3].ID))(t)
 	require.Equal(t, []string{"checker", "unsure"}, []string{last.By, last.Note})
 	require.Len(t, last.Writes, 2)
 	sameGolden(t, goldenTool(), &last.Writes[0])
 	require.Equal(t, "Look: a cat", last.Writes[1].Text)
 	require.Len(t, last.Writes[1].Parts, 3)
-	_, err = db.Review().Approve(ctx, last.ID, Approval{By: "anna"})
-	require.NoError(t, err)
-	v, err := s.Get(ctx, "held-tool-2")
-	require.NoError(t, err)
+	must(db.Review().Approve(ctx, last.ID, Approval{By: "anna"}))(t)
+	v := must(s.Get(ctx, "held-tool-2"))(t)
 	sameGolden(t, goldenTool(), v)
-	ref, err := s.Put(ctx, goldenPart())
-	require.NoError(t, err)
+	ref := must(s.Put(ctx, goldenPart()))(t)
 	require.Equal(t, uint32(1), ref.Version, "a stored row is compared as what it says")
 }
 
 // pack replaces a file by its compressed form: most of a small bbolt file is empty.
 func pack(t *testing.T, path string) {
 	t.Helper()
-	raw, err := os.ReadFile(path)
-	require.NoError(t, err)
+	raw := must(os.ReadFile(path))(t)
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	_, err = w.Write(raw)
-	require.NoError(t, err)
+	must(w.Write(raw))(t)
 	require.NoError(t, w.Close())
 	require.NoError(t, os.WriteFile(path+".gz", b.Bytes(), 0o644))
 	require.NoError(t, os.Remove(path))
@@ -193,13 +175,10 @@ func pack(t *testing.T, path string) {
 
 func unpackTo(t *testing.T, from, to string) {
 	t.Helper()
-	f, err := os.Open(from)
-	require.NoError(t, err)
+	f := must(os.Open(from))(t)
 	defer f.Close()
-	r, err := gzip.NewReader(f)
-	require.NoError(t, err)
-	raw, err := io.ReadAll(r)
-	require.NoError(t, err)
+	r := must(gzip.NewReader(f))(t)
+	raw := must(io.ReadAll(r))(t)
 	require.NoError(t, os.WriteFile(to, raw, 0o600))
 }
 
@@ -217,8 +196,7 @@ func TestGolden(t *testing.T) {
 	require.NoError(t, db.Close())
 	db = openTest(t, path, Options{}) // with rows that this program wrote beside those
 	defer db.Close()
-	problems, err := db.Admin().Check(context.Background(), nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(context.Background(), nil))(t)
 	require.Empty(t, problems)
 }
 
@@ -245,39 +223,29 @@ func checkGolden(t *testing.T, db *DB) {
 	t.Helper()
 	ctx := context.Background()
 	s := db.Scope("acme/support", WithActor("agent"))
-	v, err := s.Get(ctx, "policy")
-	require.NoError(t, err)
+	v := must(s.Get(ctx, "policy"))(t)
 	require.Equal(t, "Refunds up to $400 need no approval.", v.Text)
-	v, err = s.Recall(ctx, Ref{Scope: "acme/support", ID: "policy", Version: 1})
-	require.NoError(t, err)
+	v = must(s.Recall(ctx, Ref{Scope: "acme/support", ID: "policy", Version: 1}))(t)
 	require.Equal(t, "anna", v.Meta["owner"])
 	require.Equal(t, .5, *v.Relevance)
-	_, err = s.Get(ctx, "gone")
+	_, err := s.Get(ctx, "gone")
 	require.ErrorIs(t, err, store.ErrNotFound)
 	_, err = s.Get(ctx, "answer")
 	require.ErrorIs(t, err, store.ErrNotFound)
-	held, err := listing.Collect(db.Review().Batches(ctx, "", false))
-	require.NoError(t, err)
+	held := must(listing.Collect(db.Review().Batches(ctx, "", false)))(t)
 	require.NotEmpty(t, held)
-	draft, err := db.Review().Show(ctx, held[0].ID)
-	require.NoError(t, err)
+	draft := must(db.Review().Show(ctx, held[0].ID))(t)
 	require.Equal(t, "Up to $400.", draft.Writes[0].Text)
-	state, err := s.Directives().State(ctx)
-	require.NoError(t, err)
+	state := must(s.Directives().State(ctx))(t)
 	require.Contains(t, state.Own.State.Text(), "gift cards")
-	r, err := db.Replay(ctx, goldenTrace)
-	require.NoError(t, err)
+	r := must(db.Replay(ctx, goldenTrace))(t)
 	require.True(t, r.Same)
 	require.True(t, bytes.Contains([]byte(r.Text), []byte("$400")))
-	line, err := os.ReadFile(filepath.Join(golden, "head.txt"))
-	require.NoError(t, err)
-	head, err := manifest.ParseHead(string(bytes.TrimSpace(line)))
-	require.NoError(t, err)
-	found, err := db.Manifests().Verify(ctx, &head, nil)
-	require.NoError(t, err)
+	line := must(os.ReadFile(filepath.Join(golden, "head.txt")))(t)
+	head := must(manifest.ParseHead(string(bytes.TrimSpace(line))))(t)
+	found := must(db.Manifests().Verify(ctx, &head, nil))(t)
 	require.Empty(t, found.Problems)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 	checkGoldenRows(t, db)
 }

@@ -37,15 +37,12 @@ func writeTalk(t *testing.T, path string) {
 		if i == 3 {
 			turn.Signals = session.Signals{Source: "file:desk.md", Keep: true}
 		}
-		_, err := chat.Append(ctx, turn)
-		require.NoError(t, err)
+		must(chat.Append(ctx, turn))(t)
 	}
 	require.NoError(t, chat.Pin(ctx, "block-chat-2"))
 	require.NoError(t, s.Delete(ctx, "block-chat-7"))
-	_, err := db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
-	_, err = chat.Append(ctx, Turn{Role: "user", Text: "This one is in the log alone."})
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
+	must(chat.Append(ctx, Turn{Role: "user", Text: "This one is in the log alone."}))(t)
 	require.NoError(t, db.Close())
 }
 
@@ -53,8 +50,7 @@ func writeTalk(t *testing.T, path string) {
 func talkShape(t *testing.T, db *DB) (out []string) {
 	t.Helper()
 	chat := db.Scope("acme/support").Session("chat")
-	w, err := chat.Inspect(context.Background())
-	require.NoError(t, err)
+	w := must(chat.Inspect(context.Background()))(t)
 	for _, v := range w.Turns {
 		out = append(out, fmt.Sprintf("%+v", v))
 	}
@@ -89,8 +85,7 @@ func TestGoldenTalk(t *testing.T) {
 	require.Len(t, told, 1)
 	require.Contains(t, told[0], "file:desk.md", "what the host told")
 	chat := db.Scope("acme/support").Session("chat")
-	_, err := chat.Append(ctx, Turn{Role: "assistant", Text: "Written by this program."})
-	require.NoError(t, err)
+	must(chat.Append(ctx, Turn{Role: "assistant", Text: "Written by this program."}))(t)
 	require.Equal(t, told, turnRows(t, db), "the new one is in its head")
 	was = talkShape(t, db)
 	require.NoError(t, db.Close())
@@ -98,7 +93,6 @@ func TestGoldenTalk(t *testing.T) {
 	defer db.Close()
 	require.Equal(t, was, talkShape(t, db))
 	require.Equal(t, told, turnRows(t, db))
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 }

@@ -63,8 +63,7 @@ func growChild(t *testing.T, path string, errno syscall.Errno) {
 		return
 	}
 	put := func(id, text string) {
-		_, err := s.st.Commit(ctx, s.batch(id, text))
-		require.NoError(t, err)
+		must(s.st.Commit(ctx, s.batch(id, text)))(t)
 		s.texts[id] = text
 	}
 	var full error
@@ -106,8 +105,7 @@ func TestFullAtGrowth(t *testing.T) {
 	}
 	for _, errno := range []string{"ENOSPC", "EDQUOT", "EIO"} {
 		path := filepath.Join(filepath.Dir(dbtest.MemoryPath(t)), errno+".ctx")
-		exe, err := os.Executable()
-		require.NoError(t, err)
+		exe := must(os.Executable())(t)
 		cmd := exec.Command(exe, "-test.run=^TestFullAtGrowth$", "-test.v")
 		cmd.Env = append(os.Environ(), growEnv+"="+errno+" "+path)
 		out, err := cmd.CombinedOutput()
@@ -127,11 +125,9 @@ func TestFullAtGrowth(t *testing.T) {
 		}
 		require.NoError(t, s.open())
 		require.NoError(t, s.holds())
-		_, err = s.st.Maintain(context.Background(), store.Job{Kind: store.JobCheckpoint}, nil)
-		require.NoError(t, err)
+		must(s.st.Maintain(context.Background(), store.Job{Kind: store.JobCheckpoint}, nil))(t)
 		require.NoError(t, s.sound())
-		st, err := os.Stat(path)
-		require.NoError(t, err)
+		st := must(os.Stat(path))(t)
 		require.Greater(t, st.Size(), int64(growLimit), "it grew now")
 		require.NoError(t, s.st.Close())
 	}

@@ -16,8 +16,7 @@ import (
 // headsIn puts heads of artefacts as checkpoints do, a transaction of 500 each: those of new artefacts, then new versions
 // of some. With half set pages are made as bbolt makes them. It gives how full the pages of a bucket are.
 func headsIn(t *testing.T, table engine.Table, half bool, arts, versions int) float64 {
-	db, err := bbolt.Open(filepath.Join(t.TempDir(), "heads"), 0o600, &bbolt.Options{NoSync: true})
-	require.NoError(t, err)
+	db := must(bbolt.Open(filepath.Join(t.TempDir(), "heads"), 0o600, &bbolt.Options{NoSync: true}))(t)
 	defer db.Close()
 	r := rand.New(rand.NewSource(1))
 	key := func(art, version int) []byte {
@@ -59,8 +58,7 @@ func TestHeadsFillTheirPages(t *testing.T) {
 }
 
 func TestGrowthCountsWhatLiesBetween(t *testing.T) {
-	db, err := bbolt.Open(filepath.Join(t.TempDir(), "rows"), 0o600, nil)
-	require.NoError(t, err)
+	db := must(bbolt.Open(filepath.Join(t.TempDir(), "rows"), 0o600, nil))(t)
 	defer db.Close()
 	put := func(table engine.Table, keys ...string) (fill float64) {
 		require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
@@ -85,8 +83,7 @@ func TestGrowthCountsWhatLiesBetween(t *testing.T) {
 // turnsIn puts a state row for each turn of some conversations, as checkpoints do: in each, every conversation has so many
 // more turns behind its own, and its first row is written again. It gives how full the pages of the bucket are.
 func turnsIn(t *testing.T, half bool, conversations, checkpoints, turns int) float64 {
-	db, err := bbolt.Open(filepath.Join(t.TempDir(), "turns"), 0o600, &bbolt.Options{NoSync: true})
-	require.NoError(t, err)
+	db := must(bbolt.Open(filepath.Join(t.TempDir(), "turns"), 0o600, &bbolt.Options{NoSync: true}))(t)
 	defer db.Close()
 	for at := range checkpoints {
 		require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
@@ -122,8 +119,7 @@ func TestTurnsFillTheirPages(t *testing.T) {
 }
 
 func TestGrowthOfStateCountsRuns(t *testing.T) {
-	db, err := bbolt.Open(filepath.Join(t.TempDir(), "rows"), 0o600, nil)
-	require.NoError(t, err)
+	db := must(bbolt.Open(filepath.Join(t.TempDir(), "rows"), 0o600, nil))(t)
 	defer db.Close()
 	put := func(keys ...string) (g growth) {
 		require.NoError(t, db.Update(func(tx *bbolt.Tx) error {

@@ -83,8 +83,7 @@ func (f slowFile) Sync() error {
 
 // besideWriters runs fn again and again while six writers commit and read, until they have committed so often.
 func (r *rig) besideWriters(t *testing.T, times int64, fn func(db *DB, n int) (enough bool)) {
-	db, err := openOver(r.path, Options{WorkingSet: -1}, filestore.Options{FS: slowFS{r.fs}, Rotate: r.files.Rotate})
-	require.NoError(t, err)
+	db := must(openOver(r.path, Options{WorkingSet: -1}, filestore.Options{FS: slowFS{r.fs}, Rotate: r.files.Rotate}))(t)
 	var commits atomic.Int64
 	ctx, stop := context.WithCancel(context.Background())
 	var writers sync.WaitGroup
@@ -139,22 +138,18 @@ func TestHeadIsOnDiskControl(t *testing.T) {
 // the disk first.
 func TestHeadOfReader(t *testing.T) {
 	r := newRig(t, Options{})
-	db, err := r.open()
-	require.NoError(t, err)
-	_, err = db.Scope("acme").Put(context.Background(), Artefact{ID: "page", Text: "text"})
-	require.NoError(t, err)
+	db := must(r.open())(t)
+	must(db.Scope("acme").Put(context.Background(), Artefact{ID: "page", Text: "text"}))(t)
 	leaf := &manifest.Record{Type: manifest.TypeGet, Trace: "01ARZ3NDEKTSV4RRFFQ69G5FAV", Scope: "acme"}
 	require.NoError(t, storeOf(db).Append(context.Background(), []*manifest.Record{leaf}, store.Written))
 	unsynced := r.written(t)
 	im := image{r.fs.Killed(), copyBolt(r.path)}
 	require.NoError(t, r.restart(db, im))
 	r.opts.ReadOnly = true
-	db, err = r.open()
-	require.NoError(t, err)
+	db = must(r.open())(t)
 	defer db.Close()
 	require.Error(t, r.holds(unsynced), "the control: nobody has synced it")
-	h, err := db.Head(context.Background())
-	require.NoError(t, err)
+	h := must(db.Head(context.Background()))(t)
 	require.Equal(t, unsynced.Size, h.Size)
 	require.NoError(t, r.holds(h))
 }

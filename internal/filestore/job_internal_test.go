@@ -22,8 +22,7 @@ import (
 // A job that waits for another one leaves when its context ends, and when the store is closed: those before it may take
 // minutes. The jobs that run at that time come to their end.
 func TestWaitingJobsLeave(t *testing.T) {
-	st, err := Open(Options{Path: dbtest.MemoryPath(t), NoSync: true})
-	require.NoError(t, err)
+	st := must(Open(Options{Path: dbtest.MemoryPath(t), NoSync: true}))(t)
 	running, goOn := make(chan struct{}), make(chan struct{})
 	first := make(chan error, 1)
 	go func() {
@@ -99,8 +98,7 @@ func (f *heldFile) Sync() error {
 // and a second leaf says that it failed, so no erase names it.
 func TestCancelledBackupIsRecorded(t *testing.T) {
 	files := &heldSync{FS: wal.OS(), waits: make(chan struct{}), proceed: make(chan struct{})}
-	st, err := Open(Options{Path: dbtest.MemoryPath(t), FS: files})
-	require.NoError(t, err)
+	st := must(Open(Options{Path: dbtest.MemoryPath(t), FS: files}))(t)
 	files.held.Store(true)
 	written := make(chan error, 1)
 	go func() {
@@ -123,12 +121,10 @@ func TestCancelledBackupIsRecorded(t *testing.T) {
 	close(files.proceed)
 	require.NoError(t, <-written)
 	require.NoError(t, <-recorded)
-	leaves, err := st.Audit().Size(t.Context())
-	require.NoError(t, err)
+	leaves := must(st.Audit().Size(t.Context()))(t)
 	var notes []string
 	for i := range leaves {
-		leaf, err := st.Audit().Leaf(t.Context(), i)
-		require.NoError(t, err)
+		leaf := must(st.Audit().Leaf(t.Context(), i))(t)
 		if leaf.Type == manifest.TypeBackup {
 			notes = append(notes, leaf.Note+leaf.Reason)
 		}
@@ -141,8 +137,7 @@ func TestCancelledBackupIsRecorded(t *testing.T) {
 func TestClosedFileEndsAtItsPages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	sizes := func(st *Store) (file, pages int64) {
-		info, err := os.Stat(path)
-		require.NoError(t, err)
+		info := must(os.Stat(path))(t)
 		require.NoError(t, st.view(func(tx *bbolt.Tx) error {
 			pages = tx.Size()
 			return nil
@@ -150,19 +145,15 @@ func TestClosedFileEndsAtItsPages(t *testing.T) {
 		return info.Size(), pages
 	}
 	for round := range 3 {
-		st, err := Open(Options{Path: path, NoSync: true})
-		require.NoError(t, err)
+		st := must(Open(Options{Path: path, NoSync: true}))(t)
 		for i := range 200 {
-			_, err := put(st, store.ActApply, store.Artefact{ID: fmt.Sprint("a-", round, "-", i)}, strings.Repeat("some words of a text ", 100))
-			require.NoError(t, err)
+			must(put(st, store.ActApply, store.Artefact{ID: fmt.Sprint("a-", round, "-", i)}, strings.Repeat("some words of a text ", 100)))(t)
 		}
-		_, err = st.Maintain(context.Background(), store.Job{Kind: store.JobCheckpoint}, nil)
-		require.NoError(t, err)
+		must(st.Maintain(context.Background(), store.Job{Kind: store.JobCheckpoint}, nil))(t)
 		file, pages := sizes(st)
 		require.Greater(t, file, pages, "control: open, it is ahead")
 		require.NoError(t, st.Close())
-		info, err := os.Stat(path)
-		require.NoError(t, err)
+		info := must(os.Stat(path))(t)
 		require.LessOrEqual(t, info.Size(), pages+8*boltPage, "round %d", round) // the checkpoint of the close may have changed some
 		require.Less(t, info.Size(), file)
 	}
@@ -187,13 +178,11 @@ func TestEraseWithoutSpaceForASegment(t *testing.T) {
 	path := dbtest.MemoryPath(t)
 	files := &fullForSegments{FS: wal.OS()}
 	open := func() *Store {
-		st, err := Open(Options{Path: path, FS: files})
-		require.NoError(t, err)
+		st := must(Open(Options{Path: path, FS: files}))(t)
 		return st
 	}
 	st := open()
-	_, err := put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra")
-	require.NoError(t, err)
+	must(put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra"))(t)
 	files.full.Store(true)
 	job := &store.EraseJob{Refs: []store.Ref{{Scope: "acme", ID: "a"}}, By: "desk", Reason: "asked"}
 	rep, err := st.Maintain(t.Context(), store.Job{Kind: store.JobErase, Erase: job}, nil)
@@ -201,14 +190,12 @@ func TestEraseWithoutSpaceForASegment(t *testing.T) {
 	require.Equal(t, 1, rep.Erase.Artefacts)
 	require.NoError(t, st.Close())
 	waiting := func(st *Store) int {
-		rest, err := st.eng.EraseRest(t.Context())
-		require.NoError(t, err)
+		rest := must(st.eng.EraseRest(t.Context()))(t)
 		return len(rest)
 	}
 	st = open()
 	require.Equal(t, 1, waiting(st))
-	_, err = put(st, store.ActApply, store.Artefact{ID: "b"}, "zebra")
-	require.NoError(t, err)
+	must(put(st, store.ActApply, store.Artefact{ID: "b"}, "zebra"))(t)
 	require.NoError(t, st.Close())
 	files.full.Store(false)
 	st = open()

@@ -18,8 +18,7 @@ func TestLockOnFullDisk(t *testing.T) {
 	_, err = f.WriteAt([]byte("x"), 0)
 	require.True(t, noSpace(err), "the control: %v", err)
 	require.NoError(t, (&processLock{f: f}).name([]byte("{}")))
-	closed, err := os.CreateTemp(t.TempDir(), "lock")
-	require.NoError(t, err)
+	closed := must(os.CreateTemp(t.TempDir(), "lock"))(t)
 	require.NoError(t, closed.Close())
 	require.Error(t, (&processLock{f: closed}).name([]byte("{}")), "the control: another error is told")
 }

@@ -21,13 +21,10 @@ import (
 func heldBy(t *testing.T, args ...string) (cmd *exec.Cmd, end func()) {
 	t.Helper()
 	cmd = childCommand("holder", args...)
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	in := must(cmd.StdinPipe())(t)
+	out := must(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
-	_, err = out.Read(make([]byte, 16))
-	require.NoError(t, err)
+	must(out.Read(make([]byte, 16)))(t)
 	return cmd, func() {
 		_, _ = fmt.Fprintln(in, "go")
 		_ = cmd.Wait()
@@ -65,8 +62,7 @@ func TestReaderNamed(t *testing.T) {
 	own = openTest(t, path, Options{ReadOnly: true})
 	end()
 	require.Equal(t, os.Getpid(), lockedError(t, path, Options{}).PID, "nor the one that ended")
-	signed, err := os.ReadFile(path + ".lock")
-	require.NoError(t, err)
+	signed := must(os.ReadFile(path + ".lock"))(t)
 	killed := fmt.Appendf(nil, "{\"pid\":%d,\"program\":\"killed\",\"since\":\"2020-01-01T00:00:00Z\",\"reading\":true}\n", cmd.Process.Pid)
 	require.NoError(t, os.WriteFile(path+".lock", append(killed, signed...), 0o600))
 	require.Equal(t, os.Getpid(), lockedError(t, path, Options{}).PID, "nor one that was killed")
@@ -79,8 +75,7 @@ func TestReaderNamed(t *testing.T) {
 		require.False(t, locked.Reading)
 	}
 	require.NoError(t, writer.Close())
-	left, err := os.ReadFile(path + ".lock")
-	require.NoError(t, err)
+	left := must(os.ReadFile(path + ".lock"))(t)
 	require.Empty(t, left)
 }
 
@@ -102,8 +97,7 @@ func TestReadersComeAndGo(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	st, err := os.Stat(path + ".lock")
-	require.NoError(t, err)
+	st := must(os.Stat(path + ".lock"))(t)
 	require.Less(t, st.Size(), int64(names.LockBytes))
 	require.NoError(t, openTest(t, path, Options{}).Close(), "nobody has it any more")
 }
@@ -112,8 +106,7 @@ func TestReadersComeAndGo(t *testing.T) {
 func TestCloseTwice(t *testing.T) {
 	path := closedDatabase(t)
 	db := openTest(t, path, Options{})
-	_, err := db.Scope("acme").Put(context.Background(), Artefact{ID: "x", Text: "x"})
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(context.Background(), Artefact{ID: "x", Text: "x"}))(t)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -130,7 +123,7 @@ func TestCloseTwice(t *testing.T) {
 	}
 	wg.Wait()
 	require.NoError(t, db.Close())
-	_, err = db.Scope("acme").Put(context.Background(), Artefact{ID: "x", Text: "x"})
+	_, err := db.Scope("acme").Put(context.Background(), Artefact{ID: "x", Text: "x"})
 	require.ErrorIs(t, err, store.ErrClosed)
 }
 
@@ -154,20 +147,16 @@ func TestForeignFile(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrNotDatabase, name)
 		_, err = Salvage(context.Background(), path, path+".new", filestore.SalvageOptions{})
 		require.ErrorIs(t, err, store.ErrNotDatabase, name)
-		entries, err := os.ReadDir(filepath.Dir(path))
-		require.NoError(t, err)
+		entries := must(os.ReadDir(filepath.Dir(path)))(t)
 		require.Len(t, entries, 1, "%s: %v", name, entries)
-		now, err := os.ReadFile(path)
-		require.NoError(t, err)
+		now := must(os.ReadFile(path))(t)
 		require.Equal(t, content, now)
 	}
 	path := closedDatabase(t) // with its beginning gone, and all the rest there
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	require.NoError(t, err)
-	_, err = f.WriteAt(make([]byte, 16<<10), 0)
-	require.NoError(t, err)
+	f := must(os.OpenFile(path, os.O_RDWR, 0))(t)
+	must(f.WriteAt(make([]byte, 16<<10), 0))(t)
 	require.NoError(t, f.Close())
-	_, err = Open(path, Options{})
+	_, err := Open(path, Options{})
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.NotErrorIs(t, err, store.ErrNotDatabase)
 }

@@ -142,12 +142,10 @@ func makeLog(t *testing.T) *logUnderTest {
 		require.NoError(t, files.SyncDir(dir))
 	}
 	require.NoError(t, files.SyncDir("/"))
-	st, err := openOn(l.path, files)
-	require.NoError(t, err)
+	st := must(openOn(l.path, files))(t)
 	for n := 1; st.log.Size() < logBytes; n++ {
 		id := fmt.Sprint("page-", n%3)
-		_, err := put(st, store.ActApply, store.Artefact{ID: id}, fmt.Sprint("number ", n))
-		require.NoError(t, err)
+		must(put(st, store.ActApply, store.Artefact{ID: id}, fmt.Sprint("number ", n)))(t)
 		leaf := &manifest.Record{Type: manifest.TypeGet, Scope: "acme", Actor: "writer", Reason: "get " + id}
 		require.NoError(t, st.note(ctx, store.Written, leaf))
 		out, err := put(st, store.ActHold, store.Artefact{ID: "draft", Kind: store.KindFact}, fmt.Sprintf("held %d%s", n, strings.Repeat(".", 9000)))
@@ -159,17 +157,14 @@ func makeLog(t *testing.T) *logUnderTest {
 	}
 	require.NoError(t, st.log.Sync(ctx, st.log.Last()))
 	l.sys, l.file = st.sys, bytesFS{dir: l.path + "-wal"}
-	names, err := files.ReadDir(l.file.dir)
-	require.NoError(t, err)
+	names := must(files.ReadDir(l.file.dir))(t)
 	require.Len(t, names, 1)
 	l.file.name = names[0]
-	l.file.data, err = files.ReadFile(filepath.Join(l.file.dir, names[0]))
-	require.NoError(t, err)
+	l.file.data = must(files.ReadFile(filepath.Join(l.file.dir, names[0])))(t)
 	l.file.data = l.file.data[:st.log.Size()]
 	clear(l.file.data[64:segmentHeader]) // the length, as a power cut may tear it: otherwise each cut is damage
 	l.files = files.CrashClone(1, 0)
-	l.bolt, err = os.ReadFile(l.path)
-	require.NoError(t, err)
+	l.bolt = must(os.ReadFile(l.path))(t)
 	files.Inject(faultfs.Fault{Err: faultfs.ErrCrashed, Sticky: true})
 	_ = st.Close() // it says what it met: the crash
 	l.index(t)
@@ -178,9 +173,8 @@ func makeLog(t *testing.T) *logUnderTest {
 
 // index replays the whole log once and notes the state after each record.
 func (l *logUnderTest) index(t *testing.T) {
-	s, err := l.store()
-	require.NoError(t, err)
-	_, err = wal.Scan(context.Background(), l.file.dir, &l.file, 0, func(r wal.Record) error {
+	s := must(l.store())(t)
+	_, err := wal.Scan(context.Background(), l.file.dir, &l.file, 0, func(r wal.Record) error {
 		if n := len(l.records); n > 0 {
 			l.records[n-1].end = r.Offset
 		}
@@ -195,8 +189,7 @@ func (l *logUnderTest) index(t *testing.T) {
 	})
 	require.NoError(t, err)
 	l.records[len(l.records)-1].end = int64(len(l.file.data))
-	l.all, err = tablesOf(s.eng)
-	require.NoError(t, err)
+	l.all = must(tablesOf(s.eng))(t)
 }
 
 // store is a store of an empty file, before recovery.
@@ -451,25 +444,19 @@ func TestLogCutOpen(t *testing.T) {
 		files.WriteFile(filepath.Join(l.file.dir, l.file.name), l.file.data[:at])
 		st, err := openOn(l.path, files)
 		require.NoError(t, err, "cut at %d", at)
-		rep, err := st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil)
-		require.NoError(t, err)
+		rep := must(st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil))(t)
 		require.Empty(t, rep.Problems, "cut at %d", at)
 		var want loggedRecord
 		if n := l.before(int(at)); n > 0 {
 			want = l.records[n-1]
 		}
-		stat, err := st.Stat(ctx)
-		require.NoError(t, err)
+		stat := must(st.Stat(ctx))(t)
 		require.Equal(t, want.lsn, stat.LSN, "cut at %d", at)
-		_, err = put(st, store.ActApply, store.Artefact{ID: "later"}, "after the cut")
-		require.NoError(t, err)
+		must(put(st, store.ActApply, store.Artefact{ID: "later"}, "after the cut"))(t)
 		require.NoError(t, st.Close())
-		st, err = openOn(l.path, files)
-		require.NoError(t, err)
-		found, err := st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: "later"})
-		require.NoError(t, err)
-		loaded, err := st.Load(ctx, store.Scopes{"acme"}, found.Pages, store.WantText)
-		require.NoError(t, err)
+		st = must(openOn(l.path, files))(t)
+		found := must(st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: "later"}))(t)
+		loaded := must(st.Load(ctx, store.Scopes{"acme"}, found.Pages, store.WantText))(t)
 		require.NoError(t, loaded[0].Err)
 		require.Equal(t, "after the cut", loaded[0].Text)
 		require.Equal(t, want.lsn+1, loaded[0].Head.LSN)

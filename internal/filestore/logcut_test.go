@@ -19,18 +19,14 @@ func TestReadsAloneCutTheLog(t *testing.T) {
 	path := dbtest.Path(t)
 	db := openTest(t, path, Options{}, filestore.Options{Rotate: 64 << 10})
 	s := db.Scope("acme")
-	_, err := s.Put(ctx, Artefact{ID: "a", Text: "read again and again"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "a", Text: "read again and again"}))(t)
 	for range 4 {
 		for range 1500 {
-			_, err := s.Get(ctx, "a")
-			require.NoError(t, err)
+			must(s.Get(ctx, "a"))(t)
 		}
-		_, err := db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
 	}
-	st, err := db.Stats(ctx)
-	require.NoError(t, err)
+	st := must(db.Stats(ctx))(t)
 	require.EqualValues(t, 6001, st.Leaves)
 	require.Equal(t, st.Leaves, st.Archived)
 	require.Less(t, st.LogBytes, int64(500<<10), "four rounds of reads are about 800 KiB of log; two are kept at most")
@@ -38,9 +34,7 @@ func TestReadsAloneCutTheLog(t *testing.T) {
 
 	db = openTest(t, path, Options{})
 	defer db.Close()
-	_, err = db.Scope("acme").Get(ctx, "a")
-	require.NoError(t, err)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	must(db.Scope("acme").Get(ctx, "a"))(t)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 }

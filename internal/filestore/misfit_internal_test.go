@@ -49,8 +49,7 @@ func liveText(n uint64) string {
 }
 
 func liveBatch(t testing.TB, st *Store, n uint64) store.Batch {
-	id, err := store.NewID(time.Now(), st.opts.Rand)
-	require.NoError(t, err)
+	id := must(store.NewID(time.Now(), st.opts.Rand))(t)
 	text := liveText(n)
 	page := store.NewPage{Text: text, Tokens: len(text) / 4, Hash: store.ContentHash(text)}
 	page.Salt[0] = byte(n)
@@ -67,8 +66,7 @@ func liveBatch(t testing.TB, st *Store, n uint64) store.Batch {
 // newLive makes one and starts to write to it and to checkpoint it.
 func newLive(t *testing.T) *live {
 	path := dbtest.MemoryPath(t)
-	st, err := Open(Options{Path: path, NoSync: true, Rotate: 16 << 10, Segment: 256 << 10})
-	require.NoError(t, err)
+	st := must(Open(Options{Path: path, NoSync: true, Rotate: 16 << 10, Segment: 256 << 10}))(t)
 	l := &live{Store: st, path: path, stop: make(chan struct{})}
 	run := func(step func(n uint64) error, wait time.Duration) {
 		defer l.done.Done()
@@ -223,11 +221,9 @@ func rowNames(prefix string, n int) (out []string) {
 // openCopy says how an open of a copy ends, of which acked commits were acknowledged: "whole", "refused", "found" by a check, or
 // what is wrong.
 func openCopy(t *testing.T, path string, acked uint64, readOnly bool) string {
-	f, err := os.Open(path)
-	require.NoError(t, err)
+	f := must(os.Open(path))(t)
 	defer f.Close()
-	fi, err := f.Stat()
-	require.NoError(t, err)
+	fi := must(f.Stat())(t)
 	sound := true
 	walkBolt(f, fi.Size(), nil, func(string, ...any) { sound = false })
 	if !sound { // pages may lead to each other: bbolt would not come back from them
@@ -276,8 +272,7 @@ func TestCopyWhileWritten(t *testing.T) {
 
 	to := filepath.Join(filepath.Dir(l.path), "closed.ctx") // a copy of a closed database opens
 	require.NoError(t, copySlowly(l.path, to, rnd))
-	st, err := Open(Options{Path: to})
-	require.NoError(t, err)
+	st := must(Open(Options{Path: to}))(t)
 	require.NoError(t, whole(st, l.acked.Load()))
 	require.NoError(t, st.Close())
 }
@@ -289,14 +284,12 @@ func TestCopyOfBackupOpens(t *testing.T) {
 	dir := filepath.Dir(l.path)
 	for i := range 5 {
 		to := filepath.Join(dir, fmt.Sprintf("backup%d.ctx", i))
-		_, err := l.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: to}, nil)
-		require.NoError(t, err)
+		must(l.Maintain(ctx, store.Job{Kind: store.JobBackup, Path: to}, nil))(t)
 		acked := l.acked.Load()
 		again := to + ".copy"
 		require.NoError(t, copySlowly(to, again, rand.New(rand.NewPCG(3, uint64(i)))))
 		for _, path := range []string{to, again} {
-			st, err := Open(Options{Path: path, MustExist: true, ReadOnly: i%2 == 1})
-			require.NoError(t, err)
+			st := must(Open(Options{Path: path, MustExist: true, ReadOnly: i%2 == 1}))(t)
 			require.NoError(t, whole(st, acked))
 			require.NoError(t, st.Close())
 		}
@@ -309,15 +302,12 @@ func TestCopyOfBackupOpens(t *testing.T) {
 // copy without it, which is restored.
 func TestCopyOfSoundPages(t *testing.T) {
 	path := dbtest.MemoryPath(t)
-	st, err := Open(Options{Path: path})
-	require.NoError(t, err)
+	st := must(Open(Options{Path: path}))(t)
 	commit := func(n uint64) {
-		_, err := st.Commit(context.Background(), liveBatch(t, st, n))
-		require.NoError(t, err)
+		must(st.Commit(context.Background(), liveBatch(t, st, n)))(t)
 	}
 	checkpoint := func() {
-		_, err := st.checkpoint(context.Background())
-		require.NoError(t, err)
+		must(st.checkpoint(context.Background()))(t)
 	}
 	for n := uint64(1); n <= 50; n++ {
 		commit(n)
@@ -335,8 +325,7 @@ func TestCopyOfSoundPages(t *testing.T) {
 	}
 	copyParts(newer, "", "-wal", "-manifest")
 	copyParts(sound, "", "-wal", "-manifest")
-	raw, err := bbolt.Open(newer, 0o600, nil)
-	require.NoError(t, err)
+	raw := must(bbolt.Open(newer, 0o600, nil))(t)
 	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error { // as a page of a later checkpoint would have it
 		return tx.Bucket(bucketState).Put([]byte("n"), codec.Seal('s', []byte("n"), []byte("51")))
 	}))
@@ -346,15 +335,13 @@ func TestCopyOfSoundPages(t *testing.T) {
 	checkpoint()
 	copyParts(ahead, "-manifest")
 	require.NoError(t, st.Close())
-	_, err = Open(Options{Path: ahead, ReadOnly: true})
+	_, err := Open(Options{Path: ahead, ReadOnly: true})
 	require.ErrorIs(t, err, store.ErrMisfit)
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.ErrorContains(t, err, "dbctl backup")
 
-	st, err = Open(Options{Path: newer, ReadOnly: true})
-	require.NoError(t, err)
-	rep, err := st.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil)
-	require.NoError(t, err)
+	st = must(Open(Options{Path: newer, ReadOnly: true}))(t)
+	rep := must(st.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil))(t)
 	require.NotEmpty(t, rep.Problems)
 	require.NoError(t, st.Close())
 	_, err = Restore(t.Context(), newer, path+".restored", RestoreOptions{})

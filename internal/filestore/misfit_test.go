@@ -19,10 +19,8 @@ func TestCopyOfTwoMoments(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, Options{})
 	put := func(text string) {
-		_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: text})
-		require.NoError(t, err)
-		_, err = db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: text}))(t)
+		must(db.Admin().Checkpoint(ctx))(t)
 	}
 	put("early")
 	early := filepath.Join(t.TempDir(), "early-wal")
@@ -30,8 +28,7 @@ func TestCopyOfTwoMoments(t *testing.T) {
 	put("late")
 	for _, log := range []string{early, path + "-wal"} {
 		to := filepath.Join(t.TempDir(), "copy.ctx")
-		b, err := os.ReadFile(path)
-		require.NoError(t, err)
+		b := must(os.ReadFile(path))(t)
 		require.NoError(t, os.WriteFile(to, b, 0o600))
 		require.NoError(t, os.CopyFS(to+"-wal", os.DirFS(log)))
 		require.NoError(t, os.CopyFS(to+"-manifest", os.DirFS(path+"-manifest")))
@@ -43,8 +40,7 @@ func TestCopyOfTwoMoments(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err)
-		text, err := textOf(copied.Scope("acme"), "page")
-		require.NoError(t, err)
+		text := must(textOf(copied.Scope("acme"), "page"))(t)
 		require.Equal(t, "late", text)
 		require.NoError(t, copied.Close())
 	}

@@ -155,8 +155,7 @@ func (s *script) batch(id, text string) store.Batch {
 	b := liveBatch(s.t, s.st, uint64(s.ticks))
 	b.State, b.Deletes, b.Now = nil, nil, s.now()
 	b.Puts[0].Artefact.CurrentAsOf = b.Now
-	made, err := store.NewID(b.Now, s.st.opts.Rand)
-	require.NoError(s.t, err)
+	made := must(store.NewID(b.Now, s.st.opts.Rand))(s.t)
 	b.ID = made
 	if text == "" {
 		b.Puts, b.Deletes = nil, []string{id}
@@ -430,8 +429,7 @@ func kindOf(path string) string {
 // A job that holds ckptMu does not wait for a checkpoint when its leaf finds the log full: that would wait for the job. The
 // control has no mark, and waits until the job is over.
 func TestJobDoesNotRelieveItself(t *testing.T) {
-	st, err := Open(Options{Path: dbtest.MemoryPath(t), NoSync: true})
-	require.NoError(t, err)
+	st := must(Open(Options{Path: dbtest.MemoryPath(t), NoSync: true}))(t)
 	ctx := context.Background()
 	require.NoError(t, st.mustJob())
 	require.ErrorIs(t, st.relieve(inJob(ctx)), engine.ErrLogFull)

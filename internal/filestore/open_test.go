@@ -56,14 +56,12 @@ func states(t *testing.T) map[string]func() (*rig, laneState) {
 // writtenRig is a database of a few steps, part of them checkpointed.
 func writtenRig(t *testing.T) (*rig, laneState, *DB) {
 	r, state := newRig(t, Options{}, filestore.Options{Rotate: 1}), laneState{}
-	db, err := r.open()
-	require.NoError(t, err)
+	db := must(r.open())(t)
 	for n := 1; n <= 6; n++ {
 		require.NoError(t, writeStep(context.Background(), db.Scope("acme", WithActor("writer")), 0, n))
 		state.acked[0] = n
 		if n == 4 {
-			_, err := db.Admin().Checkpoint(context.Background())
-			require.NoError(t, err)
+			must(db.Admin().Checkpoint(context.Background()))(t)
 		}
 	}
 	return r, state, db
@@ -128,13 +126,10 @@ func (r *rig) reopened(state laneState) error {
 func TestPanicInBolt(t *testing.T) {
 	t.Parallel()
 	path := closedDatabase(t)
-	good, err := os.ReadFile(path)
-	require.NoError(t, err)
-	f, err := os.Open(path)
-	require.NoError(t, err)
+	good := must(os.ReadFile(path))(t)
+	f := must(os.Open(path))(t)
 	defer f.Close()
-	m, err := names.Newest(f, int64(len(good)))
-	require.NoError(t, err)
+	m := must(names.Newest(f, int64(len(good))))(t)
 	pages := map[string]uint64{"root": m.Root, "free list": m.Freelist}
 	for id := uint64(2); id < m.High; id++ {
 		pages[fmt.Sprint("page ", id)] = id
@@ -176,8 +171,7 @@ func closedDatabase(t *testing.T) string {
 	path := dbtest.Path(t)
 	db := openTest(t, path, Options{})
 	for n := range 5 {
-		_, err := db.Scope("acme").Put(context.Background(), Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprint("text ", n)})
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(context.Background(), Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprint("text ", n)}))(t)
 	}
 	require.NoError(t, db.Close())
 	return path
@@ -205,12 +199,10 @@ func TestLocked(t *testing.T) {
 	require.NoError(t, db.Close())
 
 	cmd := childCommand("holder", path)
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	in := must(cmd.StdinPipe())(t)
+	out := must(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
-	_, err = out.Read(make([]byte, 16)) // it has opened
+	_, err := out.Read(make([]byte, 16)) // it has opened
 	require.NoError(t, err)
 	check(cmd.Process.Pid)
 
@@ -222,19 +214,15 @@ func TestLocked(t *testing.T) {
 		}
 		waited <- err
 	}()
-	_, err = fmt.Fprintln(in, "go")
-	require.NoError(t, err)
+	must(fmt.Fprintln(in, "go"))(t)
 	require.NoError(t, cmd.Wait())
 	require.NoError(t, <-waited)
 
 	cmd = childCommand("holder", path)
-	_, err = cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err = cmd.StdoutPipe()
-	require.NoError(t, err)
+	must(cmd.StdinPipe())(t)
+	out = must(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
-	_, err = out.Read(make([]byte, 16))
-	require.NoError(t, err)
+	must(out.Read(make([]byte, 16)))(t)
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait() // killed
 	db = openTest(t, path, Options{})
@@ -247,10 +235,9 @@ func TestReadersShare(t *testing.T) {
 	a := openTest(t, path, Options{ReadOnly: true})
 	b := openTest(t, path, Options{ReadOnly: true})
 	for _, db := range []*DB{a, b} {
-		v, err := db.Scope("acme").Get(context.Background(), "page-3")
-		require.NoError(t, err)
+		v := must(db.Scope("acme").Get(context.Background(), "page-3"))(t)
 		require.Equal(t, "text 3", v.Text)
-		_, err = db.Scope("acme").Put(context.Background(), Artefact{ID: "x", Text: "x"})
+		_, err := db.Scope("acme").Put(context.Background(), Artefact{ID: "x", Text: "x"})
 		require.ErrorIs(t, err, store.ErrReadOnly)
 	}
 	_, err := Open(path, Options{})
@@ -270,11 +257,9 @@ func TestReadersShare(t *testing.T) {
 func fingerprint(t *testing.T, path string) string {
 	var out strings.Builder
 	for _, pattern := range []string{"", "-wal/*", "-manifest/*"} {
-		names, err := filepath.Glob(path + pattern)
-		require.NoError(t, err)
+		names := must(filepath.Glob(path + pattern))(t)
 		for _, name := range names {
-			b, err := os.ReadFile(name)
-			require.NoError(t, err)
+			b := must(os.ReadFile(name))(t)
 			fmt.Fprintf(&out, "%s %x\n", name, sha256.Sum256(b))
 		}
 	}
@@ -285,19 +270,16 @@ func fingerprint(t *testing.T, path string) string {
 func TestReadOnlyChangesNothing(t *testing.T) {
 	path := closedDatabase(t)
 	db := openTest(t, path, Options{})
-	_, err := db.Scope("acme").Put(context.Background(), Artefact{ID: "late", Text: "in the log only"})
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(context.Background(), Artefact{ID: "late", Text: "in the log only"}))(t)
 	killed := filepath.Join(t.TempDir(), "agent.ctx")
 	require.NoError(t, dbtest.Copy(path, killed))
 	require.NoError(t, db.Close())
 	for _, p := range []string{path, killed} {
 		before := fingerprint(t, p)
 		db := openTest(t, p, Options{ReadOnly: true})
-		v, err := db.Scope("acme").Get(context.Background(), "late")
-		require.NoError(t, err)
+		v := must(db.Scope("acme").Get(context.Background(), "late"))(t)
 		require.Equal(t, "in the log only", v.Text)
-		problems, err := db.Admin().Check(context.Background(), nil)
-		require.NoError(t, err)
+		problems := must(db.Admin().Check(context.Background(), nil))(t)
 		require.Empty(t, problems)
 		require.NoError(t, db.Close())
 		require.Equal(t, before, fingerprint(t, p))
@@ -310,8 +292,7 @@ func TestNewerFormat(t *testing.T) {
 	t.Parallel()
 	path := closedDatabase(t)
 	setFormat := func(change func(v []byte)) {
-		raw, err := bbolt.Open(path, 0o600, nil)
-		require.NoError(t, err)
+		raw := must(bbolt.Open(path, 0o600, nil))(t)
 		require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
 			b := tx.Bucket(names.Sys)
 			v := append([]byte(nil), b.Get(names.SysKey)...)
@@ -345,11 +326,9 @@ func TestNewerFormat(t *testing.T) {
 		off   int64
 		bytes []byte
 	}{{"-wal/*.wal", 8, []byte{9, 0, 0, 0, 0xf6, 0xff, 0xff, 0xff}}, {"-manifest/mark", 4, []byte{9, 0}}} {
-		names, err := filepath.Glob(path + part.glob)
-		require.NoError(t, err)
+		names := must(filepath.Glob(path + part.glob))(t)
 		name := names[len(names)-1]
-		good, err := os.ReadFile(name)
-		require.NoError(t, err)
+		good := must(os.ReadFile(name))(t)
 		bad := append([]byte(nil), good...)
 		copy(bad[part.off:], part.bytes)
 		if part.off == 4 { // the header of an archive's file has a sum of its own
@@ -386,25 +365,22 @@ func TestNotADatabase(t *testing.T) {
 		}
 	}
 	require.NoFileExists(t, at("nowhere"))
-	b, err := os.ReadFile(at("notes.txt"))
-	require.NoError(t, err)
+	b := must(os.ReadFile(at("notes.txt")))(t)
 	require.Equal(t, "buy milk\n", string(b))
 	for _, suffix := range []string{"-wal", "-manifest"} { // a link in the place of a directory's file or of the lock
 		_, err := os.Lstat(at("notes.txt") + suffix)
 		require.ErrorIs(t, err, os.ErrNotExist)
 	}
 	require.NoError(t, os.Symlink(at("notes.txt"), at("locked.ctx.lock")))
-	_, err = Open(at("locked.ctx"), Options{})
+	_, err := Open(at("locked.ctx"), Options{})
 	require.Error(t, err)
-	b, err = os.ReadFile(at("notes.txt"))
-	require.NoError(t, err)
+	b = must(os.ReadFile(at("notes.txt")))(t)
 	require.Equal(t, "buy milk\n", string(b))
 }
 
 // lastPage returns the number of the last page that bbolt uses in a file.
 func lastPage(t *testing.T, path string) (last int) {
-	raw, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, PreLoadFreelist: true})
-	require.NoError(t, err)
+	raw := must(bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, PreLoadFreelist: true}))(t)
 	defer raw.Close()
 	require.NoError(t, raw.View(func(tx *bbolt.Tx) error {
 		for id := 0; ; id++ {
@@ -424,14 +400,11 @@ func lastPage(t *testing.T, path string) (last int) {
 func TestHalfMade(t *testing.T) {
 	t.Parallel()
 	path := closedDatabase(t)
-	whole, err := os.ReadFile(path)
-	require.NoError(t, err)
+	whole := must(os.ReadFile(path))(t)
 	fresh := filepath.Join(t.TempDir(), "agent.ctx")
-	raw, err := bbolt.Open(fresh, 0o600, &bbolt.Options{PageSize: names.PageSize})
-	require.NoError(t, err)
+	raw := must(bbolt.Open(fresh, 0o600, &bbolt.Options{PageSize: names.PageSize}))(t)
 	require.NoError(t, raw.Close())
-	first, err := os.ReadFile(fresh)
-	require.NoError(t, err)
+	first := must(os.ReadFile(fresh))(t)
 	for _, n := range []int{0, names.PageSize, 2 * names.PageSize, 3 * names.PageSize, len(first)} {
 		require.NoError(t, os.WriteFile(fresh, first[:n], 0o600))
 		require.NoError(t, os.Chmod(fresh, 0o644))
@@ -439,8 +412,7 @@ func TestHalfMade(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrNotExist, n)
 		db := openTest(t, fresh, Options{})
 		require.NoError(t, db.Close())
-		st, err := os.Stat(fresh)
-		require.NoError(t, err)
+		st := must(os.Stat(fresh))(t)
 		require.Equal(t, os.FileMode(0o600), st.Mode(), "whoever made it")
 		require.NoError(t, os.RemoveAll(fresh+"-wal"))
 		require.NoError(t, os.RemoveAll(fresh+"-manifest"))
@@ -449,12 +421,11 @@ func TestHalfMade(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, b, 0o600))
 		_, err := Open(path, Options{})
 		require.ErrorIs(t, err, store.ErrCorrupt, len(b))
-		now, err := os.ReadFile(path)
-		require.NoError(t, err)
+		now := must(os.ReadFile(path))(t)
 		require.Equal(t, len(b), len(now), "it was written to")
 	}
 	require.NoError(t, os.Remove(path))
-	_, err = Open(path, Options{})
+	_, err := Open(path, Options{})
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.NoFileExists(t, path)
 	require.NoError(t, os.WriteFile(path, whole, 0o600))
@@ -471,14 +442,12 @@ func TestModes(t *testing.T) {
 	db := openTest(t, path, Options{})
 	defer db.Close()
 	backup := filepath.Join(t.TempDir(), "copy.ctx")
-	_, err := db.Admin().Backup(context.Background(), backup, nil)
-	require.NoError(t, err)
+	must(db.Admin().Backup(context.Background(), backup, nil))(t)
 	modes := map[string]os.FileMode{}
 	require.NoError(t, dbtest.Again(func() error {
 		clear(modes)
 		for _, p := range []string{path, backup} {
-			names, err := filepath.Glob(p + "*")
-			require.NoError(t, err)
+			names := must(filepath.Glob(p + "*"))(t)
 			for _, name := range names {
 				if err := filepath.WalkDir(name, func(name string, e os.DirEntry, err error) error {
 					if err != nil {
@@ -513,20 +482,17 @@ func TestModes(t *testing.T) {
 func TestReplacedFile(t *testing.T) {
 	ctx := context.Background()
 	path := closedDatabase(t)
-	whole, err := os.ReadFile(path)
-	require.NoError(t, err)
+	whole := must(os.ReadFile(path))(t)
 	db := openTest(t, path, Options{})
-	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "new", Text: "new"})
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(ctx, Artefact{ID: "new", Text: "new"}))(t)
 	require.NoError(t, os.Rename(path, path+".away"))
 	require.NoError(t, os.WriteFile(path, whole, 0o600))
-	_, err = db.Admin().Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.Error(t, db.Close())
 	require.NoError(t, os.Rename(path+".away", path))
 	db = openTest(t, path, Options{})
-	v, err := db.Scope("acme").Get(ctx, "new")
-	require.NoError(t, err)
+	v := must(db.Scope("acme").Get(ctx, "new"))(t)
 	require.Equal(t, "new", v.Text)
 	require.NoError(t, db.Close())
 }
@@ -545,8 +511,7 @@ func TestReadOnlyPlace(t *testing.T) {
 		require.NoError(t, err)
 		defer os.RemoveAll(place)
 		program = filepath.Join(place, "reader")
-		b, err := os.ReadFile(os.Args[0])
-		require.NoError(t, err)
+		b := must(os.ReadFile(os.Args[0]))(t)
 		require.NoError(t, os.WriteFile(program, b, 0o755))
 		for _, d := range []string{place, filepath.Dir(dir), os.TempDir()} {
 			if fi, err := os.Stat(d); err == nil && fi.Mode().Perm() == 0o700 {
@@ -575,8 +540,7 @@ func TestReadOnlyPlace(t *testing.T) {
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	}
-	out, err := cmd.Output()
-	require.NoError(t, err)
+	out := must(cmd.Output())(t)
 	require.Equal(t, "text 3", string(out))
 	require.Equal(t, before, fingerprint(t, path))
 	require.NoFileExists(t, path+".lock")
@@ -631,12 +595,10 @@ func TestMadeBefore(t *testing.T) {
 // rename replaces the magic of the files that a pattern matches.
 func rename(t *testing.T, pattern, from, to string) {
 	t.Helper()
-	names, err := filepath.Glob(pattern)
-	require.NoError(t, err)
+	names := must(filepath.Glob(pattern))(t)
 	require.NotEmpty(t, names)
 	for _, name := range names {
-		b, err := os.ReadFile(name)
-		require.NoError(t, err)
+		b := must(os.ReadFile(name))(t)
 		require.Equal(t, from, string(b[:len(from)]))
 		require.NoError(t, os.WriteFile(name, append([]byte(to), b[len(from):]...), 0o600))
 	}

@@ -17,13 +17,10 @@ import (
 
 func pageSizeOf(t *testing.T, path string) int64 {
 	t.Helper()
-	f, err := os.Open(path)
-	require.NoError(t, err)
+	f := must(os.Open(path))(t)
 	defer f.Close()
-	st, err := f.Stat()
-	require.NoError(t, err)
-	m, err := names.Newest(f, st.Size())
-	require.NoError(t, err)
+	st := must(f.Stat())(t)
+	m := must(names.Newest(f, st.Size()))(t)
 	return m.PageSize
 }
 
@@ -35,24 +32,19 @@ func TestSalvageFindsPageSize(t *testing.T) {
 		db := openTest(t, path, Options{})
 		s := db.Scope("acme/bulk")
 		for i := range 60 {
-			_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("page-", i), Text: fmt.Sprint(i, " words of a text that says something")})
-			require.NoError(t, err)
+			must(s.Put(ctx, Artefact{ID: fmt.Sprint("page-", i), Text: fmt.Sprint(i, " words of a text that says something")}))(t)
 		}
-		_, err := db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
 		require.NoError(t, db.Close())
 		size := pageSizeOf(t, path)
-		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		require.NoError(t, err)
+		f := must(os.OpenFile(path, os.O_RDWR, 0))(t)
 		for id := range int64(2) {
-			_, err = f.WriteAt(make([]byte, names.MetaHead+names.MetaSize), id*size)
-			require.NoError(t, err)
+			must(f.WriteAt(make([]byte, names.MetaHead+names.MetaSize), id*size))(t)
 		}
 		require.NoError(t, f.Close())
 		require.NoError(t, os.RemoveAll(path+"-wal"), "the log has all of it, too")
 		to := filepath.Join(t.TempDir(), "salvaged.ctx")
-		_, err = Salvage(ctx, path, to, filestore.SalvageOptions{})
-		require.NoError(t, err)
+		must(Salvage(ctx, path, to, filestore.SalvageOptions{}))(t)
 		db = openTest(t, to, Options{})
 		got, err := textOf(db.Scope("acme/bulk"), "page-7")
 		require.NoError(t, err, "pages of %d bytes", size)

@@ -251,8 +251,7 @@ func checkpointWindows(t *testing.T, r *rig) (out []window) {
 		shots[step] = r.cut(1, 0)
 		return nil
 	})
-	db, err := r.open()
-	require.NoError(t, err)
+	db := must(r.open())(t)
 	for range 3 {
 		for range 4 {
 			for lane := range lanes {
@@ -261,8 +260,7 @@ func checkpointWindows(t *testing.T, r *rig) (out []window) {
 			}
 		}
 		before := inside(db).Log.First()
-		_, err := db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
 		if state.acked[0] == 12 {
 			require.Greater(t, inside(db).Log.First(), before, "the log was not cut: the window is none")
 		}
@@ -290,8 +288,7 @@ func (c boltCopy) withMetas(from boltCopy) boltCopy {
 
 func (c boltCopy) damageMeta(t *testing.T) boltCopy {
 	used := slices.Clone(c.used)
-	m, err := names.Newest(bytes.NewReader(used), int64(len(used)))
-	require.NoError(t, err)
+	m := must(names.Newest(bytes.NewReader(used), int64(len(used))))(t)
 	clear(used[int64(m.Txid%2)*m.PageSize+names.MetaHead:][:names.MetaSize])
 	return boltCopy{used, c.size}
 }
@@ -348,8 +345,7 @@ func TestCheckpointWindowsControl(t *testing.T) {
 	r := newRig(t, Options{}, filestore.Options{Rotate: 1})
 	windows := checkpointWindows(t, r)
 	w := windows[len(windows)-1]
-	names, err := w.im.fs.ReadDir(r.path + "-wal")
-	require.NoError(t, err)
+	names := must(w.im.fs.ReadDir(r.path + "-wal"))(t)
 	w.im.fs.RemoveFile(filepath.Join(r.path+"-wal", names[0]))
 	require.ErrorIs(t, r.recovers(w, 0), store.ErrCorrupt)
 }
@@ -364,13 +360,10 @@ func TestOutcomeUnknown(t *testing.T) {
 		for seed := range uint64(8) {
 			t.Run(fmt.Sprintf("%s %d", op, seed), func(t *testing.T) {
 				r := newRig(t, Options{})
-				db, err := r.open()
-				require.NoError(t, err)
+				db := must(r.open())(t)
 				s := db.Scope("acme")
-				_, err = s.Put(ctx, Artefact{ID: "page", Text: "before"})
-				require.NoError(t, err)
-				id, err := newID()
-				require.NoError(t, err)
+				must(s.Put(ctx, Artefact{ID: "page", Text: "before"}))(t)
+				id := must(newID())(t)
 				put := func(s *Scope) (out store.Outcome, err error) {
 					err = s.Update(ctx, func(tx *Txn) error {
 						if err := tx.Put(ctx, Artefact{ID: "page", Text: "after"}); err != nil {
@@ -382,7 +375,7 @@ func TestOutcomeUnknown(t *testing.T) {
 					return out, err
 				}
 				r.fs.Inject(faultfs.Fault{Op: op, Name: ".wal", Short: int(seed) * 150})
-				_, err = put(s)
+				_, err := put(s)
 				require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 				require.ErrorIs(t, err, syscall.EIO)
 				r.fs.Heal()
@@ -397,21 +390,16 @@ func TestOutcomeUnknown(t *testing.T) {
 
 				keep := []int{0, 50, 100}[seed%3]
 				require.NoError(t, r.restart(db, r.cut(seed, keep)))
-				db, err = r.open()
-				require.NoError(t, err)
+				db = must(r.open())(t)
 				s = db.Scope("acme")
-				survived, err := textOf(s, "page")
-				require.NoError(t, err)
+				survived := must(textOf(s, "page"))(t)
 				for range 2 {
-					_, err := put(s)
-					require.NoError(t, err)
+					must(put(s))(t)
 				}
-				v, err := s.Get(ctx, "page")
-				require.NoError(t, err)
+				v := must(s.Get(ctx, "page"))(t)
 				require.Equal(t, "after", v.Text)
 				require.Equal(t, uint32(2), v.Version, "found %q after the crash", survived)
-				v, err = s.Get(ctx, "other")
-				require.NoError(t, err)
+				v = must(s.Get(ctx, "other"))(t)
 				require.Equal(t, uint32(1), v.Version)
 				require.NoError(t, db.Close())
 			})
@@ -424,8 +412,7 @@ func TestOutcomeUnknown(t *testing.T) {
 func TestOutcomeUnknownInGroup(t *testing.T) {
 	ctx := context.Background()
 	r := newRig(t, Options{})
-	db, err := r.open()
-	require.NoError(t, err)
+	db := must(r.open())(t)
 	const writers = 16
 	errs := make(chan error, writers)
 	answered := make(chan int, 10_000)
@@ -452,14 +439,12 @@ func TestOutcomeUnknownInGroup(t *testing.T) {
 		acked[w]++
 	}
 	require.NoError(t, r.restart(db, r.cut(1, 0)))
-	db, err = r.open()
-	require.NoError(t, err)
+	db = must(r.open())(t)
 	for w, n := range acked {
 		if n == 0 {
 			continue
 		}
-		v, err := db.Scope("acme").Get(ctx, fmt.Sprint("page-", w))
-		require.NoError(t, err)
+		v := must(db.Scope("acme").Get(ctx, fmt.Sprint("page-", w)))(t)
 		require.Equal(t, fmt.Sprint(n), v.Text, "with nothing unsynced kept, exactly what was acknowledged")
 	}
 	require.NoError(t, db.Close())
@@ -469,20 +454,17 @@ func TestOutcomeUnknownInGroup(t *testing.T) {
 func TestBackgroundSyncFails(t *testing.T) {
 	ctx := context.Background()
 	r := newRig(t, Options{})
-	db, err := r.open()
-	require.NoError(t, err)
-	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "text"})
-	require.NoError(t, err)
+	db := must(r.open())(t)
+	must(db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "text"}))(t)
 	r.fs.Inject(faultfs.Fault{Op: faultfs.OpSync, Sticky: true})
-	_, err = db.Scope("acme").Get(ctx, "page") // its manifest is synced later
+	_, err := db.Scope("acme").Get(ctx, "page") // its manifest is synced later
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return inside(db).Failure != nil }, time.Minute, 5*time.Millisecond)
 	_, err = db.Scope("acme").Get(ctx, "page")
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 	require.Error(t, db.Close())
 	r.fs.Heal()
-	db, err = r.open()
-	require.NoError(t, err)
+	db = must(r.open())(t)
 	require.NoError(t, db.Close())
 }
 
@@ -498,12 +480,10 @@ func diskFull(t *testing.T, files filestore.Options) {
 	ctx := context.Background()
 	files.Segment = 64 << 20 // as it is outside tests: the reserve is a share of what is preallocated
 	r := newRig(t, Options{}, files)
-	db, err := r.open()
-	require.NoError(t, err)
+	db := must(r.open())(t)
 	s := db.Scope("acme")
 	for n := range 20 {
-		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprint("text ", n)})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprint("text ", n)}))(t)
 	}
 	r.fs.Limit(r.fs.Used() + 1)
 	var full error
@@ -513,12 +493,11 @@ func diskFull(t *testing.T, files filestore.Options) {
 	require.ErrorContains(t, full, "disk is full")
 	require.NotErrorIs(t, full, store.ErrOutcomeUnknown, "nothing was written, and the handle goes on")
 	for n := range 20 {
-		text, err := textOf(s, fmt.Sprint("page-", n))
-		require.NoError(t, err)
+		text := must(textOf(s, fmt.Sprint("page-", n)))(t)
 		require.Equal(t, fmt.Sprint("text ", n), text)
 	}
 	require.NoError(t, s.Delete(ctx, "page-0"))
-	_, err = s.Get(ctx, "page-0")
+	_, err := s.Get(ctx, "page-0")
 	require.ErrorIs(t, err, store.ErrNotFound)
 	reads := 0
 	for err = nil; err == nil; reads++ {
@@ -539,19 +518,16 @@ func diskFull(t *testing.T, files filestore.Options) {
 		_, err = db.Scope("acme").Put(ctx, Artefact{ID: "later", Text: "with room again"})
 	}
 	require.NoError(t, err)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
-	db, err = r.open()
-	require.NoError(t, err)
+	db = must(r.open())(t)
 	for n := range 20 {
 		want := fmt.Sprint("text ", n)
 		if n == 0 || n == 2 || n == 3 {
 			want = ""
 		}
-		text, err := textOf(db.Scope("acme"), fmt.Sprint("page-", n))
-		require.NoError(t, err)
+		text := must(textOf(db.Scope("acme"), fmt.Sprint("page-", n)))(t)
 		require.Equal(t, want, text)
 	}
 	require.NoError(t, db.Close())
@@ -595,8 +571,7 @@ func TestDiskFullReal(t *testing.T) {
 				want = ""
 			}
 			if n%7 == 0 || n < gone {
-				got, err := textOf(db.Scope("acme"), fmt.Sprint("page-", n))
-				require.NoError(t, err)
+				got := must(textOf(db.Scope("acme"), fmt.Sprint("page-", n)))(t)
 				require.Equal(t, want, got)
 			}
 		}
@@ -608,16 +583,14 @@ func TestDiskFullReal(t *testing.T) {
 	verify(db, 1)
 	require.NoError(t, db.Scope("acme").Delete(ctx, "page-1"))
 	require.NoError(t, syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=64m"))
-	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "later", Text: "with room again"})
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(ctx, Artefact{ID: "later", Text: "with room again"}))(t)
 	_, err = db.Admin().Checkpoint(ctx)
 	if err != nil { // the archive that failed is closed until the next open
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{})
 	}
 	verify(db, 2)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
 }

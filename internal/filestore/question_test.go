@@ -31,18 +31,15 @@ const theQuestion = "May Ms. Okafor return the blue kettle?"
 func askOne(t *testing.T, db *DB) *manifest.Record {
 	t.Helper()
 	s := db.Scope("acme")
-	_, err := s.Put(context.Background(), Artefact{ID: "kettle", Text: "A kettle may be returned within 14 days."})
-	require.NoError(t, err)
-	a, err := s.Assemble(context.Background(), Query{Text: theQuestion, Budget: 2000})
-	require.NoError(t, err)
+	must(s.Put(context.Background(), Artefact{ID: "kettle", Text: "A kettle may be returned within 14 days."}))(t)
+	a := must(s.Assemble(context.Background(), Query{Text: theQuestion, Budget: 2000}))(t)
 	return a.Manifest
 }
 
 // asked is the question of a leaf as the log has it.
 func asked(t *testing.T, l store.Audit, trace string) (string, error) {
 	t.Helper()
-	leaves, err := l.ByTrace(context.Background(), trace)
-	require.NoError(t, err)
+	leaves := must(l.ByTrace(context.Background(), trace))(t)
 	return l.Question(context.Background(), leaves[0])
 }
 
@@ -53,13 +50,10 @@ func TestQuestionIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, Options{})
 	leaf := askOne(t, db)
-	found, err := db.Scope("acme").Search(ctx, "kettle", 5)
-	require.NoError(t, err)
-	body, err := db.Manifests().Body(ctx, leaf.Index)
-	require.NoError(t, err)
+	found := must(db.Scope("acme").Search(ctx, "kettle", 5))(t)
+	body := must(db.Manifests().Body(ctx, leaf.Index))(t)
 	require.NotContains(t, string(body), "kettle")
-	info, err := storeOf(db).Info(ctx)
-	require.NoError(t, err)
+	info := must(storeOf(db).Info(ctx))(t)
 	keyed := hmac.New(sha256.New, info.Secret)
 	keyed.Write([]byte("query\x00" + theQuestion))
 	require.NotEqual(t, keyed.Sum(nil), []byte(leaf.Query), "whoever has the secret cannot guess it once it is erased")
@@ -70,11 +64,9 @@ func TestQuestionIsKept(t *testing.T) {
 			require.NoError(t, err, state)
 			require.Equal(t, want, text, state)
 		}
-		w, err := db.Why(ctx, leaf.Trace, Ref{ID: "kettle"})
-		require.NoError(t, err)
+		w := must(db.Why(ctx, leaf.Trace, Ref{ID: "kettle"}))(t)
 		require.Equal(t, theQuestion, w.Question, state)
-		r, err := db.Replay(ctx, leaf.Trace)
-		require.NoError(t, err)
+		r := must(db.Replay(ctx, leaf.Trace))(t)
 		require.True(t, r.Same)
 	}
 	beside := func(state, path string) error {
@@ -90,20 +82,16 @@ func TestQuestionIsKept(t *testing.T) {
 	}
 	look("in the log", db)
 	require.NoError(t, beside("in the log", path))
-	_, err = db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
 	look("in the file", db)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 	backup := filepath.Join(t.TempDir(), "backup.ctx")
-	_, err = db.Admin().Backup(ctx, backup, nil)
-	require.NoError(t, err)
+	must(db.Admin().Backup(ctx, backup, nil))(t)
 	require.NoError(t, db.Close())
 	for range 3 { // the log lets go of the record
 		db = openTest(t, path, Options{})
-		_, err = db.Scope("acme").Put(ctx, Artefact{ID: "other", Text: string(rune('a' + dbtest.SizeOf(db.Manifests())%26))})
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(ctx, Artefact{ID: "other", Text: string(rune('a' + dbtest.SizeOf(db.Manifests())%26))}))(t)
 		look("reopened", db)
 		require.NoError(t, db.Close())
 	}
@@ -113,14 +101,12 @@ func TestQuestionIsKept(t *testing.T) {
 	require.NoError(t, ro.Close())
 
 	restored := filepath.Join(t.TempDir(), "restored.ctx")
-	_, err = filestore.Restore(ctx, backup, restored, filestore.RestoreOptions{})
-	require.NoError(t, err)
+	must(filestore.Restore(ctx, backup, restored, filestore.RestoreOptions{}))(t)
 	db = openTest(t, restored, Options{})
 	look("restored", db)
 	saved := filepath.Join(t.TempDir(), "saved.ctx")
 	require.NoError(t, db.Close())
-	rep, err := Salvage(ctx, restored, saved, filestore.SalvageOptions{})
-	require.NoError(t, err)
+	rep := must(Salvage(ctx, restored, saved, filestore.SalvageOptions{}))(t)
 	require.Equal(t, 2, rep.Questions, "and it says that they stay behind")
 	require.Empty(t, rep.Lost)
 }
@@ -172,19 +158,16 @@ func TestQuestionErased(t *testing.T) {
 			db := openTest(t, path, Options{})
 			gone, stays := askOne(t, db), askOne(t, db)
 			if when == "after the checkpoint" || when == "copied between" {
-				_, err := db.Admin().Checkpoint(ctx)
-				require.NoError(t, err)
+				must(db.Admin().Checkpoint(ctx))(t)
 			}
 			eraseQuestion(t, db, gone)
 			look := func(db *DB) {
 				t.Helper()
 				_, err := asked(t, db.Manifests(), gone.Trace)
 				require.ErrorIs(t, err, manifest.ErrNoQuestion)
-				text, err := asked(t, db.Manifests(), stays.Trace)
-				require.NoError(t, err)
+				text := must(asked(t, db.Manifests(), stays.Trace))(t)
 				require.Equal(t, theQuestion, text)
-				problems, err := db.Admin().Check(ctx, nil)
-				require.NoError(t, err)
+				problems := must(db.Admin().Check(ctx, nil))(t)
 				require.Empty(t, problems)
 			}
 			if when[:6] == "copied" { // as a kill leaves it
@@ -219,8 +202,7 @@ func TestQuestionEdited(t *testing.T) {
 		db := openTest(t, path, Options{})
 		leaf := askOne(t, db)
 		require.NoError(t, db.Close())
-		file, err := bbolt.Open(path, 0o600, nil)
-		require.NoError(t, err)
+		file := must(bbolt.Open(path, 0o600, nil))(t)
 		require.NoError(t, file.Update(func(tx *bbolt.Tx) error {
 			key := binary.BigEndian.AppendUint64(nil, leaf.Index)
 			row, err := codec.Unseal('q', key, tx.Bucket([]byte("question")).Get(key))
@@ -257,13 +239,11 @@ func TestQuestionRowsCounted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, Options{})
 	leaf := askOne(t, db)
-	_, err := db.Admin().Checkpoint(context.Background())
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(context.Background()))(t)
 	require.NoError(t, inside(db).Bolt.Update(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte("question")).Delete(binary.BigEndian.AppendUint64(nil, leaf.Index))
 	}))
-	problems, err := db.Admin().Check(context.Background(), nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(context.Background(), nil))(t)
 	require.Len(t, problems, 1)
 	require.Equal(t, "I13", problems[0].Invariant)
 	require.NoError(t, db.Close())
@@ -293,33 +273,29 @@ func TestQuestionCut(t *testing.T) {
 	gone, stays := askOne(t, db), askOne(t, db)
 	made = true
 	for range 2 {
-		_, err := db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
 		eraseQuestion(t, db, askOne(t, db))
 	}
 	eraseQuestion(t, db, gone)
 	erased = true
 	for range 2 {
-		_, err := db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
 		askOne(t, db)
 	}
 	require.NoError(t, db.Close())
 	require.Greater(t, len(copies), 12)
 	for _, c := range copies {
 		cut := openTest(t, c.path, Options{})
-		text, err := asked(t, cut.Manifests(), stays.Trace)
-		require.NoError(t, err)
+		text := must(asked(t, cut.Manifests(), stays.Trace))(t)
 		require.Equal(t, theQuestion, text)
-		text, err = asked(t, cut.Manifests(), gone.Trace)
+		text, err := asked(t, cut.Manifests(), gone.Trace)
 		if c.erased {
 			require.ErrorIs(t, err, manifest.ErrNoQuestion)
 		} else {
 			require.NoError(t, err)
 			require.Equal(t, theQuestion, text)
 		}
-		problems, err := cut.Admin().Check(ctx, nil)
-		require.NoError(t, err)
+		problems := must(cut.Admin().Check(ctx, nil))(t)
 		require.Empty(t, problems)
 		require.NoError(t, cut.Close())
 	}

@@ -24,8 +24,7 @@ func TestOpenManifestsBesideAWriter(t *testing.T) {
 	_, _, err := filestore.OpenManifests(ctx, path)
 	require.ErrorIs(t, err, store.ErrNotExist)
 
-	db, err := Open(path, Options{})
-	require.NoError(t, err)
+	db := must(Open(path, Options{}))(t)
 	s := db.Scope("acme")
 	look := func() {
 		t.Helper()
@@ -33,26 +32,20 @@ func TestOpenManifestsBesideAWriter(t *testing.T) {
 		require.NoError(t, err)
 		defer l.Close()
 		require.NoError(t, rep.Damage)
-		_, err = l.Verify(ctx, nil, nil)
-		require.NoError(t, err)
+		must(l.Verify(ctx, nil, nil))(t)
 		size := dbtest.SizeOf(db.Manifests())
 		require.Equal(t, size, dbtest.SizeOf(l), "what was written is seen")
-		want, err := db.Manifests().Head(ctx, size, 0)
-		require.NoError(t, err)
-		got, err := l.Head(ctx, size, 0)
-		require.NoError(t, err)
+		want := must(db.Manifests().Head(ctx, size, 0))(t)
+		got := must(l.Head(ctx, size, 0))(t)
 		require.Equal(t, want, got, "it names the same database and root")
 	}
 	for round := range 3 {
 		for i := range 5 {
-			_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("a", i), Text: fmt.Sprint("text ", round, i)})
-			require.NoError(t, err)
-			_, err = s.Get(ctx, "a0")
-			require.NoError(t, err)
+			must(s.Put(ctx, Artefact{ID: fmt.Sprint("a", i), Text: fmt.Sprint("text ", round, i)}))(t)
+			must(s.Get(ctx, "a0"))(t)
 			look()
 		}
-		_, err := db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
 		look()
 	}
 	_, err = Open(path, Options{Exclusive: true})
@@ -65,25 +58,20 @@ func TestOpenManifestsBesideAWriter(t *testing.T) {
 
 func TestScopes(t *testing.T) {
 	ctx := context.Background()
-	db, err := Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	require.NoError(t, err)
+	db := must(Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{}))(t)
 	defer db.Close()
 	require.NoError(t, db.Admin().AddFileRoot(ctx, t.TempDir())) // the operator's own writes make no scope to show
 	for _, name := range []string{"b", "a/c", "a"} {
-		_, err := db.Scope(name).Put(ctx, Artefact{ID: "x", Text: "text in " + name})
-		require.NoError(t, err)
+		must(db.Scope(name).Put(ctx, Artefact{ID: "x", Text: "text in " + name}))(t)
 	}
 	require.NoError(t, db.Scope("b").Delete(ctx, "x"))
 	var next string
-	all, err := listing.Collect(db.Scopes(ctx, "", AtMost(0, "", &next)))
-	require.NoError(t, err)
+	all := must(listing.Collect(db.Scopes(ctx, "", AtMost(0, "", &next))))(t)
 	require.Empty(t, next)
 	require.Equal(t, []store.ScopeInfo{{Name: "a", Artefacts: 1}, {Name: "a/c", Artefacts: 1}, {Name: "b", Artefacts: 0}}, all)
-	first, err := listing.Collect(db.Scopes(ctx, "a", AtMost(1, "", &next)))
-	require.NoError(t, err)
+	first := must(listing.Collect(db.Scopes(ctx, "a", AtMost(1, "", &next))))(t)
 	require.Equal(t, []store.ScopeInfo{{Name: "a", Artefacts: 1}}, first)
-	rest, err := listing.Collect(db.Scopes(ctx, "a", AtMost(1, next, &next)))
-	require.NoError(t, err)
+	rest := must(listing.Collect(db.Scopes(ctx, "a", AtMost(1, next, &next))))(t)
 	require.Equal(t, []store.ScopeInfo{{Name: "a/c", Artefacts: 1}}, rest)
 	require.Empty(t, next)
 }
@@ -91,16 +79,14 @@ func TestScopes(t *testing.T) {
 // A writer refused because of a reader is not told to ask the writer before it.
 func TestLockNamesOnlyWhoHoldsIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.ctx")
-	db, err := Open(path, Options{})
-	require.NoError(t, err)
+	db := must(Open(path, Options{}))(t)
 	var locked *store.LockedError
-	_, err = Open(path, Options{Exclusive: true}) // without it, the writer would be asked
+	_, err := Open(path, Options{Exclusive: true}) // without it, the writer would be asked
 	require.True(t, errors.As(err, &locked))
 	require.NotZero(t, locked.PID, "a writer is named")
 	require.NoError(t, db.Close())
 
-	db, err = Open(path, Options{ReadOnly: true})
-	require.NoError(t, err)
+	db = must(Open(path, Options{ReadOnly: true}))(t)
 	defer db.Close()
 	_, err = Open(path, Options{})
 	require.True(t, errors.As(err, &locked))

@@ -85,11 +85,9 @@ func makeMarked(t *testing.T) (path string, truth map[string]string) {
 	live, path := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	db := openTest(t, live, Options{})
 	for n := range 30 {
-		_, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprint("text ", n)})
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprint("text ", n)}))(t)
 		if n%10 == 5 {
-			_, err = db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
+			must(db.Admin().Checkpoint(ctx))(t)
 		}
 	}
 	require.NoError(t, dbtest.Copy(live, path))
@@ -132,12 +130,11 @@ func TestReadFails(t *testing.T) {
 	}
 	path := dbtest.MemoryPath(t)
 	require.NoError(t, dbtest.Copy(base, path))
-	b, err := os.ReadFile(path + "-manifest/hashes")
-	require.NoError(t, err)
+	b := must(os.ReadFile(path + "-manifest/hashes"))(t)
 	for at := 24; at < len(b); at += 32 {
 		b[at] ^= 1
 	}
 	require.NoError(t, os.WriteFile(path+"-manifest/hashes", b, 0o600))
-	_, err = Open(path, Options{})
+	_, err := Open(path, Options{})
 	require.ErrorIs(t, err, store.ErrCorrupt, "the control: wrong bytes are damage")
 }

@@ -46,22 +46,18 @@ func TestRecoveredIsToldLater(t *testing.T) {
 		return n
 	}
 	r := newRig(t, Options{})
-	db, err := r.open()
-	require.NoError(t, err)
-	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "text"})
-	require.NoError(t, err)
+	db := must(r.open())(t)
+	must(db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "text"}))(t)
 	require.NoError(t, r.restart(db, r.cut(1, 0)))
 
 	r.opts.Rand = brokenReader{}
-	_, err = r.open()
+	_, err := r.open()
 	require.ErrorContains(t, err, "no randomness")
 	r.opts.Rand = nil
-	db, err = r.open()
-	require.NoError(t, err)
+	db = must(r.open())(t)
 	require.Equal(t, 1, told(db))
 	require.NoError(t, db.Close())
-	db, err = r.open()
-	require.NoError(t, err)
+	db = must(r.open())(t)
 	require.Equal(t, 1, told(db), "the end was clean: there is nothing to tell")
 	require.NoError(t, db.Close())
 }
@@ -79,8 +75,7 @@ func creationCut(t *testing.T, pageSize int) {
 	raw, err := bbolt.Open(path, 0o600, &bbolt.Options{PageSize: pageSize})
 	require.NoError(t, err)
 	require.NoError(t, raw.Close())
-	first, err := os.ReadFile(path)
-	require.NoError(t, err)
+	first := must(os.ReadFile(path))(t)
 	require.Equal(t, first, names.FirstPages(pageSize), "what bbolt writes")
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := range 40 {
@@ -125,8 +120,7 @@ func creationCut(t *testing.T, pageSize int) {
 		_, err = Open(path, Options{})
 		require.ErrorIs(t, err, c.want, c.name)
 		require.ErrorContains(t, err, c.says, c.name)
-		now, err := os.ReadFile(path)
-		require.NoError(t, err)
+		now := must(os.ReadFile(path))(t)
 		require.Equal(t, c.left, now, c.name)
 		for _, suffix := range append(names.Files[:], ".lock") {
 			require.NoError(t, os.RemoveAll(path+suffix))
@@ -138,8 +132,7 @@ func creationCut(t *testing.T, pageSize int) {
 func TestCreationCrash(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{})
-	db, err := r.open()
-	require.NoError(t, err)
+	db := must(r.open())(t)
 	ops := r.fs.Ops()
 	require.NoError(t, r.restart(db, image{newRig(t, Options{}).fs, boltCopy{}}))
 	require.Greater(t, ops, 10)
@@ -154,8 +147,7 @@ func TestCreationCrash(t *testing.T) {
 			require.NoError(t, r.restart(db, r.cut(uint64(n), keep)))
 			db, err = r.open()
 			require.NoError(t, err, "operation %d of %d, %d %% kept", n, ops, keep)
-			_, err = db.Scope("acme").Put(context.Background(), Artefact{ID: "page", Text: "text"})
-			require.NoError(t, err)
+			must(db.Scope("acme").Put(context.Background(), Artefact{ID: "page", Text: "text"}))(t)
 			require.NoError(t, db.Close())
 		}
 	}
@@ -171,15 +163,13 @@ func TestStrangersFile(t *testing.T) {
 		return err
 	}))
 	require.NoError(t, raw.Close())
-	before, err := os.ReadFile(path)
-	require.NoError(t, err)
+	before := must(os.ReadFile(path))(t)
 	for _, opts := range []Options{{}, {ReadOnly: true}} {
 		_, err = Open(path, opts)
 		require.ErrorIs(t, err, store.ErrNotDatabase)
 		require.NotErrorIs(t, err, store.ErrCorrupt)
 	}
-	now, err := os.ReadFile(path)
-	require.NoError(t, err)
+	now := must(os.ReadFile(path))(t)
 	require.Equal(t, before, now)
 	require.NoDirExists(t, path+"-wal")
 }
@@ -209,23 +199,18 @@ func TestSparseGiant(t *testing.T) {
 
 // setHigh forges the high-water mark of both meta pages.
 func setHigh(t *testing.T, path string, high uint64) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	require.NoError(t, err)
+	f := must(os.OpenFile(path, os.O_RDWR, 0))(t)
 	defer f.Close()
-	st, err := f.Stat()
-	require.NoError(t, err)
-	m, err := names.Newest(f, st.Size())
-	require.NoError(t, err)
+	st := must(f.Stat())(t)
+	m := must(names.Newest(f, st.Size()))(t)
 	for id := range int64(2) {
 		b := make([]byte, names.MetaSize)
-		_, err = f.ReadAt(b, id*m.PageSize+names.MetaHead)
-		require.NoError(t, err)
+		must(f.ReadAt(b, id*m.PageSize+names.MetaHead))(t)
 		binary.NativeEndian.PutUint64(b[40:], high)
 		h := fnv.New64a()
 		h.Write(b[:names.MetaSize-8])
 		binary.NativeEndian.PutUint64(b[names.MetaSize-8:], h.Sum64())
-		_, err = f.WriteAt(b, id*m.PageSize+names.MetaHead)
-		require.NoError(t, err)
+		must(f.WriteAt(b, id*m.PageSize+names.MetaHead))(t)
 	}
 }
 
@@ -292,8 +277,7 @@ func TestRestoreCrash(t *testing.T) {
 		require.NoError(t, err, step)
 		require.Equal(t, want, text, step)
 		if marked {
-			names, err := filepath.Glob(left[step] + ".*")
-			require.NoError(t, err)
+			names := must(filepath.Glob(left[step] + ".*"))(t)
 			require.Equal(t, []string{left[step] + ".lock"}, names)
 		}
 
@@ -306,8 +290,7 @@ func TestRestoreCrash(t *testing.T) {
 		}, nil))
 		require.ErrorContains(t, err, "stopped here")
 		if i%2 == 0 { // restoring again comes to the same
-			_, err = filestore.Restore(ctx, backup, failing, filestore.RestoreOptions{Replace: true})
-			require.NoError(t, err)
+			must(filestore.Restore(ctx, backup, failing, filestore.RestoreOptions{Replace: true}))(t)
 			want = "early"
 		}
 		text, err = textAt(failing, Options{})
@@ -380,8 +363,7 @@ func TestRestoreTampered(t *testing.T) {
 	}
 	require.NoError(t, os.Rename(path+names.Replaced, path))
 	require.NoError(t, os.Remove(path+names.Swap))
-	text, err := textAt(path, Options{})
-	require.NoError(t, err)
+	text := must(textAt(path, Options{}))(t)
 	require.Equal(t, "late", text)
 }
 
@@ -391,8 +373,7 @@ func TestLogLost(t *testing.T) {
 	ctx := context.Background()
 	base := dbtest.MemoryPath(t)
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
-	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "the only copy"})
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "the only copy"}))(t)
 	require.NoError(t, dbtest.Copy(db.Path(), base))
 	st, err := db.Stats(ctx)
 	require.NoError(t, errors.Join(err, db.Close()))
@@ -415,8 +396,7 @@ func TestLogLost(t *testing.T) {
 	} {
 		path := killed()
 		require.NoError(t, lose(path))
-		before, err := os.ReadFile(path)
-		require.NoError(t, err)
+		before := must(os.ReadFile(path))(t)
 		for _, opts := range []Options{{ReadOnly: true}, {}, {}} {
 			_, err := Open(path, opts)
 			var damage *store.CorruptError
@@ -425,11 +405,9 @@ func TestLogLost(t *testing.T) {
 			require.ErrorContains(t, err, "the log is missing")
 			require.ErrorContains(t, err, "put it back; or restore a backup")
 		}
-		now, err := os.ReadFile(path)
-		require.NoError(t, err)
+		now := must(os.ReadFile(path))(t)
 		require.Equal(t, before, now)
-		segments, err := filepath.Glob(path + "-wal/*.wal")
-		require.NoError(t, err)
+		segments := must(filepath.Glob(path + "-wal/*.wal"))(t)
 		require.Empty(t, segments, "a log was made")
 	}
 }
@@ -459,11 +437,9 @@ func TestForeignParts(t *testing.T) {
 			require.ErrorIs(t, err, store.ErrCorrupt, parts)
 		}
 		to := dbtest.MemoryPath(t)
-		rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{Older: true})
-		require.NoError(t, err)
+		rep := must(Salvage(ctx, path, to, filestore.SalvageOptions{Older: true}))(t)
 		require.NotEmpty(t, rep.Lost)
-		text, err := textAt(to, Options{})
-		require.NoError(t, err)
+		text := must(textAt(to, Options{}))(t)
 		require.Equal(t, "ours", text, parts)
 	}
 }
@@ -499,8 +475,7 @@ func TestLinks(t *testing.T) {
 			require.ErrorIs(t, err, store.ErrInvalid, name)
 		}
 	}
-	b, err := os.ReadFile(victim)
-	require.NoError(t, err)
+	b := must(os.ReadFile(victim))(t)
 	require.Equal(t, "keep", string(b))
 }
 
@@ -511,14 +486,11 @@ func TestLogRemoved(t *testing.T) {
 	path := closedDatabase(t)
 	db := openTest(t, path, Options{})
 	s := db.Scope("acme")
-	_, err := s.Put(ctx, Artefact{ID: "new", Text: "new"})
-	require.NoError(t, err)
-	_, err = db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
-	_, err = s.Put(ctx, Artefact{ID: "newer", Text: "newer"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "new", Text: "new"}))(t)
+	must(db.Admin().Checkpoint(ctx))(t)
+	must(s.Put(ctx, Artefact{ID: "newer", Text: "newer"}))(t)
 	require.NoError(t, os.Rename(path+"-wal", path+".away"))
-	_, err = db.Admin().Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	_, err = s.Put(ctx, Artefact{ID: "lost", Text: "lost"})
 	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
@@ -527,8 +499,7 @@ func TestLogRemoved(t *testing.T) {
 	require.NoError(t, os.Rename(path+".away", path+"-wal"))
 	db = openTest(t, path, Options{})
 	defer db.Close()
-	v, err := db.Scope("acme").Get(ctx, "newer")
-	require.NoError(t, err)
+	v := must(db.Scope("acme").Get(ctx, "newer"))(t)
 	require.Equal(t, "newer", v.Text)
 }
 
@@ -552,19 +523,15 @@ func TestClockBackwards(t *testing.T) {
 		want[id], want["always"] = text, text
 		drafts = append(drafts, hold(t, s, "draft", text))
 		for id, text := range want {
-			v, err := s.Get(ctx, id)
-			require.NoError(t, err)
+			v := must(s.Get(ctx, id))(t)
 			require.Equal(t, text, v.Text)
 		}
-		a, err := s.Assemble(ctx, Query{Text: "rule", Budget: 4000})
-		require.NoError(t, err)
+		a := must(s.Assemble(ctx, Query{Text: "rule", Budget: 4000}))(t)
 		require.Len(t, a.Blocks, len(want))
 		if round%2 == 0 {
-			_, err = db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
+			must(db.Admin().Checkpoint(ctx))(t)
 		}
-		list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil)))
-		require.NoError(t, err)
+		list := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t)
 		require.Len(t, list, len(drafts))
 		require.NoError(t, db.Close())
 	}
@@ -579,8 +546,7 @@ func TestLogCutAfterKill(t *testing.T) {
 	db := openTest(t, live, Options{})
 	const puts = 12
 	for i := range puts {
-		_, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("a-", i), Text: strings.Repeat("text ", 10+300*(i%3))})
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("a-", i), Text: strings.Repeat("text ", 10+300*(i%3))}))(t)
 	}
 	require.NoError(t, dbtest.Copy(live, killed))
 	require.NoError(t, db.Close())
@@ -607,8 +573,7 @@ func TestLogCutAfterKill(t *testing.T) {
 				require.ErrorContains(t, err, "it was cut")
 			}
 			to := dbtest.MemoryPath(t)
-			rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{})
-			require.NoError(t, err)
+			rep := must(Salvage(ctx, path, to, filestore.SalvageOptions{}))(t)
 			require.Contains(t, fmt.Sprint(rep.Lost), "it was cut")
 			require.Equal(t, commits, count(t, to), "cut at %d", at)
 
@@ -630,17 +595,14 @@ func TestOlderLogAfterKill(t *testing.T) {
 	defer func() { require.NoError(t, db.Close()) }()
 	copies := map[string]string{}
 	for i, when := range []string{"before", "checkpoint", "after", "killed"} {
-		_, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("a-", i), Text: "text"})
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("a-", i), Text: "text"}))(t)
 		if when == "checkpoint" {
-			_, err = db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
+			must(db.Admin().Checkpoint(ctx))(t)
 		}
 		copies[when] = dbtest.MemoryPath(t)
 		require.NoError(t, dbtest.Copy(live, copies[when]))
 	}
-	head, err := db.Head(ctx)
-	require.NoError(t, err)
+	head := must(db.Head(ctx))(t)
 	replaced := func(by string) string {
 		path := dbtest.MemoryPath(t)
 		require.NoError(t, dbtest.Copy(copies["killed"], path))
@@ -648,7 +610,7 @@ func TestOlderLogAfterKill(t *testing.T) {
 		require.NoError(t, os.CopyFS(path+"-wal", os.DirFS(copies[by]+"-wal")))
 		return path
 	}
-	_, err = Open(replaced("before"), Options{})
+	_, err := Open(replaced("before"), Options{})
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.ErrorContains(t, err, "log ends at record")
 	older := replaced("after")

@@ -30,14 +30,11 @@ func TestRedoneGoesIntoTheFile(t *testing.T) {
 func TestCheckpointTakesWhatWasRedone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := openRedone(t, 400)
-		_, err := db.Admin().Checkpoint(t.Context())
-		require.NoError(t, err)
-		_, err = db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "late", Text: "in the log only"})
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(t.Context()))(t)
+		must(db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: "late", Text: "in the log only"}))(t)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		s, err := db.Stats(t.Context())
-		require.NoError(t, err)
+		s := must(db.Stats(t.Context()))(t)
 		require.Equal(t, s.LSN-1, s.Applied)
 	})
 }
@@ -45,18 +42,15 @@ func TestCheckpointTakesWhatWasRedone(t *testing.T) {
 // openRedone opens the files that a kill left after some puts, none of them in a checkpoint.
 func openRedone(t *testing.T, puts int) *ctxpage.DB {
 	path, opts := dbtest.MemoryPath(t), ctxpage.Options{Exclusive: true} // a bubble waits forever for what comes by a socket
-	db, err := ctxpage.Open(path, opts)
-	require.NoError(t, err)
+	db := must(ctxpage.Open(path, opts))(t)
 	defer db.Close()
 	for n := range puts {
-		_, err := db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: fmt.Sprint("page-", n), Text: strings.Repeat("zebra ", 200)})
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(t.Context(), ctxpage.Artefact{ID: fmt.Sprint("page-", n), Text: strings.Repeat("zebra ", 200)}))(t)
 	}
 	killed := filepath.Join(t.TempDir(), "killed.ctx")
 	require.NoError(t, dbtest.Copy(path, killed))
 
-	next, err := ctxpage.Open(killed, opts)
-	require.NoError(t, err)
+	next := must(ctxpage.Open(killed, opts))(t)
 	t.Cleanup(func() { next.Close() })
 	return next
 }
@@ -66,8 +60,7 @@ func redone(t *testing.T, puts int) {
 	flushed := func(after time.Duration) bool {
 		time.Sleep(after)
 		synctest.Wait() // what is due has been done
-		s, err := next.Stats(t.Context())
-		require.NoError(t, err)
+		s := must(next.Stats(t.Context()))(t)
 		require.EqualValues(t, puts, s.LSN)
 		return s.Applied == s.LSN
 	}

@@ -28,14 +28,11 @@ func TestRekeyCrash(t *testing.T) {
 		if !add {
 			first.Key, run = key, RemoveKey
 		}
-		st, err := Open(first)
-		require.NoError(t, err)
+		st := must(Open(first))(t)
 		for n := uint64(1); n <= commits; n++ {
-			_, err := st.Commit(t.Context(), liveBatch(t, st, n))
-			require.NoError(t, err)
+			must(st.Commit(t.Context(), liveBatch(t, st, n)))(t)
 		}
-		head, err := st.Head(t.Context())
-		require.NoError(t, err)
+		head := must(st.Head(t.Context()))(t)
 		require.NoError(t, st.Close())
 		needle := "says word"
 		if !add {
@@ -72,8 +69,7 @@ func TestRekeyCrash(t *testing.T) {
 			require.NoError(t, st.Close(), step)
 		}
 		opts := Options{Path: path, Key: key}
-		_, err = run(t.Context(), opts, o)
-		require.NoError(t, err)
+		must(run(t.Context(), opts, o))(t)
 		require.Greater(t, len(copies), 10)
 		marked := 0
 		for _, c := range copies {
@@ -97,7 +93,7 @@ func TestRekeyCrash(t *testing.T) {
 			}
 		}
 		require.True(t, !add || marked > 3)
-		_, err = AddKey(t.Context(), Options{Path: path, Key: other}, RekeyOptions{By: "ann"})
+		_, err := AddKey(t.Context(), Options{Path: path, Key: other}, RekeyOptions{By: "ann"})
 		require.ErrorIs(t, err, store.ErrKey, "encrypted already, or beside the keyring of another key")
 	}
 }
@@ -107,11 +103,9 @@ func TestRekeyFails(t *testing.T) {
 	key := bytes.Repeat([]byte{7}, 32)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "agent.ctx")
-	st, err := Open(Options{Path: path})
-	require.NoError(t, err)
-	_, err = st.Commit(t.Context(), liveBatch(t, st, 1))
-	require.NoError(t, err)
-	_, err = AddKey(t.Context(), Options{Path: path, Key: key}, RekeyOptions{By: "ann"})
+	st := must(Open(Options{Path: path}))(t)
+	must(st.Commit(t.Context(), liveBatch(t, st, 1)))(t)
+	_, err := AddKey(t.Context(), Options{Path: path, Key: key}, RekeyOptions{By: "ann"})
 	require.ErrorIs(t, err, store.ErrLocked, "it is open")
 	require.NoError(t, st.Close())
 	errStop := errors.New("stop")
@@ -123,8 +117,7 @@ func TestRekeyFails(t *testing.T) {
 			return nil
 		}})
 		require.ErrorIs(t, err, errStop, at)
-		names, err := filepath.Glob(path + ".restoring*")
-		require.NoError(t, err)
+		names := must(filepath.Glob(path + ".restoring*"))(t)
 		require.Empty(t, names, at)
 		st, err := Open(Options{Path: path, MustExist: true})
 		require.NoError(t, err, at)
@@ -141,8 +134,7 @@ func TestRekeyFails(t *testing.T) {
 // contains reports whether a file below a directory has a text.
 func contains(t *testing.T, dir, text string) (found bool) {
 	t.Helper()
-	files, err := dbtest.Files(dir)
-	require.NoError(t, err)
+	files := must(dbtest.Files(dir))(t)
 	for _, b := range files {
 		found = found || bytes.Contains(b, []byte(text))
 	}

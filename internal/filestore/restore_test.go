@@ -21,23 +21,18 @@ import (
 func putText(t *testing.T, path, id, text string) manifest.Head {
 	t.Helper()
 	ctx := context.Background()
-	db, err := Open(path, Options{})
-	require.NoError(t, err)
-	_, err = db.Scope("acme").Put(ctx, Artefact{ID: id, Text: text})
-	require.NoError(t, err)
-	head, err := db.Head(ctx)
-	require.NoError(t, err)
+	db := must(Open(path, Options{}))(t)
+	must(db.Scope("acme").Put(ctx, Artefact{ID: id, Text: text}))(t)
+	head := must(db.Head(ctx))(t)
 	require.NoError(t, db.Close())
 	return head
 }
 
 func backupOf(t *testing.T, path string) string {
 	t.Helper()
-	db, err := Open(path, Options{ReadOnly: true})
-	require.NoError(t, err)
+	db := must(Open(path, Options{ReadOnly: true}))(t)
 	to := filepath.Join(t.TempDir(), "backup.ctx")
-	_, err = db.Admin().Backup(context.Background(), to, nil)
-	require.NoError(t, err)
+	must(db.Admin().Backup(context.Background(), to, nil))(t)
 	require.NoError(t, db.Close())
 	return to
 }
@@ -53,31 +48,25 @@ func TestRestore(t *testing.T) {
 	_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{})
 	require.ErrorContains(t, err, "exists")
 
-	head, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true, By: "ops", Head: &early})
-	require.NoError(t, err)
+	head := must(filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true, By: "ops", Head: &early}))(t)
 
-	db, err := Open(path, Options{})
-	require.NoError(t, err)
+	db := must(Open(path, Options{}))(t)
 	defer db.Close()
-	v, err := db.Scope("acme").Get(ctx, "a")
-	require.NoError(t, err)
+	v := must(db.Scope("acme").Get(ctx, "a"))(t)
 	require.Equal(t, "the first text", v.Text)
 	_, err = db.Scope("acme").Get(ctx, "b")
 	require.ErrorIs(t, err, store.ErrNotFound)
 
-	leaf, err := db.Manifests().Leaf(ctx, head.Size)
-	require.NoError(t, err)
+	leaf := must(db.Manifests().Leaf(ctx, head.Size))(t)
 	require.Equal(t, manifest.TypeRestored, leaf.Type)
 	require.Equal(t, head.Size, leaf.Size)
 	require.Equal(t, head.Root[:], []byte(leaf.Root))
 
-	_, err = db.Manifests().Verify(ctx, &early, nil)
-	require.NoError(t, err)
+	must(db.Manifests().Verify(ctx, &early, nil))(t)
 	_, err = db.Manifests().Verify(ctx, &late, nil)
 	require.ErrorIs(t, err, manifest.ErrHead, "a log that was set back must not verify against a later head")
 
-	left, err := filepath.Glob(path + ".re*")
-	require.NoError(t, err)
+	left := must(filepath.Glob(path + ".re*"))(t)
 	require.Empty(t, left)
 }
 
@@ -88,10 +77,9 @@ func TestRestoreRefuses(t *testing.T) {
 	backup := backupOf(t, path)
 
 	t.Run("while the database is open", func(t *testing.T) {
-		db, err := Open(path, Options{})
-		require.NoError(t, err)
+		db := must(Open(path, Options{}))(t)
 		defer db.Close()
-		_, err = filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true})
+		_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true})
 		require.ErrorIs(t, err, store.ErrLocked)
 	})
 	t.Run("a head of another database", func(t *testing.T) {
@@ -100,14 +88,12 @@ func TestRestoreRefuses(t *testing.T) {
 		require.ErrorIs(t, err, manifest.ErrHead)
 	})
 	t.Run("a damaged backup", func(t *testing.T) {
-		leaves, err := filepath.Glob(backup + "-manifest/leaves-*")
-		require.NoError(t, err)
+		leaves := must(filepath.Glob(backup + "-manifest/leaves-*"))(t)
 		require.NotEmpty(t, leaves)
-		b, err := os.ReadFile(leaves[0])
-		require.NoError(t, err)
+		b := must(os.ReadFile(leaves[0]))(t)
 		b[len(b)-1] ^= 1
 		require.NoError(t, os.WriteFile(leaves[0], b, 0o600))
-		_, err = filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true})
+		_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true})
 		require.Error(t, err)
 	})
 	db, err := Open(path, Options{})
@@ -132,8 +118,7 @@ func smallDisk(t *testing.T) (dir string, resize func(bytes int64)) {
 // everyFile is what stands below a directory, by path.
 func everyFile(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
-	files, err := dbtest.Files(dir)
-	require.NoError(t, err)
+	files := must(dbtest.Files(dir))(t)
 	return files
 }
 
@@ -177,8 +162,7 @@ func TestRestoreDiskFull(t *testing.T) {
 	require.Greater(t, failed, 3)
 	resize(64 << 20)
 	require.NotEqual(t, before, everyFile(t, dir))
-	text, err := textAt(path, Options{})
-	require.NoError(t, err)
+	text := must(textAt(path, Options{}))(t)
 	require.Equal(t, "early", text)
 }
 
@@ -189,8 +173,7 @@ func TestBackupDiskFull(t *testing.T) {
 	dir, resize := smallDisk(t)
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
 	defer db.Close()
-	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: strings.Repeat("words of a long text ", 20_000)})
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: strings.Repeat("words of a long text ", 20_000)}))(t)
 	to := filepath.Join(dir, "backup.ctx")
 	onSmallDisks(t, dir, to, "backup", 256<<10, resize, func() error {
 		_, err := db.Admin().Backup(ctx, to, nil)
@@ -217,8 +200,7 @@ func onSmallDisks(t *testing.T, dir, to, verb string, step int64, resize func(in
 	}
 	require.Greater(t, failed, 3)
 	resize(64 << 20)
-	text, err := textAt(to, Options{})
-	require.NoError(t, err)
+	text := must(textAt(to, Options{}))(t)
 	require.NotEmpty(t, text)
 }
 
@@ -243,10 +225,8 @@ func TestBackupDiskFullAtThePages(t *testing.T) {
 	dir, resize := smallDisk(t)
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
 	defer db.Close()
-	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "a few words"})
-	require.NoError(t, err)
-	_, err = db.Admin().Backup(ctx, filepath.Join(dir, "first.ctx"), nil)
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "a few words"}))(t)
+	must(db.Admin().Backup(ctx, filepath.Join(dir, "first.ctx"), nil))(t)
 	before := int64(0) // pages of what is copied before
 	for name, b := range everyFile(t, dir) {
 		if name != filepath.Join(dir, "first.ctx") {

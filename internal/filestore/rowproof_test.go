@@ -37,31 +37,25 @@ const editText = "refunds take fourteen days"
 func newEditable(t *testing.T) *editable {
 	ctx := context.Background()
 	e := &editable{t: t, dir: t.TempDir()}
-	db, err := Open(filepath.Join(e.dir, "agent.ctx"), Options{})
-	require.NoError(t, err)
+	db := must(Open(filepath.Join(e.dir, "agent.ctx"), Options{}))(t)
 	s := db.Scope("acme", WithActor("writer"))
 	half := .5
-	_, err = s.Put(ctx, Artefact{
+	_, err := s.Put(ctx, Artefact{
 		ID: "policy", Text: editText, Kind: store.KindMessage, Role: "user", Name: "ann", Subject: "bob", Tags: []string{"law"}, Meta: map[string]string{"k": "v"},
 		Group: "talk", Seq: 1, Relevance: &half, TTL: time.Hour, Pinned: true, Priority: store.PriorityHigh,
 	})
 	require.NoError(t, err)
-	_, err = s.Put(ctx, Artefact{ID: "plain", Text: "shipping takes three days"})
-	require.NoError(t, err)
-	_, err = s.Put(ctx, Artefact{ID: "gone", Text: "it was here"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "plain", Text: "shipping takes three days"}))(t)
+	must(s.Put(ctx, Artefact{ID: "gone", Text: "it was here"}))(t)
 	require.NoError(t, s.Delete(ctx, "gone"))
-	_, err = db.Scope("other").Put(ctx, Artefact{ID: "far", Text: "elsewhere", Group: "talk"})
-	require.NoError(t, err)
+	must(db.Scope("other").Put(ctx, Artefact{ID: "far", Text: "elsewhere", Group: "talk"}))(t)
 	for _, id := range []*string{&e.held, &e.done} {
-		tx, err := s.Begin(ctx)
-		require.NoError(t, err)
+		tx := must(s.Begin(ctx))(t)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "the draft"}))
 		require.ErrorIs(t, tx.Commit(ctx, Verdict{}), store.ErrHeld)
 		*id = tx.ID()
 	}
-	_, err = db.Review().Reject(ctx, e.done, "judge", "no")
-	require.NoError(t, err)
+	must(db.Review().Reject(ctx, e.done, "judge", "no"))(t)
 	require.NoError(t, db.Close())
 	return e
 }
@@ -69,8 +63,7 @@ func newEditable(t *testing.T) *editable {
 // edit copies the database, lets change edit its file, and opens it.
 func (e *editable) edit(trust bool, change func(tx *bbolt.Tx)) *DB {
 	e.t.Helper()
-	db, err := openOver(e.file(change), Options{}, filestore.Options{Trust: trust})
-	require.NoError(e.t, err)
+	db := must(openOver(e.file(change), Options{}, filestore.Options{Trust: trust}))(e.t)
 	e.t.Cleanup(func() { db.Close() })
 	return db
 }
@@ -82,8 +75,7 @@ func (e *editable) file(change func(tx *bbolt.Tx)) string {
 	require.NoError(e.t, os.CopyFS(dir, os.DirFS(e.dir)))
 	path := filepath.Join(dir, "agent.ctx")
 	require.NoError(e.t, os.Chmod(path, 0o600))
-	raw, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(e.t, err)
+	raw := must(bbolt.Open(path, 0o600, nil))(e.t)
 	require.NoError(e.t, raw.Update(func(tx *bbolt.Tx) error { change(tx); return nil }))
 	require.NoError(e.t, raw.Close())
 	return path
@@ -96,16 +88,13 @@ func (e *editable) head(id string, change func(h *store.Head, scope *uint32)) fu
 		var key, found []byte
 		c := meta.Cursor()
 		for k, v := c.Seek([]byte{'h'}); k != nil && k[0] == 'h'; k, v = c.Next() {
-			row, err := codec.Unseal('m', k, slices.Clone(v))
-			require.NoError(e.t, err)
-			h, err := format.DecodeHead(row, func(uint32) string { return "" })
-			require.NoError(e.t, err)
+			row := must(codec.Unseal('m', k, slices.Clone(v)))(e.t)
+			h := must(format.DecodeHead(row, func(uint32) string { return "" }))(e.t)
 			if h.ID == id {
 				key, found = slices.Clone(k), row
 			}
 		}
-		row, err := peek.Engine.EditHead(found, change)
-		require.NoError(e.t, err)
+		row := must(peek.Engine.EditHead(found, change))(e.t)
 		require.NoError(e.t, meta.Put(key, codec.Seal('m', key, row)))
 	}
 }
@@ -167,19 +156,16 @@ func TestAnEditedHeadIsNotServed(t *testing.T) {
 				default: // a session that cannot be read whole is not shown, and not called absent
 					require.ErrorIs(t, err, store.ErrCorrupt)
 				}
-				a, err = s.Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000})
-				require.NoError(t, err)
+				a = must(s.Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000}))(t)
 				require.NotContains(t, a.Text(), editText)
-				found, err := s.Search(ctx, "refunds take", 10)
-				require.NoError(t, err)
+				found := must(s.Search(ctx, "refunds take", 10))(t)
 				for _, hit := range found.Hits {
 					require.NotContains(t, hit.Text, editText)
 				}
 				_, err = listing.Collect(s.Versions(ctx, "policy", AtMost(10, "", nil)))
 				require.Error(t, err)
 			}
-			problems, err := db.Admin().Check(ctx, nil)
-			require.NoError(t, err)
+			problems := must(db.Admin().Check(ctx, nil))(t)
 			require.True(t, slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" }), "%v", problems)
 
 			// The control: without the comparison the edit is what is served, or hides the page.
@@ -226,8 +212,7 @@ func TestAnEditedRowIsNotServed(t *testing.T) {
 					}
 				}
 			}
-			problems, err := db.Admin().Check(ctx, nil)
-			require.NoError(t, err)
+			problems := must(db.Admin().Check(ctx, nil))(t)
 			require.NotEmpty(t, problems)
 
 			db = e.edit(true, change) // the control
@@ -253,12 +238,10 @@ func TestAnEditedDeletionIsNotServed(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	db = e.edit(false, func(tx *bbolt.Tx) {
 		require.NoError(e.t, tx.Bucket(names.Meta).Delete(headKey(3, 2)))
-		b, err := names.Recount(tx.Bucket(names.Sys).Get(names.SysKey), engine.TableMeta, -1)
-		require.NoError(e.t, err)
+		b := must(names.Recount(tx.Bucket(names.Sys).Get(names.SysKey), engine.TableMeta, -1))(e.t)
 		require.NoError(e.t, tx.Bucket(names.Sys).Put(names.SysKey, b))
 	})
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.True(t, slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" }), "%v", problems)
 }
 
@@ -271,10 +254,8 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 	edit := func(id string, change func(h *store.HeldBatch)) func(tx *bbolt.Tx) {
 		return func(tx *bbolt.Tx) {
 			key := ulid.MustParse(id)
-			row, err := codec.Unseal('d', key[:], tx.Bucket(names.Held).Get(key[:]))
-			require.NoError(e.t, err)
-			row, err = peek.Engine.EditHeld(row, change)
-			require.NoError(e.t, err)
+			row := must(codec.Unseal('d', key[:], tx.Bucket(names.Held).Get(key[:])))(e.t)
+			row = must(peek.Engine.EditHeld(row, change))(e.t)
 			require.NoError(e.t, tx.Bucket(names.Held).Put(key[:], codec.Seal('d', key[:], row)))
 		}
 	}
@@ -306,13 +287,11 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 				_, err = db.Scope(scope).Get(ctx, "draft")
 				require.ErrorIs(t, err, store.ErrNotFound)
 			}
-			problems, err := db.Admin().Check(ctx, nil)
-			require.NoError(t, err)
+			problems := must(db.Admin().Check(ctx, nil))(t)
 			require.True(t, slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" }), "%v", problems)
 
 			db = e.edit(true, edit(c.id, c.change)) // the control
-			_, err = db.Review().Approve(ctx, c.id, Approval{By: "judge"})
-			require.NoError(t, err)
+			must(db.Review().Approve(ctx, c.id, Approval{By: "judge"}))(t)
 		})
 	}
 	e.t = t
@@ -320,13 +299,11 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 	var before []byte
 	key := ulid.MustParse(e.held)
 	e.edit(false, func(tx *bbolt.Tx) { before = slices.Clone(tx.Bucket(names.Held).Get(key[:])) })
-	db, err := Open(filepath.Join(e.dir, "agent.ctx"), Options{})
-	require.NoError(t, err)
-	_, err = db.Review().Reject(ctx, e.held, "judge", "no")
-	require.NoError(t, err)
+	db := must(Open(filepath.Join(e.dir, "agent.ctx"), Options{}))(t)
+	must(db.Review().Reject(ctx, e.held, "judge", "no"))(t)
 	require.NoError(t, db.Close())
 	db = e.edit(false, func(tx *bbolt.Tx) { require.NoError(t, tx.Bucket(names.Held).Put(key[:], before)) })
-	_, err = db.Review().Approve(ctx, e.held, Approval{By: "ann"})
+	_, err := db.Review().Approve(ctx, e.held, Approval{By: "ann"})
 	require.ErrorIs(t, err, store.ErrCorrupt)
 }
 
@@ -339,26 +316,20 @@ func TestAnEditedOutcomeIsNotGiven(t *testing.T) {
 	began, ticks := time.Now(), atomic.Int64{}
 	clock := func() time.Time { return began.Add(time.Duration(ticks.Add(1)) * time.Millisecond) } // ids of one moment have no order
 	db := openTest(t, filepath.Join(dir, "agent.ctx"), Options{Clock: clock})
-	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "earlier", Text: "so that a lesser id is in the file, too"})
-	require.NoError(t, err)
-	id, err := newID()
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(ctx, Artefact{ID: "earlier", Text: "so that a lesser id is in the file, too"}))(t)
+	id := must(newID())(t)
 	commit := func(db *DB) (store.Outcome, error) {
 		return storeOf(db).Commit(ctx, store.Batch{ID: id, Scope: "acme", Actor: "test", Now: time.Now(), Bound: []byte("sixteen bytes ..."), State: []store.StateRow{{Key: "note/n", Value: []byte("1")}}, Leaf: manifest.Record{Type: manifest.TypeCommit}})
 	}
-	first, err := commit(db)
-	require.NoError(t, err)
-	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "later", Text: "so that a greater id is in the file"})
-	require.NoError(t, err)
+	first := must(commit(db))(t)
+	must(db.Scope("acme").Put(ctx, Artefact{ID: "later", Text: "so that a greater id is in the file"}))(t)
 	require.NoError(t, db.Close())
 	e := &editable{t: t, dir: dir}
 	edited := func(change func(*store.Outcome)) func(tx *bbolt.Tx) {
 		return func(tx *bbolt.Tx) {
 			b := tx.Bucket(names.Txn)
-			row, err := codec.Unseal('t', id[:], slices.Clone(b.Get(id[:])))
-			require.NoError(t, err)
-			row, err = peek.Engine.EditOutcome(row, change)
-			require.NoError(t, err)
+			row := must(codec.Unseal('t', id[:], slices.Clone(b.Get(id[:]))))(t)
+			row = must(peek.Engine.EditOutcome(row, change))(t)
 			require.NoError(t, b.Put(id[:], codec.Seal('t', id[:], row)))
 		}
 	}
@@ -371,8 +342,7 @@ func TestAnEditedOutcomeIsNotGiven(t *testing.T) {
 		"taken away": func(tx *bbolt.Tx) {
 			require.NoError(t, tx.Bucket(names.Txn).Delete(id[:]))
 			sys := tx.Bucket(names.Sys)
-			b, err := names.Recount(sys.Get(names.SysKey), engine.TableTxn, -1)
-			require.NoError(t, err)
+			b := must(names.Recount(sys.Get(names.SysKey), engine.TableTxn, -1))(t)
 			require.NoError(t, sys.Put(names.SysKey, b))
 		},
 	} {

@@ -29,8 +29,7 @@ import (
 func (e *editable) hidings() map[string]func(tx *bbolt.Tx) {
 	meta := func(tx *bbolt.Tx, n int) {
 		sys := tx.Bucket(names.Sys)
-		b, err := names.Recount(sys.Get(names.SysKey), engine.TableMeta, n)
-		require.NoError(e.t, err)
+		b := must(names.Recount(sys.Get(names.SysKey), engine.TableMeta, n))(e.t)
 		require.NoError(e.t, sys.Put(names.SysKey, b))
 	}
 	return map[string]func(tx *bbolt.Tx){
@@ -49,12 +48,10 @@ func (e *editable) hidings() map[string]func(tx *bbolt.Tx) {
 		},
 		"a version on top": func(tx *bbolt.Tx) {
 			b := tx.Bucket(names.Meta)
-			row, err := codec.Unseal('m', headKey(1, 1), slices.Clone(b.Get(headKey(1, 1))))
-			require.NoError(e.t, err)
-			row, err = peek.Engine.EditHead(row, func(h *store.Head, _ *uint32) {
+			row := must(codec.Unseal('m', headKey(1, 1), slices.Clone(b.Get(headKey(1, 1)))))(e.t)
+			row = must(peek.Engine.EditHead(row, func(h *store.Head, _ *uint32) {
 				h.Version, h.LSN, h.Deleted, h.Rows = 2, 2, true, nil
-			})
-			require.NoError(e.t, err)
+			}))(e.t)
 			require.NoError(e.t, b.Put(headKey(1, 2), codec.Seal('m', headKey(1, 2), row)))
 			meta(tx, 1)
 		},
@@ -76,8 +73,7 @@ func TestCheckFindsAHiddenPage(t *testing.T) {
 				a, err := db.Scope("acme").Assemble(ctx, Query{Text: "how long do refunds take", Budget: 2000, Kinds: []store.Kind{store.KindMessage, store.KindFact, store.KindChunk}})
 				require.NoError(t, err)
 				require.NotContains(t, a.Text(), editText)
-				problems, err := db.Admin().Check(ctx, nil)
-				require.NoError(t, err)
+				problems := must(db.Admin().Check(ctx, nil))(t)
 				found := slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" })
 				require.Equal(t, !trust || slices.Contains(missed, name), found, "%v", problems)
 			}
@@ -101,11 +97,9 @@ func nothingIsHidden(t *testing.T, columns int) {
 	s := db.Scope("acme", WithActor("writer"))
 	ask := func() {
 		t.Helper()
-		a, err := s.Assemble(ctx, Query{Text: "words of a page", Budget: 4000})
-		require.NoError(t, err)
+		a := must(s.Assemble(ctx, Query{Text: "words of a page", Budget: 4000}))(t)
 		require.False(t, slices.ContainsFunc(a.Manifest.Excluded, func(x manifest.Exclusion) bool { return x.Reason == triage.Damaged }))
-		problems, err := db.Admin().Check(ctx, nil)
-		require.NoError(t, err)
+		problems := must(db.Admin().Check(ctx, nil))(t)
 		require.Empty(t, problems)
 	}
 	reopen := func() {
@@ -113,19 +107,16 @@ func nothingIsHidden(t *testing.T, columns int) {
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{}, files)
 		s = db.Scope("acme", WithActor("writer"))
-		st, err := db.Stats(ctx)
-		require.NoError(t, err)
+		st := must(db.Stats(ctx))(t)
 		require.Equal(t, columns > 0, st.ColumnsRead)
 	}
 	long := strings.Repeat("words of a long page that is split into several. ", 200)
 	for round := range 4 {
 		for i := range 12 {
 			text := long[:200*(i+1)]
-			_, err := s.Put(ctx, Artefact{ID: string(rune('a' + i)), Text: strings.Repeat("x ", round) + text, Group: "talk"})
-			require.NoError(t, err)
+			must(s.Put(ctx, Artefact{ID: string(rune('a' + i)), Text: strings.Repeat("x ", round) + text, Group: "talk"}))(t)
 		}
-		_, err := s.Put(ctx, Artefact{ID: "successor", Text: "words that replace others", Supersedes: []string{"a", "b"}})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: "successor", Text: "words that replace others", Supersedes: []string{"a", "b"}}))(t)
 		require.NoError(t, s.Delete(ctx, "c"))
 		for _, id := range []string{"held", "done", "waits"} {
 			tx, err := s.Begin(ctx)
@@ -143,8 +134,7 @@ func nothingIsHidden(t *testing.T, columns int) {
 		ask()
 		reopen()
 		ask()
-		_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 1, KeepNames: 1})
-		require.NoError(t, err)
+		must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 1, KeepNames: 1}))(t)
 		ask()
 		reopen()
 		ask()
@@ -155,12 +145,10 @@ func nothingIsHidden(t *testing.T, columns int) {
 		}
 	}
 	reopen()
-	_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 1, KeepNames: 1})
-	require.NoError(t, err)
+	must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 1, KeepNames: 1}))(t)
 	reopen()
 	ask()
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
 }

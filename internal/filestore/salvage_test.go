@@ -31,8 +31,7 @@ import (
 // editRow changes a row of a closed database's file.
 func editRow(t *testing.T, path string, bucket, key []byte, change func(v []byte) []byte) {
 	t.Helper()
-	raw, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
+	raw := must(bbolt.Open(path, 0o600, nil))(t)
 	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucket)
 		v := slices.Clone(b.Get(key))
@@ -69,22 +68,18 @@ func TestDamagedContent(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, fmt.Sprint("text ", n), v.Text)
 		}
-		hits, err := hitsOf(s.Search(ctx, "text 4", 10))
-		require.NoError(t, err)
+		hits := must(hitsOf(s.Search(ctx, "text 4", 10)))(t)
 		require.Len(t, hits, 4)
-		a, err := s.Assemble(ctx, Query{Text: "text 4", Budget: 2000})
-		require.NoError(t, err)
+		a := must(s.Assemble(ctx, Query{Text: "text 4", Budget: 2000}))(t)
 		require.Len(t, a.Blocks, 4)
 		left := slices.IndexFunc(a.Left, func(l LeftOut) bool { return l.Ref.ID == "page-2" })
 		require.GreaterOrEqual(t, left, 0, "%+v", a.Left)
 		require.Equal(t, triage.Damaged, a.Left[left].Reason)
-		problems, err := db.Admin().Check(ctx, nil)
-		require.NoError(t, err)
+		problems := must(db.Admin().Check(ctx, nil))(t)
 		require.Len(t, problems, 1, "%+v", problems)
 		require.Equal(t, "content 3", problems[0].Where)
 		if !opts.ReadOnly {
-			_, err = s.Put(ctx, Artefact{ID: "later", Text: "written beside damage"})
-			require.NoError(t, err)
+			must(s.Put(ctx, Artefact{ID: "later", Text: "written beside damage"}))(t)
 			require.NoError(t, s.Delete(ctx, "later"))
 		}
 		require.NoError(t, db.Close())
@@ -93,8 +88,7 @@ func TestDamagedContent(t *testing.T) {
 	defer db.Close()
 	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page-2", Text: "text 2"})
 	require.NoError(t, err, "putting it again heals it")
-	v, err := db.Scope("acme").Get(ctx, "page-2")
-	require.NoError(t, err)
+	v := must(db.Scope("acme").Get(ctx, "page-2"))(t)
 	require.Equal(t, "text 2", v.Text)
 }
 
@@ -104,20 +98,16 @@ func TestUnreadIsNamed(t *testing.T) {
 	path := dbtest.MemoryPath(t)
 	db := openTest(t, path, Options{})
 	for n := range 300 {
-		_, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprint("needle number ", n)})
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprint("needle number ", n)}))(t)
 	}
 	require.NoError(t, db.Close())
 	editRow(t, path, names.Content, textKey(1), flipFirst)
 	db = openTest(t, path, Options{})
 	defer db.Close()
-	a, err := db.Scope("acme").Assemble(ctx, Query{Text: "needle", Budget: 500, TopK: 5})
-	require.NoError(t, err)
+	a := must(db.Scope("acme").Assemble(ctx, Query{Text: "needle", Budget: 500, TopK: 5}))(t)
 	require.Contains(t, a.Left, LeftOut{Ref: Ref{Scope: "acme", ID: "page-0", Page: 1, Version: 1}, Reason: triage.Damaged})
-	_, err = db.Scope("acme/other").Assemble(ctx, Query{Text: "needle", Budget: 500, TopK: 5})
-	require.NoError(t, err)
-	b, err := db.Scope("else").Assemble(ctx, Query{Text: "needle", Budget: 500, TopK: 5})
-	require.NoError(t, err)
+	must(db.Scope("acme/other").Assemble(ctx, Query{Text: "needle", Budget: 500, TopK: 5}))(t)
+	b := must(db.Scope("else").Assemble(ctx, Query{Text: "needle", Budget: 500, TopK: 5}))(t)
 	require.Empty(t, b.Left, "another scope hears nothing of it")
 }
 
@@ -126,10 +116,8 @@ func TestDamagedTree(t *testing.T) {
 	ctx := context.Background()
 	path := dbtest.MemoryPath(t)
 	makeDamageBase(t, path)
-	good, err := os.ReadFile(path)
-	require.NoError(t, err)
-	raw, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+	good := must(os.ReadFile(path))(t)
+	raw := must(bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true}))(t)
 	var leaf, size uint64
 	require.NoError(t, raw.View(func(tx *bbolt.Tx) error {
 		leaf, size = uint64(tx.Bucket(names.Content).Root()), uint64(raw.Info().PageSize)
@@ -140,10 +128,9 @@ func TestDamagedTree(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, good, 0o600))
 	db := openTest(t, path, Options{ReadOnly: true})
 	defer db.Close()
-	list, err := listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(100, "", nil)))
-	require.NoError(t, err)
+	list := must(listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(100, "", nil))))(t)
 	require.NotEmpty(t, list)
-	_, err = db.Scope("acme/bulk").Get(ctx, "bulk-8")
+	_, err := db.Scope("acme/bulk").Get(ctx, "bulk-8")
 	require.ErrorIs(t, err, store.ErrCorrupt)
 }
 
@@ -172,17 +159,14 @@ func TestDamagedPostings(t *testing.T) {
 		_, err := db.Scope("acme/bulk").Search(ctx, "shelf", 5)
 		require.ErrorIs(t, err, store.ErrCorrupt)
 		require.ErrorContains(t, err, "open it for writing")
-		_, err = db.Scope("acme/bulk").Get(ctx, "bulk-8")
-		require.NoError(t, err)
+		must(db.Scope("acme/bulk").Get(ctx, "bulk-8"))(t)
 		require.NoError(t, db.Close())
 	}
 	db = openTest(t, path, Options{})
 	defer db.Close()
-	hits, err := hitsOf(db.Scope("acme/bulk").Search(ctx, "shelf 77 parcel", 5))
-	require.NoError(t, err)
+	hits := must(hitsOf(db.Scope("acme/bulk").Search(ctx, "shelf 77 parcel", 5)))(t)
 	require.Len(t, hits, 5)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 }
 
@@ -193,10 +177,8 @@ func TestHeldRows(t *testing.T) {
 	path := dbtest.MemoryPath(t)
 	db := openTest(t, path, Options{})
 	count := func(db *DB) int {
-		st, err := db.Stats(ctx)
-		require.NoError(t, err)
-		list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil)))
-		require.NoError(t, err)
+		st := must(db.Stats(ctx))(t)
+		list := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t)
 		require.Len(t, list, st.Held)
 		return st.Held
 	}
@@ -204,30 +186,25 @@ func TestHeldRows(t *testing.T) {
 	for n := range 12 {
 		ids = append(ids, hold(t, db.Scope("acme", WithActor("writer")), fmt.Sprint("draft-", n), fmt.Sprint("text ", n)))
 		if n%5 == 0 {
-			_, err := db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
+			must(db.Admin().Checkpoint(ctx))(t)
 		}
 		if n > 5 {
 			require.Equal(t, n+1, count(db))
 		}
 	}
 	for n, id := range ids[:4] {
-		_, err := db.Review().Approve(ctx, id, Approval{By: "ann"})
-		require.NoError(t, err)
-		_, err = db.Review().Approve(ctx, id, Approval{By: "ann"})
-		require.NoError(t, err)
+		must(db.Review().Approve(ctx, id, Approval{By: "ann"}))(t)
+		must(db.Review().Approve(ctx, id, Approval{By: "ann"}))(t)
 		require.Equal(t, 11-n, count(db))
 	}
-	_, err := db.Review().Reject(ctx, ids[4], "ann", "")
-	require.NoError(t, err)
+	must(db.Review().Reject(ctx, ids[4], "ann", ""))(t)
 	require.Equal(t, 7, count(db))
 	slices.Sort(ids[5:]) // the list is by id: oldest first, within a millisecond in any order
 	for range 2 {
 		var got []string
 		for cursor := ""; ; {
 			var next string
-			page, err := listing.Collect(db.Review().Batches(ctx, "acme", false, AtMost(3, cursor, &next)))
-			require.NoError(t, err)
+			page := must(listing.Collect(db.Review().Batches(ctx, "acme", false, AtMost(3, cursor, &next))))(t)
 			for _, h := range page {
 				got = append(got, h.ID)
 			}
@@ -242,7 +219,7 @@ func TestHeldRows(t *testing.T) {
 		require.Equal(t, 7, count(db))
 	}
 	require.NoError(t, db.Close())
-	_, err = listing.Collect(db.Review().Batches(ctx, "", false, AtMost(3, "", nil)))
+	_, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(3, "", nil)))
 	require.ErrorIs(t, err, store.ErrClosed)
 
 	key := ulid.MustParse(ids[7])
@@ -255,8 +232,7 @@ func TestHeldRows(t *testing.T) {
 	require.Len(t, list, 6)
 	_, err = db.Review().Show(ctx, ids[7])
 	require.ErrorIs(t, err, store.ErrCorrupt)
-	_, err = db.Review().Approve(ctx, ids[8], Approval{By: "ann"})
-	require.NoError(t, err)
+	must(db.Review().Approve(ctx, ids[8], Approval{By: "ann"}))(t)
 	st, err := db.Stats(ctx)
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.Equal(t, 5, st.Held)
@@ -272,11 +248,9 @@ func makeSalvageBase(t *testing.T, path string) {
 	db := openTest(t, live, Options{})
 	defer db.Close()
 	s := db.Scope("acme", WithActor("writer"))
-	_, err := s.Directives().Step(ctx, "Remember for this conversation: always answer in French.")
-	require.NoError(t, err)
+	must(s.Directives().Step(ctx, "Remember for this conversation: always answer in French."))(t)
 	put := func(a Artefact) {
-		_, err := s.Put(ctx, a)
-		require.NoError(t, err)
+		must(s.Put(ctx, a))(t)
 	}
 	put(Artefact{ID: "old-rule", Text: "the old rule"})
 	put(Artefact{ID: "rule", Text: "the rule", Supersedes: []string{"old-rule"}})
@@ -284,8 +258,7 @@ func makeSalvageBase(t *testing.T, path string) {
 	put(Artefact{ID: "parent", Text: "the parent"})
 	put(Artefact{ID: "child", Kind: store.KindSummary, Text: "the child", DerivedFrom: []Ref{{Scope: "acme", ID: "parent", Version: 1}}})
 	put(Artefact{ID: "orphan", Kind: store.KindSummary, Text: "of an old parent", DerivedFrom: []Ref{{Scope: "acme", ID: "rule", Version: 1}}})
-	_, err = db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
 	put(Artefact{ID: "late", Text: "in the log only"})
 	require.NoError(t, s.Delete(ctx, "page-23"))
 	require.NoError(t, dbtest.Copy(live, path))
@@ -298,8 +271,7 @@ func TestSalvageWhole(t *testing.T) {
 	path, to := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	makeSalvageBase(t, path)
 	before := fingerprint(t, path)
-	rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{By: "ann"})
-	require.NoError(t, err)
+	rep := must(Salvage(ctx, path, to, filestore.SalvageOptions{By: "ann"}))(t)
 	require.Equal(t, before, fingerprint(t, path))
 	require.Empty(t, rep.Lost)
 	require.Equal(t, contents(t, path), contents(t, to))
@@ -307,26 +279,19 @@ func TestSalvageWhole(t *testing.T) {
 
 	db := openTest(t, to, Options{})
 	defer db.Close()
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 	old := openTest(t, path, Options{ReadOnly: true})
 	defer old.Close()
-	was, err := listing.Collect(old.Review().Batches(ctx, "", false, AtMost(100, "", nil)))
-	require.NoError(t, err)
-	held, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil)))
-	require.NoError(t, err)
+	was := must(listing.Collect(old.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t)
+	held := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t)
 	require.Equal(t, was, held)
-	_, err = db.Review().Approve(ctx, held[0].ID, Approval{By: "ann"})
-	require.NoError(t, err)
-	is, err := db.Scope("acme").Directives().State(ctx)
-	require.NoError(t, err)
-	wasDirective, err := old.Scope("acme").Directives().State(ctx)
-	require.NoError(t, err)
+	must(db.Review().Approve(ctx, held[0].ID, Approval{By: "ann"}))(t)
+	is := must(db.Scope("acme").Directives().State(ctx))(t)
+	wasDirective := must(old.Scope("acme").Directives().State(ctx))(t)
 	require.Equal(t, wasDirective, is)
 	shown := func(db *DB) (out []string) {
-		a, err := db.Scope("acme").Assemble(ctx, Query{Text: "rule child orphan", Budget: 4000})
-		require.NoError(t, err)
+		a := must(db.Scope("acme").Assemble(ctx, Query{Text: "rule child orphan", Budget: 4000}))(t)
 		for _, b := range a.Blocks {
 			out = append(out, b.Ref.ID+": "+b.Text)
 		}
@@ -337,7 +302,7 @@ func TestSalvageWhole(t *testing.T) {
 	require.NoError(t, fresh("child"))
 	require.ErrorIs(t, fresh("orphan"), store.ErrDirty, "its parent is not the one it was made of")
 
-	_, err = Salvage(ctx, path, to, filestore.SalvageOptions{})
+	_, err := Salvage(ctx, path, to, filestore.SalvageOptions{})
 	require.ErrorContains(t, err, "exists")
 	_, err = Salvage(ctx, to+"-none", to+"2", filestore.SalvageOptions{})
 	require.ErrorIs(t, err, store.ErrNotExist)
@@ -389,11 +354,9 @@ func TestSalvage(t *testing.T) {
 	lost, times := 0, uint64(*salvageTimes)
 	for seed := uint64(0); seed < times || lost == 0 && seed < 30*times; seed++ { // damage that costs nothing shows little
 		n, err := judgeSalvage(t, base, func(path string) string {
-			what, err := harm(path, seed)
-			require.NoError(t, err)
+			what := must(harm(path, seed))(t)
 			if seed%3 == 0 {
-				more, err := harm(path, seed+1000)
-				require.NoError(t, err)
+				more := must(harm(path, seed+1000))(t)
 				what += ", " + more
 			}
 			return what
@@ -413,10 +376,8 @@ func TestSalvageControl(t *testing.T) {
 	makeSalvageBase(t, base)
 	truth := contents(t, base)
 	db := openTest(t, base, Options{})
-	located, err := storeOf(db).Resolve(context.Background(), store.Scopes{"acme"}, Ref{ID: "rule"})
-	require.NoError(t, err)
-	loaded, err := storeOf(db).Load(context.Background(), store.Scopes{"acme"}, located.Pages, store.WantHead)
-	require.NoError(t, err)
+	located := must(storeOf(db).Resolve(context.Background(), store.Scopes{"acme"}, Ref{ID: "rule"}))(t)
+	loaded := must(storeOf(db).Load(context.Background(), store.Scopes{"acme"}, located.Pages, store.WantHead))(t)
 	require.EqualValues(t, 2, loaded[0].Head.Version)
 	var row []byte
 	require.NoError(t, inside(db).Bolt.View(func(tx *bbolt.Tx) error {
@@ -426,32 +387,27 @@ func TestSalvageControl(t *testing.T) {
 	require.NoError(t, db.Close())
 	require.NotEmpty(t, row)
 	damage := func(path string) string { // wherever it stands: in the tree, in free pages, in the log
-		names, err := filepath.Glob(path + "-wal/*")
-		require.NoError(t, err)
+		names := must(filepath.Glob(path + "-wal/*"))(t)
 		for _, name := range append(names, path) {
-			b, err := os.ReadFile(name)
-			require.NoError(t, err)
+			b := must(os.ReadFile(name))(t)
 			bad := slices.Clone(row[:len(row)-8])
 			bad[0] ^= 1
 			require.NoError(t, os.WriteFile(name, bytes.ReplaceAll(b, row[:len(row)-8], bad), 0o600))
 		}
 		return "version 2 of the rule"
 	}
-	n, err := judgeSalvage(t, base, damage, filestore.SalvageOptions{}, truth)
-	require.NoError(t, err)
+	n := must(judgeSalvage(t, base, damage, filestore.SalvageOptions{}, truth))(t)
 	require.Equal(t, 2, n, "the rule, and what it had replaced")
-	_, err = judgeSalvage(t, base, damage, filestore.SalvageOptions{Older: true}, truth)
+	_, err := judgeSalvage(t, base, damage, filestore.SalvageOptions{Older: true}, truth)
 	require.ErrorContains(t, err, "the rule, corrected")
 	require.NotErrorIs(t, err, store.ErrCorrupt)
 }
 
 // wipeLog overwrites what the log holds beside the file.
 func wipeLog(t *testing.T, path string) {
-	names, err := filepath.Glob(path + "-wal/*.wal")
-	require.NoError(t, err)
+	names := must(filepath.Glob(path + "-wal/*.wal"))(t)
 	for _, name := range names {
-		st, err := os.Stat(name)
-		require.NoError(t, err)
+		st := must(os.Stat(name))(t)
 		require.NoError(t, os.Truncate(name, segmentHeader))
 		require.NoError(t, os.Truncate(name, st.Size()))
 	}
@@ -465,10 +421,8 @@ func TestSalvageStages(t *testing.T) {
 	truth := contents(t, base)
 	zero := func(name string, at, n int64) func(path string) string {
 		return func(path string) string {
-			f, err := os.OpenFile(path+name, os.O_RDWR, 0)
-			require.NoError(t, err)
-			_, err = f.WriteAt(make([]byte, n), at)
-			require.NoError(t, err)
+			f := must(os.OpenFile(path+name, os.O_RDWR, 0))(t)
+			must(f.WriteAt(make([]byte, n), at))(t)
 			require.NoError(t, f.Close())
 			return fmt.Sprint(name, " zeroed at ", at)
 		}
@@ -501,23 +455,19 @@ func TestSalvageSegments(t *testing.T) {
 	db := openTest(t, live, Options{})
 	s := db.Scope("acme")
 	put := func(text string) {
-		_, err := s.Put(ctx, Artefact{ID: "rule", Text: text})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: "rule", Text: text}))(t)
 	}
 	put("the rule")
-	_, err := db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
 	require.NoError(t, inside(db).Log.Rotate())
 	put("the rule, corrected")
 	require.NoError(t, inside(db).Log.Rotate())
-	_, err = s.Put(ctx, Artefact{ID: "late", Text: "in the last segment"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "late", Text: "in the last segment"}))(t)
 	require.NoError(t, dbtest.Copy(live, base))
 	require.NoError(t, db.Close())
 	truth := map[string]string{"acme:rule": "", "acme:late": contents(t, base)["acme:late"]}
 	remove := func(t *testing.T, path string, keep func(i, n int) bool) {
-		names, err := filepath.Glob(path + "-wal/*.wal")
-		require.NoError(t, err)
+		names := must(filepath.Glob(path + "-wal/*.wal"))(t)
 		require.Len(t, names, 3)
 		for i, name := range names {
 			if !keep(i, len(names)) {
@@ -548,12 +498,10 @@ func TestSalvageReadsWhatOpenReads(t *testing.T) {
 	live, base := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	db := openTest(t, live, Options{})
 	for n := range 5 {
-		_, err := db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprint("text ", n)})
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint("page-", n), Text: fmt.Sprint("text ", n)}))(t)
 	}
 	name := logFile(t, live)
-	unsealed, err := os.ReadFile(name)
-	require.NoError(t, err)
+	unsealed := must(os.ReadFile(name))(t)
 	require.NoError(t, inside(db).Log.Rotate())
 	require.NoError(t, dbtest.Copy(live, base))
 	require.NoError(t, db.Close())
@@ -567,8 +515,7 @@ func TestSalvageReadsWhatOpenReads(t *testing.T) {
 
 	salvaged := func() []filestore.Loss {
 		to := dbtest.MemoryPath(t)
-		rep, err := Salvage(ctx, base, to, filestore.SalvageOptions{})
-		require.NoError(t, err)
+		rep := must(Salvage(ctx, base, to, filestore.SalvageOptions{}))(t)
 		require.Equal(t, 5, rep.Artefacts, "%+v", rep.Lost)
 		require.Equal(t, truth, contents(t, to))
 		return rep.Lost
@@ -576,7 +523,7 @@ func TestSalvageReadsWhatOpenReads(t *testing.T) {
 	require.Empty(t, salvaged())
 	strange := filepath.Join(base+"-wal", "copy of 1.wal")
 	require.NoError(t, os.WriteFile(strange, unsealed, 0o600))
-	_, err = Open(base, Options{ReadOnly: true})
+	_, err := Open(base, Options{ReadOnly: true})
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	lost := salvaged()
 	require.Len(t, lost, 1, "%+v", lost) // the audit is all there
@@ -584,18 +531,15 @@ func TestSalvageReadsWhatOpenReads(t *testing.T) {
 	require.Contains(t, lost[0].Why, "not the name of a segment")
 
 	require.NoError(t, os.Rename(name, strange))
-	rep, err := Salvage(ctx, base, dbtest.MemoryPath(t), filestore.SalvageOptions{})
-	require.NoError(t, err)
+	rep := must(Salvage(ctx, base, dbtest.MemoryPath(t), filestore.SalvageOptions{}))(t)
 	require.Contains(t, fmt.Sprint(rep.Lost), "its first segments are missing", "the control: a segment that got another name is missed")
 	require.NoError(t, os.Remove(strange))
-	rep, err = Salvage(ctx, base, dbtest.MemoryPath(t), filestore.SalvageOptions{})
-	require.NoError(t, err)
+	rep = must(Salvage(ctx, base, dbtest.MemoryPath(t), filestore.SalvageOptions{}))(t)
 	require.Zero(t, rep.Artefacts)
 	require.Contains(t, fmt.Sprint(rep.Lost), "{log it begins at record 6, but the file ends at record 0: its first segments are missing}")
 
 	require.NoError(t, os.RemoveAll(base+"-wal"))
-	rep, err = Salvage(ctx, base, dbtest.MemoryPath(t), filestore.SalvageOptions{})
-	require.NoError(t, err)
+	rep = must(Salvage(ctx, base, dbtest.MemoryPath(t), filestore.SalvageOptions{}))(t)
 	require.Zero(t, rep.Artefacts)
 	require.Contains(t, fmt.Sprint(rep.Lost), "the log has no segment")
 }
@@ -606,8 +550,7 @@ func TestSalvageTaken(t *testing.T) {
 	path, to := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	makeSalvageBase(t, path)
 	other := openTest(t, to+".made", Options{})
-	_, err := other.Scope("acme").Put(ctx, Artefact{ID: "mine", Text: "somebody else's"})
-	require.NoError(t, err)
+	must(other.Scope("acme").Put(ctx, Artefact{ID: "mine", Text: "somebody else's"}))(t)
 	require.NoError(t, other.Close())
 	before := contents(t, to+".made")
 	made := false
@@ -618,7 +561,7 @@ func TestSalvageTaken(t *testing.T) {
 			require.NoError(t, dbtest.Copy(to+".made", to))
 		}
 	}}
-	_, err = Salvage(ctx, path, to, filestore.SalvageOptions{})
+	_, err := Salvage(ctx, path, to, filestore.SalvageOptions{})
 	require.True(t, made)
 	require.Error(t, err)
 	require.Equal(t, before, contents(t, to))
@@ -640,8 +583,7 @@ func (c *askedContext) Err() error {
 func TestSalvageHugeVersion(t *testing.T) {
 	t.Parallel()
 	path := closedDatabase(t)
-	raw, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
+	raw := must(bbolt.Open(path, 0o600, nil))(t)
 	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(names.Meta)
 		row := slices.Clone(b.Get(headKey(1, 1)))
@@ -655,8 +597,7 @@ func TestSalvageHugeVersion(t *testing.T) {
 	}))
 	require.NoError(t, raw.Close())
 	to := filepath.Join(t.TempDir(), "salvaged.ctx")
-	rep, err := Salvage(t.Context(), path, to, filestore.SalvageOptions{Older: true})
-	require.NoError(t, err)
+	rep := must(Salvage(t.Context(), path, to, filestore.SalvageOptions{Older: true}))(t)
 	require.Equal(t, 5, rep.Artefacts, "%v", rep.Lost)
 	require.Equal(t, 1, rep.Older)
 	require.Contains(t, fmt.Sprint(rep.Lost), "4294967280")
@@ -669,8 +610,7 @@ func TestSalvageEnded(t *testing.T) {
 	makeSalvageBase(t, path)
 	looks := 0
 	count := &salvageContext{Context: t.Context(), asked: func() error { looks++; return nil }}
-	_, err := Salvage(count, path, filepath.Join(t.TempDir(), "all.ctx"), filestore.SalvageOptions{})
-	require.NoError(t, err)
+	must(Salvage(count, path, filepath.Join(t.TempDir(), "all.ctx"), filestore.SalvageOptions{}))(t)
 	require.Greater(t, looks, 20, "control: it is asked on the way")
 	for at := 1; at < looks; at += max(1, looks/12) {
 		n, to := 0, filepath.Join(t.TempDir(), "part.ctx")
@@ -682,8 +622,7 @@ func TestSalvageEnded(t *testing.T) {
 		}}
 		_, err := Salvage(ending, path, to, filestore.SalvageOptions{})
 		require.ErrorIs(t, err, context.Canceled, "look %d", at)
-		left, err := filepath.Glob(to + "*")
-		require.NoError(t, err)
+		left := must(filepath.Glob(to + "*"))(t)
 		require.Empty(t, left)
 	}
 }
@@ -736,31 +675,26 @@ func TestSalvageHeldConflict(t *testing.T) {
 	db := openTest(t, path, Options{})
 	s := db.Scope("acme", WithActor("writer"))
 	for _, id := range []string{"changed", "deleted", "same"} {
-		_, err := s.Put(ctx, Artefact{ID: id, Text: "what stood there"})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: id, Text: "what stood there"}))(t)
 	}
 	for _, id := range []string{"changed", "deleted", "same", "new"} {
 		hold(t, s, id, "a draft of "+id)
 	}
 	for _, id := range []string{"changed", "new"} {
-		_, err := s.Put(ctx, Artefact{ID: id, Text: "somebody was faster"})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: id, Text: "somebody was faster"}))(t)
 	}
 	require.NoError(t, s.Delete(ctx, "deleted"))
 	require.NoError(t, db.Close())
 
-	rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{})
-	require.NoError(t, err)
+	rep := must(Salvage(ctx, path, to, filestore.SalvageOptions{}))(t)
 	require.Equal(t, 4, rep.Held)
 	db = openTest(t, to, Options{})
 	defer db.Close()
-	list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil)))
-	require.NoError(t, err)
+	list := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil))))(t)
 	require.Len(t, list, 4)
 	for _, h := range list {
-		shown, err := db.Review().Show(ctx, h.ID)
-		require.NoError(t, err)
-		_, err = db.Review().Approve(ctx, h.ID, Approval{By: "ann"})
+		shown := must(db.Review().Show(ctx, h.ID))(t)
+		_, err := db.Review().Approve(ctx, h.ID, Approval{By: "ann"})
 		if h.Writes[0].ID == "same" {
 			require.Empty(t, shown.Conflicts)
 			require.NoError(t, err)
@@ -788,8 +722,7 @@ func TestSalvageOfEditedRows(t *testing.T) {
 			for i, opts := range []filestore.SalvageOptions{{}, filestore.SalvageOptions{}.Peek()} {
 				trust := i == 1
 				to := filepath.Join(t.TempDir(), "to.ctx")
-				rep, err := Salvage(ctx, e.file(edits[name]), to, opts)
-				require.NoError(t, err)
+				rep := must(Salvage(ctx, e.file(edits[name]), to, opts))(t)
 				told := slices.ContainsFunc(rep.Lost, func(l filestore.Loss) bool {
 					return strings.Contains(l.What+l.Why, "policy") || strings.Contains(l.Why, "edited")
 				})
@@ -815,8 +748,7 @@ func TestSalvageOfEditedRows(t *testing.T) {
 					require.True(t, v.Pinned)
 				}
 				if name != "replaced" {
-					v, err = db.Scope("acme").Get(ctx, "plain")
-					require.NoError(t, err)
+					v = must(db.Scope("acme").Get(ctx, "plain"))(t)
 					require.Equal(t, "shipping takes three days", v.Text)
 				}
 				require.NoError(t, db.Close())
@@ -834,15 +766,12 @@ func TestSalvageOfEditedDrafts(t *testing.T) {
 	var before []byte
 	e.file(func(tx *bbolt.Tx) { before = slices.Clone(tx.Bucket(names.Held).Get(key[:])) })
 	edited := func(tx *bbolt.Tx) {
-		row, err := codec.Unseal('d', key[:], tx.Bucket(names.Held).Get(key[:]))
-		require.NoError(t, err)
-		row, err = peek.Engine.EditHeld(row, func(h *store.HeldBatch) { h.Batch.Actor = "another" })
-		require.NoError(t, err)
+		row := must(codec.Unseal('d', key[:], tx.Bucket(names.Held).Get(key[:])))(t)
+		row = must(peek.Engine.EditHeld(row, func(h *store.HeldBatch) { h.Batch.Actor = "another" }))(t)
 		require.NoError(t, tx.Bucket(names.Held).Put(key[:], codec.Seal('d', key[:], row)))
 	}
 	salvaged := func(path string, opts filestore.SalvageOptions) filestore.Salvaged {
-		rep, err := Salvage(ctx, path, filepath.Join(t.TempDir(), "to.ctx"), opts)
-		require.NoError(t, err)
+		rep := must(Salvage(ctx, path, filepath.Join(t.TempDir(), "to.ctx"), opts))(t)
 		return rep
 	}
 	require.Equal(t, 1, salvaged(e.file(func(*bbolt.Tx) {}), filestore.SalvageOptions{}).Held)
@@ -850,8 +779,7 @@ func TestSalvageOfEditedDrafts(t *testing.T) {
 	require.Equal(t, 1, salvaged(e.file(edited), filestore.SalvageOptions{}.Peek()).Held, "the control")
 
 	db := openTest(t, filepath.Join(e.dir, "agent.ctx"), Options{})
-	_, err := db.Review().Reject(ctx, e.held, "judge", "no")
-	require.NoError(t, err)
+	must(db.Review().Reject(ctx, e.held, "judge", "no"))(t)
 	require.NoError(t, db.Close())
 	back := func(tx *bbolt.Tx) { require.NoError(t, tx.Bucket(names.Held).Put(key[:], before)) }
 	rep := salvaged(e.file(back), filestore.SalvageOptions{})

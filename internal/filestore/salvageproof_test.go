@@ -45,8 +45,7 @@ func countedBase(t *testing.T) (path string, newest map[string]int) {
 	put := func(n int) {
 		id := fmt.Sprint("art-", n)
 		newest[id]++
-		_, err := db.Scope("acme").Put(ctx, Artefact{ID: id, Text: countedText(n, newest[id])})
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(ctx, Artefact{ID: id, Text: countedText(n, newest[id])}))(t)
 	}
 	for n := range countedArtefacts {
 		put(n)
@@ -54,13 +53,11 @@ func countedBase(t *testing.T) (path string, newest map[string]int) {
 			put(n / 2)
 		}
 		if n == 40 || n == 90 {
-			_, err := db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
+			must(db.Admin().Checkpoint(ctx))(t)
 			require.NoError(t, log.Rotate())
 		}
 		if n%7 == 0 {
-			_, err := db.Scope("acme").Get(ctx, fmt.Sprint("art-", n))
-			require.NoError(t, err)
+			must(db.Scope("acme").Get(ctx, fmt.Sprint("art-", n)))(t)
 		}
 	}
 	require.NoError(t, log.Sync(ctx, log.Last()))
@@ -71,8 +68,7 @@ func countedBase(t *testing.T) (path string, newest map[string]int) {
 }
 
 func logFiles(t *testing.T, path string) []string {
-	names, err := filepath.Glob(path + "-wal/*.wal")
-	require.NoError(t, err)
+	names := must(filepath.Glob(path + "-wal/*.wal"))(t)
 	slices.Sort(names)
 	return names
 }
@@ -88,8 +84,7 @@ func commitsOf(t *testing.T, path string) (ids []string, recs []wal.Record, seq 
 	_, err := wal.Scan(context.Background(), path+"-wal", nil, 0, func(r wal.Record) error {
 		id := ""
 		if r.Kind == wal.KindCommit {
-			c, err := format.DecodeCommit(r.Body)
-			require.NoError(t, err)
+			c := must(format.DecodeCommit(r.Body))(t)
 			for _, h := range c.Heads {
 				id = headRow(t, h.Row).ID
 			}
@@ -108,16 +103,13 @@ func commitsOf(t *testing.T, path string) (ids []string, recs []wal.Record, seq 
 }
 
 func headRow(t *testing.T, row []byte) *store.Head {
-	h, err := format.DecodeHead(row, func(uint32) string { return "" })
-	require.NoError(t, err)
+	h := must(format.DecodeHead(row, func(uint32) string { return "" }))(t)
 	return h
 }
 
 func openFileOf(t *testing.T, path string) (*os.File, int64) {
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	st, err := f.Stat()
-	require.NoError(t, err)
+	f := must(os.Open(path))(t)
+	st := must(f.Stat())(t)
 	return f, st.Size()
 }
 
@@ -125,8 +117,7 @@ func openFileOf(t *testing.T, path string) (*os.File, int64) {
 func flipRecord(t *testing.T, path string, rng *rand.Rand) damageDone {
 	ids, recs, applied := commitsOf(t, path)
 	i := rng.IntN(len(recs))
-	b, err := os.ReadFile(recs[i].Segment)
-	require.NoError(t, err)
+	b := must(os.ReadFile(recs[i].Segment))(t)
 	b[recs[i].Offset+40+rng.Int64N(int64(recs[i].Durable))] ^= 1 << rng.IntN(8)
 	require.NoError(t, os.WriteFile(recs[i].Segment, b, 0o600))
 	lost := map[string]bool{}
@@ -158,8 +149,7 @@ func zeroPage(t *testing.T, path string, rng *rand.Rand) damageDone {
 	ids, recs, _ := commitsOf(t, path)
 	file, size := openFileOf(t, path)
 	defer file.Close()
-	m, err := names.Newest(file, size)
-	require.NoError(t, err)
+	m := must(names.Newest(file, size))(t)
 	page := 2 + rng.Int64N(int64(m.High)-2)
 	from, to := page*m.PageSize, (page+1)*m.PageSize
 	lost, arts, nums := map[string]bool{}, map[uint64]bool{}, map[uint64]bool{}
@@ -169,8 +159,7 @@ func zeroPage(t *testing.T, path string, rng *rand.Rand) damageDone {
 		hit := at < to && at+int64(len(v)) > from || at-int64(len(k)) < to && at > from
 		switch {
 		case bucket == "meta" && k[0] == 'h':
-			row, err := codec.Unseal('m', k, v)
-			require.NoError(t, err)
+			row := must(codec.Unseal('m', k, v))(t)
 			head := headRow(t, row)
 			idOf[head.Art] = head.ID
 			for _, r := range head.Rows {
@@ -231,14 +220,11 @@ func salvaged(t *testing.T, path string, newest map[string]int, done damageDone)
 	told := fmt.Sprint(rep.Lost)
 	db := openTest(t, to, Options{})
 	defer db.Close()
-	list, err := listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(1000, "", nil)))
-	require.NoError(t, err)
+	list := must(listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(1000, "", nil))))(t)
 	got := map[string]int{}
 	for _, v := range list {
-		full, err := db.Scope("acme").Get(ctx, v.Ref.ID)
-		require.NoError(t, err)
-		n, err := strconv.Atoi(strings.TrimPrefix(v.Ref.ID, "art-"))
-		require.NoError(t, err)
+		full := must(db.Scope("acme").Get(ctx, v.Ref.ID))(t)
+		n := must(strconv.Atoi(strings.TrimPrefix(v.Ref.ID, "art-")))(t)
 		for version := 1; version <= newest[v.Ref.ID]; version++ {
 			if full.Text == countedText(n, version) {
 				got[v.Ref.ID] = version
@@ -308,8 +294,7 @@ func TestSalvageIntactControl(t *testing.T) {
 func TestSalvageShortened(t *testing.T) {
 	t.Parallel()
 	base, newest := countedBase(t)
-	size, err := os.Stat(logFiles(t, base)[1])
-	require.NoError(t, err)
+	size := must(os.Stat(logFiles(t, base)[1]))(t)
 	for _, at := range []int64{0, 10, segmentHeader, segmentHeader + 100, size.Size() / 2, size.Size() - 1, size.Size() - 40} {
 		path := dbtest.MemoryPath(t)
 		require.NoError(t, dbtest.Copy(base, path))
@@ -323,8 +308,7 @@ func TestSalvageShortened(t *testing.T) {
 
 // unproved counts the artefacts of which a salvage cannot say whether a lost commit changed them.
 func unproved(t *testing.T, path string) int {
-	rep, err := Salvage(context.Background(), path, dbtest.MemoryPath(t), filestore.SalvageOptions{})
-	require.NoError(t, err)
+	rep := must(Salvage(context.Background(), path, dbtest.MemoryPath(t), filestore.SalvageOptions{}))(t)
 	return rep.Unproved
 }
 
@@ -340,8 +324,7 @@ func TestSalvageProves(t *testing.T) {
 		path := dbtest.MemoryPath(t)
 		require.NoError(t, dbtest.Copy(base, path))
 		segment := filepath.Join(path+"-wal", filepath.Base(recs[i].Segment))
-		b, err := os.ReadFile(segment)
-		require.NoError(t, err)
+		b := must(os.ReadFile(segment))(t)
 		b[recs[i].Offset+50] ^= 1
 		require.NoError(t, os.WriteFile(segment, b, 0o600))
 		later := map[string]bool{}
@@ -361,33 +344,26 @@ func TestSalvageOfAForgottenName(t *testing.T) {
 	ctx := context.Background()
 	for _, scope := range []string{"acme", "beta"} {
 		db, path := openForget(t, Options{})
-		_, err := db.Scope("acme").Put(ctx, Artefact{ID: "stays", Text: "orchid"})
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(ctx, Artefact{ID: "stays", Text: "orchid"}))(t)
 		s := db.Scope(scope)
 		for _, text := range []string{"zebra", "zebra two", "zebra three"} {
-			_, err := s.Put(ctx, Artefact{ID: "a", Text: text})
-			require.NoError(t, err)
+			must(s.Put(ctx, Artefact{ID: "a", Text: text}))(t)
 		}
 		require.NoError(t, s.Delete(ctx, "a"))
 		for range 2 {
-			_, err = db.Admin().GC(ctx, forgetsAll)
-			require.NoError(t, err)
+			must(db.Admin().GC(ctx, forgetsAll))(t)
 		}
-		_, err = s.Put(ctx, Artefact{ID: "a", Text: "violin"})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: "a", Text: "violin"}))(t)
 		for range 2 {
-			_, err = db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
+			must(db.Admin().Checkpoint(ctx))(t)
 		}
 		require.NoError(t, db.Close())
 		to := dbtest.MemoryPath(t)
-		rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{})
-		require.NoError(t, err)
+		rep := must(Salvage(ctx, path, to, filestore.SalvageOptions{}))(t)
 		require.Empty(t, rep.Lost)
 		require.Equal(t, 2, rep.Artefacts)
 		db = openTest(t, to, Options{})
-		text, err := textOf(db.Scope(scope), "a")
-		require.NoError(t, err)
+		text := must(textOf(db.Scope(scope), "a"))(t)
 		require.Equal(t, "violin", text)
 		require.NoError(t, db.Close())
 	}
@@ -399,12 +375,10 @@ func TestSalvageOfTwoLives(t *testing.T) {
 	ctx := context.Background()
 	db, path := openForget(t, Options{})
 	s := db.Scope("acme")
-	_, err := s.Put(ctx, Artefact{ID: "a", Text: "zebra"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "a", Text: "zebra"}))(t)
 	require.NoError(t, db.Close())
 	rows := map[string][2][]byte{} // by bucket: of the first life
-	raw, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
+	raw := must(bbolt.Open(path, 0o600, nil))(t)
 	require.NoError(t, raw.View(func(tx *bbolt.Tx) error {
 		for _, of := range []struct{ bucket, prefix string }{{"meta", "h"}, {"content", ""}} {
 			k, v := tx.Bucket([]byte(of.bucket)).Cursor().Seek([]byte(of.prefix))
@@ -416,22 +390,17 @@ func TestSalvageOfTwoLives(t *testing.T) {
 	db = openTest(t, path, Options{}, filestore.Options{Rotate: 1}) // the log must not have the deletion any more
 	require.NoError(t, db.Scope("acme").Delete(ctx, "a"))
 	for range 2 {
-		_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1, Scope: "acme"})
-		require.NoError(t, err)
+		must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1, Scope: "acme"}))(t)
 	}
-	_, err = db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "violin"})
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "violin"}))(t)
 	for n := range 4 {
-		_, err = db.Scope("acme").Put(ctx, Artefact{ID: "other", Text: fmt.Sprint("orchid ", n)})
-		require.NoError(t, err)
-		_, err = db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(ctx, Artefact{ID: "other", Text: fmt.Sprint("orchid ", n)}))(t)
+		must(db.Admin().Checkpoint(ctx))(t)
 	}
 	require.NoError(t, db.Close())
 	edited := dbtest.MemoryPath(t)
 	require.NoError(t, dbtest.Copy(path, edited))
-	raw, err = bbolt.Open(edited, 0o600, nil)
-	require.NoError(t, err)
+	raw = must(bbolt.Open(edited, 0o600, nil))(t)
 	require.NoError(t, raw.Update(func(tx *bbolt.Tx) error {
 		for bucket, row := range rows {
 			require.Nil(t, tx.Bucket([]byte(bucket)).Get(row[0]))
@@ -441,13 +410,11 @@ func TestSalvageOfTwoLives(t *testing.T) {
 	}))
 	require.NoError(t, raw.Close())
 	to := dbtest.MemoryPath(t)
-	rep, err := Salvage(ctx, edited, to, filestore.SalvageOptions{})
-	require.NoError(t, err)
+	rep := must(Salvage(ctx, edited, to, filestore.SalvageOptions{}))(t)
 	require.Equal(t, 2, rep.Artefacts)
 	db = openTest(t, to, Options{})
 	defer db.Close()
-	v, err := db.Scope("acme").Get(ctx, "a")
-	require.NoError(t, err)
+	v := must(db.Scope("acme").Get(ctx, "a"))(t)
 	require.Equal(t, "violin", v.Text)
 	require.EqualValues(t, 1, v.Version)
 }

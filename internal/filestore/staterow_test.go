@@ -56,8 +56,7 @@ func TestAnEditedStateRowIsNotServed(t *testing.T) {
 	db = openTest(t, path, Options{})
 	set(key, "two")
 	set(gone, "")
-	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "some words"})
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "some words"}))(t)
 	require.NoError(t, db.Close())
 
 	put := func(tx *bbolt.Tx, key string, row []byte) {
@@ -65,8 +64,7 @@ func TestAnEditedStateRowIsNotServed(t *testing.T) {
 	}
 	count := func(tx *bbolt.Tx, n int) {
 		sys := tx.Bucket(names.Sys)
-		b, err := names.Recount(sys.Get(names.SysKey), engine.TableState, n)
-		require.NoError(e.t, err)
+		b := must(names.Recount(sys.Get(names.SysKey), engine.TableState, n))(e.t)
 		require.NoError(e.t, sys.Put(names.SysKey, b))
 	}
 	for name, c := range map[string]struct {
@@ -75,22 +73,17 @@ func TestAnEditedStateRowIsNotServed(t *testing.T) {
 		change func(tx *bbolt.Tx)
 	}{
 		"edited": {key, true, func(tx *bbolt.Tx) {
-			b, err := peek.Engine.EditState([]byte(key), row(tx, key), []byte("evil"))
-			require.NoError(e.t, err)
+			b := must(peek.Engine.EditState([]byte(key), row(tx, key), []byte("evil")))(e.t)
 			put(tx, key, b)
 		}},
 		"of another key": {key, true, func(tx *bbolt.Tx) {
-			b, err := peek.Engine.EditState([]byte("note/b"), row(tx, "note/b"), []byte("other"))
-			require.NoError(e.t, err)
-			b, err = peek.Engine.MoveState([]byte("note/b"), b, []byte(key))
-			require.NoError(e.t, err)
+			b := must(peek.Engine.EditState([]byte("note/b"), row(tx, "note/b"), []byte("other")))(e.t)
+			b = must(peek.Engine.MoveState([]byte("note/b"), b, []byte(key)))(e.t)
 			put(tx, key, b)
 		}},
 		"added": {new, true, func(tx *bbolt.Tx) {
-			b, err := peek.Engine.EditState([]byte(key), row(tx, key), []byte("evil"))
-			require.NoError(e.t, err)
-			b, err = peek.Engine.MoveState([]byte(key), b, []byte(new))
-			require.NoError(e.t, err)
+			b := must(peek.Engine.EditState([]byte(key), row(tx, key), []byte("evil")))(e.t)
+			b = must(peek.Engine.MoveState([]byte(key), b, []byte(new)))(e.t)
 			put(tx, new, b)
 			count(tx, 1)
 		}},
@@ -106,21 +99,16 @@ func TestAnEditedStateRowIsNotServed(t *testing.T) {
 			other, err := storeOf(db).State(ctx, "note/b")
 			require.NoError(t, err, "the others are served")
 			require.Equal(t, "other", string(other.Value))
-			problems, err := db.Admin().Check(ctx, nil)
-			require.NoError(t, err)
+			problems := must(db.Admin().Check(ctx, nil))(t)
 			require.True(t, slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" }), "%v", problems)
 			require.NoError(t, commitState(ctx, db, store.StateRow{Key: c.key, Value: []byte("three")})) // what is written now holds
-			now, err := storeOf(db).State(ctx, c.key)
-			require.NoError(t, err)
+			now := must(storeOf(db).State(ctx, c.key))(t)
 			require.Equal(t, "three", string(now.Value))
-			_, err = db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
-			_, err = storeOf(db).State(ctx, c.key)
-			require.NoError(t, err)
+			must(db.Admin().Checkpoint(ctx))(t)
+			must(storeOf(db).State(ctx, c.key))(t)
 
 			db = e.edit(true, c.change)
-			_, err = db.Scope("acme").Search(ctx, "words", 1)
-			require.NoError(t, err)
+			must(db.Scope("acme").Search(ctx, "words", 1))(t)
 			_, err = storeOf(db).State(ctx, c.key)
 			require.NoError(t, err, "the control")
 		})

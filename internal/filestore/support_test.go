@@ -12,6 +12,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/internal/systest"
@@ -48,8 +49,7 @@ func groupKey(num uint64) []byte { return binary.BigEndian.AppendUint64([]byte{'
 func hold(t *testing.T, s *Scope, id, text string) string {
 	t.Helper()
 	ctx := context.Background()
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
+	tx := must(s.Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: text}))
 	var held *store.HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{}), &held)
@@ -62,16 +62,12 @@ func contents(t *testing.T, path string) map[string]string {
 	db := openTest(t, path, Options{ReadOnly: true})
 	defer db.Close()
 	out := map[string]string{}
-	scopes, err := storeOf(db).Scan(ctx, store.ScanQuery{What: store.ScanScopes, Limit: 100})
-	require.NoError(t, err)
+	scopes := must(storeOf(db).Scan(ctx, store.ScanQuery{What: store.ScanScopes, Limit: 100}))(t)
 	for _, sc := range scopes.Names {
-		page, err := storeOf(db).Scan(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{sc.Name}, Limit: 1 << 20})
-		require.NoError(t, err)
+		page := must(storeOf(db).Scan(ctx, store.ScanQuery{What: store.ScanArtefacts, Scopes: store.Scopes{sc.Name}, Limit: 1 << 20}))(t)
 		for _, h := range page.Heads {
-			l, err := storeOf(db).Resolve(ctx, store.Scopes{sc.Name}, Ref{ID: h.ID})
-			require.NoError(t, err)
-			loaded, err := storeOf(db).Load(ctx, store.Scopes{sc.Name}, l.Pages, store.WantText)
-			require.NoError(t, err)
+			l := must(storeOf(db).Resolve(ctx, store.Scopes{sc.Name}, Ref{ID: h.ID}))(t)
+			loaded := must(storeOf(db).Load(ctx, store.Scopes{sc.Name}, l.Pages, store.WantText))(t)
 			a := h.Artefact
 			a.DerivedFrom, a.Supersedes = nil, nil // what was replaced is said below
 			text := fmt.Sprintf("%+v actor %s at %s, replaced %t:", a, h.Actor, h.PutAt, l.By != 0)
@@ -110,8 +106,10 @@ func forge(db *DB, num uint64, text string) error {
 // logFile is the last segment of the log.
 func logFile(t *testing.T, path string) string {
 	t.Helper()
-	files, err := filepath.Glob(path + "-wal/*.wal")
-	require.NoError(t, err)
+	files := must(filepath.Glob(path + "-wal/*.wal"))(t)
 	require.NotEmpty(t, files)
 	return files[len(files)-1]
 }
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }

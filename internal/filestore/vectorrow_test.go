@@ -22,8 +22,7 @@ func TestVectorRows(t *testing.T) {
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
 	defer db.Close()
 	for _, scope := range []string{"acme", "acme/a", "acme/b"} {
-		_, err := db.Scope(scope).Put(ctx, Artefact{ID: "x", Text: "text of " + scope})
-		require.NoError(t, err)
+		must(db.Scope(scope).Put(ctx, Artefact{ID: "x", Text: "text of " + scope}))(t)
 	}
 	s := storeOf(db)
 	vecs := [][]float32{{1, -2.5, math.MaxFloat32}, {0, 1, 2}, {4, 5, 6}}
@@ -31,8 +30,7 @@ func TestVectorRows(t *testing.T) {
 	require.NoError(t, s.PutVectors(ctx, "other", []uint64{1, 99, 0}, [][]float32{{7}, {8}, {9}}), "pages that are not there are passed over")
 	read := func(scopes store.Scopes, model string) [][]float32 {
 		t.Helper()
-		got, err := s.Vectors(ctx, scopes, model, []uint64{3, 2, 1, 0, 99})
-		require.NoError(t, err)
+		got := must(s.Vectors(ctx, scopes, model, []uint64{3, 2, 1, 0, 99}))(t)
 		return got
 	}
 	for _, where := range []string{"overlay", "file"} {
@@ -40,17 +38,14 @@ func TestVectorRows(t *testing.T) {
 		require.Equal(t, [][]float32{nil, nil, {7}, nil, nil}, read(store.Scopes{"acme"}, "other"), where)
 		require.Equal(t, make([][]float32, 5), read(store.Scopes{"acme"}, "unknown"), where)
 		require.Equal(t, make([][]float32, 5), read(store.Scopes{}, "m"), where)
-		_, err := db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
 	}
 	// A newer vector of the same page and model takes the place of the old one, from the overlay and from the file.
 	require.NoError(t, s.PutVectors(ctx, "m", []uint64{1}, [][]float32{{3}}))
 	require.Equal(t, []float32{3}, read(store.Scopes{"acme"}, "m")[2])
-	_, err := db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
 	require.Equal(t, []float32{3}, read(store.Scopes{"acme"}, "m")[2])
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 }
 
@@ -93,11 +88,9 @@ func TestDamagedVectorIsNone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
 			defer db.Close()
-			_, err := db.Scope("acme").Put(ctx, Artefact{ID: "x", Text: "text"})
-			require.NoError(t, err)
+			must(db.Scope("acme").Put(ctx, Artefact{ID: "x", Text: "text"}))(t)
 			s := storeOf(db)
-			_, err = db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
+			must(db.Admin().Checkpoint(ctx))(t)
 			require.NoError(t, inside(db).Bolt.Update(func(tx *bbolt.Tx) error {
 				b, err := tx.CreateBucketIfNotExists(names.Vectors)
 				if err != nil {
@@ -105,21 +98,17 @@ func TestDamagedVectorIsNone(t *testing.T) {
 				}
 				return b.Put(c.key, c.row)
 			}))
-			got, err := s.Vectors(ctx, store.Scopes{"acme"}, "m", []uint64{1, 77})
-			require.NoError(t, err)
+			got := must(s.Vectors(ctx, store.Scopes{"acme"}, "m", []uint64{1, 77}))(t)
 			require.Equal(t, make([][]float32, 2), got)
-			problems, err := db.Admin().Check(ctx, nil)
-			require.NoError(t, err)
+			problems := must(db.Admin().Check(ctx, nil))(t)
 			require.Len(t, problems, 1)
 			if string(c.key) == string(gone) {
 				return
 			}
 			require.NoError(t, s.PutVectors(ctx, "m", []uint64{1}, [][]float32{{1}}))
-			problems, err = db.Admin().Check(ctx, nil)
-			require.NoError(t, err)
+			problems = must(db.Admin().Check(ctx, nil))(t)
 			require.Empty(t, problems)
-			got, err = s.Vectors(ctx, store.Scopes{"acme"}, "m", []uint64{1})
-			require.NoError(t, err)
+			got = must(s.Vectors(ctx, store.Scopes{"acme"}, "m", []uint64{1}))(t)
 			require.Equal(t, [][]float32{{1}}, got)
 		})
 	}
@@ -134,12 +123,10 @@ func TestGCDropsVectorsOfOtherModels(t *testing.T) {
 	defer func() { db.Close() }()
 	nums, vecs := []uint64{1, 2, 3}, [][]float32{{1, 2}, {3, 4}, {5, 6}}
 	for _, id := range []string{"x", "y", "z"} {
-		_, err := db.Scope("acme").Put(ctx, Artefact{ID: id, Text: "text of " + id})
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(ctx, Artefact{ID: id, Text: "text of " + id}))(t)
 	}
 	has := func(model string) (n int) {
-		got, err := storeOf(db).Vectors(ctx, store.Scopes{"acme"}, model, nums)
-		require.NoError(t, err)
+		got := must(storeOf(db).Vectors(ctx, store.Scopes{"acme"}, model, nums))(t)
 		for _, v := range got {
 			if v != nil {
 				n++
@@ -150,19 +137,16 @@ func TestGCDropsVectorsOfOtherModels(t *testing.T) {
 	for _, model := range []string{"old", "new"} {
 		require.NoError(t, storeOf(db).PutVectors(ctx, model, nums, vecs))
 	}
-	_, err := db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
 	require.NoError(t, storeOf(db).PutVectors(ctx, "older", nums, vecs), "no checkpoint has seen these")
 
-	rep, err := db.Admin().GC(ctx, GCOptions{})
-	require.NoError(t, err)
+	rep := must(db.Admin().GC(ctx, GCOptions{}))(t)
 	require.Zero(t, rep.Vectors, "the control: without models none goes")
 	require.NoError(t, storeOf(db).PutVectors(ctx, "older", nums, vecs))
-	rep, err = db.Admin().GC(ctx, GCOptions{Models: []string{"new"}, DryRun: true})
-	require.NoError(t, err)
+	rep = must(db.Admin().GC(ctx, GCOptions{Models: []string{"new"}, DryRun: true}))(t)
 	require.Positive(t, rep.Vectors)
 	require.Equal(t, [3]int{3, 3, 3}, [3]int{has("old"), has("older"), has("new")}, "a dry run drops none")
-	_, err = db.Admin().GC(ctx, GCOptions{Models: []string{"new"}, Scope: "acme"})
+	_, err := db.Admin().GC(ctx, GCOptions{Models: []string{"new"}, Scope: "acme"})
 	require.ErrorIs(t, err, store.ErrInvalid)
 
 	cut, cancel := context.WithCancel(ctx)
@@ -174,15 +158,13 @@ func TestGCDropsVectorsOfOtherModels(t *testing.T) {
 	if err != nil {
 		require.ErrorIs(t, err, context.Canceled)
 	}
-	_, err = db.Admin().GC(ctx, GCOptions{Models: []string{"new"}})
-	require.NoError(t, err)
+	must(db.Admin().GC(ctx, GCOptions{Models: []string{"new"}}))(t)
 	require.Equal(t, [3]int{0, 0, 3}, [3]int{has("old"), has("older"), has("new")})
 	require.NoError(t, storeOf(db).PutVectors(ctx, "old", nums[:1], vecs[:1]), "a model that comes back")
 	require.NoError(t, db.Close())
 	db = openTest(t, path, Options{})
 	require.Equal(t, [3]int{1, 0, 3}, [3]int{has("old"), has("older"), has("new")})
-	rep, err = db.Admin().GC(ctx, GCOptions{Models: []string{}})
-	require.NoError(t, err)
+	rep = must(db.Admin().GC(ctx, GCOptions{Models: []string{}}))(t)
 	require.Equal(t, 4, rep.Vectors, "no model is used any more")
 	require.Equal(t, [3]int{}, [3]int{has("old"), has("older"), has("new")})
 }
@@ -204,19 +186,14 @@ func TestGCVectors(t *testing.T) {
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
 	defer db.Close()
 	for i, text := range []string{"zebra one", "zebra two"} {
-		_, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: text})
-		require.NoError(t, err)
-		v, err := db.Scope("acme").Get(ctx, "a")
-		require.NoError(t, err)
+		must(db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: text}))(t)
+		v := must(db.Scope("acme").Get(ctx, "a"))(t)
 		require.NoError(t, storeOf(db).PutVectors(ctx, "meanings", []uint64{v.Pages[0].Num}, [][]float32{{1, float32(i)}}))
-		_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1})
-		require.NoError(t, err)
-		_, err = db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t)
+		must(db.Admin().Checkpoint(ctx))(t)
 		require.Equal(t, 1, vectorRows(db))
 	}
 	require.NoError(t, storeOf(db).PutVectors(ctx, "meanings", []uint64{1}, [][]float32{{1, 0}}), "of the page that went")
-	_, err := db.Admin().Checkpoint(ctx)
-	require.NoError(t, err)
+	must(db.Admin().Checkpoint(ctx))(t)
 	require.Equal(t, 1, vectorRows(db))
 }

@@ -31,12 +31,10 @@ func TestCloseForTheNextOwner(t *testing.T) {
 			path := dbtest.MemoryPath(t)
 			opts := Options{Path: path, Columns: 1}
 			open := func() *Store {
-				lock, err := TakeLock(opts)
-				require.NoError(t, err)
+				lock := must(TakeLock(opts))(t)
 				own := opts
 				own.Lock = lock
-				st, err := Open(own)
-				require.NoError(t, err)
+				st := must(Open(own))(t)
 				return st
 			}
 			end := func(st *Store) {
@@ -45,8 +43,7 @@ func TestCloseForTheNextOwner(t *testing.T) {
 			}
 			fill := func(st *Store, from, to int) {
 				for n := from; n < to; n++ {
-					_, err := put(st, store.ActApply, store.Artefact{ID: fmt.Sprint("page-", n)}, fmt.Sprint("zebra ", n))
-					require.NoError(t, err)
+					must(put(st, store.ActApply, store.Artefact{ID: fmt.Sprint("page-", n)}, fmt.Sprint("zebra ", n)))(t)
 				}
 			}
 			st := open()
@@ -55,12 +52,10 @@ func TestCloseForTheNextOwner(t *testing.T) {
 			st = open()
 			fill(st, 20, 25)
 			if c.checkpoint {
-				_, err := st.Maintain(ctx, store.Job{Kind: store.JobCheckpoint}, nil)
-				require.NoError(t, err)
+				must(st.Maintain(ctx, store.Job{Kind: store.JobCheckpoint}, nil))(t)
 				fill(st, 25, 26)
 			}
-			last, err := st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: "page-24"})
-			require.NoError(t, err)
+			last := must(st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: "page-24"}))(t)
 			if c.vectors {
 				require.NoError(t, st.PutVectors(ctx, "model", []uint64{last.Pages[0].Num}, [][]float32{{1, 2}}))
 			}
@@ -71,32 +66,26 @@ func TestCloseForTheNextOwner(t *testing.T) {
 			end(st)
 
 			st = open()
-			is, err := st.Stat(ctx)
-			require.NoError(t, err)
+			is := must(st.Stat(ctx))(t)
 			require.Equal(t, lsn, is.LSN)
 			require.Equal(t, c.applied, is.Applied == lsn, "applied %d of %d", is.Applied, lsn)
 			require.Equal(t, c.columns, is.ColumnsRead)
 			for n := range 25 {
-				_, err := st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: fmt.Sprint("page-", n)})
-				require.NoError(t, err)
+				must(st.Resolve(ctx, store.Scopes{"acme"}, store.Ref{ID: fmt.Sprint("page-", n)}))(t)
 			}
-			vecs, err := st.Vectors(ctx, store.Scopes{"acme"}, "model", []uint64{last.Pages[0].Num})
-			require.NoError(t, err)
+			vecs := must(st.Vectors(ctx, store.Scopes{"acme"}, "model", []uint64{last.Pages[0].Num}))(t)
 			require.Equal(t, c.vectors, vecs[0] != nil)
-			leaves, err := st.Audit().Records(ctx, 0, is.Leaves, false, 1000)
-			require.NoError(t, err)
+			leaves := must(st.Audit().Records(ctx, 0, is.Leaves, false, 1000))(t)
 			for _, leaf := range leaves {
 				require.NotEqual(t, manifest.TypeRecovered, leaf.Type, "the end was clean")
 			}
-			rep, err := st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil)
-			require.NoError(t, err)
+			rep := must(st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil))(t)
 			require.Empty(t, rep.Problems)
 			end(st)
 
 			st = open()
 			defer end(st)
-			is, err = st.Stat(ctx)
-			require.NoError(t, err)
+			is = must(st.Stat(ctx))(t)
 			require.True(t, is.ColumnsRead, "an end that nobody waits for keeps the snapshot")
 		})
 	}

@@ -25,16 +25,14 @@ func TestWarmReadsWhatOpensWalk(t *testing.T) {
 	require.Greater(t, texts, textsBefore/2, "texts are not read")
 
 	f, size := coldFile(t)
-	_, err := io.Copy(io.Discard, io.NewSectionReader(f, 0, size))
-	require.NoError(t, err)
+	must(io.Copy(io.Discard, io.NewSectionReader(f, 0, size)))(t)
 	require.True(t, inPageCache(f, size), "a file that was read")
 }
 
 // missingOf counts the leaves of meta and content that are not in the page cache after read.
 func missingOf(t *testing.T, read func(*os.File, int64)) (heads, texts int) {
 	f, size := coldFile(t)
-	m, err := newestMeta(f, size)
-	require.NoError(t, err)
+	m := must(newestMeta(f, size))(t)
 	read(f, size)
 	w := &warming{f: f, m: m}
 	roots := w.buckets()
@@ -48,8 +46,7 @@ func missingOf(t *testing.T, read func(*os.File, int64)) (heads, texts int) {
 // A damaged file costs no more than a whole one: a circle ends, and so does what leads out of the file.
 func TestWarmEndsOnDamage(t *testing.T) {
 	f, size := coldFile(t)
-	m, err := newestMeta(f, size)
-	require.NoError(t, err)
+	m := must(newestMeta(f, size))(t)
 	root := (&warming{f: f, m: m}).buckets()["meta"]
 	for name, child := range map[string]uint64{"a circle": root, "outside": m.high + 5, "a meta page": 0} {
 		b := make([]byte, 8)
@@ -66,8 +63,7 @@ func TestWarmEndsOnDamage(t *testing.T) {
 // coldFile is a file of bbolt with two large buckets, which the kernel was told to drop from its page cache.
 func coldFile(t *testing.T) (*os.File, int64) {
 	path := filepath.Join(t.TempDir(), "cold")
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{NoSync: true, FreelistType: bbolt.FreelistMapType})
-	require.NoError(t, err)
+	db := must(bbolt.Open(path, 0o600, &bbolt.Options{NoSync: true, FreelistType: bbolt.FreelistMapType}))(t)
 	for _, bucket := range []string{"meta", "content"} {
 		require.NoError(t, db.Update(func(tx *bbolt.Tx) error {
 			b, err := tx.CreateBucket([]byte(bucket))
@@ -79,13 +75,11 @@ func coldFile(t *testing.T) (*os.File, int64) {
 	}
 	require.NoError(t, db.Sync())
 	require.NoError(t, db.Close())
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	require.NoError(t, err)
+	f := must(os.OpenFile(path, os.O_RDWR, 0))(t)
 	t.Cleanup(func() { f.Close() })
 	require.NoError(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_RANDOM)) // no reading ahead on this handle: it would hide what is missing
 	require.NoError(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
-	st, err := f.Stat()
-	require.NoError(t, err)
+	st := must(f.Stat())(t)
 	return f, st.Size()
 }
 

@@ -71,12 +71,10 @@ func moveOne(ctx context.Context, tx *Txn) error {
 
 func verifyCount(t *testing.T, db *DB, want int) {
 	for id, n := range map[string]int{"a": -want, "b": want, "c": want} {
-		text, err := textOf(db.Scope("acme"), id)
-		require.NoError(t, err)
+		text := must(textOf(db.Scope("acme"), id))(t)
 		require.Equal(t, fmt.Sprint(n), text, "artefact %s: an update was lost, or done twice", id)
 	}
-	hist, err := listing.Collect(db.Scope("acme").Versions(context.Background(), "c", AtMost(1000, "", nil)))
-	require.NoError(t, err)
+	hist := must(listing.Collect(db.Scope("acme").Versions(context.Background(), "c", AtMost(1000, "", nil))))(t)
 	require.Len(t, hist, want, "versions")
 }
 
@@ -209,15 +207,12 @@ func TestNoLostUpdateControl(t *testing.T) {
 		}
 		return err
 	}))
-	text, err := textOf(s, "c")
-	require.NoError(t, err)
+	text := must(textOf(s, "c"))(t)
 	require.NotEqual(t, "4", text)
 
-	_, err = s.Put(ctx, Artefact{ID: "a", Text: "-1"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "a", Text: "-1"}))(t)
 	require.ErrorContains(t, readSum(ctx, db), "half a transaction")
-	_, err = s.Put(ctx, Artefact{ID: "b", Text: "1"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "b", Text: "1"}))(t)
 	require.NoError(t, readSum(ctx, db))
 }
 
@@ -243,8 +238,7 @@ func TestSameID(t *testing.T) {
 	var outcomes []store.Outcome
 	stop := checkpointing(t, db)
 	for range 25 {
-		id, err := newID()
-		require.NoError(t, err)
+		id := must(newID())(t)
 		outs := make([]store.Outcome, 8)
 		require.NoError(t, together(8, func(i int) (err error) {
 			outs[i], err = commit(db, id.String())
@@ -258,11 +252,9 @@ func TestSameID(t *testing.T) {
 	stop()
 	again := func(db *DB) {
 		for i, id := range ids {
-			out, err := commit(db, id)
-			require.NoError(t, err)
+			out := must(commit(db, id))(t)
 			require.Equal(t, outcomes[i], out)
-			v, err := db.Scope("acme").Get(ctx, "page-"+id[20:])
-			require.NoError(t, err)
+			v := must(db.Scope("acme").Get(ctx, "page-"+id[20:]))(t)
 			require.Equal(t, uint32(1), v.Version, "applied once")
 		}
 	}
@@ -270,8 +262,7 @@ func TestSameID(t *testing.T) {
 	require.NoError(t, db.Close())
 	db = openTest(t, path, Options{})
 	again(db)
-	st, err := db.Stats(ctx)
-	require.NoError(t, err)
+	st := must(db.Stats(ctx))(t)
 	require.Equal(t, uint64(len(ids)), st.LSN)
 	require.NoError(t, db.Close())
 }
@@ -285,8 +276,7 @@ func TestCloseBeside(t *testing.T) {
 		path := dbtest.CheckedMemoryPath[store.Problem](t, openChecked)
 		db := openTest(t, path, Options{WorkingSet: int64(round%2) - 1})
 		s := db.Scope("acme")
-		_, err := s.Put(ctx, Artefact{ID: "page", Text: "a text to be found"})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: "page", Text: "a text to be found"}))(t)
 		var answered [4]atomic.Int64
 		started := make(chan struct{}, 64)
 		work := []func(w int) error{
@@ -337,8 +327,7 @@ func TestCloseBeside(t *testing.T) {
 		require.NoError(t, <-done)
 		db = openTest(t, path, Options{})
 		for w := range answered {
-			text, err := textOf(db.Scope("acme"), fmt.Sprint("w", w))
-			require.NoError(t, err)
+			text := must(textOf(db.Scope("acme"), fmt.Sprint("w", w)))(t)
 			require.Equal(t, fmt.Sprint(answered[w].Load()), text)
 		}
 		require.NoError(t, db.Close())

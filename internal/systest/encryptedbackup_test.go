@@ -33,16 +33,14 @@ var boltSpaces = map[string]seal.Space{
 // Keys of rows and of what stays of a destroyed row count, too.
 func readable(t testing.TB, path string, key []byte, keyring []byte) map[string]int {
 	t.Helper()
-	ring, err := seal.Unwrap(key, keyring, rand.Reader)
-	require.NoError(t, err)
+	ring := must(seal.Unwrap(key, keyring, rand.Reader))(t)
 	out := map[string]int{}
 	look := func(where string, plain []byte) {
 		if found := len(needle.FindAll(dbtest.Readable(path, plain), -1)); found > 0 {
 			out[where] += found
 		}
 	}
-	file, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
-	require.NoError(t, err)
+	file := must(bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true}))(t)
 	require.NoError(t, file.View(func(tx *bbolt.Tx) error {
 		return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
 			space, known := boltSpaces[string(name)]
@@ -63,7 +61,7 @@ func readable(t testing.TB, path string, key []byte, keyring []byte) map[string]
 	}))
 	require.NoError(t, file.Close())
 	ctx := context.Background()
-	_, err = wal.Scan(ctx, path+"-wal", nil, 0, func(r wal.Record) error {
+	_, err := wal.Scan(ctx, path+"-wal", nil, 0, func(r wal.Record) error {
 		if !r.Sealed || r.Kind == wal.KindMark {
 			return nil
 		}
@@ -76,11 +74,9 @@ func readable(t testing.TB, path string, key []byte, keyring []byte) map[string]
 	require.NoError(t, os.WriteFile(at, keyring, 0o600))
 	audit, _, err := filestore.OpenManifestsKey(ctx, path, key, at)
 	require.NoError(t, err)
-	size, err := audit.Size(ctx)
-	require.NoError(t, err)
+	size := must(audit.Size(ctx))(t)
 	for i := range size {
-		body, err := audit.Body(ctx, i)
-		require.NoError(t, err)
+		body := must(audit.Body(ctx, i))(t)
 		look("audit", body)
 	}
 	require.NoError(t, audit.Close())
@@ -100,17 +96,12 @@ func TestErasedFromBackups(t *testing.T) {
 	db, err := Open(path, opts)
 	require.NoError(t, err)
 	trace, _ := plant(t, db, n)
-	head, err := db.Head(ctx)
-	require.NoError(t, err)
-	_, err = db.Admin().Backup(ctx, backup, nil)
-	require.NoError(t, err)
-	before, err := os.ReadFile(path + ".keys")
-	require.NoError(t, err)
-	_, err = db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", Cascade: ops.Erase})
-	require.NoError(t, err)
+	head := must(db.Head(ctx))(t)
+	must(db.Admin().Backup(ctx, backup, nil))(t)
+	before := must(os.ReadFile(path + ".keys"))(t)
+	must(db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", Cascade: ops.Erase}))(t)
 	require.NoError(t, db.Close())
-	after, err := os.ReadFile(path + ".keys")
-	require.NoError(t, err)
+	after := must(os.ReadFile(path + ".keys"))(t)
 	t.Logf("keyring: %d bytes before, %d after", len(before), len(after))
 	was, is := readable(t, backup, testKey(7), before), readable(t, backup, testKey(7), after)
 	t.Logf("needles: before %v, after %v", was, is)
@@ -125,37 +116,28 @@ func TestErasedFromBackups(t *testing.T) {
 		require.NoError(t, dbtest.Copy(backup, at))
 		require.NoError(t, os.WriteFile(at+".keys", keyring, 0o600))
 		for _, opts.ReadOnly = range []bool{true, false} {
-			db, err = Open(at, opts)
-			require.NoError(t, err)
+			db = must(Open(at, opts))(t)
 			whole(t, db, []manifest.Head{head})
 			_, err = db.Scope("acme/ann").Get(ctx, "fact-3")
 			require.Equal(t, &keyring[0] == &after[0], errors.Is(err, store.ErrErased), "%v", err)
-			batches, err := listing.Collect(db.Review().Batches(ctx, "", true, AtMost(100, "", nil)))
-			require.NoError(t, err)
+			batches := must(listing.Collect(db.Review().Batches(ctx, "", true, AtMost(100, "", nil))))(t)
 			require.Equal(t, &keyring[0] == &after[0], len(batches) == 0)
-			leaf, err := db.Manifests().ByTrace(ctx, trace)
-			require.NoError(t, err)
-			_, err = db.Manifests().Question(ctx, leaf[0])
+			leaf := must(db.Manifests().ByTrace(ctx, trace))(t)
+			_, err := db.Manifests().Question(ctx, leaf[0])
 			require.Equal(t, &keyring[0] == &after[0], errors.Is(err, manifest.ErrNoQuestion), "%v", err)
 			if !opts.ReadOnly { // it is erased here as well, and the same names are used again
-				_, err = db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", Cascade: ops.Erase})
-				require.NoError(t, err)
-				_, err = db.Scope("acme/ann").Put(ctx, Artefact{ID: "fact-3", Text: "kettle anew, not of bob"})
-				require.NoError(t, err)
-				_, err = db.Scope("acme/ann").Session("talk").Append(ctx, Turn{ID: "turn-1-anew", Role: "user", Text: "kettle anew, not of bob"})
-				require.NoError(t, err)
-				_, err = db.Scope("acme/ann").Assemble(ctx, Query{Text: "kettle anew", Session: "talk", Budget: 4000})
-				require.NoError(t, err)
+				must(db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", Cascade: ops.Erase}))(t)
+				must(db.Scope("acme/ann").Put(ctx, Artefact{ID: "fact-3", Text: "kettle anew, not of bob"}))(t)
+				must(db.Scope("acme/ann").Session("talk").Append(ctx, Turn{ID: "turn-1-anew", Role: "user", Text: "kettle anew, not of bob"}))(t)
+				must(db.Scope("acme/ann").Assemble(ctx, Query{Text: "kettle anew", Session: "talk", Budget: 4000}))(t)
 			}
 			require.NoError(t, db.Close())
 		}
 		opts.ReadOnly = true
-		db, err = Open(at, opts)
-		require.NoError(t, err)
+		db = must(Open(at, opts))(t)
 		whole(t, db, []manifest.Head{head})
 		require.NoError(t, db.Close())
-		ring, err := os.ReadFile(at + ".keys")
-		require.NoError(t, err)
+		ring := must(os.ReadFile(at + ".keys"))(t)
 		require.Empty(t, readable(t, at, testKey(7), ring))
 	}
 }
@@ -168,18 +150,13 @@ func TestNamesErasedFromBackups(t *testing.T) {
 	n := &needles{}
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	backup := filepath.Join(filepath.Dir(path), "backup.ctx")
-	db, err := Open(path, Options{Key: testKey(7)})
-	require.NoError(t, err)
+	db := must(Open(path, Options{Key: testKey(7)}))(t)
 	scope, _, _, _ := plantNames(t, db, n)
-	_, err = db.Admin().Backup(ctx, backup, nil)
-	require.NoError(t, err)
-	before, err := os.ReadFile(path + ".keys")
-	require.NoError(t, err)
-	_, err = db.Admin().Erase(ctx, ops.Request{Scope: scope, By: "operator", Reason: "asked for", Cascade: ops.Erase, Names: true})
-	require.NoError(t, err)
+	must(db.Admin().Backup(ctx, backup, nil))(t)
+	before := must(os.ReadFile(path + ".keys"))(t)
+	must(db.Admin().Erase(ctx, ops.Request{Scope: scope, By: "operator", Reason: "asked for", Cascade: ops.Erase, Names: true}))(t)
 	require.NoError(t, db.Close())
-	after, err := os.ReadFile(path + ".keys")
-	require.NoError(t, err)
+	after := must(os.ReadFile(path + ".keys"))(t)
 	was, is := readable(t, backup, testKey(7), before), readable(t, backup, testKey(7), after)
 	t.Logf("needles: before %v, after %v", was, is)
 	for _, bucket := range []string{"content", "held", "state", "question"} {
@@ -189,8 +166,7 @@ func TestNamesErasedFromBackups(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "b.ctx")
 	require.NoError(t, dbtest.Copy(backup, at))
 	require.NoError(t, os.WriteFile(at+".keys", after, 0o600))
-	db, err = Open(at, Options{Key: testKey(7), ReadOnly: true})
-	require.NoError(t, err)
+	db = must(Open(at, Options{Key: testKey(7), ReadOnly: true}))(t)
 	whole(t, db, nil)
 	require.NoError(t, db.Close())
 }

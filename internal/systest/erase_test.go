@@ -46,8 +46,7 @@ var needle = regexp.MustCompile(`(?i)zq[0-9]{6}x`)
 func (n *needles) hits(t testing.TB, dir string) map[string]int {
 	t.Helper()
 	out := map[string]int{}
-	files, err := dbtest.Files(dir)
-	require.NoError(t, err)
+	files := must(dbtest.Files(dir))(t)
 	for path, b := range files {
 		if found := needle.FindAll(dbtest.Readable(path, b), -1); len(found) > 0 {
 			rel, _ := filepath.Rel(dir, path)
@@ -90,54 +89,40 @@ func plant(t testing.TB, db *DB, n *needles) (trace string, shown Ref) {
 	for i := range 40 {
 		_, err := s.Put(ctx, Artefact{ID: fmt.Sprintf("fact-%d", i), Text: "kettle " + n.words(16), Subject: "ann", Tags: []string{n.next()}, Meta: map[string]string{n.next(): n.next()}, Name: n.next()})
 		require.NoError(t, err)
-		_, err = db.Scope("acme/bob").Put(ctx, Artefact{ID: fmt.Sprintf("fact-%d", i), Text: fmt.Sprintf("kettle of bob %d", i)})
-		require.NoError(t, err)
+		must(db.Scope("acme/bob").Put(ctx, Artefact{ID: fmt.Sprintf("fact-%d", i), Text: fmt.Sprintf("kettle of bob %d", i)}))(t)
 	}
-	_, err := s.Put(ctx, Artefact{ID: "fact-1", Text: "kettle again " + n.words(5), Subject: "ann"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "fact-1", Text: "kettle again " + n.words(5), Subject: "ann"}))(t)
 	require.NoError(t, s.Delete(ctx, "fact-2"))
-	_, err = s.Put(ctx, Artefact{ID: "child", Text: "kettle derived " + n.words(5), Subject: "ann", DerivedFrom: []Ref{{Scope: "acme/ann", ID: "fact-3", Version: 1}}})
+	_, err := s.Put(ctx, Artefact{ID: "child", Text: "kettle derived " + n.words(5), Subject: "ann", DerivedFrom: []Ref{{Scope: "acme/ann", ID: "fact-3", Version: 1}}})
 	require.NoError(t, err)
-	a, err := s.Assemble(ctx, Query{Text: "kettle " + n.words(3), Budget: 4000})
-	require.NoError(t, err)
+	a := must(s.Assemble(ctx, Query{Text: "kettle " + n.words(3), Budget: 4000}))(t)
 	require.NotEmpty(t, a.Manifest.Pages)
-	shown, err = store.ParseRef(db.RefOf(ctx, a.Manifest.Pages[0].Num))
-	require.NoError(t, err)
+	shown = must(store.ParseRef(db.RefOf(ctx, a.Manifest.Pages[0].Num)))(t)
 
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
+	tx := must(s.Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "draft", Text: "kettle draft " + n.words(5), Subject: "ann", Tags: []string{n.next()}}))
-	_, err = tx.Assemble(ctx, Query{Text: "kettle draft " + n.words(2), Budget: 4000})
-	require.NoError(t, err)
+	must(tx.Assemble(ctx, Query{Text: "kettle draft " + n.words(2), Budget: 4000}))(t)
 	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), store.ErrHeld)
-	tx, err = s.Begin(ctx)
-	require.NoError(t, err)
+	tx = must(s.Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "fact-4", Text: "kettle held " + n.words(5), Subject: "ann"}))
 	var held *store.HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), &held)
-	_, err = db.Review().Reject(ctx, held.Batch, "operator", "no")
-	require.NoError(t, err)
+	must(db.Review().Reject(ctx, held.Batch, "operator", "no"))(t)
 
-	_, err = s.Directives().Step(ctx, "use "+n.next())
-	require.NoError(t, err)
+	must(s.Directives().Step(ctx, "use "+n.next()))(t)
 	talk := s.Session("talk")
 	for i := range 30 {
 		role := []string{"user", "assistant"}[i%2]
-		_, err := talk.Append(ctx, Turn{ID: fmt.Sprintf("turn-%d", i), Role: role, Text: "kettle " + n.words(8) + " " + strings.Repeat("word ", 30)})
-		require.NoError(t, err)
+		must(talk.Append(ctx, Turn{ID: fmt.Sprintf("turn-%d", i), Role: role, Text: "kettle " + n.words(8) + " " + strings.Repeat("word ", 30)}))(t)
 	}
-	_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{n.next(), "kettle"}})
-	require.NoError(t, err)
+	must(talk.Pass(ctx, session.PassQuery{Keywords: []string{n.next(), "kettle"}}))(t)
 	require.NoError(t, talk.Record(ctx, session.Notes{Text: n.next(), Done: []string{n.next()}}))
-	packet, err := talk.Handoff(ctx, "night shift")
-	require.NoError(t, err)
+	packet := must(talk.Handoff(ctx, "night shift"))(t)
 	require.NotEmpty(t, needle.FindAll(packet.Markdown(), -1))
-	_, err = s.Put(ctx, Artefact{ID: "packet", Text: string(packet.Markdown())})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "packet", Text: string(packet.Markdown())}))(t)
 	_, err = s.Put(ctx, Artefact{ID: "summary", Kind: store.KindSummary, Text: "kettle " + n.words(5), DerivedFrom: []Ref{{Scope: "acme/ann", ID: "fact-5", Version: 1}}})
 	require.NoError(t, err)
-	_, err = s.Put(ctx, Artefact{ID: "copy", Source: "page:fact-6"})
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "copy", Source: "page:fact-6"}))(t)
 	return a.Manifest.Trace, shown
 }
 
@@ -145,23 +130,18 @@ func plant(t testing.TB, db *DB, n *needles) (trace string, shown Ref) {
 func whole(t testing.TB, db *DB, heads []manifest.Head) {
 	t.Helper()
 	ctx := context.Background()
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
-	now, err := db.Head(ctx)
-	require.NoError(t, err)
+	now := must(db.Head(ctx))(t)
 	for _, h := range heads {
-		p, err := db.Manifests().ProveConsistency(ctx, h.Size, now.Size)
-		require.NoError(t, err)
+		p := must(db.Manifests().ProveConsistency(ctx, h.Size, now.Size))(t)
 		require.NoError(t, p.Verify(h, now))
 	}
 	for i := range 40 {
-		v, err := db.Scope("acme/bob").Get(ctx, fmt.Sprintf("fact-%d", i))
-		require.NoError(t, err)
+		v := must(db.Scope("acme/bob").Get(ctx, fmt.Sprintf("fact-%d", i)))(t)
 		require.Equal(t, fmt.Sprintf("kettle of bob %d", i), v.Text)
 	}
-	found, err := hitsOf(db.Scope("acme/bob").Search(ctx, "kettle", 100))
-	require.NoError(t, err)
+	found := must(hitsOf(db.Scope("acme/bob").Search(ctx, "kettle", 100)))(t)
 	require.Len(t, found, 40)
 }
 
@@ -176,28 +156,22 @@ func TestEraseScope(t *testing.T) {
 	hook := func(string) error { return nil }
 	vectors := &needleVectors{n: n}
 	opts, files := Options{Embedder: vectors}, filestore.Options{Hook: func(step string) error { return hook(step) }, Columns: 1}
-	db, err := openOver(path, opts, files)
-	require.NoError(t, err)
+	db := must(openOver(path, opts, files))(t)
 	trace, shown := plant(t, db, n)
 	require.NoError(t, db.Close())
 	require.NotZero(t, n.hits(t, filepath.Dir(path))["agent.ctx.columns"], "control: the snapshot of the columns has ids, tags and names")
-	db, err = openOver(path, opts, files)
-	require.NoError(t, err)
+	db = must(openOver(path, opts, files))(t)
 	var heads []manifest.Head
 	for range 2 {
-		h, err := db.Head(ctx)
-		require.NoError(t, err)
+		h := must(db.Head(ctx))(t)
 		heads = append(heads, h)
-		_, err = db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
 	}
 	require.NotEmpty(t, n.hits(t, filepath.Dir(path)))
-	planted, err := os.ReadFile(path)
-	require.NoError(t, err)
+	planted := must(os.ReadFile(path))(t)
 	require.Regexp(t, `zq[0-9]{6}x\.\.\.`, string(planted), "control: the vectors are found")
 
-	dry, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", DryRun: true})
-	require.NoError(t, err)
+	dry := must(db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", DryRun: true}))(t)
 	require.Nil(t, dry.Done)
 	copies, seen := t.TempDir(), map[string]int{}
 	before := map[string]int{}
@@ -217,8 +191,7 @@ func TestEraseScope(t *testing.T) {
 		steps = append(steps, step)
 		return nil
 	}
-	rep, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked for"})
-	require.NoError(t, err)
+	rep := must(db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked for"}))(t)
 	hook = func(string) error { return nil }
 	require.NotNil(t, rep.Done)
 	done := *rep.Done
@@ -233,24 +206,20 @@ func TestEraseScope(t *testing.T) {
 	require.NotZero(t, before["erase cut"], "control: the pages of the old file still have them")
 
 	whole(t, db, heads)
-	_, err = db.Replay(ctx, trace)
+	_, err := db.Replay(ctx, trace)
 	require.ErrorIs(t, err, store.ErrGone)
 	require.ErrorContains(t, err, "by operator")
-	why, err := db.Why(ctx, trace, Ref{Scope: shown.Scope, ID: shown.ID})
-	require.NoError(t, err)
+	why := must(db.Why(ctx, trace, Ref{Scope: shown.Scope, ID: shown.ID}))(t)
 	require.True(t, why.In)
 	require.Contains(t, strings.Join(why.Steps, "\n"), "erased at ")
 	require.True(t, why.QuestionGone)
-	turns, err := listing.Collect(db.Scope("acme/ann").Session("talk").Turns(ctx, 0, AtMost(100, "", nil)))
-	require.NoError(t, err)
+	turns := must(listing.Collect(db.Scope("acme/ann").Session("talk").Turns(ctx, 0, AtMost(100, "", nil))))(t)
 	require.Empty(t, turns)
 	receipt, err := ops.NewReceipt(ctx, db.Manifests(), done, heads[0])
 	require.Error(t, err, "a head of before does not have the leaf")
 	require.Nil(t, receipt)
-	now, err := db.Head(ctx)
-	require.NoError(t, err)
-	receipt, err = ops.NewReceipt(ctx, db.Manifests(), done, now)
-	require.NoError(t, err)
+	now := must(db.Head(ctx))(t)
+	receipt = must(ops.NewReceipt(ctx, db.Manifests(), done, now))(t)
 	receipt.Done.Reason = "another"
 	require.ErrorIs(t, receipt.Verify(nil), ops.ErrReceipt)
 	require.NoError(t, db.Close())
@@ -260,15 +229,13 @@ func TestEraseScope(t *testing.T) {
 	for i, step := range steps {
 		t.Run(fmt.Sprintf("%02d %s", i, step), func(t *testing.T) {
 			at := filepath.Join(copies, fmt.Sprintf("%02d", i))
-			db, err := Open(filepath.Join(at, "agent.ctx"), Options{})
-			require.NoError(t, err)
+			db := must(Open(filepath.Join(at, "agent.ctx"), Options{}))(t)
 			require.Empty(t, n.hits(t, at))
 			whole(t, db, heads)
 			require.NoError(t, db.Close())
 			require.Empty(t, n.hits(t, at))
 			saved := filepath.Join(t.TempDir(), "saved.ctx")
-			_, err = Salvage(ctx, filepath.Join(at, "agent.ctx"), saved, filestore.SalvageOptions{})
-			require.NoError(t, err)
+			must(Salvage(ctx, filepath.Join(at, "agent.ctx"), saved, filestore.SalvageOptions{}))(t)
 			require.Empty(t, n.hits(t, filepath.Dir(saved)), "salvage")
 			require.NotZero(t, size(t, saved), "control: it copied something")
 		})
@@ -279,12 +246,10 @@ func TestEraseScope(t *testing.T) {
 func TestEraseNothing(t *testing.T) {
 	ctx := context.Background()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "kettle"})
-	require.NoError(t, err)
+	must(db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "kettle"}))(t)
 	req := ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "a"}}, By: "operator", Reason: "asked for"}
-	_, err = db.Admin().Erase(ctx, req)
-	require.NoError(t, err)
-	_, err = db.Scope("acme").Get(ctx, "a")
+	must(db.Admin().Erase(ctx, req))(t)
+	_, err := db.Scope("acme").Get(ctx, "a")
 	require.ErrorIs(t, err, store.ErrNotFound)
 	_, err = db.Scope("acme").Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
 	require.ErrorIs(t, err, store.ErrErased)
@@ -299,8 +264,7 @@ func TestEraseNothing(t *testing.T) {
 
 func size(t testing.TB, path string) int64 {
 	t.Helper()
-	fi, err := os.Stat(path)
-	require.NoError(t, err)
+	fi := must(os.Stat(path))(t)
 	return fi.Size()
 }
 
@@ -310,45 +274,36 @@ func TestEraseAndBackup(t *testing.T) {
 	ctx := context.Background()
 	n := &needles{}
 	path, old := filepath.Join(t.TempDir(), "agent.ctx"), filepath.Join(t.TempDir(), "old.ctx")
-	db, err := Open(path, Options{})
-	require.NoError(t, err)
+	db := must(Open(path, Options{}))(t)
 	plant(t, db, n)
 	for _, ref := range []string{"gone"} { // forgotten before the erase, and in the backup
-		_, err := db.Scope("acme/ann").Put(ctx, Artefact{ID: ref, Text: n.words(5), Subject: "ann"})
-		require.NoError(t, err)
+		must(db.Scope("acme/ann").Put(ctx, Artefact{ID: ref, Text: n.words(5), Subject: "ann"}))(t)
 	}
-	_, err = db.Admin().Backup(ctx, old, nil)
-	require.NoError(t, err)
+	must(db.Admin().Backup(ctx, old, nil))(t)
 	require.NoError(t, db.Scope("acme/ann").Delete(ctx, "gone"))
 	for range 2 {
-		_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1})
-		require.NoError(t, err)
+		must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1}))(t)
 	}
-	rep, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "desk", Reason: "4711"})
-	require.NoError(t, err)
+	rep := must(db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "desk", Reason: "4711"}))(t)
 	require.Len(t, rep.Backups, 1)
 	require.Equal(t, "old.ctx", rep.Backups[0].Name)
 	require.Equal(t, rep.Backups, rep.Done.Backups)
-	head, err := db.Head(ctx)
-	require.NoError(t, err)
-	r, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head)
-	require.NoError(t, err)
+	head := must(db.Head(ctx))(t)
+	r := must(ops.NewReceipt(ctx, db.Manifests(), *rep.Done, head))(t)
 	require.NoError(t, db.Close())
 
 	restored := filepath.Join(t.TempDir(), "again.ctx")
-	_, err = filestore.Restore(ctx, old, restored, filestore.RestoreOptions{})
-	require.NoError(t, err)
+	must(filestore.Restore(ctx, old, restored, filestore.RestoreOptions{}))(t)
 	require.NotEmpty(t, n.hits(t, filepath.Dir(restored)), "control")
 	restored = filepath.Join(t.TempDir(), "again.ctx")
-	_, err = filestore.Restore(ctx, old, restored, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
+	_, err := filestore.Restore(ctx, old, restored, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
 		again, err := eraseplan.Repeat(ctx, st, []*ops.Receipt{r}, false, nil)
 		require.Len(t, again, 1)
 		return err
 	}})
 	require.NoError(t, err)
 	require.Empty(t, n.hits(t, filepath.Dir(restored)))
-	db, err = Open(restored, Options{})
-	require.NoError(t, err)
+	db = must(Open(restored, Options{}))(t)
 	whole(t, db, nil)
 	require.NoError(t, db.Close())
 }
@@ -357,18 +312,15 @@ func TestEraseAndBackup(t *testing.T) {
 func TestEraseHeld(t *testing.T) {
 	ctx := context.Background()
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
-	tx, err := db.Scope("acme").Begin(ctx)
-	require.NoError(t, err)
+	tx := must(db.Scope("acme").Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "kettle", Subject: "ann"}))
 	var held *store.HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), &held)
-	rep, err := db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "4711"})
-	require.NoError(t, err)
+	rep := must(db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "4711"}))(t)
 	require.Len(t, rep.Held, 1)
-	list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil)))
-	require.NoError(t, err)
+	list := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil))))(t)
 	require.Empty(t, list)
-	_, err = db.Review().Show(ctx, held.Batch)
+	_, err := db.Review().Show(ctx, held.Batch)
 	require.ErrorIs(t, err, store.ErrErased)
 	require.ErrorIs(t, err, store.ErrNotFound)
 	require.ErrorContains(t, err, "by desk")

@@ -30,8 +30,7 @@ func TestEraseCascade(t *testing.T) {
 	for _, c := range []ops.Cascade{ops.Keep, ops.Rederive, ops.Erase} {
 		t.Run(string(c), func(t *testing.T) {
 			path := dbtest.MemoryPath(t)
-			db, err := Open(path, Options{})
-			require.NoError(t, err)
+			db := must(Open(path, Options{}))(t)
 			s := db.Scope("acme")
 			from := func(ids ...string) (refs []Ref) {
 				for _, id := range ids {
@@ -44,11 +43,9 @@ func TestEraseCascade(t *testing.T) {
 				{ID: "sum", Kind: store.KindSummary, Text: "kettle zqtwo", DerivedFrom: from("a")}, {ID: "copy", Source: "page:a"},
 				{ID: "child", Text: "kettle zqthree", DerivedFrom: from("a", "b")}, {ID: "grandchild", Text: "kettle zqfour", DerivedFrom: from("child")},
 			} {
-				_, err := s.Put(ctx, a)
-				require.NoError(t, err)
+				must(s.Put(ctx, a))(t)
 			}
-			rep, err := db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "operator", Reason: "asked", Cascade: c})
-			require.NoError(t, err)
+			rep := must(db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "operator", Reason: "asked", Cascade: c}))(t)
 			var gone []string
 			for _, e := range rep.Erased {
 				gone = append(gone, strings.TrimPrefix(e.Ref, "acme:"))
@@ -59,12 +56,10 @@ func TestEraseCascade(t *testing.T) {
 			case ops.Keep:
 				require.Equal(t, []string{"a", "copy", "sum"}, gone)
 				require.Equal(t, []ops.Derived{{Ref: "acme:child", From: []string{"acme:a"}, Left: []string{"acme:b"}, Stays: true}}, rep.Derived)
-				a, err := s.Assemble(ctx, Query{Text: "kettle", Budget: 2000})
-				require.NoError(t, err)
+				a := must(s.Assemble(ctx, Query{Text: "kettle", Budget: 2000}))(t)
 				require.NotContains(t, text(a), "zqthree", "it was derived from a page that changed")
 				require.Contains(t, text(a), "kettle other")
-				v, err := s.Get(ctx, "b")
-				require.NoError(t, err)
+				v := must(s.Get(ctx, "b"))(t)
 				require.Equal(t, "kettle other", v.Text)
 			default:
 				require.Equal(t, []string{"a", "child", "copy", "grandchild", "sum"}, gone)
@@ -73,8 +68,7 @@ func TestEraseCascade(t *testing.T) {
 			if c == ops.Rederive {
 				require.Equal(t, []ops.Derived{{Ref: "acme:child", From: []string{"acme:a"}, Left: []string{"acme:b"}}}, rep.Derived)
 			}
-			problems, err := db.Admin().Check(ctx, nil)
-			require.NoError(t, err)
+			problems := must(db.Admin().Check(ctx, nil))(t)
 			require.Empty(t, problems)
 			require.NoError(t, db.Close())
 		})
@@ -93,29 +87,22 @@ func text(a *Assembly) string {
 func TestEraseTurn(t *testing.T) {
 	ctx := context.Background()
 	path := dbtest.MemoryPath(t)
-	db, err := Open(path, Options{})
-	require.NoError(t, err)
+	db := must(Open(path, Options{}))(t)
 	talk := db.Scope("acme").Session("talk")
 	for i, text := range []string{"kettle zqfive zqsix", "the kettle stays", "and what of the pan?"} {
-		_, err := talk.Append(ctx, Turn{ID: fmt.Sprint("turn-", i), Role: []string{"user", "assistant"}[i%2], Text: text})
-		require.NoError(t, err)
+		must(talk.Append(ctx, Turn{ID: fmt.Sprint("turn-", i), Role: []string{"user", "assistant"}[i%2], Text: text}))(t)
 	}
-	_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{"zqfive"}})
-	require.NoError(t, err)
+	must(talk.Pass(ctx, session.PassQuery{Keywords: []string{"zqfive"}}))(t)
 	require.NoError(t, talk.Record(ctx, session.Notes{Text: "zqsix"}))
-	rep, err := db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "turn-0"}}, By: "operator", Reason: "asked"})
-	require.NoError(t, err)
+	rep := must(db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "turn-0"}}, By: "operator", Reason: "asked"}))(t)
 	require.Equal(t, []string{"acme/talk"}, rep.Sessions)
 	for _, word := range []string{"zqfive", "zqsix"} {
 		require.False(t, filesHave(t, word, filepath.Dir(path)), word)
 	}
-	turns, err := listing.Collect(talk.Turns(ctx, 0, AtMost(10, "", nil)))
-	require.NoError(t, err)
+	turns := must(listing.Collect(talk.Turns(ctx, 0, AtMost(10, "", nil))))(t)
 	require.Len(t, turns, 2)
-	_, err = talk.Append(ctx, Turn{ID: "turn-9", Role: "assistant", Text: "it goes on"})
-	require.NoError(t, err)
-	_, err = talk.Pass(ctx, session.PassQuery{Keywords: []string{"pan"}})
-	require.NoError(t, err)
+	must(talk.Append(ctx, Turn{ID: "turn-9", Role: "assistant", Text: "it goes on"}))(t)
+	must(talk.Pass(ctx, session.PassQuery{Keywords: []string{"pan"}}))(t)
 	require.False(t, filesHave(t, "zqfive", filepath.Dir(path)), "the session in memory writes none of it back")
 	require.NoError(t, db.Close())
 }
@@ -146,19 +133,16 @@ func TestEraseInParts(t *testing.T) {
 			return nil
 		}))
 	}
-	rep, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme", By: "operator", Reason: "asked"})
-	require.NoError(t, err)
+	rep := must(db.Admin().Erase(ctx, ops.Request{Scope: "acme", By: "operator", Reason: "asked"}))(t)
 	require.Equal(t, artefacts, rep.Done.Artefacts)
 	require.Greater(t, commits, 1)
 	require.False(t, filesHave(t, "zqseven", filepath.Dir(path)))
 	require.NoError(t, db.Close())
 
 	require.True(t, filesHave(t, "zqseven", filepath.Dir(crash)), "control")
-	db, err = Open(crash, Options{})
-	require.NoError(t, err)
+	db = must(Open(crash, Options{}))(t)
 	require.False(t, filesHave(t, "zqseven", filepath.Dir(crash)))
-	leaves, err := db.Manifests().ByTrace(ctx, rep.Done.Trace)
-	require.NoError(t, err)
+	leaves := must(db.Manifests().ByTrace(ctx, rep.Done.Trace))(t)
 	last := ""
 	for _, l := range leaves {
 		if l.Type == manifest.TypeErase {
@@ -166,11 +150,9 @@ func TestEraseInParts(t *testing.T) {
 		}
 	}
 	require.Contains(t, last, fmt.Sprintf("artefacts %d, versions %d", artefacts, artefacts), "also those of the commit before the crash")
-	st, err := db.Stats(ctx)
-	require.NoError(t, err)
+	st := must(db.Stats(ctx))(t)
 	require.Zero(t, st.Artefacts)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
 }
@@ -178,12 +160,10 @@ func TestEraseInParts(t *testing.T) {
 // TestEraseBesideReaders: reads and writes go on while the file under them is exchanged.
 func TestEraseBesideReaders(t *testing.T) {
 	ctx := context.Background()
-	db, err := Open(dbtest.MemoryPath(t), Options{WorkingSet: -1})
-	require.NoError(t, err)
+	db := must(Open(dbtest.MemoryPath(t), Options{WorkingSet: -1}))(t)
 	s := db.Scope("acme")
 	for i := range 50 {
-		_, err := s.Put(ctx, Artefact{ID: fmt.Sprint("stays-", i), Text: fmt.Sprintf("kettle %d", i)})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: fmt.Sprint("stays-", i), Text: fmt.Sprintf("kettle %d", i)}))(t)
 	}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -214,16 +194,13 @@ func TestEraseBesideReaders(t *testing.T) {
 	}
 	for i := range 8 {
 		id := fmt.Sprint("goes-", i)
-		_, err := s.Put(ctx, Artefact{ID: id, Text: "kettle secret"})
-		require.NoError(t, err)
-		_, err = db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: id}}, By: "operator", Reason: "asked"})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: id, Text: "kettle secret"}))(t)
+		must(db.Admin().Erase(ctx, ops.Request{Refs: []store.Ref{{Scope: "acme", ID: id}}, By: "operator", Reason: "asked"}))(t)
 	}
 	close(done)
 	wg.Wait()
 	failed.Range(func(g, err any) bool { t.Errorf("worker %v: %v", g, err); return true })
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 	require.NoError(t, db.Close())
 }
@@ -251,8 +228,7 @@ const eraseModelAge = 5 * 24 * time.Hour
 
 func (m *eraseModel) open() {
 	m.Helper()
-	db, err := Open(m.path, Options{Clock: func() time.Time { return m.now }})
-	require.NoError(m, err)
+	db := must(Open(m.path, Options{Clock: func() time.Time { return m.now }}))(m)
 	m.db = db
 }
 
@@ -327,23 +303,18 @@ func (m *eraseModel) erase(ctx context.Context, id string) error {
 // check looks at all of it: what lives, what does not, every head that was taken, every invariant.
 func (m *eraseModel) check() {
 	ctx := context.Background()
-	now, err := m.db.Head(ctx)
-	require.NoError(m, err)
+	now := must(m.db.Head(ctx))(m)
 	for _, h := range m.heads {
-		p, err := m.db.Manifests().ProveConsistency(ctx, h.Size, now.Size)
-		require.NoError(m, err)
+		p := must(m.db.Manifests().ProveConsistency(ctx, h.Size, now.Size))(m)
 		require.NoError(m, p.Verify(h, now))
 	}
-	list, err := listing.Collect(m.db.Scope("acme").Artefacts(ctx, "", AtMost(100, "", nil)))
-	require.NoError(m, err)
+	list := must(listing.Collect(m.db.Scope("acme").Artefacts(ctx, "", AtMost(100, "", nil))))(m)
 	require.Len(m, list, len(m.live), "seed %d", m.seed)
 	for id, word := range m.live {
-		v, err := m.db.Scope("acme").Get(ctx, id)
-		require.NoError(m, err)
+		v := must(m.db.Scope("acme").Get(ctx, id))(m)
 		require.Contains(m, v.Text, word)
 	}
-	problems, err := m.db.Admin().Check(ctx, nil)
-	require.NoError(m, err)
+	problems := must(m.db.Admin().Check(ctx, nil))(m)
 	require.Empty(m, problems, "seed %d", m.seed)
 	require.NoError(m, m.db.Close())
 }
@@ -372,29 +343,23 @@ func TestEraseModel(t *testing.T) {
 func TestForgottenNameIsPutAgain(t *testing.T) {
 	ctx := context.Background()
 	path := dbtest.MemoryPath(t)
-	db, err := Open(path, Options{})
-	require.NoError(t, err)
+	db := must(Open(path, Options{}))(t)
 	s := db.Scope("acme")
 	for _, text := range []string{"kettle one", "kettle two"} {
-		_, err = s.Put(ctx, Artefact{ID: "a", Text: text})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: "a", Text: text}))(t)
 	}
 	require.NoError(t, s.Delete(ctx, "a"))
 	names := 0
 	for range 2 {
-		rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1})
-		require.NoError(t, err)
+		rep := must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1}))(t)
 		names += rep.Names
 	}
 	require.Equal(t, 1, names)
-	ref, err := s.Put(ctx, Artefact{ID: "a", Text: "kettle three"})
-	require.NoError(t, err)
+	ref := must(s.Put(ctx, Artefact{ID: "a", Text: "kettle three"}))(t)
 	require.EqualValues(t, 1, ref.Version)
 	require.NoError(t, db.Close())
-	db, err = Open(path, Options{})
-	require.NoError(t, err)
-	list, err := listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(10, "", nil)))
-	require.NoError(t, err)
+	db = must(Open(path, Options{}))(t)
+	list := must(listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(10, "", nil))))(t)
 	require.Len(t, list, 1)
 	require.NoError(t, db.Close())
 }
@@ -415,57 +380,42 @@ func TestEraseReachesPackets(t *testing.T) {
 			db := openTest(t, path, Options{})
 			talk := db.Scope("acme").Session("day")
 			for i := range turns {
-				_, err := talk.Append(ctx, Turn{ID: fmt.Sprintf("turn-%d", i+60), Role: []string{"user", "assistant"}[i%2], Text: n.words(8)})
-				require.NoError(t, err)
+				must(talk.Append(ctx, Turn{ID: fmt.Sprintf("turn-%d", i+60), Role: []string{"user", "assistant"}[i%2], Text: n.words(8)}))(t)
 			}
 			require.NoError(t, talk.Record(ctx, session.Notes{Goal: n.next(), Open: []string{n.next()}}))
 			other := db.Scope("acme").Session("other")
-			_, err := other.Append(ctx, Turn{ID: "another", Role: "user", Text: "words of another session"})
-			require.NoError(t, err)
-			p, err := talk.Handoff(ctx, "night")
-			require.NoError(t, err)
+			must(other.Append(ctx, Turn{ID: "another", Role: "user", Text: "words of another session"}))(t)
+			p := must(talk.Handoff(ctx, "night"))(t)
 			night := db.Scope("other/agent").Session("night")
-			_, err = night.Receive(ctx, p)
-			require.NoError(t, err)
-			p, err = night.Handoff(ctx, "morning")
-			require.NoError(t, err)
-			_, err = db.Scope("other").Session("morning").Receive(ctx, p)
-			require.NoError(t, err)
-			p, err = other.Handoff(ctx, "night")
-			require.NoError(t, err)
-			stays, err := night.Receive(ctx, p)
-			require.NoError(t, err)
-			_, err = night.Append(ctx, Turn{Role: "user", Text: "go on"})
-			require.NoError(t, err)
-			_, err = db.Admin().Checkpoint(ctx)
-			require.NoError(t, err)
+			must(night.Receive(ctx, p))(t)
+			p = must(night.Handoff(ctx, "morning"))(t)
+			must(db.Scope("other").Session("morning").Receive(ctx, p))(t)
+			p = must(other.Handoff(ctx, "night"))(t)
+			stays := must(night.Receive(ctx, p))(t)
+			must(night.Append(ctx, Turn{Role: "user", Text: "go on"}))(t)
+			must(db.Admin().Checkpoint(ctx))(t)
 			require.NotEmpty(t, n.hits(t, filepath.Dir(path)))
 
 			req := ask()
 			req.By, req.Reason = "operator", "asked for"
-			rep, err := db.Admin().Erase(ctx, req)
-			require.NoError(t, err)
+			rep := must(db.Admin().Erase(ctx, req))(t)
 			if name == "turn" { // the other turns have needles, too
 				for _, x := range rep.Erased {
 					require.True(t, x.Ref == "acme:turn-60" || x.Why == "handed on from what goes", "%+v", x)
 				}
 				require.Greater(t, len(rep.Erased), 2)
-				_, err = db.Admin().Erase(ctx, ops.Request{Session: day, By: "operator", Reason: "asked for"})
-				require.NoError(t, err)
+				must(db.Admin().Erase(ctx, ops.Request{Session: day, By: "operator", Reason: "asked for"}))(t)
 			}
 			require.Empty(t, n.hits(t, filepath.Dir(path)), "%s, %d turns: %+v", name, turns, rep.Erased)
-			w, err := night.Inspect(ctx)
-			require.NoError(t, err)
+			w := must(night.Inspect(ctx))(t)
 			if name == "scope" {
 				stays = nil
 			}
 			require.Len(t, w.Turns, len(stays)+1)
-			a, err := db.Scope("other/agent").Assemble(ctx, Query{Text: "words", Session: "night", Budget: 2000})
-			require.NoError(t, err)
+			a := must(db.Scope("other/agent").Assemble(ctx, Query{Text: "words", Session: "night", Budget: 2000}))(t)
 			require.Contains(t, a.Text(), "go on")
 			require.Equal(t, name != "scope", strings.Contains(a.Text(), "words of another session"))
-			problems, err := db.Admin().Check(ctx, nil)
-			require.NoError(t, err)
+			problems := must(db.Admin().Check(ctx, nil))(t)
 			require.Empty(t, problems)
 			require.NoError(t, db.Close())
 		}

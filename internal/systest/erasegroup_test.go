@@ -24,21 +24,18 @@ func TestEraseNameOfPastGroup(t *testing.T) {
 		"taken":  {func(*testing.T, *DB, *Scope) {}, false},
 		"erased": {func(t *testing.T, db *DB, _ *Scope) { eraseRefs(t, db, "moved") }, true},
 		"gone": {func(t *testing.T, db *DB, _ *Scope) {
-			_, err := db.Admin().GC(t.Context(), GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: -1})
-			require.NoError(t, err)
+			must(db.Admin().GC(t.Context(), GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: -1}))(t)
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
 			path := filepath.Join(t.TempDir(), "agent.ctx")
-			db, err := Open(path, Options{})
-			require.NoError(t, err)
+			db := must(Open(path, Options{}))(t)
 			s := db.Scope("acme")
 			put := func(a Artefact) {
 				t.Helper()
-				_, err := s.Put(ctx, a)
-				require.NoError(t, err)
+				must(s.Put(ctx, a))(t)
 			}
 			put(Artefact{ID: "old", Text: "a pan"})
 			put(Artefact{ID: "moved", Kind: store.KindScratch, Text: "one kettle", Group: session})
@@ -46,19 +43,15 @@ func TestEraseNameOfPastGroup(t *testing.T) {
 			put(Artefact{ID: "turn", Kind: store.KindMessage, Text: "a kettle", Group: session})
 			c.past(t, db, s)
 			put(Artefact{ID: "moved", Text: "three kettles"})
-			_, err = db.Admin().Erase(ctx, ops.Request{Session: Ref{Scope: "acme", ID: session}, By: "desk", Reason: "asked", Names: true})
-			require.NoError(t, err)
+			must(db.Admin().Erase(ctx, ops.Request{Session: Ref{Scope: "acme", ID: session}, By: "desk", Reason: "asked", Names: true}))(t)
 			for range 2 {
-				problems, err := db.Admin().Check(ctx, nil)
-				require.NoError(t, err)
+				problems := must(db.Admin().Check(ctx, nil))(t)
 				require.Empty(t, problems)
 				require.NoError(t, db.Close())
-				db, err = Open(path, Options{})
-				require.NoError(t, err)
+				db = must(Open(path, Options{}))(t)
 			}
 			require.NoError(t, db.Close())
-			b, err := os.ReadFile(path)
-			require.NoError(t, err)
+			b := must(os.ReadFile(path))(t)
 			require.Equal(t, c.stays, bytes.Contains(b, []byte(session)))
 		})
 	}
@@ -70,6 +63,5 @@ func eraseRefs(t *testing.T, db *DB, ids ...string) {
 	for _, id := range ids {
 		req.Refs = append(req.Refs, Ref{Scope: "acme", ID: id})
 	}
-	_, err := db.Admin().Erase(t.Context(), req)
-	require.NoError(t, err)
+	must(db.Admin().Erase(t.Context(), req))(t)
 }

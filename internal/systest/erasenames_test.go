@@ -27,33 +27,24 @@ func plantNames(t testing.TB, db *DB, n *needles) (scope, session string, ids []
 	for range 8 {
 		id := "fact-" + n.next()
 		ids = append(ids, id)
-		_, err := s.Put(ctx, Artefact{ID: id, Text: "kettle " + n.words(4), Subject: n.next()})
-		require.NoError(t, err)
+		must(s.Put(ctx, Artefact{ID: id, Text: "kettle " + n.words(4), Subject: n.next()}))(t)
 	}
 	for i := range 40 {
-		_, err := db.Scope("acme/bob").Put(ctx, Artefact{ID: fmt.Sprintf("fact-%d", i), Text: fmt.Sprintf("kettle of bob %d", i)})
-		require.NoError(t, err)
+		must(db.Scope("acme/bob").Put(ctx, Artefact{ID: fmt.Sprintf("fact-%d", i), Text: fmt.Sprintf("kettle of bob %d", i)}))(t)
 	}
 	require.NoError(t, s.Delete(ctx, ids[0]))
-	_, err := s.Put(ctx, Artefact{ID: "fact-" + n.next(), Text: "kettle derived", DerivedFrom: []Ref{{Scope: scope, ID: ids[1], Version: 1}}})
-	require.NoError(t, err)
-	a, err := s.Assemble(ctx, Query{Text: "kettle " + n.next(), Budget: 4000, Filter: Filter{IDPrefix: "fact-" + n.next()[:4]}})
-	require.NoError(t, err)
-	_, err = s.Assemble(ctx, Query{Text: "kettle", Budget: 4000, Filter: Filter{Subject: n.next()}})
-	require.NoError(t, err)
-	tx, err := s.Begin(ctx)
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "fact-" + n.next(), Text: "kettle derived", DerivedFrom: []Ref{{Scope: scope, ID: ids[1], Version: 1}}}))(t)
+	a := must(s.Assemble(ctx, Query{Text: "kettle " + n.next(), Budget: 4000, Filter: Filter{IDPrefix: "fact-" + n.next()[:4]}}))(t)
+	must(s.Assemble(ctx, Query{Text: "kettle", Budget: 4000, Filter: Filter{Subject: n.next()}}))(t)
+	tx := must(s.Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: ids[2], Text: "kettle held"}))
 	require.ErrorIs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge", Note: "about " + ids[2]}), store.ErrHeld)
-	_, err = s.Directives().Step(ctx, "use "+n.next())
-	require.NoError(t, err)
+	must(s.Directives().Step(ctx, "use "+n.next()))(t)
 	talk := s.Session(session)
 	for i := range 12 {
-		_, err := talk.Append(ctx, Turn{ID: "turn-" + n.next(), Role: []string{"user", "assistant"}[i%2], Text: "kettle " + n.words(3)})
-		require.NoError(t, err)
+		must(talk.Append(ctx, Turn{ID: "turn-" + n.next(), Role: []string{"user", "assistant"}[i%2], Text: "kettle " + n.words(3)}))(t)
 	}
-	bobs, err := db.Scope("acme/bob").Assemble(ctx, Query{Text: "kettle", Budget: 2000})
-	require.NoError(t, err)
+	bobs := must(db.Scope("acme/bob").Assemble(ctx, Query{Text: "kettle", Budget: 2000}))(t)
 	require.NotEmpty(t, a.Manifest.Trace)
 	return scope, session, ids, bobs.Manifest.Trace
 }
@@ -66,26 +57,20 @@ func TestEraseNames(t *testing.T) {
 	n := &needles{}
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	hook := func(string) error { return nil }
-	db, err := openOver(path, Options{}, filestore.Options{Hook: func(step string) error { return hook(step) }})
-	require.NoError(t, err)
+	db := must(openOver(path, Options{}, filestore.Options{Hook: func(step string) error { return hook(step) }}))(t)
 	scope, _, _, bob := plantNames(t, db, n)
 	var heads []manifest.Head
 	for range 2 {
-		h, err := db.Head(ctx)
-		require.NoError(t, err)
+		h := must(db.Head(ctx))(t)
 		heads = append(heads, h)
-		_, err = db.Admin().Checkpoint(ctx)
-		require.NoError(t, err)
+		must(db.Admin().Checkpoint(ctx))(t)
 	}
 	request := ops.Request{Scope: scope, By: "operator", Reason: "asked for", Cascade: ops.Erase}
 
 	control := filepath.Join(t.TempDir(), "agent.ctx")
-	_, err = db.Admin().Backup(ctx, control, nil)
-	require.NoError(t, err)
-	plain, err := Open(control, Options{})
-	require.NoError(t, err)
-	_, err = plain.Admin().Erase(ctx, request)
-	require.NoError(t, err)
+	must(db.Admin().Backup(ctx, control, nil))(t)
+	plain := must(Open(control, Options{}))(t)
+	must(plain.Admin().Erase(ctx, request))(t)
 	require.NoError(t, plain.Close())
 	require.NotEmpty(t, n.hits(t, filepath.Dir(control)), "control: without Names they stay")
 
@@ -102,12 +87,10 @@ func TestEraseNames(t *testing.T) {
 	}
 	request.Names = true
 	request.DryRun = true
-	dry, err := db.Admin().Erase(ctx, request)
-	require.NoError(t, err)
+	dry := must(db.Admin().Erase(ctx, request))(t)
 	require.NotZero(t, dry.Bodies)
 	request.DryRun = false
-	rep, err := db.Admin().Erase(ctx, request)
-	require.NoError(t, err)
+	rep := must(db.Admin().Erase(ctx, request))(t)
 	hook = func(string) error { return nil }
 	require.Equal(t, dry.Bodies, rep.Done.Bodies)
 	require.Empty(t, rep.NamedBy)
@@ -115,8 +98,7 @@ func TestEraseNames(t *testing.T) {
 	require.Contains(t, steps, "prune done")
 	require.Empty(t, n.hits(t, filepath.Dir(path)))
 	whole(t, db, heads)
-	replay, err := db.Replay(ctx, bob)
-	require.NoError(t, err)
+	replay := must(db.Replay(ctx, bob))(t)
 	require.True(t, replay.Same)
 	pruned := 0
 	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, heads[0].Size, false, func(r *manifest.Record) error {
@@ -130,23 +112,18 @@ func TestEraseNames(t *testing.T) {
 		return nil
 	}))
 	require.NotZero(t, pruned)
-	now, err := db.Head(ctx)
-	require.NoError(t, err)
-	receipt, err := ops.NewReceipt(ctx, db.Manifests(), *rep.Done, now)
-	require.NoError(t, err)
+	now := must(db.Head(ctx))(t)
+	receipt := must(ops.NewReceipt(ctx, db.Manifests(), *rep.Done, now))(t)
 	require.NoError(t, receipt.Verify(&now))
-	scopes, err := listing.Collect(db.Scopes(ctx, "acme", AtMost(100, "", nil)))
-	require.NoError(t, err)
+	scopes := must(listing.Collect(db.Scopes(ctx, "acme", AtMost(100, "", nil))))(t)
 	require.NotContains(t, fmt.Sprint(scopes), scope)
-	_, err = db.Scope(scope).Put(ctx, Artefact{ID: "new", Text: "the scope can be used again"})
-	require.NoError(t, err)
+	must(db.Scope(scope).Put(ctx, Artefact{ID: "new", Text: "the scope can be used again"}))(t)
 	require.NoError(t, db.Close())
 
 	for i, step := range steps {
 		t.Run(fmt.Sprintf("%02d %s", i, step), func(t *testing.T) {
 			at := filepath.Join(copies, fmt.Sprintf("%02d", i))
-			db, err := Open(filepath.Join(at, "agent.ctx"), Options{})
-			require.NoError(t, err)
+			db := must(Open(filepath.Join(at, "agent.ctx"), Options{}))(t)
 			require.Empty(t, n.hits(t, at))
 			whole(t, db, heads)
 			require.NoError(t, db.Close())
@@ -161,8 +138,7 @@ func TestEraseNamesOfOne(t *testing.T) {
 	ctx := context.Background()
 	n := &needles{}
 	path := filepath.Join(t.TempDir(), "agent.ctx")
-	db, err := Open(path, Options{})
-	require.NoError(t, err)
+	db := must(Open(path, Options{}))(t)
 	s := db.Scope("acme")
 	id, talk, turn := n.next(), n.next(), n.next()
 	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
@@ -171,39 +147,28 @@ func TestEraseNamesOfOne(t *testing.T) {
 		}
 		return tx.Put(ctx, Artefact{ID: "other", Text: "written with it"})
 	}))
-	_, err = s.Put(ctx, Artefact{ID: "child", Text: "made of it", DerivedFrom: []Ref{{Scope: "acme", ID: id, Version: 1}}})
-	require.NoError(t, err)
-	_, err = s.Session(talk).Append(ctx, Turn{ID: turn, Role: "user", Text: "a word"})
-	require.NoError(t, err)
-	head, err := db.Head(ctx)
-	require.NoError(t, err)
+	must(s.Put(ctx, Artefact{ID: "child", Text: "made of it", DerivedFrom: []Ref{{Scope: "acme", ID: id, Version: 1}}}))(t)
+	must(s.Session(talk).Append(ctx, Turn{ID: turn, Role: "user", Text: "a word"}))(t)
+	head := must(db.Head(ctx))(t)
 	for _, req := range []ops.Request{{Refs: []Ref{{Scope: "acme", ID: id}}}, {Session: Ref{Scope: "acme", ID: talk}}} {
 		req.By, req.Reason, req.Names = "desk", "request", true
-		rep, err := db.Admin().Erase(ctx, req)
-		require.NoError(t, err)
+		rep := must(db.Admin().Erase(ctx, req))(t)
 		if len(req.Refs) > 0 {
 			require.Equal(t, []string{"acme:child"}, rep.NamedBy)
 		}
 	}
 	require.NotEmpty(t, n.hits(t, filepath.Dir(path)), "the row of the child names its parent, as NamedBy says")
-	_, err = db.Admin().Erase(ctx, ops.Request{Refs: []Ref{{Scope: "acme", ID: "child"}}, By: "desk", Reason: "request", Names: true})
-	require.NoError(t, err)
+	must(db.Admin().Erase(ctx, ops.Request{Refs: []Ref{{Scope: "acme", ID: "child"}}, By: "desk", Reason: "request", Names: true}))(t)
 	require.Empty(t, n.hits(t, filepath.Dir(path)))
-	v, err := s.Get(ctx, "other")
-	require.NoError(t, err)
+	v := must(s.Get(ctx, "other"))(t)
 	require.Equal(t, "written with it", v.Text)
-	problems, err := db.Admin().Check(ctx, nil)
-	require.NoError(t, err)
+	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
-	_, err = db.Manifests().Verify(ctx, &head, nil)
-	require.NoError(t, err)
-	_, err = s.Session(talk).Append(ctx, Turn{ID: turn, Role: "user", Text: "again"})
-	require.NoError(t, err)
+	must(db.Manifests().Verify(ctx, &head, nil))(t)
+	must(s.Session(talk).Append(ctx, Turn{ID: turn, Role: "user", Text: "again"}))(t)
 	require.NoError(t, db.Close())
-	db, err = Open(path, Options{})
-	require.NoError(t, err)
-	turns, err := listing.Collect(db.Scope("acme").Session(talk).Turns(ctx, 0, AtMost(10, "", nil)))
-	require.NoError(t, err)
+	db = must(Open(path, Options{}))(t)
+	turns := must(listing.Collect(db.Scope("acme").Session(talk).Turns(ctx, 0, AtMost(10, "", nil))))(t)
 	require.Len(t, turns, 1)
 	require.NoError(t, db.Close())
 	require.NotEmpty(t, strings.TrimSpace(talk))

@@ -19,6 +19,7 @@ import (
 	"unicode"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -234,8 +235,7 @@ func dot(a, b []float32) (sum float64) {
 // store writes the story in the order of its time, with a file behind each article, and changes two files at the end.
 func (s *story) store(t *testing.T, seed uint64) (*ctxpage.DB, *words) {
 	ctx, dir, model := context.Background(), t.TempDir(), &words{}
-	dir, err := filepath.EvalSymlinks(dir)
-	require.NoError(t, err)
+	dir = dbtest.Must(filepath.EvalSymlinks(dir))(t)
 	var clock atomic.Int64
 	clock.Store(s.now.Add(-183 * day).UnixNano())
 	db, err := ctxpage.Open(filepath.Join(dir, "agent.ctx"), ctxpage.Options{PageTokens: store.MaxPageTokens, FileRoots: []string{dir}, Embedder: model, Rand: rand.NewChaCha8([32]byte{byte(seed)}),
@@ -313,33 +313,27 @@ func TestEscalation(t *testing.T) {
 func (s *story) play(t *testing.T, seed uint64) {
 	db, model := s.store(t, seed)
 	ctx, sc := context.Background(), db.Scope(agent)
-	st, err := db.Stats(ctx)
-	require.NoError(t, err)
+	st := dbtest.Must(db.Stats(ctx))(t)
 	require.Equal(t, 847, st.Artefacts)
 	require.Equal(t, 847, st.Pages, "every artefact is one page, so counts of pages are counts of artefacts")
 	query := ctxpage.Query{Text: s.question, Vector: embed(s.question), Budget: window, Reserve: 2000, Preset: "START"}
 	before := model.texts.Load()
-	a, err := sc.Assemble(ctx, query)
-	require.NoError(t, err)
+	a := dbtest.Must(sc.Assemble(ctx, query))(t)
 	require.InDelta(t, 10, model.texts.Load()-before, 10, "only what was kept is embedded")
 	s.context(t, db, a)
 	s.gate(t, db, a, query)
 
 	// Scope bleeding: nothing of the sibling's on any path; the sibling finds it the same way.
 	pry := ctxpage.Query{Text: "confidential " + s.secret + " " + s.question, Budget: window, TopK: 100, Floor: store.Scratch}
-	prying, err := sc.Assemble(ctx, pry)
-	require.NoError(t, err)
-	found, err := sc.Search(ctx, pry.Text, 100)
-	require.NoError(t, err)
+	prying := dbtest.Must(sc.Assemble(ctx, pry))(t)
+	found := dbtest.Must(sc.Search(ctx, pry.Text, 100))(t)
 	var export strings.Builder
-	_, err = sc.Export(ctx, &export)
-	require.NoError(t, err)
+	dbtest.Must(sc.Export(ctx, &export))(t)
 	for _, text := range []string{a.Text(), prying.Text(), fmt.Sprint(a.Left, prying.Left, found.Hits), export.String()} {
 		require.NotContains(t, text, s.secret)
 		require.NotContains(t, text, "note-confidential")
 	}
-	own, err := db.Scope(sibling).Assemble(ctx, pry)
-	require.NoError(t, err)
+	own := dbtest.Must(db.Scope(sibling).Assemble(ctx, pry))(t)
 	require.Contains(t, own.Text(), s.secret)
 	_, there := sc.Get(ctx, "note-confidential")
 	require.ErrorIs(t, there, store.ErrNotFound)
@@ -362,13 +356,11 @@ func (s *story) context(t *testing.T, db *ctxpage.DB, a *ctxpage.Assembly) {
 	touched := slices.DeleteFunc(slices.Clone(a.Manifest.Pages), func(p manifest.Page) bool { return !p.Dirty || !p.Refetched })
 	require.Len(t, touched, 1, "one article was fetched again; the other file was only touched")
 	for id, step := range map[string]string{"policy-2025": "expired", "note-hearsay": "below the provenance floor", "kb-refunds": "fetched anew"} {
-		w, err := db.Why(ctx, a.Trace, ctxpage.Ref{ID: id})
-		require.NoError(t, err)
+		w := dbtest.Must(db.Why(ctx, a.Trace, ctxpage.Ref{ID: id}))(t)
 		require.Equal(t, id == "kb-refunds", w.In)
 		require.Contains(t, strings.Join(w.Steps, "\n"), step)
 	}
-	past, err := db.Replay(ctx, a.Trace)
-	require.NoError(t, err)
+	past := dbtest.Must(db.Replay(ctx, a.Trace))(t)
 	require.True(t, past.Same && past.Text == a.Text())
 }
 
@@ -376,27 +368,22 @@ func (s *story) context(t *testing.T, db *ctxpage.DB, a *ctxpage.Assembly) {
 func (s *story) gate(t *testing.T, db *ctxpage.DB, a *ctxpage.Assembly, query ctxpage.Query) {
 	ctx, sc := context.Background(), db.Scope(agent)
 	draft := func(trace, id, text string, confidence float64) error {
-		tx, err := sc.Resume(ctx, trace)
-		require.NoError(t, err)
+		tx := dbtest.Must(sc.Resume(ctx, trace))(t)
 		defer tx.Rollback()
 		require.NoError(t, tx.Put(ctx, ctxpage.Artefact{ID: id, Text: text}))
 		return tx.Commit(ctx, ctxpage.Verdict{Confidence: confidence, By: "billing-checker"})
 	}
 	require.NoError(t, draft(a.Trace, "answer", "Refund answer albatross: the second booking is within the "+limitIn(a.Text())+" an agent decides alone.", .88))
-	again, err := sc.Assemble(ctx, query)
-	require.NoError(t, err)
+	again := dbtest.Must(sc.Assemble(ctx, query))(t)
 	var held *store.HeldError
 	require.True(t, errors.As(draft(again.Trace, "guess", "Refund guess pelican: this customer may be refunded without any limit.", .6), &held))
 	require.Equal(t, "confidence below the gate", held.Reason)
-	list, err := listing.Collect(db.Review().Batches(ctx, agent, false))
-	require.NoError(t, err)
+	list := dbtest.Must(listing.Collect(db.Review().Batches(ctx, agent, false)))(t)
 	require.InDelta(t, .6, list[0].Confidence, 1e-9)
 	for word, seen := range map[string]bool{"albatross": true, "pelican": false} {
-		later, err := sc.Assemble(ctx, ctxpage.Query{Text: "refund " + word, Budget: window, TopK: 100, Floor: store.Scratch})
-		require.NoError(t, err)
+		later := dbtest.Must(sc.Assemble(ctx, ctxpage.Query{Text: "refund " + word, Budget: window, TopK: 100, Floor: store.Scratch}))(t)
 		require.Equal(t, seen, strings.Contains(later.Text(), word))
-		found, err := sc.Search(ctx, "refund "+word, 50)
-		require.NoError(t, err)
+		found := dbtest.Must(sc.Search(ctx, "refund "+word, 50))(t)
 		require.Equal(t, seen, strings.Contains(fmt.Sprint(found.Hits), word))
 	}
 }

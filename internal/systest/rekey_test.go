@@ -27,21 +27,16 @@ func TestAddKey(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "agent.ctx")
 	vectors := &needleVectors{n: n}
-	db, err := Open(path, Options{Embedder: vectors})
-	require.NoError(t, err)
+	db := must(Open(path, Options{Embedder: vectors}))(t)
 	trace, shown := plant(t, db, n)
-	_, err = db.Scope("acme/cem").Put(ctx, Artefact{ID: "cem", Text: "gnu"})
-	require.NoError(t, err)
-	erased, err := db.Admin().Erase(ctx, ops.Request{Scope: "acme/cem", By: "ann", Reason: "asked", Names: true})
-	require.NoError(t, err)
+	must(db.Scope("acme/cem").Put(ctx, Artefact{ID: "cem", Text: "gnu"}))(t)
+	erased := must(db.Admin().Erase(ctx, ops.Request{Scope: "acme/cem", By: "ann", Reason: "asked", Names: true}))(t)
 	require.NotZero(t, erased.Done.Bodies, "the archive has stubs")
-	h, err := db.Head(ctx)
-	require.NoError(t, err)
+	h := must(db.Head(ctx))(t)
 	heads := []manifest.Head{h}
 	lines := func(db *DB) string {
 		var b bytes.Buffer
-		_, err := db.Admin().Export(ctx, &b, portable.ExportOptions{})
-		require.NoError(t, err)
+		must(db.Admin().Export(ctx, &b, portable.ExportOptions{}))(t)
 		_, rest, _ := bytes.Cut(b.Bytes(), []byte("\n")) // the header has the time
 		return string(rest[:bytes.LastIndexByte(rest[:len(rest)-1], '\n')])
 	}
@@ -50,22 +45,19 @@ func TestAddKey(t *testing.T) {
 	require.NotEmpty(t, n.hits(t, dir), "control: before")
 	key := filestore.Options{Path: path, Key: testKey(7)}
 
-	plan, err := filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann", DryRun: true})
-	require.NoError(t, err)
+	plan := must(filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann", DryRun: true}))(t)
 	require.Positive(t, plan.Before)
 	require.NoFileExists(t, path+".keys", "a dry run writes nothing")
 	steps := 0
-	rep, err := filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann", Progress: func(string, uint64, uint64) { steps++ }})
-	require.NoError(t, err)
+	rep := must(filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann", Progress: func(string, uint64, uint64) { steps++ }}))(t)
 	require.Positive(t, rep.After)
 	require.Positive(t, steps)
 	require.Empty(t, n.hits(t, dir), "after")
-	names, err := os.ReadDir(dir)
-	require.NoError(t, err)
+	names := must(os.ReadDir(dir))(t)
 	for _, name := range names {
 		require.NotContains(t, name.Name(), ".re", "nothing is left beside it")
 	}
-	_, err = filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann"})
+	_, err := filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann"})
 	require.ErrorIs(t, err, store.ErrKey, "it is encrypted")
 	_, err = Open(path, Options{})
 	require.ErrorIs(t, err, store.ErrKey)
@@ -73,22 +65,16 @@ func TestAddKey(t *testing.T) {
 	same := func(opts Options) {
 		t.Helper()
 		opts.Embedder = vectors
-		db, err := Open(path, opts)
-		require.NoError(t, err)
-		_, err = db.Replay(ctx, trace)
-		require.NoError(t, err)
-		why, err := db.Why(ctx, trace, Ref{Scope: shown.Scope, ID: shown.ID})
-		require.NoError(t, err)
+		db := must(Open(path, opts))(t)
+		must(db.Replay(ctx, trace))(t)
+		why := must(db.Why(ctx, trace, Ref{Scope: shown.Scope, ID: shown.ID}))(t)
 		require.True(t, why.In)
 		require.Equal(t, before, lines(db))
-		v, err := db.Scope("acme/ann").Get(ctx, "child")
-		require.NoError(t, err)
-		found, err := hitsOf(db.Scope("acme/ann").Search(ctx, needle.FindString(v.Text), 10))
-		require.NoError(t, err)
+		v := must(db.Scope("acme/ann").Get(ctx, "child"))(t)
+		found := must(hitsOf(db.Scope("acme/ann").Search(ctx, needle.FindString(v.Text), 10)))(t)
 		require.NotEmpty(t, found)
 		whole(t, db, heads)
-		h, err := db.Head(ctx)
-		require.NoError(t, err)
+		h := must(db.Head(ctx))(t)
 		heads = append(heads, h)
 		require.NoError(t, db.Close())
 	}
@@ -96,8 +82,7 @@ func TestAddKey(t *testing.T) {
 	require.Empty(t, n.hits(t, dir), "after a reopen")
 	_, err = filestore.RemoveKey(ctx, filestore.Options{Path: path, Key: testKey(8)}, filestore.RekeyOptions{By: "ann"})
 	require.ErrorIs(t, err, store.ErrKey, "another key")
-	_, err = filestore.RemoveKey(ctx, key, filestore.RekeyOptions{By: "ann"})
-	require.NoError(t, err)
+	must(filestore.RemoveKey(ctx, key, filestore.RekeyOptions{By: "ann"}))(t)
 	require.NotEmpty(t, n.hits(t, dir), "plain again")
 	same(Options{})
 	_, err = filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann"})

@@ -1,6 +1,11 @@
 package systest_test
 
-import "github.com/ctxpage/ctxpage/internal/systest"
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/internal/dbtest"
+	"github.com/ctxpage/ctxpage/internal/systest"
+)
 
 // Short names for what other tests of the whole use too.
 var (
@@ -14,3 +19,6 @@ var (
 	filesHave   = systest.FilesHave
 	together    = systest.Together
 )
+
+// must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
+func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
