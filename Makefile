@@ -28,7 +28,7 @@ failover: ## 20 histories of 10,000 operations by 8 processes whose owner is kil
 soak-clients: ## 12 minutes of 8 client processes whose owner is killed: no process, file, descriptor or goroutine is left
 	cd internal/torture && go test -count=1 -timeout 60m -v -run SoakClients . -clients.for 12m -clients.kill 200s
 kills: ## 2,000 owners killed under four writers (20 minutes)
-	go test -count=1 -timeout 90m -v -run TestOwnersKilled ./internal/owner -kills 2000
+	go test -count=1 -timeout 90m -v -run TestOwnersKilled ./internal/remote -kills 2000
 golden: ## rewrite golden files; then read the diff
 	go test ./wal ./render -update
 	go test ./internal/dbctl -run TestFrozen -update

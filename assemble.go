@@ -17,7 +17,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/internal/prefetch"
+	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -170,13 +170,13 @@ func (a *assembling) plan(ctx context.Context) (context.Context, error) {
 	if err != nil {
 		return ctx, err
 	}
-	p := &prefetch.Plan{Candidates: cq}
+	p := &remote.Plan{Candidates: cq}
 	if a.looksAhead() {
 		for _, name := range a.s.chain {
 			p.Scans = append(p.Scans, a.s.db.checker.AsksOf(name))
 		}
 	}
-	return prefetch.With(ctx, p), nil
+	return remote.WithPlan(ctx, p), nil
 }
 
 // askFor is what the store is asked for candidates.

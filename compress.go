@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/ctxpage/ctxpage/internal/budget"
-	"github.com/ctxpage/ctxpage/internal/chunk"
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/deadline"
+	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -76,16 +76,16 @@ func (a *assembling) summaryBytes(it *item) int {
 }
 
 // parts returns the sentences of a page, computed once for each frame.
-func (a *assembling) parts(it *item) *chunk.Parts {
+func (a *assembling) parts(it *item) *prose.Parts {
 	if a.asked == nil {
-		a.asked = chunk.Terms(a.s.db.lexer, a.q.Text)
+		a.asked = prose.QuestionTerms(a.s.db.lexer, a.q.Text)
 	}
 	if it.frame == nil || it.frame.text != it.text {
-		return chunk.PartsOf(it.text, a.s.db.lexer)
+		return prose.PartsOf(it.text, a.s.db.lexer)
 	}
 	x := it.frame.parts.Load()
 	if x == nil {
-		x = chunk.PartsOf(it.text, a.s.db.lexer)
+		x = prose.PartsOf(it.text, a.s.db.lexer)
 		if it.frame.parts.CompareAndSwap(nil, x) {
 			a.s.db.table.grew(it.frame, x.Bytes())
 		}

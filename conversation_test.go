@@ -178,15 +178,15 @@ func (f *talker) turns() (out []Turn) {
 	for range 1 + f.r.IntN(2) {
 		switch f.r.IntN(4) {
 		case 0:
-			out = append(out, Turn{Role: "user", Text: prose(f.r, 5+f.r.IntN(60))})
+			out = append(out, Turn{Role: "user", Text: longProse(f.r, 5+f.r.IntN(60))})
 		case 1:
-			out = append(out, Turn{Role: "assistant", Text: prose(f.r, 10+f.r.IntN(600))}) // also of several pages
+			out = append(out, Turn{Role: "assistant", Text: longProse(f.r, 10+f.r.IntN(600))}) // also of several pages
 		default:
 			f.calls++
 			id := fmt.Sprint("c", f.calls)
 			out = append(out, Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: id, Name: "grep"}, {ID: id + "b", Name: "grep"}}})
 			for _, id := range []string{id, id + "b"} {
-				out = append(out, Turn{Role: "tool", ToolCallID: id, Text: prose(f.r, 20+f.r.IntN(200))})
+				out = append(out, Turn{Role: "tool", ToolCallID: id, Text: longProse(f.r, 20+f.r.IntN(200))})
 			}
 		}
 	}
@@ -252,7 +252,7 @@ func (f *talker) watch(ctx context.Context) error {
 // put writes past the session.
 func (f *talker) put(ctx context.Context) error {
 	f.puts++
-	a := Artefact{ID: fmt.Sprint("put-", f.puts), Kind: KindMessage, Role: "user", Group: "chat", Seq: int64(f.r.IntN(80)), Text: prose(f.r, 5+f.r.IntN(60))}
+	a := Artefact{ID: fmt.Sprint("put-", f.puts), Kind: KindMessage, Role: "user", Group: "chat", Seq: int64(f.r.IntN(80)), Text: longProse(f.r, 5+f.r.IntN(60))}
 	switch f.r.IntN(8) {
 	case 0, 1:
 		a.ID = f.any()
@@ -265,7 +265,7 @@ func (f *talker) put(ctx context.Context) error {
 	case 5:
 		a.ExpiresAt = f.at.Add(time.Minute)
 	case 6:
-		a.Kind, a.Role, a.Text = KindFact, "", prose(f.r, 900)
+		a.Kind, a.Role, a.Text = KindFact, "", longProse(f.r, 900)
 	case 7:
 		a.Role, a.ToolCallID = "tool", fmt.Sprint("c", 1+f.r.IntN(f.calls+1))
 	}
@@ -559,7 +559,7 @@ func longTalk(b *testing.B, path string) (*DB, *Session) {
 	for range 20 {
 		turns := make([]Turn, 500)
 		for i := range turns {
-			turns[i] = Turn{Role: []string{"user", "assistant"}[i%2], Name: "Ann", Text: prose(r, 50)}
+			turns[i] = Turn{Role: []string{"user", "assistant"}[i%2], Name: "Ann", Text: longProse(r, 50)}
 		}
 		must(chat.Append(context.Background(), turns...))(b)
 	}
@@ -642,7 +642,7 @@ func BenchmarkLongSession(b *testing.B) {
 	}
 	texts := make([]string, 64)
 	for i := range texts {
-		texts[i] = prose(r, 25)
+		texts[i] = longProse(r, 25)
 	}
 	grown := 0
 	for _, turns := range []int{1_000, 10_000, 100_000} {
@@ -686,7 +686,7 @@ func growTalk(b *testing.B, chat *Session, w *Watcher, r *rand.Rand, have, want 
 	for have < want {
 		turns := make([]Turn, min(400, want-have))
 		for i := range turns {
-			turns[i] = Turn{Role: "assistant", Text: prose(r, 25)}
+			turns[i] = Turn{Role: "assistant", Text: longProse(r, 25)}
 			if i%100 == 0 { // what the user says is not compacted
 				turns[i].Role = "user"
 			}
@@ -717,7 +717,7 @@ func BenchmarkAppendBesidePut(b *testing.B) {
 		t := took[name]
 		cpu := cpuTime(b)
 		for range 10 {
-			text := prose(r, 25)
+			text := longProse(r, 25)
 			begun := time.Now()
 			require.NoError(b, op(text))
 			t.clock = append(t.clock, time.Since(begun))
@@ -765,7 +765,7 @@ func BenchmarkWatchCrossing(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
 	turns := make([]Turn, 400)
 	for i := range turns {
-		turns[i] = Turn{Role: "assistant", Text: prose(r, 25)}
+		turns[i] = Turn{Role: "assistant", Text: longProse(r, 25)}
 	}
 	var took, own []time.Duration
 	b.ResetTimer()

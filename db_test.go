@@ -15,7 +15,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/owner"
+	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -301,7 +301,7 @@ func (db *DB) files() *filestore.Store {
 	if l, is := st.(leaving); is {
 		st = l.Store
 	}
-	if files, ok := owner.Files(st); ok {
+	if files, ok := remote.Files(st); ok {
 		return files
 	}
 	owners.Lock()

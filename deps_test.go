@@ -51,24 +51,19 @@ var importMap = map[string]string{
 	"internal/filestore":    "internal/archive internal/codec internal/corrupt internal/engine internal/format internal/lexical internal/seal manifest store wal",
 	"internal/peek":         "store",
 	"internal/seal":         "",
-	"internal/prefetch":     "store",
-	"internal/identity":     "store",
 	"internal/conversation": "internal/codec internal/prose internal/staterows internal/triage internal/window manifest render session store token",
 	"internal/staterows":    "store",
-	"internal/chunk":        "internal/lexical",
 	"internal/handoff":      "directive internal/conversation internal/freshness internal/directivelog internal/prose internal/window manifest session store",
-	"internal/succession":   "store",
 	"internal/vector":       "internal/deadline store internal/format",
-	"internal/rendering":    "internal/codec internal/chunk internal/format internal/directivelog internal/conversation internal/prose manifest render store internal/triage internal/staterows",
-	"internal/directivelog": "directive internal/codec internal/chunk manifest store internal/staterows",
+	"internal/rendering":    "internal/codec internal/format internal/directivelog internal/conversation internal/prose manifest render store internal/triage internal/staterows",
+	"internal/directivelog": "directive internal/codec manifest store internal/staterows internal/prose",
 	"internal/eraseplan":    "internal/directivelog internal/rendering internal/staterows internal/conversation internal/handoff manifest store internal/format ops internal/freshness",
 	"internal/deadline":     "",
-	"internal/neardup":      "",
-	"internal/supported":    "",
 	"internal/listing":      "",
 	"internal/portable":     "internal/eraseplan manifest store token internal/directivelog ops internal/freshness",
 	"internal/freshness":    "internal/deadline internal/codec store internal/triage internal/staterows internal/directivelog",
-	".":                     "internal/filestore store internal/budget directive internal/lexical manifest render session token internal/triage internal/neardup internal/deadline internal/codec internal/chunk internal/eraseplan internal/format internal/freshness internal/handoff internal/identity internal/directivelog internal/listing internal/owner internal/rendering internal/staterows internal/succession internal/supported internal/conversation internal/vector internal/portable internal/prefetch ops",
+	"internal/gate":         "store",
+	".":                     "internal/filestore store internal/budget directive internal/lexical manifest render session token internal/triage internal/deadline internal/codec internal/eraseplan internal/format internal/freshness internal/handoff internal/directivelog internal/listing internal/rendering internal/staterows internal/conversation internal/vector internal/portable ops internal/gate internal/prose internal/remote",
 
 	"embed":            "internal/deadline",
 	"serve":            ". directive internal/filestore internal/view manifest internal/remote render session store token/bpe internal/triage internal/listing",
@@ -80,24 +75,20 @@ var importMap = map[string]string{
 	"embed/static":     "",
 	"bench":            "",
 	"bench/evidence":   ". embed embed/static manifest store",
-	"bench/pager":      ". session",
 	"examples/agent":   ". manifest session store",
 	"examples/chat":    ". session",
 
 	"storetest":       "internal/lexical internal/triage manifest store internal/archive internal/format",
-	"internal/remote": "internal/prefetch internal/lexical manifest store internal/archive internal/codec internal/format",
+	"internal/remote": "internal/lexical manifest store internal/archive internal/codec internal/format internal/filestore",
 
-	"internal/owner":     "internal/filestore manifest internal/remote store",
 	"internal/mcpserver": ". internal/view manifest render internal/triage internal/listing store",
 
-	"internal/faultfs":     "wal",
-	"internal/fillstruct":  "",
-	"internal/dbtest":      "internal/codec",
+	"internal/dbtest":      "internal/codec wal",
 	"internal/systest":     ". internal/dbtest internal/filestore store",
 	"internal/conformance": "compat/contexty compat/directivecli directive internal/directivetext",
 
 	"directive":              "internal/directivetext",
-	"ops":                    "internal/archive internal/conversation internal/directivelog internal/neardup internal/staterows manifest store",
+	"ops":                    "internal/archive internal/conversation internal/directivelog internal/staterows manifest store internal/prose",
 	"internal/directivetext": "",
 
 	// Published tools to the letter, for dbctl and the conformance runner. The pipeline does not know them.
@@ -108,7 +99,7 @@ var importMap = map[string]string{
 }
 
 // leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
-var leaves = []string{"internal/lexical", "token", "internal/budget", "compat/blocks", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/directivetext", "internal/neardup", "internal/supported", "internal/seal", "internal/chunk", "internal/directivelog", "internal/prose", "internal/window"}
+var leaves = []string{"internal/lexical", "token", "internal/budget", "compat/blocks", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/directivetext", "internal/seal", "internal/directivelog", "internal/prose", "internal/window"}
 
 // parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
 // every change of them.

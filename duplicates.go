@@ -1,7 +1,7 @@
 package ctxpage
 
 import (
-	"github.com/ctxpage/ctxpage/internal/neardup"
+	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/store"
@@ -44,17 +44,17 @@ func (it *item) repeats(other *item) bool {
 	if same, known := it.sketch().Same(other.sketch()); known {
 		return same
 	}
-	return neardup.Same(it.text, other.text)
+	return prose.SameText(it.text, other.text)
 }
 
 // sketch is computed once for each frame.
-func (it *item) sketch() *neardup.Sketch {
+func (it *item) sketch() *prose.Sketch {
 	if it.frame != nil {
 		if s := it.frame.sketch.Load(); s != nil {
 			return s
 		}
 	}
-	s := neardup.Of(it.text)
+	s := prose.SketchOf(it.text)
 	if it.frame != nil {
 		it.frame.sketch.Store(&s)
 	}

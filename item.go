@@ -8,7 +8,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/budget"
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/freshness"
-	"github.com/ctxpage/ctxpage/internal/neardup"
+	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/internal/rendering"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -71,7 +71,7 @@ type scratch struct {
 	keys     []store.PageKey
 	paged    []int
 	offered  []budget.Item
-	sketched neardup.Seen[*item]
+	sketched prose.Seen[*item]
 	pages    []render.Page
 	text     []byte
 }

@@ -6,8 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/ctxpage/ctxpage/internal/chunk"
-	"github.com/ctxpage/ctxpage/internal/neardup"
+	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
@@ -35,14 +34,14 @@ type frame struct {
 	text   string
 	bytes  int64 // changes under the table's lock only
 	state  atomic.Uint64
-	next   *frame                         // on the stack of hit frames
-	last   uint64                         // the stamp that settle sorts by; under the table's lock
-	parts  atomic.Pointer[chunk.Parts]    // for cuts; nil: not computed yet
-	sketch atomic.Pointer[neardup.Sketch] // for duplicates; nil: not computed yet
-	cost   atomic.Int32                   // tokens of the page in a context, header included; 0: not counted yet
-	spoken atomic.Int32                   // the same for a turn in a context of its own session
-	off    atomic.Bool                    // eviction took it off the list while it was pinned
-	gone   bool                           // another frame took its place while it was pinned; under the table's lock
+	next   *frame                       // on the stack of hit frames
+	last   uint64                       // the stamp that settle sorts by; under the table's lock
+	parts  atomic.Pointer[prose.Parts]  // for cuts; nil: not computed yet
+	sketch atomic.Pointer[prose.Sketch] // for duplicates; nil: not computed yet
+	cost   atomic.Int32                 // tokens of the page in a context, header included; 0: not counted yet
+	spoken atomic.Int32                 // the same for a turn in a context of its own session
+	off    atomic.Bool                  // eviction took it off the list while it was pinned
+	gone   bool                         // another frame took its place while it was pinned; under the table's lock
 }
 
 // The state of a frame is one word, so that a hit writes once: the number of pins, whether the frame was hit since it

@@ -12,7 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/internal/owner"
+	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -66,7 +66,7 @@ func Open(path string, opts Options) (db *DB, err error) {
 	}
 	d.startRefresh()
 	if d.opts.Store == nil && !opts.ReadOnly && !opts.NoWatch {
-		owner.WhenOwner(d.store, d.sessions.Keep)
+		remote.WhenOwner(d.store, d.sessions.Keep)
 	} else if !opts.NoWatch && !opts.ReadOnly {
 		d.sessions.Keep()
 	}
@@ -106,7 +106,7 @@ func (db *DB) owns() bool {
 	if db.opts.Store != nil {
 		return true
 	}
-	_, owns := owner.Files(db.store)
+	_, owns := remote.Files(db.store)
 	return owns
 }
 
@@ -116,7 +116,7 @@ func (db *DB) openFiles() (store.Store, error) {
 	if db.opts.AuditSync {
 		audit = store.Synced
 	}
-	return owner.Open(owner.Options{Exclusive: db.opts.Exclusive, Stop: db.opts.Stop, Answer: db.opts.AnswerTimeout, Files: filestore.Options{
+	return remote.Open(remote.Options{Exclusive: db.opts.Exclusive, Stop: db.opts.Stop, Answer: db.opts.AnswerTimeout, Files: filestore.Options{
 		Path: db.path, ReadOnly: db.opts.ReadOnly, Identity: db.opts.Identity, Key: db.opts.Key, Keyring: db.opts.Keyring, MustExist: db.opts.MustExist, LockWait: db.opts.LockTimeout, Audit: audit,
 		Now: db.opts.Clock, Rand: db.opts.Rand, Logger: db.opts.Logger, Analyzer: db.lexer, State: StateKinds(),
 	}})

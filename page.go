@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/chunk"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/freshness"
+	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -99,7 +99,7 @@ func (db *DB) makePages(a Artefact, v store.Validator, size int) (store.Put, err
 	if (a.Role != "" || a.Kind == store.KindSummary) && size < store.MaxPageTokens {
 		size = store.MaxPageTokens // a message, or the summary of one, stays one page if it can
 	}
-	pages := chunk.Pages(text, size, db.opts.Counter.Count)
+	pages := prose.Chunks(text, size, db.opts.Counter.Count)
 	p.Pages = make([]store.NewPage, len(pages))
 	for i, c := range pages {
 		np := &p.Pages[i]
@@ -288,7 +288,7 @@ func (db *DB) makeFetched(h *store.Head, f *freshness.Got) (store.Put, error) {
 	a.Text, a.CurrentAsOf = f.Text, f.AsOf
 	a.Parts = nil
 	if f.Validator.Hash != h.Source.Hash {
-		a.Supersedes = nil                      // it superseded them when it was put; artefacts put again since stay current
+		a.Supersedes = nil                            // it superseded them when it was put; artefacts put again since stay current
 		a.Provenance = min(a.Provenance, store.Chunk) // whoever verified the old text did not see the new one
 	}
 	if f.Trust != 0 {

@@ -69,15 +69,15 @@ func (k *chatting) pasted(tokens int) string {
 func (k *chatting) next() []Turn {
 	switch n := k.r.IntN(100); {
 	case n < 40:
-		return []Turn{{Role: "user", Text: prose(k.r, 3+k.r.IntN(25))}}
+		return []Turn{{Role: "user", Text: longProse(k.r, 3+k.r.IntN(25))}}
 	case n < 70:
-		return []Turn{{Role: "assistant", Text: prose(k.r, 5+k.r.IntN(120))}}
+		return []Turn{{Role: "assistant", Text: longProse(k.r, 5+k.r.IntN(120))}}
 	case n < 73:
 		return []Turn{{Role: "user", Text: k.pasted(100 + k.r.IntN(k.usable/12))}}
 	case n == 75 && k.r.IntN(10) == 0:
-		return []Turn{{Role: "user", Text: prose(k.r, k.usable/5+k.r.IntN(k.usable/20))}} // most of the window
+		return []Turn{{Role: "user", Text: longProse(k.r, k.usable/5+k.r.IntN(k.usable/20))}} // most of the window
 	case n == 76 && k.r.IntN(10) == 0:
-		return []Turn{{Role: "assistant", Text: prose(k.r, k.usable/5)}}
+		return []Turn{{Role: "assistant", Text: longProse(k.r, k.usable/5)}}
 	}
 	turns := []Turn{{Role: "assistant", Text: "Let me look."}}
 	for range 1 + k.r.IntN(3) {
@@ -88,7 +88,7 @@ func (k *chatting) next() []Turn {
 		if k.r.IntN(100) == 0 {
 			size = k.r.IntN(k.usable / 4) // may be larger than the window
 		}
-		turns = append(turns, Turn{Role: "tool", ToolCallID: id, Text: prose(k.r, size)})
+		turns = append(turns, Turn{Role: "tool", ToolCallID: id, Text: longProse(k.r, size)})
 	}
 	return turns
 }
@@ -125,7 +125,7 @@ func (k *chatting) step() {
 	}
 	switch k.r.IntN(150) {
 	case 0:
-		_, err := k.db.Scope(chatScope).Put(ctx, Artefact{ID: fmt.Sprint("system-", k.turns), Role: "system", Text: "Be brief. " + prose(k.r, 30+k.r.IntN(60)), Group: "chat", Seq: k.seq + 1})
+		_, err := k.db.Scope(chatScope).Put(ctx, Artefact{ID: fmt.Sprint("system-", k.turns), Role: "system", Text: "Be brief. " + longProse(k.r, 30+k.r.IntN(60)), Group: "chat", Seq: k.seq + 1})
 		require.NoError(t, err)
 		k.seq++
 	case 1, 2:
@@ -284,9 +284,9 @@ func TestQuestionFindsWhatLeftTheWindow(t *testing.T) {
 	ctx := context.Background()
 	db, chat := openTalk(t)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
-	fact, err := chat.Append(ctx, Turn{Role: "user", Text: "By the way, the code of my locker is crimson-4711. " + prose(rand.New(rand.NewPCG(5, 6)), 40)})
+	fact, err := chat.Append(ctx, Turn{Role: "user", Text: "By the way, the code of my locker is crimson-4711. " + longProse(rand.New(rand.NewPCG(5, 6)), 40)})
 	require.NoError(t, err)
-	said, err := chat.Append(ctx, Turn{Role: "assistant", Text: "I put the spare key below the flowerpot. " + prose(rand.New(rand.NewPCG(7, 8)), 40)})
+	said, err := chat.Append(ctx, Turn{Role: "assistant", Text: "I put the spare key below the flowerpot. " + longProse(rand.New(rand.NewPCG(7, 8)), 40)})
 	require.NoError(t, err)
 	r := rand.New(rand.NewPCG(2, 3))
 	newest := ""
@@ -358,7 +358,7 @@ func TestRequestsBeginAlike(t *testing.T) {
 	}
 	last, same, sent, quoted := "", 0, 0, 0
 	for n := range 150 {
-		question := "About " + prose(r, 12)
+		question := "About " + longProse(r, 12)
 		if n%5 == 4 {
 			question = fmt.Sprintf("Where does painting%d hang?", n)
 		}
@@ -422,7 +422,7 @@ func TestTurnLargerThanTheWindow(t *testing.T) {
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
 	r := rand.New(rand.NewPCG(2, 3))
 	for i := range 40 {
-		refs, err := chat.Append(ctx, Turn{Role: "user", Text: prose(r, 20+20*i)}) // up to nearly all of it
+		refs, err := chat.Append(ctx, Turn{Role: "user", Text: longProse(r, 20+20*i)}) // up to nearly all of it
 		require.NoError(t, err)
 		require.Equal(t, session.Raw, levelOf(t, chat, refs[0].ID).Level)
 	}
@@ -437,7 +437,7 @@ func TestTurnLargerThanTheWindow(t *testing.T) {
 	require.ErrorContains(t, err, fmt.Sprintf(`turn 2: session: no headroom: turn "log" alone takes %d tokens`, short.Tokens))
 	after := must(chat.Inspect(ctx))(t)
 	require.Equal(t, before.Turns, after.Turns)
-	_, err = chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 2000)}) // nobody waits for it: a stub stands for it
+	_, err = chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 2000)}) // nobody waits for it: a stub stands for it
 	require.NoError(t, err)
 }
 

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
-	"github.com/ctxpage/ctxpage/internal/fillstruct"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -47,7 +47,7 @@ func openFields(t *testing.T, path string) *DB {
 func fullArtefacts() []Artefact {
 	make := func(id string, leave ...string) Artefact {
 		var a Artefact
-		fillstruct.Set(&a, slices.Concat(leave, []string{"Artefact.TTL"})...)
+		dbtest.Fill(&a, slices.Concat(leave, []string{"Artefact.TTL"})...)
 		a.ID, a.Kind, a.Role, a.Unknown = id, KindFact, "user", unknownField
 		a.ExpiresAt, a.CurrentAsOf = time.Date(2096, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		a.DerivedFrom = []Ref{{Scope: fieldsScope, ID: "parent", Page: 1, Version: 1}}

@@ -194,8 +194,8 @@ type Block struct {
 	Text   string  `json:"text"`
 	Stale  bool    `json:"stale,omitempty"`
 
-	Kind       store.Kind              `json:"kind"`
-	Provenance store.Provenance        `json:"provenance"`
+	Kind       store.Kind        `json:"kind"`
+	Provenance store.Provenance  `json:"provenance"`
 	Role       string            `json:"role,omitempty"`
 	Name       string            `json:"name,omitempty"`
 	Source     string            `json:"source,omitempty"`

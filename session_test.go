@@ -377,7 +377,7 @@ func TestMessageWithoutSession(t *testing.T) {
 	db, _ := openTalk(t)
 	s := db.Scope("acme/agent")
 	r := rand.New(rand.NewPCG(4, 4))
-	long := prose(r, 4000) + "zebra"
+	long := longProse(r, 4000) + "zebra"
 	for id, text := range map[string]string{"short": "a zebra", "long": long} {
 		must(s.Put(ctx, Artefact{ID: id, Role: "assistant", Kind: KindMessage, Text: text}))(t)
 		v := must(s.Get(ctx, id))(t)

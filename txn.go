@@ -9,8 +9,8 @@ import (
 	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/format"
+	"github.com/ctxpage/ctxpage/internal/gate"
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/internal/succession"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
 )
@@ -67,10 +67,10 @@ type Txn struct {
 
 	putOrder []string
 	writes   map[string]*store.Put
-	replaced succession.Writes     // who supersedes whom among the writes
+	replaced gate.Supersedes             // who supersedes whom among the writes
 	worth    map[string]store.Provenance // provenance of a gated handle's drafts once the gate let them pass; nil: none
-	drop     map[string]bool       // deletes; this map and the two below are nil while empty
-	expect   map[string]uint64     // LSN of an artefact of the scope when it was first read or written
+	drop     map[string]bool             // deletes; this map and the two below are nil while empty
+	expect   map[string]uint64           // LSN of an artefact of the scope when it was first read or written
 	saw      map[pageSlot]store.Seen
 	stateW   []store.StateRow
 	echoes   []Ref // served pages that drafts merely repeat

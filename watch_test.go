@@ -29,8 +29,8 @@ func openWatched(t *testing.T, dir string, opts Options) *DB {
 	return openTest(t, filepath.Join(dir, "agent.ctx"), opts)
 }
 
-// prose is so many words that no trimming takes away.
-func prose(r *rand.Rand, words int) string {
+// longProse is so many words that no trimming takes away.
+func longProse(r *rand.Rand, words int) string {
 	var b strings.Builder
 	for i := range words {
 		fmt.Fprintf(&b, "w%d ", r.IntN(5000))
@@ -182,15 +182,15 @@ func (k *randomTalk) turns() []Turn {
 		if scale > 1 && k.r.IntN(4) == 0 {
 			scale = 400
 		}
-		return []Turn{{Role: "user", Text: prose(k.r, scale*(5+k.r.IntN(20)))}}
+		return []Turn{{Role: "user", Text: longProse(k.r, scale*(5+k.r.IntN(20)))}}
 	case 1:
-		return []Turn{{Role: "assistant", Text: prose(k.r, scale*(10+k.r.IntN(60)))}}
+		return []Turn{{Role: "assistant", Text: longProse(k.r, scale*(10+k.r.IntN(60)))}}
 	}
 	k.calls++
 	id := fmt.Sprint("c", k.calls)
 	return []Turn{
 		{Role: "assistant", ToolCalls: []ToolCall{{ID: id, Name: "grep", Arguments: fmt.Sprintf(`{"n":%d}`, k.calls)}}},
-		{Role: "tool", ToolCallID: id, Text: prose(k.r, scale*(20+k.r.IntN(120)))},
+		{Role: "tool", ToolCallID: id, Text: longProse(k.r, scale*(20+k.r.IntN(120)))},
 	}
 }
 
@@ -287,7 +287,7 @@ func watched(t *testing.T, path string, opts Options, cfg session.Config) (*DB, 
 		_, err := chat.Append(ctx,
 			Turn{Role: "user", Text: fmt.Sprint("Look at file ", i)},
 			Turn{Role: "assistant", Text: "Yes.", ToolCalls: []ToolCall{{ID: id, Name: "read", Arguments: fmt.Sprintf(`{"file":%d}`, i)}}},
-			Turn{Role: "tool", ToolCallID: id, Text: strings.Repeat("2026-11-20T10:00:00Z going on\n", 10) + prose(r, 60)})
+			Turn{Role: "tool", ToolCallID: id, Text: strings.Repeat("2026-11-20T10:00:00Z going on\n", 10) + longProse(r, 60)})
 		require.NoError(t, err)
 	}
 	w := must(chat.Watch(ctx))(t)
@@ -524,7 +524,7 @@ func TestAppendOfMoreThanTheWindow(t *testing.T) {
 	require.NoError(t, db.Scope("acme/agent").Delete(ctx, "t3")) // its second version comes
 	var turns []Turn
 	for i := range 30 {
-		turns = append(turns, Turn{ID: fmt.Sprint("t", i), Role: "assistant", Text: prose(r, 40+20*(i%10))})
+		turns = append(turns, Turn{ID: fmt.Sprint("t", i), Role: "assistant", Text: longProse(r, 40+20*(i%10))})
 	}
 	refs := must(chat.Append(ctx, turns...))(t)
 	require.Len(t, refs, 30)
@@ -569,7 +569,7 @@ func TestBackstop(t *testing.T) {
 	require.Equal(t, session.PassBackstop, passes[0].Kind)
 
 	// One large result is stored cold or as a stub and costs the others no more than that.
-	refs, err := chat.Append(ctx, Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: "c1", Name: "cat"}}}, Turn{Role: "tool", ToolCallID: "c1", Text: prose(r, 3000)})
+	refs, err := chat.Append(ctx, Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: "c1", Name: "cat"}}}, Turn{Role: "tool", ToolCallID: "c1", Text: longProse(r, 3000)})
 	require.NoError(t, err)
 	w := must(chat.Inspect(ctx))(t)
 	last := w.Turns[len(w.Turns)-1]
@@ -581,13 +581,13 @@ func TestBackstop(t *testing.T) {
 	// A trial says so and leaves no trace.
 	tried := must(chat.Try(ctx, Turn{Role: "assistant", Text: prose(r, 300)}))(t)
 	require.Positive(t, tried.Items)
-	_, err = chat.Try(ctx, Turn{Role: "user", Text: prose(r, 2000)})
+	_, err = chat.Try(ctx, Turn{Role: "user", Text: longProse(r, 2000)})
 	require.ErrorIs(t, err, ErrHeadroom)
 	untouched := must(chat.Inspect(ctx))(t)
 	require.Equal(t, w, untouched)
 
 	// What is protected cannot be pushed out, and nothing of the refused commit stays.
-	_, err = chat.Append(ctx, Turn{Role: "user", Text: "small"}, Turn{Role: "user", Text: prose(r, 2000)})
+	_, err = chat.Append(ctx, Turn{Role: "user", Text: "small"}, Turn{Role: "user", Text: longProse(r, 2000)})
 	var short *session.HeadroomError
 	require.ErrorAs(t, err, &short)
 	require.ErrorIs(t, err, ErrHeadroom)

@@ -57,10 +57,10 @@ func enterRandom(t *testing.T, seed uint64) {
 		}
 		switch k.r.IntN(10) {
 		case 0:
-			_, err := k.chat.Append(ctx, Turn{Role: "assistant", Text: prose(k.r, 30), ExpiresAt: now.Add(time.Duration(k.r.IntN(200)) * time.Minute)})
+			_, err := k.chat.Append(ctx, Turn{Role: "assistant", Text: longProse(k.r, 30), ExpiresAt: now.Add(time.Duration(k.r.IntN(200)) * time.Minute)})
 			k.done(err)
 		case 1:
-			_, err := db.Scope("acme/agent").Put(ctx, Artefact{ID: fmt.Sprint("fact-", i), Kind: KindFact, Text: prose(k.r, 20), Group: "chat", Seq: int64(1 + k.r.IntN(2*i+2))})
+			_, err := db.Scope("acme/agent").Put(ctx, Artefact{ID: fmt.Sprint("fact-", i), Kind: KindFact, Text: longProse(k.r, 20), Group: "chat", Seq: int64(1 + k.r.IntN(2*i+2))})
 			require.NoError(t, err)
 		}
 		if w != nil && k.r.IntN(3) > 0 {

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/chunk"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/lexical"
+	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -109,11 +109,11 @@ func contexts(t *testing.T, name string, questions, passages, texts []string, of
 
 // fill takes blocks in their order while they fit.
 func (p packing) fill(blocks []ctxpage.Block, question string, an *lexical.Analyzer, budget int) (taken []ctxpage.Block) {
-	asked, left := chunk.Terms(an, question), budget
+	asked, left := prose.QuestionTerms(an, question), budget
 	for _, b := range blocks {
 		if b.Tokens > p.above && float64(left-b.Tokens) < p.left*float64(budget) {
-			if ranges := chunk.PartsOf(b.Text, an).Extract(asked, len(b.Text)); len(ranges) > 0 {
-				text := chunk.Show(b.Text, ranges)
+			if ranges := prose.PartsOf(b.Text, an).Extract(asked, len(b.Text)); len(ranges) > 0 {
+				text := prose.ShowParts(b.Text, ranges)
 				b.Tokens = b.Tokens*len(text)/len(b.Text) + 1
 				b.Text = text
 			}

@@ -5,7 +5,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/ctxpage/ctxpage/internal/neardup"
+	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -97,7 +97,7 @@ func (l *look) like(ctx context.Context, p row, others *kept) (of row, err error
 				return of, err
 			}
 		}
-		if slices.EqualFunc(mine, other, func(a, b string) bool { return a == b || neardup.Same(a, b) }) {
+		if slices.EqualFunc(mine, other, func(a, b string) bool { return a == b || prose.SameText(a, b) }) {
 			return k, nil
 		}
 	}

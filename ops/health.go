@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/neardup"
+	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -299,7 +299,7 @@ func (l *look) sketch(h *store.Head, loaded []store.Loaded) {
 		if loaded[i].Err != nil {
 			return
 		}
-		s := neardup.Of(loaded[i].Text)
+		s := prose.SketchOf(loaded[i].Text)
 		exact, key := store.ContentHash(loaded[i].Text), s.Key()
 		if key == 0 && len(loaded) > 1 {
 			key = exact // a short page, such as the last one, must be the same in both

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
@@ -26,7 +26,7 @@ var (
 // life is a log that is written at random and dies, again and again, and what must be true of it.
 type life struct {
 	rng    *rand.Rand
-	fs     *faultfs.FS
+	fs     *dbtest.FS
 	opts   wal.Options
 	bodies [][]byte // by number-1, of all that was enqueued
 	kinds  []wal.Kind
@@ -35,7 +35,7 @@ type life struct {
 }
 
 func newLife(seed uint64, noSync bool) *life {
-	l := &life{rng: rand.New(rand.NewPCG(seed, 7)), fs: faultfs.New()}
+	l := &life{rng: rand.New(rand.NewPCG(seed, 7)), fs: dbtest.NewFS()}
 	l.opts = wal.Options{Salt: salts(), GroupWait: -1, NoSync: noSync}
 	l.opts.SegmentBytes = int64(1+l.rng.IntN(8)) << 10
 	return l
@@ -46,11 +46,11 @@ func newLife(seed uint64, noSync bool) *life {
 func (l *life) run() error {
 	l.opts.FS = l.fs
 	if l.rng.IntN(4) > 0 {
-		l.fs.Inject(faultfs.Fault{N: 1 + l.rng.IntN(120), Err: faultfs.ErrCrashed, Sticky: true, Short: l.rng.IntN(2000)})
+		l.fs.Inject(dbtest.Fault{N: 1 + l.rng.IntN(120), Err: dbtest.ErrCrashed, Sticky: true, Short: l.rng.IntN(2000)})
 	}
 	log, rec, recs, err := open(l.opts)
 	if err != nil {
-		if errors.Is(err, faultfs.ErrCrashed) {
+		if errors.Is(err, dbtest.ErrCrashed) {
 			return nil
 		}
 		return fmt.Errorf("open: %w", err)
@@ -58,7 +58,7 @@ func (l *life) run() error {
 	if err := l.check(rec, recs); err != nil {
 		return err
 	}
-	if err := l.write(log); err != nil && !errors.Is(err, faultfs.ErrCrashed) {
+	if err := l.write(log); err != nil && !errors.Is(err, dbtest.ErrCrashed) {
 		return fmt.Errorf("write: %w", err)
 	}
 	return nil
@@ -186,7 +186,7 @@ func TestCrash(t *testing.T) {
 
 // scene writes a fixed log through rotations, a drop, a clean close and a reopen. It returns what was
 // acknowledged and the first error.
-func scene(fsys *faultfs.FS) (acked uint64, err error) {
+func scene(fsys *dbtest.FS) (acked uint64, err error) {
 	opts := options(fsys)
 	opts.SegmentBytes = 4 << 10
 	for range 2 {
@@ -225,7 +225,7 @@ var errBroken = errors.New("promise broken")
 
 // poisonedForGood checks that a log that failed answers everything with ErrPoisoned and the cause, and
 // touches the disk no more.
-func poisonedForGood(l *wal.Log, acked uint64, fsys *faultfs.FS) error {
+func poisonedForGood(l *wal.Log, acked uint64, fsys *dbtest.FS) error {
 	last, ops := l.Last(), fsys.Ops()
 	_, err := l.Enqueue(wal.KindCommit, nil)
 	_, dropErr := l.DropBefore(1 << 60)
@@ -248,13 +248,13 @@ func poisonedForGood(l *wal.Log, acked uint64, fsys *faultfs.FS) error {
 // after a reopen, and a power cut after that, all that was acknowledged is there. Pages that a failed sync
 // left clean but unwritten are not trusted.
 func TestEIOAtEveryOperation(t *testing.T) {
-	whole := faultfs.New()
+	whole := dbtest.NewFS()
 	_, err := scene(whole)
 	require.NoError(t, err)
 	require.Greater(t, whole.Ops(), 200)
 	for n := 1; n <= whole.Ops(); n++ {
-		fsys := faultfs.New()
-		fsys.Inject(faultfs.Fault{N: n, Short: n % 3 * 100})
+		fsys := dbtest.NewFS()
+		fsys.Inject(dbtest.Fault{N: n, Short: n % 3 * 100})
 		acked, err := scene(fsys)
 		if err == nil {
 			require.Contains(t, fsys.Trace(), "syncdir .: input/output error", "above the log's parent a failed sync is let pass")
@@ -267,7 +267,7 @@ func TestEIOAtEveryOperation(t *testing.T) {
 }
 
 // reopened opens after a failure, as another process would, twice, the second time after a power cut.
-func reopened(t *testing.T, fsys *faultfs.FS, acked uint64, n int) {
+func reopened(t *testing.T, fsys *dbtest.FS, acked uint64, n int) {
 	t.Helper()
 	_, rec, recs, err := open(options(fsys))
 	require.NoError(t, err, "operation %d", n)
@@ -286,23 +286,23 @@ func TestCrashDuringRecovery(t *testing.T) {
 	t.Parallel()
 	const last = 1000
 	for name, scene := range map[string]struct {
-		prepare func(*testing.T, *faultfs.FS, *wal.Log)
+		prepare func(*testing.T, *dbtest.FS, *wal.Log)
 		size    int // of records
 		ops     int // of the recovery, at least
 	}{
-		"torn tail": {size: 1000, ops: 15, prepare: func(t *testing.T, _ *faultfs.FS, l *wal.Log) {
+		"torn tail": {size: 1000, ops: 15, prepare: func(t *testing.T, _ *dbtest.FS, l *wal.Log) {
 			put(t, l, wal.KindAudit, body(last+1, 1500))
 			require.NoError(t, l.Write())
 		}},
-		"just rotated": {size: 100, ops: 11, prepare: func(t *testing.T, _ *faultfs.FS, l *wal.Log) { require.NoError(t, l.Rotate()) }},
-		"many leftovers": {size: 1, ops: 200, prepare: func(t *testing.T, fsys *faultfs.FS, l *wal.Log) {
+		"just rotated": {size: 100, ops: 11, prepare: func(t *testing.T, _ *dbtest.FS, l *wal.Log) { require.NoError(t, l.Rotate()) }},
+		"many leftovers": {size: 1, ops: 200, prepare: func(t *testing.T, fsys *dbtest.FS, l *wal.Log) {
 			for i := range 100 {
 				fsys.WriteFile(filepath.Join(dir, fmt.Sprintf("%020d-00000001.wal.tmp", i)), nil)
 			}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fsys := faultfs.New()
+			fsys := dbtest.NewFS()
 			l, _, _ := mustOpen(t, options(fsys))
 			for l.Last() < last {
 				if seq := put(t, l, wal.KindCommit, body(l.Last()+1, scene.size)); seq == 100 {
@@ -321,10 +321,10 @@ func TestCrashDuringRecovery(t *testing.T) {
 }
 
 // recoverDyingAt reports whether the recovery had an n-th operation to die at.
-func recoverDyingAt(t *testing.T, broken *faultfs.FS, n, last int) bool {
+func recoverDyingAt(t *testing.T, broken *dbtest.FS, n, last int) bool {
 	t.Helper()
 	c := broken.Clone()
-	c.Inject(faultfs.Fault{N: n, Err: faultfs.ErrCrashed, Sticky: true, Short: 700})
+	c.Inject(dbtest.Fault{N: n, Err: dbtest.ErrCrashed, Sticky: true, Short: 700})
 	_, _, _, err := open(options(c))
 	for seed, keep := range []int{0, 50, 100} {
 		_, rec, recs, err := open(options(c.CrashClone(uint64(seed), keep)))
@@ -333,7 +333,7 @@ func recoverDyingAt(t *testing.T, broken *faultfs.FS, n, last int) bool {
 		require.Len(t, recs, last)
 	}
 	if err != nil {
-		require.ErrorIs(t, err, faultfs.ErrCrashed)
+		require.ErrorIs(t, err, dbtest.ErrCrashed)
 	}
 	return err != nil
 }
@@ -343,7 +343,7 @@ func recoverDyingAt(t *testing.T, broken *faultfs.FS, n, last int) bool {
 func TestFullDisk(t *testing.T) {
 	refused, poisoned, closed := 0, 0, 0
 	for limit := int64(20 << 10); limit < 200<<10; limit += underRace << 10 {
-		fsys := faultfs.New()
+		fsys := dbtest.NewFS()
 		opts := options(fsys)
 		opts.SegmentBytes = 4 << 20 // preallocated in steps of 32 KiB
 		l, _, _, err := open(opts)
@@ -396,7 +396,7 @@ func TestFullDisk(t *testing.T) {
 // TestFullDiskAndFailedSync: a group that found no space is no excuse to close cleanly when the sync of the
 // group before it, under way at that moment, fails.
 func TestFullDiskAndFailedSync(t *testing.T) {
-	mem := faultfs.New()
+	mem := dbtest.NewFS()
 	g := &gateFS{FS: mem}
 	l, _, _ := mustOpen(t, options(g))
 	put(t, l, wal.KindCommit, body(1, 10))
@@ -407,7 +407,7 @@ func TestFullDiskAndFailedSync(t *testing.T) {
 	mem.Limit(mem.Used())
 	put(t, l, wal.KindCommit, make([]byte, 100<<10))
 	require.ErrorIs(t, l.Write(), syscall.ENOSPC)
-	mem.Inject(faultfs.Fault{Op: faultfs.OpSync})
+	mem.Inject(dbtest.Fault{Op: dbtest.OpSync})
 	g.release <- struct{}{}
 	require.ErrorIs(t, <-synced, wal.ErrPoisoned)
 	mem.Heal()
@@ -418,7 +418,7 @@ func TestFullDiskAndFailedSync(t *testing.T) {
 
 // TestFullDiskThenSpace: ErrFull goes away by itself, with the first Write after space was freed.
 func TestFullDiskThenSpace(t *testing.T) {
-	fsys := faultfs.New()
+	fsys := dbtest.NewFS()
 	l, _, _ := mustOpen(t, options(fsys))
 	fsys.Limit(fsys.Used())
 	var err error
@@ -443,7 +443,7 @@ func TestFullDiskThenSpace(t *testing.T) {
 
 // TestTrace pins the file operations: a missing or misplaced sync is a red line in the diff.
 func TestTrace(t *testing.T) {
-	fsys := faultfs.New()
+	fsys := dbtest.NewFS()
 	opts := options(fsys)
 	opts.SegmentBytes = 64 << 10
 	out := ""

@@ -6,16 +6,16 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage/internal/corrupt"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
 )
 
 // killed is a log of a killed process, synced to its end: small commits, a group larger than a step of preallocation, leaves
 // that no commit follows. With rotated, an empty segment follows it.
-func killed(t *testing.T, rotated bool) (fsys *faultfs.FS, recs []wal.Record) {
+func killed(t *testing.T, rotated bool) (fsys *dbtest.FS, recs []wal.Record) {
 	t.Helper()
-	fsys = faultfs.New()
+	fsys = dbtest.NewFS()
 	opts := options(fsys)
 	opts.SegmentBytes = 512 << 10 // preallocated in steps of 4 KiB
 	l, _, _ := mustOpen(t, opts)
@@ -140,12 +140,12 @@ func TestCrashWhileShorter(t *testing.T) {
 		},
 	} {
 		for n := 1; ; n++ {
-			fsys := faultfs.New()
+			fsys := dbtest.NewFS()
 			l, _, _ := mustOpen(t, options(fsys))
 			for range 20 {
 				commit(t, l, 1000)
 			}
-			fsys.Inject(faultfs.Fault{N: n, Err: faultfs.ErrCrashed, Sticky: true})
+			fsys.Inject(dbtest.Fault{N: n, Err: dbtest.ErrCrashed, Sticky: true})
 			err := end(l)
 			for seed := range uint64(8) {
 				_, rec, _, err := open(options(fsys.CrashClone(seed, []int{3, 10, 50, 80}[seed%4])))

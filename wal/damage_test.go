@@ -17,7 +17,7 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage/internal/corrupt"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
 )
@@ -28,7 +28,7 @@ const header = 80
 // sample is a log in one segment of about 64 KiB, not closed, cut to what was written. Its header does not say how long it
 // was: see TestCutIsTold for one that does.
 type sample struct {
-	fs   *faultfs.FS
+	fs   *dbtest.FS
 	path string
 	data []byte
 	recs []wal.Record
@@ -36,7 +36,7 @@ type sample struct {
 
 func makeSample(t testing.TB, size int, closed bool) sample {
 	t.Helper()
-	s := sample{fs: faultfs.New()}
+	s := sample{fs: dbtest.NewFS()}
 	l, _, _ := mustOpen(t, options(s.fs))
 	rng := rand.New(rand.NewPCG(3, 4))
 	for l.Size() < int64(size) {
@@ -233,9 +233,9 @@ func TestOpenCutsAndGoesOn(t *testing.T) {
 }
 
 // several is a log of several segments, not closed.
-func several(t *testing.T) (*faultfs.FS, []string, []wal.Record) {
+func several(t *testing.T) (*dbtest.FS, []string, []wal.Record) {
 	t.Helper()
-	fsys := faultfs.New()
+	fsys := dbtest.NewFS()
 	opts := options(fsys)
 	opts.SegmentBytes = 2 << 10
 	l, _, _ := mustOpen(t, opts)
@@ -287,12 +287,12 @@ func TestFlipInEverySegment(t *testing.T) {
 // checksums are right.
 func TestMisplaced(t *testing.T) {
 	fsys, names, recs := several(t)
-	read := func(f *faultfs.FS, i int) []byte {
+	read := func(f *dbtest.FS, i int) []byte {
 		b, err := f.ReadFile(path.Join(dir, names[i]))
 		require.NoError(t, err)
 		return b
 	}
-	patch := func(f *faultfs.FS, at, from wal.Record) { // frames here are all of one size, 544 bytes
+	patch := func(f *dbtest.FS, at, from wal.Record) { // frames here are all of one size, 544 bytes
 		b, err := f.ReadFile(at.Segment)
 		require.NoError(t, err)
 		src, err := f.ReadFile(from.Segment)
@@ -306,25 +306,25 @@ func TestMisplaced(t *testing.T) {
 	behind.Offset += 544
 	for _, c := range []struct {
 		name   string
-		damage func(*faultfs.FS)
+		damage func(*dbtest.FS)
 		says   string
 	}{
-		{"segment missing in the middle", func(f *faultfs.FS) { f.RemoveFile(path.Join(dir, names[1])) }, "missing or foreign"},
-		{"last segment missing", func(f *faultfs.FS) { f.RemoveFile(path.Join(dir, names[3])) }, "segment after it is missing"},
-		{"segment under another's name", func(f *faultfs.FS) { f.WriteFile(path.Join(dir, names[2]), read(f, 1)) }, "renamed or copied"},
-		{"segments swapped", func(f *faultfs.FS) {
+		{"segment missing in the middle", func(f *dbtest.FS) { f.RemoveFile(path.Join(dir, names[1])) }, "missing or foreign"},
+		{"last segment missing", func(f *dbtest.FS) { f.RemoveFile(path.Join(dir, names[3])) }, "segment after it is missing"},
+		{"segment under another's name", func(f *dbtest.FS) { f.WriteFile(path.Join(dir, names[2]), read(f, 1)) }, "renamed or copied"},
+		{"segments swapped", func(f *dbtest.FS) {
 			a, b := read(f, 1), read(f, 2)
 			f.WriteFile(path.Join(dir, names[1]), b)
 			f.WriteFile(path.Join(dir, names[2]), a)
 		}, "renamed or copied"},
-		{"segment twice", func(f *faultfs.FS) {
+		{"segment twice", func(f *dbtest.FS) {
 			f.WriteFile(path.Join(dir, "00000000000000000099-00000099.wal"), read(f, 3))
 		}, "renamed or copied"},
-		{"segment twice as a newer generation", func(f *faultfs.FS) {
+		{"segment twice as a newer generation", func(f *dbtest.FS) {
 			f.WriteFile(path.Join(dir, names[1][:20]+"-00000099.wal"), read(f, 1))
 		}, "renamed or copied"},
-		{"segment of another log", func(f *faultfs.FS) {
-			other := faultfs.New()
+		{"segment of another log", func(f *dbtest.FS) {
+			other := dbtest.NewFS()
 			opts := wal.Options{FS: other, SegmentBytes: 2 << 10}
 			l, _, _ := mustOpen(t, opts)
 			for range 14 {
@@ -332,10 +332,10 @@ func TestMisplaced(t *testing.T) {
 			}
 			f.WriteFile(path.Join(dir, names[1]), read(other, 1))
 		}, "exchanged"},
-		{"not a segment's name", func(f *faultfs.FS) { f.WriteFile(path.Join(dir, "1-1.wal"), nil) }, "not the name"},
-		{"empty file in a segment's place", func(f *faultfs.FS) { f.WriteFile(path.Join(dir, names[3]), nil) }, "found none"},
-		{"record twice", func(f *faultfs.FS) { patch(f, behind, end) }, "missing, repeated or exchanged"},
-		{"records swapped", func(f *faultfs.FS) {
+		{"not a segment's name", func(f *dbtest.FS) { f.WriteFile(path.Join(dir, "1-1.wal"), nil) }, "not the name"},
+		{"empty file in a segment's place", func(f *dbtest.FS) { f.WriteFile(path.Join(dir, names[3]), nil) }, "found none"},
+		{"record twice", func(f *dbtest.FS) { patch(f, behind, end) }, "missing, repeated or exchanged"},
+		{"records swapped", func(f *dbtest.FS) {
 			a, b := recs[0], recs[1]
 			c := f.Clone()
 			patch(f, a, b)
@@ -346,14 +346,14 @@ func TestMisplaced(t *testing.T) {
 			copy(dst[b.Offset:], src[a.Offset:a.Offset+544])
 			f.WriteFile(b.Segment, dst)
 		}, "missing, repeated or exchanged"},
-		{"record missing in the tail", func(f *faultfs.FS) { patch(f, recs[len(recs)-2], end) }, "missing, repeated or exchanged"},
-		{"hole", func(f *faultfs.FS) {
+		{"record missing in the tail", func(f *dbtest.FS) { patch(f, recs[len(recs)-2], end) }, "missing, repeated or exchanged"},
+		{"hole", func(f *dbtest.FS) {
 			b := read(f, 3)
 			clear(b[recs[12].Offset : recs[12].Offset+544])
 			f.WriteFile(path.Join(dir, names[3]), b)
 		}, "says that record 13 was durable"},
-		{"bytes behind a seal", func(f *faultfs.FS) { f.WriteFile(path.Join(dir, names[0]), append(read(f, 0), 1)) }, "more bytes follow the seal"},
-		{"non-last segment cut at a record", func(f *faultfs.FS) {
+		{"bytes behind a seal", func(f *dbtest.FS) { f.WriteFile(path.Join(dir, names[0]), append(read(f, 0), 1)) }, "more bytes follow the seal"},
+		{"non-last segment cut at a record", func(f *dbtest.FS) {
 			f.WriteFile(recs[3].Segment, read(f, 0)[:recs[3].Offset])
 		}, "a later segment holds records"},
 	} {
@@ -415,7 +415,7 @@ func TestStaleFrames(t *testing.T) {
 // TestLogInsideALog: a record whose body is a piece of this very log does not make a torn end look like
 // damage.
 func TestLogInsideALog(t *testing.T) {
-	fsys := faultfs.New()
+	fsys := dbtest.NewFS()
 	l, _, _ := mustOpen(t, options(fsys))
 	for range 5 {
 		commit(t, l, 100)

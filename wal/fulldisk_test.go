@@ -7,20 +7,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
 // TestOpenOnFullDisk: a log opens on a disk without a byte left, after a clean end with its reserve, after a kill
 // repaired in its place. The control is the log without a tail to repair: a new one does not fit.
 func TestOpenOnFullDisk(t *testing.T) {
-	big := func(fsys *faultfs.FS) wal.Options {
+	big := func(fsys *dbtest.FS) wal.Options {
 		o := options(fsys)
 		o.SegmentBytes = 4 << 20 // preallocated in steps of 32 KiB
 		return o
 	}
 	for _, clean := range []bool{true, false} {
-		fsys := faultfs.New()
+		fsys := dbtest.NewFS()
 		l, _, _ := mustOpen(t, big(fsys))
 		for range 20 {
 			commit(t, l, 1000)
@@ -49,7 +49,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 		commit(t, l, 50<<10)
 		require.NoError(t, l.Close(wal.KindMark, nil))
 	}
-	fsys := faultfs.New()
+	fsys := dbtest.NewFS()
 	fsys.Limit(1)
 	_, _, _, err := open(big(fsys))
 	require.ErrorIs(t, err, syscall.ENOSPC, "the control")
@@ -57,7 +57,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 
 // TestReserveEnds: records that use the reserve are refused when it is used up; the log is not poisoned and closes.
 func TestReserveEnds(t *testing.T) {
-	fsys := faultfs.New()
+	fsys := dbtest.NewFS()
 	l, _, _ := mustOpen(t, options(fsys))
 	commit(t, l, 10)
 	fsys.Limit(fsys.Used())
@@ -76,7 +76,7 @@ func TestReserveEnds(t *testing.T) {
 
 // TestShrink: what is preallocated is given back, and comes again with the next write.
 func TestShrink(t *testing.T) {
-	fsys := faultfs.New()
+	fsys := dbtest.NewFS()
 	l, _, _ := mustOpen(t, options(fsys))
 	commit(t, l, 10)
 	before := fsys.Used()
@@ -93,8 +93,8 @@ func TestShrink(t *testing.T) {
 // one can go. Where that cannot be, it keeps its reserve. A crash at any operation loses nothing that was acknowledged. The
 // control gives the space back first and rotates then: the write of what is buffered takes it for the old segment.
 func TestRotateReserve(t *testing.T) {
-	full := func() (*faultfs.FS, *wal.Log) {
-		fsys := faultfs.New()
+	full := func() (*dbtest.FS, *wal.Log) {
+		fsys := dbtest.NewFS()
 		l, _, _ := mustOpen(t, options(fsys))
 		for range 10 {
 			commit(t, l, 100)
@@ -112,7 +112,7 @@ func TestRotateReserve(t *testing.T) {
 	require.Zero(t, n)
 
 	fsys, l := full()
-	fsys.Inject(faultfs.Fault{Op: faultfs.OpCreate, Err: syscall.ENOSPC})
+	fsys.Inject(dbtest.Fault{Op: dbtest.OpCreate, Err: syscall.ENOSPC})
 	room := l.Unused()
 	require.ErrorIs(t, l.RotateReserve(), wal.ErrFull)
 	require.InDelta(t, room, l.Unused(), 256, "it has its reserve again")
@@ -125,7 +125,7 @@ func TestRotateReserve(t *testing.T) {
 
 	for n := 1; ; n++ {
 		fsys, l = full()
-		fsys.Inject(faultfs.Fault{N: n, Sticky: true, Err: errors.New("the power is gone")})
+		fsys.Inject(dbtest.Fault{N: n, Sticky: true, Err: errors.New("the power is gone")})
 		rerr := l.RotateReserve()
 		for seed := range uint64(5) {
 			_, _, recs := mustOpen(t, options(fsys.CrashClone(seed, 50)))
@@ -142,14 +142,14 @@ func TestRotateReserve(t *testing.T) {
 // open. Nobody goes on with the old segment then, for the next open takes the new one: no acknowledged record is lost.
 func TestFullDiskAtTheName(t *testing.T) {
 	for _, atOpen := range []bool{false, true} {
-		fsys := faultfs.New()
+		fsys := dbtest.NewFS()
 		l, _, _ := mustOpen(t, options(fsys))
 		acked := 0
 		for range 5 {
 			commit(t, l, 100)
 			acked++
 		}
-		full := faultfs.Fault{Op: faultfs.OpSyncDir, Err: syscall.ENOSPC}
+		full := dbtest.Fault{Op: dbtest.OpSyncDir, Err: syscall.ENOSPC}
 		if atOpen {
 			fsys = fsys.Killed()
 			fsys.Inject(full)
@@ -174,7 +174,7 @@ func TestFullDiskAtTheName(t *testing.T) {
 // acknowledged; the next open repairs it. With the seal of a rotation behind which nothing was written, too.
 func TestCrashInPlace(t *testing.T) {
 	for _, sealed := range []bool{false, true} {
-		fsys := faultfs.New()
+		fsys := dbtest.NewFS()
 		l, _, _ := mustOpen(t, options(fsys))
 		for range 10 {
 			commit(t, l, 100)
@@ -189,8 +189,8 @@ func TestCrashInPlace(t *testing.T) {
 		repaired := 0
 		for n := 1; ; n++ {
 			c := hurt.Clone()
-			c.Inject(faultfs.Fault{Op: faultfs.OpCreate, Err: syscall.ENOSPC, Sticky: true})
-			c.Inject(faultfs.Fault{N: n, Sticky: true, Err: errors.New("the power is gone")})
+			c.Inject(dbtest.Fault{Op: dbtest.OpCreate, Err: syscall.ENOSPC, Sticky: true})
+			c.Inject(dbtest.Fault{N: n, Sticky: true, Err: errors.New("the power is gone")})
 			_, rec, recs, err := open(options(c))
 			if err == nil {
 				require.False(t, rec.Rewritten, "it was to be repaired in place")
@@ -200,7 +200,7 @@ func TestCrashInPlace(t *testing.T) {
 			repaired++
 			for seed := range uint64(5) {
 				again := c.CrashClone(seed, 50)
-				again.Inject(faultfs.Fault{Op: faultfs.OpCreate, Err: syscall.ENOSPC, Sticky: true})
+				again.Inject(dbtest.Fault{Op: dbtest.OpCreate, Err: syscall.ENOSPC, Sticky: true})
 				l, _, recs, err := open(options(again))
 				require.NoError(t, err, "operation %d, seed %d, sealed %v", n, seed, sealed)
 				require.GreaterOrEqual(t, len(recs), 10)

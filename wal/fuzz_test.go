@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage/internal/corrupt"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -59,7 +59,7 @@ func FuzzOpen(f *testing.F) {
 // TestFrameRoundTrip: what is framed is read back, and its size is a multiple of eight.
 func TestFrameRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		fsys := faultfs.New()
+		fsys := dbtest.NewFS()
 		opts := options(fsys)
 		opts.SegmentBytes = int64(rapid.IntRange(1, 4000).Draw(t, "segment"))
 		l, _, _, err := open(opts)

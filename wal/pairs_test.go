@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
@@ -39,7 +39,7 @@ func TestPairsFail(t *testing.T) {
 	failed, ended := 0, 0
 	for seed := range uint64(32) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		mem := faultfs.New()
+		mem := dbtest.NewFS()
 		var reported, inside atomic.Uint64
 		opts := wal.Options{FS: slowFS{mem}, Salt: salts(), SegmentBytes: 8 << 10, OnDurable: func(seq uint64) {
 			if inside.Add(1) != 1 || seq <= reported.Load() {
@@ -52,11 +52,11 @@ func TestPairsFail(t *testing.T) {
 		l, _, _, err := open(opts)
 		require.NoError(t, err)
 		if seed%4 < 2 {
-			op := faultfs.OpSync
+			op := dbtest.OpSync
 			if seed%2 == 1 {
-				op = faultfs.OpWrite
+				op = dbtest.OpWrite
 			}
-			mem.Inject(faultfs.Fault{Op: op, N: 5 + rng.IntN(60)})
+			mem.Inject(dbtest.Fault{Op: op, N: 5 + rng.IntN(60)})
 		}
 		var mu sync.Mutex
 		acked := uint64(0)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/corrupt"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
 )
@@ -78,7 +78,7 @@ func TestScanIntact(t *testing.T) {
 
 // Of several segments one is gone and one has no header: the others are read.
 func TestScanIntactSegments(t *testing.T) {
-	fs := faultfs.New()
+	fs := dbtest.NewFS()
 	l, _, _ := mustOpen(t, options(fs))
 	for range 5 {
 		for range 4 {
@@ -102,7 +102,7 @@ func TestScanIntactSegments(t *testing.T) {
 
 // A segment that was shortened ends its hole where the next one begins: that tells which records are missing.
 func TestScanIntactShortened(t *testing.T) {
-	fs := faultfs.New()
+	fs := dbtest.NewFS()
 	l, _, _ := mustOpen(t, options(fs))
 	for range 3 {
 		for range 4 {
@@ -133,7 +133,7 @@ func TestScanIntactShortened(t *testing.T) {
 
 // A log that goes on in a segment that is gone has a hole at its end.
 func TestScanIntactNoEnd(t *testing.T) {
-	fs := faultfs.New()
+	fs := dbtest.NewFS()
 	l, _, _ := mustOpen(t, options(fs))
 	commit(t, l, 100)
 	require.NoError(t, l.Rotate())
@@ -156,14 +156,14 @@ func nopRecord(wal.Record) error { return nil }
 // A crash inside a rotation leaves a segment without a seal before an empty one. What Open reads then is read, and
 // nothing but a torn end is told.
 func TestScanIntactRotation(t *testing.T) {
-	build := func(n int) (*faultfs.FS, int, error) {
-		fs := faultfs.New()
+	build := func(n int) (*dbtest.FS, int, error) {
+		fs := dbtest.NewFS()
 		l, _, _ := mustOpen(t, options(fs))
 		commit(t, l, 100)
 		put(t, l, wal.KindAudit, body(2, 500)) // not synced by anybody but the rotation
 		before := fs.Ops()
 		if n > 0 {
-			fs.Inject(faultfs.Fault{N: n, Err: faultfs.ErrCrashed, Sticky: true, Short: n * 9})
+			fs.Inject(dbtest.Fault{N: n, Err: dbtest.ErrCrashed, Sticky: true, Short: n * 9})
 		}
 		err := l.Rotate()
 		ops := fs.Ops() - before
@@ -205,7 +205,7 @@ func TestScanIntactRotation(t *testing.T) {
 // The control: an unsealed segment before one that holds records, or may, has lost its end.
 func TestScanIntactUnsealed(t *testing.T) {
 	for _, last := range []string{"a record", "no header"} {
-		fs := faultfs.New()
+		fs := dbtest.NewFS()
 		l, _, _ := mustOpen(t, options(fs))
 		commit(t, l, 100)
 		names, err := fs.ReadDir(dir)
@@ -235,7 +235,7 @@ func TestScanIntactUnsealed(t *testing.T) {
 
 // A file with a strange name is told, and the segments beside it are read.
 func TestScanIntactStrangeNames(t *testing.T) {
-	fs := faultfs.New()
+	fs := dbtest.NewFS()
 	l, _, _ := mustOpen(t, options(fs))
 	commit(t, l, 100)
 	names, err := fs.ReadDir(dir)

@@ -17,7 +17,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/wal"
 )
 
@@ -88,7 +87,7 @@ func commit(t testing.TB, l *wal.Log, size int) uint64 {
 }
 
 func TestRoundTrip(t *testing.T) {
-	fsys := faultfs.New()
+	fsys := dbtest.NewFS()
 	l, rec, recs := mustOpen(t, options(fsys))
 	require.Equal(t, wal.Recovery{Fresh: true, First: 1, Segments: 1}, rec)
 	require.Empty(t, recs)
@@ -125,7 +124,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	opts := options(faultfs.New())
+	opts := options(dbtest.NewFS())
 	opts.MaxRecord = 100
 	l, _, _ := mustOpen(t, opts)
 	put(t, l, wal.KindCommit, make([]byte, 100))
@@ -149,7 +148,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestReadOnlyChangesNothing(t *testing.T) {
-	fsys := faultfs.New()
+	fsys := dbtest.NewFS()
 	opts := options(fsys)
 	opts.ReadOnly = true
 	_, rec, _ := mustOpen(t, opts)
@@ -179,7 +178,7 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 }
 
 func TestRotateAndDrop(t *testing.T) {
-	fsys := faultfs.New()
+	fsys := dbtest.NewFS()
 	opts := options(fsys)
 	opts.SegmentBytes = 4 << 10
 	l, _, _ := mustOpen(t, opts)
@@ -219,7 +218,7 @@ func TestRotateAndDrop(t *testing.T) {
 }
 
 func TestReplayErrorIsReturnedAndNothingChanges(t *testing.T) {
-	fsys := faultfs.New()
+	fsys := dbtest.NewFS()
 	l, _, _ := mustOpen(t, options(fsys))
 	commit(t, l, 10)
 	fsys.ResetTrace()
@@ -236,7 +235,7 @@ func TestReplayErrorIsReturnedAndNothingChanges(t *testing.T) {
 func TestWriters(t *testing.T) {
 	for _, writers := range []int{2, 8, 64} {
 		t.Run(fmt.Sprint(writers), func(t *testing.T) {
-			fsys := faultfs.New()
+			fsys := dbtest.NewFS()
 			var mu sync.Mutex
 			installed := uint64(0)
 			opts := wal.Options{FS: fsys, SegmentBytes: 32 << 10, OnDurable: func(seq uint64) {
@@ -323,7 +322,7 @@ func (g *gateFS) hold() {
 }
 
 func TestWriteAndEnqueueDoNotWaitForARunningSync(t *testing.T) {
-	mem := faultfs.New()
+	mem := dbtest.NewFS()
 	g := &gateFS{FS: mem}
 	l, _, _ := mustOpen(t, options(g))
 	g.hold()
@@ -357,7 +356,7 @@ func TestWriteAndEnqueueDoNotWaitForARunningSync(t *testing.T) {
 }
 
 func TestSyncWithAnEndedContextStartsNothing(t *testing.T) {
-	fsys := faultfs.New()
+	fsys := dbtest.NewFS()
 	l, _, _ := mustOpen(t, options(fsys))
 	seq := put(t, l, wal.KindCommit, nil)
 	fsys.ResetTrace()
@@ -371,7 +370,7 @@ func TestSyncWithAnEndedContextStartsNothing(t *testing.T) {
 
 // TestOneSyncForAll: those who come while a sync runs share the next one.
 func TestOneSyncForAll(t *testing.T) {
-	g := &gateFS{FS: faultfs.New()}
+	g := &gateFS{FS: dbtest.NewFS()}
 	l, _, _ := mustOpen(t, options(g))
 	g.hold()
 	put(t, l, wal.KindCommit, nil)
@@ -395,7 +394,7 @@ func TestOneSyncForAll(t *testing.T) {
 func TestReportBesideSync(t *testing.T) {
 	for _, fail := range []bool{false, true} {
 		t.Run(fmt.Sprint("fail=", fail), func(t *testing.T) {
-			mem := faultfs.New()
+			mem := dbtest.NewFS()
 			g := &gateFS{FS: mem}
 			reports, proceed := make(chan uint64), make(chan struct{})
 			opts := options(g)
@@ -422,7 +421,7 @@ func TestReportBesideSync(t *testing.T) {
 			require.NoError(t, <-heard)
 
 			if fail {
-				mem.Inject(faultfs.Fault{N: 1})
+				mem.Inject(dbtest.Fault{N: 1})
 			}
 			g.release <- struct{}{}
 			proceed <- struct{}{}
@@ -443,7 +442,7 @@ func TestReportBesideSync(t *testing.T) {
 // TestScanBesideAWriter: a scan sees a gapless prefix that holds what was durable when it began, while
 // the writer writes, rotates and drops.
 func TestScanBesideAWriter(t *testing.T) {
-	fsys := faultfs.New()
+	fsys := dbtest.NewFS()
 	opts := options(fsys)
 	opts.SegmentBytes = 8 << 10
 	l, _, _ := mustOpen(t, opts)
@@ -498,13 +497,13 @@ func TestScanBesideAWriter(t *testing.T) {
 }
 
 func TestScanOfNothing(t *testing.T) {
-	rec, err := wal.Scan(ctx, dir, faultfs.New(), 0, nil)
+	rec, err := wal.Scan(ctx, dir, dbtest.NewFS(), 0, nil)
 	require.NoError(t, err)
 	require.True(t, rec.Fresh)
 }
 
 func TestContextEndsReading(t *testing.T) {
-	fsys := faultfs.New()
+	fsys := dbtest.NewFS()
 	l, _, _ := mustOpen(t, options(fsys))
 	commit(t, l, 10)
 	ended, cancel := context.WithCancel(ctx)
@@ -567,7 +566,7 @@ func TestOnTheOperatingSystem(t *testing.T) {
 // Where the clock stands still while anybody runs, as in a synctest bubble, a group is not waited for without end.
 func TestGroupWaitOnAStandingClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &gateFS{FS: faultfs.New()}
+		g := &gateFS{FS: dbtest.NewFS()}
 		opts := options(g)
 		opts.GroupWait = time.Second
 		l, _, _ := mustOpen(t, opts)
@@ -611,7 +610,7 @@ func (c *endingContext) Err() error {
 func TestSyncContextEndsWhile(t *testing.T) {
 	canceled := 0
 	for n := 1; ; n++ {
-		l, _, _ := mustOpen(t, options(faultfs.New()))
+		l, _, _ := mustOpen(t, options(dbtest.NewFS()))
 		seq := put(t, l, wal.KindCommit, body(1, 100))
 		err := l.Sync(&endingContext{ctx, n}, seq)
 		if err == nil {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/corrupt"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
@@ -25,7 +25,7 @@ import (
 var ctx = context.Background()
 
 // files are the archive's files by name.
-func files(t testing.TB, f *faultfs.FS) map[string][]byte {
+func files(t testing.TB, f *dbtest.FS) map[string][]byte {
 	t.Helper()
 	names, err := f.ReadDir(testDir)
 	require.NoError(t, err)
@@ -190,7 +190,7 @@ func TestCrashAtEveryOperation(t *testing.T) {
 	crashed, lost := 0, 0
 	for n := 1; n <= ops; n++ {
 		f := newFS(t)
-		f.Inject(faultfs.Fault{N: n, Sticky: true, Err: faultfs.ErrCrashed, Short: n % 40})
+		f.Inject(dbtest.Fault{N: n, Sticky: true, Err: dbtest.ErrCrashed, Short: n % 40})
 		sure := life(f)
 		f.Heal()
 		for seed := range uint64(6) {
@@ -207,7 +207,7 @@ func TestCrashAtEveryOperation(t *testing.T) {
 				lost++
 			}
 			again := survivors.Clone()
-			again.Inject(faultfs.Fault{N: 1 + n%17, Sticky: true, Err: faultfs.ErrCrashed})
+			again.Inject(dbtest.Fault{N: 1 + n%17, Sticky: true, Err: dbtest.ErrCrashed})
 			life(again)
 			again.Heal()
 			require.EqualValues(t, runs*step, life(again.CrashClone(seed, 50)), "crash at %d of %d, seed %d, and again", n, ops, seed)
@@ -229,7 +229,7 @@ func TestKilledBetweenRenameAndSync(t *testing.T) {
 	f := newFS(t)
 	l, _ := openLog(t, f, Options{})
 	fill(t, l, 5)
-	f.Inject(faultfs.Fault{Op: faultfs.OpSyncDir, N: 2, Sticky: true})
+	f.Inject(dbtest.Fault{Op: dbtest.OpSyncDir, N: 2, Sticky: true})
 	require.Error(t, l.Archive(ctx, 5))
 	require.ErrorIs(t, l.Archive(ctx, 5), manifest.ErrFailed)
 	require.EqualValues(t, 0, l.Archived())
@@ -246,7 +246,7 @@ func TestKilledBetweenRenameAndSync(t *testing.T) {
 // unsynced is a file system that forgets to sync: the control of the crash
 // tests.
 type unsynced struct {
-	*faultfs.FS
+	*dbtest.FS
 	dirs bool
 }
 
@@ -505,7 +505,7 @@ func TestFullDiskAtEachWrite(t *testing.T) {
 		f, _ := builtArchive(t, 14)
 		l, _ := openLog(t, f, Options{SegmentSize: 4 << 10})
 		fill(t, l, 60)
-		f.Inject(faultfs.Fault{Op: faultfs.OpWrite, N: n, Sticky: true, Short: 5, Err: syscall.ENOSPC})
+		f.Inject(dbtest.Fault{Op: dbtest.OpWrite, N: n, Sticky: true, Short: 5, Err: syscall.ENOSPC})
 		err := l.Archive(ctx, 60)
 		if err == nil {
 			break
@@ -530,7 +530,7 @@ func TestFullDiskAtEachWrite(t *testing.T) {
 	f, _ := builtArchive(t, 14)
 	l, _ := openLog(t, f, Options{})
 	fill(t, l, 60)
-	f.Inject(faultfs.Fault{Op: faultfs.OpSyncDir, Err: syscall.ENOSPC})
+	f.Inject(dbtest.Fault{Op: dbtest.OpSyncDir, Err: syscall.ENOSPC})
 	require.Error(t, l.Archive(ctx, 60))
 	require.ErrorIs(t, l.Archive(ctx, 60), manifest.ErrFailed)
 }
@@ -610,7 +610,7 @@ func TestGoldenArchive(t *testing.T) {
 }
 
 // goldenArchive opens a copy of an archive of 14 leaves and checks it.
-func goldenArchive(t *testing.T, golden string) *faultfs.FS {
+func goldenArchive(t *testing.T, golden string) *dbtest.FS {
 	f := newFS(t)
 	require.NoError(t, f.MkdirAll(testDir, 0o700))
 	entries, err := os.ReadDir(golden)

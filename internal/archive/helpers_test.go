@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
@@ -58,9 +57,9 @@ func sampleBody(t testing.TB, i uint64) []byte {
 }
 
 // newFS is a file system in memory with the parent of testDir.
-func newFS(t testing.TB) *faultfs.FS {
+func newFS(t testing.TB) *dbtest.FS {
 	t.Helper()
-	fs := faultfs.New()
+	fs := dbtest.NewFS()
 	require.NoError(t, fs.MkdirAll("/db", 0o700))
 	require.NoError(t, fs.SyncDir("/"))
 	return fs
@@ -84,7 +83,7 @@ func fill(t testing.TB, l *Log, n uint64) {
 
 // builtArchive is an archive of n sample leaves in small segments, made by
 // several runs, and the head over it.
-func builtArchive(t testing.TB, n uint64) (*faultfs.FS, manifest.Head) {
+func builtArchive(t testing.TB, n uint64) (*dbtest.FS, manifest.Head) {
 	t.Helper()
 	fs := newFS(t)
 	l, _ := openLog(t, fs, Options{DB: "db1", SegmentSize: 1500})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/corrupt"
-	"github.com/ctxpage/ctxpage/internal/fillstruct"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -325,7 +325,7 @@ func TestDecodeAcceptsGrowth(t *testing.T) {
 // that a reader knows beside it. The control is each list without each of its fields.
 func TestRecordComplete(t *testing.T) {
 	var want manifest.Record
-	fillstruct.Set(&want)
+	dbtest.Fill(&want)
 	want.Rows, want.State = []manifest.Digest{bytes.Repeat([]byte{1}, rowDigest)}, []manifest.Digest{bytes.Repeat([]byte{2}, StateSize)}
 	read := func(fields *codec.Record[wire]) manifest.Record {
 		var e codec.Encoder
@@ -365,7 +365,7 @@ func TestReadFieldsAreThoseOfALeaf(t *testing.T) {
 		leafFields.Append(&e, &wire{Record: r, reasons: reasonsOf(r)})
 		getFields.Append(&f, &wire{Record: r, reasons: reasonsOf(r)})
 		require.Equal(t, e.B, f.B)
-		fillstruct.Set(r)
+		dbtest.Fill(r)
 		require.False(t, onlyRead(r) || onlyGet(r), "control")
 	})
 }

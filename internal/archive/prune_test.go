@@ -11,7 +11,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/stretchr/testify/require"
 )
@@ -30,7 +30,7 @@ func planned(t testing.TB, l *Log, leaves ...uint64) *manifest.Record {
 
 // held counts where the scope of the sample leaves, or the reference of leaf 5, can be read in the files, also in bodies in their
 // dense form.
-func held(t testing.TB, f *faultfs.FS, what string) (n int) {
+func held(t testing.TB, f *dbtest.FS, what string) (n int) {
 	t.Helper()
 	for name, b := range files(t, f) {
 		if _, _, leaves := parseSegmentName(name); leaves {
@@ -148,7 +148,7 @@ func TestPruneCrash(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	base, head := builtArchive(t, 60)
-	run := func(f *faultfs.FS) error {
+	run := func(f *dbtest.FS) error {
 		l, _, err := Open(ctx, testDir, f, Options{DB: "db1", SegmentSize: 1500})
 		if err != nil {
 			return err
@@ -165,7 +165,7 @@ func TestPruneCrash(t *testing.T) {
 	seen := map[bool]int{}
 	for n := 1; n <= ops; n++ {
 		f := base.Clone()
-		f.Inject(faultfs.Fault{N: n, Sticky: true, Err: faultfs.ErrCrashed, Short: n % 40})
+		f.Inject(dbtest.Fault{N: n, Sticky: true, Err: dbtest.ErrCrashed, Short: n % 40})
 		_ = run(f)
 		for seed := range uint64(5) {
 			left := f.CrashClone(seed, int(seed)*25)
@@ -195,11 +195,11 @@ func TestPruneCrash(t *testing.T) {
 func TestPruneFails(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for _, op := range []faultfs.Op{faultfs.OpWrite, faultfs.OpSync, faultfs.OpRename} {
+	for _, op := range []dbtest.Op{dbtest.OpWrite, dbtest.OpSync, dbtest.OpRename} {
 		f, head := builtArchive(t, 60)
 		l, _ := openLog(t, f, Options{DB: "db1", SegmentSize: 1500})
 		p := planned(t, l, 5, 30)
-		f.Inject(faultfs.Fault{Op: op, N: 1})
+		f.Inject(dbtest.Fault{Op: op, N: 1})
 		require.Error(t, l.Prune(ctx, p), op)
 		f.Heal()
 		r, err := l.Leaf(5)

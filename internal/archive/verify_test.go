@@ -8,14 +8,14 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage/internal/corrupt"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 	"github.com/stretchr/testify/require"
 )
 
 // forge makes an archive of other leaves the way this package would.
-func forge(t testing.TB, bodies [][]byte) *faultfs.FS {
+func forge(t testing.TB, bodies [][]byte) *dbtest.FS {
 	t.Helper()
 	f := newFS(t)
 	l, _, err := Open(ctx, testDir, f, Options{DB: "db1", SegmentSize: 1500})

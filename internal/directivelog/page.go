@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/ctxpage/ctxpage/internal/chunk"
+	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -101,5 +101,5 @@ func holding(text []byte, prohibited map[string]bool) (keep [][2]uint32, left bo
 	if left && heading >= 0 && heading == len(take)-1 {
 		take = take[:heading]
 	}
-	return chunk.Join(lines, take), left
+	return prose.JoinRanges(lines, take), left
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -110,7 +110,7 @@ func (o *shared) join(t testing.TB, now func() time.Time) *memory {
 	m.Attach(m.host)
 	require.NoError(t, m.host.Snapshot(t.Context(), m.LoadRows))
 	var err error
-	m.Leaves, _, err = archive.Open(t.Context(), "/audit", faultfs.New(), archive.Options{DB: "memory"})
+	m.Leaves, _, err = archive.Open(t.Context(), "/audit", dbtest.NewFS(), archive.Options{DB: "memory"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = m.Leaves.Close() })
 	require.NoError(t, m.host.Follow(t.Context(), 0))

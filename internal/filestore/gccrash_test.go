@@ -16,7 +16,6 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/listing"
@@ -147,10 +146,10 @@ func cutGC(t *testing.T, seed uint64, noSync bool) (gone int, err error) {
 		return nil
 	})
 	if rng.IntN(2) == 0 {
-		r.fs.Inject(faultfs.Fault{N: 1 + rng.IntN(40), Err: faultfs.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
+		r.fs.Inject(dbtest.Fault{N: 1 + rng.IntN(40), Err: dbtest.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
 	}
 	_, err = db.Admin().GC(ctx, GCOptions{KeepFor: -1})
-	if err != nil && !taken && !errors.Is(err, faultfs.ErrCrashed) {
+	if err != nil && !taken && !errors.Is(err, dbtest.ErrCrashed) {
 		return 0, err
 	}
 	if !taken {

@@ -10,7 +10,6 @@ import (
 	. "github.com/ctxpage/ctxpage"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/peek"
@@ -227,10 +226,10 @@ func cutForget(t *testing.T, seed uint64, noSync bool) error {
 		return nil
 	})
 	if rng.IntN(2) == 0 {
-		r.fs.Inject(faultfs.Fault{N: 1 + rng.IntN(12), Err: faultfs.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
+		r.fs.Inject(dbtest.Fault{N: 1 + rng.IntN(12), Err: dbtest.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
 	}
 	rep, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: -1, KeepNames: 5})
-	if err != nil && !taken && !errors.Is(err, faultfs.ErrCrashed) {
+	if err != nil && !taken && !errors.Is(err, dbtest.ErrCrashed) {
 		return err
 	}
 	if !taken {

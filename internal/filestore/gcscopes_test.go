@@ -11,7 +11,6 @@ import (
 	. "github.com/ctxpage/ctxpage"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/peek"
@@ -249,10 +248,10 @@ func cutScopes(t *testing.T, seed uint64, noSync bool) error {
 		return nil
 	})
 	if rng.IntN(2) == 0 {
-		r.fs.Inject(faultfs.Fault{N: 1 + rng.IntN(10), Err: faultfs.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
+		r.fs.Inject(dbtest.Fault{N: 1 + rng.IntN(10), Err: dbtest.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
 	}
 	rep, err := db.Admin().GC(ctx, forgetsAll)
-	if err != nil && !taken && !errors.Is(err, faultfs.ErrCrashed) {
+	if err != nil && !taken && !errors.Is(err, dbtest.ErrCrashed) {
 		return err
 	}
 	whole := !taken && err == nil

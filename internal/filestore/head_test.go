@@ -12,7 +12,7 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/archive"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -22,7 +22,7 @@ import (
 )
 
 // auditOf reads the audit in a file system, as a process would that finds these files.
-func auditOf(path string, fsys *faultfs.FS) (*archive.Log, error) {
+func auditOf(path string, fsys *dbtest.FS) (*archive.Log, error) {
 	ctx := context.Background()
 	l, _, err := archive.OpenReader(ctx, path+"-manifest", fsys, func(add func(uint64, []byte) error) error {
 		_, err := wal.Scan(ctx, path+"-wal", fsys, 0, func(r wal.Record) error {
@@ -52,7 +52,7 @@ func (r *rig) written(t *testing.T) manifest.Head {
 // holds reports whether a head verifies against the files that a power cut at this moment leaves.
 func (r *rig) holds(h manifest.Head) error { return r.holdsIn(r.fs.CrashClone(1, 0), h) }
 
-func (r *rig) holdsIn(files *faultfs.FS, h manifest.Head) error {
+func (r *rig) holdsIn(files *dbtest.FS, h manifest.Head) error {
 	l, err := auditOf(r.path, files)
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (r *rig) holdsIn(files *faultfs.FS, h manifest.Head) error {
 }
 
 // slowFS syncs as slowly as a disk, so that others write meanwhile.
-type slowFS struct{ *faultfs.FS }
+type slowFS struct{ *dbtest.FS }
 
 type slowFile struct{ wal.File }
 

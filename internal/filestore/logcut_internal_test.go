@@ -25,7 +25,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/engine"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/internal/peek"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -87,8 +86,8 @@ type logUnderTest struct {
 	all     tables // after the last
 	words   *lexical.Analyzer
 	path    string
-	bolt    []byte      // bbolt's file, as a crash leaves it
-	files   *faultfs.FS // log and archive, likewise
+	bolt    []byte     // bbolt's file, as a crash leaves it
+	files   *dbtest.FS // log and archive, likewise
 }
 
 type loggedRecord struct {
@@ -135,7 +134,7 @@ func put(st *Store, action store.Action, a store.Artefact, text string) (store.O
 func makeLog(t *testing.T) *logUnderTest {
 	ctx := context.Background()
 	l := &logUnderTest{path: dbtest.MemoryPath(t), words: lexical.NewAnalyzer()}
-	files := faultfs.New()
+	files := dbtest.NewFS()
 	dir := filepath.Dir(l.path)
 	require.NoError(t, files.MkdirAll(dir, 0o700))
 	for ; dir != "/"; dir = filepath.Dir(dir) {
@@ -165,7 +164,7 @@ func makeLog(t *testing.T) *logUnderTest {
 	clear(l.file.data[64:segmentHeader]) // the length, as a power cut may tear it: otherwise each cut is damage
 	l.files = files.CrashClone(1, 0)
 	l.bolt = must(os.ReadFile(l.path))(t)
-	files.Inject(faultfs.Fault{Err: faultfs.ErrCrashed, Sticky: true})
+	files.Inject(dbtest.Fault{Err: dbtest.ErrCrashed, Sticky: true})
 	_ = st.Close() // it says what it met: the crash
 	l.index(t)
 	return l

@@ -21,7 +21,6 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 )
 
@@ -82,7 +81,7 @@ func TestOpenFails(t *testing.T) {
 			failed := 0
 			for n := 1; n <= ops; n++ {
 				require.NoError(t, r.restart(nil, image{im.fs.Clone(), im.bolt}))
-				r.fs.Inject(faultfs.Fault{N: n})
+				r.fs.Inject(dbtest.Fault{N: n})
 				db, err := r.open()
 				if err == nil { // the operation comes after Open, or Open does without it
 					err = db.Close()

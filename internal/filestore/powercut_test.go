@@ -21,7 +21,6 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/stretchr/testify/require"
 )
@@ -30,13 +29,13 @@ import (
 // are its makers' to test; where its commit stands between those of the log is tested by copies of the file.
 type rig struct {
 	path  string
-	fs    *faultfs.FS
+	fs    *dbtest.FS
 	opts  Options
 	files filestore.Options
 }
 
 func newRig(t *testing.T, opts Options, files ...filestore.Options) *rig {
-	r := &rig{path: dbtest.MemoryPath(t), fs: faultfs.New(), opts: opts, files: append(files, filestore.Options{})[0]}
+	r := &rig{path: dbtest.MemoryPath(t), fs: dbtest.NewFS(), opts: opts, files: append(files, filestore.Options{})[0]}
 	dir := filepath.Dir(r.path)
 	require.NoError(t, r.fs.MkdirAll(dir, 0o700))
 	for ; ; dir = filepath.Dir(dir) {
@@ -67,7 +66,7 @@ func (r *rig) lateHook() (set func(func(step string) error)) {
 
 // image is what a crash leaves: a clone of the file system, and a copy of bbolt's file.
 type image struct {
-	fs   *faultfs.FS
+	fs   *dbtest.FS
 	bolt boltCopy
 }
 
@@ -112,7 +111,7 @@ func (r *rig) cut(seed uint64, keep int) image {
 
 // restart ends a handle without letting it write any more, and puts an image in the place of its files.
 func (r *rig) restart(db *DB, im image) error {
-	r.fs.Inject(faultfs.Fault{Err: faultfs.ErrCrashed, Sticky: true})
+	r.fs.Inject(dbtest.Fault{Err: dbtest.ErrCrashed, Sticky: true})
 	if db != nil {
 		_ = db.Close() // it says what it met: the crash
 	}
@@ -127,7 +126,7 @@ func cutLife(t *testing.T, seed uint64, noSync bool) error {
 	state := &laneState{}
 	for range 4 {
 		if rng.IntN(3) == 0 { // the power may go in the middle of anything, of a recovery, too
-			r.fs.Inject(faultfs.Fault{N: 1 + rng.IntN(80), Err: faultfs.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
+			r.fs.Inject(dbtest.Fault{N: 1 + rng.IntN(80), Err: dbtest.ErrCrashed, Sticky: true, Short: rng.IntN(3000)})
 		}
 		im, db, err := r.live(state, rng)
 		if err != nil {
@@ -172,7 +171,7 @@ func (r *rig) live(state *laneState, rng *rand.Rand) (im image, db *DB, err erro
 		if over() {
 			return im, db, nil
 		}
-		if !errors.Is(err, faultfs.ErrCrashed) {
+		if !errors.Is(err, dbtest.ErrCrashed) {
 			return im, db, err
 		}
 		return r.cut(seed, keep), db, nil
@@ -267,7 +266,7 @@ func checkpointWindows(t *testing.T, r *rig) (out []window) {
 	}
 	setHook(func(string) error { return nil }) // the shots are taken
 	require.NoError(t, r.restart(db, shots["after cut"]))
-	add := func(name string, fs *faultfs.FS, bolt boltCopy) {
+	add := func(name string, fs *dbtest.FS, bolt boltCopy) {
 		out = append(out, window{name, image{fs, bolt}, state})
 	}
 	p, q, end := shots["before bbolt"], shots["after bbolt"], shots["after cut"]
@@ -321,12 +320,12 @@ func (r *rig) recovers(w window, n int) error {
 		return err
 	}
 	if n > 0 {
-		r.fs.Inject(faultfs.Fault{N: n, Err: faultfs.ErrCrashed, Sticky: true, Short: 100})
+		r.fs.Inject(dbtest.Fault{N: n, Err: dbtest.ErrCrashed, Sticky: true, Short: 100})
 		db, err := r.open()
 		if err == nil {
 			err = state.verify(db)
 		}
-		if err != nil && !errors.Is(err, faultfs.ErrCrashed) {
+		if err != nil && !errors.Is(err, dbtest.ErrCrashed) {
 			return err
 		}
 		if err := r.restart(db, r.cut(uint64(n), 30)); err != nil {
@@ -356,7 +355,7 @@ func TestCheckpointWindowsControl(t *testing.T) {
 func TestOutcomeUnknown(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for _, op := range []faultfs.Op{faultfs.OpWrite, faultfs.OpSync} {
+	for _, op := range []dbtest.Op{dbtest.OpWrite, dbtest.OpSync} {
 		for seed := range uint64(8) {
 			t.Run(fmt.Sprintf("%s %d", op, seed), func(t *testing.T) {
 				r := newRig(t, Options{})
@@ -374,7 +373,7 @@ func TestOutcomeUnknown(t *testing.T) {
 					}, WithID(id.String()))
 					return out, err
 				}
-				r.fs.Inject(faultfs.Fault{Op: op, Name: ".wal", Short: int(seed) * 150})
+				r.fs.Inject(dbtest.Fault{Op: op, Name: ".wal", Short: int(seed) * 150})
 				_, err := put(s)
 				require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 				require.ErrorIs(t, err, syscall.EIO)
@@ -424,7 +423,7 @@ func TestOutcomeUnknownInGroup(t *testing.T) {
 					return
 				}
 				if n == 3 && w == 0 {
-					r.fs.Inject(faultfs.Fault{Op: faultfs.OpSync, Name: ".wal", N: 3})
+					r.fs.Inject(dbtest.Fault{Op: dbtest.OpSync, Name: ".wal", N: 3})
 				}
 				answered <- w
 			}
@@ -456,7 +455,7 @@ func TestBackgroundSyncFails(t *testing.T) {
 	r := newRig(t, Options{})
 	db := must(r.open())(t)
 	must(db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "text"}))(t)
-	r.fs.Inject(faultfs.Fault{Op: faultfs.OpSync, Sticky: true})
+	r.fs.Inject(dbtest.Fault{Op: dbtest.OpSync, Sticky: true})
 	_, err := db.Scope("acme").Get(ctx, "page") // its manifest is synced later
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return inside(db).Failure != nil }, time.Minute, 5*time.Millisecond)

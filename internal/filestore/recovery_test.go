@@ -18,7 +18,6 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -139,10 +138,10 @@ func TestCreationCrash(t *testing.T) {
 	for n := 1; n <= ops; n++ {
 		for _, keep := range []int{0, 30, 100} {
 			r := newRig(t, Options{})
-			r.fs.Inject(faultfs.Fault{N: n, Err: faultfs.ErrCrashed, Sticky: true, Short: n * 7})
+			r.fs.Inject(dbtest.Fault{N: n, Err: dbtest.ErrCrashed, Sticky: true, Short: n * 7})
 			db, err := r.open()
 			if err != nil {
-				require.ErrorIs(t, err, faultfs.ErrCrashed)
+				require.ErrorIs(t, err, dbtest.ErrCrashed)
 			}
 			require.NoError(t, r.restart(db, r.cut(uint64(n), keep)))
 			db, err = r.open()

@@ -13,7 +13,6 @@ import (
 
 	. "github.com/ctxpage/ctxpage"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
 	"github.com/ctxpage/ctxpage/internal/filestore"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -143,7 +142,7 @@ func TestCheckpointNeedsTheArchive(t *testing.T) {
 	must(db.Admin().Checkpoint(ctx))(t)
 	before := must(db.Stats(ctx))(t)
 	must(db.Scope("acme").Put(ctx, Artefact{ID: "b", Text: "the second"}))(t)
-	r.fs.Inject(faultfs.Fault{Op: faultfs.OpWrite, Name: "-manifest", Sticky: true})
+	r.fs.Inject(dbtest.Fault{Op: dbtest.OpWrite, Name: "-manifest", Sticky: true})
 	for range 3 {
 		_, err = db.Admin().Checkpoint(ctx)
 		require.ErrorIs(t, err, syscall.EIO)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/fillstruct"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -89,7 +89,7 @@ func TestBindSeesEveryField(t *testing.T) {
 	all := reflect.TypeFor[store.Artefact]()
 	for i := range all.NumField() {
 		var a store.Artefact
-		fillstruct.Set(reflect.ValueOf(&a).Elem().Field(i).Addr().Interface())
+		dbtest.Fill(reflect.ValueOf(&a).Elem().Field(i).Addr().Interface())
 		if name := all.Field(i).Name; name == "ExpiresAt" || name == "TTL" {
 			require.Equal(t, zero, digest(a), name)
 		} else {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/internal/fillstruct"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -30,7 +30,7 @@ var unstored = []string{
 var unknownField = []byte{0xff, 0x7f, 2, 'h', 'i'}
 
 func filledWith[T any](leave ...string) (v T) {
-	fillstruct.Set(&v, slices.Concat(leave, unstored, []string{"Artefact.Unknown", "Head.Unknown", "Put.Unknown", "Batch.Unknown", "HeldBatch.Unknown"})...)
+	dbtest.Fill(&v, slices.Concat(leave, unstored, []string{"Artefact.Unknown", "Head.Unknown", "Put.Unknown", "Batch.Unknown", "HeldBatch.Unknown"})...)
 	return v
 }
 

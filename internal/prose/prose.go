@@ -1,4 +1,10 @@
-// Package prose reads texts alone, without what they are part of: their tokens, their traits, and their short forms.
+// Package prose reads texts alone, without what they are part of: their tokens, traits and short forms, the chunks that a long
+// text is stored as, the sentences that stand for a page if the budget has no room for all of it, and texts that say the
+// same. It is pure: the same text, counter and question give the same bytes on every machine.
+//
+// Two texts say the same if they have the same words; they may differ in spaces, punctuation and capitals, and in a few words
+// before or after all others, such as a header. Texts that differ in one word in between say something else: a limit of
+// 60 days must never count as the old limit of 30 days.
 package prose
 
 import (

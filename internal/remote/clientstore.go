@@ -10,7 +10,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/format"
-	"github.com/ctxpage/ctxpage/internal/prefetch"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -33,7 +32,7 @@ func (c *Client) Load(ctx context.Context, scopes store.Scopes, pages []store.Pa
 
 // Candidates: see store.Store.
 func (c *Client) Candidates(ctx context.Context, q store.CandidateQuery) (store.Candidates, error) {
-	if found, ok := prefetch.Of(ctx).Found(c.Mark().LSN, q); ok {
+	if found, ok := PlanOf(ctx).Found(c.Mark().LSN, q); ok {
 		return found, nil
 	}
 	return ask[store.Candidates](ctx, c, "Candidates", q, callOptions{})
@@ -41,7 +40,7 @@ func (c *Client) Candidates(ctx context.Context, q store.CandidateQuery) (store.
 
 // Scan: see store.Store.
 func (c *Client) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
-	if page, ok := prefetch.Of(ctx).Scanned(c.Mark().LSN, q); ok {
+	if page, ok := PlanOf(ctx).Scanned(c.Mark().LSN, q); ok {
 		return page, nil
 	}
 	return ask[store.ScanPage](ctx, c, "Scan", q, callOptions{})
@@ -132,7 +131,7 @@ func (c *Client) Hold(ctx context.Context, at store.Moment) (store.Ticket, error
 // takeHold asks for a hold. In the same call it asks for the data that the caller will need next,
 // which the context announces (package plan).
 func (c *Client) takeHold(ctx context.Context, q holdAsk) error {
-	p := prefetch.Of(ctx)
+	p := PlanOf(ctx)
 	if p == nil {
 		_, err := ask[none](ctx, c, "Hold", q, callOptions{})
 		return err

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var kills = flag.Int("kills", 20, "how often TestOwnerKilled kills the owner")
+var kills = flag.Int("kills", 20, "how often TestOwnerKilled and TestOwnersKilled kill the owner")
 
 // The variables that make this program an owner.
 const (
@@ -29,12 +29,8 @@ const (
 	ownedSocket = "CTXPAGE_TEST_SOCKET"
 )
 
-// TestMain is the owner when it is told a file: it opens it, serves it, says so, and waits to be killed.
-func TestMain(m *testing.M) {
-	path := os.Getenv(ownedFile)
-	if path == "" {
-		os.Exit(m.Run())
-	}
+// serveOwned opens the file, serves it, says so, and waits to be killed.
+func serveOwned(path string) {
 	st, err := filestore.Open(filestore.Options{Path: path, LockWait: 5 * time.Second})
 	must(err)
 	srv, err := remote.NewServer(context.Background(), st, remote.ServerOptions{})

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/internal/chunk"
 	"github.com/ctxpage/ctxpage/internal/conversation"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/prose"
@@ -92,7 +91,7 @@ func Stub(h *store.Head, text string) string {
 // what is missing.
 func Cut(k store.Kind, id, text string, cuts [][2]uint32) string {
 	if !directivelog.IsPage(k, id) {
-		return chunk.Show(text, cuts)
+		return prose.ShowParts(text, cuts)
 	}
 	var b strings.Builder
 	for _, r := range cuts {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/internal/chunk"
+	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
@@ -105,7 +105,7 @@ func textOf(l *store.Loaded, p *manifest.Page, forms map[uint64]store.Loaded) (t
 	}
 	switch p.Form {
 	case manifest.FormRange:
-		if !chunk.Within(p.Ranges, len(l.Text)) {
+		if !prose.InRanges(p.Ranges, len(l.Text)) {
 			return "", "", fmt.Errorf("%w: ranges %v of a page of %d bytes", ErrReplay, p.Ranges, len(l.Text))
 		}
 		return Cut(l.Head.Kind, l.Head.ID, l.Text, p.Ranges), "", nil

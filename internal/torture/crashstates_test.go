@@ -19,10 +19,10 @@ import (
 	"testing"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/internal/faultfs"
+	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/ops"
-	refs "github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/store"
+	refs "github.com/ctxpage/ctxpage/store"
 )
 
 // Crash states: a process that writes, checkpoints, compacts, erases and collects is run under strace. Its trace is replayed into
@@ -154,7 +154,7 @@ func unquoted(arg string) []byte {
 
 // replay is a file system that follows a trace.
 type replay struct {
-	*faultfs.FS
+	*dbtest.FS
 	base    string
 	noSync  bool // the control
 	names   map[string]string
@@ -163,7 +163,7 @@ type replay struct {
 }
 
 func newReplay(base string, noSync bool) *replay {
-	r := &replay{FS: faultfs.New(), base: base, noSync: noSync, names: map[string]string{}, offsets: map[string]int64{}}
+	r := &replay{FS: dbtest.NewFS(), base: base, noSync: noSync, names: map[string]string{}, offsets: map[string]int64{}}
 	_ = r.MkdirAll(base, 0o700)
 	for dir := base; dir != "/"; dir = filepath.Dir(dir) {
 		_ = r.FS.SyncDir(dir)
@@ -278,7 +278,7 @@ func (r *replay) renamed(c call) (bool, error) {
 }
 
 // save writes what a file system has to a directory.
-func save(f *faultfs.FS, base, to string) error {
+func save(f *dbtest.FS, base, to string) error {
 	for _, dir := range []string{"", "agent.ctx-wal", "agent.ctx-manifest"} {
 		names, err := f.ReadDir(filepath.Join(base, dir))
 		if errors.Is(err, os.ErrNotExist) {

@@ -1,0 +1,90 @@
+package prose
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/token"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func countWords(s string) int { return len(strings.Fields(s)) }
+
+// counters that a host may bring: exact words, the estimator, one that counts a whole above the sum of its parts, and
+// one for which nothing ever fits.
+var splitCounters = map[string]func(string) int{
+	"words":     countWords,
+	"estimate":  token.Default().Count,
+	"growing":   func(s string) int { return int(math.Pow(float64(len(s)), 1.3)) },
+	"insatiate": func(s string) int { return 1000 * min(len(s), 1) },
+}
+
+// splitTexts is split without the counts, which it checks.
+func splitTexts(t require.TestingT, text string, max int, count func(string) int) []string {
+	var out []string
+	for _, p := range Chunks(text, max, count) {
+		require.Equal(t, count(p.Text), p.Tokens)
+		out = append(out, p.Text)
+	}
+	return out
+}
+
+func TestSplitJoinsBack(t *testing.T) {
+	pieces := []string{
+		"# Heading\n", "## Second\n\n", "A line of text.\n", "\n\n", "word ", "words and words ", "- item\n", strings.Repeat("x", 200), "ä🐌漢字",
+		"\r\n", "\t", "######## no heading\n", "```\ncode\n```\n", "\n", " ", "\u2028", "a\u0301\u0301",
+	}
+	for name, count := range splitCounters {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 60).Draw(t, "pieces"), "")
+				limit := rapid.IntRange(store.MinPageTokens, 60).Draw(t, "max")
+				pages := splitTexts(t, text, limit, count)
+				require.Equal(t, text, strings.Join(pages, ""))
+				for _, p := range pages {
+					require.True(t, utf8.ValidString(p), "%q cuts a rune", p)
+					require.True(t, p != "" || len(pages) == 1)
+					if count(p) > limit && utf8.RuneCountInString(p) > 16 {
+						t.Fatalf("a page of %d tokens, %d bytes: %q", count(p), len(p), p)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A page ends at the coarsest place that the limit allows.
+func TestSplitPlaces(t *testing.T) {
+	ten := strings.Repeat("w ", 9) + "w"
+	for name, c := range map[string]struct{ pages []string }{
+		"headings":         {[]string{"# a\n" + ten + "\n", "# b\n" + ten + "\n", "## c\n" + ten}},
+		"paragraphs":       {[]string{ten + "\n\n", ten + "\n\n", ten}},
+		"lines":            {[]string{ten + "\n", ten + "\n", ten}},
+		"words":            {[]string{strings.Repeat("w ", 16), strings.Repeat("w ", 16), "w"}},
+		"small ones share": {[]string{"# a\nb\n# c\nd\n# e\nf\n", "# g\n" + ten + "\n"}},
+	} {
+		require.Equal(t, c.pages, splitTexts(t, strings.Join(c.pages, ""), 16, countWords), name)
+	}
+	require.Equal(t, []string{""}, splitTexts(t, "", 16, countWords))
+	require.Equal(t, []string{ten}, splitTexts(t, ten, 16, countWords))
+	long := strings.Repeat("漢", 100)
+	runes := splitTexts(t, long, 16, utf8.RuneCountInString)
+	require.Equal(t, long, strings.Join(runes, ""))
+	require.Greater(t, len(runes), 5)
+}
+
+// The work is linear in the text: a counter sees each byte a handful of times.
+func TestSplitIsLinear(t *testing.T) {
+	for name, text := range map[string]string{
+		"prose": strings.Repeat("some words of a line\n", 20_000), "one line": strings.Repeat("word ", 80_000), "no place": strings.Repeat("x", 400_000),
+		"headings": strings.Repeat("# h\nx\n\n", 50_000),
+	} {
+		seen := 0
+		Chunks(text, 64, func(s string) int { seen += len(s); return len(s) })
+		require.LessOrEqual(t, seen, 12*len(text), name)
+	}
+}
