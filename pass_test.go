@@ -173,7 +173,7 @@ func (k *chatting) newestIsWhole(id string) {
 
 func (k *chatting) assemble() {
 	k.timed("assemble", func() {
-		a := must(k.db.Scope(chatScope).Assemble(k.t.Context(), Query{Text: prose(k.r, 4), Session: "chat", Budget: 8000}))(k.t)
+		a := must(k.db.Scope(chatScope).Assemble(k.t.Context(), Query{Text: longProse(k.r, 4), Session: "chat", Budget: 8000}))(k.t)
 		require.LessOrEqual(k.t, a.Tokens, 8000)
 		k.served += len(a.Blocks)
 	})
@@ -237,7 +237,7 @@ func TestLeftTurnsAreCounted(t *testing.T) {
 	texts := map[string]string{}
 	const turns = 600
 	for i := range turns {
-		turn := Turn{Role: []string{"user", "assistant"}[i%2], Text: prose(r, 5+r.IntN(60))}
+		turn := Turn{Role: []string{"user", "assistant"}[i%2], Text: longProse(r, 5+r.IntN(60))}
 		refs := must(chat.Append(ctx, turn))(t)
 		texts[refs[0].ID] = turn.Text
 	}
@@ -291,7 +291,7 @@ func TestQuestionFindsWhatLeftTheWindow(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 3))
 	newest := ""
 	for i := range 200 {
-		refs := must(chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: prose(r, 40)}))(t)
+		refs := must(chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: longProse(r, 40)}))(t)
 		newest = refs[0].ID
 	}
 	require.Equal(t, session.Cold, levelOf(t, chat, fact[0].ID).Level)
@@ -323,11 +323,11 @@ func TestQuestionFindsWhatTheWindowHolds(t *testing.T) {
 		db, chat := openTalk(t)
 		require.NoError(t, chat.SetWindow(ctx, session.Config{Total: window}))
 		r := rand.New(rand.NewPCG(2, 3))
-		fact := must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 60+80*int(at)) + " The code of your locker is crimson-4711."}))(t)
+		fact := must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 60+80*int(at)) + " The code of your locker is crimson-4711."}))(t)
 		newest := ""
 		for i := 0; i < 200 && at == session.Raw || levelOf(t, chat, fact[0].ID).Level < at; i++ {
 			require.Less(t, i, 2000)
-			refs := must(chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: prose(r, 60)}))(t)
+			refs := must(chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: longProse(r, 60)}))(t)
 			newest = refs[0].ID
 		}
 		require.Equal(t, at, levelOf(t, chat, fact[0].ID).Level)
@@ -354,7 +354,7 @@ func TestRequestsBeginAlike(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 3))
 	secret := func(n int) string { return fmt.Sprintf("The painting%d hangs in crimson-%d.", n, n) }
 	for n := range 150 {
-		must(chat.Append(ctx, Turn{Role: "user", Text: secret(n)}, Turn{Role: "assistant", Text: prose(r, 30)}))(t)
+		must(chat.Append(ctx, Turn{Role: "user", Text: secret(n)}, Turn{Role: "assistant", Text: longProse(r, 30)}))(t)
 	}
 	last, same, sent, quoted := "", 0, 0, 0
 	for n := range 150 {
@@ -384,7 +384,7 @@ func TestRequestsBeginAlike(t *testing.T) {
 			}
 			same, sent, last = same+k, sent+request.Len(), request.String()
 		}
-		must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 12), Trace: a.Trace}))(t)
+		must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 12), Trace: a.Trace}))(t)
 	}
 	require.Equal(t, 18, quoted)
 	share := float64(same) / float64(sent)
@@ -400,7 +400,7 @@ func TestHistoryTakesWhatNothingFills(t *testing.T) {
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 8000}))
 	r := rand.New(rand.NewPCG(4, 5))
 	for n := range 150 {
-		must(chat.Append(ctx, Turn{Role: "user", Text: prose(r, 20)}, Turn{Role: "assistant", Text: prose(r, 20)}))(t)
+		must(chat.Append(ctx, Turn{Role: "user", Text: longProse(r, 20)}, Turn{Role: "assistant", Text: longProse(r, 20)}))(t)
 		if n%10 != 9 {
 			continue
 		}
@@ -427,7 +427,7 @@ func TestTurnLargerThanTheWindow(t *testing.T) {
 		require.Equal(t, session.Raw, levelOf(t, chat, refs[0].ID).Level)
 	}
 	before := must(chat.Inspect(ctx))(t)
-	_, err := chat.Append(ctx, Turn{Role: "user", Text: "Look at this."}, Turn{ID: "log", Role: "user", Text: prose(r, 2000)})
+	_, err := chat.Append(ctx, Turn{Role: "user", Text: "Look at this."}, Turn{ID: "log", Role: "user", Text: longProse(r, 2000)})
 	var short *session.HeadroomError
 	require.ErrorAs(t, err, &short)
 	require.ErrorIs(t, err, ErrHeadroom)
@@ -451,7 +451,7 @@ func TestPinsGiveWay(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 3))
 	var pins []string
 	add := func(role string, words int) string {
-		refs := must(chat.Append(ctx, Turn{Role: role, Text: prose(r, words)}))(t)
+		refs := must(chat.Append(ctx, Turn{Role: role, Text: longProse(r, words)}))(t)
 		for range 2 { // and as another process sees it
 			require.Equal(t, session.Raw, levelOf(t, chat, refs[0].ID).Level)
 			require.NoError(t, db.Close())
@@ -499,10 +499,10 @@ func TestUndoOfYieldedPin(t *testing.T) {
 	_, chat := openTalk(t)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
 	r := rand.New(rand.NewPCG(2, 3))
-	refs := must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 300)}))(t)
+	refs := must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 300)}))(t)
 	id := refs[0].ID
 	require.NoError(t, chat.Pin(ctx, id))
-	must(chat.Append(ctx, Turn{Role: "user", Text: prose(r, 950)}))(t)
+	must(chat.Append(ctx, Turn{Role: "user", Text: longProse(r, 950)}))(t)
 	require.NotEqual(t, session.Raw, levelOf(t, chat, id).Level)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 12_000}))
 	must(chat.Undo(ctx, 0))(t)
@@ -517,10 +517,10 @@ func TestResultOfACallThatLeft(t *testing.T) {
 	db, chat := openTalk(t)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
 	r := rand.New(rand.NewPCG(2, 3))
-	call := must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 60), ToolCalls: []ToolCall{{ID: "slow", Name: "build"}}}))(t)
+	call := must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 60), ToolCalls: []ToolCall{{ID: "slow", Name: "build"}}}))(t)
 	for n := 0; levelOf(t, chat, call[0].ID).Level != session.Cold; n++ {
 		require.Less(t, n, 2000, "it leaves some time")
-		must(chat.Append(ctx, Turn{Role: "user", Text: prose(r, 25)}))(t)
+		must(chat.Append(ctx, Turn{Role: "user", Text: longProse(r, 25)}))(t)
 	}
 	refs := must(chat.Append(ctx, Turn{Role: "tool", ToolCallID: "slow", Text: "The build passed."}))(t)
 	require.Equal(t, session.Raw, levelOf(t, chat, refs[0].ID).Level)

@@ -229,7 +229,7 @@ func TestWatchConstantLoad(t *testing.T) {
 		require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
 		r := rand.New(rand.NewPCG(1, 1))
 		for range 20 {
-			must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 40)}))(t)
+			must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 40)}))(t)
 		}
 		w := must(chat.Watch(ctx))(t)
 		require.NoError(t, w.Start(ctx))
@@ -560,7 +560,7 @@ func TestBackstop(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, KeepLast: 2}))
 	for range 30 { // nobody watches: each commit sees to itself
-		must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 60)}))(t)
+		must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 60)}))(t)
 		w := must(chat.Inspect(ctx))(t)
 		require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
 	}
@@ -579,7 +579,7 @@ func TestBackstop(t *testing.T) {
 	require.Greater(t, v.Tokens, w.Limits.Usable)
 
 	// A trial says so and leaves no trace.
-	tried := must(chat.Try(ctx, Turn{Role: "assistant", Text: prose(r, 300)}))(t)
+	tried := must(chat.Try(ctx, Turn{Role: "assistant", Text: longProse(r, 300)}))(t)
 	require.Positive(t, tried.Items)
 	_, err = chat.Try(ctx, Turn{Role: "user", Text: longProse(r, 2000)})
 	require.ErrorIs(t, err, ErrHeadroom)
@@ -719,7 +719,7 @@ func TestWatchUnderConstantWrites(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	var st session.WatchStats
 	for st.Actual <= st.Limits.Trigger {
-		must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 200)}))(t)
+		must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 200)}))(t)
 		st = must(w.Stats(ctx))(t)
 	}
 	events := must(w.Step(ctx, db.opts.Clock()))(t)
@@ -765,7 +765,7 @@ func TestOwnerWatchesAllSessions(t *testing.T) {
 		goroutines := runtime.NumGoroutine()
 		for range 60 {
 			for _, chat := range chats[:4] {
-				must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 30)}))(t)
+				must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 30)}))(t)
 			}
 			synctest.Wait()
 		}
@@ -849,7 +849,7 @@ func fill(t *testing.T, chat *Session, r *rand.Rand, words int) {
 	ctx := context.Background()
 	for {
 		before := must(chat.Inspect(ctx))(t)
-		must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, words)}))(t)
+		must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, words)}))(t)
 		after := must(chat.Inspect(ctx))(t)
 		if before.Tokens+after.Stored-before.Stored > before.Limits.Trigger {
 			return
@@ -927,7 +927,7 @@ func TestCloseMakesThePassThatIsDue(t *testing.T) {
 		if n == 0 {
 			require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000, KeepLast: 2}))
 		}
-		must(chat.Append(ctx, Turn{Role: "assistant", Text: prose(r, 30)}))(t)
+		must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 30)}))(t)
 		require.NoError(t, db.Close())
 	}
 	db := openBackground(t, path, Options{NoWatch: true})
