@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -369,6 +370,49 @@ func splitCursor(given string, levels int) (level int, cursor string, err error)
 		return 0, "", errors.New("cursor: expected what next of a list said")
 	}
 	return level, cursor, nil
+}
+
+type historyIn struct {
+	Ref    string `json:"ref" jsonschema:"an id, or a reference from another tool"`
+	Cursor string `json:"cursor,omitempty" jsonschema:"next of the part before"`
+	Limit  int    `json:"limit,omitempty" jsonschema:"versions at most; default 50"`
+}
+
+type historyOut struct {
+	Versions []versionOut `json:"versions"` // newest first
+	Next     string       `json:"next,omitempty"`
+}
+
+type versionOut struct {
+	Ref        string    `json:"ref"`
+	Provenance string    `json:"provenance"`
+	PutAt      time.Time `json:"put_at"`
+	State      string    `json:"state,omitempty"` // of a version that is not served: deleted, gone, superseded by a reference
+}
+
+// history lists versions without their texts, of a deleted page too. It sees the scopes that list sees.
+func (s *server) history(ctx context.Context, _ *mcp.CallToolRequest, in historyIn) (*mcp.CallToolResult, historyOut, error) {
+	limit, err := within("limit", in.Limit, defaultList, maxList)
+	if err != nil {
+		return nil, historyOut{}, err
+	}
+	out := historyOut{Versions: []versionOut{}}
+	part := ctxpage.AtMost(limit, in.Cursor, &out.Next)
+	rows, err := listing.Collect(s.scope.Versions(ctx, in.Ref, part))
+	if ref, ok := reference(in.Ref); ok && err != nil && slices.Contains(chainOf(s.Scope), cmp.Or(ref.Scope, s.Scope)) {
+		rows, err = listing.Collect(s.DB.Scope(cmp.Or(ref.Scope, s.Scope), ctxpage.Gated()).Versions(ctx, ref.ID, part))
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, historyOut{}, fmt.Errorf("%w: %q in %s and its ancestors; list has the ids", store.ErrNotFound, in.Ref, s.Scope)
+	}
+	if err != nil {
+		return nil, historyOut{}, err
+	}
+	for _, v := range rows {
+		p := view.Of(v)
+		out.Versions = append(out.Versions, versionOut{p.Ref, p.Provenance, p.PutAt, strings.TrimPrefix(p.State(), "-")})
+	}
+	return nil, out, nil
 }
 
 type whyIn struct {

@@ -1,4 +1,4 @@
-// Package mcpserver serves one scope of a database to a model over the Model Context Protocol: seven tools, pages and
+// Package mcpserver serves one scope of a database to a model over the Model Context Protocol: eight tools, pages and
 // manifests as resources, and the scope's directives as a prompt.
 //
 // # What the model can and cannot do

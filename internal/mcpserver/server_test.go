@@ -94,9 +94,9 @@ func TestToolsAndSchemas(t *testing.T) {
 				require.NotContains(t, string(in), `"`+word+`":{`, "%s must not take it", tool.Name)
 			}
 		}
-		want := []string{"assemble", "get", "list", "search", "why"}
+		want := []string{"assemble", "get", "history", "list", "search", "why"}
 		if write {
-			want = []string{"assemble", "delete", "get", "list", "put", "search", "why"}
+			want = []string{"assemble", "delete", "get", "history", "list", "put", "search", "why"}
 		}
 		require.Equal(t, want, names)
 	}
@@ -133,6 +133,42 @@ func TestReads(t *testing.T) {
 	}
 	_, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "put", Arguments: putIn{}})
 	require.ErrorContains(t, err, "unknown tool", "not without Write")
+}
+
+// The versions of a page are listed in parts, also when it is deleted, and those of another scope are not.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	db := memory(t)
+	for _, text := range []string{"Refunds up to $300 need no approval.", "Refunds up to $500 need no approval."} {
+		_, err := db.Scope("acme/support").Put(t.Context(), ctxpage.Artefact{ID: "policy-support", Text: text})
+		require.NoError(t, err)
+	}
+	require.NoError(t, db.Scope("acme/support").Delete(t.Context(), "policy-support"))
+	s := connect(t, Config{DB: db, Scope: "acme/support"}, nil)
+	for _, ref := range []string{"policy-support", "acme/support:policy-support", "acme/support:policy-support#1@2"} {
+		var states []string
+		for in := (historyIn{Ref: ref, Limit: 3}); ; {
+			var out historyOut
+			require.Empty(t, call(t, s, "history", in, &out))
+			for _, v := range out.Versions {
+				states = append(states, v.State)
+			}
+			if in.Cursor = out.Next; in.Cursor == "" {
+				break
+			}
+		}
+		require.Equal(t, []string{"deleted", "", "", ""}, states, ref)
+	}
+	var out historyOut
+	require.Empty(t, call(t, s, "history", historyIn{Ref: "policy-support"}, &out))
+	var g getOut
+	require.Empty(t, call(t, s, "get", getIn{Ref: out.Versions[2].Ref}, &g))
+	require.Equal(t, "Refunds up to $300 need no approval.", g.Text)
+	require.Empty(t, call(t, s, "history", historyIn{Ref: "policy-acme"}, &out), "an ancestor's page is seen")
+	for _, ref := range []string{"none", "acme/sales:policy-sales", "policy-sales"} {
+		require.Contains(t, call(t, s, "history", historyIn{Ref: ref}, &out), "not found", ref)
+	}
+	require.Contains(t, call(t, s, "history", historyIn{Ref: "policy-support", Limit: maxList + 1}, &out), "expected 1 to")
 }
 
 // A page whose words stand in parts, or in the calls of tools, is given whole, too.

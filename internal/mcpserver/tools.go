@@ -28,6 +28,7 @@ func (s *server) addTools(out *mcp.Server) error {
 		writes(func() error {
 			return tool(out, describe("delete", "Delete pages", "Mark pages as deleted; their versions stay readable. What the gate does not pass is held for a person.", false, true, true), s.delete)
 		}),
+		tool(out, describe("history", "List versions", "The versions of a page, newest first, when each was written, and whether it is still served. get reads one by its ref.", true, false, true), s.history),
 		tool(out, describe("why", "Explain a context", "Why a page was in or out of a context.", true, false, true), s.why),
 	)
 }

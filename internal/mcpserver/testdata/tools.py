@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-TOOLS = ["assemble", "search", "get", "list", "put", "delete", "why"]
+TOOLS = ["assemble", "search", "get", "list", "put", "delete", "history", "why"]
 
 
 async def call(client, name, **arguments):
@@ -43,6 +43,8 @@ async def drive(client):
     assert (await call(client, "get", ref="answer"))["text"] == "Up to $400."
     deleted = await call(client, "delete", ids=["answer"])
     assert deleted["status"] == "committed", deleted
+    versions = (await call(client, "history", ref="answer"))["versions"]
+    assert len(versions) == 2 and versions[0]["state"] == "deleted", versions
     gone = await client.call_tool("get", {"ref": "answer"})
     assert gone.is_error, "a deleted page is not served"
     why = await call(client, "why", trace=context["trace"], ref=context["blocks"][0]["ref"])
@@ -68,7 +70,7 @@ async def main(dbctl):
         args = database(dbctl, folder, "stdio.ctx")
         async with Client(StdioServerParameters(command=dbctl, args=args)) as client:
             await drive(client)
-        print("stdio: seven tools")
+        print("stdio: eight tools")
         args = database(dbctl, folder, "http.ctx") + ["--http", "127.0.0.1:0"]
         token = secrets.token_hex(16)
         server = subprocess.Popen([dbctl, *args], stderr=subprocess.PIPE, text=True, env={**os.environ, "CTXPAGE_MCP_TOKEN": token})
@@ -80,7 +82,7 @@ async def main(dbctl):
         finally:
             server.terminate()
             server.wait(20)
-        print("http: seven tools")
+        print("http: eight tools")
 
 
 asyncio.run(asyncio.wait_for(main(sys.argv[1]), 60))
