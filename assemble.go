@@ -279,7 +279,7 @@ func (a *assembling) drafts(q *store.CandidateQuery) []item {
 		if e := w.Artefact.ExpiresAt; !e.IsZero() && !e.After(a.now) {
 			c.Excluded = triage.Expired
 		}
-		if q.LeavesOut(rendering.DraftHead(w, a.s.name, a.s.actor), a.now) {
+		if format.LeavesOut(q, rendering.DraftHead(w, a.s.name, a.s.actor), a.now) {
 			continue
 		}
 		out = append(out, item{cand: c, own: &o})

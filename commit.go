@@ -74,7 +74,7 @@ func (tx *Txn) Commit(ctx context.Context, v Verdict) error {
 		return store.Invalid("confidence", fmt.Sprintf("%v by %s", v.Confidence, v.By), "a number from 0 to 1; the transaction is still open")
 	}
 	b := tx.batch()
-	b.Leaf = manifest.Record{Type: manifest.TypeCommit, Confidence: store.ClampUnit(v.Confidence), By: v.By, Note: v.Note, Evaluator: evaluator, Gate: max(tx.s.gate, 0)}
+	b.Leaf = manifest.Record{Type: manifest.TypeCommit, Confidence: format.ClampUnit(v.Confidence), By: v.By, Note: v.Note, Evaluator: evaluator, Gate: max(tx.s.gate, 0)}
 	if b.Reason = tx.s.gateReason(v); b.Reason != "" {
 		b.Action = store.ActHold
 	}

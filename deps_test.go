@@ -46,7 +46,7 @@ var importMap = map[string]string{
 	"internal/window":       "internal/prose session",
 	"store":                 "internal/corrupt internal/listing internal/lexical manifest render internal/triage",
 	"internal/codec":        "",
-	"internal/format":       "internal/archive internal/codec internal/lexical manifest store",
+	"internal/format":       "internal/archive internal/codec internal/lexical manifest store internal/triage",
 	"internal/engine":       "internal/archive internal/codec internal/format internal/lexical internal/listing internal/peek internal/triage internal/vector manifest store",
 	"internal/filestore":    "internal/archive internal/codec internal/corrupt internal/engine internal/format internal/lexical internal/seal manifest store wal",
 	"internal/peek":         "store",
@@ -60,8 +60,8 @@ var importMap = map[string]string{
 	"internal/eraseplan":    "internal/directivelog internal/rendering internal/staterows internal/conversation internal/handoff manifest store internal/format ops internal/freshness",
 	"internal/deadline":     "",
 	"internal/listing":      "",
-	"internal/portable":     "internal/eraseplan manifest store token internal/directivelog ops internal/freshness",
-	"internal/freshness":    "internal/deadline internal/codec store internal/triage internal/staterows internal/directivelog",
+	"internal/portable":     "internal/eraseplan manifest store token internal/directivelog ops internal/freshness internal/format",
+	"internal/freshness":    "internal/deadline internal/codec store internal/triage internal/staterows internal/directivelog internal/format",
 	"internal/gate":         "store",
 	".":                     "internal/filestore store internal/budget directive internal/lexical manifest render session token internal/triage internal/deadline internal/codec internal/eraseplan internal/format internal/freshness internal/handoff internal/directivelog internal/listing internal/rendering internal/staterows internal/conversation internal/vector internal/portable ops internal/gate internal/prose internal/remote",
 
@@ -70,7 +70,7 @@ var importMap = map[string]string{
 	"internal/view":    ". store internal/triage",
 	"httpsource":       "internal/deadline store",
 	"cmd/dbctl":        "internal/dbctl",
-	"internal/dbctl":   ". internal/budget compat/blocks compat/directivecli compat/pager directive embed internal/filestore internal/eraseplan internal/freshness internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing internal/archive ops",
+	"internal/dbctl":   ". internal/budget compat/blocks compat/directivecli compat/pager directive embed internal/filestore internal/eraseplan internal/freshness internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing internal/archive ops internal/format",
 	"internal/foreign": ". internal/portable render store internal/listing",
 	"embed/static":     "",
 	"bench":            "",
@@ -88,7 +88,7 @@ var importMap = map[string]string{
 	"internal/conformance": "compat/contexty compat/directivecli directive internal/directivetext",
 
 	"directive":              "internal/directivetext",
-	"ops":                    "internal/archive internal/conversation internal/directivelog internal/staterows manifest store internal/prose",
+	"ops":                    "internal/archive internal/conversation internal/directivelog internal/staterows manifest store internal/prose internal/format",
 	"internal/directivetext": "",
 
 	// Published tools to the letter, for dbctl and the conformance runner. The pipeline does not know them.

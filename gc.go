@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -19,12 +20,12 @@ type GCOptions struct {
 	// DefaultKeepFor, negative: no time.
 	KeepFor time.Duration
 	// KeepRecords is how many dropped versions of an artefact stay known one by one: History lists them, each with its
-	// digest. Of older ones only the number is known. Reading a dropped version is ErrGone in both cases. 0:
-	// DefaultKeepRecords, negative: one.
+	// digest. Of older ones only the number is known. Reading a dropped version is ErrGone in both cases. 0: four,
+	// negative: one.
 	KeepRecords int
 	// KeepNames is how many artefacts, the newest first, stay known after they were deleted and all their versions
 	// dropped. The others are forgotten: reading one is ErrNotFound, and an artefact put under its id begins with
-	// version 1. The manifest still names it. 0: DefaultKeepNames, negative: none.
+	// version 1. The manifest still names it. 0: 1024, negative: none.
 	KeepNames int
 	// Expired also takes artefacts that expired longer than KeepFor ago: gc deletes them, then drops them. Without it
 	// they stay.
@@ -76,8 +77,8 @@ func (ad *Admin) GC(ctx context.Context, o GCOptions) (store.GCReport, error) {
 		o.By = "operator"
 	}
 	job := store.Job{Kind: store.JobGC, GC: &store.GCJob{
-		KeepVersions: o.KeepVersions, KeepFor: max(keep, 0), KeepRecords: cmp.Or(o.KeepRecords, store.DefaultKeepRecords),
-		KeepNames: max(0, cmp.Or(o.KeepNames, store.DefaultKeepNames)), Expired: o.Expired, Scope: o.Scope, Models: o.Models, By: o.By,
+		KeepVersions: o.KeepVersions, KeepFor: max(keep, 0), KeepRecords: cmp.Or(o.KeepRecords, format.DefaultKeepRecords),
+		KeepNames: max(0, cmp.Or(o.KeepNames, format.DefaultKeepNames)), Expired: o.Expired, Scope: o.Scope, Models: o.Models, By: o.By,
 	}}
 	if o.DryRun {
 		job.Kind = store.JobGCPlan

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/directivelog"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/internal/prose"
 	"github.com/ctxpage/ctxpage/internal/triage"
@@ -91,8 +92,8 @@ func (db *DB) makePages(a Artefact, v store.Validator, size int) (store.Put, err
 	}
 	text := a.Text
 	if len(a.Parts) > 0 {
-		text, p.PartBytes = store.JoinParts(a.Parts)
-		a.Parts = store.StripParts(a.Parts)
+		text, p.PartBytes = format.JoinParts(a.Parts)
+		a.Parts = format.StripParts(a.Parts)
 	}
 	a.Text = ""
 	p.Artefact = a
@@ -133,7 +134,7 @@ func content(ctx context.Context, view freshness.View, a *Artefact) (store.Valid
 		a.Provenance = min(a.Provenance, f.Trust)
 	}
 	if given {
-		text, _ := store.JoinParts(a.Parts)
+		text, _ := format.JoinParts(a.Parts)
 		if a.Text+text != f.Text {
 			return store.Validator{}, store.Invalid("text", fmt.Sprintf("a text that differs from what source %s holds", strconv.Quote(a.Source)), "a text or a source: with a source the text is fetched from there")
 		}
@@ -305,7 +306,7 @@ func (db *DB) readCopied(ctx context.Context, scopes store.Scopes, l store.Locat
 	}
 	text := v.Text
 	if len(v.Parts) > 0 {
-		text, _ = store.JoinParts(v.Parts)
+		text, _ = format.JoinParts(v.Parts)
 	}
 	return freshness.Got{Fetched: store.Fetched{Text: text, AsOf: v.CurrentAsOf}, Trust: v.Provenance}, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -59,7 +60,7 @@ func TestReceipt(t *testing.T) {
 	before, err := st.Head(ctx)
 	require.NoError(t, err)
 	rep, err := st.Maintain(ctx, store.Job{Kind: store.JobErase, Erase: &store.EraseJob{
-		State: []store.StateRow{{Key: "row"}}, By: "desk", Reason: "4711", Asked: []string{store.AskedOf(info.Secret, "subject", "ann")}, Cascade: "keep",
+		State: []store.StateRow{{Key: "row"}}, By: "desk", Reason: "4711", Asked: []string{format.AskedOf(info.Secret, "subject", "ann")}, Cascade: "keep",
 	}}, nil)
 	require.NoError(t, err)
 	head, err := st.Head(ctx)
@@ -95,7 +96,7 @@ func TestReceipt(t *testing.T) {
 		"lsn":       func(r *ops.Receipt) *manifest.Head { r.Done.LSN++; return nil },
 		"leaf":      func(r *ops.Receipt) *manifest.Head { r.Done.Leaf++; return nil },
 		"asked": func(r *ops.Receipt) *manifest.Head {
-			r.Done.Asked = []string{store.AskedOf(info.Secret, "subject", "bob")}
+			r.Done.Asked = []string{format.AskedOf(info.Secret, "subject", "bob")}
 			return nil
 		},
 		"time":    func(r *ops.Receipt) *manifest.Head { r.Done.At = r.Done.At.Add(time.Hour); return nil },

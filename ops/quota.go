@@ -6,6 +6,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -31,11 +32,11 @@ func (k *Quotas) Change(ctx context.Context, scope, by string, change func(was s
 	if err := store.CheckScope(scope); err != nil {
 		return err
 	}
-	return operator{k.Store, k.Now, k.NewID}.changeRow(ctx, store.QuotaRows, scope, "quota", by, func(row store.StateRow) (any, error) {
+	return operator{k.Store, k.Now, k.NewID}.changeRow(ctx, format.QuotaRows, scope, "quota", by, func(row store.StateRow) (any, error) {
 		var was store.StoredQuota
 		if row.Value != nil {
 			var err error
-			if was, err = store.DecodeQuota(row); err != nil {
+			if was, err = format.DecodeQuota(row); err != nil {
 				return nil, err
 			}
 		}
@@ -56,8 +57,8 @@ type Usage struct {
 
 // All returns the stored quotas, sorted by scope, with their usage.
 func (k *Quotas) All(ctx context.Context) (list []Usage, err error) {
-	err = staterows.Walk(ctx, k.Store, store.QuotaRows, func(r store.StateRow) error {
-		q, err := store.DecodeQuota(r)
+	err = staterows.Walk(ctx, k.Store, format.QuotaRows, func(r store.StateRow) error {
+		q, err := format.DecodeQuota(r)
 		list = append(list, Usage{StoredQuota: q, Space: []store.KindSpace{}})
 		return err
 	})

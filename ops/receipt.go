@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/archive"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
@@ -93,8 +94,8 @@ func (r *Receipt) says(leaf *manifest.Record) error {
 	d := &r.Done
 	for _, c := range []struct{ what, said, is string }{
 		{"type", manifest.TypeErase.String(), leaf.Type.String()}, {"trace", d.Trace, leaf.Parent}, {"by", d.By, leaf.By}, {"reason", d.Reason, leaf.Reason},
-		{"asked", fmt.Sprintf("%x", store.AskedDigest(d.Asked, d.Cascade)), leaf.Query.String()},
-		{"leaf", fmt.Sprint(d.Leaf), fmt.Sprint(r.Proof.Index)}, {"lsn", fmt.Sprint(d.LSN), fmt.Sprint(leaf.LSN)}, {"counts", d.Counts(), leaf.Note},
+		{"asked", fmt.Sprintf("%x", format.AskedDigest(d.Asked, d.Cascade)), leaf.Query.String()},
+		{"leaf", fmt.Sprint(d.Leaf), fmt.Sprint(r.Proof.Index)}, {"lsn", fmt.Sprint(d.LSN), fmt.Sprint(leaf.LSN)}, {"counts", format.EraseCounts(d), leaf.Note},
 	} {
 		if c.said != c.is {
 			return fmt.Errorf("%w: its %s is %q, the leaf says %q", ErrReceipt, c.what, c.said, c.is)

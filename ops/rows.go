@@ -9,6 +9,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -21,8 +22,8 @@ func StateKinds() []store.StateKind {
 			_, err := decode(store.StateRow{Key: key, Value: value})
 			return err
 		}},
-		{Prefix: store.QuotaRows, Copy: true, Policy: true, Check: func(key string, value []byte) error {
-			_, err := store.DecodeQuota(store.StateRow{Key: key, Value: value})
+		{Prefix: format.QuotaRows, Copy: true, Policy: true, Check: func(key string, value []byte) error {
+			_, err := format.DecodeQuota(store.StateRow{Key: key, Value: value})
 			return err
 		}},
 	}

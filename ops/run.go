@@ -13,6 +13,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/ctxpage/ctxpage/internal/directivelog"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -341,7 +342,7 @@ func (r *run) decided(list []*store.HeldBatch) error {
 
 // versions lets gc drop old versions, in one walk over all scopes that have a rule.
 func (r *run) versions(scopes []string) error {
-	job := store.GCJob{KeepRecords: store.DefaultKeepRecords, KeepNames: store.DefaultKeepNames, By: r.o.By, Scopes: map[string]store.GCKeep{}, Why: "retention of versions"}
+	job := store.GCJob{KeepRecords: format.DefaultKeepRecords, KeepNames: format.DefaultKeepNames, By: r.o.By, Scopes: map[string]store.GCKeep{}, Why: "retention of versions"}
 	for _, scope := range scopes {
 		if e := r.rules(scope); e.Versions.Age > 0 {
 			job.Scopes[scope] = store.GCKeep{For: time.Duration(e.Versions.Age), Versions: e.KeepVersions}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -146,14 +147,14 @@ func (s *Store) purgeCache(ctx context.Context) (did bool, err error) {
 // newestErase is the LSN of the newest commit of an erase; 0: there was none. The row of a run is written with each of its
 // commits.
 func (s *Store) newestErase(ctx context.Context) (lsn uint64, err error) {
-	q := store.ScanQuery{What: store.ScanState, Prefix: store.EraseRows, Limit: 100}
+	q := store.ScanQuery{What: store.ScanState, Prefix: format.EraseRows, Limit: 100}
 	for {
 		page, err := s.eng.Scan(ctx, q)
 		if err != nil {
 			return 0, err
 		}
 		for _, r := range page.State {
-			if strings.HasPrefix(r.Key, store.EraseRows) {
+			if strings.HasPrefix(r.Key, format.EraseRows) {
 				lsn = max(lsn, r.LSN)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/remote"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -71,7 +72,7 @@ func TestFilesBelongToHosts(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, got.Text, "30 days")
 	require.Equal(t, "a", got.Elsewhere)
-	require.Equal(t, "a", mustHead(t, stores[1], "policy").SourceHost())
+	require.Equal(t, "a", format.SourceHost(mustHead(t, stores[1], "policy")))
 	got, err = agents[0].Get(ctx, "policy")
 	require.NoError(t, err)
 	require.Contains(t, got.Text, "never", "the control: its own host fetches it")

@@ -10,6 +10,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -178,7 +179,7 @@ func (s *Store) Maintain(ctx context.Context, job store.Job, progress store.Prog
 	if s.eng.Closed() {
 		return store.JobReport{}, store.ErrClosed
 	}
-	if err := cmp.Or(s.whyDead(), job.Check()); err != nil {
+	if err := cmp.Or(s.whyDead(), format.CheckJob(&job)); err != nil {
 		return store.JobReport{}, err
 	}
 	if progress == nil {

@@ -2,13 +2,12 @@ package store
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/oklog/ulid/v2"
 
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/manifest"
-	"github.com/oklog/ulid/v2"
 )
 
 // Action is what a batch asks for.
@@ -156,58 +155,3 @@ type HeldBatch struct {
 
 // ReasonStaleContext is HeldError.Reason for a batch with a stale Context.
 const ReasonStaleContext = "stale context"
-
-// checkHeld rejects a batch to hold that asks for more than a reviewer can judge. A held batch writes and deletes
-// artefacts. It carries no rows of state: an approval would apply them, and no text that a reviewer reads shows what they
-// do. It claims no human verification: the approval decides on that.
-func (b *Batch) checkHeld() error {
-	if b.Action != ActHold {
-		return nil
-	}
-	if len(b.State)+len(b.ExpectState) > 0 {
-		return Invalid("batch", "rows of state in a batch to hold", "puts and deletes of artefacts only")
-	}
-	for i := range b.Puts {
-		a := &b.Puts[i].Artefact
-		if strings.HasPrefix(a.ID, ReservedPrefix) {
-			return Invalid("batch", "a draft of "+strconv.Quote(a.ID), "an id that does not begin with "+ReservedPrefix+", which the database keeps for its own pages")
-		}
-		if a.Provenance == HumanVerified {
-			return Invalid("batch", "a human-verified draft of "+strconv.Quote(a.ID), "a lower provenance; whoever approves the batch may raise it")
-		}
-	}
-	for _, id := range b.Deletes {
-		if err := CheckID("deletes", id); err != nil {
-			return err
-		}
-		if strings.HasPrefix(id, ReservedPrefix) {
-			return Invalid("batch", "a deletion of "+strconv.Quote(id), "an id that does not begin with "+ReservedPrefix)
-		}
-	}
-	return nil
-}
-
-// checkState rejects keys that no file could store.
-func (b *Batch) checkState() error {
-	for i := range b.State {
-		if n := len(b.State[i].Key); n == 0 || n > MaxStateKey {
-			return Invalid("state", fmt.Sprintf("a key of %d bytes", n), fmt.Sprintf("1 to %d", MaxStateKey))
-		}
-	}
-	return nil
-}
-
-// Bytes is the length of the texts that a batch puts.
-func (b *Batch) Bytes() (n int64) {
-	for i := range b.Puts {
-		for j := range b.Puts[i].Pages {
-			n += int64(len(b.Puts[i].Pages[j].Text))
-		}
-	}
-	for i := range b.Carry {
-		for _, text := range b.Carry[i].Texts {
-			n += int64(len(text))
-		}
-	}
-	return n
-}

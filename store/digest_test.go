@@ -6,8 +6,9 @@ import (
 	"crypto/sha256"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Every load of a page makes two digests: they use the memory of the last ones. The

@@ -1,15 +1,11 @@
 package store
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/manifest"
 )
 
 // EraseJob lists what to erase for good. The caller has already collected everything to erase: the
@@ -56,12 +52,6 @@ type Named struct {
 	Words    []string // names that count where they are a word of a text
 }
 
-// Only reports whether a job removes nothing but bodies of leaves, with the texts of their
-// questions.
-func (j *EraseJob) Only() bool {
-	return !j.Names && len(j.Leaves) > 0 && len(j.Refs)+len(j.Held)+len(j.State) == 0
-}
-
 // EraseReport says what an erase removed.
 type EraseReport struct {
 	Trace     string    `json:"trace"` // of the run; its leaves and every ErrErased name it
@@ -97,73 +87,11 @@ type EraseReport struct {
 	FileAfter  int64 `json:"file_after,omitempty"`
 }
 
-// Counts returns the counts as the leaf of an erase holds them.
-func (r *EraseReport) Counts() string {
-	s := fmt.Sprintf("artefacts %d, versions %d, pages %d, bytes %d, held %d, questions %d, state %d", r.Artefacts, r.Versions, r.Pages, r.Bytes, r.Held, r.Questions, r.State)
-	if r.Bodies > 0 {
-		s += fmt.Sprintf(", bodies %d", r.Bodies)
-	}
-	return s
-}
-
-// TakeCounts parses what Counts returned.
-func (r *EraseReport) TakeCounts(note string) error {
-	_, err := fmt.Sscanf(note, "artefacts %d, versions %d, pages %d, bytes %d, held %d, questions %d, state %d",
-		&r.Artefacts, &r.Versions, &r.Pages, &r.Bytes, &r.Held, &r.Questions, &r.State)
-	if _, bodies, ok := strings.Cut(note, ", bodies "); ok && err == nil {
-		r.Bodies, err = strconv.ParseUint(bodies, 10, 64)
-	}
-	return err
-}
-
 // Backup describes a copy of the database that a store made, as recorded in the audit.
 type Backup struct {
 	Name string    `json:"name"` // of the file, without its directory
 	At   time.Time `json:"at"`
 	LSN  uint64    `json:"lsn"` // of the newest commit when it began
-}
-
-// AskedOf returns a keyed digest of a name that was erased; kind is, for example, "subject".
-// Without the database's secret nobody can test a guess against it.
-func AskedOf(secret []byte, kind, name string) string {
-	d := SaltedMAC(secret[:min(len(secret), 32)], func(b []byte) []byte { return append(append(append(append(b, "asked"...), kind...), 0), name...) })
-	return kind + ":" + hex.EncodeToString(d[:16])
-}
-
-// AskedDigest returns the digest of Asked and Cascade for the leaf of an erase; nil if both are
-// empty.
-func AskedDigest(asked []string, cascade string) []byte {
-	if len(asked) == 0 {
-		return nil
-	}
-	d := sha256.Sum256([]byte(strings.Join(append([]string{cascade}, asked...), "\n")))
-	return d[:]
-}
-
-// EraseRows is the key prefix of the state rows that record, by trace, how far each erase has come.
-const EraseRows = "erase/"
-
-// ReceiptRows is the key prefix of the state rows that remember, by database and trace, the erases
-// of other databases whose receipts an import was given.
-const ReceiptRows = "receipt/"
-
-// Check rejects a job that erases nothing, or that lacks By or Reason.
-func (j *EraseJob) Check() error {
-	if j == nil || len(j.Refs)+len(j.Held)+len(j.Questions)+len(j.State)+len(j.Leaves) == 0 {
-		return Invalid("erase", "nothing", "artefacts, held batches, questions, rows of state or bodies of leaves")
-	}
-	if err := CheckID("by", j.By); err != nil {
-		return err
-	}
-	if err := CheckID("reason", j.Reason); err != nil {
-		return err
-	}
-	for _, r := range j.Refs {
-		if r.Scope == "" || r.ID == "" || r.Page != 0 || r.Version != 0 {
-			return Invalid("erase", r.String(), "a scope and an id: an erase takes all versions of an artefact")
-		}
-	}
-	return nil
 }
 
 // erasedSentinel is ErrErased. It matches ErrGone without wrapping it, so that it crosses to

@@ -61,8 +61,8 @@ const (
 	OpExists         Operator = "$exists"
 )
 
-// Operators lists all operators in the order of their declaration.
-var Operators = []Operator{OpEqual, OpNotEqual, OpGreater, OpGreaterOrEqual, OpLess, OpLessOrEqual, OpExists}
+// operators lists all operators in the order of their declaration.
+var operators = []Operator{OpEqual, OpNotEqual, OpGreater, OpGreaterOrEqual, OpLess, OpLessOrEqual, OpExists}
 
 // Condition is one comparison of a metadata value.
 type Condition struct {
@@ -147,7 +147,7 @@ func (cs Conditions) check() error {
 		switch {
 		case len(c.Key) > MaxFilterValue || len(c.Value) > MaxFilterValue:
 			return Invalid("filter.meta", fmt.Sprintf("a key of %d and a value of %d bytes", len(c.Key), len(c.Value)), fmt.Sprintf("at most %d of each", MaxFilterValue))
-		case !slices.Contains(Operators, c.Op):
+		case !slices.Contains(operators, c.Op):
 			return Invalid(field, strconv.Quote(string(c.Op)), "one of $eq, $ne, $gt, $gte, $lt, $lte, $exists")
 		case c.Op == OpExists && c.Value != "true" && c.Value != "false":
 			return Invalid(field, "$exists "+strconv.Quote(c.Value), "true or false")
@@ -263,20 +263,6 @@ func (f *Filter) Mismatch(h *Head) string {
 		}
 	}
 	return ""
-}
-
-// LeavesOut reports whether the filter excludes a version that has not been put yet, as of the
-// given time.
-func (q *CandidateQuery) LeavesOut(h *Head, now time.Time) bool {
-	if q.Filter.IsZero() || !q.Strict && h.Kind == KindSystem || q.Session != "" && h.Group == q.Session {
-		return false
-	}
-	if h.PutAt.IsZero() {
-		put := *h
-		put.PutAt = now
-		h = &put
-	}
-	return !q.Filter.Match(h)
 }
 
 // Within reports whether a time in microseconds lies in a range of a filter.

@@ -68,14 +68,14 @@ func (cs *Conditions) UnmarshalJSON(data []byte) error {
 	if err := d.Decode(&by); err != nil {
 		return Invalid("filter.meta", string(data), `an object such as {"team": "red", "priority": {"$gte": 3}}`)
 	}
-	out, err := ConditionsOf(by)
+	out, err := conditionsOf(by)
 	*cs = out
 	return err
 }
 
-// ConditionsOf makes conditions of a decoded JSON object: {"team": "red", "priority": {"$gte": 3}}.
+// conditionsOf makes conditions of a decoded JSON object: {"team": "red", "priority": {"$gte": 3}}.
 // The error is an InvalidError.
-func ConditionsOf(by map[string]any) (Conditions, error) {
+func conditionsOf(by map[string]any) (Conditions, error) {
 	var out Conditions
 	for _, k := range slices.Sorted(maps.Keys(by)) {
 		ops, ok := by[k].(map[string]any)

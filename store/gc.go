@@ -36,27 +36,6 @@ type GCKeep struct {
 	Versions int
 }
 
-// Only reports whether the job is restricted to scopes, and so skips data that belongs to no single
-// scope.
-func (j *GCJob) Only() bool { return j.Scope != "" || j.Scopes != nil }
-
-// KeepIn returns what the job keeps in a scope; false means that the job does not touch the scope.
-func (j *GCJob) KeepIn(scope string) (GCKeep, bool) {
-	if j.Scopes != nil {
-		keep, ok := j.Scopes[scope]
-		return keep, ok
-	}
-	return GCKeep{j.KeepFor, j.KeepVersions}, j.Scope == "" || j.Scope == scope
-}
-
-// DefaultKeepRecords is how many tombstones the pipeline keeps of each artefact by default
-// (GCJob.KeepRecords).
-const DefaultKeepRecords = 4
-
-// DefaultKeepNames is how many names of deleted artefacts the pipeline keeps by default, in the
-// whole database (GCJob.KeepNames).
-const DefaultKeepNames = 1024
-
 // GCReport says what gc dropped, or would drop, and why the rest was kept. After an early end it
 // covers what was done.
 type GCReport struct {

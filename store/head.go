@@ -1,9 +1,6 @@
 package store
 
 import (
-	"errors"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -56,16 +53,6 @@ type Head struct {
 	Unknown []byte
 }
 
-// SourceHost names the host that read the file: source of a version; "": none is recorded, or it
-// has no such source.
-func (h *Head) SourceHost() string {
-	if !strings.HasPrefix(h.Artefact.Source, "file:") {
-		return ""
-	}
-	_, host, _ := strings.Cut(h.Source.Stamp, hostMark)
-	return host
-}
-
 // PageRef names a page in the version in which it appeared.
 func (h *Head) PageRef(page int) Ref {
 	r := Ref{Scope: h.Scope, ID: h.ID, Page: page}
@@ -73,40 +60,4 @@ func (h *Head) PageRef(page int) Ref {
 		r.Version = h.Rows[page-1].Version
 	}
 	return r
-}
-
-// Below returns what is still known of a version below the floor.
-func (h *Head) Below(version uint32) *Head {
-	return &Head{Artefact: Artefact{ID: h.ID, Kind: h.Kind}, Scope: h.Scope, Art: h.Art, Version: version, Gone: true, GoneBy: h.GoneBy}
-}
-
-// CheckIDs rejects a batch that writes an artefact twice, by puts or deletes: it would be unclear
-// which version readers see.
-func (b *Batch) CheckIDs() error {
-	if err := errors.Join(b.checkCarried(), b.checkHeld(), b.checkState()); err != nil {
-		return err
-	}
-	if len(b.Puts)+len(b.Deletes) < 2 {
-		return nil
-	}
-	seen := make(map[string]bool, len(b.Puts)+len(b.Deletes))
-	ids := func(yield func(string) bool) {
-		for i := range b.Puts {
-			if !yield(b.Puts[i].Artefact.ID) {
-				return
-			}
-		}
-		for _, id := range b.Deletes {
-			if !yield(id) {
-				return
-			}
-		}
-	}
-	for id := range ids {
-		if seen[id] {
-			return Invalid("batch", "two writes of "+strconv.Quote(id), "each artefact to be put or deleted once")
-		}
-		seen[id] = true
-	}
-	return nil
 }

@@ -28,16 +28,6 @@ type Job struct {
 	Erase *EraseJob
 }
 
-// Writes reports whether running the job twice may have another result than running it once. If the
-// answer to such a job is lost, its outcome is unknown. The others change nothing that a read shows.
-func (j *Job) Writes() bool {
-	switch j.Kind {
-	case JobGC, JobBackup, JobErase, JobCompact:
-		return true
-	}
-	return false
-}
-
 // JobReport says what a job did.
 type JobReport struct {
 	Applied  uint64 // LSN up to which the log is applied

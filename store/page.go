@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,12 +22,11 @@ const (
 	MaxID          = 512      // bytes of an artefact id, a group, a subject, an actor, a tag
 	MaxScope       = 512      // bytes of a scope path
 	MaxScopeDepth  = 16       // names in a scope path
-	MaxStateKey    = 16 << 10 // bytes of the key of a state row
 	MaxText        = 16 << 20 // bytes of an artefact's text
 	MaxSource      = 4096     // bytes of a source
 	MaxTags        = 64       // tags of an artefact
 	MaxMeta        = 64 << 10 // bytes of all keys and values of Meta
-	MaxUnknown     = 64 << 10 // bytes of Artefact.Unknown
+	maxUnknown     = 64 << 10 // bytes of Artefact.Unknown
 	MaxParts       = 256      // parts of a message
 	MaxToolCalls   = 128      // tool calls of a message
 	MaxToolBytes   = 1 << 20  // bytes of all tool calls of a message
@@ -39,7 +37,6 @@ const (
 	MaxPageTokens  = 8192     // upper bound of Options.PageTokens
 	PageTokens     = 512      // default of Options.PageTokens
 	MaxQueryText   = 64 << 10
-	maxConfidence  = 1.0
 	MinPageTokens  = 16
 	DigestSaltSize = 16
 )
@@ -192,9 +189,6 @@ type Artefact struct {
 	Unknown []byte `json:"unknown,omitempty"`
 }
 
-// Roles are the roles that providers accept.
-var Roles = []string{render.RoleSystem, RoleDeveloper, render.RoleUser, render.RoleAssistant, render.RoleTool}
-
 // RoleDeveloper is what some providers call the role system.
 const RoleDeveloper = "developer"
 
@@ -341,7 +335,7 @@ func (a *Artefact) checkSizes() error {
 		{"meta", meta, MaxMeta, "bytes"}, {"parts", len(a.Parts), MaxParts, "parts"},
 		{"tool_calls", len(a.ToolCalls), MaxToolCalls, "calls"}, {"tool_calls", tools, MaxToolBytes, "bytes"},
 		{"derived_from", len(a.DerivedFrom), MaxLineage, "references"}, {"supersedes", len(a.Supersedes), MaxLineage, "ids"},
-		{"unknown", len(a.Unknown), MaxUnknown, "bytes"},
+		{"unknown", len(a.Unknown), maxUnknown, "bytes"},
 	} {
 		if f.got > f.max {
 			return Invalid(f.name, fmt.Sprintf("%d %s", f.got, f.unit), fmt.Sprintf("at most %d", f.max))
@@ -465,12 +459,4 @@ func ContentHash(text string) uint64 { return xxhash.Sum64String(text) }
 // erased text cannot be guessed.
 func SaltedDigest(salt []byte, text string) [32]byte {
 	return SaltedMAC(salt, func(b []byte) []byte { return append(b, text...) })
-}
-
-// ClampUnit clamps a confidence to 0..1; NaN becomes 0.
-func ClampUnit(x float64) float64 {
-	if math.IsNaN(x) || x < 0 {
-		return 0
-	}
-	return math.Min(x, maxConfidence)
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -30,32 +29,12 @@ type StoredQuota struct {
 	Quota
 }
 
-// QuotaRows is the key prefix of the state rows that hold quotas, by scope. Stores read them; write
-// them with ExpectState.
-const QuotaRows = "quota/"
-
 // Check rejects negative limits.
 func (q *Quota) Check() error {
 	if q.Bytes < 0 || q.Pages < 0 || q.Held < 0 || q.Bodies < 0 {
 		return Invalid("quota", fmt.Sprintf("%d bytes, %d pages, %d held, %d bytes of bodies", q.Bytes, q.Pages, q.Held, q.Bodies), "numbers above zero, or zero for no bound")
 	}
 	return nil
-}
-
-// DecodeQuota decodes the state row of a quota.
-func DecodeQuota(row StateRow) (StoredQuota, error) {
-	var q StoredQuota
-	err := json.Unmarshal(row.Value, &q)
-	if err == nil && q.Scope != strings.TrimPrefix(row.Key, QuotaRows) {
-		err = fmt.Errorf("it is of scope %q", q.Scope)
-	}
-	if err == nil {
-		err = q.Check()
-	}
-	if err != nil {
-		err = &CorruptError{File: "state row " + row.Key, Err: err}
-	}
-	return q, err
 }
 
 // KindSpace is the space used by stored page versions of one kind.

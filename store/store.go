@@ -4,8 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/manifest"
 )
 
 // Store is the seam between the pipeline, which runs in the agent's process, and the place where

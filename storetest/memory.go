@@ -213,7 +213,7 @@ func (m *Memory) Load(ctx context.Context, scopes store.Scopes, pages []store.Pa
 
 func (m *Memory) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, error) {
 	return call(ctx, m, func(v view) (store.ScanPage, error) {
-		if err := q.Check(); err != nil {
+		if err := format.CheckScan(&q); err != nil {
 			return store.ScanPage{}, err
 		}
 		return v.scan(&q)
@@ -226,7 +226,7 @@ func (m *Memory) Candidates(ctx context.Context, q store.CandidateQuery) (store.
 
 func (m *Memory) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
 	return call(ctx, m, func(v view) (store.Outcome, error) {
-		if err := b.CheckCommit(); err != nil {
+		if err := format.CheckCommit(&b); err != nil {
 			return store.Outcome{}, err
 		}
 		b := own(b)
@@ -262,7 +262,7 @@ func (m *Memory) Changes(ctx context.Context, after uint64, wait time.Duration) 
 
 func (m *Memory) Append(ctx context.Context, leaves []*manifest.Record, _ store.Durability) error {
 	_, err := call(ctx, m, func(v view) (none int, err error) {
-		err = store.CheckLeaves(leaves)
+		err = format.CheckLeaves(leaves)
 		for i := 0; i < len(leaves) && err == nil; i++ {
 			err = v.leave(leaves[i])
 		}
@@ -306,7 +306,7 @@ func (m *Memory) PutVectors(ctx context.Context, model string, nums []uint64, ve
 
 func (m *Memory) Maintain(ctx context.Context, job store.Job, progress store.Progress) (store.JobReport, error) {
 	rep, err := call(ctx, m, func(v view) (rep store.JobReport, err error) {
-		if err := job.Check(); err != nil {
+		if err := format.CheckJob(&job); err != nil {
 			return rep, err
 		}
 		switch job.Kind {
@@ -370,7 +370,7 @@ func (v view) artefacts() (all []*store.Head) {
 
 // current are those of artefacts that are not deleted.
 func (v view) current() []*store.Head {
-	return slices.DeleteFunc(v.artefacts(), func(h *store.Head) bool { return !h.Live() })
+	return slices.DeleteFunc(v.artefacts(), func(h *store.Head) bool { return !format.Live(h) })
 }
 
 // successor is the newest version that superseded the artefact of another since that was written; nil: none did.

@@ -133,7 +133,7 @@ func (c *commit) judge() (hold string, err error) {
 func (c *commit) conflict() *store.ConflictError {
 	for _, e := range c.batch.Expect {
 		var is uint64
-		if h := c.at(name{e.Ref.Scope, e.Ref.ID}, 0); h.Live() {
+		if h := c.at(name{e.Ref.Scope, e.Ref.ID}, 0); format.Live(h) {
 			is = h.LSN
 		}
 		if is != e.LSN {
@@ -166,7 +166,7 @@ func (c *commit) stale() {
 			st.Reason = "deleted"
 		case is != p:
 			st.Reason, st.Now = "replaced", is.row().Version
-		case p.head.Expired(c.batch.Now):
+		case format.Expired(p.head, c.batch.Now):
 			st.Reason = "expired"
 		default:
 			continue
@@ -212,7 +212,7 @@ func (c *commit) put(p *store.Put) {
 	superseded := c.successor(old) != nil
 	supersedes := slices.ContainsFunc(h.Supersedes, func(id string) bool {
 		s := c.at(name{b.Scope, id}, 0)
-		return s.Live() && s.LSN > 0 && c.successor(s) == nil
+		return format.Live(s) && s.LSN > 0 && c.successor(s) == nil
 	})
 	sameTexts := slices.EqualFunc(old.Rows, p.Pages, c.says)
 	repeats := sameTexts && sameHead(old, h, p.AsOfGiven)
@@ -261,7 +261,7 @@ func sameHead(old, h *store.Head, asOf bool) bool {
 		}
 		return h
 	}
-	return old.SourceHost() == h.SourceHost() && reflect.DeepEqual(plain(*old), plain(*h))
+	return format.SourceHost(old) == format.SourceHost(h) && reflect.DeepEqual(plain(*old), plain(*h))
 }
 
 // delete enters the deletion of an artefact.
@@ -280,7 +280,7 @@ func (c *commit) carry(carried *store.Carried) {
 	h.Superseded = ""
 	c.number(h, len(h.Rows))
 	for version := uint32(1); h.Floor && version < h.Version; version++ {
-		below := h.Below(version)
+		below := format.BelowFloor(h, version)
 		below.LSN = h.LSN
 		c.add(below)
 	}

@@ -37,7 +37,7 @@ func (v view) collect(job *store.GCJob, holds map[store.Ticket]store.Moment, pla
 	}
 	var drop []*store.Head
 	for _, newest := range v.artefacts() {
-		if _, ours := job.KeepIn(newest.Scope); !ours || job.Reviews != nil {
+		if _, ours := format.KeepIn(job, newest.Scope); !ours || job.Reviews != nil {
 			continue
 		}
 		for _, x := range format.Judge(v.versions[nameOf(newest)], job, c.batch.Now, why) {
@@ -95,7 +95,7 @@ func (v view) names() format.Names {
 
 // past are the rows of state that serve only the past, those of journals that newer ones replaced, and decided reviews.
 func (v view) past(job *store.GCJob, rep *store.GCReport) (rows []store.StateRow, reviews []ulid.ULID) {
-	limit, only := v.cfg.Now().Add(-job.KeepFor).UnixMicro(), job.Only() || job.Reviews != nil
+	limit, only := v.cfg.Now().Add(-job.KeepFor).UnixMicro(), format.ScopedGC(job) || job.Reviews != nil
 	for id, h := range v.held {
 		if h.Decided != "" && (slices.Contains(job.Reviews, id) || !only && h.At.UnixMicro() <= limit) {
 			reviews, rep.Reviews = append(reviews, id), rep.Reviews+1
@@ -145,7 +145,7 @@ func (v view) erase(job *store.EraseJob) (rep store.EraseReport, err error) {
 	if job != nil && (job.Names || len(job.Leaves) > 0) {
 		return rep, fmt.Errorf("storetest: %w: the reference store prunes no leaves", errors.ErrUnsupported)
 	}
-	if err := job.Check(); err != nil {
+	if err := format.CheckErase(job); err != nil {
 		return rep, err
 	}
 	for _, r := range job.State {
@@ -153,7 +153,7 @@ func (v view) erase(job *store.EraseJob) (rep store.EraseReport, err error) {
 			return rep, &store.ConflictError{Key: r.Key, Have: r.LSN, Now: is}
 		}
 	}
-	c, err := v.operator(manifest.Record{Type: manifest.TypeErase, By: job.By, Reason: job.Reason, Query: store.AskedDigest(job.Asked, job.Cascade)})
+	c, err := v.operator(manifest.Record{Type: manifest.TypeErase, By: job.By, Reason: job.Reason, Query: format.AskedDigest(job.Asked, job.Cascade)})
 	if err != nil {
 		return rep, err
 	}
@@ -178,6 +178,6 @@ func (v view) erase(job *store.EraseJob) (rep store.EraseReport, err error) {
 		delete(c.asked, leaf)
 	}
 	c.setState(own(job.State))
-	c.leaf.Parent, c.leaf.Note = rep.Trace, rep.Counts()
+	c.leaf.Parent, c.leaf.Note = rep.Trace, format.EraseCounts(&rep)
 	return rep, c.end()
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -105,9 +106,9 @@ func (v view) rows(q *store.ScanQuery, after string) map[string]store.ScanPage {
 func (v view) artefactRows(q *store.ScanQuery, rows map[string]store.ScanPage) {
 	for _, h := range v.artefacts() {
 		newestFirst := fmt.Sprintf("%020d.%s", ^h.LSN, h.ID)
-		current := h.Live() && v.successor(h) == nil
+		current := format.Live(h) && v.successor(h) == nil
 		switch {
-		case q.What == store.ScanArtefacts && h.Scope == q.Scopes[0] && (h.Live() || q.Deleted) && strings.HasPrefix(h.ID, q.Prefix) && q.Filter.Match(h):
+		case q.What == store.ScanArtefacts && h.Scope == q.Scopes[0] && (format.Live(h) || q.Deleted) && strings.HasPrefix(h.ID, q.Prefix) && q.Filter.Match(h):
 			key := h.ID
 			if q.Newest {
 				key = newestFirst

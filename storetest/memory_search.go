@@ -29,7 +29,7 @@ const mostMisses = 20
 func (s search) Shown(num uint64) bool {
 	h := s.page(num).head
 	return slices.Contains(s.q.Scopes, h.Scope) && !slices.Contains(s.q.Mask, store.Ref{Scope: h.Scope, ID: h.ID}) &&
-		s.q.Passes(h) && (s.q.Excludes(h) != "") == s.misses
+		format.Passes(s.q, h) && (format.Excludes(s.q, h) != "") == s.misses
 }
 
 // Resolve returns the page that answers for one whose words were found.
@@ -204,7 +204,7 @@ func (s search) beside(num uint64) (most float64) {
 func (s search) leftOut(found, misses []lexical.Hit) (out []store.Excluded) {
 	counts, nearest := map[string]int{}, map[string][]store.Candidate{}
 	for _, h := range s.current() {
-		why := s.q.Excludes(h)
+		why := format.Excludes(s.q, h)
 		if s.successor(h) != nil {
 			why = triage.Superseded
 		}
@@ -213,7 +213,7 @@ func (s search) leftOut(found, misses []lexical.Hit) (out []store.Excluded) {
 		}
 	}
 	for _, p := range s.pages {
-		if slices.Contains(s.q.Scopes, p.head.Scope) && s.then.answers(p) == p && !s.q.Passes(p.head) {
+		if slices.Contains(s.q.Scopes, p.head.Scope) && s.then.answers(p) == p && !format.Passes(s.q, p.head) {
 			counts[triage.Filtered]++
 		}
 	}
@@ -228,7 +228,7 @@ func (s search) leftOut(found, misses []lexical.Hit) (out []store.Excluded) {
 		}
 	}
 	for _, h := range misses {
-		miss(s.q.Excludes(s.page(h.Num).head), h.Num, h)
+		miss(format.Excludes(s.q, s.page(h.Num).head), h.Num, h)
 	}
 	for _, why := range slices.Sorted(maps.Keys(counts)) {
 		named := nearest[why][:min(len(nearest[why]), mostMisses)]

@@ -10,6 +10,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -116,7 +117,7 @@ func checkForged(b *bench) {
 		}
 	}
 	require.Positive(b, appended*committed, "control")
-	batch := b.state(store.EraseRows+b.id().String(), "{}")
+	batch := b.state(format.EraseRows+b.id().String(), "{}")
 	_, err = b.st.Commit(b.ctx, batch)
 	require.ErrorIs(b, err, store.ErrInvalid)
 	now, err := b.st.Audit().Size(b.ctx)

@@ -8,6 +8,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -96,7 +97,7 @@ func checkEraseBound(b *bench) {
 	look()
 	b.crash()
 	look()
-	_, err = b.st.Commit(b.ctx, b.state(store.EraseRows+b.id().String(), "{}"))
+	_, err = b.st.Commit(b.ctx, b.state(format.EraseRows+b.id().String(), "{}"))
 	require.ErrorIs(b, err, store.ErrInvalid)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -166,7 +167,7 @@ func checkSourceHost(b *bench) {
 	from := func(stamp, host string) store.Put {
 		p := b.fact("rule", "the text of a file")
 		p.Artefact.Source = "file:/rules/one.md"
-		p.Source = store.Validator{Stamp: store.StampOf(stamp, host), Hash: store.ContentHash("the text of a file"), At: b.time()}
+		p.Source = store.Validator{Stamp: format.StampOf(stamp, host), Hash: store.ContentHash("the text of a file"), At: b.time()}
 		return p
 	}
 	for n, c := range []struct {
@@ -176,14 +177,14 @@ func checkSourceHost(b *bench) {
 		out := b.commit(b.batch(from(c.stamp, c.host)))
 		require.Equal(b, c.repeats, len(out.Repeats) == 1, n)
 		h := b.load(b.find("rule")).Head
-		require.Equal(b, c.host, h.SourceHost(), n)
+		require.Equal(b, c.host, format.SourceHost(h), n)
 	}
 	b.crash()
-	require.Equal(b, "b", b.load(b.find("rule")).Head.SourceHost())
+	require.Equal(b, "b", format.SourceHost(b.load(b.find("rule")).Head))
 	web := b.fact("web", "words")
-	web.Artefact.Source, web.Source = "http://rules/one", store.Validator{Stamp: store.StampOf("etag x", "a"), Hash: 1}
+	web.Artefact.Source, web.Source = "http://rules/one", store.Validator{Stamp: format.StampOf("etag x", "a"), Hash: 1}
 	b.commit(b.batch(web))
-	require.Empty(b, b.load(b.find("web")).Head.SourceHost(), "a file alone has a host")
+	require.Empty(b, format.SourceHost(b.load(b.find("web")).Head), "a file alone has a host")
 }
 
 func checkRepeat(b *bench) {

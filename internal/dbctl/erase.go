@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -253,7 +254,7 @@ func (c *eraseVerifyCmd) Run(a *app) error {
 	}
 	limits := ops.Limits()
 	return a.emit(receiptView{r.DB, r.Done, r.Head, limits}, func(w io.Writer) {
-		fmt.Fprintf(w, "database %s has recorded, at %s: erased by %s, %s\n%s\nleaf %d is in the audit of %s\n", r.DB, r.Done.At.Format("2006-01-02T15:04:05Z"), line(r.Done.By), line(r.Done.Reason), r.Done.Counts(), r.Done.Leaf, line(r.Head))
+		fmt.Fprintf(w, "database %s has recorded, at %s: erased by %s, %s\n%s\nleaf %d is in the audit of %s\n", r.DB, r.Done.At.Format("2006-01-02T15:04:05Z"), line(r.Done.By), line(r.Done.Reason), format.EraseCounts(&r.Done), r.Done.Leaf, line(r.Head))
 		if head == nil {
 			fmt.Fprintln(w, "that head came with the receipt, so both could be forged together; compare it with a head that you keep elsewhere (--head)")
 		} else {

@@ -38,7 +38,7 @@ func (s *Engine) At(step string) error {
 
 // Append implements store.Store: it writes the leaves that a caller may write.
 func (s *Engine) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
-	if err := store.CheckLeaves(leaves); err != nil {
+	if err := format.CheckLeaves(leaves); err != nil {
 		return err
 	}
 	return s.Note(ctx, leaves, d)

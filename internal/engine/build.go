@@ -412,7 +412,7 @@ func (s *Engine) prepareReview(ctx context.Context, b *Request, pre *prepared) e
 	if b.Action == store.ActReject {
 		return nil
 	}
-	return b.CheckIDs() // it may have been held by a release that accepted such ids
+	return format.CheckIDs(&b.Batch) // it may have been held by a release that accepted such ids
 }
 
 // written is one put on its way to a version. It goes through these steps in order, and each fills its own

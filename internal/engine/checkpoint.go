@@ -53,7 +53,7 @@ func (s *Engine) throttle(ctx context.Context, b *store.Batch) error {
 	if behind <= throttleBytes {
 		return nil
 	}
-	t := time.NewTimer(delayFor(behind, b.Bytes()))
+	t := time.NewTimer(delayFor(behind, format.BatchBytes(b)))
 	defer t.Stop()
 	select {
 	case <-t.C:

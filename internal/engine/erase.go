@@ -66,7 +66,7 @@ type erasure struct {
 // Erase commits a job. The caller then purges the files and calls EraseDone. The end of ctx stops it before the first commit
 // only. After any other error some of the commits may be done: the report has them, and EraseRest continues the run.
 func (s *Engine) Erase(ctx context.Context, job *store.EraseJob, progress store.Progress) (store.EraseReport, error) {
-	if err := cmp.Or(job.Check(), s.Writable()); err != nil {
+	if err := cmp.Or(format.CheckErase(job), s.Writable()); err != nil {
 		return store.EraseReport{}, err
 	}
 	now := s.opts.Now() // of the trace and of the report: whoever has the report can compare them
@@ -338,7 +338,7 @@ func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow) (er
 	e := b.extra.erase
 	b.Trace = row.Report.Trace
 	b.Leaf = manifest.Record{Type: manifest.TypeErase, Action: "erase", By: row.Report.By, Reason: row.Report.Reason,
-		Query: store.AskedDigest(row.Report.Asked, row.Report.Cascade)}
+		Query: format.AskedDigest(row.Report.Asked, row.Report.Cascade)}
 	e.run, e.sum, e.groups = row.Report.Trace, &row.Report, s.groupNumbers(e.job.Groups)
 	if !e.more {
 		e.tail.Held, e.tail.Questions, e.tail.State = len(e.job.Held), len(e.job.Questions), len(e.job.State)
@@ -384,7 +384,7 @@ func (s *Engine) eraseSubmit(ctx context.Context, b *Request, row *eraseRow) (ou
 		if err != nil {
 			return out, err
 		}
-		b.State = append(b.State, store.StateRow{Key: store.EraseRows + e.run, Value: value})
+		b.State = append(b.State, store.StateRow{Key: format.EraseRows + e.run, Value: value})
 	}
 	return s.Submit(ctx, *b)
 }
@@ -413,7 +413,7 @@ func (s *Engine) enqueueErase(b *Request, p *Commit, leaf *manifest.Record) erro
 		}
 	}
 	n := joinErased(*e.sum, e.tail)
-	leaf.Note = n.Counts()
+	leaf.Note = format.EraseCounts(&n)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
@@ -104,7 +105,7 @@ func TestForgedEraseRow(t *testing.T) {
 	job := eraseCut(t, m)
 	var row store.StateRow
 	require.NoError(t, m.eraseRows(t.Context(), func(r *eraseRow, _ uint64) (err error) {
-		row, err = m.State(t.Context(), store.EraseRows+r.Report.Trace)
+		row, err = m.State(t.Context(), format.EraseRows+r.Report.Trace)
 		return err
 	}))
 	require.NotEmpty(t, row.Key, "control")
@@ -113,7 +114,7 @@ func TestForgedEraseRow(t *testing.T) {
 	_, err := other.Commit(t.Context(), other.batch("acme", store.Artefact{ID: job.Refs[0].ID, Kind: store.KindFact, Text: "mine"}))
 	require.NoError(t, err)
 	b := other.batch("acme")
-	b.Trace, b.State = row.Key[len(store.EraseRows):], []store.StateRow{{Key: row.Key, Value: row.Value}}
+	b.Trace, b.State = row.Key[len(format.EraseRows):], []store.StateRow{{Key: row.Key, Value: row.Value}}
 	_, err = other.Commit(t.Context(), b)
 	require.ErrorIs(t, err, store.ErrInvalid)
 	for _, leaf := range []manifest.Record{{Type: manifest.TypeCommit, By: "desk"}, {Type: manifest.TypePromote, By: "desk"}} {

@@ -70,7 +70,7 @@ func (s *Engine) eraseCloses(run string) {
 
 // eraseRowInstalled notes what the row of a run says of missing commits. The caller holds cat.mu, or is recovery.
 func (s *Engine) eraseRowInstalled(key string, lsn uint64, value []byte) {
-	run, ok := strings.CutPrefix(key, store.EraseRows)
+	run, ok := strings.CutPrefix(key, format.EraseRows)
 	switch {
 	case !ok:
 	case bytes.HasPrefix(value, []byte(`{"stage":"`+eraseCommits+`"`)):
@@ -82,8 +82,8 @@ func (s *Engine) eraseRowInstalled(key string, lsn uint64, value []byte) {
 
 // loadErases notes the runs that the rows know.
 func (s *Engine) loadErases(tx Reader) error {
-	for k, v := range tx.From(TableState, []byte(store.EraseRows)) {
-		if !bytes.HasPrefix(k, []byte(store.EraseRows)) {
+	for k, v := range tx.From(TableState, []byte(format.EraseRows)) {
+		if !bytes.HasPrefix(k, []byte(format.EraseRows)) {
 			break
 		}
 		if codec.IsDestroyed(v) {
@@ -140,7 +140,7 @@ func (s *Engine) eraseTold(ctx context.Context, rep *store.EraseReport) error {
 	for _, l := range leaves {
 		if l.Type == manifest.TypeErase {
 			rep.Leaf, rep.LSN = l.Index, l.LSN
-			err = rep.TakeCounts(l.Note)
+			err = format.TakeEraseCounts(rep, l.Note)
 		}
 	}
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *Engine) eraseTold(ctx context.Context, rep *store.EraseReport) error {
 // eraseRows shows fn the rows of all runs, oldest first, each with the LSN of the commit that wrote it. Rows that no erase wrote
 // are passed over.
 func (s *Engine) eraseRows(ctx context.Context, fn func(*eraseRow, uint64) error) error {
-	for q := (store.ScanQuery{What: store.ScanState, Prefix: store.EraseRows, Limit: 100}); ; {
+	for q := (store.ScanQuery{What: store.ScanState, Prefix: format.EraseRows, Limit: 100}); ; {
 		page, err := s.Scan(ctx, q)
 		if err != nil {
 			return err
@@ -160,12 +160,12 @@ func (s *Engine) eraseRows(ctx context.Context, fn func(*eraseRow, uint64) error
 		for _, r := range page.State {
 			var row eraseRow
 			err := json.Unmarshal(r.Value, &row)
-			if wrote, aerr := s.erasedIn(ctx, strings.TrimPrefix(r.Key, store.EraseRows), &r, row.Stage); aerr != nil {
+			if wrote, aerr := s.erasedIn(ctx, strings.TrimPrefix(r.Key, format.EraseRows), &r, row.Stage); aerr != nil {
 				return aerr
 			} else if !wrote {
 				continue
 			}
-			if err != nil || row.Report.Trace != strings.TrimPrefix(r.Key, store.EraseRows) || (row.Stage == eraseCommits) != (row.Job != nil) {
+			if err != nil || row.Report.Trace != strings.TrimPrefix(r.Key, format.EraseRows) || (row.Stage == eraseCommits) != (row.Job != nil) {
 				return s.Corrupt(fmt.Sprintf("state row %q", r.Key), fmt.Errorf("it is no row of an erase: %w", cmp.Or(err, format.ErrEdited)))
 			}
 			if err := fn(&row, r.LSN); err != nil {
@@ -237,7 +237,7 @@ func (s *Engine) EraseDone(ctx context.Context, rep store.EraseReport) error {
 	}
 	_, err = s.Submit(context.WithoutCancel(ctx), Request{Batch: store.Batch{
 		ID: id, Trace: rep.Trace, Scope: store.OperatorScope, Actor: "operator", Now: s.opts.Now(),
-		State: []store.StateRow{{Key: store.EraseRows + rep.Trace, Value: value}},
+		State: []store.StateRow{{Key: format.EraseRows + rep.Trace, Value: value}},
 		Leaf:  manifest.Record{Type: manifest.TypeCommit, Action: "erase", By: rep.By, Note: "the files are written anew"},
 	}})
 	return err

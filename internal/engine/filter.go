@@ -515,9 +515,9 @@ func (c *catalogue) supersededAfter(p *pageCol, asOf uint64) bool {
 
 // excluded returns the rule that keeps a live page out of a context; "": none does.
 func (c *catalogue) excluded(p *pageCol, q *store.CandidateQuery, session uint64) triage.Reason {
-	r := store.Ruled{Expires: c.expires(p), Kind: p.kind, Provenance: p.prov, Turn: c.ownTurn(p)}
+	r := format.Ruled{Expires: c.expires(p), Kind: p.kind, Provenance: p.prov, Turn: c.ownTurn(p)}
 	r.Own = session != 0 && (r.Turn || p.prov < q.Floor) && uint64(c.art(uint64(p.art)).group) == session
-	return q.Rule(&r)
+	return format.Rule(q, &r)
 }
 
 // ofSession returns, by provenance, the pages of a session that are not in the lists of their

@@ -299,7 +299,7 @@ func (c *collector) planRows(heads []*store.Head) {
 	for droppable < last && c.forgettable(heads[droppable]) {
 		droppable++
 	}
-	keep, _ := c.job.KeepIn(heads[last].Scope)
+	keep, _ := format.KeepIn(c.job, heads[last].Scope)
 	if h := heads[last]; droppable == last && h.Deleted && c.forgettable(h) && codec.Micros(h.PutAt) <= c.now-keep.For.Microseconds() && !c.s.holds.keep(h.LSN, 0) {
 		f := *h
 		f.Forgotten = true
@@ -369,7 +369,7 @@ func (c *collector) forgetRows() error {
 // forgetState drops state rows that only the past needs, and held batches that were decided. A run
 // for one scope leaves them: they belong to no scope.
 func (c *collector) forgetState() error {
-	if c.job.Only() {
+	if format.ScopedGC(c.job) {
 		return nil
 	}
 	limit := c.now - c.job.KeepFor.Microseconds()

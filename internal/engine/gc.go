@@ -318,7 +318,7 @@ func (c *collector) nameLineage(art uint64) error {
 func (c *collector) planArtefact(art uint64) error {
 	scope, newest, live, expires := c.state(art)
 	expired := live && expires != 0 && expires <= c.now
-	_, ours := c.job.KeepIn(scope)
+	_, ours := format.KeepIn(c.job, scope)
 	if newest == 1 && !expired || !ours {
 		return nil
 	}

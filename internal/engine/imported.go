@@ -164,7 +164,7 @@ func (s *Engine) belowFloor(row []byte, k format.HeadKey) []byte {
 	if err != nil {
 		return nil
 	}
-	h = h.Below(k.Version)
+	h = format.BelowFloor(h, k.Version)
 	h.Provenance = t.Provenance
 	return (&format.Proof{}).AppendHead(format.EncodeHead(nil, h, t.Scope, format.EncodeCold(h)))
 }

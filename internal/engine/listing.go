@@ -39,7 +39,7 @@ func (s *Engine) Scan(ctx context.Context, q store.ScanQuery) (store.ScanPage, e
 	if err := s.Readable(ctx); err != nil {
 		return store.ScanPage{}, err
 	}
-	if err := q.Check(); err != nil {
+	if err := format.CheckScan(&q); err != nil {
 		return store.ScanPage{}, err
 	}
 	if q.Limit <= 0 {

@@ -375,7 +375,7 @@ func (s *Engine) headIn(tx Reader, k format.HeadKey) (*store.Head, error) {
 			if err != nil {
 				return nil, s.Corrupt(fmt.Sprintf("head row %x", key), err)
 			}
-			return h.Below(k.Version), nil
+			return format.BelowFloor(h, k.Version), nil
 		}
 		return nil, s.Corrupt(fmt.Sprintf("head row %x", key), errors.New("missing"))
 	}

@@ -160,7 +160,7 @@ func (q *sequencer) abandon() {
 
 // Commit implements store.Store: the batch is durable, then visible, then answered.
 func (s *Engine) Commit(ctx context.Context, b store.Batch) (store.Outcome, error) {
-	if err := b.CheckCommit(); err != nil {
+	if err := format.CheckCommit(&b); err != nil {
 		return store.Outcome{}, err
 	}
 	return s.Submit(ctx, Request{Batch: b})
@@ -209,7 +209,7 @@ func (s *Engine) Submit(ctx context.Context, b Request) (store.Outcome, error) {
 		case errors.Is(err, ErrLogFull) && !full && s.opts.Space.Relieve(ctx) == nil:
 			full = true
 		case err != nil:
-			return store.Outcome{}, s.opts.Space.NoSpace(err, b.Bytes())
+			return store.Outcome{}, s.opts.Space.NoSpace(err, format.BatchBytes(&b.Batch))
 		case r.known != nil:
 			return *r.known, nil
 		case r.commit != nil:
@@ -238,7 +238,7 @@ func (s *Engine) admit(ctx context.Context, b *Request) (done func(), err error)
 	if err := s.throttle(ctx, &b.Batch); err != nil {
 		return nil, err
 	}
-	return s.opts.Space.Admit(ctx, b.Bytes(), len(b.Puts) > 0)
+	return s.opts.Space.Admit(ctx, format.BatchBytes(&b.Batch), len(b.Puts) > 0)
 }
 
 // awaitInstall waits until a commit is installed. The caller syncs the log itself: there is no

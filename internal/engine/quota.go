@@ -121,13 +121,13 @@ func (s *Engine) readQuotas(ctx context.Context) (any bool, err error) {
 		}
 		next := quotas{known: true, by: map[string]store.Quota{}}
 		counts := false
-		for q := (store.ScanQuery{What: store.ScanState, Prefix: store.QuotaRows, Limit: 1000}); ; {
+		for q := (store.ScanQuery{What: store.ScanState, Prefix: format.QuotaRows, Limit: 1000}); ; {
 			page, err := s.Scan(ctx, q)
 			if err != nil {
 				return false, err
 			}
 			for _, r := range page.State {
-				is, err := store.DecodeQuota(r)
+				is, err := format.DecodeQuota(r)
 				if err != nil {
 					return false, s.Corrupt("state row "+r.Key, err)
 				}
@@ -175,7 +175,7 @@ func (s *Engine) countHeld(q *quotas) error {
 func (s *Engine) quotaInstalled(c *format.Commit) {
 	q := &s.quotas
 	for i := range c.State {
-		if strings.HasPrefix(c.State[i].Key, store.QuotaRows) || q.held != nil && strings.HasPrefix(c.State[i].Key, reviewGonePrefix) {
+		if strings.HasPrefix(c.State[i].Key, format.QuotaRows) || q.held != nil && strings.HasPrefix(c.State[i].Key, reviewGonePrefix) {
 			q.known, q.changes = false, q.changes+1
 		}
 	}

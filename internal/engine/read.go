@@ -353,7 +353,7 @@ func (l *loading) headIn(tx Reader, i int) {
 				err = l.prove(format.HeadKey{Art: k.Art, Version: h.Version}, row)
 			}
 			if err == nil {
-				o.Head = h.Below(k.Version)
+				o.Head = format.BelowFloor(h, k.Version)
 				o.Err = format.GoneError(o.Head, o.Page)
 				return
 			}

@@ -228,7 +228,7 @@ const (
 
 // vectors drops the vectors of all models except those that the job names.
 func (c *collector) vectors() error {
-	if c.job.Models == nil || c.job.Only() {
+	if c.job.Models == nil || format.ScopedGC(c.job) {
 		return nil
 	}
 	keep := map[uint64]bool{}

@@ -3,6 +3,7 @@ package eraseplan
 import (
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -33,7 +34,7 @@ func (n name) text() string {
 }
 
 // digest is the name under the secret of a database.
-func (n name) digest(secret []byte) string { return store.AskedOf(secret, n.kind, n.text()) }
+func (n name) digest(secret []byte) string { return format.AskedOf(secret, n.kind, n.text()) }
 
 // namesOf lists what a request asks for.
 func namesOf(req *ops.Request) (list []name) {

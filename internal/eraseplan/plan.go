@@ -94,7 +94,7 @@ func goOn(ctx context.Context, st store.Store, plan *Plan, progress store.Progre
 }
 
 // StateKind says what a store must know of the rows that say how far an erase has come.
-func StateKind() store.StateKind { return store.StateKind{Prefix: store.EraseRows, Stays: true} }
+func StateKind() store.StateKind { return store.StateKind{Prefix: format.EraseRows, Stays: true} }
 
 // Find searches a store for what a request asks for. Nothing is found: the report is empty.
 func Find(ctx context.Context, st store.Store, req *ops.Request) (*Plan, error) {

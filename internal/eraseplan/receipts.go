@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -15,7 +16,7 @@ import (
 // the database that erased, as in the receipt.
 
 // ReceiptKind says what a store must know of these rows.
-func ReceiptKind() store.StateKind { return store.StateKind{Prefix: store.ReceiptRows, Stays: true} }
+func ReceiptKind() store.StateKind { return store.StateKind{Prefix: format.ReceiptRows, Stays: true} }
 
 // ReceiptRow is the row that remembers an erase of a database.
 func ReceiptRow(db string, done *store.EraseReport) (store.StateRow, error) {
@@ -25,12 +26,12 @@ func ReceiptRow(db string, done *store.EraseReport) (store.StateRow, error) {
 	if err != nil {
 		return store.StateRow{}, fmt.Errorf("ctxpage: encode the row of a receipt: %w", err)
 	}
-	return store.StateRow{Key: store.ReceiptRows + db + "/" + done.Trace, Value: value}, nil
+	return store.StateRow{Key: format.ReceiptRows + db + "/" + done.Trace, Value: value}, nil
 }
 
 // Remembered are the erases of a database whose receipts were given to imports into a store, by trace; "": of any database.
 func Remembered(ctx context.Context, st store.Store, db string) (list []store.EraseReport, err error) {
-	prefix := store.ReceiptRows
+	prefix := format.ReceiptRows
 	if db != "" {
 		prefix += db + "/"
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
@@ -98,7 +99,7 @@ type eraseRow struct {
 }
 
 func walkRows(ctx context.Context, st store.Store, fn func(eraseRow)) error {
-	return staterows.Walk(ctx, st, store.EraseRows, func(r store.StateRow) error {
+	return staterows.Walk(ctx, st, format.EraseRows, func(r store.StateRow) error {
 		var row eraseRow
 		if err := json.Unmarshal(r.Value, &row); err != nil {
 			return &store.CorruptError{File: "state row " + r.Key, Err: err}

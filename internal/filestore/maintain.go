@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -85,7 +86,7 @@ func (s *Store) Maintain(ctx context.Context, job store.Job, progress store.Prog
 	if s.eng.Closed() {
 		return store.JobReport{}, store.ErrClosed
 	}
-	if err := job.Check(); err != nil {
+	if err := format.CheckJob(&job); err != nil {
 		return store.JobReport{}, err
 	}
 	if progress == nil {

@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // The date in a header is that of its time, though the one that was asked for before is remembered.

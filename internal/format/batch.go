@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // OutcomeDays is how long the outcome of a batch id is remembered. A batch with an older id is
@@ -31,7 +32,7 @@ func Admit(b *store.Batch) error {
 	if now := max(b.Now.UnixMilli(), 0); b.ID.Time() > uint64(now+idAhead.Milliseconds()) {
 		return store.Invalid("batch id", b.ID.String()+", of "+ulid.Time(b.ID.Time()).UTC().Format(time.DateOnly), "a ULID of about now")
 	}
-	if err := b.CheckIDs(); err != nil {
+	if err := CheckIDs(b); err != nil {
 		return err
 	}
 	if b.Bound == nil {

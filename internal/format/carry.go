@@ -33,7 +33,7 @@ func CarriedConflict(b *store.Batch, newest func(scope, id string) *store.Head) 
 // same if salt and digest are: salts come along with a carried version.
 func PageOf(h *store.Head, r *store.PageRow) *store.PageRow {
 	for i := 0; h != nil && i < len(h.Rows); i++ {
-		if store.SamePage(&h.Rows[i], r) {
+		if SameRow(&h.Rows[i], r) {
 			return &h.Rows[i]
 		}
 	}
@@ -49,7 +49,7 @@ func CarriedPage(prev *store.Head, c *store.Carried, i int) (known *store.PageRo
 	if c.Head.Gone || known != nil && !prev.Gone {
 		return known, "", false, nil
 	}
-	text, ok := c.Text(i)
+	text, ok := CarriedText(c, i)
 	if !ok {
 		err = store.Invalid("carried version", c.Head.PageRef(i+1).String()+", whose text is missing or is not that of its digest", "the text of each page that the version before does not have")
 	}

@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/lexical"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/oklog/ulid/v2"
 )
 
 // Commit is the body of a C record: what a redo needs, and the audit leaf in the same frame, so

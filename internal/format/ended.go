@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ctxpage/ctxpage/store"
 	"github.com/oklog/ulid/v2"
+
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Why a version goes (GCTally.Reason).

@@ -78,7 +78,7 @@ func versions(heads []*store.Head, job *store.GCJob, now int64) (vs []*Version) 
 
 // whyKept says what the job keeps; newer is the number of newer versions of the artefact.
 func whyKept(v *Version, newer int, job *store.GCJob, now int64) string {
-	keep, _ := job.KeepIn(v.Head.Scope)
+	keep, _ := KeepIn(job, v.Head.Scope)
 	switch {
 	case v.Why == "" || newer < keep.Versions:
 		return KeptNewest

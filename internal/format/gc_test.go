@@ -4,8 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Each of these versions shares a page with the next. The time of it grows as they do: in a square this takes minutes.

@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ctxpage/ctxpage/internal/codec"
-	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 func anyTime(t *rapid.T, name string) time.Time {

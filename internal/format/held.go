@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/oklog/ulid/v2"
 )
 
 // The row of a held batch: version · fields · proof.

@@ -39,11 +39,11 @@ func Erase(heads []*store.Head, upTo, lsn uint64, at time.Time, t *store.EraseRe
 		return nil, nil
 	}
 	for _, h := range heads[:n] {
-		if h.Live() {
+		if Live(h) {
 			t.Versions++
 		}
 		for i := range h.Rows {
-			if r := &h.Rows[i]; h.Live() && r.Version == h.Version && !stays[r.Num] {
+			if r := &h.Rows[i]; Live(h) && r.Version == h.Version && !stays[r.Num] {
 				t.Pages, t.Bytes = t.Pages+1, t.Bytes+int64(r.Bytes)
 			}
 		}

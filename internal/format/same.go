@@ -45,7 +45,7 @@ func SameHead(prev, h *store.Head, asOf bool) bool {
 		fields = sameFieldsAsOf
 	}
 	told := len(h.Artefact.Unknown) == 0 || bytes.Equal(prev.Artefact.Unknown, h.Artefact.Unknown) // silence changes nothing
-	return told && prev.Source.Hash == h.Source.Hash && prev.SourceHost() == h.SourceHost() && fields.Same(prev, h)
+	return told && prev.Source.Hash == h.Source.Hash && SourceHost(prev) == SourceHost(h) && fields.Same(prev, h)
 }
 
 // noteFields are the fields of an artefact that are information beside its text. A field that is

@@ -3,9 +3,10 @@ package format
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/store"
-	"github.com/stretchr/testify/require"
 )
 
 // A state row is read as it was written; a damaged or short one is refused.

@@ -20,6 +20,7 @@ package freshness
 
 import (
 	"context"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 	"log/slog"
 	"sync/atomic"
@@ -118,10 +119,10 @@ func (c *Checker) OwnFiles() bool { return c.Sources["file"] == store.Source(c.F
 // Elsewhere names the host that has the file an artefact comes from, if that is not this one. A file of the same path may be
 // here: it says nothing about the artefact. "": the source can be asked here.
 func (c *Checker) Elsewhere(h *store.Head) string {
-	if c.Files == nil || !c.Files.isElsewhere(h.SourceHost()) || !c.OwnFiles() {
+	if c.Files == nil || !c.Files.isElsewhere(format.SourceHost(h)) || !c.OwnFiles() {
 		return ""
 	}
-	return h.SourceHost()
+	return format.SourceHost(h)
 }
 
 // BeginSweep numbers a look at all files of an assembly; SeenClean tells what it found clean.

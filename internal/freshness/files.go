@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"github.com/cespare/xxhash/v2"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 	"io"
 	"io/fs"
@@ -209,7 +210,7 @@ func (s *Files) unchanged(root *os.Root, rel string, have store.Validator) bool 
 	}
 	var buf [96]byte
 	fi, err := root.Stat(rel)
-	return err == nil && fi.Mode().IsRegular() && fi.Size() <= s.limit && store.StampOf(string(appendStamp(buf[:0], fi)), s.Host) == have.Stamp && have.At.Sub(fi.ModTime()) > racy
+	return err == nil && fi.Mode().IsRegular() && fi.Size() <= s.limit && format.StampOf(string(appendStamp(buf[:0], fi)), s.Host) == have.Stamp && have.At.Sub(fi.ModTime()) > racy
 }
 
 // Probe compares stamps, and hashes only when they differ or were too fresh to prove anything.
@@ -226,7 +227,7 @@ func (s *Files) Probe(ctx context.Context, key string, have store.Validator) (st
 		return store.Validator{}, err
 	}
 	defer f.Close()
-	v := store.Validator{Stamp: store.StampOf(fileStamp(fi), s.Host), At: s.now()}
+	v := store.Validator{Stamp: format.StampOf(fileStamp(fi), s.Host), At: s.now()}
 	h := xxhash.New()
 	if _, err := io.Copy(h, io.LimitReader(f, s.limit+1)); err != nil {
 		return store.Validator{}, err
@@ -273,7 +274,7 @@ func (s *Files) read(key string) (got store.Fetched, quiet bool, err error) {
 	}
 	return store.Fetched{
 		Text: text, AsOf: fi.ModTime(),
-		Validator: store.Validator{Stamp: store.StampOf(fileStamp(fi), s.Host), Hash: xxhash.Sum64(b), At: at},
+		Validator: store.Validator{Stamp: format.StampOf(fileStamp(fi), s.Host), Hash: xxhash.Sum64(b), At: at},
 	}, s.isQuiet(after, len(b)), nil
 }
 

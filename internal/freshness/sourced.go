@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
@@ -141,7 +142,7 @@ func listSourced(ctx context.Context, st store.Store, scope string, known []File
 			path = ""
 		}
 		have[missing[i]] = &File{
-			Page: missing[i], key: KeyOf(h), Path: path, have: h.Source, host: h.SourceHost(), expires: codec.Micros(h.ExpiresAt), Pages: len(h.Rows), lone: len(h.DerivedFrom) == 0,
+			Page: missing[i], key: KeyOf(h), Path: path, have: h.Source, host: format.SourceHost(h), expires: codec.Micros(h.ExpiresAt), Pages: len(h.Rows), lone: len(h.DerivedFrom) == 0,
 		}
 	}
 	list := make([]File, 0, len(keys))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -132,7 +133,7 @@ func sameHead(a, b *store.Head) bool {
 		return false
 	}
 	for i := range a.Rows {
-		if !store.SamePage(&a.Rows[i], &b.Rows[i]) {
+		if !format.SameRow(&a.Rows[i], &b.Rows[i]) {
 			return false
 		}
 	}

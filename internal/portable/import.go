@@ -14,6 +14,7 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/directivelog"
 	"github.com/ctxpage/ctxpage/internal/eraseplan"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/ops"
 	"github.com/ctxpage/ctxpage/store"
@@ -293,7 +294,7 @@ func (m *importer) take(line *versionLine) error {
 	if all, err = m.missing(ref, all); err != nil || len(all) == 0 {
 		return err
 	}
-	if err := (&store.Batch{Carry: all}).CheckIDs(); err != nil {
+	if err := format.CheckIDs((&store.Batch{Carry: all})); err != nil {
 		return err
 	}
 	return m.add(ref, all, line.LSN)

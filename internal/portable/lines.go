@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
@@ -268,7 +269,7 @@ func (o *oneVersion) carried(n *counted) (store.Carried, error) {
 			continue
 		}
 		c.Texts[i], r.Hash = *p.Text, store.ContentHash(*p.Text)
-		if _, ok := c.Text(i); !ok {
+		if _, ok := format.CarriedText(&c, i); !ok {
 			return c, fieldError(where+".text", store.Invalid("text", "a text that is not the one of its digest", "the text as it was exported; the file was edited or damaged"))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/freshness"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/token"
@@ -27,7 +28,7 @@ func (m *importer) stateLine(b []byte) error {
 		return err
 	}
 	key := string(line.Key)
-	if key == "" || line.Value == nil || strings.HasPrefix(key, store.EraseRows) || strings.HasPrefix(key, store.ReceiptRows) {
+	if key == "" || line.Value == nil || strings.HasPrefix(key, format.EraseRows) || strings.HasPrefix(key, format.ReceiptRows) {
 		return fieldError("key", store.Invalid("key", fmt.Sprintf("%q", line.Name), "a row of state with a value"))
 	}
 	kind := kindOf(m.opts.State, key)
@@ -308,7 +309,7 @@ func (m *importer) heldBatch(id ulid.ULID, line *heldLine) (*store.Batch, error)
 		}
 		b.Puts = append(b.Puts, p)
 	}
-	return b, b.CheckIDs()
+	return b, format.CheckIDs(b)
 }
 
 func (m *importer) heldExpects(b *store.Batch, line *heldLine) error {

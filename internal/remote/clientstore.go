@@ -178,7 +178,7 @@ func (c *Client) Changes(ctx context.Context, after uint64, wait time.Duration) 
 // Append: see store.Store. If the server was replaced during the call, the client looks in the
 // audit whether the leaves were written. It returns ErrOutcomeUnknown if no server answers.
 func (c *Client) Append(ctx context.Context, leaves []*manifest.Record, d store.Durability) error {
-	err := store.CheckLeaves(leaves)
+	err := format.CheckLeaves(leaves)
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func (c *Client) Head(ctx context.Context) (manifest.Head, error) {
 
 // Maintain: see store.Store. Paths of backups are on the server's file system.
 func (c *Client) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
-	h := callOptions{writes: job.Writes(), bound: job.Writes()}
+	h := callOptions{writes: format.JobWrites(&job), bound: format.JobWrites(&job)}
 	if p != nil {
 		h.progress = func(is progress) { p(is.What, is.Done, is.Total) }
 	}

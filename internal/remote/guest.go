@@ -10,6 +10,7 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -266,7 +267,7 @@ func (g *guest) Maintain(ctx context.Context, job store.Job, p store.Progress) (
 	switch {
 	case !retry:
 		return rep, g.explained(err)
-	case sent && job.Writes():
+	case sent && format.JobWrites(&job):
 		return rep, fmt.Errorf("%w: the process that ran the job ended before it answered; look at its result before you run it again (Erasures, Stats, the file of the backup)", store.ErrOutcomeUnknown)
 	}
 	return g.is.Load().st.Maintain(ctx, job, p)
@@ -373,7 +374,7 @@ func (s sealed) PutVectors(ctx context.Context, _ string, _ []uint64, _ [][]floa
 
 // Maintain does what writes nothing into the database.
 func (s sealed) Maintain(ctx context.Context, job store.Job, p store.Progress) (store.JobReport, error) {
-	if job.Kind == store.JobCheckpoint || job.Writes() && job.Kind != store.JobBackup {
+	if job.Kind == store.JobCheckpoint || format.JobWrites(&job) && job.Kind != store.JobBackup {
 		return store.JobReport{}, store.ErrReadOnly
 	}
 	return s.guest.Maintain(ctx, job, p)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/internal/triage"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -382,7 +383,7 @@ func leftByFilter(leaf *manifest.Record, h *store.Head) (string, error) {
 		return "", err
 	}
 	q := store.CandidateQuery{Filter: f, Session: leaf.Session}
-	if !q.LeavesOut(h, h.PutAt) {
+	if !format.LeavesOut(&q, h, h.PutAt) {
 		return "", nil
 	}
 	return f.Mismatch(h), nil

@@ -76,10 +76,13 @@ func trust(h *store.Head, form manifest.Form) store.Provenance {
 	return h.Provenance
 }
 
+// roles are the roles that providers accept.
+var roles = []string{render.RoleSystem, store.RoleDeveloper, render.RoleUser, render.RoleAssistant, render.RoleTool}
+
 // IsTurn reports whether a page is a message of a session's requests. One with a role that no provider takes is data,
 // whatever calls it has.
 func IsTurn(h *store.Head, session string) bool {
-	return session != "" && h.Group == session && h.Kind == store.KindMessage && (h.Role == "" || slices.Contains(store.Roles, h.Role))
+	return session != "" && h.Group == session && h.Kind == store.KindMessage && (h.Role == "" || slices.Contains(roles, h.Role))
 }
 
 // Stub is what stands for a turn; text is that of its first page.

@@ -1,53 +1,54 @@
-package store
+package format
 
 import (
 	"slices"
 	"time"
 
 	"github.com/ctxpage/ctxpage/internal/triage"
+	"github.com/ctxpage/ctxpage/store"
 )
 
 // Live reports whether a version has content: it is not a deletion, and neither gc nor an erase
 // took it.
-func (h *Head) Live() bool { return !h.Deleted && !h.Gone }
+func Live(h *store.Head) bool { return !h.Deleted && !h.Gone }
 
 // Expired reports whether a version is no longer served at a time.
-func (h *Head) Expired(now time.Time) bool {
+func Expired(h *store.Head, now time.Time) bool {
 	return !h.ExpiresAt.IsZero() && h.ExpiresAt.UnixMicro() <= now.UnixMicro()
 }
 
 // own reports whether a version is a turn of the session that asks.
-func (q *CandidateQuery) own(h *Head) bool {
+func own(q *store.CandidateQuery, h *store.Head) bool {
 	return q.Session != "" && h.Group == q.Session && h.Scope == q.Scopes[0]
 }
 
 // Excludes returns the first rule that keeps a live version out of the candidates; "": none does. It does not apply the
 // filter; see Passes.
-func (q *CandidateQuery) Excludes(h *Head) triage.Reason {
-	p := Ruled{Kind: h.Kind, Provenance: h.Provenance, Own: q.own(h)}
-	p.Turn = h.Kind == KindMessage && h.Provenance <= Tool && h.Group != ""
+func Excludes(q *store.CandidateQuery, h *store.Head) triage.Reason {
+	p := Ruled{Kind: h.Kind, Provenance: h.Provenance, Own: own(q, h)}
+	p.Turn = h.Kind == store.KindMessage && h.Provenance <= store.Tool && h.Group != ""
 	if !h.ExpiresAt.IsZero() {
 		p.Expires = h.ExpiresAt.UnixMicro()
 	}
-	return q.Rule(&p)
+	return Rule(q, &p)
 }
 
 // Ruled is what the rules ask of a live page.
 type Ruled struct {
 	Expires    int64 // microseconds; 0: never
-	Kind       Kind
-	Provenance Provenance
+	Kind       store.Kind
+	Provenance store.Provenance
 	Turn       bool // an agent or a tool said it in a conversation
 	Own        bool // it is a turn of the session that asks; needed only of turns and below the floor
 }
 
 // Rule returns the first rule that keeps a page out of the candidates; "": none does. It defines the rules and the order in
 // which they are reported, for every store: an expired page below the floor counts as expired.
-func (q *CandidateQuery) Rule(p *Ruled) triage.Reason {
+func Rule(q *store.CandidateQuery, p *Ruled) triage.Reason {
 	switch {
 	case p.Expires != 0 && p.Expires <= q.Now.UnixMicro():
 		return triage.Expired
-	case p.Kind == KindSystem:
+	case p.Kind == store.KindSystem:
 		return ""
 	case p.Provenance < q.Floor && !p.Own:
 		return triage.BelowFloor
@@ -61,6 +62,20 @@ func (q *CandidateQuery) Rule(p *Ruled) triage.Reason {
 
 // Passes reports whether a version passes the filter. Turns of the session pass any filter, and
 // system pages one that is not Strict.
-func (q *CandidateQuery) Passes(h *Head) bool {
-	return q.own(h) || h.Kind == KindSystem && !q.Strict || q.Filter.Match(h)
+func Passes(q *store.CandidateQuery, h *store.Head) bool {
+	return own(q, h) || h.Kind == store.KindSystem && !q.Strict || q.Filter.Match(h)
+}
+
+// LeavesOut reports whether the filter excludes a version that has not been put yet, as of the
+// given time.
+func LeavesOut(q *store.CandidateQuery, h *store.Head, now time.Time) bool {
+	if q.Filter.IsZero() || !q.Strict && h.Kind == store.KindSystem || q.Session != "" && h.Group == q.Session {
+		return false
+	}
+	if h.PutAt.IsZero() {
+		put := *h
+		put.PutAt = now
+		h = &put
+	}
+	return !q.Filter.Match(h)
 }
