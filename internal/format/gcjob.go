@@ -12,7 +12,7 @@ func KeepIn(j *store.GCJob, scope string) (store.GCKeep, bool) {
 		keep, ok := j.Scopes[scope]
 		return keep, ok
 	}
-	return store.GCKeep{j.KeepFor, j.KeepVersions}, j.Scope == "" || j.Scope == scope
+	return store.GCKeep{For: j.KeepFor, Versions: j.KeepVersions}, j.Scope == "" || j.Scope == scope
 }
 
 // What gc keeps by default: tombstones of each artefact, and names of deleted artefacts in the whole database.
