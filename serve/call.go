@@ -47,7 +47,7 @@ type call struct {
 }
 
 func unary[In, Out any](name string, least Role, about string, do func(context.Context, *request, In) (Out, error)) call {
-	return call{name: name, least: least, about: about, in: schemaOf[In], out: schemaOf[Out], run: func(ctx context.Context, r *request, body []byte) (any, error) {
+	return call{name: name, least: least, about: about, in: view.SchemaOf[In], out: view.SchemaOf[Out], run: func(ctx context.Context, r *request, body []byte) (any, error) {
 		var in In
 		if err := decode(body, &in); err != nil {
 			return nil, err
@@ -57,7 +57,7 @@ func unary[In, Out any](name string, least Role, about string, do func(context.C
 }
 
 func stream[In, Line any](name string, least Role, about string, do func(context.Context, *request, In, func(Line) error) error) call {
-	return call{name: name, least: least, about: about, in: schemaOf[In], out: schemaOf[Line], flow: func(ctx context.Context, r *request, body []byte, line func(any) error) error {
+	return call{name: name, least: least, about: about, in: view.SchemaOf[In], out: view.SchemaOf[Line], flow: func(ctx context.Context, r *request, body []byte, line func(any) error) error {
 		var in In
 		if err := decode(body, &in); err != nil {
 			return err

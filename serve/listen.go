@@ -10,7 +10,7 @@ import (
 	"github.com/ctxpage/ctxpage/internal/remote"
 )
 
-// suffix sets this socket apart from that of the store, whose owner may be another process.
+// suffix sets this socket apart from the socket of the store, whose owner may be another process.
 const suffix = ".api"
 
 // SocketPath returns the path at which Listen serves a database: path + ".api.sock", links

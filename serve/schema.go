@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 var calls = sorted(pageCalls, contextCalls, conversationCalls, directiveCalls, auditCalls, reviewCalls)
@@ -52,14 +54,14 @@ func Schema() (any, error) {
 		headerRole: "with " + headerScope + ": agent, host or operator", headerTimeout: "seconds that the call may take",
 	}}
 	var err error
-	if out.Error, err = schemaOf[errorOut](); err != nil {
+	if out.Error, err = view.SchemaOf[errorOut](); err != nil {
 		return nil, err
 	}
 	open := []call{
-		{name: "hello", about: "Fix scope, actor and role. Returns a key for the other calls.", in: schemaOf[helloIn], out: schemaOf[helloOut]},
-		{name: "bye", about: "End the key of the header, and its open transactions.", in: schemaOf[struct{}], out: schemaOf[struct{}]},
-		{name: "status", about: "Describe the server. GET; needs no key.", in: schemaOf[struct{}], out: schemaOf[statusOut]},
-		{name: "stop", least: Operator, about: "End a server that exists only to serve.", in: schemaOf[struct{}], out: schemaOf[struct{}]},
+		{name: "hello", about: "Fix scope, actor and role. Returns a key for the other calls.", in: view.SchemaOf[helloIn], out: view.SchemaOf[helloOut]},
+		{name: "bye", about: "End the key of the header, and its open transactions.", in: view.SchemaOf[struct{}], out: view.SchemaOf[struct{}]},
+		{name: "status", about: "Describe the server. GET; needs no key.", in: view.SchemaOf[struct{}], out: view.SchemaOf[statusOut]},
+		{name: "stop", least: Operator, about: "End a server that exists only to serve.", in: view.SchemaOf[struct{}], out: view.SchemaOf[struct{}]},
 	}
 	for _, c := range slices.Concat(open, calls) {
 		line := callSchema{Path: "/v1/" + c.name, Role: c.least.String(), About: c.about, Stream: c.flow != nil}
@@ -85,28 +87,4 @@ func codes() []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-// schemaOf is the JSON schema of a type. Its lists are never null.
-func schemaOf[T any]() (*jsonschema.Schema, error) {
-	s, err := jsonschema.For[T](&jsonschema.ForOptions{})
-	if err == nil {
-		forbidNullLists(s)
-	}
-	return s, err
-}
-
-// forbidNullLists makes lists plain arrays: the generator also allows null, which no answer has.
-func forbidNullLists(s *jsonschema.Schema) {
-	if s == nil {
-		return
-	}
-	if len(s.Types) == 2 && s.Types[0] == "null" {
-		s.Type, s.Types = s.Types[1], nil
-	}
-	for _, p := range s.Properties {
-		forbidNullLists(p)
-	}
-	forbidNullLists(s.Items)
-	forbidNullLists(s.AdditionalProperties)
 }

@@ -71,8 +71,7 @@ type Options struct {
 	Evaluator ctxpage.Evaluator
 	// MaxCalls bounds the calls under way at once; 0: defaultMaxCalls.
 	MaxCalls int
-	// Lease is how long a key or an open transaction may be unused before it ends, in real time; 0:
-	// defaultLease.
+	// Lease is the real time after which an unused key or open transaction ends; 0: defaultLease.
 	Lease time.Duration
 	// Stop is called, once and in a goroutine of its own, when an operator asks the server to end.
 	// nil: such a call is refused.

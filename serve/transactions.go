@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -362,14 +363,10 @@ func assemble(ctx context.Context, r *request, in assembleIn) (assembleOut, erro
 		if err != nil {
 			return assembleOut{}, err
 		}
-		out.Messages = rawJSON(b)
+		out.Messages = json.RawMessage(b)
 	}
 	return out, nil
 }
-
-type rawJSON []byte
-
-func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
 func assembledOut(a *ctxpage.Assembly) assembleOut {
 	out := assembleOut{

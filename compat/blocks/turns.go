@@ -174,7 +174,7 @@ type Mark struct {
 	ID    string `json:"id,omitempty"` // its ID, if it has one; it takes precedence over Index
 }
 
-// cut decides how much of the oldest a history gives up to fit limit, and returns the first group kept.
+// cut decides how much of the oldest a history drops to fit limit, and returns the first group that stays.
 //
 // While everything from the mark on fits, the mark stays: what was cut stays cut although there is room, so the prefix
 // does not move. On overflow it cuts to the low mark, a share of what is movable, so that the next overflow is some

@@ -109,7 +109,7 @@ func grew(whole, n int) error {
 }
 
 // search returns the first state that fits, or the last one. Counts fall as messages go, so the state is bracketed:
-// states up to lo do not fit, hi does or is the last. The next state asked for is where the counts at both ends put the
+// states up to lo do not fit, hi fits or no state comes after it. The next state asked for is where the counts at both ends put the
 // limit, and a little beyond to the side that moved last, so that both ends close in; every fourth question halves the
 // bracket whatever the counts are. A counter whose counts follow the texts is asked two or three times, any other one at
 // most about four times the logarithm. A counter that is seen to count more of fewer messages is walked.

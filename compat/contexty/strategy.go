@@ -8,7 +8,7 @@ import (
 
 // EvictionStrategy shrinks a block that does not fit. Apply gets the messages, their count and the limit, and returns
 // what stays; nothing means the block is dropped. Compile calls it only when originalTokens > limit. A strategy of your
-// own may call those of this package with what it has left: they return messages that fit unchanged.
+// own may call a strategy of this package with the messages it keeps: they return messages that fit unchanged.
 type EvictionStrategy interface {
 	Apply(ctx context.Context, msgs []Message, originalTokens, limit int, counter TokenCounter) ([]Message, error)
 }
@@ -138,7 +138,7 @@ type truncate struct {
 
 // Apply walks forward once: whatever stays left of the walk is protected, so the next message in what is left is the
 // next message of the block. With a stock counter a count is a subtraction. Any other counter is asked for whole lists,
-// since nothing says that its counts add up, but only for a few of them (cuts.search): it must not count more of fewer
+// since nothing says that its counts add up, but only for a few (cuts.search): it must not count more of fewer
 // messages.
 func (t *truncate) Apply(ctx context.Context, msgs []Message, n, limit int, counter TokenCounter) ([]Message, error) {
 	if err := ctx.Err(); err != nil {

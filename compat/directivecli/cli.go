@@ -34,8 +34,8 @@ type Historian interface {
 	History() ([]Entry, error)
 }
 
-// Inheritor is an Engine whose state is joined with that of others above it. For it
-// the line "state" also shows what they have set.
+// Inheritor is an Engine whose state is joined with its ancestors'. For it the line
+// "state" also shows what they have set.
 type Inheritor interface {
 	// Inherited returns the directives that hold and were set elsewhere.
 	Inherited() (directive.Effective, error)

@@ -193,7 +193,7 @@ func parseFloat(s string) (float64, bool) {
 	return f, err == nil || errors.Is(err, strconv.ErrRange)
 }
 
-// asciiDigits replaces digits and spaces of other scripts with those of ASCII.
+// asciiDigits replaces digits and spaces of other scripts with ASCII.
 func asciiDigits(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

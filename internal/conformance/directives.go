@@ -188,8 +188,7 @@ func transcript(s *directive.Session, r directiveRequest) reply {
 	return reply{"result": reply{"kind": "state", "state": stateJSON(o.State)}}
 }
 
-// validate hands a string over as it is and any other value as its JSON text,
-// which is how a preprocessor's structured output arrives, too.
+// validate passes a string unchanged and any other value as its JSON text, as a preprocessor's structured output arrives.
 func validate(r directiveRequest) reply {
 	raw := string(r.Raw)
 	var text string

@@ -148,7 +148,7 @@ func changedTexts(ctx context.Context, db *ctxpage.DB, only diffOnly) (out []dif
 // maxDiff bounds the lines that are compared with each other; of longer texts all are removed and added.
 const maxDiff = 2000
 
-// diffLines returns the lines of two texts: those of a that b has not, those that it has more, and those of both, in their order.
+// diffLines returns the lines of two texts in order, marked as removed, added or common.
 func diffLines(a, b []string) (out []string) {
 	same := make([][]int, len(a)+1) // same[i][j]: lines that a[i:] and b[j:] share
 	if len(a) <= maxDiff && len(b) <= maxDiff {

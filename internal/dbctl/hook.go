@@ -141,8 +141,8 @@ func (c *hookCmd) append(ctx context.Context, a *app, session string, turns []ct
 	return view.Refs(got), err
 }
 
-// identify gives the turn of an event without an id one that is made of what it says and of the turn before it. If the host reports
-// the event again before anything else is said, the id is the same, and the second adds nothing.
+// identify sets the id of a turn whose event has none, from its text and the turn before it: an event that the host reports twice adds
+// nothing.
 func identify(ctx context.Context, s *ctxpage.Session, turns []ctxpage.Turn) error {
 	if len(turns) != 1 || turns[0].ID != "" {
 		return nil

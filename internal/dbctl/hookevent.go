@@ -296,9 +296,8 @@ func publicObject(v map[string]any, depth int) (kept any, within int) {
 	return out, most
 }
 
-// answers are what the assistant said since the user's last prompt. The transcript may not be written to its end when the
-// hook runs, so the event's own copy of the last answer counts, too. The same text after the same prompt is one turn, however
-// often the host stops.
+// answers returns what the assistant said since the user's last prompt. The transcript may be incomplete when the hook runs, so the
+// event's copy of the last answer counts, too. The same text after the same prompt is one turn.
 func (e *hookEvent) answers() ([]ctxpage.Turn, error) {
 	prompt, said, err := e.transcript()
 	prompt = or(prompt, e.Turn)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -104,48 +105,16 @@ func fill(w *os.File, text []byte, mode fs.FileMode) error {
 	return errors.Join(w.Chmod(mode), w.Sync())
 }
 
-// diffOf shows the one region in which two texts differ, with three lines around it.
+// diffOf shows the lines that differ between two texts, with three lines around them.
 func diffOf(path, old, changed string) string {
-	if old == changed {
-		return ""
-	}
 	const around = 3
-	a, b := linesOf(old), linesOf(changed)
-	head := 0
-	for head < len(a) && head < len(b) && a[head] == b[head] {
-		head++
-	}
-	tail := 0
-	for tail < len(a)-head && tail < len(b)-head && a[len(a)-1-tail] == b[len(b)-1-tail] {
-		tail++
-	}
-	from, end := max(0, head-around), max(0, tail-around)
-	var out strings.Builder
-	fmt.Fprintf(&out, "--- %s\n+++ %s\n@@ -%s +%s @@\n", path, path, hunk(from, len(a)-end), hunk(from, len(b)-end))
-	write := func(sign string, lines []string) {
-		for _, l := range lines {
-			out.WriteString(sign + strings.TrimSuffix(l, "\n") + "\n")
+	all := diffLines(slices.Collect(strings.Lines(old)), slices.Collect(strings.Lines(changed)))
+	differs := func(l string) bool { return l[0] != ' ' }
+	out := []string{"--- " + path, "+++ " + path}
+	for i, l := range all {
+		if slices.ContainsFunc(all[max(0, i-around):min(len(all), i+around+1)], differs) {
+			out = append(out, strings.TrimSuffix(l, "\n"))
 		}
 	}
-	write(" ", a[from:head])
-	write("-", a[head:len(a)-tail])
-	write("+", b[head:len(b)-tail])
-	write(" ", a[len(a)-tail:len(a)-end])
-	return out.String()
-}
-
-// hunk is a range of lines as diffs write it.
-func hunk(from, to int) string {
-	if from == to {
-		return fmt.Sprintf("%d,0", from)
-	}
-	return fmt.Sprintf("%d,%d", from+1, to-from)
-}
-
-func linesOf(s string) []string {
-	lines := strings.SplitAfter(s, "\n")
-	if lines[len(lines)-1] == "" {
-		lines = lines[:len(lines)-1]
-	}
-	return lines
+	return strings.Join(out, "\n") + "\n"
 }

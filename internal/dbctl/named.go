@@ -11,15 +11,15 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// One rule for every verb whose argument names an artefact. Any text may be an id, also one that looks like a reference,
-// so a text may have several readings, and they are tried in this order:
+// One rule for every verb whose argument names an artefact. Any text may be an id, also one that looks like a reference, so a text may
+// have several readings, tried in this order:
 //
 //  1. an id, as it is, of the scope or its ancestors
 //  2. id#page@version, the id as it is
 //  3. scope:id#page@version, percent-encoded
 //
-// The first that names something counts. If others name something too, verbs that read say so, and verbs that write
-// refuse: both tell how each of them is written. Ids of what a verb is about to make are taken as they are.
+// The first that names something counts. If others do too, verbs that read warn and verbs that write refuse; both show how to write
+// each. Ids of what a verb creates are literal.
 const namesHelp = `An artefact is named by its id, by id#page@version, or by scope:id#page@version with scope and id percent-encoded. The first of these readings that names something is used. If a second reading names something too, verbs that read print a warning, verbs that write refuse, and both show how to write each unambiguously. put, commit and session append take the id of what they create literally.`
 
 // namer finds what arguments name, seen from a scope.
@@ -30,8 +30,8 @@ type namer struct {
 	writes bool
 }
 
-// parted splits page and version from a text: the second reading.
-func parted(s string) (ctxpage.Ref, bool) {
+// cutRef splits page and version from a text: the second reading.
+func cutRef(s string) (ctxpage.Ref, bool) {
 	for _, sep := range []string{"#", "@"} {
 		i := strings.LastIndex(s, sep)
 		if i <= 0 {
@@ -48,7 +48,7 @@ func parted(s string) (ctxpage.Ref, bool) {
 
 func readings(s string) []ctxpage.Ref {
 	out := []ctxpage.Ref{{ID: s}}
-	if r, ok := parted(s); ok {
+	if r, ok := cutRef(s); ok {
 		out = append(out, r)
 	}
 	if r, err := store.ParseRef(s); err == nil {

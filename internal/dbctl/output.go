@@ -26,7 +26,7 @@ func (a *app) emit(v any, text func(w io.Writer)) error {
 	return enc.Encode(v)
 }
 
-// unless ends a verb with an exit code if what it printed is not good. err is that of printing.
+// unless ends a verb with an exit code if what it printed is not good. err is the error of printing.
 func unless(good bool, code int, err error) error {
 	if err == nil && !good {
 		return ended(code)

@@ -179,7 +179,7 @@ type policyAge struct {
 	age  *ops.Age
 }
 
-// ages lists the ages of a policy but for those of kinds.
+// ages lists the ages of a policy but for the ages of kinds.
 func ages(p *ops.Policy) []policyAge {
 	return []policyAge{{"sessions", &p.Sessions}, {"held", &p.Held}, {"decided", &p.Decided}, {"directives", &p.Directives}, {"versions", &p.Versions}, {"prune", &p.Prune}}
 }

@@ -1,6 +1,8 @@
 package dbctl
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 
@@ -40,28 +42,22 @@ func (c *sessionExportCmd) Run(a *app) error {
 
 // transcriptView is the JSON of a transcript: the messages as one document.
 type transcriptView struct {
-	Session  string    `json:"session"`
-	Format   string    `json:"format"`
-	Messages []rawJSON `json:"messages"`
-	LeftOut  int       `json:"left_out,omitempty"` // calls without a result, and results without a call
+	Session  string            `json:"session"`
+	Format   string            `json:"format"`
+	Messages []json.RawMessage `json:"messages"`
+	LeftOut  int               `json:"left_out,omitempty"` // calls without a result, and results without a call
 }
 
 // document prints the messages as one JSON document.
 func (c *sessionExportCmd) document(a *app, s *ctxpage.Session) error {
-	v := transcriptView{Session: c.Session, Format: c.Format, Messages: []rawJSON{}}
-	w := lineFunc(func(line []byte) { v.Messages = append(v.Messages, rawJSON(append([]byte(nil), line...))) })
+	v := transcriptView{Session: c.Session, Format: c.Format, Messages: []json.RawMessage{}}
+	w := lineFunc(func(line []byte) { v.Messages = append(v.Messages, bytes.Clone(line)) })
 	var err error
 	if _, v.LeftOut, err = foreign.Transcript(w, foreign.Format(c.Format), s.Turns(a.ctx, c.From)); err != nil {
 		return err
 	}
 	return a.emit(v, func(w io.Writer) { fmt.Fprintln(w, len(v.Messages)) })
 }
-
-// rawJSON is a message as it is.
-type rawJSON []byte
-
-// MarshalJSON returns the message.
-func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
 // lineFunc is called with each message that is written.
 type lineFunc func(line []byte)

@@ -7,10 +7,11 @@ import (
 	"os"
 	"strings"
 	"unicode"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/ctxpage/ctxpage/internal/view"
 )
 
 // What is stored was written by others, and must not act on the terminal of who looks at it: every byte that goes to a
@@ -69,21 +70,9 @@ func shown(s string) string {
 	}, s)
 }
 
-// escaped is JSON that says the same with every such rune written by its number.
+// escaped is JSON with every rune that steers or hides written by its number.
 func escaped(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case r == '\n' || r == '\t' || !steers(r) && !hidden(r): // between values; within one they are escaped already
-			b.WriteRune(r)
-		case r > 0xffff:
-			hi, lo := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, hi, lo)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.String()
+	return view.EscapeJSON(s, func(r rune) bool { return r != '\n' && r != '\t' && (steers(r) || hidden(r)) })
 }
 
 // escapedFor is escaped for a terminal, and JSON byte for byte elsewhere.

@@ -27,15 +27,13 @@ type node struct {
 	} `json:"message"`
 }
 
-// content is that of a ChatGPT message. Text and code have a text, or parts of which some are objects, as images and what was
-// spoken. Of other types, such as thoughts, all is carried as it is.
+// content is the content of a ChatGPT message: text and code, with parts of which some are objects, or another type, kept whole.
 type content struct {
 	Type  string            `json:"content_type"`
 	Text  string            `json:"text"`
 	Parts []json.RawMessage `json:"parts"`
 }
 
-// parts are the contents of a message.
 func (c *content) parts(raw json.RawMessage) (list []store.Part) {
 	if c.Text == "" && c.Parts == nil && c.Type != "" && c.Type != "text" && c.Type != "code" {
 		return []store.Part{keptPart(c.Type, raw)}
@@ -54,7 +52,6 @@ func (c *content) parts(raw json.RawMessage) (list []store.Part) {
 	return list
 }
 
-// tree is a ChatGPT conversation.
 type tree struct {
 	ID      string           `json:"conversation_id"`
 	Other   string           `json:"id"`
@@ -63,7 +60,7 @@ type tree struct {
 	Mapping map[string]*node `json:"mapping"`
 }
 
-// chatGPT is a conversation of a ChatGPT export: the branch that ends at the current node, or with branches all of them.
+// chatGPT reads a conversation of a ChatGPT export: the branch that ends at the current node, or with branches all of it.
 func chatGPT(e element, branches bool) (out []store.Artefact, err error) {
 	var v tree
 	if err := decode(e, &v); err != nil {
@@ -106,7 +103,6 @@ func chatGPT(e element, branches bool) (out []store.Artefact, err error) {
 	return out, nil
 }
 
-// conversation names the session of a conversation.
 func conversation(f Format, id string) string { return string(f) + "/" + id }
 
 // newest is the leaf with the newest message, for conversations that do not say which node is the current one; "": there is none.
@@ -173,7 +169,6 @@ func (v *tree) path(e element, branches bool) (names []string, err error) {
 	return names, nil
 }
 
-// claude is a conversation of a Claude export, or its memories.
 func claude(e element) (out []store.Artefact, err error) {
 	var v struct {
 		ID       string            `json:"uuid"`
@@ -210,7 +205,6 @@ func claude(e element) (out []store.Artefact, err error) {
 	return out, nil
 }
 
-// claudeTurn is a turn of a message, with its key in the conversation.
 type claudeTurn struct {
 	key      string
 	artefact store.Artefact
@@ -261,7 +255,6 @@ func claudeMessage(e element, field string, raw json.RawMessage) (out []claudeTu
 	return out, nil
 }
 
-// claudeMemories are facts: what is remembered of all conversations, and of each project.
 func claudeMemories(account string, memory, projects json.RawMessage) (out []store.Artefact) {
 	add := func(key, said string) {
 		if said = strings.TrimSpace(said); said != "" {

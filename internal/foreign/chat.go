@@ -24,8 +24,8 @@ type Message struct {
 	At         time.Time // zero if the file does not say
 }
 
-// Speaks gives a message of other blocks than text a word for them, such as "[image]", because a turn needs words. It reports
-// whether the message says, calls or answers anything.
+// Speaks reports whether the message says, calls or answers anything. It adds a word such as "[image]" to a message without text, because
+// a turn needs words.
 func (m *Message) Speaks() bool {
 	if len(m.Parts) > 0 && !hasText(m.Parts) {
 		m.Parts = append([]store.Part{{Type: "text", Text: "[" + m.Parts[0].Type + "]"}}, m.Parts...)
@@ -33,7 +33,6 @@ func (m *Message) Speaks() bool {
 	return strings.TrimSpace(m.Text) != "" || len(m.Parts)+len(m.ToolCalls) > 0
 }
 
-// Texts returns the texts of a message.
 func (m *Message) Texts() (all []string) {
 	if m.Text != "" {
 		all = []string{m.Text}
@@ -49,7 +48,6 @@ func (m *Message) Texts() (all []string) {
 // fields is a JSON object, undecoded.
 type fields = map[string]json.RawMessage
 
-// object returns a JSON object's fields, or nil if raw is not one.
 func object(raw json.RawMessage) (v fields) {
 	if len(raw) == 0 || raw[0] != '{' || json.Unmarshal(raw, &v) != nil {
 		return nil
@@ -57,7 +55,6 @@ func object(raw json.RawMessage) (v fields) {
 	return v
 }
 
-// list returns a JSON list's values, or nil if raw is not one.
 func list(raw json.RawMessage) (v []json.RawMessage) {
 	if len(raw) == 0 || raw[0] != '[' || json.Unmarshal(raw, &v) != nil {
 		return nil
@@ -104,7 +101,6 @@ var responseTypes = []string{
 	"code_interpreter_call", "image_generation_call", "mcp_call", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "compaction", "item_reference",
 }
 
-// messages reads a message of a provider, or an item of the Responses API.
 func messages(e element) ([]Message, error) {
 	var v fields
 	if err := decode(e, &v); err != nil {
@@ -285,7 +281,6 @@ func (s *speaker) answered(v fields) {
 	s.call(v)
 }
 
-// call adds a call, and its result if it is beside it.
 func (s *speaker) call(v fields) {
 	if v == nil {
 		return
@@ -339,7 +334,6 @@ func (s *speaker) result(b fields, raw json.RawMessage) {
 	}
 }
 
-// image returns an image that has an address.
 func image(b fields) (store.Part, bool) {
 	p := store.Part{Type: "image_url", URL: name(b, "image_url.url", "image_url", "source.url"), Detail: name(b, "image_url.detail")}
 	return p, p.URL != "" && !strings.HasPrefix(p.URL, "data:")
@@ -353,7 +347,6 @@ func keptPart(kind string, raw json.RawMessage) store.Part {
 	return store.Part{Type: kind, Detail: string(raw)}
 }
 
-// settle makes text of parts that are only text.
 func (m *Message) settle() {
 	var said []string
 	for _, p := range m.Parts {
@@ -367,7 +360,6 @@ func (m *Message) settle() {
 	}
 }
 
-// add adds text behind what a message says.
 func (m *Message) add(before, text string) {
 	if len(m.Parts) == 0 {
 		m.Text += before + text
@@ -402,7 +394,6 @@ func (m *Message) join(more *Message) (grew bool) {
 	return grew
 }
 
-// arguments returns the arguments of a call as JSON text.
 func arguments(raw json.RawMessage) string {
 	if len(raw) > 0 && raw[0] == '"' {
 		return text(raw)
@@ -410,7 +401,7 @@ func arguments(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// words returns the texts of a string, of a list of blocks, or of an object around one of them; anything else as it is.
+// words returns the texts of a string, a list of blocks, or an object around one; anything else unchanged.
 func words(raw json.RawMessage) string {
 	switch {
 	case len(raw) == 0 || string(raw) == "null":

@@ -11,8 +11,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// dialect describes the transcripts of one program: how to recognise them, and where a turn's parts are. Paths name fields, the
-// first that has a value counts. A transcript is lines, or an object with a list of them under one of lists.
+// dialect describes the transcripts of one program: how to recognise them, and where the parts of a turn are. Of several paths, the
+// first with a value counts. A transcript is lines, or an object with a list of lines under one of lists.
 type dialect struct {
 	format Format
 	why    string // what Detect says
@@ -49,7 +49,6 @@ const (
 	system    = "system"
 )
 
-// at returns the function that reads the first value of some paths.
 func at(paths ...string) func(string, fields) string {
 	return func(_ string, v fields) string { return name(v, paths...) }
 }
@@ -242,7 +241,6 @@ func quoted(s string) json.RawMessage {
 	return b
 }
 
-// dialectOf returns the dialect of a format; nil: it is no transcript.
 func dialectOf(f Format) *dialect {
 	for i := range dialects {
 		if dialects[i].format == f {
@@ -252,7 +250,6 @@ func dialectOf(f Format) *dialect {
 	return nil
 }
 
-// role maps a kind of line.
 func (d *dialect) role(kind string) (role string, known bool) {
 	if role, known = d.kinds[kind]; known {
 		return role, true
@@ -301,10 +298,9 @@ func (d *dialect) read(e element, v fields) (out []Message, left string, unknown
 	return stamped(out, at), "", false, err
 }
 
-// says reports whether a line has words where messages have them.
 func says(v fields) bool { return filled(first(v, "content", "parts", "text", "value")) }
 
-// stamped gives turns their time, and results of calls an id, which they have in no program's file.
+// stamped sets the time of turns, and ids of results, which have none in any file.
 func stamped(out []Message, at time.Time) []Message {
 	for i := range out {
 		out[i].At = at

@@ -18,6 +18,6 @@
 // # Hostile files
 //
 // A file is read item by item. An item, its depth and the number of its keys are bounded, so memory does not grow with
-// the file, but for some 50 bytes for each message that has an id. A file that breaks a bound, is not JSON, has a key twice, or has bytes that are not UTF-8 gives one
+// the file, but for some 50 bytes for each message that has an id. A file that breaks a bound, is not JSON, has a key twice, or has bytes that are not UTF-8 fails with one
 // *portable.LineError with line and field. If the file can be read twice, that happens before anything is written.
 package foreign

@@ -101,7 +101,6 @@ func Detect(ctx context.Context, r io.Reader) (f Format, why string, err error) 
 	return f, why, nil
 }
 
-// names lists the formats.
 func names() string {
 	var all []string
 	for _, f := range Formats {
@@ -112,7 +111,6 @@ func names() string {
 
 const plainMessage = "messages with a role"
 
-// transcriptOf tells by one line whose transcript it is.
 func transcriptOf(key string, v fields) (Format, string) {
 	kind := text(v["type"])
 	for i := range dialects {
@@ -123,7 +121,6 @@ func transcriptOf(key string, v fields) (Format, string) {
 	return "", ""
 }
 
-// formatOf tells the format by the keys of one item.
 func formatOf(key string, v fields) (Format, string) {
 	has := func(keys ...string) bool { return has(v, keys...) }
 	kind := text(v["type"])
@@ -150,7 +147,6 @@ func formatOf(key string, v fields) (Format, string) {
 	return "", ""
 }
 
-// chatFormat tells the format of a message.
 func chatFormat(v fields) (Format, string) {
 	if blocks := list(v["content"]); text(v["type"]) == "message" && (blocks == nil || name(object(blocks[0]), "type") != "text" && name(object(blocks[0]), "type") != "tool_use") {
 		return Responses, "items of type message"

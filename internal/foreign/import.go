@@ -45,8 +45,7 @@ type Options struct {
 // Left counts what a file has beside its items.
 type Left struct {
 	Empty int `json:"empty"` // items without words
-	// Repeated counts items whose id comes again later in the file, so that only the last of them counts, and lines that only repeat
-	// another one.
+	// Repeated counts items whose id comes again later in the file, and lines that only repeat another one.
 	Repeated int `json:"repeated"`
 	// Undated counts the times that cannot be read; their items have none. A time of expiry that cannot be read is an error.
 	Undated int `json:"undated"`
@@ -130,7 +129,6 @@ func Import(ctx context.Context, scope *ctxpage.Scope, r io.Reader, opts Options
 	return bring(ctx, scope, r, x, why, false)
 }
 
-// begin prepares to read a file from its beginning. It detects the format if none is given.
 func begin(ctx context.Context, r io.Reader, opts Options) (x *reading, why string, err error) {
 	if opts.Format == "" {
 		s, ok := r.(io.ReadSeeker)
@@ -177,7 +175,6 @@ func bring(ctx context.Context, scope *ctxpage.Scope, r io.Reader, x *reading, w
 	return rep, err
 }
 
-// bringer puts items in transactions.
 type bringer struct {
 	ctx   context.Context
 	scope *ctxpage.Scope
@@ -192,7 +189,6 @@ type bringer struct {
 	before   []string // sessions before the import, sorted
 }
 
-// look reads a file that can be read twice for the first time.
 func (b *bringer) look(r io.Reader, x *reading) error {
 	s, ok := r.(io.ReadSeeker)
 	if !ok {
@@ -254,7 +250,6 @@ func (b *bringer) take(a store.Artefact, line int) error {
 	return nil
 }
 
-// flush compares the batch with what is there, and puts what is new.
 func (b *bringer) flush() error {
 	batch := b.batch
 	b.batch, b.bytes = nil, 0
@@ -334,10 +329,8 @@ func (b *bringer) live(a *store.Artefact) (live bool, err error) {
 	return live, nil
 }
 
-// turnOf reports whether an item is in a conversation.
 func turnOf(a *store.Artefact) bool { return a.Group != "" && a.Seq > 0 && a.Kind != store.KindFact }
 
-// newest is the newest version of an id, which may be deleted; nil: there is none.
 func (b *bringer) newest(id string) (*ctxpage.Version, error) {
 	for v, err := range b.scope.Versions(b.ctx, id) {
 		if errors.Is(err, store.ErrNotFound) || err == nil && v.Ref.Scope != b.scope.Name() { // an ancestor's is another one

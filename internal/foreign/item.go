@@ -49,7 +49,6 @@ func item(f Format, key string, a store.Artefact, fields map[string]json.RawMess
 	return a
 }
 
-// digest is of all that the file says of an artefact.
 func digest(a *store.Artefact) string {
 	b, err := json.Marshal(a) // maps are sorted
 	if err != nil {
@@ -59,7 +58,6 @@ func digest(a *store.Artefact) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// rawFields are fields without a place, as JSON.
 func rawFields(fields map[string]json.RawMessage) string {
 	keep := map[string]json.RawMessage{}
 	size := 0
@@ -83,7 +81,6 @@ func rawFields(fields map[string]json.RawMessage) string {
 	return string(b)
 }
 
-// fieldsBut are the fields of an element without some.
 func fieldsBut(e element, known ...string) map[string]json.RawMessage {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(e.raw, &all) != nil {
@@ -97,7 +94,6 @@ func fieldsBut(e element, known ...string) map[string]json.RawMessage {
 
 func printable(s string) bool { return store.CheckID("id", s) == nil }
 
-// cut shortens a text at a rune.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -105,7 +101,6 @@ func cut(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "")
 }
 
-// label is a text as a name: a group, a subject, a tag.
 func label(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < 0x20 || r == 0x7f || r >= 0x80 && r < 0xa0 {
@@ -157,7 +152,6 @@ func (e element) when(raw json.RawMessage) time.Time {
 	return at
 }
 
-// text reads what is a string, or nothing.
 func text(b json.RawMessage) string {
 	var s string
 	_ = json.Unmarshal(b, &s)

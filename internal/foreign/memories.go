@@ -12,8 +12,7 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// mem0 is a memory of mem0's get_all, or of an export of OpenMemory; none of one without words. state is that of a memory that is
-// not in use; it is left out.
+// mem0 reads a memory of mem0 or OpenMemory; none if it has no words. state is set for a memory that is not in use.
 func mem0(e element) (all []store.Artefact, state string, err error) {
 	if e.key == "relations" {
 		all, err = relation(e)
@@ -53,7 +52,6 @@ func mem0(e element) (all []store.Artefact, state string, err error) {
 	return []store.Artefact{item(Mem0, v.ID, a, rest)}, "", nil
 }
 
-// relation is a relation of mem0's graph.
 func relation(e element) ([]store.Artefact, error) {
 	var v fields
 	if err := decode(e, &v); err != nil {
@@ -106,7 +104,6 @@ func mcpMemory(e element) (out []store.Artefact, err error) {
 	return out, nil
 }
 
-// langGraph is an item of a LangGraph store.
 func langGraph(e element) (store.Artefact, error) {
 	var v struct {
 		Namespace json.RawMessage            `json:"namespace"`
@@ -171,7 +168,6 @@ func sentences(v map[string]json.RawMessage) string {
 	return strings.Join(out, "\n")
 }
 
-// pam is a memory of Portable AI Memory.
 func pam(e element) (store.Artefact, error) {
 	var v struct {
 		ID       string   `json:"id"`
@@ -223,7 +219,6 @@ func pamVersion(e element) error {
 // FieldNames are the names that Options.Map may have.
 var FieldNames = []string{"id", "text", "time", "subject", "group", "seq", "tags", "expires"}
 
-// mapped is an object of any shape, by a map of fields.
 func mapped(e element, fields map[string]string) (store.Artefact, error) {
 	var all map[string]json.RawMessage
 	if err := decode(e, &all); err != nil {
@@ -282,7 +277,6 @@ func mapped(e element, fields map[string]string) (store.Artefact, error) {
 	return item(JSONL, key, a, all), nil
 }
 
-// dig goes down into an object.
 func dig(raw json.RawMessage, path []string) json.RawMessage {
 	for _, k := range path {
 		var o map[string]json.RawMessage
@@ -294,7 +288,6 @@ func dig(raw json.RawMessage, path []string) json.RawMessage {
 	return raw
 }
 
-// scalar is a string, a number or a word as text.
 func scalar(raw json.RawMessage) string {
 	switch {
 	case len(raw) == 0 || string(raw) == "null" || raw[0] == '{' || raw[0] == '[':
@@ -305,7 +298,6 @@ func scalar(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// CheckMap refuses a map that cannot be used.
 func CheckMap(fields map[string]string) error {
 	for name, path := range fields {
 		known := false

@@ -38,7 +38,6 @@ type reading struct {
 	replay
 }
 
-// newReading returns a reading of a file from its beginning.
 func newReading(opts Options) *reading {
 	if opts.Name == "" {
 		opts.Name = "chat"
@@ -81,7 +80,6 @@ func (x *reading) read(ctx context.Context, r io.Reader) error {
 	return err
 }
 
-// end hands on what waits for the end of the file.
 func (x *reading) end() error {
 	if err := x.endLog(); err != nil {
 		return err
@@ -97,7 +95,6 @@ func (x *reading) end() error {
 	return nil
 }
 
-// turn is a message with its place.
 type turn struct {
 	Message
 	session string // as the key of its id names it
@@ -105,7 +102,6 @@ type turn struct {
 	line    int
 }
 
-// container looks at what a file says beside its items.
 func (x *reading) container(e element) error {
 	switch x.opts.Format {
 	case PAM:
@@ -131,7 +127,6 @@ func (x *reading) instructions(e element, v fields, session, group string) error
 	return x.put(e, item(x.opts.Format, session+"/"+system, a, nil))
 }
 
-// element reads one element.
 func (x *reading) element(e element) error {
 	e.undated = &x.left.Undated
 	if x.dialect != nil {
@@ -162,7 +157,6 @@ func (x *reading) element(e element) error {
 	return nil
 }
 
-// put checks an artefact and hands it on.
 func (x *reading) put(e element, a store.Artefact) error {
 	if err := a.Check(); err != nil {
 		var bad *store.InvalidError
@@ -175,10 +169,8 @@ func (x *reading) put(e element, a store.Artefact) error {
 	return x.fn(a, e.line)
 }
 
-// errCounted ends the reading of an element that was left out and counted.
 var errCounted = errors.New("left out")
 
-// items are the artefacts of an element that is no message.
 func (x *reading) items(e element) ([]store.Artefact, error) {
 	one := func(a store.Artefact, err error) ([]store.Artefact, error) {
 		if err != nil {
@@ -284,7 +276,7 @@ func (x *reading) transcript(e element, v fields) error {
 	return x.line(e, v)
 }
 
-// apart keeps two conversations of one name apart, as those of two agents may have, by their ids.
+// apart adds the id to the name of a conversation if another conversation has that name.
 func (x *reading) apart(session, id string) string {
 	if was, ok := x.named[session]; session != "" && ok && id != "" && was != id {
 		return session + "-" + id
@@ -329,7 +321,6 @@ func (d *dialect) kindField(v fields) string {
 	return d.kind[len(d.kind)-1]
 }
 
-// line reads one line of a transcript.
 func (x *reading) line(e element, v fields) error {
 	if s := x.dialect.named(v); s != "" && e.path == "" {
 		x.session = s
@@ -385,7 +376,6 @@ func (x *reading) say(t turn) error {
 	return nil
 }
 
-// flush hands on the turn that waits.
 func (x *reading) flush() error {
 	t := x.pending
 	if x.pending = nil; t == nil {

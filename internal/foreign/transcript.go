@@ -19,8 +19,8 @@ import (
 // Markdown is a transcript for people.
 const Markdown Format = "md"
 
-// Elements returns the objects of a file of messages, as they are: one after the other, in a list, or in an object that has a list
-// of messages or items. fn must not keep raw. The error is a *portable.LineError, that of fn, or of r.
+// Elements calls fn for the objects of a file of messages: one after the other, in a list, or in an object with a list of messages or
+// items. fn must not keep raw. The error is a *portable.LineError, or comes from fn or r.
 func Elements(ctx context.Context, r io.Reader, fn func(raw []byte, line int) error) error {
 	return newScanner(ctx, r, "messages", "items", "input").each(func(e element) error {
 		if e.rest {
@@ -33,11 +33,11 @@ func Elements(ctx context.Context, r io.Reader, fn func(raw []byte, line int) er
 	})
 }
 
-// Transcript writes the turns of a session: messages of OpenAI or Anthropic, one a line, which Session.Append takes again by
-// ParseMessage; or Markdown. The turns are those of ctxpage.Session.Turns. It returns how many it wrote.
+// Transcript writes the turns of a session (ctxpage.Session.Turns): messages of OpenAI or Anthropic, one a line, which ParseMessage
+// reads, or Markdown. It returns how many it wrote.
 //
-// Providers refuse a call without its results, and a result in another place than behind its call. So a result that came late
-// moves to its call, and calls without a result, and results without their call, are left out and counted. Markdown has all.
+// Providers refuse a call without its results, and a result in another place than behind its call. So a late result moves to its call,
+// and calls and results without the other are left out and counted. Markdown has all.
 func Transcript(w io.Writer, f Format, turns iter.Seq2[*ctxpage.Version, error]) (n, left int, err error) {
 	if f == Markdown {
 		for v, err := range turns {
@@ -86,7 +86,6 @@ type heldTurn struct {
 // maxHeld bounds how many turns are held back: a call that so many turns later has no result will get none.
 const maxHeld = 10_000
 
-// take takes the next turn and writes those that wait for nothing.
 func (t *transcript) take(v *ctxpage.Version) error {
 	if v.Role != render.RoleTool {
 		t.held = append(t.held, heldTurn{Version: v})
@@ -131,7 +130,6 @@ func (t *transcript) write(most int) error {
 	return nil
 }
 
-// openAIExchange returns a turn and the results of its calls as messages.
 func openAIExchange(turn *ctxpage.Version, results []*ctxpage.Version) []any {
 	out := []any{openAIMessage(turn)}
 	for _, r := range results {
@@ -140,7 +138,6 @@ func openAIExchange(turn *ctxpage.Version, results []*ctxpage.Version) []any {
 	return out
 }
 
-// anthropicExchange returns a turn as a message, and the results of its calls as one.
 func anthropicExchange(turn *ctxpage.Version, results []*ctxpage.Version) []any {
 	out := []any{anthropicMessage(turn)}
 	var all *anthropicTurn
@@ -248,7 +245,6 @@ func anthropicMessage(v *ctxpage.Version) *anthropicTurn {
 	return m
 }
 
-// originalPart returns a part that was kept as it came.
 func originalPart(p store.Part) any {
 	if raw := json.RawMessage(p.Detail); json.Valid(raw) && bytes.HasPrefix(raw, []byte("{")) {
 		return raw
@@ -270,7 +266,6 @@ func withCallID(part any, id string) any {
 	return fields
 }
 
-// roleOf returns the role of a turn; data without a role counts as the user's.
 func roleOf(v *ctxpage.Version) string {
 	if v.Role == "" {
 		return render.RoleUser
@@ -278,7 +273,6 @@ func roleOf(v *ctxpage.Version) string {
 	return v.Role
 }
 
-// fullText returns the whole text of a turn.
 func fullText(v *ctxpage.Version) string {
 	if len(v.Parts) == 0 {
 		return v.Text
@@ -292,7 +286,6 @@ func fullText(v *ctxpage.Version) string {
 	return strings.Join(said, "")
 }
 
-// markdownTurn is a turn for people.
 func markdownTurn(w io.Writer, v *ctxpage.Version) error {
 	who := roleOf(v)
 	if v.Name != "" {

@@ -305,7 +305,7 @@ func (s *server) list(ctx context.Context, _ *mcp.CallToolRequest, in listIn) (*
 	if err != nil {
 		return nil, listOut{}, err
 	}
-	chain := chainOf(s.Scope)
+	chain := store.ScopeChain(s.Scope)
 	level, cursor, err := splitCursor(in.Cursor, len(chain))
 	if err != nil {
 		return nil, listOut{}, err
@@ -348,16 +348,6 @@ func (s *server) list(ctx context.Context, _ *mcp.CallToolRequest, in listIn) (*
 
 // internalPrefix begins the ids of pages that the database makes for itself.
 const internalPrefix = "ctxpage:"
-
-// chainOf is a scope and its ancestors.
-func chainOf(scope string) []string {
-	chain := []string{scope}
-	for i := strings.LastIndexByte(scope, '/'); i > 0; i = strings.LastIndexByte(scope, '/') {
-		scope = scope[:i]
-		chain = append(chain, scope)
-	}
-	return chain
-}
 
 func joinCursor(level int, cursor string) string { return fmt.Sprintf("%d.%s", level, cursor) }
 

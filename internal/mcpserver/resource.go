@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"unicode/utf16"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/render"
 	"github.com/ctxpage/ctxpage/store"
 )
@@ -55,24 +55,7 @@ func (s *server) readManifest(ctx context.Context, req *mcp.ReadResourceRequest)
 	if err != nil {
 		return nil, err
 	}
-	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: req.Params.URI, MIMEType: "application/json", Text: ascii(b)}}}, nil
-}
-
-// ascii is JSON with every character beyond ASCII as an escape: it stays JSON, and hides nothing.
-func ascii(b []byte) string {
-	var out strings.Builder
-	for _, r := range string(b) {
-		switch {
-		case r < 0x7f:
-			out.WriteRune(r)
-		case r > 0xffff:
-			hi, lo := utf16.EncodeRune(r)
-			fmt.Fprintf(&out, `\u%04x\u%04x`, hi, lo)
-		default:
-			fmt.Fprintf(&out, `\u%04x`, r)
-		}
-	}
-	return out.String()
+	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: req.Params.URI, MIMEType: "application/json", Text: view.EscapeJSON(string(b), func(r rune) bool { return r >= 0x7f })}}}, nil
 }
 
 // missing is the protocol's answer for what is not there.

@@ -26,7 +26,6 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ctxpage/ctxpage"
@@ -102,11 +101,10 @@ func (s *server) instructions() string {
 // A result is one text, and never also structured content: clients differ in which of the two the model gets, and some
 // give it both.
 func tool[In, Out any](out *mcp.Server, t *mcp.Tool, h mcp.ToolHandlerFor[In, Out]) error {
-	schema, err := jsonschema.For[In](&jsonschema.ForOptions{})
+	schema, err := view.SchemaOf[In]()
 	if err != nil {
 		return fmt.Errorf("mcpserver: schema of %s: %w", t.Name, err)
 	}
-	forbidNullLists(schema)
 	t.InputSchema = schema
 	mcp.AddTool(out, t, func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
 		if refused, ok := ctx.Value(refusedKey{}).(error); ok {
@@ -163,21 +161,6 @@ func exactFields(name string, in any) mcp.Middleware {
 			return res, err
 		}
 	}
-}
-
-// forbidNullLists makes slices arrays. The generator also allows null, which no handler returns and clients complain about.
-func forbidNullLists(s *jsonschema.Schema) {
-	if s == nil {
-		return
-	}
-	if len(s.Types) == 2 && s.Types[0] == "null" {
-		s.Type, s.Types = s.Types[1], nil
-	}
-	for _, p := range s.Properties {
-		forbidNullLists(p)
-	}
-	forbidNullLists(s.Items)
-	forbidNullLists(s.AdditionalProperties)
 }
 
 // hints are the four annotations of a tool. The world is closed: the tools reach this memory and the sources of its pages.

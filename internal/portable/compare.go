@@ -11,8 +11,8 @@ import (
 // An import compares each version of the file with the database and writes only those that continue it. An artefact is
 // imported, skipped as the same, or left alone as another one under the same name; it is never mixed from both.
 
-// missing returns those versions of a line that are not here yet. Versions are the same if they were put at the same moment by the
-// same writer, with the same salts and digests; salts are random. An artefact of which a version is another one is left as it is.
+// missing returns the versions of a line that are not here yet. Versions are the same if they were put at the same moment with the same
+// salts, which are random, and digests. If any version differs, the artefact is not changed.
 func (m *importer) missing(ref store.Ref, all []store.Carried) ([]store.Carried, error) {
 	if m.others[ref] {
 		m.rep.Versions.Other += uint64(len(all))
@@ -66,7 +66,6 @@ func (m *importer) differs(ref store.Ref, all []store.Carried) error {
 	return nil
 }
 
-// newest is the newest head of an artefact here; nil: there is none.
 func (m *importer) newest(ref store.Ref) (*store.Head, error) {
 	if v := m.dry[ref]; v != 0 {
 		return &store.Head{Artefact: store.Artefact{ID: ref.ID}, Scope: ref.Scope, Version: v}, nil
@@ -85,7 +84,7 @@ func newestHead(ctx context.Context, st store.Store, ref store.Ref) (*store.Head
 	return page.Heads[0], nil
 }
 
-// lsnOf is the LSN of an artefact as preconditions count it; 0: there is none, or it is deleted.
+// lsnOf returns the LSN of an artefact for preconditions; 0: there is none, or it is deleted.
 func lsnOf(ctx context.Context, st store.Store, ref store.Ref) (uint64, error) {
 	h, err := newestHead(ctx, st, store.Ref{Scope: ref.Scope, ID: ref.ID})
 	if err != nil || h == nil || h.Deleted {

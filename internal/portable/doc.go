@@ -17,8 +17,8 @@
 // # What an import keeps
 //
 // Artefacts keep scope, id, version numbers, put times, writers, provenance, expiry, pins, tags, metadata, subjects,
-// lineage, salts and digests; so references hold, and contexts have the same pages. LSNs and page numbers are those of
-// the new database. Fences of contexts are made from the id and secret of a database. So contexts are the same byte for
+// lineage, salts and digests; so references hold, and contexts have the same pages. The new database assigns LSNs and
+// page numbers. Fences of contexts are made from the id and secret of a database. So contexts are the same byte for
 // byte if the new database was created with the id and secret of the header (ctxpage.Options.Identity; dbctl import
 // does so for a new file).
 //

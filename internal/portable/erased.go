@@ -12,10 +12,9 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// An export that was made before an erase has the erased content. The header names the erases that the database knew. Those
-// that came later are known from receipts, which the database remembers, and from this database if the export is of it. The
-// import finds the erased content in the file before it writes anything, by the rules of the erase itself, and leaves it
-// out.
+// An export made before an erase has the erased content. The header names the erases that the database knew. Later ones are known from
+// receipts, which the database remembers, and from this database if the export is of it. The import finds the erased content before it
+// writes anything, by the rules of the erase, and leaves it out.
 
 // later are the erases that came after the export was made. The error matches ops.ErrReceipt for a receipt that proves nothing.
 func (m *importer) later() (secret []byte, list []store.EraseReport, err error) {
@@ -154,7 +153,6 @@ func (m *importer) eachVersion(r io.Reader, fn func(*store.Head)) error {
 	}
 }
 
-// named holds the fields of a version line without its texts.
 type named struct {
 	Scope    string         `json:"scope"`
 	ID       string         `json:"id"`

@@ -54,11 +54,10 @@ type exporter struct {
 	rep  Exported
 }
 
-// Export writes a database to w as of its newest commit. It needs 40 bytes of memory per version and a few megabytes,
-// however long the texts are. Reads and writes continue. If state rows are written, or content is erased, while they are being
-// exported, Export returns ErrConflict: repeat it, or export a busy database from a backup.
+// Export writes a database to w as of its newest commit. It needs 40 bytes of memory per version and a few megabytes. Reads and writes
+// continue. If state rows are written, or content is erased, meanwhile, it returns ErrConflict: repeat it, or export a backup.
 //
-// Errors: ErrInvalid, ErrNotFound where nothing is held of a Subject or Scope, ErrConflict, those of the store and of w.
+// Errors: ErrInvalid, ErrNotFound if nothing is held of a Subject or Scope, ErrConflict, errors of the store and of w.
 func Export(ctx context.Context, st store.Store, w io.Writer, opts ExportOptions) (*Exported, error) {
 	if opts.Progress == nil {
 		opts.Progress = func(string, uint64, uint64) {}
@@ -84,7 +83,7 @@ func Export(ctx context.Context, st store.Store, w io.Writer, opts ExportOptions
 	return x.end()
 }
 
-// taken is the error of a step. Because of the hold only an erase takes what was listed before.
+// taken makes a conflict of content that went missing: because of the hold, only an erase takes what was listed before.
 func taken(err error) error {
 	if errors.Is(err, store.ErrGone) || errors.Is(err, store.ErrNotFound) {
 		return fmt.Errorf("%w: something was erased while the database was exported; export it again: %s", store.ErrConflict, err.Error())
@@ -92,7 +91,7 @@ func taken(err error) error {
 	return err
 }
 
-// begin makes the header, or takes that of the export which is resumed, and writes it.
+// begin makes the header, or takes it from the export that is resumed, and writes it.
 func (x *exporter) begin() (*Header, error) {
 	info, err := x.st.Info(x.ctx)
 	if err != nil {
@@ -132,7 +131,6 @@ func (x *exporter) begin() (*Header, error) {
 	return head, x.out.line(head)
 }
 
-// end writes the last line.
 func (x *exporter) end() (*Exported, error) {
 	x.rep.Lines = x.out.lines + 1
 	last := endLine{Type: typeEnd, Counts: x.rep.Counts, Digest: x.out.sum.Sum(nil)}
@@ -143,7 +141,6 @@ func (x *exporter) end() (*Exported, error) {
 	return &x.rep, x.out.flush()
 }
 
-// versions writes the lines of versions.
 func (x *exporter) versions(head *Header) error {
 	var only map[store.Ref]bool
 	if x.pick != nil {
@@ -187,7 +184,7 @@ type loadedPart struct {
 	err error
 }
 
-// load reads the versions part by part while the parts before are written, on another core. One that is read waits.
+// load reads the versions part by part while the parts before are written.
 func (x *exporter) load(ctx context.Context, o *plan, entries []entry, to chan<- loadedPart) {
 	defer close(to)
 	for len(entries) > 0 && ctx.Err() == nil {
@@ -217,7 +214,7 @@ type pending struct {
 	has    bool
 }
 
-// some writes the lines of some versions.
+// some writes versions, a few megabytes at a time.
 func (x *exporter) some(all []pending) error {
 	for len(all) > 0 {
 		n, size := 0, 0
@@ -235,8 +232,8 @@ func (x *exporter) some(all []pending) error {
 	return nil
 }
 
-// heads reads the heads of some versions with the texts of their first pages, which are all that most have, and the versions
-// before them that have no content.
+// heads reads versions with the texts of their first pages, which are all that most have, and the versions before them that have no
+// content.
 func (x *exporter) heads(o *plan, part []entry) ([]pending, error) {
 	var keys []store.PageKey
 	for _, e := range part {
@@ -291,8 +288,7 @@ func (x *exporter) headOf(ref store.Ref, version uint32) (head *store.Head, befo
 	return head, before, nil
 }
 
-// stillSuperseded is what a version that is gone has replaced for good: it comes later in an export than it was, so it must
-// not replace again what was put since.
+// stillSuperseded returns what a version without content still supersedes: its line comes late, and must not replace later puts.
 func (x *exporter) stillSuperseded(h *store.Head) (ids []string, err error) {
 	for _, id := range h.Supersedes {
 		l, err := x.st.Resolve(x.ctx, store.Scopes{h.Scope}, store.Ref{Scope: h.Scope, ID: id})
@@ -306,7 +302,6 @@ func (x *exporter) stillSuperseded(h *store.Head) (ids []string, err error) {
 	return ids, nil
 }
 
-// write loads the texts that are missing and writes the lines.
 func (x *exporter) write(all []pending) error {
 	var keys []store.PageKey
 	for i := range all {
@@ -354,13 +349,11 @@ func (x *exporter) write(all []pending) error {
 	return nil
 }
 
-// textHere reports whether the line of a version has the text of a page: where the page appeared, or where it is the first that
-// has any.
+// textHere reports whether the line of a version has the text of a page: where the page first appeared, or first has text.
 func textHere(h *store.Head, i int, before []*store.Head) bool {
 	return h.Rows[i].Version == h.Version || len(before) > 0
 }
 
-// lineWriter writes lines of JSON and digests them.
 type lineWriter struct {
 	w     *bufio.Writer
 	sum   hash.Hash
@@ -403,5 +396,4 @@ func (l *lineWriter) flush() error {
 	return nil
 }
 
-// resume continues after the lines that are written already.
 func (l *lineWriter) resume(at *Position) { l.sum, l.lines, l.bytes = at.sum, at.lines, at.Bytes }

@@ -21,21 +21,19 @@ import (
 	"github.com/ctxpage/ctxpage/token"
 )
 
-// An import reads lines and commits in the order of the file: versions in the order of the old commits, then rows of state,
-// then held batches. Each kind is committed in full before the next begins (lines), because later lines name versions of
-// earlier ones.
+// An import reads lines and commits in the order of the file. Each kind is committed in full before the next begins, because later
+// lines name versions of earlier ones.
 //
-//	version   collected into a batch; flush commits it while the next lines are read (done, flying)
-//	state     collected into rows
-//	          then the pages of directives, which must be what the rows say (directives.go)
-//	held      one commit each
+// 	version   collected into a batch; flush commits it while the next lines are read (done, flying)
+// 	state     collected into rows
+// 	          then the pages of directives, which must be what the rows say (directives.go)
+// 	held      one commit each
 //
-// Repeating is safe. A version, row or batch that is in the database already is compared and skipped, so an import that was
-// stopped at any line is finished by running it again. importer belongs to one goroutine; the one that commits a batch touches
-// only the store and done.
+// Repeating is safe: what is in the database already is compared and skipped. importer belongs to one goroutine; the one that commits
+// a batch touches only the store and done.
 //
-// Two old commits may share a new one. But a batch has at most one line of an artefact, and never an artefact beside one
-// that supersedes it: their order would be lost.
+// Two old commits may share a new one. But a batch has at most one line of an artefact, and never an artefact beside one that
+// supersedes it: their order would be lost.
 
 // ImportOptions say how an export is brought in.
 type ImportOptions struct {
@@ -136,16 +134,15 @@ type importer struct {
 	decided  decided
 }
 
-// Import brings an export into a database, up to a thousand versions with each commit. To continue after a crash,
-// repeat the import: it skips what is already there. What the database has under the same name with other content stays
-// as it is and is counted (Tally.Other); that is not an error. If r is an io.Seeker, the whole file is verified before
-// anything is written.
+// Import brings an export into a database, up to a thousand versions with each commit. After a crash, repeat it. Content that the
+// database has under the same name stays as it is and is counted (Tally.Other). If r is an io.Seeker, the whole file is verified
+// before anything is written.
 //
-// Content that was erased after the export was made is left out. Import knows of such erases from this database, if the
-// export is one of this database, or from Receipts. It then reads the file twice, so r must be an io.Seeker.
+// Content that was erased after the export was made is left out. Import knows of such erases from this database, if the export is one
+// of this database, or from Receipts. It then reads the file twice, so r must be an io.Seeker.
 //
-// Errors: *LineError with line and field for what is wrong in the file, ops.ErrReceipt, ErrNewerFormat, ErrConflict if
-// the same artefacts are written during the import (repeat it), and those of the store.
+// Errors: *LineError with line and field for what is wrong in the file, ops.ErrReceipt, ErrNewerFormat, ErrConflict if the same
+// artefacts are written during the import (repeat it), and errors of the store.
 func Import(ctx context.Context, st store.Store, r io.Reader, opts ImportOptions) (*Imported, error) {
 	if err := store.CheckID("by", opts.By); err != nil {
 		return nil, err
@@ -189,7 +186,6 @@ func Import(ctx context.Context, st store.Store, r io.Reader, opts ImportOptions
 	return &m.rep, cmp.Or(err, late) // a full disk fails both batches with the same words
 }
 
-// lines reads the file to its end.
 func (m *importer) lines() error {
 	for {
 		b, err := m.in.next()
@@ -235,7 +231,7 @@ func (m *importer) lines() error {
 	}
 }
 
-// typeOf is the type of a line. Export writes it first; a line by another program is decoded.
+// typeOf returns the type of a line. Export writes it first; a line of another program is decoded.
 func typeOf(b []byte) (string, error) {
 	if rest, ok := bytes.CutPrefix(b, []byte(`{"type":"`)); ok {
 		if name, _, ok := bytes.Cut(rest[:min(len(rest), 16)], []byte(`"`)); ok {
@@ -261,7 +257,6 @@ func (m *importer) version(b []byte) error {
 	return m.take(line)
 }
 
-// take adds the versions of a line to the batch, if they are not here yet.
 func (m *importer) take(line *versionLine) error {
 	var all []store.Carried
 	for i := range line.Before {
@@ -300,8 +295,7 @@ func (m *importer) take(line *versionLine) error {
 	return m.add(ref, all, line.LSN)
 }
 
-// add puts versions of an artefact into the batch. Versions of one old commit go into one commit. If a commit replaces what
-// another put, the two are not joined, because their order would be lost.
+// add puts versions of an artefact into the batch. Versions of one old commit stay in one commit.
 func (m *importer) add(ref store.Ref, all []store.Carried, lsn uint64) error {
 	full := len(m.batch)+len(all) > batchVersions || m.bytes > batchBytes || m.leaf > batchLeaf || m.replaced[ref]
 	for i := range all {
@@ -332,7 +326,6 @@ func (m *importer) add(ref store.Ref, all []store.Carried, lsn uint64) error {
 	return nil
 }
 
-// flush commits the versions gathered, while the next lines are read. At most one commit is in flight.
 func (m *importer) flush() error {
 	if err := m.wait(); err != nil || len(m.batch) == 0 {
 		return err
@@ -354,7 +347,6 @@ func (m *importer) flush() error {
 	return nil
 }
 
-// wait returns when no commit is under way.
 func (m *importer) wait() error {
 	if m.done == nil {
 		return nil
@@ -364,7 +356,6 @@ func (m *importer) wait() error {
 	return err
 }
 
-// commit writes a batch of the operator's. A batch whose outcome is unknown is repeated under its id.
 func (m *importer) commit(b store.Batch) (err error) {
 	if b.Now.IsZero() {
 		b.Now = m.opts.Now()
@@ -386,7 +377,6 @@ func (m *importer) commit(b store.Batch) (err error) {
 	return err
 }
 
-// other counts a name under which the database has something else.
 func (m *importer) other(t *Tally, n uint64, name string) {
 	t.Other += n
 	if len(m.rep.Others) < maxOthers {

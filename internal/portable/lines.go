@@ -67,7 +67,6 @@ func (h *Header) check() error {
 	return nil
 }
 
-// versionLine is a version of an artefact.
 type versionLine struct {
 	Type string `json:"type"`
 	oneVersion
@@ -115,13 +114,11 @@ type stateLine struct {
 	Pages []pageName `json:"pages,omitempty"`
 }
 
-// pageName names the page of a number.
 type pageName struct {
 	Num uint64 `json:"num"`
 	Ref string `json:"ref"`
 }
 
-// heldLine is a held batch.
 type heldLine struct {
 	Type    string          `json:"type"`
 	ID      string          `json:"id"`
@@ -187,7 +184,6 @@ type Counts struct {
 	Questions uint64 `json:"questions,omitempty"`
 }
 
-// endLine is the last line.
 type endLine struct {
 	Type string `json:"type"`
 	Counts
@@ -212,7 +208,7 @@ func (e *LineError) Error() string {
 // Unwrap returns the cause.
 func (e *LineError) Unwrap() error { return e.Err }
 
-// of makes the line of the version h. An artefact that was erased has its names and times only.
+// of makes the line of a version. An erased one has names and times only.
 func (o *oneVersion) of(h *store.Head) {
 	*o = oneVersion{
 		Scope: h.Scope, ID: h.ID, Version: h.Version, LSN: h.LSN, PutAt: h.PutAt.UTC(), Actor: h.Actor, Trace: h.Trace, Deleted: h.Deleted, Gone: h.Gone, GoneBy: h.GoneBy,
@@ -234,9 +230,8 @@ func (o *oneVersion) of(h *store.Head) {
 	}
 }
 
-// carried is the version as a store takes it. Texts are compared with their digests there, and counted anew: what a file says
-// of tokens is not believed, but for versions without content. A version has no counter if an earlier line had a text of it, and
-// n does not know that one any more: then it is counted when it is read.
+// carried returns the version as a store takes it. Texts are compared with their digests, and counted anew. A version whose text came
+// with an earlier line that n has forgotten has no counter: it is counted when it is read.
 func (o *oneVersion) carried(n *counted) (store.Carried, error) {
 	c := store.Carried{Head: store.Head{
 		Scope: o.Scope, Version: o.Version, PutAt: o.PutAt, Actor: o.Actor, Trace: o.Trace, Deleted: o.Deleted, Gone: o.Gone, GoneBy: o.GoneBy, ErasedBy: o.ErasedBy,
@@ -310,7 +305,6 @@ func (n *counted) count(h *store.Head, r *store.PageRow, text *string) {
 
 func fieldError(field string, err error) error { return &LineError{Field: field, Err: err} }
 
-// raw keeps the type of a line, which says how the rest is read.
 type raw struct {
 	Type string `json:"type"`
 }

@@ -149,7 +149,6 @@ func (m *mdWriter) version(v *versionLine) {
 	}
 }
 
-// fields lists the fields of an artefact that are set.
 func (m *mdWriter) fields(a *store.Artefact) {
 	m.printf("- kind %s, trust %s\n", a.Kind, a.Provenance)
 	for _, f := range []struct{ name, v string }{
@@ -172,7 +171,6 @@ func (m *mdWriter) fields(a *store.Artefact) {
 	}
 }
 
-// text is a text as a block that nothing in it ends.
 func (m *mdWriter) text(s string) {
 	m.printf("\n%s\n", Quote(s))
 }
@@ -196,7 +194,7 @@ func (m *mdWriter) state(s *stateLine) {
 	}
 }
 
-// saidIn are the words in a row whose format only its owner knows.
+// saidIn returns the words in a row whose format only its owner knows.
 func saidIn(b []byte) string {
 	if json.Valid(b) {
 		return string(b)

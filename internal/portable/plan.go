@@ -31,7 +31,7 @@ type plan struct {
 	artefacts uint64
 }
 
-// collect lists every version up to an LSN; only: artefacts that are wanted, nil for all.
+// collect lists every version up to an LSN, of the artefacts in only; nil: of all.
 func collect(ctx context.Context, st store.Store, upTo uint64, only map[store.Ref]bool, progress store.Progress) (*plan, error) {
 	o := &plan{}
 	scopes, err := scopesOf(ctx, st)
@@ -90,7 +90,7 @@ func eachHead(ctx context.Context, st store.Store, q store.ScanQuery, fn func(*s
 	}
 }
 
-// artefact notes the versions of one, of which it is given the newest.
+// artefact notes the versions of an artefact, of which newest is the newest.
 func (o *plan) artefact(ctx context.Context, st store.Store, newest *store.Head, upTo uint64) error {
 	was := len(o.entries)
 	heads := []*store.Head{newest} // newest first

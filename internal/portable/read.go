@@ -17,17 +17,15 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// A file is read in one pass, a line at a time, and its size does not matter. It is not trusted: lines are bounded, fields that
-// this program does not know are refused, and each error names line and field. The last line has counts and a digest of all
-// lines before it, so a file that was cut off is told from one that is damaged.
+// A file is read in one pass, a line at a time. It is not trusted: lines are bounded, unknown fields are refused, and each error names
+// line and field. The last line has counts and a digest of all lines before it, which tells a file that was cut off from a damaged one.
 
-// maxLine bounds one line: the texts of the largest batch, as JSON, and that of the largest artefact even if it is all escapes.
+// maxLine bounds one line: the texts of the largest batch as JSON, or of the largest artefact if all of it is escaped.
 const maxLine = 128 << 20
 
 // maxHeader bounds the first line, which names the erases of the database: some 30 bytes each.
 const maxHeader = 16 << 20
 
-// lineReader reads lines of JSON, digests them and counts them.
 type lineReader struct {
 	r     *bufio.Reader
 	sum   hash.Hash
@@ -44,7 +42,7 @@ func newLineReader(r io.Reader) *lineReader {
 // errPartial is a last line without an end: the file was cut off there.
 var errPartial = errors.New("ctxpage: the last line has no end")
 
-// next is the next line, borrowed until the next call. io.EOF; errPartial.
+// next returns the next line, borrowed until the next call. io.EOF; errPartial.
 func (l *lineReader) next() ([]byte, error) {
 	l.buf = l.buf[:0]
 	if cap(l.buf) > 4<<20 {
@@ -70,8 +68,7 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
-// decode reads a line into v. Fields that this program does not know are refused: an import that left them out would lose what
-// a later release wrote.
+// decode reads a line into v. An import that ignored unknown fields would lose what a later release wrote.
 func (l *lineReader) decode(b []byte, v any) error {
 	if !utf8.Valid(b) {
 		return &LineError{Line: l.line, Err: store.Invalid("line", "bytes that are not UTF-8", "UTF-8 text")}
@@ -114,7 +111,6 @@ func FormatHint(first byte) string {
 	return strconv.QuoteRune(rune(first))
 }
 
-// in adds the line to an error.
 func (l *lineReader) in(err error) error {
 	var at *LineError
 	if err == nil || errors.As(err, &at) && at.Line != 0 {
@@ -127,7 +123,6 @@ func (l *lineReader) in(err error) error {
 	return &LineError{Line: l.line, Err: err}
 }
 
-// header reads the first line.
 func (l *lineReader) header() (*Header, error) {
 	b, err := l.next()
 	if err != nil {
@@ -165,8 +160,7 @@ func ReadHeader(r io.Reader) (*Header, error) {
 	return l.header()
 }
 
-// Verify reads a whole export and compares it with its last line. So it finds lines that are missing or were changed by
-// accident. It does not prove the origin of the file.
+// Verify reads a whole export and compares it with its last line. It does not prove the origin of the file.
 func Verify(ctx context.Context, r io.Reader, progress store.Progress) (*Header, Counts, error) {
 	l := newLineReader(r)
 	head, err := l.header()
@@ -192,7 +186,7 @@ func Verify(ctx context.Context, r io.Reader, progress store.Progress) (*Header,
 	}
 }
 
-// cutOff says of the end of a file that it came too early.
+// cutOff replaces the end of a file that came too early with an error.
 func (l *lineReader) cutOff(err error) error {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, errPartial) {
 		return err
@@ -200,7 +194,6 @@ func (l *lineReader) cutOff(err error) error {
 	return &LineError{Line: l.line + 1, Err: store.Invalid("file", "its end, before the last line of an export", "the whole export; finish it with --resume, or make it again")}
 }
 
-// end reads the last line and compares it with the lines before it.
 func (l *lineReader) end(b []byte) (end endLine, err error) {
 	if err := l.decode(b, &end); err != nil {
 		return end, err

@@ -15,13 +15,12 @@ import (
 	"github.com/ctxpage/ctxpage/token"
 )
 
-// Rows of state and held batches are written only where the database has none: an import never replaces a row. Rows that name
-// pages by number are renumbered (StateKind.Renumber); a page that was not imported is left out of them.
+// Rows of state and held batches are written only where the database has none: an import never replaces a row. Page numbers in rows
+// become the numbers here (StateKind.Renumber); pages that were not imported are removed.
 //
-// A row of an artefact, session or scope that was erased in this database is skipped. Otherwise an old export would bring back
-// what the erase took.
+// A row of an artefact, session or scope that was erased in this database is skipped: an old export must not bring it back.
 
-// stateLine takes a row of state. It is written where there is none.
+// stateLine imports a row of state.
 func (m *importer) stateLine(b []byte) error {
 	var line stateLine
 	if err := m.in.decode(b, &line); err != nil {
@@ -91,12 +90,12 @@ func (m *importer) stateLine(b []byte) error {
 	return nil
 }
 
-// unreadable is the error of a row that the database could not read afterwards.
+// unreadable is the error of a row that the database could not read.
 func unreadable(kind *store.StateKind, err error) error {
 	return fieldError("value", store.Invalid("value", "a row of "+kind.Prefix+" that cannot be read ("+err.Error()+")", "the row as it was exported"))
 }
 
-// asked narrows a row to what the caller of the import asked for; nil: nothing of it. What is left out is listed.
+// asked keeps the parts of a row that the caller of the import asked for, nil for none, and lists the others.
 func (m *importer) asked(kind *store.StateKind, name, key string, value []byte) ([]byte, error) {
 	switch {
 	case kind == nil: // nothing here reads it, and nobody knows what would
@@ -118,7 +117,6 @@ func (m *importer) asked(kind *store.StateKind, name, key string, value []byte) 
 	return kept, nil
 }
 
-// below reports whether a directory is at or below one that the caller named.
 func (m *importer) below(dir string) bool {
 	for _, root := range m.opts.Roots {
 		if rel, err := filepath.Rel(root, dir); err == nil && filepath.IsAbs(dir) && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
@@ -128,7 +126,6 @@ func (m *importer) below(dir string) bool {
 	return false
 }
 
-// rowErased reports whether a row belongs to something that was erased here.
 func (m *importer) rowErased(kind *store.StateKind, key string) (bool, error) {
 	if kind == nil {
 		return m.ofSession(key), nil
@@ -147,8 +144,7 @@ func (m *importer) rowErased(kind *store.StateKind, key string) (bool, error) {
 	return err == nil && h != nil && h.Deleted && h.ErasedBy != "" && !m.erased[store.Ref{Scope: of.Scope, ID: of.ID}], err
 }
 
-// ofSession reports whether a row is of a session that lost turns to an erase here, or a directory of a scope that was erased.
-// Of such a session, what is left here stays, and nothing is imported.
+// ofSession reports whether a row is of a session that lost turns to an erase here, or a directory of an erased scope.
 func (m *importer) ofSession(key string) bool {
 	if strings.HasPrefix(key, freshness.DirectoryRows()) {
 		scope := freshness.DirectoryScope(key)
@@ -196,7 +192,6 @@ func (m *importer) number(name string) (uint64, error) {
 	return l.Pages[0].Num, nil
 }
 
-// flushRows commits the rows gathered.
 func (m *importer) flushRows() error {
 	rows := m.rows
 	m.rows = nil
@@ -216,7 +211,6 @@ func (m *importer) flushRows() error {
 	return nil
 }
 
-// heldLine takes a held batch.
 func (m *importer) heldLine(b []byte) error {
 	var line heldLine
 	if err := m.in.decode(b, &line); err != nil {
@@ -273,7 +267,7 @@ func (m *importer) heldErased(b *store.Batch) (bool, error) {
 	return false, nil
 }
 
-// heldBatch is the batch as this store takes it: what it expects and what it was written from has the numbers of here.
+// heldBatch returns the batch with the page numbers of this store.
 func (m *importer) heldBatch(id ulid.ULID, line *heldLine) (*store.Batch, error) {
 	if err := store.CheckScope(line.Scope); err != nil {
 		return nil, fieldError("scope", err)

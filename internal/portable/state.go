@@ -12,8 +12,8 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// State is exported as of the LSN of the header. The store has no snapshot of all rows at once, so an export that meets a
-// row written after that LSN fails with a conflict. Rows of kinds that Stay are left out.
+// The store has no snapshot of all rows at once, so an export that meets a row written after the LSN of its header fails with a
+// conflict. Rows of kinds that Stay are left out.
 
 // selection is the data of a scope or a person.
 type selection struct {
@@ -23,7 +23,7 @@ type selection struct {
 	questions []uint64
 }
 
-// choose selects what an erase with the same arguments would take, which is what a person gets who asks for their data.
+// choose selects what an erase with the same arguments would take.
 func (x *exporter) choose(*Header) error {
 	if x.opts.Scope == "" && x.opts.Subject == "" {
 		return nil
@@ -50,7 +50,7 @@ func (x *exporter) choose(*Header) error {
 	return nil
 }
 
-// state writes the rows of state. They are those of the moment of the export: one that was written since is a conflict.
+// state writes the rows of state.
 func (x *exporter) state(head *Header) error {
 	if x.pick != nil {
 		for _, key := range x.pick.rows {
@@ -104,7 +104,6 @@ func (x *exporter) stateRow(r *store.StateRow, upTo uint64) error {
 	return x.out.line(&line)
 }
 
-// printable is a key as people read it.
 func printable(key string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(key, "\x00", " "), "?")
 }
@@ -118,7 +117,7 @@ func kindOf(kinds []store.StateKind, key string) *store.StateKind {
 	return nil
 }
 
-// names says what page numbers stand for. A page that is gone has no name any more.
+// names returns the references of page numbers. A page that is gone has none.
 func (x *exporter) names(nums []uint64) ([]pageName, error) {
 	keys := make([]store.PageKey, len(nums))
 	for i, n := range nums {
@@ -137,7 +136,6 @@ func (x *exporter) names(nums []uint64) ([]pageName, error) {
 	return out, nil
 }
 
-// held writes the held batches.
 func (x *exporter) held(head *Header) error {
 	for q := (store.ScanQuery{What: store.ScanHeld, All: true, Limit: 100}); ; {
 		page, err := x.st.Scan(x.ctx, q)
@@ -172,7 +170,7 @@ func (x *exporter) heldLine(h *store.HeldBatch) (*heldLine, error) {
 		Leaf: b.Leaf, Unknown: b.Unknown,
 	}
 	for _, e := range b.Expect {
-		now, err := x.lsnOf(e.Ref)
+		now, err := lsnOf(x.ctx, x.st, e.Ref)
 		if err != nil {
 			return nil, err
 		}
@@ -194,9 +192,6 @@ func (x *exporter) heldLine(h *store.HeldBatch) (*heldLine, error) {
 	return line, nil
 }
 
-// lsnOf is the LSN of an artefact as preconditions count it; 0: there is none.
-func (x *exporter) lsnOf(ref store.Ref) (uint64, error) { return lsnOf(x.ctx, x.st, ref) }
-
 func putOf(p *store.Put) putLine {
 	out := putLine{Artefact: p.Artefact, AsOfGiven: p.AsOfGiven, PartBytes: p.PartBytes, Counter: p.Counter, Unknown: p.Unknown}
 	if p.Source != (store.Validator{}) {
@@ -216,7 +211,6 @@ func refStrings(refs []store.Ref) (out []string) {
 	return out
 }
 
-// questions writes the questions, in an export of a person or a scope.
 func (x *exporter) questions(*Header) error {
 	if x.pick == nil {
 		return nil

@@ -10,11 +10,9 @@ import (
 	"time"
 )
 
-// ServeLimited runs srv at l with at most n connections. When all places are taken, the connection that has
-// been without a request for longest is closed for the next one: one that never sent a request, or
-// waits between two. When requests are under way on all of them, the next one gets full, which is a
-// whole answer of HTTP, and is closed: a caller that waits in the queue of the system would not know
-// why. ServeLimited sets srv.ConnState and srv.ConnContext. The error is that of srv.Serve.
+// ServeLimited runs srv at l with at most n connections. At the limit, the connection that has been without a request for longest is
+// closed for the next one. If requests are under way on all, the next one receives full, a whole response of HTTP, and is closed.
+// ServeLimited sets srv.ConnState and srv.ConnContext. It returns the error of srv.Serve.
 func ServeLimited(srv *http.Server, l net.Listener, n int, full []byte) error {
 	r := newRoom(l, n, full)
 	srv.ConnState = r.is
@@ -56,7 +54,7 @@ func (r *room) Accept() (net.Conn, error) {
 	}
 }
 
-// place finds a place for a connection. If all are taken, it takes the place of an idle connection, which the caller must close.
+// place finds a place for a connection. The caller must close out, whose place it may take.
 func (r *room) place(c net.Conn) (placed, out *conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,8 +98,7 @@ func (r *room) forget(c *conn) {
 	delete(r.open, c)
 }
 
-// maxTurned is how many connections are told at once that all places are taken; further ones are
-// closed at once, because they take descriptors that the files need.
+// maxTurned bounds the connections that are being told so; further ones are closed at once, because the files need descriptors.
 const maxTurned = 64
 
 // turnTime is for how long a connection that is turned away may read why.
@@ -128,13 +125,12 @@ func (r *room) turnAway(c net.Conn) {
 	}()
 }
 
-// conn frees its place when it is closed.
 type conn struct {
 	net.Conn
 	room *room
 }
 
-// Close closes the connection and frees its place.
+// Close frees the place of the connection.
 func (c *conn) Close() error {
 	err := c.Conn.Close()
 	c.room.mu.Lock()
