@@ -14,111 +14,95 @@ import (
 	"github.com/ctxpage/ctxpage/store"
 )
 
-// jsonChecker walks a value once, before it is decoded: package json takes the last of two equal keys, and puts a question mark for
-// what is not UTF-8. Either would make an import that is not what the file says.
+// jsonChecker walks a value by its tokens before it is decoded: package json takes the last of two equal keys, and puts a question
+// mark for what is not UTF-8. Either would make an import that is not what the file says.
 type jsonChecker struct {
-	b    []byte
-	at   int
-	line int
+	*json.Decoder
+	of   element
 	path []string
+}
+
+func newChecker(e element) *jsonChecker {
+	c := &jsonChecker{Decoder: json.NewDecoder(bytes.NewReader(e.raw)), of: e}
+	c.UseNumber()
+	return c
 }
 
 // check refuses a value that is not what it seems, with line and field.
 func check(e element) error {
-	c := &jsonChecker{b: e.raw, line: e.line}
-	if err := c.value(0); err != nil {
-		return err
+	c := newChecker(e)
+	err := c.value(0)
+	if err == nil && len(bytes.TrimSpace(e.raw[c.InputOffset():])) > 0 {
+		err = c.fail("more after the value", "one value")
 	}
-	if c.blank(); c.at < len(c.b) {
-		return c.fail("more after the value", "one value")
-	}
-	return nil
+	return err
 }
 
 func (c *jsonChecker) fail(got, expected string) error {
-	return &portable.LineError{Line: c.line, Field: strings.Join(c.path, "."), Err: store.Invalid("value", got, expected)}
+	at := int(c.InputOffset())
+	for at < len(c.of.raw) && blank(c.of.raw[at]) {
+		at++
+	}
+	return &portable.LineError{Line: c.of.line + bytes.Count(c.of.raw[:at], []byte("\n")), Field: strings.Join(c.path, "."), Err: store.Invalid("value", got, expected)}
 }
 
-func (c *jsonChecker) blank() {
-	for c.at < len(c.b) {
-		switch c.b[c.at] {
-		case '\n':
-			c.line++
-		case ' ', '\t', '\r':
-		default:
-			return
-		}
-		c.at++
+// next returns the next token, whose bytes must be UTF-8.
+func (c *jsonChecker) next() (json.Token, error) {
+	from := c.InputOffset()
+	t, err := c.Token()
+	switch {
+	case err != nil:
+		return nil, c.fail("no JSON ("+err.Error()+")", "JSON")
+	case !utf8.Valid(c.of.raw[from:c.InputOffset()]):
+		return nil, c.fail("bytes that are not UTF-8", "UTF-8 text")
 	}
-}
-
-func (c *jsonChecker) next() byte {
-	if c.blank(); c.at < len(c.b) {
-		return c.b[c.at]
-	}
-	return 0
+	return t, nil
 }
 
 func (c *jsonChecker) value(depth int) error {
 	if depth > MaxDepth {
 		return c.fail(fmt.Sprintf("more than %d levels", MaxDepth), "fewer")
 	}
-	switch b := c.next(); {
-	case b == '{':
-		return c.object(depth)
-	case b == '[':
-		return c.array(depth)
-	case b == '"':
-		_, err := c.str()
+	t, err := c.next()
+	if err != nil {
 		return err
-	default:
-		return c.scalar()
 	}
+	switch t := t.(type) {
+	case json.Delim:
+		return c.inside(t == '{', depth)
+	case json.Number:
+		if len(t) > 64 {
+			return c.fail("a number of more than 64 digits", "a shorter one")
+		}
+	}
+	return nil
 }
 
-func (c *jsonChecker) object(depth int) error {
-	c.at++
+// inside walks the values of an object or a list up to its end.
+func (c *jsonChecker) inside(object bool, depth int) error {
 	seen := map[string]bool{}
-	for first := true; ; first = false {
-		b := c.next()
-		if b == '}' && first {
-			c.at++
-			return nil
+	for i := 0; c.More(); i++ {
+		key := strconv.Itoa(i)
+		if object {
+			t, err := c.next()
+			if err != nil {
+				return err
+			}
+			key, _ = t.(string) // the decoder refuses other keys
 		}
-		if b != '"' {
-			return c.fail(fmt.Sprintf("%q", b), "a key in quotes")
-		}
-		raw, err := c.str()
-		if err != nil {
-			return err
-		}
-		var key string
-		if err := json.Unmarshal(raw, &key); err != nil {
-			return c.fail("a key that is no string", "a string")
-		}
-		c.path = append(c.path, short(key))
-		if seen[key] {
+		if c.path = append(c.path, short(key)); object && seen[key] {
 			return c.fail("the key twice", "each key of an object once")
 		}
-		seen[key] = true
-		if c.next() != ':' {
-			return c.fail(fmt.Sprintf("%q", c.next()), "':'")
+		if object {
+			seen[key] = true
 		}
-		c.at++
 		if err := c.value(depth + 1); err != nil {
 			return err
 		}
 		c.path = c.path[:len(c.path)-1]
-		switch c.next() {
-		case ',':
-			c.at++
-		case '}':
-			c.at++
-			return nil
-		default:
-			return c.fail(fmt.Sprintf("%q", c.next()), "',' or '}'")
-		}
 	}
+	_, err := c.next()
+	return err
 }
 
 // short is a key in a message.
@@ -127,67 +111,6 @@ func short(key string) string {
 		return string(r[:40]) + "…"
 	}
 	return key
-}
-
-func (c *jsonChecker) array(depth int) error {
-	c.at++
-	if c.next() == ']' {
-		c.at++
-		return nil
-	}
-	for i := 0; ; i++ {
-		c.path = append(c.path, strconv.Itoa(i))
-		if err := c.value(depth + 1); err != nil {
-			return err
-		}
-		c.path = c.path[:len(c.path)-1]
-		switch c.next() {
-		case ',':
-			c.at++
-		case ']':
-			c.at++
-			return nil
-		default:
-			return c.fail(fmt.Sprintf("%q", c.next()), "',' or ']'")
-		}
-	}
-}
-
-// str reads a string with its quotes.
-func (c *jsonChecker) str() ([]byte, error) {
-	from := c.at
-	for c.at++; c.at < len(c.b); c.at++ {
-		switch b := c.b[c.at]; {
-		case b == '\\':
-			c.at++
-		case b == '"':
-			c.at++
-			raw := c.b[from:c.at]
-			if !utf8.Valid(raw) {
-				return nil, c.fail("bytes that are not UTF-8", "UTF-8 text")
-			}
-			return raw, nil
-		case b < 0x20:
-			return nil, c.fail("a control character in a string", "it escaped")
-		}
-	}
-	return nil, c.fail("a string without an end", "a quote")
-}
-
-// scalar reads a number or a word.
-func (c *jsonChecker) scalar() error {
-	from := c.at
-	for c.at < len(c.b) && bytes.IndexByte([]byte(" \t\r\n,]}:\"[{"), c.b[c.at]) < 0 {
-		c.at++
-	}
-	word := c.b[from:c.at]
-	if !json.Valid(word) {
-		return c.fail(strconv.Quote(short(strings.ToValidUTF8(string(word), "?"))), "a JSON value")
-	}
-	if len(word) > 64 {
-		return c.fail("a number of more than 64 digits", "a shorter one")
-	}
-	return nil
 }
 
 // decode reads a checked element. Fields that v has not are of no interest here.

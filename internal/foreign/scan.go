@@ -65,8 +65,7 @@ func (s *scanner) fail(got, expected string) error {
 func (s *scanner) within(got, expected string) error {
 	err := s.fail(got, expected)
 	var at, to *portable.LineError
-	c := &jsonChecker{b: s.buf, line: s.line}
-	if errors.As(c.value(0), &to) && errors.As(err, &at) {
+	if errors.As(newChecker(element{raw: s.buf, line: s.line}).value(0), &to) && errors.As(err, &at) {
 		at.Field = to.Field
 	}
 	return err
