@@ -389,7 +389,7 @@ func (s *server) history(ctx context.Context, _ *mcp.CallToolRequest, in history
 	out := historyOut{Versions: []versionOut{}}
 	part := ctxpage.AtMost(limit, in.Cursor, &out.Next)
 	rows, err := listing.Collect(s.scope.Versions(ctx, in.Ref, part))
-	if ref, ok := reference(in.Ref); ok && err != nil && slices.Contains(chainOf(s.Scope), cmp.Or(ref.Scope, s.Scope)) {
+	if ref, ok := reference(in.Ref); ok && err != nil && slices.Contains(store.ScopeChain(s.Scope), cmp.Or(ref.Scope, s.Scope)) {
 		rows, err = listing.Collect(s.DB.Scope(cmp.Or(ref.Scope, s.Scope), ctxpage.Gated()).Versions(ctx, ref.ID, part))
 	}
 	if errors.Is(err, store.ErrNotFound) {
