@@ -72,13 +72,6 @@ func TestDemoOnAFolder(t *testing.T) {
 	require.Equal(t, exitFailed, dbctl("", "demo", dir, "--into", dir).code, "a folder that is not empty")
 }
 
-func TestDemoOnThisRepository(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	v := facts(t, "../..")
-	checkFacts(t, v)
-	require.NotEmpty(t, v.step(t, "assemble", 0)["left"], "not all of it fits")
-}
-
 func TestDemoForAPerson(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

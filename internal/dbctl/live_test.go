@@ -44,7 +44,7 @@ func TestManifestBesideALiveAgent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "agent.ctx")
 	liveWriter(t, file)
 	var head string
-	for range 8 {
+	for range 4 {
 		v := asJSON(t, "", "manifest", "ls", file, "--limit", "5")
 		require.Len(t, v["leaves"], 5)
 		h := asJSON(t, "", "manifest", "head", file)
@@ -60,28 +60,6 @@ func TestManifestBesideALiveAgent(t *testing.T) {
 		require.NotEmpty(t, show["leaves"])
 	}
 	require.Contains(t, ok(t, "", "manifest", "show", file, asJSON(t, "", "manifest", "ls", file, "--type", "search")["leaves"].([]any)[0].(map[string]any)["trace"].(string)), "acme/live:note-")
-}
-
-// The verbs ask the agent that has the database open, and the agent goes on.
-func TestVerbsBesideALiveAgent(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "agent.ctx")
-	liveWriter(t, file)
-	ok(t, "", "put", file, "acme/live", "by-hand", "the zebra is striped")
-	for _, args := range [][]string{
-		{"get", file, "acme/live", "by-hand"}, {"get", file, "acme/live", "by-hand", "--read-only"}, {"search", file, "acme/live", "zebra"},
-		{"assemble", file, "acme/live", "which zebra is striped?"}, {"ls", file}, {"ls", file, "acme/live"}, {"stat", file}, {"history", file, "acme/live", "by-hand"},
-		{"check", file, "--online"}, {"gc", file, "--dry-run"}, {"gc", file}, {"backup", file, file + ".copy"}, {"review", "ls", file},
-	} {
-		r := dbctl("", append(args, "--wait", "0s")...)
-		require.Equal(t, exitOK, r.code, "%v: %s", args, r.err)
-	}
-	require.Contains(t, ok(t, "", "search", file, "acme/live", "zebra"), "by-hand")
-	require.Contains(t, ok(t, "", "get", file+".copy", "acme/live", "by-hand"), "zebra")
-	trace := asJSON(t, "", "assemble", file, "acme/live", "which zebra is striped?")["trace"].(string)
-	ok(t, "", "why", file, trace, "acme/live:by-hand")
-	ok(t, "", "replay", file, trace)
-	ok(t, "", "diff", file, trace, trace)
-	ok(t, "", "manifest", "show", file, trace)
 }
 
 // at is a value in decoded JSON: a key of a map, or a number of a list, for each part of the path.
@@ -289,6 +267,8 @@ func TestAwayBesideALiveAgent(t *testing.T) {
 	liveWriter(t, file)
 	ok(t, "", "put", file, "acme/away", "a", "kettle one")
 	ok(t, "", "put", file, "acme/away", "a", "kettle two")
+	ok(t, "", "gc", file, "--dry-run")
+	ok(t, "", "gc", file)
 	require.Contains(t, ok(t, "", "compact", file, "--dry-run"), "compacted it would have")
 	require.Contains(t, ok(t, "", "compact", file), "the file has")
 	ok(t, "", "retention", "set", file, "acme/away", "--kind", "fact=1ms", "--versions", "1ms")

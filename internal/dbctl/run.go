@@ -223,7 +223,7 @@ func (t Tool) Run(args []string, in io.Reader, out, errw io.Writer) (code int) {
 		return a.report(err)
 	}
 	c := t.grammar()
-	k := kong.Must(c, only(args[0]), durations, kong.Name("dbctl"), kong.Description(description), kong.Writers(a.out, a.err),
+	k := kong.Must(c, only(args), durations, kong.Name("dbctl"), kong.Description(description), kong.Writers(a.out, a.err),
 		kong.Exit(func(code int) { panic(parsed(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}))
 	// The parser would write U+FFFD for such bytes: another id, another file.
 	if i := slices.IndexFunc(args, func(s string) bool { return !utf8.ValidString(s) }); i >= 0 {
@@ -268,11 +268,11 @@ func (a *app) ends(code int) int {
 	return code
 }
 
-// verbs lists the verbs with the names of their fields.
-func verbs() iter.Seq2[string, string] {
-	return func(yield func(name, field string) bool) {
-		for f := range reflect.TypeFor[cli]().Fields() {
-			if _, is := f.Tag.Lookup("cmd"); is && !yield(cmp.Or(f.Tag.Get("name"), strings.ToLower(f.Name)), f.Name) {
+// commands lists the verbs of the tool, or the subcommands of a verb, by name.
+func commands(of reflect.Type) iter.Seq2[string, reflect.StructField] {
+	return func(yield func(name string, f reflect.StructField) bool) {
+		for f := range of.Fields() {
+			if _, is := f.Tag.Lookup("cmd"); is && !yield(cmp.Or(f.Tag.Get("name"), strings.ToLower(f.Name)), f) {
 				return
 			}
 		}
@@ -281,7 +281,7 @@ func verbs() iter.Seq2[string, string] {
 
 // Verbs lists the verbs of the tool.
 func Verbs() (names []string) {
-	for name := range verbs() {
+	for name := range commands(reflect.TypeFor[cli]()) {
 		names = append(names, name)
 	}
 	return names
@@ -296,21 +296,28 @@ func (t Tool) grammar() *cli {
 	return c
 }
 
-// only leaves out of the grammar every verb but the one that is named first: to read all their tags takes longer than
-// most verbs run. Where no verb comes first nothing is left out: help, and what is said of a mistake, are about all.
-func only(verb string) kong.Option {
-	known, others := false, []string{}
-	for name, field := range verbs() {
-		if name == verb {
-			known = true
-		} else {
-			others = append(others, field)
+// only leaves out of the grammar all verbs and subcommands but those that the line begins with: to read all their tags takes longer
+// than most verbs run. Help and messages about a word that is no command need all, so nothing is left out for it.
+func only(args []string) kong.Option {
+	var left []string
+	of := reflect.TypeFor[cli]()
+	for _, word := range args {
+		var next reflect.Type
+		var others []string
+		for name, f := range commands(of) {
+			if name == word {
+				next = f.Type
+			} else {
+				others = append(others, f.Name)
+			}
 		}
+		if next == nil {
+			break
+		}
+		left = append(left, `^`+of.Name()+`\.(?:`+strings.Join(others, "|")+`)$`)
+		of = next
 	}
-	if !known {
-		return kong.IgnoreFields()
-	}
-	return kong.IgnoreFields(`^cli\.(?:` + strings.Join(others, "|") + `)$`)
+	return kong.IgnoreFields(left...)
 }
 
 // verbOf names the verb that a command line which does not parse was about.
