@@ -70,7 +70,7 @@ var importMap = map[string]string{
 	"internal/view":    ". store internal/triage",
 	"httpsource":       "internal/deadline store",
 	"cmd/dbctl":        "internal/dbctl",
-	"internal/dbctl":   ". internal/budget compat/blocks compat/directivecli compat/pager directive embed internal/filestore internal/eraseplan internal/freshness internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing internal/archive ops internal/format",
+	"internal/dbctl":   ". internal/budget directive embed internal/filestore internal/eraseplan internal/freshness internal/handoff internal/view internal/mcpserver manifest internal/remote render session store token token/bpe internal/triage internal/portable internal/foreign serve embed/static internal/deadline internal/listing internal/archive ops internal/format compat/commands compat/contexty",
 	"internal/foreign": ". internal/portable render store internal/listing",
 	"embed/static":     "",
 	"bench":            "",
@@ -85,21 +85,19 @@ var importMap = map[string]string{
 
 	"internal/dbtest":      "internal/codec wal",
 	"internal/systest":     ". internal/dbtest internal/filestore store",
-	"internal/conformance": "compat/contexty compat/directivecli directive internal/directivetext",
+	"internal/conformance": "compat/contexty directive internal/directivetext compat/commands",
 
 	"directive":              "internal/directivetext",
 	"ops":                    "internal/archive internal/conversation internal/directivelog internal/staterows manifest store internal/prose internal/format",
 	"internal/directivetext": "",
 
 	// Published tools to the letter, for dbctl and the conformance runner. The pipeline does not know them.
-	"compat/blocks":       "internal/budget token token/bpe",
-	"compat/contexty":     "internal/budget compat/blocks",
-	"compat/directivecli": "directive internal/directivetext",
-	"compat/pager":        "internal/handoff internal/prose internal/window session",
+	"compat/contexty": "internal/budget token token/bpe",
+	"compat/commands": "directive internal/directivetext internal/handoff internal/prose internal/window session",
 }
 
 // leaves open no file, start no goroutine and read no clock: what they need comes from the caller.
-var leaves = []string{"internal/lexical", "token", "internal/budget", "compat/blocks", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/directivetext", "internal/seal", "internal/directivelog", "internal/prose", "internal/window"}
+var leaves = []string{"internal/lexical", "token", "internal/budget", "compat/contexty", "render", "internal/triage", "session", "directive", "internal/directivetext", "internal/seal", "internal/directivelog", "internal/prose", "internal/window"}
 
 // parsed is the files of a package. They are parsed here and not listed by the go command, so that the test cache sees
 // every change of them.

@@ -7,21 +7,20 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ctxpage/ctxpage/compat/blocks"
 	"github.com/ctxpage/ctxpage/compat/contexty"
 	"github.com/ctxpage/ctxpage/internal/budget"
 )
 
 // budgetTalk is a conversation of n messages with their weights, every tenth turn a tool call with its result.
-func budgetTalk(n int) ([]blocks.Message, []int) {
+func budgetTalk(n int) ([]contexty.Message, []int) {
 	r := rand.New(rand.NewSource(1))
-	messages, weights := make([]blocks.Message, n), make([]int, n)
+	messages, weights := make([]contexty.Message, n), make([]int, n)
 	for i := range messages {
-		m := blocks.TextMessage([]string{"user", "assistant"}[i%2], "text")
+		m := contexty.TextMessage([]string{"user", "assistant"}[i%2], "text")
 		m.ID = fmt.Sprint(i)
 		switch i % 20 {
 		case 3:
-			m.ToolCalls = []blocks.ToolCall{{ID: fmt.Sprint("c", i)}}
+			m.ToolCalls = []contexty.ToolCall{{ID: fmt.Sprint("c", i)}}
 		case 4:
 			m.Role, m.ToolCallID = "tool", fmt.Sprint("c", i-1)
 		}
@@ -35,7 +34,7 @@ func budgetTalk(n int) ([]blocks.Message, []int) {
 func BenchmarkHistoryCut(b *testing.B) {
 	for _, n := range []int{1_000, 10_000, 100_000} {
 		messages, weights := budgetTalk(n)
-		turns, total := blocks.NewTurns(), 0
+		turns, total := contexty.NewTurns(), 0
 		for i := range messages {
 			turns.Append(&messages[i], weights[i])
 			total += weights[i]
@@ -67,10 +66,10 @@ func BenchmarkHistoryCut(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("n=%d/v=ctxpage-compile", n), func(b *testing.B) {
-			list := []blocks.Block{{Key: "talk", Class: budget.History, Messages: messages, Turns: turns, Low: 1}}
+			list := []contexty.Block{{Key: "talk", Class: budget.History, Messages: messages, Turns: turns, Low: 1}}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := blocks.Compile(blocks.Config{Budget: limit}, list); err != nil {
+				if _, err := contexty.Compile(contexty.Config{Budget: limit}, list); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -79,7 +78,7 @@ func BenchmarkHistoryCut(b *testing.B) {
 	}
 }
 
-func budgetWalk(c blocks.Cut) (kept int) {
+func budgetWalk(c contexty.Cut) (kept int) {
 	for range c.All() {
 		kept++
 	}
@@ -124,7 +123,7 @@ func BenchmarkPrefix(b *testing.B) {
 		name string
 		low  float64
 		hold bool
-	}{{"ctxpage", blocks.DefaultLow, true}, {"sliding", 1, false}} {
+	}{{"ctxpage", contexty.DefaultLow, true}, {"sliding", 1, false}} {
 		b.Run("turns=400/v="+v.name, func(b *testing.B) {
 			var share float64
 			for b.Loop() {
@@ -138,7 +137,7 @@ func BenchmarkPrefix(b *testing.B) {
 func budgetUnchanged(b *testing.B, low float64, hold bool) float64 {
 	const window, system = 16_000, 1_500
 	messages, weights := budgetTalk(1_000)
-	turns, marked := blocks.NewTurns(), 0
+	turns, marked := contexty.NewTurns(), 0
 	var last []int
 	same, total, full := 0, 0, 0
 	for i := 0; full < 400; i += 2 {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/ctxpage/ctxpage/compat/directivecli"
+	"github.com/ctxpage/ctxpage/compat/commands"
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/internal/directivetext"
@@ -219,7 +219,7 @@ func TestPreviewForetellsAndChangesNothing(t *testing.T) {
 func TestDiffLeadsFromOneStateToTheOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := session().Draw(t, "a").State, session().Draw(t, "b").State
-		d := directivecli.Diff(a, b)
+		d := commands.Diff(a, b)
 		model := modelOf(a)
 		model.premise = d.PremiseAfter
 		for _, p := range d.Removed {

@@ -58,7 +58,7 @@ func (b *Builder) Compile(ctx context.Context) ([]Message, CompileReport, error)
 	}
 	blocks := slices.Clone(b.blocks)
 	slices.SortStableFunc(blocks, func(x, y MemoryBlock) int { return cmp.Compare(x.Tier, y.Tier) })
-	c := compilation{counter: b.cfg.TokenCounter, remaining: b.cfg.MaxTokens, report: CompileReport{
+	c := building{counter: b.cfg.TokenCounter, remaining: b.cfg.MaxTokens, report: CompileReport{
 		OriginalTokensPerBlock: map[string]int{}, TokensPerBlock: map[string]int{}, Evictions: map[string]string{},
 	}}
 	for i := range blocks {
@@ -73,14 +73,14 @@ func (b *Builder) Compile(ctx context.Context) ([]Message, CompileReport, error)
 	return c.messages, c.report, nil
 }
 
-type compilation struct {
+type building struct {
 	counter   TokenCounter
 	remaining int
 	messages  []Message
 	report    CompileReport
 }
 
-func (c *compilation) add(ctx context.Context, b *MemoryBlock) error {
+func (c *building) add(ctx context.Context, b *MemoryBlock) error {
 	if len(b.Messages) == 0 {
 		return nil
 	}
@@ -106,14 +106,14 @@ func (c *compilation) add(ctx context.Context, b *MemoryBlock) error {
 	return c.emit(ctx, b.ID, out)
 }
 
-func (c *compilation) limit(b *MemoryBlock) int {
+func (c *building) limit(b *MemoryBlock) int {
 	if b.MaxTokens > 0 {
 		return min(b.MaxTokens, c.remaining)
 	}
 	return c.remaining
 }
 
-func (c *compilation) emit(ctx context.Context, id string, out []Message) error {
+func (c *building) emit(ctx context.Context, id string, out []Message) error {
 	if len(out) == 0 {
 		return nil
 	}
@@ -131,7 +131,7 @@ func (c *compilation) emit(ctx context.Context, id string, out []Message) error 
 	return nil
 }
 
-func (c *compilation) count(ctx context.Context, msgs []Message) (int, error) {
+func (c *building) count(ctx context.Context, msgs []Message) (int, error) {
 	n, err := c.counter.Count(ctx, msgs)
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrTokenCountFailed, err)

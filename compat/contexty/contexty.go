@@ -3,7 +3,8 @@
 //
 // It answers as that version does, its known weaknesses included: truncation may separate a tool call from its
 // results, a block cap is not enforced on what a strategy returns, a failed Compile has an empty report, and the
-// messages returned share memory with the blocks. Package blocks has none of these.
+// messages returned share memory with the blocks. Compile has none of these: it puts blocks of messages into a window with a floor and a
+// cap each, keeps turn groups whole, and cuts a history at the same message until it overflows again.
 //
 // Not taken over: FactExtractor, which that version reserved and never used. Two things are better: truncation takes time
 // in proportion to the history, and a Message carries an ID. The first can be observed by a TokenCounter of your own that
@@ -14,26 +15,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ctxpage/ctxpage/compat/blocks"
 	"github.com/ctxpage/ctxpage/internal/budget"
 )
-
-// The message model is the one of package blocks.
-type (
-	Message      = blocks.Message
-	ContentPart  = blocks.ContentPart
-	ImageURL     = blocks.ImageURL
-	ToolCall     = blocks.ToolCall
-	FunctionCall = blocks.FunctionCall
-)
-
-// TextMessage returns a message of one text part.
-func TextMessage(role, text string) Message { return blocks.TextMessage(role, text) }
-
-// MultipartMessage returns a message of the given parts.
-func MultipartMessage(role string, parts ...ContentPart) Message {
-	return blocks.MultipartMessage(role, parts...)
-}
 
 // Tier orders blocks: a lower tier is served first and stands first. Any int is a legal tier.
 type Tier int

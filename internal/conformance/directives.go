@@ -8,7 +8,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/ctxpage/ctxpage/compat/directivecli"
+	"github.com/ctxpage/ctxpage/compat/commands"
 	"github.com/ctxpage/ctxpage/directive"
 	"github.com/ctxpage/ctxpage/internal/directivetext"
 )
@@ -152,14 +152,14 @@ func preview(s directive.Session, input string) reply {
 	t := directive.Preview(nil, s, input)
 	return reply{
 		"decision": decisionJSON(t.Decision), "state_before": stateJSON(t.Before), "state_after": stateJSON(t.After),
-		"diff": deltaJSON(directivecli.Diff(t.Before, t.After)), "would_mutate": !t.Before.Equal(t.After),
+		"diff": deltaJSON(commands.Diff(t.Before, t.After)), "would_mutate": !t.Before.Equal(t.After),
 	}
 }
 
 func diff(r directiveRequest) (reply, error) {
 	before, err1 := directive.ImportJSON(r.Before)
 	after, err2 := directive.ImportJSON(r.After)
-	return reply{"diff": deltaJSON(directivecli.Diff(before, after))}, errors.Join(err1, err2)
+	return reply{"diff": deltaJSON(commands.Diff(before, after))}, errors.Join(err1, err2)
 }
 
 func transcript(s *directive.Session, r directiveRequest) reply {
@@ -204,12 +204,12 @@ func validate(r directiveRequest) reply {
 
 func commandLine(r directiveRequest) reply {
 	var out, errs strings.Builder
-	exit := directivecli.Run(r.Args, strings.NewReader(r.Stdin), &out, &errs, directivecli.Options{})
+	exit := commands.RunDirective(r.Args, strings.NewReader(r.Stdin), &out, &errs, commands.Options{})
 	return reply{"exit": exit, "stdout": out.String(), "stderr": errs.String()}
 }
 
 func decisionJSON(d directive.Decision) json.RawMessage { return d.AppendJSON(nil) }
-func deltaJSON(d directivecli.Delta) json.RawMessage    { return d.AppendJSON(nil) }
+func deltaJSON(d commands.Delta) json.RawMessage        { return d.AppendJSON(nil) }
 func stateJSON(s directive.State) json.RawMessage       { return directive.ExportJSON(s) }
 
 func orNull(s string) any {

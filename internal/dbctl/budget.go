@@ -3,7 +3,7 @@ package dbctl
 import (
 	"slices"
 
-	"github.com/ctxpage/ctxpage/compat/blocks"
+	"github.com/ctxpage/ctxpage/compat/contexty"
 )
 
 // budgetCmd hands its arguments on as they are: the allocator works without a database.
@@ -17,5 +17,5 @@ func (c *budgetCmd) Run(a *app) error {
 		args = args[1:]
 	}
 	args = slices.Concat([]string{"compile", "--counter", a.Counter}, args)
-	return a.passedOn(blocks.Run(args, interruptible{a.ctx, a.in}, a.out, a.err))
+	return a.passedOn(contexty.Run(args, interruptible{a.ctx, a.in}, a.out, a.err))
 }

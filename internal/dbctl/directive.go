@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/compat/directivecli"
+	"github.com/ctxpage/ctxpage/compat/commands"
 	"github.com/ctxpage/ctxpage/directive"
 )
 
@@ -41,7 +41,7 @@ func (c *directiveCmd) Run(a *app) error {
 	memory := len(c.Args) > 0 && c.Args[0] == "--memory"
 	switch {
 	case memory:
-		return a.directives(c.Args[1:], directivecli.Options{Program: "dbctl directive --memory"})
+		return a.directives(c.Args[1:], commands.Options{Program: "dbctl directive --memory"})
 	case len(c.Args) == 0, slices.Equal(c.Args, []string{"--help"}):
 		_, err := io.WriteString(a.out, directiveHelp)
 		return err
@@ -61,7 +61,7 @@ func (c *directiveCmd) Run(a *app) error {
 		if !a.JSON && !slices.Contains(f.rest, "--json") {
 			e.note = a.err
 		}
-		err := a.directives(f.rest, directivecli.Options{Engine: e, Program: "dbctl directive FILE SCOPE"})
+		err := a.directives(f.rest, commands.Options{Engine: e, Program: "dbctl directive FILE SCOPE"})
 		if e.failed != nil {
 			return ended(codeOf(e.failed))
 		}
@@ -100,7 +100,7 @@ func parseDirectiveFlags(args []string) (f directiveFlags, err error) {
 }
 
 // directives runs the loop. What it had to say of an error it has said.
-func (a *app) directives(args []string, opt directivecli.Options) error {
+func (a *app) directives(args []string, opt commands.Options) error {
 	if a.JSON && !slices.Contains(args, "--json") {
 		args = append([]string{"--json"}, args...)
 	}
@@ -119,7 +119,7 @@ func (a *app) directives(args []string, opt directivecli.Options) error {
 			fmt.Fprintf(a.err, "dbctl directive: that passed through; as a directive it is written: %s\n", line(strict))
 		}
 	}
-	return a.passedOn(directivecli.Run(args, interruptible{a.ctx, a.in}, out, a.err, opt))
+	return a.passedOn(commands.RunDirective(args, interruptible{a.ctx, a.in}, out, a.err, opt))
 }
 
 // plainWriter keeps what is stored from steering the terminal.
@@ -215,12 +215,12 @@ func (e *scopeEngine) Inherited() (out directive.Effective, err error) {
 	return out, e.failing(err)
 }
 
-func (e *scopeEngine) History() (out []directivecli.Entry, err error) {
+func (e *scopeEngine) History() (out []commands.Entry, err error) {
 	for v, err := range e.s.Directives().Entries(e.ctx) {
 		if err != nil {
 			return nil, e.failing(err)
 		}
-		out = append(out, directivecli.Entry{
+		out = append(out, commands.Entry{
 			Version: v.Version, Actor: v.Actor, Action: v.Action, Input: v.Input, Kind: v.Decision.Kind, Changed: v.Decision.Changed,
 		})
 	}

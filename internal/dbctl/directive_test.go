@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/compat/directivecli"
+	"github.com/ctxpage/ctxpage/compat/commands"
 )
 
 // In memory the verb is the loop itself, whatever its arguments look like.
@@ -22,7 +22,7 @@ func TestDirectiveInMemory(t *testing.T) {
 		{"--initial-state-file", filepath.Join(t.TempDir(), "none")}, {"--initial-state-json"}, {"--json", "--help"}, {"--actor", "ann"},
 	} {
 		var out, errw bytes.Buffer
-		code := directivecli.Run(args, strings.NewReader(stdin), &out, &errw, directivecli.Options{Program: "dbctl directive --memory"})
+		code := commands.RunDirective(args, strings.NewReader(stdin), &out, &errw, commands.Options{Program: "dbctl directive --memory"})
 		r := dbctl(stdin, append([]string{"directive", "--memory"}, args...)...)
 		require.Equal(t, result{code, out.String(), errw.String()}, r, "%q", args)
 	}

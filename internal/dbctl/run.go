@@ -268,8 +268,8 @@ func (a *app) ends(code int) int {
 	return code
 }
 
-// commands lists the verbs of the tool, or the subcommands of a verb, by name.
-func commands(of reflect.Type) iter.Seq2[string, reflect.StructField] {
+// verbsOf lists the verbs of the tool, or the subcommands of a verb, by name.
+func verbsOf(of reflect.Type) iter.Seq2[string, reflect.StructField] {
 	return func(yield func(name string, f reflect.StructField) bool) {
 		for f := range of.Fields() {
 			if _, is := f.Tag.Lookup("cmd"); is && !yield(cmp.Or(f.Tag.Get("name"), strings.ToLower(f.Name)), f) {
@@ -281,7 +281,7 @@ func commands(of reflect.Type) iter.Seq2[string, reflect.StructField] {
 
 // Verbs lists the verbs of the tool.
 func Verbs() (names []string) {
-	for name := range commands(reflect.TypeFor[cli]()) {
+	for name := range verbsOf(reflect.TypeFor[cli]()) {
 		names = append(names, name)
 	}
 	return names
@@ -304,7 +304,7 @@ func only(args []string) kong.Option {
 	for _, word := range args {
 		var next reflect.Type
 		var others []string
-		for name, f := range commands(of) {
+		for name, f := range verbsOf(of) {
 			if name == word {
 				next = f.Type
 			} else {

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/compat/pager"
+	"github.com/ctxpage/ctxpage/compat/commands"
 	"github.com/ctxpage/ctxpage/internal/listing"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/session"
@@ -48,7 +48,7 @@ func (sessionPageCmd) Help() string {
 }
 
 func (c *sessionPageCmd) Run(a *app) error {
-	return a.passedOn(pager.Run(c.Args, interruptible{a.ctx, a.in}, a.out, a.err, a.now))
+	return a.passedOn(commands.RunPager(c.Args, interruptible{a.ctx, a.in}, a.out, a.err, a.now))
 }
 
 // talkArgs name a session.

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/ctxpage/ctxpage"
-	"github.com/ctxpage/ctxpage/compat/pager"
+	"github.com/ctxpage/ctxpage/compat/commands"
 	"github.com/ctxpage/ctxpage/internal/handoff"
 	"github.com/ctxpage/ctxpage/internal/view"
 	"github.com/ctxpage/ctxpage/session"
@@ -80,7 +80,7 @@ func (c *sessionContractCmd) Run(a *app) error {
 			if in.Force == nil {
 				return nil, fmt.Errorf("%w: session %s has had no pass, or all were undone", store.ErrNotFound, c.Session)
 			}
-			return pager.Export(in.Force, have)
+			return commands.ExportPass(in.Force, have)
 		}
 		if c.DryRun {
 			return previewContract(a, c.Path, delta)

@@ -113,6 +113,6 @@ func toolNames(t *testing.T, s *mcp.ClientSession) (names []string) {
 		require.NoError(t, err)
 		names = append(names, tool.Name)
 	}
-	require.Len(t, names, 7)
+	require.Len(t, names, 8)
 	return names
 }

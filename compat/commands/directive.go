@@ -1,8 +1,10 @@
-// Package directivecli is the command line of the directive engine: a line loop
-// with a text and a JSON form. What it drives stands behind [Engine], so that
-// the tool of the database and the checks against outside cases run this same
-// code.
-package directivecli
+// Package commands has two published command lines to the letter: the directive engine's, a line loop with a text and a JSON form
+// over an [Engine] (RunDirective), and the reference pager (RunPager).
+//
+// The pager differs on purpose in one way: a pass is all or nothing. Every block is scored and checked first; only then is the
+// contract extended, with a single write. On any failure the contract stays as it was, no record is printed, and the error names the
+// block and the field.
+package commands
 
 import (
 	"bufio"
@@ -72,7 +74,7 @@ func (m *Memory) Preview(input string, opts ...directive.Option) (directive.Tria
 // Load implements [Engine].
 func (m *Memory) Load(s directive.Session) error { m.session = s; return nil }
 
-// Options are the options of [Run].
+// Options are the options of [RunDirective].
 type Options struct {
 	Engine   Engine                                                             // nil: a fresh [Memory]
 	Terminal bool                                                               // in and out both are a terminal
@@ -83,9 +85,9 @@ type Options struct {
 	Hint     func(strict string)                                                // hears of inputs that passed through and look like a directive; nil: nobody
 }
 
-// Run runs the command line and returns the exit code: 0, or 1 after an error,
+// RunDirective runs the command line and returns the exit code: 0, or 1 after an error,
 // which is then on errw. It answers each line of in before it reads the next.
-func Run(args []string, in io.Reader, out, errw io.Writer, opt Options) int {
+func RunDirective(args []string, in io.Reader, out, errw io.Writer, opt Options) int {
 	opt = opt.withDefaults()
 	if len(args) == 1 && (args[0] == "--help" || args[0] == "--version") {
 		return answerAlone(args[0], out, opt)
@@ -137,11 +139,11 @@ func answerAlone(flag string, out io.Writer, opt Options) int {
 		fmt.Fprintln(out, opt.Version)
 		return 0
 	}
-	fmt.Fprintf(out, usage, opt.Program)
+	fmt.Fprintf(out, directiveUsage, opt.Program)
 	return 0
 }
 
-const usage = `Usage: %s [options]
+const directiveUsage = `Usage: %s [options]
 
 Reads one input per line and prints what the directive engine decides.
 

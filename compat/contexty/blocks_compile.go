@@ -1,11 +1,4 @@
-// Package blocks puts blocks of messages into a context window.
-//
-// Each block has a floor and a cap, and turn groups stay whole. A history is cut at the same message until it overflows
-// again, so a provider's prefix cache keeps hitting. The report comes with every answer, errors included, and the input
-// is never changed. Package budget, which the database uses, places pages; contexty is the published way.
-//
-// The package is pure: equal blocks give equal answers. Its functions are safe for concurrent use; a Turns is not.
-package blocks
+package contexty
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package pager
+package commands
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ func run(t *testing.T, history, before string, args ...string) outcome {
 		require.NoError(t, os.WriteFile(c, []byte(before), 0o600))
 	}
 	var out, errs bytes.Buffer
-	exit := Run(append([]string{"--history", h, "--contract", c}, args...), nil, &out, &errs, func() time.Time { return noon })
+	exit := RunPager(append([]string{"--history", h, "--contract", c}, args...), nil, &out, &errs, func() time.Time { return noon })
 	got := outcome{exit, out.String(), errs.String(), "-"}
 	if b, err := os.ReadFile(c); err == nil {
 		got.contract = string(b)
@@ -170,7 +170,7 @@ func TestContractIsExtended(t *testing.T) {
 	require.Equal(t, "-- old\n"+line, run(t, h, "-- old").contract, "a torn last line is ended")
 	require.Equal(t, line, run(t, h, "").contract)
 	var out, errs bytes.Buffer
-	require.Equal(t, 1, Run([]string{"--history", "/nonexistent", "--contract", "x"}, nil, &out, &errs, time.Now))
+	require.Equal(t, 1, RunPager([]string{"--history", "/nonexistent", "--contract", "x"}, nil, &out, &errs, time.Now))
 }
 
 func TestArguments(t *testing.T) {
@@ -201,16 +201,16 @@ func TestArguments(t *testing.T) {
 
 func TestHelpAndUsageExits(t *testing.T) {
 	var out, errs bytes.Buffer
-	require.Zero(t, Run([]string{"--help"}, nil, &out, &errs, time.Now))
+	require.Zero(t, RunPager([]string{"--help"}, nil, &out, &errs, time.Now))
 	require.Contains(t, out.String(), "--retain-cut")
 	require.Empty(t, errs.String())
-	require.Equal(t, 2, Run([]string{"--nope"}, nil, &out, &errs, time.Now))
+	require.Equal(t, 2, RunPager([]string{"--nope"}, nil, &out, &errs, time.Now))
 	require.Contains(t, errs.String(), "usage:")
 }
 
 func TestMatrix(t *testing.T) {
 	var out, errs bytes.Buffer
-	require.Zero(t, Run([]string{"--matrix"}, nil, &out, &errs, time.Now), errs.String())
+	require.Zero(t, RunPager([]string{"--matrix"}, nil, &out, &errs, time.Now), errs.String())
 	want := map[[2]float64][3]int{{.9, .1}: {3, 2, 7}, {.7, .3}: {3, 5, 4}, {.5, .5}: {3, 5, 4}, {.3, .7}: {3, 7, 2}}
 	for _, w := range matrixPairs {
 		p, err := matrixPass(w)

@@ -1,4 +1,4 @@
-package directivecli_test
+package commands_test
 
 import (
 	"bytes"
@@ -11,15 +11,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ctxpage/ctxpage/compat/directivecli"
+	"github.com/ctxpage/ctxpage/compat/commands"
 	"github.com/ctxpage/ctxpage/directive"
 )
 
 // run gives lines to a fresh command line.
-func run(t *testing.T, opt directivecli.Options, stdin string, args ...string) (exit int, stdout, stderr string) {
+func run(t *testing.T, opt commands.Options, stdin string, args ...string) (exit int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	exit = directivecli.Run(args, strings.NewReader(stdin), &out, &errs, opt)
+	exit = commands.RunDirective(args, strings.NewReader(stdin), &out, &errs, opt)
 	return exit, out.String(), errs.String()
 }
 
@@ -108,7 +108,7 @@ policies:
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			exit, stdout, stderr := run(t, directivecli.Options{}, tc.stdin, tc.args...)
+			exit, stdout, stderr := run(t, commands.Options{}, tc.stdin, tc.args...)
 			require.Zero(t, exit)
 			require.Empty(t, stderr)
 			require.Equal(t, tc.want, stdout)
@@ -118,7 +118,7 @@ policies:
 
 func TestJSON(t *testing.T) {
 	const empty = `{"policies":{},"premise":null,"version":2}`
-	_, stdout, _ := run(t, directivecli.Options{}, "hé\nuse a1 instead of b\nstep x\nstate\npreview yes\npreview\nstep\n", "--json")
+	_, stdout, _ := run(t, commands.Options{}, "hé\nuse a1 instead of b\nstep x\nstate\npreview yes\npreview\nstep\n", "--json")
 	require.Equal(t, `{"command":"input","decision":{"kind":"passthrough","prompt_to_user":null,"state":null},"mode":"step","output_version":1,"state":`+empty+`}
 {"command":"input","decision":{"kind":"clarify","prompt_to_user":"Did you mean to use \"a1\" instead?","state":null},"mode":"step","output_version":1,"state":`+empty+`}
 {"command":"step","error":{"code":"pending_confirmation_required","message":"step command only accepts confirmation while clarification is pending.\nUse yes/no (or variants), or use preview/state."},"mode":"error","output_version":1}
@@ -132,25 +132,25 @@ func TestJSON(t *testing.T) {
 // Three of the reference's quirks show on the command line only.
 
 func TestTypedJSONIsNoDirective(t *testing.T) {
-	_, stdout, _ := run(t, directivecli.Options{}, `{"classification":"directive","output":"use vim"}`+"\n", "--with-preprocessor")
+	_, stdout, _ := run(t, commands.Options{}, `{"classification":"directive","output":"use vim"}`+"\n", "--with-preprocessor")
 	require.Equal(t, "passthrough\n", stdout)
 }
 
 func TestPromptsArePrintedAsTheyAre(t *testing.T) {
-	_, stdout, _ := run(t, directivecli.Options{}, "use x\u2028y instead of z\n")
+	_, stdout, _ := run(t, commands.Options{}, "use x\u2028y instead of z\n")
 	require.Equal(t, "confirm: Did you mean to use \"x\u2028y\" instead?\n", stdout)
 }
 
 func TestOneConfirmationRule(t *testing.T) {
 	for _, line := range []string{"ＹＥＳ", "step ＹＥＳ"} {
-		_, stdout, _ := run(t, directivecli.Options{}, "use x instead of y\n"+line+"\nstate\n")
+		_, stdout, _ := run(t, commands.Options{}, "use x instead of y\n"+line+"\nstate\n")
 		require.Contains(t, stdout, "- use x\n", line)
 	}
 }
 
 func TestFlags(t *testing.T) {
 	const state = `{"policies":{"The Vim":"use"},"premise":null,"version":2}`
-	files := directivecli.Options{ReadFile: func(path string) ([]byte, error) {
+	files := commands.Options{ReadFile: func(path string) ([]byte, error) {
 		switch path {
 		case "s":
 			return []byte(state), nil
@@ -191,15 +191,15 @@ func TestFlags(t *testing.T) {
 		require.Contains(t, stderr, tc.want)
 		require.Equal(t, !strings.Contains(tc.want, "preload"), strings.Contains(stderr, "--help' for usage."), "usage errors say where to read on")
 	}
-	exit, stdout, _ := run(t, directivecli.Options{Program: "dbctl directive --memory"}, "", "--help")
+	exit, stdout, _ := run(t, commands.Options{Program: "dbctl directive --memory"}, "", "--help")
 	require.Zero(t, exit)
 	require.True(t, strings.HasPrefix(stdout, "Usage: dbctl directive --memory [options]\n"))
-	_, stdout, _ = run(t, directivecli.Options{Version: "1.2"}, "", "--version")
+	_, stdout, _ = run(t, commands.Options{Version: "1.2"}, "", "--version")
 	require.Equal(t, "1.2\n", stdout)
 }
 
 func TestTerminal(t *testing.T) {
-	terminal := directivecli.Options{Terminal: true}
+	terminal := commands.Options{Terminal: true}
 	exit, stdout, _ := run(t, terminal, "\nuse x\nhelp\n?\npreview use y\nstate\nquit\n")
 	require.Zero(t, exit)
 	require.Contains(t, stdout, "> > \nupdated\n", "a blank line is no input; an empty line goes before an answer")
@@ -218,7 +218,7 @@ func TestAnswersBeforeItReadsOn(t *testing.T) {
 		in, lines := io.Pipe()
 		answers, out := io.Pipe()
 		done := make(chan int)
-		go func() { done <- directivecli.Run(nil, in, out, io.Discard, directivecli.Options{}) }()
+		go func() { done <- commands.RunDirective(nil, in, out, io.Discard, commands.Options{}) }()
 		buffer := make([]byte, 100)
 		for range 3 {
 			go io.WriteString(lines, "hello"+end)
@@ -233,28 +233,28 @@ func TestAnswersBeforeItReadsOn(t *testing.T) {
 
 // keeper is an engine that remembers, and that breaks on demand.
 type keeper struct {
-	directivecli.Memory
-	entries []directivecli.Entry
+	commands.Memory
+	entries []commands.Entry
 	broken  error
 }
 
 func (k *keeper) Step(input string, opts ...directive.Option) (directive.Session, directive.Decision, error) {
 	s, d, _ := k.Memory.Step(input, opts...)
-	k.entries = append(k.entries, directivecli.Entry{Version: uint64(len(k.entries) + 1), Actor: "ann", Input: input, Kind: d.Kind, Changed: d.Changed})
+	k.entries = append(k.entries, commands.Entry{Version: uint64(len(k.entries) + 1), Actor: "ann", Input: input, Kind: d.Kind, Changed: d.Changed})
 	return s, d, k.broken
 }
 
-func (k *keeper) History() ([]directivecli.Entry, error) { return k.entries, k.broken }
+func (k *keeper) History() ([]commands.Entry, error) { return k.entries, k.broken }
 
 func TestHistory(t *testing.T) {
-	_, stdout, _ := run(t, directivecli.Options{Engine: &keeper{}}, "history\nuse x\nhistory\n")
+	_, stdout, _ := run(t, commands.Options{Engine: &keeper{}}, "history\nuse x\nhistory\n")
 	require.Equal(t, "history: (none)\nupdated\npremise: (none)\npolicies:\n- use x\n1 ann update: \"use x\"\n", stdout)
-	_, stdout, _ = run(t, directivecli.Options{Engine: &keeper{}}, "use x\nhistory\n", "--json")
+	_, stdout, _ = run(t, commands.Options{Engine: &keeper{}}, "use x\nhistory\n", "--json")
 	require.Contains(t, stdout, `{"command":"history","entries":[{"actor":"ann","changed":true,"input":"use x","kind":"update","version":1}],"mode":"history","output_version":1}`)
 }
 
 func TestEngineErrorsEndTheRun(t *testing.T) {
-	exit, stdout, stderr := run(t, directivecli.Options{Engine: &keeper{broken: errors.New("disk full")}}, "state\nuse x\nuse y\n")
+	exit, stdout, stderr := run(t, commands.Options{Engine: &keeper{broken: errors.New("disk full")}}, "state\nuse x\nuse y\n")
 	require.Equal(t, 1, exit)
 	require.Equal(t, "premise: (none)\npolicies: (none)\n", stdout, "what was answered before stays answered")
 	require.Equal(t, "error: disk full\n", stderr)
@@ -266,18 +266,18 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestWriteErrorsEndTheRun(t *testing.T) {
 	var errs bytes.Buffer
-	require.Equal(t, 1, directivecli.Run(nil, strings.NewReader("a\nb\n"), brokenPipe{}, &errs, directivecli.Options{}))
+	require.Equal(t, 1, commands.RunDirective(nil, strings.NewReader("a\nb\n"), brokenPipe{}, &errs, commands.Options{}))
 	require.Contains(t, errs.String(), "closed pipe")
 }
 
 func TestOptionsReachTheEngine(t *testing.T) {
-	_, stdout, _ := run(t, directivecli.Options{}, "Use Vim\n", "--any-case")
+	_, stdout, _ := run(t, commands.Options{}, "Use Vim\n", "--any-case")
 	require.Contains(t, stdout, "- use vim\n")
-	_, stdout, _ = run(t, directivecli.Options{}, "set premise x and use y\nuse x and prohibit y\npreview use x; use y\nUse z\n", "--refuse-compound")
+	_, stdout, _ = run(t, commands.Options{}, "set premise x and use y\nuse x and prohibit y\npreview use x; use y\nUse z\n", "--refuse-compound")
 	require.Equal(t, 3, strings.Count(stdout, "Enter them one at a time"), stdout)
 	require.Contains(t, stdout, "'set premise x', then 'use y'")
 	require.NotContains(t, stdout, "updated", "neither stored, nor read in any case")
-	_, stdout, _ = run(t, directivecli.Options{}, "set premise x and use y\nUse z\n")
+	_, stdout, _ = run(t, commands.Options{}, "set premise x and use y\nUse z\n")
 	require.Contains(t, stdout, "premise: x and use y\n", "off by default")
 }
 
@@ -292,7 +292,7 @@ func TestSuggestions(t *testing.T) {
 			return map[string]string{"I would rather have soap": "use soap", "Prohibit sand.": "prohibit sand"}[message], nil
 		}
 	}
-	opt := directivecli.Options{Suggest: suggest}
+	opt := commands.Options{Suggest: suggest}
 	_, stdout, _ := run(t, opt, "prohibit soap\nI would rather have soap\nhello\nstate\n", "--suggest", "reader")
 	require.Equal(t, `updated
 premise: (none)
@@ -322,6 +322,6 @@ policies:
 		require.Equal(t, 1, exit)
 		require.Contains(t, stderr, "option '--suggest' requires a value")
 	}
-	_, _, stderr = run(t, directivecli.Options{}, "", "--suggest", "reader")
+	_, _, stderr = run(t, commands.Options{}, "", "--suggest", "reader")
 	require.Contains(t, stderr, "unknown option '--suggest'")
 }

@@ -1,4 +1,4 @@
-package pager
+package commands
 
 import "github.com/ctxpage/ctxpage/internal/prose"
 

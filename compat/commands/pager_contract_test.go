@@ -1,4 +1,4 @@
-package pager
+package commands
 
 import (
 	"maps"
@@ -13,14 +13,14 @@ import (
 
 func TestExport(t *testing.T) {
 	r := &session.StoredPass{At: noon, Verdicts: []session.Verdict{{ID: "block-1", Action: session.Page}, {ID: "m 3", Action: session.Evict}}}
-	b, err := Export(r, []byte("torn"))
+	b, err := ExportPass(r, []byte("torn"))
 	require.NoError(t, err)
 	require.Equal(t, "\nadd \"block-1\" to paged-blocks\nadd \""+handoff.ContractName("m 3")+"\" to evicted-blocks\n"+stampLine, string(b))
-	b, err = Export(r, []byte("whole\n"))
+	b, err = ExportPass(r, []byte("whole\n"))
 	require.NoError(t, err)
 	require.NotEqual(t, byte('\n'), b[0])
 	r.Repeated = true
-	b, err = Export(r, nil)
+	b, err = ExportPass(r, nil)
 	require.NoError(t, err)
 	require.Nil(t, b)
 }

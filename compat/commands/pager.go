@@ -1,4 +1,4 @@
-package pager
+package commands
 
 import (
 	"bytes"
@@ -19,10 +19,10 @@ const (
 	exitUsage  = 2
 )
 
-// Run executes the command with the arguments after its name and returns the exit
+// RunPager executes the command with the arguments after its name and returns the exit
 // code: 0, 1 for a pass that failed, 2 for wrong usage. Records and errors go to errw,
 // the summary to out; in is not read. now stamps the pass marker.
-func Run(args []string, in io.Reader, out, errw io.Writer, now func() time.Time) int {
+func RunPager(args []string, in io.Reader, out, errw io.Writer, now func() time.Time) int {
 	_ = in
 	if len(args) == 1 && args[0] == "--matrix" {
 		return runMatrix(out, errw)

@@ -1,4 +1,4 @@
-package blocks
+package contexty
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func run(t *testing.T, request string, args ...string) (code int, ans map[string]any, errs string) {
+func runCompile(t *testing.T, request string, args ...string) (code int, ans map[string]any, errs string) {
 	t.Helper()
 	var out, errw bytes.Buffer
 	code = Run(append([]string{"compile"}, args...), strings.NewReader(request), &out, &errw)
@@ -26,13 +26,13 @@ func compact(v any) string {
 }
 
 func TestItems(t *testing.T) {
-	code, ans, errs := run(t, `{"budget":12,"items":[{"key":"a","class":"rag","tokens":10,"score":0.9},{"key":"b","tokens":5,"score":0.4}]}`)
+	code, ans, errs := runCompile(t, `{"budget":12,"items":[{"key":"a","class":"rag","tokens":10,"score":0.9},{"key":"b","tokens":5,"score":0.4}]}`)
 	require.Equal(t, ExitOK, code)
 	require.Empty(t, errs)
 	require.JSONEq(t, `{"counter":{"name":"o200k_base","label":"exact"},"result":{"tier":"core","used":10,"limit":12,"demand":15,"review":false,
 		"placed":[{"index":0,"key":"a","form":"full","tokens":10}],"left":[{"index":1,"key":"b","reason":"over budget"}]}}`, compact(ans))
 
-	code, ans, _ = run(t, `{"budget":100,"overflow":"ladder","counter":"o200k_base","items":[{"key":"s","class":"system","text":"hello world"},
+	code, ans, _ = runCompile(t, `{"budget":100,"overflow":"ladder","counter":"o200k_base","items":[{"key":"s","class":"system","text":"hello world"},
 		{"key":"n","place":"newest","tokens":83,"stub_tokens":2}]}`)
 	require.Equal(t, ExitOK, code)
 	require.Equal(t, "summarised", ans["result"].(map[string]any)["tier"])
@@ -40,7 +40,7 @@ func TestItems(t *testing.T) {
 }
 
 func TestBlocks(t *testing.T) {
-	code, ans, _ := run(t, `{"budget":30,"blocks":[
+	code, ans, _ := runCompile(t, `{"budget":30,"blocks":[
 		{"key":"sys","class":"system","messages":[{"id":"s","role":"system","text":"<rules>"}],"weights":[10]},
 		{"key":"talk","class":"history","low":1,"messages":[{"id":"u1","role":"user","text":"a","metadata":{"n":1.0}},
 			{"id":"u2","role":"user","content":[{"type":"text","text":"b"}],"metadata":{"n":1.0}}],"weights":[15,15]}]}`, "--json")
@@ -61,7 +61,7 @@ func TestModelDefaults(t *testing.T) {
 		`{"budget":500,"items":[],"counter":"gemini"}`:                    "500 o200k_base*115%",
 		`{"model":"gpt-4o","reserve":28000,"counter":"est/2","items":[]}`: "100000 est/2",
 	} {
-		code, ans, errs := run(t, request)
+		code, ans, errs := runCompile(t, request)
 		require.Equal(t, ExitOK, code, errs)
 		require.Equal(t, want, compact(ans["result"].(map[string]any)["limit"])+" "+ans["counter"].(map[string]any)["name"].(string))
 	}
@@ -89,25 +89,25 @@ func TestFailures(t *testing.T) {
 		`{"budget":0,"blocks":[{"key":"s","class":"system"}]}`: `budget 0`,
 		`{"items":[{"tokens":1e99}]}`:                          `"request"`,
 	} {
-		code, ans, errs := run(t, request)
+		code, ans, errs := runCompile(t, request)
 		require.Equal(t, ExitFailed, code, request)
 		require.Contains(t, compact(ans["error"]), want, request)
 		require.NotEmpty(t, errs)
 	}
-	_, ans, _ := run(t, `{"budget":5,"items":[{"key":"s","class":"system","tokens":9}]}`)
+	_, ans, _ := runCompile(t, `{"budget":5,"items":[{"key":"s","class":"system","tokens":9}]}`)
 	require.Equal(t, `[{"index":0,"key":"s","reason":"system does not fit"}]`, compact(ans["result"].(map[string]any)["left"]), "the report comes with the error")
 }
 
 // A flag names the counter of requests that name none.
 func TestCounterFlag(t *testing.T) {
 	for _, args := range [][]string{{"--counter", "claude"}, {"--counter=claude", "--json"}} {
-		_, ans, errs := run(t, `{"budget":500,"items":[{"key":"a","text":"hello world"}]}`, args...)
+		_, ans, errs := runCompile(t, `{"budget":500,"items":[{"key":"a","text":"hello world"}]}`, args...)
 		require.Empty(t, errs)
 		require.Equal(t, `{"label":"estimated","name":"o200k_base*135%"}`, compact(ans["counter"]))
-		_, ans, _ = run(t, `{"budget":500,"counter":"est/2","items":[]}`, args...)
+		_, ans, _ = runCompile(t, `{"budget":500,"counter":"est/2","items":[]}`, args...)
 		require.Equal(t, `{"label":"estimated","name":"est/2"}`, compact(ans["counter"]))
 	}
-	code, _, errs := run(t, `{"budget":500,"items":[]}`, "--counter", "p50k")
+	code, _, errs := runCompile(t, `{"budget":500,"items":[]}`, "--counter", "p50k")
 	require.Equal(t, ExitFailed, code)
 	require.Contains(t, errs, "p50k")
 }
@@ -129,7 +129,7 @@ func (broken) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 // The names of the fields are a promise.
 func TestFieldsArePinned(t *testing.T) {
-	_, ans, _ := run(t, `{"budget":9,"blocks":[{"key":"a","class":"history","messages":[{"role":"user"}],"weights":[10]}]}`)
+	_, ans, _ := runCompile(t, `{"budget":9,"blocks":[{"key":"a","class":"history","messages":[{"role":"user"}],"weights":[10]}]}`)
 	keys := func(v any) []string { return slices.Sorted(maps.Keys(v.(map[string]any))) }
 	require.Equal(t, []string{"counter", "error", "report"}, keys(ans))
 	require.Equal(t, []string{"block", "have", "kind", "message", "need", "shortfall"}, keys(ans["error"]))

@@ -1,4 +1,4 @@
-package pager
+package commands
 
 import (
 	"bytes"
@@ -92,10 +92,10 @@ func pythonSpace(r rune) bool {
 // mark is the statement that ends a pass, without its newline.
 func mark(at time.Time) string { return "set last-pager-pass to " + at.UTC().Format(stampLayout) }
 
-// Export returns the lines of a pass of a database as the reference writes them, to be appended with one write: every
+// ExportPass returns the lines of a pass of a database as the reference writes them, to be appended with one write: every
 // block, then the pass marker. tail is the current end of the file (its last byte is enough); a torn last line is ended
 // first. A repeated pass returns nothing.
-func Export(r *session.StoredPass, tail []byte) ([]byte, error) {
+func ExportPass(r *session.StoredPass, tail []byte) ([]byte, error) {
 	if r.Repeated {
 		return nil, nil
 	}

@@ -1,4 +1,4 @@
-package directivecli
+package commands
 
 import (
 	"bufio"

@@ -1,4 +1,4 @@
-package blocks
+package contexty
 
 import (
 	"encoding/json"

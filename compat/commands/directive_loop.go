@@ -1,4 +1,4 @@
-package directivecli
+package commands
 
 import (
 	"bufio"
@@ -85,7 +85,7 @@ func (l loop) line(line string) error {
 	case l.terminal && token == "":
 		return nil
 	case l.terminal && (token == "help" || token == "?"):
-		fmt.Fprint(l.out, help)
+		fmt.Fprint(l.out, directiveHelp)
 		return nil
 	case token == "history" && l.remembers():
 		return l.history()
@@ -105,7 +105,7 @@ func (l loop) line(line string) error {
 	return l.step("input", line)
 }
 
-const help = `Directives, each at the start of a line and in lower case:
+const directiveHelp = `Directives, each at the start of a line and in lower case:
   set premise VALUE            change premise to VALUE      clear premise
   use ITEM                     prohibit ITEM                remove policy ITEM
   use NEW ITEM instead of OLD ITEM
