@@ -16,9 +16,9 @@ var (
 	// ErrLocked is matched by the *LockedError that Open returns when another process has the file.
 	ErrLocked = errors.New("ctxpage: database is open in another process")
 	// ErrNewerFormat means that a later release wrote the file; nothing in it was changed.
-	ErrNewerFormat = errors.New("ctxpage: file has a newer format")
+	ErrNewerFormat = corrupt.ErrNewerFormat
 	// ErrOldFormat means that the file was made before v0.1.0; nothing in it was changed.
-	ErrOldFormat = errors.New("ctxpage: made before v0.1.0")
+	ErrOldFormat = corrupt.ErrOldFormat
 	// ErrCorrupt is matched by every *CorruptError.
 	ErrCorrupt = corrupt.ErrCorrupt
 	// ErrNotDatabase means that the file at the path is something else: it does not begin as a

@@ -20,15 +20,3 @@ func (l *Log) Abandon() error {
 	l.next.wake()
 	return err
 }
-
-// Present returns an error if the file that is being written no longer has its name: what is
-// written to a removed file is lost with the process.
-func (l *Log) Present() error {
-	l.wmu.Lock()
-	defer l.wmu.Unlock()
-	if l.act == nil {
-		return nil
-	}
-	_, err := l.fs.Stat(l.act.path)
-	return err
-}

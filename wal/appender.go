@@ -18,16 +18,14 @@ import (
 //	zeros in steps of 4 MiB               150 µs
 //	fallocate in steps of 4 MiB           150 µs; its extents must still be converted
 //
-// The zeros are also the reserve: when the disk is full, half a step of them is still there to be
-// written to.
+// On a full disk the zeros are what a checkpoint (Shrink), a rotation and Close still have.
 //
 // The file, from its beginning:
 //
 //	0 ...... end ............. alloc
 //	 frames      zeros
 //
-// end only grows, by whole groups. alloc - end is what a full disk leaves to write to. Guarded by
-// Log.wmu.
+// end only grows, by whole groups. Log.wmu guards all of it.
 type appender struct {
 	*segment       // end: where the next frame goes; length: guarded by Log.lead
 	alloc    int64 // the file has zeros from end to here
@@ -48,7 +46,7 @@ func (a *appender) append(b []byte) error { return a.put(b, false) }
 // A write that failed in the middle left bytes behind end that nobody reads as records: the log is
 // poisoned, and the next Open cuts them.
 func (a *appender) put(b []byte, unsynced bool) error {
-	if err := a.reserve(int64(len(b))); err != nil {
+	if err := a.ahead(int64(len(b))); err != nil {
 		return err
 	}
 	if unsynced && a.tail.copyIn(a.file, b, a.end, a.alloc) {
@@ -62,10 +60,10 @@ func (a *appender) put(b []byte, unsynced bool) error {
 	return nil
 }
 
-// reserve preallocates so that n bytes fit and half a step remains behind them. If the disk is full
+// ahead preallocates so that n bytes fit and half a step remains behind them. If the disk is full
 // and the n bytes fit in what is there, it only notes that (full). So a group that passes here is
 // not ended by a full disk in the middle, where the file system writes in place.
-func (a *appender) reserve(n int64) error {
+func (a *appender) ahead(n int64) error {
 	if need := a.end + n + a.step/2; need > a.alloc {
 		target := (need + a.step - 1) / a.step * a.step
 		err := a.extend(target)
@@ -136,15 +134,23 @@ func (a *appender) trim(keep int64, sync func(File) error) error {
 	return a.shorten(a.end+keep, sync)
 }
 
-// shorten cuts the file to n bytes. The header says so durably before, or a crash between the two
-// would look like damage.
-func (a *appender) shorten(n int64, sync func(File) error) error {
-	err := a.note(n)
+// shorten syncs the file and cuts it to n bytes. A length above n is lowered durably before, or a crash
+// between the two would look like damage. One below n is raised only after the sync, as in syncTo: what
+// was written behind it may not be on the disk before.
+func (a *appender) shorten(n int64, sync func(File) error) (err error) {
+	if n < a.length {
+		err = a.note(n)
+	}
 	if err == nil {
 		err = sync(a.file)
 	}
 	if err == nil {
 		err = a.file.Truncate(n)
+	}
+	if err == nil && n > a.length {
+		if err = a.note(n); noSpace(err) { // a smaller length is right, too
+			err = nil
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("shorten %s: %w", a.path, err)

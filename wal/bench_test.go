@@ -82,7 +82,7 @@ func benchCommit(b *testing.B, writers int, wait time.Duration) {
 			for range n {
 				seq, err := l.Enqueue(wal.KindCommit, body)
 				if err == nil {
-					err = l.Sync(context.Background(), seq)
+					err = l.Sync(context.Background(), seq, nil)
 				}
 				if err != nil {
 					b.Error(err)
@@ -95,7 +95,7 @@ func benchCommit(b *testing.B, writers int, wait time.Duration) {
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/float64(max(rounds, 1)), "commits/sync")
 	require.NoError(b, l.Close(wal.KindMark, nil))
-	rec, err := wal.Scan(ctx, path, nil, 0, nil)
+	rec, err := wal.Scan(ctx, path, nil, nil)
 	require.NoError(b, err)
 	require.EqualValues(b, b.N+1, rec.Last)
 }
@@ -127,14 +127,14 @@ func BenchmarkOpen(b *testing.B) {
 		_, err := l.Enqueue(wal.KindCommit, body)
 		require.NoError(b, err)
 		if i%1000 == 0 {
-			require.NoError(b, l.Sync(ctx, l.Last()))
+			require.NoError(b, l.Sync(ctx, l.Last(), nil))
 		}
 	}
 	require.NoError(b, l.Close(wal.KindMark, nil))
 	b.Run("scan", func(b *testing.B) {
 		b.SetBytes(l.Size())
 		for b.Loop() {
-			_, err := wal.Scan(ctx, path, nil, 0, nil)
+			_, err := wal.Scan(ctx, path, nil, nil)
 			require.NoError(b, err)
 		}
 	})

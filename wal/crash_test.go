@@ -113,7 +113,7 @@ func (l *life) write(log *wal.Log) (err error) {
 			err = log.Write()
 		case n < 18:
 			seq := log.Last()
-			if err = log.Sync(ctx, seq); err == nil {
+			if err = log.Sync(ctx, seq, nil); err == nil {
 				l.acked = max(l.acked, seq)
 			}
 		case n < 19:
@@ -201,7 +201,7 @@ func scene(fsys *dbtest.FS) (acked uint64, err error) {
 				err = l.Write()
 			}
 			if err == nil && i%4 != 1 {
-				err = l.Sync(ctx, seq)
+				err = l.Sync(ctx, seq, nil)
 			}
 			if err == nil && i == 30 {
 				if _, err := l.DropBefore(seq - 20); err != nil && !errors.Is(err, wal.ErrPoisoned) {
@@ -230,7 +230,7 @@ func poisonedForGood(l *wal.Log, acked uint64, fsys *dbtest.FS) error {
 	_, err := l.Enqueue(wal.KindCommit, nil)
 	_, dropErr := l.DropBefore(1 << 60)
 	for what, err := range map[string]error{"enqueue": err, "drop": dropErr, "write": l.Write(),
-		"rotate": l.Rotate(), "sync": l.Sync(ctx, last), "close": l.Close(wal.KindMark, nil)} {
+		"rotate": l.Rotate(), "sync": l.Sync(ctx, last, nil), "close": l.Close(wal.KindMark, nil)} {
 		if what == "sync" && last == l.Durable() { // it was an asynchronous one that failed
 			continue
 		}
@@ -241,7 +241,7 @@ func poisonedForGood(l *wal.Log, acked uint64, fsys *dbtest.FS) error {
 	if fsys.Ops() != ops {
 		return fmt.Errorf("%w: a poisoned log touched the disk", errBroken)
 	}
-	return l.Sync(ctx, acked) // what was durable stays so
+	return l.Sync(ctx, acked, nil) // what was durable stays so
 }
 
 // TestEIOAtEveryOperation: one operation after the other fails. The log is poisoned and retries nothing;
@@ -309,7 +309,7 @@ func TestCrashDuringRecovery(t *testing.T) {
 					require.NoError(t, l.Rotate())
 				}
 			}
-			require.NoError(t, l.Sync(ctx, last))
+			require.NoError(t, l.Sync(ctx, last, nil))
 			scene.prepare(t, fsys, l)
 			broken := fsys.CrashClone(5, 50)
 			n := 1
@@ -354,10 +354,10 @@ func TestFullDisk(t *testing.T) {
 			var seq uint64
 			size := 1500
 			if acked%10 == 9 {
-				size = 20 << 10 // more than the reserve
+				size = 20 << 10 // more than what is preallocated ahead
 			}
 			if seq, err = l.Enqueue(wal.KindCommit, body(l.Last()+1, size)); err == nil {
-				if err = l.Sync(ctx, seq); err == nil {
+				if err = l.Sync(ctx, seq, nil); err == nil {
 					acked = seq
 				}
 			}
@@ -365,13 +365,6 @@ func TestFullDisk(t *testing.T) {
 		switch {
 		case errors.Is(err, wal.ErrFull):
 			refused++
-			seq, err := l.EnqueueReserve(wal.KindCommit, body(l.Last()+1, 500))
-			if errors.Is(err, wal.ErrFull) { // nor in the reserve: the log goes on, and closes cleanly
-				break
-			}
-			require.NoError(t, err)
-			require.NoError(t, l.Sync(ctx, seq))
-			acked = seq
 		case errors.Is(err, wal.ErrPoisoned) && errors.Is(err, syscall.ENOSPC):
 			poisoned++
 		default:
@@ -402,7 +395,7 @@ func TestFullDiskAndFailedSync(t *testing.T) {
 	put(t, l, wal.KindCommit, body(1, 10))
 	g.hold()
 	synced := make(chan error)
-	go func() { synced <- l.Sync(ctx, 1) }()
+	go func() { synced <- l.Sync(ctx, 1, nil) }()
 	<-g.entered
 	mem.Limit(mem.Used())
 	put(t, l, wal.KindCommit, make([]byte, 100<<10))
@@ -425,7 +418,7 @@ func TestFullDiskThenSpace(t *testing.T) {
 	for err == nil {
 		var seq uint64
 		if seq, err = l.Enqueue(wal.KindCommit, body(l.Last()+1, 5000)); err == nil {
-			require.NoError(t, l.Sync(ctx, seq))
+			require.NoError(t, l.Sync(ctx, seq, nil))
 		}
 	}
 	require.ErrorIs(t, err, wal.ErrFull)

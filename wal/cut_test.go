@@ -27,13 +27,13 @@ func killed(t *testing.T, rotated bool) (fsys *dbtest.FS, recs []wal.Record) {
 		put(t, l, wal.KindAudit, body(l.Last()+1, 90))
 		require.NoError(t, l.Write())
 	}
-	require.NoError(t, l.Sync(ctx, l.Last()))
+	require.NoError(t, l.Sync(ctx, l.Last(), nil))
 	if rotated {
 		require.NoError(t, l.Rotate())
 		commit(t, l, 100)
 	}
 	fsys = fsys.Killed()
-	_, err := wal.Scan(ctx, dir, fsys, 0, func(r wal.Record) error { recs = append(recs, copied(r)); return nil })
+	_, err := wal.Scan(ctx, dir, fsys, func(r wal.Record) error { recs = append(recs, copied(r)); return nil })
 	require.NoError(t, err)
 	return fsys, recs
 }
@@ -68,14 +68,14 @@ func TestCutIsTold(t *testing.T) {
 			require.ErrorAs(t, err, &damage, "cut at %d", off)
 			require.Equal(t, name, damage.File)
 			require.Empty(t, c.Trace(), "nothing was changed")
-			_, err = wal.Scan(ctx, dir, c, 0, nil)
+			_, err = wal.Scan(ctx, dir, c, nil)
 			require.ErrorAs(t, err, &damage)
 			if off >= header {
 				require.ErrorContains(t, err, "it was cut")
 				require.EqualValues(t, left+1, damage.Num)
 			}
 			kept := 0
-			holes, err := wal.ScanIntact(ctx, dir, c, func(r wal.Record) error {
+			_, holes, err := wal.ScanIntact(ctx, dir, c, func(r wal.Record) error {
 				require.Equal(t, recs[kept].Body, r.Body)
 				kept++
 				return nil
@@ -133,7 +133,7 @@ func TestCrashWhileShorter(t *testing.T) {
 			err := errors.Join(l.Shrink(64), l.Write())
 			for n := 0; n < 60 && err == nil; n++ {
 				if _, err = l.Enqueue(wal.KindCommit, body(l.Last()+1, 500)); err == nil {
-					err = errors.Join(l.Write(), l.Sync(ctx, l.Last()))
+					err = errors.Join(l.Write(), l.Sync(ctx, l.Last(), nil))
 				}
 			}
 			return err

@@ -46,13 +46,13 @@ func makeSample(t testing.TB, size int, closed bool) sample {
 		if rng.IntN(3) == 0 {
 			require.NoError(t, l.Write()) // so that Durable lags
 		} else {
-			require.NoError(t, l.Sync(ctx, l.Last()))
+			require.NoError(t, l.Sync(ctx, l.Last(), nil))
 		}
 	}
 	if closed {
 		require.NoError(t, l.Close(wal.KindMark, []byte("end")))
 	}
-	_, err := wal.Scan(ctx, dir, s.fs, 0, func(r wal.Record) error { s.recs = append(s.recs, copied(r)); return nil })
+	_, err := wal.Scan(ctx, dir, s.fs, func(r wal.Record) error { s.recs = append(s.recs, copied(r)); return nil })
 	require.NoError(t, err)
 	s.path = s.recs[0].Segment
 	s.data, err = s.fs.ReadFile(s.path)
@@ -82,7 +82,7 @@ func (s sample) covered(i int) bool {
 // record n.
 func (s sample) check(fsys wal.FS, n int, broken bool) error {
 	i := 0
-	rec, err := wal.Scan(ctx, dir, fsys, 0, func(r wal.Record) error {
+	rec, err := wal.Scan(ctx, dir, fsys, func(r wal.Record) error {
 		if i >= n || r.Seq != s.recs[i].Seq || string(r.Body) != string(s.recs[i].Body) || r.Kind != s.recs[i].Kind {
 			return fmt.Errorf("record %d is wrong", r.Seq)
 		}
@@ -261,7 +261,7 @@ func TestFlipInEverySegment(t *testing.T) {
 			b := append([]byte(nil), data...)
 			b[off] ^= 1 << (off % 8)
 			c.WriteFile(file, b)
-			rec, err := wal.Scan(ctx, dir, c, 0, nil)
+			rec, err := wal.Scan(ctx, dir, c, nil)
 			last := recs[len(recs)-1]
 			switch ce := (*corrupt.Error)(nil); {
 			case 64 <= off && off < header:
@@ -366,9 +366,9 @@ func TestMisplaced(t *testing.T) {
 			require.ErrorAs(t, err, &ce)
 			require.ErrorContains(t, err, c.says)
 			require.NotEmpty(t, ce.Hint)
-			require.NotErrorIs(t, err, wal.ErrNewerFormat)
+			require.NotErrorIs(t, err, corrupt.ErrNewerFormat)
 			require.Empty(t, f.Trace(), "nothing is cut, nothing is changed")
-			_, err = wal.Scan(ctx, dir, before, 0, nil)
+			_, err = wal.Scan(ctx, dir, before, nil)
 			require.ErrorAs(t, err, &ce, "Scan sees it too")
 		})
 	}
@@ -446,7 +446,7 @@ func TestNewerFormat(t *testing.T) {
 	s.fs.WriteFile(s.path, b)
 	s.fs.ResetTrace()
 	_, _, _, err := open(options(s.fs))
-	require.ErrorIs(t, err, wal.ErrNewerFormat)
+	require.ErrorIs(t, err, corrupt.ErrNewerFormat)
 	require.ErrorContains(t, err, "the log has version 3, this program reads up to version 2")
 	var ce *corrupt.Error
 	require.False(t, errors.As(err, &ce))

@@ -24,7 +24,7 @@ func Example() {
 	}
 	seq, err := l.Enqueue(wal.KindCommit, []byte("refunds take "), []byte("14 days"))
 	if err == nil {
-		err = l.Sync(ctx, seq) // from here on it survives a power cut
+		err = l.Sync(ctx, seq, nil) // from here on it survives a power cut
 	}
 	if err == nil {
 		err = l.Close(wal.KindMark, nil)
@@ -33,7 +33,7 @@ func Example() {
 		panic(err)
 	}
 
-	rec, err := wal.Scan(ctx, dir, nil, 0, func(r wal.Record) error {
+	rec, err := wal.Scan(ctx, dir, nil, func(r wal.Record) error {
 		fmt.Printf("%d %c %q\n", r.Seq, r.Kind, r.Body)
 		return nil
 	})

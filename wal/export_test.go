@@ -24,6 +24,13 @@ func Frame(key uint64, kind Kind, flags byte, seq, durable uint64, body []byte) 
 	return b
 }
 
+// Durable returns the newest record that is durable and that OnDurable has returned for.
+func (l *Log) Durable() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.durable
+}
+
 // Torn and Senseless are the two ways in which bytes are no frame.
 var (
 	Torn      = errTorn

@@ -44,7 +44,7 @@ func FuzzOpen(f *testing.F) {
 		fsys.WriteFile(path.Join(dir, path.Base(s.path)), data)
 		l, rec, recs, err := open(options(fsys))
 		var ce *corrupt.Error
-		if errors.As(err, &ce) || errors.Is(err, wal.ErrNewerFormat) {
+		if errors.As(err, &ce) || errors.Is(err, corrupt.ErrNewerFormat) {
 			require.NotErrorIs(t, err, errBroken)
 			return
 		}
@@ -70,7 +70,7 @@ func TestFrameRoundTrip(t *testing.T) {
 			seq, err := l.Enqueue(wal.KindAudit, b[:cut], b[cut:])
 			require.NoError(t, err)
 			if rapid.Bool().Draw(t, "sync") {
-				require.NoError(t, l.Sync(ctx, seq))
+				require.NoError(t, l.Sync(ctx, seq, nil))
 			}
 		}
 		require.NoError(t, l.Close(wal.KindMark, nil))

@@ -13,30 +13,32 @@ type Hole struct {
 	Err      error
 }
 
-// ScanIntact gives fn every whole record of the log in dir, in order. It is for salvage: where
-// records cannot be read, it goes on with the next whole one and reports the hole. A log that Open
-// reads completely has no hole except a torn end. A log without a segment is one hole, of
-// ErrMissing. A file that could be a segment and has another name is a hole with From 0. ScanIntact
-// changes nothing. The log must not be written during the scan. An error of fn ends it and is
-// returned; a nil fsys is OS().
-func ScanIntact(ctx context.Context, dir string, fsys FS, fn func(Record) error) (holes []Hole, err error) {
+// ScanIntact calls fn for every whole record of the log in dir, in order. It is for salvage: where
+// records cannot be read, it goes on with the next whole one and reports the hole. first is the number
+// of the first record, according to the names of the segments; earlier records were dropped or are
+// lost. A log that Open reads completely has no hole except a torn end. A log without a segment is one
+// hole, of fs.ErrNotExist. A file that could be a segment and has another name is a hole with From 0.
+// ScanIntact changes nothing. The log must not be written during the scan. An error of fn ends it and
+// is returned; a nil fsys is OS().
+func ScanIntact(ctx context.Context, dir string, fsys FS, fn func(Record) error) (first uint64, holes []Hole, err error) {
 	if fsys == nil {
 		fsys = OS()
 	}
 	ls, err := listAll(fsys, dir)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	for _, err := range ls.odd {
 		holes = append(holes, Hole{Err: err})
 	}
 	if len(ls.segs) == 0 {
-		return append(holes, Hole{From: 1, Err: fmt.Errorf("%w: %s", ErrMissing, dir)}), nil
+		return 0, append(holes, Hole{From: 1, Err: noSegment(dir)}), nil
 	}
+	first = ls.segs[0].first
 	next, tail := uint64(0), intactTail(fsys, ls.segs)
 	for i, seg := range ls.segs[:tail+1] {
 		one := listing{segs: []*segment{seg}}
-		if err := one.open(fsys, 0); err != nil {
+		if err := one.open(fsys); err != nil {
 			one.close()
 			to := uint64(0)
 			if i+1 < len(ls.segs) {
@@ -56,24 +58,10 @@ func ScanIntact(ctx context.Context, dir string, fsys FS, fn func(Record) error)
 		one.close()
 		holes, next = append(holes, s.holes...), s.next
 		if err != nil {
-			return holes, err
+			return first, holes, err
 		}
 	}
-	return holes, nil
-}
-
-// First returns the number of the first record of the log in dir, as the names of its segments say
-// it; 0: there is no segment. Earlier records were dropped or are lost. Other names in dir are
-// ignored; a nil fsys is OS().
-func First(dir string, fsys FS) (uint64, error) {
-	if fsys == nil {
-		fsys = OS()
-	}
-	ls, err := listAll(fsys, dir)
-	if err != nil || len(ls.segs) == 0 {
-		return 0, err
-	}
-	return ls.segs[0].first, nil
+	return first, holes, nil
 }
 
 // intactTail is findTail where a segment may be damaged: one that cannot be read or was cut counts
@@ -81,7 +69,7 @@ func First(dir string, fsys FS) (uint64, error) {
 func intactTail(fsys FS, segs []*segment) int {
 	for i := len(segs) - 1; i > 0; i-- {
 		one := listing{segs: segs[i : i+1]}
-		empty, err := false, one.open(fsys, 0)
+		empty, err := false, one.open(fsys)
 		if err == nil {
 			empty, err = segs[i].empty()
 		}

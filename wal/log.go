@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,7 +42,7 @@ type Options struct {
 	Sealed       bool             // the caller gives and gets sealed bodies: new segments say so, and an older program refuses them by their version
 	MaxRecord    int              // longest body, bytes; 0: 64 MiB, the format ends at 1 GiB
 	ReadOnly     bool             // replay only; nothing on disk changes
-	MustExist    bool             // a log without a segment is ErrMissing; none is made
+	MustExist    bool             // a log without a segment is fs.ErrNotExist; none is made
 	NoSync       bool             // syncs nothing: the negative control of tests, nothing else
 }
 
@@ -114,7 +115,7 @@ type Recovery struct {
 //
 // A log goes through these states, to the right only. To go back, open it again:
 //
-//	open ──disk full──▶ full: only EnqueueReserve and Close pass; the next write that finds space ends it
+//	open ──disk full──▶ full: only Close passes; the next write that finds space ends it
 //	  ├──a write or sync failed──▶ poisoned: err answers everything; what is synced is still reported
 //	  └──Close, Abandon──▶ closing: no new record ──▶ closed
 type Log struct {
@@ -142,8 +143,7 @@ type Log struct {
 	next    *round // changed only with the lead held as well
 	expect  int32  // how many members the next round may have; guarded by the lead
 	closing bool   // Close has begun
-	full    bool   // only the reserve is left
-	unused  int64  // bytes that are preallocated and not written, as of the last write
+	full    bool   // less than half a step is preallocated, and there was no space for more
 	err     error  // poisoned, closed or read-only
 	lost    bool   // poisoned for lack of space, and nothing of the group reached the file
 	sealed  []span // segments before the active one
@@ -200,7 +200,7 @@ const maxSpare = 4 << 20
 
 // Open opens the log in dir, creates the directory and the log if needed, and gives every record to
 // replay, in order. If replay or a check fails, its error is returned and nothing was changed:
-// corrupt.Error for damage, ErrNewerFormat for the log of a newer program. Only after that is a
+// corrupt.Error for damage, corrupt.ErrNewerFormat for the log of a newer program. Only after that is a
 // torn end cut and the tail made durable; see Recovery. The caller makes sure that one process at a
 // time has a log open for writing. With ReadOnly nothing is changed at all, and a missing directory
 // is an empty log, unless MustExist is set.
@@ -210,7 +210,7 @@ func Open(ctx context.Context, dir string, opts Options, replay func(Record) err
 		return nil, Recovery{}, err
 	}
 	l := newLog(dir, opts)
-	ls, err := openListing(opts.FS, dir, 0)
+	ls, err := openListing(opts.FS, dir)
 	if err != nil {
 		return nil, Recovery{}, err
 	}
@@ -219,7 +219,7 @@ func Open(ctx context.Context, dir string, opts Options, replay func(Record) err
 	tail := 0
 	if len(ls.segs) == 0 {
 		if opts.MustExist {
-			return nil, Recovery{}, fmt.Errorf("%w: %s", ErrMissing, dir)
+			return nil, Recovery{}, noSegment(dir)
 		}
 		r.rec = Recovery{Fresh: true, First: 1}
 	} else {
@@ -235,6 +235,11 @@ func Open(ctx context.Context, dir string, opts Options, replay func(Record) err
 		return nil, r.rec, err
 	}
 	return l, r.rec, nil
+}
+
+// noSegment is the error for a log without a segment, where there must be one.
+func noSegment(dir string) error {
+	return fmt.Errorf("wal: the log %s has no segment: %w", dir, fs.ErrNotExist)
 }
 
 // newLog makes a log that has read nothing. The lead is free.
@@ -261,7 +266,7 @@ func (l *Log) start(ctx context.Context, ls *listing, tail int, r *reader) (err 
 	l.gen = ls.maxGen + 1
 	l.first = rec.First
 	if l.opts.ReadOnly {
-		l.err = ErrReadOnly
+		l.err = errReadOnly
 		l.keep(ls.segs)
 		return nil
 	}
@@ -283,8 +288,8 @@ func (l *Log) start(ctx context.Context, ls *listing, tail int, r *reader) (err 
 	}
 	l.first = l.act.first
 	l.actEnd.Store(l.act.end)
-	if l.act.alloc > segHead || len(ls.segs) > 0 { // otherwise the first write finds out whether there is a reserve
-		err := l.act.reserve(0)
+	if l.act.alloc > segHead || len(ls.segs) > 0 { // otherwise the first write finds out whether there is space
+		err := l.act.ahead(0)
 		if err != nil && !errors.Is(err, errNothingWritten) {
 			return fmt.Errorf("wal: open: %w", err)
 		}
@@ -302,33 +307,21 @@ func (l *Log) keep(segs []*segment) {
 }
 
 // Enqueue appends a record to the group buffer and returns its number; its body is the parts,
-// joined. Call order is log order. It does no I/O and keeps none of the parts. Errors: ErrTooLarge
-// and ErrFull, after which the log goes on; ErrPoisoned, ErrClosed, ErrReadOnly.
-func (l *Log) Enqueue(kind Kind, body ...[]byte) (uint64, error) { return l.enqueue(kind, false, body) }
-
-// EnqueueReserve is Enqueue for records that must get through on a full disk because they free
-// space: deletes, the marks of a checkpoint. The reserve is small (256 KiB by default). ErrFull: it
-// has no room for the record and the final one of Close.
-func (l *Log) EnqueueReserve(kind Kind, body ...[]byte) (uint64, error) {
-	return l.enqueue(kind, true, body)
-}
-
-// enqueue puts a record into buf and gives it its number. Sums and the durable field are filled in
-// when the group is written. The frame is built in the buffer at once, so nothing of the caller's
-// is kept. An error leaves no gap: the number is given last.
-func (l *Log) enqueue(kind Kind, reserve bool, body [][]byte) (uint64, error) {
+// joined. Call order is log order. It does no I/O and keeps none of the parts: the frame is built in
+// the buffer at once, and sums and the durable field are filled in when the group is written. Errors:
+// ErrFull, after which the log goes on; ErrPoisoned, ErrClosed. An error leaves no gap.
+func (l *Log) Enqueue(kind Kind, body ...[]byte) (uint64, error) {
 	if err := l.checkRecord(kind, body); err != nil {
 		return 0, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil {
+	switch {
+	case l.err != nil:
 		return 0, l.err
-	}
-	if l.closing {
+	case l.closing:
 		return 0, ErrClosed
-	}
-	if l.full && (!reserve || !l.fits(body)) {
+	case l.full:
 		return 0, ErrFull
 	}
 	l.last++
@@ -336,21 +329,9 @@ func (l *Log) enqueue(kind Kind, reserve bool, body [][]byte) (uint64, error) {
 	return l.last, nil
 }
 
-// closeReserve is what EnqueueReserve leaves for the final record, bytes: a mark of some 60 hashes.
-const closeReserve = 2 << 10
-
-// fits reports whether the reserve has room for a record behind what is buffered. mu is held.
-func (l *Log) fits(body [][]byte) bool {
-	n := int64(frameHead+frAlign+len(l.buf)) + min(closeReserve, l.step/8)
-	for _, p := range body {
-		n += int64(len(p))
-	}
-	return n <= l.unused
-}
-
 // Grow preallocates space for n bytes more than what is buffered. Without it a large group may find
 // the disk full when it is written, which poisons the log. ErrFull: there is no space for them, and
-// nothing happened.
+// nothing happened. Grow(0) asks whether the log is still full.
 func (l *Log) Grow(n int64) error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
@@ -361,7 +342,7 @@ func (l *Log) Grow(n int64) error {
 	}
 	n += int64(len(l.buf))
 	l.mu.Unlock()
-	err := l.act.reserve(n)
+	err := l.act.ahead(n)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	full := l.act.full
@@ -373,21 +354,6 @@ func (l *Log) Grow(n int64) error {
 		return l.poison(err)
 	}
 	return nil
-}
-
-// Full reports whether only the reserve was left at the last write.
-func (l *Log) Full() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.full
-}
-
-// Unused returns the preallocated bytes that no buffered record needs: on a full disk, what is left
-// of the reserve.
-func (l *Log) Unused() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.unused - int64(len(l.buf))
 }
 
 // Shrink frees the preallocated space except keep bytes, for a caller that needs a little space to
@@ -416,8 +382,7 @@ func (l *Log) Shrink(keep int64) error {
 
 // note copies the appender's counts of space. wmu and mu are held.
 func (l *Log) note() {
-	l.unused = l.act.alloc - l.act.end
-	l.full = l.unused < l.act.step/2
+	l.full = l.act.alloc-l.act.end < l.act.step/2
 }
 
 // checkRecord refuses a record that could not be read back.
@@ -430,7 +395,7 @@ func (l *Log) checkRecord(kind Kind, body [][]byte) error {
 		n += len(p)
 	}
 	if n > l.opts.MaxRecord {
-		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLarge, n, l.opts.MaxRecord)
+		return fmt.Errorf("wal: enqueue: a record of %d bytes; the limit is %d", n, l.opts.MaxRecord)
 	}
 	return nil
 }
@@ -501,13 +466,6 @@ func (l *Log) Last() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.last
-}
-
-// Durable returns the newest record that is durable and that OnDurable has returned for.
-func (l *Log) Durable() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.durable
 }
 
 // Size returns the bytes of all segments, without what is buffered or preallocated.

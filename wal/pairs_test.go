@@ -83,7 +83,7 @@ func TestPairsFail(t *testing.T) {
 					if (w+i)%5 == 0 {
 						_ = l.Write()
 					}
-					err = l.Sync(ctx, seq)
+					err = l.Sync(ctx, seq, nil)
 					cancel()
 					switch {
 					case err == nil:

@@ -22,9 +22,8 @@ func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 //	   │ torn, a witness says it was durable ──▶ look again (a live writer) ──▶ whole, or corrupt
 //	   └ torn, no witness ──▶ cut here
 type reader struct {
-	ctx  context.Context
-	from uint64 // records below are checked and not passed to fn
-	fn   func(Record) error
+	ctx context.Context
+	fn  func(Record) error
 
 	next      uint64 // the expected record
 	lastClose bool   // the record before next carries Close
@@ -150,10 +149,9 @@ func (r *reader) frame(f *frame, w *window, seg *segment) error {
 	return err
 }
 
-// hand returns a record to the callback, unless it is below what was asked for, and goes on to the
-// next.
+// hand passes a record to the callback and goes on to the next.
 func (r *reader) hand(seg *segment, f *frame) error {
-	if r.next >= r.from && r.fn != nil {
+	if r.fn != nil {
 		rec := Record{Seq: f.seq, Kind: f.kind, Durable: f.durable, Close: f.flags == flagClose,
 			Body: f.body, Sealed: seg.sealed, Segment: seg.path, Offset: seg.end}
 		if err := r.fn(rec); err != nil {

@@ -46,7 +46,7 @@ func TestScanIntact(t *testing.T) {
 		}
 		s.fs.WriteFile(s.path, bad)
 		var got []uint64
-		holes, err := wal.ScanIntact(ctx, dir, s.fs, func(r wal.Record) error {
+		_, holes, err := wal.ScanIntact(ctx, dir, s.fs, func(r wal.Record) error {
 			require.Equal(t, s.recs[r.Seq-1].Body, r.Body)
 			got = append(got, r.Seq)
 			return nil
@@ -70,7 +70,7 @@ func TestScanIntact(t *testing.T) {
 	}
 	s.fs.WriteFile(s.path, s.data)
 	n := 0
-	holes, err := wal.ScanIntact(ctx, dir, s.fs, func(wal.Record) error { n++; return nil })
+	_, holes, err := wal.ScanIntact(ctx, dir, s.fs, func(wal.Record) error { n++; return nil })
 	require.NoError(t, err)
 	require.Empty(t, holes)
 	require.Equal(t, len(s.recs), n)
@@ -93,7 +93,7 @@ func TestScanIntactSegments(t *testing.T) {
 	fs.RemoveFile(filepath.Join(dir, names[1]))
 	fs.WriteFile(filepath.Join(dir, names[3]), []byte("nothing of a header"))
 	var got []uint64
-	holes, err := wal.ScanIntact(ctx, dir, fs, func(r wal.Record) error { got = append(got, r.Seq); return nil })
+	_, holes, err := wal.ScanIntact(ctx, dir, fs, func(r wal.Record) error { got = append(got, r.Seq); return nil })
 	require.NoError(t, err)
 	require.Equal(t, []uint64{1, 2, 3, 4, 9, 10, 11, 12, 17, 18, 19, 20, 21}, got)
 	require.Len(t, holes, 2)
@@ -112,7 +112,7 @@ func TestScanIntactShortened(t *testing.T) {
 	}
 	commit(t, l, 100)
 	at := map[uint64]wal.Record{}
-	_, err := wal.ScanIntact(ctx, dir, fs, func(r wal.Record) error { at[r.Seq] = r; return nil })
+	_, _, err := wal.ScanIntact(ctx, dir, fs, func(r wal.Record) error { at[r.Seq] = r; return nil })
 	require.NoError(t, err)
 	whole, err := fs.ReadFile(at[6].Segment)
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestScanIntactShortened(t *testing.T) {
 	}{{0, 5}, {10, 5}, {at[5].Offset, 5}, {at[6].Offset, 6}, {at[6].Offset + 20, 6}, {at[8].Offset + 41, 8}} {
 		fs.WriteFile(at[6].Segment, whole[:cut.at])
 		n := uint64(0)
-		holes, err := wal.ScanIntact(ctx, dir, fs, func(wal.Record) error { n++; return nil })
+		_, holes, err := wal.ScanIntact(ctx, dir, fs, func(wal.Record) error { n++; return nil })
 		require.NoError(t, err)
 		require.Len(t, holes, 1)
 		require.Equal(t, []uint64{cut.from, 8}, []uint64{holes[0].From, holes[0].To}, "cut at %d", cut.at)
@@ -139,11 +139,11 @@ func TestScanIntactNoEnd(t *testing.T) {
 	require.NoError(t, l.Rotate())
 	names, err := fs.ReadDir(dir)
 	require.NoError(t, err)
-	holes, err := wal.ScanIntact(ctx, dir, fs, nopRecord)
+	_, holes, err := wal.ScanIntact(ctx, dir, fs, nopRecord)
 	require.NoError(t, err)
 	require.Empty(t, holes)
 	fs.RemoveFile(filepath.Join(dir, names[1]))
-	holes, err = wal.ScanIntact(ctx, dir, fs, nopRecord)
+	_, holes, err = wal.ScanIntact(ctx, dir, fs, nopRecord)
 	require.NoError(t, err)
 	require.Len(t, holes, 1)
 	require.Equal(t, uint64(2), holes[0].From)
@@ -180,7 +180,7 @@ func TestScanIntactRotation(t *testing.T) {
 			require.Error(t, err)
 			fs = fs.CrashClone(uint64(n), keep)
 			var got, want []uint64
-			holes, err := wal.ScanIntact(ctx, dir, fs, func(r wal.Record) error { got = append(got, r.Seq); return nil })
+			_, holes, err := wal.ScanIntact(ctx, dir, fs, func(r wal.Record) error { got = append(got, r.Seq); return nil })
 			require.NoError(t, err)
 			for _, h := range holes {
 				require.True(t, h.Torn, "operation %d, %d %% kept: %v", n, keep, h.Err)
@@ -224,9 +224,9 @@ func TestScanIntactUnsealed(t *testing.T) {
 		if last != "a record" {
 			fs.WriteFile(filepath.Join(dir, names[1]), []byte("nothing of a header"))
 		}
-		_, err = wal.Scan(ctx, dir, fs, 0, nil)
+		_, err = wal.Scan(ctx, dir, fs, nil)
 		require.Error(t, err)
-		holes, err := wal.ScanIntact(ctx, dir, fs, nopRecord)
+		_, holes, err := wal.ScanIntact(ctx, dir, fs, nopRecord)
 		require.NoError(t, err)
 		require.NotEmpty(t, holes, last)
 		require.False(t, holes[0].Torn, last)
@@ -247,11 +247,11 @@ func TestScanIntactStrangeNames(t *testing.T) {
 		fs.WriteFile(filepath.Join(dir, name), first)
 	}
 	fs.WriteFile(filepath.Join(dir, names[0]+".bak"), first) // no name of ours
-	_, err = wal.Scan(ctx, dir, fs, 0, nil)
+	_, err = wal.Scan(ctx, dir, fs, nil)
 	var damage *corrupt.Error
 	require.ErrorAs(t, err, &damage, "who opens it is told, too")
 	n := 0
-	holes, err := wal.ScanIntact(ctx, dir, fs, func(wal.Record) error { n++; return nil })
+	_, holes, err := wal.ScanIntact(ctx, dir, fs, func(wal.Record) error { n++; return nil })
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Len(t, holes, len(strange))
@@ -264,10 +264,10 @@ func TestScanIntactStrangeNames(t *testing.T) {
 	for _, name := range strange {
 		fs.RemoveFile(filepath.Join(dir, name))
 	}
-	holes, err = wal.ScanIntact(ctx, dir, fs, nopRecord)
+	_, holes, err = wal.ScanIntact(ctx, dir, fs, nopRecord)
 	require.NoError(t, err)
 	require.Len(t, holes, 1)
-	require.ErrorIs(t, holes[0].Err, wal.ErrMissing)
+	require.ErrorIs(t, holes[0].Err, os.ErrNotExist)
 }
 
 // A segment that somebody made a terabyte long, all of it a hole, is read like any other.
@@ -288,12 +288,12 @@ func TestSparseSegment(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	n := 0
-	holes, err := wal.ScanIntact(ctx, dir, nil, func(wal.Record) error { n++; return nil })
+	_, holes, err := wal.ScanIntact(ctx, dir, nil, func(wal.Record) error { n++; return nil })
 	require.NoError(t, err)
 	require.Len(t, holes, 1)
 	require.True(t, holes[0].Torn)
 	require.Equal(t, int(seq), n)
-	rec, err := wal.Scan(ctx, dir, nil, 0, nil)
+	rec, err := wal.Scan(ctx, dir, nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, seq, rec.Last)
 	l, rec, err = wal.Open(ctx, dir, wal.Options{}, nil)

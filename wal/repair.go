@@ -16,7 +16,7 @@ type storage struct {
 	dir    string
 	salt   func() uint64
 	noSync bool
-	step   int64 // space is preallocated in multiples of it; half of it is the reserve
+	step   int64 // space is preallocated in multiples of it; half of it is kept ahead of the records
 }
 
 // syncDir makes the names in a directory durable, unless syncs are off for a test.

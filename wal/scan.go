@@ -10,17 +10,15 @@ import (
 // between listing and opening. Each time takes a checkpoint or an Open at just that moment.
 const scanTries = 100
 
-// Scan reads the log in dir from record from on and gives each record to fn, in order; an error of
-// fn ends it and is returned. It takes no lock and changes nothing, so it may run beside a live
-// writer. It then sees a prefix of the log that ends at or after what was durable when it began. A
-// torn end is not an error; Recovery reports it. If the log begins after from, Scan begins there:
-// see Recovery.First. A missing directory is an empty log. A nil fn only checks; a nil fsys is
-// OS().
-func Scan(ctx context.Context, dir string, fsys FS, from uint64, fn func(Record) error) (Recovery, error) {
+// Scan calls fn for each record of the log in dir, in order; an error of fn ends it and is returned.
+// It takes no lock and changes nothing, so it may run beside a live writer. It then sees a prefix of
+// the log that ends at or after what was durable when it began. A torn end is not an error; Recovery
+// reports it. A missing directory is an empty log. A nil fn only checks; a nil fsys is OS().
+func Scan(ctx context.Context, dir string, fsys FS, fn func(Record) error) (Recovery, error) {
 	if fsys == nil {
 		fsys = OS()
 	}
-	ls, err := openListing(fsys, dir, from)
+	ls, err := openListing(fsys, dir)
 	if err != nil {
 		return Recovery{}, err
 	}
@@ -28,9 +26,8 @@ func Scan(ctx context.Context, dir string, fsys FS, from uint64, fn func(Record)
 	if len(ls.segs) == 0 {
 		return Recovery{Fresh: true, First: 1}, nil
 	}
-	r := &reader{ctx: ctx, from: from, fn: fn}
+	r := &reader{ctx: ctx, fn: fn}
 	tail, out, err := r.walk(ls.segs)
-	r.rec.First, r.rec.Segments = ls.first, ls.count
 	if err == nil && out.sealed && tail == len(ls.segs)-1 {
 		err = rotated(fsys, dir, ls.segs[tail], r.next)
 	}
@@ -56,12 +53,12 @@ func missingNext(seg *segment, next uint64) error {
 }
 
 // openListing lists and opens, again if a file vanished in between.
-func openListing(fsys FS, dir string, from uint64) (ls listing, err error) {
+func openListing(fsys FS, dir string) (ls listing, err error) {
 	for range scanTries {
 		if ls, err = list(fsys, dir); err != nil {
 			return ls, err
 		}
-		if err = ls.open(fsys, from); err == nil {
+		if err = ls.open(fsys); err == nil {
 			return ls, nil
 		}
 		ls.close()

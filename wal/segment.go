@@ -157,7 +157,7 @@ func (s *segment) readHeader() error {
 		return err
 	}
 	if err := checkHeader(b[:n]); err != nil {
-		if errors.Is(err, ErrNewerFormat) || errors.Is(err, ErrOldFormat) {
+		if errors.Is(err, corrupt.ErrNewerFormat) || errors.Is(err, corrupt.ErrOldFormat) {
 			return fmt.Errorf("%w; file %s", err, s.path)
 		}
 		return s.corrupt(0, 0, err)
@@ -185,7 +185,7 @@ func (s *segment) readHeader() error {
 // flipped bit in it is damage and not a newer format.
 func checkHeader(b []byte) error {
 	if len(b) >= shGen && string(b[:shVersion]) == segMagicOld {
-		return ErrOldFormat
+		return corrupt.ErrOldFormat
 	}
 	if len(b) < shGen || string(b[:shVersion]) != segMagic {
 		return errors.New("expected a segment header, found none")
@@ -195,7 +195,7 @@ func checkHeader(b []byte) error {
 		return errors.New("the format version is unreadable")
 	}
 	if version > segVersionSealed {
-		return fmt.Errorf("%w: the log has version %d, this program reads up to version %d", ErrNewerFormat, version, segVersionSealed)
+		return fmt.Errorf("%w: the log has version %d, this program reads up to version %d", corrupt.ErrNewerFormat, version, segVersionSealed)
 	}
 	if len(b) < shLength || xxhash.Sum64(b[:shSum]) != binary.LittleEndian.Uint64(b[shSum:]) || !allZero(b[shZero:shSum]) {
 		return errors.New("segment header: checksum does not match")
@@ -224,8 +224,6 @@ type listing struct {
 	segs   []*segment // by first record, newest generation of each
 	stale  []string   // paths: replaced generations and unfinished files
 	maxGen uint64
-	first  uint64  // the oldest record of all segments, opened or not
-	count  int     // of all segments
 	odd    []error // names that look like a segment's and are not; see list
 }
 
@@ -256,9 +254,6 @@ func listAll(fsys FS, dir string) (listing, error) {
 			ls.add(path, name)
 		}
 	}
-	if ls.count = len(ls.segs); ls.count > 0 {
-		ls.first = ls.segs[0].first
-	}
 	return ls, nil
 }
 
@@ -281,12 +276,9 @@ func (ls *listing) add(path, name string) {
 	ls.segs = append(ls.segs, seg)
 }
 
-// open opens the segments from the one that has record from on, and reads their headers. All are
-// opened before the first is read, so that none of them can be dropped under a reader.
-func (ls *listing) open(fsys FS, from uint64) error {
-	for len(ls.segs) > 1 && ls.segs[1].first <= from {
-		ls.segs = ls.segs[1:]
-	}
+// open opens the segments and reads their headers. All are opened before a record is read, so that no
+// segment can be dropped under a reader.
+func (ls *listing) open(fsys FS) error {
 	for _, s := range ls.segs {
 		f, err := fsys.OpenFile(s.path, os.O_RDONLY, 0)
 		if err != nil {

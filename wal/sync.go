@@ -17,13 +17,10 @@ import (
 // next round takes it as soon as it is put back, which is after the sync. So OnDurable hears of one
 // round while the disk works for the next.
 //
-// The end of ctx ends the waiting, never a write that has started: after its error the record may
-// still become durable. Errors: ctx's, ErrPoisoned, ErrClosed.
-func (l *Log) Sync(ctx context.Context, seq uint64) error { return l.SyncOr(ctx, seq, nil) }
-
-// SyncOr is Sync for a caller that may hear from OnDurable that the record is durable: it also
-// returns nil once heard is closed.
-func (l *Log) SyncOr(ctx context.Context, seq uint64, heard <-chan struct{}) error {
+// heard may be nil. A caller that may learn from OnDurable that the record is durable closes it, and Sync
+// returns nil. The end of ctx ends the waiting, never a write that has started: after its error the
+// record may still become durable. Errors: ctx's, ErrPoisoned, ErrClosed.
+func (l *Log) Sync(ctx context.Context, seq uint64, heard <-chan struct{}) error {
 	var joined *round
 	for {
 		l.mu.Lock()
@@ -227,7 +224,9 @@ func (l *Log) poison(err error) error {
 
 // Rotate starts a new segment now, so that DropBefore can later remove the old one. Every record
 // enqueued before is durable when it returns. A log whose active segment is empty is left as it is.
-// ErrFull: there is no space for another segment, and the old one keeps growing.
+// The new segment may use what was preallocated in the old one, so Rotate works on a full disk.
+// ErrFull: there is no space even so, and the old segment keeps growing. fs.ErrNotExist: somebody
+// removed or renamed the active segment.
 func (l *Log) Rotate() error {
 	<-l.lead
 	defer l.giveLead()
@@ -236,64 +235,40 @@ func (l *Log) Rotate() error {
 	return l.rotate()
 }
 
-// RotateReserve is Rotate on a full disk: the new segment uses the space of the reserve. If even
-// that fails with ErrFull, the old segment has its reserve back.
-func (l *Log) RotateReserve() error {
-	<-l.lead
-	defer l.giveLead()
-	l.wmu.Lock()
-	defer l.wmu.Unlock()
-	if err := l.flush(true); err != nil {
-		return err
-	}
-	// Nothing is buffered now: a write between here and the new segment would take the freed space
-	// for the old one.
-	if err := l.act.trim(sealSpace, l.sync); err != nil {
-		return l.endRound(err, nil)
-	}
-	err := l.rotateFlushed()
-	if errors.Is(err, ErrFull) {
-		if rerr := l.act.reserve(0); rerr != nil && !errors.Is(rerr, errNothingWritten) {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.poison(rerr)
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.note()
-	}
-	return err
-}
-
-// sealSpace is what a segment that ends needs for its seal, bytes.
+// sealSpace bounds the bytes that a segment needs for its seal.
 const sealSpace = 4 << 10
 
 // rotate starts a new segment. lead and wmu are held. Recovery relies on the order: the new segment
 // is durable (header, file and name) before the old one's last record and seal are; both are
 // durable before the new one's first record.
-func (l *Log) rotate() error {
-	if err := l.flush(true); err != nil {
-		return err
-	}
-	return l.rotateFlushed()
-}
-
-// rotateFlushed is rotate after its flush.
 //
 //	step                     a crash after it leaves                   the next Open
+//	old one shortened        the records as they were                  reads them; the header has the new length
 //	new segment has a name   an empty segment behind an unsealed one   removes it, ends in the old one
 //	last records, seal       a sealed segment and an empty one         writes the old one anew, without its seal
 //	swap, first record       both in use                               reads on
 //
-// ErrFull leaves the old segment in use: nothing was sealed.
-func (l *Log) rotateFlushed() error {
+// Nothing is buffered after the flush, so no write takes the space that shortening frees. ErrFull
+// leaves the old segment in use: nothing was sealed.
+func (l *Log) rotate() error {
+	if err := l.flush(true); err != nil {
+		return err
+	}
 	if l.act.end == segHead {
 		return l.syncHere()
 	}
+	if err := l.present(); err != nil {
+		return errors.Join(fmt.Errorf("wal: rotate: %w", err), l.syncHere())
+	}
+	if end := l.act.end + sealSpace; l.act.alloc > end {
+		if err := l.act.shorten(end, l.sync); err != nil {
+			return l.endRound(err, nil)
+		}
+	}
 	next, err := l.create(&segment{gen: l.gen + 1, first: l.target + 1, prevSalt: l.act.salt, sealed: l.opts.Sealed}, needReserve)
 	if noSpace(err) {
-		if serr := l.syncHere(); serr != nil {
-			return serr
+		if ferr := errors.Join(l.syncHere(), l.regrow()); ferr != nil {
+			return ferr
 		}
 		return fmt.Errorf("%w: rotate: %w", ErrFull, err)
 	}
@@ -310,8 +285,20 @@ func (l *Log) rotateFlushed() error {
 	return nil
 }
 
-// needReserve refuses a new segment that begins without at least half of the reserve. It gets the
-// rest when the old segment is gone.
+// regrow preallocates again after a rotation that found no space. lead and wmu are held.
+func (l *Log) regrow() error {
+	err := l.act.ahead(0)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.note()
+	if err == nil || errors.Is(err, errNothingWritten) {
+		return nil
+	}
+	return l.poison(err)
+}
+
+// needReserve refuses a new segment with less than a quarter of a step behind its header: it could take
+// no record. It gets more when the old segment is gone.
 func needReserve(a *appender) error {
 	if a.alloc-a.end < a.step/4 {
 		return fmt.Errorf("preallocate %s: %w", a.path, errNoSpace)
@@ -344,12 +331,29 @@ func (l *Log) swap(next *appender) {
 	old.close() // synced, so an error could lose nothing
 }
 
+// present returns an error if the file that is being written no longer has its name: what is written
+// to a removed file is lost with the process. wmu is held.
+func (l *Log) present() error {
+	if l.act == nil {
+		return nil
+	}
+	_, err := l.fs.Stat(l.act.path)
+	return err
+}
+
 // DropBefore removes whole segments, oldest first, whose records are all below seq, and returns how
 // many it removed. It never removes the active segment. Each removal is durable before the next, so
-// a crash leaves no hole. ErrPoisoned: a removal may not be durable.
+// a crash leaves no hole. ErrPoisoned: a removal may not be durable. fs.ErrNotExist: somebody removed
+// or renamed the active segment; nothing was removed.
 func (l *Log) DropBefore(seq uint64) (int, error) {
 	l.drop.Lock()
 	defer l.drop.Unlock()
+	l.wmu.Lock()
+	err := l.present()
+	l.wmu.Unlock()
+	if err != nil {
+		return 0, fmt.Errorf("wal: drop: %w", err)
+	}
 	for n := 0; ; n++ {
 		s, ok, err := l.oldest(seq)
 		if err != nil || !ok {
@@ -393,7 +397,7 @@ func (l *Log) oldest(seq uint64) (span, bool, error) {
 // too, and closes. OnDurable hears of all but the final record. A poisoned log is closed without a
 // final record, and Close returns the poison. The exception is a log that was poisoned because the
 // disk was full before anything of the last group was written: that group is forgotten, and the log
-// is closed cleanly from the reserve. A read-only log just closes. ErrClosed the second time.
+// is closed cleanly in what was preallocated. A read-only log just closes. ErrClosed the second time.
 func (l *Log) Close(kind Kind, body []byte) error {
 	if err := l.checkRecord(kind, [][]byte{body}); err != nil {
 		return err
@@ -435,7 +439,7 @@ func (l *Log) shut() (was error, lost bool) {
 		was = ErrClosed
 	}
 	l.closing = true
-	if was == ErrReadOnly {
+	if was == errReadOnly {
 		l.err, was = ErrClosed, nil
 	}
 	return was, l.lost
@@ -452,7 +456,7 @@ func (l *Log) writeClose(kind Kind, body []byte, lost bool) error {
 	b := appendFrame(nil, kind, flagClose, l.written+1, body)
 	finishFrame(b, l.act.key, l.written)
 	err := l.act.append(b)
-	if err == nil { // the reserve stays: the next Open may find the disk full
+	if err == nil { // half a step stays: the next Open may find the disk full
 		err = l.act.trim(l.step/2, l.sync)
 	}
 	if err != nil {

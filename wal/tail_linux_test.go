@@ -30,7 +30,7 @@ func TestWindow(t *testing.T) {
 		require.NoError(t, l.Write())
 		require.True(t, l.Window() || i%500 == 0, "record %d", i)
 		if i%500 == 499 {
-			require.NoError(t, l.Sync(context.Background(), seq))
+			require.NoError(t, l.Sync(context.Background(), seq, nil))
 		}
 	}
 	require.Equal(t, want, scanned(t, dir))
@@ -39,7 +39,7 @@ func TestWindow(t *testing.T) {
 }
 
 func scanned(t *testing.T, dir string) (bodies []string) {
-	_, err := wal.Scan(ctx, dir, nil, 0, func(r wal.Record) error {
+	_, err := wal.Scan(ctx, dir, nil, func(r wal.Record) error {
 		bodies = append(bodies, string(r.Body))
 		return nil
 	})
@@ -70,7 +70,7 @@ func TestWindowFaults(t *testing.T) {
 	write(big)
 	require.False(t, l.Window())
 	write("after")
-	require.NoError(t, l.Sync(context.Background(), l.Last()))
+	require.NoError(t, l.Sync(context.Background(), l.Last(), nil))
 	require.NoError(t, l.Abandon())
 	require.NoError(t, os.Truncate(segs[0], was.Size())) // otherwise the cut itself is damage
 	require.Equal(t, []string{"before", big, "after"}, scanned(t, dir))

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -82,7 +83,7 @@ func put(t testing.TB, l *wal.Log, kind wal.Kind, b ...[]byte) uint64 {
 func commit(t testing.TB, l *wal.Log, size int) uint64 {
 	t.Helper()
 	seq := put(t, l, wal.KindCommit, body(l.Last()+1, size))
-	require.NoError(t, l.Sync(ctx, seq))
+	require.NoError(t, l.Sync(ctx, seq, nil))
 	return seq
 }
 
@@ -102,7 +103,7 @@ func TestRoundTrip(t *testing.T) {
 		want = append(want, wal.Record{Seq: seq, Kind: kind, Body: b})
 	}
 	require.EqualValues(t, 0, l.Durable())
-	require.NoError(t, l.Sync(ctx, 3))
+	require.NoError(t, l.Sync(ctx, 3, nil))
 	require.EqualValues(t, 9, l.Durable(), "one sync for all")
 	require.NoError(t, l.Close(wal.KindMark, []byte("end")))
 	require.EqualValues(t, 10, l.Last())
@@ -129,14 +130,14 @@ func TestRefusals(t *testing.T) {
 	l, _, _ := mustOpen(t, opts)
 	put(t, l, wal.KindCommit, make([]byte, 100))
 	_, err := l.Enqueue(wal.KindCommit, make([]byte, 50), make([]byte, 51))
-	require.ErrorIs(t, err, wal.ErrTooLarge)
+	require.ErrorContains(t, err, "the limit is 100")
 	_, err = l.Enqueue('X', nil)
 	require.ErrorContains(t, err, "expected kind C, A or M")
-	require.ErrorContains(t, l.Sync(ctx, 2), "never enqueued")
+	require.ErrorContains(t, l.Sync(ctx, 2, nil), "never enqueued")
 	require.NoError(t, l.Close(wal.KindMark, nil))
 	_, err = l.Enqueue(wal.KindCommit, nil)
 	require.ErrorIs(t, err, wal.ErrClosed)
-	require.NoError(t, l.Sync(ctx, 1), "it is durable")
+	require.NoError(t, l.Sync(ctx, 1, nil), "it is durable")
 	require.ErrorIs(t, l.Write(), wal.ErrClosed)
 	require.ErrorIs(t, l.Rotate(), wal.ErrClosed)
 	_, err = l.DropBefore(9)
@@ -157,7 +158,7 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 	opts.MustExist = true
 	for _, opts.ReadOnly = range []bool{false, true} {
 		_, _, err := wal.Open(ctx, dir, opts, nil)
-		require.ErrorIs(t, err, wal.ErrMissing)
+		require.ErrorIs(t, err, fs.ErrNotExist)
 	}
 	require.Empty(t, fsys.Trace(), "none is made where one must be")
 
@@ -171,8 +172,8 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 	require.False(t, rec.Clean)
 	require.EqualValues(t, 2, l.Last())
 	_, err := l.Enqueue(wal.KindCommit, nil)
-	require.ErrorIs(t, err, wal.ErrReadOnly)
-	require.ErrorIs(t, l.Rotate(), wal.ErrReadOnly)
+	require.ErrorContains(t, err, "open read-only")
+	require.ErrorContains(t, l.Rotate(), "open read-only")
 	require.NoError(t, l.Close(wal.KindMark, nil))
 	require.Empty(t, fsys.Trace())
 }
@@ -225,7 +226,7 @@ func TestReplayErrorIsReturnedAndNothingChanges(t *testing.T) {
 	boom := errors.New("boom")
 	_, _, err := wal.Open(ctx, dir, options(fsys), func(wal.Record) error { return boom })
 	require.ErrorIs(t, err, boom)
-	_, err = wal.Scan(ctx, dir, fsys, 0, func(wal.Record) error { return boom })
+	_, err = wal.Scan(ctx, dir, fsys, func(wal.Record) error { return boom })
 	require.ErrorIs(t, err, boom)
 	require.Empty(t, fsys.Trace())
 }
@@ -257,7 +258,7 @@ func TestWriters(t *testing.T) {
 							err = l.Write()
 						}
 						if err == nil && i%3 != 2 {
-							err = l.Sync(ctx, seq)
+							err = l.Sync(ctx, seq, nil)
 							mu.Lock()
 							if installed < seq {
 								t.Errorf("%d was answered, but OnDurable saw only %d", seq, installed)
@@ -328,7 +329,7 @@ func TestWriteAndEnqueueDoNotWaitForARunningSync(t *testing.T) {
 	g.hold()
 	put(t, l, wal.KindCommit, body(1, 10))
 	synced := make(chan error)
-	go func() { synced <- l.Sync(ctx, 1) }()
+	go func() { synced <- l.Sync(ctx, 1, nil) }()
 	<-g.entered
 
 	put(t, l, wal.KindAudit, body(2, 10))
@@ -338,9 +339,9 @@ func TestWriteAndEnqueueDoNotWaitForARunningSync(t *testing.T) {
 
 	short, cancel := context.WithCancel(ctx)
 	waiting := make(chan error)
-	go func() { waiting <- l.Sync(short, 2) }()
+	go func() { waiting <- l.Sync(short, 2, nil) }()
 	member := make(chan error)
-	go func() { member <- l.Sync(short, 1) }()
+	go func() { member <- l.Sync(short, 1, nil) }()
 	cancel()
 	require.ErrorIs(t, <-waiting, context.Canceled)
 	require.ErrorIs(t, <-member, context.Canceled)
@@ -349,7 +350,7 @@ func TestWriteAndEnqueueDoNotWaitForARunningSync(t *testing.T) {
 	g.release <- struct{}{}
 	require.NoError(t, <-synced)
 	require.EqualValues(t, 1, l.Durable(), "the second was not part of that round")
-	go func() { synced <- l.Sync(ctx, 2) }()
+	go func() { synced <- l.Sync(ctx, 2, nil) }()
 	<-g.entered
 	g.release <- struct{}{}
 	require.NoError(t, <-synced)
@@ -362,10 +363,10 @@ func TestSyncWithAnEndedContextStartsNothing(t *testing.T) {
 	fsys.ResetTrace()
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	require.ErrorIs(t, l.Sync(ended, seq), context.Canceled)
+	require.ErrorIs(t, l.Sync(ended, seq, nil), context.Canceled)
 	require.Empty(t, fsys.Trace())
-	require.NoError(t, l.Sync(ctx, seq))
-	require.NoError(t, l.Sync(ended, seq), "durable already")
+	require.NoError(t, l.Sync(ctx, seq, nil))
+	require.NoError(t, l.Sync(ended, seq, nil), "durable already")
 }
 
 // TestOneSyncForAll: those who come while a sync runs share the next one.
@@ -375,11 +376,11 @@ func TestOneSyncForAll(t *testing.T) {
 	g.hold()
 	put(t, l, wal.KindCommit, nil)
 	answers := make(chan error, 65)
-	go func() { answers <- l.Sync(ctx, 1) }()
+	go func() { answers <- l.Sync(ctx, 1, nil) }()
 	<-g.entered
 	for range 64 {
 		seq := put(t, l, wal.KindCommit, nil)
-		go func() { answers <- l.Sync(ctx, seq) }()
+		go func() { answers <- l.Sync(ctx, seq, nil) }()
 	}
 	g.release <- struct{}{}
 	<-g.entered
@@ -406,17 +407,17 @@ func TestReportBesideSync(t *testing.T) {
 			g.hold()
 			first, second, heard := make(chan error), make(chan error), make(chan error)
 			put(t, l, wal.KindCommit, body(1, 10))
-			go func() { first <- l.Sync(ctx, 1) }()
+			go func() { first <- l.Sync(ctx, 1, nil) }()
 			<-g.entered
 			g.release <- struct{}{}
 			require.EqualValues(t, 1, <-reports)
 
 			put(t, l, wal.KindCommit, body(2, 10))
-			go func() { second <- l.Sync(ctx, 2) }()
+			go func() { second <- l.Sync(ctx, 2, nil) }()
 			<-g.entered
 			require.Zero(t, l.Durable(), "it is being reported")
 			word := make(chan struct{})
-			go func() { heard <- l.SyncOr(ctx, 1, word) }()
+			go func() { heard <- l.Sync(ctx, 1, word) }()
 			close(word)
 			require.NoError(t, <-heard)
 
@@ -428,7 +429,7 @@ func TestReportBesideSync(t *testing.T) {
 			require.NoError(t, <-first)
 			if fail {
 				require.ErrorIs(t, <-second, wal.ErrPoisoned)
-				require.NoError(t, l.Sync(ctx, 1))
+				require.NoError(t, l.Sync(ctx, 1, nil))
 				require.EqualValues(t, 1, l.Durable())
 				return
 			}
@@ -460,7 +461,7 @@ func TestScanBesideAWriter(t *testing.T) {
 			if err == nil && rng.IntN(2) == 0 {
 				err = l.Write()
 			} else if err == nil {
-				err = l.Sync(ctx, seq)
+				err = l.Sync(ctx, seq, nil)
 			}
 			if err == nil && rng.IntN(50) == 0 && seq > 200 {
 				_, err = l.DropBefore(seq - 200)
@@ -473,7 +474,7 @@ func TestScanBesideAWriter(t *testing.T) {
 	})
 	for scans := 0; scans < 200 || l.Durable() < 2000; scans++ {
 		durable, next := l.Durable(), uint64(0)
-		rec, err := wal.Scan(ctx, dir, fsys, durable/2, func(r wal.Record) error {
+		rec, err := wal.Scan(ctx, dir, fsys, func(r wal.Record) error {
 			if next != 0 && r.Seq != next {
 				return fmt.Errorf("expected record %d, got %d", next, r.Seq)
 			}
@@ -487,17 +488,18 @@ func TestScanBesideAWriter(t *testing.T) {
 	close(stop)
 	wg.Wait()
 	require.NoError(t, l.Close(wal.KindMark, nil))
-	rec, err := wal.Scan(ctx, dir, fsys, l.Last(), func(r wal.Record) error {
-		require.Equal(t, l.Last(), r.Seq)
-		return nil
-	})
+	rec, err := wal.Scan(ctx, dir, fsys, nil)
 	require.NoError(t, err)
 	require.True(t, rec.Clean)
 	require.Equal(t, l.First(), rec.First)
 }
 
 func TestScanOfNothing(t *testing.T) {
+<<<<<<< HEAD
 	rec, err := wal.Scan(ctx, dir, dbtest.NewFS(), 0, nil)
+=======
+	rec, err := wal.Scan(ctx, dir, faultfs.New(), nil)
+>>>>>>> 04beea0a (Storage: one rotation, no disk reserve, one way to read the log; reading ahead is gone)
 	require.NoError(t, err)
 	require.True(t, rec.Fresh)
 }
@@ -508,7 +510,7 @@ func TestContextEndsReading(t *testing.T) {
 	commit(t, l, 10)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err := wal.Scan(ended, dir, fsys, 0, func(wal.Record) error { return nil })
+	_, err := wal.Scan(ended, dir, fsys, func(wal.Record) error { return nil })
 	require.ErrorIs(t, err, context.Canceled)
 	_, _, err = wal.Open(ended, dir, options(fsys), func(wal.Record) error { return nil })
 	require.ErrorIs(t, err, context.Canceled)
@@ -544,7 +546,7 @@ func TestOnTheOperatingSystem(t *testing.T) {
 	require.True(t, rec.Rewritten)
 	require.EqualValues(t, 30, rec.Last)
 	require.NoError(t, k.Close(wal.KindMark, nil))
-	rec, err = wal.Scan(ctx, root, nil, 0, none)
+	rec, err = wal.Scan(ctx, root, nil, none)
 	require.NoError(t, err)
 	require.True(t, rec.Clean)
 	left, err := wal.OS().ReadDir(root)
@@ -574,7 +576,7 @@ func TestGroupWaitOnAStandingClock(t *testing.T) {
 		answers := make(chan error, 3)
 		write := func() {
 			seq := put(t, l, wal.KindCommit, nil)
-			go func() { answers <- l.Sync(ctx, seq) }()
+			go func() { answers <- l.Sync(ctx, seq, nil) }()
 		}
 		for range 200 { // the second round waits only when it begins behind the report of the first
 			write()
@@ -612,7 +614,7 @@ func TestSyncContextEndsWhile(t *testing.T) {
 	for n := 1; ; n++ {
 		l, _, _ := mustOpen(t, options(dbtest.NewFS()))
 		seq := put(t, l, wal.KindCommit, body(1, 100))
-		err := l.Sync(&endingContext{ctx, n}, seq)
+		err := l.Sync(&endingContext{ctx, n}, seq, nil)
 		if err == nil {
 			require.Equal(t, seq, l.Durable(), "asked %d times", n)
 		} else {

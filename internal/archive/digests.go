@@ -2,12 +2,14 @@ package archive
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/manifest"
 )
 
@@ -131,6 +133,30 @@ func (l *Log) StateEntry(i uint64, k int) (d [StateSize]byte, err error) {
 		err = e.read(d[:], t.entry(k))
 	}
 	return d, err
+}
+
+// EachState calls fn with the entries of state rows of the first size leaves, oldest first: StateSize
+// bytes each, borrowed until fn returns. It skips damaged leaves. An error means that the files could
+// not be read, or that ctx ended.
+func (l *Log) EachState(ctx context.Context, size uint64, fn func(i uint64, entries []byte)) error {
+	v, err := l.snapshot(size)
+	if err != nil {
+		return err
+	}
+	return v.each(ctx, 0, size, false, func(s slot) error {
+		var damaged *corrupt.Error
+		if s.err != nil && !errors.As(s.err, &damaged) {
+			return s.err
+		}
+		if s.err != nil || !s.row.rows {
+			return nil
+		}
+		if t, err := tallyOf(s.body); err == nil && t.bytes() <= len(s.body) {
+			entries := s.body[len(s.body)-int(t.entry(0)):]
+			fn(s.index, entries[:t.state*StateSize])
+		}
+		return nil
+	})
 }
 
 // leafEnd reads the end of a leaf. Each page that is loaded from the file is

@@ -8,8 +8,12 @@ import (
 	"strings"
 )
 
-// ErrCorrupt is matched by every *Error.
-var ErrCorrupt = errors.New("ctxpage: database is damaged")
+// Why bytes cannot be read. Nothing in the files was changed.
+var (
+	ErrCorrupt     = errors.New("ctxpage: database is damaged")     // matched by every *Error
+	ErrNewerFormat = errors.New("ctxpage: file has a newer format") // a later release wrote them; use that release
+	ErrOldFormat   = errors.New("ctxpage: made before v0.1.0")
+)
 
 // Unit says what Error.Num counts.
 type Unit string

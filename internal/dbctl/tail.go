@@ -46,7 +46,7 @@ func (c *manifestTailCmd) Run(a *app) error {
 // followAudit calls fn for each leaf from an index on, as they are written, until the app's context ends.
 func (a *app) followAudit(path string, from uint64, fn func(*manifest.Record) error) error {
 	if !fileless(path) {
-		return filestore.FollowManifestsKey(a.ctx, path, a.key, a.Keyring, from, 0, fn)
+		return filestore.FollowManifests(a.ctx, path, a.key, a.Keyring, from, 0, fn)
 	}
 	return a.audit(path, func(l auditOf) error {
 		tick := time.NewTicker(followEvery)

@@ -216,7 +216,7 @@ const stateRowsAtOnce = 4096
 type stateCheck struct {
 	s     *Engine
 	ctx   context.Context
-	scan  *archive.RowScan
+	size  uint64               // leaves that count
 	lsn   uint64               // rows above it were written since
 	held  map[stateTag]stateAt // state rows that there are
 	named map[stateTag]stateAt // the newest of each key that the leaves name
@@ -293,7 +293,7 @@ func (t *stateCheck) readStates(tx Reader, from []byte) (claims []stateClaim, ne
 		}
 		p := format.StateProof(body)
 		at := stateAt{leaf: p.Leaf, place: p.Place, key: string(k)}
-		if p.Leaf >= t.scan.Size() && format.StateLSN(body) > t.lsn {
+		if p.Leaf >= t.size && format.StateLSN(body) > t.lsn {
 			t.hold(k, stateAt{ours: true, key: at.key})
 			continue
 		}
@@ -318,12 +318,11 @@ func (t *stateCheck) compareStates(claims []stateClaim) error {
 	})
 	for i := range claims {
 		c := &claims[i]
-		has, err := t.scan.Digests(c.at.leaf)
+		entry, err := t.s.Leaves.StateEntry(c.at.leaf, int(c.at.place))
 		if err != nil && !damagedLeaf(err) {
 			return AuditError(err)
 		}
-		from := int(c.at.place) * archive.StateSize
-		if err != nil || from+archive.StateSize > len(has.State) || [len(c.mac)]byte(has.State[from+8:]) != c.mac {
+		if err != nil || [len(c.mac)]byte(entry[8:]) != c.mac {
 			t.bad[c.at.key] = true
 		}
 		t.hold([]byte(c.at.key), c.at)
@@ -348,7 +347,7 @@ func (t *stateCheck) states() error {
 		case is.ours, !there && last.deleted:
 		case there && !last.deleted && is.leaf == last.leaf && is.place == last.place:
 		default:
-			leaf, err := t.scan.Leaf(last.leaf)
+			leaf, err := t.s.Leaves.Leaf(last.leaf)
 			if err != nil && !damagedLeaf(err) {
 				return AuditError(err)
 			}
@@ -368,24 +367,13 @@ func (t *stateCheck) states() error {
 // checkState reads the rows first and then the leaves. The leaves that count are fixed before any row is read, so a row that
 // names a later leaf was written since.
 func (s *Engine) checkState(ctx context.Context) (*stateCheck, error) {
-	t := &stateCheck{s: s, ctx: ctx, held: map[stateTag]stateAt{}, named: map[stateTag]stateAt{}, bad: map[string]bool{}}
-	var err error
-	if t.scan, err = s.Leaves.ScanRows(); err != nil {
-		return nil, AuditError(err)
-	}
+	t := &stateCheck{s: s, ctx: ctx, size: s.Leaves.Size(), held: map[stateTag]stateAt{}, named: map[stateTag]stateAt{}, bad: map[string]bool{}}
 	t.unfiled()
 	if err := t.stateRows(); err != nil {
 		return nil, err
 	}
-	for i := uint64(0); i < t.scan.Size(); i++ {
-		if i%stateRowsAtOnce == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		has, err := t.scan.Digests(i)
-		if err != nil && !damagedLeaf(err) {
-			return nil, AuditError(err)
-		}
-		t.name(i, has.State)
+	if err := s.Leaves.EachState(ctx, t.size, t.name); err != nil {
+		return nil, AuditError(err)
 	}
 	return t, t.states()
 }

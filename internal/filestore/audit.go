@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -155,7 +156,7 @@ func auditLost(path string) error {
 func scanLeaves(ctx context.Context, dir string, ring *seal.Ring, add func(uint64, []byte) error) error {
 	for try := 1; ; try++ {
 		var failed error // an error of add: reading again would not help
-		_, err := wal.Scan(ctx, dir, nil, 0, func(r wal.Record) error {
+		_, err := wal.Scan(ctx, dir, nil, func(r wal.Record) error {
 			r, err := openRecord(ring, r)
 			if err != nil {
 				failed = err
@@ -194,23 +195,25 @@ func leafOf(r wal.Record) (uint64, []byte, error) {
 	return 0, nil, nil
 }
 
-// FollowManifests gives fn the audit leaves from an index on, in order, and goes on as another
+// FollowManifests calls fn for the audit leaves from an index on, in order, and goes on as another
 // process writes more, until ctx ends or fn fails. It looks for new leaves at the interval every
-// (0: 250 ms) and reads only those. Like OpenManifests it takes no lock.
-func FollowManifests(ctx context.Context, path string, from uint64, every time.Duration, fn func(*manifest.Record) error) error {
-	return FollowManifestsKey(ctx, path, nil, "", from, every, fn)
-}
-
-// FollowManifestsKey is FollowManifests for a database that is encrypted; a nil key: it is not.
-func FollowManifestsKey(ctx context.Context, path string, key []byte, keyring string, from uint64, every time.Duration, fn func(*manifest.Record) error) error {
+// (0: 250 ms). Like OpenManifestsKey it takes no lock.
+func FollowManifests(ctx context.Context, path string, key []byte, keyring string, from uint64, every time.Duration, fn func(*manifest.Record) error) error {
 	if every <= 0 {
 		every = 250 * time.Millisecond
 	}
-	f := follower{path: path, key: key, keyring: keyring, next: from, fn: fn}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if err := f.look(ctx); err != nil {
+		l, _, err := OpenManifestsKey(ctx, path, key, keyring)
+		if err != nil {
+			return err
+		}
+		err = l.Each(ctx, from, math.MaxUint64, false, func(leaf *manifest.Record) error {
+			from = leaf.Index + 1
+			return fn(leaf)
+		})
+		if err := errors.Join(err, l.Close()); err != nil {
 			return err
 		}
 		select {
@@ -219,101 +222,4 @@ func FollowManifestsKey(ctx context.Context, path string, key []byte, keyring st
 		case <-tick.C:
 		}
 	}
-}
-
-// follower is the place that a FollowManifests has reached.
-//
-//	start ──▶ archive and log ──▶ log alone ──next record is gone (errGap)──▶ archive and log ──▶ …
-//
-// It hears nothing of the writer: a checkpoint may move leaves away between two looks, and then the
-// archive has them. next never goes back, so fn gets each leaf once.
-type follower struct {
-	path    string
-	key     []byte
-	keyring string
-	ring    *seal.Ring // of the key, from the first look on
-	next    uint64     // the next leaf
-	seq     uint64     // the last record of the log that was read; 0: none yet
-	fn      func(*manifest.Record) error
-}
-
-var errGap = errors.New("a checkpoint moved leaves to the archive")
-
-// look reads the new leaves: from the log alone, or, at the start and after a checkpoint cut the
-// log under it, from the archive too.
-func (f *follower) look(ctx context.Context) error {
-	if f.seq != 0 {
-		err := f.readLog(ctx)
-		if !errors.Is(err, errGap) {
-			return err
-		}
-	}
-	l, _, err := OpenManifestsKey(ctx, f.path, f.key, f.keyring)
-	if err != nil {
-		return err
-	}
-	if f.ring == nil {
-		f.ring, err = readerRing(f.path, f.key, f.keyring)
-	}
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
-	defer l.Close()
-	size, err := l.Size(ctx)
-	if err != nil {
-		return err
-	}
-	if f.next < size {
-		if err := l.Each(ctx, f.next, size, false, f.fn); err != nil {
-			return err
-		}
-		f.next = size
-	}
-	err = f.readLog(ctx)
-	if errors.Is(err, errGap) { // the log was cut again: the next look reads the archive
-		err = nil
-	}
-	return err
-}
-
-// readLog gives fn the leaves of the log behind the last record that was read. errGap: the log no
-// longer has the next one, so the archive must have it.
-func (f *follower) readLog(ctx context.Context) error {
-	var failed error // an error of fn: no reason to start over
-	rec, err := wal.Scan(ctx, f.path+"-wal", nil, f.seq+1, func(r wal.Record) error {
-		r, err := openRecord(f.ring, r)
-		if err != nil {
-			return err
-		}
-		index, body, err := leafOf(r)
-		switch {
-		case err != nil:
-			return err
-		case body != nil && index > f.next:
-			return errGap
-		case body != nil && index == f.next:
-			leaf, err := archive.Decode(index, append([]byte(nil), body...))
-			if err == nil {
-				failed = f.fn(leaf)
-				err = failed
-			}
-			if err != nil {
-				return err
-			}
-			f.next++
-		}
-		f.seq = r.Seq
-		return nil
-	})
-	switch {
-	case failed != nil:
-		return failed
-	case err == nil && f.seq != 0 && rec.First > f.seq+1:
-		return errGap
-	case errors.Is(err, os.ErrNotExist):
-		return errGap // a segment went while it was listed
-	case err != nil && !errors.Is(err, errGap):
-		return LogError(err)
-	}
-	return err
 }

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -94,7 +92,7 @@ func (s *Store) copyLog(ctx context.Context, to string, progress func(string, ui
 		if n, err = copyDir(ctx, s.opts.FS, s.opts.Path+"-wal", to, func(done, total uint64) { progress("copy log", done, total) }); err != nil {
 			return n, err
 		}
-		if _, err = wal.Scan(ctx, to, wal.OS(), 0, nil); err == nil {
+		if _, err = wal.Scan(ctx, to, wal.OS(), nil); err == nil {
 			return n, nil
 		}
 		if rerr := os.RemoveAll(to); rerr != nil {
@@ -119,26 +117,10 @@ func (s *Store) copyBolt(path string, progress func(string, uint64, uint64)) (n 
 // copySealed copies the rows of an encrypted file, without the index and without what bbolt freed:
 // the keys of erased rows are destroyed by number, and bytes between the rows have no known number.
 func (s *Store) copySealed(ctx context.Context, path string, progress func(string, uint64, uint64)) (n int64, err error) {
-	open := func(name string, flag int, perm os.FileMode) (*os.File, error) {
-		return os.OpenFile(name, flag|os.O_EXCL|oNoFollow|syscall.O_CREAT, perm)
-	}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{
-		FreelistType: bbolt.FreelistMapType, NoSync: true, NoGrowSync: true, OpenFile: open, PageSize: int(s.pageSize),
-	})
-	if err != nil {
-		return 0, fmt.Errorf("ctxpage: copy: %w", err)
-	}
-	db.AllocSize = allocSize
 	err = s.view(func(from *bbolt.Tx) error {
-		err := copyRows(ctx, from, db, s.forBackup(), func(_ string, done, total uint64) { progress("copy pages", done, total) })
+		n, err = writeRows(ctx, path, s.pageSize, from, s.forBackup(), nil, func(_ string, done, total uint64) { progress("copy pages", done, total) })
 		progress("copy pages", uint64(from.Size()), uint64(from.Size()))
 		return err
 	})
-	if err == nil {
-		err = db.View(func(tx *bbolt.Tx) error { n = tx.Size(); return nil })
-	}
-	if err == nil {
-		err = db.Sync()
-	}
-	return n, withErrno(errors.Join(err, db.Close()))
+	return n, err
 }

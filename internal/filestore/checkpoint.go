@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -52,13 +53,11 @@ func (s *Store) background() {
 		if s.eng.Failure() != nil {
 			return
 		}
-		if s.log.Durable() < s.log.Last() {
-			if err := s.log.Sync(context.Background(), s.log.Last()); err != nil {
-				s.eng.Fail(err)
-				return
-			}
+		if err := s.log.Sync(context.Background(), s.log.Last(), nil); err != nil {
+			s.eng.Fail(err)
+			return
 		}
-		full := s.log.Full()
+		full := s.logFull()
 		if time.Now().After(retryAt) && (full || s.due()) {
 			// A failed checkpoint leaves everything in the log. The next commit or Close returns
 			// the error.
@@ -155,7 +154,7 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	if err := s.sameFile(); err != nil { // before anything is written under the path
 		return rep, err
 	}
-	_ = s.line.Sync(context.Background(), 0, nil) // covers everything before this call; after an error it covers less
+	synced := s.line.Sync(context.Background(), 0, nil) == nil
 	covered := s.line.installedTo()
 	c := s.eng.Checkpoint()
 	if c.Retry { // its rows were frozen before some of the log was written
@@ -170,8 +169,7 @@ func (s *Store) checkpointOnce(ctx context.Context) (rep store.JobReport, err er
 	}
 	// Without new rows the file is written only so that a log that reads alone made long can be
 	// cut.
-	long := (covered > s.sys.Seq && s.log.Size() > cmp.Or(s.opts.Rotate, rotateAfterBytes) || s.squeeze > squeezeAnew && covered > s.sys.PrevSeq) &&
-		s.log.Durable() >= covered
+	long := synced && (covered > s.sys.Seq && s.log.Size() > cmp.Or(s.opts.Rotate, rotateAfterBytes) || s.squeeze > squeezeAnew && covered > s.sys.PrevSeq)
 	if c.Rows == 0 && !long {
 		c.Done(nil)
 		return rep, s.cutLog(&rep)
@@ -282,24 +280,19 @@ func (s *Store) sameFile() error {
 // cutLog removes the segments that neither redo nor the archive needs. A mark is written first. It
 // vouches for the synced size, so that a later cut below it is not taken for a torn end.
 func (s *Store) cutLog(rep *store.JobReport) error {
-	if err := s.log.Present(); errors.Is(err, os.ErrNotExist) { // the file has everything so far; later commits would be lost
-		return s.eng.Fail(&store.CorruptError{File: s.opts.Path + "-wal", Err: errors.New("the log was removed or moved while it was open"), Hint: "put it back, and open again"})
-	}
 	if err := s.line.mark(s.eng.Leaves); err != nil {
 		return err
 	}
-	rotate := s.log.Rotate
 	anew := s.squeeze == squeezeAnew && (s.log.Size() > squeezeBytes || s.purging)
-	if anew && !s.purging {
-		rotate = s.log.RotateReserve
-	}
 	most := cmp.Or(s.opts.Rotate, rotateAfterBytes)
 	if s.redone.Load() {
 		most = min(most, rotateAfterRedo)
 	}
 	if anew || s.log.Size() > most {
-		err := rotate()
+		err := s.log.Rotate()
 		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return s.logGone()
 		case errors.Is(err, wal.ErrFull) && anew && s.purging: // the log cannot be cut behind what was erased
 			return err
 		case err != nil && !errors.Is(err, wal.ErrFull):
@@ -308,6 +301,9 @@ func (s *Store) cutLog(rep *store.JobReport) error {
 	}
 	n, err := s.log.DropBefore(min(s.sys.PrevSeq, s.sys.Seq) + 1)
 	rep.Segments = n
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.logGone()
+	}
 	if errors.Is(err, wal.ErrPoisoned) { // the removal of a segment may not be on the disk: no later write may build on it
 		return s.eng.Fail(fmt.Errorf("ctxpage: cut the log: %w", err))
 	}
@@ -315,4 +311,10 @@ func (s *Store) cutLog(rep *store.JobReport) error {
 		return fmt.Errorf("ctxpage: cut the log: %w", err)
 	}
 	return nil
+}
+
+// logGone ends the store when its log was removed: the file has everything so far, and later commits
+// would be lost.
+func (s *Store) logGone() error {
+	return s.eng.Fail(&store.CorruptError{File: s.opts.Path + "-wal", Err: errors.New("the log was removed or moved while it was open"), Hint: "put it back, and open again"})
 }

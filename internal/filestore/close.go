@@ -67,13 +67,13 @@ func (s *Store) leavesToNext() bool {
 }
 
 // closeClean ends a store that has not failed: log synced, checkpoint, mark. On a full disk
-// everything stays in the log, which has a reserve for its end. The mark comes last: a log that
+// everything stays in the log, which has space for its end. The mark comes last: a log that
 // ends with it has lost nothing, so the next open records no recovery.
 func (s *Store) closeClean() error {
 	s.line.tail.Lock() // after this no caller holds the tail: Shut was called, so none takes it again
 	last := s.log.Last()
 	s.line.tail.Unlock()
-	if err := s.log.Sync(context.Background(), last); err != nil {
+	if err := s.log.Sync(context.Background(), last, nil); err != nil {
 		return err
 	}
 	s.ckptMu.Lock()

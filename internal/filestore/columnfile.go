@@ -163,11 +163,7 @@ func (s *Store) provedColumns(ctx context.Context, leaf, lsn uint64, digest [sha
 		return err // the step that opens it says so
 	}
 	s.columns.audit, s.eng.Leaves = s.eng.Leaves, nil
-	scan, err := s.columns.audit.ScanRows()
-	if err != nil {
-		return err
-	}
-	r, err := scan.Leaf(leaf)
+	r, err := s.columns.audit.Leaf(leaf)
 	if err != nil || r.Type != manifest.TypeColumns || r.LSN != lsn || !bytes.Equal(r.Root, digest[:]) {
 		return errors.Join(errColumns, err)
 	}

@@ -153,6 +153,33 @@ func copyRows(ctx context.Context, from *bbolt.Tx, to *bbolt.DB, change func(buc
 	return err
 }
 
+// writeRows writes the rows of a transaction to a new file and syncs it; see copyRows for change and
+// report. sys, if not nil, writes the system row. It is called twice: either of bbolt's two meta pages
+// must lead to all rows.
+func writeRows(ctx context.Context, path string, pageSize int64, from *bbolt.Tx, change func(bucket string, k, v []byte) ([]byte, error), sys func(*bbolt.Tx) error, report func(string, uint64, uint64)) (size int64, err error) {
+	open := func(name string, flag int, perm os.FileMode) (*os.File, error) {
+		return os.OpenFile(name, flag|os.O_EXCL|oNoFollow, perm)
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, NoSync: true, NoGrowSync: true, OpenFile: open, PageSize: int(pageSize)})
+	if err != nil {
+		return 0, fmt.Errorf("ctxpage: write %s: %w", path, err)
+	}
+	db.AllocSize = allocSize
+	err = copyRows(ctx, from, db, change, report)
+	for range 2 {
+		if err == nil && sys != nil {
+			err = db.Update(sys)
+		}
+	}
+	if err == nil {
+		err = db.View(func(tx *bbolt.Tx) error { size = tx.Size(); return nil })
+	}
+	if err == nil {
+		err = db.Sync()
+	}
+	return size, withErrno(errors.Join(err, db.Close()))
+}
+
 // compactFillOf is how full the pages of a bucket are copied: those of a bucket whose keys only
 // grow need no room, and the others get no more than a checkpoint leaves them (grownFill). A tenth,
 // as before, was more than a filled file kept free.

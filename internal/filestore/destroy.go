@@ -51,7 +51,7 @@ func (s *Store) planDestroy(p *engine.Purge) error {
 			}
 		}
 		if len(nums) > 0 {
-			s.nextRing = ring.Without(seal.Pages, sortUnique(nums))
+			s.nextRing = ring.Without(sortUnique(nums))
 		}
 		return nil
 	})
@@ -76,7 +76,7 @@ func erasedPages(tx engine.Reader, ring *seal.Ring) ([]uint64, error) {
 			continue
 		}
 		for _, r := range h.Rows {
-			if ring.Has(seal.Pages, r.Num) {
+			if ring.Has(r.Num) {
 				nums = append(nums, r.Num)
 			}
 		}
@@ -125,10 +125,9 @@ func (s *Store) resealed(bucket string, k, v []byte) ([]byte, error) {
 func (s *Store) losesKey(space seal.Space, k, v []byte) bool {
 	if seal.IsUnder(v) {
 		num, ok := s.ring.Load().Under(space, k, v)
-		return ok && !s.nextRing.Has(seal.Pages, num)
+		return ok && !s.nextRing.Has(num)
 	}
-	tree := seal.TreeOf(space)
-	return tree != 0 && !s.nextRing.Has(tree, seal.Number(k))
+	return seal.Numbered(space) && !s.nextRing.Has(seal.Number(k))
 }
 
 // sortUnique sorts numbers and removes duplicates.

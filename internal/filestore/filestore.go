@@ -384,14 +384,10 @@ func (s *Store) loadCatalogue(context.Context) error {
 	return err
 }
 
-// loadFile loads from the snapshot of the columns, or else from the rows, after it has asked the
-// system to read the file ahead.
+// loadFile loads from the snapshot of the columns, or else from the rows.
 func (s *Store) loadFile() error {
 	if used, err := s.loadColumns(context.Background()); used || err != nil {
 		return err
-	}
-	if st, err := s.file.Load().Stat(); err == nil {
-		warm(s.file.Load(), st.Size())
 	}
 	return s.line.Snapshot(context.Background(), s.eng.LoadRows)
 }

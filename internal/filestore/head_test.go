@@ -25,7 +25,7 @@ import (
 func auditOf(path string, fsys *dbtest.FS) (*archive.Log, error) {
 	ctx := context.Background()
 	l, _, err := archive.OpenReader(ctx, path+"-manifest", fsys, func(add func(uint64, []byte) error) error {
-		_, err := wal.Scan(ctx, path+"-wal", fsys, 0, func(r wal.Record) error {
+		_, err := wal.Scan(ctx, path+"-wal", fsys, func(r wal.Record) error {
 			index, leaf, err := names.Leaf(r)
 			if err == nil && leaf != nil {
 				err = add(index, leaf)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"go.etcd.io/bbolt"
@@ -50,26 +49,11 @@ func Import(ctx context.Context, path string, c Copy, from *bbolt.Tx, progress f
 	if err := log.Abandon(); err != nil {
 		return LogError(err)
 	}
-	open := func(name string, flag int, perm os.FileMode) (*os.File, error) {
-		return os.OpenFile(name, flag|os.O_EXCL|oNoFollow, perm)
-	}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, NoSync: true, OpenFile: open, PageSize: boltPage})
-	if err != nil {
-		return fmt.Errorf("ctxpage: import: %w", err)
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	db.AllocSize = allocSize
-	if err := copyRows(ctx, from, db, nil, progress); err != nil {
-		return fmt.Errorf("ctxpage: import: %w", err)
-	}
 	row := sysRow{
 		Format: FormatVersion, ID: c.Info.ID, Secret: c.Info.Secret, Created: codec.Micros(c.Created), Applied: c.Base.Applied, Analyzer: lexical.AnalyzerVersion,
 		High: c.Base.High, Rows: c.Base.Rows, Leaves: c.Leaves,
 	}
-	if err := db.Update(func(tx *bbolt.Tx) error { return importSys(tx, row) }); err != nil {
-		return fmt.Errorf("ctxpage: import: %w", err)
-	}
-	if err := db.Sync(); err != nil {
+	if _, err := writeRows(ctx, path, boltPage, from, nil, func(tx *bbolt.Tx) error { return importSys(tx, row) }, progress); err != nil {
 		return fmt.Errorf("ctxpage: import: %w", err)
 	}
 	return fsys.SyncDir(filepath.Dir(path))

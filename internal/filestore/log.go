@@ -23,7 +23,7 @@ import (
 // progress could report it before it is there. When the log reports a group, its entries leave
 // flying as soon as the engine has installed them.
 //
-//	tail      next, record, reserve, and the end of the log
+//	tail      next, record, and the end of the log
 //	mu        flying and filed; after tail, before the locks of the log; the log's report takes it too
 //
 // Crash: nothing here is on disk. begin computes next again from what was recovered, so the numbers
@@ -49,10 +49,9 @@ import (
 type fileLog struct {
 	s *Store
 
-	tail    sync.Mutex      // held from Acquire to Release
-	next    engine.Counters // the numbers after those in the log and in flight
-	record  []byte          // memory for the next record
-	reserve int             // bytes of leaves in the log's reserve
+	tail   sync.Mutex      // held from Acquire to Release
+	next   engine.Counters // the numbers after those in the log and in flight
+	record []byte          // memory for the next record
 
 	mu     sync.Mutex
 	flying []engine.Entry // in the order of their records
@@ -69,11 +68,6 @@ const maxKeptRecord = 1 << 20
 // maxKeptFlying bounds the memory kept for entries in flight: 256 KiB, as many as a fast reader
 // leaves between two syncs.
 const maxKeptFlying = 16 << 10
-
-// readReserve is how many bytes of leaves may go into the log's reserve on a full disk: a quarter
-// of it. So reads go on for a while, and deletes and a clean end always find the rest. After that
-// reads fail, because they cannot be audited.
-const readReserve = 64 << 10
 
 // begin takes over from recovery: the next numbers, what the rows have, and that no mark is due
 // before there is a leaf.
@@ -129,7 +123,7 @@ func (l *fileLog) Commit(c *engine.Commit) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var err error
-	if c.Seq, err = l.append(wal.KindCommit, c.Frees(), record); err != nil {
+	if c.Seq, err = l.append(wal.KindCommit, record); err != nil {
 		return err
 	}
 	l.flying = append(l.flying, engine.Entry{Commit: c})
@@ -155,40 +149,37 @@ func (l *fileLog) Leave(_ context.Context, leaves []*engine.Leaf) (seq uint64, e
 	return seq, nil
 }
 
-// leave puts one leaf into the log. On a full disk it may use part of the reserve. What the reserve
-// gave is counted until a leaf fits without it: then the log has space again, and the allowance
-// begins anew.
+// leave puts one leaf into the log.
 func (l *fileLog) leave(leaf *engine.Leaf) (seq uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.head = engine.AppendLeafHead(l.head[:0], leaf.Index, leaf.Question())
 	l.parts = [2][]byte{l.head, leaf.Body()}
-	seq, err = l.append(wal.KindAudit, false, l.parts[:]...)
-	switch size := len(l.head) + len(leaf.Body()) + 64; {
-	case err == nil:
-		l.reserve = 0
-	case errors.Is(err, engine.ErrLogFull) && l.reserve+size <= readReserve:
-		l.reserve += size
-		seq, err = l.append(wal.KindAudit, true, l.parts[:]...)
+	if seq, err = l.append(wal.KindAudit, l.parts[:]...); err != nil {
+		return 0, err
 	}
-	if err == nil {
-		leaf.Seq = seq
-		l.flying = append(l.flying, engine.Entry{Leaf: leaf})
-	}
-	return seq, err
+	leaf.Seq = seq
+	l.flying = append(l.flying, engine.Entry{Leaf: leaf})
+	return seq, nil
 }
 
-// append puts a record into the log's buffer. An urgent record may use the reserve for a full disk.
-func (l *fileLog) append(kind wal.Kind, urgent bool, parts ...[]byte) (uint64, error) {
+// maxRecord is the longest record, bytes.
+const maxRecord = 64 << 20
+
+// append puts a record into the log's buffer.
+func (l *fileLog) append(kind wal.Kind, parts ...[]byte) (uint64, error) {
+	n := 0
+	for _, p := range parts {
+		n += len(p)
+	}
+	if n > maxRecord {
+		return 0, fmt.Errorf("%w: %d bytes, the limit is %d", engine.ErrLogTooLarge, n, maxRecord)
+	}
 	if ring := l.s.ring.Load(); ring != nil {
 		var err error
 		if parts, err = sealRecord(ring, kind, l.s.log.Last()+1, parts); err != nil { // mu is held: the next record is this one
 			return 0, err
 		}
-	}
-	if urgent {
-		seq, err := l.s.log.EnqueueReserve(kind, parts...)
-		return seq, engineError(err)
 	}
 	seq, err := l.s.log.Enqueue(kind, parts...)
 	return seq, engineError(err)
@@ -243,7 +234,7 @@ func (l *fileLog) Sync(ctx context.Context, seq uint64, heard <-chan struct{}) e
 	if seq == 0 {
 		seq = l.s.log.Last()
 	}
-	return engineError(l.s.log.SyncOr(ctx, seq, heard))
+	return engineError(l.s.log.Sync(ctx, seq, heard))
 }
 
 // Outcome implements engine.Log. Ids sort by time, so an id that was just made is greater than all
@@ -311,7 +302,7 @@ func (l *fileLog) mark(audit *archive.Log) error {
 	}
 	l.tail.Lock()
 	defer l.tail.Unlock()
-	if _, err := l.append(wal.KindMark, true, body); err != nil {
+	if _, err := l.append(wal.KindMark, body); err != nil {
 		return fmt.Errorf("ctxpage: log: %w", err)
 	}
 	return nil
@@ -324,7 +315,7 @@ func engineError(err error) error {
 		return nil
 	}
 	for _, e := range [...]struct{ of, is error }{
-		{wal.ErrFull, engine.ErrLogFull}, {wal.ErrPoisoned, engine.ErrLogBroken}, {wal.ErrTooLarge, engine.ErrLogTooLarge}, {wal.ErrClosed, engine.ErrLogClosed},
+		{wal.ErrFull, engine.ErrLogFull}, {wal.ErrPoisoned, engine.ErrLogBroken}, {wal.ErrClosed, engine.ErrLogClosed},
 	} {
 		if errors.Is(err, e.of) {
 			return &namedError{e.is, err}

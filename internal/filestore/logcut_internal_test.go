@@ -154,7 +154,7 @@ func makeLog(t *testing.T) *logUnderTest {
 			require.NoError(t, st.line.mark(st.eng.Leaves))
 		}
 	}
-	require.NoError(t, st.log.Sync(ctx, st.log.Last()))
+	require.NoError(t, st.log.Sync(ctx, st.log.Last(), nil))
 	l.sys, l.file = st.sys, bytesFS{dir: l.path + "-wal"}
 	names := must(files.ReadDir(l.file.dir))(t)
 	require.Len(t, names, 1)
@@ -173,7 +173,7 @@ func makeLog(t *testing.T) *logUnderTest {
 // index replays the whole log once and notes the state after each record.
 func (l *logUnderTest) index(t *testing.T) {
 	s := must(l.store())(t)
-	_, err := wal.Scan(context.Background(), l.file.dir, &l.file, 0, func(r wal.Record) error {
+	_, err := wal.Scan(context.Background(), l.file.dir, &l.file, func(r wal.Record) error {
 		if n := len(l.records); n > 0 {
 			l.records[n-1].end = r.Offset
 		}

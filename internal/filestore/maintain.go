@@ -71,7 +71,7 @@ func (s *Store) headSize(ctx context.Context) (uint64, error) {
 
 // syncLog makes the records in flight durable and installs them.
 func (s *Store) syncLog(ctx context.Context) error {
-	err := s.log.Sync(ctx, s.log.Last())
+	err := s.log.Sync(ctx, s.log.Last(), nil)
 	switch {
 	case err == nil:
 		return nil

@@ -57,7 +57,7 @@ func questionIn(ctx context.Context, path string, ring *seal.Ring, leaf *manifes
 // erases it. Records come in their order, so an erase that follows the question in the log is met
 // later and wins.
 func questionInLog(ctx context.Context, path string, ring *seal.Ring, leaf uint64) (row []byte, erased bool, err error) {
-	_, err = wal.Scan(ctx, path+"-wal", nil, 0, func(r wal.Record) error {
+	_, err = wal.Scan(ctx, path+"-wal", nil, func(r wal.Record) error {
 		r, err := openRecord(ring, r)
 		if err != nil {
 			return err

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/internal/engine"
+	"github.com/ctxpage/ctxpage/internal/seal"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/ctxpage/ctxpage/wal"
@@ -48,12 +50,12 @@ func (s *Store) leftBehind() (bool, error) {
 		return true, nil
 	}
 	errFirst := errors.New("a record")
-	rec, err := wal.Scan(context.Background(), s.opts.Path+"-wal", s.opts.FS, 0, func(wal.Record) error { return errFirst })
+	rec, err := wal.Scan(context.Background(), s.opts.Path+"-wal", s.opts.FS, func(wal.Record) error { return errFirst })
 	var damaged *store.CorruptError
 	switch {
 	case err == nil:
 		return !rec.Fresh, nil
-	case errors.Is(err, errFirst), errors.As(err, &damaged), errors.Is(err, wal.ErrNewerFormat):
+	case errors.Is(err, errFirst), errors.As(err, &damaged), errors.Is(err, store.ErrNewerFormat):
 		return true, nil
 	}
 	return false, fmt.Errorf("ctxpage: open: %w", err)
@@ -63,9 +65,9 @@ func (s *Store) leftBehind() (bool, error) {
 func (s *Store) openLog(ctx context.Context, mustExist bool, replay func(wal.Record) error) (*wal.Log, wal.Recovery, error) {
 	log, rec, err := wal.Open(ctx, s.opts.Path+"-wal", wal.Options{
 		FS: s.opts.FS, ReadOnly: s.opts.ReadOnly, MustExist: mustExist, OnDurable: s.line.durable, NoSync: s.opts.NoSync, GroupWait: s.opts.group,
-		SegmentBytes: s.opts.Segment, Sealed: s.ring.Load() != nil,
+		SegmentBytes: s.opts.Segment, Sealed: s.ring.Load() != nil, MaxRecord: maxRecord + seal.Overhead,
 	}, replay)
-	if errors.Is(err, wal.ErrMissing) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, rec, &store.CorruptError{File: s.opts.Path + "-wal", Err: errors.New("the log is missing: only the log has the commits since the last checkpoint"),
 			Hint: "it was removed, or not copied with the file: put it back; or " + store.HintSalvage}
 	}
@@ -124,15 +126,10 @@ func (s *Store) recover(ctx context.Context) (wal.Recovery, error) {
 }
 
 // LogError turns an error of the log or the archive into the error that store.Store promises.
-// Damage has the right type already.
 func LogError(err error) error {
 	switch {
-	case errors.Is(err, store.ErrCorrupt):
+	case errors.Is(err, store.ErrCorrupt), errors.Is(err, store.ErrNewerFormat), errors.Is(err, store.ErrOldFormat):
 		return err
-	case errors.Is(err, wal.ErrNewerFormat):
-		return fmt.Errorf("%w: %w", store.ErrNewerFormat, err)
-	case errors.Is(err, wal.ErrOldFormat), errors.Is(err, manifest.ErrOldFormat):
-		return fmt.Errorf("%w: %w", store.ErrOldFormat, err)
 	case errors.Is(err, manifest.ErrSealed):
 		return fmt.Errorf("%w: %w", store.ErrKey, err)
 	}

@@ -550,7 +550,7 @@ func TestLogCutAfterKill(t *testing.T) {
 	require.NoError(t, dbtest.Copy(live, killed))
 	require.NoError(t, db.Close())
 	var recs []wal.Record
-	_, err := wal.Scan(ctx, killed+"-wal", nil, 0, func(r wal.Record) error {
+	_, err := wal.Scan(ctx, killed+"-wal", nil, func(r wal.Record) error {
 		r.Body = bytes.Clone(r.Body)
 		recs = append(recs, r)
 		return nil

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"go.etcd.io/bbolt"
@@ -216,34 +215,16 @@ func (s *Store) ringFor(key []byte) (*seal.Ring, error) {
 }
 
 // copyRekeyed writes the rows, and a system row that says that no record of the log was applied.
-func (s *Store) copyRekeyed(ctx context.Context, path string, ring *seal.Ring, progress store.Progress) (err error) {
-	var file *os.File
-	open := func(name string, flag int, perm os.FileMode) (_ *os.File, err error) {
-		file, err = os.OpenFile(name, flag|os.O_EXCL|oNoFollow, perm)
-		return file, err
-	}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{FreelistType: bbolt.FreelistMapType, NoSync: true, NoGrowSync: true, OpenFile: open})
-	if err != nil {
-		return err
-	}
-	defer func() { err = withErrno(errors.Join(err, db.Close())) }()
-	db.AllocSize = allocSize
-	was := s.ring.Load()
-	change := func(bucket string, k, v []byte) ([]byte, error) { return resealTo(was, ring, bucket, k, v) }
-	err = s.view(func(tx *bbolt.Tx) error {
-		return copyRows(ctx, tx, db, change, func(_ string, done, total uint64) { progress("write rows", done, total) })
-	})
-	if err != nil {
-		return err
-	}
-	row := s.sys
+func (s *Store) copyRekeyed(ctx context.Context, path string, ring *seal.Ring, progress store.Progress) error {
+	was, row := s.ring.Load(), s.sys
 	row.Seq, row.PrevSeq, row.Leaves = 0, 0, s.eng.Leaves.Archived()
-	for range 2 { // either of bbolt's two meta pages leads to all rows
-		if err := db.Update(func(tx *bbolt.Tx) error { return putSys(tx, ring, row) }); err != nil {
-			return err
-		}
-	}
-	return db.Sync()
+	return s.view(func(tx *bbolt.Tx) error {
+		_, err := writeRows(ctx, path, s.pageSize, tx,
+			func(bucket string, k, v []byte) ([]byte, error) { return resealTo(was, ring, bucket, k, v) },
+			func(tx *bbolt.Tx) error { return putSys(tx, ring, row) },
+			func(_ string, done, total uint64) { progress("write rows", done, total) })
+		return err
+	})
 }
 
 // resealTo is the value of a row under another keyring. Rows of the index and the system row are

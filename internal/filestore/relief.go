@@ -12,39 +12,37 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/engine"
 	"github.com/ctxpage/ctxpage/store"
+	"github.com/ctxpage/ctxpage/wal"
 	"go.etcd.io/bbolt"
 )
 
-// A full disk. A database that cannot write cannot free space either, so some space is reserved at
-// every level:
+// A full disk. A database that cannot write cannot free space either, so some space is kept for that:
 //
 //	disk   puts leave checkpointSpace and a share of the file, so that this database alone never fills the disk
-//	log    has a reserve of preallocated zeros, for deletes, what gc drops, marks, a clean end, and some reads
+//	log    has preallocated zeros; a checkpoint gets back all but checkpointKeep of them (wal.Log.Shrink)
 //	file   pages that bbolt freed count as space for rows
 //
-// Space is freed by a checkpoint, which needs some space itself: it gets most of the log's reserve
-// (all but checkpointKeep). Then the log begins a new segment and the old ones go. Space that gc
+// Space is freed by a checkpoint. Then the log begins a new segment and the old ones go. Space that gc
 // frees is free inside the file, not on the disk.
 //
 // Order on a full disk: relieve takes ckptMu, so no caller may hold a lock that comes after it. A
 // relief that failed is not repeated within relieveEvery.
 const (
-	checkpointKeep    = 64 << 10  // bytes of the log's reserve that a checkpoint without space leaves for deletes
-	checkpointReserve = 160 << 10 // below this many bytes of the log's reserve a checkpoint goes before deletes
-	tightBytes        = 192 << 10 // rows waiting for so many bytes of pages of the file start a checkpoint on a nearly full disk
-	openSpace         = 1 << 20   // bytes that a new database takes; a recovery takes less
-	checkpointSpace   = 256 << 10 // bytes that puts leave on the disk: for audit and log of deletes, gc and checkpoints
-	checkpointPages   = 48        // and at least so many pages of the file: a checkpoint writes a changed page anew before it frees the old one
-	auditSpace        = 64 << 10  // this part of it must be on the disk, not inside the file
-	keepShare         = 6         // puts leave this fraction of what the file has in use, too; what deletes leave in the audit is that much of small pages
-	keepMost          = 16 << 20  // but at most this many bytes
-	rowsFactor        = 3         // bytes that a byte of a row may take: pages half full, and the index
-	relieveEvery      = time.Second
-	squeezeBytes      = 64 << 10  // a smaller log does not begin a new segment
-	spaceCacheAbove   = 128 << 20 // with this many bytes free, space is not counted for a while
-	fillRate          = 8 << 30   // bytes a second: no disk is filled faster
-	spaceCacheFor     = 50 * time.Millisecond
-	bulkBytes         = 128 << 10 // from this many bytes of batches in progress, the log preallocates before it takes them
+	checkpointKeep  = 64 << 10  // bytes that stay preallocated in the log when a checkpoint without space shrinks it
+	tightBytes      = 192 << 10 // rows waiting for so many bytes of pages of the file start a checkpoint on a nearly full disk
+	openSpace       = 1 << 20   // bytes that a new database takes; a recovery takes less
+	checkpointSpace = 256 << 10 // bytes that puts leave on the disk: for audit and log of deletes, gc and checkpoints
+	checkpointPages = 48        // and at least so many pages of the file: a checkpoint writes a changed page anew before it frees the old one
+	auditSpace      = 64 << 10  // this part of it must be on the disk, not inside the file
+	keepShare       = 6         // puts leave this fraction of what the file has in use, too; what deletes leave in the audit is that much of small pages
+	keepMost        = 16 << 20  // but at most this many bytes
+	rowsFactor      = 3         // bytes that a byte of a row may take: pages half full, and the index
+	relieveEvery    = time.Second
+	squeezeBytes    = 64 << 10  // a smaller log does not begin a new segment
+	spaceCacheAbove = 128 << 20 // with this many bytes free, space is not counted for a while
+	fillRate        = 8 << 30   // bytes a second: no disk is filled faster
+	spaceCacheFor   = 50 * time.Millisecond
+	bulkBytes       = 128 << 10 // from this many bytes of batches in progress, the log preallocates before it takes them
 )
 
 // relief is when relieve last failed, and why. Guarded by ckptMu.
@@ -164,7 +162,7 @@ func (s disk) Admit(ctx context.Context, n int64, puts bool) (done func(), err e
 
 // Relieve implements engine.Space. It asks a full log first whether there is space by now.
 func (s disk) Relieve(ctx context.Context) error {
-	if s.log.Full() && s.log.Write() == nil && !s.log.Full() {
+	if !s.logFull() {
 		return nil
 	}
 	return s.relieve(ctx)
@@ -210,20 +208,19 @@ func (s *Store) keepFree() int64 {
 	return max(checkpointSpace, checkpointPages*s.pageSize) + min(max(used, 0)/keepShare, keepMost)
 }
 
-// checkpointFirst reports whether a checkpoint should go before the next delete: while the log still has the
-// reserve that the checkpoint mostly uses, and few pages of the file have changed, each of which it
-// writes anew.
+// checkpointFirst reports whether a checkpoint should go before the next delete: while few pages of the
+// file have changed, each of which it writes anew.
 func (s *Store) checkpointFirst() bool {
-	if !(disk{s}).Tight() {
-		return false
-	}
-	return int64(s.eng.Waiting().Rows)*s.pageSize >= tightBytes || s.log.Full() && s.log.Unused() < checkpointReserve
+	return (disk{s}).Tight() && (s.logFull() || int64(s.eng.Waiting().Rows)*s.pageSize >= tightBytes)
 }
+
+// logFull reports whether the log takes no records, after it has looked for space once more.
+func (s *Store) logFull() bool { return errors.Is(s.log.Grow(0), wal.ErrFull) }
 
 // Tight implements engine.Space.
 func (s disk) Tight() bool {
 	free := freeBytes(filepath.Dir(s.opts.Path))
-	return s.log.Full() || free >= 0 && free < 2*s.keepFree()
+	return s.logFull() || free >= 0 && free < 2*s.keepFree()
 }
 
 // noSpaceError adds the needed space to the error of a full disk.

@@ -60,7 +60,7 @@ func countedBase(t *testing.T) (path string, newest map[string]int) {
 			must(db.Scope("acme").Get(ctx, fmt.Sprint("art-", n)))(t)
 		}
 	}
-	require.NoError(t, log.Sync(ctx, log.Last()))
+	require.NoError(t, log.Sync(ctx, log.Last(), nil))
 	require.NoError(t, dbtest.Copy(live, path))
 	require.NoError(t, db.Close())
 	require.Len(t, logFiles(t, path), 3)
@@ -81,7 +81,7 @@ type damageDone struct {
 
 // commitsOf gives, by record of the log, the artefact it writes, and where it stands.
 func commitsOf(t *testing.T, path string) (ids []string, recs []wal.Record, seq uint64) {
-	_, err := wal.Scan(context.Background(), path+"-wal", nil, 0, func(r wal.Record) error {
+	_, err := wal.Scan(context.Background(), path+"-wal", nil, func(r wal.Record) error {
 		id := ""
 		if r.Kind == wal.KindCommit {
 			c := must(format.DecodeCommit(r.Body))(t)

@@ -74,7 +74,7 @@ func (b *backupRows) head(k, v []byte) ([]byte, error) {
 	if page != 0 {
 		b.page = page
 	}
-	if b.page == 0 || !b.ring.Has(seal.Pages, b.page) {
+	if b.page == 0 || !b.ring.Has(b.page) {
 		return v, nil
 	}
 	return b.ring.SealUnder(nil, seal.Meta, k, b.page, stays, plain)

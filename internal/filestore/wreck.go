@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -126,7 +127,7 @@ func (w *wreck) gather(ctx context.Context) error {
 	if err := w.readFile(ctx); err != nil {
 		return err
 	}
-	if _, err := wal.ScanIntact(ctx, w.path+"-wal", nil, w.belongs); err != nil {
+	if _, _, err := wal.ScanIntact(ctx, w.path+"-wal", nil, w.belongs); err != nil {
 		return fmt.Errorf("ctxpage: salvage: %w", err)
 	}
 	if w.unlike > 0 && w.alike == 0 { // edited rows differ too, but then some others are the same
@@ -136,12 +137,12 @@ func (w *wreck) gather(ctx context.Context) error {
 		w.count()
 		return nil
 	}
-	holes, err := wal.ScanIntact(ctx, w.path+"-wal", nil, w.record)
+	first, holes, err := wal.ScanIntact(ctx, w.path+"-wal", nil, w.record)
 	for _, h := range holes {
 		switch {
 		case h.From == 0: // missing records show up as another hole
 			w.lose("a file in the log's directory", "%v", h.Err)
-		case errors.Is(h.Err, wal.ErrMissing): // a database has a log from its first moment
+		case errors.Is(h.Err, fs.ErrNotExist): // a database has a log from its first moment
 			w.cutAll()
 			w.lose("log", "%v: it was removed, or not copied with the file", h.Err)
 		case h.To != 0 && h.To <= w.seq: // the file has their effect
@@ -154,10 +155,6 @@ func (w *wreck) gather(ctx context.Context) error {
 			w.lose("log", "records %d to %s: %v", h.From, cmp.Or(strings.TrimPrefix(fmt.Sprint(h.To), "0"), "the end of the segment"), h.Err)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("ctxpage: salvage: %w", err)
-	}
-	first, err := wal.First(w.path+"-wal", nil)
 	if err != nil {
 		return fmt.Errorf("ctxpage: salvage: %w", err)
 	}

@@ -120,7 +120,7 @@ func (w *wreck) leaves(ctx context.Context, add func(uint64, []byte) error) erro
 	if w.foreign {
 		return nil
 	}
-	holes, err := wal.ScanIntact(ctx, w.path+"-wal", nil, func(r wal.Record) error {
+	_, holes, err := wal.ScanIntact(ctx, w.path+"-wal", nil, func(r wal.Record) error {
 		r, err := openRecord(w.ring, r)
 		if err != nil {
 			return err

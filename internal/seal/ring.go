@@ -18,14 +18,14 @@ import (
 // is never changed: Without makes another one.
 //
 //	owner's key ── wraps ──▶ ring ─┬─ data key ──▶ keys of spaces and lanes, of words of the index
-//	                               └─ nodes of trees ──▶ keys of numbers
+//	                               └─ nodes of a tree ──▶ keys of numbers
 //
 // The ring is a file of its own, because a key that is to be destroyed must not be in any backup:
 // what a backup has for good is what the ring opens.
 type Ring struct {
 	DB     string // id of the database
 	data   [KeySize]byte
-	trees  [trees]keys
+	pages  keys // by page number: texts and vectors; and by the numbers of tags (under.go)
 	rand   io.Reader
 	shared *[spaces]laneKeys
 	words  *sync.Pool // of hash.Hash
@@ -76,13 +76,11 @@ func NewRing(db string, rand io.Reader) (*Ring, error) {
 	if _, err := io.ReadFull(rand, r.data[:]); err != nil {
 		return nil, fmt.Errorf("randomness: %w", err)
 	}
-	for t := Pages; t < trees; t++ {
-		var root node
-		if _, err := io.ReadFull(rand, root.key[:]); err != nil {
-			return nil, fmt.Errorf("randomness: %w", err)
-		}
-		r.trees[t] = newKeys([]node{root})
+	var root node
+	if _, err := io.ReadFull(rand, root.key[:]); err != nil {
+		return nil, fmt.Errorf("randomness: %w", err)
 	}
+	r.pages = newKeys([]node{root})
 	return r.ready(rand), nil
 }
 
@@ -113,22 +111,27 @@ func (r *Ring) Word(b []byte, scope uint32, word []byte) []byte {
 	return append(b, h.Sum(sum[:0])[:WordSize]...)
 }
 
-// Without is the ring less the keys of some numbers, which must rise. Both open what has other
-// keys.
-func (r *Ring) Without(t Tree, nums []uint64) *Ring {
+// Without returns the ring less the keys of some numbers, which must rise. Both rings open what has
+// other keys.
+func (r *Ring) Without(nums []uint64) *Ring {
 	next := *r
-	next.trees[t] = r.trees[t].without(nums)
+	next.pages = r.pages.without(nums)
 	return &next
 }
 
 // Has reports whether the key of a number is there.
-func (r *Ring) Has(t Tree, num uint64) bool { return r.trees[t].above(num) != nil }
+func (r *Ring) Has(num uint64) bool { return r.pages.above(num) != nil }
 
-// TreeOf says in which tree a space is; 0: in none.
-func TreeOf(s Space) Tree { return treeOf[s] }
+// Numbered reports whether the values of a space are under the keys of numbers: the first 8 bytes of
+// each name (Number).
+func Numbered(s Space) bool { return s == Content || s == Vector }
 
-// Number is the number of a name in its tree.
-func Number(name []byte) uint64 { return numberOf(name) }
+// Number returns the number of a name.
+func Number(name []byte) uint64 {
+	var b [8]byte
+	copy(b[:], name)
+	return binary.BigEndian.Uint64(b[:])
+}
 
 // IDSize is the length of ID.
 const IDSize = 8
@@ -190,47 +193,43 @@ func Unwrap(key, b []byte, rand io.Reader) (*Ring, error) {
 	return r.ready(rand), nil
 }
 
-// encode: length of the id (u8), id, data key; of each tree the count of its nodes (u32), of each
-// node level (u8), first number (u64), key.
+// encode: length of the id (u8), id, data key; the count of the nodes (u32), of each node level (u8),
+// first number (u64), key.
 func (r *Ring) encode() []byte {
 	b := append([]byte{byte(len(r.DB))}, r.DB...)
 	b = append(b, r.data[:]...)
-	for t := Pages; t < trees; t++ {
-		b = binary.BigEndian.AppendUint32(b, uint32(len(r.trees[t].nodes)))
-		for _, n := range r.trees[t].nodes {
-			b = append(b, n.level)
-			b = binary.BigEndian.AppendUint64(b, n.first)
-			b = append(b, n.key[:]...)
-		}
+	b = binary.BigEndian.AppendUint32(b, uint32(len(r.pages.nodes)))
+	for _, n := range r.pages.nodes {
+		b = append(b, n.level)
+		b = binary.BigEndian.AppendUint64(b, n.first)
+		b = append(b, n.key[:]...)
 	}
 	return b
 }
 
 // decode is the inverse of encode. It accepts nothing that encode does not make: every node lies
-// behind the one before, and no byte is left.
+// behind the previous one, and no byte is left.
 func (r *Ring) decode(b []byte) bool {
-	if len(b) < 1 || len(b) < 1+int(b[0])+KeySize {
+	if len(b) < 1 || len(b) < 1+int(b[0])+KeySize+4 {
 		return false
 	}
 	n := int(b[0])
 	r.DB = string(b[1 : 1+n])
 	copy(r.data[:], b[1+n:])
 	b = b[1+n+KeySize:]
-	for t := Pages; t < trees; t++ {
-		const size = 1 + 8 + KeySize
-		if len(b) < 4 || uint64(len(b)-4) < uint64(binary.BigEndian.Uint32(b))*size {
+	const size = 1 + 8 + KeySize
+	count := uint64(binary.BigEndian.Uint32(b))
+	if b = b[4:]; uint64(len(b)) != count*size {
+		return false
+	}
+	nodes := make([]node, count)
+	for i := range nodes {
+		nodes[i] = node{level: b[0], first: binary.BigEndian.Uint64(b[1:]), key: [KeySize]byte(b[9:size])}
+		if nodes[i].level > levels || i > 0 && nodes[i].first <= nodes[i-1].last() {
 			return false
 		}
-		nodes := make([]node, binary.BigEndian.Uint32(b))
-		b = b[4:]
-		for i := range nodes {
-			nodes[i] = node{level: b[0], first: binary.BigEndian.Uint64(b[1:]), key: [KeySize]byte(b[9:size])}
-			if nodes[i].level > levels || i > 0 && nodes[i].first <= nodes[i-1].last() {
-				return false
-			}
-			b = b[size:]
-		}
-		r.trees[t] = newKeys(nodes)
+		b = b[size:]
 	}
-	return len(b) == 0
+	r.pages = newKeys(nodes)
+	return true
 }

@@ -18,7 +18,6 @@ import (
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -59,10 +58,6 @@ const (
 )
 
 var spaceNames = [spaces]string{"sys", "meta", "content", "index", "held", "outcome", "state", "vector", "question", "record", "leaf"}
-
-// treeOf says under which tree of keys a space stands; 0: under the keys of the database alone. The
-// first 8 bytes of a name are the number in the tree.
-var treeOf = [spaces]Tree{Content: Pages, Vector: Pages}
 
 // Forms of a sealed value: its first byte.
 const (
@@ -127,8 +122,8 @@ func newAEAD(key []byte) cipher.AEAD {
 // value in a tree gets the key of its number, or, if that was destroyed, one of the database.
 func (r *Ring) Seal(b []byte, s Space, name, value []byte) ([]byte, error) {
 	form, a := byte(formShared), cipher.AEAD(nil)
-	if t := treeOf[s]; t != 0 {
-		if key, ok := r.trees[t].key(numberOf(name)); ok {
+	if Numbered(s) {
+		if key, ok := r.pages.key(Number(name)); ok {
 			form, a = formNumber, newAEAD(expand(key[:], spaceNames[s]))
 		}
 	}
@@ -156,11 +151,11 @@ func (r *Ring) Open(s Space, name, sealed []byte) ([]byte, error) {
 	}
 	form, nonce, rest := sealed[0], sealed[1:1+nonceSize], sealed[1+nonceSize:]
 	var a cipher.AEAD
-	switch t := treeOf[s]; {
+	switch {
 	case form == formShared:
 		a = r.aead(s, name)
-	case form == formNumber && t != 0:
-		key, ok := r.trees[t].key(numberOf(name))
+	case form == formNumber && Numbered(s):
+		key, ok := r.pages.key(Number(name))
 		if !ok {
 			return nil, ErrDestroyed
 		}
@@ -182,11 +177,4 @@ func Destructible(sealed []byte) bool { return len(sealed) > 0 && sealed[0] == f
 // is bound too costs nothing and needs no thought of what the keys share.
 func bound(s Space, form byte, name []byte) []byte {
 	return append(append(make([]byte, 0, 2+len(name)), byte(s), form), name...)
-}
-
-// numberOf is the number of a name in a tree.
-func numberOf(name []byte) uint64 {
-	var b [8]byte
-	copy(b[:], name)
-	return binary.BigEndian.Uint64(b[:])
 }

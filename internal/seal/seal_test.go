@@ -70,13 +70,13 @@ func TestSealedToItsName(t *testing.T) {
 	}
 	for s := range spaces {
 		shared := r
-		if tree := treeOf[s]; tree != 0 {
+		if Numbered(s) {
 			long, longer := append(name(7), 'a'), append(name(7), 'b')
 			v, err := r.Seal(nil, s, long, []byte("the needle"))
 			require.NoError(t, err)
 			require.True(t, Destructible(v))
 			stays(r, s, long, longer, v)
-			shared = r.Without(tree, []uint64{numberOf(mine), numberOf(other)})
+			shared = r.Without([]uint64{Number(mine), Number(other)})
 		}
 		v, err := shared.Seal(nil, s, mine, []byte("the needle"))
 		require.NoError(t, err)
@@ -115,14 +115,14 @@ func TestDestroy(t *testing.T) {
 		require.True(t, Destructible(sealed[n]))
 	}
 	drop := []uint64{0, 3, 4, 256, 1 << 63, ^uint64(0)}
-	less := r.Without(Pages, drop[:3]).Without(Pages, drop[3:])
+	less := r.Without(drop[:3]).Without(drop[3:])
 	again := unwrapped(t, less)
 	for _, ring := range []*Ring{less, again} {
 		for _, n := range nums {
 			got, err := ring.Open(Content, name(n), sealed[n])
 			if bytes.Contains(bytes.Join([][]byte{name(0), name(3), name(4), name(256), name(1 << 63), name(^uint64(0))}, []byte("|")), name(n)) {
 				require.ErrorIs(t, err, ErrDestroyed, "number %d", n)
-				require.False(t, ring.Has(Pages, n))
+				require.False(t, ring.Has(n))
 				v, err := ring.Seal(nil, Content, name(n), []byte("new"))
 				require.NoError(t, err)
 				require.False(t, Destructible(v))
@@ -133,14 +133,14 @@ func TestDestroy(t *testing.T) {
 			}
 			require.NoError(t, err, "number %d", n)
 			require.Equal(t, "text", string(got))
-			require.True(t, ring.Has(Pages, n))
+			require.True(t, ring.Has(n))
 		}
 	}
 	for _, n := range nums { // negative control: the ring before opens all
 		_, err := r.Open(Content, name(n), sealed[n])
 		require.NoError(t, err)
 	}
-	require.LessOrEqual(t, len(less.trees[Pages].nodes), len(drop)*levels)
+	require.LessOrEqual(t, len(less.pages.nodes), len(drop)*levels)
 }
 
 // Neighbours that are destroyed cost little.
@@ -152,7 +152,7 @@ func TestDestroyNeighbours(t *testing.T) {
 	for i := range nums {
 		nums[i] = 5000 + uint64(i)
 	}
-	require.Less(t, len(r.Without(Pages, nums).trees[Pages].nodes), 2*levels)
+	require.Less(t, len(r.Without(nums).pages.nodes), 2*levels)
 }
 
 func unwrapped(t *testing.T, r *Ring) *Ring {
@@ -272,7 +272,7 @@ func TestSealUnder(t *testing.T) {
 	_, err = r.Open(Held, name(7), v)
 	require.ErrorIs(t, err, ErrSealed, "moved to another space")
 
-	b, err := r.Without(Pages, []uint64{num}).Wrap(key(3))
+	b, err := r.Without([]uint64{num}).Wrap(key(3))
 	require.NoError(t, err)
 	less, err := Unwrap(key(3), b, rand.Reader)
 	require.NoError(t, err)
@@ -309,7 +309,7 @@ func TestTagsApart(t *testing.T) {
 	}
 	num, va := under(a)
 	_, vb := under(b)
-	less := unwrapped(t, r.Without(Pages, []uint64{num}))
+	less := unwrapped(t, r.Without([]uint64{num}))
 	_, err = less.Open(State, a[:], va)
 	require.ErrorIs(t, err, ErrDestroyed)
 	_, err = less.Open(State, b[:], vb)

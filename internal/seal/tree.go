@@ -19,15 +19,6 @@ import (
 // without a subject would be left out. Here the ring changes when something is erased, and never
 // else, and what is erased may be any set of pages.
 
-// Tree names a tree of keys.
-type Tree uint8
-
-// The trees.
-const (
-	Pages Tree = 1 + iota // by page number: texts and vectors
-	trees
-)
-
 const levels = 64
 
 // node is a node that a tree keeps: the first level bits of its numbers, the rest zero, and its

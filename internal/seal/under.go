@@ -31,7 +31,7 @@ const tries = 16
 func (r *Ring) TagNumber(tag [8]byte) (num uint64, ok bool) {
 	for i := range uint8(tries) {
 		num = firstTag | xxhash.Sum64(append(tag[:], i))>>1
-		if r.Has(Pages, num) {
+		if r.Has(num) {
 			return num, true
 		}
 	}
@@ -114,7 +114,7 @@ func (r *Ring) openOuter(s Space, name, sealed []byte) ([]byte, error) {
 
 // numberCipher is the cipher under the key of a number; !ok: that key was destroyed.
 func (r *Ring) numberCipher(s Space, num uint64) (cipher.AEAD, bool) {
-	key, ok := r.trees[Pages].key(num)
+	key, ok := r.pages.key(num)
 	if !ok {
 		return nil, false
 	}

@@ -41,7 +41,7 @@ func TestFollowManifests(t *testing.T) {
 		}
 	}()
 	var next uint64
-	err := filestore.FollowManifests(ctx, path, 0, time.Millisecond, func(r *manifest.Record) error {
+	err := filestore.FollowManifests(ctx, path, nil, "", 0, time.Millisecond, func(r *manifest.Record) error {
 		require.Equal(t, next, r.Index)
 		if next++; next == puts {
 			cancel()
