@@ -275,7 +275,7 @@ func TestReplay(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 
 	d := must(db.Diff(ctx, past[0].Trace, past[0].Trace))(t)
-	require.True(t, d.Empty())
+	require.Zero(t, d)
 	d = must(db.Diff(ctx, past[0].Trace, past[3].Trace))(t)
 	require.NotEmpty(t, d.Out)
 	require.True(t, slices.ContainsFunc(d.Fields, func(f manifest.FieldChange) bool { return f.Name == "budget" }), "%+v", d.Fields)

@@ -521,7 +521,7 @@ func TestDiff(t *testing.T) {
 	q := Query{Text: "parcel rule", Budget: whole * 2}
 	a, same := assemble(t, s, q), assemble(t, s, q)
 	d := must(db.Diff(ctx, a.Trace, same.Trace))(t)
-	require.True(t, d.Empty(), "the same question over the same pages")
+	require.Zero(t, d, "the same question over the same pages")
 
 	require.NoError(t, s.Delete(ctx, "doc-01"))
 	put(t, s, Artefact{ID: "doc-09", Kind: KindChunk, Text: doc(9, 120)})

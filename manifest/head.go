@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"golang.org/x/mod/sumdb/tlog"
 )
 
@@ -38,13 +39,13 @@ func (h Head) String() string {
 	return s
 }
 
-// ParseHead reads a line made by String. A line of a later form is
-// ErrNewerFormat.
+// ParseHead reads a line made by String. A line of a later form matches
+// ctxpage.ErrNewerFormat.
 func ParseHead(line string) (Head, error) {
 	words := strings.Fields(line)
 	if len(words) > 0 {
 		if v, err := strconv.Atoi(strings.TrimPrefix(words[0], headTag)); err == nil && v > 1 && strings.HasPrefix(words[0], headTag) {
-			return Head{}, fmt.Errorf("head line of shape %d: %w", v, ErrNewerFormat)
+			return Head{}, fmt.Errorf("head line of shape %d: %w", v, corrupt.ErrNewerFormat)
 		}
 	}
 	h, err := parseHead(words)
@@ -80,6 +81,3 @@ func parseHead(words []string) (h Head, err error) {
 
 // Hash is a node of the tree: SHA-256 as in RFC 6962; its text is base64.
 type Hash = tlog.Hash
-
-// LeafHash returns the hash of a leaf's bytes in the tree.
-func LeafHash(body []byte) Hash { return tlog.RecordHash(body) }

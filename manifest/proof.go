@@ -14,7 +14,7 @@ const maxLeaves = 1 << 48
 type Inclusion struct {
 	Index uint64 `json:"index"`
 	Size  uint64 `json:"size"`
-	Leaf  Hash   `json:"leaf"` // LeafHash of the leaf's bytes
+	Leaf  Hash   `json:"leaf"` // of the leaf's bytes: tlog.RecordHash
 	Root  Hash   `json:"root"`
 	Path  []Hash `json:"path"`
 }
@@ -23,7 +23,7 @@ type Inclusion struct {
 // of the proof. Every failure is ErrProof.
 func (p Inclusion) Verify(body []byte, head Head) error {
 	switch {
-	case LeafHash(body) != p.Leaf:
+	case tlog.RecordHash(body) != p.Leaf:
 		return fmt.Errorf("%w: it is about another leaf than the one given", ErrProof)
 	case p.Size != head.Size || p.Root != head.Root:
 		return fmt.Errorf("%w: it is for %d leaves, root %v; the head says %d, root %v", ErrProof, p.Size, p.Root, head.Size, head.Root)
@@ -78,10 +78,3 @@ type Verification struct {
 	First    int64   `json:"first"`             // first leaf that differs; -1: none, or not known
 	Note     string  `json:"note,omitempty"`    // what a good result does not prove
 }
-
-// NoHead is the Note of a verification without a head.
-const NoHead = "not compared with a head kept elsewhere: a log that was rolled back to an earlier copy, or rewritten as a whole, would look the same"
-
-// Progress is told how far long work has come. It is called from the goroutine
-// of the call.
-type Progress func(done, total uint64)

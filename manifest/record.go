@@ -51,26 +51,6 @@ var typeNames = [...]string{
 	TypeColumns: "columns",
 }
 
-// Committed reports whether a caller of a store may commit a batch with a leaf of this type. The store decides on the
-// others: whether a batch is held, approved or refused, and what its jobs did.
-func (t Type) Committed() bool {
-	switch t {
-	case TypeCommit, TypeRefetch, TypeDirective, TypePass, TypePromote:
-		return true
-	}
-	return false
-}
-
-// Appended reports whether a caller of a store may append a leaf of this type by itself. The other types belong to a commit,
-// or to an event of the database, and are written with it.
-func (t Type) Appended() bool {
-	switch t {
-	case TypeRollback, TypeHandoff, TypePass:
-		return true
-	}
-	return t.Reads()
-}
-
 // Known reports whether this program knows the type. A leaf of an unknown type
 // can still be read, listed and verified.
 func (t Type) Known() bool { return t > 0 && int(t) < len(typeNames) }
@@ -377,17 +357,4 @@ type Conflict struct {
 	Ref    string `json:"ref"`
 	Expect uint64 `json:"expect"`
 	Found  uint64 `json:"found"`
-}
-
-// Names maps page numbers to references, for reading leaves without the
-// database.
-type Names map[uint64]string
-
-// Note adds what a leaf wrote. Call it in log order.
-func (n Names) Note(r *Record) {
-	for _, w := range r.Writes {
-		if !w.Gone && w.Ref != "" { // else it names a version, not a page; or its name was pruned
-			n[w.Num] = w.Ref
-		}
-	}
 }

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -24,49 +23,4 @@ func (p *Pruned) String() string {
 		return "pruned, and no leaf of the audit says by whom; verify the audit"
 	}
 	return fmt.Sprintf("%s at %s by %s", p.Action, time.UnixMicro(p.At).UTC().Format(time.RFC3339), p.By)
-}
-
-// Prunable reports whether leaves of a type may lose their bodies. The other types record the
-// history of the database and of its audit.
-func Prunable(t Type) bool {
-	switch t {
-	case TypePrune, TypeBackup, TypeRecovered, TypeRestored, TypeColumns:
-		return false
-	}
-	return t.Known()
-}
-
-// SpansOf makes ranges of leaves, which it sorts.
-func SpansOf(leaves []uint64) (out []Span) {
-	slices.Sort(leaves)
-	for _, i := range leaves {
-		if n := len(out); n > 0 && i <= out[n-1][1] {
-			out[n-1][1] = max(out[n-1][1], i+1)
-		} else {
-			out = append(out, Span{i, i + 1})
-		}
-	}
-	return out
-}
-
-// CountOf returns how many leaves are in ranges.
-func CountOf(spans []Span) (n uint64) {
-	for _, s := range spans {
-		n += s[1] - s[0]
-	}
-	return n
-}
-
-// Covered reports whether a leaf is in one of ascending ranges.
-func Covered(spans []Span, i uint64) bool {
-	_, found := slices.BinarySearchFunc(spans, i, func(s Span, i uint64) int {
-		switch {
-		case s[1] <= i:
-			return -1
-		case s[0] > i:
-			return 1
-		}
-		return 0
-	})
-	return found
 }

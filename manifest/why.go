@@ -6,44 +6,12 @@ import (
 	"strconv"
 )
 
-// Found is the place of a page in a record.
-type Found struct {
-	Page     Page
-	Position int  // in Pages, or among the nearest of its exclusion
-	Excluded bool // it was left out
-	Reason   string
-	Count    int // how many were left out for that reason
-}
-
-// Find looks a page up by number, among the served ones first. An excluded page
-// is found only if it was one of the nearest of its reason.
-func (r *Record) Find(num uint64) (Found, bool) {
-	for i, p := range r.Pages {
-		if p.Num == num {
-			return Found{Page: p, Position: i, Reason: p.Reason}, true
-		}
-	}
-	for _, x := range r.Excluded {
-		for i, p := range x.Nearest {
-			if p.Num == num {
-				return Found{Page: p, Position: i, Excluded: true, Reason: x.Reason, Count: x.Count}, true
-			}
-		}
-	}
-	return Found{}, false
-}
-
 // Difference is what changed between two reads.
 type Difference struct {
 	Fields  []FieldChange `json:"fields,omitempty"`  // of the leaf itself
 	In      []Page        `json:"in,omitempty"`      // served by the second only, in its order
 	Out     []Page        `json:"out,omitempty"`     // served by the first only, in its order
 	Changed []Change      `json:"changed,omitempty"` // served by both, differently; in the order of the second
-}
-
-// Empty reports whether nothing changed.
-func (d Difference) Empty() bool {
-	return len(d.Fields)+len(d.In)+len(d.Out)+len(d.Changed) == 0
 }
 
 // FieldChange is a field of the leaf and its two values as text.

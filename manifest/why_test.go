@@ -6,21 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFind(t *testing.T) {
-	r := &Record{
-		Pages:    []Page{{Num: 1, Reason: "pinned"}, {Num: 2}, {Num: 3, Version: 2}},
-		Excluded: []Exclusion{{Reason: "budget", Count: 12, Nearest: []Page{{Num: 8, Reason: "score"}}}},
-	}
-	in, ok := r.Find(3)
-	require.True(t, ok)
-	require.Equal(t, Found{Page: r.Pages[2], Position: 2}, in)
-	out, ok := r.Find(8)
-	require.True(t, ok)
-	require.Equal(t, Found{Page: r.Excluded[0].Nearest[0], Excluded: true, Reason: "budget", Count: 12}, out)
-	_, ok = r.Find(99)
-	require.False(t, ok)
-}
-
 func TestDiff(t *testing.T) {
 	page := func(num uint64, change func(*Page)) Page {
 		p := Page{Num: num, Version: 1, Tokens: 10, Score: 500, Reason: "score"}
@@ -39,6 +24,5 @@ func TestDiff(t *testing.T) {
 		Out:     []Page{a.Pages[0]},
 		Changed: []Change{{A: a.Pages[1], B: b.Pages[2], What: []string{"version 1 → 2", "form full → stub", "score 0.00763 → 0.00610", "source clean → refetched"}}},
 	}, Diff(a, b))
-	require.True(t, Diff(a, a).Empty())
-	require.False(t, Diff(a, b).Empty())
+	require.Zero(t, Diff(a, a))
 }

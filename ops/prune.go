@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -50,7 +51,7 @@ func (r *run) prune() error {
 		if at.After(least) {
 			return errYoung
 		}
-		if leaf.Pruned != nil || !manifest.Prunable(leaf.Type) || leaf.Type == manifest.TypePromote || !below(leaf.Scope, r.o.Scope) || waits[leaf.Batch] {
+		if leaf.Pruned != nil || !archive.Prunable(leaf.Type) || leaf.Type == manifest.TypePromote || !below(leaf.Scope, r.o.Scope) || waits[leaf.Batch] {
 			return nil
 		}
 		rule := r.rules(leaf.Scope).Prune
@@ -74,7 +75,7 @@ func (r *run) prune() error {
 	}
 	for _, why := range order {
 		x := rules[why]
-		if x.job.Leaves = manifest.SpansOf(x.list); !r.o.DryRun {
+		if x.job.Leaves = archive.SpansOf(x.list); !r.o.DryRun {
 			if _, err := r.k.Store.Maintain(r.ctx, store.Job{Kind: store.JobErase, Erase: &x.job}, r.o.Progress); err != nil {
 				return err
 			}

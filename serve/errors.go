@@ -53,7 +53,6 @@ var coded = []struct {
 	{store.ErrClosed, "closing", http.StatusServiceUnavailable, "connect again"},
 	{store.ErrNoSpace, "no_space", http.StatusInsufficientStorage, "free space on the disk"},
 	{store.ErrNewerFormat, "newer_format", http.StatusInternalServerError, "serve the file with a newer release"},
-	{manifest.ErrNewerFormat, "newer_format", http.StatusInternalServerError, "serve the file with a newer release"},
 	{store.ErrOldFormat, "old_format", http.StatusInternalServerError, "export the database with the program that made it, and import that"},
 	{store.ErrCorrupt, "corrupt", http.StatusInternalServerError, "run dbctl check"},
 	{store.ErrMisfit, "corrupt", http.StatusInternalServerError, "run dbctl check"},

@@ -38,7 +38,7 @@ type Audit interface {
 	// digest in the leaf. manifest.ErrNoQuestion: it was erased, or only its digest was kept.
 	Question(ctx context.Context, leaf *manifest.Record) (string, error)
 	// Names maps page numbers to references.
-	Names(ctx context.Context) (manifest.Names, error)
+	Names(ctx context.Context) (map[uint64]string, error)
 	// Root is the root over the first size leaves. ErrNoLeaf.
 	Root(ctx context.Context, size uint64) (manifest.Hash, error)
 	// Head is Root as a line to be kept elsewhere; now in unix µs. Ask for synced sizes only
@@ -49,7 +49,7 @@ type Audit interface {
 	// ProveConsistency proves that the first size leaves begin with the first old.
 	ProveConsistency(ctx context.Context, old, size uint64) (manifest.Consistency, error)
 	// Verify reads all bytes again and compares them with the tree and with a head; nil: with none.
-	Verify(ctx context.Context, against *manifest.Head, progress manifest.Progress) (manifest.Verification, error)
+	Verify(ctx context.Context, against *manifest.Head, progress func(done, total uint64)) (manifest.Verification, error)
 }
 
 // recordsAtOnce is how many leaves Records asks for at a time.

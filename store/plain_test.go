@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ctxpage/ctxpage/internal/lexical"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 )
 
@@ -27,7 +26,7 @@ type plain struct {
 }
 
 func (p *plain) walk(t reflect.Type, at string) {
-	if p.seen[t] || t == reflect.TypeFor[time.Time]() || t == reflect.TypeFor[context.Context]() || t == reflect.TypeFor[error]() || t == reflect.TypeFor[store.Progress]() || t == reflect.TypeFor[manifest.Progress]() || t == reflect.TypeFor[lexical.Analysis]() {
+	if p.seen[t] || t == reflect.TypeFor[time.Time]() || t == reflect.TypeFor[context.Context]() || t == reflect.TypeFor[error]() || t == reflect.TypeFor[store.Progress]() || t == reflect.TypeFor[func(done, total uint64)]() || t == reflect.TypeFor[lexical.Analysis]() {
 		return
 	}
 	p.seen[t] = true

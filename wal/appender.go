@@ -18,7 +18,8 @@ import (
 //	zeros in steps of 4 MiB               150 µs
 //	fallocate in steps of 4 MiB           150 µs; its extents must still be converted
 //
-// On a full disk the zeros are what a checkpoint (Shrink), a rotation and Close still have.
+// On a full disk the zeros are what urgent records, a checkpoint (Shrink), a rotation and Close still
+// have.
 //
 // The file, from its beginning:
 //

@@ -80,7 +80,7 @@ func benchCommit(b *testing.B, writers int, wait time.Duration) {
 		}
 		wg.Go(func() {
 			for range n {
-				seq, err := l.Enqueue(wal.KindCommit, body)
+				seq, err := l.Enqueue(wal.KindCommit, false, body)
 				if err == nil {
 					err = l.Sync(context.Background(), seq, nil)
 				}
@@ -107,7 +107,7 @@ func BenchmarkEnqueueWrite(b *testing.B) {
 	body := make([]byte, benchBody)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := l.Enqueue(wal.KindAudit, body); err != nil {
+		if _, err := l.Enqueue(wal.KindAudit, false, body); err != nil {
 			b.Fatal(err)
 		}
 		if err := l.Write(); err != nil {
@@ -124,7 +124,7 @@ func BenchmarkOpen(b *testing.B) {
 	require.NoError(b, err)
 	body := make([]byte, benchBody)
 	for i := range 60_000 {
-		_, err := l.Enqueue(wal.KindCommit, body)
+		_, err := l.Enqueue(wal.KindCommit, false, body)
 		require.NoError(b, err)
 		if i%1000 == 0 {
 			require.NoError(b, l.Sync(ctx, l.Last(), nil))
@@ -143,7 +143,7 @@ func BenchmarkOpen(b *testing.B) {
 		for b.Loop() {
 			k, _, err := wal.Open(ctx, path, wal.Options{}, nil)
 			require.NoError(b, err)
-			_, err = k.Enqueue(wal.KindCommit, body)
+			_, err = k.Enqueue(wal.KindCommit, false, body)
 			require.NoError(b, err)
 			require.NoError(b, k.Write())
 		}

@@ -132,7 +132,7 @@ func TestCrashWhileShorter(t *testing.T) {
 		"regrow": func(l *wal.Log) error {
 			err := errors.Join(l.Shrink(64), l.Write())
 			for n := 0; n < 60 && err == nil; n++ {
-				if _, err = l.Enqueue(wal.KindCommit, body(l.Last()+1, 500)); err == nil {
+				if _, err = l.Enqueue(wal.KindCommit, false, body(l.Last()+1, 500)); err == nil {
 					err = errors.Join(l.Write(), l.Sync(ctx, l.Last(), nil))
 				}
 			}

@@ -10,7 +10,7 @@ var (
 	// ErrClosed: the log was closed.
 	ErrClosed = errors.New("wal: log is closed")
 	// ErrFull: the disk is full. Nothing was enqueued and the log is not poisoned; Close has the space
-	// that it needs.
+	// that it needs, and urgent records may have it.
 	ErrFull = errors.New("wal: disk is full; free some space")
 )
 

@@ -22,7 +22,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	seq, err := l.Enqueue(wal.KindCommit, []byte("refunds take "), []byte("14 days"))
+	seq, err := l.Enqueue(wal.KindCommit, false, []byte("refunds take "), []byte("14 days"))
 	if err == nil {
 		err = l.Sync(ctx, seq, nil) // from here on it survives a power cut
 	}

@@ -36,7 +36,7 @@ func TestOpenOnFullDisk(t *testing.T) {
 		l, rec, recs := mustOpen(t, big(fsys))
 		require.Equal(t, clean, rec.Clean)
 		require.GreaterOrEqual(t, len(recs), 20)
-		seq, err := l.Enqueue(wal.KindCommit, body(l.Last()+1, 1000))
+		seq, err := l.Enqueue(wal.KindCommit, true, body(l.Last()+1, 1000))
 		require.NoError(t, err)
 		require.NoError(t, l.Sync(ctx, seq, nil))
 		require.ErrorIs(t, l.Grow(64<<10), wal.ErrFull)
@@ -55,9 +55,8 @@ func TestOpenOnFullDisk(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ENOSPC, "the control")
 }
 
-<<<<<<< HEAD
-// TestReserveEnds: records that use the reserve are refused when it is used up; the log is not poisoned and closes.
-func TestReserveEnds(t *testing.T) {
+// TestUrgentRecordsEnd: urgent records are refused when what was preallocated is used up; the log is not poisoned and closes.
+func TestUrgentRecordsEnd(t *testing.T) {
 	fsys := dbtest.NewFS()
 	l, _, _ := mustOpen(t, options(fsys))
 	commit(t, l, 10)
@@ -66,8 +65,8 @@ func TestReserveEnds(t *testing.T) {
 	n := 0
 	for ; err == nil; n++ {
 		var seq uint64
-		if seq, err = l.EnqueueReserve(wal.KindCommit, body(l.Last()+1, 100)); err == nil {
-			require.NoError(t, l.Sync(ctx, seq))
+		if seq, err = l.Enqueue(wal.KindCommit, true, body(l.Last()+1, 100)); err == nil {
+			require.NoError(t, l.Sync(ctx, seq, nil))
 		}
 	}
 	require.ErrorIs(t, err, wal.ErrFull)
@@ -75,8 +74,6 @@ func TestReserveEnds(t *testing.T) {
 	require.NoError(t, l.Close(wal.KindMark, nil))
 }
 
-=======
->>>>>>> 04beea0a (Storage: one rotation, no disk reserve, one way to read the log; reading ahead is gone)
 // TestShrink: what is preallocated is given back, and comes again with the next write.
 func TestShrink(t *testing.T) {
 	fsys := dbtest.NewFS()
@@ -86,7 +83,7 @@ func TestShrink(t *testing.T) {
 	require.NoError(t, l.Shrink(256))
 	require.Less(t, fsys.Used(), before)
 	fsys.Limit(fsys.Used())
-	_, err := l.Enqueue(wal.KindCommit, body(2, 10))
+	_, err := l.Enqueue(wal.KindCommit, false, body(2, 10))
 	require.ErrorIs(t, err, wal.ErrFull)
 	fsys.Heal()
 	require.NoError(t, l.Grow(0))
@@ -94,21 +91,12 @@ func TestShrink(t *testing.T) {
 	require.NoError(t, l.Close(wal.KindMark, nil))
 }
 
-<<<<<<< HEAD
-// TestRotateReserve: a log without a byte left on the disk begins a new segment in the space of its reserve, so that the old
-// one can go. Where that cannot be, it keeps its reserve. A crash at any operation loses nothing that was acknowledged. The
-// control gives the space back first and rotates then: the write of what is buffered takes it for the old segment.
-func TestRotateReserve(t *testing.T) {
-	full := func() (*dbtest.FS, *wal.Log) {
-		fsys := dbtest.NewFS()
-=======
 // TestRotateOnFullDisk: a log without a byte left on the disk begins a new segment in the space that was preallocated, so that
 // the old one can go. Where that cannot be, it preallocates again. A crash at any operation loses nothing that was acknowledged.
 // In the control that space is gone.
 func TestRotateOnFullDisk(t *testing.T) {
-	full := func() (*faultfs.FS, *wal.Log) {
-		fsys := faultfs.New()
->>>>>>> 04beea0a (Storage: one rotation, no disk reserve, one way to read the log; reading ahead is gone)
+	full := func() (*dbtest.FS, *wal.Log) {
+		fsys := dbtest.NewFS()
 		l, _, _ := mustOpen(t, options(fsys))
 		for range 10 {
 			commit(t, l, 100)
@@ -125,21 +113,12 @@ func TestRotateOnFullDisk(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, n)
 
-<<<<<<< HEAD
-	fsys, l := full()
-	fsys.Inject(dbtest.Fault{Op: dbtest.OpCreate, Err: syscall.ENOSPC})
-	room := l.Unused()
-	require.ErrorIs(t, l.RotateReserve(), wal.ErrFull)
-	require.InDelta(t, room, l.Unused(), 256, "it has its reserve again")
-	require.NoError(t, l.RotateReserve())
-=======
 	fsys, l = full()
 	used := fsys.Used()
-	fsys.Inject(faultfs.Fault{Op: faultfs.OpCreate, Err: syscall.ENOSPC})
+	fsys.Inject(dbtest.Fault{Op: dbtest.OpCreate, Err: syscall.ENOSPC})
 	require.ErrorIs(t, l.Rotate(), wal.ErrFull)
 	require.Equal(t, used, fsys.Used(), "it has preallocated again")
 	require.NoError(t, l.Rotate())
->>>>>>> 04beea0a (Storage: one rotation, no disk reserve, one way to read the log; reading ahead is gone)
 	n, err = l.DropBefore(l.Last() + 1)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
@@ -148,13 +127,8 @@ func TestRotateOnFullDisk(t *testing.T) {
 
 	for n := 1; ; n++ {
 		fsys, l = full()
-<<<<<<< HEAD
 		fsys.Inject(dbtest.Fault{N: n, Sticky: true, Err: errors.New("the power is gone")})
-		rerr := l.RotateReserve()
-=======
-		fsys.Inject(faultfs.Fault{N: n, Sticky: true, Err: errors.New("the power is gone")})
 		rerr := l.Rotate()
->>>>>>> 04beea0a (Storage: one rotation, no disk reserve, one way to read the log; reading ahead is gone)
 		for seed := range uint64(5) {
 			_, _, recs := mustOpen(t, options(fsys.CrashClone(seed, 50)))
 			require.GreaterOrEqual(t, len(recs), 10, "operation %d, seed %d", n, seed)

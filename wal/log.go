@@ -115,7 +115,7 @@ type Recovery struct {
 //
 // A log goes through these states, to the right only. To go back, open it again:
 //
-//	open ──disk full──▶ full: only Close passes; the next write that finds space ends it
+//	open ──disk full──▶ full: only urgent records and Close pass; the next write that finds space ends it
 //	  ├──a write or sync failed──▶ poisoned: err answers everything; what is synced is still reported
 //	  └──Close, Abandon──▶ closing: no new record ──▶ closed
 type Log struct {
@@ -144,6 +144,7 @@ type Log struct {
 	expect  int32  // how many members the next round may have; guarded by the lead
 	closing bool   // Close has begun
 	full    bool   // less than half a step is preallocated, and there was no space for more
+	unused  int64  // bytes that are preallocated and not written, as of the last write
 	err     error  // poisoned, closed or read-only
 	lost    bool   // poisoned for lack of space, and nothing of the group reached the file
 	sealed  []span // segments before the active one
@@ -239,7 +240,7 @@ func Open(ctx context.Context, dir string, opts Options, replay func(Record) err
 
 // noSegment is the error for a log without a segment, where there must be one.
 func noSegment(dir string) error {
-	return fmt.Errorf("wal: the log %s has no segment: %w", dir, fs.ErrNotExist)
+	return fmt.Errorf("wal: the log has no segment: %s: %w", dir, fs.ErrNotExist)
 }
 
 // newLog makes a log that has read nothing. The lead is free.
@@ -308,9 +309,10 @@ func (l *Log) keep(segs []*segment) {
 
 // Enqueue appends a record to the group buffer and returns its number; its body is the parts,
 // joined. Call order is log order. It does no I/O and keeps none of the parts: the frame is built in
-// the buffer at once, and sums and the durable field are filled in when the group is written. Errors:
-// ErrFull, after which the log goes on; ErrPoisoned, ErrClosed. An error leaves no gap.
-func (l *Log) Enqueue(kind Kind, body ...[]byte) (uint64, error) {
+// the buffer at once, and sums and the durable field are filled in when the group is written. urgent is
+// for records that free space, such as deletes: on a full disk they may use what is preallocated.
+// Errors: ErrFull, after which the log goes on; ErrPoisoned, ErrClosed. An error leaves no gap.
+func (l *Log) Enqueue(kind Kind, urgent bool, body ...[]byte) (uint64, error) {
 	if err := l.checkRecord(kind, body); err != nil {
 		return 0, err
 	}
@@ -321,12 +323,24 @@ func (l *Log) Enqueue(kind Kind, body ...[]byte) (uint64, error) {
 		return 0, l.err
 	case l.closing:
 		return 0, ErrClosed
-	case l.full:
+	case l.full && !(urgent && l.fits(body)):
 		return 0, ErrFull
 	}
 	l.last++
 	l.buf = appendFrame(l.buf, kind, 0, l.last, body...)
 	return l.last, nil
+}
+
+// closeSpace is what urgent records leave for the final record, bytes: a mark of some 60 hashes.
+const closeSpace = 2 << 10
+
+// fits reports whether a record fits behind what is buffered into what is preallocated. mu is held.
+func (l *Log) fits(body [][]byte) bool {
+	n := int64(frameHead+frAlign+len(l.buf)) + min(closeSpace, l.step/8)
+	for _, p := range body {
+		n += int64(len(p))
+	}
+	return n <= l.unused
 }
 
 // Grow preallocates space for n bytes more than what is buffered. Without it a large group may find
@@ -382,7 +396,8 @@ func (l *Log) Shrink(keep int64) error {
 
 // note copies the appender's counts of space. wmu and mu are held.
 func (l *Log) note() {
-	l.full = l.act.alloc-l.act.end < l.act.step/2
+	l.unused = l.act.alloc - l.act.end
+	l.full = l.unused < l.act.step/2
 }
 
 // checkRecord refuses a record that could not be read back.

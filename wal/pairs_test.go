@@ -71,7 +71,7 @@ func TestPairsFail(t *testing.T) {
 						return
 					default:
 					}
-					seq, err := l.Enqueue(wal.KindCommit, binary.LittleEndian.AppendUint64(nil, uint64(w)), make([]byte, i*5))
+					seq, err := l.Enqueue(wal.KindCommit, false, binary.LittleEndian.AppendUint64(nil, uint64(w)), make([]byte, i*5))
 					if err != nil {
 						bad.Store(true)
 						return

@@ -25,7 +25,7 @@ func TestWindow(t *testing.T) {
 	for i := range 3000 {
 		body := fmt.Sprintf("leaf %d %s", i, strings.Repeat("x", i%200))
 		want = append(want, body)
-		seq, err := l.Enqueue(wal.KindAudit, []byte(body))
+		seq, err := l.Enqueue(wal.KindAudit, false, []byte(body))
 		require.NoError(t, err)
 		require.NoError(t, l.Write())
 		require.True(t, l.Window() || i%500 == 0, "record %d", i)
@@ -54,7 +54,7 @@ func TestWindowFaults(t *testing.T) {
 	l, _, err := wal.Open(ctx, dir, wal.Options{}, nil)
 	require.NoError(t, err)
 	write := func(body string) {
-		_, err := l.Enqueue(wal.KindAudit, []byte(body))
+		_, err := l.Enqueue(wal.KindAudit, false, []byte(body))
 		require.NoError(t, err)
 		require.NoError(t, l.Write())
 	}
@@ -110,7 +110,7 @@ func TestWindowKilled(t *testing.T) {
 		l, _, err := wal.Open(ctx, dir, wal.Options{}, nil)
 		require.NoError(t, err)
 		for {
-			seq, err := l.Enqueue(wal.KindAudit, []byte(strings.Repeat("leaf ", 50)))
+			seq, err := l.Enqueue(wal.KindAudit, false, []byte(strings.Repeat("leaf ", 50)))
 			require.NoError(t, err)
 			if os.Getenv("WAL_CONTROL") == "" {
 				require.NoError(t, l.Write())

@@ -75,7 +75,7 @@ func body(seq uint64, size int) []byte {
 
 func put(t testing.TB, l *wal.Log, kind wal.Kind, b ...[]byte) uint64 {
 	t.Helper()
-	seq, err := l.Enqueue(kind, b...)
+	seq, err := l.Enqueue(kind, false, b...)
 	require.NoError(t, err)
 	return seq
 }
@@ -129,13 +129,13 @@ func TestRefusals(t *testing.T) {
 	opts.MaxRecord = 100
 	l, _, _ := mustOpen(t, opts)
 	put(t, l, wal.KindCommit, make([]byte, 100))
-	_, err := l.Enqueue(wal.KindCommit, make([]byte, 50), make([]byte, 51))
+	_, err := l.Enqueue(wal.KindCommit, false, make([]byte, 50), make([]byte, 51))
 	require.ErrorContains(t, err, "the limit is 100")
-	_, err = l.Enqueue('X', nil)
+	_, err = l.Enqueue('X', false, nil)
 	require.ErrorContains(t, err, "expected kind C, A or M")
 	require.ErrorContains(t, l.Sync(ctx, 2, nil), "never enqueued")
 	require.NoError(t, l.Close(wal.KindMark, nil))
-	_, err = l.Enqueue(wal.KindCommit, nil)
+	_, err = l.Enqueue(wal.KindCommit, false, nil)
 	require.ErrorIs(t, err, wal.ErrClosed)
 	require.NoError(t, l.Sync(ctx, 1, nil), "it is durable")
 	require.ErrorIs(t, l.Write(), wal.ErrClosed)
@@ -171,7 +171,7 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 	require.Len(t, recs, 2)
 	require.False(t, rec.Clean)
 	require.EqualValues(t, 2, l.Last())
-	_, err := l.Enqueue(wal.KindCommit, nil)
+	_, err := l.Enqueue(wal.KindCommit, false, nil)
 	require.ErrorContains(t, err, "open read-only")
 	require.ErrorContains(t, l.Rotate(), "open read-only")
 	require.NoError(t, l.Close(wal.KindMark, nil))
@@ -253,7 +253,7 @@ func TestWriters(t *testing.T) {
 			for w := range writers {
 				wg.Go(func() {
 					for i := range 1000 / writers {
-						seq, err := l.Enqueue(wal.KindCommit, binary.LittleEndian.AppendUint64(nil, uint64(w)), make([]byte, i%300))
+						seq, err := l.Enqueue(wal.KindCommit, false, binary.LittleEndian.AppendUint64(nil, uint64(w)), make([]byte, i%300))
 						if err == nil && i%5 == 4 {
 							err = l.Write()
 						}
@@ -457,7 +457,7 @@ func TestScanBesideAWriter(t *testing.T) {
 				return
 			default:
 			}
-			seq, err := l.Enqueue(wal.KindCommit, body(l.Last()+1, rng.IntN(600)))
+			seq, err := l.Enqueue(wal.KindCommit, false, body(l.Last()+1, rng.IntN(600)))
 			if err == nil && rng.IntN(2) == 0 {
 				err = l.Write()
 			} else if err == nil {
@@ -495,11 +495,7 @@ func TestScanBesideAWriter(t *testing.T) {
 }
 
 func TestScanOfNothing(t *testing.T) {
-<<<<<<< HEAD
-	rec, err := wal.Scan(ctx, dir, dbtest.NewFS(), 0, nil)
-=======
-	rec, err := wal.Scan(ctx, dir, faultfs.New(), nil)
->>>>>>> 04beea0a (Storage: one rotation, no disk reserve, one way to read the log; reading ahead is gone)
+	rec, err := wal.Scan(ctx, dir, dbtest.NewFS(), nil)
 	require.NoError(t, err)
 	require.True(t, rec.Fresh)
 }

@@ -59,7 +59,7 @@ func TestReopen(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, head, got)
 	for _, err := range []error{l.Add(77, sampleBody(t, 77)), l.Add(1<<60, sampleBody(t, 77))} {
-		require.ErrorIs(t, err, manifest.ErrGap)
+		require.ErrorIs(t, err, ErrGap)
 	}
 	_, err = l.Leaf(75)
 	require.ErrorIs(t, err, manifest.ErrNoLeaf)
@@ -69,9 +69,9 @@ func TestReopen(t *testing.T) {
 	require.NoError(t, l.Close())
 	require.NoError(t, l.Close())
 	_, err = l.Leaf(0)
-	require.ErrorIs(t, err, manifest.ErrClosed)
-	require.ErrorIs(t, l.Add(75, sampleBody(t, 75)), manifest.ErrClosed)
-	require.ErrorIs(t, l.Archive(ctx, 75), manifest.ErrClosed)
+	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, l.Add(75, sampleBody(t, 75)), ErrClosed)
+	require.ErrorIs(t, l.Archive(ctx, 75), ErrClosed)
 }
 
 // TestAddOverlap: where log and archive overlap, bytes must match, in whatever order they are compared, and a leaf that
@@ -231,7 +231,7 @@ func TestKilledBetweenRenameAndSync(t *testing.T) {
 	fill(t, l, 5)
 	f.Inject(dbtest.Fault{Op: dbtest.OpSyncDir, N: 2, Sticky: true})
 	require.Error(t, l.Archive(ctx, 5))
-	require.ErrorIs(t, l.Archive(ctx, 5), manifest.ErrFailed)
+	require.ErrorIs(t, l.Archive(ctx, 5), ErrFailed)
 	require.EqualValues(t, 0, l.Archived())
 	require.NoError(t, l.Add(5, sampleBody(t, 5)), "adding goes on")
 	f.Heal()
@@ -394,13 +394,13 @@ func TestNewerFiles(t *testing.T) {
 		binary.LittleEndian.PutUint16(newer[4:], archiveVersion+1)
 		f.WriteFile(filepath.Join(testDir, name), newer)
 		_, _, err := Open(ctx, testDir, f, Options{})
-		require.NotErrorIs(t, err, manifest.ErrNewerFormat, "a version that was hit is damage")
+		require.NotErrorIs(t, err, corrupt.ErrNewerFormat, "a version that was hit is damage")
 		binary.LittleEndian.PutUint64(newer[16:], xxhash.Sum64(newer[:16]))
 		f.WriteFile(filepath.Join(testDir, name), newer)
 		before := files(t, f)
 		for _, ro := range []bool{true, false} {
 			_, _, err := Open(ctx, testDir, f, Options{ReadOnly: ro})
-			require.ErrorIs(t, err, manifest.ErrNewerFormat, name)
+			require.ErrorIs(t, err, corrupt.ErrNewerFormat, name)
 			damaged := &corrupt.Error{}
 			require.NotErrorAs(t, err, &damaged)
 		}
@@ -414,7 +414,7 @@ func TestNewerFiles(t *testing.T) {
 	binary.LittleEndian.PutUint64(row[24:], sum(13, row[:24]))
 	f.WriteFile(filepath.Join(testDir, indexName), index)
 	_, _, err := Open(ctx, testDir, f, Options{})
-	require.ErrorIs(t, err, manifest.ErrNewerFormat)
+	require.ErrorIs(t, err, corrupt.ErrNewerFormat)
 }
 
 func TestOpenRefuses(t *testing.T) {
@@ -467,7 +467,7 @@ func TestReadOnly(t *testing.T) {
 	l, rep := openLog(t, f, Options{ReadOnly: true})
 	require.Equal(t, Report{}, rep)
 	fill(t, l, 3)
-	require.ErrorIs(t, l.Archive(ctx, 3), manifest.ErrReadOnly)
+	require.ErrorIs(t, l.Archive(ctx, 3), errReadOnly)
 	_, err := l.Verify(ctx, nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, before, f.Ops())
@@ -532,7 +532,7 @@ func TestFullDiskAtEachWrite(t *testing.T) {
 	fill(t, l, 60)
 	f.Inject(dbtest.Fault{Op: dbtest.OpSyncDir, Err: syscall.ENOSPC})
 	require.Error(t, l.Archive(ctx, 60))
-	require.ErrorIs(t, l.Archive(ctx, 60), manifest.ErrFailed)
+	require.ErrorIs(t, l.Archive(ctx, 60), ErrFailed)
 }
 
 // TestFullDisk: an archiving without room fails, the old archive stays, and

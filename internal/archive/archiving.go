@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 	"golang.org/x/mod/sumdb/tlog"
@@ -188,7 +189,7 @@ func (w *bodyWriter) abandon() {
 // unreadable reports whether an error says nothing of the bytes themselves: they need another program, or a key, or another
 // try.
 func unreadable(err error) bool {
-	return errors.Is(err, manifest.ErrNewerFormat) || errors.Is(err, manifest.ErrOldFormat) || errors.Is(err, manifest.ErrSealed) || ioFailed(err)
+	return errors.Is(err, corrupt.ErrNewerFormat) || errors.Is(err, corrupt.ErrOldFormat) || errors.Is(err, ErrSealed) || ioFailed(err)
 }
 
 // ioFailed reports whether the system could not read now, so that another try

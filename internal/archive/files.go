@@ -178,7 +178,7 @@ func (a *archive) checkHeader(name string, b []byte, kind byte, first uint64) er
 	case len(b) < headerSize:
 		return corruptAt(name, int64(len(b)), noLeaf, errTornHeader)
 	case string(b[:4]) == archiveMagicOld:
-		return fmt.Errorf("%s: %w", name, manifest.ErrOldFormat)
+		return fmt.Errorf("%s: %w", name, corrupt.ErrOldFormat)
 	case string(b[:4]) != archiveMagic:
 		return corruptAt(name, 0, noLeaf, fmt.Errorf("begins with %q, expected %s", b[:4], archiveMagic))
 	}
@@ -189,9 +189,9 @@ func (a *archive) checkHeader(name string, b []byte, kind byte, first uint64) er
 	isSealed := v&sealedFlag != 0
 	switch v &^= sealedFlag; {
 	case v > archiveVersion && sound:
-		return fmt.Errorf("%s has version %d, this program knows %d: %w", name, v, archiveVersion, manifest.ErrNewerFormat)
+		return fmt.Errorf("%s has version %d, this program knows %d: %w", name, v, archiveVersion, corrupt.ErrNewerFormat)
 	case isSealed && sound && a.seal == nil:
-		return fmt.Errorf("%s: %w", name, manifest.ErrSealed)
+		return fmt.Errorf("%s: %w", name, ErrSealed)
 	case !isSealed && sound && a.seal != nil:
 		return corruptAt(name, 4, noLeaf, errors.New("it is not encrypted although the database is: it was replaced"))
 	}
@@ -269,7 +269,7 @@ func parseRow(b []byte, i uint64) (row, error) {
 		return row{}, corruptAt(indexName, rowOffset(i), int64(i), errors.New("wrong checksum of an index row"))
 	}
 	if b[0] < rowWhole || b[0] > rowDense {
-		return row{}, fmt.Errorf("leaf %d is in state %d: %w", i, b[0], manifest.ErrNewerFormat)
+		return row{}, fmt.Errorf("leaf %d is in state %d: %w", i, b[0], corrupt.ErrNewerFormat)
 	}
 	u := binary.LittleEndian.Uint32
 	r := row{pruned: b[0] == rowPruned, dense: b[0] == rowDense, typ: manifest.Type(b[1]), writes: b[2]&1 != 0, rows: b[2]&2 != 0, size: u(b[4:]), off: u(b[8:]), trace: u(b[12:]), parent: u(b[16:])}

@@ -102,7 +102,7 @@ func sampleRoot(t testing.TB, n uint64) manifest.Hash {
 	t.Helper()
 	f := Frontier{}
 	for i := range n {
-		f.Add(manifest.LeafHash(sampleBody(t, i)))
+		f.Add(LeafHash(sampleBody(t, i)))
 	}
 	return f.Root()
 }

@@ -474,7 +474,7 @@ func (w *wire) takeFlags() {
 
 // leafError says which leaf could not be read. A newer format is no damage.
 func leafError(index uint64, err error) error {
-	if errors.Is(err, manifest.ErrNewerFormat) {
+	if errors.Is(err, corrupt.ErrNewerFormat) {
 		return fmt.Errorf("leaf %d: %w", index, err)
 	}
 	return &corrupt.Error{File: audit, Unit: corrupt.Leaf, Num: index, Err: err, Hint: "run verify to see what else differs"}
@@ -505,7 +505,7 @@ func decode(w *wire, body []byte, last uint64) error {
 	case len(body) == 0 || body[0] == 0:
 		return errors.New("leaf without a version")
 	case body[0] > leafVersion:
-		return fmt.Errorf("leaf version %d, this program knows %d: %w", body[0], leafVersion, manifest.ErrNewerFormat)
+		return fmt.Errorf("leaf version %d, this program knows %d: %w", body[0], leafVersion, corrupt.ErrNewerFormat)
 	}
 	d := codec.Decoder{B: body[1:]}
 	leafFields.ReadTo(&d, w, last)

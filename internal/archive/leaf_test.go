@@ -305,7 +305,7 @@ func TestDecodeAcceptsGrowth(t *testing.T) {
 	require.Equal(t, []manifest.Page{want}, pages)
 
 	_, err = Decode(0, append([]byte{2}, leafOf(1, "\x01")[1:]...))
-	require.ErrorIs(t, err, manifest.ErrNewerFormat)
+	require.ErrorIs(t, err, corrupt.ErrNewerFormat)
 	damaged := &corrupt.Error{}
 	require.NotErrorAs(t, err, &damaged)
 	for name, b := range map[string][]byte{

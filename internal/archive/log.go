@@ -149,7 +149,7 @@ func OpenSealedReader(ctx context.Context, dir string, fs wal.FS, seal Sealer, t
 			return l, rep, nil
 		}
 		l.Close()
-		if !errors.Is(err, manifest.ErrGap) || try == 2 {
+		if !errors.Is(err, ErrGap) || try == 2 {
 			return nil, rep, err
 		}
 	}
@@ -160,7 +160,7 @@ func (l *Log) view() (*view, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.closed {
-		return nil, manifest.ErrClosed
+		return nil, ErrClosed
 	}
 	v := l.now
 	return &v, nil
@@ -210,7 +210,7 @@ func (l *Log) awaited(size uint64) (now uint64, grown <-chan struct{}, err error
 		return now, nil, nil
 	}
 	if l.closed {
-		return now, nil, manifest.ErrClosed
+		return now, nil, ErrClosed
 	}
 	if l.grown == nil {
 		l.grown = make(chan struct{})
@@ -285,7 +285,7 @@ func EncodeLeaf(r *manifest.Record) (Leaf, error) {
 // hashed is the leaf with its hash.
 func (l *Leaf) hashed() *Leaf {
 	if !l.has {
-		l.hash, l.has = manifest.LeafHash(l.leaf.body), true
+		l.hash, l.has = LeafHash(l.leaf.body), true
 	}
 	return l
 }
@@ -310,10 +310,10 @@ func (l *Log) AddRun(index uint64, leaves []*Leaf) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return manifest.ErrClosed
+		return ErrClosed
 	}
 	if size := l.now.size(); index != size {
-		return fmt.Errorf("%w: leaf %d was given, the next is %d", manifest.ErrGap, index, size)
+		return fmt.Errorf("%w: leaf %d was given, the next is %d", ErrGap, index, size)
 	}
 	for _, leaf := range leaves {
 		if err := l.push(leaf.leaf, leaf.hash); err != nil {
@@ -358,7 +358,7 @@ func (l *Log) compare(index uint64, body []byte) error {
 		if err != nil {
 			return err
 		}
-		same = hash[0] == manifest.LeafHash(body)
+		same = hash[0] == LeafHash(body)
 	}
 	if !same {
 		return &corrupt.Error{File: audit, Unit: corrupt.Leaf, Num: index, Err: errUnlike, Hint: hintRestore}
@@ -445,11 +445,11 @@ func (l *Log) pending(upTo uint64) (*view, error) {
 	v := l.now
 	switch {
 	case l.closed:
-		return nil, manifest.ErrClosed
+		return nil, ErrClosed
 	case v.arch.readOnly:
-		return nil, manifest.ErrReadOnly
+		return nil, errReadOnly
 	case l.failed != nil:
-		return nil, fmt.Errorf("%w: %w", manifest.ErrFailed, l.failed)
+		return nil, fmt.Errorf("%w: %w", ErrFailed, l.failed)
 	case upTo > v.size():
 		return nil, fmt.Errorf("%w: %d leaves to archive, the log has %d", manifest.ErrNoLeaf, upTo, v.size())
 	case upTo > v.archived && upTo < v.arch.mark.size:

@@ -77,7 +77,7 @@ func stubBytes(i uint64, body []byte, by ulid.ULID) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !manifest.Prunable(r.Type) {
+	if !Prunable(r.Type) {
 		return nil, fmt.Errorf("manifest: leaf %d is of type %s, which is never pruned", i, r.Type)
 	}
 	s, err := Encode(StubOf(r))
@@ -222,12 +222,12 @@ func (l *Log) PlanPrune(ctx context.Context, r manifest.Record, leaves []manifes
 		if err != nil || row.pruned {
 			return err
 		}
-		if !manifest.Prunable(row.typ) {
+		if !Prunable(row.typ) {
 			return nil
 		}
 		stub, err := stubBytes(i, body, by)
 		if err == nil {
-			c.add(i, manifest.LeafHash(body), stub)
+			c.add(i, LeafHash(body), stub)
 			whole = append(whole, i)
 		}
 		return err
@@ -235,7 +235,7 @@ func (l *Log) PlanPrune(ctx context.Context, r manifest.Record, leaves []manifes
 	if err != nil {
 		return nil, err
 	}
-	r.Type, r.Size, r.Covers = manifest.TypePrune, c.n, manifest.SpansOf(whole)
+	r.Type, r.Size, r.Covers = manifest.TypePrune, c.n, SpansOf(whole)
 	if c.n > 0 {
 		r.Root = c.sum.Sum(nil)
 	}
@@ -327,7 +327,7 @@ func (w *pruner) vouched(ctx context.Context) (todo bool, err error) {
 		}
 		if !r.pruned {
 			todo = true
-			if manifest.LeafHash(b) != leaf[0] {
+			if LeafHash(b) != leaf[0] {
 				return corruptAt(leavesName, int64(r.off), int64(i), errors.New("the leaf does not give the stored hash"))
 			}
 			if b, err = stubBytes(i, b, w.by); err != nil {
@@ -458,7 +458,7 @@ func (w *pruner) rewrite(ctx context.Context, s segment, to uint64) error {
 
 // left returns what stands in the place of a leaf from now on.
 func (w *pruner) left(x slot) (row, []byte, error) {
-	if x.err != nil || x.row.pruned || !manifest.Covered(w.p.Covers, x.index) {
+	if x.err != nil || x.row.pruned || !Covered(w.p.Covers, x.index) {
 		return x.row, x.body, x.err
 	}
 	body, err := stubBytes(x.index, x.body, w.by)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/ctxpage/ctxpage/internal/codec"
+	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/internal/dbtest"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/stretchr/testify/require"
@@ -19,7 +20,7 @@ import (
 // planned appends the prune leaf for some leaves, as the owner of the log does, and archives nothing.
 func planned(t testing.TB, l *Log, leaves ...uint64) *manifest.Record {
 	t.Helper()
-	p, err := l.PlanPrune(context.Background(), manifest.Record{Trace: testTrace(9000 + l.Size()), Time: 1_790_000_000_000_000, By: "desk", Action: ActionErase}, manifest.SpansOf(leaves))
+	p, err := l.PlanPrune(context.Background(), manifest.Record{Trace: testTrace(9000 + l.Size()), Time: 1_790_000_000_000_000, By: "desk", Action: ActionErase}, SpansOf(leaves))
 	require.NoError(t, err)
 	leaf, err := NewLeaf(p)
 	require.NoError(t, err)
@@ -241,7 +242,7 @@ func TestForgedStub(t *testing.T) {
 		require.Equal(t, first, got.First, name)
 	}
 	forge := func(l *Log, leaves ...uint64) { // a prune whose leaf is not in the log
-		p, err := l.PlanPrune(ctx, manifest.Record{Trace: testTrace(1), Time: 1, By: "nobody", Action: ActionPrune}, manifest.SpansOf(leaves))
+		p, err := l.PlanPrune(ctx, manifest.Record{Trace: testTrace(1), Time: 1, By: "nobody", Action: ActionPrune}, SpansOf(leaves))
 		require.NoError(t, err)
 		require.NoError(t, l.Prune(ctx, p))
 	}
@@ -297,7 +298,7 @@ func TestPrunedMark(t *testing.T) {
 	b[4] = 3
 	copy(b[16:], fmt.Appendf(nil, "%s", le64(xxhash.Sum64(b[:16]))))
 	_, err := new(archive).parseStamp(b)
-	require.ErrorIs(t, err, manifest.ErrNewerFormat)
+	require.ErrorIs(t, err, corrupt.ErrNewerFormat)
 	for name, want := range map[string]bool{
 		filepath.Base(segmentName(5, 0)): true, segmentName(5, 9): true, segmentName(5, 0) + "-": false, segmentName(5, 0) + "-0": false, segmentName(5, 0) + "-00000000": false,
 	} {
@@ -326,7 +327,7 @@ func TestCoversCodec(t *testing.T) {
 		_, err := Encode(&manifest.Record{Type: manifest.TypePrune, Covers: bad})
 		require.Error(t, err)
 	}
-	require.True(t, manifest.Covered([]manifest.Span{{1, 3}, {5, 6}}, 5))
-	require.False(t, manifest.Covered([]manifest.Span{{1, 3}, {5, 6}}, 3))
+	require.True(t, Covered([]manifest.Span{{1, 3}, {5, 6}}, 5))
+	require.False(t, Covered([]manifest.Span{{1, 3}, {5, 6}}, 3))
 	require.Contains(t, (&manifest.Pruned{}).String(), "no leaf of the audit")
 }

@@ -108,12 +108,12 @@ func (l *Log) Written(ctx context.Context, num uint64, version uint32) (*manifes
 
 // Names reads the leaves that wrote something. Its memory grows with the number
 // of pages ever written. A page that only damaged leaves name is missing.
-func (l *Log) Names(ctx context.Context) (manifest.Names, error) {
+func (l *Log) Names(ctx context.Context) (map[uint64]string, error) {
 	v, err := l.view()
 	if err != nil {
 		return nil, err
 	}
-	out := manifest.Names{}
+	out := map[uint64]string{}
 	err = v.find(ctx, func(r row) bool { return r.writes }, func(i uint64) (bool, error) {
 		r, err := v.leaf(i)
 		var damaged *corrupt.Error

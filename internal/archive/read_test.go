@@ -131,8 +131,15 @@ func TestWrittenAndNames(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, names, 20)
 	require.Equal(t, "acme:page-5@2", names[5], "a drop names no page")
-	noted := manifest.Names{}
-	require.NoError(t, l.Each(ctx, 0, 64, false, func(r *manifest.Record) error { noted.Note(r); return nil }))
+	noted := map[uint64]string{}
+	require.NoError(t, l.Each(ctx, 0, 64, false, func(r *manifest.Record) error {
+		for _, w := range r.Writes {
+			if !w.Gone {
+				noted[w.Num] = w.Ref
+			}
+		}
+		return nil
+	}))
 	require.Equal(t, noted, names)
 }
 
@@ -165,7 +172,7 @@ func TestOpenReader(t *testing.T) {
 	require.NoError(t, l.Close())
 
 	_, _, err = OpenReader(ctx, testDir, f, func(add func(uint64, []byte) error) error { return add(99, sampleBody(t, 99)) })
-	require.ErrorIs(t, err, manifest.ErrGap)
+	require.ErrorIs(t, err, ErrGap)
 	stop := errors.New("stop")
 	_, _, err = OpenReader(ctx, testDir, f, func(func(uint64, []byte) error) error { return stop })
 	require.ErrorIs(t, err, stop)
@@ -277,5 +284,5 @@ func TestWait(t *testing.T) {
 	require.Equal(t, answer{2, nil}, <-wait(0), "it is there already")
 	three := wait(2)
 	require.NoError(t, l.Close())
-	require.ErrorIs(t, (<-three).err, manifest.ErrClosed)
+	require.ErrorIs(t, (<-three).err, ErrClosed)
 }

@@ -120,7 +120,7 @@ func (r *Reader) Written(ctx context.Context, num uint64, version uint32) (*mani
 }
 
 // Names returns the references of page numbers; see Log.Names.
-func (r *Reader) Names(ctx context.Context) (manifest.Names, error) { return r.log.Names(ctx) }
+func (r *Reader) Names(ctx context.Context) (map[uint64]string, error) { return r.log.Names(ctx) }
 
 // Root returns the root over the first size leaves.
 func (r *Reader) Root(ctx context.Context, size uint64) (manifest.Hash, error) {
@@ -143,6 +143,6 @@ func (r *Reader) ProveConsistency(ctx context.Context, old, size uint64) (manife
 }
 
 // Verify reads all bytes again; see Log.Verify.
-func (r *Reader) Verify(ctx context.Context, against *manifest.Head, progress manifest.Progress) (manifest.Verification, error) {
+func (r *Reader) Verify(ctx context.Context, against *manifest.Head, progress func(done, total uint64)) (manifest.Verification, error) {
 	return r.log.Verify(ctx, against, progress)
 }

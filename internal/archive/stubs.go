@@ -73,7 +73,7 @@ func (k *stubCheck) end(c *verifier) {
 		g, p := k.groups[trace], k.prunes[trace]
 		alien := false
 		_ = EachOf(g.leaves, func(i uint64) error {
-			if p == nil || i >= p.Index || !manifest.Covered(p.Covers, i) {
+			if p == nil || i >= p.Index || !Covered(p.Covers, i) {
 				alien = true
 				c.problem(int64(i), corruptAt(leavesName, 0, int64(i), errNotVouched))
 			}

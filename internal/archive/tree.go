@@ -14,6 +14,9 @@ import (
 // hashCount returns how many hashes are stored for the first n leaves.
 func hashCount(n uint64) uint64 { return uint64(tlog.StoredHashCount(int64(n))) }
 
+// LeafHash returns the hash of a leaf's bytes in the tree.
+func LeafHash(body []byte) manifest.Hash { return tlog.RecordHash(body) }
+
 // Frontier is the right edge of a tree: the roots of its full subtrees, widest first, one for every
 // bit set in Size. Adding a leaf and computing the root need nothing else, so a log of any length
 // adds a leaf without reading a file. The zero Frontier is the empty tree.
@@ -94,7 +97,7 @@ func (m Mark) Encode() []byte {
 // root.
 func ParseMark(b []byte) (Mark, error) {
 	if len(b) > 0 && b[0] > markVersion {
-		return Mark{}, fmt.Errorf("mark version %d, this program knows %d: %w", b[0], markVersion, manifest.ErrNewerFormat)
+		return Mark{}, fmt.Errorf("mark version %d, this program knows %d: %w", b[0], markVersion, corrupt.ErrNewerFormat)
 	}
 	m, err := parseMark(b)
 	if err != nil {

@@ -33,7 +33,7 @@ func TestFrontierIsTlog(t *testing.T) {
 		body := sampleBody(t, i)
 		want, err := tlog.StoredHashes(int64(i), body, reader)
 		require.NoError(t, err)
-		require.Equal(t, want, f.Add(manifest.LeafHash(body)))
+		require.Equal(t, want, f.Add(LeafHash(body)))
 		stored = append(stored, want...)
 		require.EqualValues(t, len(stored), hashCount(i+1))
 	}
@@ -52,7 +52,7 @@ func TestMark(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, b, m.Encode())
 		for i := n; i < 29; i++ { // the tree goes on from a mark alone
-			m.Frontier.Add(manifest.LeafHash(sampleBody(t, i)))
+			m.Frontier.Add(LeafHash(sampleBody(t, i)))
 		}
 		require.Equal(t, sampleRoot(t, 29), m.Frontier.Root())
 		for k := range b {
@@ -75,7 +75,7 @@ func TestMark(t *testing.T) {
 	}
 	require.ErrorAs(t, wrong.CheckMark(b), &damaged)
 	b[0] = 2
-	require.ErrorIs(t, l.CheckMark(b), manifest.ErrNewerFormat)
+	require.ErrorIs(t, l.CheckMark(b), corrupt.ErrNewerFormat)
 	_, err = l.Mark(30)
 	require.ErrorIs(t, err, manifest.ErrNoLeaf)
 }
@@ -83,7 +83,7 @@ func TestMark(t *testing.T) {
 func FuzzParseMark(f *testing.F) {
 	f.Add(Mark{Root: new(Frontier).Root()}.Encode())
 	one := Frontier{}
-	one.Add(manifest.LeafHash([]byte("x")))
+	one.Add(LeafHash([]byte("x")))
 	f.Add(Mark{Root: one.Root(), Frontier: one}.Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, err := ParseMark(b); err == nil {
@@ -110,7 +110,7 @@ func TestHeadLine(t *testing.T) {
 		require.ErrorContains(t, err, "expected", line)
 	}
 	_, err := manifest.ParseHead("ctxpage-head/2 whatever comes")
-	require.ErrorIs(t, err, manifest.ErrNewerFormat)
+	require.ErrorIs(t, err, corrupt.ErrNewerFormat)
 }
 
 // TestProofs: every leaf of every size up to 200, every pair of sizes, and for

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 
+	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/wal"
 	"golang.org/x/mod/sumdb/tlog"
@@ -16,13 +17,16 @@ import (
 // above it wrong as well.
 const maxProblems = 20
 
+// NoHead is the Note of a verification without a head.
+const NoHead = "not compared with a head kept elsewhere: a log that was rolled back to an earlier copy, or rewritten as a whole, would look the same"
+
 // Verify reads all bytes again. It hashes every leaf, builds the tree anew and
 // compares it with the stored hashes, the mark and, if against is given, with
 // that head. progress, if given, is called now and then with no lock held. The
 // error is nil if nothing was found, otherwise the first problem: a
 // corrupt.Error or, if the log is intact in itself but is not the log of the
 // head, ErrHead. ErrClosed: the log was closed meanwhile.
-func (l *Log) Verify(ctx context.Context, against *manifest.Head, progress manifest.Progress) (manifest.Verification, error) {
+func (l *Log) Verify(ctx context.Context, against *manifest.Head, progress func(done, total uint64)) (manifest.Verification, error) {
 	c, err := l.newVerifier(against)
 	if err != nil {
 		return manifest.Verification{}, err
@@ -32,7 +36,7 @@ func (l *Log) Verify(ctx context.Context, against *manifest.Head, progress manif
 	}
 	c.out.Root = c.tree.Root()
 	if against == nil {
-		c.out.Note = manifest.NoHead
+		c.out.Note = NoHead
 	}
 	if c.out.Found > 0 {
 		if _, err := l.view(); err != nil { // closed during the walk: failed reads say nothing
@@ -252,7 +256,7 @@ func (c *verifier) leaf(s slot, stored []manifest.Hash) int {
 		c.place(s)
 		c.stubs.stub(c, s, hash)
 	} else {
-		hash = manifest.LeafHash(s.body)
+		hash = LeafHash(s.body)
 		c.place(s)
 		c.stubs.leaf(c, s)
 		if err := c.unlike[s.index]; err != nil {
@@ -292,7 +296,7 @@ func (c *verifier) place(s slot) {
 	if s.index < c.v.archived && (c.v.arch.seal != nil || s.row.dense) { // the row has the size of the sealed or dense body
 		want.size, want.dense = s.row.size, s.row.dense
 	}
-	if err != nil && !errors.Is(err, manifest.ErrNewerFormat) {
+	if err != nil && !errors.Is(err, corrupt.ErrNewerFormat) {
 		c.problem(i, leafError(s.index, err))
 	} else if err == nil && want != s.row {
 		c.problem(i, corruptAt(indexName, rowOffset(s.index), i, errors.New("the row does not match its leaf")))

@@ -139,7 +139,7 @@ func TestTamper(t *testing.T) {
 			} else {
 				v, err := verifyFiles(t, g, nil)
 				require.NoError(t, err, "control: without a head a log forged as a whole looks genuine")
-				require.Equal(t, manifest.NoHead, v.Note)
+				require.Equal(t, NoHead, v.Note)
 				unseen++
 				found["all computed anew: "+kind]++
 			}
@@ -298,7 +298,7 @@ func TestRollbackOfTheWhole(t *testing.T) {
 	_, head := builtArchive(t, 24)
 	v, err := verifyFiles(t, older, nil)
 	require.NoError(t, err)
-	require.Equal(t, manifest.NoHead, v.Note)
+	require.Equal(t, NoHead, v.Note)
 	v, err = verifyFiles(t, older, &head)
 	require.ErrorIs(t, err, manifest.ErrHead)
 	require.EqualValues(t, 18, v.First)
@@ -314,9 +314,9 @@ func TestReadClosed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	_, err = v.root(40)
-	require.ErrorIs(t, err, manifest.ErrClosed)
+	require.ErrorIs(t, err, ErrClosed)
 	_, err = v.leaf(3)
-	require.ErrorIs(t, err, manifest.ErrClosed)
+	require.ErrorIs(t, err, ErrClosed)
 }
 
 // TestVerifyClosed: a log that is closed while it is verified is not called damaged.
@@ -328,6 +328,6 @@ func TestVerifyClosed(t *testing.T) {
 			require.NoError(t, l.Close())
 		}
 	})
-	require.ErrorIs(t, err, manifest.ErrClosed)
+	require.ErrorIs(t, err, ErrClosed)
 	require.Zero(t, v.Found)
 }

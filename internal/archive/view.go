@@ -67,7 +67,7 @@ func readError(name string, off, leaf int64, err error) error {
 	case errors.Is(err, io.EOF):
 		return corruptAt(name, off, leaf, io.ErrUnexpectedEOF)
 	case errors.Is(err, os.ErrClosed):
-		return fmt.Errorf("%w: read %s: %w", manifest.ErrClosed, name, err)
+		return fmt.Errorf("%w: read %s: %w", ErrClosed, name, err)
 	}
 	return fmt.Errorf("manifest: read %s at byte %d: %w", name, off, err)
 }

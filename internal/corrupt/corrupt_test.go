@@ -8,7 +8,6 @@ import (
 
 	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/corrupt"
-	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
 	"github.com/stretchr/testify/require"
 )
@@ -41,5 +40,5 @@ func TestOneType(t *testing.T) {
 		require.ErrorIs(t, err, e.Err, name)
 	}
 	require.NotErrorIs(t, io.EOF, corrupt.ErrCorrupt)
-	require.NotErrorIs(t, manifest.ErrNewerFormat, corrupt.ErrCorrupt, "a newer format is not damage")
+	require.NotErrorIs(t, corrupt.ErrNewerFormat, corrupt.ErrCorrupt, "a newer format is not damage")
 }

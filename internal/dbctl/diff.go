@@ -72,7 +72,8 @@ func (c *diffCmd) Run(a *app) error {
 			}
 			return out
 		}
-		v = diffView{A: c.A, B: c.B, Same: d.Empty(), Fields: nonNil(d.Fields), Only: diffOnly{names(d.Out), names(d.In)}, Changed: []diffChange{}}
+		same := len(d.Fields)+len(d.In)+len(d.Out)+len(d.Changed) == 0
+		v = diffView{A: c.A, B: c.B, Same: same, Fields: nonNil(d.Fields), Only: diffOnly{names(d.Out), names(d.In)}, Changed: []diffChange{}}
 		for _, x := range d.Changed {
 			v.Changed = append(v.Changed, diffChange{db.RefOf(a.ctx, x.B.Num), x.What})
 		}

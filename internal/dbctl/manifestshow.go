@@ -116,11 +116,11 @@ func (c *manifestShowCmd) leaves(ctx context.Context, l auditOf) ([]*manifest.Re
 	return l.ByTrace(ctx, trace)
 }
 
-func refOf(names manifest.Names, num uint64) string {
+func refOf(names map[uint64]string, num uint64) string {
 	return or(names[num], "page "+strconv.FormatUint(num, 10))
 }
 
-func wholeOf(r *manifest.Record, names manifest.Names) leafView {
+func wholeOf(r *manifest.Record, names map[uint64]string) leafView {
 	v := leafView{Record: *r, At: time.UnixMicro(r.Time).UTC()}
 	pages := func(ps []manifest.Page) (out []leafPage) {
 		for _, p := range ps {
@@ -135,7 +135,7 @@ func wholeOf(r *manifest.Record, names manifest.Names) leafView {
 	return v
 }
 
-func (v *leafView) print(w io.Writer, names manifest.Names) {
+func (v *leafView) print(w io.Writer, names map[uint64]string) {
 	r := &v.Record
 	table(w, "", func(row func(...any)) {
 		row("leaf", fmt.Sprintf("%d: %s", r.Index, r.Type))

@@ -80,7 +80,7 @@ func readHead(flag, s string) (*manifest.Head, error) {
 		return nil, nil
 	}
 	h, err := manifest.ParseHead(s)
-	if err == nil || errors.Is(err, manifest.ErrNewerFormat) {
+	if err == nil || errors.Is(err, store.ErrNewerFormat) {
 		return &h, err
 	}
 	var b []byte

@@ -379,7 +379,7 @@ var errorKinds = []struct {
 	err  error
 	kind string
 }{
-	{store.ErrLocked, "locked"}, {store.ErrKey, "key"}, {store.ErrNoSpace, "no space"}, {store.ErrNewerFormat, "newer format"}, {manifest.ErrNewerFormat, "newer format"}, {store.ErrOldFormat, "old format"},
+	{store.ErrLocked, "locked"}, {store.ErrKey, "key"}, {store.ErrNoSpace, "no space"}, {store.ErrNewerFormat, "newer format"}, {store.ErrOldFormat, "old format"},
 	{store.ErrCorrupt, "damaged"}, {store.ErrNotDatabase, "not a database"}, {store.ErrNotExist, "no database"}, {store.ErrErased, "erased"}, {store.ErrGone, "gone"}, {store.ErrExpired, "expired"},
 	{store.ErrDirty, "dirty"}, {session.ErrHeadroom, "headroom"}, {store.ErrBudget, "budget"}, {store.ErrConflict, "conflict"}, {store.ErrStaleContext, "stale context"},
 	{store.ErrHeld, "held"}, {store.ErrQuota, "over quota"}, {store.ErrSelfCertified, "self-certified"}, {store.ErrReviewed, "reviewed"}, {ctxpage.ErrReplay, "replay differs"},

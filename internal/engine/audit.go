@@ -141,7 +141,7 @@ func (s *Engine) Audit() store.Audit { return audit{s.Leaves.Reader(s.question),
 // withClosedError turns the error of a closed log into the error of a closed store, which every read
 // returns.
 func withClosedError[T any](v T, err error) (T, error) {
-	if errors.Is(err, manifest.ErrClosed) {
+	if errors.Is(err, archive.ErrClosed) {
 		err = fmt.Errorf("%w: %w", store.ErrClosed, err)
 	}
 	return v, err
@@ -220,13 +220,13 @@ func (a audit) Named(ctx context.Context, trace string) (bool, error) {
 }
 
 // Names: see store.Audit.
-func (a audit) Names(ctx context.Context) (manifest.Names, error) {
+func (a audit) Names(ctx context.Context) (map[uint64]string, error) {
 	a.landed(ctx, "")
 	return withClosedError(a.Reader.Names(ctx))
 }
 
 // Verify: see store.Audit.
-func (a audit) Verify(ctx context.Context, head *manifest.Head, progress manifest.Progress) (manifest.Verification, error) {
+func (a audit) Verify(ctx context.Context, head *manifest.Head, progress func(done, total uint64)) (manifest.Verification, error) {
 	a.landed(ctx, "")
 	return withClosedError(a.Reader.Verify(ctx, head, progress))
 }

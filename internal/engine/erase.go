@@ -117,14 +117,14 @@ func (s *Engine) namedSince(ctx context.Context, job *store.EraseJob) error {
 	var bodies []uint64
 	_ = archive.EachOf(job.Leaves, func(i uint64) error { bodies = append(bodies, i); return nil })
 	err := store.EachRecord(ctx, s.Audit(), job.Named.Leaves, s.Leaves.Size(), false, func(r *manifest.Record) error {
-		if r.Pruned == nil && manifest.Prunable(r.Type) && names.InLeaf(r) {
+		if r.Pruned == nil && archive.Prunable(r.Type) && names.InLeaf(r) {
 			if bodies = append(bodies, r.Index); r.QuestionKept {
 				job.Questions = append(job.Questions, r.Index)
 			}
 		}
 		return nil
 	})
-	if job.Leaves = manifest.SpansOf(bodies); err != nil {
+	if job.Leaves = archive.SpansOf(bodies); err != nil {
 		return err
 	}
 	return s.heldSince(ctx, job, names)
@@ -342,7 +342,7 @@ func (s *Engine) eraseCommit(ctx context.Context, b *Request, row *eraseRow) (er
 	e.run, e.sum, e.groups = row.Report.Trace, &row.Report, s.groupNumbers(e.job.Groups)
 	if !e.more {
 		e.tail.Held, e.tail.Questions, e.tail.State = len(e.job.Held), len(e.job.Questions), len(e.job.State)
-		e.tail.Bodies = manifest.CountOf(e.job.Leaves)
+		e.tail.Bodies = archive.CountOf(e.job.Leaves)
 	}
 	if b.extra.forget, err = s.forgets(e.forget); err != nil {
 		return err

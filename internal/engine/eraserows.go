@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -389,7 +390,7 @@ func (s *Engine) EraseOutcomes(leaves []manifest.Span) error {
 		if err != nil {
 			return s.Corrupt("outcome of "+id.String(), err)
 		}
-		if !manifest.Covered(leaves, r.Leaf) || len(r.Refs)+len(r.Repeats)+len(r.Stale)+len(r.Reason) == 0 {
+		if !archive.Covered(leaves, r.Leaf) || len(r.Refs)+len(r.Repeats)+len(r.Stale)+len(r.Reason) == 0 {
 			return nil
 		}
 		r.Refs, r.Repeats, r.Stale, r.Reason = nil, nil, nil, ""

@@ -74,10 +74,10 @@ func (o *shared) append(group []flying) error {
 	for _, e := range group {
 		if e.Commit != nil {
 			o.next = e.Commit.After
-			o.tree.Add(manifest.LeafHash(e.Commit.leaf.Body()))
+			o.tree.Add(archive.LeafHash(e.Commit.leaf.Body()))
 		} else {
 			o.next.Leaf = e.Leaf.Index + 1
-			o.tree.Add(manifest.LeafHash(e.Leaf.Body()))
+			o.tree.Add(archive.LeafHash(e.Leaf.Body()))
 		}
 		o.records = append(o.records, e.memoryRecord)
 		o.roots = append(o.roots, o.tree.Root())

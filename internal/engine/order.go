@@ -466,6 +466,10 @@ type Commit struct {
 	lost       bool // taken back
 }
 
+// Frees reports whether the commit only removes data. Such commits (deletes, gc) must succeed on a
+// full disk.
+func (c *Commit) Frees() bool { return c.record.Frees() }
+
 // Append appends the body of the commit's record to b. Only Tail.Commit may call it: later the
 // engine changes the record.
 func (c *Commit) Append(b []byte) []byte { return c.record.Encode(b) }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/manifest"
 	"github.com/ctxpage/ctxpage/store"
@@ -91,7 +92,7 @@ func (f *finder) askedIn(r *manifest.Record) {
 
 // nameless takes the body of a leaf that names what goes, with the question that it was asked.
 func (f *finder) nameless(r *manifest.Record) {
-	if f.names == nil || r.Pruned != nil || !manifest.Prunable(r.Type) || !f.names.InLeaf(r) {
+	if f.names == nil || r.Pruned != nil || !archive.Prunable(r.Type) || !f.names.InLeaf(r) {
 		return
 	}
 	f.bodies = append(f.bodies, r.Index)
@@ -151,8 +152,8 @@ func (f *finder) takeNames() {
 	if f.names == nil {
 		return
 	}
-	f.job.Names, f.job.Leaves = true, manifest.SpansOf(f.bodies)
-	f.report.Bodies = manifest.CountOf(f.job.Leaves)
+	f.job.Names, f.job.Leaves = true, archive.SpansOf(f.bodies)
+	f.report.Bodies = archive.CountOf(f.job.Leaves)
 	for _, s := range f.allScopes {
 		if f.inScope(s) {
 			f.job.Scopes = append(f.job.Scopes, s)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/format"
 	"github.com/ctxpage/ctxpage/internal/staterows"
 	"github.com/ctxpage/ctxpage/manifest"
@@ -114,7 +115,7 @@ func has(ctx context.Context, st store.Store, r *ops.Receipt) (bool, error) {
 	body, err := st.Audit().Body(ctx, r.Done.Leaf)
 	if errors.Is(err, manifest.ErrPruned) { // a later erase of its names: the hash tells
 		p, err := st.Audit().ProveInclusion(ctx, r.Done.Leaf, r.Done.Leaf+1)
-		return err == nil && p.Leaf == manifest.LeafHash(r.Body), err
+		return err == nil && p.Leaf == archive.LeafHash(r.Body), err
 	}
 	if errors.Is(err, manifest.ErrNoLeaf) {
 		return false, nil
@@ -127,7 +128,7 @@ func has(ctx context.Context, st store.Store, r *ops.Receipt) (bool, error) {
 // stand nowhere any more. The numbers alone would not do: a copy that was written to gives numbers to pages of its own. The
 // receipt does not prove them, but nothing is taken by them that anybody could read.
 func (f *finder) lost(h *store.Head) bool {
-	return f.was != nil && len(h.Rows) > 0 && !h.Gone && h.Rows[0].Salt == [store.DigestSaltSize]byte{} && manifest.Covered(f.was.Numbers, h.Rows[0].Num)
+	return f.was != nil && len(h.Rows) > 0 && !h.Gone && h.Rows[0].Salt == [store.DigestSaltSize]byte{} && archive.Covered(f.was.Numbers, h.Rows[0].Num)
 }
 
 // lostBatches takes the held batches whose keys the erase destroyed that is repeated.

@@ -52,6 +52,7 @@ type fileLog struct {
 	tail   sync.Mutex      // held from Acquire to Release
 	next   engine.Counters // the numbers after those in the log and in flight
 	record []byte          // memory for the next record
+	urgent int             // bytes of leaves that found the log full; guarded by mu
 
 	mu     sync.Mutex
 	flying []engine.Entry // in the order of their records
@@ -68,6 +69,11 @@ const maxKeptRecord = 1 << 20
 // maxKeptFlying bounds the memory kept for entries in flight: 256 KiB, as many as a fast reader
 // leaves between two syncs.
 const maxKeptFlying = 16 << 10
+
+// readSpace is how many bytes of leaves may go into a full log: a quarter of what is preallocated then.
+// So reads go on for a while, and deletes and a clean end always find the rest. After that reads fail,
+// because they cannot be audited.
+const readSpace = 64 << 10
 
 // begin takes over from recovery: the next numbers, what the rows have, and that no mark is due
 // before there is a leaf.
@@ -123,7 +129,7 @@ func (l *fileLog) Commit(c *engine.Commit) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var err error
-	if c.Seq, err = l.append(wal.KindCommit, record); err != nil {
+	if c.Seq, err = l.append(wal.KindCommit, c.Frees(), record); err != nil {
 		return err
 	}
 	l.flying = append(l.flying, engine.Entry{Commit: c})
@@ -149,13 +155,23 @@ func (l *fileLog) Leave(_ context.Context, leaves []*engine.Leaf) (seq uint64, e
 	return seq, nil
 }
 
-// leave puts one leaf into the log.
+// leave puts one leaf into the log. On a full disk it may use part of what is preallocated (readSpace).
+// What it used there is counted until a leaf fits without it: then the log has space again, and the
+// allowance begins anew.
 func (l *fileLog) leave(leaf *engine.Leaf) (seq uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.head = engine.AppendLeafHead(l.head[:0], leaf.Index, leaf.Question())
 	l.parts = [2][]byte{l.head, leaf.Body()}
-	if seq, err = l.append(wal.KindAudit, l.parts[:]...); err != nil {
+	seq, err = l.append(wal.KindAudit, false, l.parts[:]...)
+	switch size := len(l.head) + len(leaf.Body()) + 64; {
+	case err == nil:
+		l.urgent = 0
+	case errors.Is(err, engine.ErrLogFull) && l.urgent+size <= readSpace:
+		l.urgent += size
+		seq, err = l.append(wal.KindAudit, true, l.parts[:]...)
+	}
+	if err != nil {
 		return 0, err
 	}
 	leaf.Seq = seq
@@ -166,8 +182,8 @@ func (l *fileLog) leave(leaf *engine.Leaf) (seq uint64, err error) {
 // maxRecord is the longest record, bytes.
 const maxRecord = 64 << 20
 
-// append puts a record into the log's buffer.
-func (l *fileLog) append(kind wal.Kind, parts ...[]byte) (uint64, error) {
+// append puts a record into the log's buffer. An urgent one passes on a full disk.
+func (l *fileLog) append(kind wal.Kind, urgent bool, parts ...[]byte) (uint64, error) {
 	n := 0
 	for _, p := range parts {
 		n += len(p)
@@ -181,7 +197,7 @@ func (l *fileLog) append(kind wal.Kind, parts ...[]byte) (uint64, error) {
 			return 0, err
 		}
 	}
-	seq, err := l.s.log.Enqueue(kind, parts...)
+	seq, err := l.s.log.Enqueue(kind, urgent, parts...)
 	return seq, engineError(err)
 }
 
@@ -302,7 +318,7 @@ func (l *fileLog) mark(audit *archive.Log) error {
 	}
 	l.tail.Lock()
 	defer l.tail.Unlock()
-	if _, err := l.append(wal.KindMark, body); err != nil {
+	if _, err := l.append(wal.KindMark, true, body); err != nil {
 		return fmt.Errorf("ctxpage: log: %w", err)
 	}
 	return nil

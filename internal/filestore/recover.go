@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/ctxpage/ctxpage/internal/archive"
 	"github.com/ctxpage/ctxpage/internal/codec"
 	"github.com/ctxpage/ctxpage/internal/corrupt"
 	"github.com/ctxpage/ctxpage/internal/engine"
@@ -130,7 +131,7 @@ func LogError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrCorrupt), errors.Is(err, store.ErrNewerFormat), errors.Is(err, store.ErrOldFormat):
 		return err
-	case errors.Is(err, manifest.ErrSealed):
+	case errors.Is(err, archive.ErrSealed):
 		return fmt.Errorf("%w: %w", store.ErrKey, err)
 	}
 	return engine.AuditError(err)

@@ -19,7 +19,8 @@ import (
 // A full disk. A database that cannot write cannot free space either, so some space is kept for that:
 //
 //	disk   puts leave checkpointSpace and a share of the file, so that this database alone never fills the disk
-//	log    has preallocated zeros; a checkpoint gets back all but checkpointKeep of them (wal.Log.Shrink)
+//	log    has preallocated zeros, for deletes, what gc drops, marks, a clean end and some reads; a checkpoint without space gets all but
+//	       checkpointKeep of them (wal.Log.Shrink)
 //	file   pages that bbolt freed count as space for rows
 //
 // Space is freed by a checkpoint. Then the log begins a new segment and the old ones go. Space that gc

@@ -180,12 +180,7 @@ func TestLogShorterByOne(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	var last wal.Record
-<<<<<<< HEAD
-	must(wal.Scan(ctx, path+"-wal", nil, 0, func(r wal.Record) error { last = r; return nil }))(t)
-=======
-	_, err = wal.Scan(ctx, path+"-wal", nil, func(r wal.Record) error { last = r; return nil })
-	require.NoError(t, err)
->>>>>>> 04beea0a (Storage: one rotation, no disk reserve, one way to read the log; reading ahead is gone)
+	must(wal.Scan(ctx, path+"-wal", nil, func(r wal.Record) error { last = r; return nil }))(t)
 	whole := dbtest.MemoryPath(t)
 	require.NoError(t, dbtest.Copy(path, whole))
 	db = openTest(t, whole, Options{ReadOnly: true}) // the control: with all of its log it opens

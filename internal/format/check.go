@@ -59,7 +59,9 @@ func CheckLeaves(leaves []*manifest.Record) error {
 		if l == nil {
 			return store.Invalid("leaves", fmt.Sprintf("nothing at %d", i), "a leaf")
 		}
-		if !l.Type.Appended() {
+		switch t := l.Type; {
+		case t.Reads(), t == manifest.TypeRollback, t == manifest.TypeHandoff, t == manifest.TypePass:
+		default:
 			return store.Invalid("leaves", "a leaf of type "+l.Type.String(), "a read, a rollback, a handoff or a pass; the store writes the others itself")
 		}
 	}
@@ -70,7 +72,12 @@ func CheckLeaves(leaves []*manifest.Record) error {
 // erases by an erase. Stores check their own commits with CheckIDs only.
 func CheckCommit(b *store.Batch) error {
 	decides := b.Action == store.ActApprove && b.Leaf.Type == manifest.TypeApprove || b.Action == store.ActReject && b.Leaf.Type == manifest.TypeReject
-	if t := b.Leaf.Type; t != 0 && !t.Committed() && !decides {
+	switch t := b.Leaf.Type; t {
+	case 0, manifest.TypeCommit, manifest.TypeRefetch, manifest.TypeDirective, manifest.TypePass, manifest.TypePromote:
+	default:
+		if decides {
+			break
+		}
 		return store.Invalid("leaf", "a leaf of type "+t.String(), "commit, refetch, directive, pass or promote; the store decides on the others")
 	}
 	for i := range b.State {

@@ -194,6 +194,14 @@ func (c *Commit) StateProof(i int) (p Proof) {
 	return p
 }
 
+// Frees reports whether a record only removes data: deletes and what gc drops must succeed on a full
+// disk.
+func (c *Commit) Frees() bool {
+	keeps := func(h HeadRecord) bool { return !h.Head.Deleted && !h.Head.Gone && !h.Head.Forgotten && !h.Head.Floor }
+	sets := func(r store.StateRow) bool { return r.Value != nil }
+	return len(c.Heads)+len(c.State) > 0 && len(c.Held) == 0 && !slices.ContainsFunc(c.Heads, keeps) && !slices.ContainsFunc(c.State, sets)
+}
+
 // TextBytes is how long the new texts of a commit are.
 func (c *Commit) TextBytes() (n int) {
 	for i := range c.Heads {

@@ -70,8 +70,8 @@ func (a audit) Question(ctx context.Context, leaf *manifest.Record) (string, err
 	return ask[string](ctx, a.c, "Audit.Question", leaf, callOptions{})
 }
 
-func (a audit) Names(ctx context.Context) (manifest.Names, error) {
-	return ask[manifest.Names](ctx, a.c, "Audit.Names", none{}, callOptions{})
+func (a audit) Names(ctx context.Context) (map[uint64]string, error) {
+	return ask[map[uint64]string](ctx, a.c, "Audit.Names", none{}, callOptions{})
 }
 
 func (a audit) Root(ctx context.Context, size uint64) (manifest.Hash, error) {
@@ -90,7 +90,7 @@ func (a audit) ProveConsistency(ctx context.Context, old, size uint64) (manifest
 	return ask[manifest.Consistency](ctx, a.c, "Audit.ProveConsistency", sizesAsk{I: old, Size: size}, callOptions{})
 }
 
-func (a audit) Verify(ctx context.Context, against *manifest.Head, p manifest.Progress) (manifest.Verification, error) {
+func (a audit) Verify(ctx context.Context, against *manifest.Head, p func(done, total uint64)) (manifest.Verification, error) {
 	h := callOptions{}
 	if p != nil {
 		h.progress = func(is progress) { p(is.Done, is.Total) }

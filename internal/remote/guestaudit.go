@@ -57,8 +57,8 @@ func (a guestAudit) Question(ctx context.Context, leaf *manifest.Record) (string
 	return ofAudit(a, func(to store.Audit) (string, error) { return to.Question(ctx, leaf) })
 }
 
-func (a guestAudit) Names(ctx context.Context) (manifest.Names, error) {
-	return ofAudit(a, func(to store.Audit) (manifest.Names, error) { return to.Names(ctx) })
+func (a guestAudit) Names(ctx context.Context) (map[uint64]string, error) {
+	return ofAudit(a, func(to store.Audit) (map[uint64]string, error) { return to.Names(ctx) })
 }
 
 func (a guestAudit) Root(ctx context.Context, size uint64) (manifest.Hash, error) {
@@ -77,6 +77,6 @@ func (a guestAudit) ProveConsistency(ctx context.Context, old, size uint64) (man
 	return ofAudit(a, func(to store.Audit) (manifest.Consistency, error) { return to.ProveConsistency(ctx, old, size) })
 }
 
-func (a guestAudit) Verify(ctx context.Context, against *manifest.Head, p manifest.Progress) (manifest.Verification, error) {
+func (a guestAudit) Verify(ctx context.Context, against *manifest.Head, p func(done, total uint64)) (manifest.Verification, error) {
 	return ofAudit(a, func(to store.Audit) (manifest.Verification, error) { return to.Verify(ctx, against, p) })
 }

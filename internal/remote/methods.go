@@ -134,7 +134,7 @@ var methods = map[string]method{
 		return w, err
 	}),
 	"Audit.Question": handler(func(r *request, q *manifest.Record) (string, error) { return r.store.Audit().Question(r.ctx, q) }),
-	"Audit.Names":    handler(func(r *request, _ none) (manifest.Names, error) { return r.store.Audit().Names(r.ctx) }),
+	"Audit.Names":    handler(func(r *request, _ none) (map[uint64]string, error) { return r.store.Audit().Names(r.ctx) }),
 	"Audit.Root":     handler(func(r *request, q uint64) (manifest.Hash, error) { return r.store.Audit().Root(r.ctx, q) }),
 	"Audit.Head":     handler(func(r *request, q sizesAsk) (manifest.Head, error) { return r.store.Audit().Head(r.ctx, q.Size, q.Now) }),
 	"Audit.ProveInclusion": handler(func(r *request, q sizesAsk) (manifest.Inclusion, error) {
@@ -221,7 +221,7 @@ func serveRecords(r *request, q recordsAsk) (out records, err error) {
 		out.Records = append(out.Records, part...)
 		for _, leaf := range part {
 			b, err := archive.Encode(leaf)
-			if err != nil && !errors.Is(err, manifest.ErrNewerFormat) {
+			if err != nil && !errors.Is(err, store.ErrNewerFormat) {
 				return out, err
 			}
 			size += len(b)

@@ -61,11 +61,7 @@ func readable(t testing.TB, path string, key []byte, keyring []byte) map[string]
 	}))
 	require.NoError(t, file.Close())
 	ctx := context.Background()
-<<<<<<< HEAD
-	_, err := wal.Scan(ctx, path+"-wal", nil, 0, func(r wal.Record) error {
-=======
-	_, err = wal.Scan(ctx, path+"-wal", nil, func(r wal.Record) error {
->>>>>>> 04beea0a (Storage: one rotation, no disk reserve, one way to read the log; reading ahead is gone)
+	_, err := wal.Scan(ctx, path+"-wal", nil, func(r wal.Record) error {
 		if !r.Sealed || r.Kind == wal.KindMark {
 			return nil
 		}
