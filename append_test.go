@@ -60,7 +60,7 @@ func (k *converser) say(turns ...Turn) bool {
 	if k.one("expires", 20) {
 		turns[0].ExpiresAt = k.now.Now().Add(time.Hour)
 	}
-	refs, err := k.chat.Append(ctxBG, turns...)
+	refs, err := k.chat.Append(ctx, turns...)
 	if errors.Is(err, ErrInvalid) || errors.Is(err, ErrHeadroom) {
 		return false
 	}
@@ -73,7 +73,7 @@ func (k *converser) say(turns ...Turn) bool {
 	return true
 }
 
-var ctxBG = context.Background()
+var ctx = context.Background()
 
 // call appends one turn with several calls, whose ids may have been used before.
 func (k *converser) call() {
@@ -123,26 +123,26 @@ func (k *converser) step(i int) {
 		k.answer()
 	case 11:
 		a := Artefact{ID: fmt.Sprint("fact-", i), Text: k.any("fact", sayings...), Pinned: k.one("pinned", 8), Tags: []string{k.any("tag", "a", "b")}}
-		must(k.s.Put(ctxBG, a))(k.rt)
+		must(k.s.Put(ctx, a))(k.rt)
 	case 12:
 		cfg := session.Config{Total: rapid.SampledFrom([]int{600, 2000, 8000, 64000}).Draw(k.rt, "window")}
-		if err := k.chat.SetWindow(ctxBG, cfg); !errors.Is(err, ErrHeadroom) {
+		if err := k.chat.SetWindow(ctx, cfg); !errors.Is(err, ErrHeadroom) {
 			require.NoError(k.rt, err)
 		}
 	case 13:
 		if len(k.ids) > 0 {
-			must(k.chat.Pass(ctxBG, session.PassQuery{Keywords: []string{k.any("keyword", "disk", "worker", "nothing")}}))(k.rt)
+			must(k.chat.Pass(ctx, session.PassQuery{Keywords: []string{k.any("keyword", "disk", "worker", "nothing")}}))(k.rt)
 		}
 	case 14:
 		if len(k.ids) > 0 {
 			id := k.any("turn", k.ids...)
 			switch {
 			case k.one("delete", 3):
-				if err := k.s.Delete(ctxBG, id); !errors.Is(err, ErrNotFound) {
+				if err := k.s.Delete(ctx, id); !errors.Is(err, ErrNotFound) {
 					require.NoError(k.rt, err)
 				}
 			default:
-				if err := k.chat.Pin(ctxBG, id); !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrHeadroom) {
+				if err := k.chat.Pin(ctx, id); !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrHeadroom) {
 					require.NoError(k.rt, err)
 				}
 			}
@@ -159,7 +159,7 @@ func (k *converser) ask() {
 		Budget: rapid.SampledFrom([]int{0, 150, 400, 1000, 4000, 60000}).Draw(k.rt, "budget"), TopK: rapid.SampledFrom([]int{0, 0, 1, 5}).Draw(k.rt, "top"),
 		Overflow: rapid.SampledFrom([]budget.Overflow{budget.Fill, budget.Fill, budget.Ladder}).Draw(k.rt, "overflow"),
 	}
-	w := must(k.chat.Inspect(ctxBG))(k.rt)
+	w := must(k.chat.Inspect(ctx))(k.rt)
 	if q.Budget == 0 && w.Limits == nil {
 		q.Budget = 2000
 	}
@@ -175,7 +175,7 @@ func (k *converser) ask() {
 	if len(k.lsns) > 0 && k.one("as of", 6) {
 		q.AsOf = rapid.SampledFrom(k.lsns).Draw(k.rt, "lsn")
 	}
-	a := must(k.s.Assemble(ctxBG, q))(k.rt)
+	a := must(k.s.Assemble(ctx, q))(k.rt)
 	k.lsns = append(k.lsns, a.LSN)
 	require.LessOrEqual(k.rt, a.Tokens, a.Limit)
 	acceptedEverywhere(k.rt, a.Messages())
@@ -196,14 +196,13 @@ func (k *converser) ask() {
 			require.True(k.rt, in[t.ID] || expired[t.ID] || t.Role != "user" || t.Level != session.Raw, "user turn %s of the window: %v", t.ID, a.Left)
 		}
 	}
-	r := must(k.db.Replay(ctxBG, a.Trace))(k.rt)
-	require.Equal(k.rt, a.Text(), r.Text)
+	require.Equal(k.rt, a.Text(), must(k.db.Replay(ctx, a.Trace))(k.rt).Text)
 }
 
 // newestIsThere reports whether the newest user turn was neither deleted, nor has expired, nor left the window.
 func (k *converser) newestIsThere(w *session.Window) bool {
 	i := slices.IndexFunc(w.Turns, func(t session.WindowTurn) bool { return t.ID == k.last })
-	v, err := k.s.Get(ctxBG, k.last)
+	v, err := k.s.Get(ctx, k.last)
 	return i >= 0 && w.Turns[i].Level == session.Raw && err == nil && v.Role == "user" && (v.ExpiresAt.IsZero() || v.ExpiresAt.After(k.now.Now()))
 }
 
@@ -211,8 +210,7 @@ func (k *converser) newestIsThere(w *session.Window) bool {
 // some servers that speak the protocol of another one.
 func acceptedEverywhere(t require.TestingT, msgs []render.Message) {
 	for _, provider := range []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini} {
-		_, err := provider(msgs)
-		require.NoError(t, err, outline(msgs))
+		require.NoError(t, errOf(provider(msgs)), outline(msgs))
 	}
 	ids := map[string]bool{}
 	for _, m := range msgs {
@@ -270,24 +268,21 @@ func TestRepeatedCallIDs(t *testing.T) {
 		result := Turn{ID: fmt.Sprint("result-", round), Role: "tool", ToolCallID: "call_0", Text: fmt.Sprint("first of ", round)}
 		turns := []Turn{{Role: "user", Text: "q"}, call, {Role: "tool", ToolCallID: "call_1", Text: fmt.Sprint("second of ", round)}, result, {Role: "user", Text: "go on"}}
 		if round%2 == 0 {
-			must(chat.Append(ctxBG, turns...))(t)
+			must(chat.Append(ctx, turns...))(t)
 		} else {
 			for _, turn := range turns {
-				must(chat.Append(ctxBG, turn))(t)
+				must(chat.Append(ctx, turn))(t)
 			}
 		}
-		_, err := chat.Append(ctxBG, call, result)
-		require.NoError(t, err, "what comes again under its id is known")
+		require.NoError(t, errOf(chat.Append(ctx, call, result)), "what comes again under its id is known")
 		call.ToolCalls[0].Name = "rm"
-		_, err = chat.Append(ctxBG, call)
-		require.ErrorIs(t, err, ErrInvalid, "control: it says something else")
-		_, err = chat.Append(ctxBG, Turn{Role: "tool", ToolCallID: "call_0", Text: "twice"})
-		require.ErrorIs(t, err, ErrInvalid, "control: it is answered")
+		require.ErrorIs(t, errOf(chat.Append(ctx, call)), ErrInvalid, "control: it says something else")
+		require.ErrorIs(t, errOf(chat.Append(ctx, Turn{Role: "tool", ToolCallID: "call_0", Text: "twice"})), ErrInvalid, "control: it is answered")
 		if round == 6 {
-			require.NoError(t, chat.SetWindow(ctxBG, session.Config{Total: 4000}))
+			require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
 		}
 		for _, budget := range []int{600, 20_000} {
-			a := must(s.Assemble(ctxBG, Query{Text: "go on", Budget: budget, Session: chat.ID()}))(t)
+			a := must(s.Assemble(ctx, Query{Text: "go on", Budget: budget, Session: chat.ID()}))(t)
 			acceptedEverywhere(t, a.Messages())
 			replayed(t, db, a)
 			for _, m := range a.Messages() {
@@ -310,10 +305,10 @@ func TestCallIDsOfPutTurns(t *testing.T) {
 			{Role: "user", Text: "what is in the list?"}, {Role: "assistant", ToolCalls: []ToolCall{{ID: "x", Name: "ls"}}}, {Role: "tool", ToolCallID: "x", Text: fmt.Sprint("list ", i)},
 		} {
 			a.ID, a.Group, a.Seq, a.Provenance = fmt.Sprint("turn-", i, j), "put", int64(10*i+j+1), Chunk
-			must(db.Scope(scope).Put(ctxBG, a))(t)
+			must(db.Scope(scope).Put(ctx, a))(t)
 		}
 	}
-	a := must(db.Scope("acme/agent").Assemble(ctxBG, Query{Text: "list", Budget: 4000, Session: "put"}))(t)
+	a := must(db.Scope("acme/agent").Assemble(ctx, Query{Text: "list", Budget: 4000, Session: "put"}))(t)
 	require.Contains(t, a.Text(), "list 2")
 	acceptedEverywhere(t, a.Messages())
 	replayed(t, db, a)
@@ -335,11 +330,10 @@ func TestLargeToolResult(t *testing.T) {
 			s := db.Scope("acme/agent")
 			chat := s.Session("chat")
 			for i := range 8 {
-				_, err := s.Put(ctxBG, Artefact{ID: fmt.Sprint("runbook-", i), Text: fmt.Sprintf("Runbook %d: when a worker has failed to connect, restart gateway %d.", i, i)})
-				require.NoError(t, err)
+				require.NoError(t, errOf(s.Put(ctx, Artefact{ID: fmt.Sprint("runbook-", i), Text: fmt.Sprintf("Runbook %d: when a worker has failed to connect, restart gateway %d.", i, i)})))
 			}
 			if window > 0 {
-				require.NoError(t, chat.SetWindow(ctxBG, session.Config{Total: window}))
+				require.NoError(t, chat.SetWindow(ctx, session.Config{Total: window}))
 			}
 			turns := []Turn{
 				{Role: "user", Text: "which worker failed to connect, and what of the zebra crossing?"}, {Role: "assistant", ToolCalls: []ToolCall{{ID: "k", Name: "bash"}}},
@@ -349,9 +343,9 @@ func TestLargeToolResult(t *testing.T) {
 			if newest {
 				turns = turns[:3]
 			}
-			must(chat.Append(ctxBG, turns...))(t)
+			must(chat.Append(ctx, turns...))(t)
 			for _, budget := range []int{1500, 4000, 8000} {
-				a, err := s.Assemble(ctxBG, Query{Text: "which worker failed to connect, and what of the zebra crossing?", Budget: budget, Session: chat.ID()})
+				a, err := s.Assemble(ctx, Query{Text: "which worker failed to connect, and what of the zebra crossing?", Budget: budget, Session: chat.ID()})
 				require.NoError(t, err)
 				acceptedEverywhere(t, a.Messages())
 				replayed(t, db, a)
@@ -378,9 +372,9 @@ func TestLargeToolResult(t *testing.T) {
 func TestPinnedPageThatCannotFit(t *testing.T) {
 	db, _ := openTalk(t)
 	s := db.Scope("acme/agent")
-	must(s.Put(ctxBG, Artefact{ID: "core", Text: strings.Repeat("core memory block ", 4000), Pinned: true}))(t)
-	must(s.Put(ctxBG, Artefact{ID: "kettle", Text: "The kettle is in the kitchen."}))(t)
-	a := must(s.Assemble(ctxBG, Query{Text: "where is the kettle?", Budget: 4000}))(t)
+	must(s.Put(ctx, Artefact{ID: "core", Text: strings.Repeat("core memory block ", 4000), Pinned: true}))(t)
+	must(s.Put(ctx, Artefact{ID: "kettle", Text: "The kettle is in the kitchen."}))(t)
+	a := must(s.Assemble(ctx, Query{Text: "where is the kettle?", Budget: 4000}))(t)
 	require.True(t, a.Review)
 	require.Contains(t, a.Text(), "The kettle is in the kitchen.")
 	require.Greater(t, len(a.Blocks), 3, "and what of the pinned pages fits")
@@ -395,19 +389,17 @@ func TestLongQuestion(t *testing.T) {
 	db, chat := openTalk(t)
 	s := db.Scope("acme/agent")
 	for _, word := range []string{"kettle", "lantern", "marble"} {
-		must(s.Put(ctxBG, Artefact{ID: word, Text: "The " + word + " is in the attic."}))(t)
+		must(s.Put(ctx, Artefact{ID: word, Text: "The " + word + " is in the attic."}))(t)
 	}
 	question := "where is the kettle? " + strings.Repeat("ä lot of log ", 4000) + "marble " + strings.Repeat("ä lot of log ", 4000) + " and where is the lantern?"
-	must(chat.Append(ctxBG, Turn{Role: "user", Text: question}))(t)
-	a := must(s.Assemble(ctxBG, Query{Text: question, Budget: 4000, Session: chat.ID()}))(t)
+	must(chat.Append(ctx, Turn{Role: "user", Text: question}))(t)
+	a := must(s.Assemble(ctx, Query{Text: question, Budget: 4000, Session: chat.ID()}))(t)
 	require.Contains(t, a.Text(), "The kettle is in the attic.")
 	require.Contains(t, a.Text(), "The lantern is in the attic.")
 	require.Contains(t, a.Text(), "where is the kettle?", "the turn itself is shown in pieces")
 	require.Contains(t, a.Manifest.Note, fmt.Sprintf("the question has %d bytes", len(question)))
-	found := must(s.Search(ctxBG, question, 3))(t)
-	require.Len(t, found.Hits, 3)
-	b := must(s.Assemble(ctxBG, Query{Text: question[:1000], Budget: 4000}))(t)
-	require.Empty(t, b.Manifest.Note, "the control")
+	require.Len(t, must(s.Search(ctx, question, 3))(t).Hits, 3)
+	require.Empty(t, must(s.Assemble(ctx, Query{Text: question[:1000], Budget: 4000}))(t).Manifest.Note, "the control")
 }
 
 // The tokens of the blocks are those of the context.
@@ -415,12 +407,12 @@ func TestBlockTokensAddUp(t *testing.T) {
 	db, chat := openTalk(t)
 	s := db.Scope("acme/agent")
 	for i := range 58 {
-		must(s.Put(ctxBG, Artefact{ID: fmt.Sprint("fact-", i), Text: fmt.Sprintf("Shelf %d has <b>%d</b> jars of jam.", i, i)}))(t)
+		must(s.Put(ctx, Artefact{ID: fmt.Sprint("fact-", i), Text: fmt.Sprintf("Shelf %d has <b>%d</b> jars of jam.", i, i)}))(t)
 	}
-	must(chat.Append(ctxBG, Turn{Role: "user", Text: "How much jam is on the shelf?"}))(t)
+	must(chat.Append(ctx, Turn{Role: "user", Text: "How much jam is on the shelf?"}))(t)
 	for _, q := range []Query{{Budget: 4000}, {Budget: 700}, {Budget: 2000, Session: chat.ID()}, {Budget: 900, Charge: ChargeContents}} {
 		q.Text = "jars of jam on a shelf"
-		a := must(s.Assemble(ctxBG, q))(t)
+		a := must(s.Assemble(ctx, q))(t)
 		sum := 0
 		for i, b := range a.Blocks {
 			sum += b.Tokens

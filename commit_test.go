@@ -34,16 +34,11 @@ func heldAs(t testing.TB, err error, reason string) *HeldError {
 // invisible requires that nothing of an artefact can be seen by a handle, on any path.
 func invisible(t testing.TB, s *Scope, id, word string) {
 	t.Helper()
-	_, err := s.Get(ctx, id)
-	require.ErrorIs(t, err, ErrNotFound, "get")
-	_, err = s.Recall(ctx, Ref{Scope: s.Name(), ID: id, Version: 1})
-	require.ErrorIs(t, err, ErrNotFound, "getref")
-	_, err = s.Recall(ctx, Ref{ID: id})
-	require.ErrorIs(t, err, ErrNotFound, "recall")
-	_, err = listing.Collect(s.Versions(ctx, id))
-	require.ErrorIs(t, err, ErrNotFound, "history")
-	hits := must(hitsOf(s.Search(ctx, word, 0)))(t)
-	require.NotContains(t, hitIDs(hits), id, "search")
+	require.ErrorIs(t, errOf(s.Get(ctx, id)), ErrNotFound, "get")
+	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{Scope: s.Name(), ID: id, Version: 1})), ErrNotFound, "getref")
+	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{ID: id})), ErrNotFound, "recall")
+	require.ErrorIs(t, errOf(listing.Collect(s.Versions(ctx, id))), ErrNotFound, "history")
+	require.NotContains(t, hitIDs(must(hitsOf(s.Search(ctx, word, 0)))(t)), id, "search")
 	a := assemble(t, s, Query{Text: word, Floor: Scratch})
 	require.NotContains(t, ids(a), id, "assemble")
 	require.Empty(t, left(a, id), "left out")
@@ -109,8 +104,7 @@ func TestGateOfTheHandle(t *testing.T) {
 	heldAs(t, commit(off, Verdict{Confidence: 1}), ReasonNoVerdict)
 	heldAs(t, commit(off, Verdict{Confidence: 1, By: "agent"}), ReasonSelfCertified)
 	for _, gate := range []float64{0, -2, 1.01, math.NaN(), math.Inf(1)} {
-		_, err := db.Scope("d", WithGate(gate)).Get(ctx, "a")
-		require.ErrorIs(t, err, ErrInvalid, gate)
+		require.ErrorIs(t, errOf(db.Scope("d", WithGate(gate)).Get(ctx, "a")), ErrInvalid, gate)
 	}
 }
 
@@ -139,8 +133,7 @@ func TestCommitOrder(t *testing.T) {
 	require.Equal(t, "answer", conflict.Ref.ID)
 	require.Less(t, conflict.Have, conflict.Now)
 	require.NotEqual(t, "new answer", get(t, s, "answer").Text)
-	held := must(listing.Collect(db.Review().Batches(ctx, "", true)))(t)
-	require.Empty(t, held, "a conflict holds nothing")
+	require.Empty(t, must(listing.Collect(db.Review().Batches(ctx, "", true)))(t), "a conflict holds nothing")
 
 	tx = setup()
 	changePolicy()
@@ -170,8 +163,7 @@ func TestStaleContext(t *testing.T) {
 		for _, how := range []OnStale{HoldStale, FailStale, AllowStale} {
 			put(t, parent, Artefact{ID: "policy", Text: "limit 200", TTL: time.Hour, Meta: map[string]string{"of": name}})
 			tx := begin(t, s, WithOnStale(how))
-			a := must(tx.Assemble(ctx, Query{Text: "limit", Budget: 1000}))(t)
-			require.Contains(t, ids(a), "policy")
+			require.Contains(t, ids(must(tx.Assemble(ctx, Query{Text: "limit", Budget: 1000}))(t)), "policy")
 			id := "answer-" + name
 			require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: "you may refund " + words(len(id), 4)}))
 			change()
@@ -179,8 +171,7 @@ func TestStaleContext(t *testing.T) {
 			case HoldStale:
 				held := heldAs(t, err, ReasonStaleContext)
 				require.Equal(t, "policy", held.Stale[0].ID)
-				leaves := must(db.Manifests().ByTrace(ctx, held.Batch))(t)
-				require.Equal(t, name, leaves[0].Stale[0].Reason)
+				require.Equal(t, name, must(db.Manifests().ByTrace(ctx, held.Batch))(t)[0].Stale[0].Reason)
 				invisible(t, s, id, "refund")
 			case FailStale:
 				require.ErrorIs(t, err, ErrStaleContext)
@@ -251,8 +242,7 @@ func TestConflictOnWhatWasAssembled(t *testing.T) {
 			return tx
 		},
 		"resumed": func() *Txn {
-			tx := must(s.Resume(ctx, assemble(t, s, Query{Text: "balance"}).Trace))(t)
-			return tx
+			return must(s.Resume(ctx, assemble(t, s, Query{Text: "balance"}).Trace))(t)
 		},
 		"read": func() *Txn {
 			tx := begin(t, s)
@@ -300,10 +290,8 @@ func TestCommitEnds(t *testing.T) {
 	require.ErrorIs(t, tx.Rollback(), ErrTxnDone)
 	require.ErrorIs(t, tx.Put(ctx, Artefact{ID: "b"}), ErrTxnDone)
 	require.ErrorIs(t, tx.Delete(ctx, "a"), ErrTxnDone)
-	_, err := tx.Get(ctx, "a")
-	require.ErrorIs(t, err, ErrTxnDone)
-	_, err = tx.Assemble(ctx, Query{Text: "x", Budget: 100})
-	require.ErrorIs(t, err, ErrTxnDone)
+	require.ErrorIs(t, errOf(tx.Get(ctx, "a")), ErrTxnDone)
+	require.ErrorIs(t, errOf(tx.Assemble(ctx, Query{Text: "x", Budget: 100})), ErrTxnDone)
 
 	tx = begin(t, s)
 	a := must(tx.Assemble(ctx, Query{Text: "one", Budget: 1000}))(t)
@@ -347,9 +335,8 @@ func TestTransactionSeesItsOwnWrites(t *testing.T) {
 	require.NoError(t, tx.Delete(ctx, "below"))
 	v := must(tx.Get(ctx, "old"))(t)
 	require.Equal(t, "platypus new", v.Text)
-	_, err := tx.Get(ctx, "gone")
-	require.ErrorIs(t, err, ErrNotFound)
-	v, err = tx.Get(ctx, "below")
+	require.ErrorIs(t, errOf(tx.Get(ctx, "gone")), ErrNotFound)
+	v, err := tx.Get(ctx, "below")
 	require.NoError(t, err, "as it will be after the commit")
 	require.Equal(t, "platypus of the parent", v.Text)
 	a := must(tx.Assemble(ctx, Query{Text: "platypus", Budget: 2000}))(t)
@@ -387,11 +374,9 @@ func TestResume(t *testing.T) {
 	heldAs(t, tx.Commit(ctx, good), ReasonStaleContext)
 
 	for _, trace := range []string{"", "nonsense", "01ARZ3NDEKTSV4RRFFQ69G5FAV"} {
-		_, err = s.Resume(ctx, trace)
-		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorIs(t, errOf(s.Resume(ctx, trace)), ErrNotFound)
 	}
-	_, err = db.Scope("acme/other").Resume(ctx, a.Trace)
-	require.ErrorIs(t, err, ErrNotFound, "another scope's trace is no trace")
+	require.ErrorIs(t, errOf(db.Scope("acme/other").Resume(ctx, a.Trace)), ErrNotFound, "another scope's trace is no trace")
 }
 
 // What a context showed of drafts is rendered again whatever became of them: written over, committed, held, dropped; cut
@@ -442,12 +427,10 @@ func TestDraftsKeepWhatWasShown(t *testing.T) {
 	defer tx.Rollback()
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "book", Text: "zebra crossing. " + doc(1, 30_000)}))
 	size := func() int64 {
-		st := must(db.Stats(ctx))(t)
-		return st.LogBytes
+		return must(db.Stats(ctx))(t).LogBytes
 	}
 	before := size()
-	a := must(tx.Assemble(ctx, Query{Text: "zebra", Budget: 1000}))(t)
-	require.Contains(t, ids(a), "book")
+	require.Contains(t, ids(must(tx.Assemble(ctx, Query{Text: "zebra", Budget: 1000}))(t)), "book")
 	require.Less(t, size()-before, int64(100_000), "of 230,000 bytes of text")
 }
 
@@ -543,11 +526,9 @@ func TestReview(t *testing.T) {
 	require.Empty(t, list)
 
 	for _, by := range []string{"", "agent"} {
-		_, err = r.Approve(ctx, first, Approval{By: by})
-		require.Error(t, err)
+		require.Error(t, errOf(r.Approve(ctx, first, Approval{By: by})))
 	}
-	_, err = r.Approve(ctx, first, Approval{By: "agent"})
-	require.ErrorIs(t, err, ErrSelfCertified)
+	require.ErrorIs(t, errOf(r.Approve(ctx, first, Approval{By: "agent"})), ErrSelfCertified)
 	out := must(r.Approve(ctx, first, Approval{By: "anna", Note: "checked"}))(t)
 	require.Equal(t, store.StatusApplied, out.Status)
 	require.Equal(t, Validated, get(t, s, "first").Provenance)
@@ -555,13 +536,11 @@ func TestReview(t *testing.T) {
 	again := must(r.Approve(ctx, first, Approval{By: "berta", HumanVerified: true}))(t)
 	require.Equal(t, out, again)
 	require.Equal(t, Validated, get(t, s, "first").Provenance)
-	_, err = r.Reject(ctx, first, "anna", "")
-	require.ErrorIs(t, err, ErrReviewed)
+	require.ErrorIs(t, errOf(r.Reject(ctx, first, "anna", "")), ErrReviewed)
 
 	out = must(r.Reject(ctx, second, "anna", "wrong"))(t)
 	require.Equal(t, store.StatusRejected, out.Status)
-	_, err = r.Approve(ctx, second, Approval{By: "anna"})
-	require.ErrorIs(t, err, ErrReviewed)
+	require.ErrorIs(t, errOf(r.Approve(ctx, second, Approval{By: "anna"})), ErrReviewed)
 	again = must(r.Reject(ctx, second, "anna", "wrong"))(t)
 	require.Equal(t, out, again)
 	invisible(t, s, "second", "second")
@@ -571,13 +550,10 @@ func TestReview(t *testing.T) {
 	h := must(r.Show(ctx, third))(t)
 	require.Equal(t, "third", h.Conflicts[0].ID)
 	require.Equal(t, "policy", h.StaleNow[0].ID)
-	_, err = r.Approve(ctx, third, Approval{By: "anna", Stale: true})
-	require.ErrorIs(t, err, ErrConflict, "force does not reach over a conflict")
+	require.ErrorIs(t, errOf(r.Approve(ctx, third, Approval{By: "anna", Stale: true})), ErrConflict, "force does not reach over a conflict")
 	require.NoError(t, s.Delete(ctx, "third"))
-	_, err = r.Approve(ctx, third, Approval{By: "anna"})
-	require.ErrorIs(t, err, ErrStaleContext)
-	_, err = s.Get(ctx, "third")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, errOf(r.Approve(ctx, third, Approval{By: "anna"})), ErrStaleContext)
+	require.ErrorIs(t, errOf(s.Get(ctx, "third")), ErrNotFound)
 
 	db = reopen(t, db, opts)
 	s, r = db.Scope("acme"), db.Review()
@@ -630,8 +606,7 @@ func TestIdempotentIDs(t *testing.T) {
 		return tx.Outcome(), err
 	}
 	first := must(commit(s, id, "one", good))(t)
-	second := must(commit(s, id, "one", good))(t)
-	require.Equal(t, first, second)
+	require.Equal(t, first, must(commit(s, id, "one", good))(t))
 	require.Equal(t, "one", get(t, s, "a").Text)
 
 	held := begin(t, s).ID()
@@ -639,13 +614,11 @@ func TestIdempotentIDs(t *testing.T) {
 	heldAs(t, err, ReasonNoVerdict)
 	_, err = commit(s, held, "three", good)
 	heldAs(t, err, ReasonNoVerdict)
-	_, err = commit(s, held, "other", good)
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(commit(s, held, "other", good)), ErrInvalid)
 
 	db = reopen(t, db, opts)
 	s = db.Scope("acme")
-	third := must(commit(s, id, "one", good))(t)
-	require.Equal(t, first, third)
+	require.Equal(t, first, must(commit(s, id, "one", good))(t))
 
 	at := begin(t, s).ID()
 	outcomes := make([]store.Outcome, 8)
@@ -666,10 +639,8 @@ func TestIdempotentIDs(t *testing.T) {
 	require.Equal(t, uint32(1), get(t, s, "b").Version)
 
 	clk.add(7*24*time.Hour + time.Second)
-	_, err = commit(s, id, "late", good)
-	require.ErrorIs(t, err, ErrTxnExpired)
-	_, err = s.Begin(ctx, WithID("no id"))
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(commit(s, id, "late", good)), ErrTxnExpired)
+	require.ErrorIs(t, errOf(s.Begin(ctx, WithID("no id"))), ErrInvalid)
 }
 
 // An answer that says a served page word for word is a touch, not a new page; nothing else is lost by that.
@@ -679,17 +650,14 @@ func TestEchoIsATouch(t *testing.T) {
 	put(t, s, Artefact{ID: "policy", Text: "refunds up to 400"})
 	answer := func(a Artefact) *Txn {
 		tx := begin(t, s, WithOnStale(AllowStale))
-		got := must(tx.Assemble(ctx, Query{Text: "refunds policy", Budget: 2000}))(t)
-		require.Contains(t, ids(got), "policy")
+		require.Contains(t, ids(must(tx.Assemble(ctx, Query{Text: "refunds policy", Budget: 2000}))(t)), "policy")
 		require.NoError(t, tx.Put(ctx, a))
 		return tx
 	}
 	tx := answer(Artefact{ID: "echo", Text: "refunds up to 400"})
 	require.NoError(t, tx.Commit(ctx, good))
-	_, err := s.Get(ctx, "echo")
-	require.ErrorIs(t, err, ErrNotFound)
-	leaves := must(db.Manifests().ByTrace(ctx, tx.ID()))(t)
-	require.True(t, leaves[0].Writes[0].Touch)
+	require.ErrorIs(t, errOf(s.Get(ctx, "echo")), ErrNotFound)
+	require.True(t, must(db.Manifests().ByTrace(ctx, tx.ID()))(t)[0].Writes[0].Touch)
 	require.Equal(t, []Ref{{Scope: "acme", ID: "policy", Page: 1, Version: 1}}, tx.Outcome().Repeats, "the caller is told")
 
 	require.NoError(t, answer(Artefact{ID: "own", Text: "refunds: ask first"}).Commit(ctx, good))
@@ -730,8 +698,7 @@ func TestSpeculativeTrust(t *testing.T) {
 	for id, want := range map[string]Provenance{"b": Validated, "c": Validated, "d": Validated, "e": Tool, "f": Scratch} {
 		require.Equal(t, want, get(t, s, id).Provenance, id)
 	}
-	_, err := s.Put(ctx, Artefact{ID: "a", Provenance: HumanVerified, Text: "x"})
-	require.ErrorIs(t, err, ErrProvenance)
+	require.ErrorIs(t, errOf(s.Put(ctx, Artefact{ID: "a", Provenance: HumanVerified, Text: "x"})), ErrProvenance)
 	require.ErrorIs(t, s.Update(ctx, func(tx *Txn) error {
 		return tx.Put(ctx, Artefact{ID: "a", Provenance: HumanVerified, Text: "x"})
 	}), ErrProvenance)
@@ -739,8 +706,7 @@ func TestSpeculativeTrust(t *testing.T) {
 	v := get(t, s, "fact")
 	require.Equal(t, HumanVerified, v.Provenance)
 	require.Equal(t, []any{"anna", ref}, []any{v.Actor, v.Ref})
-	_, err = db.Admin().PutVerified(ctx, "acme", "", Artefact{ID: "fact", Text: "by nobody"})
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(db.Admin().PutVerified(ctx, "acme", "", Artefact{ID: "fact", Text: "by nobody"})), ErrInvalid)
 }
 
 // Twenty agents count in one artefact, speculatively: a conflict is told, nothing is lost.
@@ -838,10 +804,8 @@ func TestWhatADraftSupersedesHasChanged(t *testing.T) {
 	waits := draft("700")
 	must(db.Admin().PutVerified(ctx, "acme", "kim", Artefact{ID: "limit", Text: "the limit is 500"}))(t)
 	heldAs(t, waits.Commit(ctx, good), ReasonStaleContext)
-	shown := must(db.Review().Show(ctx, held.Batch))(t)
-	require.Equal(t, []Ref{{Scope: "acme", ID: "limit", Page: 1}}, shown.StaleNow)
-	_, err := db.Review().Approve(ctx, held.Batch, Approval{By: "lee"})
-	require.ErrorIs(t, err, ErrStaleContext)
+	require.Equal(t, []Ref{{Scope: "acme", ID: "limit", Page: 1}}, must(db.Review().Show(ctx, held.Batch))(t).StaleNow)
+	require.ErrorIs(t, errOf(db.Review().Approve(ctx, held.Batch, Approval{By: "lee"})), ErrStaleContext)
 
 	first, second := draft("510"), draft("520") // of two that replace the same fact one would be lost
 	require.NoError(t, first.Commit(ctx, good))
@@ -856,10 +820,8 @@ func TestIDsFromTheFuture(t *testing.T) {
 	db := open(t, Options{Clock: clock.now})
 	s := db.Scope("acme")
 	const far = "7ZZZZZZZZZZZZZZZZZZZZZZZZZ"
-	err := s.Update(ctx, func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "a", Text: "t"}) }, WithID(far))
-	require.ErrorIs(t, err, ErrInvalid)
-	_, err = s.Get(ctx, "a")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, s.Update(ctx, func(tx *Txn) error { return tx.Put(ctx, Artefact{ID: "a", Text: "t"}) }, WithID(far)), ErrInvalid)
+	require.ErrorIs(t, errOf(s.Get(ctx, "a")), ErrNotFound)
 }
 
 func TestVerdictLimits(t *testing.T) {
@@ -880,8 +842,7 @@ func TestVerdictLimits(t *testing.T) {
 	var held *HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 1, By: "  "}), &held)
 	require.Equal(t, ReasonNoVerdict, held.Reason, "blanks are nobody")
-	_, err := db.Review().Approve(ctx, held.Batch, Approval{By: "anna", Note: strings.Repeat("x", store.MaxNote+1)})
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(db.Review().Approve(ctx, held.Batch, Approval{By: "anna", Note: strings.Repeat("x", store.MaxNote+1)})), ErrInvalid)
 	tx = begin(t, s)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "b", Text: "t"}))
 	require.NoError(t, tx.Commit(ctx, Verdict{Confidence: 1, By: strings.Repeat("x", store.MaxID), Note: strings.Repeat("x", store.MaxNote)}))
@@ -915,20 +876,17 @@ func TestCommitAfterAFailedWrite(t *testing.T) {
 			require.ErrorContains(t, err, cause.Error(), name)
 		}
 		require.NoError(t, tx.Rollback(), name)
-		err := s.Update(ctx, func(tx *Txn) error {
+		require.ErrorIs(t, s.Update(ctx, func(tx *Txn) error {
 			_ = tx.Put(ctx, Artefact{ID: "half", Text: "the half of it"})
 			_ = fail(tx)
 			return nil
-		})
-		require.ErrorIs(t, err, ErrTxnFailed, name)
+		}), ErrTxnFailed, name)
 		invisible(t, s, "half", "half")
 	}
-	held := must(listing.Collect(db.Review().Batches(ctx, "", true)))(t)
-	require.Empty(t, held)
+	require.Empty(t, must(listing.Collect(db.Review().Batches(ctx, "", true)))(t))
 
 	tx := begin(t, s) // the negative control: a read that finds nothing is no failed write
-	_, err := tx.Get(ctx, "none")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, errOf(tx.Get(ctx, "none")), ErrNotFound)
 	require.ErrorIs(t, tx.Delete(ctx, "none"), ErrNotFound, "nor is one that deletes what is not there")
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "whole", Text: "all of it"}))
 	require.NoError(t, tx.Commit(ctx, good))
@@ -941,13 +899,11 @@ func TestUnchangedOfWhatCannotBeCommitted(t *testing.T) {
 	put(t, s, Artefact{ID: "new", Text: "same"})
 	tx := begin(t, s)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "new", Text: "same", Supersedes: []string{"never"}}))
-	_, err := tx.Unchanged(ctx, "new", 0)
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(tx.Unchanged(ctx, "new", 0)), ErrInvalid)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "never", Text: "now it is"}))
 	must(tx.Unchanged(ctx, "new", 0))(t)
 	require.Error(t, tx.Put(ctx, Artefact{Text: "no id"}))
-	_, err = tx.Unchanged(ctx, "new", 0)
-	require.ErrorIs(t, err, ErrTxnFailed)
+	require.ErrorIs(t, errOf(tx.Unchanged(ctx, "new", 0)), ErrTxnFailed)
 	require.NoError(t, tx.Rollback())
 }
 
@@ -978,8 +934,7 @@ func TestBatchIDsAnswerToTheirBatch(t *testing.T) {
 				require.Equal(t, other.Error(), err.Error(), "the error tells whose the id is")
 			}
 		}
-		_, err = db.Scope("acme/b").Get(ctx, "note")
-		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorIs(t, errOf(db.Scope("acme/b").Get(ctx, "note")), ErrNotFound)
 		again, err := commit("acme/a", applied, "the secret", good)
 		require.NoError(t, err, "the batch itself is not answered")
 		require.Equal(t, first, again)
@@ -1004,15 +959,11 @@ func TestATraceNamesOneAssembly(t *testing.T) {
 	require.ErrorIs(t, theirs, ErrInvalid)
 	require.Equal(t, own.Error(), theirs.Error())
 	tx := begin(t, b)
-	_, err := tx.Assemble(ctx, q)
-	require.ErrorIs(t, err, ErrInvalid)
-	_, err = tx.Assemble(ctx, Query{Text: "refunds", Budget: 500, Trace: tx.Trace()})
-	require.NoError(t, err, "a transaction's own trace is free until its first assembly")
+	require.ErrorIs(t, errOf(tx.Assemble(ctx, q)), ErrInvalid)
+	require.NoError(t, errOf(tx.Assemble(ctx, Query{Text: "refunds", Budget: 500, Trace: tx.Trace()})), "a transaction's own trace is free until its first assembly")
 
 	db = reopen(t, db, Options{})
 	must(db.Admin().Checkpoint(ctx))(t)
-	_, err = db.Scope("acme/b").Assemble(ctx, q)
-	require.ErrorIs(t, err, ErrInvalid)
-	leaves := must(db.Manifests().ByTrace(ctx, mine))(t)
-	require.Len(t, leaves, 1)
+	require.ErrorIs(t, errOf(db.Scope("acme/b").Assemble(ctx, q)), ErrInvalid)
+	require.Len(t, must(db.Manifests().ByTrace(ctx, mine))(t), 1)
 }

@@ -50,8 +50,7 @@ func TestConversationFollows(t *testing.T) {
 				f.compare()
 			}
 			t.Log(f.did)
-			problems := must(db.Admin().Check(context.Background(), nil))(t)
-			require.Empty(t, problems)
+			require.Empty(t, must(db.Admin().Check(context.Background(), nil))(t))
 			require.NoError(t, db.Close())
 		})
 	}
@@ -364,7 +363,6 @@ func (s *headStore) Load(ctx context.Context, in store.Scopes, keys []store.Page
 // A turn that this process appended need not be read back, unless another commit came after it: that may have put something
 // else in its place.
 func TestOwnTurnIsNotReadBack(t *testing.T) {
-	ctx := context.Background()
 	mem := must(storetest.NewMemory(storetest.Config{State: StateKinds()}))(t)
 	st := &headStore{Store: mem}
 	db := must(Open("in memory", Options{Store: st}))(t)
@@ -403,7 +401,6 @@ func TestOwnTurnIsNotReadBack(t *testing.T) {
 // A process that stops while it reads a session anew, because another process changed it, shows it as it is the next time. It
 // had the turns twice once, and refused to append because of them.
 func TestSessionReadAgainAfterItsContextEnded(t *testing.T) {
-	ctx := context.Background()
 	mem := must(storetest.NewMemory(storetest.Config{State: StateKinds()}))(t)
 	var chats []*Session
 	for range 2 {
@@ -427,8 +424,7 @@ func TestSessionReadAgainAfterItsContextEnded(t *testing.T) {
 			ended++
 		}
 		want := must(chats[0].Inspect(ctx))(t)
-		got := must(chats[1].Inspect(ctx))(t)
-		require.Equal(t, want.Turns, got.Turns, n)
+		require.Equal(t, want.Turns, must(chats[1].Inspect(ctx))(t).Turns, n)
 	}
 	require.Greater(t, ended, 3, "control")
 }
@@ -436,7 +432,6 @@ func TestSessionReadAgainAfterItsContextEnded(t *testing.T) {
 // A commit whose context ended may happen all the same, and then the session knows of it: what is shown now is what a
 // process that begins later reads.
 func TestSessionUnknownOutcome(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	refs := must(chat.Append(ctx, Turn{Role: "user", Text: "Keep this in mind."}))(t)
 	id := refs[0].ID
@@ -468,7 +463,6 @@ func TestSessionUnknownOutcome(t *testing.T) {
 
 // Members are listed once after they changed, also by who has opened the database since and writes nothing.
 func TestMembersAreListedOnce(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, talkOptions())
 	chat := db.Scope("acme/agent").Session("chat")
@@ -507,7 +501,6 @@ func TestMembersAreListedOnce(t *testing.T) {
 
 // A session that somebody works with is one for all, and so is a watched one, however many others were used since.
 func TestSessionsHaveOneLock(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	held := db.sessions.Of("acme/agent", "held")
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
@@ -521,14 +514,12 @@ func TestSessionsHaveOneLock(t *testing.T) {
 		return other.Value() == nil // control: nobody holds this one
 	}, time.Minute, 10*time.Millisecond)
 	require.Same(t, held, db.sessions.Of("acme/agent", "held"))
-	again := must(chat.Watch(ctx))(t)
-	require.Same(t, w.in, again.in)
+	require.Same(t, w.in, must(chat.Watch(ctx))(t).in)
 	runtime.KeepAlive(held)
 }
 
 // Many use more sessions than are kept, at the same time, and no turn is lost.
 func TestSessionsBesideEachOther(t *testing.T) {
-	ctx := context.Background()
 	db, _ := openTalk(t)
 	const sessions, writers, rounds = 2 * conversation.Kept, 4, 2
 	var wg sync.WaitGroup
@@ -575,14 +566,12 @@ func twelve(i int) session.PassQuery {
 }
 
 func BenchmarkSession(b *testing.B) {
-	ctx := context.Background()
 	path := filepath.Join(b.TempDir(), "agent.ctx")
 	db, chat := longTalk(b, path)
 	b.Run("pass/turns=10k/words=12", func(b *testing.B) {
 		faults := db.table.stats().Faults
 		for i := 0; b.Loop(); i++ {
-			p := must(chat.Pass(ctx, twelve(i)))(b)
-			require.Len(b, p.Verdicts, 10_000)
+			require.Len(b, must(chat.Pass(ctx, twelve(i)))(b).Verdicts, 10_000)
 		}
 		require.Equal(b, faults, db.table.stats().Faults)
 	})
@@ -618,7 +607,6 @@ func BenchmarkSession(b *testing.B) {
 // its history costs, ten times as many. Assembly and append are measured as the session grows; from 10,000 turns on the
 // window is full, and their cost must stay where it is.
 func BenchmarkLongSession(b *testing.B) {
-	ctx := context.Background()
 	db := must(Open(dbtest.MemoryPath(b), Options{}))(b)
 	defer db.Close()
 	chat := db.Scope("acme/agent").Session("chat")
@@ -682,7 +670,6 @@ func BenchmarkLongSession(b *testing.B) {
 // growTalk appends turns to a watched session until it has had so many from here, and gives how many those are.
 func growTalk(b *testing.B, chat *Session, w *Watcher, r *rand.Rand, have, want int) int {
 	b.Helper()
-	ctx := context.Background()
 	for have < want {
 		turns := make([]Turn, min(400, want-have))
 		for i := range turns {
@@ -701,7 +688,6 @@ func growTalk(b *testing.B, chat *Session, w *Watcher, r *rand.Rand, have, want 
 // BenchmarkAppendBesidePut compares durable appends to a conversation whose window is full with durable puts of the same
 // texts, by turns of ten in one database. An append also writes the row of its turn and makes room in the window.
 func BenchmarkAppendBesidePut(b *testing.B) {
-	ctx := context.Background()
 	db := must(Open(filepath.Join(b.TempDir(), "agent.ctx"), Options{}))(b)
 	defer db.Close()
 	chat := db.Scope("acme/agent").Session("chat")
@@ -754,7 +740,6 @@ func cpuTime(b *testing.B) time.Duration {
 
 // From the commit that crosses the trigger to the commit of the pass, at ten thousand sections.
 func BenchmarkWatchCrossing(b *testing.B) {
-	ctx := context.Background()
 	disk := &timedFS{FS: wal.OS()}
 	files := must(filestore.Open(filestore.Options{Path: filepath.Join(b.TempDir(), "agent.ctx"), FS: disk, State: StateKinds()}))(b)
 	db := must(Open("timed", Options{Store: files}))(b)
@@ -824,7 +809,6 @@ func (f timedFile) Sync() error {
 // Who knows the members of a group as of an LSN and is told only what came after them knows the same as who is told all,
 // whatever was put, put anew, moved, superseded or deleted in between.
 func TestScanMembersSince(t *testing.T) {
-	ctx := context.Background()
 	db := must(Open(dbtest.MemoryPath(t), Options{}))(t)
 	defer db.Close()
 	s := db.Scope("acme")

@@ -27,11 +27,11 @@ func openTest(t *testing.T, path string, opts Options) *DB {
 	elsewhere := OwnedElsewhere(t, path, opts)
 	db := must(Open(path, opts))(t)
 	elsewhere(db)
+	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
 
 func TestPutGetReopen(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, Options{})
 	s := db.Scope("acme/support")
@@ -48,55 +48,41 @@ func TestPutGetReopen(t *testing.T) {
 	require.NoError(t, db.Close())
 
 	db = openTest(t, path, Options{})
-	defer db.Close()
 	s = db.Scope("acme/support/agent-1")
 	v = must(s.Get(ctx, "fact-3"))(t)
 	require.Contains(t, v.Text, "18 dollars")
 	v = must(s.Recall(ctx, Ref{Scope: "acme/support", ID: "fact-3", Version: 1}))(t)
 	require.Contains(t, v.Text, "3 dollars")
-	again := must(hitsOf(s.Search(ctx, "refund policy", 3)))(t)
-	require.Equal(t, hits, again)
-	_, err := db.Scope("acme").Get(ctx, "fact-3")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.Equal(t, hits, must(hitsOf(s.Search(ctx, "refund policy", 3)))(t))
+	require.ErrorIs(t, errOf(db.Scope("acme").Get(ctx, "fact-3")), ErrNotFound)
 	problems = must(db.Admin().Check(ctx, nil))(t)
 	require.Empty(t, problems)
 }
 
 func TestGate(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	defer db.Close()
 	s := db.Scope("acme", WithActor("agent"))
 	must(s.Put(ctx, Artefact{ID: "policy", Text: "refunds up to 400 dollars"}))(t)
 	a := must(s.Assemble(ctx, Query{Text: "how much may I refund?", Budget: 1000}))(t)
 	require.Len(t, a.Blocks, 1)
-	r := must(db.Replay(ctx, a.Trace))(t)
-	require.Equal(t, a.Text(), r.Text)
+	require.Equal(t, a.Text(), must(db.Replay(ctx, a.Trace))(t).Text)
 
 	tx := must(s.Resume(ctx, a.Trace))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "you may refund 400"}))
 	err := tx.Commit(ctx, Verdict{Confidence: .6, By: "checker"})
 	var held *HeldError
 	require.ErrorAs(t, err, &held)
-	_, err = s.Get(ctx, "answer")
-	require.ErrorIs(t, err, ErrNotFound)
-	_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "agent"})
-	require.ErrorIs(t, err, ErrSelfCertified)
+	require.ErrorIs(t, errOf(s.Get(ctx, "answer")), ErrNotFound)
+	require.ErrorIs(t, errOf(db.Review().Approve(ctx, held.Batch, Approval{By: "agent"})), ErrSelfCertified)
 	out := must(db.Review().Approve(ctx, held.Batch, Approval{By: "anna", HumanVerified: true}))(t)
-	again := must(db.Review().Approve(ctx, held.Batch, Approval{By: "anna"}))(t)
-	require.Equal(t, out.LSN, again.LSN)
-	v := must(s.Get(ctx, "answer"))(t)
-	require.Equal(t, HumanVerified, v.Provenance)
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
-	w := must(db.Why(ctx, a.Trace, Ref{ID: "policy"}))(t)
-	require.True(t, w.In)
+	require.Equal(t, out.LSN, must(db.Review().Approve(ctx, held.Batch, Approval{By: "anna"}))(t).LSN)
+	require.Equal(t, HumanVerified, must(s.Get(ctx, "answer"))(t).Provenance)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
+	require.True(t, must(db.Why(ctx, a.Trace, Ref{ID: "policy"}))(t).In)
 }
 
 func TestLostUpdate(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	defer db.Close()
 	s := db.Scope("acme")
 	errs := make(chan error, 20)
 	start := time.Now()
@@ -124,8 +110,7 @@ func TestLostUpdate(t *testing.T) {
 	for range 20 {
 		require.NoError(t, <-errs)
 	}
-	v := must(s.Get(ctx, "counter"))(t)
-	require.Equal(t, "20", v.Text)
+	require.Equal(t, "20", must(s.Get(ctx, "counter"))(t).Text)
 	t.Log(time.Since(start))
 }
 
@@ -315,3 +300,6 @@ func (db *DB) files() *filestore.Store {
 
 // must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
 func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
+
+// errOf returns the error of a call.
+func errOf[T any](_ T, err error) error { return err }

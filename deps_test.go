@@ -109,8 +109,7 @@ type parsed struct {
 
 func parseAll(t *testing.T) parsed {
 	t.Helper()
-	p := must(parseOnce())(t)
-	return p
+	return must(parseOnce())(t)
 }
 
 var parseOnce = sync.OnceValues(func() (parsed, error) {

@@ -28,18 +28,15 @@ import (
 
 func tell(t *testing.T, s *Scope, input string) directive.Decision {
 	t.Helper()
-	d := must(s.Directives().Step(context.Background(), input))(t)
-	return d
+	return must(s.Directives().Step(context.Background(), input))(t)
 }
 
 func stateOf(t require.TestingT, s *Scope) DirectiveState {
-	st := must(s.Directives().State(context.Background()))(t)
-	return st
+	return must(s.Directives().State(context.Background()))(t)
 }
 
 func sound(t require.TestingT, db *DB) {
-	problems := must(db.Admin().Check(context.Background(), nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(context.Background(), nil))(t))
 }
 
 // directiveTexts is what the directive blocks of an assembly say, in their order.
@@ -53,9 +50,7 @@ func directiveTexts(a *Assembly) (texts []string) {
 }
 
 func TestDirectivesOverLevels(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	defer db.Close()
 	acme, support, agent := db.Scope("acme"), db.Scope("acme/support"), db.Scope("acme/support/a7")
 	tell(t, agent, "set premise be brief")
 	tell(t, agent, "use docker")
@@ -101,9 +96,7 @@ func TestDirectivesOverLevels(t *testing.T) {
 
 // A context has the directives whatever the query asks for, and none is made without them.
 func TestDirectivesEnterAlways(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	defer db.Close()
 	s := db.Scope("acme")
 	tell(t, s, "set premise "+strings.Repeat("a long story ", 400)) // far more than a page
 	must(s.Put(ctx, Artefact{ID: "fact", Text: "docker is a tool"}))(t)
@@ -121,12 +114,10 @@ func TestDirectivesEnterAlways(t *testing.T) {
 	}
 	a := must(s.Assemble(ctx, Query{Floor: HumanVerified, Budget: 4000}))(t)
 	require.Equal(t, []manifest.Exclusion{{Reason: triage.BelowFloor, Count: 1}}, a.Manifest.Excluded, "the fact alone is below the floor")
-	_, err := s.Assemble(ctx, Query{Text: "docker", Budget: 500})
-	require.ErrorIs(t, err, ErrBudget)
+	require.ErrorIs(t, errOf(s.Assemble(ctx, Query{Text: "docker", Budget: 500})), ErrBudget)
 }
 
 func TestDirectivesReplayAndThePast(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, Options{})
 	s := db.Scope("acme/a")
@@ -139,13 +130,10 @@ func TestDirectivesReplayAndThePast(t *testing.T) {
 	tell(t, s, "clear state")
 	require.NoError(t, s.Delete(ctx, "rules"))
 	for range 2 {
-		now := must(s.Assemble(ctx, Query{Text: "x", Budget: 1000}))(t)
-		require.Empty(t, now.Blocks, "an empty state has no page")
+		require.Empty(t, must(s.Assemble(ctx, Query{Text: "x", Budget: 1000}))(t).Blocks, "an empty state has no page")
 		for _, was := range []*Assembly{a, b} {
-			r := must(db.Replay(ctx, was.Trace))(t)
-			require.Equal(t, was.Text(), r.Text)
-			again := must(s.Assemble(ctx, Query{Text: "x", Budget: 1000, AsOf: was.LSN}))(t)
-			require.Equal(t, was.Text(), again.Text())
+			require.Equal(t, was.Text(), must(db.Replay(ctx, was.Trace))(t).Text)
+			require.Equal(t, was.Text(), must(s.Assemble(ctx, Query{Text: "x", Budget: 1000, AsOf: was.LSN}))(t).Text())
 		}
 		sound(t, db)
 		require.NoError(t, db.Close())
@@ -158,9 +146,7 @@ func TestDirectivesReplayAndThePast(t *testing.T) {
 // An ancestor prohibits what is in use below: the step below was right when it was taken, and what is shown is what
 // holds now.
 func TestDirectivesOverruled(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	defer db.Close()
 	acme, agent := db.Scope("acme"), db.Scope("acme/a7")
 	tell(t, agent, "set premise be brief")
 	tell(t, agent, "use docker")
@@ -174,8 +160,7 @@ func TestDirectivesOverruled(t *testing.T) {
 	require.Equal(t, []string{"policies:\n- prohibit docker\n", "premise: be brief\npolicies:\n- prohibit shell\n- use vim\n"}, directiveTexts(a))
 	require.Equal(t, manifest.FormRange, a.Blocks[1].Form)
 	require.LessOrEqual(t, a.Tokens, 1000)
-	r := must(db.Replay(ctx, a.Trace))(t)
-	require.Equal(t, a.Text(), r.Text)
+	require.Equal(t, a.Text(), must(db.Replay(ctx, a.Trace))(t).Text)
 	w := must(db.Why(ctx, a.Trace, Ref{Scope: "acme/a7", ID: DirectivesID}))(t)
 	require.Contains(t, strings.Join(w.Steps, "\n"), directivelog.OverruledPart)
 
@@ -193,7 +178,6 @@ func TestDirectivesOverruled(t *testing.T) {
 }
 
 func TestDirectivesRestartWithAQuestion(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, Options{})
 	s := db.Scope("acme", WithActor("ann"))
@@ -229,23 +213,18 @@ func TestDirectivesRestartWithAQuestion(t *testing.T) {
 		Version: 1, At: list[0].At, Actor: "ann", Action: "step", Input: "use podman instead of docker", Decision: d, After: list[0].After,
 	}, list[0])
 	require.Equal(t, d.Prompt, list[0].After.Pending.Prompt)
-	_, err := listing.Collect(s.Directives().Entries(ctx, AtMost(1, "x", nil)))
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(listing.Collect(s.Directives().Entries(ctx, AtMost(1, "x", nil)))), ErrInvalid)
 	require.NoError(t, db.Close())
 
 	db = openTest(t, path, Options{ReadOnly: true})
-	defer db.Close()
 	s = db.Scope("acme")
 	require.Equal(t, directive.Passthrough, tell(t, s, "hello").Kind)
-	_, err = s.Directives().Step(ctx, "use vim")
-	require.ErrorIs(t, err, ErrReadOnly)
+	require.ErrorIs(t, errOf(s.Directives().Step(ctx, "use vim")), ErrReadOnly)
 	require.Equal(t, uint64(2), stateOf(t, s).Version)
 }
 
 func TestDirectivesRestoreAndImport(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	defer db.Close()
 	s := db.Scope("acme")
 	d := s.Directives()
 	tell(t, s, "set premise one")         // 1
@@ -278,17 +257,14 @@ func TestDirectivesRestoreAndImport(t *testing.T) {
 	require.NoError(t, d.Import(ctx, directive.Session{State: state}))
 	require.NoError(t, d.Import(ctx, directive.Session{State: state}))
 	require.Equal(t, version+1, stateOf(t, s).Version)
-	err := d.Import(ctx, directive.Session{Pending: &directive.Pending{New: "the"}})
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, d.Import(ctx, directive.Session{Pending: &directive.Pending{New: "the"}}), ErrInvalid)
 	list = must(listing.Collect(d.Entries(ctx, AtMost(2, "", nil))))(t)
 	require.Equal(t, []string{"import", "restore"}, []string{list[0].Action, list[1].Action})
 	sound(t, db)
 }
 
 func TestDirectivesApply(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	defer db.Close()
 	tell(t, db.Scope("acme"), "prohibit shell")
 	s := db.Scope("acme/a")
 	o, err := s.Directives().Apply(ctx, []directive.Message{
@@ -314,17 +290,14 @@ func TestDirectivesApply(t *testing.T) {
 
 // What the gate is for, and what pages say, has nothing to do with directives.
 func TestDirectivesAreNotGatedAndPagesDoNotStep(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{Gate: 1})
-	defer db.Close()
 	s := db.Scope("acme", WithActor("agent"))
 	tell(t, s, "prohibit shell")
 	for _, id := range []string{"user", "system"} {
 		must(s.Put(ctx, Artefact{ID: id, Kind: KindMessage, Role: id, Text: "remove policy shell"}))(t)
 	}
 	tx := must(s.Begin(ctx))(t)
-	a := must(tx.Assemble(ctx, Query{Text: "remove policy shell", Budget: 1000}))(t)
-	require.Len(t, a.Blocks, 3)
+	require.Len(t, must(tx.Assemble(ctx, Query{Text: "remove policy shell", Budget: 1000}))(t).Blocks, 3)
 	require.Equal(t, uint64(1), stateOf(t, s).Version)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "clear state"}))
 	tell(t, s, "use vim") // takes effect at once, whatever becomes of the answer
@@ -333,14 +306,11 @@ func TestDirectivesAreNotGatedAndPagesDoNotStep(t *testing.T) {
 	require.ErrorAs(t, err, &held)
 	require.Equal(t, ReasonStaleContext, held.Reason, "the answer was written under other directives")
 	require.Equal(t, uint64(2), stateOf(t, s).Version)
-	pending := must(listing.Collect(db.Review().Batches(ctx, "", false)))(t)
-	require.Len(t, pending, 1)
+	require.Len(t, must(listing.Collect(db.Review().Batches(ctx, "", false)))(t), 1)
 }
 
 func TestReservedIDs(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	defer db.Close()
 	s := db.Scope("acme/a")
 	tell(t, s, "use vim")
 	tx := must(s.Begin(ctx))(t)
@@ -370,9 +340,7 @@ func TestReservedIDs(t *testing.T) {
 }
 
 func TestDirectivesRefuseOddInput(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	defer db.Close()
 	s := db.Scope("acme")
 	long := strings.Repeat("x", directivelog.MaxInput-len("use "))
 	for _, c := range []struct {
@@ -388,21 +356,16 @@ func TestDirectivesRefuseOddInput(t *testing.T) {
 	}
 	done, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err := s.Directives().Step(done, "use y")
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = db.Scope("a//b").Directives().Step(ctx, "use y")
-	require.ErrorIs(t, err, ErrInvalid)
-	_, err = listing.Collect(db.Scope("a//b").Directives().Entries(ctx))
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(s.Directives().Step(done, "use y")), context.Canceled)
+	require.ErrorIs(t, errOf(db.Scope("a//b").Directives().Step(ctx, "use y")), ErrInvalid)
+	require.ErrorIs(t, errOf(listing.Collect(db.Scope("a//b").Directives().Entries(ctx))), ErrInvalid)
 	require.Equal(t, uint64(2), stateOf(t, s).Version)
 	sound(t, db)
 }
 
 // The leaf names actor, action and version; what was said is in no leaf.
 func TestDirectiveLeaf(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	defer db.Close()
 	s := db.Scope("acme", WithActor("ann"))
 	tell(t, s, "prohibit zyzzyva")
 	tell(t, s, "use zyzzyva instead of quux")
@@ -410,15 +373,13 @@ func TestDirectiveLeaf(t *testing.T) {
 	tell(t, s, "hello zyzzyva")
 	require.NoError(t, s.Directives().Restore(ctx, 0))
 	var leaves []*manifest.Record
-	err := store.EachRecord(ctx, db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
-		body := must(archive.Encode(r))(t)
-		require.NotContains(t, string(body), "zyzzyva")
+	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
+		require.NotContains(t, string(must(archive.Encode(r))(t)), "zyzzyva")
 		if r.Type == manifest.TypeDirective {
 			leaves = append(leaves, r)
 		}
 		return nil
-	})
-	require.NoError(t, err)
+	}))
 	require.Len(t, leaves, 4)
 	for i, l := range leaves {
 		require.Equal(t, fmt.Sprint("version ", i+1), l.Note)
@@ -432,9 +393,7 @@ func TestDirectiveLeaf(t *testing.T) {
 }
 
 func TestDirectivesConcurrently(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	defer db.Close()
 	scopes := []*Scope{db.Scope("acme"), db.Scope("acme/a")}
 	const each = 20
 	var all sync.WaitGroup
@@ -482,7 +441,6 @@ func TestDirectivesCrash(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "agent.ctx")
 	db := openTest(t, path, Options{})
-	defer db.Close()
 	s := db.Scope("acme")
 	tell(t, s, "set premise old")
 	segments := must(filepath.Glob(path + "-wal/*"))(t)
@@ -527,11 +485,9 @@ func changedUpTo(from, to []byte) int {
 
 // The negative control of every test that calls sound: forms that differ are found.
 func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
-	ctx := context.Background()
 	row := func(version uint64, premise string) []byte {
 		state := must(directive.NewState(premise))(t)
-		b := must(directivelog.Pack(&directive.Entry{Version: version, After: directive.Session{State: state}}))(t)
-		return b
+		return must(directivelog.Pack(&directive.Entry{Version: version, After: directive.Session{State: state}}))(t)
 	}
 	log := directivelog.LogKey
 	for name, state := range map[string][]store.StateRow{
@@ -549,14 +505,12 @@ func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 			tell(t, db.Scope("acme"), "set premise old")
 			sound(t, db)
 			id := must(db.newID())(t)
-			_, err := db.store.Commit(ctx, store.Batch{ID: id, Scope: "b", Actor: "x", Now: db.opts.Clock(), State: state, Leaf: manifest.Record{Type: manifest.TypeCommit}})
-			require.NoError(t, err)
+			require.NoError(t, errOf(db.store.Commit(ctx, store.Batch{ID: id, Scope: "b", Actor: "x", Now: db.opts.Clock(), State: state, Leaf: manifest.Record{Type: manifest.TypeCommit}})))
 			problems := must(db.Admin().Check(ctx, nil))(t)
 			require.NotEmpty(t, problems)
 			if name == "damaged" {
 				require.Equal(t, "I10", problems[0].Invariant)
-				_, err = listing.Collect(db.Scope("acme").Directives().Entries(ctx))
-				require.ErrorIs(t, err, ErrCorrupt)
+				require.ErrorIs(t, errOf(listing.Collect(db.Scope("acme").Directives().Entries(ctx))), ErrCorrupt)
 				return
 			}
 			require.Equal(t, "I14", problems[0].Invariant)
@@ -566,7 +520,6 @@ func TestCheckFindsDirectivesThatDiffer(t *testing.T) {
 
 // A damaged fact is left out and says so; without its directives there is no context.
 func TestNoContextWithoutItsDirectives(t *testing.T) {
-	ctx := context.Background()
 	for _, damaged := range []string{"premise: old", "a fact"} {
 		db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{WorkingSet: -1})
 		s := db.Scope("acme")
@@ -601,9 +554,7 @@ func (c cancelling) Count(text string) int {
 func TestAStepThatHasBegunIsSeenThrough(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{Counter: cancelling{token.Default(), cancel}})
-	defer db.Close()
-	d := must(db.Scope("acme").Directives().Step(ctx, "use vim"))(t)
-	require.True(t, d.Changed)
+	require.True(t, must(db.Scope("acme").Directives().Step(ctx, "use vim"))(t).Changed)
 	require.Error(t, ctx.Err())
 	require.Equal(t, uint64(1), stateOf(t, db.Scope("acme")).Version)
 }
@@ -611,7 +562,6 @@ func TestAStepThatHasBegunIsSeenThrough(t *testing.T) {
 // The database equals package directive over a chain of sessions in memory, and a context says what holds.
 func TestDirectivesModel(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	names := []string{"a", "a/b", "a/b/c"}
 	items := []string{"x", "The X", "y", "z"}
 	inputs := rapid.Custom(func(t *rapid.T) string {
@@ -680,8 +630,7 @@ func TestDirectivesModel(t *testing.T) {
 			}
 		}
 		for _, a := range past {
-			r := must(db.Replay(ctx, a.Trace))(rt)
-			require.Equal(rt, a.Text(), r.Text)
+			require.Equal(rt, a.Text(), must(db.Replay(ctx, a.Trace))(rt).Text)
 			again := must(db.Scope(names[2]).Assemble(ctx, Query{Text: "x", Budget: 2000, AsOf: a.LSN}))(rt)
 			require.Equal(rt, directiveTexts(a), directiveTexts(again))
 		}
@@ -745,7 +694,6 @@ func TestLongDirective(t *testing.T) {
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2*len(long)+(6<<20)), verb) // of which the inputs themselves are two
 	}
 	for _, prose := range []string{"users say: " + long, long, "clear state" + strings.Repeat(" ", directivelog.MaxInput) + "later"} {
-		got := must(d.Step(t.Context(), prose))(t)
-		require.Zero(t, got.Kind)
+		require.Zero(t, must(d.Step(t.Context(), prose))(t).Kind)
 	}
 }

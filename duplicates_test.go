@@ -54,8 +54,7 @@ func TestDuplicatesTakeOnePlace(t *testing.T) {
 	require.False(t, why.In)
 	require.Contains(t, why.Twin, kept)
 	require.Contains(t, strings.Join(why.Steps, "\n"), "it says the same as acme:"+kept)
-	replay := must(db.Replay(t.Context(), a.Trace))(t)
-	require.True(t, replay.Same)
+	require.True(t, must(db.Replay(t.Context(), a.Trace))(t).Same)
 }
 
 // A person's word stands before one that is only ranked higher, and all that is protected stays.
@@ -135,6 +134,5 @@ func TestSearchNamesADuplicateOnce(t *testing.T) {
 	require.Len(t, found.Left, 1)
 	require.Equal(t, "a", found.Left[0].Ref.ID)
 	require.Equal(t, "b", found.Left[0].DuplicateOf.ID)
-	w := must(s.Search(ctx, "office closed", 2))(t)
-	require.Empty(t, w.Left, "the control: nothing says the same")
+	require.Empty(t, must(s.Search(ctx, "office closed", 2))(t).Left, "the control: nothing says the same")
 }

@@ -1,7 +1,6 @@
 package ctxpage_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log"
@@ -65,7 +64,6 @@ func ExampleOpen() {
 func ExampleScope_Put() {
 	db, done := temporary()
 	defer done()
-	ctx := context.Background()
 	s := db.Scope("acme/support")
 
 	for _, text := range []string{"Refunds up to $200.", "Refunds up to $400.", "Refunds up to $400."} {
@@ -87,7 +85,6 @@ func ExampleScope_Put() {
 func ExampleScope_Assemble() {
 	db, done := temporary()
 	defer done()
-	ctx := context.Background()
 	s := db.Scope("acme/support")
 	for _, a := range []ctxpage.Artefact{
 		{ID: "rules", Kind: ctxpage.KindSystem, Text: "You answer billing questions."},
@@ -120,7 +117,6 @@ func ExampleScope_Assemble() {
 func ExampleTxn_Commit() {
 	db, done := temporary()
 	defer done()
-	ctx := context.Background()
 	s := db.Scope("acme/support", ctxpage.WithActor("agent-7"))
 	_, err := s.Put(ctx, ctxpage.Artefact{ID: "refunds", Text: "Refunds up to $400 need no approval."})
 	check(err)
@@ -157,7 +153,6 @@ func ExampleTxn_Commit() {
 func ExampleDB_Review() {
 	db, done := temporary()
 	defer done()
-	ctx := context.Background()
 	s := db.Scope("acme/support", ctxpage.WithActor("agent-7"))
 	tx, err := s.Begin(ctx)
 	check(err)
@@ -186,7 +181,6 @@ func ExampleDB_Review() {
 func ExampleDB_Replay() {
 	db, done := temporary()
 	defer done()
-	ctx := context.Background()
 	s := db.Scope("acme/support")
 	_, err := s.Put(ctx, ctxpage.Artefact{ID: "refunds", Text: "Refunds up to $200."})
 	check(err)
@@ -212,7 +206,6 @@ func ExampleDB_Replay() {
 func ExampleScope_Artefacts() {
 	db, done := temporary()
 	defer done()
-	ctx := context.Background()
 	s := db.Scope("acme/support")
 	for _, id := range []string{"refunds", "returns", "vouchers"} {
 		_, err := s.Put(ctx, ctxpage.Artefact{ID: id, Text: "About " + id})

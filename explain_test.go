@@ -23,8 +23,7 @@ import (
 func newestLeaf(t *testing.T, db *DB) *manifest.Record {
 	t.Helper()
 	size := must(db.Manifests().Size(t.Context()))(t)
-	leaf := must(db.Manifests().Leaf(t.Context(), size-1))(t)
-	return leaf
+	return must(db.Manifests().Leaf(t.Context(), size-1))(t)
 }
 
 // A turn that was written from a context names its trace wherever it is read: in the window, in a recall, in an explanation
@@ -84,8 +83,7 @@ func TestMemoriesNameTheirContext(t *testing.T) {
 	db := open(t, Options{})
 	s := db.Scope("acme")
 	must(s.Put(ctx, Artefact{ID: "policy", Text: "Refunds take 14 days."}))(t)
-	v := must(s.Get(ctx, "policy"))(t)
-	require.Empty(t, v.Trace, "the host put it")
+	require.Empty(t, must(s.Get(ctx, "policy"))(t).Trace, "the host put it")
 	a := must(s.Assemble(ctx, Query{Text: "refunds", Budget: 1000}))(t)
 	for id, confidence := range map[string]float64{"sure": .9, "unsure": .1} {
 		tx, err := db.Scope("acme", Gated()).Resume(ctx, a.Trace)
@@ -97,8 +95,7 @@ func TestMemoriesNameTheirContext(t *testing.T) {
 			_, err = db.Review().Approve(ctx, held.Batch, Approval{By: "kim"})
 		}
 		require.NoError(t, err)
-		v := must(s.Get(ctx, id))(t)
-		require.Equal(t, a.Trace, v.Trace, id)
+		require.Equal(t, a.Trace, must(s.Get(ctx, id))(t).Trace, id)
 	}
 }
 
@@ -115,8 +112,7 @@ func TestReplayAndReviewLeaveManifests(t *testing.T) {
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), &held)
 
 	leaves := func() uint64 {
-		n := must(db.Manifests().Size(ctx))(t)
-		return n
+		return must(db.Manifests().Size(ctx))(t)
 	}
 	was := leaves()
 	for _, read := range []struct {
@@ -142,8 +138,7 @@ func TestReplayAndReviewLeaveManifests(t *testing.T) {
 		}
 		was++
 	}
-	_, err := db.Scope("other").Replay(ctx, a.Trace)
-	require.ErrorIs(t, err, ErrNotFound, "a handle replays its own contexts alone")
+	require.ErrorIs(t, errOf(db.Scope("other").Replay(ctx, a.Trace)), ErrNotFound, "a handle replays its own contexts alone")
 	require.NoError(t, db.Replayable(ctx, a.Trace))
 	list := must(listing.Collect(db.Review().Batches(ctx, "acme", false)))(t)
 	require.Len(t, list, 1)
@@ -151,8 +146,7 @@ func TestReplayAndReviewLeaveManifests(t *testing.T) {
 	require.Empty(t, list[0].Writes[0].Pages[0].Text)
 	require.Positive(t, list[0].Writes[0].Tokens)
 	require.Equal(t, was, leaves())
-	_, err = s.Resume(ctx, a.Trace)
-	require.NoError(t, err, "a replay does not join the read set")
+	require.NoError(t, errOf(s.Resume(ctx, a.Trace)), "a replay does not join the read set")
 }
 
 // Leaves lists the audit by what somebody remembers of a call.
@@ -217,8 +211,7 @@ func TestTraceOfATurnThatNamesNoAssembly(t *testing.T) {
 		}
 	}
 	require.Equal(t, before, dbtest.SizeOf(db.Manifests()))
-	turns := must(listing.Collect(chat.Turns(ctx, 0)))(t)
-	require.Empty(t, turns)
+	require.Empty(t, must(listing.Collect(chat.Turns(ctx, 0)))(t))
 	invisible(t, s, "answer", "at most 400")
 
 	a := assemble(t, s, Query{Text: "refunds"}) // the negative control; its trace in another spelling is the same
@@ -229,8 +222,7 @@ func TestTraceOfATurnThatNamesNoAssembly(t *testing.T) {
 			require.Equal(t, trace, turn.Trace, "the caller's turn stays as it is")
 		}
 	}
-	leaves := must(db.Manifests().ByTrace(ctx, a.Trace))(t)
-	require.Len(t, leaves, 3)
+	require.Len(t, must(db.Manifests().ByTrace(ctx, a.Trace))(t), 3)
 }
 
 // talk puts a conversation, "Speaker: text", a turn a line.
@@ -260,8 +252,7 @@ func TestWhyTellsOfTurns(t *testing.T) {
 
 	a := must(s.Assemble(t.Context(), Query{Text: "Which shoes did Caroline buy in May 2023?", Budget: 2000}))(t)
 	steps := func(id string) string {
-		why := must(db.Why(t.Context(), a.Trace, Ref{ID: id}))(t)
-		return strings.Join(why.Steps, "\n")
+		return strings.Join(must(db.Why(t.Context(), a.Trace, Ref{ID: id}))(t).Steps, "\n")
 	}
 	first := steps("2023-05-00")
 	require.Contains(t, first, "spoken by Caroline, whom the question names")
@@ -325,7 +316,6 @@ func writers(v any) (out []string) {
 // TestHostsReadTheAuditOnly: nothing that a host gets of the audit can append a leaf, and a body or a leaf that the host
 // changes is the host's own copy.
 func TestHostsReadTheAuditOnly(t *testing.T) {
-	ctx := context.Background()
 	path := t.TempDir() + "/agent.ctx"
 	db := must(Open(path, Options{}))(t)
 	s := db.Scope("acme")
@@ -346,8 +336,7 @@ func TestHostsReadTheAuditOnly(t *testing.T) {
 		require.NoError(t, c.Close(), "a host cannot close the log under the database")
 	}
 	must(db.Manifests().Verify(ctx, nil, nil))(t)
-	_, err = s.Get(ctx, "policy")
-	require.NoError(t, err, "the database goes on writing")
+	require.NoError(t, errOf(s.Get(ctx, "policy")), "the database goes on writing")
 	require.NoError(t, db.Close())
 	db = must(Open(path, Options{}))(t)
 	require.NoError(t, db.Close())
@@ -365,7 +354,6 @@ func TestWritersSeesALog(t *testing.T) {
 }
 
 func TestRefOfNamesPagesOfAnyScope(t *testing.T) {
-	ctx := context.Background()
 	db := must(Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{}))(t)
 	defer db.Close()
 	must(db.Scope("acme/support").Put(ctx, Artefact{ID: "policy", Text: "refunds"}))(t)
@@ -375,7 +363,6 @@ func TestRefOfNamesPagesOfAnyScope(t *testing.T) {
 
 // The leaf says of a page that found no place what it would have taken.
 func TestLeftOutPagesKeepTheirTokens(t *testing.T) {
-	ctx := context.Background()
 	db := must(Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{}))(t)
 	defer db.Close()
 	s := db.Scope("acme")
@@ -394,7 +381,6 @@ func TestLeftOutPagesKeepTheirTokens(t *testing.T) {
 // What is superseded is told with the name of what answers for it, and a page that an artefact does not have is told apart
 // from an artefact that is not there.
 func TestWhyNamesWhatItMeans(t *testing.T) {
-	ctx := context.Background()
 	db := must(Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{}))(t)
 	defer db.Close()
 	s := db.Scope("acme")
@@ -403,8 +389,7 @@ func TestWhyNamesWhatItMeans(t *testing.T) {
 	}
 	a := must(s.Assemble(ctx, Query{Text: "shipping", Budget: 500}))(t)
 	told := func(ref Ref) string {
-		w := must(db.Why(ctx, a.Trace, ref))(t)
-		return strings.Join(w.Steps, "\n")
+		return strings.Join(must(db.Why(ctx, a.Trace, ref))(t).Steps, "\n")
 	}
 	require.Contains(t, told(Ref{ID: "old"}), "superseded by acme:new#1@1")
 	for _, ref := range []Ref{{ID: "new", Page: 9}, {Scope: "acme", ID: "new", Version: 7}} {

@@ -48,8 +48,7 @@ func forms(a *Assembly) map[manifest.Form]int {
 // replays requires that an assembly is rendered again to its very bytes.
 func replays(t testing.TB, db *DB, a *Assembly) {
 	t.Helper()
-	r := must(db.Replay(ctx, a.Trace))(t)
-	require.Equal(t, a.Text(), r.Text)
+	require.Equal(t, a.Text(), must(db.Replay(ctx, a.Trace))(t).Text)
 }
 
 func TestFillTiers(t *testing.T) {
@@ -92,8 +91,7 @@ func TestFillTiers(t *testing.T) {
 	require.ErrorAs(t, err, &short)
 	require.Equal(t, short.Need-short.Have, short.Shortfall)
 	need := 12 + short.Shortfall
-	_, err = s.Assemble(ctx, q(need+8))
-	require.NoError(t, err, "the shortfall is what was missing, but for a rounding of the whole")
+	require.NoError(t, errOf(s.Assemble(ctx, q(need+8))), "the shortfall is what was missing, but for a rounding of the whole")
 }
 
 // The tier of Fill is about red and yellow pages. Green ones that are left out do not show in it; a page beyond the top K does.
@@ -350,8 +348,7 @@ func TestSummarizer(t *testing.T) {
 	require.Equal(t, a.Text(), assemble(t, s, q).Text(), "and from the file, without the summarizer")
 
 	put(t, s, Artefact{ID: "doc-03", Kind: KindChunk, Text: doc(99, 120)})
-	_, err := s.Get(ctx, id)
-	require.ErrorIs(t, err, ErrDirty, "the page changed: its summary is dirty")
+	require.ErrorIs(t, errOf(s.Get(ctx, id)), ErrDirty, "the page changed: its summary is dirty")
 	c := assemble(t, s, q)
 	require.NotContains(t, c.Text(), "of page 3 ", "nothing of the old page, summed up or not")
 	require.Equal(t, map[manifest.Form]int{manifest.FormSummary: 5, manifest.FormRange: 1}, forms(c))
@@ -378,8 +375,7 @@ func TestSummarizerFails(t *testing.T) {
 			for _, p := range a.Manifest.Pages {
 				require.Contains(t, p.Reason, "summarizer")
 			}
-			list := must(listing.Collect(s.Artefacts(ctx, "")))(t)
-			require.Len(t, list, 3, "nothing was stored")
+			require.Len(t, must(listing.Collect(s.Artefacts(ctx, "")))(t), 3, "nothing was stored")
 			replays(t, db, a)
 		})
 	}
@@ -533,8 +529,7 @@ func TestDiff(t *testing.T) {
 	require.Len(t, d.In, 1)
 	require.Equal(t, "acme:doc-09#1@1", db.RefOf(ctx, d.In[0].Num))
 	require.Len(t, d.Changed, 3, "three are ranges now")
-	_, err := db.Diff(ctx, a.Trace, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, errOf(db.Diff(ctx, a.Trace, "01ARZ3NDEKTSV4RRFFQ69G5FAV")), ErrNotFound)
 }
 
 // Why answers for what was never a candidate, and tells each case from the others.

@@ -72,8 +72,7 @@ func TestGatedHandleWritesNothing(t *testing.T) {
 	afterLSN, afterContent := state()
 	require.Equal(t, lsn, afterLSN)
 	require.Equal(t, content, afterContent)
-	names := must(listing.Collect(agent.Sessions(ctx)))(t)
-	require.Equal(t, []string{"chat"}, names)
+	require.Equal(t, []string{"chat"}, must(listing.Collect(agent.Sessions(ctx)))(t))
 
 	// The negative control: the host may all of it that does not fail for reasons of its own.
 	for _, try := range []func() error{
@@ -189,8 +188,7 @@ func TestGatedDrafts(t *testing.T) {
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "zebras are refunded"}))
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "said", Role: "assistant", Text: "zebras, he said", Group: "chat", Seq: 2}))
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "note", Text: "a better note", Supersedes: nil}))
-	v := must(tx.Get(ctx, "answer"))(t)
-	require.Equal(t, Scratch, v.Provenance)
+	require.Equal(t, Scratch, must(tx.Get(ctx, "answer"))(t).Provenance)
 	a := must(tx.Assemble(ctx, Query{Text: "zebras", Budget: 1000}))(t)
 	for _, b := range a.Blocks {
 		if b.Ref.ID == "answer" {
@@ -214,8 +212,7 @@ func TestGatedVerdicts(t *testing.T) {
 	put(t, host, Artefact{ID: "policy", Text: "refunds up to 400"})
 	theirs := assemble(t, host, Query{Text: "refunds"})
 	agent := db.Scope("acme", WithActor("agent"), Gated(), JudgedBy(e))
-	_, err := agent.Resume(ctx, theirs.Trace)
-	require.ErrorIs(t, err, ErrGated)
+	require.ErrorIs(t, errOf(agent.Resume(ctx, theirs.Trace)), ErrGated)
 	mine := assemble(t, agent, Query{Text: "refunds"})
 	tx := must(agent.Resume(ctx, mine.Trace))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "zebras are refunded"}))
@@ -232,8 +229,7 @@ func TestGatedVerdicts(t *testing.T) {
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "again", Text: "me"}))
 		require.ErrorIs(t, tx.Commit(ctx, self), ErrHeld)
 	}
-	_, err = db.Scope("acme", Gated(), WithGate(GateOff)).Begin(ctx)
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(db.Scope("acme", Gated(), WithGate(GateOff)).Begin(ctx)), ErrInvalid)
 }
 
 // Between a draft and its commit somebody verifies what it supersedes.

@@ -260,8 +260,7 @@ func TestGCKeeps(t *testing.T) {
 			}
 			loosen()
 			require.Contains(t, refStrings(gc(t, db, c.loosen).Refs), "acme:a@1")
-			_, err = s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
-			require.ErrorIs(t, err, ErrGone)
+			require.ErrorIs(t, errOf(s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})), ErrGone)
 		})
 	}
 }
@@ -342,8 +341,7 @@ func TestGCSharedPages(t *testing.T) {
 	for range 2 {
 		s = db.Scope("acme")
 		for v, want := range map[uint32]string{1: text("zebra", "apple"), 3: text("zebra", "harbour"), 4: text("copper", "harbour"), 6: text("copper", "piano")} {
-			old := must(s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: v}))(t)
-			require.Equal(t, want, old.Text)
+			require.Equal(t, want, must(s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: v}))(t).Text)
 		}
 		db = reopen(t, db, opts)
 	}
@@ -404,15 +402,12 @@ func TestGCExpired(t *testing.T) {
 	require.Equal(t, "expired", rep.Reasons[0].Reason)
 	for range 2 {
 		s = db.Scope("acme")
-		_, err := s.Get(ctx, "a")
-		require.ErrorIs(t, err, ErrNotFound, "it is deleted")
-		_, err = s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
-		require.ErrorIs(t, err, ErrGone)
+		require.ErrorIs(t, errOf(s.Get(ctx, "a")), ErrNotFound, "it is deleted")
+		require.ErrorIs(t, errOf(s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})), ErrGone)
 		require.Equal(t, "violin", get(t, s, "b").Text)
 		db = reopen(t, db, opts)
 	}
-	leaves := must(db.Manifests().ByTrace(ctx, rep.Trace))(t)
-	require.Len(t, leaves, 2, "a delete and a drop")
+	require.Len(t, must(db.Manifests().ByTrace(ctx, rep.Trace))(t), 2, "a delete and a drop")
 }
 
 // What is told of a context of which a version is gone.
@@ -432,10 +427,8 @@ func TestGCReplay(t *testing.T) {
 		_, err = db.Replay(ctx, past.Trace)
 		require.ErrorIs(t, err, ErrGone)
 		require.ErrorContains(t, err, "acme:a#1@1, dropped by gc "+rep.Trace+" at 2026-03-01T12:00:00Z")
-		r := must(db.Replay(ctx, now.Trace))(t)
-		require.True(t, r.Same)
-		why := must(db.Why(ctx, past.Trace, Ref{ID: "a"}))(t)
-		require.Equal(t, before, why)
+		require.True(t, must(db.Replay(ctx, now.Trace))(t).Same)
+		require.Equal(t, before, must(db.Why(ctx, past.Trace, Ref{ID: "a"}))(t))
 		require.Equal(t, "acme:a#1@1", db.RefOf(ctx, 1))
 
 		// An answer to the old context is still one to a context that has changed.
@@ -463,8 +456,7 @@ func TestGCScope(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 	require.NotErrorIs(t, err, ErrGone)
 	for _, bad := range []GCOptions{{Scope: "/"}, {KeepVersions: -1}, {By: "\x00"}} {
-		_, err := db.Admin().GC(ctx, bad)
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, errOf(db.Admin().GC(ctx, bad)), ErrInvalid)
 	}
 }
 
@@ -477,8 +469,7 @@ func TestGCDefaults(t *testing.T) {
 	require.NoError(t, db.Close())
 	opts.ReadOnly = true
 	ro := openAt(t, db.Path(), opts)
-	_, err := ro.Admin().GC(ctx, GCOptions{})
-	require.ErrorIs(t, err, ErrReadOnly)
+	require.ErrorIs(t, errOf(ro.Admin().GC(ctx, GCOptions{})), ErrReadOnly)
 	rep = must(ro.Admin().GC(ctx, GCOptions{DryRun: true}))(t)
 	require.Equal(t, 1, rep.Dropped.Versions)
 	require.NoError(t, ro.Close())
@@ -520,8 +511,7 @@ func TestGCManyAndCancelled(t *testing.T) {
 	rep = gc(t, db, GCOptions{})
 	require.Equal(t, arts*(versions-1)-768, rep.Dropped.Versions)
 	db = reopen(t, db, opts)
-	hits := must(hitsOf(db.Scope("acme").Search(ctx, "zebra", 100)))(t)
-	require.Len(t, hits, arts)
+	require.Len(t, must(hitsOf(db.Scope("acme").Search(ctx, "zebra", 100)))(t), arts)
 }
 
 // What is free in the file is used again.
@@ -530,8 +520,7 @@ func TestGCFreesSpace(t *testing.T) {
 	s := db.Scope("acme")
 	size := func() int64 {
 		must(db.Admin().Checkpoint(ctx))(t)
-		st := must(db.Stats(ctx))(t)
-		return st.FileBytes
+		return must(db.Stats(ctx))(t).FileBytes
 	}
 	fill := func(from int) {
 		for i := range 30 {
@@ -556,8 +545,7 @@ func TestGCFreesSpace(t *testing.T) {
 	require.NoError(t, errors.Join(from.Close(), to.Close()))
 	require.NoError(t, os.Rename(db.Path()+".small", db.Path()))
 	small := openAt(t, db.Path(), opts)
-	st := must(small.Stats(ctx))(t)
-	require.Less(t, st.FileBytes, first)
+	require.Less(t, must(small.Stats(ctx))(t).FileBytes, first)
 	require.Equal(t, uint32(180), get(t, small.Scope("acme"), "a").Version)
 }
 
@@ -567,8 +555,7 @@ func openJournals(t *testing.T, kinds []store.StateKind) (*DB, string) {
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	st := must(filestore.Open(filestore.Options{Path: path, NoSync: true, State: kinds, Now: newClock().now}))(t)
 	t.Cleanup(func() { st.Close() })
-	db := must(Open(path, Options{Store: st, Clock: newClock().now}))(t)
-	return db, path
+	return must(Open(path, Options{Store: st, Clock: newClock().now}))(t), path
 }
 
 // journalsAfter runs rounds of the same work on a live set of fixed size, each with gc, and gives the size of the file
@@ -621,10 +608,8 @@ func TestGCBoundsJournals(t *testing.T) {
 	for range 31 { // as far back as verdicts are kept
 		must(s.Session("chat").Undo(ctx, 0))(t)
 	}
-	_, err := s.Session("chat").Undo(ctx, 1)
-	require.ErrorIs(t, err, ErrGone)
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.ErrorIs(t, errOf(s.Session("chat").Undo(ctx, 1)), ErrGone)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 
 	unbounded := StateKinds()
 	for i := range unbounded {
@@ -650,8 +635,7 @@ func TestGCKeepsJournals(t *testing.T) {
 	}
 	dropped := func(o GCOptions) int {
 		t.Helper()
-		rep := must(db.Admin().GC(ctx, o))(t)
-		return rep.Journal
+		return must(db.Admin().GC(ctx, o))(t).Journal
 	}
 	require.Zero(t, dropped(GCOptions{}), "younger than 30 days")
 	require.Zero(t, dropped(GCOptions{KeepFor: -1, KeepVersions: 40}))
@@ -659,6 +643,5 @@ func TestGCKeepsJournals(t *testing.T) {
 	require.Equal(t, 16, dropped(GCOptions{KeepFor: -1, DryRun: true}))
 	require.Equal(t, 16, dropped(GCOptions{KeepFor: -1}))
 	require.Zero(t, dropped(GCOptions{KeepFor: -1}))
-	in := must(chat.Inspect(ctx))(t)
-	require.EqualValues(t, 40, in.Force.Number)
+	require.EqualValues(t, 40, must(chat.Inspect(ctx))(t).Force.Number)
 }

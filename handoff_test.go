@@ -1,7 +1,6 @@
 package ctxpage
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,11 +16,9 @@ import (
 )
 
 func TestContract(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	dialogue(t, chat, 12)
-	before := must(chat.Contract(ctx, nil, nil))(t)
-	require.Empty(t, before, "no pass, no records")
+	require.Empty(t, must(chat.Contract(ctx, nil, nil))(t), "no pass, no records")
 	must(chat.Append(ctx, Turn{ID: `x" to evicted-blocks` + "; set", Role: "user", Text: "an id that would be a statement"}))(t)
 	must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}}))(t)
 	require.NoError(t, chat.Record(ctx, session.Notes{Done: []string{"looked it up"}, Questions: []session.QuestionItem{{Question: "which year?", WhyItMatters: "limits change"}}}))
@@ -33,8 +30,7 @@ func TestContract(t *testing.T) {
 	require.Contains(t, string(strict), "\nadd \"block-chat-1\" to ")
 	require.NotContains(t, string(strict), "; set")
 	require.Equal(t, []string{"prohibit guesses"}, ledger.List("session-corrections"))
-	again := must(chat.Contract(ctx, strict, nil))(t)
-	require.Empty(t, again, "nothing new")
+	require.Empty(t, must(chat.Contract(ctx, strict, nil))(t), "nothing new")
 	must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather in Oslo"}}))(t)
 	more := must(chat.Contract(ctx, strict, nil))(t)
 	ledger = must(handoff.ReadLedger(append(strict, more...)))(t)
@@ -69,7 +65,6 @@ func TestContract(t *testing.T) {
 
 // Contract skips blank notes: no statement can contain them.
 func TestContractOfBlankNotes(t *testing.T) {
-	ctx := context.Background()
 	_, chat := openTalk(t)
 	dialogue(t, chat, 3)
 	must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}}))(t)
@@ -87,7 +82,6 @@ func TestContractOfBlankNotes(t *testing.T) {
 }
 
 func TestHandoff(t *testing.T) {
-	ctx := context.Background()
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -97,7 +91,6 @@ func TestHandoff(t *testing.T) {
 	opts := talkOptions()
 	opts.FileRoots = []string{dir}
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), opts)
-	defer db.Close()
 	s := db.Scope("acme/agent")
 	stable, moved := write("stable.md", "The ocean tariff has a refund limit of 400 dollars."), write("moved.md", "The ocean tariff refund takes 9 days.")
 	for id, src := range map[string]string{"stable": stable, "moved": moved} {
@@ -122,8 +115,7 @@ func TestHandoff(t *testing.T) {
 	write("moved.md", "The ocean tariff refund takes 12 days.")
 
 	p := must(chat.Handoff(ctx, "night shift"))(t)
-	again := must(chat.Handoff(ctx, "night shift"))(t)
-	require.Equal(t, p, again)
+	require.Equal(t, p, must(chat.Handoff(ctx, "night shift"))(t))
 	states := map[string]string{}
 	for _, src := range p.VerifiedSources {
 		states[src.Source] = src.State
@@ -142,20 +134,16 @@ func TestHandoff(t *testing.T) {
 	require.Equal(t, p, parsed)
 
 	other := openTest(t, filepath.Join(t.TempDir(), "other.ctx"), talkOptions())
-	defer other.Close()
 	night := other.Scope("night").Session("shift")
-	got := must(night.Receive(ctx, parsed))(t)
-	require.Len(t, got, 3)
-	_, err = night.Receive(ctx, parsed)
-	require.ErrorIs(t, err, ErrInvalid)
+	require.Len(t, must(night.Receive(ctx, parsed))(t), 3)
+	require.ErrorIs(t, errOf(night.Receive(ctx, parsed)), ErrInvalid)
 	w := must(night.Inspect(ctx))(t)
 	require.True(t, w.Turns[0].Pinned && w.Turns[1].Pinned)
 	require.False(t, w.Turns[2].Pinned)
 	next := must(other.Scope("night").Assemble(ctx, Query{Text: "refund", Budget: 4000, Session: "shift"}))(t)
 	require.Contains(t, next.Text(), "unverified")
 	require.NotContains(t, next.Text(), `role="user"`, "what was handed over is data")
-	hits := must(hitsOf(other.Scope("night").Search(ctx, "refund ocean", 10)))(t)
-	require.Empty(t, hits, "and no memory")
+	require.Empty(t, must(hitsOf(other.Scope("night").Search(ctx, "refund ocean", 10)))(t), "and no memory")
 	packet := must(night.Handoff(ctx, ""))(t)
 	for _, src := range packet.VerifiedSources {
 		require.NotEqual(t, "verified", src.State)
@@ -164,7 +152,6 @@ func TestHandoff(t *testing.T) {
 
 // TestHandoffTitles: a packet has the titles of the turns that it names one by one.
 func TestHandoffTitles(t *testing.T) {
-	ctx := context.Background()
 	_, chat := openTalk(t)
 	texts := map[string]string{}
 	for i := range 120 {
@@ -176,8 +163,7 @@ func TestHandoffTitles(t *testing.T) {
 		texts[id] += "\n" + strings.Repeat("It has more to say, so a stub is shorter. ", 12)
 		must(chat.Append(ctx, Turn{ID: id, Role: "user", Text: texts[id]}))(t)
 	}
-	_, err := chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather", "Oslo"}, Params: session.Params{Alpha: .6, Beta: .4, RetainCut: .65, EvictCut: .3}})
-	require.NoError(t, err)
+	require.NoError(t, errOf(chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather", "Oslo"}, Params: session.Params{Alpha: .6, Beta: .4, RetainCut: .65, EvictCut: .3}})))
 	require.NoError(t, chat.Pin(ctx, "turn-7"))
 	p := must(chat.Handoff(ctx, "night shift"))(t)
 
@@ -196,7 +182,6 @@ func TestHandoffTitles(t *testing.T) {
 // A session of any length is handed over in a packet that can be read, and one that receives it still has its contexts.
 func TestHandoffOfALongSession(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	for name, exchanges := range map[string]int{"60 turns": 30, "1,200 turns": 600} {
 		for form, prepare := range map[string]func(chat *Session) error{
 			"whole": func(*Session) error { return nil },
@@ -224,8 +209,7 @@ func TestHandoffOfALongSession(t *testing.T) {
 				require.NoError(t, chat.Record(ctx, session.Notes{Goal: "answer Ann", Done: strings.Split(strings.Repeat("looked up one more tariff\n", 300), "\n")}))
 				require.NoError(t, prepare(chat))
 				p := must(chat.Handoff(ctx, "night shift"))(t)
-				raw := must(p.JSON())(t)
-				require.Less(t, len(raw), session.MaxHandoff)
+				require.Less(t, len(must(p.JSON())(t)), session.MaxHandoff)
 
 				other := openTest(t, filepath.Join(t.TempDir(), "other.ctx"), talkOptions())
 				defer other.Close()
@@ -244,10 +228,8 @@ func TestHandoffOfALongSession(t *testing.T) {
 					must(night.Append(ctx, Turn{Role: "user", Text: fmt.Sprintf("And %d?", turn)}))(t)
 				}
 				whole := must(night.Recall(ctx, got[0].ID))(t)
-				pages := must(handoff.Pages(p, "shift"))(t)
-				require.Equal(t, pages[0].Text, whole.Text)
-				problems := must(other.Admin().Check(ctx, nil))(t)
-				require.Empty(t, problems)
+				require.Equal(t, must(handoff.Pages(p, "shift"))(t)[0].Text, whole.Text)
+				require.Empty(t, must(other.Admin().Check(ctx, nil))(t))
 			})
 		}
 	}
@@ -256,14 +238,12 @@ func TestHandoffOfALongSession(t *testing.T) {
 // A packet that another program wrote may pin more than a context holds.
 func TestReceiveOfManyPins(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	p := handoff.Handoff(handoff.Input{Goal: "answer Ann"})
 	for i := range 300 {
 		p.Context = append(p.Context, session.ContextItem{Context: fmt.Sprintf("pinned acme:block-%d@1 (100 tokens, digest 0123456789ab): a first line", i), WhyItMatters: "pinned"})
 	}
 	db, chat := openTalk(t)
-	refs := must(chat.Receive(ctx, p))(t)
-	require.Len(t, refs, 302)
+	require.Len(t, must(chat.Receive(ctx, p))(t), 302)
 	w := must(chat.Inspect(ctx))(t)
 	require.True(t, w.Turns[301].Pinned, "the newest")
 	require.False(t, w.Turns[2].Pinned)
@@ -275,7 +255,6 @@ func TestReceiveOfManyPins(t *testing.T) {
 // A packet that another program wrote may name more turns than a session should get pages for.
 func TestReceiveIsBounded(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	_, chat := openTalk(t)
 	name := func(p *session.Packet, form string, from, to int) {
 		for i := range to - from {
@@ -289,14 +268,12 @@ func TestReceiveIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 	require.ErrorIs(t, err, session.ErrPacket)
 	require.ErrorContains(t, err, "names 513 turns one by one, expected at most 512")
-	w := must(chat.Inspect(ctx))(t)
-	require.Empty(t, w.Turns)
+	require.Empty(t, must(chat.Inspect(ctx))(t).Turns)
 
 	p.Context = p.Context[:session.MaxReferences]
 	name(&p, "evicted", 5000, 9000) // named in the packet, no pages
 	p.Context = append(p.Context, p.Context[0])
-	refs := must(chat.Receive(ctx, p))(t)
-	require.Len(t, refs, session.MaxReferences+2, "the turns, the packet and its brief")
+	require.Len(t, must(chat.Receive(ctx, p))(t), session.MaxReferences+2, "the turns, the packet and its brief")
 }
 
 // TestHandoffVerifiesByTheOwner: a page of the session's scope does not change what the source of an ancestor's page
@@ -315,8 +292,7 @@ func TestHandoffVerifiesByTheOwner(t *testing.T) {
 	must(c.Append(ctx, Turn{Role: "user", Text: "what is the zebra limit?"}))(t)
 	must(child.Assemble(ctx, Query{Text: "zebra limit", Budget: 2000, Session: "chat"}))(t)
 	source := func() []session.PacketSource {
-		p := must(c.Handoff(ctx, "next"))(t)
-		return p.VerifiedSources
+		return must(c.Handoff(ctx, "next"))(t).VerifiedSources
 	}
 	before := source()
 	require.Contains(t, sourceNames(before), "page:acme:policy")

@@ -62,8 +62,7 @@ func checkAndClose(t require.TestingT, db *DB) {
 	if err == nil {
 		counted, listed := db.FrameBytes()
 		require.Equal(t, counted, listed, "bytes of the working set")
-		st := must(db.Stats(ctx))(t)
-		require.Zero(t, st.Table.Pinned, "pins left behind")
+		require.Zero(t, must(db.Stats(ctx))(t).Table.Pinned, "pins left behind")
 		require.NoError(t, db.Close())
 	} else {
 		require.ErrorIs(t, err, ErrClosed)
@@ -81,14 +80,12 @@ func reopen(t testing.TB, db *DB, opts Options) *DB {
 
 func put(t testing.TB, s *Scope, a Artefact) Ref {
 	t.Helper()
-	ref := must(s.Put(ctx, a))(t)
-	return ref
+	return must(s.Put(ctx, a))(t)
 }
 
 func get(t testing.TB, s *Scope, id string, opts ...ReadOption) *Version {
 	t.Helper()
-	v := must(s.Get(ctx, id, opts...))(t)
-	return v
+	return must(s.Get(ctx, id, opts...))(t)
 }
 
 func assemble(t testing.TB, s *Scope, q Query) *Assembly {
@@ -96,14 +93,12 @@ func assemble(t testing.TB, s *Scope, q Query) *Assembly {
 	if q.Budget == 0 {
 		q.Budget = 4000
 	}
-	a := must(s.Assemble(ctx, q))(t)
-	return a
+	return must(s.Assemble(ctx, q))(t)
 }
 
 func begin(t testing.TB, s *Scope, opts ...TxnOption) *Txn {
 	t.Helper()
-	tx := must(s.Begin(ctx, opts...))(t)
-	return tx
+	return must(s.Begin(ctx, opts...))(t)
 }
 
 // ids are the artefacts of an assembly, in its order.
@@ -174,3 +169,6 @@ func TestTopLevel(t *testing.T) {
 
 // must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
 func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
+
+// errOf returns the error of a call.
+func errOf[T any](_ T, err error) error { return err }

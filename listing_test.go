@@ -185,8 +185,7 @@ func TestVersionsAsASequence(t *testing.T) {
 	require.Len(t, got, 1)
 	require.Equal(t, "acme/support", got[0].Ref.Scope)
 
-	_, err = drain(t, s.Versions(ctx, "nobody"))
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, errOf(drain(t, s.Versions(ctx, "nobody"))), ErrNotFound)
 }
 
 func TestScopesAsASequence(t *testing.T) {
@@ -235,12 +234,10 @@ func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
 
 	got := must(drain(t, s.Sessions(ctx)))(t)
 	require.Equal(t, names, got)
-	all := must(listing.Collect(s.Sessions(ctx)))(t)
-	require.Equal(t, all, got)
+	require.Equal(t, must(listing.Collect(s.Sessions(ctx)))(t), got)
 	gotDirs := must(drain(t, s.Directories(ctx)))(t)
 	require.Equal(t, dirs, gotDirs)
-	allDirs := must(listing.Collect(s.Directories(ctx)))(t)
-	require.Equal(t, allDirs, gotDirs)
+	require.Equal(t, must(listing.Collect(s.Directories(ctx)))(t), gotDirs)
 	require.Equal(t, size, dbtest.SizeOf(db.Manifests()), "a listing leaves no manifest")
 
 	st.before = func(int) error { return nil }
@@ -263,14 +260,11 @@ func TestSessionsAndDirectoriesAsSequences(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, dirs[:atOnce], gotDirs)
 	st.before = nil
-	_, err = drain(t, db.Scope("a//b").Sessions(ctx))
-	require.ErrorIs(t, err, ErrInvalid)
-	_, err = drain(t, db.Scope("a//b").Directories(ctx))
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(drain(t, db.Scope("a//b").Sessions(ctx))), ErrInvalid)
+	require.ErrorIs(t, errOf(drain(t, db.Scope("a//b").Directories(ctx))), ErrInvalid)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err = drain(t, s.Sessions(ended))
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, errOf(drain(t, s.Sessions(ended))), context.Canceled)
 }
 
 func TestBatchesAsASequence(t *testing.T) {
@@ -291,10 +285,8 @@ func TestBatchesAsASequence(t *testing.T) {
 		must(db.Review().Reject(ctx, h.ID, "kim", "no"))(t)
 	}
 	require.Equal(t, want, got)
-	left := must(drain(t, db.Review().Batches(ctx, "", false)))(t)
-	require.Empty(t, left)
-	all := must(drain(t, db.Review().Batches(ctx, "", true)))(t)
-	require.Len(t, all, len(want))
+	require.Empty(t, must(drain(t, db.Review().Batches(ctx, "", false)))(t))
+	require.Len(t, must(drain(t, db.Review().Batches(ctx, "", true)))(t), len(want))
 }
 
 func TestDirectivesAsASequence(t *testing.T) {
@@ -306,10 +298,8 @@ func TestDirectivesAsASequence(t *testing.T) {
 	}
 	want := must(listing.Collect(d.Entries(ctx, AtMost(1000, "", nil))))(t)
 	require.Greater(t, len(want), atOnce)
-	got := must(drain(t, d.Entries(ctx)))(t)
-	require.Equal(t, want, got)
-	_, err := drain(t, db.Scope("no/../scope\x00").Directives().Entries(ctx))
-	require.ErrorIs(t, err, ErrInvalid)
+	require.Equal(t, want, must(drain(t, d.Entries(ctx)))(t))
+	require.ErrorIs(t, errOf(drain(t, db.Scope("no/../scope\x00").Directives().Entries(ctx))), ErrInvalid)
 }
 
 func TestTurnsAsASequence(t *testing.T) {
@@ -326,10 +316,8 @@ func TestTurnsAsASequence(t *testing.T) {
 	for i, v := range got {
 		require.Equal(t, turns[i].Text, v.Text)
 	}
-	rest := must(drain(t, chat.Turns(ctx, got[atOnce].Seq)))(t)
-	require.Equal(t, got[atOnce:], rest)
-	none := must(drain(t, db.Scope("acme").Session("nobody").Turns(ctx, 0)))(t)
-	require.Empty(t, none)
+	require.Equal(t, got[atOnce:], must(drain(t, chat.Turns(ctx, got[atOnce].Seq)))(t))
+	require.Empty(t, must(drain(t, db.Scope("acme").Session("nobody").Turns(ctx, 0)))(t))
 }
 
 // The leaves of an audit, in both directions, up to an error in the middle.
@@ -393,15 +381,12 @@ func TestCursorOfVersionsIsBound(t *testing.T) {
 	list := must(listing.Collect(s.Versions(ctx, "policy", AtMost(10, next, nil))))(t)
 	require.Len(t, list, 2)
 	require.Equal(t, Ref{Scope: "acme", ID: "policy", Version: 2}, list[0].Ref)
-	_, err := listing.Collect(s.Versions(ctx, "other", AtMost(10, next, nil)))
-	require.ErrorIs(t, err, ErrInvalid)
-	_, err = listing.Collect(db.Scope("elsewhere").Versions(ctx, "policy", AtMost(10, next, nil)))
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(listing.Collect(s.Versions(ctx, "other", AtMost(10, next, nil)))), ErrInvalid)
+	require.ErrorIs(t, errOf(listing.Collect(db.Scope("elsewhere").Versions(ctx, "policy", AtMost(10, next, nil)))), ErrInvalid)
 
 	must(listing.Collect(above.Directives().Entries(ctx, AtMost(1, "", &next))))(t)
 	must(listing.Collect(above.Directives().Entries(ctx, AtMost(1, next, nil))))(t)
-	_, err = listing.Collect(s.Directives().Entries(ctx, AtMost(1, next, nil)))
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(listing.Collect(s.Directives().Entries(ctx, AtMost(1, next, nil)))), ErrInvalid)
 }
 
 func TestListingsOfAnyLimit(t *testing.T) {
@@ -415,8 +400,7 @@ func TestListingsOfAnyLimit(t *testing.T) {
 		require.Len(t, list, 70)
 		list = must(listing.Collect(s.Versions(ctx, "x", AtMost(limit, "", nil))))(t)
 		require.Len(t, list, 1)
-		_, err := listing.Collect(s.Versions(ctx, "x", AtMost(limit, "4000000000", nil)))
-		require.ErrorIs(t, err, ErrInvalid, "a cursor from elsewhere")
+		require.ErrorIs(t, errOf(listing.Collect(s.Versions(ctx, "x", AtMost(limit, "4000000000", nil)))), ErrInvalid, "a cursor from elsewhere")
 		must(listing.Collect(db.Scopes(ctx, "", AtMost(limit, "", nil))))(t)
 		must(listing.Collect(db.Review().Batches(ctx, "", true, AtMost(limit, "", nil))))(t)
 	}
@@ -500,8 +484,7 @@ func TestCursorsOfOtherListings(t *testing.T) {
 	} {
 		require.ErrorIs(t, list(), ErrInvalid, name)
 	}
-	list := must(listing.Collect(s.Artefacts(ctx, "", AtMost(1, byID, nil))))(t)
-	require.Equal(t, "b", list[0].ID, "control")
+	require.Equal(t, "b", must(listing.Collect(s.Artefacts(ctx, "", AtMost(1, byID, nil))))(t)[0].ID, "control")
 }
 
 // A name is the same in composed and decomposed form, wherever it is given.
@@ -512,18 +495,13 @@ func TestNamesInBothForms(t *testing.T) {
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: nfd, Text: "likes tea", Subject: nfd, Tags: []string{nfd}})
 	for _, id := range []string{nfc, nfd} {
-		v := must(s.Get(ctx, id))(t)
-		require.Equal(t, nfc, v.ID)
+		require.Equal(t, nfc, must(s.Get(ctx, id))(t).ID)
 		for _, f := range []Filter{{Subject: id}, {TagsAny: []string{id}}, {TagsAll: []string{id}}, {IDPrefix: id}} {
-			list := must(listing.Collect(s.Artefacts(ctx, "", AtMost(9, "", nil), Where(f))))(t)
-			require.Len(t, list, 1, "%+v", f)
-			found := must(s.Search(ctx, "tea", 9, Where(f)))(t)
-			require.Len(t, found.Hits, 1, "%+v", f)
+			require.Len(t, must(listing.Collect(s.Artefacts(ctx, "", AtMost(9, "", nil), Where(f))))(t), 1, "%+v", f)
+			require.Len(t, must(s.Search(ctx, "tea", 9, Where(f)))(t).Hits, 1, "%+v", f)
 		}
-		list := must(listing.Collect(s.Artefacts(ctx, id, AtMost(9, "", nil))))(t)
-		require.Len(t, list, 1)
-		history := must(listing.Collect(s.Versions(ctx, id, AtMost(9, "", nil))))(t)
-		require.Len(t, history, 1)
+		require.Len(t, must(listing.Collect(s.Artefacts(ctx, id, AtMost(9, "", nil))))(t), 1)
+		require.Len(t, must(listing.Collect(s.Versions(ctx, id, AtMost(9, "", nil))))(t), 1)
 		report := must(db.Admin().Erase(ctx, ops.Request{Subject: id, By: "ann", Reason: "asked", DryRun: true}))(t)
 		require.Len(t, report.Erased, 1)
 		ref := must(store.ParseRef("acme:" + id))(t)
@@ -531,11 +509,9 @@ func TestNamesInBothForms(t *testing.T) {
 	}
 	tx := must(s.Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: nfc, Text: "likes coffee"}))
-	v := must(tx.Get(ctx, nfd))(t)
-	require.Equal(t, "likes coffee", v.Text)
+	require.Equal(t, "likes coffee", must(tx.Get(ctx, nfd))(t).Text)
 	require.NoError(t, tx.Rollback())
 	require.NoError(t, s.Delete(ctx, nfd))
-	_, err := s.Get(ctx, nfc)
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, errOf(s.Get(ctx, nfc)), ErrNotFound)
 	require.Equal(t, s.Session(nfc).ID(), s.Session(nfd).ID())
 }

@@ -263,17 +263,14 @@ func BenchmarkHit(b *testing.B) {
 
 // What a cut is made from is worked out once for a page in memory, and counted with it.
 func TestPartsStayWithTheFrame(t *testing.T) {
-	ctx := context.Background()
 	const limit = 40 << 10
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{WorkingSet: limit})
-	defer db.Close()
 	s := db.Scope("acme")
 	for i := range 30 {
 		must(s.Put(ctx, Artefact{ID: fmt.Sprint("policy-", i), Kind: KindChunk, Text: fmt.Sprint(i, " ", strings.Repeat(refundPage, 3))}))(t)
 	}
 	look := func(topK int) *Assembly {
-		a := must(s.Assemble(ctx, Query{Text: "refund limit", Budget: 330, TopK: topK}))(t)
-		return a
+		return must(s.Assemble(ctx, Query{Text: "refund limit", Budget: 330, TopK: topK}))(t)
 	}
 	first := look(1)
 	require.Equal(t, manifest.FormRange, first.Blocks[0].Form)
@@ -371,10 +368,8 @@ func TestFaultOfASilentStore(t *testing.T) {
 // A reader in flight keeps the versions that were current when it began; a frame that is pinned stays whole whatever gc
 // drops.
 func TestGCKeepsWhatIsPinned(t *testing.T) {
-	ctx := context.Background()
 	at := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	db := openTest(t, dbtest.MemoryPath(t), Options{Clock: func() time.Time { at = at.Add(time.Second); return at }})
-	defer db.Close()
 	s := db.Scope("acme")
 	must(s.Put(ctx, Artefact{ID: "a", Text: "one"}))(t)
 	frames, _, err := db.table.load(ctx, store.Scopes{"acme"}, []store.PageKey{{Num: 1, Version: 1}}, nil)
@@ -403,8 +398,7 @@ func TestOwnParts(t *testing.T) {
 	require.NoError(t, db.Close())
 	parts := []string{path, path + ".lock", path + "-wal", path + "-manifest"}
 	for _, dir := range parts[2:] {
-		entries := must(os.ReadDir(dir))(t)
-		for _, e := range entries {
+		for _, e := range must(os.ReadDir(dir))(t) {
 			parts = append(parts, filepath.Join(dir, e.Name()))
 		}
 	}
@@ -427,8 +421,7 @@ func TestOwnParts(t *testing.T) {
 			}
 			db, err := Open(path, Options{})
 			require.NoError(t, err, part)
-			st := must(os.Stat(part))(t)
-			require.Zero(t, st.Mode().Perm()&0o022, part)
+			require.Zero(t, must(os.Stat(part))(t).Mode().Perm()&0o022, part)
 			require.NoError(t, db.Close())
 		}
 	}

@@ -63,12 +63,9 @@ func TestHealth(t *testing.T) {
 
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err := s.Health(ended, ops.HealthOptions{})
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = s.Health(ctx, ops.HealthOptions{Examples: 100 + 1})
-	require.ErrorIs(t, err, ErrInvalid)
-	_, err = db.Scope("acme", Gated()).Health(ctx, ops.HealthOptions{})
-	require.ErrorIs(t, err, ErrGated)
+	require.ErrorIs(t, errOf(s.Health(ended, ops.HealthOptions{})), context.Canceled)
+	require.ErrorIs(t, errOf(s.Health(ctx, ops.HealthOptions{Examples: 100 + 1})), ErrInvalid)
+	require.ErrorIs(t, errOf(db.Scope("acme", Gated()).Health(ctx, ops.HealthOptions{})), ErrGated)
 }
 
 // Only a whole artefact repeats another: a page that two documents share makes neither worth deleting.
@@ -179,8 +176,7 @@ func TestPutBeginsSession(t *testing.T) {
 	s = reopen(t, db, Options{}).Scope("acme/ann")
 	list = must(listing.Collect(s.Sessions(ctx)))(t)
 	require.Equal(t, []string{"chat-1", "chat-2"}, list)
-	w := must(s.Session("chat-1").Inspect(ctx))(t)
-	require.Len(t, w.Turns, 3)
+	require.Len(t, must(s.Session("chat-1").Inspect(ctx))(t).Turns, 3)
 }
 
 // Raise gives the artefacts of a selection a higher provenance, so that a search shows them. The audit says by whom and why.
@@ -203,13 +199,11 @@ func TestRaise(t *testing.T) {
 	require.Empty(t, below)
 
 	r := Raise{To: Validated, By: "bob", Why: "read them", Where: Filter{TagsAll: []string{"a"}}, DryRun: true}
-	dry := must(db.Admin().Raise(ctx, "acme/ann", r))(t)
-	require.Len(t, dry.Refs, 2)
+	require.Len(t, must(db.Admin().Raise(ctx, "acme/ann", r))(t).Refs, 2)
 	n, _ = shown()
 	require.Zero(t, n, "a dry run writes nothing")
 	r.DryRun = false
-	did := must(db.Admin().Raise(ctx, "acme/ann", r))(t)
-	require.Len(t, did.Refs, 2)
+	require.Len(t, must(db.Admin().Raise(ctx, "acme/ann", r))(t).Refs, 2)
 	v := get(t, s, "a1")
 	require.Equal(t, Validated, v.Provenance)
 	require.Equal(t, map[string]string{"k": "a1"}, v.Meta, "everything else is as it was")
@@ -221,20 +215,16 @@ func TestRaise(t *testing.T) {
 		return nil
 	}))
 	require.Equal(t, []string{"bob", "read them", "raised to validated"}, []string{last.By, last.Note, last.Reason})
-	again := must(db.Admin().Raise(ctx, "acme/ann", r))(t)
-	require.Equal(t, Raised{Refs: []Ref{}, Above: 2}, *again)
+	require.Equal(t, Raised{Refs: []Ref{}, Above: 2}, *must(db.Admin().Raise(ctx, "acme/ann", r))(t))
 	n, below = shown()
 	require.Equal(t, 2, n)
 	require.Contains(t, below, ": 2")
 
 	must(db.Admin().Raise(ctx, "acme/ann", Raise{To: HumanVerified, By: "bob", IDs: []string{"m1"}}))(t)
-	turns := must(listing.Collect(s.Session("chat").Turns(ctx, 0)))(t)
-	require.Len(t, turns, 1, "a raised turn stays in its session")
-	_, err := db.Admin().Raise(ctx, "acme/ann", Raise{To: Validated, By: "bob", IDs: []string{"none"}})
-	require.ErrorIs(t, err, ErrNotFound)
+	require.Len(t, must(listing.Collect(s.Session("chat").Turns(ctx, 0)))(t), 1, "a raised turn stays in its session")
+	require.ErrorIs(t, errOf(db.Admin().Raise(ctx, "acme/ann", Raise{To: Validated, By: "bob", IDs: []string{"none"}})), ErrNotFound)
 	for _, bad := range []Raise{{To: Validated}, {To: Scratch, By: "bob"}, {By: "bob"}} {
-		_, err = db.Admin().Raise(ctx, "acme/ann", bad)
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, errOf(db.Admin().Raise(ctx, "acme/ann", bad)), ErrInvalid)
 	}
 }
 

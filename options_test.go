@@ -141,20 +141,16 @@ func TestArtefactIsRefused(t *testing.T) {
 		"group with a control":  {ID: "a", Text: "t", Group: "\x00a"},
 		"tag with a line break": {ID: "a", Text: "t", Tags: []string{"a\nb"}},
 	} {
-		_, err := s.Put(ctx, a)
-		require.ErrorIs(t, err, ErrInvalid, name)
-		_, err = db.Admin().PutVerified(ctx, "acme", "anna", a)
-		require.ErrorIs(t, err, ErrInvalid, name)
+		require.ErrorIs(t, errOf(s.Put(ctx, a)), ErrInvalid, name)
+		require.ErrorIs(t, errOf(db.Admin().PutVerified(ctx, "acme", "anna", a)), ErrInvalid, name)
 		tx := begin(t, s)
 		require.ErrorIs(t, tx.Put(ctx, a), ErrInvalid, name)
 	}
-	_, err := s.Get(ctx, "a")
-	require.ErrorIs(t, err, ErrNotFound, "nothing of it was kept")
+	require.ErrorIs(t, errOf(s.Get(ctx, "a")), ErrNotFound, "nothing of it was kept")
 	for _, r := range []float64{0, 1, math.Copysign(0, -1)} {
 		put(t, s, Artefact{ID: "a", Text: "t", Relevance: f(r)})
 	}
-	_, err = s.Put(ctx, Artefact{ID: "a", Text: ""})
-	require.ErrorIs(t, err, ErrInvalid, "a text without words is never found")
+	require.ErrorIs(t, errOf(s.Put(ctx, Artefact{ID: "a", Text: ""})), ErrInvalid, "a text without words is never found")
 	require.Equal(t, "t", get(t, s, "a").Text)
 }
 
@@ -177,8 +173,7 @@ func TestQueryLimits(t *testing.T) {
 		"charge":          {Budget: 100, Charge: 9},
 		"trace":           {Budget: 100, Trace: "mine"},
 	} {
-		_, err := s.Assemble(ctx, q)
-		require.ErrorIs(t, err, ErrInvalid, name)
+		require.ErrorIs(t, errOf(s.Assemble(ctx, q)), ErrInvalid, name)
 	}
 	for name, q := range map[string]Query{
 		"largest":     {Budget: math.MaxInt, Reserve: math.MaxInt - 4000, TopK: MaxTopK, Text: strings.Repeat("x", 64<<10), Floor: HumanVerified, Overflow: budget.Ladder},
@@ -186,21 +181,16 @@ func TestQueryLimits(t *testing.T) {
 		"long text":   {Budget: 4000, Text: strings.Repeat("x", 64<<10+1)},
 		"all kinds":   {Budget: 1000, Kinds: []Kind{KindSystem, KindFact, KindChunk, KindMessage, KindTool, KindScratch, KindSummary}},
 	} {
-		_, err := s.Assemble(ctx, q)
-		require.NoError(t, err, name)
+		require.NoError(t, errOf(s.Assemble(ctx, q)), name)
 	}
 	for _, limit := range []int{-1, MaxTopK + 1} {
-		_, err := s.Search(ctx, "words", limit)
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, errOf(s.Search(ctx, "words", limit)), ErrInvalid)
 	}
 	must(s.Search(ctx, strings.Repeat("x", 64<<10+1), 1))(t)
-	hits := must(hitsOf(s.Search(ctx, "words", MaxTopK)))(t)
-	require.Len(t, hits, 1)
+	require.Len(t, must(hitsOf(s.Search(ctx, "words", MaxTopK)))(t), 1)
 	for _, text := range []string{"", "   ", "!?", "the of and", "\x00", "\xff\xfe", strings.Repeat("words ", 5000)} {
-		_, err := s.Search(ctx, text, 1)
-		require.NoError(t, err, "%q", text)
-		_, err = s.Assemble(ctx, Query{Text: text, Budget: 1000})
-		require.NoError(t, err, "%q", text)
+		require.NoError(t, errOf(s.Search(ctx, text, 1)), "%q", text)
+		require.NoError(t, errOf(s.Assemble(ctx, Query{Text: text, Budget: 1000})), "%q", text)
 	}
 }
 
@@ -215,22 +205,16 @@ func TestOptionLimits(t *testing.T) {
 		"source timeout": {SourceTimeout: -1},
 		"lock timeout":   {LockTimeout: -1},
 	} {
-		_, err := Open(filepath.Join(dir, "x"), o)
-		require.ErrorIs(t, err, ErrInvalid, name)
+		require.ErrorIs(t, errOf(Open(filepath.Join(dir, "x"), o)), ErrInvalid, name)
 	}
 	_, err := Open(filepath.Join(dir, "x"), Options{Gate: 2, PageTokens: 1, LockTimeout: -1})
 	require.Equal(t, 3, strings.Count(err.Error(), "expected"), "all faults of a configuration at once: %v", err)
-	_, err = Open(filepath.Join(dir, "x"), Options{MustExist: true})
-	require.ErrorIs(t, err, ErrNotExist)
-	_, err = Open(filepath.Join(dir, "x"), Options{ReadOnly: true})
-	require.ErrorIs(t, err, ErrNotExist)
-	_, err = Open(filepath.Join(dir, "none", "x"), Options{})
-	require.Error(t, err)
-	left := must(filepath.Glob(filepath.Join(dir, "*")))(t)
-	require.Empty(t, left, "a refused open leaves nothing behind")
+	require.ErrorIs(t, errOf(Open(filepath.Join(dir, "x"), Options{MustExist: true})), ErrNotExist)
+	require.ErrorIs(t, errOf(Open(filepath.Join(dir, "x"), Options{ReadOnly: true})), ErrNotExist)
+	require.Error(t, errOf(Open(filepath.Join(dir, "none", "x"), Options{})))
+	require.Empty(t, must(filepath.Glob(filepath.Join(dir, "*")))(t), "a refused open leaves nothing behind")
 	for _, o := range []Options{{Gate: 1}, {Gate: GateOff}, {PageTokens: 16}, {PageTokens: store.MaxPageTokens}, {WorkingSet: math.MaxInt64}} {
-		db := must(Open(filepath.Join(dir, "x"), o))(t)
-		require.NoError(t, db.Close())
+		require.NoError(t, must(Open(filepath.Join(dir, "x"), o))(t).Close())
 	}
 }
 
@@ -297,13 +281,11 @@ func TestManyPagesOfOneArtefact(t *testing.T) {
 	var held *HeldError
 	require.ErrorAs(t, err, &held)
 	grown("shown as held", 100, func() {
-		h := must(db.Review().Show(ctx, held.Batch))(t)
-		require.Len(t, h.Writes[0].Text, size)
+		require.Len(t, must(db.Review().Show(ctx, held.Batch))(t).Writes[0].Text, size)
 	})
 	must(db.Review().Approve(ctx, held.Batch, Approval{By: "ann"}))(t)
 	grown("checked", 100, func() {
-		problems := must(db.Admin().Check(ctx, nil))(t)
-		require.Empty(t, problems)
+		require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	})
 }
 
@@ -315,10 +297,8 @@ func TestBackupTakesNothingAway(t *testing.T) {
 		to := filepath.Join(t.TempDir(), "copy.ctx")
 		require.NoError(t, os.Mkdir(to+suffix, 0o700))
 		writeFile(t, filepath.Join(to+suffix, "mine"), "precious")
-		_, err := db.Admin().Backup(ctx, to, nil)
-		require.ErrorContains(t, err, to+suffix+" already exists")
-		b := must(os.ReadFile(filepath.Join(to+suffix, "mine")))(t)
-		require.Equal(t, "precious", string(b))
+		require.ErrorContains(t, errOf(db.Admin().Backup(ctx, to, nil)), to+suffix+" already exists")
+		require.Equal(t, "precious", string(must(os.ReadFile(filepath.Join(to+suffix, "mine")))(t)))
 	}
 }
 
@@ -340,8 +320,7 @@ func TestReadOnlyMakesNoFile(t *testing.T) {
 	ro := must(Open(to, Options{ReadOnly: true}))(t)
 	get(t, ro.Scope("acme"), "a")
 	require.Equal(t, before, files())
-	_, err := Open(to, Options{})
-	require.ErrorIs(t, err, ErrLocked)
+	require.ErrorIs(t, errOf(Open(to, Options{})), ErrLocked)
 	require.NoError(t, ro.Close())
 }
 
@@ -357,8 +336,7 @@ func TestMissingFileRoots(t *testing.T) {
 		db, err := Open(path, Options{FileRoots: []string{dir}})
 		require.NoError(t, err, "the failed open let go of the file")
 		require.ErrorIs(t, db.Admin().AddFileRoot(ctx, root), ErrInvalid, name)
-		roots := must(db.Admin().FileRoots(ctx))(t)
-		require.Empty(t, roots)
+		require.Empty(t, must(db.Admin().FileRoots(ctx))(t))
 		require.NoError(t, db.Close())
 	}
 
@@ -521,8 +499,7 @@ func TestOddTextsTakeLittle(t *testing.T) {
 				atMost(t, 12, fixed, heapPeak(func() {
 					db = must(Open(path, Options{}))(t)
 				}), what)
-				v := must(db.Scope("acme").Get(ctx, "a"))(t)
-				require.True(t, v.Text == text)
+				require.True(t, must(db.Scope("acme").Get(ctx, "a"))(t).Text == text)
 				require.NoError(t, db.Close())
 			}
 		})
@@ -545,8 +522,7 @@ func TestMergeTakesLittle(t *testing.T) {
 		})
 		t.Logf("%d: %.1f MiB", i, float64(took)/(1<<20))
 		require.Less(t, took, int64(48<<20), "put and checkpoint %d", i)
-		found := must(s.Search(ctx, text[:7], 5))(t)
-		require.NotEmpty(t, found.Hits)
+		require.NotEmpty(t, must(s.Search(ctx, text[:7], 5))(t).Hits)
 	}
 }
 

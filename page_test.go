@@ -2,7 +2,6 @@ package ctxpage_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"errors"
@@ -42,8 +41,7 @@ func TestPagesOfAText(t *testing.T) {
 		require.Equal(t, text[i], p.Text, "cut at headings")
 		require.LessOrEqual(t, p.Tokens, 64)
 		require.Equal(t, Ref{Scope: "acme", ID: "manual", Page: i + 1, Version: 1}, p.Ref)
-		one := must(s.Recall(ctx, p.Ref))(t)
-		require.Equal(t, p.Text, one.Text)
+		require.Equal(t, p.Text, must(s.Recall(ctx, p.Ref))(t).Text)
 	}
 
 	text[2] = section(2, 99)
@@ -60,10 +58,8 @@ func TestPagesOfAText(t *testing.T) {
 
 	put(t, s, Artefact{ID: "manual", Text: strings.Join(text[:4], ""), Meta: map[string]string{"of": "one"}})
 	require.Len(t, get(t, s, "manual").Pages, 4)
-	_, err := s.Recall(ctx, Ref{ID: "manual", Page: 6})
-	require.ErrorIs(t, err, ErrNotFound)
-	old := must(s.Recall(ctx, Ref{ID: "manual", Page: 6, Version: 2}))(t)
-	require.Equal(t, text[5], old.Text)
+	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{ID: "manual", Page: 6})), ErrNotFound)
+	require.Equal(t, text[5], must(s.Recall(ctx, Ref{ID: "manual", Page: 6, Version: 2}))(t).Text)
 
 	put(t, s, Artefact{ID: "manual", Text: strings.Join(text[:4], ""), Meta: map[string]string{"of": "two"}})
 	v := get(t, s, "manual")
@@ -94,8 +90,7 @@ func TestAnyTextComesBack(t *testing.T) {
 		case 1:
 			must(db.Admin().Checkpoint(ctx))(rt)
 		}
-		v := must(db.Scope("acme").Get(ctx, id))(rt)
-		require.Equal(rt, texts[id], v.Text)
+		require.Equal(rt, texts[id], must(db.Scope("acme").Get(ctx, id))(rt).Text)
 	})
 	db = reopen(t, db, opts)
 	for id, text := range texts {
@@ -145,8 +140,7 @@ func TestFieldsSurvive(t *testing.T) {
 		v.Tags[0], v.Meta["k"], v.Parts[0].Text, v.ToolCalls[0].Name, v.Supersedes[0] = "x", "x", "x", "x", "x"
 		db = reopen(t, db, opts)
 	}
-	w := must(db.Scope("acme").Recall(ctx, Ref{ID: "turn", Page: 1}))(t)
-	require.Equal(t, "see this", w.Pages[0].Text)
+	require.Equal(t, "see this", must(db.Scope("acme").Recall(ctx, Ref{ID: "turn", Page: 1}))(t).Pages[0].Text)
 }
 
 // The digest of a text is under a salt of its version: equal texts cannot be told from it, and yet it proves its text.
@@ -170,8 +164,7 @@ func TestSaltedDigests(t *testing.T) {
 		require.False(t, db.ProvesText(v.Pages[0].Num, "no"))
 	}
 	for i := range dbtest.SizeOf(db.Manifests()) {
-		body := must(db.Manifests().Body(ctx, i))(t)
-		require.NotContains(t, string(body), "yes", "no contents in the audit")
+		require.NotContains(t, string(must(db.Manifests().Body(ctx, i))(t)), "yes", "no contents in the audit")
 	}
 }
 
@@ -189,8 +182,7 @@ func TestExpiry(t *testing.T) {
 	must(db.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "verified", Text: "zebra six", TTL: time.Hour}))(t)
 	require.True(t, get(t, s, "by ttl").ExpiresAt.Equal(at))
 	look := func() (int, int) {
-		hits := must(hitsOf(s.Search(ctx, "zebra", 0)))(t)
-		return len(hits), len(assemble(t, s, Query{Text: "zebra"}).Blocks)
+		return len(must(hitsOf(s.Search(ctx, "zebra", 0)))(t)), len(assemble(t, s, Query{Text: "zebra"}).Blocks)
 	}
 	clk.add(time.Hour - time.Microsecond)
 	hits, blocks := look()
@@ -202,17 +194,13 @@ func TestExpiry(t *testing.T) {
 	require.Equal(t, "expired", a.Manifest.Excluded[0].Reason)
 	require.Equal(t, 5, a.Manifest.Excluded[0].Count)
 	for _, id := range []string{"by time", "by ttl", "pinned", "system", "verified"} {
-		_, err := s.Get(ctx, id)
-		require.ErrorIs(t, err, ErrExpired, id)
-		_, err = s.Get(ctx, id, ServeStale(), WithCheck(CheckNever))
-		require.ErrorIs(t, err, ErrExpired, id)
-		_, err = s.Recall(ctx, Ref{ID: id})
-		require.ErrorIs(t, err, ErrExpired, id)
+		require.ErrorIs(t, errOf(s.Get(ctx, id)), ErrExpired, id)
+		require.ErrorIs(t, errOf(s.Get(ctx, id, ServeStale(), WithCheck(CheckNever))), ErrExpired, id)
+		require.ErrorIs(t, errOf(s.Recall(ctx, Ref{ID: id})), ErrExpired, id)
 		require.Equal(t, []string{"expired"}, left(a, id))
 	}
 	var out strings.Builder
-	n := must(s.Export(ctx, &out))(t)
-	require.Equal(t, 1, n)
+	require.Equal(t, 1, must(s.Export(ctx, &out))(t))
 	old, err := s.Recall(ctx, Ref{ID: "by time", Version: 1})
 	require.ErrorIs(t, err, ErrExpired, "%v", old)
 	put(t, s, Artefact{ID: "by time", Text: "zebra again"})
@@ -291,8 +279,7 @@ func TestLineage(t *testing.T) {
 	get(t, s, "sum of chunk")
 	put(t, org, Artefact{ID: "chunk", Kind: KindChunk, Text: "zebra changed"})
 	for _, id := range []string{"sum of chunk", "sum of tool", "sum of note"} {
-		_, err := s.Get(ctx, id)
-		require.ErrorIs(t, err, ErrDirty, id)
+		require.ErrorIs(t, errOf(s.Get(ctx, id)), ErrDirty, id)
 	}
 	a := assemble(t, s, Query{Text: "summary"})
 	require.Contains(t, ids(a), "sum of none")
@@ -300,17 +287,14 @@ func TestLineage(t *testing.T) {
 	require.Contains(t, left(a, "sum of tool")[0], "derived from")
 	require.True(t, get(t, s, "sum of chunk", ServeStale()).Stale)
 	require.NoError(t, s.Delete(ctx, "tool"))
-	_, err := s.Get(ctx, "sum of tool")
-	require.ErrorIs(t, err, ErrDirty)
+	require.ErrorIs(t, errOf(s.Get(ctx, "sum of tool")), ErrDirty)
 
 	put(t, db.Scope("acme/other"), Artefact{ID: "hidden", Text: "hidden"})
 	for _, parent := range []Ref{{ID: "none"}, {Scope: "acme/other", ID: "hidden"}, {ID: "chunk", Version: 9}, {ID: "chunk", Page: 7}} {
-		_, err := s.Put(ctx, Artefact{ID: "x", Text: "x", DerivedFrom: []Ref{parent}})
-		require.ErrorIs(t, err, ErrNotFound, parent)
+		require.ErrorIs(t, errOf(s.Put(ctx, Artefact{ID: "x", Text: "x", DerivedFrom: []Ref{parent}})), ErrNotFound, parent)
 	}
 	old := put(t, s, Artefact{ID: "of the old", Text: "x", DerivedFrom: []Ref{{Scope: "acme", ID: "chunk", Version: 1}}})
-	_, err = s.Recall(ctx, Ref{ID: old.ID})
-	require.ErrorIs(t, err, ErrDirty, "what it was made from is not current")
+	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{ID: old.ID})), ErrDirty, "what it was made from is not current")
 }
 
 // A derived page goes with the end of its parent, and when something else supersedes its parent; not when it does so
@@ -410,7 +394,6 @@ func TestPutAgain(t *testing.T) {
 // TestPastStands: whatever is put, superseded, put again and deleted, a context as of each moment has what it had then,
 // also after a reopen.
 func TestPastStands(t *testing.T) {
-	ctx := context.Background()
 	for seed := range uint64(25) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		db := open(t, Options{})
@@ -506,7 +489,7 @@ func TestSupersession(t *testing.T) {
 		require.Subset(t, ids(a), hitIDs(hits))
 		return hitIDs(hits)
 	}
-	steps := []func(){func() {}, func() { _, err := db.Admin().Checkpoint(ctx); require.NoError(t, err) }, func() { db = reopen(t, db, opts) }}
+	steps := []func(){func() {}, func() { require.NoError(t, errOf(db.Admin().Checkpoint(ctx))) }, func() { db = reopen(t, db, opts) }}
 	put(t, scope(), Artefact{ID: "third", Kind: KindChunk, Text: "violin"})
 	put(t, scope(), Artefact{ID: "old", Text: "zebra limit"})
 	put(t, scope(), Artefact{ID: "gone", Text: "nothing alike"})
@@ -576,8 +559,7 @@ func TestSupersession(t *testing.T) {
 		step()
 		require.Equal(t, []string{"b"}, found("giraffe"))
 	}
-	_, err := db.Scope("acme/agent").Put(ctx, Artefact{ID: "child", Text: "of the child", Supersedes: []string{"old"}})
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, errOf(db.Scope("acme/agent").Put(ctx, Artefact{ID: "child", Text: "of the child", Supersedes: []string{"old"}})), ErrNotFound)
 	put(t, db.Scope("acme/agent"), Artefact{ID: "old", Text: "of the child itself"})
 	put(t, db.Scope("acme/agent"), Artefact{ID: "child", Text: "of the child", Supersedes: []string{"old"}})
 	require.Equal(t, one, found("zebra"), "from below nothing is replaced")
@@ -600,8 +582,7 @@ func TestGroups(t *testing.T) {
 		put(t, s, Artefact{ID: fmt.Sprint("filler-", i), Kind: KindChunk, Text: words(i, 12)})
 	}
 	near := func() []string {
-		hits := must(hitsOf(s.Search(ctx, "zebra", 3)))(t)
-		return hitIDs(hits)
+		return hitIDs(must(hitsOf(s.Search(ctx, "zebra", 3)))(t))
 	}
 	require.Equal(t, "turn-1", near()[0])
 	require.Contains(t, near(), "turn-2", "the neighbour holds the answer")
@@ -671,8 +652,7 @@ func TestHeadsAreFoundAsTheyStand(t *testing.T) {
 	db := open(t, Options{})
 	put := func(a Artefact) Ref {
 		a.ID, a.Text = "note", "the refund limit is ten"
-		ref := must(db.Scope("acme").Put(ctx, a))(t)
-		return ref
+		return must(db.Scope("acme").Put(ctx, a))(t)
 	}
 	day := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	put(Artefact{Name: "Bob", Group: "one", CurrentAsOf: day})
@@ -694,8 +674,7 @@ func TestHeadsAreFoundAsTheyStand(t *testing.T) {
 	check(2, "Carol", "June")
 	must(db.Admin().Checkpoint(ctx))(t)
 	check(2, "Carol", "June")
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 }
 
 // A text that is edited on another day, put or read from its file, keeps the pages that say what they said; words that
@@ -770,8 +749,7 @@ func TestSupersedesAnew(t *testing.T) {
 	found("twenty")
 	by := func(want string) {
 		t.Helper()
-		v := must(s.Get(t.Context(), "ten"))(t)
-		require.Equal(t, want, v.SupersededBy)
+		require.Equal(t, want, must(s.Get(t.Context(), "ten"))(t).SupersededBy)
 		for _, list := range []iter.Seq2[*Version, error]{s.Artefacts(t.Context(), "ten", AtMost(1, "", nil)), s.Versions(t.Context(), "ten")} {
 			vs := must(listing.Collect(list))(t)
 			require.Equal(t, want, vs[0].SupersededBy)
@@ -806,8 +784,7 @@ func TestSupersedesAnew(t *testing.T) {
 
 func found(t *testing.T, s *Scope, text string) []string {
 	t.Helper()
-	hits := must(hitsOf(s.Search(ctx, text, 10)))(t)
-	return hitIDs(hits)
+	return hitIDs(must(hitsOf(s.Search(ctx, text, 10)))(t))
 }
 
 // Of two artefacts that retire a third the later one answers, also after a reopen, whichever was made first.
@@ -856,8 +833,7 @@ func TestSupersedesOfNothing(t *testing.T) {
 		require.ErrorIs(t, err, ErrInvalid)
 		require.ErrorIs(t, err, ErrNotFound)
 		require.Contains(t, err.Error(), "put them first")
-		_, err = db.Admin().PutVerified(ctx, "acme/agent", "ann", Artefact{ID: "new", Text: "instead", Supersedes: []string{id}})
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, errOf(db.Admin().PutVerified(ctx, "acme/agent", "ann", Artefact{ID: "new", Text: "instead", Supersedes: []string{id}})), ErrInvalid)
 		tx := begin(t, s)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "new", Text: "instead", Supersedes: []string{id}}), "it may be put later")
 		require.ErrorIs(t, tx.Commit(ctx, good), ErrInvalid)
@@ -888,16 +864,14 @@ func TestRefText(t *testing.T) {
 		"%C3%A4:%F0%9F%90%8C":        {Scope: "ä", ID: "🐌"},
 	} {
 		require.Equal(t, text, ref.String())
-		got := must(ParseRef(text))(t)
-		require.Equal(t, ref, got)
+		require.Equal(t, ref, must(ParseRef(text))(t))
 	}
 	for _, bad := range []string{
 		"", ":", "acme", "acme:", ":x", "acme:x#", "acme:x@", "acme:x#0", "acme:x@0", "acme:x#-1", "acme:x#+1", "acme:x#01", "acme:x#1@02",
 		"acme:x#1#2", "acme:x@1@2", "acme:x@1#2", "acme:x#2147483648", "acme:x@4294967296", "acme:%", "acme:%zz", "%zz:x", "acme:a:b#x", "/:x", "a//b:x",
 		"acme:%00", "acme:%ff", "a%2F%2Fb:x", "acme:x# 1", "acme:" + strings.Repeat("x", store.MaxID+1),
 	} {
-		_, err := ParseRef(bad)
-		require.ErrorIs(t, err, ErrInvalid, bad)
+		require.ErrorIs(t, errOf(ParseRef(bad)), ErrInvalid, bad)
 	}
 }
 
@@ -926,8 +900,7 @@ func TestRefRoundTrip(t *testing.T) {
 			Scope: strings.Join(scope, "/"), ID: store.Canonical(name(t, "id")), Page: rapid.IntRange(0, 1<<31-1).Draw(t, "page"),
 			Version: rapid.Uint32Range(0, 1<<31-1).Draw(t, "version"),
 		}
-		got := must(ParseRef(r.String()))(t)
-		require.Equal(t, r, got)
+		require.Equal(t, r, must(ParseRef(r.String()))(t))
 	})
 }
 

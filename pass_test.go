@@ -45,8 +45,7 @@ func (k *chatting) open() {
 	k.db = openTest(k.t, k.path, Options{})
 	k.chat = k.db.Scope(chatScope).Session("chat")
 	if k.watched {
-		w := must(k.chat.Watch(k.t.Context()))(k.t)
-		require.NoError(k.t, w.Start(k.t.Context()))
+		require.NoError(k.t, must(k.chat.Watch(k.t.Context()))(k.t).Start(k.t.Context()))
 	}
 }
 
@@ -125,8 +124,7 @@ func (k *chatting) step() {
 	}
 	switch k.r.IntN(150) {
 	case 0:
-		_, err := k.db.Scope(chatScope).Put(ctx, Artefact{ID: fmt.Sprint("system-", k.turns), Role: "system", Text: "Be brief. " + longProse(k.r, 30+k.r.IntN(60)), Group: "chat", Seq: k.seq + 1})
-		require.NoError(t, err)
+		require.NoError(t, errOf(k.db.Scope(chatScope).Put(ctx, Artefact{ID: fmt.Sprint("system-", k.turns), Role: "system", Text: "Be brief. " + longProse(k.r, 30+k.r.IntN(60)), Group: "chat", Seq: k.seq + 1})))
 		k.seq++
 	case 1, 2:
 		k.pin()
@@ -192,7 +190,6 @@ func TestOrdinaryChat(t *testing.T) {
 }
 
 func ordinaryChat(t *testing.T, window int, watched bool) {
-	ctx := context.Background()
 	k := &chatting{t: t, r: rand.New(rand.NewPCG(uint64(window), 7)), path: dbtest.MemoryPath(t), window: window, usable: window * 85 / 100,
 		spent: map[string]time.Duration{}, did: map[string]int{}}
 	k.open()
@@ -230,7 +227,6 @@ func levelOf(t *testing.T, chat *Session, id string) session.WindowTurn {
 
 // What leaves the window is counted in every context, and can be read.
 func TestLeftTurnsAreCounted(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 8000}))
 	r := rand.New(rand.NewPCG(2, 3))
@@ -247,8 +243,7 @@ func TestLeftTurnsAreCounted(t *testing.T) {
 		if levels[turn.Level]++; turn.Level == session.Stub {
 			stubs += turn.Tokens
 		}
-		v := must(chat.Recall(ctx, turn.ID))(t)
-		require.Equal(t, texts[turn.ID], v.Text)
+		require.Equal(t, texts[turn.ID], must(chat.Recall(ctx, turn.ID))(t).Text)
 	}
 	require.Positive(t, levels[session.Summary]+levels[session.Stub], levels)
 	require.Less(t, stubs, w.Limits.Usable/2, "stubs do not fill the window")
@@ -281,7 +276,6 @@ func TestLeftTurnsAreCounted(t *testing.T) {
 // A fact that the user told long before the window began enters the context when a question asks for it, beside the
 // newest turns. Controls: a question with other words does not find it, and neither does one after a pass that evicted it.
 func TestQuestionFindsWhatLeftTheWindow(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
 	fact, err := chat.Append(ctx, Turn{Role: "user", Text: "By the way, the code of my locker is crimson-4711. " + longProse(rand.New(rand.NewPCG(5, 6)), 40)})
@@ -318,7 +312,6 @@ func TestQuestionFindsWhatLeftTheWindow(t *testing.T) {
 // A fact in a window that is larger than the budget of the context enters it when a question asks for it, whether the window
 // shows it whole or as a stub. Control: a question with other words does not find it.
 func TestQuestionFindsWhatTheWindowHolds(t *testing.T) {
-	ctx := context.Background()
 	for at, window := range map[session.Level]int{session.Raw: 128_000, session.Stub: 20_000} {
 		db, chat := openTalk(t)
 		require.NoError(t, chat.SetWindow(ctx, session.Config{Total: window}))
@@ -348,7 +341,6 @@ func TestQuestionFindsWhatTheWindowHolds(t *testing.T) {
 // In a conversation whose window is larger than its contexts the requests begin alike, whatever is asked, and an old turn
 // that a question found is quoted after the history instead of standing in it.
 func TestRequestsBeginAlike(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 128_000}))
 	r := rand.New(rand.NewPCG(2, 3))
@@ -395,7 +387,6 @@ func TestRequestsBeginAlike(t *testing.T) {
 // The newest turns take what the question leaves of the budget: a window that fits is there whole, and a question that finds
 // nothing leaves a third empty at most.
 func TestHistoryTakesWhatNothingFills(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 8000}))
 	r := rand.New(rand.NewPCG(4, 5))
@@ -417,7 +408,6 @@ func TestHistoryTakesWhatNothingFills(t *testing.T) {
 
 // A turn that alone exceeds the window is refused by name, and nothing else is.
 func TestTurnLargerThanTheWindow(t *testing.T) {
-	ctx := context.Background()
 	_, chat := openTalk(t)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
 	r := rand.New(rand.NewPCG(2, 3))
@@ -435,15 +425,13 @@ func TestTurnLargerThanTheWindow(t *testing.T) {
 	require.Equal(t, 3400, short.Usable)
 	require.Equal(t, short.Tokens-3400, short.Shortfall)
 	require.ErrorContains(t, err, fmt.Sprintf(`turn 2: session: no headroom: turn "log" alone takes %d tokens`, short.Tokens))
-	after := must(chat.Inspect(ctx))(t)
-	require.Equal(t, before.Turns, after.Turns)
+	require.Equal(t, before.Turns, must(chat.Inspect(ctx))(t).Turns)
 	_, err = chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 2000)}) // nobody waits for it: a stub stands for it
 	require.NoError(t, err)
 }
 
 // Pins hold while the newest turn fits beside them. Where it does not, the oldest give way, say so, and come back.
 func TestPinsGiveWay(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, talkOptions())
 	chat := db.Scope(chatScope).Session("chat")
@@ -475,27 +463,23 @@ func TestPinsGiveWay(t *testing.T) {
 	require.True(t, oldest.Pinned)
 	require.NotEqual(t, session.Raw, oldest.Level)
 	require.Equal(t, "gave way to the newest turn", oldest.Why)
-	in := must(chat.Inspect(ctx, pins[0]))(t)
-	require.Contains(t, in.Turn[pins[0]], "pinned, but the window has no room")
+	require.Contains(t, must(chat.Inspect(ctx, pins[0]))(t).Turn[pins[0]], "pinned, but the window has no room")
 	require.NoError(t, chat.Pin(ctx, pins[0]), "there is room for one more")
 	require.ErrorIs(t, chat.Pin(ctx, pins[1]), ErrHeadroom, "a pin that cannot be kept is refused")
 
-	_, err := chat.Undo(ctx, 0)
-	require.ErrorIs(t, err, ErrHeadroom)
+	require.ErrorIs(t, errOf(chat.Undo(ctx, 0)), ErrHeadroom)
 	for range 8 {
 		add("user", 30)
 	}
 	for _, id := range pins {
 		require.Equal(t, session.Raw, levelOf(t, chat, id).Level, "the large turn was paged, and there is room")
 	}
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	require.NoError(t, db.Close())
 }
 
 // A pass that made pins give way is undone with them.
 func TestUndoOfYieldedPin(t *testing.T) {
-	ctx := context.Background()
 	_, chat := openTalk(t)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
 	r := rand.New(rand.NewPCG(2, 3))
@@ -513,7 +497,6 @@ func TestUndoOfYieldedPin(t *testing.T) {
 
 // A result that comes late is in the window although its call had left it.
 func TestResultOfACallThatLeft(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 4000}))
 	r := rand.New(rand.NewPCG(2, 3))
@@ -534,7 +517,6 @@ func TestResultOfACallThatLeft(t *testing.T) {
 func TestContextSmallerThanTheWindow(t *testing.T) {
 	ctx := t.Context()
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
-	defer db.Close()
 	s := db.Scope("acme/agent")
 	must(s.Put(ctx, Artefact{ID: "policy", Kind: KindChunk, Text: "Vouchers come back as store credit within nine days."}))(t)
 	chat := s.Session("chat")

@@ -1,7 +1,6 @@
 package ctxpage
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -15,7 +14,6 @@ import (
 
 func fillScope(t testing.TB, s *Scope, n int, a func(i int) Artefact) {
 	t.Helper()
-	ctx := context.Background()
 	for i := 0; i < n; {
 		require.NoError(t, s.Update(ctx, func(tx *Txn) error {
 			for range 500 {
@@ -33,7 +31,6 @@ func fillScope(t testing.TB, s *Scope, n int, a func(i int) Artefact) {
 
 // TestSweepConcurrent: questions of different times, and writes, at once. Each is answered as of its own time.
 func TestSweepConcurrent(t *testing.T) {
-	ctx := context.Background()
 	start := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 	db := must(Open(dbtest.MemoryPath(t), Options{Clock: func() time.Time { return start }}))(t)
 	defer db.Close()
@@ -76,7 +73,6 @@ func TestSweepConcurrent(t *testing.T) {
 
 // BenchmarkExcluded is what an assembly costs in a scope of a hundred live pages and as many excluded ones as named.
 func BenchmarkExcluded(b *testing.B) {
-	ctx := context.Background()
 	for _, what := range []string{"none", "expired", "superseded", "turns", "scratch"} {
 		for _, n := range []int{1000, 100_000} {
 			b.Run(fmt.Sprintf("%s=%d", what, n), func(b *testing.B) {
@@ -127,7 +123,6 @@ func BenchmarkExcluded(b *testing.B) {
 
 // BenchmarkHeld is the review of a database with ten thousand held batches.
 func BenchmarkHeld(b *testing.B) {
-	ctx := context.Background()
 	db := must(Open(dbtest.MemoryPath(b), Options{}))(b)
 	defer db.Close()
 	s := db.Scope("acme", WithActor("writer"))
@@ -140,15 +135,13 @@ func BenchmarkHeld(b *testing.B) {
 	b.Run("stat", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			st := must(db.Stats(ctx))(b)
-			require.Equal(b, 10_000, st.Held)
+			require.Equal(b, 10_000, must(db.Stats(ctx))(b).Held)
 		}
 	})
 	b.Run("list=20", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			list := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(20, "", nil))))(b)
-			require.Len(b, list, 20)
+			require.Len(b, must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(20, "", nil))))(b), 20)
 		}
 	})
 }

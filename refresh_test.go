@@ -80,8 +80,7 @@ func TestRefreshDirectory(t *testing.T) {
 
 	db = reopen(t, db, opts)
 	s = db.Scope("acme/docs")
-	dirs := must(listing.Collect(s.Directories(ctx)))(t)
-	require.Equal(t, []Directory{{Dir: dir, Prefix: "d/", MaxSize: 4000}}, dirs)
+	require.Equal(t, []Directory{{Dir: dir, Prefix: "d/", MaxSize: 4000}}, must(listing.Collect(s.Directories(ctx)))(t))
 	writeFile(t, filepath.Join(dir, "a.md"), "alpha heliotrope")
 	writeFile(t, filepath.Join(dir, "new.md"), "delta")
 	require.NoError(t, os.Remove(filepath.Join(dir, "b.md")))
@@ -110,8 +109,7 @@ func TestRefreshDirectory(t *testing.T) {
 
 	require.Empty(t, refresh(t, s, RefreshOptions{Delete: true, DryRun: true}).Deleted[2:])
 	require.Equal(t, []string{"d/b.md", "d/sub/c.md"}, refresh(t, s, RefreshOptions{Delete: true}).Deleted)
-	_, err := s.Get(ctx, "d/b.md")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, errOf(s.Get(ctx, "d/b.md")), ErrNotFound)
 	require.Equal(t, "nobody's file", get(t, s, "own").Text)
 
 	require.NoError(t, s.RemoveDirectory(ctx, Directory{Dir: dir, Prefix: "d/"}))
@@ -172,8 +170,7 @@ func TestRefreshKeepsToItsRoots(t *testing.T) {
 	require.ErrorIs(t, err, ErrFileRoot, "not an empty report")
 	require.Empty(t, r.New)
 	require.ErrorIs(t, db.Scope("acme").AddDirectory(ctx, Directory{Dir: t.TempDir()}), ErrFileRoot)
-	dirs := must(listing.Collect(db.Scope("acme").Directories(ctx)))(t)
-	require.Len(t, dirs, 1, "a refused directory is not recorded")
+	require.Len(t, must(listing.Collect(db.Scope("acme").Directories(ctx)))(t), 1, "a refused directory is not recorded")
 	all, err := db.Refresh(ctx, RefreshOptions{})
 	require.ErrorIs(t, err, ErrFileRoot)
 	require.Len(t, all, 1)
@@ -181,18 +178,15 @@ func TestRefreshKeepsToItsRoots(t *testing.T) {
 	require.ErrorContains(t, err, "file:"+dir+" lies below no allowed root", "it names the directory")
 	require.Contains(t, r.Failed[len(r.Failed)-1].Err, "root")
 	require.Equal(t, dir, r.Failed[len(r.Failed)-1].Dir)
-	_, err = db.Scope("acme").Refresh(ctx, RefreshOptions{Check: CheckNever})
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(db.Scope("acme").Refresh(ctx, RefreshOptions{Check: CheckNever})), ErrInvalid)
 	db = reopen(t, db, Options{ReadOnly: true, FileRoots: []string{dir}})
-	_, err = db.Scope("acme").Refresh(ctx, RefreshOptions{})
-	require.ErrorIs(t, err, ErrReadOnly)
+	require.ErrorIs(t, errOf(db.Scope("acme").Refresh(ctx, RefreshOptions{})), ErrReadOnly)
 	require.Contains(t, refresh2(t, db.Scope("acme")).New, "new.md")
 }
 
 func refresh2(t testing.TB, s *Scope) RefreshReport {
 	t.Helper()
-	r := must(s.Refresh(ctx, RefreshOptions{DryRun: true}))(t)
-	return r
+	return must(s.Refresh(ctx, RefreshOptions{DryRun: true}))(t)
 }
 
 // Sources of hosts are probed too, each once and many at once; those that fail are named. A cancelled refresh keeps what
@@ -241,8 +235,7 @@ func TestRefreshSources(t *testing.T) {
 	m.do(func(m *memo) { m.fail = ErrVanished })
 	r = refresh(t, s, RefreshOptions{})
 	require.Len(t, r.Vanished, n, "a host's source can say so, too")
-	all := must(db.Refresh(ctx, RefreshOptions{DryRun: true}))(t)
-	require.Len(t, all, 1)
+	require.Len(t, must(db.Refresh(ctx, RefreshOptions{DryRun: true}))(t), 1)
 }
 
 // The background sees an edit and a new file without anybody asking, and ends with Close.
@@ -264,8 +257,7 @@ func TestRefreshInTheBackground(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "z.md"), "zeta")
 	becomes("z.md", "zeta")
 	checkAndClose(t, db)
-	_, err := s.Get(ctx, "a.md")
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, errOf(s.Get(ctx, "a.md")), ErrClosed)
 }
 
 // Close does not wait for a source that hangs, and nothing is written after it.
@@ -309,18 +301,14 @@ func TestAddFolder(t *testing.T) {
 	r := must(db.AddFolder(ctx, "acme/docs", dir))(t)
 	require.Contains(t, r.New, "a.md")
 	require.Equal(t, "alpha", get(t, db.Scope("acme/docs"), "a.md").Text)
-	roots := must(db.Admin().FileRoots(ctx))(t)
-	require.Equal(t, []string{dir}, roots)
+	require.Equal(t, []string{dir}, must(db.Admin().FileRoots(ctx))(t))
 
 	db = reopen(t, db, Options{RecordedRoots: true})
 	writeFile(t, filepath.Join(dir, "new.md"), "delta")
 	r = must(db.AddFolder(ctx, "acme/docs", dir))(t)
 	require.Equal(t, []string{"new.md"}, r.New)
 
-	_, err := db.AddFolder(ctx, "acme/docs", filepath.Join(dir, "not-there"))
-	require.ErrorIs(t, err, ErrInvalid)
-	_, err = db.AddFolder(ctx, "/", dir)
-	require.ErrorIs(t, err, ErrInvalid)
-	dirs := must(listing.Collect(db.Scope("acme/docs").Directories(ctx)))(t)
-	require.Len(t, dirs, 1)
+	require.ErrorIs(t, errOf(db.AddFolder(ctx, "acme/docs", filepath.Join(dir, "not-there"))), ErrInvalid)
+	require.ErrorIs(t, errOf(db.AddFolder(ctx, "/", dir)), ErrInvalid)
+	require.Len(t, must(listing.Collect(db.Scope("acme/docs").Directories(ctx)))(t), 1)
 }

@@ -35,19 +35,16 @@ func TestAncestorVisibility(t *testing.T) {
 
 	require.Equal(t, "acme/support", get(t, agent, "policy").Ref.Scope)
 	require.Equal(t, "acme", get(t, org, "policy").Ref.Scope)
-	v := must(agent.Recall(ctx, Ref{Scope: "acme", ID: "policy"}))(t)
-	require.Equal(t, "policy of the org", v.Text)
+	require.Equal(t, "policy of the org", must(agent.Recall(ctx, Ref{Scope: "acme", ID: "policy"}))(t).Text)
 	for _, s := range []*Scope{org, team, sibling, db.Scope("acme/support/aa"), db.Scope("acm"), db.Scope("a")} {
-		_, err := s.Get(ctx, "own")
-		require.ErrorIs(t, err, ErrNotFound, s.Name())
+		require.ErrorIs(t, errOf(s.Get(ctx, "own")), ErrNotFound, s.Name())
 	}
 	require.NoError(t, team.Delete(ctx, "policy"))
 	require.Equal(t, "acme", get(t, agent, "policy").Ref.Scope, "an ancestor's stands again")
 	require.ErrorIs(t, agent.Delete(ctx, "policy"), ErrNotFound, "not from below")
 	put(t, agent, Artefact{ID: "policy", Text: "policy of the agent"})
 	require.Equal(t, "policy of the org", get(t, sibling, "policy").Text)
-	list := must(listing.Collect(agent.Artefacts(ctx, "")))(t)
-	require.Len(t, list, 2, "a listing is of the own scope")
+	require.Len(t, must(listing.Collect(agent.Artefacts(ctx, "")))(t), 2, "a listing is of the own scope")
 }
 
 // What a reader of a child scope makes the database fetch is found from where the artefact lives, not from where the
@@ -69,18 +66,14 @@ func TestPromote(t *testing.T) {
 	db := open(t, Options{})
 	agent, sibling := db.Scope("acme/support/a"), db.Scope("acme/support/b")
 	ref := put(t, agent, Artefact{ID: "finding", Text: "the gateway retries twice", Provenance: Validated, Tags: []string{"net"}})
-	_, err := sibling.Get(ctx, "finding")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, errOf(sibling.Get(ctx, "finding")), ErrNotFound)
 	for _, to := range []string{"acme/support/a", "acme/support/b", "acme/support/a/b", "other", ""} {
-		_, err := db.Admin().Promote(ctx, ref, to, "anna")
-		require.ErrorIs(t, err, ErrInvalid, to)
+		require.ErrorIs(t, errOf(db.Admin().Promote(ctx, ref, to, "anna")), ErrInvalid, to)
 	}
-	up := must(db.Admin().Promote(ctx, ref, "acme/support", "anna"))(t)
-	require.Equal(t, "acme/support", up.Scope)
+	require.Equal(t, "acme/support", must(db.Admin().Promote(ctx, ref, "acme/support", "anna"))(t).Scope)
 	v := get(t, sibling, "finding")
 	require.Equal(t, []any{"the gateway retries twice", Validated, "anna"}, []any{v.Text, v.Provenance, v.Actor}, "trust stays what it was")
-	_, err = db.Admin().Promote(ctx, Ref{Scope: "acme/support/a", ID: "none"}, "acme", "anna")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, errOf(db.Admin().Promote(ctx, Ref{Scope: "acme/support/a", ID: "none"}, "acme", "anna")), ErrNotFound)
 }
 
 // world is what a reader can find out: every answer he can get, errors included, without the numbers of the whole file
@@ -239,10 +232,8 @@ func TestScopeNames(t *testing.T) {
 			require.ErrorIs(t, call(), ErrInvalid, "%s %q", what, name)
 		}
 	}
-	_, err := db.Scope("a", WithActor("")).Get(ctx, "x")
-	require.ErrorIs(t, err, ErrInvalid)
-	_, err = db.Scope("a", WithActor("a\x00")).Get(ctx, "x")
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(db.Scope("a", WithActor("")).Get(ctx, "x")), ErrInvalid)
+	require.ErrorIs(t, errOf(db.Scope("a", WithActor("a\x00")).Get(ctx, "x")), ErrInvalid)
 }
 
 // Two tenants use one name for two people. An export and an erase of the one leave the other alone, turns and held drafts
@@ -297,8 +288,7 @@ func TestSubjectsStayInTheirTenant(t *testing.T) {
 	db = must(Open(path+".old", Options{}))(t)
 	must(db.Admin().RepeatErase(ctx, []*ops.Receipt{receipt}, false, nil))(t)
 	left(db)
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	require.NoError(t, db.Close())
 }
 
@@ -309,8 +299,7 @@ func TestPresetYearBoundsTheAudit(t *testing.T) {
 	db := open(t, Options{Clock: func() time.Time { now = now.Add(time.Second); return now }})
 	s := db.Scope("acme")
 	for i := range 40 {
-		_, err := s.Put(ctx, Artefact{ID: "note-" + string(rune('a'+i%26)) + string(rune('a'+i/26)), Text: strings.Repeat("refunds and returns of the desk ", 3+i)})
-		require.NoError(t, err)
+		require.NoError(t, errOf(s.Put(ctx, Artefact{ID: "note-" + string(rune('a'+i%26)) + string(rune('a'+i/26)), Text: strings.Repeat("refunds and returns of the desk ", 3+i)})))
 	}
 	for range 240 {
 		now = now.Add(3 * 24 * time.Hour)
@@ -336,8 +325,7 @@ func TestPresetYearBoundsTheAudit(t *testing.T) {
 	require.InDelta(t, 121, n, 2, "those of a year")
 	require.Equal(t, n, questions)
 	must(db.Manifests().Verify(ctx, &head, nil))(t)
-	v := must(s.Get(ctx, "note-aa"))(t)
-	require.NotEmpty(t, v.Text, "contents stay")
+	require.NotEmpty(t, must(s.Get(ctx, "note-aa"))(t).Text, "contents stay")
 }
 
 // A version has the fields of its put alone, as Put says, and a reviewer is told what an approval would drop.
@@ -355,8 +343,7 @@ func TestReviewNamesWhatANewVersionDrops(t *testing.T) {
 		require.NoError(t, tx.Put(ctx, a))
 		var held *HeldError
 		require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: "judge"}), &held)
-		h := must(db.Review().Show(ctx, held.Batch))(t)
-		return h.Drops
+		return must(db.Review().Show(ctx, held.Batch))(t).Drops
 	}
 	require.Equal(t, []string{"acme:policy@1: expires 2090-01-01T00:00:00Z, subject refunds, pinned, tag b, meta owner=kim"},
 		shown(Artefact{ID: "policy", Text: "Refunds take 10 days.", Tags: []string{"a"}}))
@@ -393,14 +380,11 @@ func TestScopeOf(t *testing.T) {
 	}
 	db := open(t, Options{})
 	put(t, db.Scope(ScopeOf("bob")), Artefact{ID: "secret", Text: "of bob"})
-	_, err := db.Scope(ScopeOf("bob/eve")).Get(ctx, "secret")
-	require.ErrorIs(t, err, ErrNotFound)
-	_, err = db.Scope("bob/eve").Get(ctx, "secret")
-	require.NoError(t, err, "the negative control: a path that was joined by hand is inside")
+	require.ErrorIs(t, errOf(db.Scope(ScopeOf("bob/eve")).Get(ctx, "secret")), ErrNotFound)
+	require.NoError(t, errOf(db.Scope("bob/eve").Get(ctx, "secret")), "the negative control: a path that was joined by hand is inside")
 	long := strings.Repeat("a", store.MaxScope+1)
 	for _, names := range [][]string{nil, {""}, {"acme", ""}, {"", "acme"}, {"a", "", "b"}, {long}, strings.Split(strings.Repeat("a/", store.MaxScopeDepth)+"a", "/")} {
-		_, err := db.Scope(ScopeOf(names...)).Get(ctx, "secret")
-		require.ErrorIs(t, err, ErrInvalid, "%q", names)
+		require.ErrorIs(t, errOf(db.Scope(ScopeOf(names...)).Get(ctx, "secret")), ErrInvalid, "%q", names)
 	}
 }
 
@@ -419,10 +403,8 @@ func TestScopeOfProperties(t *testing.T) {
 		if fmt.Sprintf("%q", a) != fmt.Sprintf("%q", b) {
 			require.NotEqual(rt, path, ScopeOf(b...))
 		}
-		_, err := db.Scope(path).Get(ctx, "none")
-		require.ErrorIs(rt, err, ErrNotFound)
-		ref := must(ParseRef(Ref{Scope: path, ID: "x"}.String()))(rt)
-		require.Equal(rt, path, ref.Scope)
+		require.ErrorIs(rt, errOf(db.Scope(path).Get(ctx, "none")), ErrNotFound)
+		require.Equal(rt, path, must(ParseRef(Ref{Scope: path, ID: "x"}.String()))(rt).Scope)
 	})
 }
 
@@ -455,16 +437,12 @@ func TestJudgesAreCompared(t *testing.T) {
 		require.NoError(t, commit(by), by)
 	}
 	for _, by := range selves {
-		_, err := db.Review().Approve(ctx, batch, Approval{By: by})
-		require.ErrorIs(t, err, ErrSelfCertified, by)
+		require.ErrorIs(t, errOf(db.Review().Approve(ctx, batch, Approval{By: by})), ErrSelfCertified, by)
 	}
 	for _, by := range blanks {
-		_, err := db.Review().Approve(ctx, batch, Approval{By: by})
-		require.ErrorIs(t, err, ErrInvalid, "%q", by)
-		_, err = db.Review().Reject(ctx, batch, by, "no")
-		require.ErrorIs(t, err, ErrInvalid, "%q", by)
-		_, err = db.Admin().PutVerified(ctx, "acme", by, Artefact{ID: "fact", Text: "by nobody"})
-		require.ErrorIs(t, err, ErrInvalid, "%q", by)
+		require.ErrorIs(t, errOf(db.Review().Approve(ctx, batch, Approval{By: by})), ErrInvalid, "%q", by)
+		require.ErrorIs(t, errOf(db.Review().Reject(ctx, batch, by, "no")), ErrInvalid, "%q", by)
+		require.ErrorIs(t, errOf(db.Admin().PutVerified(ctx, "acme", by, Artefact{ID: "fact", Text: "by nobody"})), ErrInvalid, "%q", by)
 	}
 	must(db.Review().Approve(ctx, batch, Approval{By: "ann"}))(t)
 
@@ -485,8 +463,7 @@ func TestLookAlikesAreShown(t *testing.T) {
 		require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: .1, By: by}), &held)
 		h := must(db.Review().Show(ctx, held.Batch))(t)
 		require.Equal(t, shown, len(h.LookAlikes) == 1, "%s: %q", by, h.LookAlikes)
-		list := must(listing.Collect(db.Review().Batches(ctx, "", false)))(t)
-		require.Equal(t, h.LookAlikes, list[0].LookAlikes)
+		require.Equal(t, h.LookAlikes, must(listing.Collect(db.Review().Batches(ctx, "", false)))(t)[0].LookAlikes)
 		must(db.Review().Reject(ctx, held.Batch, "ann", ""))(t)
 	}
 }

@@ -36,8 +36,7 @@ func TestSearchLooksFurther(t *testing.T) {
 	}
 	search := func(limit int, opts ...ReadOption) Found {
 		m.probes.Store(0)
-		found := must(s.Search(ctx, "zebra", limit, opts...))(t)
-		return found
+		return must(s.Search(ctx, "zebra", limit, opts...))(t)
 	}
 	require.Len(t, search(10).Hits, 10)
 	require.Equal(t, int64(10), m.probes.Load(), "nothing is lost: nobody beyond the limit is asked")
@@ -154,15 +153,14 @@ func TestSearchByStopWordsIsBounded(t *testing.T) {
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "oldest", Text: "not this"})
 	put(t, s, Artefact{ID: "old", Text: "not found in an old page"})
-	err := s.Update(ctx, func(tx *Txn) error {
+	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
 		for i := range 1000 {
 			if err := tx.Put(ctx, Artefact{ID: fmt.Sprint(i), Text: fmt.Sprint("page ", i)}); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
-	require.NoError(t, err)
+	}))
 	found := must(s.Search(ctx, "not", 10))(t)
 	require.Len(t, found.Hits, 1, "the index has the text of stop words alone")
 	require.Equal(t, "oldest", found.Hits[0].Ref.ID)
@@ -258,10 +256,8 @@ func TestFilterInvalid(t *testing.T) {
 		require.True(t, errors.As(err, &invalid), field)
 		require.Equal(t, field, invalid.Field)
 		require.NotEmpty(t, invalid.Expected)
-		_, err = listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", nil), Where(f)))
-		require.ErrorIs(t, err, ErrInvalid, field)
-		_, err = s.Assemble(ctx, Query{Text: "refund", Budget: 1000, Filter: f})
-		require.ErrorIs(t, err, ErrInvalid, field)
+		require.ErrorIs(t, errOf(listing.Collect(s.Artefacts(ctx, "", AtMost(1, "", nil), Where(f)))), ErrInvalid, field)
+		require.ErrorIs(t, errOf(s.Assemble(ctx, Query{Text: "refund", Budget: 1000, Filter: f})), ErrInvalid, field)
 	}
 }
 
@@ -340,14 +336,12 @@ func TestNewWordsAreFoundAtOnce(t *testing.T) {
 
 		clk.add(2 * time.Hour)
 		writeFile(t, filepath.Join(dir, "doc-203.md"), "Zebras sleep in hammocks.\n")
-		hits := must(hitsOf(s.Search(ctx, "hammocks", 3, WithCheck(check))))(t)
-		require.Equal(t, []string{"doc-203"}, hitIDs(hits))
+		require.Equal(t, []string{"doc-203"}, hitIDs(must(hitsOf(s.Search(ctx, "hammocks", 3, WithCheck(check))))(t)))
 		clk.add(2 * time.Hour)
 		writeFile(t, filepath.Join(dir, "doc-204.md"), "Okapis prefer verandas.\n")
 		a = assemble(t, s, Query{Text: "verandas", Budget: 1500, Check: check})
 		require.Equal(t, "doc-204", best(a).Ref.ID)
-		r := must(db.Replay(ctx, a.Trace))(t)
-		require.Equal(t, a.Text(), r.Text)
+		require.Equal(t, a.Text(), must(db.Replay(ctx, a.Trace))(t).Text)
 
 		clk.add(2 * time.Hour)
 		writeFile(t, filepath.Join(dir, "doc-205.md"), "Tapirs collect umbrellas.\n")
@@ -447,8 +441,7 @@ func TestVanishedFiles(t *testing.T) {
 			}
 		}
 		require.Equal(t, 122, n)
-		hits := must(hitsOf(s.Search(ctx, "zebra crossing", 3)))(t)
-		require.Equal(t, []string{"here"}, hitIDs(hits))
+		require.Equal(t, []string{"here"}, hitIDs(must(hitsOf(s.Search(ctx, "zebra crossing", 3)))(t)))
 		_, err := s.Get(ctx, "gone-7")
 		require.ErrorIs(t, err, ErrDirty)
 		require.ErrorIs(t, err, ErrVanished)

@@ -36,15 +36,13 @@ func openTalk(t *testing.T) (*DB, *Session) {
 	t.Helper()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), talkOptions())
 	t.Cleanup(func() {
-		problems := must(db.Admin().Check(context.Background(), nil))(t)
-		require.Empty(t, problems)
+		require.Empty(t, must(db.Admin().Check(context.Background(), nil))(t))
 		require.NoError(t, db.Close())
 	})
 	return db, db.Scope("acme/agent").Session("chat")
 }
 
 func TestSessionAppend(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, talkOptions())
 	s := db.Scope("acme/agent")
@@ -71,8 +69,7 @@ func TestSessionAppend(t *testing.T) {
 		{Role: "user", Text: "x", ToolCalls: []ToolCall{{ID: "c3"}}},
 		{Role: "user", Text: "x", Trace: "nonsense"},
 	} {
-		_, err := chat.Append(ctx, Turn{Role: "user", Text: "never stored"}, bad)
-		require.ErrorIs(t, err, ErrInvalid, "%+v", bad)
+		require.ErrorIs(t, errOf(chat.Append(ctx, Turn{Role: "user", Text: "never stored"}, bad)), ErrInvalid, "%+v", bad)
 	}
 	w := must(chat.Inspect(ctx))(t)
 	require.Len(t, w.Turns, 5)
@@ -82,15 +79,12 @@ func TestSessionAppend(t *testing.T) {
 	require.Len(t, hits, 1, "what assistant and tools said is no memory")
 	require.Equal(t, "block-chat-1", hits[0].Ref.ID)
 	require.NoError(t, s.Session("other").SetWindow(ctx, session.Config{Total: 128_000}))
-	a := must(s.Assemble(ctx, Query{Text: "ocean tariff limit", Budget: 2000, Session: "other"}))(t)
-	require.Len(t, a.Blocks, 1)
+	require.Len(t, must(s.Assemble(ctx, Query{Text: "ocean tariff limit", Budget: 2000, Session: "other"}))(t).Blocks, 1)
 	require.NoError(t, db.Close())
 
 	db = openTest(t, path, talkOptions())
-	defer db.Close()
 	chat = db.Scope("acme/agent").Session("chat")
-	got := must(chat.Inspect(ctx))(t)
-	require.Equal(t, w.Turns, got.Turns)
+	require.Equal(t, w.Turns, must(chat.Inspect(ctx))(t).Turns)
 	turns := must(listing.Collect(chat.Turns(ctx, 2, AtMost(2, "", nil))))(t)
 	require.Len(t, turns, 2)
 	require.Equal(t, "Let me look.", turns[0].Text)
@@ -104,7 +98,6 @@ func TestSessionAppend(t *testing.T) {
 
 // Turns that were put past the session are turns all the same; an edited one is measured anew.
 func TestSessionPlainPuts(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	s := db.Scope("acme/agent")
 	for i := range 5 {
@@ -144,7 +137,6 @@ func filler(i int) string {
 
 func TestSessionPass(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, talkOptions())
 	chat := db.Scope("acme/agent").Session("chat")
@@ -172,10 +164,8 @@ func TestSessionPass(t *testing.T) {
 	require.Equal(t, "evicted by pass 1", w.Turns[3].Why)
 	in = must(chat.Inspect(ctx, evicted))(t)
 	require.Contains(t, in.Turn[evicted], p.Explain(p.Verdicts[3]))
-	v := must(chat.Recall(ctx, evicted))(t)
-	require.Contains(t, v.Text, "Answer 1 on the weather")
-	_, err := chat.Recall(ctx, "nobody")
-	require.ErrorIs(t, err, ErrNotFound)
+	require.Contains(t, must(chat.Recall(ctx, evicted))(t).Text, "Answer 1 on the weather")
+	require.ErrorIs(t, errOf(chat.Recall(ctx, "nobody")), ErrNotFound)
 
 	require.NoError(t, chat.Pin(ctx, evicted))
 	pinned := must(chat.Inspect(ctx))(t)
@@ -191,31 +181,25 @@ func TestSessionPass(t *testing.T) {
 	again = must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"weather Oslo"}, Params: session.CompatParams()}))(t)
 	require.True(t, again.Repeated)
 
-	_, err = chat.Undo(ctx, 1)
-	require.ErrorIs(t, err, session.ErrUndo)
-	info := must(chat.Undo(ctx, 0))(t)
-	require.Equal(t, uint64(2), info.Number)
+	require.ErrorIs(t, errOf(chat.Undo(ctx, 1)), session.ErrUndo)
+	require.Equal(t, uint64(2), must(chat.Undo(ctx, 0))(t).Number)
 	got := must(chat.Inspect(ctx))(t)
 	require.Equal(t, pinned.Turns, got.Turns)
 	require.NoError(t, chat.Unpin(ctx, evicted))
-	_, err = chat.Undo(ctx, 2)
-	require.ErrorIs(t, err, session.ErrUndo)
+	require.ErrorIs(t, errOf(chat.Undo(ctx, 2)), session.ErrUndo)
 	must(chat.Undo(ctx, 0))(t)
 	got = must(chat.Inspect(ctx))(t)
 	require.Equal(t, got.Stored, got.Tokens, "as before the first pass")
-	_, err = chat.Undo(ctx, 0)
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, errOf(chat.Undo(ctx, 0)), ErrNotFound)
 	passes := must(chat.Passes(ctx))(t)
 	require.Len(t, passes, 2)
 	require.True(t, passes[0].Undone && passes[1].Undone)
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	require.NoError(t, db.Close())
 }
 
 // A turn that a pass pages is a stub also where the guess of its summary is shorter than the stub: nobody made one.
 func TestPassPagesTurnsOfMiddleLength(t *testing.T) {
-	ctx := context.Background()
 	_, chat := openTalk(t)
 	dialogue(t, chat, 2)
 	must(chat.Append(ctx, Turn{ID: "short", Role: "user", Text: "yes"},
@@ -238,11 +222,9 @@ func TestPassPagesTurnsOfMiddleLength(t *testing.T) {
 // TestStubOfADamagedTurn: a stub has the first words of its turn. Where these cannot be read it is left out, and the manifest says
 // why.
 func TestStubOfADamagedTurn(t *testing.T) {
-	ctx := context.Background()
 	opts := talkOptions()
 	opts.WorkingSet = -1 // every text is read from the file
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), opts)
-	defer db.Close()
 	chat := db.Scope("acme/agent").Session("chat")
 	must(chat.Append(ctx, Turn{ID: "middle", Role: "user", Text: "Oslo tomorrow?\n" + strings.Repeat("talk about the weather ", 20)}))(t)
 	dialogue(t, chat, 20)
@@ -265,7 +247,6 @@ func TestStubOfADamagedTurn(t *testing.T) {
 
 // A result stays with its call, whatever the verdicts say.
 func TestSessionUnits(t *testing.T) {
-	ctx := context.Background()
 	_, chat := openTalk(t)
 	must(chat.Append(ctx,
 		Turn{Role: "assistant", Text: "Looking for the refund limit, the refund limit is what I look for now.", ToolCalls: []ToolCall{{ID: "c1", Name: "grep"}}},
@@ -274,19 +255,16 @@ func TestSessionUnits(t *testing.T) {
 	p := must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund limit"}}))(t)
 	require.Equal(t, session.Retain, p.Verdicts[0].Action)
 	require.Equal(t, session.Evict, p.Verdicts[1].Action)
-	w := must(chat.Inspect(ctx))(t)
-	require.Equal(t, session.Stub, w.Turns[1].Level)
+	require.Equal(t, session.Stub, must(chat.Inspect(ctx))(t).Turns[1].Level)
 }
 
 // replayed holds an assembly to its replay.
 func replayed(t *testing.T, db *DB, a *Assembly) {
 	t.Helper()
-	r := must(db.Replay(context.Background(), a.Trace))(t)
-	require.Equal(t, a.Text(), r.Text)
+	require.Equal(t, a.Text(), must(db.Replay(context.Background(), a.Trace))(t).Text)
 }
 
 func TestAssembleSession(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	s := db.Scope("acme/agent")
 	must(s.Put(ctx, Artefact{ID: "tariff", Text: "The ocean tariff has a refund limit of 400 dollars."}))(t)
@@ -344,21 +322,17 @@ func TestAssembleSession(t *testing.T) {
 		}
 	}
 	require.Equal(t, evicted, count)
-	why := must(db.Why(ctx, a.Trace, Ref{ID: ids[3]}))(t)
-	require.False(t, why.In)
+	require.False(t, must(db.Why(ctx, a.Trace, Ref{ID: ids[3]}))(t).In)
 
-	msgs := must(render.OpenAI(a.Messages()))(t)
-	require.NotEmpty(t, msgs)
+	require.NotEmpty(t, must(render.OpenAI(a.Messages()))(t))
 
 	must(chat.Undo(ctx, 0))(t)
-	after := must(s.Assemble(ctx, q))(t)
-	require.Equal(t, before.Text(), after.Text(), "undone: the same bytes")
+	require.Equal(t, before.Text(), must(s.Assemble(ctx, q))(t).Text(), "undone: the same bytes")
 	replayed(t, db, a)
 }
 
 // Many sessions do not stay in memory; a forgotten one is read again.
 func TestSessionsForgotten(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	dialogue(t, chat, 3)
 	must(chat.Pass(ctx, session.PassQuery{Keywords: []string{"refund"}}))(t)
@@ -367,21 +341,18 @@ func TestSessionsForgotten(t *testing.T) {
 		must(db.Scope("acme/agent").Session(fmt.Sprint("other-", i)).Append(ctx, Turn{Role: "user", Text: "hello"}))(t)
 	}
 	require.Nil(t, db.sessions.Of("acme/agent", "chat").Blocks)
-	after := must(chat.Inspect(ctx))(t)
-	require.Equal(t, before.Turns, after.Turns)
+	require.Equal(t, before.Turns, must(chat.Inspect(ctx))(t).Turns)
 }
 
 // What an agent said outside any conversation is nobody's turn, however long it is.
 func TestMessageWithoutSession(t *testing.T) {
-	ctx := context.Background()
 	db, _ := openTalk(t)
 	s := db.Scope("acme/agent")
 	r := rand.New(rand.NewPCG(4, 4))
 	long := longProse(r, 4000) + "zebra"
 	for id, text := range map[string]string{"short": "a zebra", "long": long} {
 		must(s.Put(ctx, Artefact{ID: id, Role: "assistant", Kind: KindMessage, Text: text}))(t)
-		v := must(s.Get(ctx, id))(t)
-		require.Equal(t, id == "long", len(v.Pages) > 1)
+		require.Equal(t, id == "long", len(must(s.Get(ctx, id))(t).Pages) > 1)
 	}
 	require.NoError(t, s.Session("chat").SetWindow(ctx, session.Config{Total: 128_000}))
 	for _, q := range []Query{{}, {Session: "chat"}} {
@@ -400,7 +371,6 @@ func TestMessageWithoutSession(t *testing.T) {
 
 // That a turn was read is known after a restart, too: the next commit of the session stores it.
 func TestRecallIsRemembered(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, talkOptions())
 	chat := db.Scope("acme/agent").Session("chat")
@@ -430,7 +400,6 @@ func TestRecallIsRemembered(t *testing.T) {
 
 // A turn whose row waits to be stored, because a plain put made it, is pinned like any other.
 func TestPinOfPlainPut(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, talkOptions())
 	s := db.Scope("acme/agent")
@@ -451,8 +420,7 @@ func TestPinAfterRefusedAppend(t *testing.T) {
 	first := Turn{ID: "x", Role: "user", Text: "keep this"}
 	t.Run("refused", func(t *testing.T) {
 		pinAfter(t, talkOptions(), func(ctx context.Context, chat *Session) {
-			_, err := chat.Append(ctx, first, Turn{ID: "y", Role: "nobody"})
-			require.ErrorIs(t, err, ErrInvalid)
+			require.ErrorIs(t, errOf(chat.Append(ctx, first, Turn{ID: "y", Role: "nobody"})), ErrInvalid)
 		})
 	})
 	t.Run("panicked", func(t *testing.T) {
@@ -475,7 +443,6 @@ func (c panicking) Count(text string) int {
 }
 
 func pinAfter(t *testing.T, opts Options, failed func(context.Context, *Session)) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, opts)
 	s := db.Scope("acme/agent")
@@ -493,7 +460,6 @@ func pinAfter(t *testing.T, opts Options, failed func(context.Context, *Session)
 
 // TestTurnsThatCannotBeShown: a turn that no provider takes would spoil every context of its session.
 func TestTurnsThatCannotBeShown(t *testing.T) {
-	ctx := context.Background()
 	_, chat := openTalk(t)
 	call := func(ids ...string) Turn {
 		turn := Turn{Role: "assistant"}
@@ -504,18 +470,15 @@ func TestTurnsThatCannotBeShown(t *testing.T) {
 	}
 	image := Turn{Role: "user", Parts: []Part{{Type: "image_url", URL: "https://example.org/a.png"}}}
 	for _, bad := range []Turn{{Role: "user"}, {Role: "assistant"}, call(""), call("a", ""), call("a", "a"), image} {
-		_, err := chat.Append(ctx, bad)
-		require.ErrorIs(t, err, ErrInvalid, "%+v", bad)
+		require.ErrorIs(t, errOf(chat.Append(ctx, bad)), ErrInvalid, "%+v", bad)
 	}
 	image.Parts = append(image.Parts, Part{Type: "text", Text: "What is that?"})
 	must(chat.Append(ctx, image, call("a", "b"), Turn{Role: "tool", ToolCallID: "a"}, Turn{Role: "tool", ToolCallID: "b"}))(t)
-	w := must(chat.Inspect(ctx))(t)
-	require.Len(t, w.Turns, 4)
+	require.Len(t, must(chat.Inspect(ctx))(t).Turns, 4)
 }
 
 // TestCallsThatNoProviderTakes: they are refused before they stand in a session for good. What one provider takes is kept.
 func TestCallsThatNoProviderTakes(t *testing.T) {
-	ctx := context.Background()
 	db, _ := openTalk(t)
 	call := func(id, name, typ string) Turn {
 		return Turn{Role: "assistant", ToolCalls: []ToolCall{{ID: id, Name: name, Type: typ, Arguments: "{}"}}}
@@ -532,11 +495,9 @@ func TestCallsThatNoProviderTakes(t *testing.T) {
 		require.ErrorAs(t, err, &e, says)
 		require.Equal(t, "tool_calls", e.Field)
 		require.Contains(t, e.Expected, says)
-		_, err = chat.Try(ctx, bad)
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, errOf(chat.Try(ctx, bad)), ErrInvalid)
 	}
-	names := must(listing.Collect(db.Scope("acme").Sessions(ctx)))(t)
-	require.Empty(t, names)
+	require.Empty(t, must(listing.Collect(db.Scope("acme").Sessions(ctx)))(t))
 
 	writers := []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini}
 	for i, good := range []Turn{call("a", "a.b", ""), call("a", long, ""), call("a", "1f", "function"), call(long, "look", "")} {
@@ -558,7 +519,6 @@ func TestCallsThatNoProviderTakes(t *testing.T) {
 
 // A context that begins with the assistant holds the turn that two providers need before it, whatever the budget.
 func TestOpeningIsPaidFor(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	count := db.opts.Counter.Count
 	for i := range 12 {
@@ -580,7 +540,6 @@ func TestOpeningIsPaidFor(t *testing.T) {
 // A turn that is tried and fits costs no second reading of the session, and leaves nothing in memory: the same words put
 // under its id by others get a row of their own, which is stored.
 func TestTryLeavesNothing(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, talkOptions())
 	s := db.Scope("acme/agent")
@@ -594,17 +553,14 @@ func TestTryLeavesNothing(t *testing.T) {
 	must(s.Put(ctx, Artefact{ID: "tried", Kind: KindMessage, Role: "user", Text: "And?", Group: "chat", Seq: 2}))(t)
 	_, err := chat.Append(ctx, Turn{Role: "assistant", Text: "So."}) // stores the row that was made of it
 	require.NoError(t, err)
-	raw := must(db.store.State(ctx, conv.TurnKey(conversation.TurnRowKey, "tried")))(t)
-	require.NotNil(t, raw)
-	_, err = chat.Try(ctx, Turn{Role: "user"})
-	require.Error(t, err)
+	require.NotNil(t, must(db.store.State(ctx, conv.TurnKey(conversation.TurnRowKey, "tried")))(t))
+	require.Error(t, errOf(chat.Try(ctx, Turn{Role: "user"})))
 	require.NoError(t, db.Close())
 }
 
 // A refused append costs no second reading of the session, unless something was compacted before it was refused, and
 // leaves nothing in memory.
 func TestRefusedAppendLeavesNothing(t *testing.T) {
-	ctx := context.Background()
 	_, chat := openTalk(t)
 	for range 3 {
 		must(chat.Append(ctx, Turn{Role: "user", Text: "Hello."}, Turn{Role: "assistant", Text: strings.Repeat("Many words. ", 80)}))(t)
@@ -634,7 +590,6 @@ func TestRefusedAppendLeavesNothing(t *testing.T) {
 // An append that has to make room leaves what was counted and listed of the session in force: it looks at the window, not
 // at every turn there ever was.
 func TestAdmissionFollowsTheWindow(t *testing.T) {
-	ctx := context.Background()
 	_, chat := openTalk(t)
 	for range 20 {
 		must(chat.Append(ctx, Turn{Role: "user", Text: "Hello."}, Turn{Role: "assistant", Text: strings.Repeat("Many words. ", 80)}))(t)
@@ -645,18 +600,15 @@ func TestAdmissionFollowsTheWindow(t *testing.T) {
 	must(chat.Inspect(ctx))(t)
 	require.NoError(t, conv.Exclusively(ctx, func() error { conv.Window(); conv.Tokens(); return nil }))
 	for range 10 {
-		_, err = chat.Append(ctx, Turn{Role: "assistant", Text: "Look.", ToolCalls: []ToolCall{{ID: "c", Name: "grep"}}}, Turn{Role: "tool", ToolCallID: "c", Text: strings.Repeat("A line. ", 150)})
-		require.NoError(t, err)
+		require.NoError(t, errOf(chat.Append(ctx, Turn{Role: "assistant", Text: "Look.", ToolCalls: []ToolCall{{ID: "c", Name: "grep"}}}, Turn{Role: "tool", ToolCallID: "c", Text: strings.Repeat("A line. ", 150)})))
 		require.Equal(t, []uint64{conv.Rev, conv.Rev}, []uint64{conv.Sum.At, conv.Inside.At})
 	}
-	passes := must(chat.Passes(ctx))(t)
-	require.Greater(t, len(passes), 3)
+	require.Greater(t, len(must(chat.Passes(ctx))(t)), 3)
 }
 
 // A turn without an id takes a name that nothing else has: an earlier turn, one on its way, or an artefact of the host
 // would be rewritten.
 func TestTurnsTakeFreeNames(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	s := db.Scope("acme/agent")
 	must(s.Put(ctx, Artefact{ID: "block-chat-5", Text: "a fact of the host"}))(t)
@@ -665,52 +617,43 @@ func TestTurnsTakeFreeNames(t *testing.T) {
 	must(chat.Append(ctx, say("", "second")))(t)
 	must(chat.Append(ctx, say("block-chat-4", "third"), say("", "fourth"), say("", "fifth")))(t)
 	var got []string
-	turns := must(listing.Collect(chat.Turns(ctx, 0)))(t)
-	for _, v := range turns {
+	for _, v := range must(listing.Collect(chat.Turns(ctx, 0)))(t) {
 		got = append(got, v.Ref.String()+" "+v.Text)
 	}
 	require.Equal(t, []string{
 		"acme/agent:block-chat-2@1 first", "acme/agent:block-chat-2-2@1 second", "acme/agent:block-chat-4@1 third", "acme/agent:block-chat-4-2@1 fourth",
 		"acme/agent:block-chat-5-2@1 fifth",
 	}, got)
-	fact := must(s.Get(ctx, "block-chat-5"))(t)
-	require.Equal(t, "a fact of the host", fact.Text)
+	require.Equal(t, "a fact of the host", must(s.Get(ctx, "block-chat-5"))(t).Text)
 }
 
 // Behind a page of the highest number there is no next one: it would stand before all others, and the one after it would
 // have its name.
 func TestAppendBehindTheHighestNumber(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	put := func(id string, seq int64) {
 		must(db.Scope("acme/agent").Put(ctx, Artefact{ID: id, Role: "user", Text: id, Group: chat.ID(), Seq: seq}))(t)
 	}
 	put("high", math.MaxInt64-1)
-	_, err := chat.Append(ctx, Turn{Role: "user", Text: "last"})
-	require.NoError(t, err)
+	require.NoError(t, errOf(chat.Append(ctx, Turn{Role: "user", Text: "last"})))
 	for range 2 {
-		_, err = chat.Append(ctx, Turn{Role: "user", Text: "more"})
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, errOf(chat.Append(ctx, Turn{Role: "user", Text: "more"})), ErrInvalid)
 	}
-	w := must(chat.Inspect(ctx))(t)
-	require.Len(t, w.Turns, 2)
+	require.Len(t, must(chat.Inspect(ctx))(t).Turns, 2)
 }
 
 // What was undone takes no place among the passes whose verdicts are kept: however often a host tries one and takes it back,
 // the next can be taken back as well.
 func TestUndoAfterManyUndone(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
-	_, err := chat.Append(ctx, Turn{Role: "user", Text: "first"}, Turn{Role: "assistant", Text: "second"})
-	require.NoError(t, err)
+	require.NoError(t, errOf(chat.Append(ctx, Turn{Role: "user", Text: "first"}, Turn{Role: "assistant", Text: "second"})))
 	pass := func(word string) {
 		must(chat.Pass(ctx, session.PassQuery{Keywords: []string{word}}))(t)
 	}
 	pass("first")
 	for i := range conversation.KeptVerdicts + 1 {
 		pass(fmt.Sprint("word", i))
-		_, err = chat.Undo(ctx, 0)
-		require.NoError(t, err, i)
+		require.NoError(t, errOf(chat.Undo(ctx, 0)), i)
 	}
 	rows := 0
 	require.NoError(t, staterows.Walk(ctx, db.store, conversation.PassRowKey, func(r store.StateRow) error {
@@ -728,14 +671,12 @@ func TestUndoAfterManyUndone(t *testing.T) {
 	for range conversation.KeptVerdicts - 1 {
 		must(chat.Undo(ctx, 0))(t)
 	}
-	_, err = chat.Undo(ctx, 0)
-	require.ErrorIs(t, err, ErrGone, "the control: those of the first are not kept any more")
+	require.ErrorIs(t, errOf(chat.Undo(ctx, 0)), ErrGone, "the control: those of the first are not kept any more")
 }
 
 // A second trace in one append is refused: the transaction has room for one, and of the other nobody would know that it was
 // answered.
 func TestAppendOfTwoTraces(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	var traces []string
 	for range 2 {
@@ -743,20 +684,17 @@ func TestAppendOfTwoTraces(t *testing.T) {
 		traces = append(traces, a.Trace)
 	}
 	turn := func(trace string) Turn { return Turn{Role: "assistant", Text: "words", Trace: trace} }
-	_, err := chat.Append(ctx, turn(traces[0]), turn(traces[1]))
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(chat.Append(ctx, turn(traces[0]), turn(traces[1]))), ErrInvalid)
 	must(chat.Append(ctx, turn(traces[0]), turn(""), turn(traces[0])))(t)
 	must(chat.Append(ctx, turn(traces[1])))(t)
 	for _, trace := range traces {
-		leaves := must(db.Manifests().ByTrace(ctx, trace))(t)
-		require.Len(t, leaves, 2, "the assembly, and what was answered to it")
+		require.Len(t, must(db.Manifests().ByTrace(ctx, trace))(t), 2, "the assembly, and what was answered to it")
 	}
 }
 
 // A call and its results are in a context together or not at all, whichever of them expired, was deleted, or was not found:
 // no provider takes one alone, and the session could not be rendered any more.
 func TestUnpairedTurnsAreLeftOut(t *testing.T) {
-	ctx := context.Background()
 	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 	soon := now.Add(time.Minute)
 	for _, c := range []struct {
@@ -796,8 +734,7 @@ func TestUnpairedTurnsAreLeftOut(t *testing.T) {
 			now = now.Add(time.Hour)
 			a := must(s.Assemble(ctx, Query{Text: "zebra", Session: "chat", Budget: 4000, TopK: 12}))(t)
 			for _, write := range []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini} {
-				_, err := write(a.Messages())
-				require.NoError(t, err, "%s, managed %v", c.name, managed)
+				require.NoError(t, errOf(write(a.Messages())), "%s, managed %v", c.name, managed)
 			}
 			left := 0
 			for _, l := range a.Left {
@@ -816,7 +753,6 @@ func TestUnpairedTurnsAreLeftOut(t *testing.T) {
 // A question that is larger than the budget of a context is cut short, with a window and without one, and so is the result
 // of a call. A context without them would have the model answer nothing.
 func TestNewestTurnIsCutShort(t *testing.T) {
-	ctx := context.Background()
 	var long strings.Builder
 	for i := range 80 {
 		fmt.Fprintf(&long, "Line %d of the report says rain over Oslo. ", i)
@@ -837,8 +773,7 @@ func TestNewestTurnIsCutShort(t *testing.T) {
 			require.Contains(t, a.Text(), "Line 33 of the report", "%s, window %d", role, total)
 			require.True(t, a.Review)
 			must(render.OpenAI(a.Messages()))(t)
-			again := must(db.Replay(ctx, a.Trace))(t)
-			require.Equal(t, a.Text(), again.Text)
+			require.Equal(t, a.Text(), must(db.Replay(ctx, a.Trace))(t).Text)
 		}
 	}
 }
@@ -846,7 +781,6 @@ func TestNewestTurnIsCutShort(t *testing.T) {
 // A user may go on talking while a tool runs. Results that come late stand behind their call, and a call of which a result
 // is missing when something else was said is left out. Without that no provider takes the conversation any more.
 func TestLateResults(t *testing.T) {
-	ctx := context.Background()
 	call := Turn{Role: "assistant", Text: "look", ToolCalls: []ToolCall{{ID: "c1", Name: "grep"}, {ID: "c2", Name: "grep"}}}
 	result := func(id string) Turn { return Turn{Role: "tool", ToolCallID: id, Text: "result of " + id} }
 	user := Turn{Role: "user", Text: "and the other thing?"}
@@ -868,12 +802,10 @@ func TestLateResults(t *testing.T) {
 			for _, budget := range []int{4000, 1200} {
 				a := must(db.Scope("acme/agent").Assemble(ctx, Query{Text: "thing", Session: chat.ID(), Budget: budget}))(t)
 				for _, write := range []func([]render.Message) ([]byte, error){render.OpenAI, render.Anthropic, render.Gemini} {
-					_, err := write(a.Messages())
-					require.NoError(t, err, "%s, managed %v", name, managed)
+					require.NoError(t, errOf(write(a.Messages())), "%s, managed %v", name, managed)
 				}
 				require.True(t, budget < 4000 || c.shows == strings.Contains(a.Text(), "result of c1"), "%s:\n%s", name, a.Text())
-				again := must(db.Replay(ctx, a.Trace))(t)
-				require.Equal(t, a.Text(), again.Text)
+				require.Equal(t, a.Text(), must(db.Replay(ctx, a.Trace))(t).Text)
 			}
 		}
 	}
@@ -881,7 +813,6 @@ func TestLateResults(t *testing.T) {
 
 // A plain put of any role can be rendered with the turns of its session. What no provider takes for a role is data.
 func TestRolesThatCanBeRendered(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	s := db.Scope("acme/agent")
 	for i, role := range []string{"system", "developer", "boss", "user", "assistant"} {
@@ -898,10 +829,8 @@ func TestRolesThatCanBeRendered(t *testing.T) {
 		require.Contains(t, string(request), "words of the boss")
 		require.NotContains(t, string(request), "obey")
 	}
-	w := must(chat.Inspect(ctx))(t)
-	require.Equal(t, "developer", w.Turns[1].Role, "it is stored as it was put")
-	conv := must(chat.conversation())(t)
-	require.Equal(t, "system", conv.Window().Sections[1].Role, "and as protected as system")
+	require.Equal(t, "developer", must(chat.Inspect(ctx))(t).Turns[1].Role, "it is stored as it was put")
+	require.Equal(t, "system", must(chat.conversation())(t).Window().Sections[1].Role, "and as protected as system")
 }
 
 // putting puts a page when a token counter is asked for the first time: in the midst of an append.
@@ -921,7 +850,6 @@ func (c *putting) Count(text string) int {
 // A page that somebody puts under the id of a turn that is on its way in stands as it was put: an id of the database's own
 // is made anew, one of the host's is refused.
 func TestAppendBesideAPut(t *testing.T) {
-	ctx := context.Background()
 	for name, turn := range map[string]Turn{"block-chat-1": {Role: "user", Text: "hello"}, "mine": {ID: "mine", Role: "user", Text: "hello"}} {
 		c := &putting{Counter: token.Default()}
 		db := openTest(t, dbtest.MemoryPath(t), Options{Counter: c})

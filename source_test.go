@@ -107,8 +107,7 @@ func TestFileSource(t *testing.T) {
 	writeFile(t, path, "refunds up to 400")
 	v := get(t, s, "policy")
 	require.Equal(t, []any{"refunds up to 400", uint32(2), "source"}, []any{v.Text, v.Version, v.Actor})
-	old := must(s.Recall(ctx, Ref{ID: "policy", Version: 1}))(t)
-	require.Equal(t, "refunds up to 200", old.Text, "history stays")
+	require.Equal(t, "refunds up to 200", must(s.Recall(ctx, Ref{ID: "policy", Version: 1}))(t).Text, "history stays")
 	require.Equal(t, uint32(2), get(t, s, "policy").Version, "and is not fetched again")
 
 	writeFile(t, path, "refunds up to 500")
@@ -116,8 +115,7 @@ func TestFileSource(t *testing.T) {
 	require.Contains(t, a.Text(), "500")
 	require.True(t, a.Manifest.Pages[0].Refetched)
 	writeFile(t, path, "refunds up to 600")
-	hits := must(hitsOf(s.Search(ctx, "refunds", 1)))(t)
-	require.Equal(t, "refunds up to 600", hits[0].Text)
+	require.Equal(t, "refunds up to 600", must(hitsOf(s.Search(ctx, "refunds", 1)))(t)[0].Text)
 	writes := 0
 	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
 		if r.Type == manifest.TypeRefetch {
@@ -153,8 +151,7 @@ func TestFetchFails(t *testing.T) {
 	w := must(db.Why(ctx, a.Trace, Ref{ID: "policy"}))(t)
 	require.False(t, w.In)
 	require.Contains(t, strings.Join(w.Steps, "\n"), "dirty: source vanished")
-	hits := must(hitsOf(s.Search(ctx, "refunds policy", 0)))(t)
-	require.Equal(t, []string{"other"}, hitIDs(hits))
+	require.Equal(t, []string{"other"}, hitIDs(must(hitsOf(s.Search(ctx, "refunds policy", 0)))(t)))
 
 	v := get(t, s, "policy", ServeStale())
 	require.Equal(t, []any{"refunds up to 200", true}, []any{v.Text, v.Stale})
@@ -166,8 +163,7 @@ func TestFetchFails(t *testing.T) {
 		require.Equal(t, b.Ref.ID == "policy", a.Manifest.Pages[i].Stale)
 	}
 	require.True(t, a.Manifest.ServeStale)
-	r := must(db.Replay(ctx, a.Trace))(t)
-	require.Equal(t, a.Text(), r.Text, "a replay asks no source")
+	require.Equal(t, a.Text(), must(db.Replay(ctx, a.Trace))(t).Text, "a replay asks no source")
 
 	v = get(t, s, "policy", WithCheck(CheckNever))
 	require.False(t, v.Stale, "nobody looked, so nobody knows")
@@ -232,8 +228,7 @@ func TestFileSourceStaysInside(t *testing.T) {
 	put(t, s, Artefact{ID: "x", Source: "file:" + root + "/sub/fine"})
 	require.Equal(t, "inside", get(t, s, "x").Text)
 	t.Run("control: without roots nothing, with a wider root everything", func(t *testing.T) {
-		_, err := open(t, Options{}).Scope("a").Put(ctx, Artefact{ID: "x", Source: "file:" + root + "/sub/fine"})
-		require.Error(t, err)
+		require.Error(t, errOf(open(t, Options{}).Scope("a").Put(ctx, Artefact{ID: "x", Source: "file:" + root + "/sub/fine"})))
 		wide := open(t, Options{FileRoots: []string{base}}).Scope("a")
 		put(t, wide, Artefact{ID: "x", Source: "file:" + secret})
 		require.Equal(t, "the secret", get(t, wide, "x").Text)
@@ -253,8 +248,7 @@ func TestFileSwappedForALink(t *testing.T) {
 	put(t, s, Artefact{ID: "x", Source: "file:" + path})
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.Symlink("../secret", path))
-	_, err := s.Get(ctx, "x")
-	require.ErrorIs(t, err, ErrDirty)
+	require.ErrorIs(t, errOf(s.Get(ctx, "x")), ErrDirty)
 	require.Equal(t, "inside", get(t, s, "x", ServeStale()).Text)
 }
 
@@ -267,10 +261,8 @@ func TestRecordedRoots(t *testing.T) {
 	put(t, db.Scope("a"), Artefact{ID: "x", Source: "file:" + path})
 	db = reopen(t, db, Options{})
 	writeFile(t, path, "two")
-	_, err := db.Scope("a").Get(ctx, "x")
-	require.ErrorIs(t, err, ErrDirty, "a file from elsewhere cannot say what may be read here")
-	roots := must(db.Admin().FileRoots(ctx))(t)
-	require.Equal(t, []string{dir}, roots)
+	require.ErrorIs(t, errOf(db.Scope("a").Get(ctx, "x")), ErrDirty, "a file from elsewhere cannot say what may be read here")
+	require.Equal(t, []string{dir}, must(db.Admin().FileRoots(ctx))(t))
 	db = reopen(t, db, Options{RecordedRoots: true})
 	require.Equal(t, "two", get(t, db.Scope("a"), "x").Text)
 }
@@ -325,8 +317,7 @@ func TestPageSource(t *testing.T) {
 
 	put(t, db.Scope("acme/other"), Artefact{ID: "secret", Text: "the secret"})
 	for _, src := range []string{"page:secret", "page:acme/other:secret", "page:none", "page:", "page:a:b:c", "page:acme:base#9"} {
-		_, err := agent.Put(ctx, Artefact{ID: "y", Source: src})
-		require.Error(t, err, src)
+		require.Error(t, errOf(agent.Put(ctx, Artefact{ID: "y", Source: src})), src)
 	}
 }
 
@@ -393,8 +384,7 @@ func TestHostSource(t *testing.T) {
 				require.Equal(t, name == "deadline", time.Since(begun) == limit, "only who hangs is waited for, and for no longer than that")
 				a := assemble(t, s, Query{Text: "one"})
 				require.Equal(t, []string{"dirty: fetch failed"}, left(a, "x"))
-				_, err = s.Put(ctx, Artefact{ID: "y", Source: "memo:k"})
-				require.ErrorContains(t, err, c.says)
+				require.ErrorContains(t, errOf(s.Put(ctx, Artefact{ID: "y", Source: "memo:k"})), c.says)
 				c.undo()
 				m.set("k", "one")
 				require.Equal(t, "one", get(t, s, "x").Text)
@@ -403,12 +393,10 @@ func TestHostSource(t *testing.T) {
 	}
 	s := open(t, Options{Sources: map[string]store.Source{"memo": m}}).Scope("acme")
 	for _, src := range []string{"memo:", "memo", ":k", "nobody:k", "MEMO:k", strings.Repeat("x", store.MaxSource+1)} {
-		_, err := s.Put(ctx, Artefact{ID: "y", Source: src})
-		require.ErrorIs(t, err, ErrInvalid, src)
+		require.ErrorIs(t, errOf(s.Put(ctx, Artefact{ID: "y", Source: src})), ErrInvalid, src)
 	}
 	for _, scheme := range []string{"page", ""} {
-		_, err := Open(filepath.Join(t.TempDir(), "x"), Options{Sources: map[string]store.Source{scheme: m}})
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, errOf(Open(filepath.Join(t.TempDir(), "x"), Options{Sources: map[string]store.Source{scheme: m}})), ErrInvalid)
 	}
 }
 
@@ -424,14 +412,11 @@ func TestCallerGivesUp(t *testing.T) {
 	defer m.do(func(m *memo) { close(m.hang) })
 	c, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err := s.Assemble(c, Query{Text: "one", Budget: 1000})
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, errOf(s.Assemble(c, Query{Text: "one", Budget: 1000})), context.Canceled)
 	c, cancel = context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
-	_, err = s.Assemble(c, Query{Text: "one", Budget: 1000})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	_, err = s.Search(c, "one", 1)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, errOf(s.Assemble(c, Query{Text: "one", Budget: 1000})), context.DeadlineExceeded)
+	require.ErrorIs(t, errOf(s.Search(c, "one", 1)), context.DeadlineExceeded)
 }
 
 func TestCheckPolicy(t *testing.T) {
@@ -616,13 +601,10 @@ func TestReadOnlyNeverRefetches(t *testing.T) {
 	require.Equal(t, "limit 200", get(t, s, "x", ServeStale()).Text)
 	require.Equal(t, fetches, m.fetches.Load())
 	require.Equal(t, size, dbtest.SizeOf(ro.Manifests()))
-	_, err = s.Put(ctx, Artefact{ID: "z", Text: "z"})
-	require.ErrorIs(t, err, ErrReadOnly)
+	require.ErrorIs(t, errOf(s.Put(ctx, Artefact{ID: "z", Text: "z"})), ErrReadOnly)
 	require.ErrorIs(t, s.Delete(ctx, "y"), ErrReadOnly)
-	_, err = s.Begin(ctx)
-	require.ErrorIs(t, err, ErrReadOnly)
-	_, err = ro.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "z"})
-	require.ErrorIs(t, err, ErrReadOnly)
+	require.ErrorIs(t, errOf(s.Begin(ctx)), ErrReadOnly)
+	require.ErrorIs(t, errOf(ro.Admin().PutVerified(ctx, "acme", "anna", Artefact{ID: "z"})), ErrReadOnly)
 }
 
 // What changed at the far end of a chain makes all of it dirty: a summary of a summary, a copy of a copy, and a page
@@ -647,12 +629,10 @@ func TestStalenessIsTransitive(t *testing.T) {
 	require.Empty(t, ids(a))
 	for _, id := range []string{"summary", "summary of summary", "summary of copy"} {
 		require.NotEmpty(t, left(a, id), id)
-		_, err := s.Get(ctx, id)
-		require.ErrorIs(t, err, ErrDirty, id)
+		require.ErrorIs(t, errOf(s.Get(ctx, id)), ErrDirty, id)
 	}
 	m.do(func(m *memo) { m.fail = errors.New("out of order") })
-	_, err := s.Get(ctx, "copy of copy")
-	require.ErrorIs(t, err, ErrDirty, "what cannot be checked at its root is not served")
+	require.ErrorIs(t, errOf(s.Get(ctx, "copy of copy")), ErrDirty, "what cannot be checked at its root is not served")
 	m.do(func(m *memo) { m.fail = nil })
 	require.Equal(t, "limit 1000", get(t, s, "copy of copy").Text)
 }
@@ -782,19 +762,15 @@ func TestTextBesideASource(t *testing.T) {
 	s := db.Scope("acme")
 	put(t, s, Artefact{ID: "page", Text: "of the page"})
 	for source, text := range map[string]string{"file:" + file: "refunds up to 900", "page:page": "another", "file:" + dir + "/none": "x"} {
-		_, err := s.Put(ctx, Artefact{ID: "x", Text: text, Source: source})
-		require.ErrorContains(t, err, "text", source)
-		_, err = s.Put(ctx, Artefact{ID: "x", Parts: []Part{{Type: "text", Text: text}}, Source: source})
-		require.Error(t, err, source)
-		_, err = s.Get(ctx, "x")
-		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorContains(t, errOf(s.Put(ctx, Artefact{ID: "x", Text: text, Source: source})), "text", source)
+		require.Error(t, errOf(s.Put(ctx, Artefact{ID: "x", Parts: []Part{{Type: "text", Text: text}}, Source: source})), source)
+		require.ErrorIs(t, errOf(s.Get(ctx, "x")), ErrNotFound)
 	}
 	ref := put(t, s, Artefact{ID: "policy", Source: "file:" + file})
 	v := get(t, s, "policy") // what was read back can be put back
 	require.NotEmpty(t, v.Text)
 	require.Equal(t, ref, put(t, s, v.Artefact))
 	require.NoError(t, os.WriteFile(file, []byte("refunds up to 500"), 0o600))
-	_, err := s.Put(ctx, v.Artefact)
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(s.Put(ctx, v.Artefact)), ErrInvalid)
 	require.Equal(t, "refunds up to 500", get(t, s, "policy").Text)
 }

@@ -131,11 +131,9 @@ func TestVectorsJoinWords(t *testing.T) {
 	require.Equal(t, "ceiling", ranked(a)[0])
 	require.InDelta(t, 1/math.Sqrt2, 2*a.Manifest.Pages[len(a.Blocks)-1].Vector.Float()-1, .02)
 	require.Equal(t, []string{"greatest amount we repay"}, m.take(), "pages keep their vectors")
-	w := must(db.Why(ctx, a.Trace, Ref{ID: "ceiling"}))(t)
-	require.Contains(t, strings.Join(w.Steps, "\n"), "near in meaning: 0.7")
+	require.Contains(t, strings.Join(must(db.Why(ctx, a.Trace, Ref{ID: "ceiling"}))(t).Steps, "\n"), "near in meaning: 0.7")
 
-	r := must(db.Replay(ctx, a.Trace))(t)
-	require.Equal(t, a.Text(), r.Text)
+	require.Equal(t, a.Text(), must(db.Replay(ctx, a.Trace))(t).Text)
 	require.Empty(t, m.take(), "replay asks nobody")
 	again := assemble(t, s, Query{Text: "greatest amount we repay"})
 	require.Equal(t, a.Text(), again.Text())
@@ -373,8 +371,7 @@ func TestEmbedderAndTheCallersContext(t *testing.T) {
 		return nil, ctx.Err()
 	}}
 	s := library(t, open(t, Options{Embedder: m}))
-	_, err := s.Assemble(own, Query{Text: howMuch, Budget: 1000})
-	require.ErrorIs(t, err, context.Canceled, "who gave up gets no context by words alone")
+	require.ErrorIs(t, errOf(s.Assemble(own, Query{Text: howMuch, Budget: 1000})), context.Canceled, "who gave up gets no context by words alone")
 }
 
 // TestProgressOverTimeouts: a slow embedder is not asked for the same pages forever.
@@ -433,8 +430,7 @@ func TestReadOnlyKeepsNoVectors(t *testing.T) {
 func TestVectorOfAQuestionIsChecked(t *testing.T) {
 	s := library(t, open(t, Options{Embedder: &meanings{}}))
 	for _, v := range [][]float32{{float32(math.Inf(1))}, make([]float32, 1<<16+1)} {
-		_, err := s.Assemble(ctx, Query{Text: "x", Budget: 100, Vector: v})
-		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorIs(t, errOf(s.Assemble(ctx, Query{Text: "x", Budget: 100, Vector: v})), ErrInvalid)
 	}
 	a := assemble(t, s, Query{Text: howMuch, Vector: []float32{1, 2}})
 	require.Contains(t, a.Degraded, "the question of 2")
@@ -596,13 +592,10 @@ func TestEmbedReportsWhatFails(t *testing.T) {
 	require.Equal(t, []uint64{32, 60, 60, 60}, seen)
 	own, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err = db.Admin().Embed(own, store.EmbedOptions{})
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = open(t, Options{}).Admin().Embed(ctx, store.EmbedOptions{})
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(db.Admin().Embed(own, store.EmbedOptions{})), context.Canceled)
+	require.ErrorIs(t, errOf(open(t, Options{}).Admin().Embed(ctx, store.EmbedOptions{})), ErrInvalid)
 	m.fail = func(context.Context, int, []string) ([][]float32, error) { return nil, errors.New("down") }
-	_, err = db.Admin().Embed(ctx, store.EmbedOptions{Scope: "other"})
-	require.ErrorContains(t, err, "no page could be embedded")
+	require.ErrorContains(t, errOf(db.Admin().Embed(ctx, store.EmbedOptions{Scope: "other"})), "no page could be embedded")
 }
 
 // listingStore counts how often pages without a vector are listed.
@@ -626,8 +619,7 @@ func TestEmbedListsPagesOnce(t *testing.T) {
 	db := must(Open("in memory", Options{Store: counted, Embedder: m}))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	require.NoError(t, batchOf(db.Scope("acme"), 900))
-	rep := must(db.Admin().Embed(ctx, store.EmbedOptions{}))(t)
-	require.Equal(t, 900, rep.Made)
+	require.Equal(t, 900, must(db.Admin().Embed(ctx, store.EmbedOptions{}))(t).Made)
 	m.mu.Lock()
 	require.Greater(t, m.calls, 28, "control: the embedder was called for parts")
 	m.mu.Unlock()
@@ -661,8 +653,7 @@ func TestVectorLengthChanges(t *testing.T) {
 	allergies(t, s)
 	round := 0
 	find := func() Found {
-		found := must(s.Search(ctx, "reimbursement maximum "+strings.Repeat("q", round+2), 3))(t)
-		return found
+		return must(s.Search(ctx, "reimbursement maximum "+strings.Repeat("q", round+2), 3))(t)
 	}
 	put(t, s, Artefact{ID: "money", Text: "we repay up to the ceiling"})
 	for _, n := range []int64{6, 9, 7, 6} {
@@ -740,8 +731,7 @@ func TestVectorsOfZeros(t *testing.T) {
 	found := must(s.Search(ctx, "reimbursement maximum", 3))(t)
 	require.Empty(t, found.Hits)
 	require.Equal(t, "relevance by words alone: embedder meanings-5 gave the question a vector of zeros", found.Degraded)
-	_, err := db.Admin().Embed(ctx, store.EmbedOptions{})
-	require.ErrorContains(t, err, "a vector of zeros")
+	require.ErrorContains(t, errOf(db.Admin().Embed(ctx, store.EmbedOptions{})), "a vector of zeros")
 	m.work()
 	m.mu.Lock()
 	m.fail = func(ctx context.Context, call int, texts []string) ([][]float32, error) { // pages only

@@ -26,16 +26,14 @@ func TestWalk(t *testing.T) {
 	db := open(t, Options{FileRoots: []string{dir}})
 	s := db.Scope("acme/support", WithActor("agent-7"))
 	stat := func() Stats {
-		st := must(db.Stats(ctx))(t)
-		return st
+		return must(db.Stats(ctx))(t)
 	}
 
 	t.Log("1  txn.go, page.go: a put makes pages: split, counted, digested. They wait in the transaction, seen by nobody else")
 	require.NoError(t, s.Update(ctx, func(tx *Txn) error {
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "refunds", Source: "file:" + file}))
 		must(tx.Get(ctx, "refunds"))(t)
-		_, err := s.Get(ctx, "refunds")
-		require.ErrorIs(t, err, ErrNotFound)
+		require.ErrorIs(t, errOf(s.Get(ctx, "refunds")), ErrNotFound)
 		return nil
 	}))
 
@@ -103,11 +101,9 @@ func TestWalk(t *testing.T) {
 	t.Log("   " + strings.Join(why.Steps, "\n   "))
 	writeFile(t, file, "# Refunds\nNo refunds.\n")
 	require.Contains(t, get(t, s, "refunds").Text, "No refunds")
-	past := must(db.Replay(ctx, a.Trace))(t)
-	require.Equal(t, a.Text(), past.Text, "whatever changed since")
+	require.Equal(t, a.Text(), must(db.Replay(ctx, a.Trace))(t).Text, "whatever changed since")
 	head := must(db.Head(ctx))(t)
-	proof := must(db.Manifests().Verify(ctx, &head, nil))(t)
-	require.Empty(t, proof.Problems)
+	require.Empty(t, must(db.Manifests().Verify(ctx, &head, nil))(t).Problems)
 	require.Equal(t, manifest.TypeRefetch, lastOf(t, db).Type)
 }
 
@@ -245,8 +241,7 @@ func TestFailures(t *testing.T) {
 		invisible(t, s, "answer", "finance")
 		require.NotContains(t, assemble(t, s, Query{Text: question}).Text(), "$4000")
 		list := must(listing.Collect(db.Review().Batches(ctx, "", false)))(t)
-		held := must(db.Review().Show(ctx, list[0].ID))(t)
-		require.Equal(t, wrong, held.Writes[0].Text, "and yet it is not lost")
+		require.Equal(t, wrong, must(db.Review().Show(ctx, list[0].ID))(t).Writes[0].Text, "and yet it is not lost")
 	})
 
 	t.Run("no audit trail", func(t *testing.T) {
@@ -269,8 +264,7 @@ func TestFailures(t *testing.T) {
 		require.Equal(t, []any{"applied", .88, "checker"}, []any{commit.Status, commit.Confidence, commit.By})
 		why := must(db.Why(ctx, a.Trace, Ref{ID: "note"}))(t)
 		require.Contains(t, strings.Join(why.Steps, "\n"), "below the provenance floor")
-		past := must(db.Replay(ctx, a.Trace))(t)
-		require.Equal(t, a.Text(), past.Text)
+		require.Equal(t, a.Text(), must(db.Replay(ctx, a.Trace))(t).Text)
 		v := must(db.Manifests().Verify(ctx, &head, nil))(t)
 		require.Empty(t, v.Problems)
 		head.Root[0] ^= 1

@@ -76,8 +76,7 @@ type randomTalk struct {
 // countedRight holds what follows the changes, the sum and the list of what is in the window, against the turns themselves.
 func (k *randomTalk) countedRight(ctx context.Context, w *Watcher) {
 	st := must(w.Stats(ctx))(k.t)
-	win := must(k.chat.Inspect(ctx))(k.t)
-	require.Equal(k.t, win.Tokens, st.Actual)
+	require.Equal(k.t, must(k.chat.Inspect(ctx))(k.t).Tokens, st.Actual)
 	conv := must(k.chat.conversation())(k.t)
 	require.NoError(k.t, conv.Exclusively(ctx, func() error {
 		followed := conv.MakeWindow().Sections
@@ -128,8 +127,7 @@ func watchRandom(t *testing.T, dir string, leaps bool) {
 	} else {
 		require.GreaterOrEqual(t, byKind[session.PassWatcher]*100, 95*(byKind[session.PassWatcher]+byKind[session.PassBackstop]))
 	}
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 }
 
 func (k *randomTalk) operate(ctx context.Context) {
@@ -274,7 +272,6 @@ func (s *shorter) Summarize(_ context.Context, text string, tokens int) (string,
 // watched is a session above its trigger, with a dozen long tool results, and the clock it runs on.
 func watched(t *testing.T, path string, opts Options, cfg session.Config) (*DB, *Session, *Watcher) {
 	t.Helper()
-	ctx := context.Background()
 	at := talkOptions()
 	opts.Clock = at.Clock
 	opts.Exclusive = true
@@ -284,20 +281,17 @@ func watched(t *testing.T, path string, opts Options, cfg session.Config) (*DB, 
 	r := rand.New(rand.NewPCG(3, 3))
 	for i := range 14 {
 		id := fmt.Sprint("c", i)
-		_, err := chat.Append(ctx,
+		require.NoError(t, errOf(chat.Append(ctx,
 			Turn{Role: "user", Text: fmt.Sprint("Look at file ", i)},
 			Turn{Role: "assistant", Text: "Yes.", ToolCalls: []ToolCall{{ID: id, Name: "read", Arguments: fmt.Sprintf(`{"file":%d}`, i)}}},
-			Turn{Role: "tool", ToolCallID: id, Text: strings.Repeat("2026-11-20T10:00:00Z going on\n", 10) + longProse(r, 60)})
-		require.NoError(t, err)
+			Turn{Role: "tool", ToolCallID: id, Text: strings.Repeat("2026-11-20T10:00:00Z going on\n", 10) + longProse(r, 60)})))
 	}
-	w := must(chat.Watch(ctx))(t)
-	return db, chat, w
+	return db, chat, must(chat.Watch(ctx))(t)
 }
 
 var busy = session.Config{Total: 5870, KeepLast: 3}
 
 func TestWatchSummarisesAndUndoes(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	by := &shorter{}
 	db, chat, w := watched(t, path, Options{Summarizer: by}, busy)
@@ -307,13 +301,10 @@ func TestWatchSummarisesAndUndoes(t *testing.T) {
 
 	plan := must(w.Plan(ctx, now))(t)
 	require.NotEmpty(t, plan.Items)
-	still := must(db.Scope("acme/agent").Assemble(ctx, q))(t)
-	require.Equal(t, before.Text(), still.Text(), "a plan changes nothing")
+	require.Equal(t, before.Text(), must(db.Scope("acme/agent").Assemble(ctx, q))(t).Text(), "a plan changes nothing")
 
-	info := must(w.Apply(ctx, plan))(t)
-	require.Equal(t, len(plan.Items), info.Items)
-	_, err := w.Apply(ctx, plan)
-	require.ErrorIs(t, err, session.ErrGeneration)
+	require.Equal(t, len(plan.Items), must(w.Apply(ctx, plan))(t).Items)
+	require.ErrorIs(t, errOf(w.Apply(ctx, plan)), session.ErrGeneration)
 	win := must(chat.Inspect(ctx))(t)
 	require.LessOrEqual(t, win.Tokens, win.Limits.Target)
 	trimmed := 0
@@ -357,24 +348,19 @@ func TestWatchSummarisesAndUndoes(t *testing.T) {
 	db = openTest(t, path, Options{Exclusive: true, Clock: func() time.Time { return now }})
 	defer func() { require.NoError(t, db.Close()) }()
 	chat = db.Scope("acme/agent").Session("chat")
-	got := must(chat.Inspect(ctx))(t)
-	require.Equal(t, win.Turns, got.Turns, "a restart keeps all of it")
+	require.Equal(t, win.Turns, must(chat.Inspect(ctx))(t).Turns, "a restart keeps all of it")
 	require.Equal(t, made, by.calls)
 	replayed(t, db, after)
-	hits := must(hitsOf(db.Scope("acme/agent").Search(ctx, "nothing happened", 10)))(t)
-	require.Empty(t, hits, "a form is no memory")
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(hitsOf(db.Scope("acme/agent").Search(ctx, "nothing happened", 10)))(t), "a form is no memory")
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 }
 
 func mustPlan(t *testing.T, w *Watcher, now time.Time) session.Plan {
 	t.Helper()
-	p := must(w.Plan(context.Background(), now))(t)
-	return p
+	return must(w.Plan(context.Background(), now))(t)
 }
 
 func TestWatchFailingSummarizer(t *testing.T) {
-	ctx := context.Background()
 	by := &shorter{fail: errors.New("no model")}
 	db, chat, w := watched(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{Summarizer: by}, busy)
 	defer func() { require.NoError(t, db.Close()) }()
@@ -386,13 +372,11 @@ func TestWatchFailingSummarizer(t *testing.T) {
 	require.NotZero(t, by.calls)
 	win := must(chat.Inspect(ctx))(t)
 	require.Less(t, win.Tokens, win.Stored)
-	v := must(chat.Recall(ctx, plan.Items[0].ID))(t)
-	require.Equal(t, "Yes.", v.Text)
+	require.Equal(t, "Yes.", must(chat.Recall(ctx, plan.Items[0].ID))(t).Text)
 }
 
 // Steps act by mode.
 func TestWatchModes(t *testing.T) {
-	ctx := context.Background()
 	for _, mode := range []session.Mode{session.ModeApply, session.ModeRecommend} {
 		cfg := busy
 		cfg.Mode = mode
@@ -409,8 +393,7 @@ func TestWatchModes(t *testing.T) {
 			require.Equal(t, session.PassWatcher, passes[0].Kind)
 			must(chat.Undo(ctx, passes[0].Number))(t)
 			require.Equal(t, session.EventUndone, (<-drained(w, 4)).Kind)
-			more := must(w.Step(ctx, db.opts.Clock()))(t)
-			for _, e := range more {
+			for _, e := range must(w.Step(ctx, db.opts.Clock()))(t) {
 				require.NotEqual(t, session.EventApplied, e.Kind, "what was undone is not done again at once")
 			}
 		} else {
@@ -423,7 +406,6 @@ func TestWatchModes(t *testing.T) {
 
 // What a plan made by hand could do that its undo could not take back is refused, and the session is as it was.
 func TestApplyPlanMadeByHand(t *testing.T) {
-	ctx := context.Background()
 	db, chat, w := watched(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{}, busy)
 	defer func() { require.NoError(t, db.Close()) }()
 	before := must(chat.Inspect(ctx))(t)
@@ -438,10 +420,8 @@ func TestApplyPlanMadeByHand(t *testing.T) {
 		now, err := w.Plan(ctx, db.opts.Clock()) // a refused plan has the session read again, which is another generation
 		require.NoError(t, err)
 		p.Generation = now.Generation
-		_, err = w.Apply(ctx, p)
-		require.ErrorIs(t, err, session.ErrPlan, name)
-		after := must(chat.Inspect(ctx))(t)
-		require.Equal(t, before.Turns, after.Turns, name)
+		require.ErrorIs(t, errOf(w.Apply(ctx, p)), session.ErrPlan, name)
+		require.Equal(t, before.Turns, must(chat.Inspect(ctx))(t).Turns, name)
 	}
 	planned = must(w.Plan(ctx, db.opts.Clock()))(t)
 	info := must(w.Apply(ctx, planned))(t)
@@ -450,7 +430,6 @@ func TestApplyPlanMadeByHand(t *testing.T) {
 
 // Wherever a context ends, the watcher goes by the window that is stored, and an undo that is refused has undone nothing.
 func TestWatchWhenContextsEnd(t *testing.T) {
-	ctx := context.Background()
 	db, chat, w := watched(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{}, busy)
 	defer func() { require.NoError(t, db.Close()) }()
 	set, refused := 0, 0
@@ -493,7 +472,6 @@ func TestWatchWhenContextsEnd(t *testing.T) {
 
 // A watcher has no limits when its window was taken away, and none starts when the database is closed.
 func TestWatchWithoutWindowOrDatabase(t *testing.T) {
-	ctx := context.Background()
 	db, chat, w := watched(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{}, busy)
 	st := must(w.Stats(ctx))(t)
 	require.Equal(t, busy.Total, st.Limits.Total)
@@ -516,7 +494,6 @@ func drained(w *Watcher, n int) <-chan session.Event {
 // One append of more turns than the window has room for: some that are on their way in make room for the next, by forms
 // of texts that are not stored yet.
 func TestAppendOfMoreThanTheWindow(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	r := rand.New(rand.NewPCG(9, 10))
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 3000, KeepLast: 2}))
@@ -526,16 +503,14 @@ func TestAppendOfMoreThanTheWindow(t *testing.T) {
 	for i := range 30 {
 		turns = append(turns, Turn{ID: fmt.Sprint("t", i), Role: "assistant", Text: longProse(r, 40+20*(i%10))})
 	}
-	refs := must(chat.Append(ctx, turns...))(t)
-	require.Len(t, refs, 30)
+	require.Len(t, must(chat.Append(ctx, turns...))(t), 30)
 	w := must(chat.Inspect(ctx))(t)
 	require.LessOrEqual(t, w.Tokens, w.Limits.Usable)
 	require.Greater(t, w.Stored, w.Limits.Usable, "control: they had to make room")
 	levels := map[session.Level]int{}
 	for i, turn := range w.Turns {
 		levels[turn.Level]++
-		v := must(chat.Recall(ctx, turn.ID))(t)
-		require.Equal(t, turns[i].Text, v.Text)
+		require.Equal(t, turns[i].Text, must(chat.Recall(ctx, turn.ID))(t).Text)
 	}
 	require.Positive(t, levels[session.Summary], levels)
 	a := must(db.Scope("acme/agent").Assemble(ctx, Query{Text: "anything", Session: chat.ID(), Budget: 6000}))(t)
@@ -547,17 +522,14 @@ func TestAppendOfMoreThanTheWindow(t *testing.T) {
 		}
 	}
 	require.Equal(t, levels[session.Summary]+levels[session.Trimmed], forms, "what was made is served")
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 }
 
 func TestBackstop(t *testing.T) {
-	ctx := context.Background()
 	db, chat := openTalk(t)
 	r := rand.New(rand.NewPCG(9, 9))
 	require.ErrorIs(t, chat.SetWindow(ctx, session.Config{Total: -5}), ErrInvalid)
-	_, err := chat.Watch(ctx)
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(chat.Watch(ctx)), ErrInvalid)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 2000, KeepLast: 2}))
 	for range 30 { // nobody watches: each commit sees to itself
 		must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, 60)}))(t)
@@ -575,16 +547,12 @@ func TestBackstop(t *testing.T) {
 	last := w.Turns[len(w.Turns)-1]
 	require.Equal(t, refs[1].ID, last.ID)
 	require.Equal(t, session.Stub, last.Level)
-	v := must(chat.Recall(ctx, refs[1].ID))(t)
-	require.Greater(t, v.Tokens, w.Limits.Usable)
+	require.Greater(t, must(chat.Recall(ctx, refs[1].ID))(t).Tokens, w.Limits.Usable)
 
 	// A trial says so and leaves no trace.
-	tried := must(chat.Try(ctx, Turn{Role: "assistant", Text: longProse(r, 300)}))(t)
-	require.Positive(t, tried.Items)
-	_, err = chat.Try(ctx, Turn{Role: "user", Text: longProse(r, 2000)})
-	require.ErrorIs(t, err, ErrHeadroom)
-	untouched := must(chat.Inspect(ctx))(t)
-	require.Equal(t, w, untouched)
+	require.Positive(t, must(chat.Try(ctx, Turn{Role: "assistant", Text: longProse(r, 300)}))(t).Items)
+	require.ErrorIs(t, errOf(chat.Try(ctx, Turn{Role: "user", Text: longProse(r, 2000)})), ErrHeadroom)
+	require.Equal(t, w, must(chat.Inspect(ctx))(t))
 
 	// What is protected cannot be pushed out, and nothing of the refused commit stays.
 	_, err = chat.Append(ctx, Turn{Role: "user", Text: "small"}, Turn{Role: "user", Text: longProse(r, 2000)})
@@ -650,8 +618,7 @@ func crashPasses(t *testing.T, path, crashed string) {
 
 func windowOf(t *testing.T, chat *Session) []session.WindowTurn {
 	t.Helper()
-	w := must(chat.Inspect(context.Background()))(t)
-	return w.Turns
+	return must(chat.Inspect(context.Background()))(t).Turns
 }
 
 func assertEither(t *testing.T, before, after, got []session.WindowTurn) bool {
@@ -674,8 +641,7 @@ func logFile(t *testing.T, path string) string {
 // logSize is where the log's zeros begin.
 func logSize(t *testing.T, path string) int {
 	t.Helper()
-	b := must(os.ReadFile(logFile(t, path)))(t)
-	return len(strings.TrimRight(string(b), "\x00"))
+	return len(strings.TrimRight(string(must(os.ReadFile(logFile(t, path)))(t)), "\x00"))
 }
 
 // copyCut copies a database as it is on disk, its log zeroed from a byte on.
@@ -705,7 +671,6 @@ func (b *busybody) Summarize(ctx context.Context, text string, tokens int) (stri
 
 // A session that is written to without a pause is compacted by its watcher all the same, not by the commits.
 func TestWatchUnderConstantWrites(t *testing.T) {
-	ctx := context.Background()
 	by := &busybody{}
 	opts := talkOptions()
 	opts.Summarizer = by
@@ -733,8 +698,7 @@ func TestWatchUnderConstantWrites(t *testing.T) {
 // openBackground opens a database whose owner watches.
 func openBackground(t *testing.T, path string, opts Options) *DB {
 	t.Helper()
-	db := must(Open(path, opts))(t)
-	return db
+	return must(Open(path, opts))(t)
 }
 
 // kindsOf counts the passes of a session by kind.
@@ -784,7 +748,6 @@ func TestOwnerWatchesAllSessions(t *testing.T) {
 // A process that does not own the files appends; the owner makes room, releases the turns that it loaded for that, and
 // the process follows what happened.
 func TestOwnerWatchesForClients(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	host := openBackground(t, path, Options{})
 	defer func() { require.NoError(t, host.Close()) }()
@@ -846,7 +809,6 @@ func TestOwnerWatchesForClients(t *testing.T) {
 // fill appends to a session at rest until a turn takes its window above the trigger, whatever the owner does then.
 func fill(t *testing.T, chat *Session, r *rand.Rand, words int) {
 	t.Helper()
-	ctx := context.Background()
 	for {
 		before := must(chat.Inspect(ctx))(t)
 		must(chat.Append(ctx, Turn{Role: "assistant", Text: longProse(r, words)}))(t)
@@ -868,7 +830,6 @@ func (h *hung) Summarize(ctx context.Context, _ string, _ int) (string, error) {
 // A process that starts a watcher is asked, so its summarizer writes the summaries. When it does nothing, or ends, the owner
 // does the work.
 func TestOwnerAsksTheHolder(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	host := openBackground(t, path, Options{SummarizeTimeout: 50 * time.Millisecond})
 	defer func() { require.NoError(t, host.Close()) }()
@@ -882,10 +843,8 @@ func TestOwnerAsksTheHolder(t *testing.T) {
 		t.Helper()
 		w := must(chat.Watch(ctx))(t)
 		if by != nil {
-			started := must(by.Scope("acme/agent").Session(chat.ID()).Watch(ctx))(t)
-			require.NoError(t, started.Start(ctx))
-			st := must(w.Stats(ctx))(t)
-			require.NotEmpty(t, st.Holder)
+			require.NoError(t, must(by.Scope("acme/agent").Session(chat.ID()).Watch(ctx))(t).Start(ctx))
+			require.NotEmpty(t, must(w.Stats(ctx))(t).Holder)
 		}
 		passes := kindsOf(t, chat)[session.PassWatcher]
 		fill(t, chat, r, 300) // long enough for a summary
@@ -908,8 +867,7 @@ func TestOwnerAsksTheHolder(t *testing.T) {
 	_ = pass(idle, chat("two")) // ends only because the owner takes over
 	w := must(one.Watch(ctx))(t)
 	require.NoError(t, client.Close())
-	st := must(w.Stats(ctx))(t)
-	require.Empty(t, st.Holder, "a process that ends lets go")
+	require.Empty(t, must(w.Stats(ctx))(t).Holder, "a process that ends lets go")
 	calls := by.calls
 	pass(nil, one)
 	require.Equal(t, calls, by.calls)
@@ -918,7 +876,6 @@ func TestOwnerAsksTheHolder(t *testing.T) {
 
 // A process that lives for one append makes the pass that is due before it ends.
 func TestCloseMakesThePassThatIsDue(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	r := rand.New(rand.NewPCG(1, 2))
 	for n := range 60 {

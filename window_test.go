@@ -35,7 +35,6 @@ func TestEnterLooksAtAll(t *testing.T) {
 }
 
 func enterRandom(t *testing.T, seed uint64) {
-	ctx := context.Background()
 	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 	db := openTest(t, dbtest.MemoryPath(t), Options{Clock: func() time.Time { return now }})
 	defer func() { require.NoError(t, db.Close()) }()
@@ -60,8 +59,7 @@ func enterRandom(t *testing.T, seed uint64) {
 			_, err := k.chat.Append(ctx, Turn{Role: "assistant", Text: longProse(k.r, 30), ExpiresAt: now.Add(time.Duration(k.r.IntN(200)) * time.Minute)})
 			k.done(err)
 		case 1:
-			_, err := db.Scope("acme/agent").Put(ctx, Artefact{ID: fmt.Sprint("fact-", i), Kind: KindFact, Text: longProse(k.r, 20), Group: "chat", Seq: int64(1 + k.r.IntN(2*i+2))})
-			require.NoError(t, err)
+			require.NoError(t, errOf(db.Scope("acme/agent").Put(ctx, Artefact{ID: fmt.Sprint("fact-", i), Kind: KindFact, Text: longProse(k.r, 20), Group: "chat", Seq: int64(1 + k.r.IntN(2*i+2))})))
 		}
 		if w != nil && k.r.IntN(3) > 0 {
 			must(w.Step(ctx, now))(t)
@@ -406,7 +404,6 @@ func (a *everyTurn) candidate(t *conversation.TurnIn, page int, found map[uint64
 // A question in a session needs no budget where the session has a window: its usable part is taken, and kept to. The
 // control is the same question before there is one.
 func TestBudgetOfTheWindow(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
 	defer func() { require.NoError(t, db.Close()) }()
 	s := db.Scope("acme")
@@ -414,8 +411,7 @@ func TestBudgetOfTheWindow(t *testing.T) {
 	for i := range 60 {
 		must(chat.Append(ctx, Turn{Role: []string{"user", "assistant"}[i%2], Text: fmt.Sprint("turn ", i, " says many words ", i*i)}))(t)
 	}
-	_, err := s.Assemble(ctx, Query{Text: "many words", Session: "chat"})
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, errOf(s.Assemble(ctx, Query{Text: "many words", Session: "chat"})), ErrInvalid)
 	require.NoError(t, chat.SetWindow(ctx, session.Config{Total: 400}))
 	w := must(chat.Inspect(ctx))(t)
 	a := must(s.Assemble(ctx, Query{Text: "many words", Session: "chat"}))(t)

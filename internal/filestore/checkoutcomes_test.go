@@ -1,7 +1,6 @@
 package filestore_test
 
 import (
-	"context"
 	"crypto/rand"
 	"path/filepath"
 	"slices"
@@ -23,8 +22,7 @@ import (
 func recount(t *testing.T, tx *bbolt.Tx, of engine.Table, n int) {
 	t.Helper()
 	sys := tx.Bucket(names.Sys)
-	b := must(names.Recount(sys.Get(names.SysKey), of, n))(t)
-	require.NoError(t, sys.Put(names.SysKey, b))
+	require.NoError(t, sys.Put(names.SysKey, must(names.Recount(sys.Get(names.SysKey), of, n))(t)))
 }
 
 // TestTheNewestOutcomeTakenAway: the outcome with the greatest id of all is taken out of the file, and its batch is not
@@ -32,7 +30,6 @@ func recount(t *testing.T, tx *bbolt.Tx, of engine.Table, n int) {
 // ahead of the clock where they were not. The control trusts the rows, and applies it twice.
 func TestTheNewestOutcomeTakenAway(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	for name, at := range map[string]struct {
 		ahead time.Duration
 		right bool // the sum is made right
@@ -63,13 +60,10 @@ func TestTheNewestOutcomeTakenAway(t *testing.T) {
 				t.Cleanup(func() { db.Close() })
 				return db
 			}
-			again := must(commit(e.edit(false, func(*bbolt.Tx) {})))(t)
-			require.Equal(t, first, again)
+			require.Equal(t, first, must(commit(e.edit(false, func(*bbolt.Tx) {})))(t))
 			db = edit(false)
-			_, err := commit(db)
-			require.ErrorIs(t, err, store.ErrTxnExpired)
-			_, err = storeOf(db).Outcome(ctx, id)
-			require.ErrorIs(t, err, store.ErrTxnExpired)
+			require.ErrorIs(t, errOf(commit(db)), store.ErrTxnExpired)
+			require.ErrorIs(t, errOf(storeOf(db).Outcome(ctx, id)), store.ErrTxnExpired)
 			twice, err := commit(edit(true))
 			require.NoError(t, err, "the control")
 			require.Greater(t, twice.LSN, first.LSN, "the control")
@@ -80,7 +74,6 @@ func TestTheNewestOutcomeTakenAway(t *testing.T) {
 // TestAnErasedQuestionPutBack: rows of questions of another moment are found by their sum where their count is right: an
 // erased one that is back in the place of one that is not.
 func TestAnErasedQuestionPutBack(t *testing.T) {
-	ctx := context.Background()
 	e := &editable{t: t, dir: t.TempDir()}
 	path := filepath.Join(e.dir, "agent.ctx")
 	db := openTest(t, path, Options{})
@@ -101,8 +94,7 @@ func TestAnErasedQuestionPutBack(t *testing.T) {
 		require.NoError(t, b.Delete(slices.Clone(k)))
 		require.NoError(t, b.Put(key, row))
 	})
-	_, err := asked(t, db.Manifests(), kept.Trace)
-	require.ErrorIs(t, err, manifest.ErrNoQuestion)
+	require.ErrorIs(t, errOf(asked(t, db.Manifests(), kept.Trace)), manifest.ErrNoQuestion)
 	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.Len(t, problems, 1)
 	require.Equal(t, "I13", problems[0].Invariant)
@@ -113,7 +105,6 @@ func TestAnErasedQuestionPutBack(t *testing.T) {
 // were made right and the id is ahead of the clock, so that nobody asks the audit for it. The control is the file as it
 // was. That outcomes may be dropped TestOutcomesAreBounded checks, whose files are checked at the end.
 func TestCheckFindsOutcomes(t *testing.T) {
-	ctx := context.Background()
 	e := &editable{t: t, dir: t.TempDir()}
 	db := openTest(t, filepath.Join(e.dir, "agent.ctx"), Options{})
 	must(db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "zebra"}))(t)
@@ -122,8 +113,7 @@ func TestCheckFindsOutcomes(t *testing.T) {
 		State: []store.StateRow{{Key: "note/n", Value: []byte("1")}}, Leaf: manifest.Record{Type: manifest.TypeCommit}}))(t)
 	require.NoError(t, db.Close())
 	row := func(tx *bbolt.Tx) []byte {
-		row := must(codec.Unseal('t', id[:], slices.Clone(tx.Bucket(names.Txn).Get(id[:]))))(t)
-		return row
+		return must(codec.Unseal('t', id[:], slices.Clone(tx.Bucket(names.Txn).Get(id[:]))))(t)
 	}
 	for name, change := range map[string]func(tx *bbolt.Tx){
 		"": func(*bbolt.Tx) {},

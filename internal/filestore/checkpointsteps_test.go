@@ -1,7 +1,6 @@
 package filestore_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -17,7 +16,6 @@ import (
 // nothing counted twice.
 func TestKilledBetweenSteps(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	live := dbtest.MemoryPath(t)
 	var copies []string
 	db := openTest(t, live, Options{}, filestore.Options{Hook: func(step string) error {

@@ -54,7 +54,6 @@ func clockCalls(db *DB, trace, held string) map[string]func(ctx context.Context)
 // TestClockOutOfRange: a clock that shows what cannot be kept is named by every call that asks it, and nothing is written.
 // What needs no clock goes on.
 func TestClockOutOfRange(t *testing.T) {
-	ctx := context.Background()
 	path := dbtest.CheckedMemoryPath(t, openChecked)
 	good := time.Date(9999, 12, 1, 0, 0, 0, 0, time.UTC)
 	var now atomic.Pointer[time.Time]
@@ -109,8 +108,7 @@ func TestClockOutOfRange(t *testing.T) {
 		assert.Empty(t, problems)
 	}
 	require.Equal(t, size, dbtest.SizeOf(db.Manifests()), "nothing was written")
-	names := must(filepath.Glob(path + "2*"))(t)
-	require.Empty(t, names)
+	require.Empty(t, must(filepath.Glob(path+"2*"))(t))
 
 	now.Store(&good)
 	calls := clockCalls(db, a.Trace, held)

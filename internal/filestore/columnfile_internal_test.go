@@ -49,8 +49,7 @@ func openColumned(t *testing.T, path string, opts Options) *Store {
 // used reports whether an open read its columns from the snapshot.
 func used(t *testing.T, st *Store) bool {
 	t.Helper()
-	stat := must(st.Stat(t.Context()))(t)
-	return stat.ColumnsRead
+	return must(st.Stat(t.Context()))(t).ColumnsRead
 }
 
 // seen is what a database answers: each artefact with its text, every state row, a search.
@@ -63,8 +62,7 @@ func seen(t *testing.T, st *Store) (out []string) {
 			out = append(out, err.Error())
 			continue
 		}
-		pages := must(st.Load(ctx, chain, at.Pages, store.WantText))(t)
-		for _, p := range pages {
+		for _, p := range must(st.Load(ctx, chain, at.Pages, store.WantText))(t) {
 			require.NoError(t, p.Err)
 			out = append(out, p.Text, p.Head.ID, fmt.Sprint(p.Head.Version))
 		}
@@ -392,8 +390,7 @@ func TestColumnsAfterAKill(t *testing.T) {
 			again := openColumned(t, copied, Options{})
 			require.Equal(t, want, seen(t, again))
 			require.NoFileExists(t, copied+newSuffix)
-			rep := must(again.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil))(t)
-			require.Empty(t, rep.Problems)
+			require.Empty(t, must(again.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil))(t).Problems)
 		})
 	}
 }

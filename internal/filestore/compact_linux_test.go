@@ -17,8 +17,7 @@ import (
 // removed are the files without a name that this process has open and that had the name.
 func removed(t *testing.T, path string) (n int) {
 	t.Helper()
-	entries := must(os.ReadDir("/proc/self/fd"))(t)
-	for _, e := range entries {
+	for _, e := range must(os.ReadDir("/proc/self/fd"))(t) {
 		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.HasPrefix(to, path+" (deleted)") {
 			n++
 		}

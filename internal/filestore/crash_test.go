@@ -173,7 +173,6 @@ func writerChild(args []string) error {
 	if err != nil {
 		return err
 	}
-	ctx := context.Background()
 	var out sync.Mutex
 	fail := make(chan error)
 	for lane := range lanes {
@@ -226,7 +225,6 @@ func (s *laneState) ack(line string) error {
 // verify compares a database with what was acknowledged. A step that was under way may be there, whole; then it must
 // stay there from now on.
 func (s *laneState) verify(db *DB) error {
-	ctx := context.Background()
 	if _, err := db.Manifests().Verify(ctx, s.head, nil); err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
@@ -401,9 +399,7 @@ func (s *laneState) look(path string, life int) error {
 
 // TestKillControl: what TestKill looks for is found when it is there.
 func TestKillControl(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, dbtest.CheckedPath[store.Problem](t, openChecked), Options{})
-	defer db.Close()
 	s := db.Scope("acme", WithActor("writer"))
 	for n := 1; n <= 9; n++ {
 		require.NoError(t, writeStep(ctx, s, 0, n))

@@ -39,7 +39,6 @@ type everything map[string]string
 
 // ask asks a database all there is to ask. An answer that is damage is left out and counted; any other error is one.
 func ask(db *DB) (ans everything, damaged int, err error) {
-	ctx := context.Background()
 	ans = everything{}
 	put := func(question string, answer any, aerr error) {
 		switch {
@@ -164,7 +163,6 @@ func (truth everything) differences(ans everything) error {
 // makeDamageBase writes a database of all sorts of rows, checkpointed several times, with some commits in the log only,
 // as a killed process leaves it.
 func makeDamageBase(t *testing.T, path string) {
-	ctx := context.Background()
 	live := dbtest.MemoryPath(t)
 	db := openTest(t, live, Options{}, filestore.Options{Rotate: 1})
 	defer db.Close()
@@ -181,11 +179,10 @@ func makeDamageBase(t *testing.T, path string) {
 		for i, scope := range []string{"acme", "acme/east", "acme/west"} {
 			s := db.Scope(scope, WithActor("writer"))
 			for n := round; n < damagePages; n += 2 {
-				_, err := s.Put(ctx, Artefact{
+				require.NoError(t, errOf(s.Put(ctx, Artefact{
 					ID: fmt.Sprint("page-", n), Kind: store.KindFact, Group: fmt.Sprint("group-", n%3), Seq: int64(n),
 					Text: strings.Repeat(fmt.Sprintf("The refund number %d of round %d is %d dollars.\n", n, round, n*i), 1+n%3*60),
-				})
-				require.NoError(t, err)
+				})))
 			}
 			require.NoError(t, s.Delete(ctx, fmt.Sprint("page-", round)))
 			tx := must(s.Begin(ctx))(t)
@@ -457,10 +454,8 @@ func TestBoltWalk(t *testing.T) {
 
 // TestCheckListsTheAudit: a leaf that was changed in the archive is a problem like any other, not the end of the check.
 func TestCheckListsTheAudit(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, Options{})
-	defer db.Close()
 	for n := range 20 {
 		must(db.Scope("acme").Put(ctx, Artefact{ID: fmt.Sprint(n), Text: "text"}))(t)
 	}

@@ -85,8 +85,7 @@ func TestRemovedAudit(t *testing.T) {
 		require.NoError(t, os.Rename(path+dir, path+dir+".away"))
 	}
 	require.ErrorIs(t, look(), store.ErrCorrupt)
-	_, err := Open(Options{Path: path})
-	require.ErrorIs(t, err, store.ErrCorrupt)
+	require.ErrorIs(t, errOf(Open(Options{Path: path})), store.ErrCorrupt)
 	require.NoDirExists(t, path+"-manifest")
 	require.NoDirExists(t, path+"-wal")
 	for _, dir := range []string{"-wal", "-manifest"} {
@@ -99,8 +98,7 @@ func TestRemovedAudit(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(path+"-manifest/mark"))
 	require.ErrorIs(t, look(), store.ErrCorrupt, "the mark")
-	_, err = Open(Options{Path: path})
-	require.ErrorIs(t, err, store.ErrCorrupt)
+	require.ErrorIs(t, errOf(Open(Options{Path: path})), store.ErrCorrupt)
 
 	path = dbtest.MemoryPath(t)
 	st = must(Open(Options{Path: path}))(t)
@@ -148,8 +146,7 @@ func TestLogWithoutItsFirstRecord(t *testing.T) {
 func TestKeyringIsDurable(t *testing.T) {
 	t.Parallel()
 	opts := Options{Path: dbtest.MemoryPath(t), Key: bytes.Repeat([]byte{1}, 32)}
-	st := must(Open(opts))(t)
-	require.NoError(t, st.Close())
+	require.NoError(t, must(Open(opts))(t).Close())
 	old := must(os.Open(opts.keysPath()))(t)
 	defer old.Close()
 	before := must(old.Stat())(t)

@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"context"
 	"errors"
 	"io"
 	"time"
@@ -129,3 +130,8 @@ func (o SalvageOptions) Peek() SalvageOptions { o.trust = true; return o }
 
 // must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
 func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
+
+// errOf returns the error of a call.
+func errOf[T any](_ T, err error) error { return err }
+
+var ctx = context.Background()

@@ -2,7 +2,6 @@ package filestore_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -19,9 +18,7 @@ import (
 
 // A page that a version does not have is gone, whatever a manifest says.
 func TestLoadOfAVersionWithoutThePage(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
-	defer db.Close()
 	scope := db.Scope("acme")
 	for _, text := range []string{"one", "two"} {
 		must(scope.Put(ctx, Artefact{ID: "a", Text: text}))(t)
@@ -40,7 +37,6 @@ func TestLoadOfAVersionWithoutThePage(t *testing.T) {
 
 // After a Commit nobody knows the end of, Rollback does not claim one.
 func TestRollbackOfAnUnknownOutcome(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
 	s := inside(db).Engine
 	tx := must(db.Scope("acme").Begin(ctx))(t)
@@ -56,7 +52,6 @@ func TestRollbackOfAnUnknownOutcome(t *testing.T) {
 
 // Numbers in a forged file, with right checksums, are refused before anything as long as them is made.
 func TestForgedNumbers(t *testing.T) {
-	ctx := context.Background()
 	for name, forge := range map[string]func(meta *bbolt.Bucket) error{
 		"page": func(meta *bbolt.Bucket) error {
 			key := headKey(1, 1)
@@ -93,15 +88,13 @@ func TestForgedNumbers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := openTest(t, dbtest.MemoryPath(t), Options{})
-			_, err := db.Scope("acme").Put(ctx, Artefact{ID: "forged-id", Text: "t", Group: "talk"})
-			require.NoError(t, err)
+			require.NoError(t, errOf(db.Scope("acme").Put(ctx, Artefact{ID: "forged-id", Text: "t", Group: "talk"})))
 			require.NoError(t, db.Close())
 			b := must(bbolt.Open(db.Path(), 0o600, nil))(t)
 			require.NoError(t, b.Update(func(tx *bbolt.Tx) error { return forge(tx.Bucket(names.Meta)) }))
 			require.NoError(t, b.Close())
 			for _, ro := range []bool{true, false} {
-				_, err = Open(db.Path(), Options{ReadOnly: ro})
-				require.ErrorIs(t, err, store.ErrCorrupt)
+				require.ErrorIs(t, errOf(Open(db.Path(), Options{ReadOnly: ro})), store.ErrCorrupt)
 			}
 		})
 	}

@@ -45,8 +45,7 @@ func TestFullDiskLevels(t *testing.T) {
 		require.NoError(t, err, "%d KiB", size)
 		require.Positive(t, n)
 	}
-	_, err := stored(levels[0], true)
-	require.ErrorIs(t, err, store.ErrNoSpace, "the control")
+	require.ErrorIs(t, errOf(stored(levels[0], true)), store.ErrNoSpace, "the control")
 }
 
 // diskLevel is a database on a disk that it fills up.
@@ -130,7 +129,6 @@ func (l *diskLevel) run() error {
 
 // makeRoom deletes every other page.
 func (l *diskLevel) makeRoom() error {
-	ctx := context.Background()
 	for n := 0; n < l.filled; n += 2 {
 		if err := l.db.Scope("acme").Delete(ctx, fmt.Sprint("page-", n)); err != nil {
 			return fmt.Errorf("delete %d of %d: %w", n, l.filled, err)
@@ -166,11 +164,9 @@ func (l *diskLevel) putAgain() error {
 // TestReadsFillTheDisk: reads go on when the disk is full, until what they leave in the audit has filled the reserve, too. The error of
 // the read that fails then says that it is the disk, and when there is space again, reads are answered.
 func TestReadsFillTheDisk(t *testing.T) {
-	ctx := context.Background()
 	dir, resize := smallDisk(t)
 	resize(levels[0] << 10)
 	db := openTest(t, filepath.Join(dir, "agent.ctx"), Options{})
-	defer db.Close()
 	s := db.Scope("acme")
 	put := func(id string) error {
 		_, err := s.Put(ctx, Artefact{ID: id, Text: strings.Repeat("words of a longer text ", 150)})
@@ -197,7 +193,6 @@ func TestReadsFillTheDisk(t *testing.T) {
 // be read and deleted, and as soon as the other has gone, puts go on without an open. The control never removes the file:
 // then they do not.
 func TestDiskFilledByAnother(t *testing.T) {
-	ctx := context.Background()
 	dir, resize := smallDisk(t)
 	resize(12 << 20)
 	for _, removed := range []bool{true, false} {
@@ -221,8 +216,7 @@ func TestDiskFilledByAnother(t *testing.T) {
 		require.ErrorIs(t, full, store.ErrNoSpace)
 		require.NotErrorIs(t, full, store.ErrOutcomeUnknown)
 		for n := range stored {
-			got := must(textOf(s, fmt.Sprint("page-", n)))(t)
-			require.Equal(t, text(n), got)
+			require.Equal(t, text(n), must(textOf(s, fmt.Sprint("page-", n)))(t))
 		}
 		require.NoError(t, s.Delete(ctx, "page-0"))
 		if removed {
@@ -234,8 +228,7 @@ func TestDiskFilledByAnother(t *testing.T) {
 			require.NoError(t, os.Remove(filler))
 		}
 		require.Eventually(t, func() bool { return put() == nil }, time.Minute, 50*time.Millisecond)
-		problems := must(db.Admin().Check(ctx, nil))(t)
-		require.Empty(t, problems)
+		require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 		require.NoError(t, db.Close())
 		for _, name := range []string{"", "-wal", "-manifest", ".lock"} {
 			require.NoError(t, os.RemoveAll(path+name))

@@ -55,7 +55,6 @@ func fillGC(ctx context.Context, db *DB) error {
 // verifyGC looks at what a crash in a gc left: what the audit says was dropped is gone, all else is there, whole commits
 // of drops only, and none of those that were acknowledged is missing.
 func verifyGC(db *DB, acked int) (gone int, err error) {
-	ctx := context.Background()
 	dropped, commits := map[string]bool{}, 0
 	err = store.EachRecord(ctx, db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
 		if r.Type != manifest.TypeGC {
@@ -221,7 +220,6 @@ func gcChild(args []string) error {
 // TestGCKill kills a process in the middle of its gc, and looks at what is left.
 func TestGCKill(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	full := dbtest.Path(t)
 	db := openTest(t, full, Options{})
@@ -265,13 +263,10 @@ func TestGCKill(t *testing.T) {
 
 // TestVerifyGCControl: what the crash tests of gc look for is found when it is there.
 func TestVerifyGCControl(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, dbtest.Path(t), Options{})
 	require.NoError(t, fillGC(ctx, db))
-	gone := must(verifyGC(db, 0))(t)
-	require.Zero(t, gone)
-	_, err := verifyGC(db, 1)
-	require.Error(t, err, "an acknowledged commit is missing")
+	require.Zero(t, must(verifyGC(db, 0))(t))
+	require.Error(t, errOf(verifyGC(db, 1)), "an acknowledged commit is missing")
 	undo := peek.Engine.Gone(inside(db).Engine, 1)
 	problems := must(db.Admin().Check(ctx, nil))(t)
 	require.NotEmpty(t, problems, "the catalogue says that a page is gone, the file does not")
@@ -279,8 +274,7 @@ func TestVerifyGCControl(t *testing.T) {
 	must(verifyGC(db, 0))(t)
 	must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t)
 	require.NoError(t, forge(db, 1, gcText(0, 1)))
-	_, err = verifyGC(db, 3)
-	require.ErrorContains(t, err, "I16", "a content that no version has")
+	require.ErrorContains(t, errOf(verifyGC(db, 3)), "I16", "a content that no version has")
 	require.NoError(t, db.Close())
 }
 
@@ -288,7 +282,6 @@ func TestVerifyGCControl(t *testing.T) {
 // checkpoints: nobody meets an error but those that are told of gone versions, no draft loses what it was written from.
 func TestGCBeside(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	db := openTest(t, dbtest.CheckedMemoryPath[store.Problem](t, openChecked), Options{WorkingSet: 1 << 12})
 	var ended, dropped, seen atomic.Int64
 	const workers, steps = 8, 60
@@ -401,9 +394,7 @@ func heldBeside(ctx context.Context, db *DB, s *Scope, id string, approve bool) 
 
 // What commits name between the plan and the drop keeps it, and the rest of its artefact for this time.
 func TestGCSeesWhatIsNamedMeanwhile(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, dbtest.CheckedMemoryPath[store.Problem](t, openChecked), Options{})
-	defer db.Close()
 	s := db.Scope("acme")
 	for _, id := range []string{"a", "b"} {
 		for _, text := range []string{"one", "two", "three"} {
@@ -427,7 +418,6 @@ func TestGCSeesWhatIsNamedMeanwhile(t *testing.T) {
 
 // The index made anew after a gc is the one there was: of pages whose first version is gone, too.
 func TestGCThenReindex(t *testing.T) {
-	ctx := context.Background()
 	path := dbtest.CheckedMemoryPath[store.Problem](t, openChecked)
 	db := openTest(t, path, Options{PageTokens: 16})
 	s := db.Scope("acme")
@@ -457,8 +447,7 @@ func TestGCThenReindex(t *testing.T) {
 		require.Equal(t, h.Ref, v.Pages[0].Ref)
 	}
 	require.Equal(t, Ref{Scope: "acme", ID: "a", Page: 1, Version: 1}, want[0].Ref)
-	_, err := s.Recall(ctx, Ref{Scope: "acme", ID: "a", Page: 2, Version: 1})
-	require.ErrorIs(t, err, store.ErrGone)
+	require.ErrorIs(t, errOf(s.Recall(ctx, Ref{Scope: "acme", ID: "a", Page: 2, Version: 1})), store.ErrGone)
 	inside(db).Engine.MarkIndexDamaged() // as after damage: the next open makes it again
 	require.NoError(t, db.Close())
 	db = openTest(t, path, Options{PageTokens: 16})
@@ -468,7 +457,6 @@ func TestGCThenReindex(t *testing.T) {
 
 // Salvage takes what gc left: it finds the log to be that of the file, and brings nothing back that was dropped.
 func TestGCThenSalvage(t *testing.T) {
-	ctx := context.Background()
 	path := dbtest.Path(t)
 	db := openTest(t, path, Options{})
 	s := db.Scope("acme")
@@ -483,19 +471,15 @@ func TestGCThenSalvage(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, bytes.ReplaceAll(b, []byte("two of a"), []byte("too of a")), 0o600)) // every copy
 	require.NoError(t, os.RemoveAll(path+"-wal"))
 	to := dbtest.CheckedMemoryPath[store.Problem](t, openChecked)
-	rep := must(Salvage(ctx, path, to, filestore.SalvageOptions{Older: true}))(t)
-	require.Equal(t, 1, rep.Artefacts)
+	require.Equal(t, 1, must(Salvage(ctx, path, to, filestore.SalvageOptions{Older: true}))(t).Artefacts)
 	saved := openTest(t, to, Options{})
-	text := must(textOf(saved.Scope("acme"), "b"))(t)
-	require.Equal(t, "two of b", text)
-	_, err := saved.Scope("acme").Get(ctx, "a")
-	require.ErrorIs(t, err, store.ErrNotFound)
+	require.Equal(t, "two of b", must(textOf(saved.Scope("acme"), "b"))(t))
+	require.ErrorIs(t, errOf(saved.Scope("acme").Get(ctx, "a")), store.ErrNotFound)
 	require.NoError(t, saved.Close())
 }
 
 // The log of before a gc is that of the file after it.
 func TestGCThenSalvageWithLog(t *testing.T) {
-	ctx := context.Background()
 	path := dbtest.Path(t)
 	db := openTest(t, path, Options{})
 	s := db.Scope("acme")
@@ -513,10 +497,8 @@ func TestGCThenSalvageWithLog(t *testing.T) {
 // What stays of an artefact after all, when one commit drops some of its versions, keeps the rest of them from the commits
 // after it: the page that they share is known by the newest of them.
 func TestGCPartsOfAnArtefact(t *testing.T) {
-	ctx := context.Background()
 	step := func(string) error { return nil }
 	db := openTest(t, dbtest.CheckedMemoryPath[store.Problem](t, openChecked), Options{PageTokens: 16}, filestore.Options{Hook: func(at string) error { return step(at) }})
-	defer db.Close()
 	s := db.Scope("acme")
 	part := func(word string) string { return strings.Repeat(word+" ", 8) + "\n\n" }
 	n, shared := bounds.DropVersions+20, bounds.DropVersions-5 // versions; the first of ten that share a page
@@ -545,25 +527,21 @@ func TestGCPartsOfAnArtefact(t *testing.T) {
 			}
 			return err
 		}
-		rep := must(storeOf(db).Maintain(ctx, store.Job{Kind: store.JobGC, GC: &store.GCJob{By: "ann"}}, nil))(t)
-		return rep.GC
+		return must(storeOf(db).Maintain(ctx, store.Job{Kind: store.JobGC, GC: &store.GCJob{By: "ann"}}, nil))(t).GC
 	}
 	// All of a part are planned, then asked for again when it is committed.
 	rep := run(true)
 	require.Zero(t, rep.Dropped.Versions)
 	require.Equal(t, n-1, rep.Kept[0].Versions)
 	for v := 1; v <= n; v++ {
-		old := must(s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: uint32(v)}))(t)
-		require.Equal(t, text(v), old.Text)
+		require.Equal(t, text(v), must(s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: uint32(v)}))(t).Text)
 	}
 	require.Equal(t, n-1, run(false).Dropped.Versions, "nothing keeps them now")
 }
 
 // A commit of gc is as large as the page rows of its versions, not as what goes with them.
 func TestGCLargeArtefact(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, dbtest.CheckedMemoryPath[store.Problem](t, openChecked), Options{PageTokens: 16})
-	defer db.Close()
 	s := db.Scope("acme")
 	parts := make([]string, bounds.DropPages/4)
 	for i := range parts {
@@ -579,8 +557,7 @@ func TestGCLargeArtefact(t *testing.T) {
 	rep := must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t)
 	require.Equal(t, 9, rep.Dropped.Versions)
 	require.Less(t, rep.Dropped.Pages, 20, "of each a page or two")
-	leaves := must(db.Manifests().ByTrace(ctx, rep.Trace))(t)
-	require.Len(t, leaves, (9+inOne-1)/inOne)
+	require.Len(t, must(db.Manifests().ByTrace(ctx, rep.Trace))(t), (9+inOne-1)/inOne)
 }
 
 // lateStore does something before the next Load.
@@ -599,7 +576,6 @@ func (l *lateStore) Load(ctx context.Context, scopes store.Scopes, keys []store.
 
 // Who asks for what is current gets it, also where the version that was so a moment ago is replaced and dropped since.
 func TestGCWithinGet(t *testing.T) {
-	ctx := context.Background()
 	st := must(filestore.Open(filestore.Options{Path: dbtest.CheckedMemoryPath[store.Problem](t, openChecked), State: StateKinds()}))(t)
 	late := &lateStore{Store: st}
 	db := must(Open("late", Options{Store: late, WorkingSet: -1}))(t)
@@ -610,8 +586,7 @@ func TestGCWithinGet(t *testing.T) {
 	replace := func() {
 		text += ", and more"
 		must(s.Put(ctx, Artefact{ID: "a", Text: text}))(t)
-		rep := must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t)
-		require.Equal(t, 1, rep.Dropped.Versions)
+		require.Equal(t, 1, must(db.Admin().GC(ctx, GCOptions{KeepFor: -1}))(t).Dropped.Versions)
 	}
 	late.before = replace
 	v := must(s.Get(ctx, "a"))(t)
@@ -619,16 +594,13 @@ func TestGCWithinGet(t *testing.T) {
 
 	ref.Version = v.Version
 	late.before = replace
-	_, err := s.Recall(ctx, ref)
-	require.ErrorIs(t, err, store.ErrGone, "of the very version that was asked for")
+	require.ErrorIs(t, errOf(s.Recall(ctx, ref)), store.ErrGone, "of the very version that was asked for")
 }
 
 // An end of ctx leaves no commit of gc in the dark: what the reports say was dropped is what was.
 func TestGCEndedBesideWriters(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	db := openTest(t, dbtest.CheckedPath[store.Problem](t, openChecked), Options{})
-	defer db.Close()
 	s := db.Scope("acme")
 	const writers = 4
 	for w := range writers {
@@ -680,8 +652,7 @@ func TestGCEndedBesideWriters(t *testing.T) {
 	require.Positive(t, ended)
 	gone := 0
 	for w := range writers {
-		hist := must(listing.Collect(s.Versions(ctx, gcID(w), AtMost(1<<20, "", nil))))(t)
-		for _, v := range hist {
+		for _, v := range must(listing.Collect(s.Versions(ctx, gcID(w), AtMost(1<<20, "", nil))))(t) {
 			if v.Gone {
 				gone++
 			}

@@ -29,7 +29,6 @@ func openForget(t *testing.T, o Options, files ...filestore.Options) (*DB, strin
 // churn makes new versions of a live set of fixed size, ever new artefacts that are deleted, turns that are deleted, drafts
 // that are rolled back, and batches that are held and rejected.
 func churn(t *testing.T, db *DB, round int) {
-	ctx := context.Background()
 	s := db.Scope("acme", WithActor("agent"))
 	for i := range 6 {
 		must(s.Put(ctx, Artefact{ID: fmt.Sprintf("doc-%d", i), Text: fmt.Sprintf("zebra %d of round %d", i, round)}))(t)
@@ -95,7 +94,6 @@ func TestGCStaysFlat(t *testing.T) {
 // something else: not by a reference, not by a replay, not by an answer to an old context.
 func TestGCForgets(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	db, path := openForget(t, Options{})
 	s := db.Scope("acme", WithActor("agent"))
 	for v := range 9 {
@@ -115,20 +113,16 @@ func TestGCForgets(t *testing.T) {
 	high := highest(db)
 	for range 2 {
 		s = db.Scope("acme", WithActor("agent"))
-		hist := must(listing.Collect(s.Versions(ctx, "a")))(t)
-		require.Len(t, hist, 3, "the live one and two records")
+		require.Len(t, must(listing.Collect(s.Versions(ctx, "a")))(t), 3, "the live one and two records")
 		for v := 1; v < 9; v++ {
-			_, err := s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: uint32(v)})
-			require.ErrorIs(t, err, store.ErrGone, "version %d", v)
+			require.ErrorIs(t, errOf(s.Recall(ctx, Ref{Scope: "acme", ID: "a", Version: uint32(v)})), store.ErrGone, "version %d", v)
 			want := store.ErrNotFound
 			if v > 5 {
 				want = store.ErrGone
 			}
-			_, err = s.Recall(ctx, Ref{Scope: "acme", ID: fmt.Sprintf("gone-%d", v), Version: 1})
-			require.ErrorIs(t, err, want, "gone-%d", v)
+			require.ErrorIs(t, errOf(s.Recall(ctx, Ref{Scope: "acme", ID: fmt.Sprintf("gone-%d", v), Version: 1})), want, "gone-%d", v)
 		}
-		_, err := db.Replay(ctx, old.Trace)
-		require.ErrorIs(t, err, store.ErrGone)
+		require.ErrorIs(t, errOf(db.Replay(ctx, old.Trace)), store.ErrGone)
 		tx := must(s.Resume(ctx, old.Trace))(t)
 		require.NoError(t, tx.Put(ctx, Artefact{ID: "answer", Text: "an answer to what is forgotten"}))
 		var held *store.HeldError
@@ -137,8 +131,7 @@ func TestGCForgets(t *testing.T) {
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{})
 	}
-	ref := must(db.Scope("acme").Put(ctx, Artefact{ID: "gone-1", Text: "a new one"}))(t)
-	require.EqualValues(t, 1, ref.Version)
+	require.EqualValues(t, 1, must(db.Scope("acme").Put(ctx, Artefact{ID: "gone-1", Text: "a new one"}))(t).Version)
 	require.Equal(t, [3]uint64{high[0] + 1, high[1] + 1, high[2]}, highest(db), "no number is given twice")
 	require.NoError(t, db.Close())
 }
@@ -146,7 +139,6 @@ func TestGCForgets(t *testing.T) {
 // What was replaced does not come back when the record of what replaced it would go.
 func TestGCForgetsNoSupersession(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	db, path := openForget(t, Options{})
 	s := db.Scope("acme")
 	for _, a := range []Artefact{{ID: "old", Text: "zebra"}, {ID: "new", Text: "zebra too", Supersedes: []string{"old"}}} {
@@ -157,8 +149,7 @@ func TestGCForgetsNoSupersession(t *testing.T) {
 		must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: -1}))(t)
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{})
-		found := must(db.Scope("acme").Search(ctx, "zebra", 10))(t)
-		require.Empty(t, found.Hits)
+		require.Empty(t, must(db.Scope("acme").Search(ctx, "zebra", 10))(t).Hits)
 	}
 	require.NoError(t, db.Close())
 }
@@ -166,7 +157,6 @@ func TestGCForgetsNoSupersession(t *testing.T) {
 // A used id whose outcome is no longer kept is refused, never applied twice; an unused one of that age is applied.
 func TestOutcomesAreBounded(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	db, path := openForget(t, Options{})
 	s := db.Scope("acme")
 	put := func(id ulid.ULID) error {
@@ -256,7 +246,6 @@ func cutForget(t *testing.T, seed uint64, noSync bool) error {
 }
 
 func lookForgotten(db *DB) error {
-	ctx := context.Background()
 	s := db.Scope("acme")
 	for a := range gcArts {
 		got, err := s.Get(ctx, gcID(a))
@@ -303,7 +292,6 @@ func TestCheckAfterWhatSupersededIsForgotten(t *testing.T) {
 	for name, later := range map[string]Artefact{"put again": {ID: "old", Text: "horse"}, "superseded again": {ID: "third", Text: "zebra as well", Supersedes: []string{"old"}}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx := context.Background()
 			db, _ := openForget(t, Options{})
 			s := db.Scope("acme")
 			for _, a := range []Artefact{{ID: "old", Text: "zebra"}, {ID: "new", Text: "zebra too", Supersedes: []string{"old"}}, later} {
@@ -313,11 +301,9 @@ func TestCheckAfterWhatSupersededIsForgotten(t *testing.T) {
 			for range 2 {
 				must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1, KeepRecords: 5}))(t)
 			}
-			_, err := s.Get(ctx, "new")
-			require.NotErrorIs(t, err, store.ErrGone, "it is forgotten")
+			require.NotErrorIs(t, errOf(s.Get(ctx, "new")), store.ErrGone, "it is forgotten")
 			must(db.Admin().Checkpoint(ctx))(t)
-			problems := must(db.Admin().Check(ctx, nil))(t)
-			require.Empty(t, problems)
+			require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 			require.NoError(t, db.Close())
 		})
 	}

@@ -49,10 +49,8 @@ func scopesOf(t *testing.T, db *DB) (names []string) {
 // Scopes that come and go leave no rows. One that comes back begins anew, and shows nothing of what it was.
 func TestGCForgetsScopes(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	db, path := openForget(t, Options{})
-	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "zebra"})
-	require.NoError(t, err)
+	require.NoError(t, errOf(db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "zebra"})))
 	begin := rowsOf(t, db)["meta"]
 	const rounds, scopes = 3, 200
 	for round := range rounds {
@@ -69,22 +67,18 @@ func TestGCForgetsScopes(t *testing.T) {
 		_, err := db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepNames: -1}) // content goes, records stay
 		require.NoError(t, err)
 		want := must(db.Admin().GC(ctx, plan))(t)
-		rep := must(db.Admin().GC(ctx, forgetsAll))(t)
-		require.Equal(t, want.Scopes, rep.Scopes)
+		require.Equal(t, want.Scopes, must(db.Admin().GC(ctx, forgetsAll))(t).Scopes)
 		require.LessOrEqual(t, rowsOf(t, db)["meta"], begin, "round %d", round)
 		require.Equal(t, []string{"acme"}, scopesOf(t, db))
-		st := must(db.Stats(ctx))(t)
-		require.Equal(t, 1, st.Scopes)
+		require.Equal(t, 1, must(db.Stats(ctx))(t).Scopes)
 	}
 	for range 2 {
-		_, err = db.Scope(passing(7)).Get(ctx, "note")
-		require.ErrorIs(t, err, store.ErrNotFound)
+		require.ErrorIs(t, errOf(db.Scope(passing(7)).Get(ctx, "note")), store.ErrNotFound)
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{})
 	}
 	s := db.Scope(passing(7))
-	ref := must(s.Put(ctx, Artefact{ID: "note", Group: "file", Text: "orchid"}))(t)
-	require.EqualValues(t, 1, ref.Version)
+	require.EqualValues(t, 1, must(s.Put(ctx, Artefact{ID: "note", Group: "file", Text: "orchid"}))(t).Version)
 	for range 2 {
 		found := must(db.Scope(passing(7)).Search(ctx, "violin harbour orchid zebra", 10))(t)
 		require.Len(t, found.Hits, 1)
@@ -107,7 +101,6 @@ func scopesGiven(db *DB) int {
 // What still names a scope keeps its name, each for itself; the control is a scope that nothing names.
 func TestGCKeepsScopes(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	db, path := openForget(t, Options{})
 	dir := t.TempDir()
 	require.NoError(t, db.Admin().AddFileRoot(ctx, dir))
@@ -150,15 +143,13 @@ func TestGCKeepsScopes(t *testing.T) {
 	}
 	held := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil))))(t)
 	must(db.Review().Approve(ctx, held[0].ID, Approval{By: "anna"}))(t)
-	v := must(db.Scope("held").Get(ctx, "draft"))(t)
-	require.Equal(t, "zebra", v.Text)
+	require.Equal(t, "zebra", must(db.Scope("held").Get(ctx, "draft"))(t).Text)
 	require.NoError(t, db.Close())
 }
 
 // Who puts something into a scope while gc is about to drop its name is not overtaken.
 func TestGCScopesBesidePuts(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	var db *DB
 	once := true
 	db, path := openForget(t, Options{}, filestore.Options{Hook: func(step string) error {
@@ -206,8 +197,7 @@ func TestGCScopesBesidePuts(t *testing.T) {
 		must(db.Admin().GC(ctx, forgetsAll))(t)
 	}
 	for range 2 {
-		text := must(textOf(db.Scope(passing(1)), "new"))(t)
-		require.Equal(t, "orchid", text)
+		require.Equal(t, "orchid", must(textOf(db.Scope(passing(1)), "new"))(t))
 		for range 2 {
 			must(db.Admin().GC(ctx, forgetsAll))(t)
 		}
@@ -332,7 +322,6 @@ func TestGCScopesPowerCutControl(t *testing.T) {
 // Opening reads what is there: scopes that were dropped cost a number each, and no row.
 func TestGCScopesOpen(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	db, path := openForget(t, Options{})
 	for n := range 1500 {
 		require.NoError(t, visit(ctx, db, passing(n)))

@@ -49,7 +49,6 @@ func goldenPart() Artefact {
 // writeGolden makes a database with a row of every kind, and leaves part of it in the log alone.
 func writeGolden(t *testing.T, path string) manifest.Head {
 	t.Helper()
-	ctx := context.Background()
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	var seed [32]byte
 	db := openTest(t, path, Options{Clock: func() time.Time { now = now.Add(time.Second); return now }, Rand: rand.NewChaCha8(seed)})
@@ -90,7 +89,6 @@ func writeGolden(t *testing.T, path string) manifest.Head {
 // holdGolden leaves a batch that was approved and one that was rejected, and both put again, to wait.
 func holdGolden(t *testing.T, db *DB, s *Scope) {
 	t.Helper()
-	ctx := context.Background()
 	for i, end := range []string{"approve", "reject", ""} {
 		tx, err := s.Begin(ctx)
 		require.NoError(t, err)
@@ -128,7 +126,6 @@ func sameGolden(t *testing.T, want Artefact, got *Version) {
 // checkGoldenRows reads artefacts with most fields set, also from held batches.
 func checkGoldenRows(t *testing.T, db *DB) {
 	t.Helper()
-	ctx := context.Background()
 	s := db.Scope("acme/support", WithActor("agent"))
 	for _, id := range []string{"", "held-"} {
 		for _, want := range []Artefact{goldenTool(), goldenPart()} {
@@ -140,8 +137,7 @@ func checkGoldenRows(t *testing.T, db *DB) {
 			sameGolden(t, want, v)
 		}
 	}
-	_, err := db.Scope("acme/notes").Recall(ctx, Ref{ID: "note", Version: 1})
-	require.ErrorIs(t, err, store.ErrGone)
+	require.ErrorIs(t, errOf(db.Scope("acme/notes").Recall(ctx, Ref{ID: "note", Version: 1})), store.ErrGone)
 	held := must(listing.Collect(db.Review().Batches(ctx, "", true)))(t)
 	var decided []string
 	for _, h := range held {
@@ -157,8 +153,7 @@ func checkGoldenRows(t *testing.T, db *DB) {
 	must(db.Review().Approve(ctx, last.ID, Approval{By: "anna"}))(t)
 	v := must(s.Get(ctx, "held-tool-2"))(t)
 	sameGolden(t, goldenTool(), v)
-	ref := must(s.Put(ctx, goldenPart()))(t)
-	require.Equal(t, uint32(1), ref.Version, "a stored row is compared as what it says")
+	require.Equal(t, uint32(1), must(s.Put(ctx, goldenPart()))(t).Version, "a stored row is compared as what it says")
 }
 
 // pack replaces a file by its compressed form: most of a small bbolt file is empty.
@@ -178,8 +173,7 @@ func unpackTo(t *testing.T, from, to string) {
 	f := must(os.Open(from))(t)
 	defer f.Close()
 	r := must(gzip.NewReader(f))(t)
-	raw := must(io.ReadAll(r))(t)
-	require.NoError(t, os.WriteFile(to, raw, 0o600))
+	require.NoError(t, os.WriteFile(to, must(io.ReadAll(r))(t), 0o600))
 }
 
 // The golden database is read as it was written: contents, audit, replay, held drafts.
@@ -195,9 +189,7 @@ func TestGolden(t *testing.T) {
 	checkGolden(t, db)
 	require.NoError(t, db.Close())
 	db = openTest(t, path, Options{}) // with rows that this program wrote beside those
-	defer db.Close()
-	problems := must(db.Admin().Check(context.Background(), nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(context.Background(), nil))(t))
 }
 
 // keepGolden makes a database the golden one in dir.
@@ -221,31 +213,24 @@ func openGolden(t *testing.T, dir string) (path string) {
 
 func checkGolden(t *testing.T, db *DB) {
 	t.Helper()
-	ctx := context.Background()
 	s := db.Scope("acme/support", WithActor("agent"))
 	v := must(s.Get(ctx, "policy"))(t)
 	require.Equal(t, "Refunds up to $400 need no approval.", v.Text)
 	v = must(s.Recall(ctx, Ref{Scope: "acme/support", ID: "policy", Version: 1}))(t)
 	require.Equal(t, "anna", v.Meta["owner"])
 	require.Equal(t, .5, *v.Relevance)
-	_, err := s.Get(ctx, "gone")
-	require.ErrorIs(t, err, store.ErrNotFound)
-	_, err = s.Get(ctx, "answer")
-	require.ErrorIs(t, err, store.ErrNotFound)
+	require.ErrorIs(t, errOf(s.Get(ctx, "gone")), store.ErrNotFound)
+	require.ErrorIs(t, errOf(s.Get(ctx, "answer")), store.ErrNotFound)
 	held := must(listing.Collect(db.Review().Batches(ctx, "", false)))(t)
 	require.NotEmpty(t, held)
-	draft := must(db.Review().Show(ctx, held[0].ID))(t)
-	require.Equal(t, "Up to $400.", draft.Writes[0].Text)
-	state := must(s.Directives().State(ctx))(t)
-	require.Contains(t, state.Own.State.Text(), "gift cards")
+	require.Equal(t, "Up to $400.", must(db.Review().Show(ctx, held[0].ID))(t).Writes[0].Text)
+	require.Contains(t, must(s.Directives().State(ctx))(t).Own.State.Text(), "gift cards")
 	r := must(db.Replay(ctx, goldenTrace))(t)
 	require.True(t, r.Same)
 	require.True(t, bytes.Contains([]byte(r.Text), []byte("$400")))
 	line := must(os.ReadFile(filepath.Join(golden, "head.txt")))(t)
 	head := must(manifest.ParseHead(string(bytes.TrimSpace(line))))(t)
-	found := must(db.Manifests().Verify(ctx, &head, nil))(t)
-	require.Empty(t, found.Problems)
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Manifests().Verify(ctx, &head, nil))(t).Problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	checkGoldenRows(t, db)
 }

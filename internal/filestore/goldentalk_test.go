@@ -25,7 +25,6 @@ const goldenTalk = "testdata/golden/talk"
 // writeTalk makes a conversation with a turn that its host told something of, a pin, a compaction and a deleted turn.
 func writeTalk(t *testing.T, path string) {
 	t.Helper()
-	ctx := context.Background()
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	var seed [32]byte
 	db := openTest(t, path, Options{Clock: func() time.Time { now = now.Add(time.Second); return now }, Rand: rand.NewChaCha8(seed)})
@@ -67,7 +66,6 @@ func turnRows(t *testing.T, db *DB) (rows []string) {
 // The golden conversation has a row of its own for the one turn that its host told something of; the others are measured in
 // their heads. Its window does not move when it is written to.
 func TestGoldenTalk(t *testing.T) {
-	ctx := context.Background()
 	if *updateGolden {
 		path := filepath.Join(t.TempDir(), "agent.ctx")
 		writeTalk(t, path)
@@ -90,9 +88,7 @@ func TestGoldenTalk(t *testing.T) {
 	was = talkShape(t, db)
 	require.NoError(t, db.Close())
 	db = openTest(t, path, Options{})
-	defer db.Close()
 	require.Equal(t, was, talkShape(t, db))
 	require.Equal(t, told, turnRows(t, db))
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 }

@@ -54,7 +54,6 @@ func growText(n int) string { return fmt.Sprint(n, " ", strings.Repeat("some wor
 
 // growChild puts until the file cannot grow any more, and then does what must go all the same.
 func growChild(t *testing.T, path string, errno syscall.Errno) {
-	ctx := context.Background()
 	s := &script{t: t, f: &fullOnce{FS: wal.OS()}, path: path}
 	require.NoError(t, s.open())
 	s.texts = map[string]string{}
@@ -115,8 +114,7 @@ func TestFullAtGrowth(t *testing.T) {
 		}
 		n := 0
 		_, found, _ := strings.Cut(string(out), "acknowledged ")
-		_, err = fmt.Sscan(found, &n)
-		require.NoError(t, err, "%s", out)
+		require.NoError(t, errOf(fmt.Sscan(found, &n)), "%s", out)
 		s := &script{t: t, f: &fullOnce{FS: wal.OS()}, path: path, texts: map[string]string{}}
 		for i := range n {
 			if s.texts[growID(i)] = ""; i >= n/2 {
@@ -127,8 +125,7 @@ func TestFullAtGrowth(t *testing.T) {
 		require.NoError(t, s.holds())
 		must(s.st.Maintain(context.Background(), store.Job{Kind: store.JobCheckpoint}, nil))(t)
 		require.NoError(t, s.sound())
-		st := must(os.Stat(path))(t)
-		require.Greater(t, st.Size(), int64(growLimit), "it grew now")
+		require.Greater(t, must(os.Stat(path))(t).Size(), int64(growLimit), "it grew now")
 		require.NoError(t, s.st.Close())
 	}
 }

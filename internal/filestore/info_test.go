@@ -18,6 +18,5 @@ func TestInfoStays(t *testing.T) {
 	require.NoError(t, st.Close())
 	st = must(Open(Options{Path: path, ReadOnly: true}))(t)
 	defer st.Close()
-	again := must(st.Info(context.Background()))(t)
-	require.Equal(t, first, again)
+	require.Equal(t, first, must(st.Info(context.Background()))(t))
 }

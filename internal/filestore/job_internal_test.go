@@ -178,8 +178,7 @@ func TestEraseWithoutSpaceForASegment(t *testing.T) {
 	path := dbtest.MemoryPath(t)
 	files := &fullForSegments{FS: wal.OS()}
 	open := func() *Store {
-		st := must(Open(Options{Path: path, FS: files}))(t)
-		return st
+		return must(Open(Options{Path: path, FS: files}))(t)
 	}
 	st := open()
 	must(put(st, store.ActApply, store.Artefact{ID: "a"}, "zebra"))(t)
@@ -190,8 +189,7 @@ func TestEraseWithoutSpaceForASegment(t *testing.T) {
 	require.Equal(t, 1, rep.Erase.Artefacts)
 	require.NoError(t, st.Close())
 	waiting := func(st *Store) int {
-		rest := must(st.eng.EraseRest(t.Context()))(t)
-		return len(rest)
+		return len(must(st.eng.EraseRest(t.Context()))(t))
 	}
 	st = open()
 	require.Equal(t, 1, waiting(st))

@@ -75,8 +75,7 @@ func TestReaderNamed(t *testing.T) {
 		require.False(t, locked.Reading)
 	}
 	require.NoError(t, writer.Close())
-	left := must(os.ReadFile(path + ".lock"))(t)
-	require.Empty(t, left)
+	require.Empty(t, must(os.ReadFile(path+".lock"))(t))
 }
 
 // TestReadersComeAndGo: however many readers overlap, the lock file stays small and no open fails for another reader.
@@ -97,8 +96,7 @@ func TestReadersComeAndGo(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	st := must(os.Stat(path + ".lock"))(t)
-	require.Less(t, st.Size(), int64(names.LockBytes))
+	require.Less(t, must(os.Stat(path+".lock"))(t).Size(), int64(names.LockBytes))
 	require.NoError(t, openTest(t, path, Options{}).Close(), "nobody has it any more")
 }
 
@@ -123,8 +121,7 @@ func TestCloseTwice(t *testing.T) {
 	}
 	wg.Wait()
 	require.NoError(t, db.Close())
-	_, err := db.Scope("acme").Put(context.Background(), Artefact{ID: "x", Text: "x"})
-	require.ErrorIs(t, err, store.ErrClosed)
+	require.ErrorIs(t, errOf(db.Scope("acme").Put(context.Background(), Artefact{ID: "x", Text: "x"})), store.ErrClosed)
 }
 
 // TestForeignFile: a file of another program is told from a damaged database, and nothing is written beside it.
@@ -145,12 +142,10 @@ func TestForeignFile(t *testing.T) {
 		require.NoError(t, os.Remove(path+"-wal"))
 		_, _, err := filestore.OpenManifests(context.Background(), path)
 		require.ErrorIs(t, err, store.ErrNotDatabase, name)
-		_, err = Salvage(context.Background(), path, path+".new", filestore.SalvageOptions{})
-		require.ErrorIs(t, err, store.ErrNotDatabase, name)
+		require.ErrorIs(t, errOf(Salvage(context.Background(), path, path+".new", filestore.SalvageOptions{})), store.ErrNotDatabase, name)
 		entries := must(os.ReadDir(filepath.Dir(path)))(t)
 		require.Len(t, entries, 1, "%s: %v", name, entries)
-		now := must(os.ReadFile(path))(t)
-		require.Equal(t, content, now)
+		require.Equal(t, content, must(os.ReadFile(path))(t))
 	}
 	path := closedDatabase(t) // with its beginning gone, and all the rest there
 	f := must(os.OpenFile(path, os.O_RDWR, 0))(t)

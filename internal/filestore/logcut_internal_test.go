@@ -132,7 +132,6 @@ func put(st *Store, action store.Action, a store.Artefact, text string) (store.O
 // makeLog writes commits, leaves of reads, marks and held drafts until the log is long enough; no checkpoint comes between.
 // The bulk is in the drafts, which a replay does not analyse: it is replayed some hundred thousand times.
 func makeLog(t *testing.T) *logUnderTest {
-	ctx := context.Background()
 	l := &logUnderTest{path: dbtest.MemoryPath(t), words: lexical.NewAnalyzer()}
 	files := dbtest.NewFS()
 	dir := filepath.Dir(l.path)
@@ -173,7 +172,7 @@ func makeLog(t *testing.T) *logUnderTest {
 // index replays the whole log once and notes the state after each record.
 func (l *logUnderTest) index(t *testing.T) {
 	s := must(l.store())(t)
-	_, err := wal.Scan(context.Background(), l.file.dir, &l.file, func(r wal.Record) error {
+	require.NoError(t, errOf(wal.Scan(context.Background(), l.file.dir, &l.file, func(r wal.Record) error {
 		if n := len(l.records); n > 0 {
 			l.records[n-1].end = r.Offset
 		}
@@ -185,8 +184,7 @@ func (l *logUnderTest) index(t *testing.T) {
 			seq: r.Seq, durable: r.Durable, lsn: s.eng.Position().LSN, rows: s.eng.Waiting().Rows, leaves: s.eng.Leaves.Size(), root: root,
 		})
 		return err
-	})
-	require.NoError(t, err)
+	})))
 	l.records[len(l.records)-1].end = int64(len(l.file.data))
 	l.all = must(tablesOf(s.eng))(t)
 }
@@ -412,11 +410,9 @@ func TestLogFlipControl(t *testing.T) {
 	l := makeLog(t)
 	at := bytes.LastIndex(l.file.data, []byte("held "))
 	l.file.data[at] ^= 1
-	_, err := l.recovered()
-	require.NotErrorIs(t, err, errWrong)
+	require.NotErrorIs(t, errOf(l.recovered()), errWrong)
 	l.reseal(l.records[l.before(at)-1].end)
-	_, err = l.recovered()
-	require.ErrorIs(t, err, errWrong)
+	require.ErrorIs(t, errOf(l.recovered()), errWrong)
 }
 
 // reseal computes the checksums of the frame at off anew.
@@ -430,7 +426,6 @@ func (l *logUnderTest) reseal(off int64) {
 // TestLogCutOpen opens whole databases for writing with a cut log: at every record's end, and at random places. What is
 // left is sound, and can be written to and opened again.
 func TestLogCutOpen(t *testing.T) {
-	ctx := context.Background()
 	l := makeLog(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 2 * len(l.records) {
@@ -443,14 +438,12 @@ func TestLogCutOpen(t *testing.T) {
 		files.WriteFile(filepath.Join(l.file.dir, l.file.name), l.file.data[:at])
 		st, err := openOn(l.path, files)
 		require.NoError(t, err, "cut at %d", at)
-		rep := must(st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil))(t)
-		require.Empty(t, rep.Problems, "cut at %d", at)
+		require.Empty(t, must(st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil))(t).Problems, "cut at %d", at)
 		var want loggedRecord
 		if n := l.before(int(at)); n > 0 {
 			want = l.records[n-1]
 		}
-		stat := must(st.Stat(ctx))(t)
-		require.Equal(t, want.lsn, stat.LSN, "cut at %d", at)
+		require.Equal(t, want.lsn, must(st.Stat(ctx))(t).LSN, "cut at %d", at)
 		must(put(st, store.ActApply, store.Artefact{ID: "later"}, "after the cut"))(t)
 		require.NoError(t, st.Close())
 		st = must(openOn(l.path, files))(t)

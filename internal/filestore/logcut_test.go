@@ -1,7 +1,6 @@
 package filestore_test
 
 import (
-	"context"
 	"testing"
 
 	. "github.com/ctxpage/ctxpage"
@@ -15,7 +14,6 @@ import (
 // A database that is only read from does not grow its log, nor the leaves it holds in memory, forever; and what was
 // let go of is in the archive.
 func TestReadsAloneCutTheLog(t *testing.T) {
-	ctx := context.Background()
 	path := dbtest.Path(t)
 	db := openTest(t, path, Options{}, filestore.Options{Rotate: 64 << 10})
 	s := db.Scope("acme")
@@ -33,8 +31,6 @@ func TestReadsAloneCutTheLog(t *testing.T) {
 	require.NoError(t, db.Close())
 
 	db = openTest(t, path, Options{})
-	defer db.Close()
 	must(db.Scope("acme").Get(ctx, "a"))(t)
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 }

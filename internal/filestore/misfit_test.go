@@ -1,7 +1,6 @@
 package filestore_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,7 +14,6 @@ import (
 // TestCopyOfTwoMoments: a log that was copied before a checkpoint, beside the file after it, is refused by name. The control
 // is the same copy with the log of its own moment, which opens.
 func TestCopyOfTwoMoments(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, Options{})
 	put := func(text string) {
@@ -28,8 +26,7 @@ func TestCopyOfTwoMoments(t *testing.T) {
 	put("late")
 	for _, log := range []string{early, path + "-wal"} {
 		to := filepath.Join(t.TempDir(), "copy.ctx")
-		b := must(os.ReadFile(path))(t)
-		require.NoError(t, os.WriteFile(to, b, 0o600))
+		require.NoError(t, os.WriteFile(to, must(os.ReadFile(path))(t), 0o600))
 		require.NoError(t, os.CopyFS(to+"-wal", os.DirFS(log)))
 		require.NoError(t, os.CopyFS(to+"-manifest", os.DirFS(path+"-manifest")))
 		copied, err := Open(to, Options{})
@@ -40,8 +37,7 @@ func TestCopyOfTwoMoments(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err)
-		text := must(textOf(copied.Scope("acme"), "page"))(t)
-		require.Equal(t, "late", text)
+		require.Equal(t, "late", must(textOf(copied.Scope("acme"), "page"))(t))
 		require.NoError(t, copied.Close())
 	}
 	require.NoError(t, db.Close())

@@ -230,7 +230,6 @@ func (s *script) works() error {
 	if err := s.holds(); err != nil {
 		return err
 	}
-	ctx := context.Background()
 	s.extra++
 	id := fmt.Sprint("extra", s.extra)
 	for _, text := range []string{"words to go", ""} {
@@ -246,7 +245,6 @@ var gcAll = store.Job{Kind: store.JobGC, GC: &store.GCJob{By: "test", KeepRecord
 
 // holds says what of that which was acknowledged is not there.
 func (s *script) holds() error {
-	ctx := context.Background()
 	for id, want := range s.texts {
 		if id == s.unsure {
 			continue
@@ -294,7 +292,6 @@ func (s *script) reopen() error {
 func scriptText(n int) string { return fmt.Sprint(n, " ", strings.Repeat("some words of a text ", 40)) }
 
 func (s *script) run() error {
-	ctx := context.Background()
 	s.texts = map[string]string{}
 	if err := s.step("open", s.open); err != nil {
 		return err
@@ -430,7 +427,6 @@ func kindOf(path string) string {
 // control has no mark, and waits until the job is over.
 func TestJobDoesNotRelieveItself(t *testing.T) {
 	st := must(Open(Options{Path: dbtest.MemoryPath(t), NoSync: true}))(t)
-	ctx := context.Background()
 	require.NoError(t, st.mustJob())
 	require.ErrorIs(t, st.relieve(inJob(ctx)), engine.ErrLogFull)
 	control := make(chan error, 1)

@@ -101,8 +101,7 @@ func TestOpenFails(t *testing.T) {
 					}
 					return nil
 				}
-				_, err := r.open()
-				require.ErrorIs(t, err, errInjected, stage)
+				require.ErrorIs(t, errOf(r.open()), errInjected, stage)
 				r.files.Hook = nil
 				require.NoError(t, r.reopened(state), stage)
 			}
@@ -234,21 +233,16 @@ func TestReadersShare(t *testing.T) {
 	a := openTest(t, path, Options{ReadOnly: true})
 	b := openTest(t, path, Options{ReadOnly: true})
 	for _, db := range []*DB{a, b} {
-		v := must(db.Scope("acme").Get(context.Background(), "page-3"))(t)
-		require.Equal(t, "text 3", v.Text)
-		_, err := db.Scope("acme").Put(context.Background(), Artefact{ID: "x", Text: "x"})
-		require.ErrorIs(t, err, store.ErrReadOnly)
+		require.Equal(t, "text 3", must(db.Scope("acme").Get(context.Background(), "page-3"))(t).Text)
+		require.ErrorIs(t, errOf(db.Scope("acme").Put(context.Background(), Artefact{ID: "x", Text: "x"})), store.ErrReadOnly)
 	}
-	_, err := Open(path, Options{})
-	require.ErrorIs(t, err, store.ErrLocked)
+	require.ErrorIs(t, errOf(Open(path, Options{})), store.ErrLocked)
 	require.NoError(t, a.Close())
 	require.NoError(t, b.Close())
 	db := openTest(t, path, Options{})
 	require.NoError(t, db.Close())
-	_, err = a.Scope("acme").Get(context.Background(), "page-3")
-	require.ErrorIs(t, err, store.ErrClosed)
-	_, err = db.Scope("acme").Get(context.Background(), "page-3")
-	require.ErrorIs(t, err, store.ErrClosed)
+	require.ErrorIs(t, errOf(a.Scope("acme").Get(context.Background(), "page-3")), store.ErrClosed)
+	require.ErrorIs(t, errOf(db.Scope("acme").Get(context.Background(), "page-3")), store.ErrClosed)
 	require.NoError(t, db.Close(), "it is closed, as asked")
 }
 
@@ -256,8 +250,7 @@ func TestReadersShare(t *testing.T) {
 func fingerprint(t *testing.T, path string) string {
 	var out strings.Builder
 	for _, pattern := range []string{"", "-wal/*", "-manifest/*"} {
-		names := must(filepath.Glob(path + pattern))(t)
-		for _, name := range names {
+		for _, name := range must(filepath.Glob(path + pattern))(t) {
 			b := must(os.ReadFile(name))(t)
 			fmt.Fprintf(&out, "%s %x\n", name, sha256.Sum256(b))
 		}
@@ -276,10 +269,8 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 	for _, p := range []string{path, killed} {
 		before := fingerprint(t, p)
 		db := openTest(t, p, Options{ReadOnly: true})
-		v := must(db.Scope("acme").Get(context.Background(), "late"))(t)
-		require.Equal(t, "in the log only", v.Text)
-		problems := must(db.Admin().Check(context.Background(), nil))(t)
-		require.Empty(t, problems)
+		require.Equal(t, "in the log only", must(db.Scope("acme").Get(context.Background(), "late"))(t).Text)
+		require.Empty(t, must(db.Admin().Check(context.Background(), nil))(t))
 		require.NoError(t, db.Close())
 		require.Equal(t, before, fingerprint(t, p))
 	}
@@ -359,20 +350,17 @@ func TestNotADatabase(t *testing.T) {
 			if name == "absent/agent.ctx" && (opts.ReadOnly || opts.MustExist) {
 				want = store.ErrNotExist
 			}
-			_, err := Open(at(name), opts)
-			require.ErrorIs(t, err, want, "%s %+v", name, opts)
+			require.ErrorIs(t, errOf(Open(at(name), opts)), want, "%s %+v", name, opts)
 		}
 	}
 	require.NoFileExists(t, at("nowhere"))
 	b := must(os.ReadFile(at("notes.txt")))(t)
 	require.Equal(t, "buy milk\n", string(b))
 	for _, suffix := range []string{"-wal", "-manifest"} { // a link in the place of a directory's file or of the lock
-		_, err := os.Lstat(at("notes.txt") + suffix)
-		require.ErrorIs(t, err, os.ErrNotExist)
+		require.ErrorIs(t, errOf(os.Lstat(at("notes.txt")+suffix)), os.ErrNotExist)
 	}
 	require.NoError(t, os.Symlink(at("notes.txt"), at("locked.ctx.lock")))
-	_, err := Open(at("locked.ctx"), Options{})
-	require.Error(t, err)
+	require.Error(t, errOf(Open(at("locked.ctx"), Options{})))
 	b = must(os.ReadFile(at("notes.txt")))(t)
 	require.Equal(t, "buy milk\n", string(b))
 }
@@ -401,37 +389,30 @@ func TestHalfMade(t *testing.T) {
 	path := closedDatabase(t)
 	whole := must(os.ReadFile(path))(t)
 	fresh := filepath.Join(t.TempDir(), "agent.ctx")
-	raw := must(bbolt.Open(fresh, 0o600, &bbolt.Options{PageSize: names.PageSize}))(t)
-	require.NoError(t, raw.Close())
+	require.NoError(t, must(bbolt.Open(fresh, 0o600, &bbolt.Options{PageSize: names.PageSize}))(t).Close())
 	first := must(os.ReadFile(fresh))(t)
 	for _, n := range []int{0, names.PageSize, 2 * names.PageSize, 3 * names.PageSize, len(first)} {
 		require.NoError(t, os.WriteFile(fresh, first[:n], 0o600))
 		require.NoError(t, os.Chmod(fresh, 0o644))
-		_, err := Open(fresh, Options{ReadOnly: true})
-		require.ErrorIs(t, err, store.ErrNotExist, n)
+		require.ErrorIs(t, errOf(Open(fresh, Options{ReadOnly: true})), store.ErrNotExist, n)
 		db := openTest(t, fresh, Options{})
 		require.NoError(t, db.Close())
-		st := must(os.Stat(fresh))(t)
-		require.Equal(t, os.FileMode(0o600), st.Mode(), "whoever made it")
+		require.Equal(t, os.FileMode(0o600), must(os.Stat(fresh))(t).Mode(), "whoever made it")
 		require.NoError(t, os.RemoveAll(fresh+"-wal"))
 		require.NoError(t, os.RemoveAll(fresh+"-manifest"))
 	}
 	for _, b := range [][]byte{nil, first[:names.PageSize], first, whole[:lastPage(t, path)*names.PageSize], whole[:names.PageSize]} {
 		require.NoError(t, os.WriteFile(path, b, 0o600))
-		_, err := Open(path, Options{})
-		require.ErrorIs(t, err, store.ErrCorrupt, len(b))
-		now := must(os.ReadFile(path))(t)
-		require.Equal(t, len(b), len(now), "it was written to")
+		require.ErrorIs(t, errOf(Open(path, Options{})), store.ErrCorrupt, len(b))
+		require.Equal(t, len(b), len(must(os.ReadFile(path))(t)), "it was written to")
 	}
 	require.NoError(t, os.Remove(path))
-	_, err := Open(path, Options{})
-	require.ErrorIs(t, err, store.ErrCorrupt)
+	require.ErrorIs(t, errOf(Open(path, Options{})), store.ErrCorrupt)
 	require.NoFileExists(t, path)
 	require.NoError(t, os.WriteFile(path, whole, 0o600))
 	require.NoError(t, openTest(t, path, Options{}).Close())
 	require.NoError(t, os.RemoveAll(path+"-wal"))
-	_, err = Open(path, Options{})
-	require.ErrorIs(t, err, store.ErrCorrupt, "the log is gone")
+	require.ErrorIs(t, errOf(Open(path, Options{})), store.ErrCorrupt, "the log is gone")
 }
 
 // TestModes: nobody but the owner reads an agent's memory, whatever the umask.
@@ -439,15 +420,13 @@ func TestModes(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	path := closedDatabase(t)
 	db := openTest(t, path, Options{})
-	defer db.Close()
 	backup := filepath.Join(t.TempDir(), "copy.ctx")
 	must(db.Admin().Backup(context.Background(), backup, nil))(t)
 	modes := map[string]os.FileMode{}
 	require.NoError(t, dbtest.Again(func() error {
 		clear(modes)
 		for _, p := range []string{path, backup} {
-			names := must(filepath.Glob(p + "*"))(t)
-			for _, name := range names {
+			for _, name := range must(filepath.Glob(p + "*"))(t) {
 				if err := filepath.WalkDir(name, func(name string, e os.DirEntry, err error) error {
 					if err != nil {
 						return err
@@ -479,20 +458,17 @@ func TestModes(t *testing.T) {
 
 // TestReplacedFile: a file that was exchanged while it was open is not written to, for a second writer may have it.
 func TestReplacedFile(t *testing.T) {
-	ctx := context.Background()
 	path := closedDatabase(t)
 	whole := must(os.ReadFile(path))(t)
 	db := openTest(t, path, Options{})
 	must(db.Scope("acme").Put(ctx, Artefact{ID: "new", Text: "new"}))(t)
 	require.NoError(t, os.Rename(path, path+".away"))
 	require.NoError(t, os.WriteFile(path, whole, 0o600))
-	_, err := db.Admin().Checkpoint(ctx)
-	require.ErrorIs(t, err, store.ErrCorrupt)
+	require.ErrorIs(t, errOf(db.Admin().Checkpoint(ctx)), store.ErrCorrupt)
 	require.Error(t, db.Close())
 	require.NoError(t, os.Rename(path+".away", path))
 	db = openTest(t, path, Options{})
-	v := must(db.Scope("acme").Get(ctx, "new"))(t)
-	require.Equal(t, "new", v.Text)
+	require.Equal(t, "new", must(db.Scope("acme").Get(ctx, "new"))(t).Text)
 	require.NoError(t, db.Close())
 }
 
@@ -510,8 +486,7 @@ func TestReadOnlyPlace(t *testing.T) {
 		require.NoError(t, err)
 		defer os.RemoveAll(place)
 		program = filepath.Join(place, "reader")
-		b := must(os.ReadFile(os.Args[0]))(t)
-		require.NoError(t, os.WriteFile(program, b, 0o755))
+		require.NoError(t, os.WriteFile(program, must(os.ReadFile(os.Args[0]))(t), 0o755))
 		for _, d := range []string{place, filepath.Dir(dir), os.TempDir()} {
 			if fi, err := os.Stat(d); err == nil && fi.Mode().Perm() == 0o700 {
 				require.NoError(t, os.Chmod(d, 0o755))
@@ -539,8 +514,7 @@ func TestReadOnlyPlace(t *testing.T) {
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	}
-	out := must(cmd.Output())(t)
-	require.Equal(t, "text 3", string(out))
+	require.Equal(t, "text 3", string(must(cmd.Output())(t)))
 	require.Equal(t, before, fingerprint(t, path))
 	require.NoFileExists(t, path+".lock")
 }

@@ -1,7 +1,6 @@
 package filestore_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,13 +19,11 @@ func pageSizeOf(t *testing.T, path string) int64 {
 	f := must(os.Open(path))(t)
 	defer f.Close()
 	st := must(f.Stat())(t)
-	m := must(names.Newest(f, st.Size()))(t)
-	return m.PageSize
+	return must(names.Newest(f, st.Size()))(t).PageSize
 }
 
 // TestSalvageFindsPageSize: a file of which both meta pages are damaged is salvaged whatever the size of its pages.
 func TestSalvageFindsPageSize(t *testing.T) {
-	ctx := context.Background()
 	{
 		path := dbtest.MemoryPath(t)
 		db := openTest(t, path, Options{})

@@ -354,7 +354,6 @@ func TestCheckpointWindowsControl(t *testing.T) {
 // durable, applied now if not, never twice.
 func TestOutcomeUnknown(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	for _, op := range []dbtest.Op{dbtest.OpWrite, dbtest.OpSync} {
 		for seed := range uint64(8) {
 			t.Run(fmt.Sprintf("%s %d", op, seed), func(t *testing.T) {
@@ -378,14 +377,10 @@ func TestOutcomeUnknown(t *testing.T) {
 				require.ErrorIs(t, err, store.ErrOutcomeUnknown)
 				require.ErrorIs(t, err, syscall.EIO)
 				r.fs.Heal()
-				_, err = put(s)
-				require.ErrorIs(t, err, store.ErrOutcomeUnknown, "the handle is poisoned")
-				_, err = s.Get(ctx, "page")
-				require.ErrorIs(t, err, store.ErrOutcomeUnknown, "a read that cannot be audited fails")
-				_, err = db.Admin().Checkpoint(ctx)
-				require.ErrorIs(t, err, store.ErrOutcomeUnknown)
-				_, err = db.Head(ctx)
-				require.ErrorIs(t, err, store.ErrOutcomeUnknown)
+				require.ErrorIs(t, errOf(put(s)), store.ErrOutcomeUnknown, "the handle is poisoned")
+				require.ErrorIs(t, errOf(s.Get(ctx, "page")), store.ErrOutcomeUnknown, "a read that cannot be audited fails")
+				require.ErrorIs(t, errOf(db.Admin().Checkpoint(ctx)), store.ErrOutcomeUnknown)
+				require.ErrorIs(t, errOf(db.Head(ctx)), store.ErrOutcomeUnknown)
 
 				keep := []int{0, 50, 100}[seed%3]
 				require.NoError(t, r.restart(db, r.cut(seed, keep)))
@@ -409,7 +404,6 @@ func TestOutcomeUnknown(t *testing.T) {
 // TestOutcomeUnknownInGroup: of many commits that one sync would have carried, each is told that its outcome is unknown,
 // and none is left waiting.
 func TestOutcomeUnknownInGroup(t *testing.T) {
-	ctx := context.Background()
 	r := newRig(t, Options{})
 	db := must(r.open())(t)
 	const writers = 16
@@ -451,7 +445,6 @@ func TestOutcomeUnknownInGroup(t *testing.T) {
 
 // TestBackgroundSyncFails: a sync that nobody waits for fails; the next call learns of it.
 func TestBackgroundSyncFails(t *testing.T) {
-	ctx := context.Background()
 	r := newRig(t, Options{})
 	db := must(r.open())(t)
 	must(db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "text"}))(t)
@@ -459,8 +452,7 @@ func TestBackgroundSyncFails(t *testing.T) {
 	_, err := db.Scope("acme").Get(ctx, "page") // its manifest is synced later
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return inside(db).Failure != nil }, time.Minute, 5*time.Millisecond)
-	_, err = db.Scope("acme").Get(ctx, "page")
-	require.ErrorIs(t, err, store.ErrOutcomeUnknown)
+	require.ErrorIs(t, errOf(db.Scope("acme").Get(ctx, "page")), store.ErrOutcomeUnknown)
 	require.Error(t, db.Close())
 	r.fs.Heal()
 	db = must(r.open())(t)
@@ -476,7 +468,6 @@ func TestDiskFull(t *testing.T) {
 }
 
 func diskFull(t *testing.T, files filestore.Options) {
-	ctx := context.Background()
 	files.Segment = 64 << 20 // as it is outside tests: the reserve is a share of what is preallocated
 	r := newRig(t, Options{}, files)
 	db := must(r.open())(t)
@@ -492,8 +483,7 @@ func diskFull(t *testing.T, files filestore.Options) {
 	require.ErrorContains(t, full, "disk is full")
 	require.NotErrorIs(t, full, store.ErrOutcomeUnknown, "nothing was written, and the handle goes on")
 	for n := range 20 {
-		text := must(textOf(s, fmt.Sprint("page-", n)))(t)
-		require.Equal(t, fmt.Sprint("text ", n), text)
+		require.Equal(t, fmt.Sprint("text ", n), must(textOf(s, fmt.Sprint("page-", n)))(t))
 	}
 	require.NoError(t, s.Delete(ctx, "page-0"))
 	_, err := s.Get(ctx, "page-0")
@@ -517,8 +507,7 @@ func diskFull(t *testing.T, files filestore.Options) {
 		_, err = db.Scope("acme").Put(ctx, Artefact{ID: "later", Text: "with room again"})
 	}
 	require.NoError(t, err)
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	require.NoError(t, db.Close())
 	db = must(r.open())(t)
 	for n := range 20 {
@@ -526,8 +515,7 @@ func diskFull(t *testing.T, files filestore.Options) {
 		if n == 0 || n == 2 || n == 3 {
 			want = ""
 		}
-		text := must(textOf(db.Scope("acme"), fmt.Sprint("page-", n)))(t)
-		require.Equal(t, want, text)
+		require.Equal(t, want, must(textOf(db.Scope("acme"), fmt.Sprint("page-", n)))(t))
 	}
 	require.NoError(t, db.Close())
 }
@@ -535,7 +523,6 @@ func diskFull(t *testing.T, files filestore.Options) {
 // TestDiskFullReal does it with all files on one small disk: bbolt and the archive meet its end, too.
 func TestDiskFullReal(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=3m"); err != nil {
 		t.Skipf("no small disk to be had: mounting a tmpfs: %v", err)
@@ -561,8 +548,7 @@ func TestDiskFullReal(t *testing.T) {
 	require.True(t, names.NoSpace(full), full)
 	require.NotErrorIs(t, full, store.ErrOutcomeUnknown)
 	require.Greater(t, stored, 100)
-	_, err := db.Admin().Checkpoint(ctx)
-	require.NoError(t, err, "puts leave it the space it takes")
+	require.NoError(t, errOf(db.Admin().Checkpoint(ctx)), "puts leave it the space it takes")
 	verify := func(db *DB, gone int) {
 		for n := range stored {
 			want := text(n)
@@ -570,8 +556,7 @@ func TestDiskFullReal(t *testing.T) {
 				want = ""
 			}
 			if n%7 == 0 || n < gone {
-				got := must(textOf(db.Scope("acme"), fmt.Sprint("page-", n)))(t)
-				require.Equal(t, want, got)
+				require.Equal(t, want, must(textOf(db.Scope("acme"), fmt.Sprint("page-", n)))(t))
 			}
 		}
 	}
@@ -583,13 +568,12 @@ func TestDiskFullReal(t *testing.T) {
 	require.NoError(t, db.Scope("acme").Delete(ctx, "page-1"))
 	require.NoError(t, syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=64m"))
 	must(db.Scope("acme").Put(ctx, Artefact{ID: "later", Text: "with room again"}))(t)
-	_, err = db.Admin().Checkpoint(ctx)
+	_, err := db.Admin().Checkpoint(ctx)
 	if err != nil { // the archive that failed is closed until the next open
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{})
 	}
 	verify(db, 2)
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	require.NoError(t, db.Close())
 }

@@ -32,27 +32,23 @@ func askOne(t *testing.T, db *DB) *manifest.Record {
 	t.Helper()
 	s := db.Scope("acme")
 	must(s.Put(context.Background(), Artefact{ID: "kettle", Text: "A kettle may be returned within 14 days."}))(t)
-	a := must(s.Assemble(context.Background(), Query{Text: theQuestion, Budget: 2000}))(t)
-	return a.Manifest
+	return must(s.Assemble(context.Background(), Query{Text: theQuestion, Budget: 2000}))(t).Manifest
 }
 
 // asked is the question of a leaf as the log has it.
 func asked(t *testing.T, l store.Audit, trace string) (string, error) {
 	t.Helper()
-	leaves := must(l.ByTrace(context.Background(), trace))(t)
-	return l.Question(context.Background(), leaves[0])
+	return l.Question(context.Background(), must(l.ByTrace(context.Background(), trace))(t)[0])
 }
 
 // TestQuestionIsKept: the text is there in every state of the file, beside the database and in it, and the leaf has a salted
 // digest of it alone.
 func TestQuestionIsKept(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, Options{})
 	leaf := askOne(t, db)
 	found := must(db.Scope("acme").Search(ctx, "kettle", 5))(t)
-	body := must(db.Manifests().Body(ctx, leaf.Index))(t)
-	require.NotContains(t, string(body), "kettle")
+	require.NotContains(t, string(must(db.Manifests().Body(ctx, leaf.Index))(t)), "kettle")
 	info := must(storeOf(db).Info(ctx))(t)
 	keyed := hmac.New(sha256.New, info.Secret)
 	keyed.Write([]byte("query\x00" + theQuestion))
@@ -64,10 +60,8 @@ func TestQuestionIsKept(t *testing.T) {
 			require.NoError(t, err, state)
 			require.Equal(t, want, text, state)
 		}
-		w := must(db.Why(ctx, leaf.Trace, Ref{ID: "kettle"}))(t)
-		require.Equal(t, theQuestion, w.Question, state)
-		r := must(db.Replay(ctx, leaf.Trace))(t)
-		require.True(t, r.Same)
+		require.Equal(t, theQuestion, must(db.Why(ctx, leaf.Trace, Ref{ID: "kettle"}))(t).Question, state)
+		require.True(t, must(db.Replay(ctx, leaf.Trace))(t).Same)
 	}
 	beside := func(state, path string) error {
 		t.Helper()
@@ -84,8 +78,7 @@ func TestQuestionIsKept(t *testing.T) {
 	require.NoError(t, beside("in the log", path))
 	must(db.Admin().Checkpoint(ctx))(t)
 	look("in the file", db)
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	backup := filepath.Join(t.TempDir(), "backup.ctx")
 	must(db.Admin().Backup(ctx, backup, nil))(t)
 	require.NoError(t, db.Close())
@@ -141,17 +134,15 @@ func TestQuestionDigestOnly(t *testing.T) {
 // eraseQuestion makes the commit by which an erase takes a question, and nothing of the purge that follows it.
 func eraseQuestion(t *testing.T, db *DB, leaf *manifest.Record) {
 	t.Helper()
-	_, err := inside(db).Engine.Submit(context.Background(), engine.Request{Batch: store.Batch{
+	require.NoError(t, errOf(inside(db).Engine.Submit(context.Background(), engine.Request{Batch: store.Batch{
 		ID: ulid.Make(), Scope: store.OperatorScope, Actor: store.OperatorScope, Now: time.Now(),
 		State: []store.StateRow{{Key: format.QuestionGonePrefix + string(format.QuestionKey(leaf.Index))}},
 		Leaf:  manifest.Record{Type: manifest.TypeErase, By: "ann"},
-	}})
-	require.NoError(t, err)
+	}})))
 }
 
 // TestQuestionErased: one text goes and the others stay, in every state of log and file, and no redo brings it back.
 func TestQuestionErased(t *testing.T) {
-	ctx := context.Background()
 	for _, when := range []string{"before the checkpoint", "after the checkpoint", "copied before the checkpoint", "copied between"} {
 		t.Run(when, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "agent.ctx")
@@ -163,20 +154,16 @@ func TestQuestionErased(t *testing.T) {
 			eraseQuestion(t, db, gone)
 			look := func(db *DB) {
 				t.Helper()
-				_, err := asked(t, db.Manifests(), gone.Trace)
-				require.ErrorIs(t, err, manifest.ErrNoQuestion)
-				text := must(asked(t, db.Manifests(), stays.Trace))(t)
-				require.Equal(t, theQuestion, text)
-				problems := must(db.Admin().Check(ctx, nil))(t)
-				require.Empty(t, problems)
+				require.ErrorIs(t, errOf(asked(t, db.Manifests(), gone.Trace)), manifest.ErrNoQuestion)
+				require.Equal(t, theQuestion, must(asked(t, db.Manifests(), stays.Trace))(t))
+				require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 			}
 			if when[:6] == "copied" { // as a kill leaves it
 				copied := filepath.Join(t.TempDir(), "agent.ctx")
 				require.NoError(t, dbtest.Copy(path, copied))
 				l, _, err := filestore.OpenManifests(ctx, copied)
 				require.NoError(t, err)
-				_, err = asked(t, l, gone.Trace)
-				require.ErrorIs(t, err, manifest.ErrNoQuestion, "beside the database")
+				require.ErrorIs(t, errOf(asked(t, l, gone.Trace)), manifest.ErrNoQuestion, "beside the database")
 				require.NoError(t, l.Close())
 				killed := openTest(t, copied, Options{})
 				look(killed)
@@ -196,7 +183,6 @@ func TestQuestionErased(t *testing.T) {
 // TestQuestionEdited: who edits the row with the right checksum is found out, by a read and by a check. The control serves
 // what was written there.
 func TestQuestionEdited(t *testing.T) {
-	ctx := context.Background()
 	for _, trust := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "agent.ctx")
 		db := openTest(t, path, Options{})
@@ -228,8 +214,7 @@ func TestQuestionEdited(t *testing.T) {
 		require.NoError(t, os.RemoveAll(path+"-wal")) // else the log still has the text as it was
 		l, _, err := filestore.OpenManifests(ctx, path)
 		require.NoError(t, err)
-		_, err = asked(t, l, leaf.Trace)
-		require.ErrorIs(t, err, store.ErrCorrupt, "beside the database")
+		require.ErrorIs(t, errOf(asked(t, l, leaf.Trace)), store.ErrCorrupt, "beside the database")
 		require.NoError(t, l.Close())
 	}
 }
@@ -253,7 +238,6 @@ func TestQuestionRowsCounted(t *testing.T) {
 // what was erased does not come back.
 func TestQuestionCut(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	path, dir := filepath.Join(t.TempDir(), "agent.ctx"), t.TempDir()
 	type copied struct {
 		path   string
@@ -295,8 +279,7 @@ func TestQuestionCut(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, theQuestion, text)
 		}
-		problems := must(cut.Admin().Check(ctx, nil))(t)
-		require.Empty(t, problems)
+		require.Empty(t, must(cut.Admin().Check(ctx, nil))(t))
 		require.NoError(t, cut.Close())
 	}
 }

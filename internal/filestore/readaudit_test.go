@@ -1,7 +1,6 @@
 package filestore_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -19,7 +18,6 @@ import (
 
 // The audit is read as files while the database is open: before any checkpoint, after one, and after Close.
 func TestOpenManifestsBesideAWriter(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	_, _, err := filestore.OpenManifests(ctx, path)
 	require.ErrorIs(t, err, store.ErrNotExist)
@@ -36,8 +34,7 @@ func TestOpenManifestsBesideAWriter(t *testing.T) {
 		size := dbtest.SizeOf(db.Manifests())
 		require.Equal(t, size, dbtest.SizeOf(l), "what was written is seen")
 		want := must(db.Manifests().Head(ctx, size, 0))(t)
-		got := must(l.Head(ctx, size, 0))(t)
-		require.Equal(t, want, got, "it names the same database and root")
+		require.Equal(t, want, must(l.Head(ctx, size, 0))(t), "it names the same database and root")
 	}
 	for round := range 3 {
 		for i := range 5 {
@@ -48,8 +45,7 @@ func TestOpenManifestsBesideAWriter(t *testing.T) {
 		must(db.Admin().Checkpoint(ctx))(t)
 		look()
 	}
-	_, err = Open(path, Options{Exclusive: true})
-	require.ErrorIs(t, err, store.ErrLocked, "the control: the database itself is locked meanwhile")
+	require.ErrorIs(t, errOf(Open(path, Options{Exclusive: true})), store.ErrLocked, "the control: the database itself is locked meanwhile")
 	require.NoError(t, db.Close())
 	l, _, err := filestore.OpenManifests(ctx, path)
 	require.NoError(t, err)
@@ -57,7 +53,6 @@ func TestOpenManifestsBesideAWriter(t *testing.T) {
 }
 
 func TestScopes(t *testing.T) {
-	ctx := context.Background()
 	db := must(Open(filepath.Join(t.TempDir(), "agent.ctx"), Options{}))(t)
 	defer db.Close()
 	require.NoError(t, db.Admin().AddFileRoot(ctx, t.TempDir())) // the operator's own writes make no scope to show

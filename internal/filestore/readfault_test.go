@@ -1,7 +1,6 @@
 package filestore_test
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -81,7 +80,6 @@ func (f *flakyFile) Size() (int64, error) {
 
 // makeMarked makes a database whose log holds met over leaves of the archive, as a killed process leaves it.
 func makeMarked(t *testing.T) (path string, truth map[string]string) {
-	ctx := context.Background()
 	live, path := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	db := openTest(t, live, Options{})
 	for n := range 30 {
@@ -135,6 +133,5 @@ func TestReadFails(t *testing.T) {
 		b[at] ^= 1
 	}
 	require.NoError(t, os.WriteFile(path+"-manifest/hashes", b, 0o600))
-	_, err := Open(path, Options{})
-	require.ErrorIs(t, err, store.ErrCorrupt, "the control: wrong bytes are damage")
+	require.ErrorIs(t, errOf(Open(path, Options{})), store.ErrCorrupt, "the control: wrong bytes are damage")
 }

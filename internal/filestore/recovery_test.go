@@ -34,7 +34,6 @@ func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("no randomn
 
 // TestRecoveredIsToldLater: an open that recovered and could not say so is no clean end; the next open says it.
 func TestRecoveredIsToldLater(t *testing.T) {
-	ctx := context.Background()
 	told := func(db *DB) (n int) {
 		require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, dbtest.SizeOf(db.Manifests()), false, func(r *manifest.Record) error {
 			if r.Type == manifest.TypeRecovered {
@@ -50,8 +49,7 @@ func TestRecoveredIsToldLater(t *testing.T) {
 	require.NoError(t, r.restart(db, r.cut(1, 0)))
 
 	r.opts.Rand = brokenReader{}
-	_, err := r.open()
-	require.ErrorContains(t, err, "no randomness")
+	require.ErrorContains(t, errOf(r.open()), "no randomness")
 	r.opts.Rand = nil
 	db = must(r.open())(t)
 	require.Equal(t, 1, told(db))
@@ -119,8 +117,7 @@ func creationCut(t *testing.T, pageSize int) {
 		_, err = Open(path, Options{})
 		require.ErrorIs(t, err, c.want, c.name)
 		require.ErrorContains(t, err, c.says, c.name)
-		now := must(os.ReadFile(path))(t)
-		require.Equal(t, c.left, now, c.name)
+		require.Equal(t, c.left, must(os.ReadFile(path))(t), c.name)
 		for _, suffix := range append(names.Files[:], ".lock") {
 			require.NoError(t, os.RemoveAll(path+suffix))
 		}
@@ -168,8 +165,7 @@ func TestStrangersFile(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrNotDatabase)
 		require.NotErrorIs(t, err, store.ErrCorrupt)
 	}
-	now := must(os.ReadFile(path))(t)
-	require.Equal(t, before, now)
+	require.Equal(t, before, must(os.ReadFile(path))(t))
 	require.NoDirExists(t, path+"-wal")
 }
 
@@ -247,17 +243,15 @@ func restorable(t *testing.T) (path, backup string) {
 // the old one before the mark, the new one from then on.
 func TestRestoreCrash(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	path, backup := restorable(t)
 	clean := copyAll(t, filepath.Dir(path))
 	var steps []string
 	left := map[string]string{}
-	_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true}.Peek(func(step string) error {
+	require.NoError(t, errOf(filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true}.Peek(func(step string) error {
 		steps = append(steps, step)
 		left[step] = filepath.Join(copyAll(t, filepath.Dir(path)), "agent.ctx")
 		return nil
-	}, nil))
-	require.NoError(t, err)
+	}, nil))))
 	require.Len(t, steps, 9)
 	for i, step := range steps {
 		want := "early"
@@ -267,27 +261,24 @@ func TestRestoreCrash(t *testing.T) {
 		marked := names.Swapping(left[step])
 		require.Equal(t, i > 0 && step != "mark removed", marked, step)
 		if marked {
-			_, err := Open(left[step], Options{ReadOnly: true})
-			require.ErrorContains(t, err, "interrupted", step)
-			_, _, err = filestore.OpenManifests(ctx, left[step])
+			require.ErrorContains(t, errOf(Open(left[step], Options{ReadOnly: true})), "interrupted", step)
+			_, _, err := filestore.OpenManifests(ctx, left[step])
 			require.ErrorContains(t, err, "interrupted", step)
 		}
 		text, err := textAt(left[step], Options{MustExist: true})
 		require.NoError(t, err, step)
 		require.Equal(t, want, text, step)
 		if marked {
-			names := must(filepath.Glob(left[step] + ".*"))(t)
-			require.Equal(t, []string{left[step] + ".lock"}, names)
+			require.Equal(t, []string{left[step] + ".lock"}, must(filepath.Glob(left[step]+".*"))(t))
 		}
 
 		failing := filepath.Join(copyAll(t, clean), "agent.ctx")
-		_, err = filestore.Restore(ctx, backup, failing, filestore.RestoreOptions{Replace: true}.Peek(func(now string) error {
+		require.ErrorContains(t, errOf(filestore.Restore(ctx, backup, failing, filestore.RestoreOptions{Replace: true}.Peek(func(now string) error {
 			if now == step {
 				return errors.New("stopped here")
 			}
 			return nil
-		}, nil))
-		require.ErrorContains(t, err, "stopped here")
+		}, nil))), "stopped here")
 		if i%2 == 0 { // restoring again comes to the same
 			must(filestore.Restore(ctx, backup, failing, filestore.RestoreOptions{Replace: true}))(t)
 			want = "early"
@@ -304,13 +295,12 @@ func TestRestorePowerCut(t *testing.T) {
 	t.Parallel()
 	path, backup := restorable(t)
 	base := ""
-	_, err := filestore.Restore(context.Background(), backup, path, filestore.RestoreOptions{Replace: true}.Peek(func(step string) error {
+	require.NoError(t, errOf(filestore.Restore(context.Background(), backup, path, filestore.RestoreOptions{Replace: true}.Peek(func(step string) error {
 		if step == "marked, before path" {
 			base = copyAll(t, filepath.Dir(path))
 		}
 		return nil
-	}, nil))
-	require.NoError(t, err)
+	}, nil))))
 	broken := 0
 	for n := range 27 {
 		for _, marked := range []bool{true, false} {
@@ -348,28 +338,24 @@ func allocated() uint64 {
 // TestRestoreTampered: when somebody takes the copy away in the middle of a swap, what was moved aside stays.
 func TestRestoreTampered(t *testing.T) {
 	path, backup := restorable(t)
-	_, err := filestore.Restore(context.Background(), backup, path, filestore.RestoreOptions{Replace: true}.Peek(func(step string) error {
+	require.ErrorContains(t, errOf(filestore.Restore(context.Background(), backup, path, filestore.RestoreOptions{Replace: true}.Peek(func(step string) error {
 		if step == "path is aside" {
 			return errors.New("stopped here")
 		}
 		return nil
-	}, nil))
-	require.ErrorContains(t, err, "stopped here")
+	}, nil))), "stopped here")
 	names.Remove(path + names.Restoring)
 	for range 2 {
-		_, err = Open(path, Options{})
-		require.ErrorContains(t, err, "move it back")
+		require.ErrorContains(t, errOf(Open(path, Options{})), "move it back")
 	}
 	require.NoError(t, os.Rename(path+names.Replaced, path))
 	require.NoError(t, os.Remove(path+names.Swap))
-	text := must(textAt(path, Options{}))(t)
-	require.Equal(t, "late", text)
+	require.Equal(t, "late", must(textAt(path, Options{}))(t))
 }
 
 // TestLogLost: a file whose log is gone is never taken for an empty database, also before its first checkpoint, when all
 // that was ever committed is in the log.
 func TestLogLost(t *testing.T) {
-	ctx := context.Background()
 	base := dbtest.MemoryPath(t)
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
 	must(db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "the only copy"}))(t)
@@ -404,17 +390,14 @@ func TestLogLost(t *testing.T) {
 			require.ErrorContains(t, err, "the log is missing")
 			require.ErrorContains(t, err, "put it back; or restore a backup")
 		}
-		now := must(os.ReadFile(path))(t)
-		require.Equal(t, before, now)
-		segments := must(filepath.Glob(path + "-wal/*.wal"))(t)
-		require.Empty(t, segments, "a log was made")
+		require.Equal(t, before, must(os.ReadFile(path))(t))
+		require.Empty(t, must(filepath.Glob(path+"-wal/*.wal"))(t), "a log was made")
 	}
 }
 
 // TestForeignParts: a file beside the log, the archive or both of another database is no database; what can be salvaged
 // is the file's own.
 func TestForeignParts(t *testing.T) {
-	ctx := context.Background()
 	make := func(text string) string {
 		path := dbtest.MemoryPath(t)
 		putText(t, path, "page", text)
@@ -432,14 +415,11 @@ func TestForeignParts(t *testing.T) {
 			}
 		}
 		for _, opts := range []Options{{ReadOnly: true}, {}} {
-			_, err := Open(path, opts)
-			require.ErrorIs(t, err, store.ErrCorrupt, parts)
+			require.ErrorIs(t, errOf(Open(path, opts)), store.ErrCorrupt, parts)
 		}
 		to := dbtest.MemoryPath(t)
-		rep := must(Salvage(ctx, path, to, filestore.SalvageOptions{Older: true}))(t)
-		require.NotEmpty(t, rep.Lost)
-		text := must(textAt(to, Options{}))(t)
-		require.Equal(t, "ours", text, parts)
+		require.NotEmpty(t, must(Salvage(ctx, path, to, filestore.SalvageOptions{Older: true}))(t).Lost)
+		require.Equal(t, "ours", must(textAt(to, Options{}))(t), parts)
 	}
 }
 
@@ -467,21 +447,18 @@ func TestLinks(t *testing.T) {
 		require.NoError(t, openTest(t, path, Options{ReadOnly: true}).Close())
 		require.NoError(t, put(path))
 		for _, opts := range []Options{{ReadOnly: true}, {}} {
-			_, err := Open(path, opts)
-			require.ErrorIs(t, err, store.ErrInvalid, name)
+			require.ErrorIs(t, errOf(Open(path, opts)), store.ErrInvalid, name)
 		}
 		if _, _, err := filestore.OpenManifests(context.Background(), path); !strings.HasSuffix(name, "lock") {
 			require.ErrorIs(t, err, store.ErrInvalid, name)
 		}
 	}
-	b := must(os.ReadFile(victim))(t)
-	require.Equal(t, "keep", string(b))
+	require.Equal(t, "keep", string(must(os.ReadFile(victim))(t)))
 }
 
 // TestLogRemoved: a log that is taken away while it is open is noticed by the next checkpoint, which saves what was
 // committed; no commit is acknowledged after that.
 func TestLogRemoved(t *testing.T) {
-	ctx := context.Background()
 	path := closedDatabase(t)
 	db := openTest(t, path, Options{})
 	s := db.Scope("acme")
@@ -497,14 +474,11 @@ func TestLogRemoved(t *testing.T) {
 	require.Error(t, db.Close())
 	require.NoError(t, os.Rename(path+".away", path+"-wal"))
 	db = openTest(t, path, Options{})
-	defer db.Close()
-	v := must(db.Scope("acme").Get(ctx, "newer"))(t)
-	require.Equal(t, "newer", v.Text)
+	require.Equal(t, "newer", must(db.Scope("acme").Get(ctx, "newer"))(t).Text)
 }
 
 // TestClockBackwards: a clock that is set back decades, and forth again, loses nothing and resurrects nothing.
 func TestClockBackwards(t *testing.T) {
-	ctx := context.Background()
 	path := dbtest.CheckedMemoryPath[store.Problem](t, openChecked)
 	now := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 	opts := Options{Clock: func() time.Time { return now }}
@@ -515,23 +489,18 @@ func TestClockBackwards(t *testing.T) {
 		db := openTest(t, path, opts)
 		s := db.Scope("acme", WithActor("writer"))
 		id, text := fmt.Sprint("page-", round), fmt.Sprint("the rule of ", year)
-		_, err := s.Put(ctx, Artefact{ID: id, Text: text})
-		require.NoError(t, err, year)
-		_, err = s.Put(ctx, Artefact{ID: "always", Text: text})
-		require.NoError(t, err, year)
+		require.NoError(t, errOf(s.Put(ctx, Artefact{ID: id, Text: text})), year)
+		require.NoError(t, errOf(s.Put(ctx, Artefact{ID: "always", Text: text})), year)
 		want[id], want["always"] = text, text
 		drafts = append(drafts, hold(t, s, "draft", text))
 		for id, text := range want {
-			v := must(s.Get(ctx, id))(t)
-			require.Equal(t, text, v.Text)
+			require.Equal(t, text, must(s.Get(ctx, id))(t).Text)
 		}
-		a := must(s.Assemble(ctx, Query{Text: "rule", Budget: 4000}))(t)
-		require.Len(t, a.Blocks, len(want))
+		require.Len(t, must(s.Assemble(ctx, Query{Text: "rule", Budget: 4000}))(t).Blocks, len(want))
 		if round%2 == 0 {
 			must(db.Admin().Checkpoint(ctx))(t)
 		}
-		list := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t)
-		require.Len(t, list, len(drafts))
+		require.Len(t, must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t), len(drafts))
 		require.NoError(t, db.Close())
 	}
 }
@@ -540,7 +509,6 @@ func TestClockBackwards(t *testing.T) {
 // Check, and Salvage has all artefacts before the cut. The controls: the log as the kill left it opens, and so does one that
 // has zeros from there on, as a power cut before the sync would leave it.
 func TestLogCutAfterKill(t *testing.T) {
-	ctx := context.Background()
 	live, killed := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	db := openTest(t, live, Options{})
 	const puts = 12
@@ -550,12 +518,11 @@ func TestLogCutAfterKill(t *testing.T) {
 	require.NoError(t, dbtest.Copy(live, killed))
 	require.NoError(t, db.Close())
 	var recs []wal.Record
-	_, err := wal.Scan(ctx, killed+"-wal", nil, func(r wal.Record) error {
+	require.NoError(t, errOf(wal.Scan(ctx, killed+"-wal", nil, func(r wal.Record) error {
 		r.Body = bytes.Clone(r.Body)
 		recs = append(recs, r)
 		return nil
-	})
-	require.NoError(t, err)
+	})))
 	commits := 0
 	for _, r := range recs {
 		if r.Kind != wal.KindCommit {
@@ -588,7 +555,6 @@ func TestLogCutAfterKill(t *testing.T) {
 // TestOlderLogAfterKill: an older copy of the log was put back after a kill. One from before the last checkpoint is damage. One
 // from after it has all that the file and the archive name, and looks as it did then: only a head that was kept tells.
 func TestOlderLogAfterKill(t *testing.T) {
-	ctx := context.Background()
 	live := dbtest.MemoryPath(t)
 	db := openTest(t, live, Options{})
 	defer func() { require.NoError(t, db.Close()) }()
@@ -617,8 +583,7 @@ func TestOlderLogAfterKill(t *testing.T) {
 	older = replaced("after")
 	db2 := openTest(t, older, Options{})
 	defer func() { require.NoError(t, db2.Close()) }()
-	_, err = db2.Manifests().Verify(ctx, &head, nil)
-	require.Error(t, err)
+	require.Error(t, errOf(db2.Manifests().Verify(ctx, &head, nil)))
 }
 
 // count returns how many artefacts of scope acme a database has.

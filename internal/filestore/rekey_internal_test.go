@@ -59,13 +59,11 @@ func TestRekeyCrash(t *testing.T) {
 			t.Helper()
 			require.NoError(t, err, step)
 			require.EqualValues(t, commits, st.Mark().LSN, step)
-			_, err = st.eng.Leaves.Verify(t.Context(), &head, nil)
-			require.NoError(t, err, step)
+			require.NoError(t, errOf(st.eng.Leaves.Verify(t.Context(), &head, nil)), step)
 			rep, err := st.Maintain(t.Context(), store.Job{Kind: store.JobCheck}, nil)
 			require.NoError(t, err, step)
 			require.Empty(t, rep.Problems, step)
-			_, err = st.Commit(t.Context(), liveBatch(t, st, commits+1))
-			require.NoError(t, err, step)
+			require.NoError(t, errOf(st.Commit(t.Context(), liveBatch(t, st, commits+1))), step)
 			require.NoError(t, st.Close(), step)
 		}
 		opts := Options{Path: path, Key: key}
@@ -80,21 +78,18 @@ func TestRekeyCrash(t *testing.T) {
 			}
 			st, err := opened(c.dir, is)
 			whole(st, err, c.step)
-			_, err = opened(c.dir, not)
-			require.ErrorIs(t, err, store.ErrKey, c.step)
+			require.ErrorIs(t, errOf(opened(c.dir, not)), store.ErrKey, c.step)
 			if add && encrypted {
 				marked++
 				require.False(t, contains(t, c.dir, needle), c.step)
 			}
 			if !encrypted && add { // what was left beside it is no obstacle
-				_, err := AddKey(t.Context(), Options{Path: filepath.Join(c.dir, "agent.ctx"), Key: key}, RekeyOptions{By: "ann"})
-				require.NoError(t, err, c.step)
+				require.NoError(t, errOf(AddKey(t.Context(), Options{Path: filepath.Join(c.dir, "agent.ctx"), Key: key}, RekeyOptions{By: "ann"})), c.step)
 				require.False(t, contains(t, c.dir, needle), c.step)
 			}
 		}
 		require.True(t, !add || marked > 3)
-		_, err := AddKey(t.Context(), Options{Path: path, Key: other}, RekeyOptions{By: "ann"})
-		require.ErrorIs(t, err, store.ErrKey, "encrypted already, or beside the keyring of another key")
+		require.ErrorIs(t, errOf(AddKey(t.Context(), Options{Path: path, Key: other}, RekeyOptions{By: "ann"})), store.ErrKey, "encrypted already, or beside the keyring of another key")
 	}
 }
 
@@ -105,37 +100,30 @@ func TestRekeyFails(t *testing.T) {
 	path := filepath.Join(dir, "agent.ctx")
 	st := must(Open(Options{Path: path}))(t)
 	must(st.Commit(t.Context(), liveBatch(t, st, 1)))(t)
-	_, err := AddKey(t.Context(), Options{Path: path, Key: key}, RekeyOptions{By: "ann"})
-	require.ErrorIs(t, err, store.ErrLocked, "it is open")
+	require.ErrorIs(t, errOf(AddKey(t.Context(), Options{Path: path, Key: key}, RekeyOptions{By: "ann"})), store.ErrLocked, "it is open")
 	require.NoError(t, st.Close())
 	errStop := errors.New("stop")
 	for _, at := range []string{"rekey keyring", "rekey log", "rekey rows", "before the mark"} {
-		_, err := AddKey(t.Context(), Options{Path: path, Key: key}, RekeyOptions{By: "ann", hook: func(step string) error {
+		require.ErrorIs(t, errOf(AddKey(t.Context(), Options{Path: path, Key: key}, RekeyOptions{By: "ann", hook: func(step string) error {
 			if step == at {
 				return errStop
 			}
 			return nil
-		}})
-		require.ErrorIs(t, err, errStop, at)
-		names := must(filepath.Glob(path + ".restoring*"))(t)
-		require.Empty(t, names, at)
+		}})), errStop, at)
+		require.Empty(t, must(filepath.Glob(path+".restoring*"))(t), at)
 		st, err := Open(Options{Path: path, MustExist: true})
 		require.NoError(t, err, at)
 		require.NoError(t, st.Close())
 	}
-	_, err = AddKey(t.Context(), Options{Path: path, Key: key[:5]}, RekeyOptions{By: "ann"})
-	require.ErrorIs(t, err, store.ErrInvalid)
-	_, err = AddKey(t.Context(), Options{Path: path + "none", Key: key}, RekeyOptions{By: "ann"})
-	require.ErrorIs(t, err, store.ErrNotExist)
-	_, err = AddKey(t.Context(), Options{Path: path, Key: key}, RekeyOptions{By: "ann"})
-	require.NoError(t, err, "control")
+	require.ErrorIs(t, errOf(AddKey(t.Context(), Options{Path: path, Key: key[:5]}, RekeyOptions{By: "ann"})), store.ErrInvalid)
+	require.ErrorIs(t, errOf(AddKey(t.Context(), Options{Path: path + "none", Key: key}, RekeyOptions{By: "ann"})), store.ErrNotExist)
+	require.NoError(t, errOf(AddKey(t.Context(), Options{Path: path, Key: key}, RekeyOptions{By: "ann"})), "control")
 }
 
 // contains reports whether a file below a directory has a text.
 func contains(t *testing.T, dir, text string) (found bool) {
 	t.Helper()
-	files := must(dbtest.Files(dir))(t)
-	for _, b := range files {
+	for _, b := range must(dbtest.Files(dir))(t) {
 		found = found || bytes.Contains(b, []byte(text))
 	}
 	return found

@@ -20,7 +20,6 @@ import (
 
 func putText(t *testing.T, path, id, text string) manifest.Head {
 	t.Helper()
-	ctx := context.Background()
 	db := must(Open(path, Options{}))(t)
 	must(db.Scope("acme").Put(ctx, Artefact{ID: id, Text: text}))(t)
 	head := must(db.Head(ctx))(t)
@@ -39,23 +38,19 @@ func backupOf(t *testing.T, path string) string {
 
 func TestRestore(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	early := putText(t, path, "a", "the first text")
 	backup := backupOf(t, path)
 	late := putText(t, path, "b", "the second text")
 
-	_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{})
-	require.ErrorContains(t, err, "exists")
+	require.ErrorContains(t, errOf(filestore.Restore(ctx, backup, path, filestore.RestoreOptions{})), "exists")
 
 	head := must(filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true, By: "ops", Head: &early}))(t)
 
 	db := must(Open(path, Options{}))(t)
 	defer db.Close()
-	v := must(db.Scope("acme").Get(ctx, "a"))(t)
-	require.Equal(t, "the first text", v.Text)
-	_, err = db.Scope("acme").Get(ctx, "b")
-	require.ErrorIs(t, err, store.ErrNotFound)
+	require.Equal(t, "the first text", must(db.Scope("acme").Get(ctx, "a"))(t).Text)
+	require.ErrorIs(t, errOf(db.Scope("acme").Get(ctx, "b")), store.ErrNotFound)
 
 	leaf := must(db.Manifests().Leaf(ctx, head.Size))(t)
 	require.Equal(t, manifest.TypeRestored, leaf.Type)
@@ -63,15 +58,12 @@ func TestRestore(t *testing.T) {
 	require.Equal(t, head.Root[:], []byte(leaf.Root))
 
 	must(db.Manifests().Verify(ctx, &early, nil))(t)
-	_, err = db.Manifests().Verify(ctx, &late, nil)
-	require.ErrorIs(t, err, manifest.ErrHead, "a log that was set back must not verify against a later head")
+	require.ErrorIs(t, errOf(db.Manifests().Verify(ctx, &late, nil)), manifest.ErrHead, "a log that was set back must not verify against a later head")
 
-	left := must(filepath.Glob(path + ".re*"))(t)
-	require.Empty(t, left)
+	require.Empty(t, must(filepath.Glob(path+".re*"))(t))
 }
 
 func TestRestoreRefuses(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	putText(t, path, "a", "the first text")
 	backup := backupOf(t, path)
@@ -79,13 +71,11 @@ func TestRestoreRefuses(t *testing.T) {
 	t.Run("while the database is open", func(t *testing.T) {
 		db := must(Open(path, Options{}))(t)
 		defer db.Close()
-		_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true})
-		require.ErrorIs(t, err, store.ErrLocked)
+		require.ErrorIs(t, errOf(filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true})), store.ErrLocked)
 	})
 	t.Run("a head of another database", func(t *testing.T) {
 		other := putText(t, filepath.Join(t.TempDir(), "other.ctx"), "a", "x")
-		_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true, Head: &other})
-		require.ErrorIs(t, err, manifest.ErrHead)
+		require.ErrorIs(t, errOf(filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true, Head: &other})), manifest.ErrHead)
 	})
 	t.Run("a damaged backup", func(t *testing.T) {
 		leaves := must(filepath.Glob(backup + "-manifest/leaves-*"))(t)
@@ -93,8 +83,7 @@ func TestRestoreRefuses(t *testing.T) {
 		b := must(os.ReadFile(leaves[0]))(t)
 		b[len(b)-1] ^= 1
 		require.NoError(t, os.WriteFile(leaves[0], b, 0o600))
-		_, err := filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true})
-		require.Error(t, err)
+		require.Error(t, errOf(filestore.Restore(ctx, backup, path, filestore.RestoreOptions{Replace: true})))
 	})
 	db, err := Open(path, Options{})
 	require.NoError(t, err, "what is at the path is untouched")
@@ -118,15 +107,13 @@ func smallDisk(t *testing.T) (dir string, resize func(bytes int64)) {
 // everyFile is what stands below a directory, by path.
 func everyFile(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
-	files := must(dbtest.Files(dir))(t)
-	return files
+	return must(dbtest.Files(dir))(t)
 }
 
 // TestRestoreDiskFull: wherever the disk ends, the old database stands byte for byte, nothing lies beside it, and the
 // error says what was needed. The control is the last round, on a disk that is large enough: then it is another.
 func TestRestoreDiskFull(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	dir, resize := smallDisk(t)
 	path := filepath.Join(dir, "agent.ctx")
 	backed := dbtest.MemoryPath(t)
@@ -162,17 +149,14 @@ func TestRestoreDiskFull(t *testing.T) {
 	require.Greater(t, failed, 3)
 	resize(64 << 20)
 	require.NotEqual(t, before, everyFile(t, dir))
-	text := must(textAt(path, Options{}))(t)
-	require.Equal(t, "early", text)
+	require.Equal(t, "early", must(textAt(path, Options{}))(t))
 }
 
 // TestBackupDiskFull: likewise for a backup, of which nothing is left.
 func TestBackupDiskFull(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	dir, resize := smallDisk(t)
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
-	defer db.Close()
 	must(db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: strings.Repeat("words of a long text ", 20_000)}))(t)
 	to := filepath.Join(dir, "backup.ctx")
 	onSmallDisks(t, dir, to, "backup", 256<<10, resize, func() error {
@@ -200,14 +184,12 @@ func onSmallDisks(t *testing.T, dir, to, verb string, step int64, resize func(in
 	}
 	require.Greater(t, failed, 3)
 	resize(64 << 20)
-	text := must(textAt(to, Options{}))(t)
-	require.NotEmpty(t, text)
+	require.NotEmpty(t, must(textAt(to, Options{}))(t))
 }
 
 // TestSalvageDiskFull: likewise for a salvage, wherever the disk ends.
 func TestSalvageDiskFull(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	dir, resize := smallDisk(t)
 	path := dbtest.MemoryPath(t)
 	putText(t, path, "page", strings.Repeat("words of a long text ", 20_000))
@@ -221,10 +203,8 @@ func TestSalvageDiskFull(t *testing.T) {
 // TestBackupDiskFullAtThePages: also where the disk ends at the first of bbolt's pages.
 func TestBackupDiskFullAtThePages(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	dir, resize := smallDisk(t)
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
-	defer db.Close()
 	must(db.Scope("acme").Put(ctx, Artefact{ID: "page", Text: "a few words"}))(t)
 	must(db.Admin().Backup(ctx, filepath.Join(dir, "first.ctx"), nil))(t)
 	before := int64(0) // pages of what is copied before
@@ -247,7 +227,6 @@ func TestBackupDiskFullAtThePages(t *testing.T) {
 // control, there is no way back, and it does not.
 func TestRestoreFullAtTheSwap(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	for step, untouched := range map[string]bool{"before the mark": true, "marked, before path": false, "path is aside": false, "mark removed": false} {
 		path, backup := restorable(t)
 		before := everyFile(t, filepath.Dir(path))

@@ -1,7 +1,6 @@
 package filestore_test
 
 import (
-	"context"
 	"maps"
 	"os"
 	"path/filepath"
@@ -35,16 +34,14 @@ type editable struct {
 const editText = "refunds take fourteen days"
 
 func newEditable(t *testing.T) *editable {
-	ctx := context.Background()
 	e := &editable{t: t, dir: t.TempDir()}
 	db := must(Open(filepath.Join(e.dir, "agent.ctx"), Options{}))(t)
 	s := db.Scope("acme", WithActor("writer"))
 	half := .5
-	_, err := s.Put(ctx, Artefact{
+	require.NoError(t, errOf(s.Put(ctx, Artefact{
 		ID: "policy", Text: editText, Kind: store.KindMessage, Role: "user", Name: "ann", Subject: "bob", Tags: []string{"law"}, Meta: map[string]string{"k": "v"},
 		Group: "talk", Seq: 1, Relevance: &half, TTL: time.Hour, Pinned: true, Priority: store.PriorityHigh,
-	})
-	require.NoError(t, err)
+	})))
 	must(s.Put(ctx, Artefact{ID: "plain", Text: "shipping takes three days"}))(t)
 	must(s.Put(ctx, Artefact{ID: "gone", Text: "it was here"}))(t)
 	require.NoError(t, s.Delete(ctx, "gone"))
@@ -94,8 +91,7 @@ func (e *editable) head(id string, change func(h *store.Head, scope *uint32)) fu
 				key, found = slices.Clone(k), row
 			}
 		}
-		row := must(peek.Engine.EditHead(found, change))(e.t)
-		require.NoError(e.t, meta.Put(key, codec.Seal('m', key, row)))
+		require.NoError(e.t, meta.Put(key, codec.Seal('m', key, must(peek.Engine.EditHead(found, change))(e.t))))
 	}
 }
 
@@ -136,7 +132,6 @@ var headEdits = map[string]func(h *store.Head, scope *uint32){
 // Whoever edits a head row in the file, and makes its checksum right, gets an error from every path, or the truth.
 func TestAnEditedHeadIsNotServed(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	e := newEditable(t)
 	for _, field := range slices.Sorted(maps.Keys(headEdits)) {
 		t.Run(field, func(t *testing.T) {
@@ -162,8 +157,7 @@ func TestAnEditedHeadIsNotServed(t *testing.T) {
 				for _, hit := range found.Hits {
 					require.NotContains(t, hit.Text, editText)
 				}
-				_, err = listing.Collect(s.Versions(ctx, "policy", AtMost(10, "", nil)))
-				require.Error(t, err)
+				require.Error(t, errOf(listing.Collect(s.Versions(ctx, "policy", AtMost(10, "", nil)))))
 			}
 			problems := must(db.Admin().Check(ctx, nil))(t)
 			require.True(t, slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" }), "%v", problems)
@@ -182,7 +176,6 @@ func TestAnEditedHeadIsNotServed(t *testing.T) {
 // The same holds for texts, for names that rows stand for, and for rows that were put in the place of others or taken away.
 func TestAnEditedRowIsNotServed(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	e := newEditable(t)
 	put := func(bucket []byte, tag byte, key []byte, value []byte) func(tx *bbolt.Tx) {
 		return func(tx *bbolt.Tx) { require.NoError(e.t, tx.Bucket(bucket).Put(key, codec.Seal(tag, key, value))) }
@@ -212,8 +205,7 @@ func TestAnEditedRowIsNotServed(t *testing.T) {
 					}
 				}
 			}
-			problems := must(db.Admin().Check(ctx, nil))(t)
-			require.NotEmpty(t, problems)
+			require.NotEmpty(t, must(db.Admin().Check(ctx, nil))(t))
 
 			db = e.edit(true, change) // the control
 			served := false
@@ -229,13 +221,11 @@ func TestAnEditedRowIsNotServed(t *testing.T) {
 // A deleted artefact whose row says otherwise does not come back, and one whose last version was taken away is missed by
 // the check.
 func TestAnEditedDeletionIsNotServed(t *testing.T) {
-	ctx := context.Background()
 	e := newEditable(t)
 	db := e.edit(false, e.head("gone", func(h *store.Head, _ *uint32) {
 		h.Deleted, h.Rows = false, []store.PageRow{{Num: 3, Version: 1, LSN: 3, Bytes: 11}}
 	}))
-	_, err := db.Scope("acme").Get(ctx, "gone")
-	require.ErrorIs(t, err, store.ErrCorrupt)
+	require.ErrorIs(t, errOf(db.Scope("acme").Get(ctx, "gone")), store.ErrCorrupt)
 	db = e.edit(false, func(tx *bbolt.Tx) {
 		require.NoError(e.t, tx.Bucket(names.Meta).Delete(headKey(3, 2)))
 		b := must(names.Recount(tx.Bucket(names.Sys).Get(names.SysKey), engine.TableMeta, -1))(e.t)
@@ -249,7 +239,6 @@ func TestAnEditedDeletionIsNotServed(t *testing.T) {
 // precondition, and not as one that nobody has decided yet.
 func TestAnEditedDraftIsNotApproved(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	e := newEditable(t)
 	edit := func(id string, change func(h *store.HeldBatch)) func(tx *bbolt.Tx) {
 		return func(tx *bbolt.Tx) {
@@ -275,17 +264,12 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e.t = t
 			db := e.edit(false, edit(c.id, c.change))
-			_, err := db.Review().Show(ctx, c.id)
-			require.ErrorIs(t, err, store.ErrCorrupt)
-			_, err = db.Review().Approve(ctx, c.id, Approval{By: "writer"})
-			require.ErrorIs(t, err, store.ErrCorrupt)
-			_, err = db.Review().Approve(ctx, c.id, Approval{By: "judge"})
-			require.ErrorIs(t, err, store.ErrCorrupt)
-			_, err = listing.Collect(db.Review().Batches(ctx, "", true, AtMost(10, "", nil)))
-			require.ErrorIs(t, err, store.ErrCorrupt)
+			require.ErrorIs(t, errOf(db.Review().Show(ctx, c.id)), store.ErrCorrupt)
+			require.ErrorIs(t, errOf(db.Review().Approve(ctx, c.id, Approval{By: "writer"})), store.ErrCorrupt)
+			require.ErrorIs(t, errOf(db.Review().Approve(ctx, c.id, Approval{By: "judge"})), store.ErrCorrupt)
+			require.ErrorIs(t, errOf(listing.Collect(db.Review().Batches(ctx, "", true, AtMost(10, "", nil)))), store.ErrCorrupt)
 			for _, scope := range []string{"acme", "other"} {
-				_, err = db.Scope(scope).Get(ctx, "draft")
-				require.ErrorIs(t, err, store.ErrNotFound)
+				require.ErrorIs(t, errOf(db.Scope(scope).Get(ctx, "draft")), store.ErrNotFound)
 			}
 			problems := must(db.Admin().Check(ctx, nil))(t)
 			require.True(t, slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" }), "%v", problems)
@@ -303,15 +287,13 @@ func TestAnEditedDraftIsNotApproved(t *testing.T) {
 	must(db.Review().Reject(ctx, e.held, "judge", "no"))(t)
 	require.NoError(t, db.Close())
 	db = e.edit(false, func(tx *bbolt.Tx) { require.NoError(t, tx.Bucket(names.Held).Put(key[:], before)) })
-	_, err := db.Review().Approve(ctx, e.held, Approval{By: "ann"})
-	require.ErrorIs(t, err, store.ErrCorrupt)
+	require.ErrorIs(t, errOf(db.Review().Approve(ctx, e.held, Approval{By: "ann"})), store.ErrCorrupt)
 }
 
 // The outcome of a batch that was edited in the file is not given to who repeats the batch, and one that was taken away
 // does not let it be applied once more. The control gives the edited one, or applies it twice.
 func TestAnEditedOutcomeIsNotGiven(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	dir := t.TempDir()
 	began, ticks := time.Now(), atomic.Int64{}
 	clock := func() time.Time { return began.Add(time.Duration(ticks.Add(1)) * time.Millisecond) } // ids of one moment have no order
@@ -342,8 +324,7 @@ func TestAnEditedOutcomeIsNotGiven(t *testing.T) {
 		"taken away": func(tx *bbolt.Tx) {
 			require.NoError(t, tx.Bucket(names.Txn).Delete(id[:]))
 			sys := tx.Bucket(names.Sys)
-			b := must(names.Recount(sys.Get(names.SysKey), engine.TableTxn, -1))(t)
-			require.NoError(t, sys.Put(names.SysKey, b))
+			require.NoError(t, sys.Put(names.SysKey, must(names.Recount(sys.Get(names.SysKey), engine.TableTxn, -1))(t)))
 		},
 	} {
 		db := e.edit(false, change)

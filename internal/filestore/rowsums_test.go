@@ -2,7 +2,6 @@ package filestore_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,8 +28,7 @@ import (
 func (e *editable) hidings() map[string]func(tx *bbolt.Tx) {
 	meta := func(tx *bbolt.Tx, n int) {
 		sys := tx.Bucket(names.Sys)
-		b := must(names.Recount(sys.Get(names.SysKey), engine.TableMeta, n))(e.t)
-		require.NoError(e.t, sys.Put(names.SysKey, b))
+		require.NoError(e.t, sys.Put(names.SysKey, must(names.Recount(sys.Get(names.SysKey), engine.TableMeta, n))(e.t)))
 	}
 	return map[string]func(tx *bbolt.Tx){
 		"expired":    e.head("policy", headEdits["expired"]),
@@ -61,7 +59,6 @@ func (e *editable) hidings() map[string]func(tx *bbolt.Tx) {
 // A page that an edit of the file hides from questions is found by a check, and is served by none in another form. The control
 // compares no row with the audit, and finds only that a name of the audit has no row.
 func TestCheckFindsAHiddenPage(t *testing.T) {
-	ctx := context.Background()
 	e := newEditable(t)
 	hidings := e.hidings()
 	missed := []string{"moved", "scope's name", "taken away"} // what the audit says was written is not there
@@ -90,7 +87,6 @@ func TestNothingIsHiddenOfASoundDatabase(t *testing.T) {
 }
 
 func nothingIsHidden(t *testing.T, columns int) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	files := filestore.Options{Columns: columns}
 	db := openTest(t, path, Options{}, files)
@@ -99,16 +95,14 @@ func nothingIsHidden(t *testing.T, columns int) {
 		t.Helper()
 		a := must(s.Assemble(ctx, Query{Text: "words of a page", Budget: 4000}))(t)
 		require.False(t, slices.ContainsFunc(a.Manifest.Excluded, func(x manifest.Exclusion) bool { return x.Reason == triage.Damaged }))
-		problems := must(db.Admin().Check(ctx, nil))(t)
-		require.Empty(t, problems)
+		require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	}
 	reopen := func() {
 		t.Helper()
 		require.NoError(t, db.Close())
 		db = openTest(t, path, Options{}, files)
 		s = db.Scope("acme", WithActor("writer"))
-		st := must(db.Stats(ctx))(t)
-		require.Equal(t, columns > 0, st.ColumnsRead)
+		require.Equal(t, columns > 0, must(db.Stats(ctx))(t).ColumnsRead)
 	}
 	long := strings.Repeat("words of a long page that is split into several. ", 200)
 	for round := range 4 {
@@ -148,15 +142,13 @@ func nothingIsHidden(t *testing.T, columns int) {
 	must(db.Admin().GC(ctx, GCOptions{KeepFor: -1, KeepRecords: 1, KeepNames: 1}))(t)
 	reopen()
 	ask()
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	require.NoError(t, db.Close())
 }
 
 // An export of a file that was edited gives an error, and of what it gave before nothing that was edited.
 func TestAnEditedRowIsNotExported(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	e := newEditable(t)
 	edits := map[string]func(tx *bbolt.Tx){
 		"text": func(tx *bbolt.Tx) {

@@ -51,7 +51,6 @@ func flipFirst(v []byte) []byte { v[0] ^= 1; return v }
 // TestDamagedContent: of a database whose index is all tail, a damaged text costs that page and nothing else. Who reads
 // it is told, a question and an assembly name it, the check finds it, and so does the next open.
 func TestDamagedContent(t *testing.T) {
-	ctx := context.Background()
 	path := closedDatabase(t)
 	editRow(t, path, names.Content, textKey(3), flipFirst) // of page-2
 	for _, opts := range []Options{{ReadOnly: true}, {}, {}} {
@@ -68,8 +67,7 @@ func TestDamagedContent(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, fmt.Sprint("text ", n), v.Text)
 		}
-		hits := must(hitsOf(s.Search(ctx, "text 4", 10)))(t)
-		require.Len(t, hits, 4)
+		require.Len(t, must(hitsOf(s.Search(ctx, "text 4", 10)))(t), 4)
 		a := must(s.Assemble(ctx, Query{Text: "text 4", Budget: 2000}))(t)
 		require.Len(t, a.Blocks, 4)
 		left := slices.IndexFunc(a.Left, func(l LeftOut) bool { return l.Ref.ID == "page-2" })
@@ -85,16 +83,12 @@ func TestDamagedContent(t *testing.T) {
 		require.NoError(t, db.Close())
 	}
 	db := openTest(t, path, Options{})
-	defer db.Close()
-	_, err := db.Scope("acme").Put(ctx, Artefact{ID: "page-2", Text: "text 2"})
-	require.NoError(t, err, "putting it again heals it")
-	v := must(db.Scope("acme").Get(ctx, "page-2"))(t)
-	require.Equal(t, "text 2", v.Text)
+	require.NoError(t, errOf(db.Scope("acme").Put(ctx, Artefact{ID: "page-2", Text: "text 2"})), "putting it again heals it")
+	require.Equal(t, "text 2", must(db.Scope("acme").Get(ctx, "page-2"))(t).Text)
 }
 
 // TestUnreadIsNamed: a damaged page that nothing proposes, for its words are not known, is named all the same.
 func TestUnreadIsNamed(t *testing.T) {
-	ctx := context.Background()
 	path := dbtest.MemoryPath(t)
 	db := openTest(t, path, Options{})
 	for n := range 300 {
@@ -103,7 +97,6 @@ func TestUnreadIsNamed(t *testing.T) {
 	require.NoError(t, db.Close())
 	editRow(t, path, names.Content, textKey(1), flipFirst)
 	db = openTest(t, path, Options{})
-	defer db.Close()
 	a := must(db.Scope("acme").Assemble(ctx, Query{Text: "needle", Budget: 500, TopK: 5}))(t)
 	require.Contains(t, a.Left, LeftOut{Ref: Ref{Scope: "acme", ID: "page-0", Page: 1, Version: 1}, Reason: triage.Damaged})
 	must(db.Scope("acme/other").Assemble(ctx, Query{Text: "needle", Budget: 500, TopK: 5}))(t)
@@ -113,7 +106,6 @@ func TestUnreadIsNamed(t *testing.T) {
 
 // TestDamagedTree: a zeroed page of bbolt below which only texts lie costs those texts, not the database.
 func TestDamagedTree(t *testing.T) {
-	ctx := context.Background()
 	path := dbtest.MemoryPath(t)
 	makeDamageBase(t, path)
 	good := must(os.ReadFile(path))(t)
@@ -127,17 +119,13 @@ func TestDamagedTree(t *testing.T) {
 	clear(good[leaf*size : leaf*size+size])
 	require.NoError(t, os.WriteFile(path, good, 0o600))
 	db := openTest(t, path, Options{ReadOnly: true})
-	defer db.Close()
-	list := must(listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(100, "", nil))))(t)
-	require.NotEmpty(t, list)
-	_, err := db.Scope("acme/bulk").Get(ctx, "bulk-8")
-	require.ErrorIs(t, err, store.ErrCorrupt)
+	require.NotEmpty(t, must(listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(100, "", nil))))(t))
+	require.ErrorIs(t, errOf(db.Scope("acme/bulk").Get(ctx, "bulk-8")), store.ErrCorrupt)
 }
 
 // TestDamagedPostings: damage of the index that a question meets is told, and mended by closing and opening again.
 func TestDamagedPostings(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	path := dbtest.MemoryPath(t)
 	makeDamageBase(t, path)
 	db := openTest(t, path, Options{})
@@ -163,23 +151,18 @@ func TestDamagedPostings(t *testing.T) {
 		require.NoError(t, db.Close())
 	}
 	db = openTest(t, path, Options{})
-	defer db.Close()
-	hits := must(hitsOf(db.Scope("acme/bulk").Search(ctx, "shelf 77 parcel", 5)))(t)
-	require.Len(t, hits, 5)
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Len(t, must(hitsOf(db.Scope("acme/bulk").Search(ctx, "shelf 77 parcel", 5)))(t), 5)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 }
 
 // TestHeldRows: the count of what waits for review follows holds and decisions, before and after it was first asked for,
 // across checkpoints and opens; lists come in pages; a damaged row costs itself.
 func TestHeldRows(t *testing.T) {
-	ctx := context.Background()
 	path := dbtest.MemoryPath(t)
 	db := openTest(t, path, Options{})
 	count := func(db *DB) int {
 		st := must(db.Stats(ctx))(t)
-		list := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t)
-		require.Len(t, list, st.Held)
+		require.Len(t, must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t), st.Held)
 		return st.Held
 	}
 	var ids []string
@@ -204,8 +187,7 @@ func TestHeldRows(t *testing.T) {
 		var got []string
 		for cursor := ""; ; {
 			var next string
-			page := must(listing.Collect(db.Review().Batches(ctx, "acme", false, AtMost(3, cursor, &next))))(t)
-			for _, h := range page {
+			for _, h := range must(listing.Collect(db.Review().Batches(ctx, "acme", false, AtMost(3, cursor, &next))))(t) {
 				got = append(got, h.ID)
 			}
 			if cursor = next; cursor == "" {
@@ -219,30 +201,25 @@ func TestHeldRows(t *testing.T) {
 		require.Equal(t, 7, count(db))
 	}
 	require.NoError(t, db.Close())
-	_, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(3, "", nil)))
-	require.ErrorIs(t, err, store.ErrClosed)
+	require.ErrorIs(t, errOf(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(3, "", nil)))), store.ErrClosed)
 
 	key := ulid.MustParse(ids[7])
 	editRow(t, path, names.Held, key[:], flipFirst)
 	db = openTest(t, path, Options{})
-	defer db.Close()
 	list, err := listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil)))
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.ErrorContains(t, err, ids[7])
 	require.Len(t, list, 6)
-	_, err = db.Review().Show(ctx, ids[7])
-	require.ErrorIs(t, err, store.ErrCorrupt)
+	require.ErrorIs(t, errOf(db.Review().Show(ctx, ids[7])), store.ErrCorrupt)
 	must(db.Review().Approve(ctx, ids[8], Approval{By: "ann"}))(t)
 	st, err := db.Stats(ctx)
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.Equal(t, 5, st.Held)
-	_, err = listing.Collect(db.Review().Batches(ctx, "", false, AtMost(3, "nonsense", nil)))
-	require.ErrorIs(t, err, store.ErrInvalid)
+	require.ErrorIs(t, errOf(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(3, "nonsense", nil)))), store.ErrInvalid)
 }
 
 // makeSalvageBase is makeDamageBase with what else a database may hold: directives, supersessions, derived pages.
 func makeSalvageBase(t *testing.T, path string) {
-	ctx := context.Background()
 	live := dbtest.MemoryPath(t)
 	makeDamageBase(t, live)
 	db := openTest(t, live, Options{})
@@ -267,7 +244,6 @@ func makeSalvageBase(t *testing.T, path string) {
 // TestSalvageWhole: of a sound database nothing is lost, and the copy is sound.
 func TestSalvageWhole(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	path, to := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	makeSalvageBase(t, path)
 	before := fingerprint(t, path)
@@ -278,18 +254,14 @@ func TestSalvageWhole(t *testing.T) {
 	require.Equal(t, len(contents(t, path)), rep.Artefacts)
 
 	db := openTest(t, to, Options{})
-	defer db.Close()
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	old := openTest(t, path, Options{ReadOnly: true})
-	defer old.Close()
 	was := must(listing.Collect(old.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t)
 	held := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(100, "", nil))))(t)
 	require.Equal(t, was, held)
 	must(db.Review().Approve(ctx, held[0].ID, Approval{By: "ann"}))(t)
 	is := must(db.Scope("acme").Directives().State(ctx))(t)
-	wasDirective := must(old.Scope("acme").Directives().State(ctx))(t)
-	require.Equal(t, wasDirective, is)
+	require.Equal(t, must(old.Scope("acme").Directives().State(ctx))(t), is)
 	shown := func(db *DB) (out []string) {
 		a := must(db.Scope("acme").Assemble(ctx, Query{Text: "rule child orphan", Budget: 4000}))(t)
 		for _, b := range a.Blocks {
@@ -302,12 +274,9 @@ func TestSalvageWhole(t *testing.T) {
 	require.NoError(t, fresh("child"))
 	require.ErrorIs(t, fresh("orphan"), store.ErrDirty, "its parent is not the one it was made of")
 
-	_, err := Salvage(ctx, path, to, filestore.SalvageOptions{})
-	require.ErrorContains(t, err, "exists")
-	_, err = Salvage(ctx, to+"-none", to+"2", filestore.SalvageOptions{})
-	require.ErrorIs(t, err, store.ErrNotExist)
-	_, err = Salvage(ctx, to, path+"2", filestore.SalvageOptions{})
-	require.ErrorIs(t, err, store.ErrLocked)
+	require.ErrorContains(t, errOf(Salvage(ctx, path, to, filestore.SalvageOptions{})), "exists")
+	require.ErrorIs(t, errOf(Salvage(ctx, to+"-none", to+"2", filestore.SalvageOptions{})), store.ErrNotExist)
+	require.ErrorIs(t, errOf(Salvage(ctx, to, path+"2", filestore.SalvageOptions{})), store.ErrLocked)
 }
 
 // judgeSalvage damages a copy of a database and salvages it. What is in the new one is what was in the old, or the report
@@ -405,8 +374,7 @@ func TestSalvageControl(t *testing.T) {
 
 // wipeLog overwrites what the log holds beside the file.
 func wipeLog(t *testing.T, path string) {
-	names := must(filepath.Glob(path + "-wal/*.wal"))(t)
-	for _, name := range names {
+	for _, name := range must(filepath.Glob(path + "-wal/*.wal"))(t) {
 		st := must(os.Stat(name))(t)
 		require.NoError(t, os.Truncate(name, segmentHeader))
 		require.NoError(t, os.Truncate(name, st.Size()))
@@ -450,7 +418,6 @@ func TestSalvageStages(t *testing.T) {
 
 // TestSalvageSegments: parts of the log are gone. What was corrected there is copied as it was before, and told.
 func TestSalvageSegments(t *testing.T) {
-	ctx := context.Background()
 	live, base := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	db := openTest(t, live, Options{})
 	s := db.Scope("acme")
@@ -486,15 +453,13 @@ func TestSalvageSegments(t *testing.T) {
 			return "segments and system row"
 		},
 	} {
-		_, err := judgeSalvage(t, base, damage, filestore.SalvageOptions{}, truth)
-		require.NoError(t, err, name)
+		require.NoError(t, errOf(judgeSalvage(t, base, damage, filestore.SalvageOptions{}, truth)), name)
 	}
 }
 
 // TestSalvageReadsWhatOpenReads: a crash inside a rotation leaves a segment without a seal before an empty one, of which
 // nothing is lost. A file with a strange name beside the segments is named, and what they hold is copied.
 func TestSalvageReadsWhatOpenReads(t *testing.T) {
-	ctx := context.Background()
 	live, base := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	db := openTest(t, live, Options{})
 	for n := range 5 {
@@ -523,8 +488,7 @@ func TestSalvageReadsWhatOpenReads(t *testing.T) {
 	require.Empty(t, salvaged())
 	strange := filepath.Join(base+"-wal", "copy of 1.wal")
 	require.NoError(t, os.WriteFile(strange, unsealed, 0o600))
-	_, err := Open(base, Options{ReadOnly: true})
-	require.ErrorIs(t, err, store.ErrCorrupt)
+	require.ErrorIs(t, errOf(Open(base, Options{ReadOnly: true})), store.ErrCorrupt)
 	lost := salvaged()
 	require.Len(t, lost, 1, "%+v", lost) // the audit is all there
 	require.Contains(t, lost[0].Why, strange)
@@ -620,10 +584,8 @@ func TestSalvageEnded(t *testing.T) {
 			}
 			return nil
 		}}
-		_, err := Salvage(ending, path, to, filestore.SalvageOptions{})
-		require.ErrorIs(t, err, context.Canceled, "look %d", at)
-		left := must(filepath.Glob(to + "*"))(t)
-		require.Empty(t, left)
+		require.ErrorIs(t, errOf(Salvage(ending, path, to, filestore.SalvageOptions{})), context.Canceled, "look %d", at)
+		require.Empty(t, must(filepath.Glob(to+"*"))(t))
 	}
 }
 
@@ -670,7 +632,6 @@ func TestSalvageOfNoDatabase(t *testing.T) {
 // TestSalvageHeldConflict: a draft whose artefact was written, or deleted, since it was held is salvaged as what it is:
 // a draft with a conflict, which its review names.
 func TestSalvageHeldConflict(t *testing.T) {
-	ctx := context.Background()
 	path, to := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	db := openTest(t, path, Options{})
 	s := db.Scope("acme", WithActor("writer"))
@@ -686,10 +647,8 @@ func TestSalvageHeldConflict(t *testing.T) {
 	require.NoError(t, s.Delete(ctx, "deleted"))
 	require.NoError(t, db.Close())
 
-	rep := must(Salvage(ctx, path, to, filestore.SalvageOptions{}))(t)
-	require.Equal(t, 4, rep.Held)
+	require.Equal(t, 4, must(Salvage(ctx, path, to, filestore.SalvageOptions{}))(t).Held)
 	db = openTest(t, to, Options{})
-	defer db.Close()
 	list := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil))))(t)
 	require.Len(t, list, 4)
 	for _, h := range list {
@@ -710,7 +669,6 @@ func TestSalvageHeldConflict(t *testing.T) {
 // copied. The control believes the rows: it copies what was edited, or passes over what was hidden.
 func TestSalvageOfEditedRows(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	e := newEditable(t)
 	edits := e.hidings()
 	for field, change := range headEdits {
@@ -760,7 +718,6 @@ func TestSalvageOfEditedRows(t *testing.T) {
 // TestSalvageOfEditedDrafts: of held batches neither one that was edited nor one whose decision was taken back is copied.
 func TestSalvageOfEditedDrafts(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	e := newEditable(t)
 	key := ulid.MustParse(e.held)
 	var before []byte
@@ -771,8 +728,7 @@ func TestSalvageOfEditedDrafts(t *testing.T) {
 		require.NoError(t, tx.Bucket(names.Held).Put(key[:], codec.Seal('d', key[:], row)))
 	}
 	salvaged := func(path string, opts filestore.SalvageOptions) filestore.Salvaged {
-		rep := must(Salvage(ctx, path, filepath.Join(t.TempDir(), "to.ctx"), opts))(t)
-		return rep
+		return must(Salvage(ctx, path, filepath.Join(t.TempDir(), "to.ctx"), opts))(t)
 	}
 	require.Equal(t, 1, salvaged(e.file(func(*bbolt.Tx) {}), filestore.SalvageOptions{}).Held)
 	require.Zero(t, salvaged(e.file(edited), filestore.SalvageOptions{}).Held)

@@ -37,7 +37,6 @@ func countedText(n, version int) string {
 // countedBase makes a database of which the true content is known: three segments of the log, two of them in the file
 // already, some artefacts with several versions, and one write per record.
 func countedBase(t *testing.T) (path string, newest map[string]int) {
-	ctx := context.Background()
 	live, path := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	db := openTest(t, live, Options{})
 	log := inside(db).Log
@@ -81,7 +80,7 @@ type damageDone struct {
 
 // commitsOf gives, by record of the log, the artefact it writes, and where it stands.
 func commitsOf(t *testing.T, path string) (ids []string, recs []wal.Record, seq uint64) {
-	_, err := wal.Scan(context.Background(), path+"-wal", nil, func(r wal.Record) error {
+	require.NoError(t, errOf(wal.Scan(context.Background(), path+"-wal", nil, func(r wal.Record) error {
 		id := ""
 		if r.Kind == wal.KindCommit {
 			c := must(format.DecodeCommit(r.Body))(t)
@@ -94,8 +93,7 @@ func commitsOf(t *testing.T, path string) (ids []string, recs []wal.Record, seq 
 		r.Durable = uint64(size)
 		ids, recs = append(ids, id), append(recs, r)
 		return nil
-	})
-	require.NoError(t, err)
+	})))
 	db := openTest(t, path, Options{ReadOnly: true})
 	seq = inside(db).Seq
 	require.NoError(t, db.Close())
@@ -103,14 +101,12 @@ func commitsOf(t *testing.T, path string) (ids []string, recs []wal.Record, seq 
 }
 
 func headRow(t *testing.T, row []byte) *store.Head {
-	h := must(format.DecodeHead(row, func(uint32) string { return "" }))(t)
-	return h
+	return must(format.DecodeHead(row, func(uint32) string { return "" }))(t)
 }
 
 func openFileOf(t *testing.T, path string) (*os.File, int64) {
 	f := must(os.Open(path))(t)
-	st := must(f.Stat())(t)
-	return f, st.Size()
+	return f, must(f.Stat())(t).Size()
 }
 
 // flipRecord damages one record of the log.
@@ -213,7 +209,6 @@ func removeSegment(t *testing.T, path string, rng *rand.Rand) damageDone {
 // salvaged compares a salvage with the truth. It counts the artefacts that stand in sound bytes, and those of them that
 // were copied in their newest version; and names the first thing that was made up, or is missing without a word.
 func salvaged(t *testing.T, path string, newest map[string]int, done damageDone) (intact, copied int, wrong error) {
-	ctx := context.Background()
 	to := dbtest.MemoryPath(t)
 	rep, err := Salvage(ctx, path, to, filestore.SalvageOptions{})
 	require.NoError(t, err, done.what)
@@ -308,8 +303,7 @@ func TestSalvageShortened(t *testing.T) {
 
 // unproved counts the artefacts of which a salvage cannot say whether a lost commit changed them.
 func unproved(t *testing.T, path string) int {
-	rep := must(Salvage(context.Background(), path, dbtest.MemoryPath(t), filestore.SalvageOptions{}))(t)
-	return rep.Unproved
+	return must(Salvage(context.Background(), path, dbtest.MemoryPath(t), filestore.SalvageOptions{}))(t).Unproved
 }
 
 // TestSalvageProves: what was committed after a lost record is the newest there was; only of what is older nobody knows.
@@ -341,7 +335,6 @@ func TestSalvageProves(t *testing.T) {
 
 // A name that gc forgot and that was put again is salvaged as it is now, also where its scope was forgotten with it.
 func TestSalvageOfAForgottenName(t *testing.T) {
-	ctx := context.Background()
 	for _, scope := range []string{"acme", "beta"} {
 		db, path := openForget(t, Options{})
 		must(db.Scope("acme").Put(ctx, Artefact{ID: "stays", Text: "orchid"}))(t)
@@ -363,8 +356,7 @@ func TestSalvageOfAForgottenName(t *testing.T) {
 		require.Empty(t, rep.Lost)
 		require.Equal(t, 2, rep.Artefacts)
 		db = openTest(t, to, Options{})
-		text := must(textOf(db.Scope(scope), "a"))(t)
-		require.Equal(t, "violin", text)
+		require.Equal(t, "violin", must(textOf(db.Scope(scope), "a"))(t))
 		require.NoError(t, db.Close())
 	}
 }
@@ -372,7 +364,6 @@ func TestSalvageOfAForgottenName(t *testing.T) {
 // TestSalvageOfTwoLives: rows of an artefact that gc forgot are found, as on a free page, and the name was put again: the
 // later artefact is copied, alone. Both have their digest in the audit.
 func TestSalvageOfTwoLives(t *testing.T) {
-	ctx := context.Background()
 	db, path := openForget(t, Options{})
 	s := db.Scope("acme")
 	must(s.Put(ctx, Artefact{ID: "a", Text: "zebra"}))(t)
@@ -410,10 +401,8 @@ func TestSalvageOfTwoLives(t *testing.T) {
 	}))
 	require.NoError(t, raw.Close())
 	to := dbtest.MemoryPath(t)
-	rep := must(Salvage(ctx, edited, to, filestore.SalvageOptions{}))(t)
-	require.Equal(t, 2, rep.Artefacts)
+	require.Equal(t, 2, must(Salvage(ctx, edited, to, filestore.SalvageOptions{}))(t).Artefacts)
 	db = openTest(t, to, Options{})
-	defer db.Close()
 	v := must(db.Scope("acme").Get(ctx, "a"))(t)
 	require.Equal(t, "violin", v.Text)
 	require.EqualValues(t, 1, v.Version)

@@ -32,7 +32,6 @@ func commitState(ctx context.Context, db *DB, rows ...store.StateRow) error {
 // control serves all of them.
 func TestAnEditedStateRowIsNotServed(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	const key, gone, new = "note/a", "note/gone", "note/new"
 	dir := t.TempDir()
 	path := filepath.Join(dir, "agent.ctx")
@@ -64,8 +63,7 @@ func TestAnEditedStateRowIsNotServed(t *testing.T) {
 	}
 	count := func(tx *bbolt.Tx, n int) {
 		sys := tx.Bucket(names.Sys)
-		b := must(names.Recount(sys.Get(names.SysKey), engine.TableState, n))(e.t)
-		require.NoError(e.t, sys.Put(names.SysKey, b))
+		require.NoError(e.t, sys.Put(names.SysKey, must(names.Recount(sys.Get(names.SysKey), engine.TableState, n))(e.t)))
 	}
 	for name, c := range map[string]struct {
 		key    string
@@ -102,15 +100,13 @@ func TestAnEditedStateRowIsNotServed(t *testing.T) {
 			problems := must(db.Admin().Check(ctx, nil))(t)
 			require.True(t, slices.ContainsFunc(problems, func(p store.Problem) bool { return p.Invariant == "I17" }), "%v", problems)
 			require.NoError(t, commitState(ctx, db, store.StateRow{Key: c.key, Value: []byte("three")})) // what is written now holds
-			now := must(storeOf(db).State(ctx, c.key))(t)
-			require.Equal(t, "three", string(now.Value))
+			require.Equal(t, "three", string(must(storeOf(db).State(ctx, c.key))(t).Value))
 			must(db.Admin().Checkpoint(ctx))(t)
 			must(storeOf(db).State(ctx, c.key))(t)
 
 			db = e.edit(true, c.change)
 			must(db.Scope("acme").Search(ctx, "words", 1))(t)
-			_, err = storeOf(db).State(ctx, c.key)
-			require.NoError(t, err, "the control")
+			require.NoError(t, errOf(storeOf(db).State(ctx, c.key)), "the control")
 		})
 	}
 }

@@ -48,7 +48,6 @@ func groupKey(num uint64) []byte { return binary.BigEndian.AppendUint64([]byte{'
 // hold holds a draft for review and gives the id of its batch.
 func hold(t *testing.T, s *Scope, id, text string) string {
 	t.Helper()
-	ctx := context.Background()
 	tx := must(s.Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: id, Text: text}))
 	var held *store.HeldError
@@ -58,7 +57,6 @@ func hold(t *testing.T, s *Scope, id, text string) string {
 
 // contents is every live artefact with what must come through a salvage, by reference without version.
 func contents(t *testing.T, path string) map[string]string {
-	ctx := context.Background()
 	db := openTest(t, path, Options{ReadOnly: true})
 	defer db.Close()
 	out := map[string]string{}
@@ -113,3 +111,8 @@ func logFile(t *testing.T, path string) string {
 
 // must returns a check that fails the test unless err is nil, and returns v: v := must(s.Get(ctx, id))(t).
 func must[T any](v T, err error) func(require.TestingT) T { return dbtest.Must(v, err) }
+
+// errOf returns the error of a call.
+func errOf[T any](_ T, err error) error { return err }
+
+var ctx = context.Background()

@@ -91,10 +91,8 @@ func (f *syncFS) unsynced(t *testing.T, path string) (out []string) {
 
 // TestBackupIsSynced: every file and directory of a backup is on the disk when Backup returns.
 func TestBackupIsSynced(t *testing.T) {
-	ctx := context.Background()
 	fsys := newSyncFS()
 	db := openTest(t, dbtest.MemoryPath(t), Options{}, filestore.Options{FS: fsys})
-	defer db.Close()
 	for _, id := range []string{"a", "b", "c"} {
 		must(db.Scope("acme").Put(ctx, Artefact{ID: id, Text: "text of " + id}))(t)
 	}
@@ -111,7 +109,7 @@ func TestRestoreMarkIsSynced(t *testing.T) {
 	path, backup := restorable(t)
 	fsys := newSyncFS()
 	looked := 0
-	_, err := filestore.Restore(context.Background(), backup, path, filestore.RestoreOptions{Replace: true}.Peek(func(step string) error {
+	require.NoError(t, errOf(filestore.Restore(context.Background(), backup, path, filestore.RestoreOptions{Replace: true}.Peek(func(step string) error {
 		fsys.mu.Lock()
 		defer fsys.mu.Unlock()
 		mark, dir := path+names.Swap, filepath.Dir(path)
@@ -126,15 +124,13 @@ func TestRestoreMarkIsSynced(t *testing.T) {
 			require.False(t, fsys.dirty[dir], "the name of the mark is not synced")
 		}
 		return nil
-	}, fsys))
-	require.NoError(t, err)
+	}, fsys))))
 	require.Equal(t, 1, looked)
 }
 
 // TestCheckpointNeedsTheArchive: a checkpoint whose leaves did not reach the archive fails, names no LSN as applied and
 // cuts nothing; the log still has them.
 func TestCheckpointNeedsTheArchive(t *testing.T) {
-	ctx := context.Background()
 	r := newRig(t, Options{}, filestore.Options{Rotate: 1})
 	db, err := r.open()
 	require.NoError(t, err)
@@ -144,8 +140,7 @@ func TestCheckpointNeedsTheArchive(t *testing.T) {
 	must(db.Scope("acme").Put(ctx, Artefact{ID: "b", Text: "the second"}))(t)
 	r.fs.Inject(dbtest.Fault{Op: dbtest.OpWrite, Name: "-manifest", Sticky: true})
 	for range 3 {
-		_, err = db.Admin().Checkpoint(ctx)
-		require.ErrorIs(t, err, syscall.EIO)
+		require.ErrorIs(t, errOf(db.Admin().Checkpoint(ctx)), syscall.EIO)
 		after := must(db.Stats(ctx))(t)
 		require.Equal(t, before.Applied, after.Applied)
 		require.Equal(t, before.Archived, after.Archived)
@@ -153,17 +148,13 @@ func TestCheckpointNeedsTheArchive(t *testing.T) {
 	require.NoError(t, r.restart(db, r.cut(1, 0)))
 	db = must(r.open())(t)
 	defer db.Close()
-	v := must(db.Scope("acme").Get(ctx, "b"))(t)
-	require.Equal(t, "the second", v.Text)
-	_, err = db.Admin().Checkpoint(ctx)
-	require.NoError(t, err, "the control: nothing fails any more")
-	after := must(db.Stats(ctx))(t)
-	require.Greater(t, after.Applied, before.Applied)
+	require.Equal(t, "the second", must(db.Scope("acme").Get(ctx, "b"))(t).Text)
+	require.NoError(t, errOf(db.Admin().Checkpoint(ctx)), "the control: nothing fails any more")
+	require.Greater(t, must(db.Stats(ctx))(t).Applied, before.Applied)
 }
 
 // TestLogShorterByOne: the log ends one record before the one that the file says it has applied.
 func TestLogShorterByOne(t *testing.T) {
-	ctx := context.Background()
 	live, path := dbtest.MemoryPath(t), dbtest.MemoryPath(t)
 	copied := false
 	db := openTest(t, live, Options{}, filestore.Options{Hook: func(step string) error {
@@ -198,9 +189,7 @@ func TestLogShorterByOne(t *testing.T) {
 
 // TestPagesOfOthers: a page is given by its number only to scopes that see it.
 func TestPagesOfOthers(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
-	defer db.Close()
 	must(db.Scope("acme/mine").Put(ctx, Artefact{ID: "secret", Text: "nobody else's"}))(t)
 	l := must(storeOf(db).Resolve(ctx, store.Scopes{"acme/mine"}, Ref{ID: "secret"}))(t)
 	must(db.Scope("other").Put(ctx, Artefact{ID: "own", Text: "an own page"}))(t)

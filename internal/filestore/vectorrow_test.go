@@ -18,9 +18,7 @@ import (
 )
 
 func TestVectorRows(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
-	defer db.Close()
 	for _, scope := range []string{"acme", "acme/a", "acme/b"} {
 		must(db.Scope(scope).Put(ctx, Artefact{ID: "x", Text: "text of " + scope}))(t)
 	}
@@ -30,8 +28,7 @@ func TestVectorRows(t *testing.T) {
 	require.NoError(t, s.PutVectors(ctx, "other", []uint64{1, 99, 0}, [][]float32{{7}, {8}, {9}}), "pages that are not there are passed over")
 	read := func(scopes store.Scopes, model string) [][]float32 {
 		t.Helper()
-		got := must(s.Vectors(ctx, scopes, model, []uint64{3, 2, 1, 0, 99}))(t)
-		return got
+		return must(s.Vectors(ctx, scopes, model, []uint64{3, 2, 1, 0, 99}))(t)
 	}
 	for _, where := range []string{"overlay", "file"} {
 		require.Equal(t, [][]float32{nil, vecs[1], vecs[0], nil, nil}, read(store.Scopes{"acme/a", "acme"}, "m"), where)
@@ -45,8 +42,7 @@ func TestVectorRows(t *testing.T) {
 	require.Equal(t, []float32{3}, read(store.Scopes{"acme"}, "m")[2])
 	must(db.Admin().Checkpoint(ctx))(t)
 	require.Equal(t, []float32{3}, read(store.Scopes{"acme"}, "m")[2])
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 }
 
 // vectorKey and vectorRow are made by FORMAT.md, not by the store: a row that the store itself would make is among the
@@ -66,7 +62,6 @@ func vectorRow(model string, v []float32) []byte {
 
 // TestDamagedVectorIsNone: what does not check is not compared; a check names it, and a new vector heals it.
 func TestDamagedVectorIsNone(t *testing.T) {
-	ctx := context.Background()
 	key := vectorKey(1, "m")
 	inf := binary.LittleEndian.AppendUint32(vectorRow("m", nil), math.Float32bits(float32(math.Inf(1))))
 	gone := vectorKey(77, "m")
@@ -117,7 +112,6 @@ func TestDamagedVectorIsNone(t *testing.T) {
 // TestGCDropsVectorsOfOtherModels: those of the models that are named stay, in memory and in the file. A run that is cut
 // between two checkpoints leaves the rest to the next one.
 func TestGCDropsVectorsOfOtherModels(t *testing.T) {
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, Options{})
 	defer func() { db.Close() }()
@@ -126,8 +120,7 @@ func TestGCDropsVectorsOfOtherModels(t *testing.T) {
 		must(db.Scope("acme").Put(ctx, Artefact{ID: id, Text: "text of " + id}))(t)
 	}
 	has := func(model string) (n int) {
-		got := must(storeOf(db).Vectors(ctx, store.Scopes{"acme"}, model, nums))(t)
-		for _, v := range got {
+		for _, v := range must(storeOf(db).Vectors(ctx, store.Scopes{"acme"}, model, nums))(t) {
 			if v != nil {
 				n++
 			}
@@ -146,11 +139,10 @@ func TestGCDropsVectorsOfOtherModels(t *testing.T) {
 	rep = must(db.Admin().GC(ctx, GCOptions{Models: []string{"new"}, DryRun: true}))(t)
 	require.Positive(t, rep.Vectors)
 	require.Equal(t, [3]int{3, 3, 3}, [3]int{has("old"), has("older"), has("new")}, "a dry run drops none")
-	_, err := db.Admin().GC(ctx, GCOptions{Models: []string{"new"}, Scope: "acme"})
-	require.ErrorIs(t, err, store.ErrInvalid)
+	require.ErrorIs(t, errOf(db.Admin().GC(ctx, GCOptions{Models: []string{"new"}, Scope: "acme"})), store.ErrInvalid)
 
 	cut, cancel := context.WithCancel(ctx)
-	_, err = db.Admin().GC(cut, GCOptions{Models: []string{"new"}, Progress: func(what string, _, _ uint64) {
+	_, err := db.Admin().GC(cut, GCOptions{Models: []string{"new"}, Progress: func(what string, _, _ uint64) {
 		if what == "vectors" {
 			cancel()
 		}
@@ -182,9 +174,7 @@ func vectorRows(db *DB) (n int) {
 
 // Vectors go with their pages, also those that are put after the drop.
 func TestGCVectors(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
-	defer db.Close()
 	for i, text := range []string{"zebra one", "zebra two"} {
 		must(db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: text}))(t)
 		v := must(db.Scope("acme").Get(ctx, "a"))(t)

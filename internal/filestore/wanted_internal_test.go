@@ -1,7 +1,6 @@
 package filestore
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -17,7 +16,6 @@ import (
 // nobody waits. The control: a lock that nobody wants.
 func TestCloseForTheNextOwner(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	for name, c := range map[string]struct {
 		wanted, vectors, checkpoint, applied, columns bool
 	}{
@@ -34,8 +32,7 @@ func TestCloseForTheNextOwner(t *testing.T) {
 				lock := must(TakeLock(opts))(t)
 				own := opts
 				own.Lock = lock
-				st := must(Open(own))(t)
-				return st
+				return must(Open(own))(t)
 			}
 			end := func(st *Store) {
 				require.NoError(t, st.Close())
@@ -75,12 +72,10 @@ func TestCloseForTheNextOwner(t *testing.T) {
 			}
 			vecs := must(st.Vectors(ctx, store.Scopes{"acme"}, "model", []uint64{last.Pages[0].Num}))(t)
 			require.Equal(t, c.vectors, vecs[0] != nil)
-			leaves := must(st.Audit().Records(ctx, 0, is.Leaves, false, 1000))(t)
-			for _, leaf := range leaves {
+			for _, leaf := range must(st.Audit().Records(ctx, 0, is.Leaves, false, 1000))(t) {
 				require.NotEqual(t, manifest.TypeRecovered, leaf.Type, "the end was clean")
 			}
-			rep := must(st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil))(t)
-			require.Empty(t, rep.Problems)
+			require.Empty(t, must(st.Maintain(ctx, store.Job{Kind: store.JobCheck}, nil))(t).Problems)
 			end(st)
 
 			st = open()

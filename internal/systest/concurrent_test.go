@@ -82,7 +82,6 @@ func verifyCount(t *testing.T, db *DB, want int) {
 // them speculative through the gate; checkpoints run beside, and readers who must never see half a transaction.
 func TestNoLostUpdate(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	path := dbtest.CheckedPath[store.Problem](t, openChecked)
 	db := openTest(t, path, Options{WorkingSet: 1 << 12})
 	s := db.Scope("acme", WithActor("writer"))
@@ -188,9 +187,7 @@ func readSum(ctx context.Context, db *DB) error {
 // TestNoLostUpdateControl: without the reads that make a transaction expect what it saw, updates are lost, and the count
 // shows it; with a transaction in two halves, a reader sees one.
 func TestNoLostUpdateControl(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, dbtest.CheckedPath[store.Problem](t, openChecked), Options{})
-	defer db.Close()
 	s := db.Scope("acme")
 	var read sync.WaitGroup
 	read.Add(4)
@@ -207,8 +204,7 @@ func TestNoLostUpdateControl(t *testing.T) {
 		}
 		return err
 	}))
-	text := must(textOf(s, "c"))(t)
-	require.NotEqual(t, "4", text)
+	require.NotEqual(t, "4", must(textOf(s, "c"))(t))
 
 	must(s.Put(ctx, Artefact{ID: "a", Text: "-1"}))(t)
 	require.ErrorContains(t, readSum(ctx, db), "half a transaction")
@@ -219,7 +215,6 @@ func TestNoLostUpdateControl(t *testing.T) {
 // TestSameID: 8 goroutines commit under one id at the same time, again and again: it is applied once, and all get the
 // same answer, also after a checkpoint and after opening again.
 func TestSameID(t *testing.T) {
-	ctx := context.Background()
 	path := dbtest.CheckedPath[store.Problem](t, openChecked)
 	db := openTest(t, path, Options{})
 	commit := func(db *DB, id string) (store.Outcome, error) {
@@ -252,18 +247,15 @@ func TestSameID(t *testing.T) {
 	stop()
 	again := func(db *DB) {
 		for i, id := range ids {
-			out := must(commit(db, id))(t)
-			require.Equal(t, outcomes[i], out)
-			v := must(db.Scope("acme").Get(ctx, "page-"+id[20:]))(t)
-			require.Equal(t, uint32(1), v.Version, "applied once")
+			require.Equal(t, outcomes[i], must(commit(db, id))(t))
+			require.Equal(t, uint32(1), must(db.Scope("acme").Get(ctx, "page-"+id[20:]))(t).Version, "applied once")
 		}
 	}
 	again(db)
 	require.NoError(t, db.Close())
 	db = openTest(t, path, Options{})
 	again(db)
-	st := must(db.Stats(ctx))(t)
-	require.Equal(t, uint64(len(ids)), st.LSN)
+	require.Equal(t, uint64(len(ids)), must(db.Stats(ctx))(t).LSN)
 	require.NoError(t, db.Close())
 }
 
@@ -271,7 +263,6 @@ func TestSameID(t *testing.T) {
 // ErrClosed, nothing that was answered is lost, and nothing hangs.
 func TestCloseBeside(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	for round := range 32 {
 		path := dbtest.CheckedMemoryPath[store.Problem](t, openChecked)
 		db := openTest(t, path, Options{WorkingSet: int64(round%2) - 1})
@@ -327,8 +318,7 @@ func TestCloseBeside(t *testing.T) {
 		require.NoError(t, <-done)
 		db = openTest(t, path, Options{})
 		for w := range answered {
-			text := must(textOf(db.Scope("acme"), fmt.Sprint("w", w)))(t)
-			require.Equal(t, fmt.Sprint(answered[w].Load()), text)
+			require.Equal(t, fmt.Sprint(answered[w].Load()), must(textOf(db.Scope("acme"), fmt.Sprint("w", w)))(t))
 		}
 		require.NoError(t, db.Close())
 	}
@@ -338,7 +328,6 @@ func TestCloseBeside(t *testing.T) {
 func TestContextEnds(t *testing.T) {
 	path := dbtest.CheckedPath[store.Problem](t, openChecked)
 	db := openTest(t, path, Options{})
-	defer db.Close()
 	s := db.Scope("acme")
 	require.NoError(t, together(8, func(i int) error {
 		for n := range 30 {

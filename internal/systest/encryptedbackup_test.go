@@ -1,7 +1,6 @@
 package systest_test
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -60,22 +59,19 @@ func readable(t testing.TB, path string, key []byte, keyring []byte) map[string]
 		})
 	}))
 	require.NoError(t, file.Close())
-	ctx := context.Background()
-	_, err := wal.Scan(ctx, path+"-wal", nil, func(r wal.Record) error {
+	require.NoError(t, errOf(wal.Scan(ctx, path+"-wal", nil, func(r wal.Record) error {
 		if !r.Sealed || r.Kind == wal.KindMark {
 			return nil
 		}
 		plain, err := ring.Open(seal.Record, binary.BigEndian.AppendUint64([]byte{byte(r.Kind)}, r.Seq), r.Body)
 		look("log", plain)
 		return err
-	})
-	require.NoError(t, err)
+	})))
 	at := filepath.Join(t.TempDir(), "ring.keys")
 	require.NoError(t, os.WriteFile(at, keyring, 0o600))
 	audit, _, err := filestore.OpenManifestsKey(ctx, path, key, at)
 	require.NoError(t, err)
-	size := must(audit.Size(ctx))(t)
-	for i := range size {
+	for i := range must(audit.Size(ctx))(t) {
 		body := must(audit.Body(ctx, i))(t)
 		look("audit", body)
 	}
@@ -88,7 +84,6 @@ func readable(t testing.TB, path string, key []byte, keyring []byte) map[string]
 // erase opens all of it, and a backup of a database without a key shows it.
 func TestErasedFromBackups(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	n := &needles{}
 	dir := t.TempDir()
 	path, backup := filepath.Join(dir, "agent.ctx"), filepath.Join(dir, "backup.ctx")
@@ -137,8 +132,7 @@ func TestErasedFromBackups(t *testing.T) {
 		db = must(Open(at, opts))(t)
 		whole(t, db, []manifest.Head{head})
 		require.NoError(t, db.Close())
-		ring := must(os.ReadFile(at + ".keys"))(t)
-		require.Empty(t, readable(t, at, testKey(7), ring))
+		require.Empty(t, readable(t, at, testKey(7), must(os.ReadFile(at+".keys"))(t)))
 	}
 }
 
@@ -146,7 +140,6 @@ func TestErasedFromBackups(t *testing.T) {
 // names are left in a backup is what docs/encryption.md says.
 func TestNamesErasedFromBackups(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	n := &needles{}
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	backup := filepath.Join(filepath.Dir(path), "backup.ctx")

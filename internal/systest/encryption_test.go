@@ -2,7 +2,6 @@ package systest_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -31,7 +30,6 @@ func TestEncryptedFiles(t *testing.T) {
 	for _, key := range [][]byte{testKey(7), nil} {
 		t.Run(fmt.Sprintf("key=%v", key != nil), func(t *testing.T) {
 			t.Parallel()
-			ctx := context.Background()
 			n := &needles{}
 			dir := t.TempDir()
 			path := filepath.Join(dir, "agent.ctx")
@@ -62,8 +60,7 @@ func TestEncryptedFiles(t *testing.T) {
 			h := must(db.Head(ctx))(t)
 			heads = append(heads, h)
 			must(db.Replay(ctx, trace))(t)
-			why := must(db.Why(ctx, trace, Ref{Scope: shown.Scope, ID: shown.ID}))(t)
-			require.True(t, why.In)
+			require.True(t, must(db.Why(ctx, trace, Ref{Scope: shown.Scope, ID: shown.ID}))(t).In)
 			whole(t, db, heads)
 			require.NoError(t, db.Close())
 			looked("close")
@@ -77,15 +74,12 @@ func TestEncryptedFiles(t *testing.T) {
 				require.NoError(t, db.Close())
 			}
 			saved := filepath.Join(dir, "saved.ctx")
-			rep := must(Salvage(ctx, path, saved, filestore.SalvageOptions{Key: key}))(t)
-			require.NotZero(t, rep.Artefacts)
+			require.NotZero(t, must(Salvage(ctx, path, saved, filestore.SalvageOptions{Key: key}))(t).Artefacts)
 			looked("salvage")
 			restored := filepath.Join(dir, "restored.ctx")
 			if key != nil {
-				_, err = filestore.Restore(ctx, backup, restored, filestore.RestoreOptions{Key: key})
-				require.ErrorIs(t, err, store.ErrKey, "a backup has no keyring")
-				b := must(os.ReadFile(path + ".keys"))(t)
-				require.NoError(t, os.WriteFile(restored+".keys", b, 0o600))
+				require.ErrorIs(t, errOf(filestore.Restore(ctx, backup, restored, filestore.RestoreOptions{Key: key})), store.ErrKey, "a backup has no keyring")
+				require.NoError(t, os.WriteFile(restored+".keys", must(os.ReadFile(path+".keys"))(t), 0o600))
 			}
 			must(filestore.Restore(ctx, backup, restored, filestore.RestoreOptions{Key: key}))(t)
 			looked("restore")
@@ -106,7 +100,6 @@ func TestEncryptedFiles(t *testing.T) {
 // keyring; the rest of that backup is. The control: with the keyring of before the erase it is all there.
 func TestEncryptedEraseReachesBackups(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	dir := t.TempDir()
 	path, backup := filepath.Join(dir, "agent.ctx"), filepath.Join(dir, "backup.ctx")
 	opts := Options{Key: testKey(7)}
@@ -128,8 +121,7 @@ func TestEncryptedEraseReachesBackups(t *testing.T) {
 	db = must(Open(path, opts))(t)
 	v := must(db.Scope("acme").Get(ctx, "ann-1"))(t)
 	require.Equal(t, "kettle of ann again", v.Text, "what is put after an erase is kept")
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	require.NoError(t, db.Close())
 
 	read := func(keyring []byte) (question string, ann error) {
@@ -161,7 +153,6 @@ func TestEncryptedEraseReachesBackups(t *testing.T) {
 // TestEncryptedEraseCrash: an erase that is cut at any step destroys the keys at the next open.
 func TestEncryptedEraseCrash(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	dir := t.TempDir()
 	path, backup := filepath.Join(dir, "agent.ctx"), filepath.Join(dir, "backup.ctx")
 	hook, steps := func(string) error { return nil }, []string{}
@@ -197,8 +188,7 @@ func TestEncryptedEraseCrash(t *testing.T) {
 		require.NoError(t, db.Close())
 		old := filepath.Join(dir, fmt.Sprintf("old-%02d.ctx", i))
 		require.NoError(t, dbtest.Copy(backup, old))
-		b := must(os.ReadFile(at + ".keys"))(t)
-		require.NoError(t, os.WriteFile(old+".keys", b, 0o600))
+		require.NoError(t, os.WriteFile(old+".keys", must(os.ReadFile(at+".keys"))(t), 0o600))
 		db = must(Open(old, Options{Key: testKey(7), ReadOnly: true}))(t)
 		_, err = db.Scope("acme").Get(ctx, "ann")
 		if begun {
@@ -206,8 +196,7 @@ func TestEncryptedEraseCrash(t *testing.T) {
 		} else {
 			require.NoError(t, err, step)
 		}
-		_, err = db.Scope("acme").Get(ctx, "bob")
-		require.NoError(t, err, step)
+		require.NoError(t, errOf(db.Scope("acme").Get(ctx, "bob")), step)
 		require.NoError(t, db.Close())
 	}
 }
@@ -215,7 +204,6 @@ func TestEncryptedEraseCrash(t *testing.T) {
 // smallEncrypted makes an encrypted database: some pages in the file, some in the log alone, as a kill leaves it.
 func smallEncrypted(t *testing.T) string {
 	t.Helper()
-	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := must(Open(path, Options{Key: testKey(1)}))(t)
 	for i := range 8 {
@@ -243,7 +231,6 @@ func allFiles(t *testing.T, path string) map[string][]byte {
 // what to do, and changes nothing.
 func TestKeyFits(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	path := smallEncrypted(t)
 	other := smallEncrypted(t)
 	before := allFiles(t, path)
@@ -251,8 +238,7 @@ func TestKeyFits(t *testing.T) {
 		t.Helper()
 		for _, opts.ReadOnly = range []bool{true, false} {
 			if opts.Keyring != "" && !opts.ReadOnly {
-				_, err := Open(path, opts)
-				require.ErrorIs(t, err, store.ErrInvalid, "an erase in a copy must not change the keyring of the original")
+				require.ErrorIs(t, errOf(Open(path, opts)), store.ErrInvalid, "an erase in a copy must not change the keyring of the original")
 				continue
 			}
 			_, err := Open(path, opts)
@@ -266,8 +252,7 @@ func TestKeyFits(t *testing.T) {
 	refused(Options{Key: testKey(1), Keyring: path + ".gone"}, "put the keyring there")
 	require.Equal(t, before, allFiles(t, path), "nothing was changed")
 	for _, bad := range [][]byte{{}, testKey(1)[:31], make([]byte, 32)} {
-		_, err := Open(path, Options{Key: bad})
-		require.ErrorIs(t, err, store.ErrInvalid)
+		require.ErrorIs(t, errOf(Open(path, Options{Key: bad})), store.ErrInvalid)
 	}
 	_, _, err := filestore.OpenManifests(ctx, path)
 	require.ErrorIs(t, err, store.ErrKey)
@@ -276,8 +261,7 @@ func TestKeyFits(t *testing.T) {
 	l, _, err := filestore.OpenManifestsKey(ctx, path, testKey(1), "")
 	require.NoError(t, err)
 	size := must(l.Size(ctx))(t)
-	recs := must(l.Records(ctx, 0, size, false, 100))(t)
-	require.Len(t, recs, int(size))
+	require.Len(t, must(l.Records(ctx, 0, size, false, 100))(t), int(size))
 	require.NoError(t, l.Close())
 	_, err = Salvage(ctx, path, filepath.Join(t.TempDir(), "to.ctx"), filestore.SalvageOptions{})
 	require.ErrorIs(t, err, store.ErrKey)
@@ -293,8 +277,7 @@ func TestKeyFits(t *testing.T) {
 	require.NoError(t, filestore.Rotate(filestore.Options{Path: path, Key: testKey(1)}, testKey(3)))
 	refused(Options{Key: testKey(1)}, "is wrapped by another key")
 	db = must(Open(path, Options{Key: testKey(3)}))(t)
-	v := must(db.Scope("acme").Get(ctx, "page-7"))(t)
-	require.Equal(t, "kettle number 7", v.Text)
+	require.Equal(t, "kettle number 7", must(db.Scope("acme").Get(ctx, "page-7"))(t).Text)
 	require.ErrorIs(t, filestore.Rotate(filestore.Options{Path: path, Key: testKey(3)}, testKey(4)), store.ErrLocked)
 	require.NoError(t, db.Close())
 }
@@ -302,7 +285,6 @@ func TestKeyFits(t *testing.T) {
 // TestEncryptedMoved: a sealed value that is put in the place of another one is damage, although both are sound where they were.
 func TestEncryptedMoved(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	path := smallEncrypted(t)
 	file, err := bbolt.Open(path, 0o600, nil)
 	require.NoError(t, err)
@@ -320,8 +302,7 @@ func TestEncryptedMoved(t *testing.T) {
 		_, err = db.Scope("acme").Get(ctx, id)
 		require.Equal(t, moved, errors.Is(err, store.ErrCorrupt), "%s: %v", id, err)
 	}
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Len(t, problems, 2)
+	require.Len(t, must(db.Admin().Check(ctx, nil))(t), 2)
 	require.NoError(t, db.Close())
 }
 
@@ -329,7 +310,6 @@ func TestEncryptedMoved(t *testing.T) {
 // put, or an error. Never a panic, never another text.
 func TestEncryptedFlips(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	path := smallEncrypted(t)
 	at := filepath.Join(t.TempDir(), "agent.ctx")
 	damaged, tried := 0, 0
@@ -372,7 +352,6 @@ func TestEncryptedFlips(t *testing.T) {
 // of the columns is kept beside a plain database only; the control has one.
 func TestEncryptedEraseNames(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	n := &needles{}
 	for _, key := range [][]byte{testKey(7), nil} {
 		path := filepath.Join(t.TempDir(), "agent.ctx")
@@ -391,8 +370,7 @@ func TestEncryptedEraseNames(t *testing.T) {
 		require.Equal(t, key != nil, errors.Is(err, os.ErrNotExist), "a snapshot has ids, tags and metadata")
 		db = must(openOver(path, opts, files))(t)
 		whole(t, db, []manifest.Head{head})
-		replay := must(db.Replay(ctx, bob))(t)
-		require.True(t, replay.Same)
+		require.True(t, must(db.Replay(ctx, bob))(t).Same)
 		require.NoError(t, db.Close())
 	}
 }
@@ -401,7 +379,6 @@ func TestEncryptedEraseNames(t *testing.T) {
 // it. An encrypted one asks for its key, with its keyring and without, and also where its system row is lost.
 func TestSalvageAsksForTheRightKey(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	dir := t.TempDir()
 	path, key := filepath.Join(dir, "agent.ctx"), testKey(9)
 	db := must(Open(path, Options{Key: key}))(t)
@@ -441,8 +418,7 @@ func TestRandMakesNoKeys(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "agent.ctx")
 		now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 		db := must(Open(path, Options{Key: key, Rand: rand.NewChaCha8([32]byte{1}), Clock: func() time.Time { return now }}))(t)
-		ref := must(db.Scope("acme").Put(t.Context(), Artefact{ID: "a", Text: "one"}))(t)
-		require.EqualValues(t, 1, ref.Version)
+		require.EqualValues(t, 1, must(db.Scope("acme").Put(t.Context(), Artefact{ID: "a", Text: "one"}))(t).Version)
 		require.NoError(t, db.Close())
 		keyring, _ = os.ReadFile(path + ".keys")
 		file := must(bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true}))(t)

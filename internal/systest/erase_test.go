@@ -46,8 +46,7 @@ var needle = regexp.MustCompile(`(?i)zq[0-9]{6}x`)
 func (n *needles) hits(t testing.TB, dir string) map[string]int {
 	t.Helper()
 	out := map[string]int{}
-	files := must(dbtest.Files(dir))(t)
-	for path, b := range files {
+	for path, b := range must(dbtest.Files(dir))(t) {
 		if found := needle.FindAll(dbtest.Readable(path, b), -1); len(found) > 0 {
 			rel, _ := filepath.Rel(dir, path)
 			out[rel] = len(found)
@@ -87,14 +86,12 @@ func plant(t testing.TB, db *DB, n *needles) (trace string, shown Ref) {
 	ctx := t.Context()
 	s := db.Scope("acme/ann", WithActor("agent"))
 	for i := range 40 {
-		_, err := s.Put(ctx, Artefact{ID: fmt.Sprintf("fact-%d", i), Text: "kettle " + n.words(16), Subject: "ann", Tags: []string{n.next()}, Meta: map[string]string{n.next(): n.next()}, Name: n.next()})
-		require.NoError(t, err)
+		require.NoError(t, errOf(s.Put(ctx, Artefact{ID: fmt.Sprintf("fact-%d", i), Text: "kettle " + n.words(16), Subject: "ann", Tags: []string{n.next()}, Meta: map[string]string{n.next(): n.next()}, Name: n.next()})))
 		must(db.Scope("acme/bob").Put(ctx, Artefact{ID: fmt.Sprintf("fact-%d", i), Text: fmt.Sprintf("kettle of bob %d", i)}))(t)
 	}
 	must(s.Put(ctx, Artefact{ID: "fact-1", Text: "kettle again " + n.words(5), Subject: "ann"}))(t)
 	require.NoError(t, s.Delete(ctx, "fact-2"))
-	_, err := s.Put(ctx, Artefact{ID: "child", Text: "kettle derived " + n.words(5), Subject: "ann", DerivedFrom: []Ref{{Scope: "acme/ann", ID: "fact-3", Version: 1}}})
-	require.NoError(t, err)
+	require.NoError(t, errOf(s.Put(ctx, Artefact{ID: "child", Text: "kettle derived " + n.words(5), Subject: "ann", DerivedFrom: []Ref{{Scope: "acme/ann", ID: "fact-3", Version: 1}}})))
 	a := must(s.Assemble(ctx, Query{Text: "kettle " + n.words(3), Budget: 4000}))(t)
 	require.NotEmpty(t, a.Manifest.Pages)
 	shown = must(store.ParseRef(db.RefOf(ctx, a.Manifest.Pages[0].Num)))(t)
@@ -120,8 +117,7 @@ func plant(t testing.TB, db *DB, n *needles) (trace string, shown Ref) {
 	packet := must(talk.Handoff(ctx, "night shift"))(t)
 	require.NotEmpty(t, needle.FindAll(packet.Markdown(), -1))
 	must(s.Put(ctx, Artefact{ID: "packet", Text: string(packet.Markdown())}))(t)
-	_, err = s.Put(ctx, Artefact{ID: "summary", Kind: store.KindSummary, Text: "kettle " + n.words(5), DerivedFrom: []Ref{{Scope: "acme/ann", ID: "fact-5", Version: 1}}})
-	require.NoError(t, err)
+	require.NoError(t, errOf(s.Put(ctx, Artefact{ID: "summary", Kind: store.KindSummary, Text: "kettle " + n.words(5), DerivedFrom: []Ref{{Scope: "acme/ann", ID: "fact-5", Version: 1}}})))
 	must(s.Put(ctx, Artefact{ID: "copy", Source: "page:fact-6"}))(t)
 	return a.Manifest.Trace, shown
 }
@@ -129,27 +125,22 @@ func plant(t testing.TB, db *DB, n *needles) (trace string, shown Ref) {
 // whole checks a database after an erase: sound, the heads of before hold, what is another's is there.
 func whole(t testing.TB, db *DB, heads []manifest.Head) {
 	t.Helper()
-	ctx := context.Background()
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	now := must(db.Head(ctx))(t)
 	for _, h := range heads {
-		p := must(db.Manifests().ProveConsistency(ctx, h.Size, now.Size))(t)
-		require.NoError(t, p.Verify(h, now))
+		require.NoError(t, must(db.Manifests().ProveConsistency(ctx, h.Size, now.Size))(t).Verify(h, now))
 	}
 	for i := range 40 {
 		v := must(db.Scope("acme/bob").Get(ctx, fmt.Sprintf("fact-%d", i)))(t)
 		require.Equal(t, fmt.Sprintf("kettle of bob %d", i), v.Text)
 	}
-	found := must(hitsOf(db.Scope("acme/bob").Search(ctx, "kettle", 100)))(t)
-	require.Len(t, found, 40)
+	require.Len(t, must(hitsOf(db.Scope("acme/bob").Search(ctx, "kettle", 100)))(t), 40)
 }
 
 // TestEraseScope plants needles in every place, erases the scope, and looks at every byte of every file; with a crash at each
 // step, too. The control: before the file is written anew the needles are found.
 func TestEraseScope(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	n := &needles{}
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	var steps []string
@@ -168,8 +159,7 @@ func TestEraseScope(t *testing.T) {
 		must(db.Admin().Checkpoint(ctx))(t)
 	}
 	require.NotEmpty(t, n.hits(t, filepath.Dir(path)))
-	planted := must(os.ReadFile(path))(t)
-	require.Regexp(t, `zq[0-9]{6}x\.\.\.`, string(planted), "control: the vectors are found")
+	require.Regexp(t, `zq[0-9]{6}x\.\.\.`, string(must(os.ReadFile(path))(t)), "control: the vectors are found")
 
 	dry := must(db.Admin().Erase(ctx, ops.Request{Scope: "acme/ann", By: "operator", Reason: "asked for", DryRun: true}))(t)
 	require.Nil(t, dry.Done)
@@ -213,8 +203,7 @@ func TestEraseScope(t *testing.T) {
 	require.True(t, why.In)
 	require.Contains(t, strings.Join(why.Steps, "\n"), "erased at ")
 	require.True(t, why.QuestionGone)
-	turns := must(listing.Collect(db.Scope("acme/ann").Session("talk").Turns(ctx, 0, AtMost(100, "", nil))))(t)
-	require.Empty(t, turns)
+	require.Empty(t, must(listing.Collect(db.Scope("acme/ann").Session("talk").Turns(ctx, 0, AtMost(100, "", nil))))(t))
 	receipt, err := ops.NewReceipt(ctx, db.Manifests(), done, heads[0])
 	require.Error(t, err, "a head of before does not have the leaf")
 	require.Nil(t, receipt)
@@ -244,34 +233,27 @@ func TestEraseScope(t *testing.T) {
 
 // TestEraseNothing: what is not there cannot be erased, and a second run finds nothing.
 func TestEraseNothing(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, filepath.Join(t.TempDir(), "agent.ctx"), Options{})
 	must(db.Scope("acme").Put(ctx, Artefact{ID: "a", Text: "kettle"}))(t)
 	req := ops.Request{Refs: []store.Ref{{Scope: "acme", ID: "a"}}, By: "operator", Reason: "asked for"}
 	must(db.Admin().Erase(ctx, req))(t)
-	_, err := db.Scope("acme").Get(ctx, "a")
-	require.ErrorIs(t, err, store.ErrNotFound)
-	_, err = db.Scope("acme").Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})
-	require.ErrorIs(t, err, store.ErrErased)
-	_, err = db.Admin().Erase(ctx, req)
-	require.ErrorIs(t, err, store.ErrNotFound)
+	require.ErrorIs(t, errOf(db.Scope("acme").Get(ctx, "a")), store.ErrNotFound)
+	require.ErrorIs(t, errOf(db.Scope("acme").Recall(ctx, Ref{Scope: "acme", ID: "a", Version: 1})), store.ErrErased)
+	require.ErrorIs(t, errOf(db.Admin().Erase(ctx, req)), store.ErrNotFound)
 	for _, bad := range []ops.Request{{}, {Subject: "a", Session: store.Ref{Scope: "b", ID: "c"}, By: "x", Reason: "y"}, {Subject: "a", Scope: "/", By: "x", Reason: "y"}, {Subject: "a", Reason: "y"}, {Subject: "a", By: "x"}, {Subject: "a", By: "x", Reason: "y", Cascade: "some"}} {
-		_, err = db.Admin().Erase(ctx, bad)
-		require.ErrorIs(t, err, store.ErrInvalid)
+		require.ErrorIs(t, errOf(db.Admin().Erase(ctx, bad)), store.ErrInvalid)
 	}
 	require.NoError(t, db.Close())
 }
 
 func size(t testing.TB, path string) int64 {
 	t.Helper()
-	fi := must(os.Stat(path))(t)
-	return fi.Size()
+	return must(os.Stat(path))(t).Size()
 }
 
 // TestEraseAndBackup: the database names the backups that have what it erases, and a restore of one erases it again when it
 // is given the receipt. The control: without the receipt the restore brings it back.
 func TestEraseAndBackup(t *testing.T) {
-	ctx := context.Background()
 	n := &needles{}
 	path, old := filepath.Join(t.TempDir(), "agent.ctx"), filepath.Join(t.TempDir(), "old.ctx")
 	db := must(Open(path, Options{}))(t)
@@ -296,12 +278,11 @@ func TestEraseAndBackup(t *testing.T) {
 	must(filestore.Restore(ctx, old, restored, filestore.RestoreOptions{}))(t)
 	require.NotEmpty(t, n.hits(t, filepath.Dir(restored)), "control")
 	restored = filepath.Join(t.TempDir(), "again.ctx")
-	_, err := filestore.Restore(ctx, old, restored, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
+	require.NoError(t, errOf(filestore.Restore(ctx, old, restored, filestore.RestoreOptions{Prepare: func(ctx context.Context, st store.Store) error {
 		again, err := eraseplan.Repeat(ctx, st, []*ops.Receipt{r}, false, nil)
 		require.Len(t, again, 1)
 		return err
-	}})
-	require.NoError(t, err)
+	}})))
 	require.Empty(t, n.hits(t, filepath.Dir(restored)))
 	db = must(Open(restored, Options{}))(t)
 	whole(t, db, nil)
@@ -310,16 +291,13 @@ func TestEraseAndBackup(t *testing.T) {
 
 // TestEraseHeld: of a batch that waited and was erased, Review says who erased it.
 func TestEraseHeld(t *testing.T) {
-	ctx := context.Background()
 	db := openTest(t, dbtest.MemoryPath(t), Options{})
 	tx := must(db.Scope("acme").Begin(ctx))(t)
 	require.NoError(t, tx.Put(ctx, Artefact{ID: "a", Text: "kettle", Subject: "ann"}))
 	var held *store.HeldError
 	require.ErrorAs(t, tx.Commit(ctx, Verdict{Confidence: 0.1, By: "judge"}), &held)
-	rep := must(db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "4711"}))(t)
-	require.Len(t, rep.Held, 1)
-	list := must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil))))(t)
-	require.Empty(t, list)
+	require.Len(t, must(db.Admin().Erase(ctx, ops.Request{Subject: "ann", By: "desk", Reason: "4711"}))(t).Held, 1)
+	require.Empty(t, must(listing.Collect(db.Review().Batches(ctx, "", false, AtMost(10, "", nil))))(t))
 	_, err := db.Review().Show(ctx, held.Batch)
 	require.ErrorIs(t, err, store.ErrErased)
 	require.ErrorIs(t, err, store.ErrNotFound)

@@ -26,7 +26,6 @@ import (
 
 // TestEraseCascade: what was derived stays and is dirty, or goes, as asked; a summary and a copy go in any case.
 func TestEraseCascade(t *testing.T) {
-	ctx := context.Background()
 	for _, c := range []ops.Cascade{ops.Keep, ops.Rederive, ops.Erase} {
 		t.Run(string(c), func(t *testing.T) {
 			path := dbtest.MemoryPath(t)
@@ -59,8 +58,7 @@ func TestEraseCascade(t *testing.T) {
 				a := must(s.Assemble(ctx, Query{Text: "kettle", Budget: 2000}))(t)
 				require.NotContains(t, text(a), "zqthree", "it was derived from a page that changed")
 				require.Contains(t, text(a), "kettle other")
-				v := must(s.Get(ctx, "b"))(t)
-				require.Equal(t, "kettle other", v.Text)
+				require.Equal(t, "kettle other", must(s.Get(ctx, "b"))(t).Text)
 			default:
 				require.Equal(t, []string{"a", "child", "copy", "grandchild", "sum"}, gone)
 				require.False(t, filesHave(t, "zqthree", dir) || filesHave(t, "zqfour", dir))
@@ -68,8 +66,7 @@ func TestEraseCascade(t *testing.T) {
 			if c == ops.Rederive {
 				require.Equal(t, []ops.Derived{{Ref: "acme:child", From: []string{"acme:a"}, Left: []string{"acme:b"}}}, rep.Derived)
 			}
-			problems := must(db.Admin().Check(ctx, nil))(t)
-			require.Empty(t, problems)
+			require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 			require.NoError(t, db.Close())
 		})
 	}
@@ -85,7 +82,6 @@ func text(a *Assembly) string {
 
 // TestEraseTurn: of one turn its title, its place, and what passes and notes may have of it go; the others stay.
 func TestEraseTurn(t *testing.T) {
-	ctx := context.Background()
 	path := dbtest.MemoryPath(t)
 	db := must(Open(path, Options{}))(t)
 	talk := db.Scope("acme").Session("talk")
@@ -99,8 +95,7 @@ func TestEraseTurn(t *testing.T) {
 	for _, word := range []string{"zqfive", "zqsix"} {
 		require.False(t, filesHave(t, word, filepath.Dir(path)), word)
 	}
-	turns := must(listing.Collect(talk.Turns(ctx, 0, AtMost(10, "", nil))))(t)
-	require.Len(t, turns, 2)
+	require.Len(t, must(listing.Collect(talk.Turns(ctx, 0, AtMost(10, "", nil))))(t), 2)
 	must(talk.Append(ctx, Turn{ID: "turn-9", Role: "assistant", Text: "it goes on"}))(t)
 	must(talk.Pass(ctx, session.PassQuery{Keywords: []string{"pan"}}))(t)
 	require.False(t, filesHave(t, "zqfive", filepath.Dir(path)), "the session in memory writes none of it back")
@@ -109,7 +104,6 @@ func TestEraseTurn(t *testing.T) {
 
 // TestEraseInParts erases more than one commit takes, and goes on after a crash behind the first of them.
 func TestEraseInParts(t *testing.T) {
-	ctx := context.Background()
 	const artefacts = 4500
 	path := dbtest.MemoryPath(t)
 	crash := filepath.Join(t.TempDir(), "agent.ctx")
@@ -150,16 +144,13 @@ func TestEraseInParts(t *testing.T) {
 		}
 	}
 	require.Contains(t, last, fmt.Sprintf("artefacts %d, versions %d", artefacts, artefacts), "also those of the commit before the crash")
-	st := must(db.Stats(ctx))(t)
-	require.Zero(t, st.Artefacts)
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Zero(t, must(db.Stats(ctx))(t).Artefacts)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	require.NoError(t, db.Close())
 }
 
 // TestEraseBesideReaders: reads and writes go on while the file under them is exchanged.
 func TestEraseBesideReaders(t *testing.T) {
-	ctx := context.Background()
 	db := must(Open(dbtest.MemoryPath(t), Options{WorkingSet: -1}))(t)
 	s := db.Scope("acme")
 	for i := range 50 {
@@ -200,8 +191,7 @@ func TestEraseBesideReaders(t *testing.T) {
 	close(done)
 	wg.Wait()
 	failed.Range(func(g, err any) bool { t.Errorf("worker %v: %v", g, err); return true })
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	require.NoError(t, db.Close())
 }
 
@@ -302,20 +292,16 @@ func (m *eraseModel) erase(ctx context.Context, id string) error {
 
 // check looks at all of it: what lives, what does not, every head that was taken, every invariant.
 func (m *eraseModel) check() {
-	ctx := context.Background()
 	now := must(m.db.Head(ctx))(m)
 	for _, h := range m.heads {
-		p := must(m.db.Manifests().ProveConsistency(ctx, h.Size, now.Size))(m)
-		require.NoError(m, p.Verify(h, now))
+		require.NoError(m, must(m.db.Manifests().ProveConsistency(ctx, h.Size, now.Size))(m).Verify(h, now))
 	}
 	list := must(listing.Collect(m.db.Scope("acme").Artefacts(ctx, "", AtMost(100, "", nil))))(m)
 	require.Len(m, list, len(m.live), "seed %d", m.seed)
 	for id, word := range m.live {
-		v := must(m.db.Scope("acme").Get(ctx, id))(m)
-		require.Contains(m, v.Text, word)
+		require.Contains(m, must(m.db.Scope("acme").Get(ctx, id))(m).Text, word)
 	}
-	problems := must(m.db.Admin().Check(ctx, nil))(m)
-	require.Empty(m, problems, "seed %d", m.seed)
+	require.Empty(m, must(m.db.Admin().Check(ctx, nil))(m), "seed %d", m.seed)
 	require.NoError(m, m.db.Close())
 }
 
@@ -341,7 +327,6 @@ func TestEraseModel(t *testing.T) {
 // TestForgottenNameIsPutAgain: an id whose artefact gc forgot is another artefact, and the leaves of the first one say nothing
 // of its rows.
 func TestForgottenNameIsPutAgain(t *testing.T) {
-	ctx := context.Background()
 	path := dbtest.MemoryPath(t)
 	db := must(Open(path, Options{}))(t)
 	s := db.Scope("acme")
@@ -355,12 +340,10 @@ func TestForgottenNameIsPutAgain(t *testing.T) {
 		names += rep.Names
 	}
 	require.Equal(t, 1, names)
-	ref := must(s.Put(ctx, Artefact{ID: "a", Text: "kettle three"}))(t)
-	require.EqualValues(t, 1, ref.Version)
+	require.EqualValues(t, 1, must(s.Put(ctx, Artefact{ID: "a", Text: "kettle three"}))(t).Version)
 	require.NoError(t, db.Close())
 	db = must(Open(path, Options{}))(t)
-	list := must(listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(10, "", nil))))(t)
-	require.Len(t, list, 1)
+	require.Len(t, must(listing.Collect(db.Scope("acme").Artefacts(ctx, "", AtMost(10, "", nil))))(t), 1)
 	require.NoError(t, db.Close())
 }
 
@@ -415,8 +398,7 @@ func TestEraseReachesPackets(t *testing.T) {
 			a := must(db.Scope("other/agent").Assemble(ctx, Query{Text: "words", Session: "night", Budget: 2000}))(t)
 			require.Contains(t, a.Text(), "go on")
 			require.Equal(t, name != "scope", strings.Contains(a.Text(), "words of another session"))
-			problems := must(db.Admin().Check(ctx, nil))(t)
-			require.Empty(t, problems)
+			require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 			require.NoError(t, db.Close())
 		}
 	}

@@ -1,7 +1,6 @@
 package systest_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -53,7 +52,6 @@ func plantNames(t testing.TB, db *DB, n *needles) (scope, session string, ids []
 // they are found. What is another's can still be explained and replayed, and every head of before holds.
 func TestEraseNames(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	n := &needles{}
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	hook := func(string) error { return nil }
@@ -98,25 +96,21 @@ func TestEraseNames(t *testing.T) {
 	require.Contains(t, steps, "prune done")
 	require.Empty(t, n.hits(t, filepath.Dir(path)))
 	whole(t, db, heads)
-	replay := must(db.Replay(ctx, bob))(t)
-	require.True(t, replay.Same)
+	require.True(t, must(db.Replay(ctx, bob))(t).Same)
 	pruned := 0
 	require.NoError(t, store.EachRecord(ctx, db.Manifests(), 0, heads[0].Size, false, func(r *manifest.Record) error {
 		if r.Pruned != nil {
 			pruned++
 			require.Equal(t, "operator", r.Pruned.By)
 			require.Contains(t, r.Pruned.String(), "erased at ")
-			_, err := db.Manifests().Body(ctx, r.Index)
-			require.ErrorIs(t, err, manifest.ErrPruned)
+			require.ErrorIs(t, errOf(db.Manifests().Body(ctx, r.Index)), manifest.ErrPruned)
 		}
 		return nil
 	}))
 	require.NotZero(t, pruned)
 	now := must(db.Head(ctx))(t)
-	receipt := must(ops.NewReceipt(ctx, db.Manifests(), *rep.Done, now))(t)
-	require.NoError(t, receipt.Verify(&now))
-	scopes := must(listing.Collect(db.Scopes(ctx, "acme", AtMost(100, "", nil))))(t)
-	require.NotContains(t, fmt.Sprint(scopes), scope)
+	require.NoError(t, must(ops.NewReceipt(ctx, db.Manifests(), *rep.Done, now))(t).Verify(&now))
+	require.NotContains(t, fmt.Sprint(must(listing.Collect(db.Scopes(ctx, "acme", AtMost(100, "", nil))))(t)), scope)
 	must(db.Scope(scope).Put(ctx, Artefact{ID: "new", Text: "the scope can be used again"}))(t)
 	require.NoError(t, db.Close())
 
@@ -135,7 +129,6 @@ func TestEraseNames(t *testing.T) {
 // them, is said.
 func TestEraseNamesOfOne(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	n := &needles{}
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := must(Open(path, Options{}))(t)
@@ -160,16 +153,13 @@ func TestEraseNamesOfOne(t *testing.T) {
 	require.NotEmpty(t, n.hits(t, filepath.Dir(path)), "the row of the child names its parent, as NamedBy says")
 	must(db.Admin().Erase(ctx, ops.Request{Refs: []Ref{{Scope: "acme", ID: "child"}}, By: "desk", Reason: "request", Names: true}))(t)
 	require.Empty(t, n.hits(t, filepath.Dir(path)))
-	v := must(s.Get(ctx, "other"))(t)
-	require.Equal(t, "written with it", v.Text)
-	problems := must(db.Admin().Check(ctx, nil))(t)
-	require.Empty(t, problems)
+	require.Equal(t, "written with it", must(s.Get(ctx, "other"))(t).Text)
+	require.Empty(t, must(db.Admin().Check(ctx, nil))(t))
 	must(db.Manifests().Verify(ctx, &head, nil))(t)
 	must(s.Session(talk).Append(ctx, Turn{ID: turn, Role: "user", Text: "again"}))(t)
 	require.NoError(t, db.Close())
 	db = must(Open(path, Options{}))(t)
-	turns := must(listing.Collect(db.Scope("acme").Session(talk).Turns(ctx, 0, AtMost(10, "", nil))))(t)
-	require.Len(t, turns, 1)
+	require.Len(t, must(listing.Collect(db.Scope("acme").Session(talk).Turns(ctx, 0, AtMost(10, "", nil))))(t), 1)
 	require.NoError(t, db.Close())
 	require.NotEmpty(t, strings.TrimSpace(talk))
 }

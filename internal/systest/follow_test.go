@@ -19,7 +19,6 @@ func TestFollowManifests(t *testing.T) {
 	defer cancel()
 	path := filepath.Join(t.TempDir(), "agent.ctx")
 	db := openTest(t, path, Options{})
-	defer db.Close()
 	s := db.Scope("acme")
 	const puts = 60
 	written := make(chan struct{})
@@ -41,13 +40,12 @@ func TestFollowManifests(t *testing.T) {
 		}
 	}()
 	var next uint64
-	err := filestore.FollowManifests(ctx, path, nil, "", 0, time.Millisecond, func(r *manifest.Record) error {
+	require.ErrorIs(t, filestore.FollowManifests(ctx, path, nil, "", 0, time.Millisecond, func(r *manifest.Record) error {
 		require.Equal(t, next, r.Index)
 		if next++; next == puts {
 			cancel()
 		}
 		return nil
-	})
-	require.ErrorIs(t, err, context.Canceled)
+	}), context.Canceled)
 	require.EqualValues(t, puts, next)
 }

@@ -2,7 +2,6 @@ package systest_test
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -22,7 +21,6 @@ import (
 // contexts are replayed, and the content is the same; the key is removed again, and it is the same once more.
 func TestAddKey(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	n := &needles{}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "agent.ctx")
@@ -45,34 +43,28 @@ func TestAddKey(t *testing.T) {
 	require.NotEmpty(t, n.hits(t, dir), "control: before")
 	key := filestore.Options{Path: path, Key: testKey(7)}
 
-	plan := must(filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann", DryRun: true}))(t)
-	require.Positive(t, plan.Before)
+	require.Positive(t, must(filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann", DryRun: true}))(t).Before)
 	require.NoFileExists(t, path+".keys", "a dry run writes nothing")
 	steps := 0
 	rep := must(filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann", Progress: func(string, uint64, uint64) { steps++ }}))(t)
 	require.Positive(t, rep.After)
 	require.Positive(t, steps)
 	require.Empty(t, n.hits(t, dir), "after")
-	names := must(os.ReadDir(dir))(t)
-	for _, name := range names {
+	for _, name := range must(os.ReadDir(dir))(t) {
 		require.NotContains(t, name.Name(), ".re", "nothing is left beside it")
 	}
-	_, err := filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann"})
-	require.ErrorIs(t, err, store.ErrKey, "it is encrypted")
-	_, err = Open(path, Options{})
-	require.ErrorIs(t, err, store.ErrKey)
+	require.ErrorIs(t, errOf(filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann"})), store.ErrKey, "it is encrypted")
+	require.ErrorIs(t, errOf(Open(path, Options{})), store.ErrKey)
 
 	same := func(opts Options) {
 		t.Helper()
 		opts.Embedder = vectors
 		db := must(Open(path, opts))(t)
 		must(db.Replay(ctx, trace))(t)
-		why := must(db.Why(ctx, trace, Ref{Scope: shown.Scope, ID: shown.ID}))(t)
-		require.True(t, why.In)
+		require.True(t, must(db.Why(ctx, trace, Ref{Scope: shown.Scope, ID: shown.ID}))(t).In)
 		require.Equal(t, before, lines(db))
 		v := must(db.Scope("acme/ann").Get(ctx, "child"))(t)
-		found := must(hitsOf(db.Scope("acme/ann").Search(ctx, needle.FindString(v.Text), 10)))(t)
-		require.NotEmpty(t, found)
+		require.NotEmpty(t, must(hitsOf(db.Scope("acme/ann").Search(ctx, needle.FindString(v.Text), 10)))(t))
 		whole(t, db, heads)
 		h := must(db.Head(ctx))(t)
 		heads = append(heads, h)
@@ -80,12 +72,10 @@ func TestAddKey(t *testing.T) {
 	}
 	same(Options{Key: testKey(7)})
 	require.Empty(t, n.hits(t, dir), "after a reopen")
-	_, err = filestore.RemoveKey(ctx, filestore.Options{Path: path, Key: testKey(8)}, filestore.RekeyOptions{By: "ann"})
-	require.ErrorIs(t, err, store.ErrKey, "another key")
+	require.ErrorIs(t, errOf(filestore.RemoveKey(ctx, filestore.Options{Path: path, Key: testKey(8)}, filestore.RekeyOptions{By: "ann"})), store.ErrKey, "another key")
 	must(filestore.RemoveKey(ctx, key, filestore.RekeyOptions{By: "ann"}))(t)
 	require.NotEmpty(t, n.hits(t, dir), "plain again")
 	same(Options{})
-	_, err = filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann"})
-	require.NoError(t, err, "with the keyring that is there")
+	require.NoError(t, errOf(filestore.AddKey(ctx, key, filestore.RekeyOptions{By: "ann"})), "with the keyring that is there")
 	same(Options{Key: testKey(7)})
 }

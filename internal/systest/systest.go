@@ -53,12 +53,13 @@ func OpenOver(path string, opts ctxpage.Options, files filestore.Options) (*ctxp
 	return db, nil
 }
 
-// OpenTest opens a database over files whose sessions are watched only when the test asks for it.
+// OpenTest opens a database over files whose sessions are watched only when the test asks for it. It is closed when the test
+// ends, unless the test closes it.
 func OpenTest(t testing.TB, path string, opts ctxpage.Options, files ...filestore.Options) *ctxpage.DB {
 	t.Helper()
 	opts.NoWatch = true
-	db, err := OpenOver(path, opts, append(files, filestore.Options{})[0])
-	require.NoError(t, err)
+	db := dbtest.Must(OpenOver(path, opts, append(files, filestore.Options{})[0]))(t)
+	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
 
